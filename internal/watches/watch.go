@@ -1,0 +1,75 @@
+package watches
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Watch is one entry of watches.yaml after defaults and path resolution.
+type Watch struct {
+	// GVK is the watched kind; an empty group is the core group.
+	GVK schema.GroupVersionKind
+	// Content is the main role or playbook.
+	Content Content
+	// Vars are added to the extra vars of every run.
+	Vars map[string]any
+	// MaxRunnerArtifacts is how many runs are kept per object; 0 keeps none,
+	// a negative number all.
+	MaxRunnerArtifacts int
+	// ReconcilePeriod is nil when unset (the flag decides); 0 disables.
+	ReconcilePeriod *time.Duration
+
+	ManageStatus                bool
+	WatchDependentResources     bool
+	WatchClusterScopedResources bool
+	SnakeCaseParameters         bool
+	WatchAnnotationsChanges     bool
+	MarkUnsafe                  bool
+	// AllowReservedVariables lets spec keys become extra vars even when their
+	// names are reserved (ansible_* and others): the switch back to the
+	// incumbent's unsafe behaviour.
+	AllowReservedVariables bool
+
+	// Blacklist are dependent kinds that are not watched.
+	Blacklist []schema.GroupVersionKind
+	// Selector restricts the objects; the zero value selects all. It is valid.
+	Selector metav1.LabelSelector
+	// Finalizer is nil if the watch has none.
+	Finalizer *Finalizer
+
+	// MaxConcurrentReconciles and AnsibleVerbosity come from the per-GVK
+	// environment variables, else from Defaults.
+	MaxConcurrentReconciles int
+	AnsibleVerbosity        int
+
+	// Pos is where the entry starts in the file.
+	Pos Position
+}
+
+// Content is a role or a playbook: at most one field is set.
+type Content struct {
+	// Playbook is an absolute path.
+	Playbook string
+	// Role is a directory, absolute or relative to the working directory.
+	Role string
+}
+
+// IsZero reports whether neither is set.
+func (c Content) IsZero() bool { return c == Content{} }
+
+// Finalizer says what is run before an object goes.
+type Finalizer struct {
+	// Name is the finalizer put on the object.
+	Name string
+	// Content is what is run; the watch's own content where only vars are given.
+	Content Content
+	// Vars are added after the watch's.
+	Vars map[string]any
+}
+
+// Position is a place in the file, both from 1.
+type Position struct {
+	Line, Column int
+}

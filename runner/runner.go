@@ -1,0 +1,73 @@
+package runner
+
+import (
+	"errors"
+	"time"
+
+	"github.com/rolewright/rolewright/runner/jobevent"
+)
+
+// ErrUnavailable is returned when ansible-runner cannot be started: not
+// installed, not executable, or of a version that Rolewright does not know.
+var ErrUnavailable = errors.New("ansible-runner is unavailable")
+
+// Content names the Ansible content of a run. Exactly one field is set.
+type Content struct {
+	// Playbook is the path of a playbook file; absolute.
+	Playbook string
+	// Role is the path of a role's directory, absolute or relative to the
+	// operator's working directory.
+	Role string
+}
+
+// Request is everything that there is to say about one run.
+type Request struct {
+	// ID identifies the run and names its artifacts directory. It is a UUID
+	// drawn by the caller; data of a custom resource never becomes an ID.
+	ID string
+	// Dir is the private data directory, created by Run. It must not exist
+	// yet; its parent must. Absolute.
+	Dir string
+	// Content is what is run.
+	Content Content
+	// ExtraVars is the literal content of env/extravars: JSON, or YAML where
+	// a value needs a tag that JSON cannot carry.
+	ExtraVars []byte
+	// Env is added to the environment of the run through env/envvars.
+	Env map[string]string
+	// Files are written into the private data directory before the start,
+	// with mode 0600; keys are slash-separated local paths (kubeconfig).
+	Files map[string][]byte
+	// Verbosity is the number of v's given to ansible-playbook; clamped to 0…7.
+	Verbosity int
+	// Cmdline is the text for env/cmdline (--ansible-args).
+	Cmdline string
+	// Inventory is a file or directory that replaces the built-in inventory of
+	// the one local host (ANSIBLE_INVENTORY); empty for the built-in one.
+	Inventory string
+	// SkipFacts turns fact gathering off for role runs (ANSIBLE_GATHERING=explicit).
+	SkipFacts bool
+	// OnEvent is called with every accepted event, in counter order, from one
+	// goroutine; it must not keep the event's memory for long. May be nil.
+	OnEvent func(jobevent.Event)
+}
+
+// Result is what is known about a run that took place.
+type Result struct {
+	// ID is the request's.
+	ID string
+	// ExitCode is ansible-runner's exit code; -1 when it died of a signal.
+	ExitCode int
+	// Signal names the signal that ended ansible-runner; empty if none did.
+	Signal string
+	// Status is ansible-runner's own word for the end: successful, failed,
+	// canceled, timeout, error; empty if it could not write it.
+	Status string
+	// Summary is what the accepted events add up to.
+	Summary jobevent.Summary
+	// Tail is the end of the run's output: valid UTF-8 without control
+	// characters other than newline and tab, bounded.
+	Tail string
+	// Started and Finished enclose the process tree's life.
+	Started, Finished time.Time
+}

@@ -1,0 +1,10 @@
+//go:build tools
+
+// The programs that `make` builds from this module, kept in go.mod by these imports.
+package main
+
+import (
+	_ "go.etcd.io/etcd/server/v3"
+	_ "k8s.io/kubernetes/cmd/kube-apiserver"
+	_ "k8s.io/kubernetes/cmd/kube-controller-manager"
+)
