@@ -55,10 +55,12 @@ type Data struct {
 	Host           string
 	Name           string // of a task start
 	IgnoreErrors   bool
-	// Res is the task's result as JSON; nil if absent, {} if ansible-runner
-	// dropped it for its size.
+	// Handler is true on the start of a task that runs as a handler.
+	Handler bool
+	// Res is the task's result as JSON; nil if absent or dropped by Decode for
+	// its size, {} if ansible-runner dropped it for its size.
 	Res json.RawMessage
-	// Stats is set on PlaybookStats only.
+	// Stats is set on PlaybookStats only, and only if its counts are whole.
 	Stats *Stats
 }
 

@@ -1,6 +1,12 @@
 package jobevent
 
-import "time"
+import (
+	"errors"
+	"maps"
+	"math"
+	"slices"
+	"time"
+)
 
 // Summary is what the events of one run add up to. The zero value is ready;
 // [Summary.Observe] is called from one goroutine. Its memory is bounded
@@ -11,7 +17,7 @@ type Summary struct {
 	PlaybookUUID string
 	// Events counts accepted events; Foreign those that were refused because
 	// they do not bear the run's playbook UUID; Bad those that could not be
-	// decoded; Gaps the counters that never appeared.
+	// read or made no sense; Gaps the counters that never appeared.
 	Events, Foreign, Bad, Gaps int
 
 	// Task is the task that runs now (or ran last), with its role, file:line
@@ -31,28 +37,56 @@ type Summary struct {
 	// NoHostsMatched is true if a play found no host.
 	NoHostsMatched bool
 
-	// Failed holds the failures that were neither ignored nor, as far as the
-	// events tell, rescued: the most recent ones, at most 10.
+	// Failed holds the most recent failures, at most 10, the newest last. Those
+	// under ignore_errors are not among them; those that were rescued, and
+	// those under ignore_unreachable, are, because the events do not tell:
+	// see [Summary.Culprits].
 	Failed []Failure
 	// RequeueAfter is the last valid or invalid wish of a requeue_after
 	// module; nil if there was none.
 	RequeueAfter *RequeueAfter
+
+	// started holds the tasks by UUID: under the free strategy several are
+	// under way.
+	started recent[string, startedTask]
+	// items collects failed loop items until their task's own event.
+	items recent[hostTask, failedItems]
+	// last holds every host's last failure of each sort.
+	last recent[hostFailure, Failure]
 }
 
-// Task names a task.
+type startedTask struct {
+	at      time.Time
+	handler bool
+}
+
+type hostTask struct{ taskUUID, host string }
+
+type hostFailure struct {
+	host        string
+	unreachable bool
+}
+
+// Task names a task. Its text is plain: see [Failure].
 type Task struct {
 	Name, Action, Role string
 	Path               string // file:line
 	Started            time.Time
 }
 
-// Failure is a task that failed on a host.
+// Failure is a task that failed on a host. Its text is plain: bounded, valid
+// UTF-8 without escape sequences and control characters; only Message may have
+// line breaks.
 type Failure struct {
 	Task Task
 	Host string
-	// Message is the result's msg, rendered as text; bounded.
+	// Message is the result's msg, rendered as text, at most 4 KiB; where there
+	// is none, the best other thing the result says. Never empty.
 	Message string
-	// Items describe the loop items that failed, at most 5, bounded.
+	// Detail is what else the result says, mostly the last line of stderr:
+	// many a msg is just "non-zero return code". At most 1 KiB; may be empty.
+	Detail string
+	// Items describe the loop items that failed, at most 5 of 200 bytes.
 	Items []string
 	// ItemsFailed counts them all.
 	ItemsFailed int
@@ -69,4 +103,223 @@ type RequeueAfter struct {
 	Period string
 	// Task is the task that asked.
 	Task Task
+}
+
+// Observe adds an event and tells whether it was accepted. Events that are not
+// the run's own change nothing but the count of Foreign.
+//
+// Data of a custom resource can forge events, as ansible-runner finds them in
+// the terminal output. What cannot be forged is playbook_uuid, which is drawn
+// after that data was fixed. Only messages may go without it, as those of the
+// time before the playbook starts do, and they say nothing that counts here.
+func (s *Summary) Observe(e Event) (accepted bool) {
+	switch {
+	case !s.owns(e):
+		s.Foreign++
+		return false
+	case e.Kind == PlaybookStats && !e.Data.Stats.plausible():
+		s.Bad++
+		return false
+	}
+	s.Events++
+	if s.Complete {
+		return true
+	}
+	switch e.Kind {
+	case PlaybookStart:
+		s.PlaybookUUID = e.Data.PlaybookUUID
+	case TaskStart, HandlerTaskStart:
+		s.observeStart(e)
+	case NoHostsMatched:
+		s.NoHostsMatched = true
+	case ItemFailed:
+		s.observeItem(e.Data)
+	case RunnerOK:
+		s.observeOK(e.Data)
+	case RunnerSkipped:
+		s.items.remove(hostTask{e.Data.TaskUUID, e.Data.Host})
+		s.Skipped++
+	case RunnerFailed, RunnerUnreach:
+		s.observeFailure(e)
+	case PlaybookStats:
+		s.observeStats(e)
+	}
+	return true
+}
+
+// ObserveError counts an error of [Follow].
+func (s *Summary) ObserveError(err error) {
+	if gap, ok := errors.AsType[*GapError](err); ok {
+		s.Gaps += min(gap.Last-gap.First+1, math.MaxInt32-s.Gaps)
+		return
+	}
+	s.Bad++
+}
+
+func (s *Summary) owns(e Event) bool {
+	uuid := e.Data.PlaybookUUID
+	switch {
+	case e.Kind == PlaybookStart:
+		return s.PlaybookUUID == "" && uuid != "" && len(uuid) <= maxName
+	case e.Kind == PlaybookStats && s.Complete:
+		return false
+	case uuid == "":
+		return e.Kind.isMessage()
+	}
+	return uuid == s.PlaybookUUID
+}
+
+// isMessage tells the kinds that Ansible prints outside of plays and tasks.
+func (k Kind) isMessage() bool {
+	switch k {
+	case Verbose, "debug", "deprecated", "warning", "system_warning", "error":
+		return true
+	}
+	return false
+}
+
+func (s *Summary) observeStart(e Event) {
+	s.started.set(e.Data.TaskUUID, startedTask{e.Created, e.Data.Handler || e.Kind == HandlerTaskStart})
+	s.Task = s.task(e.Data)
+	s.TasksStarted++
+}
+
+func (s *Summary) task(d Data) Task {
+	name := d.Task
+	if name == "" {
+		name = d.Name
+	}
+	started, _ := s.started.get(d.TaskUUID)
+	return Task{
+		Name:    line(name, maxName),
+		Action:  line(d.TaskAction, maxName),
+		Role:    line(d.Role, maxName),
+		Path:    line(d.TaskPath, maxName),
+		Started: started.at,
+	}
+}
+
+func (s *Summary) observeItem(d Data) {
+	key := hostTask{d.TaskUUID, d.Host}
+	items, _ := s.items.get(key)
+	items.add(d.Res)
+	s.items.set(key, items)
+}
+
+func (s *Summary) observeOK(d Data) {
+	s.items.remove(hostTask{d.TaskUUID, d.Host})
+	s.OK++
+	if changed(d.Res) {
+		s.Changed++
+	}
+	if !isRequeueAfter(d.ResolvedAction) && !isRequeueAfter(d.TaskAction) {
+		return
+	}
+	if period, ok := requeuePeriod(d.Res); ok {
+		s.RequeueAfter = &RequeueAfter{Period: period, Task: s.task(d)}
+	}
+}
+
+func (s *Summary) observeFailure(e Event) {
+	d := e.Data
+	key := hostTask{d.TaskUUID, d.Host}
+	items, _ := s.items.get(key)
+	s.items.remove(key)
+	if d.IgnoreErrors {
+		// Ansible counts such a result as ok, too.
+		s.OK++
+		s.Ignored++
+		if changed(d.Res) {
+			s.Changed++
+		}
+		return
+	}
+	started, _ := s.started.get(d.TaskUUID)
+	f := describe(d.Res, items)
+	f.Task = s.task(d)
+	f.Host = line(d.Host, maxName)
+	f.Handler = started.handler
+	f.Unreachable = e.Kind == RunnerUnreach
+	if f.Unreachable {
+		s.Unreachable++
+	} else {
+		s.Failures++
+	}
+	if len(s.Failed) == maxFailures {
+		s.Failed = slices.Delete(s.Failed, 0, 1)
+	}
+	s.Failed = append(s.Failed, f)
+	s.last.set(hostFailure{f.Host, f.Unreachable}, f)
+}
+
+func (s *Summary) observeStats(e Event) {
+	st := e.Data.Stats.plain()
+	s.Stats, s.Complete, s.CompletedAt = st, true, e.Created
+	s.OK, s.Changed, s.Skipped = sum(st.OK), sum(st.Changed), sum(st.Skipped)
+	s.Failures, s.Unreachable = sum(st.Failures), sum(st.Dark)
+	s.Rescued, s.Ignored = sum(st.Rescued), sum(st.Ignored)
+}
+
+// maxFailures bounds what is reported of failures.
+const maxFailures = 10
+
+// Culprits returns the failures that count, in the order of the events, the
+// most recent 10: for each host with failures in the stats, its last failure,
+// and for each unreachable one, the task that could not reach it. What was
+// rescued is left out, as rescue comes before a host's final failure; only a
+// failure that is rescued in an always section after the one that counts is
+// taken for it, which the events do not allow to tell. Without stats nobody
+// knows which failures count, and all of Failed is returned.
+func (s *Summary) Culprits() []Failure {
+	if s.Stats == nil {
+		return slices.Clone(s.Failed)
+	}
+	last := s.last
+	if len(last.keys) == 0 {
+		for _, f := range s.Failed {
+			last.set(hostFailure{f.Host, f.Unreachable}, f)
+		}
+	}
+	var culprits []Failure
+	for _, key := range last.keys {
+		counts := s.Stats.Failures
+		if key.unreachable {
+			counts = s.Stats.Dark
+		}
+		if counts[key.host] > 0 {
+			culprits = append(culprits, last.values[key])
+		}
+	}
+	return culprits[max(0, len(culprits)-maxFailures):]
+}
+
+// plausible tells whether the counts can be what Ansible counted. A nil Stats
+// is not: the event had none.
+func (s *Stats) plausible() bool {
+	return s != nil && !slices.ContainsFunc(s.all(), func(counts *map[string]int) bool { return !plausible(*counts) })
+}
+
+// plain returns a copy with the hosts' names as in [Failure].
+func (s *Stats) plain() *Stats {
+	clean := *s
+	for _, counts := range clean.all() {
+		byHost := make(map[string]int, len(*counts))
+		for host, n := range *counts {
+			byHost[line(host, maxName)] += n
+		}
+		*counts = byHost
+	}
+	return &clean
+}
+
+func (s *Stats) all() []*map[string]int {
+	return []*map[string]int{&s.OK, &s.Changed, &s.Failures, &s.Dark, &s.Skipped, &s.Rescued, &s.Ignored, &s.Processed}
+}
+
+func sum(counts map[string]int) int {
+	total := 0
+	for n := range maps.Values(counts) {
+		total += n
+	}
+	return total
 }

@@ -1,0 +1,135 @@
+package jobevent
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// TestFollow_MoreThanTheWindowHolds shuffles far more events than the window
+// has room for, before and while they are followed.
+func TestFollow_MoreThanTheWindowHolds(t *testing.T) {
+	const n = 600
+	for name, set := range map[string]func(*follower){
+		"by notification": func(f *follower) { f.window.size, f.poll, f.patience = 7, time.Millisecond, never },
+		"by polling":      func(f *follower) { f.unwatch(); f.window.size, f.poll, f.patience = 7, time.Millisecond, never },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			order := rand.Perm(n)
+			for _, i := range order[:n/2] {
+				writeEvent(t, dir, i+1, "a")
+			}
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				for _, i := range order[n/2:] {
+					writeEvent(t, dir, i+1, "a")
+				}
+			}()
+			next := 1
+			for e, err := range follow(dir, done, set) {
+				if err != nil || e.Counter != next {
+					t.Fatalf("event %d, error %v; want event %d", e.Counter, err, next)
+				}
+				next++
+			}
+			if next != n+1 {
+				t.Errorf("%d events, want %d", next-1, n)
+			}
+		})
+	}
+}
+
+// TestFollow_SurvivesAnOverflow makes more notifications than the kernel
+// queues while the consumer is busy. Nothing but the overflow can tell of the
+// rest, as it does not poll and the run does not end.
+func TestFollow_SurvivesAnOverflow(t *testing.T) {
+	const n = 20_000 // three notifications each; the kernel's default is 16,384
+	dir := t.TempDir()
+	writeEvent(t, dir, 1, "a")
+	done := make(chan struct{})
+	next := 1
+	for e, err := range follow(dir, done, func(f *follower) { f.poll, f.patience = never, never }) {
+		if err != nil || e.Counter != next {
+			t.Fatalf("event %d, error %v; want event %d", e.Counter, err, next)
+		}
+		if e.Counter == 1 {
+			for i := 2; i <= n; i++ {
+				writeEvent(t, dir, i, "a")
+			}
+		}
+		if e.Counter == n {
+			close(done)
+		}
+		next++
+	}
+}
+
+// TestFollow_AMillionEvents follows a directory of a million files and watches
+// the heap meanwhile.
+func TestFollow_AMillionEvents(t *testing.T) {
+	const n = 1_000_000
+	dir := t.TempDir()
+	linkEvents(t, dir, n)
+	runtime.GC()
+	var before runtime.MemStats
+	runtime.ReadMemStats(&before)
+	var peak atomic.Uint64
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		var now runtime.MemStats
+		for tick := time.NewTicker(10 * time.Millisecond); ; {
+			select {
+			case <-stop:
+				tick.Stop()
+				return
+			case <-tick.C:
+				runtime.ReadMemStats(&now)
+				peak.Store(max(peak.Load(), now.HeapAlloc))
+			}
+		}
+	}()
+	next := 1
+	for e, err := range Follow(t.Context(), dir, closed()) {
+		if err != nil || e.Counter != next {
+			t.Fatalf("event %d, error %v; want event %d", e.Counter, err, next)
+		}
+		next++
+	}
+	close(stop)
+	<-stopped
+	if next != n+1 {
+		t.Errorf("%d events, want %d", next-1, n)
+	}
+	grown := int64(peak.Load()) - int64(before.HeapAlloc)
+	if t.Logf("the heap grew by at most %d KiB", grown>>10); grown > 32<<20 {
+		t.Errorf("the heap grew by %d MiB", grown>>20)
+	}
+}
+
+// linkEvents makes n event files, quickly: many are links to the same one.
+func linkEvents(t *testing.T, dir string, n int) {
+	t.Helper()
+	const each = 50_000 // ext4 allows 65,000 links
+	var first string
+	for i := range n {
+		path := filepath.Join(dir, fmt.Sprintf("%d-%08x-0000-4000-8000-000000000000.json", i+1, i))
+		if i%each == 0 {
+			first = path
+			if err := os.WriteFile(path, []byte(`{"event":"verbose"}`), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		if err := os.Link(first, path); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

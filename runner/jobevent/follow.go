@@ -1,0 +1,274 @@
+package jobevent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+// ErrDuplicate is wrapped by the [EventError] of a file whose counter another
+// file had before.
+var ErrDuplicate = errors.New("a second file with this counter")
+
+// EventError tells that a file of an event could not be used.
+type EventError struct {
+	Counter int
+	Name    string
+	Err     error
+}
+
+func (e *EventError) Error() string { return fmt.Sprintf("event %d: %v", e.Counter, e.Err) }
+
+func (e *EventError) Unwrap() error { return e.Err }
+
+// GapError tells that events are missing, from First to Last.
+type GapError struct{ First, Last int }
+
+func (e *GapError) Error() string { return fmt.Sprintf("events %d to %d are missing", e.First, e.Last) }
+
+const (
+	// pollEvery is how long a lost notification can go unnoticed; without any
+	// notifications (a host has few inotify instances per user) it is all
+	// there is, and shorter.
+	pollEvery        = time.Second
+	pollEveryUnaided = 200 * time.Millisecond
+	// scanShare bounds the part of the time that goes into listing the
+	// directory while the run lasts to one in scanShare+1: a million names
+	// take most of a second.
+	scanShare = 10
+	// gapPatience is how long a missing event is waited for while later ones
+	// are there. ansible-runner writes them in order, so it will not come.
+	gapPatience = 2 * time.Second
+	// maxLiveGap bounds the gap that is given up while the run lasts: a stray
+	// file with an absurd counter must not make the genuine events late.
+	maxLiveGap = 64 << 10
+)
+
+// Follow yields the events in dir, ansible-runner's job_events directory, in
+// the order of their counters, each once, while they are being written. It
+// ends after done was closed and everything there by then was yielded, or when
+// ctx is cancelled. The directory and its parents may come into being later.
+//
+// A file that holds no event gives an [*EventError] and the event's counter;
+// events that are missing give a [*GapError], once they are not to be expected
+// any more; both are followed by what comes after. An error of another kind is
+// the last: the directory could not be read. Links, pipes, devices and
+// directories count as missing.
+//
+// Memory is bounded, however large the events and however many there are. The
+// sequence can be iterated over more than once; each time it starts anew.
+func Follow(ctx context.Context, dir string, done <-chan struct{}) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		f := newFollower(dir)
+		defer f.close()
+		f.run(ctx, done, yield)
+	}
+}
+
+// follower is the state of one iteration. Notifications are hints that fill
+// the window cheaply; the directory's listing is the truth.
+type follower struct {
+	directory directory
+	// watcher is nil if there are no notifications to be had.
+	watcher *fsnotify.Watcher
+
+	// next is the counter that is due; window holds later ones.
+	next   int
+	window window
+	// behind remembers the files delivered last, to tell a repeated hint from
+	// a second file.
+	behind [1024]struct {
+		fileName
+		doubled bool
+	}
+	duplicates []fileName
+
+	// stale is true if the directory may hold names that nobody told of.
+	stale bool
+	// scanned and scanTook say when the last listing ended and what it cost.
+	scanned  time.Time
+	scanTook time.Duration
+	// failure is why the directory cannot be read; reported at the end.
+	failure error
+	// gapSince is when the current gap was noticed; patience is how long it is
+	// waited for.
+	gapSince time.Time
+	patience time.Duration
+	// poll is the interval at which the directory is listed unasked.
+	poll time.Duration
+}
+
+func newFollower(dir string) *follower {
+	f := &follower{
+		directory: newDirectory(dir),
+		next:      1,
+		window:    window{size: windowSize},
+		stale:     true,
+		patience:  gapPatience,
+		poll:      pollEvery,
+	}
+	var err error
+	if f.watcher, err = fsnotify.NewWatcher(); err != nil {
+		f.watcher, f.poll = nil, pollEveryUnaided
+	}
+	return f
+}
+
+func (f *follower) close() {
+	f.unwatch()
+	f.directory.close()
+}
+
+func (f *follower) unwatch() {
+	if f.watcher != nil {
+		// Closing an inotify descriptor cannot fail in a way that matters.
+		_ = f.watcher.Close()
+		f.watcher = nil
+	}
+}
+
+func (f *follower) run(ctx context.Context, done <-chan struct{}, yield func(Event, error) bool) {
+	finished := false
+	for ctx.Err() == nil {
+		if !finished && isClosed(done) {
+			// What was written so far has to be seen; nothing else will come.
+			finished, f.stale = true, true
+			f.unwatch()
+		}
+		f.takeHints()
+		more := true
+		switch {
+		case len(f.duplicates) > 0:
+			more = f.yieldDuplicates(yield)
+		case f.due():
+			more = f.deliver(yield)
+		case f.mustScan(finished):
+			f.scan(ctx)
+		case f.window.empty() && finished:
+			if f.failure != nil {
+				yield(Event{}, fmt.Errorf("read job events: %w", f.failure))
+			}
+			return
+		case finished || f.gapIsOld():
+			more = f.skipGap(yield)
+		default:
+			f.wait(ctx, done)
+		}
+		if !more {
+			return
+		}
+	}
+}
+
+func isClosed(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
+}
+
+func (f *follower) due() bool { return !f.window.empty() && f.window.first().counter <= f.next }
+
+// deliver yields the event that is due.
+func (f *follower) deliver(yield func(Event, error) bool) bool {
+	n := f.window.pop()
+	if n.counter < f.next {
+		f.duplicates = append(f.duplicates, n)
+		return true
+	}
+	e, err := f.directory.read(n.name)
+	if errors.Is(err, errNoFile) {
+		return true
+	}
+	last := &f.behind[n.counter%len(f.behind)]
+	last.fileName, last.doubled = n, false
+	f.next++
+	f.gapSince = time.Time{}
+	e.Counter = n.counter
+	if err != nil {
+		return yield(Event{Counter: n.counter}, &EventError{n.counter, n.name, err})
+	}
+	return yield(e, nil)
+}
+
+func (f *follower) yieldDuplicates(yield func(Event, error) bool) bool {
+	n := f.duplicates[0]
+	f.duplicates = f.duplicates[1:]
+	last := &f.behind[n.counter%len(f.behind)]
+	if last.counter != n.counter || last.name == n.name || last.doubled || !f.directory.hasFile(n.name) {
+		return true
+	}
+	last.doubled = true
+	return yield(Event{Counter: n.counter}, &EventError{n.counter, n.name, ErrDuplicate})
+}
+
+// see takes note of a name that a hint or a listing told of.
+func (f *follower) see(n fileName) (ahead bool) {
+	if n.counter >= f.next {
+		return true
+	}
+	last := f.behind[n.counter%len(f.behind)]
+	if last.counter == n.counter && last.name != n.name && !last.doubled && len(f.duplicates) < len(f.behind) {
+		f.duplicates = append(f.duplicates, n)
+	}
+	return false
+}
+
+// mustScan tells whether to list the directory now that no event is due.
+func (f *follower) mustScan(finished bool) bool {
+	if f.window.empty() && f.window.truncated {
+		return true
+	}
+	return f.stale && (finished || !time.Now().Before(f.mayScan()))
+}
+
+// mayScan returns when the directory can be listed again, while the run lasts.
+func (f *follower) mayScan() time.Time { return f.scanned.Add(scanShare * f.scanTook) }
+
+// scan lists the directory and fills the window.
+func (f *follower) scan(ctx context.Context) {
+	start := time.Now()
+	f.stale = false
+	if f.failure = f.directory.open(f.watcher); f.directory.isOpen() {
+		f.window.relist()
+		f.failure = f.directory.list(func(name string) bool {
+			if n, ok := parseName(name); ok && f.see(n) {
+				f.window.collect(n)
+			}
+			return ctx.Err() == nil
+		})
+		f.window.settle()
+	}
+	f.scanned = time.Now()
+	f.scanTook = f.scanned.Sub(start)
+}
+
+// gapIsOld tells whether the events before the window's first are not to be
+// waited for any more. The directory is listed again before that is said.
+func (f *follower) gapIsOld() bool {
+	if f.window.empty() || f.window.first().counter-f.next > maxLiveGap {
+		return false
+	}
+	if f.gapSince.IsZero() {
+		f.gapSince = time.Now()
+	}
+	due := f.gapSince.Add(f.patience)
+	if time.Now().Before(due) {
+		return false
+	}
+	f.stale = f.stale || f.scanned.Before(due)
+	return !f.stale
+}
+
+func (f *follower) skipGap(yield func(Event, error) bool) bool {
+	gap := &GapError{f.next, f.window.first().counter - 1}
+	f.next = f.window.first().counter
+	f.gapSince = time.Time{}
+	return yield(Event{}, gap)
+}

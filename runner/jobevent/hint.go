@@ -1,0 +1,66 @@
+package jobevent
+
+import (
+	"context"
+	"path/filepath"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+// takeHints takes in the notifications that have arrived.
+func (f *follower) takeHints() {
+	if f.watcher == nil {
+		return
+	}
+	// Bounded, as they may arrive as fast as they are taken.
+	for range 4096 {
+		select {
+		case ev := <-f.watcher.Events:
+			f.hint(ev)
+		case <-f.watcher.Errors:
+			f.stale = true
+		default:
+			return
+		}
+	}
+}
+
+// hint takes in one notification.
+func (f *follower) hint(ev fsnotify.Event) {
+	if !ev.Has(fsnotify.Create) {
+		return
+	}
+	if !f.directory.isOpen() {
+		f.stale = f.stale || filepath.Clean(ev.Name) == f.directory.awaited
+		return
+	}
+	if n, ok := parseName(filepath.Base(ev.Name)); ok && f.see(n) {
+		f.window.add(n)
+	}
+}
+
+// wait returns when there may be something to do.
+func (f *follower) wait(ctx context.Context, done <-chan struct{}) {
+	var events chan fsnotify.Event
+	var failures chan error
+	if f.watcher != nil {
+		events, failures = f.watcher.Events, f.watcher.Errors
+	}
+	interval := f.poll
+	if f.stale {
+		interval = min(interval, time.Until(f.mayScan()))
+	}
+	timer := time.NewTimer(interval)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-done:
+	case ev := <-events:
+		f.hint(ev)
+	case <-failures:
+		f.stale = true // an overflow, mostly
+	case <-timer.C:
+		f.stale = true
+	}
+}

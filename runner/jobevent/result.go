@@ -1,0 +1,188 @@
+package jobevent
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+)
+
+const (
+	// unknownFailure is the message where the result has none; the words are
+	// those that users of ansible-operator know.
+	unknownFailure = "unknown playbook failure"
+	hiddenDetail   = "the output is hidden because of no_log"
+	droppedDetail  = "the result was dropped because of its size"
+
+	// maxItems bounds the loop items that are described.
+	maxItems = 5
+)
+
+// failedItems are the items of one loop on one host that failed.
+type failedItems struct {
+	described []string
+	count     int
+}
+
+// add takes an item's result. One that is hidden is counted only.
+func (i *failedItems) add(res json.RawMessage) {
+	i.count++
+	if len(i.described) == maxItems {
+		return
+	}
+	r := readResult(res)
+	if r.noLog || r.label == nil {
+		return
+	}
+	text := rendered(r.label)
+	if message := rendered(r.msg); message != "" {
+		text += ": " + message
+	}
+	i.described = append(i.described, line(text, maxItem))
+}
+
+// result is what is read of a task's result: raw JSON, nil where absent.
+type result struct {
+	msg, reason, label, results    json.RawMessage
+	stderr, stdout, exception      json.RawMessage
+	moduleStderr, moduleStdout     json.RawMessage
+	noLog, failedWhen, failed      bool
+	changed, unreachable, anything bool
+	period                         json.RawMessage
+}
+
+func readResult(res json.RawMessage) result {
+	var r result
+	members := map[string]*json.RawMessage{
+		"msg": &r.msg, "reason": &r.reason, "results": &r.results, "period": &r.period,
+		"stderr": &r.stderr, "stdout": &r.stdout, "exception": &r.exception,
+		"module_stderr": &r.moduleStderr, "module_stdout": &r.moduleStdout,
+	}
+	fields(res, func(key string, value []byte) {
+		r.anything = true
+		switch key {
+		case "censored":
+			r.noLog = true
+		case "failed_when_result":
+			r.failedWhen = asBool(value)
+		case "failed":
+			r.failed = asBool(value)
+		case "changed":
+			r.changed = asBool(value)
+		case "unreachable":
+			r.unreachable = asBool(value)
+		case "item":
+			if r.label == nil {
+				r.label = value
+			}
+		case "_ansible_item_label":
+			r.label = value
+		default:
+			if member, ok := members[key]; ok {
+				*member = value
+			}
+		}
+	})
+	return r
+}
+
+func changed(res json.RawMessage) bool { return readResult(res).changed }
+
+// describe tells what a result says about its failure. Items are those whose
+// own events were seen; if there are none, the result's list is used.
+func describe(res json.RawMessage, items failedItems) Failure {
+	r := readResult(res)
+	if items.count == 0 {
+		elements(r.results, func(item []byte) {
+			if i := readResult(item); i.failed || i.unreachable || i.noLog {
+				items.add(item)
+			}
+		})
+	}
+	f := Failure{
+		Items:       items.described,
+		ItemsFailed: items.count,
+		NoLog:       r.noLog,
+		FailedWhen:  r.failedWhen,
+	}
+	switch {
+	case r.noLog:
+		// Whatever else is there is not meant to be seen.
+		f.Message, f.Detail, f.Items = unknownFailure, hiddenDetail, nil
+		return f
+	case !r.anything:
+		f.Message, f.Detail = unknownFailure, droppedDetail
+		return f
+	}
+	f.Message, f.Detail = lines(rendered(r.msg), maxMessage), r.detail()
+	if f.Message == "" {
+		f.Message, f.Detail = f.Detail, ""
+	}
+	if f.Message == "" {
+		f.Message = unknownFailure
+	}
+	if f.Detail == f.Message {
+		f.Detail = ""
+	}
+	return f
+}
+
+// detail returns the most telling line beside the msg.
+func (r result) detail() string {
+	for _, text := range []json.RawMessage{r.stderr, r.moduleStderr, r.stdout, r.moduleStdout, r.exception, r.reason} {
+		if s := lastLine(rendered(text), maxDetail); s != "" {
+			return s
+		}
+	}
+	return ""
+}
+
+// rendered returns a JSON value as text: a string as it is, the elements of a
+// list joined, nothing for null, and compact JSON for all else.
+func rendered(value json.RawMessage) string {
+	switch {
+	case len(value) == 0 || isNull(value):
+		return ""
+	case value[0] == '"':
+		return asString(value)
+	case value[0] != '[':
+		return compact(value)
+	}
+	var parts []string
+	elements(value, func(element []byte) {
+		if element[0] == '"' {
+			parts = append(parts, asString(element))
+			return
+		}
+		parts = append(parts, compact(element))
+	})
+	return strings.Join(parts, "; ")
+}
+
+func compact(value []byte) string {
+	var b bytes.Buffer
+	if json.Compact(&b, value) != nil {
+		return ""
+	}
+	return b.String()
+}
+
+// isRequeueAfter tells the modules that ask for the next run.
+func isRequeueAfter(action string) bool {
+	switch action {
+	case "requeue_after", "operator_sdk.util.requeue_after", "rolewright.operator.requeue_after":
+		return true
+	}
+	return false
+}
+
+// requeuePeriod returns what the module returned as its period, whatever its
+// type; of a loop, that of the last item.
+func requeuePeriod(res json.RawMessage) (string, bool) {
+	r := readResult(res)
+	elements(r.results, func(item []byte) {
+		if period := readResult(item).period; period != nil {
+			r.period = period
+		}
+	})
+	return line(rendered(r.period), maxName), r.period != nil
+}
