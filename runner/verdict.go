@@ -1,5 +1,16 @@
 package runner
 
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/rolewright/rolewright/runner/jobevent"
+)
+
 // Reason says in one word how a run ended. The words are stable: they stand in
 // conditions, metrics and logs.
 type Reason string
@@ -48,4 +59,205 @@ type Verdict struct {
 	// is the task's own message. At most 1 KiB of valid UTF-8 without control
 	// characters other than newline. Empty on success.
 	Message string
+}
+
+// ansible-runner's words for an end that it brought about itself.
+const (
+	statusSuccessful = "successful"
+	statusFailed     = "failed"
+)
+
+// Verdict judges the run. It is a pure function of the Result: success rests
+// on the exit code, ansible-runner's status and the stats; events and output
+// only explain what else it was.
+func (r Result) Verdict() Verdict {
+	if r.proved() {
+		return Verdict{Success: true, Reason: Succeeded}
+	}
+	reason, text, place := r.explain()
+	return Verdict{Reason: reason, Message: compose(text, place)}
+}
+
+// proved tells whether the run is known to have succeeded. Nothing processed
+// is a success where a play ended early or has no tasks, and none where it
+// found no host.
+func (r Result) proved() bool {
+	s := r.Summary
+	return r.ExitCode == 0 && r.Signal == "" && r.Status == statusSuccessful &&
+		s.Complete && s.Failures == 0 && s.Unreachable == 0 && !r.noHosts()
+}
+
+// noHosts tells whether a play found no host and no other play found one.
+func (r Result) noHosts() bool {
+	s := r.Summary
+	return s.NoHostsMatched && (s.Stats == nil || len(s.Stats.Processed) == 0)
+}
+
+// explain says why a run is no success: the reason, the text that explains it,
+// and the lines that name the place.
+func (r Result) explain() (Reason, string, string) {
+	culprits := r.Summary.Culprits()
+	switch {
+	case r.died():
+		return r.explainDeath()
+	case r.ExitCode == 0:
+		return r.explainDoubt(culprits)
+	case len(culprits) > 0:
+		return explainTasks(culprits)
+	case r.Summary.Complete && r.Summary.Unreachable > 0:
+		return Unreachable, "unreachable: " + hosts(r.Summary.Stats.Dark), "the events that say more are missing"
+	case r.Summary.Complete && r.Summary.Failures > 0:
+		return PlaybookFailed, "failed on " + hosts(r.Summary.Stats.Failures), "the events that say more are missing"
+	default:
+		return r.explainOutput()
+	}
+}
+
+// explainDoubt explains why exit code 0 is not believed.
+func (r Result) explainDoubt(culprits []jobevent.Failure) (Reason, string, string) {
+	switch {
+	case !r.Summary.Complete:
+		return ResultIncomplete, "exit code 0 without a complete account of what was done", r.lastTask()
+	case r.noHosts():
+		return NoHostsMatched, "no hosts matched", "no play of the playbook found a host in the inventory"
+	}
+	s := r.Summary
+	text := fmt.Sprintf("exit code 0, status %q and stats (ok=%d failed=%d unreachable=%d) contradict each other",
+		r.Status, s.OK, s.Failures, s.Unreachable)
+	if len(culprits) == 0 {
+		return ResultIncomplete, text, ""
+	}
+	return ResultIncomplete, text, describe(culprits[0].Task, culprits[0].Host)
+}
+
+// died tells whether ansible-runner or ansible-playbook ended without a
+// result. ansible-runner exits with 0 when a signal ended ansible-playbook,
+// and writes no status when it crashes.
+func (r Result) died() bool {
+	return r.Signal != "" || r.ExitCode < 0 ||
+		r.Status != statusSuccessful && r.Status != statusFailed ||
+		r.Status == statusFailed && r.ExitCode == 0 && !r.Summary.Complete
+}
+
+func (r Result) explainDeath() (Reason, string, string) {
+	place := r.lastTask()
+	switch {
+	case r.Signal != "":
+		return RunnerDied, "ansible-runner was killed by " + r.Signal, place
+	case r.Status == statusFailed:
+		return RunnerDied, "ansible-playbook was killed by a signal", place
+	case r.Status != "":
+		return RunnerDied, fmt.Sprintf("ansible-runner ended with exit code %d and status %q", r.ExitCode, r.Status), place
+	case badCmdline.MatchString(r.Tail):
+		return BadArguments, "the arguments for ansible-playbook cannot be split: " + lastLine(r.Tail), ""
+	}
+	text := fmt.Sprintf("ansible-runner crashed with exit code %d", r.ExitCode)
+	if line := lastLine(r.Tail); line != "" {
+		text += ": " + line
+	}
+	return RunnerDied, text, place
+}
+
+// lastTask says how far the run got.
+func (r Result) lastTask() string {
+	if t := r.Summary.Task; t.Name != "" || t.Path != "" {
+		return "last " + describe(t, "")
+	}
+	return "before the first task"
+}
+
+// explainTasks explains failures of tasks; the first one that is more than an
+// unreachable host gives the reason.
+func explainTasks(culprits []jobevent.Failure) (Reason, string, string) {
+	first := max(0, slices.IndexFunc(culprits, func(f jobevent.Failure) bool { return !f.Unreachable }))
+	f := culprits[first]
+	// What must not be lost stands first: compose cuts at the end.
+	place := []string{describe(f.Task, f.Host)}
+	if f.Detail != "" {
+		place = append(place, clip(oneLine(f.Detail), 200))
+	}
+	for _, item := range f.Items {
+		place = append(place, "item "+clip(oneLine(item), 120))
+	}
+	if more := f.ItemsFailed - len(f.Items); more > 0 && len(f.Items) > 0 {
+		place = append(place, fmt.Sprintf("and %d more items", more))
+	}
+	for i, other := range culprits {
+		if i != first {
+			place = append(place, "also "+describe(other.Task, other.Host)+": "+clip(oneLine(other.Message), 120))
+		}
+	}
+	return taskReason(f), f.Message, strings.Join(place, "\n")
+}
+
+func taskReason(f jobevent.Failure) Reason {
+	switch {
+	case f.Unreachable:
+		return Unreachable
+	case f.Handler:
+		return HandlerFailed
+	case f.ItemsFailed > 0:
+		return ItemFailed
+	case f.FailedWhen:
+		return ConditionFailed
+	case speaksForItself.MatchString(f.Task.Action):
+		return TaskFailed
+	default:
+		return classify(f.Message, TaskFailed)
+	}
+}
+
+// speaksForItself matches the actions whose message is the author's.
+var speaksForItself = regexp.MustCompile(`(^|\.)(fail|assert)$`)
+
+// describe names a task, where it ran, and where it is written.
+func describe(t jobevent.Task, host string) string {
+	var parts []string
+	if t.Name != "" || t.Action != "" {
+		parts = append(parts, fmt.Sprintf("task %q", clip(oneLine(cmp.Or(t.Name, t.Action)), 120)))
+	}
+	if t.Role != "" {
+		parts = append(parts, fmt.Sprintf("role %q", clip(oneLine(t.Role), 80)))
+	}
+	if host != "" {
+		parts = append(parts, "host "+clip(oneLine(host), 80))
+	}
+	if t.Path != "" {
+		parts = append(parts, "at "+oneLine(t.Path))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// hosts lists the names of a stats map.
+func hosts(counts map[string]int) string {
+	return clip(oneLine(strings.Join(slices.Sorted(maps.Keys(counts)), ", ")), 200)
+}
+
+// messageLimit bounds a verdict's message; placeLimit is the part of it that
+// the place may take from a long text.
+const (
+	messageLimit = 1 << 10
+	placeLimit   = 512
+)
+
+// compose makes the message of a verdict: the text, and on the lines after it
+// the place, both cut as far as needed.
+func compose(text, place string) string {
+	text = strings.TrimSpace(plain(text))
+	place = strings.TrimSpace(plain(place))
+	if place == "" {
+		return clip(text, messageLimit)
+	}
+	place = clip(place, max(placeLimit, messageLimit-len(text)-1))
+	return clip(text, messageLimit-len(place)-1) + "\n" + place
+}
+
+// plain is printable text with newlines as the only control characters.
+func plain(text string) string {
+	return strings.ReplaceAll(printable(text), "\t", " ")
+}
+
+// oneLine is plain text on one line.
+func oneLine(text string) string {
+	return strings.Join(strings.Fields(plain(text)), " ")
 }

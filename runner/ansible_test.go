@@ -1,0 +1,126 @@
+package runner
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m)
+}
+
+// ansible returns a Runner of the installed ansible-runner, whose runs inherit
+// this process's environment, an own HOME, and the given entries.
+func ansible(t *testing.T, environ ...string) *Runner {
+	t.Helper()
+	for _, name := range []string{"ansible-runner", "ansible-playbook"} {
+		if _, err := exec.LookPath(name); err != nil {
+			t.Fatalf("%v: these tests run real Ansible; install ansible-core and ansible-runner "+
+				"(Debian: apt-get install ansible-core python3-ansible-runner, elsewhere: pip install ansible-core ansible-runner)", err)
+		}
+	}
+	base := append(os.Environ(), "HOME="+t.TempDir())
+	return New(Options{Environ: append(base, environ...)})
+}
+
+// request returns a request to run a playbook of testdata.
+func request(t *testing.T, playbook string) Request {
+	t.Helper()
+	id := uuid.NewString()
+	return Request{
+		ID:      id,
+		Dir:     filepath.Join(t.TempDir(), id),
+		Content: Content{Playbook: testdata(t, "playbooks/"+playbook)},
+	}
+}
+
+func testdata(t *testing.T, name string) string {
+	t.Helper()
+	path, err := filepath.Abs(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// marked lists the living processes that carry a run's cookie: pid directory →
+// command line. It shares nothing with what it checks.
+func marked(t *testing.T, id string) map[string]string {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/environ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]string{}
+	for _, file := range files {
+		env, err := os.ReadFile(file)
+		if err == nil && bytes.Contains(env, []byte("ROLEWRIGHT_RUN="+id)) {
+			cmdline, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "cmdline"))
+			found[filepath.Dir(file)] = string(bytes.ReplaceAll(cmdline, []byte{0}, []byte{' '}))
+		}
+	}
+	return found
+}
+
+// eventually waits until a condition holds; only a hanging test fails here.
+func eventually(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(2 * time.Minute); !condition(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Errorf("waiting in vain: %s", what)
+			return
+		}
+	}
+}
+
+// during runs a request and, while it lasts, calls a function once a process
+// of the run has a command line that contains every text.
+func during(t *testing.T, ctx context.Context, r *Runner, req Request, texts []string, do func()) (Result, error) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		eventually(t, "a process "+strings.Join(texts, " and "), func() bool {
+			lines := ""
+			for _, cmdline := range marked(t, req.ID) {
+				lines += cmdline + "\n"
+			}
+			for _, text := range texts {
+				if !strings.Contains(lines, text) {
+					return false
+				}
+			}
+			return true
+		})
+		do()
+	}()
+	res, err := r.Run(ctx, req)
+	<-done
+	return res, err
+}
+
+// send sends a signal to those processes of a run whose command line fits.
+func send(t *testing.T, id string, sig syscall.Signal, fits func(cmdline string) bool) {
+	t.Helper()
+	sent := 0
+	for dir, cmdline := range marked(t, id) {
+		pid, err := strconv.Atoi(filepath.Base(dir))
+		if err == nil && fits(cmdline) && syscall.Kill(pid, sig) == nil {
+			sent++
+		}
+	}
+	if sent == 0 {
+		t.Errorf("nobody to signal among %v", marked(t, id))
+	}
+}

@@ -1,0 +1,70 @@
+package runner
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Versions are those of the programs that a run needs.
+type Versions struct {
+	// Runner is ansible-runner's, for instance 2.3.1. It is 0.0.0 for packages
+	// that were built without it, as Debian's of 2.4 is.
+	Runner string
+	// Core is ansible-core's.
+	Core string
+}
+
+// versionPattern matches a version in the output of --version: that of
+// ansible-runner is alone on its line, that of ansible-playbook in brackets.
+var versionPattern = regexp.MustCompile(`(?:^|[ \[])(\d+)\.\d+[0-9A-Za-z.+-]*`)
+
+// Check tells which versions are installed; it runs both programs, which takes
+// a second, so that callers keep the answer for a while. An error wraps
+// [ErrUnavailable]: something is missing, cannot be executed, or is of a
+// version that Rolewright does not know.
+func (r *Runner) Check(ctx context.Context) (Versions, error) {
+	var v Versions
+	var errRunner, errCore error
+	var wg sync.WaitGroup
+	wg.Go(func() { v.Runner, errRunner = r.version(ctx, r.path) })
+	wg.Go(func() { v.Core, errCore = r.version(ctx, "ansible-playbook") })
+	wg.Wait()
+	if errRunner == nil && strings.HasPrefix(v.Runner, "1.") {
+		errRunner = fmt.Errorf("ansible-runner %s is too old, 2.0 or newer is needed", v.Runner)
+	}
+	if err := errors.Join(errRunner, errCore); err != nil {
+		return v, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	return v, nil
+}
+
+// version runs a program with --version.
+func (r *Runner) version(ctx context.Context, name string) (string, error) {
+	cmd := exec.CommandContext(ctx, name, "--version")
+	cmd.Env = r.environ
+	// Nothing that the program leaves behind may keep us waiting for its end
+	// of the pipe.
+	cmd.WaitDelay = time.Second
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return "", fmt.Errorf("%s --version: %w: %s", name, err, clip(strings.TrimSpace(printable(stderr.String())), 256))
+	}
+	line, _, _ := strings.Cut(printable(string(out)), "\n")
+	match := versionPattern.FindString(line)
+	if match == "" {
+		return "", fmt.Errorf("%s --version: no version in %q", name, clip(line, 256))
+	}
+	return strings.Trim(match, " []"), nil
+}

@@ -1,0 +1,102 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// cookieName is the variable that marks every process of a run.
+const cookieName = "ROLEWRIGHT_RUN"
+
+// maxVerbosity is as far as ansible-playbook counts its v's.
+const maxVerbosity = 7
+
+// idPattern is what a run's ID may look like: it becomes an argument and the
+// name of a directory.
+var idPattern = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z-]{0,63}$`)
+
+// normalise returns the request with clean paths and a role path that is
+// absolute: ansible-playbook runs in another directory than the operator, and
+// would look for a relative one there.
+func (req Request) normalise() (Request, error) {
+	if !idPattern.MatchString(req.ID) {
+		return req, fmt.Errorf("invalid run ID %q", req.ID)
+	}
+	if !filepath.IsAbs(req.Dir) {
+		return req, fmt.Errorf("private data dir %q is not absolute", req.Dir)
+	}
+	req.Dir = filepath.Clean(req.Dir)
+	switch c := &req.Content; {
+	case (c.Playbook == "") == (c.Role == ""):
+		return req, errors.New("content must be either a playbook or a role")
+	case c.Role != "":
+		role, err := filepath.Abs(c.Role)
+		if err != nil {
+			return req, fmt.Errorf("resolve role %q: %w", c.Role, err)
+		}
+		c.Role = role
+	case !filepath.IsAbs(c.Playbook):
+		return req, fmt.Errorf("playbook %q is not absolute", c.Playbook)
+	}
+	return req, nil
+}
+
+// arguments returns the arguments of ansible-runner for a normalised request.
+// Artifacts are not rotated by it: it would count the link to the latest run,
+// and might remove a run that is alive (see [Prune]).
+func (req Request) arguments() []string {
+	args := []string{"run", req.Dir}
+	if c := req.Content; c.Playbook != "" {
+		args = append(args, "-p", c.Playbook)
+	} else {
+		dir, base := filepath.Split(c.Role)
+		args = append(args, "--role", base, "--roles-path", dir, "--hosts", "localhost")
+	}
+	args = append(args, "-i", req.ID)
+	if n := min(req.Verbosity, maxVerbosity); n > 0 {
+		args = append(args, "-"+strings.Repeat("v", n))
+	}
+	if req.Content.Role != "" && req.SkipFacts {
+		args = append(args, "--role-skip-facts")
+	}
+	return args
+}
+
+// internalVariables are the beginnings of the names of those variables of the
+// operator's environment that are none of a playbook's business. Everything
+// else is inherited: roles read it, and ANSIBLE_* configures Ansible.
+var internalVariables = []string{"ROLEWRIGHT_", "LEADER_"}
+
+// inherited returns the environment entries that a run inherits, later ones
+// winning over earlier ones of the same name.
+func inherited(environ []string) []string {
+	seen := map[string]bool{}
+	var kept []string
+	for _, entry := range slices.Backward(environ) {
+		name, _, ok := strings.Cut(entry, "=")
+		internal := slices.ContainsFunc(internalVariables, func(prefix string) bool {
+			return strings.HasPrefix(name, prefix)
+		})
+		if !ok || name == "" || internal || seen[name] {
+			continue
+		}
+		seen[name] = true
+		kept = append(kept, entry)
+	}
+	slices.Reverse(kept)
+	return kept
+}
+
+// lookup returns the value of a variable in an environment without duplicates.
+func lookup(environ []string, name string) string {
+	for _, entry := range environ {
+		if key, value, ok := strings.Cut(entry, "="); ok && key == name {
+			return value
+		}
+	}
+	return ""
+}

@@ -1,0 +1,119 @@
+package runner
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// What Ansible prints when it ends without a failed task. ansible-core up to
+// 2.18 starts the line with "ERROR! " ("ERROR: " before it is set up), 2.19 with
+// "[ERROR]: "; argparse of either prints usage and "ansible-playbook: error: …".
+var (
+	errorLine = regexp.MustCompile(`(?m)^(?:ERROR[!:] |\[ERROR\]: |ansible-playbook: error: )`)
+	// afterError matches where the text of an error is over: at the recap, and
+	// at the help that argparse prints after its error.
+	afterError = regexp.MustCompile(`(?m)^(?:PLAY RECAP \*| \n)`)
+	// usageError matches arguments that argparse refuses.
+	usageError = regexp.MustCompile(`(?m)^ansible-playbook: error: `)
+	// badCmdline matches ansible-runner's traceback over env/cmdline.
+	badCmdline = regexp.MustCompile(`ValueError: No (?:closing quotation|escaped character)`)
+	// jsonDetour matches what 2.14 says before it comes to the syntax error.
+	jsonDetour = regexp.MustCompile(`(?s)^We were unable to read either as JSON nor YAML.*?\n\n(Syntax Error while loading YAML\.)\s*`)
+	// deadWorker matches what ansible-playbook says when one of its processes
+	// was killed, most likely for want of memory.
+	deadWorker = regexp.MustCompile(`worker was found in a dead state`)
+	// position matches where a parse error is, as 2.14 and 2.19 say it.
+	position = regexp.MustCompile(`(?m)(?:^The error appears to be in '([^'\n]+)': line (\d+)|^Origin: (.+?)(?::(\d+))?(?::\d+)?$)`)
+)
+
+// signs are texts by which Ansible's messages are told apart; there is nothing
+// else to tell them by. The first that matches wins.
+var signs = []struct {
+	reason  Reason
+	pattern *regexp.Regexp
+}{
+	{VaultError, regexp.MustCompile(`(?i)no vault secrets (?:were )?found|decryption failed|undecryptable|vault format unhexlify|not vault encrypted data|vault password file .* was not found`)},
+	{RoleNotFound, regexp.MustCompile(`(?i)the role '[^']*' was not found|the playbook: .* could not be found|unable to retrieve file contents\s+could not find or access '[^']*\.ya?ml'`)},
+	{UndefinedVariable, regexp.MustCompile(`(?i)'[^'\n]+' is undefined|undefined variable|'[\w.]+ object' has no attribute|object of type '[^'\n]+' has no attribute`)},
+}
+
+// classify tells what kind of failure a message of Ansible's is about.
+func classify(text string, otherwise Reason) Reason {
+	for _, sign := range signs {
+		if sign.pattern.MatchString(text) {
+			return sign.reason
+		}
+	}
+	return otherwise
+}
+
+// explainOutput explains the end of a run in which no task is known to have
+// failed by the end of its output.
+func (r Result) explainOutput() (Reason, string, string) {
+	text := r.Tail
+	found := errorLine.FindAllStringIndex(text, -1)
+	if len(found) > 0 {
+		text = text[found[len(found)-1][0]:]
+		if end := afterError.FindStringIndex(text); end != nil {
+			text = text[:end[0]]
+		}
+	}
+	place := fmt.Sprintf("ansible-playbook ended with exit code %d", r.ExitCode)
+	if m := position.FindStringSubmatch(text); m != nil {
+		place = "at " + strings.TrimSuffix(m[1]+m[3]+":"+m[2]+m[4], ":") + "\n" + place
+	} else if r.Summary.Task.Path != "" {
+		place = r.lastTask() + "\n" + place
+	}
+	if len(found) == 0 {
+		if strings.TrimSpace(text) == "" {
+			text = "ansible-playbook left neither result nor output"
+		}
+		return PlaybookFailed, lastLines(text, messageLimit-placeLimit), place
+	}
+	usage := usageError.MatchString(text)
+	text = jsonDetour.ReplaceAllString(errorLine.ReplaceAllString(text, ""), "$1 ")
+	if deadWorker.MatchString(text) {
+		return RunnerDied, "a process of ansible-playbook was killed: " + text, place
+	}
+	return r.outputReason(text, usage), text, place
+}
+
+// Exit codes of ansible-core. Those of a failed or unreachable host come with
+// stats and are judged by them.
+const (
+	exitParserError = 4
+	exitBadOptions  = 5
+)
+
+func (r Result) outputReason(text string, usage bool) Reason {
+	switch reason := classify(text, PlaybookFailed); {
+	case usage, r.ExitCode == exitBadOptions:
+		return BadArguments
+	case reason != PlaybookFailed && reason != UndefinedVariable:
+		return reason
+	case r.ExitCode == exitParserError:
+		return PlaybookInvalid
+	default:
+		return reason
+	}
+}
+
+// lastLine is the last line of text that says something.
+func lastLine(text string) string {
+	text = strings.TrimSpace(text)
+	return strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:])
+}
+
+// lastLines is the end of text, from the beginning of a line where possible.
+func lastLines(text string, limit int) string {
+	text = strings.TrimSpace(text)
+	if len(text) <= limit {
+		return text
+	}
+	text = text[len(text)-limit:]
+	if _, rest, ok := strings.Cut(text, "\n"); ok {
+		text = rest
+	}
+	return strings.ToValidUTF8(text, "")
+}

@@ -1,0 +1,295 @@
+package runner
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// The modes of everything in a private data directory: extra vars and
+// artifacts hold whatever the custom resource and the environment hold.
+const (
+	dirMode  fs.FileMode = 0o700
+	fileMode fs.FileMode = 0o600
+)
+
+// runnerLog is the file of the private data directory that receives what
+// ansible-runner itself prints: nothing, or a traceback.
+const runnerLog = "runner.log"
+
+// settings are ansible-runner's env/settings.
+type settings struct {
+	// PexpectTimeout is how long ansible-runner takes to notice a signal, in
+	// seconds. Its default of 5 would spend the grace period on nothing.
+	PexpectTimeout int `json:"pexpect_timeout"`
+	// SuppressOutput keeps ansible-runner from printing the playbook's output,
+	// which its artifacts hold anyway.
+	SuppressOutput bool `json:"suppress_ansible_output"`
+}
+
+// createPrivateDir creates the private data directory of a normalised request.
+// It is built under another name and renamed, so that a directory with the
+// name of a run is always complete. Nothing is fsynced: no directory is used
+// again after a crash, complete or not.
+func createPrivateDir(req Request, environ []string) (err error) {
+	if _, err := os.Lstat(req.Dir); err == nil {
+		// The rename below would replace an empty directory.
+		return fmt.Errorf("create private data dir: %s: %w", req.Dir, fs.ErrExist)
+	}
+	building := buildingName(req.Dir)
+	if err := os.Mkdir(building, dirMode); err != nil {
+		return fmt.Errorf("create private data dir: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("create private data dir: %w", err), os.RemoveAll(building))
+		}
+	}()
+	if err := os.Chmod(building, dirMode); err != nil { // whatever the umask
+		return err
+	}
+	root, err := os.OpenRoot(building)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	if err := (privateDir{root}).fill(req, environ); err != nil {
+		return err
+	}
+	return os.Rename(building, req.Dir)
+}
+
+// buildingSuffix ends the name of a directory that is not complete.
+const buildingSuffix = ".building"
+
+// buildingName is the name of a private data directory that is not complete.
+func buildingName(dir string) string {
+	parent, base := filepath.Split(dir)
+	return filepath.Join(parent, "."+base+buildingSuffix)
+}
+
+// privateDir is a private data directory under construction.
+type privateDir struct{ root *os.Root }
+
+func (d privateDir) fill(req Request, environ []string) error {
+	for _, dir := range []string{"env", "inventory", "project", "artifacts"} {
+		if err := d.mkdir(dir); err != nil {
+			return err
+		}
+	}
+	variables := maps.Clone(req.Env)
+	if variables == nil {
+		variables = map[string]string{}
+	}
+	delete(variables, cookieName)
+	if err := d.writeJSON("env/envvars", variables); err != nil {
+		return err
+	}
+	if err := d.writeJSON("env/settings", settings{PexpectTimeout: 1, SuppressOutput: true}); err != nil {
+		return err
+	}
+	extraVars := req.ExtraVars
+	if len(extraVars) == 0 {
+		extraVars = []byte("{}")
+	}
+	if err := d.write("env/extravars", extraVars); err != nil {
+		return err
+	}
+	if cmdline := unquote(req.Cmdline); strings.TrimSpace(cmdline) != "" {
+		if err := d.write("env/cmdline", []byte(cmdline)); err != nil {
+			return err
+		}
+	}
+	if err := d.inventory(req.Inventory, environ); err != nil {
+		return err
+	}
+	if err := d.playbook(req.Content.Playbook); err != nil {
+		return err
+	}
+	return d.files(req.Files)
+}
+
+// unquote strips the one pair of single quotes that manifests tend to put
+// around --ansible-args.
+func unquote(cmdline string) string {
+	if len(cmdline) >= 2 && strings.HasPrefix(cmdline, "'") && strings.HasSuffix(cmdline, "'") {
+		return cmdline[1 : len(cmdline)-1]
+	}
+	return cmdline
+}
+
+// inventory writes the built-in inventory, or copies the one that replaces it.
+func (d privateDir) inventory(source string, environ []string) error {
+	if source == "" {
+		python := "{{ansible_playbook_python}}"
+		if venv := lookup(environ, "VIRTUAL_ENV"); venv != "" {
+			python = path.Join(venv, "bin", "python3")
+		}
+		line := "localhost ansible_connection=local ansible_python_interpreter=" + python
+		return d.write("inventory/hosts", []byte(line))
+	}
+	fi, err := os.Stat(source)
+	if err != nil {
+		return fmt.Errorf("read inventory: %w", err)
+	}
+	if !fi.IsDir() {
+		// The file itself may be a link to anywhere: it was named so.
+		if err := d.copyPath(source, "inventory/hosts", fi.Mode()); err != nil {
+			return fmt.Errorf("copy inventory: %w", err)
+		}
+		return nil
+	}
+	from, err := os.OpenRoot(source)
+	if err != nil {
+		return fmt.Errorf("read inventory: %w", err)
+	}
+	defer from.Close()
+	if err := d.copyTree(from, "inventory"); err != nil {
+		return fmt.Errorf("copy inventory %s: %w", source, err)
+	}
+	return nil
+}
+
+// copyTree copies a directory. Links are kept as they are when they stay
+// inside it, as those of a mounted ConfigMap do, and refused otherwise.
+func (d privateDir) copyTree(from *os.Root, to string) error {
+	return fs.WalkDir(from.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || name == "." {
+			return err
+		}
+		target := path.Join(to, name)
+		switch fi, err := from.Lstat(name); {
+		case err != nil:
+			return err
+		case fi.IsDir():
+			return d.mkdir(target)
+		case fi.Mode()&fs.ModeSymlink != 0:
+			if _, err := from.Stat(name); err != nil {
+				return fmt.Errorf("link that leads nowhere or outside: %w", err)
+			}
+			link, err := from.Readlink(name)
+			if err != nil {
+				return err
+			}
+			return d.root.Symlink(link, target)
+		case fi.Mode().IsRegular():
+			in, err := from.Open(name)
+			if err != nil {
+				return err
+			}
+			defer in.Close()
+			return d.copy(in, target, fi.Mode())
+		default:
+			return fmt.Errorf("%s is neither a file, a directory nor a link", name)
+		}
+	})
+}
+
+// playbook copies the playbook for whoever looks at the directory; it is run
+// from where it is. That it cannot be read is for Ansible to report.
+func (d privateDir) playbook(source string) error {
+	if source == "" {
+		return nil
+	}
+	err := d.copyPath(source, "project/playbook.yaml", fileMode)
+	if err != nil && !errors.Is(err, errSource) {
+		return err
+	}
+	return nil
+}
+
+// files writes the caller's files, and the directories that they need.
+func (d privateDir) files(files map[string][]byte) error {
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if !fs.ValidPath(name) || name == "." {
+			return fmt.Errorf("file %q is no local path", name)
+		}
+		for i, c := range name {
+			if c != '/' {
+				continue
+			}
+			if err := d.mkdir(name[:i]); err != nil && !errors.Is(err, fs.ErrExist) {
+				return err
+			}
+		}
+		if err := d.write(name, files[name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d privateDir) mkdir(name string) error {
+	if err := d.root.Mkdir(name, dirMode); err != nil {
+		return err
+	}
+	return d.root.Chmod(name, dirMode)
+}
+
+func (d privateDir) writeJSON(name string, value any) error {
+	data, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", name, err)
+	}
+	return d.write(name, data)
+}
+
+func (d privateDir) write(name string, data []byte) error {
+	out, err := d.create(name, fileMode)
+	if err != nil {
+		return err
+	}
+	_, err = out.Write(data)
+	return errors.Join(err, out.Close())
+}
+
+// create creates a file that must not exist, with exactly the given mode.
+func (d privateDir) create(name string, mode fs.FileMode) (*os.File, error) {
+	out, err := d.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return nil, err
+	}
+	if err := out.Chmod(mode); err != nil {
+		return nil, errors.Join(err, out.Close())
+	}
+	return out, nil
+}
+
+// errSource is wrapped by errors about what was to be copied, not the copy.
+var errSource = errors.New("unusable source")
+
+// copyPath copies a regular file.
+func (d privateDir) copyPath(source, target string, mode fs.FileMode) error {
+	fi, err := os.Stat(source)
+	if err == nil && !fi.Mode().IsRegular() {
+		err = &fs.PathError{Op: "copy", Path: source, Err: errors.New("not a regular file")}
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", errSource, err)
+	}
+	in, err := os.Open(source)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errSource, err)
+	}
+	defer in.Close()
+	return d.copy(in, target, mode)
+}
+
+// copy copies a file. The owner's bits are kept, so that an inventory script
+// stays executable; nobody else gets any.
+func (d privateDir) copy(in io.Reader, target string, mode fs.FileMode) error {
+	out, err := d.create(target, mode&dirMode|fileMode)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
+}

@@ -1,0 +1,272 @@
+package runner
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// tree describes a directory: path → mode and content, or link target.
+func tree(t *testing.T, root string) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		fi, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		text := fi.Mode().String()
+		switch {
+		case fi.Mode().IsRegular():
+			data, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			text += " " + string(data)
+		case fi.Mode()&fs.ModeSymlink != 0:
+			link, err := os.Readlink(path)
+			if err != nil {
+				return err
+			}
+			text = "-> " + link
+		}
+		name, _ := filepath.Rel(root, path)
+		found[name] = text
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// write creates a file with a mode, and its directories.
+func write(t *testing.T, name, content string, mode fs.FileMode) string {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, []byte(content), mode); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(name, mode); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+func TestCreatePrivateDir_Layout(t *testing.T) {
+	playbook := write(t, filepath.Join(t.TempDir(), "main.yml"), "- hosts: all\n", 0o644)
+	dir := filepath.Join(t.TempDir(), testID)
+	req := Request{
+		ID:        testID,
+		Dir:       dir,
+		Content:   Content{Playbook: playbook},
+		ExtraVars: []byte(`{"size": 3}`),
+		Env:       map[string]string{"KUBECONFIG": dir + "/kube/config", "ROLEWRIGHT_RUN": "forged"},
+		Files:     map[string][]byte{"kube/config": []byte("apiVersion: v1\n"), "top": nil},
+		Cmdline:   "'--tags a'",
+	}
+	// Whatever the umask adds or takes, the modes are ours.
+	for _, umask := range []int{0, 0o022, 0o777} {
+		old := syscall.Umask(umask)
+		err := createPrivateDir(req, nil)
+		syscall.Umask(old)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := map[string]string{
+			".":                     "drwx------",
+			"artifacts":             "drwx------",
+			"env":                   "drwx------",
+			"env/cmdline":           "-rw------- --tags a",
+			"env/envvars":           `-rw------- {"KUBECONFIG":"` + dir + `/kube/config"}`,
+			"env/extravars":         `-rw------- {"size": 3}`,
+			"env/settings":          `-rw------- {"pexpect_timeout":1,"suppress_ansible_output":true}`,
+			"inventory":             "drwx------",
+			"inventory/hosts":       "-rw------- localhost ansible_connection=local ansible_python_interpreter={{ansible_playbook_python}}",
+			"kube":                  "drwx------",
+			"kube/config":           "-rw------- apiVersion: v1\n",
+			"project":               "drwx------",
+			"project/playbook.yaml": "-rw------- - hosts: all\n",
+			"top":                   "-rw------- ",
+		}
+		if diff := cmp.Diff(want, tree(t, dir)); diff != "" {
+			t.Errorf("umask %o: private data dir (-want +got):\n%s", umask, diff)
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestCreatePrivateDir_Cmdline(t *testing.T) {
+	tests := []struct{ cmdline, want string }{ // want is empty for no file
+		{"", ""},
+		{" ", ""},
+		{"''", ""},
+		{"'", "'"},
+		{"--tags a", "--tags a"},
+		{"'--tags a'", "--tags a"},
+		{"--tags 'a'", "--tags 'a'"},
+		{`"--tags a"`, `"--tags a"`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.cmdline, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), testID)
+			err := createPrivateDir(Request{ID: testID, Dir: dir, Content: Content{Role: "/r"}, Cmdline: tt.cmdline}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := os.ReadFile(filepath.Join(dir, "env/cmdline"))
+			if (tt.want == "") != errors.Is(err, fs.ErrNotExist) || string(got) != tt.want {
+				t.Errorf("env/cmdline = %q, %v, want %q", got, err, tt.want)
+			}
+		})
+	}
+}
+
+func TestCreatePrivateDir_Inventory(t *testing.T) {
+	source := t.TempDir()
+	write(t, filepath.Join(source, "single"), "one\n", 0o644)
+	write(t, filepath.Join(source, "script"), "#!/bin/sh\n", 0o755)
+	write(t, filepath.Join(source, "tree/hosts"), "two\n", 0o444)
+	write(t, filepath.Join(source, "tree/group_vars/all.yml"), "a: b\n", 0o666)
+	write(t, filepath.Join(source, "tree/script.sh"), "#!/bin/sh\n", 0o755)
+	write(t, filepath.Join(source, "mounted/..2026/hosts"), "three\n", 0o644)
+	link := func(target, name string) {
+		if err := os.Symlink(target, filepath.Join(source, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link("..2026", "mounted/..data")
+	link("..data/hosts", "mounted/hosts")
+	link("single", "link")
+
+	tests := []struct {
+		name    string
+		source  string // within source
+		environ []string
+		want    map[string]string
+	}{
+		{"built in", "", nil, map[string]string{
+			"hosts": "-rw------- localhost ansible_connection=local ansible_python_interpreter={{ansible_playbook_python}}",
+		}},
+		{"built in, virtual environment", "", []string{"VIRTUAL_ENV=/opt/venv"}, map[string]string{
+			"hosts": "-rw------- localhost ansible_connection=local ansible_python_interpreter=/opt/venv/bin/python3",
+		}},
+		{"file", "single", nil, map[string]string{"hosts": "-rw------- one\n"}},
+		{"link to a file", "link", nil, map[string]string{"hosts": "-rw------- one\n"}},
+		{"executable file", "script", nil, map[string]string{"hosts": "-rwx------ #!/bin/sh\n"}},
+		{"directory", "tree", nil, map[string]string{
+			"hosts":              "-rw------- two\n",
+			"script.sh":          "-rwx------ #!/bin/sh\n",
+			"group_vars":         "drwx------",
+			"group_vars/all.yml": "-rw------- a: b\n",
+		}},
+		{"mounted ConfigMap", "mounted", nil, map[string]string{
+			"..2026":       "drwx------",
+			"..2026/hosts": "-rw------- three\n",
+			"..data":       "-> ..2026",
+			"hosts":        "-> ..data/hosts",
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), testID)
+			req := Request{ID: testID, Dir: dir, Content: Content{Role: "/r"}}
+			if tt.source != "" {
+				req.Inventory = filepath.Join(source, tt.source)
+			}
+			if err := createPrivateDir(req, tt.environ); err != nil {
+				t.Fatal(err)
+			}
+			got := tree(t, filepath.Join(dir, "inventory"))
+			delete(got, ".")
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("inventory (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestCreatePrivateDir_Refuses(t *testing.T) {
+	source := t.TempDir()
+	for _, dir := range []string{"escaping", "absolute", "fifo"} {
+		if err := os.Mkdir(filepath.Join(source, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(
+		os.Symlink("../../../../etc/hostname", filepath.Join(source, "escaping/hosts")),
+		os.Symlink("/etc/hostname", filepath.Join(source, "absolute/hosts")),
+		syscall.Mkfifo(filepath.Join(source, "fifo/hosts"), 0o600),
+		syscall.Mkfifo(filepath.Join(source, "pipe"), 0o600),
+	); err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		name   string
+		change func(*Request)
+	}{
+		{"missing inventory", func(r *Request) { r.Inventory = source + "/missing" }},
+		{"inventory whose link escapes", func(r *Request) { r.Inventory = source + "/escaping" }},
+		{"inventory with an absolute link", func(r *Request) { r.Inventory = source + "/absolute" }},
+		{"inventory with a FIFO", func(r *Request) { r.Inventory = source + "/fifo" }},
+		{"inventory that is a FIFO", func(r *Request) { r.Inventory = source + "/pipe" }},
+		{"file that climbs", func(r *Request) { r.Files = map[string][]byte{"../x": nil} }},
+		{"absolute file", func(r *Request) { r.Files = map[string][]byte{"/x": nil} }},
+		{"file that replaces ours", func(r *Request) { r.Files = map[string][]byte{"env/extravars": nil} }},
+		{"file that is a directory", func(r *Request) { r.Files = map[string][]byte{"env": nil} }},
+		{"parent missing", func(r *Request) { r.Dir = filepath.Join(r.Dir, "child", testID) }},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			parent := t.TempDir()
+			req := Request{ID: testID, Dir: filepath.Join(parent, testID), Content: Content{Role: "/r"}}
+			tt.change(&req)
+			if err := createPrivateDir(req, nil); err == nil {
+				t.Error("no error")
+			}
+			if left := tree(t, parent); len(left) != 1 {
+				t.Errorf("left behind: %v", left)
+			}
+		})
+	}
+}
+
+func TestCreatePrivateDir_NeverReusesADirectory(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), testID)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	err := createPrivateDir(Request{ID: testID, Dir: dir, Content: Content{Role: "/r"}}, nil)
+	if !errors.Is(err, fs.ErrExist) {
+		t.Errorf("error = %v, want ErrExist", err)
+	}
+	if got := tree(t, dir); len(got) != 1 {
+		t.Errorf("the directory was written to: %v", got)
+	}
+}
+
+func TestCreatePrivateDir_MissingPlaybookIsForAnsibleToReport(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), testID)
+	err := createPrivateDir(Request{ID: testID, Dir: dir, Content: Content{Playbook: "/no/such/playbook.yml"}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range tree(t, filepath.Join(dir, "project")) {
+		if strings.HasPrefix(name, "playbook") {
+			t.Errorf("project/%s exists", name)
+		}
+	}
+}

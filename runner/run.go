@@ -1,0 +1,163 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/rolewright/rolewright/runner/jobevent"
+	"github.com/rolewright/rolewright/runner/supervise"
+)
+
+// Options configure a [Runner]. The zero value runs the ansible-runner that is
+// found in PATH, with the operator's environment.
+type Options struct {
+	// Path is the ansible-runner executable; a name without a slash is looked
+	// up in PATH. Empty means ansible-runner.
+	Path string
+	// Environ is the environment that runs inherit, less the variables that
+	// concern only the operator; nil means that of this process.
+	Environ []string
+	// Grace is how long a run that is cut short has between SIGTERM and
+	// SIGKILL; 0 means [supervise.DefaultGrace].
+	Grace time.Duration
+}
+
+// Runner executes runs. It is safe for concurrent use.
+type Runner struct {
+	path    string
+	environ []string
+	grace   time.Duration
+}
+
+// New returns a Runner. It looks for nothing; see [Runner.Check].
+func New(opts Options) *Runner {
+	r := &Runner{path: opts.Path, environ: opts.Environ, grace: opts.Grace}
+	if r.path == "" {
+		r.path = "ansible-runner"
+	}
+	if r.environ == nil {
+		r.environ = os.Environ()
+	}
+	r.environ = inherited(r.environ)
+	return r
+}
+
+// tailLimit bounds each of the two parts of [Result.Tail]. ansible-playbook
+// answers bad arguments with one line of error and 7 KiB of help.
+const tailLimit = 16 << 10
+
+// Run executes the request and blocks until its whole process tree is gone.
+// When ctx ends before the run does, the run gets SIGTERM, a grace period and
+// SIGKILL, and the error wraps [context.Cause]. When the run ended by itself
+// before the stop took effect, there is no error: what it achieved is known.
+//
+// Other errors mean that there was no run ([ErrUnavailable], a private data
+// directory that could not be created), after which the directory does not
+// exist, or that processes survived ([supervise.ErrSurvivors]).
+func (r *Runner) Run(ctx context.Context, req Request) (Result, error) {
+	res := Result{ID: req.ID, ExitCode: -1}
+	req, err := req.normalise()
+	if err != nil {
+		return res, fmt.Errorf("run request: %w", err)
+	}
+	if ctx.Err() != nil {
+		return res, fmt.Errorf("run %s not started: %w", req.ID, context.Cause(ctx))
+	}
+	executable, err := exec.LookPath(r.path)
+	if err != nil {
+		return res, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	if err := createPrivateDir(req, r.environ); err != nil {
+		return res, err
+	}
+
+	res.Started = time.Now()
+	exit, summary, err := r.supervise(ctx, executable, req)
+	res.Finished = time.Now()
+	if errors.Is(err, supervise.ErrNotStarted) {
+		if ctx.Err() != nil {
+			err = fmt.Errorf("run %s not started: %w", req.ID, context.Cause(ctx))
+		} else {
+			err = fmt.Errorf("%w: %w", ErrUnavailable, err)
+		}
+		return res, errors.Join(err, os.RemoveAll(req.Dir))
+	}
+	res.ExitCode, res.Signal, res.Summary = exit.Code, exit.Signal, summary
+	res.Status, res.Tail = readArtifacts(req)
+	if exit.Stopped && !res.ended() {
+		err = errors.Join(fmt.Errorf("run %s cut short: %w", req.ID, context.Cause(ctx)), err)
+	}
+	// A convenience for people: that it is missing makes no result an error.
+	_ = linkLatest(req.Dir, req.ID)
+	return res, err
+}
+
+// supervise runs ansible-runner and follows its events.
+func (r *Runner) supervise(ctx context.Context, executable string, req Request) (supervise.Exit, jobevent.Summary, error) {
+	// The events are read to their end also when ctx has ended: what was done
+	// until then is part of the result.
+	done := make(chan struct{})
+	summaries := make(chan jobevent.Summary, 1)
+	go func() { summaries <- follow(context.WithoutCancel(ctx), req, done) }()
+
+	exit, err := supervise.Run(ctx, supervise.Command{
+		Path:   executable,
+		Args:   req.arguments(),
+		Env:    r.environ,
+		Cookie: cookieName + "=" + req.ID,
+		Output: filepath.Join(req.Dir, runnerLog),
+		Grace:  r.grace,
+	})
+	close(done)
+	return exit, <-summaries, err
+}
+
+// follow adds up the events of a run until done is closed and the last one
+// read.
+func follow(ctx context.Context, req Request, done <-chan struct{}) jobevent.Summary {
+	var summary jobevent.Summary
+	dir := filepath.Join(artifactsDir(req), "job_events")
+	for event, err := range jobevent.Follow(ctx, dir, done) {
+		if err != nil {
+			summary.ObserveError(err)
+			continue
+		}
+		if summary.Observe(event) && req.OnEvent != nil {
+			req.OnEvent(event)
+		}
+	}
+	return summary
+}
+
+func artifactsDir(req Request) string {
+	return filepath.Join(req.Dir, "artifacts", req.ID)
+}
+
+// ended tells whether ansible-runner brought the run to an end by itself.
+func (r Result) ended() bool {
+	return r.Summary.Complete && (r.Status == statusSuccessful || r.Status == statusFailed)
+}
+
+// readArtifacts reads ansible-runner's word for the end and the end of the
+// output: the playbook's first, then what ansible-runner itself had to say.
+// What cannot be read is empty; the verdict then rests on the rest.
+func readArtifacts(req Request) (status, tail string) {
+	dir := artifactsDir(req)
+	status, _ = Tail(filepath.Join(dir, "status"), 64)
+	var parts []string
+	for _, name := range []string{filepath.Join(dir, "stdout"), filepath.Join(req.Dir, runnerLog)} {
+		if text, err := Tail(name, tailLimit); err == nil && strings.TrimSpace(text) != "" {
+			parts = append(parts, strings.TrimRight(text, "\n"))
+		} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			parts = append(parts, printable(err.Error()))
+		}
+	}
+	return strings.TrimSpace(status), strings.Join(parts, "\n")
+}

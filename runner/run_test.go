@@ -1,0 +1,381 @@
+package runner
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rolewright/rolewright/runner/jobevent"
+)
+
+func mustLook(t *testing.T, name string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestRun_PassesVariablesAndEnvironment(t *testing.T) {
+	t.Parallel()
+	r := ansible(t, "ANSIBLE_ROLEWRIGHT_TEST=inherited", "ROLEWRIGHT_INTERNAL=secret")
+	req := request(t, "extra_vars.yml")
+	req.ExtraVars = []byte(`{"greeting": !unsafe "{{ lookup('pipe', 'id') }} grüß"}`)
+	req.Env = map[string]string{"FROM_ENVVARS": "added"}
+	var messages []string
+	var counters []int
+	req.OnEvent = func(e jobevent.Event) {
+		counters = append(counters, e.Counter)
+		if e.Kind == jobevent.RunnerOK {
+			var result struct{ Msg string }
+			if err := json.Unmarshal(e.Data.Res, &result); err != nil {
+				t.Error(err)
+			}
+			messages = append(messages, result.Msg)
+		}
+	}
+	res, err := r.Run(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v := res.Verdict(); !v.Success {
+		t.Fatalf("verdict = %+v\n%s", v, res.Tail)
+	}
+	want := []string{"{{ lookup('pipe', 'id') }} grüß inherited added []"}
+	if diff := cmp.Diff(want, messages); diff != "" {
+		t.Errorf("messages (-want +got):\n%s", diff)
+	}
+	for i := 1; i < len(counters); i++ {
+		if counters[i] <= counters[i-1] {
+			t.Errorf("events out of order: %v", counters)
+		}
+	}
+	if len(counters) != res.Summary.Events || res.Summary.Bad+res.Summary.Gaps+res.Summary.Foreign > 0 {
+		t.Errorf("%d events were told of, summary: %+v", len(counters), res.Summary)
+	}
+	if res.ID != req.ID || !res.Finished.After(res.Started) {
+		t.Errorf("result = %+v", res)
+	}
+}
+
+func TestRun_LeavesPrivateArtifacts(t *testing.T) {
+	t.Parallel()
+	req := request(t, "success.yml")
+	res, err := ansible(t).Run(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !res.Verdict().Success {
+		t.Fatalf("verdict = %+v\n%s", res.Verdict(), res.Tail)
+	}
+	if link, err := os.Readlink(filepath.Join(req.Dir, "artifacts/latest")); err != nil || link != req.ID {
+		t.Errorf("artifacts/latest -> %q, %v", link, err)
+	}
+	// What ansible-runner creates within its directory is behind that one.
+	inner := filepath.Join("artifacts", req.ID) + "/"
+	for name, text := range tree(t, req.Dir) {
+		if private := strings.HasPrefix(text, "drwx------") || strings.HasPrefix(text, "-rw-------") || strings.HasPrefix(text, "-> "); !private && !strings.HasPrefix(name, inner) {
+			t.Errorf("%s has mode %.10s", name, text)
+		}
+	}
+	if got, err := os.ReadFile(filepath.Join(req.Dir, "artifacts/latest/status")); err != nil || string(got) != "successful" {
+		t.Errorf("status = %q, %v", got, err)
+	}
+	// What ansible-runner prints is in its artifacts already.
+	if got, err := os.ReadFile(filepath.Join(req.Dir, runnerLog)); err != nil || len(got) > 0 {
+		t.Errorf("%s = %q, %v", runnerLog, got, err)
+	}
+	if !strings.Contains(res.Tail, "ok: [localhost]") {
+		t.Errorf("tail = %q", res.Tail)
+	}
+}
+
+func TestRun_NotesTheWishToRequeue(t *testing.T) {
+	t.Parallel()
+	res, err := ansible(t).Run(t.Context(), request(t, "requeue.yml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wish := res.Summary.RequeueAfter
+	if !res.Verdict().Success || wish == nil || wish.Period != "10s" || !strings.HasSuffix(wish.Task.Path, "requeue.yml:4") {
+		t.Errorf("wish = %+v, verdict = %+v\n%s", wish, res.Verdict(), res.Tail)
+	}
+}
+
+func TestRun_DaemonsEndWithTheRun(t *testing.T) {
+	t.Parallel()
+	req := request(t, "daemons.yml")
+	res, err := ansible(t).Run(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !res.Verdict().Success {
+		t.Errorf("verdict = %+v\n%s", res.Verdict(), res.Tail)
+	}
+	if left := marked(t, req.ID); len(left) > 0 {
+		t.Errorf("survivors: %v", left)
+	}
+}
+
+func TestRun_CancelKillsTheWholeTree(t *testing.T) {
+	tests := []struct {
+		name     string
+		playbook string
+		vars     string
+		// texts are in command lines of the run when it is cancelled.
+		texts []string
+	}{
+		{"long task", "sleep.yml", "", []string{"sleep 600"}},
+		{"daemonised children", "daemons.yml", `{"wait": true}`, []string{"sleep 600", "sleep 601", "sleep 602"}},
+		{"deaf task", "stubborn.yml", "", []string{"sleep 600"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			cause := errors.New("superseded")
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			req := request(t, tt.playbook)
+			req.ExtraVars = []byte(tt.vars)
+			res, err := during(t, ctx, ansible(t), req, tt.texts, func() { cancel(cause) })
+			if !errors.Is(err, cause) {
+				t.Errorf("error = %v, want the cause", err)
+			}
+			if left := marked(t, req.ID); len(left) > 0 {
+				t.Errorf("survivors: %v", left)
+			}
+			// ansible-runner had the time to write its last word.
+			if res.Status != "canceled" || res.ExitCode != 254 {
+				t.Errorf("exit code %d, status %q", res.ExitCode, res.Status)
+			}
+			if !strings.Contains(res.Summary.Task.Path, tt.playbook) {
+				t.Errorf("the last task is not known: %+v", res.Summary.Task)
+			}
+			if res.Verdict().Success {
+				t.Error("a cancelled run is a success")
+			}
+		})
+	}
+}
+
+func TestRun_CancelKillsADeafRunner(t *testing.T) {
+	t.Parallel()
+	r := ansible(t)
+	r.grace = 100 * time.Millisecond
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	cause := errors.New("deleted")
+	req := request(t, "sleep.yml")
+	res, err := during(t, ctx, r, req, []string{"sleep 600"}, func() {
+		// A stopped process hears nothing but SIGKILL.
+		send(t, req.ID, syscall.SIGSTOP, func(cmdline string) bool { return strings.Contains(cmdline, "ansible-runner run ") })
+		cancel(cause)
+	})
+	if !errors.Is(err, cause) || res.Signal != "SIGKILL" || res.Status != "" {
+		t.Errorf("error = %v, want the cause; result %+v", err, res)
+	}
+	if left := marked(t, req.ID); len(left) > 0 {
+		t.Errorf("survivors: %v", left)
+	}
+}
+
+// stub returns a Runner of a shell script in the place of ansible-runner, with
+// the function event to write a job event.
+func stub(t *testing.T, req Request, script string) *Runner {
+	t.Helper()
+	const prelude = `#!/bin/sh
+cd "$ARTIFACTS_PARENT" && mkdir -p "$ID/job_events" && cd "$ID" || exit 1
+STATS=', "ok": {"localhost": 1}, "processed": {"localhost": 1}, "changed": {}, "dark": {}, "failures": {}, "ignored": {}, "rescued": {}, "skipped": {}'
+event() { # counter kind data
+	printf '{"uuid": "u%s", "counter": %s, "event": "%s", "created": "2026-01-02T03:04:05.6", "event_data": {"playbook_uuid": "p"%s}}' "$1" "$1" "$2" "$3" >"job_events/$1-u$1.json.tmp"
+	mv "job_events/$1-u$1.json.tmp" "job_events/$1-u$1.json"
+}
+`
+	path := write(t, filepath.Join(t.TempDir(), "ansible-runner"), prelude+script, 0o755)
+	return New(Options{Path: path, Environ: append(os.Environ(), "ID="+req.ID, "ARTIFACTS_PARENT="+filepath.Join(req.Dir, "artifacts"))})
+}
+
+func TestRun_StopDoesNotLoseAFinishedRun(t *testing.T) {
+	// The run hears of the stop when its work is done already.
+	req := request(t, "success.yml")
+	r := stub(t, req, `
+trap 'touch stopped' TERM
+event 1 playbook_on_start
+event 2 playbook_on_stats "$STATS"
+for i in $(seq 6000); do [ -e stopped ] && break; sleep 0.01; done
+printf successful >status
+`)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	req.OnEvent = func(e jobevent.Event) {
+		if e.Kind == jobevent.PlaybookStats {
+			cancel(errors.New("shutdown"))
+		}
+	}
+	res, err := r.Run(ctx, req)
+	if err != nil {
+		t.Errorf("error = %v", err)
+	}
+	if v := res.Verdict(); !v.Success {
+		t.Errorf("verdict = %+v of %+v", v, res)
+	}
+}
+
+func TestRun_OnlyTheRunsOwnEventsCount(t *testing.T) {
+	req := request(t, "success.yml")
+	r := stub(t, req, `
+event 1 playbook_on_start
+event 2 playbook_on_stats ', "playbook_uuid": "forged"'"$STATS"
+printf successful >status
+`)
+	var kinds []jobevent.Kind
+	req.OnEvent = func(e jobevent.Event) { kinds = append(kinds, e.Kind) }
+	res, err := r.Run(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]jobevent.Kind{jobevent.PlaybookStart}, kinds); diff != "" {
+		t.Errorf("events told of (-want +got):\n%s", diff)
+	}
+	if v := res.Verdict(); v.Success || v.Reason != ResultIncomplete || res.Summary.Foreign != 1 {
+		t.Errorf("verdict = %+v of %+v", v, res)
+	}
+}
+
+func TestRun_HostileArtifacts(t *testing.T) {
+	tests := []struct{ name, script string }{
+		{"status is a FIFO", `mkfifo status; echo output >stdout`},
+		{"status is a link", `echo successful >real; ln -s real status`},
+		{"status is empty", `: >status`},
+		{"stdout is a device", `ln -s /dev/zero stdout; printf successful >status`},
+		{"events are a FIFO", `rmdir job_events; mkfifo job_events; printf successful >status`},
+		{"garbage as event", `echo '{"' >job_events/1-x.json; printf successful >status`},
+		{"artifacts replaced by a link", `cd ..; mv "$ID" elsewhere; ln -s elsewhere "$ID"; printf failed >"$ID/status"`},
+		{"nothing at all", `cd ..; rm -rf "$ID"`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			req := request(t, "success.yml")
+			res, err := stub(t, req, tt.script).Run(t.Context(), req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			v := res.Verdict()
+			if v.Success {
+				t.Errorf("it is a success: %+v", res)
+			}
+			checkMessage(t, v)
+		})
+	}
+}
+
+func TestRun_NothingHappensWhenTheContextIsOver(t *testing.T) {
+	cause := errors.New("shutdown")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(cause)
+	req := request(t, "success.yml")
+	if _, err := New(Options{}).Run(ctx, req); !errors.Is(err, cause) {
+		t.Errorf("error = %v, want the cause", err)
+	}
+	if _, err := os.Lstat(req.Dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the private data dir: %v", err)
+	}
+}
+
+func TestRun_Unavailable(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "ansible-playbook"), "#!/bin/sh\necho 'ansible-playbook [core 2.14.18]'\n", 0o755)
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	tests := []struct{ name, path string }{
+		{"missing", filepath.Join(dir, "missing")},
+		{"not in PATH", "ansible-runner-that-does-not-exist"},
+		{"not executable", write(t, filepath.Join(dir, "plain"), "#!/bin/sh\n", 0o644)},
+		{"no program", write(t, filepath.Join(dir, "garbage"), "\x7fELF?", 0o755)},
+		{"interpreter missing", write(t, filepath.Join(dir, "script"), "#!/no/such/python\n", 0o755)},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			req := request(t, "success.yml")
+			r := New(Options{Path: tt.path})
+			res, err := r.Run(t.Context(), req)
+			if !errors.Is(err, ErrUnavailable) {
+				t.Errorf("error = %v, want ErrUnavailable", err)
+			}
+			if res.Verdict().Success {
+				t.Error("it is a success")
+			}
+			if _, err := os.Lstat(req.Dir); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("the private data dir: %v", err)
+			}
+			if _, err := r.Check(t.Context()); !errors.Is(err, ErrUnavailable) {
+				t.Errorf("Check: %v, want ErrUnavailable", err)
+			}
+		})
+	}
+}
+
+func TestCheck_RealAnsible(t *testing.T) {
+	t.Parallel()
+	got, err := ansible(t).Check(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !versionPattern.MatchString(got.Runner) || !strings.HasPrefix(got.Core, "2.") {
+		t.Errorf("versions = %+v", got)
+	}
+}
+
+func TestCheck_Versions(t *testing.T) {
+	core := "ansible-playbook [core 2.14.18]\n  config file = None\n  python version = 3.11.2"
+	tests := []struct {
+		name         string
+		runner, core string // what they print
+		want         Versions
+		err          error
+	}{
+		{"as of Debian 12", "2.3.1", core, Versions{"2.3.1", "2.14.18"}, nil},
+		{"as of Debian 13", "0.0.0", "ansible-playbook [core 2.19.11]", Versions{"0.0.0", "2.19.11"}, nil},
+		{"pre-release", "2.4.0a1", "ansible-playbook [core 2.20.0.dev0] (devel 1234) last updated", Versions{"2.4.0a1", "2.20.0.dev0"}, nil},
+		{"before ansible-core", "2.3.1", "ansible-playbook 2.9.27", Versions{"2.3.1", "2.9.27"}, nil},
+		{"old ansible-runner", "1.4.9", core, Versions{"1.4.9", "2.14.18"}, ErrUnavailable},
+		{"no version", "usage: ansible-runner", core, Versions{"", "2.14.18"}, ErrUnavailable},
+		{"empty", "", core, Versions{"", "2.14.18"}, ErrUnavailable},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			for name, text := range map[string]string{"ansible-runner": tt.runner, "ansible-playbook": tt.core} {
+				write(t, filepath.Join(dir, name), "#!/bin/sh\ncat <<'END'\n"+text+"\nEND\n", 0o755)
+			}
+			t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+			got, err := New(Options{}).Check(t.Context())
+			if !errors.Is(err, tt.err) {
+				t.Errorf("error = %v, want %v", err, tt.err)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("versions (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestCheck_TellsWhatFails(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "ansible-runner"), "#!/bin/sh\necho 'No module named ansible_runner' >&2; exit 1\n", 0o755)
+	write(t, filepath.Join(dir, "ansible-playbook"), "#!/bin/sh\necho 'ansible-playbook [core 2.14.18]'\n", 0o755)
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	_, err := New(Options{}).Check(t.Context())
+	if !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "No module named ansible_runner") {
+		t.Errorf("error = %v", err)
+	}
+}

@@ -1,0 +1,160 @@
+// Package supervise owns the process tree of one command: it starts the
+// command in a session of its own, stops it when the context ends, and returns
+// only when nothing of the tree is left, daemonised children included.
+//
+// It knows /proc and signals, and nothing of Ansible. A process belongs to the
+// tree when it descends from the command or carries the tree's cookie in its
+// environment; it is identified by pid and start time, and signalled through a
+// pidfd, so that a recycled pid never costs a stranger its life. What escapes
+// both nets is a process that clears its environment and loses its parents
+// between two samples.
+//
+// Linux only.
+package supervise
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrNotStarted is wrapped by the error of a command that never ran.
+var ErrNotStarted = errors.New("command not started")
+
+// ErrSurvivors is wrapped when processes of the tree could not be killed,
+// because they run as a user that we may not signal.
+var ErrSurvivors = errors.New("processes survived")
+
+// DefaultGrace is the time between SIGTERM and SIGKILL of a [Command] that
+// names none. ansible-runner needs up to its pexpect_timeout to notice a
+// signal (1 s as Rolewright sets it) and some time to write its last files.
+const DefaultGrace = 5 * time.Second
+
+// outputLimit bounds the output file. What is supervised writes its own log
+// elsewhere; the file is there for tracebacks.
+const outputLimit = 1 << 20
+
+// sampleInterval is how often the tree is looked at while it runs. Only
+// processes that clear their environment depend on it.
+const sampleInterval = 250 * time.Millisecond
+
+// Command is one command to supervise.
+type Command struct {
+	// Path is the executable, Args its arguments without the name.
+	Path string
+	Args []string
+	// Env is the complete environment, without the cookie.
+	Env []string
+	// Cookie is a NAME=value entry, unique to this command, that is added to
+	// the environment and by which its descendants are known.
+	Cookie string
+	// Output is the path of a file that receives stdout and stderr. It is
+	// created, must not exist, and starts anew when it exceeds 1 MiB: it is a
+	// file and no pipe, so that nothing has to be drained.
+	Output string
+	// Grace is the time between SIGTERM and SIGKILL; 0 means [DefaultGrace].
+	Grace time.Duration
+}
+
+// Exit tells how a command ended.
+type Exit struct {
+	// Code is the exit code; -1 when a signal ended the command.
+	Code int
+	// Signal is that signal's name (SIGKILL); empty if there was none.
+	Signal string
+	// Stopped is true if the context ended first and the command was told to
+	// stop.
+	Stopped bool
+	// Killed counts the processes that outlived the command and were killed.
+	Killed int
+}
+
+// Run runs the command and returns when its whole process tree is gone. When
+// ctx ends, the command gets SIGTERM, after the grace period SIGKILL, and the
+// rest of the tree SIGKILL until nothing is left.
+//
+// That a command fails or is stopped is no error; an error wraps
+// [ErrNotStarted] or [ErrSurvivors].
+func Run(ctx context.Context, c Command) (Exit, error) {
+	out, err := os.OpenFile(c.Output, os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
+	if err != nil {
+		return Exit{Code: -1}, fmt.Errorf("%w: create output file: %w", ErrNotStarted, err)
+	}
+	defer out.Close()
+
+	var stopped atomic.Bool
+	cmd := exec.CommandContext(ctx, c.Path, c.Args...)
+	cmd.Env = append(slices.Clip(c.Env), c.Cookie)
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	cmd.Cancel = func() error {
+		err := cmd.Process.Signal(unix.SIGTERM)
+		stopped.Store(err == nil)
+		return err
+	}
+	cmd.WaitDelay = c.Grace
+	if cmd.WaitDelay <= 0 {
+		cmd.WaitDelay = DefaultGrace
+	}
+	if err := cmd.Start(); err != nil {
+		return Exit{Code: -1}, fmt.Errorf("%w: %w", ErrNotStarted, err)
+	}
+
+	t := newTree(cmd.Process.Pid, c.Cookie)
+	stopSampling := t.sampleUntilStopped(out)
+	// The error repeats what ProcessState says, or that ctx ended.
+	_ = cmd.Wait()
+	stopSampling()
+
+	exit := exitOf(cmd.ProcessState)
+	exit.Stopped = stopped.Load()
+	exit.Killed, err = t.kill()
+	return exit, err
+}
+
+func exitOf(state *os.ProcessState) Exit {
+	if state == nil {
+		return Exit{Code: -1}
+	}
+	exit := Exit{Code: state.ExitCode()}
+	if ws, ok := state.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+		exit.Signal = unix.SignalName(ws.Signal())
+	}
+	return exit
+}
+
+// sampleUntilStopped notes the tree's members and keeps the output file short
+// until the returned function is called.
+func (t *tree) sampleUntilStopped(out *os.File) (stop func()) {
+	quit, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(sampleInterval)
+		defer tick.Stop()
+		for {
+			select {
+			case <-quit:
+				return
+			case <-tick.C:
+				t.sample()
+				if fi, err := out.Stat(); err == nil && fi.Size() > outputLimit {
+					// O_APPEND makes the writers go on at the new end. What
+					// cannot be truncated is merely long.
+					_ = out.Truncate(0)
+				}
+			}
+		}
+	}()
+	return func() {
+		close(quit)
+		<-done
+	}
+}

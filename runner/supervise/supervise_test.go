@@ -1,0 +1,319 @@
+package supervise
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m)
+}
+
+// command returns a command that runs a shell script under a cookie of its own.
+func command(t *testing.T, script string) Command {
+	t.Helper()
+	return Command{
+		Path:   "/bin/sh",
+		Args:   []string{"-c", script},
+		Env:    append(os.Environ(), "DIR="+t.TempDir()),
+		Cookie: fmt.Sprintf("ROLEWRIGHT_TEST=%s/%d", t.Name(), time.Now().UnixNano()),
+		Output: filepath.Join(t.TempDir(), "output"),
+		Grace:  50 * time.Millisecond,
+	}
+}
+
+// alive lists the processes that carry a cookie and are not dead. It shares
+// nothing with what it checks.
+func alive(t *testing.T, cookie string) []string {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/environ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, file := range files {
+		env, err := os.ReadFile(file)
+		if err == nil && bytes.Contains(env, []byte(cookie)) {
+			cmdline, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "cmdline"))
+			found = append(found, file+" "+string(bytes.ReplaceAll(cmdline, []byte{0}, []byte{' '})))
+		}
+	}
+	return found
+}
+
+// waitFor waits until a file exists; only a hanging test fails here.
+func waitFor(t *testing.T, file string) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		if _, err := os.Stat(file); err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s never appeared", file)
+		}
+	}
+}
+
+func TestRun_TellsHowTheCommandEnded(t *testing.T) {
+	tests := []struct {
+		name   string
+		script string
+		want   Exit
+	}{
+		{"success", `exit 0`, Exit{}},
+		{"exit code", `exit 7`, Exit{Code: 7}},
+		{"signal", `kill -KILL $$`, Exit{Code: -1, Signal: "SIGKILL"}},
+		{"one left in the background", `sleep 600 & exit 3`, Exit{Code: 3, Killed: 1}},
+		{"one daemonised", `setsid nohup sleep 600 >/dev/null 2>&1 & sleep 0.1`, Exit{Killed: 1}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c := command(t, tt.script)
+			got, err := Run(t.Context(), c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("exit (-want +got):\n%s", diff)
+			}
+			if left := alive(t, c.Cookie); len(left) > 0 {
+				t.Errorf("survivors: %q", left)
+			}
+		})
+	}
+}
+
+func TestRun_PassesEnvironmentAndCollectsOutput(t *testing.T) {
+	c := command(t, `echo "out $ROLEWRIGHT_TEST $A"; echo err >&2; read line || echo "no input"`)
+	c.Env = append(c.Env, "A=b")
+	if _, err := Run(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(c.Output)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, id, _ := strings.Cut(c.Cookie, "=")
+	if diff := cmp.Diff("out "+id+" b\nerr\nno input\n", string(got)); diff != "" {
+		t.Errorf("output (-want +got):\n%s", diff)
+	}
+}
+
+func TestRun_CancelKillsTheWholeTree(t *testing.T) {
+	tests := []struct {
+		name   string
+		script string
+		signal string // of the command
+	}{
+		{"obedient", `touch $DIR/ready; exec sleep 600`, "SIGTERM"},
+		{"deaf", `trap "" TERM HUP INT; touch $DIR/ready; sleep 600; sleep 600`, "SIGKILL"},
+		{"daemons", `for i in 1 2 3 4 5; do setsid nohup sleep 600 & done; touch $DIR/ready; exec sleep 600`, "SIGTERM"},
+		{"breeding", `setsid sh -c 'trap "" TERM; while :; do setsid sleep 600 & sleep 0.005; done' & touch $DIR/ready; exec sleep 600`, "SIGTERM"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c := command(t, tt.script)
+			_, dir, _ := strings.Cut(c.Env[len(c.Env)-1], "=")
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			go func() {
+				waitFor(t, filepath.Join(dir, "ready"))
+				cancel()
+			}()
+			got, err := Run(ctx, c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.Code != -1 || got.Signal != tt.signal || !got.Stopped {
+				t.Errorf("exit = %+v, want a stop by %s", got, tt.signal)
+			}
+			if left := alive(t, c.Cookie); len(left) > 0 {
+				t.Errorf("survivors: %q", left)
+			}
+		})
+	}
+}
+
+func TestRun_NotStarted(t *testing.T) {
+	t.Run("no such executable", func(t *testing.T) {
+		c := command(t, "")
+		c.Path = filepath.Join(t.TempDir(), "missing")
+		if _, err := Run(t.Context(), c); !errors.Is(err, ErrNotStarted) || !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("error = %v, want ErrNotStarted and ErrNotExist", err)
+		}
+	})
+	t.Run("output exists", func(t *testing.T) {
+		c := command(t, "exit 0")
+		if err := os.WriteFile(c.Output, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Run(t.Context(), c); !errors.Is(err, ErrNotStarted) || !errors.Is(err, os.ErrExist) {
+			t.Errorf("error = %v, want ErrNotStarted and ErrExist", err)
+		}
+	})
+	t.Run("context over", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := Run(ctx, command(t, "exit 0")); !errors.Is(err, ErrNotStarted) || !errors.Is(err, context.Canceled) {
+			t.Errorf("error = %v, want ErrNotStarted and Canceled", err)
+		}
+	})
+}
+
+func TestRun_OutputStaysShort(t *testing.T) {
+	// The output grows past the limit and stays there until it was cut; a
+	// supervisor that does not cut makes the script, and the test, wait for ever.
+	c := command(t, `head -c 2000000 /dev/zero; while [ "$(stat -c %s "$OUT")" -gt 1500000 ]; do sleep 0.02; done; echo end`)
+	c.Env = append(c.Env, "OUT="+c.Output)
+	if _, err := Run(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(c.Output)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff("end\n", string(got)); diff != "" {
+		t.Errorf("output (-want +got):\n%s", diff)
+	}
+}
+
+func TestRun_ReapsOrphansItInherits(t *testing.T) {
+	// As if we were process 1.
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0) }()
+	c := command(t, `sh -c 'sleep 0.05 & exit 0' & setsid nohup sleep 600 & sleep 0.3`)
+	if _, err := Run(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	all, err := processes(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range all {
+		if p.ppid == os.Getpid() {
+			t.Errorf("child left: %+v", p)
+		}
+	}
+}
+
+func TestTree_KnowsThoseThatClearedTheirEnvironment(t *testing.T) {
+	dir := t.TempDir()
+	// The daemon's parent is gone and its environment empty when the tree is
+	// killed: only the sample knows that it belongs to it.
+	cmd := exec.Command("/bin/sh", "-c", `env -i setsid sleep 600 & : >`+dir+`/ready; exec sleep 600`)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	tr := newTree(cmd.Process.Pid, "ROLEWRIGHT_TEST=nobody")
+	waitFor(t, filepath.Join(dir, "ready"))
+	tr.sample()
+	if len(tr.members) != 2 {
+		t.Errorf("members = %v, want the shell and its child", tr.members)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	killed, err := tr.kill()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if killed != 1 {
+		t.Errorf("killed %d processes, want 1", killed)
+	}
+	for id := range tr.members {
+		if p, err := readProcess(id.pid); err == nil && p.identity == id && !p.zombie {
+			t.Errorf("process %d lives", id.pid)
+		}
+	}
+}
+
+func TestSigkill_SparesWhoeverHasTheRecycledPID(t *testing.T) {
+	cmd := exec.Command("sleep", "600")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Wait() }()
+	defer func() { _ = cmd.Process.Kill() }()
+	p, err := readProcess(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sigkill(identity{pid: p.pid, start: p.start - 1}); err != nil {
+		t.Fatal(err)
+	}
+	if now, err := readProcess(p.pid); err != nil || now.zombie {
+		t.Errorf("the stranger is gone: %+v, %v", now, err)
+	}
+}
+
+func TestParseStat(t *testing.T) {
+	// The fields after the name: state, ppid, pgrp, session, tty, tpgid, flags,
+	// 10 that do not matter, threads, one more, start.
+	stat := func(name, state, threads, flags string) string {
+		return "42 (" + name + ") " + state + " 7 8 9 0 -1 " + flags + " 0 0 0 0 0 0 0 0 20 0 " + threads + " 0 12345 0"
+	}
+	proc := process{identity: identity{42, 12345}, ppid: 7, session: 9}
+	with := func(change func(*process)) process {
+		p := proc
+		change(&p)
+		return p
+	}
+	tests := []struct {
+		name string
+		stat string
+		want process
+		err  error
+	}{
+		{"plain", stat("sleep", "S", "1", "4194304"), proc, nil},
+		{"hostile name", stat(") Z 1 1 (", "S", "1", "0"), proc, nil},
+		{"zombie", stat("sleep", "Z", "1", "0"), with(func(p *process) { p.zombie = true }), nil},
+		{"zombie whose threads live", stat("sleep", "Z", "2", "0"), proc, nil},
+		{"kernel thread", stat("kworker", "I", "1", strconv.Itoa(flagKernelThread)), with(func(p *process) { p.kernel = true }), nil},
+		{"empty", "", process{}, errMalformed},
+		{"cut short", "42 (sleep) S 7 8", process{}, errMalformed},
+		{"no numbers", stat("sleep", "S", "x", "0"), process{}, errMalformed},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := parseStat(42, []byte(tt.stat))
+			if !errors.Is(err, tt.err) {
+				t.Fatalf("error = %v, want %v", err, tt.err)
+			}
+			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(process{}, identity{})); diff != "" {
+				t.Errorf("process (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// BenchmarkRun is what supervision costs around a command that does nothing.
+func BenchmarkRun(b *testing.B) {
+	dir := b.TempDir()
+	for i := 0; b.Loop(); i++ {
+		_, err := Run(b.Context(), Command{
+			Path:   "/bin/true",
+			Env:    os.Environ(),
+			Cookie: "ROLEWRIGHT_TEST=" + strconv.Itoa(i),
+			Output: filepath.Join(dir, strconv.Itoa(i)),
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,203 @@
+package supervise
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// tree is what is known of the processes that descend from one command.
+type tree struct {
+	root   identity
+	cookie string
+	// members are the processes seen so far that may still exist.
+	members map[identity]struct{}
+	// sessions are the sessions of those ever seen.
+	sessions map[int]struct{}
+}
+
+func newTree(pid int, cookie string) *tree {
+	t := &tree{
+		root:     identity{pid: pid},
+		cookie:   cookie,
+		members:  map[identity]struct{}{},
+		sessions: map[int]struct{}{pid: {}}, // it was started with setsid
+	}
+	// Nobody has waited for the process yet, so that its pid is still its own.
+	if p, err := readProcess(pid); err == nil {
+		t.root = p.identity
+		t.add(p)
+	}
+	return t
+}
+
+// add notes a member and tells whether it is new.
+func (t *tree) add(p process) bool {
+	if _, ok := t.members[p.identity]; ok {
+		return false
+	}
+	t.members[p.identity] = struct{}{}
+	t.sessions[p.session] = struct{}{}
+	return true
+}
+
+// sample notes the descendants of the members, and forgets members that are
+// gone.
+func (t *tree) sample() {
+	queue := make([]identity, 0, len(t.members))
+	for id := range t.members {
+		if !id.exists() {
+			delete(t.members, id)
+			continue
+		}
+		queue = append(queue, id)
+	}
+	for len(queue) > 0 {
+		id := queue[0]
+		queue = queue[1:]
+		for _, child := range children(id) {
+			if t.add(child) {
+				queue = append(queue, child.identity)
+			}
+		}
+	}
+}
+
+// survey returns the members that live, and reaps those dead ones that are our
+// children because their parents died and we are their reaper. It is not
+// decided whether that is all when a process could not be judged.
+func (t *tree) survey() (living []process, decided bool, err error) {
+	all, err := processes(t.root.start)
+	if err != nil {
+		return nil, false, err
+	}
+	self := os.Getpid()
+	all = slices.DeleteFunc(all, func(p process) bool { return p.pid == self })
+	decided = true
+	for _, p := range all {
+		if p.zombie {
+			t.reap(p, self)
+			continue
+		}
+		has, ok := hasCookie(p.pid, t.cookie)
+		if has && p.exists() {
+			t.add(p)
+		}
+		decided = decided && ok
+	}
+	for t.addChildren(all) {
+	}
+	for _, p := range all {
+		if _, ok := t.members[p.identity]; ok && !p.zombie {
+			living = append(living, p)
+		}
+	}
+	return living, decided, nil
+}
+
+// addChildren notes those that are children of members, and tells whether
+// there were any.
+func (t *tree) addChildren(all []process) bool {
+	byPID := make(map[int]identity, len(t.members))
+	for id := range t.members {
+		byPID[id.pid] = id
+	}
+	added := false
+	for _, p := range all {
+		parent, ok := byPID[p.ppid]
+		if _, member := t.members[p.identity]; !ok || member || p.zombie {
+			continue
+		}
+		// The parent still being itself proves that it was so when p was read.
+		if parent.exists() && t.add(p) {
+			added = true
+		}
+	}
+	return added
+}
+
+// reap waits for a dead orphan of the tree that became our child. The command
+// itself, and whatever else this program has started and waits for, is left
+// to whoever started it: those lead a session or are no members.
+func (t *tree) reap(p process, self int) {
+	if p.ppid != self || p.pid == t.root.pid {
+		return
+	}
+	_, member := t.members[p.identity]
+	_, session := t.sessions[p.session]
+	if member || session && p.session != p.pid {
+		// It is dead: this does not block, and failing leaves it as it is.
+		_, _ = unix.Wait4(p.pid, nil, unix.WNOHANG, nil)
+	}
+}
+
+const (
+	// undecidedSurveys bounds the surveys made because of processes without
+	// environment: an execve is over in well under that many milliseconds,
+	// while a stranger's empty environment stays empty.
+	undecidedSurveys = 3
+	// refusedSurveys bounds those in which everybody left may not be
+	// signalled; with the growing pauses it amounts to about a second.
+	refusedSurveys = 25
+	// maxPause bounds the pauses between surveys; a killed process takes as
+	// long as the kernel needs to tear it down.
+	maxPause = 50 * time.Millisecond
+)
+
+// kill kills the members until a survey finds none, and returns how many there
+// were. One pass is never enough: what was just born is seen by the next.
+func (t *tree) kill() (int, error) {
+	killed := map[identity]struct{}{}
+	undecided, refused := 0, 0
+	for pause := time.Millisecond; ; pause = min(2*pause, maxPause) {
+		living, decided, err := t.survey()
+		if err != nil {
+			// Most likely out of file descriptors, which passes.
+			if refused++; refused > refusedSurveys {
+				return len(killed), fmt.Errorf("%w: %w", ErrSurvivors, err)
+			}
+			time.Sleep(pause)
+			continue
+		}
+		if len(living) == 0 {
+			if undecided++; decided || undecided > undecidedSurveys {
+				return len(killed), nil
+			}
+		}
+		var denied []int
+		for _, p := range living {
+			if err := sigkill(p.identity); errors.Is(err, os.ErrPermission) {
+				denied = append(denied, p.pid)
+				continue
+			}
+			killed[p.identity] = struct{}{}
+		}
+		if len(denied) > 0 && len(denied) == len(living) {
+			if refused++; refused > refusedSurveys {
+				return len(killed), fmt.Errorf("%w: no permission to kill %v", ErrSurvivors, denied)
+			}
+		}
+		time.Sleep(pause)
+	}
+}
+
+// sigkill kills exactly this process: the pidfd that os.FindProcess opens
+// holds on to whoever has the pid then, and the start time tells who that is.
+func sigkill(id identity) error {
+	p, err := os.FindProcess(id.pid)
+	if err != nil {
+		return fmt.Errorf("find process %d: %w", id.pid, err)
+	}
+	defer func() { _ = p.Release() }()
+	if !id.exists() {
+		return nil
+	}
+	if err := p.Signal(unix.SIGKILL); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("kill process %d: %w", id.pid, err)
+	}
+	return nil
+}

@@ -1,0 +1,162 @@
+package runner
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/rolewright/rolewright/runner/supervise"
+)
+
+// SyntaxError is what Ansible has against a playbook or role.
+type SyntaxError struct {
+	// File is where the mistake is: often a file that the content imports. It
+	// is the playbook or the role's directory if Ansible named no file.
+	File string
+	// Line and Column count from 1; 0 where Ansible told none.
+	Line, Column int
+	// Message is Ansible's, on one line, at most 1 KiB.
+	Message string
+}
+
+// Error renders the place and the message as compilers do.
+func (e *SyntaxError) Error() string {
+	place := e.File
+	for _, n := range []int{e.Line, e.Column} {
+		if n == 0 {
+			break
+		}
+		place += ":" + strconv.Itoa(n)
+	}
+	return place + ": " + e.Message
+}
+
+// SyntaxCheck lets ansible-playbook parse the content and everything that it
+// imports, without running any of it; that takes about a second. As in a run,
+// an empty directory is the working directory, so that no ansible.cfg of the
+// caller's applies, and a role is found through its own parent directory first.
+// env is the complete environment.
+//
+// It blocks until the process tree is gone. The error is a [*SyntaxError] if
+// Ansible refuses the content, wraps [ErrUnavailable] if there is no
+// ansible-playbook, and wraps [context.Cause] if ctx ended first.
+func SyntaxCheck(ctx context.Context, content Content, env []string) (err error) {
+	executable, err := exec.LookPath("ansible-playbook")
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	dir, err := os.MkdirTemp("", "rolewright-syntax-")
+	if err != nil {
+		return fmt.Errorf("check syntax: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+
+	checked, playbook, env, err := prepareSyntaxCheck(dir, content, inherited(env))
+	if err != nil {
+		return fmt.Errorf("check syntax: %w", err)
+	}
+	output := filepath.Join(dir, "output")
+	exit, err := supervise.Run(ctx, supervise.Command{
+		// The shell only changes the directory.
+		Path:   "/bin/sh",
+		Args:   []string{"-c", `cd "$1" && shift && exec "$@"`, "sh", filepath.Join(dir, "project"), executable, "--syntax-check", "-i", "localhost,", "--", playbook},
+		Env:    append(env, "ANSIBLE_NOCOLOR=1", "ANSIBLE_FORCE_COLOR=0"),
+		Cookie: cookieName + "=syntax-check-" + rand.Text(),
+		Output: output,
+	})
+	switch {
+	case errors.Is(err, supervise.ErrNotStarted) && ctx.Err() == nil:
+		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+	case ctx.Err() != nil:
+		return errors.Join(fmt.Errorf("check syntax of %s: %w", checked, context.Cause(ctx)), err)
+	case err != nil:
+		return fmt.Errorf("check syntax of %s: %w", checked, err)
+	case exit.Code == 0:
+		return nil
+	}
+	text, err := Tail(output, tailLimit)
+	if err != nil {
+		return fmt.Errorf("check syntax of %s: read output: %w", checked, err)
+	}
+	found := parseSyntaxError(text)
+	if found.File == "" || strings.HasPrefix(found.File, dir+string(filepath.Separator)) {
+		// Ansible named none, or our own file, which nobody wants to see.
+		found.File, found.Line, found.Column = checked, 0, 0
+	}
+	if found.Message == "" {
+		found.Message = fmt.Sprintf("ansible-playbook --syntax-check ended with exit code %d and no output", exit.Code)
+	}
+	return found
+}
+
+// prepareSyntaxCheck makes the working directory and, for a role, the playbook
+// to check in its place. checked is the content's own path.
+func prepareSyntaxCheck(dir string, content Content, env []string) (checked, playbook string, environ []string, err error) {
+	if err := os.Mkdir(filepath.Join(dir, "project"), 0o700); err != nil {
+		return "", "", nil, err
+	}
+	if content.Role == "" {
+		return content.Playbook, content.Playbook, env, nil
+	}
+	if checked, err = filepath.Abs(content.Role); err != nil {
+		return "", "", nil, err
+	}
+	roles, name := filepath.Split(checked)
+	if path := lookup(env, "ANSIBLE_ROLES_PATH"); path != "" {
+		roles += ":" + path
+	}
+	playbook = filepath.Join(dir, "role.yml")
+	return checked, playbook, append(env, "ANSIBLE_ROLES_PATH="+roles), writeRolePlaybook(playbook, name)
+}
+
+// writeRolePlaybook writes a playbook that does nothing but run a role. It is
+// JSON, which is YAML without questions of quoting.
+func writeRolePlaybook(path, role string) error {
+	data, err := json.Marshal([]map[string]any{{
+		"hosts": "localhost", "gather_facts": false, "roles": []map[string]string{{"role": role}},
+	}})
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, data, 0o600)
+}
+
+// Where ansible-core puts the place of a mistake: up to 2.18, and from 2.19 on.
+var (
+	placeBefore219 = regexp.MustCompile(`(?m)^The error appears to be in '(.+)': line (\d+), column (\d+)`)
+	placeSince219  = regexp.MustCompile(`(?m)^Origin: (.+?)(?::(\d+))?(?::(\d+))?$`)
+	// excerptOfFile matches what follows the message: the place and the lines
+	// around it, or a chain of causes that says the same again.
+	excerptOfFile = regexp.MustCompile(`(?ms)^(?:The error appears to be in '|Origin: |<<< caused by >>>).*`)
+)
+
+// parseSyntaxError reads the output of a failed syntax check.
+func parseSyntaxError(text string) *SyntaxError {
+	e := &SyntaxError{}
+	if found := errorLine.FindAllStringIndex(text, -1); len(found) > 0 {
+		text = text[found[len(found)-1][1]:]
+	} else {
+		text = lastLines(text, messageLimit)
+	}
+	for _, place := range []*regexp.Regexp{placeBefore219, placeSince219} {
+		// The last is the cause of the others.
+		if all := place.FindAllStringSubmatch(text, -1); len(all) > 0 {
+			m := all[len(all)-1]
+			e.File = m[1]
+			// Not a number means not there: zero.
+			e.Line, _ = strconv.Atoi(m[2])
+			e.Column, _ = strconv.Atoi(m[3])
+		}
+	}
+	text = excerptOfFile.ReplaceAllString(jsonDetour.ReplaceAllString(text, "$1 "), "")
+	e.Message = clip(strings.Join(strings.Fields(text), " "), messageLimit)
+	return e
+}
