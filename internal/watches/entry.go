@@ -1,0 +1,250 @@
+package watches
+
+import (
+	"fmt"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"gopkg.in/yaml.v3"
+)
+
+// entry is a watch while it is read.
+type entry struct {
+	watch          Watch
+	playbook, role string
+	finalizer      *finalizer
+
+	at at
+	ok bool // no errors were reported for it
+}
+
+// finalizer is a watch's finalizer as it is written.
+type finalizer struct {
+	name, playbook, role string
+	vars                 map[string]any
+
+	at   at
+	keys map[string]at
+}
+
+// entry reads one watch; nil if it is no mapping.
+func (c *decoding) entry(a at) *entry {
+	if isNull(a.node) { // an empty mapping, as it is for ansible-operator
+		a.node = &yaml.Node{Kind: yaml.MappingNode, Line: a.node.Line, Column: a.node.Column}
+	}
+	e := &entry{at: a, watch: Watch{
+		MaxRunnerArtifacts:      defaultMaxRunnerArtifacts,
+		ManageStatus:            true,
+		WatchDependentResources: true,
+		SnakeCaseParameters:     true,
+		MarkUnsafe:              true,
+		Pos:                     c.src.position(a.node.Line, a.node.Column),
+	}}
+	if kind := jsonKind(a.node); kind != "object" {
+		c.error(a, "a watch is a mapping: json: cannot unmarshal "+kind+" into Go value of type watches.alias",
+			`write "version:", "kind:" and "role:" or "playbook:" after the "- "`)
+		return nil
+	}
+	keys := object(c, a, "alias", watchFields(), e)
+	if keys == nil {
+		return nil
+	}
+	c.checkKind(e, keys)
+	if main, ok := c.content(contentKeys{a, keys, e.playbook, e.role}, Error); ok {
+		e.watch.Content = main
+	}
+	if e.finalizer != nil {
+		e.watch.Finalizer = c.checkFinalizer(e)
+	}
+	c.perKind(e, keys)
+	return e
+}
+
+// checkKind checks what is watched.
+func (c *decoding) checkKind(e *entry, keys map[string]at) {
+	kind := e.watch.GVK
+	invalid := "invalid GVK: " + kind.String() + ": "
+	if a := orAt(keys, "version", e.at); kind.Version == "" && !mismatched(keys, "version") {
+		c.error(a, invalid+"version must not be empty", `add "version:", such as v1`)
+	}
+	if a := orAt(keys, "kind", e.at); kind.Kind == "" && !mismatched(keys, "kind") {
+		c.error(a, invalid+"kind must not be empty", `add "kind:", such as Memcached`)
+	}
+	for _, key := range []string{"group", "version", "kind"} {
+		if a, given := keys[key]; given && strings.Contains(a.node.Value, "/") {
+			c.warn(a, fmt.Sprintf("no %s contains a slash", key), `"group:" and "version:" are two keys`)
+		}
+	}
+}
+
+// orAt is the place of a key's value, or of what it is missing from.
+func orAt(keys map[string]at, key string, owner at) at {
+	if a, given := keys[key]; given {
+		return a
+	}
+	return owner
+}
+
+// mismatched reports whether a key that should hold a string holds something
+// else, which has been reported.
+func mismatched(keys map[string]at, key string) bool {
+	a, given := keys[key]
+	return given && a.node.Kind != yaml.ScalarNode
+}
+
+func setFinalizer(c *decoding, e *entry, a at) {
+	f := &finalizer{at: a}
+	if f.keys = object(c, a, "", finalizerFields(), f); f.keys != nil {
+		e.finalizer = f
+	}
+}
+
+// checkFinalizer checks the finalizer of a watch and says what it runs.
+func (c *decoding) checkFinalizer(e *entry) *Finalizer {
+	f := e.finalizer
+	c.checkFinalizerName(f, e.watch.GVK)
+	result := &Finalizer{Name: f.name, Vars: f.vars}
+	switch {
+	case f.playbook == "" && f.role == "" && len(f.vars) > 0:
+		result.Content = e.watch.Content
+	case len(f.vars) > 0:
+		// ansible-operator does not look at the path then, so that existing
+		// files keep loading; the run will fail.
+		result.Content, _ = c.content(contentKeys{f.at, f.keys, f.playbook, f.role}, c.warning())
+	default:
+		result.Content, _ = c.content(contentKeys{f.at, f.keys, f.playbook, f.role}, Error)
+	}
+	return result
+}
+
+// checkFinalizerName applies the API server's rules: a name that it refuses
+// would fail every reconcile.
+func (c *decoding) checkFinalizerName(f *finalizer, kind schema.GroupVersionKind) {
+	domain := kind.Group
+	if domain == "" {
+		domain = "example.com"
+	}
+	suggestion := fmt.Sprintf("write a name with a domain, such as %s/finalizer", domain)
+	if f.name == "" && mismatched(f.keys, "name") {
+		return
+	}
+	if f.name == "" {
+		c.error(orAt(f.keys, "name", f.at), "finalizer must have name", suggestion)
+		return
+	}
+	a := f.keys["name"]
+	if problems := validation.IsQualifiedName(f.name); len(problems) > 0 {
+		c.error(a, fmt.Sprintf("the API server refuses the finalizer name %q: %s", excerpt(f.name), problems[0]), suggestion)
+		return
+	}
+	if !strings.Contains(f.name, "/") {
+		c.warn(a, fmt.Sprintf("the finalizer name %q has no domain; others may use the same", f.name), suggestion)
+	}
+}
+
+func setBlacklist(c *decoding, e *entry, a at) {
+	if a.node.Kind != yaml.SequenceNode {
+		c.mismatch(a, typeList)
+		return
+	}
+	e.watch.Blacklist = []schema.GroupVersionKind{}
+	for i := range a.node.Content {
+		element, leave, ok := c.enter(a.index(i))
+		if !ok {
+			return
+		}
+		var kind schema.GroupVersionKind
+		keys := object(c, element, "", kindFields(), &kind)
+		leave()
+		if keys == nil {
+			continue
+		}
+		if kind.Kind == "" || kind.Version == "" {
+			c.warn(element, fmt.Sprintf("%s matches no kind: version and kind must not be empty", kind),
+				`add "version:" and "kind:"`)
+		}
+		e.watch.Blacklist = append(e.watch.Blacklist, kind)
+	}
+}
+
+func setSelector(c *decoding, e *entry, a at) {
+	object(c, a, "", selectorFields(), &e.watch.Selector)
+}
+
+func setMatchLabels(c *decoding, s *metav1.LabelSelector, a at) {
+	if a.node.Kind != yaml.MappingNode {
+		c.mismatch(a, typeMap)
+		return
+	}
+	pairs, _ := c.pairs(a)
+	s.MatchLabels = make(map[string]string, len(pairs))
+	for _, p := range pairs {
+		value, leave, ok := c.enter(p.value)
+		if !ok {
+			return
+		}
+		label, ok := c.string(value)
+		leave()
+		if !ok {
+			continue
+		}
+		s.MatchLabels[p.key] = label
+		c.checkSelector(p.name, metav1.LabelSelector{MatchLabels: map[string]string{p.key: label}})
+	}
+}
+
+func setMatchExpressions(c *decoding, s *metav1.LabelSelector, a at) {
+	if a.node.Kind != yaml.SequenceNode {
+		c.mismatch(a, typeList)
+		return
+	}
+	for i := range a.node.Content {
+		element, leave, ok := c.enter(a.index(i))
+		if !ok {
+			return
+		}
+		var r metav1.LabelSelectorRequirement
+		before := len(c.problems)
+		keys := object(c, element, "", requirementFields(), &r)
+		leave()
+		if keys == nil {
+			continue
+		}
+		s.MatchExpressions = append(s.MatchExpressions, r)
+		if before == len(c.problems) {
+			c.checkSelector(element, metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{r}})
+		}
+	}
+}
+
+func setValues(c *decoding, r *metav1.LabelSelectorRequirement, a at) {
+	if a.node.Kind != yaml.SequenceNode {
+		c.mismatch(a, typeList)
+		return
+	}
+	for i := range a.node.Content {
+		element, leave, ok := c.enter(a.index(i))
+		if !ok {
+			return
+		}
+		if value, ok := c.string(element); ok {
+			r.Values = append(r.Values, value)
+		}
+		leave()
+	}
+}
+
+// checkSelector checks one condition of a selector, so that a problem has the
+// condition's place.
+func (c *decoding) checkSelector(a at, one metav1.LabelSelector) {
+	if _, err := metav1.LabelSelectorAsSelector(&one); err != nil {
+		hint := "write a label with a value that Kubernetes allows"
+		if len(one.MatchExpressions) > 0 {
+			hint = "operators are In and NotIn with values, Exists and DoesNotExist without"
+		}
+		c.error(a, "error constructing predicate from watches selector: "+err.Error(), hint)
+	}
+}

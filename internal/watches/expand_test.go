@@ -1,0 +1,112 @@
+package watches
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// osExpand is what ansible-operator does with the text.
+func osExpand(raw string, lookup func(string) (string, bool)) string {
+	return os.Expand(raw, func(name string) string {
+		if value, ok := lookup(name); ok {
+			return value
+		}
+		return "${" + name + "}"
+	})
+}
+
+// expandCases are texts with references of every form.
+func expandCases() []string {
+	return []string{
+		"", "$", "a$", "$$", "$$$", "$1", "$12", "${1}", "$*", "$#", "$@", "$!", "$?", "$-", "$ x", "$.", "$\n", "$é",
+		"$A", "$A$A", "$AB", "${A}", "${A}B", "${AB", "${", "${}", "${}A", "${ A }", "${A:-x}", "${A\nB}", "$UNSET", "${UNSET}", "${$}", "${*", "${1", "x${EMPTY}y",
+		"a: $A # ${LINES}\nb: $A", "{{ x }} ${A} }", "$A_b", "$_", "${A}}", "$(A)", "\xff$A\xff",
+	}
+}
+
+func expandEnv() map[string]string {
+	return map[string]string{"A": "value", "EMPTY": "", "LINES": "x\ny: 1\n", "A\nB": "odd", "*": "star"}
+}
+
+func TestExpand_IsOsExpand(t *testing.T) {
+	env := lookup(expandEnv())
+	for _, raw := range expandCases() {
+		got, _, ok := expand(raw, env, 1000)
+		if want := osExpand(raw, env); got != want || !ok {
+			t.Errorf("%q: got %q, want %q", raw, got, want)
+		}
+	}
+}
+
+func FuzzExpand(f *testing.F) {
+	for _, raw := range expandCases() {
+		f.Add(raw)
+	}
+	env := lookup(expandEnv())
+	f.Fuzz(func(t *testing.T, raw string) {
+		got, made, ok := expand(raw, env, 1<<20)
+		if want := osExpand(raw, env); ok && got != want {
+			t.Fatalf("%q: got %q, want %q", raw, got, want)
+		}
+		// What was not replaced is found where it was.
+		s := newSource(raw, got, made)
+		next := 0
+		for i := range len(got) {
+			at := s.rawOffset(i)
+			if at < next || at > len(raw) {
+				t.Fatalf("%q: offset %d is at %d after %d", raw, i, at, next)
+			}
+			next = at
+		}
+	})
+}
+
+// TestLoad_PositionsAreThoseOfTheFile: whatever stands before a problem, the
+// editor's line and column are reported.
+func TestLoad_PositionsAreThoseOfTheFile(t *testing.T) {
+	env := map[string]string{"LINES": "a: 1\n    b: 2\n    c: 3", "LONG": strings.Repeat("x", 50), "EMPTY": "", "BAD": "nope", "WATCH": watch("  manageStatus: nope")}
+	tests := map[string]struct{ text, want string }{
+		"behind more lines":       {watch("  vars:", "    ${LINES}", "  manageStatus: nope"), "6:17"},
+		"behind a longer value":   {watch("  vars: {a: $LONG, b: .nan}"), "4:23"},
+		"behind an empty value":   {watch("  vars: {a: ${EMPTY}, b: .nan}"), "4:26"},
+		"the value itself":        {watch("  manageStatus: ${BAD}"), "4:17"},
+		"inside the value":        {"\n\n${WATCH}\n", "3:1"},
+		"behind wide characters":  {watch("  vars: {ключ: 日本, b: .nan}"), "4:23"},
+		"behind a byte order":     {"\ufeff" + "- {version: v1, kind: A, role: memcached, manageStatus: nope}\n", "1:57"},
+		"with carriage returns":   {strings.ReplaceAll(watch("  manageStatus: nope"), "\n", "\r\n"), "4:17"},
+		"behind a syntax problem": {watch("  vars:", "    ${LINES}", "  kind: }"), "6:3"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := loadText(t, project(t), tt.text, Options{LookupEnv: lookup(env)})
+			if len(got.problems) != 1 || !strings.HasPrefix(got.problems[0], "watches.yaml:"+tt.want+": ") {
+				t.Errorf("want one problem at %s, got %q", tt.want, got.problems)
+			}
+		})
+	}
+}
+
+func TestNearest_FindsSlips(t *testing.T) {
+	var keys []string
+	for _, f := range describe("", watchFields()) {
+		keys = append(keys, f.Key)
+	}
+	got := map[string]string{}
+	for _, key := range []string{
+		"rolle", "playbok", "paybook", "reconcileperoid", "reconcile_period", "manage_status", "finaliser", "var", "variables",
+		"watchAnnotationChanges", "versoin", "black-list", "foo", "x", "", "name", strings.Repeat("kind", 100),
+	} {
+		got[key] = nearest(key, keys)
+	}
+	want := map[string]string{
+		"rolle": "role", "playbok": "playbook", "paybook": "playbook", "reconcileperoid": "reconcilePeriod", "reconcile_period": "reconcilePeriod",
+		"manage_status": "manageStatus", "finaliser": "finalizer", "var": "vars", "variables": "", "watchAnnotationChanges": "watchAnnotationsChanges",
+		"versoin": "version", "black-list": "blacklist", "foo": "", "x": "", "": "", "name": "", strings.Repeat("kind", 100): "",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}

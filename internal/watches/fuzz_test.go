@@ -1,0 +1,46 @@
+package watches
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+// FuzzLoad: whatever the file holds, Load returns, its problems are in the
+// file, and it fails exactly if one of them is an error.
+func FuzzLoad(f *testing.F) {
+	for _, name := range []string{"suite", "console", "wrong"} {
+		text, err := os.ReadFile("testdata/" + name + ".yaml")
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(string(text))
+	}
+	for _, s := range scalars() {
+		f.Add(watch("  reconcilePeriod: "+s, "  maxRunnerArtifacts: "+s, "  vars: {"+s+": "+s+"}"))
+	}
+	f.Add("- &a {<<: *a, x: [*a]}\n---\n}")
+	f.Add("- $A: ${LINES}\r\n  b: $$ ${\n")
+	env := lookup(expandEnv())
+	dir := project(f)
+	f.Fuzz(func(t *testing.T, text string) {
+		got := loadText(t, dir, text, Options{LookupEnv: env})
+		lines := strings.Split(text, "\n")
+		for _, p := range got.raw {
+			if p.Pos.Line < 1 || p.Pos.Line > len(lines) || p.Pos.Column < 1 || p.Pos.Column > len([]rune(lines[p.Pos.Line-1]))+1 {
+				t.Errorf("%q: outside the file: %s", text, p)
+			}
+			if p.Message == "" || strings.ContainsAny(p.Text, "\n\x00") {
+				t.Errorf("%q: not to be shown: %+v", text, p)
+			}
+		}
+		if n, _ := Count(got.raw); (n > 0) != (got.err != nil) {
+			t.Errorf("%q: %d errors, but Load says %v", text, n, got.err)
+		}
+		for _, w := range got.watches {
+			if w.GVK.Kind == "" || w.GVK.Version == "" || w.Content.IsZero() {
+				t.Errorf("%q: incomplete watch %+v", text, w)
+			}
+		}
+	})
+}

@@ -1,0 +1,239 @@
+package watches
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// maxBytes bounds the file, before and after environment expansion. The largest
+// files of known operators have a few kilobytes.
+const maxBytes = 1 << 20
+
+// ErrInvalid is returned by Load for a file with at least one problem that is
+// an error.
+var ErrInvalid = errors.New("watches file is invalid")
+
+// Options say how a file is read. The zero value works: no environment, the
+// process's working directory, zero defaults.
+type Options struct {
+	// LookupEnv gives the environment: for references in the text, for
+	// ANSIBLE_ROLES_PATH, ANSIBLE_COLLECTIONS_PATH and HOME, and for the
+	// settings per kind. It is usually os.LookupEnv; nil means no variables.
+	LookupEnv func(name string) (string, bool)
+	// Dir is the directory that relative paths start from; empty for the
+	// process's working directory.
+	Dir string
+	// Defaults hold where the environment says nothing for a kind.
+	Defaults Defaults
+	// Strict reports warnings as errors, except those about settings that are
+	// right but mean something else than in ansible-operator.
+	Strict bool
+}
+
+// Defaults are the settings of a watch that come from flags.
+type Defaults struct {
+	MaxConcurrentReconciles int
+	AnsibleVerbosity        int
+}
+
+// Load reads the watches file at path. It reports every problem of the file at
+// once, ordered by position.
+//
+// The error is nil if the file can be used; the problems are then warnings. It
+// wraps ErrInvalid if a problem is an error, or says why the file could not be
+// read, and then the only problem says the same. The watches that have no
+// errors of their own are returned even so, for tools that look further; an
+// operator must not start on them.
+func Load(path string, opts Options) ([]Watch, []Problem, error) {
+	if opts.Dir == "" {
+		dir, err := os.Getwd()
+		if err != nil {
+			return nil, nil, fmt.Errorf("load watches: %w", err)
+		}
+		opts.Dir = dir
+	}
+	if opts.LookupEnv == nil {
+		opts.LookupEnv = func(string) (string, bool) { return "", false }
+	}
+	raw, err := read(absolute(opts.Dir, path))
+	if err != nil {
+		return nil, []Problem{unreadable(path, err)}, fmt.Errorf("load watches: %w", err)
+	}
+	c := &decoding{opts: opts, file: path, active: map[*yaml.Node]bool{}}
+	watches := c.load(raw)
+	c.finish()
+	if c.errors > 0 {
+		return watches, c.problems, fmt.Errorf("load %s: %w: %s", path, ErrInvalid, Summary(c.problems))
+	}
+	return watches, c.problems, nil
+}
+
+// errTooLarge is returned for a file beyond maxBytes.
+var errTooLarge = fmt.Errorf("larger than %d bytes", maxBytes)
+
+// read returns the file's content. Its errors name the path.
+func read(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	// Not by the size: pipes and files of /proc have none.
+	data, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
+	if err != nil {
+		return "", err
+	}
+	if len(data) > maxBytes {
+		return "", &os.PathError{Op: "read", Path: path, Err: errTooLarge}
+	}
+	return string(data), nil
+}
+
+// unreadable explains why a file could not be read.
+func unreadable(path string, err error) Problem {
+	p := Problem{File: path, Severity: Error, Message: err.Error()}
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		p.Hint = "name the file, or run where it is"
+	case errors.Is(err, os.ErrPermission):
+		p.Hint = "make it readable for the user who runs the operator"
+	case errors.Is(err, errTooLarge):
+		p.Hint = "this is hardly a watches file; put large variables into the role's defaults"
+	default:
+		if info, statErr := os.Stat(path); statErr == nil && info.IsDir() {
+			p.Hint = fmt.Sprintf("name the file in it, such as %s", filepath.Join(path, "watches.yaml"))
+		}
+	}
+	return p
+}
+
+// load decodes the text and checks what came of it.
+func (c *decoding) load(raw string) []Watch {
+	text, made, ok := expand(raw, c.opts.LookupEnv, maxBytes)
+	if !ok {
+		c.reportAt(Position{Line: 1, Column: 1}, Error, Problem{
+			Message: fmt.Sprintf("larger than %d bytes after environment expansion", maxBytes),
+			Hint:    "put large values into the role's defaults",
+		})
+		return nil
+	}
+	c.src = newSource(raw, text, made)
+	if !c.checkCharacters() {
+		return nil
+	}
+	c.checkReplacements()
+	root := c.parse()
+	if root == nil {
+		return nil
+	}
+	entries := c.entries(at{node: root})
+	c.checkDuplicates(entries)
+	var watches []Watch
+	for _, e := range entries {
+		if e.ok {
+			watches = append(watches, e.watch)
+		}
+	}
+	return watches
+}
+
+// entries decodes the list of watches.
+func (c *decoding) entries(a at) []*entry {
+	a, leave, ok := c.enter(a)
+	if !ok {
+		return nil
+	}
+	defer leave()
+	if a.node.Kind != yaml.SequenceNode {
+		c.error(a, "the file is not a list of watches: json: cannot unmarshal "+jsonKind(a.node)+
+			" into Go value of type []watches.alias", `begin each watch with "- "`)
+		return nil
+	}
+	if len(a.node.Content) == 0 {
+		c.warn(a, noWatches, "")
+	}
+	entries := make([]*entry, 0, len(a.node.Content))
+	for i, n := range a.node.Content {
+		before := c.errors
+		e := c.entry(at{node: n, path: fmt.Sprintf("[%d]", i)})
+		if e == nil {
+			continue
+		}
+		e.ok = before == c.errors
+		entries = append(entries, e)
+	}
+	return entries
+}
+
+const noWatches = "the file has no watches; the operator will do nothing"
+
+// checkDuplicates reports kinds that are watched twice. Two groups or two
+// versions of a kind are two kinds.
+func (c *decoding) checkDuplicates(entries []*entry) {
+	first := map[schema.GroupVersionKind]*entry{}
+	for _, e := range entries {
+		kind := e.watch.GVK
+		if kind.Kind == "" || kind.Version == "" {
+			continue // reported already
+		}
+		if other, twice := first[kind]; twice {
+			e.ok = false
+			c.error(e.at, fmt.Sprintf("duplicate GVK: %s; first watched at line %d", kind, other.watch.Pos.Line),
+				"merge the two watches into one")
+			continue
+		}
+		first[kind] = e
+	}
+}
+
+// checkReplacements reports references whose replacement is hardly meant.
+// Comments are expanded like everything else, but nobody minds.
+func (c *decoding) checkReplacements() {
+	for _, r := range c.src.replacements {
+		was := c.src.raw[r.rawFrom:r.rawTo]
+		if r.defined || c.src.inComment(r.rawFrom) {
+			continue
+		}
+		p := Problem{Text: excerpt(was)}
+		switch is := "${" + r.name + "}"; {
+		case r.name == "":
+			p.Message = fmt.Sprintf("malformed environment reference %s is removed", excerpt(was))
+			p.Hint = "write ${NAME} with the name of an environment variable"
+		case was != is:
+			p.Message = fmt.Sprintf("%s becomes %s, because no environment variable has the name %s", was, is, r.name)
+			p.Hint = "there is no escape for a dollar sign: set the variable, or move the text into the role"
+		default:
+			continue // stays as it is
+		}
+		c.reportAt(c.src.rawPosition(r.rawFrom), c.warning(), p)
+	}
+}
+
+// absolute joins a relative path to the directory.
+func absolute(dir, path string) string {
+	if path == "" || filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(dir, path)
+}
+
+// excerpt is a short single line of a text.
+func excerpt(s string) string {
+	const limit = 80
+	s, rest, cut := strings.Cut(s, "\n")
+	runes := []rune(s)
+	if len(runes) > limit {
+		runes, cut = runes[:limit], true
+	}
+	if cut && (rest != "" || len(runes) == limit) {
+		return string(runes) + "…"
+	}
+	return string(runes)
+}

@@ -1,0 +1,399 @@
+package watches
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func updateFlag() *bool {
+	if f := flag.Lookup("update"); f != nil {
+		v := f.Value.(flag.Getter).Get().(bool)
+		return &v
+	}
+	return flag.Bool("update", false, "write the golden files")
+}
+
+func TestMain(m *testing.M) {
+	updateFlag()
+	os.Exit(m.Run())
+}
+
+// project is a working directory with content to watch with.
+func project(t testing.TB) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range []string{
+		"roles/memcached/", "roles/backup/", "roles/restore/", "roles/mesh_ingress/", "roles/watch_secrets/",
+		"playbooks/suite.yml", "playbooks/mesh_ingress_finalize.yml", "playbooks/deploy.yml", "playbooks/remove.yml",
+		"collections/ansible_collections/acme/console/roles/extension/",
+	} {
+		create(t, dir, name)
+	}
+	return dir
+}
+
+// create makes a file, or a directory if the name ends in a slash.
+func create(t testing.TB, dir, name string) {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	parent := filepath.Dir(path)
+	if strings.HasSuffix(name, "/") {
+		parent = path
+	}
+	if err := os.MkdirAll(parent, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if parent != path {
+		if err := os.WriteFile(path, []byte("- hosts: localhost\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func lookup(env map[string]string) func(string) (string, bool) {
+	return func(name string) (string, bool) {
+		value, ok := env[name]
+		return value, ok
+	}
+}
+
+// loaded is the outcome of loading one text.
+type loaded struct {
+	watches  []Watch
+	problems []string // without the working directory's name
+	raw      []Problem
+	err      error
+}
+
+func loadText(t testing.TB, dir, text string, opts Options) loaded {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, "watches.yaml"), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	opts.Dir = dir
+	var got loaded
+	got.watches, got.raw, got.err = Load("watches.yaml", opts)
+	for _, p := range got.raw {
+		got.problems = append(got.problems, strings.ReplaceAll(p.String(), dir, "DIR"))
+	}
+	return got
+}
+
+// TestLoad_Documents reads whole files of the shape that real operators have.
+func TestLoad_Documents(t *testing.T) {
+	env := map[string]string{
+		"CONSOLE_PLAYBOOKS": "playbooks", "CONSOLE_PERIOD": "1h30m", "CONSOLE_WATCH": "no", "CONSOLE_IMAGE": "console:1",
+		"ANSIBLE_COLLECTIONS_PATH": "/nowhere:collections", "HOME": "/nowhere",
+		"MAX_CONCURRENT_RECONCILES_SUITE_SUITE_EXAMPLE_COM": "3", "WORKER_SECRET_": "4", "ANSIBLE_VERBOSITY_SECRET_": "0",
+	}
+	for _, name := range []string{"suite", "console", "wrong"} {
+		t.Run(name, func(t *testing.T) {
+			text, err := os.ReadFile("testdata/" + name + ".yaml")
+			if err != nil {
+				t.Fatal(err)
+			}
+			dir := project(t)
+			got := loadText(t, dir, string(text), Options{
+				LookupEnv: lookup(env), Defaults: Defaults{MaxConcurrentReconciles: 8, AnsibleVerbosity: 2},
+			})
+			if (got.err != nil) != (name == "wrong") {
+				t.Errorf("error: %v", got.err)
+			}
+			watches, err := json.MarshalIndent(got.watches, "", "  ")
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden(t, name, strings.Join(got.problems, "\n")+"\n\n"+strings.ReplaceAll(string(watches), dir, "DIR")+"\n")
+		})
+	}
+}
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := "testdata/" + name + ".golden"
+	if *updateFlag() {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("differs from %s (-want +got); go test -update writes it:\n%s", path, diff)
+	}
+}
+
+// watch is a minimal valid watch with more lines.
+func watch(lines ...string) string {
+	return "- version: v1\n  kind: A\n  role: memcached\n" + strings.Join(append(lines, ""), "\n")
+}
+
+// TestLoad_Problems has every class of problem with its exact message.
+func TestLoad_Problems(t *testing.T) {
+	tests := map[string]struct {
+		text string
+		env  map[string]string
+		// want is the messages; a file loads iff none is an error.
+		want []string
+		// strict is how many of them are errors in strict mode.
+		strict int
+	}{
+		"empty file":         {text: "", want: []string{"1:1: warning: the file has no watches; the operator will do nothing"}, strict: 1},
+		"only comments":      {text: "---\n# nothing\n", want: []string{"1:1: warning: the file has no watches; the operator will do nothing"}, strict: 1},
+		"empty list":         {text: "\n[]\n", want: []string{"2:1: warning: the file has no watches; the operator will do nothing"}, strict: 1},
+		"a mapping":          {text: "kind: A\n", want: []string{`1:1: error: the file is not a list of watches: json: cannot unmarshal object into Go value of type []watches.alias; begin each watch with "- "`}, strict: 1},
+		"a text":             {text: "hello\n", want: []string{`1:1: error: the file is not a list of watches: json: cannot unmarshal string into Go value of type []watches.alias; begin each watch with "- "`}, strict: 1},
+		"a list of texts":    {text: "- hello\n", want: []string{`1:3: error: [0]: a watch is a mapping: json: cannot unmarshal string into Go value of type watches.alias; write "version:", "kind:" and "role:" or "playbook:" after the "- "`}, strict: 1},
+		"binary":             {text: "- a\n- b\x00c\n", want: []string{"2:4: error: not a text file: character U+0000 is not allowed; save the file as UTF-8 text without control characters"}, strict: 1},
+		"latin 1":            {text: "- kind: h\xe9llo\n", want: []string{"1:10: error: not a text file: byte 0xE9 is not UTF-8; save the file as UTF-8 text without control characters"}, strict: 1},
+		"tab indentation":    {text: watch("\tvars: {}"), want: []string{"4:2: error: not valid YAML: found a tab character that violates indentation; indent with spaces; YAML allows no tabs there"}, strict: 1},
+		"unclosed quote":     {text: watch("  vars: {a: \"x}"), want: []string{"4:3: error: not valid YAML: found unexpected end of stream; look at this line and the one before it: indentation, quotes and brackets"}, strict: 1},
+		"bad indentation":    {text: watch("   vars: {}"), want: []string{"4:4: error: not valid YAML: mapping values are not allowed in this context; look at this line and the one before it: indentation, quotes and brackets"}, strict: 1},
+		"lost indentation":   {text: watch(" vars: {}", "  # end"), want: []string{"4:2: error: not valid YAML: did not find expected '-' indicator; look at this line and the one before it: indentation, quotes and brackets"}, strict: 1},
+		"value to be quoted": {text: watch("  vars: {}", "  group: @x"), want: []string{"5:3: error: not valid YAML: found character that cannot start any token; put the value in quotes"}, strict: 1},
+		"template unquoted":  {text: watch("  vars:", "    a: {{ x }}"), want: []string{`5:9: error: [0].vars.a: invalid map key: a mapping or a list cannot be a key; put a value that begins with "{{" or "[" in quotes`}, strict: 1},
+		"unknown anchor":     {text: watch("  vars: *a"), want: []string{"4:3: error: not valid YAML: unknown anchor 'a' referenced; look at this line and the one before it: indentation, quotes and brackets"}, strict: 1},
+		"cycle":              {text: watch("  vars: &a {x: *a}"), want: []string{"4:16: error: [0].vars.x.x: anchor 'a' value contains itself"}, strict: 1},
+		"second document":    {text: watch("---", "- kind: B"), want: []string{`5:1: warning: only the first YAML document is read; put all watches into one list and remove the "---" between them`}, strict: 1},
+		"broken second document": {text: watch("---", "- kind: }B"), want: []string{
+			`5:1: warning: only the first YAML document is read; put all watches into one list and remove the "---" between them`}, strict: 1},
+
+		"null watch": {text: "-\n", want: []string{
+			`1:2: error: [0]: invalid GVK: /, Kind=: version must not be empty; add "version:", such as v1`,
+			`1:2: error: [0]: invalid GVK: /, Kind=: kind must not be empty; add "kind:", such as Memcached`,
+			`1:2: error: [0]: must specify Role or Playbook; add "role:" or "playbook:"`}, strict: 3},
+		"empty version": {text: "- kind: A\n  version: ''\n  role: memcached\n", want: []string{
+			`2:12: error: [0].version: invalid GVK: /, Kind=A: version must not be empty; add "version:", such as v1`}, strict: 1},
+		"duplicate kind": {text: watch() + watch(), want: []string{`4:3: error: [1]: duplicate GVK: /v1, Kind=A; first watched at line 1; merge the two watches into one`}, strict: 1},
+
+		"unknown key": {text: watch("  snakeCaseParameter: true"), want: []string{
+			`4:3: warning: [0].snakeCaseParameter: unknown key "snakeCaseParameter" has no effect; did you mean "snakeCaseParameters"?`}, strict: 1},
+		"far unknown key": {text: watch("  finalizer: {name: example.com/x, vars: {a: 1}, zzzzzzzz: 1}"), want: []string{
+			`4:50: warning: [0].finalizer.zzzzzzzz: unknown key "zzzzzzzz" has no effect; remove it; known keys: name, playbook, role, vars`}, strict: 1},
+		"legacy keys": {text: watch("  maxWorkers: 5", "  ansibleVerbosity: 5"), want: []string{
+			`4:3: warning: [0].maxWorkers: unknown key "maxWorkers" has no effect; use the flag --max-concurrent-reconciles or the environment variable MAX_CONCURRENT_RECONCILES_<KIND>_<GROUP>`,
+			`5:3: warning: [0].ansibleVerbosity: unknown key "ansibleVerbosity" has no effect; use the flag --ansible-verbosity or the environment variable ANSIBLE_VERBOSITY_<KIND>_<GROUP>`}, strict: 2},
+		"key twice": {text: watch("  kind: B"), want: []string{
+			`4:3: warning: [0].kind: key "kind" is given twice, first at line 2; this one counts; remove one of the two`}, strict: 1},
+		"key twice in another case": {text: watch("  Kind: B"), want: []string{
+			`4:3: warning: [0].Kind: keys "kind" and "Kind" are the same key; "kind" counts; remove one of the two`}, strict: 1},
+		"variable twice": {text: watch("  vars: {a: 1, a: 2}"), want: []string{
+			`4:16: warning: [0].vars.a: key "a" is given twice, first at line 4; this one counts; remove one of the two`}, strict: 1},
+
+		"group with version": {text: "- group: example.com/v1\n  version: v1\n  kind: A\n  role: memcached\n", want: []string{
+			`1:10: warning: [0].group: no group contains a slash; "group:" and "version:" are two keys`}, strict: 1},
+		"number for a text": {text: watch("  group: 1.10"), want: []string{`4:10: warning: [0].group: 1.10 is read as "1.1"; write "1.10" if that is meant`}, strict: 1},
+		"map for a text": {text: "- version: v1\n  kind: {A: }\n  role: memcached\n", want: []string{
+			"2:9: error: [0].kind: a mapping is not a string: cannot unmarshal object into Go struct field alias.Kind of type string; write a single word or a text in quotes"}, strict: 1},
+
+		"playbook and role": {text: watch("  playbook: playbooks/suite.yml"), want: []string{
+			"3:9: warning: [0].role: the playbook is run, the role is not: only one of the two can be given; remove the one that is not meant"}, strict: 1},
+		"no content": {text: "- version: v1\n  kind: A\n", want: []string{`1:3: error: [0]: must specify Role or Playbook; add "role:" or "playbook:"`}, strict: 1},
+		"missing playbook": {text: "- version: v1\n  kind: A\n  playbook: playbooks/gone.yml\n", want: []string{
+			"3:13: error: [0].playbook: playbook: DIR/playbooks/gone.yml was not found; name a file, absolute or relative to DIR"}, strict: 1},
+		"playbook below a file": {text: "- version: v1\n  kind: A\n  playbook: playbooks/suite.yml/x\n", want: []string{
+			"3:13: error: [0].playbook: playbook: DIR/playbooks/suite.yml/x was not found; name a file, absolute or relative to DIR"}, strict: 1},
+		"playbook is a directory": {text: "- version: v1\n  kind: A\n  playbook: playbooks\n", want: []string{
+			`3:13: error: [0].playbook: playbook: DIR/playbooks is a directory; name a playbook file; a role goes with "role:"`}, strict: 1},
+		"playbook with a tilde": {text: "- version: v1\n  kind: A\n  playbook: ~/x.yml\n", want: []string{
+			`3:13: error: [0].playbook: playbook: DIR/~/x.yml was not found; "~" is not expanded; write ${HOME}`}, strict: 1},
+		"playbook is a device": {text: "- version: v1\n  kind: A\n  playbook: /dev/null\n", want: []string{
+			"3:13: error: [0].playbook: playbook: /dev/null is not a regular file; name a playbook file"}, strict: 1},
+		"missing role": {text: "- version: v1\n  kind: A\n  role: gone\n", want: []string{
+			"3:9: error: [0].role: role: gone was not found; looked for DIR/roles/gone, DIR/gone"}, strict: 1},
+		"role is a file": {text: "- version: v1\n  kind: A\n  role: playbooks/suite.yml\n", want: []string{
+			`3:9: error: [0].role: role: playbooks/suite.yml is not a directory; name a role's directory; a file goes with "playbook:"`}, strict: 1},
+		"role from an unset variable": {text: "- version: v1\n  kind: A\n  role: ${ROLE}\n", want: []string{
+			"3:9: error: [0].role: role: ${ROLE} was not found; the environment variable ROLE is not set"}, strict: 1},
+
+		"boolean text":       {text: watch("  manageStatus: 'true'"), want: []string{`4:17: error: [0].manageStatus: "true" is not a boolean: cannot unmarshal string into Go struct field alias.ManageStatus of type bool; write true or false`}, strict: 1},
+		"artifacts fraction": {text: watch("  maxRunnerArtifacts: 1.5"), want: []string{`4:23: error: [0].maxRunnerArtifacts: "1.5" is not an integer: cannot unmarshal number 1.5 into Go struct field alias.MaxRunnerArtifacts of type int; write a whole number, such as 20`}, strict: 1},
+		"artifacts zero": {text: watch("  maxRunnerArtifacts: 0"), want: []string{
+			`4:23: warning: [0].maxRunnerArtifacts: 0 keeps no artifacts; ansible-operator took it for unset and kept 20; remove the key to keep 20, write a negative number to keep all`}},
+		"vars list": {text: watch("  vars: [a]"), want: []string{`4:9: error: [0].vars: a list is not a mapping: cannot unmarshal array into Go struct field alias.Vars of type map[string]interface {}; write "key: value" lines, indented below the key`}, strict: 1},
+		"vars infinite": {text: watch("  vars: {a: [.inf]}"), want: []string{
+			`4:14: error: [0].vars.a[0]: .inf cannot be a variable: json: unsupported value: +Inf; put it in quotes`}, strict: 1},
+		"vars null key": {text: watch("  vars: {~: 1}"), want: []string{`4:10: error: [0].vars: unsupported map key "~"; put it in quotes`}, strict: 1},
+		"vars bad tag":  {text: watch("  vars: {a: !!int x}"), want: []string{"4:13: error: [0].vars.a: cannot decode !!str `x` as a !!int; remove the tag, or write a value that fits it"}, strict: 1},
+		"vars bad merge": {text: watch("  vars: {<<: 5}"), want: []string{
+			`4:14: error: [0].vars: map merge requires map or sequence of maps as the value; write "<<: *name" with the anchor of a mapping`}, strict: 1},
+
+		"period number":         {text: watch("  reconcilePeriod: 30"), want: []string{`4:20: error: [0].reconcilePeriod: 30 has no unit: cannot unmarshal number into Go struct field alias.ReconcilePeriod of type string; write "30s" for seconds`}, strict: 1},
+		"period text of digits": {text: watch("  reconcilePeriod: '30'"), want: []string{`4:20: error: [0].reconcilePeriod: time: missing unit in duration "30"; write "30s" for seconds`}, strict: 1},
+		"period nonsense":       {text: watch("  reconcilePeriod: daily"), want: []string{`4:20: error: [0].reconcilePeriod: time: invalid duration "daily"; write a number with a unit, such as "30s", "10m" or "1h30m"`}, strict: 1},
+		"period boolean":        {text: watch("  reconcilePeriod: off"), want: []string{`4:20: error: [0].reconcilePeriod: "off" is not a duration: cannot unmarshal bool into Go struct field alias.ReconcilePeriod of type string; write a number with a unit in quotes, such as "30s" or "10m"`}, strict: 1},
+		"period negative":       {text: watch("  reconcilePeriod: -1s"), want: []string{`4:20: error: [0].reconcilePeriod: the period -1s is negative; write "0s" to switch periodic reconciliation off`}, strict: 1},
+		"period short":          {text: watch("  reconcilePeriod: 1ms"), want: []string{`4:20: warning: [0].reconcilePeriod: the period 1ms is below the minimum; 1s is used; write "1s" or more`}, strict: 1},
+		"period zero": {text: watch("  reconcilePeriod: 0s"), want: []string{
+			`4:20: warning: [0].reconcilePeriod: 0 switches periodic reconciliation off; ansible-operator took it for unset; remove the key to use the period of the flag --reconcile-period`}},
+
+		"finalizer without name":    {text: watch("  finalizer:", "    role: memcached"), want: []string{`5:5: error: [0].finalizer: finalizer must have name; write a name with a domain, such as example.com/finalizer`}, strict: 1},
+		"finalizer without content": {text: watch("  finalizer:", "    name: example.com/x", "    vars: {}"), want: []string{`5:5: error: [0].finalizer: must specify Role or Playbook; add "role:" or "playbook:"`}, strict: 1},
+		"finalizer missing role":    {text: watch("  finalizer:", "    name: example.com/x", "    role: gone"), want: []string{"6:11: error: [0].finalizer.role: role: gone was not found; looked for DIR/roles/gone, DIR/gone"}, strict: 1},
+		"finalizer missing role beside vars": {text: watch("  finalizer:", "    name: example.com/x", "    role: gone", "    vars: {a: 1}"), want: []string{
+			"6:11: warning: [0].finalizer.role: role: gone was not found; looked for DIR/roles/gone, DIR/gone"}, strict: 1},
+		"finalizer name refused":        {text: watch("  finalizer: {name: Example.com/x, role: memcached}"), want: []string{`4:21: error: [0].finalizer.name: the API server refuses the finalizer name "Example.com/x": prefix part a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*'); write a name with a domain, such as example.com/finalizer`}, strict: 1},
+		"finalizer name without domain": {text: watch("  finalizer: {name: finalizer.example.com, role: memcached}"), want: []string{`4:21: warning: [0].finalizer.name: the finalizer name "finalizer.example.com" has no domain; others may use the same; write a name with a domain, such as example.com/finalizer`}, strict: 1},
+		"finalizer text":                {text: watch("  finalizer: x"), want: []string{`4:14: error: [0].finalizer: "x" is not a mapping: cannot unmarshal string into Go struct field alias.Finalizer of type watches.Finalizer; write "key: value" lines, indented below the key`}, strict: 1},
+
+		"selector operator": {text: watch("  selector:", "    matchExpressions:", "    - {key: a, operator: Inn}"), want: []string{
+			`6:7: error: [0].selector.matchExpressions[0]: error constructing predicate from watches selector: "Inn" is not a valid label selector operator; operators are In and NotIn with values, Exists and DoesNotExist without`}, strict: 1},
+		"selector label": {text: watch("  selector: {matchLabels: {a: b, c: 'd e'}}"), want: []string{
+			`4:34: error: [0].selector.matchLabels.c: error constructing predicate from watches selector: values[0][c]: Invalid value: "d e": a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?'); write a label with a value that Kubernetes allows`}, strict: 1},
+		"selector list": {text: watch("  selector: [a]"), want: []string{`4:13: error: [0].selector: a list is not a mapping: cannot unmarshal array into Go struct field alias.Selector of type v1.LabelSelector; write "key: value" lines, indented below the key`}, strict: 1},
+
+		"blacklist incomplete": {text: watch("  blacklist:", "  - kind: Event"), want: []string{`5:5: warning: [0].blacklist[0]: /, Kind=Event matches no kind: version and kind must not be empty; add "version:" and "kind:"`}, strict: 1},
+		"blacklist text":       {text: watch("  blacklist: [Event]"), want: []string{`4:15: error: [0].blacklist[0]: "Event" is not a mapping; write "key: value" lines, indented below the key`}, strict: 1},
+		"blacklist apiVersion": {text: watch("  blacklist: [{apiVersion: v1, version: v1, kind: Event}]"), want: []string{`4:16: warning: [0].blacklist[0].apiVersion: unknown key "apiVersion" has no effect; write "group:" and "version:"`}, strict: 1},
+
+		"rewritten reference": {text: watch("  vars:", "    a: pa$$word # $$"), want: []string{"5:10: warning: $$ becomes ${$}, because no environment variable has the name $; there is no escape for a dollar sign: set the variable, or move the text into the role"}, strict: 1},
+		"reference breaks the syntax": {text: watch("  vars: {a: ${NOT_SET}}"), want: []string{
+			"4:3: error: not valid YAML: did not find expected ',' or '}'; the environment variable NOT_SET is not set"}, strict: 1},
+		"removed reference": {text: watch("  vars: {a: x${}y}"), want: []string{"4:14: warning: malformed environment reference ${} is removed; write ${NAME} with the name of an environment variable"}, strict: 1},
+		"kept reference":    {text: watch("  vars: {a: '${NOT_SET} ${NOT_SET:-x} 5 $ $'} # costs $5")},
+
+		"workers deprecated": {text: watch(), env: map[string]string{"WORKER_A_": "5"}, want: []string{"2:9: warning: [0].kind: Environment variable WORKER_A_ is deprecated, use MAX_CONCURRENT_RECONCILES_A_ instead; rename the variable"}, strict: 1},
+		"workers not a number": {text: watch(), env: map[string]string{"MAX_CONCURRENT_RECONCILES_A_": "x", "WORKER_A_": "5"}, want: []string{
+			`2:9: warning: [0].kind: Could not parse environment variable as an integer; using default value: MAX_CONCURRENT_RECONCILES_A_="x"; set it to a whole number`}, strict: 1},
+		"workers zero":  {text: watch(), env: map[string]string{"MAX_CONCURRENT_RECONCILES_A_": "0"}, want: []string{"2:9: warning: [0].kind: environment variable MAX_CONCURRENT_RECONCILES_A_=0 is not positive; using default value 8; set it to 1 or more"}, strict: 1},
+		"verbosity big": {text: watch(), env: map[string]string{"ANSIBLE_VERBOSITY_A_": "8"}, want: []string{"2:9: warning: [0].kind: environment variable ANSIBLE_VERBOSITY_A_=8 is out of range; using default value 2; set it to 0 … 7"}, strict: 1},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			opts := Options{LookupEnv: lookup(tt.env), Defaults: Defaults{MaxConcurrentReconciles: 8, AnsibleVerbosity: 2}}
+			dir := project(t)
+			got := loadText(t, dir, tt.text, opts)
+			var want []string
+			for _, w := range tt.want {
+				want = append(want, "watches.yaml:"+w)
+			}
+			if diff := cmp.Diff(want, got.problems); diff != "" {
+				t.Errorf("problems (-want +got):\n%s", diff)
+			}
+			errorCount, _ := Count(got.raw)
+			if invalid := errors.Is(got.err, ErrInvalid); invalid != (errorCount > 0) {
+				t.Errorf("%d errors, but Load says %v", errorCount, got.err)
+			}
+			opts.Strict = true
+			if n, _ := Count(loadText(t, dir, tt.text, opts).raw); n != tt.strict {
+				t.Errorf("%d errors in strict mode, want %d", n, tt.strict)
+			}
+		})
+	}
+}
+
+// TestLoad_UnreadableFiles: no file, no permission to go on with a directory.
+func TestLoad_UnreadableFiles(t *testing.T) {
+	dir := t.TempDir()
+	_, problems, err := Load("gone.yaml", Options{Dir: dir})
+	if !errors.Is(err, fs.ErrNotExist) || len(problems) != 1 || !strings.Contains(problems[0].String(), "gone.yaml: no such file or directory; name the file") {
+		t.Errorf("missing file: %v, %v", problems, err)
+	}
+	_, problems, err = Load(".", Options{Dir: dir})
+	if err == nil || len(problems) != 1 || !strings.Contains(problems[0].String(), "is a directory; name the file in it, such as watches.yaml") {
+		t.Errorf("directory: %v, %v", problems, err)
+	}
+	create(t, dir, "watches.yaml")
+	if err := os.Truncate(filepath.Join(dir, "watches.yaml"), maxBytes+1); err != nil {
+		t.Fatal(err)
+	}
+	_, problems, err = Load("watches.yaml", Options{Dir: dir})
+	if err == nil || len(problems) != 1 || !strings.Contains(problems[0].String(), "larger than 1048576 bytes") {
+		t.Errorf("huge file: %v, %v", problems, err)
+	}
+}
+
+// TestLoad_Bombs: neither aliases nor the environment make a small file large.
+func TestLoad_Bombs(t *testing.T) {
+	var aliases strings.Builder
+	aliases.WriteString("- version: v1\n  kind: A\n  role: memcached\n  vars:\n    a0: &a0 [x, x, x, x, x, x, x, x, x]\n")
+	for i := range 9 {
+		a := string(rune('0' + i))
+		b := string(rune('1' + i))
+		aliases.WriteString("    a" + b + ": &a" + b + " [" + strings.Repeat("*a"+a+", ", 9) + "]\n")
+	}
+	got := loadText(t, project(t), aliases.String(), Options{})
+	if len(got.problems) != 1 || !strings.Contains(got.problems[0], "the document has more than 100000 values; aliases multiply what they refer to") {
+		t.Errorf("aliases: %v", got.problems)
+	}
+	merges := "- &m {" + strings.Repeat("a, ", 1000) + "}\n- {<<: [" + strings.Repeat("*m, ", 1000) + "]}\n"
+	got = loadText(t, project(t), merges, Options{})
+	if len(got.watches) != 0 || !errors.Is(got.err, ErrInvalid) {
+		t.Errorf("merges: %v", got.err)
+	}
+	env := map[string]string{"BIG": strings.Repeat("x", 100_000)}
+	got = loadText(t, project(t), "# "+strings.Repeat("$BIG ", 100), Options{LookupEnv: lookup(env)})
+	want := []string{"watches.yaml:1:1: error: larger than 1048576 bytes after environment expansion; put large values into the role's defaults"}
+	if diff := cmp.Diff(want, got.problems); diff != "" {
+		t.Error(diff)
+	}
+	deep := loadText(t, project(t), "- vars: "+strings.Repeat("[", 12_000), Options{})
+	if !errors.Is(deep.err, ErrInvalid) {
+		t.Errorf("nesting: %v", deep.err)
+	}
+}
+
+// TestLoad_ManyProblems: what is wrong everywhere is not listed everywhere, and
+// an error beyond the list still prevents loading.
+func TestLoad_ManyProblems(t *testing.T) {
+	var many strings.Builder
+	for i := range 300 {
+		many.WriteString(watch(fmt.Sprintf("  group: g%d.com", i), "  foo: 1"))
+	}
+	got := loadText(t, project(t), many.String(), Options{})
+	if n := len(got.problems); n != maxProblems+1 || got.err != nil || got.problems[n-1] != "watches.yaml:1000:3: warning: 100 more problems are not shown" {
+		t.Errorf("%d problems, the last is %s; error %v", n, got.problems[n-1], got.err)
+	}
+	got = loadText(t, project(t), many.String()+"- {}\n", Options{})
+	if n := len(got.problems); !errors.Is(got.err, ErrInvalid) || got.problems[n-1] != "watches.yaml:1000:3: error: 103 more problems are not shown" {
+		t.Errorf("the last problem is %s; error %v", got.problems[n-1], got.err)
+	}
+}
+
+// TestLoad_ReconcilePeriod: unset, zero and a period are three things.
+func TestLoad_ReconcilePeriod(t *testing.T) {
+	for text, want := range map[string]*time.Duration{
+		"": nil, "~": nil, "0": new(time.Duration), "0s": new(time.Duration), "'0'": new(time.Duration), "0.0": new(time.Duration),
+		"5m": ptr(5 * time.Minute), `"1h30m"`: ptr(90 * time.Minute), "1.5s": ptr(1500 * time.Millisecond), "1us": ptr(time.Second),
+	} {
+		got := loadText(t, project(t), watch("  reconcilePeriod: "+text), Options{})
+		if got.err != nil || len(got.watches) != 1 {
+			t.Fatalf("%q: %v", text, got.problems)
+		}
+		if diff := cmp.Diff(want, got.watches[0].ReconcilePeriod); diff != "" {
+			t.Errorf("%q: %s", text, diff)
+		}
+	}
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// TestLoad_TheOthersAreReturned: one broken watch does not hide the others from
+// tools, and is itself not among them.
+func TestLoad_TheOthersAreReturned(t *testing.T) {
+	got := loadText(t, project(t), watch()+"- kind: B\n  role: backup\n- version: v2\n  kind: A\n  role: backup\n", Options{})
+	if !errors.Is(got.err, ErrInvalid) || len(got.watches) != 2 || got.watches[1].GVK.Version != "v2" {
+		t.Errorf("watches %v, error %v", got.watches, got.err)
+	}
+}
+
+// TestLoad_GroupsAndVersionsAreKindsOfTheirOwn: only all three together are a
+// duplicate.
+func TestLoad_GroupsAndVersionsAreKindsOfTheirOwn(t *testing.T) {
+	got := loadText(t, project(t), watch("  group: a.com")+watch("  group: b.com")+watch("  group: a.com", "  version: v2 "), Options{})
+	if got.err != nil || len(got.watches) != 3 {
+		t.Errorf("watches %v, problems %v", got.watches, got.problems)
+	}
+}

@@ -1,0 +1,245 @@
+package watches
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"gopkg.in/yaml.v3"
+)
+
+// object reads a mapping into a T, key by key as fields say. It returns where
+// the value of each known key is; nil if there is no mapping. A key whose value
+// is null counts as missing.
+//
+// Keys match in any case. Of keys that differ in nothing else the one that
+// sorts last counts, as with encoding/json behind a sorted map.
+func object[T any](c *decoding, a at, goType string, fields []field[T], into *T) map[string]at {
+	a, leave, ok := c.enter(a)
+	if !ok {
+		return nil
+	}
+	defer leave()
+	if a.node.Kind != yaml.MappingNode {
+		c.mismatch(a, typeMap)
+		return nil
+	}
+	pairs, _ := c.pairs(a)
+	known := map[string]at{}
+	names := map[string]pair{}
+	for _, p := range pairs {
+		i := slices.IndexFunc(fields, func(f field[T]) bool { return strings.EqualFold(f.Key, p.key) })
+		if i < 0 {
+			c.unknownKey(p, describe("", fields))
+			continue
+		}
+		key := fields[i].Key
+		if other, twice := names[key]; twice {
+			winner := max(other.key, p.key)
+			c.warn(p.name, fmt.Sprintf("keys %q and %q are the same key; %q counts", other.key, p.key, winner), "remove one of the two")
+			if winner != p.key {
+				continue
+			}
+		}
+		names[key] = p
+		known[key] = p.value
+	}
+	// In the order of the table, so that problems at one place keep an order.
+	for _, f := range fields {
+		value, given := known[f.Key]
+		if !given {
+			continue
+		}
+		target, leave, ok := c.enter(value)
+		if !ok {
+			continue
+		}
+		if isNull(target.node) {
+			delete(known, f.Key)
+			leave()
+			continue
+		}
+		if goType != "" && f.goType != "" {
+			target.goField = fmt.Sprintf("%s.%s%s of type %s", goType, strings.ToUpper(f.Key[:1]), f.Key[1:], f.goType)
+		}
+		f.set(c, into, target)
+		leave()
+		known[f.Key] = target
+	}
+	return known
+}
+
+// unknownKey warns of a key without effect and names the one that was meant.
+func (c *decoding) unknownKey(p pair, fields []Field) {
+	keys := make([]string, 0, len(fields))
+	for _, f := range fields {
+		keys = append(keys, f.Key)
+	}
+	hint := "remove it; known keys: " + strings.Join(keys, ", ")
+	if key := nearest(p.key, keys); key != "" {
+		hint = fmt.Sprintf("did you mean %q?", key)
+	}
+	p.name.node = &yaml.Node{Kind: yaml.ScalarNode, Value: p.key, Line: p.name.node.Line, Column: p.name.node.Column}
+	if foreign := foreignKey(p.key); foreign != "" {
+		hint = foreign
+	}
+	c.warn(p.name, fmt.Sprintf("unknown key %q has no effect", excerpt(p.key)), hint)
+}
+
+// mismatch reports a value of the wrong type.
+func (c *decoding) mismatch(a at, want string) {
+	hint := map[string]string{
+		typeString:   "write a single word or a text in quotes",
+		typeBool:     "write true or false",
+		typeInt:      "write a whole number, such as 20",
+		typeDuration: `write a number with a unit in quotes, such as "30s" or "10m"`,
+		typeMap:      `write "key: value" lines, indented below the key`,
+		typeList:     `write a list: "- " before each element`,
+	}[want]
+	got := jsonKind(a.node)
+	subject := map[string]string{"object": "a mapping", "array": "a list", "null": "nothing"}[got]
+	if subject == "" {
+		subject = fmt.Sprintf("%q", excerpt(a.node.Value))
+	}
+	message := fmt.Sprintf("%s is not a %s", subject, want)
+	if want == typeInt {
+		message = fmt.Sprintf("%s is not an %s", subject, want)
+		if _, isNumber := number(a.node); isNumber {
+			v, _ := resolve(a.node)
+			got += " " + jsonNumber(v)
+		}
+	}
+	if a.goField != "" {
+		message += ": cannot unmarshal " + got + " into Go struct field " + a.goField
+	}
+	c.error(a, message, hint)
+}
+
+// jsonNumber renders a number as encoding/json does.
+func jsonNumber(v any) string {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Sprint(v) // not a number, infinite
+	}
+	return string(text)
+}
+
+// number gives the value of a numeric scalar.
+func number(n *yaml.Node) (float64, bool) {
+	if n.Kind != yaml.ScalarNode {
+		return 0, false
+	}
+	switch v, _ := resolve(n); v := v.(type) {
+	case int64:
+		return float64(v), true
+	case uint64:
+		return float64(v), true
+	case float64:
+		return v, true
+	}
+	return 0, false
+}
+
+// string reads a string; numbers and booleans are taken as text.
+func (c *decoding) string(a at) (string, bool) {
+	if a.node.Kind != yaml.ScalarNode {
+		c.mismatch(a, typeString)
+		return "", false
+	}
+	v, err := resolve(a.node)
+	if err != nil {
+		c.error(a, err.Error(), "write the text in quotes")
+		return "", false
+	}
+	s, _ := scalarText(v) // null is the empty string
+	if _, isText := v.(string); !isText && s != a.node.Value && v != nil {
+		c.warn(a, fmt.Sprintf("%s is read as %q", a.node.Value, s), fmt.Sprintf("write %q if that is meant", a.node.Value))
+	}
+	return s, true
+}
+
+func text[T any](of func(*T) *string) func(*decoding, *T, at) {
+	return func(c *decoding, into *T, a at) {
+		if s, ok := c.string(a); ok {
+			*of(into) = s
+		}
+	}
+}
+
+func boolean[T any](of func(*T) *bool) func(*decoding, *T, at) {
+	return func(c *decoding, into *T, a at) {
+		if a.node.Kind == yaml.ScalarNode {
+			if v, _ := resolve(a.node); v == true || v == false {
+				*of(into) = v.(bool)
+				return
+			}
+		}
+		c.mismatch(a, typeBool)
+	}
+}
+
+func variables[T any](of func(*T) *map[string]any) func(*decoding, *T, at) {
+	return func(c *decoding, into *T, a at) {
+		if a.node.Kind != yaml.MappingNode {
+			c.mismatch(a, typeMap)
+			return
+		}
+		if v, ok := c.value(a); ok {
+			*of(into) = v.(map[string]any)
+		}
+	}
+}
+
+func setMaxRunnerArtifacts(c *decoding, e *entry, a at) {
+	f, ok := number(a.node)
+	if !ok || f != math.Trunc(f) || math.Abs(f) >= 1<<53 {
+		c.mismatch(a, typeInt)
+		return
+	}
+	e.watch.MaxRunnerArtifacts = int(f)
+	if f == 0 {
+		c.remark(a, "0 keeps no artifacts; ansible-operator took it for unset and kept 20",
+			"remove the key to keep 20, write a negative number to keep all")
+	}
+}
+
+func setReconcilePeriod(c *decoding, e *entry, a at) {
+	var d time.Duration
+	if f, ok := number(a.node); ok {
+		if f != 0 {
+			c.error(a, fmt.Sprintf("%s has no unit: cannot unmarshal number into Go struct field %s", a.node.Value, a.goField),
+				fmt.Sprintf("write %q for seconds", a.node.Value+"s"))
+			return
+		}
+	} else {
+		v, err := resolve(a.node)
+		s, isText := v.(string)
+		if a.node.Kind != yaml.ScalarNode || err != nil || !isText {
+			c.mismatch(a, typeDuration)
+			return
+		}
+		if d, err = time.ParseDuration(s); err != nil {
+			hint := `write a number with a unit, such as "30s", "10m" or "1h30m"`
+			if _, unitless := time.ParseDuration(s + "s"); unitless == nil && strings.Trim(s, "0123456789") == "" {
+				hint = fmt.Sprintf("write %q for seconds", s+"s")
+			}
+			c.error(a, err.Error(), hint)
+			return
+		}
+	}
+	switch {
+	case d < 0:
+		c.error(a, fmt.Sprintf("the period %s is negative", d), `write "0s" to switch periodic reconciliation off`)
+		return
+	case d == 0:
+		c.remark(a, "0 switches periodic reconciliation off; ansible-operator took it for unset",
+			"remove the key to use the period of the flag --reconcile-period")
+	case d < minPeriod:
+		c.warn(a, fmt.Sprintf("the period %s is below the minimum; %s is used", d, minPeriod), `write "1s" or more`)
+		d = minPeriod
+	}
+	e.watch.ReconcilePeriod = &d
+}

@@ -1,0 +1,171 @@
+package watches
+
+import (
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// defaultMaxRunnerArtifacts is how many runs are kept where the file does not say.
+const defaultMaxRunnerArtifacts = 20
+
+// minPeriod is the shortest period between two reconciles of an object: below
+// it an operator does little else.
+const minPeriod = time.Second
+
+// Field describes one key of a watches file.
+type Field struct {
+	// Key is the key as it is documented, with the keys above it:
+	// finalizer.name, blacklist[].kind.
+	Key string
+	// Type is the kind of value, in words.
+	Type string
+	// Default is what holds when the key is missing; empty if nothing does.
+	Default string
+	// Required keys must be given.
+	Required bool
+	// Description is one or two sentences.
+	Description string
+}
+
+// Fields lists every key that Load knows, in the order of the reference.
+func Fields() []Field {
+	list := describe("", watchFields())
+	list = append(list, describe("finalizer.", finalizerFields())...)
+	list = append(list, describe("blacklist[].", kindFields())...)
+	list = append(list, describe("selector.", selectorFields())...)
+	return append(list, describe("selector.matchExpressions[].", requirementFields())...)
+}
+
+func describe[T any](prefix string, fields []field[T]) []Field {
+	list := make([]Field, 0, len(fields))
+	for _, f := range fields {
+		f.Key = prefix + f.Key
+		list = append(list, f.Field)
+	}
+	return list
+}
+
+// field is a key of the mapping that becomes a T: how it is documented, and how
+// its value is read.
+type field[T any] struct {
+	Field
+	// set stores the value, which is not null, or reports why it cannot.
+	set func(c *decoding, into *T, value at)
+	// goType is the type in ansible-operator, for its message; see [at.goField].
+	goType string
+}
+
+// Types of values, as documented and as named in problems.
+const (
+	typeString   = "string"
+	typeBool     = "boolean"
+	typeInt      = "integer"
+	typeDuration = "duration"
+	typeMap      = "mapping"
+	typeList     = "list"
+)
+
+// watchFields are the keys of a watch.
+func watchFields() []field[entry] {
+	return []field[entry]{
+		{Field{"group", typeString, `""`, false, "The API group of the watched kind; empty for the core group."},
+			text(func(e *entry) *string { return &e.watch.GVK.Group }), "string"},
+		{Field{"version", typeString, "", true, "The API version of the watched kind."},
+			text(func(e *entry) *string { return &e.watch.GVK.Version }), "string"},
+		{Field{"kind", typeString, "", true, "The watched kind."},
+			text(func(e *entry) *string { return &e.watch.GVK.Kind }), "string"},
+		{Field{"playbook", typeString, "", false, "The playbook to run, absolute or relative to the working directory. It wins over role."},
+			text(func(e *entry) *string { return &e.playbook }), "string"},
+		{Field{"role", typeString, "", false, "The role to run: a path, a name in the roles path, or namespace.collection.role."},
+			text(func(e *entry) *string { return &e.role }), "string"},
+		{Field{"vars", typeMap, "", false, "Extra vars for every run, of any YAML type."},
+			variables(func(e *entry) *map[string]any { return &e.watch.Vars }), "map[string]interface {}"},
+		{Field{"maxRunnerArtifacts", typeInt, "20", false, "How many runs' artifacts are kept per object; 0 keeps none, a negative number all."},
+			setMaxRunnerArtifacts, "int"},
+		{Field{"reconcilePeriod", typeDuration, "--reconcile-period", false, `How long after a run the next one starts although nothing changed, such as "30m"; 0 for never.`},
+			setReconcilePeriod, "string"},
+		{Field{"manageStatus", typeBool, "true", false, "Whether the operator writes the status of the objects."},
+			boolean(func(e *entry) *bool { return &e.watch.ManageStatus }), "bool"},
+		{Field{"watchDependentResources", typeBool, "true", false, "Whether a change to what a run created starts a run."},
+			boolean(func(e *entry) *bool { return &e.watch.WatchDependentResources }), "bool"},
+		{Field{"watchClusterScopedResources", typeBool, "false", false, "Whether this holds for cluster-scoped objects too."},
+			boolean(func(e *entry) *bool { return &e.watch.WatchClusterScopedResources }), "bool"},
+		{Field{"snakeCaseParameters", typeBool, "true", false, "Whether the keys of the spec become snake_case variables."},
+			boolean(func(e *entry) *bool { return &e.watch.SnakeCaseParameters }), "bool"},
+		{Field{"watchAnnotationsChanges", typeBool, "false", false, "Whether a change of annotations starts a run."},
+			boolean(func(e *entry) *bool { return &e.watch.WatchAnnotationsChanges }), "bool"},
+		{Field{"markUnsafe", typeBool, "true", false, "Whether strings of the object are marked unsafe, so that Ansible never templates them."},
+			boolean(func(e *entry) *bool { return &e.watch.MarkUnsafe }), "bool"},
+		{Field{"allowReservedVariables", typeBool, "false", false, "Whether spec keys become extra vars even where Ansible gives their names a meaning, as in ansible_connection."},
+			boolean(func(e *entry) *bool { return &e.watch.AllowReservedVariables }), ""},
+		{Field{"blacklist", typeList, "[]", false, "Kinds of dependent objects that are not watched."},
+			setBlacklist, "[]schema.GroupVersionKind"},
+		{Field{"selector", typeMap, "", false, "The labels of the objects that are watched; all objects if it is missing."},
+			setSelector, "v1.LabelSelector"},
+		{Field{"finalizer", typeMap, "", false, "What is run before an object goes."},
+			setFinalizer, "watches.Finalizer"},
+	}
+}
+
+func finalizerFields() []field[finalizer] {
+	return []field[finalizer]{
+		{Field{"name", typeString, "", true, "The finalizer on the object, such as example.com/finalizer."},
+			text(func(f *finalizer) *string { return &f.name }), ""},
+		{Field{"playbook", typeString, "", false, "The playbook to run. It wins over role."},
+			text(func(f *finalizer) *string { return &f.playbook }), ""},
+		{Field{"role", typeString, "", false, "The role to run."},
+			text(func(f *finalizer) *string { return &f.role }), ""},
+		{Field{"vars", typeMap, "", false, "Extra vars of the finalizer run. If there is neither playbook nor role, the watch's own is run with them."},
+			variables(func(f *finalizer) *map[string]any { return &f.vars }), ""},
+	}
+}
+
+func kindFields() []field[schema.GroupVersionKind] {
+	type gvk = schema.GroupVersionKind
+	return []field[gvk]{
+		{Field{"group", typeString, `""`, false, "The API group; empty for the core group."},
+			text(func(k *gvk) *string { return &k.Group }), ""},
+		{Field{"version", typeString, "", true, "The API version."},
+			text(func(k *gvk) *string { return &k.Version }), ""},
+		{Field{"kind", typeString, "", true, "The kind."},
+			text(func(k *gvk) *string { return &k.Kind }), ""},
+	}
+}
+
+func selectorFields() []field[metav1.LabelSelector] {
+	return []field[metav1.LabelSelector]{
+		{Field{"matchLabels", typeMap, "", false, "Labels that the object must have, with their values."},
+			setMatchLabels, ""},
+		{Field{"matchExpressions", typeList, "", false, "Further conditions, all of which must hold."},
+			setMatchExpressions, ""},
+	}
+}
+
+func requirementFields() []field[metav1.LabelSelectorRequirement] {
+	type requirement = metav1.LabelSelectorRequirement
+	return []field[requirement]{
+		{Field{"key", typeString, "", true, "The label."},
+			text(func(r *requirement) *string { return &r.Key }), ""},
+		{Field{"operator", typeString, "", true, "In, NotIn, Exists or DoesNotExist."},
+			text(func(r *requirement) *string { return (*string)(&r.Operator) }), ""},
+		{Field{"values", typeList, "", false, "The values for In and NotIn."},
+			setValues, ""},
+	}
+}
+
+// foreignKey says what to use instead of keys that look as if they belonged
+// here: some were once promised by ansible-operator's documentation.
+func foreignKey(key string) string {
+	switch strings.ToLower(key) {
+	case "maxworkers", "maxconcurrentreconciles":
+		return "use the flag --max-concurrent-reconciles or the environment variable MAX_CONCURRENT_RECONCILES_<KIND>_<GROUP>"
+	case "ansibleverbosity", "verbosity":
+		return "use the flag --ansible-verbosity or the environment variable ANSIBLE_VERBOSITY_<KIND>_<GROUP>"
+	case "apiversion":
+		return `write "group:" and "version:"`
+	}
+	return ""
+}
