@@ -1,0 +1,197 @@
+package eventlog
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/go-logr/logr"
+
+	"github.com/rolewright/rolewright/runner/jobevent"
+)
+
+// Level is how much of a run is logged.
+type Level int
+
+const (
+	// Tasks logs the start of tasks, debug messages, items and failures.
+	Tasks Level = iota
+	// Everything logs every event with its data.
+	Everything
+	// Nothing logs no event; the recap at the end of a run remains.
+	Nothing
+)
+
+// ParseLevel reads a value of --ansible-log-events, in any case. It returns
+// Tasks and false for what is none.
+func ParseLevel(s string) (Level, bool) {
+	switch strings.ToLower(s) {
+	case "tasks":
+		return Tasks, true
+	case "everything":
+		return Everything, true
+	case "nothing":
+		return Nothing, true
+	}
+	return Tasks, false
+}
+
+// Options are the same for all runs of an operator.
+type Options struct {
+	Level Level
+	// DebugLogs adds the whole output of a run at its end (ANSIBLE_DEBUG_LOGS).
+	DebugLogs bool
+	// Out takes the blocks of text. All loggers are given the same [Output], so
+	// that blocks of concurrent runs do not mix; best is one that the sink of
+	// the structured lines writes to as well. Any other writer works for a
+	// single run. Errors in writing are ignored: a run is not to fail for its log.
+	Out io.Writer
+}
+
+// Logger logs one run. Its methods are called from one goroutine.
+type Logger struct {
+	opts  Options
+	out   *Output
+	log   logr.Logger
+	title string // (<gvk>, <name>/<namespace>)
+	// raw prints the output of tasks as it comes instead of lines and blocks.
+	raw bool
+	// recap is the output of the stats event.
+	recap string
+}
+
+// New returns the logger of a run of an object. log carries the keys job, name
+// and namespace already. verbosity is that of the object's annotation or of
+// ANSIBLE_VERBOSITY; above 0, the level Tasks prints the raw output of tasks.
+func New(opts Options, log logr.Logger, gvk, name, namespace string, verbosity int) *Logger {
+	out, shared := opts.Out.(*Output)
+	if !shared {
+		out = NewOutput(opts.Out)
+	}
+	return &Logger{
+		opts: opts, out: out, raw: verbosity > 0,
+		log:   log.WithName("logging_event_handler").WithValues("gvk", gvk),
+		title: fmt.Sprintf("(%s, %s/%s)", gvk, name, namespace),
+	}
+}
+
+// errTaskFailed is the error of the line for a failed task; its text is what
+// people search for.
+var errTaskFailed = errors.New("[playbook task failed]")
+
+// Event logs an event as the level demands. It keeps nothing of the event but
+// the recap.
+func (l *Logger) Event(e jobevent.Event) {
+	if e.Kind == jobevent.PlaybookStats {
+		l.recap = text(e.Stdout, maxBlock)
+	}
+	switch {
+	case l.opts.Level == Everything:
+		l.emit(e, func(log logr.Logger) { log.Info("", "EventData", eventData(e)) })
+	case l.opts.Level == Tasks && e.Data.Task != "":
+		l.task(e)
+	}
+}
+
+// task logs an event of a task at the level Tasks.
+func (l *Logger) task(e jobevent.Event) {
+	debug := isAction(e, "debug")
+	switch {
+	case l.raw:
+		if e.Stdout != "" {
+			l.out.block(text(e.Stdout, maxBlock) + "\n")
+		}
+	case isStart(e) && !debug && !isAction(e, "set_fact"):
+		l.emit(e, func(log logr.Logger) {
+			log.Info("[playbook task start]", "EventData.Name", text(e.Data.Name, maxField))
+		})
+	case e.Kind == jobevent.RunnerOK && debug:
+		l.emit(e, func(log logr.Logger) {
+			log.Info("[playbook debug]", "EventData.TaskArgs", text(e.Data.TaskArgs, maxField))
+		})
+	case e.Kind == jobevent.ItemOK:
+		l.emit(e, func(logr.Logger) {})
+	case e.Kind == jobevent.RunnerFailed, e.Kind == jobevent.RunnerUnreach:
+		l.emit(e, func(log logr.Logger) {
+			values := []any{"EventData.Task", text(e.Data.Task, maxField), "EventData.TaskArgs", text(e.Data.TaskArgs, maxField)}
+			if e.Data.TaskPath != "" {
+				values = append(values, "EventData.FailedTaskPath", text(e.Data.TaskPath, maxField))
+			}
+			log.Error(errTaskFailed, "", values...)
+		})
+	}
+}
+
+// emit writes the line and the block of an event, next to each other.
+func (l *Logger) emit(e jobevent.Event, line func(logr.Logger)) {
+	l.out.together(func() {
+		line(l.log.WithValues("event_type", string(e.Kind)))
+		if block := taskBlock(e); block != "" {
+			_, _ = io.WriteString(l.out, block)
+		}
+	})
+}
+
+// isStart reports whether an event is the start of a task or handler, whose
+// output names the task already.
+func isStart(e jobevent.Event) bool {
+	return e.Kind == jobevent.TaskStart || e.Kind == jobevent.HandlerTaskStart
+}
+
+// isAction reports whether a task is of a module of ansible.builtin, however
+// the task names it.
+func isAction(e jobevent.Event, module string) bool {
+	names := []string{module, "ansible.builtin." + module, "ansible.legacy." + module}
+	return slices.Contains(names, e.Data.TaskAction) || slices.Contains(names, e.Data.ResolvedAction)
+}
+
+// taskBlock is the output of an event between rules; empty if it has none.
+func taskBlock(e jobevent.Event) string {
+	if e.Stdout == "" {
+		return ""
+	}
+	var b strings.Builder
+	b.WriteString("\n--------------------------- Ansible Task StdOut -------------------------------\n")
+	if e.Data.Task != "" && !isStart(e) {
+		fmt.Fprintf(&b, "\n TASK [%s] ******************************** \n", text(e.Data.Task, maxField))
+	}
+	b.WriteString(text(e.Stdout, maxBlock) + "\n")
+	b.WriteString("\n" + strings.Repeat("-", 79) + "\n")
+	return b.String()
+}
+
+// eventData is the data of an event by the names that ansible-runner has for it.
+func eventData(e jobevent.Event) map[string]any {
+	data := map[string]any{}
+	for key, value := range map[string]string{
+		"playbook_uuid": e.Data.PlaybookUUID, "play": e.Data.Play, "task": e.Data.Task, "task_uuid": e.Data.TaskUUID,
+		"task_action": e.Data.TaskAction, "resolved_action": e.Data.ResolvedAction, "task_args": e.Data.TaskArgs,
+		"task_path": e.Data.TaskPath, "role": e.Data.Role, "host": e.Data.Host, "name": e.Data.Name,
+	} {
+		if value != "" {
+			data[key] = text(value, maxField)
+		}
+	}
+	if e.Data.IgnoreErrors {
+		data["ignore_errors"] = true
+	}
+	if res := e.Data.Res; len(res) > 0 {
+		if len(res) <= maxField && json.Valid(res) {
+			data["res"] = res
+		} else {
+			data["res"] = text(string(res[:min(len(res), maxBlock)]), maxField)
+		}
+	}
+	if s := e.Data.Stats; s != nil {
+		for key, counts := range map[string]map[string]int{
+			"ok": s.OK, "changed": s.Changed, "failures": s.Failures, "dark": s.Dark, "skipped": s.Skipped,
+			"rescued": s.Rescued, "ignored": s.Ignored, "processed": s.Processed,
+		} {
+			data[key] = counts
+		}
+	}
+	return data
+}

@@ -1,0 +1,96 @@
+package eventlog
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/rolewright/rolewright/runner/jobevent"
+)
+
+// Finish writes the recap of the run and, with DebugLogs, its whole output,
+// which is read from the file at stdoutPath.
+func (l *Logger) Finish(summary jobevent.Summary, stdoutPath string) {
+	recap := l.recap
+	if recap == "" && summary.Complete {
+		recap = recapOf(summary.Stats)
+	}
+	if recap != "" {
+		l.out.block(l.heading("Ansible Task Status Event StdOut") + recap + footing)
+	}
+	if !l.opts.DebugLogs {
+		return
+	}
+	if err := l.copyOutput(stdoutPath); err != nil {
+		l.log.Error(err, "Output of the run cannot be shown")
+	}
+}
+
+const footing = "\n\n----------\n"
+
+func (l *Logger) heading(what string) string {
+	return fmt.Sprintf("\n----- %70s -----\n\n", what+" "+l.title)
+}
+
+// recapOf writes the counts as Ansible's recap does, for a run whose stats
+// event came without its output.
+func recapOf(stats *jobevent.Stats) string {
+	if stats == nil {
+		return ""
+	}
+	var b strings.Builder
+	b.WriteString("\nPLAY RECAP *********************************************************************")
+	for _, host := range slices.Sorted(maps.Keys(stats.Processed)) {
+		fmt.Fprintf(&b, "\n%-26s : ok=%-4d changed=%-4d unreachable=%-4d failed=%-4d skipped=%-4d rescued=%-4d ignored=%-4d",
+			text(host, maxField), stats.OK[host], stats.Changed[host], stats.Dark[host], stats.Failures[host],
+			stats.Skipped[host], stats.Rescued[host], stats.Ignored[host])
+		if b.Len() > maxBlock {
+			break
+		}
+	}
+	return text(b.String(), maxBlock)
+}
+
+// copyOutput writes the file between the rules of the debug result. The file
+// may be of any size: it is copied in pieces of whole lines, and while no other
+// block comes between them, single lines of other loggers may.
+func (l *Logger) copyOutput(path string) error {
+	file, err := os.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // the run did not start, and whoever wanted it knows why
+	}
+	if err != nil {
+		return fmt.Errorf("read the run's output: %w", err)
+	}
+	defer func() { _ = file.Close() }()
+	in := bufio.NewReaderSize(file, maxBlock)
+	if _, err := in.Peek(1); errors.Is(err, io.EOF) {
+		return nil
+	}
+	l.out.together(func() {
+		piece := bytes.NewBufferString(l.heading("Ansible Debug Result"))
+		for err == nil {
+			var part []byte
+			// A line that is longer than the buffer comes in parts.
+			if part, err = in.ReadSlice('\n'); errors.Is(err, bufio.ErrBufferFull) {
+				err = nil
+			}
+			piece.WriteString(clean(string(part)))
+			if piece.Len() >= maxBlock {
+				_, _ = piece.WriteTo(l.out)
+			}
+		}
+		piece.WriteString(footing)
+		_, _ = piece.WriteTo(l.out)
+	})
+	if !errors.Is(err, io.EOF) {
+		return fmt.Errorf("read the run's output: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,170 @@
+package extravars
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// converter copies data of an object into the form in which it is encoded.
+type converter struct {
+	// snake holds the keys converted so far, and says by not being nil that
+	// keys are converted: a large object repeats few keys many times.
+	snake map[string]string
+	// mark makes strings Unsafe, clean replaces their control characters.
+	mark, clean bool
+
+	notices *noticeList
+	// keys is a stack of the sorted keys of the maps at hand.
+	keys []string
+	// path leads to the map at hand; for notices.
+	path []string
+}
+
+func newConverter(opts Options, notices *noticeList) *converter {
+	return &converter{mark: opts.MarkUnsafe, clean: !opts.KeepControlCharacters, notices: notices}
+}
+
+func (c *converter) convert(value any) any {
+	switch v := value.(type) {
+	case map[string]any:
+		return c.convertMap(v, c.snake != nil)
+	case []any:
+		out := make([]any, len(v))
+		for i, item := range v {
+			out[i] = c.convert(item)
+		}
+		return out
+	case string:
+		text := c.text(v)
+		if c.mark {
+			return Unsafe(text)
+		}
+		return text
+	}
+	return value
+}
+
+// convertMap converts the keys and values of a map. Keys that stay as they are
+// come first, so that no other key replaces them; the rest follows in order.
+// dropEmpty drops keys that are empty or convert to nothing: that is for maps
+// whose keys are names.
+func (c *converter) convertMap(in map[string]any, dropEmpty bool) map[string]any {
+	out := make(map[string]any, len(in))
+	var renamed []string
+	begin := len(c.keys)
+	c.keys = sortedInto(c.keys, in)
+	end := len(c.keys)
+	for i := begin; i < end; i++ {
+		key := c.keys[i]
+		switch name := c.name(key); {
+		case dropEmpty && name == "":
+			c.notices.add(EmptyKey, key, "", "the key %q of %s is empty, and was dropped", key, c.where())
+		case name == key:
+			out[name] = c.child(key, in[key])
+		default:
+			renamed = append(renamed, key)
+		}
+	}
+	c.keys = c.keys[:begin]
+	for _, key := range renamed {
+		name := c.name(key)
+		if _, taken := out[name]; taken {
+			c.notices.add(KeyCollision, key, name, "the key %q of %s was dropped, since another one becomes %q", key, c.where(), name)
+			continue
+		}
+		out[name] = c.child(key, in[key])
+	}
+	return out
+}
+
+func (c *converter) child(key string, value any) any {
+	c.path = append(c.path, key)
+	out := c.convert(value)
+	c.path = c.path[:len(c.path)-1]
+	return out
+}
+
+// name returns what a key becomes.
+func (c *converter) name(key string) string {
+	name := c.text(key)
+	if c.snake == nil {
+		return name
+	}
+	converted, known := c.snake[name]
+	if !known {
+		converted = ToSnake(name)
+		c.snake[name] = converted
+	}
+	return converted
+}
+
+// text returns a string as valid UTF-8, which JSON demands, and without the
+// control characters that the options exclude.
+func (c *converter) text(s string) string {
+	if !c.clean || !hasControl(s) {
+		return strings.ToValidUTF8(s, string(utf8.RuneError))
+	}
+	if !c.notices.controls {
+		c.notices.controls = true
+		c.notices.add(ControlCharacters, c.where(), "", "control characters in %s, and maybe elsewhere, were replaced by U+FFFD", c.where())
+	}
+	return strings.Map(func(r rune) rune {
+		if isControl(r) {
+			return utf8.RuneError
+		}
+		return r
+	}, s)
+}
+
+// where names the map or value at hand for people.
+func (c *converter) where() string {
+	if len(c.path) == 0 {
+		return "the object"
+	}
+	where := ""
+	for _, key := range c.path {
+		if where += "." + key; len(where) > maxText {
+			break
+		}
+	}
+	return where[1:]
+}
+
+// hasControl reports whether a string holds a control character other than
+// tab, newline and carriage return. It looks at bytes: every string of an
+// object passes here, and few hold any.
+func hasControl(s string) bool {
+	for i := range len(s) {
+		switch b := s[i]; {
+		case b < 0x20 && b != '\t' && b != '\n' && b != '\r', b == 0x7f:
+			return true
+		case b == 0xc2 && i+1 < len(s) && s[i+1] >= 0x80 && s[i+1] < 0xa0:
+			return true
+		}
+	}
+	return false
+}
+
+// isControl reports whether a rune is of C0, C1 or DEL, but for tab, newline
+// and carriage return, which texts of several lines need.
+func isControl(r rune) bool {
+	switch r {
+	case '\t', '\n', '\r':
+		return false
+	}
+	return r < 0x20 || r >= 0x7f && r < 0xa0
+}
+
+func sortedKeys(m map[string]any) []string {
+	return slices.Sorted(maps.Keys(m))
+}
+
+// sortedInto is sortedKeys into a buffer that is used again: objects have
+// thousands of small maps.
+func sortedInto(buffer []string, m map[string]any) []string {
+	keys := slices.AppendSeq(buffer, maps.Keys(m))
+	slices.Sort(keys[len(buffer):])
+	return keys
+}

@@ -1,0 +1,374 @@
+package extravars
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// The markers of Ansible's JSON reader. It replaces any map that has such a
+// key, at any depth: vault texts are decrypted, and newer versions react to
+// further keys that begin like these.
+const (
+	markerPrefix = "__ansible_"
+	markerUnsafe = markerPrefix + "unsafe"
+	markerVault  = markerPrefix + "vault"
+)
+
+// maxDepth is how deep the maps and lists of a variable may be nested. Ansible
+// (2.14 and 2.19) copies and templates variables by recursion and breaks off
+// above 300; and where its JSON reader gives up, its YAML reader would read
+// the same text and take no marker for one.
+const maxDepth = 200
+
+// ErrTooDeep is returned for variables that are nested deeper than Ansible can
+// read; only a change of the object, or of the watch, helps.
+var ErrTooDeep = errors.New("nested deeper than " + strconv.Itoa(maxDepth) + " levels")
+
+// encode returns the text of env/extravars, and the key of the object that
+// forced it to be YAML, if one did.
+//
+// JSON is what Ansible reads fastest, but JSON has no other way to mark a
+// string than a map with a certain key, and so Ansible takes every map with
+// such a key for a marker. Where the object itself holds one, the variables are
+// written as YAML, in which marks are tags and maps are just maps. The same
+// is done for keys that look like templates, since only YAML can mark keys.
+func encode(vars map[string]any, opts Options) ([]byte, string, error) {
+	e := encoder{mark: opts.MarkUnsafe}
+	names := sortedKeys(vars)
+	marker := ""
+	for _, name := range names {
+		if !isAuthors(name, opts) && marker == "" {
+			marker = e.findMarker(name, vars[name])
+		}
+	}
+	e.yaml = marker != ""
+
+	e.out = append(e.out, '{')
+	for i, name := range names {
+		if i > 0 {
+			e.out = append(e.out, ',', '\n')
+		}
+		e.author = isAuthors(name, opts)
+		// Names of variables are never templates, and stay plain text.
+		e.key(name, false)
+		if err := e.value(vars[name], 0); err != nil {
+			return nil, "", fmt.Errorf("encode variable %q: %w", bounded(name), err)
+		}
+	}
+	e.out = append(e.out, '}', '\n')
+	return e.out, marker, nil
+}
+
+// isAuthors reports whether a variable has its value from the watch.
+func isAuthors(name string, opts Options) bool {
+	_, vars := opts.Vars[name]
+	_, finalizer := opts.FinalizerVars[name]
+	return vars || finalizer
+}
+
+// encoder writes values as JSON, or as YAML in flow style: the same text but
+// for the marks, and for keys, which YAML limits to 1024 characters unless
+// they are announced by a question mark.
+type encoder struct {
+	out  []byte
+	yaml bool
+	// mark says that keys of the object are to be marked, where that is possible.
+	mark bool
+	// author says that the value at hand is of the watch and not of the
+	// object: its markers are meant as such.
+	author bool
+	// keys is a stack of the sorted keys of the maps at hand.
+	keys []string
+	// unsafe says that the value at hand is inside an author's unsafe marker.
+	unsafe bool
+}
+
+// findMarker returns the first key, in order, that forces YAML; "" if none does.
+func (e *encoder) findMarker(key string, value any) string {
+	if strings.HasPrefix(key, markerPrefix) || e.mark && looksLikeTemplate(key) {
+		return key
+	}
+	switch v := value.(type) {
+	case map[string]any:
+		found := ""
+		for key, item := range v {
+			// The smallest one, so that it does not depend on the map's order.
+			if m := e.findMarker(key, item); m != "" && (found == "" || m < found) {
+				found = m
+			}
+		}
+		return found
+	case []any:
+		for _, item := range v {
+			if m := e.findMarker("", item); m != "" {
+				return m
+			}
+		}
+	}
+	return ""
+}
+
+func looksLikeTemplate(s string) bool {
+	i := strings.IndexByte(s, '{')
+	return i >= 0 && strings.ContainsAny(s[i+1:], "{%#")
+}
+
+func (e *encoder) key(key string, mark bool) {
+	if e.yaml {
+		e.out = append(e.out, "? "...)
+	}
+	if mark {
+		e.marked(key)
+	} else {
+		e.string(key)
+	}
+	if e.yaml {
+		e.out = append(e.out, ' ')
+	}
+	e.out = append(e.out, ": "...)
+}
+
+func (e *encoder) value(value any, depth int) error {
+	if depth > maxDepth {
+		return ErrTooDeep
+	}
+	switch v := value.(type) {
+	case nil:
+		e.out = append(e.out, "null"...)
+	case bool:
+		e.out = strconv.AppendBool(e.out, v)
+	case int:
+		e.out = strconv.AppendInt(e.out, int64(v), 10)
+	case int64:
+		e.out = strconv.AppendInt(e.out, v, 10)
+	case uint64:
+		e.out = strconv.AppendUint(e.out, v, 10)
+	case float64:
+		e.float(v)
+	case json.Number:
+		e.number(v.String())
+	case Unsafe:
+		e.marked(string(v))
+	case string:
+		if e.unsafe {
+			e.marked(v)
+		} else {
+			e.string(v)
+		}
+	case []any:
+		return e.list(v, depth)
+	case map[string]any:
+		return e.object(v, depth)
+	default:
+		return e.other(v, depth)
+	}
+	return nil
+}
+
+func (e *encoder) list(items []any, depth int) error {
+	e.out = append(e.out, '[')
+	for i, item := range items {
+		if i > 0 {
+			e.out = append(e.out, ',', ' ')
+		}
+		if err := e.value(item, depth+1); err != nil {
+			return err
+		}
+	}
+	e.out = append(e.out, ']')
+	return nil
+}
+
+func (e *encoder) object(fields map[string]any, depth int) error {
+	if e.yaml && e.author {
+		if done, err := e.authorsMarker(fields, depth); done {
+			return err
+		}
+	}
+	begin := len(e.keys)
+	e.keys = sortedInto(e.keys, fields)
+	end := len(e.keys)
+	e.out = append(e.out, '{')
+	for i := begin; i < end; i++ {
+		key := e.keys[i]
+		if i > begin {
+			e.out = append(e.out, ',', ' ')
+		}
+		e.key(key, e.yaml && e.mark && !e.author)
+		if err := e.value(fields[key], depth+1); err != nil {
+			return err
+		}
+	}
+	e.keys = e.keys[:begin]
+	e.out = append(e.out, '}')
+	return nil
+}
+
+// authorsMarker writes a map of the author's that is a marker as the tag that
+// means the same in YAML.
+func (e *encoder) authorsMarker(fields map[string]any, depth int) (done bool, err error) {
+	if value, ok := fields[markerUnsafe]; ok {
+		outside := e.unsafe
+		e.unsafe = true
+		err = e.value(value, depth+1)
+		e.unsafe = outside
+		return true, err
+	}
+	if text, ok := fields[markerVault].(string); ok {
+		e.out = append(e.out, "!vault "...)
+		e.string(text)
+		return true, nil
+	}
+	return false, nil
+}
+
+// other writes a value of any further type as its JSON says; such values come
+// from YAML read by a library (times) or from tests, never from an object.
+func (e *encoder) other(value any, depth int) error {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber()
+	var plain any
+	if err := decoder.Decode(&plain); err != nil {
+		return err
+	}
+	return e.value(plain, depth)
+}
+
+// marked writes a string that Ansible takes for data.
+func (e *encoder) marked(s string) {
+	switch {
+	case !e.yaml:
+		e.out = append(e.out, `{"`+markerUnsafe+`": `...)
+		e.string(s)
+		e.out = append(e.out, '}')
+	case resolvesElsewhere(s):
+		e.string(s)
+	default:
+		e.out = append(e.out, "!unsafe "...)
+		e.string(s)
+	}
+}
+
+// resolvesElsewhere reports whether a string may be a number, boolean, null,
+// date or other token to YAML when it is not quoted. Ansible 2.19 reads
+// !unsafe "1" as the number 1, quoted or not, so such strings go without the
+// tag; none of them can be a template or an expression that calls anything.
+func resolvesElsewhere(s string) bool {
+	switch strings.ToLower(s) {
+	case "", "~", "null", "yes", "no", "true", "false", "on", "off", "<<", "=", "!", "&", "*",
+		".inf", "+.inf", "-.inf", ".nan":
+		return true
+	}
+	if !strings.ContainsRune("0123456789+-.", rune(s[0])) {
+		return false
+	}
+	return strings.Trim(s, "0123456789+-._:abcdefABCDEFxXoOtTzZ \t") == ""
+}
+
+// float writes a number as encoding/json does, which is exact, and keeps what
+// it refuses: both of Ansible's readers know these.
+func (e *encoder) float(f float64) {
+	switch {
+	case math.IsNaN(f), math.IsInf(f, 0):
+		e.out = append(e.out, e.special(f)...)
+	case f == 0 && math.Signbit(f):
+		e.out = append(e.out, "-0.0"...)
+	default:
+		format := byte('f')
+		if abs := math.Abs(f); abs != 0 && (abs < 1e-6 || abs >= 1e21) {
+			format = 'e'
+		}
+		e.number(strconv.FormatFloat(f, format, -1, 64))
+	}
+}
+
+func (e *encoder) special(f float64) string {
+	inJSON, inYAML := "NaN", ".nan"
+	switch {
+	case math.IsInf(f, 1):
+		inJSON, inYAML = "Infinity", ".inf"
+	case math.IsInf(f, -1):
+		inJSON, inYAML = "-Infinity", "-.inf"
+	}
+	if e.yaml {
+		return inYAML
+	}
+	return inJSON
+}
+
+// number writes a number of JSON. To YAML one with an exponent is a number
+// only if it has a point and a sign there.
+func (e *encoder) number(text string) {
+	mantissa, exponent, has := strings.Cut(strings.ToLower(text), "e")
+	if !e.yaml || !has {
+		e.out = append(e.out, text...)
+		return
+	}
+	if !strings.Contains(mantissa, ".") {
+		mantissa += ".0"
+	}
+	if exponent[0] != '-' && exponent[0] != '+' {
+		exponent = "+" + exponent
+	}
+	e.out = append(e.out, mantissa+"e"+exponent...)
+}
+
+// string writes a quoted string that means the same in JSON and in YAML:
+// what either reader does not take as it stands is escaped by \u and four
+// digits, the rest is written as it is. Characters beyond those four digits
+// stay as they are, since pairs of surrogates mean nothing to YAML.
+func (e *encoder) string(s string) {
+	const hex = "0123456789abcdef"
+	e.out = append(e.out, '"')
+	start := 0
+	for i := 0; i < len(s); {
+		b := s[i]
+		if b >= 0x20 && b < 0x7f && b != '"' && b != '\\' {
+			i++
+			continue
+		}
+		r, size := rune(b), 1
+		if b >= utf8.RuneSelf {
+			r, size = utf8.DecodeRuneInString(s[i:])
+		}
+		if isPlainRune(r, size) {
+			i += size
+			continue
+		}
+		e.out = append(e.out, s[start:i]...)
+		switch r {
+		case '"', '\\':
+			e.out = append(e.out, '\\', b)
+		case '\n':
+			e.out = append(e.out, '\\', 'n')
+		default:
+			e.out = append(e.out, '\\', 'u', hex[r>>12&0xf], hex[r>>8&0xf], hex[r>>4&0xf], hex[r&0xf])
+		}
+		i += size
+		start = i
+	}
+	e.out = append(e.out, s[start:]...)
+	e.out = append(e.out, '"')
+}
+
+// isPlainRune reports whether a character beyond ASCII is read by both readers
+// as it stands. YAML excludes controls, line separators and non-characters.
+func isPlainRune(r rune, size int) bool {
+	switch {
+	case r < 0xa0, r == 0x2028, r == 0x2029, r == 0xfeff, r == 0xfffe, r == 0xffff:
+		return false
+	case r == utf8.RuneError && size == 1: // invalid UTF-8, written as U+FFFD
+		return false
+	}
+	return true
+}

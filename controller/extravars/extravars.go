@@ -1,0 +1,153 @@
+package extravars
+
+import "strings"
+
+// OperatorMeta is the variable that holds the object's name and namespace.
+const OperatorMeta = "ansible_operator_meta"
+
+// Options say how an object becomes variables. The zero value is the strictest
+// choice for a kind of the core group, but for MarkUnsafe: whoever builds
+// Options from a watch sets it unless the watch says otherwise.
+type Options struct {
+	// Group and Kind are those of the watched kind; they name the variables
+	// that hold the object and its spec.
+	Group, Kind string
+	// SnakeCase converts the keys of the spec with [ToSnake], at every depth.
+	SnakeCase bool
+	// MarkUnsafe marks every string of the object, so that Ansible never takes
+	// it for a template.
+	MarkUnsafe bool
+	// AllowReserved lets keys of the spec become variables that Ansible
+	// reserves. It gives whoever may write the object the operator's rights:
+	// it exists for projects that depend on it.
+	AllowReserved bool
+	// KeepControlCharacters leaves control characters in the object's strings.
+	// Without it all but tab, newline and carriage return become U+FFFD, since
+	// ansible-runner finds job events in the output by an escape sequence, and
+	// a task name may repeat a string of the object.
+	KeepControlCharacters bool
+	// Vars are the variables of the watch, FinalizerVars those of its
+	// finalizer; nil unless this is a finalizer run.
+	Vars, FinalizerVars map[string]any
+}
+
+// Unsafe is a string that is marked for Ansible as data: never a template.
+type Unsafe string
+
+// ObjectVariable returns the name of the variable that holds the whole object
+// of a kind; the one that holds its raw spec has "_spec" appended. group is
+// empty for the core group.
+func ObjectVariable(group, kind string) string {
+	name := "_" + group + "_" + strings.ToLower(kind)
+	return strings.NewReplacer(".", "_", "-", "_").Replace(name)
+}
+
+// Vars returns the variables of an object before they are encoded; marked
+// strings are of type [Unsafe]. Later ones replace earlier ones: the keys of
+// the spec, ansible_operator_meta, the object, its raw spec, opts.Vars,
+// opts.FinalizerVars. The object is not changed; the result may share parts
+// with opts and is to be read only.
+func Vars(object map[string]any, opts Options) (map[string]any, []Notice) {
+	notices := &noticeList{}
+	vars := specVars(object["spec"], opts, notices)
+
+	own := ownVars(object, opts, notices)
+	for _, name := range sortedKeys(own) {
+		if _, taken := vars[name]; taken {
+			notices.add(KeyCollision, name, name, "%q of the spec is no variable, since Rolewright sets it itself", name)
+		}
+		vars[name] = own[name]
+	}
+	for _, author := range []map[string]any{opts.Vars, opts.FinalizerVars} {
+		for name, value := range author {
+			vars[name] = value
+		}
+	}
+	return vars, notices.list()
+}
+
+// specVars returns the variables that the keys of the spec become.
+func specVars(spec any, opts Options, notices *noticeList) map[string]any {
+	fields, ok := spec.(map[string]any)
+	if !ok {
+		detail := "the object has no spec"
+		if spec != nil {
+			detail = "the spec of the object is no map, and gives no variables"
+		}
+		notices.add(SpecNotMap, "spec", "", detail)
+		return map[string]any{}
+	}
+	c := newConverter(opts, notices)
+	c.path = append(c.path, "spec")
+	if opts.SnakeCase {
+		c.snake = map[string]string{}
+	}
+	vars := c.convertMap(fields, true)
+	if opts.AllowReserved {
+		return vars
+	}
+	for _, key := range sortedKeys(fields) {
+		name := c.name(key)
+		if _, set := vars[name]; set && reserved(name) {
+			delete(vars, name)
+			notices.add(ReservedVariable, key, name, "%q of the spec is no variable, since Ansible reserves the name %q; it is only in %s_spec",
+				key, name, ObjectVariable(opts.Group, opts.Kind))
+		}
+	}
+	return vars
+}
+
+// ownVars returns the variables that Rolewright sets itself.
+func ownVars(object map[string]any, opts Options, notices *noticeList) map[string]any {
+	c := newConverter(opts, notices)
+	whole := c.convertMap(object, false)
+	spec, ok := whole["spec"].(map[string]any)
+	if !ok {
+		spec = map[string]any{}
+	}
+	if whole["spec"] == nil {
+		// Roles for core kinds look here without asking whether it exists.
+		whole["spec"] = spec
+	}
+	name := ObjectVariable(opts.Group, opts.Kind)
+	return map[string]any{
+		OperatorMeta:   c.operatorMeta(object),
+		name:           whole,
+		name + "_spec": spec,
+	}
+}
+
+// operatorMeta returns the name and namespace of the object, unmarked as the
+// incumbent has them. The names of some core kinds may hold any character, a
+// template then: such a one is marked.
+func (c *converter) operatorMeta(object map[string]any) map[string]any {
+	metadata, _ := object["metadata"].(map[string]any)
+	meta := make(map[string]any, 2)
+	for _, key := range []string{"name", "namespace"} {
+		text, _ := metadata[key].(string)
+		text = c.text(text)
+		meta[key] = text
+		if c.mark && strings.Contains(text, "{") {
+			meta[key] = Unsafe(text)
+		}
+	}
+	return meta
+}
+
+// Build returns the literal content of env/extravars for an object: JSON, or
+// YAML where a key of the object would be taken for a marker. The same
+// arguments give the same bytes. An error means that a value is nothing that
+// JSON could hold, or, with [ErrTooDeep], more than Ansible can read.
+func Build(object map[string]any, opts Options) ([]byte, []Notice, error) {
+	vars, notices := Vars(object, opts)
+	content, marker, err := encode(vars, opts)
+	if err != nil {
+		return nil, notices, err
+	}
+	if marker != "" {
+		tail := &noticeList{}
+		tail.add(MarkerEncoded, marker, "", "Ansible would take the key %q for a marker or template of its own; all variables are written as YAML", marker)
+		notices = append(notices, tail.list()...)
+	}
+	return content, notices, nil
+}

@@ -1,0 +1,95 @@
+package extravars
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// NoticeKind says what happened to a part of an object.
+type NoticeKind string
+
+const (
+	// ReservedVariable: a key of the spec is a name that Ansible reserves and
+	// did not become a variable.
+	ReservedVariable NoticeKind = "ReservedVariable"
+	// KeyCollision: two keys have the same name after conversion. A key that
+	// needed no conversion wins, else the lexicographically first one.
+	KeyCollision NoticeKind = "KeyCollision"
+	// EmptyKey: a key of the spec is empty, or nothing is left of it after
+	// conversion; it was dropped.
+	EmptyKey NoticeKind = "EmptyKey"
+	// SpecNotMap: the object has no spec, or one that is no map, and so no
+	// variables of its own.
+	SpecNotMap NoticeKind = "SpecNotMap"
+	// MarkerEncoded: the object holds a map that looks like one of Ansible's
+	// markers, or a key like a template; all is encoded so that it arrives as
+	// the plain data it is.
+	MarkerEncoded NoticeKind = "MarkerEncoded"
+	// ControlCharacters: control characters in the object were replaced.
+	ControlCharacters NoticeKind = "ControlCharacters"
+	// NoticesOmitted: there were more notices than are kept.
+	NoticesOmitted NoticeKind = "NoticesOmitted"
+)
+
+// Notice tells about a part of an object that did not become variables as it
+// stands. Its texts are valid UTF-8 without control characters, and bounded.
+type Notice struct {
+	Kind NoticeKind
+	// Key is the key in question as the object has it; Name what it became.
+	Key, Name string
+	// Detail says all of it to people: what happened, where and why.
+	Detail string
+}
+
+// maxNotices bounds what one object can make its reader log: a spec can hold
+// a hundred thousand keys, each with something to say.
+const maxNotices = 20
+
+// maxText bounds each text of the object in a notice, in bytes.
+const maxText = 200
+
+type noticeList struct {
+	kept    []Notice
+	omitted int
+	// controls is set once control characters were told of: one notice will do.
+	controls bool
+}
+
+// add adds a notice. args are texts of the object for the verbs of format.
+func (l *noticeList) add(kind NoticeKind, key, name, format string, args ...string) {
+	if len(l.kept) == maxNotices {
+		l.omitted++
+		return
+	}
+	texts := make([]any, len(args))
+	for i, arg := range args {
+		texts[i] = bounded(arg)
+	}
+	l.kept = append(l.kept, Notice{Kind: kind, Key: bounded(key), Name: bounded(name), Detail: fmt.Sprintf(format, texts...)})
+}
+
+func (l *noticeList) list() []Notice {
+	if l.omitted == 0 {
+		return l.kept
+	}
+	return append(l.kept, Notice{Kind: NoticesOmitted, Detail: fmt.Sprintf("%d more notices were left out", l.omitted)})
+}
+
+// bounded makes a text of the object fit for a log line or a condition.
+func bounded(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if isControl(r) || r == '\n' || r == '\r' || r == '\t' {
+			return utf8.RuneError
+		}
+		return r
+	}, s[:min(len(s), maxText+utf8.UTFMax)])
+	if len(s) <= maxText {
+		return s
+	}
+	end := maxText
+	for !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end] + "…"
+}

@@ -1,0 +1,60 @@
+package extravars
+
+import (
+	"strings"
+	"unicode"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+// reserved reports whether a variable of this name would change how Ansible
+// works instead of being data to it. Extra variables have the highest
+// precedence, so whoever sets one of these decides for the operator.
+//
+// Not reserved are the keywords of plays and tasks (name, port, tags, hosts,
+// connection, …): Ansible warns about variables of that name and does not use
+// them, and specs commonly have such keys. Nor are namespace, dict, range and
+// now, which hide functions of templates, too: many a spec has a namespace,
+// and nothing but a template that calls the function fails.
+func reserved(name string) bool {
+	name = plain(name)
+	switch name {
+	case // Magic variables; most are overwritten by Ansible, some in a part of the run only.
+		"vars", "hostvars", "groups", "group_names", "omit", "environment",
+		"playbook_dir", "role_path", "role_uuid", "play_hosts", "item", "delegated_vars",
+		// Functions of templates: a variable of that name hides them, and every
+		// template that calls them fails.
+		"lookup", "query", "q",
+		// The programme that the sops lookup of community.sops starts.
+		"sops_binary":
+		return true
+	}
+	for _, prefix := range [...]string{"inventory_", "role_name", "become"} {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	// Connection, become, interpreter, shell, paths and facts. Underscores in
+	// front are those of Ansible's internal names, and of the conversion.
+	return strings.HasPrefix(strings.TrimLeft(separated(name), "_"), "ansible_")
+}
+
+// plain removes what makes a name look different from the one it is: blanks
+// around it, compatibility forms (full-width letters), characters of no width.
+func plain(name string) string {
+	ascii := strings.IndexFunc(name, func(r rune) bool { return r > unicode.MaxASCII }) < 0
+	if !ascii {
+		name = strings.Map(func(r rune) rune {
+			if unicode.In(r, unicode.Cf, unicode.Mn) {
+				return -1
+			}
+			return r
+		}, norm.NFKC.String(name))
+	}
+	return strings.TrimSpace(name)
+}
+
+// separated writes a name the way Ansible's are: ansible-Foo → ansible_foo.
+func separated(name string) string {
+	return strings.ToLower(strings.NewReplacer("-", "_", " ", "_", ".", "_").Replace(name))
+}

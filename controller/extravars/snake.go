@@ -1,0 +1,122 @@
+package extravars
+
+import "strings"
+
+// ToSnake converts a key of a spec to the name of its variable, exactly as the
+// incumbent does: its odd results (URL → __url, HTTPS → http_s) are names that
+// roles rely on. A key that is empty or all spaces gives the empty string.
+func ToSnake(s string) string {
+	s = strings.Trim(spaceNumbers(s), " ")
+	if s == "" {
+		return ""
+	}
+	prefix := ""
+	if isUpper(rune(s[0])) {
+		prefix = "_"
+	}
+	for _, acronym := range [...]string{"HTTP", "URL", "IP"} {
+		s = separateAcronym(s, acronym)
+	}
+	words := splitWords(s)
+	joined := strings.Join(words, "_")
+	switch words[0] {
+	case "http", "url", "ip":
+		return joined
+	}
+	return prefix + joined
+}
+
+// spaceNumbers sets blanks around digits that stand between letters and are
+// followed by a letter and further digits: a1b2 → "a 1 b2". It is the
+// incumbent's ([a-zA-Z])(\d+)([a-zA-Z](\d+)) → "$1 $2 $3", without the cost of
+// a regular expression for each key of a large object.
+func spaceNumbers(s string) string {
+	var out strings.Builder
+	done := 0
+	for i := 0; i < len(s); {
+		first := digitsEnd(s, i+1)
+		if !isLetter(s[i]) || first == i+1 || first == len(s) || !isLetter(s[first]) {
+			i++
+			continue
+		}
+		second := digitsEnd(s, first+1)
+		if second == first+1 {
+			i++
+			continue
+		}
+		out.WriteString(s[done:i+1] + " " + s[i+1:first] + " " + s[first:second])
+		i, done = second, second
+	}
+	if done == 0 {
+		return s
+	}
+	return out.String() + s[done:]
+}
+
+// digitsEnd returns the end of the run of digits that begins at i.
+func digitsEnd(s string, i int) int {
+	for i < len(s) && s[i] >= '0' && s[i] <= '9' {
+		i++
+	}
+	return i
+}
+
+// separateAcronym makes the first occurrence of an acronym a word of its own,
+// with its plural s.
+func separateAcronym(s, acronym string) string {
+	i := strings.Index(s, acronym)
+	if i < 0 {
+		return s
+	}
+	before, after := s[:i], s[i+len(acronym):]
+	switch {
+	case after == "":
+		return before + "_" + acronym
+	case after == "s":
+		return before + "_" + acronym + "S"
+	}
+	word := acronym
+	if after[0] == 's' {
+		word, after = acronym+"S", after[1:]
+	}
+	if i == 0 {
+		return word + "_" + after
+	}
+	return before + "_" + word + "_" + after
+}
+
+// splitWords splits where the case of ASCII letters changes and at separators,
+// and lowers the words. Runs of separators give empty words, so that they
+// survive the joining.
+func splitWords(s string) []string {
+	var words []string
+	var word strings.Builder
+	closeWord := func() {
+		words = append(words, strings.ToLower(word.String()))
+		word.Reset()
+	}
+	for i, r := range s {
+		next := byte(0)
+		if i+1 < len(s) {
+			next = s[i+1]
+		}
+		switch {
+		case word.Len() > 0 && isUpper(r) && isLower(rune(next)):
+			closeWord()
+			word.WriteRune(r)
+		case word.Len() > 0 && isLower(r) && isUpper(rune(next)):
+			word.WriteRune(r)
+			closeWord()
+		case r == ' ' || r == '_' || r == '-':
+			closeWord()
+		default:
+			word.WriteRune(r)
+		}
+	}
+	closeWord()
+	return words
+}
+
+func isLetter(b byte) bool { return isUpper(rune(b)) || isLower(rune(b)) }
+func isUpper(r rune) bool  { return r >= 'A' && r <= 'Z' }
+func isLower(r rune) bool  { return r >= 'a' && r <= 'z' }
