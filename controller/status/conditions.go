@@ -1,0 +1,136 @@
+package status
+
+import (
+	"time"
+)
+
+// Condition types. The first three are the incumbent's, with its statuses,
+// reasons and messages; the others follow kstatus.
+const (
+	Running    = "Running"
+	Successful = "Successful"
+	Failure    = "Failure"
+
+	Ready       = "Ready"
+	Reconciling = "Reconciling"
+	Stalled     = "Stalled"
+)
+
+// Texts that users and tools of the incumbent search for.
+const (
+	messageRunning   = "Running reconciliation"
+	messageAwaiting  = "Awaiting next reconciliation"
+	messageSucceeded = "Last reconciliation succeeded"
+
+	reasonRunning    = "Running"
+	reasonSuccessful = "Successful"
+	reasonFailed     = "Failed"
+)
+
+// Reasons of the added conditions that are not a verdict's.
+const (
+	reasonInProgress  = "RunInProgress"
+	reasonRetrying    = "RetryScheduled"
+	reasonDeleting    = "FinalizerRun"
+	reasonInterrupted = "RunInterrupted"
+	reasonSettled     = "RunSucceeded"
+	reasonRunFailed   = "RunFailed"
+)
+
+// conditions is status.conditions as it was read: any element may be anything,
+// and what is not a condition of ours is carried along untouched.
+type conditions struct {
+	list       []any
+	generation int64
+	now        string
+}
+
+func readConditions(st map[string]any, generation int64, now time.Time) *conditions {
+	list, _ := st["conditions"].([]any)
+	return &conditions{list: list, generation: generation, now: now.UTC().Format(time.RFC3339)}
+}
+
+func (c *conditions) find(kind string) (int, map[string]any) {
+	for i, item := range c.list {
+		if cond, ok := item.(map[string]any); ok && cond["type"] == kind {
+			return i, cond
+		}
+	}
+	return -1, nil
+}
+
+// set puts one of the incumbent's conditions by its rule: the same status and
+// reason change nothing, unless always; otherwise the condition is replaced
+// and moves to the end, and keeps its transition time if its status is equal.
+func (c *conditions) set(kind, value, reason, message string, result map[string]any, always bool) {
+	i, old := c.find(kind)
+	if i >= 0 && !always && old["status"] == value && old["reason"] == reason {
+		return
+	}
+	next := map[string]any{
+		"type": kind, "status": value, "reason": reason, "message": message,
+		"lastTransitionTime": c.now,
+	}
+	if result != nil {
+		next["ansibleResult"] = result
+	}
+	if i >= 0 {
+		if t, ok := old["lastTransitionTime"]; ok && old["status"] == value {
+			next["lastTransitionTime"] = t
+		}
+		c.list = append(c.list[:i:i], c.list[i+1:]...)
+	}
+	c.list = append(c.list, next)
+}
+
+// add puts one of the added conditions, in place, and steps back where
+// somebody else writes a condition of that type.
+func (c *conditions) add(kind, value, reason, message string) {
+	next := map[string]any{
+		"type": kind, "status": value, "reason": reason, "message": message,
+		"lastTransitionTime": c.now, "observedGeneration": c.generation,
+	}
+	i, old := c.find(kind)
+	if i < 0 {
+		c.list = append(c.list, next)
+		return
+	}
+	if !ours(old) {
+		return
+	}
+	if t, ok := old["lastTransitionTime"]; ok && old["status"] == value {
+		next["lastTransitionTime"] = t
+	}
+	list := append([]any(nil), c.list...)
+	list[i] = next
+	c.list = list
+}
+
+// ours tells whether a Ready, Reconciling or Stalled condition was written by
+// this package: by its reason, the one mark that every CRD schema keeps.
+func ours(cond map[string]any) bool {
+	reason, _ := cond["reason"].(string)
+	switch reason {
+	case reasonInProgress, reasonRetrying, reasonDeleting, reasonInterrupted, reasonSettled, reasonRunFailed:
+		return true
+	}
+	return verdictReasons()[reason]
+}
+
+// verdictReasons are the reasons that a Ready or Stalled condition takes over
+// from a run's verdict. They are the words of runner.Reason, which this leaf
+// does not import, and of the ends that are not a verdict.
+func verdictReasons() map[string]bool {
+	return map[string]bool{
+		"TaskFailed": true, "ItemFailed": true, "HandlerFailed": true, "ConditionFailed": true,
+		"UndefinedVariable": true, "Unreachable": true, "NoHostsMatched": true, "PlaybookInvalid": true,
+		"RoleNotFound": true, "VaultError": true, "BadArguments": true, "RunnerDied": true,
+		"ResultIncomplete": true, "PlaybookFailed": true, ReasonUnavailable: true, ReasonNotRun: true,
+	}
+}
+
+func (c *conditions) write(st map[string]any) {
+	if len(c.list) > 0 {
+		st["conditions"] = c.list
+	}
+}

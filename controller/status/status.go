@@ -1,0 +1,188 @@
+package status
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// Begin is the status of an object whose run a starts now. deleting is true
+// for a finalizer run.
+func Begin(st map[string]any, a Active, deleting bool, now time.Time) map[string]any {
+	next := clone(st)
+	c := readConditions(next, a.Generation, now)
+	if _, s := c.find(Successful); s != nil && s["status"] != "False" {
+		c.set(Successful, "False", reasonRunning, messageRunning, nil, false)
+	}
+	c.set(Running, "True", reasonRunning, messageRunning, nil, false)
+
+	reason, message := reasonInProgress, fmt.Sprintf("%s: generation %d", a.Cause, a.Generation)
+	if deleting {
+		reason = reasonDeleting
+		c.add(Ready, "False", reason, "The object is being deleted")
+	} else if _, ready := c.find(Ready); ready == nil || integer(ready["observedGeneration"]) != a.Generation {
+		c.add(Ready, "Unknown", reason, messageRunning)
+	}
+	c.add(Reconciling, "True", reason, message)
+	c.write(next)
+	ansible := owned(next)
+	ansible["activeRun"] = a.encode()
+	return next
+}
+
+// Progress is the part of a status that follows a run while it lasts: a merge
+// patch that touches nothing else.
+func Progress(a Active) map[string]any {
+	return map[string]any{"ansible": map[string]any{"activeRun": a.encode()}}
+}
+
+// Conclude is the status of an object whose run r has ended. next is the time
+// until the next run, 0 if none is planned.
+func Conclude(st map[string]any, r Run, next time.Duration, now time.Time) map[string]any {
+	out := clone(st)
+	c := readConditions(out, r.Generation, now)
+	switch r.Result {
+	case Succeeded:
+		concludeSuccess(c, r)
+	case Interrupted:
+		concludeInterrupted(c, r)
+	default:
+		concludeFailure(c, r, next)
+	}
+	c.write(out)
+	if r.Result != Interrupted && r.Generation > 0 {
+		out["observedGeneration"] = r.Generation
+	}
+	ansible := owned(out)
+	delete(ansible, "activeRun")
+	ansible["lastRun"] = r.encode()
+	delete(ansible, "warnings")
+	if len(r.Warnings) > 0 {
+		ansible["warnings"] = stringList(r.Warnings)
+	}
+	return out
+}
+
+func concludeSuccess(c *conditions, r Run) {
+	c.set(Running, "True", reasonSuccessful, messageAwaiting, r.ansibleResult(), false)
+	c.set(Successful, "True", reasonSuccessful, messageSucceeded, nil, false)
+	c.set(Failure, "False", "", "", nil, true)
+
+	c.add(Ready, "True", reasonSettled, messageSucceeded)
+	c.add(Reconciling, "False", reasonSettled, messageAwaiting)
+	c.add(Stalled, "False", reasonSettled, "")
+}
+
+func concludeFailure(c *conditions, r Run, next time.Duration) {
+	var result map[string]any
+	if !r.Completed.IsZero() {
+		result = r.ansibleResult()
+	}
+	if _, running := c.find(Running); running != nil {
+		c.set(Running, "False", reasonFailed, messageAwaiting, nil, false)
+	}
+	c.set(Failure, "True", reasonFailed, r.Message, result, true)
+	c.set(Successful, "False", "", "", nil, false)
+
+	c.add(Ready, "False", r.Reason, r.Message)
+	if r.Permanent {
+		c.add(Reconciling, "False", reasonRunFailed, "The same inputs cannot succeed")
+		c.add(Stalled, "True", r.Reason, "The role or playbook has to be mended; it is tried again now and then")
+		return
+	}
+	c.add(Reconciling, "True", reasonRetrying,
+		fmt.Sprintf("%s; the next run starts after %s", attempts(r.Attempts), next.Round(time.Second)))
+	c.add(Stalled, "False", reasonRetrying, "")
+}
+
+func attempts(n int64) string {
+	if n == 1 {
+		return "1 run failed"
+	}
+	return fmt.Sprintf("%d runs failed in a row", n)
+}
+
+func concludeInterrupted(c *conditions, r Run) {
+	if _, running := c.find(Running); running != nil {
+		c.set(Running, "False", reasonInterrupted, r.Message, nil, false)
+	}
+	c.add(Reconciling, "True", reasonInterrupted, r.Message)
+}
+
+// Observe is the status of an object whose new generation has the inputs of a
+// run that succeeded already: nothing is run, and the conditions say so.
+func Observe(st map[string]any, generation int64, now time.Time) map[string]any {
+	out := clone(st)
+	c := readConditions(out, generation, now)
+	c.add(Ready, "True", reasonSettled, messageSucceeded)
+	c.add(Reconciling, "False", reasonSettled, messageAwaiting)
+	c.add(Stalled, "False", reasonSettled, "")
+	c.write(out)
+	out["observedGeneration"] = generation
+	return out
+}
+
+// Minimal cuts a status down to the conditions that changed, for an object
+// that has no room for more: before is the status as it was read, after the
+// one that did not fit.
+func Minimal(before, after map[string]any) map[string]any {
+	out := clone(before)
+	if ansible := mapAt(out, "ansible"); ansible != nil {
+		delete(ansible, "activeRun")
+	}
+	list, _ := clone(after)["conditions"].([]any)
+	const room = 120 // bytes of a message: enough for a task's name
+	for _, item := range list {
+		if cond, ok := item.(map[string]any); ok && isOurType(cond) {
+			if m := text(cond["message"]); len(m) > room {
+				cond["message"] = cut(m, room)
+			}
+		}
+	}
+	out["conditions"] = list
+	return out
+}
+
+func isOurType(cond map[string]any) bool {
+	switch cond["type"] {
+	case Running, Successful, Failure:
+		return true
+	case Ready, Reconciling, Stalled:
+		return ours(cond)
+	}
+	return false
+}
+
+// cut shortens s to at most n bytes without splitting a character.
+func cut(s string, n int) string {
+	for n > 0 && s[n]&0xC0 == 0x80 {
+		n--
+	}
+	return s[:n]
+}
+
+func clone(st map[string]any) map[string]any {
+	if st == nil {
+		return map[string]any{}
+	}
+	return runtime.DeepCopyJSON(st)
+}
+
+// owned is status.ansible, made a map if something else stands there.
+func owned(st map[string]any) map[string]any {
+	m := mapAt(st, "ansible")
+	if m == nil {
+		m = map[string]any{}
+		st["ansible"] = m
+	}
+	return m
+}
+
+func stringList(in []string) []any {
+	out := make([]any, len(in))
+	for i, s := range in {
+		out[i] = s
+	}
+	return out
+}

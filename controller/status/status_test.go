@@ -1,0 +1,221 @@
+package status
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func at(second int) time.Time { return time.Date(2026, 1, 2, 3, 4, second, 0, time.UTC) }
+
+func success(gen int64) Run {
+	return Run{ID: "r", Cause: "changed", Generation: gen, Fingerprint: "f", Started: at(1), Finished: at(2),
+		Result: Succeeded, Reason: "Succeeded", Completed: time.Date(2026, 1, 2, 3, 4, 2, 123400000, time.UTC),
+		Localhost: Counts{OK: 3, Changed: 1}, Counts: Counts{OK: 3, Changed: 1}}
+}
+
+func failure(gen, attempts int64) Run {
+	return Run{ID: "r", Cause: "changed", Generation: gen, Fingerprint: "f", Started: at(1), Finished: at(2),
+		Result: Failed, Reason: "TaskFailed", Message: "boom\ntask: x", Attempts: attempts,
+		Completed: at(2), FailedTask: &Task{Name: "x", Host: "localhost", Path: "main.yml:3"}}
+}
+
+// order shows the incumbent's conditions as it would list them, and ours apart.
+func order(st map[string]any) string {
+	var theirs, added []string
+	for _, item := range st["conditions"].([]any) {
+		c := item.(map[string]any)
+		word := fmt.Sprintf("%.1s=%v/%v", c["type"], c["status"], c["reason"])
+		switch c["type"] {
+		case Running, Successful, Failure:
+			theirs = append(theirs, word)
+		default:
+			added = append(added, fmt.Sprintf("%v=%v/%v@%v", c["type"], c["status"], c["reason"], c["observedGeneration"]))
+		}
+	}
+	return strings.Join(theirs, " ") + " | " + strings.Join(added, " ")
+}
+
+// The order and the values are those of the incumbent over a life of an object,
+// but for the two reasons that contradicted their status.
+func TestStatus_ConditionsOverTheLifeOfAnObject(t *testing.T) {
+	st := map[string]any(nil)
+	active := func(gen int64) Active { return Active{ID: "r", Cause: "changed", Generation: gen, Started: at(0)} }
+	steps := []struct {
+		name string
+		do   func(map[string]any) map[string]any
+		want string
+	}{
+		{"first start", func(s map[string]any) map[string]any { return Begin(s, active(1), false, at(0)) },
+			"R=True/Running | Ready=Unknown/RunInProgress@1 Reconciling=True/RunInProgress@1"},
+		{"first success", func(s map[string]any) map[string]any { return Conclude(s, success(1), time.Hour, at(2)) },
+			"R=True/Successful S=True/Successful F=False/ | Ready=True/RunSucceeded@1 Reconciling=False/RunSucceeded@1 Stalled=False/RunSucceeded@1"},
+		{"start of a periodic run leaves Ready", func(s map[string]any) map[string]any { return Begin(s, active(1), false, at(3)) },
+			"F=False/ S=False/Running R=True/Running | Ready=True/RunSucceeded@1 Reconciling=True/RunInProgress@1 Stalled=False/RunSucceeded@1"},
+		{"second success", func(s map[string]any) map[string]any { return Conclude(s, success(1), time.Hour, at(4)) },
+			"R=True/Successful S=True/Successful F=False/ | Ready=True/RunSucceeded@1 Reconciling=False/RunSucceeded@1 Stalled=False/RunSucceeded@1"},
+		{"start for a new generation", func(s map[string]any) map[string]any { return Begin(s, active(2), false, at(5)) },
+			"F=False/ S=False/Running R=True/Running | Ready=Unknown/RunInProgress@2 Reconciling=True/RunInProgress@2 Stalled=False/RunSucceeded@1"},
+		{"first failure", func(s map[string]any) map[string]any { return Conclude(s, failure(2, 1), time.Second, at(6)) },
+			"R=False/Failed F=True/Failed S=False/ | Ready=False/TaskFailed@2 Reconciling=True/RetryScheduled@2 Stalled=False/RetryScheduled@2"},
+		{"start after a failure", func(s map[string]any) map[string]any { return Begin(s, active(2), false, at(7)) },
+			"F=True/Failed S=False/ R=True/Running | Ready=False/TaskFailed@2 Reconciling=True/RunInProgress@2 Stalled=False/RetryScheduled@2"},
+		{"second failure", func(s map[string]any) map[string]any { return Conclude(s, failure(2, 2), time.Second, at(8)) },
+			"S=False/ R=False/Failed F=True/Failed | Ready=False/TaskFailed@2 Reconciling=True/RetryScheduled@2 Stalled=False/RetryScheduled@2"},
+		{"start after failures", func(s map[string]any) map[string]any { return Begin(s, active(2), false, at(9)) },
+			"S=False/ F=True/Failed R=True/Running | Ready=False/TaskFailed@2 Reconciling=True/RunInProgress@2 Stalled=False/RetryScheduled@2"},
+		{"permanent failure", func(s map[string]any) map[string]any {
+			r := failure(2, 3)
+			r.Reason, r.Permanent = "PlaybookInvalid", true
+			return Conclude(s, r, time.Second, at(10))
+		}, "S=False/ R=False/Failed F=True/Failed | Ready=False/PlaybookInvalid@2 Reconciling=False/RunFailed@2 Stalled=True/PlaybookInvalid@2"},
+		{"finalizer run", func(s map[string]any) map[string]any { return Begin(s, active(3), true, at(11)) },
+			"S=False/ F=True/Failed R=True/Running | Ready=False/FinalizerRun@3 Reconciling=True/FinalizerRun@3 Stalled=True/PlaybookInvalid@2"},
+		{"interrupted", func(s map[string]any) map[string]any {
+			return Conclude(s, Run{ID: "r", Generation: 3, Result: Interrupted, Message: "Run r was interrupted"}, 0, at(12))
+		}, "S=False/ F=True/Failed R=False/RunInterrupted | Ready=False/FinalizerRun@3 Reconciling=True/RunInterrupted@3 Stalled=True/PlaybookInvalid@2"},
+	}
+	for _, step := range steps {
+		st = step.do(st)
+		if got := order(st); got != step.want {
+			t.Fatalf("%s:\n got %s\nwant %s", step.name, got, step.want)
+		}
+	}
+}
+
+func TestConclude_SuccessIsTheIncumbents(t *testing.T) {
+	st := Conclude(Begin(nil, Active{ID: "r", Generation: 1}, false, at(0)), success(1), 0, at(2))
+	want := []any{
+		map[string]any{"type": "Running", "status": "True", "reason": "Successful", "message": "Awaiting next reconciliation",
+			"lastTransitionTime": "2026-01-02T03:04:00Z",
+			"ansibleResult": map[string]any{"ok": int64(3), "changed": int64(1), "skipped": int64(0), "failures": int64(0),
+				"completion": "2026-01-02T03:04:02.1234+00:00"}},
+		map[string]any{"type": "Successful", "status": "True", "reason": "Successful", "message": "Last reconciliation succeeded",
+			"lastTransitionTime": "2026-01-02T03:04:02Z"},
+		map[string]any{"type": "Failure", "status": "False", "reason": "", "message": "", "lastTransitionTime": "2026-01-02T03:04:02Z"},
+	}
+	var got []any
+	for _, item := range st["conditions"].([]any) {
+		switch item.(map[string]any)["type"] {
+		case Running, Successful, Failure:
+			got = append(got, item)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("conditions (-want +got):\n%s", diff)
+	}
+}
+
+// What others wrote comes back as it was, whatever it is.
+func TestConclude_KeepsForeignContent(t *testing.T) {
+	const foreign = `{
+	  "conditions": [
+	    {"type": "Database", "status": "True", "severity": "Low", "weight": 1.5, "lastTransitionTime": "2020-01-01T00:00:00.123456Z", "nested": {"a": [1, null]}},
+	    "not a condition", 7, null,
+	    {"type": "Ready", "status": "False", "reason": "SetByTheRole", "message": "mine", "probe": 1},
+	    {"status": "True"}
+	  ],
+	  "nodes": ["a", "b"], "ratio": 0.25, "ansible": {"note": "from a role"}
+	}`
+	var before map[string]any
+	if err := json.Unmarshal([]byte(foreign), &before); err != nil {
+		t.Fatal(err)
+	}
+	original := clone(before)
+	after := Conclude(Begin(before, Active{ID: "r", Generation: 1}, false, at(0)), failure(1, 1), 0, at(2))
+	if diff := cmp.Diff(original, before); diff != "" {
+		t.Errorf("the argument was changed (-was +is):\n%s", diff)
+	}
+	was, is := original["conditions"].([]any), after["conditions"].([]any)
+	if diff := cmp.Diff(was, is[:len(was)]); diff != "" {
+		t.Errorf("foreign conditions (-was +is):\n%s", diff)
+	}
+	for _, key := range []string{"nodes", "ratio"} {
+		if diff := cmp.Diff(original[key], after[key]); diff != "" {
+			t.Errorf("%s: %s", key, diff)
+		}
+	}
+	if after["ansible"].(map[string]any)["note"] != "from a role" {
+		t.Error("foreign content of status.ansible was lost")
+	}
+}
+
+func TestConclude_RecordReadsBack(t *testing.T) {
+	for name, run := range map[string]Run{
+		"success": success(7),
+		"failure": failure(7, 4),
+		"requeue": func() Run { r := success(7); r.RequeueAfter = 90 * time.Second; return r }(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			st := Conclude(nil, run, 0, at(2))
+			data, err := json.Marshal(st)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var read map[string]any
+			if err := json.Unmarshal(data, &read); err != nil {
+				t.Fatal(err)
+			}
+			got, ok := LastRun(read)
+			if !ok {
+				t.Fatalf("no record in %s", data)
+			}
+			want := run
+			want.Counts, want.Localhost, want.Completed, want.FailedTask = Counts{}, Counts{}, time.Time{}, nil
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if HasActiveRun(read) {
+				t.Error("an ended run is recorded as active")
+			}
+		})
+	}
+}
+
+// A status that anybody may have written is never trusted to have a shape.
+func TestLastRun_OddContentIsNoRecord(t *testing.T) {
+	for _, text := range []string{
+		`{}`, `{"ansible": 5}`, `{"ansible": {"lastRun": []}}`, `{"ansible": {"lastRun": {"id": "x"}}}`,
+		`{"ansible": {"lastRun": {"id": "x", "started": "yesterday", "finished": "now", "result": "Succeeded"}}}`,
+		`{"ansible": {"lastRun": {"id": "x", "started": "2026-01-02T03:04:05Z", "finished": "2026-01-02T03:04:05Z", "result": "Great"}}}`,
+		`{"ansible": {"lastRun": {"id": "x", "started": "2026-01-02T03:04:05Z", "finished": "2026-01-02T03:04:05Z", "result": "Succeeded", "requeueAfter": "-5s"}}}`,
+		`{"ansible": {"lastRun": {"id": 5, "started": 1, "finished": {}, "result": true}}}`,
+	} {
+		var st map[string]any
+		if err := json.Unmarshal([]byte(text), &st); err != nil {
+			t.Fatal(err)
+		}
+		if r, ok := LastRun(st); ok {
+			t.Errorf("%s was read as %+v", text, r)
+		}
+	}
+}
+
+func TestObserve_IsIdempotent(t *testing.T) {
+	st := Conclude(nil, success(1), 0, at(2))
+	once := Observe(st, 3, at(5))
+	if diff := cmp.Diff(once, Observe(once, 3, at(9))); diff != "" {
+		t.Errorf("a second look changed the status:\n%s", diff)
+	}
+	if once["observedGeneration"] != int64(3) {
+		t.Errorf("observedGeneration = %v", once["observedGeneration"])
+	}
+}
+
+func TestMinimal_KeepsForeignContentAndShortensOurs(t *testing.T) {
+	before := map[string]any{"keep": "me", "ansible": map[string]any{"activeRun": map[string]any{"id": "r"}}}
+	run := failure(1, 1)
+	run.Message = strings.Repeat("é", 500)
+	got := Minimal(before, Conclude(before, run, 0, at(2)))
+	data, err := json.Marshal(got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(data) > 1500 || got["keep"] != "me" || HasActiveRun(got) || strings.Contains(string(data), "�") {
+		t.Errorf("minimal status is %s", data)
+	}
+}

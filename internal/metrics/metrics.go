@@ -1,0 +1,256 @@
+// Package metrics is the list of what Rolewright counts and measures: the
+// incumbent's metrics under their names and labels, so that dashboards keep
+// working, and Rolewright's own, whose names start with rolewright_.
+//
+// It knows metric names, labels and buckets. It does not know when something
+// happens: its callers say so through a [Recorder]. It serves nothing and
+// keeps no registry; the registerer is the caller's.
+package metrics
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// EventResult says what became of a job event.
+type EventResult string
+
+// The fates of a job event.
+const (
+	// EventAccepted: the event belongs to the run and was used.
+	EventAccepted EventResult = "accepted"
+	// EventForeign: the event does not carry the run's playbook UUID.
+	EventForeign EventResult = "foreign"
+	// EventBad: the event could not be decoded.
+	EventBad EventResult = "bad"
+	// EventGap: the event never arrived; the counters jump over it.
+	EventGap EventResult = "gap"
+)
+
+// Moment is the point of a run at which status is written.
+type Moment string
+
+// The moments of a status write.
+const (
+	MomentStart    Moment = "start"
+	MomentProgress Moment = "progress"
+	MomentEnd      Moment = "end"
+)
+
+// Recorder counts and measures. Its methods are safe for concurrent use, never
+// block, and cannot fail. A nil *Recorder is usable and records nothing.
+//
+// A Recorder is a [prometheus.Collector]: who registered it by [New] takes it
+// out again with the registerer's Unregister.
+type Recorder struct {
+	buildInfo       *prometheus.GaugeVec
+	reconcileResult *prometheus.GaugeVec
+	reconciles      *prometheus.HistogramVec
+	createdAt       *prometheus.GaugeVec
+
+	phases       *prometheus.HistogramVec
+	runs         *prometheus.CounterVec
+	inFlight     *prometheus.GaugeVec
+	events       *prometheus.CounterVec
+	statusWrites *prometheus.CounterVec
+	decisions    *prometheus.CounterVec
+	kindReady    *prometheus.GaugeVec
+}
+
+var _ prometheus.Collector = (*Recorder)(nil)
+
+// New returns a Recorder that is registered with reg: all of its metrics or,
+// with an error, none.
+func New(reg prometheus.Registerer) (*Recorder, error) {
+	r := &Recorder{
+		buildInfo: gauge("ansible_operator_build_info",
+			"Always 1; the labels say which release and commit runs.", "commit", "version"),
+		reconcileResult: gauge("ansible_operator_reconcile_result",
+			"Reconciles that ended, by result. A counter that is exposed as a gauge.", "GVK", "result"),
+		reconciles: histogram("ansible_operator_reconciles",
+			"How long whole reconciles took, in seconds.", reconcileBuckets(), "GVK"),
+		createdAt: gauge("resource_created_at_seconds",
+			"When a watched object was created, in Unix time.", "group", "version", "kind", "namespace", "name"),
+
+		phases: histogram("rolewright_phase_duration_seconds",
+			"How long each phase of a reconcile took.", phaseBuckets(), "group", "kind", "phase"),
+		runs: counter("rolewright_runs_total",
+			"Ansible runs that ended, by what started them and how they ended.",
+			"group", "version", "kind", "cause", "reason"),
+		inFlight: gauge("rolewright_runs_in_flight",
+			"Ansible runs that are under way.", "group", "version", "kind"),
+		events: counter("rolewright_run_events_total",
+			"Job events of all runs, by what became of them.", "result"),
+		statusWrites: counter("rolewright_status_writes_total",
+			"Writes of an object's status, by the moment of the run and their result.",
+			"group", "kind", "moment", "result"),
+		decisions: counter("rolewright_decisions_total",
+			"Decisions whether a run is due.", "group", "kind", "decision"),
+		kindReady: gauge("rolewright_kind_ready",
+			"1 while a watched kind is installed and its cache is in step, else 0.", "group", "version", "kind"),
+	}
+	if err := reg.Register(r); err != nil {
+		return nil, fmt.Errorf("register metrics: %w", err)
+	}
+	return r, nil
+}
+
+// reconcileBuckets are the incumbent's, 5 ms to 10 s, and more above them: it
+// measured the set-up of a run, whereas a whole reconcile may last for hours.
+func reconcileBuckets() []float64 {
+	return slices.Concat(prometheus.DefBuckets, []float64{30, 60, 120, 300, 600, 1800, 3600, 7200, 14400})
+}
+
+// phaseBuckets start lower: all phases but the run itself are over in about a
+// millisecond.
+func phaseBuckets() []float64 {
+	return slices.Concat([]float64{.0005, .001, .0025}, reconcileBuckets())
+}
+
+func gauge(name, help string, labels ...string) *prometheus.GaugeVec {
+	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
+}
+
+func counter(name, help string, labels ...string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+}
+
+func histogram(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
+}
+
+func (r *Recorder) collectors() []prometheus.Collector {
+	return []prometheus.Collector{
+		r.buildInfo, r.reconcileResult, r.reconciles, r.createdAt,
+		r.phases, r.runs, r.inFlight, r.events, r.statusWrites, r.decisions, r.kindReady,
+	}
+}
+
+// Describe implements [prometheus.Collector].
+func (r *Recorder) Describe(ch chan<- *prometheus.Desc) {
+	for _, c := range r.collectors() {
+		c.Describe(ch)
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (r *Recorder) Collect(ch chan<- prometheus.Metric) {
+	for _, c := range r.collectors() {
+		c.Collect(ch)
+	}
+}
+
+// BuildInfo says which build runs.
+func (r *Recorder) BuildInfo(version, commit string) {
+	if r == nil {
+		return
+	}
+	r.buildInfo.WithLabelValues(commit, version).Set(1)
+}
+
+// Reconciled measures one reconcile from its first step to its last.
+func (r *Recorder) Reconciled(gvk schema.GroupVersionKind, took time.Duration) {
+	if r == nil {
+		return
+	}
+	r.reconciles.WithLabelValues(gvk.String()).Observe(took.Seconds())
+}
+
+// ReconcileResult counts a reconcile that ran Ansible, or could not.
+func (r *Recorder) ReconcileResult(gvk schema.GroupVersionKind, succeeded bool) {
+	if r == nil {
+		return
+	}
+	r.reconcileResult.WithLabelValues(gvk.String(), either(succeeded, "succeeded", "failed")).Inc()
+}
+
+// ObjectSeen notes when an object was created. To note it again is harmless.
+func (r *Recorder) ObjectSeen(gvk schema.GroupVersionKind, namespace, name string, created time.Time) {
+	if r == nil {
+		return
+	}
+	r.createdAt.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind, namespace, name).Set(float64(created.Unix()))
+}
+
+// ObjectGone removes what ObjectSeen noted.
+func (r *Recorder) ObjectGone(gvk schema.GroupVersionKind, namespace, name string) {
+	if r == nil {
+		return
+	}
+	r.createdAt.DeleteLabelValues(gvk.Group, gvk.Version, gvk.Kind, namespace, name)
+}
+
+// Phase measures one phase of a reconcile. The names of phases are constants
+// of the caller.
+func (r *Recorder) Phase(gvk schema.GroupVersionKind, phase string, took time.Duration) {
+	if r == nil {
+		return
+	}
+	r.phases.WithLabelValues(gvk.Group, gvk.Kind, phase).Observe(took.Seconds())
+}
+
+// RunStarted counts a run as under way. Exactly one RunEnded must follow.
+func (r *Recorder) RunStarted(gvk schema.GroupVersionKind) {
+	if r == nil {
+		return
+	}
+	r.inFlight.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind).Inc()
+}
+
+// RunEnded counts a run that RunStarted announced. The cause and the reason
+// are words of a fixed list, never text.
+func (r *Recorder) RunEnded(gvk schema.GroupVersionKind, cause, reason string) {
+	if r == nil {
+		return
+	}
+	r.inFlight.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind).Dec()
+	r.runs.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind, cause, reason).Inc()
+}
+
+// RunEvents counts n job events; an n below 1 counts nothing.
+func (r *Recorder) RunEvents(result EventResult, n int) {
+	if r == nil || n < 1 {
+		return
+	}
+	r.events.WithLabelValues(string(result)).Add(float64(n))
+}
+
+// StatusWrite counts one write of an object's status that was tried; err is
+// what came of it.
+func (r *Recorder) StatusWrite(gvk schema.GroupVersionKind, moment Moment, err error) {
+	if r == nil {
+		return
+	}
+	r.statusWrites.WithLabelValues(gvk.Group, gvk.Kind, string(moment), either(err == nil, "succeeded", "failed")).Inc()
+}
+
+// Decision counts one decision whether a run is due.
+func (r *Recorder) Decision(gvk schema.GroupVersionKind, run bool) {
+	if r == nil {
+		return
+	}
+	r.decisions.WithLabelValues(gvk.Group, gvk.Kind, either(run, "run", "skip")).Inc()
+}
+
+// KindReady says whether a watched kind is served at the moment.
+func (r *Recorder) KindReady(gvk schema.GroupVersionKind, ready bool) {
+	if r == nil {
+		return
+	}
+	value := 0.0
+	if ready {
+		value = 1
+	}
+	r.kindReady.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind).Set(value)
+}
+
+func either(cond bool, yes, no string) string {
+	if cond {
+		return yes
+	}
+	return no
+}
