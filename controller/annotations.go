@@ -1,0 +1,101 @@
+package controller
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// Prefixes of the annotations on a watched object. Where both are set, ours wins.
+const (
+	ownPrefix       = "rolewright.dev/"
+	incumbentPrefix = "ansible.sdk.operatorframework.io/"
+)
+
+// settings are what a watch and the annotations of one object say together.
+type settings struct {
+	period    time.Duration
+	artifacts int
+	verbosity int
+	// verbose is true if the verbosity was asked for by annotation.
+	verbose bool
+}
+
+const maxVerbosity = 7
+
+// annotated applies the annotations of obj to the settings of its watch. A
+// value that cannot be used is left out and reported: an object keeps running
+// on a typing error in its metadata.
+func annotated(obj *unstructured.Unstructured, s settings) (settings, []string) {
+	var warnings []string
+	annotations := obj.GetAnnotations()
+	read := func(name string, use func(string) error) {
+		for _, prefix := range []string{ownPrefix, incumbentPrefix} {
+			value, ok := annotations[prefix+name]
+			if !ok {
+				continue
+			}
+			if err := use(value); err != nil {
+				warnings = append(warnings, fmt.Sprintf("annotation %s%s: %v; it is ignored", prefix, name, err))
+			}
+			return
+		}
+	}
+	read("reconcile-period", func(value string) error {
+		d, err := parsePeriod(value)
+		if err == nil {
+			s.period = d
+		}
+		return err
+	})
+	read("max-runner-artifacts", func(value string) error {
+		n, err := strconv.Atoi(value)
+		if err != nil {
+			return fmt.Errorf("%q is not a number; write for example \"5\"", clip(value))
+		}
+		s.artifacts = n
+		if n <= 0 {
+			s.artifacts = -1 // as documented by the incumbent: 0 keeps all
+		}
+		return nil
+	})
+	read("verbosity", func(value string) error {
+		n, err := strconv.Atoi(value)
+		if err != nil {
+			return fmt.Errorf("%q is not a number from 0 to %d", clip(value), maxVerbosity)
+		}
+		s.verbosity = min(max(n, 0), maxVerbosity)
+		s.verbose = n > 0
+		return nil
+	})
+	return s, warnings
+}
+
+// parsePeriod reads the period of an annotation: a duration, or a whole number
+// of seconds as the incumbent documents. Zero and less disable; less than
+// minPeriod is minPeriod.
+func parsePeriod(value string) (time.Duration, error) {
+	d, err := time.ParseDuration(value)
+	if err != nil {
+		seconds, atoiErr := strconv.ParseInt(value, 10, 32)
+		if atoiErr != nil {
+			return 0, fmt.Errorf("%q is not a duration; write for example \"30s\", \"10m\" or \"2h\"", clip(value))
+		}
+		d = time.Duration(seconds) * time.Second
+	}
+	if d <= 0 {
+		return 0, nil
+	}
+	return max(d, minPeriod), nil
+}
+
+// clip bounds a text from outside for a message.
+func clip(s string) string {
+	const most = 64
+	if len(s) > most {
+		return s[:most] + "…"
+	}
+	return s
+}

@@ -1,0 +1,255 @@
+package fingerprint
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// maxHashed is the size above which a file counts with its size and time
+// instead of its content: nobody edits such a file in place unnoticed.
+const maxHashed = 32 << 20
+
+// Roots says where the content of a run lies. Missing places count as missing,
+// which is a state like any other.
+type Roots struct {
+	// Trees are directories that count whole: roles, inventories.
+	Trees []string
+	// Playbooks are files that count with what Ansible finds beside them.
+	Playbooks []string
+	// Collections are directories that hold ansible_collections. An installed
+	// collection counts with its manifest, which names every file's checksum;
+	// one without a manifest, as in development, counts whole.
+	Collections []string
+}
+
+// Contents computes digests of content and remembers what it hashed, so that a
+// second look costs one stat per file. Safe for concurrent use.
+type Contents struct {
+	// MaxAge is how long a digest is given out without another look.
+	MaxAge time.Duration
+
+	mu    sync.Mutex
+	files map[string]file
+	known map[string]digest
+}
+
+type file struct {
+	size  int64
+	mtime time.Time
+	inode uint64
+	sum   string
+}
+
+type digest struct {
+	sum   string
+	taken time.Time
+}
+
+// Digest is the digest of all that lies under roots.
+func (c *Contents) Digest(ctx context.Context, roots Roots) (string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	key := fmt.Sprintf("%q", roots)
+	if d, ok := c.known[key]; ok && time.Since(d.taken) < c.MaxAge {
+		return d.sum, nil
+	}
+	h := sha256.New()
+	w := walk{c: c, h: h, seen: map[string]bool{}}
+	for _, tree := range roots.Trees {
+		if err := w.tree(ctx, tree); err != nil {
+			return "", err
+		}
+	}
+	for _, playbook := range roots.Playbooks {
+		if err := w.playbook(ctx, playbook); err != nil {
+			return "", err
+		}
+	}
+	for _, dir := range roots.Collections {
+		if err := w.collections(ctx, dir); err != nil {
+			return "", err
+		}
+	}
+	if c.known == nil {
+		c.known = map[string]digest{}
+	}
+	sum := hex.EncodeToString(h.Sum(nil)[:16])
+	c.known[key] = digest{sum: sum, taken: time.Now()}
+	return sum, nil
+}
+
+// walk is one look at the content; it adds what it finds to h.
+type walk struct {
+	c *Contents
+	h io.Writer
+	// seen are the directories that were walked already.
+	seen map[string]bool
+}
+
+// playbook adds a playbook and its neighbours: the YAML files beside it and the
+// directories that Ansible looks into. The rest of the directory is left out,
+// since a playbook may well lie in a home directory whose caches change.
+func (w walk) playbook(ctx context.Context, path string) error {
+	if err := w.file(path); err != nil {
+		return err
+	}
+	dir := filepath.Dir(path)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		fmt.Fprintf(w.h, "missing %q\n", dir)
+		return nil
+	}
+	for _, e := range entries {
+		name := filepath.Join(dir, e.Name())
+		ext := filepath.Ext(name)
+		info, statErr := os.Stat(name) // a link to a directory is one
+		dir := statErr == nil && info.IsDir()
+		switch {
+		case dir && isAnsibleDir(e.Name()):
+			err = w.tree(ctx, name)
+		case !dir && (ext == ".yml" || ext == ".yaml") && name != path:
+			err = w.file(name)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isAnsibleDir names the directories that Ansible reads beside a playbook.
+func isAnsibleDir(name string) bool {
+	switch name {
+	case "roles", "tasks", "handlers", "vars", "defaults", "group_vars", "host_vars", "templates", "files",
+		"library", "module_utils", "meta", "playbooks":
+		return true
+	}
+	return strings.HasSuffix(name, "_plugins")
+}
+
+func (w walk) collections(ctx context.Context, dir string) error {
+	found, err := filepath.Glob(filepath.Join(dir, "ansible_collections", "*", "*"))
+	if err != nil {
+		return fmt.Errorf("list collections in %s: %w", dir, err)
+	}
+	slices.Sort(found)
+	for _, collection := range found {
+		manifest := filepath.Join(collection, "MANIFEST.json")
+		if _, err := os.Stat(manifest); err == nil {
+			if err := w.file(manifest); err != nil {
+				return err
+			}
+			continue
+		}
+		if info, err := os.Stat(collection); err != nil || !info.IsDir() {
+			continue
+		}
+		if err := w.tree(ctx, collection); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tree adds every file below root, links to directories included: a role may
+// well be one. A directory counts once, however many links lead to it.
+func (w walk) tree(ctx context.Context, root string) error {
+	if target, err := filepath.EvalSymlinks(root); err == nil {
+		root = target
+	}
+	if w.seen[root] {
+		return nil
+	}
+	w.seen[root] = true
+	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			// A file that goes while it is looked at, or that cannot be read, is
+			// a state of the content too; the run will say what it misses.
+			fmt.Fprintf(w.h, "unreadable %q\n", path)
+			if d != nil && d.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		name := d.Name()
+		if d.IsDir() {
+			if path != root && (name == "__pycache__" || strings.HasPrefix(name, ".")) {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if info, err := os.Stat(path); err == nil && info.IsDir() {
+			return w.tree(ctx, path)
+		}
+		return w.file(path)
+	})
+}
+
+// file adds one file: its path, and its content as far as it is regular.
+func (w walk) file(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		fmt.Fprintf(w.h, "missing %q\n", path)
+		return nil
+	}
+	if !info.Mode().IsRegular() {
+		fmt.Fprintf(w.h, "special %q %v\n", path, info.Mode().Type())
+		return nil
+	}
+	sum, err := w.c.sum(path, info)
+	if err != nil {
+		if errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) {
+			fmt.Fprintf(w.h, "unreadable %q\n", path)
+			return nil
+		}
+		return fmt.Errorf("digest of the content: %w", err)
+	}
+	fmt.Fprintf(w.h, "file %q %v %s\n", path, info.Mode().Perm()&0o111, sum)
+	return nil
+}
+
+func (c *Contents) sum(path string, info fs.FileInfo) (string, error) {
+	now := file{size: info.Size(), mtime: info.ModTime()}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		now.inode = st.Ino
+	}
+	if now.size > maxHashed {
+		return fmt.Sprintf("%d %s", now.size, now.mtime.UTC()), nil
+	}
+	if old, ok := c.files[path]; ok {
+		now.sum = old.sum
+		if old == now {
+			return old.sum, nil
+		}
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close() //nolint:errcheck // nothing was written
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return "", err
+	}
+	now.sum = hex.EncodeToString(h.Sum(nil)[:16])
+	if c.files == nil {
+		c.files = map[string]file{}
+	}
+	c.files[path] = now
+	return now.sum, nil
+}

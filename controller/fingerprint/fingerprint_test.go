@@ -1,0 +1,198 @@
+package fingerprint
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+func custom(edit ...func(map[string]any)) map[string]any {
+	obj := map[string]any{
+		"apiVersion": "example.com/v1", "kind": "Widget",
+		"metadata": map[string]any{"name": "one", "uid": "u", "generation": int64(1), "resourceVersion": "5",
+			"labels": map[string]any{"a": "1"}, "annotations": map[string]any{"a": "1"}},
+		"spec":   map[string]any{"size": int64(1), "ratio": 0.5},
+		"status": map[string]any{"x": "y"},
+	}
+	for _, e := range edit {
+		e(obj)
+	}
+	return obj
+}
+
+func meta(key string, value any) func(map[string]any) {
+	return func(obj map[string]any) { obj["metadata"].(map[string]any)[key] = value }
+}
+
+func plain(edit ...func(map[string]any)) map[string]any {
+	return custom(append([]func(map[string]any){func(obj map[string]any) {
+		delete(obj["metadata"].(map[string]any), "generation")
+	}}, edit...)...)
+}
+
+func TestOf_ChangesExactlyWithTheInputs(t *testing.T) {
+	in := Inputs{Content: "c", Settings: map[string]any{"vars": map[string]any{"a": 1}}}
+	tests := []struct {
+		name       string
+		was, is    map[string]any
+		wasIn, iIn Inputs
+		same       bool
+	}{
+		{"nothing", custom(), custom(), in, in, true},
+		{"spec", custom(), custom(func(o map[string]any) { o["spec"] = map[string]any{"size": int64(2)} }), in, in, false},
+		{"another top-level field", custom(), custom(func(o map[string]any) { o["data"] = "x" }), in, in, false},
+		{"status", custom(), custom(func(o map[string]any) { o["status"] = nil }), in, in, true},
+		{"generation alone", custom(), custom(meta("generation", int64(9))), in, in, true},
+		{"bookkeeping", custom(), custom(meta("resourceVersion", "6"), meta("managedFields", []any{"m"}), meta("finalizers", []any{"f"})), in, in, true},
+		{"labels", custom(), custom(meta("labels", nil)), in, in, true},
+		{"annotations", custom(), custom(meta("annotations", nil)), in, in, true},
+		{"annotations that count", custom(), custom(meta("annotations", nil)),
+			Inputs{Annotations: true}, Inputs{Annotations: true}, false},
+		{"uid", custom(), custom(meta("uid", "v")), in, in, false},
+		{"content", custom(), custom(), in, Inputs{Content: "d", Settings: in.Settings}, false},
+		{"settings", custom(), custom(), in, Inputs{Content: "c", Settings: map[string]any{"vars": map[string]any{"a": 2}}}, false},
+		{"labels of an object without generation", plain(), plain(meta("labels", nil)), in, in, false},
+		{"annotations of an object without generation", plain(), plain(meta("annotations", nil)), in, in, false},
+		{"bookkeeping of an object without generation", plain(), plain(meta("resourceVersion", "6"), meta("managedFields", nil)), in, in, true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			was, err := Of(tt.was, tt.wasIn)
+			if err != nil {
+				t.Fatal(err)
+			}
+			is, err := Of(tt.is, tt.iIn)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if (was == is) != tt.same {
+				t.Errorf("same = %v, want %v", was == is, tt.same)
+			}
+		})
+	}
+}
+
+func write(t *testing.T, dir, name, text string) {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestDigest_FollowsWhatARunReads(t *testing.T) {
+	build := func(t *testing.T) string {
+		dir := t.TempDir()
+		for name, text := range map[string]string{
+			"play/site.yml": "- hosts: all", "play/vars.yml": "a: 1", "play/templates/x.j2": "x", "play/.cache/blob": "1", "play/tmp/run.log": "1",
+			"roles/r/tasks/main.yml": "- debug:", "roles/r/tasks/__pycache__/m.pyc": "1", "roles/r/.git/HEAD": "1",
+			"coll/ansible_collections/ns/released/MANIFEST.json": "{}", "coll/ansible_collections/ns/released/plugins/modules/m.py": "1",
+			"coll/ansible_collections/ns/source/plugins/modules/m.py": "1",
+		} {
+			write(t, dir, name, text)
+		}
+		return dir
+	}
+	tests := []struct {
+		file    string
+		counts  bool
+		content string
+	}{
+		{"play/site.yml", true, "- hosts: none"},
+		{"play/vars.yml", true, "a: 2"},
+		{"play/new.yml", true, "b: 1"},
+		{"play/templates/x.j2", true, "y"},
+		{"play/.cache/blob", false, "2"},
+		{"play/tmp/run.log", false, "2"},
+		{"roles/r/tasks/main.yml", true, "- fail:"},
+		{"roles/r/tasks/__pycache__/m.pyc", false, "2"},
+		{"roles/r/.git/HEAD", false, "2"},
+		{"coll/ansible_collections/ns/released/MANIFEST.json", true, "{ }"},
+		{"coll/ansible_collections/ns/released/plugins/modules/m.py", false, "2"},
+		{"coll/ansible_collections/ns/source/plugins/modules/m.py", true, "2"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.file, func(t *testing.T) {
+			dir := build(t)
+			roots := Roots{
+				Trees: []string{filepath.Join(dir, "roles")}, Playbooks: []string{filepath.Join(dir, "play/site.yml")},
+				Collections: []string{filepath.Join(dir, "coll")},
+			}
+			var c Contents
+			was, err := c.Digest(t.Context(), roots)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if again, _ := c.Digest(t.Context(), roots); again != was {
+				t.Fatal("the digest of unchanged files changed")
+			}
+			write(t, dir, tt.file, tt.content)
+			is, err := c.Digest(t.Context(), roots)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if (was != is) != tt.counts {
+				t.Errorf("changed = %v, want %v", was != is, tt.counts)
+			}
+		})
+	}
+}
+
+// The example's playbooks/roles is a link to roles.
+func TestDigest_FollowsLinksToDirectories(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "play/site.yml", "- hosts: all")
+	write(t, dir, "roles/r/tasks/main.yml", "- debug:")
+	for link, target := range map[string]string{"play/roles": "../roles", "roles/r/loop": "../../roles"} {
+		if err := os.Symlink(target, filepath.Join(dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	roots := Roots{Playbooks: []string{filepath.Join(dir, "play/site.yml")}}
+	var c Contents
+	was, err := c.Digest(t.Context(), roots)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, dir, "roles/r/tasks/main.yml", "- fail:")
+	if is, err := c.Digest(t.Context(), roots); err != nil || is == was {
+		t.Errorf("a change behind a link was not seen (%v)", err)
+	}
+}
+
+func TestDigest_MissingAndOddFilesAreStates(t *testing.T) {
+	dir := t.TempDir()
+	roots := Roots{Trees: []string{filepath.Join(dir, "role")}, Playbooks: []string{filepath.Join(dir, "none/site.yml")}}
+	var c Contents
+	missing, err := c.Digest(t.Context(), roots)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, dir, "role/tasks/main.yml", "x")
+	if err := os.Symlink("/nowhere", filepath.Join(dir, "role/dangling")); err != nil {
+		t.Fatal(err)
+	}
+	present, err := c.Digest(t.Context(), roots)
+	if err != nil || present == missing {
+		t.Errorf("digest %q (%v), want another than %q", present, err, missing)
+	}
+}
+
+func TestDigest_IsKeptForAWhile(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "main.yml", "x")
+	roots := Roots{Trees: []string{dir}}
+	c := Contents{MaxAge: time.Hour}
+	was, err := c.Digest(t.Context(), roots)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, dir, "main.yml", "y")
+	if is, _ := c.Digest(t.Context(), roots); is != was {
+		t.Error("the files were read again at once")
+	}
+}

@@ -1,0 +1,314 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/rolewright/rolewright/controller/eventlog"
+	"github.com/rolewright/rolewright/internal/testenv"
+	"github.com/rolewright/rolewright/internal/watches"
+	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/runner/jobevent"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+// fakeExecutor stands in for ansible-runner where a test is about the cluster
+// and not about Ansible: it does what a function says, in no time.
+type fakeExecutor struct {
+	// do makes the result; nil succeeds.
+	do func(ctx context.Context, req runner.Request) (runner.Result, error)
+
+	mu   sync.Mutex
+	runs []runner.Request
+}
+
+func (f *fakeExecutor) Run(ctx context.Context, req runner.Request) (runner.Result, error) {
+	f.mu.Lock()
+	f.runs = append(f.runs, req)
+	f.mu.Unlock()
+	if f.do == nil {
+		return succeeded(), nil
+	}
+	return f.do(ctx, req)
+}
+
+// count is the number of runs so far.
+func (f *fakeExecutor) count() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.runs)
+}
+
+// ranFor counts the runs whose extra vars name the object.
+func (f *fakeExecutor) ranFor(name string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := 0
+	for _, req := range f.runs {
+		if strings.Contains(string(req.ExtraVars), `"ansible_operator_meta": {"name": "`+name+`"`) {
+			n++
+		}
+	}
+	return n
+}
+
+func succeeded() runner.Result {
+	return runner.Result{Status: "successful", Finished: time.Now(), Summary: jobevent.Summary{
+		Complete: true, CompletedAt: time.Now(), OK: 1,
+		Stats: &jobevent.Stats{OK: map[string]int{"localhost": 1}, Processed: map[string]int{"localhost": 1}},
+	}}
+}
+
+func failed(message string) runner.Result {
+	task := jobevent.Task{Name: "break", Role: "r", Path: "roles/r/tasks/main.yml:3"}
+	return runner.Result{ExitCode: 2, Status: "failed", Finished: time.Now(), Summary: jobevent.Summary{
+		Complete: true, CompletedAt: time.Now(), Failures: 1,
+		Failed: []jobevent.Failure{{Task: task, Host: "localhost", Message: message}},
+		Stats:  &jobevent.Stats{Failures: map[string]int{"localhost": 1}, Processed: map[string]int{"localhost": 1}},
+	}}
+}
+
+func requeue(period string) runner.Result {
+	r := succeeded()
+	r.Summary.RequeueAfter = &jobevent.RequeueAfter{Period: period}
+	return r
+}
+
+// requests counts what the operator sends to the API server.
+type requests struct {
+	next   http.RoundTripper
+	counts *sync.Map // "PATCH status" → *atomic.Int64
+}
+
+func (c requests) RoundTrip(req *http.Request) (*http.Response, error) {
+	kind := req.Method
+	if strings.HasSuffix(req.URL.Path, "/status") {
+		kind += " status"
+	}
+	n, _ := c.counts.LoadOrStore(kind, new(atomic.Int64))
+	n.(*atomic.Int64).Add(1)
+	return c.next.RoundTrip(req)
+}
+
+// operator is a manager that serves watches of this package under test.
+type operator struct {
+	t      *testing.T
+	set    *Set
+	exec   *fakeExecutor
+	root   string
+	counts *sync.Map
+	logs   *strings.Builder
+	logMu  sync.Mutex
+	cancel context.CancelFunc
+	ended  chan error
+}
+
+// count is how many requests of a kind were sent: "PATCH", "PATCH status", ….
+func (o *operator) count(kind string) int64 {
+	if n, ok := o.counts.Load(kind); ok {
+		return n.(*atomic.Int64).Load()
+	}
+	return 0
+}
+
+func (o *operator) log() string {
+	o.logMu.Lock()
+	defer o.logMu.Unlock()
+	return o.logs.String()
+}
+
+// watchOf is a watch of gvk with the defaults of watches.yaml.
+func watchOf(gvk schema.GroupVersionKind, edit ...func(*watches.Watch)) watches.Watch {
+	w := watches.Watch{
+		GVK: gvk, Content: watches.Content{Role: "testdata/roles/r"}, MaxRunnerArtifacts: 20,
+		ManageStatus: true, SnakeCaseParameters: true, MarkUnsafe: true, MaxConcurrentReconciles: 4,
+	}
+	for _, e := range edit {
+		e(&w)
+	}
+	return w
+}
+
+// start runs an operator until stop or the end of the test.
+func start(t *testing.T, cfg *rest.Config, exec *fakeExecutor, opts Options) *operator {
+	t.Helper()
+	o := &operator{t: t, exec: exec, counts: &sync.Map{}, logs: &strings.Builder{}, root: opts.RunnerRoot, ended: make(chan error, 1)}
+	cfg = rest.CopyConfig(cfg)
+	cfg.QPS = -1
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return requests{next: next, counts: o.counts} })
+	log := funcr.New(func(prefix, args string) {
+		o.logMu.Lock()
+		defer o.logMu.Unlock()
+		o.logs.WriteString(prefix + " " + args + "\n")
+	}, funcr.Options{Verbosity: 1})
+	grace := opts.GracefulShutdown
+	if grace == 0 {
+		grace = 20 * time.Second
+		opts.GracefulShutdown = grace
+	}
+	mgr, err := manager.New(cfg, manager.Options{
+		Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
+		Logger: log, GracefulShutdownTimeout: &grace,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts.Runner = exec
+	if opts.RunnerRoot == "" {
+		opts.RunnerRoot = filepath.Join(t.TempDir(), "runner")
+	}
+	o.root = opts.RunnerRoot
+	if opts.RetryMin == 0 {
+		opts.RetryMin, opts.RetryMax = 50*time.Millisecond, time.Second
+	}
+	opts.KindPollInterval = 200 * time.Millisecond
+	opts.LogEvents = eventlog.Nothing
+	if o.set, err = Setup(mgr, opts); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(logr.NewContext(context.Background(), log))
+	o.cancel = cancel
+	go func() { o.ended <- mgr.Start(ctx) }()
+	t.Cleanup(func() {
+		o.stop()
+		if t.Failed() {
+			t.Log("operator log:\n" + o.log())
+		}
+	})
+	return o
+}
+
+// stop ends the operator and waits for it.
+func (o *operator) stop() {
+	if o.ended == nil {
+		return
+	}
+	o.cancel()
+	if err := <-o.ended; err != nil && !errors.Is(err, context.Canceled) {
+		o.t.Errorf("the manager ended with: %v", err)
+	}
+	o.ended = nil
+}
+
+// eventually waits until cond holds; what says what is waited for.
+func eventually(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(60 * time.Second)
+	for !cond() {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain: %s", what)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// settle gives an operator the time to do what it should not do.
+func settle() { time.Sleep(1500 * time.Millisecond) }
+
+// object is a new object of gvk, not yet created.
+func object(gvk schema.GroupVersionKind, namespace, name string, spec map[string]any) *unstructured.Unstructured {
+	obj := &unstructured.Unstructured{Object: map[string]any{}}
+	obj.SetGroupVersionKind(gvk)
+	obj.SetNamespace(namespace)
+	obj.SetName(name)
+	if spec != nil {
+		obj.Object["spec"] = spec
+	}
+	return obj
+}
+
+func clientOf(t *testing.T, cfg *rest.Config) client.Client {
+	t.Helper()
+	c, err := client.New(cfg, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func create(t *testing.T, c client.Client, obj *unstructured.Unstructured) *unstructured.Unstructured {
+	t.Helper()
+	if err := c.Create(t.Context(), obj); err != nil {
+		t.Fatal(err)
+	}
+	return obj
+}
+
+func get(t *testing.T, c client.Client, obj *unstructured.Unstructured) *unstructured.Unstructured {
+	t.Helper()
+	out := &unstructured.Unstructured{}
+	out.SetGroupVersionKind(obj.GroupVersionKind())
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(obj), out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// condition is a condition of obj by its type; empty if there is none.
+func condition(obj *unstructured.Unstructured, kind string) map[string]any {
+	list, _, _ := unstructured.NestedSlice(obj.Object, "status", "conditions")
+	for _, item := range list {
+		if c, ok := item.(map[string]any); ok && c["type"] == kind {
+			return c
+		}
+	}
+	return map[string]any{}
+}
+
+// awaitCondition waits for a condition to have the status for the object's generation.
+func awaitCondition(t *testing.T, c client.Client, obj *unstructured.Unstructured, kind, value string) *unstructured.Unstructured {
+	t.Helper()
+	var is *unstructured.Unstructured
+	eventually(t, obj.GetName()+" has "+kind+"="+value, func() bool {
+		is = get(t, c, obj)
+		cond := condition(is, kind)
+		return cond["status"] == value && cond["observedGeneration"] == is.GetGeneration()
+	})
+	return is
+}
+
+func update(t *testing.T, c client.Client, obj *unstructured.Unstructured, edit func(map[string]any)) {
+	t.Helper()
+	eventually(t, "update of "+obj.GetName(), func() bool {
+		is := get(t, c, obj)
+		edit(is.Object)
+		return c.Update(t.Context(), is) == nil
+	})
+}
+
+func newUID() string { return string(uuid.NewUUID()) }
+
+// updateStatus writes what a role might write, against all conflicts. It may
+// be called from any goroutine.
+func updateStatus(t *testing.T, c client.Client, obj *unstructured.Unstructured, edit func(map[string]any)) {
+	ctx := context.Background()
+	for range 1000 {
+		is := obj.DeepCopy()
+		if err := c.Get(ctx, client.ObjectKeyFromObject(obj), is); err != nil {
+			continue
+		}
+		edit(is.Object["status"].(map[string]any))
+		if c.Status().Update(ctx, is) == nil {
+			return
+		}
+	}
+	t.Error("the status could not be written")
+}

@@ -1,0 +1,308 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrl "sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/rolewright/rolewright/internal/watches"
+)
+
+// kind keeps one watched kind served: it waits until the kind is installed and
+// may be read, runs a controller on a cache of its own as long as that is so,
+// and starts over. A cache of its own, because a shared one is only ready when
+// every kind in it is.
+type kind struct {
+	watch    watches.Watch
+	name     string // the controller label of metrics
+	opts     *Options
+	set      *Set
+	cfg      *rest.Config
+	http     *http.Client
+	scheme   *runtime.Scheme
+	selector labels.Selector
+	content  *contents
+	dirs     *rundirs
+	log      logr.Logger
+
+	mu    sync.Mutex
+	state error // why the kind is not served; nil while it is
+}
+
+// Reasons for which a kind is not served.
+var (
+	errNotStarted   = errors.New("not started")
+	errNotInstalled = errors.New("the kind is not installed")
+)
+
+// resource is what the API server says of a kind.
+type resource struct {
+	plural     string
+	namespaced bool
+	// hasStatus is true if there is a status subresource.
+	hasStatus bool
+}
+
+// Start serves the kind until ctx ends. It implements manager.Runnable and
+// needs leadership.
+func (k *kind) Start(ctx context.Context) error {
+	k.set.active.Add(1)
+	defer k.set.active.Done()
+	for {
+		res, err := k.look(ctx)
+		if err == nil {
+			err = k.serve(ctx, res)
+		}
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // the end was asked for
+		}
+		k.report(err)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(k.opts.KindPollInterval):
+		}
+	}
+}
+
+// NeedLeaderElection implements manager.LeaderElectionRunnable.
+func (k *kind) NeedLeaderElection() bool { return true }
+
+// look asks the API server for the kind, and whether it may be listed.
+func (k *kind) look(ctx context.Context) (resource, error) {
+	res, err := k.discover(ctx)
+	if err != nil {
+		return resource{}, err
+	}
+	c, err := k.client(res)
+	if err != nil {
+		return resource{}, err
+	}
+	namespaces := k.opts.Namespaces
+	if len(namespaces) == 0 || !res.namespaced {
+		namespaces = []string{metav1.NamespaceAll}
+	}
+	for _, ns := range namespaces {
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(k.watch.GVK)
+		if err := c.List(ctx, list, client.InNamespace(ns), client.Limit(1)); err != nil {
+			if apierrors.IsForbidden(err) {
+				return resource{}, fmt.Errorf("no permission: %w; grant the operator get, list, watch, patch and update on %s and %s/status in group %q",
+					err, res.plural, res.plural, k.watch.GVK.Group)
+			}
+			return resource{}, fmt.Errorf("list %s: %w", res.plural, err)
+		}
+	}
+	return res, nil
+}
+
+// discover looks the kind up in the discovery of its own group and version
+// only: other groups, broken or not, do not matter.
+func (k *kind) discover(ctx context.Context) (resource, error) {
+	d, err := discovery.NewDiscoveryClientForConfigAndClient(k.cfg, k.http)
+	if err != nil {
+		return resource{}, fmt.Errorf("discovery client: %w", err)
+	}
+	list, err := d.ServerResourcesForGroupVersion(k.watch.GVK.GroupVersion().String())
+	if apierrors.IsNotFound(err) {
+		return resource{}, errNotInstalled
+	}
+	if err != nil {
+		return resource{}, fmt.Errorf("discover %s: %w", k.watch.GVK.GroupVersion(), err)
+	}
+	var res resource
+	for _, r := range list.APIResources {
+		if r.Kind == k.watch.GVK.Kind && !strings.Contains(r.Name, "/") {
+			res.plural, res.namespaced = r.Name, r.Namespaced
+		}
+	}
+	if res.plural == "" {
+		return resource{}, errNotInstalled
+	}
+	for _, r := range list.APIResources {
+		res.hasStatus = res.hasStatus || r.Name == res.plural+"/status"
+	}
+	return res, ctx.Err()
+}
+
+// mapper knows the one kind as discovered: nothing is asked for twice, and a
+// kind that comes back with another scope is taken as it is then.
+func (k *kind) mapper(res resource) meta.RESTMapper {
+	m := meta.NewDefaultRESTMapper(nil)
+	scope := meta.RESTScope(meta.RESTScopeRoot)
+	if res.namespaced {
+		scope = meta.RESTScopeNamespace
+	}
+	gv := k.watch.GVK.GroupVersion()
+	m.AddSpecific(k.watch.GVK, gv.WithResource(res.plural), gv.WithResource(res.plural), scope)
+	return m
+}
+
+func (k *kind) client(res resource) (client.Client, error) {
+	c, err := client.New(k.cfg, client.Options{HTTPClient: k.http, Scheme: k.scheme, Mapper: k.mapper(res)})
+	if err != nil {
+		return nil, fmt.Errorf("client for %s: %w", k.watch.GVK, err)
+	}
+	return c, nil
+}
+
+// serve runs the kind's cache and controller until ctx ends or the kind goes.
+func (k *kind) serve(ctx context.Context, res resource) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	kinds, err := k.newCache(res)
+	if err != nil {
+		return err
+	}
+	c, err := k.client(res)
+	if err != nil {
+		return err
+	}
+	r := newReconciler(k, res, kinds, c)
+	ctl, err := k.newController(r, kinds)
+	if err != nil {
+		return err
+	}
+
+	var wg sync.WaitGroup
+	part := func(run func(context.Context) error) {
+		wg.Go(func() { cancel(run(ctx)) })
+	}
+	part(kinds.Start)
+	part(func(ctx context.Context) error { return k.poll(ctx, res) })
+	part(func(ctx context.Context) error {
+		if kinds.WaitForCacheSync(ctx) {
+			k.report(nil)
+		}
+		<-ctx.Done()
+		return nil
+	})
+	part(ctl.Start)
+	wg.Wait()
+	return context.Cause(ctx)
+}
+
+// poll returns when the kind is gone or not what it was.
+func (k *kind) poll(ctx context.Context, was resource) error {
+	tick := time.NewTicker(k.opts.KindPollInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		switch is, err := k.discover(ctx); {
+		case errors.Is(err, errNotInstalled):
+			return ErrKindGone
+		case err == nil && is != was:
+			return fmt.Errorf("the kind has changed: %w", ErrKindGone)
+		}
+	}
+}
+
+func (k *kind) newCache(res resource) (cache.Cache, error) {
+	opts := cache.Options{
+		HTTPClient:           k.http,
+		Scheme:               k.scheme,
+		Mapper:               k.mapper(res),
+		DefaultTransform:     cache.TransformStripManagedFields(),
+		DefaultLabelSelector: k.selector,
+		// A list that fails is repeated by the informer; the operator says why.
+		DefaultWatchErrorHandler: nil,
+	}
+	if res.namespaced && len(k.opts.Namespaces) > 0 {
+		opts.DefaultNamespaces = map[string]cache.Config{}
+		for _, ns := range k.opts.Namespaces {
+			opts.DefaultNamespaces[ns] = cache.Config{}
+		}
+	}
+	c, err := cache.New(k.cfg, opts)
+	if err != nil {
+		return nil, fmt.Errorf("cache for %s: %w", k.watch.GVK, err)
+	}
+	return c, nil
+}
+
+func (k *kind) newController(r *reconciler, kinds cache.Cache) (ctrl.Controller, error) {
+	unique := true // the same kind is served again and again under one name
+	c, err := ctrl.NewUnmanaged(k.name, ctrl.Options{
+		SkipNameValidation:      &unique,
+		MaxConcurrentReconciles: max(k.watch.MaxConcurrentReconciles, 1),
+		Reconciler:              r,
+		LogConstructor: func(req *reconcile.Request) logr.Logger {
+			log := k.log.WithValues("controller", k.name)
+			if req != nil {
+				log = log.WithValues("namespace", req.Namespace, "name", req.Name)
+			}
+			return log
+		},
+		// A long wait for the first list is reported through k.state, not by
+		// giving up.
+		CacheSyncTimeout: 24 * time.Hour,
+		RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](
+			k.opts.RetryMin, k.opts.RetryMax),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("controller for %s: %w", k.watch.GVK, err)
+	}
+	obj := &unstructured.Unstructured{}
+	obj.SetGroupVersionKind(k.watch.GVK)
+	src := source.Kind[client.Object](kinds, obj, &handler.EnqueueRequestForObject{}, changes(k.watch.WatchAnnotationsChanges))
+	if err := c.Watch(src); err != nil {
+		return nil, fmt.Errorf("watch %s: %w", k.watch.GVK, err)
+	}
+	return c, nil
+}
+
+// report keeps the state for Ready and logs each change of it once.
+func (k *kind) report(state error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	was := k.state
+	k.state = state
+	k.opts.Metrics.KindReady(k.watch.GVK, state == nil)
+	if was != nil && state != nil && was.Error() == state.Error() {
+		return
+	}
+	switch {
+	case state == nil:
+		k.log.Info("Serving kind", "gvk", k.watch.GVK.String())
+	case errors.Is(state, errNotInstalled), errors.Is(state, ErrKindGone):
+		k.log.Info("Waiting for kind to be installed; install its CustomResourceDefinition", "gvk", k.watch.GVK.String())
+	default:
+		k.log.Error(state, "Kind cannot be served yet", "gvk", k.watch.GVK.String())
+	}
+}
+
+// ready is nil if the kind is served or not installed: an operator may well
+// start before its CustomResourceDefinitions.
+func (k *kind) ready() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.state == nil || errors.Is(k.state, errNotInstalled) || errors.Is(k.state, ErrKindGone) {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", k.watch.GVK, k.state)
+}

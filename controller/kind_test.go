@@ -1,0 +1,435 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/testenv"
+	"github.com/rolewright/rolewright/internal/watches"
+	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/runner/jobevent"
+)
+
+// crdObject is the CustomResourceDefinition of gvk as it is installed.
+func crdObject(t *testing.T, c client.Client, gvk schema.GroupVersionKind) *unstructured.Unstructured {
+	t.Helper()
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinitionList"))
+	if err := c.List(t.Context(), list); err != nil {
+		t.Fatal(err)
+	}
+	for _, item := range list.Items {
+		group, _, _ := unstructured.NestedString(item.Object, "spec", "group")
+		kind, _, _ := unstructured.NestedString(item.Object, "spec", "names", "kind")
+		if group == gvk.Group && kind == gvk.Kind {
+			return &item
+		}
+	}
+	t.Fatalf("no CustomResourceDefinition for %s", gvk)
+	return nil
+}
+
+// reinstall creates the CustomResourceDefinition of gvk once more.
+func reinstall(t *testing.T, c client.Client, crd *unstructured.Unstructured) {
+	t.Helper()
+	next := &unstructured.Unstructured{Object: map[string]any{"spec": crd.Object["spec"]}}
+	next.SetGroupVersionKind(crd.GroupVersionKind())
+	next.SetName(crd.GetName())
+	eventually(t, "the CustomResourceDefinition is back", func() bool {
+		return c.Create(t.Context(), next.DeepCopy()) == nil
+	})
+	t.Cleanup(func() { _ = c.Delete(context.Background(), next) })
+}
+
+// A kind that is missing, or goes and comes back, is waited for; the others go on.
+func TestKind_LifeCycleOfTheDefinition(t *testing.T) {
+	cfg := testenv.Config(t)
+	c := clientOf(t, cfg)
+	gone, other, ns := testenv.CRD(t, cfg), testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	crd := crdObject(t, c, gone)
+	if err := c.Delete(t.Context(), crd.DeepCopy()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the kind is gone", func() bool {
+		return c.List(t.Context(), listOf(gone)) != nil
+	})
+	exec := &fakeExecutor{}
+	o := start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gone), watchOf(other)}})
+	first := create(t, c, object(other, ns, "before", map[string]any{}))
+	awaitCondition(t, c, first, status.Ready, "True")
+	if err := o.set.Ready(); err != nil {
+		t.Errorf("a kind that is not installed yet makes the operator unready: %v", err)
+	}
+
+	reinstall(t, c, crd)
+	var obj *unstructured.Unstructured
+	eventually(t, "an object of the kind is accepted", func() bool {
+		obj = object(gone, ns, "one", map[string]any{})
+		return c.Create(t.Context(), obj) == nil
+	})
+	awaitCondition(t, c, obj, status.Ready, "True")
+
+	if err := c.Delete(t.Context(), crdObject(t, c, gone)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the log says that the kind is gone", func() bool {
+		return strings.Count(o.log(), "Waiting for kind to be installed") == 2
+	})
+	still := create(t, c, object(other, ns, "meanwhile", map[string]any{}))
+	awaitCondition(t, c, still, status.Ready, "True")
+
+	reinstall(t, c, crd)
+	eventually(t, "an object of the kind is accepted again", func() bool {
+		obj = object(gone, ns, "two", map[string]any{})
+		return c.Create(t.Context(), obj) == nil
+	})
+	awaitCondition(t, c, obj, status.Ready, "True")
+}
+
+func listOf(gvk schema.GroupVersionKind) *unstructured.UnstructuredList {
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(gvk)
+	return list
+}
+
+// Two groups with one kind and version, which the incumbent refuses.
+func TestKind_TwoGroupsWithOneKind(t *testing.T) {
+	cfg := testenv.Config(t)
+	c := clientOf(t, cfg)
+	a, b, ns := testenv.CRD(t, cfg), testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	if a.Kind != b.Kind || a.Version != b.Version || a.Group == b.Group {
+		t.Fatalf("%s and %s do not make the case", a, b)
+	}
+	exec := &fakeExecutor{}
+	start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(a), watchOf(b)}})
+	awaitCondition(t, c, create(t, c, object(a, ns, "one", nil)), status.Ready, "True")
+	awaitCondition(t, c, create(t, c, object(b, ns, "one", nil)), status.Ready, "True")
+	if n := exec.count(); n != 2 {
+		t.Errorf("%d runs, want one per object", n)
+	}
+}
+
+// A kind that may not be read is named with what to grant; the others go on.
+func TestKind_MissingPermission(t *testing.T) {
+	cfg := testenv.Config(t)
+	c := clientOf(t, cfg)
+	denied, granted, ns := testenv.CRD(t, cfg), testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	limited := testenv.User(t, cfg, []rbacv1.PolicyRule{{
+		APIGroups: []string{granted.Group}, Resources: []string{"*"}, Verbs: []string{"*"},
+	}})
+	o := start(t, limited, &fakeExecutor{}, Options{Watches: []watches.Watch{watchOf(denied), watchOf(granted)}})
+	awaitCondition(t, c, create(t, c, object(granted, ns, "one", nil)), status.Ready, "True")
+	eventually(t, "readiness names the kind", func() bool {
+		err := o.set.Ready()
+		return err != nil && strings.Contains(err.Error(), denied.Group) && strings.Contains(err.Error(), "grant the operator get, list, watch")
+	})
+	if strings.Contains(o.set.Ready().Error(), granted.Group) {
+		t.Errorf("readiness blames a kind that is served: %v", o.set.Ready())
+	}
+}
+
+// No status subresource: a message, no write, no loop.
+func TestKind_WithoutStatusSubresource(t *testing.T) {
+	cfg := testenv.Config(t)
+	c := clientOf(t, cfg)
+	gvk, ns := testenv.CRD(t, cfg, testenv.WithoutStatus()), testenv.Namespace(t, cfg)
+	exec := &fakeExecutor{}
+	o := start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk)}})
+	create(t, c, object(gvk, ns, "one", map[string]any{}))
+	eventually(t, "the run", func() bool { return exec.count() == 1 })
+	settle()
+	if n := exec.count(); n != 1 {
+		t.Errorf("%d runs, want 1", n)
+	}
+	if !strings.Contains(o.log(), "add subresources.status to its CustomResourceDefinition") {
+		t.Error("the log does not say what to do")
+	}
+	if n := o.count("PATCH status") + o.count("PATCH"); n != 0 {
+		t.Errorf("%d writes, want none", n)
+	}
+}
+
+// A schema that drops the summary costs a message, and no loop.
+func TestKind_SchemaThatPrunesTheSummary(t *testing.T) {
+	cfg := testenv.Config(t)
+	c := clientOf(t, cfg)
+	text := apiextensionsv1.JSONSchemaProps{Type: "string"}
+	gvk, ns := testenv.CRD(t, cfg, testenv.WithSchema(apiextensionsv1.JSONSchemaProps{
+		Type: "object",
+		Properties: map[string]apiextensionsv1.JSONSchemaProps{
+			"spec": {Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"size": {Type: "integer"}}},
+			"status": {Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{
+				"conditions": {Type: "array", Items: &apiextensionsv1.JSONSchemaPropsOrArray{Schema: &apiextensionsv1.JSONSchemaProps{
+					Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{
+						"type": text, "status": text, "reason": text, "message": text, "lastTransitionTime": text,
+						"observedGeneration": {Type: "integer"},
+					}}}},
+			}},
+		},
+	})), testenv.Namespace(t, cfg)
+	exec := &fakeExecutor{}
+	o := start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk)}})
+	obj := create(t, c, object(gvk, ns, "one", map[string]any{"size": int64(1)}))
+	awaitCondition(t, c, obj, status.Ready, "True")
+	settle()
+	if n := exec.count(); n != 1 {
+		t.Errorf("%d runs, want 1", n)
+	}
+	if n := o.count("PATCH status"); n != 2 {
+		t.Errorf("%d status writes, want 2", n)
+	}
+	if n := strings.Count(o.log(), "schema drops status.ansible"); n != 1 {
+		t.Errorf("the log says %d times that the summary is dropped, want once", n)
+	}
+	update(t, c, obj, func(m map[string]any) { m["spec"] = map[string]any{"size": int64(2)} })
+	awaitCondition(t, c, obj, status.Ready, "True")
+}
+
+// A schema that refuses the conditions costs a message; the run counts.
+func TestKind_SchemaThatRefusesTheStatus(t *testing.T) {
+	cfg := testenv.Config(t)
+	c := clientOf(t, cfg)
+	gvk, ns := testenv.CRD(t, cfg, testenv.WithSchema(apiextensionsv1.JSONSchemaProps{
+		Type: "object",
+		Properties: map[string]apiextensionsv1.JSONSchemaProps{
+			"spec":   {Type: "object"},
+			"status": {Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"conditions": {Type: "string"}}},
+		},
+	})), testenv.Namespace(t, cfg)
+	exec := &fakeExecutor{}
+	o := start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk)}})
+	create(t, c, object(gvk, ns, "one", map[string]any{}))
+	eventually(t, "the refusal is logged", func() bool { return strings.Contains(o.log(), "Status is refused") })
+	settle()
+	if n := exec.count(); n != 1 {
+		t.Errorf("%d runs, want 1", n)
+	}
+}
+
+// An object with no room left gets its conditions, and no loop.
+func TestReconcile_ObjectAtTheSizeLimit(t *testing.T) {
+	cfg := testenv.Config(t)
+	c := clientOf(t, cfg)
+	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	var obj *unstructured.Unstructured
+	// The limit is etcd's: find it from above.
+	for size := 1_572_864; obj == nil; size -= 256 {
+		try := object(gvk, ns, "big", map[string]any{"fill": strings.Repeat("x", size)})
+		if c.Create(t.Context(), try) == nil {
+			obj = try
+		}
+		if size < 1_400_000 {
+			t.Fatal("no size is accepted")
+		}
+	}
+	exec := &fakeExecutor{}
+	o := start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk)}})
+	eventually(t, "the run", func() bool { return exec.count() == 1 })
+	eventually(t, "the log says so", func() bool { return strings.Contains(o.log(), "does not fit") })
+	settle()
+	if n := exec.count(); n != 1 {
+		t.Errorf("%d runs, want 1", n)
+	}
+	if n := o.count("PATCH status"); n > 8 {
+		t.Errorf("%d attempts to write a status that has no room", n)
+	}
+}
+
+// A running run may end while the operator stops, and its result is written.
+func TestShutdown_WaitsForTheRunAndWritesItsResult(t *testing.T) {
+	cfg := testenv.Config(t)
+	c := clientOf(t, cfg)
+	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	begun, release := make(chan struct{}), make(chan struct{})
+	exec := &fakeExecutor{do: func(ctx context.Context, _ runner.Request) (runner.Result, error) {
+		close(begun)
+		select {
+		case <-release:
+			return succeeded(), nil
+		case <-ctx.Done():
+			return runner.Result{}, fmt.Errorf("cut short: %w", context.Cause(ctx))
+		}
+	}}
+	o := start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk)}, GracefulShutdown: time.Minute})
+	obj := create(t, c, object(gvk, ns, "one", nil))
+	<-begun
+	o.cancel()
+	time.Sleep(300 * time.Millisecond)
+	close(release)
+	o.stop()
+	is := get(t, c, obj)
+	if cond := condition(is, status.Ready); cond["status"] != "True" {
+		t.Errorf("Ready = %v after the operator stopped", cond)
+	}
+}
+
+// A run that outlives the graceful time is stopped, recorded, and repeated.
+func TestShutdown_InterruptedRunIsRecordedAndRepeated(t *testing.T) {
+	cfg := testenv.Config(t)
+	c := clientOf(t, cfg)
+	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	begun := make(chan struct{})
+	exec := &fakeExecutor{do: func(ctx context.Context, _ runner.Request) (runner.Result, error) {
+		close(begun)
+		<-ctx.Done()
+		if !errors.Is(context.Cause(ctx), ErrShutdown) {
+			t.Errorf("cause = %v", context.Cause(ctx))
+		}
+		return runner.Result{Finished: time.Now()}, fmt.Errorf("cut short: %w", context.Cause(ctx))
+	}}
+	opts := Options{Watches: []watches.Watch{watchOf(gvk)}, GracefulShutdown: 9 * time.Second}
+	o := start(t, cfg, exec, opts)
+	obj := create(t, c, object(gvk, ns, "one", nil))
+	<-begun
+	o.stop()
+	is := get(t, c, obj)
+	last, ok := status.LastRun(is.Object["status"].(map[string]any))
+	if !ok || last.Result != status.Interrupted || status.HasActiveRun(is.Object["status"].(map[string]any)) {
+		t.Errorf("lastRun = %+v", last)
+	}
+	start(t, cfg, &fakeExecutor{}, opts)
+	is = awaitCondition(t, c, obj, status.Ready, "True")
+	if last, _ = status.LastRun(is.Object["status"].(map[string]any)); last.Cause != "interrupted" {
+		t.Errorf("repeated for %q", last.Cause)
+	}
+}
+
+// A run that a killed operator left recorded as begun is made good.
+func TestReconcile_RunThatNobodyEndedIsRepeated(t *testing.T) {
+	cfg := testenv.Config(t)
+	c := clientOf(t, cfg)
+	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	opts := Options{Watches: []watches.Watch{watchOf(gvk)}}
+	o := start(t, cfg, &fakeExecutor{}, opts)
+	obj := create(t, c, object(gvk, ns, "one", nil))
+	is := awaitCondition(t, c, obj, status.Ready, "True")
+	o.stop()
+	is.Object["status"] = status.Begin(is.Object["status"].(map[string]any),
+		status.Active{ID: newUID(), Cause: "period", Generation: is.GetGeneration(), Started: time.Now()}, false, time.Now())
+	if err := c.Status().Update(t.Context(), is); err != nil {
+		t.Fatal(err)
+	}
+	exec := &fakeExecutor{}
+	start(t, cfg, exec, opts)
+	eventually(t, "the lost run is made good", func() bool {
+		st := get(t, c, obj).Object["status"].(map[string]any)
+		last, _ := status.LastRun(st)
+		return last.Cause == "interrupted" && last.Result == status.Succeeded && !status.HasActiveRun(st)
+	})
+	if n := exec.count(); n != 1 {
+		t.Errorf("%d runs, want 1", n)
+	}
+}
+
+// Progress is shown while the run lasts, at a bounded rate.
+func TestReconcile_ProgressIsWrittenAtABoundedRate(t *testing.T) {
+	cfg := testenv.Config(t)
+	c := clientOf(t, cfg)
+	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	release := make(chan struct{})
+	exec := &fakeExecutor{do: func(ctx context.Context, req runner.Request) (runner.Result, error) {
+		const id = "11111111-1111-1111-1111-111111111111"
+		req.OnEvent(jobevent.Event{Kind: jobevent.PlaybookStart, Counter: 1, Data: jobevent.Data{PlaybookUUID: id}})
+		for i := 2; ; i++ {
+			req.OnEvent(jobevent.Event{Kind: jobevent.TaskStart, Counter: i, Data: jobevent.Data{
+				PlaybookUUID: id, Task: fmt.Sprintf("task %d", i), Name: fmt.Sprintf("task %d", i), TaskPath: fmt.Sprintf("main.yml:%d", i),
+			}})
+			select {
+			case <-release:
+				return succeeded(), nil
+			case <-time.After(time.Millisecond):
+			}
+		}
+	}}
+	o := start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk)}, ProgressInterval: 500 * time.Millisecond})
+	obj := create(t, c, object(gvk, ns, "one", nil))
+	began := time.Now()
+	var task map[string]string
+	eventually(t, "the current task is shown", func() bool {
+		task, _, _ = unstructured.NestedStringMap(get(t, c, obj).Object, "status", "ansible", "activeRun", "task")
+		return strings.HasPrefix(task["name"], "task ") && strings.HasPrefix(task["path"], "main.yml:")
+	})
+	time.Sleep(2 * time.Second)
+	close(release)
+	is := awaitCondition(t, c, obj, status.Ready, "True")
+	most := int64(time.Since(began)/(500*time.Millisecond)) + 2
+	if n := o.count("PATCH status"); n > most {
+		t.Errorf("%d status writes, want at most %d", n, most)
+	}
+	if status.HasActiveRun(is.Object["status"].(map[string]any)) {
+		t.Error("the progress of an ended run is still shown")
+	}
+}
+
+// Periods and annotations that make no sense are said, not obeyed, and stop nothing.
+func TestReconcile_BadAnnotationsAreReported(t *testing.T) {
+	cfg := testenv.Config(t)
+	c := clientOf(t, cfg)
+	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	exec := &fakeExecutor{}
+	start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk)}})
+	obj := object(gvk, ns, "one", map[string]any{})
+	obj.SetAnnotations(map[string]string{
+		incumbentPrefix + "reconcile-period":     "soon",
+		incumbentPrefix + "max-runner-artifacts": "many",
+		ownPrefix + "verbosity":                  "loud",
+	})
+	is := awaitCondition(t, c, create(t, c, obj), status.Ready, "True")
+	warnings, _, _ := unstructured.NestedStringSlice(is.Object, "status", "ansible", "warnings")
+	all := strings.Join(warnings, "\n")
+	for _, want := range []string{
+		`annotation ansible.sdk.operatorframework.io/reconcile-period: "soon" is not a duration; write for example "30s"`,
+		`annotation ansible.sdk.operatorframework.io/max-runner-artifacts: "many" is not a number`,
+		`annotation rolewright.dev/verbosity: "loud" is not a number from 0 to 7`,
+	} {
+		if !strings.Contains(all, want) {
+			t.Errorf("no warning %q in:\n%s", want, all)
+		}
+	}
+	if n := exec.count(); n != 1 {
+		t.Errorf("%d runs, want 1", n)
+	}
+}
+
+func TestAnnotated(t *testing.T) {
+	base := settings{period: time.Hour, artifacts: 20, verbosity: 2}
+	tests := []struct {
+		name        string
+		annotations map[string]string
+		want        settings
+	}{
+		{"none", nil, base},
+		{"incumbent's", map[string]string{incumbentPrefix + "reconcile-period": "5m"}, settings{period: 5 * time.Minute, artifacts: 20, verbosity: 2}},
+		{"ours wins", map[string]string{incumbentPrefix + "reconcile-period": "5m", ownPrefix + "reconcile-period": "6m"},
+			settings{period: 6 * time.Minute, artifacts: 20, verbosity: 2}},
+		{"seconds", map[string]string{ownPrefix + "reconcile-period": "90"}, settings{period: 90 * time.Second, artifacts: 20, verbosity: 2}},
+		{"zero disables", map[string]string{ownPrefix + "reconcile-period": "0"}, settings{artifacts: 20, verbosity: 2}},
+		{"negative disables", map[string]string{ownPrefix + "reconcile-period": "-3s"}, settings{artifacts: 20, verbosity: 2}},
+		{"floor", map[string]string{ownPrefix + "reconcile-period": "1ms"}, settings{period: minPeriod, artifacts: 20, verbosity: 2}},
+		{"long", map[string]string{ownPrefix + "reconcile-period": "999999h"}, settings{period: 999999 * time.Hour, artifacts: 20, verbosity: 2}},
+		{"0 artifacts keep all", map[string]string{incumbentPrefix + "max-runner-artifacts": "0"}, settings{period: time.Hour, artifacts: -1, verbosity: 2}},
+		{"verbosity is clamped", map[string]string{incumbentPrefix + "verbosity": "99"}, settings{period: time.Hour, artifacts: 20, verbosity: 7, verbose: true}},
+		{"verbosity 0", map[string]string{incumbentPrefix + "verbosity": "0"}, settings{period: time.Hour, artifacts: 20}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			obj := &unstructured.Unstructured{Object: map[string]any{}}
+			obj.SetAnnotations(tt.annotations)
+			got, warnings := annotated(obj, base)
+			if got != tt.want || len(warnings) > 0 {
+				t.Errorf("annotated = %+v, %q; want %+v", got, warnings, tt.want)
+			}
+		})
+	}
+}

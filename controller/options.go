@@ -1,0 +1,73 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/rolewright/rolewright/controller/eventlog"
+	"github.com/rolewright/rolewright/internal/metrics"
+	"github.com/rolewright/rolewright/internal/watches"
+	"github.com/rolewright/rolewright/runner"
+)
+
+// Executor executes one run and returns when nothing of it is left.
+type Executor interface {
+	Run(ctx context.Context, req runner.Request) (runner.Result, error)
+}
+
+// Options says what is watched and how runs are made. Durations of zero mean
+// what the flag of the same name says about zero.
+type Options struct {
+	Watches []watches.Watch
+	Runner  Executor
+	// RunnerRoot is the directory below which every run gets its private data
+	// directory. It is created if missing.
+	RunnerRoot string
+	// LeaderElection is true if other replicas may lead.
+	LeaderElection bool
+	// Namespaces restricts what is watched; empty means all.
+	Namespaces []string
+
+	// ReconcilePeriod is the period of watches that set none; 0 disables.
+	ReconcilePeriod time.Duration
+	// RetryMin and RetryMax bound the time after which a failed run is
+	// repeated: it doubles with each failure in a row.
+	RetryMin, RetryMax time.Duration
+	// ProgressInterval is the least time between two writes of a run's
+	// progress into the status; 0 writes none.
+	ProgressInterval time.Duration
+	// GracefulShutdown is how long the manager waits at its end. Runs may use
+	// all of it but what stopping them and recording the end needs.
+	GracefulShutdown time.Duration
+	// KindPollInterval is how often a kind is looked for; 0 means 10 s.
+	KindPollInterval time.Duration
+
+	// AnsibleArgs, Inventory and SkipFacts go into every run.
+	AnsibleArgs string
+	Inventory   string
+	SkipFacts   bool
+	// RolesPath and CollectionsPath are the directories that Ansible searches;
+	// their content is part of what makes a run worth repeating.
+	RolesPath, CollectionsPath []string
+
+	LogEvents eventlog.Level
+	// LogVerbosity above 0 logs the raw output of tasks, as the verbosity
+	// annotation of an object does (ANSIBLE_VERBOSITY).
+	LogVerbosity int
+	// EventOut receives the task blocks of the log; it is shared by all runs.
+	EventOut  io.Writer
+	DebugLogs bool
+	Metrics   *metrics.Recorder
+}
+
+// Reasons for which a run is cut short: context.Cause of its context.
+var (
+	// ErrShutdown: the operator stops and the time for running runs is over.
+	ErrShutdown = errors.New("the operator shuts down")
+	// ErrLeadershipLost: another replica may lead.
+	ErrLeadershipLost = errors.New("leadership was lost")
+	// ErrKindGone: the kind is no longer installed.
+	ErrKindGone = errors.New("the kind is no longer installed")
+)

@@ -1,0 +1,149 @@
+package controller
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/runner/jobevent"
+)
+
+// outcome is the record of the run of s, whether it took place or not.
+func (r *reconciler) outcome(s *scope) status.Run {
+	run := status.Run{
+		ID: s.runID, Cause: string(s.plan.cause), Generation: s.active.Generation, Fingerprint: s.fingerprint,
+		Started: s.active.Started, Finished: r.now(),
+	}
+	if s.err != nil {
+		r.notRun(s, &run)
+	} else {
+		r.judged(s, &run)
+	}
+	if run.Result == status.Failed {
+		run.Attempts = 1
+		if last := s.memory.last; last != nil && last.Result == status.Failed && last.Fingerprint == s.fingerprint &&
+			(last.Cause == string(causeDeleted)) == s.deleting {
+			run.Attempts = last.Attempts + 1
+		}
+	}
+	run.Warnings = bounded(s.warnings)
+	return run
+}
+
+// notRun fills in a run that did not take place or was cut short.
+func (r *reconciler) notRun(s *scope, run *status.Run) {
+	switch {
+	case errors.Is(s.err, ErrShutdown), errors.Is(s.err, ErrKindGone), errors.Is(s.err, ErrLeadershipLost):
+		run.Result, run.Reason = status.Interrupted, string(status.Interrupted)
+		run.Message = fmt.Sprintf("Run %s was interrupted: %v; it is repeated", shortID(s.runID), s.err)
+		run.Counts = countsOf(s.result.Summary)
+	case errors.Is(s.err, runner.ErrUnavailable):
+		run.Result, run.Reason = status.Failed, status.ReasonUnavailable
+		run.Message = "Unable to run reconciliation: " + s.err.Error()
+	default:
+		run.Result, run.Reason = status.Failed, status.ReasonNotRun
+		run.Message = "Unable to run reconciliation: " + s.err.Error()
+	}
+}
+
+// judged fills in a run that took place.
+func (r *reconciler) judged(s *scope, run *status.Run) {
+	sum := s.result.Summary
+	verdict := s.result.Verdict()
+	run.Result, run.Reason, run.Message = status.Failed, string(verdict.Reason), verdict.Message
+	if verdict.Success {
+		run.Result = status.Succeeded
+	}
+	run.Permanent = permanent(verdict.Reason)
+	run.Counts, run.Completed = countsOf(sum), sum.CompletedAt
+	run.Localhost = localhost(sum)
+	if culprits := sum.Culprits(); !verdict.Success && len(culprits) > 0 {
+		c := culprits[len(culprits)-1]
+		task := taskOf(c.Task)
+		task.Host = c.Host
+		run.FailedTask = &task
+	}
+	if sum.RequeueAfter == nil {
+		return
+	}
+	after, err := requeueAfter(sum.RequeueAfter.Period)
+	if err != nil {
+		s.warnings = append(s.warnings, fmt.Sprintf("task %q (%s): %v", sum.RequeueAfter.Task.Name, sum.RequeueAfter.Task.Path, err))
+		return
+	}
+	run.RequeueAfter = after
+	s.log.Info("Set the reconciliation to occur after " + after.String())
+}
+
+// requeueAfter reads the period of a requeue_after task.
+func requeueAfter(text string) (time.Duration, error) {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return 0, fmt.Errorf("unable to parse time input: %q is not a duration such as \"30s\" or \"5m\"; the normal period applies", clip(text))
+	}
+	if d < 0 {
+		return 0, fmt.Errorf("unable to parse time input: %q is negative; the normal period applies", clip(text))
+	}
+	return max(d, minPeriod), nil
+}
+
+// permanent tells the verdicts that only other content can change.
+func permanent(reason runner.Reason) bool {
+	switch reason {
+	case runner.PlaybookInvalid, runner.RoleNotFound, runner.BadArguments:
+		return true
+	}
+	return false
+}
+
+func (r *reconciler) logEnd(s *scope, run status.Run) {
+	log := s.log.WithValues("cause", run.Cause, "generation", run.Generation, "reason", run.Reason,
+		"duration", run.Finished.Sub(run.Started).Round(time.Millisecond).String())
+	for _, w := range run.Warnings {
+		log.Info("Object needs attention", "warning", w)
+	}
+	switch run.Result {
+	case status.Succeeded:
+		log.Info("Ansible-runner exited successfully")
+	case status.Interrupted:
+		log.Info("Run was interrupted", "message", run.Message)
+	default:
+		log.Error(errors.New(run.Message), "Run failed", "attempts", run.Attempts)
+	}
+}
+
+func taskOf(t jobevent.Task) status.Task {
+	return status.Task{Name: t.Name, Role: t.Role, Path: t.Path}
+}
+
+func countsOf(s jobevent.Summary) status.Counts {
+	return status.Counts{
+		OK: int64(s.OK), Changed: int64(s.Changed), Skipped: int64(s.Skipped), Failed: int64(s.Failures),
+		Unreachable: int64(s.Unreachable), Rescued: int64(s.Rescued), Ignored: int64(s.Ignored),
+	}
+}
+
+// localhost is what the incumbent reports in ansibleResult: the counts of the
+// host of that name, or of all hosts where there is none.
+func localhost(s jobevent.Summary) status.Counts {
+	const host = "localhost"
+	if s.Stats == nil || s.Stats.Processed[host] == 0 {
+		return countsOf(s)
+	}
+	return status.Counts{
+		OK: int64(s.Stats.OK[host]), Changed: int64(s.Stats.Changed[host]),
+		Skipped: int64(s.Stats.Skipped[host]), Failed: int64(s.Stats.Failures[host]),
+	}
+}
+
+// bounded keeps a status from growing with the mistakes in an object.
+func bounded(warnings []string) []string {
+	const most = 20
+	if len(warnings) > most {
+		rest := len(warnings) - most
+		warnings = append(warnings[:most:most], fmt.Sprintf("… and %d more; see the operator's log", rest))
+	}
+	return warnings
+}

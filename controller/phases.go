@@ -1,0 +1,158 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/metrics"
+)
+
+// again is the result of a reconcile that has to look at the object anew.
+func again() *ctrl.Result { return &ctrl.Result{RequeueAfter: time.Millisecond} }
+
+// done is the result of a reconcile that leaves nothing to do.
+func done() *ctrl.Result { return &ctrl.Result{} }
+
+// checkFinalizer ends the reconcile of a deleted object that does not wait for
+// this operator, and lets one go whose finalizer run is proved already.
+func (r *reconciler) checkFinalizer(ctx context.Context, s *scope) (*ctrl.Result, error) {
+	if !r.hasFinalizer(s.object) {
+		s.log.Info("Resource is terminated, skipping reconciliation")
+		return done(), nil
+	}
+	if s.memory.finalized {
+		return done(), r.release(ctx, s)
+	}
+	return nil, nil
+}
+
+// ensureFinalizer puts the finalizer on the object before anything exists that
+// it would have to clean up.
+func (r *reconciler) ensureFinalizer(ctx context.Context, s *scope) (*ctrl.Result, error) {
+	if r.watch.Finalizer == nil || r.hasFinalizer(s.object) {
+		return nil, nil
+	}
+	finalizers := append(slices.Clone(s.object.GetFinalizers()), r.watch.Finalizer.Name)
+	err := r.patchFinalizers(ctx, s.object, finalizers)
+	switch {
+	case apierrors.IsNotFound(err):
+		return done(), nil
+	case apierrors.IsConflict(err):
+		return again(), nil
+	case err != nil:
+		return nil, fmt.Errorf("add the finalizer: %w", err)
+	}
+	return nil, nil
+}
+
+// release takes the finalizer off an object whose finalizer run was proved.
+func (r *reconciler) release(ctx context.Context, s *scope) error {
+	finalizers := slices.DeleteFunc(slices.Clone(s.object.GetFinalizers()), func(f string) bool {
+		return f == r.watch.Finalizer.Name
+	})
+	err := r.patchFinalizers(ctx, s.object, finalizers)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("remove the finalizer: %w", err)
+	}
+	s.log.Info("Finalizer removed", "finalizer", r.watch.Finalizer.Name)
+	return nil
+}
+
+// patchFinalizers writes the list under the UID and resource version that obj
+// was read with, and brings obj to the answer.
+func (r *reconciler) patchFinalizers(ctx context.Context, obj *unstructured.Unstructured, finalizers []string) error {
+	data, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": obj.GetUID(), "resourceVersion": obj.GetResourceVersion(), "finalizers": finalizers,
+	}})
+	if err != nil {
+		return fmt.Errorf("encode the finalizers: %w", err)
+	}
+	return r.client.Patch(ctx, obj, client.RawPatch(types.MergePatchType, data))
+}
+
+// writeUnwritten writes the end of an earlier run that could not be written
+// then. The run is not repeated for it.
+func (r *reconciler) writeUnwritten(ctx context.Context, s *scope) (*ctrl.Result, error) {
+	run := s.memory.unwritten
+	if run == nil {
+		return nil, nil
+	}
+	if err := r.writeEnd(ctx, s, *run); err != nil {
+		return nil, err
+	}
+	s.memory.unwritten = nil
+	return nil, nil
+}
+
+// decide ends the reconcile if no run is due. It reads the cache only, and
+// writes nothing but the generation that a success counts for.
+func (r *reconciler) decide(ctx context.Context, s *scope) (*ctrl.Result, error) {
+	var err error
+	if s.fingerprint, err = r.content.fingerprint(ctx, s.object); err != nil {
+		return nil, err
+	}
+	now := r.now()
+	s.plan = decide(now, r.situation(s))
+	r.metrics.Decision(r.gvk, s.plan.cause != "")
+	if s.plan.cause != "" {
+		return nil, nil
+	}
+	generation := s.object.GetGeneration()
+	last := s.memory.last
+	if last.Result == status.Succeeded && last.Generation != generation && s.memory.observed != generation {
+		err := r.writeStatus(ctx, s.object, metrics.MomentEnd, func(st map[string]any) map[string]any {
+			return status.Observe(st, generation, now)
+		})
+		if client.IgnoreNotFound(err) != nil {
+			return nil, err
+		}
+		s.memory.observed = generation
+	}
+	return &ctrl.Result{RequeueAfter: s.plan.wait}, nil
+}
+
+// begin looks at the object as it is now, not as the cache had it, and records
+// the run before it starts.
+func (r *reconciler) begin(ctx context.Context, s *scope) (*ctrl.Result, error) {
+	if err := r.readAgain(ctx, s.object); apierrors.IsNotFound(err) {
+		return done(), nil
+	} else if err != nil {
+		return nil, fmt.Errorf("read the object before the run: %w", err)
+	}
+	if deleting := s.object.GetDeletionTimestamp() != nil; deleting != s.deleting || deleting && !r.hasFinalizer(s.object) {
+		return again(), nil // the cache will know in a moment
+	}
+	var err error
+	if s.fingerprint, err = r.content.fingerprint(ctx, s.object); err != nil {
+		return nil, err
+	}
+	if s.plan = decide(r.now(), r.situation(s)); s.plan.cause == "" {
+		return again(), nil // the cache was behind a run that is recorded already
+	}
+	s.active = status.Active{
+		ID: s.runID, Cause: string(s.plan.cause), Generation: s.object.GetGeneration(), Started: r.now(),
+	}
+	err = r.writeStatus(ctx, s.object, metrics.MomentStart, func(st map[string]any) map[string]any {
+		return status.Begin(st, s.active, s.deleting, s.active.Started)
+	})
+	switch {
+	case apierrors.IsNotFound(err):
+		return done(), nil
+	case refused(err):
+		// The run is worth more than its mark.
+		r.logRefusal(s, err)
+	case err != nil:
+		return nil, err
+	}
+	return nil, nil
+}

@@ -1,0 +1,471 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/testenv"
+	"github.com/rolewright/rolewright/internal/watches"
+	"github.com/rolewright/rolewright/runner"
+)
+
+func TestReconcile_CreatedAndChangedObjectsRunOnce(t *testing.T) {
+	cfg := testenv.Config(t)
+	c := clientOf(t, cfg)
+	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	exec := &fakeExecutor{}
+	o := start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk)}})
+
+	obj := create(t, c, object(gvk, ns, "one", map[string]any{"size": int64(1)}))
+	is := awaitCondition(t, c, obj, status.Ready, "True")
+	if n := exec.count(); n != 1 {
+		t.Fatalf("%d runs for one creation", n)
+	}
+	last, ok := status.LastRun(is.Object["status"].(map[string]any))
+	if !ok || last.Cause != "created" || last.Generation != 1 || last.Result != status.Succeeded {
+		t.Errorf("lastRun = %+v", last)
+	}
+	if got := condition(is, status.Successful)["message"]; got != "Last reconciliation succeeded" {
+		t.Errorf("Successful says %q", got)
+	}
+
+	update(t, c, obj, func(m map[string]any) { m["spec"] = map[string]any{"size": int64(2)} })
+	is = awaitCondition(t, c, obj, status.Ready, "True")
+	if last, _ = status.LastRun(is.Object["status"].(map[string]any)); last.Cause != "changed" || last.Generation != 2 {
+		t.Errorf("lastRun after the change = %+v", last)
+	}
+	// Labels, annotations and somebody else's status are no reason to run.
+	update(t, c, obj, func(m map[string]any) {
+		m["metadata"].(map[string]any)["labels"] = map[string]any{"a": "b"}
+		m["metadata"].(map[string]any)["annotations"] = map[string]any{"a": "b"}
+	})
+	settle()
+	if n := exec.count(); n != 2 {
+		t.Errorf("%d runs, want 2: one for the creation, one for the change", n)
+	}
+	if starts := o.count("PATCH status"); starts != 4 {
+		t.Errorf("%d status writes for 2 runs, want 4", starts)
+	}
+}
+
+// The restart count of the issue: nothing runs that has not changed.
+func TestReconcile_RestartRunsOnlyWhatChanged(t *testing.T) {
+	cfg := testenv.Config(t)
+	c := clientOf(t, cfg)
+	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	opts := Options{Watches: []watches.Watch{watchOf(gvk)}, ReconcilePeriod: time.Hour, RunnerRoot: t.TempDir()}
+	first := &fakeExecutor{}
+	o := start(t, cfg, first, opts)
+	const n = 50
+	objs := make([]*unstructured.Unstructured, n)
+	for i := range objs {
+		objs[i] = create(t, c, object(gvk, ns, fmt.Sprintf("o%d", i), map[string]any{"size": int64(i)}))
+	}
+	for _, obj := range objs {
+		awaitCondition(t, c, obj, status.Ready, "True")
+	}
+	o.stop()
+	if got := first.count(); got != n {
+		t.Fatalf("%d runs for %d objects", got, n)
+	}
+	update(t, c, objs[7], func(m map[string]any) { m["spec"] = map[string]any{"size": int64(1000)} })
+
+	second := &fakeExecutor{}
+	o = start(t, cfg, second, opts)
+	awaitCondition(t, c, objs[7], status.Ready, "True")
+	eventually(t, "every object is looked at", func() bool { return o.set.Ready() == nil })
+	settle()
+	if second.count() != 1 || second.ranFor("o7") != 1 {
+		t.Errorf("%d runs after the restart, %d of the changed object; want 1 and 1", second.count(), second.ranFor("o7"))
+	}
+	if writes := o.count("PATCH status") + o.count("PATCH") + o.count("PUT"); writes != 2 {
+		t.Errorf("%d writes after the restart, want the 2 of the one run", writes)
+	}
+}
+
+func TestReconcile_RecordedPeriodContinuesAfterRestart(t *testing.T) {
+	cfg := testenv.Config(t)
+	c := clientOf(t, cfg)
+	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	period := 4 * time.Second
+	opts := Options{Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) { w.ReconcilePeriod = &period })}}
+	o := start(t, cfg, &fakeExecutor{}, opts)
+	obj := create(t, c, object(gvk, ns, "one", nil))
+	is := awaitCondition(t, c, obj, status.Ready, "True")
+	first, _ := status.LastRun(is.Object["status"].(map[string]any))
+	o.stop()
+	start(t, cfg, &fakeExecutor{}, opts)
+	var second status.Run
+	eventually(t, "the periodic run", func() bool {
+		second, _ = status.LastRun(get(t, c, obj).Object["status"].(map[string]any))
+		return second.ID != first.ID
+	})
+	if gap := second.Started.Sub(first.Finished); second.Cause != "period" || gap < period {
+		t.Errorf("run for %q after %v, want one for the period after at least %v", second.Cause, gap, period)
+	}
+}
+
+// What a role writes during its run, and what others write in between,
+// survives; the result is written all the same and the run not repeated.
+func TestReconcile_StatusConflictsLoseNothing(t *testing.T) {
+	cfg := testenv.Config(t)
+	c := clientOf(t, cfg)
+	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	exec := &fakeExecutor{do: func(context.Context, runner.Request) (runner.Result, error) {
+		updateStatus(t, c, object(gvk, ns, "one", nil), func(st map[string]any) {
+			st["nodes"] = []any{"a", "b"}
+			st["ratio"] = 0.5
+			st["conditions"] = append(st["conditions"].([]any), map[string]any{
+				"type": "DatabaseUp", "status": "True", "severity": "none", "weight": 1.25, "lastTransitionTime": "2020-01-01T00:00:00.5Z",
+			})
+		})
+		return succeeded(), nil
+	}}
+	o := start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk)}})
+
+	// A noisy neighbour writes the same object all the time.
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	obj := create(t, c, object(gvk, ns, "one", map[string]any{}))
+	wg.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			patch := fmt.Sprintf(`{"metadata":{"annotations":{"noise":"%d"}}}`, i)
+			_ = c.Patch(context.Background(), obj.DeepCopy(), client.RawPatch("application/merge-patch+json", []byte(patch)))
+			time.Sleep(2 * time.Millisecond)
+		}
+	})
+	is := awaitCondition(t, c, obj, status.Ready, "True")
+	close(stop)
+	wg.Wait()
+	st := is.Object["status"].(map[string]any)
+	if diff := cmp.Diff([]any{"a", "b"}, st["nodes"]); diff != "" || st["ratio"] != 0.5 {
+		t.Errorf("status written by the role: %v", st)
+	}
+	want := map[string]any{"type": "DatabaseUp", "status": "True", "severity": "none", "weight": 1.25, "lastTransitionTime": "2020-01-01T00:00:00.5Z"}
+	if diff := cmp.Diff(want, condition(is, "DatabaseUp")); diff != "" {
+		t.Errorf("condition written by the role (-want +got):\n%s", diff)
+	}
+	settle()
+	if n := exec.count(); n != 1 {
+		t.Errorf("%d runs, want 1: a conflict is no reason to run again\n%s", n, o.log())
+	}
+}
+
+func TestReconcile_FailedRunIsRetriedWithBackoffAndResetByAChange(t *testing.T) {
+	cfg := testenv.Config(t)
+	c := clientOf(t, cfg)
+	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	exec := &fakeExecutor{do: func(_ context.Context, req runner.Request) (runner.Result, error) {
+		if strings.Contains(string(req.ExtraVars), "mended") {
+			return succeeded(), nil
+		}
+		return failed("the disk is full"), nil
+	}}
+	start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk)}, RetryMin: 300 * time.Millisecond, RetryMax: time.Hour})
+	obj := create(t, c, object(gvk, ns, "one", map[string]any{"state": "broken"}))
+	eventually(t, "a third attempt", func() bool {
+		st, _ := get(t, c, obj).Object["status"].(map[string]any)
+		last, _ := status.LastRun(st)
+		return last.Attempts >= 3
+	})
+	is := get(t, c, obj)
+	failure := condition(is, status.Failure)
+	if failure["status"] != "True" || !strings.HasPrefix(failure["message"].(string), "the disk is full") {
+		t.Errorf("Failure = %v", failure)
+	}
+	task, _, _ := unstructured.NestedStringMap(is.Object, "status", "ansible", "lastRun", "failedTask")
+	if task["path"] != "roles/r/tasks/main.yml:3" || task["name"] != "break" {
+		t.Errorf("failedTask = %v", task)
+	}
+	if ready := condition(is, status.Ready); ready["reason"] != string(runner.TaskFailed) {
+		t.Errorf("Ready = %v", ready)
+	}
+	update(t, c, obj, func(m map[string]any) { m["spec"] = map[string]any{"state": "mended"} })
+	awaitCondition(t, c, obj, status.Ready, "True")
+}
+
+func TestReconcile_RequeueAfterIsObeyedAfterTheRun(t *testing.T) {
+	cfg := testenv.Config(t)
+	c := clientOf(t, cfg)
+	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	exec := &fakeExecutor{}
+	exec.do = func(context.Context, runner.Request) (runner.Result, error) {
+		if exec.count() == 1 {
+			return requeue("2s"), nil
+		}
+		return requeue("nonsense"), nil
+	}
+	start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk)}})
+	obj := create(t, c, object(gvk, ns, "one", nil))
+	is := awaitCondition(t, c, obj, status.Ready, "True")
+	first, _ := status.LastRun(is.Object["status"].(map[string]any))
+	var second status.Run
+	eventually(t, "the run that was asked for", func() bool {
+		second, _ = status.LastRun(get(t, c, obj).Object["status"].(map[string]any))
+		return second.ID != first.ID
+	})
+	if gap := second.Started.Sub(first.Finished); gap < 2*time.Second || second.Cause != "requeue_after" {
+		t.Errorf("run for %q after %v, want requeue_after after at least 2s", second.Cause, gap)
+	}
+	warnings, _, _ := unstructured.NestedStringSlice(get(t, c, obj).Object, "status", "ansible", "warnings")
+	if len(warnings) != 1 || !strings.Contains(warnings[0], `"nonsense" is not a duration`) {
+		t.Errorf("warnings = %q", warnings)
+	}
+	settle()
+	if n := exec.count(); n != 2 {
+		t.Errorf("%d runs, want 2: a bad period is no period", n)
+	}
+}
+
+func TestReconcile_FinalizerGoesOnlyAfterAProvedSuccess(t *testing.T) {
+	cfg := testenv.Config(t)
+	c := clientOf(t, cfg)
+	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	var mu sync.Mutex
+	results := []runner.Result{failed("still in use"), {ExitCode: 0, Status: "successful", Finished: time.Now()}, requeue("1s"), succeeded()}
+	var finalizers []runner.Request
+	exec := &fakeExecutor{do: func(_ context.Context, req runner.Request) (runner.Result, error) {
+		if req.Content.Role != "testdata/roles/finalizer" {
+			return succeeded(), nil
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		finalizers = append(finalizers, req)
+		res := results[0]
+		results = results[1:]
+		return res, nil
+	}}
+	start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) {
+		w.Finalizer = &watches.Finalizer{Name: "example.com/finalizer", Content: watches.Content{Role: "testdata/roles/finalizer"},
+			Vars: map[string]any{"state": "absent"}}
+	})}})
+	obj := create(t, c, object(gvk, ns, "one", map[string]any{}))
+	is := awaitCondition(t, c, obj, status.Ready, "True")
+	if diff := cmp.Diff([]string{"example.com/finalizer"}, is.GetFinalizers()); diff != "" {
+		t.Fatalf("finalizers: %s", diff)
+	}
+	if err := c.Delete(t.Context(), is); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the first failed finalizer run is shown", func() bool {
+		is := object(gvk, ns, "one", nil)
+		if err := c.Get(t.Context(), client.ObjectKeyFromObject(obj), is); err != nil {
+			t.Fatal("the object went although its finalizer run failed")
+		}
+		return strings.HasPrefix(fmt.Sprint(condition(is, status.Failure)["message"]), "still in use")
+	})
+	eventually(t, "the object goes", func() bool {
+		return client.IgnoreNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(obj), object(gvk, ns, "one", nil))) == nil &&
+			c.Get(t.Context(), client.ObjectKeyFromObject(obj), object(gvk, ns, "one", nil)) != nil
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	if len(finalizers) != 4 {
+		t.Errorf("%d finalizer runs, want 4: failed, unproved, not yet, proved", len(finalizers))
+	}
+	if !strings.Contains(string(finalizers[0].ExtraVars), `"state": "absent"`) {
+		t.Errorf("finalizer vars are missing in %s", finalizers[0].ExtraVars)
+	}
+}
+
+// A result is never written to another object of the same name.
+func TestReconcile_ResultOfADeletedObjectIsNotItsSuccessors(t *testing.T) {
+	cfg := testenv.Config(t)
+	c := clientOf(t, cfg)
+	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	begun, release := make(chan struct{}, 9), make(chan struct{})
+	exec := &fakeExecutor{}
+	exec.do = func(context.Context, runner.Request) (runner.Result, error) {
+		if exec.count() > 1 {
+			return succeeded(), nil
+		}
+		begun <- struct{}{}
+		<-release
+		return failed("of the first object"), nil
+	}
+	start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk)}})
+	obj := create(t, c, object(gvk, ns, "one", map[string]any{}))
+	<-begun
+	if err := c.Delete(t.Context(), obj); err != nil {
+		t.Fatal(err)
+	}
+	successor := create(t, c, object(gvk, ns, "one", map[string]any{}))
+	var seen []string
+	var mu sync.Mutex
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w := object(gvk, ns, "one", nil)
+		for i := 0; i < 200; i++ {
+			if c.Get(context.Background(), client.ObjectKeyFromObject(successor), w) == nil {
+				mu.Lock()
+				seen = append(seen, fmt.Sprint(condition(w, status.Failure)["message"]))
+				mu.Unlock()
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}()
+	close(release)
+	awaitCondition(t, c, successor, status.Ready, "True")
+	<-done
+	if all := strings.Join(seen, "|"); strings.Contains(all, "of the first object") {
+		t.Errorf("the successor was told the end of its predecessor's run: %s", all)
+	}
+}
+
+func TestReconcile_ObjectsWithoutGenerationRunOnRealChanges(t *testing.T) {
+	cfg := testenv.Config(t)
+	c := clientOf(t, cfg)
+	ns := testenv.Namespace(t, cfg)
+	gvk := schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
+	exec := &fakeExecutor{}
+	o := start(t, cfg, exec, Options{Namespaces: []string{ns}, Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) {
+		w.Selector.MatchLabels = map[string]string{"watched": "yes"}
+	})}})
+	cm := object(gvk, ns, "one", nil)
+	cm.SetLabels(map[string]string{"watched": "yes"})
+	cm.Object["data"] = map[string]any{"a": "1"}
+	create(t, c, cm)
+	eventually(t, "the run for the creation", func() bool { return exec.count() == 1 })
+	update(t, c, cm, func(m map[string]any) { m["data"] = map[string]any{"a": "2"} })
+	eventually(t, "the run for the change", func() bool { return exec.count() == 2 })
+	// The same content again, with other bookkeeping.
+	if err := c.Patch(t.Context(), cm.DeepCopy(), client.RawPatch("application/merge-patch+json", []byte(`{"data":{"a":"2"}}`)),
+		client.FieldOwner("somebody-else")); err != nil {
+		t.Fatal(err)
+	}
+	settle()
+	if n := exec.count(); n != 2 {
+		t.Errorf("%d runs, want 2", n)
+	}
+	if !strings.Contains(o.log(), "no status subresource") {
+		t.Error("the log does not say that the kind has no status")
+	}
+}
+
+func TestReconcile_SelectorIsFollowed(t *testing.T) {
+	cfg := testenv.Config(t)
+	c := clientOf(t, cfg)
+	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	period := time.Second
+	exec := &fakeExecutor{}
+	start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) {
+		w.Selector.MatchLabels = map[string]string{"tier": "gold"}
+		w.ReconcilePeriod = &period
+	})}})
+	obj := create(t, c, object(gvk, ns, "one", map[string]any{}))
+	settle()
+	if n := exec.count(); n != 0 {
+		t.Fatalf("%d runs of an object that does not match", n)
+	}
+	label := func(value any) {
+		update(t, c, obj, func(m map[string]any) { m["metadata"].(map[string]any)["labels"] = map[string]any{"tier": value} })
+	}
+	label("gold")
+	eventually(t, "runs once it matches", func() bool { return exec.count() >= 2 })
+	label("silver")
+	settle()
+	n := exec.count()
+	settle()
+	settle()
+	if exec.count() != n {
+		t.Errorf("%d more runs after it ceased to match", exec.count()-n)
+	}
+}
+
+func TestReconcile_ManageStatusFalseWritesNothing(t *testing.T) {
+	cfg := testenv.Config(t)
+	c := clientOf(t, cfg)
+	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	exec := &fakeExecutor{}
+	exec.do = func(context.Context, runner.Request) (runner.Result, error) {
+		if exec.count() == 1 {
+			return runner.Result{}, errors.New("no room")
+		}
+		return succeeded(), nil
+	}
+	o := start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) { w.ManageStatus = false })}})
+	obj := create(t, c, object(gvk, ns, "one", map[string]any{}))
+	eventually(t, "an error, and a run", func() bool { return exec.count() == 2 })
+	settle()
+	for _, kind := range []string{"PATCH", "PATCH status", "PUT", "PUT status", "POST"} {
+		if n := o.count(kind); n != 0 {
+			t.Errorf("%d %s requests, want none", n, kind)
+		}
+	}
+	if _, ok := get(t, c, obj).Object["status"]; ok {
+		t.Error("a status was written")
+	}
+}
+
+// An operator error has the incumbent's text, the cause, and is retried.
+func TestReconcile_RunThatCannotStartIsReported(t *testing.T) {
+	cfg := testenv.Config(t)
+	c := clientOf(t, cfg)
+	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	exec := &fakeExecutor{do: func(context.Context, runner.Request) (runner.Result, error) {
+		return runner.Result{}, fmt.Errorf("%w: not found on the PATH; install it", runner.ErrUnavailable)
+	}}
+	start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk)}})
+	obj := create(t, c, object(gvk, ns, "one", map[string]any{}))
+	is := awaitCondition(t, c, obj, status.Ready, "False")
+	failure := condition(is, status.Failure)
+	if failure["status"] != "True" || !strings.HasPrefix(failure["message"].(string), "Unable to run reconciliation: ") {
+		t.Errorf("Failure = %v", failure)
+	}
+	if ready := condition(is, status.Ready); ready["reason"] != status.ReasonUnavailable {
+		t.Errorf("Ready = %v", ready)
+	}
+	eventually(t, "a second attempt", func() bool { return exec.count() > 1 })
+}
+
+func TestReconcile_ArtifactsAreBoundedAndGoWithTheObject(t *testing.T) {
+	cfg := testenv.Config(t)
+	c := clientOf(t, cfg)
+	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	exec := &fakeExecutor{do: func(_ context.Context, req runner.Request) (runner.Result, error) {
+		return succeeded(), os.MkdirAll(filepath.Join(req.Dir, "artifacts", req.ID), 0o700)
+	}}
+	o := start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) { w.MaxRunnerArtifacts = 2 })}})
+	obj := create(t, c, object(gvk, ns, "one", map[string]any{"n": int64(0)}))
+	awaitCondition(t, c, obj, status.Ready, "True")
+	for i := 1; i <= 4; i++ {
+		update(t, c, obj, func(m map[string]any) { m["spec"] = map[string]any{"n": int64(i)} })
+		awaitCondition(t, c, obj, status.Ready, "True")
+	}
+	dir := filepath.Join(o.root, runsDir, string(obj.GetUID()))
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 2 {
+		t.Errorf("%d runs kept (%v), want 2", len(entries), err)
+	}
+	link := filepath.Join(o.root, gvk.Group, gvk.Version, gvk.Kind, ns, "one")
+	if _, err := os.Stat(filepath.Join(link, "artifacts")); err != nil {
+		t.Errorf("the documented path does not resolve: %v", err)
+	}
+	if err := c.Delete(t.Context(), obj); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the directories go with the object", func() bool {
+		_, dirErr := os.Lstat(dir)
+		_, linkErr := os.Lstat(link)
+		return os.IsNotExist(dirErr) && os.IsNotExist(linkErr)
+	})
+}

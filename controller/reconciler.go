@@ -1,0 +1,177 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/metrics"
+	"github.com/rolewright/rolewright/internal/watches"
+)
+
+// reconciler brings the objects of one kind to what their specs say, one run
+// at a time per object.
+type reconciler struct {
+	watch   watches.Watch
+	gvk     schema.GroupVersionKind
+	res     resource
+	opts    *Options
+	cfg     *rest.Config
+	cached  client.Reader
+	live    client.Reader
+	client  client.Client
+	content *contents
+	dirs    *rundirs
+	metrics *metrics.Recorder
+	log     logr.Logger
+	now     func() time.Time
+	// runs ends when the runs have to.
+	runs context.Context
+
+	// prunes is set once the kind's schema was seen to drop the summary.
+	prunes atomic.Bool
+
+	mu       sync.Mutex
+	memories map[types.NamespacedName]*memory
+}
+
+// memory is what the reconciler remembers of an object between reconciles. It
+// is used by the one reconcile of the object that is under way.
+type memory struct {
+	uid types.UID
+	// last is the object's last run, as recorded in its status when the
+	// process met it, and as it took place since.
+	last *status.Run
+	// lost is true if the status speaks of a run that nobody ended.
+	lost bool
+	// unwritten is a run whose end could not be written yet.
+	unwritten *status.Run
+	// finalized is true once a finalizer run of this object was proved.
+	finalized bool
+	// observed is the last generation that the status was brought to without a run.
+	observed int64
+}
+
+func newReconciler(k *kind, res resource, cached client.Reader, c client.Client) *reconciler {
+	r := &reconciler{
+		watch: k.watch, gvk: k.watch.GVK, res: res, opts: k.opts, cfg: k.cfg, cached: cached, live: c, client: c,
+		content: k.content, dirs: k.dirs, metrics: k.opts.Metrics, log: k.log.WithValues("gvk", k.watch.GVK.String()),
+		now: time.Now, runs: k.set.runs, memories: map[types.NamespacedName]*memory{},
+	}
+	if k.watch.ManageStatus && !res.hasStatus {
+		r.log.Info("The kind has no status subresource: no status is written; add subresources.status to its " +
+			"CustomResourceDefinition, or set manageStatus: false to say that this is meant")
+	}
+	return r
+}
+
+// phase is one step of a reconcile. A result ends the reconcile, nil goes on to
+// the next step; an error is retried with backoff.
+type phase func(ctx context.Context, s *scope) (*ctrl.Result, error)
+
+// Reconcile is called for one object at a time, and never twice at once for the
+// same one.
+func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	obj := r.newObject()
+	if err := r.cached.Get(ctx, req.NamespacedName, obj); apierrors.IsNotFound(err) {
+		return ctrl.Result{}, r.forget(ctx, req.NamespacedName)
+	} else if err != nil {
+		return ctrl.Result{}, fmt.Errorf("read the object: %w", err)
+	}
+	started := r.now()
+	s, err := r.open(ctx, obj)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	for _, p := range r.phases(s) {
+		res, err := p(ctx, s)
+		if err != nil {
+			return ctrl.Result{}, err
+		}
+		if res != nil {
+			if s.ran {
+				r.metrics.Reconciled(r.gvk, r.now().Sub(started))
+			}
+			return *res, nil
+		}
+	}
+	return ctrl.Result{}, nil
+}
+
+// phases is what happens to an object, in order.
+func (r *reconciler) phases(s *scope) []phase {
+	if s.deleting {
+		return []phase{r.checkFinalizer, r.writeUnwritten, r.decide, r.begin, r.run, r.conclude}
+	}
+	return []phase{r.writeUnwritten, r.ensureFinalizer, r.decide, r.begin, r.run, r.conclude}
+}
+
+func (r *reconciler) newObject() *unstructured.Unstructured {
+	obj := &unstructured.Unstructured{}
+	obj.SetGroupVersionKind(r.gvk)
+	return obj
+}
+
+func (r *reconciler) resource() schema.GroupResource {
+	return schema.GroupResource{Group: r.gvk.Group, Resource: r.res.plural}
+}
+
+// remember is the memory of an object, new if its UID is.
+func (r *reconciler) remember(obj *unstructured.Unstructured) (m *memory, stale types.UID) {
+	key := client.ObjectKeyFromObject(obj)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m = r.memories[key]
+	if m != nil && m.uid == obj.GetUID() {
+		return m, ""
+	}
+	if m != nil {
+		stale = m.uid
+	}
+	m = &memory{uid: obj.GetUID()}
+	st, _ := obj.Object["status"].(map[string]any)
+	if last, ok := status.LastRun(st); ok && r.watch.ManageStatus {
+		m.last = &last
+	}
+	m.lost = r.watch.ManageStatus && status.HasActiveRun(st)
+	r.memories[key] = m
+	return m, stale
+}
+
+// forget drops what is kept of an object that is not in view any more. Its
+// directories go only if it is really gone: it may just have left the selector.
+func (r *reconciler) forget(ctx context.Context, key types.NamespacedName) error {
+	r.mu.Lock()
+	m := r.memories[key]
+	r.mu.Unlock()
+	r.metrics.ObjectGone(r.gvk, key.Namespace, key.Name)
+	if m == nil {
+		return nil
+	}
+	obj := r.newObject()
+	err := r.live.Get(ctx, key, obj)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("look whether the object is gone: %w", err)
+	}
+	if err != nil || obj.GetUID() != m.uid {
+		if err := r.dirs.remove(r.gvk, key, m.uid); err != nil {
+			r.log.Error(err, "Directories of a deleted object cannot be removed", "namespace", key.Namespace, "name", key.Name)
+		}
+	}
+	r.mu.Lock()
+	delete(r.memories, key)
+	r.mu.Unlock()
+	return nil
+}

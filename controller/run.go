@@ -1,0 +1,264 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rolewright/rolewright/controller/eventlog"
+	"github.com/rolewright/rolewright/controller/extravars"
+	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/metrics"
+	"github.com/rolewright/rolewright/internal/watches"
+	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/runner/jobevent"
+)
+
+// run executes the role or playbook and waits for its end. Whatever the end is,
+// the next phase concludes it.
+func (r *reconciler) run(ctx context.Context, s *scope) (*ctrl.Result, error) {
+	req, err := r.request(s)
+	if err != nil {
+		s.err = err
+		return nil, nil
+	}
+	ctx, release := r.lifetime(ctx)
+	defer release()
+	r.dirs.link(r.gvk, s.key, req.Dir)
+
+	events := eventlog.New(eventlog.Options{
+		Level: r.opts.LogEvents, DebugLogs: r.opts.DebugLogs, Out: r.opts.EventOut,
+	}, s.log, r.gvk.String(), s.key.Name, s.key.Namespace, r.logVerbosity(s))
+	p := r.newProgress(s)
+	req.OnEvent = func(e jobevent.Event) {
+		events.Event(e)
+		p.observe(e)
+	}
+
+	s.log.Info("Run starts", "cause", s.plan.cause, "generation", s.active.Generation, "directory", req.Dir)
+	r.metrics.RunStarted(r.gvk)
+	stop := p.start(ctx)
+	began := r.now()
+	s.result, s.err = r.opts.Runner.Run(ctx, req)
+	s.ran = s.err == nil || !s.result.Finished.IsZero()
+	stop()
+	r.metrics.Phase(r.gvk, "run", r.now().Sub(began))
+	r.countEvents(s.result.Summary)
+	events.Finish(s.result.Summary, filepath.Join(req.Dir, "artifacts", req.ID, "stdout"))
+	return nil, nil
+}
+
+// lifetime is the context of a run. It outlives ctx, which ends as soon as the
+// operator is asked to stop: a run may use the time that the operator has for
+// that, less what ending it takes. It ends at once when the kind is gone or
+// the operator cannot wait.
+func (r *reconciler) lifetime(ctx context.Context) (context.Context, func()) {
+	const ending = 8 * time.Second // the runner's grace, the kill, the last status write
+	long, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	unhookAbort := context.AfterFunc(r.runs, func() { cancel(context.Cause(r.runs)) })
+	var timer atomic.Pointer[time.Timer]
+	unhook := context.AfterFunc(ctx, func() {
+		if errors.Is(context.Cause(ctx), ErrKindGone) {
+			cancel(ErrKindGone)
+			return
+		}
+		timer.Store(time.AfterFunc(max(r.opts.GracefulShutdown-ending, 0), func() { cancel(ErrShutdown) }))
+	})
+	return long, func() {
+		unhook()
+		unhookAbort()
+		if t := timer.Load(); t != nil {
+			t.Stop()
+		}
+		cancel(nil)
+	}
+}
+
+// request says what is run for the object.
+func (r *reconciler) request(s *scope) (runner.Request, error) {
+	content, finalizerVars := r.watch.Content, map[string]any(nil)
+	if s.deleting {
+		content, finalizerVars = r.watch.Finalizer.Content, r.watch.Finalizer.Vars
+	}
+	vars, notices, err := extravars.Build(s.object.Object, extravars.Options{
+		Group: r.gvk.Group, Kind: r.gvk.Kind, SnakeCase: r.watch.SnakeCaseParameters,
+		MarkUnsafe: r.watch.MarkUnsafe, AllowReserved: r.watch.AllowReservedVariables,
+		Vars: r.watch.Vars, FinalizerVars: finalizerVars,
+	})
+	if err != nil {
+		return runner.Request{}, fmt.Errorf("extra vars: %w", err)
+	}
+	_, hasSpec := s.object.Object["spec"]
+	for _, n := range notices {
+		if n.Kind == extravars.SpecNotMap && !hasSpec {
+			continue // many kinds have none, and that is no mistake
+		}
+		s.warnings = append(s.warnings, n.Detail)
+	}
+	dir, err := r.dirs.create(s.object.GetUID(), s.runID)
+	if err != nil {
+		return runner.Request{}, err
+	}
+	access, err := kubeconfig(r.cfg)
+	if err != nil {
+		return runner.Request{}, err
+	}
+	path := filepath.Join(dir, "kubeconfig")
+	return runner.Request{
+		ID: s.runID, Dir: dir, Content: contentOf(content), ExtraVars: vars,
+		Env:   map[string]string{"KUBECONFIG": path, "K8S_AUTH_KUBECONFIG": path},
+		Files: map[string][]byte{"kubeconfig": access},
+
+		Verbosity: s.settings.verbosity, Cmdline: r.opts.AnsibleArgs,
+		Inventory: r.opts.Inventory, SkipFacts: r.opts.SkipFacts,
+	}, nil
+}
+
+func contentOf(c watches.Content) runner.Content {
+	return runner.Content{Playbook: c.Playbook, Role: c.Role}
+}
+
+// logVerbosity is the verbosity that switches the log to raw output: the
+// annotation's, else the environment's; that of flags and watches does not count.
+func (r *reconciler) logVerbosity(s *scope) int {
+	if s.settings.verbose {
+		return s.settings.verbosity
+	}
+	return r.opts.LogVerbosity
+}
+
+func (r *reconciler) countEvents(sum jobevent.Summary) {
+	r.metrics.RunEvents(metrics.EventAccepted, sum.Events)
+	r.metrics.RunEvents(metrics.EventForeign, sum.Foreign)
+	r.metrics.RunEvents(metrics.EventBad, sum.Bad)
+	r.metrics.RunEvents(metrics.EventGap, sum.Gaps)
+}
+
+// conclude records how the run ended, and takes the finalizer off if a
+// finalizer run was proved. It has a context of its own: a result is written
+// also while the operator stops.
+func (r *reconciler) conclude(ctx context.Context, s *scope) (*ctrl.Result, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), concludeTimeout)
+	defer cancel()
+	run := r.outcome(s)
+	s.memory.last, s.memory.lost, s.memory.unwritten = &run, false, &run
+	r.logEnd(s, run)
+	r.metrics.RunEnded(r.gvk, run.Cause, run.Reason)
+	r.metrics.ReconcileResult(r.gvk, run.Result == status.Succeeded)
+	if err := r.dirs.prune(s.object.GetUID(), s.settings.artifacts); err != nil {
+		s.log.Error(err, "Old runs cannot be removed")
+	}
+
+	err := r.writeEnd(ctx, s, run)
+	if err != nil {
+		s.log.Error(err, "Result of the run cannot be written yet; it is kept and written later")
+		return &ctrl.Result{RequeueAfter: r.opts.RetryMin}, nil
+	}
+	s.memory.unwritten = nil
+	if s.deleting && run.Result == status.Succeeded && run.RequeueAfter == 0 {
+		s.memory.finalized = true
+		return done(), r.release(ctx, s)
+	}
+	return &ctrl.Result{RequeueAfter: r.situationAfter(s, run).delay()}, nil
+}
+
+// writeEnd records run in the object's status. An object that is gone, or that
+// refuses what we write, has no use for it.
+func (r *reconciler) writeEnd(ctx context.Context, s *scope, run status.Run) error {
+	if !r.writesStatus() {
+		return nil
+	}
+	err := r.readAgain(ctx, s.object)
+	if err == nil {
+		next := r.situationAfter(s, run).delay()
+		err = r.writeStatus(ctx, s.object, metrics.MomentEnd, func(st map[string]any) map[string]any {
+			return status.Conclude(st, run, next, r.now())
+		})
+	}
+	if refused(err) {
+		r.logRefusal(s, err)
+		return nil
+	}
+	return client.IgnoreNotFound(err)
+}
+
+func (r *reconciler) situationAfter(s *scope, run status.Run) situation {
+	after := r.situation(s)
+	after.last = &run
+	return after
+}
+
+// progress follows a run and writes how far it is, from a goroutine of its own:
+// a slow API server does not slow the run.
+type progress struct {
+	r *reconciler
+	s *scope
+
+	mu      sync.Mutex
+	summary jobevent.Summary
+	written int
+}
+
+func (r *reconciler) newProgress(s *scope) *progress { return &progress{r: r, s: s} }
+
+func (p *progress) observe(e jobevent.Event) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.summary.Observe(e)
+}
+
+// start writes until the returned function is called, which waits for the last
+// write to end.
+func (p *progress) start(ctx context.Context) (stop func()) {
+	every := p.r.opts.ProgressInterval
+	if every <= 0 || !p.r.writesStatus() {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				p.write(ctx)
+			}
+		}
+	})
+	return func() {
+		cancel()
+		wg.Wait()
+	}
+}
+
+// write records the progress if there is any since the last time.
+func (p *progress) write(ctx context.Context) {
+	if p.r.prunes.Load() {
+		return
+	}
+	p.mu.Lock()
+	events := p.summary.Events
+	a := p.s.active
+	a.Task, a.TasksStarted = taskOf(p.summary.Task), int64(p.summary.TasksStarted)
+	a.Counts = countsOf(p.summary)
+	p.mu.Unlock()
+	if events == p.written {
+		return
+	}
+	if err := p.r.writeProgress(ctx, p.s.object, a); err == nil {
+		p.written = events
+	} else if ctx.Err() == nil && !apierrors.IsNotFound(err) {
+		p.s.log.V(1).Info("Progress cannot be written", "error", err.Error())
+	}
+}

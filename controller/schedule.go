@@ -1,0 +1,135 @@
+package controller
+
+import (
+	"hash/fnv"
+	"time"
+
+	"github.com/rolewright/rolewright/controller/status"
+)
+
+// cause says why a run starts. The words stand in the status, in logs and in
+// metrics.
+type cause string
+
+const (
+	causeCreated      cause = "created"
+	causeChanged      cause = "changed"
+	causeContent      cause = "content"
+	causePeriod       cause = "period"
+	causeRequeueAfter cause = "requeue_after"
+	causeRetry        cause = "retry"
+	causeInterrupted  cause = "interrupted"
+	causeDeleted      cause = "deleted"
+)
+
+// minPeriod is the shortest time between two runs that a period or a
+// requeue_after can ask for: less than that, and one object keeps the operator
+// from all others.
+const minPeriod = time.Second
+
+// retry is the policy for failed runs.
+type retry struct{ min, max time.Duration }
+
+// after is the time from the end of the n-th failure in a row to the next run.
+func (r retry) after(n int64) time.Duration {
+	d := r.min
+	for ; n > 1 && d < r.max; n-- {
+		d *= 2
+	}
+	return min(d, r.max)
+}
+
+// jitter lengthens d by up to a tenth, so that objects created together do not
+// run together for ever. It depends on the last run's ID only: a restarted
+// operator comes to the same time.
+func jitter(d time.Duration, id string) time.Duration {
+	h := fnv.New32a()
+	h.Write([]byte(id)) //nolint:errcheck // a hash never fails
+	return d + time.Duration(float64(d)*0.1*float64(h.Sum32()%1024)/1024)
+}
+
+// situation is what the decision about a run rests on.
+type situation struct {
+	// last is the recorded run; nil if none is known.
+	last *status.Run
+	// lost is true if a run was begun and never recorded as ended.
+	lost bool
+	// deleting is true if the object is being deleted and waits for us.
+	deleting bool
+	// fingerprint and generation are the current inputs'.
+	fingerprint string
+	generation  int64
+	// period is the time between runs that nothing asks for; 0 disables.
+	period time.Duration
+	retry  retry
+}
+
+// plan is the decision: run now for a cause, or wait. A wait of 0 without a
+// cause means that only an event starts the next run.
+type plan struct {
+	cause cause
+	wait  time.Duration
+}
+
+// decide is a pure function of its arguments.
+func decide(now time.Time, s situation) plan {
+	switch last := s.last; {
+	case s.deleting && (last == nil || last.Cause != string(causeDeleted)):
+		return plan{cause: causeDeleted}
+	case last == nil:
+		return plan{cause: causeCreated}
+	case s.lost || last.Result == status.Interrupted:
+		return plan{cause: s.ifDeleting(causeInterrupted)}
+	case !s.deleting && last.Fingerprint != s.fingerprint:
+		if last.Generation != s.generation || s.generation == 0 {
+			return plan{cause: causeChanged}
+		}
+		return plan{cause: causeContent}
+	}
+	due, why := s.next()
+	if why == "" {
+		return plan{}
+	}
+	if wait := due.Sub(now); wait > 0 {
+		// A recorded end in the future is a clock that went back: never wait
+		// longer than the whole delay for it.
+		return plan{wait: min(wait, due.Sub(s.last.Finished))}
+	}
+	return plan{cause: s.ifDeleting(why)}
+}
+
+func (s situation) ifDeleting(c cause) cause {
+	if s.deleting {
+		return causeDeleted
+	}
+	return c
+}
+
+// next is when the run after s.last is due if nothing changes, and why; no
+// cause means never.
+func (s situation) next() (time.Time, cause) {
+	last := s.last
+	delay, why := s.period, causePeriod
+	switch {
+	case last.Result == status.Failed:
+		delay, why = max(s.retry.after(last.Attempts), last.RequeueAfter), causeRetry
+	case last.RequeueAfter > 0:
+		delay, why = last.RequeueAfter, causeRequeueAfter
+	case s.deleting:
+		// A success that is recorded but whose finalizer is still there was
+		// recorded by another process: only a proof of our own takes it off.
+		return last.Finished, causeDeleted
+	case s.period <= 0:
+		return time.Time{}, ""
+	}
+	return last.Finished.Add(jitter(delay, last.ID)), why
+}
+
+// delay is the time from the end of the last run to the next one; 0 if none is planned.
+func (s situation) delay() time.Duration {
+	due, why := s.next()
+	if why == "" {
+		return 0
+	}
+	return due.Sub(s.last.Finished)
+}

@@ -1,0 +1,102 @@
+package controller
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rolewright/rolewright/controller/status"
+)
+
+func TestDecide(t *testing.T) {
+	now := time.Date(2026, 5, 6, 12, 0, 0, 0, time.UTC)
+	const fp, id = "same", "id"
+	// j is a delay as jitter lengthens it for the record's ID.
+	j := func(d time.Duration) time.Duration { return jitter(d, id) }
+	run := func(result status.Result, ago time.Duration, edit ...func(*status.Run)) *status.Run {
+		r := &status.Run{ID: id, Cause: "changed", Generation: 1, Fingerprint: fp, Result: result, Finished: now.Add(-ago), Attempts: 1}
+		for _, e := range edit {
+			e(r)
+		}
+		return r
+	}
+	finalizer := func(r *status.Run) { r.Cause = string(causeDeleted) }
+	requeue := func(d time.Duration) func(*status.Run) { return func(r *status.Run) { r.RequeueAfter = d } }
+	attempts := func(n int64) func(*status.Run) { return func(r *status.Run) { r.Attempts = n } }
+
+	tests := []struct {
+		name string
+		in   situation // fingerprint, generation, retry are filled in below
+		want plan
+	}{
+		{"never run", situation{}, plan{cause: causeCreated}},
+		{"never run, but begun once", situation{lost: true}, plan{cause: causeCreated}},
+		{"unchanged, no period", situation{last: run(status.Succeeded, time.Hour)}, plan{}},
+		{"unchanged, period not over", situation{last: run(status.Succeeded, time.Minute), period: time.Hour},
+			plan{wait: j(time.Hour) - time.Minute}},
+		{"unchanged, period over", situation{last: run(status.Succeeded, 2*time.Hour), period: time.Hour}, plan{cause: causePeriod}},
+		{"period over, jitter not", situation{last: run(status.Succeeded, time.Hour), period: time.Hour},
+			plan{wait: j(time.Hour) - time.Hour}},
+		{"spec changed", situation{last: run(status.Succeeded, 0, func(r *status.Run) { r.Fingerprint = "other"; r.Generation = 0 })},
+			plan{cause: causeChanged}},
+		{"content changed", situation{last: run(status.Succeeded, 0, func(r *status.Run) { r.Fingerprint = "other" })},
+			plan{cause: causeContent}},
+		{"new generation of the same inputs", situation{last: run(status.Succeeded, 0, func(r *status.Run) { r.Generation = 9 })}, plan{}},
+		{"begun and never ended", situation{last: run(status.Succeeded, 0), lost: true}, plan{cause: causeInterrupted}},
+		{"interrupted", situation{last: run(status.Interrupted, 0)}, plan{cause: causeInterrupted}},
+		{"failed, backoff not over", situation{last: run(status.Failed, time.Second, attempts(3))},
+			plan{wait: j(4*time.Second) - time.Second}},
+		{"failed, backoff over", situation{last: run(status.Failed, time.Minute, attempts(3))}, plan{cause: causeRetry}},
+		{"failed often, backoff capped", situation{last: run(status.Failed, 0, attempts(1000))}, plan{wait: j(time.Minute)}},
+		{"failed, inputs changed: at once", situation{last: run(status.Failed, 0, attempts(9), func(r *status.Run) { r.Fingerprint = "other" })},
+			plan{cause: causeContent}},
+		{"failed, the period is no reason to wait", situation{last: run(status.Failed, time.Hour), period: 10 * time.Hour}, plan{cause: causeRetry}},
+		{"requeue_after not over", situation{last: run(status.Succeeded, time.Second, requeue(time.Minute)), period: 5 * time.Second},
+			plan{wait: j(time.Minute) - time.Second}},
+		{"requeue_after over", situation{last: run(status.Succeeded, 2*time.Minute, requeue(time.Minute)), period: time.Hour},
+			plan{cause: causeRequeueAfter}},
+		{"failed, requeue_after is longer", situation{last: run(status.Failed, time.Second, requeue(time.Hour))},
+			plan{wait: j(time.Hour) - time.Second}},
+		{"clock went back", situation{last: run(status.Succeeded, -48*time.Hour), period: time.Hour}, plan{wait: j(time.Hour)}},
+		{"deleted", situation{last: run(status.Succeeded, 0), deleting: true}, plan{cause: causeDeleted}},
+		{"deleted, never run", situation{deleting: true}, plan{cause: causeDeleted}},
+		{"deleted while failing: at once", situation{last: run(status.Failed, 0, attempts(9)), deleting: true}, plan{cause: causeDeleted}},
+		{"finalizer failed, backoff not over", situation{last: run(status.Failed, 0, finalizer, attempts(2)), deleting: true},
+			plan{wait: j(2 * time.Second)}},
+		{"finalizer failed, backoff over", situation{last: run(status.Failed, time.Hour, finalizer), deleting: true}, plan{cause: causeDeleted}},
+		{"finalizer failed: a change does not hurry it", situation{last: run(status.Failed, 0, finalizer,
+			func(r *status.Run) { r.Fingerprint = "other" }), deleting: true}, plan{wait: j(time.Second)}},
+		{"finalizer asked for time", situation{last: run(status.Succeeded, 0, finalizer, requeue(time.Minute)), deleting: true},
+			plan{wait: j(time.Minute)}},
+		{"finalizer success of another process is run again", situation{last: run(status.Succeeded, time.Second, finalizer), deleting: true},
+			plan{cause: causeDeleted}},
+		{"finalizer interrupted", situation{last: run(status.Interrupted, 0, finalizer), deleting: true}, plan{cause: causeDeleted}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.in.fingerprint, tt.in.generation = fp, 1
+			tt.in.retry = retry{min: time.Second, max: time.Minute}
+			if diff := cmp.Diff(tt.want, decide(now, tt.in), cmp.AllowUnexported(plan{})); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestJitter_NeverShortensAndStaysWithinATenth(t *testing.T) {
+	seen := map[time.Duration]bool{}
+	for i := range 1000 {
+		d := jitter(time.Hour, string(rune('a'+i%26))+string(rune(i)))
+		if d < time.Hour || d > time.Hour+6*time.Minute {
+			t.Fatalf("jitter made an hour %v", d)
+		}
+		seen[d] = true
+	}
+	if len(seen) < 100 {
+		t.Errorf("1000 objects share %d periods", len(seen))
+	}
+	if jitter(time.Hour, "x") != jitter(time.Hour, "x") {
+		t.Error("jitter is not repeatable")
+	}
+}

@@ -1,0 +1,89 @@
+package controller
+
+import (
+	"context"
+	"slices"
+	"strconv"
+
+	"github.com/go-logr/logr"
+	"github.com/google/uuid"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/runner"
+)
+
+// scope is one reconcile of one object: what its phases know so far.
+type scope struct {
+	key types.NamespacedName
+	log logr.Logger
+	// object is the cached object at first, and the live one from begin on.
+	object *unstructured.Unstructured
+	memory *memory
+	// runID names the run of this reconcile, should there be one.
+	runID string
+	// deleting is true if the object is being deleted.
+	deleting bool
+	// settings and warnings come from the watch and the object's annotations.
+	settings settings
+	warnings []string
+
+	// fingerprint and plan are set by decide; begin renews the fingerprint.
+	fingerprint string
+	plan        plan
+
+	// active and dir are set by begin and run.
+	active status.Active
+	dir    string
+	// ran, result and err are set by run: the run took place, and how it ended.
+	ran    bool
+	result runner.Result
+	err    error
+}
+
+// open begins the reconcile of obj, which it owns from now on.
+func (r *reconciler) open(ctx context.Context, obj *unstructured.Unstructured) (*scope, error) {
+	key := client.ObjectKeyFromObject(obj)
+	m, stale := r.remember(obj)
+	id := uuid.NewString()
+	log := ctrllog.FromContext(ctx).WithValues("job", id)
+	if stale != "" {
+		if err := r.dirs.remove(r.gvk, key, stale); err != nil {
+			log.Error(err, "Directories of a deleted object cannot be removed")
+		}
+	}
+	period := r.opts.ReconcilePeriod
+	if r.watch.ReconcilePeriod != nil {
+		period = *r.watch.ReconcilePeriod
+	}
+	s := &scope{key: key, log: log, object: obj, memory: m, runID: id, deleting: obj.GetDeletionTimestamp() != nil}
+	s.settings, s.warnings = annotated(obj, settings{
+		period: period, artifacts: r.watch.MaxRunnerArtifacts, verbosity: r.watch.AnsibleVerbosity,
+	})
+	r.metrics.ObjectSeen(r.gvk, key.Namespace, key.Name, obj.GetCreationTimestamp().Time)
+	return s, nil
+}
+
+// hasFinalizer is true if the watch has a finalizer and the object bears it.
+func (r *reconciler) hasFinalizer(obj *unstructured.Unstructured) bool {
+	return r.watch.Finalizer != nil && slices.Contains(obj.GetFinalizers(), r.watch.Finalizer.Name)
+}
+
+func (r *reconciler) situation(s *scope) situation {
+	return situation{
+		last: s.memory.last, lost: s.memory.lost, deleting: s.deleting,
+		fingerprint: s.fingerprint, generation: s.object.GetGeneration(),
+		period: s.settings.period, retry: retry{min: r.opts.RetryMin, max: r.opts.RetryMax},
+	}
+}
+
+// shortID is enough of a run's ID for people to find it.
+func shortID(id string) string {
+	if len(id) < 8 {
+		return strconv.Quote(id)
+	}
+	return id[:8]
+}

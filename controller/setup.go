@@ -1,0 +1,107 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/rolewright/rolewright/internal/watches"
+)
+
+// Set is all watched kinds of an operator.
+type Set struct {
+	kinds []*kind
+	// standby is true if another replica may lead.
+	standby bool
+	elected <-chan struct{}
+
+	// runs ends when the runs have to, with the cause; active are the kinds
+	// that are being served.
+	runs   context.Context
+	abort  context.CancelCauseFunc
+	active sync.WaitGroup
+}
+
+// Setup adds every watch to mgr. The kinds are served once the manager runs
+// and leads.
+func Setup(mgr manager.Manager, opts Options) (*Set, error) {
+	if opts.KindPollInterval <= 0 {
+		opts.KindPollInterval = 10 * time.Second
+	}
+	log := mgr.GetLogger().WithName("ansible-controller")
+	dirs, err := newRundirs(opts.RunnerRoot, log)
+	if err != nil {
+		return nil, err
+	}
+	set := &Set{standby: opts.LeaderElection, elected: mgr.Elected()}
+	set.runs, set.abort = context.WithCancelCause(context.Background())
+	names := controllerNames(opts.Watches)
+	for i, w := range opts.Watches {
+		selector, err := metav1.LabelSelectorAsSelector(&w.Selector)
+		if err != nil {
+			return nil, fmt.Errorf("selector of watch %s: %w", w.GVK, err)
+		}
+		k := &kind{
+			watch: w, name: names[i], opts: &opts, set: set,
+			cfg: mgr.GetConfig(), http: mgr.GetHTTPClient(), scheme: mgr.GetScheme(),
+			selector: selector, dirs: dirs, log: log, state: errNotStarted,
+			content: newContents(w, &opts),
+		}
+		log.Info("Watching resource", "Options.Group", w.GVK.Group, "Options.Version", w.GVK.Version, "Options.Kind", w.GVK.Kind)
+		if err := mgr.Add(k); err != nil {
+			return nil, fmt.Errorf("add watch %s: %w", w.GVK, err)
+		}
+		set.kinds = append(set.kinds, k)
+	}
+	return set, nil
+}
+
+// controllerNames are the controller labels of metrics: the incumbent's, with
+// the group where two watches would share one.
+func controllerNames(all []watches.Watch) []string {
+	count := map[string]int{}
+	plain := func(w watches.Watch) string {
+		return lower(w.GVK.Kind) + "-" + lower(w.GVK.Version) + "-controller"
+	}
+	for _, w := range all {
+		count[plain(w)]++
+	}
+	names := make([]string, len(all))
+	for i, w := range all {
+		names[i] = plain(w)
+		if count[names[i]] > 1 {
+			names[i] = lower(w.GVK.Kind) + "-" + lower(w.GVK.Version) + "-" + lower(w.GVK.Group) + "-controller"
+		}
+	}
+	return names
+}
+
+// Ready is nil if every watched kind that is installed is served, or if
+// another replica leads. Safe for concurrent use.
+func (s *Set) Ready() error {
+	if s.standby {
+		select {
+		case <-s.elected:
+		default:
+			return nil
+		}
+	}
+	var errs []error
+	for _, k := range s.kinds {
+		errs = append(errs, k.ready())
+	}
+	return errors.Join(errs...)
+}
+
+// Close stops the runs that are left, with cause, and waits until nothing is
+// left of them. It is called after the manager has ended: a manager that lost
+// its leadership ends without waiting for anything.
+func (s *Set) Close(cause error) {
+	s.abort(cause)
+	s.active.Wait()
+}

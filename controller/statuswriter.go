@@ -1,0 +1,155 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	clientretry "k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/metrics"
+)
+
+// change computes a status from the one that was read.
+type change func(map[string]any) map[string]any
+
+// writeStatus brings the status of obj to what ch makes of it, and obj to what
+// the API server then holds. The write is a merge patch of the difference
+// under the resource version that was read; on a conflict the object is read
+// again and ch applied again, so that nobody's words are lost. No difference,
+// no write. An object that is not the same any more is left alone: then the
+// error is a NotFound.
+func (r *reconciler) writeStatus(ctx context.Context, obj *unstructured.Unstructured, moment metrics.Moment, ch change) error {
+	if !r.writesStatus() {
+		return nil
+	}
+	fresh := true
+	err := clientretry.OnError(clientretry.DefaultBackoff, apierrors.IsConflict, func() error {
+		if !fresh {
+			if err := r.readAgain(ctx, obj); err != nil {
+				return err
+			}
+		}
+		fresh = false
+		return r.patchStatus(ctx, obj, moment, ch)
+	})
+	if err != nil {
+		return fmt.Errorf("write the status: %w", err)
+	}
+	return nil
+}
+
+// readAgain reads obj from the API server and insists that it is the same one.
+func (r *reconciler) readAgain(ctx context.Context, obj *unstructured.Unstructured) error {
+	uid := obj.GetUID()
+	next := r.newObject()
+	if err := r.live.Get(ctx, client.ObjectKeyFromObject(obj), next); err != nil {
+		return err
+	}
+	if next.GetUID() != uid {
+		return apierrors.NewNotFound(r.resource(), obj.GetName())
+	}
+	obj.Object = next.Object
+	return nil
+}
+
+func (r *reconciler) patchStatus(ctx context.Context, obj *unstructured.Unstructured, moment metrics.Moment, ch change) error {
+	before, _ := obj.Object["status"].(map[string]any)
+	after := ch(before)
+	if reflect.DeepEqual(before, after) {
+		return nil
+	}
+	err := r.sendStatus(ctx, obj, after)
+	if tooLarge(err) {
+		r.log.Info("Status does not fit into the object and is cut down to its conditions",
+			"namespace", obj.GetNamespace(), "name", obj.GetName())
+		err = r.sendStatus(ctx, obj, status.Minimal(before, after))
+	}
+	r.metrics.StatusWrite(r.gvk, moment, err)
+	return err
+}
+
+// sendStatus patches the status of obj to after, and obj to the answer.
+func (r *reconciler) sendStatus(ctx context.Context, obj *unstructured.Unstructured, after map[string]any) error {
+	next := obj.DeepCopy()
+	next.Object["status"] = after
+	patch := client.MergeFromWithOptions(obj.DeepCopy(), client.MergeFromWithOptimisticLock{})
+	if err := r.client.Status().Patch(ctx, next, patch); err != nil {
+		return err
+	}
+	obj.Object = next.Object
+	r.noticePruning(obj, after)
+	return nil
+}
+
+// noticePruning logs once if the schema of the kind drops what is written.
+func (r *reconciler) noticePruning(obj *unstructured.Unstructured, after map[string]any) {
+	stored, _ := obj.Object["status"].(map[string]any)
+	_, wrote := after["ansible"]
+	_, kept := stored["ansible"]
+	if !wrote || kept || r.prunes.Swap(true) {
+		return
+	}
+	r.log.Info("The CustomResourceDefinition's schema drops status.ansible: progress and the summary of runs are not shown, "+
+		"and unchanged objects run again after a restart; declare status.ansible with x-kubernetes-preserve-unknown-fields: true",
+		"gvk", r.gvk.String())
+}
+
+// writeProgress patches the progress of a run. It takes no lock: it touches
+// nothing that anybody else writes, and a write that is lost is made up by the
+// next one.
+func (r *reconciler) writeProgress(ctx context.Context, obj *unstructured.Unstructured, a status.Active) error {
+	data, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": obj.GetUID()},
+		"status":   status.Progress(a),
+	})
+	if err != nil {
+		return fmt.Errorf("encode the progress: %w", err)
+	}
+	target := r.newObject()
+	target.SetNamespace(obj.GetNamespace())
+	target.SetName(obj.GetName())
+	err = r.client.Status().Patch(ctx, target, client.RawPatch(types.MergePatchType, data))
+	r.metrics.StatusWrite(r.gvk, metrics.MomentProgress, err)
+	return err
+}
+
+// writesStatus is true if the watch manages the status and the kind has one.
+func (r *reconciler) writesStatus() bool {
+	return r.watch.ManageStatus && r.res.hasStatus
+}
+
+func (r *reconciler) logRefusal(s *scope, err error) {
+	s.log.Error(err, "Status is refused; check the status schema of the CustomResourceDefinition, admission policies, "+
+		"the operator's permissions and the size of the object")
+}
+
+// tooLarge recognises that an object is over the API server's or etcd's limit.
+// etcd's word for it arrives as an internal error that only its text tells from
+// others (etcd/api/v3rpc/rpctypes: ErrRequestTooLarge).
+func tooLarge(err error) bool {
+	if apierrors.IsRequestEntityTooLargeError(err) {
+		return true
+	}
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && strings.Contains(status.Status().Message, "etcdserver: request is too large")
+}
+
+// refused tells the answers that will be the same next time: the schema, an
+// admission policy, a permission or the object's size does not allow the write.
+func refused(err error) bool {
+	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsForbidden(err) || tooLarge(err)
+}
+
+// concludeTimeout is how long the end of a run may take to be written. It
+// outlives the reconcile's context: a shutdown must not lose a result.
+const concludeTimeout = 10 * time.Second
