@@ -1,0 +1,151 @@
+# Rolewright. `make` lists the targets.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+
+# Everything that is built lies under bin/, the pinned tools of development under bin/tools/.
+BIN   := $(CURDIR)/bin
+TOOLS := $(BIN)/tools
+# Where there is no Debian to install Ansible from, it lives in a virtual environment of this repository.
+export PATH := $(BIN)/ansible/bin:$(PATH)
+
+# What `rolewright version` says.
+VERSION     ?= $(shell git describe --tags --abbrev=0 2>/dev/null || echo unknown)
+GIT_VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+COMMIT      ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
+VERSION_PKG := github.com/rolewright/rolewright/internal/version
+LDFLAGS     := -s -w -X $(VERSION_PKG).Version=$(VERSION) -X $(VERSION_PKG).GitVersion=$(GIT_VERSION) -X $(VERSION_PKG).Commit=$(COMMIT)
+
+# Where cluster-up keeps its state.
+CLUSTER_DIR := $(BIN)/cluster
+# How long the short run of each fuzz target lasts.
+FUZZTIME ?= 5s
+# Further arguments: make unit TESTFLAGS='-run TestName -v', make run RUNFLAGS='--zap-log-level debug'.
+TESTFLAGS ?=
+RUNFLAGS  ?=
+
+.PHONY: help
+help: ## list the targets
+	@echo 'Usage: make TARGET'
+	@awk -F ':.*## ' '/^##@ / { print "\n" substr($$0, 5) } /^[a-z-]+:.*## / { printf "  %-20s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+##@ The operator
+
+.PHONY: build
+build: ## build bin/rolewright, a static binary
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/rolewright ./cmd/rolewright
+
+.PHONY: demo
+demo: setup cluster-tools-kwok build ## watch the example operator from the first object to its finalizer, on a control plane of its own
+	@go build -o $(BIN)/demo ./test/demo
+	@$(TOOLS)/controlplane exec --kwok -- $(BIN)/demo -rolewright $(BIN)/rolewright
+
+.PHONY: run
+run: setup build ## run the example operator against the current kubeconfig, and stay
+	@$(BIN)/rolewright run --watches-file=./watches.yaml $(RUNFLAGS)
+
+##@ Tests
+
+.PHONY: test
+test: ## set-up, lint, unit and integration tests on real parts, and a short fuzz run
+	@tools/step.sh 'set-up' $(MAKE) setup setup-race
+	@tools/step.sh 'development tools' $(MAKE) cluster-tools lint-tools
+	@tools/step.sh 'build' $(MAKE) build
+	@tools/step.sh 'lint' $(MAKE) lint
+	@tools/step.sh 'unit and integration tests' $(MAKE) integration
+	@tools/step.sh 'tests of the development control plane' $(MAKE) test-tools
+	@tools/step.sh 'fuzz targets' $(MAKE) fuzz-short
+
+.PHONY: unit
+unit: ## go test of everything; each package that needs an API server starts its own
+	go test -race $(TESTFLAGS) ./...
+
+.PHONY: integration
+integration: cluster-tools ## go test of everything, on one control plane
+	@$(TOOLS)/controlplane exec --audit-log audit.log -- go test -race -timeout 30m $(TESTFLAGS) ./...
+
+.PHONY: test-tools
+test-tools: cluster-tools ## tests of the development control plane itself
+	@cd tools && go test -timeout 10m $(TESTFLAGS) ./controlplane
+
+.PHONY: fuzz-short
+fuzz-short: ## run every fuzz target for FUZZTIME (5s)
+	@tools/fuzz.sh $(FUZZTIME)
+
+.PHONY: lint
+lint: lint-tools ## check formatting, style and the import directions
+	@$(TOOLS)/golangci-lint run ./...
+	@cd tools && $(TOOLS)/golangci-lint run --config $(CURDIR)/.golangci.yml ./controlplane/...
+
+.PHONY: bench
+bench: setup cluster-tools build ## measure our own path around a run, and memory with many objects
+	@$(TOOLS)/controlplane exec -- go run ./test/bench
+
+##@ The development control plane
+
+.PHONY: cluster-up
+cluster-up: cluster-tools-kwok ## start a control plane in the background and print its export line
+	@$(TOOLS)/controlplane up --kwok --dir $(CLUSTER_DIR)
+
+.PHONY: cluster-down
+cluster-down: $(TOOLS)/controlplane ## stop what cluster-up started
+	@$(TOOLS)/controlplane down --dir $(CLUSTER_DIR)
+
+# The servers say which Kubernetes they are, or clients could not read their version.
+KUBERNETES         := $(shell sed -n 's/^\tk8s.io\/kubernetes \(v[^ ]*\)$$/\1/p' tools/go.mod)
+KUBERNETES_LDFLAGS := -s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES) -X k8s.io/client-go/pkg/version.gitVersion=$(KUBERNETES)
+
+# What KUBEBUILDER_ASSETS has is not built.
+assets = $(addprefix $(TOOLS)/,$(filter-out $(notdir $(wildcard $(addprefix $(or $(KUBEBUILDER_ASSETS),/nowhere)/,$(1)))),$(1)))
+
+.PHONY: cluster-tools
+cluster-tools: $(TOOLS)/controlplane $(call assets,etcd kube-apiserver kube-controller-manager) ## build the control plane
+
+.PHONY: cluster-tools-kwok
+cluster-tools-kwok: cluster-tools $(TOOLS)/kube-scheduler $(TOOLS)/kwok ## build the control plane with scheduler and kwok
+
+.PHONY: lint-tools
+lint-tools: $(TOOLS)/golangci-lint ## build the linter
+
+$(TOOLS)/controlplane: $(wildcard tools/controlplane/*.go) tools/go.mod
+	cd tools && CGO_ENABLED=0 go build -o $@ ./controlplane
+
+# The pins decide: a changed pin builds again. The first build takes minutes, then Go's cache has the packages.
+$(TOOLS)/etcd: tools/go.mod tools/go.sum
+	cd tools && go build -ldflags '$(KUBERNETES_LDFLAGS)' -o $@ go.etcd.io/etcd/server/v3
+	@touch $@
+
+$(TOOLS)/kube-%: tools/go.mod tools/go.sum
+	@echo 'The first build of kube-$* takes minutes.'
+	cd tools && go build -ldflags '$(KUBERNETES_LDFLAGS)' -o $@ k8s.io/kubernetes/cmd/kube-$*
+	@touch $@
+
+# With kwok come the stages that its authors ship: what a node and a pod go through.
+KWOK_STAGES := node/fast/node-initialize node/heartbeat-with-lease/node-heartbeat-with-lease pod/fast/pod-ready pod/fast/pod-complete pod/fast/pod-delete
+$(TOOLS)/kwok: tools/kwok/go.mod tools/kwok/go.sum
+	cd tools/kwok && go build -trimpath -ldflags '-s -w' -o $@ sigs.k8s.io/kwok/cmd/kwok
+	@cd "$$(cd tools/kwok && go list -m -f '{{.Dir}}' sigs.k8s.io/kwok)/kustomize/stage" && \
+		for stage in $(KWOK_STAGES); do echo ---; cat $$stage.yaml; done > $@-stages.yaml
+	@touch $@
+
+$(TOOLS)/golangci-lint: tools/lint/go.mod tools/lint/go.sum
+	cd tools/lint && go build -trimpath -ldflags '-s -w' -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	@touch $@
+
+##@ Housekeeping
+
+.PHONY: setup
+setup: ## install Ansible where it is missing: from apt as root on Debian, by pip elsewhere
+	@tools/ansible/install.sh $(BIN)/ansible
+
+# The race detector links C code.
+.PHONY: setup-race
+setup-race:
+	@tools/compiler/install.sh
+
+.PHONY: clean
+clean: ## stop the control plane and remove what was built
+	@if [ -x $(TOOLS)/controlplane ]; then $(TOOLS)/controlplane down --dir $(CLUSTER_DIR) 2>/dev/null; fi
+	rm -rf $(BIN)

@@ -1,0 +1,133 @@
+package testenv
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// The variables by which `make test` hands its control plane to the tests.
+const (
+	kubeconfigVariable = "ROLEWRIGHT_TEST_KUBECONFIG"
+	auditLogVariable   = "ROLEWRIGHT_TEST_AUDIT_LOG"
+)
+
+// server is a control plane that tests use. The zero value finds or starts it at the first use.
+type server struct {
+	once       sync.Once
+	err        error // why there is none
+	kubeconfig string
+	auditLog   string       // empty: it writes none
+	stop       func() error // nil: it is not ours to stop
+}
+
+// shared is the control plane of this test process. The tests of a process have nothing else in common that could carry
+// it.
+var shared server
+
+func (s *server) get() error {
+	s.once.Do(func() {
+		s.kubeconfig, s.auditLog = os.Getenv(kubeconfigVariable), os.Getenv(auditLogVariable)
+		if s.kubeconfig == "" {
+			s.err = s.launch()
+		}
+	})
+	return s.err
+}
+
+// Main runs the tests of a package and then waits until a control plane that they have started is gone. It is meant to
+// be all that TestMain does; without it the control plane ends a moment after the process.
+func Main(m *testing.M) {
+	m.Run() // the testing package exits with its result
+	if shared.stop == nil {
+		return
+	}
+	if err := shared.stop(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+}
+
+// Config returns the administrator's way to the API server, without a limit on its request rate. The value is the
+// caller's own. It fails the test where no control plane is to be had.
+func Config(t testing.TB) *rest.Config {
+	t.Helper()
+	if err := shared.get(); err != nil {
+		t.Fatalf("get a control plane: %v", err)
+	}
+	cfg, err := clientcmd.BuildConfigFromFlags("", shared.kubeconfig)
+	if err != nil {
+		t.Fatalf("read the kubeconfig of the control plane: %v", err)
+	}
+	cfg.QPS = -1 // tests wait for the server, not for their own client
+	return cfg
+}
+
+// launch starts a control plane that lives for as long as the pipe to its standard input is open, which is at most as
+// long as this process.
+func (s *server) launch() error {
+	root, err := repository()
+	if err != nil {
+		return err
+	}
+	launcher := filepath.Join(root, "bin", "tools", "controlplane")
+	if _, err := os.Stat(launcher); err != nil {
+		return fmt.Errorf("no control plane is built: run `make cluster-tools`: %w", err)
+	}
+	cmd := exec.Command(launcher, "run", "--die-with-parent", "--audit-log=audit.log")
+	cmd.Stderr = os.Stderr // progress: it takes some seconds
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return fmt.Errorf("make a pipe to the control plane: %w", err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return fmt.Errorf("make a pipe from the control plane: %w", err)
+	}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start the control plane: %w", err)
+	}
+	s.stop = func() error {
+		if err := errors.Join(stdin.Close(), cmd.Wait()); err != nil {
+			return fmt.Errorf("stop the control plane: %w", err)
+		}
+		return nil
+	}
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
+		return fmt.Errorf("wait for the control plane: %w", err)
+	}
+	path, found := strings.CutPrefix(strings.TrimSpace(line), "export KUBECONFIG=")
+	if !found {
+		return fmt.Errorf("wait for the control plane: unexpected answer %q", line)
+	}
+	s.kubeconfig = strings.Trim(path, "'") // quoted for a shell
+	s.auditLog = filepath.Join(filepath.Dir(s.kubeconfig), "audit.log")
+	return nil
+}
+
+// repository is the top of the repository: tests run in the directory of their package.
+func repository() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("find the repository: %w", err)
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir, nil
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			return "", errors.New("find the repository: no go.mod in any parent directory")
+		}
+		dir = parent
+	}
+}

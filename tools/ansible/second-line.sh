@@ -1,0 +1,61 @@
+#!/bin/sh
+# Puts the second line of Ansible that Rolewright is tested on beside the system's: ansible-core 2.19 and
+# ansible-runner 2.4 from Debian trixie, unpacked into a directory, with commands to put in front of the PATH.
+#
+#   tools/ansible/second-line.sh DIR        prints DIR/bin when ready; does nothing if it is there already
+#
+# Both packages are pure Python and run on the system's Python 3.11 with the libraries that the system's own Ansible
+# brought along. The package lists and keys are the system's with the release's name exchanged; nothing is installed.
+set -eu
+
+dir=$1
+release=trixie
+if [ -x "$dir/bin/ansible-runner" ]; then
+	echo "$dir/bin"
+	exit 0
+fi
+if ! command -v apt-get >/dev/null || [ ! -d /etc/apt ]; then
+	echo "second-line.sh: this system has no apt-get; install ansible-core 2.19 and ansible-runner 2.4 with pip in a" \
+		"virtual environment and make $dir/bin a link to its bin" >&2
+	exit 1
+fi
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+chmod 0755 "$work"
+mkdir -p "$work/lists/partial" "$work/cache/archives/partial" "$work/sources" "$work/root"
+for file in /etc/apt/sources.list /etc/apt/sources.list.d/*.list /etc/apt/sources.list.d/*.sources; do
+	if [ -s "$file" ] && grep -q debian "$file"; then
+		sed -E "s/\b(bookworm|bullseye|forky|sid)/$release/g" "$file" >"$work/sources/$(basename "$file")"
+	fi
+done
+cat >"$work/apt.conf" <<CONF
+Dir::Etc::sourcelist "$work/sources/sources.list";
+Dir::Etc::sourceparts "$work/sources";
+Dir::State::lists "$work/lists";
+Dir::Cache "$work/cache";
+APT::Sandbox::User "root";
+CONF
+export APT_CONFIG="$work/apt.conf"
+echo "second-line.sh: fetching ansible-core and ansible-runner of $release" >&2
+apt-get -q update >"$work/update.log" 2>&1 || { cat "$work/update.log" >&2; exit 1; }
+(cd "$work" && apt-get -q download ansible-core python3-ansible-runner >"$work/download.log" 2>&1) ||
+	{ cat "$work/download.log" >&2; exit 1; }
+for deb in "$work"/*.deb; do
+	dpkg-deb -x "$deb" "$work/root"
+done
+
+rm -rf "$dir"
+mkdir -p "$dir/bin"
+cp -a "$work/root/usr" "$dir/usr"
+absolute=$(cd "$dir" && pwd)
+for name in ansible-playbook ansible-runner ansible-galaxy ansible-inventory ansible-vault; do
+	cat >"$dir/bin/$name.new" <<SH
+#!/bin/sh
+export PYTHONPATH="$absolute/usr/lib/python3/dist-packages\${PYTHONPATH:+:\$PYTHONPATH}"
+exec /usr/bin/python3 "$absolute/usr/bin/$name" "\$@"
+SH
+	chmod 0755 "$dir/bin/$name.new"
+	mv "$dir/bin/$name.new" "$dir/bin/$name"
+done
+"$dir/bin/ansible-playbook" --version >/dev/null
+echo "$dir/bin"

@@ -1,0 +1,41 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+const (
+	nodeName       = "rolewright-0"
+	nodeAnnotation = "kwok.x-k8s.io/node"
+)
+
+// newKwok is kwok with the stages that its authors ship for nodes and pods; make puts them beside the programs.
+func (l layout) newKwok() (*component, error) {
+	stages := filepath.Join(l.assets, "kwok-stages.yaml")
+	if _, err := os.Stat(stages); err != nil {
+		return nil, fmt.Errorf("find the stages of kwok, which `make cluster-tools-kwok` writes: %w", err)
+	}
+	return l.component("kwok",
+		"--config="+stages,
+		"--kubeconfig="+l.pki("kwok.kubeconfig"),
+		"--manage-nodes-with-annotation-selector="+nodeAnnotation+"=fake",
+		"--cidr=10.1.0.0/16",
+		// The node's heartbeat. The controller manager calls a node lost after 40 seconds without.
+		"--node-lease-duration-seconds=40",
+	)
+}
+
+// startNode adds what makes Pods run, or say that they do: a scheduler, kwok, and one node.
+func (c *cluster) startNode(ctx context.Context) error {
+	c.report("starting kube-scheduler and kwok with one node")
+	if err := c.launch(c.layout.newScheduler, c.layout.newKwok); err != nil {
+		return err
+	}
+	if err := c.client.createNode(ctx, nodeName); err != nil {
+		return err
+	}
+	return c.await(ctx, "the node", func(ctx context.Context) error { return c.client.nodeReady(ctx, nodeName) })
+}

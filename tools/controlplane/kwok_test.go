@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"testing"
+	"time"
+)
+
+// clientOf reads back what the launcher wrote into the kubeconfig.
+func clientOf(t *testing.T, kubeconfig string) apiClient {
+	t.Helper()
+	data, err := os.ReadFile(kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	field := func(name string) []byte {
+		match := regexp.MustCompile(name + `: (\S+)`).FindSubmatch(data)
+		if match == nil {
+			t.Fatalf("no %s in the kubeconfig", name)
+		}
+		return match[1]
+	}
+	decoded := func(name string) []byte {
+		text, err := base64.StdEncoding.DecodeString(string(field(name)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	admin := identity{cert: decoded("client-certificate-data"), key: decoded("client-key-data")}
+	client, err := newAPIClient(string(field("server")), decoded("certificate-authority-data"), admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+func TestRun_WithKwokMakesDeploymentsAvailable(t *testing.T) {
+	t.Parallel()
+	assets(t, "kube-scheduler", "kwok", "kwok-stages.yaml")
+	dir := filepath.Join(t.TempDir(), "state")
+	r := startRun(t, dir, "--kwok")
+	client := clientOf(t, r.kubeconfig)
+	const deployments = "/apis/apps/v1/namespaces/default/deployments"
+	labels := map[string]string{"app": "web"}
+	_, err := client.do(t.Context(), http.MethodPost, deployments, map[string]any{
+		"apiVersion": "apps/v1", "kind": "Deployment", "metadata": map[string]any{"name": "web"},
+		"spec": map[string]any{
+			"replicas": 3,
+			"selector": map[string]any{"matchLabels": labels},
+			"template": map[string]any{
+				"metadata": map[string]any{"labels": labels},
+				"spec":     map[string]any{"containers": []map[string]any{{"name": "web", "image": "web"}}},
+			},
+		},
+	})
+	if err != nil {
+		t.Fatalf("create a Deployment: %v", err)
+	}
+	ctx, cancel := context.WithTimeoutCause(t.Context(), patience, errors.New("out of patience"))
+	defer cancel()
+	for {
+		data, err := client.do(ctx, http.MethodGet, deployments+"/web", nil)
+		if err != nil {
+			t.Fatalf("get the Deployment: %v", err)
+		}
+		var deployment struct {
+			Status struct{ AvailableReplicas int }
+		}
+		if err := json.Unmarshal(data, &deployment); err != nil {
+			t.Fatal(err)
+		}
+		if deployment.Status.AvailableReplicas == 3 {
+			break
+		}
+		time.Sleep(pollInterval)
+	}
+	if err := r.cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.cmd.Wait(); err != nil {
+		t.Errorf("run: %v\n%s", err, r.stderr)
+	}
+	wantNothingLeft(t, dir)
+}

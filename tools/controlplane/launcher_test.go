@@ -1,0 +1,360 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// These tests run the program as it is, with the real parts in bin/tools.
+
+// launcher is the program under test, built by TestMain.
+var launcher string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "controlplane-test-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	launcher = filepath.Join(dir, "controlplane")
+	if out, err := exec.Command("go", "build", "-o", launcher, ".").CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "build the launcher: %v\n%s", err, out)
+		os.Exit(1)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// assets is where make builds the parts.
+func assets(t *testing.T, parts ...string) string {
+	t.Helper()
+	dir, err := filepath.Abs("../../bin/tools")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range append(parts, "etcd", "kube-apiserver", "kube-controller-manager") {
+		if _, err := os.Stat(filepath.Join(dir, part)); err != nil {
+			t.Fatalf("%v: run `make cluster-tools-kwok`", err)
+		}
+	}
+	return dir
+}
+
+// command is a call of the launcher with its state in dir.
+func command(t *testing.T, dir, mode string, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(launcher, append([]string{mode, "--dir=" + dir, "--assets=" + assets(t)}, args...)...)
+	cmd.Env = append(os.Environ(), "KUBEBUILDER_ASSETS=")
+	return cmd
+}
+
+// running is a launcher that has printed its export line.
+type running struct {
+	cmd        *exec.Cmd
+	stdin      io.Closer
+	stderr     *bytes.Buffer // to be read after the end
+	kubeconfig string
+}
+
+func startRun(t *testing.T, dir string, args ...string) running {
+	t.Helper()
+	r := running{cmd: command(t, dir, "run", args...), stderr: &bytes.Buffer{}}
+	r.cmd.Stderr = r.stderr
+	stdin, err := r.cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.stdin = stdin
+	stdout, err := r.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.cmd.Process.Kill() })
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
+		_ = r.cmd.Wait()
+		t.Fatalf("no export line: %v\n%s", err, r.stderr)
+	}
+	r.kubeconfig = strings.TrimPrefix(strings.TrimSpace(line), "export KUBECONFIG=")
+	return r
+}
+
+// processes are the running processes whose command line has text in it, as "pid command".
+func processes(t *testing.T, text string) []string {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil || !bytes.Contains(data, []byte(text)) {
+			continue // gone, or another
+		}
+		found = append(found, filepath.Base(filepath.Dir(file))+" "+string(bytes.ReplaceAll(data, []byte{0}, []byte(" "))))
+	}
+	return found
+}
+
+// patience bounds the wait for what must come, to end a broken test with a message.
+const patience = 2 * time.Minute
+
+// wantNothingLeft waits until no process and no directory is left.
+func wantNothingLeft(t *testing.T, dir string) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		left := processes(t, dir)
+		_, err := os.Lstat(dir)
+		if len(left) == 0 && errors.Is(err, os.ErrNotExist) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("left behind: directory %v, processes:\n%s", err == nil, strings.Join(left, "\n"))
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func TestExec_ExitsAsTheCommandDid(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name   string
+		script string
+		want   int
+	}{
+		{name: "success with the kubeconfig in two variables", want: 0,
+			script: `test -s "$KUBECONFIG" && test "$ROLEWRIGHT_TEST_KUBECONFIG" = "$KUBECONFIG" && test -s "$ROLEWRIGHT_TEST_AUDIT_LOG"`},
+		{name: "a code of its own", script: "exit 7", want: 7},
+		{name: "killed", script: "kill -9 $$", want: 137},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			dir := filepath.Join(t.TempDir(), "state")
+			cmd := command(t, dir, "exec", "--audit-log=audit.log", "--", "sh", "-c", tt.script)
+			out, err := cmd.CombinedOutput()
+			var exit *exec.ExitError
+			if err != nil && !errors.As(err, &exit) {
+				t.Fatalf("exec: %v", err)
+			}
+			if got := cmd.ProcessState.ExitCode(); got != tt.want {
+				t.Errorf("exit code %d, want %d; output:\n%s", got, tt.want, out)
+			}
+			wantNothingLeft(t, dir)
+		})
+	}
+}
+
+func TestExec_EndsWhatTheCommandLeftBehind(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "state")
+	// $0 of the background process names the directory, so that it is found.
+	out, err := command(t, dir, "exec", "--", "sh", "-c", `sh -c 'sleep 100000; true' "$0/left" & exit 0`, dir).CombinedOutput()
+	if err != nil {
+		t.Fatalf("exec: %v\n%s", err, out)
+	}
+	wantNothingLeft(t, dir)
+}
+
+func TestExec_ForwardsSignalsToTheWholeGroupAndLetsItCleanUp(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "state")
+	const script = `trap 'test -s "$KUBECONFIG" && echo cleaned up; exit 3' TERM; echo started; sleep 100000 & wait`
+	cmd := command(t, dir, "exec", "--", "sh", "-c", script)
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(stdout)
+	if !lines.Scan() || lines.Text() != "started" {
+		t.Fatalf("first line %q, want started", lines.Text())
+	}
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if !lines.Scan() || lines.Text() != "cleaned up" {
+		t.Errorf("after the signal: %q, want the command to clean up with the control plane still there", lines.Text())
+	}
+	_ = cmd.Wait() // the code says it
+	if got := cmd.ProcessState.ExitCode(); got != 3 {
+		t.Errorf("exit code %d, want the command's 3", got)
+	}
+	wantNothingLeft(t, dir)
+}
+
+func TestExec_KilledLeavesNothing(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "state")
+	cmd := command(t, dir, "exec", "--", "sh", "-c", `echo started; sh -c 'sleep 100000; true' "$0/left" & wait`, dir)
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if lines := bufio.NewScanner(stdout); !lines.Scan() {
+		t.Fatal("the command did not start")
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // it was killed
+	wantNothingLeft(t, dir)
+}
+
+func TestRun_KilledLeavesNothing(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "state")
+	r := startRun(t, dir)
+	if len(processes(t, dir)) < 5 { // launcher, janitor, three components
+		t.Fatalf("too few processes: %q", processes(t, dir))
+	}
+	if err := r.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = r.cmd.Wait() // it was killed
+	wantNothingLeft(t, dir)
+}
+
+func TestRun_InterruptedDuringTheStartLeavesNothing(t *testing.T) {
+	t.Parallel()
+	// Moments between the first process and readiness; which step they meet does not matter.
+	for _, after := range []time.Duration{0, 50 * time.Millisecond, 500 * time.Millisecond, 2 * time.Second} {
+		t.Run(after.String(), func(t *testing.T) {
+			t.Parallel()
+			dir := filepath.Join(t.TempDir(), "state")
+			cmd := command(t, dir, "run")
+			stderr, err := cmd.StderrPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			if !bufio.NewScanner(stderr).Scan() {
+				t.Fatal("no progress")
+			}
+			time.Sleep(after)
+			if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+				t.Fatal(err)
+			}
+			_, _ = io.Copy(io.Discard, stderr)
+			_ = cmd.Wait() // the code says it
+			// 0: the machine was so quick that it was up already.
+			if got := cmd.ProcessState.ExitCode(); got != exitInterrupted && got != 0 {
+				t.Errorf("exit code %d, want %d", got, exitInterrupted)
+			}
+			wantNothingLeft(t, dir)
+		})
+	}
+}
+
+func TestRun_EndsWithItsParentAndNotWithCtrlC(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "state")
+	r := startRun(t, dir, "--die-with-parent")
+	if err := r.cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(r.kubeconfig); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("kubeconfig after Ctrl-C: %v, %v, want it there and private", info, err)
+	}
+	if err := r.stdin.Close(); err != nil { // what the parent's death does
+		t.Fatal(err)
+	}
+	if err := r.cmd.Wait(); err != nil {
+		t.Errorf("run: %v\n%s", err, r.stderr)
+	}
+	wantNothingLeft(t, dir)
+}
+
+func TestRun_TellsWhichComponentEndedAndShowsItsLog(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "state")
+	r := startRun(t, dir)
+	for _, process := range processes(t, "--data-dir="+dir) {
+		var pid int
+		if _, err := fmt.Sscan(process, &pid); err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.cmd.Wait(); err == nil {
+		t.Error("run ended with success")
+	}
+	if text := r.stderr.String(); !strings.Contains(text, "etcd ended by itself") || !strings.Contains(text, `"caller":`) {
+		t.Errorf("message without the name of etcd or the end of its log:\n%s", text)
+	}
+	wantNothingLeft(t, dir)
+}
+
+func TestRun_FailedStartShowsTheLogAndLeavesNothing(t *testing.T) {
+	t.Parallel()
+	broken := t.TempDir()
+	script := "#!/bin/sh\necho the disk is on fire >&2\nexit 1\n"
+	if err := os.WriteFile(filepath.Join(broken, "etcd"), []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "state")
+	cmd := command(t, dir, "run")
+	cmd.Env = append(cmd.Env, "KUBEBUILDER_ASSETS="+broken)
+	out, err := cmd.CombinedOutput()
+	if err == nil || !bytes.Contains(out, []byte("the disk is on fire")) {
+		t.Errorf("run: error %v, want one and the end of etcd's log in:\n%s", err, out)
+	}
+	wantNothingLeft(t, dir)
+}
+
+func TestUp_IsIdempotentAndDownRemovesEverything(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "state")
+	t.Cleanup(func() { _ = command(t, dir, "down").Run() })
+	var lines []string
+	for range 2 {
+		cmd := command(t, dir, "up")
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("up: %v\n%s", err, &stderr)
+		}
+		lines = append(lines, string(out))
+	}
+	if want := "export KUBECONFIG=" + dir + "/kubeconfig\n"; lines[0] != want || lines[1] != want {
+		t.Errorf("up printed %q, want %q twice", lines, want)
+	}
+	if got := len(processes(t, "--data-dir="+dir)); got != 1 {
+		t.Errorf("%d etcd run, want 1", got)
+	}
+	if out, err := command(t, dir, "up", "--kwok").CombinedOutput(); err == nil {
+		t.Errorf("up with kwok on one without succeeded:\n%s", out)
+	}
+	for range 2 {
+		if out, err := command(t, dir, "down").CombinedOutput(); err != nil {
+			t.Errorf("down: %v\n%s", err, out)
+		}
+	}
+	wantNothingLeft(t, dir)
+}

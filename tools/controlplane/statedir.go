@@ -1,0 +1,200 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// errHeld says that another process runs a control plane in the directory.
+var errHeld = errors.New("another control plane runs in this directory")
+
+// errForeign says that the directory holds something that is not ours, and that we therefore must not remove.
+var errForeign = errors.New("the directory is not empty and no control plane made it")
+
+// lockFile marks a state directory as ours. Its lock is held for as long as the control plane runs, so that a process
+// that died in whatever way counts as dead, and it holds the process number of the holder.
+const lockFile = "controlplane.lock"
+
+// stateDir is a claimed state directory. The claim ends with release or with the process.
+type stateDir struct {
+	path string
+	lock *os.File
+}
+
+func (d stateDir) join(name string) string { return filepath.Join(d.path, name) }
+
+// claimDir makes the directory where needed, takes its lock, and empties it of what a dead predecessor
+// left. It returns errHeld or errForeign where the directory is not to be had. An empty path means a new temporary
+// directory.
+func claimDir(path string) (stateDir, error) {
+	if path == "" {
+		temporary, err := os.MkdirTemp("", "rolewright-controlplane-")
+		if err != nil {
+			return stateDir{}, fmt.Errorf("make a state directory: %w", err)
+		}
+		path = temporary
+	}
+	lock, err := lockPatiently(path)
+	if err != nil {
+		return stateDir{}, fmt.Errorf("claim %s: %w", path, err)
+	}
+	dir := stateDir{path: path, lock: lock}
+	if err := dir.clear(); err != nil {
+		dir.release()
+		return stateDir{}, fmt.Errorf("claim %s: %w", path, err)
+	}
+	return dir, nil
+}
+
+// lockPatiently makes the directory and takes its lock. The janitor of a predecessor that was killed may hold it, and
+// remove the directory, for a moment.
+func lockPatiently(path string) (*os.File, error) {
+	for tries := 40; ; tries-- { // 2 seconds
+		if err := prepareDir(path); err != nil {
+			return nil, err
+		}
+		lock, err := lockDir(path)
+		if err == nil || tries == 0 || !errors.Is(err, errHeld) && !errors.Is(err, os.ErrNotExist) {
+			return lock, err
+		}
+		time.Sleep(pollInterval)
+	}
+}
+
+// prepareDir refuses what is somebody else's: the directory will be removed with all that is in it.
+func prepareDir(path string) error {
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return fmt.Errorf("make the directory: %w", err)
+	}
+	info, err := os.Lstat(path)
+	if err != nil {
+		return fmt.Errorf("look at the directory: %w", err)
+	}
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	if !info.IsDir() || !ok || int(owner.Uid) != os.Getuid() {
+		return errForeign
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return fmt.Errorf("list the directory: %w", err)
+	}
+	if _, err := os.Lstat(filepath.Join(path, lockFile)); len(entries) > 0 && err != nil {
+		return errForeign
+	}
+	if err := os.Chmod(path, 0o700); err != nil {
+		return fmt.Errorf("close the directory to others: %w", err)
+	}
+	return nil
+}
+
+// lockDir takes the lock of the directory that is at path now: one that was removed while we opened it does not count.
+func lockDir(path string) (*os.File, error) {
+	name := filepath.Join(path, lockFile)
+	file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the lock: %w", err)
+	}
+	// A lock of the open file, not of the process: it ends with this file and no other, and can be asked about.
+	err = unix.FcntlFlock(file.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})
+	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
+		err = errHeld
+	}
+	if err == nil {
+		err = sameFile(file, name)
+	}
+	if err != nil {
+		_ = file.Close() // nothing was written
+		return nil, fmt.Errorf("take the lock: %w", err)
+	}
+	return file, nil
+}
+
+// isHeld says whether a process holds the directory, without touching its lock.
+func isHeld(path string) (bool, error) {
+	file, err := os.OpenFile(filepath.Join(path, lockFile), os.O_RDWR, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("open the lock: %w", err)
+	}
+	defer file.Close()
+	question := unix.Flock_t{Type: unix.F_WRLCK}
+	if err := unix.FcntlFlock(file.Fd(), unix.F_OFD_GETLK, &question); err != nil {
+		return false, fmt.Errorf("ask about the lock: %w", err)
+	}
+	return question.Type != unix.F_UNLCK, nil
+}
+
+func sameFile(file *os.File, name string) error {
+	opened, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	present, err := os.Lstat(name)
+	if err != nil {
+		return err // os.ErrNotExist where it was removed meanwhile
+	}
+	if !os.SameFile(opened, present) {
+		return errHeld // whoever replaced it is about to take it
+	}
+	return nil
+}
+
+// clear removes all but the lock and notes who holds it.
+func (d stateDir) clear() error {
+	entries, err := os.ReadDir(d.path)
+	if err != nil {
+		return fmt.Errorf("list the directory: %w", err)
+	}
+	for _, entry := range entries {
+		if entry.Name() == lockFile {
+			continue
+		}
+		if err := os.RemoveAll(d.join(entry.Name())); err != nil {
+			return fmt.Errorf("remove what is left of an earlier control plane: %w", err)
+		}
+	}
+	if err := d.lock.Truncate(0); err != nil {
+		return fmt.Errorf("write the lock: %w", err)
+	}
+	if _, err := d.lock.WriteAt([]byte(strconv.Itoa(os.Getpid())), 0); err != nil {
+		return fmt.Errorf("write the lock: %w", err)
+	}
+	return nil
+}
+
+// remove deletes the directory and gives up the claim, in this order, so that nobody claims what is about to go.
+func (d stateDir) remove() error {
+	err := os.RemoveAll(d.path)
+	d.release()
+	if err != nil {
+		return fmt.Errorf("remove the state directory: %w", err)
+	}
+	return nil
+}
+
+func (d stateDir) release() {
+	_ = d.lock.Close() // closing is what unlocks; what was written does not matter any more
+}
+
+// holder is the process that holds the lock of the directory at path. It is true only while the lock is held.
+func holder(path string) (int, error) {
+	data, err := os.ReadFile(filepath.Join(path, lockFile))
+	if err != nil {
+		return 0, fmt.Errorf("read who runs the control plane in %s: %w", path, err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
+	if err != nil || pid <= 1 {
+		return 0, fmt.Errorf("read who runs the control plane in %s: unexpected content %q", path, data)
+	}
+	return pid, nil
+}

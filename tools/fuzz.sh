@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# fuzz.sh DURATION: runs every fuzz target of the main module for the duration. Go runs one target at a time, and does
+# not find them by itself. What a target finds is written to testdata/fuzz of its package, to be committed with the fix.
+set -euo pipefail
+
+duration=${1:?usage: fuzz.sh DURATION, such as 5s}
+targets=0
+while IFS=: read -r file line; do
+  [ -n "$file" ] || continue
+  name=${line#func }
+  name=${name%%(*}
+  echo "--- $name in $(dirname "$file")"
+  go test -run '^$' -fuzz "^$name\$" -fuzztime "$duration" "./$(dirname "$file")"
+  targets=$((targets + 1))
+done < <(find cmd controller internal runner test -name '*_test.go' -exec grep -H '^func Fuzz[A-Z]' {} + | sort)
+if [ "$targets" -eq 0 ]; then
+  echo 'no fuzz target found: that is a mistake in this script or in the tree' >&2
+  exit 1
+fi
+echo "$targets fuzz targets, $duration each"
