@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/rolewright/rolewright/internal/version"
+)
+
+// cluster is how to reach the API server, and where that was learnt.
+type cluster struct {
+	config *rest.Config
+	// source is for messages: which file or variable the user has to look at.
+	source string
+}
+
+// findCluster looks for a kubeconfig where the incumbent does: KUBECONFIG, the
+// Pod's service account, ~/.kube/config. It contacts nobody.
+func findCluster(lookupEnv func(string) (string, bool)) (cluster, error) {
+	if list, _ := lookupEnv(clientcmd.RecommendedConfigPathEnvVar); list != "" {
+		source := clientcmd.RecommendedConfigPathEnvVar + "=" + list
+		return loadKubeconfig(filepath.SplitList(list), source,
+			"make KUBECONFIG name an existing file, or unset it")
+	}
+	config, err := rest.InClusterConfig()
+	if err == nil {
+		return newCluster(config, "the service account of the Pod"), nil
+	}
+	if !errors.Is(err, rest.ErrNotInCluster) {
+		return cluster{}, fmt.Errorf("read the service account of the Pod: %w; check that the Pod mounts its token (automountServiceAccountToken)", err)
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return cluster{}, fmt.Errorf("no cluster is known: KUBECONFIG is not set, this is no Pod, and %w; set KUBECONFIG to a kubeconfig file", err)
+	}
+	file := filepath.Join(home, clientcmd.RecommendedHomeDir, clientcmd.RecommendedFileName)
+	return loadKubeconfig([]string{file}, file,
+		"set KUBECONFIG to a kubeconfig file: there is none set, and this is no Pod")
+}
+
+// loadKubeconfig merges the files that exist, as kubectl does; one must.
+func loadKubeconfig(files []string, source, remedy string) (cluster, error) {
+	var missing error
+	found := false
+	for _, file := range files {
+		if _, err := os.Stat(file); err == nil {
+			found = true
+		} else if missing == nil {
+			missing = err
+		}
+	}
+	if !found {
+		return cluster{}, fmt.Errorf("read kubeconfig (%s): %w; %s", source, missing, remedy)
+	}
+	merged, err := (&clientcmd.ClientConfigLoadingRules{Precedence: files}).Load()
+	if err != nil {
+		return cluster{}, fmt.Errorf("read kubeconfig (%s): %w", source, err)
+	}
+	config, err := clientcmd.NewDefaultClientConfig(*merged, &clientcmd.ConfigOverrides{}).ClientConfig()
+	if clientcmd.IsEmptyConfig(err) {
+		return cluster{}, fmt.Errorf("read kubeconfig (%s): it names no cluster for its current context; choose one with kubectl config use-context", source)
+	}
+	if err != nil {
+		return cluster{}, fmt.Errorf("read kubeconfig (%s): %w", source, err)
+	}
+	return newCluster(config, source), nil
+}
+
+func newCluster(config *rest.Config, source string) cluster {
+	// The API server's own priority and fairness is the limit.
+	config.QPS = -1
+	config.UserAgent = programName + "/" + version.Read().Version
+	return cluster{config: config, source: source}
+}
+
+// patience bounds how long an API server may take to answer at the start. One
+// that is being restarted is worth a few tries; whoever waits for longer is
+// better served by a message, and in a cluster by the kubelet.
+type patience struct {
+	tries   int
+	timeout time.Duration // of one try
+	pause   time.Duration // between two
+}
+
+// startPatience gives up after ten seconds or so.
+func startPatience() patience {
+	return patience{tries: 4, timeout: 2 * time.Second, pause: time.Second}
+}
+
+// waitForServer returns when the API server has answered. What cannot become
+// better by waiting, it reports at once.
+func (c cluster) waitForServer(ctx context.Context, p patience) error {
+	config := rest.CopyConfig(c.config)
+	config.Timeout = p.timeout
+	client, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return fmt.Errorf("connect to %s: %w", c, err)
+	}
+	log := logr.FromContextOrDiscard(ctx)
+	for try := 1; ; try++ {
+		answer, err := client.ServerVersionWithContext(ctx)
+		if err == nil {
+			log.Info("connected to the API server", "server", config.Host, "version", answer.GitVersion)
+			return nil
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("connect to %s: %w", c, context.Cause(ctx))
+		}
+		if remedy := certainFailure(err); remedy != "" {
+			return fmt.Errorf("connect to %s: %w; %s", c, err, remedy)
+		}
+		if try >= p.tries {
+			return fmt.Errorf("connect to %s: no answer in %d tries: %w; check that the server runs and that its address is right", c, try, err)
+		}
+		log.Info("the API server does not answer, trying again", "server", config.Host, "try", try, "tries", p.tries, "cause", err.Error())
+		sleep(ctx, p.pause)
+	}
+}
+
+func (c cluster) String() string {
+	return fmt.Sprintf("the API server %s (from %s)", c.config.Host, c.source)
+}
+
+// certainFailure says what to do about an error that waiting does not cure;
+// empty for the others.
+func certainFailure(err error) string {
+	var unverified *tls.CertificateVerificationError
+	var unknownCA x509.UnknownAuthorityError
+	switch {
+	case apierrors.IsUnauthorized(err):
+		return "the server refuses these credentials: renew them"
+	case apierrors.IsForbidden(err):
+		return "the server knows this user, but does not let it ask for /version"
+	case errors.As(err, &unverified), errors.As(err, &unknownCA):
+		return "the server's certificate is not of the authority that the configuration names: check certificate-authority-data and the address"
+	}
+	return ""
+}
+
+// sleep returns after d, or as soon as ctx is done.
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// flagDoc is the reference page of all flags of run.
+func flagDoc() string {
+	var b strings.Builder
+	b.WriteString("# Flags of `rolewright run`\n\n" +
+		"Written by `go test ./cmd/rolewright -run FlagReference -update`; edit the flags, not this page.\n\n" +
+		"The environment has a say too: see [environment variables](environment.md).\n")
+	for _, group := range (&runOptions{}).flagGroups() {
+		fs := pflag.NewFlagSet(group.title, pflag.ContinueOnError)
+		group.bind(fs)
+		hideFlags(fs)
+		fmt.Fprintf(&b, "\n## %s\n\n| flag | default | meaning |\n|---|---|---|\n", group.title)
+		fs.VisitAll(func(f *pflag.Flag) {
+			if !f.Hidden {
+				fmt.Fprintf(&b, "| `--%s` | %s | %s |\n", f.Name, code(f.DefValue), cell(f.Usage))
+			}
+		})
+	}
+	b.WriteString("\n## Deprecated\n\nStill accepted; the log says what to do instead.\n\n| flag | instead |\n|---|---|\n")
+	for _, d := range deprecations() {
+		fmt.Fprintf(&b, "| `--%s` | %s |\n", d.flag, cell(d.instead))
+	}
+	return b.String()
+}
+
+func code(value string) string {
+	if value == "" || strings.Contains(value, " ") {
+		return value
+	}
+	return "`" + value + "`"
+}
+
+func cell(text string) string {
+	return strings.NewReplacer("|", `\|`, "<", "&lt;", ">", "&gt;").Replace(text)
+}
+
+func TestFlagReference_IsInStepWithTheFlags(t *testing.T) {
+	page := filepath.Join("..", "..", "docs", "reference", "flags.md")
+	if *update {
+		if err := os.MkdirAll(filepath.Dir(page), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(page, []byte(flagDoc()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	have, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatalf("%v; write it with go test ./cmd/rolewright -run FlagReference -update", err)
+	}
+	if diff := cmp.Diff(string(have), flagDoc()); diff != "" {
+		t.Errorf("the page is not what the flags say; write it with -update (-page +flags):\n%s", diff)
+	}
+}

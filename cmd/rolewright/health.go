@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/rolewright/rolewright/runner"
+)
+
+// runnerCheckPeriod is how old the answer of a readiness probe may be: a probe
+// comes every few seconds, and to ask for versions starts two Pythons.
+const runnerCheckPeriod = 30 * time.Second
+
+// runnerCheckTimeout is far above what the question takes, about a second: a
+// busy machine is no reason to be unready.
+const runnerCheckTimeout = 20 * time.Second
+
+// errNotChecked is the state before the first answer.
+var errNotChecked = errors.New("ansible-runner has not been looked for yet")
+
+// runnerCheck is a readiness check that is answered from memory. A manager
+// runs its Start, which keeps the answer fresh, on every instance whether it
+// leads or not.
+type runnerCheck struct {
+	// look finds out whether runs are possible. It may take seconds.
+	look   func(context.Context) (runner.Versions, error)
+	period time.Duration
+	log    logr.Logger
+
+	mu  sync.Mutex
+	err error
+}
+
+func newRunnerCheck(look func(context.Context) (runner.Versions, error), period time.Duration, log logr.Logger) *runnerCheck {
+	return &runnerCheck{look: look, period: period, log: log, err: errNotChecked}
+}
+
+// Start looks until ctx is done. It logs when the answer changes, not each
+// time.
+func (c *runnerCheck) Start(ctx context.Context) error {
+	for ctx.Err() == nil {
+		versions, err := c.lookOnce(ctx)
+		if ctx.Err() != nil {
+			break // the look was cut short; its answer means nothing
+		}
+		before := c.set(err)
+		switch {
+		case err != nil && (before == nil || before.Error() != err.Error()):
+			c.log.Error(err, "not ready: Ansible cannot be run; install ansible-runner and ansible-core, or see --ansible-runner")
+		case err == nil && before != nil:
+			c.log.Info("ansible-runner is ready", "runner", versions.Runner, "core", versions.Core)
+		}
+		sleep(ctx, c.period)
+	}
+	return nil
+}
+
+func (c *runnerCheck) lookOnce(ctx context.Context) (runner.Versions, error) {
+	ctx, cancel := context.WithTimeout(ctx, runnerCheckTimeout)
+	defer cancel()
+	return c.look(ctx)
+}
+
+// NeedLeaderElection tells the manager not to wait for leadership.
+func (c *runnerCheck) NeedLeaderElection() bool { return false }
+
+// Check is a [healthz.Checker]; it never blocks.
+func (c *runnerCheck) Check(*http.Request) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+// set returns the answer that err replaces.
+func (c *runnerCheck) set(err error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before := c.err
+	c.err = err
+	return before
+}

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rolewright/rolewright/internal/testenv"
+)
+
+// asProgram makes the test binary be rolewright, so that tests can signal it.
+const asProgram = "ROLEWRIGHT_TEST_AS_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+	}
+	testenv.Main(m)
+}
+
+// invoke runs the program in this process.
+func invoke(args ...string) (code int, stdout, stderr string) {
+	var out, errs strings.Builder
+	code = execute(nil, args, &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+func TestExecute_EndsWithTheRightCodeAndSaysWhy(t *testing.T) {
+	tests := []struct {
+		name   string
+		args   string
+		code   int
+		stdout string // a part of it; empty: nothing is printed
+		stderr string // all of it
+	}{
+		{
+			name:   "version",
+			args:   "rolewright version",
+			stdout: `rolewright version: "`,
+		},
+		{
+			name:   "version under the incumbent's name",
+			args:   "/usr/local/bin/ansible-operator version",
+			stdout: `ansible-operator version: "`,
+		},
+		{
+			name:   "version under any other name is ours",
+			args:   "/tmp/rw-test version",
+			stdout: `rolewright version: "`,
+		},
+		{
+			name:   "no subcommand: help",
+			args:   "rolewright",
+			stdout: "Available Commands:",
+		},
+		{
+			name:   "completion",
+			args:   "rolewright completion bash",
+			stdout: "bash completion V2 for rolewright",
+		},
+		{
+			name:   "help of run",
+			args:   "rolewright help run",
+			stdout: "--watches-file string",
+		},
+		{
+			name:   "unknown subcommand",
+			args:   "rolewright rnu",
+			code:   1,
+			stderr: "Error: unknown command \"rnu\" for \"rolewright\"\n\nDid you mean this?\n\trun\n\n",
+		},
+		{
+			name:   "misspelt flag",
+			args:   "rolewright run --watch-file=x",
+			code:   1,
+			stderr: "Error: unknown flag: --watch-file; did you mean --watches-file? See \"rolewright run --help\"\n",
+		},
+		{
+			name:   "unknown flag that is like no other",
+			args:   "rolewright run --frobnicate",
+			code:   1,
+			stderr: "Error: unknown flag: --frobnicate; see \"rolewright run --help\"\n",
+		},
+		{
+			name: "value that is none",
+			args: "rolewright run --reconcile-period=10",
+			code: 1,
+			stderr: "Error: invalid argument \"10\" for \"--reconcile-period\" flag: time: missing unit in duration \"10\"; " +
+				"see \"rolewright run --help\"\n",
+		},
+		{
+			name:   "flags that contradict each other",
+			args:   "rolewright run --metrics-addr=:1 --metrics-bind-address=:1",
+			code:   1,
+			stderr: "Error: only one of --metrics-addr and --metrics-bind-address may be set\n",
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			code, stdout, stderr := invoke(strings.Fields(tt.args)...)
+			if code != tt.code {
+				t.Errorf("exit code = %d, want %d", code, tt.code)
+			}
+			if tt.stdout == "" && stdout != "" || !strings.Contains(stdout, tt.stdout) {
+				t.Errorf("stdout = %q, want %q in it", stdout, tt.stdout)
+			}
+			if diff := cmp.Diff(tt.stderr, stderr); diff != "" {
+				t.Errorf("stderr (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestExitCode_PrintsWhatIsNotPrintedYet(t *testing.T) {
+	tests := []struct {
+		name   string
+		err    error
+		code   int
+		stderr string
+	}{
+		{"success", nil, 0, ""},
+		{"failure", errors.New("boom"), 1, "Error: boom\n"},
+		{"already reported", errInvalid, 1, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var stderr strings.Builder
+			if code := exitCode(tt.err, &stderr); code != tt.code || stderr.String() != tt.stderr {
+				t.Errorf("exitCode = %d, %q; want %d, %q", code, stderr.String(), tt.code, tt.stderr)
+			}
+		})
+	}
+}
+
+// TestExecute_SecondSignalDoesNotWait uses a program that cannot end: its
+// output is never read.
+func TestExecute_SecondSignalDoesNotWait(t *testing.T) {
+	unread, stuck := io.Pipe()
+	t.Cleanup(func() { unread.Close() })
+	signals := make(chan os.Signal, 2)
+	signals <- syscall.SIGTERM
+	signals <- syscall.SIGINT
+	if code := execute(signals, []string{"rolewright", "version"}, stuck, io.Discard); code != exitFailed {
+		t.Errorf("exit code = %d, want %d", code, exitFailed)
+	}
+}
+
+func TestEditDistance_CountsEdits(t *testing.T) {
+	tests := []struct {
+		a, b string
+		want int
+	}{
+		{"", "", 0},
+		{"abc", "", 3},
+		{"", "abc", 3},
+		{"abc", "abc", 0},
+		{"abc", "abd", 1},
+		{"abc", "ac", 1},
+		{"kitten", "sitting", 3},
+	}
+	for _, tt := range tests {
+		if got := editDistance(tt.a, tt.b); got != tt.want {
+			t.Errorf("editDistance(%q, %q) = %d, want %d", tt.a, tt.b, got, tt.want)
+		}
+	}
+}
+
+func TestNearestFlag_NamesNoHiddenOrDeprecatedFlag(t *testing.T) {
+	flags := newRunCommand().Flags()
+	tests := []struct{ name, want string }{
+		{"leader-election", "leader-elect"},
+		{"metrics-bind-adress", "metrics-bind-address"},
+		{"proxy-prt", ""},     // proxy-port is hidden
+		{"metrics-addrs", ""}, // metrics-addr is deprecated
+		{"zap-loglevel", "zap-log-level"},
+	}
+	for _, tt := range tests {
+		if got := nearestFlag(flags, tt.name); got != tt.want {
+			t.Errorf("nearestFlag(%q) = %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}

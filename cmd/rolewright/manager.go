@@ -1,0 +1,102 @@
+package main
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/go-logr/logr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+)
+
+// podNamespaceFile exists in every Pod with a service account.
+const podNamespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+
+// leastGrace is what a stop takes even when no run may go on: their processes
+// are ended and their results recorded, for which controller-runtime would
+// allow no time at all with a timeout of 0.
+const leastGrace = 10 * time.Second
+
+// noLimit is longer than any operator runs, and short enough to be added to a
+// point in time.
+const noLimit = 100 * 365 * 24 * time.Hour
+
+// grace is how long the manager waits for its parts to stop.
+func (o *runOptions) grace() time.Duration {
+	if o.gracefulShutdown < 0 {
+		return noLimit
+	}
+	return max(o.gracefulShutdown, leastGrace)
+}
+
+// managerOptions translates o for controller-runtime.
+func (o *runOptions) managerOptions(log logr.Logger) ctrl.Options {
+	grace, retry := o.grace(), leaderRetryPeriod
+	return ctrl.Options{
+		Logger:                  log,
+		Cache:                   cache.Options{DefaultNamespaces: o.cacheNamespaces()},
+		Metrics:                 o.metricsServerOptions(),
+		HealthProbeBindAddress:  o.healthBindAddress,
+		GracefulShutdownTimeout: &grace,
+
+		LeaderElection:          o.leaderElect,
+		LeaderElectionID:        o.leaderID,
+		LeaderElectionNamespace: o.leaderNamespace,
+		LeaseDuration:           &o.leaderLeaseDuration,
+		RenewDeadline:           &o.leaderRenewDeadline,
+		RetryPeriod:             &retry,
+		// Safe because the process ends with the manager, and the manager
+		// with the last run.
+		LeaderElectionReleaseOnCancel: true,
+	}
+}
+
+// cacheNamespaces is nil for all namespaces.
+func (o *runOptions) cacheNamespaces() map[string]cache.Config {
+	if len(o.namespaces) == 0 {
+		return nil
+	}
+	configs := make(map[string]cache.Config, len(o.namespaces))
+	for _, name := range o.namespaces {
+		configs[name] = cache.Config{}
+	}
+	return configs
+}
+
+func (o *runOptions) metricsServerOptions() metricsserver.Options {
+	options := metricsserver.Options{BindAddress: o.metricsBindAddress, SecureServing: o.metricsSecure}
+	if o.metricsRequireRBAC {
+		options.FilterProvider = filters.WithAuthenticationAndAuthorization
+	}
+	if !o.enableHTTP2 {
+		options.TLSOpts = append(options.TLSOpts, func(c *tls.Config) { c.NextProtos = []string{"http/1.1"} })
+	}
+	return options
+}
+
+// newManager returns a manager that serves metrics and the health checks that
+// do not depend on what is watched.
+func (o *runOptions) newManager(c cluster, log logr.Logger) (ctrl.Manager, error) {
+	if o.leaderElect && o.leaderNamespace == "" {
+		if _, err := os.Stat(podNamespaceFile); err != nil {
+			return nil, errors.New("--leader-elect needs a namespace for the Lease: outside of a Pod, set --leader-election-namespace")
+		}
+	}
+	mgr, err := ctrl.NewManager(c.config, o.managerOptions(log))
+	if err != nil {
+		return nil, fmt.Errorf("prepare the operator: %w", err)
+	}
+	// The liveness checks stay trivial: to restart the process cures neither
+	// a missing ansible-runner nor an API server that is away.
+	return mgr, errors.Join(
+		mgr.AddHealthzCheck("healthz", healthz.Ping),
+		mgr.AddHealthzCheck("ping", healthz.Ping),
+		mgr.AddReadyzCheck("readyz", healthz.Ping),
+	)
+}

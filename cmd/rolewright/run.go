@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/rolewright/rolewright/controller"
+	"github.com/rolewright/rolewright/internal/metrics"
+	"github.com/rolewright/rolewright/internal/version"
+)
+
+func newRunCommand() *cobra.Command {
+	var o runOptions
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Run the operator",
+		Long: "Run watches the kinds that the watches file names and runs Ansible for their objects,\n" +
+			"until it is told to stop. The cluster is the one of KUBECONFIG, of the Pod's service\n" +
+			"account, or of ~/.kube/config.",
+		// The incumbent takes arguments without looking at them, and
+		// Deployments that give some must start.
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			notices, err := o.complete(sources{given: cmd.Flags().Changed, lookupEnv: os.LookupEnv})
+			if err != nil {
+				return err
+			}
+			if len(args) > 0 {
+				notices = append(notices, notice{"ignoring arguments that are no flags", []any{"arguments", args}})
+			}
+			log := newLogger(o.zap, cmd.ErrOrStderr())
+			logVersion(log.WithName("cmd"))
+			logNotices(log.WithName("cmd"), notices)
+			return o.operate(logr.NewContext(cmd.Context(), log), cmd.OutOrStdout())
+		},
+	}
+	o.BindFlags(cmd.Flags())
+	return cmd
+}
+
+// logVersion has the incumbent's keys.
+func logVersion(log logr.Logger) {
+	v := version.Read()
+	log.Info("Version", "Go Version", v.Go, "GOOS", v.OS, "GOARCH", v.Arch,
+		incumbentName, v.Version, "commit", v.Commit)
+}
+
+// operate puts the operator together and runs it until ctx is done. What can
+// be known to be wrong without a cluster is reported before one is contacted.
+func (o *runOptions) operate(ctx context.Context, stdout io.Writer) error {
+	log := logr.FromContextOrDiscard(ctx)
+	if err := o.setAnsiblePaths(log.WithName("cmd")); err != nil {
+		return err
+	}
+	watched, err := o.loadWatches(log.WithName("watches"))
+	if err != nil {
+		return err
+	}
+	cluster, err := findCluster(os.LookupEnv)
+	if err != nil {
+		return err
+	}
+	if err := cluster.waitForServer(logr.NewContext(ctx, log.WithName("cmd")), startPatience()); err != nil {
+		return endOf(ctx, err)
+	}
+	recorder, err := metrics.New(ctrlmetrics.Registry)
+	if err != nil {
+		return err
+	}
+	defer ctrlmetrics.Registry.Unregister(recorder)
+	build := version.Read()
+	recorder.BuildInfo(build.Version, build.Commit)
+
+	mgr, err := o.newManager(cluster, log)
+	if err != nil {
+		return err
+	}
+	set, err := o.addControllers(mgr, watched, recorder, stdout)
+	if err != nil {
+		return err
+	}
+	err = mgr.Start(ctx)
+	cause := controller.ErrShutdown
+	if ctx.Err() == nil {
+		cause = controller.ErrLeadershipLost
+	}
+	set.Close(cause)
+	if err != nil {
+		return fmt.Errorf("run the operator: %w", err)
+	}
+	log.WithName("cmd").Info("Exiting.")
+	return nil
+}
+
+// endOf is nil if ctx has ended: who is told to stop before it has begun has
+// not failed.
+func endOf(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}

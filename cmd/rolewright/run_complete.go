@@ -1,0 +1,222 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/rolewright/rolewright/controller/eventlog"
+)
+
+// The environment variables that run reads itself. Those about single kinds
+// are read with the watches file, those about Ansible by Ansible.
+const (
+	envWatchNamespace  = "WATCH_NAMESPACE"
+	envOperatorName    = "OPERATOR_NAME"
+	envDebugLogs       = "ANSIBLE_DEBUG_LOGS"
+	envVerbosity       = "ANSIBLE_VERBOSITY"
+	envGathering       = "ANSIBLE_GATHERING"
+	envInventory       = "ANSIBLE_INVENTORY"
+	envRolesPath       = "ANSIBLE_ROLES_PATH"
+	envCollectionsPath = "ANSIBLE_COLLECTIONS_PATH"
+)
+
+// leaderRetryPeriod is the incumbent's, and not a flag there either.
+const leaderRetryPeriod = 2 * time.Second
+
+// sources are where complete looks: which flags were given on the command
+// line, and the environment.
+type sources struct {
+	given     func(flag string) bool
+	lookupEnv func(name string) (string, bool)
+}
+
+// complete settles aliases, reads the environment and checks the result. It
+// changes nothing but o. The error names everything that is wrong; the notices
+// are for the log.
+func (o *runOptions) complete(src sources) ([]notice, error) {
+	var notices []notice
+	note := func(message string, values ...any) {
+		notices = append(notices, notice{message, values})
+	}
+	for _, d := range deprecations() {
+		if src.given(d.flag) {
+			note(fmt.Sprintf("Flag --%s has been deprecated, %s", d.flag, d.instead))
+		}
+	}
+	aliasErr := o.settleAliases(src)
+	o.settleLeaderID(src, note)
+	o.settleLogEvents(note)
+	o.settleConcurrency(note)
+	o.readEnv(src, note)
+	if !o.injectOwnerRef {
+		note("Warning: injection of owner references and dependent watches is turned off")
+	}
+	if src.given("proxy-port") {
+		note("--proxy-port has no effect: this version has no API proxy", "port", o.proxyPort)
+	}
+	if !o.metricsSecure && o.metricsBindAddress != "0" {
+		note("metrics are served without encryption and to everybody; use --metrics-secure and --metrics-require-rbac",
+			"address", o.metricsBindAddress)
+	}
+	return notices, errors.Join(aliasErr, o.validate())
+}
+
+func (o *runOptions) settleAliases(src sources) error {
+	var problems []error
+	if src.given("metrics-addr") {
+		if src.given("metrics-bind-address") {
+			problems = append(problems, errors.New("only one of --metrics-addr and --metrics-bind-address may be set"))
+		}
+		o.metricsBindAddress = o.metricsAddr
+	}
+	if src.given("enable-leader-election") {
+		if src.given("leader-elect") {
+			problems = append(problems, errors.New("only one of --leader-elect and --enable-leader-election may be set"))
+		}
+		o.leaderElect = o.enableLeaderElect
+	}
+	return errors.Join(problems...)
+}
+
+func (o *runOptions) settleLeaderID(src sources, note func(string, ...any)) {
+	name, ok := src.lookupEnv(envOperatorName)
+	if !ok {
+		return
+	}
+	if src.given("leader-election-id") {
+		note("Ignoring OPERATOR_NAME environment variable since --leader-election-id is set")
+		return
+	}
+	note("Environment variable OPERATOR_NAME has been deprecated, use --leader-election-id instead.")
+	o.leaderID = name
+}
+
+func (o *runOptions) settleLogEvents(note func(string, ...any)) {
+	level, ok := eventlog.ParseLevel(o.logEvents)
+	if !ok {
+		note(fmt.Sprintf("--ansible-log-events flag value '%s' not recognized. Must be one of: Tasks, Everything, Nothing", o.logEvents))
+	}
+	o.eventLevel = level
+}
+
+// settleConcurrency turns what is not a number of workers into one, as the
+// incumbent does.
+func (o *runOptions) settleConcurrency(note func(string, ...any)) {
+	if o.maxConcurrent < 1 {
+		note("--max-concurrent-reconciles is below 1; using 1", "value", o.maxConcurrent)
+		o.maxConcurrent = 1
+	}
+}
+
+func (o *runOptions) readEnv(src sources, note func(string, ...any)) {
+	env := func(name string) string {
+		value, _ := src.lookupEnv(name)
+		return value
+	}
+	o.inventory = env(envInventory)
+	o.skipFacts = env(envGathering) == "explicit"
+	if value := env(envDebugLogs); value != "" {
+		on, err := strconv.ParseBool(value)
+		if err != nil {
+			note("Could not parse environment variable as an boolean; using default value",
+				"variable", envDebugLogs, "value", value, "default", false)
+		}
+		o.debugLogs = on
+	}
+	if value := env(envVerbosity); value != "" {
+		n, err := strconv.Atoi(value)
+		if err != nil {
+			note("Could not parse environment variable as an integer; using default value",
+				"variable", envVerbosity, "value", value, "default", 0)
+		}
+		o.logVerbosity = n
+	}
+	o.namespaces = splitNamespaces(env(envWatchNamespace))
+	if len(o.namespaces) == 0 {
+		note("Watching all namespaces")
+	} else {
+		note("Watching namespaces", "namespaces", o.namespaces)
+	}
+}
+
+// splitNamespaces reads a comma-separated list; blanks and empty elements do
+// not count.
+func splitNamespaces(list string) []string {
+	var names []string
+	for name := range strings.SplitSeq(list, ",") {
+		name = strings.TrimSpace(name)
+		if name != "" && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// validate is called on settled options.
+func (o *runOptions) validate() error {
+	var problems []error
+	wrong := func(format string, args ...any) {
+		problems = append(problems, fmt.Errorf(format, args...))
+	}
+	if o.metricsRequireRBAC && !o.metricsSecure {
+		wrong("--metrics-secure flag is required when --metrics-require-rbac is present")
+	}
+	const notAnAddress = "--%s %q is no address to listen on: give host:port or :port, or 0 to switch it off"
+	if !isBindAddress(o.metricsBindAddress) {
+		wrong(notAnAddress, "metrics-bind-address", o.metricsBindAddress)
+	}
+	if !isBindAddress(o.healthBindAddress) {
+		wrong(notAnAddress, "health-probe-bind-address", o.healthBindAddress)
+	}
+	if o.retryMin <= 0 || o.retryMax < o.retryMin {
+		wrong("--retry-min %s and --retry-max %s: the first must be above 0, the second not below the first", o.retryMin, o.retryMax)
+	}
+	if o.progressInterval < 0 {
+		wrong("--progress-interval %s is negative: give 0 to switch progress off", o.progressInterval)
+	}
+	for _, name := range o.namespaces {
+		if why := validation.IsDNS1123Label(name); len(why) > 0 {
+			wrong("%s names %q, which is no name of a namespace: %s", envWatchNamespace, name, why[0])
+		}
+	}
+	if o.leaderElect {
+		problems = append(problems, o.validateLeaderElection())
+	}
+	return errors.Join(problems...)
+}
+
+func (o *runOptions) validateLeaderElection() error {
+	if o.leaderID == "" {
+		return errors.New("--leader-elect needs a name for the Lease: set --leader-election-id")
+	}
+	if o.leaderLeaseDuration <= o.leaderRenewDeadline {
+		return fmt.Errorf("--leader-elect-lease-duration %s must be longer than --leader-elect-renew-deadline %s",
+			o.leaderLeaseDuration, o.leaderRenewDeadline)
+	}
+	// client-go wants room for one retry, whose period it stretches by up to 20 %.
+	if least := leaderRetryPeriod * 12 / 10; o.leaderRenewDeadline <= least {
+		return fmt.Errorf("--leader-elect-renew-deadline %s must be longer than %s", o.leaderRenewDeadline, least)
+	}
+	return nil
+}
+
+// isBindAddress reports whether a server can listen on address. It can on ""
+// and "0" too: controller-runtime gives them a meaning.
+func isBindAddress(address string) bool {
+	if address == "" || address == "0" {
+		return true
+	}
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	_, err = net.LookupPort("tcp", port)
+	return err == nil
+}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/go-logr/logr"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/rolewright/rolewright/controller"
+	"github.com/rolewright/rolewright/controller/eventlog"
+	"github.com/rolewright/rolewright/internal/metrics"
+	"github.com/rolewright/rolewright/internal/watches"
+	"github.com/rolewright/rolewright/runner"
+)
+
+// loadWatches logs what is only suspicious about the watches file, and returns
+// everything that is wrong with it in one error.
+func (o *runOptions) loadWatches(log logr.Logger) ([]watches.Watch, error) {
+	watched, problems, err := watches.Load(o.watchesFile, watches.Options{
+		LookupEnv: os.LookupEnv,
+		Strict:    o.strict,
+		Defaults: watches.Defaults{
+			MaxConcurrentReconciles: o.maxConcurrent,
+			AnsibleVerbosity:        o.ansibleVerbosity,
+		},
+	})
+	if err != nil {
+		return nil, problemsError(err, problems)
+	}
+	for _, p := range problems {
+		log.Info("problem in the watches file", "problem", p.String())
+	}
+	return watched, nil
+}
+
+// problemsError adds to err what only the problems know: each of them with its
+// place, or what to do about a file that cannot be read.
+func problemsError(err error, problems []watches.Problem) error {
+	if !errors.Is(err, watches.ErrInvalid) {
+		if len(problems) == 1 && problems[0].Hint != "" {
+			return fmt.Errorf("%w; %s", err, problems[0].Hint)
+		}
+		return err
+	}
+	var lines strings.Builder
+	for _, p := range problems {
+		lines.WriteString("\n  " + p.String())
+	}
+	return fmt.Errorf("%w%s", err, &lines)
+}
+
+// addControllers adds to mgr what makes it an operator, and the readiness
+// checks of it.
+func (o *runOptions) addControllers(mgr ctrl.Manager, watched []watches.Watch, recorder *metrics.Recorder, stdout io.Writer) (*controller.Set, error) {
+	root, err := filepath.Abs(o.runnerRoot)
+	if err != nil {
+		return nil, fmt.Errorf("--runner-root %s: %w", o.runnerRoot, err)
+	}
+	executor := runner.New(runner.Options{Path: o.ansibleRunner})
+	check := newRunnerCheck(executor.Check, runnerCheckPeriod, mgr.GetLogger().WithName("runner"))
+	set, err := controller.Setup(mgr, controller.Options{
+		Watches:          watched,
+		Runner:           executor,
+		RunnerRoot:       root,
+		LeaderElection:   o.leaderElect,
+		Namespaces:       o.namespaces,
+		ReconcilePeriod:  o.reconcilePeriod,
+		RetryMin:         o.retryMin,
+		RetryMax:         o.retryMax,
+		ProgressInterval: o.progressInterval,
+		GracefulShutdown: o.grace(),
+		AnsibleArgs:      o.ansibleArgs,
+		Inventory:        o.inventory,
+		SkipFacts:        o.skipFacts,
+		RolesPath:        rolesDirs(os.LookupEnv),
+		CollectionsPath:  collectionsDirs(os.LookupEnv),
+		LogEvents:        o.eventLevel,
+		LogVerbosity:     o.logVerbosity,
+		EventOut:         eventlog.NewOutput(stdout),
+		DebugLogs:        o.debugLogs,
+		Metrics:          recorder,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("set up the controllers: %w", err)
+	}
+	return set, errors.Join(
+		mgr.Add(check),
+		mgr.AddReadyzCheck("ansible-runner", check.Check),
+		mgr.AddReadyzCheck("caches", func(*http.Request) error { return set.Ready() }),
+	)
+}
