@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// operator is a Rolewright process whose ansible-runner is the stub.
+type operator struct {
+	cmd   *exec.Cmd
+	ended chan error
+}
+
+func (b *bench) startOperator(ctx context.Context) error {
+	binary, err := filepath.Abs(b.opts.binary)
+	if err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	probe := l.Addr().String()
+	if err := l.Close(); err != nil {
+		return err
+	}
+	log, err := os.OpenFile(filepath.Join(b.dir, "operator.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close() //nolint:errcheck // the process has its own descriptor
+	o := &operator{ended: make(chan error, 1)}
+	o.cmd = exec.Command(binary, "run", "--runner-root", filepath.Join(b.dir, "runner"),
+		"--health-probe-bind-address", probe, "--metrics-bind-address", "0", "--ansible-log-events", "Nothing")
+	o.cmd.Dir = b.dir
+	o.cmd.Env = append(os.Environ(), "PATH="+filepath.Join(b.dir, "bin")+":"+os.Getenv("PATH"), timesEnv+"="+b.times())
+	o.cmd.Stdout, o.cmd.Stderr = log, log
+	if err := o.cmd.Start(); err != nil {
+		return fmt.Errorf("start the operator: %w", err)
+	}
+	go func() { o.ended <- o.cmd.Wait() }()
+	b.operator = o
+	return wait(ctx, "the operator to be ready", func() bool {
+		res, err := http.Get("http://" + probe + "/readyz") //nolint:noctx // bounded by wait
+		if err != nil {
+			return false
+		}
+		_ = res.Body.Close()
+		return res.StatusCode == http.StatusOK
+	})
+}
+
+func (o *operator) stop() error {
+	_ = o.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case err := <-o.ended:
+		o.ended <- err
+		return err
+	case <-time.After(time.Minute):
+		_ = o.cmd.Process.Kill()
+		return errors.New("the operator did not end")
+	}
+}
+
+// usage is what a process needs: memory now, CPU time so far.
+type usage struct {
+	residentMiB float64
+	cpu         time.Duration
+}
+
+// usage reads /proc (proc_pid_status(5), proc_pid_stat(5)).
+func (o *operator) usage() (usage, error) {
+	var u usage
+	dir := filepath.Join("/proc", strconv.Itoa(o.cmd.Process.Pid))
+	status, err := os.ReadFile(filepath.Join(dir, "status"))
+	if err != nil {
+		return u, fmt.Errorf("read the operator's memory: %w", err)
+	}
+	for line := range strings.Lines(string(status)) {
+		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			kib, err := strconv.ParseFloat(strings.Fields(rest)[0], 64)
+			if err != nil {
+				return u, err
+			}
+			u.residentMiB = kib / 1024
+		}
+	}
+	stat, err := os.ReadFile(filepath.Join(dir, "stat"))
+	if err != nil {
+		return u, fmt.Errorf("read the operator's CPU time: %w", err)
+	}
+	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	const ticks = 100 // USER_HZ, which is 100 on every Linux that Go runs on
+	for _, i := range []int{11, 12} {
+		n, err := strconv.ParseInt(fields[i], 10, 64)
+		if err != nil {
+			return u, err
+		}
+		u.cpu += time.Duration(n) * time.Second / ticks
+	}
+	return u, nil
+}

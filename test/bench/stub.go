@@ -1,0 +1,83 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// stubName is the name under which this program plays ansible-runner.
+const stubName = "ansible-runner"
+
+// timesEnv names the file to which the stub appends how long it took.
+const timesEnv = "BENCH_STUB_TIMES"
+
+// stub writes the artifacts of a play of one task that succeeded, at once. It
+// understands what Rolewright passes: run <dir> … -i <ident>, and --version.
+func stub(args []string) int {
+	began := time.Now()
+	if slices.Contains(args, "--version") {
+		fmt.Println("2.4.0")
+		return 0
+	}
+	if len(args) < 2 {
+		return 2
+	}
+	ident := args[slices.Index(args, "-i")+1]
+	artifacts := filepath.Join(args[1], "artifacts", ident)
+	if err := writeArtifacts(artifacts); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	note(strconv.FormatInt(time.Since(began).Nanoseconds(), 10))
+	return 0
+}
+
+func writeArtifacts(dir string) error {
+	events := filepath.Join(dir, "job_events")
+	if err := os.MkdirAll(events, 0o700); err != nil {
+		return err
+	}
+	const uuid = "11111111-2222-3333-4444-555555555555"
+	one := map[string]int{"localhost": 1}
+	for i, e := range []map[string]any{
+		{"event": "playbook_on_start", "event_data": map[string]any{}},
+		{"event": "playbook_on_task_start", "event_data": map[string]any{"task": "nothing", "name": "nothing"}},
+		{"event": "runner_on_ok", "event_data": map[string]any{"task": "nothing", "host": "localhost", "res": map[string]any{}}},
+		{"event": "playbook_on_stats", "event_data": map[string]any{"ok": one, "processed": one}},
+	} {
+		e["uuid"], e["counter"], e["created"] = fmt.Sprintf("e%d", i), i+1, time.Now().UTC().Format("2006-01-02T15:04:05.000000")
+		e["event_data"].(map[string]any)["playbook_uuid"] = uuid
+		data, err := json.Marshal(e)
+		if err != nil {
+			return err
+		}
+		name := filepath.Join(events, fmt.Sprintf("%d-e%d.json", i+1, i))
+		if err := os.WriteFile(name+".tmp", data, 0o600); err != nil {
+			return err
+		}
+		if err := os.Rename(name+".tmp", name); err != nil {
+			return err
+		}
+	}
+	for name, text := range map[string]string{"stdout": "", "rc": "0", "status": "successful"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// note appends a line to the file of times; one write, so that lines stay whole.
+func note(line string) {
+	f, err := os.OpenFile(os.Getenv(timesEnv), os.O_APPEND|os.O_WRONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return
+	}
+	_, _ = f.WriteString(line + "\n")
+	_ = f.Close()
+}
