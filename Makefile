@@ -18,13 +18,17 @@ COMMIT      ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 VERSION_PKG := github.com/rolewright/rolewright/internal/version
 LDFLAGS     := -s -w -X $(VERSION_PKG).Version=$(VERSION) -X $(VERSION_PKG).GitVersion=$(GIT_VERSION) -X $(VERSION_PKG).Commit=$(COMMIT)
 
+# One way to build, so that the programs share what Go's cache has.
+GO_BUILD := CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)'
+
 # Where cluster-up keeps its state.
 CLUSTER_DIR := $(BIN)/cluster
 # How long the short run of each fuzz target lasts.
 FUZZTIME ?= 5s
 # Further arguments: make unit TESTFLAGS='-run TestName -v', make run RUNFLAGS='--zap-log-level debug'.
-TESTFLAGS ?=
-RUNFLAGS  ?=
+TESTFLAGS  ?=
+RUNFLAGS   ?=
+BENCHFLAGS ?=
 
 .PHONY: help
 help: ## list the targets
@@ -35,11 +39,11 @@ help: ## list the targets
 
 .PHONY: build
 build: ## build bin/rolewright, a static binary
-	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/rolewright ./cmd/rolewright
+	$(GO_BUILD) -o $(BIN)/rolewright ./cmd/rolewright
 
 .PHONY: demo
 demo: setup cluster-tools-kwok build ## watch the example operator from the first object to its finalizer, on a control plane of its own
-	@go build -o $(BIN)/demo ./test/demo
+	@$(GO_BUILD) -o $(BIN)/demo ./test/demo
 	@$(TOOLS)/controlplane exec --kwok -- $(BIN)/demo -rolewright $(BIN)/rolewright
 
 .PHONY: run
@@ -51,7 +55,7 @@ run: setup build ## run the example operator against the current kubeconfig, and
 .PHONY: test
 test: ## set-up, lint, unit and integration tests on real parts, and a short fuzz run
 	@tools/step.sh 'set-up' $(MAKE) setup setup-race
-	@tools/step.sh 'development tools' $(MAKE) cluster-tools lint-tools
+	@tools/step.sh 'development tools' $(MAKE) cluster-tools-kwok lint-tools
 	@tools/step.sh 'build' $(MAKE) build
 	@tools/step.sh 'lint' $(MAKE) lint
 	@tools/step.sh 'unit and integration tests' $(MAKE) integration
@@ -59,16 +63,16 @@ test: ## set-up, lint, unit and integration tests on real parts, and a short fuz
 	@tools/step.sh 'fuzz targets' $(MAKE) fuzz-short
 
 .PHONY: unit
-unit: ## go test of everything; each package that needs an API server starts its own
-	go test -race $(TESTFLAGS) ./...
+unit: ## go test of the packages that need no API server
+	@go test -race $(TESTFLAGS) $$(go list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | grep -v internal/testenv | cut -d ' ' -f 1)
 
 .PHONY: integration
 integration: cluster-tools ## go test of everything, on one control plane
 	@$(TOOLS)/controlplane exec --audit-log audit.log -- go test -race -timeout 30m $(TESTFLAGS) ./...
 
 .PHONY: test-tools
-test-tools: cluster-tools ## tests of the development control plane itself
-	@cd tools && go test -timeout 10m $(TESTFLAGS) ./controlplane
+test-tools: cluster-tools-kwok ## tests of the development control plane itself
+	@cd tools && go test -race -timeout 10m $(TESTFLAGS) ./controlplane
 
 .PHONY: fuzz-short
 fuzz-short: ## run every fuzz target for FUZZTIME (5s)
@@ -81,7 +85,8 @@ lint: lint-tools ## check formatting, style and the import directions
 
 .PHONY: bench
 bench: setup cluster-tools build ## measure our own path around a run, and memory with many objects
-	@$(TOOLS)/controlplane exec -- go run ./test/bench
+	@$(GO_BUILD) -o $(BIN)/bench ./test/bench
+	@$(TOOLS)/controlplane exec -- $(BIN)/bench $(BENCHFLAGS)
 
 ##@ The development control plane
 
@@ -102,12 +107,15 @@ assets = $(addprefix $(TOOLS)/,$(filter-out $(notdir $(wildcard $(addprefix $(or
 
 .PHONY: cluster-tools
 cluster-tools: $(TOOLS)/controlplane $(call assets,etcd kube-apiserver kube-controller-manager) ## build the control plane
+	@:
 
 .PHONY: cluster-tools-kwok
 cluster-tools-kwok: cluster-tools $(TOOLS)/kube-scheduler $(TOOLS)/kwok ## build the control plane with scheduler and kwok
+	@:
 
 .PHONY: lint-tools
 lint-tools: $(TOOLS)/golangci-lint ## build the linter
+	@:
 
 $(TOOLS)/controlplane: $(wildcard tools/controlplane/*.go) tools/go.mod
 	cd tools && CGO_ENABLED=0 go build -o $@ ./controlplane

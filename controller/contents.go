@@ -48,13 +48,15 @@ func newContents(w watches.Watch, opts *Options) *contents {
 	}
 }
 
-// fingerprint identifies the inputs of a run of obj now.
+// fingerprint identifies the inputs of a run of obj now, be it whole or trimmed.
 func (c *contents) fingerprint(ctx context.Context, obj *unstructured.Unstructured) (string, error) {
-	digest, err := c.files.Digest(ctx, c.roots)
+	content, err := c.files.Digest(ctx, c.roots)
 	if err != nil {
 		return "", err
 	}
-	return fingerprint.Of(obj.Object, fingerprint.Inputs{
-		Content: digest, Settings: c.settings, Annotations: c.annotations,
-	})
+	object, err := inputsOf(obj.Object, c.annotations)
+	if err != nil {
+		return "", err
+	}
+	return fingerprint.Of(fingerprint.Inputs{Object: object, Content: content, Settings: c.settings})
 }

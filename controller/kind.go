@@ -227,7 +227,7 @@ func (k *kind) newCache(res resource) (cache.Cache, error) {
 		HTTPClient:           k.http,
 		Scheme:               k.scheme,
 		Mapper:               k.mapper(res),
-		DefaultTransform:     cache.TransformStripManagedFields(),
+		DefaultTransform:     trim(k.watch.WatchAnnotationsChanges),
 		DefaultLabelSelector: k.selector,
 		// A list that fails is repeated by the informer; the operator says why.
 		DefaultWatchErrorHandler: nil,
@@ -269,7 +269,7 @@ func (k *kind) newController(r *reconciler, kinds cache.Cache) (ctrl.Controller,
 	}
 	obj := &unstructured.Unstructured{}
 	obj.SetGroupVersionKind(k.watch.GVK)
-	src := source.Kind[client.Object](kinds, obj, &handler.EnqueueRequestForObject{}, changes(k.watch.WatchAnnotationsChanges))
+	src := source.Kind[client.Object](kinds, obj, &handler.EnqueueRequestForObject{}, changes())
 	if err := c.Watch(src); err != nil {
 		return nil, fmt.Errorf("watch %s: %w", k.watch.GVK, err)
 	}

@@ -54,6 +54,7 @@ func reinstall(t *testing.T, c client.Client, crd *unstructured.Unstructured) {
 
 // A kind that is missing, or goes and comes back, is waited for; the others go on.
 func TestKind_LifeCycleOfTheDefinition(t *testing.T) {
+	t.Parallel()
 	cfg := testenv.Config(t)
 	c := clientOf(t, cfg)
 	gone, other, ns := testenv.CRD(t, cfg), testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
@@ -105,6 +106,7 @@ func listOf(gvk schema.GroupVersionKind) *unstructured.UnstructuredList {
 
 // Two groups with one kind and version, which the incumbent refuses.
 func TestKind_TwoGroupsWithOneKind(t *testing.T) {
+	t.Parallel()
 	cfg := testenv.Config(t)
 	c := clientOf(t, cfg)
 	a, b, ns := testenv.CRD(t, cfg), testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
@@ -122,6 +124,7 @@ func TestKind_TwoGroupsWithOneKind(t *testing.T) {
 
 // A kind that may not be read is named with what to grant; the others go on.
 func TestKind_MissingPermission(t *testing.T) {
+	t.Parallel()
 	cfg := testenv.Config(t)
 	c := clientOf(t, cfg)
 	denied, granted, ns := testenv.CRD(t, cfg), testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
@@ -141,6 +144,7 @@ func TestKind_MissingPermission(t *testing.T) {
 
 // No status subresource: a message, no write, no loop.
 func TestKind_WithoutStatusSubresource(t *testing.T) {
+	t.Parallel()
 	cfg := testenv.Config(t)
 	c := clientOf(t, cfg)
 	gvk, ns := testenv.CRD(t, cfg, testenv.WithoutStatus()), testenv.Namespace(t, cfg)
@@ -162,6 +166,7 @@ func TestKind_WithoutStatusSubresource(t *testing.T) {
 
 // A schema that drops the summary costs a message, and no loop.
 func TestKind_SchemaThatPrunesTheSummary(t *testing.T) {
+	t.Parallel()
 	cfg := testenv.Config(t)
 	c := clientOf(t, cfg)
 	text := apiextensionsv1.JSONSchemaProps{Type: "string"}
@@ -198,6 +203,7 @@ func TestKind_SchemaThatPrunesTheSummary(t *testing.T) {
 
 // A schema that refuses the conditions costs a message; the run counts.
 func TestKind_SchemaThatRefusesTheStatus(t *testing.T) {
+	t.Parallel()
 	cfg := testenv.Config(t)
 	c := clientOf(t, cfg)
 	gvk, ns := testenv.CRD(t, cfg, testenv.WithSchema(apiextensionsv1.JSONSchemaProps{
@@ -219,6 +225,7 @@ func TestKind_SchemaThatRefusesTheStatus(t *testing.T) {
 
 // An object with no room left gets its conditions, and no loop.
 func TestReconcile_ObjectAtTheSizeLimit(t *testing.T) {
+	t.Parallel()
 	cfg := testenv.Config(t)
 	c := clientOf(t, cfg)
 	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
@@ -248,6 +255,7 @@ func TestReconcile_ObjectAtTheSizeLimit(t *testing.T) {
 
 // A running run may end while the operator stops, and its result is written.
 func TestShutdown_WaitsForTheRunAndWritesItsResult(t *testing.T) {
+	t.Parallel()
 	cfg := testenv.Config(t)
 	c := clientOf(t, cfg)
 	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
@@ -276,6 +284,7 @@ func TestShutdown_WaitsForTheRunAndWritesItsResult(t *testing.T) {
 
 // A run that outlives the graceful time is stopped, recorded, and repeated.
 func TestShutdown_InterruptedRunIsRecordedAndRepeated(t *testing.T) {
+	t.Parallel()
 	cfg := testenv.Config(t)
 	c := clientOf(t, cfg)
 	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
@@ -307,6 +316,7 @@ func TestShutdown_InterruptedRunIsRecordedAndRepeated(t *testing.T) {
 
 // A run that a killed operator left recorded as begun is made good.
 func TestReconcile_RunThatNobodyEndedIsRepeated(t *testing.T) {
+	t.Parallel()
 	cfg := testenv.Config(t)
 	c := clientOf(t, cfg)
 	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
@@ -334,6 +344,7 @@ func TestReconcile_RunThatNobodyEndedIsRepeated(t *testing.T) {
 
 // Progress is shown while the run lasts, at a bounded rate.
 func TestReconcile_ProgressIsWrittenAtABoundedRate(t *testing.T) {
+	t.Parallel()
 	cfg := testenv.Config(t)
 	c := clientOf(t, cfg)
 	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
@@ -374,6 +385,7 @@ func TestReconcile_ProgressIsWrittenAtABoundedRate(t *testing.T) {
 
 // Periods and annotations that make no sense are said, not obeyed, and stop nothing.
 func TestReconcile_BadAnnotationsAreReported(t *testing.T) {
+	t.Parallel()
 	cfg := testenv.Config(t)
 	c := clientOf(t, cfg)
 	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)

@@ -107,18 +107,30 @@ func (r *reconciler) decide(ctx context.Context, s *scope) (*ctrl.Result, error)
 	if s.plan.cause != "" {
 		return nil, nil
 	}
-	generation := s.object.GetGeneration()
-	last := s.memory.last
-	if last.Result == status.Succeeded && last.Generation != generation && s.memory.observed != generation {
-		err := r.writeStatus(ctx, s.object, metrics.MomentEnd, func(st map[string]any) map[string]any {
-			return status.Observe(st, generation, now)
-		})
-		if client.IgnoreNotFound(err) != nil {
-			return nil, err
-		}
-		s.memory.observed = generation
+	if err := r.observe(ctx, s, now); err != nil {
+		return nil, err
 	}
 	return &ctrl.Result{RequeueAfter: s.plan.wait}, nil
+}
+
+// observe says in the status that a generation with the inputs of the last
+// success is settled too. It writes once per generation.
+func (r *reconciler) observe(ctx context.Context, s *scope, now time.Time) error {
+	generation, last := s.object.GetGeneration(), s.memory.last
+	if last.Result != status.Succeeded || last.Generation == generation || s.memory.observed == generation || !r.writesStatus() {
+		return nil
+	}
+	err := r.readAgain(ctx, s.object)
+	if err == nil && s.object.GetGeneration() == generation {
+		err = r.writeStatus(ctx, s.object, metrics.MomentEnd, func(st map[string]any) map[string]any {
+			return status.Observe(st, generation, now)
+		})
+	}
+	if client.IgnoreNotFound(err) != nil && !refused(err) {
+		return fmt.Errorf("record the generation: %w", err)
+	}
+	s.memory.observed = generation
+	return nil
 }
 
 // begin looks at the object as it is now, not as the cache had it, and records

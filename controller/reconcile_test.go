@@ -23,6 +23,7 @@ import (
 )
 
 func TestReconcile_CreatedAndChangedObjectsRunOnce(t *testing.T) {
+	t.Parallel()
 	cfg := testenv.Config(t)
 	c := clientOf(t, cfg)
 	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
@@ -63,6 +64,7 @@ func TestReconcile_CreatedAndChangedObjectsRunOnce(t *testing.T) {
 
 // The restart count of the issue: nothing runs that has not changed.
 func TestReconcile_RestartRunsOnlyWhatChanged(t *testing.T) {
+	t.Parallel()
 	cfg := testenv.Config(t)
 	c := clientOf(t, cfg)
 	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
@@ -97,6 +99,7 @@ func TestReconcile_RestartRunsOnlyWhatChanged(t *testing.T) {
 }
 
 func TestReconcile_RecordedPeriodContinuesAfterRestart(t *testing.T) {
+	t.Parallel()
 	cfg := testenv.Config(t)
 	c := clientOf(t, cfg)
 	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
@@ -121,6 +124,7 @@ func TestReconcile_RecordedPeriodContinuesAfterRestart(t *testing.T) {
 // What a role writes during its run, and what others write in between,
 // survives; the result is written all the same and the run not repeated.
 func TestReconcile_StatusConflictsLoseNothing(t *testing.T) {
+	t.Parallel()
 	cfg := testenv.Config(t)
 	c := clientOf(t, cfg)
 	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
@@ -170,6 +174,7 @@ func TestReconcile_StatusConflictsLoseNothing(t *testing.T) {
 }
 
 func TestReconcile_FailedRunIsRetriedWithBackoffAndResetByAChange(t *testing.T) {
+	t.Parallel()
 	cfg := testenv.Config(t)
 	c := clientOf(t, cfg)
 	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
@@ -203,6 +208,7 @@ func TestReconcile_FailedRunIsRetriedWithBackoffAndResetByAChange(t *testing.T) 
 }
 
 func TestReconcile_RequeueAfterIsObeyedAfterTheRun(t *testing.T) {
+	t.Parallel()
 	cfg := testenv.Config(t)
 	c := clientOf(t, cfg)
 	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
@@ -236,6 +242,7 @@ func TestReconcile_RequeueAfterIsObeyedAfterTheRun(t *testing.T) {
 }
 
 func TestReconcile_FinalizerGoesOnlyAfterAProvedSuccess(t *testing.T) {
+	t.Parallel()
 	cfg := testenv.Config(t)
 	c := clientOf(t, cfg)
 	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
@@ -288,6 +295,7 @@ func TestReconcile_FinalizerGoesOnlyAfterAProvedSuccess(t *testing.T) {
 
 // A result is never written to another object of the same name.
 func TestReconcile_ResultOfADeletedObjectIsNotItsSuccessors(t *testing.T) {
+	t.Parallel()
 	cfg := testenv.Config(t)
 	c := clientOf(t, cfg)
 	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
@@ -332,6 +340,7 @@ func TestReconcile_ResultOfADeletedObjectIsNotItsSuccessors(t *testing.T) {
 }
 
 func TestReconcile_ObjectsWithoutGenerationRunOnRealChanges(t *testing.T) {
+	t.Parallel()
 	cfg := testenv.Config(t)
 	c := clientOf(t, cfg)
 	ns := testenv.Namespace(t, cfg)
@@ -362,6 +371,7 @@ func TestReconcile_ObjectsWithoutGenerationRunOnRealChanges(t *testing.T) {
 }
 
 func TestReconcile_SelectorIsFollowed(t *testing.T) {
+	t.Parallel()
 	cfg := testenv.Config(t)
 	c := clientOf(t, cfg)
 	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
@@ -392,6 +402,7 @@ func TestReconcile_SelectorIsFollowed(t *testing.T) {
 }
 
 func TestReconcile_ManageStatusFalseWritesNothing(t *testing.T) {
+	t.Parallel()
 	cfg := testenv.Config(t)
 	c := clientOf(t, cfg)
 	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
@@ -418,6 +429,7 @@ func TestReconcile_ManageStatusFalseWritesNothing(t *testing.T) {
 
 // An operator error has the incumbent's text, the cause, and is retried.
 func TestReconcile_RunThatCannotStartIsReported(t *testing.T) {
+	t.Parallel()
 	cfg := testenv.Config(t)
 	c := clientOf(t, cfg)
 	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
@@ -438,6 +450,7 @@ func TestReconcile_RunThatCannotStartIsReported(t *testing.T) {
 }
 
 func TestReconcile_ArtifactsAreBoundedAndGoWithTheObject(t *testing.T) {
+	t.Parallel()
 	cfg := testenv.Config(t)
 	c := clientOf(t, cfg)
 	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)

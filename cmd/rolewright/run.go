@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime/debug"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
@@ -14,6 +15,9 @@ import (
 	"github.com/rolewright/rolewright/internal/metrics"
 	"github.com/rolewright/rolewright/internal/version"
 )
+
+// leanHeap is the garbage collector's target: percent of garbage before it runs.
+const leanHeap = 50
 
 func newRunCommand() *cobra.Command {
 	var o runOptions
@@ -55,6 +59,11 @@ func logVersion(log logr.Logger) {
 // be known to be wrong without a cluster is reported before one is contacted.
 func (o *runOptions) operate(ctx context.Context, stdout io.Writer) error {
 	log := logr.FromContextOrDiscard(ctx)
+	if _, set := os.LookupEnv("GOGC"); !set {
+		// The operator idles most of the time, and its memory is its runs'
+		// neighbour: a small heap is worth a little more CPU.
+		debug.SetGCPercent(leanHeap)
+	}
 	if err := o.setAnsiblePaths(log.WithName("cmd")); err != nil {
 		return err
 	}

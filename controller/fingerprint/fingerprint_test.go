@@ -32,11 +32,22 @@ func plain(edit ...func(map[string]any)) map[string]any {
 }
 
 func TestOf_ChangesExactlyWithTheInputs(t *testing.T) {
-	in := Inputs{Content: "c", Settings: map[string]any{"vars": map[string]any{"a": 1}}}
+	type inputs struct {
+		Inputs
+		Annotations bool
+	}
+	in := inputs{Inputs: Inputs{Content: "c", Settings: map[string]any{"vars": map[string]any{"a": 1}}}}
+	of := func(obj map[string]any, in inputs) (string, error) {
+		var err error
+		if in.Object, err = Object(obj, in.Annotations); err != nil {
+			return "", err
+		}
+		return Of(in.Inputs)
+	}
 	tests := []struct {
 		name       string
 		was, is    map[string]any
-		wasIn, iIn Inputs
+		wasIn, iIn inputs
 		same       bool
 	}{
 		{"nothing", custom(), custom(), in, in, true},
@@ -48,21 +59,21 @@ func TestOf_ChangesExactlyWithTheInputs(t *testing.T) {
 		{"labels", custom(), custom(meta("labels", nil)), in, in, true},
 		{"annotations", custom(), custom(meta("annotations", nil)), in, in, true},
 		{"annotations that count", custom(), custom(meta("annotations", nil)),
-			Inputs{Annotations: true}, Inputs{Annotations: true}, false},
+			inputs{Annotations: true}, inputs{Annotations: true}, false},
 		{"uid", custom(), custom(meta("uid", "v")), in, in, false},
-		{"content", custom(), custom(), in, Inputs{Content: "d", Settings: in.Settings}, false},
-		{"settings", custom(), custom(), in, Inputs{Content: "c", Settings: map[string]any{"vars": map[string]any{"a": 2}}}, false},
+		{"content", custom(), custom(), in, inputs{Inputs: Inputs{Content: "d", Settings: in.Settings}}, false},
+		{"settings", custom(), custom(), in, inputs{Inputs: Inputs{Content: "c", Settings: map[string]any{"vars": map[string]any{"a": 2}}}}, false},
 		{"labels of an object without generation", plain(), plain(meta("labels", nil)), in, in, false},
 		{"annotations of an object without generation", plain(), plain(meta("annotations", nil)), in, in, false},
 		{"bookkeeping of an object without generation", plain(), plain(meta("resourceVersion", "6"), meta("managedFields", nil)), in, in, true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			was, err := Of(tt.was, tt.wasIn)
+			was, err := of(tt.was, tt.wasIn)
 			if err != nil {
 				t.Fatal(err)
 			}
-			is, err := Of(tt.is, tt.iIn)
+			is, err := of(tt.is, tt.iIn)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -9,34 +9,39 @@ import (
 	"maps"
 )
 
-// Inputs are what a run depends on, the object aside.
+// Inputs are what a run depends on.
 type Inputs struct {
+	// Object is the digest of the object, as [Object] returns it.
+	Object string
 	// Content is the digest of the role or playbook and all that it uses.
 	Content string
 	// Settings is anything else that changes a run: vars, switches, arguments.
 	// It must marshal to JSON.
 	Settings any
-	// Annotations makes the object's annotations part of the fingerprint.
-	Annotations bool
 }
 
-// Of is the fingerprint of a run of object with in. Objects that carry a
-// generation count with everything but metadata and status; others, such as a
-// ConfigMap, with their labels and annotations too, since nothing else tells
-// their changes apart.
-func Of(object map[string]any, in Inputs) (string, error) {
+// Of is the fingerprint of a run with in.
+func Of(in Inputs) (string, error) {
 	h := sha256.New()
-	fmt.Fprintf(h, "1 %s\n", in.Content)
-	if err := encode(h, in.Settings); err != nil {
+	if err := encode(h, in); err != nil {
 		return "", fmt.Errorf("fingerprint of the settings: %w", err)
 	}
-	if err := encode(h, Relevant(object, in.Annotations)); err != nil {
+	return hex.EncodeToString(h.Sum(nil)[:16]), nil
+}
+
+// Object is the digest of what is [Relevant] of an object.
+func Object(object map[string]any, annotations bool) (string, error) {
+	h := sha256.New()
+	if err := encode(h, Relevant(object, annotations)); err != nil {
 		return "", fmt.Errorf("fingerprint of the object: %w", err)
 	}
 	return hex.EncodeToString(h.Sum(nil)[:16]), nil
 }
 
-// Relevant is the part of object whose change is a reason to run. The result
+// Relevant is the part of object whose change is a reason to run. Objects that
+// carry a generation count with everything but metadata and status, and with
+// their annotations where these count; others, such as a ConfigMap, with labels
+// and annotations too, since nothing else tells their changes apart. The result
 // shares memory with object.
 func Relevant(object map[string]any, annotations bool) map[string]any {
 	out := maps.Clone(object)

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"maps"
 	"time"
 )
 
@@ -108,6 +109,26 @@ func LastRun(st map[string]any) (Run, bool) {
 		return Run{}, false
 	}
 	return r, r.ID != ""
+}
+
+// Recorded is the part of a status that [LastRun] and [HasActiveRun] read. It
+// shares memory with st.
+func Recorded(st map[string]any) map[string]any {
+	ansible := mapAt(st, "ansible")
+	if ansible == nil {
+		return map[string]any{}
+	}
+	kept := map[string]any{}
+	for _, key := range []string{"lastRun", "activeRun"} {
+		if run := mapAt(ansible, key); run != nil {
+			run = maps.Clone(run)
+			for _, long := range []string{"message", "counts", "failedTask", "task"} {
+				delete(run, long)
+			}
+			kept[key] = run
+		}
+	}
+	return map[string]any{"ansible": kept}
 }
 
 // HasActiveRun reports whether a run was recorded as begun and not as ended.

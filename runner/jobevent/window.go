@@ -23,14 +23,9 @@ func parseName(name string) (fileName, bool) {
 	if !ok || !strings.HasSuffix(rest, ".json") || strings.HasSuffix(rest, "-partial.json") {
 		return fileName{}, false
 	}
-	for _, r := range digits {
-		if r < '0' || r > '9' {
-			return fileName{}, false
-		}
-	}
 	// 48 bits: sums and differences of counters never overflow.
 	n, err := strconv.ParseInt(digits, 10, 48)
-	if err != nil || n < 1 {
+	if err != nil || n < 1 || digits[0] == '+' {
 		return fileName{}, false
 	}
 	return fileName{int(n), name}, true
@@ -84,7 +79,7 @@ func (w *window) collect(n fileName) {
 	if w.truncated && compareNames(n, w.names[w.size-1]) > 0 {
 		return
 	}
-	if w.names = append(w.names, n); len(w.names) >= w.size+w.size/4+1 {
+	if w.names = append(w.names, n); len(w.names) > w.size+w.size/2 {
 		w.settle()
 	}
 }

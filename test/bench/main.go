@@ -2,8 +2,8 @@
 // object and its status around a run that takes none, and what a thousand idle
 // objects need. It prints figures and judges nothing.
 //
-// The instant run is a stub in place of ansible-runner: this program under
-// another name (see stub.go). `make bench` runs it on the embedded control plane.
+// The instant run is a stub in place of ansible-runner (see stub). `make bench`
+// runs it on the embedded control plane.
 package main
 
 import (
@@ -13,16 +13,13 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"syscall"
 )
 
 func main() {
-	if filepath.Base(os.Args[0]) == stubName {
-		os.Exit(stub(os.Args[1:]))
-	}
 	var opts options
 	flag.StringVar(&opts.binary, "rolewright", "bin/rolewright", "the operator's binary")
+	flag.StringVar(&opts.stub, "stub", "bin/bench-stub", "the stub's binary, built of ./test/bench/stub")
 	flag.IntVar(&opts.runs, "runs", 100, "objects that are created one after the other to measure the path of a run")
 	flag.IntVar(&opts.idle, "idle", 1000, "objects that the idle operator watches")
 	flag.DurationVar(&opts.watch, "watch", defaultIdleTime, "how long the idle operator is watched")

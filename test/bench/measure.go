@@ -20,10 +20,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
+// timesEnv names the file to which the stub appends how long it took.
+const timesEnv = "BENCH_STUB_TIMES"
+
 const defaultIdleTime = 30 * time.Second
 
 type options struct {
 	binary     string
+	stub       string
 	runs, idle int
 	watch      time.Duration
 }
@@ -68,7 +72,7 @@ func prepare(ctx context.Context, opts options) (*bench, error) {
 
 // content writes the project that the operator serves, and the stub.
 func (b *bench) content() error {
-	self, err := os.Executable()
+	stub, err := filepath.Abs(b.opts.stub)
 	if err != nil {
 		return err
 	}
@@ -77,7 +81,7 @@ func (b *bench) content() error {
 			return err
 		}
 	}
-	if err := os.Symlink(self, filepath.Join(b.dir, "bin", stubName)); err != nil {
+	if err := os.Symlink(stub, filepath.Join(b.dir, "bin", "ansible-runner")); err != nil {
 		return err
 	}
 	watches := "- {group: bench.rolewright.test, version: v1, kind: Thing, role: nothing}\n"
@@ -164,7 +168,13 @@ func (b *bench) measurePath(ctx context.Context) (pathFigures, error) {
 		}
 		for event := range watch.ResultChan() {
 			obj, ok := event.Object.(*unstructured.Unstructured)
-			if ok && obj.GetName() == name && ready(obj) {
+			if !ok || obj.GetName() != name {
+				continue
+			}
+			if result, _, _ := unstructured.NestedString(obj.Object, "status", "ansible", "lastRun", "result"); result == "Failed" {
+				return nil, fmt.Errorf("the run of the stub failed: %v", obj.Object["status"])
+			}
+			if ready(obj) {
 				break
 			}
 		}

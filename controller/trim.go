@@ -1,0 +1,69 @@
+package controller
+
+import (
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	toolscache "k8s.io/client-go/tools/cache"
+
+	"github.com/rolewright/rolewright/controller/fingerprint"
+	"github.com/rolewright/rolewright/controller/status"
+)
+
+// inputsKey is where a trimmed object keeps the digest of what was cut.
+const inputsKey = "rolewright.dev/inputs"
+
+// trim is what the cache keeps of an object: enough to decide whether a run is
+// due, however large the object is. Whoever needs more reads the object live,
+// which every run does anyway.
+func trim(annotations bool) toolscache.TransformFunc {
+	return func(in any) (any, error) {
+		obj, ok := in.(*unstructured.Unstructured)
+		if !ok {
+			return in, nil
+		}
+		inputs, err := inputsOf(obj.Object, annotations)
+		if err != nil {
+			return nil, fmt.Errorf("trim %s/%s: %w", obj.GetNamespace(), obj.GetName(), err)
+		}
+		kept := map[string]any{
+			"apiVersion": obj.Object["apiVersion"], "kind": obj.Object["kind"],
+			"metadata": trimMetadata(obj), inputsKey: inputs,
+		}
+		if st, ok := obj.Object["status"].(map[string]any); ok {
+			kept["status"] = status.Recorded(st)
+		}
+		return &unstructured.Unstructured{Object: kept}, nil
+	}
+}
+
+func trimMetadata(obj *unstructured.Unstructured) map[string]any {
+	all, _ := obj.Object["metadata"].(map[string]any)
+	kept := map[string]any{}
+	for _, key := range []string{
+		"name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "finalizers",
+	} {
+		if value, ok := all[key]; ok {
+			kept[key] = value
+		}
+	}
+	settings := map[string]any{}
+	for key, value := range obj.GetAnnotations() {
+		if strings.HasPrefix(key, ownPrefix) || strings.HasPrefix(key, incumbentPrefix) {
+			settings[key] = value
+		}
+	}
+	if len(settings) > 0 {
+		kept["annotations"] = settings
+	}
+	return kept
+}
+
+// inputsOf is the digest of what counts of an object, trimmed or whole.
+func inputsOf(object map[string]any, annotations bool) (string, error) {
+	if digest, ok := object[inputsKey].(string); ok {
+		return digest, nil
+	}
+	return fingerprint.Object(object, annotations)
+}

@@ -1,0 +1,135 @@
+package e2e
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/rolewright/rolewright/internal/testenv"
+)
+
+// memcached is the example's kind. All other kinds of this package have groups of their own.
+var memcached = schema.GroupVersionKind{Group: "cache.example.com", Version: "v1alpha1", Kind: "Memcached"}
+
+// molecule runs the playbooks of the scenario local as molecule would.
+type molecule struct {
+	stage *stage
+	env   []string
+}
+
+// play runs one playbook and returns its output.
+func (m molecule) play(name string) string {
+	t := m.stage.t
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "ansible-playbook", "molecule/local/"+name+".yml")
+	cmd.Dir, cmd.Env = absolute(t), m.env
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", name, err, out)
+	}
+	return string(out)
+}
+
+// needKwok fails the test where nobody plays the kubelet: a Deployment would never become available.
+func needKwok(t *testing.T, s *stage) {
+	t.Helper()
+	nodes, err := kubernetes.NewForConfigOrDie(s.cfg).CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, node := range nodes.Items {
+		for _, c := range node.Status.Conditions {
+			if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
+				return
+			}
+		}
+	}
+	t.Fatal("the control plane has no node, and so no Deployment becomes available: run `make integration`, " +
+		"or `bin/tools/controlplane exec --kwok -- go test ./test/e2e/`")
+}
+
+func TestExampleOperator_MoleculeOrder(t *testing.T) {
+	t.Parallel()
+	needAnsible(t)
+	uninstallAfter(t)
+	tests := []struct {
+		name  string
+		entry string // what answers for the kind
+	}{
+		{"role", ""}, // the repository's own watches.yaml
+		{"playbook", "playbook: playbooks/memcached.yml"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) { // one after the other: there is one such kind
+			s := newStage(t)
+			needKwok(t, s)
+			s.dir = absolute(t)
+			var args []string
+			if tt.entry != "" {
+				args = append(args, "--watches-file="+variantOf(t, tt.entry))
+			}
+			m := molecule{s, append(s.env, "TEST_OPERATOR_NAMESPACE="+s.namespace)}
+
+			m.play("prepare")
+			o := s.start(args...)
+			k := s.kindOf(memcached)
+			m.play("converge")
+			before := k.awaitReady("memcached-sample")
+			again := m.play("converge")
+			if !regexp.MustCompile(`localhost\s+: ok=1\s+changed=0 `).MatchString(again) {
+				t.Errorf("a second converge changes something:\n%s", again)
+			}
+			after := k.get("memcached-sample")
+			if ran := s.runs(after); len(ran) != 1 || after.GetResourceVersion() != before.GetResourceVersion() {
+				t.Errorf("%d runs after a second converge, want 1; status %+v", len(ran), after.status)
+			}
+			m.play("verify")
+			m.play("destroy")
+			o.stop()
+		})
+	}
+}
+
+// variantOf is the repository's watches.yaml with another answer than the role.
+func variantOf(t *testing.T, entry string) string {
+	t.Helper()
+	data, err := os.ReadFile(absolute(t, "watches.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const role = "\n  role: memcached\n"
+	if !strings.Contains(string(data), role) {
+		t.Fatalf("watches.yaml has no line %q", role)
+	}
+	path := t.TempDir() + "/watches.yaml"
+	if err := os.WriteFile(path, []byte(strings.Replace(string(data), role, "\n  "+entry+"\n", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// uninstallAfter takes the kind out again that the scenario installs and leaves.
+func uninstallAfter(t *testing.T) {
+	t.Helper()
+	client, err := apiextensions.NewForConfig(testenv.Config(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.WithoutCancel(t.Context()) // clean-up comes after the test's context has ended
+	t.Cleanup(func() {
+		crds := client.ApiextensionsV1().CustomResourceDefinitions()
+		if err := crds.Delete(ctx, "memcacheds.cache.example.com", metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			t.Errorf("uninstall the example's kind: %v", err)
+		}
+	})
+}

@@ -1,0 +1,84 @@
+// Package e2e tests the whole: the program as it is built from cmd/rolewright, in a process of its own, with the real
+// ansible-runner, against a real API server.
+//
+// It knows what a user knows: flags, watches.yaml, roles, statuses, exit codes, and the documented paths on disk. It
+// calls no code of the operator. What one package can show alone is tested there, in more cases; here stand those that
+// need all of them.
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/rolewright/rolewright/internal/testenv"
+)
+
+// repository is the top of the repository, seen from where the tests of this package run.
+const repository = "../.."
+
+// program is where the binary is built, once for all tests.
+var program struct {
+	once sync.Once
+	dir  string
+	err  error
+}
+
+func TestMain(m *testing.M) {
+	testenv.Main(m)
+	if program.dir != "" {
+		if err := os.RemoveAll(program.dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+	}
+}
+
+// binary is the path of the program, built as the tests are: with the race detector if they have it.
+func binary(t *testing.T) string {
+	t.Helper()
+	program.once.Do(func() {
+		if program.dir, program.err = os.MkdirTemp("", "rolewright-e2e-"); program.err != nil {
+			return
+		}
+		// One test runs the program as nobody.
+		if program.err = os.Chmod(program.dir, 0o755); program.err != nil { //nolint:gosec // as said above
+			return
+		}
+		args := []string{"build", "-o", program.dir}
+		if withRace {
+			args = append(args, "-race")
+		}
+		build := exec.Command("go", append(args, "./cmd/rolewright")...)
+		build.Dir = repository
+		if out, err := build.CombinedOutput(); err != nil {
+			program.err = fmt.Errorf("build the program: %w\n%s", err, out)
+		}
+	})
+	if program.err != nil {
+		t.Fatal(program.err)
+	}
+	return filepath.Join(program.dir, "rolewright")
+}
+
+// needAnsible fails the test where Ansible is not installed.
+func needAnsible(t *testing.T) {
+	t.Helper()
+	for _, name := range []string{"ansible-runner", "ansible-playbook"} {
+		if _, err := exec.LookPath(name); err != nil {
+			t.Fatalf("%v: run `make setup`, or install ansible-core and ansible-runner", err)
+		}
+	}
+}
+
+// absolute is the absolute form of a path in the repository.
+func absolute(t *testing.T, path ...string) string {
+	t.Helper()
+	abs, err := filepath.Abs(filepath.Join(append([]string{repository}, path...)...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return abs
+}

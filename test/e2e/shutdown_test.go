@@ -1,0 +1,124 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+// longRun is a stage on which the run of an object is in the middle of a command that takes a while.
+type longRun struct {
+	*stage
+	kind     kind
+	operator *operator
+	active   run
+}
+
+// startLongRun returns once the command runs, with a daemon beside it that has left the process group and its parent.
+func (s *stage) startLongRun(seconds string, args ...string) longRun {
+	s.t.Helper()
+	k := s.kind()
+	begun := filepath.Join(s.t.TempDir(), "begun")
+	s.role("long", `- name: Take long
+  ansible.builtin.shell:
+    cmd: setsid sleep 600 >/dev/null 2>&1 & touch `+begun+` && exec sleep `+seconds+`
+`)
+	s.watch(k, "role: long")
+	l := longRun{stage: s, kind: k, operator: s.start(args...)}
+	k.create("it", nil)
+	l.active = *k.await("it", "command runs", func(o object) bool {
+		_, err := os.Stat(begun)
+		return err == nil && o.status.Ansible.ActiveRun != nil
+	}).status.Ansible.ActiveRun
+	// ansible-runner, ansible-playbook and its worker, the command and the daemon.
+	if processes := processesOf(s.t, l.active.ID); len(processes) < 5 {
+		s.t.Fatalf("processes of the run: %v", processes)
+	}
+	return l
+}
+
+// nothingLeft checks that no process of the run has survived.
+func (l longRun) nothingLeft() {
+	l.t.Helper()
+	for pid, cmdline := range processesOf(l.t, l.active.ID) {
+		l.t.Errorf("process %d of the run is left: %s", pid, cmdline)
+	}
+}
+
+func TestShutdown_SIGTERMLetsTheRunEndAndWritesItsResult(t *testing.T) {
+	t.Parallel()
+	l := newStage(t).startLongRun("3")
+	l.operator.stop()
+	l.nothingLeft()
+	o := l.kind.get("it")
+	if last := o.lastRun(); !o.ready() || last.ID != l.active.ID || last.Result != "Succeeded" {
+		t.Errorf("status after the stop: %+v", o.status)
+	}
+}
+
+func TestShutdown_SIGTERMStopsARunThatTakesTooLong(t *testing.T) {
+	t.Parallel()
+	l := newStage(t).startLongRun("600", "--graceful-shutdown-timeout=10s")
+	l.operator.stop()
+	l.nothingLeft()
+	o := l.kind.get("it")
+	last := o.lastRun()
+	if last.ID != l.active.ID || last.Result != "Interrupted" || o.status.Ansible.ActiveRun != nil {
+		t.Errorf("status after the stop: %+v", o.status)
+	}
+	if reconciling := o.condition("Reconciling"); reconciling.Status != "True" || reconciling.Reason != "RunInterrupted" ||
+		!strings.Contains(reconciling.Message, "the operator shuts down") {
+		t.Errorf("Reconciling = %+v", reconciling)
+	}
+	if failure := o.condition("Failure"); failure.Status == "True" {
+		t.Errorf("Failure = %+v", failure)
+	}
+}
+
+func TestLeadership_LostLeaseStopsRuns(t *testing.T) {
+	t.Parallel()
+	const lease = "operator"
+	s := newStage(t)
+	l := s.startLongRun("600", "--leader-elect", "--leader-election-id="+lease, "--leader-election-namespace="+s.namespace,
+		"--leader-elect-lease-duration=6s", "--leader-elect-renew-deadline=3s")
+	leases := kubernetes.NewForConfigOrDie(l.cfg).CoordinationV1().Leases(l.namespace)
+	usurp := func() error {
+		is, err := leases.Get(t.Context(), lease, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		holder, now, seconds := "somebody-else", metav1.NowMicro(), int32(3600)
+		is.Spec = coordinationv1.LeaseSpec{HolderIdentity: &holder, AcquireTime: &now, RenewTime: &now, LeaseDurationSeconds: &seconds}
+		_, err = leases.Update(t.Context(), is, metav1.UpdateOptions{})
+		return err
+	}
+	stop := make(chan struct{})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			_ = usurp() // a conflict is tried again
+			select {
+			case <-stop:
+				return
+			case <-time.After(200 * time.Millisecond):
+			}
+		}
+	}()
+	code := l.operator.exit()
+	l.nothingLeft()
+	close(stop)
+	<-done
+	if code == 0 {
+		t.Error("exit code of an operator that lost its leadership = 0")
+	}
+	if !strings.Contains(l.operator.output(), "leader election lost") {
+		t.Error("the output does not say that leadership was lost")
+	}
+}

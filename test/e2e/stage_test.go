@@ -1,0 +1,116 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/rolewright/rolewright/internal/testenv"
+)
+
+// stage is what a test has to itself: a namespace, an operator project, and a runner root that outlives the operators
+// that are started on it one after the other.
+type stage struct {
+	t         *testing.T
+	cfg       *rest.Config
+	namespace string
+	dir       string // the project, and the operators' working directory
+	root      string // the runner root
+	env       []string
+}
+
+func newStage(t *testing.T) *stage {
+	t.Helper()
+	cfg := testenv.Config(t)
+	s := &stage{t: t, cfg: cfg, namespace: testenv.Namespace(t, cfg), dir: t.TempDir()}
+	s.root = filepath.Join(t.TempDir(), "runner")
+	s.env = append(cleanEnvironment(),
+		"KUBECONFIG="+testenv.Kubeconfig(t, cfg), "WATCH_NAMESPACE="+s.namespace, "ANSIBLE_GATHERING=explicit")
+	return s
+}
+
+// cleanEnvironment is this process's, less what would configure an operator or Ansible: a test says itself what it
+// depends on.
+func cleanEnvironment() []string {
+	prefixes := []string{"ANSIBLE_", "ROLEWRIGHT_", "K8S_AUTH_", "KUBE", "WATCH_NAMESPACE=", "OPERATOR_NAME=", "MAX_CONCURRENT_", "WORKER_"}
+	return slices.DeleteFunc(os.Environ(), func(entry string) bool {
+		return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(entry, prefix) })
+	})
+}
+
+// write makes a file of the project, with its directories.
+func (s *stage) write(path, content string) {
+	s.t.Helper()
+	path = filepath.Join(s.dir, path)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		s.t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// role makes a role of one task file.
+func (s *stage) role(name, tasks string) {
+	s.t.Helper()
+	s.write("roles/"+name+"/tasks/main.yml", tasks)
+}
+
+// playbook makes a playbook of one play on localhost, and returns its path.
+func (s *stage) playbook(name, tasks string) string {
+	s.t.Helper()
+	path := "playbooks/" + name + ".yml"
+	s.write(path, "- hosts: localhost\n  gather_facts: false\n  tasks:\n"+indent(tasks, "    "))
+	return path
+}
+
+func indent(text, by string) string {
+	return by + strings.ReplaceAll(strings.TrimSuffix(text, "\n"), "\n", "\n"+by) + "\n"
+}
+
+// watch adds a watch of k to the project's watches.yaml; lines are its further fields.
+func (s *stage) watch(k kind, lines ...string) {
+	s.t.Helper()
+	path := filepath.Join(s.dir, "watches.yaml")
+	before, err := os.ReadFile(path)
+	if err != nil && !os.IsNotExist(err) {
+		s.t.Fatal(err)
+	}
+	entry := fmt.Sprintf("- group: %s\n  version: %s\n  kind: %s\n%s",
+		k.gvk.Group, k.gvk.Version, k.gvk.Kind, indent(strings.Join(lines, "\n"), "  "))
+	s.write("watches.yaml", string(before)+entry)
+}
+
+// runs are the runs of an object that have left a directory, in no order.
+func (s *stage) runs(o object) []string {
+	s.t.Helper()
+	entries, err := os.ReadDir(filepath.Join(s.root, ".runs", string(o.GetUID())))
+	if err != nil && !os.IsNotExist(err) {
+		s.t.Fatal(err)
+	}
+	var ids []string
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), ".") {
+			ids = append(ids, e.Name())
+		}
+	}
+	return ids
+}
+
+// allRuns are the runs of all objects.
+func (s *stage) allRuns() []string {
+	s.t.Helper()
+	paths, err := filepath.Glob(filepath.Join(s.root, ".runs", "*", "[0-9a-f]*"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for i, path := range paths {
+		paths[i] = filepath.Base(path)
+	}
+	return paths
+}
