@@ -299,6 +299,7 @@ func newUID() string { return string(uuid.NewUUID()) }
 // updateStatus writes what a role might write, against all conflicts. It may
 // be called from any goroutine.
 func updateStatus(t *testing.T, c client.Client, obj *unstructured.Unstructured, edit func(map[string]any)) {
+	t.Helper()
 	ctx := context.Background()
 	for range 1000 {
 		is := obj.DeepCopy()

@@ -75,7 +75,7 @@ func (k *kind) Start(ctx context.Context) error {
 			err = k.serve(ctx, res)
 		}
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // the end was asked for
+			return nil // the end was asked for
 		}
 		k.report(err)
 		select {

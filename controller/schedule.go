@@ -44,7 +44,7 @@ func (r retry) after(n int64) time.Duration {
 // operator comes to the same time.
 func jitter(d time.Duration, id string) time.Duration {
 	h := fnv.New32a()
-	h.Write([]byte(id)) //nolint:errcheck // a hash never fails
+	h.Write([]byte(id)) // a hash never fails
 	return d + time.Duration(float64(d)*0.1*float64(h.Sum32()%1024)/1024)
 }
 

@@ -96,7 +96,8 @@ func TestJitter_NeverShortensAndStaysWithinATenth(t *testing.T) {
 	if len(seen) < 100 {
 		t.Errorf("1000 objects share %d periods", len(seen))
 	}
-	if jitter(time.Hour, "x") != jitter(time.Hour, "x") {
+	first := jitter(time.Hour, "x")
+	if again := jitter(time.Hour, "x"); again != first {
 		t.Error("jitter is not repeatable")
 	}
 }

@@ -35,9 +35,8 @@ type scope struct {
 	fingerprint string
 	plan        plan
 
-	// active and dir are set by begin and run.
+	// active is set by begin.
 	active status.Active
-	dir    string
 	// ran, result and err are set by run: the run took place, and how it ended.
 	ran    bool
 	result runner.Result

@@ -86,7 +86,7 @@ func eventually(t *testing.T, what string, condition func() bool) {
 
 // during runs a request and, while it lasts, calls a function once a process
 // of the run has a command line that contains every text.
-func during(t *testing.T, ctx context.Context, r *Runner, req Request, texts []string, do func()) (Result, error) {
+func during(ctx context.Context, t *testing.T, r *Runner, req Request, texts []string, do func()) (Result, error) {
 	t.Helper()
 	done := make(chan struct{})
 	go func() {

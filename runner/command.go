@@ -69,7 +69,7 @@ func (req Request) arguments() []string {
 // internalVariables are the beginnings of the names of those variables of the
 // operator's environment that are none of a playbook's business. Everything
 // else is inherited: roles read it, and ANSIBLE_* configures Ansible.
-var internalVariables = []string{"ROLEWRIGHT_", "LEADER_"}
+func internalVariables() []string { return []string{"ROLEWRIGHT_", "LEADER_"} }
 
 // inherited returns the environment entries that a run inherits, later ones
 // winning over earlier ones of the same name.
@@ -78,7 +78,7 @@ func inherited(environ []string) []string {
 	var kept []string
 	for _, entry := range slices.Backward(environ) {
 		name, _, ok := strings.Cut(entry, "=")
-		internal := slices.ContainsFunc(internalVariables, func(prefix string) bool {
+		internal := slices.ContainsFunc(internalVariables(), func(prefix string) bool {
 			return strings.HasPrefix(name, prefix)
 		})
 		if !ok || name == "" || internal || seen[name] {

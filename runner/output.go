@@ -29,6 +29,8 @@ var (
 
 // signs are texts by which Ansible's messages are told apart; there is nothing
 // else to tell them by. The first that matches wins.
+//
+//nolint:gochecknoglobals // compiled once, and never changed
 var signs = []struct {
 	reason  Reason
 	pattern *regexp.Regexp

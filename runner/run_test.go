@@ -147,7 +147,7 @@ func TestRun_CancelKillsTheWholeTree(t *testing.T) {
 			defer cancel(nil)
 			req := request(t, tt.playbook)
 			req.ExtraVars = []byte(tt.vars)
-			res, err := during(t, ctx, ansible(t), req, tt.texts, func() { cancel(cause) })
+			res, err := during(ctx, t, ansible(t), req, tt.texts, func() { cancel(cause) })
 			if !errors.Is(err, cause) {
 				t.Errorf("error = %v, want the cause", err)
 			}
@@ -176,7 +176,7 @@ func TestRun_CancelKillsADeafRunner(t *testing.T) {
 	defer cancel(nil)
 	cause := errors.New("deleted")
 	req := request(t, "sleep.yml")
-	res, err := during(t, ctx, r, req, []string{"sleep 600"}, func() {
+	res, err := during(ctx, t, r, req, []string{"sleep 600"}, func() {
 		// A stopped process hears nothing but SIGKILL.
 		send(t, req.ID, syscall.SIGSTOP, func(cmdline string) bool { return strings.Contains(cmdline, "ansible-runner run ") })
 		cancel(cause)

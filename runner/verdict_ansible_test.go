@@ -149,7 +149,7 @@ func checkMessage(t *testing.T, v Verdict) {
 func TestVerdict_RunnerKilled(t *testing.T) {
 	t.Parallel()
 	req := request(t, "sleep.yml")
-	res, err := during(t, t.Context(), ansible(t), req, []string{"sleep 600"}, func() {
+	res, err := during(t.Context(), t, ansible(t), req, []string{"sleep 600"}, func() {
 		send(t, req.ID, syscall.SIGKILL, func(cmdline string) bool { return strings.Contains(cmdline, "ansible-runner run ") })
 	})
 	if err != nil {
@@ -169,7 +169,7 @@ func TestVerdict_RunnerKilled(t *testing.T) {
 func TestVerdict_PlaybookKilled(t *testing.T) {
 	t.Parallel()
 	req := request(t, "sleep.yml")
-	res, err := during(t, t.Context(), ansible(t), req, []string{"sleep 600"}, func() {
+	res, err := during(t.Context(), t, ansible(t), req, []string{"sleep 600"}, func() {
 		send(t, req.ID, syscall.SIGKILL, func(cmdline string) bool {
 			return strings.Contains(cmdline, "ansible-playbook") && !strings.Contains(cmdline, "ansible-runner run ")
 		})

@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Sourced by the install scripts: what they share about Debian's packages.
 
 # apt_usable says whether packages can be installed: as root where there is apt.

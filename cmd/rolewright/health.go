@@ -57,7 +57,7 @@ func (c *runnerCheck) Start(ctx context.Context) error {
 		}
 		sleep(ctx, c.period)
 	}
-	return nil
+	return nil //nolint:nilerr // the errors are what it tells about, not its own
 }
 
 func (c *runnerCheck) lookOnce(ctx context.Context) (runner.Versions, error) {

@@ -15,6 +15,7 @@ import (
 )
 
 func contextWithCause(t *testing.T) (context.Context, context.CancelCauseFunc) {
+	t.Helper()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	t.Cleanup(func() { cancel(nil) })
 	return ctx, cancel
@@ -90,7 +91,7 @@ func TestRunnerCheck_KeepsItsAnswerWhenItIsStoppedInALook(t *testing.T) {
 		go func() { stopped <- c.Start(ctx) }()
 		time.Sleep(2 * time.Second) // inside the second look
 		cancel()
-		<-stopped
+		_ = <-stopped
 		if err := c.Check(nil); err != nil {
 			t.Errorf("Check after the stop: %v", err)
 		}

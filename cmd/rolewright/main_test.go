@@ -141,7 +141,7 @@ func TestExitCode_PrintsWhatIsNotPrintedYet(t *testing.T) {
 // output is never read.
 func TestExecute_SecondSignalDoesNotWait(t *testing.T) {
 	unread, stuck := io.Pipe()
-	t.Cleanup(func() { unread.Close() })
+	t.Cleanup(func() { _ = unread.Close() })
 	signals := make(chan os.Signal, 2)
 	signals <- syscall.SIGTERM
 	signals <- syscall.SIGINT

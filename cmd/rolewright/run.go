@@ -111,7 +111,7 @@ func (o *runOptions) operate(ctx context.Context, stdout io.Writer) error {
 // not failed.
 func endOf(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return nil
+		return nil //nolint:nilerr // the error is what the stop caused
 	}
 	return err
 }

@@ -97,6 +97,7 @@ func write(t *testing.T, dir, name, text string) {
 
 func TestDigest_FollowsWhatARunReads(t *testing.T) {
 	build := func(t *testing.T) string {
+		t.Helper()
 		dir := t.TempDir()
 		for name, text := range map[string]string{
 			"play/site.yml": "- hosts: all", "play/vars.yml": "a: 1", "play/templates/x.j2": "x", "play/.cache/blob": "1", "play/tmp/run.log": "1",

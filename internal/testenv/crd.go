@@ -161,11 +161,8 @@ func Eventually(t testing.TB, what string, ask func(context.Context) error) {
 	t.Helper()
 	var last error
 	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
-		if err := ask(ctx); err != nil {
-			last = err
-			return false, nil
-		}
-		return true, nil
+		last = ask(ctx)
+		return last == nil, nil
 	})
 	if err != nil {
 		t.Fatalf("wait for %s: %v (last answer: %v)", what, err, last)

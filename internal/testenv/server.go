@@ -32,7 +32,7 @@ type server struct {
 
 // shared is the control plane of this test process. The tests of a process have nothing else in common that could carry
 // it.
-var shared server
+var shared server //nolint:gochecknoglobals // as said above
 
 func (s *server) get() error {
 	s.once.Do(func() {

@@ -61,6 +61,7 @@ func mknod(path string, device uint64) error {
 // closedAfter returns a channel that is closed after a while, during which the
 // directory is followed, and one more event.
 func closedAfter(t *testing.T, dir string) <-chan struct{} {
+	t.Helper()
 	done := make(chan struct{})
 	time.AfterFunc(30*time.Millisecond, func() {
 		writeEvent(t, dir, 5, "end")
@@ -82,7 +83,7 @@ func TestFollow_DirectoryThatIsNone(t *testing.T) {
 			if err := put(); err != nil {
 				t.Fatal(err)
 			}
-			defer os.Remove(dir)
+			defer func() { _ = os.Remove(dir) }()
 			if diff := cmp.Diff([]string{"error"}, log(Follow(t.Context(), dir, closed()))); diff != "" {
 				t.Errorf("yielded (-want +got):\n%s", diff)
 			}

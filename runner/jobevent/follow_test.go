@@ -300,7 +300,10 @@ func TestFollow_CanBeLeftAndIteratedAgain(t *testing.T) {
 		writeEvent(t, dir, i+1, "a")
 	}
 	seq := Follow(t.Context(), dir, closed())
-	for e := range seq {
+	for e, err := range seq {
+		if err != nil {
+			t.Fatal(err)
+		}
 		if e.Counter == 2 {
 			break
 		}

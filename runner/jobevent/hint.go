@@ -18,7 +18,7 @@ func (f *follower) takeHints() {
 		select {
 		case ev := <-f.watcher.Events:
 			f.hint(ev)
-		case <-f.watcher.Errors:
+		case _ = <-f.watcher.Errors:
 			f.stale = true
 		default:
 			return
@@ -58,7 +58,7 @@ func (f *follower) wait(ctx context.Context, done <-chan struct{}) {
 	case <-done:
 	case ev := <-events:
 		f.hint(ev)
-	case <-failures:
+	case _ = <-failures:
 		f.stale = true // an overflow, mostly
 	case <-timer.C:
 		f.stale = true

@@ -38,7 +38,7 @@ func (b *bench) startOperator(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer log.Close() //nolint:errcheck // the process has its own descriptor
+	defer log.Close() // the process has its own descriptor
 	o := &operator{ended: make(chan error, 1)}
 	o.cmd = exec.Command(binary, "run", "--runner-root", filepath.Join(b.dir, "runner"),
 		"--health-probe-bind-address", probe, "--metrics-bind-address", "0", "--ansible-log-events", "Nothing")

@@ -35,7 +35,7 @@ func (d *demo) startOperator(ctx context.Context, binary string) error {
 	if err != nil {
 		return fmt.Errorf("make the operator's log: %w", err)
 	}
-	defer log.Close() //nolint:errcheck // the process has its own descriptor
+	defer log.Close() // the process has its own descriptor
 	o.cmd = exec.Command(binary, "run",
 		"--runner-root", o.root, "--health-probe-bind-address", probe, "--metrics-bind-address", "0",
 		"--progress-interval", "1s")
@@ -93,7 +93,7 @@ func (o *operator) stop() error {
 		return nil
 	case <-time.After(45 * time.Second):
 		_ = o.cmd.Process.Kill()
-		<-o.ended
+		_ = <-o.ended
 		return errors.New("the operator did not end when it was asked to, and was killed")
 	}
 }
@@ -114,6 +114,6 @@ func freeAddress() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("find a free port: %w", err)
 	}
-	defer l.Close() //nolint:errcheck // it served its purpose
+	defer l.Close()
 	return l.Addr().String(), nil
 }

@@ -10,7 +10,7 @@ environment=${1:?usage: install.sh DIR}
 
 # interpreter prints the Python that Ansible runs in; it need not be the python3 of the PATH.
 interpreter() {
-  ansible-playbook --version | sed -nE 's/^ *python version = .* \((\/[^)]*)\)$/\1/p'
+  ansible-playbook --version 2>/dev/null | sed -nE 's/^ *python version = .* \((\/[^)]*)\)$/\1/p'
 }
 
 # The four checks print the version of what they find, and nothing where it is missing.
@@ -54,14 +54,17 @@ if apt_usable; then
   done
   apt_install "${names[@]}"
 else
-  echo "missing:" $wanted "- installing Ansible with pip into $environment"
-  python3 -m venv "$environment" ||
-    { echo 'python3 -m venv failed: install Python 3 with its venv module (Debian: apt-get install python3-venv)' >&2; exit 1; }
+  echo "missing: ${wanted//$'\n'/ } - installing Ansible with pip into $environment"
+  if ! python3 -m venv "$environment"; then
+    echo 'No virtual environment without Python 3 and its venv module (Debian: apt-get install python3-venv).' >&2
+    echo "Or install what is missing yourself (Debian: apt-get install ${packages[*]})." >&2
+    exit 1
+  fi
   "$environment/bin/python" -m pip install --quiet ansible-core ansible-runner kubernetes
   "$environment/bin/ansible-galaxy" collection install kubernetes.core
 fi
 still=$(missing)
 if [ -n "$still" ]; then
-  echo "still missing after the installation:" $still >&2
+  echo "still missing after the installation: ${still//$'\n'/ }" >&2
   exit 1
 fi

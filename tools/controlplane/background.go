@@ -115,8 +115,11 @@ func background(ctx context.Context, opts options, progress io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("start the background process: %w", err)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
+	ended := make(chan struct{})
+	go func() {
+		_ = cmd.Wait() // how it ended is in what it reported
+		close(ended)
+	}()
 	relayed := make(chan struct{})
 	go func() {
 		defer close(relayed)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -162,7 +163,10 @@ func (c *cluster) await(ctx context.Context, what string, ask func(context.Conte
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("wait for %s: %w (last answer: %w)%s", what, context.Cause(ctx), err, c.logs(ctx))
+			if !errors.Is(ctx.Err(), context.DeadlineExceeded) { // whoever interrupts wants no details
+				return fmt.Errorf("wait for %s: %w", what, context.Cause(ctx))
+			}
+			return fmt.Errorf("wait for %s: %w (last answer: %w)%s", what, context.Cause(ctx), err, c.logs())
 		case part := <-c.ended:
 			return part.failure()
 		case <-ticker.C:
@@ -170,16 +174,13 @@ func (c *cluster) await(ctx context.Context, what string, ask func(context.Conte
 	}
 }
 
-// logs are the ends of all logs, where time ran out; an interrupted start needs none.
-func (c *cluster) logs(ctx context.Context) string {
-	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return ""
-	}
-	var text string
+// logs are the ends of all logs, for a start that took too long.
+func (c *cluster) logs() string {
+	var text strings.Builder
 	for _, part := range c.running {
-		text += fmt.Sprintf("\n--- %s:\n%s", part.name, tail(part.log))
+		fmt.Fprintf(&text, "\n--- %s:\n%s", part.name, tail(part.log))
 	}
-	return text
+	return text.String()
 }
 
 // stop ends every component, last first, and removes the state directory. keep leaves the directory, for its logs.
