@@ -21,6 +21,8 @@ LDFLAGS     := -s -w -X $(VERSION_PKG).Version=$(VERSION) -X $(VERSION_PKG).GitV
 # One way to build, so that the programs share what Go's cache has.
 GO_BUILD := CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)'
 
+# The second line of Ansible that is tested, beside the system's.
+SECOND_LINE := $(BIN)/ansible-2.19
 # Where cluster-up keeps its state.
 CLUSTER_DIR := $(BIN)/cluster
 # How long the short run of each fuzz target lasts.
@@ -54,11 +56,12 @@ run: setup build ## run the example operator against the current kubeconfig, and
 
 .PHONY: test
 test: ## set-up, lint, unit and integration tests on real parts, and a short fuzz run
-	@tools/step.sh 'set-up' $(MAKE) setup setup-race
+	@tools/step.sh 'set-up' $(MAKE) setup setup-race second-line
 	@tools/step.sh 'development tools' $(MAKE) cluster-tools-kwok lint-tools
 	@tools/step.sh 'build' $(MAKE) build
 	@tools/step.sh 'lint' $(MAKE) lint
 	@tools/step.sh 'unit and integration tests' $(MAKE) integration
+	@tools/step.sh 'the newer line of Ansible' $(MAKE) test-second-line
 	@tools/step.sh 'tests of the development control plane' $(MAKE) test-tools
 	@tools/step.sh 'fuzz targets' $(MAKE) fuzz-short
 
@@ -67,8 +70,12 @@ unit: ## go test of the packages that need no API server
 	@go test -race $(TESTFLAGS) $$(go list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | grep -v internal/testenv | cut -d ' ' -f 1)
 
 .PHONY: integration
-integration: cluster-tools ## go test of everything, on one control plane
-	@$(TOOLS)/controlplane exec --audit-log audit.log -- go test -race -timeout 30m $(TESTFLAGS) ./...
+integration: cluster-tools-kwok ## go test of everything, on one control plane
+	@$(TOOLS)/controlplane exec --kwok --audit-log audit.log -- go test -race -timeout 30m $(TESTFLAGS) ./...
+
+.PHONY: test-second-line
+test-second-line: second-line ## tests of what depends on Ansible, on ansible-core 2.19 and ansible-runner 2.4
+	@PATH=$(SECOND_LINE)/bin:$$PATH go test -race -count=1 -timeout 20m $(TESTFLAGS) ./runner ./controller/extravars
 
 .PHONY: test-tools
 test-tools: cluster-tools-kwok ## tests of the development control plane itself
@@ -86,6 +93,7 @@ lint: lint-tools ## check formatting, style and the import directions
 .PHONY: bench
 bench: setup cluster-tools build ## measure our own path around a run, and memory with many objects
 	@$(GO_BUILD) -o $(BIN)/bench ./test/bench
+	@$(GO_BUILD) -o $(BIN)/bench-stub ./test/bench/stub
 	@$(TOOLS)/controlplane exec -- $(BIN)/bench $(BENCHFLAGS)
 
 ##@ The development control plane
@@ -147,6 +155,10 @@ $(TOOLS)/golangci-lint: tools/lint/go.mod tools/lint/go.sum
 .PHONY: setup
 setup: ## install Ansible where it is missing: from apt as root on Debian, by pip elsewhere
 	@tools/ansible/install.sh $(BIN)/ansible
+
+.PHONY: second-line
+second-line: setup
+	@tools/ansible/second-line.sh $(SECOND_LINE) >/dev/null
 
 # The race detector links C code.
 .PHONY: setup-race

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -176,7 +177,12 @@ func (r *reconciler) writeEnd(ctx context.Context, s *scope, run status.Run) err
 	if !r.writesStatus() {
 		return nil
 	}
-	err := r.readAgain(ctx, s.object)
+	// The object is the one that the run's own writes left, most of the time;
+	// a write by anybody else shows as a conflict and is read then.
+	var err error
+	if trimmed(s.object) {
+		err = r.readAgain(ctx, s.object)
+	}
 	if err == nil {
 		next := r.situationAfter(s, run).delay()
 		err = r.writeStatus(ctx, s.object, metrics.MomentEnd, func(st map[string]any) map[string]any {
@@ -205,6 +211,8 @@ type progress struct {
 	mu      sync.Mutex
 	summary jobevent.Summary
 	written int
+	// latest is the object as the last write left it; nil before the first.
+	latest *unstructured.Unstructured
 }
 
 func (r *reconciler) newProgress(s *scope) *progress { return &progress{r: r, s: s} }
@@ -239,6 +247,9 @@ func (p *progress) start(ctx context.Context) (stop func()) {
 	return func() {
 		cancel()
 		wg.Wait()
+		if p.latest != nil {
+			p.s.object = p.latest
+		}
 	}
 }
 
@@ -256,8 +267,8 @@ func (p *progress) write(ctx context.Context) {
 	if events == p.written {
 		return
 	}
-	if err := p.r.writeProgress(ctx, p.s.object, a); err == nil {
-		p.written = events
+	if written, err := p.r.writeProgress(ctx, p.s.object, a); err == nil {
+		p.written, p.latest = events, written
 	} else if ctx.Err() == nil && !apierrors.IsNotFound(err) {
 		p.s.log.V(1).Info("Progress cannot be written", "error", err.Error())
 	}

@@ -104,23 +104,24 @@ func (r *reconciler) noticePruning(obj *unstructured.Unstructured, after map[str
 		"gvk", r.gvk.String())
 }
 
-// writeProgress patches the progress of a run. It takes no lock: it touches
+// writeProgress patches the progress of a run of obj and returns the object as
+// it is then. It takes no lock: it touches
 // nothing that anybody else writes, and a write that is lost is made up by the
 // next one.
-func (r *reconciler) writeProgress(ctx context.Context, obj *unstructured.Unstructured, a status.Active) error {
+func (r *reconciler) writeProgress(ctx context.Context, obj *unstructured.Unstructured, a status.Active) (*unstructured.Unstructured, error) {
 	data, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": obj.GetUID()},
 		"status":   status.Progress(a),
 	})
 	if err != nil {
-		return fmt.Errorf("encode the progress: %w", err)
+		return nil, fmt.Errorf("encode the progress: %w", err)
 	}
 	target := r.newObject()
 	target.SetNamespace(obj.GetNamespace())
 	target.SetName(obj.GetName())
 	err = r.client.Status().Patch(ctx, target, client.RawPatch(types.MergePatchType, data))
 	r.metrics.StatusWrite(r.gvk, metrics.MomentProgress, err)
-	return err
+	return target, err
 }
 
 // writesStatus is true if the watch manages the status and the kind has one.

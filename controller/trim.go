@@ -60,6 +60,12 @@ func trimMetadata(obj *unstructured.Unstructured) map[string]any {
 	return kept
 }
 
+// trimmed tells an object of the cache from one that was read live.
+func trimmed(obj *unstructured.Unstructured) bool {
+	_, ok := obj.Object[inputsKey]
+	return ok
+}
+
 // inputsOf is the digest of what counts of an object, trimmed or whole.
 func inputsOf(object map[string]any, annotations bool) (string, error) {
 	if digest, ok := object[inputsKey].(string); ok {

@@ -10,7 +10,7 @@ while IFS=: read -r file line; do
   name=${line#func }
   name=${name%%(*}
   echo "--- $name in $(dirname "$file")"
-  go test -run '^$' -fuzz "^$name\$" -fuzztime "$duration" "./$(dirname "$file")" </dev/null
+  go test -run '^$' -fuzz "^$name\$" -fuzztime "$duration" -fuzzminimizetime 10x "./$(dirname "$file")" </dev/null
   targets=$((targets + 1))
 done < <(find cmd controller internal runner test -name '*_test.go' -exec grep -H '^func Fuzz[A-Z]' {} + | sort)
 if [ "$targets" -eq 0 ]; then

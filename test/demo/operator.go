@@ -39,7 +39,13 @@ func (d *demo) startOperator(ctx context.Context, binary string) error {
 	o.cmd = exec.Command(binary, "run",
 		"--runner-root", o.root, "--health-probe-bind-address", probe, "--metrics-bind-address", "0",
 		"--progress-interval", "1s")
-	o.cmd.Env = append(os.Environ(), "ANSIBLE_GATHERING=explicit") // as the scaffold's Deployment has it
+	tmp := filepath.Join(d.scratch, "tmp")
+	if err := os.Mkdir(tmp, 0o700); err != nil {
+		return fmt.Errorf("make a directory for temporary files: %w", err)
+	}
+	// Facts as in the scaffold's Deployment; and the Python client's discovery
+	// cache, which it leaves in the directory for temporary files, goes too.
+	o.cmd.Env = append(os.Environ(), "ANSIBLE_GATHERING=explicit", "TMPDIR="+tmp)
 	o.cmd.Stdout, o.cmd.Stderr = log, log
 	// A group of its own: an interrupt at the terminal is for the demo, which
 	// then stops the operator as Kubernetes would.
