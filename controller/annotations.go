@@ -88,7 +88,7 @@ func parsePeriod(value string) (time.Duration, error) {
 	if d <= 0 {
 		return 0, nil
 	}
-	return max(d, minPeriod), nil
+	return min(max(d, minPeriod), maxPeriod), nil
 }
 
 // clip bounds a text from outside for a message.

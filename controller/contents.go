@@ -2,10 +2,11 @@ package controller
 
 import (
 	"context"
+	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
-
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/rolewright/rolewright/controller/fingerprint"
 	"github.com/rolewright/rolewright/internal/watches"
@@ -26,11 +27,14 @@ type contents struct {
 }
 
 func newContents(w watches.Watch, opts *Options) *contents {
-	roots := fingerprint.Roots{Collections: opts.CollectionsPath}
+	roots := fingerprint.Roots{Collections: opts.CollectionsPath, Files: configurations()}
 	if w.Content.Playbook != "" {
 		roots.Playbooks = []string{w.Content.Playbook}
 	} else {
 		roots.Trees = append(roots.Trees, w.Content.Role)
+		if siblings := filepath.Dir(w.Content.Role); filepath.Base(siblings) == "roles" {
+			roots.Trees = append(roots.Trees, siblings) // it is the roles path of the run
+		}
 	}
 	roots.Trees = append(roots.Trees, filepath.Join(".", "roles"))
 	roots.Trees = append(roots.Trees, opts.RolesPath...)
@@ -43,20 +47,44 @@ func newContents(w watches.Watch, opts *Options) *contents {
 		settings: map[string]any{
 			"content": w.Content, "vars": w.Vars, "snakeCase": w.SnakeCaseParameters, "markUnsafe": w.MarkUnsafe,
 			"allowReserved": w.AllowReservedVariables, "args": opts.AnsibleArgs, "skipFacts": opts.SkipFacts,
+			"environment": environment(os.Environ()),
 		},
 		annotations: w.WatchAnnotationsChanges,
 	}
 }
 
-// fingerprint identifies the inputs of a run of obj now, be it whole or trimmed.
-func (c *contents) fingerprint(ctx context.Context, obj *unstructured.Unstructured) (string, error) {
+// configurations are the files in which Ansible looks for its configuration.
+func configurations() []string {
+	return []string{os.Getenv("ANSIBLE_CONFIG"), "ansible.cfg", "/etc/ansible/ansible.cfg"}
+}
+
+// environment is the part of the environment that changes what a run does and
+// is the same in every Pod of a Deployment: Ansible's configuration, and the
+// images that OLM hands to operators in RELATED_IMAGE_ variables.
+func environment(environ []string) []string {
+	var kept []string
+	for _, entry := range environ {
+		switch {
+		case strings.HasPrefix(entry, "ANSIBLE_VERBOSITY"), strings.HasPrefix(entry, "ANSIBLE_DEBUG"):
+		case strings.HasPrefix(entry, "ANSIBLE_"), strings.HasPrefix(entry, "RELATED_IMAGE_"):
+			kept = append(kept, entry)
+		}
+	}
+	slices.Sort(kept)
+	return kept
+}
+
+// fingerprint identifies the inputs of a run of the scope's object now.
+func (c *contents) fingerprint(ctx context.Context, s *scope) (string, error) {
 	content, err := c.files.Digest(ctx, c.roots)
 	if err != nil {
 		return "", err
 	}
-	object, err := inputsOf(obj.Object, c.annotations)
-	if err != nil {
-		return "", err
+	object, _ := s.object.Object[inputsKey].(string)
+	if !s.trimmed {
+		if object, err = fingerprint.Object(s.object.Object, c.annotations); err != nil {
+			return "", err
+		}
 	}
 	return fingerprint.Of(fingerprint.Inputs{Object: object, Content: content, Settings: c.settings})
 }

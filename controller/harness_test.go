@@ -3,6 +3,8 @@ package controller
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -102,6 +104,9 @@ func (c requests) RoundTrip(req *http.Request) (*http.Response, error) {
 	kind := req.Method
 	if strings.HasSuffix(req.URL.Path, "/status") {
 		kind += " status"
+	}
+	if strings.HasSuffix(req.URL.Path, "/selfsubjectaccessreviews") {
+		kind = "review" // writes nothing
 	}
 	n, _ := c.counts.LoadOrStore(kind, new(atomic.Int64))
 	n.(*atomic.Int64).Add(1)
@@ -222,6 +227,35 @@ func eventually(t *testing.T, what string, cond func() bool) {
 
 // settle gives an operator the time to do what it should not do.
 func settle() { time.Sleep(1500 * time.Millisecond) }
+
+// taskStart is the i-th event of a play whose tasks do nothing but start.
+func taskStart(i int) jobevent.Event {
+	const id = "11111111-1111-1111-1111-111111111111"
+	if i == 0 {
+		return jobevent.Event{Kind: jobevent.PlaybookStart, Counter: 1, Data: jobevent.Data{PlaybookUUID: id}}
+	}
+	name := fmt.Sprintf("task %d", i)
+	return jobevent.Event{Kind: jobevent.TaskStart, Counter: i + 1, Data: jobevent.Data{
+		PlaybookUUID: id, Task: name, Name: name, TaskPath: fmt.Sprintf("main.yml:%d", i),
+	}}
+}
+
+// failing answers what hits with an internal error instead of passing it on.
+type failing struct {
+	next http.RoundTripper
+	hits func(*http.Request) bool
+}
+
+func (f failing) RoundTrip(req *http.Request) (*http.Response, error) {
+	if !f.hits(req) {
+		return f.next.RoundTrip(req)
+	}
+	const body = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"InternalError","code":500,"message":"injected"}`
+	return &http.Response{
+		StatusCode: http.StatusInternalServerError, Request: req, Header: http.Header{"Content-Type": {"application/json"}},
+		Body: io.NopCloser(strings.NewReader(body)),
+	}, nil
+}
 
 // object is a new object of gvk, not yet created.
 func object(gvk schema.GroupVersionKind, namespace, name string, spec map[string]any) *unstructured.Unstructured {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -67,7 +68,9 @@ type resource struct {
 // Start serves the kind until ctx ends. It implements manager.Runnable and
 // needs leadership.
 func (k *kind) Start(ctx context.Context) error {
-	k.set.active.Add(1)
+	if !k.set.enter() {
+		return nil
+	}
 	defer k.set.active.Done()
 	for {
 		res, err := k.look(ctx)
@@ -104,18 +107,65 @@ func (k *kind) look(ctx context.Context) (resource, error) {
 		namespaces = []string{metav1.NamespaceAll}
 	}
 	for _, ns := range namespaces {
-		list := &unstructured.UnstructuredList{}
-		list.SetGroupVersionKind(k.watch.GVK)
-		if err := c.List(ctx, list, client.InNamespace(ns), client.Limit(1)); err != nil {
-			if apierrors.IsForbidden(err) {
-				return resource{}, fmt.Errorf("no permission: %w; grant the operator get, list, watch, patch and update on %s and %s/status in group %q",
-					err, res.plural, res.plural, k.watch.GVK.Group)
-			}
-			return resource{}, fmt.Errorf("list %s: %w", res.plural, err)
+		if err := k.mayServe(ctx, c, res, ns); err != nil {
+			return resource{}, err
 		}
 	}
 	return res, nil
 }
+
+// mayServe asks the API server whether the operator may do what serving the
+// kind takes. What cannot be done without is an error; the rest is logged.
+func (k *kind) mayServe(ctx context.Context, c client.Client, res resource, namespace string) error {
+	needs := []struct {
+		verb, subresource string
+		needed, vital     bool
+	}{
+		{verb: "get", needed: true, vital: true},
+		{verb: "list", needed: true, vital: true},
+		{verb: "watch", needed: true, vital: true},
+		{verb: "patch", needed: k.watch.Finalizer != nil},
+		{verb: "patch", subresource: "status", needed: k.watch.ManageStatus && res.hasStatus},
+	}
+	var vital, other []string
+	for _, n := range needs {
+		if !n.needed {
+			continue
+		}
+		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Namespace: namespace, Verb: n.verb, Group: k.watch.GVK.Group, Version: k.watch.GVK.Version,
+				Resource: res.plural, Subresource: n.subresource,
+			},
+		}}
+		if err := c.Create(ctx, review); err != nil {
+			return fmt.Errorf("ask for permissions on %s: %w", res.plural, err)
+		}
+		what := n.verb
+		if n.subresource != "" {
+			what += " of " + n.subresource
+		}
+		switch {
+		case review.Status.Allowed:
+		case n.vital:
+			vital = append(vital, what)
+		default:
+			other = append(other, what)
+		}
+	}
+	if len(vital) > 0 {
+		return fmt.Errorf("no permission: grant the operator %s on %s in group %q, namespace %q",
+			strings.Join(append(vital, other...), ", "), res.plural, k.watch.GVK.Group, namespace)
+	}
+	if len(other) > 0 {
+		k.log.Error(errors.New("no permission"), "Grant the operator what is missing; finalizers and status depend on it",
+			"missing", other, "resource", res.plural, "group", k.watch.GVK.Group, "namespace", namespace)
+	}
+	return nil
+}
+
+// discoveryTimeout bounds one look at the API server; the next one follows soon.
+const discoveryTimeout = 10 * time.Second
 
 // discover looks the kind up in the discovery of its own group and version
 // only: other groups, broken or not, do not matter.
@@ -124,7 +174,9 @@ func (k *kind) discover(ctx context.Context) (resource, error) {
 	if err != nil {
 		return resource{}, fmt.Errorf("discovery client: %w", err)
 	}
-	list, err := d.ServerResourcesForGroupVersion(k.watch.GVK.GroupVersion().String())
+	ctx, cancel := context.WithTimeout(ctx, discoveryTimeout)
+	defer cancel()
+	list, err := d.ServerResourcesForGroupVersionWithContext(ctx, k.watch.GVK.GroupVersion().String())
 	if apierrors.IsNotFound(err) {
 		return resource{}, errNotInstalled
 	}
@@ -155,7 +207,9 @@ func (k *kind) mapper(res resource) meta.RESTMapper {
 		scope = meta.RESTScopeNamespace
 	}
 	gv := k.watch.GVK.GroupVersion()
+	reviews := authorizationv1.SchemeGroupVersion.WithResource("selfsubjectaccessreviews")
 	m.AddSpecific(k.watch.GVK, gv.WithResource(res.plural), gv.WithResource(res.plural), scope)
+	m.AddSpecific(authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview"), reviews, reviews, meta.RESTScopeRoot)
 	return m
 }
 
@@ -192,7 +246,9 @@ func (k *kind) serve(ctx context.Context, res resource) error {
 	part(kinds.Start)
 	part(func(ctx context.Context) error { return k.poll(ctx, res) })
 	part(func(ctx context.Context) error {
-		if kinds.WaitForCacheSync(ctx) {
+		obj := &unstructured.Unstructured{}
+		obj.SetGroupVersionKind(k.watch.GVK)
+		if _, err := kinds.GetInformer(ctx, obj); err == nil { // which waits for its first list
 			k.report(nil)
 		}
 		<-ctx.Done()
@@ -224,13 +280,15 @@ func (k *kind) poll(ctx context.Context, was resource) error {
 
 func (k *kind) newCache(res resource) (cache.Cache, error) {
 	opts := cache.Options{
-		HTTPClient:           k.http,
-		Scheme:               k.scheme,
-		Mapper:               k.mapper(res),
-		DefaultTransform:     trim(k.watch.WatchAnnotationsChanges),
-		DefaultLabelSelector: k.selector,
-		// A list that fails is repeated by the informer; the operator says why.
-		DefaultWatchErrorHandler: nil,
+		HTTPClient:       k.http,
+		Scheme:           k.scheme,
+		Mapper:           k.mapper(res),
+		DefaultTransform: trim(k.watch.WatchAnnotationsChanges, !k.selector.Empty()),
+	}
+	if k.watch.Finalizer == nil {
+		// With a finalizer, an object that ceases to match has to stay in view:
+		// it may be deleted later, and waits for us then.
+		opts.DefaultLabelSelector = k.selector
 	}
 	if res.namespaced && len(k.opts.Namespaces) > 0 {
 		opts.DefaultNamespaces = map[string]cache.Config{}
@@ -247,8 +305,12 @@ func (k *kind) newCache(res resource) (cache.Cache, error) {
 
 func (k *kind) newController(r *reconciler, kinds cache.Cache) (ctrl.Controller, error) {
 	unique := true // the same kind is served again and again under one name
+	// The priority queue of controller-runtime puts objects that were there at
+	// the start behind all others, and keeps them there: they would starve.
+	priorities := false
 	c, err := ctrl.NewUnmanaged(k.name, ctrl.Options{
 		SkipNameValidation:      &unique,
+		UsePriorityQueue:        &priorities,
 		MaxConcurrentReconciles: max(k.watch.MaxConcurrentReconciles, 1),
 		Reconciler:              r,
 		LogConstructor: func(req *reconcile.Request) logr.Logger {
@@ -269,7 +331,7 @@ func (k *kind) newController(r *reconciler, kinds cache.Cache) (ctrl.Controller,
 	}
 	obj := &unstructured.Unstructured{}
 	obj.SetGroupVersionKind(k.watch.GVK)
-	src := source.Kind[client.Object](kinds, obj, &handler.EnqueueRequestForObject{}, changes())
+	src := source.Kind[client.Object](kinds, obj, &handler.EnqueueRequestForObject{}, changes(k.selector))
 	if err := c.Watch(src); err != nil {
 		return nil, fmt.Errorf("watch %s: %w", k.watch.GVK, err)
 	}

@@ -18,7 +18,6 @@ import (
 	"github.com/rolewright/rolewright/internal/testenv"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
-	"github.com/rolewright/rolewright/runner/jobevent"
 )
 
 // crdObject is the CustomResourceDefinition of gvk as it is installed.
@@ -135,7 +134,7 @@ func TestKind_MissingPermission(t *testing.T) {
 	awaitCondition(t, c, create(t, c, object(granted, ns, "one", nil)), status.Ready, "True")
 	eventually(t, "readiness names the kind", func() bool {
 		err := o.set.Ready()
-		return err != nil && strings.Contains(err.Error(), denied.Group) && strings.Contains(err.Error(), "grant the operator get, list, watch")
+		return err != nil && strings.Contains(err.Error(), denied.Group) && strings.Contains(err.Error(), "grant the operator get, list, watch, patch of status on ")
 	})
 	if strings.Contains(o.set.Ready().Error(), granted.Group) {
 		t.Errorf("readiness blames a kind that is served: %v", o.set.Ready())
@@ -350,12 +349,8 @@ func TestReconcile_ProgressIsWrittenAtABoundedRate(t *testing.T) {
 	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
 	release := make(chan struct{})
 	exec := &fakeExecutor{do: func(ctx context.Context, req runner.Request) (runner.Result, error) {
-		const id = "11111111-1111-1111-1111-111111111111"
-		req.OnEvent(jobevent.Event{Kind: jobevent.PlaybookStart, Counter: 1, Data: jobevent.Data{PlaybookUUID: id}})
-		for i := 2; ; i++ {
-			req.OnEvent(jobevent.Event{Kind: jobevent.TaskStart, Counter: i, Data: jobevent.Data{
-				PlaybookUUID: id, Task: fmt.Sprintf("task %d", i), Name: fmt.Sprintf("task %d", i), TaskPath: fmt.Sprintf("main.yml:%d", i),
-			}})
+		for i := 0; ; i++ {
+			req.OnEvent(taskStart(i))
 			select {
 			case <-release:
 				return succeeded(), nil
@@ -429,7 +424,7 @@ func TestAnnotated(t *testing.T) {
 		{"zero disables", map[string]string{ownPrefix + "reconcile-period": "0"}, settings{artifacts: 20, verbosity: 2}},
 		{"negative disables", map[string]string{ownPrefix + "reconcile-period": "-3s"}, settings{artifacts: 20, verbosity: 2}},
 		{"floor", map[string]string{ownPrefix + "reconcile-period": "1ms"}, settings{period: minPeriod, artifacts: 20, verbosity: 2}},
-		{"long", map[string]string{ownPrefix + "reconcile-period": "999999h"}, settings{period: 999999 * time.Hour, artifacts: 20, verbosity: 2}},
+		{"long", map[string]string{ownPrefix + "reconcile-period": "999999h"}, settings{period: maxPeriod, artifacts: 20, verbosity: 2}},
 		{"0 artifacts keep all", map[string]string{incumbentPrefix + "max-runner-artifacts": "0"}, settings{period: time.Hour, artifacts: -1, verbosity: 2}},
 		{"verbosity is clamped", map[string]string{incumbentPrefix + "verbosity": "99"}, settings{period: time.Hour, artifacts: 20, verbosity: 7, verbose: true}},
 		{"verbosity 0", map[string]string{incumbentPrefix + "verbosity": "0"}, settings{period: time.Hour, artifacts: 20}},

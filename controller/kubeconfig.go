@@ -26,7 +26,12 @@ func kubeconfig(cfg *rest.Config) ([]byte, error) {
 	if len(cfg.CertData) == 0 {
 		user.ClientCertificate, user.ClientKey = cfg.CertFile, cfg.KeyFile
 	}
-	user.Token, user.TokenFile = cfg.BearerToken, cfg.BearerTokenFile
+	if user.TokenFile = cfg.BearerTokenFile; user.TokenFile == "" {
+		// Clients prefer a token to a file with one; that of a Pod expires.
+		user.Token = cfg.BearerToken
+	}
+	user.Impersonate, user.ImpersonateUID = cfg.Impersonate.UserName, cfg.Impersonate.UID
+	user.ImpersonateGroups, user.ImpersonateUserExtra = cfg.Impersonate.Groups, cfg.Impersonate.Extra
 	user.Username, user.Password = cfg.Username, cfg.Password
 	user.Exec = cfg.ExecProvider
 	context := clientcmdapi.NewContext()

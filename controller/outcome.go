@@ -73,8 +73,9 @@ func (r *reconciler) judged(s *scope, run *status.Run) {
 		s.warnings = append(s.warnings, fmt.Sprintf("task %q (%s): %v", sum.RequeueAfter.Task.Name, sum.RequeueAfter.Task.Path, err))
 		return
 	}
-	run.RequeueAfter = after
-	s.log.Info("Set the reconciliation to occur after " + after.String())
+	if run.RequeueAfter = after; after > 0 {
+		s.log.Info("Set the reconciliation to occur after " + after.String())
+	}
 }
 
 // requeueAfter reads the period of a requeue_after task.
@@ -86,7 +87,10 @@ func requeueAfter(text string) (time.Duration, error) {
 	if d < 0 {
 		return 0, fmt.Errorf("unable to parse time input: %q is negative; the normal period applies", clip(text))
 	}
-	return max(d, minPeriod), nil
+	if d == 0 {
+		return 0, nil // no wish, as for the incumbent
+	}
+	return min(max(d, minPeriod), maxPeriod), nil
 }
 
 // permanent tells the verdicts that only other content can change.

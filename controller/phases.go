@@ -17,8 +17,9 @@ import (
 	"github.com/rolewright/rolewright/internal/metrics"
 )
 
-// again is the result of a reconcile that has to look at the object anew.
-func again() *ctrl.Result { return &ctrl.Result{RequeueAfter: time.Millisecond} }
+// again is the result of a reconcile that has to look at the object anew, once
+// the cache has caught up.
+func again() *ctrl.Result { return &ctrl.Result{RequeueAfter: 200 * time.Millisecond} }
 
 // done is the result of a reconcile that leaves nothing to do.
 func done() *ctrl.Result { return &ctrl.Result{} }
@@ -49,9 +50,12 @@ func (r *reconciler) ensureFinalizer(ctx context.Context, s *scope) (*ctrl.Resul
 		return done(), nil
 	case apierrors.IsConflict(err):
 		return again(), nil
+	case apierrors.IsForbidden(err):
+		return nil, fmt.Errorf("add the finalizer: %w; grant the operator patch on %s in group %q", err, r.res.plural, r.gvk.Group)
 	case err != nil:
 		return nil, fmt.Errorf("add the finalizer: %w", err)
 	}
+	s.trimmed = false
 	return nil, nil
 }
 
@@ -98,7 +102,7 @@ func (r *reconciler) writeUnwritten(ctx context.Context, s *scope) (*ctrl.Result
 // writes nothing but the generation that a success counts for.
 func (r *reconciler) decide(ctx context.Context, s *scope) (*ctrl.Result, error) {
 	var err error
-	if s.fingerprint, err = r.content.fingerprint(ctx, s.object); err != nil {
+	if s.fingerprint, err = r.content.fingerprint(ctx, s); err != nil {
 		return nil, err
 	}
 	now := r.now()
@@ -120,7 +124,7 @@ func (r *reconciler) observe(ctx context.Context, s *scope, now time.Time) error
 	if last.Result != status.Succeeded || last.Generation == generation || s.memory.observed == generation || !r.writesStatus() {
 		return nil
 	}
-	err := r.readAgain(ctx, s.object)
+	err := r.readLive(ctx, s)
 	if err == nil && s.object.GetGeneration() == generation {
 		err = r.writeStatus(ctx, s.object, metrics.MomentEnd, func(st map[string]any) map[string]any {
 			return status.Observe(st, generation, now)
@@ -136,20 +140,27 @@ func (r *reconciler) observe(ctx context.Context, s *scope, now time.Time) error
 // begin looks at the object as it is now, not as the cache had it, and records
 // the run before it starts.
 func (r *reconciler) begin(ctx context.Context, s *scope) (*ctrl.Result, error) {
-	if err := r.readAgain(ctx, s.object); apierrors.IsNotFound(err) {
+	if err := r.readLive(ctx, s); apierrors.IsNotFound(err) {
 		return done(), nil
 	} else if err != nil {
 		return nil, fmt.Errorf("read the object before the run: %w", err)
 	}
+	if by, busy := r.set.busy.LoadOrStore(s.object.GetUID(), s.runID); busy && by != s.runID {
+		return &ctrl.Result{RequeueAfter: time.Second}, nil // the watch of another version of the kind runs it
+	}
 	if deleting := s.object.GetDeletionTimestamp() != nil; deleting != s.deleting || deleting && !r.hasFinalizer(s.object) {
 		return again(), nil // the cache will know in a moment
 	}
+	if !s.memory.ran {
+		// The cache may have been behind a run that another process recorded.
+		s.memory.recall(s.object.Object, r.watch.ManageStatus)
+	}
 	var err error
-	if s.fingerprint, err = r.content.fingerprint(ctx, s.object); err != nil {
+	if s.fingerprint, err = r.content.fingerprint(ctx, s); err != nil {
 		return nil, err
 	}
 	if s.plan = decide(r.now(), r.situation(s)); s.plan.cause == "" {
-		return again(), nil // the cache was behind a run that is recorded already
+		return again(), nil
 	}
 	s.active = status.Active{
 		ID: s.runID, Cause: string(s.plan.cause), Generation: s.object.GetGeneration(), Started: r.now(),
@@ -165,6 +176,15 @@ func (r *reconciler) begin(ctx context.Context, s *scope) (*ctrl.Result, error) 
 		r.logRefusal(s, err)
 	case err != nil:
 		return nil, err
+	}
+	// A conflict may have brought another object than the plan was made for.
+	planned := s.fingerprint
+	if s.fingerprint, err = r.content.fingerprint(ctx, s); err != nil {
+		return nil, err
+	}
+	if s.fingerprint != planned || s.object.GetGeneration() != s.active.Generation ||
+		(s.object.GetDeletionTimestamp() != nil) != s.deleting {
+		return again(), nil
 	}
 	return nil, nil
 }

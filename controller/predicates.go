@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 )
@@ -12,18 +14,25 @@ import (
 // changes lets those updates through that can be a reason to run: another
 // generation, a deletion, changed settings, and other inputs: annotations where
 // they count, and for objects without generation any change but of status and
-// bookkeeping. The objects are trimmed. The selector is the cache's: an object
-// that starts to match appears as created, one that stops as deleted.
-func changes() predicate.Predicate {
+// bookkeeping. An object that starts to match the selector has changed too; one
+// that does not match is left to the reconciler. The objects are trimmed.
+func changes(selector labels.Selector) predicate.Predicate {
+	matches := func(o client.Object) bool { return selector.Matches(labels.Set(o.GetLabels())) }
 	return predicate.Funcs{
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			was, wasOK := e.ObjectOld.(*unstructured.Unstructured)
 			is, isOK := e.ObjectNew.(*unstructured.Unstructured)
-			return wasOK && isOK && (was.GetUID() != is.GetUID() ||
+			if !wasOK || !isOK {
+				return false
+			}
+			if matches(is) && !matches(was) {
+				return true
+			}
+			return was.GetUID() != is.GetUID() ||
 				was.GetGeneration() != is.GetGeneration() ||
 				was.GetDeletionTimestamp().IsZero() != is.GetDeletionTimestamp().IsZero() ||
 				was.Object[inputsKey] != is.Object[inputsKey] ||
-				!maps.Equal(was.GetAnnotations(), is.GetAnnotations()))
+				!maps.Equal(was.GetAnnotations(), is.GetAnnotations())
 		},
 	}
 }

@@ -301,15 +301,20 @@ func TestReconcile_ResultOfADeletedObjectIsNotItsSuccessors(t *testing.T) {
 	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
 	begun, release := make(chan struct{}, 9), make(chan struct{})
 	exec := &fakeExecutor{}
-	exec.do = func(context.Context, runner.Request) (runner.Result, error) {
+	exec.do = func(_ context.Context, req runner.Request) (runner.Result, error) {
 		if exec.count() > 1 {
 			return succeeded(), nil
 		}
 		begun <- struct{}{}
 		<-release
+		// Progress that comes late must not reach the successor either.
+		for i := range 30 {
+			req.OnEvent(taskStart(i))
+			time.Sleep(20 * time.Millisecond)
+		}
 		return failed("of the first object"), nil
 	}
-	start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk)}})
+	start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk)}, ProgressInterval: 50 * time.Millisecond})
 	obj := create(t, c, object(gvk, ns, "one", map[string]any{}))
 	<-begun
 	if err := c.Delete(t.Context(), obj); err != nil {
@@ -326,6 +331,9 @@ func TestReconcile_ResultOfADeletedObjectIsNotItsSuccessors(t *testing.T) {
 			if c.Get(context.Background(), client.ObjectKeyFromObject(successor), w) == nil {
 				mu.Lock()
 				seen = append(seen, fmt.Sprint(condition(w, status.Failure)["message"]))
+				if task, _, _ := unstructured.NestedString(w.Object, "status", "ansible", "activeRun", "task", "name"); task != "" {
+					seen = append(seen, "of the first object: "+task)
+				}
 				mu.Unlock()
 			}
 			time.Sleep(10 * time.Millisecond)

@@ -10,6 +10,7 @@ import (
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -37,11 +38,15 @@ type reconciler struct {
 	metrics *metrics.Recorder
 	log     logr.Logger
 	now     func() time.Time
-	// runs ends when the runs have to.
-	runs context.Context
+	// selector is the watch's.
+	selector labels.Selector
+	// set is what all kinds share.
+	set *Set
 
 	// prunes is set once the kind's schema was seen to drop the summary.
 	prunes atomic.Bool
+	// legacy is set once the schema was seen to refuse the added conditions.
+	legacy atomic.Bool
 
 	mu       sync.Mutex
 	memories map[types.NamespacedName]*memory
@@ -60,6 +65,8 @@ type memory struct {
 	unwritten *status.Run
 	// finalized is true once a finalizer run of this object was proved.
 	finalized bool
+	// ran is true once this process has run the object.
+	ran bool
 	// observed is the last generation that the status was brought to without a run.
 	observed int64
 }
@@ -68,7 +75,7 @@ func newReconciler(k *kind, res resource, cached client.Reader, c client.Client)
 	r := &reconciler{
 		watch: k.watch, gvk: k.watch.GVK, res: res, opts: k.opts, cfg: k.cfg, cached: cached, live: c, client: c,
 		content: k.content, dirs: k.dirs, metrics: k.opts.Metrics, log: k.log.WithValues("gvk", k.watch.GVK.String()),
-		now: time.Now, runs: k.set.runs, memories: map[types.NamespacedName]*memory{},
+		now: time.Now, selector: k.selector, set: k.set, memories: map[types.NamespacedName]*memory{},
 	}
 	if k.watch.ManageStatus && !res.hasStatus {
 		r.log.Info("The kind has no status subresource: no status is written; add subresources.status to its " +
@@ -78,8 +85,12 @@ func newReconciler(k *kind, res resource, cached client.Reader, c client.Client)
 }
 
 // phase is one step of a reconcile. A result ends the reconcile, nil goes on to
-// the next step; an error is retried with backoff.
-type phase func(ctx context.Context, s *scope) (*ctrl.Result, error)
+// the next step; an error is retried with backoff. The name is a label of
+// metrics.
+type phase struct {
+	name string
+	do   func(ctx context.Context, s *scope) (*ctrl.Result, error)
+}
 
 // Reconcile is called for one object at a time, and never twice at once for the
 // same one.
@@ -90,13 +101,19 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	} else if err != nil {
 		return ctrl.Result{}, fmt.Errorf("read the object: %w", err)
 	}
+	if !r.concerns(obj) {
+		return ctrl.Result{}, nil
+	}
 	started := r.now()
 	s, err := r.open(ctx, obj)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
+	defer r.set.busy.CompareAndDelete(obj.GetUID(), s.runID)
 	for _, p := range r.phases(s) {
-		res, err := p(ctx, s)
+		began := r.now()
+		res, err := p.do(ctx, s)
+		r.metrics.Phase(r.gvk, p.name, r.now().Sub(began))
 		if err != nil {
 			return ctrl.Result{}, err
 		}
@@ -113,9 +130,15 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 // phases is what happens to an object, in order.
 func (r *reconciler) phases(s *scope) []phase {
 	if s.deleting {
-		return []phase{r.checkFinalizer, r.writeUnwritten, r.decide, r.begin, r.run, r.conclude}
+		return []phase{
+			{"finalizer", r.checkFinalizer}, {"unwritten", r.writeUnwritten},
+			{"decide", r.decide}, {"begin", r.begin}, {"run", r.run}, {"conclude", r.conclude},
+		}
 	}
-	return []phase{r.writeUnwritten, r.ensureFinalizer, r.decide, r.begin, r.run, r.conclude}
+	return []phase{
+		{"unwritten", r.writeUnwritten}, {"finalizer", r.ensureFinalizer},
+		{"decide", r.decide}, {"begin", r.begin}, {"run", r.run}, {"conclude", r.conclude},
+	}
 }
 
 func (r *reconciler) newObject() *unstructured.Unstructured {
@@ -141,13 +164,34 @@ func (r *reconciler) remember(obj *unstructured.Unstructured) (m *memory, stale 
 		stale = m.uid
 	}
 	m = &memory{uid: obj.GetUID()}
-	st, _ := obj.Object["status"].(map[string]any)
-	if last, ok := status.LastRun(st); ok && r.watch.ManageStatus {
-		m.last = &last
-	}
-	m.lost = r.watch.ManageStatus && status.HasActiveRun(st)
+	m.recall(obj.Object, r.watch.ManageStatus)
 	r.memories[key] = m
 	return m, stale
+}
+
+// recall takes over what the status of an object says of its runs. A status
+// that the watch does not manage says nothing.
+func (m *memory) recall(object map[string]any, managed bool) {
+	st, _ := object["status"].(map[string]any)
+	if !managed || st == nil {
+		return
+	}
+	if last, ok := status.LastRun(st); ok {
+		m.last = &last
+	}
+	m.lost = status.HasActiveRun(st)
+}
+
+// concerns tells whether the object is this watch's business: it matches the
+// selector, or it did and now waits for our finalizer.
+func (r *reconciler) concerns(obj *unstructured.Unstructured) bool {
+	if r.selector.Matches(labels.Set(obj.GetLabels())) {
+		return true
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m := r.memories[client.ObjectKeyFromObject(obj)]
+	return m != nil && m.uid == obj.GetUID() && obj.GetDeletionTimestamp() != nil && r.hasFinalizer(obj)
 }
 
 // forget drops what is kept of an object that is not in view any more. Its

@@ -4,13 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
-	"sync"
 	"sync/atomic"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -22,6 +21,9 @@ import (
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/jobevent"
 )
+
+// kubeconfigFile is the name of the run's kubeconfig in its private data directory.
+const kubeconfigFile = "kubeconfig"
 
 // run executes the role or playbook and waits for its end. Whatever the end is,
 // the next phase concludes it.
@@ -46,12 +48,15 @@ func (r *reconciler) run(ctx context.Context, s *scope) (*ctrl.Result, error) {
 
 	s.log.Info("Run starts", "cause", s.plan.cause, "generation", s.active.Generation, "directory", req.Dir)
 	r.metrics.RunStarted(r.gvk)
+	s.started = true
 	stop := p.start(ctx)
-	began := r.now()
 	s.result, s.err = r.opts.Runner.Run(ctx, req)
 	s.ran = s.err == nil || !s.result.Finished.IsZero()
-	stop()
-	r.metrics.Phase(r.gvk, "run", r.now().Sub(began))
+	s.object = stop()
+	// The way to the API server is of no use to anybody now.
+	if err := os.Remove(filepath.Join(req.Dir, kubeconfigFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		s.log.Error(err, "Kubeconfig of the run cannot be removed")
+	}
 	r.countEvents(s.result.Summary)
 	events.Finish(s.result.Summary, filepath.Join(req.Dir, "artifacts", req.ID, "stdout"))
 	return nil, nil
@@ -64,7 +69,7 @@ func (r *reconciler) run(ctx context.Context, s *scope) (*ctrl.Result, error) {
 func (r *reconciler) lifetime(ctx context.Context) (context.Context, func()) {
 	const ending = 8 * time.Second // the runner's grace, the kill, the last status write
 	long, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	unhookAbort := context.AfterFunc(r.runs, func() { cancel(context.Cause(r.runs)) })
+	unhookAbort := context.AfterFunc(r.set.runs, func() { cancel(context.Cause(r.set.runs)) })
 	var timer atomic.Pointer[time.Timer]
 	unhook := context.AfterFunc(ctx, func() {
 		if errors.Is(context.Cause(ctx), ErrKindGone) {
@@ -112,11 +117,11 @@ func (r *reconciler) request(s *scope) (runner.Request, error) {
 	if err != nil {
 		return runner.Request{}, err
 	}
-	path := filepath.Join(dir, "kubeconfig")
+	path := filepath.Join(dir, kubeconfigFile)
 	return runner.Request{
 		ID: s.runID, Dir: dir, Content: contentOf(content), ExtraVars: vars,
 		Env:   map[string]string{"KUBECONFIG": path, "K8S_AUTH_KUBECONFIG": path},
-		Files: map[string][]byte{"kubeconfig": access},
+		Files: map[string][]byte{kubeconfigFile: access},
 
 		Verbosity: s.settings.verbosity, Cmdline: r.opts.AnsibleArgs,
 		Inventory: r.opts.Inventory, SkipFacts: r.opts.SkipFacts,
@@ -150,10 +155,16 @@ func (r *reconciler) conclude(ctx context.Context, s *scope) (*ctrl.Result, erro
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), concludeTimeout)
 	defer cancel()
 	run := r.outcome(s)
-	s.memory.last, s.memory.lost, s.memory.unwritten = &run, false, &run
+	m := s.memory
+	m.last, m.lost, m.unwritten, m.ran = &run, false, &run, true
+	m.finalized = s.deleting && run.Result == status.Succeeded && run.RequeueAfter == 0
 	r.logEnd(s, run)
-	r.metrics.RunEnded(r.gvk, run.Cause, run.Reason)
-	r.metrics.ReconcileResult(r.gvk, run.Result == status.Succeeded)
+	if s.started {
+		r.metrics.RunEnded(r.gvk, run.Cause, run.Reason)
+	}
+	if run.Result != status.Interrupted {
+		r.metrics.ReconcileResult(r.gvk, run.Result == status.Succeeded)
+	}
 	if err := r.dirs.prune(s.object.GetUID(), s.settings.artifacts); err != nil {
 		s.log.Error(err, "Old runs cannot be removed")
 	}
@@ -163,9 +174,8 @@ func (r *reconciler) conclude(ctx context.Context, s *scope) (*ctrl.Result, erro
 		s.log.Error(err, "Result of the run cannot be written yet; it is kept and written later")
 		return &ctrl.Result{RequeueAfter: r.opts.RetryMin}, nil
 	}
-	s.memory.unwritten = nil
-	if s.deleting && run.Result == status.Succeeded && run.RequeueAfter == 0 {
-		s.memory.finalized = true
+	m.unwritten = nil
+	if m.finalized {
 		return done(), r.release(ctx, s)
 	}
 	return &ctrl.Result{RequeueAfter: r.situationAfter(s, run).delay()}, nil
@@ -180,8 +190,8 @@ func (r *reconciler) writeEnd(ctx context.Context, s *scope, run status.Run) err
 	// The object is the one that the run's own writes left, most of the time;
 	// a write by anybody else shows as a conflict and is read then.
 	var err error
-	if trimmed(s.object) {
-		err = r.readAgain(ctx, s.object)
+	if s.trimmed {
+		err = r.readLive(ctx, s)
 	}
 	if err == nil {
 		next := r.situationAfter(s, run).delay()
@@ -200,76 +210,4 @@ func (r *reconciler) situationAfter(s *scope, run status.Run) situation {
 	after := r.situation(s)
 	after.last = &run
 	return after
-}
-
-// progress follows a run and writes how far it is, from a goroutine of its own:
-// a slow API server does not slow the run.
-type progress struct {
-	r *reconciler
-	s *scope
-
-	mu      sync.Mutex
-	summary jobevent.Summary
-	written int
-	// latest is the object as the last write left it; nil before the first.
-	latest *unstructured.Unstructured
-}
-
-func (r *reconciler) newProgress(s *scope) *progress { return &progress{r: r, s: s} }
-
-func (p *progress) observe(e jobevent.Event) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.summary.Observe(e)
-}
-
-// start writes until the returned function is called, which waits for the last
-// write to end.
-func (p *progress) start(ctx context.Context) (stop func()) {
-	every := p.r.opts.ProgressInterval
-	if every <= 0 || !p.r.writesStatus() {
-		return func() {}
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		tick := time.NewTicker(every)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-				p.write(ctx)
-			}
-		}
-	})
-	return func() {
-		cancel()
-		wg.Wait()
-		if p.latest != nil {
-			p.s.object = p.latest
-		}
-	}
-}
-
-// write records the progress if there is any since the last time.
-func (p *progress) write(ctx context.Context) {
-	if p.r.prunes.Load() {
-		return
-	}
-	p.mu.Lock()
-	events := p.summary.Events
-	a := p.s.active
-	a.Task, a.TasksStarted = taskOf(p.summary.Task), int64(p.summary.TasksStarted)
-	a.Counts = countsOf(p.summary)
-	p.mu.Unlock()
-	if events == p.written {
-		return
-	}
-	if written, err := p.r.writeProgress(ctx, p.s.object, a); err == nil {
-		p.written, p.latest = events, written
-	} else if ctx.Err() == nil && !apierrors.IsNotFound(err) {
-		p.s.log.V(1).Info("Progress cannot be written", "error", err.Error())
-	}
 }

@@ -113,7 +113,7 @@ func replaceLink(path, dir string) error {
 	if info, err := os.Lstat(path); err == nil && info.Mode().Type() != fs.ModeSymlink {
 		return errors.New("something else stands there; remove it")
 	}
-	tmp := path + ".new"
+	tmp := path + "%new" // no object has a percent sign in its name
 	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

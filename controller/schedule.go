@@ -27,6 +27,9 @@ const (
 // from all others.
 const minPeriod = time.Second
 
+// maxPeriod is the longest: with the jitter on top it stays a duration.
+const maxPeriod = 10 * 365 * 24 * time.Hour
+
 // retry is the policy for failed runs.
 type retry struct{ min, max time.Duration }
 
@@ -43,6 +46,7 @@ func (r retry) after(n int64) time.Duration {
 // run together for ever. It depends on the last run's ID only: a restarted
 // operator comes to the same time.
 func jitter(d time.Duration, id string) time.Duration {
+	d = min(d, maxPeriod)
 	h := fnv.New32a()
 	h.Write([]byte(id)) // a hash never fails
 	return d + time.Duration(float64(d)*0.1*float64(h.Sum32()%1024)/1024)
@@ -80,7 +84,9 @@ func decide(now time.Time, s situation) plan {
 		return plan{cause: causeCreated}
 	case s.lost || last.Result == status.Interrupted:
 		return plan{cause: s.ifDeleting(causeInterrupted)}
-	case !s.deleting && last.Fingerprint != s.fingerprint:
+	case s.deleting && last.Fingerprint != s.fingerprint:
+		return plan{cause: causeDeleted}
+	case last.Fingerprint != s.fingerprint:
 		if last.Generation != s.generation || s.generation == 0 {
 			return plan{cause: causeChanged}
 		}

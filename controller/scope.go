@@ -20,9 +20,11 @@ import (
 type scope struct {
 	key types.NamespacedName
 	log logr.Logger
-	// object is the cached object at first, and the live one from begin on.
-	object *unstructured.Unstructured
-	memory *memory
+	// object is the cached object at first, which is trimmed, and the live one
+	// from the first answer of the API server on.
+	object  *unstructured.Unstructured
+	trimmed bool
+	memory  *memory
 	// runID names the run of this reconcile, should there be one.
 	runID string
 	// deleting is true if the object is being deleted.
@@ -37,10 +39,12 @@ type scope struct {
 
 	// active is set by begin.
 	active status.Active
-	// ran, result and err are set by run: the run took place, and how it ended.
-	ran    bool
-	result runner.Result
-	err    error
+	// started, ran, result and err are set by run: the run was tried, it took
+	// place, and how it ended.
+	started bool
+	ran     bool
+	result  runner.Result
+	err     error
 }
 
 // open begins the reconcile of obj, which it owns from now on.
@@ -58,7 +62,7 @@ func (r *reconciler) open(ctx context.Context, obj *unstructured.Unstructured) (
 	if r.watch.ReconcilePeriod != nil {
 		period = *r.watch.ReconcilePeriod
 	}
-	s := &scope{key: key, log: log, object: obj, memory: m, runID: id, deleting: obj.GetDeletionTimestamp() != nil}
+	s := &scope{key: key, log: log, object: obj, trimmed: true, memory: m, runID: id, deleting: obj.GetDeletionTimestamp() != nil}
 	s.settings, s.warnings = annotated(obj, settings{
 		period: period, artifacts: r.watch.MaxRunnerArtifacts, verbosity: r.watch.AnsibleVerbosity,
 	})

@@ -20,11 +20,16 @@ type Set struct {
 	standby bool
 	elected <-chan struct{}
 
-	// runs ends when the runs have to, with the cause; active are the kinds
-	// that are being served.
-	runs   context.Context
-	abort  context.CancelCauseFunc
-	active sync.WaitGroup
+	// runs ends when the runs have to, with the cause.
+	runs  context.Context
+	abort context.CancelCauseFunc
+	// busy has the UIDs of the objects that are being run, with the run's ID:
+	// two watches of two versions of a kind see the same objects.
+	busy sync.Map
+
+	mu     sync.Mutex
+	closed bool
+	active sync.WaitGroup // the kinds that are being served
 }
 
 // Setup adds every watch to mgr. The kinds are served once the manager runs
@@ -102,6 +107,22 @@ func (s *Set) Ready() error {
 // left of them. It is called after the manager has ended: a manager that lost
 // its leadership ends without waiting for anything.
 func (s *Set) Close(cause error) {
-	s.abort(cause)
+	s.Abort(cause)
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
 	s.active.Wait()
+}
+
+// Abort stops the runs that are under way, with cause, and waits for nothing.
+func (s *Set) Abort(cause error) { s.abort(cause) }
+
+// enter is called by a kind that starts; it is false if the set is closed.
+func (s *Set) enter() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.active.Add(1)
+	}
+	return !s.closed
 }

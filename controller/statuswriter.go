@@ -48,6 +48,15 @@ func (r *reconciler) writeStatus(ctx context.Context, obj *unstructured.Unstruct
 	return nil
 }
 
+// readLive brings the scope's object to what the API server has.
+func (r *reconciler) readLive(ctx context.Context, s *scope) error {
+	if err := r.readAgain(ctx, s.object); err != nil {
+		return err
+	}
+	s.trimmed = false
+	return nil
+}
+
 // readAgain reads obj from the API server and insists that it is the same one.
 func (r *reconciler) readAgain(ctx context.Context, obj *unstructured.Unstructured) error {
 	uid := obj.GetUID()
@@ -65,10 +74,22 @@ func (r *reconciler) readAgain(ctx context.Context, obj *unstructured.Unstructur
 func (r *reconciler) patchStatus(ctx context.Context, obj *unstructured.Unstructured, moment metrics.Moment, ch change) error {
 	before, _ := obj.Object["status"].(map[string]any)
 	after := ch(before)
+	if r.legacy.Load() {
+		after = status.Legacy(before, after)
+	}
 	if reflect.DeepEqual(before, after) {
 		return nil
 	}
 	err := r.sendStatus(ctx, obj, after)
+	if apierrors.IsInvalid(err) && !r.legacy.Load() {
+		// A schema made for the incumbent may list the conditions it allows.
+		if r.sendStatus(ctx, obj, status.Legacy(before, after)) == nil {
+			r.legacy.Store(true)
+			r.log.Info("The CustomResourceDefinition's schema refuses the conditions Ready, Reconciling and Stalled or the summary; "+
+				"only Running, Successful and Failure are written from now on", "gvk", r.gvk.String(), "error", err.Error())
+			err = nil
+		}
+	}
 	if tooLarge(err) {
 		r.log.Info("Status does not fit into the object and is cut down to its conditions",
 			"namespace", obj.GetNamespace(), "name", obj.GetName())
@@ -104,24 +125,27 @@ func (r *reconciler) noticePruning(obj *unstructured.Unstructured, after map[str
 		"gvk", r.gvk.String())
 }
 
-// writeProgress patches the progress of a run of obj and returns the object as
-// it is then. It takes no lock: it touches
-// nothing that anybody else writes, and a write that is lost is made up by the
-// next one.
-func (r *reconciler) writeProgress(ctx context.Context, obj *unstructured.Unstructured, a status.Active) (*unstructured.Unstructured, error) {
+// writeProgress patches the progress of a run of obj, under the resource version
+// that obj was read with, and brings obj to the answer. The UID in a patch of a
+// subresource is not looked at by the API server; the resource version is what
+// keeps a successor of the same name from being taken for the object.
+func (r *reconciler) writeProgress(ctx context.Context, obj *unstructured.Unstructured, a status.Active) error {
 	data, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": obj.GetUID()},
+		"metadata": map[string]any{"resourceVersion": obj.GetResourceVersion()},
 		"status":   status.Progress(a),
 	})
 	if err != nil {
-		return nil, fmt.Errorf("encode the progress: %w", err)
+		return fmt.Errorf("encode the progress: %w", err)
 	}
 	target := r.newObject()
 	target.SetNamespace(obj.GetNamespace())
 	target.SetName(obj.GetName())
 	err = r.client.Status().Patch(ctx, target, client.RawPatch(types.MergePatchType, data))
 	r.metrics.StatusWrite(r.gvk, metrics.MomentProgress, err)
-	return target, err
+	if err == nil {
+		obj.Object = target.Object
+	}
+	return err
 }
 
 // writesStatus is true if the watch manages the status and the kind has one.

@@ -11,25 +11,26 @@ import (
 	"github.com/rolewright/rolewright/controller/status"
 )
 
-// inputsKey is where a trimmed object keeps the digest of what was cut.
+// inputsKey is where a trimmed object keeps the digest of what was cut. An
+// object may come with such a key; it counts like any other field there.
 const inputsKey = "rolewright.dev/inputs"
 
 // trim is what the cache keeps of an object: enough to decide whether a run is
-// due, however large the object is. Whoever needs more reads the object live,
+// due, however large the object is, and the labels where there is a selector. Whoever needs more reads the object live,
 // which every run does anyway.
-func trim(annotations bool) toolscache.TransformFunc {
+func trim(annotations, labels bool) toolscache.TransformFunc {
 	return func(in any) (any, error) {
 		obj, ok := in.(*unstructured.Unstructured)
 		if !ok {
 			return in, nil
 		}
-		inputs, err := inputsOf(obj.Object, annotations)
+		inputs, err := fingerprint.Object(obj.Object, annotations)
 		if err != nil {
 			return nil, fmt.Errorf("trim %s/%s: %w", obj.GetNamespace(), obj.GetName(), err)
 		}
 		kept := map[string]any{
 			"apiVersion": obj.Object["apiVersion"], "kind": obj.Object["kind"],
-			"metadata": trimMetadata(obj), inputsKey: inputs,
+			"metadata": trimMetadata(obj, labels), inputsKey: inputs,
 		}
 		if st, ok := obj.Object["status"].(map[string]any); ok {
 			kept["status"] = status.Recorded(st)
@@ -38,7 +39,7 @@ func trim(annotations bool) toolscache.TransformFunc {
 	}
 }
 
-func trimMetadata(obj *unstructured.Unstructured) map[string]any {
+func trimMetadata(obj *unstructured.Unstructured, labels bool) map[string]any {
 	all, _ := obj.Object["metadata"].(map[string]any)
 	kept := map[string]any{}
 	for _, key := range []string{
@@ -47,6 +48,9 @@ func trimMetadata(obj *unstructured.Unstructured) map[string]any {
 		if value, ok := all[key]; ok {
 			kept[key] = value
 		}
+	}
+	if labels && all["labels"] != nil {
+		kept["labels"] = all["labels"]
 	}
 	settings := map[string]any{}
 	for key, value := range obj.GetAnnotations() {
@@ -58,18 +62,4 @@ func trimMetadata(obj *unstructured.Unstructured) map[string]any {
 		kept["annotations"] = settings
 	}
 	return kept
-}
-
-// trimmed tells an object of the cache from one that was read live.
-func trimmed(obj *unstructured.Unstructured) bool {
-	_, ok := obj.Object[inputsKey]
-	return ok
-}
-
-// inputsOf is the digest of what counts of an object, trimmed or whole.
-func inputsOf(object map[string]any, annotations bool) (string, error) {
-	if digest, ok := object[inputsKey].(string); ok {
-		return digest, nil
-	}
-	return fingerprint.Object(object, annotations)
 }

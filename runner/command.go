@@ -69,7 +69,7 @@ func (req Request) arguments() []string {
 // internalVariables are the beginnings of the names of those variables of the
 // operator's environment that are none of a playbook's business. Everything
 // else is inherited: roles read it, and ANSIBLE_* configures Ansible.
-func internalVariables() []string { return []string{"ROLEWRIGHT_", "LEADER_"} }
+func internalVariables() []string { return []string{"ROLEWRIGHT_"} }
 
 // inherited returns the environment entries that a run inherits, later ones
 // winning over earlier ones of the same name.

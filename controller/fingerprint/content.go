@@ -28,6 +28,8 @@ type Roots struct {
 	Trees []string
 	// Playbooks are files that count with what Ansible finds beside them.
 	Playbooks []string
+	// Files are single files; an empty name is none.
+	Files []string
 	// Collections are directories that hold ansible_collections. An installed
 	// collection counts with its manifest, which names every file's checksum;
 	// one without a manifest, as in development, counts whole.
@@ -77,6 +79,14 @@ func (c *Contents) Digest(ctx context.Context, roots Roots) (string, error) {
 			return "", err
 		}
 	}
+	for _, name := range roots.Files {
+		if name == "" {
+			continue
+		}
+		if err := w.file(name); err != nil {
+			return "", err
+		}
+	}
 	for _, dir := range roots.Collections {
 		if err := w.collections(ctx, dir); err != nil {
 			return "", err
@@ -98,8 +108,8 @@ type walk struct {
 	seen map[string]bool
 }
 
-// playbook adds a playbook and its neighbours: the YAML files beside it and the
-// directories that Ansible looks into. The rest of the directory is left out,
+// playbook adds a playbook and its neighbours: the files of content beside it
+// and the directories that Ansible and its users look into. The rest of the directory is left out,
 // since a playbook may well lie in a home directory whose caches change.
 func (w walk) playbook(ctx context.Context, path string) error {
 	if err := w.file(path); err != nil {
@@ -119,7 +129,7 @@ func (w walk) playbook(ctx context.Context, path string) error {
 		switch {
 		case dir && isAnsibleDir(e.Name()):
 			err = w.tree(ctx, name)
-		case !dir && (ext == ".yml" || ext == ".yaml") && name != path:
+		case !dir && isContent(ext) && name != path:
 			err = w.file(name)
 		}
 		if err != nil {
@@ -133,10 +143,20 @@ func (w walk) playbook(ctx context.Context, path string) error {
 func isAnsibleDir(name string) bool {
 	switch name {
 	case "roles", "tasks", "handlers", "vars", "defaults", "group_vars", "host_vars", "templates", "files",
-		"library", "module_utils", "meta", "playbooks":
+		"library", "module_utils", "meta", "playbooks", "manifests", "charts", "scripts", "config":
 		return true
 	}
 	return strings.HasSuffix(name, "_plugins")
+}
+
+// isContent tells the files beside a playbook that it may read from those that
+// a home directory has besides.
+func isContent(ext string) bool {
+	switch ext {
+	case ".yml", ".yaml", ".j2", ".json", ".cfg", ".ini", ".sh", ".py", ".tpl":
+		return true
+	}
+	return false
 }
 
 func (w walk) collections(ctx context.Context, dir string) error {
@@ -164,39 +184,48 @@ func (w walk) collections(ctx context.Context, dir string) error {
 }
 
 // tree adds every file below root, links to directories included: a role may
-// well be one. A directory counts once, however many links lead to it.
+// well be one. A directory counts once, however many links lead to it. Files
+// count under the names by which they are reached: what a link resolves to may
+// have another name in every Pod, as in a mounted ConfigMap.
 func (w walk) tree(ctx context.Context, root string) error {
-	if target, err := filepath.EvalSymlinks(root); err == nil {
-		root = target
+	target, err := filepath.EvalSymlinks(root)
+	if err != nil {
+		target = root
 	}
-	if w.seen[root] {
+	if w.seen[target] {
 		return nil
 	}
-	w.seen[root] = true
-	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+	w.seen[target] = true
+	return filepath.WalkDir(target, func(path string, d fs.DirEntry, err error) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
+		name := root + strings.TrimPrefix(path, target)
 		if err != nil {
 			// A file that goes while it is looked at, or that cannot be read, is
 			// a state of the content too; the run will say what it misses.
-			fmt.Fprintf(w.h, "unreadable %q\n", path)
+			fmt.Fprintf(w.h, "unreadable %q\n", name)
 			if d != nil && d.IsDir() {
 				return fs.SkipDir
 			}
 			return nil
 		}
-		name := d.Name()
-		if d.IsDir() {
-			if path != root && (name == "__pycache__" || strings.HasPrefix(name, ".")) {
+		info, err := os.Stat(path)
+		dir := err == nil && info.IsDir() // a link to a directory is one
+		switch {
+		case path == target && dir:
+			return nil
+		case dir && (d.Name() == "__pycache__" || strings.HasPrefix(d.Name(), ".")):
+			if d.IsDir() {
 				return fs.SkipDir
 			}
 			return nil
+		case d.IsDir():
+			return nil
+		case dir:
+			return w.tree(ctx, name)
 		}
-		if info, err := os.Stat(path); err == nil && info.IsDir() {
-			return w.tree(ctx, path)
-		}
-		return w.file(path)
+		return w.file(name)
 	})
 }
 

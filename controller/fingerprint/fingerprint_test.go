@@ -176,6 +176,38 @@ func TestDigest_FollowsLinksToDirectories(t *testing.T) {
 	}
 }
 
+// Kubernetes mounts a ConfigMap as links through a directory whose name is
+// another one in every Pod.
+func TestDigest_OfAMountedConfigMapIsThatOfItsContent(t *testing.T) {
+	mount := func(stamp string) string {
+		dir := t.TempDir()
+		write(t, dir, stamp+"/main.yml", "- debug:")
+		for link, target := range map[string]string{"..data": stamp, "main.yml": "..data/main.yml"} {
+			if err := os.Symlink(target, filepath.Join(dir, link)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return dir
+	}
+	var sums []string
+	link := filepath.Join(t.TempDir(), "role")
+	for _, stamp := range []string{"..2026_01_01", "..2026_02_02"} {
+		_ = os.Remove(link)
+		if err := os.Symlink(mount(stamp), link); err != nil {
+			t.Fatal(err)
+		}
+		var c Contents
+		sum, err := c.Digest(t.Context(), Roots{Trees: []string{link}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sums = append(sums, sum)
+	}
+	if sums[0] != sums[1] {
+		t.Error("the same content in two Pods has two digests")
+	}
+}
+
 func TestDigest_MissingAndOddFilesAreStates(t *testing.T) {
 	dir := t.TempDir()
 	roots := Roots{Trees: []string{filepath.Join(dir, "role")}, Playbooks: []string{filepath.Join(dir, "none/site.yml")}}

@@ -55,7 +55,9 @@ func Conclude(st map[string]any, r Run, next time.Duration, now time.Time) map[s
 		out["observedGeneration"] = r.Generation
 	}
 	ansible := owned(out)
-	delete(ansible, "activeRun")
+	if active := mapAt(ansible, "activeRun"); active == nil || text(active["id"]) == r.ID {
+		delete(ansible, "activeRun") // another's is not ours to end
+	}
 	ansible["lastRun"] = r.encode()
 	delete(ansible, "warnings")
 	if len(r.Warnings) > 0 {
@@ -107,6 +109,9 @@ func concludeInterrupted(c *conditions, r Run) {
 	if _, running := c.find(Running); running != nil {
 		c.set(Running, "False", reasonInterrupted, r.Message, nil, false)
 	}
+	if _, s := c.find(Successful); s != nil && s["reason"] == reasonRunning {
+		c.set(Successful, "False", reasonInterrupted, r.Message, nil, false)
+	}
 	c.add(Reconciling, "True", reasonInterrupted, r.Message)
 }
 
@@ -120,6 +125,27 @@ func Observe(st map[string]any, generation int64, now time.Time) map[string]any 
 	c.add(Stalled, "False", reasonSettled, "")
 	c.write(out)
 	out["observedGeneration"] = generation
+	return out
+}
+
+// Legacy is after with nothing but the incumbent's conditions added to before.
+func Legacy(before, after map[string]any) map[string]any {
+	out := clone(before)
+	var list []any
+	items, _ := clone(after)["conditions"].([]any)
+	for _, item := range items {
+		cond, _ := item.(map[string]any)
+		switch cond["type"] {
+		case Ready, Reconciling, Stalled:
+			if ours(cond) {
+				continue
+			}
+		}
+		list = append(list, item)
+	}
+	if len(list) > 0 {
+		out["conditions"] = list
+	}
 	return out
 }
 

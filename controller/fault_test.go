@@ -1,0 +1,139 @@
+package controller
+
+import (
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/testenv"
+	"github.com/rolewright/rolewright/internal/watches"
+)
+
+func withFinalizer(w *watches.Watch) {
+	w.Finalizer = &watches.Finalizer{Name: "example.com/finalizer", Content: watches.Content{Role: "testdata/roles/finalizer"}}
+}
+
+// A proved finalizer run is not repeated because its record cannot be written,
+// and a result that cannot be written is written later, without another run.
+func TestReconcile_ResultIsWrittenLaterAndTheRunNotRepeated(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	c := clientOf(t, cfg)
+	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	exec := &fakeExecutor{}
+	var broken atomic.Bool
+	faulty := rest.CopyConfig(cfg)
+	faulty.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return failing{next: next, hits: func(req *http.Request) bool {
+			return broken.Load() && exec.count() > 0 && strings.HasSuffix(req.URL.Path, "/status")
+		}}
+	})
+	broken.Store(true)
+	start(t, faulty, exec, Options{Watches: []watches.Watch{watchOf(gvk, withFinalizer)}})
+	obj := create(t, c, object(gvk, ns, "one", map[string]any{}))
+	eventually(t, "the run", func() bool { return exec.count() == 1 })
+	settle()
+	broken.Store(false)
+	is := awaitCondition(t, c, obj, status.Ready, "True")
+	if n := exec.count(); n != 1 {
+		t.Fatalf("%d runs, want 1", n)
+	}
+	if err := c.Delete(t.Context(), is); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the object goes", func() bool {
+		if exec.count() > 1 {
+			broken.Store(true) // the finalizer has run; its record is refused
+		}
+		return apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(obj), object(gvk, ns, "one", nil)))
+	})
+	if n := exec.count(); n != 2 {
+		t.Errorf("%d runs, want 2: one, and one for the finalizer", n)
+	}
+}
+
+// An object that ceased to match is still released when it is deleted.
+func TestReconcile_FinalizerOfAnObjectThatLeftTheSelector(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	c := clientOf(t, cfg)
+	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	exec := &fakeExecutor{}
+	start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk, withFinalizer, func(w *watches.Watch) {
+		w.Selector.MatchLabels = map[string]string{"tier": "gold"}
+	})}})
+	obj := object(gvk, ns, "one", map[string]any{})
+	obj.SetLabels(map[string]string{"tier": "gold"})
+	create(t, c, obj)
+	awaitCondition(t, c, obj, status.Ready, "True")
+	update(t, c, obj, func(m map[string]any) { delete(m["metadata"].(map[string]any), "labels") })
+	update(t, c, obj, func(m map[string]any) { m["spec"] = map[string]any{"size": int64(2)} })
+	settle()
+	if n := exec.count(); n != 1 {
+		t.Errorf("%d runs, want 1: it does not match any more", n)
+	}
+	if err := c.Delete(t.Context(), obj); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the object goes", func() bool {
+		return apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(obj), object(gvk, ns, "one", nil)))
+	})
+}
+
+// A schema that lists the incumbent's conditions as the only ones keeps them.
+func TestKind_SchemaThatAllowsTheIncumbentsConditionsOnly(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	c := clientOf(t, cfg)
+	keep := true
+	gvk, ns := testenv.CRD(t, cfg, testenv.WithSchema(apiextensionsv1.JSONSchemaProps{
+		Type: "object",
+		Properties: map[string]apiextensionsv1.JSONSchemaProps{
+			"spec": {Type: "object", XPreserveUnknownFields: &keep},
+			"status": {Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{
+				"conditions": {Type: "array", Items: &apiextensionsv1.JSONSchemaPropsOrArray{Schema: &apiextensionsv1.JSONSchemaProps{
+					Type: "object", XPreserveUnknownFields: &keep,
+					Properties: map[string]apiextensionsv1.JSONSchemaProps{"type": {Type: "string", Enum: []apiextensionsv1.JSON{
+						{Raw: []byte(`"Running"`)}, {Raw: []byte(`"Successful"`)}, {Raw: []byte(`"Failure"`)},
+					}}},
+				}}}},
+			},
+		},
+	})), testenv.Namespace(t, cfg)
+	exec := &fakeExecutor{}
+	o := start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk)}})
+	obj := create(t, c, object(gvk, ns, "one", map[string]any{"size": int64(1)}))
+	eventually(t, "the success is shown", func() bool {
+		return condition(get(t, c, obj), status.Successful)["status"] == "True"
+	})
+	update(t, c, obj, func(m map[string]any) { m["spec"] = map[string]any{"size": int64(2)} })
+	eventually(t, "the change is run", func() bool {
+		return exec.count() == 2 && condition(get(t, c, obj), status.Running)["reason"] == "Successful"
+	})
+	if n := strings.Count(o.log(), "only Running, Successful and Failure are written"); n != 1 {
+		t.Errorf("the log says so %d times, want once", n)
+	}
+}
+
+// A field named like the cache's digest is a field like any other.
+func TestReconcile_DigestOfTheCacheCannotBeForged(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	c := clientOf(t, cfg)
+	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	exec := &fakeExecutor{}
+	start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk)}})
+	obj := object(gvk, ns, "one", map[string]any{"size": int64(1)})
+	obj.Object[inputsKey] = "0123456789abcdef"
+	create(t, c, obj)
+	awaitCondition(t, c, obj, status.Ready, "True")
+	update(t, c, obj, func(m map[string]any) { m["spec"] = map[string]any{"size": int64(2)} })
+	eventually(t, "the change is run", func() bool { return exec.count() == 2 })
+}

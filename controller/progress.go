@@ -1,0 +1,104 @@
+package controller
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/runner/jobevent"
+)
+
+// progress follows a run and writes how far it is, from a goroutine of its own:
+// a slow API server does not slow the run.
+type progress struct {
+	r      *reconciler
+	active status.Active
+
+	mu      sync.Mutex
+	summary jobevent.Summary
+
+	// object is as the last write or read left it; it is the writer's alone
+	// until the writer has stopped.
+	object  *unstructured.Unstructured
+	written int
+}
+
+func (r *reconciler) newProgress(s *scope) *progress {
+	return &progress{r: r, active: s.active, object: s.object.DeepCopy()}
+}
+
+// observe may be called while the writer works.
+func (p *progress) observe(e jobevent.Event) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.summary.Observe(e)
+}
+
+// start writes until the returned function is called, which waits for the last
+// write to end and returns the object as it is then.
+func (p *progress) start(ctx context.Context) (stop func() *unstructured.Unstructured) {
+	every := p.r.opts.ProgressInterval
+	if every <= 0 || !p.r.writesStatus() {
+		return func() *unstructured.Unstructured { return p.object }
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				p.write(ctx)
+			}
+		}
+	})
+	return func() *unstructured.Unstructured {
+		cancel()
+		wg.Wait()
+		return p.object
+	}
+}
+
+// progressTimeout bounds one write. A write that was begun is waited for, even
+// if the run ends meanwhile: the API server might carry it out after the run's
+// end was recorded.
+const progressTimeout = 5 * time.Second
+
+// write records the progress if there is any since the last time.
+func (p *progress) write(ctx context.Context) {
+	if p.r.prunes.Load() || p.r.legacy.Load() {
+		return
+	}
+	p.mu.Lock()
+	events := p.summary.Events
+	a := p.active
+	a.Task, a.TasksStarted = taskOf(p.summary.Task), int64(p.summary.TasksStarted)
+	a.Counts = countsOf(p.summary)
+	p.mu.Unlock()
+	if events == p.written {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), progressTimeout)
+	defer cancel()
+	err := p.r.writeProgress(ctx, p.object, a)
+	if apierrors.IsConflict(err) {
+		// Somebody else wrote, the role for example. An object that is gone or
+		// not the same any more is not written to: its resource version stays old.
+		err = p.r.readAgain(ctx, p.object)
+		if err == nil {
+			err = p.r.writeProgress(ctx, p.object, a)
+		}
+	}
+	if err == nil {
+		p.written = events
+	} else if !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		p.r.log.V(1).Info("Progress cannot be written", "job", a.ID, "error", err.Error())
+	}
+}
