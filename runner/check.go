@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -43,6 +44,24 @@ func (r *Runner) Check(ctx context.Context) (Versions, error) {
 		return v, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	return v, nil
+}
+
+// Installed identifies the files of the programs that a run needs, as they are
+// now: as long as it says the same, so does [Runner.Check]. It starts nothing.
+func (r *Runner) Installed() (string, error) {
+	var identity strings.Builder
+	for _, name := range []string{r.path, "ansible-playbook"} {
+		path, err := exec.LookPath(name)
+		if err != nil {
+			return "", fmt.Errorf("%w: %w", ErrUnavailable, err)
+		}
+		info, err := os.Stat(path)
+		if err != nil {
+			return "", fmt.Errorf("%w: %w", ErrUnavailable, err)
+		}
+		fmt.Fprintf(&identity, "%s %d %s %v\n", path, info.Size(), info.ModTime().UTC(), info.Mode())
+	}
+	return identity.String(), nil
 }
 
 // version runs a program with --version.

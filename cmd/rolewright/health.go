@@ -60,6 +60,26 @@ func (c *runnerCheck) Start(ctx context.Context) error {
 	return nil //nolint:nilerr // the errors are what it tells about, not its own
 }
 
+// whileUnchanged answers with the last success of look as long as installed
+// says the same: two Pythons every half minute are more than an idle operator
+// needs itself.
+func whileUnchanged(installed func() (string, error), look func(context.Context) (runner.Versions, error)) func(context.Context) (runner.Versions, error) {
+	var known string
+	var versions runner.Versions
+	return func(ctx context.Context) (runner.Versions, error) {
+		now, err := installed()
+		if err == nil && now == known {
+			return versions, nil
+		}
+		v, lookErr := look(ctx)
+		known = ""
+		if err == nil && lookErr == nil {
+			known, versions = now, v
+		}
+		return v, lookErr
+	}
+}
+
 func (c *runnerCheck) lookOnce(ctx context.Context) (runner.Versions, error) {
 	ctx, cancel := context.WithTimeout(ctx, runnerCheckTimeout)
 	defer cancel()

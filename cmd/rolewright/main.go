@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 )
 
 // The exit codes of the program.
@@ -31,24 +32,53 @@ func main() {
 	os.Exit(execute(signals, os.Args, os.Stdout, os.Stderr))
 }
 
+// abortPatience is how long the program may take to end what it started once
+// it was told twice: the grace of a run, the kill, the last status write.
+const abortPatience = 10 * time.Second
+
+// abortKey is the key under which a context carries the one that ends when the
+// program must not wait for anything.
+type abortKey struct{}
+
+// onAbort calls do, in a goroutine of its own, when the user does not want to
+// wait any longer.
+func onAbort(ctx context.Context, do func()) (stop func() bool) {
+	hard, ok := ctx.Value(abortKey{}).(context.Context)
+	if !ok {
+		return func() bool { return true }
+	}
+	return context.AfterFunc(hard, do)
+}
+
 // execute runs the program until it ends by itself or a signal ends it, and
 // returns the exit code. The first signal asks for an orderly end; the second
-// one does not wait for it.
+// one stops the runs at once, and leaves nothing of them behind; the third one
+// waits for nothing.
 func execute(signals <-chan os.Signal, args []string, stdout, stderr io.Writer) int {
-	ctx, cancel := context.WithCancel(context.Background())
+	hard, abort := context.WithCancel(context.Background())
+	defer abort()
+	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), abortKey{}, hard))
 	defer cancel()
 	done := make(chan error, 1)
 	go func() { done <- run(ctx, args, stdout, stderr) }()
 
-	for stopping := false; ; stopping = true {
+	var patience <-chan time.Time
+	for told := 1; ; told++ {
 		select {
 		case err := <-done:
 			return exitCode(err, stderr)
+		case <-patience:
+			return exitFailed
 		case <-signals:
-			if stopping {
-				return exitFailed
-			}
+		}
+		switch told {
+		case 1:
 			cancel()
+		case 2:
+			abort()
+			patience = time.After(abortPatience)
+		default:
+			return exitFailed
 		}
 	}
 }

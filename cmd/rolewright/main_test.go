@@ -137,13 +137,14 @@ func TestExitCode_PrintsWhatIsNotPrintedYet(t *testing.T) {
 	}
 }
 
-// TestExecute_SecondSignalDoesNotWait uses a program that cannot end: its
+// TestExecute_ThirdSignalDoesNotWait uses a program that cannot end: its
 // output is never read.
-func TestExecute_SecondSignalDoesNotWait(t *testing.T) {
+func TestExecute_ThirdSignalDoesNotWait(t *testing.T) {
 	unread, stuck := io.Pipe()
 	t.Cleanup(func() { _ = unread.Close() })
-	signals := make(chan os.Signal, 2)
+	signals := make(chan os.Signal, 3)
 	signals <- syscall.SIGTERM
+	signals <- syscall.SIGINT
 	signals <- syscall.SIGINT
 	if code := execute(signals, []string{"rolewright", "version"}, stuck, io.Discard); code != exitFailed {
 		t.Errorf("exit code = %d, want %d", code, exitFailed)

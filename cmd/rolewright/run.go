@@ -67,6 +67,9 @@ func (o *runOptions) operate(ctx context.Context, stdout io.Writer) error {
 	if err := o.setAnsiblePaths(log.WithName("cmd")); err != nil {
 		return err
 	}
+	if o.injectOwnerRef {
+		log.WithName("cmd").Info("owner references are not injected by this version, which has no API proxy; a role sets them itself")
+	}
 	watched, err := o.loadWatches(log.WithName("watches"))
 	if err != nil {
 		return err
@@ -94,6 +97,7 @@ func (o *runOptions) operate(ctx context.Context, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
+	defer onAbort(ctx, func() { set.Abort(controller.ErrShutdown) })()
 	err = mgr.Start(ctx)
 	cause := controller.ErrShutdown
 	if ctx.Err() == nil {

@@ -63,7 +63,7 @@ func (o *runOptions) addControllers(mgr ctrl.Manager, watched []watches.Watch, r
 		return nil, fmt.Errorf("--runner-root %s: %w", o.runnerRoot, err)
 	}
 	executor := runner.New(runner.Options{Path: o.ansibleRunner})
-	check := newRunnerCheck(executor.Check, runnerCheckPeriod, mgr.GetLogger().WithName("runner"))
+	check := newRunnerCheck(whileUnchanged(executor.Installed, executor.Check), runnerCheckPeriod, mgr.GetLogger().WithName("runner"))
 	set, err := controller.Setup(mgr, controller.Options{
 		Watches:          watched,
 		Runner:           executor,
