@@ -11,8 +11,10 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 )
 
@@ -50,12 +52,19 @@ func run(ctx context.Context, opts options) (err error) {
 	if err != nil {
 		return err
 	}
+	phases, err := b.operator.phases()
+	if err != nil {
+		return err
+	}
 	idle, err := b.measureIdle(ctx)
 	if err != nil {
 		return err
 	}
 	fmt.Printf("\n%-58s %10s %10s %10s   %s\n", "figure", "min", "median", "max", "reach / aim")
 	path.print()
+	for _, name := range slices.Sorted(maps.Keys(phases)) {
+		fmt.Printf("%-58s %10s %10.1f %10s   (mean)\n", "  of it in phase "+name+", ms", "", phases[name], "")
+	}
 	fmt.Printf("%-58s %10s %10.1f %10s\n", "resident memory, no object, MiB", "", empty.residentMiB, "")
 	fmt.Printf("%-58s %10s %10.1f %10s   %s\n", fmt.Sprintf("resident memory, %d idle objects, MiB", opts.idle), "", idle.residentMiB, "", "60 / 40")
 	fmt.Printf("%-58s %10s %10.3f %10s   %s\n", "CPU while idle, % of a core", "", idle.cpuPercent, "", "0.2")

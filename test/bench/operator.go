@@ -13,12 +13,25 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 )
 
 // operator is a Rolewright process whose ansible-runner is the stub.
 type operator struct {
-	cmd   *exec.Cmd
-	ended chan error
+	cmd     *exec.Cmd
+	ended   chan error
+	metrics string // the address of the metrics server
+}
+
+// freeAddress is a loopback address that nobody listens on.
+func freeAddress() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("find a free port: %w", err)
+	}
+	return l.Addr().String(), l.Close()
 }
 
 func (b *bench) startOperator(ctx context.Context) error {
@@ -26,12 +39,12 @@ func (b *bench) startOperator(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	probe, err := freeAddress()
 	if err != nil {
 		return err
 	}
-	probe := l.Addr().String()
-	if err := l.Close(); err != nil {
+	scrape, err := freeAddress()
+	if err != nil {
 		return err
 	}
 	log, err := os.OpenFile(filepath.Join(b.dir, "operator.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -39,9 +52,9 @@ func (b *bench) startOperator(ctx context.Context) error {
 		return err
 	}
 	defer log.Close() // the process has its own descriptor
-	o := &operator{ended: make(chan error, 1)}
+	o := &operator{ended: make(chan error, 1), metrics: scrape}
 	o.cmd = exec.Command(binary, "run", "--runner-root", filepath.Join(b.dir, "runner"),
-		"--health-probe-bind-address", probe, "--metrics-bind-address", "0", "--ansible-log-events", "Nothing")
+		"--health-probe-bind-address", probe, "--metrics-bind-address", scrape, "--ansible-log-events", "Nothing")
 	o.cmd.Dir = b.dir
 	o.cmd.Env = append(os.Environ(), "PATH="+filepath.Join(b.dir, "bin")+":"+os.Getenv("PATH"), timesEnv+"="+b.times())
 	o.cmd.Stdout, o.cmd.Stderr = log, log
@@ -109,4 +122,28 @@ func (o *operator) usage() (usage, error) {
 		u.cpu += time.Duration(n) * time.Second / ticks
 	}
 	return u, nil
+}
+
+// phases are the mean durations of the phases of a reconcile so far, in
+// milliseconds, as the operator's own metrics have them.
+func (o *operator) phases() (map[string]float64, error) {
+	res, err := http.Get("http://" + o.metrics + "/metrics") //nolint:noctx // on loopback
+	if err != nil {
+		return nil, fmt.Errorf("read the operator's metrics: %w", err)
+	}
+	defer res.Body.Close()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(res.Body)
+	if err != nil {
+		return nil, fmt.Errorf("parse the operator's metrics: %w", err)
+	}
+	means := map[string]float64{}
+	for _, m := range families["rolewright_phase_duration_seconds"].GetMetric() {
+		for _, label := range m.GetLabel() {
+			if h := m.GetHistogram(); label.GetName() == "phase" && h.GetSampleCount() > 0 {
+				means[label.GetValue()] = 1000 * h.GetSampleSum() / float64(h.GetSampleCount())
+			}
+		}
+	}
+	return means, nil
 }
