@@ -3,6 +3,7 @@ package controller
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/rolewright/rolewright/controller/status"
@@ -41,11 +42,20 @@ func (r *reconciler) notRun(s *scope, run *status.Run) {
 		run.Counts = countsOf(s.result.Summary)
 	case errors.Is(s.err, runner.ErrUnavailable):
 		run.Result, run.Reason = status.Failed, status.ReasonUnavailable
-		run.Message = "Unable to run reconciliation: " + s.err.Error()
+		run.Message = short("Unable to run reconciliation: " + s.err.Error())
 	default:
 		run.Result, run.Reason = status.Failed, status.ReasonNotRun
-		run.Message = "Unable to run reconciliation: " + s.err.Error()
+		run.Message = short("Unable to run reconciliation: " + s.err.Error())
 	}
+}
+
+// short bounds a message as the verdict's are: 1 KiB of valid UTF-8.
+func short(message string) string {
+	const most, more = 1024, "…"
+	if len(message) > most {
+		message = message[:most-len(more)] + more
+	}
+	return strings.ToValidUTF8(message, "")
 }
 
 // judged fills in a run that took place.
