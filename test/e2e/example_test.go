@@ -7,13 +7,16 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/yaml"
 
 	"github.com/rolewright/rolewright/internal/testenv"
 )
@@ -33,7 +36,9 @@ func (m molecule) play(name string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "ansible-playbook", "molecule/local/"+name+".yml")
 	cmd.Dir, cmd.Env = absolute(t), m.env
+	began := time.Now()
 	out, err := cmd.CombinedOutput()
+	t.Logf("%s: %s", name, time.Since(began).Round(time.Millisecond))
 	if err != nil {
 		t.Fatalf("%s: %v\n%s", name, err, out)
 	}
@@ -70,17 +75,19 @@ func TestExampleOperator_MoleculeOrder(t *testing.T) {
 		{"playbook", "playbook: playbooks/memcached.yml"},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) { // one after the other: there is one such kind
+		t.Run(tt.name, func(t *testing.T) {
 			s := newStage(t)
 			needKwok(t, s)
+			m := molecule{s, append(s.env, "TEST_OPERATOR_NAMESPACE="+s.namespace)}
 			s.dir = absolute(t)
+			s.env = append(s.env, "KUBECONFIG="+testenv.Kubeconfig(t, testenv.User(t, s.cfg, shippedRules(t))))
 			var args []string
 			if tt.entry != "" {
 				args = append(args, "--watches-file="+variantOf(t, tt.entry))
 			}
-			m := molecule{s, append(s.env, "TEST_OPERATOR_NAMESPACE="+s.namespace)}
 
-			m.play("prepare")
+			m.play("prepare") // one after the other: both install the one kind
+			t.Parallel()
 			o := s.start(args...)
 			k := s.kindOf(memcached)
 			m.play("converge")
@@ -116,6 +123,20 @@ func variantOf(t *testing.T, entry string) string {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// shippedRules are what the operator may do where it is installed from config/.
+func shippedRules(t *testing.T) []rbacv1.PolicyRule {
+	t.Helper()
+	data, err := os.ReadFile(absolute(t, "config/rbac/role.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var role rbacv1.ClusterRole
+	if err := yaml.UnmarshalStrict(data, &role); err != nil {
+		t.Fatalf("read the operator's role: %v", err)
+	}
+	return role.Rules
 }
 
 // uninstallAfter takes the kind out again that the scenario installs and leaves.

@@ -172,9 +172,15 @@ func (k kind) await(name, what string, wanted func(object) bool) object {
 	return o
 }
 
+// awaitReady waits until the run for an object's generation has succeeded, and not for another try if it has failed.
 func (k kind) awaitReady(name string) object {
 	k.t.Helper()
-	return k.await(name, "ready", object.ready)
+	return k.await(name, "ready", func(o object) bool {
+		if last := o.lastRun(); o.settled() && last.Result == "Failed" {
+			k.t.Fatalf("%s %s: the run has failed: %s: %s", k.gvk.Kind, name, last.Reason, last.Message)
+		}
+		return o.ready()
+	})
 }
 
 // awaitGone waits until an object is deleted.

@@ -55,6 +55,12 @@ func (s *stage) start(args ...string) *operator {
 // launch starts the operator and returns at once.
 func (s *stage) launch(args ...string) *operator {
 	s.t.Helper()
+	return s.launchWith(nil, args...)
+}
+
+// launchWith is launch with a last change of the process that is about to start.
+func (s *stage) launchWith(adjust func(*operator), args ...string) *operator {
+	s.t.Helper()
 	health, metrics := freeAddress(s.t), freeAddress(s.t)
 	o := &operator{
 		t: s.t, stage: s, ended: make(chan struct{}),
@@ -70,6 +76,10 @@ func (s *stage) launch(args ...string) *operator {
 	}
 	defer log.Close()
 	o.log, o.cmd.Stdout, o.cmd.Stderr = log.Name(), log, log
+	o.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM} // see run
+	if adjust != nil {
+		adjust(o)
+	}
 	if err := o.run(); err != nil {
 		s.t.Fatalf("start the operator: %v", err)
 	}
@@ -77,10 +87,9 @@ func (s *stage) launch(args ...string) *operator {
 	return o
 }
 
-// run starts the process and sees to it that it ends with this one, however this one ends. Linux counts the parent's
-// thread, so that one has to last.
+// run starts the process, from a thread that lasts as long as it does: with Pdeathsig a process ends with the thread that
+// started it, and so with this process, however that ends.
 func (o *operator) run() error {
-	o.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	started := make(chan error)
 	go func() {
 		runtime.LockOSThread()

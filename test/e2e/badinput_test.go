@@ -1,0 +1,217 @@
+package e2e
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// refusedStart is an operator that must not start, and what it has to say.
+type refusedStart struct {
+	name    string
+	watches string          // the file's content; empty: one that is right
+	prepare func(s *stage)  // nil for nothing
+	adjust  func(*operator) // before the process starts; nil for nothing
+	args    []string
+	env     []string
+	want    []string // parts of the output
+}
+
+const goodWatch = "- group: example.com\n  version: v1\n  kind: Widget\n  role: one\n"
+
+func refusedStarts() []refusedStart {
+	return []refusedStart{
+		{
+			name: "watches file is a directory", args: []string{"--watches-file=roles"},
+			want: []string{"Error: load watches: read ", "roles: is a directory; name the file in it, such as roles/watches.yaml"},
+		},
+		{
+			name: "watches file is a link to itself", args: []string{"--watches-file=loop.yaml"},
+			prepare: func(s *stage) { s.link("loop.yaml", "loop.yaml") },
+			want:    []string{"Error: load watches: open ", "loop.yaml: too many levels of symbolic links"},
+		},
+		{
+			name: "watches file is another user's", adjust: asNobody,
+			prepare: func(s *stage) { s.chmod("watches.yaml", 0) },
+			want:    []string{"Error: load watches: open ", "watches.yaml: permission denied; make it readable for the user who runs the operator"},
+		},
+		{
+			name: "watches file is huge", watches: goodWatch + strings.Repeat("# a comment that goes on and on\n", 1<<20/16),
+			want: []string{"Error: load watches: read ", "watches.yaml: larger than 1048576 bytes; ", "put large variables into the role's defaults"},
+		},
+		{
+			name: "watches file grows huge by its variables", watches: goodWatch + strings.Repeat("# ${LONG}\n", 200),
+			env:  []string{"LONG=" + strings.Repeat("x", 10000)},
+			want: []string{"watches.yaml:1:1: error: larger than 1048576 bytes after environment expansion; put large values into the role's defaults"},
+		},
+		{
+			name: "watches file is a binary", watches: "\x7fELF\x02\x01\x01\x00\x00\x00",
+			want: []string{"watches.yaml:1:1: error: "},
+		},
+		{
+			name: "watches file is a mapping", watches: "version: v1\nkind: Widget\nrole: one\n",
+			want: []string{"watches.yaml:1:1: error: ", "cannot unmarshal object"},
+		},
+		{
+			name: "watches file is indented by tabs", watches: "- group: example.com\n\tversion: v1\n",
+			want: []string{"watches.yaml:2:", "error: not valid YAML: ", "tab"},
+		},
+		{
+			name: "everything wrong in watches", watches: "- version: v1\n  kind: A\n  role: nowhere\n" +
+				"- version: v1\n  kind: B\n  playbook: gone.yml\n  reconcilePeriod: 30\n" +
+				"- version: v1\n  kind: C\n  role: one\n  reconcilePeriod: 5 minutes\n  finalizer: {name: example.com/x, role: gone}\n" +
+				"- version: v1\n  kind: C\n  role: one\n",
+			want: []string{
+				"watches.yaml:3:9: error: [0].role: role: nowhere was not found; looked for ",
+				"watches.yaml:6:13: error: [1].playbook: playbook: ", "gone.yml was not found",
+				`watches.yaml:7:20: error: [1].reconcilePeriod: 30 has no unit`, `write "30s" for seconds`,
+				`watches.yaml:11:20: error: [2].reconcilePeriod: `, "5 minutes",
+				"watches.yaml:12:42: error: [2].finalizer.role: role: gone was not found",
+				"watches.yaml:13:3: error: [3]: duplicate GVK: /v1, Kind=C; first watched at line 8",
+			},
+		},
+		{
+			name: "unknown key under --strict", watches: goodWatch + "  reconcilPeriod: 1m\n", args: []string{"--strict"},
+			want: []string{`watches.yaml:5:3: error: [0].reconcilPeriod: unknown key "reconcilPeriod" has no effect; did you mean "reconcilePeriod"?`},
+		},
+		{
+			name: "period that is none", args: []string{"--reconcile-period=30"},
+			want: []string{"Error: ", "--reconcile-period", `"30"`, `see "rolewright run --help"`},
+		},
+		{
+			name: "flags that contradict each other", args: []string{"--metrics-addr=:1", "--metrics-require-rbac", "--leader-elect"},
+			want: []string{
+				"only one of --metrics-addr and --metrics-bind-address may be set",
+				"--metrics-secure flag is required when --metrics-require-rbac is present",
+				"--leader-elect needs a name for the Lease: set --leader-election-id",
+			},
+		},
+		{
+			name: "runner root below a file", args: []string{"--runner-root=watches.yaml/runner"},
+			want: []string{"Error: set up the controllers: create the runner root ", "not a directory; choose a writable directory with --runner-root"},
+		},
+		{
+			name: "kubeconfig for a server with another certificate", env: []string{"KUBECONFIG=other.kubeconfig"},
+			prepare: (*stage).kubeconfigWithoutAuthority,
+			want:    []string{"Error: connect to the API server https://", "(from KUBECONFIG=other.kubeconfig)", "check certificate-authority-data and the address"},
+		},
+		{
+			name: "kubeconfig that is none", env: []string{"KUBECONFIG=watches.yaml"},
+			want: []string{"Error: read kubeconfig (KUBECONFIG=watches.yaml): "},
+		},
+	}
+}
+
+func TestBadInput_StopsTheStartAndSaysWhatToDo(t *testing.T) {
+	t.Parallel()
+	for _, tt := range refusedStarts() {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newStage(t)
+			s.role("one", "- ansible.builtin.debug:\n    msg: done\n")
+			if tt.watches == "" {
+				tt.watches = goodWatch
+			}
+			s.write("watches.yaml", tt.watches)
+			if tt.prepare != nil {
+				tt.prepare(s)
+			}
+			s.env = append(s.env, tt.env...)
+			before := s.files()
+
+			o := s.launchWith(tt.adjust, tt.args...)
+			if code := o.exit(); code != 1 {
+				t.Errorf("exit code = %d, want 1", code)
+			}
+			for _, part := range tt.want {
+				if !strings.Contains(o.output(), part) {
+					t.Errorf("the output lacks %q", part)
+				}
+			}
+			if strings.Contains(o.output(), "goroutine ") {
+				t.Error("the output has a stack trace")
+			}
+			if diff := cmp.Diff(before, s.files()); diff != "" {
+				t.Errorf("files of the project, before and after:\n%s", diff)
+			}
+			if _, err := os.Lstat(s.root); !os.IsNotExist(err) {
+				t.Errorf("the runner root was made: %v", err)
+			}
+		})
+	}
+}
+
+// An empty list watches nothing, which is no mistake: operators are scaffolded so.
+func TestBadInput_EmptyWatchesFileIsAnOperatorThatWatchesNothing(t *testing.T) {
+	t.Parallel()
+	for name, content := range map[string]string{"empty": "", "comments": "---\n# nothing yet\n", "empty list": "[]\n"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t)
+			s.write("watches.yaml", content)
+			s.start().stop()
+		})
+	}
+}
+
+// etcd takes 1.5 MiB. Extra vars hold such an object three times, and Ansible reads all of it.
+func TestBadInput_ObjectAtTheSizeLimitRuns(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	k := s.kind()
+	const size = 1_400_000
+	s.role("one", fmt.Sprintf("- name: Measure\n  ansible.builtin.assert:\n    that: blob | length == %d\n    quiet: true\n", size))
+	s.watch(k, "role: one")
+	s.start()
+	k.create("it", map[string]any{"blob": strings.Repeat("{{ x", size/4)})
+	k.awaitReady("it")
+}
+
+func (s *stage) link(target, path string) {
+	s.t.Helper()
+	if err := os.Symlink(target, filepath.Join(s.dir, path)); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *stage) chmod(path string, mode fs.FileMode) {
+	s.t.Helper()
+	if err := os.Chmod(filepath.Join(s.dir, path), mode); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// files are the paths below the project.
+func (s *stage) files() []string {
+	s.t.Helper()
+	var paths []string
+	err := filepath.WalkDir(s.dir, func(path string, _ fs.DirEntry, err error) error {
+		paths = append(paths, path)
+		return err
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	slices.Sort(paths)
+	return paths
+}
+
+// asNobody takes the power over foreign files from a process, if it would have it.
+func asNobody(o *operator) {
+	if os.Geteuid() != 0 {
+		return
+	}
+	const nobody = 65534
+	o.cmd.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
+	for _, dir := range []string{o.stage.dir, filepath.Dir(o.stage.dir)} {
+		if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // the process has to get there
+			o.t.Fatal(err)
+		}
+	}
+}
