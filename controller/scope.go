@@ -66,7 +66,7 @@ func (r *reconciler) open(ctx context.Context, obj *unstructured.Unstructured) (
 	s.settings, s.warnings = annotated(obj, settings{
 		period: period, artifacts: r.watch.MaxRunnerArtifacts, verbosity: r.watch.AnsibleVerbosity,
 	})
-	r.metrics.ObjectSeen(r.gvk, key.Namespace, key.Name, obj.GetCreationTimestamp().Time)
+	r.metrics.ObjectSeen(r.gvk, key.Namespace, key.Name, created(obj))
 	return s, nil
 }
 

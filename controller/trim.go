@@ -3,6 +3,7 @@ package controller
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -15,6 +16,26 @@ import (
 // object may come with such a key; it counts like any other field there.
 const inputsKey = "rolewright.dev/inputs"
 
+// createdKey is where it keeps its time of creation, which is missing from its
+// metadata: that tells it from any object that an API server gives out, however
+// its author named the fields.
+const createdKey = "rolewright.dev/created"
+
+func isTrimmed(obj *unstructured.Unstructured) bool {
+	_, digest := obj.Object[inputsKey].(string)
+	return digest && obj.GetCreationTimestamp().Time.IsZero()
+}
+
+// created is the time of creation of a trimmed object.
+func created(obj *unstructured.Unstructured) time.Time {
+	text, _ := obj.Object[createdKey].(string)
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return time.Time{}
+	}
+	return t
+}
+
 // trim is what the cache keeps of an object: enough to decide whether a run is
 // due, however large the object is, and the labels where there is a selector. Whoever needs more reads the object live,
 // which every run does anyway.
@@ -24,6 +45,9 @@ func trim(annotations, labels bool) toolscache.TransformFunc {
 		if !ok {
 			return in, nil
 		}
+		if isTrimmed(obj) {
+			return in, nil // a streamed first list is transformed twice
+		}
 		inputs, err := fingerprint.Object(obj.Object, annotations)
 		if err != nil {
 			return nil, fmt.Errorf("trim %s/%s: %w", obj.GetNamespace(), obj.GetName(), err)
@@ -31,6 +55,7 @@ func trim(annotations, labels bool) toolscache.TransformFunc {
 		kept := map[string]any{
 			"apiVersion": obj.Object["apiVersion"], "kind": obj.Object["kind"],
 			"metadata": trimMetadata(obj, labels), inputsKey: inputs,
+			createdKey: obj.GetCreationTimestamp().UTC().Format(time.RFC3339),
 		}
 		if st, ok := obj.Object["status"].(map[string]any); ok {
 			kept["status"] = status.Recorded(st)
@@ -43,7 +68,7 @@ func trimMetadata(obj *unstructured.Unstructured, labels bool) map[string]any {
 	all, _ := obj.Object["metadata"].(map[string]any)
 	kept := map[string]any{}
 	for _, key := range []string{
-		"name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "finalizers",
+		"name", "namespace", "uid", "resourceVersion", "generation", "deletionTimestamp", "finalizers",
 	} {
 		if value, ok := all[key]; ok {
 			kept[key] = value

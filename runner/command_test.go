@@ -137,6 +137,7 @@ func TestInherited(t *testing.T) {
 	})
 	want := []string{
 		"ANSIBLE_GATHERING=explicit",
+		"LEADER_ELECTION_NAMESPACE=ns",
 		"WATCH_NAMESPACE=ns",
 		"EMPTY=",
 		"EQUAL=a=b",

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -78,9 +79,9 @@ func TestExampleOperator_MoleculeOrder(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newStage(t)
 			needKwok(t, s)
-			m := molecule{s, append(s.env, "TEST_OPERATOR_NAMESPACE="+s.namespace)}
+			m := molecule{s, append(slices.Clip(s.env), "TEST_OPERATOR_NAMESPACE="+s.namespace)}
 			s.dir = absolute(t)
-			s.env = append(s.env, "KUBECONFIG="+testenv.Kubeconfig(t, testenv.User(t, s.cfg, shippedRules(t))))
+			s.env = append(slices.Clip(s.env), "KUBECONFIG="+testenv.Kubeconfig(t, testenv.User(t, s.cfg, shippedRules(t))))
 			var args []string
 			if tt.entry != "" {
 				args = append(args, "--watches-file="+variantOf(t, tt.entry))

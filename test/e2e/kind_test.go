@@ -160,6 +160,9 @@ func (k kind) await(name, what string, wanted func(object) bool) object {
 	var o object
 	testenv.Eventually(k.t, fmt.Sprintf("%s %s: %s", k.gvk.Kind, name, what), func(ctx context.Context) error {
 		u, err := k.objects.Get(ctx, name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			k.t.Fatalf("wait for %s %s: %s: it is gone", k.gvk.Kind, name, what)
+		}
 		if err != nil {
 			return err
 		}

@@ -27,7 +27,8 @@ func TestRun_IsConfiguredAsDocumented(t *testing.T) {
 	s.write("content/ansible_collections/acme/ops/roles/dump/tasks/main.yml",
 		dumpTasks+"  tags: a\n- name: Stay away\n  ansible.builtin.fail:\n  tags: c\n")
 	s.watch(k, "role: acme.ops.dump", `vars:
-  names: [ansible_verbosity, ansible_run_tags, hosts, kubeconfigs, setting, facts]
+  names: [ansible_verbosity, tags, hosts, kubeconfigs, setting, facts]
+  tags: "{{ ansible_run_tags | sort }}"
   hosts: "{{ groups['all'] }}"
   kubeconfigs: "{{ [lookup('env', 'KUBECONFIG'), lookup('env', 'K8S_AUTH_KUBECONFIG')] | unique }}"
   setting: "{{ lookup('env', 'MY_SETTING') }}"
@@ -46,7 +47,7 @@ func TestRun_IsConfiguredAsDocumented(t *testing.T) {
 	got := readDump(t, filepath.Join(dump, "it.json"))
 	got["facts"] = fmt.Sprint(got["facts"]) // text up to ansible-core 2.18
 	want := map[string]any{
-		"ansible_verbosity": 3.0, "ansible_run_tags": []any{"a", "b"}, "hosts": []any{"localhost", "other"},
+		"ansible_verbosity": 3.0, "tags": []any{"a", "b"}, "hosts": []any{"localhost", "other"},
 		"kubeconfigs": []any{dir + "/kubeconfig"}, "setting": "inherited", "facts": "0",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -59,10 +60,15 @@ func TestRun_IsConfiguredAsDocumented(t *testing.T) {
 			t.Errorf("look at the documented path: %v", err)
 		}
 	}
-	for path, mode := range map[string]os.FileMode{dir: 0o700, dir + "/env/extravars": 0o600, dir + "/kubeconfig": 0o600} {
-		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != mode {
-			t.Errorf("mode of %s = %v, %v; want %v", path, info.Mode(), err, mode)
+	for path, mode := range map[string]os.FileMode{dir: 0o700, dir + "/env/extravars": 0o600, dir + "/env/envvars": 0o600} {
+		if info, err := os.Stat(path); err != nil {
+			t.Errorf("look at the run's directory: %v", err)
+		} else if info.Mode().Perm() != mode {
+			t.Errorf("mode of %s = %v, want %v", path, info.Mode(), mode)
 		}
+	}
+	if _, err := os.Stat(dir + "/kubeconfig"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the way to the API server outlives the run: %v", err)
 	}
 	k.delete("it")
 	k.awaitGone("it")
