@@ -57,7 +57,7 @@ run: setup build ## run the example operator against the current kubeconfig, and
 .PHONY: test
 test: ## set-up, lint, unit and integration tests on real parts, and a short fuzz run
 	@tools/step.sh 'set-up' $(MAKE) setup setup-race second-line
-	@tools/step.sh 'development tools' $(MAKE) cluster-tools-kwok lint-tools
+	@tools/step.sh 'development tools' $(MAKE) cluster-tools-kwok lint-tools client-tools
 	@tools/step.sh 'build' $(MAKE) build
 	@tools/step.sh 'lint' $(MAKE) lint
 	@tools/step.sh 'unit and integration tests' $(MAKE) integration
@@ -70,7 +70,7 @@ unit: ## go test of the packages that need no API server
 	@go test -race $(TESTFLAGS) $$(go list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | grep -v internal/testenv | cut -d ' ' -f 1)
 
 .PHONY: integration
-integration: cluster-tools-kwok ## go test of everything, on one control plane
+integration: cluster-tools-kwok client-tools ## go test of everything, on one control plane
 	@$(TOOLS)/controlplane exec --kwok --audit-log audit.log -- go test -race -timeout 30m $(TESTFLAGS) ./...
 
 .PHONY: test-second-line
@@ -106,7 +106,7 @@ cluster-up: cluster-tools-kwok ## start a control plane in the background and pr
 cluster-down: $(TOOLS)/controlplane ## stop what cluster-up started
 	@$(TOOLS)/controlplane down --dir $(CLUSTER_DIR)
 
-# The servers say which Kubernetes they are, or clients could not read their version.
+# The servers and kubectl say which Kubernetes they are, or clients could not read their version.
 KUBERNETES         := $(shell sed -n 's/^\tk8s.io\/kubernetes \(v[^ ]*\)$$/\1/p' tools/go.mod)
 KUBERNETES_LDFLAGS := -s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES) -X k8s.io/client-go/pkg/version.gitVersion=$(KUBERNETES)
 
@@ -121,6 +121,10 @@ cluster-tools: $(TOOLS)/controlplane $(call assets,etcd kube-apiserver kube-cont
 cluster-tools-kwok: cluster-tools $(TOOLS)/kube-scheduler $(TOOLS)/kwok ## build the control plane with scheduler and kwok
 	@:
 
+.PHONY: client-tools
+client-tools: $(TOOLS)/kubectl $(TOOLS)/helm ## build kubectl and Helm, the clients that tests use
+	@:
+
 .PHONY: lint-tools
 lint-tools: $(TOOLS)/golangci-lint ## build the linter
 	@:
@@ -133,9 +137,10 @@ $(TOOLS)/etcd: tools/go.mod tools/go.sum
 	cd tools && go build -ldflags '$(KUBERNETES_LDFLAGS)' -o $@ go.etcd.io/etcd/server/v3
 	@touch $@
 
-$(TOOLS)/kube-%: tools/go.mod tools/go.sum
-	@echo 'The first build of kube-$* takes minutes.'
-	cd tools && go build -ldflags '$(KUBERNETES_LDFLAGS)' -o $@ k8s.io/kubernetes/cmd/kube-$*
+# The servers and kubectl.
+$(TOOLS)/kube%: tools/go.mod tools/go.sum
+	@echo 'The first build of $(@F) takes minutes.'
+	cd tools && go build -ldflags '$(KUBERNETES_LDFLAGS)' -o $@ k8s.io/kubernetes/cmd/$(@F)
 	@touch $@
 
 # With kwok come the stages that its authors ship: what a node and a pod go through.
@@ -144,6 +149,12 @@ $(TOOLS)/kwok: tools/kwok/go.mod tools/kwok/go.sum
 	cd tools/kwok && go build -trimpath -ldflags '-s -w' -o $@ sigs.k8s.io/kwok/cmd/kwok
 	@cd "$$(cd tools/kwok && go list -m -f '{{.Dir}}' sigs.k8s.io/kwok)/kustomize/stage" && \
 		for stage in $(KWOK_STAGES); do echo ---; cat $$stage.yaml; done > $@-stages.yaml
+	@touch $@
+
+# Helm says its version to the servers, and to the modules of Ansible that call it.
+HELM := $(shell sed -n 's/^require helm.sh\/helm\/v3 \(v[^ ]*\)$$/\1/p' tools/helm/go.mod)
+$(TOOLS)/helm: tools/helm/go.mod tools/helm/go.sum
+	cd tools/helm && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X helm.sh/helm/v3/internal/version.version=$(HELM)' -o $@ helm.sh/helm/v3/cmd/helm
 	@touch $@
 
 $(TOOLS)/golangci-lint: tools/lint/go.mod tools/lint/go.sum

@@ -68,6 +68,9 @@ func (l layout) newAPIServer() (*component, error) {
 		"--endpoint-reconciler-type=none",
 		"--allow-privileged=true",
 		"--profiling=false",
+		// CBOR is the one encoding of requests that an API server may accept and does not by default. It is on so that
+		// tests can send every encoding there is. Custom resources are then stored in it, which no client sees.
+		"--feature-gates=CBORServingAndStorage=true",
 	}
 	if l.auditLog != "" {
 		args = append(args,
