@@ -41,6 +41,7 @@ func (c *decoding) entry(a at) *entry {
 		WatchDependentResources: true,
 		SnakeCaseParameters:     true,
 		MarkUnsafe:              true,
+		Adopt:                   AdoptNever,
 		Pos:                     c.src.position(a.node.Line, a.node.Column),
 	}}
 	if kind := jsonKind(a.node); kind != "object" {
@@ -168,6 +169,20 @@ func setBlacklist(c *decoding, e *entry, a at) {
 		}
 		e.watch.Blacklist = append(e.watch.Blacklist, kind)
 	}
+}
+
+func setAdopt(c *decoding, e *entry, a at) {
+	if a.node.Kind != yaml.ScalarNode {
+		c.mismatch(a, typeString)
+		return
+	}
+	v, err := resolve(a.node)
+	policy, _ := v.(string)
+	if err == nil && (policy == string(AdoptNever) || policy == string(AdoptIfUnowned)) {
+		e.watch.Adopt = Adopt(policy)
+		return
+	}
+	c.error(a, fmt.Sprintf("%q is no policy of adoption", excerpt(a.node.Value)), fmt.Sprintf("write %s or %s", AdoptNever, AdoptIfUnowned))
 }
 
 func setSelector(c *decoding, e *entry, a at) {

@@ -18,6 +18,7 @@ func FuzzLoad(f *testing.F) {
 	}
 	for _, s := range scalars() {
 		f.Add(watch("  reconcilePeriod: "+s, "  maxRunnerArtifacts: "+s, "  vars: {"+s+": "+s+"}"))
+		f.Add(watch("  adopt: "+s, "  pruneOnDelete: "+s))
 	}
 	f.Add("- &a {<<: *a, x: [*a]}\n---\n}")
 	f.Add("- $A: ${LINES}\r\n  b: $$ ${\n")
@@ -40,6 +41,9 @@ func FuzzLoad(f *testing.F) {
 		for _, w := range got.watches {
 			if w.GVK.Kind == "" || w.GVK.Version == "" || w.Content.IsZero() {
 				t.Errorf("%q: incomplete watch %+v", text, w)
+			}
+			if w.Adopt != AdoptNever && w.Adopt != AdoptIfUnowned {
+				t.Errorf("%q: unknown policy %q", text, w.Adopt)
 			}
 		}
 	})

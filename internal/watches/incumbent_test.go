@@ -121,6 +121,8 @@ func TestFields_DescribeWhatLoadKnows(t *testing.T) {
 		"watchDependentResources": got.watches[0].WatchDependentResources, "watchClusterScopedResources": got.watches[0].WatchClusterScopedResources,
 		"snakeCaseParameters": got.watches[0].SnakeCaseParameters, "watchAnnotationsChanges": got.watches[0].WatchAnnotationsChanges,
 		"markUnsafe": got.watches[0].MarkUnsafe, "allowReservedVariables": got.watches[0].AllowReservedVariables,
+		"watchDependentStatus": got.watches[0].WatchDependentStatus, "pruneOnDelete": got.watches[0].PruneOnDelete,
+		"adopt": string(got.watches[0].Adopt),
 	})
 	if err == nil {
 		err = yaml.Unmarshal(data, &w)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 func updateFlag() *bool {
@@ -258,6 +259,18 @@ func TestLoad_Problems(t *testing.T) {
 		"blacklist text":       {text: watch("  blacklist: [Event]"), want: []string{`4:15: error: [0].blacklist[0]: "Event" is not a mapping; write "key: value" lines, indented below the key`}, strict: 1},
 		"blacklist apiVersion": {text: watch("  blacklist: [{apiVersion: v1, version: v1, kind: Event}]"), want: []string{`4:16: warning: [0].blacklist[0].apiVersion: unknown key "apiVersion" has no effect; write "group:" and "version:"`}, strict: 1},
 
+		"adopt unknown":  {text: watch("  adopt: always"), want: []string{`4:10: error: [0].adopt: "always" is no policy of adoption; write never or ifUnowned`}, strict: 1},
+		"adopt case":     {text: watch("  adopt: ifunowned"), want: []string{`4:10: error: [0].adopt: "ifunowned" is no policy of adoption; write never or ifUnowned`}, strict: 1},
+		"adopt boolean":  {text: watch("  adopt: no"), want: []string{`4:10: error: [0].adopt: "no" is no policy of adoption; write never or ifUnowned`}, strict: 1},
+		"adopt empty":    {text: watch("  adopt: ''"), want: []string{`4:10: error: [0].adopt: "" is no policy of adoption; write never or ifUnowned`}, strict: 1},
+		"adopt bad tag":  {text: watch("  adopt: !!int never"), want: []string{`4:10: error: [0].adopt: "never" is no policy of adoption; write never or ifUnowned`}, strict: 1},
+		"adopt list":     {text: watch("  adopt: [never]"), want: []string{`4:10: error: [0].adopt: a list is not a string; write a single word or a text in quotes`}, strict: 1},
+		"adopt unset":    {text: watch("  adopt: ${ADOPT}"), want: []string{`4:10: error: [0].adopt: "${ADOPT}" is no policy of adoption; the environment variable ADOPT is not set`}, strict: 1},
+		"adopt misspelt": {text: watch("  adopts: never"), want: []string{`4:3: warning: [0].adopts: unknown key "adopts" has no effect; did you mean "adopt"?`}, strict: 1},
+		"prune text":     {text: watch("  pruneOnDelete: always"), want: []string{`4:18: error: [0].pruneOnDelete: "always" is not a boolean; write true or false`}, strict: 1},
+		"dependent status list": {text: watch("  watchDependentStatus: [a]"), want: []string{
+			`4:25: error: [0].watchDependentStatus: a list is not a boolean; write true or false`}, strict: 1},
+
 		"rewritten reference": {text: watch("  vars:", "    a: pa$$word # $$"), want: []string{"5:10: warning: $$ becomes ${$}, because no environment variable has the name $; there is no escape for a dollar sign: set the variable, or move the text into the role"}, strict: 1},
 		"reference breaks the syntax": {text: watch("  vars: {a: ${NOT_SET}}"), want: []string{
 			"4:3: error: not valid YAML: did not find expected ',' or '}'; the environment variable NOT_SET is not set"}, strict: 1},
@@ -375,6 +388,60 @@ func TestLoad_ReconcilePeriod(t *testing.T) {
 		if diff := cmp.Diff(want, got.watches[0].ReconcilePeriod); diff != "" {
 			t.Errorf("%q: %s", text, diff)
 		}
+	}
+}
+
+// TestLoad_Dependents: what a watch says about the objects that its runs write
+// arrives, and each key has its default where it is missing or null.
+func TestLoad_Dependents(t *testing.T) {
+	type dependents struct {
+		Resources, ClusterScoped, Status, Prune bool
+
+		Adopt     Adopt
+		Blacklist []schema.GroupVersionKind
+	}
+	defaults := dependents{Resources: true, Adopt: AdoptNever}
+	for name, tt := range map[string]struct {
+		lines []string
+		// change is what differs from the defaults.
+		change func(*dependents)
+	}{
+		"missing": {nil, func(*dependents) {}},
+		"null": {
+			[]string{"  watchDependentResources: ~", "  watchClusterScopedResources:", "  watchDependentStatus: null", "  pruneOnDelete:", "  adopt: ~", "  blacklist:"},
+			func(*dependents) {},
+		},
+		"resources":      {[]string{"  watchDependentResources: false"}, func(d *dependents) { d.Resources = false }},
+		"cluster-scoped": {[]string{"  watchClusterScopedResources: true"}, func(d *dependents) { d.ClusterScoped = true }},
+		"status":         {[]string{"  watchDependentStatus: true"}, func(d *dependents) { d.Status = true }},
+		"prune":          {[]string{"  pruneOnDelete: yes"}, func(d *dependents) { d.Prune = true }},
+		"never":          {[]string{"  adopt: never"}, func(*dependents) {}},
+		"if unowned":     {[]string{"  adopt: 'ifUnowned'"}, func(d *dependents) { d.Adopt = AdoptIfUnowned }},
+		"key in any case": {
+			[]string{"  ADOPT: ifUnowned", "  pruneondelete: true"},
+			func(d *dependents) { d.Adopt, d.Prune = AdoptIfUnowned, true },
+		},
+		"blacklist": {
+			[]string{"  blacklist:", "  - {version: v1, kind: Event}", "  - {group: apps, version: v1, kind: ReplicaSet}"},
+			func(d *dependents) {
+				d.Blacklist = []schema.GroupVersionKind{{Version: "v1", Kind: "Event"}, {Group: "apps", Version: "v1", Kind: "ReplicaSet"}}
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := loadText(t, project(t), watch(tt.lines...), Options{Strict: true})
+			if got.err != nil || len(got.watches) != 1 {
+				t.Fatalf("%v: %q", got.err, got.problems)
+			}
+			want, w := defaults, got.watches[0]
+			tt.change(&want)
+			if diff := cmp.Diff(want, dependents{
+				Resources: w.WatchDependentResources, ClusterScoped: w.WatchClusterScopedResources, Status: w.WatchDependentStatus,
+				Prune: w.PruneOnDelete, Adopt: w.Adopt, Blacklist: w.Blacklist,
+			}); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 

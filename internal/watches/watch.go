@@ -24,9 +24,12 @@ type Watch struct {
 	ManageStatus                bool
 	WatchDependentResources     bool
 	WatchClusterScopedResources bool
-	SnakeCaseParameters         bool
-	WatchAnnotationsChanges     bool
-	MarkUnsafe                  bool
+	// WatchDependentStatus lets a change of nothing but the status of a
+	// dependent object count as a change of it.
+	WatchDependentStatus    bool
+	SnakeCaseParameters     bool
+	WatchAnnotationsChanges bool
+	MarkUnsafe              bool
 	// AllowReservedVariables lets spec keys become extra vars even when their
 	// names are reserved (ansible_* and others): the switch back to the
 	// incumbent's unsafe behaviour.
@@ -34,6 +37,11 @@ type Watch struct {
 
 	// Blacklist are dependent kinds that are not watched.
 	Blacklist []schema.GroupVersionKind
+	// Adopt says what becomes of objects that a run writes but did not create.
+	Adopt Adopt
+	// PruneOnDelete deletes, with the watched object, the dependent objects
+	// that garbage collection does not reach.
+	PruneOnDelete bool
 	// Selector restricts the objects; the zero value selects all. It is valid.
 	Selector metav1.LabelSelector
 	// Finalizer is nil if the watch has none.
@@ -68,6 +76,18 @@ type Finalizer struct {
 	// Vars are added after the watch's.
 	Vars map[string]any
 }
+
+// Adopt is a policy for objects that exist without an owner. What is not
+// [AdoptIfUnowned], the zero value included, adopts nothing.
+type Adopt string
+
+// The policies of adoption.
+const (
+	// AdoptNever: only an object that a run creates gets its owner.
+	AdoptNever Adopt = "never"
+	// AdoptIfUnowned: so does an object that a run changes, if it has none.
+	AdoptIfUnowned Adopt = "ifUnowned"
+)
 
 // Position is a place in the file, both from 1.
 type Position struct {
