@@ -1,0 +1,133 @@
+package usermetrics
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// maxCount is where counters end. Far above it they would begin again at 0: a
+// [prometheus.Counter] counts whole numbers in 64 bits.
+const maxCount = 1 << 63
+
+// family is one metric with all of its series.
+type family struct {
+	name   string
+	kind   kind
+	labels []string // the names, sorted
+	vec    prometheus.Collector
+	// instrument makes the series with these label values.
+	instrument func(values []string) instrument
+	series     map[string]*series
+	maxSeries  int
+}
+
+// instrument records what became of a series: its new value and, where only
+// that can be told, the amount of the change.
+type instrument func(value, amount float64)
+
+// series is one combination of label values.
+type series struct {
+	// value is that of a counter or gauge, the sum of a histogram or summary.
+	value  float64
+	record instrument
+}
+
+// newFamily returns a family without series. Its names must be valid.
+func newFamily(r request, k kind, maxSeries int) *family {
+	f := &family{name: r.Name, kind: k, labels: slices.Sorted(maps.Keys(r.Labels)), series: map[string]*series{}, maxSeries: maxSeries}
+	switch k {
+	case counter:
+		vec := prometheus.NewCounterVec(prometheus.CounterOpts{Name: r.Name, Help: r.Description}, f.labels)
+		f.vec = vec
+		f.instrument = func(values []string) instrument {
+			c := vec.WithLabelValues(values...)
+			return func(_, amount float64) { c.Add(amount) }
+		}
+	case gauge:
+		vec := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: r.Name, Help: r.Description}, f.labels)
+		f.vec = vec
+		f.instrument = func(values []string) instrument {
+			g := vec.WithLabelValues(values...)
+			return func(value, _ float64) { g.Set(value) }
+		}
+	case histogram:
+		vec := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: r.Name, Help: r.Description}, f.labels)
+		f.vec, f.instrument = vec, observer(vec)
+	case summary:
+		vec := prometheus.NewSummaryVec(prometheus.SummaryOpts{Name: r.Name, Help: r.Description}, f.labels)
+		f.vec, f.instrument = vec, observer(vec)
+	}
+	return f
+}
+
+func observer(vec prometheus.ObserverVec) func(values []string) instrument {
+	return func(values []string) instrument {
+		o := vec.WithLabelValues(values...)
+		return func(_, amount float64) { o.Observe(amount) }
+	}
+}
+
+// apply makes a change to the series with these labels. After an error nothing
+// has changed.
+func (f *family) apply(c change, labels map[string]string) error {
+	if c.kind.class() != f.kind.class() {
+		return fmt.Errorf("cannot change metric type of %s, which is a %s", f.name, f.kind.class())
+	}
+	if names := slices.Sorted(maps.Keys(labels)); !slices.Equal(names, f.labels) {
+		return fmt.Errorf("cannot change labels of %s, which are %s", f.name, list(f.labels))
+	}
+	values := make([]string, 0, len(f.labels))
+	for _, name := range f.labels {
+		values = append(values, labels[name])
+	}
+	key := strings.Join(values, "\xff") // which is in no UTF-8 text
+	s := f.series[key]
+	if s == nil && len(f.series) == f.maxSeries {
+		return fmt.Errorf("%s has %d combinations of label values already; more are not kept", f.name, f.maxSeries)
+	}
+	var before float64
+	if s != nil {
+		before = s.value
+	}
+	value, err := c.applied(before)
+	if err != nil {
+		return err
+	}
+	if s == nil {
+		s = &series{record: f.instrument(values)}
+		f.series[key] = s
+	}
+	s.value = value
+	s.record(value, c.amount)
+	return nil
+}
+
+// applied returns the value that follows from the one before.
+func (c change) applied(before float64) (float64, error) {
+	value := before + c.amount
+	if c.set {
+		value = c.amount
+	}
+	switch {
+	case c.kind == counter && c.amount < 0:
+		return 0, errors.New("counter metrics cannot decrease in value")
+	case c.kind == counter && value > maxCount:
+		return 0, fmt.Errorf("counter metrics cannot exceed %.0e", float64(maxCount))
+	case math.IsInf(value, 0):
+		return 0, errors.New("metrics cannot become infinite")
+	}
+	return value, nil
+}
+
+func list(names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,217 @@
+package usermetrics
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/model"
+)
+
+// What is kept lasts as long as the operator, and its roles decide about it, in
+// a loop by mistake: each part is bounded, far above what a dashboard shows.
+const (
+	defaultMaxMetrics = 500
+	defaultMaxSeries  = 1000
+
+	maxName        = 200 // of a metric or label, in bytes
+	maxDescription = 1024
+	maxLabels      = 10
+	maxLabelValue  = 256
+
+	// maxBody holds all of the above several times, escaped.
+	maxBody = 64 << 10
+)
+
+// Options says where user metrics go and how many there may be.
+type Options struct {
+	// Registerer is a [prometheus.Registry], which gets every user metric. The
+	// operator's own must be registered before the first request, or they may
+	// find their names taken.
+	Registerer prometheus.Registerer
+	Log        logr.Logger
+	// MaxMetrics bounds the number of metrics; 0 means 500.
+	MaxMetrics int
+	// MaxSeries bounds the combinations of label values of each metric; 0 means
+	// 1000.
+	MaxSeries int
+}
+
+// Handler keeps the user metrics and answers the requests that change them. It
+// is safe for concurrent use.
+type Handler struct {
+	opts Options
+
+	mu       sync.Mutex
+	families map[string]*family
+}
+
+var _ http.Handler = (*Handler)(nil)
+
+// New returns a Handler without metrics.
+func New(opts Options) *Handler {
+	if opts.MaxMetrics == 0 {
+		opts.MaxMetrics = defaultMaxMetrics
+	}
+	if opts.MaxSeries == 0 {
+		opts.MaxSeries = defaultMaxSeries
+	}
+	return &Handler{opts: opts, families: map[string]*family{}}
+}
+
+// Close forgets all metrics and takes them out of the registerer. There, their
+// names stay bound to their descriptions and labels.
+func (h *Handler) Close() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for name, f := range h.families {
+		h.opts.Registerer.Unregister(f.vec)
+		delete(h.families, name)
+	}
+}
+
+// ServeHTTP answers one request, whatever its path.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", http.MethodPost)
+		http.Error(w, "Method not allowed", http.StatusMethodNotAllowed)
+		return
+	}
+	req, err := decode(http.MaxBytesReader(w, r.Body, maxBody))
+	if err == nil {
+		err = h.record(req)
+	}
+	if err != nil {
+		h.opts.Log.Info("user metric refused", "reason", err.Error())
+		http.Error(w, err.Error(), http.StatusBadRequest)
+	}
+}
+
+// record carries a request out. An error is for the one who posts.
+func (h *Handler) record(r request) error {
+	c, err := r.change()
+	if err != nil {
+		return err
+	}
+	if err := r.checkLabelValues(); err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if f, known := h.families[r.Name]; known {
+		return f.apply(c, r.Labels)
+	}
+	return h.recordFirst(r, c)
+}
+
+// recordFirst carries out the first request about a metric.
+func (h *Handler) recordFirst(r request, c change) error {
+	if err := r.checkNames(c.kind); err != nil {
+		return err
+	}
+	if len(h.families) >= h.opts.MaxMetrics {
+		return fmt.Errorf("there are %d user metrics already; more are not kept", h.opts.MaxMetrics)
+	}
+	if other := h.confusable(r.Name, c.kind); other != "" {
+		return fmt.Errorf("%s cannot be a %s beside the metric %s: both would have series of the same name", r.Name, c.kind, other)
+	}
+	f := newFamily(r, c.kind, h.opts.MaxSeries)
+	if err := f.apply(c, r.Labels); err != nil {
+		return err
+	}
+	if h.opts.Registerer.Register(f.vec) != nil {
+		// Names and labels are valid, so that it is the name that is not free.
+		return fmt.Errorf("%s is the name of one of the operator's own metrics", r.Name)
+	}
+	h.families[r.Name] = f
+	h.opts.Log.Info("Registering", "metric", r.Name)
+	return nil
+}
+
+// confusable returns a registered metric whose series would share a name with
+// those of a new one, such as x, a histogram, and x_count. A registry takes
+// both, and fails whenever it is read.
+func (h *Handler) confusable(name string, k kind) string {
+	for _, suffix := range k.suffixes() {
+		if h.registered(name + suffix) {
+			return name + suffix
+		}
+	}
+	for _, suffix := range histogram.suffixes() {
+		base, cut := strings.CutSuffix(name, suffix)
+		if !cut {
+			continue
+		}
+		if f, own := h.families[base]; own && !slices.Contains(f.kind.suffixes(), suffix) {
+			continue
+		}
+		// Of what type somebody else's metric is, the registerer does not say.
+		if h.registered(base) {
+			return base
+		}
+	}
+	return ""
+}
+
+// errFree is how a probe fails whose name nobody has.
+var errFree = errors.New("the name is free")
+
+// probe describes a metric that is never registered.
+type probe string
+
+// Describe gives the name with a help text that no metric of the operator has,
+// which is refused if the name is known, and then what is always refused.
+func (p probe) Describe(ch chan<- *prometheus.Desc) {
+	ch <- prometheus.NewDesc(string(p), "\x00", nil, nil)
+	ch <- prometheus.NewInvalidDesc(errFree)
+}
+
+// Collect is never called.
+func (p probe) Collect(chan<- prometheus.Metric) {}
+
+// registered reports whether a metric of this name is or was registered. A
+// registerer can only be asked by registering something.
+func (h *Handler) registered(name string) bool {
+	if _, own := h.families[name]; own {
+		return true
+	}
+	return !errors.Is(h.opts.Registerer.Register(probe(name)), errFree)
+}
+
+func (r request) checkNames(k kind) error {
+	switch {
+	case len(r.Name) > maxName:
+		return fmt.Errorf("the metric's name is longer than %d bytes", maxName)
+	case !model.LegacyValidation.IsValidMetricName(r.Name):
+		return fmt.Errorf("%q is not a valid metric name: write letters, digits, underscores and colons, no digit first", r.Name)
+	case len(r.Description) > maxDescription:
+		return fmt.Errorf("the description of %s is longer than %d bytes", r.Name, maxDescription)
+	case len(r.Labels) > maxLabels:
+		return fmt.Errorf("%s has more than %d labels", r.Name, maxLabels)
+	}
+	for name := range r.Labels {
+		switch {
+		case len(name) > maxName:
+			return fmt.Errorf("a label's name is longer than %d bytes", maxName)
+		case !model.LegacyValidation.IsValidLabelName(name) || strings.HasPrefix(name, model.ReservedLabelPrefix):
+			return fmt.Errorf("%q is not a valid label name: write letters, digits and underscores, no digit and no two underscores first", name)
+		case k.suffixes() != nil && (name == model.BucketLabel || name == model.QuantileLabel):
+			return fmt.Errorf("the label %s is reserved in a %s", name, k)
+		}
+	}
+	return nil
+}
+
+func (r request) checkLabelValues() error {
+	for _, value := range r.Labels {
+		if len(value) > maxLabelValue {
+			return fmt.Errorf("a label's value is longer than %d bytes", maxLabelValue)
+		}
+	}
+	return nil
+}
