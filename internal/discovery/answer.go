@@ -1,0 +1,75 @@
+package discovery
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"time"
+)
+
+// question is what tells one answer from another.
+type question struct {
+	path, query      string
+	accept, encoding string // as the headers say it
+}
+
+// answer is what came of one question. It does not change once others see it.
+type answer struct {
+	begun  time.Time // when the request began that brought or confirmed it
+	status int       // 0: there is no answer
+	header http.Header
+	body   []byte
+	// oversize is true for a document that is too large to be kept. It counts as
+	// such for as long as somebody asks for it.
+	oversize bool
+	// failure says why there is no answer or, with a status, no newer one.
+	failure error
+	// resources reads the body as the list of a group version's resources. It
+	// keeps less than the body holds.
+	resources func() (map[string]Resource, error)
+}
+
+// unable says why the API server could not answer: nil if it did. Being told to
+// come back later is no answer.
+func (a *answer) unable() error {
+	switch {
+	case a.failure != nil:
+		return a.failure
+	case a.status >= http.StatusInternalServerError, a.status == http.StatusTooManyRequests:
+		return fmt.Errorf("the API server answered %d %s", a.status, http.StatusText(a.status))
+	}
+	return nil
+}
+
+// worthKeeping is true for documents, and for the news that there is none.
+func (a *answer) worthKeeping() bool {
+	return a.oversize || a.status == http.StatusOK || a.status == http.StatusNotFound
+}
+
+// confirmed is the same document after the API server has said that it holds.
+func (a *answer) confirmed(begun time.Time, header http.Header) *answer {
+	b := *a
+	b.begun = begun
+	b.header = maps.Clone(a.header)
+	maps.Copy(b.header, header)
+	return &b
+}
+
+// standIn is the same document in place of an answer that did not come.
+func (a *answer) standIn(reason error) *answer {
+	b := *a
+	b.failure = reason
+	return &b
+}
+
+// size is what the answer takes in memory, roughly.
+func (a *answer) size() int {
+	n := len(a.body)
+	for key, values := range a.header {
+		n += len(key)
+		for _, value := range values {
+			n += len(value)
+		}
+	}
+	return n
+}

@@ -1,0 +1,89 @@
+package discovery
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+)
+
+// flight is a request to the API server that is under way, for all who wait.
+type flight struct {
+	question question
+	begun    time.Time
+	previous *answer // the last good document, nil if there is none
+	ctx      context.Context
+	cancel   context.CancelFunc
+	askers   int // guarded by the cache's mutex
+
+	done   chan struct{} // closed once there is an answer
+	answer *answer
+}
+
+// errAbandoned is what others see of a request that never returned.
+var errAbandoned = errors.New("the request to the API server was abandoned")
+
+// begin registers a flight for its first asker, who has to fly it. The cache's
+// mutex is held.
+func (c *Cache) begin(ctx context.Context, q question) *flight {
+	f := &flight{question: q, begun: time.Now(), askers: 1, done: make(chan struct{})}
+	if kept := c.store.get(q); kept != nil && kept.status == http.StatusOK {
+		f.previous = kept
+	}
+	// The first asker may leave while others wait: see leave.
+	f.ctx, f.cancel = context.WithTimeout(context.WithoutCancel(ctx), fetchTimeout)
+	c.flights[q] = f
+	return f
+}
+
+// fly asks the API server and returns when it has answered, for the sake of
+// those who wait even if the first asker's own context has ended.
+func (c *Cache) fly(ctx context.Context, f *flight) (a *answer) {
+	stop := context.AfterFunc(ctx, func() { c.leave(f) })
+	defer stop()
+	a = &answer{failure: errAbandoned} // stays if the transport panics
+	defer func() { a = c.land(f, a) }()
+	return c.upstream.fetch(f)
+}
+
+// leave ends the request once nobody waits for it any more.
+func (c *Cache) leave(f *flight) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if f.askers--; f.askers == 0 {
+		c.remove(f)
+		f.cancel()
+	}
+}
+
+// land keeps what was got, if it is worth it, and wakes those who wait. It
+// returns what they see: the last good document if the API server could not
+// answer.
+func (c *Cache) land(f *flight, got *answer) *answer {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	defer close(f.done)
+	f.cancel()
+	c.remove(f)
+	f.answer = got
+	reason := got.unable()
+	switch {
+	case reason == nil && got.worthKeeping():
+		c.store.put(f.question, got)
+	case reason != nil && f.previous != nil:
+		age := time.Since(f.previous.begun)
+		if age > keepFor {
+			break
+		}
+		c.log.V(1).Info("serving an older discovery document", "path", f.question.path, "age", age, "reason", reason.Error())
+		f.answer = f.previous.standIn(reason)
+	}
+	return f.answer
+}
+
+// remove takes the flight out of those that others may join.
+func (c *Cache) remove(f *flight) {
+	if c.flights[f.question] == f {
+		delete(c.flights, f.question)
+	}
+}

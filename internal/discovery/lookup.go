@@ -1,0 +1,99 @@
+package discovery
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// ErrNotFound says that the API server serves no such resource.
+var ErrNotFound = errors.New("no such resource")
+
+// Resource is what the API server says about one of its resources.
+type Resource struct {
+	GVR schema.GroupVersionResource
+	// Kind is that of its objects, in the same group and version.
+	Kind       string
+	Namespaced bool
+	// Verbs are those of discovery, like get and create. They are shared, and
+	// must not be changed.
+	Verbs []string
+}
+
+// Lookup returns what a resource is. It asks for the document of the resource's
+// own group version only; what is wrong with other groups has no effect. It may
+// wait for the API server until the context ends, and a little longer while
+// others wait for the same document.
+//
+// An error is [ErrNotFound] if the API server has said that there is no such
+// resource: now or, while nothing was invalidated, a few hundred milliseconds
+// ago. Any other error means that it could not be asked.
+func (c *Cache) Lookup(ctx context.Context, gvr schema.GroupVersionResource) (Resource, error) {
+	q := question{path: "/apis/" + gvr.Group + "/" + gvr.Version, accept: "application/json"}
+	if gvr.Group == "" {
+		q.path = "/api/" + gvr.Version
+	}
+	if !isDocument(q.path) {
+		return Resource{}, fmt.Errorf("look up %s: %w", gvr, ErrNotFound)
+	}
+	t := c.termsNow(freshFor, missingFor)
+	r, err := find(c.get(ctx, q, t), gvr)
+	if errors.Is(err, ErrNotFound) {
+		t.found = t.missing // a document that does not have it counts as little
+		r, err = find(c.get(ctx, q, t), gvr)
+	}
+	if err != nil {
+		return Resource{}, fmt.Errorf("look up %s: %w", gvr, err)
+	}
+	return r, nil
+}
+
+// find reads what the API server has said about a resource.
+func find(a *answer, gvr schema.GroupVersionResource) (Resource, error) {
+	switch {
+	case a.oversize:
+		return Resource{}, fmt.Errorf("the document of %s is larger than %d bytes", gvr.GroupVersion(), maxDocument)
+	case a.status == http.StatusNotFound:
+		return Resource{}, ErrNotFound
+	case a.status != http.StatusOK:
+		if err := a.unable(); err != nil {
+			return Resource{}, err
+		}
+		return Resource{}, fmt.Errorf("the API server answered %d %s", a.status, http.StatusText(a.status))
+	}
+	resources, err := a.resources()
+	if err != nil {
+		return Resource{}, fmt.Errorf("read the document of %s: %w", gvr.GroupVersion(), err)
+	}
+	r, found := resources[gvr.Resource]
+	switch {
+	case found:
+		r.GVR = gvr
+		return r, nil
+	case a.failure != nil: // an older document cannot know
+		return Resource{}, a.failure
+	}
+	return Resource{}, ErrNotFound
+}
+
+// readResources reads the list of a group version's resources. They do not name
+// themselves: the list is the answer to a question that does.
+func readResources(body []byte) (map[string]Resource, error) {
+	var list metav1.APIResourceList
+	if err := json.Unmarshal(body, &list); err != nil {
+		return nil, err
+	}
+	if list.Kind != "APIResourceList" {
+		return nil, fmt.Errorf("it is of kind %q, not APIResourceList", list.Kind)
+	}
+	resources := make(map[string]Resource, len(list.APIResources))
+	for _, r := range list.APIResources {
+		resources[r.Name] = Resource{Kind: r.Kind, Namespaced: r.Namespaced, Verbs: r.Verbs}
+	}
+	return resources, nil
+}

@@ -1,0 +1,139 @@
+package discovery
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"maps"
+	"net/http"
+	"strconv"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Handles reports whether a [Cache] answers r as the API server would. The path
+// is the API server's, without a prefix under which it may be served. Whatever
+// is unusual about a request belongs to the API server: it returns false.
+func Handles(r *http.Request) bool {
+	return r.Method == http.MethodGet && r.ContentLength == 0 &&
+		r.URL.RawPath == "" && isDocument(r.URL.Path) && hasPlainHeader(r.Header)
+}
+
+// isDocument knows the paths of documents. The names in them are never escaped
+// and never walk upwards.
+func isDocument(path string) bool {
+	rest, rooted := strings.CutPrefix(path, "/")
+	segments := strings.Split(rest, "/")
+	for _, segment := range segments {
+		if !isName(segment) {
+			return false
+		}
+	}
+	switch segments[0] {
+	case "api": // its versions, or a version's resources
+		return rooted && len(segments) <= 2
+	case "apis": // the groups, a group's versions, or a version's resources
+		return rooted && len(segments) <= 3
+	case "openapi": // one document of everything, or one per group version and a list of those
+		return rooted && len(segments) >= 2 && (segments[1] == "v2" && len(segments) == 2 || segments[1] == "v3")
+	}
+	return false
+}
+
+// isName is true for what group, version and the segments of OpenAPI paths are
+// made of.
+func isName(segment string) bool {
+	odd := func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' && r != '.' }
+	return strings.Trim(segment, ".") != "" && !strings.ContainsFunc(segment, odd)
+}
+
+// hasPlainHeader is true if the header says no more about the representation
+// than a question has room for.
+func hasPlainHeader(header http.Header) bool {
+	for _, key := range []string{"Accept", "Accept-Encoding", "If-None-Match"} {
+		if len(header.Values(key)) > 1 {
+			return false
+		}
+	}
+	for _, key := range []string{
+		"Cache-Control", "If-Match", "If-Range", "If-Unmodified-Since", "Pragma", "Range", "Upgrade",
+	} {
+		if len(header.Values(key)) > 0 {
+			return false
+		}
+	}
+	tag := header.Get("If-None-Match")
+	if tag == "" {
+		return len(header.Values("If-Modified-Since")) == 0 // beside a tag it means nothing
+	}
+	// One strong tag means the same everywhere. Of lists, weak tags and * some
+	// handlers of the API server make something and some nothing.
+	return len(tag) >= 2 && tag[0] == '"' && strings.IndexByte(tag[1:], '"') == len(tag)-2
+}
+
+// ServeHTTP answers a request of which [Handles] is true. The request's
+// identity is neither looked at nor passed on.
+func (c *Cache) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	q := question{
+		path: r.URL.Path, query: r.URL.RawQuery,
+		accept: r.Header.Get("Accept"), encoding: r.Header.Get("Accept-Encoding"),
+	}
+	a := c.get(r.Context(), q, c.termsNow(freshFor, 0))
+	tag := r.Header.Get("If-None-Match")
+	switch {
+	case a.oversize:
+		c.pass(w, r, q)
+	case a.status == 0:
+		refuse(w, a.failure)
+	case a.status == http.StatusOK && tag != "" && tag == a.header.Get("Etag"):
+		header := w.Header()
+		maps.Copy(header, a.header)
+		for _, key := range []string{"Accept-Ranges", "Content-Encoding", "Content-Type", "Last-Modified"} {
+			header.Del(key) // they describe a body
+		}
+		w.WriteHeader(http.StatusNotModified)
+	default:
+		maps.Copy(w.Header(), a.header)
+		w.Header().Set("Content-Length", strconv.Itoa(len(a.body)))
+		w.WriteHeader(a.status)
+		_, _ = w.Write(a.body) // the client has gone
+	}
+}
+
+// pass streams the API server's answer to one client.
+func (c *Cache) pass(w http.ResponseWriter, r *http.Request, q question) {
+	resp, err := c.upstream.transport.RoundTrip(c.upstream.request(r.Context(), q, r.Header.Get("If-None-Match")))
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	defer resp.Body.Close()
+	maps.Copy(w.Header(), sharedHeader(resp.Header))
+	if resp.ContentLength >= 0 {
+		w.Header().Set("Content-Length", strconv.FormatInt(resp.ContentLength, 10))
+	}
+	w.WriteHeader(resp.StatusCode)
+	if _, err := io.Copy(w, resp.Body); err != nil {
+		panic(http.ErrAbortHandler) // or the client would take a part for the whole
+	}
+}
+
+// refuse tells the client in the API server's words that there is no answer.
+func refuse(w http.ResponseWriter, reason error) {
+	status := apierrors.NewServiceUnavailable(reason.Error()).Status()
+	if errors.Is(reason, context.DeadlineExceeded) {
+		status = apierrors.NewTimeoutError(reason.Error(), 0).Status()
+	}
+	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
+	body, err := json.Marshal(status)
+	if err != nil {
+		http.Error(w, reason.Error(), int(status.Code))
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(int(status.Code))
+	_, _ = w.Write(body) // the client has gone
+}
