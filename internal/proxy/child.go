@@ -1,0 +1,32 @@
+package proxy
+
+import (
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Child is an object that a run writes.
+type Child struct {
+	Resource schema.GroupVersionResource
+	// Kind is the kind's name; empty where neither the body nor discovery says it.
+	Kind string
+	// Namespace is empty for a cluster-scoped object.
+	Namespace, Name string
+	// UID and ResourceVersion are those of the stored object; empty before it
+	// is stored, and where the answer does not say them.
+	UID             types.UID
+	ResourceVersion string
+}
+
+// Tracker is told what a run does to the objects of its owner. Its methods are
+// called concurrently and do not block.
+type Tracker interface {
+	// Expect is called before a write is forwarded of which the object will
+	// bear the owner's mark. The name is empty if the API server makes one up.
+	Expect(c Child)
+	// Wrote is called once such a write has succeeded.
+	Wrote(c Child)
+	// Deleted is called once a delete request of the run has been accepted,
+	// for every object that the answer names, whoever owns it.
+	Deleted(c Child)
+}

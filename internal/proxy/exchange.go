@@ -1,0 +1,220 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/rolewright/rolewright/internal/discovery"
+)
+
+// exchange is one request of a run and its answer.
+type exchange struct {
+	p    *Proxy
+	s    *session
+	info *request.RequestInfo
+	kind string
+	// write is true if the request can change something.
+	write  bool
+	dryRun bool
+
+	// marked is true if the written object bears the owner's mark afterwards;
+	// created, if it was put on an object that did not exist.
+	marked, created bool
+
+	// code, answer and failure are how the API server answered.
+	code    int
+	answer  *recording
+	failure error
+}
+
+// ServeHTTP implements [http.Handler].
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	x, refused := p.open(r)
+	if refused != nil {
+		p.log.V(1).Info("Request refused", "method", r.Method, "reason", refused.message)
+		p.opts.Metrics.ProxyRequest("", "", OutcomeRefused)
+		refused.write(w)
+		return
+	}
+	if !x.s.enter() {
+		refuse(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, errRunEnded.Error()).write(w)
+		return
+	}
+	defer x.s.active.Done()
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
+	defer context.AfterFunc(x.s.ctx, func() { //nolint:contextcheck // the run's end, not the request's, is waited for
+		cancel(errRunEnded)
+		if conn, ok := r.Context().Value(connKey{}).(net.Conn); ok {
+			_ = conn.Close() // what is written to a client that does not read would wait for ever
+		}
+	})()
+	x.serve(w, r.WithContext(ctx))
+}
+
+// open finds out what r is and who sends it.
+func (p *Proxy) open(r *http.Request) (*exchange, *refusal) {
+	if refused := checkAddress(r); refused != nil {
+		return nil, refused
+	}
+	s, refused := p.session(r)
+	if refused != nil {
+		return nil, refused
+	}
+	info, err := p.infos.NewRequestInfo(r)
+	if err != nil {
+		return nil, refuse(http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error())
+	}
+	if refused := checkPath(r, isConnection(info, "proxy")); refused != nil {
+		return nil, refused
+	}
+	return &exchange{
+		p: p, s: s, info: info, write: writes(r, info), dryRun: len(r.URL.Query()["dryRun"]) > 0,
+	}, nil
+}
+
+// isConnection reports whether a request is for one of these subresources, in
+// which bytes are exchanged with something that is not the API server.
+func isConnection(info *request.RequestInfo, subresources ...string) bool {
+	for _, s := range subresources {
+		if info.IsResourceRequest && info.Subresource == s {
+			return true
+		}
+	}
+	return false
+}
+
+// writes reports whether a request can change something: a command in a
+// container can, by whatever method it is asked for.
+func writes(r *http.Request, info *request.RequestInfo) bool {
+	if isConnection(info, "exec", "attach", "portforward") {
+		return true
+	}
+	return r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodOptions
+}
+
+// isDefinition reports whether a request is about what kinds there are.
+func isDefinition(info *request.RequestInfo) bool {
+	return info.APIGroup == "apiextensions.k8s.io" && info.Resource == "customresourcedefinitions" ||
+		info.APIGroup == "apiregistration.k8s.io" && info.Resource == "apiservices"
+}
+
+func (x *exchange) gvr() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: x.info.APIGroup, Version: x.info.APIVersion, Resource: x.info.Resource}
+}
+
+func (x *exchange) serve(w http.ResponseWriter, r *http.Request) {
+	defer x.finish(context.WithoutCancel(r.Context()))
+	if discovery.Handles(r) {
+		x.code = http.StatusOK
+		x.p.discovery.ServeHTTP(w, r)
+		return
+	}
+	if x.info.IsResourceRequest {
+		x.kind = x.p.kindOf(r.Context(), x.gvr())
+	}
+	if x.write {
+		if err := x.prepare(w, r); err != nil {
+			x.refused(w, err)
+			return
+		}
+	} else {
+		x.logRead()
+	}
+	x.forward(w, r)
+}
+
+func (x *exchange) refused(w http.ResponseWriter, err error) {
+	x.failure = err
+	var refused *refusal
+	if !errors.As(err, &refused) {
+		refused = refuse(http.StatusInternalServerError, metav1.StatusReasonInternalError, err.Error())
+	}
+	x.code = 0
+	refused.write(w)
+}
+
+// fence refuses a write that the run must not make now.
+func (x *exchange) fence() error {
+	why := x.s.refusing()
+	if why == "" && x.p.opts.MayWrite != nil {
+		if err := x.p.opts.MayWrite(); err != nil {
+			why = err.Error()
+		}
+	}
+	if why == "" {
+		return nil
+	}
+	return refuse(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "the API proxy forwards no writes: "+why)
+}
+
+// finish counts and logs the exchange, and tells the tracker what was written.
+func (x *exchange) finish(ctx context.Context) {
+	outcome := OutcomeOK
+	var refused *refusal
+	switch {
+	case errors.As(x.failure, &refused):
+		outcome = OutcomeRefused
+	case x.failure != nil || x.code == 0:
+		outcome = OutcomeFailed
+	case x.code >= http.StatusInternalServerError:
+		outcome = OutcomeServer
+	case x.code >= http.StatusBadRequest:
+		outcome = OutcomeClient
+	}
+	x.p.opts.Metrics.ProxyRequest(x.info.Verb, x.kind, outcome)
+	if !x.write {
+		return
+	}
+	written := x.follow(ctx)
+	log := x.p.log.V(1)
+	if !log.Enabled() {
+		return
+	}
+	name := x.info.Name
+	if name == "" && len(written) == 1 {
+		name = written[0].Name
+	}
+	log.Info("Write", "job", x.s.RunID, "owner", x.s.Owner.Namespace+"/"+x.s.Owner.Name, "verb", x.info.Verb,
+		"resource", x.gvr().String(), "subresource", x.info.Subresource, "namespace", x.info.Namespace, "object", name,
+		"dryRun", x.dryRun, "outcome", outcome, "code", x.code, "owned", x.marked)
+}
+
+// read is what the incumbent logs of a request that it does not answer from
+// its cache; tests of its users search for it. The names and their order are
+// part of that.
+type read struct {
+	IsResourceRequest bool
+	Path              string
+	Verb              string
+	APIPrefix         string
+	APIGroup          string
+	APIVersion        string
+	Namespace         string
+	Resource          string
+	Subresource       string
+	Name              string
+	Parts             []string
+}
+
+func (x *exchange) logRead() {
+	i := x.info
+	log := x.p.log.V(2)
+	if !i.IsResourceRequest || !log.Enabled() {
+		return
+	}
+	log.Info("Skipping cache lookup", "resource", read{
+		true, i.Path, i.Verb, i.APIPrefix, i.APIGroup, i.APIVersion, i.Namespace, i.Resource, i.Subresource, i.Name, i.Parts,
+	})
+	for _, gvk := range x.s.Blacklist {
+		if gvk.Group == i.APIGroup && gvk.Version == i.APIVersion && gvk.Kind == x.kind {
+			x.p.log.Info("Skipping, because gvk is blacklisted", "GVK", gvk.String())
+		}
+	}
+}

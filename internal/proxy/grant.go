@@ -1,0 +1,142 @@
+package proxy
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"slices"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Owner is the custom resource that a run is made for.
+type Owner struct {
+	GVK schema.GroupVersionKind
+	// Namespace is empty for a cluster-scoped resource.
+	Namespace, Name string
+	UID             types.UID
+}
+
+// Grant says who a client is and what it may do. It is not changed after
+// [Proxy.Admit].
+type Grant struct {
+	// RunID names the run in the log.
+	RunID string
+	Owner Owner
+	// Inject marks the objects that the run creates as the owner's.
+	Inject bool
+	// AdoptUnowned marks the objects that the run writes and that belong to
+	// nobody, too.
+	AdoptUnowned bool
+	// Blacklist are the kinds that are not watched for their owner.
+	Blacklist []schema.GroupVersionKind
+	// Tracker is told about writes; nil for nobody.
+	Tracker Tracker
+}
+
+// session is a grant in use.
+type session struct {
+	Grant
+	ctx context.Context
+	end context.CancelCauseFunc
+
+	mu      sync.Mutex
+	ended   bool
+	refusal string // why writes are refused; empty while they are not
+	active  sync.WaitGroup
+}
+
+// errRunEnded is why a request of a run is cut off.
+var errRunEnded = errors.New("the run has ended")
+
+// enter begins a request, which calls s.active.Done at its end. It is false
+// if the run has ended.
+func (s *session) enter() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.ended {
+		s.active.Add(1)
+	}
+	return !s.ended
+}
+
+// refusing is why writes of this run are refused, empty if they are not.
+func (s *session) refusing() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.refusal
+}
+
+func (s *session) refuse(why string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refusal = why
+}
+
+// close cuts the requests off that are under way, and waits for their end.
+func (s *session) close() {
+	s.mu.Lock()
+	s.ended = true
+	s.mu.Unlock()
+	s.end(errRunEnded)
+	s.active.Wait()
+}
+
+// sessions are the grants in use. A token is looked up by its digest: how long
+// that takes says nothing about the tokens that there are.
+type sessions struct {
+	mu      sync.Mutex
+	byToken map[[sha256.Size]byte]*session
+}
+
+func (t *sessions) find(token string) *session {
+	digest := sha256.Sum256([]byte(token))
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.byToken[digest]
+}
+
+func newSession(g Grant) *session {
+	g.Blacklist = slices.Clone(g.Blacklist)
+	s := &session{Grant: g}
+	s.ctx, s.end = context.WithCancelCause(context.Background())
+	return s
+}
+
+// tokenBytes is the length of a token before it is encoded: 256 bits.
+const tokenBytes = 32
+
+// Access is what a run gets of the proxy: a token, until it is revoked. Safe for
+// concurrent use.
+type Access struct {
+	p       *Proxy
+	session *session
+	token   string
+}
+
+// Admit lets the holder of a new token in, as g says.
+func (p *Proxy) Admit(g Grant) *Access {
+	secret := make([]byte, tokenBytes)
+	_, _ = rand.Read(secret) // which never fails: it ends the program instead
+	a := &Access{p: p, session: newSession(g), token: base64.RawURLEncoding.EncodeToString(secret)}
+	p.sessions.mu.Lock()
+	defer p.sessions.mu.Unlock()
+	p.sessions.byToken[sha256.Sum256([]byte(a.token))] = a.session
+	return a
+}
+
+// Refuse lets the run write nothing any more; why is told to its clients.
+func (a *Access) Refuse(why string) { a.session.refuse(why) }
+
+// Revoke cuts off what is under way, waits for its end, and lets nobody in
+// with this token any more. It may be called more than once.
+func (a *Access) Revoke() {
+	a.p.sessions.mu.Lock()
+	delete(a.p.sessions.byToken, sha256.Sum256([]byte(a.token)))
+	a.p.sessions.mu.Unlock()
+	a.session.close()
+}

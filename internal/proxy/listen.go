@@ -1,0 +1,118 @@
+package proxy
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"sync"
+)
+
+// listen opens port on the loopback addresses. That of IPv6 is for people and
+// sidecars that say localhost; runs are told the other one, and a machine
+// without IPv6, or with another server there, is none of their business.
+func listen(ctx context.Context, port int) ([]net.Listener, error) {
+	var lc net.ListenConfig
+	v4, err := lc.Listen(ctx, "tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if err != nil {
+		return nil, fmt.Errorf("listen for the API proxy: %w; choose another port with --proxy-port (0: any free one)", err)
+	}
+	listeners := []net.Listener{v4}
+	if v6, err := lc.Listen(ctx, "tcp6", net.JoinHostPort("::1", strconv.Itoa(portOf(v4)))); err == nil {
+		listeners = append(listeners, v6)
+	}
+	return listeners, nil
+}
+
+func portOf(l net.Listener) int {
+	addr, _ := l.Addr().(*net.TCPAddr)
+	return addr.Port
+}
+
+// eitherListener accepts TLS and plain connections on one port. Clients written
+// in Go present a token only by TLS; whoever used the incumbent's proxy says
+// http.
+type eitherListener struct {
+	net.Listener
+	config *tls.Config
+}
+
+// Accept implements [net.Listener].
+func (l *eitherListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err //nolint:wrapcheck // http.Server looks at it
+	}
+	return &eitherConn{Conn: conn, config: l.config}, nil
+}
+
+// eitherConn becomes what its first byte says, at the first read: Accept must
+// not wait for a client that says nothing. Deadlines are those of the
+// connection below, in both cases.
+type eitherConn struct {
+	net.Conn
+	config *tls.Config
+
+	mu sync.Mutex
+	is net.Conn // nil until it is known
+}
+
+// recordHandshake is the first byte of a TLS connection (RFC 8446, section 5.1).
+const recordHandshake = 0x16
+
+func (c *eitherConn) Read(b []byte) (int, error) {
+	is, err := c.decide()
+	if err != nil {
+		return 0, err
+	}
+	return is.Read(b) //nolint:wrapcheck // net/http looks at it
+}
+
+func (c *eitherConn) Write(b []byte) (int, error) {
+	c.mu.Lock()
+	is := c.is
+	c.mu.Unlock()
+	if is == nil {
+		return 0, errors.New("written before anything was read")
+	}
+	return is.Write(b) //nolint:wrapcheck // net/http looks at it
+}
+
+// decide is called by the connection's one reader.
+func (c *eitherConn) decide() (net.Conn, error) {
+	c.mu.Lock()
+	is := c.is
+	c.mu.Unlock()
+	if is != nil {
+		return is, nil
+	}
+	first := make([]byte, 1)
+	if _, err := c.Conn.Read(first); err != nil {
+		return nil, err //nolint:wrapcheck // net/http looks at it
+	}
+	is = &prefixConn{Conn: c.Conn, prefix: first}
+	if first[0] == recordHandshake {
+		is = tls.Server(is, c.config)
+	}
+	c.mu.Lock()
+	c.is = is
+	c.mu.Unlock()
+	return is, nil
+}
+
+// prefixConn gives back what was read to look at it.
+type prefixConn struct {
+	net.Conn
+	prefix []byte
+}
+
+func (c *prefixConn) Read(b []byte) (int, error) {
+	if len(c.prefix) > 0 {
+		n := copy(b, c.prefix)
+		c.prefix = c.prefix[n:]
+		return n, nil
+	}
+	return c.Conn.Read(b) //nolint:wrapcheck // net/http looks at it
+}

@@ -1,0 +1,187 @@
+package proxy
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/client-go/rest"
+
+	"github.com/rolewright/rolewright/internal/discovery"
+)
+
+// Metrics counts what the proxy does. Safe for concurrent use.
+type Metrics interface {
+	// ProxyRequest is called at the end of each request of a run. kind is empty
+	// for what is no object, or of no known kind.
+	ProxyRequest(verb, kind, outcome string)
+	// AnonymousRequest is called for each request without a token that is let in.
+	AnonymousRequest()
+}
+
+// uncounted counts nothing.
+type uncounted struct{}
+
+// ProxyRequest implements [Metrics].
+func (uncounted) ProxyRequest(string, string, string) {}
+
+// AnonymousRequest implements [Metrics].
+func (uncounted) AnonymousRequest() {}
+
+// Outcomes of requests.
+const (
+	OutcomeOK      = "ok"
+	OutcomeRefused = "refused"      // by the proxy
+	OutcomeClient  = "client_error" // the API server answered 4xx
+	OutcomeServer  = "server_error" // the API server answered 5xx
+	OutcomeFailed  = "failed"       // no answer
+)
+
+// Options says where requests go and what the proxy depends on.
+type Options struct {
+	// Config is the operator's way to the API server: everything that client-go
+	// supports, a path prefix and rotated credentials included.
+	Config *rest.Config
+	// Port is that of the loopback addresses; 0 means any free one.
+	Port int
+	// MayWrite is nil as long as writes may be forwarded: while leadership is
+	// held. It is asked for each write, right before it is sent.
+	MayWrite func() error
+	// Anonymous lets clients without a token in, with all of the operator's
+	// permissions. It says what the owner that such a client names is granted.
+	// nil lets nobody in.
+	Anonymous func(Owner) Grant
+	Log       logr.Logger
+	// Metrics is nil to count nothing.
+	Metrics Metrics
+}
+
+// Proxy is an API server's deputy on the loopback interface.
+type Proxy struct {
+	opts Options
+	log  logr.Logger
+	base *url.URL
+	// direct carries requests; upgrades carries those that change the protocol,
+	// which HTTP/2 cannot.
+	direct, upgrades http.RoundTripper
+	discovery        *discovery.Cache
+	infos            request.RequestInfoFactory
+	listeners        []net.Listener
+	ca               []byte
+	certificate      tls.Certificate
+	sessions         sessions
+	// kinds has the names of kinds that were looked up, by resource: they do
+	// not change.
+	kinds   sync.Map
+	buffers *buffers
+}
+
+// New opens the port. The proxy serves once Start is called.
+func New(ctx context.Context, opts Options) (*Proxy, error) {
+	p := &Proxy{
+		opts: opts, log: opts.Log,
+		infos: request.RequestInfoFactory{
+			APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api"),
+		},
+		buffers:  &buffers{},
+		sessions: sessions{byToken: map[[sha256.Size]byte]*session{}},
+	}
+	if p.opts.Metrics == nil {
+		p.opts.Metrics = uncounted{}
+	}
+	if err := p.connect(opts.Config); err != nil {
+		return nil, err
+	}
+	p.discovery = discovery.New(p.direct, p.base, opts.Log)
+	var err error
+	if p.certificate, p.ca, err = newCertificate(); err != nil {
+		return nil, err
+	}
+	if p.listeners, err = listen(ctx, opts.Port); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// Discovery is the cache that the proxy answers discovery from.
+func (p *Proxy) Discovery() *discovery.Cache { return p.discovery }
+
+// URL is the server that the kubeconfigs of runs name. It is an address, not a
+// name: a name may lead to somebody else first.
+func (p *Proxy) URL() string {
+	return "https://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(portOf(p.listeners[0])))
+}
+
+// headerTimeout is how long a client may take to say what it wants.
+const headerTimeout = 10 * time.Second
+
+// maxHeaderBytes is as much as the longest selectors need.
+const maxHeaderBytes = 256 << 10
+
+// Start serves until ctx ends, and returns when nothing is served any more. ctx
+// has to outlive the runs, which need their way to the API server to the end.
+func (p *Proxy) Start(ctx context.Context) error {
+	server := &http.Server{
+		Handler:           p,
+		ReadHeaderTimeout: headerTimeout,
+		IdleTimeout:       2 * time.Minute, // longer than the pauses within a run
+		MaxHeaderBytes:    maxHeaderBytes,
+		// No request is answered without a token, OPTIONS * neither.
+		DisableGeneralOptionsHandler: true,
+		ErrorLog:                     p.errorLog(),
+		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
+			return context.WithValue(ctx, connKey{}, conn)
+		},
+	}
+	config := &tls.Config{
+		Certificates: []tls.Certificate{p.certificate},
+		MinVersion:   tls.VersionTLS12,
+		NextProtos:   []string{"http/1.1"}, // a request has a connection of its own, which can be cut
+	}
+	var wg sync.WaitGroup
+	failed := make(chan error, len(p.listeners))
+	for _, l := range p.listeners {
+		p.log.Info("Starting to serve", "Address", l.Addr().String())
+		wg.Go(func() {
+			if err := server.Serve(&eitherListener{Listener: l, config: config}); !errors.Is(err, http.ErrServerClosed) {
+				failed <- fmt.Errorf("serve the API proxy: %w", err)
+			}
+		})
+	}
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+	}
+	_ = server.Close() // which closes the listeners too
+	wg.Wait()
+	return err
+}
+
+// connKey is the key of a request's connection in its context.
+type connKey struct{}
+
+// kindOf is the name of a resource's kind; empty if it is not known.
+func (p *Proxy) kindOf(ctx context.Context, gvr schema.GroupVersionResource) string {
+	if kind, ok := p.kinds.Load(gvr); ok {
+		return kind.(string) //nolint:forcetypeassert // nothing else is stored
+	}
+	res, err := p.discovery.Lookup(ctx, gvr)
+	if err != nil {
+		return ""
+	}
+	p.kinds.Store(gvr, res.Kind)
+	return res.Kind
+}

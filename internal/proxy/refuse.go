@@ -1,0 +1,38 @@
+package proxy
+
+import (
+	"encoding/json"
+	"net/http"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// refusal is a request that the proxy does not forward. It answers in the API
+// server's terms, so that clients show the message.
+type refusal struct {
+	code    int
+	reason  metav1.StatusReason
+	message string
+}
+
+func (r *refusal) Error() string { return r.message }
+
+func refuse(code int, reason metav1.StatusReason, message string) *refusal {
+	return &refusal{code: code, reason: reason, message: message}
+}
+
+func (r *refusal) write(w http.ResponseWriter) {
+	body, err := json.Marshal(metav1.Status{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"},
+		Status:   metav1.StatusFailure, Code: int32(r.code), Reason: r.reason, Message: r.message,
+	})
+	if err != nil {
+		body = []byte(r.message)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if r.code == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", "Bearer")
+	}
+	w.WriteHeader(r.code)
+	_, _ = w.Write(body) // a client that is gone needs no answer
+}

@@ -1,0 +1,141 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"strings"
+	"time"
+
+	stdlog "log" //nolint:depguard // net/http wants one; what it gets is the operator's logger
+
+	"github.com/go-logr/logr"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/client-go/rest"
+
+	"github.com/rolewright/rolewright/internal/proxy/objectbody"
+)
+
+// connect makes the transports to the API server.
+func (p *Proxy) connect(config *rest.Config) error {
+	config = rest.CopyConfig(config)
+	config.UserAgent = ""            // each client has its own, which names it as a field manager
+	config.DisableCompression = true // what a client did not ask for is not unpacked for it
+	if config.Dial == nil {
+		// With neither this nor anything about TLS, client-go takes net/http's
+		// shared transport, which does not know of the settings above.
+		config.Dial = (&net.Dialer{Timeout: dialTimeout}).DialContext
+	}
+	var err error
+	if p.base, _, err = rest.DefaultServerUrlFor(config); err != nil {
+		return fmt.Errorf("address of the API server: %w", err)
+	}
+	if p.direct, err = rest.TransportFor(config); err != nil {
+		return fmt.Errorf("transport to the API server: %w", err)
+	}
+	config.NextProtos = []string{"http/1.1"}
+	if p.upgrades, err = rest.TransportFor(config); err != nil {
+		return fmt.Errorf("transport to the API server for upgrades: %w", err)
+	}
+	return nil
+}
+
+// dialTimeout is client-go's own.
+const dialTimeout = 30 * time.Second
+
+// errorLog takes what net/http has to say of broken connections.
+func (p *Proxy) errorLog() *stdlog.Logger {
+	return slog.NewLogLogger(logr.ToSlogHandler(p.log.V(1)), slog.LevelInfo)
+}
+
+// forward sends the request on and its answer back.
+func (x *exchange) forward(w http.ResponseWriter, r *http.Request) {
+	transport := x.p.direct
+	if isUpgrade(r.Header) {
+		transport = x.p.upgrades
+	}
+	rp := &httputil.ReverseProxy{
+		Rewrite: func(pr *httputil.ProxyRequest) {
+			pr.Out.URL.RawQuery = pr.In.URL.RawQuery // as it came; it has been cleaned for servers that are not written in Go
+			pr.SetURL(x.p.base)
+			stripIdentity(pr.Out.Header)
+			pr.Out.Trailer = nil // may say who the client is, too
+			if x.write {
+				// The answer is read as it passes.
+				pr.Out.Header.Del("Accept-Encoding")
+			}
+		},
+		Transport:      transport,
+		FlushInterval:  -1, // a watch event, a line of a log: at once
+		BufferPool:     x.p.buffers,
+		ErrorLog:       x.p.errorLog(),
+		ModifyResponse: x.observe,
+		ErrorHandler:   x.unanswered,
+	}
+	rp.ServeHTTP(w, r)
+}
+
+// isUpgrade reports whether a request asks for another protocol.
+func isUpgrade(h http.Header) bool {
+	return h.Get("Upgrade") != "" && strings.Contains(strings.ToLower(strings.Join(h.Values("Connection"), ",")), "upgrade")
+}
+
+// unanswered is called if the API server does not answer.
+func (x *exchange) unanswered(w http.ResponseWriter, r *http.Request, err error) {
+	x.failure = err
+	if r.Context().Err() != nil {
+		return // nobody waits for an answer
+	}
+	refuse(http.StatusBadGateway, "", "the API server cannot be reached: "+err.Error()).write(w)
+}
+
+// partialMetadata asks for an object's metadata, and takes the object where
+// the server knows no such form.
+const partialMetadata = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+
+// stored reads the metadata of the object that a request is about; nil if
+// there is none.
+func (p *Proxy) stored(ctx context.Context, info *request.RequestInfo) (*objectbody.Meta, error) {
+	path := strings.TrimSuffix(info.Path, "/")
+	status, body, err := p.call(ctx, http.MethodGet, path, nil, http.Header{"Accept": {partialMetadata}})
+	if err != nil {
+		return nil, err
+	}
+	switch status {
+	case http.StatusOK:
+	case http.StatusNotFound:
+		return nil, nil //nolint:nilnil // there is no object, and that is no error
+	default:
+		return nil, fmt.Errorf("read the metadata of %s: the API server answers %d", path, status)
+	}
+	meta, err := objectbody.JSON.Read(body)
+	if err != nil {
+		return nil, fmt.Errorf("read the metadata of %s: %w", path, err)
+	}
+	return &meta, nil
+}
+
+// call makes a request of the proxy's own.
+func (p *Proxy) call(ctx context.Context, method, path string, body io.Reader, header http.Header) (int, []byte, error) {
+	target := p.base.JoinPath()
+	target.Path = strings.TrimSuffix(p.base.Path, "/") + path
+	req, err := http.NewRequestWithContext(ctx, method, target.String(), body)
+	if err != nil {
+		return 0, nil, fmt.Errorf("%s %s: %w", method, path, err)
+	}
+	req.Header = header
+	resp, err := p.direct.RoundTrip(req)
+	if err != nil {
+		return 0, nil, fmt.Errorf("%s %s: %w", method, path, err)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxBody))
+	if err != nil {
+		return 0, nil, fmt.Errorf("read the answer of %s %s: %w", method, path, err)
+	}
+	return resp.StatusCode, data, nil
+}

@@ -1,0 +1,267 @@
+package proxy
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rolewright/rolewright/internal/proxy/objectbody"
+)
+
+// maxBody is the API server's own limit for the body of a request.
+const maxBody = 3 << 20
+
+// bodyTimeout is how long a client may take to send a body of that size.
+const bodyTimeout = 30 * time.Second
+
+// The marks of an owner that is no legal owner reference: the incumbent's
+// annotations.
+const (
+	annotationOwner     = "operator-sdk/primary-resource"
+	annotationOwnerType = "operator-sdk/primary-resource-type"
+)
+
+// An object that says this of itself is nobody's.
+const (
+	annotationOwned = "rolewright.dev/owner"
+	ownedByNobody   = "none"
+)
+
+// prepare makes a write ready to be sent: its object gets the owner's mark
+// where that is due.
+func (x *exchange) prepare(w http.ResponseWriter, r *http.Request) error {
+	if isConnection(x.info, "exec", "attach", "portforward", "proxy") || !x.info.IsResourceRequest {
+		return x.fence()
+	}
+	body, err := readBody(w, r)
+	if err != nil {
+		return err
+	}
+	if x.s.Inject && x.ownable(r) {
+		if body, err = x.own(r, body); err != nil {
+			return err
+		}
+	}
+	r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(body)), int64(len(body)), nil
+	r.Header.Set("Content-Length", strconv.Itoa(len(body)))
+	if len(body) == 0 {
+		r.Body = http.NoBody
+	}
+	return x.fence() // last: what came before took its time
+}
+
+// readBody takes the whole body in, within the API server's bounds.
+func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Now().Add(bodyTimeout))
+	defer func() { _ = control.SetReadDeadline(time.Time{}) }()
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return nil, refuse(http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge,
+			"limit is "+strconv.Itoa(maxBody))
+	case err != nil:
+		return nil, refuse(http.StatusBadRequest, metav1.StatusReasonBadRequest, "read the request's body: "+err.Error())
+	}
+	return body, nil
+}
+
+// ownable reports whether the request writes an object that can belong to
+// somebody: reviews and the like are answered and never stored, and refuse to
+// have metadata.
+func (x *exchange) ownable(r *http.Request) bool {
+	if x.info.Subresource != "" || !slices.Contains([]string{"create", "update", "patch"}, x.info.Verb) {
+		return false
+	}
+	res, err := x.p.discovery.Lookup(r.Context(), x.gvr())
+	if err != nil {
+		// What cannot be asked does not keep a run from creating things, and a
+		// kind that is not known may be new.
+		return x.info.APIGroup != "authentication.k8s.io" && x.info.APIGroup != "authorization.k8s.io"
+	}
+	for _, verb := range []string{"get", "list", "watch"} {
+		if !slices.Contains(res.Verbs, verb) {
+			return false
+		}
+	}
+	return true
+}
+
+// own puts the owner's mark into body if the written object has to bear it. A
+// body that cannot be read goes on as it is: the API server knows best what is
+// wrong with it.
+func (x *exchange) own(r *http.Request, body []byte) ([]byte, error) {
+	encoding, ok := objectbody.EncodingOf(r.Header.Get("Content-Type"))
+	if !ok {
+		return body, nil
+	}
+	plain, packed, err := unpack(r.Header.Get("Content-Encoding"), body)
+	if err != nil {
+		return body, nil //nolint:nilerr // see above
+	}
+	meta, err := encoding.Read(plain)
+	if err != nil || meta.Annotations[annotationOwned] == ownedByNobody {
+		return body, nil //nolint:nilerr // see above
+	}
+	due, stored, err := x.due(r.Context(), encoding)
+	if err != nil {
+		// Without permission to read there is no telling whose the object is.
+		x.p.log.Info("Object is written without looking whose it is", "job", x.s.RunID, "path", x.info.Path, "reason", err.Error())
+		return body, nil
+	}
+	if x.marked && x.s.Tracker != nil && !x.dryRun {
+		x.s.Tracker.Expect(x.child(meta.Kind, meta.Name))
+	}
+	if !due {
+		return body, nil
+	}
+	with, err := encoding.Add(plain, x.mark(), stored)
+	if errors.Is(err, objectbody.ErrUnmarkable) && x.created {
+		return nil, refuse(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid,
+			"the object cannot be given its owner: "+err.Error()+"; write it in a plainer form, without keys that are there twice")
+	}
+	if err != nil {
+		x.marked = false
+		return body, nil //nolint:nilerr // see above
+	}
+	x.p.log.V(1).Info("Injecting owner reference", "job", x.s.RunID, "path", x.info.Path)
+	if packed {
+		with = pack(with)
+	}
+	return with, nil
+}
+
+// due decides whether the mark has to be in the body. It sets what is known of
+// the object after the write. stored is the object that a patch applies to.
+func (x *exchange) due(ctx context.Context, encoding objectbody.Encoding) (due bool, stored *objectbody.Meta, err error) {
+	if x.info.Verb == "create" {
+		x.marked, x.created = true, true
+		return true, nil, nil
+	}
+	if stored, err = x.p.stored(ctx, x.info); err != nil {
+		return false, nil, err
+	}
+	switch {
+	case stored == nil && (x.info.Verb == "update" || encoding.IsApply()):
+		x.marked, x.created = true, true
+		return true, nil, nil
+	case stored == nil:
+		return false, nil, nil // other patches create nothing
+	case x.ours(*stored):
+		x.marked = true
+		// What replaces the object, or all that its manager has applied, would
+		// take the mark away.
+		return x.info.Verb == "update" || encoding.IsApply(), stored, nil
+	case x.s.AdoptUnowned && unowned(*stored):
+		x.marked = true
+		return true, stored, nil
+	}
+	return false, stored, nil
+}
+
+// ours reports whether an object bears the owner's mark.
+func (x *exchange) ours(m objectbody.Meta) bool {
+	if x.mark().Reference != nil {
+		return slices.ContainsFunc(m.OwnerReferences, func(ref metav1.OwnerReference) bool { return ref.UID == x.s.Owner.UID })
+	}
+	return AnnotatedBy(m.Annotations, x.s.Owner)
+}
+
+// unowned reports whether an object belongs to nobody, and may be adopted.
+func unowned(m objectbody.Meta) bool {
+	_, annotated := m.Annotations[annotationOwner]
+	return len(m.OwnerReferences) == 0 && !annotated && m.Annotations[annotationOwned] != ownedByNobody
+}
+
+// mark is what says on the written object that it is the owner's. An owner
+// reference is legal within a namespace and to a cluster-scoped owner; any
+// other makes garbage collection delete the object.
+func (x *exchange) mark() objectbody.Mark {
+	owner := x.s.Owner
+	if owner.Namespace == "" || owner.Namespace == x.namespace() {
+		return objectbody.Mark{Reference: &metav1.OwnerReference{
+			APIVersion: owner.GVK.GroupVersion().String(), Kind: owner.GVK.Kind, Name: owner.Name, UID: owner.UID,
+		}}
+	}
+	return objectbody.Mark{Annotations: annotations(owner)}
+}
+
+// annotations are the incumbent's mark of an owner that is no legal owner
+// reference.
+func annotations(owner Owner) map[string]string {
+	name := owner.Name
+	if owner.Namespace != "" {
+		name = owner.Namespace + "/" + name
+	}
+	return map[string]string{annotationOwner: name, annotationOwnerType: owner.GVK.GroupKind().String()}
+}
+
+// AnnotatedBy reports whether these annotations of an object say that it is
+// owner's.
+func AnnotatedBy(found map[string]string, owner Owner) bool {
+	for key, value := range annotations(owner) {
+		if found[key] != value {
+			return false
+		}
+	}
+	return true
+}
+
+// namespace is that of the written object, as the URL says it; a namespace
+// itself is in none.
+func (x *exchange) namespace() string {
+	if x.info.APIGroup == "" && x.info.Resource == "namespaces" {
+		return ""
+	}
+	return x.info.Namespace
+}
+
+func (x *exchange) child(kind, name string) Child {
+	if kind == "" {
+		kind = x.kind
+	}
+	if name == "" {
+		name = x.info.Name
+	}
+	return Child{Resource: x.gvr(), Kind: kind, Namespace: x.namespace(), Name: name}
+}
+
+// unpack undoes a Content-Encoding.
+func unpack(encoding string, body []byte) (plain []byte, packed bool, err error) {
+	switch encoding {
+	case "", "identity":
+		return body, false, nil
+	case "gzip":
+		r, err := gzip.NewReader(bytes.NewReader(body))
+		if err != nil {
+			return nil, true, fmt.Errorf("unpack the body: %w", err)
+		}
+		plain, err := io.ReadAll(io.LimitReader(r, maxBody+1))
+		if err == nil && len(plain) > maxBody {
+			err = errors.New("unpacked, the body is above the limit")
+		}
+		if err != nil {
+			return nil, true, fmt.Errorf("unpack the body: %w", err)
+		}
+		return plain, true, nil
+	}
+	return nil, false, fmt.Errorf("unknown Content-Encoding %q", encoding)
+}
+
+func pack(plain []byte) []byte {
+	var out bytes.Buffer
+	w := gzip.NewWriter(&out)
+	_, _ = w.Write(plain) // a buffer takes everything
+	_ = w.Close()
+	return out.Bytes()
+}
