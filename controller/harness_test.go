@@ -24,6 +24,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/rolewright/rolewright/controller/eventlog"
+	"github.com/rolewright/rolewright/internal/proxy"
 	"github.com/rolewright/rolewright/internal/testenv"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
@@ -186,12 +187,24 @@ func start(t *testing.T, cfg *rest.Config, exec *fakeExecutor, opts Options) *op
 	}
 	opts.KindPollInterval = 200 * time.Millisecond
 	opts.LogEvents = eventlog.Nothing
+	gateway, err := proxy.New(t.Context(), proxy.Options{Config: cfg, Log: log.WithName("proxy")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts.Gateway = gateway
 	if o.set, err = Setup(mgr, opts); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(logr.NewContext(context.Background(), log))
 	o.cancel = cancel
-	go func() { o.ended <- mgr.Start(ctx) }()
+	gatewayCtx, stopGateway := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- gateway.Start(gatewayCtx) }()
+	go func() {
+		err := mgr.Start(ctx)
+		stopGateway()
+		o.ended <- errors.Join(err, <-served)
+	}()
 	t.Cleanup(func() {
 		o.stop()
 		if t.Failed() {

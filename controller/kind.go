@@ -47,8 +47,9 @@ type kind struct {
 	dirs     *rundirs
 	log      logr.Logger
 
-	mu    sync.Mutex
-	state error // why the kind is not served; nil while it is
+	mu     sync.Mutex
+	state  error       // why the kind is not served; nil while it is
+	served *reconciler // that of the current service; nil before the first one
 }
 
 // Reasons for which a kind is not served.
@@ -124,7 +125,7 @@ func (k *kind) mayServe(ctx context.Context, c client.Client, res resource, name
 		{verb: "get", needed: true, vital: true},
 		{verb: "list", needed: true, vital: true},
 		{verb: "watch", needed: true, vital: true},
-		{verb: "patch", needed: k.watch.Finalizer != nil},
+		{verb: "patch", needed: k.watch.Finalizer != nil || k.watch.PruneOnDelete},
 		{verb: "patch", subresource: "status", needed: k.watch.ManageStatus && res.hasStatus},
 	}
 	var vital, other []string
@@ -234,6 +235,10 @@ func (k *kind) serve(ctx context.Context, res resource) error {
 		return err
 	}
 	r := newReconciler(k, res, kinds, c)
+	defer r.subscribe()()
+	k.mu.Lock()
+	k.served = r
+	k.mu.Unlock()
 	ctl, err := k.newController(r, kinds)
 	if err != nil {
 		return err
@@ -248,7 +253,11 @@ func (k *kind) serve(ctx context.Context, res resource) error {
 	part(func(ctx context.Context) error {
 		obj := &unstructured.Unstructured{}
 		obj.SetGroupVersionKind(k.watch.GVK)
-		if _, err := kinds.GetInformer(ctx, obj); err == nil { // which waits for its first list
+		informer, err := kinds.GetInformer(ctx, obj) // which waits for its first list
+		if err == nil {
+			_, err = informer.AddEventHandler(r.goings())
+		}
+		if err == nil {
 			k.report(nil)
 		}
 		<-ctx.Done()
@@ -285,7 +294,7 @@ func (k *kind) newCache(res resource) (cache.Cache, error) {
 		Mapper:           k.mapper(res),
 		DefaultTransform: trim(k.watch.WatchAnnotationsChanges, !k.selector.Empty()),
 	}
-	if k.watch.Finalizer == nil {
+	if k.watch.Finalizer == nil && !k.watch.PruneOnDelete {
 		// With a finalizer, an object that ceases to match has to stay in view:
 		// it may be deleted later, and waits for us then.
 		opts.DefaultLabelSelector = k.selector
@@ -332,8 +341,10 @@ func (k *kind) newController(r *reconciler, kinds cache.Cache) (ctrl.Controller,
 	obj := &unstructured.Unstructured{}
 	obj.SetGroupVersionKind(k.watch.GVK)
 	src := source.Kind[client.Object](kinds, obj, &handler.EnqueueRequestForObject{}, changes(k.selector))
-	if err := c.Watch(src); err != nil {
-		return nil, fmt.Errorf("watch %s: %w", k.watch.GVK, err)
+	for _, s := range []source.Source{src, r.queueSource()} {
+		if err := c.Watch(s); err != nil {
+			return nil, fmt.Errorf("watch %s: %w", k.watch.GVK, err)
+		}
 	}
 	return c, nil
 }

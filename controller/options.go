@@ -22,6 +22,9 @@ type Executor interface {
 type Options struct {
 	Watches []watches.Watch
 	Runner  Executor
+	Gateway Gateway
+	// InjectOwnerRef marks what runs create as their objects', and watches it.
+	InjectOwnerRef bool
 	// RunnerRoot is the directory below which every run gets its private data
 	// directory. It is created if missing.
 	RunnerRoot string

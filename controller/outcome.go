@@ -29,7 +29,7 @@ func (r *reconciler) outcome(s *scope) status.Run {
 			run.Attempts = last.Attempts + 1
 		}
 	}
-	run.Warnings = bounded(s.warnings)
+	run.Warnings, run.Dependents = bounded(s.warnings), s.dependents
 	return run
 }
 

@@ -27,11 +27,11 @@ func done() *ctrl.Result { return &ctrl.Result{} }
 // checkFinalizer ends the reconcile of a deleted object that does not wait for
 // this operator, and lets one go whose finalizer run is proved already.
 func (r *reconciler) checkFinalizer(ctx context.Context, s *scope) (*ctrl.Result, error) {
-	if !r.hasFinalizer(s.object) {
+	if !r.waits(s.object) {
 		s.log.Info("Resource is terminated, skipping reconciliation")
 		return done(), nil
 	}
-	if s.memory.finalized {
+	if s.memory.finalized || !r.hasFinalizer(s.object) {
 		return done(), r.release(ctx, s)
 	}
 	return nil, nil
@@ -40,10 +40,15 @@ func (r *reconciler) checkFinalizer(ctx context.Context, s *scope) (*ctrl.Result
 // ensureFinalizer puts the finalizer on the object before anything exists that
 // it would have to clean up.
 func (r *reconciler) ensureFinalizer(ctx context.Context, s *scope) (*ctrl.Result, error) {
-	if r.watch.Finalizer == nil || r.hasFinalizer(s.object) {
+	finalizers := slices.Clone(s.object.GetFinalizers())
+	for _, f := range r.finalizers() {
+		if !slices.Contains(finalizers, f) {
+			finalizers = append(finalizers, f)
+		}
+	}
+	if len(finalizers) == len(s.object.GetFinalizers()) {
 		return nil, nil
 	}
-	finalizers := append(slices.Clone(s.object.GetFinalizers()), r.watch.Finalizer.Name)
 	err := r.patchFinalizers(ctx, s.object, finalizers)
 	switch {
 	case apierrors.IsNotFound(err):
@@ -59,16 +64,19 @@ func (r *reconciler) ensureFinalizer(ctx context.Context, s *scope) (*ctrl.Resul
 	return nil, nil
 }
 
-// release takes the finalizer off an object whose finalizer run was proved.
+// release lets an object go whose finalizer run was proved, if it has one.
 func (r *reconciler) release(ctx context.Context, s *scope) error {
+	if err := r.prune(ctx, s); err != nil {
+		return err
+	}
 	finalizers := slices.DeleteFunc(slices.Clone(s.object.GetFinalizers()), func(f string) bool {
-		return f == r.watch.Finalizer.Name
+		return slices.Contains(r.finalizers(), f)
 	})
 	err := r.patchFinalizers(ctx, s.object, finalizers)
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("remove the finalizer: %w", err)
 	}
-	s.log.Info("Finalizer removed", "finalizer", r.watch.Finalizer.Name)
+	s.log.Info("Finalizer removed", "finalizers", r.finalizers())
 	return nil
 }
 
@@ -186,5 +194,6 @@ func (r *reconciler) begin(ctx context.Context, s *scope) (*ctrl.Result, error) 
 		(s.object.GetDeletionTimestamp() != nil) != s.deleting {
 		return again(), nil
 	}
+	r.settle(s.key)
 	return nil, nil
 }

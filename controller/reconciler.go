@@ -13,10 +13,12 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/rolewright/rolewright/controller/dependent"
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/metrics"
 	"github.com/rolewright/rolewright/internal/watches"
@@ -29,7 +31,6 @@ type reconciler struct {
 	gvk     schema.GroupVersionKind
 	res     resource
 	opts    *Options
-	cfg     *rest.Config
 	cached  client.Reader
 	live    client.Reader
 	client  client.Client
@@ -48,8 +49,19 @@ type reconciler struct {
 	// legacy is set once the schema was seen to refuse the added conditions.
 	legacy atomic.Bool
 
+	// metadata reads what the object owns, for pruning.
+	metadata metadata.Interface
+	// dependents is nil where the dependents of the kind are not watched.
+	dependents *dependent.Kind
+
 	mu       sync.Mutex
 	memories map[types.NamespacedName]*memory
+	// queue is nil before the controller has started.
+	queue workqueue.TypedRateLimitingInterface[ctrl.Request]
+	// touched are the objects of which somebody else has changed a dependent.
+	touched map[types.NamespacedName]string
+	// runs are those under way, by the UID of the object.
+	runs map[types.UID]*scope
 }
 
 // memory is what the reconciler remembers of an object between reconciles. It
@@ -73,9 +85,10 @@ type memory struct {
 
 func newReconciler(k *kind, res resource, cached client.Reader, c client.Client) *reconciler {
 	r := &reconciler{
-		watch: k.watch, gvk: k.watch.GVK, res: res, opts: k.opts, cfg: k.cfg, cached: cached, live: c, client: c,
+		watch: k.watch, gvk: k.watch.GVK, res: res, opts: k.opts, cached: cached, live: c, client: c,
 		content: k.content, dirs: k.dirs, metrics: k.opts.Metrics, log: k.log.WithValues("gvk", k.watch.GVK.String()),
-		now: time.Now, selector: k.selector, set: k.set, memories: map[types.NamespacedName]*memory{},
+		now: time.Now, selector: k.selector, set: k.set, metadata: k.set.metadata,
+		memories: map[types.NamespacedName]*memory{}, touched: map[types.NamespacedName]string{}, runs: map[types.UID]*scope{},
 	}
 	if k.watch.ManageStatus && !res.hasStatus {
 		r.log.Info("The kind has no status subresource: no status is written; add subresources.status to its " +
@@ -165,6 +178,7 @@ func (r *reconciler) remember(obj *unstructured.Unstructured) (m *memory, stale 
 	}
 	m = &memory{uid: obj.GetUID()}
 	m.recall(obj.Object, r.watch.ManageStatus)
+	r.restore(obj)
 	r.memories[key] = m
 	return m, stale
 }
@@ -191,7 +205,7 @@ func (r *reconciler) concerns(obj *unstructured.Unstructured) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	m := r.memories[client.ObjectKeyFromObject(obj)]
-	return m != nil && m.uid == obj.GetUID() && obj.GetDeletionTimestamp() != nil && r.hasFinalizer(obj)
+	return m != nil && m.uid == obj.GetUID() && obj.GetDeletionTimestamp() != nil && r.waits(obj)
 }
 
 // forget drops what is kept of an object that is not in view any more. Its
@@ -201,6 +215,9 @@ func (r *reconciler) forget(ctx context.Context, key types.NamespacedName) error
 	m := r.memories[key]
 	r.mu.Unlock()
 	r.metrics.ObjectGone(r.gvk, key.Namespace, key.Name)
+	if r.dependents != nil {
+		r.dependents.Forget(key)
+	}
 	if m == nil {
 		return nil
 	}
@@ -216,6 +233,7 @@ func (r *reconciler) forget(ctx context.Context, key types.NamespacedName) error
 	}
 	r.mu.Lock()
 	delete(r.memories, key)
+	delete(r.touched, key)
 	r.mu.Unlock()
 	return nil
 }

@@ -28,6 +28,7 @@ const kubeconfigFile = "kubeconfig"
 // run executes the role or playbook and waits for its end. Whatever the end is,
 // the next phase concludes it.
 func (r *reconciler) run(ctx context.Context, s *scope) (*ctrl.Result, error) {
+	defer r.dismiss(s)
 	req, err := r.request(s)
 	if err != nil {
 		s.err = err
@@ -53,6 +54,7 @@ func (r *reconciler) run(ctx context.Context, s *scope) (*ctrl.Result, error) {
 	s.result, s.err = r.opts.Runner.Run(ctx, req)
 	s.ran = s.err == nil || !s.result.Finished.IsZero()
 	s.object = stop()
+	r.dismiss(s) // before the end is recorded, which says what the object owns now
 	// The way to the API server is of no use to anybody now.
 	if err := os.Remove(filepath.Join(req.Dir, kubeconfigFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		s.log.Error(err, "Kubeconfig of the run cannot be removed")
@@ -113,14 +115,15 @@ func (r *reconciler) request(s *scope) (runner.Request, error) {
 	if err != nil {
 		return runner.Request{}, err
 	}
-	access, err := kubeconfig(r.cfg)
+	r.admit(s)
+	access, err := s.access.Kubeconfig()
 	if err != nil {
 		return runner.Request{}, err
 	}
 	path := filepath.Join(dir, kubeconfigFile)
 	return runner.Request{
 		ID: s.runID, Dir: dir, Content: contentOf(content), ExtraVars: vars,
-		Env:   map[string]string{"KUBECONFIG": path, "K8S_AUTH_KUBECONFIG": path},
+		Env:   runEnv(path),
 		Files: map[string][]byte{kubeconfigFile: access},
 
 		Verbosity: s.settings.verbosity, Cmdline: r.opts.AnsibleArgs,

@@ -15,6 +15,7 @@ const (
 	causeCreated      cause = "created"
 	causeChanged      cause = "changed"
 	causeContent      cause = "content"
+	causeDependent    cause = "dependent"
 	causePeriod       cause = "period"
 	causeRequeueAfter cause = "requeue_after"
 	causeRetry        cause = "retry"
@@ -60,6 +61,8 @@ type situation struct {
 	lost bool
 	// deleting is true if the object is being deleted and waits for us.
 	deleting bool
+	// dependent is true if somebody else has changed what the object owns.
+	dependent bool
 	// fingerprint and generation are the current inputs'.
 	fingerprint string
 	generation  int64
@@ -119,6 +122,9 @@ func (s situation) next() (time.Time, cause) {
 	switch {
 	case last.Result == status.Failed:
 		delay, why = max(s.retry.after(last.Attempts), last.RequeueAfter), causeRetry
+	case s.dependent && !s.deleting:
+		// At most so often: another controller may change back what a run does.
+		delay, why = minPeriod, causeDependent
 	case last.RequeueAfter > 0:
 		delay, why = last.RequeueAfter, causeRequeueAfter
 	case s.deleting:

@@ -13,6 +13,7 @@ import (
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/proxy"
 	"github.com/rolewright/rolewright/runner"
 )
 
@@ -39,6 +40,11 @@ type scope struct {
 
 	// active is set by begin.
 	active status.Active
+	// access and witness are set by run; access is nil again once the run has
+	// ended. dependents are the resources of which the object owns objects then.
+	access     *proxy.Access
+	witness    *witness
+	dependents []string
 	// started, ran, result and err are set by run: the run was tried, it took
 	// place, and how it ended.
 	started bool
@@ -75,9 +81,26 @@ func (r *reconciler) hasFinalizer(obj *unstructured.Unstructured) bool {
 	return r.watch.Finalizer != nil && slices.Contains(obj.GetFinalizers(), r.watch.Finalizer.Name)
 }
 
+// finalizers are all that the operator puts on the objects of the watch.
+func (r *reconciler) finalizers() []string {
+	var names []string
+	if r.watch.Finalizer != nil {
+		names = append(names, r.watch.Finalizer.Name)
+	}
+	if r.watch.PruneOnDelete {
+		names = append(names, pruneFinalizer)
+	}
+	return names
+}
+
+// waits is true if the object cannot go before the operator lets it.
+func (r *reconciler) waits(obj *unstructured.Unstructured) bool {
+	return slices.ContainsFunc(r.finalizers(), func(f string) bool { return slices.Contains(obj.GetFinalizers(), f) })
+}
+
 func (r *reconciler) situation(s *scope) situation {
 	return situation{
-		last: s.memory.last, lost: s.memory.lost, deleting: s.deleting,
+		last: s.memory.last, lost: s.memory.lost, deleting: s.deleting, dependent: r.isTouched(s.key),
 		fingerprint: s.fingerprint, generation: s.object.GetGeneration(),
 		period: s.settings.period, retry: retry{min: r.opts.RetryMin, max: r.opts.RetryMax},
 	}

@@ -7,9 +7,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/metadata"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"github.com/rolewright/rolewright/controller/dependent"
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
@@ -23,6 +28,9 @@ type Set struct {
 	// runs ends when the runs have to, with the cause.
 	runs  context.Context
 	abort context.CancelCauseFunc
+	// dependents watches what the objects of all kinds own, metadata reads it.
+	dependents *dependent.Registry
+	metadata   metadata.Interface
 	// busy has the UIDs of the objects that are being run, with the run's ID:
 	// two watches of two versions of a kind see the same objects.
 	busy sync.Map
@@ -44,6 +52,9 @@ func Setup(mgr manager.Manager, opts Options) (*Set, error) {
 		return nil, err
 	}
 	set := &Set{standby: opts.LeaderElection, elected: mgr.Elected()}
+	if err := set.watchDependents(mgr, opts, log); err != nil {
+		return nil, err
+	}
 	set.runs, set.abort = context.WithCancelCause(context.Background())
 	names := controllerNames(opts.Watches)
 	for i, w := range opts.Watches {
@@ -64,6 +75,30 @@ func Setup(mgr manager.Manager, opts Options) (*Set, error) {
 		set.kinds = append(set.kinds, k)
 	}
 	return set, nil
+}
+
+// watchDependents adds to mgr what watches the objects that the watched kinds
+// own. It needs leadership, as they do.
+func (s *Set) watchDependents(mgr manager.Manager, opts Options, log logr.Logger) error {
+	var err error
+	if s.metadata, err = metadata.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient()); err != nil {
+		return fmt.Errorf("client for metadata: %w", err)
+	}
+	content, err := dynamic.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
+	if err != nil {
+		return fmt.Errorf("client for dependents: %w", err)
+	}
+	s.dependents = dependent.New(dependent.Options{
+		Client: s.metadata, Content: content, Namespaces: opts.Namespaces, Log: log,
+		Lookup: func(ctx context.Context, gvr schema.GroupVersionResource) (string, bool, error) {
+			res, err := opts.Gateway.Discovery().Lookup(ctx, gvr)
+			return res.Kind, res.Namespaced, err
+		},
+	})
+	if err := mgr.Add(s.dependents); err != nil {
+		return fmt.Errorf("add the watches of dependents: %w", err)
+	}
+	return nil
 }
 
 // controllerNames are the controller labels of metrics: the incumbent's, with

@@ -22,6 +22,9 @@ import (
 // cluster is how to reach the API server, and where that was learnt.
 type cluster struct {
 	config *rest.Config
+	// namespace is that of the kubeconfig's context; it is only for what a
+	// person asks for.
+	namespace string
 	// source is for messages: which file or variable the user has to look at.
 	source string
 }
@@ -68,14 +71,19 @@ func loadKubeconfig(files []string, source, remedy string) (cluster, error) {
 	if err != nil {
 		return cluster{}, fmt.Errorf("read kubeconfig (%s): %w", source, err)
 	}
-	config, err := clientcmd.NewDefaultClientConfig(*merged, &clientcmd.ConfigOverrides{}).ClientConfig()
+	current := clientcmd.NewDefaultClientConfig(*merged, &clientcmd.ConfigOverrides{})
+	config, err := current.ClientConfig()
 	if clientcmd.IsEmptyConfig(err) {
 		return cluster{}, fmt.Errorf("read kubeconfig (%s): it names no cluster for its current context; choose one with kubectl config use-context", source)
 	}
 	if err != nil {
 		return cluster{}, fmt.Errorf("read kubeconfig (%s): %w", source, err)
 	}
-	return newCluster(config, source), nil
+	c := newCluster(config, source)
+	if c.namespace, _, err = current.Namespace(); err != nil {
+		return cluster{}, fmt.Errorf("read kubeconfig (%s): %w", source, err)
+	}
+	return c, nil
 }
 
 func newCluster(config *rest.Config, source string) cluster {

@@ -176,7 +176,7 @@ func TestNearestFlag_NamesNoHiddenOrDeprecatedFlag(t *testing.T) {
 	tests := []struct{ name, want string }{
 		{"leader-election", "leader-elect"},
 		{"metrics-bind-adress", "metrics-bind-address"},
-		{"proxy-prt", ""},     // proxy-port is hidden
+		{"proxy-prt", "proxy-port"},
 		{"metrics-addrs", ""}, // metrics-addr is deprecated
 		{"zap-loglevel", "zap-log-level"},
 	}

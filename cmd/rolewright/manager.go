@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -14,9 +13,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 )
-
-// podNamespaceFile exists in every Pod with a service account.
-const podNamespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 // leastGrace is what a stop takes even when no run may go on: their processes
 // are ended and their results recorded, for which controller-runtime would
@@ -82,13 +78,12 @@ func (o *runOptions) metricsServerOptions() metricsserver.Options {
 
 // newManager returns a manager that serves metrics and the health checks that
 // do not depend on what is watched.
-func (o *runOptions) newManager(c cluster, log logr.Logger) (ctrl.Manager, error) {
-	if o.leaderElect && o.leaderNamespace == "" {
-		if _, err := os.Stat(podNamespaceFile); err != nil {
-			return nil, errors.New("--leader-elect needs a namespace for the Lease: outside of a Pod, set --leader-election-namespace")
-		}
+func (o *runOptions) newManager(c cluster, lease *lease, log logr.Logger) (ctrl.Manager, error) {
+	options := o.managerOptions(log)
+	if lease != nil {
+		options.LeaderElectionResourceLockInterface = lease
 	}
-	mgr, err := ctrl.NewManager(c.config, o.managerOptions(log))
+	mgr, err := ctrl.NewManager(c.config, options)
 	if err != nil {
 		return nil, fmt.Errorf("prepare the operator: %w", err)
 	}

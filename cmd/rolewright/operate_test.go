@@ -66,6 +66,7 @@ func startRun(t *testing.T, env []string, args ...string) *program {
 	p := &program{
 		cmd: exec.Command(os.Args[0], append([]string{"run",
 			"--health-probe-bind-address=" + health, "--metrics-bind-address=" + metrics,
+			"--proxy-port=0", "--user-metrics-bind-address=0",
 			"--runner-root=" + filepath.Join(t.TempDir(), "runner")}, args...)...),
 		ended:   make(chan struct{}),
 		health:  "http://" + health,

@@ -2,17 +2,21 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"runtime/debug"
+	"sync"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/rolewright/rolewright/controller"
 	"github.com/rolewright/rolewright/internal/metrics"
+	"github.com/rolewright/rolewright/internal/proxy"
 	"github.com/rolewright/rolewright/internal/version"
 )
 
@@ -67,9 +71,6 @@ func (o *runOptions) operate(ctx context.Context, stdout io.Writer) error {
 	if err := o.setAnsiblePaths(log.WithName("cmd")); err != nil {
 		return err
 	}
-	if o.injectOwnerRef {
-		log.WithName("cmd").Info("owner references are not injected by this version, which has no API proxy; a role sets them itself")
-	}
 	watched, err := o.loadWatches(log.WithName("watches"))
 	if err != nil {
 		return err
@@ -89,16 +90,33 @@ func (o *runOptions) operate(ctx context.Context, stdout io.Writer) error {
 	build := version.Read()
 	recorder.BuildInfo(build.Version, build.Commit)
 
-	mgr, err := o.newManager(cluster, log)
+	lease, err := o.newLease(cluster)
 	if err != nil {
 		return err
 	}
-	set, err := o.addControllers(mgr, watched, recorder, stdout)
+	mgr, err := o.newManager(cluster, lease, log)
+	if err != nil {
+		return err
+	}
+	var set *controller.Set
+	gateway, err := o.newProxy(ctx, cluster, lease, func(owner proxy.Owner) proxy.Grant { return set.Grant(owner) }, recorder, log)
+	if err != nil {
+		return err
+	}
+	if set, err = o.addControllers(mgr, gateway, watched, recorder, stdout); err != nil {
+		return err
+	}
+	metricsServer, err := o.newUserMetrics(ctx, log)
 	if err != nil {
 		return err
 	}
 	defer onAbort(ctx, func() { set.Abort(controller.ErrShutdown) })()
-	err = mgr.Start(ctx)
+	return withServers(ctx, func(ctx context.Context) error { return serve(ctx, mgr, set, log) }, gateway.Start, metricsServer)
+}
+
+// serve runs the manager and what it leaves behind when it ends.
+func serve(ctx context.Context, mgr manager.Manager, set *controller.Set, log logr.Logger) error {
+	err := mgr.Start(ctx)
 	cause := controller.ErrShutdown
 	if ctx.Err() == nil {
 		cause = controller.ErrLeadershipLost
@@ -109,6 +127,28 @@ func (o *runOptions) operate(ctx context.Context, stdout io.Writer) error {
 	}
 	log.WithName("cmd").Info("Exiting.")
 	return nil
+}
+
+// withServers runs what runs depend on while main runs, and ends it after main:
+// runs may need it to their end. The first of them that fails ends main.
+func withServers(ctx context.Context, main func(context.Context) error, servers ...func(context.Context) error) error {
+	mainCtx, stop := context.WithCancel(ctx)
+	defer stop()
+	serversCtx, stopServers := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopServers()
+	failures := make([]error, len(servers))
+	var wg sync.WaitGroup
+	for i, start := range servers {
+		wg.Go(func() {
+			if failures[i] = start(serversCtx); failures[i] != nil {
+				stop()
+			}
+		})
+	}
+	err := main(mainCtx)
+	stopServers()
+	wg.Wait()
+	return errors.Join(append(failures, err)...)
 }
 
 // endOf is nil if ctx has ended: who is told to stop before it has begun has

@@ -58,8 +58,8 @@ func (o *runOptions) complete(src sources) ([]notice, error) {
 	if !o.injectOwnerRef {
 		note("Warning: injection of owner references and dependent watches is turned off")
 	}
-	if src.given("proxy-port") {
-		note("--proxy-port has no effect: this version has no API proxy", "port", o.proxyPort)
+	if o.proxyAnonymous {
+		note("Warning: the API proxy lets every process of this machine act as the operator (--proxy-anonymous)", "port", o.proxyPort)
 	}
 	if !o.metricsSecure && o.metricsBindAddress != "0" {
 		note("metrics are served without encryption and to everybody; use --metrics-secure and --metrics-require-rbac",
@@ -174,6 +174,12 @@ func (o *runOptions) validate() error {
 	}
 	if !isBindAddress(o.healthBindAddress) {
 		wrong(notAnAddress, "health-probe-bind-address", o.healthBindAddress)
+	}
+	if !isBindAddress(o.userMetricsAddress) {
+		wrong(notAnAddress, "user-metrics-bind-address", o.userMetricsAddress)
+	}
+	if o.proxyPort < 0 || o.proxyPort > 65535 {
+		wrong("--proxy-port %d is no port: give 1 to 65535, or 0 for any free one", o.proxyPort)
 	}
 	if o.retryMin <= 0 || o.retryMax < o.retryMin {
 		wrong("--retry-min %s and --retry-max %s: the first must be above 0, the second not below the first", o.retryMin, o.retryMax)

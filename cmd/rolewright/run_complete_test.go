@@ -161,11 +161,11 @@ func TestComplete_SettlesFlagsAndEnvironment(t *testing.T) {
 			notes: []string{"Warning: injection of owner references and dependent watches is turned off"},
 		},
 		{
-			name:  "the proxy's port is taken and said to do nothing",
-			args:  []string{"--proxy-port=8889"},
+			name:  "a proxy for everybody is warned about",
+			args:  []string{"--proxy-port=8889", "--proxy-anonymous"},
 			check: func(o *runOptions) any { return o.proxyPort },
 			want:  8889,
-			notes: []string{"--proxy-port has no effect: this version has no API proxy port=8889"},
+			notes: []string{"Warning: the API proxy lets every process of this machine act as the operator (--proxy-anonymous) port=8889"},
 		},
 		{
 			name:  "the old lock is taken and ignored",
@@ -275,6 +275,11 @@ func TestComplete_RefusesWhatCannotBeMeant(t *testing.T) {
 		},
 		{
 			name: "a port that is none",
+			args: []string{"--proxy-port=65536", "--user-metrics-bind-address=5050"},
+			want: `--user-metrics-bind-address "5050"` + badAddress + "\n--proxy-port 65536 is no port: give 1 to 65535, or 0 for any free one",
+		},
+		{
+			name: "a port above all ports",
 			args: []string{"--health-probe-bind-address=:99999"},
 			want: `--health-probe-bind-address ":99999"` + badAddress,
 		},

@@ -31,6 +31,8 @@ type runOptions struct {
 	maxConcurrent       int
 	gracefulShutdown    time.Duration
 	proxyPort           int
+	proxyAnonymous      bool
+	userMetricsAddress  string
 	metricsBindAddress  string
 	metricsAddr         string // alias of metricsBindAddress
 	metricsSecure       bool
@@ -103,7 +105,8 @@ func (o *runOptions) bindReconcile(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.progressInterval, "progress-interval", 5*time.Second, "The least time between two reports of a run's progress in the object's status; 0 for no such reports.")
 	fs.DurationVar(&o.gracefulShutdown, "graceful-shutdown-timeout", 30*time.Second, "How long running runs may go on when the operator is told to stop; negative for as long as they need.")
 	fs.BoolVar(&o.injectOwnerRef, "inject-owner-ref", true, "Give objects that a run creates an owner reference to the object it was run for, and watch them.")
-	fs.IntVar(&o.proxyPort, "proxy-port", 8888, "Accepted without effect.")
+	fs.IntVar(&o.proxyPort, "proxy-port", 8888, "The port of the API proxy on the loopback addresses; 0 for any free one.")
+	fs.BoolVar(&o.proxyAnonymous, "proxy-anonymous", false, "Let every process of this machine act as the operator through the API proxy, without a token: for sidecars that ask http://localhost:8888.")
 }
 
 func (o *runOptions) bindServing(fs *pflag.FlagSet) {
@@ -112,6 +115,7 @@ func (o *runOptions) bindServing(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.metricsSecure, "metrics-secure", false, "Serve metrics by HTTPS with a self-signed certificate.")
 	fs.BoolVar(&o.metricsRequireRBAC, "metrics-require-rbac", false, "Serve metrics only to whom the cluster's RBAC allows it. Needs --metrics-secure.")
 	fs.BoolVar(&o.enableHTTP2, "enable-http2", false, "Offer HTTP/2 where metrics are served by HTTPS.")
+	fs.StringVar(&o.userMetricsAddress, "user-metrics-bind-address", "localhost:5050", "The address that takes the metrics of roles (osdk_metric); 0 for none.")
 	fs.StringVar(&o.healthBindAddress, "health-probe-bind-address", ":6789", "The address of /healthz and /readyz; 0 for none.")
 }
 
@@ -140,7 +144,7 @@ func deprecations() []deprecation {
 // deprecation would do that too, but cobra prints its notices to the standard
 // output, among the tasks.
 func hideFlags(fs *pflag.FlagSet) {
-	hidden := []string{"proxy-port"}
+	var hidden []string
 	for _, d := range deprecations() {
 		hidden = append(hidden, d.flag)
 	}

@@ -43,7 +43,7 @@ func TestBindFlags_HasEveryFlagOfTheIncumbentAndOurOwn(t *testing.T) {
 		"leader-elect-lease-duration": {Default: "15s"},
 		"leader-elect-renew-deadline": {Default: "10s"},
 		"graceful-shutdown-timeout":   {Default: "30s"},
-		"proxy-port":                  {Default: "8888", Hidden: true},
+		"proxy-port":                  {Default: "8888"},
 		"enable-http2":                {Default: "false"},
 		"zap-devel":                   {Default: "false"},
 		"zap-encoder":                 {},
@@ -51,12 +51,14 @@ func TestBindFlags_HasEveryFlagOfTheIncumbentAndOurOwn(t *testing.T) {
 		"zap-stacktrace-level":        {},
 		"zap-time-encoding":           {},
 		// Rolewright's.
-		"strict":            {Default: "false"},
-		"ansible-runner":    {Default: "ansible-runner"},
-		"runner-root":       {Default: "/tmp/ansible-operator/runner"},
-		"retry-min":         {Default: "1s"},
-		"retry-max":         {Default: "1m0s"},
-		"progress-interval": {Default: "5s"},
+		"strict":                    {Default: "false"},
+		"proxy-anonymous":           {Default: "false"},
+		"user-metrics-bind-address": {Default: "localhost:5050"},
+		"ansible-runner":            {Default: "ansible-runner"},
+		"runner-root":               {Default: "/tmp/ansible-operator/runner"},
+		"retry-min":                 {Default: "1s"},
+		"retry-max":                 {Default: "1m0s"},
+		"progress-interval":         {Default: "5s"},
 	}
 	fs := pflag.NewFlagSet("run", pflag.ContinueOnError)
 	(&runOptions{}).BindFlags(fs)

@@ -57,7 +57,7 @@ func problemsError(err error, problems []watches.Problem) error {
 
 // addControllers adds to mgr what makes it an operator, and the readiness
 // checks of it.
-func (o *runOptions) addControllers(mgr ctrl.Manager, watched []watches.Watch, recorder *metrics.Recorder, stdout io.Writer) (*controller.Set, error) {
+func (o *runOptions) addControllers(mgr ctrl.Manager, gateway controller.Gateway, watched []watches.Watch, recorder *metrics.Recorder, stdout io.Writer) (*controller.Set, error) {
 	root, err := filepath.Abs(o.runnerRoot)
 	if err != nil {
 		return nil, fmt.Errorf("--runner-root %s: %w", o.runnerRoot, err)
@@ -67,6 +67,8 @@ func (o *runOptions) addControllers(mgr ctrl.Manager, watched []watches.Watch, r
 	set, err := controller.Setup(mgr, controller.Options{
 		Watches:          watched,
 		Runner:           executor,
+		Gateway:          gateway,
+		InjectOwnerRef:   o.injectOwnerRef,
 		RunnerRoot:       root,
 		LeaderElection:   o.leaderElect,
 		Namespaces:       o.namespaces,

@@ -47,6 +47,9 @@ type Run struct {
 	RequeueAfter time.Duration
 	// Attempts counts the consecutive runs that failed, this one included.
 	Attempts int64
+	// Dependents are the resources of which the object owns objects
+	// (status.ansible.dependents): what is watched for it after a restart.
+	Dependents []string
 	// Warnings are things that the author of the object should know.
 	Warnings []string
 	// Localhost are the counts of ansibleResult, Completed its completion.
@@ -128,7 +131,22 @@ func Recorded(st map[string]any) map[string]any {
 			kept[key] = run
 		}
 	}
+	if dependents, ok := ansible["dependents"]; ok {
+		kept["dependents"] = dependents
+	}
 	return map[string]any{"ansible": kept}
+}
+
+// Dependents reads the recorded resources of which the object owns objects.
+func Dependents(st map[string]any) []string {
+	list, _ := mapAt(st, "ansible")["dependents"].([]any)
+	var resources []string
+	for _, v := range list {
+		if s := text(v); s != "" {
+			resources = append(resources, s)
+		}
+	}
+	return resources
 }
 
 // HasActiveRun reports whether a run was recorded as begun and not as ended.

@@ -59,6 +59,10 @@ func Conclude(st map[string]any, r Run, next time.Duration, now time.Time) map[s
 		delete(ansible, "activeRun") // another's is not ours to end
 	}
 	ansible["lastRun"] = r.encode()
+	delete(ansible, "dependents")
+	if len(r.Dependents) > 0 {
+		ansible["dependents"] = stringList(r.Dependents)
+	}
 	delete(ansible, "warnings")
 	if len(r.Warnings) > 0 {
 		ansible["warnings"] = stringList(r.Warnings)

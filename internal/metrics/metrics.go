@@ -59,6 +59,10 @@ type Recorder struct {
 	statusWrites *prometheus.CounterVec
 	decisions    *prometheus.CounterVec
 	kindReady    *prometheus.GaugeVec
+
+	proxyRequests  *prometheus.CounterVec
+	proxyAnonymous *prometheus.GaugeVec
+	anonymous      *prometheus.CounterVec
 }
 
 var _ prometheus.Collector = (*Recorder)(nil)
@@ -92,6 +96,14 @@ func New(reg prometheus.Registerer) (*Recorder, error) {
 			"Decisions whether a run is due.", "group", "kind", "decision"),
 		kindReady: gauge("rolewright_kind_ready",
 			"1 while a watched kind is installed and its cache is in step, else 0.", "group", "version", "kind"),
+
+		proxyRequests: counter("rolewright_proxy_requests_total",
+			"Requests of runs to the API server, by verb, kind (empty: none, or not known) and outcome.",
+			"verb", "kind", "outcome"),
+		proxyAnonymous: gauge("rolewright_proxy_anonymous",
+			"1 if the API proxy lets clients without a token act as the operator (--proxy-anonymous), else 0."),
+		anonymous: counter("rolewright_proxy_anonymous_requests_total",
+			"Requests without a token that the API proxy let in."),
 	}
 	if err := reg.Register(r); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
@@ -127,6 +139,7 @@ func (r *Recorder) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		r.buildInfo, r.reconcileResult, r.reconciles, r.createdAt,
 		r.phases, r.runs, r.inFlight, r.events, r.statusWrites, r.decisions, r.kindReady,
+		r.proxyRequests, r.proxyAnonymous, r.anonymous,
 	}
 }
 
@@ -246,6 +259,34 @@ func (r *Recorder) KindReady(gvk schema.GroupVersionKind, ready bool) {
 		value = 1
 	}
 	r.kindReady.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind).Set(value)
+}
+
+// ProxyRequest counts one request of a run to the API server.
+func (r *Recorder) ProxyRequest(verb, kind, outcome string) {
+	if r == nil {
+		return
+	}
+	r.proxyRequests.WithLabelValues(verb, kind, outcome).Inc()
+}
+
+// ProxyAnonymous says whether the API proxy lets clients without a token in.
+func (r *Recorder) ProxyAnonymous(allowed bool) {
+	if r == nil {
+		return
+	}
+	value := 0.0
+	if allowed {
+		value = 1
+	}
+	r.proxyAnonymous.WithLabelValues().Set(value)
+}
+
+// AnonymousRequest counts one request without a token that was let in.
+func (r *Recorder) AnonymousRequest() {
+	if r == nil {
+		return
+	}
+	r.anonymous.WithLabelValues().Inc()
 }
 
 func either(cond bool, yes, no string) string {

@@ -54,7 +54,8 @@ func (b *bench) startOperator(ctx context.Context) error {
 	defer log.Close() // the process has its own descriptor
 	o := &operator{ended: make(chan error, 1), metrics: scrape}
 	o.cmd = exec.Command(binary, "run", "--runner-root", filepath.Join(b.dir, "runner"),
-		"--health-probe-bind-address", probe, "--metrics-bind-address", scrape, "--ansible-log-events", "Nothing")
+		"--health-probe-bind-address", probe, "--metrics-bind-address", scrape, "--ansible-log-events", "Nothing",
+		"--proxy-port", "0", "--user-metrics-bind-address", "0")
 	o.cmd.Dir = b.dir
 	o.cmd.Env = append(os.Environ(), "PATH="+filepath.Join(b.dir, "bin")+":"+os.Getenv("PATH"), timesEnv+"="+b.times())
 	o.cmd.Stdout, o.cmd.Stderr = log, log

@@ -37,7 +37,7 @@ func (d *demo) startOperator(ctx context.Context, binary string) error {
 	}
 	defer log.Close() // the process has its own descriptor
 	o.cmd = exec.Command(binary, "run",
-		"--runner-root", o.root, "--health-probe-bind-address", probe, "--metrics-bind-address", "0",
+		"--runner-root", o.root, "--proxy-port", "0", "--user-metrics-bind-address", "0", "--health-probe-bind-address", probe, "--metrics-bind-address", "0",
 		"--progress-interval", "1s")
 	tmp := filepath.Join(d.scratch, "tmp")
 	if err := os.Mkdir(tmp, 0o700); err != nil {

@@ -68,7 +68,8 @@ func (s *stage) launchWith(adjust func(*operator), args ...string) *operator {
 	}
 	// What is given later wins.
 	o.cmd = exec.Command(binary(s.t), append([]string{"run",
-		"--health-probe-bind-address=" + health, "--metrics-bind-address=" + metrics, "--runner-root=" + s.root}, args...)...)
+		"--health-probe-bind-address=" + health, "--metrics-bind-address=" + metrics, "--runner-root=" + s.root,
+		"--proxy-port=0", "--user-metrics-bind-address=0"}, args...)...)
 	o.cmd.Dir, o.cmd.Env = s.dir, s.env
 	log, err := os.CreateTemp(s.t.TempDir(), "operator-*.log")
 	if err != nil {

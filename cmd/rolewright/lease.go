@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+)
+
+// podNamespaceFile exists in every Pod with a service account.
+const podNamespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+
+// lease is the lock of the leader, which knows until when leadership is proved:
+// the elector notices a loss some time after others may lead. Time is measured
+// by this process alone, from the moment before a renewal was sent.
+type lease struct {
+	resourcelock.Interface
+	// good is how long one renewal proves leadership: the renew deadline, which
+	// is shorter than what others wait for.
+	good time.Duration
+
+	mu    sync.Mutex
+	until time.Time // zero while leadership is not held
+}
+
+// newLease is nil if there is no election.
+func (o *runOptions) newLease(c cluster) (*lease, error) {
+	if !o.leaderElect {
+		return nil, nil //nolint:nilnil // there is no lease, and that is no error
+	}
+	namespace := o.leaderNamespace
+	if namespace == "" {
+		data, err := os.ReadFile(podNamespaceFile)
+		if err != nil {
+			return nil, errors.New("--leader-elect needs a namespace for the Lease: outside of a Pod, set --leader-election-namespace")
+		}
+		namespace = strings.TrimSpace(string(data))
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, fmt.Errorf("name of this replica: %w", err)
+	}
+	config := rest.AddUserAgent(rest.CopyConfig(c.config), "leader-election")
+	// One request that hangs must not lose the leadership.
+	config.Timeout = max(o.leaderRenewDeadline/2, time.Second)
+	client, err := coordinationv1.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("client for the Lease: %w", err)
+	}
+	return &lease{
+		Interface: &resourcelock.LeaseLock{
+			LeaseMeta:  metav1.ObjectMeta{Namespace: namespace, Name: o.leaderID},
+			Client:     client,
+			LockConfig: resourcelock.ResourceLockConfig{Identity: host + "_" + uuid.NewString()},
+		},
+		good: o.leaderRenewDeadline,
+	}, nil
+}
+
+// Create implements [resourcelock.Interface].
+func (l *lease) Create(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
+	return l.renew(ctx, r, l.Interface.Create)
+}
+
+// Update implements [resourcelock.Interface].
+func (l *lease) Update(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
+	return l.renew(ctx, r, l.Interface.Update)
+}
+
+func (l *lease) renew(ctx context.Context, r resourcelock.LeaderElectionRecord, write func(context.Context, resourcelock.LeaderElectionRecord) error) error {
+	began := time.Now()
+	if r.HolderIdentity != l.Identity() {
+		l.set(time.Time{}) // to give it up is to have lost it, whether that is known yet or not
+	}
+	err := write(ctx, r)
+	if err == nil && r.HolderIdentity == l.Identity() {
+		l.set(began.Add(l.good))
+	}
+	return err //nolint:wrapcheck // the elector looks at it
+}
+
+func (l *lease) set(until time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.until = until
+}
+
+// errNotLeading is why a write is refused.
+var errNotLeading = errors.New("this replica does not hold the leadership, or cannot prove it")
+
+// held is nil while leadership is proved.
+func (l *lease) held() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if time.Now().Before(l.until) {
+		return nil
+	}
+	return errNotLeading
+}

@@ -1,0 +1,199 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+
+	"github.com/rolewright/rolewright/internal/proxy"
+	"github.com/rolewright/rolewright/internal/watches"
+)
+
+// proxyOptions is everything that the proxy subcommand can be told.
+type proxyOptions struct {
+	watchesFile string
+	owner       string
+	namespace   string
+	kubeconfig  string
+	port        int
+	zap         zap.Options
+}
+
+func newProxyCommand() *cobra.Command {
+	var o proxyOptions
+	cmd := &cobra.Command{
+		Use:   "proxy --owner KIND/NAME",
+		Short: "Talk to the cluster as a run for one object would",
+		Long: "Proxy opens the operator's way to the API server for one custom resource, as a run for\n" +
+			"it would have it: what is created through it belongs to the resource. It prints a\n" +
+			"kubeconfig and serves it until it is told to stop.",
+		Example: "  rolewright proxy --owner Memcached/sample --kubeconfig /tmp/sample.kubeconfig &\n" +
+			"  K8S_AUTH_KUBECONFIG=/tmp/sample.kubeconfig ansible-playbook try.yml",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log := newLogger(o.zap, cmd.ErrOrStderr())
+			return o.serve(logr.NewContext(cmd.Context(), log), cmd.OutOrStdout())
+		},
+	}
+	fs := cmd.Flags()
+	fs.StringVar(&o.owner, "owner", "", "The object, as KIND/NAME or KIND.GROUP/NAME. Its kind is one that the watches file names.")
+	fs.StringVarP(&o.namespace, "namespace", "n", "", "The object's namespace; that of the current context if empty. Of no meaning for cluster-scoped kinds.")
+	fs.StringVar(&o.watchesFile, "watches-file", "./watches.yaml", "The file that says which kinds are watched.")
+	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "Write the kubeconfig to this file, which only its owner can read, instead of printing it.")
+	fs.IntVar(&o.port, "proxy-port", 0, "The port of the proxy on the loopback addresses; 0 for any free one.")
+	bindZapFlags(&o.zap, fs)
+	return cmd
+}
+
+// serve runs the proxy until ctx is done.
+func (o *proxyOptions) serve(ctx context.Context, stdout io.Writer) error {
+	log := logr.FromContextOrDiscard(ctx).WithName("proxy")
+	watch, name, err := o.findWatch()
+	if err != nil {
+		return err
+	}
+	cluster, err := findCluster(os.LookupEnv)
+	if err != nil {
+		return err
+	}
+	if o.namespace == "" {
+		o.namespace = cluster.namespace
+	}
+	c, err := client.New(cluster.config, client.Options{})
+	if err != nil {
+		return fmt.Errorf("client: %w", err)
+	}
+	owner, err := o.findOwner(ctx, c, watch, name)
+	if err != nil {
+		return err
+	}
+	p, err := proxy.New(ctx, proxy.Options{Config: cluster.config, Port: o.port, Log: log})
+	if err != nil {
+		return err
+	}
+	access := p.Admit(proxy.Grant{
+		RunID: "by hand", Owner: owner, Inject: true,
+		AdoptUnowned: watch.Adopt == watches.AdoptIfUnowned, Blacklist: watch.Blacklist,
+	})
+	remove, err := o.handOut(access, stdout)
+	if err != nil {
+		return err
+	}
+	defer remove()
+	log.Info("Acting for the object; stop with an interrupt", "kind", owner.GVK.Kind, "namespace", owner.Namespace, "name", owner.Name)
+	return withServers(ctx, func(ctx context.Context) error { return followOwner(ctx, c, owner, access) }, p.Start)
+}
+
+// findWatch reads --owner and finds its kind in the watches file.
+func (o *proxyOptions) findWatch() (watches.Watch, string, error) {
+	kind, name, ok := strings.Cut(o.owner, "/")
+	if !ok || kind == "" || name == "" {
+		return watches.Watch{}, "", fmt.Errorf("--owner %q: give the object as KIND/NAME, such as Memcached/sample", o.owner)
+	}
+	watched, problems, err := watches.Load(o.watchesFile, watches.Options{LookupEnv: os.LookupEnv})
+	if err != nil {
+		return watches.Watch{}, "", problemsError(err, problems)
+	}
+	var found []watches.Watch
+	var known []string
+	for _, w := range watched {
+		known = append(known, w.GVK.GroupKind().String())
+		if strings.EqualFold(kind, w.GVK.Kind) || strings.EqualFold(kind, w.GVK.GroupKind().String()) {
+			found = append(found, w)
+		}
+	}
+	switch {
+	case len(found) == 0:
+		return watches.Watch{}, "", fmt.Errorf("--owner %s: %s watches no kind %q; it watches %s", o.owner, o.watchesFile, kind, strings.Join(known, ", "))
+	case len(found) > 1 && found[0].GVK.GroupKind() != found[1].GVK.GroupKind():
+		return watches.Watch{}, "", fmt.Errorf("--owner %s: %s watches %q in more than one group; say which, as KIND.GROUP/NAME", o.owner, o.watchesFile, kind)
+	}
+	return found[0], name, nil
+}
+
+// findOwner reads the object.
+func (o *proxyOptions) findOwner(ctx context.Context, c client.Client, watch watches.Watch, name string) (proxy.Owner, error) {
+	obj := &unstructured.Unstructured{}
+	obj.SetGroupVersionKind(watch.GVK)
+	key := client.ObjectKey{Namespace: o.namespace, Name: name}
+	namespaced, err := c.IsObjectNamespaced(obj)
+	if meta.IsNoMatchError(err) {
+		return proxy.Owner{}, fmt.Errorf("the cluster has no kind %s: install its CustomResourceDefinition", watch.GVK)
+	}
+	if err != nil {
+		return proxy.Owner{}, fmt.Errorf("look for %s: %w", watch.GVK, err)
+	}
+	if !namespaced {
+		key.Namespace = ""
+	}
+	if err := c.Get(ctx, key, obj); err != nil {
+		return proxy.Owner{}, fmt.Errorf("read %s %s: %w", watch.GVK.Kind, key, err)
+	}
+	return proxy.Owner{GVK: watch.GVK, Namespace: key.Namespace, Name: name, UID: obj.GetUID()}, nil
+}
+
+// handOut gives the kubeconfig to the user; remove takes the file away again.
+func (o *proxyOptions) handOut(access *proxy.Access, stdout io.Writer) (remove func(), err error) {
+	data, err := access.Kubeconfig()
+	if err != nil {
+		return nil, err
+	}
+	if o.kubeconfig == "" {
+		_, err := stdout.Write(data)
+		return func() {}, err
+	}
+	path, err := filepath.Abs(o.kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("--kubeconfig %s: %w", o.kubeconfig, err)
+	}
+	const ownerOnly = 0o600
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, ownerOnly)
+	if errors.Is(err, os.ErrExist) {
+		return nil, fmt.Errorf("--kubeconfig %s exists; name another file, or remove it", path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--kubeconfig: %w", err)
+	}
+	_, err = file.Write(data)
+	if err := errors.Join(err, file.Close()); err != nil {
+		return nil, fmt.Errorf("--kubeconfig: %w", err)
+	}
+	fmt.Fprintf(stdout, "export KUBECONFIG=%[1]s K8S_AUTH_KUBECONFIG=%[1]s\n", path)
+	return func() { _ = os.Remove(path) }, nil
+}
+
+// ownerPollInterval is how often the object is looked for: a person who has
+// deleted it should not write for it much longer.
+const ownerPollInterval = 2 * time.Second
+
+// followOwner takes the right to write away once the object is gone. It returns
+// when ctx is done.
+func followOwner(ctx context.Context, c client.Client, owner proxy.Owner, access *proxy.Access) error {
+	defer access.Revoke()
+	for ctx.Err() == nil {
+		obj := &unstructured.Unstructured{}
+		obj.SetGroupVersionKind(owner.GVK)
+		err := c.Get(ctx, client.ObjectKey{Namespace: owner.Namespace, Name: owner.Name}, obj)
+		switch {
+		case apierrors.IsNotFound(err), err == nil && obj.GetUID() != owner.UID:
+			access.Refuse("the object is gone")
+		case err == nil && obj.GetDeletionTimestamp() != nil:
+			access.Refuse("the object is being deleted")
+		}
+		sleep(ctx, ownerPollInterval)
+	}
+	return nil
+}

@@ -1,0 +1,221 @@
+package controller
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
+
+	"github.com/rolewright/rolewright/controller/dependent"
+	"github.com/rolewright/rolewright/internal/discovery"
+	"github.com/rolewright/rolewright/internal/proxy"
+	"github.com/rolewright/rolewright/internal/watches"
+)
+
+// Gateway lets runs talk to the API server. [proxy.Proxy] is one.
+type Gateway interface {
+	// Admit makes the access of one run. It is revoked when the run has ended.
+	Admit(grant proxy.Grant) *proxy.Access
+	// Discovery says what resources there are.
+	Discovery() *discovery.Cache
+}
+
+// admit gives the run of s its way to the API server, on which it may write as
+// long as the object is what the run was begun for.
+func (r *reconciler) admit(s *scope) {
+	grant := r.grant(proxy.Owner{
+		GVK: r.gvk, Namespace: s.key.Namespace, Name: s.key.Name, UID: s.object.GetUID(),
+	})
+	grant.RunID = s.runID
+	s.witness = &witness{}
+	if r.dependents != nil {
+		s.witness.tracked = r.dependents.Begin(s.key)
+	}
+	grant.Tracker = s.witness
+	s.access = r.opts.Gateway.Admit(grant)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.runs[s.object.GetUID()] = s
+}
+
+// dismiss ends the access of s's run, and judges what happened to the object's
+// dependents meanwhile.
+func (r *reconciler) dismiss(s *scope) {
+	if s.access == nil {
+		return
+	}
+	r.mu.Lock()
+	delete(r.runs, s.object.GetUID())
+	r.mu.Unlock()
+	s.access.Revoke()
+	owned := s.witness.end()
+	if r.watch.PruneOnDelete {
+		// What garbage collection does not reach has to be found again, be it
+		// watched or not.
+		owned = slices.Concat(owned, s.witness.written, recorded(s.object))
+	}
+	s.dependents = resourceNames(owned)
+	s.access = nil
+}
+
+// witness sees what a run writes of its object's. It is a [proxy.Tracker].
+type witness struct {
+	// tracked is nil where the dependents are not watched.
+	tracked *dependent.Run
+
+	mu      sync.Mutex
+	written []schema.GroupVersionResource
+}
+
+// Expect implements [proxy.Tracker].
+func (w *witness) Expect(c proxy.Child) {
+	w.mu.Lock()
+	if !slices.Contains(w.written, c.Resource) {
+		w.written = append(w.written, c.Resource)
+	}
+	w.mu.Unlock()
+	if w.tracked != nil {
+		w.tracked.Expect(c)
+	}
+}
+
+// Wrote implements [proxy.Tracker].
+func (w *witness) Wrote(c proxy.Child) {
+	if w.tracked != nil {
+		w.tracked.Wrote(c)
+	}
+}
+
+// Deleted implements [proxy.Tracker].
+func (w *witness) Deleted(c proxy.Child) {
+	if w.tracked != nil {
+		w.tracked.Deleted(c)
+	}
+}
+
+// end is called when no request of the run is under way any more.
+func (w *witness) end() []schema.GroupVersionResource {
+	if w.tracked == nil {
+		return nil
+	}
+	return w.tracked.End()
+}
+
+// Grant is what the watches say about whoever acts for owner without being a
+// run of it.
+func (s *Set) Grant(owner proxy.Owner) proxy.Grant {
+	for _, k := range s.kinds {
+		k.mu.Lock()
+		r := k.served
+		k.mu.Unlock()
+		if k.watch.GVK != owner.GVK || r == nil {
+			continue
+		}
+		g := r.grant(owner)
+		if r.dependents != nil {
+			g.Tracker = &bystander{r: r, owner: types.NamespacedName{Namespace: owner.Namespace, Name: owner.Name}}
+		}
+		return g
+	}
+	return proxy.Grant{Owner: owner, Inject: len(s.kinds) > 0 && s.kinds[0].opts.InjectOwnerRef}
+}
+
+// bystander has the dependents watched that somebody else than a run writes.
+// What it writes counts as a change like anybody's.
+type bystander struct {
+	r     *reconciler
+	owner types.NamespacedName
+}
+
+// Expect implements [proxy.Tracker].
+func (b *bystander) Expect(c proxy.Child) {
+	b.r.dependents.Restore(b.owner, []schema.GroupVersionResource{c.Resource})
+}
+
+// Wrote implements [proxy.Tracker].
+func (b *bystander) Wrote(proxy.Child) {}
+
+// Deleted implements [proxy.Tracker].
+func (b *bystander) Deleted(proxy.Child) {}
+
+// grant is what the watch says about whoever acts for owner.
+func (r *reconciler) grant(owner proxy.Owner) proxy.Grant {
+	return proxy.Grant{
+		Owner: owner, Inject: r.opts.InjectOwnerRef,
+		AdoptUnowned: r.watch.Adopt == watches.AdoptIfUnowned, Blacklist: r.watch.Blacklist,
+	}
+}
+
+// withdraw lets a run write nothing more whose object is deleted or gone. The
+// finalizer run of a deleted object is what deletion waits for.
+func (r *reconciler) withdraw(uid types.UID, gone bool) {
+	r.mu.Lock()
+	s := r.runs[uid]
+	r.mu.Unlock()
+	switch {
+	case s == nil:
+	case gone:
+		s.access.Refuse("the object that the run was made for is gone")
+	case !s.deleting:
+		s.access.Refuse("the object that the run was made for is being deleted")
+	}
+}
+
+// direct is what the environment of a run has to say so that clients do not ask
+// a web proxy for the way to this machine; nothing if there is no web proxy.
+func direct(lookupEnv func(string) (string, bool)) map[string]string {
+	const loopback = "127.0.0.1,localhost"
+	env := map[string]string{}
+	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"} {
+		for _, spelled := range []string{name, strings.ToLower(name)} {
+			if value, ok := lookupEnv(spelled); !ok || value == "" {
+				continue
+			}
+			for _, no := range []string{"NO_PROXY", "no_proxy"} {
+				env[no] = loopback
+				if value, _ := lookupEnv(no); value != "" {
+					env[no] = value + "," + loopback
+				}
+			}
+		}
+	}
+	return env
+}
+
+func runEnv(kubeconfig string) map[string]string {
+	env := direct(os.LookupEnv)
+	env["KUBECONFIG"], env["K8S_AUTH_KUBECONFIG"] = kubeconfig, kubeconfig
+	return env
+}
+
+// goings tells the runs under way that their objects go.
+func (r *reconciler) goings() toolscache.ResourceEventHandler {
+	return toolscache.ResourceEventHandlerFuncs{
+		UpdateFunc: func(before, after any) {
+			was, wasOK := before.(*unstructured.Unstructured)
+			is, isOK := after.(*unstructured.Unstructured)
+			if !wasOK || !isOK {
+				return
+			}
+			if was.GetUID() != is.GetUID() {
+				r.withdraw(was.GetUID(), true)
+			}
+			if is.GetDeletionTimestamp() != nil {
+				r.withdraw(is.GetUID(), false)
+			}
+		},
+		DeleteFunc: func(last any) {
+			if unknown, ok := last.(toolscache.DeletedFinalStateUnknown); ok {
+				last = unknown.Obj
+			}
+			if obj, ok := last.(*unstructured.Unstructured); ok {
+				r.withdraw(obj.GetUID(), true)
+			}
+		},
+	}
+}

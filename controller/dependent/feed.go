@@ -1,0 +1,323 @@
+package dependent
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/go-logr/logr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+)
+
+// feed has what is known of the owned objects of one resource. The registry's
+// lock guards it.
+type feed struct {
+	registry *Registry
+	resource schema.GroupVersionResource
+	// kind is empty until it is looked up.
+	kind string
+	// streams follow the namespaces; none before the kind is looked up.
+	streams []*stream
+	// kinds are the owner kinds that are looked for. The slice is replaced,
+	// never changed, so that a list can go by it without the lock.
+	kinds []*Kind
+	// wanted is closed, and replaced, when there is a reason to list at once.
+	wanted chan struct{}
+
+	records map[types.NamespacedName]*record
+	// own has, by UID, what runs did and no event has shown yet.
+	own map[types.UID]*own
+	// hints are owners that are said to own objects here. They are dropped
+	// when a list has shown what they own.
+	hints map[ownerKey]struct{}
+	// runs are under way and write such objects.
+	runs map[*Run]struct{}
+	// used is true if somebody was interested since it was last looked at.
+	used bool
+}
+
+type ownerKey struct {
+	kind *Kind
+	name types.NamespacedName
+}
+
+// record is what is kept of an owned object.
+type record struct {
+	uid     types.UID
+	version string
+	// first is the version at which the record came to be: changes after it
+	// were seen one by one or judged at a list.
+	first  string
+	owners []ownership
+	facts  facts
+}
+
+func newFeed(r *Registry, resource schema.GroupVersionResource) *feed {
+	return &feed{
+		registry: r, resource: resource, used: true, wanted: make(chan struct{}),
+		records: map[types.NamespacedName]*record{},
+		own:     map[types.UID]*own{},
+		hints:   map[ownerKey]struct{}{},
+		runs:    map[*Run]struct{}{},
+	}
+}
+
+// has is true if objects of owner kind k are looked for.
+func (f *feed) has(k *Kind) bool { return slices.Contains(f.kinds, k) }
+
+// join makes the feed look for objects of another owner kind. It is false if
+// the owner kind does not want that.
+func (f *feed) join(k *Kind) bool {
+	f.used = true
+	if f.has(k) {
+		return true
+	}
+	if gvk := f.resource.GroupVersion().WithKind(f.kind); k.blacklisted(gvk) {
+		logUnwatched(f.registry.log, k, gvk)
+		return false
+	}
+	f.kinds = append(slices.Clone(f.kinds), k)
+	for _, s := range f.streams {
+		s.working = false // it has not listed what this kind owns
+	}
+	close(f.wanted)
+	f.wanted = make(chan struct{})
+	return true
+}
+
+// leave forgets an owner kind.
+func (f *feed) leave(k *Kind) {
+	f.kinds = slices.DeleteFunc(slices.Clone(f.kinds), func(other *Kind) bool { return other == k })
+	for id, rec := range f.records {
+		rec.owners = slices.DeleteFunc(rec.owners, func(o ownership) bool { return o.kind == k })
+		if len(rec.owners) == 0 {
+			delete(f.records, id)
+		}
+	}
+	for key := range f.hints {
+		if key.kind == k {
+			delete(f.hints, key)
+		}
+	}
+	for uid, w := range f.own {
+		w.leave(k)
+		f.tidy(uid)
+	}
+	for r := range f.runs {
+		if r.kind == k {
+			delete(f.runs, r)
+		}
+	}
+}
+
+func (f *feed) hint(k *Kind, name types.NamespacedName) {
+	if f.join(k) && !f.complete() {
+		f.hints[ownerKey{k, name}] = struct{}{}
+	}
+}
+
+// complete is true if everything that is owned is known and followed.
+func (f *feed) complete() bool {
+	return len(f.streams) > 0 && !slices.ContainsFunc(f.streams, func(s *stream) bool { return !s.working })
+}
+
+// needed is true if the watch is of use.
+func (f *feed) needed() bool {
+	return len(f.kinds) > 0 && len(f.records)+len(f.hints)+len(f.runs) > 0
+}
+
+// ownsFor is true if the owner owns objects of the resource, or is said to.
+func (f *feed) ownsFor(k *Kind, name types.NamespacedName) bool {
+	if o := k.owners[name]; o != nil && o.objects[f] > 0 {
+		return true
+	}
+	if _, ok := f.hints[ownerKey{k, name}]; ok {
+		return true
+	}
+	for _, w := range f.own {
+		if w.wroteFor(ownerKey{k, name}) {
+			return true
+		}
+	}
+	return false
+}
+
+// put replaces the record of an object; one without owners removes it.
+func (f *feed) put(id types.NamespacedName, next *record) {
+	f.used = true
+	last := f.records[id]
+	delete(f.records, id)
+	if next != nil && len(next.owners) > 0 {
+		f.records[id] = next
+		for _, o := range next.owners {
+			o.kind.owner(o.owner).objects[f]++
+		}
+	}
+	if last == nil {
+		return
+	}
+	for _, o := range last.owners {
+		known := o.kind.owner(o.owner)
+		if known.objects[f]--; known.objects[f] <= 0 {
+			delete(known.objects, f)
+		}
+		o.kind.release(o.owner)
+	}
+}
+
+// newRecord is of an object that has owners.
+func newRecord(o metav1.Object, owners []ownership) *record {
+	return &record{
+		uid: o.GetUID(), version: o.GetResourceVersion(), first: o.GetResourceVersion(),
+		owners: owners, facts: factsOf(o),
+	}
+}
+
+func idOf(o metav1.Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
+}
+
+// updated handles an object that is there.
+func (f *feed) updated(o metav1.Object) []notice {
+	id, uid := idOf(o), o.GetUID()
+	last := f.records[id]
+	owners := ownersOf(o, f.kinds)
+	var notices []notice
+	if last != nil || len(owners) > 0 {
+		next := newRecord(o, owners)
+		notices = f.replace(id, last, next)
+	}
+	if w := f.own[uid]; w != nil {
+		w.forget(o.GetResourceVersion())
+		f.tidy(uid)
+	}
+	return notices
+}
+
+// replace judges what the next record shows and puts it in the last one's place.
+func (f *feed) replace(id types.NamespacedName, last, next *record) []notice {
+	var notices []notice
+	if last != nil && last.uid != next.uid {
+		notices, last = f.deleted(id), nil
+	}
+	if last != nil {
+		next.first = last.first
+	}
+	switch {
+	case next.facts.terminating: // its deletion counts, when it is done
+	case last == nil: // created or come to be owned, which is no change
+		notices = append(notices, f.sinceWritten(id, next)...)
+	case last.version != next.version:
+		notices = f.report(id, last.owners, change{
+			uid: last.uid, was: last.version, is: next.version, verdict: judge(last.facts, next.facts),
+		})
+	}
+	f.put(id, next)
+	return notices
+}
+
+// sinceWritten judges an object that is seen for the first time, in a version
+// after the one that a run wrote.
+func (f *feed) sinceWritten(id types.NamespacedName, next *record) []notice {
+	w := f.own[next.uid]
+	if w == nil {
+		return nil
+	}
+	var owners []ownership
+	for _, o := range next.owners {
+		if w.wroteFor(ownerKey{o.kind, o.owner}) {
+			owners = append(owners, o)
+		}
+	}
+	return f.report(id, owners, change{uid: next.uid, is: next.version, verdict: unclear})
+}
+
+// before returns the change between a version that a run wrote and the first
+// one that was seen of the object, if that came later.
+func (f *feed) before(id types.NamespacedName, uid types.UID, version string) (change, bool) {
+	ch := change{feed: f, id: id, uid: uid, was: version, verdict: unclear}
+	rec := f.records[id]
+	switch {
+	case rec != nil && rec.uid == uid && newer(rec.first, version) && !rec.facts.terminating:
+		ch.is = rec.first
+		return ch, true
+	case (rec == nil || rec.uid != uid) && f.listedAfter(id, version):
+		ch.verdict = changed
+		return ch, true
+	default:
+		return ch, false
+	}
+}
+
+// deleted handles an object that is gone, or not owned by anybody any more.
+func (f *feed) deleted(id types.NamespacedName) []notice {
+	last := f.records[id]
+	if last == nil {
+		return nil
+	}
+	notices := f.report(id, last.owners, change{uid: last.uid, was: last.version, verdict: changed})
+	f.put(id, nil)
+	delete(f.own, last.uid)
+	return notices
+}
+
+// report decides per owner what a change means, and returns the notices to
+// deliver at once.
+func (f *feed) report(id types.NamespacedName, owners []ownership, ch change) []notice {
+	ch.feed, ch.id = f, id
+	var notices, unsure []notice
+	// Owners may know different versions as their own.
+	asked := map[string][]notice{}
+	for _, o := range owners {
+		own, ok := f.own[ch.uid].remaining(ownerKey{o.kind, o.owner}, ch)
+		if !ok || !o.kind.counts(own.verdict) {
+			continue
+		}
+		own.mark = o.uid
+		if known := o.kind.owner(o.owner); known.runs > 0 {
+			known.keep(own)
+			continue
+		}
+		n := o.kind.notice(o.owner, own)
+		if own.verdict == unclear {
+			asked[own.was] = append(asked[own.was], n)
+			continue
+		}
+		notices = append(notices, n)
+	}
+	for was, ns := range asked {
+		q := ch
+		q.was = was
+		unsure = append(unsure, f.registry.ask(q.question(ns...))...)
+	}
+	return append(notices, unsure...)
+}
+
+func (k *Kind) notice(name types.NamespacedName, ch change) notice {
+	what := "was changed"
+	if ch.is == "" {
+		what = "was deleted"
+	}
+	object := ch.id.Name
+	if ch.id.Namespace != "" {
+		object = ch.id.String()
+	}
+	return notice{kind: k, owner: name, uid: ch.mark, why: fmt.Sprintf("%s %s %s", ch.feed.resource.GroupResource(), object, what)}
+}
+
+func (ch change) question(notices ...notice) question {
+	return question{resource: ch.feed.resource, id: ch.id, uid: ch.uid, was: ch.was, is: ch.is, notices: notices}
+}
+
+// newer is true if resource version a is later than b. Versions that are no
+// numbers, as only foreign API servers have, are not later than any.
+func newer(a, b string) bool {
+	order, err := resourceversion.CompareResourceVersion(a, b)
+	return err == nil && order > 0
+}
+
+func logUnwatched(log logr.Logger, k *Kind, gvk schema.GroupVersionKind) {
+	log.V(1).Info("Resource will not be watched/cached.", "GVK", gvk.String(), "owner", k.spec.GVK.String())
+}

@@ -1,0 +1,155 @@
+package dependent
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// run watches until ctx ends or nobody has been interested for a while.
+func (f *feed) run(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	wg.Go(func() { f.follow(ctx) })
+	ticker := time.NewTicker(f.registry.idle)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			if f.retire() {
+				return
+			}
+		}
+	}
+}
+
+// retire takes the feed out of the registry if nobody was interested between
+// two calls.
+func (f *feed) retire() bool {
+	f.registry.mu.Lock()
+	defer f.registry.mu.Unlock()
+	if f.needed() || f.used {
+		f.used = f.needed()
+		return false
+	}
+	delete(f.registry.feeds, f.resource.GroupResource())
+	f.registry.log.V(1).Info("No dependents are left; they are not watched any more", "resource", f.resource.GroupResource().String())
+	return true
+}
+
+// follow runs the streams.
+func (f *feed) follow(ctx context.Context) {
+	streams := f.resolve(ctx)
+	var wg sync.WaitGroup
+	for _, s := range streams {
+		wg.Go(func() { s.run(ctx) })
+	}
+	wg.Wait()
+}
+
+// resolve looks the resource up until that succeeds, and makes its streams.
+func (f *feed) resolve(ctx context.Context) []*stream {
+	r := f.registry
+	for delay := minDelay; ; delay = min(2*delay, r.denied) {
+		r.mu.Lock()
+		resource := f.resource
+		r.mu.Unlock()
+		kind, namespaced, err := r.lookup(ctx, resource)
+		if err == nil {
+			return f.begin(kind, namespaced)
+		}
+		r.log.V(1).Info("Resource of dependents is not known yet", "resource", resource.String(), "error", err.Error())
+		if !pause(ctx, delay) {
+			return nil
+		}
+	}
+}
+
+// begin makes the streams of a resource that is known now. Owner kinds that do
+// not want it watched leave.
+func (f *feed) begin(kind string, namespaced bool) []*stream {
+	r := f.registry
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f.kind = kind
+	gvk := f.resource.GroupVersion().WithKind(kind)
+	for _, k := range f.kinds {
+		if k.blacklisted(gvk) {
+			f.leave(k)
+			logUnwatched(r.log, k, gvk)
+		}
+	}
+	namespaces := []string{""}
+	if namespaced && len(r.namespaces) > 0 {
+		namespaces = r.namespaces
+	}
+	for _, namespace := range namespaces {
+		f.streams = append(f.streams, &stream{feed: f, namespace: namespace})
+	}
+	return f.streams
+}
+
+// merge compares what a list has found with what is known.
+func (f *feed) merge(s *stream, found map[types.NamespacedName]*record, listed string) []notice {
+	var notices []notice
+	for id := range f.records {
+		if s.covers(id) && found[id] == nil {
+			notices = append(notices, f.deleted(id)...)
+		}
+	}
+	for id, next := range found {
+		next.owners = slices.DeleteFunc(next.owners, func(o ownership) bool { return !f.has(o.kind) })
+		notices = append(notices, f.replace(id, f.records[id], next)...)
+	}
+	notices = append(notices, f.lost(s, listed)...)
+	s.listed, s.position = listed, listed
+	return notices
+}
+
+// abandon drops what no list will settle: what runs did to objects that are
+// not on record, and, if the resource itself is gone, everything.
+func (f *feed) abandon(s *stream, gone bool) {
+	for uid, w := range f.own {
+		if s.covers(w.id) && (gone || f.records[w.id] == nil) {
+			delete(f.own, uid)
+		}
+	}
+	if !gone {
+		return
+	}
+	clear(f.hints)
+	for id := range f.records {
+		if s.covers(id) {
+			f.put(id, nil)
+		}
+	}
+}
+
+// streamOf returns the stream that an object comes in; nil if there is none yet.
+func (f *feed) streamOf(id types.NamespacedName) *stream {
+	for _, s := range f.streams {
+		if s.covers(id) {
+			return s
+		}
+	}
+	return nil
+}
+
+// seen is true if a version of an object was handled already.
+func (f *feed) seen(id types.NamespacedName, version string) bool {
+	s := f.streamOf(id)
+	return s != nil && reached(s.position, version)
+}
+
+// listedAfter is true if the last list has the version or what came of it.
+func (f *feed) listedAfter(id types.NamespacedName, version string) bool {
+	s := f.streamOf(id)
+	return s != nil && reached(s.listed, version)
+}

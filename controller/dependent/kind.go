@@ -1,0 +1,173 @@
+package dependent
+
+import (
+	"cmp"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rolewright/rolewright/internal/proxy"
+)
+
+// OwnerKind is a kind of custom resources whose dependents are watched.
+type OwnerKind struct {
+	// GVK is the kind. Dependents name it in any version.
+	GVK schema.GroupVersionKind
+	// Namespaced is true if its objects are in namespaces.
+	Namespaced bool
+	// ClusterScoped also follows the annotations of cluster-scoped dependents.
+	// Owner references are always followed.
+	ClusterScoped bool
+	// Status lets status writes count.
+	Status bool
+	// Blacklist has the kinds of dependents that are not watched.
+	Blacklist []schema.GroupVersionKind
+	// Changed is called when a dependent was changed or deleted by somebody
+	// else than the owner's own run. The UID is that of the mark; it is empty
+	// if only annotations name the owner. It is called concurrently and must
+	// not block. No run of the owner is under way unless it began just now.
+	Changed func(owner types.NamespacedName, uid types.UID, why string)
+}
+
+// Kind is a subscribed kind of owners.
+type Kind struct {
+	registry *Registry
+	spec     OwnerKind
+	closed   bool
+	owners   map[types.NamespacedName]*owner
+}
+
+// owner is what is known of one custom resource. It is there while there is
+// something to know.
+type owner struct {
+	// objects counts the records that name the owner.
+	objects map[*feed]int
+	runs    int
+	// kept are changes seen during a run, to be judged at its end.
+	kept []change
+	// missed is true if there were more of them than are kept.
+	missed bool
+}
+
+// change is what happened to one object.
+type change struct {
+	feed *feed
+	id   types.NamespacedName
+	uid  types.UID
+	// mark is the UID by which the object names its owner.
+	mark types.UID
+	// was and is are the resource versions; is is empty for a deletion.
+	was, is string
+	verdict verdict
+}
+
+// maxKept is how many changes of one owner's dependents are remembered during a
+// run until the run turns out to have made them. Usually that is a moment.
+const maxKept = 1000
+
+func (k *Kind) owner(name types.NamespacedName) *owner {
+	o := k.owners[name]
+	if o == nil {
+		o = &owner{objects: map[*feed]int{}}
+		k.owners[name] = o
+	}
+	return o
+}
+
+// release drops what is known of an owner once it is nothing.
+func (k *Kind) release(name types.NamespacedName) {
+	if o := k.owners[name]; o != nil && o.runs == 0 && len(o.objects) == 0 {
+		delete(k.owners, name)
+	}
+}
+
+// counts is true if what happened is a reason to run.
+func (k *Kind) counts(v verdict) bool {
+	return v == changed || v == unclear || (v == statusWrite && k.spec.Status)
+}
+
+func (k *Kind) blacklisted(gvk schema.GroupVersionKind) bool {
+	return slices.Contains(k.spec.Blacklist, gvk)
+}
+
+// Restore says of which resources an owner owned objects when that was last
+// recorded, and begins to watch them.
+func (k *Kind) Restore(name types.NamespacedName, resources []schema.GroupVersionResource) {
+	k.registry.mu.Lock()
+	defer k.registry.mu.Unlock()
+	if k.closed {
+		return
+	}
+	for _, resource := range resources {
+		k.registry.feedOf(resource).hint(k, name)
+	}
+}
+
+// Begin says that a run of an owner starts.
+func (k *Kind) Begin(name types.NamespacedName) *Run {
+	k.registry.mu.Lock()
+	defer k.registry.mu.Unlock()
+	if !k.closed {
+		k.owner(name).runs++
+	}
+	return &Run{kind: k, owner: name, feeds: map[*feed]struct{}{}}
+}
+
+// Owned returns, sorted, the resources of which an owner owns objects. While a
+// watch does not work yet, what was recorded and what runs wrote is taken for
+// owned. It goes by the owner's name: what a predecessor of that name has left
+// behind is included.
+func (k *Kind) Owned(name types.NamespacedName) []schema.GroupVersionResource {
+	k.registry.mu.Lock()
+	defer k.registry.mu.Unlock()
+	return k.owned(name)
+}
+
+func (k *Kind) owned(name types.NamespacedName) []schema.GroupVersionResource {
+	var resources []schema.GroupVersionResource
+	for _, f := range k.registry.feeds {
+		if f.ownsFor(k, name) {
+			resources = append(resources, f.resource)
+		}
+	}
+	return sorted(resources)
+}
+
+// Forget drops what Restore and runs said of an owner that is gone. Objects
+// that still name it are followed until they are gone too.
+func (k *Kind) Forget(name types.NamespacedName) {
+	k.registry.mu.Lock()
+	defer k.registry.mu.Unlock()
+	for _, f := range k.registry.feeds {
+		delete(f.hints, ownerKey{k, name})
+	}
+}
+
+// Close ends the subscription. A call of Changed that is under way may still
+// end after it.
+func (k *Kind) Close() {
+	k.registry.mu.Lock()
+	defer k.registry.mu.Unlock()
+	k.closed = true
+	for _, f := range k.registry.feeds {
+		f.leave(k)
+	}
+	clear(k.owners)
+}
+
+// watches is true if the child bears a mark that is followed, in a place and
+// of a kind that is watched.
+func (k *Kind) watches(c proxy.Child) bool {
+	if !k.spec.Namespaced || k.followsAnnotations(c.Namespace) {
+		all := len(k.registry.namespaces) == 0 || c.Namespace == ""
+		if all || slices.Contains(k.registry.namespaces, c.Namespace) {
+			return !k.blacklisted(c.Resource.GroupVersion().WithKind(c.Kind))
+		}
+	}
+	return false
+}
+
+func compareResources(a, b schema.GroupVersionResource) int {
+	return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Version, b.Version), cmp.Compare(a.Resource, b.Resource))
+}

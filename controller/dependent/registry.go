@@ -1,0 +1,164 @@
+package dependent
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/metadata"
+)
+
+// Options are what a Registry works with. Client, Content and Lookup are needed.
+type Options struct {
+	// Client lists and watches.
+	Client metadata.Interface
+	// Content reads versions of single objects where metadata says too little.
+	Content dynamic.Interface
+	// Lookup says what a resource is. It may block and is asked again after an
+	// error; a NotFound error says that there is no such resource.
+	Lookup func(ctx context.Context, r schema.GroupVersionResource) (kind string, namespaced bool, err error)
+	// Namespaces are those of which namespaced objects are watched; none means
+	// all.
+	Namespaces []string
+	// Log is the logger; the zero value logs nothing.
+	Log logr.Logger
+	// Idle is how long a watch is kept at least after the last object that
+	// somebody owned; 0 means a minute.
+	Idle time.Duration
+}
+
+// Registry has the watches of all owner kinds. Its methods are safe for
+// concurrent use.
+type Registry struct {
+	client     metadata.Interface
+	content    dynamic.Interface
+	lookup     func(context.Context, schema.GroupVersionResource) (string, bool, error)
+	namespaces []string
+	log        logr.Logger
+	idle       time.Duration
+	// denied is the time between attempts at what the API server does not
+	// allow or does not have.
+	denied time.Duration
+	// readers is how many comparisons are made at the same time.
+	readers   int
+	questions chan question
+
+	// mu guards all that follows, and the state of kinds, runs and feeds. No
+	// request is made and no owner is told while it is held.
+	mu    sync.Mutex
+	feeds map[schema.GroupResource]*feed
+	// start begins a feed; nil before Start and after its end.
+	start func(*feed)
+}
+
+const (
+	defaultIdle   = time.Minute
+	defaultDenied = time.Minute
+	// Comparisons are rare; more would press on the API server when they are not.
+	defaultReaders = 4
+)
+
+// New returns a Registry that watches nothing before Start.
+func New(o Options) *Registry {
+	if o.Idle == 0 {
+		o.Idle = defaultIdle
+	}
+	if o.Log.GetSink() == nil {
+		o.Log = logr.Discard()
+	}
+	return &Registry{
+		client: o.Client, content: o.Content, lookup: o.Lookup,
+		namespaces: slices.Clone(o.Namespaces), log: o.Log,
+		idle: o.Idle, denied: defaultDenied, readers: defaultReaders,
+		questions: make(chan question, maxQuestions),
+		feeds:     map[schema.GroupResource]*feed{},
+	}
+}
+
+// Start begins the watches that were asked for and those to come. It returns
+// when ctx has ended and everything that it started has. It is called once; the
+// error is always nil.
+func (r *Registry) Start(ctx context.Context) error {
+	var wg sync.WaitGroup
+	r.mu.Lock()
+	r.start = func(f *feed) { wg.Go(func() { f.run(ctx) }) }
+	for _, f := range r.feeds {
+		r.start(f)
+	}
+	r.mu.Unlock()
+	for range r.readers {
+		wg.Go(func() { r.answer(ctx) })
+	}
+	<-ctx.Done()
+	r.mu.Lock()
+	r.start = nil
+	r.mu.Unlock()
+	wg.Wait()
+	return nil
+}
+
+// Watching returns, sorted, the resources whose watches work: what is owned of
+// them has been listed, and changes are seen.
+func (r *Registry) Watching() []schema.GroupVersionResource {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var working []schema.GroupVersionResource
+	for _, f := range r.feeds {
+		if f.complete() {
+			working = append(working, f.resource)
+		}
+	}
+	return sorted(working)
+}
+
+// Subscribe makes a kind of owners known. Nothing is watched for it yet.
+func (r *Registry) Subscribe(spec OwnerKind) *Kind {
+	return &Kind{registry: r, spec: spec, owners: map[types.NamespacedName]*owner{}}
+}
+
+// feedOf returns the feed of a resource, which it makes if need be. The caller
+// holds the lock.
+//
+// A resource is watched once, in whatever version it was asked for first: the
+// object is the same in all of them. A feed that does not work takes the next
+// version it is asked for.
+func (r *Registry) feedOf(resource schema.GroupVersionResource) *feed {
+	f := r.feeds[resource.GroupResource()]
+	if f == nil {
+		f = newFeed(r, resource)
+		r.feeds[resource.GroupResource()] = f
+		if r.start != nil {
+			r.start(f)
+		}
+	}
+	if !f.complete() {
+		f.resource = resource
+	}
+	return f
+}
+
+// notice is a call of Changed to be made once the lock is released.
+type notice struct {
+	kind  *Kind
+	owner types.NamespacedName
+	uid   types.UID
+	why   string
+}
+
+func (n notice) deliver() { n.kind.spec.Changed(n.owner, n.uid, n.why) }
+
+func deliver(notices []notice) {
+	for _, n := range notices {
+		n.deliver()
+	}
+}
+
+func sorted(resources []schema.GroupVersionResource) []schema.GroupVersionResource {
+	slices.SortFunc(resources, compareResources)
+	return resources
+}

@@ -1,0 +1,159 @@
+package dependent
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rolewright/rolewright/internal/proxy"
+)
+
+// Run is one run of an owner. While it is under way, changes of the owner's
+// dependents are kept: the news of a write may come before its answer.
+//
+// A write must be told with the version that it made. One that changed nothing
+// has made none; telling the version that was there may hide who made that.
+type Run struct {
+	kind  *Kind
+	owner types.NamespacedName
+	// feeds are kept while the run is under way.
+	feeds map[*feed]struct{}
+	ended bool
+}
+
+var _ proxy.Tracker = (*Run)(nil)
+
+// Expect begins to watch the child's resource.
+func (r *Run) Expect(c proxy.Child) {
+	registry := r.kind.registry
+	registry.mu.Lock()
+	defer registry.mu.Unlock()
+	if r.over() {
+		return
+	}
+	if !r.kind.watches(c) {
+		logUnwatched(registry.log, r.kind, c.Resource.GroupVersion().WithKind(c.Kind))
+		return
+	}
+	f := registry.feedOf(c.Resource)
+	if f.join(r.kind) {
+		f.runs[r] = struct{}{}
+		r.feeds[f] = struct{}{}
+	}
+}
+
+// Wrote recognises the version of the child as the owner's own.
+func (r *Run) Wrote(c proxy.Child) {
+	registry := r.kind.registry
+	registry.mu.Lock()
+	defer registry.mu.Unlock()
+	f := registry.feeds[c.Resource.GroupResource()]
+	if r.over() || f == nil || !f.has(r.kind) || !r.kind.watches(c) || c.Name == "" || c.UID == "" || c.ResourceVersion == "" {
+		return
+	}
+	if !f.complete() {
+		f.hints[ownerKey{r.kind, r.owner}] = struct{}{}
+	}
+	id := types.NamespacedName{Namespace: c.Namespace, Name: c.Name}
+	if f.seen(id, c.ResourceVersion) {
+		r.recognise(f, id, c)
+		return
+	}
+	f.expectVersion(id, c.UID, ownerKey{r.kind, r.owner}, c.ResourceVersion)
+}
+
+// recognise finds a version that was seen before its answer came among the
+// changes that are kept.
+func (r *Run) recognise(f *feed, id types.NamespacedName, c proxy.Child) {
+	o := r.kind.owner(r.owner)
+	o.kept = slices.DeleteFunc(o.kept, func(ch change) bool {
+		return ch.feed == f && ch.uid == c.UID && ch.is == c.ResourceVersion
+	})
+	for i, ch := range o.kept {
+		// A list has shown several changes as one, and this was not the last.
+		if ch.feed == f && ch.uid == c.UID && ch.is != "" && newer(c.ResourceVersion, ch.was) && newer(ch.is, c.ResourceVersion) {
+			o.kept[i].was, o.kept[i].verdict = c.ResourceVersion, unclear
+		}
+	}
+	if ch, ok := f.before(id, c.UID, c.ResourceVersion); ok {
+		o.keep(ch)
+	}
+}
+
+// Deleted recognises the deletion of the child as the owner's own, now or
+// whenever it is done.
+func (r *Run) Deleted(c proxy.Child) {
+	registry := r.kind.registry
+	registry.mu.Lock()
+	defer registry.mu.Unlock()
+	f := registry.feeds[c.Resource.GroupResource()]
+	if r.over() || f == nil || !f.has(r.kind) || c.UID == "" {
+		return
+	}
+	o := r.kind.owner(r.owner)
+	o.kept = slices.DeleteFunc(o.kept, func(ch change) bool {
+		return ch.feed == f && ch.uid == c.UID && ch.is == ""
+	})
+	f.expectDeletion(types.NamespacedName{Namespace: c.Namespace, Name: c.Name}, c.UID, ownerKey{r.kind, r.owner})
+}
+
+func (r *Run) over() bool { return r.ended || r.kind.closed }
+
+// End says that the run and all its requests have ended. What others did
+// meanwhile is judged now. It returns what Owned does. Only the first call does
+// something more.
+func (r *Run) End() []schema.GroupVersionResource {
+	registry := r.kind.registry
+	registry.mu.Lock()
+	var notices []notice
+	if !r.over() {
+		notices = r.conclude()
+	}
+	r.ended = true
+	for f := range r.feeds {
+		delete(f.runs, r)
+		f.used = true
+	}
+	owned := r.kind.owned(r.owner)
+	registry.mu.Unlock()
+	deliver(notices)
+	return owned
+}
+
+// conclude judges what was kept.
+func (r *Run) conclude() []notice {
+	o := r.kind.owner(r.owner)
+	if o.runs--; o.runs > 0 {
+		return nil
+	}
+	kept, missed := o.kept, o.missed
+	o.kept, o.missed = nil, false
+	r.kind.release(r.owner)
+	if missed {
+		return []notice{{kind: r.kind, owner: r.owner, why: "many dependents were changed"}}
+	}
+	var notices []notice
+	told := map[types.UID]bool{} // once per mark is enough
+	for _, ch := range kept {
+		if ch.verdict != unclear && !told[ch.mark] {
+			told[ch.mark] = true
+			notices = append(notices, r.kind.notice(r.owner, ch))
+		}
+	}
+	for _, ch := range kept {
+		if ch.verdict == unclear && !told[ch.mark] {
+			notices = append(notices, r.kind.registry.ask(ch.question(r.kind.notice(r.owner, ch)))...)
+		}
+	}
+	return notices
+}
+
+// keep remembers a change until the end of the run.
+func (o *owner) keep(ch change) {
+	if len(o.kept) >= maxKept {
+		o.missed = true
+		return
+	}
+	o.kept = append(o.kept, ch)
+}

@@ -1,0 +1,267 @@
+package dependent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// stream lists and watches one resource in one namespace, or in all.
+type stream struct {
+	feed      *feed
+	namespace string // empty for all, and for cluster-scoped resources
+
+	// What follows is guarded by the registry's lock.
+
+	// listed is the version of the last list; position is up to where events
+	// were handled. Both are empty before the first list.
+	listed, position string
+	// working is true once everything that is owned was listed and a watch
+	// stands from there on. A watch that breaks and is begun anew changes
+	// nothing about that.
+	working bool
+	// denied is true after the API server has refused, or does not know the
+	// resource.
+	denied bool
+	// logged is true if that is in the log.
+	logged bool
+}
+
+const (
+	// pageSize bounds the memory for a list. It is what client-go's pager takes.
+	pageSize = 500
+	// pageTimeout is for one page.
+	pageTimeout = time.Minute
+	// watchTimeout is the least time after which a watch is begun anew; the
+	// longest is twice that. It spreads the watches over the API servers.
+	watchTimeout = 5 * time.Minute
+	// A broken watch is tried again after minDelay, twice that, and so on.
+	minDelay = 200 * time.Millisecond
+	// settled is how long a watch must have stood to be taken for sound.
+	settled = time.Minute
+)
+
+// errWanted says that there is a reason to list at once.
+var errWanted = errors.New("a list is wanted")
+
+// run follows the resource until ctx ends.
+func (s *stream) run(ctx context.Context) {
+	delay := minDelay
+	resume := false // the last position is good to watch from
+	for {
+		began := time.Now()
+		err := s.follow(ctx, resume)
+		if ctx.Err() != nil {
+			return
+		}
+		resume = s.judge(err)
+		if time.Since(began) > settled {
+			delay = minDelay
+		}
+		if !errors.Is(err, errWanted) {
+			if !pause(ctx, delay) {
+				return
+			}
+			delay = min(2*delay, s.feed.registry.denied)
+		}
+	}
+}
+
+// pause waits for d and up to a half more, so that many do not come back at
+// once. It is false if ctx ends.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d + rand.N(d/2+1))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// follow lists, unless it resumes, and hands events on until the watch ends.
+func (s *stream) follow(ctx context.Context, resume bool) error {
+	r := s.feed.registry
+	r.mu.Lock()
+	resource, kinds, wanted, position := s.feed.resource, s.feed.kinds, s.feed.wanted, s.position
+	s.denied = false             // until it turns out again
+	resume = resume && s.working // else somebody has joined whose objects are not listed
+	r.mu.Unlock()
+	if !resume {
+		found, listed, err := s.list(ctx, resource, kinds)
+		if err != nil {
+			return err
+		}
+		if !s.take(found, listed, wanted) {
+			return errWanted
+		}
+		position = listed
+	}
+	return s.watch(ctx, resource, position, wanted)
+}
+
+// take merges a list into what is known. It is false if somebody has joined
+// meanwhile: the list does not show what that one owns.
+func (s *stream) take(found map[types.NamespacedName]*record, listed string, wanted <-chan struct{}) bool {
+	r := s.feed.registry
+	r.mu.Lock()
+	current := wanted == s.feed.wanted
+	var notices []notice
+	if current {
+		notices = s.feed.merge(s, found, listed)
+	}
+	r.mu.Unlock()
+	deliver(notices)
+	return current
+}
+
+// list returns what is owned by objects of kinds, and the list's version.
+func (s *stream) list(ctx context.Context, resource schema.GroupVersionResource, kinds []*Kind) (map[types.NamespacedName]*record, string, error) {
+	found := map[types.NamespacedName]*record{}
+	options := metav1.ListOptions{Limit: pageSize}
+	for {
+		page, err := s.page(ctx, resource, options)
+		if err != nil {
+			return nil, "", fmt.Errorf("list: %w", err)
+		}
+		for i := range page.Items {
+			o := &page.Items[i]
+			if owners := ownersOf(o, kinds); len(owners) > 0 {
+				found[idOf(o)] = newRecord(o, owners)
+			}
+		}
+		if page.Continue == "" {
+			return found, page.ResourceVersion, nil
+		}
+		options.Continue = page.Continue
+	}
+}
+
+func (s *stream) page(ctx context.Context, resource schema.GroupVersionResource, o metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
+	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
+	defer cancel()
+	return s.feed.registry.client.Resource(resource).Namespace(s.namespace).List(ctx, o)
+}
+
+// watch hands on what happens after a version. It returns nil when the API
+// server ends the watch, as it does from time to time.
+func (s *stream) watch(ctx context.Context, resource schema.GroupVersionResource, version string, wanted <-chan struct{}) error {
+	timeout := int64((watchTimeout + rand.N(watchTimeout)).Seconds())
+	w, err := s.feed.registry.client.Resource(resource).Namespace(s.namespace).Watch(ctx, metav1.ListOptions{
+		ResourceVersion: version, AllowWatchBookmarks: true, TimeoutSeconds: &timeout,
+	})
+	if err != nil {
+		return fmt.Errorf("watch: %w", err)
+	}
+	defer func() {
+		w.Stop()
+		for range w.ResultChan() { // the reader of the connection ends when this does
+		}
+	}()
+	s.opened(resource, wanted)
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-wanted:
+			return errWanted
+		case event, ok := <-w.ResultChan():
+			if !ok {
+				return nil
+			}
+			if err := s.handle(event); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// handle hands one event on.
+func (s *stream) handle(event watch.Event) error {
+	if event.Type == watch.Error {
+		return fmt.Errorf("watch: %w", apierrors.FromObject(event.Object))
+	}
+	o, err := meta.Accessor(event.Object)
+	if err != nil {
+		return fmt.Errorf("watch: %w", err)
+	}
+	f := s.feed
+	f.registry.mu.Lock()
+	var notices []notice
+	switch event.Type {
+	case watch.Deleted:
+		notices = f.deleted(idOf(o))
+		delete(f.own, o.GetUID())
+	case watch.Added, watch.Modified:
+		notices = f.updated(o)
+	}
+	s.position = o.GetResourceVersion()
+	f.registry.mu.Unlock()
+	deliver(notices)
+	return nil
+}
+
+// opened notes that a watch stands. If nobody has joined since it began, it is
+// all that is wanted.
+func (s *stream) opened(resource schema.GroupVersionResource, wanted <-chan struct{}) {
+	f := s.feed
+	f.registry.mu.Lock()
+	defer f.registry.mu.Unlock()
+	if wanted != f.wanted || s.working {
+		return
+	}
+	s.working, s.logged = true, false
+	if f.complete() {
+		clear(f.hints) // the records know better
+		f.registry.log.Info("Watching child resource", "kind", resource.GroupVersion().WithKind(f.kind).String())
+	}
+}
+
+// judge says whether the watch can go on from where it ended.
+func (s *stream) judge(err error) bool {
+	switch {
+	case err == nil:
+		return true
+	case errors.Is(err, errWanted), apierrors.IsResourceExpired(err), apierrors.IsGone(err),
+		apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge):
+		return false
+	case apierrors.IsForbidden(err), apierrors.IsNotFound(err), apierrors.IsMethodNotSupported(err):
+		s.deny(err)
+		return false
+	}
+	r := s.feed.registry
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.log.V(1).Info("Watch of dependents is interrupted", "resource", s.feed.resource.String(), "namespace", s.namespace, "error", err.Error())
+	return true
+}
+
+// deny notes that there is no watch to be had for now.
+func (s *stream) deny(err error) {
+	f := s.feed
+	f.registry.mu.Lock()
+	defer f.registry.mu.Unlock()
+	s.working, s.denied = false, true
+	gone := apierrors.IsNotFound(err)
+	f.abandon(s, gone)
+	if s.logged || gone {
+		return
+	}
+	s.logged = true
+	f.registry.log.Info("Dependents cannot be watched; allow the operator to list and watch them",
+		"resource", f.resource.GroupResource().String(), "namespace", s.namespace, "verbs", "list,watch", "error", err.Error())
+}
+
+func (s *stream) covers(id types.NamespacedName) bool {
+	return s.namespace == "" || s.namespace == id.Namespace
+}

@@ -1,0 +1,114 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/rolewright/rolewright/controller/dependent"
+	"github.com/rolewright/rolewright/controller/status"
+)
+
+// queueSource hands the controller's queue to the reconciler, for reasons to
+// reconcile that are no events of the kind.
+func (r *reconciler) queueSource() source.Source {
+	return source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.queue = q
+		for key := range r.touched { // before there was a queue
+			q.Add(reconcile.Request{NamespacedName: key})
+		}
+		return nil
+	})
+}
+
+// touch is called when somebody else has changed a dependent of an object: the
+// object is run again. uid is empty where the dependent does not say it.
+func (r *reconciler) touch(key types.NamespacedName, uid types.UID, why string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if m := r.memories[key]; m != nil && uid != "" && m.uid != uid {
+		return // its predecessor's
+	}
+	r.log.V(1).Info("Dependent has changed", "namespace", key.Namespace, "name", key.Name, "change", why)
+	r.touched[key] = why
+	if r.queue != nil {
+		r.queue.Add(reconcile.Request{NamespacedName: key})
+	}
+}
+
+// isTouched reports whether a dependent of the object was changed since its
+// last run began.
+func (r *reconciler) isTouched(key types.NamespacedName) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, touched := r.touched[key]
+	return touched
+}
+
+// settle is called when a run begins that sees every change there was.
+func (r *reconciler) settle(key types.NamespacedName) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.touched, key)
+}
+
+// subscribe has the dependents of the kind watched, from now on until the
+// returned function is called.
+func (r *reconciler) subscribe() (unsubscribe func()) {
+	if !r.opts.InjectOwnerRef || !r.watch.WatchDependentResources {
+		return func() {}
+	}
+	r.dependents = r.set.dependents.Subscribe(dependent.OwnerKind{
+		GVK: r.gvk, Namespaced: r.res.namespaced, ClusterScoped: r.watch.WatchClusterScopedResources,
+		Status: r.watch.WatchDependentStatus, Blacklist: r.watch.Blacklist, Changed: r.touch,
+	})
+	return r.dependents.Close
+}
+
+// restore has the dependents watched again that an earlier process recorded.
+func (r *reconciler) restore(obj *unstructured.Unstructured) {
+	if r.dependents == nil || !r.watch.ManageStatus {
+		return
+	}
+	if resources := recorded(obj); len(resources) > 0 {
+		r.dependents.Restore(client.ObjectKeyFromObject(obj), resources)
+	}
+}
+
+// recorded are the resources of which the object owned objects after its last
+// run.
+func recorded(obj *unstructured.Unstructured) []schema.GroupVersionResource {
+	st, _ := obj.Object["status"].(map[string]any)
+	return resourcesNamed(status.Dependents(st))
+}
+
+// resourceNames are resources as kubectl takes them, deployments.v1.apps, each
+// of them once.
+func resourceNames(resources []schema.GroupVersionResource) []string {
+	names := make([]string, 0, len(resources))
+	for _, res := range resources {
+		names = append(names, fmt.Sprintf("%s.%s.%s", res.Resource, res.Version, res.Group))
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+func resourcesNamed(names []string) []schema.GroupVersionResource {
+	var resources []schema.GroupVersionResource
+	for _, name := range names {
+		if gvr, _ := schema.ParseResourceArg(name); gvr != nil {
+			resources = append(resources, *gvr)
+		}
+	}
+	return resources
+}

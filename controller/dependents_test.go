@@ -1,0 +1,340 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/testenv"
+	"github.com/rolewright/rolewright/internal/watches"
+	"github.com/rolewright/rolewright/runner"
+)
+
+// asRun is a client with the kubeconfig of a run.
+func asRun(req runner.Request) (client.Client, error) {
+	cfg, err := clientcmd.RESTConfigFromKubeConfig(req.Files[kubeconfigFile])
+	if err != nil {
+		return nil, err
+	}
+	return client.New(cfg, client.Options{})
+}
+
+// writing is an executor whose runs bring these objects to a content that is
+// new each time, through the proxy.
+func writing(objects ...*unstructured.Unstructured) *fakeExecutor {
+	var n atomic.Int64
+	return &fakeExecutor{do: func(ctx context.Context, req runner.Request) (runner.Result, error) {
+		c, err := asRun(req)
+		if err != nil {
+			return runner.Result{}, err
+		}
+		for _, obj := range objects {
+			next := obj.DeepCopy()
+			next.SetLabels(map[string]string{"run": fmt.Sprint(n.Add(1))})
+			is := obj.DeepCopy()
+			switch err := c.Get(ctx, client.ObjectKeyFromObject(obj), is); {
+			case apierrors.IsNotFound(err):
+				err = c.Create(ctx, next)
+				if err != nil {
+					return failed(err.Error()), nil
+				}
+			case err != nil:
+				return failed(err.Error()), nil
+			default:
+				if err := c.Patch(ctx, is, client.MergeFrom(is.DeepCopy())); err != nil { // nothing
+					return failed(err.Error()), nil
+				}
+				is.SetLabels(next.GetLabels())
+				if err := c.Update(ctx, is); err != nil {
+					return failed(err.Error()), nil
+				}
+			}
+		}
+		return succeeded(), nil
+	}}
+}
+
+func configMap(namespace, name string) *unstructured.Unstructured {
+	obj := object(schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, namespace, name, nil)
+	obj.Object["data"] = map[string]any{"key": "value"}
+	return obj
+}
+
+func secret(namespace, name string) *unstructured.Unstructured {
+	return object(schema.GroupVersionKind{Version: "v1", Kind: "Secret"}, namespace, name, nil)
+}
+
+// owning are the options of an operator whose objects own what they create.
+func owning(w ...watches.Watch) Options {
+	for i := range w {
+		w[i].WatchDependentResources = true
+	}
+	return Options{InjectOwnerRef: true, Watches: w}
+}
+
+// awaitWatch waits until changes of a resource are seen.
+func (o *operator) awaitWatch(resource string) {
+	o.t.Helper()
+	eventually(o.t, "the watch of "+resource, func() bool {
+		return slices.Contains(resourceNames(o.set.dependents.Watching()), resource)
+	})
+}
+
+// quiet fails the test if there are more runs than expected by now.
+func quiet(t *testing.T, exec *fakeExecutor, want int, why string) {
+	t.Helper()
+	settle()
+	if n := exec.count(); n != want {
+		t.Fatalf("%d runs, want %d: %s", n, want, why)
+	}
+}
+
+func TestDependents_OneRunPerCause(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	ns, c := testenv.Namespace(t, cfg), clientOf(t, cfg)
+	gvk := testenv.CRD(t, cfg)
+	child := configMap(ns, "child")
+	exec := writing(child, secret(ns, "child"))
+	o := start(t, cfg, exec, owning(watchOf(gvk)))
+	obj := create(t, c, object(gvk, ns, "one", map[string]any{"size": int64(1)}))
+	is := awaitCondition(t, c, obj, status.Ready, "True")
+	o.awaitWatch("configmaps.v1.")
+	o.awaitWatch("secrets.v1.")
+	if got, want := status.Dependents(is.Object["status"].(map[string]any)), []string{"configmaps.v1.", "secrets.v1."}; !slices.Equal(got, want) {
+		t.Errorf("recorded dependents = %v, want %v", got, want)
+	}
+	if refs := get(t, c, child).GetOwnerReferences(); len(refs) != 1 || refs[0].UID != obj.GetUID() || refs[0].Controller != nil {
+		t.Errorf("owner references of the child = %+v", refs)
+	}
+	quiet(t, exec, 1, "the run's own writes start no run")
+
+	update(t, c, obj, func(o map[string]any) { o["spec"] = map[string]any{"size": int64(2)} })
+	awaitCondition(t, c, obj, status.Ready, "True")
+	quiet(t, exec, 2, "the second run has rewritten both children")
+
+	update(t, c, child, func(o map[string]any) { o["data"] = map[string]any{"key": "changed"} })
+	eventually(t, "the run for the changed child", func() bool { return exec.count() == 3 })
+	quiet(t, exec, 3, "one run for one change")
+	last, _ := status.LastRun(get(t, c, obj).Object["status"].(map[string]any))
+	if last.Cause != string(causeDependent) {
+		t.Errorf("cause = %q", last.Cause)
+	}
+
+	if err := c.Delete(t.Context(), child.DeepCopy()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the child is back", func() bool {
+		return c.Get(t.Context(), client.ObjectKeyFromObject(child), child.DeepCopy()) == nil
+	})
+	quiet(t, exec, 4, "one run brings the child back")
+}
+
+func TestDependents_WatchedAgainAfterARestart(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	ns, c := testenv.Namespace(t, cfg), clientOf(t, cfg)
+	gvk := testenv.CRD(t, cfg)
+	child := configMap(ns, "child")
+	first := writing(child)
+	o := start(t, cfg, first, owning(watchOf(gvk)))
+	obj := create(t, c, object(gvk, ns, "one", map[string]any{}))
+	awaitCondition(t, c, obj, status.Ready, "True")
+	o.stop()
+
+	second := writing(child)
+	o = start(t, cfg, second, owning(watchOf(gvk)))
+	o.awaitWatch("configmaps.v1.")
+	quiet(t, second, 0, "nothing has changed")
+	if err := c.Delete(t.Context(), child.DeepCopy()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the child is back", func() bool {
+		return c.Get(t.Context(), client.ObjectKeyFromObject(child), child.DeepCopy()) == nil
+	})
+	quiet(t, second, 1, "one run brings the child back")
+}
+
+func TestDependents_OffByTheWatchAndByTheFlag(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		inject, watch bool
+		blacklist     []schema.GroupVersionKind
+		owned         bool
+	}{
+		"watchDependentResources: false": {inject: true, owned: true},
+		"--inject-owner-ref=false":       {watch: true},
+		"blacklist":                      {inject: true, watch: true, owned: true, blacklist: []schema.GroupVersionKind{{Version: "v1", Kind: "ConfigMap"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := testenv.Config(t)
+			ns, c := testenv.Namespace(t, cfg), clientOf(t, cfg)
+			gvk := testenv.CRD(t, cfg)
+			child := configMap(ns, "child")
+			exec := writing(child)
+			o := start(t, cfg, exec, Options{InjectOwnerRef: tt.inject, Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) {
+				w.WatchDependentResources, w.Blacklist = tt.watch, tt.blacklist
+			})}})
+			awaitCondition(t, c, create(t, c, object(gvk, ns, "one", map[string]any{})), status.Ready, "True")
+			if owned := len(get(t, c, child).GetOwnerReferences()) > 0; owned != tt.owned {
+				t.Errorf("the child is owned: %t, want %t", owned, tt.owned)
+			}
+			if err := c.Delete(t.Context(), child.DeepCopy()); err != nil {
+				t.Fatal(err)
+			}
+			quiet(t, exec, 1, "the child is not watched")
+			if w := o.set.dependents.Watching(); len(w) > 0 {
+				t.Errorf("watched: %v", w)
+			}
+		})
+	}
+}
+
+func TestDependents_PrunedWhereGarbageCollectionDoesNotReach(t *testing.T) {
+	t.Parallel()
+	for name, finalizer := range map[string]*watches.Finalizer{
+		"without a finalizer of the watch": nil,
+		"after the finalizer run":          {Name: "example.com/finalizer", Content: watches.Content{Role: "testdata/roles/finalizer"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := testenv.Config(t)
+			ns, elsewhere, c := testenv.Namespace(t, cfg), testenv.Namespace(t, cfg), clientOf(t, cfg)
+			gvk := testenv.CRD(t, cfg)
+			child, foreign := configMap(elsewhere, "child"), configMap(elsewhere, "foreign")
+			role := object(rbacv1.SchemeGroupVersion.WithKind("ClusterRole"), "", testenv.Random("rolewright"), nil)
+			t.Cleanup(func() { _ = c.Delete(context.Background(), role.DeepCopy()) })
+			create(t, c, foreign.DeepCopy())
+			exec := writing(child, role)
+			start(t, cfg, exec, owning(watchOf(gvk, func(w *watches.Watch) { w.PruneOnDelete, w.Finalizer = true, finalizer })))
+			obj := create(t, c, object(gvk, ns, "one", map[string]any{}))
+			is := awaitCondition(t, c, obj, status.Ready, "True")
+			if got, want := status.Dependents(is.Object["status"].(map[string]any)), []string{"clusterroles.v1.rbac.authorization.k8s.io", "configmaps.v1."}; !cmp.Equal(got, want) {
+				t.Errorf("recorded dependents: %s", cmp.Diff(want, got))
+			}
+			if a := get(t, c, child).GetAnnotations(); a["operator-sdk/primary-resource"] != ns+"/one" {
+				t.Errorf("annotations of the child = %v", a)
+			}
+			exec.mu.Lock()
+			exec.do = nil // the finalizer run, should there be one, writes nothing
+			exec.mu.Unlock()
+			if err := c.Delete(t.Context(), obj.DeepCopy()); err != nil {
+				t.Fatal(err)
+			}
+			for _, gone := range []*unstructured.Unstructured{obj, child, role} {
+				eventually(t, gone.GetKind()+" is gone", func() bool {
+					return apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(gone), gone.DeepCopy()))
+				})
+			}
+			get(t, c, foreign) // is nobody's, and still there
+		})
+	}
+}
+
+func TestAccess_NoWriteForAnObjectThatGoes(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		finalizers []string
+		want       string
+	}{
+		"being deleted": {finalizers: []string{"example.com/others"}, want: "is being deleted"},
+		"gone":          {want: "is gone"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := testenv.Config(t)
+			ns, c := testenv.Namespace(t, cfg), clientOf(t, cfg)
+			gvk := testenv.CRD(t, cfg)
+			began, refused := make(chan struct{}), make(chan error, 1)
+			exec := &fakeExecutor{do: func(ctx context.Context, req runner.Request) (runner.Result, error) {
+				run, err := asRun(req)
+				if err != nil {
+					return runner.Result{}, err
+				}
+				close(began)
+				for i := 0; ; i++ {
+					if err = run.Create(ctx, configMap(ns, fmt.Sprintf("child-%d", i))); err != nil {
+						refused <- err
+						return failed(err.Error()), nil
+					}
+				}
+			}}
+			start(t, cfg, exec, owning(watchOf(gvk)))
+			obj := object(gvk, ns, "one", map[string]any{})
+			obj.SetFinalizers(tt.finalizers)
+			create(t, c, obj)
+			<-began
+			if err := c.Delete(t.Context(), obj.DeepCopy()); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-refused; !apierrors.IsServiceUnavailable(err) || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("the write is refused with %v, want %q", err, tt.want)
+			}
+			if len(tt.finalizers) > 0 {
+				update(t, c, obj, func(o map[string]any) { unstructured.RemoveNestedField(o, "metadata", "finalizers") })
+			}
+		})
+	}
+}
+
+func TestAccess_EndsWithTheRun(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	ns, c := testenv.Namespace(t, cfg), clientOf(t, cfg)
+	gvk := testenv.CRD(t, cfg)
+	exec := &fakeExecutor{}
+	start(t, cfg, exec, owning(watchOf(gvk)))
+	awaitCondition(t, c, create(t, c, object(gvk, ns, "one", map[string]any{})), status.Ready, "True")
+	run, err := asRun(exec.runs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := run.Create(t.Context(), configMap(ns, "late")); !apierrors.IsUnauthorized(err) {
+		t.Errorf("a write after the run's end: %v", err)
+	}
+}
+
+func TestSchedule_DependentChange(t *testing.T) {
+	t.Parallel()
+	finished := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	run := func(result status.Result) *status.Run {
+		return &status.Run{ID: "x", Cause: "created", Generation: 1, Fingerprint: "f", Finished: finished, Result: result, Attempts: 3}
+	}
+	for name, tt := range map[string]struct {
+		s    situation
+		want plan
+	}{
+		"after a success, once the least time is over": {
+			situation{last: run(status.Succeeded), dependent: true, fingerprint: "f", generation: 1}, plan{cause: causeDependent},
+		},
+		"while it is deleted, nothing": {
+			situation{last: &status.Run{ID: "x", Cause: "deleted", Fingerprint: "f", Finished: finished, Result: status.Failed, Attempts: 1},
+				dependent: true, deleting: true, fingerprint: "f", retry: retry{min: 1, max: 1}},
+			plan{cause: causeDeleted},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := decide(finished.Add(2*minPeriod), tt.s); got != tt.want {
+				t.Errorf("plan = %+v, want %+v", got, tt.want)
+			}
+		})
+	}
+	failedThen := situation{last: run(status.Failed), dependent: true, fingerprint: "f", generation: 1, retry: retry{min: 4 * minPeriod, max: 60 * minPeriod}}
+	if got := decide(finished.Add(2*minPeriod), failedThen); got.cause != "" || got.wait <= 0 {
+		t.Errorf("after a failure the backoff goes on; plan = %+v", got)
+	}
+}

@@ -1,0 +1,89 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/rolewright/rolewright/internal/proxy"
+)
+
+// pruneFinalizer keeps an object until what it owns in other namespaces is
+// deleted, which no garbage collector sees.
+const pruneFinalizer = "rolewright.dev/prune"
+
+// prunePage is how many objects are looked at with one request.
+const prunePage = 500
+
+// prune deletes the objects that bear the owner's annotations. Those with its
+// owner reference are the garbage collector's. What it cannot delete is tried
+// again with backoff, and keeps the object.
+func (r *reconciler) prune(ctx context.Context, s *scope) error {
+	if !slices.Contains(s.object.GetFinalizers(), pruneFinalizer) {
+		return nil
+	}
+	owner := proxy.Owner{GVK: r.gvk, Namespace: s.key.Namespace, Name: s.key.Name, UID: s.object.GetUID()}
+	for _, res := range r.prunable(s) {
+		namespaces := r.opts.Namespaces
+		if len(namespaces) == 0 {
+			namespaces = []string{metav1.NamespaceAll}
+		}
+		for _, ns := range namespaces {
+			deleted, err := r.pruneResource(ctx, res, ns, owner)
+			if err != nil {
+				return fmt.Errorf("delete the %s of %s: %w; grant the operator list and delete on them, or take the finalizer %s off",
+					res.GroupResource(), s.key, err, pruneFinalizer)
+			}
+			if deleted > 0 {
+				s.log.Info("Dependents deleted", "resource", res.String(), "count", deleted)
+			}
+		}
+	}
+	return nil
+}
+
+// prunable are the resources of which the object may own objects: those that
+// were recorded and, should the record have been lost, those that are watched.
+func (r *reconciler) prunable(s *scope) []schema.GroupVersionResource {
+	resources := append(recorded(s.object), r.set.dependents.Watching()...)
+	slices.SortFunc(resources, func(a, b schema.GroupVersionResource) int { return strings.Compare(a.String(), b.String()) })
+	return slices.Compact(resources)
+}
+
+func (r *reconciler) pruneResource(ctx context.Context, res schema.GroupVersionResource, namespace string, owner proxy.Owner) (deleted int, err error) {
+	client := r.metadata.Resource(res).Namespace(namespace)
+	page := metav1.ListOptions{Limit: prunePage}
+	for {
+		list, err := client.List(ctx, page)
+		if apierrors.IsNotFound(err) {
+			return deleted, nil // the kind is gone, and all its objects with it
+		}
+		if err != nil {
+			return deleted, fmt.Errorf("list: %w", err)
+		}
+		for i := range list.Items {
+			child := &list.Items[i]
+			if !proxy.AnnotatedBy(child.Annotations, owner) || child.DeletionTimestamp != nil {
+				continue
+			}
+			uid, background := child.UID, metav1.DeletePropagationBackground
+			err := r.metadata.Resource(res).Namespace(child.Namespace).Delete(ctx, child.Name, metav1.DeleteOptions{
+				Preconditions: &metav1.Preconditions{UID: &uid}, PropagationPolicy: &background,
+			})
+			switch {
+			case err == nil:
+				deleted++
+			case !apierrors.IsNotFound(err) && !apierrors.IsConflict(err):
+				return deleted, fmt.Errorf("delete %s/%s: %w", child.Namespace, child.Name, err)
+			}
+		}
+		if page.Continue = list.Continue; page.Continue == "" {
+			return deleted, nil
+		}
+	}
+}
