@@ -1,15 +1,19 @@
 package controller
 
 import (
+	"context"
 	"os"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rolewright/rolewright/controller/dependent"
 	"github.com/rolewright/rolewright/internal/discovery"
@@ -23,6 +27,13 @@ type Gateway interface {
 	Admit(grant proxy.Grant) *proxy.Access
 	// Discovery says what resources there are.
 	Discovery() *discovery.Cache
+}
+
+// admitted is the access of a run that is under way.
+type admitted struct {
+	access *proxy.Access
+	// finalizes is true for the run that a deleted object waits for.
+	finalizes bool
 }
 
 // admit gives the run of s its way to the API server, on which it may write as
@@ -40,7 +51,7 @@ func (r *reconciler) admit(s *scope) {
 	s.access = r.opts.Gateway.Admit(grant)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.runs[s.object.GetUID()] = s
+	r.runs[s.object.GetUID()] = admitted{access: s.access, finalizes: s.deleting}
 }
 
 // dismiss ends the access of s's run, and judges what happened to the object's
@@ -151,19 +162,18 @@ func (r *reconciler) grant(owner proxy.Owner) proxy.Grant {
 	}
 }
 
-// withdraw lets a run write nothing more whose object is deleted or gone. The
-// finalizer run of a deleted object is what deletion waits for.
-func (r *reconciler) withdraw(uid types.UID, gone bool) {
-	r.mu.Lock()
-	s := r.runs[uid]
-	r.mu.Unlock()
-	switch {
-	case s == nil:
-	case gone:
-		s.access.Refuse("the object that the run was made for is gone")
-	case !s.deleting:
-		s.access.Refuse("the object that the run was made for is being deleted")
+// withdraw lets a run write nothing more whose object is gone.
+func (r *reconciler) withdraw(uid types.UID) {
+	if run, ok := r.running(uid); ok {
+		run.access.Refuse("the object that the run was made for is gone")
 	}
+}
+
+func (r *reconciler) running(uid types.UID) (admitted, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	run, ok := r.runs[uid]
+	return run, ok
 }
 
 // direct is what the environment of a run has to say so that clients do not ask
@@ -193,8 +203,9 @@ func runEnv(kubeconfig string) map[string]string {
 	return env
 }
 
-// goings tells the runs under way that their objects go.
-func (r *reconciler) goings() toolscache.ResourceEventHandler {
+// goings tells the runs under way that their objects go. ctx is the service's;
+// r.looks has to be waited for after it.
+func (r *reconciler) goings(ctx context.Context) toolscache.ResourceEventHandler {
 	return toolscache.ResourceEventHandlerFuncs{
 		UpdateFunc: func(before, after any) {
 			was, wasOK := before.(*unstructured.Unstructured)
@@ -203,19 +214,38 @@ func (r *reconciler) goings() toolscache.ResourceEventHandler {
 				return
 			}
 			if was.GetUID() != is.GetUID() {
-				r.withdraw(was.GetUID(), true)
+				r.withdraw(was.GetUID())
 			}
-			if is.GetDeletionTimestamp() != nil {
-				r.withdraw(is.GetUID(), false)
+			if run, ok := r.running(is.GetUID()); ok && is.GetDeletionTimestamp() != nil && !run.finalizes {
+				run.access.Refuse("the object that the run was made for is being deleted")
 			}
 		},
 		DeleteFunc: func(last any) {
 			if unknown, ok := last.(toolscache.DeletedFinalStateUnknown); ok {
 				last = unknown.Obj
 			}
-			if obj, ok := last.(*unstructured.Unstructured); ok {
-				r.withdraw(obj.GetUID(), true)
+			obj, ok := last.(*unstructured.Unstructured)
+			if !ok {
+				return
+			}
+			if _, ok := r.running(obj.GetUID()); ok {
+				r.looks.Go(func() { r.lookAfter(ctx, obj) })
 			}
 		},
 	}
 }
+
+// lookAfter withdraws the run of an object that has left the cache, unless it
+// has only left the selector.
+func (r *reconciler) lookAfter(ctx context.Context, obj *unstructured.Unstructured) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	is := r.newObject()
+	err := r.live.Get(ctx, client.ObjectKeyFromObject(obj), is)
+	if apierrors.IsNotFound(err) || err == nil && is.GetUID() != obj.GetUID() {
+		r.withdraw(obj.GetUID())
+	}
+}
+
+// lookTimeout bounds one read.
+const lookTimeout = 10 * time.Second

@@ -291,6 +291,41 @@ func TestAccess_NoWriteForAnObjectThatGoes(t *testing.T) {
 	}
 }
 
+// An object that ceases to match is not watched any more; the run that is under
+// way is finished all the same.
+func TestAccess_StaysForAnObjectThatCeasesToMatch(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	ns, c := testenv.Namespace(t, cfg), clientOf(t, cfg)
+	gvk := testenv.CRD(t, cfg)
+	began, goOn, wrote := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	exec := &fakeExecutor{do: func(ctx context.Context, req runner.Request) (runner.Result, error) {
+		close(began)
+		<-goOn
+		run, err := asRun(req)
+		if err == nil {
+			err = run.Create(ctx, configMap(ns, "child"))
+		}
+		wrote <- err
+		return succeeded(), nil
+	}}
+	o := start(t, cfg, exec, owning(watchOf(gvk, func(w *watches.Watch) {
+		w.Selector.MatchLabels = map[string]string{"tier": "gold"}
+	})))
+	obj := object(gvk, ns, "one", map[string]any{})
+	obj.SetLabels(map[string]string{"tier": "gold"})
+	create(t, c, obj)
+	<-began
+	reads := o.count("GET")
+	update(t, c, obj, func(o map[string]any) { unstructured.RemoveNestedField(o, "metadata", "labels") })
+	eventually(t, "the operator looks whether it is gone", func() bool { return o.count("GET") > reads })
+	settle()
+	close(goOn)
+	if err := <-wrote; err != nil {
+		t.Errorf("a write of the run: %v", err)
+	}
+}
+
 func TestAccess_EndsWithTheRun(t *testing.T) {
 	t.Parallel()
 	cfg := testenv.Config(t)

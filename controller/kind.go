@@ -255,7 +255,7 @@ func (k *kind) serve(ctx context.Context, res resource) error {
 		obj.SetGroupVersionKind(k.watch.GVK)
 		informer, err := kinds.GetInformer(ctx, obj) // which waits for its first list
 		if err == nil {
-			_, err = informer.AddEventHandler(r.goings())
+			_, err = informer.AddEventHandler(r.goings(ctx))
 		}
 		if err == nil {
 			k.report(nil)
@@ -265,6 +265,7 @@ func (k *kind) serve(ctx context.Context, res resource) error {
 	})
 	part(ctl.Start)
 	wg.Wait()
+	r.looks.Wait()
 	return context.Cause(ctx)
 }
 

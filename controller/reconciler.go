@@ -61,7 +61,9 @@ type reconciler struct {
 	// touched are the objects of which somebody else has changed a dependent.
 	touched map[types.NamespacedName]string
 	// runs are those under way, by the UID of the object.
-	runs map[types.UID]*scope
+	runs map[types.UID]admitted
+	// looks are the live reads under way that settle whether an object is gone.
+	looks sync.WaitGroup
 }
 
 // memory is what the reconciler remembers of an object between reconciles. It
@@ -88,7 +90,7 @@ func newReconciler(k *kind, res resource, cached client.Reader, c client.Client)
 		watch: k.watch, gvk: k.watch.GVK, res: res, opts: k.opts, cached: cached, live: c, client: c,
 		content: k.content, dirs: k.dirs, metrics: k.opts.Metrics, log: k.log.WithValues("gvk", k.watch.GVK.String()),
 		now: time.Now, selector: k.selector, set: k.set, metadata: k.set.metadata,
-		memories: map[types.NamespacedName]*memory{}, touched: map[types.NamespacedName]string{}, runs: map[types.UID]*scope{},
+		memories: map[types.NamespacedName]*memory{}, touched: map[types.NamespacedName]string{}, runs: map[types.UID]admitted{},
 	}
 	if k.watch.ManageStatus && !res.hasStatus {
 		r.log.Info("The kind has no status subresource: no status is written; add subresources.status to its " +
@@ -213,6 +215,7 @@ func (r *reconciler) concerns(obj *unstructured.Unstructured) bool {
 func (r *reconciler) forget(ctx context.Context, key types.NamespacedName) error {
 	r.mu.Lock()
 	m := r.memories[key]
+	delete(r.touched, key)
 	r.mu.Unlock()
 	r.metrics.ObjectGone(r.gvk, key.Namespace, key.Name)
 	if r.dependents != nil {
@@ -233,7 +236,6 @@ func (r *reconciler) forget(ctx context.Context, key types.NamespacedName) error
 	}
 	r.mu.Lock()
 	delete(r.memories, key)
-	delete(r.touched, key)
 	r.mu.Unlock()
 	return nil
 }
