@@ -52,15 +52,26 @@ func (r *Run) Wrote(c proxy.Child) {
 	if r.over() || f == nil || !f.has(r.kind) || !r.kind.watches(c) || c.Name == "" || c.UID == "" || c.ResourceVersion == "" {
 		return
 	}
+	id := types.NamespacedName{Namespace: c.Namespace, Name: c.Name}
+	if c.Subresource != "" && !f.owns(id, c.UID, r) {
+		return // whose object it is part of is not known by the write
+	}
 	if !f.complete() {
 		f.hints[ownerKey{r.kind, r.owner}] = struct{}{}
 	}
-	id := types.NamespacedName{Namespace: c.Namespace, Name: c.Name}
 	if f.seen(id, c.ResourceVersion) {
 		r.recognise(f, id, c)
 		return
 	}
 	f.expectVersion(id, c.UID, ownerKey{r.kind, r.owner}, c.ResourceVersion)
+}
+
+// owns is true if the object is known to belong to the run's owner.
+func (f *feed) owns(id types.NamespacedName, uid types.UID, r *Run) bool {
+	rec := f.records[id]
+	return rec != nil && rec.uid == uid && slices.ContainsFunc(rec.owners, func(o ownership) bool {
+		return o.kind == r.kind && o.owner == r.owner
+	})
 }
 
 // recognise finds a version that was seen before its answer came among the
@@ -70,12 +81,6 @@ func (r *Run) recognise(f *feed, id types.NamespacedName, c proxy.Child) {
 	o.kept = slices.DeleteFunc(o.kept, func(ch change) bool {
 		return ch.feed == f && ch.uid == c.UID && ch.is == c.ResourceVersion
 	})
-	for i, ch := range o.kept {
-		// A list has shown several changes as one, and this was not the last.
-		if ch.feed == f && ch.uid == c.UID && ch.is != "" && newer(c.ResourceVersion, ch.was) && newer(ch.is, c.ResourceVersion) {
-			o.kept[i].was, o.kept[i].verdict = c.ResourceVersion, unclear
-		}
-	}
 	if ch, ok := f.before(id, c.UID, c.ResourceVersion); ok {
 		o.keep(ch)
 	}

@@ -43,6 +43,9 @@ func (r *recording) Read(b []byte) (int, error) {
 // observe is called with the API server's answer before it goes back.
 func (x *exchange) observe(resp *http.Response) error {
 	x.code = resp.StatusCode
+	if x.code == http.StatusSwitchingProtocols {
+		x.tunnel = resp.Body
+	}
 	if x.write && isDefinition(x.info) {
 		x.p.discovery.Invalidate() // before the client knows that it can ask
 	}
@@ -57,8 +60,10 @@ func (x *exchange) observe(resp *http.Response) error {
 // was written of the owner's, what was deleted, and the name of what is new.
 func (x *exchange) follows() bool {
 	switch x.info.Verb {
-	case "create", "update", "patch":
+	case "create":
 		return x.marked && !x.dryRun
+	case "update", "patch":
+		return (x.marked || x.s.Tracker != nil && x.info.Subresource != "") && !x.dryRun
 	case "delete", "deletecollection":
 		return x.s.Tracker != nil && !x.dryRun && x.info.Subresource == ""
 	}
@@ -83,16 +88,17 @@ func (x *exchange) follow(ctx context.Context) []Child {
 	for _, meta := range objects {
 		if x.created && x.info.Verb != "create" && x.code == http.StatusOK && !x.s.AdoptUnowned {
 			x.disown(ctx, meta)
+			continue
 		}
 		c := x.child(meta.Kind, meta.Name)
 		c.UID, c.ResourceVersion = meta.UID, meta.ResourceVersion
 		children = append(children, c)
 		switch {
 		case x.s.Tracker == nil:
-		case x.marked:
-			x.s.Tracker.Wrote(c)
-		default:
+		case x.info.Verb == "delete", x.info.Verb == "deletecollection":
 			x.s.Tracker.Deleted(c)
+		case c.ResourceVersion != x.version: // else nothing was changed, and the version is somebody's
+			x.s.Tracker.Wrote(c)
 		}
 	}
 	return children

@@ -10,6 +10,8 @@ type Child struct {
 	Resource schema.GroupVersionResource
 	// Kind is the kind's name; empty where neither the body nor discovery says it.
 	Kind string
+	// Subresource is what was written of the object; empty for all of it.
+	Subresource string
 	// Namespace is empty for a cluster-scoped object.
 	Namespace, Name string
 	// UID and ResourceVersion are those of the stored object; empty before it
@@ -24,7 +26,8 @@ type Tracker interface {
 	// Expect is called before a write is forwarded of which the object will
 	// bear the owner's mark. The name is empty if the API server makes one up.
 	Expect(c Child)
-	// Wrote is called once such a write has succeeded.
+	// Wrote is called once such a write has succeeded and made a new version.
+	// It is also called for writes of subresources, whoever owns the object.
 	Wrote(c Child)
 	// Deleted is called once a delete request of the run has been accepted,
 	// for every object that the answer names, whoever owns it.

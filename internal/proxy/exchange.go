@@ -3,8 +3,10 @@ package proxy
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/http"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -26,35 +28,46 @@ type exchange struct {
 	// marked is true if the written object bears the owner's mark afterwards;
 	// created, if it was put on an object that did not exist.
 	marked, created bool
+	// version is the object's before the write, where it was looked at.
+	version string
 
 	// code, answer and failure are how the API server answered.
-	code    int
-	answer  *recording
+	code   int
+	answer *recording
+	// tunnel is the connection to the API server after an upgrade.
+	tunnel  io.Closer
 	failure error
 }
 
 // ServeHTTP implements [http.Handler].
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !p.all.enter() {
+		panic(http.ErrAbortHandler)
+	}
+	defer p.all.active.Done()
 	x, refused := p.open(r)
+	if refused == nil && !x.s.enter() {
+		refused = refuse(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, errRunEnded.Error())
+	}
 	if refused != nil {
 		p.log.V(1).Info("Request refused", "method", r.Method, "reason", refused.message)
 		p.opts.Metrics.ProxyRequest("", "", OutcomeRefused)
+		// net/http wants to have read the body before it answers.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(p.bodyTimeout))
 		refused.write(w)
-		return
-	}
-	if !x.s.enter() {
-		refuse(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, errRunEnded.Error()).write(w)
 		return
 	}
 	defer x.s.active.Done()
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
-	defer context.AfterFunc(x.s.ctx, func() { //nolint:contextcheck // the run's end, not the request's, is waited for
+	cut := func() {
 		cancel(errRunEnded)
 		if conn, ok := r.Context().Value(connKey{}).(net.Conn); ok {
 			_ = conn.Close() // what is written to a client that does not read would wait for ever
 		}
-	})()
+	}
+	defer context.AfterFunc(x.s.ctx, cut)() //nolint:contextcheck // the run's end, not the request's, is waited for
+	defer context.AfterFunc(p.all.ctx, cut)()
 	x.serve(w, r.WithContext(ctx))
 }
 
@@ -91,9 +104,10 @@ func isConnection(info *request.RequestInfo, subresources ...string) bool {
 }
 
 // writes reports whether a request can change something: a command in a
-// container can, by whatever method it is asked for.
+// container can, by whatever method it is asked for, and so can one that the
+// kubelet is asked for, as an API of another server.
 func writes(r *http.Request, info *request.RequestInfo) bool {
-	if isConnection(info, "exec", "attach", "portforward") {
+	if isConnection(info, "exec", "attach", "portforward") || isConnection(info, "proxy") && isUpgrade(r.Header) {
 		return true
 	}
 	return r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodOptions

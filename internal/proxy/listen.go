@@ -80,6 +80,18 @@ func (c *eitherConn) Write(b []byte) (int, error) {
 	return is.Write(b) //nolint:wrapcheck // net/http looks at it
 }
 
+// Close ends TLS as is due: without that, a client takes an answer that ends
+// with the connection for one that was cut. It does not wait for a Write.
+func (c *eitherConn) Close() error {
+	c.mu.Lock()
+	is := c.is
+	c.mu.Unlock()
+	if is == nil {
+		is = c.Conn
+	}
+	return is.Close() //nolint:wrapcheck // net/http looks at it
+}
+
 // decide is called by the connection's one reader.
 func (c *eitherConn) decide() (net.Conn, error) {
 	c.mu.Lock()

@@ -82,10 +82,14 @@ type Proxy struct {
 	ca               []byte
 	certificate      tls.Certificate
 	sessions         sessions
+	// all is under way as long as the proxy serves.
+	all *session
 	// kinds has the names of kinds that were looked up, by resource: they do
 	// not change.
 	kinds   sync.Map
 	buffers *buffers
+	// How long a client may take to say what it wants, and to send its body.
+	headerTimeout, bodyTimeout time.Duration
 }
 
 // New opens the port. The proxy serves once Start is called.
@@ -95,7 +99,9 @@ func New(ctx context.Context, opts Options) (*Proxy, error) {
 		infos: request.RequestInfoFactory{
 			APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api"),
 		},
-		buffers:  &buffers{},
+		buffers:       &buffers{},
+		headerTimeout: headerTimeout, bodyTimeout: bodyTimeout,
+		all:      newSession(Grant{}),
 		sessions: sessions{byToken: map[[sha256.Size]byte]*session{}},
 	}
 	if p.opts.Metrics == nil {
@@ -124,8 +130,10 @@ func (p *Proxy) URL() string {
 	return "https://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(portOf(p.listeners[0])))
 }
 
-// headerTimeout is how long a client may take to say what it wants.
-const headerTimeout = 10 * time.Second
+// headerTimeout is how long a client may take to say what it wants, TLS
+// included: generous, for on a machine that has no time for its clients a
+// thousand that come at once are slow too.
+const headerTimeout = 30 * time.Second
 
 // maxHeaderBytes is as much as the longest selectors need.
 const maxHeaderBytes = 256 << 10
@@ -135,7 +143,7 @@ const maxHeaderBytes = 256 << 10
 func (p *Proxy) Start(ctx context.Context) error {
 	server := &http.Server{
 		Handler:           p,
-		ReadHeaderTimeout: headerTimeout,
+		ReadHeaderTimeout: p.headerTimeout,
 		IdleTimeout:       2 * time.Minute, // longer than the pauses within a run
 		MaxHeaderBytes:    maxHeaderBytes,
 		// No request is answered without a token, OPTIONS * neither.
@@ -167,6 +175,7 @@ func (p *Proxy) Start(ctx context.Context) error {
 	}
 	_ = server.Close() // which closes the listeners too
 	wg.Wait()
+	p.all.close() // what net/http does not wait for, and upgraded connections, which it does not know any more
 	return err
 }
 

@@ -29,6 +29,7 @@ func (r *refusal) write(w http.ResponseWriter) {
 	if err != nil {
 		body = []byte(r.message)
 	}
+	body = append(body, '\n') // as the API server ends its own
 	w.Header().Set("Content-Type", "application/json")
 	if r.code == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", "Bearer")

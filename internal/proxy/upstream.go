@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -60,7 +61,7 @@ func (x *exchange) forward(w http.ResponseWriter, r *http.Request) {
 	}
 	rp := &httputil.ReverseProxy{
 		Rewrite: func(pr *httputil.ProxyRequest) {
-			pr.Out.URL.RawQuery = pr.In.URL.RawQuery // as it came; it has been cleaned for servers that are not written in Go
+			pr.Out.URL.RawQuery = pr.In.URL.RawQuery // all of it: the API server knows what it can read
 			pr.SetURL(x.p.base)
 			stripIdentity(pr.Out.Header)
 			pr.Out.Trailer = nil // may say who the client is, too
@@ -76,6 +77,11 @@ func (x *exchange) forward(w http.ResponseWriter, r *http.Request) {
 		ModifyResponse: x.observe,
 		ErrorHandler:   x.unanswered,
 	}
+	defer func() {
+		if x.tunnel != nil {
+			_ = x.tunnel.Close() // ReverseProxy does not wait for that, and the end of a run does
+		}
+	}()
 	rp.ServeHTTP(w, r)
 }
 
@@ -88,7 +94,7 @@ func isUpgrade(h http.Header) bool {
 func (x *exchange) unanswered(w http.ResponseWriter, r *http.Request, err error) {
 	x.failure = err
 	if r.Context().Err() != nil {
-		return // nobody waits for an answer
+		panic(http.ErrAbortHandler) // to return would say 200 to whoever is still there
 	}
 	refuse(http.StatusBadGateway, "", "the API server cannot be reached: "+err.Error()).write(w)
 }
@@ -96,6 +102,9 @@ func (x *exchange) unanswered(w http.ResponseWriter, r *http.Request, err error)
 // partialMetadata asks for an object's metadata, and takes the object where
 // the server knows no such form.
 const partialMetadata = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+
+// errUnreadable is why an object is never going to be read.
+var errUnreadable = errors.New("the API server does not let the operator read it")
 
 // stored reads the metadata of the object that a request is about; nil if
 // there is none.
@@ -109,6 +118,8 @@ func (p *Proxy) stored(ctx context.Context, info *request.RequestInfo) (*objectb
 	case http.StatusOK:
 	case http.StatusNotFound:
 		return nil, nil //nolint:nilnil // there is no object, and that is no error
+	case http.StatusForbidden, http.StatusMethodNotAllowed:
+		return nil, fmt.Errorf("read the metadata of %s: %w", path, errUnreadable)
 	default:
 		return nil, fmt.Errorf("read the metadata of %s: the API server answers %d", path, status)
 	}

@@ -2,10 +2,8 @@ package proxy
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -42,7 +40,7 @@ func (x *exchange) prepare(w http.ResponseWriter, r *http.Request) error {
 	if isConnection(x.info, "exec", "attach", "portforward", "proxy") || !x.info.IsResourceRequest {
 		return x.fence()
 	}
-	body, err := readBody(w, r)
+	body, err := readBody(w, r, x.p.bodyTimeout)
 	if err != nil {
 		return err
 	}
@@ -60,19 +58,19 @@ func (x *exchange) prepare(w http.ResponseWriter, r *http.Request) error {
 }
 
 // readBody takes the whole body in, within the API server's bounds.
-func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+func readBody(w http.ResponseWriter, r *http.Request, timeout time.Duration) ([]byte, error) {
 	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Now().Add(bodyTimeout))
-	defer func() { _ = control.SetReadDeadline(time.Time{}) }()
+	_ = control.SetReadDeadline(time.Now().Add(timeout))
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
 		return nil, refuse(http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge,
-			"limit is "+strconv.Itoa(maxBody))
+			"Request entity too large: limit is "+strconv.Itoa(maxBody))
 	case err != nil:
 		return nil, refuse(http.StatusBadRequest, metav1.StatusReasonBadRequest, "read the request's body: "+err.Error())
 	}
+	_ = control.SetReadDeadline(time.Time{}) // after an error it stays: net/http reads on before it answers
 	return body, nil
 }
 
@@ -105,17 +103,16 @@ func (x *exchange) own(r *http.Request, body []byte) ([]byte, error) {
 	if !ok {
 		return body, nil
 	}
-	plain, packed, err := unpack(r.Header.Get("Content-Encoding"), body)
-	if err != nil {
-		return body, nil //nolint:nilerr // see above
-	}
-	meta, err := encoding.Read(plain)
+	meta, err := encoding.Read(body) // an API server unpacks no body, so a packed one cannot be read either
 	if err != nil || meta.Annotations[annotationOwned] == ownedByNobody {
 		return body, nil //nolint:nilerr // see above
 	}
 	due, stored, err := x.due(r.Context(), encoding)
+	if err != nil && x.replaces(encoding) && !errors.Is(err, errUnreadable) {
+		// Later there is: until then the write could take the mark away.
+		return nil, refuse(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "there is no telling whose the object is: "+err.Error())
+	}
 	if err != nil {
-		// Without permission to read there is no telling whose the object is.
 		x.p.log.Info("Object is written without looking whose it is", "job", x.s.RunID, "path", x.info.Path, "reason", err.Error())
 		return body, nil
 	}
@@ -125,8 +122,8 @@ func (x *exchange) own(r *http.Request, body []byte) ([]byte, error) {
 	if !due {
 		return body, nil
 	}
-	with, err := encoding.Add(plain, x.mark(), stored)
-	if errors.Is(err, objectbody.ErrUnmarkable) && x.created {
+	with, err := encoding.Add(body, x.mark(), stored)
+	if errors.Is(err, objectbody.ErrUnmarkable) && x.replaces(encoding) {
 		return nil, refuse(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid,
 			"the object cannot be given its owner: "+err.Error()+"; write it in a plainer form, without keys that are there twice")
 	}
@@ -135,9 +132,6 @@ func (x *exchange) own(r *http.Request, body []byte) ([]byte, error) {
 		return body, nil //nolint:nilerr // see above
 	}
 	x.p.log.V(1).Info("Injecting owner reference", "job", x.s.RunID, "path", x.info.Path)
-	if packed {
-		with = pack(with)
-	}
 	return with, nil
 }
 
@@ -151,22 +145,30 @@ func (x *exchange) due(ctx context.Context, encoding objectbody.Encoding) (due b
 	if stored, err = x.p.stored(ctx, x.info); err != nil {
 		return false, nil, err
 	}
+	if stored != nil {
+		x.version = stored.ResourceVersion
+	}
 	switch {
-	case stored == nil && (x.info.Verb == "update" || encoding.IsApply()):
+	case stored == nil && x.replaces(encoding):
 		x.marked, x.created = true, true
 		return true, nil, nil
 	case stored == nil:
 		return false, nil, nil // other patches create nothing
 	case x.ours(*stored):
 		x.marked = true
-		// What replaces the object, or all that its manager has applied, would
-		// take the mark away.
-		return x.info.Verb == "update" || encoding.IsApply(), stored, nil
+		return x.replaces(encoding), stored, nil
 	case x.s.AdoptUnowned && unowned(*stored):
 		x.marked = true
 		return true, stored, nil
 	}
 	return false, stored, nil
+}
+
+// replaces reports whether the body is all of an object, or all that its
+// manager has applied: it creates what is not there, and takes the mark away
+// from what is, unless it has it too.
+func (x *exchange) replaces(encoding objectbody.Encoding) bool {
+	return x.info.Verb != "patch" || encoding.IsApply()
 }
 
 // ours reports whether an object bears the owner's mark.
@@ -227,41 +229,11 @@ func (x *exchange) namespace() string {
 }
 
 func (x *exchange) child(kind, name string) Child {
-	if kind == "" {
-		kind = x.kind
+	if kind == "" || x.info.Subresource != "" {
+		kind = x.kind // what a subresource is called is no matter
 	}
 	if name == "" {
 		name = x.info.Name
 	}
-	return Child{Resource: x.gvr(), Kind: kind, Namespace: x.namespace(), Name: name}
-}
-
-// unpack undoes a Content-Encoding.
-func unpack(encoding string, body []byte) (plain []byte, packed bool, err error) {
-	switch encoding {
-	case "", "identity":
-		return body, false, nil
-	case "gzip":
-		r, err := gzip.NewReader(bytes.NewReader(body))
-		if err != nil {
-			return nil, true, fmt.Errorf("unpack the body: %w", err)
-		}
-		plain, err := io.ReadAll(io.LimitReader(r, maxBody+1))
-		if err == nil && len(plain) > maxBody {
-			err = errors.New("unpacked, the body is above the limit")
-		}
-		if err != nil {
-			return nil, true, fmt.Errorf("unpack the body: %w", err)
-		}
-		return plain, true, nil
-	}
-	return nil, false, fmt.Errorf("unknown Content-Encoding %q", encoding)
-}
-
-func pack(plain []byte) []byte {
-	var out bytes.Buffer
-	w := gzip.NewWriter(&out)
-	_, _ = w.Write(plain) // a buffer takes everything
-	_ = w.Close()
-	return out.Bytes()
+	return Child{Resource: x.gvr(), Kind: kind, Subresource: x.info.Subresource, Namespace: x.namespace(), Name: name}
 }

@@ -1,0 +1,362 @@
+package dependent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+
+	"github.com/rolewright/rolewright/internal/proxy"
+	"github.com/rolewright/rolewright/internal/testenv"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+var (
+	configMaps  = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+	deployments = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+	namespaces  = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
+)
+
+// lookup knows the resources of these tests.
+func lookup(_ context.Context, r schema.GroupVersionResource) (string, bool, error) {
+	switch r.Resource {
+	case "configmaps":
+		return "ConfigMap", true, nil
+	case "deployments":
+		return "Deployment", true, nil
+	case "namespaces":
+		return "Namespace", false, nil
+	case "widgets":
+		return "Widget", true, nil
+	}
+	return "", false, errors.New("no such resource")
+}
+
+// world is a namespace with owners, and a registry that watches it.
+type world struct {
+	t         *testing.T
+	cfg       *rest.Config
+	namespace string
+	gvk       schema.GroupVersionKind
+	client    kubernetes.Interface
+	dynamic   dynamic.Interface
+	registry  *Registry
+	kind      *Kind
+
+	mu    sync.Mutex
+	told  []string // names of owners, in order
+	uids  []types.UID
+	lines []string // of the log
+}
+
+// setting changes what a world is made with.
+type setting func(*world, *Options, *OwnerKind)
+
+func withStatus(_ *world, _ *Options, k *OwnerKind)        { k.Status = true }
+func withClusterScoped(_ *world, _ *Options, k *OwnerKind) { k.ClusterScoped = true }
+func everywhere(_ *world, o *Options, _ *OwnerKind)        { o.Namespaces = nil }
+
+// as makes the registry's requests by another configuration.
+func as(cfg *rest.Config) setting {
+	return func(w *world, o *Options, _ *OwnerKind) {
+		client, err := metadata.NewForConfig(cfg)
+		if err != nil {
+			w.t.Fatalf("make a client for metadata: %v", err)
+		}
+		o.Client = client
+	}
+}
+
+func newWorld(t *testing.T, gvk schema.GroupVersionKind, settings ...setting) *world {
+	t.Helper()
+	cfg := testenv.Config(t)
+	w := &world{
+		t: t, cfg: cfg, namespace: testenv.Namespace(t, cfg), gvk: gvk,
+		client: kubernetes.NewForConfigOrDie(cfg), dynamic: dynamic.NewForConfigOrDie(cfg),
+	}
+	options := Options{
+		Client: metadata.NewForConfigOrDie(cfg), Content: w.dynamic, Lookup: lookup,
+		Namespaces: []string{w.namespace}, Idle: time.Hour, Log: w.log(),
+	}
+	spec := OwnerKind{GVK: gvk, Namespaced: true, Changed: func(owner types.NamespacedName, uid types.UID, _ string) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.told, w.uids = append(w.told, owner.Name), append(w.uids, uid)
+	}}
+	for _, set := range settings {
+		set(w, &options, &spec)
+	}
+	w.registry = New(options)
+	w.registry.denied = time.Second
+	w.registry.readers = 1 // in order, so that one answer says that all earlier ones were given
+	w.kind = w.registry.Subscribe(spec)
+	w.start()
+	return w
+}
+
+// log keeps the lines: they are part of the contract.
+func (w *world) log() logr.Logger {
+	return funcr.New(func(_, line string) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.lines = append(w.lines, line)
+	}, funcr.Options{Verbosity: 1})
+}
+
+func (w *world) start() {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(w.t.Context()))
+	done := make(chan error)
+	go func() { done <- w.registry.Start(ctx) }()
+	w.t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			w.t.Errorf("Start returned %v", err)
+		}
+	})
+}
+
+// owner makes a custom resource, so that nothing it owns is garbage.
+func (w *world) owner(name string) *unstructured.Unstructured {
+	w.t.Helper()
+	o := &unstructured.Unstructured{}
+	o.SetGroupVersionKind(w.gvk)
+	o.SetName(name)
+	resource := w.gvk.GroupVersion().WithResource("widgets")
+	made, err := w.dynamic.Resource(resource).Namespace(w.namespace).Create(w.t.Context(), o, metav1.CreateOptions{})
+	if err != nil {
+		w.t.Fatalf("create owner %s: %v", name, err)
+	}
+	return made
+}
+
+func (w *world) name(owner string) types.NamespacedName {
+	return types.NamespacedName{Namespace: w.namespace, Name: owner}
+}
+
+// ownedBy is the metadata of an object that belongs to an owner.
+func ownedBy(owner *unstructured.Unstructured, name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Name: name, OwnerReferences: []metav1.OwnerReference{{
+		APIVersion: owner.GetAPIVersion(), Kind: owner.GetKind(), Name: owner.GetName(), UID: owner.GetUID(),
+	}}}
+}
+
+// configMap makes a ConfigMap.
+func (w *world) configMap(meta metav1.ObjectMeta) *corev1.ConfigMap {
+	w.t.Helper()
+	made, err := w.client.CoreV1().ConfigMaps(w.namespace).Create(w.t.Context(),
+		&corev1.ConfigMap{ObjectMeta: meta, Data: map[string]string{"key": "first"}}, metav1.CreateOptions{})
+	if err != nil {
+		w.t.Fatalf("create ConfigMap %s: %v", meta.Name, err)
+	}
+	return made
+}
+
+// set changes the data of a ConfigMap.
+func (w *world) set(name, value string) *corev1.ConfigMap {
+	w.t.Helper()
+	made, err := w.client.CoreV1().ConfigMaps(w.namespace).Patch(w.t.Context(), name, types.MergePatchType,
+		fmt.Appendf(nil, `{"data":{"key":%q}}`, value), metav1.PatchOptions{FieldManager: "somebody"})
+	if err != nil {
+		w.t.Fatalf("change ConfigMap %s: %v", name, err)
+	}
+	return made
+}
+
+func (w *world) deleteConfigMap(name string) {
+	w.t.Helper()
+	if err := w.client.CoreV1().ConfigMaps(w.namespace).Delete(w.t.Context(), name, metav1.DeleteOptions{}); err != nil {
+		w.t.Fatalf("delete ConfigMap %s: %v", name, err)
+	}
+}
+
+// child is what the proxy says of an object.
+func child(resource schema.GroupVersionResource, o metav1.Object) proxy.Child {
+	return proxy.Child{
+		Resource: resource, Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(), ResourceVersion: o.GetResourceVersion(),
+	}
+}
+
+// restore lets owners have objects of a resource, and waits for the watch.
+func (w *world) restore(resource schema.GroupVersionResource, owners ...string) {
+	w.t.Helper()
+	for _, owner := range owners {
+		w.kind.Restore(w.name(owner), []schema.GroupVersionResource{resource})
+	}
+	w.await(resource)
+}
+
+// await returns when the watch works.
+func (w *world) await(resource schema.GroupVersionResource) {
+	w.t.Helper()
+	testenv.Eventually(w.t, "a watch of "+resource.Resource, func(context.Context) error {
+		for _, r := range w.registry.Watching() {
+			if r == resource {
+				return nil
+			}
+		}
+		return fmt.Errorf("only %v are watched", w.registry.Watching())
+	})
+}
+
+// awaitSeen returns when the version of an object was handled.
+func (w *world) awaitSeen(resource schema.GroupVersionResource, o metav1.Object) {
+	w.t.Helper()
+	testenv.Eventually(w.t, "the event of "+o.GetName(), func(context.Context) error {
+		w.registry.mu.Lock()
+		defer w.registry.mu.Unlock()
+		f := w.registry.feeds[resource.GroupResource()]
+		if f == nil || !f.seen(idOf(o), o.GetResourceVersion()) {
+			return errors.New("not seen")
+		}
+		return nil
+	})
+}
+
+// awaitTold returns when an owner was told, and how often each was until then.
+func (w *world) awaitTold(owner string) map[string]int {
+	w.t.Helper()
+	testenv.Eventually(w.t, "a change for "+owner, func(context.Context) error {
+		if w.tally()[owner] == 0 {
+			return errors.New("not told")
+		}
+		return nil
+	})
+	return w.tally()
+}
+
+func (w *world) tally() map[string]int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	tally := map[string]int{}
+	for _, owner := range w.told {
+		tally[owner]++
+	}
+	return tally
+}
+
+// holdLists keeps the answers to lists back until the returned function is
+// called.
+func (wi *wire) holdLists() (release func()) {
+	wi.mu.Lock()
+	defer wi.mu.Unlock()
+	wi.hold = make(chan struct{})
+	hold := wi.hold
+	return func() {
+		wi.mu.Lock()
+		defer wi.mu.Unlock()
+		wi.hold = nil
+		close(hold)
+	}
+}
+
+// wire is a connection that a test can cut.
+type wire struct {
+	next http.RoundTripper
+	// kept gets a value for every answer that is kept back.
+	kept chan struct{}
+
+	mu sync.Mutex
+	// refuse answers watch requests with this code; 0 lets them through.
+	refuse int
+	// refusals counts them.
+	refusals int
+	// forgotten are the versions that were refused as gone. They stay so.
+	forgotten map[string]bool
+	open      []io.Closer
+	// hold keeps the answers to lists back until it is closed; nil lets them through.
+	hold chan struct{}
+}
+
+// wired returns a copy of cfg that goes through a wire.
+func wired(cfg *rest.Config) (*rest.Config, *wire) {
+	wi := &wire{kept: make(chan struct{}), forgotten: map[string]bool{}}
+	cfg = rest.CopyConfig(cfg)
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		wi.next = next
+		return wi
+	})
+	return cfg, wi
+}
+
+func (wi *wire) RoundTrip(req *http.Request) (*http.Response, error) {
+	query := req.URL.Query()
+	watches, version := query.Get("watch") == "true", query.Get("resourceVersion")
+	wi.mu.Lock()
+	refuse := wi.refuse
+	if watches && refuse == http.StatusGone {
+		wi.forgotten[version] = true
+	} else if watches && wi.forgotten[version] {
+		refuse = http.StatusGone
+	}
+	if watches && refuse != 0 {
+		wi.refusals++
+	}
+	hold := wi.hold
+	wi.mu.Unlock()
+	if watches && refuse != 0 {
+		return &http.Response{
+			StatusCode: refuse, Header: http.Header{"Content-Type": {"text/plain"}}, Body: http.NoBody, Request: req,
+		}, nil
+	}
+	resp, err := wi.next.RoundTrip(req)
+	if hold != nil && !watches {
+		select {
+		case wi.kept <- struct{}{}:
+		case <-hold:
+		}
+		<-hold
+	}
+	if err == nil && watches {
+		wi.mu.Lock()
+		wi.open = append(wi.open, resp.Body)
+		wi.mu.Unlock()
+	}
+	return resp, err
+}
+
+// cut ends all watches, and answers new ones with a code until it is 0.
+func (wi *wire) cut(code int) {
+	wi.mu.Lock()
+	defer wi.mu.Unlock()
+	wi.refuse = code
+	for _, body := range wi.open {
+		_ = body.Close() // what is cut has an error to say
+	}
+	wi.open = nil
+}
+
+func (wi *wire) mend() { wi.cut(0) }
+
+// awaitRefusal returns when another watch was refused.
+func (wi *wire) awaitRefusal(t *testing.T) {
+	t.Helper()
+	count := func() int {
+		wi.mu.Lock()
+		defer wi.mu.Unlock()
+		return wi.refusals
+	}
+	before := count()
+	testenv.Eventually(t, "a refused watch", func(context.Context) error {
+		if count() == before {
+			return errors.New("there was none")
+		}
+		return nil
+	})
+}

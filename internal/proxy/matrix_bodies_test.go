@@ -1,0 +1,300 @@
+package proxy
+
+import (
+	"net/http"
+	"strings"
+)
+
+// posts completes cells that create an object.
+func posts(all []cell) []cell {
+	for i := range all {
+		c := &all[i]
+		c.name = "POST " + c.name
+		if c.of.kind == "" {
+			c.of = configMapKind()
+		}
+		if c.method == "" {
+			c.method = http.MethodPost
+		}
+		if c.body == "" && !c.asIs {
+			c.body = c.of.object("")
+		}
+		if c.code == 0 {
+			c.code = http.StatusCreated
+		}
+		if c.want == "" {
+			c.want = nobody
+		}
+	}
+	return all
+}
+
+// alreadyOwned are bodies that say something of owners themselves.
+func alreadyOwned() []cell {
+	ourAnnotations := strings.TrimPrefix(ours, free)
+	all := []cell{
+		{name: "with the owner's reference", body: configMapKind().object(`,"ownerReferences":[$OWN]`), want: reference},
+		{name: "with the owner's reference in YAML", media: mediaYAML, body: configMapKind().object(`,"ownerReferences":[$OWN]`), want: reference},
+		{name: "with the owner's reference in protobuf", media: mediaProtobuf, body: configMapKind().object(`,"ownerReferences":[$OWN]`), want: reference},
+		{name: "with the owner's reference in CBOR", media: mediaCBOR, body: configMapKind().object(`,"ownerReferences":[$OWN]`), want: reference},
+		{name: "with the owner's annotations", away: true, body: configMapKind().object(ourAnnotations), want: annotated},
+		{name: "with another controller", body: configMapKind().object(others), want: reference},
+		{name: "with another controller in protobuf", media: mediaProtobuf, body: configMapKind().object(others), want: reference},
+		{name: "with another controller in CBOR", media: mediaCBOR, body: configMapKind().object(others), want: reference},
+		{name: "with another controller elsewhere", away: true, body: configMapKind().object(others), want: annotated},
+		{name: "with another owner and the owner", body: configMapKind().object(`,"ownerReferences":[$OTHER,$OWN]`), want: reference},
+		{name: "with null references", body: configMapKind().object(`,"ownerReferences":null`), want: reference},
+		{name: "with no references", body: configMapKind().object(`,"ownerReferences":[]`), want: reference},
+		{name: "with null annotations", away: true, body: configMapKind().object(`,"annotations":null`), want: annotated},
+		{name: "with other annotations", away: true, body: configMapKind().object(`,"annotations":{"a":"\u00e9"}`), want: annotated},
+		{name: "kept from owners", body: configMapKind().object(nobodys), want: nobody},
+		{name: "kept from owners in protobuf", media: mediaProtobuf, body: configMapKind().object(nobodys), want: nobody},
+		{name: "kept from owners in CBOR", media: mediaCBOR, body: configMapKind().object(nobodys), want: nobody},
+		{name: "kept from owners elsewhere", away: true, body: configMapKind().object(nobodys), want: nobody},
+		{name: "with another word for the owner", body: configMapKind().object(`,"annotations":{"rolewright.dev/owner":"some"}`), want: reference},
+		{name: "injecting nothing", by: asker{silent: true}, want: nobody},
+		{name: "of a namespace in the body", body: configMapKind().object(`,"namespace":"$NAMESPACE"`), want: reference},
+		{name: "of another namespace in the body", body: configMapKind().object(`,"namespace":"another"`), code: http.StatusBadRequest, want: nobody},
+		{name: "what is there already", before: free, body: configMapKind().object(""), code: http.StatusConflict, want: nobody},
+		{name: "of a kind that is not there", of: resource{apiVersion: "v1", kind: "Nothing", plural: "nothings"}, code: http.StatusNotFound},
+	}
+	for i := range all {
+		if all[i].media == "" {
+			all[i].media = mediaJSON
+		}
+	}
+	return posts(all)
+}
+
+// headers are ways to say the same.
+func headers() []cell {
+	const partial, table = ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1", ";as=Table;g=meta.k8s.io;v=v1"
+	return posts([]cell{
+		{name: "with a charset", media: mediaJSON + "; charset=utf-8", want: reference},
+		{name: "in capitals", media: "Application/JSON", want: reference},
+		{name: "without a Content-Type", want: reference},
+		{name: "YAML without a Content-Type", asIs: true, body: "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: $NAME}\n", code: http.StatusBadRequest},
+		{name: "JSON as YAML", media: mediaYAML, asIs: true, body: configMapKind().object(""), want: reference},
+		{name: "YAML as JSON", media: mediaJSON, asIs: true, body: "kind: ConfigMap\n", code: http.StatusBadRequest},
+		{name: "as text", media: "text/plain", asIs: true, code: http.StatusUnsupportedMediaType},
+		{name: "as nonsense", media: "nonsense", asIs: true, code: http.StatusUnsupportedMediaType},
+		{name: "as a form", media: "application/x-www-form-urlencoded", asIs: true, code: http.StatusUnsupportedMediaType},
+		{name: "of a patch", media: mediaMerge, asIs: true, code: http.StatusUnsupportedMediaType},
+		{name: "packed", media: mediaJSON, packed: true, code: http.StatusBadRequest},
+		{name: "packed protobuf", media: mediaProtobuf, packed: true, code: http.StatusBadRequest},
+		{name: "in chunks", media: mediaJSON, chunked: true, want: reference},
+		{name: "YAML in chunks elsewhere", media: mediaYAML, chunked: true, away: true, want: annotated},
+		{name: "protobuf in chunks", media: mediaProtobuf, chunked: true, want: reference},
+		{name: "accepting protobuf", media: mediaJSON, accept: mediaProtobuf, want: reference},
+		{name: "protobuf accepting protobuf", media: mediaProtobuf, accept: mediaProtobuf, away: true, want: annotated},
+		{name: "accepting CBOR", media: mediaJSON, accept: mediaCBOR, want: reference},
+		{name: "accepting YAML", media: mediaJSON, accept: mediaYAML, want: reference},
+		{name: "accepting a table", media: mediaJSON, accept: mediaJSON + table, want: reference},
+		{name: "accepting metadata", media: mediaJSON, accept: mediaJSON + partial, want: reference},
+		{name: "accepting metadata in protobuf", media: mediaJSON, accept: mediaProtobuf + partial, want: reference},
+		{name: "accepting images", media: mediaJSON, accept: "image/png", code: http.StatusNotAcceptable},
+		{name: "pretty", media: mediaJSON, query: "?pretty=true", want: reference},
+		{name: "by a named manager", media: mediaJSON, query: "?fieldManager=someone", want: reference},
+		{
+			name: "PATCH without a Content-Type", method: http.MethodPatch, before: free, body: `{"data":{"b":"2"}}`,
+			code: http.StatusUnsupportedMediaType,
+		},
+		{
+			name: "PATCH with a charset", by: asker{adopt: true}, method: http.MethodPatch, media: mediaMerge + ";charset=utf-8", before: free,
+			body: `{"data":{"b":"2"}}`, code: http.StatusOK, want: reference,
+		},
+		{
+			name: "PATCH in plain JSON", by: asker{adopt: true}, method: http.MethodPatch, media: mediaJSON, before: free,
+			body: `{"data":{"b":"2"}}`, code: http.StatusUnsupportedMediaType,
+		},
+	})
+}
+
+// spellings are bodies whose text says the same in an unusual way, or more than
+// the API server keeps.
+func spellings() []cell {
+	const strict, warn, ignore = "?fieldValidation=Strict", "?fieldValidation=Warn", "?fieldValidation=Ignore"
+	numbers := `{"apiVersion":"$GROUP/v1alpha1","kind":"Thing","metadata":{"name":"$NAME"},"spec":{` +
+		`"a":1.0,"b":1e3,"c":9007199254740993,"d":0.1000000000000000055511151231257827,"e":-0,"f":12345678901234567890,"g":1E-7,` +
+		`"h":"\u00e9\u2028\ud83d\ude00\/\u003c","\u0069":[],"j":{},"k":null,"l":""}}`
+	spaced := "\n { \"kind\" : \"ConfigMap\",\t\"apiVersion\":\"v1\", \"data\":{\"z\":\"\\u007a\",\"a\":\"\\ud800\"} ,\r\n \"metadata\" : { \"name\":\"$NAME\" } }\n\n"
+	twice := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x","name":"$NAME"},"data":{"a":"1"},"data":{"a":"2","a":"3"}}`
+	unknown := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"$NAME","colour":"red"},"data":{"a":"1"},"size":3}`
+	document := "# a comment\napiVersion: v1\nkind: ConfigMap\nmetadata: &m\n  name: $NAME\n  labels: {<<: {a: b}}\ndata:\n  a: |\n    x\n    y\n  b: !!str 1\n  c: 'yes'\n---\nkind: Other\n"
+	return posts([]cell{
+		{name: "odd numbers and escapes", of: thingKind(), media: mediaJSON, body: numbers, asIs: true, want: reference},
+		{name: "odd numbers and escapes elsewhere", of: thingKind(), away: true, media: mediaJSON, body: numbers, asIs: true, want: annotated},
+		{name: "odd numbers as YAML", of: thingKind(), media: mediaYAML, body: strings.Replace(numbers, `\ud83d\ude00\/`, "", 1), asIs: true, want: reference},
+		{name: "surrogates as YAML", of: thingKind(), media: mediaYAML, body: numbers, asIs: true, code: http.StatusBadRequest},
+		{name: "odd numbers in CBOR", of: thingKind(), media: mediaCBOR, body: strings.Replace(numbers, `"f":12345678901234567890,`, "", 1), want: reference},
+		{name: "unusual space", media: mediaJSON, body: spaced, asIs: true, want: reference},
+		{name: "members twice", media: mediaJSON, body: twice, asIs: true, want: reference},
+		{name: "members twice, warned", media: mediaJSON, query: warn, body: twice, asIs: true, away: true, want: annotated},
+		{name: "members twice, ignored", media: mediaJSON, query: ignore, body: twice, asIs: true, want: reference},
+		{name: "members twice, strict", media: mediaJSON, query: strict, body: twice, asIs: true, code: http.StatusBadRequest},
+		{name: "metadata twice", media: mediaJSON, asIs: true, body: `{"apiVersion":"v1","metadata":{"name":"x","labels":{"a":"b"}},"kind":"ConfigMap","metadata":{"name":"$NAME"}}`, want: reference},
+		{name: "metadata twice of a custom resource", of: thingKind(), media: mediaJSON, asIs: true, body: `{"apiVersion":"$GROUP/v1alpha1","metadata":{"name":"x","labels":{"a":"b"}},"kind":"Thing","metadata":{"name":"$NAME"}}`, want: reference},
+		{name: "unknown fields", media: mediaJSON, body: unknown, asIs: true, want: reference},
+		{name: "unknown fields, warned", media: mediaJSON, query: warn, body: unknown, asIs: true, want: reference},
+		{name: "unknown fields, strict", media: mediaJSON, query: strict, body: unknown, asIs: true, code: http.StatusBadRequest},
+		{name: "unknown fields in YAML, warned", media: mediaYAML, query: warn, body: unknown, want: reference},
+		{name: "unknown fields in CBOR, warned", media: mediaCBOR, query: warn, body: unknown, want: reference},
+		{name: "fields in other case", media: mediaJSON, asIs: true, body: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"$NAME","OwnerReferences":[$OTHER]},"Metadata":{"name":"x"}}`, want: reference},
+		{name: "a YAML document", media: mediaYAML, body: document, asIs: true, want: reference},
+		{name: "a YAML document, strict", media: mediaYAML, query: strict, body: document, asIs: true, want: reference},
+		{name: "a List", media: mediaJSON, asIs: true, body: `{"apiVersion":"v1","kind":"List","items":[` + configMapKind().object("") + `]}`, code: http.StatusBadRequest},
+		{name: "a List of config maps", media: mediaJSON, asIs: true, body: `{"apiVersion":"v1","kind":"ConfigMapList","metadata":{},"items":[` + configMapKind().object("") + `]}`, code: http.StatusBadRequest},
+		{name: "a List of custom resources", of: thingKind(), media: mediaJSON, asIs: true, body: `{"apiVersion":"$GROUP/v1alpha1","kind":"ThingList","metadata":{},"items":[]}`, code: http.StatusUnprocessableEntity},
+		{name: "another kind", media: mediaJSON, body: leaseKind().object(""), code: http.StatusBadRequest},
+		{name: "no kind", media: mediaJSON, body: `{"metadata":{"name":"$NAME"},"data":{"a":"1"}}`, want: reference},
+		{name: "no metadata", media: mediaJSON, body: `{"apiVersion":"v1","kind":"ConfigMap"}`, code: http.StatusUnprocessableEntity},
+		{name: "null metadata", media: mediaJSON, body: `{"apiVersion":"v1","kind":"ConfigMap","metadata":null}`, code: http.StatusUnprocessableEntity},
+		{name: "an invalid object", media: mediaJSON, body: configMapKind().object(`,"labels":{"a b":"c"}`), code: http.StatusUnprocessableEntity},
+	})
+}
+
+// unmarkable are bodies that the API server takes and the proxy cannot mark.
+func unmarkable() []cell {
+	const strict, ignore = "?fieldValidation=Strict", "?fieldValidation=Ignore"
+	doubled := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: $NAME}\ndata: {a: x, a: z}\n"
+	scattered := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"$NAME","ownerReferences":[$OTHER]},"metadata":{"ownerReferences":[$OTHER]}}`
+	all := []cell{
+		{name: "POST a key twice in YAML", method: http.MethodPost, media: mediaYAML, body: doubled, code: http.StatusCreated},
+		{name: "POST a key twice in YAML, strict", method: http.MethodPost, media: mediaYAML, query: strict, body: doubled, code: http.StatusBadRequest},
+		{name: "POST a key twice in YAML, ignored", method: http.MethodPost, media: mediaYAML, query: ignore, body: doubled, code: http.StatusCreated},
+		{name: "POST references in two places", method: http.MethodPost, media: mediaJSON, body: scattered, code: http.StatusCreated},
+		{name: "PUT a key twice in YAML to the owner's", before: ours, method: http.MethodPut, media: mediaYAML, body: doubled, code: http.StatusOK, want: reference},
+		{name: "PUT a key twice in YAML to nobody's", before: free, method: http.MethodPut, media: mediaYAML, body: doubled, code: http.StatusOK},
+		{name: "apply a key twice in YAML", method: http.MethodPatch, query: applying, media: mediaApply, body: doubled, code: http.StatusCreated},
+		{name: "apply a key twice in YAML to the owner's", before: ours, method: http.MethodPatch, query: applying, media: mediaApply, body: doubled, code: http.StatusOK, want: reference},
+	}
+	for i := range all {
+		c := &all[i]
+		c.of, c.asIs = configMapKind(), true
+		if c.before != free { // which nobody marks
+			c.refused = http.StatusUnprocessableEntity
+		}
+		if c.want == "" {
+			c.want = nobody
+		}
+	}
+	return all
+}
+
+// malformed are bodies that no encoding has.
+func malformed() []cell {
+	all := []cell{
+		{name: "broken JSON", media: mediaJSON, broken: true},
+		{name: "broken YAML", media: mediaYAML, asIs: true, body: "kind: [ConfigMap\n"},
+		{name: "broken protobuf", media: mediaProtobuf, broken: true},
+		{name: "broken CBOR", media: mediaCBOR, broken: true},
+		{name: "JSON as protobuf", media: mediaProtobuf, asIs: true, body: "{}"},
+		{name: "JSON as CBOR", media: mediaCBOR, asIs: true, body: "{}"},
+		{name: "a list", media: mediaJSON, asIs: true, body: "[]"},
+		{name: "null", media: mediaJSON, asIs: true, body: "null", code: http.StatusUnprocessableEntity},
+		{name: "a string as YAML", media: mediaYAML, asIs: true, body: "text"},
+		{name: "two values", media: mediaJSON, asIs: true, body: configMapKind().object("") + "{}"},
+		{name: "nothing", media: mediaJSON, asIs: true},
+		{name: "metadata of another type", media: mediaJSON, body: `{"apiVersion":"v1","kind":"ConfigMap","metadata":[]}`},
+		{name: "references of another type", media: mediaJSON, body: configMapKind().object(`,"ownerReferences":{}`)},
+		{name: "annotations of another type", media: mediaJSON, body: configMapKind().object(`,"annotations":{"a":1}`)},
+		{name: "broken apply", method: http.MethodPatch, query: applying, media: mediaApply, asIs: true, body: "kind: [ConfigMap\n"},
+		{name: "broken apply in CBOR", method: http.MethodPatch, query: applying, media: mediaApplyCBOR, broken: true},
+		{name: "broken merge patch", before: free, method: http.MethodPatch, media: mediaMerge, broken: true},
+		{name: "broken strategic merge patch", before: free, method: http.MethodPatch, media: mediaStrategic, broken: true},
+		{name: "broken JSON patch", before: free, method: http.MethodPatch, media: mediaJSONPatch, asIs: true, body: `{"op":"add"}`},
+	}
+	for i := range all {
+		all[i].by = asker{adopt: true}
+		if all[i].code == 0 {
+			all[i].code = http.StatusBadRequest
+		}
+	}
+	return posts(all)
+}
+
+// subresources never bear a mark of their own, and never take one away.
+func subresources() []cell {
+	scale := `{"apiVersion":"autoscaling/v1","kind":"Scale","metadata":{"name":"$NAME","namespace":"$NAMESPACE"},"spec":{"replicas":5}}`
+	status := func(r resource, metadata string) string {
+		return strings.TrimSuffix(r.object(metadata), "}") + `,"status":{"phase":"x"}}`
+	}
+	conditions := `{"status":{"conditions":[{"type":"a","status":"True","reason":"A","message":"","lastTransitionTime":"2020-01-01T00:00:00Z"}]}}`
+	binding := `{"apiVersion":"v1","kind":"Binding","metadata":{"name":"$NAME"},"target":{"kind":"Node","name":"no-such-node"}}`
+	all := []cell{
+		// Those of a service's status and of a binding take metadata over into the object.
+		{name: "PATCH the status of nobody's service", of: serviceKind(), sub: "/status", method: http.MethodPatch, before: free, media: mediaMerge, body: conditions, want: nobody},
+		{name: "PATCH the status of nobody's service elsewhere", of: serviceKind(), away: true, sub: "/status", method: http.MethodPatch, before: free, media: mediaStrategic, body: conditions, want: nobody},
+		{name: "PATCH the status of the owner's service", of: serviceKind(), sub: "/status", method: http.MethodPatch, before: ours, media: mediaMerge, body: conditions, want: reference},
+		{name: "bind a pod elsewhere", of: podKind(), away: true, sub: "/binding", method: http.MethodPost, before: free, media: mediaJSON, body: binding, code: http.StatusCreated, want: nobody},
+		{
+			name: "request a token", of: serviceAccountKind(), sub: "/token", method: http.MethodPost, before: free, media: mediaJSON, code: http.StatusCreated, want: nobody, blind: true,
+			body: `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","metadata":{},"spec":{"audiences":["a"]}}`,
+		},
+		{name: "PATCH the status of nobody's", sub: "/status", method: http.MethodPatch, before: free, media: mediaMerge, body: `{"status":{"phase":"x"}}`, want: nobody},
+		{name: "PATCH the status of the owner's", sub: "/status", method: http.MethodPatch, before: ours, media: mediaMerge, body: `{"status":{"phase":"x"}}`, want: reference},
+		{name: "apply the status of nobody's", sub: "/status", method: http.MethodPatch, query: "?fieldManager=status", before: free, media: mediaApply, body: status(thingKind(), ""), want: nobody},
+		{name: "apply the status of the owner's", sub: "/status", method: http.MethodPatch, query: "?fieldManager=status", before: ours, media: mediaApply, body: status(thingKind(), ""), want: reference},
+		{name: "apply the status of nothing", sub: "/status", method: http.MethodPatch, query: "?fieldManager=status", media: mediaApply, body: status(thingKind(), ""), code: http.StatusNotFound, want: nobody},
+		{name: "JSON-patch the status elsewhere", sub: "/status", method: http.MethodPatch, away: true, before: free, media: mediaJSONPatch, body: `[{"op":"add","path":"/status","value":{"phase":"x"}}]`, want: nobody},
+		{name: "PUT the scale of nobody's", sub: "/scale", method: http.MethodPut, before: free, media: mediaJSON, body: scale, want: nobody},
+		{name: "PUT the scale of the owner's", sub: "/scale", method: http.MethodPut, before: ours, media: mediaJSON, body: scale, want: reference},
+		{name: "PATCH the scale of nobody's", sub: "/scale", method: http.MethodPatch, before: free, media: mediaMerge, body: `{"spec":{"replicas":5}}`, want: nobody},
+		{name: "PATCH the scale of nothing", sub: "/scale", method: http.MethodPatch, media: mediaMerge, body: `{"spec":{"replicas":5}}`, code: http.StatusNotFound, want: nobody},
+		{
+			name: "bind a pod", of: podKind(), sub: "/binding", method: http.MethodPost, before: free, media: mediaJSON, code: http.StatusCreated, want: nobody,
+			body: binding,
+		},
+		{
+			name: "evict a pod", of: podKind(), sub: "/eviction", method: http.MethodPost, before: free, media: mediaJSON, code: http.StatusCreated, want: nobody,
+			body: `{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":"$NAME"}}`,
+		},
+	}
+	for i := range all {
+		c := &all[i]
+		c.by.adopt = true
+		if c.of.kind == "" {
+			c.of = thingKind()
+		}
+		if c.code == 0 {
+			c.code = http.StatusOK
+		}
+	}
+	return all
+}
+
+// questions are answered and not stored.
+func questions() []cell {
+	const may = `"resourceAttributes":{"verb":"get","resource":"pods","namespace":"x"}`
+	authentication := func(kind, plural, spec string) resource {
+		return resource{apiVersion: "authentication.k8s.io/v1", kind: kind, plural: plural, global: true, content: spec}
+	}
+	authorization := func(kind, plural, spec string) resource {
+		return resource{
+			apiVersion: "authorization.k8s.io/v1", kind: kind, plural: plural, global: kind != "LocalSubjectAccessReview", content: spec,
+		}
+	}
+	var all []cell
+	for _, r := range []resource{
+		authentication("TokenReview", "tokenreviews", `,"spec":{"token":"x"}`),
+		authentication("SelfSubjectReview", "selfsubjectreviews", ""),
+		authorization("SubjectAccessReview", "subjectaccessreviews", `,"spec":{"user":"x",`+may+`}`),
+		authorization("SelfSubjectAccessReview", "selfsubjectaccessreviews", `,"spec":{`+may+`}`),
+		authorization("SelfSubjectRulesReview", "selfsubjectrulesreviews", `,"spec":{"namespace":"x"}`),
+		authorization("LocalSubjectAccessReview", "localsubjectaccessreviews",
+			`,"spec":{"user":"x","resourceAttributes":{"verb":"get","resource":"pods","namespace":"$NAMESPACE"}}`),
+	} {
+		var metadata string
+		if !r.global {
+			metadata = `"namespace":"$NAMESPACE"`
+		}
+		for _, media := range []string{mediaJSON, mediaProtobuf} {
+			all = append(all, cell{name: "POST " + r.kind + " in " + media, of: r, method: http.MethodPost, media: media, body: r.with(metadata), code: http.StatusCreated, want: nobody, blind: r.kind == "SelfSubjectRulesReview"})
+		}
+	}
+	return append(all, cell{
+		name: "POST a binding", of: resource{apiVersion: "v1", kind: "Binding", plural: "bindings", content: `,"target":{"kind":"Node","name":"n"}`},
+		method: http.MethodPost, media: mediaJSON, body: `{"apiVersion":"v1","kind":"Binding","metadata":{"name":"$NAME"},"target":{"kind":"Node","name":"no-such-node"}}`,
+		code: http.StatusNotFound, want: nobody,
+	})
+}

@@ -1,0 +1,286 @@
+package proxy
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
+	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/yaml"
+
+	"github.com/rolewright/rolewright/internal/proxy/objectbody"
+)
+
+// outcome is what a request has led to, in a form in which two requests for
+// objects of different names can be compared.
+type outcome struct {
+	Answer answer
+	// Body is that of the answer, Stored the object afterwards, both as JSON with
+	// sorted keys and numbers as they are written.
+	Body, Stored string
+	// mark is what the stored object says of the owner, or what the answer says of
+	// an object that is not stored.
+	mark string
+}
+
+// outcome looks at what has become of the object.
+func (m *matrix) outcome(t *testing.T, c cell, name string, a answer) outcome {
+	t.Helper()
+	n := normalizer{owner: m.owner(c.by), name: name}
+	body := decoded(t, a)
+	if made := member(member(body, "metadata"), "name"); strings.Contains(c.body, "generateName") && made != nil {
+		n.name = fmt.Sprint(made)
+		n.prefix = name
+	}
+	out := outcome{Answer: a}
+	stored := m.stored(t, c, n.name)
+	tree := decoded(t, stored)
+	out.Answer.Text = ""
+	for i := range out.Answer.Warnings {
+		out.Answer.Warnings[i] = n.text(out.Answer.Warnings[i])
+	}
+	if stored.Code == http.StatusOK {
+		out.mark = n.mark(tree)
+	} else {
+		out.mark = n.mark(body)
+	}
+	if !c.blind {
+		out.Body = n.render(t, body)
+	}
+	out.Stored = n.render(t, tree)
+	return out
+}
+
+// decoded is the body of an answer.
+func decoded(t *testing.T, a answer) any {
+	t.Helper()
+	text := []byte(a.Text)
+	encoding, _ := objectbody.EncodingOf(a.Type)
+	var tree any
+	switch encoding {
+	case objectbody.CBOR:
+		if err := direct.Unmarshal(text, &tree); err != nil {
+			t.Fatalf("decode an answer in CBOR: %v", err)
+		}
+		return tree
+	case objectbody.YAML:
+		var err error
+		if text, err = yaml.YAMLToJSON(text); err != nil {
+			t.Fatalf("decode an answer in YAML: %v", err)
+		}
+	case objectbody.Protobuf:
+		known := runtime.NewScheme()
+		if err := errors.Join(scheme.AddToScheme(known), metav1.AddMetaToScheme(known)); err != nil {
+			t.Fatalf("make a scheme: %v", err)
+		}
+		object, _, err := serializer.NewCodecFactory(known).UniversalDeserializer().Decode(text, nil, nil)
+		if err != nil {
+			t.Fatalf("decode an answer in protobuf: %v", err)
+		}
+		if text, err = json.Marshal(object); err != nil {
+			t.Fatalf("encode an answer as JSON: %v", err)
+		}
+	}
+	d := json.NewDecoder(strings.NewReader(string(text)))
+	d.UseNumber()
+	if err := d.Decode(&tree); err != nil {
+		return a.Text
+	}
+	return tree
+}
+
+func member(tree any, name string) any {
+	object, _ := tree.(map[string]any)
+	return object[name]
+}
+
+// normalizer takes out of objects what differs between any two of them, and the
+// owner's mark.
+type normalizer struct {
+	owner Owner
+	name  string
+	// prefix is what the name was made up from, if it was.
+	prefix string
+}
+
+// excerpt is what errors show of a body in which names cannot be seen.
+var excerpt = regexp.MustCompile(`\([0-9a-f]+ \.\.\.\)`)
+
+func (n normalizer) text(s string) string {
+	s = excerpt.ReplaceAllString(s, "(EXCERPT)")
+	s = strings.ReplaceAll(s, n.name, "NAME")
+	if n.prefix != "" {
+		s = strings.ReplaceAll(s, n.prefix, "PREFIX")
+	}
+	return s
+}
+
+// mark is what an object says of the owner.
+func (n normalizer) mark(tree any) string {
+	meta := member(tree, "metadata")
+	var found []string
+	references, _ := member(meta, "ownerReferences").([]any)
+	for _, ref := range references {
+		if member(ref, "uid") != string(n.owner.UID) {
+			continue
+		}
+		want := map[string]any{
+			"apiVersion": n.owner.GVK.GroupVersion().String(), "kind": n.owner.GVK.Kind, "name": n.owner.Name, "uid": string(n.owner.UID),
+		}
+		if fmt.Sprint(ref) == fmt.Sprint(want) {
+			found = append(found, reference)
+		} else {
+			found = append(found, fmt.Sprint(ref))
+		}
+	}
+	values := member(meta, "annotations")
+	owner, kind := member(values, annotationOwner), member(values, annotationOwnerType)
+	switch {
+	case owner == n.owner.Namespace+"/"+n.owner.Name && kind == n.owner.GVK.Kind+"."+n.owner.GVK.Group:
+		found = append(found, annotated)
+	case owner == nil && kind == nil, strings.HasPrefix(fmt.Sprint(owner), "elsewhere/"):
+	default:
+		found = append(found, fmt.Sprint(owner, kind))
+	}
+	if found == nil {
+		return nobody
+	}
+	return strings.Join(found, ", ")
+}
+
+// render is the rest of a value as JSON.
+func (n normalizer) render(t *testing.T, tree any) string {
+	t.Helper()
+	text, err := json.MarshalIndent(n.value(tree), "", " ")
+	if err != nil {
+		t.Fatalf("encode as JSON: %v", err)
+	}
+	return n.text(string(text))
+}
+
+// age is what tables say of something new.
+var age = regexp.MustCompile(`^(\d+s|<invalid>)$`)
+
+func (n normalizer) value(tree any) any {
+	switch v := tree.(type) {
+	case map[string]any:
+		out := map[string]any{}
+		for key, value := range v {
+			switch meta, ok := value.(map[string]any); {
+			case key == "metadata" && ok:
+				out[key] = n.metadata(meta)
+			case key == "lastTransitionTime":
+			default:
+				out[key] = n.value(value)
+			}
+		}
+		return out
+	case []any:
+		out := make([]any, len(v))
+		for i := range v {
+			out[i] = n.value(v[i])
+		}
+		return out
+	case string:
+		if age.MatchString(v) {
+			return "AGE"
+		}
+	}
+	return tree
+}
+
+// metadata is that of an object without what it is by itself and without the
+// mark.
+func (n normalizer) metadata(meta map[string]any) map[string]any {
+	out := map[string]any{}
+	for key, value := range meta {
+		switch key {
+		case "uid", "resourceVersion", "creationTimestamp":
+		case "ownerReferences":
+			list, _ := value.([]any)
+			if rest := slices.DeleteFunc(slices.Clone(list), func(ref any) bool { return member(ref, "uid") == string(n.owner.UID) }); len(rest) > 0 {
+				out[key] = rest
+			}
+		case "annotations":
+			if rest := n.unmarked(value); len(rest) > 0 {
+				out[key] = rest
+			}
+		case "managedFields":
+			if rest := n.managed(value); len(rest) > 0 {
+				out[key] = rest
+			}
+		default:
+			out[key] = value
+		}
+	}
+	return out
+}
+
+// unmarked are annotations without the owner's.
+func (n normalizer) unmarked(value any) map[string]any {
+	out := map[string]any{}
+	values, _ := value.(map[string]any)
+	ours := values[annotationOwner] == n.owner.Namespace+"/"+n.owner.Name
+	for key, value := range values {
+		if !ours || key != annotationOwner && key != annotationOwnerType {
+			out[key] = value
+		}
+	}
+	return out
+}
+
+// managed are the entries of managers that manage more than the mark.
+func (n normalizer) managed(value any) []any {
+	var out []any
+	entries, _ := value.([]any)
+	for _, entry := range entries {
+		entry, _ := entry.(map[string]any)
+		if fields := n.fields(entry["fieldsV1"], nil); fields != nil {
+			entry["fieldsV1"] = fields
+			delete(entry, "time")
+			out = append(out, entry)
+		}
+	}
+	// They come in the order of their times.
+	slices.SortFunc(out, func(a, b any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+	return out
+}
+
+// fields is a tree of managed fields without those of the mark, and without
+// what contains nothing else; nil if that is all.
+func (n normalizer) fields(tree any, path []string) any {
+	object, _ := tree.(map[string]any)
+	at := strings.Join(path, ".")
+	touched := false
+	out := map[string]any{}
+	for key, value := range object {
+		below := append(slices.Clone(path), key)
+		switch {
+		case at == "f:metadata.f:ownerReferences" && key == `k:{"uid":"`+string(n.owner.UID)+`"}`,
+			at == "f:metadata.f:annotations" && (key == "f:"+annotationOwner || key == "f:"+annotationOwnerType):
+			touched = true
+		case len(path) < 2 && (at == "" || at == "f:metadata"):
+			if rest := n.fields(value, below); rest != nil {
+				out[key] = rest
+			} else {
+				touched = true
+			}
+		default:
+			out[key] = value
+		}
+	}
+	_, dot := out["."]
+	if touched && (len(out) == 0 || len(out) == 1 && dot) {
+		return nil
+	}
+	return out
+}

@@ -1,0 +1,84 @@
+package proxy
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/rolewright/rolewright/internal/testenv"
+)
+
+// unreading is a way to an API server that cannot answer reads of config maps.
+type unreading struct{ http.RoundTripper }
+
+func (u unreading) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method != http.MethodGet || !strings.Contains(r.URL.Path, "/configmaps/") {
+		return u.RoundTripper.RoundTrip(r)
+	}
+	return &http.Response{
+		StatusCode: http.StatusInternalServerError, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: http.Header{}, Body: io.NopCloser(strings.NewReader("no")), Request: r,
+	}, nil
+}
+
+func TestMatrix_AnObjectThatCannotBeReadNowIsNotReplaced(t *testing.T) {
+	t.Parallel()
+	cfg, client := administrator(t)
+	home := testenv.Namespace(t, cfg)
+	owner := newOwner(t, cfg, testenv.CRD(t, cfg), home)
+	deaf := rest.CopyConfig(cfg)
+	deaf.Wrap(func(rt http.RoundTripper) http.RoundTripper { return unreading{rt} })
+	inside := runOf(t, startProxy(t, deaf), Grant{Owner: owner, Inject: true}).CoreV1().ConfigMaps(home)
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "x"}}
+	if _, err := inside.Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
+		t.Fatalf("create the object, for which nothing is read: %v", err)
+	}
+	object.Data = map[string]string{"a": "b"}
+	if _, err := inside.Update(t.Context(), object, metav1.UpdateOptions{}); !apierrors.IsServiceUnavailable(err) {
+		t.Errorf("replace the object: error %v, want unavailable", err)
+	}
+	got, err := client.CoreV1().ConfigMaps(home).Get(t.Context(), "x", metav1.GetOptions{})
+	if err != nil {
+		t.Fatalf("get the object: %v", err)
+	}
+	if len(got.OwnerReferences) != 1 || got.OwnerReferences[0].UID != owner.UID || len(got.Data) != 0 {
+		t.Errorf("references = %v, data = %v, want the owner and no data", got.OwnerReferences, got.Data)
+	}
+}
+
+func TestMatrix_AnOperatorThatMayNotReadWritesAllTheSame(t *testing.T) {
+	t.Parallel()
+	cfg, client := administrator(t)
+	home := testenv.Namespace(t, cfg)
+	owner := newOwner(t, cfg, testenv.CRD(t, cfg), home)
+	operator := testenv.User(t, cfg, []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"create", "update"}},
+	})
+	inside := runOf(t, startProxy(t, operator), Grant{Owner: owner, Inject: true}).CoreV1().ConfigMaps(home)
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "x"}}
+	created, err := inside.Create(t.Context(), object, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatalf("create the object: %v", err)
+	}
+	if len(created.OwnerReferences) != 1 || created.OwnerReferences[0].UID != owner.UID {
+		t.Errorf("references of the new object = %v, want the owner", created.OwnerReferences)
+	}
+	created.Data = map[string]string{"a": "b"}
+	if _, err := inside.Update(t.Context(), created, metav1.UpdateOptions{}); err != nil {
+		t.Fatalf("replace the object: %v", err)
+	}
+	got, err := client.CoreV1().ConfigMaps(home).Get(t.Context(), "x", metav1.GetOptions{})
+	if err != nil {
+		t.Fatalf("get the object: %v", err)
+	}
+	if got.Data["a"] != "b" || len(got.OwnerReferences) != 1 {
+		t.Errorf("data = %v, references = %v, want what was written", got.Data, got.OwnerReferences)
+	}
+}
