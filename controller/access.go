@@ -32,13 +32,16 @@ type Gateway interface {
 // admitted is the access of a run that is under way.
 type admitted struct {
 	access *proxy.Access
+	cancel context.CancelCauseFunc
+	// generation is the one that is run.
+	generation int64
 	// finalizes is true for the run that a deleted object waits for.
 	finalizes bool
 }
 
 // admit gives the run of s its way to the API server, on which it may write as
 // long as the object is what the run was begun for.
-func (r *reconciler) admit(s *scope) {
+func (r *reconciler) admit(s *scope, cancel context.CancelCauseFunc) {
 	grant := r.grant(proxy.Owner{
 		GVK: r.gvk, Namespace: s.key.Namespace, Name: s.key.Name, UID: s.object.GetUID(),
 	})
@@ -51,7 +54,9 @@ func (r *reconciler) admit(s *scope) {
 	s.access = r.opts.Gateway.Admit(grant)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.runs[s.object.GetUID()] = admitted{access: s.access, finalizes: s.deleting}
+	r.runs[s.object.GetUID()] = admitted{
+		access: s.access, cancel: cancel, generation: s.active.Generation, finalizes: s.deleting,
+	}
 }
 
 // dismiss ends the access of s's run, and judges what happened to the object's
@@ -162,10 +167,16 @@ func (r *reconciler) grant(owner proxy.Owner) proxy.Grant {
 	}
 }
 
-// withdraw lets a run write nothing more whose object is gone.
+// stop lets a run write nothing more, and ends it.
+func (a admitted) stop(cause error) {
+	a.access.Refuse(cause.Error())
+	a.cancel(cause)
+}
+
+// withdraw stops the run of an object that is gone.
 func (r *reconciler) withdraw(uid types.UID) {
 	if run, ok := r.running(uid); ok {
-		run.access.Refuse("the object that the run was made for is gone")
+		run.stop(ErrObjectGone)
 	}
 }
 
@@ -203,7 +214,7 @@ func runEnv(kubeconfig string) map[string]string {
 	return env
 }
 
-// goings tells the runs under way that their objects go. ctx is the service's;
+// goings tells the runs under way that their objects go, or change. ctx is the service's;
 // r.looks has to be waited for after it.
 func (r *reconciler) goings(ctx context.Context) toolscache.ResourceEventHandler {
 	return toolscache.ResourceEventHandlerFuncs{
@@ -216,8 +227,13 @@ func (r *reconciler) goings(ctx context.Context) toolscache.ResourceEventHandler
 			if was.GetUID() != is.GetUID() {
 				r.withdraw(was.GetUID())
 			}
-			if run, ok := r.running(is.GetUID()); ok && is.GetDeletionTimestamp() != nil && !run.finalizes {
-				run.access.Refuse("the object that the run was made for is being deleted")
+			run, ok := r.running(is.GetUID())
+			switch {
+			case !ok || run.finalizes:
+			case is.GetDeletionTimestamp() != nil:
+				run.stop(ErrObjectDeleted)
+			case r.watch.OnChange == watches.OnChangeRestart && is.GetGeneration() > run.generation:
+				run.stop(ErrObjectChanged)
 			}
 		},
 		DeleteFunc: func(last any) {

@@ -18,7 +18,9 @@ const (
 type settings struct {
 	period    time.Duration
 	artifacts int
-	verbosity int
+	// timeout and idleTimeout are the limits of a run; 0 is none.
+	timeout, idleTimeout time.Duration
+	verbosity            int
 	// verbose is true if the verbosity was asked for by annotation.
 	verbose bool
 }
@@ -50,6 +52,17 @@ func annotated(obj *unstructured.Unstructured, s settings) (settings, []string) 
 		}
 		return err
 	})
+	limit := func(into *time.Duration) func(string) error {
+		return func(value string) error {
+			d, err := parseSeconds(value)
+			if err == nil {
+				*into = max(d, 0)
+			}
+			return err
+		}
+	}
+	read("timeout", limit(&s.timeout))
+	read("idle-timeout", limit(&s.idleTimeout))
 	read("max-runner-artifacts", func(value string) error {
 		n, err := strconv.Atoi(value)
 		if err != nil {
@@ -77,18 +90,23 @@ func annotated(obj *unstructured.Unstructured, s settings) (settings, []string) 
 // of seconds as the incumbent documents. Zero and less disable; less than
 // minPeriod is minPeriod.
 func parsePeriod(value string) (time.Duration, error) {
-	d, err := time.ParseDuration(value)
-	if err != nil {
-		seconds, atoiErr := strconv.ParseInt(value, 10, 32)
-		if atoiErr != nil {
-			return 0, fmt.Errorf("%q is not a duration; write for example \"30s\", \"10m\" or \"2h\"", clip(value))
-		}
-		d = time.Duration(seconds) * time.Second
-	}
-	if d <= 0 {
-		return 0, nil
+	d, err := parseSeconds(value)
+	if err != nil || d <= 0 {
+		return 0, err
 	}
 	return min(max(d, minPeriod), maxPeriod), nil
+}
+
+// parseSeconds reads a duration, or a whole number of seconds.
+func parseSeconds(value string) (time.Duration, error) {
+	if d, err := time.ParseDuration(value); err == nil {
+		return d, nil
+	}
+	seconds, err := strconv.ParseInt(value, 10, 32)
+	if err != nil {
+		return 0, fmt.Errorf("%q is not a duration; write for example \"30s\", \"10m\" or \"2h\"", clip(value))
+	}
+	return time.Duration(seconds) * time.Second, nil
 }
 
 // clip bounds a text from outside for a message.

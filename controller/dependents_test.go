@@ -266,6 +266,7 @@ func TestAccess_NoWriteForAnObjectThatGoes(t *testing.T) {
 					return runner.Result{}, err
 				}
 				close(began)
+				ctx = context.WithoutCancel(ctx) // a client that does not hear of the run's end
 				for i := 0; ; i++ {
 					if err = run.Create(ctx, configMap(ns, fmt.Sprintf("child-%d", i))); err != nil {
 						refused <- err

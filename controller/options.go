@@ -73,4 +73,14 @@ var (
 	ErrLeadershipLost = errors.New("leadership was lost")
 	// ErrKindGone: the kind is no longer installed.
 	ErrKindGone = errors.New("the kind is no longer installed")
+	// ErrObjectDeleted: the object is being deleted, and this is not the run
+	// that it waits for.
+	ErrObjectDeleted = errors.New("the object is being deleted")
+	// ErrObjectGone: the object is gone, or another one has its name.
+	ErrObjectGone = errors.New("the object is gone")
+	// ErrObjectChanged: the object is changed, and the watch says onChange: restart.
+	ErrObjectChanged = errors.New("the object was changed")
+	// ErrTimeout and ErrIdle: the run has reached a limit of its watch.
+	ErrTimeout = errors.New("timeout")
+	ErrIdle    = errors.New("idleTimeout")
 )

@@ -36,10 +36,17 @@ func (r *reconciler) outcome(s *scope) status.Run {
 // notRun fills in a run that did not take place or was cut short.
 func (r *reconciler) notRun(s *scope, run *status.Run) {
 	switch {
-	case errors.Is(s.err, ErrShutdown), errors.Is(s.err, ErrKindGone), errors.Is(s.err, ErrLeadershipLost):
+	case interrupted(s.err):
 		run.Result, run.Reason = status.Interrupted, string(status.Interrupted)
 		run.Message = fmt.Sprintf("Run %s was interrupted: %v; it is repeated", shortID(s.runID), s.err)
 		run.Counts = countsOf(s.result.Summary)
+	case errors.Is(s.err, ErrTimeout), errors.Is(s.err, ErrIdle):
+		run.Result, run.Reason = status.Failed, status.ReasonTimedOut
+		run.Message = short(timedOut(s))
+		run.Counts = countsOf(s.result.Summary)
+		if task := taskOf(s.result.Summary.Task); task.Name != "" {
+			run.FailedTask = &task
+		}
 	case errors.Is(s.err, runner.ErrUnavailable):
 		run.Result, run.Reason = status.Failed, status.ReasonUnavailable
 		run.Message = short("Unable to run reconciliation: " + s.err.Error())
@@ -47,6 +54,32 @@ func (r *reconciler) notRun(s *scope, run *status.Run) {
 		run.Result, run.Reason = status.Failed, status.ReasonNotRun
 		run.Message = short("Unable to run reconciliation: " + s.err.Error())
 	}
+}
+
+// interrupted reports whether a run was stopped by something that is not its
+// own fault.
+func interrupted(err error) bool {
+	for _, cause := range []error{ErrShutdown, ErrKindGone, ErrLeadershipLost, ErrObjectDeleted, ErrObjectGone, ErrObjectChanged} {
+		if errors.Is(err, cause) {
+			return true
+		}
+	}
+	return false
+}
+
+// timedOut says what the run did when its time was over.
+func timedOut(s *scope) string {
+	message := s.err.Error()
+	if task := s.result.Summary.Task; task.Name != "" {
+		message += fmt.Sprintf("; the task that ran was %q", task.Name)
+		if task.Role != "" {
+			message += fmt.Sprintf(", role %q", task.Role)
+		}
+		if task.Path != "" {
+			message += ", at " + task.Path
+		}
+	}
+	return message
 }
 
 // short bounds a message as the verdict's are: 1 KiB of valid UTF-8.

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/rolewright/rolewright/internal/discovery"
 	"github.com/rolewright/rolewright/internal/proxy"
 )
 
@@ -29,9 +31,9 @@ func (r *reconciler) prune(ctx context.Context, s *scope) error {
 	}
 	owner := proxy.Owner{GVK: r.gvk, Namespace: s.key.Namespace, Name: s.key.Name, UID: s.object.GetUID()}
 	for _, res := range r.prunable(s) {
-		namespaces := r.opts.Namespaces
-		if len(namespaces) == 0 {
-			namespaces = []string{metav1.NamespaceAll}
+		namespaces, err := r.namespacesOf(ctx, res)
+		if err != nil {
+			return err
 		}
 		for _, ns := range namespaces {
 			deleted, err := r.pruneResource(ctx, res, ns, owner)
@@ -55,13 +57,28 @@ func (r *reconciler) prunable(s *scope) []schema.GroupVersionResource {
 	return slices.Compact(resources)
 }
 
+// namespacesOf are where objects of a resource are looked for; none if the kind
+// is gone, and all its objects with it.
+func (r *reconciler) namespacesOf(ctx context.Context, res schema.GroupVersionResource) ([]string, error) {
+	known, err := r.opts.Gateway.Discovery().Lookup(ctx, res)
+	switch {
+	case errors.Is(err, discovery.ErrNotFound):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("look for dependents: %w", err)
+	case !known.Namespaced, len(r.opts.Namespaces) == 0:
+		return []string{metav1.NamespaceAll}, nil
+	}
+	return r.opts.Namespaces, nil
+}
+
 func (r *reconciler) pruneResource(ctx context.Context, res schema.GroupVersionResource, namespace string, owner proxy.Owner) (deleted int, err error) {
 	client := r.metadata.Resource(res).Namespace(namespace)
 	page := metav1.ListOptions{Limit: prunePage}
 	for {
 		list, err := client.List(ctx, page)
 		if apierrors.IsNotFound(err) {
-			return deleted, nil // the kind is gone, and all its objects with it
+			return deleted, nil // the kind has gone since
 		}
 		if err != nil {
 			return deleted, fmt.Errorf("list: %w", err)

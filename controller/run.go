@@ -7,8 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"sync/atomic"
-	"time"
 
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -28,14 +26,15 @@ const kubeconfigFile = "kubeconfig"
 // run executes the role or playbook and waits for its end. Whatever the end is,
 // the next phase concludes it.
 func (r *reconciler) run(ctx context.Context, s *scope) (*ctrl.Result, error) {
+	ctx, life := r.lifetime(ctx, s.settings)
+	defer life.end()
+	r.admit(s, life.cancel)
 	defer r.dismiss(s)
 	req, err := r.request(s)
 	if err != nil {
 		s.err = err
 		return nil, nil
 	}
-	ctx, release := r.lifetime(ctx)
-	defer release()
 	r.dirs.link(r.gvk, s.key, req.Dir)
 
 	events := eventlog.New(eventlog.Options{
@@ -43,6 +42,7 @@ func (r *reconciler) run(ctx context.Context, s *scope) (*ctrl.Result, error) {
 	}, s.log, r.gvk.String(), s.key.Name, s.key.Namespace, r.logVerbosity(s))
 	p := r.newProgress(s)
 	req.OnEvent = func(e jobevent.Event) {
+		life.sign()
 		events.Event(e)
 		p.observe(e)
 	}
@@ -62,32 +62,6 @@ func (r *reconciler) run(ctx context.Context, s *scope) (*ctrl.Result, error) {
 	r.countEvents(s.result.Summary)
 	events.Finish(s.result.Summary, filepath.Join(req.Dir, "artifacts", req.ID, "stdout"))
 	return nil, nil
-}
-
-// lifetime is the context of a run. It outlives ctx, which ends as soon as the
-// operator is asked to stop: a run may use the time that the operator has for
-// that, less what ending it takes. It ends at once when the kind is gone or
-// the operator cannot wait.
-func (r *reconciler) lifetime(ctx context.Context) (context.Context, func()) {
-	const ending = 8 * time.Second // the runner's grace, the kill, the last status write
-	long, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	unhookAbort := context.AfterFunc(r.set.runs, func() { cancel(context.Cause(r.set.runs)) })
-	var timer atomic.Pointer[time.Timer]
-	unhook := context.AfterFunc(ctx, func() {
-		if errors.Is(context.Cause(ctx), ErrKindGone) {
-			cancel(ErrKindGone)
-			return
-		}
-		timer.Store(time.AfterFunc(max(r.opts.GracefulShutdown-ending, 0), func() { cancel(ErrShutdown) }))
-	})
-	return long, func() {
-		unhook()
-		unhookAbort()
-		if t := timer.Load(); t != nil {
-			t.Stop()
-		}
-		cancel(nil)
-	}
 }
 
 // request says what is run for the object.
@@ -115,7 +89,6 @@ func (r *reconciler) request(s *scope) (runner.Request, error) {
 	if err != nil {
 		return runner.Request{}, err
 	}
-	r.admit(s)
 	access, err := s.access.Kubeconfig()
 	if err != nil {
 		return runner.Request{}, err
@@ -180,6 +153,9 @@ func (r *reconciler) conclude(ctx context.Context, s *scope) (*ctrl.Result, erro
 	m.unwritten = nil
 	if m.finalized {
 		return done(), r.release(ctx, s)
+	}
+	if run.Result == status.Interrupted {
+		return again(), nil
 	}
 	return &ctrl.Result{RequeueAfter: r.situationAfter(s, run).delay()}, nil
 }

@@ -71,7 +71,13 @@ func (r *reconciler) open(ctx context.Context, obj *unstructured.Unstructured) (
 	s := &scope{key: key, log: log, object: obj, trimmed: true, memory: m, runID: id, deleting: obj.GetDeletionTimestamp() != nil}
 	s.settings, s.warnings = annotated(obj, settings{
 		period: period, artifacts: r.watch.MaxRunnerArtifacts, verbosity: r.watch.AnsibleVerbosity,
+		timeout: r.watch.Timeout, idleTimeout: r.watch.IdleTimeout,
 	})
+	if s.deleting && r.watch.Finalizer != nil {
+		// The limits of the object's annotations are those of its runs while it
+		// lives; what the finalizer needs is for the author of the watch to say.
+		s.settings.timeout, s.settings.idleTimeout = r.watch.Finalizer.Timeout, r.watch.Finalizer.IdleTimeout
+	}
 	r.metrics.ObjectSeen(r.gvk, key.Namespace, key.Name, created(obj))
 	return s, nil
 }

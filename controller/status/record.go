@@ -15,12 +15,14 @@ const (
 	Interrupted Result = "Interrupted"
 )
 
-// Reasons of a run that did not take place.
+// Reasons of a run that did not take place, or not to its end.
 const (
 	// ReasonUnavailable: ansible-runner could not be started.
 	ReasonUnavailable = "RunnerUnavailable"
 	// ReasonNotRun: the run could not be prepared.
 	ReasonNotRun = "RunNotStarted"
+	// ReasonTimedOut: the run was stopped at a limit of its watch.
+	ReasonTimedOut = "TimedOut"
 )
 
 // Run is the record of one finished run: status.ansible.lastRun.

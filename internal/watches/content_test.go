@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -104,7 +105,10 @@ func TestLoad_FinalizerVarsAloneRunTheMainContent(t *testing.T) {
 		t.Fatal(got.err)
 	}
 	w := got.watches[0]
-	want := &Finalizer{Name: "example.com/x", Content: w.Content, Vars: map[string]any{"state": "absent"}}
+	want := &Finalizer{
+		Name: "example.com/x", Content: w.Content, Vars: map[string]any{"state": "absent"},
+		Timeout: 2 * time.Hour, IdleTimeout: 30 * time.Minute,
+	}
 	if diff := cmp.Diff(want, w.Finalizer); diff != "" || w.Content.IsZero() {
 		t.Error(diff)
 	}

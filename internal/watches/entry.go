@@ -3,6 +3,7 @@ package watches
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -25,6 +26,7 @@ type entry struct {
 type finalizer struct {
 	name, playbook, role string
 	vars                 map[string]any
+	timeout, idleTimeout time.Duration
 
 	at   at
 	keys map[string]at
@@ -42,6 +44,9 @@ func (c *decoding) entry(a at) *entry {
 		SnakeCaseParameters:     true,
 		MarkUnsafe:              true,
 		Adopt:                   AdoptNever,
+		Timeout:                 defaultTimeout,
+		IdleTimeout:             defaultIdleTimeout,
+		OnChange:                OnChangeWait,
 		Pos:                     c.src.position(a.node.Line, a.node.Column),
 	}}
 	if kind := jsonKind(a.node); kind != "object" {
@@ -97,7 +102,7 @@ func mismatched(keys map[string]at, key string) bool {
 }
 
 func setFinalizer(c *decoding, e *entry, a at) {
-	f := &finalizer{at: a}
+	f := &finalizer{at: a, timeout: defaultTimeout, idleTimeout: defaultIdleTimeout}
 	if f.keys = object(c, a, "", finalizerFields(), f); f.keys != nil {
 		e.finalizer = f
 	}
@@ -107,7 +112,7 @@ func setFinalizer(c *decoding, e *entry, a at) {
 func (c *decoding) checkFinalizer(e *entry) *Finalizer {
 	f := e.finalizer
 	c.checkFinalizerName(f, e.watch.GVK)
-	result := &Finalizer{Name: f.name, Vars: f.vars}
+	result := &Finalizer{Name: f.name, Vars: f.vars, Timeout: f.timeout, IdleTimeout: f.idleTimeout}
 	switch {
 	case f.playbook == "" && f.role == "" && len(f.vars) > 0:
 		result.Content = e.watch.Content
@@ -172,17 +177,26 @@ func setBlacklist(c *decoding, e *entry, a at) {
 }
 
 func setAdopt(c *decoding, e *entry, a at) {
+	oneOf(c, a, "policy of adoption", &e.watch.Adopt, AdoptNever, AdoptIfUnowned)
+}
+
+func setOnChange(c *decoding, e *entry, a at) {
+	oneOf(c, a, "answer to a change", &e.watch.OnChange, OnChangeWait, OnChangeRestart)
+}
+
+// oneOf stores a word if it is one of two.
+func oneOf[T ~string](c *decoding, a at, what string, into *T, one, other T) {
 	if a.node.Kind != yaml.ScalarNode {
 		c.mismatch(a, typeString)
 		return
 	}
 	v, err := resolve(a.node)
-	policy, _ := v.(string)
-	if err == nil && (policy == string(AdoptNever) || policy == string(AdoptIfUnowned)) {
-		e.watch.Adopt = Adopt(policy)
+	word, _ := v.(string)
+	if err == nil && (word == string(one) || word == string(other)) {
+		*into = T(word)
 		return
 	}
-	c.error(a, fmt.Sprintf("%q is no policy of adoption", excerpt(a.node.Value)), fmt.Sprintf("write %s or %s", AdoptNever, AdoptIfUnowned))
+	c.error(a, fmt.Sprintf("%q is no %s", excerpt(a.node.Value), what), fmt.Sprintf("write %s or %s", one, other))
 }
 
 func setSelector(c *decoding, e *entry, a at) {

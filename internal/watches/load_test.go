@@ -182,7 +182,7 @@ func TestLoad_Problems(t *testing.T) {
 		"unknown key": {text: watch("  snakeCaseParameter: true"), want: []string{
 			`4:3: warning: [0].snakeCaseParameter: unknown key "snakeCaseParameter" has no effect; did you mean "snakeCaseParameters"?`}, strict: 1},
 		"far unknown key": {text: watch("  finalizer: {name: example.com/x, vars: {a: 1}, zzzzzzzz: 1}"), want: []string{
-			`4:50: warning: [0].finalizer.zzzzzzzz: unknown key "zzzzzzzz" has no effect; remove it; known keys: name, playbook, role, vars`}, strict: 1},
+			`4:50: warning: [0].finalizer.zzzzzzzz: unknown key "zzzzzzzz" has no effect; remove it; known keys: name, playbook, role, vars, timeout, idleTimeout`}, strict: 1},
 		"legacy keys": {text: watch("  maxWorkers: 5", "  ansibleVerbosity: 5"), want: []string{
 			`4:3: warning: [0].maxWorkers: unknown key "maxWorkers" has no effect; use the flag --max-concurrent-reconciles or the environment variable MAX_CONCURRENT_RECONCILES_<KIND>_<GROUP>`,
 			`5:3: warning: [0].ansibleVerbosity: unknown key "ansibleVerbosity" has no effect; use the flag --ansible-verbosity or the environment variable ANSIBLE_VERBOSITY_<KIND>_<GROUP>`}, strict: 2},
@@ -259,15 +259,19 @@ func TestLoad_Problems(t *testing.T) {
 		"blacklist text":       {text: watch("  blacklist: [Event]"), want: []string{`4:15: error: [0].blacklist[0]: "Event" is not a mapping; write "key: value" lines, indented below the key`}, strict: 1},
 		"blacklist apiVersion": {text: watch("  blacklist: [{apiVersion: v1, version: v1, kind: Event}]"), want: []string{`4:16: warning: [0].blacklist[0].apiVersion: unknown key "apiVersion" has no effect; write "group:" and "version:"`}, strict: 1},
 
-		"adopt unknown":  {text: watch("  adopt: always"), want: []string{`4:10: error: [0].adopt: "always" is no policy of adoption; write never or ifUnowned`}, strict: 1},
-		"adopt case":     {text: watch("  adopt: ifunowned"), want: []string{`4:10: error: [0].adopt: "ifunowned" is no policy of adoption; write never or ifUnowned`}, strict: 1},
-		"adopt boolean":  {text: watch("  adopt: no"), want: []string{`4:10: error: [0].adopt: "no" is no policy of adoption; write never or ifUnowned`}, strict: 1},
-		"adopt empty":    {text: watch("  adopt: ''"), want: []string{`4:10: error: [0].adopt: "" is no policy of adoption; write never or ifUnowned`}, strict: 1},
-		"adopt bad tag":  {text: watch("  adopt: !!int never"), want: []string{`4:10: error: [0].adopt: "never" is no policy of adoption; write never or ifUnowned`}, strict: 1},
-		"adopt list":     {text: watch("  adopt: [never]"), want: []string{`4:10: error: [0].adopt: a list is not a string; write a single word or a text in quotes`}, strict: 1},
-		"adopt unset":    {text: watch("  adopt: ${ADOPT}"), want: []string{`4:10: error: [0].adopt: "${ADOPT}" is no policy of adoption; the environment variable ADOPT is not set`}, strict: 1},
-		"adopt misspelt": {text: watch("  adopts: never"), want: []string{`4:3: warning: [0].adopts: unknown key "adopts" has no effect; did you mean "adopt"?`}, strict: 1},
-		"prune text":     {text: watch("  pruneOnDelete: always"), want: []string{`4:18: error: [0].pruneOnDelete: "always" is not a boolean; write true or false`}, strict: 1},
+		"onChange unknown":   {text: watch("  onChange: cancel"), want: []string{`4:13: error: [0].onChange: "cancel" is no answer to a change; write wait or restart`}, strict: 1},
+		"timeout negative":   {text: watch("  timeout: -1s"), want: []string{`4:12: error: [0].timeout: the limit -1s is negative; write "0s" for no limit`}, strict: 1},
+		"timeout unitless":   {text: watch("  idleTimeout: 30"), want: []string{`4:16: error: [0].idleTimeout: 30 has no unit; write "30s" for seconds`}, strict: 1},
+		"finalizer's limits": {text: watch("  finalizer: {name: example.com/x, vars: {a: b}, timeout: soon}"), want: []string{`4:59: error: [0].finalizer.timeout: time: invalid duration "soon"; write a number with a unit, such as "30s", "10m" or "1h30m"`}, strict: 1},
+		"adopt unknown":      {text: watch("  adopt: always"), want: []string{`4:10: error: [0].adopt: "always" is no policy of adoption; write never or ifUnowned`}, strict: 1},
+		"adopt case":         {text: watch("  adopt: ifunowned"), want: []string{`4:10: error: [0].adopt: "ifunowned" is no policy of adoption; write never or ifUnowned`}, strict: 1},
+		"adopt boolean":      {text: watch("  adopt: no"), want: []string{`4:10: error: [0].adopt: "no" is no policy of adoption; write never or ifUnowned`}, strict: 1},
+		"adopt empty":        {text: watch("  adopt: ''"), want: []string{`4:10: error: [0].adopt: "" is no policy of adoption; write never or ifUnowned`}, strict: 1},
+		"adopt bad tag":      {text: watch("  adopt: !!int never"), want: []string{`4:10: error: [0].adopt: "never" is no policy of adoption; write never or ifUnowned`}, strict: 1},
+		"adopt list":         {text: watch("  adopt: [never]"), want: []string{`4:10: error: [0].adopt: a list is not a string; write a single word or a text in quotes`}, strict: 1},
+		"adopt unset":        {text: watch("  adopt: ${ADOPT}"), want: []string{`4:10: error: [0].adopt: "${ADOPT}" is no policy of adoption; the environment variable ADOPT is not set`}, strict: 1},
+		"adopt misspelt":     {text: watch("  adopts: never"), want: []string{`4:3: warning: [0].adopts: unknown key "adopts" has no effect; did you mean "adopt"?`}, strict: 1},
+		"prune text":         {text: watch("  pruneOnDelete: always"), want: []string{`4:18: error: [0].pruneOnDelete: "always" is not a boolean; write true or false`}, strict: 1},
 		"dependent status list": {text: watch("  watchDependentStatus: [a]"), want: []string{
 			`4:25: error: [0].watchDependentStatus: a list is not a boolean; write true or false`}, strict: 1},
 

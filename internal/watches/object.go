@@ -206,31 +206,41 @@ func setMaxRunnerArtifacts(c *decoding, e *entry, a at) {
 	}
 }
 
-func setReconcilePeriod(c *decoding, e *entry, a at) {
-	var d time.Duration
+// duration reads a duration of at least 0. What is none is reported, and false.
+func duration(c *decoding, a at) (time.Duration, bool) {
 	if f, ok := number(a.node); ok {
 		if f != 0 {
-			c.error(a, fmt.Sprintf("%s has no unit: cannot unmarshal number into Go struct field %s", a.node.Value, a.goField),
-				fmt.Sprintf("write %q for seconds", a.node.Value+"s"))
-			return
-		}
-	} else {
-		v, err := resolve(a.node)
-		s, isText := v.(string)
-		if a.node.Kind != yaml.ScalarNode || err != nil || !isText {
-			c.mismatch(a, typeDuration)
-			return
-		}
-		if d, err = time.ParseDuration(s); err != nil {
-			hint := `write a number with a unit, such as "30s", "10m" or "1h30m"`
-			if _, unitless := time.ParseDuration(s + "s"); unitless == nil && strings.Trim(s, "0123456789") == "" {
-				hint = fmt.Sprintf("write %q for seconds", s+"s")
+			text := a.node.Value + " has no unit"
+			if a.goField != "" { // ansible-operator's text
+				text += ": cannot unmarshal number into Go struct field " + a.goField
 			}
-			c.error(a, err.Error(), hint)
-			return
+			c.error(a, text, fmt.Sprintf("write %q for seconds", a.node.Value+"s"))
 		}
+		return 0, f == 0
 	}
+	v, err := resolve(a.node)
+	s, isText := v.(string)
+	if a.node.Kind != yaml.ScalarNode || err != nil || !isText {
+		c.mismatch(a, typeDuration)
+		return 0, false
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		hint := `write a number with a unit, such as "30s", "10m" or "1h30m"`
+		if _, unitless := time.ParseDuration(s + "s"); unitless == nil && strings.Trim(s, "0123456789") == "" {
+			hint = fmt.Sprintf("write %q for seconds", s+"s")
+		}
+		c.error(a, err.Error(), hint)
+		return 0, false
+	}
+	return d, true
+}
+
+func setReconcilePeriod(c *decoding, e *entry, a at) {
+	d, ok := duration(c, a)
 	switch {
+	case !ok:
+		return
 	case d < 0:
 		c.error(a, fmt.Sprintf("the period %s is negative", d), `write "0s" to switch periodic reconciliation off`)
 		return
@@ -242,4 +252,18 @@ func setReconcilePeriod(c *decoding, e *entry, a at) {
 		d = minPeriod
 	}
 	e.watch.ReconcilePeriod = &d
+}
+
+// limit reads a limit of time; 0 is none.
+func limit[T any](where func(*T) *time.Duration) func(*decoding, *T, at) {
+	return func(c *decoding, into *T, a at) {
+		d, ok := duration(c, a)
+		switch {
+		case !ok:
+		case d < 0:
+			c.error(a, fmt.Sprintf("the limit %s is negative", d), `write "0s" for no limit`)
+		default:
+			*where(into) = d
+		}
+	}
 }

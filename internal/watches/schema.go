@@ -15,6 +15,13 @@ const defaultMaxRunnerArtifacts = 20
 // it an operator does little else.
 const minPeriod = time.Second
 
+// The limits of a run where the file sets none. Existing roles wait long, and
+// silently: a module that waits for a rollout says nothing until it is there.
+const (
+	defaultTimeout     = 2 * time.Hour
+	defaultIdleTimeout = 30 * time.Minute
+)
+
 // Field describes one key of a watches file.
 type Field struct {
 	// Key is the key as it is documented, with the keys above it:
@@ -87,6 +94,12 @@ func watchFields() []field[entry] {
 			setMaxRunnerArtifacts, "int"},
 		{Field{"reconcilePeriod", typeDuration, "--reconcile-period", false, `How long after a run the next one starts although nothing changed, such as "30m"; 0 for never.`},
 			setReconcilePeriod, "string"},
+		{Field{"timeout", typeDuration, "2h", false, "How long a run may take before it is stopped, and counts as failed; 0 for no limit."},
+			limit(func(e *entry) *time.Duration { return &e.watch.Timeout }), ""},
+		{Field{"idleTimeout", typeDuration, "30m", false, "How long a run may go without a sign of life, such as the start or the end of a task; 0 for no limit."},
+			limit(func(e *entry) *time.Duration { return &e.watch.IdleTimeout }), ""},
+		{Field{"onChange", typeString, "wait", false, "What becomes of a run whose object is changed meanwhile: with wait it goes on and another one follows, with restart it is stopped first."},
+			setOnChange, ""},
 		{Field{"manageStatus", typeBool, "true", false, "Whether the operator writes the status of the objects."},
 			boolean(func(e *entry) *bool { return &e.watch.ManageStatus }), "bool"},
 		{Field{"watchDependentResources", typeBool, "true", false, "Whether a change to what a run created starts a run."},
@@ -126,6 +139,10 @@ func finalizerFields() []field[finalizer] {
 			text(func(f *finalizer) *string { return &f.role }), ""},
 		{Field{"vars", typeMap, "", false, "Extra vars of the finalizer run. If there is neither playbook nor role, the watch's own is run with them."},
 			variables(func(f *finalizer) *map[string]any { return &f.vars }), ""},
+		{Field{"timeout", typeDuration, "2h", false, "As timeout, for the finalizer run."},
+			limit(func(f *finalizer) *time.Duration { return &f.timeout }), ""},
+		{Field{"idleTimeout", typeDuration, "30m", false, "As idleTimeout, for the finalizer run."},
+			limit(func(f *finalizer) *time.Duration { return &f.idleTimeout }), ""},
 	}
 }
 

@@ -20,6 +20,11 @@ type Watch struct {
 	MaxRunnerArtifacts int
 	// ReconcilePeriod is nil when unset (the flag decides); 0 disables.
 	ReconcilePeriod *time.Duration
+	// Timeout and IdleTimeout bound a run and the time that it gives no sign of
+	// life; 0 is no limit.
+	Timeout, IdleTimeout time.Duration
+	// OnChange says what becomes of a run whose object is changed meanwhile.
+	OnChange OnChange
 
 	ManageStatus                bool
 	WatchDependentResources     bool
@@ -75,7 +80,21 @@ type Finalizer struct {
 	Content Content
 	// Vars are added after the watch's.
 	Vars map[string]any
+	// Timeout and IdleTimeout are as the watch's, for the finalizer run.
+	Timeout, IdleTimeout time.Duration
 }
+
+// OnChange is an answer to a change of an object that is being run. What is not
+// [OnChangeRestart], the zero value included, waits.
+type OnChange string
+
+// The answers to a change.
+const (
+	// OnChangeWait: the run goes on, and another one follows.
+	OnChangeWait OnChange = "wait"
+	// OnChangeRestart: the run is stopped, and another one follows.
+	OnChangeRestart OnChange = "restart"
+)
 
 // Adopt is a policy for objects that exist without an owner. What is not
 // [AdoptIfUnowned], the zero value included, adopts nothing.

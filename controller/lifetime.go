@@ -1,0 +1,89 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// lifetime is how long a run may live. Its context ends, with the cause, when
+// the run has to.
+type lifetime struct {
+	cancel context.CancelCauseFunc
+	unhook []func() bool
+
+	mu    sync.Mutex
+	over  bool
+	stops *time.Timer // of the operator; nil while it is not asked to stop
+	limit *time.Timer // nil without a timeout
+	idle  *time.Timer // nil without an idleTimeout
+	pause time.Duration
+}
+
+// ending is what it takes to end a run: the runner's grace, the kill, the last
+// status write.
+const ending = 8 * time.Second
+
+// lifetime begins. Its context outlives ctx, which ends as soon as the operator
+// is asked to stop: a run may use the time that the operator has for that, less
+// what ending it takes. It ends at once when the kind is gone or the operator
+// cannot wait, and at the limits of the settings.
+func (r *reconciler) lifetime(ctx context.Context, s settings) (context.Context, *lifetime) {
+	long, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	l := &lifetime{cancel: cancel, pause: s.idleTimeout}
+	if s.timeout > 0 {
+		l.limit = time.AfterFunc(s.timeout, func() { cancel(fmt.Errorf("it has taken %s, its %w", s.timeout, ErrTimeout)) })
+	}
+	if s.idleTimeout > 0 {
+		l.idle = time.AfterFunc(s.idleTimeout, func() {
+			cancel(fmt.Errorf("it has given no sign of life for %s, its %w", s.idleTimeout, ErrIdle))
+		})
+	}
+	l.unhook = []func() bool{
+		context.AfterFunc(r.set.runs, func() { cancel(context.Cause(r.set.runs)) }),
+		context.AfterFunc(ctx, func() {
+			if errors.Is(context.Cause(ctx), ErrKindGone) {
+				cancel(ErrKindGone)
+				return
+			}
+			l.stopWithin(r.opts.GracefulShutdown - ending)
+		}),
+	}
+	return long, l
+}
+
+// stopWithin ends the run after a time because the operator stops.
+func (l *lifetime) stopWithin(d time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.over {
+		l.stops = time.AfterFunc(max(d, 0), func() { l.cancel(ErrShutdown) })
+	}
+}
+
+// sign is called when the run gives a sign of life.
+func (l *lifetime) sign() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.idle != nil && !l.over {
+		l.idle.Reset(l.pause)
+	}
+}
+
+// end is called when the run is over.
+func (l *lifetime) end() {
+	for _, unhook := range l.unhook {
+		unhook()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.over = true
+	for _, t := range []*time.Timer{l.stops, l.limit, l.idle} {
+		if t != nil {
+			t.Stop()
+		}
+	}
+	l.cancel(nil)
+}

@@ -1,0 +1,174 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/testenv"
+	"github.com/rolewright/rolewright/internal/watches"
+	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/runner/jobevent"
+)
+
+// cutShort is what the runner returns for a run whose context has ended, which
+// was at task by then.
+func cutShort(ctx context.Context, req runner.Request, task jobevent.Task) (runner.Result, error) {
+	return runner.Result{ID: req.ID, ExitCode: -1, Finished: time.Now(), Summary: jobevent.Summary{Task: task}},
+		fmt.Errorf("run %s cut short: %w", req.ID, context.Cause(ctx))
+}
+
+// hanging are runs that do nothing until they are stopped, the finalizer's
+// excepted, and say on the channel that they have begun.
+func hanging() (*fakeExecutor, chan runner.Request) {
+	began := make(chan runner.Request, 16)
+	task := jobevent.Task{Name: "Wait for nothing", Role: "r", Path: "roles/r/tasks/main.yml:7"}
+	return &fakeExecutor{do: func(ctx context.Context, req runner.Request) (runner.Result, error) {
+		began <- req
+		if strings.HasSuffix(req.Content.Role, "/finalizer") {
+			return succeeded(), nil
+		}
+		<-ctx.Done()
+		return cutShort(ctx, req, task)
+	}}, began
+}
+
+func TestLifetime_LimitsNameTheTask(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		edit       func(*watches.Watch)
+		annotation string
+		want       string
+	}{
+		"timeout of the watch":        {edit: func(w *watches.Watch) { w.Timeout = 300 * time.Millisecond }, want: "it has taken 300ms, its timeout"},
+		"idleTimeout of the watch":    {edit: func(w *watches.Watch) { w.IdleTimeout = 300 * time.Millisecond }, want: "no sign of life for 300ms, its idleTimeout"},
+		"timeout of the annotation":   {annotation: "timeout", want: "it has taken 1s, its timeout"},
+		"idle timeout of annotations": {annotation: "idle-timeout", want: "no sign of life for 1s, its idleTimeout"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := testenv.Config(t)
+			ns, c := testenv.Namespace(t, cfg), clientOf(t, cfg)
+			gvk := testenv.CRD(t, cfg)
+			exec, _ := hanging()
+			w := watchOf(gvk)
+			if tt.edit != nil {
+				tt.edit(&w)
+			}
+			start(t, cfg, exec, Options{Watches: []watches.Watch{w}, RetryMin: time.Hour, RetryMax: time.Hour})
+			obj := object(gvk, ns, "one", map[string]any{})
+			if tt.annotation != "" {
+				obj.SetAnnotations(map[string]string{ownPrefix + tt.annotation: "1"})
+			}
+			create(t, c, obj)
+			is := awaitCondition(t, c, obj, status.Ready, "False")
+			cond := condition(is, status.Ready)
+			message, _ := cond["message"].(string)
+			if cond["reason"] != status.ReasonTimedOut || !strings.Contains(message, tt.want) ||
+				!strings.Contains(message, `"Wait for nothing", role "r", at roles/r/tasks/main.yml:7`) {
+				t.Errorf("condition = %v", cond)
+			}
+			last, _ := status.LastRun(is.Object["status"].(map[string]any))
+			if last.Result != status.Failed || last.Attempts != 1 {
+				t.Errorf("record = %+v", last)
+			}
+		})
+	}
+}
+
+// A run that gives signs of life is not idle, however long it takes.
+func TestLifetime_EventsAreSignsOfLife(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	ns, c := testenv.Namespace(t, cfg), clientOf(t, cfg)
+	gvk := testenv.CRD(t, cfg)
+	const pause, events = 2 * time.Second, 8
+	exec := &fakeExecutor{do: func(ctx context.Context, req runner.Request) (runner.Result, error) {
+		for i := range events {
+			req.OnEvent(taskStart(i))
+			select {
+			case <-time.After(pause / 4):
+			case <-ctx.Done():
+				return cutShort(ctx, req, jobevent.Task{})
+			}
+		}
+		return succeeded(), nil
+	}}
+	start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) { w.IdleTimeout = pause })}})
+	awaitCondition(t, c, create(t, c, object(gvk, ns, "one", map[string]any{})), status.Ready, "True")
+}
+
+func TestLifetime_DeletionStopsTheRunAndTheFinalizerRunsAtOnce(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	ns, c := testenv.Namespace(t, cfg), clientOf(t, cfg)
+	gvk := testenv.CRD(t, cfg)
+	exec, began := hanging()
+	start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) {
+		w.Finalizer = &watches.Finalizer{Name: "example.com/finalizer", Content: watches.Content{Role: "testdata/roles/finalizer"}}
+	})}})
+	obj := create(t, c, object(gvk, ns, "one", map[string]any{}))
+	<-began
+	if err := c.Delete(t.Context(), obj.DeepCopy()); err != nil {
+		t.Fatal(err)
+	}
+	if second := <-began; !strings.HasSuffix(second.Content.Role, "/finalizer") {
+		t.Errorf("after the deletion, %s runs", second.Content.Role)
+	}
+	eventually(t, "the object is gone", func() bool {
+		return apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(obj), obj.DeepCopy()))
+	})
+	quiet(t, exec, 2, "one run and its finalizer")
+}
+
+func TestLifetime_AGoneObjectStopsItsRun(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	ns, c := testenv.Namespace(t, cfg), clientOf(t, cfg)
+	gvk := testenv.CRD(t, cfg)
+	exec, began := hanging()
+	o := start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk)}})
+	obj := create(t, c, object(gvk, ns, "one", map[string]any{}))
+	<-began
+	if err := c.Delete(t.Context(), obj.DeepCopy()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the run has ended", func() bool { return strings.Contains(o.log(), ErrObjectGone.Error()) })
+	quiet(t, exec, 1, "there is nothing to run")
+
+	again := create(t, c, object(gvk, ns, "one", map[string]any{}))
+	if req := <-began; !strings.Contains(req.Dir, string(again.GetUID())) {
+		t.Errorf("the new object runs in %s", req.Dir)
+	}
+}
+
+func TestLifetime_OnChange(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	for _, answer := range []watches.OnChange{watches.OnChangeRestart, watches.OnChangeWait} {
+		t.Run(string(answer), func(t *testing.T) {
+			t.Parallel()
+			ns, c := testenv.Namespace(t, cfg), clientOf(t, cfg)
+			gvk := testenv.CRD(t, cfg)
+			exec, began := hanging()
+			start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) { w.OnChange = answer })}})
+			obj := create(t, c, object(gvk, ns, "one", map[string]any{"size": int64(1)}))
+			<-began
+			update(t, c, obj, func(o map[string]any) { o["spec"] = map[string]any{"size": int64(2)} })
+			if answer == watches.OnChangeWait {
+				quiet(t, exec, 1, "the run goes on")
+				return
+			}
+			if second := <-began; !strings.Contains(string(second.ExtraVars), `"size": 2`) {
+				t.Errorf("extra vars of the second run: %s", second.ExtraVars)
+			}
+			quiet(t, exec, 2, "one run for the change")
+		})
+	}
+}
