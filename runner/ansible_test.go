@@ -14,9 +14,14 @@ import (
 
 	"github.com/google/uuid"
 	"go.uber.org/goleak"
+
+	"github.com/rolewright/rolewright/runner/supervise"
 )
 
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == SupervisorCommand {
+		os.Exit(supervise.Main(os.Stdin, os.Stderr))
+	}
 	goleak.VerifyTestMain(m)
 }
 

@@ -27,6 +27,9 @@ type Options struct {
 	// Grace is how long a run that is cut short has between SIGTERM and
 	// SIGKILL; 0 means [supervise.DefaultGrace].
 	Grace time.Duration
+	// Supervisor is the command line that calls [supervise.Main]; nil means the
+	// subcommand supervise of the program that runs.
+	Supervisor []string
 }
 
 // Runner executes runs. It is safe for concurrent use.
@@ -34,6 +37,8 @@ type Runner struct {
 	path    string
 	environ []string
 	grace   time.Duration
+
+	supervisor supervise.Supervisor
 }
 
 // New returns a Runner. It looks for nothing; see [Runner.Check].
@@ -46,8 +51,21 @@ func New(opts Options) *Runner {
 		r.environ = os.Environ()
 	}
 	r.environ = inherited(r.environ)
+	if opts.Supervisor == nil {
+		// Whatever has become of the file since this process started.
+		opts.Supervisor = []string{"/proc/self/exe", SupervisorCommand}
+	}
+	r.supervisor = supervise.Supervisor{Argv: opts.Supervisor}
 	return r
 }
+
+// SupervisorCommand is the hidden subcommand of a program that makes runs: all
+// that it does is to call [supervise.Main].
+const SupervisorCommand = "supervise"
+
+// endRecord is the file of the private data directory that says how the
+// process tree ended. It is there once nothing is left of the run.
+const endRecord = "end.json"
 
 // tailLimit bounds each of the two parts of [Result.Tail]. ansible-playbook
 // answers bad arguments with one line of error and 7 KiB of help.
@@ -107,13 +125,14 @@ func (r *Runner) supervise(ctx context.Context, executable string, req Request) 
 	summaries := make(chan jobevent.Summary, 1)
 	go func() { summaries <- follow(context.WithoutCancel(ctx), req, done) }()
 
-	exit, err := supervise.Run(ctx, supervise.Command{
+	exit, err := r.supervisor.Run(ctx, supervise.Command{
 		Path:   executable,
 		Args:   req.arguments(),
 		Env:    r.environ,
 		Cookie: cookieName + "=" + req.ID,
 		Output: filepath.Join(req.Dir, runnerLog),
 		Grace:  r.grace,
+		Record: filepath.Join(req.Dir, endRecord),
 	})
 	close(done)
 	return exit, <-summaries, err

@@ -14,6 +14,9 @@ import (
 	"os/signal"
 	"syscall"
 	"time"
+
+	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/runner/supervise"
 )
 
 // The exit codes of the program.
@@ -27,9 +30,18 @@ const (
 var errInvalid = errors.New("the input is not valid")
 
 func main() {
+	if supervising(os.Args) {
+		os.Exit(supervise.Main(os.Stdin, os.Stderr))
+	}
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	os.Exit(execute(signals, os.Args, os.Stdout, os.Stderr))
+}
+
+// supervising reports whether this is not the operator, but the process that
+// it has started to look after a run. That is no subcommand for people.
+func supervising(args []string) bool {
+	return len(args) == 2 && args[1] == runner.SupervisorCommand
 }
 
 // abortPatience is how long the program may take to end what it started once

@@ -17,7 +17,9 @@ import (
 const asProgram = "ROLEWRIGHT_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(asProgram) != "" {
+	// What the program starts of itself does not have the variable: it is one
+	// of those that runs do not inherit.
+	if os.Getenv(asProgram) != "" || supervising(os.Args) {
 		main()
 	}
 	testenv.Main(m)

@@ -5,9 +5,12 @@
 // It knows /proc and signals, and nothing of Ansible. A process belongs to the
 // tree when it descends from the command or carries the tree's cookie in its
 // environment; it is identified by pid and start time, and signalled through a
-// pidfd, so that a recycled pid never costs a stranger its life. What escapes
-// both nets is a process that clears its environment and loses its parents
-// between two samples.
+// pidfd, so that a recycled pid never costs a stranger its life.
+//
+// A [Supervisor] runs a command under a process of its own, which ends the tree
+// when this process dies or freezes, and to which the orphans of the tree come.
+// Without one, a process escapes that clears its environment and loses its
+// parents between two samples.
 //
 // Linux only.
 package supervise
@@ -62,6 +65,20 @@ type Command struct {
 	Output string
 	// Grace is the time between SIGTERM and SIGKILL; 0 means [DefaultGrace].
 	Grace time.Duration
+	// Record is the path of the file that a supervising process writes at the
+	// end; see [Record].
+	Record string
+
+	// alone is true in a supervising process: the command ends with it, and all
+	// its children belong to the tree.
+	alone bool
+}
+
+func (c Command) grace() time.Duration {
+	if c.Grace <= 0 {
+		return DefaultGrace
+	}
+	return c.Grace
 }
 
 // Exit tells how a command ended.
@@ -95,20 +112,21 @@ func Run(ctx context.Context, c Command) (Exit, error) {
 	cmd.Env = append(slices.Clip(c.Env), c.Cookie)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if c.alone {
+		cmd.SysProcAttr.Pdeathsig = unix.SIGTERM
+	}
 	cmd.Cancel = func() error {
 		err := cmd.Process.Signal(unix.SIGTERM)
 		stopped.Store(err == nil)
 		return err
 	}
-	cmd.WaitDelay = c.Grace
-	if cmd.WaitDelay <= 0 {
-		cmd.WaitDelay = DefaultGrace
-	}
+	cmd.WaitDelay = c.grace()
 	if err := cmd.Start(); err != nil {
 		return Exit{Code: -1}, fmt.Errorf("%w: %w", ErrNotStarted, err)
 	}
 
 	t := newTree(cmd.Process.Pid, c.Cookie)
+	t.reaper = c.alone
 	stopSampling := t.sampleUntilStopped(out)
 	// The error repeats what ProcessState says, or that ctx ended.
 	_ = cmd.Wait()

@@ -18,7 +18,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// The test binary plays the programs that a test needs beside itself: the
+// supervising process, and an operator that can be killed.
+const (
+	asSupervisor = "supervise"
+	asOperator   = "operate"
+)
+
 func TestMain(m *testing.M) {
+	switch {
+	case len(os.Args) > 1 && os.Args[1] == asSupervisor:
+		os.Exit(Main(os.Stdin, os.Stderr))
+	case len(os.Args) > 1 && os.Args[1] == asOperator:
+		os.Exit(operate())
+	}
 	goleak.VerifyTestMain(m)
 }
 

@@ -14,6 +14,9 @@ import (
 type tree struct {
 	root   identity
 	cookie string
+	// reaper is true if all orphans of the tree become children of this
+	// process, which has no others.
+	reaper bool
 	// members are the processes seen so far that may still exist.
 	members map[identity]struct{}
 	// sessions are the sessions of those ever seen.
@@ -84,7 +87,7 @@ func (t *tree) survey() (living []process, decided bool, err error) {
 			continue
 		}
 		has, ok := hasCookie(p.pid, t.cookie)
-		if has && p.exists() {
+		if has && p.exists() || t.reaper && p.ppid == self {
 			t.add(p)
 		}
 		decided = decided && ok
@@ -129,7 +132,7 @@ func (t *tree) reap(p process, self int) {
 	}
 	_, member := t.members[p.identity]
 	_, session := t.sessions[p.session]
-	if member || session && p.session != p.pid {
+	if t.reaper || member || session && p.session != p.pid {
 		// It is dead: this does not block, and failing leaves it as it is.
 		_, _ = unix.Wait4(p.pid, nil, unix.WNOHANG, nil)
 	}

@@ -1,0 +1,242 @@
+package supervise
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+// supervisor runs commands under a supervising process, which is this binary.
+func supervisor() Supervisor { return Supervisor{Argv: []string{"/proc/self/exe", asSupervisor}} }
+
+// recorded is command with a place for the record.
+func recorded(t *testing.T, script string) Command {
+	t.Helper()
+	c := command(t, script)
+	c.Record = filepath.Join(t.TempDir(), "record.json")
+	return c
+}
+
+// operate is an operator that runs the one command of its standard input.
+func operate() int {
+	var c Command
+	if err := json.NewDecoder(os.Stdin).Decode(&c); err != nil {
+		return 2
+	}
+	if _, err := supervisor().Run(context.Background(), c); err != nil {
+		return 1
+	}
+	return 0
+}
+
+// operator starts an operator that runs c and waits until the command has made
+// its file ready.
+func operator(t *testing.T, c Command) *os.Process {
+	t.Helper()
+	order, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("/proc/self/exe", asOperator)
+	cmd.Stdin, cmd.Stderr = strings.NewReader(string(order)), os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	waitFor(t, filepath.Join(dirOf(c), "ready"))
+	return cmd.Process
+}
+
+// dirOf is the directory of command's script.
+func dirOf(c Command) string {
+	_, dir, _ := strings.Cut(c.Env[len(c.Env)-1], "=")
+	return dir
+}
+
+// awaitNobody waits until no process carries the cookie.
+func awaitNobody(t *testing.T, cookie string) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		left := alive(t, cookie)
+		if len(left) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("survivors: %q", left)
+		}
+	}
+}
+
+// familyOfAll has everything that is hard to find: children that are deaf,
+// daemons, and one that has cleared its environment as well.
+const familyOfAll = `trap "" HUP; setsid nohup sleep 600 & env -i setsid sh -c 'trap "" TERM; sleep 600; sleep 600' & ` +
+	`sh -c 'trap "" TERM; sleep 600' & echo $$ > $DIR/pid; touch $DIR/ready; sleep 600; sleep 600`
+
+func TestSupervisor_TellsHowTheCommandEnded(t *testing.T) {
+	for name, tt := range map[string]struct {
+		script string
+		want   Exit
+	}{
+		"success":                      {`exit 0`, Exit{}},
+		"exit code":                    {`exit 7`, Exit{Code: 7}},
+		"signal":                       {`kill -KILL $$`, Exit{Code: -1, Signal: "SIGKILL"}},
+		"a daemon":                     {`setsid nohup sleep 600 >/dev/null 2>&1 & sleep 0.1; exit 3`, Exit{Code: 3, Killed: 1}},
+		"a daemon without environment": {`env -i setsid nohup sleep 600 >/dev/null 2>&1 & sleep 0.1`, Exit{Killed: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := recorded(t, tt.script)
+			got, err := supervisor().Run(t.Context(), c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("exit (-want +got):\n%s", diff)
+			}
+			record, err := ReadRecord(c.Record)
+			if err != nil || record.Exit != got || record.Started.After(record.Finished) {
+				t.Errorf("record = %+v, %v", record, err)
+			}
+			if left := alive(t, c.Cookie); len(left) > 0 {
+				t.Errorf("survivors: %q", left)
+			}
+		})
+	}
+}
+
+func TestSupervisor_CancelKillsTheWholeTree(t *testing.T) {
+	t.Parallel()
+	c := recorded(t, familyOfAll)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() {
+		waitFor(t, filepath.Join(dirOf(c), "ready"))
+		cancel()
+	}()
+	got, err := supervisor().Run(ctx, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !got.Stopped || got.Killed < 3 {
+		t.Errorf("exit = %+v, want a stop, and the family killed", got)
+	}
+	if left := alive(t, c.Cookie); len(left) > 0 {
+		t.Errorf("survivors: %q", left)
+	}
+}
+
+func TestSupervisor_NothingSurvivesTheOperator(t *testing.T) {
+	for name, end := range map[string]func(*testing.T, *os.Process){
+		"killed": func(t *testing.T, p *os.Process) {
+			t.Helper()
+			if err := p.Kill(); err != nil {
+				t.Fatal(err)
+			}
+		},
+		// Frozen, it cannot even be told; the silence says it.
+		"frozen": func(t *testing.T, p *os.Process) {
+			t.Helper()
+			if err := p.Signal(unix.SIGSTOP); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := recorded(t, familyOfAll)
+			end(t, operator(t, c))
+			awaitNobody(t, c.Cookie)
+			record, err := ReadRecord(c.Record)
+			if err != nil || !record.Exit.Stopped {
+				t.Errorf("record = %+v, %v; want that of a stopped command", record, err)
+			}
+		})
+	}
+}
+
+// supervisingPID finds the supervising process of a command: the parent of its
+// shell.
+func supervisingPID(t *testing.T, c Command) int {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(dirOf(c), "pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pid int
+	if err := json.Unmarshal(data, &pid); err != nil {
+		t.Fatal(err)
+	}
+	p, err := readProcess(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p.ppid
+}
+
+func TestSupervisor_NothingSurvivesTheSupervisingProcess(t *testing.T) {
+	t.Parallel()
+	c := recorded(t, familyOfAll)
+	go func() {
+		waitFor(t, filepath.Join(dirOf(c), "ready"))
+		if err := unix.Kill(supervisingPID(t, c), unix.SIGKILL); err != nil {
+			t.Error(err)
+		}
+	}()
+	got, err := supervisor().Run(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Code != -1 || got.Signal != "SIGKILL" || got.Stopped {
+		t.Errorf("exit = %+v, want one that says SIGKILL", got)
+	}
+	if left := alive(t, c.Cookie); len(left) > 0 {
+		t.Errorf("survivors: %q", left)
+	}
+	if _, err := ReadRecord(c.Record); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a killed process has left a record: %v", err)
+	}
+}
+
+func TestSupervisor_NotStarted(t *testing.T) {
+	t.Parallel()
+	c := recorded(t, "")
+	c.Path = filepath.Join(t.TempDir(), "missing")
+	if _, err := supervisor().Run(t.Context(), c); !errors.Is(err, ErrNotStarted) || !strings.Contains(err.Error(), "missing") {
+		t.Errorf("error = %v, want ErrNotStarted and the file", err)
+	}
+	if _, err := (Supervisor{Argv: []string{c.Path}}).Run(t.Context(), recorded(t, "")); !errors.Is(err, ErrNotStarted) {
+		t.Errorf("without a supervising program: %v", err)
+	}
+}
+
+// Without its parent, or with an order that is none, it starts nothing.
+func TestMain_StartsNothingForStrangers(t *testing.T) {
+	t.Parallel()
+	c := recorded(t, "touch $DIR/ready")
+	alien, err := json.Marshal(order{Command: c, Parent: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, input := range map[string]string{"an orphan": string(alien) + "\n", "nothing": "", "no order": "{]\n", "endless": strings.Repeat("x", 2*maxOrder)} {
+		cmd := exec.Command("/proc/self/exe", asSupervisor)
+		cmd.Env, cmd.Stdin = c.Env, strings.NewReader(input)
+		if out, err := cmd.CombinedOutput(); err == nil || !strings.HasPrefix(string(out), "supervise: ") {
+			t.Errorf("%s: %v, %q", name, err, out)
+		}
+		if _, err := os.Stat(filepath.Join(dirOf(c), "ready")); err == nil {
+			t.Fatalf("%s: the command was run", name)
+		}
+	}
+}
