@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -66,8 +67,8 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			_ = conn.Close() // what is written to a client that does not read would wait for ever
 		}
 	}
-	defer context.AfterFunc(x.s.ctx, cut)() //nolint:contextcheck // the run's end, not the request's, is waited for
-	defer context.AfterFunc(p.all.ctx, cut)()
+	defer context.AfterFunc(x.s.ctx, cut)()   //nolint:contextcheck // the run's end, not the request's, is waited for
+	defer context.AfterFunc(p.all.ctx, cut)() //nolint:contextcheck // the end of all, as above
 	x.serve(w, r.WithContext(ctx))
 }
 
@@ -182,7 +183,7 @@ func (x *exchange) finish(ctx context.Context) {
 	case x.code >= http.StatusBadRequest:
 		outcome = OutcomeClient
 	}
-	x.p.opts.Metrics.ProxyRequest(x.info.Verb, x.kind, outcome)
+	x.p.opts.Metrics.ProxyRequest(x.verb(), x.kind, outcome)
 	if !x.write {
 		return
 	}
@@ -198,6 +199,15 @@ func (x *exchange) finish(ctx context.Context) {
 	log.Info("Write", "job", x.s.RunID, "owner", x.s.Owner.Namespace+"/"+x.s.Owner.Name, "verb", x.info.Verb,
 		"resource", x.gvr().String(), "subresource", x.info.Subresource, "namespace", x.info.Namespace, "object", name,
 		"dryRun", x.dryRun, "outcome", outcome, "code", x.code, "owned", x.marked)
+}
+
+// verb is what the request does, out of a bounded set: what is no request for an
+// object has the client's method for a verb.
+func (x *exchange) verb() string {
+	if x.info.IsResourceRequest || slices.Contains([]string{"get", "head", "post", "put", "patch", "delete"}, x.info.Verb) {
+		return x.info.Verb
+	}
+	return "other"
 }
 
 // read is what the incumbent logs of a request that it does not answer from

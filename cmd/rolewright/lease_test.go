@@ -1,0 +1,192 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"github.com/rolewright/rolewright/internal/testenv"
+)
+
+// scriptedLock is a lock that does what its test says.
+type scriptedLock struct {
+	resourcelock.Interface // nil: what is not scripted is not called
+	write                  func() error
+}
+
+func (l *scriptedLock) Identity() string { return "me" }
+
+func (l *scriptedLock) Create(context.Context, resourcelock.LeaderElectionRecord) error {
+	return l.write()
+}
+
+func (l *scriptedLock) Update(context.Context, resourcelock.LeaderElectionRecord) error {
+	return l.write()
+}
+
+// errLost is a renewal that the API server has not answered.
+var errLost = errors.New("no answer")
+
+func TestLease_HoldsAsLongAsItsLastRenewalProves(t *testing.T) {
+	const good = 10 * time.Second
+	mine := resourcelock.LeaderElectionRecord{HolderIdentity: "me"}
+	type step struct {
+		// takes is how long the write takes that the step is; pause, how long nothing happens after it.
+		takes, pause time.Duration
+		record       resourcelock.LeaderElectionRecord
+		fails        error
+		held         bool
+	}
+	for name, steps := range map[string][]step{
+		"nobody has asked":           {},
+		"renewed":                    {{record: mine, held: true}},
+		"almost over":                {{record: mine, pause: good - 1, held: true}},
+		"over, and no elector tells": {{record: mine, pause: good}},
+		"renewed in time":            {{record: mine, pause: 9 * time.Second, held: true}, {record: mine, pause: 9 * time.Second, held: true}},
+		"renewed too late":           {{record: mine, pause: good}, {record: mine, held: true}},
+		"a failed renewal extends nothing": {
+			{record: mine, pause: 6 * time.Second, held: true}, {record: mine, fails: errLost, held: true}, {record: mine, fails: errLost, pause: 4 * time.Second},
+		},
+		"a failed first one is nothing": {{record: mine, fails: errLost}},
+		"a slow renewal counts from its beginning": {
+			{record: mine, takes: 6 * time.Second, held: true}, {record: mine, takes: 3 * time.Second, pause: 7*time.Second - 1, held: true}, {record: mine, takes: good},
+		},
+		"a slow renewal that fails":     {{record: mine, held: true}, {record: mine, takes: good, fails: errLost}},
+		"given up":                      {{record: mine, held: true}, {}},
+		"given up, though nobody hears": {{record: mine, held: true}, {fails: errLost}},
+		"given to another":              {{record: mine, held: true}, {record: resourcelock.LeaderElectionRecord{HolderIdentity: "other"}}},
+		"got back":                      {{record: mine, held: true}, {}, {record: mine, held: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				lock := &scriptedLock{}
+				l := &lease{Interface: lock, good: good}
+				if err := l.held(); !errors.Is(err, errNotLeading) {
+					t.Errorf("before anything: %v", err)
+				}
+				for i, s := range steps {
+					write := l.Update
+					if i == 0 {
+						write = l.Create
+					}
+					lock.write = func() error { time.Sleep(s.takes); return s.fails }
+					if err := write(t.Context(), s.record); !errors.Is(err, s.fails) {
+						t.Errorf("step %d: %v", i, err)
+					}
+					time.Sleep(s.pause)
+					if err := l.held(); (err == nil) != s.held {
+						t.Errorf("step %d: held is %v, want %t", i, err, s.held)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestLease_IsNotHeldFromTheMomentItIsGivenUp(t *testing.T) {
+	lock := &scriptedLock{write: func() error { return nil }}
+	l := &lease{Interface: lock, good: time.Hour}
+	if err := l.Update(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "me"}); err != nil || l.held() != nil {
+		t.Fatal(err, l.held())
+	}
+	asked := false
+	lock.write = func() error {
+		asked = true
+		if l.held() == nil {
+			t.Error("held while others are told that it is free")
+		}
+		return nil
+	}
+	if err := l.Update(t.Context(), resourcelock.LeaderElectionRecord{}); err != nil || !asked {
+		t.Error(err, asked)
+	}
+}
+
+// replica takes part in an election until its context ends.
+func replica(ctx context.Context, t *testing.T, client kubernetes.Interface, namespace, name string) *lease {
+	t.Helper()
+	const deadline = 2 * time.Second
+	l := &lease{
+		Interface: &resourcelock.LeaseLock{
+			LeaseMeta: metav1.ObjectMeta{Namespace: namespace, Name: "lead"}, Client: client.CoordinationV1(),
+			LockConfig: resourcelock.ResourceLockConfig{Identity: name},
+		},
+		good: deadline,
+	}
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: l, LeaseDuration: 3 * time.Second, RenewDeadline: deadline, RetryPeriod: 200 * time.Millisecond, ReleaseOnCancel: true,
+		Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) {}, OnStoppedLeading: func() {}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for ctx.Err() == nil {
+			elector.Run(ctx)
+		}
+	}()
+	t.Cleanup(func() { <-ended })
+	return l
+}
+
+func TestLease_TwoReplicasNeverBothHoldIt(t *testing.T) {
+	cfg := testenv.Config(t)
+	namespace := testenv.Namespace(t, cfg)
+	client, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var both, changes atomic.Int64
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	watch := func(l, other *lease) {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			// Held before and after the other: held meanwhile.
+			if l.held() == nil && other.held() == nil && l.held() == nil {
+				both.Add(1)
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	base, end := context.WithCancel(t.Context())
+	defer end()
+	var leases [2]*lease
+	var leave [2]context.CancelFunc
+	start := func(i, generation int) {
+		ctx, cancel := context.WithCancel(base)
+		leave[i], leases[i] = cancel, replica(ctx, t, client, namespace, []string{"a", "b"}[i]+string(rune('0'+generation)))
+	}
+	start(0, 0)
+	for generation := 1; generation <= 6; generation++ {
+		leading := (generation - 1) % 2
+		testenv.Eventually(t, "a replica to lead", func(context.Context) error { return leases[leading].held() })
+		start(1-leading, generation)
+		l, other := leases[leading], leases[1-leading]
+		wg.Go(func() { watch(l, other) })
+		changes.Add(1)
+		leave[leading]() // which gives the lease up: the other follows
+	}
+	testenv.Eventually(t, "the last replica to lead", func(context.Context) error { return leases[0].held() })
+	close(stop)
+	wg.Wait()
+	if n := both.Load(); n != 0 {
+		t.Errorf("two replicas have held the lease at once, as was seen %d times in %d changes", n, changes.Load())
+	}
+	end()
+}
