@@ -39,8 +39,12 @@ type fakeExecutor struct {
 	// do makes the result; nil succeeds.
 	do func(ctx context.Context, req runner.Request) (runner.Result, error)
 
-	mu   sync.Mutex
-	runs []runner.Request
+	// recover finds the result of a run of an earlier process; nil finds none.
+	recover func(dir, id string) (runner.Result, error)
+
+	mu     sync.Mutex
+	runs   []runner.Request
+	reaped []string
 }
 
 func (f *fakeExecutor) Run(ctx context.Context, req runner.Request) (runner.Result, error) {
@@ -51,6 +55,22 @@ func (f *fakeExecutor) Run(ctx context.Context, req runner.Request) (runner.Resu
 		return succeeded(), nil
 	}
 	return f.do(ctx, req)
+}
+
+// Recover knows of no run.
+func (f *fakeExecutor) Recover(_ context.Context, dir, id string) (runner.Result, error) {
+	if f.recover == nil {
+		return runner.Result{}, runner.ErrNoRecord
+	}
+	return f.recover(dir, id)
+}
+
+// Reap finds nothing.
+func (f *fakeExecutor) Reap(id string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.reaped = append(f.reaped, id)
+	return nil
 }
 
 // count is the number of runs so far.

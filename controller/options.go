@@ -15,6 +15,11 @@ import (
 // Executor executes one run and returns when nothing of it is left.
 type Executor interface {
 	Run(ctx context.Context, req runner.Request) (runner.Result, error)
+	// Recover returns what Run would have, for a run whose operator did not
+	// live to see its end; [runner.ErrNoRecord] if that is not known.
+	Recover(ctx context.Context, dir, id string) (runner.Result, error)
+	// Reap ends what is left on this machine of a run of another process.
+	Reap(id string) error
 }
 
 // Options says what is watched and how runs are made. Durations of zero mean

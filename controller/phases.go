@@ -162,6 +162,9 @@ func (r *reconciler) begin(ctx context.Context, s *scope) (*ctrl.Result, error) 
 	if !s.memory.ran {
 		// The cache may have been behind a run that another process recorded.
 		s.memory.recall(s.object.Object, r.watch.ManageStatus)
+		if s.memory.lost != nil {
+			return again(), nil
+		}
 	}
 	var err error
 	if s.fingerprint, err = r.content.fingerprint(ctx, s); err != nil {

@@ -73,8 +73,8 @@ type memory struct {
 	// last is the object's last run, as recorded in its status when the
 	// process met it, and as it took place since.
 	last *status.Run
-	// lost is true if the status speaks of a run that nobody ended.
-	lost bool
+	// lost is the run that the status says nobody has ended; nil if there is none.
+	lost *status.Active
 	// unwritten is a run whose end could not be written yet.
 	unwritten *status.Run
 	// finalized is true once a finalizer run of this object was proved.
@@ -146,12 +146,12 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 func (r *reconciler) phases(s *scope) []phase {
 	if s.deleting {
 		return []phase{
-			{"finalizer", r.checkFinalizer}, {"unwritten", r.writeUnwritten},
+			{"finalizer", r.checkFinalizer}, {"unwritten", r.writeUnwritten}, {"lost", r.settleLost},
 			{"decide", r.decide}, {"begin", r.begin}, {"run", r.run}, {"conclude", r.conclude},
 		}
 	}
 	return []phase{
-		{"unwritten", r.writeUnwritten}, {"finalizer", r.ensureFinalizer},
+		{"unwritten", r.writeUnwritten}, {"lost", r.settleLost}, {"finalizer", r.ensureFinalizer},
 		{"decide", r.decide}, {"begin", r.begin}, {"run", r.run}, {"conclude", r.conclude},
 	}
 }
@@ -195,7 +195,10 @@ func (m *memory) recall(object map[string]any, managed bool) {
 	if last, ok := status.LastRun(st); ok {
 		m.last = &last
 	}
-	m.lost = status.HasActiveRun(st)
+	m.lost = nil
+	if lost, ok := status.ActiveRun(st); ok {
+		m.lost = &lost
+	}
 }
 
 // concerns tells whether the object is this watch's business: it matches the

@@ -97,7 +97,7 @@ func (r *reconciler) request(s *scope) (runner.Request, error) {
 	return runner.Request{
 		ID: s.runID, Dir: dir, Content: contentOf(content), ExtraVars: vars,
 		Env:   runEnv(path),
-		Files: map[string][]byte{kubeconfigFile: access},
+		Files: map[string][]byte{kubeconfigFile: access, ticketFile: ticketOf(s)},
 
 		Verbosity: s.settings.verbosity, Cmdline: r.opts.AnsibleArgs,
 		Inventory: r.opts.Inventory, SkipFacts: r.opts.SkipFacts,
@@ -132,7 +132,7 @@ func (r *reconciler) conclude(ctx context.Context, s *scope) (*ctrl.Result, erro
 	defer cancel()
 	run := r.outcome(s)
 	m := s.memory
-	m.last, m.lost, m.unwritten, m.ran = &run, false, &run, true
+	m.last, m.lost, m.unwritten, m.ran = &run, nil, &run, true
 	m.finalized = s.deleting && run.Result == status.Succeeded && run.RequeueAfter == 0
 	r.logEnd(s, run)
 	if s.started {

@@ -57,8 +57,6 @@ func jitter(d time.Duration, id string) time.Duration {
 type situation struct {
 	// last is the recorded run; nil if none is known.
 	last *status.Run
-	// lost is true if a run was begun and never recorded as ended.
-	lost bool
 	// deleting is true if the object is being deleted and waits for us.
 	deleting bool
 	// dependent is true if somebody else has changed what the object owns.
@@ -85,7 +83,7 @@ func decide(now time.Time, s situation) plan {
 		return plan{cause: causeDeleted}
 	case last == nil:
 		return plan{cause: causeCreated}
-	case s.lost || last.Result == status.Interrupted:
+	case last.Result == status.Interrupted:
 		return plan{cause: s.ifDeleting(causeInterrupted)}
 	case s.deleting && last.Fingerprint != s.fingerprint:
 		return plan{cause: causeDeleted}

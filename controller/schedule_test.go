@@ -31,7 +31,6 @@ func TestDecide(t *testing.T) {
 		want plan
 	}{
 		{"never run", situation{}, plan{cause: causeCreated}},
-		{"never run, but begun once", situation{lost: true}, plan{cause: causeCreated}},
 		{"unchanged, no period", situation{last: run(status.Succeeded, time.Hour)}, plan{}},
 		{"unchanged, period not over", situation{last: run(status.Succeeded, time.Minute), period: time.Hour},
 			plan{wait: j(time.Hour) - time.Minute}},
@@ -43,7 +42,6 @@ func TestDecide(t *testing.T) {
 		{"content changed", situation{last: run(status.Succeeded, 0, func(r *status.Run) { r.Fingerprint = "other" })},
 			plan{cause: causeContent}},
 		{"new generation of the same inputs", situation{last: run(status.Succeeded, 0, func(r *status.Run) { r.Generation = 9 })}, plan{}},
-		{"begun and never ended", situation{last: run(status.Succeeded, 0), lost: true}, plan{cause: causeInterrupted}},
 		{"interrupted", situation{last: run(status.Interrupted, 0)}, plan{cause: causeInterrupted}},
 		{"failed, backoff not over", situation{last: run(status.Failed, time.Second, attempts(3))},
 			plan{wait: j(4*time.Second) - time.Second}},

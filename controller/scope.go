@@ -106,7 +106,7 @@ func (r *reconciler) waits(obj *unstructured.Unstructured) bool {
 
 func (r *reconciler) situation(s *scope) situation {
 	return situation{
-		last: s.memory.last, lost: s.memory.lost, deleting: s.deleting, dependent: r.isTouched(s.key),
+		last: s.memory.last, deleting: s.deleting, dependent: r.isTouched(s.key),
 		fingerprint: s.fingerprint, generation: s.object.GetGeneration(),
 		period: s.settings.period, retry: retry{min: r.opts.RetryMin, max: r.opts.RetryMax},
 	}

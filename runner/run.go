@@ -117,6 +117,43 @@ func (r *Runner) Run(ctx context.Context, req Request) (Result, error) {
 	return res, err
 }
 
+// Recover returns what is known of a run whose operator did not live to see
+// its end: what Run would have returned. It reads the private data directory
+// and waits for nothing. [ErrNoRecord] means that the end is not known; then
+// nothing else may be believed of the run either.
+func (r *Runner) Recover(ctx context.Context, dir, id string) (Result, error) {
+	req := Request{ID: id, Dir: dir}
+	res := Result{ID: id, ExitCode: -1}
+	record, err := supervise.ReadRecord(filepath.Join(dir, endRecord))
+	if err != nil {
+		return res, fmt.Errorf("%w: %w", ErrNoRecord, err)
+	}
+	if record.NotStarted != "" || record.Survivors != "" {
+		return res, fmt.Errorf("%w: %s%s", ErrNoRecord, record.NotStarted, record.Survivors)
+	}
+	done := make(chan struct{})
+	close(done)
+	res.Started, res.Finished = record.Started, record.Finished
+	res.ExitCode, res.Signal, res.Summary = record.Exit.Code, record.Exit.Signal, follow(ctx, req, done)
+	res.Status, res.Tail = readArtifacts(req)
+	if record.Exit.Stopped && !res.ended() {
+		return res, fmt.Errorf("%w: it was stopped", ErrNoRecord)
+	}
+	return res, nil
+}
+
+// Reap kills what is left on this machine of a run that another process has
+// begun, and returns when nothing is.
+func (r *Runner) Reap(id string) error {
+	if !idPattern.MatchString(id) {
+		return nil // no run of ours
+	}
+	if err := supervise.Reap(cookieName + "=" + id); err != nil {
+		return fmt.Errorf("end what is left of run %s: %w", id, err)
+	}
+	return nil
+}
+
 // supervise runs ansible-runner and follows its events.
 func (r *Runner) supervise(ctx context.Context, executable string, req Request) (supervise.Exit, jobevent.Summary, error) {
 	// The events are read to their end also when ctx has ended: what was done

@@ -11,6 +11,10 @@ import (
 // installed, not executable, or of a version that Rolewright does not know.
 var ErrUnavailable = errors.New("ansible-runner is unavailable")
 
+// ErrNoRecord is returned by [Runner.Recover] if it is not known how the run
+// ended.
+var ErrNoRecord = errors.New("the end of the run is not known")
+
 // Content names the Ansible content of a run. Exactly one field is set.
 type Content struct {
 	// Playbook is the path of a playbook file; absolute.

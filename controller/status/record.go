@@ -21,6 +21,8 @@ const (
 	ReasonUnavailable = "RunnerUnavailable"
 	// ReasonNotRun: the run could not be prepared.
 	ReasonNotRun = "RunNotStarted"
+	// ReasonLost: nobody saw the run's end.
+	ReasonLost = "Lost"
 	// ReasonTimedOut: the run was stopped at a limit of its watch.
 	ReasonTimedOut = "TimedOut"
 )
@@ -149,6 +151,15 @@ func Dependents(st map[string]any) []string {
 		}
 	}
 	return resources
+}
+
+// ActiveRun reads the run that was recorded as begun and not as ended; false if
+// there is none.
+func ActiveRun(st map[string]any) (Active, bool) {
+	m := mapAt(mapAt(st, "ansible"), "activeRun")
+	a := Active{ID: text(m["id"]), Cause: text(m["cause"]), Generation: integer(m["generation"])}
+	a.Started, _ = time.Parse(time.RFC3339Nano, text(m["started"])) // a time that is none is no reason to forget the run
+	return a, a.ID != ""
 }
 
 // HasActiveRun reports whether a run was recorded as begun and not as ended.

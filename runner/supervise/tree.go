@@ -38,6 +38,14 @@ func newTree(pid int, cookie string) *tree {
 	return t
 }
 
+// Reap kills the processes that carry a cookie, and what descends from them, and
+// returns when there are none.
+func Reap(cookie string) error {
+	t := &tree{cookie: cookie, members: map[identity]struct{}{}, sessions: map[int]struct{}{}}
+	_, err := t.kill()
+	return err
+}
+
 // add notes a member and tells whether it is new.
 func (t *tree) add(p process) bool {
 	if _, ok := t.members[p.identity]; ok {

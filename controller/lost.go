@@ -1,0 +1,117 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/runner"
+)
+
+// ticketFile is the file of a run's private data directory that says what the
+// run was made for. An operator that finds the directory of another one
+// believes nothing else about it.
+const ticketFile = "ticket.json"
+
+// ticket is what the status does not say of a run that is under way.
+type ticket struct {
+	Run         string
+	UID         types.UID
+	Generation  int64
+	Fingerprint string
+	// Deleting is true for a finalizer run.
+	Deleting bool
+}
+
+func ticketOf(s *scope) []byte {
+	data, err := json.Marshal(ticket{
+		Run: s.runID, UID: s.object.GetUID(), Generation: s.active.Generation, Fingerprint: s.fingerprint, Deleting: s.deleting,
+	})
+	if err != nil {
+		return nil // which cannot be; a run without ticket is run again
+	}
+	return data
+}
+
+// settleLost settles a run that the status says is under way, and that is none
+// of this process's: its operator has died, or was frozen and has lost its
+// leadership. What is left of it on this machine is ended. If its end is known
+// after all, it counts; else it is recorded as lost, and run again.
+func (r *reconciler) settleLost(ctx context.Context, s *scope) (*ctrl.Result, error) {
+	if s.memory.lost == nil {
+		return nil, nil
+	}
+	// The cache may be behind an end that was recorded.
+	if err := r.readLive(ctx, s); apierrors.IsNotFound(err) {
+		return done(), nil
+	} else if err != nil {
+		return nil, fmt.Errorf("read the object: %w", err)
+	}
+	s.memory.recall(s.object.Object, r.watch.ManageStatus)
+	lost := s.memory.lost
+	if lost == nil {
+		return nil, nil
+	}
+	if _, busy := r.set.busy.Load(s.object.GetUID()); busy {
+		return again(), nil // the watch of another version of the kind runs it
+	}
+	if err := r.opts.Runner.Reap(lost.ID); err != nil {
+		return nil, err
+	}
+	found, err := r.find(ctx, s, *lost)
+	switch {
+	case err == nil:
+		s.log.Info("Run of an earlier process has ended; its result counts", "run", lost.ID)
+		return r.conclude(ctx, found)
+	case !errors.Is(err, runner.ErrNoRecord):
+		return nil, err
+	}
+	s.log.Info("Run of an earlier process is lost; it is run again", "run", lost.ID, "reason", err.Error())
+	run := status.Run{
+		ID: lost.ID, Cause: lost.Cause, Generation: lost.Generation, Started: lost.Started, Finished: r.now(),
+		Result: status.Interrupted, Reason: status.ReasonLost, Dependents: resourceNames(recorded(s.object)),
+		Message: fmt.Sprintf("Run %s was lost: nobody saw its end; it is repeated", shortID(lost.ID)),
+	}
+	if s.memory.last != nil {
+		run.Fingerprint = s.memory.last.Fingerprint
+	}
+	if err := r.writeEnd(ctx, s, run); err != nil {
+		return nil, err
+	}
+	s.memory.last, s.memory.lost = &run, nil
+	return nil, nil
+}
+
+// find is the scope of a run of an earlier process, as if this one had made it.
+// The error wraps [runner.ErrNoRecord] unless everything agrees.
+func (r *reconciler) find(ctx context.Context, s *scope, lost status.Active) (*scope, error) {
+	dir := filepath.Join(r.dirs.object(s.object.GetUID()), filepath.Base(lost.ID))
+	data, err := os.ReadFile(filepath.Join(dir, ticketFile))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", runner.ErrNoRecord, err)
+	}
+	var t ticket
+	if err := json.Unmarshal(data, &t); err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", runner.ErrNoRecord, ticketFile, err)
+	}
+	if t.Run != lost.ID || t.UID != s.object.GetUID() || t.Generation != lost.Generation || t.Deleting != s.deleting {
+		return nil, fmt.Errorf("%w: its ticket is for something else", runner.ErrNoRecord)
+	}
+	result, err := r.opts.Runner.Recover(ctx, dir, lost.ID)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // it says what it is
+	}
+	found := *s
+	found.runID, found.active, found.fingerprint = lost.ID, lost, t.Fingerprint
+	found.plan, found.result, found.ran = plan{cause: cause(lost.Cause)}, result, true
+	found.dependents = resourceNames(recorded(s.object))
+	return &found, nil
+}

@@ -1,0 +1,107 @@
+package controller
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/testenv"
+	"github.com/rolewright/rolewright/internal/watches"
+	"github.com/rolewright/rolewright/runner"
+)
+
+// Of a run that another process has begun counts what is proved, and only for
+// the object, the generation and the run that it was made for.
+func TestLost_WhatIsProvedCounts(t *testing.T) {
+	t.Parallel()
+	proved := func(string, string) (runner.Result, error) { return succeeded(), nil }
+	failing := func(string, string) (runner.Result, error) { return failed("broken"), nil }
+	for name, tt := range map[string]struct {
+		change  func(*ticket)
+		file    string // instead of the ticket
+		recover func(dir, id string) (runner.Result, error)
+		adopted status.Result // empty: lost
+	}{
+		"a success":           {recover: proved, adopted: status.Succeeded},
+		"a failure":           {recover: failing, adopted: status.Failed},
+		"an unknown end":      {},
+		"another run":         {change: func(t *ticket) { t.Run = newUID() }, recover: proved},
+		"another object":      {change: func(t *ticket) { t.UID = "other" }, recover: proved},
+		"another generation":  {change: func(t *ticket) { t.Generation++ }, recover: proved},
+		"a finalizer run":     {change: func(t *ticket) { t.Deleting = true }, recover: proved},
+		"a ticket cut short":  {file: `{"Run": "`, recover: proved},
+		"a ticket of nothing": {file: `null`, recover: proved},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := testenv.Config(t)
+			c, gvk, ns := clientOf(t, cfg), testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+			opts := Options{Watches: []watches.Watch{watchOf(gvk)}, RunnerRoot: t.TempDir(), RetryMin: time.Hour, RetryMax: time.Hour}
+			o := start(t, cfg, &fakeExecutor{}, opts)
+			obj := create(t, c, object(gvk, ns, "one", map[string]any{}))
+			is := awaitCondition(t, c, obj, status.Ready, "True")
+			o.stop()
+
+			before, _ := status.LastRun(is.Object["status"].(map[string]any))
+			lost := status.Active{ID: newUID(), Cause: "period", Generation: is.GetGeneration(), Started: time.Now()}
+			is.Object["status"] = status.Begin(is.Object["status"].(map[string]any), lost, false, time.Now())
+			if err := c.Status().Update(t.Context(), is); err != nil {
+				t.Fatal(err)
+			}
+			leave(t, opts.RunnerRoot, is, lost, before.Fingerprint, tt.change, tt.file)
+
+			exec := &fakeExecutor{recover: tt.recover}
+			start(t, cfg, exec, opts)
+			var last status.Run
+			eventually(t, "the lost run is settled", func() bool {
+				st := get(t, c, obj).Object["status"].(map[string]any)
+				last, _ = status.LastRun(st)
+				return !status.HasActiveRun(st) && last.ID != before.ID && last.Result != status.Interrupted
+			})
+			want := 0
+			if tt.adopted == "" {
+				want = 1
+			}
+			quiet(t, exec, want, "a run that counts is not repeated")
+			switch {
+			case tt.adopted != "" && (last.ID != lost.ID || last.Result != tt.adopted || last.Cause != "period"):
+				t.Errorf("record = %+v, want that of the lost run", last)
+			case tt.adopted == "" && (last.ID == lost.ID || last.Cause != string(causeInterrupted)):
+				t.Errorf("record = %+v, want that of another run", last)
+			}
+			if !slices.Contains(exec.reaped, lost.ID) {
+				t.Error("nobody looked whether something of it is left")
+			}
+		})
+	}
+}
+
+// leave makes the private data directory that an earlier process has left.
+func leave(t *testing.T, root string, obj *unstructured.Unstructured, run status.Active, fingerprint string, change func(*ticket), instead string) {
+	t.Helper()
+	dirs := &rundirs{root: root}
+	dir := filepath.Join(dirs.object(obj.GetUID()), run.ID)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	tk := ticket{Run: run.ID, UID: obj.GetUID(), Generation: run.Generation, Fingerprint: fingerprint}
+	if change != nil {
+		change(&tk)
+	}
+	data, err := json.Marshal(tk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if instead != "" {
+		data = []byte(instead)
+	}
+	if err := os.WriteFile(filepath.Join(dir, ticketFile), data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
