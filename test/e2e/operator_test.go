@@ -179,6 +179,17 @@ func (o *operator) output() string {
 	return string(data)
 }
 
+// awaitOutput waits until the operator has printed a text.
+func (o *operator) awaitOutput(text string) {
+	o.t.Helper()
+	testenv.Eventually(o.t, fmt.Sprintf("output with %q", text), func(context.Context) error {
+		if !strings.Contains(o.output(), text) {
+			return errors.New("not there yet")
+		}
+		return nil
+	})
+}
+
 // metric is the sum of the series of a metric that have all labels, given as name="value"; 0 if there are none.
 func (o *operator) metric(ctx context.Context, name string, labels ...string) (float64, error) {
 	status, body, err := fetch(ctx, o.metrics)

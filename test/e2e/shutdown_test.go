@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -78,6 +79,21 @@ func TestShutdown_SIGTERMStopsARunThatTakesTooLong(t *testing.T) {
 	}
 	if failure := o.condition("Failure"); failure.Status == "True" {
 		t.Errorf("Failure = %+v", failure)
+	}
+}
+
+func TestShutdown_SecondSignalStopsTheRunAtOnce(t *testing.T) {
+	t.Parallel()
+	l := newStage(t).startLongRun("600", "--graceful-shutdown-timeout=1h")
+	l.operator.signal(syscall.SIGTERM)
+	l.operator.awaitOutput("Shutdown signal received") // two signals at once would be one
+	l.operator.signal(syscall.SIGINT)
+	if code := l.operator.exit(); code != 0 {
+		t.Errorf("exit code after a second signal = %d, want 0: the end was in order", code)
+	}
+	l.nothingLeft()
+	if last := l.kind.get("it").lastRun(); last.ID != l.active.ID || last.Result != "Interrupted" {
+		t.Errorf("record after a second signal: %+v", last)
 	}
 }
 

@@ -1,0 +1,44 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"syscall"
+	"testing"
+
+	"github.com/rolewright/rolewright/internal/testenv"
+)
+
+// awaitNothingLeft waits until no process of the run is left.
+func (l longRun) awaitNothingLeft() {
+	l.t.Helper()
+	testenv.Eventually(l.t, "end of all processes of the run", func(context.Context) error {
+		if left := processesOf(l.t, l.active.ID); len(left) > 0 {
+			return fmt.Errorf("left: %v", left)
+		}
+		return nil
+	})
+}
+
+func TestCrash_AKilledOperatorLeavesNothingAndTheRunIsMadeGood(t *testing.T) {
+	t.Parallel()
+	l := newStage(t).startLongRun("600")
+	l.operator.signal(syscall.SIGKILL)
+	l.operator.exit()
+	l.awaitNothingLeft()
+	if o := l.kind.get("it"); o.status.Ansible.ActiveRun == nil || o.status.Ansible.ActiveRun.ID != l.active.ID {
+		t.Fatalf("status after the crash: %+v", o.status)
+	}
+
+	l.role("long", "- name: Be quick\n  ansible.builtin.debug:\n    msg: done\n")
+	second := l.start()
+	o := l.kind.awaitReady("it")
+	second.stop()
+	if last := o.lastRun(); last.ID == l.active.ID || last.Cause != "interrupted" || o.status.Ansible.ActiveRun != nil {
+		t.Errorf("status after the restart: %+v", o.status)
+	}
+	if ran := len(l.allRuns()); ran != 2 {
+		t.Errorf("%d runs, want the lost one and another", ran)
+	}
+	l.nothingLeft()
+}
