@@ -23,8 +23,12 @@ const ticketFile = "ticket.json"
 
 // ticket is what the status does not say of a run that is under way.
 type ticket struct {
-	Run         string
-	UID         types.UID
+	Run string
+	// The object: its kind and name are for finding out whether it is gone.
+	Group, Version, Kind string
+	Namespace, Name      string
+	UID                  types.UID
+
 	Generation  int64
 	Fingerprint string
 	// Deleting is true for a finalizer run.
@@ -32,13 +36,28 @@ type ticket struct {
 }
 
 func ticketOf(s *scope) []byte {
+	gvk := s.object.GroupVersionKind()
 	data, err := json.Marshal(ticket{
-		Run: s.runID, UID: s.object.GetUID(), Generation: s.active.Generation, Fingerprint: s.fingerprint, Deleting: s.deleting,
+		Run: s.runID, Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind,
+		Namespace: s.key.Namespace, Name: s.key.Name, UID: s.object.GetUID(),
+		Generation: s.active.Generation, Fingerprint: s.fingerprint, Deleting: s.deleting,
 	})
 	if err != nil {
 		return nil // which cannot be; a run without ticket is run again
 	}
 	return data
+}
+
+func readTicket(dir string) (ticket, error) {
+	var t ticket
+	data, err := os.ReadFile(filepath.Join(dir, ticketFile))
+	if err != nil {
+		return t, fmt.Errorf("read the ticket of a run: %w", err)
+	}
+	if err := json.Unmarshal(data, &t); err != nil {
+		return t, fmt.Errorf("read the ticket of a run: %s: %w", filepath.Join(dir, ticketFile), err)
+	}
+	return t, nil
 }
 
 // settleLost settles a run that the status says is under way, and that is none
@@ -94,13 +113,9 @@ func (r *reconciler) settleLost(ctx context.Context, s *scope) (*ctrl.Result, er
 // The error wraps [runner.ErrNoRecord] unless everything agrees.
 func (r *reconciler) find(ctx context.Context, s *scope, lost status.Active) (*scope, error) {
 	dir := filepath.Join(r.dirs.object(s.object.GetUID()), filepath.Base(lost.ID))
-	data, err := os.ReadFile(filepath.Join(dir, ticketFile))
+	t, err := readTicket(dir)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", runner.ErrNoRecord, err)
-	}
-	var t ticket
-	if err := json.Unmarshal(data, &t); err != nil {
-		return nil, fmt.Errorf("%w: %s: %w", runner.ErrNoRecord, ticketFile, err)
 	}
 	if t.Run != lost.ID || t.UID != s.object.GetUID() || t.Generation != lost.Generation || t.Deleting != s.deleting {
 		return nil, fmt.Errorf("%w: its ticket is for something else", runner.ErrNoRecord)

@@ -90,7 +90,11 @@ func leave(t *testing.T, root string, obj *unstructured.Unstructured, run status
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	tk := ticket{Run: run.ID, UID: obj.GetUID(), Generation: run.Generation, Fingerprint: fingerprint}
+	gvk := obj.GroupVersionKind()
+	tk := ticket{
+		Run: run.ID, Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind, Namespace: obj.GetNamespace(), Name: obj.GetName(),
+		UID: obj.GetUID(), Generation: run.Generation, Fingerprint: fingerprint,
+	}
 	if change != nil {
 		change(&tk)
 	}
@@ -103,5 +107,38 @@ func leave(t *testing.T, root string, obj *unstructured.Unstructured, run status
 	}
 	if err := os.WriteFile(filepath.Join(dir, ticketFile), data, 0o600); err != nil {
 		t.Fatal(err)
+	}
+}
+
+func TestSweep_RemovesWhatObjectsLeftThatWereDeletedMeanwhile(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	c, gvk, ns := clientOf(t, cfg), testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	opts := Options{RunnerRoot: t.TempDir(), Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) {
+		w.Selector.MatchLabels = map[string]string{"tier": "gold"}
+	})}}
+	dirs := &rundirs{root: opts.RunnerRoot}
+	gone, unmatched := object(gvk, ns, "gone", nil), create(t, c, object(gvk, ns, "unmatched", nil))
+	gone.SetUID("11111111-2222-3333-4444-555555555555")
+	other := object(testenv.CRD(t, cfg), ns, "other", nil)
+	other.SetUID("66666666-2222-3333-4444-555555555555")
+	for _, obj := range []*unstructured.Unstructured{gone, unmatched, other} {
+		leave(t, opts.RunnerRoot, obj, status.Active{ID: newUID()}, "", nil, "")
+	}
+	stranger := filepath.Join(opts.RunnerRoot, runsDir, "stranger")
+	if err := os.MkdirAll(stranger, 0o700); err != nil {
+		t.Fatal(err)
+	}
+
+	start(t, cfg, &fakeExecutor{}, opts)
+	exists := func(path string) bool {
+		_, err := os.Stat(path)
+		return err == nil
+	}
+	eventually(t, "the directories of the gone object are removed", func() bool { return !exists(dirs.object(gone.GetUID())) })
+	for _, path := range []string{dirs.object(unmatched.GetUID()), dirs.object(other.GetUID()), stranger} {
+		if !exists(path) {
+			t.Errorf("%s is removed", path)
+		}
 	}
 }

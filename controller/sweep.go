@@ -1,0 +1,102 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/metadata"
+)
+
+// sweepPage is how many objects are listed with one request.
+const sweepPage = 500
+
+// sweep removes the directories of objects of the kind that were deleted while
+// no operator looked. It is called when the kind begins to be served. Those of
+// other kinds, and those that say nothing of themselves, are left alone.
+func (r *reconciler) sweep(ctx context.Context) error {
+	kept := r.dirs.of(r.gvk.Group, r.gvk.Kind) // before the objects are listed: what comes later is of living ones
+	if len(kept) == 0 {
+		return nil
+	}
+	namespaces := []string{metav1.NamespaceAll}
+	if r.res.namespaced && len(r.opts.Namespaces) > 0 {
+		namespaces = r.opts.Namespaces
+	}
+	living := map[types.UID]bool{}
+	resource := r.gvk.GroupVersion().WithResource(r.res.plural)
+	for _, ns := range namespaces {
+		if err := listUIDs(ctx, r.metadata.Resource(resource).Namespace(ns), living); err != nil {
+			return fmt.Errorf("look for objects that are gone: %w", err)
+		}
+	}
+	for _, t := range kept {
+		if living[t.UID] || !r.watchesNamespace(t.Namespace) {
+			continue
+		}
+		key := types.NamespacedName{Namespace: t.Namespace, Name: t.Name}
+		if err := r.dirs.remove(r.gvk, key, t.UID); err != nil {
+			return err
+		}
+		r.log.Info("Directories of an object removed that was deleted meanwhile", "namespace", t.Namespace, "name", t.Name)
+	}
+	return nil
+}
+
+// watchesNamespace reports whether objects of a namespace are looked at.
+func (r *reconciler) watchesNamespace(namespace string) bool {
+	if namespace == "" || len(r.opts.Namespaces) == 0 {
+		return true
+	}
+	return slices.Contains(r.opts.Namespaces, namespace)
+}
+
+func listUIDs(ctx context.Context, client metadata.ResourceInterface, into map[types.UID]bool) error {
+	page := metav1.ListOptions{Limit: sweepPage}
+	for {
+		list, err := client.List(ctx, page)
+		if err != nil {
+			return err //nolint:wrapcheck // the caller says what it was for
+		}
+		for i := range list.Items {
+			into[list.Items[i].UID] = true
+		}
+		if page.Continue = list.Continue; page.Continue == "" {
+			return nil
+		}
+	}
+}
+
+// of are the tickets of the objects of a kind that have directories, one each.
+func (d *rundirs) of(group, kind string) []ticket {
+	var found []ticket
+	objects, err := os.ReadDir(filepath.Join(d.root, runsDir))
+	if err != nil {
+		return nil // there is nothing to remove that can be found
+	}
+	for _, object := range objects {
+		dir := filepath.Join(d.root, runsDir, object.Name())
+		if t, ok := ticketIn(dir); ok && t.Group == group && t.Kind == kind && d.object(t.UID) == dir {
+			found = append(found, t)
+		}
+	}
+	return found
+}
+
+// ticketIn is the ticket of any of the runs of an object.
+func ticketIn(dir string) (ticket, bool) {
+	runs, err := os.ReadDir(dir)
+	if err != nil {
+		return ticket{}, false
+	}
+	for _, run := range runs {
+		if t, err := readTicket(filepath.Join(dir, run.Name())); err == nil {
+			return t, true
+		}
+	}
+	return ticket{}, false
+}
