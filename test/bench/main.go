@@ -1,6 +1,8 @@
 // Command bench measures what Rolewright itself costs: the time between an
-// object and its status around a run that takes none, and what a thousand idle
-// objects need. It prints figures and judges nothing.
+// object and its status around a run that takes none, what a thousand idle
+// objects need, what the way through the API proxy adds to a request, and what
+// memory it takes while roles list many objects. It prints figures and judges
+// nothing.
 //
 // The instant run is a stub in place of ansible-runner (see stub). `make bench`
 // runs it on the embedded control plane.
@@ -16,16 +18,28 @@ import (
 	"os/signal"
 	"slices"
 	"syscall"
+	"time"
 )
 
 func main() {
 	var opts options
 	flag.StringVar(&opts.binary, "rolewright", "bin/rolewright", "the operator's binary")
 	flag.StringVar(&opts.stub, "stub", "bin/bench-stub", "the stub's binary, built of ./test/bench/stub")
+	flag.StringVar(&opts.part, "part", "", "measure only path, latency or memory")
+	flag.BoolVar(&opts.quick, "quick", false, "measure little of everything, to see that it works")
 	flag.IntVar(&opts.runs, "runs", 100, "objects that are created one after the other to measure the path of a run")
 	flag.IntVar(&opts.idle, "idle", 1000, "objects that the idle operator watches")
 	flag.DurationVar(&opts.watch, "watch", defaultIdleTime, "how long the idle operator is watched")
+	flag.IntVar(&opts.pairs, "pairs", 500, "direct and proxied requests of each kind")
+	flag.IntVar(&opts.configMaps, "configmaps", 50_000, "ConfigMaps in the cluster while roles list them")
+	flag.IntVar(&opts.owned, "owned", 10, "further ConfigMaps that one of the roles owns")
+	flag.DurationVar(&opts.listing, "listing", time.Minute, "how long they list")
+	flag.DurationVar(&opts.settling, "settling", defaultSettling, "how long memory may take to settle after that")
 	flag.Parse()
+	if opts.quick {
+		opts.runs, opts.idle, opts.watch = 10, 50, 5*time.Second
+		opts.pairs, opts.configMaps, opts.listing, opts.settling = 30, 2000, 5*time.Second, 5*time.Second
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, opts); err != nil {
@@ -41,6 +55,27 @@ func run(ctx context.Context, opts options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.cleanUp()) }()
+	measured := false
+	for _, part := range []struct {
+		name    string
+		measure func(context.Context) error
+	}{{"path", b.pathAndIdle}, {"latency", b.latency}, {"memory", b.memory}} {
+		if opts.part != "" && opts.part != part.name {
+			continue
+		}
+		measured = true
+		if err := part.measure(ctx); err != nil {
+			return fmt.Errorf("%s: %w", part.name, err)
+		}
+	}
+	if !measured {
+		return fmt.Errorf("there is no part %q", opts.part)
+	}
+	return nil
+}
+
+// pathAndIdle measures the path of a run, and what idle objects cost.
+func (b *bench) pathAndIdle(ctx context.Context) error {
 	if err := b.startOperator(ctx); err != nil {
 		return err
 	}
@@ -66,7 +101,7 @@ func run(ctx context.Context, opts options) (err error) {
 		fmt.Printf("%-58s %10s %10.1f %10s   (mean)\n", "  of it in phase "+name+", ms", "", phases[name], "")
 	}
 	fmt.Printf("%-58s %10s %10.1f %10s\n", "resident memory, no object, MiB", "", empty.residentMiB, "")
-	fmt.Printf("%-58s %10s %10.1f %10s   %s\n", fmt.Sprintf("resident memory, %d idle objects, MiB", opts.idle), "", idle.residentMiB, "", "60 / 40")
+	fmt.Printf("%-58s %10s %10.1f %10s   %s\n", fmt.Sprintf("resident memory, %d idle objects, MiB", b.opts.idle), "", idle.residentMiB, "", "60 / 40")
 	fmt.Printf("%-58s %10s %10.3f %10s   %s\n", "CPU while idle, % of a core", "", idle.cpuPercent, "", "0.2")
 	fmt.Printf("%-58s %10s %10d %10s   %s\n", "runs while idle and after a restart", "", idle.runs, "", "0")
 	return nil

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,11 +12,13 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -28,17 +31,28 @@ const defaultIdleTime = 30 * time.Second
 type options struct {
 	binary     string
 	stub       string
+	part       string // empty for all
+	quick      bool
 	runs, idle int
 	watch      time.Duration
+	pairs      int
+	configMaps int
+	owned      int
+	listing    time.Duration
+	settling   time.Duration
 }
 
 // bench is one measurement on one cluster.
 type bench struct {
 	opts     options
+	config   *rest.Config
 	client   client.WithWatch
 	dir      string
 	operator *operator
 	crd      *apiextensionsv1.CustomResourceDefinition
+	// namespaces were made for a part; seen are the runs whose access was borrowed.
+	namespaces []*corev1.Namespace
+	seen       map[string]bool
 }
 
 func thing() schema.GroupVersionKind {
@@ -52,7 +66,7 @@ func prepare(ctx context.Context, opts options) (*bench, error) {
 	}
 	cfg.QPS = -1
 	scheme := runtime.NewScheme()
-	if err := apiextensionsv1.AddToScheme(scheme); err != nil {
+	if err := errors.Join(apiextensionsv1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
 		return nil, err
 	}
 	c, err := client.NewWithWatch(cfg, client.Options{Scheme: scheme})
@@ -63,7 +77,7 @@ func prepare(ctx context.Context, opts options) (*bench, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &bench{opts: opts, client: c, dir: dir}
+	b := &bench{opts: opts, config: cfg, client: c, dir: dir, seen: map[string]bool{}}
 	if err := b.content(); err != nil {
 		return nil, err
 	}
@@ -117,8 +131,16 @@ func (b *bench) install(ctx context.Context) error {
 func (b *bench) cleanUp() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
+	if err := b.endLending(); err != nil {
+		return err
+	}
 	if b.operator != nil {
 		if err := b.operator.stop(); err != nil {
+			return err
+		}
+	}
+	for _, ns := range b.namespaces {
+		if err := b.client.Delete(ctx, ns); err != nil {
 			return err
 		}
 	}
@@ -163,7 +185,7 @@ func (b *bench) measurePath(ctx context.Context) (pathFigures, error) {
 	for i := range b.opts.runs + warmUp {
 		name := fmt.Sprintf("path-%d", i)
 		began := time.Now()
-		if err := b.create(ctx, name); err != nil {
+		if err := b.create(ctx, "default", name); err != nil {
 			return nil, err
 		}
 		for event := range watch.ResultChan() {
@@ -193,12 +215,12 @@ func (b *bench) measurePath(ctx context.Context) (pathFigures, error) {
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-func (b *bench) create(ctx context.Context, name string) error {
+func (b *bench) create(ctx context.Context, namespace, name string) error {
 	obj := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
 		"size": int64(3), "image": "memcached:1.6", "labels": map[string]any{"team": "a"},
 	}}}
 	obj.SetGroupVersionKind(thing())
-	obj.SetNamespace("default")
+	obj.SetNamespace(namespace)
 	obj.SetName(name)
 	if err := b.client.Create(ctx, obj); err != nil {
 		return fmt.Errorf("create an object: %w", err)
@@ -247,7 +269,7 @@ type idleFigures struct {
 // once they are ready, and watches it do nothing.
 func (b *bench) measureIdle(ctx context.Context) (idleFigures, error) {
 	for i := b.runs(); i < b.opts.idle; i++ {
-		if err := b.create(ctx, fmt.Sprintf("idle-%d", i)); err != nil {
+		if err := b.create(ctx, "default", fmt.Sprintf("idle-%d", i)); err != nil {
 			return idleFigures{}, err
 		}
 	}

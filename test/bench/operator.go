@@ -34,7 +34,8 @@ func freeAddress() (string, error) {
 	return l.Addr().String(), l.Close()
 }
 
-func (b *bench) startOperator(ctx context.Context) error {
+// startOperator starts the operator with env added to the environment.
+func (b *bench) startOperator(ctx context.Context, env ...string) error {
 	binary, err := filepath.Abs(b.opts.binary)
 	if err != nil {
 		return err
@@ -58,6 +59,7 @@ func (b *bench) startOperator(ctx context.Context) error {
 		"--proxy-port", "0", "--user-metrics-bind-address", "0")
 	o.cmd.Dir = b.dir
 	o.cmd.Env = append(os.Environ(), "PATH="+filepath.Join(b.dir, "bin")+":"+os.Getenv("PATH"), timesEnv+"="+b.times())
+	o.cmd.Env = append(o.cmd.Env, env...)
 	o.cmd.Stdout, o.cmd.Stderr = log, log
 	if err := o.cmd.Start(); err != nil {
 		return fmt.Errorf("start the operator: %w", err)
@@ -86,10 +88,11 @@ func (o *operator) stop() error {
 	}
 }
 
-// usage is what a process needs: memory now, CPU time so far.
+// usage is what a process needs: memory now, the most of it since resetPeak,
+// CPU time so far.
 type usage struct {
-	residentMiB float64
-	cpu         time.Duration
+	residentMiB, peakMiB float64
+	cpu                  time.Duration
 }
 
 // usage reads /proc (proc_pid_status(5), proc_pid_stat(5)).
@@ -101,12 +104,16 @@ func (o *operator) usage() (usage, error) {
 		return u, fmt.Errorf("read the operator's memory: %w", err)
 	}
 	for line := range strings.Lines(string(status)) {
-		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+		for key, value := range map[string]*float64{"VmRSS:": &u.residentMiB, "VmHWM:": &u.peakMiB} {
+			rest, ok := strings.CutPrefix(line, key)
+			if !ok {
+				continue
+			}
 			kib, err := strconv.ParseFloat(strings.Fields(rest)[0], 64)
 			if err != nil {
 				return u, err
 			}
-			u.residentMiB = kib / 1024
+			*value = kib / 1024
 		}
 	}
 	stat, err := os.ReadFile(filepath.Join(dir, "stat"))
@@ -123,6 +130,15 @@ func (o *operator) usage() (usage, error) {
 		u.cpu += time.Duration(n) * time.Second / ticks
 	}
 	return u, nil
+}
+
+// resetPeak begins the measurement of the most memory anew (proc_pid_clear_refs(5)).
+func (o *operator) resetPeak() error {
+	file := filepath.Join("/proc", strconv.Itoa(o.cmd.Process.Pid), "clear_refs")
+	if err := os.WriteFile(file, []byte("5"), 0); err != nil {
+		return fmt.Errorf("reset the operator's peak of memory: %w", err)
+	}
+	return nil
 }
 
 // phases are the mean durations of the phases of a reconcile so far, in

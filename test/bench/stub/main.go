@@ -1,12 +1,15 @@
 // Command stub is an ansible-runner that does nothing, at once: it writes the
 // artifacts of a play of one task that succeeded. It stands in for the real one
 // where Rolewright's own cost is measured, and is a program of its own so that
-// it starts as fast as a program can.
+// it starts as fast as a program can. Where it is told so, it lends the run's
+// access to the cluster to the measurement before it ends.
 package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,6 +19,10 @@ import (
 
 // timesEnv names the file to which the stub appends how long it took.
 const timesEnv = "BENCH_STUB_TIMES"
+
+// lendEnv names the directory in which the stub says where the kubeconfig of
+// its run is; empty for a run that takes no time.
+const lendEnv = "BENCH_STUB_LEND"
 
 func main() { os.Exit(stub(os.Args[1:])) }
 
@@ -34,6 +41,12 @@ func stub(args []string) int {
 	if err := writeArtifacts(artifacts); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
+	}
+	if dir := os.Getenv(lendEnv); dir != "" {
+		if err := lend(filepath.Join(dir, ident), filepath.Join(args[1], "kubeconfig")); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
 	}
 	note(strconv.FormatInt(time.Since(began).Nanoseconds(), 10))
 	return 0
@@ -74,6 +87,24 @@ func writeArtifacts(dir string) error {
 		}
 	}
 	return nil
+}
+
+// lend writes the path of the kubeconfig into file, and returns when somebody
+// has removed it.
+func lend(file, kubeconfig string) error {
+	if err := os.WriteFile(file+".tmp", []byte(kubeconfig), 0o600); err != nil {
+		return err
+	}
+	if err := os.Rename(file+".tmp", file); err != nil {
+		return err
+	}
+	for {
+		_, err := os.Stat(file)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
 }
 
 // note appends a line to the file of times; one write, so that lines stay whole.
