@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -69,6 +70,9 @@ func (o *proxyOptions) serve(ctx context.Context, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if err := cluster.waitForServer(logr.NewContext(ctx, log), startPatience()); err != nil {
+		return endOf(ctx, err)
+	}
 	if o.namespace == "" {
 		o.namespace = cluster.namespace
 	}
@@ -118,7 +122,7 @@ func (o *proxyOptions) findWatch() (watches.Watch, string, error) {
 	switch {
 	case len(found) == 0:
 		return watches.Watch{}, "", fmt.Errorf("--owner %s: %s watches no kind %q; it watches %s", o.owner, o.watchesFile, kind, strings.Join(known, ", "))
-	case len(found) > 1 && found[0].GVK.GroupKind() != found[1].GVK.GroupKind():
+	case slices.ContainsFunc(found, func(w watches.Watch) bool { return w.GVK.GroupKind() != found[0].GVK.GroupKind() }):
 		return watches.Watch{}, "", fmt.Errorf("--owner %s: %s watches %q in more than one group; say which, as KIND.GROUP/NAME", o.owner, o.watchesFile, kind)
 	}
 	return found[0], name, nil
@@ -139,7 +143,13 @@ func (o *proxyOptions) findOwner(ctx context.Context, c client.Client, watch wat
 	if !namespaced {
 		key.Namespace = ""
 	}
-	if err := c.Get(ctx, key, obj); err != nil {
+	err = c.Get(ctx, key, obj)
+	switch {
+	case apierrors.IsNotFound(err) && namespaced:
+		return proxy.Owner{}, fmt.Errorf("there is no %s %s: create it, or say where it is with --namespace", watch.GVK.Kind, key)
+	case apierrors.IsNotFound(err):
+		return proxy.Owner{}, fmt.Errorf("there is no %s %s: create it", watch.GVK.Kind, name)
+	case err != nil:
 		return proxy.Owner{}, fmt.Errorf("read %s %s: %w", watch.GVK.Kind, key, err)
 	}
 	return proxy.Owner{GVK: watch.GVK, Namespace: key.Namespace, Name: name, UID: obj.GetUID()}, nil
