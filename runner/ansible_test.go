@@ -36,7 +36,9 @@ func ansible(t *testing.T, environ ...string) *Runner {
 		}
 	}
 	base := append(os.Environ(), "HOME="+t.TempDir())
-	return New(Options{Environ: append(base, environ...)})
+	r := New(Options{Environ: append(base, environ...)})
+	t.Cleanup(r.Close)
+	return r
 }
 
 // request returns a request to run a playbook of testdata.

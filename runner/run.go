@@ -38,7 +38,7 @@ type Runner struct {
 	environ []string
 	grace   time.Duration
 
-	supervisor supervise.Supervisor
+	supervisor *supervise.Supervisor
 }
 
 // New returns a Runner. It looks for nothing; see [Runner.Check].
@@ -55,9 +55,13 @@ func New(opts Options) *Runner {
 		// Whatever has become of the file since this process started.
 		opts.Supervisor = []string{"/proc/self/exe", SupervisorCommand}
 	}
-	r.supervisor = supervise.Supervisor{Argv: opts.Supervisor}
+	r.supervisor = supervise.NewSupervisor(opts.Supervisor)
 	return r
 }
+
+// Close ends what the Runner keeps between runs. It is called when no run is
+// under way, and none comes.
+func (r *Runner) Close() { r.supervisor.Close() }
 
 // SupervisorCommand is the hidden subcommand of a program that makes runs: all
 // that it does is to call [supervise.Main].

@@ -18,6 +18,7 @@ import (
 	"github.com/rolewright/rolewright/internal/metrics"
 	"github.com/rolewright/rolewright/internal/proxy"
 	"github.com/rolewright/rolewright/internal/version"
+	"github.com/rolewright/rolewright/runner"
 )
 
 // leanHeap is the garbage collector's target: percent of garbage before it runs.
@@ -103,7 +104,9 @@ func (o *runOptions) operate(ctx context.Context, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if set, err = o.addControllers(mgr, gateway, watched, recorder, stdout); err != nil {
+	executor := runner.New(runner.Options{Path: o.ansibleRunner})
+	defer executor.Close()
+	if set, err = o.addControllers(mgr, executor, gateway, watched, recorder, stdout); err != nil {
 		return err
 	}
 	metricsServer, err := o.newUserMetrics(ctx, log)

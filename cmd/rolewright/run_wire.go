@@ -57,12 +57,11 @@ func problemsError(err error, problems []watches.Problem) error {
 
 // addControllers adds to mgr what makes it an operator, and the readiness
 // checks of it.
-func (o *runOptions) addControllers(mgr ctrl.Manager, gateway controller.Gateway, watched []watches.Watch, recorder *metrics.Recorder, stdout io.Writer) (*controller.Set, error) {
+func (o *runOptions) addControllers(mgr ctrl.Manager, executor *runner.Runner, gateway controller.Gateway, watched []watches.Watch, recorder *metrics.Recorder, stdout io.Writer) (*controller.Set, error) {
 	root, err := filepath.Abs(o.runnerRoot)
 	if err != nil {
 		return nil, fmt.Errorf("--runner-root %s: %w", o.runnerRoot, err)
 	}
-	executor := runner.New(runner.Options{Path: o.ansibleRunner})
 	check := newRunnerCheck(whileUnchanged(executor.Installed, executor.Check), runnerCheckPeriod, mgr.GetLogger().WithName("runner"))
 	set, err := controller.Setup(mgr, controller.Options{
 		Watches:          watched,

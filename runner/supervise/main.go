@@ -22,8 +22,9 @@ var (
 	errOrphan = errors.New("the operator is gone")
 )
 
-// maxOrder bounds the line with the command.
-const maxOrder = 1 << 20
+// maxOrder bounds the line with the command, whose environment is most of it:
+// the kernel takes a few MiB.
+const maxOrder = 8 << 20
 
 // Main is the supervising process: it reads a command from stdin, runs it, and
 // writes its record when nothing of it is left. The command is stopped by
@@ -55,6 +56,9 @@ func supervise(stdin *os.File) error {
 	}
 	in := bufio.NewReaderSize(stdin, 4096)
 	line, err := readLine(in)
+	if errors.Is(err, io.EOF) {
+		return nil // nobody wants anything
+	}
 	if err != nil {
 		return fmt.Errorf("read the order: %w", err)
 	}
@@ -65,7 +69,7 @@ func supervise(stdin *os.File) error {
 	if os.Getppid() != o.Parent {
 		return errOrphan // before the kernel was asked to say so
 	}
-	o.Env, o.alone = os.Environ(), true
+	o.alone = true
 	go listen(in, cancel)
 
 	r := Record{Started: time.Now()}
@@ -89,6 +93,9 @@ func readLine(in *bufio.Reader) ([]byte, error) {
 		line = append(line, part...)
 		if err == nil {
 			return line, nil
+		}
+		if errors.Is(err, io.EOF) && len(line) > 0 {
+			return nil, io.ErrUnexpectedEOF
 		}
 		if !errors.Is(err, bufio.ErrBufferFull) {
 			return nil, err //nolint:wrapcheck // the caller says what was read

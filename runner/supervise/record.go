@@ -44,7 +44,8 @@ func (r Record) err() error {
 	return nil
 }
 
-// write leaves a whole record or none.
+// write leaves a whole record or none. It is not synced: what a machine forgets
+// that loses its power, it has forgotten the processes with.
 func (r Record) write(path string) error {
 	data, err := json.Marshal(r)
 	if err != nil {
@@ -55,7 +56,7 @@ func (r Record) write(path string) error {
 		return fmt.Errorf("write the record: %w", err)
 	}
 	_, err = file.Write(data)
-	err = errors.Join(err, file.Sync(), file.Close())
+	err = errors.Join(err, file.Close())
 	if err == nil {
 		err = os.Rename(file.Name(), path)
 	}

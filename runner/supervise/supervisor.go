@@ -8,7 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"slices"
+	"sync"
 	"syscall"
 	"time"
 
@@ -16,10 +16,96 @@ import (
 )
 
 // Supervisor runs commands, each under a process of its own: a command ends
-// with this process then, however this process ends.
+// with this process then, however this process ends. It is safe for concurrent
+// use.
 type Supervisor struct {
-	// Argv is the command line that calls [Main].
-	Argv []string
+	argv []string
+
+	mu     sync.Mutex
+	closed bool
+	// spare waits for an order, so that the next command does not wait for a
+	// process to start; expiry ends it.
+	spare     *supervising
+	expiry    *time.Timer
+	preparing sync.WaitGroup
+}
+
+// NewSupervisor returns a Supervisor whose processes are started by a command
+// line that calls [Main].
+func NewSupervisor(argv []string) *Supervisor { return &Supervisor{argv: argv} }
+
+// spareLife is how long a process waits for an order: commands come in swarms,
+// and between them memory is worth more than the start of a process.
+const spareLife = time.Minute
+
+// Close ends the process that waits for an order, if there is one. No command
+// is run after it.
+func (s *Supervisor) Close() {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.preparing.Wait()
+	s.discard()
+}
+
+// discard ends the spare process.
+func (s *Supervisor) discard() {
+	s.mu.Lock()
+	p := s.spare
+	s.spare = nil
+	if s.expiry != nil {
+		s.expiry.Stop()
+	}
+	s.mu.Unlock()
+	if p != nil {
+		p.kill()
+		_ = p.stdin.Close()
+	}
+}
+
+// prepare starts the spare process. It waits for nothing.
+func (s *Supervisor) prepare() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	s.preparing.Go(func() {
+		p, err := s.start()
+		if err != nil {
+			return // the next command will say why
+		}
+		s.mu.Lock()
+		kept := s.spare == nil
+		if kept {
+			s.spare, s.expiry = p, time.AfterFunc(spareLife, s.discard)
+		}
+		s.mu.Unlock()
+		if !kept {
+			p.kill()
+			_ = p.stdin.Close()
+		}
+	})
+}
+
+// take is a process that waits for an order.
+func (s *Supervisor) take() (*supervising, error) {
+	s.mu.Lock()
+	p := s.spare
+	s.spare = nil
+	if s.expiry != nil {
+		s.expiry.Stop()
+	}
+	s.mu.Unlock()
+	if p != nil {
+		select {
+		case <-p.ended:
+			_ = p.stdin.Close() // somebody has killed it
+		default:
+			return p, nil
+		}
+	}
+	return s.start()
 }
 
 // heartbeat is how often a supervising process hears of this one, and silence
@@ -48,21 +134,26 @@ type order struct {
 //
 // A supervising process that dies leaves nothing behind either: its tree is
 // killed from here, and the exit says SIGKILL.
-func (s Supervisor) Run(ctx context.Context, c Command) (Exit, error) {
+func (s *Supervisor) Run(ctx context.Context, c Command) (Exit, error) {
 	if ctx.Err() != nil {
 		return Exit{Code: -1}, fmt.Errorf("%w: %w", ErrNotStarted, context.Cause(ctx))
 	}
-	p, err := s.start(c)
+	p, err := s.take()
+	if err == nil {
+		err = p.order(c)
+	}
 	if err != nil {
 		return Exit{Code: -1}, fmt.Errorf("%w: start the supervising process: %w", ErrNotStarted, err)
 	}
+	s.prepare()
 	p.keep(ctx, c)
 	record, err := ReadRecord(c.Record)
 	if err == nil {
 		return record.Exit, record.err()
 	}
 	// It is dead, and what it has left is an orphan.
-	killed, killErr := p.tree.kill()
+	t := newTree(p.cmd.Process.Pid, c.Cookie)
+	killed, killErr := t.kill()
 	exit := Exit{Code: -1, Signal: "SIGKILL", Stopped: ctx.Err() != nil, Killed: killed}
 	if errors.Is(err, os.ErrNotExist) {
 		err = nil
@@ -73,17 +164,12 @@ func (s Supervisor) Run(ctx context.Context, c Command) (Exit, error) {
 // supervising is a supervising process.
 type supervising struct {
 	cmd   *exec.Cmd
-	tree  *tree
 	stdin *os.File
 	ended chan struct{}
 }
 
-// start starts the supervising process and tells it what to run.
-func (s Supervisor) start(c Command) (*supervising, error) {
-	line, err := json.Marshal(order{Command: c, Parent: os.Getpid()})
-	if err != nil {
-		return nil, fmt.Errorf("encode the command: %w", err)
-	}
+// start starts a supervising process, which then waits for an order.
+func (s *Supervisor) start() (*supervising, error) {
 	theirs, ours, err := os.Pipe()
 	if err != nil {
 		return nil, err //nolint:wrapcheck // it says what it is
@@ -91,8 +177,8 @@ func (s Supervisor) start(c Command) (*supervising, error) {
 	defer theirs.Close()
 	p := &supervising{stdin: ours, ended: make(chan struct{})}
 	p.cmd = &exec.Cmd{
-		Path: s.Argv[0], Args: s.Argv, Stdin: theirs,
-		Env:         append(slices.Clip(c.Env), c.Cookie),
+		Path: s.argv[0], Args: s.argv, Stdin: theirs, Stderr: os.Stderr,
+		Env:         []string{}, // the command's is in the order
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: unix.SIGTERM},
 	}
 	started := make(chan error)
@@ -109,12 +195,20 @@ func (s Supervisor) start(c Command) (*supervising, error) {
 	if err := <-started; err != nil {
 		return nil, errors.Join(err, ours.Close())
 	}
-	p.tree = newTree(p.cmd.Process.Pid, c.Cookie)
-	if _, err := ours.Write(append(line, '\n')); err != nil {
-		p.kill()
-		return nil, errors.Join(err, ours.Close())
-	}
 	return p, nil
+}
+
+// order tells the process what to run.
+func (p *supervising) order(c Command) error {
+	line, err := json.Marshal(order{Command: c, Parent: os.Getpid()})
+	if err == nil {
+		_, err = p.stdin.Write(append(line, '\n'))
+	}
+	if err != nil {
+		p.kill()
+		return errors.Join(fmt.Errorf("tell it what to run: %w", err), p.stdin.Close())
+	}
+	return nil
 }
 
 // keep gives signs of life until the process has ended, and tells it to stop

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -16,7 +17,12 @@ import (
 )
 
 // supervisor runs commands under a supervising process, which is this binary.
-func supervisor() Supervisor { return Supervisor{Argv: []string{"/proc/self/exe", asSupervisor}} }
+func supervisor(t testing.TB) *Supervisor {
+	t.Helper()
+	s := NewSupervisor([]string{"/proc/self/exe", asSupervisor})
+	t.Cleanup(s.Close)
+	return s
+}
 
 // recorded is command with a place for the record.
 func recorded(t *testing.T, script string) Command {
@@ -32,7 +38,9 @@ func operate() int {
 	if err := json.NewDecoder(os.Stdin).Decode(&c); err != nil {
 		return 2
 	}
-	if _, err := supervisor().Run(context.Background(), c); err != nil {
+	s := NewSupervisor([]string{"/proc/self/exe", asSupervisor})
+	defer s.Close()
+	if _, err := s.Run(context.Background(), c); err != nil {
 		return 1
 	}
 	return 0
@@ -98,7 +106,7 @@ func TestSupervisor_TellsHowTheCommandEnded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := recorded(t, tt.script)
-			got, err := supervisor().Run(t.Context(), c)
+			got, err := supervisor(t).Run(t.Context(), c)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -125,7 +133,7 @@ func TestSupervisor_CancelKillsTheWholeTree(t *testing.T) {
 		waitFor(t, filepath.Join(dirOf(c), "ready"))
 		cancel()
 	}()
-	got, err := supervisor().Run(ctx, c)
+	got, err := supervisor(t).Run(ctx, c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,6 +166,7 @@ func TestSupervisor_NothingSurvivesTheOperator(t *testing.T) {
 			c := recorded(t, familyOfAll)
 			end(t, operator(t, c))
 			awaitNobody(t, c.Cookie)
+			waitFor(t, c.Record)
 			record, err := ReadRecord(c.Record)
 			if err != nil || !record.Exit.Stopped {
 				t.Errorf("record = %+v, %v; want that of a stopped command", record, err)
@@ -194,7 +203,7 @@ func TestSupervisor_NothingSurvivesTheSupervisingProcess(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	got, err := supervisor().Run(t.Context(), c)
+	got, err := supervisor(t).Run(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,10 +222,10 @@ func TestSupervisor_NotStarted(t *testing.T) {
 	t.Parallel()
 	c := recorded(t, "")
 	c.Path = filepath.Join(t.TempDir(), "missing")
-	if _, err := supervisor().Run(t.Context(), c); !errors.Is(err, ErrNotStarted) || !strings.Contains(err.Error(), "missing") {
+	if _, err := supervisor(t).Run(t.Context(), c); !errors.Is(err, ErrNotStarted) || !strings.Contains(err.Error(), "missing") {
 		t.Errorf("error = %v, want ErrNotStarted and the file", err)
 	}
-	if _, err := (Supervisor{Argv: []string{c.Path}}).Run(t.Context(), recorded(t, "")); !errors.Is(err, ErrNotStarted) {
+	if _, err := NewSupervisor([]string{c.Path}).Run(t.Context(), recorded(t, "")); !errors.Is(err, ErrNotStarted) {
 		t.Errorf("without a supervising program: %v", err)
 	}
 }
@@ -229,7 +238,7 @@ func TestMain_StartsNothingForStrangers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, input := range map[string]string{"an orphan": string(alien) + "\n", "nothing": "", "no order": "{]\n", "endless": strings.Repeat("x", 2*maxOrder)} {
+	for name, input := range map[string]string{"an orphan": string(alien) + "\n", "half an order": string(alien), "no order": "{]\n", "endless": strings.Repeat("x", 2*maxOrder)} {
 		cmd := exec.Command("/proc/self/exe", asSupervisor)
 		cmd.Env, cmd.Stdin = c.Env, strings.NewReader(input)
 		if out, err := cmd.CombinedOutput(); err == nil || !strings.HasPrefix(string(out), "supervise: ") {
@@ -237,6 +246,20 @@ func TestMain_StartsNothingForStrangers(t *testing.T) {
 		}
 		if _, err := os.Stat(filepath.Join(dirOf(c), "ready")); err == nil {
 			t.Fatalf("%s: the command was run", name)
+		}
+	}
+}
+
+// BenchmarkSupervisor is what the supervising process costs beside BenchmarkRun.
+func BenchmarkSupervisor(b *testing.B) {
+	dir, s := b.TempDir(), supervisor(b)
+	for i := 0; b.Loop(); i++ {
+		name := filepath.Join(dir, strconv.Itoa(i))
+		_, err := s.Run(b.Context(), Command{
+			Path: "/bin/true", Env: os.Environ(), Cookie: "ROLEWRIGHT_TEST=" + strconv.Itoa(i), Output: name, Record: name + ".json",
+		})
+		if err != nil {
+			b.Fatal(err)
 		}
 	}
 }
