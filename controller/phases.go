@@ -73,7 +73,10 @@ func (r *reconciler) release(ctx context.Context, s *scope) error {
 		return slices.Contains(r.finalizers(), f)
 	})
 	err := r.patchFinalizers(ctx, s.object, finalizers)
-	if client.IgnoreNotFound(err) != nil {
+	if apierrors.IsNotFound(err) {
+		return nil // the cache is behind: the object has gone already
+	}
+	if err != nil {
 		return fmt.Errorf("remove the finalizer: %w", err)
 	}
 	s.log.Info("Finalizer removed", "finalizers", r.finalizers())
