@@ -71,7 +71,7 @@ unit: ## go test of the packages that need no API server
 
 .PHONY: integration
 integration: cluster-tools-kwok client-tools ## go test of everything, on one control plane
-	@$(TOOLS)/controlplane exec --kwok --audit-log audit.log -- go test -race -timeout 30m $(TESTFLAGS) ./...
+	@$(TOOLS)/controlplane exec --pods-exec --audit-log audit.log -- go test -race -timeout 30m $(TESTFLAGS) ./...
 
 .PHONY: test-second-line
 test-second-line: second-line ## tests of what depends on Ansible, on ansible-core 2.19 and ansible-runner 2.4

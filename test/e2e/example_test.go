@@ -61,7 +61,7 @@ func needKwok(t *testing.T, s *stage) {
 		}
 	}
 	t.Fatal("the control plane has no node, and so no Deployment becomes available: run `make integration`, " +
-		"or `bin/tools/controlplane exec --kwok -- go test ./test/e2e/`")
+		"or `bin/tools/controlplane exec --pods-exec -- go test ./test/e2e/`")
 }
 
 func TestExampleOperator_MoleculeOrder(t *testing.T) {

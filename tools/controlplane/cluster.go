@@ -91,7 +91,12 @@ func (c *cluster) prepare(opts options) error {
 	if err != nil {
 		return err
 	}
-	c.layout = layout{dir: c.dir, assets: opts.Assets, etcd: etcd, api: api}
+	c.layout = layout{dir: c.dir, assets: opts.Assets, etcd: etcd, api: api, podsExec: opts.PodsExec}
+	if opts.PodsExec {
+		if err := c.preparePods(); err != nil {
+			return err
+		}
+	}
 	if opts.AuditLog != "" {
 		c.layout.auditLog = opts.AuditLog
 		if !filepath.IsAbs(opts.AuditLog) {

@@ -13,6 +13,8 @@ type layout struct {
 	etcd     port
 	api      port
 	auditLog string // absolute; empty: none
+	podsExec bool   // the node has a kubelet's endpoints
+	kubelet  port   // where, from kwok's start on
 }
 
 func (l layout) pki(file string) string { return l.dir.join("pki/" + file) }
@@ -78,6 +80,12 @@ func (l layout) newAPIServer() (*component, error) {
 			"--audit-log-path="+l.auditLog,
 			"--audit-log-mode=blocking",  // what a request did is in the log when its answer is there
 			"--audit-log-maxsize=100000", // in MB: never rotated, so that readers see one file
+		)
+	}
+	if l.podsExec {
+		args = append(args,
+			"--kubelet-preferred-address-types=InternalIP", // nothing resolves the node's name
+			"--kubelet-certificate-authority="+l.pki("ca.crt"),
 		)
 	}
 	return l.component("kube-apiserver", args...)

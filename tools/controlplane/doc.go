@@ -6,5 +6,6 @@
 // know Rolewright, and nothing of Rolewright imports it: people, make and the tests use it as a program.
 //
 // Everything it makes (certificates, etcd's data, logs, the kubeconfig) lies in one directory, which goes when it stops.
-// Nothing listens on anything but the loopback address, and nothing answers without a client certificate or a token.
+// Nothing listens on anything but the loopback address, and nothing answers without a client certificate or a token, but
+// for one port that --pods-exec opens: kwok asks nobody who he is.
 package main

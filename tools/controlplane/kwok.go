@@ -18,20 +18,27 @@ func (l layout) newKwok() (*component, error) {
 	if _, err := os.Stat(stages); err != nil {
 		return nil, fmt.Errorf("find the stages of kwok, which `make cluster-tools-kwok` writes: %w", err)
 	}
-	return l.component("kwok",
-		"--config="+stages,
-		"--kubeconfig="+l.pki("kwok.kubeconfig"),
-		"--manage-nodes-with-annotation-selector="+nodeAnnotation+"=fake",
+	args := []string{
+		"--config=" + stages,
+		"--kubeconfig=" + l.pki("kwok.kubeconfig"),
+		"--manage-nodes-with-annotation-selector=" + nodeAnnotation + "=fake",
 		"--cidr=10.1.0.0/16",
 		// The node's heartbeat. The controller manager calls a node lost after 40 seconds without.
 		"--node-lease-duration-seconds=40",
-	)
+	}
+	if l.podsExec {
+		args = append(args, l.kubeletArgs()...)
+	}
+	return l.component("kwok", args...)
 }
 
 // startNode adds what makes Pods run, or say that they do: a scheduler, kwok, and one node.
 func (c *cluster) startNode(ctx context.Context) error {
 	c.report("starting kube-scheduler and kwok with one node")
-	if err := c.launch(c.layout.newScheduler, c.layout.newKwok); err != nil {
+	if err := c.launch(c.layout.newScheduler); err != nil {
+		return err
+	}
+	if err := c.launchKwok(ctx); err != nil {
 		return err
 	}
 	if err := c.client.createNode(ctx, nodeName); err != nil {

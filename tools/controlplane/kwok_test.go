@@ -90,3 +90,42 @@ func TestRun_WithKwokMakesDeploymentsAvailable(t *testing.T) {
 	}
 	wantNothingLeft(t, dir)
 }
+
+func TestRun_WithPodsExecAnswersForPods(t *testing.T) {
+	t.Parallel()
+	assets(t, "kube-scheduler", "kwok", "kwok-stages.yaml")
+	dir := filepath.Join(t.TempDir(), "state")
+	r := startRun(t, dir, "--pods-exec")
+	client := clientOf(t, r.kubeconfig)
+	const pods = "/api/v1/namespaces/default/pods"
+	_, err := client.do(t.Context(), http.MethodPost, pods, map[string]any{
+		"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": "web"},
+		"spec": map[string]any{"nodeName": nodeName, "containers": []map[string]any{{"name": "web", "image": "web"}}},
+	})
+	if err != nil {
+		t.Fatalf("create a Pod: %v", err)
+	}
+	line := "2026-01-01T00:00:00.000000000Z stdout F hello\n"
+	if err := os.WriteFile(filepath.Join(dir, "pods", "log"), []byte(line), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeoutCause(t.Context(), patience, errors.New("out of patience"))
+	defer cancel()
+	for {
+		data, err := client.do(ctx, http.MethodGet, pods+"/web/log", nil)
+		if err == nil && string(data) == "hello\n" {
+			break
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("the Pod's log is %q, %v", data, err)
+		}
+		time.Sleep(pollInterval)
+	}
+	if err := r.cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.cmd.Wait(); err != nil {
+		t.Errorf("run: %v\n%s", err, r.stderr)
+	}
+	wantNothingLeft(t, dir)
+}

@@ -40,6 +40,7 @@ type options struct {
 	Assets        string        // where the programs are that KUBEBUILDER_ASSETS does not provide
 	AuditLog      string        // empty: no audit log
 	Kwok          bool          // scheduler, kwok and one node too
+	PodsExec      bool          // kwok runs commands for Pods; implies Kwok
 	DieWithParent bool          // the end of standard input ends the control plane
 	ReportFD      int           // set by up: where the background process reports progress; 0: nowhere
 	Timeout       time.Duration // how long the start may take
@@ -129,6 +130,9 @@ func parse(mode string, args []string) (options, []string, error) {
 	flags.StringVar(&opts.AuditLog, "audit-log", "",
 		"write an audit log: custom resources with request and response, all else as metadata; a relative path lies in the state directory")
 	flags.BoolVar(&opts.Kwok, "kwok", false, "start kube-scheduler and kwok and make one node, so that Deployments become Available")
+	flags.BoolVar(&opts.PodsExec, "pods-exec", false,
+		"run, exec: --kwok whose Pods can be reached: exec runs the command on this machine, in the directory pods of the state "+
+			"directory, logs and attach read the file log there, port-forward echoes; every user of the machine who finds the port can run commands as you")
 	flags.BoolVar(&opts.DieWithParent, "die-with-parent", false, "run: stop when standard input ends; Ctrl-C is left to the parent")
 	flags.IntVar(&opts.ReportFD, "report-fd", 0, "internal: file descriptor for progress")
 	flags.DurationVar(&opts.Timeout, "timeout", opts.Timeout, "how long the start may take")
@@ -136,6 +140,7 @@ func parse(mode string, args []string) (options, []string, error) {
 		return opts, nil, err
 	}
 	command := flags.Args()
+	opts.Kwok = opts.Kwok || opts.PodsExec
 	switch {
 	case mode == "help", mode == "--help", mode == "-h":
 		flags.SetOutput(os.Stdout)
@@ -149,6 +154,8 @@ func parse(mode string, args []string) (options, []string, error) {
 		return opts, nil, fmt.Errorf("unexpected argument %q", command[0])
 	case (mode == "up" || mode == "down") && opts.Dir == "":
 		return opts, nil, fmt.Errorf("%s wants --dir", mode)
+	case mode == "up" && opts.PodsExec:
+		return opts, nil, errors.New("--pods-exec is for run and exec: its open port must not outlive what needs it")
 	case mode != "run" && opts.DieWithParent:
 		return opts, nil, errors.New("--die-with-parent belongs to run")
 	}

@@ -25,6 +25,7 @@ func TestParse_RefusesWhatMakesNoSense(t *testing.T) {
 		{name: "down without a directory", mode: "down", want: "wants --dir"},
 		{name: "an argument too many", mode: "run", args: []string{"now"}, want: `unexpected argument "now"`},
 		{name: "an unknown mode", mode: "start", want: `unknown mode "start"`},
+		{name: "an open port for one that runs alone", mode: "up", args: []string{"--dir=x", "--pods-exec"}, want: "for run and exec"},
 		{name: "a parent for what has none", mode: "up", args: []string{"--dir=x", "--die-with-parent"}, want: "belongs to run"},
 	}
 	for _, tt := range tests {

@@ -9,7 +9,7 @@ import (
 // port is a loopback TCP port that belongs to this process until it ends: the socket is bound with SO_REUSEPORT and
 // never listens. The programs bind the same port with the same option (etcd --socket-reuse-port, kube-apiserver
 // --permit-port-sharing), while the kernel gives it to nobody else. So two control planes that start at once cannot
-// clash, and no retry is needed.
+// clash, and no retry is needed. kwok has no such option: its port is only found to be free.
 type port struct {
 	fd     int
 	number int
@@ -50,6 +50,10 @@ func (p port) release() {
 	_ = unix.Close(p.fd) // a socket that never carried data has nothing to lose
 }
 
+func (p port) address() string {
+	return fmt.Sprintf("127.0.0.1:%d", p.number)
+}
+
 func (p port) url() string {
-	return fmt.Sprintf("https://127.0.0.1:%d", p.number)
+	return "https://" + p.address()
 }
