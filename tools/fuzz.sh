@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# fuzz.sh DURATION: runs every fuzz target of the main module for the duration. Go runs one target at a time, and does
+# fuzz.sh DURATION: runs every fuzz target of the main module for a time (5m) or a number of inputs (3000x). Go runs one target at a time, and does
 # not find them by itself. What a target finds is written to testdata/fuzz of its package, to be committed with the fix.
 set -euo pipefail
 
-duration=${1:?usage: fuzz.sh DURATION, such as 5s}
+duration=${1:?usage: fuzz.sh DURATION, such as 3000x}
 targets=0
 while IFS=: read -r file line; do
   [ -n "$file" ] || continue

@@ -97,6 +97,13 @@ func resolveNumber(s string) (string, any) {
 			return "!!float", f
 		}
 	}
+	// A sign after the prefix is a slip of the library's that Go's numbers do
+	// not have.
+	if digits, binary := strings.CutPrefix(plain, "0b"); binary {
+		if i, err := strconv.ParseInt(digits, 2, 64); err == nil {
+			return "!!int", i
+		}
+	}
 	return "!!str", s
 }
 
