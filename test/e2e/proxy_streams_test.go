@@ -287,3 +287,30 @@ func TestProxyStreams_EndWithTheProxy(t *testing.T) {
 		})
 	}
 }
+
+func TestProxyStreams_KubernetesCoreExecutesAndReadsLogs(t *testing.T) {
+	t.Parallel()
+	p := podStage(t, protocols()[0])
+	word := testenv.Random("word")
+	p.logLine(word)
+	s := p.proxy.stage
+	s.write("streams.yml", `
+- hosts: localhost
+  connection: local
+  gather_facts: false
+  vars: {ansible_python_interpreter: "{{ ansible_playbook_python }}"}
+  tasks:
+    - kubernetes.core.k8s_exec: {namespace: `+s.namespace+`, pod: web, command: echo out-`+word+`}
+      register: executed
+    - kubernetes.core.k8s_log: {kind: Pod, namespace: `+s.namespace+`, name: web}
+      register: log
+    - ansible.builtin.assert:
+        that:
+          - executed.stdout_lines == ["out-`+word+`"]
+          - "'`+word+`' in log.log_lines"
+`)
+	out, err := s.command(p.proxy.kubeconfig, "ansible-playbook", "streams.yml")
+	if err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
