@@ -245,6 +245,30 @@ func TestDependents_PrunedWhereGarbageCollectionDoesNotReach(t *testing.T) {
 	}
 }
 
+// What was promised for an object is done, also after the watch has stopped to
+// say so: nobody else takes our finalizer off.
+func TestDependents_PrunedAfterTheWatchHasDroppedTheKey(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	ns, elsewhere, c := testenv.Namespace(t, cfg), testenv.Namespace(t, cfg), clientOf(t, cfg)
+	gvk := testenv.CRD(t, cfg)
+	child := configMap(elsewhere, "child")
+	o := start(t, cfg, writing(child), owning(watchOf(gvk, func(w *watches.Watch) { w.PruneOnDelete = true })))
+	obj := create(t, c, object(gvk, ns, "one", map[string]any{}))
+	awaitCondition(t, c, obj, status.Ready, "True")
+	o.stop()
+
+	start(t, cfg, &fakeExecutor{}, owning(watchOf(gvk)))
+	if err := c.Delete(t.Context(), obj.DeepCopy()); err != nil {
+		t.Fatal(err)
+	}
+	for _, gone := range []*unstructured.Unstructured{obj, child} {
+		eventually(t, gone.GetKind()+" is gone", func() bool {
+			return apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(gone), gone.DeepCopy()))
+		})
+	}
+}
+
 func TestAccess_NoWriteForAnObjectThatGoes(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

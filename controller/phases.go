@@ -69,9 +69,7 @@ func (r *reconciler) release(ctx context.Context, s *scope) error {
 	if err := r.prune(ctx, s); err != nil {
 		return err
 	}
-	finalizers := slices.DeleteFunc(slices.Clone(s.object.GetFinalizers()), func(f string) bool {
-		return slices.Contains(r.finalizers(), f)
-	})
+	finalizers := slices.DeleteFunc(slices.Clone(s.object.GetFinalizers()), r.releases)
 	err := r.patchFinalizers(ctx, s.object, finalizers)
 	if apierrors.IsNotFound(err) {
 		return nil // the cache is behind: the object has gone already
@@ -79,7 +77,7 @@ func (r *reconciler) release(ctx context.Context, s *scope) error {
 	if err != nil {
 		return fmt.Errorf("remove the finalizer: %w", err)
 	}
-	s.log.Info("Finalizer removed", "finalizers", r.finalizers())
+	s.log.Info("Finalizer removed", "remaining", finalizers)
 	return nil
 }
 

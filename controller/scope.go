@@ -99,9 +99,16 @@ func (r *reconciler) finalizers() []string {
 	return names
 }
 
+// releases is true for a finalizer that the operator takes off: those that it
+// puts on, and its own of a watch that has said pruneOnDelete once, since nobody
+// else would.
+func (r *reconciler) releases(finalizer string) bool {
+	return finalizer == pruneFinalizer || slices.Contains(r.finalizers(), finalizer)
+}
+
 // waits is true if the object cannot go before the operator lets it.
 func (r *reconciler) waits(obj *unstructured.Unstructured) bool {
-	return slices.ContainsFunc(r.finalizers(), func(f string) bool { return slices.Contains(obj.GetFinalizers(), f) })
+	return slices.ContainsFunc(obj.GetFinalizers(), r.releases)
 }
 
 func (r *reconciler) situation(s *scope) situation {

@@ -46,6 +46,11 @@ func recordAll(r *Recorder) {
 	r.Decision(widget, false)
 	r.KindReady(widget, true)
 	r.KindReady(schema.GroupVersionKind{Version: "v1", Kind: "Secret"}, false)
+	r.ProxyRequest("create", "ConfigMap", "ok")
+	r.ProxyRequest("create", "ConfigMap", "ok")
+	r.ProxyRequest("", "", "refused")
+	r.ProxyAnonymous(true)
+	r.AnonymousRequest()
 }
 
 func TestRecorder_ExposesTheIncumbentsNamesAndLabels(t *testing.T) {
@@ -107,6 +112,16 @@ rolewright_decisions_total{decision="skip",group="apps.example.com",kind="Widget
 # TYPE rolewright_kind_ready gauge
 rolewright_kind_ready{group="",kind="Secret",version="v1"} 0
 rolewright_kind_ready{group="apps.example.com",kind="Widget",version="v1"} 1
+# HELP rolewright_proxy_anonymous 1 if the API proxy lets clients without a token act as the operator (--proxy-anonymous), else 0.
+# TYPE rolewright_proxy_anonymous gauge
+rolewright_proxy_anonymous 1
+# HELP rolewright_proxy_anonymous_requests_total Requests without a token that the API proxy let in.
+# TYPE rolewright_proxy_anonymous_requests_total counter
+rolewright_proxy_anonymous_requests_total 1
+# HELP rolewright_proxy_requests_total Requests of runs to the API server, by verb, kind (empty: none, or not known) and outcome.
+# TYPE rolewright_proxy_requests_total counter
+rolewright_proxy_requests_total{kind="",outcome="refused",verb=""} 1
+rolewright_proxy_requests_total{kind="ConfigMap",outcome="ok",verb="create"} 2
 # HELP rolewright_run_events_total Job events of all runs, by what became of them.
 # TYPE rolewright_run_events_total counter
 rolewright_run_events_total{result="accepted"} 40
@@ -123,7 +138,8 @@ rolewright_status_writes_total{group="apps.example.com",kind="Widget",moment="en
 rolewright_status_writes_total{group="apps.example.com",kind="Widget",moment="start",result="succeeded"} 1
 `
 	if err := testutil.GatherAndCompare(reg, strings.NewReader(want),
-		"rolewright_decisions_total", "rolewright_kind_ready", "rolewright_run_events_total",
+		"rolewright_decisions_total", "rolewright_kind_ready",
+		"rolewright_proxy_anonymous", "rolewright_proxy_anonymous_requests_total", "rolewright_proxy_requests_total", "rolewright_run_events_total",
 		"rolewright_runs_in_flight", "rolewright_runs_total", "rolewright_status_writes_total"); err != nil {
 		t.Error(err)
 	}
