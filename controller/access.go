@@ -138,7 +138,7 @@ func (s *Set) Grant(owner proxy.Owner) proxy.Grant {
 		}
 		return g
 	}
-	return proxy.Grant{Owner: owner, Inject: len(s.kinds) > 0 && s.kinds[0].opts.InjectOwnerRef}
+	return proxy.Grant{Owner: owner, Inject: s.inject}
 }
 
 // bystander has the dependents watched that somebody else than a run writes.

@@ -24,6 +24,8 @@ type Set struct {
 	// standby is true if another replica may lead.
 	standby bool
 	elected <-chan struct{}
+	// inject is true if what is created gets its owner.
+	inject bool
 
 	// runs ends when the runs have to, with the cause.
 	runs  context.Context
@@ -51,7 +53,7 @@ func Setup(mgr manager.Manager, opts Options) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	set := &Set{standby: opts.LeaderElection, elected: mgr.Elected()}
+	set := &Set{standby: opts.LeaderElection, elected: mgr.Elected(), inject: opts.InjectOwnerRef}
 	if err := set.watchDependents(mgr, opts, log); err != nil {
 		return nil, err
 	}
