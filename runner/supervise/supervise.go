@@ -69,6 +69,11 @@ type Command struct {
 	// end; see [Record].
 	Record string
 
+	// Server is the path of a fork server's socket. If it is set, the server is
+	// asked to start the command by forking (see runner/warm), with Env as its
+	// environment, in place of this process; else it is empty.
+	Server string
+
 	// alone is true in a supervising process: the command ends with it, and all
 	// its children belong to the tree.
 	alone bool
@@ -106,6 +111,9 @@ func Run(ctx context.Context, c Command) (Exit, error) {
 		return Exit{Code: -1}, fmt.Errorf("%w: create output file: %w", ErrNotStarted, err)
 	}
 	defer out.Close()
+	if c.Server != "" {
+		return runForked(ctx, c, out)
+	}
 
 	var stopped atomic.Bool
 	cmd := exec.CommandContext(ctx, c.Path, c.Args...)
