@@ -75,7 +75,7 @@ def run(connection: socket.socket) -> None:
         send(connection, preload.about())
         return
     process.prctl(process.PR_SET_CHILD_SUBREAPER, 1)
-    process.prctl(process.PR_SET_NAME, b"rolewright-run")
+    process.TITLE.write(["rolewright-run", *request["args"]])
     os.setsid()
     preload.COOKIE.write(request["cookie"].encode())
     if request["env"] != preload.environment():

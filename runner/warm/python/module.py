@@ -101,6 +101,7 @@ def serve(channel: socket.socket) -> None:
     code = 1
     try:
         forget_controller()
+        process.TITLE.write(["rolewright-modules"])
         wake_read, wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)

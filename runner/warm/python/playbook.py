@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import atexit
+import ast
 import importlib
-import locale
 import os
 import socket
 import sys
@@ -104,6 +103,7 @@ def refresh() -> None:
     """Redo what Ansible and its libraries did once, when the server imported them."""
     import ansible.cli
     import ansible.constants as constants
+    import ansible.executor.module_common as module_common
     import ansible.plugins.loader as loader
     import ansible.utils.color
     import ansible.utils.vars
@@ -118,6 +118,7 @@ def refresh() -> None:
         if name not in settings():
             constants.set_constant(name, constants.config.get_config_value(name, variables=vars(constants)))
     loader.callback_loader.config = as_list(constants.DEFAULT_CALLBACK_PLUGIN_PATH)
+    module_common.compile = compile_imports
     # The identifiers of plays and tasks: as good as those of another process.
     ansible.utils.vars.random_int = os.urandom(4).hex()
     importlib.reload(ansible.utils.color)
@@ -127,6 +128,17 @@ def refresh() -> None:
     if config is not None:
         location = os.environ.get("KUBECONFIG", "~/.kube/config")
         config.KUBE_CONFIG_DEFAULT_LOCATION = sys.modules["kubernetes.config"].KUBE_CONFIG_DEFAULT_LOCATION = location
+
+
+def compile_imports(source: str | bytes, name: str, mode: str, flags: int = 0) -> object:
+    """Parse the source of a module or module utility for module_common, which
+    looks for what it imports.
+    """
+    if flags == ast.PyCF_ONLY_AST:
+        text = source.encode() if isinstance(source, str) else source
+        if (tree := preload.IMPORTS.get(bytes(text))) is not None:
+            return tree
+    return compile(source, name, mode, flags)
 
 
 def as_list(value: object) -> list:

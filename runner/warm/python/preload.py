@@ -13,7 +13,6 @@ import os
 import pkgutil
 import sys
 import types
-import warnings
 
 import process
 
@@ -22,6 +21,8 @@ COOKIE: process.Cookie
 PATH: list[str] = []
 #: Compiled modules and module utilities, by their source.
 CODES: dict[bytes, types.CodeType] = {}
+#: What decides about the module utilities that a source needs, by the source.
+IMPORTS: dict[bytes, ast.Module] = {}
 #: Variables that imports have read, other than those that ansible.constants
 #: has: their values are part of the server.
 READ: set[str] = set()
@@ -42,7 +43,10 @@ def about() -> dict:
     """Tell what runs would find."""
     import ansible.release
 
-    return {"core": ansible.release.__version__, "python": sys.executable, "pid": os.getppid()}
+    packages = ("ansible", "ansible.release", "ansible_runner", "kubernetes", "jinja2", "yaml")
+    files = [sys.modules[name].__file__ for name in packages if name in sys.modules]
+    return {"core": ansible.release.__version__, "python": sys.executable, "pid": os.getppid(),
+            "files": files + ([CONFIG_FILE[0]] if CONFIG_FILE else [])}
 
 
 def load(path: list[str]) -> None:
@@ -56,8 +60,7 @@ def load(path: list[str]) -> None:
     # working directory is another.
     home = os.open(".", os.O_RDONLY | os.O_CLOEXEC)
     os.chdir(os.path.dirname(os.path.abspath(__file__)))
-    with Recorder() as recorder, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with Recorder() as recorder:
         import_controller()
         import_libraries()
     READ.update(recorder.names)
@@ -194,11 +197,30 @@ def imports(path: str) -> set[str]:
 
 
 def compile_modules() -> None:
-    """Fill CODES, from compiled files where there are some."""
+    """Fill CODES, from compiled files where there are some, and IMPORTS."""
     for path in module_files():
         with open(path, "rb") as file:
             source = file.read()
         try:
             CODES[source] = importlib.machinery.SourceFileLoader("module", path).get_code("module")
+            if "/ansible/modules/" not in path or os.path.basename(path)[:-3] in USUAL:
+                IMPORTS[source] = prune(ast.parse(source))
         except (SyntaxError, OSError, ImportError):
             continue
+
+
+#: Those of Ansible's own modules whose imports are kept: to parse all takes a second.
+USUAL = {"command", "copy", "file", "get_url", "ping", "setup", "slurp", "stat", "tempfile", "uri", "wait_for"}
+
+
+def prune(tree: ast.Module) -> ast.Module:
+    """Return of a source what Ansible looks at to find the module utilities that
+    it needs: imports, whether they are conditional, and METADATA.
+    """
+    top, nested = [], []
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            (top if node in tree.body else nested).append(node)
+    top += [node for node in tree.body if isinstance(node, ast.Assign)
+            and any(isinstance(target, ast.Name) and target.id == "METADATA" for target in node.targets)]
+    return ast.Module(body=[*top, ast.If(test=ast.Constant(value=True), body=nested, orelse=[])], type_ignores=[])

@@ -22,6 +22,9 @@ PR_SET_CHILD_SUBREAPER = 36
 COOKIE_NAME = "ROLEWRIGHT_RUN"
 COOKIE_SPACE = 128
 
+#: The title of this process, once it is known where it is.
+TITLE: Title
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -57,6 +60,25 @@ class Cookie:
             raise ValueError("the cookie is too long")
         ctypes.memset(self._address, 0, self._length)
         ctypes.memmove(self._address, entry, len(entry))
+
+
+class Title:
+    """The place of this process's arguments, as ps and /proc/PID/cmdline show them.
+
+    The server has an argument that is there for its length.
+    """
+
+    def __init__(self) -> None:
+        with open("/proc/self/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+        start, end = int(fields[45]), int(fields[46])
+        self._address, self._length = start, end - start
+
+    def write(self, argv: list[str]) -> None:
+        """Show argv, as much of it as there is room for."""
+        text = b"\0".join(os.fsencode(arg) for arg in argv)[: self._length - 1]
+        ctypes.memset(self._address, 0, self._length)
+        ctypes.memmove(self._address, text, len(text))
 
 
 def close_from(first: int) -> None:
@@ -96,6 +118,7 @@ def become_script(argv: list[str], path: list[str]) -> types.ModuleType:
     """Give this process the arguments, the search path and the module __main__
     of an interpreter that has been started with a script, and return the latter.
     """
+    TITLE.write([sys.executable, *argv])
     sys.argv = list(argv)
     sys.path[:] = [os.path.dirname(os.path.realpath(argv[0])), *path]
     main = types.ModuleType("__main__")
