@@ -124,7 +124,7 @@ func (s *server) run(ctx context.Context, opts Options, python string) error {
 	defer supervisor.Close()
 	exit, err := supervisor.Run(ctx, supervise.Command{
 		Path:   python,
-		Args:   []string{filepath.Join(s.dir, "server.py"), s.socket, strings.Repeat(" ", titleSpace)},
+		Args:   []string{filepath.Join(s.dir, "server.py"), s.socket, opts.Trace, strings.Repeat(" ", titleSpace)},
 		Env:    opts.Environ,
 		Cookie: cookie + strings.Repeat(".", cookieSpace-len(cookie)),
 		Output: filepath.Join(s.dir, "server.log"),

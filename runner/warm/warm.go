@@ -31,9 +31,12 @@ type Options struct {
 	// MaxMemory is the resident memory of a server, in bytes, beyond which it is
 	// replaced; 0 means [DefaultMaxMemory].
 	MaxMemory int64
+	// Trace is a file to which the servers append what they fork and what they
+	// execute after all; empty for none.
+	Trace string
 	// OnChange is called, from a goroutine of the pool, when there is a server
 	// (nil), or none any more, with the reason. It may be nil.
-	OnChange func(error)
+	OnChange func(error) `json:"-"`
 }
 
 // Defaults of [Options]. A server only forks, so that it grows by what Python

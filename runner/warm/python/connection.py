@@ -15,6 +15,7 @@ import stat
 import sys
 
 import module
+import preload
 
 #: A word as shlex.quote writes it.
 WORD = r"""(?:[\w@%+=:,./-]+|(?:'[^']*'|"'")+)"""
@@ -47,9 +48,11 @@ def install(channel: socket.socket) -> None:
             request = recognise(self, script) if result is None else None
             if request is not None:
                 result = module.execute(channel, *request)
+                preload.trace("module", "executed" if result is None else "forked", script)
             if result is not None:
                 say(self, cmd)
                 return result
+        preload.trace("command", cmd)
         return ordinary(self, cmd, in_data=in_data, sudoable=sudoable)
 
     local.Connection.exec_command = exec_command

@@ -43,8 +43,10 @@ def become(argv: list[str], environment: dict) -> None:
     session and working directory are those of the program already.
     """
     variables = {os.fsdecode(name): os.fsdecode(value) for name, value in environment.items()}
-    if unsuited(variables) is not None:
+    if (why := unsuited(variables)) is not None:
+        preload.trace("playbook executed:", why)
         return
+    preload.trace("playbook forked")
     arguments = [os.fsdecode(arg) for arg in argv]
     import shutil
 

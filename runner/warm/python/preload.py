@@ -33,6 +33,16 @@ CONFIG_FILE: tuple | None = None
 
 _ENVIRONMENT: dict[str, str] = {}
 
+#: A file that notes what was forked and what was executed; empty for none.
+TRACE = ""
+
+
+def trace(*words: str) -> None:
+    """Note what became of a part of a run, for tests."""
+    if TRACE:
+        with open(TRACE, "a") as file:
+            file.write(" ".join(words) + "\n")
+
 
 def environment() -> dict[str, str]:
     """Return the environment of the server, without the cookie."""
@@ -49,9 +59,10 @@ def about() -> dict:
             "files": files + ([CONFIG_FILE[0]] if CONFIG_FILE else [])}
 
 
-def load(path: list[str]) -> None:
+def load(path: list[str], trace_file: str) -> None:
     """Import and read everything. Called once, by the server."""
-    global COOKIE, CONFIG_FILE
+    global COOKIE, CONFIG_FILE, TRACE
+    TRACE = trace_file
     COOKIE = process.Cookie()
     PATH[:] = path
     os.environ.pop(process.COOKIE_NAME, None)
