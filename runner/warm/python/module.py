@@ -64,7 +64,12 @@ def execute(channel: socket.socket, path: str, environment: dict[str, str], dire
     if len(end) != 4:
         raise RuntimeError("the process that forks modules has ended")
     code = os.waitstatus_to_exitcode(struct.unpack("i", end)[0])
-    return (128 - code if code < 0 else code), stdout, stderr
+    if code < 0:
+        # The shell would say so, and end with that code.
+        if -code not in (signal.SIGINT, signal.SIGPIPE):
+            stderr += (signal.strsignal(-code) or f"Signal {-code}").encode() + b"\n"
+        code = 128 - code
+    return code, stdout, stderr
 
 
 def drain(*descriptors: int) -> list[bytes]:
@@ -218,9 +223,16 @@ def become(message: bytes, descriptors: list[int]) -> None:
         process.replace_environment(dict(os.fsdecode(entry).partition("=")[::2] for entry in assignments))
         process.reopen_stdio()
         code = execute_file(os.fsdecode(path))
-    except BaseException:  # noqa: B902, as the interpreter reports it
-        sys.excepthook(*sys.exc_info())
+    except BaseException as error:  # noqa: B902, as the interpreter reports it
+        sys.excepthook(type(error), error, without(error.__traceback__, __file__))
     process.finish(code)
+
+
+def without(frames: types.TracebackType | None, path: str) -> types.TracebackType | None:
+    """Return the frames below those of a file."""
+    while frames is not None and frames.tb_frame.f_code.co_filename == path:
+        frames = frames.tb_next
+    return frames
 
 
 def execute_file(path: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import logging
 import os
 import socket
 import sys
@@ -112,6 +113,8 @@ def refresh() -> None:
     from ansible.utils.display import Display
 
     time.tzset()
+    # ansible-runner has its own ideas of it.
+    logging.root.handlers[:], logging.root.level = [], logging.WARNING
     tempfile.tempdir = None
     ansible.cli.check_blocking_io()
     for name, value in settings().items():

@@ -34,6 +34,12 @@ def prctl(option: int, value: int | bytes) -> None:
         raise OSError(ctypes.get_errno(), "prctl")
 
 
+#: How this interpreter has opened its streams: name → encoding, errors, and
+#: whether lines are written at once. Ansible changes some of that.
+STREAMS = {name: (stream.encoding, stream.errors, stream.line_buffering)
+           for name, stream in (("stdin", sys.stdin), ("stdout", sys.stdout), ("stderr", sys.stderr))}
+
+
 class Cookie:
     """The place of the cookie in this process's initial environment.
 
@@ -103,12 +109,10 @@ def reopen_stdio() -> None:
     The old objects are of another process: what is in their buffers is not
     ours to write.
     """
-    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
-        old = getattr(sys, name)
-        errors = "backslashreplace" if name == "stderr" else old.errors
+    for number, (name, (encoding, errors, lines)) in enumerate(STREAMS.items()):
+        mode = "w" if number else "r"
         buffer = open(number, mode + "b", closefd=False)
-        line_buffering = name == "stderr" or buffer.isatty()
-        new = io.TextIOWrapper(buffer, encoding=old.encoding, errors=errors, line_buffering=line_buffering)
+        new = io.TextIOWrapper(buffer, encoding, errors, line_buffering=lines or buffer.isatty())
         new.mode = mode
         setattr(sys, name, new)
         setattr(sys, f"__{name}__", new)
