@@ -44,7 +44,7 @@ func corpus(t *testing.T) []string {
 	// Those which wait for ever, or whose subject is what is killed.
 	unfit := []string{"sleep.yml", "stubborn.yml", "daemons.yml"}
 	var found []string
-	for _, pattern := range []string{"testdata/corpus/*.yml", "../testdata/playbooks/*.yml"} {
+	for _, pattern := range []string{"testdata/corpus/*.yml", "testdata/corpus/*/*.yml", "../testdata/playbooks/*.yml"} {
 		names, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)

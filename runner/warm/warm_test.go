@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -344,4 +345,149 @@ func TestOperator_KilledLeavesNothing(t *testing.T) {
 	}
 	_ = cmd.Wait()
 	eventually(t, "nothing is left", func() bool { return len(processes(t, m))+len(processes(t, o.Dir)) == 0 })
+}
+
+// Nothing of one run is seen by another.
+func TestRun_SeesNothingOfAnother(t *testing.T) {
+	t.Parallel()
+	o := options(t)
+	r, _ := start(t, o)
+	dir := t.TempDir()
+	for path, text := range map[string]string{
+		"first/filter_plugins/leak.py": "import os, sys, tempfile, locale, signal, socket, logging\n" +
+			"os.environ['LEAKED'] = 'x'; os.umask(0o777); os.chdir('/'); sys.path.append('/leaked'); socket.setdefaulttimeout(77)\n" +
+			"tempfile.tempdir = '/leaked'; logging.root.addHandler(logging.NullHandler()); signal.signal(signal.SIGUSR1, lambda *_: None)\n" +
+			"import kubernetes.client; kubernetes.client.Configuration.set_default(kubernetes.client.Configuration(host='http://leaked'))\n" +
+			"import ansible.constants; ansible.constants.DEFAULT_TIMEOUT = 77; import json; json.leaked = 1\n" +
+			"class FilterModule:\n    def filters(self):\n        return {'leaked': lambda x: x}\n",
+		"second/filter_plugins/look.py": "import os, sys, tempfile, socket, logging, signal, json\n" +
+			"import kubernetes.client, ansible.constants\n" +
+			"class FilterModule:\n    def filters(self):\n        return {'look': lambda x: ' '.join(map(str, [os.environ.get('LEAKED'), oct(os.umask(0o022)), os.getcwd() == '/', '/leaked' in sys.path," +
+			" socket.getdefaulttimeout(), tempfile.gettempdir() == '/leaked', len(logging.root.handlers), signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL," +
+			" 'leaked' in kubernetes.client.Configuration.get_default_copy().host, ansible.constants.DEFAULT_TIMEOUT, hasattr(json, 'leaked')]))}\n",
+	} {
+		path = filepath.Join(dir, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	content := func(name, expression string) runner.Request {
+		req := request(t, "")
+		req.Content.Playbook = filepath.Join(dir, name, req.ID+".yml")
+		text := "- hosts: localhost\n  gather_facts: false\n  tasks: [{debug: {msg: \"" + expression + "\"}}]\n"
+		if err := os.WriteFile(req.Content.Playbook, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return req
+	}
+	for _, tt := range []struct {
+		req  runner.Request
+		want string
+		ok   bool
+	}{
+		{content("first", "{{ 'seen' | leaked }}"), "seen", true},
+		{content("second", "{{ 'x' | look }}"), "None 0o22 False False None False 0 True False 10 False", true},
+		{content("second", "{{ 'x' | leaked }}"), "", false},
+	} {
+		res, err := r.Run(t.Context(), tt.req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res.Verdict().Success != tt.ok || !strings.Contains(res.Tail, tt.want) {
+			t.Errorf("want %q, verdict %+v\n%s", tt.want, res.Verdict(), res.Tail)
+		}
+	}
+}
+
+func TestPool_ReplacesAServer(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		change func(*warm.Options)
+		cause  func(t *testing.T, o warm.Options)
+	}{
+		"after its runs":         {change: func(o *warm.Options) { o.MaxRuns = 1 }},
+		"that has grown":         {change: func(o *warm.Options) { o.MaxMemory = 1 }},
+		"of which files changed": {cause: func(t *testing.T, o warm.Options) { touch(t, o.Runner) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := options(t)
+			if tt.change != nil {
+				tt.change(&o)
+			}
+			text, err := os.ReadFile(o.Runner)
+			if err != nil {
+				t.Fatal(err)
+			}
+			o.Runner = filepath.Join(t.TempDir(), "ansible-runner")
+			if err := os.WriteFile(o.Runner, text, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			pool := warm.New(o)
+			defer pool.Close()
+			if err := pool.Wait(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			first := processes(t, "rolewright-fork-server "+o.Dir)
+			lease, err := pool.Acquire()
+			if tt.cause != nil {
+				if err != nil {
+					t.Fatal(err)
+				}
+				tt.cause(t, o)
+			}
+			if second, err := pool.Acquire(); err == nil {
+				second.Release(nil)
+				t.Error("the server is still in use")
+			}
+			if err := pool.Wait(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			for pid := range first {
+				_, alive := processes(t, "rolewright-fork-server "+o.Dir)[pid]
+				if lease != nil && !alive {
+					t.Error("it ends while a run is under way")
+				}
+			}
+			if lease != nil {
+				lease.Release(nil)
+			}
+			eventually(t, "the old server ends", func() bool {
+				now := processes(t, "rolewright-fork-server "+o.Dir)
+				for pid := range first {
+					if _, alive := now[pid]; alive {
+						return false
+					}
+				}
+				return true
+			})
+		})
+	}
+}
+
+func touch(t *testing.T, name string) {
+	t.Helper()
+	later := time.Now().Add(time.Hour)
+	if err := os.Chtimes(name, later, later); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestPool_SaysWhyThereIsNoServer(t *testing.T) {
+	t.Parallel()
+	o := options(t)
+	o.Playbook = filepath.Join(t.TempDir(), "ansible-playbook")
+	if err := os.WriteFile(o.Playbook, []byte("#!/bin/sh\nexec true\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	pool := warm.New(o)
+	defer pool.Close()
+	if err := pool.Wait(t.Context()); !errors.Is(err, warm.ErrNotReady) || !strings.Contains(err.Error(), "no Python script") {
+		t.Errorf("error = %v", err)
+	}
+	if _, err := pool.Acquire(); !errors.Is(err, warm.ErrNotReady) {
+		t.Errorf("Acquire: %v", err)
+	}
 }

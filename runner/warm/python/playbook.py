@@ -124,6 +124,7 @@ def refresh() -> None:
             constants.set_constant(name, constants.config.get_config_value(name, variables=vars(constants)))
     loader.callback_loader.config = as_list(constants.DEFAULT_CALLBACK_PLUGIN_PATH)
     module_common.compile = compile_imports
+    prefer_files(loader.PluginLoader)
     # The identifiers of plays and tasks: as good as those of another process.
     ansible.utils.vars.random_int = os.urandom(4).hex()
     importlib.reload(ansible.utils.color)
@@ -133,6 +134,27 @@ def refresh() -> None:
     if config is not None:
         location = os.environ.get("KUBECONFIG", "~/.kube/config")
         config.KUBE_CONFIG_DEFAULT_LOCATION = sys.modules["kubernetes.config"].KUBE_CONFIG_DEFAULT_LOCATION = location
+
+
+def prefer_files(loader: type) -> None:
+    """Let a project's plugin be loaded that has the name of one of Ansible's.
+
+    The loader takes what is imported under a name for what it wants to load,
+    because that has been loaded before; here it may be the server's doing.
+    """
+    ordinary = loader._load_module_source
+    loaded: set[str] = set()
+
+    def load(self: object, *args: str, **kwargs: str) -> object:
+        name = kwargs.get("python_module_name") or (args[0] if args[0].startswith("ansible_collections.") else f"{self.package}.{args[0]}")
+        path = kwargs.get("path") or args[1]
+        present = sys.modules.get(name)
+        if name not in loaded and present is not None and getattr(present, "__file__", None) != path:
+            del sys.modules[name]
+        loaded.add(name)
+        return ordinary(self, *args, **kwargs)
+
+    loader._load_module_source = load
 
 
 def compile_imports(source: str | bytes, name: str, mode: str, flags: int = 0) -> object:
