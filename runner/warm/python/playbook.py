@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import collections
 import importlib
 import logging
 import os
 import socket
 import sys
 import tempfile
+import threading
 import time
 
 import preload
@@ -125,6 +127,7 @@ def refresh() -> None:
     loader.callback_loader.config = as_list(constants.DEFAULT_CALLBACK_PLUGIN_PATH)
     module_common.compile = compile_imports
     prefer_files(loader.PluginLoader)
+    wait_for_results()
     # The identifiers of plays and tasks: as good as those of another process.
     ansible.utils.vars.random_int = os.urandom(4).hex()
     importlib.reload(ansible.utils.color)
@@ -155,6 +158,48 @@ def prefer_files(loader: type) -> None:
         return ordinary(self, *args, **kwargs)
 
     loader._load_module_source = load
+
+
+#: How long a strategy waits for a result before it looks whether its workers
+#: live, in seconds.
+LOOK = 0.05
+
+
+def wait_for_results() -> None:
+    """Let strategies wait for results where they would look a thousand times a
+    second whether there are some.
+    """
+    import ansible.constants as constants
+    import ansible.plugins.strategy as strategy
+
+    arrived = threading.Event()
+
+    class Results(collections.deque):
+        def append(self, result: object) -> None:
+            super().append(result)
+            arrived.set()
+
+    class Time:
+        """The module time, as strategies use it."""
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(time, name)
+
+        @staticmethod
+        def sleep(seconds: float) -> None:
+            if seconds != constants.DEFAULT_INTERNAL_POLL_INTERVAL:
+                time.sleep(seconds)
+            elif arrived.wait(LOOK):
+                arrived.clear()
+
+    ordinary = strategy.StrategyBase.__init__
+
+    def init(self: strategy.StrategyBase, *args: object, **kwargs: object) -> None:
+        ordinary(self, *args, **kwargs)
+        self._results = Results(self._results)
+
+    strategy.StrategyBase.__init__ = init
+    strategy.time = Time()
 
 
 def compile_imports(source: str | bytes, name: str, mode: str, flags: int = 0) -> object:
