@@ -207,6 +207,14 @@ func (n normaliser) events(t *testing.T, dir string) []any {
 	})
 	result := make([]any, 0, len(events))
 	for _, event := range events {
+		// How ansible-runner cuts the output that is no event's into events
+		// depends on when it reads which part; the whole is compared as Stdout.
+		if event["event"] == "verbose" {
+			continue
+		}
+		for _, key := range []string{"counter", "start_line", "end_line", "stdout"} {
+			delete(event, key)
+		}
 		result = append(result, n.value(event))
 	}
 	return result

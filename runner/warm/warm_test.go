@@ -64,7 +64,7 @@ func operate() int {
 }
 
 // options are those of a pool whose runs have a HOME of their own.
-func options(t *testing.T) warm.Options {
+func options(t testing.TB) warm.Options {
 	t.Helper()
 	o := warm.Options{
 		Dir:        t.TempDir(),
@@ -82,7 +82,7 @@ func options(t *testing.T) warm.Options {
 }
 
 // environ is this process's environment with another HOME.
-func environ(t *testing.T) []string {
+func environ(t testing.TB) []string {
 	t.Helper()
 	var kept []string
 	for _, entry := range os.Environ() {
@@ -142,7 +142,7 @@ func traced(t *testing.T, o warm.Options) string {
 }
 
 // processes returns those whose command line contains a text: pid → command line.
-func processes(t *testing.T, text string) map[int]string {
+func processes(t testing.TB, text string) map[int]string {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {

@@ -43,6 +43,8 @@ def install(channel: socket.socket) -> None:
     def exec_command(self: local.Connection, cmd: str, in_data: bytes | None = None, sudoable: bool = True) -> tuple[int, bytes, bytes]:
         script = None if in_data else shell_script(self, cmd)
         if script is not None:
+            # Connects, as the ordinary method does first.
+            super(local.Connection, self).exec_command(cmd, in_data=in_data, sudoable=sudoable)
             output = do(script)
             result = (0, output, b"") if output is not None else None
             request = recognise(self, script) if result is None else None

@@ -224,7 +224,8 @@ def become(message: bytes, descriptors: list[int]) -> None:
         process.reopen_stdio()
         code = execute_file(os.fsdecode(path))
     except BaseException as error:  # noqa: B902, as the interpreter reports it
-        sys.excepthook(type(error), error, without(error.__traceback__, __file__))
+        error.__traceback__ = without(error.__traceback__, __file__)
+        sys.excepthook(type(error), error, error.__traceback__)
     process.finish(code)
 
 
@@ -244,6 +245,11 @@ def execute_file(path: str) -> int:
     locale.setlocale(locale.LC_ALL, "C")
     locale.setlocale(locale.LC_CTYPE, "")
     main = process.become_script([path], preload.PATH)
+    # The script is to have as many frames as if it were the first.
+    frame, depth = sys._getframe(), 0
+    while frame is not None:
+        frame, depth = frame.f_back, depth + 1
+    sys.setrecursionlimit(sys.getrecursionlimit() + depth)
     with open(path, "rb") as file:
         source = file.read()
     try:
