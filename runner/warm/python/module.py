@@ -249,7 +249,7 @@ def execute_file(path: str) -> int:
     frame, depth = sys._getframe(), 0
     while frame is not None:
         frame, depth = frame.f_back, depth + 1
-    sys.setrecursionlimit(sys.getrecursionlimit() + depth)
+    sys.setrecursionlimit(sys.getrecursionlimit() + depth + 2)  # exec counts twice
     with open(path, "rb") as file:
         source = file.read()
     try:
