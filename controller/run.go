@@ -28,7 +28,7 @@ const kubeconfigFile = "kubeconfig"
 func (r *reconciler) run(ctx context.Context, s *scope) (*ctrl.Result, error) {
 	ctx, life := r.lifetime(ctx, s.settings)
 	defer life.end()
-	r.admit(s, life.cancel)
+	r.admit(s, life)
 	defer r.dismiss(s)
 	req, err := r.request(s)
 	if err != nil {
@@ -93,10 +93,9 @@ func (r *reconciler) request(s *scope) (runner.Request, error) {
 	if err != nil {
 		return runner.Request{}, err
 	}
-	path := filepath.Join(dir, kubeconfigFile)
 	return runner.Request{
 		ID: s.runID, Dir: dir, Content: contentOf(content), ExtraVars: vars,
-		Env:   runEnv(path),
+		Env:   runEnv(dir),
 		Files: map[string][]byte{kubeconfigFile: access, ticketFile: ticketOf(s)},
 
 		Verbosity: s.settings.verbosity, Cmdline: r.opts.AnsibleArgs,
