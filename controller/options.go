@@ -33,8 +33,10 @@ type Options struct {
 	// RunnerRoot is the directory below which every run gets its private data
 	// directory. It is created if missing.
 	RunnerRoot string
-	// LeaderElection is true if other replicas may lead.
-	LeaderElection bool
+	// Leads is nil if there are no other replicas; else it says, with an error,
+	// when this one cannot prove that it leads. No run begins then. That nothing
+	// is written then is for the manager's client to see to.
+	Leads func() error
 	// Namespaces restricts what is watched; empty means all.
 	Namespaces []string
 

@@ -35,6 +35,10 @@ func (r *reconciler) run(ctx context.Context, s *scope) (*ctrl.Result, error) {
 		s.err = err
 		return nil, nil
 	}
+	if r.opts.Leads != nil && r.opts.Leads() != nil {
+		s.err = ErrLeadershipLost // this process was frozen, maybe
+		return nil, nil
+	}
 	r.dirs.link(r.gvk, s.key, req.Dir)
 
 	events := eventlog.New(eventlog.Options{
@@ -174,6 +178,10 @@ func (r *reconciler) writeEnd(ctx context.Context, s *scope, run status.Run) err
 	if err == nil {
 		next := r.situationAfter(s, run).delay()
 		err = r.writeStatus(ctx, s.object, metrics.MomentEnd, func(st map[string]any) map[string]any {
+			if status.Superseded(st, run) {
+				s.log.Info("Result of the run is not written: another process has settled it", "run", run.ID)
+				return st
+			}
 			return status.Conclude(st, run, next, r.now())
 		})
 	}

@@ -53,7 +53,7 @@ func Setup(mgr manager.Manager, opts Options) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	set := &Set{standby: opts.LeaderElection, elected: mgr.Elected(), inject: opts.InjectOwnerRef}
+	set := &Set{standby: opts.Leads != nil, elected: mgr.Elected(), inject: opts.InjectOwnerRef}
 	if err := set.watchDependents(mgr, opts, log); err != nil {
 		return nil, err
 	}

@@ -106,7 +106,7 @@ func (o *runOptions) operate(ctx context.Context, stdout io.Writer) error {
 	}
 	executor := runner.New(runner.Options{Path: o.ansibleRunner})
 	defer executor.Close()
-	if set, err = o.addControllers(mgr, executor, gateway, watched, recorder, stdout); err != nil {
+	if set, err = o.addControllers(mgr, lease, executor, gateway, watched, recorder, stdout); err != nil {
 		return err
 	}
 	metricsServer, err := o.newUserMetrics(ctx, log)
@@ -114,7 +114,11 @@ func (o *runOptions) operate(ctx context.Context, stdout io.Writer) error {
 		return err
 	}
 	defer onAbort(ctx, func() { set.Abort(controller.ErrShutdown) })()
-	return withServers(ctx, func(ctx context.Context) error { return serve(ctx, mgr, set, log) }, gateway.Start, metricsServer)
+	servers := []func(context.Context) error{gateway.Start, metricsServer}
+	if lease != nil {
+		servers = append(servers, lease.watch(func() { set.Abort(controller.ErrLeadershipLost) }))
+	}
+	return withServers(ctx, func(ctx context.Context) error { return serve(ctx, mgr, set, log) }, servers...)
 }
 
 // serve runs the manager and what it leaves behind when it ends.
