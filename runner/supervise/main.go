@@ -15,13 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reasons for which a supervising process stops its command.
-var (
-	errTold   = errors.New("told to stop")
-	errSilent = errors.New("the operator is silent")
-	errOrphan = errors.New("the operator is gone")
-)
-
 // maxOrder bounds the line with the command, whose environment is most of it:
 // the kernel takes a few MiB.
 const maxOrder = 8 << 20
@@ -49,7 +42,7 @@ func supervise(stdin *os.File) error {
 	signal.Notify(signals, unix.SIGTERM, unix.SIGINT, unix.SIGHUP)
 	go func() {
 		<-signals
-		cancel(errTold)
+		cancel(ReasonTold)
 	}()
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become the reaper of the tree: %w", err)
@@ -67,10 +60,17 @@ func supervise(stdin *os.File) error {
 		return fmt.Errorf("read the order: %w", err)
 	}
 	if os.Getppid() != o.Parent {
-		return errOrphan // before the kernel was asked to say so
+		return fmt.Errorf("the operator is gone: %w", ReasonOrphan) // before the kernel was asked to say so
 	}
-	o.alone = true
 	go listen(in, cancel)
+	return o.carryOut(ctx)
+}
+
+// carryOut runs the command and writes down what became of it. A ledger that
+// cannot be written keeps no command from running.
+func (o order) carryOut(ctx context.Context) error {
+	o.alone, o.groups = true, o.Groups
+	ledgerErr := o.note(EventStart, os.Getpid(), nil)
 
 	r := Record{Started: time.Now()}
 	var runErr error
@@ -82,7 +82,23 @@ func supervise(stdin *os.File) error {
 	case runErr != nil:
 		r.Survivors = runErr.Error()
 	}
-	return r.write(o.Record)
+	// The next command of the subject may begin once the record is there, and
+	// this process has ended.
+	err := r.write(o.Record)
+	return errors.Join(err, ledgerErr, o.note(EventEnd, os.Getpid(), r.end(o.reason(ctx, r.Exit))))
+}
+
+// reason says why the command was stopped, if it was.
+func (o order) reason(ctx context.Context, exit Exit) Reason {
+	var why Reason
+	if !exit.Stopped || !errors.As(context.Cause(ctx), &why) {
+		return ""
+	}
+	// The kernel tells of the operator's death as the operator tells to stop.
+	if why == ReasonTold && os.Getppid() != o.Parent {
+		return ReasonOrphan
+	}
+	return why
 }
 
 // readLine reads a line of bounded length.
@@ -106,11 +122,11 @@ func readLine(in *bufio.Reader) ([]byte, error) {
 
 // listen ends the command when the operator is gone, or says nothing any more.
 func listen(in io.Reader, cancel context.CancelCauseFunc) {
-	quiet := time.AfterFunc(silence, func() { cancel(errSilent) })
+	quiet := time.AfterFunc(silence, func() { cancel(ReasonSilent) })
 	buffer := make([]byte, 64)
 	for {
 		if _, err := in.Read(buffer); err != nil {
-			cancel(errOrphan)
+			cancel(ReasonOrphan)
 			return
 		}
 		quiet.Reset(silence)
