@@ -60,7 +60,7 @@ func ownGroup(self, mounts string) (string, error) {
 			break
 		}
 	}
-	if !found {
+	if !found || strings.HasPrefix(path, "/..") { // outside of the own namespace
 		return "", errNoCgroup
 	}
 	const fieldRoot, fieldMountPoint = 3, 4
@@ -113,7 +113,7 @@ func (g cgroup) all() []string {
 		if err == nil && entry.IsDir() {
 			dirs = append(dirs, path)
 		}
-		return nil //nolint:nilerr // see above
+		return nil
 	})
 	return dirs
 }

@@ -43,7 +43,8 @@ const (
 	ReasonTold Reason = "told"
 	// ReasonSilent: the operator has said nothing for five seconds.
 	ReasonSilent Reason = "silent"
-	// ReasonOrphan: the operator is gone.
+	// ReasonOrphan: the operator is gone, or a signal to the supervising process
+	// says so.
 	ReasonOrphan Reason = "orphan"
 	// ReasonAbandoned: the supervising process was killed, and the operator
 	// has killed the rest.

@@ -2,6 +2,7 @@ package supervise
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,9 +21,9 @@ import (
 const maxOrder = 8 << 20
 
 // Main is the supervising process: it reads a command from stdin, runs it, and
-// writes its record when nothing of it is left. The command is stopped by
-// SIGTERM or SIGINT, by the end of the process that gave the command, and if that
-// says nothing for five seconds. It is to be called by main, at once, and
+// writes its record when nothing of it is left. The command is stopped when the
+// process that gave it says so, says nothing for five seconds, or ends, and by
+// SIGTERM, SIGINT and SIGHUP. It is to be called by main, at once, and
 // returns the exit code.
 func Main(stdin *os.File, stderr io.Writer) int {
 	// The command is to be told of the death of this process, which is that of
@@ -42,7 +43,7 @@ func supervise(stdin *os.File) error {
 	signal.Notify(signals, unix.SIGTERM, unix.SIGINT, unix.SIGHUP)
 	go func() {
 		<-signals
-		cancel(ReasonTold)
+		cancel(ReasonOrphan)
 	}()
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become the reaper of the tree: %w", err)
@@ -85,18 +86,14 @@ func (o order) carryOut(ctx context.Context) error {
 	// The next command of the subject may begin once the record is there, and
 	// this process has ended.
 	err := r.write(o.Record)
-	return errors.Join(err, ledgerErr, o.note(EventEnd, os.Getpid(), r.end(o.reason(ctx, r.Exit))))
+	return errors.Join(err, ledgerErr, o.note(EventEnd, os.Getpid(), r.end(reasonOf(ctx, r.Exit))))
 }
 
-// reason says why the command was stopped, if it was.
-func (o order) reason(ctx context.Context, exit Exit) Reason {
+// reasonOf says why the command was stopped, if it was.
+func reasonOf(ctx context.Context, exit Exit) Reason {
 	var why Reason
-	if !exit.Stopped || !errors.As(context.Cause(ctx), &why) {
-		return ""
-	}
-	// The kernel tells of the operator's death as the operator tells to stop.
-	if why == ReasonTold && os.Getppid() != o.Parent {
-		return ReasonOrphan
+	if exit.Stopped {
+		_ = errors.As(context.Cause(ctx), &why) // none is empty
 	}
 	return why
 }
@@ -125,9 +122,13 @@ func listen(in io.Reader, cancel context.CancelCauseFunc) {
 	quiet := time.AfterFunc(silence, func() { cancel(ReasonSilent) })
 	buffer := make([]byte, 64)
 	for {
-		if _, err := in.Read(buffer); err != nil {
+		n, err := in.Read(buffer)
+		if err != nil {
 			cancel(ReasonOrphan)
 			return
+		}
+		if bytes.IndexByte(buffer[:n], sayStop) >= 0 {
+			cancel(ReasonTold)
 		}
 		quiet.Reset(silence)
 	}

@@ -218,7 +218,11 @@ func (t *tree) sampleUntilStopped(out *os.File) (stop func()) {
 			case <-quit:
 				return
 			case <-tick.C:
-				t.sample()
+				if t.reaper {
+					t.descendants() // waits for the dead, which a long run would collect
+				} else {
+					t.sample()
+				}
 				if fi, err := out.Stat(); err == nil && fi.Size() > outputLimit {
 					// O_APPEND makes the writers go on at the new end. What
 					// cannot be truncated is merely long.

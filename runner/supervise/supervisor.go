@@ -132,8 +132,14 @@ const (
 // choked.
 const patience = 10 * time.Second
 
+// What a supervising process hears after its order, a byte each.
+const (
+	sayAlive = '.'
+	sayStop  = 's'
+)
+
 // order is what a supervising process is told, on one line of its standard
-// input. Heartbeats follow, a byte each.
+// input.
 type order struct {
 	Command
 	// Parent is the process that gives the order.
@@ -277,10 +283,10 @@ func (p *supervising) keep(ctx context.Context, c Command) {
 		case <-p.ended:
 			return
 		case <-tick.C:
-			_, _ = p.stdin.Write([]byte{'.'}) // an error means that it has ended
+			_, _ = p.stdin.Write([]byte{sayAlive}) // an error means that it has ended
 		case <-stop:
 			stop = nil
-			_ = p.cmd.Process.Signal(unix.SIGTERM)
+			_, _ = p.stdin.Write([]byte{sayStop}) // as above
 			giveUp = time.After(c.grace() + patience)
 		case <-giveUp:
 			p.kill()
