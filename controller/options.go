@@ -33,6 +33,13 @@ type Options struct {
 	// RunnerRoot is the directory below which every run gets its private data
 	// directory. It is created if missing.
 	RunnerRoot string
+	// ArtifactsMaxBytes is how much of the disk finished runs may take, over all
+	// objects, and ArtifactsMaxAge how old they may become where the watch does
+	// not say: 0 keeps none, less than 0 is no limit.
+	ArtifactsMaxBytes int64
+	ArtifactsMaxAge   time.Duration
+	// RunMaxBytes is how much a run may take before it is stopped; 0 is no limit.
+	RunMaxBytes int64
 	// LeaderElection is true if other replicas may lead.
 	LeaderElection bool
 	// Namespaces restricts what is watched; empty means all.

@@ -64,12 +64,15 @@ func (o *runOptions) addControllers(mgr ctrl.Manager, executor *runner.Runner, g
 	}
 	check := newRunnerCheck(whileUnchanged(executor.Installed, executor.Check), runnerCheckPeriod, mgr.GetLogger().WithName("runner"))
 	set, err := controller.Setup(mgr, controller.Options{
-		Watches:          watched,
-		Runner:           executor,
-		Gateway:          gateway,
-		InjectOwnerRef:   o.injectOwnerRef,
-		RunnerRoot:       root,
-		LeaderElection:   o.leaderElect,
+		Watches:        watched,
+		Runner:         executor,
+		Gateway:        gateway,
+		InjectOwnerRef: o.injectOwnerRef,
+		RunnerRoot:     root,
+		LeaderElection: o.leaderElect,
+
+		ArtifactsMaxBytes: int64(o.artifactsMaxBytes), ArtifactsMaxAge: o.artifactsMaxAge, RunMaxBytes: int64(o.runMaxBytes),
+
 		Namespaces:       o.namespaces,
 		ReconcilePeriod:  o.reconcilePeriod,
 		RetryMin:         o.retryMin,
