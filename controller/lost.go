@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/runner/plainfile"
 )
 
 // ticketFile is the file of a run's private data directory that says what the
@@ -50,7 +50,7 @@ func ticketOf(s *scope) []byte {
 
 func readTicket(dir string) (ticket, error) {
 	var t ticket
-	data, err := os.ReadFile(filepath.Join(dir, ticketFile))
+	data, err := plainfile.Read(filepath.Join(dir, ticketFile), noteLimit)
 	if err != nil {
 		return t, fmt.Errorf("read the ticket of a run: %w", err)
 	}
@@ -66,6 +66,7 @@ func readTicket(dir string) (ticket, error) {
 // after all, it counts; else it is recorded as lost, and run again.
 func (r *reconciler) settleLost(ctx context.Context, s *scope) (*ctrl.Result, error) {
 	if s.memory.lost == nil {
+		r.dirs.settled(s.object.GetUID(), s.settings.retention())
 		return nil, nil
 	}
 	// The cache may be behind an end that was recorded.
@@ -84,6 +85,12 @@ func (r *reconciler) settleLost(ctx context.Context, s *scope) (*ctrl.Result, er
 	}
 	if err := r.opts.Runner.Reap(lost.ID); err != nil {
 		return nil, err
+	}
+	r.strip(s, lost.ID)
+	if run, ok := r.dirs.recorded(s.object.GetUID(), s.deleting, *lost); ok {
+		s.log.Info("Run of an earlier process has ended; its end is written now", "run", run.ID)
+		s.fingerprint = run.Fingerprint
+		return r.recordEnd(ctx, s, run)
 	}
 	found, err := r.find(ctx, s, *lost)
 	switch {
@@ -106,6 +113,7 @@ func (r *reconciler) settleLost(ctx context.Context, s *scope) (*ctrl.Result, er
 		return nil, err
 	}
 	s.memory.last, s.memory.lost = &run, nil
+	r.dirs.finish(s.object.GetUID(), lost.ID, s.settings.retention())
 	return nil, nil
 }
 

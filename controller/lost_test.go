@@ -126,7 +126,7 @@ func TestSweep_RemovesWhatObjectsLeftThatWereDeletedMeanwhile(t *testing.T) {
 		leave(t, opts.RunnerRoot, obj, status.Active{ID: newUID()}, "", nil, "")
 	}
 	stranger := filepath.Join(opts.RunnerRoot, runsDir, "stranger")
-	if err := os.MkdirAll(stranger, 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Join(stranger, "something"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 

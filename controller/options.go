@@ -37,6 +37,13 @@ type Options struct {
 	// when this one cannot prove that it leads. No run begins then. That nothing
 	// is written then is for the manager's client to see to.
 	Leads func() error
+	// ArtifactsMaxBytes is how much of the disk finished runs may take, over all
+	// objects, and ArtifactsMaxAge how old they may become where the watch does
+	// not say: 0 keeps none, less than 0 is no limit.
+	ArtifactsMaxBytes int64
+	ArtifactsMaxAge   time.Duration
+	// RunMaxBytes is how much a run may take before it is stopped; 0 is no limit.
+	RunMaxBytes int64
 	// Namespaces restricts what is watched; empty means all.
 	Namespaces []string
 

@@ -104,6 +104,7 @@ func (r *reconciler) writeUnwritten(ctx context.Context, s *scope) (*ctrl.Result
 		return nil, err
 	}
 	s.memory.unwritten = nil
+	r.dirs.finish(s.object.GetUID(), run.ID, s.settings.retention())
 	return nil, nil
 }
 

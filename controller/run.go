@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -56,17 +54,33 @@ func (r *reconciler) run(ctx context.Context, s *scope) (*ctrl.Result, error) {
 	r.metrics.RunStarted(r.gvk)
 	s.started = true
 	stop := p.start(ctx)
-	s.result, s.err = r.opts.Runner.Run(ctx, req)
+	s.result, s.err = r.execute(ctx, req)
 	s.ran = s.err == nil || !s.result.Finished.IsZero()
 	s.object = stop()
 	r.dismiss(s) // before the end is recorded, which says what the object owns now
-	// The way to the API server is of no use to anybody now.
-	if err := os.Remove(filepath.Join(req.Dir, kubeconfigFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		s.log.Error(err, "Kubeconfig of the run cannot be removed")
-	}
+	r.strip(s, req.ID)
 	r.countEvents(s.result.Summary)
 	events.Finish(s.result.Summary, filepath.Join(req.Dir, "artifacts", req.ID, "stdout"))
 	return nil, nil
+}
+
+// execute makes the run; on a full disk, as soon as old runs have made room.
+func (r *reconciler) execute(ctx context.Context, req runner.Request) (runner.Result, error) {
+	for {
+		result, err := r.opts.Runner.Run(ctx, req)
+		if !errors.Is(err, runner.ErrNoSpace) || !result.Started.IsZero() || !r.dirs.archive.makeRoom() {
+			return result, err //nolint:wrapcheck // it says what it is
+		}
+	}
+}
+
+// strip removes from the directory of a run that has ended what is of no use to
+// anybody now: the way to the API server, the extra vars, the environment.
+func (r *reconciler) strip(s *scope, run string) {
+	dir := filepath.Join(r.dirs.object(s.object.GetUID()), filepath.Base(run))
+	if err := runner.Strip(dir, run, kubeconfigFile); err != nil {
+		s.log.Error(err, "Secrets of the run cannot be removed", "directory", dir)
+	}
 }
 
 // request says what is run for the object.
@@ -105,7 +119,7 @@ func (r *reconciler) request(s *scope) (runner.Request, error) {
 		Files:   map[string][]byte{kubeconfigFile: access, ticketFile: ticketOf(s)},
 
 		Verbosity: s.settings.verbosity, Cmdline: r.opts.AnsibleArgs,
-		Inventory: r.opts.Inventory, SkipFacts: r.opts.SkipFacts,
+		Inventory: r.opts.Inventory, SkipFacts: r.opts.SkipFacts, MaxBytes: r.opts.RunMaxBytes,
 	}, nil
 }
 
@@ -130,12 +144,23 @@ func (r *reconciler) countEvents(sum jobevent.Summary) {
 }
 
 // conclude records how the run ended, and takes the finalizer off if a
-// finalizer run was proved. It has a context of its own: a result is written
-// also while the operator stops.
+// finalizer run was proved.
 func (r *reconciler) conclude(ctx context.Context, s *scope) (*ctrl.Result, error) {
+	run := r.outcome(s)
+	if run.Reason == string(runner.NoSpace) {
+		r.dirs.archive.makeRoom() // for the next one
+	}
+	if err := r.dirs.record(s.object.GetUID(), s.deleting, run); err != nil {
+		s.log.Error(err, "The end of the run is kept in memory only until it is written")
+	}
+	return r.recordEnd(ctx, s, run)
+}
+
+// recordEnd is the second half of conclude. It has a context of its own: a result
+// is written also while the operator stops.
+func (r *reconciler) recordEnd(ctx context.Context, s *scope, run status.Run) (*ctrl.Result, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), concludeTimeout)
 	defer cancel()
-	run := r.outcome(s)
 	m := s.memory
 	m.last, m.lost, m.unwritten, m.ran = &run, nil, &run, true
 	m.finalized = s.deleting && run.Result == status.Succeeded && run.RequeueAfter == 0
@@ -146,9 +171,6 @@ func (r *reconciler) conclude(ctx context.Context, s *scope) (*ctrl.Result, erro
 	if run.Result != status.Interrupted {
 		r.metrics.ReconcileResult(r.gvk, run.Result == status.Succeeded)
 	}
-	if err := r.dirs.prune(s.object.GetUID(), s.settings.artifacts); err != nil {
-		s.log.Error(err, "Old runs cannot be removed")
-	}
 
 	err := r.writeEnd(ctx, s, run)
 	if err != nil {
@@ -156,6 +178,7 @@ func (r *reconciler) conclude(ctx context.Context, s *scope) (*ctrl.Result, erro
 		return &ctrl.Result{RequeueAfter: r.opts.RetryMin}, nil
 	}
 	m.unwritten = nil
+	r.dirs.finish(s.object.GetUID(), run.ID, s.settings.retention())
 	if m.finalized {
 		return done(), r.release(ctx, s)
 	}

@@ -68,10 +68,15 @@ func (r *reconciler) open(ctx context.Context, obj *unstructured.Unstructured) (
 	if r.watch.ReconcilePeriod != nil {
 		period = *r.watch.ReconcilePeriod
 	}
+	age := r.opts.ArtifactsMaxAge
+	if r.watch.ArtifactsMaxAge != nil {
+		age = *r.watch.ArtifactsMaxAge
+	}
 	s := &scope{key: key, log: log, object: obj, trimmed: true, memory: m, runID: id, deleting: obj.GetDeletionTimestamp() != nil}
 	s.settings, s.warnings = annotated(obj, settings{
-		period: period, artifacts: r.watch.MaxRunnerArtifacts, verbosity: r.watch.AnsibleVerbosity,
-		timeout: r.watch.Timeout, idleTimeout: r.watch.IdleTimeout,
+		period: period, artifacts: r.watch.MaxRunnerArtifacts, failedArtifacts: r.watch.MaxFailedRunnerArtifacts, artifactsAge: age,
+		verbosity: r.watch.AnsibleVerbosity,
+		timeout:   r.watch.Timeout, idleTimeout: r.watch.IdleTimeout,
 	})
 	if s.deleting && r.watch.Finalizer != nil {
 		// The limits of the object's annotations are those of its runs while it

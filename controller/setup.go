@@ -49,9 +49,12 @@ func Setup(mgr manager.Manager, opts Options) (*Set, error) {
 		opts.KindPollInterval = 10 * time.Second
 	}
 	log := mgr.GetLogger().WithName("ansible-controller")
-	dirs, err := newRundirs(opts.RunnerRoot, log)
+	dirs, err := newRundirs(&opts, log)
 	if err != nil {
 		return nil, err
+	}
+	if err := mgr.Add(dirs.archive); err != nil {
+		return nil, fmt.Errorf("add the keeper of artifacts: %w", err)
 	}
 	set := &Set{standby: opts.Leads != nil, elected: mgr.Elected(), inject: opts.InjectOwnerRef}
 	if err := set.watchDependents(mgr, opts, log); err != nil {

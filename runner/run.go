@@ -42,13 +42,15 @@ type Runner struct {
 	environ []string
 	grace   time.Duration
 	ledger  string
+	// patience is [fullPatience], but in tests.
+	patience time.Duration
 
 	supervisor *supervise.Supervisor
 }
 
 // New returns a Runner. It looks for nothing; see [Runner.Check].
 func New(opts Options) *Runner {
-	r := &Runner{path: opts.Path, environ: opts.Environ, grace: opts.Grace, ledger: opts.Ledger}
+	r := &Runner{path: opts.Path, environ: opts.Environ, grace: opts.Grace, ledger: opts.Ledger, patience: fullPatience}
 	if r.path == "" {
 		r.path = "ansible-runner"
 	}
@@ -104,23 +106,33 @@ func (r *Runner) Run(ctx context.Context, req Request) (Result, error) {
 	if err != nil {
 		return res, fmt.Errorf("%w: %w; %s", ErrUnavailable, err, installIt)
 	}
-	if err := createPrivateDir(req, r.environ); err != nil {
+	if err := createPrivateDir(req, r.environ); IsNoSpace(err) {
+		return res, fmt.Errorf("%w: %w", ErrNoSpace, err)
+	} else if err != nil {
 		return res, err
 	}
 
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	res.Started = time.Now()
+	g := watch(req, r.patience, cancel)
 	exit, summary, err := r.supervise(ctx, executable, req)
+	g.stop()
 	res.Finished = time.Now()
 	if errors.Is(err, supervise.ErrNotStarted) {
-		if ctx.Err() != nil {
+		switch {
+		case ctx.Err() != nil:
 			err = fmt.Errorf("run %s not started: %w", req.ID, context.Cause(ctx))
-		} else {
+		case IsNoSpace(err) || exhausted(req.Dir):
+			err = fmt.Errorf("%w: %w", ErrNoSpace, err)
+		default:
 			err = fmt.Errorf("%w: %w", ErrUnavailable, err)
 		}
 		return res, errors.Join(err, os.RemoveAll(req.Dir))
 	}
 	res.ExitCode, res.Signal, res.Summary = exit.Code, exit.Signal, summary
 	res.Status, res.Tail = readArtifacts(req)
+	res.NoSpace = !res.proved() && (g.noSpace || full(req.Dir) || exhausted(req.Dir))
 	if exit.Stopped && !res.ended() {
 		err = errors.Join(fmt.Errorf("run %s cut short: %w", req.ID, context.Cause(ctx)), err)
 	}

@@ -55,6 +55,10 @@ type Request struct {
 	// Subject is what the run is for, as the caller names it; it is written down
 	// in the ledger, and decides nothing.
 	Subject supervise.Subject
+	// MaxBytes is how much of the disk the private data directory may take; a run
+	// that has written more is stopped ([ErrTooLarge]). 0 is no limit. It is
+	// looked at about once a second, so that more may be written.
+	MaxBytes int64
 	// OnEvent is called with every accepted event, in counter order, from one
 	// goroutine; it must not keep the event's memory for long. May be nil.
 	OnEvent func(jobevent.Event)
@@ -76,6 +80,9 @@ type Result struct {
 	// Tail is the end of the run's output: valid UTF-8 without control
 	// characters other than newline and tab, bounded.
 	Tail string
+	// NoSpace is true if the run is no success and the file system of its private
+	// data directory was full while it ran or when it ended.
+	NoSpace bool
 	// Started and Finished enclose the process tree's life.
 	Started, Finished time.Time
 }

@@ -64,11 +64,14 @@ func (o *runOptions) addControllers(mgr ctrl.Manager, lease *lease, executor *ru
 	}
 	check := newRunnerCheck(whileUnchanged(executor.Installed, executor.Check), runnerCheckPeriod, mgr.GetLogger().WithName("runner"))
 	options := controller.Options{
-		Watches:          watched,
-		Runner:           executor,
-		Gateway:          gateway,
-		InjectOwnerRef:   o.injectOwnerRef,
-		RunnerRoot:       root,
+		Watches:        watched,
+		Runner:         executor,
+		Gateway:        gateway,
+		InjectOwnerRef: o.injectOwnerRef,
+		RunnerRoot:     root,
+
+		ArtifactsMaxBytes: int64(o.artifactsMaxBytes), ArtifactsMaxAge: o.artifactsMaxAge, RunMaxBytes: int64(o.runMaxBytes),
+
 		Namespaces:       o.namespaces,
 		ReconcilePeriod:  o.reconcilePeriod,
 		RetryMin:         o.retryMin,

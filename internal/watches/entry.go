@@ -59,6 +59,9 @@ func (c *decoding) entry(a at) *entry {
 		return nil
 	}
 	c.checkKind(e, keys)
+	if _, said := keys["maxFailedRunnerArtifacts"]; !said && e.watch.MaxRunnerArtifacts != 0 {
+		e.watch.MaxFailedRunnerArtifacts = defaultMaxFailedRunnerArtifacts
+	}
 	if main, ok := c.content(contentKeys{a, keys, e.playbook, e.role}, Error); ok {
 		e.watch.Content = main
 	}

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rolewright/rolewright/runner/plainfile"
 )
 
 // Supervisor runs commands, each under a process of its own: a command ends
@@ -156,6 +158,9 @@ type order struct {
 func (s *Supervisor) Run(ctx context.Context, c Command) (Exit, error) {
 	if ctx.Err() != nil {
 		return Exit{Code: -1}, fmt.Errorf("%w: %w", ErrNotStarted, context.Cause(ctx))
+	}
+	if err := plainfile.Reserve(c.Record, recordSpace); err != nil {
+		return Exit{Code: -1}, fmt.Errorf("%w: record of the supervising process: %w", ErrNotStarted, err)
 	}
 	p, err := s.take()
 	if err == nil {
