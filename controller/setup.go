@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 
 	"github.com/rolewright/rolewright/controller/dependent"
 	"github.com/rolewright/rolewright/internal/watches"
+	"github.com/rolewright/rolewright/runner/vault"
 )
 
 // Set is all watched kinds of an operator.
@@ -59,6 +61,7 @@ func Setup(mgr manager.Manager, opts Options) (*Set, error) {
 	}
 	set.runs, set.abort = context.WithCancelCause(context.Background())
 	names := controllerNames(opts.Watches)
+	encrypted := vault.New(opts.AnsibleArgs, os.LookupEnv)
 	for i, w := range opts.Watches {
 		selector, err := metav1.LabelSelectorAsSelector(&w.Selector)
 		if err != nil {
@@ -68,7 +71,7 @@ func Setup(mgr manager.Manager, opts Options) (*Set, error) {
 			watch: w, name: names[i], opts: &opts, set: set,
 			cfg: mgr.GetConfig(), http: mgr.GetHTTPClient(), scheme: mgr.GetScheme(),
 			selector: selector, dirs: dirs, log: log, state: errNotStarted,
-			content: newContents(w, &opts),
+			content: newContents(w, &opts), secrets: newSecrets(encrypted, w, &opts, mgr.GetConfig()),
 		}
 		log.Info("Watching resource", "Options.Group", w.GVK.Group, "Options.Version", w.GVK.Version, "Options.Kind", w.GVK.Kind)
 		if err := mgr.Add(k); err != nil {

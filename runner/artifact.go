@@ -21,6 +21,11 @@ import (
 // longer, the tail starts with a whole line if there is one. The file must be
 // a regular one; links are not followed.
 func Tail(name string, limit int64) (string, error) {
+	return maskedTail(name, limit, nil)
+}
+
+// maskedTail is Tail with values hidden by mask, unless it is nil.
+func maskedTail(name string, limit int64, mask Masker) (string, error) {
 	// Without O_NONBLOCK, opening a FIFO would wait for its writer.
 	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -44,6 +49,9 @@ func Tail(name string, limit int64) (string, error) {
 		if _, rest, ok := strings.Cut(text, "\n"); ok && rest != "" {
 			text = rest
 		}
+	}
+	if mask != nil {
+		text = mask.MaskTail(text)
 	}
 	return printable(text), nil
 }
