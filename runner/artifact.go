@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rolewright/rolewright/runner/jobevent"
 )
 
 // Tail returns the end of a file, at most limit bytes of it, without escape
@@ -49,6 +51,9 @@ func maskedTail(name string, limit int64, mask Masker) (string, error) {
 		if _, rest, ok := strings.Cut(text, "\n"); ok && rest != "" {
 			text = rest
 		}
+	}
+	if visible, err := io.ReadAll(jobevent.CensoredReader(strings.NewReader(text))); err == nil {
+		text = string(visible)
 	}
 	if mask != nil {
 		text = mask.MaskTail(text)

@@ -189,7 +189,7 @@ func follow(ctx context.Context, req Request, done <-chan struct{}) jobevent.Sum
 			summary.ObserveError(err)
 			continue
 		}
-		event = masked(event, req.Mask)
+		event = masked(jobevent.WithoutCensored(event), req.Mask)
 		if summary.Observe(event) && req.OnEvent != nil {
 			req.OnEvent(event)
 		}

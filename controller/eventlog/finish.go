@@ -69,9 +69,9 @@ func (l *Logger) copyOutput(path string) error {
 		return fmt.Errorf("read the run's output: %w", err)
 	}
 	defer func() { _ = file.Close() }()
-	var content io.Reader = file
+	content := jobevent.CensoredReader(file)
 	if l.opts.Masked != nil {
-		content = l.opts.Masked(file)
+		content = l.opts.Masked(content)
 	}
 	in := bufio.NewReaderSize(content, maxBlock)
 	if _, err := in.Peek(1); errors.Is(err, io.EOF) {
