@@ -20,7 +20,7 @@ type Secrets interface {
 
 // maxSecrets is as much of an answer about Secrets as is read before it goes
 // on, and the largest event of a watch.
-const maxSecrets = 32 << 20
+const maxSecrets = 16 << 20
 
 // tellsSecrets reports whether values of Secrets may be in the exchange's
 // bodies.
@@ -68,7 +68,7 @@ func (x *exchange) readSecrets(resp *http.Response) {
 		return // whoever gets half of an answer has no use for it
 	}
 	if len(head) > maxSecrets {
-		x.withhold("its answer is larger than 32 MiB")
+		x.withhold("its answer is larger than 16 MiB")
 		return
 	}
 	values, err := encoding.SecretValues(head)
@@ -124,7 +124,7 @@ func (w *watchedSecrets) Read(b []byte) (int, error) {
 		w.frame = slices.Delete(w.frame, 0, size)
 	}
 	if len(w.frame) > maxSecrets {
-		w.lose("an event is larger than 32 MiB")
+		w.lose("an event is larger than 16 MiB")
 	}
 	return n, err //nolint:wrapcheck // as above
 }
