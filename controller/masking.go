@@ -25,9 +25,13 @@ type secrets struct {
 	config *rest.Config
 }
 
-func newSecrets(v *vault.Vault, w watches.Watch, opts *Options, config *rest.Config) *secrets {
-	roots := newContents(w, opts).roots
-	paths := slices.Clone(roots.Trees)
+func newSecrets(v *vault.Vault, w watches.Watch, content *contents, inventory string, config *rest.Config) *secrets {
+	paths := slices.Clone(content.roots.Trees)
+	if inventory != "" {
+		for _, name := range []string{"group_vars", "host_vars"} {
+			paths = append(paths, filepath.Join(filepath.Dir(inventory), name))
+		}
+	}
 	contents := []watches.Content{w.Content}
 	if w.Finalizer != nil {
 		contents = append(contents, w.Finalizer.Content)

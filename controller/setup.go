@@ -71,8 +71,9 @@ func Setup(mgr manager.Manager, opts Options) (*Set, error) {
 			watch: w, name: names[i], opts: &opts, set: set,
 			cfg: mgr.GetConfig(), http: mgr.GetHTTPClient(), scheme: mgr.GetScheme(),
 			selector: selector, dirs: dirs, log: log, state: errNotStarted,
-			content: newContents(w, &opts), secrets: newSecrets(encrypted, w, &opts, mgr.GetConfig()),
+			content: newContents(w, &opts),
 		}
+		k.secrets = newSecrets(encrypted, w, k.content, opts.Inventory, k.cfg)
 		log.Info("Watching resource", "Options.Group", w.GVK.Group, "Options.Version", w.GVK.Version, "Options.Kind", w.GVK.Kind)
 		if err := mgr.Add(k); err != nil {
 			return nil, fmt.Errorf("add watch %s: %w", w.GVK, err)

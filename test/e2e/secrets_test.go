@@ -118,7 +118,7 @@ func hits(text string, canaries ...string) []string {
 	for _, value := range canaries {
 		for line := range strings.Lines(strings.TrimSpace(value)) {
 			line = strings.TrimSpace(line)
-			if strings.HasPrefix(line, "-----") {
+			if strings.HasPrefix(line, "-----") || len(line) < 12 {
 				continue
 			}
 			quoted, _ := json.Marshal(line)
