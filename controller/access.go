@@ -55,7 +55,7 @@ func (r *reconciler) admit(s *scope, life *lifetime) {
 	if r.dependents != nil {
 		s.witness.tracked = r.dependents.Begin(s.key)
 	}
-	grant.Tracker = s.witness
+	grant.Tracker, grant.Secrets = s.witness, s.mask
 	s.access = r.opts.Gateway.Admit(grant)
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -59,7 +59,7 @@ func (f *fakeExecutor) Run(ctx context.Context, req runner.Request) (runner.Resu
 }
 
 // Recover knows of no run.
-func (f *fakeExecutor) Recover(_ context.Context, dir, id string) (runner.Result, error) {
+func (f *fakeExecutor) Recover(_ context.Context, dir, id string, _ runner.Masker) (runner.Result, error) {
 	if f.recover == nil {
 		return runner.Result{}, runner.ErrNoRecord
 	}

@@ -12,6 +12,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/redact"
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/plainfile"
 )
@@ -128,7 +129,10 @@ func (r *reconciler) find(ctx context.Context, s *scope, lost status.Active) (*s
 	if t.Run != lost.ID || t.UID != s.object.GetUID() || t.Generation != lost.Generation || t.Deleting != s.deleting {
 		return nil, fmt.Errorf("%w: its ticket is for something else", runner.ErrNoRecord)
 	}
-	result, err := r.opts.Runner.Recover(ctx, dir, lost.ID)
+	// Which Secrets the run has read, nobody knows any more.
+	mask := redact.New()
+	mask.Withhold()
+	result, err := r.opts.Runner.Recover(ctx, dir, lost.ID, mask)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // it says what it is
 	}

@@ -17,7 +17,7 @@ type Executor interface {
 	Run(ctx context.Context, req runner.Request) (runner.Result, error)
 	// Recover returns what Run would have, for a run whose operator did not
 	// live to see its end; [runner.ErrNoRecord] if that is not known.
-	Recover(ctx context.Context, dir, id string) (runner.Result, error)
+	Recover(ctx context.Context, dir, id string, mask runner.Masker) (runner.Result, error)
 	// Reap ends what is left on this machine of a run of another process.
 	Reap(id string) error
 }

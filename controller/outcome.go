@@ -29,7 +29,12 @@ func (r *reconciler) outcome(s *scope) status.Run {
 			run.Attempts = last.Attempts + 1
 		}
 	}
+	// What the run said is masked already; errors and warnings may quote the object.
+	run.Message = s.mask.Mask(run.Message)
 	run.Warnings, run.Dependents = bounded(s.warnings), s.dependents
+	for i, w := range run.Warnings {
+		run.Warnings[i] = s.mask.Mask(w)
+	}
 	return run
 }
 

@@ -35,6 +35,7 @@ type reconciler struct {
 	live    client.Reader
 	client  client.Client
 	content *contents
+	secrets *secrets
 	dirs    *rundirs
 	metrics *metrics.Recorder
 	log     logr.Logger
@@ -88,7 +89,7 @@ type memory struct {
 func newReconciler(k *kind, res resource, cached client.Reader, c client.Client) *reconciler {
 	r := &reconciler{
 		watch: k.watch, gvk: k.watch.GVK, res: res, opts: k.opts, cached: cached, live: c, client: c,
-		content: k.content, dirs: k.dirs, metrics: k.opts.Metrics, log: k.log.WithValues("gvk", k.watch.GVK.String()),
+		content: k.content, secrets: k.secrets, dirs: k.dirs, metrics: k.opts.Metrics, log: k.log.WithValues("gvk", k.watch.GVK.String()),
 		now: time.Now, selector: k.selector, set: k.set, metadata: k.set.metadata,
 		memories: map[types.NamespacedName]*memory{}, touched: map[types.NamespacedName]string{}, runs: map[types.UID]admitted{},
 	}

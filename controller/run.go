@@ -25,6 +25,7 @@ const kubeconfigFile = "kubeconfig"
 // run executes the role or playbook and waits for its end. Whatever the end is,
 // the next phase concludes it.
 func (r *reconciler) run(ctx context.Context, s *scope) (*ctrl.Result, error) {
+	s.mask = r.newMasker(ctx, s)
 	ctx, life := r.lifetime(ctx, s.settings)
 	defer life.end()
 	r.admit(s, life)
@@ -41,7 +42,7 @@ func (r *reconciler) run(ctx context.Context, s *scope) (*ctrl.Result, error) {
 	r.dirs.link(r.gvk, s.key, req.Dir)
 
 	events := eventlog.New(eventlog.Options{
-		Level: r.opts.LogEvents, DebugLogs: r.opts.DebugLogs, Out: r.opts.EventOut,
+		Level: r.opts.LogEvents, DebugLogs: r.opts.DebugLogs, Out: r.opts.EventOut, Masked: s.mask.Reader,
 	}, s.log, r.gvk.String(), s.key.Name, s.key.Namespace, r.logVerbosity(s))
 	p := r.newProgress(s)
 	req.OnEvent = func(e jobevent.Event) {
@@ -120,6 +121,7 @@ func (r *reconciler) request(s *scope) (runner.Request, error) {
 
 		Verbosity: s.settings.verbosity, Cmdline: r.opts.AnsibleArgs,
 		Inventory: r.opts.Inventory, SkipFacts: r.opts.SkipFacts, MaxBytes: r.opts.RunMaxBytes,
+		Mask: s.mask,
 	}, nil
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/proxy"
+	"github.com/rolewright/rolewright/internal/redact"
 	"github.com/rolewright/rolewright/runner"
 )
 
@@ -40,6 +41,8 @@ type scope struct {
 
 	// active is set by begin.
 	active status.Active
+	// mask is set by run; nil before.
+	mask *redact.Masker
 	// access and witness are set by run; access is nil again once the run has
 	// ended. dependents are the resources of which the object owns objects then.
 	access     *proxy.Access

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rolewright/rolewright/runner/jobevent"
 	"github.com/rolewright/rolewright/runner/plainfile"
 )
 
@@ -20,6 +21,11 @@ import (
 // longer, the tail starts with a whole line if there is one. The file must be
 // a regular one; links are not followed.
 func Tail(name string, limit int64) (string, error) {
+	return maskedTail(name, limit, nil)
+}
+
+// maskedTail is Tail with values hidden by mask, unless it is nil.
+func maskedTail(name string, limit int64, mask Masker) (string, error) {
 	f, err := plainfile.Open(name)
 	if err != nil {
 		return "", fmt.Errorf("read tail: %w", err)
@@ -39,6 +45,12 @@ func Tail(name string, limit int64) (string, error) {
 		if _, rest, ok := strings.Cut(text, "\n"); ok && rest != "" {
 			text = rest
 		}
+	}
+	if visible, err := io.ReadAll(jobevent.CensoredReader(strings.NewReader(text))); err == nil {
+		text = string(visible)
+	}
+	if mask != nil {
+		text = mask.MaskTail(text)
 	}
 	return printable(text), nil
 }

@@ -144,9 +144,9 @@ func (r *Runner) Run(ctx context.Context, req Request) (Result, error) {
 // Recover returns what is known of a run whose operator did not live to see
 // its end: what Run would have returned. It reads the private data directory
 // and waits for nothing. [ErrNoRecord] means that the end is not known; then
-// nothing else may be believed of the run either.
-func (r *Runner) Recover(ctx context.Context, dir, id string) (Result, error) {
-	req := Request{ID: id, Dir: dir}
+// nothing else may be believed of the run either. mask is as [Request.Mask].
+func (r *Runner) Recover(ctx context.Context, dir, id string, mask Masker) (Result, error) {
+	req := Request{ID: id, Dir: dir, Mask: mask}
 	res := Result{ID: id, ExitCode: -1}
 	record, err := supervise.ReadRecord(filepath.Join(dir, endRecord))
 	if err != nil {
@@ -210,6 +210,7 @@ func follow(ctx context.Context, req Request, done <-chan struct{}) jobevent.Sum
 			summary.ObserveError(err)
 			continue
 		}
+		event = masked(jobevent.WithoutCensored(event), req.Mask)
 		if summary.Observe(event) && req.OnEvent != nil {
 			req.OnEvent(event)
 		}
@@ -234,7 +235,7 @@ func readArtifacts(req Request) (status, tail string) {
 	status, _ = Tail(filepath.Join(dir, "status"), 64)
 	var parts []string
 	for _, name := range []string{filepath.Join(dir, "stdout"), filepath.Join(req.Dir, runnerLog)} {
-		if text, err := Tail(name, tailLimit); err == nil && strings.TrimSpace(text) != "" {
+		if text, err := maskedTail(name, tailLimit, req.Mask); err == nil && strings.TrimSpace(text) != "" {
 			parts = append(parts, strings.TrimRight(text, "\n"))
 		} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			parts = append(parts, printable(err.Error()))

@@ -62,6 +62,9 @@ type Request struct {
 	// OnEvent is called with every accepted event, in counter order, from one
 	// goroutine; it must not keep the event's memory for long. May be nil.
 	OnEvent func(jobevent.Event)
+	// Mask hides values in all that leaves the run: events, Summary and Tail.
+	// nil hides nothing.
+	Mask Masker
 }
 
 // Result is what is known about a run that took place.

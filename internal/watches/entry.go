@@ -2,6 +2,7 @@ package watches
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -176,6 +177,28 @@ func setBlacklist(c *decoding, e *entry, a at) {
 				`add "version:" and "kind:"`)
 		}
 		e.watch.Blacklist = append(e.watch.Blacklist, kind)
+	}
+}
+
+func setSecretVars(c *decoding, e *entry, a at) {
+	if a.node.Kind != yaml.SequenceNode {
+		c.mismatch(a, typeList)
+		return
+	}
+	for i := range a.node.Content {
+		element, leave, ok := c.enter(a.index(i))
+		if !ok {
+			return
+		}
+		path, ok := c.string(element)
+		leave()
+		switch {
+		case !ok:
+		case slices.Contains(strings.Split(path, "."), ""):
+			c.error(element, fmt.Sprintf("%q is no path to a variable", excerpt(path)), "write the keys with dots between them, such as database.password")
+		default:
+			e.watch.SecretVars = append(e.watch.SecretVars, path)
+		}
 	}
 }
 
