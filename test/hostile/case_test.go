@@ -127,7 +127,7 @@ func newBatch(name string, snake bool) *batch {
 }
 
 // maxBatch bounds the cases of one run, so that what failed can be found.
-const maxBatch = 130
+const maxBatch = 200
 
 // batches puts cases into as few objects as they fit, those that force YAML
 // apart from the others, and each alone if every is set.

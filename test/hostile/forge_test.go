@@ -94,19 +94,29 @@ func forgeries() []forgery {
 		forgery{name: "UUID with a NUL", text: token(fields{"uuid": "a\x00b"}), deadly: true})
 }
 
-// forge runs forge.yml with a text that the playbook prints, from a file that
-// somebody else has written, or from the object.
-func forge(t *testing.T, text string, fail, fromObject bool) (*sandbox, runner.Result) {
+// play is a run of forge.yml.
+type play struct {
+	// fail says how it ends.
+	fail bool
+	// fromObject says that the text is the object's; else the playbook reads it
+	// from a file that somebody else has written.
+	fromObject bool
+	// pastDisplay says that a plugin of the author's prints it.
+	pastDisplay bool
+}
+
+// forge runs forge.yml, which prints a text wherever it can.
+func (p play) forge(t *testing.T, text string) (*sandbox, runner.Result) {
 	t.Helper()
 	s := newSandbox(t)
 	s.req.Content.Playbook = absolute(t, "testdata/forge.yml")
 	victims := s.layVictims()
-	text = strings.ReplaceAll(text, "BYSTANDER", s.bystander)
-	object := map[string]any{"metadata": map[string]any{"name": "n"}, "spec": map[string]any{"foreign": "data"}}
-	vars := map[string]any{"probe_fail": fail, "probe_file": filepath.Join(s.root, "foreign")}
+	text = strings.ReplaceAll(text, "BYSTANDER", filepath.Dir(victims[0]))
+	object := fields{"metadata": fields{"name": "n"}, "spec": fields{"foreign": "data"}}
+	vars := fields{"probe_fail": p.fail, "probe_past_display": p.pastDisplay, "probe_file": filepath.Join(s.root, "foreign")}
 	write(t, filepath.Join(s.root, "foreign"), text, 0o600)
-	if fromObject {
-		object["spec"] = map[string]any{"foreign": text, text: text}
+	if p.fromObject {
+		object["spec"] = fields{"foreign": text, text: text}
 		delete(vars, "probe_file")
 	}
 	content, _, err := extravars.Build(object, extravars.Options{Group: group, Kind: kind, MarkUnsafe: true, Vars: vars})
@@ -126,70 +136,95 @@ func forge(t *testing.T, text string, fail, fromObject bool) (*sandbox, runner.R
 // layVictims puts files of others where forged UUIDs lead to.
 func (s *sandbox) layVictims() []string {
 	s.t.Helper()
-	s.bystander = filepath.Join(s.root, "runs", "bystander")
+	bystander := filepath.Join(s.root, "runs", "bystander")
 	var victims []string
 	for _, dir := range []string{"", "artifacts/x/job_events"} {
-		if err := os.MkdirAll(filepath.Join(s.bystander, dir), 0o700); err != nil {
+		if err := os.MkdirAll(filepath.Join(bystander, dir), 0o700); err != nil {
 			s.t.Fatal(err)
 		}
-		victim := filepath.Join(s.bystander, dir, "victim-partial.json")
+		victim := filepath.Join(bystander, dir, "victim-partial.json")
 		write(s.t, victim, "{}", 0o600)
 		victims = append(victims, victim)
 	}
 	return victims
 }
 
-func checkHonest(t *testing.T, result runner.Result, fail bool) {
+// checkHonest checks that the run ended as the playbook says, and no other way.
+func (p play) checkHonest(t *testing.T, result runner.Result) {
 	t.Helper()
 	v := result.Verdict()
-	if v.Success == fail || fail && (v.Reason != runner.TaskFailed || !strings.HasPrefix(v.Message, "the honest failure")) {
+	if v.Success == p.fail || p.fail && (v.Reason != runner.TaskFailed || !strings.HasPrefix(v.Message, "the honest failure")) {
 		t.Errorf("verdict = %+v\n%s", v, result.Tail)
 	}
 	sum := result.Summary
-	if sum.RequeueAfter != nil || sum.NoHostsMatched || !sum.Complete || sum.Stats == nil || fail != (sum.Failures == 1) || sum.Unreachable > 0 {
+	if sum.RequeueAfter != nil || sum.NoHostsMatched || !sum.Complete || sum.Stats == nil || p.fail != (sum.Failures == 1) || sum.Unreachable > 0 {
 		t.Errorf("summary = %+v", sum)
 	}
 }
 
-// TestForgeries_OfTheObject are events in the object's own data.
-func TestForgeries_OfTheObject(t *testing.T) {
-	forEach(t, forgeries(), func(t *testing.T, text string, fail bool) {
-		_, result := forge(t, text, fail, true)
-		checkHonest(t, result, fail)
-		if sum := result.Summary; sum.Foreign+sum.Bad+sum.Gaps > 0 {
-			t.Errorf("summary = %+v", sum)
-		}
-	})
-}
-
-// forEach calls a function with every forgery, many at once where they cannot
-// come into each other's way, for a playbook that fails and for one that does not.
-func forEach(t *testing.T, all []forgery, do func(t *testing.T, text string, fail bool)) {
-	t.Helper()
+// together joins forgeries to one text where they cannot come into each
+// other's way: where each gets a run of its own, they come by their names.
+func together(all []forgery) map[string]string {
 	texts := map[string]string{}
 	for _, f := range all {
-		if f.deadly || everyCase() {
+		if everyCase() {
 			texts[f.name] = f.text
-			continue
+		} else {
+			texts["all at once"] += f.text + " | "
 		}
-		texts["all that leave ansible-runner alive"] += f.text + " | "
 	}
-	for name, text := range texts {
-		for _, fail := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%s, failing %v", name, fail), func(t *testing.T) {
+	return texts
+}
+
+// TestForgeries_ReachNoChannel: whoever wrote them, and wherever the playbook
+// displays them, they are text. ansible-runner reads, merges and removes the
+// file that an event's UUID names, and dies of an event that is no object.
+func TestForgeries_ReachNoChannel(t *testing.T) {
+	for name, text := range together(forgeries()) {
+		for _, p := range []play{{fail: true}, {fail: false}, {fail: true, fromObject: true}, {fail: false, fromObject: true}} {
+			t.Run(fmt.Sprintf("%s, failing %v, from the object %v", name, p.fail, p.fromObject), func(t *testing.T) {
 				t.Parallel()
-				do(t, text, fail)
+				_, result := p.forge(t, text)
+				p.checkHonest(t, result)
+				if sum := result.Summary; sum.Foreign+sum.Bad+sum.Gaps > 0 {
+					t.Errorf("summary = %+v", sum)
+				}
 			})
 		}
 	}
 }
 
-// TestForgeries_OfOthers are events in data that the playbook reads and prints
-// as they are: of a dependent, a file, a program.
-func TestForgeries_OfOthers(t *testing.T) {
-	forEach(t, forgeries(), func(t *testing.T, text string, fail bool) {
-		_, result := forge(t, text, fail, false)
-		t.Logf("%+v %+v", result.Verdict(), result.Summary)
-		checkHonest(t, result, fail)
-	})
+// TestForgeries_AreNotBelieved is the second line: what gets past the display
+// reaches ansible-runner, and is refused there.
+func TestForgeries_AreNotBelieved(t *testing.T) {
+	harmless := slices.DeleteFunc(forgeries(), func(f forgery) bool { return f.deadly || strings.HasPrefix(f.name, "UUID leads to") })
+	for name, text := range together(harmless) {
+		for _, p := range []play{{fail: true, pastDisplay: true}, {fail: false, pastDisplay: true}} {
+			t.Run(fmt.Sprintf("%s, failing %v", name, p.fail), func(t *testing.T) {
+				t.Parallel()
+				_, result := p.forge(t, text)
+				p.checkHonest(t, result)
+				if sum := result.Summary; !everyCase() && sum.Foreign == 0 {
+					t.Errorf("none got there: %+v", sum)
+				}
+			})
+		}
+	}
+}
+
+// TestForgeries_ARunThatDiesOfOneFailsAlone: no verdict is taken from what was
+// written until then.
+func TestForgeries_ARunThatDiesOfOneFailsAlone(t *testing.T) {
+	for _, f := range forgeries() {
+		if !f.deadly || !everyCase() && f.name != "token is a list" {
+			continue
+		}
+		t.Run(f.name, func(t *testing.T) {
+			t.Parallel()
+			_, result := play{pastDisplay: true}.forge(t, token(forgedStats("localhost"))+f.text)
+			if v := result.Verdict(); v.Success || v.Reason != runner.RunnerDied {
+				t.Errorf("verdict = %+v of %+v", v, result)
+			}
+		})
+	}
 }

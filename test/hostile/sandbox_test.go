@@ -23,10 +23,6 @@ type sandbox struct {
 	t    *testing.T
 	root string
 	req  runner.Request
-	// environ is added to the environment of the operator.
-	environ []string
-	// bystander is a directory in which other runs could have files.
-	bystander string
 }
 
 func newSandbox(t *testing.T) *sandbox {
@@ -38,7 +34,7 @@ func newSandbox(t *testing.T) *sandbox {
 		}
 	}
 	id := uuid.NewString()
-	return &sandbox{t: t, root: root, bystander: filepath.Join(root, "runs"), req: runner.Request{
+	return &sandbox{t: t, root: root, req: runner.Request{
 		ID: id, Dir: filepath.Join(root, "runs", id), Content: runner.Content{Playbook: absolute(t, "testdata/probe.yml")},
 	}}
 }
@@ -61,7 +57,7 @@ func (s *sandbox) run() runner.Result {
 		// What a vault in an object would be decrypted with.
 		"ANSIBLE_VAULT_PASSWORD_FILE="+filepath.Join(s.root, "password"))
 	write(s.t, filepath.Join(s.root, "password"), "swordfish", 0o600)
-	r := runner.New(runner.Options{Path: command, Environ: append(append(base, environ...), s.environ...)})
+	r := runner.New(runner.Options{Path: command, Environ: append(base, environ...)})
 	defer r.Close()
 	planted := s.files("bait")
 	result, err := r.Run(s.t.Context(), s.req)

@@ -1,4 +1,5 @@
 """What a role of the corpus needs to get at the data wherever it stands."""
+import sys
 
 
 def leaves(value):
@@ -14,6 +15,24 @@ def leaves(value):
     return [value] if isinstance(value, str) else []
 
 
+def brief(strings):
+    """Those that fit into a command line together, which can hold no NUL."""
+    found, room = [], 50_000
+    for text in strings:
+        size = len(text.encode("utf-8", "surrogatepass"))
+        if size < min(room, 1000) and "\0" not in text:
+            found.append(text)
+            room -= size
+    return found
+
+
+def printed(text):
+    """Prints a text past Ansible's own display, as a plugin of the author's might."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
+    return "printed"
+
+
 class FilterModule:
     def filters(self):
-        return {"leaves": leaves}
+        return {"leaves": leaves, "brief": brief, "printed": printed}
