@@ -2,11 +2,14 @@ package hostile
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/rolewright/rolewright/controller/extravars"
 )
@@ -94,6 +97,26 @@ func TestReserved_AreNoVariables(t *testing.T) {
 			}
 			if asMap(vars[objectVariable+"_spec"])[cleanText(key)] == nil {
 				t.Errorf("%q cannot be read in the spec", key)
+			}
+		}
+	}
+}
+
+// TestRefused_BeforeAnythingRuns is H.5: what cannot arrive unchanged is
+// refused, by the API server's decoder or by the operator.
+func TestRefused_BeforeAnythingRuns(t *testing.T) {
+	for _, text := range []string{`1e400`, `-1e400`, `NaN`, `Infinity`, `01`, `0x1F`, `.5`, `"\x00"`, `'x'`, strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000)} {
+		var u unstructured.Unstructured
+		if err := u.UnmarshalJSON([]byte(`{"apiVersion": "v1", "kind": "K", "spec": {"value": ` + text + `}}`)); err == nil {
+			t.Errorf("%.40s is decoded: %.80v", text, u.Object["spec"])
+		}
+	}
+	for _, depth := range []int{201, 1000, 9000} {
+		for _, pair := range [][2]string{{`[`, `]`}, {`{"a": `, `}`}, {`{"__ansible_unsafe": `, `}`}} {
+			b := newBatch("deep", true)
+			b.takes(hostile{object: `{"spec": {"deep": ` + strings.Repeat(pair[0], depth) + `1` + strings.Repeat(pair[1], depth) + `}}`}.decode(t))
+			if _, _, err := extravars.Build(b.object(), b.options()); !errors.Is(err, extravars.ErrTooDeep) {
+				t.Errorf("%d times %s: %v", depth, pair[0], err)
 			}
 		}
 	}
