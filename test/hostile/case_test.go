@@ -293,4 +293,4 @@ func (b *batch) variables(object map[string]any) []string {
 }
 
 // huge reports whether the object is too large to be used a dozen times.
-func (b *batch) huge() bool { return len(fmt.Sprint(b.parts)) > 400_000 }
+func (b *batch) huge() bool { return len(fmt.Sprint(b.parts)) > 100_000 }

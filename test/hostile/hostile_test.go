@@ -89,7 +89,7 @@ func TestReserved_AreNoVariables(t *testing.T) {
 				t.Errorf("%s is the variable %q", c.name, name)
 			}
 		}
-		for key := range asMap(b.parts["spec"]) {
+		for key := range asMap(c.decode(t)["spec"]) {
 			if !slices.ContainsFunc(notices, func(n extravars.Notice) bool {
 				return n.Key == strings.ReplaceAll(cleanText(key), "\t", "�") && n.Kind == extravars.ReservedVariable
 			}) {
