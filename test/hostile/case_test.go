@@ -292,5 +292,8 @@ func (b *batch) variables(object map[string]any) []string {
 	return names
 }
 
-// huge reports whether the object is too large to be used a dozen times.
-func (b *batch) huge() bool { return len(fmt.Sprint(b.parts)) > 100_000 }
+// huge reports whether the object is too large to be used a dozen times, or so
+// deep that Ansible 2.19 cannot make a text of it in a variable of a variable.
+func (b *batch) huge() bool {
+	return len(fmt.Sprint(b.parts)) > 100_000 || asMap(b.parts["spec"])["deep"] != nil
+}
