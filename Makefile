@@ -57,7 +57,7 @@ run: setup build ## run the example operator against the current kubeconfig, and
 
 .PHONY: test
 test: ## set-up, lint, unit and integration tests on real parts, and a short fuzz run
-	@tools/step.sh 'set-up' $(MAKE) setup setup-race second-line
+	@tools/step.sh 'set-up' $(MAKE) setup setup-race setup-trace second-line
 	@tools/step.sh 'development tools' $(MAKE) cluster-tools-kwok lint-tools client-tools
 	@tools/step.sh 'build' $(MAKE) build
 	@tools/step.sh 'lint' $(MAKE) lint
@@ -76,7 +76,12 @@ integration: cluster-tools-kwok client-tools ## go test of everything, on one co
 
 .PHONY: test-second-line
 test-second-line: second-line ## tests of what depends on Ansible, on ansible-core 2.19 and ansible-runner 2.4
-	@PATH=$(SECOND_LINE)/bin:$$PATH go test -race -count=1 -timeout 20m $(TESTFLAGS) ./runner ./controller/extravars
+	@PATH=$(SECOND_LINE)/bin:$$PATH go test -race -count=1 -timeout 20m $(TESTFLAGS) ./runner ./controller/extravars ./test/hostile
+
+.PHONY: hostile
+hostile: setup setup-trace second-line ## the corpus of hostile objects and events, a run for each, on both lines of Ansible: 20 minutes
+	@ROLEWRIGHT_TEST_EVERY_CASE=1 go test -count=1 -timeout 2h $(TESTFLAGS) ./test/hostile
+	@ROLEWRIGHT_TEST_EVERY_CASE=1 PATH=$(SECOND_LINE)/bin:$$PATH go test -count=1 -timeout 2h $(TESTFLAGS) ./test/hostile
 
 .PHONY: test-tools
 test-tools: cluster-tools-kwok ## tests of the development control plane itself
@@ -176,6 +181,11 @@ second-line: setup
 .PHONY: setup-race
 setup-race:
 	@tools/compiler/install.sh
+
+# Tests look at the files that a run touches.
+.PHONY: setup-trace
+setup-trace:
+	@tools/strace/install.sh
 
 .PHONY: clean
 clean: ## stop the control plane and remove what was built

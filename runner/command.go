@@ -91,6 +91,24 @@ func inherited(environ []string) []string {
 	return kept
 }
 
+// environment returns the environment of the run, from one without duplicates:
+// with the guard before whatever callback plugins there are, and with Ansible's
+// temporary files in the private data directory, where nothing outlives the
+// run's retention, unless they were given another place.
+func (req Request) environment(environ []string) []string {
+	const callbacks, localTemp = "ANSIBLE_CALLBACK_PLUGINS", "ANSIBLE_LOCAL_TEMP"
+	plugins := filepath.Join(req.Dir, callbackDir)
+	if more := lookup(environ, callbacks); more != "" {
+		plugins += ":" + more
+	}
+	out := slices.DeleteFunc(slices.Clone(environ), func(entry string) bool { return strings.HasPrefix(entry, callbacks+"=") })
+	out = append(out, callbacks+"="+plugins)
+	if lookup(environ, localTemp) == "" {
+		out = append(out, localTemp+"="+filepath.Join(req.Dir, tempDir))
+	}
+	return out
+}
+
 // lookup returns the value of a variable in an environment without duplicates.
 func lookup(environ []string, name string) string {
 	for _, entry := range environ {

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	_ "embed" // the guard
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,6 +25,19 @@ const (
 // runnerLog is the file of the private data directory that receives what
 // ansible-runner itself prints: nothing, or a traceback.
 const runnerLog = "runner.log"
+
+// The directories of the private data directory that are ours: for the guard,
+// and for the temporary files of Ansible.
+const (
+	callbackDir = "callback"
+	tempDir     = "tmp"
+)
+
+// guardPlugin is a callback plugin that keeps what a playbook prints out of
+// ansible-runner's channel for events.
+//
+//go:embed guard.py
+var guardPlugin []byte
 
 // settings are ansible-runner's env/settings.
 type settings struct {
@@ -80,7 +94,7 @@ func buildingName(dir string) string {
 type privateDir struct{ root *os.Root }
 
 func (d privateDir) fill(req Request, environ []string) error {
-	for _, dir := range []string{"env", "inventory", "project", "artifacts"} {
+	for _, dir := range []string{"env", "inventory", "project", "artifacts", callbackDir, tempDir} {
 		if err := d.mkdir(dir); err != nil {
 			return err
 		}
@@ -108,7 +122,10 @@ func (d privateDir) fill(req Request, environ []string) error {
 			return err
 		}
 	}
-	if err := d.inventory(req.Inventory, environ); err != nil {
+	if err := d.write(callbackDir+"/rolewright_guard.py", guardPlugin); err != nil {
+		return err
+	}
+	if err := d.inventory(req, environ); err != nil {
 		return err
 	}
 	if err := d.playbook(req.Content.Playbook); err != nil {
@@ -127,8 +144,19 @@ func unquote(cmdline string) string {
 }
 
 // inventory writes the built-in inventory, or copies the one that replaces it.
-func (d privateDir) inventory(source string, environ []string) error {
+// In the built-in one, modules have their temporary files in the private data
+// directory, too: Ansible would put them into the home directory of the user's
+// entry in the password file. For other hosts that is no place.
+func (d privateDir) inventory(req Request, environ []string) error {
+	source := req.Inventory
 	if source == "" {
+		if err := d.mkdir("inventory/host_vars"); err != nil {
+			return err
+		}
+		vars := map[string]string{"ansible_remote_tmp": path.Join(req.Dir, tempDir)}
+		if err := d.writeJSON("inventory/host_vars/localhost.json", vars); err != nil {
+			return err
+		}
 		python := "{{ansible_playbook_python}}"
 		if venv := lookup(environ, "VIRTUAL_ENV"); venv != "" {
 			python = path.Join(venv, "bin", "python3")

@@ -189,7 +189,7 @@ func (r *Runner) supervise(ctx context.Context, executable string, req Request) 
 	exit, err := r.supervisor.Run(ctx, supervise.Command{
 		Path:   executable,
 		Args:   req.arguments(),
-		Env:    r.environ,
+		Env:    req.environment(r.environ),
 		Cookie: cookieName + "=" + req.ID,
 		Output: filepath.Join(req.Dir, runnerLog),
 		Grace:  r.grace,
