@@ -94,7 +94,7 @@ lint: lint-tools ## check formatting, style and the import directions
 .PHONY: bench
 bench: setup cluster-tools build ## measure our own path around a run, and memory with many objects
 	@$(GO_BUILD) -o $(BIN)/bench ./test/bench
-	@$(GO_BUILD) -o $(BIN)/bench-stub ./test/bench/stub
+	@$(GO_BUILD) -o $(BIN)/fakerunner ./test/faults/fakerunner
 	@$(TOOLS)/controlplane exec -- $(BIN)/bench $(BENCHFLAGS)
 
 ##@ The development control plane

@@ -13,6 +13,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/failpoint"
 	"github.com/rolewright/rolewright/runner"
 )
 
@@ -68,6 +69,7 @@ func (r *reconciler) settleLost(ctx context.Context, s *scope) (*ctrl.Result, er
 	if s.memory.lost == nil {
 		return nil, nil
 	}
+	failpoint.Hit("lost.before-read")
 	// The cache may be behind an end that was recorded.
 	if err := r.readLive(ctx, s); apierrors.IsNotFound(err) {
 		return done(), nil
@@ -82,13 +84,16 @@ func (r *reconciler) settleLost(ctx context.Context, s *scope) (*ctrl.Result, er
 	if _, busy := r.set.busy.Load(s.object.GetUID()); busy {
 		return again(), nil // the watch of another version of the kind runs it
 	}
+	failpoint.Hit("lost.before-reap")
 	if err := r.opts.Runner.Reap(lost.ID); err != nil {
 		return nil, err
 	}
+	failpoint.Hit("lost.reaped")
 	found, err := r.find(ctx, s, *lost)
 	switch {
 	case err == nil:
 		s.log.Info("Run of an earlier process has ended; its result counts", "run", lost.ID)
+		failpoint.Hit("lost.found")
 		return r.conclude(ctx, found)
 	case !errors.Is(err, runner.ErrNoRecord):
 		return nil, err
@@ -102,9 +107,11 @@ func (r *reconciler) settleLost(ctx context.Context, s *scope) (*ctrl.Result, er
 	if s.memory.last != nil {
 		run.Fingerprint = s.memory.last.Fingerprint
 	}
+	failpoint.Hit("lost.before-write")
 	if err := r.writeEnd(ctx, s, run); err != nil {
 		return nil, err
 	}
+	failpoint.Hit("lost.written")
 	s.memory.last, s.memory.lost = &run, nil
 	return nil, nil
 }

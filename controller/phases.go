@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/failpoint"
 	"github.com/rolewright/rolewright/internal/metrics"
 )
 
@@ -49,7 +50,9 @@ func (r *reconciler) ensureFinalizer(ctx context.Context, s *scope) (*ctrl.Resul
 	if len(finalizers) == len(s.object.GetFinalizers()) {
 		return nil, nil
 	}
+	failpoint.Hit("finalizer.before-patch")
 	err := r.patchFinalizers(ctx, s.object, finalizers)
+	failpoint.Hit("finalizer.after-patch")
 	switch {
 	case apierrors.IsNotFound(err):
 		return done(), nil
@@ -70,7 +73,9 @@ func (r *reconciler) release(ctx context.Context, s *scope) error {
 		return err
 	}
 	finalizers := slices.DeleteFunc(slices.Clone(s.object.GetFinalizers()), r.releases)
+	failpoint.Hit("release.before-patch")
 	err := r.patchFinalizers(ctx, s.object, finalizers)
+	failpoint.Hit("release.after-patch")
 	if apierrors.IsNotFound(err) {
 		return nil // the cache is behind: the object has gone already
 	}
@@ -100,6 +105,7 @@ func (r *reconciler) writeUnwritten(ctx context.Context, s *scope) (*ctrl.Result
 	if run == nil {
 		return nil, nil
 	}
+	failpoint.Hit("unwritten.before-write")
 	if err := r.writeEnd(ctx, s, *run); err != nil {
 		return nil, err
 	}
@@ -149,11 +155,13 @@ func (r *reconciler) observe(ctx context.Context, s *scope, now time.Time) error
 // begin looks at the object as it is now, not as the cache had it, and records
 // the run before it starts.
 func (r *reconciler) begin(ctx context.Context, s *scope) (*ctrl.Result, error) {
+	failpoint.Hit("begin.before-read")
 	if err := r.readLive(ctx, s); apierrors.IsNotFound(err) {
 		return done(), nil
 	} else if err != nil {
 		return nil, fmt.Errorf("read the object before the run: %w", err)
 	}
+	failpoint.Hit("begin.after-read")
 	if by, busy := r.set.busy.LoadOrStore(s.object.GetUID(), s.runID); busy && by != s.runID {
 		return &ctrl.Result{RequeueAfter: time.Second}, nil // the watch of another version of the kind runs it
 	}
@@ -177,9 +185,11 @@ func (r *reconciler) begin(ctx context.Context, s *scope) (*ctrl.Result, error) 
 	s.active = status.Active{
 		ID: s.runID, Cause: string(s.plan.cause), Generation: s.object.GetGeneration(), Started: r.now(),
 	}
+	failpoint.Hit("begin.before-write")
 	err = r.writeStatus(ctx, s.object, metrics.MomentStart, func(st map[string]any) map[string]any {
 		return status.Begin(st, s.active, s.deleting, s.active.Started)
 	})
+	failpoint.Hit("begin.after-write")
 	switch {
 	case apierrors.IsNotFound(err):
 		return done(), nil

@@ -14,6 +14,7 @@ import (
 	"github.com/rolewright/rolewright/controller/eventlog"
 	"github.com/rolewright/rolewright/controller/extravars"
 	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/failpoint"
 	"github.com/rolewright/rolewright/internal/metrics"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
@@ -30,6 +31,7 @@ func (r *reconciler) run(ctx context.Context, s *scope) (*ctrl.Result, error) {
 	defer life.end()
 	r.admit(s, life.cancel)
 	defer r.dismiss(s)
+	failpoint.Hit("run.admitted")
 	req, err := r.request(s)
 	if err != nil {
 		s.err = err
@@ -52,9 +54,11 @@ func (r *reconciler) run(ctx context.Context, s *scope) (*ctrl.Result, error) {
 	s.started = true
 	stop := p.start(ctx)
 	s.result, s.err = r.opts.Runner.Run(ctx, req)
+	failpoint.Hit("run.ended")
 	s.ran = s.err == nil || !s.result.Finished.IsZero()
 	s.object = stop()
 	r.dismiss(s) // before the end is recorded, which says what the object owns now
+	failpoint.Hit("run.dismissed")
 	// The way to the API server is of no use to anybody now.
 	if err := os.Remove(filepath.Join(req.Dir, kubeconfigFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		s.log.Error(err, "Kubeconfig of the run cannot be removed")
@@ -141,9 +145,11 @@ func (r *reconciler) conclude(ctx context.Context, s *scope) (*ctrl.Result, erro
 	if run.Result != status.Interrupted {
 		r.metrics.ReconcileResult(r.gvk, run.Result == status.Succeeded)
 	}
+	failpoint.Hit("conclude.judged")
 	if err := r.dirs.prune(s.object.GetUID(), s.settings.artifacts); err != nil {
 		s.log.Error(err, "Old runs cannot be removed")
 	}
+	failpoint.Hit("conclude.pruned")
 
 	err := r.writeEnd(ctx, s, run)
 	if err != nil {
@@ -151,6 +157,7 @@ func (r *reconciler) conclude(ctx context.Context, s *scope) (*ctrl.Result, erro
 		return &ctrl.Result{RequeueAfter: r.opts.RetryMin}, nil
 	}
 	m.unwritten = nil
+	failpoint.Hit("conclude.written")
 	if m.finalized {
 		return done(), r.release(ctx, s)
 	}

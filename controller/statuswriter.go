@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/failpoint"
 	"github.com/rolewright/rolewright/internal/metrics"
 )
 
@@ -104,9 +105,11 @@ func (r *reconciler) sendStatus(ctx context.Context, obj *unstructured.Unstructu
 	next := obj.DeepCopy()
 	next.Object["status"] = after
 	patch := client.MergeFromWithOptions(obj.DeepCopy(), client.MergeFromWithOptimisticLock{})
+	failpoint.Hit("status.before-patch")
 	if err := r.client.Status().Patch(ctx, next, patch); err != nil {
 		return err
 	}
+	failpoint.Hit("status.after-patch")
 	obj.Object = next.Object
 	r.noticePruning(obj, after)
 	return nil

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rolewright/rolewright/internal/failpoint"
 )
 
 // Reasons for which a supervising process stops its command.
@@ -72,6 +74,7 @@ func supervise(stdin *os.File) error {
 	o.alone = true
 	go listen(in, cancel)
 
+	failpoint.Hit("supervising.before-start")
 	r := Record{Started: time.Now()}
 	var runErr error
 	r.Exit, runErr = Run(ctx, o.Command)
@@ -82,7 +85,10 @@ func supervise(stdin *os.File) error {
 	case runErr != nil:
 		r.Survivors = runErr.Error()
 	}
-	return r.write(o.Record)
+	failpoint.Hit("supervising.before-record")
+	err = r.write(o.Record)
+	failpoint.Hit("supervising.recorded")
+	return err
 }
 
 // readLine reads a line of bounded length.

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rolewright/rolewright/internal/failpoint"
 )
 
 // Supervisor runs commands, each under a process of its own: a command ends
@@ -140,13 +142,16 @@ func (s *Supervisor) Run(ctx context.Context, c Command) (Exit, error) {
 	}
 	p, err := s.take()
 	if err == nil {
+		failpoint.Hit("supervisor.before-order")
 		err = p.order(c)
 	}
 	if err != nil {
 		return Exit{Code: -1}, fmt.Errorf("%w: start the supervising process: %w", ErrNotStarted, err)
 	}
 	s.prepare()
+	failpoint.Hit("supervisor.ordered")
 	p.keep(ctx, c)
+	failpoint.Hit("supervisor.ended")
 	record, err := ReadRecord(c.Record)
 	if err == nil {
 		return record.Exit, record.err()
@@ -178,7 +183,7 @@ func (s *Supervisor) start() (*supervising, error) {
 	p := &supervising{stdin: ours, ended: make(chan struct{})}
 	p.cmd = &exec.Cmd{
 		Path: s.argv[0], Args: s.argv, Stdin: theirs, Stderr: os.Stderr,
-		Env:         []string{}, // the command's is in the order
+		Env:         failpoint.Environ(), // the command's is in the order
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: unix.SIGTERM},
 	}
 	started := make(chan error)
