@@ -1,0 +1,229 @@
+package history
+
+import (
+	"slices"
+	"testing"
+)
+
+// oneRun is the plain life of an object: created, given its finalizer, run, recorded.
+func oneRun(w *world) {
+	w.create(1, "u1", "red")
+	w.finalizer(1.1, "u1")
+	w.begin(1.2, "u1", "r1", "created", 1)
+	w.run(run{id: "r1", uid: "u1", value: "red", begin: 1.5, end: 2})
+	w.conclude(2.5, "u1", "r1", "created", succeeded, 1)
+}
+
+// twoRuns is that of one that is changed once.
+func twoRuns(w *world) {
+	oneRun(w)
+	w.update(3, "u1", "blue")
+	w.begin(3.2, "u1", "r2", "changed", 2)
+	w.run(run{id: "r2", uid: "u1", value: "blue", generation: 2, begin: 3.5, end: 4})
+	w.conclude(4.5, "u1", "r2", "changed", succeeded, 2)
+}
+
+func TestCheck(t *testing.T) {
+	failing := `,"rc":2,"verdict":"failed","status":"failed","failures":1`
+	tests := []struct {
+		name string
+		do   func(w *world)
+		// want are the invariants that are violated.
+		want []string
+	}{
+		{name: "a plain life", do: func(w *world) { twoRuns(w); w.settle(9) }},
+		{name: "a life with deletion", do: func(w *world) {
+			twoRuns(w)
+			w.delete(5, "u1")
+			w.begin(5.1, "u1", "r3", "deleted", 3)
+			w.run(run{id: "r3", uid: "u1", value: "blue", generation: 3, deleting: true, begin: 5.2, end: 5.5})
+			w.conclude(5.6, "u1", "r3", "deleted", succeeded, 3)
+			w.release(5.7, "u1")
+			w.settle(9)
+		}},
+		{name: "a failure that is repeated", do: func(w *world) {
+			w.create(1, "u1", "red")
+			w.begin(1.2, "u1", "r1", "created", 1)
+			w.run(run{id: "r1", uid: "u1", value: "red", begin: 1.5, end: 2, ended: failing, code: 2})
+			w.conclude(2.5, "u1", "r1", "created", failed, 1)
+			w.begin(3.2, "u1", "r2", "retry", 1)
+			w.run(run{id: "r2", uid: "u1", value: "red", begin: 3.5, end: 4})
+			w.conclude(4.5, "u1", "r2", "retry", succeeded, 1)
+			w.settle(9)
+		}},
+		{name: "a lost run that is repeated", do: func(w *world) {
+			w.create(1, "u1", "red")
+			w.begin(1.2, "u1", "r1", "created", 1)
+			w.run(run{id: "r1", uid: "u1", value: "red", begin: 1.5, end: 3, killed: true, code: -1, more: `,"signal":"SIGTERM","stopped":true`})
+			w.driver("exit", 2, `"replica":"a"`)
+			w.conclude(4, "u1", "r1", "created", interrupted, 1)
+			w.begin(4.2, "u1", "r2", "interrupted", 1)
+			w.run(run{id: "r2", uid: "u1", value: "red", begin: 4.5, end: 5})
+			w.conclude(5.5, "u1", "r2", "interrupted", succeeded, 1)
+			w.settle(9)
+		}},
+		{name: "a new generation with the inputs of a success", do: func(w *world) {
+			oneRun(w)
+			w.update(3, "u1", "red")
+			w.write(3.5, operatorAgent, "patch", "status", "u1", func(o map[string]any) { o["status"].(map[string]any)["observedGeneration"] = 2 })
+			w.settle(9)
+		}},
+		{name: "a run whose object went away", do: func(w *world) {
+			w.create(1, "u1", "red")
+			w.begin(1.2, "u1", "r1", "created", 1)
+			w.run(run{id: "r1", uid: "u1", value: "red", begin: 1.5, end: 4})
+			w.request(3, "campaign", "delete", "things", "o-u1", "", 200, map[string]any{"kind": "Status", "details": map[string]any{"name": "o-u1", "uid": "u1"}})
+			delete(w.life, "u1")
+			w.settle(9)
+		}},
+
+		{name: "I1: two runs that say so", want: []string{"I1"}, do: func(w *world) {
+			twoRuns(w)
+			w.run(run{id: "r1b", uid: "u1", value: "blue", generation: 2, begin: 3.9, end: 4.2, unledgered: true, killed: true})
+			w.conclude(5, "u1", "r1b", "period", interrupted, 2)
+		}},
+		{name: "I1: a child of the first run outlives it", want: []string{"I1", "I7"}, do: func(w *world) {
+			twoRuns(w)
+			w.line(truthFile, `{"event":"beat","run":"r1","uid":"u1","boot":1003.7,"pid":77}`+"\n")
+		}},
+		{name: "I1: the ledger's end is after the next start", want: []string{"I1"}, do: func(w *world) {
+			twoRuns(w)
+			w.line("ledger-a.jsonl", `{"event":"end","run":"r1","uid":"u1","boot":1004400000000,"code":0}`+"\n")
+		}},
+
+		{name: "I2: the result lands on another object", want: []string{"I2"}, do: func(w *world) {
+			oneRun(w)
+			w.create(3, "u2", "red")
+			w.conclude(3.5, "u2", "r1", "created", succeeded, 1)
+		}},
+		{name: "I2: the generation is that of the live object", want: []string{"I2"}, do: func(w *world) {
+			w.create(1, "u1", "red")
+			w.run(run{id: "r1", uid: "u1", value: "red", begin: 1.5, end: 2})
+			w.update(1.7, "u1", "blue")
+			w.conclude(2.5, "u1", "r1", "created", succeeded, 2)
+		}},
+		{name: "I2: observedGeneration is not the run's", want: []string{"I2"}, do: func(w *world) {
+			w.create(1, "u1", "red")
+			w.run(run{id: "r1", uid: "u1", value: "red", begin: 1.5, end: 2})
+			w.update(1.7, "u1", "blue")
+			w.write(2.5, operatorAgent, "patch", "status", "u1", func(o map[string]any) {
+				ansible(o)["lastRun"] = map[string]any{"id": "r1", "generation": 1, "result": succeeded}
+				o["status"].(map[string]any)["observedGeneration"] = 2
+			})
+		}},
+		{name: "I2: the run was given an older spec", want: []string{"I2"}, do: func(w *world) {
+			oneRun(w)
+			w.update(3, "u1", "blue")
+			w.run(run{id: "r2", uid: "u1", value: "red", generation: 2, begin: 3.5, end: 4})
+			w.conclude(4.5, "u1", "r2", "changed", succeeded, 2)
+		}},
+		{name: "I2: success is claimed without a run", want: []string{"I2"}, do: func(w *world) {
+			oneRun(w)
+			w.update(3, "u1", "blue")
+			w.write(3.5, operatorAgent, "patch", "status", "u1", func(o map[string]any) { o["status"].(map[string]any)["observedGeneration"] = 2 })
+		}},
+
+		{name: "I3: a run without a record", want: []string{"I3"}, do: func(w *world) {
+			twoRuns(w)
+			w.run(run{id: "r3", uid: "u1", value: "blue", generation: 2, begin: 5, end: 6})
+			w.settle(9)
+		}},
+		{name: "I3: a record is changed", want: []string{"I3"}, do: func(w *world) {
+			oneRun(w)
+			w.conclude(5, "u1", "r1", "created", interrupted, 1)
+		}},
+		{name: "I3: an older record comes back", want: []string{"I3"}, do: func(w *world) {
+			twoRuns(w)
+			w.conclude(6, "u1", "r1", "period", succeeded, 1)
+		}},
+		{name: "I3: a success on disk is recorded as lost", want: []string{"I3"}, do: func(w *world) {
+			w.create(1, "u1", "red")
+			w.run(run{id: "r1", uid: "u1", value: "red", begin: 1.5, end: 2})
+			w.conclude(6, "u1", "r1", "created", interrupted, 1)
+		}},
+
+		{name: "I4: unreachable counts as success", want: []string{"I2", "I4"}, do: func(w *world) {
+			w.create(1, "u1", "red")
+			w.run(run{id: "r1", uid: "u1", value: "red", begin: 1.5, end: 2, ended: `,"rc":4,"unreachable":1,"status":"failed"`, code: 4})
+			w.conclude(2.5, "u1", "r1", "created", succeeded, 1)
+		}},
+		{name: "I4: forged statistics count", want: []string{"I2", "I4"}, do: func(w *world) {
+			w.create(1, "u1", "red")
+			w.run(run{id: "r1", uid: "u1", value: "red", begin: 1.5, end: 2, ended: `,"rc":0,"status":"successful","stats":false`})
+			w.conclude(2.5, "u1", "r1", "created", succeeded, 1)
+		}},
+		{name: "I4: a killed run counts as success", want: []string{"I2", "I4"}, do: func(w *world) {
+			w.create(1, "u1", "red")
+			w.run(run{id: "r1", uid: "u1", value: "red", begin: 1.5, end: 2, killed: true, unledgered: true})
+			w.conclude(2.5, "u1", "r1", "created", succeeded, 1)
+		}},
+		{name: "I4: a success that nobody ran", want: []string{"I4"}, do: func(w *world) {
+			oneRun(w)
+			w.conclude(3, "u1", "r9", "period", succeeded, 1)
+		}},
+		{name: "I4: a success is recorded as failed", want: []string{"I4"}, do: func(w *world) {
+			w.create(1, "u1", "red")
+			w.run(run{id: "r1", uid: "u1", value: "red", begin: 1.5, end: 2})
+			w.conclude(2.5, "u1", "r1", "created", failed, 1)
+		}},
+
+		{name: "I5: released without a finalizer run", want: []string{"I5"}, do: func(w *world) {
+			oneRun(w)
+			w.delete(3, "u1")
+			w.release(3.5, "u1")
+		}},
+		{name: "I5: released after a finalizer run that failed", want: []string{"I5"}, do: func(w *world) {
+			oneRun(w)
+			w.delete(3, "u1")
+			w.run(run{id: "r2", uid: "u1", value: "red", generation: 2, deleting: true, begin: 3.5, end: 4, ended: failing, code: 2})
+			w.conclude(4.2, "u1", "r2", "deleted", failed, 2)
+			w.release(4.5, "u1")
+		}},
+		{name: "I5: released after a run of the living object", want: []string{"I5"}, do: func(w *world) {
+			oneRun(w)
+			w.delete(3, "u1")
+			w.run(run{id: "r2", uid: "u1", value: "red", generation: 2, begin: 3.5, end: 4})
+			w.conclude(4.2, "u1", "r2", "deleted", succeeded, 2)
+			w.release(4.5, "u1")
+		}},
+		{name: "I5: released from a living object", want: []string{"I5"}, do: func(w *world) {
+			oneRun(w)
+			w.release(3.5, "u1")
+		}},
+		{name: "I5: run before there is a finalizer", want: []string{"I5"}, do: func(w *world) {
+			w.create(1, "u1", "red")
+			w.run(run{id: "r1", uid: "u1", value: "red", begin: 1.5, end: 2})
+			w.finalizer(2.2, "u1")
+			w.conclude(2.5, "u1", "r1", "created", succeeded, 1)
+		}},
+		{name: "the client may take the finalizer off", do: func(w *world) {
+			oneRun(w)
+			w.delete(3, "u1")
+			w.write(3.5, "campaign", "patch", "", "u1", func(o map[string]any) { delete(meta(o), "finalizers") })
+		}},
+
+		{name: "I7: the sampler has seen a survivor", want: []string{"I7"}, do: func(w *world) {
+			oneRun(w)
+			w.driver("survivor", 3, `"replica":"a"`, `"pid":55`)
+		}},
+		{name: "I7: a run lives longer than its operator", want: []string{"I7"}, do: func(w *world) {
+			w.create(1, "u1", "red")
+			w.run(run{id: "r1", uid: "u1", value: "red", begin: 1.5, end: 9, killed: true, code: -1, more: `,"signal":"SIGKILL"`})
+			w.driver("exit", 2, `"replica":"a"`)
+		}},
+		{name: "I7: a record before the end", want: []string{"I7"}, do: func(w *world) {
+			w.create(1, "u1", "red")
+			w.run(run{id: "r1", uid: "u1", value: "red", begin: 1.5, end: 3, killed: true, code: -1, more: `,"signal":"SIGKILL"`})
+			w.conclude(2.5, "u1", "r1", "created", interrupted, 1)
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t)
+			tt.do(w)
+			if got, texts := w.check(); !slices.Equal(got, tt.want) {
+				t.Errorf("violated: %v, want %v\n%s", got, tt.want, texts)
+			}
+		})
+	}
+}
