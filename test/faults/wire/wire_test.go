@@ -66,6 +66,24 @@ func newUpstream(t *testing.T) *upstream {
 	return u
 }
 
+// recorder keeps what several goroutines say.
+type recorder struct {
+	mu   sync.Mutex
+	said []string
+}
+
+func (r *recorder) add(s string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.said = append(r.said, s)
+}
+
+func (r *recorder) all() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return strings.Join(r.said, ", ")
+}
+
 func frame(kind, name string, version int) string {
 	return fmt.Sprintf(`{"type":%q,"object":{"metadata":{"name":%q,"namespace":"default","uid":"u-%s","resourceVersion":"%d"}}}`, kind, name, name, version)
 }
@@ -152,17 +170,17 @@ func TestProxy_ActsOnOneRequestAndLeavesTheNext(t *testing.T) {
 		{action: plan.Action{Do: plan.CrashAfter}, method: "PATCH", forwarded: 1, signals: "a KILL 1"},
 		{action: plan.Action{Do: plan.CrashBefore, Signal: "TERM"}, method: "PATCH", code: 200, forwarded: 1, signals: "a TERM 0"},
 		{action: plan.Action{Do: plan.CrashAfter, Signal: "TERM"}, method: "PATCH", code: 200, forwarded: 1, signals: "a TERM 1"},
-		{action: plan.Action{Do: plan.CrashBefore, Signal: "STOP", For: metav1.Duration{Duration: time.Millisecond}}, method: "PATCH", code: 200, forwarded: 1, signals: "a STOP 0a CONT 0"},
+		{action: plan.Action{Do: plan.CrashBefore, Signal: "STOP", For: metav1.Duration{Duration: time.Millisecond}}, method: "PATCH", code: 200, forwarded: 1, signals: "a STOP 0, a CONT 0"},
 		{action: lasting(plan.Slow, 50*time.Millisecond), method: "GET", code: 200, forwarded: 1},
 	} {
 		t.Run(strings.ToLower(string(c.action.Do)+c.action.Signal), func(t *testing.T) {
 			t.Parallel()
 			u := newUpstream(t)
-			var signals strings.Builder
+			var signals recorder
 			verb := map[string]string{"GET": "get", "PATCH": "patch", "PUT": "update"}[c.method]
 			p, cfg := proxied(t, &rest.Config{Host: u.URL}, wire.Options{
 				Rules: []plan.Rule{rule(plan.Match{Verb: verb, Resource: "memcacheds", Name: "one", Replica: "a", Occurrence: 2}, c.action)},
-				Crash: func(_ context.Context, replica, signal string) { fmt.Fprint(&signals, replica, " ", signal, " ", u.count.Load()-1) },
+				Crash: func(_ context.Context, replica, signal string) { signals.add(fmt.Sprint(replica, " ", signal, " ", u.count.Load()-1)) },
 			})
 			if resp, _, err := ask(t, t.Context(), c.method, cfg.Host+object); err != nil || resp.StatusCode != 200 {
 				t.Fatalf("the first request: %v, %v", resp, err)
@@ -175,7 +193,7 @@ func TestProxy_ActsOnOneRequestAndLeavesTheNext(t *testing.T) {
 			if got := u.count.Load() - 1; got != c.forwarded {
 				t.Errorf("the API server saw it %d times, want %d", got, c.forwarded)
 			}
-			if got := signals.String(); got != c.signals {
+			if got := signals.all(); got != c.signals {
 				t.Errorf("signals %q, want %q", got, c.signals)
 			}
 			if fired := p.Fired(); len(fired) != 1 || fired[0].Do != c.action.Do || fired[0].Request.Occurrence != 0 && fired[0].Request.Verb != verb {
@@ -352,15 +370,10 @@ func TestProxy_ActsOnOneEvent(t *testing.T) {
 		t.Run(string(c.action.Do), func(t *testing.T) {
 			t.Parallel()
 			u := newUpstream(t)
-			var mu sync.Mutex
-			var signals string
+			var signals recorder
 			p, cfg := proxied(t, &rest.Config{Host: u.URL}, wire.Options{
 				Rules: []plan.Rule{rule(plan.Match{Verb: "watch", Resource: "memcacheds", Event: "*", Name: "one", Occurrence: 2}, c.action)},
-				Crash: func(_ context.Context, _, signal string) {
-					mu.Lock()
-					defer mu.Unlock()
-					signals += signal
-				},
+				Crash: func(_ context.Context, _, signal string) { signals.add(signal) },
 			})
 			for _, e := range []string{frame("ADDED", "one", 1), frame("ADDED", "two", 2), frame("MODIFIED", "one", 3), frame("MODIFIED", "two", 4), frame("DELETED", "one", 5)} {
 				u.events <- e
@@ -377,10 +390,8 @@ func TestProxy_ActsOnOneEvent(t *testing.T) {
 			if is := strings.Join(got, ", "); is != c.want {
 				t.Errorf("the client sees\n%s, want\n%s", is, c.want)
 			}
-			mu.Lock()
-			defer mu.Unlock()
-			if fired := p.Fired(); len(fired) != 1 || fired[0].Request.Name != "one" || signals != c.signal {
-				t.Errorf("fired %+v, signals %q", fired, signals)
+			if fired := p.Fired(); len(fired) != 1 || fired[0].Request.Name != "one" || signals.all() != c.signal {
+				t.Errorf("fired %+v, signals %q", fired, signals.all())
 			}
 		})
 	}
