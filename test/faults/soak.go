@@ -1,0 +1,5 @@
+package main
+
+import "context"
+
+func (d *driver) soak(context.Context) {}
