@@ -1,7 +1,9 @@
 package history
 
 import (
+	"bytes"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -216,6 +218,135 @@ func TestCheck(t *testing.T) {
 			w.run(run{id: "r1", uid: "u1", value: "red", begin: 1.5, end: 3, killed: true, code: -1, more: `,"signal":"SIGKILL"`})
 			w.conclude(2.5, "u1", "r1", "created", interrupted, 1)
 		}},
+
+		{name: "I8: not at rest", want: []string{"I8"}, do: func(w *world) {
+			oneRun(w)
+			w.driver("unstable", 60, `"detail":"o-u1"`)
+		}},
+		{name: "I8: the newest generation is not recorded", want: []string{"I8"}, do: func(w *world) {
+			oneRun(w)
+			w.update(3, "u1", "blue")
+			w.settle(9)
+		}},
+		{name: "I8: a run is under way that is not", want: []string{"I8"}, do: func(w *world) {
+			oneRun(w)
+			w.begin(5, "u1", "r2", "period", 1)
+			w.settle(9)
+		}},
+		{name: "I8: never run", want: []string{"I8"}, do: func(w *world) { w.create(1, "u1", "red"); w.settle(9) }},
+		{name: "I8: interrupted and not repeated", want: []string{"I8"}, do: func(w *world) {
+			oneRun(w)
+			w.conclude(5, "u1", "r2", "period", interrupted, 1)
+			w.settle(9)
+		}},
+		{name: "I9: the dependent is an older spec's", want: []string{"I9"}, do: func(w *world) {
+			twoRuns(w)
+			w.settle(9)
+			w.changeEnd(func(end map[string]any) { owned(end)["data"] = map[string]any{"spec": "red"} })
+		}},
+		{name: "I9: the end is not that without faults", want: []string{"I9"}, do: func(w *world) {
+			twoRuns(w)
+			w.settle(9)
+			reference := w.end()
+			owned(reference)["data"] = map[string]any{"spec": "green"}
+			w.file(referenceFile, reference)
+		}},
+		{name: "the end is that without faults", do: func(w *world) {
+			twoRuns(w)
+			w.settle(9)
+			w.file(referenceFile, w.end())
+		}},
+		{name: "I10: the dependent is somebody else's", want: []string{"I10"}, do: func(w *world) {
+			twoRuns(w)
+			w.settle(9)
+			w.changeEnd(func(end map[string]any) { delete(owned(end)["metadata"].(map[string]any), "ownerReferences") })
+		}},
+
+		{name: "a run writes, and reads as it ends", do: func(w *world) {
+			oneRun(w)
+			w.request(1.6, runnerAgent+"r1", "create", "configmaps", "o-u1", "", 201, nil)
+			w.request(2.5, runnerAgent+"r1", "get", "configmaps", "o-u1", "", 200, nil)
+		}},
+		{name: "I11: a token that is good after the run", want: []string{"I11"}, do: func(w *world) {
+			oneRun(w)
+			w.request(3.5, runnerAgent+"r1", "get", "configmaps", "o-u1", "", 200, nil)
+		}},
+		{name: "a write that the wire has held up", do: func(w *world) {
+			oneRun(w)
+			w.request(3.5, runnerAgent+"r1", "create", "configmaps", "o-u1", "", 201, nil)
+			w.line(wireFile, `{"auditID":"a3.500000","boot":1001.9,"replica":"a"}`+"\n")
+		}},
+		{name: "I11: a token of nobody", want: []string{"I11"}, do: func(w *world) {
+			oneRun(w)
+			w.request(1.6, runnerAgent+"r7", "create", "configmaps", "o-u1", "", 201, nil)
+		}},
+		{name: "I11: impersonation", want: []string{"I11"}, do: func(w *world) {
+			oneRun(w)
+			w.request(1.6, runnerAgent+"r1", "get", "configmaps", "o-u1", "", 200, nil, `"impersonatedUser":{"username":"root"}`)
+		}},
+		{name: "a write under the lease", do: func(w *world) {
+			w.leases("a", 0.5)
+			oneRun(w)
+			w.sent(1.6, "a", "r1")
+		}},
+		{name: "I11: a write long after the lease", want: []string{"I11"}, do: func(w *world) {
+			w.leases("a", 0.5)
+			w.create(1, "u1", "red")
+			w.run(run{id: "r1", uid: "u1", value: "red", begin: 1.5, end: 20, killed: true, unledgered: true})
+			w.sent(15, "a", "r1")
+		}},
+		{name: "I11: a write under another's lease", want: []string{"I11"}, do: func(w *world) {
+			w.leases("a", 0.5)
+			w.leases("b", 2)
+			w.create(1, "u1", "red")
+			w.run(run{id: "r1", uid: "u1", value: "red", begin: 1.5, end: 6, killed: true, unledgered: true})
+			w.sent(4, "a", "r1")
+		}},
+		{name: "I11: a write without a lease", want: []string{"I11"}, do: func(w *world) {
+			w.leases("b", 0.5)
+			oneRun(w)
+			w.sent(1.6, "a", "r1")
+		}},
+
+		{name: "I14: something is left", want: []string{"I14"}, do: func(w *world) {
+			oneRun(w)
+			w.driver("leftover", 9, `"detail":".runs/u1"`)
+		}},
+		{name: "a quiet window", do: func(w *world) {
+			oneRun(w)
+			w.driver("steady-begin", 3)
+			w.request(4, operatorAgent+"/leader-election", "update", "leases", "leader", "", 200, nil)
+			w.request(5, "campaign", "update", "things", "o-u1", "", 200, nil)
+			w.driver("steady-end", 9)
+		}},
+		{name: "I15: a write in a quiet window", want: []string{"I15"}, do: func(w *world) {
+			oneRun(w)
+			w.driver("steady-begin", 3)
+			w.request(5, operatorAgent, "patch", "things", "o-u1", "status", 200, nil)
+			w.driver("steady-end", 9)
+		}},
+		{name: "I15: a run in a quiet window", want: []string{"I15"}, do: func(w *world) {
+			oneRun(w)
+			w.driver("steady-begin", 3)
+			w.run(run{id: "r2", uid: "u1", value: "red", begin: 5, end: 6})
+			w.driver("steady-end", 9)
+		}},
+		{name: "I15: the same generation is run again", want: []string{"I15"}, do: func(w *world) {
+			oneRun(w)
+			w.run(run{id: "r2", uid: "u1", value: "red", begin: 5, end: 6})
+			w.conclude(6.5, "u1", "r2", "changed", succeeded, 1)
+		}},
+		{name: "I15: the object's history is forgotten", want: []string{"I15"}, do: func(w *world) {
+			oneRun(w)
+			w.run(run{id: "r2", uid: "u1", value: "red", begin: 5, end: 6})
+			w.conclude(6.5, "u1", "r2", "created", succeeded, 1)
+		}},
+		{name: "I15: the status is written all the time", want: []string{"I15"}, do: func(w *world) {
+			oneRun(w)
+			for i := range 20 {
+				w.write(3+float64(i)/10, operatorAgent, "patch", "status", "u1", func(map[string]any) {})
+			}
+		}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -225,5 +356,71 @@ func TestCheck(t *testing.T) {
 				t.Errorf("violated: %v, want %v\n%s", got, tt.want, texts)
 			}
 		})
+	}
+}
+
+func TestCheck_SaysWhoseViolationAndWhy(t *testing.T) {
+	w := newWorld(t)
+	twoRuns(w)
+	w.line(truthFile, `{"event":"beat","run":"r1","uid":"u1","boot":1003.7,"pid":77}`+"\n")
+	_, texts := w.check()
+	for _, want := range []string{"I1: uid u1, run r2: two runs at once", "200ms", "lived from 1001.500s to 1003.700s", "value \"blue\""} {
+		if !strings.Contains(texts, want) {
+			t.Errorf("%q is missing in\n%s", want, texts)
+		}
+	}
+}
+
+func TestCheck_AnExemptionIsForOneInvariantOfOneObject(t *testing.T) {
+	for detail, want := range map[string]int{"I15 o-u1": 0, "I15": 0, "I15 o-u2": 1, "I1 o-u1": 1} {
+		w := newWorld(t)
+		oneRun(w)
+		w.run(run{id: "r2", uid: "u1", value: "red", begin: 5, end: 6})
+		w.conclude(6.5, "u1", "r2", "changed", succeeded, 1)
+		w.driver("exempt", 0.5, `"detail":"`+detail+`"`)
+		if got, texts := w.check(); len(got) != want {
+			t.Errorf("exempt %q: %s", detail, texts)
+		}
+	}
+}
+
+// Whoever writes a log may be killed while it does.
+func TestLoad_ATornLastLineIsNotThere(t *testing.T) {
+	w := newWorld(t)
+	twoRuns(w)
+	w.settle(9)
+	for _, file := range []string{auditFile, truthFile, "ledger-a.jsonl", clientFile, driverFile, wireFile} {
+		w.line(file, `{"event":"end","run":"r1","boot":10`)
+	}
+	if got, texts := w.check(); len(got) != 0 {
+		t.Error(texts)
+	}
+}
+
+func TestLoad_NotesWhatMakesNoSense(t *testing.T) {
+	w := newWorld(t)
+	oneRun(w)
+	w.line(truthFile, "{\"event\":\"be{\"event\":\"beat\"}\n")
+	h, err := Load(w.dir)
+	if err != nil || len(h.Notes) != 1 || !strings.Contains(h.Notes[0], "truth.jsonl:12:") || h.Run("r1") == nil {
+		t.Errorf("%v, notes %v", err, h.Notes)
+	}
+}
+
+func TestCopyAudit_GoesOnWhereItStopped(t *testing.T) {
+	w := newWorld(t)
+	oneRun(w)
+	w.request(3, operatorAgent, "get", "things", "o-u1", "", 200, nil)
+	w.request(3, runnerAgent+"r1", "get", "configmaps", "o-u1", "", 200, nil)
+	w.line(auditFile, `{"objectRef":{"namespace":"other"}}`+"\n"+`{"objectRef":{"namespace":"ns"}`)
+	log := w.dir + "/" + auditFile
+	var first, second bytes.Buffer
+	next, err := CopyAudit(&first, log, 0, "ns")
+	if err != nil || strings.Count(first.String(), "\n") != 5 {
+		t.Fatalf("%v: %s", err, first.String())
+	}
+	w.line(auditFile, `,"late":1}`+"\n")
+	if _, err := CopyAudit(&second, log, next, "ns"); err != nil || second.String() != `{"objectRef":{"namespace":"ns"},"late":1}`+"\n" {
+		t.Errorf("%v: %s", err, second.String())
 	}
 }

@@ -21,7 +21,7 @@ type world struct {
 	life map[string]map[string]any
 }
 
-var epoch = time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC) //nolint:gochecknoglobals // it never changes
+var epoch = time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
 
 // uptime is how long the machine is up when a test begins; times in tests are counted from then.
 const uptime = 1000
@@ -216,6 +216,42 @@ func (w *world) settle(s float64) {
 	end["objects"], end["owned"] = objects, owned
 	w.file(endFile, end)
 }
+
+// leases records that a replica wrote the lease; there is election then.
+func (w *world) leases(replica string, s float64) {
+	w.driver("start", s, `"replica":"`+replica+`"`, `"leaderElect":true`, `"renewDeadline":"10s"`)
+	w.request(s, operatorAgent+"/leader-election", "update", "leases", "leader", "", 200, nil)
+	w.line(wireFile, fmt.Sprintf(`{"auditID":"a%f","boot":%s,"replica":%q}`+"\n", s, boot(s), replica))
+}
+
+// sent records a write of a run through a replica.
+func (w *world) sent(s float64, replica, run string) {
+	w.request(s, runnerAgent+run, "create", "configmaps", "x", "", 201, nil)
+	w.line(wireFile, fmt.Sprintf(`{"auditID":"a%f","boot":%s,"replica":%q}`+"\n", s, boot(s), replica))
+}
+
+// end is the recorded end.
+func (w *world) end() map[string]any {
+	w.t.Helper()
+	var end map[string]any
+	data, err := os.ReadFile(filepath.Join(w.dir, endFile))
+	if err == nil {
+		err = json.Unmarshal(data, &end)
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return end
+}
+
+func (w *world) changeEnd(change func(end map[string]any)) {
+	end := w.end()
+	change(end)
+	w.file(endFile, end)
+}
+
+// owned is the first dependent of an end.
+func owned(end map[string]any) map[string]any { return end["owned"].([]any)[0].(map[string]any) }
 
 // living are the objects that are still there.
 func (w *world) living() []map[string]any {
