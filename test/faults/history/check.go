@@ -2,6 +2,7 @@ package history
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -50,7 +51,7 @@ func Check(h *History) []Violation {
 	c.collectRecords()
 	for _, check := range []func(){
 		c.singleFlight, c.identity, c.exactlyOneRecord, c.noFalseSuccess, c.finalizerSafety, c.noSurvivors,
-		c.stable, c.level, c.authority, c.quiet, c.reported,
+		c.liveness, c.stable, c.level, c.authority, c.quiet, c.reported,
 	} {
 		check()
 	}
@@ -127,8 +128,11 @@ func (r record) String() string {
 		r.Request, r.ResourceVersion, r.last.ID, r.last.Result, r.last.Reason, r.last.Cause, r.last.Generation, r.Status.ObservedGeneration)
 }
 
-// learnFinalizers finds the finalizers that the operator puts on objects.
+// learnFinalizers finds the finalizers that the operator puts on objects, or should.
 func (c *checker) learnFinalizers() {
+	for _, e := range c.h.events("start") {
+		maps.Copy(c.finalizers, e.Finalizers)
+	}
 	for _, o := range c.h.Objects {
 		var before []string
 		for i, v := range o.Versions {

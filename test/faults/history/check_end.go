@@ -63,6 +63,8 @@ func (c *checker) stable() {
 			c.add("I8", uid, "", "the newest generation is not recorded", f)
 		case last.Result == interrupted:
 			c.add("I8", uid, last.ID, "an interrupted run was not repeated", f)
+		case c.askedAgain(last.ID) && f.Metadata.DeletionTimestamp == nil:
+			c.add("I8", uid, last.ID, "the last run has asked for another one soon", f, c.h.runs[last.ID])
 		case want.Result != "" && want.Result != last.Result:
 			c.add("I8", uid, last.ID, "the last run is recorded as "+last.Result+", not as "+want.Result, f)
 		}
@@ -72,6 +74,12 @@ func (c *checker) stable() {
 			c.add("I8", "", "", "the object "+name+" was to be there and is gone")
 		}
 	}
+}
+
+// askedAgain tells whether a run has asked for another one by requeue_after.
+func (c *checker) askedAgain(id string) bool {
+	r := c.h.runs[id]
+	return r != nil && r.End != nil && r.Proved() && r.End.RequeueAfter != ""
 }
 
 // level is I9: what the runs have left behind follows from the last spec.

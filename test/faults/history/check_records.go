@@ -27,13 +27,17 @@ func (c *checker) identity() {
 				rec.last.Generation, rec.Status.ObservedGeneration), rec)
 		}
 	}
-	if !c.hasTruth() {
-		return
-	}
 	for _, o := range c.h.Objects {
 		var before *Version
 		for _, v := range o.Versions {
-			c.claimHolds(o, before, v)
+			if a := v.Status.Ansible.ActiveRun; a != nil && v.operator() {
+				if r := c.h.runs[a.ID]; r != nil && r.UID != "" && r.UID != o.UID {
+					c.add("I2", o.UID, r.ID, "a run of another object is recorded as under way: that one's UID is "+r.UID, v.Request, r)
+				}
+			}
+			if c.hasTruth() {
+				c.claimHolds(o, before, v)
+			}
 			before = v
 		}
 	}
@@ -81,8 +85,8 @@ func (c *checker) claimHolds(o *Object, before, v *Version) {
 	c.add("I2", o.UID, "", fmt.Sprintf("generation %d (value %q) is called successful, and no run with that spec has succeeded", generation, value), v.Request)
 }
 
-// lostTolerance is how long before its operator looks for it the end of a run
-// must have been written to be found.
+// lostTolerance is how long after a run's last word its end is certainly on
+// disk, where no ledger says when.
 const lostTolerance = 2 * time.Second
 
 // exactlyOneRecord is I3.
@@ -133,17 +137,22 @@ func (c *checker) refusedStatus(o *Object, r *Run) bool {
 	})
 }
 
-// resultKept checks that an end that was written down was found.
+// resultKept checks that an end that was on disk before an operator started was
+// found by it.
 func (c *checker) resultKept(r *Run, rec record) {
-	if rec.last.Result != interrupted || r.LedgerEnd == nil || r.LedgerEnd.Stopped || !r.Proved() || rec.Deleting {
+	if rec.last.Result != interrupted || !r.Proved() || rec.Deleting || r.LedgerEnd != nil && r.LedgerEnd.Stopped {
 		return
 	}
-	// An operator whose runner root is another cannot find it.
-	if r.Replica != "" && rec.Replica != "" && r.Replica != rec.Replica {
-		return
+	known := r.End.Boot.Plus(lostTolerance)
+	if r.LedgerEnd != nil {
+		known = r.LedgerEnd.Boot.Plus(clockError)
 	}
-	if r.LedgerEnd.Boot.Plus(lostTolerance) < rec.Received {
-		c.add("I3", r.UID, r.ID, "the run had ended, with a success that was on disk, and was recorded as "+rec.last.Result+"/"+rec.last.Reason, rec, r)
+	for _, e := range c.h.events("start") {
+		// An operator whose runner root is another cannot find it.
+		if e.Boot > known && e.Boot < rec.Received && c.ranUnder(r, e) && (rec.Replica == "" || rec.Replica == e.Replica) {
+			c.add("I3", r.UID, r.ID, "the run had ended, with a success that was on disk, and was recorded as "+rec.last.Result+"/"+rec.last.Reason, rec, r)
+			return
+		}
 	}
 }
 

@@ -118,7 +118,7 @@ func (c *checker) steady() {
 			}
 		}
 		for _, q := range c.h.Requests {
-			if q.operator() && q.writes() && q.ObjectRef.Resource != "leases" && q.ObjectRef.Resource != "events" &&
+			if q.operator() && q.writes() && q.done() && q.ObjectRef.Resource != "leases" && q.ObjectRef.Resource != "events" &&
 				q.ObjectRef.APIGroup != "authorization.k8s.io" && q.Received > begin.Boot && q.Received < ends[i].Boot {
 				c.add("I15", "", "", "the operator wrote while nothing had changed", q)
 			}
@@ -146,6 +146,7 @@ func (c *checker) causes() {
 			if was.Result != failed {
 				wrong = "the run before had not failed"
 			}
+			c.backedOff(c.h.runs[was.ID], c.h.runs[is.ID])
 		case "interrupted":
 			if was.Result != interrupted {
 				wrong = "the run before was not interrupted"
@@ -162,6 +163,20 @@ func (c *checker) causes() {
 		if wrong != "" && was.ID != is.ID {
 			c.add("I15", rec.object.UID, is.ID, fmt.Sprintf("the run's cause is %q, and %s", is.Cause, wrong),
 				fmt.Sprintf("before: run %s %s/%s, cause %s, generation %d", was.ID, was.Result, was.Reason, was.Cause, was.Generation), rec)
+		}
+	}
+}
+
+// backedOff checks that a repetition has waited.
+func (c *checker) backedOff(before, after *Run) {
+	if before == nil || after == nil || after.Begin == 0 || before.LastSign == 0 {
+		return
+	}
+	for _, e := range c.h.events("start") {
+		least, err := time.ParseDuration(e.RetryMin)
+		if wait := after.Begin.Since(before.LastSign); err == nil && wait < least {
+			c.add("I15", after.UID, after.ID, fmt.Sprintf("a failed run was repeated after %s, and %s is the least", wait.Round(time.Millisecond), least), before, after)
+			return
 		}
 	}
 }

@@ -2,6 +2,7 @@ package history
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -53,7 +54,7 @@ func (c *checker) noSurvivors() {
 		case e.Event == "exit", e.Event == "signal" && e.Signal == "KILL", e.Event == "signal" && e.Signal == "SIGKILL":
 		case e.Event == "signal" && (e.Signal == "STOP" || e.Signal == "SIGSTOP"):
 			limit = silenceLimit
-			if c.continued(e, limit) {
+			if c.continued(e, limit) || !c.isOperator(e.PID) {
 				continue
 			}
 		default:
@@ -82,6 +83,33 @@ func (c *checker) continued(stop DriverEvent, within time.Duration) bool {
 		}
 	}
 	return false
+}
+
+// isOperator tells whether a process is an operator: a supervising process can
+// be frozen as well, and nobody else ends its run then.
+func (c *checker) isOperator(pid int) bool {
+	return slices.ContainsFunc(c.h.events("start"), func(e DriverEvent) bool { return e.PID == pid })
+}
+
+// cancelLimit is how long a run may go on when its object is being deleted:
+// noticing, a grace and the kill.
+const cancelLimit = 8 * time.Second
+
+// liveness is I6 and I8 as far as they are about single runs: a run for the
+// living ends with its object, where no fault hides that from the operator.
+func (c *checker) liveness() {
+	if !c.h.Faultless {
+		return
+	}
+	for _, r := range c.h.Runs {
+		o := c.h.objects[r.UID]
+		if o == nil || o.Deleted == 0 || r.Deleting || r.Begin == 0 || r.Begin > o.Deleted {
+			continue
+		}
+		if late := r.LastSign.Since(o.Deleted); late > cancelLimit {
+			c.add("I6", r.UID, r.ID, fmt.Sprintf("the run went on for %s after the deletion of its object", late.Round(time.Millisecond)), r)
+		}
+	}
 }
 
 // ranUnder tells whether a run was one of the operator that an event is about:

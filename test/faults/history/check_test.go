@@ -141,7 +141,52 @@ func TestCheck(t *testing.T) {
 		{name: "I3: a success on disk is recorded as lost", want: []string{"I3"}, do: func(w *world) {
 			w.create(1, "u1", "red")
 			w.run(run{id: "r1", uid: "u1", value: "red", begin: 1.5, end: 2})
+			w.driver("start", 3, `"replica":"a"`)
 			w.conclude(6, "u1", "r1", "created", interrupted, 1)
+		}},
+		{name: "a success that another operator cannot know of", do: func(w *world) {
+			w.create(1, "u1", "red")
+			w.run(run{id: "r1", uid: "u1", value: "red", begin: 1.5, end: 2})
+			w.driver("start", 3, `"replica":"b"`)
+			w.conclude(6, "u1", "r1", "created", interrupted, 1)
+		}},
+		{name: "I2: another object's run is under way", want: []string{"I2"}, do: func(w *world) {
+			oneRun(w)
+			w.create(3, "u2", "red")
+			w.begin(3.5, "u2", "r1", "created", 1)
+		}},
+		{name: "a frozen supervising process", do: func(w *world) {
+			w.create(1, "u1", "red")
+			w.run(run{id: "r1", uid: "u1", value: "red", begin: 1.5, end: 22})
+			w.driver("signal", 2, `"signal":"SIGSTOP"`, `"pid":77`)
+			w.conclude(23, "u1", "r1", "created", succeeded, 1)
+		}},
+		{name: "I6: a run that is not cancelled", want: []string{"I6"}, do: func(w *world) {
+			w.file(planFile, map[string]any{"name": "x"})
+			w.create(1, "u1", "red")
+			w.finalizer(1.1, "u1")
+			w.run(run{id: "r1", uid: "u1", value: "red", begin: 1.5, end: 20})
+			w.delete(2, "u1")
+		}},
+		{name: "I8: a run that has asked for another one", want: []string{"I8"}, do: func(w *world) {
+			w.create(1, "u1", "red")
+			w.run(run{id: "r1", uid: "u1", value: "red", begin: 1.5, end: 2, ended: `,"rc":0,"status":"successful","requeueAfter":"1s"`})
+			w.conclude(2.5, "u1", "r1", "created", succeeded, 1)
+			w.settle(9)
+		}},
+		{name: "I15: repeated without a pause", want: []string{"I15"}, do: func(w *world) {
+			w.driver("start", 1, `"replica":"a"`, `"retryMin":"1s"`)
+			w.create(1, "u1", "red")
+			w.run(run{id: "r1", uid: "u1", value: "red", begin: 1.5, end: 2, ended: failing, code: 2})
+			w.conclude(2.2, "u1", "r1", "created", failed, 1)
+			w.run(run{id: "r2", uid: "u1", value: "red", begin: 2.5, end: 3})
+			w.conclude(3.5, "u1", "r2", "retry", succeeded, 1)
+		}},
+		{name: "I5: no finalizer where there is to be one", want: []string{"I5"}, do: func(w *world) {
+			w.driver("start", 1, `"replica":"a"`, `"finalizers":{"things":"f.example.com/x"}`)
+			w.create(1, "u1", "red")
+			w.run(run{id: "r1", uid: "u1", value: "red", begin: 1.5, end: 2})
+			w.conclude(2.5, "u1", "r1", "created", succeeded, 1)
 		}},
 
 		{name: "I4: unreachable counts as success", want: []string{"I2", "I4"}, do: func(w *world) {
@@ -422,5 +467,14 @@ func TestCopyAudit_GoesOnWhereItStopped(t *testing.T) {
 	w.line(auditFile, `,"late":1}`+"\n")
 	if _, err := CopyAudit(&second, log, next, "ns"); err != nil || second.String() != `{"objectRef":{"namespace":"ns"},"late":1}`+"\n" {
 		t.Errorf("%v: %s", err, second.String())
+	}
+}
+
+func TestLoad_ReadsTheClientsOperations(t *testing.T) {
+	w := newWorld(t)
+	w.line(clientFile, `{"op":"create","name":"o-0","value":"A","invoked":1.5,"completed":1.75,"boot":1.8,"time":"2026-01-02T03:00:00Z"}`+"\n")
+	h, err := Load(w.dir)
+	if err != nil || len(h.Operations) != 1 || h.Operations[0].Completed.Since(h.Operations[0].Invoked).Milliseconds() != 250 {
+		t.Errorf("%v, %v: %+v", err, h.Notes, h.Operations)
 	}
 }

@@ -73,9 +73,10 @@ type DriverEvent struct {
 	PID, Code                      int
 	Boot                           Instant
 	Time                           time.Time
-	// LeaderElect and RenewDeadline are of a start.
-	LeaderElect   bool
-	RenewDeadline string
+	// LeaderElect, RenewDeadline, RetryMin and Finalizers (by resource) are of a start.
+	LeaderElect             bool
+	RenewDeadline, RetryMin string
+	Finalizers              map[string]string
 	// Invariant names what an event of the kind "violation" violates.
 	Invariant string
 }

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// The files of a history's directory. All but end.json and reference.json are
+// The files of a history's directory. All but plan.json, end.json and reference.json are
 // JSON lines; each may be missing. Ledgers are named ledger-<replica>.jsonl.
 const (
 	auditFile     = "audit.jsonl"
@@ -23,6 +23,7 @@ const (
 	driverFile    = "driver.jsonl"
 	wireFile      = "wire.jsonl"
 	endFile       = "end.json"
+	planFile      = "plan.json"
 	referenceFile = "reference.json"
 )
 
@@ -64,17 +65,7 @@ func (l *loader) driver() error {
 }
 
 func (l *loader) client() error {
-	type line struct {
-		Operation
-		Invoked, Completed         time.Time
-		BootInvoked, BootCompleted Instant
-	}
-	return readLines(l.h, l.path(clientFile), func(c line) {
-		l.both(c.Invoked, c.BootInvoked)
-		op := c.Operation
-		op.Invoked, op.Completed = c.BootInvoked, c.BootCompleted
-		l.h.Operations = append(l.h.Operations, op)
-	})
+	return readLines(l.h, l.path(clientFile), func(o Operation) { l.h.Operations = append(l.h.Operations, o) })
 }
 
 // run is the run of an ID, new if it was not heard of before.
@@ -202,6 +193,15 @@ func (l *loader) ends() error {
 		if err := json.Unmarshal(data, *into); err != nil {
 			return fmt.Errorf("read the history: %s: %w", l.path(name), err)
 		}
+	}
+	var plan struct{ Rules, Failpoints []any }
+	data, err := os.ReadFile(l.path(planFile))
+	if err == nil {
+		err = json.Unmarshal(data, &plan)
+		l.h.Faultless = err == nil && len(plan.Rules)+len(plan.Failpoints) == 0
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("read the history: %s: %w", l.path(planFile), err)
 	}
 	return nil
 }
