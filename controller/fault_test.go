@@ -3,6 +3,7 @@ package controller
 import (
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -136,4 +137,53 @@ func TestReconcile_DigestOfTheCacheCannotBeForged(t *testing.T) {
 	awaitCondition(t, c, obj, status.Ready, "True")
 	update(t, c, obj, func(m map[string]any) { m["spec"] = map[string]any{"size": int64(2)} })
 	eventually(t, "the change is run", func() bool { return exec.count() == 2 })
+}
+
+// between calls do before a request that it hits is sent, once.
+type between struct {
+	next http.RoundTripper
+	hits func(*http.Request) bool
+	do   func()
+	once *sync.Once
+}
+
+func (b between) RoundTrip(req *http.Request) (*http.Response, error) {
+	if b.hits(req) {
+		b.once.Do(b.do)
+	}
+	return b.next.RoundTrip(req)
+}
+
+// A run that is on record before it starts, and then does not because the
+// object has changed back meanwhile, does not stay on record as under way.
+func TestReconcile_RunThatIsNotWantedAnyMoreLeavesTheRecord(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	c := clientOf(t, cfg)
+	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	exec := &fakeExecutor{}
+	var armed atomic.Bool
+	obj := object(gvk, ns, "one", map[string]any{"size": int64(1)})
+	racing := rest.CopyConfig(cfg)
+	racing.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return between{next: next, once: &sync.Once{}, hits: func(req *http.Request) bool {
+			return armed.Load() && req.Method == http.MethodPatch && strings.HasSuffix(req.URL.Path, "/status")
+		}, do: func() {
+			update(t, c, obj, func(m map[string]any) { m["spec"] = map[string]any{"size": int64(1)} })
+		}}
+	})
+	start(t, racing, exec, Options{Watches: []watches.Watch{watchOf(gvk)}})
+	create(t, c, obj)
+	awaitCondition(t, c, obj, status.Ready, "True")
+	armed.Store(true)
+	update(t, c, obj, func(m map[string]any) { m["spec"] = map[string]any{"size": int64(2)} })
+	eventually(t, "the last generation is settled", func() bool {
+		is := get(t, c, obj)
+		st, _ := is.Object["status"].(map[string]any)
+		return is.GetGeneration() == 3 && st["observedGeneration"] == int64(3) && condition(is, status.Ready)["status"] == "True"
+	})
+	st, _ := get(t, c, obj).Object["status"].(map[string]any)
+	if status.HasActiveRun(st) {
+		t.Error("a run is on record as under way, and none is")
+	}
 }

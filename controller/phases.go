@@ -197,16 +197,21 @@ func (r *reconciler) begin(ctx context.Context, s *scope) (*ctrl.Result, error) 
 		// The run is worth more than its mark.
 		r.logRefusal(s, err)
 	case err != nil:
+		// It may have been written nevertheless.
+		s.memory.lost = &s.active
 		return nil, err
 	}
-	// A conflict may have brought another object than the plan was made for.
+	// A conflict may have brought another object than the plan was made for. The
+	// run is on record and has to get an end, or it would seem under way for ever.
 	planned := s.fingerprint
 	if s.fingerprint, err = r.content.fingerprint(ctx, s); err != nil {
-		return nil, err
+		s.err = err
+		return r.conclude(ctx, s)
 	}
 	if s.fingerprint != planned || s.object.GetGeneration() != s.active.Generation ||
 		(s.object.GetDeletionTimestamp() != nil) != s.deleting {
-		return again(), nil
+		s.err = ErrObjectChanged
+		return r.conclude(ctx, s)
 	}
 	r.settle(s.key)
 	return nil, nil
