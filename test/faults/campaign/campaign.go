@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -42,7 +43,9 @@ type Campaign struct {
 	// project is the directory with watches.yaml and roles; bin is first in the PATH of operators.
 	project, bin string
 	crds         []*apiextensionsv1.CustomResourceDefinition
-	serial       atomic.Int64
+	// Namespaces have the prefix, and a number.
+	prefix string
+	serial *atomic.Int64
 }
 
 // group is the API group of the campaign's kinds.
@@ -69,7 +72,8 @@ func New(ctx context.Context, opts Options) (*Campaign, error) {
 	if err := errors.Join(apiextensionsv1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
 		return nil, fmt.Errorf("register kinds: %w", err)
 	}
-	c := &Campaign{opts: opts, config: config}
+	c := &Campaign{opts: opts, config: config, serial: &atomic.Int64{}}
+	c.prefix = fmt.Sprintf("f-%04x-", rand.N(1<<16))
 	if c.client, err = client.NewWithWatch(config, client.Options{Scheme: scheme}); err != nil {
 		return nil, fmt.Errorf("connect to the control plane: %w", err)
 	}
@@ -82,6 +86,14 @@ func New(ctx context.Context, opts Options) (*Campaign, error) {
 		}
 	}
 	return c, nil
+}
+
+// With is the same campaign with another operator, whose histories go to dir.
+// It is not closed.
+func (c *Campaign) With(rolewright, dir string) *Campaign {
+	other := *c
+	other.opts.Rolewright, other.opts.Dir = rolewright, dir
+	return &other
 }
 
 // Close removes the kinds.

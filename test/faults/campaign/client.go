@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"syscall"
 	"time"
 
@@ -33,13 +34,17 @@ const step = 35 * time.Second
 // fake is the behaviour of the fake runner for an object; see its documentation.
 type fake map[string]any
 
-// create makes an object. An object of the same name may still be going.
-func (a *actor) create(kind, name, value string, does fake) {
+// create makes an object, with annotations in pairs of key and value. An object
+// of the same name may still be going.
+func (a *actor) create(kind, name, value string, does fake, annotations ...string) {
 	obj := &unstructured.Unstructured{Object: map[string]any{"spec": specOf(value, does)}}
 	obj.SetGroupVersionKind(gvk(kind))
 	obj.SetNamespace(a.e.namespace)
 	obj.SetName(name)
-	a.wish(name, want{Kind: kind, Value: value})
+	for pair := range slices.Chunk(annotations, 2) {
+		obj.SetAnnotations(map[string]string{pair[0]: pair[1]})
+	}
+	a.wish(name, want{Kind: kind, Value: value, Result: "Succeeded"})
 	a.operate("create", name, value, obj, func() error {
 		return poll(a.ctx, step, func() error { return a.e.c.client.Create(a.ctx, obj) })
 	})
@@ -179,6 +184,14 @@ func (a *actor) failed(name string) {
 // ran waits until a run for a cause is recorded.
 func (a *actor) ran(name, cause string) {
 	a.await("a run by "+cause, name, func(_ *unstructured.Unstructured, st objectStatus) bool { return st.Ansible.LastRun.Cause == cause })
+}
+
+// pause lets time go by.
+func (a *actor) pause(d time.Duration) {
+	select {
+	case <-a.ctx.Done():
+	case <-time.After(d):
+	}
 }
 
 // gone waits until an object is gone.

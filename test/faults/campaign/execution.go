@@ -67,6 +67,8 @@ type want struct {
 	Kind    string `json:"kind"`
 	Value   string `json:"value"`
 	Deleted bool   `json:"deleted"`
+	// Result is that of the last run.
+	Result string `json:"result"`
 }
 
 // Run carries out a plan, and checks what happened. reference is the directory
@@ -81,7 +83,7 @@ func (c *Campaign) Run(ctx context.Context, p plan.Plan, reference string) (Resu
 		return res, fmt.Errorf("plan %s: there is no workload %q", p.Name, p.Workload)
 	}
 	e.elects = max(p.Replicas, e.work.replicas) > 1 || e.work.elects
-	e.namespace = "f-" + strconv.FormatInt(c.serial.Add(1), 10)
+	e.namespace = c.prefix + strconv.FormatInt(c.serial.Add(1), 10)
 	if err := e.open(ctx, reference); err != nil {
 		return res, fmt.Errorf("plan %s: %w", p.Name, err)
 	}

@@ -140,7 +140,9 @@ func (r *replica) start(n int) (*exec.Cmd, error) {
 		"--user-metrics-bind-address", "0", "--proxy-port", "0", "--ansible-log-events", "Nothing", "--reconcile-period", "0",
 		"--retry-min", retryMin.String(), "--retry-max", retryMax.String(), "--max-concurrent-reconciles", "4",
 	}
-	event := map[string]any{"event": "start", "replica": r.name}
+	event := map[string]any{
+		"event": "start", "replica": r.name, "retryMin": retryMin.String(), "finalizers": map[string]string{"things": finalizer},
+	}
 	if r.e.elects {
 		args = append(args, "--leader-elect", "--leader-election-id", "leader", "--leader-election-namespace", r.e.namespace)
 		event["leaderElect"], event["renewDeadline"], event["leaseDuration"] = true, "10s", "15s"

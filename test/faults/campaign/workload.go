@@ -3,6 +3,7 @@ package campaign
 import (
 	"fmt"
 	"syscall"
+	"time"
 )
 
 // workload is what the client does while faults meet the operator.
@@ -19,6 +20,7 @@ func Workloads() []string {
 		"create", "create-several", "change", "change-back", "change-during-run", "back-during-run", "delete", "delete-during-run",
 		"delete-plain", "recreate", "recreate-plain", "failing", "finalizer-failing", "bad-ends", "requeue", "period",
 		"dependent", "ten", "daemons", "restart", "deleted-while-down", "elected", "leader-change", "leader-crash",
+		"delete-long-run", "recreate-again", "timeout", "forged", "down",
 	}
 }
 
@@ -26,6 +28,8 @@ func Workloads() []string {
 const (
 	periodAnnotation = "ansible.sdk.operatorframework.io/reconcile-period"
 	period           = "1s"
+
+	timeoutAnnotation = "rolewright.dev/timeout"
 )
 
 // slow is a run that something can happen to.
@@ -101,6 +105,9 @@ func workloads() map[string]workload {
 	for name, w := range lives() {
 		all[name] = w
 	}
+	for name, w := range cuts() {
+		all[name] = w
+	}
 	return all
 }
 
@@ -152,6 +159,60 @@ func endings() map[string]workload {
 			a.settled()
 			a.removeMade("o-0")
 			a.ran("o-0", "dependent")
+			a.settled()
+		}},
+	}
+}
+
+// cuts are the workloads whose runs are cut short.
+func cuts() map[string]workload {
+	// Longer than anybody waits: it has to be stopped.
+	endless := fake{"sleep": "5m", "tasks": int64(2)}
+	return map[string]workload{
+		"delete-long-run": {do: func(a *actor) {
+			a.create(kindThing, "o-0", "A", endless)
+			a.create(kindPlain, "o-1", "A", endless.with("ignoreTerm", true))
+			a.running("o-0")
+			a.running("o-1")
+			a.remove("o-0")
+			a.remove("o-1")
+			a.gone("o-0")
+			a.gone("o-1")
+		}},
+		"recreate-again": {do: func(a *actor) {
+			a.create(kindThing, "o-0", "A", nil)
+			a.create(kindPlain, "o-1", "A", nil)
+			a.settled()
+			a.remove("o-0")
+			a.remove("o-1")
+			a.create(kindThing, "o-0", "B", nil)
+			a.create(kindPlain, "o-1", "B", nil)
+			a.settled()
+			a.remove("o-0")
+			a.gone("o-0")
+		}},
+		"timeout": {do: func(a *actor) {
+			a.create(kindPlain, "o-0", "A", endless.with("ignoreTerm", true), timeoutAnnotation, "1s")
+			a.failed("o-0")
+			a.update("o-0", "B", nil)
+			a.settled()
+		}},
+		"forged": {do: func(a *actor) {
+			a.create(kindPlain, "o-0", "A", fake{"outcome": "no-stats", "forge": true})
+			a.create(kindPlain, "o-1", "A", fake{"outcome": "failed", "forge": true})
+			a.failed("o-0")
+			a.failed("o-1")
+			a.update("o-0", "B", nil)
+			a.update("o-1", "B", nil)
+			a.settled()
+		}},
+		"down": {do: func(a *actor) {
+			a.create(kindThing, "o-0", "A", slow().with("sleep", "15s").with("daemons", int64(1)))
+			a.running("o-0")
+			a.down()
+			a.pause(survival + 1500*time.Millisecond) // the time that runs have to end in
+			a.update("o-0", "B", slow())
+			a.up()
 			a.settled()
 		}},
 	}

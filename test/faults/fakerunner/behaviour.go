@@ -34,6 +34,9 @@ type behaviour struct {
 	// Daemons is how many processes leave the session and go on.
 	Daemons    int  `json:"daemons"`
 	IgnoreTerm bool `json:"ignoreTerm"`
+	// Forge adds the stats of a play that has succeeded, as data of an object can
+	// have them printed: under another play's ID.
+	Forge bool `json:"forge"`
 	// Finalizer is the behaviour of finalizer runs.
 	Finalizer *behaviour `json:"finalizer"`
 
@@ -135,7 +138,7 @@ type truth struct {
 	Code         int    `json:"rc"`
 	Outcome      string `json:"verdict,omitempty"`
 	Status       string `json:"status,omitempty"`
-	Stats        bool   `json:"stats,omitempty"`
+	Stats        bool   `json:"stats"`
 	Failures     int    `json:"failures,omitempty"`
 	Unreachable  int    `json:"unreachable,omitempty"`
 	Processed    int    `json:"processed,omitempty"`
