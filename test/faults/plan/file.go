@@ -2,17 +2,24 @@ package plan
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 
+	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 )
 
 // Parse reads a plan in JSON or YAML and validates it. A field that is unknown or given twice is an error.
 func Parse(data []byte) (Plan, error) {
 	var p Plan
-	if err := yaml.UnmarshalStrict(data, &p); err != nil {
+	data, err := yaml.YAMLToJSONStrict(data)
+	if err != nil {
+		return Plan{}, fmt.Errorf("parse plan: %w", err)
+	}
+	unknown, err := kjson.UnmarshalStrict(data, &p)
+	if err := errors.Join(append(unknown, err)...); err != nil {
 		return Plan{}, fmt.Errorf("parse plan: %w", err)
 	}
 	if err := p.Validate(); err != nil {

@@ -13,7 +13,7 @@ import (
 )
 
 // errReset makes the proxy end the connection instead of answering.
-var errReset = errors.New("reset by a fault") //nolint:gochecknoglobals // a sentinel
+var errReset = errors.New("reset by a fault")
 
 // replicaTransport carries the requests of one replica to the API server.
 type replicaTransport struct {

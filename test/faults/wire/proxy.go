@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
+	"log" //nolint:depguard // net/http wants one
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -124,7 +124,7 @@ func (p *Proxy) listen(replica string) (string, error) {
 	if err != nil {
 		return "", err //nolint:wrapcheck // the caller says what for
 	}
-	quietLog := log.New(io.Discard, "", 0) //nolint:depguard // what net/http wants; aborted connections are the point here
+	quietLog := log.New(io.Discard, "", 0) // aborted connections are the point here
 	forward := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = p.server.Scheme, p.server.Host, ""

@@ -124,25 +124,31 @@ func lasting(do plan.Do, d time.Duration) plan.Action {
 	return plan.Action{Do: do, For: metav1.Duration{Duration: d}}
 }
 
+type reply struct {
+	code       int
+	retryAfter string
+	body       string
+}
+
 // ask sends one request on a connection of its own; Go sends none twice then.
-func ask(t *testing.T, ctx context.Context, method, url string) (*http.Response, []byte, error) { //nolint:revive // t goes first in helpers
+func ask(t *testing.T, method, url string) (reply, error) {
 	t.Helper()
 	body := io.Reader(nil)
 	if method != http.MethodGet {
 		body = strings.NewReader(`{"metadata":{"name":"one"}}`)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, url, body)
+	req, err := http.NewRequestWithContext(t.Context(), method, url, body)
 	if err != nil {
 		t.Fatal(err)
 	}
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := client.Do(req)
 	if err != nil {
-		return nil, nil, err
+		return reply{}, err
 	}
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
-	return resp, data, err
+	return reply{resp.StatusCode, resp.Header.Get("Retry-After"), string(data)}, err
 }
 
 // Each action on one request: what the client sees, and whether the API server has seen the request.
@@ -180,16 +186,18 @@ func TestProxy_ActsOnOneRequestAndLeavesTheNext(t *testing.T) {
 			verb := map[string]string{"GET": "get", "PATCH": "patch", "PUT": "update"}[c.method]
 			p, cfg := proxied(t, &rest.Config{Host: u.URL}, wire.Options{
 				Rules: []plan.Rule{rule(plan.Match{Verb: verb, Resource: "memcacheds", Name: "one", Replica: "a", Occurrence: 2}, c.action)},
-				Crash: func(_ context.Context, replica, signal string) { signals.add(fmt.Sprint(replica, " ", signal, " ", u.count.Load()-1)) },
+				Crash: func(_ context.Context, replica, signal string) {
+					signals.add(fmt.Sprint(replica, " ", signal, " ", u.count.Load()-1))
+				},
 			})
-			if resp, _, err := ask(t, t.Context(), c.method, cfg.Host+object); err != nil || resp.StatusCode != 200 {
+			if resp, err := ask(t, c.method, cfg.Host+object); err != nil || resp.code != 200 {
 				t.Fatalf("the first request: %v, %v", resp, err)
 			}
 			if got := p.Unreached(); len(got) != 1 {
 				t.Errorf("unreached before the second request: %v, want the rule", got)
 			}
-			resp, body, err := ask(t, t.Context(), c.method, cfg.Host+object)
-			checkAnswer(t, resp, body, err, c.code, c.reason)
+			resp, err := ask(t, c.method, cfg.Host+object)
+			checkAnswer(t, resp, err, c.code, c.reason)
 			if got := u.count.Load() - 1; got != c.forwarded {
 				t.Errorf("the API server saw it %d times, want %d", got, c.forwarded)
 			}
@@ -202,7 +210,7 @@ func TestProxy_ActsOnOneRequestAndLeavesTheNext(t *testing.T) {
 			if c.action.Lasts() {
 				return
 			}
-			if resp, _, err := ask(t, t.Context(), c.method, cfg.Host+object); err != nil || resp.StatusCode != 200 {
+			if resp, err := ask(t, c.method, cfg.Host+object); err != nil || resp.code != 200 {
 				t.Errorf("the third request: %v, %v", resp, err)
 			}
 			trace := p.Trace()
@@ -213,7 +221,7 @@ func TestProxy_ActsOnOneRequestAndLeavesTheNext(t *testing.T) {
 	}
 }
 
-func checkAnswer(t *testing.T, resp *http.Response, body []byte, err error, code int, reason metav1.StatusReason) {
+func checkAnswer(t *testing.T, resp reply, err error, code int, reason metav1.StatusReason) {
 	t.Helper()
 	if code == 0 {
 		if !errors.Is(err, syscall.ECONNRESET) {
@@ -221,14 +229,14 @@ func checkAnswer(t *testing.T, resp *http.Response, body []byte, err error, code
 		}
 		return
 	}
-	if err != nil || resp.StatusCode != code {
+	if err != nil || resp.code != code {
 		t.Fatalf("answer %v, error %v, want code %d", resp, err, code)
 	}
 	var status metav1.Status
-	if err := json.Unmarshal(body, &status); err != nil || status.Reason != reason || reason != "" && int(status.Code) != code {
-		t.Errorf("answer %s (%v), want reason %q", body, err, reason)
+	if err := json.Unmarshal([]byte(resp.body), &status); err != nil || status.Reason != reason || reason != "" && int(status.Code) != code {
+		t.Errorf("answer %s (%v), want reason %q", resp.body, err, reason)
 	}
-	if after := resp.Header.Get("Retry-After"); (code == 429) != (after == "1") {
+	if after := resp.retryAfter; (code == 429) != (after == "1") {
 		t.Errorf("Retry-After is %q", after)
 	}
 }
@@ -242,13 +250,13 @@ func TestProxy_QuietEndsWhatLasts(t *testing.T) {
 		rule(plan.Match{Verb: "update"}, lasting(plan.Slow, time.Hour)),
 	}})
 	for range 3 {
-		if resp, _, err := ask(t, t.Context(), "GET", cfg.Host+object); err != nil || resp.StatusCode != 503 {
+		if resp, err := ask(t, "GET", cfg.Host+object); err != nil || resp.code != 503 {
 			t.Fatalf("%v, %v, want 503", resp, err)
 		}
 	}
 	done := make(chan error)
 	go func() {
-		_, _, err := ask(t, t.Context(), "PUT", cfg.Host+object)
+		_, err := ask(t, "PUT", cfg.Host+object)
 		done <- err
 	}()
 	testenv.Eventually(t, "the slow answer to begin", func(context.Context) error {
@@ -261,7 +269,7 @@ func TestProxy_QuietEndsWhatLasts(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	if resp, _, err := ask(t, t.Context(), "GET", cfg.Host+object); err != nil || resp.StatusCode != 200 {
+	if resp, err := ask(t, "GET", cfg.Host+object); err != nil || resp.code != 200 {
 		t.Errorf("%v, %v, want 200", resp, err)
 	}
 }
@@ -273,7 +281,7 @@ func TestProxy_KnowsWhichReplicaAsks(t *testing.T) {
 	p, a := proxied(t, &rest.Config{Host: u.URL}, wire.Options{Rules: []plan.Rule{rule(plan.Match{Replica: "b"}, plan.Action{Do: plan.Error})}})
 	b := config(t, p, "b")
 	for cfg, want := range map[*rest.Config]int{a: 200, b: 500} {
-		if resp, _, err := ask(t, t.Context(), "GET", cfg.Host+"/version"); err != nil || resp.StatusCode != want {
+		if resp, err := ask(t, "GET", cfg.Host+"/version"); err != nil || resp.code != want {
 			t.Errorf("%v, %v, want %d", resp, err, want)
 		}
 	}
@@ -295,9 +303,9 @@ func TestProxy_AnswersWithSomethingEarlier(t *testing.T) {
 		rule(plan.Match{Verb: "get", Resource: "memcacheds"}, plan.Action{Do: plan.Stale}),
 	}})
 	for i, want := range []string{`"resourceVersion":"1"`, `"resourceVersion":"1"`, `"resourceVersion":"3"`} {
-		_, body, err := ask(t, t.Context(), "GET", cfg.Host+object)
-		if err != nil || !strings.Contains(string(body), want) {
-			t.Errorf("answer %d: %s (%v), want %s", i, body, err, want)
+		resp, err := ask(t, "GET", cfg.Host+object)
+		if err != nil || !strings.Contains(resp.body, want) {
+			t.Errorf("answer %d: %s (%v), want %s", i, resp.body, err, want)
 		}
 	}
 	if fired := p.Fired(); len(fired) != 1 {
