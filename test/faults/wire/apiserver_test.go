@@ -255,7 +255,9 @@ func TestAPIServer_NewInformerBeginsInThePast(t *testing.T) {
 	}
 	p.untilSaid(second, "add one1")
 	p.proxy.Quiet()
-	p.untilSaid(second, "add one1, update one2, add two")
+	p.until("the second informer to see the present", func() bool { // it may have to list again, in any order
+		return strings.Contains(second.all(), "update one2") && strings.Contains(second.all(), "add two")
+	})
 	if fired := p.proxy.Fired(); len(fired) != 1 || fired[0].Do != plan.Stale {
 		t.Errorf("fired %+v", fired)
 	}
