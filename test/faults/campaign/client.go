@@ -186,14 +186,6 @@ func (a *actor) ran(name, cause string) {
 	a.await("a run by "+cause, name, func(_ *unstructured.Unstructured, st objectStatus) bool { return st.Ansible.LastRun.Cause == cause })
 }
 
-// pause lets time go by.
-func (a *actor) pause(d time.Duration) {
-	select {
-	case <-a.ctx.Done():
-	case <-time.After(d):
-	}
-}
-
 // gone waits until an object is gone.
 func (a *actor) gone(name string) {
 	err := poll(a.ctx, step, func() error {

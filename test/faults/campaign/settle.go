@@ -26,6 +26,11 @@ const (
 	// collection bounds how long the garbage collector takes: it looks for new
 	// kinds every 30 s.
 	collection = 45 * time.Second
+	// leaving is how long runs may take to end of which nobody wants anything: the
+	// operator has to hear of it, and they have a grace period.
+	leaving = 15 * time.Second
+	// tail is how long the operator may write after the last word of the runs.
+	tail = 500 * time.Millisecond
 	// steady is how long the world is watched then.
 	steady = 1500 * time.Millisecond
 )
@@ -46,7 +51,7 @@ func (e *execution) settle(ctx context.Context) {
 	e.driver.add(map[string]any{"event": "stable"})
 	mark := truthVariable + "=" + e.truth()
 	var left []member
-	err = poll(ctx, survival, func() error {
+	err = poll(ctx, leaving, func() error {
 		if left = members(mark); len(left) > 0 {
 			return errors.New("runs are left")
 		}
@@ -64,12 +69,18 @@ func (e *execution) settle(ctx context.Context) {
 		}
 		r.mu.Unlock()
 	}
+	sleep(ctx, tail)
 	e.driver.add(map[string]any{"event": "steady-begin"})
+	sleep(ctx, steady)
+	e.driver.add(map[string]any{"event": "steady-end"})
+}
+
+// sleep returns after d, or when ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
-	case <-time.After(steady):
+	case <-time.After(d):
 	}
-	e.driver.add(map[string]any{"event": "steady-end"})
 }
 
 // settled is nil if every object is as the client wants it, by the operator's
@@ -182,8 +193,11 @@ func (e *execution) end(ctx context.Context) error {
 	}
 	// What a deleted object owned goes later, by another's hand.
 	made := &corev1.ConfigMapList{}
-	living := func(name string) bool {
-		return slices.ContainsFunc(objects, func(o map[string]any) bool { return o["metadata"].(map[string]any)["name"] == name })
+	living := func(uid types.UID) bool {
+		return slices.ContainsFunc(objects, func(o map[string]any) bool {
+			is, _, _ := unstructured.NestedString(o, "metadata", "uid")
+			return is == string(uid)
+		})
 	}
 	_ = poll(ctx, collection, func() error {
 		if err := e.c.client.List(ctx, made, client.InNamespace(e.namespace)); err != nil {
@@ -191,7 +205,7 @@ func (e *execution) end(ctx context.Context) error {
 		}
 		made.Items = slices.DeleteFunc(made.Items, func(m corev1.ConfigMap) bool { return m.Name == "kube-root-ca.crt" })
 		for _, m := range made.Items {
-			if len(m.OwnerReferences) > 0 && !living(m.OwnerReferences[0].Name) {
+			if len(m.OwnerReferences) > 0 && !living(m.OwnerReferences[0].UID) {
 				return fmt.Errorf("%s is left", m.Name)
 			}
 		}

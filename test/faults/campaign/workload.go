@@ -210,7 +210,7 @@ func cuts() map[string]workload {
 			a.create(kindThing, "o-0", "A", slow().with("sleep", "15s").with("daemons", int64(1)))
 			a.running("o-0")
 			a.down()
-			a.pause(survival + 1500*time.Millisecond) // the time that runs have to end in
+			sleep(a.ctx, survival+1500*time.Millisecond) // the time that runs have to end in
 			a.update("o-0", "B", slow())
 			a.up()
 			a.settled()
