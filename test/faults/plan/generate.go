@@ -34,7 +34,7 @@ const (
 // every action that its kind can meet.
 //
 // Requests are equivalent that have the verb, the resource (the event) and the phase in common; the phase is which write
-// of the operator the object had seen last, its generation, and whether it was being deleted. The first one of each class
+// of the operator the object had seen last, and how often, its generation, and whether it was being deleted. The first one of each class
 // comes first, in the order of the trace; the second ones follow, and so on, until Want are there. The same trace gives the same
 // plans.
 func Generate(trace []Request, o Options) []Plan {
@@ -85,10 +85,7 @@ func rounds(trace []Request) [][]step {
 		if base == "leases" || m.Name == "" {
 			class = fmt.Sprint(r.Verb, " ", r.Resource, " ", r.Event)
 		}
-		if r.Writes() {
-			at.after = r.Verb + " " + r.Resource
-		}
-		phases[object] = at
+		phases[object] = at.moved(r)
 		m.Occurrence = counts[m]
 		round := classes[class]
 		classes[class]++
@@ -102,14 +99,31 @@ func rounds(trace []Request) [][]step {
 
 // phase is how far the operator is with an object.
 type phase struct {
-	after      string
+	after      string // the last write
+	often      int    // that one in a row
 	generation int64
 	deleted    bool
 }
 
+// enough is how many writes of one kind in a row are told apart: a run that begins, one that makes progress, one that
+// ends.
+const enough = 3
+
 func (p phase) seen(r Request) phase {
-	p.generation = max(p.generation, r.Generation)
-	p.deleted = p.deleted || r.Deleted
+	if generation := max(p.generation, r.Generation); generation != p.generation || r.Deleted && !p.deleted {
+		p = phase{generation: generation, deleted: p.deleted || r.Deleted}
+	}
+	return p
+}
+
+func (p phase) moved(r Request) phase {
+	switch is := r.Verb + " " + r.Resource; {
+	case !r.Writes():
+	case is == p.after:
+		p.often = min(p.often+1, enough)
+	default:
+		p.after, p.often = is, 1
+	}
 	return p
 }
 
@@ -135,6 +149,7 @@ func faultsOf(s step, trace []Request, o Options) []fault {
 	}
 	read := func(r *Rule) { r.Match.Times = readTries }
 	base, _, _ := strings.Cut(s.Resource, "/")
+	question := strings.HasSuffix(base, "reviews") // it is created, and nothing is there afterwards
 	switch {
 	case s.Event == "BOOKMARK":
 		return []fault{one(HoldWatch, lasting(late)), one(CutWatch), one(Gone)}
@@ -147,7 +162,7 @@ func faultsOf(s step, trace []Request, o Options) []fault {
 		return []fault{
 			one(Block, lasting(leaseLost)), one(Error), one(Conflict), one(TimeoutAfterCommit), one(CrashAfter),
 		}
-	case s.Writes():
+	case s.Writes() && !question:
 		faults := []fault{
 			one(CrashBefore), one(CrashAfter), one(Conflict), one(Throttle), one(Error), one(TimeoutAfterCommit), one(ResetAfter),
 			one(ResetBefore), one(Unavailable, lasting(late)), one(Forbid), one(Invalid),
@@ -163,7 +178,7 @@ func faultsOf(s step, trace []Request, o Options) []fault {
 		return faults
 	case s.Verb == "watch":
 		return []fault{one(CutWatch), one(Gone), one(Error, read), one(HoldWatch, lasting(late))}
-	case strings.HasPrefix(s.Resource, "/"), base == "leases":
+	case strings.HasPrefix(s.Resource, "/"), base == "leases", question:
 		return []fault{one(Error, read), one(ResetBefore, read), one(Slow, lasting(late))}
 	case s.Verb == "list":
 		return []fault{one(Error, read), one(Gone), one(ResetBefore, read), one(Slow, lasting(late))}

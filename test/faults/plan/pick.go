@@ -20,26 +20,31 @@ func (p Plan) Classes() []string {
 
 // Pick chooses n plans, or all if there are fewer: always the same ones of the same plans, in their order. They cover as
 // many classes as n plans can, seen greedily; every class, if n is large enough for it. Before that come each action, each
-// verb with its resource, and each workload.
+// verb with its resource, and each workload. What is left of n is spread over all of these evenly.
 func Pick(plans []Plan, n int) []Plan {
+	all := make([][]feature, len(plans))
+	for i, p := range plans {
+		all[i] = features(p)
+	}
 	covered := map[string]int{}
-	var chosen []int
-	for len(chosen) < min(n, len(plans)) {
+	chosen := make([]bool, len(plans))
+	for range min(n, len(plans)) {
 		best, value := -1, -1.0
-		for i, p := range plans {
-			if v := worth(p, covered); !slices.Contains(chosen, i) && v > value {
+		for i := range plans {
+			if v := worth(all[i], covered); !chosen[i] && v > value {
 				best, value = i, v
 			}
 		}
-		chosen = append(chosen, best)
-		for feature := range features(plans[best]) {
-			covered[feature]++
+		chosen[best] = true
+		for _, f := range all[best] {
+			covered[f.name]++
 		}
 	}
-	slices.Sort(chosen)
-	picked := make([]Plan, 0, len(chosen))
-	for _, i := range chosen {
-		picked = append(picked, plans[i])
+	var picked []Plan
+	for i, p := range plans {
+		if chosen[i] {
+			picked = append(picked, p)
+		}
 	}
 	return picked
 }
@@ -65,27 +70,35 @@ func Uncovered(plans, picked []Plan) []string {
 	return list
 }
 
-// features of a plan with what the first plan that has one is worth. What is worth more weighs heavier than all that is
+// feature of a plan, with what the first plan that has it is worth. What is worth more weighs heavier than all that is
 // worth less.
-func features(p Plan) map[string]float64 {
-	is := map[string]float64{"workload " + p.Workload: 10}
+type feature struct {
+	name  string
+	value float64
+}
+
+func features(p Plan) []feature {
+	is := []feature{{"workload " + p.Workload, 100}}
 	for _, r := range p.Rules {
-		is["do "+string(r.Action.Do)+r.Action.Signal] = 1000
-		is["at "+r.Match.Verb+r.Match.Event+" "+r.Match.Resource] = 1000
+		do, at := "do "+string(r.Action.Do)+r.Action.Signal, "at "+r.Match.Verb+r.Match.Event+" "+r.Match.Resource
+		is = append(is, feature{do, 10000}, feature{at, 10000})
+		is = append(is, feature{p.Workload + " " + do, 0}, feature{p.Workload + " " + at, 0})
 	}
 	for _, c := range p.Classes() {
-		is["class "+c] = 100
+		is = append(is, feature{"class " + c, 1000})
 	}
 	return is
 }
 
-// worth is what p adds to what is covered. Of two plans that add the same, the one of the rarer workload is worth more.
-func worth(p Plan, covered map[string]int) float64 {
-	sum := 0.0
-	for feature, value := range features(p) {
-		if covered[feature] == 0 {
-			sum += value
+// worth is what a plan adds to what is covered: something new, or else something rare.
+func worth(features []feature, covered map[string]int) float64 {
+	sum, rare := 0.0, 0.0
+	for _, f := range features {
+		n := covered[f.name]
+		if n == 0 {
+			sum += f.value
 		}
+		rare += 1 / float64(1+n)
 	}
-	return sum + 1/float64(1+covered["workload "+p.Workload])
+	return sum + rare/float64(len(features))
 }
