@@ -65,6 +65,7 @@ func Generate(trace []Request, o Options) []Plan {
 // step is a request, or an event, and the match that finds it again.
 type step struct {
 	Request
+	at    int // in the trace
 	match Match
 }
 
@@ -72,7 +73,7 @@ type step struct {
 func rounds(trace []Request) [][]step {
 	var all [][]step
 	counts, classes, phases := map[Match]int{}, map[string]int{}, map[string]phase{}
-	for _, r := range trace {
+	for i, r := range trace {
 		base, _, _ := strings.Cut(r.Resource, "/")
 		object := base + " " + r.Namespace + " " + r.Name
 		m := Match{Verb: r.Verb, Resource: r.Resource, Event: r.Event, Name: r.Name}
@@ -92,7 +93,7 @@ func rounds(trace []Request) [][]step {
 		if round == len(all) {
 			all = append(all, nil)
 		}
-		all[round] = append(all[round], step{Request: r, match: m})
+		all[round] = append(all[round], step{Request: r, at: i, match: m})
 	}
 	return all
 }
@@ -167,7 +168,7 @@ func faultsOf(s step, trace []Request, o Options) []fault {
 			one(CrashBefore), one(CrashAfter), one(Conflict), one(Throttle), one(Error), one(TimeoutAfterCommit), one(ResetAfter),
 			one(ResetBefore), one(Unavailable, lasting(late)), one(Forbid), one(Invalid),
 		}
-		if rule, found := staleView(base, trace); found {
+		if rule, found := staleView(base, trace[:s.at]); found {
 			restart := one(CrashAfter)
 			faults = append(faults, fault{label: "restart-stale", rules: append(restart.rules, rule)})
 		}
@@ -183,14 +184,27 @@ func faultsOf(s step, trace []Request, o Options) []fault {
 	case s.Verb == "list":
 		return []fault{one(Error, read), one(Gone), one(ResetBefore, read), one(Slow, lasting(late))}
 	default:
-		return []fault{one(Error, read), one(Stale), one(ResetBefore, read), one(Slow, lasting(late))}
+		faults := []fault{one(Error, read), one(ResetBefore, read), one(Slow, lasting(late))}
+		if wasOtherwise(s.Request, trace[:s.at]) {
+			faults = append(faults, one(Stale))
+		}
+		return faults
 	}
 }
 
-// staleView is the rule by which a restarted operator lists objects as they were earlier, for a while.
-func staleView(resource string, trace []Request) (Rule, bool) {
+// wasOtherwise reports whether an earlier read of the same object brought something else.
+func wasOtherwise(now Request, before []Request) bool {
+	return slices.ContainsFunc(before, func(r Request) bool {
+		same := r.Verb == now.Verb && r.Resource == now.Resource && r.Namespace == now.Namespace && r.Name == now.Name
+		return same && r.Event == "" && (r.UID != now.UID || r.ResourceVersion != now.ResourceVersion)
+	})
+}
+
+// staleView is the rule by which a restarted operator lists objects as they were earlier, for a while: before the step, if
+// it had listed them by then.
+func staleView(resource string, before []Request) (Rule, bool) {
 	rule := Rule{Action: Action{Do: Stale, For: metav1.Duration{Duration: late}}}
-	for _, r := range trace {
+	for _, r := range before {
 		if r.Resource != resource || r.Event != "" || r.Verb != "list" && r.Verb != "watch" {
 			continue
 		}

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -107,7 +108,7 @@ func TestPlan_SaysWhatIsWrongAndWhere(t *testing.T) {
 func trace(name string) []plan.Request {
 	var list []plan.Request
 	add := func(verb, resource, event string, generation int64) {
-		list = append(list, plan.Request{Verb: verb, Resource: resource, Event: event, Name: name, Generation: generation})
+		list = append(list, plan.Request{Verb: verb, Resource: resource, Event: event, Name: name, Generation: generation, ResourceVersion: strconv.Itoa(len(list))})
 	}
 	add("get", "/version", "", 0)
 	list[0].Name = ""
@@ -137,6 +138,11 @@ func TestGenerate_OnePlanForEachStepAndFault(t *testing.T) {
 		}
 		if p.Workload != "w" || p.Replicas != 1 || len(p.Rules) == 0 {
 			t.Errorf("%+v", p)
+		}
+	}
+	for _, unwanted := range []string{"w-get-memcacheds-one-1-stale", "w-get-version-1-stale", "w-watch-memcacheds-1-conflict"} {
+		if slices.Contains(names, unwanted) {
+			t.Errorf("there is a plan %s, for which there is no chance", unwanted)
 		}
 	}
 	for _, want := range []string{

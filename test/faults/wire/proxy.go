@@ -166,7 +166,8 @@ func (p *Proxy) enter() bool {
 	return true
 }
 
-// Trace is what came through so far, in the order of arrival: requests, and the events that watches brought.
+// Trace is what came through until the end of the faults, in the order of arrival: requests, and the events that
+// watches brought. What comes later no plan can meet.
 func (p *Proxy) Trace() []plan.Request { return p.trace.snapshot() }
 
 // Fired are the faults so far, in their order.
@@ -179,6 +180,7 @@ func (p *Proxy) Unreached() []int { return p.rules.unreached() }
 // that.
 func (p *Proxy) Quiet() {
 	p.rules.stop()
+	p.trace.stop()
 	p.quiet()
 }
 

@@ -77,6 +77,7 @@ type trace struct {
 	mu     sync.Mutex
 	list   []*plan.Request
 	counts map[[3]string]int
+	closed *int // how many records there were when it was
 }
 
 // begin returns the number of the new record.
@@ -100,11 +101,25 @@ func (t *trace) amend(number int, change func(*plan.Request)) {
 	change(t.list[number])
 }
 
+// stop leaves what follows out of snapshots.
+func (t *trace) stop() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed == nil {
+		n := len(t.list)
+		t.closed = &n
+	}
+}
+
 func (t *trace) snapshot() []plan.Request {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	list := make([]plan.Request, 0, len(t.list))
-	for _, r := range t.list {
+	until := len(t.list)
+	if t.closed != nil {
+		until = *t.closed
+	}
+	list := make([]plan.Request, 0, until)
+	for _, r := range t.list[:until] {
 		list = append(list, *r)
 	}
 	return list

@@ -272,6 +272,9 @@ func TestProxy_QuietEndsWhatLasts(t *testing.T) {
 	if resp, err := ask(t, "GET", cfg.Host+object); err != nil || resp.code != 200 {
 		t.Errorf("%v, %v, want 200", resp, err)
 	}
+	if n := len(p.Trace()); n != 4 {
+		t.Errorf("the trace has %d requests, want the 4 that faults could meet", n)
+	}
 }
 
 // Replicas are told apart, whatever they send.
