@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -16,21 +15,24 @@ import (
 	"github.com/rolewright/rolewright/test/faults/plan"
 )
 
-// hunt looks for plans that catch mutants.
+// hunt looks for plans that catch mutants. It is safe for concurrent use.
 type hunt struct {
 	o options
 	// sound carries plans out with the operator that has no seeded bug.
 	sound *campaign.Campaign
-	// references are its runs of the workloads without faults, confirmed its verdicts on other plans.
-	references map[string]*outcome
-	confirmed  map[string]bool
-	results    []result
+
+	mu sync.Mutex
+	// sounds are its runs, by plan.
+	sounds  map[string]*outcome
+	results []result
 }
 
-// outcome is a reference, and what plans are made of it.
+// outcome is a plan that was carried out without a seeded bug.
 type outcome struct {
+	once sync.Once
 	campaign.Result
 
+	// generated are the plans that are made of it, if it is a workload without faults.
 	generated []plan.Plan
 	err       error
 }
@@ -57,6 +59,8 @@ func (h *hunt) try(ctx context.Context, m mutant) {
 	}
 	_ = os.RemoveAll(dir) // the whole directory goes in the end
 	r.took = time.Since(began)
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	h.results = append(h.results, r)
 	fmt.Println(r)
 }
@@ -69,33 +73,25 @@ func (r result) String() string {
 	return fmt.Sprintf("caught %-50s %4.0fs %2d plans  %s by %s", r.Name, r.took.Seconds(), r.plans, r.what, r.by)
 }
 
-// catch carries out the mutant's plans, some at a time, until one is violated.
+// catch carries out the mutant's plans until one is violated.
 func (h *hunt) catch(ctx context.Context, r *result, c *campaign.Campaign) {
-	candidates := h.candidates(ctx, r.mutant)
-	if len(candidates) == 0 {
+	candidates, err := h.candidates(ctx, r.mutant)
+	if err != nil {
+		r.missed = err.Error()
+	} else if len(candidates) == 0 {
 		r.missed = "there is no such plan"
 	}
-	for batch := range slices.Chunk(candidates, max(1, h.o.parallel)) {
-		found := make([]campaign.Result, len(batch))
-		errs := make([]error, len(batch))
-		var wg sync.WaitGroup
-		for i, p := range batch {
-			wg.Go(func() { found[i], errs[i] = c.Run(ctx, p, h.references[p.Workload].Dir) })
-		}
-		wg.Wait()
-		if err := errors.Join(errs...); err != nil {
+	for _, p := range candidates {
+		found, err := c.Run(ctx, p, h.reference(ctx, p.Workload).Dir)
+		r.plans++
+		switch {
+		case err != nil:
 			r.missed = err.Error()
-		}
-		r.plans += len(batch)
-		for i, p := range batch {
-			if len(found[i].Violations) == 0 {
-				continue
-			}
-			if !h.passes(ctx, p) {
-				r.missed = "the operator without the bug fails " + p.Name + " too"
-				continue
-			}
-			r.by, r.what = p.Name, invariants(found[i])
+		case len(found.Violations) == 0:
+		case !h.passes(ctx, p):
+			r.missed = "the operator without the bug fails " + p.Name + " too"
+		default:
+			r.by, r.what = p.Name, invariants(found)
 			return
 		}
 	}
@@ -113,69 +109,73 @@ func invariants(r campaign.Result) string {
 	return strings.Join(names, " ")
 }
 
-// reference carries a workload out without faults and without a seeded bug.
-func (h *hunt) reference(ctx context.Context, workload string) *outcome {
-	if r := h.references[workload]; r != nil {
-		return r
+// soundly carries a plan out without a seeded bug, once.
+func (h *hunt) soundly(ctx context.Context, p plan.Plan, reference string) *outcome {
+	h.mu.Lock()
+	r := h.sounds[p.Name]
+	if r == nil {
+		r = &outcome{}
+		h.sounds[p.Name] = r
 	}
-	r := &outcome{}
-	h.references[workload] = r
-	if !slices.Contains(campaign.Workloads(), workload) {
-		r.err = fmt.Errorf("there is no workload %q", workload)
-		return r
-	}
-	p := plan.Plan{Name: "reference-" + workload, Workload: workload, Replicas: 1}
-	if r.Result, r.err = h.sound.Run(ctx, p, ""); r.err == nil {
-		h.confirmed[p.Name] = len(r.Violations) == 0
-		r.generated = plan.Generate(r.Trace, plan.Options{Workload: workload, Replicas: 1})
-	}
+	h.mu.Unlock()
+	r.once.Do(func() {
+		r.Result, r.err = h.sound.Run(ctx, p, reference)
+		for _, v := range r.Violations {
+			fmt.Printf("       %s is violated without a bug: %s\n", p.Name, v)
+		}
+		if r.err == nil && len(p.Rules)+len(p.Failpoints) == 0 {
+			r.generated = plan.Generate(r.Trace, plan.Options{Workload: p.Workload, Replicas: 1})
+		}
+	})
 	return r
 }
 
-// candidates are the plans of a mutant, in the order in which they are tried.
-func (h *hunt) candidates(ctx context.Context, m mutant) []plan.Plan {
-	const perPattern = 5
-	var found []plan.Plan
-	add := func(p plan.Plan) bool {
-		if r := h.reference(ctx, p.Workload); r.err != nil {
-			fmt.Printf("       %s: %v\n", m.Name, r.err)
-			return false
-		}
-		if !slices.ContainsFunc(found, func(q plan.Plan) bool { return q.Name == p.Name }) {
-			found = append(found, p)
-			return true
-		}
-		return false
-	}
-	for _, pattern := range m.Plans {
-		workload, part, faulty := strings.Cut(pattern, "/")
-		var from []plan.Plan
-		switch {
-		case !faulty:
-			from = []plan.Plan{{Name: "reference-" + workload, Workload: workload, Replicas: 1}}
-		case workload == "matrix":
-			from = campaign.KillMatrix()
-		default:
-			from = h.reference(ctx, workload).generated
-		}
-		n := 0
-		for _, p := range from {
-			if strings.Contains(p.Name, part) && n < perPattern && add(p) {
-				n++
-			}
-		}
-	}
-	return found[:min(len(found), h.o.most)]
+// faultless is a workload without faults.
+func faultless(workload string) plan.Plan {
+	return plan.Plan{Name: "reference-" + workload, Workload: workload, Replicas: 1}
+}
+
+// reference carries a workload out without faults and without a seeded bug.
+func (h *hunt) reference(ctx context.Context, workload string) *outcome {
+	return h.soundly(ctx, faultless(workload), "")
 }
 
 // passes tells whether the operator without a seeded bug survives a plan.
 func (h *hunt) passes(ctx context.Context, p plan.Plan) bool {
-	if ok, known := h.confirmed[p.Name]; known {
-		return ok
+	r := h.soundly(ctx, p, h.reference(ctx, p.Workload).Dir)
+	return r.err == nil && len(r.Violations) == 0
+}
+
+// candidates are the plans of a mutant, in the order in which they are tried.
+func (h *hunt) candidates(ctx context.Context, m mutant) ([]plan.Plan, error) {
+	const perPattern = 5
+	var found []plan.Plan
+	for _, pattern := range m.Plans {
+		workload, part, faulty := strings.Cut(pattern, "/")
+		var from []plan.Plan
+		switch {
+		case faulty && workload == "matrix":
+			from = campaign.KillMatrix()
+		case !slices.Contains(campaign.Workloads(), workload):
+			return nil, fmt.Errorf("there is no workload %q", workload)
+		case faulty:
+			r := h.reference(ctx, workload)
+			if r.err != nil {
+				return nil, r.err
+			}
+			from = r.generated
+		default:
+			from = []plan.Plan{faultless(workload)}
+		}
+		n := 0
+		for _, p := range from {
+			if n < perPattern && strings.Contains(p.Name, part) && !slices.ContainsFunc(found, func(q plan.Plan) bool { return q.Name == p.Name }) {
+				found = append(found, p)
+				n++
+			}
+		}
 	}
-	r, err := h.sound.Run(ctx, p, h.references[p.Workload].Dir)
-	h.confirmed[p.Name] = err == nil && len(r.Violations) == 0
-	return h.confirmed[p.Name]
+	return found[:min(len(found), h.o.most)], nil
 }
 
 // report prints the table; the error says that too few were caught.

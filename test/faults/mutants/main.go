@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/rolewright/rolewright/test/faults/campaign"
@@ -22,7 +23,7 @@ type options struct {
 	only string
 	// most is how many plans are tried per mutant.
 	most int
-	// parallel is how many plans are carried out at a time.
+	// parallel is how many mutants are tried at a time.
 	parallel int
 	// least is the share of mutants that have to be caught.
 	least float64
@@ -38,7 +39,7 @@ func main() {
 	flag.StringVar(&o.Dir, "out", "", "keep binaries and histories in this directory; a temporary one if empty, which is removed")
 	flag.StringVar(&o.only, "only", "", "try the mutants only of which the name contains one of these words, separated by commas")
 	flag.IntVar(&o.most, "plans", 16, "try so many plans per mutant")
-	flag.IntVar(&o.parallel, "parallel", 3, "how many plans are carried out at a time")
+	flag.IntVar(&o.parallel, "parallel", 3, "how many mutants are tried at a time")
 	flag.Float64Var(&o.least, "least", 0.95, "the share of mutants that has to be caught")
 	flag.BoolVar(&o.build, "build", false, "only look whether each mutant compiles")
 	flag.BoolVar(&o.list, "list", false, "only print the mutants")
@@ -83,13 +84,20 @@ func run(ctx context.Context, o options) (err error) {
 		return err //nolint:wrapcheck // it says what it is
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
-	h := &hunt{o: o, sound: c, references: map[string]*outcome{}, confirmed: map[string]bool{}}
+	h := &hunt{o: o, sound: c, sounds: map[string]*outcome{}}
+	// Plans mostly wait, so that several mutants at a time take little longer than one.
+	var all sync.WaitGroup
+	turns := make(chan struct{}, max(1, o.parallel))
 	for _, m := range chosen {
-		if ctx.Err() != nil {
-			break
-		}
-		h.try(ctx, m)
+		turns <- struct{}{}
+		all.Go(func() {
+			defer func() { <-turns }()
+			if ctx.Err() == nil {
+				h.try(ctx, m)
+			}
+		})
 	}
+	all.Wait()
 	return errors.Join(ctx.Err(), h.report())
 }
 

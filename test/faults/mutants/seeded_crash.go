@@ -105,7 +105,7 @@ func recordBugs() []mutant {
 			Edits: []edit{
 				{"controller/schedule.go", "\t\tdelay, why = max(s.retry.after(last.Attempts), last.RequeueAfter), causeRetry\n", "\t\treturn time.Time{}, \"\"\n"},
 			},
-			Plans: []string{"failing-first", "fails-first", "create/crash-before", "failing", "finalizer-failing", "bad-ends"},
+			Plans: []string{"create/configmaps-o-0-1-error", "create/configmaps-o-0-1-reset-before", "create/configmaps"},
 		},
 		{
 			Name: "failure-is-repeated-at-once", Origin: "W39: retries from 5 ms",

@@ -61,14 +61,14 @@ func processBugs() []mutant {
 			Edits: []edit{
 				{"controller/lifetime.go", "\t\tcontext.AfterFunc(r.set.runs, func() { cancel(context.Cause(r.set.runs)) }),\n", ""},
 			},
-			Plans: []string{"leader-crash/leases", "elected/leases-leader-2-block", "leader-change/leases-leader", "lease-lost"},
+			Plans: []string{"elected/block", "matrix/begin.after-write-stop-2", "matrix/run.admitted-stop-2"},
 		},
 		{
 			Name: "writes-are-not-fenced", Origin: "R16, F9: a write is forwarded without the lease",
 			Edits: []edit{
 				{"internal/proxy/exchange.go", "\tif why == \"\" && x.p.opts.MayWrite != nil {\n", "\tif why == \"\" && x.p.opts.MayWrite != nil && x.p.opts.Port < 0 {\n"},
 			},
-			Plans:     []string{"lease-lost", "elected/leases-leader-2-block", "matrix/begin.after-write-stop-2", "matrix/run.admitted-stop-2"},
+			Plans:     []string{"elected/block", "matrix/begin.after-write-stop-2", "matrix/run.admitted-stop-2"},
 			Elsewhere: "internal/proxy: fence tests",
 		},
 		{

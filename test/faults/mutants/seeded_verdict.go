@@ -44,7 +44,7 @@ func verdictBugs() []mutant {
 			Edits: []edit{
 				{"controller/outcome.go", "\t\trun.Result, run.Reason = status.Interrupted, string(status.Interrupted)\n", "\t\trun.Result, run.Reason = status.Succeeded, string(runner.Succeeded)\n"},
 			},
-			Plans: []string{"delete-during-run", "recreate", "delete-long-run", "leader-change"},
+			Plans: []string{"delete-long-run", "recreate", "delete-during-run"},
 		},
 		{
 			Name: "lost-is-a-success", Origin: "A.3, intermediate state: a run that was begun is taken for done",
@@ -76,11 +76,11 @@ func verdictBugs() []mutant {
 			Plans: []string{"finalizer-failing"},
 		},
 		{
-			Name: "finalizer-goes-when-interrupted", Origin: "intermediate state",
+			Name: "finalizer-goes-when-its-run-is-lost", Origin: "intermediate state: what was begun is taken for done",
 			Edits: []edit{
-				{"controller/run.go", "\tm.finalized = s.deleting && run.Result == status.Succeeded && run.RequeueAfter == 0\n", "\tm.finalized = s.deleting && run.Result != status.Failed\n"},
+				{"controller/lost.go", "\ts.memory.last, s.memory.lost = &run, nil\n", "\ts.memory.last, s.memory.lost, s.memory.finalized = &run, nil, s.deleting\n"},
 			},
-			Plans: []string{"restart-during-finalizer", "leader-change-during-finalizer", "finalizer-long"},
+			Plans: []string{"delete/things.status-o-0-3-crash-after", "delete/things.status-o-0-3-crash", "delete/things.status"},
 		},
 		{
 			Name: "any-success-finalizes", Origin: "I5: a run of the living object counts",
