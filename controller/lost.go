@@ -94,7 +94,10 @@ func (r *reconciler) settleLost(ctx context.Context, s *scope) (*ctrl.Result, er
 	case err == nil:
 		s.log.Info("Run of an earlier process has ended; its result counts", "run", lost.ID)
 		failpoint.Hit("lost.found")
-		return r.conclude(ctx, found)
+		if _, err := r.conclude(ctx, found); err != nil {
+			return nil, err
+		}
+		return again(), nil // nobody has looked at what has changed since that run began
 	case !errors.Is(err, runner.ErrNoRecord):
 		return nil, err
 	}
