@@ -143,13 +143,13 @@ func (c *checker) resultKept(r *Run, rec record) {
 	if rec.last.Result != interrupted || !r.Proved() || rec.Deleting || r.LedgerEnd != nil && r.LedgerEnd.Stopped {
 		return
 	}
-	known := r.End.Boot.Plus(lostTolerance)
-	if r.LedgerEnd != nil {
-		known = r.LedgerEnd.Boot.Plus(clockError)
+	since, known := r.onRecord()
+	if !known {
+		return
 	}
 	for _, e := range c.h.events("start") {
 		// An operator whose runner root is another cannot find it.
-		if e.Boot > known && e.Boot < rec.Received && c.ranUnder(r, e) && (rec.Replica == "" || rec.Replica == e.Replica) {
+		if e.Boot > since.Plus(clockError) && e.Boot < rec.Received && c.ranUnder(r, e) && (rec.Replica == "" || rec.Replica == e.Replica) {
 			c.add("I3", r.UID, r.ID, "the run had ended, with a success that was on disk, and was recorded as "+rec.last.Result+"/"+rec.last.Reason, rec, r)
 			return
 		}

@@ -87,8 +87,21 @@ type Run struct {
 	Begin, LastSign Instant
 	// End is the run's own account of its end; nil if it was killed.
 	End *TruthLine
-	// LedgerStart and LedgerEnd are nil where the ledger has none.
+	// LedgerStart and LedgerEnd are nil where the ledger has none. That a later
+	// operator has looked for what is left is an end only where there is no other.
 	LedgerStart, LedgerEnd *LedgerLine
+}
+
+// onRecord is when the run's own supervising process had written down how it
+// ended; false if that is not known, or it has not.
+func (r *Run) onRecord() (Instant, bool) {
+	if e := r.LedgerEnd; e != nil {
+		return e.Boot, e.Reason != reasonAbandoned && e.Reason != reasonReaped && e.NotStarted == "" && e.Survivors == ""
+	}
+	if r.End == nil || r.LedgerStart != nil {
+		return 0, false
+	}
+	return r.End.Boot.Plus(lostTolerance), true // there is no ledger
 }
 
 // Started is when the run began to exist.
@@ -110,7 +123,7 @@ func (r *Run) LastAlive() Instant {
 // Proved is what the operator should find out: whether the run is a success by
 // everything that it left behind.
 func (r *Run) Proved() bool {
-	if r.LedgerEnd != nil && (r.LedgerEnd.Code != 0 || r.LedgerEnd.Signal != "") {
+	if e := r.LedgerEnd; e != nil && e.Reason != reasonReaped && (e.Code != 0 || e.Signal != "") {
 		return false
 	}
 	return r.End != nil && r.End.proves()

@@ -51,8 +51,17 @@ type LedgerLine struct {
 	Signal          string
 	Stopped         bool
 	Killed          int
-	Reason          string
+	// NotStarted and Survivors are texts of errors.
+	NotStarted, Survivors string
+	// Reason is empty for an end of its own.
+	Reason string
 }
+
+// Reasons of an end that the supervising process itself did not write.
+const (
+	reasonAbandoned = "abandoned"
+	reasonReaped    = "reaped"
+)
 
 // Operation is one request of the client. An operation with an error is
 // indeterminate: it may have been carried out.

@@ -125,7 +125,9 @@ func (l *loader) ledgers() error {
 					r.Generation, r.Deleting = line.Generation, line.Deleting
 				}
 			case "end":
-				r.LedgerEnd = &line
+				if r.LedgerEnd == nil || r.LedgerEnd.Reason == reasonReaped || line.Reason != reasonReaped && line.Reason != reasonAbandoned {
+					r.LedgerEnd = &line
+				}
 			}
 		})
 		if err != nil {
