@@ -97,6 +97,13 @@ bench: setup cluster-tools build ## measure our own path around a run, and memor
 	@$(GO_BUILD) -o $(BIN)/fakerunner ./test/faults/fakerunner
 	@$(TOOLS)/controlplane exec -- $(BIN)/bench $(BENCHFLAGS)
 
+.PHONY: mutants
+mutants: cluster-tools-kwok ## seed bugs into the operator, one at a time, and see whether the campaign of faults finds them
+	@$(GO_BUILD) -tags failpoint -o $(BIN)/rolewright-failpoint ./cmd/rolewright
+	@$(GO_BUILD) -o $(BIN)/fakerunner ./test/faults/fakerunner
+	@$(GO_BUILD) -o $(BIN)/mutants ./test/faults/mutants
+	@$(TOOLS)/controlplane exec --audit-log audit.log -- $(BIN)/mutants $(MUTANTSFLAGS)
+
 ##@ The development control plane
 
 .PHONY: cluster-up
