@@ -19,6 +19,7 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/jobevent"
+	"github.com/rolewright/rolewright/runner/supervise"
 )
 
 // kubeconfigFile is the name of the run's kubeconfig in its private data directory.
@@ -100,8 +101,9 @@ func (r *reconciler) request(s *scope) (runner.Request, error) {
 	path := filepath.Join(dir, kubeconfigFile)
 	return runner.Request{
 		ID: s.runID, Dir: dir, Content: contentOf(content), ExtraVars: vars,
-		Env:   runEnv(path),
-		Files: map[string][]byte{kubeconfigFile: access, ticketFile: ticketOf(s)},
+		Subject: supervise.Subject{UID: string(s.object.GetUID()), Generation: s.active.Generation, Deleting: s.deleting},
+		Env:     runEnv(path),
+		Files:   map[string][]byte{kubeconfigFile: access, ticketFile: ticketOf(s)},
 
 		Verbosity: s.settings.verbosity, Cmdline: r.opts.AnsibleArgs,
 		Inventory: r.opts.Inventory, SkipFacts: r.opts.SkipFacts,

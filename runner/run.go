@@ -30,6 +30,10 @@ type Options struct {
 	// Supervisor is the command line that calls [supervise.Main]; nil means the
 	// subcommand supervise of the program that runs.
 	Supervisor []string
+	// Ledger is the path of the file that gets a line at the start and one at
+	// the end of each run, which [supervise.ReadLedger] reads; it is set aside at
+	// 4 MiB. Empty means none.
+	Ledger string
 }
 
 // Runner executes runs. It is safe for concurrent use.
@@ -37,13 +41,14 @@ type Runner struct {
 	path    string
 	environ []string
 	grace   time.Duration
+	ledger  string
 
 	supervisor *supervise.Supervisor
 }
 
 // New returns a Runner. It looks for nothing; see [Runner.Check].
 func New(opts Options) *Runner {
-	r := &Runner{path: opts.Path, environ: opts.Environ, grace: opts.Grace}
+	r := &Runner{path: opts.Path, environ: opts.Environ, grace: opts.Grace, ledger: opts.Ledger}
 	if r.path == "" {
 		r.path = "ansible-runner"
 	}
@@ -66,6 +71,9 @@ func (r *Runner) Close() { r.supervisor.Close() }
 // SupervisorCommand is the hidden subcommand of a program that makes runs: all
 // that it does is to call [supervise.Main].
 const SupervisorCommand = "supervise"
+
+// installIt is what to do if there is no ansible-runner.
+const installIt = "install it, make it executable, or name another one with --ansible-runner"
 
 // endRecord is the file of the private data directory that says how the
 // process tree ended. It is there once nothing is left of the run.
@@ -94,7 +102,7 @@ func (r *Runner) Run(ctx context.Context, req Request) (Result, error) {
 	}
 	executable, err := exec.LookPath(r.path)
 	if err != nil {
-		return res, fmt.Errorf("%w: %w", ErrUnavailable, err)
+		return res, fmt.Errorf("%w: %w; %s", ErrUnavailable, err, installIt)
 	}
 	if err := createPrivateDir(req, r.environ); err != nil {
 		return res, err
@@ -152,7 +160,7 @@ func (r *Runner) Reap(id string) error {
 	if !idPattern.MatchString(id) {
 		return nil // no run of ours
 	}
-	if err := supervise.Reap(cookieName + "=" + id); err != nil {
+	if err := r.supervisor.Reap(supervise.Command{Cookie: cookieName + "=" + id, Run: id, Ledger: r.ledger}); err != nil {
 		return fmt.Errorf("end what is left of run %s: %w", id, err)
 	}
 	return nil
@@ -174,6 +182,7 @@ func (r *Runner) supervise(ctx context.Context, executable string, req Request) 
 		Output: filepath.Join(req.Dir, runnerLog),
 		Grace:  r.grace,
 		Record: filepath.Join(req.Dir, endRecord),
+		Run:    req.ID, Ledger: r.ledger, Subject: req.Subject,
 	})
 	close(done)
 	return exit, <-summaries, err

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/rolewright/rolewright/runner/jobevent"
+	"github.com/rolewright/rolewright/runner/supervise"
 )
 
 // ErrUnavailable is returned when ansible-runner cannot be started: not
@@ -51,6 +52,9 @@ type Request struct {
 	Inventory string
 	// SkipFacts turns fact gathering off for role runs (ANSIBLE_GATHERING=explicit).
 	SkipFacts bool
+	// Subject is what the run is for, as the caller names it; it is written down
+	// in the ledger, and decides nothing.
+	Subject supervise.Subject
 	// OnEvent is called with every accepted event, in counter order, from one
 	// goroutine; it must not keep the event's memory for long. May be nil.
 	OnEvent func(jobevent.Event)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 	"sync"
 
@@ -20,10 +21,15 @@ import (
 	"github.com/rolewright/rolewright/internal/proxy"
 	"github.com/rolewright/rolewright/internal/version"
 	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/runner/supervise"
 )
 
 // leanHeap is the garbage collector's target: percent of garbage before it runs.
 const leanHeap = 50
+
+// ledgerFile is the file of the runner root in which the beginnings and ends of
+// all runs are written down.
+const ledgerFile = "ledger.jsonl"
 
 func newRunCommand() *cobra.Command {
 	var o runOptions
@@ -105,7 +111,7 @@ func (o *runOptions) operate(ctx context.Context, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	executor := runner.New(runner.Options{Path: o.ansibleRunner})
+	executor := runner.New(runner.Options{Path: o.ansibleRunner, Ledger: filepath.Join(o.runnerRoot, ledgerFile)})
 	defer executor.Close()
 	if set, err = o.addControllers(mgr, executor, gateway, watched, recorder, stdout); err != nil {
 		return err
@@ -115,7 +121,7 @@ func (o *runOptions) operate(ctx context.Context, stdout io.Writer) error {
 		return err
 	}
 	defer onAbort(ctx, func() { set.Abort(controller.ErrShutdown) })()
-	return withServers(ctx, func(ctx context.Context) error { return serve(ctx, mgr, set, log) }, gateway.Start, metricsServer)
+	return withServers(ctx, func(ctx context.Context) error { return serve(ctx, mgr, set, log) }, gateway.Start, metricsServer, supervise.ReapOrphans)
 }
 
 // serve runs the manager and what it leaves behind when it ends.
