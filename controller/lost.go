@@ -111,7 +111,10 @@ func (r *reconciler) settleLost(ctx context.Context, s *scope) (*ctrl.Result, er
 		run.Fingerprint = s.memory.last.Fingerprint
 	}
 	failpoint.Hit("lost.before-write")
-	if err := r.writeEnd(ctx, s, run); err != nil {
+	if err := r.writeEnd(ctx, s, run); refused(err) {
+		r.logRefusal(s, err)
+		s.memory.unwritten = &run
+	} else if err != nil {
 		return nil, err
 	}
 	failpoint.Hit("lost.written")

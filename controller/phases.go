@@ -99,14 +99,17 @@ func (r *reconciler) patchFinalizers(ctx context.Context, obj *unstructured.Unst
 }
 
 // writeUnwritten writes the end of an earlier run that could not be written
-// then. The run is not repeated for it.
+// then. The run is not repeated for it, and while it is refused other runs do not
+// wait for it.
 func (r *reconciler) writeUnwritten(ctx context.Context, s *scope) (*ctrl.Result, error) {
 	run := s.memory.unwritten
 	if run == nil {
 		return nil, nil
 	}
 	failpoint.Hit("unwritten.before-write")
-	if err := r.writeEnd(ctx, s, *run); err != nil {
+	if err := r.writeEnd(ctx, s, *run); refused(err) {
+		return nil, nil
+	} else if err != nil {
 		return nil, err
 	}
 	s.memory.unwritten = nil
@@ -129,7 +132,11 @@ func (r *reconciler) decide(ctx context.Context, s *scope) (*ctrl.Result, error)
 	if err := r.observe(ctx, s, now); err != nil {
 		return nil, err
 	}
-	return &ctrl.Result{RequeueAfter: s.plan.wait}, nil
+	wait := s.plan.wait
+	if s.memory.unwritten != nil && (wait == 0 || wait > r.opts.RetryMax) {
+		wait = r.opts.RetryMax // to write what was refused
+	}
+	return &ctrl.Result{RequeueAfter: wait}, nil
 }
 
 // observe says in the status that a generation with the inputs of the last
@@ -145,7 +152,7 @@ func (r *reconciler) observe(ctx context.Context, s *scope, now time.Time) error
 			return status.Observe(st, generation, now)
 		})
 	}
-	if client.IgnoreNotFound(err) != nil && !refused(err) {
+	if client.IgnoreNotFound(err) != nil && !final(err) {
 		return fmt.Errorf("record the generation: %w", err)
 	}
 	s.memory.observed = generation

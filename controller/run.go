@@ -154,7 +154,13 @@ func (r *reconciler) conclude(ctx context.Context, s *scope) (*ctrl.Result, erro
 	failpoint.Hit("conclude.pruned")
 
 	err := r.writeEnd(ctx, s, run)
-	if err != nil {
+	switch {
+	case refused(err):
+		r.logRefusal(s, err)
+		if !m.finalized { // an object that goes has no use for the result
+			return &ctrl.Result{RequeueAfter: r.opts.RetryMin}, nil
+		}
+	case err != nil:
 		s.log.Error(err, "Result of the run cannot be written yet; it is kept and written later")
 		return &ctrl.Result{RequeueAfter: r.opts.RetryMin}, nil
 	}
@@ -169,8 +175,8 @@ func (r *reconciler) conclude(ctx context.Context, s *scope) (*ctrl.Result, erro
 	return &ctrl.Result{RequeueAfter: r.situationAfter(s, run).delay()}, nil
 }
 
-// writeEnd records run in the object's status. An object that is gone, or that
-// refuses what we write, has no use for it.
+// writeEnd records run in the object's status. An object that is gone, or whose
+// schema or size will never allow what we write, has no use for it.
 func (r *reconciler) writeEnd(ctx context.Context, s *scope, run status.Run) error {
 	if !r.writesStatus() {
 		return nil
@@ -187,7 +193,7 @@ func (r *reconciler) writeEnd(ctx context.Context, s *scope, run status.Run) err
 			return status.Conclude(st, run, next, r.now())
 		})
 	}
-	if refused(err) {
+	if final(err) {
 		r.logRefusal(s, err)
 		return nil
 	}
