@@ -59,6 +59,9 @@ func (c *checker) recordNamesItsRun(rec record) {
 		c.add("I2", uid, r.ID, fmt.Sprintf("the run was recorded for generation %d, whose value is %q, and was given %q",
 			rec.last.Generation, value, r.Value), rec, r)
 	}
+	if r.Begin != 0 && r.Deleting && rec.last.Cause != causeDeleted {
+		c.add("I5", uid, r.ID, "an object that is being deleted was run as a living one, for the cause "+rec.last.Cause, rec, r)
+	}
 	if r.Begin != 0 && rec.Received.Plus(clockError) < r.Begin {
 		c.add("I2", uid, r.ID, "the result was recorded before the run began", rec, r)
 	}

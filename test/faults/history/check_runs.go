@@ -92,8 +92,8 @@ func (c *checker) isOperator(pid int) bool {
 }
 
 // cancelLimit is how long a run may go on when its object is being deleted:
-// noticing, a grace and the kill.
-const cancelLimit = 8 * time.Second
+// noticing, a grace of five seconds and the kill, on a machine that is choked.
+const cancelLimit = 30 * time.Second
 
 // liveness is I6 and I8 as far as they are about single runs: a run for the
 // living ends with its object, where no fault hides that from the operator.

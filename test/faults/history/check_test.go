@@ -165,7 +165,7 @@ func TestCheck(t *testing.T) {
 			w.file(planFile, map[string]any{"name": "x"})
 			w.create(1, "u1", "red")
 			w.finalizer(1.1, "u1")
-			w.run(run{id: "r1", uid: "u1", value: "red", begin: 1.5, end: 20})
+			w.run(run{id: "r1", uid: "u1", value: "red", begin: 1.5, end: 40})
 			w.delete(2, "u1")
 		}},
 		{name: "I8: a run that has asked for another one", want: []string{"I8"}, do: func(w *world) {
@@ -242,6 +242,12 @@ func TestCheck(t *testing.T) {
 			w.run(run{id: "r1", uid: "u1", value: "red", begin: 1.5, end: 2})
 			w.finalizer(2.2, "u1")
 			w.conclude(2.5, "u1", "r1", "created", succeeded, 1)
+		}},
+		{name: "I5: the living's run of an object that is being deleted", want: []string{"I5"}, do: func(w *world) {
+			oneRun(w)
+			w.delete(3, "u1")
+			w.run(run{id: "r2", uid: "u1", value: "red", generation: 2, deleting: true, begin: 3.5, end: 4, ended: failing, code: 2})
+			w.conclude(4.2, "u1", "r2", "content", failed, 2)
 		}},
 		{name: "the client may take the finalizer off", do: func(w *world) {
 			oneRun(w)

@@ -156,6 +156,12 @@ func (h *hunt) candidates(ctx context.Context, m mutant) ([]plan.Plan, error) {
 		switch {
 		case faulty && workload == "matrix":
 			from = campaign.KillMatrix()
+		case faulty && workload == "fixed":
+			p, err := plan.Load(filepath.Join(h.o.root, "test/faults/testdata/plans", part+".json"))
+			if err != nil {
+				return nil, err //nolint:wrapcheck // it says what it is
+			}
+			from = []plan.Plan{p}
 		case !slices.Contains(campaign.Workloads(), workload):
 			return nil, fmt.Errorf("there is no workload %q", workload)
 		case faulty:

@@ -19,8 +19,8 @@ type mutant struct {
 	Origin string
 	Edits  []edit
 	// Plans are where it should show, the most likely first: names of workloads
-	// without faults, and after a slash a part of the name of a generated plan or
-	// one of the kill matrix.
+	// without faults, and after a slash a part of the name of a plan that is made
+	// of the workload; matrix/ and fixed/ are the kill matrix and the fixed plans.
 	Plans []string
 	// Elsewhere says which test catches it, if that is no matter of the campaign's.
 	Elsewhere string

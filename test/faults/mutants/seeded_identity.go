@@ -57,28 +57,28 @@ func identityBugs() []mutant {
 			Edits: []edit{
 				{"controller/reconciler.go", "\tif m != nil && m.uid == obj.GetUID() {\n\t\treturn m, \"\"", "\tif m != nil {\n\t\treturn m, \"\""},
 			},
-			Plans: []string{"recreate-plain", "recreate", "recreate/held", "recreate-plain/drop-event", "recreate/drop-event"},
+			Plans: []string{"recreate-again/deleted-things-o-0-1-hold-watch", "recreate-again/deleted-things-o-0", "recreate-again"},
 		},
 		{
 			Name: "finalizer-proof-is-by-name", Origin: "F8 for finalizers; unobserved state",
 			Edits: []edit{
 				{"controller/reconciler.go", "\tm = &memory{uid: obj.GetUID()}\n", "\tm = &memory{uid: obj.GetUID(), finalized: m != nil && m.finalized || obj.GetDeletionTimestamp() == nil && m != nil}\n"},
 			},
-			Plans: []string{"recreate", "recreate-again"},
+			Plans: []string{"recreate-again/deleted-things-o-0-1-hold-watch", "recreate-again/deleted-things-o-0", "recreate-again"},
 		},
 		{
 			Name: "lists-are-believed-at-start", Origin: "stale state: a restarted operator sees an older list (kubernetes#59848)",
 			Edits: []edit{
 				{"controller/phases.go", "\t\ts.memory.recall(s.object.Object, r.watch.ManageStatus)\n\t\tif s.memory.lost != nil {\n\t\t\treturn again(), nil\n\t\t}\n", "\t\ts.memory.ran = true\n"},
 			},
-			Plans: []string{"create/restart-stale", "change/restart-stale", "delete/restart-stale"},
+			Plans: []string{"fixed/change-during-run-killed-in-run-and-stale", "fixed/change-during-run-recorded-and-stale"},
 		},
 		{
 			Name: "lost-runs-are-believed-from-the-cache", Origin: "stale state",
 			Edits: []edit{
 				{"controller/lost.go", "\ts.memory.recall(s.object.Object, r.watch.ManageStatus)\n\tlost := s.memory.lost\n", "\tlost := s.memory.lost\n"},
 			},
-			Plans: []string{"create/restart-stale", "change/restart-stale", "change-during-run/restart-stale", "matrix/conclude.written-kill-1"},
+			Plans: []string{"fixed/change-during-run-recorded-and-stale", "change-during-run/restart-stale"},
 		},
 		{
 			Name: "deletion-is-not-looked-at-live", Origin: "W14: deletion seen live but not in the cache",
@@ -86,7 +86,7 @@ func identityBugs() []mutant {
 				{"controller/phases.go", "; deleting != s.deleting || deleting && !r.hasFinalizer(s.object) {", "; deleting && !r.hasFinalizer(s.object) {"},
 				{"controller/phases.go", " ||\n\t\t(s.object.GetDeletionTimestamp() != nil) != s.deleting {", " {"},
 			},
-			Plans: []string{"delete-during-run", "recreate", "delete-during-run/hold-watch", "delete/hold-watch", "recreate/hold-watch"},
+			Plans: []string{"delete-failing/modified-things-o-0-1-hold-watch", "delete-failing/hold-watch"},
 		},
 		{
 			Name: "every-status-write-is-a-change", Origin: "B.8, B.9: the operator triggers itself",
