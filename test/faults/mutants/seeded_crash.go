@@ -44,7 +44,7 @@ func recordBugs() []mutant {
 			Name: "conflict-drops-the-result", Origin: "C.1, W39: status 409",
 			Edits: []edit{
 				{"controller/statuswriter.go", "clientretry.OnError(clientretry.DefaultBackoff, apierrors.IsConflict, func() error {", "clientretry.OnError(clientretry.DefaultBackoff, func(error) bool { return false }, func() error {"},
-				{"controller/run.go", "\tif refused(err) {\n\t\tr.logRefusal(s, err)\n\t\treturn nil\n\t}\n\treturn client.IgnoreNotFound(err)", "\tif refused(err) || moved(err) {\n\t\tr.logRefusal(s, err)\n\t\treturn nil\n\t}\n\treturn client.IgnoreNotFound(err)"},
+				{"controller/run.go", "\tif final(err) {\n", "\tif final(err) || moved(err) {\n"},
 				{"controller/run.go", "func contentOf(c watches.Content)", "func moved(err error) bool { return client.IgnoreNotFound(err) != nil && strings.Contains(err.Error(), \"the object has been modified\") }\n\nfunc contentOf(c watches.Content)"},
 				{"controller/run.go", "\t\"path/filepath\"\n", "\t\"path/filepath\"\n\t\"strings\"\n"},
 			},

@@ -25,9 +25,9 @@ func verdictBugs() []mutant {
 			Plans: []string{"bad-ends"},
 		},
 		{
-			Name: "statistics-are-all", Origin: "W3: a crashed ansible-runner is not noticed",
+			Name: "crash-is-no-failure", Origin: "W3: a crashed ansible-runner leaves neither exit code nor status",
 			Edits: []edit{
-				{"runner/verdict.go", "\treturn r.ExitCode == 0 && r.Signal == \"\" && r.Status == statusSuccessful &&\n", "\treturn r.Signal == \"\" &&\n"},
+				{"runner/verdict.go", "\treturn r.ExitCode == 0 && r.Signal == \"\" && r.Status == statusSuccessful &&\n\t\ts.Complete && s.Failures == 0", "\treturn r.Status != statusFailed &&\n\t\ts.Failures == 0"},
 			},
 			Plans: []string{"bad-ends"},
 		},
