@@ -71,6 +71,7 @@ func run(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
+	o.SoakRuns = o.soak
 	c, err := campaign.New(ctx, o.Options)
 	if err != nil {
 		return err

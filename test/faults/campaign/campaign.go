@@ -32,6 +32,8 @@ type Options struct {
 	Dir string
 	// Kubeconfig and AuditLog are those of a control plane that nobody else uses.
 	Kubeconfig, AuditLog string
+	// SoakRuns is how many runs the workload of [SoakPlan] makes.
+	SoakRuns int
 }
 
 // Campaign carries out plans on one control plane. It is safe for concurrent

@@ -34,6 +34,8 @@ type Result struct {
 	Trace []plan.Request
 	// Runs is how many were begun.
 	Runs int
+	// Report is what the workload has to say.
+	Report string
 }
 
 // execution is a plan that is being carried out.
@@ -47,7 +49,9 @@ type execution struct {
 	elects         bool
 	driver, client *journal
 	wire           *wire.Proxy
-	replicas       []*replica
+	// metrics is the address of the operator's; 0 for none.
+	metrics, report string
+	replicas        []*replica
 
 	mu         sync.Mutex
 	deaths     []death
@@ -76,7 +80,7 @@ type want struct {
 // error means that the plan could not be carried out.
 func (c *Campaign) Run(ctx context.Context, p plan.Plan, reference string) (Result, error) {
 	began := time.Now()
-	e := &execution{c: c, plan: p, dir: filepath.Join(c.opts.Dir, "plans", p.Name), want: map[string]want{}}
+	e := &execution{c: c, plan: p, dir: filepath.Join(c.opts.Dir, "plans", p.Name), want: map[string]want{}, metrics: "0"}
 	res := Result{Plan: p, Dir: e.dir}
 	var ok bool
 	if e.work, ok = workloads()[p.Workload]; !ok {
@@ -84,6 +88,12 @@ func (c *Campaign) Run(ctx context.Context, p plan.Plan, reference string) (Resu
 	}
 	e.elects = max(p.Replicas, e.work.replicas) > 1 || e.work.elects
 	e.namespace = c.prefix + strconv.FormatInt(c.serial.Add(1), 10)
+	if p.Workload == soakWorkload {
+		var err error
+		if e.metrics, err = freeAddress(); err != nil {
+			return res, fmt.Errorf("plan %s: %w", p.Name, err)
+		}
+	}
 	if err := e.open(ctx, reference); err != nil {
 		return res, fmt.Errorf("plan %s: %w", p.Name, err)
 	}
@@ -101,6 +111,7 @@ func (c *Campaign) Run(ctx context.Context, p plan.Plan, reference string) (Resu
 		return res, fmt.Errorf("plan %s: %w", p.Name, err)
 	}
 	res.Violations = append(e.violations, history.Check(h)...)
+	res.Report = e.report
 	res.Runs, res.Took = len(h.Runs), time.Since(began)
 	return res, nil
 }

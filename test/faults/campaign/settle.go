@@ -63,11 +63,22 @@ func (e *execution) settle(ctx context.Context) {
 		}
 	}
 	for _, r := range e.replicas {
-		r.mu.Lock()
-		if r.cmd != nil && zombies(r.cmd.Process.Pid) > 0 {
-			e.driver.add(map[string]any{"event": "zombie", "replica": r.name, "pid": r.cmd.Process.Pid})
+		pid := 0
+		// A dead orphan is waited for within a second or so.
+		err := poll(ctx, survival, func() error {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			if r.cmd == nil {
+				return nil
+			}
+			if pid = r.cmd.Process.Pid; zombies(pid) > 0 {
+				return errors.New("there are zombies")
+			}
+			return nil
+		})
+		if err != nil {
+			e.driver.add(map[string]any{"event": "zombie", "replica": r.name, "pid": pid})
 		}
-		r.mu.Unlock()
 	}
 	sleep(ctx, tail)
 	e.driver.add(map[string]any{"event": "steady-begin"})

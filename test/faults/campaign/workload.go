@@ -222,6 +222,7 @@ func cuts() map[string]workload {
 // come and go.
 func lives() map[string]workload {
 	return map[string]workload{
+		soakWorkload: {do: soak},
 		"ten": {do: func(a *actor) {
 			several(a, 10)
 			a.settled()
