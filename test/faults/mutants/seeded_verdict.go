@@ -78,7 +78,7 @@ func verdictBugs() []mutant {
 		{
 			Name: "finalizer-goes-when-its-run-is-lost", Origin: "intermediate state: what was begun is taken for done",
 			Edits: []edit{
-				{"controller/lost.go", "\ts.memory.last, s.memory.lost = &run, nil\n", "\ts.memory.last, s.memory.lost, s.memory.finalized = &run, nil, s.deleting\n"},
+				{"controller/lost.go", "\ts.memory.last, s.memory.lost = &run, nil\n", "\ts.memory.last, s.memory.lost, s.memory.finalized = &run, nil, s.deleting\n\tif s.deleting {\n\t\treturn again(), nil\n\t}\n"},
 			},
 			Plans: []string{"delete/things.status-o-0-3-crash-after", "delete/things.status-o-0-3-crash", "delete/things.status"},
 		},
