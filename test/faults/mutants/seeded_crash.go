@@ -9,7 +9,7 @@ func recordBugs() []mutant {
 				{"controller/phases.go", "\terr = r.writeStatus(ctx, s.object, metrics.MomentStart, func", "\t_ = func"},
 				{"controller/phases.go", "\t\treturn status.Begin(st, s.active, s.deleting, s.active.Started)\n\t})\n", "\t\treturn status.Begin(st, s.active, s.deleting, s.active.Started)\n\t}\n\t_ = metrics.MomentStart\n"},
 			},
-			Plans: []string{"leader-crash", "matrix/supervising.started-kill-1", "matrix/run.ended-kill-1"},
+			Plans: []string{"change-during-run/configmaps-o-0-1-crash-after", "change-during-run/configmaps-o-0-1-crash", "leader-crash", "matrix/supervising.started-kill-1", "matrix/run.ended-kill-1"},
 		},
 		{
 			Name: "active-run-stays", Origin: "F7: Running for good",
@@ -24,14 +24,14 @@ func recordBugs() []mutant {
 				{"controller/lost.go", "\tif s.memory.lost == nil {\n", "\tif s.memory.lost == nil || s.memory.lost.ID != \"\" {\n"},
 				{"controller/phases.go", "\t\tif s.memory.lost != nil {\n\t\t\treturn again(), nil\n\t\t}\n", ""},
 			},
-			Plans: []string{"leader-crash", "matrix/supervising.started-kill-1", "matrix/begin.after-write-kill-1"},
+			Plans: []string{"change-during-run/configmaps-o-0-1-crash-after", "change-during-run/configmaps-o-0-1-crash", "leader-crash", "matrix/supervising.started-kill-1", "matrix/begin.after-write-kill-1"},
 		},
 		{
 			Name: "lost-runs-are-not-repeated", Origin: "A.6",
 			Edits: []edit{
 				{"controller/schedule.go", "\t\treturn plan{cause: s.ifDeleting(causeInterrupted)}\n", "\t\treturn plan{}\n"},
 			},
-			Plans: []string{"leader-crash", "matrix/supervising.started-kill-1", "matrix/begin.after-write-kill-1"},
+			Plans: []string{"change-during-run/configmaps-o-0-1-crash-after", "change-during-run/configmaps-o-0-1-crash", "leader-crash", "matrix/supervising.started-kill-1", "matrix/begin.after-write-kill-1"},
 		},
 		{
 			Name: "ends-on-disk-are-not-looked-for", Origin: "F7, G10: a finished result is lost by a crash",

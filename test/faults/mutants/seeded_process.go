@@ -32,7 +32,7 @@ func processBugs() []mutant {
 				{"runner/supervise/main.go", "\tgo listen(in, cancel)\n", "\t_ = listen\n"},
 				{"controller/lost.go", "\tif err := r.opts.Runner.Reap(lost.ID); err != nil {\n\t\treturn nil, err\n\t}\n", ""},
 			},
-			Plans: []string{"leader-crash", "down", "matrix/supervising.started-kill-1", "matrix/supervisor.ordered-kill-1", "change-during-run/crash-after"},
+			Plans: []string{"down", "leader-crash", "matrix/supervising.started-kill-1", "matrix/supervisor.ordered-kill-1", "change-during-run/crash-after"},
 		},
 		{
 			Name: "orphans-are-waited-out", Origin: "F10: neither parent-death signal nor heartbeat",
