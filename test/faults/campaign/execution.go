@@ -275,6 +275,7 @@ func (e *execution) collect(from int64) error {
 	}
 	_, err = history.CopyAudit(audit, e.c.opts.AuditLog, from, e.namespace)
 	err = errors.Join(err, audit.Close())
+	err = errors.Join(err, e.keepTrace())
 	for _, r := range e.replicas {
 		ledger, readErr := os.ReadFile(filepath.Join(r.root(), "ledger.jsonl"))
 		if readErr == nil {
@@ -286,6 +287,24 @@ func (e *execution) collect(from int64) error {
 		}
 	}
 	return err
+}
+
+// keepTrace writes when and by whom what the audit log knows was sent.
+func (e *execution) keepTrace() error {
+	j, err := openJournal(filepath.Join(e.dir, "wire.jsonl"))
+	if err != nil {
+		return err
+	}
+	now, boot := time.Now(), history.Boot()
+	for _, r := range e.wire.Trace() {
+		if r.Event == "" {
+			j.add(map[string]any{
+				"auditID": r.AuditID, "replica": r.Replica, "verb": r.Verb, "path": r.Resource + "/" + r.Name, "fault": r.Fault,
+				"boot": seconds(boot.Plus(-now.Sub(r.Time))),
+			})
+		}
+	}
+	return j.close()
 }
 
 // lookForCrashes finds the operator's panics that no plan has asked for.

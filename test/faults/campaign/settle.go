@@ -210,9 +210,10 @@ func (e *execution) end(ctx context.Context) error {
 			return is == string(uid)
 		})
 	}
-	_ = poll(ctx, collection, func() error {
-		if err := e.c.client.List(ctx, made, client.InNamespace(e.namespace)); err != nil {
-			return err
+	listed := errors.New("not listed")
+	_ = poll(ctx, collection, func() error { // what is left is for the checker to find
+		if listed = e.c.client.List(ctx, made, client.InNamespace(e.namespace)); listed != nil {
+			return listed
 		}
 		made.Items = slices.DeleteFunc(made.Items, func(m corev1.ConfigMap) bool { return m.Name == "kube-root-ca.crt" })
 		for _, m := range made.Items {
@@ -222,6 +223,9 @@ func (e *execution) end(ctx context.Context) error {
 		}
 		return nil
 	})
+	if listed != nil {
+		return fmt.Errorf("keep the end state: %w", listed)
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return writeJSON(filepath.Join(e.dir, "end.json"), map[string]any{

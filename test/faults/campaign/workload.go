@@ -20,7 +20,7 @@ func Workloads() []string {
 		"create", "create-several", "change", "change-back", "change-during-run", "back-during-run", "delete", "delete-during-run",
 		"delete-plain", "recreate", "recreate-plain", "failing", "finalizer-failing", "bad-ends", "requeue", "period",
 		"dependent", "ten", "daemons", "restart", "deleted-while-down", "elected", "leader-change", "leader-crash",
-		"delete-long-run", "recreate-again", "timeout", "forged", "down",
+		"delete-long-run", "recreate-again", "timeout", "forged", "down", "delete-failing",
 	}
 }
 
@@ -140,6 +140,12 @@ func endings() map[string]workload {
 				a.update(fmt.Sprintf("o-%d", i), "B", nil)
 			}
 			a.settled()
+		}},
+		"delete-failing": {do: func(a *actor) {
+			a.create(kindThing, "o-0", "A", fake{"failFirst": int64(50)})
+			a.failed("o-0")
+			a.remove("o-0")
+			a.gone("o-0")
 		}},
 		"requeue": {do: func(a *actor) {
 			a.create(kindThing, "o-0", "A", fake{"requeueOnce": "1s"})

@@ -117,6 +117,8 @@ type Request struct {
 	UserAgent  string `json:"userAgent,omitempty"`
 	// Code is what the API server answered; 0 if it was not asked or did not.
 	Code int `json:"code,omitempty"`
+	// AuditID is that of the API server's audit event.
+	AuditID string `json:"auditID,omitempty"`
 	// Fault is what a rule did here.
 	Fault Do `json:"fault,omitempty"`
 	// UID, Generation, ResourceVersion and Deleted (there is a deletionTimestamp) are those of the object in the answer or the

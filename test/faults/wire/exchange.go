@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/google/uuid"
+
 	"github.com/rolewright/rolewright/test/faults/plan"
 )
 
@@ -43,6 +45,8 @@ func (t replicaTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		_ = r.Body.Close()
 	}
 	x.is = x.describe(t.replica, r, x.body)
+	x.is.AuditID = uuid.NewString()
+	r.Header.Set("Audit-ID", x.is.AuditID) // which the API server takes over
 	x.number = x.trace.begin(x.is)
 	x.action, x.wait = x.rules.take(x.is)
 	x.announce(x.is, x.action)
