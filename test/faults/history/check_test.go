@@ -325,7 +325,7 @@ func TestCheck(t *testing.T) {
 		{name: "a write that the wire has held up", do: func(w *world) {
 			oneRun(w)
 			w.request(3.5, runnerAgent+"r1", "create", "configmaps", "o-u1", "", 201, nil)
-			w.line(wireFile, `{"auditID":"a3.500000","boot":1001.9,"replica":"a"}`+"\n")
+			w.line(wireFile, `{"auditID":"a3.500000","sent":1001.9,"replica":"a"}`+"\n")
 		}},
 		{name: "I11: a token of nobody", want: []string{"I11"}, do: func(w *world) {
 			oneRun(w)

@@ -221,13 +221,13 @@ func (w *world) settle(s float64) {
 func (w *world) leases(replica string, s float64) {
 	w.driver("start", s, `"replica":"`+replica+`"`, `"leaderElect":true`, `"renewDeadline":"10s"`)
 	w.request(s, operatorAgent+"/leader-election", "update", "leases", "leader", "", 200, nil)
-	w.line(wireFile, fmt.Sprintf(`{"auditID":"a%f","boot":%s,"replica":%q}`+"\n", s, boot(s), replica))
+	w.line(wireFile, fmt.Sprintf(`{"auditID":"a%f","sent":%s,"replica":%q}`+"\n", s, boot(s), replica))
 }
 
 // sent records a write of a run through a replica.
 func (w *world) sent(s float64, replica, run string) {
 	w.request(s, runnerAgent+run, "create", "configmaps", "x", "", 201, nil)
-	w.line(wireFile, fmt.Sprintf(`{"auditID":"a%f","boot":%s,"replica":%q}`+"\n", s, boot(s), replica))
+	w.line(wireFile, fmt.Sprintf(`{"auditID":"a%f","sent":%s,"replica":%q}`+"\n", s, boot(s), replica))
 }
 
 // end is the recorded end.

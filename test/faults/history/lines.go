@@ -90,11 +90,11 @@ type DriverEvent struct {
 	Invariant string
 }
 
-// Sent is a line of the fault proxy: when the operator sent what the audit log
+// Forwarded is a line of the fault proxy: when the operator sent what the audit log
 // knows by the same ID.
-type Sent struct {
+type Forwarded struct {
 	AuditID             string
-	Boot                Instant
+	Sent                Instant
 	Replica, Verb, Path string
 	Fault               string
 }

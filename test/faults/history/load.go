@@ -172,11 +172,11 @@ func (l *loader) wire() error {
 	for _, r := range l.h.Requests {
 		byID[r.AuditID] = r
 	}
-	return readLines(l.h, l.path(wireFile), func(s Sent) {
+	return readLines(l.h, l.path(wireFile), func(s Forwarded) {
 		if r := byID[s.AuditID]; r != nil && s.AuditID != "" {
 			r.Replica = s.Replica
-			if s.Boot != 0 && s.Boot < r.Received {
-				r.Sent = s.Boot
+			if s.Sent != 0 && s.Sent < r.Received {
+				r.Sent = s.Sent
 			}
 		}
 	})
