@@ -57,12 +57,14 @@ func identityBugs() []mutant {
 			Edits: []edit{
 				{"controller/reconciler.go", "\tif m != nil && m.uid == obj.GetUID() {\n\t\treturn m, \"\"", "\tif m != nil {\n\t\treturn m, \"\""},
 			},
-			Plans: []string{"recreate-again/deleted-things-o-0-1-hold-watch", "recreate-again/deleted-things-o-0", "recreate-again"},
+			Plans: []string{"recreate-plain/plains.status-o-0-2-error", "recreate-plain/plains.status-o-0-2", "recreate-plain/plains.status"},
 		},
 		{
 			Name: "finalizer-proof-is-by-name", Origin: "F8 for finalizers; unobserved state",
 			Edits: []edit{
-				{"controller/reconciler.go", "\tm = &memory{uid: obj.GetUID()}\n", "\tm = &memory{uid: obj.GetUID(), finalized: m != nil && m.finalized || obj.GetDeletionTimestamp() == nil && m != nil}\n"},
+				{"controller/reconciler.go", "\tm = &memory{uid: obj.GetUID()}\n", "\tm = &memory{uid: obj.GetUID(), finalized: m != nil && m.finalized}\n"},
+				{"controller/run.go", "\tm.finalized = s.deleting && run.Result == status.Succeeded && run.RequeueAfter == 0\n", "\tm.finalized = m.finalized || s.deleting && run.Result == status.Succeeded && run.RequeueAfter == 0\n"},
+				{"controller/run.go", "\tif m.finalized {\n\t\treturn done(), r.release(ctx, s)", "\tif m.finalized && s.deleting {\n\t\treturn done(), r.release(ctx, s)"},
 			},
 			Plans: []string{"recreate-again/deleted-things-o-0-1-hold-watch", "recreate-again/deleted-things-o-0", "recreate-again"},
 		},
