@@ -12,6 +12,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/failpoint"
 	"github.com/rolewright/rolewright/internal/redact"
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/plainfile"
@@ -70,6 +71,7 @@ func (r *reconciler) settleLost(ctx context.Context, s *scope) (*ctrl.Result, er
 		r.dirs.settled(s.object.GetUID(), s.settings.retention())
 		return nil, nil
 	}
+	failpoint.Hit("lost.before-read")
 	// The cache may be behind an end that was recorded.
 	if err := r.readLive(ctx, s); apierrors.IsNotFound(err) {
 		return done(), nil
@@ -84,6 +86,7 @@ func (r *reconciler) settleLost(ctx context.Context, s *scope) (*ctrl.Result, er
 	if _, busy := r.set.busy.Load(s.object.GetUID()); busy {
 		return again(), nil // the watch of another version of the kind runs it
 	}
+	failpoint.Hit("lost.before-reap")
 	if err := r.opts.Runner.Reap(lost.ID); err != nil {
 		return nil, err
 	}
@@ -91,13 +94,21 @@ func (r *reconciler) settleLost(ctx context.Context, s *scope) (*ctrl.Result, er
 	if run, ok := r.dirs.recorded(s.object.GetUID(), s.deleting, *lost); ok {
 		s.log.Info("Run of an earlier process has ended; its end is written now", "run", run.ID)
 		s.fingerprint = run.Fingerprint
-		return r.recordEnd(ctx, s, run)
+		if _, err := r.recordEnd(ctx, s, run); err != nil {
+			return nil, err
+		}
+		return again(), nil // as below
 	}
+	failpoint.Hit("lost.reaped")
 	found, err := r.find(ctx, s, *lost)
 	switch {
 	case err == nil:
 		s.log.Info("Run of an earlier process has ended; its result counts", "run", lost.ID)
-		return r.conclude(ctx, found)
+		failpoint.Hit("lost.found")
+		if _, err := r.conclude(ctx, found); err != nil {
+			return nil, err
+		}
+		return again(), nil // nobody has looked at what has changed since that run began
 	case !errors.Is(err, runner.ErrNoRecord):
 		return nil, err
 	}
@@ -110,9 +121,14 @@ func (r *reconciler) settleLost(ctx context.Context, s *scope) (*ctrl.Result, er
 	if s.memory.last != nil {
 		run.Fingerprint = s.memory.last.Fingerprint
 	}
-	if err := r.writeEnd(ctx, s, run); err != nil {
+	failpoint.Hit("lost.before-write")
+	if err := r.writeEnd(ctx, s, run); refused(err) {
+		r.logRefusal(s, err)
+		s.memory.unwritten = &run
+	} else if err != nil {
 		return nil, err
 	}
+	failpoint.Hit("lost.written")
 	s.memory.last, s.memory.lost = &run, nil
 	r.dirs.finish(s.object.GetUID(), lost.ID, s.settings.retention())
 	return nil, nil

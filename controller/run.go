@@ -12,6 +12,7 @@ import (
 	"github.com/rolewright/rolewright/controller/eventlog"
 	"github.com/rolewright/rolewright/controller/extravars"
 	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/failpoint"
 	"github.com/rolewright/rolewright/internal/metrics"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
@@ -30,6 +31,7 @@ func (r *reconciler) run(ctx context.Context, s *scope) (*ctrl.Result, error) {
 	defer life.end()
 	r.admit(s, life)
 	defer r.dismiss(s)
+	failpoint.Hit("run.admitted")
 	req, err := r.request(s)
 	if err != nil {
 		s.err = err
@@ -56,9 +58,11 @@ func (r *reconciler) run(ctx context.Context, s *scope) (*ctrl.Result, error) {
 	s.started = true
 	stop := p.start(ctx)
 	s.result, s.err = r.execute(ctx, req)
+	failpoint.Hit("run.ended")
 	s.ran = s.err == nil || !s.result.Finished.IsZero()
 	s.object = stop()
 	r.dismiss(s) // before the end is recorded, which says what the object owns now
+	failpoint.Hit("run.dismissed")
 	r.strip(s, req.ID)
 	r.countEvents(s.result.Summary)
 	events.Finish(s.result.Summary, filepath.Join(req.Dir, "artifacts", req.ID, "stdout"))
@@ -173,14 +177,23 @@ func (r *reconciler) recordEnd(ctx context.Context, s *scope, run status.Run) (*
 	if run.Result != status.Interrupted {
 		r.metrics.ReconcileResult(r.gvk, run.Result == status.Succeeded)
 	}
+	failpoint.Hit("conclude.judged")
 
 	err := r.writeEnd(ctx, s, run)
-	if err != nil {
+	switch {
+	case refused(err):
+		r.logRefusal(s, err)
+		if !m.finalized { // an object that goes has no use for the result
+			return &ctrl.Result{RequeueAfter: r.opts.RetryMin}, nil
+		}
+	case err != nil:
 		s.log.Error(err, "Result of the run cannot be written yet; it is kept and written later")
 		return &ctrl.Result{RequeueAfter: r.opts.RetryMin}, nil
 	}
 	m.unwritten = nil
+	failpoint.Hit("conclude.written")
 	r.dirs.finish(s.object.GetUID(), run.ID, s.settings.retention())
+	failpoint.Hit("conclude.pruned")
 	if m.finalized {
 		return done(), r.release(ctx, s)
 	}
@@ -190,8 +203,8 @@ func (r *reconciler) recordEnd(ctx context.Context, s *scope, run status.Run) (*
 	return &ctrl.Result{RequeueAfter: r.situationAfter(s, run).delay()}, nil
 }
 
-// writeEnd records run in the object's status. An object that is gone, or that
-// refuses what we write, has no use for it.
+// writeEnd records run in the object's status. An object that is gone, or whose
+// schema or size will never allow what we write, has no use for it.
 func (r *reconciler) writeEnd(ctx context.Context, s *scope, run status.Run) error {
 	if !r.writesStatus() {
 		return nil
@@ -212,7 +225,7 @@ func (r *reconciler) writeEnd(ctx context.Context, s *scope, run status.Run) err
 			return status.Conclude(st, run, next, r.now())
 		})
 	}
-	if refused(err) {
+	if final(err) {
 		r.logRefusal(s, err)
 		return nil
 	}

@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/rolewright/rolewright/internal/failpoint"
 )
 
 // The modes of everything in a private data directory: extra vars and
@@ -75,10 +77,14 @@ func createPrivateDir(req Request, environ []string) (err error) {
 		return err
 	}
 	defer root.Close()
+	failpoint.Hit("privatedir.made")
 	if err := (privateDir{root}).fill(req, environ); err != nil {
 		return err
 	}
-	return os.Rename(building, req.Dir)
+	failpoint.Hit("privatedir.before-rename")
+	err = os.Rename(building, req.Dir)
+	failpoint.Hit("privatedir.renamed")
+	return err
 }
 
 // buildingSuffix ends the name of a directory that is not complete.
@@ -114,9 +120,11 @@ func (d privateDir) fill(req Request, environ []string) error {
 	if len(extraVars) == 0 {
 		extraVars = []byte("{}")
 	}
+	failpoint.Hit("privatedir.before-extravars")
 	if err := d.write("env/extravars", extraVars); err != nil {
 		return err
 	}
+	failpoint.Hit("privatedir.after-extravars")
 	if cmdline := unquote(req.Cmdline); strings.TrimSpace(cmdline) != "" {
 		if err := d.write("env/cmdline", []byte(cmdline)); err != nil {
 			return err

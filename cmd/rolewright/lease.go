@@ -15,6 +15,8 @@ import (
 	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"github.com/rolewright/rolewright/internal/failpoint"
 )
 
 // podNamespaceFile exists in every Pod with a service account.
@@ -79,10 +81,14 @@ func (l *lease) Update(ctx context.Context, r resourcelock.LeaderElectionRecord)
 
 func (l *lease) renew(ctx context.Context, r resourcelock.LeaderElectionRecord, write func(context.Context, resourcelock.LeaderElectionRecord) error) error {
 	began := time.Now()
+	before, after := "lease.before-write", "lease.written"
 	if r.HolderIdentity != l.Identity() {
 		l.set(time.Time{}) // to give it up is to have lost it, whether that is known yet or not
+		before, after = "lease.before-release", "lease.released"
 	}
+	failpoint.Hit(before)
 	err := write(ctx, r)
+	failpoint.Hit(after)
 	if err == nil && r.HolderIdentity == l.Identity() {
 		l.set(began.Add(l.good))
 	}

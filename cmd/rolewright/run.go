@@ -16,6 +16,7 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/rolewright/rolewright/controller"
+	"github.com/rolewright/rolewright/internal/failpoint"
 	"github.com/rolewright/rolewright/internal/metrics"
 	"github.com/rolewright/rolewright/internal/proxy"
 	"github.com/rolewright/rolewright/internal/version"
@@ -130,11 +131,13 @@ func (o *runOptions) operate(ctx context.Context, stdout io.Writer) error {
 // serve runs the manager and what it leaves behind when it ends.
 func serve(ctx context.Context, mgr manager.Manager, set *controller.Set, log logr.Logger) error {
 	err := mgr.Start(ctx)
+	failpoint.Hit("shutdown.before-close")
 	cause := controller.ErrShutdown
 	if ctx.Err() == nil {
 		cause = controller.ErrLeadershipLost
 	}
 	set.Close(cause)
+	failpoint.Hit("shutdown.closed")
 	if err != nil {
 		return fmt.Errorf("run the operator: %w", err)
 	}

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rolewright/rolewright/internal/failpoint"
 )
 
 // maxOrder bounds the line with the command, whose environment is most of it:
@@ -73,6 +75,7 @@ func (o order) carryOut(ctx context.Context) error {
 	o.alone, o.groups = true, o.Groups
 	ledgerErr := o.note(EventStart, os.Getpid(), nil)
 
+	failpoint.Hit("supervising.before-start")
 	r := Record{Started: time.Now()}
 	var runErr error
 	r.Exit, runErr = Run(ctx, o.Command)
@@ -85,7 +88,9 @@ func (o order) carryOut(ctx context.Context) error {
 	}
 	// The next command of the subject may begin once the record is there, and
 	// this process has ended.
+	failpoint.Hit("supervising.before-record")
 	err := r.write(o.Record)
+	failpoint.Hit("supervising.recorded")
 	return errors.Join(err, ledgerErr, o.note(EventEnd, os.Getpid(), r.end(reasonOf(ctx, r.Exit))))
 }
 

@@ -27,6 +27,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rolewright/rolewright/internal/failpoint"
 )
 
 // ErrNotStarted is wrapped by the error of a command that never ran.
@@ -133,6 +135,7 @@ func Run(ctx context.Context, c Command) (Exit, error) {
 		return Exit{Code: -1}, fmt.Errorf("%w: %w%s", ErrNotStarted, err, advice(err))
 	}
 
+	failpoint.Hit("supervising.started")
 	t := newTree(cmd.Process.Pid, c.Cookie)
 	t.reaper, t.group = c.alone, group
 	stopSampling := t.sampleUntilStopped(out)
@@ -140,6 +143,7 @@ func Run(ctx context.Context, c Command) (Exit, error) {
 	_ = cmd.Wait()
 	stopSampling()
 
+	failpoint.Hit("supervising.ended")
 	exit := exitOf(cmd.ProcessState)
 	exit.Stopped = stopped.Load()
 	exit.Killed, err = t.kill()

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rolewright/rolewright/internal/failpoint"
 	"github.com/rolewright/rolewright/runner/plainfile"
 )
 
@@ -165,13 +166,16 @@ func (s *Supervisor) Run(ctx context.Context, c Command) (Exit, error) {
 	p, err := s.take()
 	if err == nil {
 		c.groups = s.groups()
+		failpoint.Hit("supervisor.before-order")
 		err = p.order(c)
 	}
 	if err != nil {
 		return Exit{Code: -1}, fmt.Errorf("%w: start the supervising process: %w%s", ErrNotStarted, err, advice(err))
 	}
 	s.prepare()
+	failpoint.Hit("supervisor.ordered")
 	p.keep(ctx, c)
+	failpoint.Hit("supervisor.ended")
 	record, err := ReadRecord(c.Record)
 	if err == nil {
 		if state := p.cmd.ProcessState; state == nil || !state.Exited() {
@@ -237,7 +241,7 @@ func (s *Supervisor) start() (*supervising, error) {
 	p := &supervising{stdin: ours, ended: make(chan struct{})}
 	p.cmd = &exec.Cmd{
 		Path: s.argv[0], Args: s.argv, Stdin: theirs, Stderr: os.Stderr,
-		Env:         []string{}, // the command's is in the order
+		Env:         failpoint.Environ(), // the command's is in the order
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: unix.SIGTERM},
 	}
 	started := make(chan error)
