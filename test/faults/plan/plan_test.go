@@ -140,14 +140,14 @@ func TestGenerate_OnePlanForEachStepAndFault(t *testing.T) {
 			t.Errorf("%+v", p)
 		}
 	}
-	for _, unwanted := range []string{"w-get-memcacheds-one-1-stale", "w-get-version-1-stale", "w-watch-memcacheds-1-conflict"} {
+	for _, unwanted := range []string{"w-get-memcacheds-one-2-stale", "w-get-version-1-stale", "w-watch-memcacheds-1-conflict"} {
 		if slices.Contains(names, unwanted) {
 			t.Errorf("there is a plan %s, for which there is no chance", unwanted)
 		}
 	}
 	for _, want := range []string{
 		"w-get-version-1-error", "w-create-leases-1-block", "w-watch-memcacheds-1-cut-watch", "w-added-memcacheds-one-1-drop-event",
-		"w-patch-memcacheds-one-1-crash-before", "w-patch-memcacheds.status-one-2-timeout-after-commit", "w-get-memcacheds-one-2-stale",
+		"w-patch-memcacheds-one-1-crash-before", "w-patch-memcacheds.status-one-2-timeout-after-commit", "w-get-memcacheds-one-2-slow",
 		"w-deleted-memcacheds-one-1-duplicate-event", "w-patch-memcacheds.status-one-1-restart-stale",
 	} {
 		if !slices.Contains(names, want) {
