@@ -1,11 +1,13 @@
 package campaign
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"syscall"
 	"time"
@@ -167,11 +169,18 @@ func (a *actor) await(what, name string, is func(obj *unstructured.Unstructured,
 	}
 }
 
-// running waits until a run of the object's generation is under way.
+// running waits until a run of the object's generation is under way: it is
+// recorded, and it has begun.
 func (a *actor) running(name string) {
 	a.await("a run", name, func(obj *unstructured.Unstructured, st objectStatus) bool {
-		return st.Ansible.ActiveRun != nil || st.Ansible.LastRun.Generation == obj.GetGeneration()
+		return st.Ansible.ActiveRun != nil && a.e.begun(st.Ansible.ActiveRun.ID) || st.Ansible.LastRun.Generation == obj.GetGeneration()
 	})
+}
+
+// begun tells whether a run has said so. Real ones say nothing.
+func (e *execution) begun(run string) bool {
+	data, err := os.ReadFile(e.truth())
+	return e.c.opts.Runner == "" || err == nil && bytes.Contains(data, []byte(`"event":"begin","run":"`+run+`"`))
 }
 
 // failed waits until a run of the object's generation has failed.
