@@ -172,7 +172,7 @@ func faultsOf(s step, trace []Request, o Options) []fault {
 			restart := one(CrashAfter)
 			faults = append(faults, fault{label: "restart-stale", rules: append(restart.rules, rule)})
 		}
-		if o.Replicas > 1 {
+		if o.Replicas > 1 || hasRivals(trace) {
 			pause := one(CrashBefore, lasting(leaseLost), func(r *Rule) { r.Action.Signal = "STOP" })
 			faults = append(faults, fault{label: "pause-before", rules: pause.rules})
 		}
@@ -187,6 +187,11 @@ func faultsOf(s step, trace []Request, o Options) []fault {
 		// Stale no API server answers: a read of one object is one of what etcd holds.
 		return []fault{one(Error, read), one(ResetBefore, read), one(Slow, lasting(late))}
 	}
+}
+
+// hasRivals reports whether several replicas took part.
+func hasRivals(trace []Request) bool {
+	return slices.ContainsFunc(trace, func(r Request) bool { return r.Replica != trace[0].Replica })
 }
 
 // staleView is the rule by which a restarted operator lists objects as they were earlier, for a while: before the step, if

@@ -184,9 +184,17 @@ func TestGenerate_EquivalentStepsComeLater(t *testing.T) {
 	if diff := cmp.Diff(more, plan.Generate(both, plan.Options{Workload: "w", Want: len(again) + 20})); diff != "" {
 		t.Errorf("the same trace gives other plans:\n%s", diff)
 	}
-	paused := plan.Generate(trace("one"), plan.Options{Workload: "w", Replicas: 2})
-	if !slices.ContainsFunc(paused, func(p plan.Plan) bool { return p.Rules[0].Action.Signal == "STOP" }) {
-		t.Error("no plan pauses a leader that has a rival")
+	rivals := trace("one")
+	rivals[0].Replica = "b"
+	for _, c := range []struct {
+		trace    []plan.Request
+		replicas int
+		want     bool
+	}{{trace("one"), 1, false}, {trace("one"), 2, true}, {rivals, 0, true}} {
+		paused := plan.Generate(c.trace, plan.Options{Workload: "w", Replicas: c.replicas})
+		if got := slices.ContainsFunc(paused, func(p plan.Plan) bool { return p.Rules[0].Action.Signal == "STOP" }); got != c.want {
+			t.Errorf("a plan pauses the leader: %t, want %t, with %d replicas", got, c.want, c.replicas)
+		}
 	}
 }
 
