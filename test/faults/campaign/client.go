@@ -48,7 +48,7 @@ func (a *actor) create(kind, name, value string, does fake, annotations ...strin
 	}
 	a.wish(name, want{Kind: kind, Value: value, Result: "Succeeded"})
 	a.operate("create", name, value, obj, func() error {
-		return poll(a.ctx, step, func() error { return a.e.c.client.Create(a.ctx, obj) })
+		return poll(a.ctx, a.e.slowly(step), func() error { return a.e.c.client.Create(a.ctx, obj) })
 	})
 }
 
@@ -154,7 +154,7 @@ func (a *actor) object(name string) *unstructured.Unstructured {
 
 // await waits for something of an object.
 func (a *actor) await(what, name string, is func(obj *unstructured.Unstructured, st objectStatus) bool) {
-	err := poll(a.ctx, step, func() error {
+	err := poll(a.ctx, a.e.slowly(step), func() error {
 		obj, err := a.e.get(a.ctx, a.wanted(name).Kind, name)
 		if err != nil {
 			return err
@@ -197,7 +197,7 @@ func (a *actor) ran(name, cause string) {
 
 // gone waits until an object is gone.
 func (a *actor) gone(name string) {
-	err := poll(a.ctx, step, func() error {
+	err := poll(a.ctx, a.e.slowly(step), func() error {
 		_, err := a.e.get(a.ctx, a.wanted(name).Kind, name)
 		if apierrors.IsNotFound(err) {
 			return nil
@@ -211,7 +211,7 @@ func (a *actor) gone(name string) {
 
 // settled waits until all is as the client wants it.
 func (a *actor) settled() {
-	if err := poll(a.ctx, step, func() error { return a.e.settled(a.ctx) }); err != nil {
+	if err := poll(a.ctx, a.e.slowly(step), func() error { return a.e.settled(a.ctx) }); err != nil {
 		a.e.driver.add(map[string]any{"event": "in-vain", "detail": "wait for rest: " + err.Error()})
 	}
 }
@@ -242,7 +242,7 @@ func (a *actor) down() {
 		r.setDown(true)
 		r.signal(syscall.SIGKILL)
 	}
-	_ = poll(a.ctx, step, func() error {
+	_ = poll(a.ctx, a.e.slowly(step), func() error {
 		for _, r := range a.e.replicas {
 			r.mu.Lock()
 			up := r.cmd != nil
