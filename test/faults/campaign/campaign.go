@@ -172,7 +172,9 @@ const roleTasks = `- ansible.builtin.set_fact:
         name: "{{ ansible_operator_meta.name }}{{ '-final' if whole.metadata.deletionTimestamp is defined else '' }}"
       data:
         spec: "{{ whole.spec.value }}"
-- ansible.builtin.command: "sleep {{ (behaviour.sleep | default('0s')).rstrip('s') }}"
+- ansible.builtin.set_fact:
+    time: "{{ behaviour.sleep | default('0s') }}"
+- ansible.builtin.command: "sleep {{ (time[:-2] | int / 1000) if time.endswith('ms') else time }}"
 - ansible.builtin.fail:
     msg: the object asked for it
   when: behaviour.outcome | default('') != ''

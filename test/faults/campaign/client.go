@@ -1,11 +1,13 @@
 package campaign
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"syscall"
 	"time"
@@ -46,7 +48,7 @@ func (a *actor) create(kind, name, value string, does fake, annotations ...strin
 	}
 	a.wish(name, want{Kind: kind, Value: value, Result: "Succeeded"})
 	a.operate("create", name, value, obj, func() error {
-		return poll(a.ctx, step, func() error { return a.e.c.client.Create(a.ctx, obj) })
+		return poll(a.ctx, a.e.slowly(step), func() error { return a.e.c.client.Create(a.ctx, obj) })
 	})
 }
 
@@ -152,7 +154,7 @@ func (a *actor) object(name string) *unstructured.Unstructured {
 
 // await waits for something of an object.
 func (a *actor) await(what, name string, is func(obj *unstructured.Unstructured, st objectStatus) bool) {
-	err := poll(a.ctx, step, func() error {
+	err := poll(a.ctx, a.e.slowly(step), func() error {
 		obj, err := a.e.get(a.ctx, a.wanted(name).Kind, name)
 		if err != nil {
 			return err
@@ -167,11 +169,18 @@ func (a *actor) await(what, name string, is func(obj *unstructured.Unstructured,
 	}
 }
 
-// running waits until a run of the object's generation is under way.
+// running waits until a run of the object's generation is under way: it is
+// recorded, and it has begun.
 func (a *actor) running(name string) {
 	a.await("a run", name, func(obj *unstructured.Unstructured, st objectStatus) bool {
-		return st.Ansible.ActiveRun != nil || st.Ansible.LastRun.Generation == obj.GetGeneration()
+		return st.Ansible.ActiveRun != nil && a.e.begun(st.Ansible.ActiveRun.ID) || st.Ansible.LastRun.Generation == obj.GetGeneration()
 	})
+}
+
+// begun tells whether a run has said so. Real ones say nothing.
+func (e *execution) begun(run string) bool {
+	data, err := os.ReadFile(e.truth())
+	return e.c.opts.Runner == "" || err == nil && bytes.Contains(data, []byte(`"event":"begin","run":"`+run+`"`))
 }
 
 // failed waits until a run of the object's generation has failed.
@@ -188,7 +197,7 @@ func (a *actor) ran(name, cause string) {
 
 // gone waits until an object is gone.
 func (a *actor) gone(name string) {
-	err := poll(a.ctx, step, func() error {
+	err := poll(a.ctx, a.e.slowly(step), func() error {
 		_, err := a.e.get(a.ctx, a.wanted(name).Kind, name)
 		if apierrors.IsNotFound(err) {
 			return nil
@@ -202,7 +211,7 @@ func (a *actor) gone(name string) {
 
 // settled waits until all is as the client wants it.
 func (a *actor) settled() {
-	if err := poll(a.ctx, step, func() error { return a.e.settled(a.ctx) }); err != nil {
+	if err := poll(a.ctx, a.e.slowly(step), func() error { return a.e.settled(a.ctx) }); err != nil {
 		a.e.driver.add(map[string]any{"event": "in-vain", "detail": "wait for rest: " + err.Error()})
 	}
 }
@@ -233,7 +242,7 @@ func (a *actor) down() {
 		r.setDown(true)
 		r.signal(syscall.SIGKILL)
 	}
-	_ = poll(a.ctx, step, func() error {
+	_ = poll(a.ctx, a.e.slowly(step), func() error {
 		for _, r := range a.e.replicas {
 			r.mu.Lock()
 			up := r.cmd != nil

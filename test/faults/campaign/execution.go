@@ -300,7 +300,7 @@ func (e *execution) keepTrace() error {
 		if r.Event == "" {
 			j.add(map[string]any{
 				"auditID": r.AuditID, "replica": r.Replica, "verb": r.Verb, "path": r.Resource + "/" + r.Name, "fault": r.Fault,
-				"boot": seconds(boot.Plus(-now.Sub(r.Time))),
+				"sent": seconds(boot.Plus(-now.Sub(r.Time))),
 			})
 		}
 	}

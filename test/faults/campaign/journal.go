@@ -25,11 +25,9 @@ func openJournal(path string) (*journal, error) {
 	return &journal{file: file}, nil
 }
 
-// add writes a line, with the time unless it has one. The first error is that of close.
+// add writes a line with the time. The first error is that of close.
 func (j *journal) add(line map[string]any) {
-	if _, given := line["boot"]; !given {
-		line["boot"], line["time"] = seconds(history.Boot()), time.Now().UTC().Format(time.RFC3339Nano)
-	}
+	line["boot"], line["time"] = seconds(history.Boot()), time.Now().UTC().Format(time.RFC3339Nano)
 	data, err := json.Marshal(line)
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -35,10 +35,19 @@ const (
 	steady = 1500 * time.Millisecond
 )
 
+// slowly is d, or with the real runner what it takes then.
+func (e *execution) slowly(d time.Duration) time.Duration {
+	const slower = 4
+	if e.c.opts.Runner == "" {
+		return slower * d
+	}
+	return d
+}
+
 // settle waits until the operator has done what the client wants, and watches
 // that it then rests.
 func (e *execution) settle(ctx context.Context) {
-	err := poll(ctx, patience, func() error {
+	err := poll(ctx, e.slowly(patience), func() error {
 		if err := e.thawed(); err != nil {
 			return err
 		}

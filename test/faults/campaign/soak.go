@@ -64,7 +64,7 @@ func soak(a *actor) {
 		objects = 8
 	}
 	rounds := max(2, runs/objects)
-	a.round(objects, 0, max(1, rounds/20))
+	a.round(objects, 0, max(rounds/20, min(warm, rounds/3)))
 	before, err := a.e.rest(a.ctx)
 	if err != nil {
 		a.e.violate("I14", "the operator does not come to rest: "+err.Error())
@@ -83,6 +83,9 @@ func soak(a *actor) {
 		a.e.violate("I14", err.Error()+"\n"+a.e.report)
 	}
 }
+
+// warm is how many rounds it takes until an operator has all that it needs.
+const warm = 12
 
 // The operator is as it was if it has no more than this.
 const (

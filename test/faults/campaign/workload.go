@@ -165,6 +165,12 @@ func endings() map[string]workload {
 			a.settled()
 			a.removeMade("o-0")
 			a.ran("o-0", "dependent")
+			if a.e.settled(a.ctx) != nil {
+				// An operator that was down did not see it go: then the period repairs it.
+				a.annotate("o-0", periodAnnotation, period)
+				a.ran("o-0", "period")
+				a.annotate("o-0", periodAnnotation, "")
+			}
 			a.settled()
 		}},
 	}

@@ -209,8 +209,28 @@ func (c *checker) fewWrites(o *Object) {
 	}
 }
 
+// cleanLimit is how long the directories of an object may outlive it.
+const cleanLimit = 1400 * time.Millisecond
+
+// cleaned is I14 as far as it is about directories. A replica cleans up when it leads.
+func (c *checker) cleaned() {
+	replicas, ends := map[string]bool{}, c.h.events("steady-end")
+	for _, e := range c.h.events("start") {
+		replicas[e.Replica] = true
+	}
+	if len(replicas) > 1 || len(ends) == 0 {
+		return
+	}
+	for _, uid := range c.h.Kept {
+		if o := c.h.objects[uid]; o != nil && o.Gone != 0 && o.Gone.Plus(cleanLimit) < ends[0].Boot {
+			c.add("I14", uid, "", fmt.Sprintf("the directories of the object's runs are left; it was gone at %s", o.Gone))
+		}
+	}
+}
+
 // reported takes over what the driver saw itself.
 func (c *checker) reported() {
+	c.cleaned()
 	for _, e := range c.h.events("leftover") {
 		c.add("I14", "", "", "something was left behind", e.Detail)
 	}

@@ -2,6 +2,7 @@ package history
 
 import (
 	"bytes"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -362,6 +363,16 @@ func TestCheck(t *testing.T) {
 		{name: "I14: something is left", want: []string{"I14"}, do: func(w *world) {
 			oneRun(w)
 			w.driver("leftover", 9, `"detail":".runs/u1"`)
+		}},
+		{name: "I14: directories are left", want: []string{"I14"}, do: func(w *world) {
+			oneRun(w)
+			w.delete(3, "u1")
+			w.write(3.5, "campaign", "patch", "", "u1", func(o map[string]any) { delete(meta(o), "finalizers") })
+			if err := os.MkdirAll(w.dir+"/runner-a/.runs/u1/r1", 0o700); err != nil {
+				w.t.Fatal(err)
+			}
+			w.driver("steady-begin", 5)
+			w.driver("steady-end", 6)
 		}},
 		{name: "a quiet window", do: func(w *world) {
 			oneRun(w)

@@ -63,6 +63,8 @@ type History struct {
 	Driver     []DriverEvent
 	// End and Reference are nil where they were not recorded.
 	End, Reference *End
+	// Kept are the UIDs of which the runner roots had directories at the end.
+	Kept []string
 	// Faultless is true if the plan has no faults.
 	Faultless bool
 	// Notes say what could not be read; a torn last line is none.

@@ -31,7 +31,7 @@ const (
 // that make no sense are in Notes.
 func Load(dir string) (*History, error) {
 	l := loader{h: &History{Dir: dir, runs: map[string]*Run{}, objects: map[string]*Object{}}}
-	for _, step := range []func() error{l.driver, l.client, l.truth, l.ledgers, l.clock, l.audit, l.wire, l.ends} {
+	for _, step := range []func() error{l.driver, l.client, l.truth, l.ledgers, l.clock, l.audit, l.wire, l.ends, l.kept} {
 		if err := step(); err != nil {
 			return nil, err
 		}
@@ -204,6 +204,18 @@ func (l *loader) ends() error {
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("read the history: %s: %w", l.path(planFile), err)
+	}
+	return nil
+}
+
+// kept notes what is left below the runner roots, if they lie beside the history.
+func (l *loader) kept() error {
+	dirs, err := filepath.Glob(l.path("runner-*/.runs/*"))
+	for _, dir := range dirs {
+		l.h.Kept = append(l.h.Kept, filepath.Base(dir))
+	}
+	if err != nil {
+		return fmt.Errorf("read the history: %w", err)
 	}
 	return nil
 }

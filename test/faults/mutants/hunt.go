@@ -57,7 +57,9 @@ func (h *hunt) try(ctx context.Context, m mutant) {
 	} else {
 		h.catch(ctx, &r, h.sound.With(binary, dir))
 	}
-	_ = os.RemoveAll(dir) // the whole directory goes in the end
+	if !h.o.keep {
+		_ = os.RemoveAll(dir) // the whole directory goes in the end
+	}
 	r.took = time.Since(began)
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -29,6 +29,8 @@ type options struct {
 	least float64
 	build bool
 	list  bool
+	// keep leaves the histories of mutants in the directory.
+	keep bool
 }
 
 func main() {
@@ -42,6 +44,7 @@ func main() {
 	flag.IntVar(&o.parallel, "parallel", 3, "how many mutants are tried at a time")
 	flag.Float64Var(&o.least, "least", 0.95, "the share of mutants that has to be caught")
 	flag.BoolVar(&o.build, "build", false, "only look whether each mutant compiles")
+	flag.BoolVar(&o.keep, "keep", false, "keep the binaries and histories of mutants, below -out")
 	flag.BoolVar(&o.list, "list", false, "only print the mutants")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)

@@ -105,14 +105,14 @@ func recordBugs() []mutant {
 			Edits: []edit{
 				{"controller/schedule.go", "\t\tdelay, why = max(s.retry.after(last.Attempts), last.RequeueAfter), causeRetry\n", "\t\treturn time.Time{}, \"\"\n"},
 			},
-			Plans: []string{"create/configmaps-o-0-1-error", "create/configmaps-o-0-1-reset-before", "create/configmaps"},
+			Plans: []string{"delete-failing", "create/configmaps-o-0-1-error", "create/configmaps-o-0-1-reset-before", "create/configmaps"},
 		},
 		{
 			Name: "failure-is-repeated-at-once", Origin: "W39: retries from 5 ms",
 			Edits: []edit{
 				{"controller/schedule.go", "\t\tdelay, why = max(s.retry.after(last.Attempts), last.RequeueAfter), causeRetry\n", "\t\tdelay, why = last.RequeueAfter, causeRetry\n"},
 			},
-			Plans: []string{"failing", "finalizer-failing", "bad-ends"},
+			Plans: []string{"delete-failing", "failing", "finalizer-failing", "bad-ends"},
 		},
 		{
 			Name: "requeue-is-forgotten", Origin: "W4, W12",

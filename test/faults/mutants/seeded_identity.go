@@ -73,7 +73,7 @@ func identityBugs() []mutant {
 			Edits: []edit{
 				{"controller/phases.go", "\t\ts.memory.recall(s.object.Object, r.watch.ManageStatus)\n\t\tif s.memory.lost != nil {\n\t\t\treturn again(), nil\n\t\t}\n", "\t\ts.memory.ran = true\n"},
 			},
-			Plans: []string{"fixed/change-during-run-killed-in-run-and-stale", "fixed/change-during-run-recorded-and-stale"},
+			Plans: []string{"fixed/create-killed-after-run-and-stale", "fixed/change-during-run-recorded-and-stale"},
 		},
 		{
 			Name: "lost-runs-are-believed-from-the-cache", Origin: "stale state",

@@ -74,6 +74,9 @@
 // held; for drop-event after how long the stream ends; for stale how long a watch stays as old as it began; in the last two
 // cases without it until the faults end.
 //
+// An answer to a get that is stale is more than an API server does without being asked for it by a resource version: what the
+// operator reads before it acts, it reads from etcd. Plans for that are not generated.
+//
 // The signal of a crash is KILL, TERM or STOP. After KILL the connection is gone. After TERM the request goes its way. After STOP
 // it is held for the time of for, then the replica gets CONT and the request goes its way: a write that was under way while
 // its sender lost the lease.

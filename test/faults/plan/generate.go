@@ -172,7 +172,7 @@ func faultsOf(s step, trace []Request, o Options) []fault {
 			restart := one(CrashAfter)
 			faults = append(faults, fault{label: "restart-stale", rules: append(restart.rules, rule)})
 		}
-		if o.Replicas > 1 {
+		if o.Replicas > 1 || hasRivals(trace) {
 			pause := one(CrashBefore, lasting(leaseLost), func(r *Rule) { r.Action.Signal = "STOP" })
 			faults = append(faults, fault{label: "pause-before", rules: pause.rules})
 		}
@@ -184,20 +184,14 @@ func faultsOf(s step, trace []Request, o Options) []fault {
 	case s.Verb == "list":
 		return []fault{one(Error, read), one(Gone), one(ResetBefore, read), one(Slow, lasting(late))}
 	default:
-		faults := []fault{one(Error, read), one(ResetBefore, read), one(Slow, lasting(late))}
-		if wasOtherwise(s.Request, trace[:s.at]) {
-			faults = append(faults, one(Stale))
-		}
-		return faults
+		// Stale no API server answers: a read of one object is one of what etcd holds.
+		return []fault{one(Error, read), one(ResetBefore, read), one(Slow, lasting(late))}
 	}
 }
 
-// wasOtherwise reports whether an earlier read of the same object brought something else.
-func wasOtherwise(now Request, before []Request) bool {
-	return slices.ContainsFunc(before, func(r Request) bool {
-		same := r.Verb == now.Verb && r.Resource == now.Resource && r.Namespace == now.Namespace && r.Name == now.Name
-		return same && r.Event == "" && (r.UID != now.UID || r.ResourceVersion != now.ResourceVersion)
-	})
+// hasRivals reports whether several replicas took part.
+func hasRivals(trace []Request) bool {
+	return slices.ContainsFunc(trace, func(r Request) bool { return r.Replica != trace[0].Replica })
 }
 
 // staleView is the rule by which a restarted operator lists objects as they were earlier, for a while: before the step, if

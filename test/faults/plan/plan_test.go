@@ -140,14 +140,14 @@ func TestGenerate_OnePlanForEachStepAndFault(t *testing.T) {
 			t.Errorf("%+v", p)
 		}
 	}
-	for _, unwanted := range []string{"w-get-memcacheds-one-1-stale", "w-get-version-1-stale", "w-watch-memcacheds-1-conflict"} {
+	for _, unwanted := range []string{"w-get-memcacheds-one-2-stale", "w-get-version-1-stale", "w-watch-memcacheds-1-conflict"} {
 		if slices.Contains(names, unwanted) {
 			t.Errorf("there is a plan %s, for which there is no chance", unwanted)
 		}
 	}
 	for _, want := range []string{
 		"w-get-version-1-error", "w-create-leases-1-block", "w-watch-memcacheds-1-cut-watch", "w-added-memcacheds-one-1-drop-event",
-		"w-patch-memcacheds-one-1-crash-before", "w-patch-memcacheds.status-one-2-timeout-after-commit", "w-get-memcacheds-one-2-stale",
+		"w-patch-memcacheds-one-1-crash-before", "w-patch-memcacheds.status-one-2-timeout-after-commit", "w-get-memcacheds-one-2-slow",
 		"w-deleted-memcacheds-one-1-duplicate-event", "w-patch-memcacheds.status-one-1-restart-stale",
 	} {
 		if !slices.Contains(names, want) {
@@ -184,9 +184,17 @@ func TestGenerate_EquivalentStepsComeLater(t *testing.T) {
 	if diff := cmp.Diff(more, plan.Generate(both, plan.Options{Workload: "w", Want: len(again) + 20})); diff != "" {
 		t.Errorf("the same trace gives other plans:\n%s", diff)
 	}
-	paused := plan.Generate(trace("one"), plan.Options{Workload: "w", Replicas: 2})
-	if !slices.ContainsFunc(paused, func(p plan.Plan) bool { return p.Rules[0].Action.Signal == "STOP" }) {
-		t.Error("no plan pauses a leader that has a rival")
+	rivals := trace("one")
+	rivals[0].Replica = "b"
+	for _, c := range []struct {
+		trace    []plan.Request
+		replicas int
+		want     bool
+	}{{trace("one"), 1, false}, {trace("one"), 2, true}, {rivals, 0, true}} {
+		paused := plan.Generate(c.trace, plan.Options{Workload: "w", Replicas: c.replicas})
+		if got := slices.ContainsFunc(paused, func(p plan.Plan) bool { return p.Rules[0].Action.Signal == "STOP" }); got != c.want {
+			t.Errorf("a plan pauses the leader: %t, want %t, with %d replicas", got, c.want, c.replicas)
+		}
 	}
 }
 
