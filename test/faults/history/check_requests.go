@@ -56,11 +56,8 @@ const fenceTolerance = time.Second
 func (c *checker) fenced(q *Request, r *Run) {
 	deadline, elects := c.renewDeadline()
 	replica := q.Replica
-	if replica == "" {
-		replica = r.Replica
-	}
 	if !elects || replica == "" {
-		return
+		return // the fault proxy has not noted it, nor what the lease's holders sent at that time
 	}
 	var mine, other *Request
 	for _, l := range c.h.Requests {
