@@ -296,7 +296,7 @@ func (e *execution) keepTrace() error {
 		return err
 	}
 	now, boot := time.Now(), history.Boot()
-	for _, r := range e.wire.Trace() {
+	for _, r := range e.wire.Record() {
 		if r.Event == "" {
 			j.add(map[string]any{
 				"auditID": r.AuditID, "replica": r.Replica, "verb": r.Verb, "path": r.Resource + "/" + r.Name, "fault": r.Fault,

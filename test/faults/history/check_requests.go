@@ -2,6 +2,7 @@ package history
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -55,11 +56,8 @@ const fenceTolerance = time.Second
 func (c *checker) fenced(q *Request, r *Run) {
 	deadline, elects := c.renewDeadline()
 	replica := q.Replica
-	if replica == "" {
-		replica = r.Replica
-	}
 	if !elects || replica == "" {
-		return
+		return // the fault proxy has not noted it, nor what the lease's holders sent at that time
 	}
 	var mine, other *Request
 	for _, l := range c.h.Requests {
@@ -146,7 +144,7 @@ func (c *checker) causes() {
 			if was.Result != failed {
 				wrong = "the run before had not failed"
 			}
-			c.backedOff(c.h.runs[was.ID], c.h.runs[is.ID])
+			c.backedOff(c.h.runs[was.ID], c.h.runs[is.ID], was.Attempts)
 		case "interrupted":
 			if was.Result != interrupted {
 				wrong = "the run before was not interrupted"
@@ -167,13 +165,15 @@ func (c *checker) causes() {
 	}
 }
 
-// backedOff checks that a repetition has waited.
-func (c *checker) backedOff(before, after *Run) {
+// backedOff checks that a repetition has waited: twice as long each time, up to
+// four times the least at any rate.
+func (c *checker) backedOff(before, after *Run, attempts int64) {
 	if before == nil || after == nil || after.Begin == 0 || before.LastSign == 0 {
 		return
 	}
 	for _, e := range c.h.events("start") {
 		least, err := time.ParseDuration(e.RetryMin)
+		least <<= min(max(attempts-1, 0), 2)
 		if wait := after.Begin.Since(before.LastSign); err == nil && wait < least {
 			c.add("I15", after.UID, after.ID, fmt.Sprintf("a failed run was repeated after %s, and %s is the least", wait.Round(time.Millisecond), least), before, after)
 			return
@@ -212,6 +212,9 @@ func (c *checker) fewWrites(o *Object) {
 // cleanLimit is how long the directories of an object may outlive it.
 const cleanLimit = 1400 * time.Millisecond
 
+// retained is how many runs of an object are kept for certain.
+const retained = 15
+
 // cleaned is I14 as far as it is about directories. A replica cleans up when it leads.
 func (c *checker) cleaned() {
 	replicas, ends := map[string]bool{}, c.h.events("steady-end")
@@ -221,7 +224,17 @@ func (c *checker) cleaned() {
 	if len(replicas) > 1 || len(ends) == 0 {
 		return
 	}
-	for _, uid := range c.h.Kept {
+	runs := map[string]int{}
+	for _, r := range c.h.Runs {
+		runs[r.UID]++
+	}
+	for _, r := range c.h.Runs {
+		o := c.h.objects[r.UID]
+		if c.h.Kept != nil && o != nil && o.Gone == 0 && r.Begin != 0 && runs[r.UID] <= retained && !slices.Contains(c.h.Kept[r.UID], r.ID) {
+			c.add("I14", r.UID, r.ID, "the directory of a run is gone, and its object lives", r)
+		}
+	}
+	for uid := range c.h.Kept {
 		if o := c.h.objects[uid]; o != nil && o.Gone != 0 && o.Gone.Plus(cleanLimit) < ends[0].Boot {
 			c.add("I14", uid, "", fmt.Sprintf("the directories of the object's runs are left; it was gone at %s", o.Gone))
 		}

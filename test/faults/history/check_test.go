@@ -2,7 +2,6 @@ package history
 
 import (
 	"bytes"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -368,11 +367,18 @@ func TestCheck(t *testing.T) {
 			oneRun(w)
 			w.delete(3, "u1")
 			w.write(3.5, "campaign", "patch", "", "u1", func(o map[string]any) { delete(meta(o), "finalizers") })
-			if err := os.MkdirAll(w.dir+"/runner-a/.runs/u1/r1", 0o700); err != nil {
-				w.t.Fatal(err)
-			}
-			w.driver("steady-begin", 5)
-			w.driver("steady-end", 6)
+			w.keep("u1/r1")
+		}},
+		{name: "directories of the living", do: func(w *world) { twoRuns(w); w.keep("u1/r1", "u1/r2") }},
+		{name: "I14: the directory of a living object is gone", want: []string{"I14"}, do: func(w *world) { twoRuns(w); w.keep("u1/r2") }},
+		{name: "I15: the third repetition waits no longer", want: []string{"I15"}, do: func(w *world) {
+			w.driver("start", 1, `"replica":"a"`, `"retryMin":"1s"`)
+			w.create(1, "u1", "red")
+			w.run(run{id: "r1", uid: "u1", value: "red", begin: 1.5, end: 2, ended: failing, code: 2})
+			w.conclude(2.2, "u1", "r1", "created", failed, 1)
+			w.write(2.3, "campaign", "patch", "status", "u1", func(o map[string]any) { ansible(o)["lastRun"].(map[string]any)["attempts"] = 3 })
+			w.run(run{id: "r2", uid: "u1", value: "red", begin: 4, end: 5})
+			w.conclude(5.5, "u1", "r2", "retry", succeeded, 1)
 		}},
 		{name: "a quiet window", do: func(w *world) {
 			oneRun(w)

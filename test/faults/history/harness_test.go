@@ -253,6 +253,18 @@ func (w *world) changeEnd(change func(end map[string]any)) {
 // owned is the first dependent of an end.
 func owned(end map[string]any) map[string]any { return end["owned"].([]any)[0].(map[string]any) }
 
+// keep makes directories of runs, and ends the history.
+func (w *world) keep(runs ...string) {
+	w.t.Helper()
+	for _, run := range runs {
+		if err := os.MkdirAll(filepath.Join(w.dir, "runner-a/.runs", run), 0o700); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	w.driver("steady-begin", 7)
+	w.driver("steady-end", 8)
+}
+
 // living are the objects that are still there.
 func (w *world) living() []map[string]any {
 	var found []map[string]any

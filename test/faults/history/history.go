@@ -63,8 +63,9 @@ type History struct {
 	Driver     []DriverEvent
 	// End and Reference are nil where they were not recorded.
 	End, Reference *End
-	// Kept are the UIDs of which the runner roots had directories at the end.
-	Kept []string
+	// Kept are the directories that the runner roots had at the end: runs by
+	// UID. Nil if the roots do not lie beside the history.
+	Kept map[string][]string
 	// Faultless is true if the plan has no faults.
 	Faultless bool
 	// Notes say what could not be read; a torn last line is none.
@@ -169,6 +170,7 @@ type LastRun struct {
 	Generation                         int64
 	Started, Finished                  string
 	RequeueAfter                       string
+	Attempts                           int64
 }
 
 // ActiveRun is status.ansible.activeRun.

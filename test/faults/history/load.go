@@ -210,9 +210,13 @@ func (l *loader) ends() error {
 
 // kept notes what is left below the runner roots, if they lie beside the history.
 func (l *loader) kept() error {
-	dirs, err := filepath.Glob(l.path("runner-*/.runs/*"))
+	dirs, err := filepath.Glob(l.path("runner-*/.runs/*/*"))
 	for _, dir := range dirs {
-		l.h.Kept = append(l.h.Kept, filepath.Base(dir))
+		if l.h.Kept == nil {
+			l.h.Kept = map[string][]string{}
+		}
+		uid := filepath.Base(filepath.Dir(dir))
+		l.h.Kept[uid] = append(l.h.Kept[uid], filepath.Base(dir))
 	}
 	if err != nil {
 		return fmt.Errorf("read the history: %w", err)

@@ -112,7 +112,7 @@ func recordBugs() []mutant {
 			Edits: []edit{
 				{"controller/schedule.go", "\t\tdelay, why = max(s.retry.after(last.Attempts), last.RequeueAfter), causeRetry\n", "\t\tdelay, why = last.RequeueAfter, causeRetry\n"},
 			},
-			Plans: []string{"delete-failing", "failing", "finalizer-failing", "bad-ends"},
+			Plans: []string{"bad-ends", "finalizer-failing"},
 		},
 		{
 			Name: "requeue-is-forgotten", Origin: "W4, W12",

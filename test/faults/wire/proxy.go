@@ -168,7 +168,10 @@ func (p *Proxy) enter() bool {
 
 // Trace is what came through until the end of the faults, in the order of arrival: requests, and the events that
 // watches brought. What comes later no plan can meet.
-func (p *Proxy) Trace() []plan.Request { return p.trace.snapshot() }
+func (p *Proxy) Trace() []plan.Request { return p.trace.snapshot(false) }
+
+// Record is the trace with what has come after Quiet.
+func (p *Proxy) Record() []plan.Request { return p.trace.snapshot(true) }
 
 // Fired are the faults so far, in their order.
 func (p *Proxy) Fired() []Fired { return p.rules.record() }

@@ -111,11 +111,12 @@ func (t *trace) stop() {
 	}
 }
 
-func (t *trace) snapshot() []plan.Request {
+// snapshot is the record, on demand with what came after stop.
+func (t *trace) snapshot(all bool) []plan.Request {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	until := len(t.list)
-	if t.closed != nil {
+	if t.closed != nil && !all {
 		until = *t.closed
 	}
 	list := make([]plan.Request, 0, until)
