@@ -218,10 +218,6 @@ func (r *reconciler) writeEnd(ctx context.Context, s *scope, run status.Run) err
 	if err == nil {
 		next := r.situationAfter(s, run).delay()
 		err = r.writeStatus(ctx, s.object, metrics.MomentEnd, func(st map[string]any) map[string]any {
-			if status.Superseded(st, run) {
-				s.log.Info("Result of the run is not written: another process has settled it", "run", run.ID)
-				return st
-			}
 			return status.Conclude(st, run, next, r.now())
 		})
 	}

@@ -37,13 +37,6 @@ func Progress(a Active) map[string]any {
 	return map[string]any{"ansible": map[string]any{"activeRun": a.encode()}}
 }
 
-// Superseded is true if the status says that another run than r is under way:
-// whoever began that has settled r.
-func Superseded(st map[string]any, r Run) bool {
-	active, ok := ActiveRun(st)
-	return ok && active.ID != r.ID
-}
-
 // Conclude is the status of an object whose run r has ended. next is the time
 // until the next run, 0 if none is planned.
 func Conclude(st map[string]any, r Run, next time.Duration, now time.Time) map[string]any {

@@ -37,8 +37,8 @@ func TestDisk_FullIsReportedAndPasses(t *testing.T) {
 `, filler))
 	s.watch(k, "role: fill")
 	o := s.start("--retry-max=2s", "--ansible-verbosity=0")
-	old := k.create("old", nil)
-	old = k.awaitReady("old")
+	k.create("old", nil)
+	old := k.awaitReady("old")
 
 	k.create("full", map[string]any{"fill": true})
 	noSpace := func(is object) bool {

@@ -1,7 +1,7 @@
 package main
 
 // recordBugs lose or repeat what a crash, a conflict or an error comes between.
-func recordBugs() []mutant {
+func recordBugs() []mutant { //nolint:funlen // a table
 	return []mutant{
 		{
 			Name: "run-starts-before-its-record", Origin: "R11: no write-ahead record; intermediate state",

@@ -1,7 +1,7 @@
 package main
 
 // identityBugs mix up objects, generations and views of the cluster.
-func identityBugs() []mutant {
+func identityBugs() []mutant { //nolint:funlen // a table
 	return []mutant{
 		{
 			Name: "status-written-to-a-successor", Origin: "F8: the result of a deleted object stands on the new one of its name",
