@@ -23,6 +23,8 @@ GO_BUILD := CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)'
 
 # The second line of Ansible that is tested, beside the system's.
 SECOND_LINE := $(BIN)/ansible-2.19
+# A campaign of fault plans on a control plane of its own.
+FAULTS = $(TOOLS)/controlplane exec --audit-log audit.log -- $(BIN)/faults -rolewright $(BIN)/rolewright-failpoint -fakerunner $(BIN)/fakerunner
 # Where cluster-up keeps its state.
 CLUSTER_DIR := $(BIN)/cluster
 # How long the short run of each fuzz target lasts: so many inputs. Go takes the end of a time, such as 5s, for a
@@ -32,6 +34,7 @@ FUZZTIME ?= 3000x
 TESTFLAGS  ?=
 RUNFLAGS   ?=
 BENCHFLAGS ?=
+FAULTSFLAGS ?=
 
 .PHONY: help
 help: ## list the targets
@@ -57,13 +60,14 @@ run: setup build ## run the example operator against the current kubeconfig, and
 
 .PHONY: test
 test: ## set-up, lint, unit and integration tests on real parts, and a short fuzz run
-	@tools/step.sh 'set-up' $(MAKE) setup setup-race second-line
+	@tools/step.sh 'set-up' $(MAKE) setup setup-race setup-trace second-line
 	@tools/step.sh 'development tools' $(MAKE) cluster-tools-kwok lint-tools client-tools
 	@tools/step.sh 'build' $(MAKE) build
 	@tools/step.sh 'lint' $(MAKE) lint
 	@tools/step.sh 'unit and integration tests' $(MAKE) integration
 	@tools/step.sh 'the newer line of Ansible' $(MAKE) test-second-line
 	@tools/step.sh 'tests of the development control plane' $(MAKE) test-tools
+	@tools/step.sh 'fault plans' $(MAKE) fault-plans
 	@tools/step.sh 'fuzz targets' $(MAKE) fuzz-short
 
 .PHONY: unit
@@ -76,11 +80,34 @@ integration: cluster-tools-kwok client-tools ## go test of everything, on one co
 
 .PHONY: test-second-line
 test-second-line: second-line ## tests of what depends on Ansible, on ansible-core 2.19 and ansible-runner 2.4
-	@PATH=$(SECOND_LINE)/bin:$$PATH go test -race -count=1 -timeout 20m $(TESTFLAGS) ./runner ./controller/extravars
+	@PATH=$(SECOND_LINE)/bin:$$PATH go test -race -count=1 -timeout 20m $(TESTFLAGS) ./runner ./controller/extravars ./test/hostile
+
+.PHONY: hostile
+hostile: setup setup-trace second-line ## the corpus of hostile objects and events, a run for each, on both lines of Ansible: 20 minutes
+	@ROLEWRIGHT_TEST_EVERY_CASE=1 go test -count=1 -timeout 2h $(TESTFLAGS) ./test/hostile
+	@ROLEWRIGHT_TEST_EVERY_CASE=1 PATH=$(SECOND_LINE)/bin:$$PATH go test -count=1 -timeout 2h $(TESTFLAGS) ./test/hostile
 
 .PHONY: test-tools
 test-tools: cluster-tools-kwok ## tests of the development control plane itself
 	@cd tools && go test -race -timeout 10m $(TESTFLAGS) ./controlplane
+
+# What a fault plan needs: the operator with its failpoints, and a scripted ansible-runner.
+.PHONY: fault-tools
+fault-tools: cluster-tools
+	@CGO_ENABLED=0 go build -trimpath -tags failpoint -ldflags '$(LDFLAGS)' -o $(BIN)/rolewright-failpoint ./cmd/rolewright
+	@$(GO_BUILD) -o $(BIN)/fakerunner ./test/faults/fakerunner
+	@$(GO_BUILD) -o $(BIN)/faults ./test/faults
+
+.PHONY: fault-plans
+fault-plans: fault-tools ## carry out the fixed fault plans with a scripted ansible-runner
+	@$(FAULTS) -plans test/faults/testdata/plans -parallel 6 $(FAULTSFLAGS)
+
+.PHONY: faults
+faults: setup fault-tools ## meet the operator with all faults: generated plans, a kill matrix, soaks; hours
+	@$(FAULTS) -generate 650 -parallel 6 $(FAULTSFLAGS)
+	@$(FAULTS) -kill-matrix -parallel 8 $(FAULTSFLAGS)
+	@$(FAULTS) -soak 10000 $(FAULTSFLAGS)
+	@$(FAULTS) -soak 500 -runner real $(FAULTSFLAGS)
 
 .PHONY: fuzz-short
 fuzz-short: ## run every fuzz target for FUZZTIME (3000x: so many inputs)
@@ -94,8 +121,15 @@ lint: lint-tools ## check formatting, style and the import directions
 .PHONY: bench
 bench: setup cluster-tools build ## measure our own path around a run, and memory with many objects
 	@$(GO_BUILD) -o $(BIN)/bench ./test/bench
-	@$(GO_BUILD) -o $(BIN)/bench-stub ./test/bench/stub
+	@$(GO_BUILD) -o $(BIN)/fakerunner ./test/faults/fakerunner
 	@$(TOOLS)/controlplane exec -- $(BIN)/bench $(BENCHFLAGS)
+
+.PHONY: mutants
+mutants: cluster-tools-kwok ## seed bugs into the operator, one at a time, and see whether the campaign of faults finds them
+	@$(GO_BUILD) -tags failpoint -o $(BIN)/rolewright-failpoint ./cmd/rolewright
+	@$(GO_BUILD) -o $(BIN)/fakerunner ./test/faults/fakerunner
+	@$(GO_BUILD) -o $(BIN)/mutants ./test/faults/mutants
+	@$(TOOLS)/controlplane exec --audit-log audit.log -- $(BIN)/mutants $(MUTANTSFLAGS)
 
 ##@ The development control plane
 
@@ -176,6 +210,11 @@ second-line: setup
 .PHONY: setup-race
 setup-race:
 	@tools/compiler/install.sh
+
+# Tests look at the files that a run touches.
+.PHONY: setup-trace
+setup-trace:
+	@tools/strace/install.sh
 
 .PHONY: clean
 clean: ## stop the control plane and remove what was built

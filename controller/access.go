@@ -3,11 +3,13 @@ package controller
 import (
 	"context"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -32,7 +34,10 @@ type Gateway interface {
 // admitted is the access of a run that is under way.
 type admitted struct {
 	access *proxy.Access
-	cancel context.CancelCauseFunc
+	life   *lifetime
+	log    logr.Logger
+	// section is what the run may protect from being cut short.
+	section section
 	// generation is the one that is run.
 	generation int64
 	// finalizes is true for the run that a deleted object waits for.
@@ -41,7 +46,7 @@ type admitted struct {
 
 // admit gives the run of s its way to the API server, on which it may write as
 // long as the object is what the run was begun for.
-func (r *reconciler) admit(s *scope, cancel context.CancelCauseFunc) {
+func (r *reconciler) admit(s *scope, life *lifetime) {
 	grant := r.grant(proxy.Owner{
 		GVK: r.gvk, Namespace: s.key.Namespace, Name: s.key.Name, UID: s.object.GetUID(),
 	})
@@ -50,12 +55,12 @@ func (r *reconciler) admit(s *scope, cancel context.CancelCauseFunc) {
 	if r.dependents != nil {
 		s.witness.tracked = r.dependents.Begin(s.key)
 	}
-	grant.Tracker = s.witness
+	grant.Tracker, grant.Secrets = s.witness, s.mask
 	s.access = r.opts.Gateway.Admit(grant)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.runs[s.object.GetUID()] = admitted{
-		access: s.access, cancel: cancel, generation: s.active.Generation, finalizes: s.deleting,
+		access: s.access, life: life, log: s.log, section: r.dirs.section(s), generation: s.active.Generation, finalizes: s.deleting,
 	}
 }
 
@@ -167,10 +172,12 @@ func (r *reconciler) grant(owner proxy.Owner) proxy.Grant {
 	}
 }
 
-// stop lets a run write nothing more, and ends it.
+// stop lets a run write nothing more, and ends it; both after the section that
+// its role protects.
 func (a admitted) stop(cause error) {
-	a.access.Refuse(cause.Error())
-	a.cancel(cause)
+	if a.life.withdraw(cause, a.section, func() { a.access.Refuse(cause.Error()) }) {
+		a.log.Info("Run is to be stopped, and goes on to the end of its protected section", "reason", cause.Error())
+	}
 }
 
 // withdraw stops the run of an object that is gone.
@@ -208,9 +215,11 @@ func direct(lookupEnv func(string) (string, bool)) map[string]string {
 	return env
 }
 
-func runEnv(kubeconfig string) map[string]string {
+func runEnv(dir string) map[string]string {
 	env := direct(os.LookupEnv)
+	kubeconfig := filepath.Join(dir, kubeconfigFile)
 	env["KUBECONFIG"], env["K8S_AUTH_KUBECONFIG"] = kubeconfig, kubeconfig
+	env[protectEnv] = filepath.Join(dir, protectFile)
 	return env
 }
 

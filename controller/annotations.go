@@ -18,11 +18,18 @@ const (
 type settings struct {
 	period    time.Duration
 	artifacts int
+	// failedArtifacts and artifactsAge are what else says which runs are kept.
+	failedArtifacts int
+	artifactsAge    time.Duration
 	// timeout and idleTimeout are the limits of a run; 0 is none.
 	timeout, idleTimeout time.Duration
 	verbosity            int
 	// verbose is true if the verbosity was asked for by annotation.
 	verbose bool
+}
+
+func (s settings) retention() retention {
+	return retention{runs: s.artifacts, failed: s.failedArtifacts, age: s.artifactsAge}
 }
 
 const maxVerbosity = 7

@@ -1,13 +1,17 @@
 package controller
 
 import (
+	"fmt"
+	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -136,4 +140,108 @@ func TestReconcile_DigestOfTheCacheCannotBeForged(t *testing.T) {
 	awaitCondition(t, c, obj, status.Ready, "True")
 	update(t, c, obj, func(m map[string]any) { m["spec"] = map[string]any{"size": int64(2)} })
 	eventually(t, "the change is run", func() bool { return exec.count() == 2 })
+}
+
+// between calls do before a request that it hits is sent, once.
+type between struct {
+	next http.RoundTripper
+	hits func(*http.Request) bool
+	do   func()
+	once *sync.Once
+}
+
+func (b between) RoundTrip(req *http.Request) (*http.Response, error) {
+	if b.hits(req) {
+		b.once.Do(b.do)
+	}
+	return b.next.RoundTrip(req)
+}
+
+// A run that is on record before it starts, and then does not because the
+// object has changed back meanwhile, does not stay on record as under way.
+func TestReconcile_RunThatIsNotWantedAnyMoreLeavesTheRecord(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	c := clientOf(t, cfg)
+	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	exec := &fakeExecutor{}
+	var armed atomic.Bool
+	obj := object(gvk, ns, "one", map[string]any{"size": int64(1)})
+	racing := rest.CopyConfig(cfg)
+	racing.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return between{next: next, once: &sync.Once{}, hits: func(req *http.Request) bool {
+			return armed.Load() && req.Method == http.MethodPatch && strings.HasSuffix(req.URL.Path, "/status")
+		}, do: func() {
+			update(t, c, obj, func(m map[string]any) { m["spec"] = map[string]any{"size": int64(1)} })
+		}}
+	})
+	start(t, racing, exec, Options{Watches: []watches.Watch{watchOf(gvk)}})
+	create(t, c, obj)
+	awaitCondition(t, c, obj, status.Ready, "True")
+	armed.Store(true)
+	update(t, c, obj, func(m map[string]any) { m["spec"] = map[string]any{"size": int64(2)} })
+	eventually(t, "the last generation is settled", func() bool {
+		is := get(t, c, obj)
+		st, _ := is.Object["status"].(map[string]any)
+		return is.GetGeneration() == 3 && st["observedGeneration"] == int64(3) && condition(is, status.Ready)["status"] == "True"
+	})
+	st, _ := get(t, c, obj).Object["status"].(map[string]any)
+	if status.HasActiveRun(st) {
+		t.Error("a run is on record as under way, and none is")
+	}
+}
+
+// refusing answers what hits as an admission policy does.
+type refusing struct {
+	next http.RoundTripper
+	hits func(*http.Request) bool
+	code int
+}
+
+func (f refusing) RoundTrip(req *http.Request) (*http.Response, error) {
+	if !f.hits(req) {
+		return f.next.RoundTrip(req)
+	}
+	reason := map[int]metav1.StatusReason{http.StatusForbidden: metav1.StatusReasonForbidden, http.StatusUnprocessableEntity: metav1.StatusReasonInvalid}
+	body := fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":%q,"code":%d,"message":"denied by a policy"}`, reason[f.code], f.code)
+	return &http.Response{
+		StatusCode: f.code, Request: req, Header: http.Header{"Content-Type": {"application/json"}},
+		Body: io.NopCloser(strings.NewReader(body)),
+	}, nil
+}
+
+// A policy or a permission that refuses the end of one run is somebody else's,
+// and may be mended: the result is written then, in full, and no run waits for it.
+func TestReconcile_ResultThatIsRefusedIsWrittenLater(t *testing.T) {
+	t.Parallel()
+	for _, code := range []int{http.StatusForbidden, http.StatusUnprocessableEntity} {
+		t.Run(http.StatusText(code), func(t *testing.T) {
+			t.Parallel()
+			cfg := testenv.Config(t)
+			c := clientOf(t, cfg)
+			gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+			exec := &fakeExecutor{}
+			var open atomic.Bool
+			faulty := rest.CopyConfig(cfg)
+			faulty.Wrap(func(next http.RoundTripper) http.RoundTripper {
+				return refusing{next: next, code: code, hits: func(req *http.Request) bool {
+					return !open.Load() && exec.count() > 0 && strings.HasSuffix(req.URL.Path, "/status")
+				}}
+			})
+			o := start(t, faulty, exec, Options{Watches: []watches.Watch{watchOf(gvk)}})
+			obj := create(t, c, object(gvk, ns, "one", map[string]any{}))
+			eventually(t, "the refusal is logged", func() bool { return strings.Contains(o.log(), "Status is refused") })
+			update(t, c, obj, func(m map[string]any) { m["spec"] = map[string]any{"size": int64(2)} })
+			eventually(t, "the run of the change", func() bool { return exec.count() == 2 })
+			open.Store(true)
+			awaitCondition(t, c, obj, status.Ready, "True")
+			st, _ := get(t, c, obj).Object["status"].(map[string]any)
+			if last, ok := status.LastRun(st); !ok || last.Generation != 2 {
+				t.Errorf("the record is of %+v, want generation 2", last)
+			}
+			if n := exec.count(); n != 2 {
+				t.Errorf("%d runs, want 2", n)
+			}
+		})
+	}
 }

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,7 +59,7 @@ func (f *fakeExecutor) Run(ctx context.Context, req runner.Request) (runner.Resu
 }
 
 // Recover knows of no run.
-func (f *fakeExecutor) Recover(_ context.Context, dir, id string) (runner.Result, error) {
+func (f *fakeExecutor) Recover(_ context.Context, dir, id string, _ runner.Masker) (runner.Result, error) {
 	if f.recover == nil {
 		return runner.Result{}, runner.ErrNoRecord
 	}
@@ -202,6 +203,7 @@ func start(t *testing.T, cfg *rest.Config, exec *fakeExecutor, opts Options) *op
 		opts.RunnerRoot = filepath.Join(t.TempDir(), "runner")
 	}
 	o.root = opts.RunnerRoot
+	opts.ArtifactsMaxBytes, opts.ArtifactsMaxAge = cmp.Or(opts.ArtifactsMaxBytes, -1), cmp.Or(opts.ArtifactsMaxAge, -1)
 	if opts.RetryMin == 0 {
 		opts.RetryMin, opts.RetryMax = 50*time.Millisecond, time.Second
 	}

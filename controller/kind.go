@@ -44,6 +44,7 @@ type kind struct {
 	scheme   *runtime.Scheme
 	selector labels.Selector
 	content  *contents
+	secrets  *secrets
 	dirs     *rundirs
 	log      logr.Logger
 

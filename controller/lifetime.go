@@ -20,6 +20,7 @@ type lifetime struct {
 	limit *time.Timer // nil without a timeout
 	idle  *time.Timer // nil without an idleTimeout
 	pause time.Duration
+	held  *time.Timer // nil unless a protected section holds up the end
 }
 
 // ending is what it takes to end a run: the runner's grace, the kill, the last
@@ -80,7 +81,7 @@ func (l *lifetime) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.over = true
-	for _, t := range []*time.Timer{l.stops, l.limit, l.idle} {
+	for _, t := range []*time.Timer{l.stops, l.limit, l.idle, l.held} {
 		if t != nil {
 			t.Stop()
 		}

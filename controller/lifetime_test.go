@@ -2,7 +2,9 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -170,5 +172,81 @@ func TestLifetime_OnChange(t *testing.T) {
 			}
 			quiet(t, exec, 2, "one run for the change")
 		})
+	}
+}
+
+// A role that protects a section is not stopped in it, whatever becomes of its
+// object; and begins none once it is being stopped.
+func TestLifetime_AProtectedSectionIsNotCutShort(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	ns, c := testenv.Namespace(t, cfg), clientOf(t, cfg)
+	gvk := testenv.CRD(t, cfg)
+	began, stopped, late := make(chan string), make(chan bool, 1), make(chan error, 1)
+	exec := &fakeExecutor{do: func(ctx context.Context, req runner.Request) (runner.Result, error) {
+		if strings.HasSuffix(req.Content.Role, "/finalizer") {
+			return succeeded(), nil
+		}
+		file := req.Env[protectEnv]
+		if err := errors.Join(os.MkdirAll(req.Dir, 0o700), os.WriteFile(file, nil, 0o600)); err != nil {
+			t.Error(err)
+		}
+		began <- file
+		<-ctx.Done()
+		_, err := os.Lstat(file)
+		stopped <- err == nil
+		late <- os.WriteFile(file, nil, 0o600)
+		return cutShort(ctx, req, jobevent.Task{})
+	}}
+	o := start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) {
+		w.Finalizer = &watches.Finalizer{Name: "example.com/finalizer", Content: watches.Content{Role: "testdata/roles/finalizer"}}
+	})}})
+	obj := create(t, c, object(gvk, ns, "one", map[string]any{}))
+	file := <-began
+	if err := c.Delete(t.Context(), obj.DeepCopy()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the section is seen", func() bool { return strings.Contains(o.log(), "goes on to the end of its protected section") })
+	settle()
+	select {
+	case <-stopped:
+		t.Fatal("the run was stopped in its protected section")
+	default:
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if <-stopped == false {
+		t.Error("nothing bars the way of another section")
+	}
+	if err := <-late; err == nil {
+		t.Error("a section began while the run was being stopped")
+	}
+	eventually(t, "the object is gone", func() bool {
+		return apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(obj), obj.DeepCopy()))
+	})
+	if n := strings.Count(o.log(), "protected section"); n != 1 {
+		t.Errorf("the log says %d times that a section holds up the end", n)
+	}
+}
+
+func TestLifetime_TheTimeoutEndsAProtectedSection(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	ns, c := testenv.Namespace(t, cfg), clientOf(t, cfg)
+	gvk := testenv.CRD(t, cfg)
+	exec := &fakeExecutor{do: func(ctx context.Context, req runner.Request) (runner.Result, error) {
+		if err := errors.Join(os.MkdirAll(req.Dir, 0o700), os.WriteFile(req.Env[protectEnv], nil, 0o600)); err != nil {
+			t.Error(err)
+		}
+		<-ctx.Done()
+		return cutShort(ctx, req, jobevent.Task{})
+	}}
+	start(t, cfg, exec, Options{RetryMin: time.Hour, RetryMax: time.Hour, Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) {
+		w.Timeout = time.Second
+	})}})
+	is := awaitCondition(t, c, create(t, c, object(gvk, ns, "one", map[string]any{})), status.Ready, "False")
+	if reason := condition(is, status.Ready)["reason"]; reason != status.ReasonTimedOut {
+		t.Errorf("reason = %v", reason)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,7 +12,10 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/failpoint"
+	"github.com/rolewright/rolewright/internal/redact"
 	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/runner/plainfile"
 )
 
 // ticketFile is the file of a run's private data directory that says what the
@@ -50,7 +52,7 @@ func ticketOf(s *scope) []byte {
 
 func readTicket(dir string) (ticket, error) {
 	var t ticket
-	data, err := os.ReadFile(filepath.Join(dir, ticketFile))
+	data, err := plainfile.Read(filepath.Join(dir, ticketFile), noteLimit)
 	if err != nil {
 		return t, fmt.Errorf("read the ticket of a run: %w", err)
 	}
@@ -66,8 +68,10 @@ func readTicket(dir string) (ticket, error) {
 // after all, it counts; else it is recorded as lost, and run again.
 func (r *reconciler) settleLost(ctx context.Context, s *scope) (*ctrl.Result, error) {
 	if s.memory.lost == nil {
+		r.dirs.settled(s.object.GetUID(), s.settings.retention())
 		return nil, nil
 	}
+	failpoint.Hit("lost.before-read")
 	// The cache may be behind an end that was recorded.
 	if err := r.readLive(ctx, s); apierrors.IsNotFound(err) {
 		return done(), nil
@@ -82,14 +86,29 @@ func (r *reconciler) settleLost(ctx context.Context, s *scope) (*ctrl.Result, er
 	if _, busy := r.set.busy.Load(s.object.GetUID()); busy {
 		return again(), nil // the watch of another version of the kind runs it
 	}
+	failpoint.Hit("lost.before-reap")
 	if err := r.opts.Runner.Reap(lost.ID); err != nil {
 		return nil, err
 	}
+	r.strip(s, lost.ID)
+	if run, ok := r.dirs.recorded(s.object.GetUID(), s.deleting, *lost); ok {
+		s.log.Info("Run of an earlier process has ended; its end is written now", "run", run.ID)
+		s.fingerprint = run.Fingerprint
+		if _, err := r.recordEnd(ctx, s, run); err != nil {
+			return nil, err
+		}
+		return again(), nil // as below
+	}
+	failpoint.Hit("lost.reaped")
 	found, err := r.find(ctx, s, *lost)
 	switch {
 	case err == nil:
 		s.log.Info("Run of an earlier process has ended; its result counts", "run", lost.ID)
-		return r.conclude(ctx, found)
+		failpoint.Hit("lost.found")
+		if _, err := r.conclude(ctx, found); err != nil {
+			return nil, err
+		}
+		return again(), nil // nobody has looked at what has changed since that run began
 	case !errors.Is(err, runner.ErrNoRecord):
 		return nil, err
 	}
@@ -102,10 +121,16 @@ func (r *reconciler) settleLost(ctx context.Context, s *scope) (*ctrl.Result, er
 	if s.memory.last != nil {
 		run.Fingerprint = s.memory.last.Fingerprint
 	}
-	if err := r.writeEnd(ctx, s, run); err != nil {
+	failpoint.Hit("lost.before-write")
+	if err := r.writeEnd(ctx, s, run); refused(err) {
+		r.logRefusal(s, err)
+		s.memory.unwritten = &run
+	} else if err != nil {
 		return nil, err
 	}
+	failpoint.Hit("lost.written")
 	s.memory.last, s.memory.lost = &run, nil
+	r.dirs.finish(s.object.GetUID(), lost.ID, s.settings.retention())
 	return nil, nil
 }
 
@@ -120,7 +145,10 @@ func (r *reconciler) find(ctx context.Context, s *scope, lost status.Active) (*s
 	if t.Run != lost.ID || t.UID != s.object.GetUID() || t.Generation != lost.Generation || t.Deleting != s.deleting {
 		return nil, fmt.Errorf("%w: its ticket is for something else", runner.ErrNoRecord)
 	}
-	result, err := r.opts.Runner.Recover(ctx, dir, lost.ID)
+	// Which Secrets the run has read, nobody knows any more.
+	mask := redact.New()
+	mask.Withhold()
+	result, err := r.opts.Runner.Recover(ctx, dir, lost.ID, mask)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // it says what it is
 	}

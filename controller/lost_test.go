@@ -82,6 +82,32 @@ func TestLost_WhatIsProvedCounts(t *testing.T) {
 	}
 }
 
+// A run that counts is of the object as it was; what has changed since is run.
+func TestLost_WhatHasChangedSinceIsRun(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	c, gvk, ns := clientOf(t, cfg), testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	opts := Options{Watches: []watches.Watch{watchOf(gvk)}, RunnerRoot: t.TempDir()}
+	obj := create(t, c, object(gvk, ns, "one", map[string]any{"size": int64(1)}))
+	lost := status.Active{ID: newUID(), Cause: string(causeCreated), Generation: 1, Started: time.Now()}
+	obj.Object["status"] = status.Begin(nil, lost, false, time.Now())
+	if err := c.Status().Update(t.Context(), obj); err != nil {
+		t.Fatal(err)
+	}
+	leave(t, opts.RunnerRoot, obj, lost, "earlier", nil, "")
+	update(t, c, obj, func(m map[string]any) { m["spec"] = map[string]any{"size": int64(2)} })
+
+	exec := &fakeExecutor{recover: func(string, string) (runner.Result, error) { return succeeded(), nil }}
+	start(t, cfg, exec, opts)
+	eventually(t, "the new generation is recorded", func() bool {
+		last, _ := status.LastRun(get(t, c, obj).Object["status"].(map[string]any))
+		return last.Generation == 2 && last.Result == status.Succeeded
+	})
+	if n := exec.count(); n != 1 {
+		t.Errorf("%d runs, want 1: the found one is not repeated", n)
+	}
+}
+
 // leave makes the private data directory that an earlier process has left.
 func leave(t *testing.T, root string, obj *unstructured.Unstructured, run status.Active, fingerprint string, change func(*ticket), instead string) {
 	t.Helper()
@@ -126,7 +152,7 @@ func TestSweep_RemovesWhatObjectsLeftThatWereDeletedMeanwhile(t *testing.T) {
 		leave(t, opts.RunnerRoot, obj, status.Active{ID: newUID()}, "", nil, "")
 	}
 	stranger := filepath.Join(opts.RunnerRoot, runsDir, "stranger")
-	if err := os.MkdirAll(stranger, 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Join(stranger, "something"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 

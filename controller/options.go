@@ -17,7 +17,7 @@ type Executor interface {
 	Run(ctx context.Context, req runner.Request) (runner.Result, error)
 	// Recover returns what Run would have, for a run whose operator did not
 	// live to see its end; [runner.ErrNoRecord] if that is not known.
-	Recover(ctx context.Context, dir, id string) (runner.Result, error)
+	Recover(ctx context.Context, dir, id string, mask runner.Masker) (runner.Result, error)
 	// Reap ends what is left on this machine of a run of another process.
 	Reap(id string) error
 }
@@ -33,8 +33,17 @@ type Options struct {
 	// RunnerRoot is the directory below which every run gets its private data
 	// directory. It is created if missing.
 	RunnerRoot string
-	// LeaderElection is true if other replicas may lead.
-	LeaderElection bool
+	// Leads is nil if there are no other replicas; else it says, with an error,
+	// when this one cannot prove that it leads. No run begins then. That nothing
+	// is written then is for the manager's client to see to.
+	Leads func() error
+	// ArtifactsMaxBytes is how much of the disk finished runs may take, over all
+	// objects, and ArtifactsMaxAge how old they may become where the watch does
+	// not say: 0 keeps none, less than 0 is no limit.
+	ArtifactsMaxBytes int64
+	ArtifactsMaxAge   time.Duration
+	// RunMaxBytes is how much a run may take before it is stopped; 0 is no limit.
+	RunMaxBytes int64
 	// Namespaces restricts what is watched; empty means all.
 	Namespaces []string
 

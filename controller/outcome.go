@@ -29,7 +29,12 @@ func (r *reconciler) outcome(s *scope) status.Run {
 			run.Attempts = last.Attempts + 1
 		}
 	}
+	// What the run said is masked already; errors and warnings may quote the object.
+	run.Message = s.mask.Mask(run.Message)
 	run.Warnings, run.Dependents = bounded(s.warnings), s.dependents
+	for i, w := range run.Warnings {
+		run.Warnings[i] = s.mask.Mask(w)
+	}
 	return run
 }
 
@@ -47,6 +52,13 @@ func (r *reconciler) notRun(s *scope, run *status.Run) {
 		if task := taskOf(s.result.Summary.Task); task.Name != "" {
 			run.FailedTask = &task
 		}
+	case errors.Is(s.err, runner.ErrNoSpace):
+		run.Result, run.Reason = status.Failed, string(runner.NoSpace)
+		run.Message, run.Counts = r.noSpace("Unable to run reconciliation: "+s.err.Error()), countsOf(s.result.Summary)
+	case errors.Is(s.err, runner.ErrTooLarge):
+		run.Result, run.Reason = status.Failed, status.ReasonArtifactsTooLarge
+		run.Message = short(s.err.Error() + "; let the tasks say less, or raise --artifacts-max-bytes-per-run")
+		run.Counts = countsOf(s.result.Summary)
 	case errors.Is(s.err, runner.ErrUnavailable):
 		run.Result, run.Reason = status.Failed, status.ReasonUnavailable
 		run.Message = short("Unable to run reconciliation: " + s.err.Error())
@@ -54,6 +66,16 @@ func (r *reconciler) notRun(s *scope, run *status.Run) {
 		run.Result, run.Reason = status.Failed, status.ReasonNotRun
 		run.Message = short("Unable to run reconciliation: " + s.err.Error())
 	}
+}
+
+// noSpace is the message of a run that a full disk has hindered.
+func (r *reconciler) noSpace(message string) string {
+	const room = 700 // bytes for the message, so that what to do is not cut off
+	if len(message) > room {
+		message = message[:room] + "…"
+	}
+	return short(fmt.Sprintf("%s\nmake room on the file system of --runner-root %s, or let less be kept with --artifacts-max-bytes; "+
+		"the oldest runs were removed", message, r.opts.RunnerRoot))
 }
 
 // interrupted reports whether a run was stopped by something that is not its
@@ -96,6 +118,9 @@ func (r *reconciler) judged(s *scope, run *status.Run) {
 	sum := s.result.Summary
 	verdict := s.result.Verdict()
 	run.Result, run.Reason, run.Message = status.Failed, string(verdict.Reason), verdict.Message
+	if verdict.Reason == runner.NoSpace {
+		run.Message = r.noSpace(verdict.Message)
+	}
 	if verdict.Success {
 		run.Result = status.Succeeded
 	}

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/failpoint"
 	"github.com/rolewright/rolewright/internal/metrics"
 )
 
@@ -49,7 +50,9 @@ func (r *reconciler) ensureFinalizer(ctx context.Context, s *scope) (*ctrl.Resul
 	if len(finalizers) == len(s.object.GetFinalizers()) {
 		return nil, nil
 	}
+	failpoint.Hit("finalizer.before-patch")
 	err := r.patchFinalizers(ctx, s.object, finalizers)
+	failpoint.Hit("finalizer.after-patch")
 	switch {
 	case apierrors.IsNotFound(err):
 		return done(), nil
@@ -70,7 +73,9 @@ func (r *reconciler) release(ctx context.Context, s *scope) error {
 		return err
 	}
 	finalizers := slices.DeleteFunc(slices.Clone(s.object.GetFinalizers()), r.releases)
+	failpoint.Hit("release.before-patch")
 	err := r.patchFinalizers(ctx, s.object, finalizers)
+	failpoint.Hit("release.after-patch")
 	if apierrors.IsNotFound(err) {
 		return nil // the cache is behind: the object has gone already
 	}
@@ -94,16 +99,21 @@ func (r *reconciler) patchFinalizers(ctx context.Context, obj *unstructured.Unst
 }
 
 // writeUnwritten writes the end of an earlier run that could not be written
-// then. The run is not repeated for it.
+// then. The run is not repeated for it, and while it is refused other runs do not
+// wait for it.
 func (r *reconciler) writeUnwritten(ctx context.Context, s *scope) (*ctrl.Result, error) {
 	run := s.memory.unwritten
 	if run == nil {
 		return nil, nil
 	}
-	if err := r.writeEnd(ctx, s, *run); err != nil {
+	failpoint.Hit("unwritten.before-write")
+	if err := r.writeEnd(ctx, s, *run); refused(err) {
+		return nil, nil
+	} else if err != nil {
 		return nil, err
 	}
 	s.memory.unwritten = nil
+	r.dirs.finish(s.object.GetUID(), run.ID, s.settings.retention())
 	return nil, nil
 }
 
@@ -123,7 +133,11 @@ func (r *reconciler) decide(ctx context.Context, s *scope) (*ctrl.Result, error)
 	if err := r.observe(ctx, s, now); err != nil {
 		return nil, err
 	}
-	return &ctrl.Result{RequeueAfter: s.plan.wait}, nil
+	wait := s.plan.wait
+	if s.memory.unwritten != nil && (wait == 0 || wait > r.opts.RetryMax) {
+		wait = r.opts.RetryMax // to write what was refused
+	}
+	return &ctrl.Result{RequeueAfter: wait}, nil
 }
 
 // observe says in the status that a generation with the inputs of the last
@@ -139,7 +153,7 @@ func (r *reconciler) observe(ctx context.Context, s *scope, now time.Time) error
 			return status.Observe(st, generation, now)
 		})
 	}
-	if client.IgnoreNotFound(err) != nil && !refused(err) {
+	if client.IgnoreNotFound(err) != nil && !final(err) {
 		return fmt.Errorf("record the generation: %w", err)
 	}
 	s.memory.observed = generation
@@ -149,11 +163,13 @@ func (r *reconciler) observe(ctx context.Context, s *scope, now time.Time) error
 // begin looks at the object as it is now, not as the cache had it, and records
 // the run before it starts.
 func (r *reconciler) begin(ctx context.Context, s *scope) (*ctrl.Result, error) {
+	failpoint.Hit("begin.before-read")
 	if err := r.readLive(ctx, s); apierrors.IsNotFound(err) {
 		return done(), nil
 	} else if err != nil {
 		return nil, fmt.Errorf("read the object before the run: %w", err)
 	}
+	failpoint.Hit("begin.after-read")
 	if by, busy := r.set.busy.LoadOrStore(s.object.GetUID(), s.runID); busy && by != s.runID {
 		return &ctrl.Result{RequeueAfter: time.Second}, nil // the watch of another version of the kind runs it
 	}
@@ -177,9 +193,11 @@ func (r *reconciler) begin(ctx context.Context, s *scope) (*ctrl.Result, error) 
 	s.active = status.Active{
 		ID: s.runID, Cause: string(s.plan.cause), Generation: s.object.GetGeneration(), Started: r.now(),
 	}
+	failpoint.Hit("begin.before-write")
 	err = r.writeStatus(ctx, s.object, metrics.MomentStart, func(st map[string]any) map[string]any {
 		return status.Begin(st, s.active, s.deleting, s.active.Started)
 	})
+	failpoint.Hit("begin.after-write")
 	switch {
 	case apierrors.IsNotFound(err):
 		return done(), nil
@@ -187,16 +205,21 @@ func (r *reconciler) begin(ctx context.Context, s *scope) (*ctrl.Result, error) 
 		// The run is worth more than its mark.
 		r.logRefusal(s, err)
 	case err != nil:
+		// It may have been written nevertheless.
+		s.memory.lost = &s.active
 		return nil, err
 	}
-	// A conflict may have brought another object than the plan was made for.
+	// A conflict may have brought another object than the plan was made for. The
+	// run is on record and has to get an end, or it would seem under way for ever.
 	planned := s.fingerprint
 	if s.fingerprint, err = r.content.fingerprint(ctx, s); err != nil {
-		return nil, err
+		s.err = err
+		return r.conclude(ctx, s)
 	}
 	if s.fingerprint != planned || s.object.GetGeneration() != s.active.Generation ||
 		(s.object.GetDeletionTimestamp() != nil) != s.deleting {
-		return again(), nil
+		s.err = ErrObjectChanged
+		return r.conclude(ctx, s)
 	}
 	r.settle(s.key)
 	return nil, nil

@@ -476,10 +476,10 @@ func TestReconcile_ArtifactsAreBoundedAndGoWithTheObject(t *testing.T) {
 		awaitCondition(t, c, obj, status.Ready, "True")
 	}
 	dir := filepath.Join(o.root, runsDir, string(obj.GetUID()))
-	entries, err := os.ReadDir(dir)
-	if err != nil || len(entries) != 2 {
-		t.Errorf("%d runs kept (%v), want 2", len(entries), err)
-	}
+	eventually(t, "2 runs are kept", func() bool {
+		entries, _ := os.ReadDir(dir)
+		return len(entries) == 2
+	})
 	link := filepath.Join(o.root, gvk.Group, gvk.Version, gvk.Kind, ns, "one")
 	if _, err := os.Stat(filepath.Join(link, "artifacts")); err != nil {
 		t.Errorf("the documented path does not resolve: %v", err)

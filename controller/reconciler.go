@@ -20,6 +20,7 @@ import (
 
 	"github.com/rolewright/rolewright/controller/dependent"
 	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/failpoint"
 	"github.com/rolewright/rolewright/internal/metrics"
 	"github.com/rolewright/rolewright/internal/watches"
 )
@@ -35,6 +36,7 @@ type reconciler struct {
 	live    client.Reader
 	client  client.Client
 	content *contents
+	secrets *secrets
 	dirs    *rundirs
 	metrics *metrics.Recorder
 	log     logr.Logger
@@ -88,7 +90,7 @@ type memory struct {
 func newReconciler(k *kind, res resource, cached client.Reader, c client.Client) *reconciler {
 	r := &reconciler{
 		watch: k.watch, gvk: k.watch.GVK, res: res, opts: k.opts, cached: cached, live: c, client: c,
-		content: k.content, dirs: k.dirs, metrics: k.opts.Metrics, log: k.log.WithValues("gvk", k.watch.GVK.String()),
+		content: k.content, secrets: k.secrets, dirs: k.dirs, metrics: k.opts.Metrics, log: k.log.WithValues("gvk", k.watch.GVK.String()),
 		now: time.Now, selector: k.selector, set: k.set, metadata: k.set.metadata,
 		memories: map[types.NamespacedName]*memory{}, touched: map[types.NamespacedName]string{}, runs: map[types.UID]admitted{},
 	}
@@ -119,12 +121,14 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if !r.concerns(obj) {
 		return ctrl.Result{}, nil
 	}
+	failpoint.Hit("reconcile.dequeued")
 	started := r.now()
 	s, err := r.open(ctx, obj)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
 	defer r.set.busy.CompareAndDelete(obj.GetUID(), s.runID)
+	failpoint.Hit("reconcile.opened")
 	for _, p := range r.phases(s) {
 		began := r.now()
 		res, err := p.do(ctx, s)
@@ -233,9 +237,11 @@ func (r *reconciler) forget(ctx context.Context, key types.NamespacedName) error
 		return fmt.Errorf("look whether the object is gone: %w", err)
 	}
 	if err != nil || obj.GetUID() != m.uid {
+		failpoint.Hit("forget.before-remove")
 		if err := r.dirs.remove(r.gvk, key, m.uid); err != nil {
 			r.log.Error(err, "Directories of a deleted object cannot be removed", "namespace", key.Namespace, "name", key.Name)
 		}
+		failpoint.Hit("forget.removed")
 	}
 	r.mu.Lock()
 	delete(r.memories, key)

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -14,10 +12,12 @@ import (
 	"github.com/rolewright/rolewright/controller/eventlog"
 	"github.com/rolewright/rolewright/controller/extravars"
 	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/failpoint"
 	"github.com/rolewright/rolewright/internal/metrics"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/jobevent"
+	"github.com/rolewright/rolewright/runner/supervise"
 )
 
 // kubeconfigFile is the name of the run's kubeconfig in its private data directory.
@@ -26,19 +26,25 @@ const kubeconfigFile = "kubeconfig"
 // run executes the role or playbook and waits for its end. Whatever the end is,
 // the next phase concludes it.
 func (r *reconciler) run(ctx context.Context, s *scope) (*ctrl.Result, error) {
+	s.mask = r.newMasker(ctx, s)
 	ctx, life := r.lifetime(ctx, s.settings)
 	defer life.end()
-	r.admit(s, life.cancel)
+	r.admit(s, life)
 	defer r.dismiss(s)
+	failpoint.Hit("run.admitted")
 	req, err := r.request(s)
 	if err != nil {
 		s.err = err
 		return nil, nil
 	}
+	if r.opts.Leads != nil && r.opts.Leads() != nil {
+		s.err = ErrLeadershipLost // this process was frozen, maybe
+		return nil, nil
+	}
 	r.dirs.link(r.gvk, s.key, req.Dir)
 
 	events := eventlog.New(eventlog.Options{
-		Level: r.opts.LogEvents, DebugLogs: r.opts.DebugLogs, Out: r.opts.EventOut,
+		Level: r.opts.LogEvents, DebugLogs: r.opts.DebugLogs, Out: r.opts.EventOut, Masked: s.mask.Reader,
 	}, s.log, r.gvk.String(), s.key.Name, s.key.Namespace, r.logVerbosity(s))
 	p := r.newProgress(s)
 	req.OnEvent = func(e jobevent.Event) {
@@ -51,17 +57,35 @@ func (r *reconciler) run(ctx context.Context, s *scope) (*ctrl.Result, error) {
 	r.metrics.RunStarted(r.gvk)
 	s.started = true
 	stop := p.start(ctx)
-	s.result, s.err = r.opts.Runner.Run(ctx, req)
+	s.result, s.err = r.execute(ctx, req)
+	failpoint.Hit("run.ended")
 	s.ran = s.err == nil || !s.result.Finished.IsZero()
 	s.object = stop()
 	r.dismiss(s) // before the end is recorded, which says what the object owns now
-	// The way to the API server is of no use to anybody now.
-	if err := os.Remove(filepath.Join(req.Dir, kubeconfigFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		s.log.Error(err, "Kubeconfig of the run cannot be removed")
-	}
+	failpoint.Hit("run.dismissed")
+	r.strip(s, req.ID)
 	r.countEvents(s.result.Summary)
 	events.Finish(s.result.Summary, filepath.Join(req.Dir, "artifacts", req.ID, "stdout"))
 	return nil, nil
+}
+
+// execute makes the run; on a full disk, as soon as old runs have made room.
+func (r *reconciler) execute(ctx context.Context, req runner.Request) (runner.Result, error) {
+	for {
+		result, err := r.opts.Runner.Run(ctx, req)
+		if !errors.Is(err, runner.ErrNoSpace) || !result.Started.IsZero() || !r.dirs.archive.makeRoom() {
+			return result, err //nolint:wrapcheck // it says what it is
+		}
+	}
+}
+
+// strip removes from the directory of a run that has ended what is of no use to
+// anybody now: the way to the API server, the extra vars, the environment.
+func (r *reconciler) strip(s *scope, run string) {
+	dir := filepath.Join(r.dirs.object(s.object.GetUID()), filepath.Base(run))
+	if err := runner.Strip(dir, run, kubeconfigFile); err != nil {
+		s.log.Error(err, "Secrets of the run cannot be removed", "directory", dir)
+	}
 }
 
 // request says what is run for the object.
@@ -93,14 +117,15 @@ func (r *reconciler) request(s *scope) (runner.Request, error) {
 	if err != nil {
 		return runner.Request{}, err
 	}
-	path := filepath.Join(dir, kubeconfigFile)
 	return runner.Request{
 		ID: s.runID, Dir: dir, Content: contentOf(content), ExtraVars: vars,
-		Env:   runEnv(path),
-		Files: map[string][]byte{kubeconfigFile: access, ticketFile: ticketOf(s)},
+		Subject: supervise.Subject{UID: string(s.object.GetUID()), Generation: s.active.Generation, Deleting: s.deleting},
+		Env:     runEnv(dir),
+		Files:   map[string][]byte{kubeconfigFile: access, ticketFile: ticketOf(s)},
 
 		Verbosity: s.settings.verbosity, Cmdline: r.opts.AnsibleArgs,
-		Inventory: r.opts.Inventory, SkipFacts: r.opts.SkipFacts,
+		Inventory: r.opts.Inventory, SkipFacts: r.opts.SkipFacts, MaxBytes: r.opts.RunMaxBytes,
+		Mask: s.mask,
 	}, nil
 }
 
@@ -125,12 +150,23 @@ func (r *reconciler) countEvents(sum jobevent.Summary) {
 }
 
 // conclude records how the run ended, and takes the finalizer off if a
-// finalizer run was proved. It has a context of its own: a result is written
-// also while the operator stops.
+// finalizer run was proved.
 func (r *reconciler) conclude(ctx context.Context, s *scope) (*ctrl.Result, error) {
+	run := r.outcome(s)
+	if run.Reason == string(runner.NoSpace) {
+		r.dirs.archive.makeRoom() // for the next one
+	}
+	if err := r.dirs.record(s.object.GetUID(), s.deleting, run); err != nil {
+		s.log.Error(err, "The end of the run is kept in memory only until it is written")
+	}
+	return r.recordEnd(ctx, s, run)
+}
+
+// recordEnd is the second half of conclude. It has a context of its own: a result
+// is written also while the operator stops.
+func (r *reconciler) recordEnd(ctx context.Context, s *scope, run status.Run) (*ctrl.Result, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), concludeTimeout)
 	defer cancel()
-	run := r.outcome(s)
 	m := s.memory
 	m.last, m.lost, m.unwritten, m.ran = &run, nil, &run, true
 	m.finalized = s.deleting && run.Result == status.Succeeded && run.RequeueAfter == 0
@@ -141,16 +177,23 @@ func (r *reconciler) conclude(ctx context.Context, s *scope) (*ctrl.Result, erro
 	if run.Result != status.Interrupted {
 		r.metrics.ReconcileResult(r.gvk, run.Result == status.Succeeded)
 	}
-	if err := r.dirs.prune(s.object.GetUID(), s.settings.artifacts); err != nil {
-		s.log.Error(err, "Old runs cannot be removed")
-	}
+	failpoint.Hit("conclude.judged")
 
 	err := r.writeEnd(ctx, s, run)
-	if err != nil {
+	switch {
+	case refused(err):
+		r.logRefusal(s, err)
+		if !m.finalized { // an object that goes has no use for the result
+			return &ctrl.Result{RequeueAfter: r.opts.RetryMin}, nil
+		}
+	case err != nil:
 		s.log.Error(err, "Result of the run cannot be written yet; it is kept and written later")
 		return &ctrl.Result{RequeueAfter: r.opts.RetryMin}, nil
 	}
 	m.unwritten = nil
+	failpoint.Hit("conclude.written")
+	r.dirs.finish(s.object.GetUID(), run.ID, s.settings.retention())
+	failpoint.Hit("conclude.pruned")
 	if m.finalized {
 		return done(), r.release(ctx, s)
 	}
@@ -160,8 +203,8 @@ func (r *reconciler) conclude(ctx context.Context, s *scope) (*ctrl.Result, erro
 	return &ctrl.Result{RequeueAfter: r.situationAfter(s, run).delay()}, nil
 }
 
-// writeEnd records run in the object's status. An object that is gone, or that
-// refuses what we write, has no use for it.
+// writeEnd records run in the object's status. An object that is gone, or whose
+// schema or size will never allow what we write, has no use for it.
 func (r *reconciler) writeEnd(ctx context.Context, s *scope, run status.Run) error {
 	if !r.writesStatus() {
 		return nil
@@ -178,7 +221,7 @@ func (r *reconciler) writeEnd(ctx context.Context, s *scope, run status.Run) err
 			return status.Conclude(st, run, next, r.now())
 		})
 	}
-	if refused(err) {
+	if final(err) {
 		r.logRefusal(s, err)
 		return nil
 	}

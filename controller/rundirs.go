@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"syscall"
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -27,18 +28,23 @@ import (
 type rundirs struct {
 	root string
 	log  logr.Logger
+	// archive knows the finished runs.
+	archive *archive
 }
 
 const runsDir = ".runs"
 
-func newRundirs(root string, log logr.Logger) (*rundirs, error) {
-	root, err := filepath.Abs(root)
+func newRundirs(opts *Options, log logr.Logger) (*rundirs, error) {
+	root, err := filepath.Abs(opts.RunnerRoot)
 	if err != nil {
 		return nil, fmt.Errorf("runner root: %w", err)
 	}
 	runs := filepath.Join(root, runsDir)
 	if err := os.MkdirAll(runs, 0o700); err != nil {
 		return nil, fmt.Errorf("create the runner root %s: %w; choose a writable directory with --runner-root", root, err)
+	}
+	if err := checkOwners(runs); err != nil {
+		return nil, err
 	}
 	info, err := os.Lstat(runs)
 	if err != nil {
@@ -50,7 +56,33 @@ func newRundirs(root string, log logr.Logger) (*rundirs, error) {
 	if err := os.Chmod(runs, 0o700); err != nil {
 		return nil, fmt.Errorf("%s belongs to somebody else: %w; choose another --runner-root", runs, err)
 	}
-	return &rundirs{root: root, log: log}, nil
+	return &rundirs{root: root, log: log, archive: newArchive(runs, opts.ArtifactsMaxBytes, opts.Metrics, log)}, nil
+}
+
+// checkOwners refuses a path of which somebody else may have prepared a part:
+// below a directory in which everybody may create files, such as /tmp, each
+// part of the path must belong to us or to root, be it a directory or a link.
+func checkOwners(path string) error {
+	exposed := false
+	for i := 1; i <= len(path); i++ {
+		if i < len(path) && path[i] != filepath.Separator {
+			continue
+		}
+		part := path[:i]
+		info, err := os.Lstat(part)
+		if err != nil {
+			return fmt.Errorf("runner root: %w", err)
+		}
+		st, ok := info.Sys().(*syscall.Stat_t)
+		if ok && exposed && st.Uid != 0 && int(st.Uid) != os.Geteuid() {
+			return fmt.Errorf("%s belongs to the user %d and stands where everybody may create files; "+
+				"remove it or choose another --runner-root", part, st.Uid)
+		}
+		if info.IsDir() && info.Mode().Perm()&0o002 != 0 {
+			exposed = true
+		}
+	}
+	return nil
 }
 
 // object is the directory of all runs of one object.
@@ -64,13 +96,27 @@ func (d *rundirs) object(uid types.UID) string {
 }
 
 // create makes room for a run and returns the path of its private data
-// directory, which does not exist yet.
+// directory, which does not exist yet. Until finish is called, nothing is
+// removed of it.
 func (d *rundirs) create(uid types.UID, runID string) (string, error) {
 	dir := d.object(uid)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	d.archive.begin(filepath.Base(dir), runID)
+	if err := d.withRoom(func() error { return os.MkdirAll(dir, 0o700) }); runner.IsNoSpace(err) {
+		return "", fmt.Errorf("%w: create the directory of the object's runs: %w", runner.ErrNoSpace, err)
+	} else if err != nil {
 		return "", fmt.Errorf("create the directory of the object's runs: %w", err)
 	}
 	return filepath.Join(dir, runID), nil
+}
+
+// finish is called when the end of a run is in the status.
+func (d *rundirs) finish(uid types.UID, runID string, keep retention) {
+	d.archive.finish(filepath.Base(d.object(uid)), runID, keep)
+}
+
+// settled is called when no run of the object is under way or unrecorded.
+func (d *rundirs) settled(uid types.UID, keep retention) {
+	d.archive.settled(filepath.Base(d.object(uid)), keep)
 }
 
 // link points the documented path of an object to one of its runs. A path that
@@ -80,7 +126,7 @@ func (d *rundirs) link(gvk schema.GroupVersionKind, key types.NamespacedName, di
 	if path == "" {
 		return
 	}
-	if err := replaceLink(path, dir); err != nil {
+	if err := d.replaceLink(path, dir); err != nil {
 		d.log.Info("Documented runner path cannot be linked", "path", path, "error", err.Error())
 	}
 }
@@ -101,31 +147,38 @@ func (d *rundirs) documented(gvk schema.GroupVersionKind, key types.NamespacedNa
 	return path
 }
 
-func replaceLink(path, dir string) error {
-	parent := filepath.Dir(path)
-	if err := os.MkdirAll(parent, 0o700); err != nil {
-		return err
-	}
-	target, err := filepath.Rel(parent, dir)
+func (d *rundirs) replaceLink(path, dir string) error {
+	root, err := os.OpenRoot(d.root)
 	if err != nil {
 		return err
 	}
-	if info, err := os.Lstat(path); err == nil && info.Mode().Type() != fs.ModeSymlink {
+	defer root.Close()
+	if path, err = filepath.Rel(d.root, path); err != nil {
+		return err
+	}
+	parent := filepath.Dir(path)
+	target, err := filepath.Rel(filepath.Join(d.root, parent), dir)
+	if err != nil {
+		return err
+	}
+	if info, err := root.Lstat(path); err == nil && info.Mode().Type() != fs.ModeSymlink {
 		return errors.New("something else stands there; remove it")
 	}
 	tmp := path + "%new" // no object has a percent sign in its name
-	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := root.RemoveAll(tmp); err != nil {
 		return err
 	}
-	if err := os.Symlink(target, tmp); err != nil {
-		return err
+	// A parent may go at the same time with the last of its objects.
+	const tries = 3
+	for range tries {
+		if err = root.MkdirAll(parent, 0o700); err == nil {
+			err = root.Symlink(target, tmp)
+		}
+		if err == nil {
+			return root.Rename(tmp, path)
+		}
 	}
-	return os.Rename(tmp, path)
-}
-
-// prune removes the oldest runs of an object beyond keep; less than 0 keeps all.
-func (d *rundirs) prune(uid types.UID, keep int) error {
-	return runner.Prune(d.object(uid), keep)
+	return err
 }
 
 // remove removes everything of an object that is gone.
@@ -138,8 +191,11 @@ func (d *rundirs) remove(gvk schema.GroupVersionKind, key types.NamespacedName, 
 				if err := os.Remove(path); err != nil {
 					return fmt.Errorf("remove the link of a deleted object: %w", err)
 				}
+				for dir := filepath.Dir(path); dir != d.root && os.Remove(dir) == nil; {
+					dir = filepath.Dir(dir) // which other objects have no need of
+				}
 			}
 		}
 	}
-	return runner.Remove(dir)
+	return d.archive.forget(filepath.Base(dir))
 }

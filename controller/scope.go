@@ -14,6 +14,7 @@ import (
 
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/proxy"
+	"github.com/rolewright/rolewright/internal/redact"
 	"github.com/rolewright/rolewright/runner"
 )
 
@@ -40,6 +41,8 @@ type scope struct {
 
 	// active is set by begin.
 	active status.Active
+	// mask is set by run; nil before.
+	mask *redact.Masker
 	// access and witness are set by run; access is nil again once the run has
 	// ended. dependents are the resources of which the object owns objects then.
 	access     *proxy.Access
@@ -68,10 +71,15 @@ func (r *reconciler) open(ctx context.Context, obj *unstructured.Unstructured) (
 	if r.watch.ReconcilePeriod != nil {
 		period = *r.watch.ReconcilePeriod
 	}
+	age := r.opts.ArtifactsMaxAge
+	if r.watch.ArtifactsMaxAge != nil {
+		age = *r.watch.ArtifactsMaxAge
+	}
 	s := &scope{key: key, log: log, object: obj, trimmed: true, memory: m, runID: id, deleting: obj.GetDeletionTimestamp() != nil}
 	s.settings, s.warnings = annotated(obj, settings{
-		period: period, artifacts: r.watch.MaxRunnerArtifacts, verbosity: r.watch.AnsibleVerbosity,
-		timeout: r.watch.Timeout, idleTimeout: r.watch.IdleTimeout,
+		period: period, artifacts: r.watch.MaxRunnerArtifacts, failedArtifacts: r.watch.MaxFailedRunnerArtifacts, artifactsAge: age,
+		verbosity: r.watch.AnsibleVerbosity,
+		timeout:   r.watch.Timeout, idleTimeout: r.watch.IdleTimeout,
 	})
 	if s.deleting && r.watch.Finalizer != nil {
 		// The limits of the object's annotations are those of its runs while it

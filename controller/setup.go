@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 
 	"github.com/rolewright/rolewright/controller/dependent"
 	"github.com/rolewright/rolewright/internal/watches"
+	"github.com/rolewright/rolewright/runner/vault"
 )
 
 // Set is all watched kinds of an operator.
@@ -49,16 +51,20 @@ func Setup(mgr manager.Manager, opts Options) (*Set, error) {
 		opts.KindPollInterval = 10 * time.Second
 	}
 	log := mgr.GetLogger().WithName("ansible-controller")
-	dirs, err := newRundirs(opts.RunnerRoot, log)
+	dirs, err := newRundirs(&opts, log)
 	if err != nil {
 		return nil, err
 	}
-	set := &Set{standby: opts.LeaderElection, elected: mgr.Elected(), inject: opts.InjectOwnerRef}
+	if err := mgr.Add(dirs.archive); err != nil {
+		return nil, fmt.Errorf("add the keeper of artifacts: %w", err)
+	}
+	set := &Set{standby: opts.Leads != nil, elected: mgr.Elected(), inject: opts.InjectOwnerRef}
 	if err := set.watchDependents(mgr, opts, log); err != nil {
 		return nil, err
 	}
 	set.runs, set.abort = context.WithCancelCause(context.Background())
 	names := controllerNames(opts.Watches)
+	encrypted := vault.New(opts.AnsibleArgs, os.LookupEnv)
 	for i, w := range opts.Watches {
 		selector, err := metav1.LabelSelectorAsSelector(&w.Selector)
 		if err != nil {
@@ -70,6 +76,7 @@ func Setup(mgr manager.Manager, opts Options) (*Set, error) {
 			selector: selector, dirs: dirs, log: log, state: errNotStarted,
 			content: newContents(w, &opts),
 		}
+		k.secrets = newSecrets(encrypted, w, k.content, opts.Inventory, k.cfg)
 		log.Info("Watching resource", "Options.Group", w.GVK.Group, "Options.Version", w.GVK.Version, "Options.Kind", w.GVK.Kind)
 		if err := mgr.Add(k); err != nil {
 			return nil, fmt.Errorf("add watch %s: %w", w.GVK, err)

@@ -6,16 +6,19 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	clientretry "k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/failpoint"
 	"github.com/rolewright/rolewright/internal/metrics"
 )
 
@@ -81,7 +84,7 @@ func (r *reconciler) patchStatus(ctx context.Context, obj *unstructured.Unstruct
 		return nil
 	}
 	err := r.sendStatus(ctx, obj, after)
-	if apierrors.IsInvalid(err) && !r.legacy.Load() {
+	if ofSchema(err) && !r.legacy.Load() {
 		// A schema made for the incumbent may list the conditions it allows.
 		if r.sendStatus(ctx, obj, status.Legacy(before, after)) == nil {
 			r.legacy.Store(true)
@@ -104,9 +107,11 @@ func (r *reconciler) sendStatus(ctx context.Context, obj *unstructured.Unstructu
 	next := obj.DeepCopy()
 	next.Object["status"] = after
 	patch := client.MergeFromWithOptions(obj.DeepCopy(), client.MergeFromWithOptimisticLock{})
+	failpoint.Hit("status.before-patch")
 	if err := r.client.Status().Patch(ctx, next, patch); err != nil {
 		return err
 	}
+	failpoint.Hit("status.after-patch")
 	obj.Object = next.Object
 	r.noticePruning(obj, after)
 	return nil
@@ -169,10 +174,29 @@ func tooLarge(err error) bool {
 	return errors.As(err, &status) && strings.Contains(status.Status().Message, "etcdserver: request is too large")
 }
 
-// refused tells the answers that will be the same next time: the schema, an
+// refused tells the answers that are of no passing trouble: the schema, an
 // admission policy, a permission or the object's size does not allow the write.
 func refused(err error) bool {
-	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsForbidden(err) || tooLarge(err)
+	return apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || final(err)
+}
+
+// final tells those of refused that will be the same next time. A policy or a
+// permission is somebody else's, who may mend it.
+func final(err error) bool {
+	return ofSchema(err) || apierrors.IsBadRequest(err) || tooLarge(err)
+}
+
+// ofSchema recognises that the kind's schema does not allow the status: then
+// the API server names the fields. An admission policy that refuses one write
+// has the same code, and says nothing of others.
+func ofSchema(err error) bool {
+	var status apierrors.APIStatus
+	if !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.Status().Details == nil {
+		return false
+	}
+	return slices.ContainsFunc(status.Status().Details.Causes, func(c metav1.StatusCause) bool {
+		return strings.HasPrefix(c.Field, "status")
+	})
 }
 
 // concludeTimeout is how long the end of a run may take to be written. It

@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/metadata"
+
+	"github.com/rolewright/rolewright/internal/failpoint"
 )
 
 // sweepPage is how many objects are listed with one request.
@@ -34,10 +36,12 @@ func (r *reconciler) sweep(ctx context.Context) error {
 			return fmt.Errorf("look for objects that are gone: %w", err)
 		}
 	}
+	failpoint.Hit("sweep.listed")
 	for _, t := range kept {
 		if living[t.UID] || !r.watchesNamespace(t.Namespace) {
 			continue
 		}
+		failpoint.Hit("sweep.before-remove")
 		key := types.NamespacedName{Namespace: t.Namespace, Name: t.Name}
 		if err := r.dirs.remove(r.gvk, key, t.UID); err != nil {
 			return err

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"go.uber.org/goleak"
 
+	"github.com/rolewright/rolewright/runner/internal/leaktest"
 	"github.com/rolewright/rolewright/runner/supervise"
 	"github.com/rolewright/rolewright/runner/warm"
 )
@@ -23,7 +23,10 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == SupervisorCommand {
 		os.Exit(supervise.Main(os.Stdin, os.Stderr))
 	}
-	goleak.VerifyTestMain(m)
+	if len(os.Args) > 3 && os.Args[1] == asStarved {
+		os.Exit(starve(os.Args[2], os.Args[3]))
+	}
+	leaktest.Main(m, supervise.ReapOrphans)
 }
 
 // ansible returns a Runner of the installed ansible-runner, whose runs inherit

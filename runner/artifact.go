@@ -1,7 +1,7 @@
 package runner
 
 import (
-	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -9,11 +9,11 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/rolewright/rolewright/runner/jobevent"
+	"github.com/rolewright/rolewright/runner/plainfile"
 )
 
 // Tail returns the end of a file, at most limit bytes of it, without escape
@@ -21,8 +21,12 @@ import (
 // longer, the tail starts with a whole line if there is one. The file must be
 // a regular one; links are not followed.
 func Tail(name string, limit int64) (string, error) {
-	// Without O_NONBLOCK, opening a FIFO would wait for its writer.
-	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	return maskedTail(name, limit, nil)
+}
+
+// maskedTail is Tail with values hidden by mask, unless it is nil.
+func maskedTail(name string, limit int64, mask Masker) (string, error) {
+	f, err := plainfile.Open(name)
 	if err != nil {
 		return "", fmt.Errorf("read tail: %w", err)
 	}
@@ -30,9 +34,6 @@ func Tail(name string, limit int64) (string, error) {
 	fi, err := f.Stat()
 	if err != nil {
 		return "", fmt.Errorf("read tail: %w", err)
-	}
-	if !fi.Mode().IsRegular() {
-		return "", fmt.Errorf("read tail: %s is not a regular file", name)
 	}
 	start := max(0, fi.Size()-limit)
 	data, err := io.ReadAll(io.NewSectionReader(f, start, limit))
@@ -45,80 +46,76 @@ func Tail(name string, limit int64) (string, error) {
 			text = rest
 		}
 	}
+	if visible, err := io.ReadAll(jobevent.CensoredReader(strings.NewReader(text))); err == nil {
+		text = string(visible)
+	}
+	if mask != nil {
+		text = mask.MaskTail(text)
+	}
 	return printable(text), nil
 }
 
-// Prune removes the private data directories of an object's past runs from
-// objectDir, which holds one per run, named by the run's ID. The newest keep
-// are kept; 0 keeps none and a negative number all. Live runs are kept and not
-// counted; so is whatever is no private data directory, such as the link to
-// the latest run. Remains of directories that were never completed go.
-func Prune(objectDir string, keep int, live ...string) error {
-	root, err := os.OpenRoot(objectDir)
+// Past is the private data directory of a run that was made some time.
+type Past struct {
+	// ID is the run's, and the name of the directory.
+	ID string
+	// Finished is when the last artifact was created, or, without one, when
+	// the directory was completed.
+	Finished time.Time
+}
+
+// Runs lists the private data directories in objectDir, which holds one for
+// each run of an object, and, by their names, the remains of directories that
+// were never completed or never removed whole, with the ID of the run each is
+// of. What is neither, such as the link to the latest run, is not listed. That
+// objectDir does not exist is no error.
+func Runs(objectDir string) (runs []Past, remains map[string]string, err error) {
+	root, err := plainfile.OpenDir(objectDir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return nil, nil, nil
 	}
 	if err != nil {
-		return fmt.Errorf("prune runs: %w", err)
+		return nil, nil, fmt.Errorf("list runs: %w", err)
 	}
 	defer root.Close()
 	entries, err := fs.ReadDir(root.FS(), ".")
 	if err != nil {
-		return fmt.Errorf("prune runs: %w", err)
+		return nil, nil, fmt.Errorf("list runs: %w", err)
 	}
-
-	type run struct {
-		id       string
-		finished time.Time
-	}
-	var runs []run
-	var errs []error
+	remains = map[string]string{}
 	for _, entry := range entries {
-		id, building := runID(entry.Name())
-		if !entry.IsDir() || id == "" || slices.Contains(live, id) {
+		id, partial := runID(entry.Name())
+		if !entry.IsDir() || id == "" {
 			continue
 		}
-		if building {
-			errs = append(errs, root.RemoveAll(entry.Name()))
-			continue
-		}
-		if finished, ok := finishTime(root, id); ok {
-			runs = append(runs, run{id, finished})
+		if partial {
+			remains[entry.Name()] = id
+		} else if finished, ok := finishTime(root, id); ok {
+			runs = append(runs, Past{id, finished})
 		}
 	}
-	if keep >= 0 && len(runs) > keep {
-		slices.SortFunc(runs, func(a, b run) int {
-			return cmp.Or(b.finished.Compare(a.finished), strings.Compare(a.id, b.id))
-		})
-		for _, r := range runs[keep:] {
-			errs = append(errs, root.RemoveAll(r.id))
-		}
-	}
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("prune runs: %w", err)
-	}
-	return nil
+	return runs, remains, nil
 }
 
 // runID returns the ID of the run that a directory belongs to, and whether it
-// was never completed.
-func runID(name string) (id string, building bool) {
+// is not complete, or not any more.
+func runID(name string) (id string, partial bool) {
 	id = name
 	if inner, ok := strings.CutPrefix(name, "."); ok {
-		id, building = strings.CutSuffix(inner, buildingSuffix)
-		if !building {
+		if id, partial = strings.CutSuffix(inner, buildingSuffix); !partial {
+			id, partial = strings.CutSuffix(inner, removingSuffix)
+		}
+		if !partial {
 			return "", false
 		}
 	}
 	if !idPattern.MatchString(id) {
 		return "", false
 	}
-	return id, building
+	return id, partial
 }
 
-// finishTime returns when the last artifact of a run was created, or, if there
-// is none, when its private data directory was completed. It is not ok if the
-// directory is no private data directory.
+// finishTime is not ok if the directory is no private data directory.
 func finishTime(root *os.Root, id string) (time.Time, bool) {
 	artifacts, err := root.Lstat(path.Join(id, "artifacts"))
 	if err != nil || !artifacts.IsDir() {
@@ -130,11 +127,105 @@ func finishTime(root *os.Root, id string) (time.Time, bool) {
 	return artifacts.ModTime(), true
 }
 
-// Remove removes an object's directory with all runs in it. If it is a link,
-// the link is removed; that it does not exist is no error.
-func Remove(objectDir string) error {
-	if err := os.RemoveAll(objectDir); err != nil {
+// removingSuffix ends the name of a directory that is being removed: what is
+// left of it if that is cut short is not taken for a whole one.
+const removingSuffix = ".removing"
+
+// Remove removes a directory: that of a run, or that of an object with all its
+// runs. If it is a link, the link is removed; nothing outside is touched. That
+// it does not exist is no error.
+func Remove(dir string) error {
+	parent, err := plainfile.OpenDir(filepath.Dir(dir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
 		return fmt.Errorf("remove runs: %w", err)
+	}
+	defer parent.Close()
+	name := filepath.Base(dir)
+	if _, partial := runID(name); !partial {
+		// Where it cannot be renamed, on a file system that is full to the
+		// last block, it may still be removed.
+		if removing := "." + name + removingSuffix; parent.Rename(name, removing) == nil {
+			name = removing
+		}
+	}
+	err = parent.RemoveAll(name)
+	if errors.Is(err, fs.ErrPermission) {
+		unlock(parent, name)
+		err = parent.RemoveAll(name)
+	}
+	if err != nil {
+		return fmt.Errorf("remove runs: %w", err)
+	}
+	return nil
+}
+
+// unlock gives its owner back the directories that a playbook has closed.
+func unlock(root *os.Root, dir string) {
+	if fi, err := root.Lstat(dir); err != nil || !fi.IsDir() {
+		return
+	}
+	// What does not work shows when it is removed.
+	_ = root.Chmod(dir, dirMode)
+	entries, _ := fs.ReadDir(root.FS(), dir)
+	for _, entry := range entries {
+		if entry.IsDir() {
+			unlock(root, path.Join(dir, entry.Name()))
+		}
+	}
+}
+
+// Strip removes from the private data directory of a run that has ended what
+// it was given and nobody needs any more: env with the extra vars and the
+// environment, the environment in ansible-runner's artifact "command", and
+// the named files.
+func Strip(dir, id string, files ...string) error {
+	root, err := plainfile.OpenDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("strip private data dir: %w", err)
+	}
+	defer root.Close()
+	var errs []error
+	for _, name := range append(files, "env") {
+		errs = append(errs, root.RemoveAll(name))
+	}
+	errs = append(errs, stripCommand(root, filepath.Join(dir, "artifacts", id, "command")))
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("strip private data dir: %w", err)
+	}
+	return nil
+}
+
+// commandLimit bounds the artifact "command", of which the environment is most.
+const commandLimit = 8 << 20
+
+// stripCommand leaves the command and the working directory in the artifact
+// that names them, or nothing of it.
+func stripCommand(root *os.Root, file string) error {
+	var said struct {
+		Command any `json:"command"`
+		Cwd     any `json:"cwd"`
+	}
+	data, err := plainfile.Read(file, commandLimit)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &said)
+	}
+	if err == nil {
+		data, err = json.Marshal(said)
+	}
+	if err == nil {
+		err = plainfile.Replace(file, data)
+	}
+	if err != nil {
+		return root.RemoveAll(path.Join("artifacts", filepath.Base(filepath.Dir(file)), "command"))
 	}
 	return nil
 }
@@ -142,15 +233,15 @@ func Remove(objectDir string) error {
 // linkLatest makes artifacts/latest point to the run's artifacts, if it has
 // any.
 func linkLatest(dir, id string) error {
-	root, err := os.OpenRoot(filepath.Join(dir, "artifacts"))
+	root, err := plainfile.OpenDir(dir)
 	if err != nil {
 		return fmt.Errorf("link latest artifacts: %w", err)
 	}
 	defer root.Close()
-	if _, err := root.Lstat(id); err != nil {
+	if fi, err := root.Lstat(path.Join("artifacts", id)); err != nil || !fi.IsDir() {
 		return nil
 	}
-	if err := root.Symlink(id, "latest"); err != nil {
+	if err := root.Symlink(id, "artifacts/latest"); err != nil {
 		return fmt.Errorf("link latest artifacts: %w", err)
 	}
 	return nil

@@ -3,7 +3,7 @@ package runner
 import (
 	"os"
 	"path/filepath"
-	"slices"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 )
 
 func TestTail(t *testing.T) {
@@ -119,78 +120,36 @@ func list(t *testing.T, dir string) []string {
 	return names
 }
 
-func TestPrune(t *testing.T) {
-	tests := []struct {
-		name string
-		keep int
-		live []string
-		want []string // of the runs
-	}{
-		{"all", -1, nil, []string{"a1", "b2", "c3", "d4"}},
-		{"very negative", -5, nil, []string{"a1", "b2", "c3", "d4"}},
-		{"none", 0, nil, nil},
-		{"the newest", 1, nil, []string{"b2"}},
-		{"the two newest", 2, nil, []string{"b2", "d4"}},
-		{"more than there are", 20, nil, []string{"a1", "b2", "c3", "d4"}},
-		{"none but the live", 0, []string{"a1"}, []string{"a1"}},
-		{"the live is not counted", 1, []string{"b2", "elsewhere"}, []string{"b2", "d4"}},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			objectDir := t.TempDir()
-			// Names and times are in different orders.
-			for i, id := range []string{"c3", "a1", "d4", "b2"} {
-				makeRun(t, objectDir, id, time.Unix(int64(1000*i), 0))
-			}
-			if err := Prune(objectDir, tt.keep, tt.live...); err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(tt.want, list(t, objectDir)); diff != "" {
-				t.Errorf("runs left (-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
-func TestPrune_LeavesAloneWhatIsNoRun(t *testing.T) {
+func TestRuns_ListsPrivateDirectoriesAndRemainsOnly(t *testing.T) {
 	objectDir, outside := t.TempDir(), t.TempDir()
 	makeRun(t, outside, "victim", time.Unix(1, 0))
-	makeRun(t, objectDir, "past", time.Unix(1, 0))
-	foreign := []string{"file", "latest", "foreign directory", "directory", "artifacts", ".hidden", "link-to-run"}
-	write(t, filepath.Join(objectDir, "file"), "", 0o600)
-	write(t, filepath.Join(objectDir, "directory", "file"), "", 0o600)
-	write(t, filepath.Join(objectDir, "artifacts", "latest"), "", 0o600)
-	write(t, filepath.Join(objectDir, "foreign directory", "artifacts", "x"), "", 0o600)
-	write(t, filepath.Join(objectDir, ".hidden", "artifacts", "x"), "", 0o600)
-	// A run may have planted a link in its own directory, too.
-	if err := os.Symlink(outside, filepath.Join(objectDir, "past", "artifacts", "planted")); err != nil {
-		t.Fatal(err)
+	makeRun(t, objectDir, "past", time.Unix(1000, 0))
+	for _, name := range []string{
+		"file", "directory/file", "artifacts/latest", "foreign directory/artifacts/x", ".hidden/artifacts/x", "closed/artifacts",
+		".dead.building/env/extravars", ".half.removing/artifacts/half/stdout", ".foreign name.removing/x",
+	} {
+		write(t, filepath.Join(objectDir, name), "", 0o600)
 	}
 	for name, target := range map[string]string{"latest": "past/artifacts/past", "link-to-run": filepath.Join(outside, "victim")} {
 		if err := os.Symlink(target, filepath.Join(objectDir, name)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	// Remains of a run that was never started, and one that is being built.
-	write(t, filepath.Join(objectDir, ".dead.building", "env", "extravars"), "", 0o600)
-	write(t, filepath.Join(objectDir, ".live.building", "env", "extravars"), "", 0o600)
-
-	if err := Prune(objectDir, 0, "live"); err != nil {
+	runs, remains, err := Runs(objectDir)
+	if err != nil {
 		t.Fatal(err)
 	}
-	want := append(foreign, ".live.building")
-	slices.Sort(want)
-	if diff := cmp.Diff(want, list(t, objectDir)); diff != "" {
-		t.Errorf("left (-want +got):\n%s", diff)
+	if diff := cmp.Diff([]Past{{"past", time.Unix(1000, 0)}}, runs); diff != "" {
+		t.Errorf("runs (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"victim"}, list(t, outside)); diff != "" {
-		t.Errorf("outside (-want +got):\n%s", diff)
+	if diff := cmp.Diff(map[string]string{".dead.building": "dead", ".half.removing": "half"}, remains); diff != "" {
+		t.Errorf("remains (-want +got):\n%s", diff)
 	}
-}
-
-func TestPrune_MissingDirectory(t *testing.T) {
-	if err := Prune(filepath.Join(t.TempDir(), "missing"), 1); err != nil {
-		t.Error(err)
+	if runs, _, err := Runs(filepath.Join(objectDir, "missing")); err != nil || len(runs) > 0 {
+		t.Errorf("a missing directory: %v, %v", runs, err)
+	}
+	if runs, _, err := Runs(filepath.Join(objectDir, "latest")); err == nil {
+		t.Errorf("a link is followed: %v", runs)
 	}
 }
 
@@ -204,7 +163,8 @@ func TestRemove(t *testing.T) {
 	if err := os.Symlink(outside, filepath.Join(parent, "linked")); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"object", "linked", "missing"} {
+	write(t, filepath.Join(parent, ".half.removing", "artifacts", "x"), "", 0o600)
+	for _, name := range []string{"object", "linked", "missing", ".half.removing", "missing/missing"} {
 		if err := Remove(filepath.Join(parent, name)); err != nil {
 			t.Error(err)
 		}
@@ -214,5 +174,61 @@ func TestRemove(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"victim"}, list(t, outside)); diff != "" {
 		t.Errorf("outside (-want +got):\n%s", diff)
+	}
+}
+
+// asNobody runs f on a thread whose file accesses are those of a user without
+// privileges, whoever runs the tests.
+func asNobody(t *testing.T, f func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		if os.Geteuid() == 0 {
+			const nobody = 65534
+			for _, set := range []func(int) (int, error){unix.SetfsgidRetGid, unix.SetfsuidRetUid} {
+				if _, err := set(nobody); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		f()
+	}()
+	<-done
+}
+
+// A playbook may close its directories; they go all the same.
+func TestRemove_OpensWhatWasClosed(t *testing.T) {
+	parent := t.TempDir()
+	if err := os.Chmod(parent, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(filepath.Dir(parent), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	asNobody(t, func() {
+		for _, dir := range []string{"run/artifacts/run/none", "run/artifacts/run/read"} {
+			if err := os.MkdirAll(filepath.Join(parent, dir), 0o700); err != nil {
+				t.Error(err)
+			}
+			if err := os.WriteFile(filepath.Join(parent, dir, "file"), nil, 0); err != nil {
+				t.Error(err)
+			}
+		}
+		for _, closed := range []struct {
+			dir  string
+			mode os.FileMode
+		}{{"run/artifacts/run/read", 0o500}, {"run/artifacts/run/none", 0}, {"run/artifacts", 0}, {"run", 0o100}} {
+			if err := os.Chmod(filepath.Join(parent, closed.dir), closed.mode); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := Remove(filepath.Join(parent, "run")); err != nil {
+			t.Error(err)
+		}
+	})
+	if left := list(t, parent); len(left) > 0 {
+		t.Errorf("left: %v", left)
 	}
 }

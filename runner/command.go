@@ -3,6 +3,7 @@ package runner
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -89,6 +90,29 @@ func inherited(environ []string) []string {
 	}
 	slices.Reverse(kept)
 	return kept
+}
+
+// environment returns the environment of the run, from one without duplicates:
+// with the guard before whatever callback plugins there are, and with Ansible's
+// temporary files in the private data directory, where nothing outlives the
+// run's retention, unless they were given another place. The home directory is
+// there too where there is none, as that of a user whom no passwd file knows.
+func (req Request) environment(environ []string) []string {
+	const callbacks, localTemp, home = "ANSIBLE_CALLBACK_PLUGINS", "ANSIBLE_LOCAL_TEMP", "HOME"
+	plugins := filepath.Join(req.Dir, callbackDir)
+	if more := lookup(environ, callbacks); more != "" {
+		plugins += ":" + more
+	}
+	out := slices.DeleteFunc(slices.Clone(environ), func(entry string) bool { return strings.HasPrefix(entry, callbacks+"=") })
+	out = append(out, callbacks+"="+plugins)
+	if lookup(environ, localTemp) == "" {
+		out = append(out, localTemp+"="+filepath.Join(req.Dir, tempDir))
+	}
+	if fi, err := os.Stat(lookup(environ, home)); err != nil || !fi.IsDir() {
+		out = slices.DeleteFunc(out, func(entry string) bool { return strings.HasPrefix(entry, home+"=") })
+		out = append(out, home+"="+filepath.Join(req.Dir, tempDir))
+	}
+	return out
 }
 
 // lookup returns the value of a variable in an environment without duplicates.

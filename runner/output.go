@@ -23,6 +23,8 @@ var (
 	// deadWorker matches what ansible-playbook says when one of its processes
 	// was killed, most likely for want of memory.
 	deadWorker = regexp.MustCompile(`worker was found in a dead state`)
+	// fullDisk matches what the C library says of ENOSPC and EDQUOT.
+	fullDisk = regexp.MustCompile(`(?i)no space left on device|disk quota exceeded|\[Errno (?:28|122)\]`)
 	// position matches where a parse error is, as 2.14 and 2.19 say it.
 	position = regexp.MustCompile(`(?m)(?:^The error appears to be in '([^'\n]+)': line (\d+)|^Origin: (.+?)(?::(\d+))?(?::\d+)?$)`)
 )

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	_ "embed" // the guard
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/rolewright/rolewright/internal/failpoint"
 )
 
 // The modes of everything in a private data directory: extra vars and
@@ -24,6 +27,19 @@ const (
 // runnerLog is the file of the private data directory that receives what
 // ansible-runner itself prints: nothing, or a traceback.
 const runnerLog = "runner.log"
+
+// The directories of the private data directory that are ours: for the guard,
+// and for the temporary files of Ansible.
+const (
+	callbackDir = "callback"
+	tempDir     = "tmp"
+)
+
+// guardPlugin is a callback plugin that keeps what a playbook prints out of
+// ansible-runner's channel for events.
+//
+//go:embed guard.py
+var guardPlugin []byte
 
 // settings are ansible-runner's env/settings.
 type settings struct {
@@ -61,10 +77,14 @@ func createPrivateDir(req Request, environ []string) (err error) {
 		return err
 	}
 	defer root.Close()
+	failpoint.Hit("privatedir.made")
 	if err := (privateDir{root}).fill(req, environ); err != nil {
 		return err
 	}
-	return os.Rename(building, req.Dir)
+	failpoint.Hit("privatedir.before-rename")
+	err = os.Rename(building, req.Dir)
+	failpoint.Hit("privatedir.renamed")
+	return err
 }
 
 // buildingSuffix ends the name of a directory that is not complete.
@@ -80,7 +100,7 @@ func buildingName(dir string) string {
 type privateDir struct{ root *os.Root }
 
 func (d privateDir) fill(req Request, environ []string) error {
-	for _, dir := range []string{"env", "inventory", "project", "artifacts"} {
+	for _, dir := range []string{"env", "inventory", "project", "artifacts", callbackDir, tempDir} {
 		if err := d.mkdir(dir); err != nil {
 			return err
 		}
@@ -100,15 +120,20 @@ func (d privateDir) fill(req Request, environ []string) error {
 	if len(extraVars) == 0 {
 		extraVars = []byte("{}")
 	}
+	failpoint.Hit("privatedir.before-extravars")
 	if err := d.write("env/extravars", extraVars); err != nil {
 		return err
 	}
+	failpoint.Hit("privatedir.after-extravars")
 	if cmdline := unquote(req.Cmdline); strings.TrimSpace(cmdline) != "" {
 		if err := d.write("env/cmdline", []byte(cmdline)); err != nil {
 			return err
 		}
 	}
-	if err := d.inventory(req.Inventory, environ); err != nil {
+	if err := d.write(callbackDir+"/rolewright_guard.py", guardPlugin); err != nil {
+		return err
+	}
+	if err := d.inventory(req, environ); err != nil {
 		return err
 	}
 	if err := d.playbook(req.Content.Playbook); err != nil {
@@ -127,8 +152,19 @@ func unquote(cmdline string) string {
 }
 
 // inventory writes the built-in inventory, or copies the one that replaces it.
-func (d privateDir) inventory(source string, environ []string) error {
+// In the built-in one, modules have their temporary files in the private data
+// directory, too: Ansible would put them into the home directory of the user's
+// entry in the password file. For other hosts that is no place.
+func (d privateDir) inventory(req Request, environ []string) error {
+	source := req.Inventory
 	if source == "" {
+		if err := d.mkdir("inventory/host_vars"); err != nil {
+			return err
+		}
+		vars := map[string]string{"ansible_remote_tmp": path.Join(req.Dir, tempDir)}
+		if err := d.writeJSON("inventory/host_vars/localhost.json", vars); err != nil {
+			return err
+		}
 		python := "{{ansible_playbook_python}}"
 		if venv := lookup(environ, "VIRTUAL_ENV"); venv != "" {
 			python = path.Join(venv, "bin", "python3")

@@ -85,20 +85,25 @@ func TestCreatePrivateDir_Layout(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := map[string]string{
-			".":                     "drwx------",
-			"artifacts":             "drwx------",
-			"env":                   "drwx------",
-			"env/cmdline":           "-rw------- --tags a",
-			"env/envvars":           `-rw------- {"KUBECONFIG":"` + dir + `/kube/config"}`,
-			"env/extravars":         `-rw------- {"size": 3}`,
-			"env/settings":          `-rw------- {"pexpect_timeout":1,"suppress_ansible_output":true}`,
-			"inventory":             "drwx------",
-			"inventory/hosts":       "-rw------- localhost ansible_connection=local ansible_python_interpreter={{ansible_playbook_python}}",
-			"kube":                  "drwx------",
-			"kube/config":           "-rw------- apiVersion: v1\n",
-			"project":               "drwx------",
-			"project/playbook.yaml": "-rw------- - hosts: all\n",
-			"top":                   "-rw------- ",
+			".":                                  "drwx------",
+			"artifacts":                          "drwx------",
+			"callback":                           "drwx------",
+			"callback/rolewright_guard.py":       "-rw------- " + string(guardPlugin),
+			"env":                                "drwx------",
+			"env/cmdline":                        "-rw------- --tags a",
+			"env/envvars":                        `-rw------- {"KUBECONFIG":"` + dir + `/kube/config"}`,
+			"env/extravars":                      `-rw------- {"size": 3}`,
+			"env/settings":                       `-rw------- {"pexpect_timeout":1,"suppress_ansible_output":true}`,
+			"inventory":                          "drwx------",
+			"inventory/hosts":                    "-rw------- localhost ansible_connection=local ansible_python_interpreter={{ansible_playbook_python}}",
+			"inventory/host_vars":                "drwx------",
+			"inventory/host_vars/localhost.json": `-rw------- {"ansible_remote_tmp":"` + dir + `/tmp"}`,
+			"kube":                               "drwx------",
+			"kube/config":                        "-rw------- apiVersion: v1\n",
+			"project":                            "drwx------",
+			"project/playbook.yaml":              "-rw------- - hosts: all\n",
+			"tmp":                                "drwx------",
+			"top":                                "-rw------- ",
 		}
 		if diff := cmp.Diff(want, tree(t, dir)); diff != "" {
 			t.Errorf("umask %o: private data dir (-want +got):\n%s", umask, diff)
@@ -192,6 +197,10 @@ func TestCreatePrivateDir_Inventory(t *testing.T) {
 			}
 			got := tree(t, filepath.Join(dir, "inventory"))
 			delete(got, ".")
+			if tt.source == "" { // the layout has them
+				delete(got, "host_vars")
+				delete(got, "host_vars/localhost.json")
+			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("inventory (-want +got):\n%s", diff)
 			}

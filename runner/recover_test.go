@@ -26,7 +26,7 @@ func TestRecover_IsWhatRunReturned(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := r.Recover(t.Context(), req.Dir, req.ID)
+			got, err := r.Recover(t.Context(), req.Dir, req.ID, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -55,20 +55,20 @@ func TestRecover_ARunWithoutAnEndIsNotBelieved(t *testing.T) {
 		t.Fatal(err)
 	}
 	record := filepath.Join(finished.Dir, endRecord)
-	if _, err := r.Recover(t.Context(), stopped.Dir, stopped.ID); !errors.Is(err, ErrNoRecord) {
+	if _, err := r.Recover(t.Context(), stopped.Dir, stopped.ID, nil); !errors.Is(err, ErrNoRecord) {
 		t.Errorf("stopped: error = %v, want ErrNoRecord", err)
 	}
 	const someBytes = 10
 	if err := os.Truncate(record, someBytes); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Recover(t.Context(), finished.Dir, finished.ID); !errors.Is(err, ErrNoRecord) {
+	if _, err := r.Recover(t.Context(), finished.Dir, finished.ID, nil); !errors.Is(err, ErrNoRecord) {
 		t.Errorf("cut short: error = %v, want ErrNoRecord", err)
 	}
 	if err := os.Remove(record); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Recover(t.Context(), finished.Dir, finished.ID); !errors.Is(err, ErrNoRecord) || !errors.Is(err, os.ErrNotExist) {
+	if _, err := r.Recover(t.Context(), finished.Dir, finished.ID, nil); !errors.Is(err, ErrNoRecord) || !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("not recorded: error = %v, want ErrNoRecord and ErrNotExist", err)
 	}
 }

@@ -34,6 +34,10 @@ type Options struct {
 	// Warm has the fork servers from which runs are started where there is one,
 	// with the environment Environ; nil means that every run starts Python anew.
 	Warm *warm.Pool
+	// Ledger is the path of the file that gets a line at the start and one at
+	// the end of each run, which [supervise.ReadLedger] reads; it is set aside at
+	// 4 MiB. Empty means none.
+	Ledger string
 }
 
 // Runner executes runs. It is safe for concurrent use.
@@ -41,6 +45,9 @@ type Runner struct {
 	path    string
 	environ []string
 	grace   time.Duration
+	ledger  string
+	// patience is [fullPatience], but in tests.
+	patience time.Duration
 
 	supervisor *supervise.Supervisor
 	warm       *warm.Pool
@@ -48,7 +55,7 @@ type Runner struct {
 
 // New returns a Runner. It looks for nothing; see [Runner.Check].
 func New(opts Options) *Runner {
-	r := &Runner{path: opts.Path, environ: opts.Environ, grace: opts.Grace, warm: opts.Warm}
+	r := &Runner{path: opts.Path, environ: opts.Environ, grace: opts.Grace, ledger: opts.Ledger, patience: fullPatience, warm: opts.Warm}
 	if r.path == "" {
 		r.path = "ansible-runner"
 	}
@@ -71,6 +78,9 @@ func (r *Runner) Close() { r.supervisor.Close() }
 // SupervisorCommand is the hidden subcommand of a program that makes runs: all
 // that it does is to call [supervise.Main].
 const SupervisorCommand = "supervise"
+
+// installIt is what to do if there is no ansible-runner.
+const installIt = "install it, make it executable, or name another one with --ansible-runner"
 
 // endRecord is the file of the private data directory that says how the
 // process tree ended. It is there once nothing is left of the run.
@@ -99,25 +109,35 @@ func (r *Runner) Run(ctx context.Context, req Request) (Result, error) {
 	}
 	executable, err := exec.LookPath(r.path)
 	if err != nil {
-		return res, fmt.Errorf("%w: %w", ErrUnavailable, err)
+		return res, fmt.Errorf("%w: %w; %s", ErrUnavailable, err, installIt)
 	}
-	if err := createPrivateDir(req, r.environ); err != nil {
+	if err := createPrivateDir(req, r.environ); IsNoSpace(err) {
+		return res, fmt.Errorf("%w: %w", ErrNoSpace, err)
+	} else if err != nil {
 		return res, err
 	}
 
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	res.Started = time.Now()
+	g := watch(req, r.patience, cancel)
 	exit, summary, err := r.supervise(ctx, executable, req)
+	g.stop()
 	res.Finished = time.Now()
 	if errors.Is(err, supervise.ErrNotStarted) {
-		if ctx.Err() != nil {
+		switch {
+		case ctx.Err() != nil:
 			err = fmt.Errorf("run %s not started: %w", req.ID, context.Cause(ctx))
-		} else {
+		case IsNoSpace(err) || exhausted(req.Dir):
+			err = fmt.Errorf("%w: %w", ErrNoSpace, err)
+		default:
 			err = fmt.Errorf("%w: %w", ErrUnavailable, err)
 		}
 		return res, errors.Join(err, os.RemoveAll(req.Dir))
 	}
 	res.ExitCode, res.Signal, res.Summary = exit.Code, exit.Signal, summary
 	res.Status, res.Tail = readArtifacts(req)
+	res.NoSpace = !res.proved() && (g.noSpace || full(req.Dir) || exhausted(req.Dir))
 	if exit.Stopped && !res.ended() {
 		err = errors.Join(fmt.Errorf("run %s cut short: %w", req.ID, context.Cause(ctx)), err)
 	}
@@ -129,9 +149,9 @@ func (r *Runner) Run(ctx context.Context, req Request) (Result, error) {
 // Recover returns what is known of a run whose operator did not live to see
 // its end: what Run would have returned. It reads the private data directory
 // and waits for nothing. [ErrNoRecord] means that the end is not known; then
-// nothing else may be believed of the run either.
-func (r *Runner) Recover(ctx context.Context, dir, id string) (Result, error) {
-	req := Request{ID: id, Dir: dir}
+// nothing else may be believed of the run either. mask is as [Request.Mask].
+func (r *Runner) Recover(ctx context.Context, dir, id string, mask Masker) (Result, error) {
+	req := Request{ID: id, Dir: dir, Mask: mask}
 	res := Result{ID: id, ExitCode: -1}
 	record, err := supervise.ReadRecord(filepath.Join(dir, endRecord))
 	if err != nil {
@@ -157,7 +177,7 @@ func (r *Runner) Reap(id string) error {
 	if !idPattern.MatchString(id) {
 		return nil // no run of ours
 	}
-	if err := supervise.Reap(cookieName + "=" + id); err != nil {
+	if err := r.supervisor.Reap(supervise.Command{Cookie: cookieName + "=" + id, Run: id, Ledger: r.ledger}); err != nil {
 		return fmt.Errorf("end what is left of run %s: %w", id, err)
 	}
 	return nil
@@ -174,11 +194,12 @@ func (r *Runner) supervise(ctx context.Context, executable string, req Request) 
 	exit, err := r.start(ctx, supervise.Command{
 		Path:   executable,
 		Args:   req.arguments(),
-		Env:    r.environ,
+		Env:    req.environment(r.environ),
 		Cookie: cookieName + "=" + req.ID,
 		Output: filepath.Join(req.Dir, runnerLog),
 		Grace:  r.grace,
 		Record: filepath.Join(req.Dir, endRecord),
+		Run:    req.ID, Ledger: r.ledger, Subject: req.Subject,
 	})
 	close(done)
 	return exit, <-summaries, err
@@ -220,6 +241,7 @@ func follow(ctx context.Context, req Request, done <-chan struct{}) jobevent.Sum
 			summary.ObserveError(err)
 			continue
 		}
+		event = masked(jobevent.WithoutCensored(event), req.Mask)
 		if summary.Observe(event) && req.OnEvent != nil {
 			req.OnEvent(event)
 		}
@@ -244,7 +266,7 @@ func readArtifacts(req Request) (status, tail string) {
 	status, _ = Tail(filepath.Join(dir, "status"), 64)
 	var parts []string
 	for _, name := range []string{filepath.Join(dir, "stdout"), filepath.Join(req.Dir, runnerLog)} {
-		if text, err := Tail(name, tailLimit); err == nil && strings.TrimSpace(text) != "" {
+		if text, err := maskedTail(name, tailLimit, req.Mask); err == nil && strings.TrimSpace(text) != "" {
 			parts = append(parts, strings.TrimRight(text, "\n"))
 		} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			parts = append(parts, printable(err.Error()))

@@ -202,7 +202,9 @@ event() { # counter kind data
 }
 `
 	path := write(t, filepath.Join(t.TempDir(), "ansible-runner"), prelude+script, 0o755)
-	return New(Options{Path: path, Environ: append(os.Environ(), "ID="+req.ID, "ARTIFACTS_PARENT="+filepath.Join(req.Dir, "artifacts"))})
+	r := New(Options{Path: path, Environ: append(os.Environ(), "ID="+req.ID, "ARTIFACTS_PARENT="+filepath.Join(req.Dir, "artifacts"))})
+	t.Cleanup(r.Close)
+	return r
 }
 
 func TestRun_StopDoesNotLoseAFinishedRun(t *testing.T) {
@@ -307,6 +309,7 @@ func TestRun_Unavailable(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			req := request(t, "success.yml")
 			r := New(Options{Path: tt.path})
+			defer r.Close()
 			res, err := r.Run(t.Context(), req)
 			if !errors.Is(err, ErrUnavailable) {
 				t.Errorf("error = %v, want ErrUnavailable", err)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/rolewright/rolewright/runner/jobevent"
+	"github.com/rolewright/rolewright/runner/supervise"
 )
 
 // ErrUnavailable is returned when ansible-runner cannot be started: not
@@ -51,9 +52,19 @@ type Request struct {
 	Inventory string
 	// SkipFacts turns fact gathering off for role runs (ANSIBLE_GATHERING=explicit).
 	SkipFacts bool
+	// Subject is what the run is for, as the caller names it; it is written down
+	// in the ledger, and decides nothing.
+	Subject supervise.Subject
+	// MaxBytes is how much of the disk the private data directory may take; a run
+	// that has written more is stopped ([ErrTooLarge]). 0 is no limit. It is
+	// looked at about once a second, so that more may be written.
+	MaxBytes int64
 	// OnEvent is called with every accepted event, in counter order, from one
 	// goroutine; it must not keep the event's memory for long. May be nil.
 	OnEvent func(jobevent.Event)
+	// Mask hides values in all that leaves the run: events, Summary and Tail.
+	// nil hides nothing.
+	Mask Masker
 }
 
 // Result is what is known about a run that took place.
@@ -72,6 +83,9 @@ type Result struct {
 	// Tail is the end of the run's output: valid UTF-8 without control
 	// characters other than newline and tab, bounded.
 	Tail string
+	// NoSpace is true if the run is no success and the file system of its private
+	// data directory was full while it ran or when it ended.
+	NoSpace bool
 	// Started and Finished enclose the process tree's life.
 	Started, Finished time.Time
 }

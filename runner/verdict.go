@@ -45,6 +45,9 @@ const (
 	RunnerDied Reason = "RunnerDied"
 	// ResultIncomplete: the exit code and the events do not add up to a proof.
 	ResultIncomplete Reason = "ResultIncomplete"
+	// NoSpace: the file system of the run's files was full, and what is missing
+	// or failed is most likely missing or failed for that.
+	NoSpace Reason = "NoSpace"
 	// PlaybookFailed: ansible-playbook failed without saying more.
 	PlaybookFailed Reason = "PlaybookFailed"
 )
@@ -98,6 +101,8 @@ func (r Result) noHosts() bool {
 func (r Result) explain() (Reason, string, string) {
 	culprits := r.Summary.Culprits()
 	switch {
+	case r.lackedSpace(culprits):
+		return r.explainNoSpace()
 	case r.died():
 		return r.explainDeath()
 	case r.ExitCode == 0:
@@ -156,6 +161,30 @@ func (r Result) explainDeath() (Reason, string, string) {
 		text += ": " + line
 	}
 	return RunnerDied, text, place
+}
+
+// lackedSpace tells whether a run on a full disk failed for that, and not for
+// reasons that Ansible gives.
+func (r Result) lackedSpace(culprits []jobevent.Failure) bool {
+	switch {
+	case !r.NoSpace:
+		return false
+	case r.died(), r.ExitCode == 0, fullDisk.MatchString(r.Tail):
+		return true
+	case len(culprits) > 0:
+		return fullDisk.MatchString(culprits[0].Message + culprits[0].Detail)
+	default:
+		return !errorLine.MatchString(r.Tail)
+	}
+}
+
+// explainNoSpace explains the end of a run on a full disk.
+func (r Result) explainNoSpace() (Reason, string, string) {
+	place := r.lastTask()
+	if line := lastLine(r.Tail); fullDisk.MatchString(line) {
+		place += "\n" + clip(oneLine(line), 200)
+	}
+	return NoSpace, "no space left on the file system of the run's files: its result cannot be relied on", place
 }
 
 // lastTask says how far the run got.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"strings"
 	"sync"
@@ -14,6 +15,8 @@ import (
 	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"github.com/rolewright/rolewright/internal/failpoint"
 )
 
 // podNamespaceFile exists in every Pod with a service account.
@@ -78,10 +81,14 @@ func (l *lease) Update(ctx context.Context, r resourcelock.LeaderElectionRecord)
 
 func (l *lease) renew(ctx context.Context, r resourcelock.LeaderElectionRecord, write func(context.Context, resourcelock.LeaderElectionRecord) error) error {
 	began := time.Now()
+	before, after := "lease.before-write", "lease.written"
 	if r.HolderIdentity != l.Identity() {
 		l.set(time.Time{}) // to give it up is to have lost it, whether that is known yet or not
+		before, after = "lease.before-release", "lease.released"
 	}
+	failpoint.Hit(before)
 	err := write(ctx, r)
+	failpoint.Hit(after)
 	if err == nil && r.HolderIdentity == l.Identity() {
 		l.set(began.Add(l.good))
 	}
@@ -96,6 +103,60 @@ func (l *lease) set(until time.Time) {
 
 // errNotLeading is why a write is refused.
 var errNotLeading = errors.New("this replica does not hold the leadership, or cannot prove it")
+
+// watch returns a server that fails when leadership was held and cannot be
+// proved any more, after it has called lost. A process that was frozen learns so
+// in half a second what its elector takes a whole renewal to find out.
+func (l *lease) watch(lost func()) func(context.Context) error {
+	return func(ctx context.Context) error {
+		tick := time.NewTicker(500 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case now := <-tick.C:
+				l.mu.Lock()
+				over := !l.until.IsZero() && now.After(l.until)
+				l.mu.Unlock()
+				if over {
+					lost()
+					return errNotLeading
+				}
+			}
+		}
+	}
+}
+
+// fence returns config for clients whose writes are refused unless leadership is
+// proved at that moment. Reviews write nothing, whatever their verb.
+func (l *lease) fence(config *rest.Config) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return fenced{next: next, held: l.held} })
+	return config
+}
+
+// fenced is the transport of such clients.
+type fenced struct {
+	next http.RoundTripper
+	held func() error
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (f fenced) RoundTrip(req *http.Request) (*http.Response, error) {
+	reads := req.Method == http.MethodGet || req.Method == http.MethodHead
+	review := strings.HasPrefix(req.URL.Path, "/apis/authorization.k8s.io/") || strings.HasPrefix(req.URL.Path, "/apis/authentication.k8s.io/")
+	if reads || review {
+		return f.next.RoundTrip(req) //nolint:wrapcheck // a transport is transparent
+	}
+	if err := f.held(); err != nil {
+		if req.Body != nil {
+			_ = req.Body.Close() // as the interface demands
+		}
+		return nil, err
+	}
+	return f.next.RoundTrip(req) //nolint:wrapcheck // a transport is transparent
+}
 
 // held is nil while leadership is proved.
 func (l *lease) held() error {

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -190,3 +192,78 @@ func TestLease_TwoReplicasNeverBothHoldIt(t *testing.T) {
 	}
 	end()
 }
+
+// A process that was frozen past its lease learns so at once, and writes nothing.
+func TestLease_WatchAndFenceWhenLeadershipCannotBeProved(t *testing.T) {
+	const good = 10 * time.Second
+	mine := resourcelock.LeaderElectionRecord{HolderIdentity: "me"}
+	synctest.Test(t, func(t *testing.T) {
+		l := &lease{Interface: &scriptedLock{write: func() error { return nil }}, good: good}
+		sent := map[string]int{}
+		client := fenced{held: l.held, next: roundTrip(func(req *http.Request) (*http.Response, error) {
+			sent[req.Method+" "+req.URL.Path]++
+			return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+		})}
+		send := func(method, path string) error {
+			req, err := http.NewRequestWithContext(t.Context(), method, "http://server"+path, strings.NewReader("{}"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			answer, err := client.RoundTrip(req)
+			if err == nil {
+				_ = answer.Body.Close()
+			}
+			return err
+		}
+		lost := make(chan struct{})
+		ended := make(chan error, 1)
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go func() { ended <- l.watch(func() { close(lost) })(ctx) }()
+
+		time.Sleep(time.Hour) // nobody leads, and nothing is lost
+		for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
+			if err := send(method, "/api/v1/things"); !errors.Is(err, errNotLeading) {
+				t.Errorf("%s by a replica that does not lead: %v", method, err)
+			}
+		}
+		for range 5 {
+			if err := l.Update(ctx, mine); err != nil {
+				t.Fatal(err)
+			}
+			if err := send(http.MethodPatch, "/api/v1/things"); err != nil {
+				t.Errorf("a write by the leader: %v", err)
+			}
+			time.Sleep(good - time.Second)
+		}
+		select {
+		case <-lost:
+			t.Fatal("leadership was lost while it was renewed")
+		default:
+		}
+		time.Sleep(time.Second + 500*time.Millisecond)
+		<-lost
+		if err := <-ended; !errors.Is(err, errNotLeading) {
+			t.Errorf("the watch of the lease ended with %v", err)
+		}
+		if err := send(http.MethodPatch, "/api/v1/things"); !errors.Is(err, errNotLeading) {
+			t.Errorf("a write after the lease: %v", err)
+		}
+		for path, method := range map[string]string{
+			"/api/v1/things": http.MethodGet, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews": http.MethodPost,
+			"/apis/authentication.k8s.io/v1/tokenreviews": http.MethodPost,
+		} {
+			if err := send(method, path); err != nil {
+				t.Errorf("%s %s: %v", method, path, err)
+			}
+		}
+		if n := sent["PATCH /api/v1/things"]; n != 5 {
+			t.Errorf("%d writes were sent, want those of the leader, 5", n)
+		}
+	})
+}
+
+// roundTrip is a transport.
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }

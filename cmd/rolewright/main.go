@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/rolewright/rolewright/internal/failpoint"
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/supervise"
 )
@@ -85,6 +86,7 @@ func execute(signals <-chan os.Signal, args []string, stdout, stderr io.Writer) 
 		}
 		switch told {
 		case 1:
+			failpoint.Hit("shutdown.begun")
 			cancel()
 		case 2:
 			abort()

@@ -79,11 +79,12 @@ func (o *runOptions) metricsServerOptions() metricsserver.Options {
 // newManager returns a manager that serves metrics and the health checks that
 // do not depend on what is watched.
 func (o *runOptions) newManager(c cluster, lease *lease, log logr.Logger) (ctrl.Manager, error) {
-	options := o.managerOptions(log)
+	options, config := o.managerOptions(log), c.config
 	if lease != nil {
 		options.LeaderElectionResourceLockInterface = lease
+		config = lease.fence(config)
 	}
-	mgr, err := ctrl.NewManager(c.config, options)
+	mgr, err := ctrl.NewManager(config, options)
 	if err != nil {
 		return nil, fmt.Errorf("prepare the operator: %w", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 	"sync"
 
@@ -15,14 +16,20 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/rolewright/rolewright/controller"
+	"github.com/rolewright/rolewright/internal/failpoint"
 	"github.com/rolewright/rolewright/internal/metrics"
 	"github.com/rolewright/rolewright/internal/proxy"
 	"github.com/rolewright/rolewright/internal/version"
 	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/runner/supervise"
 )
 
 // leanHeap is the garbage collector's target: percent of garbage before it runs.
 const leanHeap = 50
+
+// ledgerFile is the file of the runner root in which the beginnings and ends of
+// all runs are written down.
+const ledgerFile = "ledger.jsonl"
 
 func newRunCommand() *cobra.Command {
 	var o runOptions
@@ -104,9 +111,9 @@ func (o *runOptions) operate(ctx context.Context, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	executor := runner.New(runner.Options{Path: o.ansibleRunner})
+	executor := runner.New(runner.Options{Path: o.ansibleRunner, Ledger: filepath.Join(o.runnerRoot, ledgerFile)})
 	defer executor.Close()
-	if set, err = o.addControllers(mgr, executor, gateway, watched, recorder, stdout); err != nil {
+	if set, err = o.addControllers(mgr, lease, executor, gateway, watched, recorder, stdout); err != nil {
 		return err
 	}
 	metricsServer, err := o.newUserMetrics(ctx, log)
@@ -114,17 +121,23 @@ func (o *runOptions) operate(ctx context.Context, stdout io.Writer) error {
 		return err
 	}
 	defer onAbort(ctx, func() { set.Abort(controller.ErrShutdown) })()
-	return withServers(ctx, func(ctx context.Context) error { return serve(ctx, mgr, set, log) }, gateway.Start, metricsServer)
+	servers := []func(context.Context) error{gateway.Start, metricsServer, supervise.ReapOrphans}
+	if lease != nil {
+		servers = append(servers, lease.watch(func() { set.Abort(controller.ErrLeadershipLost) }))
+	}
+	return withServers(ctx, func(ctx context.Context) error { return serve(ctx, mgr, set, log) }, servers...)
 }
 
 // serve runs the manager and what it leaves behind when it ends.
 func serve(ctx context.Context, mgr manager.Manager, set *controller.Set, log logr.Logger) error {
 	err := mgr.Start(ctx)
+	failpoint.Hit("shutdown.before-close")
 	cause := controller.ErrShutdown
 	if ctx.Err() == nil {
 		cause = controller.ErrLeadershipLost
 	}
 	set.Close(cause)
+	failpoint.Hit("shutdown.closed")
 	if err != nil {
 		return fmt.Errorf("run the operator: %w", err)
 	}

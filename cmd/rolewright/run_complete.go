@@ -187,6 +187,9 @@ func (o *runOptions) validate() error {
 	if o.progressInterval < 0 {
 		wrong("--progress-interval %s is negative: give 0 to switch progress off", o.progressInterval)
 	}
+	if o.runMaxBytes < 0 {
+		wrong("--artifacts-max-bytes-per-run %s is negative: give 0 for no limit", &o.runMaxBytes)
+	}
 	for _, name := range o.namespaces {
 		if why := validation.IsDNS1123Label(name); len(why) > 0 {
 			wrong("%s names %q, which is no name of a namespace: %s", envWatchNamespace, name, why[0])

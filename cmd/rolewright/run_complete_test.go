@@ -294,6 +294,11 @@ func TestComplete_RefusesWhatCannotBeMeant(t *testing.T) {
 			want: "--retry-min 0s and --retry-max 1m0s: the first must be above 0, the second not below the first",
 		},
 		{
+			name: "negative size of a run",
+			args: []string{"--artifacts-max-bytes-per-run=-1Mi"},
+			want: "--artifacts-max-bytes-per-run -1Mi is negative: give 0 for no limit",
+		},
+		{
 			name: "negative progress interval",
 			args: []string{"--progress-interval=-1s"},
 			want: "--progress-interval -1s is negative: give 0 to switch progress off",

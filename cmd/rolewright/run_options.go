@@ -1,10 +1,12 @@
 package main
 
 import (
+	"fmt"
 	"runtime"
 	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
 	"github.com/rolewright/rolewright/controller/eventlog"
@@ -19,6 +21,9 @@ type runOptions struct {
 	strict              bool
 	ansibleRunner       string
 	runnerRoot          string
+	artifactsMaxAge     time.Duration
+	artifactsMaxBytes   byteSize
+	runMaxBytes         byteSize
 	ansibleVerbosity    int
 	rolesPath           string
 	collectionsPath     string
@@ -88,6 +93,10 @@ func (o *runOptions) bindContent(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.strict, "strict", false, "Refuse to start on what is only a warning about the watches file, such as an unknown key.")
 	fs.StringVar(&o.ansibleRunner, "ansible-runner", "ansible-runner", "The ansible-runner program: a path, or a name that is looked up on PATH.")
 	fs.StringVar(&o.runnerRoot, "runner-root", "/tmp/ansible-operator/runner", "The directory for the private data directories of runs and their artifacts.")
+	o.artifactsMaxBytes, o.runMaxBytes = 1<<30, 512<<20
+	fs.Var(&o.artifactsMaxBytes, "artifacts-max-bytes", "How much of the disk finished runs may take, over all objects, such as 500Mi; the oldest go first. 0 keeps none, a negative number is no limit.")
+	fs.Var(&o.runMaxBytes, "artifacts-max-bytes-per-run", "How much of the disk a run may take; one that takes more is stopped and has failed. 0 for no limit.")
+	fs.DurationVar(&o.artifactsMaxAge, "artifacts-max-age", -time.Second, "How long the artifacts of a run are kept, for kinds whose watch does not say. 0 keeps none, a negative duration is no limit.")
 	fs.IntVar(&o.ansibleVerbosity, "ansible-verbosity", 2, "Ansible's verbosity, 0 to 7, for kinds without a variable ANSIBLE_VERBOSITY_<KIND>_<GROUP> or an annotation.")
 	fs.StringVar(&o.rolesPath, "ansible-roles-path", "", "Directories with roles, separated by colons. Sets ANSIBLE_ROLES_PATH.")
 	fs.StringVar(&o.collectionsPath, "ansible-collections-path", "", "Directories with collections, separated by colons. Sets ANSIBLE_COLLECTIONS_PATH.")
@@ -154,3 +163,23 @@ func hideFlags(fs *pflag.FlagSet) {
 		}
 	}
 }
+
+// byteSize is a flag's number of bytes, written as Kubernetes writes quantities.
+type byteSize int64
+
+func (b *byteSize) String() string {
+	return resource.NewQuantity(int64(*b), resource.BinarySI).String()
+}
+
+// Set implements pflag.Value.
+func (b *byteSize) Set(text string) error {
+	q, err := resource.ParseQuantity(text)
+	if err != nil {
+		return fmt.Errorf("%q is no number of bytes: write for example 500Mi or 2Gi", text)
+	}
+	*b = byteSize(q.Value())
+	return nil
+}
+
+// Type implements pflag.Value.
+func (b *byteSize) Type() string { return "bytes" }

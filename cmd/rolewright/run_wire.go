@@ -57,19 +57,21 @@ func problemsError(err error, problems []watches.Problem) error {
 
 // addControllers adds to mgr what makes it an operator, and the readiness
 // checks of it.
-func (o *runOptions) addControllers(mgr ctrl.Manager, executor *runner.Runner, gateway controller.Gateway, watched []watches.Watch, recorder *metrics.Recorder, stdout io.Writer) (*controller.Set, error) {
+func (o *runOptions) addControllers(mgr ctrl.Manager, lease *lease, executor *runner.Runner, gateway controller.Gateway, watched []watches.Watch, recorder *metrics.Recorder, stdout io.Writer) (*controller.Set, error) {
 	root, err := filepath.Abs(o.runnerRoot)
 	if err != nil {
 		return nil, fmt.Errorf("--runner-root %s: %w", o.runnerRoot, err)
 	}
 	check := newRunnerCheck(whileUnchanged(executor.Installed, executor.Check), runnerCheckPeriod, mgr.GetLogger().WithName("runner"))
-	set, err := controller.Setup(mgr, controller.Options{
-		Watches:          watched,
-		Runner:           executor,
-		Gateway:          gateway,
-		InjectOwnerRef:   o.injectOwnerRef,
-		RunnerRoot:       root,
-		LeaderElection:   o.leaderElect,
+	options := controller.Options{
+		Watches:        watched,
+		Runner:         executor,
+		Gateway:        gateway,
+		InjectOwnerRef: o.injectOwnerRef,
+		RunnerRoot:     root,
+
+		ArtifactsMaxBytes: int64(o.artifactsMaxBytes), ArtifactsMaxAge: o.artifactsMaxAge, RunMaxBytes: int64(o.runMaxBytes),
+
 		Namespaces:       o.namespaces,
 		ReconcilePeriod:  o.reconcilePeriod,
 		RetryMin:         o.retryMin,
@@ -86,7 +88,11 @@ func (o *runOptions) addControllers(mgr ctrl.Manager, executor *runner.Runner, g
 		EventOut:         eventlog.NewOutput(stdout),
 		DebugLogs:        o.debugLogs,
 		Metrics:          recorder,
-	})
+	}
+	if lease != nil {
+		options.Leads = lease.held
+	}
+	set, err := controller.Setup(mgr, options)
 	if err != nil {
 		return nil, fmt.Errorf("set up the controllers: %w", err)
 	}

@@ -39,7 +39,7 @@ func ParseLevel(s string) (Level, bool) {
 	return Tasks, false
 }
 
-// Options are the same for all runs of an operator.
+// Options are the same for all runs of an operator, but for Masked.
 type Options struct {
 	Level Level
 	// DebugLogs adds the whole output of a run at its end (ANSIBLE_DEBUG_LOGS).
@@ -49,6 +49,9 @@ type Options struct {
 	// the structured lines writes to as well. Any other writer works for a
 	// single run. Errors in writing are ignored: a run is not to fail for its log.
 	Out io.Writer
+	// Masked hides secret values in the whole output of the run; nil hides
+	// none. Events come masked.
+	Masked func(io.Reader) io.Reader
 }
 
 // Logger logs one run. Its methods are called from one goroutine.

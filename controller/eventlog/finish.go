@@ -69,7 +69,11 @@ func (l *Logger) copyOutput(path string) error {
 		return fmt.Errorf("read the run's output: %w", err)
 	}
 	defer func() { _ = file.Close() }()
-	in := bufio.NewReaderSize(file, maxBlock)
+	content := jobevent.CensoredReader(file)
+	if l.opts.Masked != nil {
+		content = l.opts.Masked(content)
+	}
+	in := bufio.NewReaderSize(content, maxBlock)
 	if _, err := in.Peek(1); errors.Is(err, io.EOF) {
 		return nil
 	}

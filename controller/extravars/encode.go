@@ -275,8 +275,9 @@ func resolvesElsewhere(s string) bool {
 	return strings.Trim(s, "0123456789+-._:abcdefABCDEFxXoOtTzZ \t") == ""
 }
 
-// float writes a number as encoding/json does, which is exact, and keeps what
-// it refuses: both of Ansible's readers know these.
+// float writes a number so that it is read as exactly that number, where
+// encoding/json has the same choice of forms, and keeps what that refuses: both
+// of Ansible's readers know these.
 func (e *encoder) float(f float64) {
 	switch {
 	case math.IsNaN(f), math.IsInf(f, 0):
@@ -288,7 +289,13 @@ func (e *encoder) float(f float64) {
 		if abs := math.Abs(f); abs != 0 && (abs < 1e-6 || abs >= 1e21) {
 			format = 'e'
 		}
-		e.number(strconv.FormatFloat(f, format, -1, 64))
+		digits := -1
+		if format == 'f' && f == math.Trunc(f) {
+			// Without a point it is an integer to Ansible, and those have all
+			// their digits: the shortest form of 2⁶³ ends in 6000.
+			digits = 0
+		}
+		e.number(strconv.FormatFloat(f, format, digits, 64))
 	}
 }
 

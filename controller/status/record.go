@@ -25,6 +25,8 @@ const (
 	ReasonLost = "Lost"
 	// ReasonTimedOut: the run was stopped at a limit of its watch.
 	ReasonTimedOut = "TimedOut"
+	// ReasonArtifactsTooLarge: the run was stopped because it had written too much.
+	ReasonArtifactsTooLarge = "ArtifactsTooLarge"
 )
 
 // Run is the record of one finished run: status.ansible.lastRun.

@@ -60,6 +60,9 @@ type Recorder struct {
 	decisions    *prometheus.CounterVec
 	kindReady    *prometheus.GaugeVec
 
+	artifactRuns  *prometheus.GaugeVec
+	artifactBytes *prometheus.GaugeVec
+
 	proxyRequests  *prometheus.CounterVec
 	proxyAnonymous *prometheus.GaugeVec
 	anonymous      *prometheus.CounterVec
@@ -96,6 +99,11 @@ func New(reg prometheus.Registerer) (*Recorder, error) {
 			"Decisions whether a run is due.", "group", "kind", "decision"),
 		kindReady: gauge("rolewright_kind_ready",
 			"1 while a watched kind is installed and its cache is in step, else 0.", "group", "version", "kind"),
+
+		artifactRuns: gauge("rolewright_artifact_runs",
+			"Finished runs whose artifacts are kept."),
+		artifactBytes: gauge("rolewright_artifact_bytes",
+			"How much of the disk the finished runs take whose artifacts are kept."),
 
 		proxyRequests: counter("rolewright_proxy_requests_total",
 			"Requests of runs to the API server, by verb, kind (empty: none, or not known) and outcome.",
@@ -138,7 +146,7 @@ func histogram(name, help string, buckets []float64, labels ...string) *promethe
 func (r *Recorder) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		r.buildInfo, r.reconcileResult, r.reconciles, r.createdAt,
-		r.phases, r.runs, r.inFlight, r.events, r.statusWrites, r.decisions, r.kindReady,
+		r.phases, r.runs, r.inFlight, r.events, r.statusWrites, r.decisions, r.kindReady, r.artifactRuns, r.artifactBytes,
 		r.proxyRequests, r.proxyAnonymous, r.anonymous,
 	}
 }
@@ -259,6 +267,15 @@ func (r *Recorder) KindReady(gvk schema.GroupVersionKind, ready bool) {
 		value = 1
 	}
 	r.kindReady.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind).Set(value)
+}
+
+// Artifacts says how many finished runs are kept on disk, and what they take.
+func (r *Recorder) Artifacts(runs int, bytes int64) {
+	if r == nil {
+		return
+	}
+	r.artifactRuns.WithLabelValues().Set(float64(runs))
+	r.artifactBytes.WithLabelValues().Set(float64(bytes))
 }
 
 // ProxyRequest counts one request of a run to the API server.

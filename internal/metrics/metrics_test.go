@@ -46,6 +46,7 @@ func recordAll(r *Recorder) {
 	r.Decision(widget, false)
 	r.KindReady(widget, true)
 	r.KindReady(schema.GroupVersionKind{Version: "v1", Kind: "Secret"}, false)
+	r.Artifacts(3, 4096)
 	r.ProxyRequest("create", "ConfigMap", "ok")
 	r.ProxyRequest("create", "ConfigMap", "ok")
 	r.ProxyRequest("", "", "refused")
@@ -104,6 +105,12 @@ func TestRecorder_ExposesRolewrightsOwn(t *testing.T) {
 	r, reg := newRecorder(t)
 	recordAll(r)
 	const want = `
+# HELP rolewright_artifact_bytes How much of the disk the finished runs take whose artifacts are kept.
+# TYPE rolewright_artifact_bytes gauge
+rolewright_artifact_bytes 4096
+# HELP rolewright_artifact_runs Finished runs whose artifacts are kept.
+# TYPE rolewright_artifact_runs gauge
+rolewright_artifact_runs 3
 # HELP rolewright_decisions_total Decisions whether a run is due.
 # TYPE rolewright_decisions_total counter
 rolewright_decisions_total{decision="run",group="apps.example.com",kind="Widget"} 1
@@ -138,7 +145,7 @@ rolewright_status_writes_total{group="apps.example.com",kind="Widget",moment="en
 rolewright_status_writes_total{group="apps.example.com",kind="Widget",moment="start",result="succeeded"} 1
 `
 	if err := testutil.GatherAndCompare(reg, strings.NewReader(want),
-		"rolewright_decisions_total", "rolewright_kind_ready",
+		"rolewright_decisions_total", "rolewright_kind_ready", "rolewright_artifact_bytes", "rolewright_artifact_runs",
 		"rolewright_proxy_anonymous", "rolewright_proxy_anonymous_requests_total", "rolewright_proxy_requests_total", "rolewright_run_events_total",
 		"rolewright_runs_in_flight", "rolewright_runs_total", "rolewright_status_writes_total"); err != nil {
 		t.Error(err)

@@ -36,6 +36,8 @@ type Grant struct {
 	Blacklist []schema.GroupVersionKind
 	// Tracker is told about writes; nil for nobody.
 	Tracker Tracker
+	// Secrets is told the values of Secrets, and the token; nil for nobody.
+	Secrets Secrets
 }
 
 // session is a grant in use.
@@ -123,6 +125,9 @@ func (p *Proxy) Admit(g Grant) *Access {
 	secret := make([]byte, tokenBytes)
 	_, _ = rand.Read(secret) // which never fails: it ends the program instead
 	a := &Access{p: p, session: newSession(g), token: base64.RawURLEncoding.EncodeToString(secret)}
+	if g.Secrets != nil {
+		g.Secrets.Add(a.token)
+	}
 	p.sessions.mu.Lock()
 	defer p.sessions.mu.Unlock()
 	p.sessions.byToken[sha256.Sum256([]byte(a.token))] = a.session

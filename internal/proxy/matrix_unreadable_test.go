@@ -3,6 +3,7 @@ package proxy
 import (
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -10,6 +11,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/rolewright/rolewright/internal/testenv"
@@ -80,5 +82,52 @@ func TestMatrix_AnOperatorThatMayNotReadWritesAllTheSame(t *testing.T) {
 	}
 	if got.Data["a"] != "b" || len(got.OwnerReferences) != 1 {
 		t.Errorf("data = %v, references = %v, want what was written", got.Data, got.OwnerReferences)
+	}
+}
+
+// Who is deleted and made anew under the same name takes over what garbage
+// collection has not taken yet.
+func TestMatrix_WhatAPredecessorHasLeftIsTheOwners(t *testing.T) {
+	t.Parallel()
+	cfg, client := administrator(t)
+	home := testenv.Namespace(t, cfg)
+	owner := newOwner(t, cfg, testenv.CRD(t, cfg), home)
+	inside := runOf(t, startProxy(t, cfg), Grant{Owner: owner, Inject: true}).CoreV1().ConfigMaps(home)
+	maps := client.CoreV1().ConfigMaps(home)
+	for verb, write := range map[string]func(name string) error{
+		"apply": func(name string) error {
+			body := []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"` + name + `"},"data":{"a":"b"}}`)
+			_, err := inside.Patch(t.Context(), name, types.ApplyYAMLPatchType, body, metav1.PatchOptions{FieldManager: "test"})
+			return err
+		},
+		"patch": func(name string) error {
+			_, err := inside.Patch(t.Context(), name, types.MergePatchType, []byte(`{"data":{"a":"b"}}`), metav1.PatchOptions{})
+			return err
+		},
+	} {
+		predecessor := metav1.OwnerReference{
+			APIVersion: owner.GVK.GroupVersion().String(), Kind: owner.GVK.Kind, Name: owner.Name, UID: "00000000-dead-0000-0000-000000000000",
+		}
+		// The finalizer keeps garbage collection from being first.
+		left := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+			Name: verb, OwnerReferences: []metav1.OwnerReference{predecessor}, Finalizers: []string{"test.rolewright.dev/stay"},
+		}}
+		if _, err := maps.Create(t.Context(), left, metav1.CreateOptions{}); err != nil {
+			t.Fatalf("%s: %v", verb, err)
+		}
+		if err := write(verb); err != nil {
+			t.Fatalf("%s: %v", verb, err)
+		}
+		got, err := maps.Get(t.Context(), verb, metav1.GetOptions{})
+		if err != nil {
+			t.Fatalf("%s: %v", verb, err)
+		}
+		if !slices.ContainsFunc(got.OwnerReferences, func(ref metav1.OwnerReference) bool { return ref.UID == owner.UID }) {
+			t.Errorf("%s: references = %v, want the owner", verb, got.OwnerReferences)
+		}
+		release := []byte(`{"metadata":{"finalizers":null}}`)
+		if _, err := maps.Patch(t.Context(), verb, types.MergePatchType, release, metav1.PatchOptions{}); err != nil {
+			t.Errorf("%s: release: %v", verb, err)
+		}
 	}
 }

@@ -65,7 +65,7 @@ func (x *exchange) forward(w http.ResponseWriter, r *http.Request) {
 			pr.SetURL(x.p.base)
 			stripIdentity(pr.Out.Header)
 			pr.Out.Trailer = nil // may say who the client is, too
-			if x.write {
+			if x.write || x.tellsSecrets() {
 				// The answer is read as it passes.
 				pr.Out.Header.Del("Accept-Encoding")
 			}

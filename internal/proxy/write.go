@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -44,6 +45,7 @@ func (x *exchange) prepare(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	x.writtenSecrets(r.Header.Get("Content-Type"), body)
 	if x.s.Inject && x.ownable(r) {
 		if body, err = x.own(r, body); err != nil {
 			return err
@@ -157,7 +159,7 @@ func (x *exchange) due(ctx context.Context, encoding objectbody.Encoding) (due b
 	case x.ours(*stored):
 		x.marked = true
 		return x.replaces(encoding), stored, nil
-	case x.s.AdoptUnowned && unowned(*stored):
+	case x.inherited(*stored), x.s.AdoptUnowned && unowned(*stored):
 		x.marked = true
 		return true, stored, nil
 	}
@@ -177,6 +179,17 @@ func (x *exchange) ours(m objectbody.Meta) bool {
 		return slices.ContainsFunc(m.OwnerReferences, func(ref metav1.OwnerReference) bool { return ref.UID == x.s.Owner.UID })
 	}
 	return AnnotatedBy(m.Annotations, x.s.Owner)
+}
+
+// inherited reports whether an object belongs to one that had the owner's name
+// before it, and is gone: there is one of a name at a time. Nobody else will
+// look after it, and garbage collection may not have come by yet.
+func (x *exchange) inherited(m objectbody.Meta) bool {
+	mark := x.mark().Reference
+	return mark != nil && slices.ContainsFunc(m.OwnerReferences, func(ref metav1.OwnerReference) bool {
+		group, _, _ := strings.Cut(ref.APIVersion, "/")
+		return group == x.s.Owner.GVK.Group && ref.Kind == mark.Kind && ref.Name == mark.Name && ref.UID != mark.UID
+	})
 }
 
 // unowned reports whether an object belongs to nobody, and may be adopted.

@@ -2,6 +2,7 @@ package watches
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -59,6 +60,9 @@ func (c *decoding) entry(a at) *entry {
 		return nil
 	}
 	c.checkKind(e, keys)
+	if _, said := keys["maxFailedRunnerArtifacts"]; !said && e.watch.MaxRunnerArtifacts != 0 {
+		e.watch.MaxFailedRunnerArtifacts = defaultMaxFailedRunnerArtifacts
+	}
 	if main, ok := c.content(contentKeys{a, keys, e.playbook, e.role}, Error); ok {
 		e.watch.Content = main
 	}
@@ -173,6 +177,28 @@ func setBlacklist(c *decoding, e *entry, a at) {
 				`add "version:" and "kind:"`)
 		}
 		e.watch.Blacklist = append(e.watch.Blacklist, kind)
+	}
+}
+
+func setSecretVars(c *decoding, e *entry, a at) {
+	if a.node.Kind != yaml.SequenceNode {
+		c.mismatch(a, typeList)
+		return
+	}
+	for i := range a.node.Content {
+		element, leave, ok := c.enter(a.index(i))
+		if !ok {
+			return
+		}
+		path, ok := c.string(element)
+		leave()
+		switch {
+		case !ok:
+		case slices.Contains(strings.Split(path, "."), ""):
+			c.error(element, fmt.Sprintf("%q is no path to a variable", excerpt(path)), "write the keys with dots between them, such as database.password")
+		default:
+			e.watch.SecretVars = append(e.watch.SecretVars, path)
+		}
 	}
 }
 

@@ -18,7 +18,7 @@ func FuzzLoad(f *testing.F) {
 	}
 	for _, s := range scalars() {
 		f.Add(watch("  reconcilePeriod: "+s, "  maxRunnerArtifacts: "+s, "  vars: {"+s+": "+s+"}"))
-		f.Add(watch("  adopt: "+s, "  pruneOnDelete: "+s))
+		f.Add(watch("  adopt: "+s, "  pruneOnDelete: "+s, "  secretVars: ["+s+"]"))
 	}
 	f.Add("- &a {<<: *a, x: [*a]}\n---\n}")
 	f.Add("- $A: ${LINES}\r\n  b: $$ ${\n")

@@ -193,14 +193,35 @@ func variables[T any](of func(*T) *map[string]any) func(*decoding, *T, at) {
 	}
 }
 
-func setMaxRunnerArtifacts(c *decoding, e *entry, a at) {
+// integer reads a whole number. What is none is reported, and false.
+func integer(c *decoding, a at) (int, bool) {
 	f, ok := number(a.node)
 	if !ok || f != math.Trunc(f) || math.Abs(f) >= 1<<53 {
 		c.mismatch(a, typeInt)
+		return 0, false
+	}
+	return int(f), true
+}
+
+func setMaxFailedRunnerArtifacts(c *decoding, e *entry, a at) {
+	if n, ok := integer(c, a); ok {
+		e.watch.MaxFailedRunnerArtifacts = n
+	}
+}
+
+func setArtifactsMaxAge(c *decoding, e *entry, a at) {
+	if d, ok := duration(c, a); ok {
+		e.watch.ArtifactsMaxAge = &d
+	}
+}
+
+func setMaxRunnerArtifacts(c *decoding, e *entry, a at) {
+	n, ok := integer(c, a)
+	if !ok {
 		return
 	}
-	e.watch.MaxRunnerArtifacts = int(f)
-	if f == 0 {
+	e.watch.MaxRunnerArtifacts = n
+	if n == 0 {
 		c.remark(a, "0 keeps no artifacts; ansible-operator took it for unset and kept 20",
 			"remove the key to keep 20, write a negative number to keep all")
 	}

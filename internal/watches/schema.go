@@ -11,6 +11,10 @@ import (
 // defaultMaxRunnerArtifacts is how many runs are kept where the file does not say.
 const defaultMaxRunnerArtifacts = 20
 
+// defaultMaxFailedRunnerArtifacts is how many failed runs are kept beside them,
+// unless none are kept.
+const defaultMaxFailedRunnerArtifacts = 5
+
 // minPeriod is the shortest period between two reconciles of an object: below
 // it an operator does little else.
 const minPeriod = time.Second
@@ -92,6 +96,10 @@ func watchFields() []field[entry] {
 			variables(func(e *entry) *map[string]any { return &e.watch.Vars }), "map[string]interface {}"},
 		{Field{"maxRunnerArtifacts", typeInt, "20", false, "How many runs' artifacts are kept per object; 0 keeps none, a negative number all."},
 			setMaxRunnerArtifacts, "int"},
+		{Field{"maxFailedRunnerArtifacts", typeInt, "5", false, "How many failed runs' artifacts are kept per object beside those, of the runs before them; 0 keeps none, a negative number all. The default is 0 where maxRunnerArtifacts is."},
+			setMaxFailedRunnerArtifacts, ""},
+		{Field{"artifactsMaxAge", typeDuration, "--artifacts-max-age", false, `How long the artifacts of a run are kept, such as "720h"; 0 keeps none, a negative duration is no limit.`},
+			setArtifactsMaxAge, ""},
 		{Field{"reconcilePeriod", typeDuration, "--reconcile-period", false, `How long after a run the next one starts although nothing changed, such as "30m"; 0 for never.`},
 			setReconcilePeriod, "string"},
 		{Field{"timeout", typeDuration, "2h", false, "How long a run may take before it is stopped, and counts as failed; 0 for no limit."},
@@ -122,6 +130,8 @@ func watchFields() []field[entry] {
 			setAdopt, ""},
 		{Field{"pruneOnDelete", typeBool, "false", false, "Whether the operator deletes, with an object, what its runs created where garbage collection does not reach: in other namespaces and cluster-scoped."},
 			boolean(func(e *entry) *bool { return &e.watch.PruneOnDelete }), ""},
+		{Field{"secretVars", typeList, "[]", false, "Variables with secret values, which are masked in logs and status: dotted paths in the spec and in vars, such as database.password."},
+			setSecretVars, ""},
 		{Field{"selector", typeMap, "", false, "The labels of the objects that are watched; all objects if it is missing."},
 			setSelector, "v1.LabelSelector"},
 		{Field{"finalizer", typeMap, "", false, "What is run before an object goes."},

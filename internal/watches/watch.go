@@ -18,6 +18,12 @@ type Watch struct {
 	// MaxRunnerArtifacts is how many runs are kept per object; 0 keeps none,
 	// a negative number all.
 	MaxRunnerArtifacts int
+	// MaxFailedRunnerArtifacts is how many failed runs are kept beside those, of
+	// the ones before them; 0 keeps none, a negative number all.
+	MaxFailedRunnerArtifacts int
+	// ArtifactsMaxAge is how old what is kept may become; nil when unset (the
+	// flag decides), 0 keeps none, less is no limit.
+	ArtifactsMaxAge *time.Duration
 	// ReconcilePeriod is nil when unset (the flag decides); 0 disables.
 	ReconcilePeriod *time.Duration
 	// Timeout and IdleTimeout bound a run and the time that it gives no sign of
@@ -47,6 +53,9 @@ type Watch struct {
 	// PruneOnDelete deletes, with the watched object, the dependent objects
 	// that garbage collection does not reach.
 	PruneOnDelete bool
+	// SecretVars are dotted paths in the spec of the object and in Vars, as they
+	// are spelled there: what is at or below them is masked.
+	SecretVars []string
 	// Selector restricts the objects; the zero value selects all. It is valid.
 	Selector metav1.LabelSelector
 	// Finalizer is nil if the watch has none.

@@ -2,6 +2,7 @@ package supervise
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,13 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-)
 
-// Reasons for which a supervising process stops its command.
-var (
-	errTold   = errors.New("told to stop")
-	errSilent = errors.New("the operator is silent")
-	errOrphan = errors.New("the operator is gone")
+	"github.com/rolewright/rolewright/internal/failpoint"
 )
 
 // maxOrder bounds the line with the command, whose environment is most of it:
@@ -27,9 +23,9 @@ var (
 const maxOrder = 8 << 20
 
 // Main is the supervising process: it reads a command from stdin, runs it, and
-// writes its record when nothing of it is left. The command is stopped by
-// SIGTERM or SIGINT, by the end of the process that gave the command, and if that
-// says nothing for five seconds. It is to be called by main, at once, and
+// writes its record when nothing of it is left. The command is stopped when the
+// process that gave it says so, says nothing for five seconds, or ends, and by
+// SIGTERM, SIGINT and SIGHUP. It is to be called by main, at once, and
 // returns the exit code.
 func Main(stdin *os.File, stderr io.Writer) int {
 	// The command is to be told of the death of this process, which is that of
@@ -49,7 +45,7 @@ func supervise(stdin *os.File) error {
 	signal.Notify(signals, unix.SIGTERM, unix.SIGINT, unix.SIGHUP)
 	go func() {
 		<-signals
-		cancel(errTold)
+		cancel(ReasonOrphan)
 	}()
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become the reaper of the tree: %w", err)
@@ -67,11 +63,19 @@ func supervise(stdin *os.File) error {
 		return fmt.Errorf("read the order: %w", err)
 	}
 	if os.Getppid() != o.Parent {
-		return errOrphan // before the kernel was asked to say so
+		return fmt.Errorf("the operator is gone: %w", ReasonOrphan) // before the kernel was asked to say so
 	}
-	o.alone = true
 	go listen(in, cancel)
+	return o.carryOut(ctx)
+}
 
+// carryOut runs the command and writes down what became of it. A ledger that
+// cannot be written keeps no command from running.
+func (o order) carryOut(ctx context.Context) error {
+	o.alone, o.groups = true, o.Groups
+	ledgerErr := o.note(EventStart, os.Getpid(), nil)
+
+	failpoint.Hit("supervising.before-start")
 	r := Record{Started: time.Now()}
 	var runErr error
 	r.Exit, runErr = Run(ctx, o.Command)
@@ -82,7 +86,21 @@ func supervise(stdin *os.File) error {
 	case runErr != nil:
 		r.Survivors = runErr.Error()
 	}
-	return r.write(o.Record)
+	// The next command of the subject may begin once the record is there, and
+	// this process has ended.
+	failpoint.Hit("supervising.before-record")
+	err := r.write(o.Record)
+	failpoint.Hit("supervising.recorded")
+	return errors.Join(err, ledgerErr, o.note(EventEnd, os.Getpid(), r.end(reasonOf(ctx, r.Exit))))
+}
+
+// reasonOf says why the command was stopped, if it was.
+func reasonOf(ctx context.Context, exit Exit) Reason {
+	var why Reason
+	if exit.Stopped {
+		_ = errors.As(context.Cause(ctx), &why) // none is empty
+	}
+	return why
 }
 
 // readLine reads a line of bounded length.
@@ -106,12 +124,16 @@ func readLine(in *bufio.Reader) ([]byte, error) {
 
 // listen ends the command when the operator is gone, or says nothing any more.
 func listen(in io.Reader, cancel context.CancelCauseFunc) {
-	quiet := time.AfterFunc(silence, func() { cancel(errSilent) })
+	quiet := time.AfterFunc(silence, func() { cancel(ReasonSilent) })
 	buffer := make([]byte, 64)
 	for {
-		if _, err := in.Read(buffer); err != nil {
-			cancel(errOrphan)
+		n, err := in.Read(buffer)
+		if err != nil {
+			cancel(ReasonOrphan)
 			return
+		}
+		if bytes.IndexByte(buffer[:n], sayStop) >= 0 {
+			cancel(ReasonTold)
 		}
 		quiet.Reset(silence)
 	}

@@ -2,11 +2,10 @@ package supervise
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"time"
+
+	"github.com/rolewright/rolewright/runner/plainfile"
 )
 
 // Record is how a command ended, as its supervising process has written it,
@@ -19,11 +18,19 @@ type Record struct {
 	Started, Finished time.Time
 }
 
+// recordSpace is set aside for a record before the command starts: that it
+// fills the disk must not hide how it ended. A record takes some hundred bytes,
+// unless survivors are listed. recordLimit is more than any record has.
+const (
+	recordSpace = 4 << 10
+	recordLimit = 64 << 10
+)
+
 // ReadRecord reads the record of a command. The error is [os.ErrNotExist] if
 // there is none.
 func ReadRecord(path string) (Record, error) {
 	var r Record
-	data, err := os.ReadFile(path)
+	data, err := plainfile.Read(path, recordLimit)
 	if err != nil {
 		return r, fmt.Errorf("record of the supervising process: %w", err)
 	}
@@ -51,17 +58,8 @@ func (r Record) write(path string) error {
 	if err != nil {
 		return fmt.Errorf("encode the record: %w", err)
 	}
-	file, err := os.CreateTemp(filepath.Dir(path), ".record-")
-	if err != nil {
+	if err := plainfile.Replace(path, data); err != nil {
 		return fmt.Errorf("write the record: %w", err)
-	}
-	_, err = file.Write(data)
-	err = errors.Join(err, file.Close())
-	if err == nil {
-		err = os.Rename(file.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("write the record: %w", err), os.Remove(file.Name()))
 	}
 	return nil
 }

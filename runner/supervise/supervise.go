@@ -27,6 +27,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rolewright/rolewright/internal/failpoint"
 )
 
 // ErrNotStarted is wrapped by the error of a command that never ran.
@@ -68,12 +70,23 @@ type Command struct {
 	// Record is the path of the file that a supervising process writes at the
 	// end; see [Record].
 	Record string
+	// Run names the command: in its ledger, and its control group. It is unique
+	// and fit to be the name of a file.
+	Run string
+	// Ledger is the path of the file to which a supervising process adds a line
+	// at the start and one at the end of the command; see [Entry]. Empty means none.
+	Ledger string
+	// Subject goes into the ledger.
+	Subject Subject
 
 	// Server is the path of a fork server's socket. If it is set, the server is
 	// asked to start the command by forking (see runner/warm), with Env as its
 	// environment, in place of this process; else it is empty.
 	Server string
 
+	// groups is the directory in which the command gets a control group of its
+	// own; empty means none.
+	groups string
 	// alone is true in a supervising process: the command ends with it, and all
 	// its children belong to the tree.
 	alone bool
@@ -116,34 +129,81 @@ func Run(ctx context.Context, c Command) (Exit, error) {
 	}
 
 	var stopped atomic.Bool
+	// Where there is no group, the sweep does without.
+	group, _ := newCgroup(c.groups, c.Run)
+	cmd, err := c.start(ctx, out, group, &stopped)
+	if err != nil && group != "" && ctx.Err() == nil {
+		// The system call that starts in a group may be forbidden.
+		_ = group.remove()
+		group = ""
+		cmd, err = c.start(ctx, out, group, &stopped)
+	}
+	if err != nil {
+		_ = group.remove()
+		return Exit{Code: -1}, fmt.Errorf("%w: %w%s", ErrNotStarted, err, advice(err))
+	}
+
+	failpoint.Hit("supervising.started")
+	t := newTree(cmd.Process.Pid, c.Cookie)
+	t.reaper, t.group = c.alone, group
+	stopSampling := t.sampleUntilStopped(out)
+	// The error repeats what ProcessState says, or that ctx ended.
+	_ = cmd.Wait()
+	stopSampling()
+
+	failpoint.Hit("supervising.ended")
+	exit := exitOf(cmd.ProcessState)
+	exit.Stopped = stopped.Load()
+	exit.Killed, err = t.kill()
+	return exit, err
+}
+
+// start starts the command, in a control group if there is one.
+func (c Command) start(ctx context.Context, out *os.File, group cgroup, stopped *atomic.Bool) (*exec.Cmd, error) {
 	cmd := exec.CommandContext(ctx, c.Path, c.Args...)
 	cmd.Env = append(slices.Clip(c.Env), c.Cookie)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if c.alone {
-		cmd.SysProcAttr.Pdeathsig = unix.SIGTERM
-	}
 	cmd.Cancel = func() error {
 		err := cmd.Process.Signal(unix.SIGTERM)
 		stopped.Store(err == nil)
 		return err
 	}
 	cmd.WaitDelay = c.grace()
-	if err := cmd.Start(); err != nil {
-		return Exit{Code: -1}, fmt.Errorf("%w: %w", ErrNotStarted, err)
+	if group != "" {
+		dir, err := os.Open(string(group))
+		if err != nil {
+			return nil, err //nolint:wrapcheck // it names the directory
+		}
+		defer dir.Close()
+		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(dir.Fd())
 	}
+	if c.alone {
+		cmd.SysProcAttr.Pdeathsig = unix.SIGTERM
+		defer expendable()()
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err //nolint:wrapcheck // it names the executable
+	}
+	if c.alone {
+		yielding(cmd.Process.Pid)
+	}
+	return cmd, nil
+}
 
-	t := newTree(cmd.Process.Pid, c.Cookie)
-	t.reaper = c.alone
-	stopSampling := t.sampleUntilStopped(out)
-	// The error repeats what ProcessState says, or that ctx ended.
-	_ = cmd.Wait()
-	stopSampling()
-
-	exit := exitOf(cmd.ProcessState)
-	exit.Stopped = stopped.Load()
-	exit.Killed, err = t.kill()
-	return exit, err
+// advice says what to do about a command that cannot be started.
+func advice(err error) string {
+	switch {
+	case errors.Is(err, unix.E2BIG):
+		return "; its environment or an argument of it is too large for the kernel: make it smaller"
+	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
+		return "; raise the limit of open files, or run less at a time"
+	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.ENOMEM):
+		return "; raise the limits of processes and memory, or run less at a time"
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EACCES), errors.Is(err, unix.ENOEXEC):
+		return "; install it, with the interpreter that its first line names, and make it executable"
+	}
+	return ""
 }
 
 func exitOf(state *os.ProcessState) Exit {
@@ -170,7 +230,11 @@ func (t *tree) sampleUntilStopped(out *os.File) (stop func()) {
 			case <-quit:
 				return
 			case <-tick.C:
-				t.sample()
+				if t.reaper {
+					t.descendants() // waits for the dead, which a long run would collect
+				} else {
+					t.sample()
+				}
 				if fi, err := out.Stat(); err == nil && fi.Size() > outputLimit {
 					// O_APPEND makes the writers go on at the new end. What
 					// cannot be truncated is merely long.

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/goleak"
-	"golang.org/x/sys/unix"
+
+	"github.com/rolewright/rolewright/runner/internal/leaktest"
 )
 
 // The test binary plays the programs that a test needs beside itself: the
@@ -23,6 +23,11 @@ import (
 const (
 	asSupervisor = "supervise"
 	asOperator   = "operate"
+	// asUser and asInit do the package's tests as somebody else.
+	asUser = "user"
+	asInit = "init"
+	// asWriter adds a line to a ledger.
+	asWriter = "write"
 )
 
 func TestMain(m *testing.M) {
@@ -31,8 +36,14 @@ func TestMain(m *testing.M) {
 		os.Exit(Main(os.Stdin, os.Stderr))
 	case len(os.Args) > 1 && os.Args[1] == asOperator:
 		os.Exit(operate())
+	case len(os.Args) > 1 && os.Args[1] == asUser:
+		os.Exit(becomeUser())
+	case len(os.Args) > 1 && os.Args[1] == asInit:
+		os.Exit(becomeInit())
+	case len(os.Args) > 4 && os.Args[1] == asWriter:
+		os.Exit(write(os.Args[2], os.Args[3], os.Args[4]))
 	}
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m, ReapOrphans)
 }
 
 // command returns a command that runs a shell script under a cookie of its own.
@@ -44,24 +55,25 @@ func command(t *testing.T, script string) Command {
 		Env:    append(os.Environ(), "DIR="+t.TempDir()),
 		Cookie: fmt.Sprintf("ROLEWRIGHT_TEST=%s/%d", t.Name(), time.Now().UnixNano()),
 		Output: filepath.Join(t.TempDir(), "output"),
-		Grace:  50 * time.Millisecond,
+		Grace:  time.Second,
 	}
 }
 
-// alive lists the processes that carry a cookie and are not dead. It shares
-// nothing with what it checks.
+// alive lists the processes that have a cookie's value in their environment or
+// their command line, and are not dead. It shares nothing with what it checks.
 func alive(t *testing.T, cookie string) []string {
 	t.Helper()
-	files, err := filepath.Glob("/proc/[0-9]*/environ")
+	dirs, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
 		t.Fatal(err)
 	}
+	_, value, _ := strings.Cut(cookie, "=")
 	var found []string
-	for _, file := range files {
-		env, err := os.ReadFile(file)
-		if err == nil && bytes.Contains(env, []byte(cookie)) {
-			cmdline, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "cmdline"))
-			found = append(found, file+" "+string(bytes.ReplaceAll(cmdline, []byte{0}, []byte{' '})))
+	for _, dir := range dirs {
+		env, _ := os.ReadFile(filepath.Join(dir, "environ")) // it may be somebody else's
+		cmdline, _ := os.ReadFile(filepath.Join(dir, "cmdline"))
+		if bytes.Contains(env, []byte(value)) || bytes.Contains(cmdline, []byte(value)) {
+			found = append(found, dir+" "+string(bytes.ReplaceAll(cmdline, []byte{0}, []byte{' '})))
 		}
 	}
 	return found
@@ -204,11 +216,7 @@ func TestRun_OutputStaysShort(t *testing.T) {
 }
 
 func TestRun_ReapsOrphansItInherits(t *testing.T) {
-	// As if we were process 1.
-	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0) }()
+	// As it does here; see TestMain.
 	c := command(t, `sh -c 'sleep 0.05 & exit 0' & setsid nohup sleep 600 & sleep 0.3`)
 	if _, err := Run(t.Context(), c); err != nil {
 		t.Fatal(err)

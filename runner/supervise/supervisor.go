@@ -13,6 +13,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rolewright/rolewright/internal/failpoint"
+	"github.com/rolewright/rolewright/runner/plainfile"
 )
 
 // Supervisor runs commands, each under a process of its own: a command ends
@@ -20,6 +23,9 @@ import (
 // use.
 type Supervisor struct {
 	argv []string
+	// groups is the directory in which commands get control groups; empty if
+	// they get none.
+	groups func() string
 
 	mu     sync.Mutex
 	closed bool
@@ -32,7 +38,15 @@ type Supervisor struct {
 
 // NewSupervisor returns a Supervisor whose processes are started by a command
 // line that calls [Main].
-func NewSupervisor(argv []string) *Supervisor { return &Supervisor{argv: argv} }
+func NewSupervisor(argv []string) *Supervisor {
+	return &Supervisor{argv: argv, groups: sync.OnceValue(func() string {
+		dir, err := delegated()
+		if err != nil {
+			return "" // the sweep does without
+		}
+		return dir
+	})}
+}
 
 // spareLife is how long a process waits for an order: commands come in swarms,
 // and between them memory is worth more than the start of a process.
@@ -121,12 +135,20 @@ const (
 // choked.
 const patience = 10 * time.Second
 
+// What a supervising process hears after its order, a byte each.
+const (
+	sayAlive = '.'
+	sayStop  = 's'
+)
+
 // order is what a supervising process is told, on one line of its standard
-// input. Heartbeats follow, a byte each.
+// input.
 type order struct {
 	Command
 	// Parent is the process that gives the order.
 	Parent int
+	// Groups is the command's groups.
+	Groups string
 }
 
 // Run is as the function [Run], under a process of its own. The command's
@@ -138,27 +160,65 @@ func (s *Supervisor) Run(ctx context.Context, c Command) (Exit, error) {
 	if ctx.Err() != nil {
 		return Exit{Code: -1}, fmt.Errorf("%w: %w", ErrNotStarted, context.Cause(ctx))
 	}
+	if err := plainfile.Reserve(c.Record, recordSpace); err != nil {
+		return Exit{Code: -1}, fmt.Errorf("%w: record of the supervising process: %w", ErrNotStarted, err)
+	}
 	p, err := s.take()
 	if err == nil {
+		c.groups = s.groups()
+		failpoint.Hit("supervisor.before-order")
 		err = p.order(c)
 	}
 	if err != nil {
-		return Exit{Code: -1}, fmt.Errorf("%w: start the supervising process: %w", ErrNotStarted, err)
+		return Exit{Code: -1}, fmt.Errorf("%w: start the supervising process: %w%s", ErrNotStarted, err, advice(err))
 	}
 	s.prepare()
+	failpoint.Hit("supervisor.ordered")
 	p.keep(ctx, c)
+	failpoint.Hit("supervisor.ended")
 	record, err := ReadRecord(c.Record)
 	if err == nil {
+		if state := p.cmd.ProcessState; state == nil || !state.Exited() {
+			_ = c.note(EventEnd, p.cmd.Process.Pid, record.end(ReasonAbandoned)) // it may have had no time to
+		}
 		return record.Exit, record.err()
 	}
-	// It is dead, and what it has left is an orphan.
-	t := newTree(p.cmd.Process.Pid, c.Cookie)
-	killed, killErr := t.kill()
-	exit := Exit{Code: -1, Signal: "SIGKILL", Stopped: ctx.Err() != nil, Killed: killed}
+	return s.abandoned(ctx, p, c, err)
+}
+
+// abandoned ends what a supervising process has left that died without a record.
+func (s *Supervisor) abandoned(ctx context.Context, p *supervising, c Command, err error) (Exit, error) {
+	t := newOrphans(c.Cookie)
+	t.root.start, t.adopted = p.since, adopted(s.argv)
+	t.group, _ = cgroupOf(c.groups, c.Run)
+	exit := Exit{Code: -1, Signal: "SIGKILL", Stopped: ctx.Err() != nil}
+	var killErr error
+	exit.Killed, killErr = t.kill()
+	r := Record{Exit: exit}
+	if killErr != nil {
+		r.Survivors = killErr.Error()
+	}
+	// The ledger is evidence; that it cannot be written changes nothing.
+	_ = c.note(EventEnd, p.cmd.Process.Pid, r.end(ReasonAbandoned))
 	if errors.Is(err, os.ErrNotExist) {
 		err = nil
 	}
 	return exit, errors.Join(err, killErr)
+}
+
+// Reap kills what is left of a command that another process has run on this
+// machine, and returns when nothing is. Of the command, it is enough to know
+// Cookie, Run and Ledger.
+func (s *Supervisor) Reap(c Command) error {
+	t := newOrphans(c.Cookie)
+	t.group, _ = cgroupOf(s.groups(), c.Run)
+	killed, err := t.kill()
+	r := Record{Exit: Exit{Code: -1, Killed: killed}}
+	if err != nil {
+		r.Survivors = err.Error()
+	}
+	_ = c.note(EventEnd, 0, r.end(ReasonReaped)) // as in abandoned
+	return err
 }
 
 // supervising is a supervising process.
@@ -166,6 +226,9 @@ type supervising struct {
 	cmd   *exec.Cmd
 	stdin *os.File
 	ended chan struct{}
+	// since is when it started, in clock ticks since boot; nothing of its
+	// command is older.
+	since uint64
 }
 
 // start starts a supervising process, which then waits for an order.
@@ -178,7 +241,7 @@ func (s *Supervisor) start() (*supervising, error) {
 	p := &supervising{stdin: ours, ended: make(chan struct{})}
 	p.cmd = &exec.Cmd{
 		Path: s.argv[0], Args: s.argv, Stdin: theirs, Stderr: os.Stderr,
-		Env:         []string{}, // the command's is in the order
+		Env:         failpoint.Environ(), // the command's is in the order
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: unix.SIGTERM},
 	}
 	started := make(chan error)
@@ -186,6 +249,11 @@ func (s *Supervisor) start() (*supervising, error) {
 		// The kernel takes the death of this thread for that of the parent.
 		runtime.LockOSThread()
 		err := p.cmd.Start()
+		if err == nil {
+			if own, err := readProcess(p.cmd.Process.Pid); err == nil {
+				p.since = own.start
+			}
+		}
 		started <- err
 		if err == nil {
 			_ = p.cmd.Wait() // what it has to say is in the record
@@ -200,7 +268,7 @@ func (s *Supervisor) start() (*supervising, error) {
 
 // order tells the process what to run.
 func (p *supervising) order(c Command) error {
-	line, err := json.Marshal(order{Command: c, Parent: os.Getpid()})
+	line, err := json.Marshal(order{Command: c, Parent: os.Getpid(), Groups: c.groups})
 	if err == nil {
 		_, err = p.stdin.Write(append(line, '\n'))
 	}
@@ -224,10 +292,10 @@ func (p *supervising) keep(ctx context.Context, c Command) {
 		case <-p.ended:
 			return
 		case <-tick.C:
-			_, _ = p.stdin.Write([]byte{'.'}) // an error means that it has ended
+			_, _ = p.stdin.Write([]byte{sayAlive}) // an error means that it has ended
 		case <-stop:
 			stop = nil
-			_ = p.cmd.Process.Signal(unix.SIGTERM)
+			_, _ = p.stdin.Write([]byte{sayStop}) // as above
 			giveUp = time.After(c.grace() + patience)
 		case <-giveUp:
 			p.kill()

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
 )
 
@@ -24,21 +25,28 @@ func supervisor(t testing.TB) *Supervisor {
 	return s
 }
 
-// recorded is command with a place for the record.
+// recorded is command with a place for the record, and a ledger.
 func recorded(t *testing.T, script string) Command {
 	t.Helper()
 	c := command(t, script)
 	c.Record = filepath.Join(t.TempDir(), "record.json")
+	c.Run = uuid.NewString()
+	c.Ledger = filepath.Join(t.TempDir(), "ledger.jsonl")
+	c.Subject = Subject{UID: "5f0c", Generation: 7, Deleting: true}
 	return c
 }
 
-// operate is an operator that runs the one command of its standard input.
+// operate is an operator that runs the one command of its standard input, in
+// the way that the second argument names.
 func operate() int {
 	var c Command
 	if err := json.NewDecoder(os.Stdin).Decode(&c); err != nil {
 		return 2
 	}
 	s := NewSupervisor([]string{"/proc/self/exe", asSupervisor})
+	if os.Args[2] == sweeping {
+		s.groups = func() string { return "" }
+	}
 	defer s.Close()
 	if _, err := s.Run(context.Background(), c); err != nil {
 		return 1
@@ -46,22 +54,53 @@ func operate() int {
 	return 0
 }
 
+// The ways to find out who belongs to a tree: the control group knows, or all
+// of /proc is looked through.
+const (
+	sweeping = "sweep"
+	grouping = "cgroup"
+)
+
+// bothWays does a test with control groups and without. Where there are none to
+// be had, it says so.
+func bothWays(t *testing.T, test func(t *testing.T, way string, s *Supervisor)) {
+	t.Helper()
+	t.Run(sweeping, func(t *testing.T) {
+		t.Parallel()
+		s := supervisor(t)
+		s.groups = func() string { return "" }
+		test(t, sweeping, s)
+	})
+	t.Run(grouping, func(t *testing.T) {
+		t.Parallel()
+		if _, err := delegated(); err != nil {
+			t.Skipf("NOT TESTED WITH CONTROL GROUPS: %v; it takes a writable cgroup2, as root has it", err)
+		}
+		test(t, grouping, supervisor(t))
+	})
+}
+
 // operator starts an operator that runs c and waits until the command has made
 // its file ready.
-func operator(t *testing.T, c Command) *os.Process {
+func operator(t *testing.T, way string, c Command) *os.Process {
 	t.Helper()
 	order, err := json.Marshal(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("/proc/self/exe", asOperator)
+	cmd := exec.Command("/proc/self/exe", asOperator, way)
 	cmd.Stdin, cmd.Stderr = strings.NewReader(string(order)), os.Stderr
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = cmd.Wait()
+	}()
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
+		<-ended
 	})
 	waitFor(t, filepath.Join(dirOf(c), "ready"))
 	return cmd.Process
@@ -88,9 +127,13 @@ func awaitNobody(t *testing.T, cookie string) {
 }
 
 // familyOfAll has everything that is hard to find: children that are deaf,
-// daemons, and one that has cleared its environment as well.
-const familyOfAll = `trap "" HUP; setsid nohup sleep 600 & env -i setsid sh -c 'trap "" TERM; sleep 600; sleep 600' & ` +
-	`sh -c 'trap "" TERM; sleep 600' & echo $$ > $DIR/pid; touch $DIR/ready; sleep 600; sleep 600`
+// daemons, and those that have cleared their environment and have lost their
+// parents as well. These tell alive who they are on their command line.
+const familyOfAll = `trap "" HUP; setsid nohup sleep 600 & ` +
+	`env -i setsid sh -c 'trap "" TERM; while :; do sleep 1; done' "$ROLEWRIGHT_TEST" & ` +
+	`(env -i setsid sh -c 'trap "" TERM HUP INT; : > $1/detached; while :; do sleep 1; done' "$ROLEWRIGHT_TEST" $DIR &); ` +
+	`sh -c 'trap "" TERM; sleep 600' & while ! [ -e $DIR/detached ]; do sleep 0.01; done; ` +
+	`echo $$ > $DIR/pid; touch $DIR/ready; sleep 600; sleep 600`
 
 func TestSupervisor_TellsHowTheCommandEnded(t *testing.T) {
 	for name, tt := range map[string]struct {
@@ -104,73 +147,92 @@ func TestSupervisor_TellsHowTheCommandEnded(t *testing.T) {
 		"a daemon without environment": {`env -i setsid nohup sleep 600 >/dev/null 2>&1 & sleep 0.1`, Exit{Killed: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := recorded(t, tt.script)
-			got, err := supervisor(t).Run(t.Context(), c)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Errorf("exit (-want +got):\n%s", diff)
-			}
-			record, err := ReadRecord(c.Record)
-			if err != nil || record.Exit != got || record.Started.After(record.Finished) {
-				t.Errorf("record = %+v, %v", record, err)
-			}
-			if left := alive(t, c.Cookie); len(left) > 0 {
-				t.Errorf("survivors: %q", left)
-			}
+			bothWays(t, func(t *testing.T, _ string, s *Supervisor) {
+				t.Helper()
+				c := recorded(t, tt.script)
+				got, err := s.Run(t.Context(), c)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(tt.want, got); diff != "" {
+					t.Errorf("exit (-want +got):\n%s", diff)
+				}
+				record, err := ReadRecord(c.Record)
+				if err != nil || record.Exit != got || record.Started.After(record.Finished) {
+					t.Errorf("record = %+v, %v", record, err)
+				}
+				if left := alive(t, c.Cookie); len(left) > 0 {
+					t.Errorf("survivors: %q", left)
+				}
+				checkLedger(t, c, got, "")
+			})
 		})
 	}
 }
 
 func TestSupervisor_CancelKillsTheWholeTree(t *testing.T) {
-	t.Parallel()
-	c := recorded(t, familyOfAll)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	go func() {
-		waitFor(t, filepath.Join(dirOf(c), "ready"))
-		cancel()
-	}()
-	got, err := supervisor(t).Run(ctx, c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !got.Stopped || got.Killed < 3 {
-		t.Errorf("exit = %+v, want a stop, and the family killed", got)
-	}
-	if left := alive(t, c.Cookie); len(left) > 0 {
-		t.Errorf("survivors: %q", left)
-	}
+	bothWays(t, func(t *testing.T, _ string, s *Supervisor) {
+		t.Helper()
+		c := recorded(t, familyOfAll)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() {
+			waitFor(t, filepath.Join(dirOf(c), "ready"))
+			cancel()
+		}()
+		got, err := s.Run(ctx, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !got.Stopped || got.Killed < 4 {
+			t.Errorf("exit = %+v, want a stop, and the family killed", got)
+		}
+		if left := alive(t, c.Cookie); len(left) > 0 {
+			t.Errorf("survivors: %q", left)
+		}
+		checkLedger(t, c, got, ReasonTold)
+	})
 }
 
+// survival is how long anything of a run may outlive its operator.
+const survival = 5 * time.Second
+
 func TestSupervisor_NothingSurvivesTheOperator(t *testing.T) {
-	for name, end := range map[string]func(*testing.T, *os.Process){
-		"killed": func(t *testing.T, p *os.Process) {
-			t.Helper()
-			if err := p.Kill(); err != nil {
-				t.Fatal(err)
-			}
-		},
+	for name, tt := range map[string]struct {
+		signal unix.Signal
+		within time.Duration
+		reason Reason
+	}{
+		"killed": {unix.SIGKILL, survival, ReasonOrphan},
 		// Frozen, it cannot even be told; the silence says it.
-		"frozen": func(t *testing.T, p *os.Process) {
-			t.Helper()
-			if err := p.Signal(unix.SIGSTOP); err != nil {
-				t.Fatal(err)
-			}
-		},
+		"frozen": {unix.SIGSTOP, silence + survival, ReasonSilent},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := recorded(t, familyOfAll)
-			end(t, operator(t, c))
-			awaitNobody(t, c.Cookie)
-			waitFor(t, c.Record)
-			record, err := ReadRecord(c.Record)
-			if err != nil || !record.Exit.Stopped {
-				t.Errorf("record = %+v, %v; want that of a stopped command", record, err)
-			}
+			bothWays(t, func(t *testing.T, way string, _ *Supervisor) {
+				t.Helper()
+				c := recorded(t, familyOfAll)
+				p := operator(t, way, c)
+				if left := alive(t, c.Cookie); len(left) < 5 {
+					t.Fatalf("the family is too small: %q", left)
+				}
+				since := time.Now()
+				if err := p.Signal(tt.signal); err != nil {
+					t.Fatal(err)
+				}
+				awaitNobody(t, c.Cookie)
+				took := time.Since(since)
+				t.Logf("gone after %v", took)
+				if took > tt.within {
+					t.Errorf("something has survived for %v, want at most %v", took, tt.within)
+				}
+				waitFor(t, c.Record)
+				record, err := ReadRecord(c.Record)
+				if err != nil || !record.Exit.Stopped {
+					t.Errorf("record = %+v, %v; want that of a stopped command", record, err)
+				}
+				awaitEnd(t, c)
+				checkLedger(t, c, record.Exit, tt.reason)
+			})
 		})
 	}
 }
@@ -195,27 +257,33 @@ func supervisingPID(t *testing.T, c Command) int {
 }
 
 func TestSupervisor_NothingSurvivesTheSupervisingProcess(t *testing.T) {
-	t.Parallel()
-	c := recorded(t, familyOfAll)
-	go func() {
-		waitFor(t, filepath.Join(dirOf(c), "ready"))
-		if err := unix.Kill(supervisingPID(t, c), unix.SIGKILL); err != nil {
-			t.Error(err)
+	bothWays(t, func(t *testing.T, way string, s *Supervisor) {
+		t.Helper()
+		c := recorded(t, familyOfAll)
+		go func() {
+			waitFor(t, filepath.Join(dirOf(c), "ready"))
+			if err := unix.Kill(supervisingPID(t, c), unix.SIGKILL); err != nil {
+				t.Error(err)
+			}
+		}()
+		got, err := s.Run(t.Context(), c)
+		if err != nil {
+			t.Fatal(err)
 		}
-	}()
-	got, err := supervisor(t).Run(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got.Code != -1 || got.Signal != "SIGKILL" || got.Stopped {
-		t.Errorf("exit = %+v, want one that says SIGKILL", got)
-	}
-	if left := alive(t, c.Cookie); len(left) > 0 {
-		t.Errorf("survivors: %q", left)
-	}
-	if _, err := ReadRecord(c.Record); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a killed process has left a record: %v", err)
-	}
+		if got.Code != -1 || got.Signal != "SIGKILL" || got.Stopped {
+			t.Errorf("exit = %+v, want one that says SIGKILL", got)
+		}
+		if left := alive(t, c.Cookie); len(left) > 0 {
+			t.Errorf("survivors: %q", left)
+		}
+		if _, err := ReadRecord(c.Record); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("a killed process has left a record: %v", err)
+		}
+		checkLedger(t, c, got, ReasonAbandoned)
+		if group, err := cgroupOf(s.groups(), c.Run); way == grouping && (err != nil || len(group.all()) > 0) {
+			t.Errorf("left: %v, %v", group.all(), err)
+		}
+	})
 }
 
 func TestSupervisor_NotStarted(t *testing.T) {
@@ -234,7 +302,7 @@ func TestSupervisor_NotStarted(t *testing.T) {
 func TestMain_StartsNothingForStrangers(t *testing.T) {
 	t.Parallel()
 	c := recorded(t, "touch $DIR/ready")
-	alien, err := json.Marshal(order{Command: c, Parent: 1})
+	alien, err := json.Marshal(order{Command: c, Parent: os.Getpid() + 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,11 @@ type tree struct {
 	// reaper is true if all orphans of the tree become children of this
 	// process, which has no others.
 	reaper bool
+	// adopted tells of a living process whether it is a child of this one that
+	// came from the tree; nil if that is not known.
+	adopted func(process) bool
+	// group is the control group of the tree, if it has one.
+	group cgroup
 	// members are the processes seen so far that may still exist.
 	members map[identity]struct{}
 	// sessions are the sessions of those ever seen.
@@ -38,12 +43,9 @@ func newTree(pid int, cookie string) *tree {
 	return t
 }
 
-// Reap kills the processes that carry a cookie, and what descends from them, and
-// returns when there are none.
-func Reap(cookie string) error {
-	t := &tree{cookie: cookie, members: map[identity]struct{}{}, sessions: map[int]struct{}{}}
-	_, err := t.kill()
-	return err
+// newOrphans is a tree whose root is gone: its pid may be anybody's by now.
+func newOrphans(cookie string) *tree {
+	return &tree{cookie: cookie, members: map[identity]struct{}{}, sessions: map[int]struct{}{}}
 }
 
 // add notes a member and tells whether it is new.
@@ -82,6 +84,11 @@ func (t *tree) sample() {
 // children because their parents died and we are their reaper. It is not
 // decided whether that is all when a process could not be judged.
 func (t *tree) survey() (living []process, decided bool, err error) {
+	if t.reaper {
+		if living := t.descendants(); len(living) > 0 {
+			return living, true, nil
+		}
+	}
 	all, err := processes(t.root.start)
 	if err != nil {
 		return nil, false, err
@@ -89,14 +96,21 @@ func (t *tree) survey() (living []process, decided bool, err error) {
 	self := os.Getpid()
 	all = slices.DeleteFunc(all, func(p process) bool { return p.pid == self })
 	decided = true
+	grouped := t.group.pids()
 	for _, p := range all {
 		if p.zombie {
 			t.reap(p, self)
 			continue
 		}
 		has, ok := hasCookie(p.pid, t.cookie)
-		if has && p.exists() || t.reaper && p.ppid == self {
+		switch {
+		case t.reaper && p.ppid == self, t.adopted != nil && t.adopted(p):
 			t.add(p)
+		case has || grouped[p.pid]:
+			// Still being itself, it has had its pid all the time.
+			if p.exists() {
+				t.add(p)
+			}
 		}
 		decided = decided && ok
 	}
@@ -108,6 +122,32 @@ func (t *tree) survey() (living []process, decided bool, err error) {
 		}
 	}
 	return living, decided, nil
+}
+
+// descendants lists those of this process, which is the reaper of the tree and
+// has no others; of the dead ones it waits for those that are its children. It
+// takes a fraction of the time of looking at all processes, in which many a
+// process is somewhere else already. It needs what children needs.
+func (t *tree) descendants() []process {
+	self, err := readProcess(os.Getpid())
+	if err != nil {
+		return nil // out of file descriptors
+	}
+	var living []process
+	queue := []process{self}
+	for len(queue) > 0 {
+		parent := queue[0]
+		queue = queue[1:]
+		for _, p := range children(parent.identity) {
+			if p.zombie {
+				t.reap(p, self.pid)
+				continue
+			}
+			living = append(living, p)
+			queue = append(queue, p)
+		}
+	}
+	return living
 }
 
 // addChildren notes those that are children of members, and tells whether
@@ -161,10 +201,18 @@ const (
 
 // kill kills the members until a survey finds none, and returns how many there
 // were. One pass is never enough: what was just born is seen by the next.
+//
+// Nobody is frozen first. What can be stopped can be killed as well, and those
+// that are orphaned in between come to their reaper, where the next pass finds
+// them; a control group kills all at once.
 func (t *tree) kill() (int, error) {
+	defer func() { _ = t.group.remove() }() // it is empty, or keeps what may not be killed
 	killed := map[identity]struct{}{}
 	undecided, refused := 0, 0
 	for pause := time.Millisecond; ; pause = min(2*pause, maxPause) {
+		if t.reaper && childless() {
+			return len(killed), nil
+		}
 		living, decided, err := t.survey()
 		if err != nil {
 			// Most likely out of file descriptors, which passes.
@@ -174,11 +222,12 @@ func (t *tree) kill() (int, error) {
 			time.Sleep(pause)
 			continue
 		}
-		if len(living) == 0 {
+		if len(living) == 0 && len(t.group.pids()) == 0 && !t.reaper {
 			if undecided++; decided || undecided > undecidedSurveys {
 				return len(killed), nil
 			}
 		}
+		t.group.kill()
 		var denied []int
 		for _, p := range living {
 			if err := sigkill(p.identity); errors.Is(err, os.ErrPermission) {
@@ -194,6 +243,14 @@ func (t *tree) kill() (int, error) {
 		}
 		time.Sleep(pause)
 	}
+}
+
+// childless tells whether this process has no children, dead or alive. If it
+// is the reaper of all its descendants, it has none of these either: the
+// kernel says so at one moment, which no list of processes does.
+func childless() bool {
+	err := unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+	return errors.Is(err, unix.ECHILD)
 }
 
 // sigkill kills exactly this process: the pidfd that os.FindProcess opens

@@ -19,7 +19,7 @@ import (
 
 // lendEnv names the directory in which the stubs say where the kubeconfigs of
 // their runs are.
-const lendEnv = "BENCH_STUB_LEND"
+const lendEnv = "FAKERUNNER_LEND"
 
 // access is the way to the API server that a run was given. The run is under
 // way until end is called.

@@ -4,7 +4,7 @@
 // memory it takes while roles list many objects. It prints figures and judges
 // nothing.
 //
-// The instant run is a stub in place of ansible-runner (see stub). `make bench`
+// The instant run is a stub in place of ansible-runner (test/faults/fakerunner). `make bench`
 // runs it on the embedded control plane.
 package main
 
@@ -24,7 +24,7 @@ import (
 func main() {
 	var opts options
 	flag.StringVar(&opts.binary, "rolewright", "bin/rolewright", "the operator's binary")
-	flag.StringVar(&opts.stub, "stub", "bin/bench-stub", "the stub's binary, built of ./test/bench/stub")
+	flag.StringVar(&opts.stub, "stub", "bin/fakerunner", "the stub: the binary built of ./test/faults/fakerunner")
 	flag.StringVar(&opts.part, "part", "", "measure only path, latency or memory")
 	flag.BoolVar(&opts.quick, "quick", false, "measure little of everything, to see that it works")
 	flag.IntVar(&opts.runs, "runs", 100, "objects that are created one after the other to measure the path of a run")

@@ -24,7 +24,7 @@ import (
 )
 
 // timesEnv names the file to which the stub appends how long it took.
-const timesEnv = "BENCH_STUB_TIMES"
+const timesEnv = "FAKERUNNER_TIMES"
 
 const defaultIdleTime = 30 * time.Second
 

@@ -163,6 +163,9 @@ func (o *operator) cleanUp() {
 	if strings.Contains(log, "WARNING: DATA RACE") {
 		o.t.Error("the operator has a data race")
 	}
+	for range hits(log, o.stage.cfg.BearerToken, string(o.stage.cfg.KeyData)) {
+		o.t.Error("the operator's credentials are in its log")
+	}
 	if o.t.Failed() {
 		lines := strings.Split(strings.TrimSpace(log), "\n")
 		o.t.Logf("the end of the operator's output:\n%s", strings.Join(lines[max(0, len(lines)-150):], "\n"))

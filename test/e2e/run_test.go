@@ -55,20 +55,22 @@ func TestRun_IsConfiguredAsDocumented(t *testing.T) {
 	}
 	// The paths that the incumbent documents.
 	documented := filepath.Join(s.root, k.gvk.Group, k.gvk.Version, k.gvk.Kind, s.namespace, "it")
-	for _, path := range []string{"env/extravars", "inventory/hosts", "artifacts/latest/stdout", "artifacts/latest/job_events"} {
+	for _, path := range []string{"inventory/hosts", "artifacts/latest/stdout", "artifacts/latest/job_events"} {
 		if _, err := os.Stat(filepath.Join(documented, path)); err != nil {
 			t.Errorf("look at the documented path: %v", err)
 		}
 	}
-	for path, mode := range map[string]os.FileMode{dir: 0o700, dir + "/env/extravars": 0o600, dir + "/env/envvars": 0o600} {
+	for path, mode := range map[string]os.FileMode{dir: 0o700, dir + "/artifacts": 0o700, dir + "/outcome.json": 0o600} {
 		if info, err := os.Stat(path); err != nil {
 			t.Errorf("look at the run's directory: %v", err)
 		} else if info.Mode().Perm() != mode {
 			t.Errorf("mode of %s = %v, want %v", path, info.Mode(), mode)
 		}
 	}
-	if _, err := os.Stat(dir + "/kubeconfig"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the way to the API server outlives the run: %v", err)
+	for _, secret := range []string{"kubeconfig", "env"} {
+		if _, err := os.Stat(filepath.Join(dir, secret)); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s outlives the run: %v", secret, err)
+		}
 	}
 	k.delete("it")
 	k.awaitGone("it")

@@ -1,0 +1,384 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/metrics"
+	"github.com/rolewright/rolewright/runner"
+)
+
+// retention says which finished runs of an object are kept: the newest, and of
+// those before them the newest that failed. Of each number 0 keeps none, and a
+// negative one all.
+type retention struct {
+	runs, failed int
+	age          time.Duration
+}
+
+// archive knows the private data directories of finished runs, and removes
+// those that are too many, too old, or together too large. What it knows is
+// measured once, at the end of a run or when its object is first met, so that
+// nothing is walked to decide. Directories of runs that are under way, or whose
+// end is not in the status yet, are not touched.
+type archive struct {
+	runs     string // the directory with one for each object
+	maxBytes int64  // over all objects; 0 keeps none, negative is no limit
+	log      logr.Logger
+	metrics  *metrics.Recorder
+	now      func() time.Time
+	// wake has a token while the total is to be looked at.
+	wake chan struct{}
+
+	mu      sync.Mutex
+	shelves map[string]*shelf // by the name of the object's directory
+	bytes   int64
+	count   int
+}
+
+// shelf is the finished runs of one object.
+type shelf struct {
+	indexed bool
+	runs    []kept
+	busy    map[string]bool // the runs whose directories are not to be touched
+	keep    *retention      // nil before the object was reconciled
+}
+
+// kept is a finished run.
+type kept struct {
+	id       string
+	finished time.Time
+	bytes    int64
+	failed   bool
+	// unsettled is true if it may be that of another process, whose end has
+	// still to be read. It becomes false once the object is reconciled.
+	unsettled bool
+}
+
+func newArchive(runs string, maxBytes int64, rec *metrics.Recorder, log logr.Logger) *archive {
+	return &archive{
+		runs: runs, maxBytes: maxBytes, log: log, metrics: rec, now: time.Now,
+		wake: make(chan struct{}, 1), shelves: map[string]*shelf{},
+	}
+}
+
+// ageEvery is how often runs are looked for that have become too old.
+const ageEvery = time.Minute
+
+// Start implements manager.Runnable: it reads what earlier processes have left,
+// removes remains, and keeps the limits until ctx ends.
+func (a *archive) Start(ctx context.Context) error {
+	entries, err := os.ReadDir(a.runs)
+	if err != nil {
+		a.log.Error(err, "Directories of earlier runs cannot be read")
+	}
+	for _, entry := range entries {
+		if ctx.Err() != nil {
+			return nil
+		}
+		switch name := entry.Name(); {
+		case !entry.IsDir():
+		case name[0] == '.':
+			a.remove(filepath.Join(a.runs, name)) // cut short when its object went
+		default:
+			a.index(name)
+			a.mu.Lock()
+			a.tidy(name)
+			a.mu.Unlock()
+		}
+	}
+	tick := time.NewTicker(ageEvery)
+	defer tick.Stop()
+	for {
+		a.enforce()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-a.wake:
+		case <-tick.C:
+		}
+	}
+}
+
+// NeedLeaderElection implements manager.LeaderElectionRunnable.
+func (a *archive) NeedLeaderElection() bool { return true }
+
+// begin reserves the directory of a run that is about to start.
+func (a *archive) begin(object, run string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.shelf(object).busy[run] = true
+}
+
+// shelf is called under the lock.
+func (a *archive) shelf(object string) *shelf {
+	s := a.shelves[object]
+	if s == nil {
+		s = &shelf{busy: map[string]bool{}}
+		a.shelves[object] = s
+	}
+	return s
+}
+
+// index reads what is there of an object, if that was not done.
+func (a *archive) index(object string) {
+	a.mu.Lock()
+	indexed := a.shelf(object).indexed
+	a.mu.Unlock()
+	if indexed {
+		return
+	}
+	dir := filepath.Join(a.runs, object)
+	past, remains, err := runner.Runs(dir)
+	if err != nil {
+		a.log.Error(err, "Earlier runs of an object cannot be read", "directory", dir)
+	}
+	found := make([]kept, 0, len(past))
+	for _, p := range past {
+		found = append(found, readKept(dir, p))
+	}
+	a.mu.Lock()
+	s := a.shelf(object)
+	var old []string
+	if !s.indexed {
+		s.indexed = true
+		for _, k := range found {
+			if !s.busy[k.id] && !s.has(k.id) {
+				k.unsettled = s.keep == nil
+				a.add(s, k)
+			}
+		}
+		for name, run := range remains {
+			if !s.busy[run] {
+				old = append(old, filepath.Join(dir, name))
+			}
+		}
+	}
+	a.mu.Unlock()
+	a.remove(old...)
+}
+
+func (s *shelf) has(run string) bool {
+	return slices.ContainsFunc(s.runs, func(k kept) bool { return k.id == run })
+}
+
+// readKept is what a directory says of its run.
+func readKept(object string, p runner.Past) kept {
+	dir := filepath.Join(object, p.ID)
+	k := kept{id: p.ID, finished: p.Finished}
+	if o, err := readOutcome(dir); err == nil && o.Run.ID == p.ID {
+		k.bytes, k.failed = max(o.Bytes, 0), o.Run.Result == status.Failed
+	} else {
+		k.bytes = runner.Usage(dir)
+	}
+	return k
+}
+
+// add is called under the lock.
+func (a *archive) add(s *shelf, k kept) {
+	s.runs = append(s.runs, k)
+	a.bytes += k.bytes
+	a.count++
+	a.metrics.Artifacts(a.count, a.bytes)
+}
+
+// settled notes that no earlier process's run of an object waits for anything,
+// and how many of its runs are kept.
+func (a *archive) settled(object string, keep retention) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := a.shelf(object)
+	s.keep = &keep
+	for i := range s.runs {
+		s.runs[i].unsettled = false
+	}
+}
+
+// finish notes that the end of a run is recorded, and keeps the object's limits.
+func (a *archive) finish(object, run string, keep retention) {
+	a.index(object)
+	dir := filepath.Join(a.runs, object)
+	_, err := os.Lstat(filepath.Join(dir, run))
+	k := readKept(dir, runner.Past{ID: run, Finished: a.now()})
+	a.settled(object, keep)
+	a.mu.Lock()
+	s := a.shelf(object)
+	delete(s.busy, run)
+	if err == nil && !s.has(run) {
+		a.add(s, k)
+	}
+	old := a.expired(object, s)
+	over := a.over()
+	a.tidy(object)
+	a.mu.Unlock()
+	a.remove(old...)
+	if over {
+		select {
+		case a.wake <- struct{}{}:
+		default: // it will look
+		}
+	}
+}
+
+// forget drops an object that is gone, with all that is left of it.
+func (a *archive) forget(object string) error {
+	a.mu.Lock()
+	if s := a.shelves[object]; s != nil {
+		for _, k := range s.runs {
+			a.bytes -= k.bytes
+			a.count--
+		}
+		delete(a.shelves, object)
+		a.metrics.Artifacts(a.count, a.bytes)
+	}
+	a.mu.Unlock()
+	return runner.Remove(filepath.Join(a.runs, object)) //nolint:wrapcheck // it says what it is
+}
+
+// over is called under the lock.
+func (a *archive) over() bool { return a.maxBytes >= 0 && a.bytes > a.maxBytes }
+
+// expired takes the runs off a shelf that are too many or too old, and returns
+// their directories. It is called under the lock.
+func (a *archive) expired(object string, s *shelf) []string {
+	if s.keep == nil {
+		return nil
+	}
+	slices.SortFunc(s.runs, func(x, y kept) int {
+		return cmp.Or(y.finished.Compare(x.finished), cmp.Compare(x.id, y.id))
+	})
+	stays, failed := map[string]bool{}, 0
+	for i, k := range s.runs {
+		among := s.keep.runs < 0 || i < s.keep.runs
+		if !among && k.failed {
+			failed++
+			among = s.keep.failed < 0 || failed <= s.keep.failed
+		}
+		young := s.keep.age < 0 || a.now().Sub(k.finished) < s.keep.age
+		stays[k.id] = among && young || k.unsettled
+	}
+	return a.take(object, s, func(k kept) bool { return !stays[k.id] })
+}
+
+// take takes runs off a shelf. It is called under the lock.
+func (a *archive) take(object string, s *shelf, which func(kept) bool) []string {
+	var dirs []string
+	s.runs = slices.DeleteFunc(s.runs, func(k kept) bool {
+		if !which(k) {
+			return false
+		}
+		a.bytes -= k.bytes
+		a.count--
+		dirs = append(dirs, filepath.Join(a.runs, object, k.id))
+		return true
+	})
+	if len(dirs) > 0 {
+		a.metrics.Artifacts(a.count, a.bytes)
+	}
+	return dirs
+}
+
+// enforce removes what is too old, and the oldest runs while all together are
+// too large: then down to nine tenths, so as not to begin anew with each run.
+func (a *archive) enforce() {
+	a.mu.Lock()
+	var old []string
+	for object, s := range a.shelves {
+		old = append(old, a.expired(object, s)...)
+	}
+	if a.over() {
+		const part = 10
+		most := a.maxBytes - a.maxBytes/part
+		old = append(old, a.evict(func() bool { return a.bytes <= most })...)
+	}
+	a.mu.Unlock()
+	a.remove(old...)
+}
+
+// makeRoom removes a quarter of all finished runs, the oldest first, since the
+// disk is full. It is false if there are none.
+func (a *archive) makeRoom() bool {
+	a.mu.Lock()
+	const part = 4
+	most := a.count - (a.count+part-1)/part
+	old := a.evict(func() bool { return a.count <= most })
+	a.mu.Unlock()
+	a.remove(old...)
+	if len(old) > 0 {
+		a.log.Info("The disk is full: the oldest runs were removed", "runs", len(old))
+	}
+	return len(old) > 0
+}
+
+// evict takes runs of all objects until enough is true: the oldest first, then
+// the newest failed run of each object, and last those of which nobody has read
+// the end. It is called under the lock.
+func (a *archive) evict(enough func() bool) []string {
+	type candidate struct {
+		object string
+		class  int
+		kept
+	}
+	var all []candidate
+	for object, s := range a.shelves {
+		last := -1 // the newest failed run
+		for i, k := range s.runs {
+			if k.failed && (last < 0 || k.finished.After(s.runs[last].finished)) {
+				last = i
+			}
+		}
+		for i, k := range s.runs {
+			class := 0
+			if k.unsettled {
+				class = 2
+			} else if i == last {
+				class = 1
+			}
+			all = append(all, candidate{object, class, k})
+		}
+	}
+	slices.SortFunc(all, func(x, y candidate) int {
+		return cmp.Or(cmp.Compare(x.class, y.class), x.finished.Compare(y.finished), cmp.Compare(x.id, y.id))
+	})
+	var dirs []string
+	for _, c := range all {
+		if enough() {
+			break
+		}
+		dirs = append(dirs, a.take(c.object, a.shelves[c.object], func(k kept) bool { return k.id == c.id })...)
+	}
+	return dirs
+}
+
+// tidy removes the directory of an object of which there is no run. It is called
+// under the lock, so that none begins meanwhile.
+func (a *archive) tidy(object string) {
+	if s := a.shelves[object]; s == nil || len(s.runs)+len(s.busy) == 0 {
+		_ = os.Remove(filepath.Join(a.runs, object)) // if it is not empty, it stays
+	}
+}
+
+// remove removes directories of runs, and those of their objects if they were
+// the last.
+func (a *archive) remove(dirs ...string) {
+	for _, dir := range dirs {
+		if err := runner.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			a.log.Error(err, "An old run cannot be removed", "directory", dir)
+		}
+		if object := filepath.Dir(dir); object != a.runs {
+			a.mu.Lock()
+			a.tidy(filepath.Base(object))
+			a.mu.Unlock()
+		}
+	}
+}

@@ -1,0 +1,427 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rolewright/rolewright/controller/status"
+)
+
+// someTime is when the first of the runs of these tests has finished.
+var someTime = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// shelve leaves a finished run of an object in runs, as conclude does. Its size
+// is one thousand bytes.
+func shelve(t *testing.T, runs, object, id string, minute int, result status.Result) {
+	t.Helper()
+	dir := filepath.Join(runs, object, id)
+	if err := os.MkdirAll(filepath.Join(dir, "artifacts", id), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	when := someTime.Add(time.Duration(minute) * time.Minute)
+	data, err := json.Marshal(noted{UID: types.UID(object), Bytes: 1000, Run: status.Run{ID: id, Result: result, Finished: when}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, outcomeFile), data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(filepath.Join(dir, "artifacts", id), when, when); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func archiveIn(runs string, maxBytes int64) *archive {
+	a := newArchive(runs, maxBytes, nil, logr.Discard())
+	a.now = func() time.Time { return someTime.Add(time.Hour) }
+	return a
+}
+
+// left are the runs on disk, as object/run.
+func left(t *testing.T, runs string) []string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(runs, "*", "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, path := range found {
+		name, _ := filepath.Rel(runs, path)
+		names = append(names, name)
+	}
+	return names
+}
+
+// startOnce does what an archive does at its start.
+func startOnce(t *testing.T, a *archive) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := a.Start(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	eventually(t, "the walk at the start", func() bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		for _, s := range a.shelves {
+			if !s.indexed {
+				return false
+			}
+		}
+		entries, err := os.ReadDir(a.runs)
+		return err == nil && !slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
+			_, known := a.shelves[e.Name()]
+			return e.Name()[0] == '.' || !known
+		})
+	})
+	cancel()
+	wg.Wait()
+}
+
+// Runs are kept by number and age, failed ones in addition; 0 keeps none, less
+// than 0 all. The run that is under way is never touched, nor counted.
+func TestArchive_KeepsWhatTheObjectsLimitsSay(t *testing.T) {
+	t.Parallel()
+	// Of the minutes 1 to 6, runs 1, 2 and 4 have failed.
+	all := []string{"1", "2", "3", "4", "5", "6"}
+	for name, tt := range map[string]struct {
+		keep retention
+		want []string
+	}{
+		"all":                       {retention{-1, 0, -1}, all},
+		"as negative as can be":     {retention{-5, -5, -1}, all},
+		"none":                      {retention{0, 0, -1}, nil},
+		"one":                       {retention{1, 0, -1}, []string{"6"}},
+		"more than there are":       {retention{20, 0, -1}, all},
+		"one and a failed one":      {retention{1, 1, -1}, []string{"4", "6"}},
+		"failed ones only":          {retention{0, 2, -1}, []string{"2", "4"}},
+		"all failed ones":           {retention{1, -1, -1}, []string{"1", "2", "4", "6"}},
+		"those of 57 minutes":       {retention{-1, 0, 57 * time.Minute}, []string{"4", "5", "6"}},
+		"no age":                    {retention{-1, -1, 0}, nil},
+		"two, of 57 minutes":        {retention{2, 5, 57 * time.Minute}, []string{"4", "5", "6"}},
+		"any number, any age, zero": {retention{0, 0, 0}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			runs := t.TempDir()
+			for i, id := range all {
+				result := status.Succeeded
+				if i == 0 || i == 1 || i == 3 {
+					result = status.Failed
+				}
+				shelve(t, runs, "object", id, i+1, result)
+			}
+			a := archiveIn(runs, -1)
+			shelve(t, runs, "object", "live", 0, status.Succeeded)
+			a.begin("object", "live")
+			a.finish("object", "6", tt.keep)
+			var want []string
+			for _, id := range append(tt.want, "live") {
+				want = append(want, "object/"+id)
+			}
+			if diff := cmp.Diff(want, left(t, runs)); diff != "" {
+				t.Errorf("kept (-want +got):\n%s", diff)
+			}
+			a.finish("object", "live", retention{0, 0, 0})
+			if _, err := os.Lstat(filepath.Join(runs, "object")); !os.IsNotExist(err) {
+				t.Errorf("the directory of an object without runs stays: %v", err)
+			}
+			if a.bytes != 0 || a.count != 0 {
+				t.Errorf("%d bytes of %d runs are counted", a.bytes, a.count)
+			}
+		})
+	}
+}
+
+// The total is over all objects: the oldest go first, the newest failed run of
+// an object after them, and last what another process may have left unread.
+func TestArchive_BoundsTheTotalOverAllObjects(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		most int64
+		want []string
+	}{
+		"no limit":           {-1, []string{"a/a1", "a/a3", "b/b2", "b/b4", "c/c0", "c/live"}},
+		"enough":             {5000, []string{"a/a1", "a/a3", "b/b2", "b/b4", "c/c0", "c/live"}},
+		"the oldest":         {4000, []string{"a/a1", "b/b4", "c/c0", "c/live"}},
+		"successes first":    {2500, []string{"a/a1", "c/c0", "c/live"}},
+		"then failures":      {1999, []string{"c/c0", "c/live"}},
+		"none, not the live": {0, []string{"c/live"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			runs := t.TempDir()
+			shelve(t, runs, "c", "c0", 0, status.Succeeded)
+			shelve(t, runs, "a", "a1", 1, status.Failed)
+			shelve(t, runs, "b", "b2", 2, status.Succeeded)
+			shelve(t, runs, "a", "a3", 3, status.Succeeded)
+			shelve(t, runs, "b", "b4", 4, status.Succeeded)
+			shelve(t, runs, "c", "live", 5, status.Succeeded)
+			a := archiveIn(runs, tt.most)
+			a.begin("c", "live")
+			for _, object := range []string{"a", "b"} {
+				a.settled(object, retention{-1, -1, -1})
+			}
+			startOnce(t, a)
+			if diff := cmp.Diff(tt.want, left(t, runs)); diff != "" {
+				t.Errorf("kept (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// On a full disk old runs go, a part at a time, until there is room or nothing
+// left that may go.
+func TestArchive_MakesRoomOnAFullDisk(t *testing.T) {
+	t.Parallel()
+	runs := t.TempDir()
+	for i := range 8 {
+		shelve(t, runs, "object", fmt.Sprint(i), i, status.Succeeded)
+	}
+	a := archiveIn(runs, -1)
+	a.index("object")
+	dirs := &rundirs{archive: a}
+	tries := 0
+	err := dirs.withRoom(func() error {
+		if tries++; tries < 3 {
+			return fmt.Errorf("write: %w", unix.ENOSPC)
+		}
+		return nil
+	})
+	if got := left(t, runs); err != nil || len(got) != 4 || got[0] != "object/4" {
+		t.Errorf("left after two attempts: %v, %v", got, err)
+	}
+	if err := dirs.withRoom(func() error { return unix.EDQUOT }); err == nil || len(left(t, runs)) > 0 {
+		t.Errorf("left when there was never room: %v, %v", left(t, runs), err)
+	}
+	if err := dirs.withRoom(func() error { return fs.ErrPermission }); err == nil {
+		t.Error("another error is lost")
+	}
+}
+
+// What was cut short when an operator died is removed by the next one, twenty
+// times over, and is never taken for a run.
+func TestArchive_StartsAnewAsOftenAsOneLikes(t *testing.T) {
+	t.Parallel()
+	runs := t.TempDir()
+	shelve(t, runs, "object", "whole", 1, status.Succeeded)
+	shelve(t, runs, "object", "live", 2, status.Succeeded)
+	shelve(t, runs, "object", "unread", 0, status.Failed)
+	for _, dir := range []string{"object/.half.removing/artifacts/half", "object/.dead.building/env", "object/.live.building/env", ".gone.removing/x/artifacts", "empty"} {
+		if err := os.MkdirAll(filepath.Join(runs, dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 20 {
+		a := archiveIn(runs, 3000)
+		a.begin("object", "live")
+		startOnce(t, a)
+		entries, err := os.ReadDir(filepath.Join(runs, "object"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, entry := range entries {
+			names = append(names, entry.Name())
+		}
+		if diff := cmp.Diff([]string{".live.building", "live", "unread", "whole"}, names); diff != "" {
+			t.Fatalf("left of the object (-want +got):\n%s", diff)
+		}
+		if entries, _ := os.ReadDir(runs); len(entries) != 1 {
+			t.Fatalf("left: %v", entries)
+		}
+		if a.count != 2 || a.bytes != 2000 {
+			t.Fatalf("%d runs with %d bytes are counted", a.count, a.bytes)
+		}
+	}
+}
+
+// Thousands of objects come, run and go; no file is left, and no number.
+func TestArchive_IsBackAtItsBaselineWhenObjectsAreGone(t *testing.T) {
+	t.Parallel()
+	const objects = 1000
+	root := t.TempDir()
+	dirs, err := newRundirs(&Options{RunnerRoot: root, ArtifactsMaxBytes: -1}, logr.Discard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	gvk := schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}
+	var wg sync.WaitGroup
+	for worker := range 4 {
+		wg.Go(func() {
+			for i := worker; i < objects; i += 4 {
+				uid := types.UID(fmt.Sprintf("00000000-0000-0000-0000-%012d", i))
+				key := types.NamespacedName{Namespace: fmt.Sprintf("ns%d", i%7), Name: fmt.Sprint(i)}
+				for n := range 3 {
+					id := fmt.Sprintf("%d-%d", i, n)
+					dir, err := dirs.create(uid, id)
+					if err == nil {
+						err = os.MkdirAll(filepath.Join(dir, "artifacts", id, "job_events"), 0o700)
+					}
+					if err == nil {
+						err = dirs.record(uid, false, status.Run{ID: id, Result: status.Failed, Finished: time.Now()})
+					}
+					if err != nil {
+						t.Error(err)
+					}
+					dirs.link(gvk, key, dir)
+					dirs.finish(uid, id, retention{2, 0, -1})
+				}
+				if err := dirs.remove(gvk, key, uid); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	var files []string
+	_ = filepath.WalkDir(root, func(path string, _ fs.DirEntry, _ error) error {
+		files = append(files, strings.TrimPrefix(path, root))
+		return nil
+	})
+	if diff := cmp.Diff([]string{"", "/" + runsDir}, files); diff != "" {
+		t.Errorf("left (-want +got):\n%s", diff)
+	}
+	if a := dirs.archive; a.count != 0 || a.bytes != 0 || len(a.shelves) != 0 {
+		t.Errorf("%d runs, %d bytes, %d objects are counted", a.count, a.bytes, len(a.shelves))
+	}
+}
+
+// A path that somebody else has prepared is not used.
+func TestRundirs_RefusesAForeignRunnerRoot(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("NOT TESTED: files of other users. Run the test as root")
+	}
+	const nobody = 65534
+	for name, tt := range map[string]struct {
+		prepare func(shared string) (root string, err error)
+		want    string // empty: it is used
+	}{
+		"nothing is there": {func(shared string) (string, error) { return filepath.Join(shared, "a", "b"), nil }, ""},
+		"a directory of another": {func(shared string) (string, error) {
+			return filepath.Join(shared, "a", "b"), chowned(os.Mkdir(filepath.Join(shared, "a"), 0o777), filepath.Join(shared, "a"), nobody)
+		}, "belongs to the user 65534"},
+		"a link of another": {func(shared string) (string, error) {
+			return filepath.Join(shared, "a"), chowned(os.Symlink(os.TempDir(), filepath.Join(shared, "a")), filepath.Join(shared, "a"), nobody)
+		}, "belongs to the user 65534"},
+		"runs of another": {func(shared string) (string, error) {
+			runs := filepath.Join(shared, runsDir)
+			return shared, chowned(os.Mkdir(runs, 0o777), runs, nobody)
+		}, "belongs to the user 65534"},
+		"a link for the runs": {func(shared string) (string, error) {
+			return shared, os.Symlink(os.TempDir(), filepath.Join(shared, runsDir))
+		}, "is not a directory"},
+		"a file": {func(shared string) (string, error) {
+			return filepath.Join(shared, "a"), os.WriteFile(filepath.Join(shared, "a"), nil, 0o600)
+		}, "choose a writable directory with --runner-root"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			shared := t.TempDir()
+			if err := os.Chmod(shared, 0o1777); err != nil {
+				t.Fatal(err)
+			}
+			root, err := tt.prepare(shared)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = newRundirs(&Options{RunnerRoot: root}, logr.Discard())
+			switch {
+			case tt.want == "" && err != nil:
+				t.Error(err)
+			case tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)):
+				t.Errorf("error = %v, want one with %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func chowned(err error, path string, uid int) error {
+	if err != nil {
+		return err
+	}
+	return os.Lchown(path, uid, uid)
+}
+
+// What a run has put in place of the operator's notes is not believed, nor
+// waited for, nor written into.
+func TestOutcome_OfWhatWasPlanted(t *testing.T) {
+	t.Parallel()
+	const uid, id = types.UID("00000000-0000-0000-0000-000000000001"), "run"
+	for name, plant := range map[string]func(path, outside string) error{
+		"a link":      func(path, outside string) error { return os.Symlink(outside, path) },
+		"a hard link": func(path, outside string) error { return os.Link(outside, path) },
+		"a pipe":      func(path, _ string) error { return unix.Mkfifo(path, 0o600) },
+		"a socket":    func(path, _ string) error { return unix.Mknod(path, unix.S_IFSOCK|0o600, 0) },
+		"a directory": func(path, _ string) error { return os.MkdirAll(filepath.Join(path, "x"), 0o700) },
+		"a huge file": func(path, _ string) error {
+			if err := os.WriteFile(path, nil, 0o600); err != nil {
+				return err
+			}
+			return os.Truncate(path, 1<<40)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dirs, err := newRundirs(&Options{RunnerRoot: t.TempDir(), ArtifactsMaxBytes: -1}, logr.Discard())
+			if err != nil {
+				t.Fatal(err)
+			}
+			dir, err := dirs.create(uid, id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			outside := filepath.Join(dirs.root, "outside")
+			if err := os.WriteFile(outside, []byte("precious"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.MkdirAll(filepath.Join(dir, "artifacts"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			for _, file := range []string{ticketFile, outcomeFile, "." + outcomeFile + ".new"} {
+				if err := plant(filepath.Join(dir, file), outside); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := readTicket(dir); err == nil {
+				t.Error("the ticket is believed")
+			}
+			lost := status.Active{ID: id, Generation: 3}
+			if _, ok := dirs.recorded(uid, false, lost); ok {
+				t.Error("the outcome is believed")
+			}
+			run := status.Run{ID: id, Generation: 3, Result: status.Failed, Reason: "TimedOut", Finished: someTime}
+			if err := dirs.record(uid, false, run); err != nil {
+				t.Fatal(err)
+			}
+			if got, ok := dirs.recorded(uid, false, lost); !ok || !cmp.Equal(got, run) {
+				t.Errorf("recorded = %+v, %v", got, ok)
+			}
+			dirs.finish(uid, id, retention{0, 0, -1})
+			if data, err := os.ReadFile(outside); err != nil || string(data) != "precious" {
+				t.Errorf("outside = %q, %v", data, err)
+			}
+			if left := left(t, filepath.Join(dirs.root, runsDir)); len(left) > 0 {
+				t.Errorf("left: %v", left)
+			}
+		})
+	}
+}

@@ -1,0 +1,125 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/rolewright/rolewright/internal/redact"
+	"github.com/rolewright/rolewright/internal/watches"
+	"github.com/rolewright/rolewright/runner/vault"
+)
+
+// secrets are where the secret values of runs come from that are known before
+// they start; those of Secrets come through the API proxy.
+type secrets struct {
+	vault *vault.Vault
+	// paths are the files and directories with vault texts in them.
+	paths  []string
+	config *rest.Config
+}
+
+func newSecrets(v *vault.Vault, w watches.Watch, content *contents, inventory string, config *rest.Config) *secrets {
+	paths := slices.Clone(content.roots.Trees)
+	if inventory != "" {
+		for _, name := range []string{"group_vars", "host_vars"} {
+			paths = append(paths, filepath.Join(filepath.Dir(inventory), name))
+		}
+	}
+	contents := []watches.Content{w.Content}
+	if w.Finalizer != nil {
+		contents = append(contents, w.Finalizer.Content)
+	}
+	for _, c := range contents {
+		if c.Role != "" {
+			paths = append(paths, c.Role)
+		}
+		if c.Playbook != "" {
+			paths = append(paths, besidePlaybook(c.Playbook)...)
+		}
+	}
+	slices.Sort(paths)
+	return &secrets{vault: v, paths: slices.Compact(paths), config: config}
+}
+
+// besidePlaybook is where a playbook has its variables: in its directory, which
+// is not looked through where it is everything that there is.
+func besidePlaybook(playbook string) []string {
+	dir := filepath.Dir(playbook)
+	if dir != "/" {
+		return []string{dir}
+	}
+	paths := []string{playbook}
+	for _, name := range []string{"group_vars", "host_vars", "vars", "roles"} {
+		paths = append(paths, filepath.Join(dir, name))
+	}
+	return paths
+}
+
+// newMasker knows what is secret to the run of s when it begins.
+func (r *reconciler) newMasker(ctx context.Context, s *scope) *redact.Masker {
+	m := redact.New(s.key.Name, s.key.Namespace, r.gvk.Kind, r.gvk.Group, s.runID, string(s.object.GetUID()))
+	m.Add(credentials(r.secrets.config)...)
+	values, err := r.secrets.vault.Values(ctx, r.secrets.paths...)
+	if err != nil {
+		s.log.V(1).Info("Not all vault values can be read; those that cannot are not masked", "error", err.Error())
+	}
+	m.Add(values...)
+	trees := []any{s.object.Object["spec"], r.watch.Vars}
+	if r.watch.Finalizer != nil {
+		trees = append(trees, r.watch.Finalizer.Vars)
+	}
+	for _, path := range r.watch.SecretVars {
+		for _, tree := range trees {
+			m.Add(valuesAt(nil, tree, strings.Split(path, "."))...)
+		}
+	}
+	return m
+}
+
+// credentials are the operator's own, as they are now: tokens in files change.
+func credentials(config *rest.Config) []string {
+	if config == nil {
+		return nil
+	}
+	found := []string{config.BearerToken, config.Password, string(config.KeyData)}
+	for _, file := range []string{config.BearerTokenFile, config.KeyFile} {
+		if file == "" {
+			continue
+		}
+		if data, err := os.ReadFile(file); err == nil {
+			found = append(found, string(data))
+		}
+	}
+	return found
+}
+
+// valuesAt appends the strings and numbers at and below a path. A list on the
+// way is each of its elements.
+func valuesAt(found []string, tree any, path []string) []string {
+	switch t := tree.(type) {
+	case []any:
+		for _, v := range t {
+			found = valuesAt(found, v, path)
+		}
+	case map[string]any:
+		if len(path) > 0 {
+			return valuesAt(found, t[path[0]], path[1:])
+		}
+		for _, key := range slices.Sorted(maps.Keys(t)) {
+			found = valuesAt(found, t[key], nil)
+		}
+	case nil, bool:
+	default:
+		if len(path) == 0 {
+			found = append(found, fmt.Sprint(t))
+		}
+	}
+	return found
+}

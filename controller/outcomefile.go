@@ -1,0 +1,84 @@
+package controller
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/runner/plainfile"
+)
+
+// outcomeFile is the file of a run's private data directory that says how the
+// run ended. It is written before the status is: an end that the API server
+// does not take is written later, by another process if need be.
+const outcomeFile = "outcome.json"
+
+// noteLimit bounds ticket.json and outcome.json, whose parts are bounded.
+const noteLimit = 256 << 10
+
+// noted is the content of outcome.json.
+type noted struct {
+	UID types.UID
+	// Deleting is true for a finalizer run.
+	Deleting bool
+	// Bytes is how much of the disk the directory takes.
+	Bytes int64
+	Run   status.Run
+}
+
+func readOutcome(dir string) (noted, error) {
+	var o noted
+	data, err := plainfile.Read(filepath.Join(dir, outcomeFile), noteLimit)
+	if err == nil {
+		err = json.Unmarshal(data, &o)
+	}
+	if err != nil {
+		return noted{}, fmt.Errorf("read the outcome of a run: %w", err)
+	}
+	return o, nil
+}
+
+// record notes how a run has ended, if it has a directory.
+func (d *rundirs) record(uid types.UID, deleting bool, run status.Run) error {
+	dir := filepath.Join(d.object(uid), filepath.Base(run.ID))
+	data, err := json.Marshal(noted{UID: uid, Deleting: deleting, Bytes: runner.Usage(dir), Run: run})
+	if err != nil {
+		return fmt.Errorf("encode the outcome of a run: %w", err)
+	}
+	err = d.withRoom(func() error { return plainfile.Replace(filepath.Join(dir, outcomeFile), data) })
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("note the outcome of a run: %w", err)
+	}
+	return nil
+}
+
+// recorded is how a run of an earlier process has ended, as that one noted it
+// for this object, generation and purpose.
+func (d *rundirs) recorded(uid types.UID, deleting bool, lost status.Active) (status.Run, bool) {
+	o, err := readOutcome(filepath.Join(d.object(uid), filepath.Base(lost.ID)))
+	if err != nil || o.UID != uid || o.Deleting != deleting || o.Run.ID != lost.ID || o.Run.Generation != lost.Generation {
+		return status.Run{}, false
+	}
+	switch o.Run.Result {
+	case status.Succeeded, status.Failed, status.Interrupted:
+		return o.Run, true
+	}
+	return status.Run{}, false
+}
+
+// withRoom does what needs space on the disk, and removes old runs as long as
+// there is none.
+func (d *rundirs) withRoom(do func() error) error {
+	for {
+		err := do()
+		if !runner.IsNoSpace(err) || !d.archive.makeRoom() {
+			return err
+		}
+	}
+}

@@ -1,0 +1,50 @@
+// Package failpoint marks the places of the operator at which tests interrupt
+// it: between two steps that a crash may come between. In the program that is
+// shipped a mark is nothing; built with the tag failpoint, the environment says
+// what happens at which mark.
+//
+// It knows nothing of what the marked code does.
+package failpoint
+
+// The environment that a program built with the tag reads.
+const (
+	// Variable lists what happens where: name[#occurrence]:action, separated by
+	// commas. Actions are kill, term and stop (the signals), panic, and
+	// sleep=DURATION. The occurrence is 1 if none is given.
+	Variable = "ROLEWRIGHT_FAILPOINT"
+	// DirVariable names a directory that exists. In it, a file named after each
+	// listed mark gets a line for each time that the mark was passed, with the
+	// process's ID. All processes that share the directory count together, so
+	// that what happens at a mark happens once, whoever is restarted.
+	DirVariable = "ROLEWRIGHT_FAILPOINT_DIR"
+)
+
+// Points are the names of all marks, in the order in which a run passes them.
+func Points() []string {
+	return []string{
+		// A reconcile up to its run.
+		"reconcile.dequeued", "reconcile.opened",
+		"finalizer.before-patch", "finalizer.after-patch",
+		"begin.before-read", "begin.after-read", "begin.before-write", "begin.after-write",
+		"run.admitted",
+		// The private data directory.
+		"privatedir.made", "privatedir.before-extravars", "privatedir.after-extravars", "privatedir.before-rename", "privatedir.renamed",
+		// The supervising process, seen from the operator, and in it.
+		"supervisor.before-order", "supervisor.ordered",
+		"supervising.before-start", "supervising.started", "supervising.ended", "supervising.before-record", "supervising.recorded",
+		"supervisor.ended",
+		// After the run.
+		"run.ended", "run.dismissed",
+		"conclude.judged", "conclude.pruned", "conclude.written",
+		"status.before-patch", "status.after-patch",
+		"unwritten.before-write",
+		"release.before-patch", "release.after-patch",
+		"forget.before-remove", "forget.removed",
+		// What another process has left.
+		"lost.before-read", "lost.before-reap", "lost.reaped", "lost.found", "lost.before-write", "lost.written",
+		"sweep.listed", "sweep.before-remove",
+		// The operator itself.
+		"lease.before-write", "lease.written", "lease.before-release", "lease.released",
+		"shutdown.begun", "shutdown.before-close", "shutdown.closed",
+	}
+}

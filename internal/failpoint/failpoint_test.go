@@ -1,0 +1,40 @@
+package failpoint_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rolewright/rolewright/internal/failpoint"
+)
+
+// A name that no code has would be a crash that never comes, and nobody would
+// notice.
+func TestPoints_AreEachAtOnePlaceOfTheProgram(t *testing.T) {
+	count := map[string]int{}
+	for _, dir := range []string{"cmd", "controller", "runner"} {
+		err := filepath.WalkDir(filepath.Join("..", "..", dir), func(path string, _ fs.DirEntry, err error) error {
+			if err != nil || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			source, err := os.ReadFile(path)
+			if err != nil || !strings.Contains(string(source), "failpoint.Hit(") {
+				return err
+			}
+			for _, name := range failpoint.Points() {
+				count[name] += strings.Count(string(source), `"`+name+`"`)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range failpoint.Points() {
+		if count[name] != 1 {
+			t.Errorf("%s is at %d places", name, count[name])
+		}
+	}
+}

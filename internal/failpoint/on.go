@@ -1,0 +1,94 @@
+//go:build failpoint
+
+package failpoint
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Hit marks a place; see [Points]. What the environment asks for there happens
+// before it returns, if it does. An environment that makes no sense is a panic:
+// a test that interrupts nothing proves nothing.
+func Hit(name string) {
+	for entry := range strings.SplitSeq(os.Getenv(Variable), ",") {
+		place, action, _ := strings.Cut(strings.TrimSpace(entry), ":")
+		point, number, _ := strings.Cut(place, "#")
+		if point != name {
+			continue
+		}
+		occurrence := 1
+		if number != "" {
+			var err error
+			if occurrence, err = strconv.Atoi(number); err != nil {
+				panic(fmt.Sprintf("%s: %q: %v", Variable, entry, err))
+			}
+		}
+		if pass(name, place) == occurrence {
+			act(entry, action)
+		}
+	}
+}
+
+// Environ is the environment of a process that inherits none but what this
+// package reads.
+func Environ() []string {
+	environ := []string{}
+	for _, name := range []string{Variable, DirVariable} {
+		if value, ok := os.LookupEnv(name); ok {
+			environ = append(environ, name+"="+value)
+		}
+	}
+	return environ
+}
+
+// pass counts that the mark was passed.
+func pass(name, place string) int {
+	file, err := os.OpenFile(filepath.Join(os.Getenv(DirVariable), place), os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		panic(fmt.Sprintf("failpoint %s: %v", name, err))
+	}
+	defer file.Close() // which unlocks it
+	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX); err != nil {
+		panic(fmt.Sprintf("failpoint %s: %v", name, err))
+	}
+	if _, err := fmt.Fprintln(file, os.Getpid()); err != nil {
+		panic(fmt.Sprintf("failpoint %s: %v", name, err))
+	}
+	data, err := os.ReadFile(file.Name())
+	if err != nil {
+		panic(fmt.Sprintf("failpoint %s: %v", name, err))
+	}
+	return bytes.Count(data, []byte{'\n'})
+}
+
+// act does what was asked for.
+func act(entry, action string) {
+	kind, argument, _ := strings.Cut(action, "=")
+	signals := map[string]syscall.Signal{"kill": syscall.SIGKILL, "term": syscall.SIGTERM, "stop": syscall.SIGSTOP}
+	switch {
+	case signals[kind] != 0:
+		if err := syscall.Kill(os.Getpid(), signals[kind]); err != nil {
+			panic(fmt.Sprintf("failpoint %s: %v", entry, err))
+		}
+		if kind == "kill" {
+			select {} // the signal is on its way
+		}
+	case kind == "panic":
+		panic("failpoint " + entry)
+	case kind == "sleep":
+		d, err := time.ParseDuration(argument)
+		if err != nil {
+			panic(fmt.Sprintf("%s: %q: %v", Variable, entry, err))
+		}
+		time.Sleep(d)
+	default:
+		panic(fmt.Sprintf("%s: %q: unknown action", Variable, entry))
+	}
+}

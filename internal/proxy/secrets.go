@@ -1,0 +1,158 @@
+package proxy
+
+import (
+	"bytes"
+	"encoding/binary"
+	"io"
+	"net/http"
+	"slices"
+
+	"github.com/rolewright/rolewright/internal/proxy/objectbody"
+)
+
+// Secrets is told the values of the Secrets that a run reads and writes, before
+// the run has the answer. Its methods are called concurrently.
+type Secrets interface {
+	Add(values ...string)
+	// Withhold is called if a Secret passes of which the values cannot be told.
+	Withhold()
+}
+
+// maxSecrets is as much of an answer about Secrets as is read before it goes
+// on, and the largest event of a watch.
+const maxSecrets = 16 << 20
+
+// tellsSecrets reports whether values of Secrets may be in the exchange's
+// bodies.
+func (x *exchange) tellsSecrets() bool {
+	i := x.info
+	return x.s.Secrets != nil && i.IsResourceRequest && i.APIGroup == "" && i.Resource == "secrets" && i.Subresource == ""
+}
+
+// writtenSecrets tells the values in the body of a request. One that cannot be
+// read is refused by the API server.
+func (x *exchange) writtenSecrets(contentType string, body []byte) {
+	if encoding, ok := objectbody.EncodingOf(contentType); ok && x.tellsSecrets() {
+		values, err := encoding.SecretValues(body)
+		if err == nil {
+			x.s.Secrets.Add(values...)
+		}
+	}
+}
+
+// readSecrets tells the values in the answer.
+func (x *exchange) readSecrets(resp *http.Response) {
+	if !x.tellsSecrets() || resp.StatusCode >= http.StatusMultipleChoices {
+		return
+	}
+	if resp.StatusCode == http.StatusSwitchingProtocols {
+		x.withhold("it watches them over a websocket")
+		return
+	}
+	encoding, ok := objectbody.EncodingOf(resp.Header.Get("Content-Type"))
+	if !ok || resp.Header.Get("Content-Encoding") != "" {
+		x.withhold("its answer is of type " + resp.Header.Get("Content-Type"))
+		return
+	}
+	if x.info.Verb == "watch" {
+		resp.Body = &watchedSecrets{ReadCloser: resp.Body, x: x, encoding: encoding}
+		return
+	}
+	head, err := io.ReadAll(io.LimitReader(resp.Body, maxSecrets+1))
+	rest := io.Reader(resp.Body)
+	if err != nil {
+		rest = failingReader{err}
+	}
+	resp.Body = readCloser{io.MultiReader(bytes.NewReader(head), rest), resp.Body}
+	if err != nil {
+		return // whoever gets half of an answer has no use for it
+	}
+	if len(head) > maxSecrets {
+		x.withhold("its answer is larger than 16 MiB")
+		return
+	}
+	values, err := encoding.SecretValues(head)
+	if err != nil {
+		x.withhold(err.Error())
+		return
+	}
+	x.s.Secrets.Add(values...)
+}
+
+func (x *exchange) withhold(why string) {
+	x.s.Secrets.Withhold()
+	x.p.log.Info("Output of the run is withheld: it has read Secrets of which the values cannot be told",
+		"job", x.s.RunID, "path", x.info.Path, "reason", why)
+}
+
+type readCloser struct {
+	io.Reader
+	io.Closer
+}
+
+type failingReader struct{ err error }
+
+func (r failingReader) Read([]byte) (int, error) { return 0, r.err }
+
+// watchedSecrets tells the values of each event before its last byte goes on.
+type watchedSecrets struct {
+	io.ReadCloser
+	x        *exchange
+	encoding objectbody.Encoding
+	frame    []byte
+	lost     bool
+}
+
+// Read implements [io.Reader].
+func (w *watchedSecrets) Read(b []byte) (int, error) {
+	n, err := w.ReadCloser.Read(b)
+	if w.lost {
+		return n, err //nolint:wrapcheck // a reader's end is io.EOF and nothing else
+	}
+	w.frame = append(w.frame, b[:n]...)
+	for {
+		frame, size := w.next()
+		if size == 0 {
+			break
+		}
+		values, err := w.encoding.WatchedSecret(frame)
+		if err != nil {
+			w.lose(err.Error())
+			break
+		}
+		w.x.s.Secrets.Add(values...)
+		w.frame = slices.Delete(w.frame, 0, size)
+	}
+	if len(w.frame) > maxSecrets {
+		w.lose("an event is larger than 16 MiB")
+	}
+	return n, err //nolint:wrapcheck // as above
+}
+
+func (w *watchedSecrets) lose(why string) {
+	w.lost, w.frame = true, nil
+	w.x.withhold(why)
+}
+
+// next is the first whole event, and how much of the stream it is; 0 if there
+// is none yet.
+func (w *watchedSecrets) next() ([]byte, int) {
+	switch w.encoding {
+	case objectbody.Protobuf: // four bytes of length before each
+		if len(w.frame) < 4 {
+			return nil, 0
+		}
+		size := 4 + int64(binary.BigEndian.Uint32(w.frame))
+		if int64(len(w.frame)) < size {
+			return nil, 0
+		}
+		return w.frame[4:size], int(size)
+	case objectbody.JSON: // a line each
+		if i := bytes.IndexByte(w.frame, '\n'); i >= 0 {
+			return w.frame[:i], i + 1
+		}
+	default:
+		w.lose("its events are framed in a way that is not known")
+	}
+	return nil, 0
+}

@@ -1,0 +1,225 @@
+package proxy
+
+import (
+	"bufio"
+	"cmp"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/rolewright/rolewright/internal/testenv"
+)
+
+// told is what a proxy has told of Secrets.
+type told struct {
+	mu       sync.Mutex
+	values   []string
+	withheld bool
+}
+
+func (t *told) Add(values ...string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.values = append(t.values, values...)
+}
+
+func (t *told) Withhold() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.withheld = true
+}
+
+// take is what was told since the last time.
+func (t *told) take() (values []string, withheld bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	values, withheld = t.values, t.withheld
+	t.values, t.withheld = nil, false
+	return values, withheld
+}
+
+const (
+	asJSON     = "application/json"
+	asYAML     = "application/yaml"
+	asProtobuf = "application/vnd.kubernetes.protobuf"
+	asMetadata = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+	asTable    = "application/json;as=Table;g=meta.k8s.io;v=v1"
+)
+
+// TestSecrets_ValuesAreKnownWhenTheAnswerIs reads and writes Secrets of a real
+// API server in every way that it has.
+func TestSecrets_ValuesAreKnownWhenTheAnswerIs(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	ns := testenv.Namespace(t, cfg)
+	direct := kubernetes.NewForConfigOrDie(cfg).CoreV1().Secrets(ns)
+	stored := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "stored", Annotations: map[string]string{
+				"kubectl.kubernetes.io/last-applied-configuration": `{"stringData":{"old":"value of before"}}`,
+			},
+		},
+		StringData: map[string]string{"password": "value as stored"},
+	}
+	if _, err := direct.Create(t.Context(), stored, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	p := startProxy(t, cfg)
+	secrets := &told{}
+	_, client, token := admit(t, p, Grant{Secrets: secrets})
+	if values, _ := secrets.take(); !slices.Equal(values, []string{token}) {
+		t.Errorf("told at first: %q, want the run's own token", values)
+	}
+	all := p.URL() + "/api/v1/namespaces/" + ns + "/secrets"
+	one := all + "/stored"
+	for _, tc := range []struct {
+		name, method, url, accept, contentType, body string
+		want                                         []string // empty for nothing at all
+	}{
+		{name: "get", url: one, accept: asJSON, want: []string{"value as stored", "value of before"}},
+		{name: "get packed", url: one, accept: asJSON, want: []string{"value as stored"}},
+		{name: "get YAML", url: one, accept: asYAML, want: []string{"value as stored", "value of before"}},
+		{name: "get protobuf", url: one, accept: asProtobuf, want: []string{"value as stored", "value of before"}},
+		{name: "list", url: all, accept: asJSON, want: []string{"value as stored"}},
+		{name: "list protobuf", url: all, accept: asProtobuf, want: []string{"value as stored", "value of before"}},
+		{name: "list everywhere", url: p.URL() + "/api/v1/secrets", accept: asJSON, want: []string{"value as stored"}},
+		{name: "table of objects", url: all + "?includeObject=Object", accept: asTable, want: []string{"value as stored"}},
+		{name: "metadata", url: one, accept: asMetadata, want: []string{"value of before"}},
+		{name: "no such Secret", url: all + "/missing", accept: asJSON},
+		{name: "a ConfigMap", url: strings.Replace(all, "secrets", "configmaps", 1), accept: asJSON},
+		{name: "create", method: "POST", url: all, contentType: asJSON, want: []string{"value as sent"},
+			body: `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"made"},"stringData":{"a":"value as sent"}}`},
+		{name: "create what is there", method: "POST", url: all, contentType: asYAML, want: []string{"value as refused"},
+			body: "{apiVersion: v1, kind: Secret, metadata: {name: made}, data: {a: dmFsdWUgYXMgcmVmdXNlZA==}}"},
+		{name: "merge patch", method: "PATCH", url: one, contentType: "application/merge-patch+json", want: []string{"value as merged", "value as stored"},
+			body: `{"stringData":{"b":"value as merged"}}`},
+		{name: "JSON patch", method: "PATCH", url: one, contentType: "application/json-patch+json", want: []string{"value as patched"},
+			body: `[{"op":"add","path":"/data/c","value":"dmFsdWUgYXMgcGF0Y2hlZA=="}]`},
+		{name: "apply", method: "PATCH", url: one + "?fieldManager=x&force=true", contentType: "application/apply-patch+yaml", want: []string{"value as applied"},
+			body: "{apiVersion: v1, kind: Secret, metadata: {name: stored}, stringData: {d: value as applied}}"},
+		{name: "delete", method: "DELETE", url: all + "/made"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			req, err := http.NewRequestWithContext(t.Context(), cmp.Or(tc.method, http.MethodGet), tc.url, strings.NewReader(tc.body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Accept", tc.accept)
+			if tc.contentType != "" {
+				req.Header.Set("Content-Type", tc.contentType)
+			}
+			if strings.Contains(tc.name, "packed") {
+				req.Header.Set("Accept-Encoding", "gzip")
+			}
+			resp, err := client.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, err := io.ReadAll(resp.Body)
+			_ = resp.Body.Close()
+			if err != nil || len(body) == 0 {
+				t.Fatalf("answer of %d bytes: %v", len(body), err)
+			}
+			got, withheld := secrets.take()
+			if withheld || len(tc.want) == 0 && len(got) > 0 && tc.name != "delete" {
+				t.Errorf("told %q, withheld %t", got, withheld)
+			}
+			for _, value := range tc.want {
+				if !slices.Contains(got, value) {
+					t.Errorf("%d: not told %q, but %q", resp.StatusCode, value, got)
+				}
+			}
+		})
+	}
+}
+
+// TestSecrets_ValuesOfAWatchAreKnownWithEachEvent reads the stream that a
+// watch is, in both of its framings.
+func TestSecrets_ValuesOfAWatchAreKnownWithEachEvent(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	ns := testenv.Namespace(t, cfg)
+	direct := kubernetes.NewForConfigOrDie(cfg).CoreV1().Secrets(ns)
+	p := startProxy(t, cfg)
+	secrets := &told{}
+	a, client, _ := admit(t, p, Grant{Secrets: secrets})
+	secrets.take()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.URL()+"/api/v1/namespaces/"+ns+"/secrets?watch=true", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Accept", asJSON)
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	through := configOf(t, a)
+	through.ContentType = asProtobuf
+	watch, err := kubernetes.NewForConfigOrDie(through).CoreV1().Secrets(ns).Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watch.Stop()
+	lines := bufio.NewReader(resp.Body)
+	for i := range 3 {
+		value := fmt.Sprintf("value number %d", i)
+		if _, err := direct.Create(t.Context(), &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("s%d", i)}, StringData: map[string]string{"a": value},
+		}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := lines.ReadString('\n'); err != nil {
+			t.Fatal(err)
+		}
+		if event := <-watch.ResultChan(); event.Object.(*corev1.Secret).Name != fmt.Sprintf("s%d", i) {
+			t.Errorf("event: %v", event)
+		}
+		got, withheld := secrets.take()
+		if want := []string{value, value}; withheld || !slices.Equal(got, want) {
+			t.Errorf("told %q, want %q; withheld %t", got, want, withheld)
+		}
+	}
+}
+
+// TestSecrets_WhatCannotBeReadWithholdsTheOutput scripts answers that the API
+// server of the tests does not give. They go on unchanged.
+func TestSecrets_WhatCannotBeReadWithholdsTheOutput(t *testing.T) {
+	t.Parallel()
+	large := `{"kind":"SecretList","items":[` + strings.Repeat(" ", maxSecrets) + `]}`
+	for name, tc := range map[string]struct {
+		header, body string
+		withheld     bool
+	}{
+		"of another type": {"text/plain", "?", true},
+		"damaged":         {asJSON, `{"data":`, true},
+		"too large":       {asJSON, large, true},
+		"of no Secret":    {asJSON, `{"kind":"Status"}`, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			api := script(t, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", tc.header)
+				_, _ = io.WriteString(w, tc.body)
+			}, (*httptest.Server).Start)
+			p := startProxy(t, api.config())
+			secrets := &told{}
+			_, client, _ := admit(t, p, Grant{Secrets: secrets})
+			_, body, err := get(t.Context(), client, p.URL()+"/api/v1/namespaces/x/secrets")
+			if err != nil || body != tc.body {
+				t.Errorf("answer of %d bytes, want %d: %v", len(body), len(tc.body), err)
+			}
+			if _, withheld := secrets.take(); withheld != tc.withheld {
+				t.Errorf("withheld %t, want %t", withheld, tc.withheld)
+			}
+		})
+	}
+}

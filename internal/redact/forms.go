@@ -1,0 +1,127 @@
+package redact
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"net/url"
+	"regexp"
+	"strings"
+)
+
+// maxParts bounds what is taken apart of one value.
+const maxParts = 10_000
+
+// parts are the values within a value that may be printed alone: the value, its
+// lines (a key in PEM), what its lines assign (an env file, a kubeconfig), the
+// strings of JSON (a Docker configuration), and the password of a URL.
+func parts(value string) []string {
+	found := []string{value}
+	for line := range strings.Lines(value) {
+		line = strings.TrimPrefix(strings.TrimSpace(line), "- ")
+		if strings.HasPrefix(line, "-----") {
+			continue // where a key in PEM begins and ends
+		}
+		found = append(found, line)
+		if assigned := assignment(line); assigned != "" {
+			found = append(found, assigned)
+		}
+		if len(found) > maxParts {
+			break
+		}
+	}
+	var tree any
+	if strings.HasPrefix(strings.TrimSpace(value), "{") && json.Unmarshal([]byte(value), &tree) == nil {
+		found = leaves(found, tree)
+	}
+	if u, err := url.Parse(strings.TrimSpace(value)); err == nil && u.User != nil {
+		if password, ok := u.User.Password(); ok {
+			found = append(found, password)
+		}
+	}
+	return found
+}
+
+// assignment is the value of "key: value" and "key=value", without quotes.
+func assignment(line string) string {
+	for _, sign := range []string{": ", "="} {
+		if key, value, ok := strings.Cut(line, sign); ok && key != "" && !strings.ContainsAny(strings.TrimPrefix(key, "export "), " \"'") {
+			return strings.Trim(strings.TrimSpace(value), `"'`)
+		}
+	}
+	return ""
+}
+
+// leaves appends the strings of a tree of JSON.
+func leaves(found []string, tree any) []string {
+	if len(found) > maxParts {
+		return found
+	}
+	switch t := tree.(type) {
+	case string:
+		found = append(found, t)
+	case []any:
+		for _, v := range t {
+			found = leaves(found, v)
+		}
+	case map[string]any:
+		for _, v := range t {
+			found = leaves(found, v)
+		}
+	}
+	return found
+}
+
+// large values are searched for in fewer forms: to find a megabyte inside of
+// something larger that is encoded as a whole is not worth the memory.
+const large = 16 << 10
+
+// forms are the patterns of a value: as it is, with the escapes of JSON and
+// Python, quoted for a shell and in YAML, with + for blanks as in a query, and
+// in base64, alone or as part of something that is encoded as a whole. \u escapes
+// and those of paths need none: [normal] undoes them in the text.
+func forms(value string) []pattern {
+	trimmed := strings.TrimSpace(value)
+	texts := []string{trimmed}
+	if quoted, err := json.Marshal(trimmed); err == nil && strings.ContainsAny(trimmed, "\n\r\t\b\f") {
+		texts = append(texts, string(quoted[1:len(quoted)-1]))
+	}
+	if strings.Contains(trimmed, " ") {
+		texts = append(texts, strings.ReplaceAll(trimmed, " ", "+"))
+	}
+	if strings.Contains(trimmed, "'") {
+		texts = append(texts, strings.ReplaceAll(trimmed, "'", `'"'"'`), strings.ReplaceAll(trimmed, "'", "''"))
+	}
+	if escaped := url.QueryEscape(trimmed); len(trimmed) <= large && escaped != trimmed {
+		// After a stray % the escapes of the text are out of step.
+		texts = append(texts, escaped, lowerHex(escaped))
+	}
+	var found []pattern
+	for _, t := range texts {
+		found = append(found, pattern{text: string(normal(t, false).text)})
+		if strings.ContainsAny(t, `%\`) {
+			// Where the text is unescaped, so is what looks like an escape in the value.
+			found = append(found, pattern{text: string(normal(t, true).text)})
+		}
+	}
+	for offset := range 3 {
+		if offset > 0 && len(trimmed) > large {
+			break
+		}
+		found = append(found, pattern{text: inBase64(trimmed, offset), base64: true})
+	}
+	return found
+}
+
+// escape matches what [url.QueryEscape] makes of a byte.
+var escape = regexp.MustCompile(`%[0-9A-F]{2}`)
+
+func lowerHex(escaped string) string { return escape.ReplaceAllStringFunc(escaped, strings.ToLower) }
+
+// inBase64 is the part that the encoding of anything has in common that holds
+// value at this offset modulo 3.
+func inBase64(value string, offset int) string {
+	const bits = 6
+	encoded := base64.RawStdEncoding.EncodeToString(append(make([]byte, offset, offset+len(value)), value...))
+	whole := encoded[(8*offset+bits-1)/bits : 8*(offset+len(value))/bits]
+	return string(normal(whole, false).text)
+}

@@ -1,0 +1,296 @@
+package redact
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/url"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/iotest"
+)
+
+// encodings are the forms in which a value may be printed.
+var encodings = map[string]func(string) string{
+	"plain":      func(s string) string { return s },
+	"base64":     func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) },
+	"base64 url": func(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) },
+	"inside base64, after one byte": func(s string) string {
+		return base64.StdEncoding.EncodeToString([]byte("u" + s + ":x"))
+	},
+	"inside base64, after two bytes": func(s string) string {
+		return base64.StdEncoding.EncodeToString([]byte("u:" + s))
+	},
+	"base64 in lines": func(s string) string {
+		text := base64.StdEncoding.EncodeToString([]byte("some text before it " + s + " and after it"))
+		var lines []string
+		for len(text) > 16 {
+			lines, text = append(lines, text[:16]), text[16:]
+		}
+		return strings.Join(append(lines, text), "\r\n")
+	},
+	"query":            url.QueryEscape,
+	"path":             url.PathEscape,
+	"query, lower hex": func(s string) string { return lowerHex(url.QueryEscape(s)) },
+	"base64 in query":  func(s string) string { return url.QueryEscape(base64.StdEncoding.EncodeToString([]byte(s))) },
+	"JSON":             func(s string) string { return quoted(s) },
+	"JSON in JSON":     func(s string) string { return quoted(quoted(s)) },
+	"ASCII":            strconv.QuoteToASCII,
+	"shell":            func(s string) string { return "'" + strings.ReplaceAll(s, "'", `'"'"'`) + "'" },
+	"YAML":             func(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" },
+	"colours":          func(s string) string { return "\x1b[0;31m" + s[:3] + "\x1b[0m" + s[3:] },
+	"wrapped":          func(s string) string { return s[:5] + "\r\n    " + s[5:] },
+}
+
+func quoted(s string) string {
+	text, err := json.Marshal(s)
+	if err != nil {
+		panic(err)
+	}
+	return string(text)
+}
+
+// values are of every sort of character.
+var values = map[string]string{
+	"a word":         "hunter22",
+	"symbols":        `p@s-s_w+o/r=d%41&<>"'\n$`,
+	"words":          "correct horse battery staple",
+	"not ASCII":      "pässwörd🙂x",
+	"a percentage":   "abc%20def",
+	"an odd escape":  `abc\u0041def`,
+	"digits":         "31415926",
+	"a tab":          "first\tsecond",
+	"ends in break":  "hunter22\n",
+	"dashes in it":   "--abc--def__ghi",
+	"a long one":     strings.Repeat("0123456789abcdefghijk", 40),
+	"base64 already": "aGVsbG8gd29ybGQhIQ==",
+}
+
+func TestMask_HidesEveryFormOfEveryValue(t *testing.T) {
+	for what, value := range values {
+		for form, encode := range encodings {
+			t.Run(what+", "+form, func(t *testing.T) {
+				m := New()
+				m.Add(value)
+				encoded := encode(strings.TrimSpace(value))
+				for _, place := range []string{"%s", "before %s after", "key=%s;", "%s%s", "100%%%s", `dir\%s`, "(%s)"} {
+					n := strings.Count(place, "%s")
+					args := make([]any, n)
+					for i := range args {
+						args[i] = encoded
+					}
+					text := fmt.Sprintf(place, args...)
+					got := m.Mask(text)
+					if !strings.Contains(got, Replacement) {
+						t.Errorf("%q is not masked: %q", text, got)
+					}
+					for other, encode := range encodings {
+						if leaked := encode(strings.TrimSpace(value)); strings.Contains(got, leaked) {
+							t.Errorf("%s is left of %q: %q", other, text, got)
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+func TestMask_LeavesTheRestAlone(t *testing.T) {
+	m := New("sample")
+	m.Add("hunter22", "sample", "default", "short", "a b c d", "", "true", "localhost")
+	for text, want := range map[string]string{
+		"": "", "nothing of it": "nothing of it",
+		"sample in default is short, true: a b c d on localhost": "sample in default is short, true: a b c d on localhost",
+		"user=hunter22 at 10:00\n  next line":                    "user=[masked] at 10:00\n  next line",
+		"hunter2":                                                "hunter2",
+		"a hunter22 and\nhunter22":                               "a [masked] and\n[masked]",
+		"first hunter22-hunter22":                                "first [masked]-[masked]",
+	} {
+		if got := m.Mask(text); got != want {
+			t.Errorf("Mask(%q) = %q, want %q", text, got, want)
+		}
+	}
+}
+
+func TestMask_HidesPartsOfAValue(t *testing.T) {
+	key := "-----BEGIN KEY-----\nMIIEvQIBADANBgkq\nhkiG9w0BAQEFAASC\n-----END KEY-----\n"
+	for what, tc := range map[string]struct{ value, text, secret string }{
+		"a line":                  {key, "it is hkiG9w0BAQEFAASC", "hkiG9w0BAQEFAASC"},
+		"a variable of a file":    {"USER=admin\nexport PASSWORD=\"tops3cret\"\n", "with tops3cret", "tops3cret"},
+		"a token of a kubeconfig": {"users:\n- name: u\n  user:\n    token: abcdefghij\n", "with abcdefghij", "abcdefghij"},
+		"a Docker password":       {`{"auths":{"registry.example.com":{"username":"u","password":"d0cker-pw"}}}`, "as d0cker-pw", "d0cker-pw"},
+		"of a URL":                {"postgres://app:dbpass99@db.example.com/app", "with dbpass99", "dbpass99"},
+	} {
+		m := New()
+		m.Add(tc.value)
+		if got := m.Mask(tc.text); strings.Contains(got, tc.secret) {
+			t.Errorf("%s: %q", what, got)
+		}
+		if got := m.Mask("-----BEGIN KEY-----"); got != "-----BEGIN KEY-----" {
+			t.Errorf("%s: where a key begins is hidden: %q", what, got)
+		}
+	}
+}
+
+func TestMask_HidesWhatACutLeavesOfAValue(t *testing.T) {
+	const value = "correct-horse-battery-staple"
+	m := New()
+	m.Add(value)
+	for n := window; n < len(value); n++ {
+		if got := m.Mask("text " + value[:n] + ellipsis); strings.Contains(got, value[:window]) || !strings.HasSuffix(got, ellipsis) {
+			t.Errorf("%d bytes before the cut: %q", n, got)
+		}
+		if got := m.MaskTail(value[n-window:] + " text"); strings.Contains(got, value[len(value)-window:]) {
+			t.Errorf("from byte %d: %q", n-window, got)
+		}
+	}
+	if got := m.Mask("nothing is c" + ellipsis); got != "nothing is c"+ellipsis {
+		t.Errorf("cut text without a value: %q", got)
+	}
+}
+
+func TestReader_HidesValuesAcrossReads(t *testing.T) {
+	m := New()
+	for _, v := range values {
+		m.Add(v)
+	}
+	var in strings.Builder
+	for i := range 400 {
+		for what, v := range values {
+			fmt.Fprintf(&in, "line %d %s: %s %s\r\n", i, what, v, encodings["inside base64, after one byte"](v))
+		}
+	}
+	for name, from := range map[string]io.Reader{
+		"at once": strings.NewReader(in.String()), "halves": iotest.HalfReader(strings.NewReader(in.String())),
+		"late end": iotest.DataErrReader(strings.NewReader(in.String())),
+	} {
+		out, err := io.ReadAll(m.Reader(from))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for what, v := range values {
+			for form, encode := range encodings {
+				if bytes.Contains(out, []byte(encode(strings.TrimSpace(v)))) {
+					t.Errorf("%s: %s, %s, is left", name, what, form)
+				}
+			}
+		}
+		if n := bytes.Count(out, []byte("\nline ")); n != 400*len(values)-1 {
+			t.Errorf("%s: %d lines are left of %d", name, n+1, 400*len(values))
+		}
+	}
+	if out, err := io.ReadAll(iotest.OneByteReader(m.Reader(iotest.OneByteReader(strings.NewReader("x hunter22 y"))))); err != nil || string(out) != "x [masked] y" {
+		t.Errorf("byte by byte: %q, %v", out, err)
+	}
+}
+
+// TestReader_HoldsBoundedMemory: text that looks like the beginning of a value
+// for ever is not waited for to end.
+func TestReader_HoldsBoundedMemory(t *testing.T) {
+	m := New()
+	m.Add("hunter22")
+	r := &reader{m: m, from: io.MultiReader(strings.NewReader("hunt"), strings.NewReader(strings.Repeat(" ", 4<<20)), strings.NewReader("er22"))}
+	most := 0
+	var out bytes.Buffer
+	for buf := make([]byte, 4096); ; {
+		n, err := r.Read(buf)
+		out.Write(buf[:n])
+		most = max(most, len(r.in))
+		if err != nil {
+			break
+		}
+	}
+	if most > 200<<10 || strings.Contains(out.String(), "hunt") {
+		t.Errorf("%d bytes held; output of %d bytes", most, out.Len())
+	}
+}
+
+func TestWithhold_HidesEverything(t *testing.T) {
+	m := New()
+	m.Add("hunter22")
+	m.Withhold()
+	m.Add("hunter23")
+	if got := m.Mask("any text"); got != Replacement {
+		t.Errorf("Mask = %q", got)
+	}
+	if out, err := io.ReadAll(m.Reader(strings.NewReader("any\ntext"))); err != nil || string(out) != Replacement+"\n" {
+		t.Errorf("Reader: %q, %v", out, err)
+	}
+}
+
+func TestAdd_MoreThanMemoryIsSpentOnWithholds(t *testing.T) {
+	m := New()
+	for i := range 20 {
+		m.Add(strings.Repeat(strconv.Itoa(i)+"x", 1<<20))
+	}
+	if got := m.Mask("text"); got != Replacement {
+		t.Errorf("Mask = %q", got)
+	}
+}
+
+func TestMasker_NilAndZeroChangeNothing(t *testing.T) {
+	var none *Masker
+	none.Add("hunter22")
+	none.Withhold()
+	for _, m := range []*Masker{none, {}} {
+		if got := m.Mask("hunter22 \x1b[0m"); got != "hunter22 \x1b[0m" {
+			t.Errorf("Mask = %q", got)
+		}
+		if out, err := io.ReadAll(m.Reader(strings.NewReader("hunter22"))); err != nil || string(out) != "hunter22" {
+			t.Errorf("Reader: %q, %v", out, err)
+		}
+	}
+}
+
+// FuzzMask: whatever a value and the text around it are, neither the value nor
+// its encodings are left, through Mask and Reader alike.
+func FuzzMask(f *testing.F) {
+	for _, v := range values {
+		f.Add(v, "before ", " after")
+	}
+	f.Add("%41%42%43%44", "%", "%")
+	f.Add(`\u0041\u0042`, `\`, "\x1b[")
+	f.Add("aaaaaaaaa", "aaaa", "aaaa")
+	f.Fuzz(func(t *testing.T, value, before, after string) {
+		m := New()
+		m.Add(value)
+		trimmed := strings.TrimSpace(value)
+		if len(normal(trimmed, false).text) < minValue || strings.Contains(commonWords, " "+value+" ") ||
+			strings.Contains(Replacement, trimmed) || strings.Contains(trimmed, "\x1b") {
+			t.Skip()
+		}
+		for form, text := range map[string]string{
+			"plain": trimmed, "base64": base64.StdEncoding.EncodeToString([]byte(trimmed)), "query": url.QueryEscape(trimmed),
+		} {
+			whole := before + text + after
+			masked := m.Mask(whole)
+			streamed, err := io.ReadAll(m.Reader(iotest.HalfReader(strings.NewReader(whole))))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for how, got := range map[string]string{"Mask": masked, "Reader": string(streamed)} {
+				if !strings.Contains(got, Replacement) {
+					t.Errorf("%s: %s of %q in %q is left: %q", how, form, value, whole, got)
+				}
+				if strings.Contains(strings.ReplaceAll(got, Replacement, "\x00"), text) {
+					t.Errorf("%s: %s of %q is left: %q", how, form, value, got)
+				}
+			}
+		}
+	})
+}
+
+func BenchmarkMask(b *testing.B) {
+	m := New()
+	for i := range 5000 {
+		m.Add(fmt.Sprintf("%x-secret-%d", i*2654435761, i))
+	}
+	text := strings.Repeat("TASK [do something useful] ok: [localhost] => {\"changed\": false}\n", 1000)
+	b.SetBytes(int64(len(text)))
+	for b.Loop() {
+		m.Mask(text)
+	}
+}

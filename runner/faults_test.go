@@ -1,0 +1,252 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"golang.org/x/sys/unix"
+
+	"github.com/rolewright/rolewright/runner/supervise"
+)
+
+// Whoever of the processes between the operator and the tasks is killed, the
+// rest goes as well, with what has detached itself.
+func TestRun_NothingSurvivesWhoeverIsKilled(t *testing.T) {
+	everything := []string{"sleep 600", "sleep 601", "sleep 602"}
+	for name, tt := range map[string]struct {
+		fits   func(cmdline string) bool
+		signal string // of the result
+	}{
+		"ansible-runner": {func(c string) bool { return strings.Contains(c, "ansible-runner run ") }, "SIGKILL"},
+		"ansible-playbook": {func(c string) bool {
+			return strings.Contains(c, "ansible-playbook") && !strings.Contains(c, "ansible-runner run ")
+		}, ""},
+		"the supervising process": {nil, "SIGKILL"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, req := ansible(t), request(t, "daemons.yml")
+			req.ExtraVars = []byte(`{"wait": true}`)
+			res, err := during(t.Context(), t, r, req, everything, func() {
+				if tt.fits != nil {
+					send(t, req.ID, syscall.SIGKILL, tt.fits)
+					return
+				}
+				killSupervising(t, req.ID)
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if v := res.Verdict(); v.Success || v.Reason != RunnerDied || res.Signal != tt.signal {
+				t.Errorf("verdict = %+v of %+v", v, res)
+			}
+			if left := marked(t, req.ID); len(left) > 0 {
+				t.Errorf("survivors: %v", left)
+			}
+		})
+	}
+}
+
+// killSupervising kills the parent of a run's ansible-runner.
+func killSupervising(t *testing.T, id string) {
+	t.Helper()
+	for dir, cmdline := range marked(t, id) {
+		if !strings.Contains(cmdline, "ansible-runner run ") {
+			continue
+		}
+		stat, err := os.ReadFile(filepath.Join(dir, "stat"))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_, rest, _ := strings.Cut(string(stat), ") ")
+		parent, err := strconv.Atoi(strings.Fields(rest)[1])
+		if err == nil {
+			err = unix.Kill(parent, unix.SIGKILL)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		return
+	}
+	t.Error("there is no ansible-runner")
+}
+
+func TestRun_CancelIsQuick(t *testing.T) {
+	const runs, atOnce = 10, 2
+	r := ansible(t)
+	var mu sync.Mutex
+	var took []time.Duration
+	var wg sync.WaitGroup
+	next := make(chan struct{}, atOnce)
+	for range runs {
+		next <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-next }()
+			req := request(t, "daemons.yml")
+			req.ExtraVars = []byte(`{"wait": true}`)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			var since time.Time
+			_, err := during(ctx, t, r, req, []string{"sleep 602"}, func() {
+				since = time.Now()
+				cancel()
+			})
+			mu.Lock()
+			defer mu.Unlock()
+			took = append(took, time.Since(since))
+			if left := marked(t, req.ID); !errors.Is(err, context.Canceled) || len(left) > 0 {
+				t.Errorf("error = %v; survivors: %v", err, left)
+			}
+		})
+	}
+	wg.Wait()
+	slices.Sort(took)
+	t.Logf("%d runs of Ansible were gone after: median %v, at most %v", runs, took[len(took)/2], took[len(took)-1])
+	// Whoever does not go within the grace is killed.
+	if limit := 2 * supervise.DefaultGrace; took[len(took)-1] > limit {
+		t.Errorf("at most %v, want %v", took[len(took)-1], limit)
+	}
+}
+
+// program writes a program that does nothing, in the place of ansible-runner.
+func program(t *testing.T) string {
+	t.Helper()
+	return write(t, filepath.Join(t.TempDir(), "ansible-runner"), "#!/bin/sh\nexit 0\n", 0o755)
+}
+
+func TestRun_UnavailableSaysWhatToDo(t *testing.T) {
+	for name, tt := range map[string]struct {
+		opts Options
+		want []string
+	}{
+		"missing":             {Options{Path: "/nowhere/ansible-runner"}, []string{"/nowhere/ansible-runner", "no such file", "install it"}},
+		"interpreter missing": {Options{Path: write(t, filepath.Join(t.TempDir(), "x"), "#!/nowhere/python\n", 0o755)}, []string{"no such file", "interpreter"}},
+		"not executable":      {Options{Path: write(t, filepath.Join(t.TempDir(), "x"), "#!/bin/sh\n", 0o644)}, []string{"permission denied", "make it executable"}},
+		"large environment":   {Options{Path: program(t), Environ: []string{"A=" + strings.Repeat("x", 200<<10)}}, []string{"argument list too long", "make it smaller"}},
+		"endless environment": {Options{Path: program(t), Environ: []string{"A=" + strings.Repeat("x", 10<<20)}}, []string{"tell it what to run"}},
+		"no supervisor":       {Options{Path: program(t), Supervisor: []string{"/nowhere/supervisor"}}, []string{"supervising process", "/nowhere/supervisor", "install it"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, req := New(tt.opts), request(t, "success.yml")
+			defer r.Close()
+			_, err := r.Run(t.Context(), req)
+			if !errors.Is(err, ErrUnavailable) {
+				t.Fatalf("error = %v, want ErrUnavailable", err)
+			}
+			for _, text := range tt.want {
+				if !strings.Contains(err.Error(), text) {
+					t.Errorf("error = %.500v, want %q in it", err, text)
+				}
+			}
+			if _, err := os.Lstat(req.Dir); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("the private data dir: %v", err)
+			}
+		})
+	}
+}
+
+// asStarved is the argument by which the test binary runs a program with few
+// descriptors.
+const asStarved = "starved"
+
+func TestRun_LivesThroughALackOfDescriptors(t *testing.T) {
+	t.Parallel()
+	out, err := exec.Command("/proc/self/exe", asStarved, program(t), t.TempDir()).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "raise the limit of open files") {
+		t.Errorf("%v:\n%s", err, out)
+	}
+}
+
+// starve makes runs with more and more descriptors that may be opened, until one
+// succeeds, and prints the errors of the others. It fails if one of them is not
+// understood, or any descriptor stays open.
+func starve(path, dir string) int {
+	r := New(Options{Path: path})
+	run := func(name string) error {
+		_, err := r.Run(context.Background(), Request{ID: uuid.NewString(), Dir: filepath.Join(dir, name), Content: Content{Playbook: path}})
+		return err
+	}
+	open := func() int {
+		files, _ := os.ReadDir("/proc/self/fd")
+		return len(files)
+	}
+	fail := func(what string, args ...any) int {
+		fmt.Fprintf(os.Stderr, what+"\n", args...)
+		return 1
+	}
+	if err := run("first"); err != nil {
+		return fail("without a limit: %v", err)
+	}
+	r.Close()
+	before := open()
+	var enough unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &enough); err != nil {
+		return fail("%v", err)
+	}
+	const most = 64
+	for more := range most {
+		r = New(Options{Path: path})
+		err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(before + more), Max: enough.Max})
+		runErr := run(strconv.Itoa(more))
+		err = errors.Join(err, unix.Setrlimit(unix.RLIMIT_NOFILE, &enough))
+		r.Close()
+		fmt.Fprintln(os.Stderr, more, runErr)
+		switch {
+		case err != nil:
+			return fail("%v", err)
+		case runErr == nil && open() > before:
+			return fail("%d descriptors are open, %d were", open(), before)
+		case runErr == nil:
+			return 0
+		case !strings.Contains(runErr.Error(), unix.EMFILE.Error()):
+			return fail("that is not about descriptors")
+		}
+	}
+	return fail("no run succeeded")
+}
+
+func TestRun_IsInTheLedger(t *testing.T) {
+	t.Parallel()
+	ledger, path := filepath.Join(t.TempDir(), "ledger.jsonl"), program(t)
+	r := New(Options{Path: path, Ledger: ledger})
+	defer r.Close()
+	req := request(t, "success.yml")
+	req.Subject = supervise.Subject{UID: "5f0c", Generation: 7}
+	if _, err := r.Run(t.Context(), req); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Reap(req.ID); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := supervise.ReadLedger(ledger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range entries {
+		line := fmt.Sprint(e.Event, " ", e.Run == req.ID, " ", e.Subject)
+		if e.End != nil {
+			line += fmt.Sprint(" ", e.Code, e.Reason)
+		}
+		got = append(got, line)
+	}
+	want := []string{"start true {5f0c 7 false}", "end true {5f0c 7 false} 0", "end true { 0 false} -1reaped"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("ledger (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,98 @@
+// Package leaktest runs the tests of a package and sees that nothing is left of
+// what they began: goroutines, open files, children. It knows nothing of what
+// is tested.
+package leaktest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// patience is how long what ends by itself may take to do so.
+const patience = 5 * time.Second
+
+// Main is the TestMain of a package: it runs its tests, and exits. Each
+// function of while runs as long as the tests do.
+func Main(m goleak.TestingM, while ...func(context.Context) error) {
+	goleak.VerifyTestMain(tests{m, while})
+}
+
+type tests struct {
+	goleak.TestingM
+	while []func(context.Context) error
+}
+
+// Run runs the tests, and returns the exit code.
+func (t tests) Run() int {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	ended := make(chan error)
+	for _, do := range t.while {
+		go func() { ended <- do(ctx) }()
+	}
+	// What the runtime opens for itself is open from here on.
+	if r, w, err := os.Pipe(); err == nil {
+		_, _ = r.Close(), w.Close()
+	}
+	before := opened()
+	code := t.TestingM.Run()
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		left := opened()
+		maps.DeleteFunc(left, func(file string, _ string) bool { _, ok := before[file]; return ok })
+		families := children()
+		if len(left)+len(families) == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			fmt.Fprintf(os.Stderr, "left open: %v; children left: %q\n", left, families)
+			code = max(code, 1)
+			break
+		}
+	}
+	cancel()
+	for range t.while {
+		if err := <-ended; err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = max(code, 1)
+		}
+	}
+	return code
+}
+
+// opened are the open files of this process: descriptor → what it is of.
+func opened() map[string]string {
+	found := map[string]string{}
+	files, _ := filepath.Glob("/proc/self/fd/*")
+	for _, file := range files {
+		// The listing's own is closed by now.
+		if target, err := os.Readlink(file); err == nil {
+			found[file] = target
+		}
+	}
+	return found
+}
+
+// children are the children of this process, the dead ones included: their
+// lines of /proc/<pid>/stat.
+func children() []string {
+	var found []string
+	files, _ := filepath.Glob("/proc/[0-9]*/stat")
+	self := strconv.Itoa(os.Getpid())
+	for _, file := range files {
+		stat, err := os.ReadFile(file)
+		_, rest, ok := strings.Cut(string(stat[max(0, strings.LastIndex(string(stat), ")")):]), ") ")
+		if fields := strings.Fields(rest); err == nil && ok && len(fields) > 1 && fields[1] == self {
+			found = append(found, string(stat[:min(len(stat), 80)]))
+		}
+	}
+	return slices.Clip(found)
+}

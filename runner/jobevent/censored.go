@@ -1,0 +1,102 @@
+package jobevent
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"regexp"
+	"strings"
+)
+
+// ansible-core 2.19 prints the message of a failed task in a block of its own,
+// "[ERROR]: Task failed: …", before the line of the result, and does so for
+// tasks with no_log, too, of which that line is censored.
+var (
+	errorBlock = regexp.MustCompile(`^(?:\x1b\[[0-9;]*m)*\[ERROR\]: `)
+	resultLine = regexp.MustCompile(`^(?:\x1b\[[0-9;]*m)*(?:fatal|failed): \[`)
+	bannerLine = regexp.MustCompile(`^(?:\x1b\[[0-9;]*m)*(?:TASK|PLAY|PLAY RECAP|RUNNING HANDLER) [\[*]`)
+)
+
+// WithoutCensored returns an event of a task with no_log without what is
+// printed of it before its censored result; any other as it is.
+func WithoutCensored(e Event) Event {
+	var res struct {
+		Censored *any `json:"censored"`
+	}
+	if !bytes.Contains(e.Data.Res, []byte(`"censored"`)) || json.Unmarshal(e.Data.Res, &res) != nil || res.Censored == nil {
+		return e
+	}
+	lines := strings.SplitAfter(e.Stdout, "\n")
+	for i := len(lines) - 1; i >= 0; i-- {
+		if resultLine.MatchString(lines[i]) {
+			e.Stdout = strings.Join(lines[i:], "")
+			return e
+		}
+	}
+	if len(lines) > 1 || errorBlock.MatchString(e.Stdout) {
+		e.Stdout = "" // cut before the result
+	}
+	return e
+}
+
+// maxBlock bounds what is held of a block until its result says what to do.
+const maxBlock = 256 << 10
+
+// CensoredReader returns output of ansible-playbook without the blocks of
+// errors of which the result is censored. Other blocks of more than 256 KiB are
+// cut.
+func CensoredReader(r io.Reader) io.Reader {
+	return &censoredReader{in: bufio.NewReaderSize(r, maxString)}
+}
+
+type censoredReader struct {
+	in *bufio.Reader
+	// block is held while inBlock; out is to be returned.
+	block, out []byte
+	inBlock    bool
+	// begun is true in the middle of a line that is longer than the buffer.
+	begun bool
+	err   error
+}
+
+// Read implements [io.Reader].
+func (c *censoredReader) Read(p []byte) (int, error) {
+	for len(c.out) == 0 && c.err == nil {
+		line, err := c.in.ReadSlice('\n')
+		whole := !errors.Is(err, bufio.ErrBufferFull)
+		c.line(line)
+		c.begun = !whole
+		if err != nil && whole {
+			c.err = err
+			c.out, c.block = append(c.out, c.block...), nil
+		}
+	}
+	if len(c.out) == 0 {
+		return 0, c.err
+	}
+	n := copy(p, c.out)
+	c.out = c.out[n:]
+	return n, nil
+}
+
+func (c *censoredReader) line(line []byte) {
+	if !c.begun {
+		result := resultLine.Match(line)
+		switch {
+		case result && bytes.Contains(line, []byte(`"censored"`)):
+			c.block, c.inBlock = nil, false
+		case result, bannerLine.Match(line):
+			c.out, c.block, c.inBlock = append(c.out, c.block...), nil, false
+		case errorBlock.Match(line):
+			c.out, c.block, c.inBlock = append(c.out, c.block...), nil, true
+		}
+	}
+	switch {
+	case !c.inBlock:
+		c.out = append(c.out, line...)
+	case len(c.block)+len(line) <= maxBlock:
+		c.block = append(c.block, line...)
+	}
+}

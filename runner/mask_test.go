@@ -1,0 +1,117 @@
+package runner
+
+import (
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rolewright/rolewright/runner/jobevent"
+)
+
+// TestNoLog_HidesMessagesAndNamesThePlace: ansible-core 2.19 prints the
+// messages of such tasks, and nothing else may follow it.
+func TestNoLog_HidesMessagesAndNamesThePlace(t *testing.T) {
+	r := ansible(t)
+	req := request(t, "no_log_all.yml")
+	var said strings.Builder
+	req.OnEvent = func(e jobevent.Event) {
+		text, err := json.Marshal(e)
+		if err != nil {
+			t.Error(err)
+		}
+		said.Write(text)
+	}
+	res, err := r.Run(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Open(filepath.Join(artifactsDir(req), "stdout"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	output, err := io.ReadAll(jobevent.CensoredReader(file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := res.Verdict()
+	for where, text := range map[string]string{"events": said.String(), "tail": res.Tail, "output": string(output), "verdict": v.Message} {
+		if strings.Contains(text, "canary") {
+			t.Errorf("%s: the message is there:\n%s", where, text)
+		}
+	}
+	for _, want := range []string{`task "Fail at last"`, "no_log_all.yml:22", "hidden because of no_log"} {
+		if !strings.Contains(v.Message, want) {
+			t.Errorf("verdict lacks %q: %q", want, v.Message)
+		}
+	}
+	if n := strings.Count(res.Tail, "censored"); n < 4 || !strings.Contains(res.Tail, "open") {
+		t.Errorf("tail has %d censored results, want all, and the open one:\n%s", n, res.Tail)
+	}
+}
+
+// stars hides one word.
+type stars struct{}
+
+func (stars) Mask(text string) string       { return strings.ReplaceAll(text, "canary", "***") }
+func (m stars) MaskTail(text string) string { return m.Mask(text) }
+
+func TestMasked_AllTextOfAnEventButThePlace(t *testing.T) {
+	e := jobevent.Event{
+		UUID: "canary", Kind: jobevent.PlaybookStats, Stdout: "a canary",
+		Data: jobevent.Data{
+			PlaybookUUID: "canary", Play: "canary", Task: "canary", TaskUUID: "canary", TaskAction: "canary", ResolvedAction: "canary",
+			TaskArgs: "a=canary", TaskPath: "/canary.yml:1", Role: "canary", Host: "canary", Name: "canary",
+			Res:   json.RawMessage(`{"canary":["x canary\n",1.50,{"a":"canary"}],"n":12345678901234567890}`),
+			Stats: &jobevent.Stats{OK: map[string]int{"canary": 1, "***": 2}},
+		},
+	}
+	got := masked(e, stars{})
+	want := e
+	want.Stdout, want.Data.Play, want.Data.Task, want.Data.TaskArgs, want.Data.Host, want.Data.Name = "a ***", "***", "***", "a=***", "***", "***"
+	want.Data.Res = json.RawMessage(`{"***":["x ***\n",1.50,{"a":"***"}],"n":12345678901234567890}`)
+	none := map[string]int{}
+	want.Data.Stats = &jobevent.Stats{
+		OK: map[string]int{"***": 3}, Changed: none, Failures: none, Dark: none, Skipped: none, Rescued: none, Ignored: none, Processed: none,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("event (-want +got):\n%s", diff)
+	}
+	if e.Data.Stats.OK["canary"] != 1 {
+		t.Error("the event that was given is changed")
+	}
+	plain := json.RawMessage(`{ "b" : 1 }`)
+	if got := maskedJSON(plain, stars{}); string(got) != string(plain) {
+		t.Errorf("JSON without values is changed: %s", got)
+	}
+}
+
+func TestRun_MasksEventsSummaryAndTail(t *testing.T) {
+	r := ansible(t)
+	req := request(t, "masked.yml")
+	req.Mask = stars{}
+	req.OnEvent = func(e jobevent.Event) {
+		if text, _ := json.Marshal(e); strings.Contains(strings.ReplaceAll(string(text), "masked.yml", ""), "canary") {
+			t.Errorf("event: %s", text)
+		}
+	}
+	res, err := r.Run(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v := res.Verdict(); !strings.HasPrefix(v.Message, "it is ***\n") || !strings.Contains(v.Message, `task "Break ***"`) {
+		t.Errorf("verdict: %q", v.Message)
+	}
+	if strings.Contains(res.Tail, "canary") || !strings.Contains(res.Tail, "***") {
+		t.Errorf("tail: %s", res.Tail)
+	}
+	again, err := r.Recover(t.Context(), req.Dir, req.ID, stars{})
+	if err != nil || strings.Contains(again.Tail+again.Verdict().Message, "canary") {
+		t.Errorf("recovered: %v, %+v", err, again)
+	}
+}

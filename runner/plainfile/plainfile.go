@@ -1,0 +1,162 @@
+// Package plainfile opens, reads and replaces small files in directories into
+// which a playbook may have put links, pipes, devices or whatever else: nothing
+// blocks, no link is followed, and what is written is whole or not there.
+//
+// It knows names and modes, and nothing of what the files are for.
+package plainfile
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrNotPlain is wrapped if what stands there is no regular file of bearable
+// size, or no directory.
+var ErrNotPlain = errors.New("not what it should be")
+
+// Open opens a regular file for reading.
+func Open(name string) (*os.File, error) {
+	// Without O_NONBLOCK, opening a FIFO would wait for its writer.
+	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	fi, err := f.Stat()
+	if err == nil && !fi.Mode().IsRegular() {
+		err = fmt.Errorf("%s: %w: it is no regular file", name, ErrNotPlain)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// Read reads a regular file of at most limit bytes.
+func Read(name string, limit int64) ([]byte, error) {
+	f, err := Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(data)) > limit {
+		err = fmt.Errorf("%s: %w: it has more than %d bytes", name, ErrNotPlain, limit)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return data, nil
+}
+
+// OpenDir opens a directory that is no link. What is done through it stays in it.
+func OpenDir(dir string) (*os.Root, error) {
+	parent, err := os.OpenRoot(filepath.Dir(dir))
+	if err != nil {
+		return nil, err
+	}
+	defer parent.Close()
+	base := filepath.Base(dir)
+	fi, err := parent.Lstat(base)
+	if err != nil {
+		return nil, err
+	}
+	if !fi.IsDir() {
+		return nil, fmt.Errorf("%s: %w: it is no directory", dir, ErrNotPlain)
+	}
+	return parent.OpenRoot(base)
+}
+
+// successor is the name under which the new content of a file comes into being.
+func successor(base string) string { return "." + base + ".new" }
+
+// Reserve sets size bytes of the disk aside for the next [Replace] of name by
+// this or another process, so that it succeeds on a disk that is full by then.
+// File systems that write nothing in place cannot promise that.
+func Reserve(name string, size int) error {
+	root, err := OpenDir(filepath.Dir(name))
+	if err != nil {
+		return fmt.Errorf("reserve space: %w", err)
+	}
+	defer root.Close()
+	if err := fill(root, successor(filepath.Base(name)), make([]byte, size)); err != nil {
+		return fmt.Errorf("reserve space: %w", err)
+	}
+	return nil
+}
+
+// Replace gives a file of mode 0600 a new content, or leaves it as it was.
+// Whatever stands in its place goes: it is not written into.
+func Replace(name string, data []byte) error {
+	root, err := OpenDir(filepath.Dir(name))
+	if err != nil {
+		return fmt.Errorf("replace file: %w", err)
+	}
+	defer root.Close()
+	base := filepath.Base(name)
+	if err := fill(root, successor(base), data); err != nil {
+		return fmt.Errorf("replace file: %w", err)
+	}
+	err = root.Rename(successor(base), base)
+	if fi, statErr := root.Lstat(base); err != nil && statErr == nil && fi.IsDir() {
+		if err = root.RemoveAll(base); err == nil {
+			err = root.Rename(successor(base), base)
+		}
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("replace file: %w", err), root.Remove(successor(base)))
+	}
+	return nil
+}
+
+// fill writes data into a file of its own, in place if it has space already.
+func fill(root *os.Root, name string, data []byte) error {
+	f, err := reserved(root, name)
+	if err != nil {
+		if err := root.RemoveAll(name); err != nil {
+			return err
+		}
+		if f, err = root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
+			return err
+		}
+	}
+	_, err = f.WriteAt(data, 0)
+	if err == nil {
+		err = f.Truncate(int64(len(data)))
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return errors.Join(err, root.Remove(name))
+	}
+	return nil
+}
+
+// reserved opens a file for writing that has no other name, and so belongs to
+// nobody else.
+func reserved(root *os.Root, name string) (*os.File, error) {
+	fi, err := root.Lstat(name)
+	if err == nil && !lonely(fi) {
+		err = ErrNotPlain
+	}
+	if err != nil {
+		return nil, err
+	}
+	f, err := root.OpenFile(name, os.O_WRONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	if fi, err = f.Stat(); err != nil || !lonely(fi) {
+		return nil, errors.Join(ErrNotPlain, err, f.Close())
+	}
+	return f, nil
+}
+
+func lonely(fi fs.FileInfo) bool {
+	st, ok := fi.Sys().(*syscall.Stat_t)
+	return ok && fi.Mode().IsRegular() && st.Nlink == 1
+}

@@ -1,0 +1,184 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rolewright/rolewright/runner/plainfile"
+)
+
+// ErrNoSpace is wrapped by the error of a run that did not take place, or was
+// stopped, because the file system of its private data directory is full. In
+// the first case [Result.Started] is zero.
+var ErrNoSpace = errors.New("no space left for the run's files")
+
+// ErrTooLarge is wrapped by the error of a run that was stopped because its
+// private data directory had grown beyond [Request.MaxBytes].
+var ErrTooLarge = errors.New("the run has written too much")
+
+// IsNoSpace tells whether an error says that a file system has no room, or
+// that its user may have no more of it.
+func IsNoSpace(err error) bool {
+	return errors.Is(err, ErrNoSpace) || errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)
+}
+
+// A file system with less room than this is as good as full: ansible-runner
+// writes a file for each event, most of them a few KiB. The probe is smaller, so
+// as not to take from a run what it may need.
+const (
+	fewBytes  = 64 << 10
+	fewFiles  = 8
+	probeSize = 16 << 10
+)
+
+// full tells whether the file system of dir is as good as full, by what it says
+// of itself.
+func full(dir string) bool {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return false
+	}
+	// Some file systems do not count files.
+	return st.Bavail*uint64(st.Bsize) < fewBytes || st.Files > 0 && st.Ffree < fewFiles
+}
+
+// exhausted tells whether a file cannot be written in dir for want of space. It
+// finds a quota too, and space that only the superuser may use.
+func exhausted(dir string) bool {
+	name := filepath.Join(dir, ".probe")
+	err := plainfile.Replace(name, make([]byte, probeSize))
+	if err == nil {
+		err = os.Remove(name)
+	}
+	return IsNoSpace(err)
+}
+
+// Usage is how much of the disk a directory and what is in it takes, in bytes.
+// What cannot be read does not count.
+func Usage(dir string) int64 {
+	var sum int64
+	_ = filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return nil //nolint:nilerr // it has gone, or is closed
+		}
+		if fi, err := entry.Info(); err == nil {
+			if st, ok := fi.Sys().(*syscall.Stat_t); ok {
+				const block = 512 // whatever the file system's: stat(2)
+				sum += st.Blocks * block
+			}
+		}
+		return nil
+	})
+	return sum
+}
+
+// guard watches over the private data directory of a run that is under way.
+type guard struct {
+	req    Request
+	cancel context.CancelCauseFunc
+	quit   chan struct{}
+	group  sync.WaitGroup
+	// noSpace is true if the file system was seen full; read it after stop.
+	noSpace bool
+	// since is when it became full, patience how long the run may go on then.
+	since    time.Time
+	patience time.Duration
+	// pipes are those that were found in the place of artifacts.
+	pipes []*os.File
+}
+
+// watch guards a run until stop is called; cancel ends the run.
+func watch(req Request, patience time.Duration, cancel context.CancelCauseFunc) *guard {
+	g := &guard{req: req, patience: patience, cancel: cancel, quit: make(chan struct{})}
+	g.group.Go(g.run)
+	return g
+}
+
+func (g *guard) stop() {
+	close(g.quit)
+	g.group.Wait()
+	for _, f := range g.pipes {
+		_ = f.Close() // nothing was written
+	}
+}
+
+// guardEvery is how often a run's directory is looked at. Of a large one the
+// files are counted less often, so that it takes no more than a twentieth of
+// the time.
+const (
+	guardEvery = time.Second
+	guardShare = 20
+)
+
+func (g *guard) run() {
+	tick := time.NewTicker(guardEvery)
+	defer tick.Stop()
+	var measured time.Time
+	var pause time.Duration
+	for {
+		select {
+		case <-g.quit:
+			return
+		case <-tick.C:
+		}
+		g.checkSpace()
+		g.clear()
+		if g.req.MaxBytes <= 0 || time.Since(measured) < pause {
+			continue
+		}
+		start := time.Now()
+		if size := Usage(g.req.Dir); size > g.req.MaxBytes {
+			g.cancel(fmt.Errorf("%w: %d bytes, and %d are allowed", ErrTooLarge, size, g.req.MaxBytes))
+		}
+		measured = time.Now()
+		pause = guardShare * measured.Sub(start)
+	}
+}
+
+// fullPatience is how long a run may go on without space. What it does then
+// cannot be proved, and it may never end: ansible-runner's callback plugin for
+// ansible-playbook does not release its lock when it cannot write.
+const fullPatience = 20 * time.Second
+
+func (g *guard) checkSpace() {
+	if !full(g.req.Dir) || !exhausted(g.req.Dir) {
+		g.since = time.Time{}
+		return
+	}
+	g.noSpace = true
+	if g.since.IsZero() {
+		g.since = time.Now()
+	}
+	if time.Since(g.since) > g.patience {
+		g.cancel(fmt.Errorf("%w since %s", ErrNoSpace, g.since.UTC().Format(time.RFC3339)))
+	}
+}
+
+// clear removes what a playbook has put where ansible-runner writes its last
+// files: it would write into the target of a link, and wait for ever for
+// somebody to read from a pipe.
+func (g *guard) clear() {
+	for _, name := range []string{"rc", "status"} {
+		path := filepath.Join(artifactsDir(g.req), name)
+		fi, err := os.Lstat(path)
+		if err != nil || fi.Mode().IsRegular() {
+			continue
+		}
+		if fi.Mode()&fs.ModeNamedPipe != 0 {
+			// A reader lets those go who wait for one already.
+			if f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0); err == nil {
+				g.pipes = append(g.pipes, f)
+			}
+		}
+		_ = os.RemoveAll(path) // else the run ends without a result
+	}
+}

@@ -1,0 +1,168 @@
+package vault
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// source is where a password comes from.
+type source struct {
+	id, path string
+}
+
+// sourcesOf lists the sources that ansible-playbook would use: those of its
+// arguments, of the environment, and of the configuration file.
+func sourcesOf(args []string, lookupEnv func(string) (string, bool)) []source {
+	var found []source
+	for i, arg := range args {
+		name, value, joined := strings.Cut(arg, "=")
+		if !joined && i+1 < len(args) {
+			value = args[i+1]
+		}
+		switch { // argparse takes any beginning that is no other option's
+		case strings.HasPrefix(name, "--vault-pa"):
+			found = append(found, source{path: absolute(value, ".")})
+		case strings.HasPrefix(name, "--vault-i"):
+			found = append(found, identities(value, ".")...)
+		}
+	}
+	env := func(name string) string { v, _ := lookupEnv(name); return v }
+	if file := env("ANSIBLE_VAULT_PASSWORD_FILE"); file != "" {
+		found = append(found, source{path: absolute(file, ".")})
+	}
+	found = append(found, identities(env("ANSIBLE_VAULT_IDENTITY_LIST"), ".")...)
+	return append(found, configured(env("ANSIBLE_CONFIG"), env("HOME"))...)
+}
+
+// identities reads a list of label@source.
+func identities(list, dir string) []source {
+	var found []source
+	for _, one := range strings.Split(list, ",") {
+		id, path, labelled := strings.Cut(strings.TrimSpace(one), "@")
+		if !labelled {
+			id, path = "", id
+		}
+		if path != "" && !strings.HasPrefix(path, "prompt") {
+			found = append(found, source{id: id, path: absolute(path, dir)})
+		}
+	}
+	return found
+}
+
+// configured reads the first configuration file that there is.
+func configured(named, home string) []source {
+	for _, path := range []string{named, "ansible.cfg", filepath.Join(home, ".ansible.cfg"), "/etc/ansible/ansible.cfg"} {
+		if info, err := os.Stat(path); err == nil && info.IsDir() {
+			path = filepath.Join(path, "ansible.cfg")
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			continue
+		}
+		var found []source
+		section := ""
+		for lines := bufio.NewScanner(bytes.NewReader(data)); lines.Scan(); {
+			line := strings.TrimSpace(lines.Text())
+			if strings.HasPrefix(line, "[") {
+				section = line
+			}
+			key, value, ok := strings.Cut(line, "=")
+			value, _, _ = strings.Cut(value, " ;") // a comment
+			value = strings.TrimSpace(value)
+			switch {
+			case !ok || section != "[defaults]" || value == "":
+			case strings.TrimSpace(key) == "vault_password_file":
+				found = append(found, source{path: absolute(value, filepath.Dir(path))})
+			case strings.TrimSpace(key) == "vault_identity_list":
+				found = append(found, identities(value, filepath.Dir(path))...)
+			}
+		}
+		return found
+	}
+	return nil
+}
+
+func absolute(path, dir string) string {
+	path = os.ExpandEnv(path)
+	if rest, ok := strings.CutPrefix(path, "~/"); ok {
+		path = filepath.Join(os.Getenv("HOME"), rest)
+	}
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(dir, path)
+	}
+	return path
+}
+
+// scriptTimeout bounds a script that answers with a password: it may ask a key
+// store over the network.
+const scriptTimeout = 30 * time.Second
+
+// password reads a password file, or runs it if it is executable, as Ansible
+// does.
+func (s source) password(ctx context.Context) ([]byte, error) {
+	info, err := os.Stat(s.path)
+	if err != nil {
+		return nil, fmt.Errorf("vault password: %w", err)
+	}
+	var data []byte
+	if info.Mode()&0o111 == 0 {
+		data, err = os.ReadFile(s.path)
+	} else {
+		ctx, cancel := context.WithTimeout(ctx, scriptTimeout)
+		defer cancel()
+		var args []string
+		base := filepath.Base(s.path)
+		if s.id != "" && strings.HasSuffix(strings.TrimSuffix(base, filepath.Ext(base)), "-client") {
+			args = []string{"--vault-id", s.id}
+		}
+		cmd := exec.CommandContext(ctx, s.path, args...)
+		cmd.WaitDelay = time.Second
+		data, err = cmd.Output()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("vault password from %s: %w", s.path, err)
+	}
+	return bytes.TrimSpace(data), nil
+}
+
+// split takes arguments apart as shlex does, roughly: text that shlex refuses
+// makes no run.
+func split(text string) []string {
+	var args []string
+	var arg strings.Builder
+	var quote rune
+	escaped, begun := false, false
+	for _, r := range text {
+		switch {
+		case escaped:
+			arg.WriteRune(r)
+			escaped = false
+		case r == '\\' && quote != '\'':
+			escaped, begun = true, true
+		case quote != 0 && r == quote:
+			quote = 0
+		case quote == 0 && (r == '"' || r == '\''):
+			quote, begun = r, true
+		case quote == 0 && (r == ' ' || r == '\t' || r == '\n'):
+			if begun {
+				args = append(args, arg.String())
+			}
+			arg.Reset()
+			begun = false
+		default:
+			arg.WriteRune(r)
+			begun = true
+		}
+	}
+	if begun {
+		args = append(args, arg.String())
+	}
+	return args
+}

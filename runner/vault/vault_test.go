@@ -1,0 +1,94 @@
+package vault
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// write makes a file below dir and returns its path.
+func write(t *testing.T, dir, name, text string, mode os.FileMode) string {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), mode); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// encrypt is what the installed ansible-vault makes of a text.
+func encrypt(t *testing.T, identity, text string) string {
+	t.Helper()
+	path := write(t, t.TempDir(), "text", text, 0o600)
+	cmd := exec.CommandContext(t.Context(), "ansible-vault", "encrypt", "--vault-id", identity, path)
+	cmd.Env = append(os.Environ(), "HOME="+t.TempDir())
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("ansible-vault: %v\n%s", err, out)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+func none(string) (string, bool) { return "", false }
+
+func TestValues_RealVaultTexts(t *testing.T) {
+	dir := t.TempDir()
+	one := write(t, dir, "passwords/one", "first password\n", 0o600)
+	two := write(t, dir, "passwords/two-client", "#!/bin/sh\n[ \"$1 $2\" = '--vault-id prod' ] && echo second\n", 0o700)
+	content := filepath.Join(dir, "content")
+	write(t, content, "vars/main.yml", "plain: x\ninline: !vault |\n    "+
+		strings.ReplaceAll(encrypt(t, "prod@"+two, "inline secret"), "\n", "\n    ")+"\nnext: y\n", 0o600)
+	write(t, content, "group_vars/all/vault", encrypt(t, one, "password: of a file\n"), 0o600)
+	write(t, content, ".git/vault", encrypt(t, one, "hidden"), 0o600)
+	write(t, content, "damaged", "$ANSIBLE_VAULT;1.1;AES256\n3861\n", 0o600)
+	extra := write(t, dir, "extra.yml", encrypt(t, one, "extra: vars\n"), 0o600)
+
+	v := New("-v --vault-password-file='"+one+"' --vault-id prod@"+two+" -e @"+extra, none)
+	got, err := v.Values(t.Context(), content, filepath.Join(dir, "no such"))
+	slices.Sort(got)
+	if diff := cmp.Diff([]string{"extra: vars\n", "inline secret", "password: of a file\n"}, got); diff != "" {
+		t.Errorf("values (-want +got):\n%s", diff)
+	}
+	if err == nil || !strings.Contains(err.Error(), "damaged") {
+		t.Errorf("error = %v, want one that names the damaged file", err)
+	}
+}
+
+func TestSources_AreThoseOfAnsible(t *testing.T) {
+	dir := t.TempDir()
+	config := write(t, dir, "ansible.cfg", "[other]\nvault_password_file = no\n[defaults]\nvault_password_file = ./pass ; a comment\n"+
+		"vault_identity_list = a@/ids/a, b@prompt, /ids/c\n", 0o600)
+	env := map[string]string{
+		"ANSIBLE_CONFIG": config, "ANSIBLE_VAULT_PASSWORD_FILE": "/env/file", "ANSIBLE_VAULT_IDENTITY_LIST": "e@/env/id",
+	}
+	got := sourcesOf(split(`--vault-pass-file "/a b" --vault-id=x@/c\ d -e 'y z'`), func(name string) (string, bool) { v, ok := env[name]; return v, ok })
+	want := []source{
+		{path: "/a b"}, {"x", "/c d"}, {path: "/env/file"}, {"e", "/env/id"},
+		{path: filepath.Join(dir, "pass")}, {"a", "/ids/a"}, {path: "/ids/c"},
+	}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(source{})); diff != "" {
+		t.Errorf("sources (-want +got):\n%s", diff)
+	}
+}
+
+func TestValues_WithoutPasswordsLooksAtNothing(t *testing.T) {
+	v := &Vault{roots: map[string]scan{}}
+	if got, err := v.Values(t.Context(), "/"); got != nil || err != nil {
+		t.Errorf("Values = %v, %v", got, err)
+	}
+	v = New("--vault-password-file /no/such/file", none)
+	if got, err := v.Values(t.Context(), t.TempDir()); got != nil || err == nil {
+		t.Errorf("without a password that can be read: %v, %v", got, err)
+	}
+}

@@ -1,0 +1,201 @@
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/rolewright/rolewright/internal/testenv"
+)
+
+// beatTasks note the time until they are stopped, or have done so for $BEATS tenths of a second.
+const beatTasks = `- name: Beat
+  ansible.builtin.shell:
+    cmd: for i in $(seq {{ beats }}); do echo "$ROLEWRIGHT_RUN $(date +%s%N)" >> "$BEATS"; sleep 0.1; done
+`
+
+// beats are the times at which each run has said that it lives.
+type beats map[string]struct{ first, last time.Time }
+
+func (s *stage) beats(path string) beats {
+	s.t.Helper()
+	file, err := os.Open(path)
+	if os.IsNotExist(err) {
+		return nil
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer file.Close()
+	of := beats{}
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		id, stamp, _ := strings.Cut(lines.Text(), " ")
+		ns, err := strconv.ParseInt(stamp, 10, 64)
+		if err != nil {
+			continue // cut short with its run
+		}
+		b, ok := of[id]
+		if !ok {
+			b.first = time.Unix(0, ns)
+		}
+		b.last = time.Unix(0, ns)
+		of[id] = b
+	}
+	return of
+}
+
+// expectNoOverlap checks that no two runs have lived at once.
+func (b beats) expectNoOverlap(t *testing.T) {
+	t.Helper()
+	for one, a := range b {
+		for other, c := range b {
+			if one < other && a.first.Before(c.last) && c.first.Before(a.last) {
+				t.Errorf("runs %s (%s to %s) and %s (%s to %s) have overlapped", one, a.first, a.last, other, c.first, c.last)
+			}
+		}
+	}
+}
+
+// replicas is a stage on which two operators, each with a runner root of its own, take turns at leading.
+type replicas struct {
+	*stage
+	kind  kind
+	path  string // where runs note their beats
+	lease string
+	args  []string
+}
+
+func newReplicas(t *testing.T) *replicas {
+	t.Helper()
+	s := newStage(t)
+	r := &replicas{stage: s, kind: s.kind(), lease: "operator", path: filepath.Join(t.TempDir(), "beats")}
+	s.env = append(s.env, "BEATS="+r.path)
+	s.role("beat", beatTasks)
+	s.watch(r.kind, "role: beat")
+	// The relations of the defaults, 15, 10 and 2 s; a run that hears nothing of its operator ends after 5 s.
+	r.args = []string{"--leader-elect", "--leader-election-id=" + r.lease, "--leader-election-namespace=" + s.namespace,
+		"--leader-elect-lease-duration=9s", "--leader-elect-renew-deadline=6s"}
+	return r
+}
+
+// another starts a replica and returns at once; only one of them gets ready.
+func (r *replicas) another(args ...string) *operator {
+	r.t.Helper()
+	needAnsible(r.t)
+	of := *r.stage
+	of.root = filepath.Join(r.t.TempDir(), "runner")
+	return of.launchWith(r.asInPod, append(r.args, args...)...)
+}
+
+// asInPod gives a replica processes of its own, as a Pod does: it is the first of them, and sees no others, so that
+// nobody but itself can end its runs. Where that is not permitted, the test proves less.
+func (r *replicas) asInPod(o *operator) {
+	probe := exec.Command("true")
+	probe.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS}
+	if err := probe.Run(); err != nil {
+		r.t.Logf("replicas see each other's processes: %v", err)
+		return
+	}
+	o.cmd.SysProcAttr.Cloneflags = probe.SysProcAttr.Cloneflags
+	o.cmd.Args = append([]string{"sh", "-c", `mount --make-rprivate / && mount -t proc proc /proc && exec "$@"`, "sh"}, o.cmd.Args...)
+	o.cmd.Path = "/bin/sh"
+}
+
+// awaitBeats waits until another run than those given lives, and returns its ID.
+func (r *replicas) awaitBeats(not ...string) string {
+	r.t.Helper()
+	var id string
+	testenv.Eventually(r.t, "a run to live", func(context.Context) error {
+		for id = range r.beats(r.path) {
+			known := false
+			for _, n := range not {
+				known = known || n == id
+			}
+			if !known {
+				return nil
+			}
+		}
+		return fmt.Errorf("none but %v", not)
+	})
+	return id
+}
+
+func (r *replicas) holder() string {
+	r.t.Helper()
+	is, err := kubernetes.NewForConfigOrDie(r.cfg).CoordinationV1().Leases(r.namespace).Get(r.t.Context(), r.lease, metav1.GetOptions{})
+	if err != nil || is.Spec.HolderIdentity == nil {
+		return ""
+	}
+	return *is.Spec.HolderIdentity
+}
+
+// A leader that is frozen is taken for dead: its run has ended by the time another one leads, and when it wakes up, it
+// writes nothing.
+func TestLeadership_AFrozenLeaderAndItsSuccessorNeverRunAtOnce(t *testing.T) {
+	t.Parallel()
+	r := newReplicas(t)
+	first := r.another()
+	made := r.kind.create("it", map[string]any{"beats": 6000})
+	lost := r.awaitBeats()
+	before := r.holder()
+	second := r.another()
+	second.awaitOutput("Attempting to acquire leader lease")
+	first.signal(syscall.SIGSTOP)
+	defer func() { _ = first.cmd.Process.Signal(syscall.SIGCONT) }() // a frozen process does not end
+
+	r.kind.patch("it", `{"spec":{"beats":1}}`)
+	is := r.kind.awaitReady("it")
+	if after := r.holder(); after == before || after == "" {
+		t.Errorf("lease held by %q, before by %q", after, before)
+	}
+	first.signal(syscall.SIGCONT)
+	if code := first.exit(); code == 0 {
+		t.Error("exit code of an operator that lost its leadership = 0")
+	}
+	if left := processesOf(t, lost); len(left) > 0 {
+		t.Errorf("left of the frozen leader's run: %v", left)
+	}
+	r.beats(r.path).expectNoOverlap(t)
+	second.stop()
+	now := r.kind.get("it")
+	if now.lastRun().ID != is.lastRun().ID || now.GetResourceVersion() != is.GetResourceVersion() || now.GetUID() != made.GetUID() {
+		t.Errorf("the leader that woke up has written: %+v, before %+v", now.lastRun(), is.lastRun())
+	}
+	if !strings.Contains(second.output(), "is lost; it is run again") {
+		t.Error("the successor has not settled the run of the frozen leader")
+	}
+}
+
+// A leader that is asked to stop gives the lease away when its last run has ended, and not before.
+func TestLeadership_TheLeaseIsReleasedAfterTheLastRun(t *testing.T) {
+	t.Parallel()
+	r := newReplicas(t)
+	first := r.another()
+	r.kind.create("it", map[string]any{"beats": 40})
+	run := r.awaitBeats()
+	second := r.another()
+	second.awaitOutput("Attempting to acquire leader lease")
+	r.kind.create("next", map[string]any{"beats": 1})
+	first.stop()
+	is := r.kind.awaitReady("it")
+	if is.lastRun().ID != run {
+		t.Errorf("record of %s, want of %s: a run that may end is not repeated", is.lastRun().ID, run)
+	}
+	next := r.kind.awaitReady("next")
+	if began := next.lastRun().Started; began.Before(is.lastRun().Finished) {
+		t.Errorf("another replica has begun at %s, before the last run of the first ended at %s", began, is.lastRun().Finished)
+	}
+	r.beats(r.path).expectNoOverlap(t)
+	second.stop()
+}

@@ -1,0 +1,226 @@
+package campaign
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Options of a campaign.
+type Options struct {
+	// Rolewright is the operator's binary, built with the tag failpoint.
+	Rolewright string
+	// Runner is the fake ansible-runner; empty for the real one of PATH.
+	Runner string
+	// Dir is where the histories go. It exists.
+	Dir string
+	// Kubeconfig and AuditLog are those of a control plane that nobody else uses.
+	Kubeconfig, AuditLog string
+	// SoakRuns is how many runs the workload of [SoakPlan] makes.
+	SoakRuns int
+}
+
+// Campaign carries out plans on one control plane. It is safe for concurrent
+// use.
+type Campaign struct {
+	opts   Options
+	config *rest.Config
+	client client.WithWatch
+	// project is the directory with watches.yaml and roles; bin is first in the PATH of operators.
+	project, bin string
+	crds         []*apiextensionsv1.CustomResourceDefinition
+	// Namespaces have the prefix, and a number.
+	prefix string
+	serial *atomic.Int64
+}
+
+// group is the API group of the campaign's kinds.
+const group = "faults.rolewright.test"
+
+// The kinds: a Thing has a finalizer, a Plain has none.
+const (
+	kindThing = "Thing"
+	kindPlain = "Plain"
+)
+
+func gvk(kind string) schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: group, Version: "v1", Kind: kind}
+}
+
+// New installs the campaign's kinds.
+func New(ctx context.Context, opts Options) (*Campaign, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", opts.Kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("read the kubeconfig of the control plane: %w; call `make faults`", err)
+	}
+	config.QPS, config.UserAgent = -1, "campaign"
+	scheme := runtime.NewScheme()
+	if err := errors.Join(apiextensionsv1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
+		return nil, fmt.Errorf("register kinds: %w", err)
+	}
+	c := &Campaign{opts: opts, config: config, serial: &atomic.Int64{}}
+	c.prefix = fmt.Sprintf("f-%04x-", rand.N(1<<16))
+	if c.client, err = client.NewWithWatch(config, client.Options{Scheme: scheme}); err != nil {
+		return nil, fmt.Errorf("connect to the control plane: %w", err)
+	}
+	if err := c.content(); err != nil {
+		return nil, err
+	}
+	for _, kind := range []string{kindThing, kindPlain} {
+		if err := c.install(ctx, kind); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// With is the same campaign with another operator, whose histories go to dir.
+// It is not closed.
+func (c *Campaign) With(rolewright, dir string) *Campaign {
+	other := *c
+	other.opts.Rolewright, other.opts.Dir = rolewright, dir
+	return &other
+}
+
+// Close removes the kinds.
+func (c *Campaign) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	var errs []error
+	for _, crd := range c.crds {
+		errs = append(errs, client.IgnoreNotFound(c.client.Delete(ctx, crd)))
+	}
+	return errors.Join(errs...)
+}
+
+// content writes what the operators serve.
+func (c *Campaign) content() error {
+	c.project, c.bin = filepath.Join(c.opts.Dir, "project"), filepath.Join(c.opts.Dir, "bin")
+	for path, text := range map[string]string{
+		"watches.yaml":              watchesFile,
+		"roles/work/tasks/main.yml": roleTasks,
+	} {
+		path = filepath.Join(c.project, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			return fmt.Errorf("write the project: %w", err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			return fmt.Errorf("write the project: %w", err)
+		}
+	}
+	if err := os.MkdirAll(c.bin, 0o700); err != nil {
+		return fmt.Errorf("link the runner: %w", err)
+	}
+	if c.opts.Runner == "" {
+		return nil
+	}
+	link := filepath.Join(c.bin, "ansible-runner")
+	if err := os.Remove(link); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("link the runner: %w", err)
+	}
+	if err := os.Symlink(c.opts.Runner, link); err != nil {
+		return fmt.Errorf("link the runner: %w", err)
+	}
+	return nil
+}
+
+// finalizer is that of Things.
+const finalizer = group + "/finalizer"
+
+const watchesFile = `- version: v1
+  group: ` + group + `
+  kind: Thing
+  role: work
+  finalizer:
+    name: ` + finalizer + `
+    role: work
+- version: v1
+  group: ` + group + `
+  kind: Plain
+  role: work
+`
+
+// roleTasks does with the real runner what the fake does: it brings the
+// object's ConfigMap to what the spec says.
+const roleTasks = `- ansible.builtin.set_fact:
+    whole: "{{ vars['_faults_rolewright_test_thing'] | default(vars['_faults_rolewright_test_plain']) }}"
+- ansible.builtin.set_fact:
+    behaviour: "{{ (whole.spec.fake.finalizer | default({})) if whole.metadata.deletionTimestamp is defined else (whole.spec.fake | default({})) }}"
+- kubernetes.core.k8s:
+    state: present
+    definition:
+      apiVersion: v1
+      kind: ConfigMap
+      metadata:
+        namespace: "{{ ansible_operator_meta.namespace }}"
+        name: "{{ ansible_operator_meta.name }}{{ '-final' if whole.metadata.deletionTimestamp is defined else '' }}"
+      data:
+        spec: "{{ whole.spec.value }}"
+- ansible.builtin.set_fact:
+    time: "{{ behaviour.sleep | default('0s') }}"
+- ansible.builtin.command: "sleep {{ (time[:-2] | int / 1000) if time.endswith('ms') else time }}"
+- ansible.builtin.fail:
+    msg: the object asked for it
+  when: behaviour.outcome | default('') != ''
+`
+
+func (c *Campaign) install(ctx context.Context, kind string) error {
+	keep := true
+	g := gvk(kind)
+	names := map[string]string{kindThing: "thing", kindPlain: "plain"}
+	crd := &apiextensionsv1.CustomResourceDefinition{
+		ObjectMeta: metav1.ObjectMeta{Name: names[kind] + "s." + g.Group},
+		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+			Group: g.Group, Scope: apiextensionsv1.NamespaceScoped,
+			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: names[kind] + "s", Singular: names[kind], Kind: g.Kind, ListKind: g.Kind + "List"},
+			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
+				Name: g.Version, Served: true, Storage: true,
+				Schema:       &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: &keep}},
+				Subresources: &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}},
+			}},
+		},
+	}
+	if err := c.client.Create(ctx, crd); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("install the kind %s: %w", kind, err)
+	}
+	c.crds = append(c.crds, crd)
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(g)
+	return poll(ctx, time.Minute, func() error { return c.client.List(ctx, list) })
+}
+
+// poll calls do until it returns nil, or for as long as patience; then the
+// error is the last one.
+func poll(ctx context.Context, patience time.Duration, do func() error) error {
+	deadline := time.Now().Add(patience)
+	for {
+		err := do()
+		if err == nil {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("after %s: %w", patience, err)
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}

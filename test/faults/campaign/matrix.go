@@ -1,0 +1,79 @@
+package campaign
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rolewright/rolewright/internal/failpoint"
+	"github.com/rolewright/rolewright/test/faults/plan"
+)
+
+// frozen is how long a stopped operator stays so: longer than its lease.
+const frozen = 20 * time.Second
+
+// KillMatrix are the plans in which the operator dies at each of its failpoints
+// in each way, alone and with another replica.
+func KillMatrix() []plan.Plan {
+	var plans []plan.Plan
+	for _, replicas := range []int{1, 2} {
+		for _, point := range failpoint.Points() {
+			for _, do := range []string{"kill", "term", "stop", "panic"} {
+				p := plan.Plan{
+					Name:     fmt.Sprintf("%s-%s-%d", point, do, replicas),
+					Workload: workloadOf(point, replicas), Replicas: replicas,
+				}
+				p.Rules, p.Failpoints = leadingTo(point)
+				f := plan.Failpoint{Name: point, Do: do}
+				if do == "stop" {
+					f.For = metav1.Duration{Duration: frozen}
+				}
+				p.Failpoints = append(p.Failpoints, f)
+				plans = append(plans, p)
+			}
+		}
+	}
+	return plans
+}
+
+// workloadOf is a workload in which an operator passes a failpoint.
+func workloadOf(point string, replicas int) string {
+	part, _, _ := strings.Cut(point, ".")
+	switch {
+	case part == "release":
+		return "delete"
+	case part == "forget":
+		return "delete-plain"
+	case part == "sweep":
+		return "deleted-while-down"
+	case part == "lease" && replicas > 1:
+		return "leader-change"
+	case part == "lease":
+		return "elected"
+	case part == "shutdown" && replicas > 1:
+		return "leader-change"
+	case part == "shutdown":
+		return "restart"
+	}
+	return "change-during-run"
+}
+
+// leadingTo is what has to happen before a failpoint can be passed.
+func leadingTo(point string) ([]plan.Rule, []plan.Failpoint) {
+	switch {
+	case point == "unwritten.before-write":
+		// The end of the first run cannot be written.
+		return []plan.Rule{{
+			Match:  plan.Match{Verb: "patch", Resource: "things/status", Occurrence: 2},
+			Action: plan.Action{Do: plan.Unavailable, For: metav1.Duration{Duration: 3 * time.Second}},
+		}}, nil
+	case point == "lost.found":
+		// The run has ended, and nobody has written it down.
+		return nil, []plan.Failpoint{{Name: "run.ended", Do: "kill"}}
+	case strings.HasPrefix(point, "lost."):
+		return nil, []plan.Failpoint{{Name: "begin.after-write", Do: "kill"}}
+	}
+	return nil, nil
+}

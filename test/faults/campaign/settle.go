@@ -1,0 +1,262 @@
+package campaign
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const (
+	// patience bounds the time from the end of the faults to rest: a lease that
+	// has to run out, the operator's back-off, and runs.
+	patience = 75 * time.Second
+	// collection bounds how long the garbage collector takes: it looks for new
+	// kinds every 30 s.
+	collection = 45 * time.Second
+	// leaving is how long runs may take to end of which nobody wants anything: the
+	// operator has to hear of it, and they have a grace period.
+	leaving = 15 * time.Second
+	// tail is how long the operator may write after the last word of the runs.
+	tail = 500 * time.Millisecond
+	// steady is how long the world is watched then.
+	steady = 1500 * time.Millisecond
+)
+
+// slowly is d, or with the real runner what it takes then.
+func (e *execution) slowly(d time.Duration) time.Duration {
+	const slower = 4
+	if e.c.opts.Runner == "" {
+		return slower * d
+	}
+	return d
+}
+
+// settle waits until the operator has done what the client wants, and watches
+// that it then rests.
+func (e *execution) settle(ctx context.Context) {
+	err := poll(ctx, e.slowly(patience), func() error {
+		if err := e.thawed(); err != nil {
+			return err
+		}
+		return e.settled(ctx)
+	})
+	if err != nil {
+		e.driver.add(map[string]any{"event": "unstable", "detail": err.Error()})
+		return
+	}
+	e.driver.add(map[string]any{"event": "stable"})
+	mark := truthVariable + "=" + e.truth()
+	var left []member
+	err = poll(ctx, leaving, func() error {
+		if left = members(mark); len(left) > 0 {
+			return errors.New("runs are left")
+		}
+		return nil
+	})
+	if err != nil {
+		for _, m := range left {
+			e.driver.add(map[string]any{"event": "leftover", "pid": m.pid, "run": m.run, "detail": m.String()})
+		}
+	}
+	for _, r := range e.replicas {
+		pid := 0
+		// A dead orphan is waited for within a second or so.
+		err := poll(ctx, survival, func() error {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			if r.cmd == nil {
+				return nil
+			}
+			if pid = r.cmd.Process.Pid; zombies(pid) > 0 {
+				return errors.New("there are zombies")
+			}
+			return nil
+		})
+		if err != nil {
+			e.driver.add(map[string]any{"event": "zombie", "replica": r.name, "pid": pid})
+		}
+	}
+	sleep(ctx, tail)
+	e.driver.add(map[string]any{"event": "steady-begin"})
+	sleep(ctx, steady)
+	e.driver.add(map[string]any{"event": "steady-end"})
+}
+
+// sleep returns after d, or when ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// settled is nil if every object is as the client wants it, by the operator's
+// own word and by what the runs have made.
+func (e *execution) settled(ctx context.Context) error {
+	e.mu.Lock()
+	wanted := maps.Clone(e.want)
+	e.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(wanted)) {
+		if err := e.objectSettled(ctx, name, wanted[name]); err != nil {
+			return fmt.Errorf("object %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func (e *execution) objectSettled(ctx context.Context, name string, w want) error {
+	obj, err := e.get(ctx, w.Kind, name)
+	if w.Deleted {
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return errors.Join(errors.New("it is not gone"), err)
+	}
+	if err != nil {
+		return err
+	}
+	st := statusOf(obj)
+	switch generation := obj.GetGeneration(); {
+	case st.Ansible.ActiveRun != nil:
+		return fmt.Errorf("run %s is under way", st.Ansible.ActiveRun.ID)
+	case st.Ansible.LastRun.Result != "Succeeded":
+		return fmt.Errorf("its last run has ended as %q", st.Ansible.LastRun.Result)
+	case st.ObservedGeneration != generation:
+		return fmt.Errorf("generation %d is recorded, %d is current", st.ObservedGeneration, generation)
+	}
+	made := &corev1.ConfigMap{}
+	if err := e.c.client.Get(ctx, e.key(name), made); err != nil {
+		return fmt.Errorf("what its runs make: %w", err)
+	}
+	if made.Data["spec"] != w.Value {
+		return fmt.Errorf("its runs have made %q, it wants %q", made.Data["spec"], w.Value)
+	}
+	return nil
+}
+
+// objectStatus is what the campaign reads of a status.
+type objectStatus struct {
+	ObservedGeneration int64
+	Ansible            struct {
+		ActiveRun *struct{ ID string }
+		LastRun   struct {
+			ID, Result, Cause string
+			Generation        int64
+		}
+	}
+}
+
+func statusOf(obj *unstructured.Unstructured) objectStatus {
+	var st objectStatus
+	data, err := json.Marshal(obj.Object["status"])
+	if err == nil {
+		_ = json.Unmarshal(data, &st) // what makes no sense is not settled
+	}
+	return st
+}
+
+func (e *execution) key(name string) types.NamespacedName {
+	return types.NamespacedName{Namespace: e.namespace, Name: name}
+}
+
+func (e *execution) get(ctx context.Context, kind, name string) (*unstructured.Unstructured, error) {
+	obj := &unstructured.Unstructured{}
+	obj.SetGroupVersionKind(gvk(kind))
+	return obj, e.c.client.Get(ctx, e.key(name), obj)
+}
+
+// led is nil if there is a leader.
+func (e *execution) led(ctx context.Context) error {
+	lease, err := e.leader(ctx)
+	if err == nil && lease == "" {
+		err = errors.New("nobody leads")
+	}
+	return err
+}
+
+// leader is the identity of the lease's holder.
+func (e *execution) leader(ctx context.Context) (string, error) {
+	obj := &unstructured.Unstructured{}
+	obj.SetGroupVersionKind(coordinationv1.SchemeGroupVersion.WithKind("Lease"))
+	if err := e.c.client.Get(ctx, e.key("leader"), obj); err != nil {
+		return "", err
+	}
+	holder, _, err := unstructured.NestedString(obj.Object, "spec", "holderIdentity")
+	return holder, err
+}
+
+// end keeps the state of the world.
+func (e *execution) end(ctx context.Context) error {
+	var objects []map[string]any
+	for _, kind := range []string{kindThing, kindPlain} {
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(gvk(kind))
+		if err := e.c.client.List(ctx, list, client.InNamespace(e.namespace)); err != nil {
+			return fmt.Errorf("keep the end state: %w", err)
+		}
+		for i := range list.Items {
+			objects = append(objects, list.Items[i].Object)
+		}
+	}
+	// What a deleted object owned goes later, by another's hand.
+	made := &corev1.ConfigMapList{}
+	living := func(uid types.UID) bool {
+		return slices.ContainsFunc(objects, func(o map[string]any) bool {
+			is, _, _ := unstructured.NestedString(o, "metadata", "uid")
+			return is == string(uid)
+		})
+	}
+	listed := errors.New("not listed")
+	_ = poll(ctx, collection, func() error { // what is left is for the checker to find
+		if listed = e.c.client.List(ctx, made, client.InNamespace(e.namespace)); listed != nil {
+			return listed
+		}
+		made.Items = slices.DeleteFunc(made.Items, func(m corev1.ConfigMap) bool { return m.Name == "kube-root-ca.crt" })
+		for _, m := range made.Items {
+			if len(m.OwnerReferences) > 0 && !living(m.OwnerReferences[0].UID) {
+				return fmt.Errorf("%s is left", m.Name)
+			}
+		}
+		return nil
+	})
+	if listed != nil {
+		return fmt.Errorf("keep the end state: %w", listed)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return writeJSON(filepath.Join(e.dir, "end.json"), map[string]any{
+		"objects": objects, "owned": made.Items, "want": e.want,
+	})
+}
+
+// tidy removes the plan's objects. What it cannot remove goes with the control
+// plane.
+func (e *execution) tidy(ctx context.Context) {
+	for _, kind := range []string{kindThing, kindPlain} {
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(gvk(kind))
+		if err := e.c.client.List(ctx, list, client.InNamespace(e.namespace)); err != nil {
+			return
+		}
+		for i := range list.Items {
+			obj := &list.Items[i]
+			if len(obj.GetFinalizers()) > 0 {
+				_ = e.c.client.Patch(ctx, obj, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))
+			}
+		}
+	}
+	_ = e.c.client.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: e.namespace}})
+}

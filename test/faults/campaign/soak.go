@@ -1,0 +1,214 @@
+package campaign
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rolewright/rolewright/test/faults/plan"
+)
+
+// soakWorkload makes as many runs as the options say, with one operator.
+const soakWorkload = "soak"
+
+// SoakPlan is a plan of many runs, during which now and then a write is refused,
+// answered late or not at all, and watches are cut; the operator is not killed.
+func SoakPlan(name string, runs int) plan.Plan {
+	p := plan.Plan{Name: name, Workload: soakWorkload, Replicas: 1}
+	dos := []plan.Do{plan.Conflict, plan.Error, plan.TimeoutAfterCommit, plan.ResetAfter, plan.Throttle}
+	for i := range min(100, runs/20) {
+		p.Rules = append(p.Rules, plan.Rule{
+			Match:  plan.Match{Verb: "patch", Resource: "things/status", Occurrence: 20 + i*20},
+			Action: plan.Action{Do: dos[i%len(dos)]},
+		})
+	}
+	p.Rules = append(p.Rules, plan.Rule{
+		Match:  plan.Match{Verb: "watch", Resource: "things", Event: plan.AnyEvent, Occurrence: runs / 4, Times: 3},
+		Action: plan.Action{Do: plan.CutWatch},
+	}, plan.Rule{
+		Match:  plan.Match{Verb: "patch", Resource: "configmaps", Occurrence: runs / 3, Times: 3},
+		Action: plan.Action{Do: plan.Unavailable, For: metav1.Duration{Duration: time.Second}},
+	})
+	return p
+}
+
+// usage is what an operator needs.
+type usage struct {
+	residentKiB, descriptors, goroutines int
+	// bytes and files are those of the private data directories.
+	bytes, files int
+}
+
+func (u usage) String() string {
+	return fmt.Sprintf("%.1f MiB resident, %d descriptors, %d goroutines, %d bytes in %d files of runs",
+		float64(u.residentKiB)/1024, u.descriptors, u.goroutines, u.bytes, u.files)
+}
+
+// soak makes runs, and looks whether the operator is then as it was: after a
+// first round, since what every operator needs once is no leak.
+func soak(a *actor) {
+	runs, objects := a.e.c.opts.SoakRuns, 40
+	if a.e.c.opts.Runner == "" {
+		objects = 8
+	}
+	rounds := max(2, runs/objects)
+	a.round(objects, 0, max(rounds/20, min(warm, rounds/3)))
+	before, err := a.e.rest(a.ctx)
+	if err != nil {
+		a.e.violate("I14", "the operator does not come to rest: "+err.Error())
+		return
+	}
+	a.round(objects, 1, rounds)
+	var after usage
+	err = poll(a.ctx, time.Minute, func() error {
+		if after, err = a.e.rest(a.ctx); err != nil {
+			return err
+		}
+		return before.grownTo(after)
+	})
+	a.e.report = fmt.Sprintf("before: %s\nafter:  %s", before, after)
+	if err != nil {
+		a.e.violate("I14", err.Error()+"\n"+a.e.report)
+	}
+}
+
+// warm is how many rounds it takes until an operator has all that it needs.
+const warm = 12
+
+// The operator is as it was if it has no more than this.
+const (
+	growth     = 0.05    // of resident memory
+	growthKiB  = 3 << 10 // or that, which is what a garbage collector may be late by
+	deviations = 2       // of descriptors and goroutines
+)
+
+// grownTo is nil if after is not more than u.
+func (u usage) grownTo(after usage) error {
+	var errs []error
+	if more := after.residentKiB - u.residentKiB; more > growthKiB && float64(more) > growth*float64(u.residentKiB) {
+		errs = append(errs, fmt.Errorf("memory has grown by %d KiB", more))
+	}
+	if after.descriptors > u.descriptors+deviations {
+		errs = append(errs, fmt.Errorf("%d descriptors are left open", after.descriptors-u.descriptors))
+	}
+	if after.goroutines > u.goroutines+deviations {
+		errs = append(errs, fmt.Errorf("%d goroutines are left", after.goroutines-u.goroutines))
+	}
+	if after.bytes > 0 || after.files > 0 {
+		errs = append(errs, fmt.Errorf("%d bytes in %d files are left of runs", after.bytes, after.files))
+	}
+	return errors.Join(errs...)
+}
+
+// round makes objects, changes them so often, and deletes them.
+func (a *actor) round(objects, first, rounds int) {
+	patience := func(what string) {
+		err := poll(a.ctx, 10*time.Minute, func() error { return a.e.settled(a.ctx) })
+		if err != nil {
+			a.e.violate("I8", what+": "+err.Error())
+		}
+	}
+	name := func(i int) string { return fmt.Sprintf("o-%d-%d", first, i) }
+	for i := range objects {
+		kind := kindThing
+		if i%4 == 3 {
+			kind = kindPlain
+		}
+		a.create(kind, name(i), "0", nil)
+	}
+	patience("created")
+	for n := 1; n < rounds && a.ctx.Err() == nil; n++ {
+		for i := range objects {
+			a.update(name(i), strconv.Itoa(n), nil)
+		}
+		patience("changed")
+	}
+	for i := range objects {
+		a.remove(name(i))
+	}
+	patience("deleted")
+}
+
+// rest is what the operator needs when it has nothing to do.
+func (e *execution) rest(ctx context.Context) (usage, error) {
+	sleep(ctx, 5*time.Second)
+	var u usage
+	r := e.replicas[0]
+	r.mu.Lock()
+	cmd := r.cmd
+	r.mu.Unlock()
+	if cmd == nil {
+		return u, errors.New("the operator is gone")
+	}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", cmd.Process.Pid))
+	if err != nil {
+		return u, fmt.Errorf("read the operator's memory: %w", err)
+	}
+	for line := range strings.Lines(string(status)) {
+		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			u.residentKiB, _ = strconv.Atoi(strings.Fields(rest)[0])
+		}
+	}
+	descriptors, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", cmd.Process.Pid))
+	if err != nil {
+		return u, fmt.Errorf("read the operator's descriptors: %w", err)
+	}
+	u.descriptors = len(descriptors)
+	if u.goroutines, err = e.goroutines(ctx); err != nil {
+		return u, err
+	}
+	err = filepath.WalkDir(filepath.Join(r.root(), ".runs"), func(_ string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		info, err := entry.Info()
+		if err == nil {
+			u.bytes += int(info.Size())
+			u.files++
+		}
+		return err
+	})
+	return u, err
+}
+
+func (e *execution) goroutines(ctx context.Context) (int, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+e.metrics+"/metrics", nil)
+	if err != nil {
+		return 0, fmt.Errorf("read the operator's metrics: %w", err)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, fmt.Errorf("read the operator's metrics: %w", err)
+	}
+	defer res.Body.Close()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(res.Body)
+	if err != nil {
+		return 0, fmt.Errorf("parse the operator's metrics: %w", err)
+	}
+	for _, m := range families["go_goroutines"].GetMetric() {
+		return int(m.GetGauge().GetValue()), nil
+	}
+	return 0, errors.New("the operator says nothing of its goroutines")
+}
+
+// freeAddress is a loopback address that nobody listens on.
+func freeAddress() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("find a free port: %w", err)
+	}
+	return l.Addr().String(), l.Close()
+}

@@ -1,0 +1,302 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	"github.com/rolewright/rolewright/test/faults/campaign"
+	"github.com/rolewright/rolewright/test/faults/plan"
+)
+
+// driver carries out many plans.
+type driver struct {
+	o options
+	c *campaign.Campaign
+
+	mu         sync.Mutex
+	references map[string]*reference
+	results    []campaign.Result
+	errs       []error
+	soaked     []string
+	began      time.Time
+}
+
+// reference is a run of a workload without faults.
+type reference struct {
+	once   sync.Once
+	result campaign.Result
+	err    error
+}
+
+// reference runs a workload without faults, once.
+func (d *driver) reference(ctx context.Context, workload string, replicas int) (campaign.Result, error) {
+	p := plan.Plan{Name: "reference-" + workload, Workload: workload, Replicas: max(1, replicas)}
+	if replicas > 1 {
+		p.Name += "-" + strconv.Itoa(replicas)
+	}
+	d.mu.Lock()
+	r := d.references[p.Name]
+	if r == nil {
+		r = &reference{}
+		d.references[p.Name] = r
+	}
+	d.mu.Unlock()
+	r.once.Do(func() {
+		r.result, r.err = d.c.Run(ctx, p, "")
+		if r.err == nil {
+			d.done(r.result)
+		}
+	})
+	return r.result, r.err
+}
+
+// choose makes or reads the plans.
+func (d *driver) choose(ctx context.Context) ([]plan.Plan, error) {
+	var plans []plan.Plan
+	for _, name := range names(d.o.plans) {
+		read, err := load(name)
+		if err != nil {
+			return nil, err
+		}
+		plans = append(plans, read...)
+	}
+	if d.o.generate > 0 {
+		generated, err := d.generate(ctx)
+		if err != nil {
+			return nil, err
+		}
+		plans = append(plans, generated...)
+	}
+	if d.o.matrix {
+		matrix := campaign.KillMatrix()
+		if only := names(d.o.workloads); len(only) > 0 {
+			matrix = slices.DeleteFunc(matrix, func(p plan.Plan) bool { return !slices.Contains(only, p.Workload) })
+		}
+		plans = append(plans, matrix...)
+	}
+	return plans, nil
+}
+
+// generate makes plans of the reference runs of all workloads.
+func (d *driver) generate(ctx context.Context) ([]plan.Plan, error) {
+	workloads := names(d.o.workloads)
+	if len(workloads) == 0 {
+		workloads = campaign.Workloads()
+	}
+	made := make([][]plan.Plan, len(workloads))
+	errs := make([]error, len(workloads))
+	each(d.o.parallel, len(workloads), func(i int) {
+		r, err := d.reference(ctx, workloads[i], 1)
+		if err != nil {
+			errs[i] = err
+			return
+		}
+		made[i] = plan.Generate(r.Trace, plan.Options{Workload: workloads[i], Replicas: 1})
+	})
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	all := slices.Concat(made...)
+	picked := plan.Pick(all, d.o.generate)
+	fmt.Printf("%d plans made of %d reference runs, %d of them chosen; %d classes are not covered\n",
+		len(all), len(workloads), len(picked), len(plan.Uncovered(all, picked)))
+	return picked, nil
+}
+
+// load reads the plans of a file or a directory.
+func load(name string) ([]plan.Plan, error) {
+	info, err := os.Stat(name)
+	if err != nil {
+		return nil, err
+	}
+	if !info.IsDir() {
+		p, err := plan.Load(name)
+		return []plan.Plan{p}, err
+	}
+	var plans []plan.Plan
+	err = filepath.WalkDir(name, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		p, err := plan.Load(path)
+		plans = append(plans, p)
+		return err
+	})
+	return plans, err
+}
+
+func save(plans []plan.Plan, dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	for _, p := range plans {
+		if _, err := p.Save(dir); err != nil {
+			return err
+		}
+	}
+	fmt.Printf("%d plans written to %s\n", len(plans), dir)
+	return nil
+}
+
+// each calls do for 0 to n-1, so many at a time.
+func each(parallel, n int, do func(i int)) {
+	var wg sync.WaitGroup
+	next := make(chan int)
+	for range max(1, parallel) {
+		wg.Go(func() {
+			for i := range next {
+				do(i)
+			}
+		})
+	}
+	for i := range n {
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+}
+
+// carryOut carries out all plans.
+func (d *driver) carryOut(ctx context.Context, plans []plan.Plan) {
+	d.began = time.Now()
+	var all []plan.Plan
+	for i := range max(1, d.o.repeat) {
+		for _, p := range plans {
+			if i > 0 {
+				p.Name += fmt.Sprintf("-again-%d", i)
+			}
+			all = append(all, p)
+		}
+	}
+	each(d.o.parallel, len(all), func(i int) {
+		if ctx.Err() != nil {
+			return
+		}
+		p := all[i]
+		ref, err := d.reference(ctx, p.Workload, p.Replicas)
+		var res campaign.Result
+		if err == nil {
+			res, err = d.c.Run(ctx, p, ref.Dir)
+		}
+		if err != nil {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			d.errs = append(d.errs, err)
+			fmt.Printf("%s: %v\n", p.Name, err)
+			return
+		}
+		d.done(res)
+	})
+}
+
+// done notes and prints the result of a plan.
+func (d *driver) done(res campaign.Result) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.results = append(d.results, res)
+	word := "ok"
+	switch {
+	case len(res.Violations) > 0:
+		word = "VIOLATED"
+	case !res.Reached:
+		word = "not reached"
+	}
+	fmt.Printf("%4d %-12s %5.1fs %2d runs  %s\n", len(d.results), word, res.Took.Seconds(), res.Runs, res.Plan.Name)
+	for _, v := range res.Violations {
+		fmt.Printf("       %s\n", v)
+	}
+	if len(res.Violations) > 0 {
+		_, err := res.Plan.Save(res.Dir)
+		if err != nil {
+			d.errs = append(d.errs, err)
+		}
+		return
+	}
+	// References are needed to the end.
+	if !d.o.keep && !strings.HasPrefix(res.Plan.Name, "reference-") {
+		_ = os.RemoveAll(res.Dir) // the whole directory goes in the end
+	}
+}
+
+// report prints the table, and returns what is wrong.
+func (d *driver) report() error {
+	type row struct{ plans, reached, violations, runs int }
+	rows := map[string]*row{}
+	total := &row{}
+	violated := map[string]int{}
+	for _, res := range d.results {
+		for _, r := range []*row{at(rows, classOf(res.Plan)), total} {
+			r.plans++
+			r.runs += res.Runs
+			if res.Reached {
+				r.reached++
+			}
+			if len(res.Violations) > 0 {
+				r.violations++
+			}
+		}
+		for _, v := range res.Violations {
+			violated[v.Invariant]++
+		}
+	}
+	w := tabwriter.NewWriter(os.Stdout, 2, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "\nfault\tplans\treached\tviolated\truns\n")
+	for _, name := range sorted(rows) {
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\n", name, rows[name].plans, rows[name].reached, rows[name].violations, rows[name].runs)
+	}
+	fmt.Fprintf(w, "all\t%d\t%d\t%d\t%d\n", total.plans, total.reached, total.violations, total.runs)
+	_ = w.Flush()
+	for _, line := range d.soaked {
+		fmt.Println(line)
+	}
+	for _, name := range sorted(violated) {
+		fmt.Printf("%s: %d violations\n", name, violated[name])
+	}
+	fmt.Printf("took %s, %d plans at a time, %s runner\n", time.Since(d.began).Round(time.Second), d.o.parallel, d.o.runner)
+	errs := slices.Clone(d.errs)
+	if total.violations > 0 {
+		errs = append(errs, fmt.Errorf("%d plans violate an invariant", total.violations))
+	}
+	if missed := total.plans - total.reached; float64(missed) > d.o.unreached*float64(total.plans) {
+		errs = append(errs, fmt.Errorf("%d of %d plans found no chance to do what they are for", missed, total.plans))
+	}
+	return errors.Join(errs...)
+}
+
+func at[T any](m map[string]*T, key string) *T {
+	if m[key] == nil {
+		m[key] = new(T)
+	}
+	return m[key]
+}
+
+func sorted[T any](m map[string]T) []string {
+	var keys []string
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// classOf is the row of a plan.
+func classOf(p plan.Plan) string {
+	switch {
+	case len(p.Failpoints) > 0:
+		f := p.Failpoints[len(p.Failpoints)-1]
+		return fmt.Sprintf("failpoint, %s, %d replicas", f.Do, max(1, p.Replicas))
+	case len(p.Rules) == 0:
+		return "none"
+	}
+	return string(p.Rules[0].Action.Do)
+}

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Outcomes of a play. The empty one is a success.
+const (
+	outcomeFailed      = "failed"      // a task fails
+	outcomeUnreachable = "unreachable" // the host is unreachable
+	outcomeNoHosts     = "no-hosts"    // no host matches, and the exit code is 0
+	outcomeNoStats     = "no-stats"    // the last events are missing and the exit code is 0, as when the disk is full
+	outcomeNoRC        = "no-rc"       // ansible-runner crashes: neither rc nor status
+	outcomeDied        = "died"        // SIGKILL
+)
+
+// behaviour is the field fake of an object's spec: what a run for the object
+// does. The zero value succeeds at once with one task.
+type behaviour struct {
+	// Sleep is how long the run takes, as a duration.
+	Sleep string `json:"sleep"`
+	// Tasks is how many tasks there are, at least one.
+	Tasks   int    `json:"tasks"`
+	Outcome string `json:"outcome"`
+	// FailFirst is how many runs of a value fail before one has Outcome.
+	FailFirst int `json:"failFirst"`
+	// RequeueOnce is what the first run of a value asks for by requeue_after.
+	RequeueOnce string `json:"requeueOnce"`
+	// Daemons is how many processes leave the session and go on.
+	Daemons    int  `json:"daemons"`
+	IgnoreTerm bool `json:"ignoreTerm"`
+	// Forge adds the stats of a play that has succeeded, as data of an object can
+	// have them printed: under another play's ID.
+	Forge bool `json:"forge"`
+	// Finalizer is the behaviour of finalizer runs.
+	Finalizer *behaviour `json:"finalizer"`
+
+	// requeue is what this run asks for.
+	requeue string
+}
+
+func (b behaviour) sleep() time.Duration {
+	d, _ := time.ParseDuration(b.Sleep) // what is none takes no time
+	return d
+}
+
+// object is what a run knows of the object it is made for, from the whole
+// object among its extra vars.
+type object struct {
+	Metadata struct {
+		Name              string `json:"name"`
+		Namespace         string `json:"namespace"`
+		UID               string `json:"uid"`
+		Generation        int64  `json:"generation"`
+		DeletionTimestamp string `json:"deletionTimestamp"`
+	} `json:"metadata"`
+	Spec struct {
+		Value string    `json:"value"`
+		Fake  behaviour `json:"fake"`
+	} `json:"spec"`
+}
+
+func (o object) deleting() bool { return o.Metadata.DeletionTimestamp != "" }
+
+func (o object) behaviour() behaviour {
+	if !o.deleting() {
+		return o.Spec.Fake
+	}
+	if o.Spec.Fake.Finalizer != nil {
+		return *o.Spec.Fake.Finalizer
+	}
+	return behaviour{}
+}
+
+// readObject finds the whole object among the extra vars: the variable with
+// metadata.
+func readObject(path string) (object, error) {
+	var o object
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return o, err
+	}
+	var vars map[string]any
+	if err := json.Unmarshal(data, &vars); err != nil {
+		return o, fmt.Errorf("%s: %w", path, err)
+	}
+	for _, value := range vars {
+		whole, _ := value.(map[string]any)
+		if meta, _ := whole["metadata"].(map[string]any); meta["uid"] == nil {
+			continue
+		}
+		plain, err := json.Marshal(unmarked(value))
+		if err != nil {
+			return o, err
+		}
+		return o, json.Unmarshal(plain, &o)
+	}
+	return o, nil // the bench's objects say nothing
+}
+
+// unmarked is a value without the marks of unsafe strings.
+func unmarked(value any) any {
+	switch v := value.(type) {
+	case map[string]any:
+		if inner, ok := v["__ansible_unsafe"]; ok && len(v) == 1 {
+			return inner
+		}
+		for key := range v {
+			v[key] = unmarked(v[key])
+		}
+	case []any:
+		for i := range v {
+			v[i] = unmarked(v[i])
+		}
+	}
+	return value
+}
+
+// truth is a line of the truth log: what a run was told, and what it did.
+type truth struct {
+	Event      string  `json:"event"` // begin, beat or end; a run that was killed has no end
+	Run        string  `json:"run"`
+	UID        string  `json:"uid"`
+	Namespace  string  `json:"namespace"`
+	Name       string  `json:"name"`
+	Generation int64   `json:"generation"`
+	Deleting   bool    `json:"deleting"`
+	Value      string  `json:"value"`
+	PID        int     `json:"pid"`
+	Boot       float64 `json:"boot"` // seconds since the machine's start
+	Time       string  `json:"time"`
+	// The rest is of the end: what the artifacts say, and what was meant.
+	Code         int    `json:"rc"`
+	Outcome      string `json:"verdict,omitempty"`
+	Status       string `json:"status,omitempty"`
+	Stats        bool   `json:"stats"`
+	Failures     int    `json:"failures,omitempty"`
+	Unreachable  int    `json:"unreachable,omitempty"`
+	Processed    int    `json:"processed,omitempty"`
+	NoHosts      bool   `json:"noHosts,omitempty"`
+	RequeueAfter string `json:"requeueAfter,omitempty"`
+}
+
+func (t *truth) fill(p *play) {
+	m := p.object.Metadata
+	t.Run, t.UID, t.Namespace, t.Name, t.Generation = p.ident, m.UID, m.Namespace, m.Name, m.Generation
+	t.Deleting, t.Value, t.PID = p.object.deleting(), p.object.Spec.Value, os.Getpid()
+	t.Boot, t.Time = bootTime(), time.Now().UTC().Format(time.RFC3339Nano)
+}
+
+// bootTime is a clock that all processes share and nobody sets.
+func bootTime() float64 {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
+		return 0
+	}
+	return float64(ts.Nano()) / 1e9
+}

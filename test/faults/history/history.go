@@ -1,0 +1,219 @@
+package history
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Instant is a point on the one clock that everything is brought to:
+// CLOCK_BOOTTIME. Zero means that it is not known.
+type Instant time.Duration
+
+// Boot is the instant now.
+func Boot() Instant {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
+		return 0 // a Linux without it is older than Go supports
+	}
+	return Instant(ts.Nano())
+}
+
+// Plus is the instant d later.
+func (i Instant) Plus(d time.Duration) Instant { return i + Instant(d) }
+
+// Since is the time from the instant earlier to i.
+func (i Instant) Since(earlier Instant) time.Duration { return time.Duration(i - earlier) }
+
+// String is in seconds, as the evidence shows it.
+func (i Instant) String() string { return fmt.Sprintf("%.3fs", time.Duration(i).Seconds()) }
+
+// UnmarshalJSON reads nanoseconds, as the supervising processes write them, and
+// seconds with a fraction, as scripts do: no machine is up for 300 years.
+func (i *Instant) UnmarshalJSON(data []byte) error {
+	n, err := strconv.ParseFloat(string(data), 64)
+	if err != nil {
+		return fmt.Errorf("instant %s: it is neither seconds nor nanoseconds since boot", data)
+	}
+	const seconds = 1e10
+	if n < seconds {
+		*i = Instant(n * float64(time.Second))
+		return nil
+	}
+	whole, err := strconv.ParseInt(string(data), 10, 64)
+	if err != nil {
+		whole = int64(n)
+	}
+	*i = Instant(whole)
+	return nil
+}
+
+// History is what was recorded of one plan. [Load] makes one.
+type History struct {
+	Dir string
+	// Requests are the answered requests of the audit log, in the order in which they were received.
+	Requests []*Request
+	// Runs are those that the ledgers and the runs' own log know, in order of their starts.
+	Runs []*Run
+	// Objects are the custom resources, by UID, in order of their first version.
+	Objects    []*Object
+	Operations []Operation
+	Driver     []DriverEvent
+	// End and Reference are nil where they were not recorded.
+	End, Reference *End
+	// Kept are the directories that the runner roots had at the end: runs by
+	// UID. Nil if the roots do not lie beside the history.
+	Kept map[string][]string
+	// Faultless is true if the plan has no faults.
+	Faultless bool
+	// Notes say what could not be read; a torn last line is none.
+	Notes []string
+
+	runs    map[string]*Run
+	objects map[string]*Object
+}
+
+// Run is one run, by all accounts of it.
+type Run struct {
+	ID, UID, Name string
+	// Replica is whose ledger the run stands in; empty if unknown.
+	Replica    string
+	Generation int64
+	// Value is the spec's value that the run was given, by the run's own word.
+	Value    string
+	HasValue bool
+	Deleting bool
+
+	// Begin and LastSign are the run's own first and last word: it certainly lived between them.
+	Begin, LastSign Instant
+	// End is the run's own account of its end; nil if it was killed.
+	End *TruthLine
+	// LedgerStart and LedgerEnd are nil where the ledger has none. That a later
+	// operator has looked for what is left is an end only where there is no other.
+	LedgerStart, LedgerEnd *LedgerLine
+}
+
+// onRecord is when the run's own supervising process had written down how it
+// ended; false if that is not known, or it has not.
+func (r *Run) onRecord() (Instant, bool) {
+	if e := r.LedgerEnd; e != nil {
+		return e.Boot, e.Reason != reasonAbandoned && e.Reason != reasonReaped && e.NotStarted == "" && e.Survivors == ""
+	}
+	if r.End == nil || r.LedgerStart != nil {
+		return 0, false
+	}
+	return r.End.Boot.Plus(lostTolerance), true // there is no ledger
+}
+
+// Started is when the run began to exist.
+func (r *Run) Started() Instant {
+	if r.LedgerStart != nil && (r.Begin == 0 || r.LedgerStart.Boot < r.Begin) {
+		return r.LedgerStart.Boot
+	}
+	return r.Begin
+}
+
+// LastAlive is the last instant at which the run is known to have existed.
+func (r *Run) LastAlive() Instant {
+	if r.LedgerEnd != nil {
+		return max(r.LastSign, r.LedgerEnd.Boot)
+	}
+	return max(r.LastSign, r.Started())
+}
+
+// Proved is what the operator should find out: whether the run is a success by
+// everything that it left behind.
+func (r *Run) Proved() bool {
+	if e := r.LedgerEnd; e != nil && e.Reason != reasonReaped && (e.Code != 0 || e.Signal != "") {
+		return false
+	}
+	return r.End != nil && r.End.proves()
+}
+
+// Object is the life of one custom resource.
+type Object struct {
+	UID, Name, Resource string
+	// Versions are in order of their resource versions.
+	Versions []*Version
+	// Deleted is when its deletion was asked for, Gone when it was over; zero if never.
+	Deleted, Gone Instant
+	// values are the spec's values by generation.
+	values map[int64]string
+}
+
+// Version is an object as one write left it.
+type Version struct {
+	*Request
+
+	ResourceVersion int64
+	Generation      int64
+	Deleting        bool
+	Finalizers      []string
+	Status          Status
+}
+
+// Status is what the operator wrote into an object.
+type Status struct {
+	ObservedGeneration int64
+	Conditions         []Condition
+	Ansible            struct {
+		LastRun   *LastRun
+		ActiveRun *ActiveRun
+	}
+}
+
+// LastRun is status.ansible.lastRun.
+type LastRun struct {
+	ID, Cause, Result, Reason, Message string
+	Generation                         int64
+	Started, Finished                  string
+	RequeueAfter                       string
+	Attempts                           int64
+}
+
+// ActiveRun is status.ansible.activeRun.
+type ActiveRun struct {
+	ID, Cause  string
+	Generation int64
+}
+
+// Condition is one of status.conditions.
+type Condition struct {
+	Type, Status, Reason string
+	ObservedGeneration   int64
+}
+
+// condition is the status of a condition, empty if there is none.
+func (s Status) condition(kind string) string {
+	for _, c := range s.Conditions {
+		if c.Type == kind {
+			return c.Status
+		}
+	}
+	return ""
+}
+
+// value is the spec's value at a generation.
+func (o *Object) value(generation int64) (string, bool) {
+	v, ok := o.values[generation]
+	return v, ok
+}
+
+// Run is the run of that ID, nil if nobody knows it.
+func (h *History) Run(id string) *Run { return h.runs[id] }
+
+// Object is the object of that UID, nil if no write of it was seen.
+func (h *History) Object(uid string) *Object { return h.objects[uid] }
+
+// events are the driver's events of a kind.
+func (h *History) events(kind string) []DriverEvent {
+	var found []DriverEvent
+	for _, e := range h.Driver {
+		if e.Event == kind {
+			found = append(found, e)
+		}
+	}
+	return found
+}

@@ -1,0 +1,185 @@
+package history
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"time"
+)
+
+// TruthLine is a line of the log that the (fake) runs keep themselves: begin,
+// beat (20 a second while anything of the run lives) and end.
+type TruthLine struct {
+	Event, Run, UID, Name string
+	Generation            int64
+	Deleting              bool
+	Value                 *string
+	Boot                  Instant
+	Time                  time.Time
+
+	// What follows is of the end: the exit code, and what was written as artifacts. Statistics are the genuine ones.
+	RC                    int
+	Status, Verdict       string
+	Failures, Unreachable int
+	Stats                 *bool
+	NoHosts               bool
+	Processed             *int
+	RequeueAfter          string
+	Replica               string
+	PID                   int
+}
+
+// proves tells whether the artifacts prove a success (I4).
+func (l *TruthLine) proves() bool {
+	return l.RC == 0 && (l.Status == "" || l.Status == "successful") && (l.Verdict == "" || l.Verdict == "ok") &&
+		(l.Stats == nil || *l.Stats) && l.Failures == 0 && l.Unreachable == 0 && !l.NoHosts
+}
+
+// LedgerLine is a line of <runner root>/ledger.jsonl.
+type LedgerLine struct {
+	Event, Run, UID string
+	Generation      int64
+	Deleting        bool
+	Boot            Instant
+	Time            time.Time
+	Code            int
+	Signal          string
+	Stopped         bool
+	Killed          int
+	// NotStarted and Survivors are texts of errors.
+	NotStarted, Survivors string
+	// Reason is empty for an end of its own.
+	Reason string
+}
+
+// Reasons of an end that the supervising process itself did not write.
+const (
+	reasonAbandoned = "abandoned"
+	reasonReaped    = "reaped"
+)
+
+// Operation is one request of the client. An operation with an error is
+// indeterminate: it may have been carried out.
+type Operation struct {
+	Op, Name, UID string
+	Generation    int64
+	Value         string
+	Finalizer     bool
+	// Invoked and Completed enclose it.
+	Invoked, Completed Instant
+	Error              string
+}
+
+// DriverEvent is what the driver did to the operator, or saw of it.
+type DriverEvent struct {
+	// Event is start, exit, signal, quiet, stable, unstable, survivor, zombie, leftover, steady-begin, steady-end, exempt.
+	Event, Replica, Signal, Detail string
+	PID, Code                      int
+	Boot                           Instant
+	Time                           time.Time
+	// LeaderElect, RenewDeadline, RetryMin and Finalizers (by resource) are of a start.
+	LeaderElect             bool
+	RenewDeadline, RetryMin string
+	Finalizers              map[string]string
+	// Invariant names what an event of the kind "violation" violates.
+	Invariant string
+}
+
+// Forwarded is a line of the fault proxy: when the operator sent what the audit log
+// knows by the same ID.
+type Forwarded struct {
+	AuditID             string
+	Sent                Instant
+	Replica, Verb, Path string
+	Fault               string
+}
+
+// End is the state of the world at the end.
+type End struct {
+	Objects []json.RawMessage
+	// Owned are the dependents.
+	Owned  []Dependent
+	Stable *bool
+	// Want is what the client has asked for last.
+	Want map[string]Want
+}
+
+// Want is the last wish for an object.
+type Want struct {
+	Value   string
+	Deleted bool
+	// Result is the expected status.ansible.lastRun.result; empty for any.
+	Result string
+}
+
+// Dependent is an object that a run made.
+type Dependent struct {
+	Metadata struct {
+		Name, UID         string
+		OwnerReferences   []struct{ Kind, Name, UID string }
+		DeletionTimestamp *string
+	}
+	Data map[string]string
+}
+
+// maxLine bounds a line: the API server's limit for an object, twice, and some.
+const maxLine = 16 << 20
+
+// eachLine calls do for every whole line of a file, and returns the number of
+// bytes that they have. A last line without its newline is being written, or was
+// when its writer was killed; it is left out. A file that does not exist is empty.
+func eachLine(path string, from int64, do func(number int, line []byte) error) (int64, error) {
+	file, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return from, nil
+	}
+	if err != nil {
+		return from, fmt.Errorf("read the history: %w", err)
+	}
+	defer file.Close()
+	if _, err := file.Seek(from, io.SeekStart); err != nil {
+		return from, fmt.Errorf("read the history: %s: %w", path, err)
+	}
+	in := bufio.NewReaderSize(file, 1<<20)
+	var long []byte
+	for number := 1; ; {
+		part, err := in.ReadSlice('\n')
+		long = append(long, part...)
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull) && len(long) <= maxLine:
+			continue
+		case errors.Is(err, io.EOF):
+			return from, nil
+		case err != nil:
+			return from, fmt.Errorf("read the history: %s:%d: %w", path, number, err)
+		}
+		from += int64(len(long))
+		if line := bytes.TrimSpace(long); len(line) > 0 {
+			if err := do(number, line); err != nil {
+				return from, err
+			}
+		}
+		long = long[:0]
+		number++
+	}
+}
+
+// readLines decodes a file of JSON lines. A line that makes no sense is a note:
+// two writers may have torn each other's, and the rest still counts.
+func readLines[T any](h *History, path string, take func(T)) error {
+	_, err := eachLine(path, 0, func(number int, line []byte) error {
+		var v T
+		if err := json.Unmarshal(line, &v); err != nil {
+			h.Notes = append(h.Notes, fmt.Sprintf("%s:%d: %v", path, number, err))
+			return nil
+		}
+		take(v)
+		return nil
+	})
+	return err
+}

@@ -1,0 +1,307 @@
+package history
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The files of a history's directory. All but plan.json, end.json and reference.json are
+// JSON lines; each may be missing. Ledgers are named ledger-<replica>.jsonl.
+const (
+	auditFile     = "audit.jsonl"
+	truthFile     = "truth.jsonl"
+	clientFile    = "client.jsonl"
+	driverFile    = "driver.jsonl"
+	wireFile      = "wire.jsonl"
+	endFile       = "end.json"
+	planFile      = "plan.json"
+	referenceFile = "reference.json"
+)
+
+// Load reads a history. An error means that a file could not be read; lines
+// that make no sense are in Notes.
+func Load(dir string) (*History, error) {
+	l := loader{h: &History{Dir: dir, runs: map[string]*Run{}, objects: map[string]*Object{}}}
+	for _, step := range []func() error{l.driver, l.client, l.truth, l.ledgers, l.clock, l.audit, l.wire, l.ends, l.kept} {
+		if err := step(); err != nil {
+			return nil, err
+		}
+	}
+	l.merge()
+	return l.h, nil
+}
+
+// loader is a history in the making.
+type loader struct {
+	h *History
+	// offsets are wall clock minus boot clock, wherever both were noted.
+	offsets []time.Duration
+	offset  time.Duration
+}
+
+func (l *loader) path(name string) string { return filepath.Join(l.h.Dir, name) }
+
+// both notes an instant by both clocks.
+func (l *loader) both(wall time.Time, boot Instant) {
+	if !wall.IsZero() && boot != 0 {
+		l.offsets = append(l.offsets, time.Duration(wall.UnixNano())-time.Duration(boot))
+	}
+}
+
+func (l *loader) driver() error {
+	return readLines(l.h, l.path(driverFile), func(e DriverEvent) {
+		l.both(e.Time, e.Boot)
+		l.h.Driver = append(l.h.Driver, e)
+	})
+}
+
+func (l *loader) client() error {
+	return readLines(l.h, l.path(clientFile), func(o Operation) { l.h.Operations = append(l.h.Operations, o) })
+}
+
+// run is the run of an ID, new if it was not heard of before.
+func (l *loader) run(id string) *Run {
+	r := l.h.runs[id]
+	if r == nil {
+		r = &Run{ID: id}
+		l.h.runs[id] = r
+		l.h.Runs = append(l.h.Runs, r)
+	}
+	return r
+}
+
+func (l *loader) truth() error {
+	return readLines(l.h, l.path(truthFile), func(t TruthLine) {
+		l.both(t.Time, t.Boot)
+		if t.Run == "" {
+			return
+		}
+		r := l.run(t.Run)
+		r.LastSign = max(r.LastSign, t.Boot)
+		switch t.Event {
+		case "begin":
+			if r.Begin == 0 {
+				r.Begin = t.Boot
+			}
+			r.UID, r.Name, r.Generation, r.Deleting = cmp.Or(t.UID, r.UID), t.Name, t.Generation, t.Deleting
+			r.Replica = cmp.Or(r.Replica, t.Replica)
+			if t.Value != nil {
+				r.Value, r.HasValue = *t.Value, true
+			}
+		case "end":
+			r.End = &t
+		}
+	})
+}
+
+func (l *loader) ledgers() error {
+	files, err := filepath.Glob(l.path("ledger*.jsonl"))
+	if err != nil {
+		return fmt.Errorf("read the history: %w", err)
+	}
+	for _, file := range files {
+		replica := strings.TrimPrefix(strings.TrimSuffix(strings.TrimPrefix(filepath.Base(file), "ledger"), ".jsonl"), "-")
+		err := readLines(l.h, file, func(line LedgerLine) {
+			l.both(line.Time, line.Boot)
+			if line.Run == "" {
+				return
+			}
+			r := l.run(line.Run)
+			r.Replica = cmp.Or(replica, r.Replica)
+			r.UID = cmp.Or(r.UID, line.UID)
+			switch line.Event {
+			case "start":
+				r.LedgerStart = &line
+				if r.Begin == 0 {
+					r.Generation, r.Deleting = line.Generation, line.Deleting
+				}
+			case "end":
+				if r.LedgerEnd == nil || r.LedgerEnd.Reason == reasonReaped || line.Reason != reasonReaped && line.Reason != reasonAbandoned {
+					r.LedgerEnd = &line
+				}
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// clock finds how far the wall clock is from the boot clock: the median, so that
+// a line that was written late does not count.
+func (l *loader) clock() error {
+	if len(l.offsets) > 0 {
+		slices.Sort(l.offsets)
+		l.offset = l.offsets[len(l.offsets)/2]
+	}
+	return nil
+}
+
+func (l *loader) instant(wall time.Time) Instant {
+	if wall.IsZero() {
+		return 0
+	}
+	return Instant(time.Duration(wall.UnixNano()) - l.offset)
+}
+
+func (l *loader) audit() error {
+	err := readLines(l.h, l.path(auditFile), func(r Request) {
+		if r.Stage != "" && r.Stage != "ResponseComplete" && r.Stage != "Panic" {
+			return
+		}
+		r.Received, r.Done = l.instant(r.RequestReceivedTimestamp), l.instant(r.StageTimestamp)
+		r.Sent = r.Received
+		l.h.Requests = append(l.h.Requests, &r)
+	})
+	slices.SortStableFunc(l.h.Requests, func(a, b *Request) int { return cmp.Compare(a.Received, b.Received) })
+	return err
+}
+
+func (l *loader) wire() error {
+	byID := map[string]*Request{}
+	for _, r := range l.h.Requests {
+		byID[r.AuditID] = r
+	}
+	return readLines(l.h, l.path(wireFile), func(s Forwarded) {
+		if r := byID[s.AuditID]; r != nil && s.AuditID != "" {
+			r.Replica = s.Replica
+			if s.Sent != 0 && s.Sent < r.Received {
+				r.Sent = s.Sent
+			}
+		}
+	})
+}
+
+func (l *loader) ends() error {
+	for name, into := range map[string]**End{endFile: &l.h.End, referenceFile: &l.h.Reference} {
+		data, err := os.ReadFile(l.path(name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("read the history: %w", err)
+		}
+		*into = &End{}
+		if err := json.Unmarshal(data, *into); err != nil {
+			return fmt.Errorf("read the history: %s: %w", l.path(name), err)
+		}
+	}
+	var plan struct{ Rules, Failpoints []any }
+	data, err := os.ReadFile(l.path(planFile))
+	if err == nil {
+		err = json.Unmarshal(data, &plan)
+		l.h.Faultless = err == nil && len(plan.Rules)+len(plan.Failpoints) == 0
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("read the history: %s: %w", l.path(planFile), err)
+	}
+	return nil
+}
+
+// kept notes what is left below the runner roots, if they lie beside the history.
+func (l *loader) kept() error {
+	dirs, err := filepath.Glob(l.path("runner-*/.runs/*/*"))
+	for _, dir := range dirs {
+		if l.h.Kept == nil {
+			l.h.Kept = map[string][]string{}
+		}
+		uid := filepath.Base(filepath.Dir(dir))
+		l.h.Kept[uid] = append(l.h.Kept[uid], filepath.Base(dir))
+	}
+	if err != nil {
+		return fmt.Errorf("read the history: %w", err)
+	}
+	return nil
+}
+
+// merge puts together what belongs together.
+func (l *loader) merge() {
+	for _, r := range l.h.Requests {
+		if r.done() && r.writes() && len(r.ResponseObject) > 0 {
+			l.version(r)
+		}
+	}
+	for _, o := range l.h.Objects {
+		slices.SortStableFunc(o.Versions, func(a, b *Version) int { return cmp.Compare(a.ResourceVersion, b.ResourceVersion) })
+	}
+	slices.SortStableFunc(l.h.Runs, func(a, b *Run) int { return cmp.Compare(a.Started(), b.Started()) })
+}
+
+// stored is what the checks look at in a stored object, or in the answer to its deletion.
+type stored struct {
+	Kind     string
+	Details  struct{ Name, UID string }
+	Metadata struct {
+		Name, UID, ResourceVersion string
+		Generation                 int64
+		DeletionTimestamp          *string
+		Finalizers                 []string
+	}
+	Spec   struct{ Value any }
+	Status json.RawMessage
+}
+
+func (l *loader) version(r *Request) {
+	var s stored
+	if err := json.Unmarshal(r.ResponseObject, &s); err != nil {
+		l.h.Notes = append(l.h.Notes, fmt.Sprintf("answer to %s: %v", r, err))
+		return
+	}
+	if s.Kind == "Status" {
+		if o := l.h.objects[s.Details.UID]; o != nil && r.Verb == "delete" {
+			o.Deleted, o.Gone = cmp.Or(o.Deleted, r.Received), cmp.Or(o.Gone, r.Done)
+		}
+		return
+	}
+	if s.Metadata.UID == "" {
+		return
+	}
+	o := l.h.objects[s.Metadata.UID]
+	if o == nil {
+		o = &Object{UID: s.Metadata.UID, Name: s.Metadata.Name, Resource: r.ObjectRef.Resource, values: map[int64]string{}}
+		l.h.objects[o.UID] = o
+		l.h.Objects = append(l.h.Objects, o)
+	}
+	v := &Version{
+		Request: r, Generation: s.Metadata.Generation, Deleting: s.Metadata.DeletionTimestamp != nil,
+		Finalizers: s.Metadata.Finalizers,
+	}
+	v.ResourceVersion, _ = strconv.ParseInt(s.Metadata.ResourceVersion, 10, 64) // always a number, with etcd
+	// A status that somebody else made a mess of says nothing.
+	_ = json.Unmarshal(s.Status, &v.Status)
+	o.values[v.Generation] = valueText(s.Spec.Value)
+	if v.Deleting {
+		o.Deleted = cmp.Or(o.Deleted, r.Received)
+	}
+	if v.Deleting && len(v.Finalizers) == 0 || r.Verb == "delete" && !v.Deleting {
+		o.Deleted, o.Gone = cmp.Or(o.Deleted, r.Received), cmp.Or(o.Gone, r.Done)
+		if r.Verb == "delete" && !v.Deleting {
+			return // the answer is the object as it was
+		}
+	}
+	o.Versions = append(o.Versions, v)
+}
+
+// valueText is a spec's value as a run writes it.
+func valueText(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return ""
+	case string:
+		return v
+	case float64:
+		return strconv.FormatFloat(v, 'f', -1, 64)
+	default:
+		return fmt.Sprint(v)
+	}
+}

@@ -1,0 +1,58 @@
+package plan
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+)
+
+// Parse reads a plan in JSON or YAML and validates it. A field that is unknown or given twice is an error.
+func Parse(data []byte) (Plan, error) {
+	var p Plan
+	data, err := yaml.YAMLToJSONStrict(data)
+	if err != nil {
+		return Plan{}, fmt.Errorf("parse plan: %w", err)
+	}
+	unknown, err := kjson.UnmarshalStrict(data, &p)
+	if err := errors.Join(append(unknown, err)...); err != nil {
+		return Plan{}, fmt.Errorf("parse plan: %w", err)
+	}
+	if err := p.Validate(); err != nil {
+		return Plan{}, fmt.Errorf("plan %q: %w", p.Name, err)
+	}
+	return p, nil
+}
+
+// Load reads and validates the plan in a file.
+func Load(file string) (Plan, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return Plan{}, fmt.Errorf("load plan: %w", err)
+	}
+	p, err := Parse(data)
+	if err != nil {
+		return Plan{}, fmt.Errorf("load %s: %w", file, err)
+	}
+	return p, nil
+}
+
+// Save writes p into the directory dir, which exists, as a file with the name of the plan, and returns its path.
+func (p Plan) Save(dir string) (string, error) {
+	if err := p.Validate(); err != nil {
+		return "", fmt.Errorf("save plan %q: %w", p.Name, err)
+	}
+	data, err := json.MarshalIndent(p, "", "  ")
+	if err != nil {
+		return "", fmt.Errorf("save plan %q: %w", p.Name, err)
+	}
+	file := filepath.Join(dir, p.Name+".json")
+	if err := os.WriteFile(file, append(data, '\n'), 0o600); err != nil {
+		return "", fmt.Errorf("save plan %q: %w", p.Name, err)
+	}
+	return file, nil
+}

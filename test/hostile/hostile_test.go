@@ -1,0 +1,200 @@
+package hostile
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/rolewright/rolewright/controller/extravars"
+)
+
+// everyCase reports whether each case gets a run of its own, as `make hostile`
+// has it; else many share one.
+func everyCase() bool { return os.Getenv("ROLEWRIGHT_TEST_EVERY_CASE") != "" }
+
+// corpus is all of it that a run is made for.
+func corpus(t *testing.T) []hostile {
+	t.Helper()
+	all := slices.Concat(reservedNames(), templates(), markers(t), texts(), numbers(), places())
+	slices.SortFunc(all, func(a, b hostile) int { return strings.Compare(a.title(), b.title()) })
+	return all
+}
+
+func TestCorpus_IsWhatWasAskedFor(t *testing.T) {
+	titles := map[string]bool{}
+	for _, c := range corpus(t) {
+		if titles[c.title()] {
+			t.Errorf("two cases are called %s", c.title())
+		}
+		titles[c.title()] = true
+	}
+	for what, count := range map[string][2]int{
+		"reserved names": {len(reservedNames()), 150}, "templates": {len(templates()), 25},
+		"vault and unsafe maps": {len(markers(t)), 10}, "forged events and paths": {len(forgeries()) + len(places()), 15},
+		"cases": {len(titles) + len(forgeries()), 200},
+	} {
+		if t.Logf("%d %s", count[0], what); count[0] < count[1] {
+			t.Errorf("the corpus has %d %s of %d", count[0], what, count[1])
+		}
+	}
+}
+
+// TestCorpus_ObjectsAreData makes runs with all cases of the corpus.
+func TestCorpus_ObjectsAreData(t *testing.T) {
+	for _, b := range batches(t, corpus(t), true, everyCase()) {
+		t.Run(b.name, func(t *testing.T) {
+			t.Parallel()
+			probe(t, newSandbox(t), b, false)
+		})
+	}
+}
+
+// TestCorpus_KeysAsTheyAre is the same for a watch that converts no keys.
+func TestCorpus_KeysAsTheyAre(t *testing.T) {
+	for _, b := range batches(t, reservedNames(), false, false) {
+		t.Run(b.name, func(t *testing.T) {
+			t.Parallel()
+			probe(t, newSandbox(t), b, false)
+		})
+	}
+}
+
+// TestCorpus_AFailureThatRepeatsTheData is H.10: all strings of the objects are
+// the message of the failure.
+func TestCorpus_AFailureThatRepeatsTheData(t *testing.T) {
+	for _, b := range batches(t, slices.Concat(templates(), texts()), true, false) {
+		t.Run(b.name, func(t *testing.T) {
+			t.Parallel()
+			probe(t, newSandbox(t), b, true)
+		})
+	}
+}
+
+// TestReserved_AreNoVariables checks what the runs cannot: that no name of the
+// corpus is a variable, each in an object of its own, and that the user is told.
+func TestReserved_AreNoVariables(t *testing.T) {
+	own := []string{extravars.OperatorMeta, objectVariable, objectVariable + "_spec"}
+	for _, c := range reservedNames() {
+		b := newBatch(c.name, true)
+		b.takes(c.decode(t))
+		vars, notices := extravars.Vars(b.object(), b.options())
+		for name := range vars {
+			if !slices.Contains(own, name) {
+				t.Errorf("%s is the variable %q", c.name, name)
+			}
+		}
+		for key := range asMap(c.decode(t)["spec"]) {
+			if !slices.ContainsFunc(notices, func(n extravars.Notice) bool {
+				return n.Key == strings.ReplaceAll(cleanText(key), "\t", "�") && n.Kind == extravars.ReservedVariable
+			}) {
+				t.Errorf("nobody is told of %q: %+v", key, notices)
+			}
+			if asMap(vars[objectVariable+"_spec"])[cleanText(key)] == nil {
+				t.Errorf("%q cannot be read in the spec", key)
+			}
+		}
+	}
+}
+
+// TestRefused_BeforeAnythingRuns is H.5: what cannot arrive unchanged is
+// refused, by the API server's decoder or by the operator.
+func TestRefused_BeforeAnythingRuns(t *testing.T) {
+	for _, text := range []string{`1e400`, `-1e400`, `NaN`, `Infinity`, `01`, `0x1F`, `.5`, `"\x00"`, `'x'`, strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000)} {
+		var u unstructured.Unstructured
+		if err := u.UnmarshalJSON([]byte(`{"apiVersion": "v1", "kind": "K", "spec": {"value": ` + text + `}}`)); err == nil {
+			t.Errorf("%.40s is decoded: %.80v", text, u.Object["spec"])
+		}
+	}
+	for _, depth := range []int{201, 1000, 9000} {
+		for _, pair := range [][2]string{{`[`, `]`}, {`{"a": `, `}`}, {`{"__ansible_unsafe": `, `}`}} {
+			b := newBatch("deep", true)
+			b.takes(hostile{object: `{"spec": {"deep": ` + strings.Repeat(pair[0], depth) + `1` + strings.Repeat(pair[1], depth) + `}}`}.decode(t))
+			if _, _, err := extravars.Build(b.object(), b.options()); !errors.Is(err, extravars.ErrTooDeep) {
+				t.Errorf("%d times %s: %v", depth, pair[0], err)
+			}
+		}
+	}
+}
+
+// probe makes the run of a batch and checks what came of it.
+func probe(t *testing.T, s *sandbox, b *batch, fail bool) {
+	t.Helper()
+	t.Log(strings.Join(b.cases, "\n"))
+	b.lay(s)
+	object := b.object()
+	names := b.variables(object)
+	opts := b.options()
+	opts.Vars = map[string]any{
+		"probe_names": marked(names), "probe_out": filepath.Join(s.req.Dir, "arrived"), "probe_use": !b.huge(), "probe_fail": fail,
+	}
+	content, _, err := extravars.Build(object, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b.yaml == json.Valid(content) {
+		t.Errorf("written as YAML: %v", !b.yaml)
+	}
+	s.req.ExtraVars = content
+	result := s.run()
+	if v := result.Verdict(); v.Success == fail {
+		t.Fatalf("verdict = %+v\n%s", v, result.Tail)
+	}
+	if sum := result.Summary; !sum.Complete || sum.Foreign+sum.Bad+sum.Gaps > 0 || sum.RequeueAfter != nil {
+		t.Errorf("summary = %+v", sum)
+	}
+	b.checkArrived(t, s, object, names)
+}
+
+// marked are the names for query('vars'), which are data themselves.
+func marked(names []string) []any {
+	out := make([]any, len(names))
+	for i, name := range names {
+		out[i] = map[string]any{"__ansible_unsafe": name}
+	}
+	return out
+}
+
+// checkArrived compares what the role got with what the object holds.
+func (b *batch) checkArrived(t *testing.T, s *sandbox, object map[string]any, names []string) {
+	t.Helper()
+	arrived := s.arrived()
+	compare := func(what string, want, got any) {
+		t.Helper()
+		w, g := text(t, want), text(t, got)
+		if w == g {
+			return
+		}
+		// Where they part: a diff of something deep takes for ever.
+		at := 0
+		for at < min(len(w), len(g)) && w[at] == g[at] {
+			at++
+		}
+		from := max(0, at-60)
+		t.Errorf("%s arrived changed, at %d:\nwant %.200s\ngot  %.200s", what, at, w[from:], g[from:])
+	}
+	spec := clean(object["spec"])
+	compare("the object", clean(object), arrived["object"])
+	compare("the spec", spec, arrived["spec"])
+	metadata := asMap(clean(object["metadata"]))
+	compare("the name", map[string]any{"name": metadata["name"], "namespace": metadata["namespace"]}, arrived["meta"])
+	vars := arrived["vars"].([]any)
+	for i, name := range names {
+		compare("variable "+name, asMap(b.renamed(spec))[name], vars[i])
+	}
+}
+
+// text is a value as JSON, the same for the same value.
+func text(t *testing.T, value any) string {
+	t.Helper()
+	out, err := json.Marshal(exact(value))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}

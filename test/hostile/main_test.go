@@ -1,0 +1,24 @@
+// Package hostile tests what must hold whatever the data says: a corpus of custom resources and event streams on their
+// whole way, from the object through the extra vars and a run of the real ansible-runner to the verdict.
+//
+// Of every run it is checked that nothing of the data was executed, that the verdict is what the playbook earned, that
+// the values arrived unchanged, and, by tracing system calls, that no file outside the run's places was touched. What
+// one package can show alone is tested there.
+package hostile
+
+import (
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/runner/supervise"
+)
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == runner.SupervisorCommand {
+		os.Exit(supervise.Main(os.Stdin, os.Stderr))
+	}
+	goleak.VerifyTestMain(m)
+}

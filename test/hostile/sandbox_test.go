@@ -1,0 +1,181 @@
+package hostile
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+
+	"github.com/rolewright/rolewright/runner"
+)
+
+// sandbox is what one run has: places of its own, and baits.
+type sandbox struct {
+	t    *testing.T
+	root string
+	req  runner.Request
+}
+
+func newSandbox(t *testing.T) *sandbox {
+	t.Helper()
+	root := t.TempDir()
+	for _, dir := range []string{"home", "tmp", "runs", "bait", "trace-of"} {
+		if err := os.Mkdir(filepath.Join(root, dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	id := uuid.NewString()
+	return &sandbox{t: t, root: root, req: runner.Request{
+		ID: id, Dir: filepath.Join(root, "runs", id), Content: runner.Content{Playbook: absolute(t, "testdata/probe.yml")},
+	}}
+}
+
+// bait returns the path of a program that tells when it is executed and then
+// does what a shell would. To look at it is forbidden as well.
+func (s *sandbox) bait() string {
+	path := filepath.Join(s.root, "bait", "program")
+	write(s.t, path, "#!/bin/sh\n: >\"$0.ran\"\nexec /bin/sh \"$@\"\n", 0o700)
+	return path
+}
+
+// run makes the run. That it takes place is all that is expected of it here.
+func (s *sandbox) run() runner.Result {
+	s.t.Helper()
+	command, environ, touches := traced(s.t, filepath.Join(s.root, "trace-of"))
+	base := append(os.Environ(), "HOME="+filepath.Join(s.root, "home"), "TMPDIR="+filepath.Join(s.root, "tmp"),
+		// The packages of Ansible are not the run's to change.
+		"PYTHONDONTWRITEBYTECODE=1",
+		// What a vault in an object would be decrypted with.
+		"ANSIBLE_VAULT_PASSWORD_FILE="+filepath.Join(s.root, "password"))
+	write(s.t, filepath.Join(s.root, "password"), "swordfish", 0o600)
+	r := runner.New(runner.Options{Path: command, Environ: append(base, environ...)})
+	defer r.Close()
+	planted := s.files("bait")
+	result, err := r.Run(s.t.Context(), s.req)
+	if err != nil {
+		s.t.Fatalf("there was no run: %v", err)
+	}
+	for name := range s.files("bait") {
+		if !planted[name] {
+			s.t.Errorf("data was executed: %s", name)
+		}
+	}
+	s.checkTouches(touches())
+	checkMessage(s.t, result.Verdict())
+	return result
+}
+
+// device matches the files outside of every directory that a run may write to:
+// terminals, and the semaphores of Python's multiprocessing.
+var device = regexp.MustCompile(`^/dev/(null|tty|ptmx|pts/\d+|pts/ptmx|shm/(sem\.)?[\w.-]+)$`)
+
+// checkTouches checks that a run has changed nothing outside of its places: the
+// private data directory, and where Ansible keeps its temporary files.
+func (s *sandbox) checkTouches(touches []touch) {
+	s.t.Helper()
+	seen := map[string]bool{}
+	ran := false
+	for _, touched := range touches {
+		path := filepath.Clean(touched.path)
+		ran = ran || touched.changes && strings.HasPrefix(path, s.req.Dir+"/artifacts/")
+		foreign := touched.changes && !device.MatchString(path)
+		for _, place := range []string{s.req.Dir, filepath.Join(s.root, "home", ".ansible"), filepath.Join(s.root, "tmp")} {
+			foreign = foreign && path != place && !strings.HasPrefix(path, place+"/")
+		}
+		// Neither may it even look for what only the data tells it of.
+		lured := strings.HasPrefix(path, filepath.Join(s.root, "bait")+"/") || strings.Contains(path, "rolewright-bait")
+		if (foreign || lured) && !seen[path] {
+			seen[path] = true
+			s.t.Errorf("a file outside of the run's places was touched: %s\n%.300s", path, touched.how)
+		}
+	}
+	if !ran {
+		s.t.Error("the trace does not show the run")
+	}
+}
+
+// files lists what is in a directory of the sandbox.
+func (s *sandbox) files(dir string) map[string]bool {
+	s.t.Helper()
+	found := map[string]bool{}
+	err := filepath.WalkDir(filepath.Join(s.root, dir), func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() {
+			found[path] = true
+		}
+		return err
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return found
+}
+
+// arrived reads what the probe wrote.
+func (s *sandbox) arrived() map[string]any {
+	s.t.Helper()
+	encoded, err := os.ReadFile(filepath.Join(s.req.Dir, "arrived"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	text, err := base64.StdEncoding.DecodeString(string(encoded))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	decoder := json.NewDecoder(strings.NewReader(string(text)))
+	decoder.UseNumber()
+	var out map[string]any
+	if err := decoder.Decode(&out); err != nil {
+		s.t.Fatal(err)
+	}
+	return out
+}
+
+// checkMessage checks what every text must be that reaches a status.
+func checkMessage(t *testing.T, v runner.Verdict) {
+	t.Helper()
+	if v.Success != (v.Message == "") || v.Success != (v.Reason == runner.Succeeded) {
+		t.Errorf("verdict = %+v", v)
+	}
+	if len(v.Message) > 1<<10 || !utf8.ValidString(v.Message) {
+		t.Errorf("%d bytes of message: %q", len(v.Message), v.Message)
+	}
+	for _, r := range v.Message {
+		if unicode.IsControl(r) && r != '\n' || r >= '\u202A' && r <= '\u202E' || r >= '\u2066' && r <= '\u2069' {
+			t.Errorf("%U in the message %q", r, v.Message)
+		}
+	}
+}
+
+func write(t *testing.T, name, content string, mode fs.FileMode) {
+	t.Helper()
+	if err := os.WriteFile(name, []byte(content), mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func absolute(t *testing.T, path string) string {
+	t.Helper()
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return abs
+}
+
+// quoted is a text as JSON.
+func quoted(text string) string {
+	out, err := json.Marshal(text)
+	if err != nil {
+		panic(fmt.Sprint("a string is always JSON: ", err))
+	}
+	return string(out)
+}

@@ -1,0 +1,133 @@
+package hostile
+
+import (
+	"bufio"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// touch is a file that a run had to do with.
+type touch struct {
+	path string
+	// changes says that the file was opened for writing, created, removed,
+	// renamed, or given other rights; else it was looked for, read or executed.
+	changes bool
+	// how is the line of the trace.
+	how string
+}
+
+// canTrace reports whether strace may trace here: a container can forbid it.
+var canTrace = sync.OnceValue(func() bool {
+	return exec.Command("strace", "-f", "-qq", "-o", os.DevNull, "true").Run() == nil
+})
+
+// traced returns a command that runs ansible-runner and notes the files that its
+// whole process tree touches, and a function that returns them afterwards. By
+// strace, which sees every program; where that is not permitted, by an audit
+// hook of Python, which sees Ansible and its modules, and what they execute.
+func traced(t *testing.T, dir string) (command string, environ []string, touches func() []touch) {
+	t.Helper()
+	real, err := exec.LookPath("ansible-runner")
+	if err != nil {
+		t.Fatalf("%v: run `make setup`", err)
+	}
+	traces := filepath.Join(dir, "trace")
+	for _, d := range []string{traces, filepath.Join(dir, "hook")} {
+		if err := os.Mkdir(d, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	command = filepath.Join(dir, "ansible-runner")
+	script := "#!/bin/sh\nexec " + real + ` "$@"` + "\n"
+	if canTrace() {
+		// One file per process, so that no line is cut by another's; the filter
+		// in the kernel makes all other system calls as fast as ever.
+		script = "#!/bin/sh\nexec strace -ff --seccomp-bpf -qq -y -s 8192 -e trace=%file -e signal=none -o " + traces + "/p " + real + ` "$@"` + "\n"
+	} else {
+		hook, err := os.ReadFile("testdata/audit.py")
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(dir, "hook", "sitecustomize.py"), string(hook), 0o600)
+		environ = []string{"PYTHONPATH=" + filepath.Join(dir, "hook"), "AUDIT_TO=" + traces}
+	}
+	write(t, command, script, 0o700)
+	return command, environ, func() []touch {
+		files, err := filepath.Glob(filepath.Join(traces, "p.*"))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("no traces: %v", err)
+		}
+		var all []touch
+		for _, file := range files {
+			all = append(all, readTrace(t, file)...)
+		}
+		return all
+	}
+}
+
+var (
+	// A call, its arguments, and what it returned.
+	callLine = regexp.MustCompile(`^(\w+)\((.*)\) += (-?\d+|\?)`)
+	// The directory that a path is relative to, and a path.
+	pathArgument = regexp.MustCompile(`(?:(?:AT_FDCWD|\d+)<((?:[^>\\]|\\.)*)>(?:\(deleted\))?, )?"((?:[^"\\]|\\.)*)"`)
+	workingDir   = regexp.MustCompile(`AT_FDCWD<((?:[^>\\]|\\.)*)>`)
+	opensToWrite = regexp.MustCompile(`O_(WRONLY|RDWR|CREAT|TRUNC)`)
+	changeCalls  = regexp.MustCompile(`^(creat|unlink|rename|mkdir|rmdir|symlink|link|mknod|truncate|chmod|fchmodat|chown|lchown|fchownat|utime|futimesat|setxattr|lsetxattr|removexattr)`)
+)
+
+// readTrace reads what one process did. Calls without a descriptor of their
+// directory have their paths relative to the one that the others name.
+func readTrace(t *testing.T, file string) []touch {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cwd := "/unknown"
+	if m := workingDir.FindSubmatch(text); m != nil {
+		cwd = string(m[1])
+	}
+	var all []touch
+	lines := bufio.NewScanner(strings.NewReader(string(text)))
+	lines.Buffer(nil, 16<<20)
+	for lines.Scan() {
+		call := callLine.FindStringSubmatch(lines.Text())
+		if call == nil {
+			continue // of a process that was killed in it
+		}
+		if m := workingDir.FindStringSubmatch(call[2]); m != nil {
+			cwd = m[1]
+		}
+		changes := call[3] != "-1" && (changeCalls.MatchString(call[1]) ||
+			strings.HasPrefix(call[1], "open") && opensToWrite.MatchString(call[2]))
+		paths := pathArgument.FindAllStringSubmatch(call[2], -1)
+		for i, m := range paths {
+			if i > 0 && !strings.HasPrefix(call[1], "rename") && !strings.Contains(call[1], "link") {
+				break // of execve: arguments, which are no paths
+			}
+			path := unquoteC(m[2])
+			switch {
+			case filepath.IsAbs(path):
+			case m[1] != "":
+				path = filepath.Join(unquoteC(m[1]), path)
+			default:
+				path = filepath.Join(cwd, path)
+			}
+			all = append(all, touch{path, changes, lines.Text()})
+		}
+	}
+	if err := lines.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// unquoteC undoes strace's quoting as far as it makes a difference to a test.
+func unquoteC(s string) string {
+	return strings.NewReplacer(`\"`, `"`, `\\`, `\`, `\n`, "\n", `\t`, "\t").Replace(s)
+}
