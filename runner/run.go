@@ -62,7 +62,7 @@ func New(opts Options) *Runner {
 	if r.environ == nil {
 		r.environ = os.Environ()
 	}
-	r.environ = inherited(r.environ)
+	r.environ = Inherited(r.environ)
 	if opts.Supervisor == nil {
 		// Whatever has become of the file since this process started.
 		opts.Supervisor = []string{"/proc/self/exe", SupervisorCommand}
