@@ -41,6 +41,9 @@ func TestOperator_AsARestrictedPod(t *testing.T) {
 	s.watch(k, "role: main")
 	s.env = slices.DeleteFunc(s.env, func(e string) bool { return strings.HasPrefix(e, "HOME=") || strings.HasPrefix(e, "TMPDIR=") })
 	s.env = append(s.env, "TMPDIR="+volume)
+	if err := os.Chmod(filepath.Dir(s.dir), 0o755); err != nil { //nolint:gosec // for that user to pass
+		t.Fatal(err)
+	}
 	for _, path := range []string{s.dir, strings.TrimPrefix(slices.DeleteFunc(slices.Clone(s.env), func(e string) bool {
 		return !strings.HasPrefix(e, "KUBECONFIG=")
 	})[0], "KUBECONFIG=")} {
