@@ -21,11 +21,11 @@ func TestOperator_AsARestrictedPod(t *testing.T) {
 	}
 	s.role("main", `- name: Look at oneself
   ansible.builtin.shell: "echo $(id -u):$(id -g) $(grep -c . /proc/self/status) $(sed -n 's/^CapBnd:[[:space:]]*//p; s/^NoNewPrivs:[[:space:]]*/n/p' /proc/self/status)"
-  register: self
+  register: me
 - name: Be restricted
   ansible.builtin.assert:
-    that: ["'1000660000:0 ' in self.stdout", "'0000000000000000' in self.stdout", "'n1' in self.stdout"]
-    fail_msg: "{{ self.stdout }}"
+    that: ["'1000660000:0 ' in me.stdout", "'0000000000000000' in me.stdout", "'n1' in me.stdout"]
+    fail_msg: "{{ me.stdout }}"
 - name: Find nowhere else to write
   ansible.builtin.command: touch {{ item }}/x
   loop: [/, /var/tmp, "{{ playbook_dir }}", /run]
