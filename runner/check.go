@@ -67,7 +67,7 @@ func (r *Runner) Installed() (string, error) {
 // version runs a program with --version.
 func (r *Runner) version(ctx context.Context, name string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, "--version")
-	cmd.Env = r.environ
+	cmd.Env = housed(r.environ, os.TempDir())
 	// Nothing that the program leaves behind may keep us waiting for its end
 	// of the pipe.
 	cmd.WaitDelay = time.Second

@@ -98,7 +98,7 @@ func Inherited(environ []string) []string {
 // run's retention, unless they were given another place. The home directory is
 // there too where there is none, as that of a user whom no passwd file knows.
 func (req Request) environment(environ []string) []string {
-	const callbacks, localTemp, home = "ANSIBLE_CALLBACK_PLUGINS", "ANSIBLE_LOCAL_TEMP", "HOME"
+	const callbacks, localTemp = "ANSIBLE_CALLBACK_PLUGINS", "ANSIBLE_LOCAL_TEMP"
 	plugins := filepath.Join(req.Dir, callbackDir)
 	if more := lookup(environ, callbacks); more != "" {
 		plugins += ":" + more
@@ -108,11 +108,18 @@ func (req Request) environment(environ []string) []string {
 	if lookup(environ, localTemp) == "" {
 		out = append(out, localTemp+"="+filepath.Join(req.Dir, tempDir))
 	}
-	if fi, err := os.Stat(lookup(environ, home)); err != nil || !fi.IsDir() {
-		out = slices.DeleteFunc(out, func(entry string) bool { return strings.HasPrefix(entry, home+"=") })
-		out = append(out, home+"="+filepath.Join(req.Dir, tempDir))
+	return housed(out, filepath.Join(req.Dir, tempDir))
+}
+
+// housed returns an environment with a home directory: dir, where there is none.
+// Ansible makes directories there, or in one of the name ~.
+func housed(environ []string, dir string) []string {
+	const home = "HOME="
+	if fi, err := os.Stat(lookup(environ, "HOME")); err == nil && fi.IsDir() {
+		return environ
 	}
-	return out
+	out := slices.DeleteFunc(slices.Clone(environ), func(entry string) bool { return strings.HasPrefix(entry, home) })
+	return append(out, home+dir)
 }
 
 // lookup returns the value of a variable in an environment without duplicates.

@@ -126,7 +126,7 @@ func verdictReasons() map[string]bool {
 		"UndefinedVariable": true, "Unreachable": true, "NoHostsMatched": true, "PlaybookInvalid": true,
 		"RoleNotFound": true, "VaultError": true, "BadArguments": true, "RunnerDied": true,
 		"ResultIncomplete": true, "PlaybookFailed": true, ReasonUnavailable: true, ReasonNotRun: true,
-		ReasonTimedOut: true,
+		ReasonTimedOut: true, "NoSpace": true, ReasonArtifactsTooLarge: true,
 	}
 }
 

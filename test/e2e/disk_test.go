@@ -29,7 +29,9 @@ func TestDisk_FullIsReportedAndPasses(t *testing.T) {
 	k := s.kind()
 	filler := filepath.Join(s.root, "filler")
 	s.role("fill", fmt.Sprintf(`- name: Fill the disk
-  ansible.builtin.shell: dd if=/dev/zero of=%s bs=4k 2>/dev/null || true
+  ansible.builtin.shell: |
+    setsid sh -c 'while sleep 0.02; do dd if=/dev/zero of=%s bs=4k oflag=append conv=notrunc 2>/dev/null; done' >/dev/null 2>&1 &
+    sleep 1
   when: fill | default(false)
 - name: Go on
   ansible.builtin.debug:

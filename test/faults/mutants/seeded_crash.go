@@ -36,7 +36,8 @@ func recordBugs() []mutant { //nolint:funlen // a table
 		{
 			Name: "ends-on-disk-are-not-looked-for", Origin: "F7, G10: a finished result is lost by a crash",
 			Edits: []edit{
-				{"controller/lost.go", "\tresult, err := r.opts.Runner.Recover(ctx, dir, lost.ID)\n\tif err != nil {\n", "\tresult, err := r.opts.Runner.Recover(ctx, dir, lost.ID)\n\tif err == nil {\n\t\terr = runner.ErrNoRecord\n\t}\n\tif err != nil {\n"},
+				{"controller/lost.go", "s.deleting, *lost); ok {", "s.deleting, *lost); ok && false {"},
+				{"controller/lost.go", "\tresult, err := r.opts.Runner.Recover(ctx, dir, lost.ID, mask)\n\tif err != nil {\n", "\tresult, err := r.opts.Runner.Recover(ctx, dir, lost.ID, mask)\n\tif err == nil {\n\t\terr = runner.ErrNoRecord\n\t}\n\tif err != nil {\n"},
 			},
 			Plans: []string{"matrix/conclude.judged-kill-1", "matrix/run.ended-kill-1", "matrix/lost.found-kill-1"},
 		},
@@ -74,8 +75,9 @@ func recordBugs() []mutant { //nolint:funlen // a table
 		{
 			Name: "result-is-written-under-the-context-of-the-shutdown", Origin: "F7: a finished run is lost on SIGTERM, and here on disk too",
 			Edits: []edit{
+				{"controller/lost.go", "s.deleting, *lost); ok {", "s.deleting, *lost); ok && false {"},
 				{"controller/run.go", "context.WithTimeout(context.WithoutCancel(ctx), concludeTimeout)", "context.WithTimeout(ctx, concludeTimeout)"},
-				{"controller/lost.go", "\tresult, err := r.opts.Runner.Recover(ctx, dir, lost.ID)\n\tif err != nil {\n", "\tresult, err := r.opts.Runner.Recover(ctx, dir, lost.ID)\n\tif err == nil {\n\t\terr = runner.ErrNoRecord\n\t}\n\tif err != nil {\n"},
+				{"controller/lost.go", "\tresult, err := r.opts.Runner.Recover(ctx, dir, lost.ID, mask)\n\tif err != nil {\n", "\tresult, err := r.opts.Runner.Recover(ctx, dir, lost.ID, mask)\n\tif err == nil {\n\t\terr = runner.ErrNoRecord\n\t}\n\tif err != nil {\n"},
 			},
 			Plans: []string{"restart", "elected", "leader-change"},
 		},

@@ -6,7 +6,7 @@ func processBugs() []mutant { //nolint:funlen // a table
 		{
 			Name: "requeue-ends-the-reconcile", Origin: "F6, W4: the playbook goes on while the next one starts",
 			Edits: []edit{
-				{"controller/run.go", "\ts.result, s.err = r.opts.Runner.Run(ctx, req)\n", "\tended := make(chan struct{})\n\tvar result runner.Result\n\tvar runErr error\n\tgo func() {\n\t\tdefer close(ended)\n\t\tresult, runErr = r.opts.Runner.Run(context.WithoutCancel(ctx), req)\n\t}()\n\tselect {\n\tcase <-ended:\n\t\ts.result, s.err = result, runErr\n\tcase <-time.After(400 * time.Millisecond):\n\t\ts.err = ErrObjectChanged\n\t}\n"},
+				{"controller/run.go", "\ts.result, s.err = r.execute(ctx, req)\n", "\tended := make(chan struct{})\n\tvar result runner.Result\n\tvar runErr error\n\tgo func() {\n\t\tdefer close(ended)\n\t\tresult, runErr = r.execute(context.WithoutCancel(ctx), req)\n\t}()\n\tselect {\n\tcase <-ended:\n\t\ts.result, s.err = result, runErr\n\tcase <-time.After(400 * time.Millisecond):\n\t\ts.err = ErrObjectChanged\n\t}\n"},
 				{"controller/run.go", "\t\"path/filepath\"\n", "\t\"path/filepath\"\n\t\"time\"\n"},
 			},
 			Plans: []string{"change-during-run", "daemons"},

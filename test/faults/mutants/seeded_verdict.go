@@ -71,7 +71,7 @@ func verdictBugs() []mutant { //nolint:funlen // a table
 			Name: "finalizer-goes-when-unreachable", Origin: "F5, W2, sdk#2546",
 			Edits: []edit{
 				{"controller/run.go", "\tm.finalized = s.deleting && run.Result == status.Succeeded && run.RequeueAfter == 0\n", "\tm.finalized = s.deleting && (run.Result == status.Succeeded || run.Reason == string(runner.Unreachable))\n"},
-				{"controller/run.go", "\ts.result, s.err = r.opts.Runner.Run(ctx, req)\n", "\t_ = runner.Unreachable\n\ts.result, s.err = r.opts.Runner.Run(ctx, req)\n"},
+				{"controller/run.go", "\ts.result, s.err = r.execute(ctx, req)\n", "\t_ = runner.Unreachable\n\ts.result, s.err = r.execute(ctx, req)\n"},
 			},
 			Plans: []string{"finalizer-failing"},
 		},
