@@ -39,7 +39,7 @@ func ansible(t *testing.T, environ ...string) *Runner {
 				"(Debian: apt-get install ansible-core python3-ansible-runner, elsewhere: pip install ansible-core ansible-runner)", err)
 		}
 	}
-	environ = Inherited(append(append(os.Environ(), "HOME="+t.TempDir()), environ...))
+	environ = inherited(append(append(os.Environ(), "HOME="+t.TempDir()), environ...))
 	r := New(Options{Environ: environ, Warm: pool(t, environ)})
 	t.Cleanup(r.Close)
 	return r

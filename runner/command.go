@@ -72,9 +72,9 @@ func (req Request) arguments() []string {
 // else is inherited: roles read it, and ANSIBLE_* configures Ansible.
 func internalVariables() []string { return []string{"ROLEWRIGHT_"} }
 
-// Inherited returns the environment entries that a run inherits, later ones
+// inherited returns the environment entries that a run inherits, later ones
 // winning over earlier ones of the same name.
-func Inherited(environ []string) []string {
+func inherited(environ []string) []string {
 	seen := map[string]bool{}
 	var kept []string
 	for _, entry := range slices.Backward(environ) {

@@ -122,7 +122,7 @@ func TestNormalise_Refuses(t *testing.T) {
 }
 
 func TestInherited(t *testing.T) {
-	got := Inherited([]string{
+	got := inherited([]string{
 		"PATH=/bin",
 		"ANSIBLE_GATHERING=explicit",
 		"ROLEWRIGHT_RUN=other",

@@ -55,20 +55,11 @@ type Runner struct {
 
 // New returns a Runner. It looks for nothing; see [Runner.Check].
 func New(opts Options) *Runner {
-	r := &Runner{path: opts.Path, environ: opts.Environ, grace: opts.Grace, ledger: opts.Ledger, patience: fullPatience, warm: opts.Warm}
-	if r.path == "" {
-		r.path = "ansible-runner"
+	opts = opts.complete()
+	return &Runner{
+		path: opts.Path, environ: opts.Environ, grace: opts.Grace, ledger: opts.Ledger, patience: fullPatience,
+		supervisor: supervise.NewSupervisor(opts.Supervisor), warm: opts.Warm,
 	}
-	if r.environ == nil {
-		r.environ = os.Environ()
-	}
-	r.environ = Inherited(r.environ)
-	if opts.Supervisor == nil {
-		// Whatever has become of the file since this process started.
-		opts.Supervisor = []string{"/proc/self/exe", SupervisorCommand}
-	}
-	r.supervisor = supervise.NewSupervisor(opts.Supervisor)
-	return r
 }
 
 // Close ends what the Runner keeps between runs. It is called when no run is
@@ -211,7 +202,7 @@ func (r *Runner) start(ctx context.Context, c supervise.Command) (supervise.Exit
 	if r.warm == nil {
 		return r.supervisor.Run(ctx, c)
 	}
-	lease, err := r.warm.Acquire()
+	lease, err := r.warm.Acquire() //nolint:contextcheck // a server outlives the run
 	if err != nil {
 		return r.supervisor.Run(ctx, c)
 	}
@@ -219,10 +210,10 @@ func (r *Runner) start(ctx context.Context, c supervise.Command) (supervise.Exit
 	forked.Server = lease.Socket
 	exit, err := r.supervisor.Run(ctx, forked)
 	if !errors.Is(err, supervise.ErrNotStarted) || ctx.Err() != nil {
-		lease.Release(nil)
+		lease.Release(nil) //nolint:contextcheck // as above
 		return exit, err
 	}
-	lease.Release(err)
+	lease.Release(err) //nolint:contextcheck // as above
 	for _, name := range []string{c.Output, c.Record} {
 		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return exit, fmt.Errorf("%w: %w", supervise.ErrNotStarted, err)

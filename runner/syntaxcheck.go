@@ -59,7 +59,7 @@ func SyntaxCheck(ctx context.Context, content Content, env []string) (err error)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 
-	checked, playbook, env, err := prepareSyntaxCheck(dir, content, Inherited(env))
+	checked, playbook, env, err := prepareSyntaxCheck(dir, content, inherited(env))
 	if err != nil {
 		return fmt.Errorf("check syntax: %w", err)
 	}

@@ -38,8 +38,6 @@ const titleSpace = 2048
 
 // tested are the versions of ansible-core with which a forked run is known to
 // be the same run: what a server does to Ansible depends on its internals.
-//
-//nolint:gochecknoglobals // never changed
 var tested = regexp.MustCompile(`^2\.(14|19)\.`)
 
 // server is one fork server.
@@ -251,9 +249,7 @@ func interpreter(runner, playbook string) (string, error) {
 }
 
 var (
-	//nolint:gochecknoglobals // compiled once, and never changed
-	shebang = regexp.MustCompile(`^#! ?(/\S*/python3?[0-9.]*)\n`)
-	//nolint:gochecknoglobals // as above
+	shebang    = regexp.MustCompile(`^#! ?(/\S*/python3?[0-9.]*)\n`)
 	entryPoint = regexp.MustCompile(`(?m)^from (ansible_runner\.__main__|ansible\.cli\.playbook) import main$`)
 )
 

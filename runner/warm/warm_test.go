@@ -238,9 +238,9 @@ func TestRun_LeavesNothing(t *testing.T) {
 	r, _ := start(t, options(t))
 	for name, end := range map[string]func(t *testing.T, req runner.Request, cancel func()){
 		"cancelled":                         func(_ *testing.T, _ runner.Request, cancel func()) { cancel() },
-		"its leader is killed":              func(t *testing.T, req runner.Request, _ func()) { kill(t, "rolewright-run ", req.ID) },
-		"ansible-runner is killed":          func(t *testing.T, req runner.Request, _ func()) { killRunner(t, req) },
-		"its supervising process is killed": func(t *testing.T, req runner.Request, _ func()) { killSupervisor(t, req) },
+		"its leader is killed":              func(t *testing.T, req runner.Request, _ func()) { t.Helper(); kill(t, "rolewright-run ", req.ID) },
+		"ansible-runner is killed":          func(t *testing.T, req runner.Request, _ func()) { t.Helper(); killRunner(t, req) },
+		"its supervising process is killed": func(t *testing.T, req runner.Request, _ func()) { t.Helper(); killSupervisor(t, req) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := mark(t)
@@ -410,7 +410,7 @@ func TestPool_ReplacesAServer(t *testing.T) {
 	}{
 		"after its runs":         {change: func(o *warm.Options) { o.MaxRuns = 1 }},
 		"that has grown":         {change: func(o *warm.Options) { o.MaxMemory = 1 }},
-		"of which files changed": {cause: func(t *testing.T, o warm.Options) { touch(t, o.Runner) }},
+		"of which files changed": {cause: func(t *testing.T, o warm.Options) { t.Helper(); touch(t, o.Runner) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := options(t)

@@ -41,6 +41,9 @@ func TestExecutor_ForkedRunsAreRuns(t *testing.T) {
 	if !strings.Contains(bad.Message, "as told") || bad.FailedTask == nil || bad.FailedTask.Name != "Fail if told so" {
 		t.Errorf("record of a forked run that failed: %+v", bad)
 	}
+	if strings.Contains(o.output(), "Runs start Python anew") {
+		t.Error("the runs were not forked")
+	}
 	o.stop()
 	left, err := filepath.Glob(filepath.Join(temp, "rolewright-*"))
 	if err != nil || len(left) > 0 {

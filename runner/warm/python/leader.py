@@ -78,7 +78,7 @@ def run(connection: socket.socket) -> None:
     process.TITLE.write(["rolewright-run", *request["args"]])
     os.setsid()
     preload.COOKIE.write(request["cookie"].encode())
-    if request["env"] != preload.environment():
+    if beside_ansible(request["env"]) != beside_ansible(preload.environment()):
         send(connection, {"refused": "the environment is not that of the server"})
         return
 
@@ -98,6 +98,11 @@ def run(connection: socket.socket) -> None:
     code = os.waitstatus_to_exitcode(status)
     end = {"code": max(code, -1), "signal": -code if code < 0 else 0, "killed": killed, "survivors": survivors}
     send(connection, end)
+
+
+def beside_ansible(environment: dict[str, str]) -> dict[str, str]:
+    """Return what is not for Ansible, which is asked when it is its turn."""
+    return {name: value for name, value in environment.items() if not name.startswith("ANSIBLE_")}
 
 
 def become_command(request: dict, output: int, leader: int) -> None:
