@@ -1,3 +1,5 @@
+//go:build warm
+
 package warm_test
 
 import (

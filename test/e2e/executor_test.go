@@ -1,3 +1,5 @@
+//go:build warm
+
 package e2e
 
 import (
