@@ -260,9 +260,7 @@ func (k *kind) serve(ctx context.Context, res resource) error {
 		}
 		if err == nil {
 			k.report(nil)
-			if err := r.sweep(ctx); err != nil && ctx.Err() == nil {
-				k.log.Error(err, "Directories of deleted objects cannot be removed", "gvk", k.watch.GVK.String())
-			}
+			r.sweepUntilDone(ctx)
 		}
 		<-ctx.Done()
 		return nil

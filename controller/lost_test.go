@@ -2,13 +2,17 @@ package controller
 
 import (
 	"encoding/json"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
 
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/testenv"
@@ -156,7 +160,16 @@ func TestSweep_RemovesWhatObjectsLeftThatWereDeletedMeanwhile(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	start(t, cfg, &fakeExecutor{}, opts)
+	// The first try to find out which objects are gone fails.
+	var tried atomic.Bool
+	faulty := rest.CopyConfig(cfg)
+	faulty.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return failing{next: next, hits: func(req *http.Request) bool {
+			return strings.Contains(req.Header.Get("Accept"), "PartialObjectMetadataList") && req.URL.Query().Get("watch") == "" && !tried.Swap(true)
+		}}
+	})
+	o := start(t, faulty, &fakeExecutor{}, opts)
+	eventually(t, "the failure is logged", func() bool { return strings.Contains(o.log(), "cannot be removed yet") })
 	exists := func(path string) bool {
 		_, err := os.Stat(path)
 		return err == nil

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -16,6 +17,22 @@ import (
 
 // sweepPage is how many objects are listed with one request.
 const sweepPage = 500
+
+// sweepUntilDone sweeps once, however often it has to be tried, or until ctx ends.
+func (r *reconciler) sweepUntilDone(ctx context.Context) {
+	again := retry{min: r.opts.RetryMin, max: r.opts.RetryMax}
+	for n := int64(1); ; n++ {
+		err := r.sweep(ctx)
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		r.log.Error(err, "Directories of deleted objects cannot be removed yet")
+		select {
+		case <-ctx.Done():
+		case <-time.After(again.after(n)):
+		}
+	}
+}
 
 // sweep removes the directories of objects of the kind that were deleted while
 // no operator looked. It is called when the kind begins to be served. Those of
