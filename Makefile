@@ -109,6 +109,11 @@ faults: setup fault-tools ## meet the operator with all faults: generated plans,
 	@$(FAULTS) -soak 10000 $(FAULTSFLAGS)
 	@$(FAULTS) -soak 500 -runner real $(FAULTSFLAGS)
 
+.PHONY: test-warm
+test-warm: cluster-tools-kwok ## tests of the preview --executor=warm: each playbook forked and executed, and compared
+	@$(TOOLS)/controlplane exec -- go test -tags warm -timeout 40m $(TESTFLAGS) ./runner/warm
+	@$(TOOLS)/controlplane exec --pods-exec -- go test -tags warm -run TestExecutor ./test/e2e
+
 .PHONY: fuzz-short
 fuzz-short: ## run every fuzz target for FUZZTIME (3000x: so many inputs)
 	@tools/fuzz.sh $(FUZZTIME)

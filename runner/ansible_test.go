@@ -16,6 +16,7 @@ import (
 
 	"github.com/rolewright/rolewright/runner/internal/leaktest"
 	"github.com/rolewright/rolewright/runner/supervise"
+	"github.com/rolewright/rolewright/runner/warm"
 )
 
 func TestMain(m *testing.M) {
@@ -38,10 +39,33 @@ func ansible(t *testing.T, environ ...string) *Runner {
 				"(Debian: apt-get install ansible-core python3-ansible-runner, elsewhere: pip install ansible-core ansible-runner)", err)
 		}
 	}
-	base := append(os.Environ(), "HOME="+t.TempDir())
-	r := New(Options{Environ: append(base, environ...)})
+	environ = inherited(append(append(os.Environ(), "HOME="+t.TempDir()), environ...))
+	r := New(Options{Environ: environ, Warm: pool(t, environ)})
 	t.Cleanup(r.Close)
 	return r
+}
+
+// pool is a fork server, ready, if these tests are to be about forked runs:
+// they say the same of both. It fails the test if a run is not forked.
+func pool(t *testing.T, environ []string) *warm.Pool {
+	t.Helper()
+	if os.Getenv("TEST_EXECUTOR") != "warm" {
+		return nil
+	}
+	p := warm.New(warm.Options{
+		Dir: t.TempDir(), Environ: environ, Runner: mustLook(t, "ansible-runner"), Playbook: mustLook(t, "ansible-playbook"),
+		Supervisor: []string{"/proc/self/exe", SupervisorCommand},
+		OnChange: func(err error) {
+			if err != nil {
+				t.Errorf("the fork server: %v", err)
+			}
+		},
+	})
+	t.Cleanup(p.Close)
+	if err := p.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return p
 }
 
 // request returns a request to run a playbook of testdata.

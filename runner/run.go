@@ -13,6 +13,7 @@ import (
 
 	"github.com/rolewright/rolewright/runner/jobevent"
 	"github.com/rolewright/rolewright/runner/supervise"
+	"github.com/rolewright/rolewright/runner/warm"
 )
 
 // Options configure a [Runner]. The zero value runs the ansible-runner that is
@@ -30,6 +31,9 @@ type Options struct {
 	// Supervisor is the command line that calls [supervise.Main]; nil means the
 	// subcommand supervise of the program that runs.
 	Supervisor []string
+	// Warm has the fork servers from which runs are started where there is one,
+	// with the environment Environ; nil means that every run starts Python anew.
+	Warm *warm.Pool
 	// Ledger is the path of the file that gets a line at the start and one at
 	// the end of each run, which [supervise.ReadLedger] reads; it is set aside at
 	// 4 MiB. Empty means none.
@@ -46,24 +50,16 @@ type Runner struct {
 	patience time.Duration
 
 	supervisor *supervise.Supervisor
+	warm       *warm.Pool
 }
 
 // New returns a Runner. It looks for nothing; see [Runner.Check].
 func New(opts Options) *Runner {
-	r := &Runner{path: opts.Path, environ: opts.Environ, grace: opts.Grace, ledger: opts.Ledger, patience: fullPatience}
-	if r.path == "" {
-		r.path = "ansible-runner"
+	opts = opts.complete()
+	return &Runner{
+		path: opts.Path, environ: opts.Environ, grace: opts.Grace, ledger: opts.Ledger, patience: fullPatience,
+		supervisor: supervise.NewSupervisor(opts.Supervisor), warm: opts.Warm,
 	}
-	if r.environ == nil {
-		r.environ = os.Environ()
-	}
-	r.environ = inherited(r.environ)
-	if opts.Supervisor == nil {
-		// Whatever has become of the file since this process started.
-		opts.Supervisor = []string{"/proc/self/exe", SupervisorCommand}
-	}
-	r.supervisor = supervise.NewSupervisor(opts.Supervisor)
-	return r
 }
 
 // Close ends what the Runner keeps between runs. It is called when no run is
@@ -186,7 +182,7 @@ func (r *Runner) supervise(ctx context.Context, executable string, req Request) 
 	summaries := make(chan jobevent.Summary, 1)
 	go func() { summaries <- follow(context.WithoutCancel(ctx), req, done) }()
 
-	exit, err := r.supervisor.Run(ctx, supervise.Command{
+	exit, err := r.start(ctx, supervise.Command{
 		Path:   executable,
 		Args:   req.arguments(),
 		Env:    req.environment(r.environ),
@@ -198,6 +194,32 @@ func (r *Runner) supervise(ctx context.Context, executable string, req Request) 
 	})
 	close(done)
 	return exit, <-summaries, err
+}
+
+// start runs ansible-runner, from a fork server if there is one. One that cannot
+// start it costs the run nothing but time.
+func (r *Runner) start(ctx context.Context, c supervise.Command) (supervise.Exit, error) {
+	if r.warm == nil {
+		return r.supervisor.Run(ctx, c)
+	}
+	lease, err := r.warm.Acquire() //nolint:contextcheck // a server outlives the run
+	if err != nil {
+		return r.supervisor.Run(ctx, c)
+	}
+	forked := c
+	forked.Server = lease.Socket
+	exit, err := r.supervisor.Run(ctx, forked)
+	if !errors.Is(err, supervise.ErrNotStarted) || ctx.Err() != nil {
+		lease.Release(nil) //nolint:contextcheck // as above
+		return exit, err
+	}
+	lease.Release(err) //nolint:contextcheck // as above
+	for _, name := range []string{c.Output, c.Record} {
+		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return exit, fmt.Errorf("%w: %w", supervise.ErrNotStarted, err)
+		}
+	}
+	return r.supervisor.Run(ctx, c)
 }
 
 // follow adds up the events of a run until done is closed and the last one

@@ -197,7 +197,7 @@ func TestVerdict_PlaybookMissing(t *testing.T) {
 	}
 	r := ansible(t)
 	r.path = mustLook(t, "ansible-runner")
-	r.environ = inherited(append(r.environ, "PATH="+bin))
+	r.environ, r.warm = inherited(append(r.environ, "PATH="+bin)), nil
 	res, err := r.Run(t.Context(), request(t, "success.yml"))
 	if err != nil {
 		t.Fatal(err)

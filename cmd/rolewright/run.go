@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"runtime/debug"
 	"sync"
 
@@ -20,7 +19,6 @@ import (
 	"github.com/rolewright/rolewright/internal/metrics"
 	"github.com/rolewright/rolewright/internal/proxy"
 	"github.com/rolewright/rolewright/internal/version"
-	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/supervise"
 )
 
@@ -69,7 +67,7 @@ func logVersion(log logr.Logger) {
 
 // operate puts the operator together and runs it until ctx is done. What can
 // be known to be wrong without a cluster is reported before one is contacted.
-func (o *runOptions) operate(ctx context.Context, stdout io.Writer) error {
+func (o *runOptions) operate(ctx context.Context, stdout io.Writer) (err error) {
 	log := logr.FromContextOrDiscard(ctx)
 	if _, set := os.LookupEnv("GOGC"); !set {
 		// The operator idles most of the time, and its memory is its runs'
@@ -111,8 +109,11 @@ func (o *runOptions) operate(ctx context.Context, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	executor := runner.New(runner.Options{Path: o.ansibleRunner, Ledger: filepath.Join(o.runnerRoot, ledgerFile)})
-	defer executor.Close()
+	executor, endExecutor, err := o.newExecutor(log.WithName("runner"))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, endExecutor()) }()
 	if set, err = o.addControllers(mgr, lease, executor, gateway, watched, recorder, stdout); err != nil {
 		return err
 	}

@@ -178,6 +178,9 @@ func (o *runOptions) validate() error {
 	if !isBindAddress(o.userMetricsAddress) {
 		wrong(notAnAddress, "user-metrics-bind-address", o.userMetricsAddress)
 	}
+	if o.executor != executorRunner && o.executor != executorWarm {
+		wrong("--executor %q: give %s or %s", o.executor, executorRunner, executorWarm)
+	}
 	if o.proxyPort < 0 || o.proxyPort > 65535 {
 		wrong("--proxy-port %d is no port: give 1 to 65535, or 0 for any free one", o.proxyPort)
 	}

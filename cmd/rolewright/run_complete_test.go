@@ -289,6 +289,11 @@ func TestComplete_RefusesWhatCannotBeMeant(t *testing.T) {
 			want: "--retry-min 2m0s and --retry-max 1m0s: the first must be above 0, the second not below the first",
 		},
 		{
+			name: "no such executor",
+			args: []string{"--executor=fast"},
+			want: `--executor "fast": give runner or warm`,
+		},
+		{
 			name: "no time between retries",
 			args: []string{"--retry-min=0s"},
 			want: "--retry-min 0s and --retry-max 1m0s: the first must be above 0, the second not below the first",

@@ -79,6 +79,11 @@ type Command struct {
 	// Subject goes into the ledger.
 	Subject Subject
 
+	// Server is the path of a fork server's socket. If it is set, the server is
+	// asked to start the command by forking (see runner/warm), with Env as its
+	// environment, in place of this process; else it is empty.
+	Server string
+
 	// groups is the directory in which the command gets a control group of its
 	// own; empty means none.
 	groups string
@@ -119,6 +124,9 @@ func Run(ctx context.Context, c Command) (Exit, error) {
 		return Exit{Code: -1}, fmt.Errorf("%w: create output file: %w", ErrNotStarted, err)
 	}
 	defer out.Close()
+	if c.Server != "" {
+		return runForked(ctx, c, out)
+	}
 
 	var stopped atomic.Bool
 	// Where there is no group, the sweep does without.

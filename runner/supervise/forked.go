@@ -1,0 +1,191 @@
+package supervise
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+)
+
+// latest is how long a fork server may take to answer before the command is
+// not started by it: a fork takes milliseconds.
+const latest = 5 * time.Second
+
+// forkRequest is what a fork server is asked for. The descriptor of the output
+// file goes with its length, which precedes it in four bytes, big endian.
+type forkRequest struct {
+	Args   []string          `json:"args"`
+	Env    map[string]string `json:"env"`
+	Cookie string            `json:"cookie"`
+	Grace  float64           `json:"grace"` // seconds
+}
+
+// forkAnswer is a line of a fork server's answer: that it is ready to start the
+// command, or how the command has ended with nothing left of it.
+type forkAnswer struct {
+	PID       int    `json:"pid"`
+	Refused   string `json:"refused"`
+	Code      *int   `json:"code"`
+	Signal    int    `json:"signal"`
+	Killed    int    `json:"killed"`
+	Survivors []int  `json:"survivors"`
+}
+
+// runForked is [Run] with the command's Server.
+//
+// The command does not descend from this process. A process that the server
+// forks leads it: the reaper of all that descends from the command, which ends
+// the command when this process is gone, kills what the command leaves, and
+// ends when it has no children any more. The server keeps the connection open
+// until the leader has ended, and what a leader has left that was killed: the
+// end of the connection is that of the tree.
+func runForked(ctx context.Context, c Command, out *os.File) (Exit, error) {
+	f, err := fork(c, out)
+	if err != nil {
+		return Exit{Code: -1}, fmt.Errorf("%w: fork server: %w", ErrNotStarted, err)
+	}
+	defer f.conn.Close()
+	t := newTree(f.leader, c.Cookie)
+	stopSampling := t.sampleUntilStopped(out)
+	var stopped atomic.Bool
+	ended := make(chan struct{})
+	stopTelling := make(chan struct{})
+	go func() {
+		defer close(stopTelling)
+		select {
+		case <-ended:
+			return
+		case <-ctx.Done():
+		}
+		_, err := f.conn.Write([]byte{'T'})
+		stopped.Store(err == nil)
+		select {
+		case <-ended:
+		case <-time.After(c.grace()):
+			_, _ = f.conn.Write([]byte{'K'}) // an error means that it has ended
+		}
+	}()
+	answer, err := f.wait()
+	close(ended)
+	<-stopTelling
+	stopSampling()
+
+	exit := Exit{Code: -1, Signal: "SIGKILL", Stopped: stopped.Load()}
+	if answer.Code != nil {
+		exit.Code, exit.Signal, exit.Killed = *answer.Code, "", answer.Killed
+		if answer.Signal != 0 {
+			exit.Signal = unix.SignalName(unix.Signal(answer.Signal))
+		}
+	}
+	if len(answer.Survivors) > 0 {
+		err = errors.Join(err, fmt.Errorf("%w: no permission to kill %v", ErrSurvivors, answer.Survivors))
+	}
+	killed, killErr := t.kill()
+	exit.Killed += killed
+	return exit, errors.Join(err, killErr)
+}
+
+// forked is a command that a fork server has started.
+type forked struct {
+	conn   *net.UnixConn
+	lines  *bufio.Reader
+	leader int
+}
+
+// fork has the server start the command. After an error it is not started, and
+// will not be.
+func fork(c Command, out *os.File) (_ *forked, err error) {
+	message, err := c.forkRequest()
+	if err != nil {
+		return nil, err
+	}
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: c.Server, Net: "unix"})
+	if err != nil {
+		return nil, err //nolint:wrapcheck // it says what it is
+	}
+	defer func() {
+		if err != nil {
+			_ = conn.Close()
+		}
+	}()
+	if err := conn.SetDeadline(time.Now().Add(latest)); err != nil {
+		return nil, err //nolint:wrapcheck // as above
+	}
+	length := binary.BigEndian.AppendUint32(nil, uint32(len(message)))
+	if _, _, err := conn.WriteMsgUnix(length, unix.UnixRights(int(out.Fd())), nil); err != nil {
+		return nil, fmt.Errorf("ask: %w", err)
+	}
+	if _, err := conn.Write(message); err != nil {
+		return nil, fmt.Errorf("ask: %w", err)
+	}
+	f := &forked{conn: conn, lines: bufio.NewReader(conn)}
+	answer, err := f.answer()
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("hear the answer: %w", err)
+	case answer.Refused != "":
+		return nil, fmt.Errorf("it refuses: %s", answer.Refused)
+	case answer.PID <= 0:
+		return nil, errors.New("it answers no process")
+	}
+	f.leader = answer.PID
+	if _, err := conn.Write([]byte{'G'}); err != nil {
+		return nil, fmt.Errorf("start: %w", err)
+	}
+	// Whatever comes now, it has been started.
+	_ = conn.SetDeadline(time.Time{})
+	return f, nil
+}
+
+// forkRequest encodes the command for a fork server.
+func (c Command) forkRequest() ([]byte, error) {
+	request := forkRequest{
+		Args:   append([]string{c.Path}, c.Args...),
+		Env:    make(map[string]string, len(c.Env)),
+		Cookie: c.Cookie,
+		Grace:  c.grace().Seconds(),
+	}
+	for _, entry := range c.Env {
+		if !utf8.ValidString(entry) {
+			return nil, errors.New("the environment is not valid UTF-8")
+		}
+		name, value, _ := strings.Cut(entry, "=")
+		request.Env[name] = value
+	}
+	return json.Marshal(request) //nolint:wrapcheck // strings and numbers
+}
+
+// answer reads one line.
+func (f *forked) answer() (forkAnswer, error) {
+	var a forkAnswer
+	line, err := f.lines.ReadSlice('\n')
+	if err != nil {
+		return a, err //nolint:wrapcheck // the caller says what was read
+	}
+	return a, json.Unmarshal(line, &a) //nolint:wrapcheck // as above
+}
+
+// wait returns the last answer, when the connection has ended. It has no code
+// when the leader did not live to give one.
+func (f *forked) wait() (forkAnswer, error) {
+	answer, err := f.answer()
+	if errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) {
+		return forkAnswer{}, nil
+	}
+	if err != nil {
+		return forkAnswer{}, fmt.Errorf("hear of the end: %w", err)
+	}
+	_, _ = io.Copy(io.Discard, f.lines) // an error is an end too
+	return answer, nil
+}

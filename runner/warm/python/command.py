@@ -1,0 +1,60 @@
+"""ansible-runner in a forked process.
+
+It is the installed one, unchanged: everything that it does with a private data
+directory it does here. Only where it would start ansible-playbook in a pseudo
+terminal, the process that it has forked goes on as ansible-playbook itself, see
+playbook.become.
+"""
+
+from __future__ import annotations
+
+import os
+
+import preload
+import process
+
+
+def main(args: list[str], environment: dict[str, str], cookie: str) -> None:
+    """Run ansible-runner with the arguments. It does not return."""
+    name, _, value = cookie.partition("=")
+    environment[name] = value
+    process.reopen_stdio()
+    process.replace_environment(environment)
+    process.become_script(args, preload.PATH)
+    code = 1
+    try:
+        from ansible_runner.__main__ import main as runner
+
+        patch_spawn()
+        code = process.exit_code(SystemExit(runner(args[1:])))
+    except SystemExit as error:
+        code = process.exit_code(error)
+    except BaseException:  # noqa: B902, as the interpreter reports it
+        import traceback
+
+        traceback.print_exc()
+    process.finish(code)
+
+
+def patch_spawn() -> None:
+    """Let the child that pexpect forks become ansible-playbook."""
+    import ansible_runner.runner
+    import pexpect
+
+    import playbook
+
+    class Pexpect:
+        """The module pexpect, as ansible-runner uses it."""
+
+        exceptions = pexpect.exceptions
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(pexpect, name)
+
+        @staticmethod
+        def spawn(command: str, args: list[str], **kwargs: object) -> pexpect.spawn:
+            if os.path.basename(command) == "ansible-playbook":
+                kwargs["preexec_fn"] = lambda: playbook.become([command, *args], kwargs["env"])
+            return pexpect.spawn(command, args, **kwargs)
+
+    ansible_runner.runner.pexpect = Pexpect()

@@ -1,0 +1,135 @@
+"""Executes modules on the connection "local" by forking instead of starting Python.
+
+What is not recognised word for word goes the ordinary way.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import shlex
+import shutil
+import socket
+import stat
+import sys
+
+import module
+import preload
+
+#: A word as shlex.quote writes it.
+WORD = r"""(?:[\w@%+=:,./-]+|(?:'[^']*'|"'")+)"""
+#: What Ansible makes of a module: assignments, interpreter, file.
+MODULE = re.compile(rf"((?:[A-Za-z_]\w*={WORD} )*)({WORD}) ({WORD}/AnsiballZ_[\w.]+\.py) && sleep 0")
+
+
+#: What Ansible has done for a module: its temporary directory made, made
+#: executable, and removed. The paths are those that need no quotes.
+PATH = r"(/[\w./-]+)"
+HOME = re.compile(r"echo ~(\w+) && sleep 0")
+MAKE = re.compile(rf'\( umask 77 && mkdir -p "` echo {PATH} `"&& mkdir "` echo {PATH} `" && echo ([\w.-]+)="` echo {PATH} `" \) && sleep 0')
+EXECUTABLE = re.compile(rf"chmod u\+(x|rwx) {PATH} {PATH} && sleep 0")
+REMOVE = re.compile(rf"rm -f -r {PATH} > /dev/null 2>&1 && sleep 0")
+
+
+def install(channel: socket.socket) -> None:
+    """Let the connection plugin local execute modules through module.serve, and
+    do the work around them itself.
+    """
+    from ansible.plugins.connection import local
+
+    ordinary = local.Connection.exec_command
+
+    def exec_command(self: local.Connection, cmd: str, in_data: bytes | None = None, sudoable: bool = True) -> tuple[int, bytes, bytes]:
+        script = None if in_data else shell_script(self, cmd)
+        if script is not None:
+            # Connects, as the ordinary method does first.
+            super(local.Connection, self).exec_command(cmd, in_data=in_data, sudoable=sudoable)
+            output = do(script)
+            result = (0, output, b"") if output is not None else None
+            request = recognise(self, script) if result is None else None
+            if request is not None:
+                result = module.execute(channel, *request)
+                preload.trace("module", "executed" if result is None else "forked", script)
+            if result is not None:
+                say(self, cmd)
+                return result
+        preload.trace("command", cmd)
+        return ordinary(self, cmd, in_data=in_data, sudoable=sudoable)
+
+    local.Connection.exec_command = exec_command
+
+
+def shell_script(self: object, cmd: str) -> str | None:
+    """Return what a command has the shell execute as this user."""
+    if not isinstance(cmd, str) or self.become is not None or self.cwd is not None and not os.path.isdir(self.cwd):
+        return None
+    try:
+        words = shlex.split(cmd)
+    except ValueError:
+        return None
+    return words[2] if len(words) == 3 and words[:2] == ["/bin/sh", "-c"] else None
+
+
+def do(script: str) -> bytes | None:
+    """Do what the script does, and return its output; None if it is anything
+    else, or something is not as usual: then nothing has been done.
+    """
+    if match := HOME.fullmatch(script):
+        try:
+            return os.fsencode(pwd.getpwnam(match[1]).pw_dir) + b"\n"
+        except KeyError:
+            return None
+    if match := MAKE.fullmatch(script):
+        base, made, name, shown = match.groups()
+        if made != shown or os.path.dirname(made) != base or os.path.lexists(made):
+            return None
+        umask = os.umask(0o077)
+        try:
+            os.makedirs(base, 0o777, exist_ok=True)
+            os.mkdir(made)
+        except OSError:
+            return None
+        finally:
+            os.umask(umask)
+        return os.fsencode(f"{name}={made}\n")
+    if match := EXECUTABLE.fullmatch(script):
+        bits = stat.S_IXUSR if match[1] == "x" else stat.S_IRWXU
+        try:
+            modes = [(path, stat.S_IMODE(os.stat(path).st_mode) | bits) for path in match.groups()[1:]]
+            for path, mode in modes:
+                os.chmod(path, mode)
+        except OSError:
+            return None
+        return b""
+    if (match := REMOVE.fullmatch(script)) and os.path.basename(match[1].rstrip("/")).startswith("ansible-tmp-"):
+        try:
+            shutil.rmtree(match[1])
+        except OSError:
+            return None
+        return b""
+    return None
+
+
+def say(self: object, cmd: str) -> None:
+    """Display what the ordinary way displays."""
+    from ansible.utils.display import Display
+
+    Display().vvv(f"EXEC {cmd}", host=self._play_context.remote_addr)
+
+
+def recognise(self: object, script: str) -> tuple[str, dict[str, str], str | None] | None:
+    """Return the file of a module, the environment and the directory to execute
+    it in; None if the script is anything else.
+    """
+    match = MODULE.fullmatch(script)
+    if match is None or shlex.split(match[2]) != [sys.executable]:
+        return None
+    environment = dict(os.environ)
+    for assignment in shlex.split(match[1]):
+        name, _, value = assignment.partition("=")
+        if module.is_early(name):
+            return None
+        environment[name] = value
+    (path,) = shlex.split(match[3])
+    return path, environment, self.cwd

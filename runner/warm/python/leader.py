@@ -1,0 +1,216 @@
+"""The leader of a run: the reaper of the run's tree.
+
+It forks ansible-runner, stops it when it is told to or when nobody listens any
+more, kills what ansible-runner leaves behind until nothing is left, and then
+says how it ended. A process without children that is its descendants' reaper
+has no descendants: that is how it knows.
+
+Protocol, on a unix stream socket: the client sends a length (4 bytes, big
+endian) with the descriptor of the output file, and that many bytes of JSON:
+{"args", "env", "cookie", "grace"}. The leader answers lines of JSON:
+{"pid"} when it is ready, and {"code", "signal", "killed", "survivors"} when
+nothing is left, or {"refused"}. The client sends G to start, so that nothing is
+run for a client that has waited too long, T for SIGTERM and K for SIGKILL.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+import time
+
+import process
+
+
+def lead(connection: socket.socket) -> None:
+    """Serve one connection, in a process of its own. It does not return."""
+    code = 1
+    try:
+        process.reset_signals()
+        run(connection)
+        code = 0
+    except BaseException:  # noqa: B902, this process must not go on as another
+        import traceback
+
+        traceback.print_exc()
+        sys.stderr.flush()
+    finally:
+        os._exit(code)
+
+
+def receive(connection: socket.socket) -> tuple[dict, int]:
+    """Read the request and the descriptor of the output file."""
+    connection.settimeout(10)
+    header, descriptors, _, _ = socket.recv_fds(connection, 4, 1)
+    while 0 < len(header) < 4:
+        header += connection.recv(4 - len(header))
+    if not header:
+        raise EOFError
+    (left,) = struct.unpack(">I", header)
+    parts = []
+    while left > 0:
+        part = connection.recv(min(left, 1 << 16))
+        if not part:
+            raise EOFError
+        parts.append(part)
+        left -= len(part)
+    connection.settimeout(None)
+    return json.loads(b"".join(parts)), descriptors[0] if descriptors else -1
+
+
+def run(connection: socket.socket) -> None:
+    """Serve one request."""
+    import preload
+
+    try:
+        request, output = receive(connection)
+    except EOFError:
+        return
+    if "ping" in request:
+        send(connection, preload.about())
+        return
+    process.prctl(process.PR_SET_CHILD_SUBREAPER, 1)
+    process.TITLE.write(["rolewright-run", *request["args"]])
+    os.setsid()
+    preload.COOKIE.write(request["cookie"].encode())
+    if beside_ansible(request["env"]) != beside_ansible(preload.environment()):
+        send(connection, {"refused": "the environment is not that of the server"})
+        return
+
+    leader = os.getpid()
+    send(connection, {"pid": leader})
+    if connection.recv(1) != b"G":
+        return
+    wake_read, wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    command = os.fork()
+    if command == 0:
+        become_command(request, output, leader)
+    os.close(output)
+    status = Watch(connection, wake_read, command, request["grace"]).wait()
+    killed, survivors = kill_rest()
+    code = os.waitstatus_to_exitcode(status)
+    end = {"code": max(code, -1), "signal": -code if code < 0 else 0, "killed": killed, "survivors": survivors}
+    send(connection, end)
+
+
+def beside_ansible(environment: dict[str, str]) -> dict[str, str]:
+    """Return what is not for Ansible, which is asked when it is its turn."""
+    return {name: value for name, value in environment.items() if not name.startswith("ANSIBLE_")}
+
+
+def become_command(request: dict, output: int, leader: int) -> None:
+    """Be ansible-runner. It does not return."""
+    process.reset_signals()
+    process.prctl(process.PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != leader:
+        os._exit(1)
+    os.setsid()
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    process.close_from(3)
+
+    import command
+
+    command.main(request["args"], dict(request["env"]), request["cookie"])
+
+
+def send(connection: socket.socket, message: dict) -> None:
+    """Send a line. Nobody listening is no error: the run ends all the same."""
+    try:
+        connection.sendall(json.dumps(message).encode() + b"\n")
+    except OSError:
+        pass
+
+
+class Watch:
+    """Waits for the command, and passes on what the client says."""
+
+    def __init__(self, connection: socket.socket, wake: int, command: int, grace: float) -> None:
+        self.connection, self.wake, self.command, self.grace = connection, wake, command, grace
+        self.deadline: float | None = None
+
+    def wait(self) -> int:
+        """Return the wait status of the command."""
+        wanted: list = [self.wake, self.connection]
+        while True:
+            timeout = None if self.deadline is None else max(0, self.deadline - time.monotonic())
+            ready, _, _ = select.select(wanted, [], [], timeout)
+            if not ready:
+                self.deadline = None
+                os.kill(self.command, signal.SIGKILL)
+            if self.connection in ready and not self.obey():
+                wanted.remove(self.connection)
+            if self.wake in ready:
+                try:
+                    os.read(self.wake, 512)
+                except BlockingIOError:
+                    pass
+                status = self.reap()
+                if status is not None:
+                    return status
+
+    def obey(self) -> bool:
+        """Do what the client says, and tell whether it may say more."""
+        try:
+            words = self.connection.recv(16)
+        except OSError:
+            words = b""
+        if not words or b"T" in words:
+            os.kill(self.command, signal.SIGTERM)
+        if not words:
+            self.deadline = time.monotonic() + self.grace
+        if b"K" in words:
+            os.kill(self.command, signal.SIGKILL)
+        return bool(words)
+
+    def reap(self) -> int | None:
+        """Reap orphans; return the wait status of the command if it has ended."""
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == self.command:
+                return status
+            if pid == 0:
+                return None
+
+
+#: How long processes of other users are waited for, in seconds.
+PATIENCE = 1.0
+
+
+def kill_rest() -> tuple[int, list[int]]:
+    """Kill all descendants until there are none. Return how many there were,
+    and those that may not be killed.
+    """
+    me = os.getpid()
+    killed: set[int] = set()
+    deadline: float | None = None
+    while True:
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return len(killed), []
+        denied = []
+        living = process.children(me)
+        for pid in living:
+            try:
+                os.kill(pid, signal.SIGKILL)
+                killed.add(pid)
+            except PermissionError:
+                denied.append(pid)
+            except ProcessLookupError:
+                pass
+        if denied and len(denied) == len(living):
+            deadline = deadline or time.monotonic() + PATIENCE
+            if time.monotonic() > deadline:
+                return len(killed), denied
+        time.sleep(0.001)

@@ -1,0 +1,259 @@
+"""Modules in forked processes.
+
+A process that is forked before ansible-playbook does anything forks once more
+for each module: a module finds the interpreter as if it had just been started,
+with libraries that happen to be imported.
+"""
+
+from __future__ import annotations
+
+import _imp
+import atexit
+import errno
+import logging
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+import types
+import zipimport
+
+import preload
+import process
+
+#: Longest request that a sequenced packet takes for certain.
+LIMIT = 128 << 10
+
+
+def is_early(name: str) -> bool:
+    """Tell whether a variable has to be there when the interpreter starts."""
+    import playbook
+
+    return name.startswith(playbook.EARLY) or name in preload.READ
+
+
+def execute(channel: socket.socket, path: str, environment: dict[str, str], directory: str | None) -> tuple[int, bytes, bytes] | None:
+    """Execute the module file; return exit code, stdout and stderr as the shell
+    would. None if it has to go the ordinary way.
+    """
+    umask = os.umask(0o077)
+    os.umask(umask)
+    fields = [path, directory or os.getcwd(), f"{umask:o}", *(f"{name}={value}" for name, value in environment.items())]
+    message = b"\0".join(os.fsencode(field) for field in fields)
+    if len(message) > LIMIT or not is_ansiballz(path):
+        return None
+    stdin, unused = os.pipe2(os.O_CLOEXEC)
+    os.close(unused)  # its end is reached at once
+    out_read, out_write = os.pipe2(os.O_CLOEXEC)
+    err_read, err_write = os.pipe2(os.O_CLOEXEC)
+    end_read, end_write = os.pipe2(os.O_CLOEXEC)
+    try:
+        socket.send_fds(channel, [message], [stdin, out_write, err_write, end_write])
+    except OSError:
+        for descriptor in (out_read, err_read, end_read):
+            os.close(descriptor)
+        return None
+    finally:
+        for descriptor in (stdin, out_write, err_write, end_write):
+            os.close(descriptor)
+    stdout, stderr = drain(out_read, err_read)
+    end = os.read(end_read, 4)
+    os.close(end_read)
+    if len(end) != 4:
+        raise RuntimeError("the process that forks modules has ended")
+    code = os.waitstatus_to_exitcode(struct.unpack("i", end)[0])
+    if code < 0:
+        # The shell would say so, and end with that code.
+        if -code not in (signal.SIGINT, signal.SIGPIPE):
+            stderr += (signal.strsignal(-code) or f"Signal {-code}").encode() + b"\n"
+        code = 128 - code
+    return code, stdout, stderr
+
+
+def drain(*descriptors: int) -> list[bytes]:
+    """Read all descriptors to their ends and close them."""
+    parts: dict[int, list[bytes]] = {descriptor: [] for descriptor in descriptors}
+    poll = select.poll()
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
+    left = len(descriptors)
+    while left:
+        for descriptor, _ in poll.poll():
+            data = os.read(descriptor, 1 << 16)
+            if data:
+                parts[descriptor].append(data)
+            else:
+                poll.unregister(descriptor)
+                left -= 1
+    for descriptor in descriptors:
+        os.close(descriptor)
+    return [b"".join(parts[descriptor]) for descriptor in descriptors]
+
+
+def is_ansiballz(path: str) -> bool:
+    """Tell whether a file is a Python module as Ansible wraps them."""
+    try:
+        with open(path, "rb") as file:
+            return b"\n_ANSIBALLZ_WRAPPER = True" in file.read(1 << 12)
+    except OSError:
+        return False
+
+
+def serve(channel: socket.socket) -> None:
+    """Fork for each request until nobody can make one. It does not return."""
+    code = 1
+    try:
+        forget_controller()
+        process.TITLE.write(["rolewright-modules"])
+        wake_read, wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        waiting: dict[int, int] = {}
+        poll = select.poll()
+        poll.register(channel, select.POLLIN)
+        poll.register(wake_read, select.POLLIN)
+        done = False
+        while not done:
+            for descriptor, _ in poll.poll():
+                if descriptor == wake_read:
+                    try:
+                        os.read(wake_read, 512)
+                    except BlockingIOError:
+                        pass
+                    report(waiting)
+                else:
+                    done = not fork(channel, waiting)
+        code = 0
+    except BaseException:  # noqa: B902, this process must not go on as another
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def report(waiting: dict[int, int]) -> None:
+    """Tell how modules ended to those who wait for it."""
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+        end = waiting.pop(pid, None)
+        if end is not None:
+            try:
+                os.write(end, struct.pack("i", status))
+            except OSError as error:
+                if error.errno != errno.EPIPE:
+                    raise
+            os.close(end)
+
+
+def fork(channel: socket.socket, waiting: dict[int, int]) -> bool:
+    """Serve a request; return False if there will be none any more."""
+    message, descriptors, _, _ = socket.recv_fds(channel, LIMIT, 4)
+    if not message:
+        return False
+    pid = os.fork()
+    if pid == 0:
+        become(message, descriptors)
+    *streams, end = descriptors
+    for descriptor in streams:
+        os.close(descriptor)
+    waiting[pid] = end
+    return True
+
+
+def forget_controller() -> None:
+    """Remove what a module must not find: it brings its own ansible.module_utils.
+
+    Exit handlers are the controller's too: they would remove its temporary files.
+    """
+    atexit._clear()
+    atexit.register(logging.shutdown)
+    if "multiprocessing.util" in sys.modules:
+        atexit.register(sys.modules["multiprocessing.util"]._exit_function)
+    for name in list(sys.modules):
+        if name.partition(".")[0] in ("ansible", "ansible_collections", "ansible_runner"):
+            del sys.modules[name]
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not type(finder).__module__.startswith("ansible")]
+    sys.path_hooks[:] = [hook for hook in sys.path_hooks if hook is not zipimport.zipimporter
+                         and "ansible" not in repr(hook)]
+    sys.path_hooks.insert(0, Importer)
+    sys.path_importer_cache.clear()
+
+
+class Importer(zipimport.zipimporter):
+    """Imports from the zip file of a module what is compiled already."""
+
+    def find_source(self, fullname: str) -> str | None:
+        """Return the path of a module's source in the zip file."""
+        base = zipimport._get_module_path(self, fullname)
+        return next((base + suffix for suffix in (os.sep + "__init__.py", ".py") if base + suffix in self._files), None)
+
+    def get_filename(self, fullname: str) -> str:
+        source = self.find_source(fullname)
+        return super().get_filename(fullname) if source is None else self.archive + os.sep + source
+
+    def get_code(self, fullname: str) -> types.CodeType:
+        source = self.find_source(fullname)
+        if source is not None:
+            code = preload.CODES.get(zipimport._get_data(self.archive, self._files[source]))
+            if code is not None:
+                _imp._fix_co_filename(code, self.archive + os.sep + source)
+                return code
+        return super().get_code(fullname)
+
+
+def become(message: bytes, descriptors: list[int]) -> None:
+    """Be the interpreter that executes a module file. It does not return."""
+    code = 1
+    try:
+        process.reset_signals()
+        path, directory, umask, *assignments = message.split(b"\0")
+        for target, descriptor in enumerate(descriptors[:3]):
+            os.dup2(descriptor, target)
+        process.close_from(3)
+        os.chdir(directory)
+        os.umask(int(umask, 8))
+        process.replace_environment(dict(os.fsdecode(entry).partition("=")[::2] for entry in assignments))
+        process.reopen_stdio()
+        code = execute_file(os.fsdecode(path))
+    except BaseException as error:  # noqa: B902, as the interpreter reports it
+        error.__traceback__ = without(error.__traceback__, __file__)
+        sys.excepthook(type(error), error, error.__traceback__)
+    process.finish(code)
+
+
+def without(frames: types.TracebackType | None, path: str) -> types.TracebackType | None:
+    """Return the frames below those of a file."""
+    while frames is not None and frames.tb_frame.f_code.co_filename == path:
+        frames = frames.tb_next
+    return frames
+
+
+def execute_file(path: str) -> int:
+    """Execute a script; return the exit code."""
+    import locale
+    import tempfile
+
+    tempfile.tempdir = None
+    locale.setlocale(locale.LC_ALL, "C")
+    locale.setlocale(locale.LC_CTYPE, "")
+    main = process.become_script([path], preload.PATH)
+    # The script is to have as many frames as if it were the first.
+    frame, depth = sys._getframe(), 0
+    while frame is not None:
+        frame, depth = frame.f_back, depth + 1
+    sys.setrecursionlimit(sys.getrecursionlimit() + depth + 2)  # exec counts twice
+    with open(path, "rb") as file:
+        source = file.read()
+    try:
+        exec(compile(source, path, "exec", dont_inherit=True), main.__dict__)
+        return 0
+    except SystemExit as error:
+        return process.exit_code(error)

@@ -1,0 +1,244 @@
+"""ansible-playbook in a forked process."""
+
+from __future__ import annotations
+
+import ast
+import collections
+import importlib
+import logging
+import os
+import socket
+import sys
+import tempfile
+import threading
+import time
+
+import preload
+import process
+
+#: Settings that Ansible reads when it is imported, and keeps where the server
+#: does not reach them. A run that sets one of them is executed.
+KEPT = frozenset("""
+    ACTION_WARNINGS ANY_ERRORS_FATAL ANSIBLE_COW_ACCEPTLIST ANSIBLE_HOME ANSIBLE_PIPELINING BECOME_PLUGIN_PATH
+    COLLECTIONS_PATHS COLLECTIONS_SCAN_SYS_PATH DEFAULT_ACTION_PLUGIN_PATH DEFAULT_BECOME_EXE DEFAULT_BECOME_FLAGS
+    DEFAULT_CACHE_PLUGIN_PATH DEFAULT_CLICONF_PLUGIN_PATH DEFAULT_CONNECTION_PLUGIN_PATH DEFAULT_DEBUG DEFAULT_EXECUTABLE
+    DEFAULT_FACT_PATH DEFAULT_FILTER_PLUGIN_PATH DEFAULT_GATHER_TIMEOUT DEFAULT_HTTPAPI_PLUGIN_PATH
+    DEFAULT_INVENTORY_PLUGIN_PATH DEFAULT_JINJA2_EXTENSIONS DEFAULT_JINJA2_NATIVE DEFAULT_KEEP_REMOTE_FILES DEFAULT_LOG_PATH
+    DEFAULT_LOOKUP_PLUGIN_PATH DEFAULT_MODULE_COMPRESSION DEFAULT_MODULE_PATH DEFAULT_MODULE_UTILS_PATH
+    DEFAULT_NETCONF_PLUGIN_PATH DEFAULT_NO_LOG DEFAULT_POLL_INTERVAL DEFAULT_PRIVATE_KEY_FILE DEFAULT_STRATEGY
+    DEFAULT_STRATEGY_PLUGIN_PATH DEFAULT_TERMINAL_PLUGIN_PATH DEFAULT_TEST_PLUGIN_PATH DEFAULT_TIMEOUT
+    DEFAULT_VARS_PLUGIN_PATH DOC_FRAGMENT_PLUGIN_PATH INVENTORY_IGNORE_EXTS INVENTORY_IGNORE_PATTERNS PAGER
+    PLUGIN_FILTERS_CFG TASK_TIMEOUT YAML_FILENAME_EXTENSIONS
+""".split())
+
+#: Beginnings of the names of variables that the interpreter, the loader or the
+#: C library reads when a program starts.
+EARLY = ("PYTHON", "LD_", "LC_", "LANG", "GCONV_PATH", "TZ", "MALLOC_", "OPENSSL_", "HOME", "VIRTUAL_ENV", "COLOR_", "_ANSIBLE_")
+
+#: Variables that imports read, but which refresh makes good.
+REFRESHED = {"KUBECONFIG"}
+
+
+def become(argv: list[str], environment: dict) -> None:
+    """Be ansible-playbook, or return if that is to be executed.
+
+    Called in the child of pexpect, between fork and exec: standard streams,
+    session and working directory are those of the program already.
+    """
+    variables = {os.fsdecode(name): os.fsdecode(value) for name, value in environment.items()}
+    if (why := unsuited(variables)) is not None:
+        preload.trace("playbook executed:", why)
+        return
+    preload.trace("playbook forked")
+    arguments = [os.fsdecode(arg) for arg in argv]
+    import shutil
+
+    arguments[0] = shutil.which(arguments[0]) or arguments[0]
+    code = 1
+    try:
+        # Among the descriptors is the one by which pexpect learns of the exec.
+        process.close_from(3)
+        process.reset_signals()
+        process.reopen_stdio()
+        process.replace_environment(variables)
+        process.become_script(arguments, preload.PATH)
+        refresh()
+        code = run(arguments)
+    except BaseException:  # noqa: B902, as the interpreter reports it
+        import traceback
+
+        traceback.print_exc()
+    process.finish(code)
+
+
+def unsuited(environment: dict[str, str]) -> str | None:
+    """Return why a run with this environment is not one for this process: None
+    if it is. Sets os.environ.
+    """
+    base = preload.environment()
+    for name in base.keys() | environment.keys():
+        if base.get(name) == environment.get(name) or name in REFRESHED:
+            continue
+        if name.startswith(EARLY) or name in preload.READ and not name.startswith(("ANSIBLE_", "RUNNER_")):
+            return name
+    process.replace_environment(environment)
+    if preload.config_file() != preload.CONFIG_FILE:
+        return "the configuration file"
+    return next((name for name, value in settings().items() if name in KEPT and value != preload.SETTINGS[name]), None)
+
+
+_settings: dict[str, object] = {}
+
+
+def settings() -> dict[str, object]:
+    """Return Ansible's settings by the environment of now, without those that
+    make directories.
+    """
+    import ansible.constants as constants
+
+    if not _settings:
+        known = dict(vars(constants))
+        for name, definition in constants.config.get_configuration_definitions().items():
+            if definition.get("type") not in ("tmp", "tmppath", "temppath"):
+                _settings[name] = known[name] = constants.config.get_config_value(name, variables=known)
+    return _settings
+
+
+def refresh() -> None:
+    """Redo what Ansible and its libraries did once, when the server imported them."""
+    import ansible.cli
+    import ansible.constants as constants
+    import ansible.executor.module_common as module_common
+    import ansible.plugins.loader as loader
+    import ansible.utils.color
+    import ansible.utils.vars
+    from ansible.utils.display import Display
+
+    time.tzset()
+    # ansible-runner has its own ideas of it.
+    logging.root.handlers[:], logging.root.level = [], logging.WARNING
+    tempfile.tempdir = None
+    ansible.cli.check_blocking_io()
+    for name, value in settings().items():
+        constants.set_constant(name, value)
+    for name, definition in constants.config.get_configuration_definitions().items():
+        if name not in settings():
+            constants.set_constant(name, constants.config.get_config_value(name, variables=vars(constants)))
+    loader.callback_loader.config = as_list(constants.DEFAULT_CALLBACK_PLUGIN_PATH)
+    module_common.compile = compile_imports
+    prefer_files(loader.PluginLoader)
+    wait_for_results()
+    # The identifiers of plays and tasks: as good as those of another process.
+    ansible.utils.vars.random_int = os.urandom(4).hex()
+    importlib.reload(ansible.utils.color)
+    Display().__init__()
+
+    config = sys.modules.get("kubernetes.config.kube_config")
+    if config is not None:
+        location = os.environ.get("KUBECONFIG", "~/.kube/config")
+        config.KUBE_CONFIG_DEFAULT_LOCATION = sys.modules["kubernetes.config"].KUBE_CONFIG_DEFAULT_LOCATION = location
+
+
+def prefer_files(loader: type) -> None:
+    """Let a project's plugin be loaded that has the name of one of Ansible's.
+
+    The loader takes what is imported under a name for what it wants to load,
+    because that has been loaded before; here it may be the server's doing.
+    """
+    ordinary = loader._load_module_source
+    loaded: set[str] = set()
+
+    def load(self: object, *args: str, **kwargs: str) -> object:
+        name = kwargs.get("python_module_name") or (args[0] if args[0].startswith("ansible_collections.") else f"{self.package}.{args[0]}")
+        path = kwargs.get("path") or args[1]
+        present = sys.modules.get(name)
+        if name not in loaded and present is not None and getattr(present, "__file__", None) != path:
+            del sys.modules[name]
+        loaded.add(name)
+        return ordinary(self, *args, **kwargs)
+
+    loader._load_module_source = load
+
+
+#: How long a strategy waits for a result before it looks whether its workers
+#: live, in seconds.
+LOOK = 0.05
+
+
+def wait_for_results() -> None:
+    """Let strategies wait for results where they would look a thousand times a
+    second whether there are some.
+    """
+    import ansible.constants as constants
+    import ansible.plugins.strategy as strategy
+
+    arrived = threading.Event()
+
+    class Results(collections.deque):
+        def append(self, result: object) -> None:
+            super().append(result)
+            arrived.set()
+
+    class Time:
+        """The module time, as strategies use it."""
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(time, name)
+
+        @staticmethod
+        def sleep(seconds: float) -> None:
+            if seconds != constants.DEFAULT_INTERNAL_POLL_INTERVAL:
+                time.sleep(seconds)
+            elif arrived.wait(LOOK):
+                arrived.clear()
+
+    ordinary = strategy.StrategyBase.__init__
+
+    def init(self: strategy.StrategyBase, *args: object, **kwargs: object) -> None:
+        ordinary(self, *args, **kwargs)
+        self._results = Results(self._results)
+
+    strategy.StrategyBase.__init__ = init
+    strategy.time = Time()
+
+
+def compile_imports(source: str | bytes, name: str, mode: str, flags: int = 0) -> object:
+    """Parse the source of a module or module utility for module_common, which
+    looks for what it imports.
+    """
+    if flags == ast.PyCF_ONLY_AST:
+        text = source.encode() if isinstance(source, str) else source
+        if (tree := preload.IMPORTS.get(bytes(text))) is not None:
+            return tree
+    return compile(source, name, mode, flags)
+
+
+def as_list(value: object) -> list:
+    """Return what PluginLoader makes of its argument config."""
+    if not value:
+        return []
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def run(argv: list[str]) -> int:
+    """Run the command line, with a process beside it that forks modules."""
+    import connection
+    import module
+
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    pid = os.fork()
+    if pid == 0:
+        ours.close()
+        module.serve(theirs)
+    theirs.close()
+    connection.install(ours)
+    try:
+        from ansible.cli.playbook import main
+
+        main(argv)
+        return 0
+    except SystemExit as error:
+        return process.exit_code(error)
+    finally:
+        ours.close()
+        os.waitpid(pid, 0)

@@ -1,0 +1,237 @@
+"""What the server has imported and read before it forks, and what that depends on.
+
+Whatever is read once, at import, and may differ between runs, is named here:
+a run in which it does differ is not forked but executed, see playbook.unsuited.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.machinery
+import os
+import pkgutil
+import sys
+import types
+
+import process
+
+COOKIE: process.Cookie
+#: The search path of an interpreter whose script has no directory.
+PATH: list[str] = []
+#: Compiled modules and module utilities, by their source.
+CODES: dict[bytes, types.CodeType] = {}
+#: What decides about the module utilities that a source needs, by the source.
+IMPORTS: dict[bytes, ast.Module] = {}
+#: Variables that imports have read, other than those that ansible.constants
+#: has: their values are part of the server.
+READ: set[str] = set()
+#: Values of ansible.constants in the server.
+SETTINGS: dict[str, object] = {}
+#: The configuration file, with what tells its versions apart; or None.
+CONFIG_FILE: tuple | None = None
+
+_ENVIRONMENT: dict[str, str] = {}
+
+#: A file that notes what was forked and what was executed; empty for none.
+TRACE = ""
+
+
+def trace(*words: str) -> None:
+    """Note what became of a part of a run, for tests."""
+    if TRACE:
+        with open(TRACE, "a") as file:
+            file.write(" ".join(words) + "\n")
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of the server, without the cookie."""
+    return _ENVIRONMENT
+
+
+def about() -> dict:
+    """Tell what runs would find."""
+    import ansible.release
+
+    packages = ("ansible", "ansible.release", "ansible_runner", "kubernetes", "jinja2", "yaml")
+    files = [sys.modules[name].__file__ for name in packages if name in sys.modules]
+    return {"core": ansible.release.__version__, "python": sys.executable, "pid": os.getppid(),
+            "files": files + ([CONFIG_FILE[0]] if CONFIG_FILE else [])}
+
+
+def load(path: list[str], trace_file: str) -> None:
+    """Import and read everything. Called once, by the server."""
+    global COOKIE, CONFIG_FILE, TRACE
+    TRACE = trace_file
+    COOKIE = process.Cookie()
+    PATH[:] = path
+    os.environ.pop(process.COOKIE_NAME, None)
+    _ENVIRONMENT.update(os.environ)
+    # An ansible.cfg beside the operator is none of a run's business, whose
+    # working directory is another.
+    home = os.open(".", os.O_RDONLY | os.O_CLOEXEC)
+    os.chdir(os.path.dirname(os.path.abspath(__file__)))
+    with Recorder() as recorder:
+        import_controller()
+        import_libraries()
+    READ.update(recorder.names)
+    CONFIG_FILE = config_file()
+    os.fchdir(home)
+    os.close(home)
+    import atexit
+
+    import ansible.constants as constants
+    from ansible.utils.path import cleanup_tmp_file
+
+    SETTINGS.update({name: getattr(constants, name) for name in constants.config.get_configuration_definitions()})
+    # The directory of the server; each run makes its own.
+    atexit.unregister(cleanup_tmp_file)
+    cleanup_tmp_file(constants.DEFAULT_LOCAL_TMP)
+    compile_modules()
+    import command, connection, leader, module, playbook  # noqa: E401, F401, so that no run has to
+
+
+class Recorder:
+    """Notes the environment variables that are read, except by Ansible's configuration."""
+
+    def __enter__(self) -> Recorder:
+        self.names: set[str] = set()
+        self.original = os._Environ.__getitem__
+
+        def record(environ: os._Environ, name: str) -> str:
+            frame = sys._getframe(1)
+            while frame and frame.f_globals.get("__name__") in ("os", "collections.abc", "_collections_abc"):
+                frame = frame.f_back
+            if frame and frame.f_globals.get("__name__") not in ("ansible.utils.py3compat", "ansible.config.manager"):
+                self.names.add(name)
+            return self.original(environ, name)
+
+        os._Environ.__getitem__ = record
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os._Environ.__getitem__ = self.original
+
+
+def config_file() -> tuple | None:
+    """Return the configuration file that Ansible finds here, and its version."""
+    from ansible.config.manager import find_ini_config_file
+
+    path = find_ini_config_file()
+    if path is None:
+        return None
+    status = os.stat(path)
+    return (path, status.st_mtime_ns, status.st_size, status.st_ino)
+
+
+#: Packages of plugins of which a run needs some.
+PLUGINS = ("action", "become", "cache", "callback", "connection", "filter", "inventory", "lookup",
+           "shell", "strategy", "test", "vars")
+#: Those which are imported: of the rest, a run imports what it uses.
+COMMON = {"callback.default", "callback.minimal", "connection.local", "shell.sh", "shell.powershell", "strategy.linear", "strategy.free",
+          "cache.jsonfile", "cache.memory", "vars.host_group_vars"}
+
+
+def import_controller() -> None:
+    """Import ansible-runner, ansible-playbook and their built-in plugins."""
+    for name in ("ansible_runner.__main__", "ansible.cli.playbook", "ansible.executor.playbook_executor",
+                 "ansible.executor.task_executor", "ansible.executor.process.worker",
+                 "ansible.executor.module_common", "ansible.template", "ansible.plugins.loader"):
+        importlib.import_module(name)
+    whole = ("action", "filter", "inventory", "test")
+    for kind in PLUGINS:
+        package = importlib.import_module(f"ansible.plugins.{kind}")
+        for info in pkgutil.iter_modules(package.__path__):
+            if kind in whole or f"{kind}.{info.name}" in COMMON or kind == "lookup":
+                attempt(f"ansible.plugins.{kind}.{info.name}")
+
+
+def attempt(name: str) -> None:
+    """Import what may be missing, or unusable here."""
+    try:
+        importlib.import_module(name)
+    except (Exception, SystemExit):  # noqa: B902, whoever needs it will see why
+        pass
+
+
+def module_files() -> list[str]:
+    """Return the files that modules consist of: Ansible's own and those of kubernetes.core."""
+    import ansible
+    from ansible import constants
+
+    roots = [os.path.join(os.path.dirname(ansible.__file__), name) for name in ("module_utils", "modules")]
+    places = [os.path.join(place, "ansible_collections") for place in constants.COLLECTIONS_PATHS]
+    places += [os.path.join(place, "ansible_collections") for place in sys.path]
+    for place in places:
+        core = os.path.join(os.path.expanduser(place), "kubernetes", "core", "plugins")
+        if os.path.isdir(core):
+            roots += [os.path.join(core, name) for name in ("module_utils", "modules")]
+            break
+    return [os.path.join(directory, file) for root in roots
+            for directory, _, files in os.walk(root) for file in sorted(files) if file.endswith(".py")]
+
+
+#: Standard modules that only some modules need, or that do things when imported.
+SHUNNED = {"ansible", "ansible_collections", "antigravity", "idlelib", "lib2to3", "readline", "test", "this", "tkinter", "turtle",
+           "__future__", "curses", "pdb", "six", "imp", "asyncore", "asynchat", "smtpd", "distutils"}
+
+
+def import_libraries() -> None:
+    """Import what modules import: standard modules, and everything for kubernetes.core."""
+    wanted: set[str] = set()
+    for path in module_files():
+        collection = "/ansible_collections/" in path
+        if not collection and not path.endswith(("/basic.py", "/urls.py", "/command.py", "/copy.py", "/file.py", "/stat.py")) \
+                and "/module_utils/common/" not in path and "/module_utils/_internal/" not in path:
+            continue
+        for name in imports(path):
+            top = name.partition(".")[0]
+            if top not in SHUNNED and (collection or top in sys.stdlib_module_names):
+                wanted.add(name)
+    for name in ("kubernetes.dynamic", "kubernetes.dynamic.exceptions", "kubernetes.stream", "runpy", "zipfile", "zipimport", "tempfile"):
+        wanted.add(name)
+    for name in sorted(wanted):
+        attempt(name)
+
+
+def imports(path: str) -> set[str]:
+    """Return the names that a source file imports by their full names."""
+    with open(path, "rb") as file:
+        tree = ast.parse(file.read(), path)
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module)
+    return names
+
+
+def compile_modules() -> None:
+    """Fill CODES, from compiled files where there are some, and IMPORTS."""
+    for path in module_files():
+        with open(path, "rb") as file:
+            source = file.read()
+        try:
+            CODES[source] = importlib.machinery.SourceFileLoader("module", path).get_code("module")
+            if "/ansible/modules/" not in path or os.path.basename(path)[:-3] in USUAL:
+                IMPORTS[source] = prune(ast.parse(source))
+        except (SyntaxError, OSError, ImportError):
+            continue
+
+
+#: Those of Ansible's own modules whose imports are kept: to parse all takes a second.
+USUAL = {"command", "copy", "file", "get_url", "ping", "setup", "slurp", "stat", "tempfile", "uri", "wait_for"}
+
+
+def prune(tree: ast.Module) -> ast.Module:
+    """Return of a source what Ansible looks at to find the module utilities that
+    it needs: imports, whether they are conditional, and METADATA.
+    """
+    top, nested = [], []
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            (top if node in tree.body else nested).append(node)
+    top += [node for node in tree.body if isinstance(node, ast.Assign)
+            and any(isinstance(target, ast.Name) and target.id == "METADATA" for target in node.targets)]
+    return ast.Module(body=[*top, ast.If(test=ast.Constant(value=True), body=nested, orelse=[])], type_ignores=[])

@@ -1,0 +1,188 @@
+"""What the processes of a fork server have in common: Linux, file descriptors, a
+fresh start after a fork.
+
+This file knows nothing of Ansible.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import io
+import os
+import signal
+import sys
+import types
+
+PR_SET_PDEATHSIG = 1
+PR_SET_NAME = 15
+PR_SET_CHILD_SUBREAPER = 36
+
+#: The environment entry by which the processes of a run are known. The entry of
+#: the server itself is this long, so that that of a run fits in its place.
+COOKIE_NAME = "ROLEWRIGHT_RUN"
+COOKIE_SPACE = 128
+
+#: The title of this process, once it is known where it is.
+TITLE: Title
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def prctl(option: int, value: int | bytes) -> None:
+    """Call prctl(2) with one argument."""
+    if _libc.prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl")
+
+
+#: How this interpreter has opened its streams: name → encoding, errors, and
+#: whether lines are written at once. Ansible changes some of that.
+STREAMS = {name: (stream.encoding, stream.errors, stream.line_buffering)
+           for name, stream in (("stdin", sys.stdin), ("stdout", sys.stdout), ("stderr", sys.stderr))}
+
+
+class Cookie:
+    """The place of the cookie in this process's initial environment.
+
+    /proc/PID/environ shows that memory and no other. A forked process has a
+    copy of it, and writes its own cookie there: what os.environ is changed to
+    shows only in programs that are executed.
+    """
+
+    def __init__(self) -> None:
+        entries = ctypes.POINTER(ctypes.c_void_p).in_dll(_libc, "environ")
+        prefix = (COOKIE_NAME + "=").encode()
+        index = 0
+        while entries and entries[index]:
+            text = ctypes.string_at(entries[index])
+            if text.startswith(prefix) and len(text) >= COOKIE_SPACE:
+                self._address, self._length = entries[index], len(text)
+                return
+            index += 1
+        raise RuntimeError(f"{COOKIE_NAME} with {COOKIE_SPACE} bytes is not in the environment")
+
+    def write(self, entry: bytes) -> None:
+        """Make entry what others read in place of the cookie."""
+        if len(entry) > self._length:
+            raise ValueError("the cookie is too long")
+        ctypes.memset(self._address, 0, self._length)
+        ctypes.memmove(self._address, entry, len(entry))
+
+
+class Title:
+    """The place of this process's arguments, as ps and /proc/PID/cmdline show them.
+
+    The server has an argument that is there for its length.
+    """
+
+    def __init__(self) -> None:
+        with open("/proc/self/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+        start, end = int(fields[45]), int(fields[46])
+        self._address, self._length = start, end - start
+
+    def write(self, argv: list[str]) -> None:
+        """Show argv, as much of it as there is room for."""
+        text = b"\0".join(os.fsencode(arg) for arg in argv)[: self._length - 1]
+        ctypes.memset(self._address, 0, self._length)
+        ctypes.memmove(self._address, text, len(text))
+
+
+def close_from(first: int) -> None:
+    """Close all file descriptors from first on."""
+    os.closerange(first, os.sysconf("SC_OPEN_MAX"))
+
+
+def reset_signals() -> None:
+    """Handle signals as an interpreter does that has just been executed."""
+    signal.set_wakeup_fd(-1)
+    for number in signal.valid_signals():
+        if callable(signal.getsignal(number)):
+            signal.signal(number, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+
+
+def reopen_stdio() -> None:
+    """Replace sys.stdin, stdout and stderr by new ones on 0, 1 and 2.
+
+    The old objects are of another process: what is in their buffers is not
+    ours to write.
+    """
+    for number, (name, (encoding, errors, lines)) in enumerate(STREAMS.items()):
+        mode = "w" if number else "r"
+        buffer = open(number, mode + "b", closefd=False)
+        new = io.TextIOWrapper(buffer, encoding, errors, line_buffering=lines or buffer.isatty())
+        new.mode = mode
+        setattr(sys, name, new)
+        setattr(sys, f"__{name}__", new)
+
+
+def become_script(argv: list[str], path: list[str]) -> types.ModuleType:
+    """Give this process the arguments, the search path and the module __main__
+    of an interpreter that has been started with a script, and return the latter.
+    """
+    TITLE.write([sys.executable, *argv])
+    sys.argv = list(argv)
+    sys.path[:] = [os.path.dirname(os.path.realpath(argv[0])), *path]
+    main = types.ModuleType("__main__")
+    main.__file__ = argv[0]
+    main.__builtins__ = sys.modules["builtins"]
+    sys.modules["__main__"] = main
+    return main
+
+
+def replace_environment(environment: dict[str, str]) -> None:
+    """Make environment that of this process and of those that it executes."""
+    os.environ.clear()
+    os.environ.update(environment)
+
+
+def exit_code(error: SystemExit) -> int:
+    """Return the code with which the interpreter would end for it, having said
+    what the interpreter says.
+    """
+    if error.code is None:
+        return 0
+    if isinstance(error.code, int):
+        return error.code & 0xFF
+    print(error.code, file=sys.stderr)
+    return 1
+
+
+def finish(code: int) -> None:
+    """End the process as the interpreter ends, with threads awaited, exit
+    handlers called and output written.
+    """
+    import atexit
+    import threading
+
+    try:
+        threading._shutdown()
+        atexit._run_exitfuncs()
+    except BaseException:  # noqa: B902, as the interpreter: report, and end
+        sys.excepthook(*sys.exc_info())
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            code = code or 120
+    os._exit(code)
+
+
+def children(pid: int) -> list[int]:
+    """Return the direct children of a process of this user."""
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit() and parent(int(name)) == pid:
+            found.append(int(name))
+    return found
+
+
+def parent(pid: int) -> int:
+    """Return the parent of a process, 0 if there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0

@@ -1,0 +1,171 @@
+"""The fork server: an interpreter that has imported what runs need, and forks
+for each of them.
+
+It is started as a script, with the path of its socket, that of a file that notes
+what is forked (or nothing), and an argument that makes room for the titles of
+the processes that are forked:
+
+    keeper  reaper of everything below; ends when nothing is left
+      server  has the imports; listens, forks, reaps
+        leader  one per run; reaper of the run's tree; says how the run ended
+          ansible-runner
+            ansible-playbook, its workers, the modules
+
+The server itself runs nothing of a project: what a run does happens in the
+forked processes, and ends with them.
+"""
+
+from __future__ import annotations
+
+import errno
+import gc
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+
+HERE = os.path.dirname(os.path.realpath(__file__))
+#: The search path of a script that has no directory of its own.
+PATH = sys.path[1:]
+sys.path[0] = HERE
+
+import process  # noqa: E402, before anything else is imported: few modules
+
+
+def keep(path: str) -> int:
+    """Fork the server and return when nothing is left of it and its runs."""
+    process.prctl(process.PR_SET_CHILD_SUBREAPER, 1)
+    keeper = os.getpid()
+    server = os.fork()
+    if server == 0:
+        process.prctl(process.PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != keeper:
+            os._exit(1)
+        return serve(path)
+    signal.signal(signal.SIGTERM, lambda *_: os.kill(server, signal.SIGTERM))
+    code = 1
+    while True:
+        try:
+            pid, status = os.wait()
+        except ChildProcessError:
+            return code
+        if pid == server:
+            code = os.waitstatus_to_exitcode(status) & 0xFF
+            # Its runs go on under this process, and nobody is left to end.
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+class Server:
+    """The server's state: who leads a run, and who waits for its end."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        self.listener = listener
+        self.leaders: dict[int, socket.socket] = {}
+        self.stopping = False
+
+    def accept(self) -> None:
+        """Fork a leader for a connection."""
+        connection, _ = self.listener.accept()
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        if struct.unpack("3i", credentials)[1] != os.getuid():
+            connection.close()
+            return
+        pid = os.fork()
+        if pid == 0:
+            import leader
+
+            leader.lead(connection)
+        # Kept open until nothing is left of the run: the end of the connection
+        # says so, however the leader ended.
+        self.leaders[pid] = connection
+
+    def reap(self) -> None:
+        """Wait for those that have ended, without blocking."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            connection = self.leaders.pop(pid, None)
+            if connection is None:
+                continue
+            if status != 0:
+                self.kill_orphans()
+            connection.close()
+
+    def kill_orphans(self) -> None:
+        """Kill what a leader has left that did not live to end it itself."""
+        me = os.getpid()
+        while orphans := [pid for pid in process.children(me) if pid not in self.leaders]:
+            for pid in orphans:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                    os.waitpid(pid, 0)
+                except (ChildProcessError, ProcessLookupError, PermissionError):
+                    continue
+            if all(is_foreign(pid) for pid in orphans):
+                return
+
+    def stop(self, *_: object) -> None:
+        """Take no more runs."""
+        self.stopping = True
+
+
+def is_foreign(pid: int) -> bool:
+    """Tell whether a process may not be killed by this one."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except ProcessLookupError:
+        return False
+    return False
+
+
+def serve(path: str) -> int:
+    """Import, then fork for each connection, until told to stop."""
+    process.prctl(process.PR_SET_CHILD_SUBREAPER, 1)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    os.umask(0o177)
+    listener.bind(path)
+    os.umask(0o022)
+    listener.listen(64)
+
+    import preload
+
+    process.TITLE = process.Title()
+    process.TITLE.write([sys.executable, "rolewright-fork-server", path])
+    preload.load(PATH, sys.argv[2])
+    gc.collect()
+    gc.freeze()
+
+    server = Server(listener)
+    wake_read, wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGTERM, server.stop)
+    while server.leaders or not server.stopping:
+        wanted = [wake_read] if server.stopping else [wake_read, listener]
+        try:
+            ready, _, _ = select.select(wanted, [], [])
+        except OSError as error:
+            if error.errno == errno.EINTR:
+                continue
+            raise
+        if wake_read in ready:
+            try:
+                os.read(wake_read, 512)
+            except BlockingIOError:
+                pass
+            server.reap()
+        if listener in ready and not server.stopping:
+            server.accept()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(keep(sys.argv[1]))

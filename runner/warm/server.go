@@ -1,0 +1,268 @@
+package warm
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"embed"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rolewright/rolewright/runner/supervise"
+)
+
+//go:embed python/*.py
+var program embed.FS
+
+// startLimit is how long a server may take to import everything: a second or
+// two, and much more on a machine that is busy.
+const startLimit = time.Minute
+
+// cookieSpace is the length of the server's cookie, in whose place the cookies
+// of runs are written; see python/process.py.
+const cookieSpace = 128
+
+// titleSpace is the room for the command lines of forked processes, as ps shows
+// them.
+const titleSpace = 2048
+
+// tested are the versions of ansible-core with which a forked run is known to
+// be the same run: what a server does to Ansible depends on its internals.
+var tested = regexp.MustCompile(`^2\.(14|19)\.`)
+
+// server is one fork server.
+type server struct {
+	dir, socket string
+	about       about
+	// files are those that the server depends on, as they were at the start.
+	files map[string]string
+
+	// The pool's lock protects these.
+	runs, inFlight int
+	retired        bool
+
+	stop  context.CancelFunc
+	ended chan struct{}
+	err   error // why, once it has ended
+}
+
+// about is what a server says of itself.
+type about struct {
+	Core   string   `json:"core"`
+	Python string   `json:"python"`
+	PID    int      `json:"pid"`
+	Files  []string `json:"files"`
+}
+
+// start starts a server and returns when it is ready.
+func (p *Pool) start() (_ *server, err error) {
+	python, err := interpreter(p.opts.Runner, p.opts.Playbook)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp(p.opts.Dir, "")
+	if err != nil {
+		return nil, fmt.Errorf("make the server's directory: %w", err)
+	}
+	s := &server{dir: dir, socket: filepath.Join(dir, "socket"), ended: make(chan struct{})}
+	if err := s.writeProgram(); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	ctx, stop := context.WithCancel(p.ctx)
+	s.stop = stop
+	p.wg.Go(func() {
+		defer close(s.ended)
+		defer stop()
+		s.err = s.run(ctx, p.opts, python)
+	})
+	if s.about, err = s.await(ctx); err == nil && !tested.MatchString(s.about.Core) {
+		err = fmt.Errorf("ansible-core %s is none that is known to run the same there", s.about.Core)
+	}
+	if err != nil {
+		stop()
+		<-s.ended
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	s.files = identify(append(s.about.Files, python, p.opts.Runner, p.opts.Playbook))
+	return s, nil
+}
+
+// writeProgram writes the server's program to its directory.
+func (s *server) writeProgram() error {
+	names, err := fs.Glob(program, "python/*.py")
+	if err != nil {
+		return err //nolint:wrapcheck // the pattern is right
+	}
+	for _, name := range names {
+		text, err := program.ReadFile(name)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(s.dir, filepath.Base(name)), text, 0o600)
+		}
+		if err != nil {
+			return fmt.Errorf("write the server's program: %w", err)
+		}
+	}
+	return nil
+}
+
+// run runs the server until it ends or ctx does, and nothing is left of it.
+func (s *server) run(ctx context.Context, opts Options, python string) error {
+	cookie := "ROLEWRIGHT_RUN=server-" + rand.Text()
+	supervisor := supervise.NewSupervisor(opts.Supervisor)
+	defer supervisor.Close()
+	exit, err := supervisor.Run(ctx, supervise.Command{
+		Path:   python,
+		Args:   []string{filepath.Join(s.dir, "server.py"), s.socket, opts.Trace, strings.Repeat(" ", titleSpace)},
+		Env:    opts.Environ,
+		Cookie: cookie + strings.Repeat(".", cookieSpace-len(cookie)),
+		Output: filepath.Join(s.dir, "server.log"),
+		Record: filepath.Join(s.dir, "end.json"),
+	})
+	if err != nil {
+		return fmt.Errorf("fork server: %w", err)
+	}
+	log, _ := os.ReadFile(filepath.Join(s.dir, "server.log")) // a convenience
+	last := strings.TrimSpace(string(log))
+	return fmt.Errorf("exit code %d %s %s", exit.Code, exit.Signal, last[strings.LastIndexByte(last, '\n')+1:])
+}
+
+// await asks the server about itself until it answers.
+func (s *server) await(ctx context.Context) (about, error) {
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		a, err := s.ask(ctx)
+		if err == nil {
+			return a, nil
+		}
+		select {
+		case <-s.ended:
+			return a, fmt.Errorf("it does not start: %w", s.err)
+		case <-ctx.Done():
+			return a, fmt.Errorf("it does not answer: %w", err)
+		case <-tick.C:
+		}
+	}
+}
+
+// ask asks the server about itself, and waits for the answer.
+func (s *server) ask(ctx context.Context) (about, error) {
+	var a about
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", s.socket)
+	if err != nil {
+		return a, err //nolint:wrapcheck // it says what it is
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	message := []byte(`{"ping":true}`)
+	if _, err := conn.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(message))), message...)); err != nil {
+		return a, err //nolint:wrapcheck // as above
+	}
+	line, err := bufio.NewReader(conn).ReadBytes('\n')
+	if err != nil {
+		return a, fmt.Errorf("hear the answer: %w", err)
+	}
+	return a, json.Unmarshal(line, &a) //nolint:wrapcheck // as above
+}
+
+// worn returns why the server is to be replaced; nil if it is not.
+func (s *server) worn(opts Options) error {
+	switch {
+	case s.runs >= opts.MaxRuns:
+		return fmt.Errorf("%w: it has made %d runs, and is replaced", ErrNotReady, s.runs)
+	case residentMemory(s.about.PID) > opts.MaxMemory:
+		return fmt.Errorf("%w: it has grown beyond %d MiB, and is replaced", ErrNotReady, opts.MaxMemory>>20)
+	}
+	for name, was := range s.files {
+		if identity(name) != was {
+			return fmt.Errorf("%w: %s has changed, and it is replaced", ErrNotReady, name)
+		}
+	}
+	return nil
+}
+
+// endWhenIdle ends a server that is out of use. It is called under the pool's lock.
+func (s *server) endWhenIdle() {
+	if s.retired && s.inFlight == 0 {
+		s.stop()
+	}
+}
+
+// residentMemory is that of a process in bytes; 0 if there is none.
+func residentMemory(pid int) int64 {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/statm")
+	if err != nil {
+		return 0
+	}
+	fields := strings.Fields(string(data))
+	if len(fields) < 2 {
+		return 0
+	}
+	pages, _ := strconv.ParseInt(fields[1], 10, 64) // 0 means unknown
+	return pages * int64(os.Getpagesize())
+}
+
+// identify tells the versions of files apart.
+func identify(names []string) map[string]string {
+	found := make(map[string]string, len(names))
+	for _, name := range names {
+		found[name] = identity(name)
+	}
+	return found
+}
+
+// identity tells the versions of a file apart; that there is none is a version.
+func identity(name string) string {
+	fi, err := os.Stat(name)
+	if err != nil {
+		return "none"
+	}
+	return fmt.Sprint(fi.Size(), fi.ModTime().UnixNano(), fi.Mode())
+}
+
+// interpreter is the Python that executes two scripts.
+func interpreter(runner, playbook string) (string, error) {
+	a, err := scriptInterpreter(runner)
+	if err != nil {
+		return "", err
+	}
+	b, err := scriptInterpreter(playbook)
+	if err != nil {
+		return "", err
+	}
+	if a != b {
+		return "", fmt.Errorf("%s and %s have different interpreters, %s and %s", runner, playbook, a, b)
+	}
+	return a, nil
+}
+
+var (
+	shebang    = regexp.MustCompile(`^#! ?(/\S*/python3?[0-9.]*)\n`)
+	entryPoint = regexp.MustCompile(`(?m)^from (ansible_runner\.__main__|ansible\.cli\.playbook) import main$`)
+)
+
+// scriptInterpreter is the interpreter of a script that calls a main function
+// of ansible-runner or ansible-playbook, as pip and distributions write them.
+func scriptInterpreter(name string) (string, error) {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return "", fmt.Errorf("read script: %w", err)
+	}
+	match := shebang.FindSubmatch(text)
+	if match == nil || !entryPoint.Match(text) {
+		return "", fmt.Errorf("%s is no Python script as installers write them", name)
+	}
+	return string(match[1]), nil
+}

@@ -1,0 +1,2 @@
+def helped():
+    return "by the utilities beside the playbook"

@@ -1,0 +1,3 @@
+class FilterModule:
+    def filters(self):
+        return {"rolefilter": lambda text: text * 3}

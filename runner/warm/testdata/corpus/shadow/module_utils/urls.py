@@ -1,0 +1,1 @@
+SHADOW = "the project's urls"

@@ -1,0 +1,3 @@
+class TestModule:
+    def tests(self):
+        return {"short": lambda text: len(text) < 4}
