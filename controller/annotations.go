@@ -26,7 +26,12 @@ type settings struct {
 	verbosity            int
 	// verbose is true if the verbosity was asked for by annotation.
 	verbose bool
+	// paused is until when no run may start; zero is no pause.
+	paused time.Time
 }
+
+// forEver is the end of a pause that has none.
+var forEver = time.Unix(1<<40, 0)
 
 func (s settings) retention() retention {
 	return retention{runs: s.artifacts, failed: s.failedArtifacts, age: s.artifactsAge}
@@ -90,7 +95,29 @@ func annotated(obj *unstructured.Unstructured, s settings) (settings, []string) 
 		s.verbose = n > 0
 		return nil
 	})
+	read("paused", func(value string) error {
+		until, err := parsePause(value)
+		if err == nil {
+			s.paused = until
+		}
+		return err
+	})
 	return s, warnings
+}
+
+// parsePause reads until when an object is paused: a truth, or a time.
+func parsePause(value string) (time.Time, error) {
+	if paused, err := strconv.ParseBool(value); err == nil {
+		if paused {
+			return forEver, nil
+		}
+		return time.Time{}, nil
+	}
+	until, err := time.Parse(time.RFC3339, value)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("%q is neither \"true\" nor a time; write for example \"2026-05-06T18:00:00Z\"", clip(value))
+	}
+	return until, nil
 }
 
 // parsePeriod reads the period of an annotation: a duration, or a whole number

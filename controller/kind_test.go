@@ -391,6 +391,7 @@ func TestReconcile_BadAnnotationsAreReported(t *testing.T) {
 		incumbentPrefix + "reconcile-period":     "soon",
 		incumbentPrefix + "max-runner-artifacts": "many",
 		ownPrefix + "verbosity":                  "loud",
+		ownPrefix + "paused":                     "tomorrow",
 	})
 	is := awaitCondition(t, c, create(t, c, obj), status.Ready, "True")
 	warnings, _, _ := unstructured.NestedStringSlice(is.Object, "status", "ansible", "warnings")
@@ -399,6 +400,7 @@ func TestReconcile_BadAnnotationsAreReported(t *testing.T) {
 		`annotation ansible.sdk.operatorframework.io/reconcile-period: "soon" is not a duration; write for example "30s"`,
 		`annotation ansible.sdk.operatorframework.io/max-runner-artifacts: "many" is not a number`,
 		`annotation rolewright.dev/verbosity: "loud" is not a number from 0 to 7`,
+		`annotation rolewright.dev/paused: "tomorrow" is neither "true" nor a time`,
 	} {
 		if !strings.Contains(all, want) {
 			t.Errorf("no warning %q in:\n%s", want, all)
@@ -427,6 +429,10 @@ func TestAnnotated(t *testing.T) {
 		{"long", map[string]string{ownPrefix + "reconcile-period": "999999h"}, settings{period: maxPeriod, artifacts: 20, verbosity: 2}},
 		{"0 artifacts keep all", map[string]string{incumbentPrefix + "max-runner-artifacts": "0"}, settings{period: time.Hour, artifacts: -1, verbosity: 2}},
 		{"verbosity is clamped", map[string]string{incumbentPrefix + "verbosity": "99"}, settings{period: time.Hour, artifacts: 20, verbosity: 7, verbose: true}},
+		{"paused", map[string]string{ownPrefix + "paused": "true"}, settings{period: time.Hour, artifacts: 20, verbosity: 2, paused: forEver}},
+		{"not paused", map[string]string{ownPrefix + "paused": "false"}, base},
+		{"paused until", map[string]string{ownPrefix + "paused": "2026-05-06T18:00:00Z"},
+			settings{period: time.Hour, artifacts: 20, verbosity: 2, paused: time.Date(2026, 5, 6, 18, 0, 0, 0, time.UTC)}},
 		{"verbosity 0", map[string]string{incumbentPrefix + "verbosity": "0"}, settings{period: time.Hour, artifacts: 20}},
 	}
 	for _, tt := range tests {

@@ -130,7 +130,11 @@ func (r *reconciler) decide(ctx context.Context, s *scope) (*ctrl.Result, error)
 	if s.plan.cause != "" {
 		return nil, nil
 	}
-	if err := r.observe(ctx, s, now); err != nil {
+	report := r.observe
+	if s.plan.held != "" {
+		report = r.hold
+	}
+	if err := report(ctx, s, now); err != nil {
 		return nil, err
 	}
 	wait := s.plan.wait
@@ -144,7 +148,8 @@ func (r *reconciler) decide(ctx context.Context, s *scope) (*ctrl.Result, error)
 // success is settled too. It writes once per generation.
 func (r *reconciler) observe(ctx context.Context, s *scope, now time.Time) error {
 	generation, last := s.object.GetGeneration(), s.memory.last
-	if last.Result != status.Succeeded || last.Generation == generation || s.memory.observed == generation || !r.writesStatus() {
+	known := last.Generation == generation || s.memory.observed == generation
+	if last.Result != status.Succeeded || known && s.memory.held == "" || !r.writesStatus() {
 		return nil
 	}
 	err := r.readLive(ctx, s)
@@ -156,7 +161,28 @@ func (r *reconciler) observe(ctx context.Context, s *scope, now time.Time) error
 	if client.IgnoreNotFound(err) != nil && !final(err) {
 		return fmt.Errorf("record the generation: %w", err)
 	}
-	s.memory.observed = generation
+	s.memory.observed, s.memory.held = generation, ""
+	return nil
+}
+
+// hold says in the status that a pause holds a run back. It writes once, and not
+// for a run that would only repeat a success.
+func (r *reconciler) hold(ctx context.Context, s *scope, now time.Time) error {
+	held, last := s.plan.held, s.memory.last
+	if s.memory.held == held || last != nil && last.Result == status.Succeeded && last.Fingerprint == s.fingerprint {
+		return nil
+	}
+	s.log.Info("A run is held back: the object is paused", "cause", held)
+	err := r.readLive(ctx, s)
+	if err == nil {
+		err = r.writeStatus(ctx, s.object, metrics.MomentEnd, func(st map[string]any) map[string]any {
+			return status.Hold(st, s.object.GetGeneration(), string(held), now)
+		})
+	}
+	if client.IgnoreNotFound(err) != nil && !final(err) {
+		return fmt.Errorf("record the pause: %w", err)
+	}
+	s.memory.held = held
 	return nil
 }
 
@@ -187,6 +213,8 @@ func (r *reconciler) begin(ctx context.Context, s *scope) (*ctrl.Result, error) 
 	if s.fingerprint, err = r.content.fingerprint(ctx, s); err != nil {
 		return nil, err
 	}
+	now, _ := annotated(s.object, s.settings)
+	s.settings.paused = now.paused
 	if s.plan = decide(r.now(), r.situation(s)); s.plan.cause == "" {
 		return again(), nil
 	}
@@ -222,5 +250,6 @@ func (r *reconciler) begin(ctx context.Context, s *scope) (*ctrl.Result, error) 
 		return r.conclude(ctx, s)
 	}
 	r.settle(s.key)
+	s.memory.held = ""
 	return nil, nil
 }

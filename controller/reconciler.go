@@ -85,6 +85,8 @@ type memory struct {
 	ran bool
 	// observed is the last generation that the status was brought to without a run.
 	observed int64
+	// held is the cause of the run that the status says a pause holds back.
+	held cause
 }
 
 func newReconciler(k *kind, res resource, cached client.Reader, c client.Client) *reconciler {

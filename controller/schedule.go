@@ -67,17 +67,33 @@ type situation struct {
 	// period is the time between runs that nothing asks for; 0 disables.
 	period time.Duration
 	retry  retry
+	// paused is until when nothing but a deletion starts a run.
+	paused time.Time
 }
 
 // plan is the decision: run now for a cause, or wait. A wait of 0 without a
-// cause means that only an event starts the next run.
+// cause means that only an event starts the next run. held is the cause of a run
+// that would start now if the object were not paused.
 type plan struct {
-	cause cause
-	wait  time.Duration
+	cause, held cause
+	wait        time.Duration
 }
 
 // decide is a pure function of its arguments.
 func decide(now time.Time, s situation) plan {
+	p := s.due(now)
+	if p.cause == "" || s.deleting || !s.paused.After(now) {
+		return p
+	}
+	p.held, p.cause = p.cause, ""
+	if s.paused.Before(forEver) {
+		p.wait = min(s.paused.Sub(now), maxPeriod)
+	}
+	return p
+}
+
+// due is the plan for an object that is not paused.
+func (s situation) due(now time.Time) plan {
 	switch last := s.last; {
 	case s.deleting && (last == nil || last.Cause != string(causeDeleted)):
 		return plan{cause: causeDeleted}

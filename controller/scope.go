@@ -123,7 +123,7 @@ func (r *reconciler) situation(s *scope) situation {
 	return situation{
 		last: s.memory.last, deleting: s.deleting, dependent: r.isTouched(s.key),
 		fingerprint: s.fingerprint, generation: s.object.GetGeneration(),
-		period: s.settings.period, retry: retry{min: r.opts.RetryMin, max: r.opts.RetryMax},
+		period: s.settings.period, retry: retry{min: r.opts.RetryMin, max: r.opts.RetryMax}, paused: s.settings.paused,
 	}
 }
 

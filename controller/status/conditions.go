@@ -35,6 +35,7 @@ const (
 	reasonInterrupted = "RunInterrupted"
 	reasonSettled     = "RunSucceeded"
 	reasonRunFailed   = "RunFailed"
+	reasonPaused      = "Paused"
 )
 
 // conditions is status.conditions as it was read: any element may be anything,
@@ -111,7 +112,7 @@ func (c *conditions) add(kind, value, reason, message string) {
 func ours(cond map[string]any) bool {
 	reason, _ := cond["reason"].(string)
 	switch reason {
-	case reasonInProgress, reasonRetrying, reasonDeleting, reasonInterrupted, reasonSettled, reasonRunFailed:
+	case reasonInProgress, reasonRetrying, reasonDeleting, reasonInterrupted, reasonSettled, reasonRunFailed, reasonPaused:
 		return true
 	}
 	return verdictReasons()[reason]

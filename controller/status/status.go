@@ -132,6 +132,15 @@ func Observe(st map[string]any, generation int64, now time.Time) map[string]any 
 	return out
 }
 
+// Hold is the status of an object whose next run, for a cause, a pause holds back.
+func Hold(st map[string]any, generation int64, cause string, now time.Time) map[string]any {
+	out := clone(st)
+	c := readConditions(out, generation, now)
+	c.add(Reconciling, "True", reasonPaused, cause+": no run starts while the object is paused")
+	c.write(out)
+	return out
+}
+
 // Legacy is after with nothing but the incumbent's conditions added to before.
 func Legacy(before, after map[string]any) map[string]any {
 	out := clone(before)

@@ -1,0 +1,135 @@
+package controller
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/testenv"
+	"github.com/rolewright/rolewright/internal/watches"
+	"github.com/rolewright/rolewright/runner"
+)
+
+// A pause lets the run that is under way end, and none begin: not for what
+// changes, nor after a restart. What changed is run once when it is over, and an
+// object that is deleted is finalized nevertheless.
+func TestPause_FinishesTheRunAndBeginsNone(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	c := clientOf(t, cfg)
+	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	release := make(chan struct{})
+	exec := &fakeExecutor{do: func(ctx context.Context, _ runner.Request) (runner.Result, error) {
+		select {
+		case <-release:
+			return succeeded(), nil
+		case <-ctx.Done():
+			return runner.Result{}, context.Cause(ctx)
+		}
+	}}
+	opts := Options{
+		RunnerRoot: t.TempDir() + "/runner",
+		Watches: []watches.Watch{watchOf(gvk, withFinalizer, func(w *watches.Watch) {
+			period := time.Second
+			w.ReconcilePeriod = &period
+		})},
+	}
+	o := start(t, cfg, exec, opts)
+	obj := create(t, c, object(gvk, ns, "it", map[string]any{"size": int64(1)}))
+	eventually(t, "the run is under way", func() bool { return exec.count() == 1 })
+	edit := func(size int64, annotations map[string]any) {
+		t.Helper()
+		update(t, c, obj, func(is map[string]any) {
+			is["metadata"].(map[string]any)["annotations"] = annotations
+			is["spec"] = map[string]any{"size": size}
+		})
+	}
+	paused := map[string]any{ownPrefix + "paused": "true"}
+	edit(2, paused)
+	close(release)
+	held := func(size int64) {
+		t.Helper()
+		eventually(t, "the status says what is held back", func() bool {
+			is := get(t, c, obj)
+			r := condition(is, status.Reconciling)
+			return r["reason"] == "Paused" && r["observedGeneration"] == is.GetGeneration() && is.Object["spec"].(map[string]any)["size"] == size
+		})
+		settle()
+		if n := exec.count(); n != 1 {
+			t.Fatalf("%d runs, want that which was under way", n)
+		}
+		is := get(t, c, obj)
+		if last, _ := status.LastRun(is.Object["status"].(map[string]any)); last.Result != status.Succeeded || last.Generation != 1 {
+			t.Errorf("the run that was under way ended as %+v", last)
+		}
+	}
+	held(2)
+	o.stop()
+	o = start(t, cfg, exec, opts)
+	held(2)
+	writes := o.count("PATCH status")
+	settle()
+	if more := o.count("PATCH status") - writes; more > 0 {
+		t.Errorf("%d more writes of a status that says it already", more)
+	}
+
+	edit(3, nil)
+	awaitCondition(t, c, obj, status.Ready, "True")
+	awaitCondition(t, c, obj, status.Reconciling, "False")
+
+	ran := exec.count()
+	edit(3, paused)
+	eventually(t, "the pause is known", func() bool {
+		before := exec.count()
+		settle()
+		return exec.count() == before
+	})
+	if ran == 1 {
+		t.Error("what changed was not run")
+	}
+	if err := c.Delete(t.Context(), obj.DeepCopy()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the object is finalized", func() bool {
+		return apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(obj), obj.DeepCopy()))
+	})
+}
+
+// A pause with a time ends by itself; what was undone meanwhile is not run.
+func TestPause_EndsByItself(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	c := clientOf(t, cfg)
+	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	exec := &fakeExecutor{}
+	start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk)}})
+	until := func(d time.Duration) map[string]string {
+		return map[string]string{ownPrefix + "paused": time.Now().Add(d).UTC().Format(time.RFC3339)}
+	}
+	obj := object(gvk, ns, "it", map[string]any{"size": int64(1)})
+	obj.SetAnnotations(until(4 * time.Second))
+	create(t, c, obj)
+	eventually(t, "it is held back", func() bool { return condition(get(t, c, obj), status.Reconciling)["reason"] == "Paused" })
+	if n := exec.count(); n != 0 {
+		t.Errorf("%d runs of a paused object", n)
+	}
+	awaitCondition(t, c, obj, status.Ready, "True")
+
+	resize := func(size int64, d time.Duration) {
+		update(t, c, obj, func(is map[string]any) {
+			is["spec"] = map[string]any{"size": size}
+			is["metadata"].(map[string]any)["annotations"] = map[string]any{ownPrefix + "paused": until(d)[ownPrefix+"paused"]}
+		})
+	}
+	resize(2, time.Hour)
+	eventually(t, "the change is held back", func() bool { return condition(get(t, c, obj), status.Reconciling)["reason"] == "Paused" })
+	resize(1, -time.Hour)
+	awaitCondition(t, c, obj, status.Reconciling, "False")
+	if n := exec.count(); n != 1 {
+		t.Errorf("%d runs, want 1: the change was undone during the pause", n)
+	}
+}
