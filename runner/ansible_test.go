@@ -26,6 +26,9 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 3 && os.Args[1] == asStarved {
 		os.Exit(starve(os.Args[2], os.Args[3]))
 	}
+	if len(os.Args) > 3 && os.Args[1] == asFailing {
+		os.Exit(endOnAFailingDisk(os.Args[2], os.Args[3]))
+	}
 	leaktest.Main(m, supervise.ReapOrphans)
 }
 
