@@ -53,7 +53,7 @@ func (r *reconciler) admit(s *scope, life *lifetime) {
 	grant.RunID = s.runID
 	s.witness = &witness{}
 	if r.dependents != nil {
-		s.witness.tracked = r.dependents.Begin(s.key)
+		s.witness.tracked = r.dependents.Begin(s.key, s.object.GetUID())
 	}
 	grant.Tracker, grant.Secrets = s.witness, s.mask
 	s.access = r.opts.Gateway.Admit(grant)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -111,6 +112,13 @@ func newWorld(t *testing.T, gvk schema.GroupVersionKind, settings ...setting) *w
 	return w
 }
 
+// marks are the UIDs that were told.
+func (w *world) marks() []types.UID {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.uids)
+}
+
 // log keeps the lines: they are part of the contract.
 func (w *world) log() logr.Logger {
 	return funcr.New(func(_, line string) {
@@ -145,6 +153,11 @@ func (w *world) owner(name string) *unstructured.Unstructured {
 	}
 	return made
 }
+
+// begin begins a run of an owner, whose UID is made of its name.
+func (w *world) begin(owner string) *Run { return w.kind.Begin(w.name(owner), runUID(owner)) }
+
+func runUID(owner string) types.UID { return types.UID("run of " + owner) }
 
 func (w *world) name(owner string) types.NamespacedName {
 	return types.NamespacedName{Namespace: w.namespace, Name: owner}

@@ -55,7 +55,8 @@ type change struct {
 	feed *feed
 	id   types.NamespacedName
 	uid  types.UID
-	// mark is the UID by which the object names its owner.
+	// mark is the UID by which the object names its owner, or, where it is gone
+	// and nobody saw it, that of the owner whose run wrote it.
 	mark types.UID
 	// was and is are the resource versions; is is empty for a deletion.
 	was, is string
@@ -104,14 +105,15 @@ func (k *Kind) Restore(name types.NamespacedName, resources []schema.GroupVersio
 	}
 }
 
-// Begin says that a run of an owner starts.
-func (k *Kind) Begin(name types.NamespacedName) *Run {
+// Begin says that a run of an owner starts. By the UID what becomes of its writes
+// is not taken for a matter of a successor with the same name.
+func (k *Kind) Begin(name types.NamespacedName, uid types.UID) *Run {
 	k.registry.mu.Lock()
 	defer k.registry.mu.Unlock()
 	if !k.closed {
 		k.owner(name).runs++
 	}
-	return &Run{kind: k, owner: name, feeds: map[*feed]struct{}{}}
+	return &Run{kind: k, owner: name, uid: uid, feeds: map[*feed]struct{}{}}
 }
 
 // Owned returns, sorted, the resources of which an owner owns objects. While a

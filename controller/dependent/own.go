@@ -21,6 +21,7 @@ type own struct {
 // ownVersion is a version that a run of the owner has written.
 type ownVersion struct {
 	owner   ownerKey
+	uid     types.UID // the owner's
 	version string
 }
 
@@ -84,7 +85,7 @@ func (f *feed) ownOf(id types.NamespacedName, uid types.UID) *own {
 }
 
 // expectVersion remembers a version that a run has written.
-func (f *feed) expectVersion(id types.NamespacedName, uid types.UID, key ownerKey, version string) {
+func (f *feed) expectVersion(id types.NamespacedName, uid types.UID, v ownVersion) {
 	w := f.ownOf(id, uid)
 	if w == nil {
 		return
@@ -92,7 +93,7 @@ func (f *feed) expectVersion(id types.NamespacedName, uid types.UID, key ownerKe
 	if len(w.versions) >= maxVersions {
 		w.versions = slices.Delete(w.versions, 0, 1)
 	}
-	w.versions = append(w.versions, ownVersion{key, version})
+	w.versions = append(w.versions, v)
 }
 
 // expectDeletion remembers that a run has deleted an object, unless that was
@@ -142,7 +143,7 @@ func (w *own) writersUpTo(position string) []ownership {
 	var owners []ownership
 	for _, v := range w.versions {
 		if reached(position, v.version) {
-			owners = add(owners, ownership{kind: v.owner.kind, owner: v.owner.name})
+			owners = add(owners, ownership{kind: v.owner.kind, owner: v.owner.name, uid: v.uid})
 		}
 	}
 	return owners

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -237,8 +238,8 @@ func TestRun_OwnWritesAreNotNews(t *testing.T) {
 			w.configMap(ownedBy(w.owner("witness"), "witness"))
 			w.restore(configMaps, "owner", "witness")
 
-			other := w.kind.Begin(w.name("witness")) // keeps the witness silent meanwhile
-			run := w.kind.Begin(w.name("owner"))
+			other := w.begin("witness") // keeps the witness silent meanwhile
+			run := w.begin("owner")
 			run.Expect(child(configMaps, object))
 			tt.do(w, run)
 			if n := w.tally()["owner"]; n != 0 {
@@ -284,7 +285,7 @@ func TestRun_OwnWritesAreNewsToOtherOwners(t *testing.T) {
 	object := w.configMap(meta)
 	w.restore(configMaps, "owner", "other")
 
-	run := w.kind.Begin(w.name("owner"))
+	run := w.begin("owner")
 	run.Expect(child(configMaps, object))
 	run.Wrote(child(configMaps, w.set("object", "second")))
 	run.End()
@@ -317,7 +318,7 @@ func TestRun_JudgesWhatHappenedBeforeTheFirstList(t *testing.T) {
 			w := newWorld(t, gvk)
 			owner := w.owner("owner")
 			witness := w.configMap(ownedBy(w.owner("witness"), "witness"))
-			run := w.kind.Begin(w.name("owner"))
+			run := w.begin("owner")
 			object := w.configMap(ownedBy(owner, "object"))
 			tt.do(w)
 			// Nothing has listed yet: for the registry the write is under way.
@@ -337,6 +338,9 @@ func TestRun_JudgesWhatHappenedBeforeTheFirstList(t *testing.T) {
 			}
 			if diff := cmp.Diff(want, w.awaitTold("witness")); diff != "" {
 				t.Errorf("owners told (-want +got):\n%s", diff)
+			}
+			if strings.HasPrefix(tt.name, "a deletion") && !slices.Contains(w.marks(), runUID("owner")) {
+				t.Errorf("marks %q: a successor of the owner would be told of what was its predecessor's", w.marks())
 			}
 			w.assertSettled()
 		})
@@ -412,7 +416,7 @@ func TestRun_TheDeploymentControllerIsNoNewsUnlessStatusCounts(t *testing.T) {
 			if !tt.first {
 				w.restore(deployments, "owner")
 			}
-			run := w.kind.Begin(w.name("owner"))
+			run := w.begin("owner")
 			object := w.deployment(ownedBy(owner, "object"))
 			if tt.first {
 				w.awaitController("object", "1")
@@ -422,7 +426,7 @@ func TestRun_TheDeploymentControllerIsNoNewsUnlessStatusCounts(t *testing.T) {
 			run.End()
 			w.await(deployments)
 			w.awaitController("object", "1")
-			run = w.kind.Begin(w.name("owner"))
+			run = w.begin("owner")
 			run.Expect(child(deployments, object))
 			run.Wrote(child(deployments, w.patchDeployment("object",
 				`{"spec":{"template":{"spec":{"containers":[{"name":"c","image":"image.test/c:2"}]}}}}`)))
@@ -508,9 +512,7 @@ func TestRegistry_FollowsAnnotations(t *testing.T) {
 		w.await(configMaps)
 		w.set("object", "second")
 		w.awaitTold("owner")
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if diff := cmp.Diff([]types.UID{""}, w.uids); diff != "" {
+		if diff := cmp.Diff([]types.UID{""}, w.marks()); diff != "" {
 			t.Errorf("UIDs told (-want +got):\n%s", diff)
 		}
 	})
@@ -530,7 +532,7 @@ func TestRegistry_FollowsAnnotations(t *testing.T) {
 			}
 			ctx := context.WithoutCancel(t.Context())
 			t.Cleanup(func() { _ = w.client.CoreV1().Namespaces().Delete(ctx, object.Name, metav1.DeleteOptions{}) })
-			run := w.kind.Begin(w.name("owner"))
+			run := w.begin("owner")
 			run.Expect(child(namespaces, object))
 			if !follows {
 				run.End()
@@ -558,7 +560,7 @@ func TestRegistry_StopsAWatchThatIsOfNoUse(t *testing.T) {
 	w := newWorld(t, testenv.CRD(t, testenv.Config(t)), func(_ *world, o *Options, _ *OwnerKind) { o.Idle = 50 * time.Millisecond })
 	owner := w.owner("owner")
 	for range 2 { // and begins it again
-		run := w.kind.Begin(w.name("owner"))
+		run := w.begin("owner")
 		run.Expect(proxy.Child{Resource: configMaps, Kind: "ConfigMap", Namespace: w.namespace, Name: "object"})
 		object := w.configMap(ownedBy(owner, "object"))
 		run.Wrote(child(configMaps, object))
@@ -610,7 +612,7 @@ func TestRegistry_BeginsAForbiddenWatchWhenItIsAllowed(t *testing.T) {
 		}
 		return nil
 	})
-	run := w.kind.Begin(w.name("owner"))
+	run := w.begin("owner")
 	if diff := cmp.Diff([]schema.GroupVersionResource{configMaps}, run.End()); diff != "" {
 		t.Errorf("resources owned while they cannot be listed (-want +got):\n%s", diff)
 	}
@@ -661,11 +663,11 @@ func TestRegistry_FindsWhatHappenedInAGap(t *testing.T) {
 			replaced := w.created("replaced")
 			w.deleteConfigMap("replaced")
 			w.configMap(replaced.meta("replaced"))
-			run := w.kind.Begin(w.name("rewritten"))
+			run := w.begin("rewritten")
 			run.Expect(child(configMaps, w.created("rewritten").object))
 			run.Wrote(child(configMaps, w.set("rewritten", "second")))
 			run.End()
-			run = w.kind.Begin(w.name("remade"))
+			run = w.begin("remade")
 			remade := w.created("remade")
 			run.Expect(child(configMaps, remade.object))
 			run.Deleted(child(configMaps, remade.object))
@@ -727,7 +729,7 @@ func TestKind_DoesNotWatchWhatIsBlacklisted(t *testing.T) {
 		k.Blacklist = []schema.GroupVersionKind{{Version: "v1", Kind: "ConfigMap"}}
 	})
 	for _, kind := range []string{"ConfigMap", ""} { // told by the proxy, or to be looked up
-		run := w.kind.Begin(w.name("owner"))
+		run := w.begin("owner")
 		run.Expect(proxy.Child{Resource: configMaps, Kind: kind, Namespace: w.namespace, Name: "object"})
 		run.Wrote(proxy.Child{Resource: configMaps, Kind: kind, Namespace: w.namespace, Name: "object", UID: "u", ResourceVersion: "1"})
 		testenv.Eventually(t, "no watch", func(context.Context) error {
@@ -780,7 +782,7 @@ func TestKind_TakesNoListFromBeforeItJoined(t *testing.T) {
 	release := wire.holdLists()
 	bystander.Restore(w.name("any"), []schema.GroupVersionResource{configMaps})
 	<-wire.kept
-	run := w.kind.Begin(w.name("owner"))
+	run := w.begin("owner")
 	run.Expect(child(configMaps, object))
 	run.Wrote(child(configMaps, object))
 	release()
@@ -797,7 +799,7 @@ func TestKind_CloseForgetsItsOwners(t *testing.T) {
 	w := newWorld(t, testenv.CRD(t, testenv.Config(t)), func(_ *world, o *Options, _ *OwnerKind) { o.Idle = 50 * time.Millisecond })
 	w.configMap(ownedBy(w.owner("owner"), "object"))
 	w.restore(configMaps, "owner")
-	run := w.kind.Begin(w.name("owner"))
+	run := w.begin("owner")
 	w.kind.Close()
 	run.Expect(proxy.Child{Resource: configMaps, Namespace: w.namespace})
 	run.End()

@@ -17,6 +17,7 @@ import (
 type Run struct {
 	kind  *Kind
 	owner types.NamespacedName
+	uid   types.UID
 	// feeds are kept while the run is under way.
 	feeds map[*feed]struct{}
 	ended bool
@@ -63,7 +64,7 @@ func (r *Run) Wrote(c proxy.Child) {
 		r.recognise(f, id, c)
 		return
 	}
-	f.expectVersion(id, c.UID, ownerKey{r.kind, r.owner}, c.ResourceVersion)
+	f.expectVersion(id, c.UID, ownVersion{ownerKey{r.kind, r.owner}, r.uid, c.ResourceVersion})
 }
 
 // owns is true if the object is known to belong to the run's owner.
@@ -82,6 +83,7 @@ func (r *Run) recognise(f *feed, id types.NamespacedName, c proxy.Child) {
 		return ch.feed == f && ch.uid == c.UID && ch.is == c.ResourceVersion
 	})
 	if ch, ok := f.before(id, c.UID, c.ResourceVersion); ok {
+		ch.mark = r.uid
 		o.keep(ch)
 	}
 }
