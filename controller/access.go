@@ -169,6 +169,7 @@ func (r *reconciler) grant(owner proxy.Owner) proxy.Grant {
 	return proxy.Grant{
 		Owner: owner, Inject: r.opts.InjectOwnerRef,
 		AdoptUnowned: r.watch.Adopt == watches.AdoptIfUnowned, Blacklist: r.watch.Blacklist,
+		OwnNamespaceOnly: r.watch.OwnNamespaceOnly,
 	}
 }
 

@@ -256,7 +256,7 @@ func TestArchive_StartsAnewAsOftenAsOneLikes(t *testing.T) {
 // Thousands of objects come, run and go; no file is left, and no number.
 func TestArchive_IsBackAtItsBaselineWhenObjectsAreGone(t *testing.T) {
 	t.Parallel()
-	const objects = 1000
+	const objects = 10_000
 	root := t.TempDir()
 	dirs, err := newRundirs(&Options{RunnerRoot: root, ArtifactsMaxBytes: -1}, logr.Discard())
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rolewright/rolewright/internal/failpoint"
 	"github.com/rolewright/rolewright/runner/jobevent"
 	"github.com/rolewright/rolewright/runner/plainfile"
 )
@@ -149,6 +150,7 @@ func Remove(dir string) error {
 		// last block, it may still be removed.
 		if removing := "." + name + removingSuffix; parent.Rename(name, removing) == nil {
 			name = removing
+			failpoint.Hit("forget.half-removed")
 		}
 	}
 	err = parent.RemoveAll(name)

@@ -39,7 +39,7 @@ func Points() []string {
 		"status.before-patch", "status.after-patch",
 		"unwritten.before-write",
 		"release.before-patch", "release.after-patch",
-		"forget.before-remove", "forget.removed",
+		"forget.before-remove", "forget.half-removed", "forget.removed",
 		// What another process has left.
 		"lost.before-read", "lost.before-reap", "lost.reaped", "lost.found", "lost.before-write", "lost.written",
 		"sweep.listed", "sweep.before-remove",

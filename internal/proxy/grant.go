@@ -32,6 +32,9 @@ type Grant struct {
 	// AdoptUnowned marks the objects that the run writes and that belong to
 	// nobody, too.
 	AdoptUnowned bool
+	// OwnNamespaceOnly refuses what is not in the owner's namespace, and is not
+	// the owner itself.
+	OwnNamespaceOnly bool
 	// Blacklist are the kinds that are not watched for their owner.
 	Blacklist []schema.GroupVersionKind
 	// Tracker is told about writes; nil for nobody.

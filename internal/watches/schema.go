@@ -130,6 +130,8 @@ func watchFields() []field[entry] {
 			setAdopt, ""},
 		{Field{"pruneOnDelete", typeBool, "false", false, "Whether the operator deletes, with an object, what its runs created where garbage collection does not reach: in other namespaces and cluster-scoped."},
 			boolean(func(e *entry) *bool { return &e.watch.PruneOnDelete }), ""},
+		{Field{"ownNamespaceOnly", typeBool, "false", false, "Whether runs may read and write in the namespace of their object only, whatever the operator may."},
+			boolean(func(e *entry) *bool { return &e.watch.OwnNamespaceOnly }), ""},
 		{Field{"secretVars", typeList, "[]", false, "Variables with secret values, which are masked in logs and status: dotted paths in the spec and in vars, such as database.password."},
 			setSecretVars, ""},
 		{Field{"selector", typeMap, "", false, "The labels of the objects that are watched; all objects if it is missing."},

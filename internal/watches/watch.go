@@ -53,6 +53,9 @@ type Watch struct {
 	// PruneOnDelete deletes, with the watched object, the dependent objects
 	// that garbage collection does not reach.
 	PruneOnDelete bool
+	// OwnNamespaceOnly keeps runs from what is not in the namespace of their
+	// object.
+	OwnNamespaceOnly bool
 	// SecretVars are dotted paths in the spec of the object and in Vars, as they
 	// are spelled there: what is at or below them is masked.
 	SecretVars []string

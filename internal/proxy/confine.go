@@ -1,0 +1,45 @@
+package proxy
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/request"
+)
+
+// confine refuses what a run may not reach that is kept to its owner's
+// namespace. What it sees of the cluster is discovery, and what it is allowed.
+func (p *Proxy) confine(s *session, r *http.Request, info *request.RequestInfo) *refusal {
+	if !s.OwnNamespaceOnly || p.reaches(s, r, info) {
+		return nil
+	}
+	where := "what is not in a namespace, or in all,"
+	switch {
+	case !info.IsResourceRequest:
+		where = info.Path
+	case info.Namespace != "":
+		where = "namespace " + info.Namespace
+	}
+	return refuse(http.StatusForbidden, metav1.StatusReasonForbidden,
+		"the watch of "+s.Owner.GVK.String()+" says ownNamespaceOnly: "+where+" is out of reach of its runs")
+}
+
+func (p *Proxy) reaches(s *session, r *http.Request, info *request.RequestInfo) bool {
+	switch {
+	case !info.IsResourceRequest:
+		first, _, _ := strings.Cut(strings.TrimPrefix(info.Path, "/"), "/")
+		return r.Method == http.MethodGet && slices.Contains([]string{"api", "apis", "openapi", "version"}, first)
+	case info.Namespace != "":
+		return info.Namespace == s.Owner.Namespace
+	case info.APIGroup == "authorization.k8s.io":
+		return strings.HasPrefix(info.Resource, "selfsubject")
+	case s.Owner.Namespace != "" || info.Name != s.Owner.Name || info.APIGroup != s.Owner.GVK.Group:
+		return false
+	}
+	// The cluster-scoped object itself.
+	gvr := schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
+	return p.kindOf(r.Context(), gvr) == s.Owner.GVK.Kind
+}

@@ -1,0 +1,88 @@
+package proxy
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// A run that is kept to its owner's namespace reaches nothing else, whatever the
+// operator may, and in whatever way it asks.
+func TestConfine_ReachesTheOwnNamespaceOnly(t *testing.T) {
+	api := script(t, nil, plainly)
+	p := startProxy(t, api.config())
+	namespaced := Owner{GVK: schema.GroupVersionKind{Group: "cache.example.com", Version: "v1", Kind: "Memcached"}, Namespace: "own", Name: "it"}
+	cluster := Owner{GVK: schema.GroupVersionKind{Group: "", Version: "v1", Kind: "Namespace"}, Name: "it"}
+	for _, tt := range []struct {
+		owner           Owner
+		method, path    string
+		reached, anyway bool
+	}{
+		{namespaced, "GET", "/api/v1/namespaces/own/configmaps/x", true, true},
+		{namespaced, "POST", "/api/v1/namespaces/own/configmaps", true, true},
+		{namespaced, "PATCH", "/apis/cache.example.com/v1/namespaces/own/memcacheds/it/status", true, true},
+		{namespaced, "GET", "/api/v1/namespaces/own/pods/p/log", true, true},
+		{namespaced, "GET", "/api/v1/namespaces/own", true, true},
+		{namespaced, "GET", "/version", true, true},
+		{namespaced, "GET", "/api/v1", true, true},
+		{namespaced, "GET", "/openapi/v3/apis/apps/v1", true, true},
+		{namespaced, "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", true, true},
+
+		{namespaced, "GET", "/api/v1/namespaces/other/configmaps/x", false, true},
+		{namespaced, "GET", "/api/v1/namespaces/other/secrets", false, true},
+		{namespaced, "DELETE", "/api/v1/namespaces/other/configmaps/x", false, true},
+		{namespaced, "POST", "/api/v1/namespaces/other/pods/p/exec?command=id", false, true},
+		{namespaced, "GET", "/api/v1/namespaces/other/services/s/proxy/", false, true},
+		{namespaced, "GET", "/api/v1/proxy/namespaces/other/services/s/", false, true},
+		{namespaced, "GET", "/api/v1/watch/namespaces/other/secrets", false, true},
+		{namespaced, "GET", "/api/v1/configmaps", false, true},
+		{namespaced, "GET", "/api/v1/secrets?fieldSelector=metadata.namespace%3Down", false, true},
+		{namespaced, "GET", "/api/v1/namespaces", false, true},
+		{namespaced, "POST", "/api/v1/namespaces", false, true},
+		{namespaced, "GET", "/api/v1/nodes", false, true},
+		{namespaced, "PATCH", "/api/v1/nodes/n", false, true},
+		{namespaced, "POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", false, true},
+		{namespaced, "POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", false, true},
+		{namespaced, "POST", "/apis/authentication.k8s.io/v1/tokenreviews", false, true},
+		{namespaced, "GET", "/metrics", false, true},
+		{namespaced, "GET", "/logs/kube-apiserver.log", false, true},
+		{namespaced, "POST", "/api", false, true},
+		{namespaced, "GET", "/api/v1/namespaces/own/../other/secrets", false, false},
+		{namespaced, "GET", "/api/v1/namespaces/own%2f..%2fother/secrets", false, false},
+
+		{cluster, "GET", "/api/v1/nodes/it", false, true},
+		{cluster, "GET", "/api/v1/namespaces/other/configmaps/x", false, true},
+	} {
+		for _, only := range []bool{true, false} {
+			_, client, _ := admit(t, p, Grant{Owner: tt.owner, OwnNamespaceOnly: only})
+			before := len(api.seen())
+			req, err := http.NewRequestWithContext(t.Context(), tt.method, p.URL()+tt.path, strings.NewReader(""))
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, err := client.Do(req)
+			if err != nil {
+				t.Fatalf("%s %s: %v", tt.method, tt.path, err)
+			}
+			body, _ := io.ReadAll(resp.Body)
+			_ = resp.Body.Close()
+			want := tt.reached
+			if !only {
+				want = tt.anyway
+			}
+			refused := resp.StatusCode == http.StatusForbidden || resp.StatusCode == http.StatusBadRequest || resp.StatusCode == http.StatusNotFound
+			if refused == want {
+				t.Errorf("%s %s, ownNamespaceOnly %t: %s %s", tt.method, tt.path, only, resp.Status, body)
+			}
+			if passed := len(api.seen()) > before; passed && !want {
+				t.Errorf("%s %s, ownNamespaceOnly %t, was passed on", tt.method, tt.path, only)
+			}
+			if only && !want && tt.anyway && !strings.Contains(string(body), "ownNamespaceOnly") {
+				t.Errorf("%s %s: the refusal does not say why: %s", tt.method, tt.path, body)
+			}
+		}
+	}
+}
