@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -88,6 +90,10 @@ func (e *execution) settle(ctx context.Context) {
 		if err != nil {
 			e.driver.add(map[string]any{"event": "zombie", "replica": r.name, "pid": pid})
 		}
+	}
+	if len(e.replicas) == 1 {
+		// One that has just started has not looked yet. What is left is for the checker to find.
+		_ = poll(ctx, leaving, func() error { return e.cleaned(ctx) })
 	}
 	sleep(ctx, tail)
 	e.driver.add(map[string]any{"event": "steady-begin"})
@@ -198,18 +204,48 @@ func (e *execution) leader(ctx context.Context) (string, error) {
 	return holder, err
 }
 
-// end keeps the state of the world.
-func (e *execution) end(ctx context.Context) error {
+// cleaned is nil if the operator keeps no directories of objects that are gone.
+func (e *execution) cleaned(ctx context.Context) error {
+	objects, err := e.objects(ctx)
+	if err != nil {
+		return err
+	}
+	kept, err := os.ReadDir(filepath.Join(e.replicas[0].root(), ".runs"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, entry := range kept {
+		if !slices.ContainsFunc(objects, func(o map[string]any) bool {
+			uid, _, _ := unstructured.NestedString(o, "metadata", "uid")
+			return uid == entry.Name()
+		}) {
+			return fmt.Errorf("the directory of %s is left", entry.Name())
+		}
+	}
+	return err
+}
+
+// objects are those of all kinds, as they are now.
+func (e *execution) objects(ctx context.Context) ([]map[string]any, error) {
 	var objects []map[string]any
 	for _, kind := range []string{kindThing, kindPlain} {
 		list := &unstructured.UnstructuredList{}
 		list.SetGroupVersionKind(gvk(kind))
 		if err := e.c.client.List(ctx, list, client.InNamespace(e.namespace)); err != nil {
-			return fmt.Errorf("keep the end state: %w", err)
+			return nil, err
 		}
 		for i := range list.Items {
 			objects = append(objects, list.Items[i].Object)
 		}
+	}
+	return objects, nil
+}
+
+// end keeps the state of the world.
+func (e *execution) end(ctx context.Context) error {
+	objects, err := e.objects(ctx)
+	if err != nil {
+		return fmt.Errorf("keep the end state: %w", err)
 	}
 	// What a deleted object owned goes later, by another's hand.
 	made := &corev1.ConfigMapList{}
