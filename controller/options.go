@@ -33,10 +33,10 @@ type Options struct {
 	// RunnerRoot is the directory below which every run gets its private data
 	// directory. It is created if missing.
 	RunnerRoot string
-	// Leads is nil if there are no other replicas; else it says, with an error,
-	// when this one cannot prove that it leads. No run begins then. That nothing
-	// is written then is for the manager's client to see to.
-	Leads func() error
+	// Leads is nil if there are no other replicas; else it says until when this
+	// one proves that it leads, with a monotonic clock reading. No run begins
+	// after that. That nothing is written then is for the manager's client to see to.
+	Leads func() time.Time
 	// ArtifactsMaxBytes is how much of the disk finished runs may take, over all
 	// objects, and ArtifactsMaxAge how old they may become where the watch does
 	// not say: 0 keeps none, less than 0 is no limit.

@@ -37,10 +37,6 @@ func (r *reconciler) run(ctx context.Context, s *scope) (*ctrl.Result, error) {
 		s.err = err
 		return nil, nil
 	}
-	if r.opts.Leads != nil && r.opts.Leads() != nil {
-		s.err = ErrLeadershipLost // this process was frozen, maybe
-		return nil, nil
-	}
 	r.dirs.link(r.gvk, s.key, req.Dir)
 
 	events := eventlog.New(eventlog.Options{
@@ -57,7 +53,9 @@ func (r *reconciler) run(ctx context.Context, s *scope) (*ctrl.Result, error) {
 	r.metrics.RunStarted(r.gvk)
 	s.started = true
 	stop := p.start(ctx)
-	s.result, s.err = r.execute(ctx, req)
+	if s.result, s.err = r.execute(ctx, req); errors.Is(s.err, runner.ErrTooLate) {
+		s.err = ErrLeadershipLost // this process was frozen, maybe
+	}
 	failpoint.Hit("run.ended")
 	s.ran = s.err == nil || !s.result.Finished.IsZero()
 	s.object = stop()
@@ -120,6 +118,7 @@ func (r *reconciler) request(s *scope) (runner.Request, error) {
 	return runner.Request{
 		ID: s.runID, Dir: dir, Content: contentOf(content), ExtraVars: vars,
 		Subject: supervise.Subject{UID: string(s.object.GetUID()), Generation: s.active.Generation, Deleting: s.deleting},
+		Until:   r.opts.Leads,
 		Env:     runEnv(dir),
 		Files:   map[string][]byte{kubeconfigFile: access, ticketFile: ticketOf(s)},
 

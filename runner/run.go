@@ -119,6 +119,8 @@ func (r *Runner) Run(ctx context.Context, req Request) (Result, error) {
 		switch {
 		case ctx.Err() != nil:
 			err = fmt.Errorf("run %s not started: %w", req.ID, context.Cause(ctx))
+		case req.Until != nil && !time.Now().Before(req.Until()):
+			err = fmt.Errorf("%w: %w", ErrTooLate, err)
 		case IsNoSpace(err) || exhausted(req.Dir):
 			err = fmt.Errorf("%w: %w", ErrNoSpace, err)
 		default:
@@ -190,10 +192,20 @@ func (r *Runner) supervise(ctx context.Context, executable string, req Request) 
 		Output: filepath.Join(req.Dir, runnerLog),
 		Grace:  r.grace,
 		Record: filepath.Join(req.Dir, endRecord),
-		Run:    req.ID, Ledger: r.ledger, Subject: req.Subject,
+		Run:    req.ID, Ledger: r.ledger, Subject: req.Subject, Until: req.latest(),
 	})
 	close(done)
 	return exit, <-summaries, err
+}
+
+// latest is Until by the clock that all processes share. Whenever this process is
+// frozen here, it comes to no more.
+func (req Request) latest() time.Duration {
+	if req.Until == nil {
+		return 0
+	}
+	now := supervise.SinceBoot()
+	return max(1, now+time.Until(req.Until()))
 }
 
 // start runs ansible-runner, from a fork server if there is one. One that cannot

@@ -382,3 +382,23 @@ func TestCheck_TellsWhatFails(t *testing.T) {
 		t.Errorf("error = %v", err)
 	}
 }
+
+// A process that was frozen until its time was over starts nothing.
+func TestRun_NotAfterItsTime(t *testing.T) {
+	t.Parallel()
+	r := New(Options{Path: program(t)})
+	defer r.Close()
+	for _, left := range []time.Duration{time.Hour, -time.Nanosecond, -time.Hour} {
+		req := request(t, "success.yml")
+		until := time.Now().Add(left)
+		req.Until = func() time.Time { return until }
+		_, err := r.Run(t.Context(), req)
+		_, statErr := os.Stat(req.Dir)
+		if left > 0 && (err != nil || statErr != nil) {
+			t.Errorf("in time: %v, %v", err, statErr)
+		}
+		if left < 0 && (!errors.Is(err, ErrTooLate) || !errors.Is(statErr, os.ErrNotExist)) {
+			t.Errorf("%s too late: %v, and its directory: %v", -left, err, statErr)
+		}
+	}
+}

@@ -12,6 +12,10 @@ import (
 // installed, not executable, or of a version that Rolewright does not know.
 var ErrUnavailable = errors.New("ansible-runner is unavailable")
 
+// ErrTooLate is returned for a run that was not started because
+// [Request.Until] was over.
+var ErrTooLate = errors.New("it is too late to start the run")
+
 // ErrNoRecord is returned by [Runner.Recover] if it is not known how the run
 // ended.
 var ErrNoRecord = errors.New("the end of the run is not known")
@@ -55,6 +59,10 @@ type Request struct {
 	// Subject is what the run is for, as the caller names it; it is written down
 	// in the ledger, and decides nothing.
 	Subject supervise.Subject
+	// Until is the latest moment at which the run may begin, with a monotonic
+	// clock reading; it is asked right before the order to start, which no process
+	// carries out later: [ErrTooLate]. nil is no limit.
+	Until func() time.Time
 	// MaxBytes is how much of the disk the private data directory may take; a run
 	// that has written more is stopped ([ErrTooLarge]). 0 is no limit. It is
 	// looked at about once a second, so that more may be written.

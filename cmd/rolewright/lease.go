@@ -31,8 +31,9 @@ type lease struct {
 	// is shorter than what others wait for.
 	good time.Duration
 
-	mu    sync.Mutex
-	until time.Time // zero while leadership is not held
+	mu     sync.Mutex
+	until  time.Time // zero while leadership is not held
+	holder string    // as last read
 }
 
 // newLease is nil if there is no election.
@@ -69,6 +70,17 @@ func (o *runOptions) newLease(c cluster) (*lease, error) {
 	}, nil
 }
 
+// Get implements [resourcelock.Interface].
+func (l *lease) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	record, raw, err := l.Interface.Get(ctx)
+	if err == nil {
+		l.mu.Lock()
+		l.holder = record.HolderIdentity
+		l.mu.Unlock()
+	}
+	return record, raw, err //nolint:wrapcheck // the elector looks at it
+}
+
 // Create implements [resourcelock.Interface].
 func (l *lease) Create(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
 	return l.renew(ctx, r, l.Interface.Create)
@@ -84,6 +96,11 @@ func (l *lease) renew(ctx context.Context, r resourcelock.LeaderElectionRecord, 
 	before, after := "lease.before-write", "lease.written"
 	if r.HolderIdentity != l.Identity() {
 		l.set(time.Time{}) // to give it up is to have lost it, whether that is known yet or not
+		if holder := l.lastHolder(); holder != l.Identity() {
+			// The elector goes by what it knew before it was frozen, and would free
+			// what it has just read to be another's.
+			return fmt.Errorf("the lease is not given up: it is held by %q by now", holder)
+		}
 		before, after = "lease.before-release", "lease.released"
 	}
 	failpoint.Hit(before)
@@ -99,6 +116,12 @@ func (l *lease) set(until time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.until = until
+}
+
+func (l *lease) lastHolder() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.holder
 }
 
 // errNotLeading is why a write is refused.
@@ -160,10 +183,15 @@ func (f fenced) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // held is nil while leadership is proved.
 func (l *lease) held() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if time.Now().Before(l.until) {
+	if time.Now().Before(l.proved()) {
 		return nil
 	}
 	return errNotLeading
+}
+
+// proved is until when leadership is proved; zero if it is not held.
+func (l *lease) proved() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.until
 }

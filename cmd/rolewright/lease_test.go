@@ -71,7 +71,7 @@ func TestLease_HoldsAsLongAsItsLastRenewalProves(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				lock := &scriptedLock{}
-				l := &lease{Interface: lock, good: good}
+				l := &lease{Interface: lock, good: good, holder: "me"}
 				if err := l.held(); !errors.Is(err, errNotLeading) {
 					t.Errorf("before anything: %v", err)
 				}
@@ -96,7 +96,7 @@ func TestLease_HoldsAsLongAsItsLastRenewalProves(t *testing.T) {
 
 func TestLease_IsNotHeldFromTheMomentItIsGivenUp(t *testing.T) {
 	lock := &scriptedLock{write: func() error { return nil }}
-	l := &lease{Interface: lock, good: time.Hour}
+	l := &lease{Interface: lock, good: time.Hour, holder: "me"}
 	if err := l.Update(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "me"}); err != nil || l.held() != nil {
 		t.Fatal(err, l.held())
 	}
@@ -111,6 +111,68 @@ func TestLease_IsNotHeldFromTheMomentItIsGivenUp(t *testing.T) {
 	if err := l.Update(t.Context(), resourcelock.LeaderElectionRecord{}); err != nil || !asked {
 		t.Error(err, asked)
 	}
+}
+
+// An elector that was frozen goes by what it has observed before: when it is told
+// to end, it reads the lease, and then frees it, whoever holds it by now.
+func TestLease_GivesUpNoneButItsOwn(t *testing.T) {
+	cfg := testenv.Config(t)
+	namespace := testenv.Namespace(t, cfg)
+	client := kubernetes.NewForConfigOrDie(cfg)
+	lock := func(name string) resourcelock.Interface {
+		return &resourcelock.LeaseLock{
+			LeaseMeta: metav1.ObjectMeta{Namespace: namespace, Name: "lead"}, Client: client.CoordinationV1(),
+			LockConfig: resourcelock.ResourceLockConfig{Identity: name},
+		}
+	}
+	l, other := &lease{Interface: lock("me"), good: time.Hour}, lock("other")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	led := make(chan struct{})
+	var frozen sync.Mutex // while it is held, the elector renews nothing
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: &freezing{l, &frozen}, LeaseDuration: 1000 * time.Hour, RenewDeadline: 100 * time.Hour, RetryPeriod: 50 * time.Millisecond, ReleaseOnCancel: true,
+		Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) { close(led) }, OnStoppedLeading: func() {}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		elector.Run(ctx)
+	}()
+	<-led
+	frozen.Lock()
+	record, _, err := other.Get(t.Context())
+	if err == nil {
+		record.HolderIdentity = "other"
+		err = other.Update(t.Context(), *record)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	frozen.Unlock()
+	<-ended
+	if record, _, err = other.Get(t.Context()); err != nil || record.HolderIdentity != "other" {
+		t.Errorf("the lease is held by %q, %v; other had taken it", record.HolderIdentity, err)
+	}
+}
+
+// freezing is a lock that nobody gets at while the process is frozen.
+type freezing struct {
+	resourcelock.Interface
+	frozen *sync.Mutex
+}
+
+func (f *freezing) Update(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
+	f.frozen.Lock()
+	defer f.frozen.Unlock()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return f.Interface.Update(ctx, r)
 }
 
 // replica takes part in an election until its context ends.

@@ -90,7 +90,7 @@ func (o *runOptions) addControllers(mgr ctrl.Manager, lease *lease, executor *ru
 		Metrics:          recorder,
 	}
 	if lease != nil {
-		options.Leads = lease.held
+		options.Leads = lease.proved
 	}
 	set, err := controller.Setup(mgr, options)
 	if err != nil {

@@ -140,6 +140,9 @@ func fork(c Command, out *os.File) (_ *forked, err error) {
 		return nil, errors.New("it answers no process")
 	}
 	f.leader = answer.PID
+	if err := c.late(); err != nil {
+		return nil, err
+	}
 	if _, err := conn.Write([]byte{'G'}); err != nil {
 		return nil, fmt.Errorf("start: %w", err)
 	}

@@ -73,6 +73,9 @@ func supervise(stdin *os.File) error {
 // cannot be written keeps no command from running.
 func (o order) carryOut(ctx context.Context) error {
 	o.alone, o.groups = true, o.Groups
+	if err := o.late(); err != nil {
+		return Record{NotStarted: err.Error()}.write(o.Record) // nothing was begun
+	}
 	ledgerErr := o.note(EventStart, os.Getpid(), nil)
 
 	failpoint.Hit("supervising.before-start")

@@ -84,12 +84,33 @@ type Command struct {
 	// environment, in place of this process; else it is empty.
 	Server string
 
+	// Until is the latest moment for the start of the command, by the clock of
+	// [SinceBoot]; 0 is no limit. The supervising process looks right before the
+	// start: whoever has ordered it may have been frozen since.
+	Until time.Duration
+
 	// groups is the directory in which the command gets a control group of its
 	// own; empty means none.
 	groups string
 	// alone is true in a supervising process: the command ends with it, and all
 	// its children belong to the tree.
 	alone bool
+}
+
+// SinceBoot is a clock that all processes of a machine share. It runs while they
+// are frozen, and nobody sets it.
+func SinceBoot() time.Duration {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) // which every kernel has
+	return time.Duration(t.Nano())
+}
+
+// late is an error if the command may not be started any more.
+func (c Command) late() error {
+	if over := SinceBoot() - c.Until; c.Until > 0 && over >= 0 {
+		return fmt.Errorf("%w: it is too late, by %s", ErrNotStarted, over)
+	}
+	return nil
 }
 
 func (c Command) grace() time.Duration {
@@ -181,6 +202,9 @@ func (c Command) start(ctx context.Context, out *os.File, group cgroup, stopped 
 	if c.alone {
 		cmd.SysProcAttr.Pdeathsig = unix.SIGTERM
 		defer expendable()()
+	}
+	if err := c.late(); err != nil {
+		return nil, err
 	}
 	if err := cmd.Start(); err != nil {
 		return nil, err //nolint:wrapcheck // it names the executable

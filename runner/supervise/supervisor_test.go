@@ -331,3 +331,32 @@ func BenchmarkSupervisor(b *testing.B) {
 		}
 	}
 }
+
+// The order may have lain about while a process was frozen: what it asks for is
+// not started then, and leaves no trace of a start.
+func TestSupervisor_StartsNothingTooLate(t *testing.T) {
+	s := supervisor(t)
+	for name, tt := range map[string]struct {
+		left time.Duration
+		runs bool
+	}{
+		"in time": {time.Minute, true}, "over": {-time.Nanosecond, false}, "long over": {-time.Hour, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := recorded(t, `touch "$DIR/ran"`)
+			c.Until = max(1, SinceBoot()+tt.left)
+			_, err := s.Run(t.Context(), c)
+			if tt.runs != (err == nil) || !tt.runs && !errors.Is(err, ErrNotStarted) {
+				t.Errorf("error = %v", err)
+			}
+			dir := strings.TrimPrefix(c.Env[len(c.Env)-1], "DIR=")
+			if _, err := os.Stat(filepath.Join(dir, "ran")); (err == nil) != tt.runs {
+				t.Errorf("it has run: %v", err)
+			}
+			entries, err := ReadLedger(c.Ledger)
+			if tt.runs != (len(entries) > 0) {
+				t.Errorf("ledger = %+v, %v", entries, err)
+			}
+		})
+	}
+}
