@@ -123,7 +123,7 @@ func (c *checker) owesRecord(r *Run) bool {
 	if o == nil || c.refusedStatus(o, r) {
 		return false
 	}
-	return o.Gone == 0 || r.LastAlive().Plus(lostTolerance) < o.Gone
+	return o.Gone == 0 || r.LastAlive().Plus(lostTolerance) < o.Going
 }
 
 // refusedStatus tells whether the API server did not want to have the status.

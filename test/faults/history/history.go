@@ -137,8 +137,9 @@ type Object struct {
 	UID, Name, Resource string
 	// Versions are in order of their resource versions.
 	Versions []*Version
-	// Deleted is when its deletion was asked for, Gone when it was over; zero if never.
-	Deleted, Gone Instant
+	// Deleted is when its deletion was asked for, Gone when it was certainly over,
+	// and Going when the API server got the request that ended it; zero if never.
+	Deleted, Going, Gone Instant
 	// values are the spec's values by generation.
 	values map[int64]string
 }

@@ -251,6 +251,11 @@ type stored struct {
 	Status json.RawMessage
 }
 
+// end notes the request that has ended the object.
+func (o *Object) end(r *Request) {
+	o.Deleted, o.Going, o.Gone = cmp.Or(o.Deleted, r.Received), cmp.Or(o.Going, r.Received), cmp.Or(o.Gone, r.Done)
+}
+
 func (l *loader) version(r *Request) {
 	var s stored
 	if err := json.Unmarshal(r.ResponseObject, &s); err != nil {
@@ -259,7 +264,7 @@ func (l *loader) version(r *Request) {
 	}
 	if s.Kind == "Status" {
 		if o := l.h.objects[s.Details.UID]; o != nil && r.Verb == "delete" {
-			o.Deleted, o.Gone = cmp.Or(o.Deleted, r.Received), cmp.Or(o.Gone, r.Done)
+			o.end(r)
 		}
 		return
 	}
@@ -284,7 +289,7 @@ func (l *loader) version(r *Request) {
 		o.Deleted = cmp.Or(o.Deleted, r.Received)
 	}
 	if v.Deleting && len(v.Finalizers) == 0 || r.Verb == "delete" && !v.Deleting {
-		o.Deleted, o.Gone = cmp.Or(o.Deleted, r.Received), cmp.Or(o.Gone, r.Done)
+		o.end(r)
 		if r.Verb == "delete" && !v.Deleting {
 			return // the answer is the object as it was
 		}
