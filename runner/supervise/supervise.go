@@ -81,8 +81,9 @@ type Command struct {
 
 	// Server is the path of a fork server's socket. If it is set, the server is
 	// asked to start the command by forking (see runner/warm), with Env as its
-	// environment, in place of this process; else it is empty.
-	Server string
+	// environment, in place of this process; else it is empty. Trace is a file to
+	// which the server writes what becomes of the command's parts; empty for none.
+	Server, Trace string
 
 	// Until is the latest moment for the start of the command, by the clock of
 	// [SinceBoot]; 0 is no limit. The supervising process looks right before the
@@ -131,6 +132,9 @@ type Exit struct {
 	Stopped bool
 	// Killed counts the processes that outlived the command and were killed.
 	Killed int
+	// Notes are the lines that a fork server has noted of the command; empty if
+	// it was not started by one.
+	Notes string `json:",omitempty"`
 }
 
 // Run runs the command and returns when its whole process tree is gone. When

@@ -67,6 +67,9 @@ func (s *stage) launchWith(adjust func(*operator), args ...string) *operator {
 		health: "http://" + health, metrics: "http://" + metrics + "/metrics",
 	}
 	// What is given later wins.
+	if executor := os.Getenv("TEST_EXECUTOR"); executor != "" {
+		args = append([]string{"--executor=" + executor}, args...)
+	}
 	o.cmd = exec.Command(binary(s.t), append([]string{"run",
 		"--health-probe-bind-address=" + health, "--metrics-bind-address=" + metrics, "--runner-root=" + s.root,
 		"--proxy-port=0", "--user-metrics-bind-address=0"}, args...)...)
