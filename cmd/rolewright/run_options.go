@@ -93,7 +93,7 @@ func (o *runOptions) BindFlags(fs *pflag.FlagSet) {
 func (o *runOptions) bindContent(fs *pflag.FlagSet) {
 	fs.StringVar(&o.watchesFile, "watches-file", "./watches.yaml", "The file that says which kinds are watched and which role or playbook answers for each.")
 	fs.BoolVar(&o.strict, "strict", false, "Refuse to start on what is only a warning about the watches file, such as an unknown key.")
-	fs.StringVar(&o.ansibleRunner, "ansible-runner", "ansible-runner", "The ansible-runner program: a path, or a name that is looked up on PATH.")
+	bindAnsibleRunner(fs, &o.ansibleRunner)
 	fs.StringVar(&o.executor, "executor", string(watches.ExecutorAuto), "How runs are made, for kinds whose watch does not say: auto forks them from an interpreter that has imported Ansible already, where a self-check shows that it can, else it is as runner; warm is as auto, but refuses to start where the self-check fails; runner starts ansible-runner for each.")
 	fs.StringVar(&o.runnerRoot, "runner-root", "/tmp/ansible-operator/runner", "The directory for the private data directories of runs and their artifacts.")
 	o.artifactsMaxBytes, o.runMaxBytes = 1<<30, 512<<20
@@ -105,6 +105,11 @@ func (o *runOptions) bindContent(fs *pflag.FlagSet) {
 	fs.StringVar(&o.collectionsPath, "ansible-collections-path", "", "Directories with collections, separated by colons. Sets ANSIBLE_COLLECTIONS_PATH.")
 	fs.StringVar(&o.ansibleArgs, "ansible-args", "", "Further arguments for ansible-playbook in every run, such as '--tags \"a,b\"'.")
 	fs.StringVar(&o.logEvents, "ansible-log-events", "tasks", "Which job events are logged: Tasks, Everything or Nothing.")
+}
+
+// bindAnsibleRunner adds the flag that several subcommands have.
+func bindAnsibleRunner(fs *pflag.FlagSet, path *string) {
+	fs.StringVar(path, "ansible-runner", "ansible-runner", "The ansible-runner program: a path, or a name that is looked up on PATH.")
 }
 
 func (o *runOptions) bindReconcile(fs *pflag.FlagSet) {

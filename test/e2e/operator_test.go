@@ -209,8 +209,11 @@ func (o *operator) metric(ctx context.Context, name string, labels ...string) (f
 	lines := bufio.NewScanner(strings.NewReader(body))
 next:
 	for lines.Scan() {
-		series, value, _ := strings.Cut(lines.Text(), "} ")
-		if !strings.HasPrefix(series, name+"{") {
+		series, value, labelled := strings.Cut(lines.Text(), "} ")
+		if !labelled {
+			series, value, _ = strings.Cut(series, " ")
+		}
+		if before, _, _ := strings.Cut(series, "{"); before != name {
 			continue
 		}
 		for _, label := range labels {
