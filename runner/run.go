@@ -223,11 +223,11 @@ func (r *Runner) start(ctx context.Context, req Request, c supervise.Command) (s
 	forked := c
 	forked.Server, forked.Trace = lease.Socket, lease.Trace
 	exit, err := r.supervisor.Run(ctx, forked)
-	if !errors.Is(err, supervise.ErrNotStarted) || ctx.Err() != nil {
-		lease.Release(nil) //nolint:contextcheck // as above
+	if !errors.Is(err, supervise.ErrServer) || ctx.Err() != nil {
+		lease.Release(nil)
 		return exit, err
 	}
-	lease.Release(err) //nolint:contextcheck // as above
+	lease.Release(err)
 	for _, name := range []string{c.Output, c.Record} {
 		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return exit, fmt.Errorf("%w: %w", supervise.ErrNotStarted, err)

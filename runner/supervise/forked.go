@@ -58,7 +58,7 @@ type forkAnswer struct {
 func runForked(ctx context.Context, c Command, out *os.File) (Exit, error) {
 	f, err := fork(c, out)
 	if err != nil {
-		return Exit{Code: -1}, fmt.Errorf("%w: fork server: %w", ErrNotStarted, err)
+		return Exit{Code: -1}, fmt.Errorf("%w: %w: %w", ErrNotStarted, ErrServer, err)
 	}
 	defer f.conn.Close()
 	t := newTree(f.leader.pid, c.Cookie)

@@ -34,6 +34,9 @@ import (
 // ErrNotStarted is wrapped by the error of a command that never ran.
 var ErrNotStarted = errors.New("command not started")
 
+// ErrServer is wrapped, beside it, where that is the fork server's doing.
+var ErrServer = errors.New("fork server")
+
 // ErrSurvivors is wrapped when processes of the tree could not be killed,
 // because they run as a user that we may not signal.
 var ErrSurvivors = errors.New("processes survived")
