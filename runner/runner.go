@@ -105,9 +105,8 @@ type Result struct {
 	NoSpace bool
 	// Started and Finished enclose the process tree's life.
 	Started, Finished time.Time
-
-	// notes are what the fork server has noted of the run.
-	notes string
+	// Notes are what a fork server has noted of the run; see Executor and Unsuited.
+	Notes string
 }
 
 // Executor is a way to make runs.
@@ -142,12 +141,12 @@ func (r Result) Executor() Executor {
 // Unsuited is why the playbook was not forked although there was a server: for
 // instance the variable in which its environment differs. It is empty otherwise.
 func (r Result) Unsuited() string {
-	_, why, _ := strings.Cut(r.notes, playbookExecuted)
+	_, why, _ := strings.Cut(r.Notes, playbookExecuted)
 	why, _, _ = strings.Cut(why, "\n")
 	return why
 }
 
 // noted tells whether there is such a line among the notes.
 func (r Result) noted(line string) bool {
-	return slices.Contains(strings.Split(r.notes, "\n"), line)
+	return slices.Contains(strings.Split(r.Notes, "\n"), line)
 }
