@@ -57,6 +57,9 @@ type forkAnswer struct {
 // from here.
 func runForked(ctx context.Context, c Command, out *os.File) (Exit, error) {
 	f, err := fork(c, out)
+	if errors.Is(err, ErrNotStarted) {
+		return Exit{Code: -1}, err // too late, whoever starts it
+	}
 	if err != nil {
 		return Exit{Code: -1}, fmt.Errorf("%w: %w: %w", ErrNotStarted, ErrServer, err)
 	}
