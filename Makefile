@@ -109,10 +109,12 @@ faults: setup fault-tools ## meet the operator with all faults: generated plans,
 	@$(FAULTS) -soak 10000 $(FAULTSFLAGS)
 	@$(FAULTS) -soak 500 -runner real $(FAULTSFLAGS)
 
-.PHONY: test-warm
-test-warm: cluster-tools-kwok ## tests of the preview --executor=warm: each playbook forked and executed, and compared
-	@$(TOOLS)/controlplane exec -- go test -tags warm -timeout 40m $(TESTFLAGS) ./runner/warm
-	@$(TOOLS)/controlplane exec --pods-exec -- go test -tags warm -run TestExecutor ./test/e2e
+.PHONY: test-executors
+test-executors: cluster-tools-kwok client-tools ## tests of what depends on how runs are made, with each executor
+	@for executor in warm runner; do \
+		echo "with --executor=$$executor"; \
+		TEST_EXECUTOR=$$executor $(TOOLS)/controlplane exec --pods-exec -- go test -count=1 -timeout 60m $(TESTFLAGS) ./runner ./test/e2e || exit; \
+	done
 
 .PHONY: fuzz-short
 fuzz-short: ## run every fuzz target for FUZZTIME (3000x: so many inputs)

@@ -57,7 +57,12 @@ func (r *reconciler) run(ctx context.Context, s *scope) (*ctrl.Result, error) {
 		s.err = ErrLeadershipLost // this process was frozen, maybe
 	}
 	failpoint.Hit("run.ended")
-	s.ran = s.err == nil || !s.result.Finished.IsZero()
+	if s.ran = s.err == nil || !s.result.Finished.IsZero(); s.ran {
+		r.metrics.RunMade(r.gvk, string(s.result.Executor()))
+	}
+	if why := s.result.Unsuited(); why != "" {
+		s.log.V(1).Info("Run could not be forked", "reason", why)
+	}
 	s.object = stop()
 	r.dismiss(s) // before the end is recorded, which says what the object owns now
 	failpoint.Hit("run.dismissed")
@@ -124,7 +129,7 @@ func (r *reconciler) request(s *scope) (runner.Request, error) {
 
 		Verbosity: s.settings.verbosity, Cmdline: r.opts.AnsibleArgs,
 		Inventory: r.opts.Inventory, SkipFacts: r.opts.SkipFacts, MaxBytes: r.opts.RunMaxBytes,
-		Mask: s.mask,
+		Mask: s.mask, Executor: runner.Executor(r.watch.Executor),
 	}, nil
 }
 

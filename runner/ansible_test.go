@@ -55,14 +55,10 @@ func pool(t *testing.T, environ []string) *warm.Pool {
 	if os.Getenv("TEST_EXECUTOR") != "warm" {
 		return nil
 	}
-	p := warm.New(warm.Options{
-		Dir: t.TempDir(), Environ: environ, Runner: mustLook(t, "ansible-runner"), Playbook: mustLook(t, "ansible-playbook"),
-		Supervisor: []string{"/proc/self/exe", SupervisorCommand},
-		OnChange: func(err error) {
-			if err != nil {
-				t.Errorf("the fork server: %v", err)
-			}
-		},
+	p := NewPool(Options{Environ: environ}, func(err error) {
+		if err != nil {
+			t.Errorf("the fork server: %v", err)
+		}
 	})
 	t.Cleanup(p.Close)
 	if err := p.Wait(t.Context()); err != nil {

@@ -20,11 +20,17 @@ type Versions struct {
 	Runner string
 	// Core is ansible-core's.
 	Core string
+	// Python is that of ansible-core, with its path where it says so; empty if it
+	// says nothing.
+	Python string
 }
 
 // versionPattern matches a version in the output of --version: that of
 // ansible-runner is alone on its line, that of ansible-playbook in brackets.
 var versionPattern = regexp.MustCompile(`(?:^|[ \[])(\d+)\.\d+[0-9A-Za-z.+-]*`)
+
+// pythonPattern matches what ansible-playbook --version says of its interpreter.
+var pythonPattern = regexp.MustCompile(`(?m)^ *python version = (\S+)(?:.* (\(/\S+\)))?`)
 
 // Check tells which versions are installed; it runs both programs, which takes
 // a second, so that callers keep the answer for a while. An error wraps
@@ -34,8 +40,8 @@ func (r *Runner) Check(ctx context.Context) (Versions, error) {
 	var v Versions
 	var errRunner, errCore error
 	var wg sync.WaitGroup
-	wg.Go(func() { v.Runner, errRunner = r.version(ctx, r.path) })
-	wg.Go(func() { v.Core, errCore = r.version(ctx, "ansible-playbook") })
+	wg.Go(func() { v.Runner, _, errRunner = r.version(ctx, r.path) })
+	wg.Go(func() { v.Core, v.Python, errCore = r.version(ctx, "ansible-playbook") })
 	wg.Wait()
 	if errRunner == nil && strings.HasPrefix(v.Runner, "1.") {
 		errRunner = fmt.Errorf("ansible-runner %s is too old, 2.0 or newer is needed", v.Runner)
@@ -64,8 +70,8 @@ func (r *Runner) Installed() (string, error) {
 	return identity.String(), nil
 }
 
-// version runs a program with --version.
-func (r *Runner) version(ctx context.Context, name string) (string, error) {
+// version runs a program with --version. python is empty where it says nothing of it.
+func (r *Runner) version(ctx context.Context, name string) (version, python string, err error) {
 	cmd := exec.CommandContext(ctx, name, "--version")
 	cmd.Env = housed(r.environ, os.TempDir())
 	// Nothing that the program leaves behind may keep us waiting for its end
@@ -78,12 +84,16 @@ func (r *Runner) version(ctx context.Context, name string) (string, error) {
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
-		return "", fmt.Errorf("%s --version: %w: %s", name, err, clip(strings.TrimSpace(printable(stderr.String())), 256))
+		return "", "", fmt.Errorf("%s --version: %w: %s", name, err, clip(strings.TrimSpace(printable(stderr.String())), 256))
 	}
-	line, _, _ := strings.Cut(printable(string(out)), "\n")
+	text := printable(string(out))
+	line, _, _ := strings.Cut(text, "\n")
 	match := versionPattern.FindString(line)
 	if match == "" {
-		return "", fmt.Errorf("%s --version: no version in %q", name, clip(line, 256))
+		return "", "", fmt.Errorf("%s --version: no version in %q", name, clip(line, 256))
 	}
-	return strings.Trim(match, " []"), nil
+	if said := pythonPattern.FindStringSubmatch(text); said != nil {
+		python = strings.TrimSpace(said[1] + " " + said[2])
+	}
+	return strings.Trim(match, " []"), python, nil
 }

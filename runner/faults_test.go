@@ -45,7 +45,7 @@ func TestRun_NothingSurvivesWhoeverIsKilled(t *testing.T) {
 					send(t, req.ID, syscall.SIGKILL, tt.fits)
 					return
 				}
-				killSupervising(t, req.ID)
+				killSupervising(t, req)
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -60,29 +60,32 @@ func TestRun_NothingSurvivesWhoeverIsKilled(t *testing.T) {
 	}
 }
 
-// killSupervising kills the parent of a run's ansible-runner.
-func killSupervising(t *testing.T, id string) {
+// killSupervising kills the supervising process of a run: that which has its log open.
+func killSupervising(t *testing.T, req Request) {
 	t.Helper()
-	for dir, cmdline := range marked(t, id) {
-		if !strings.Contains(cmdline, "ansible-runner run ") {
+	links, err := filepath.Glob("/proc/[0-9]*/fd/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, link := range links {
+		if to, _ := os.Readlink(link); to != filepath.Join(req.Dir, runnerLog) {
 			continue
 		}
-		stat, err := os.ReadFile(filepath.Join(dir, "stat"))
-		if err != nil {
-			t.Error(err)
-			return
+		dir := filepath.Dir(filepath.Dir(link))
+		cmdline, _ := os.ReadFile(filepath.Join(dir, "cmdline"))
+		if !strings.HasSuffix(string(cmdline), "\x00"+SupervisorCommand+"\x00") {
+			continue
 		}
-		_, rest, _ := strings.Cut(string(stat), ") ")
-		parent, err := strconv.Atoi(strings.Fields(rest)[1])
+		pid, err := strconv.Atoi(filepath.Base(dir))
 		if err == nil {
-			err = unix.Kill(parent, unix.SIGKILL)
+			err = unix.Kill(pid, unix.SIGKILL)
 		}
 		if err != nil {
 			t.Error(err)
 		}
 		return
 	}
-	t.Error("there is no ansible-runner")
+	t.Error("there is no supervising process")
 }
 
 func TestRun_CancelIsQuick(t *testing.T) {

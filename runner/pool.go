@@ -1,28 +1,71 @@
 package runner
 
 import (
+	"context"
+	"crypto/rand"
+	_ "embed" // the playbook of the check
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
+	"path/filepath"
 
+	"github.com/rolewright/rolewright/runner/jobevent"
 	"github.com/rolewright/rolewright/runner/warm"
 )
 
 // NewPool starts a fork server for the runs of a [Runner] with the same options,
-// whose Warm it becomes. dir is an empty directory of mode 0700 with a short
-// path; onChange is that of [warm.Options]. The pool is to be closed after the
-// Runner.
-func NewPool(opts Options, dir string, onChange func(error)) (*warm.Pool, error) {
+// whose Warm it becomes. A server is used once it has made a run as it should be.
+// onChange is that of [warm.Options]. The pool is to be closed after the Runner.
+func NewPool(opts Options, onChange func(error)) *warm.Pool {
 	opts = opts.complete()
-	ansibleRunner, err := exec.LookPath(opts.Path)
-	playbook, err2 := exec.LookPath("ansible-playbook")
-	if err := errors.Join(err, err2); err != nil {
-		return nil, fmt.Errorf("%w: %w; %s", ErrUnavailable, err, installIt)
-	}
 	return warm.New(warm.Options{
-		Dir: dir, Environ: opts.Environ, Runner: ansibleRunner, Playbook: playbook, Supervisor: opts.Supervisor, OnChange: onChange,
-	}), nil
+		Environ: opts.Environ, Runner: opts.Path, Playbook: "ansible-playbook", Supervisor: opts.Supervisor,
+		Check: opts.checkServer, OnChange: onChange,
+	})
+}
+
+// checkPlaybook is a playbook with a template and a module, which returns what
+// it is given.
+//
+//go:embed check.yml
+var checkPlaybook []byte
+
+// checkAnswer is what the module is to return.
+const checkAnswer = "FORKED 3"
+
+// checkServer makes a run of the playbook from a server: [warm.Options].Check.
+func (o Options) checkServer(ctx context.Context, dir, socket string) error {
+	playbook := filepath.Join(dir, "check.yml")
+	if err := os.WriteFile(playbook, checkPlaybook, fileMode); err != nil {
+		return fmt.Errorf("write its playbook: %w", err)
+	}
+	o.Warm, o.Ledger = nil, ""
+	r := New(o)
+	defer r.Close()
+	var answer string
+	res, err := r.Run(ctx, Request{
+		ID: "check-" + rand.Text(), Dir: filepath.Join(dir, "check"), Content: Content{Playbook: playbook}, server: socket,
+		OnEvent: func(e jobevent.Event) {
+			var result struct{ Ping string }
+			if e.Kind == jobevent.RunnerOK && json.Unmarshal(e.Data.Res, &result) == nil {
+				answer = result.Ping
+			}
+		},
+	})
+	switch verdict := res.Verdict(); {
+	case err != nil:
+		return err
+	case !verdict.Success:
+		return fmt.Errorf("%s: %s", verdict.Reason, verdict.Message)
+	case answer != checkAnswer:
+		return fmt.Errorf("the module returns %q instead of %q", answer, checkAnswer)
+	case !res.noted(playbookForked):
+		return fmt.Errorf("the playbook is not forked: %s", res.Unsuited())
+	case !res.noted(moduleForked):
+		return errors.New("the module is not forked")
+	}
+	return os.RemoveAll(filepath.Join(dir, "check"))
 }
 
 // complete fills in what options leave open.

@@ -32,7 +32,8 @@ type Options struct {
 	// subcommand supervise of the program that runs.
 	Supervisor []string
 	// Warm has the fork servers from which runs are started where there is one,
-	// with the environment Environ; nil means that every run starts Python anew.
+	// with the environment Environ, but for requests that say otherwise; nil means
+	// that every run starts Python anew.
 	Warm *warm.Pool
 	// Ledger is the path of the file that gets a line at the start and one at
 	// the end of each run, which [supervise.ReadLedger] reads; it is set aside at
@@ -129,6 +130,7 @@ func (r *Runner) Run(ctx context.Context, req Request) (Result, error) {
 		return res, errors.Join(err, os.RemoveAll(req.Dir))
 	}
 	res.ExitCode, res.Signal, res.Summary = exit.Code, exit.Signal, summary
+	res.Notes = exit.Notes
 	res.Status, res.Tail = readArtifacts(req)
 	res.NoSpace = !res.proved() && (g.noSpace || full(req.Dir) || exhausted(req.Dir))
 	if exit.Stopped && !res.ended() {
@@ -157,6 +159,7 @@ func (r *Runner) Recover(ctx context.Context, dir, id string, mask Masker) (Resu
 	close(done)
 	res.Started, res.Finished = record.Started, record.Finished
 	res.ExitCode, res.Signal, res.Summary = record.Exit.Code, record.Exit.Signal, follow(ctx, req, done)
+	res.Notes = record.Exit.Notes
 	res.Status, res.Tail = readArtifacts(req)
 	if record.Exit.Stopped && !res.ended() {
 		return res, fmt.Errorf("%w: it was stopped", ErrNoRecord)
@@ -184,7 +187,7 @@ func (r *Runner) supervise(ctx context.Context, executable string, req Request) 
 	summaries := make(chan jobevent.Summary, 1)
 	go func() { summaries <- follow(context.WithoutCancel(ctx), req, done) }()
 
-	exit, err := r.start(ctx, supervise.Command{
+	exit, err := r.start(ctx, req, supervise.Command{
 		Path:   executable,
 		Args:   req.arguments(),
 		Env:    req.environment(r.environ),
@@ -210,8 +213,8 @@ func (req Request) latest() time.Duration {
 
 // start runs ansible-runner, from a fork server if there is one. One that cannot
 // start it costs the run nothing but time.
-func (r *Runner) start(ctx context.Context, c supervise.Command) (supervise.Exit, error) {
-	if r.warm == nil {
+func (r *Runner) start(ctx context.Context, req Request, c supervise.Command) (supervise.Exit, error) {
+	if c.Server = req.server; c.Server != "" || r.warm == nil || req.Executor == ExecutorRunner {
 		return r.supervisor.Run(ctx, c)
 	}
 	lease, err := r.warm.Acquire() //nolint:contextcheck // a server outlives the run
@@ -219,13 +222,13 @@ func (r *Runner) start(ctx context.Context, c supervise.Command) (supervise.Exit
 		return r.supervisor.Run(ctx, c)
 	}
 	forked := c
-	forked.Server = lease.Socket
+	forked.Server, forked.Trace = lease.Socket, lease.Trace
 	exit, err := r.supervisor.Run(ctx, forked)
-	if !errors.Is(err, supervise.ErrNotStarted) || ctx.Err() != nil {
-		lease.Release(nil) //nolint:contextcheck // as above
+	if !errors.Is(err, supervise.ErrServer) || ctx.Err() != nil {
+		lease.Release(nil)
 		return exit, err
 	}
-	lease.Release(err) //nolint:contextcheck // as above
+	lease.Release(err)
 	for _, name := range []string{c.Output, c.Record} {
 		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return exit, fmt.Errorf("%w: %w", supervise.ErrNotStarted, err)

@@ -339,20 +339,21 @@ func TestCheck_RealAnsible(t *testing.T) {
 }
 
 func TestCheck_Versions(t *testing.T) {
-	core := "ansible-playbook [core 2.14.18]\n  config file = None\n  python version = 3.11.2"
+	core := "ansible-playbook [core 2.14.18]\n  config file = None\n  python version = 3.11.2 (main, Apr 28 2025, 14:11:48) [GCC 12.2.0] (/usr/bin/python3)\n  jinja version = 3.1.2"
+	const python = "3.11.2 (/usr/bin/python3)"
 	tests := []struct {
 		name         string
 		runner, core string // what they print
 		want         Versions
 		err          error
 	}{
-		{"as of Debian 12", "2.3.1", core, Versions{"2.3.1", "2.14.18"}, nil},
-		{"as of Debian 13", "0.0.0", "ansible-playbook [core 2.19.11]", Versions{"0.0.0", "2.19.11"}, nil},
-		{"pre-release", "2.4.0a1", "ansible-playbook [core 2.20.0.dev0] (devel 1234) last updated", Versions{"2.4.0a1", "2.20.0.dev0"}, nil},
-		{"before ansible-core", "2.3.1", "ansible-playbook 2.9.27", Versions{"2.3.1", "2.9.27"}, nil},
-		{"old ansible-runner", "1.4.9", core, Versions{"1.4.9", "2.14.18"}, ErrUnavailable},
-		{"no version", "usage: ansible-runner", core, Versions{"", "2.14.18"}, ErrUnavailable},
-		{"empty", "", core, Versions{"", "2.14.18"}, ErrUnavailable},
+		{"as of Debian 12", "2.3.1", core, Versions{"2.3.1", "2.14.18", python}, nil},
+		{"as of Debian 13", "0.0.0", "ansible-playbook [core 2.19.11]", Versions{"0.0.0", "2.19.11", ""}, nil},
+		{"pre-release", "2.4.0a1", "ansible-playbook [core 2.20.0.dev0] (devel 1234) last updated\npython version = 3.12.1", Versions{"2.4.0a1", "2.20.0.dev0", "3.12.1"}, nil},
+		{"before ansible-core", "2.3.1", "ansible-playbook 2.9.27", Versions{"2.3.1", "2.9.27", ""}, nil},
+		{"old ansible-runner", "1.4.9", core, Versions{"1.4.9", "2.14.18", python}, ErrUnavailable},
+		{"no version", "usage: ansible-runner", core, Versions{"", "2.14.18", python}, ErrUnavailable},
+		{"empty", "", core, Versions{"", "2.14.18", python}, ErrUnavailable},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -2,6 +2,8 @@ package runner
 
 import (
 	"errors"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/rolewright/rolewright/runner/jobevent"
@@ -73,6 +75,13 @@ type Request struct {
 	// Mask hides values in all that leaves the run: events, Summary and Tail.
 	// nil hides nothing.
 	Mask Masker
+	// Executor is [ExecutorRunner] for a run that starts Python anew although the
+	// Runner has fork servers.
+	Executor Executor
+
+	// server is the socket of the fork server that has to start the run; empty
+	// leaves that to the Runner.
+	server string
 }
 
 // Result is what is known about a run that took place.
@@ -96,4 +105,48 @@ type Result struct {
 	NoSpace bool
 	// Started and Finished enclose the process tree's life.
 	Started, Finished time.Time
+	// Notes are what a fork server has noted of the run; see Executor and Unsuited.
+	Notes string
+}
+
+// Executor is a way to make runs.
+type Executor string
+
+// The executors, as users write them.
+const (
+	// ExecutorAuto: forked where that is possible.
+	ExecutorAuto Executor = "auto"
+	// ExecutorWarm: likewise, and the operator does not start where it is not.
+	ExecutorWarm Executor = "warm"
+	// ExecutorRunner: ansible-runner is started for each run.
+	ExecutorRunner Executor = "runner"
+)
+
+// What a fork server notes of runs, a line each; see warm/python/preload.py.
+const (
+	playbookForked   = "playbook forked"
+	playbookExecuted = "playbook executed: "
+	moduleForked     = "module forked"
+)
+
+// Executor is how the run was made: [ExecutorWarm] if the playbook was forked
+// from an interpreter that had imported Ansible already, else [ExecutorRunner].
+func (r Result) Executor() Executor {
+	if r.noted(playbookForked) {
+		return ExecutorWarm
+	}
+	return ExecutorRunner
+}
+
+// Unsuited is why the playbook was not forked although there was a server: for
+// instance the variable in which its environment differs. It is empty otherwise.
+func (r Result) Unsuited() string {
+	_, why, _ := strings.Cut(r.Notes, playbookExecuted)
+	why, _, _ = strings.Cut(why, "\n")
+	return why
+}
+
+// noted tells whether there is such a line among the notes.
+func (r Result) noted(line string) bool {
+	return slices.Contains(strings.Split(r.Notes, "\n"), line)
 }

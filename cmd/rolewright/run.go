@@ -67,7 +67,7 @@ func logVersion(log logr.Logger) {
 
 // operate puts the operator together and runs it until ctx is done. What can
 // be known to be wrong without a cluster is reported before one is contacted.
-func (o *runOptions) operate(ctx context.Context, stdout io.Writer) (err error) {
+func (o *runOptions) operate(ctx context.Context, stdout io.Writer) error {
 	log := logr.FromContextOrDiscard(ctx)
 	if _, set := os.LookupEnv("GOGC"); !set {
 		// The operator idles most of the time, and its memory is its runs'
@@ -85,9 +85,6 @@ func (o *runOptions) operate(ctx context.Context, stdout io.Writer) (err error) 
 	if err != nil {
 		return err
 	}
-	if err := cluster.waitForServer(logr.NewContext(ctx, log.WithName("cmd")), startPatience()); err != nil {
-		return endOf(ctx, err)
-	}
 	recorder, err := metrics.New(ctrlmetrics.Registry)
 	if err != nil {
 		return err
@@ -95,6 +92,14 @@ func (o *runOptions) operate(ctx context.Context, stdout io.Writer) (err error) 
 	defer ctrlmetrics.Registry.Unregister(recorder)
 	build := version.Read()
 	recorder.BuildInfo(build.Version, build.Commit)
+	executor, endExecutor, err := o.newExecutor(ctx, watched, recorder, log.WithName("runner"))
+	if err != nil {
+		return endOf(ctx, err)
+	}
+	defer endExecutor()
+	if err := cluster.waitForServer(logr.NewContext(ctx, log.WithName("cmd")), startPatience()); err != nil {
+		return endOf(ctx, err)
+	}
 
 	lease, err := o.newLease(cluster)
 	if err != nil {
@@ -109,11 +114,6 @@ func (o *runOptions) operate(ctx context.Context, stdout io.Writer) (err error) 
 	if err != nil {
 		return err
 	}
-	executor, endExecutor, err := o.newExecutor(log.WithName("runner"))
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, endExecutor()) }()
 	if set, err = o.addControllers(mgr, lease, executor, gateway, watched, recorder, stdout); err != nil {
 		return err
 	}

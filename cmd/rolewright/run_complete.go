@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/rolewright/rolewright/controller/eventlog"
+	"github.com/rolewright/rolewright/internal/watches"
 )
 
 // The environment variables that run reads itself. Those about single kinds
@@ -178,8 +179,8 @@ func (o *runOptions) validate() error {
 	if !isBindAddress(o.userMetricsAddress) {
 		wrong(notAnAddress, "user-metrics-bind-address", o.userMetricsAddress)
 	}
-	if o.executor != executorRunner && o.executor != executorWarm {
-		wrong("--executor %q: give %s or %s", o.executor, executorRunner, executorWarm)
+	if all := executors(); !slices.Contains(all, watches.Executor(o.executor)) {
+		wrong("--executor %q: give one of %q", o.executor, all)
 	}
 	if o.proxyPort < 0 || o.proxyPort > 65535 {
 		wrong("--proxy-port %d is no port: give 1 to 65535, or 0 for any free one", o.proxyPort)

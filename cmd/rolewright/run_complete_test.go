@@ -291,7 +291,7 @@ func TestComplete_RefusesWhatCannotBeMeant(t *testing.T) {
 		{
 			name: "no such executor",
 			args: []string{"--executor=fast"},
-			want: `--executor "fast": give runner or warm`,
+			want: `--executor "fast": give one of ["auto" "warm" "runner"]`,
 		},
 		{
 			name: "no time between retries",

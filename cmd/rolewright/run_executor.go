@@ -1,50 +1,57 @@
 package main
 
 import (
-	"errors"
+	"context"
 	"fmt"
-	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/go-logr/logr"
 
+	"github.com/rolewright/rolewright/internal/metrics"
+	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
 )
 
-// The values of --executor.
-const (
-	executorRunner = "runner"
-	executorWarm   = "warm"
-)
+// executors are the values of --executor.
+func executors() []watches.Executor {
+	return []watches.Executor{watches.ExecutorAuto, watches.ExecutorWarm, watches.ExecutorRunner}
+}
+
+// uses tells whether the runs of a watch are made in one of some ways.
+func uses(watched []watches.Watch, ways ...watches.Executor) bool {
+	return slices.ContainsFunc(watched, func(w watches.Watch) bool { return slices.Contains(ways, w.Executor) })
+}
 
 // newExecutor returns what makes the runs, and what ends it when no run is under
-// way. Where there can be no fork server, the log says why, and every run starts
-// Python anew.
-func (o *runOptions) newExecutor(log logr.Logger) (_ *runner.Runner, end func() error, err error) {
+// way. While there is no fork server, the log says why, once, and every run
+// starts Python anew; if a watch insists on one, that is an error at the start.
+func (o *runOptions) newExecutor(ctx context.Context, watched []watches.Watch, recorder *metrics.Recorder, log logr.Logger) (_ *runner.Runner, end func(), err error) {
 	options := runner.Options{Path: o.ansibleRunner, Ledger: filepath.Join(o.runnerRoot, ledgerFile)}
-	if o.executor == executorRunner {
+	if !uses(watched, watches.ExecutorAuto, watches.ExecutorWarm) {
 		r := runner.New(options)
-		return r, func() error { r.Close(); return nil }, nil
+		return r, r.Close, nil
 	}
-	// Not in the runner root: the path of a socket is short.
-	dir, err := os.MkdirTemp("", "rolewright-warm-")
-	if err != nil {
-		return nil, nil, fmt.Errorf("--executor=%s: %w", o.executor, err)
-	}
-	options.Warm, err = runner.NewPool(options, dir, func(err error) {
-		if err != nil {
-			log.Info("Runs start Python anew", "reason", err.Error())
-			return
+	said := ""
+	options.Warm = runner.NewPool(options, func(err error) {
+		recorder.WarmReady(err == nil)
+		if err == nil {
+			said = ""
+			log.Info("Runs are forked from a warm interpreter")
+		} else if err.Error() != said {
+			said = err.Error()
+			log.Info("Runs start Python anew", "reason", said)
 		}
-		log.Info("Runs are forked from a warm interpreter")
 	})
-	if err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("--executor=%s: %w", o.executor, err), os.RemoveAll(dir))
+	if uses(watched, watches.ExecutorWarm) {
+		if err := options.Warm.Wait(ctx); err != nil {
+			options.Warm.Close()
+			return nil, nil, fmt.Errorf("executor %s: %w; use the executor %s to start all the same", watches.ExecutorWarm, err, watches.ExecutorAuto)
+		}
 	}
 	r := runner.New(options)
-	return r, func() error {
+	return r, func() {
 		r.Close()
 		options.Warm.Close()
-		return os.RemoveAll(dir)
 	}, nil
 }

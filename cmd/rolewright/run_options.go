@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
 	"github.com/rolewright/rolewright/controller/eventlog"
+	"github.com/rolewright/rolewright/internal/watches"
 )
 
 // runOptions is everything that the run subcommand can be told. Flags fill the
@@ -92,8 +93,8 @@ func (o *runOptions) BindFlags(fs *pflag.FlagSet) {
 func (o *runOptions) bindContent(fs *pflag.FlagSet) {
 	fs.StringVar(&o.watchesFile, "watches-file", "./watches.yaml", "The file that says which kinds are watched and which role or playbook answers for each.")
 	fs.BoolVar(&o.strict, "strict", false, "Refuse to start on what is only a warning about the watches file, such as an unknown key.")
-	fs.StringVar(&o.ansibleRunner, "ansible-runner", "ansible-runner", "The ansible-runner program: a path, or a name that is looked up on PATH.")
-	fs.StringVar(&o.executor, "executor", executorRunner, "How runs are made: runner starts ansible-runner for each; warm forks it from an interpreter that has imported Ansible already, where the installed versions allow it (a preview).")
+	bindAnsibleRunner(fs, &o.ansibleRunner)
+	fs.StringVar(&o.executor, "executor", string(watches.ExecutorAuto), "How runs are made, for kinds whose watch does not say: auto forks them from an interpreter that has imported Ansible already, where a self-check shows that it can, else it is as runner; warm is as auto, but refuses to start where the self-check fails; runner starts ansible-runner for each.")
 	fs.StringVar(&o.runnerRoot, "runner-root", "/tmp/ansible-operator/runner", "The directory for the private data directories of runs and their artifacts.")
 	o.artifactsMaxBytes, o.runMaxBytes = 1<<30, 512<<20
 	fs.Var(&o.artifactsMaxBytes, "artifacts-max-bytes", "How much of the disk finished runs may take, over all objects, such as 500Mi; the oldest go first. 0 keeps none, a negative number is no limit.")
@@ -104,6 +105,11 @@ func (o *runOptions) bindContent(fs *pflag.FlagSet) {
 	fs.StringVar(&o.collectionsPath, "ansible-collections-path", "", "Directories with collections, separated by colons. Sets ANSIBLE_COLLECTIONS_PATH.")
 	fs.StringVar(&o.ansibleArgs, "ansible-args", "", "Further arguments for ansible-playbook in every run, such as '--tags \"a,b\"'.")
 	fs.StringVar(&o.logEvents, "ansible-log-events", "tasks", "Which job events are logged: Tasks, Everything or Nothing.")
+}
+
+// bindAnsibleRunner adds the flag that several subcommands have.
+func bindAnsibleRunner(fs *pflag.FlagSet, path *string) {
+	fs.StringVar(path, "ansible-runner", "ansible-runner", "The ansible-runner program: a path, or a name that is looked up on PATH.")
 }
 
 func (o *runOptions) bindReconcile(fs *pflag.FlagSet) {

@@ -58,7 +58,7 @@ func TestBindFlags_HasEveryFlagOfTheIncumbentAndOurOwn(t *testing.T) {
 		"proxy-anonymous":           {Default: "false"},
 		"user-metrics-bind-address": {Default: "localhost:5050"},
 		"ansible-runner":            {Default: "ansible-runner"},
-		"executor":                  {Default: "runner"},
+		"executor":                  {Default: "auto"},
 		"runner-root":               {Default: "/tmp/ansible-operator/runner"},
 		"retry-min":                 {Default: "1s"},
 		"retry-max":                 {Default: "1m0s"},

@@ -28,6 +28,7 @@ func (o *runOptions) loadWatches(log logr.Logger) ([]watches.Watch, error) {
 		Defaults: watches.Defaults{
 			MaxConcurrentReconciles: o.maxConcurrent,
 			AnsibleVerbosity:        o.ansibleVerbosity,
+			Executor:                watches.Executor(o.executor),
 		},
 	})
 	if err != nil {

@@ -54,6 +54,8 @@ type Recorder struct {
 
 	phases       *prometheus.HistogramVec
 	runs         *prometheus.CounterVec
+	executors    *prometheus.CounterVec
+	warmReady    *prometheus.GaugeVec
 	inFlight     *prometheus.GaugeVec
 	events       *prometheus.CounterVec
 	statusWrites *prometheus.CounterVec
@@ -88,6 +90,11 @@ func New(reg prometheus.Registerer) (*Recorder, error) {
 		runs: counter("rolewright_runs_total",
 			"Ansible runs that ended, by what started them and how they ended.",
 			"group", "version", "kind", "cause", "reason"),
+		executors: counter("rolewright_runs_by_executor_total",
+			"Ansible runs that took place, by how they were made: warm (forked) or runner (Python started anew).",
+			"group", "version", "kind", "executor"),
+		warmReady: gauge("rolewright_warm_ready",
+			"1 while there is a fork server from which runs are made, else 0."),
 		inFlight: gauge("rolewright_runs_in_flight",
 			"Ansible runs that are under way.", "group", "version", "kind"),
 		events: counter("rolewright_run_events_total",
@@ -146,7 +153,7 @@ func histogram(name, help string, buckets []float64, labels ...string) *promethe
 func (r *Recorder) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		r.buildInfo, r.reconcileResult, r.reconciles, r.createdAt,
-		r.phases, r.runs, r.inFlight, r.events, r.statusWrites, r.decisions, r.kindReady, r.artifactRuns, r.artifactBytes,
+		r.phases, r.runs, r.executors, r.warmReady, r.inFlight, r.events, r.statusWrites, r.decisions, r.kindReady, r.artifactRuns, r.artifactBytes,
 		r.proxyRequests, r.proxyAnonymous, r.anonymous,
 	}
 }
@@ -232,6 +239,22 @@ func (r *Recorder) RunEnded(gvk schema.GroupVersionKind, cause, reason string) {
 	r.runs.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind, cause, reason).Inc()
 }
 
+// RunMade counts a run that took place, by the word for how it was made.
+func (r *Recorder) RunMade(gvk schema.GroupVersionKind, executor string) {
+	if r == nil {
+		return
+	}
+	r.executors.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind, executor).Inc()
+}
+
+// WarmReady says whether runs can be forked at the moment.
+func (r *Recorder) WarmReady(ready bool) {
+	if r == nil {
+		return
+	}
+	r.warmReady.WithLabelValues().Set(oneIf(ready))
+}
+
 // RunEvents counts n job events; an n below 1 counts nothing.
 func (r *Recorder) RunEvents(result EventResult, n int) {
 	if r == nil || n < 1 {
@@ -262,11 +285,7 @@ func (r *Recorder) KindReady(gvk schema.GroupVersionKind, ready bool) {
 	if r == nil {
 		return
 	}
-	value := 0.0
-	if ready {
-		value = 1
-	}
-	r.kindReady.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind).Set(value)
+	r.kindReady.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind).Set(oneIf(ready))
 }
 
 // Artifacts says how many finished runs are kept on disk, and what they take.
@@ -291,11 +310,7 @@ func (r *Recorder) ProxyAnonymous(allowed bool) {
 	if r == nil {
 		return
 	}
-	value := 0.0
-	if allowed {
-		value = 1
-	}
-	r.proxyAnonymous.WithLabelValues().Set(value)
+	r.proxyAnonymous.WithLabelValues().Set(oneIf(allowed))
 }
 
 // AnonymousRequest counts one request without a token that was let in.
@@ -304,6 +319,13 @@ func (r *Recorder) AnonymousRequest() {
 		return
 	}
 	r.anonymous.WithLabelValues().Inc()
+}
+
+func oneIf(cond bool) float64 {
+	if cond {
+		return 1
+	}
+	return 0
 }
 
 func either(cond bool, yes, no string) string {

@@ -37,6 +37,8 @@ func recordAll(r *Recorder) {
 	r.RunStarted(widget)
 	r.RunStarted(widget)
 	r.RunEnded(widget, "generation", "TaskFailed")
+	r.RunMade(widget, "warm")
+	r.WarmReady(true)
 	r.RunEvents(EventAccepted, 40)
 	r.RunEvents(EventForeign, 1)
 	r.RunEvents(EventGap, 0)
@@ -136,6 +138,12 @@ rolewright_run_events_total{result="foreign"} 1
 # HELP rolewright_runs_in_flight Ansible runs that are under way.
 # TYPE rolewright_runs_in_flight gauge
 rolewright_runs_in_flight{group="apps.example.com",kind="Widget",version="v1"} 1
+# HELP rolewright_runs_by_executor_total Ansible runs that took place, by how they were made: warm (forked) or runner (Python started anew).
+# TYPE rolewright_runs_by_executor_total counter
+rolewright_runs_by_executor_total{executor="warm",group="apps.example.com",kind="Widget",version="v1"} 1
+# HELP rolewright_warm_ready 1 while there is a fork server from which runs are made, else 0.
+# TYPE rolewright_warm_ready gauge
+rolewright_warm_ready 1
 # HELP rolewright_runs_total Ansible runs that ended, by what started them and how they ended.
 # TYPE rolewright_runs_total counter
 rolewright_runs_total{cause="generation",group="apps.example.com",kind="Widget",reason="TaskFailed",version="v1"} 1
@@ -147,7 +155,7 @@ rolewright_status_writes_total{group="apps.example.com",kind="Widget",moment="st
 	if err := testutil.GatherAndCompare(reg, strings.NewReader(want),
 		"rolewright_decisions_total", "rolewright_kind_ready", "rolewright_artifact_bytes", "rolewright_artifact_runs",
 		"rolewright_proxy_anonymous", "rolewright_proxy_anonymous_requests_total", "rolewright_proxy_requests_total", "rolewright_run_events_total",
-		"rolewright_runs_in_flight", "rolewright_runs_total", "rolewright_status_writes_total"); err != nil {
+		"rolewright_runs_in_flight", "rolewright_runs_total", "rolewright_runs_by_executor_total", "rolewright_warm_ready", "rolewright_status_writes_total"); err != nil {
 		t.Error(err)
 	}
 	phases, err := testutil.GatherAndCount(reg, "rolewright_phase_duration_seconds")

@@ -48,6 +48,7 @@ func (c *decoding) entry(a at) *entry {
 		Timeout:                 defaultTimeout,
 		IdleTimeout:             defaultIdleTimeout,
 		OnChange:                OnChangeWait,
+		Executor:                c.opts.Defaults.Executor,
 		Pos:                     c.src.position(a.node.Line, a.node.Column),
 	}}
 	if kind := jsonKind(a.node); kind != "object" {
@@ -210,19 +211,28 @@ func setOnChange(c *decoding, e *entry, a at) {
 	oneOf(c, a, "answer to a change", &e.watch.OnChange, OnChangeWait, OnChangeRestart)
 }
 
-// oneOf stores a word if it is one of two.
-func oneOf[T ~string](c *decoding, a at, what string, into *T, one, other T) {
+func setExecutor(c *decoding, e *entry, a at) {
+	oneOf(c, a, "executor", &e.watch.Executor, ExecutorAuto, ExecutorWarm, ExecutorRunner)
+}
+
+// oneOf stores a word if it is one of those allowed.
+func oneOf[T ~string](c *decoding, a at, what string, into *T, allowed ...T) {
 	if a.node.Kind != yaml.ScalarNode {
 		c.mismatch(a, typeString)
 		return
 	}
 	v, err := resolve(a.node)
 	word, _ := v.(string)
-	if err == nil && (word == string(one) || word == string(other)) {
+	if err == nil && slices.Contains(allowed, T(word)) {
 		*into = T(word)
 		return
 	}
-	c.error(a, fmt.Sprintf("%q is no %s", excerpt(a.node.Value), what), fmt.Sprintf("write %s or %s", one, other))
+	words := make([]string, len(allowed))
+	for i, one := range allowed {
+		words[i] = string(one)
+	}
+	last := len(words) - 1
+	c.error(a, fmt.Sprintf("%q is no %s", excerpt(a.node.Value), what), "write "+strings.Join(words[:last], ", ")+" or "+words[last])
 }
 
 func setSelector(c *decoding, e *entry, a at) {

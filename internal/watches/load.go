@@ -41,6 +41,7 @@ type Options struct {
 type Defaults struct {
 	MaxConcurrentReconciles int
 	AnsibleVerbosity        int
+	Executor                Executor
 }
 
 // Load reads the watches file at path. It reports every problem of the file at

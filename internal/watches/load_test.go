@@ -105,7 +105,7 @@ func TestLoad_Documents(t *testing.T) {
 			}
 			dir := project(t)
 			got := loadText(t, dir, string(text), Options{
-				LookupEnv: lookup(env), Defaults: Defaults{MaxConcurrentReconciles: 8, AnsibleVerbosity: 2},
+				LookupEnv: lookup(env), Defaults: Defaults{MaxConcurrentReconciles: 8, AnsibleVerbosity: 2, Executor: ExecutorAuto},
 			})
 			if (got.err != nil) != (name == "wrong") {
 				t.Errorf("error: %v", got.err)
@@ -259,6 +259,7 @@ func TestLoad_Problems(t *testing.T) {
 		"blacklist text":       {text: watch("  blacklist: [Event]"), want: []string{`4:15: error: [0].blacklist[0]: "Event" is not a mapping; write "key: value" lines, indented below the key`}, strict: 1},
 		"blacklist apiVersion": {text: watch("  blacklist: [{apiVersion: v1, version: v1, kind: Event}]"), want: []string{`4:16: warning: [0].blacklist[0].apiVersion: unknown key "apiVersion" has no effect; write "group:" and "version:"`}, strict: 1},
 
+		"executor unknown":   {text: watch("  executor: cold"), want: []string{`4:13: error: [0].executor: "cold" is no executor; write auto, warm or runner`}, strict: 1},
 		"onChange unknown":   {text: watch("  onChange: cancel"), want: []string{`4:13: error: [0].onChange: "cancel" is no answer to a change; write wait or restart`}, strict: 1},
 		"timeout negative":   {text: watch("  timeout: -1s"), want: []string{`4:12: error: [0].timeout: the limit -1s is negative; write "0s" for no limit`}, strict: 1},
 		"timeout unitless":   {text: watch("  idleTimeout: 30"), want: []string{`4:16: error: [0].idleTimeout: 30 has no unit; write "30s" for seconds`}, strict: 1},
@@ -291,7 +292,7 @@ func TestLoad_Problems(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			opts := Options{LookupEnv: lookup(tt.env), Defaults: Defaults{MaxConcurrentReconciles: 8, AnsibleVerbosity: 2}}
+			opts := Options{LookupEnv: lookup(tt.env), Defaults: Defaults{MaxConcurrentReconciles: 8, AnsibleVerbosity: 2, Executor: ExecutorAuto}}
 			dir := project(t)
 			got := loadText(t, dir, tt.text, opts)
 			var want []string

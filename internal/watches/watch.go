@@ -31,6 +31,8 @@ type Watch struct {
 	Timeout, IdleTimeout time.Duration
 	// OnChange says what becomes of a run whose object is changed meanwhile.
 	OnChange OnChange
+	// Executor says how runs are made; the one of Defaults when unset.
+	Executor Executor
 
 	ManageStatus                bool
 	WatchDependentResources     bool
@@ -106,6 +108,20 @@ const (
 	OnChangeWait OnChange = "wait"
 	// OnChangeRestart: the run is stopped, and another one follows.
 	OnChangeRestart OnChange = "restart"
+)
+
+// Executor is a way to make runs.
+type Executor string
+
+// The executors.
+const (
+	// ExecutorAuto: forked from an interpreter that has imported Ansible already,
+	// where that is possible.
+	ExecutorAuto Executor = "auto"
+	// ExecutorWarm: likewise, and the operator does not start where it is not.
+	ExecutorWarm Executor = "warm"
+	// ExecutorRunner: ansible-runner is started for each.
+	ExecutorRunner Executor = "runner"
 )
 
 // Adopt is a policy for objects that exist without an owner. What is not

@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 	"unicode/utf8"
@@ -18,8 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// latest is how long a fork server may take to answer before the command is
-// not started by it: a fork takes milliseconds.
+// latest is how long a fork server, or the process that leads the command, may
+// take to answer before it is given up: a fork takes milliseconds.
 const latest = 5 * time.Second
 
 // forkRequest is what a fork server is asked for. The descriptor of the output
@@ -29,6 +30,7 @@ type forkRequest struct {
 	Env    map[string]string `json:"env"`
 	Cookie string            `json:"cookie"`
 	Grace  float64           `json:"grace"` // seconds
+	Trace  string            `json:"trace"`
 }
 
 // forkAnswer is a line of a fork server's answer: that it is ready to start the
@@ -40,6 +42,7 @@ type forkAnswer struct {
 	Signal    int    `json:"signal"`
 	Killed    int    `json:"killed"`
 	Survivors []int  `json:"survivors"`
+	Notes     string `json:"notes"`
 }
 
 // runForked is [Run] with the command's Server.
@@ -49,20 +52,29 @@ type forkAnswer struct {
 // the command when this process is gone, kills what the command leaves, and
 // ends when it has no children any more. The server keeps the connection open
 // until the leader has ended, and what a leader has left that was killed: the
-// end of the connection is that of the tree.
+// end of the connection is that of the tree. A server that is frozen closes no
+// connection; then the leader's end is the end, and what it has left is killed
+// from here.
 func runForked(ctx context.Context, c Command, out *os.File) (Exit, error) {
 	f, err := fork(c, out)
+	if errors.Is(err, ErrNotStarted) {
+		return Exit{Code: -1}, err // too late, whoever starts it
+	}
 	if err != nil {
-		return Exit{Code: -1}, fmt.Errorf("%w: fork server: %w", ErrNotStarted, err)
+		return Exit{Code: -1}, fmt.Errorf("%w: %w: %w", ErrNotStarted, ErrServer, err)
 	}
 	defer f.conn.Close()
-	t := newTree(f.leader, c.Cookie)
+	t := newTree(f.leader.pid, c.Cookie)
 	stopSampling := t.sampleUntilStopped(out)
 	var stopped atomic.Bool
 	ended := make(chan struct{})
-	stopTelling := make(chan struct{})
-	go func() {
-		defer close(stopTelling)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if f.leader.wait() == nil {
+			_ = f.conn.SetReadDeadline(time.Now().Add(latest))
+		}
+	})
+	wg.Go(func() {
 		select {
 		case <-ended:
 			return
@@ -72,18 +84,25 @@ func runForked(ctx context.Context, c Command, out *os.File) (Exit, error) {
 		stopped.Store(err == nil)
 		select {
 		case <-ended:
+			return
 		case <-time.After(c.grace()):
 			_, _ = f.conn.Write([]byte{'K'}) // an error means that it has ended
 		}
-	}()
+		select {
+		case <-ended:
+		case <-time.After(latest):
+			f.leader.kill() // it is frozen
+		}
+	})
 	answer, err := f.wait()
 	close(ended)
-	<-stopTelling
+	_ = f.leader.Close() // ends the wait for its end
+	wg.Wait()
 	stopSampling()
 
 	exit := Exit{Code: -1, Signal: "SIGKILL", Stopped: stopped.Load()}
 	if answer.Code != nil {
-		exit.Code, exit.Signal, exit.Killed = *answer.Code, "", answer.Killed
+		exit.Code, exit.Signal, exit.Killed, exit.Notes = *answer.Code, "", answer.Killed, answer.Notes
 		if answer.Signal != 0 {
 			exit.Signal = unix.SignalName(unix.Signal(answer.Signal))
 		}
@@ -100,7 +119,42 @@ func runForked(ctx context.Context, c Command, out *os.File) (Exit, error) {
 type forked struct {
 	conn   *net.UnixConn
 	lines  *bufio.Reader
-	leader int
+	leader leader
+}
+
+// leader is the process that leads a command: its pidfd.
+type leader struct {
+	*os.File
+	pid int
+}
+
+// findLeader returns the process that has the pid now.
+func findLeader(pid int) (leader, error) {
+	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
+	if err != nil {
+		return leader{}, fmt.Errorf("open process %d: %w", pid, err)
+	}
+	return leader{os.NewFile(uintptr(fd), "pidfd"), pid}, nil
+}
+
+// wait returns when the process has ended, or the leader is closed.
+func (l leader) wait() error {
+	raw, err := l.SyscallConn()
+	if err != nil {
+		return err //nolint:wrapcheck // it is closed
+	}
+	return raw.Read(func(fd uintptr) bool {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+		return n > 0 || err != nil
+	})
+}
+
+// kill kills the process. That it cannot means that it has ended.
+func (l leader) kill() {
+	raw, err := l.SyscallConn()
+	if err == nil {
+		_ = raw.Control(func(fd uintptr) { _ = unix.PidfdSendSignal(int(fd), unix.SIGKILL, nil, 0) })
+	}
 }
 
 // fork has the server start the command. After an error it is not started, and
@@ -139,12 +193,15 @@ func fork(c Command, out *os.File) (_ *forked, err error) {
 	case answer.PID <= 0:
 		return nil, errors.New("it answers no process")
 	}
-	f.leader = answer.PID
 	if err := c.late(); err != nil {
 		return nil, err
 	}
+	// It waits for our word, so that the pid is its own.
+	if f.leader, err = findLeader(answer.PID); err != nil {
+		return nil, err
+	}
 	if _, err := conn.Write([]byte{'G'}); err != nil {
-		return nil, fmt.Errorf("start: %w", err)
+		return nil, errors.Join(fmt.Errorf("start: %w", err), f.leader.Close())
 	}
 	// Whatever comes now, it has been started.
 	_ = conn.SetDeadline(time.Time{})
@@ -158,6 +215,7 @@ func (c Command) forkRequest() ([]byte, error) {
 		Env:    make(map[string]string, len(c.Env)),
 		Cookie: c.Cookie,
 		Grace:  c.grace().Seconds(),
+		Trace:  c.Trace,
 	}
 	for _, entry := range c.Env {
 		if !utf8.ValidString(entry) {
@@ -179,16 +237,16 @@ func (f *forked) answer() (forkAnswer, error) {
 	return a, json.Unmarshal(line, &a) //nolint:wrapcheck // as above
 }
 
-// wait returns the last answer, when the connection has ended. It has no code
-// when the leader did not live to give one.
+// wait returns the last answer, when the connection has ended or its deadline is
+// reached. It has no code when the leader did not live to give one.
 func (f *forked) wait() (forkAnswer, error) {
 	answer, err := f.answer()
-	if errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) {
+	if errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, os.ErrDeadlineExceeded) {
 		return forkAnswer{}, nil
 	}
 	if err != nil {
 		return forkAnswer{}, fmt.Errorf("hear of the end: %w", err)
 	}
-	_, _ = io.Copy(io.Discard, f.lines) // an error is an end too
+	_, _ = io.Copy(io.Discard, f.lines) // an error, the deadline too, is an end
 	return answer, nil
 }

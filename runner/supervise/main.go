@@ -85,7 +85,7 @@ func (o order) carryOut(ctx context.Context) error {
 	r.Finished = time.Now()
 	switch {
 	case errors.Is(runErr, ErrNotStarted):
-		r.NotStarted = runErr.Error()
+		r.NotStarted, r.Server = runErr.Error(), errors.Is(runErr, ErrServer)
 	case runErr != nil:
 		r.Survivors = runErr.Error()
 	}

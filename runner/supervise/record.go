@@ -14,6 +14,8 @@ type Record struct {
 	Exit Exit
 	// NotStarted and Survivors are the texts of errors; empty if there are none.
 	NotStarted, Survivors string
+	// Server is true if NotStarted is the fork server's doing.
+	Server bool `json:",omitempty"`
 	// Started and Finished enclose the life of the tree.
 	Started, Finished time.Time
 }
@@ -43,6 +45,8 @@ func ReadRecord(path string) (Record, error) {
 // err is the error of [Run].
 func (r Record) err() error {
 	switch {
+	case r.Server:
+		return fmt.Errorf("%w: %w: %s", ErrNotStarted, ErrServer, r.NotStarted)
 	case r.NotStarted != "":
 		return fmt.Errorf("%w: %s", ErrNotStarted, r.NotStarted)
 	case r.Survivors != "":

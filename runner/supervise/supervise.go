@@ -34,6 +34,9 @@ import (
 // ErrNotStarted is wrapped by the error of a command that never ran.
 var ErrNotStarted = errors.New("command not started")
 
+// ErrServer is wrapped, beside it, where that is the fork server's doing.
+var ErrServer = errors.New("fork server")
+
 // ErrSurvivors is wrapped when processes of the tree could not be killed,
 // because they run as a user that we may not signal.
 var ErrSurvivors = errors.New("processes survived")
@@ -81,8 +84,9 @@ type Command struct {
 
 	// Server is the path of a fork server's socket. If it is set, the server is
 	// asked to start the command by forking (see runner/warm), with Env as its
-	// environment, in place of this process; else it is empty.
-	Server string
+	// environment, in place of this process; else it is empty. Trace is a file to
+	// which the server writes what becomes of the command's parts; empty for none.
+	Server, Trace string
 
 	// Until is the latest moment for the start of the command, by the clock of
 	// [SinceBoot]; 0 is no limit. The supervising process looks right before the
@@ -131,6 +135,9 @@ type Exit struct {
 	Stopped bool
 	// Killed counts the processes that outlived the command and were killed.
 	Killed int
+	// Notes are the lines that a fork server has noted of the command; empty if
+	// it was not started by one.
+	Notes string `json:",omitempty"`
 }
 
 // Run runs the command and returns when its whole process tree is gone. When

@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -27,6 +28,14 @@ var program embed.FS
 // startLimit is how long a server may take to import everything: a second or
 // two, and much more on a machine that is busy.
 const startLimit = time.Minute
+
+// checkLimit is how long the check of a server may take: half a second, and much
+// more on a machine that is busy.
+const checkLimit = time.Minute
+
+// lookAgain is how long a look at a server's files holds good: there are more
+// than a thousand.
+const lookAgain = time.Second
 
 // cookieSpace is the length of the server's cookie, in whose place the cookies
 // of runs are written; see python/process.py.
@@ -44,12 +53,13 @@ var tested = regexp.MustCompile(`^2\.(14|19)\.`)
 type server struct {
 	dir, socket string
 	about       about
-	// files are those that the server depends on, as they were at the start.
+	// files are those that the server depends on, as they were when it was ready.
 	files map[string]string
 
-	// The pool's lock protects these.
+	// The pool's lock protects these. looked is when the files were looked at.
 	runs, inFlight int
 	retired        bool
+	looked         time.Time
 
 	stop  context.CancelFunc
 	ended chan struct{}
@@ -61,18 +71,26 @@ type about struct {
 	Core   string   `json:"core"`
 	Python string   `json:"python"`
 	PID    int      `json:"pid"`
-	Files  []string `json:"files"`
+	Files  []string `json:"files"` // what it has imported and read, or would have
 }
 
 // start starts a server and returns when it is ready.
 func (p *Pool) start() (_ *server, err error) {
-	python, err := interpreter(p.opts.Runner, p.opts.Playbook)
+	runner, err := exec.LookPath(p.opts.Runner)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // it says what it is
+	}
+	playbook, err := exec.LookPath(p.opts.Playbook)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // as above
+	}
+	python, err := interpreter(runner, playbook)
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp(p.opts.Dir, "")
+	dir, err := p.serverDir()
 	if err != nil {
-		return nil, fmt.Errorf("make the server's directory: %w", err)
+		return nil, err
 	}
 	s := &server{dir: dir, socket: filepath.Join(dir, "socket"), ended: make(chan struct{})}
 	if err := s.writeProgram(); err != nil {
@@ -85,16 +103,50 @@ func (p *Pool) start() (_ *server, err error) {
 		defer stop()
 		s.err = s.run(ctx, p.opts, python)
 	})
-	if s.about, err = s.await(ctx); err == nil && !tested.MatchString(s.about.Core) {
-		err = fmt.Errorf("ansible-core %s is none that is known to run the same there", s.about.Core)
-	}
-	if err != nil {
+	if err := s.admit(ctx, p.opts, python, runner, playbook); err != nil {
 		stop()
 		<-s.ended
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	s.files = identify(append(s.about.Files, python, p.opts.Runner, p.opts.Playbook))
 	return s, nil
+}
+
+// serverDir makes the directory of the next server. One at a time is started.
+func (p *Pool) serverDir() (string, error) {
+	if p.dir.File == nil {
+		sweepDirs(p.opts.Dir)
+		dir, err := makeDir(p.opts.Dir)
+		if err != nil {
+			return "", err
+		}
+		p.dir = dir
+	}
+	p.made++
+	dir := filepath.Join(p.dir.Name(), strconv.Itoa(p.made))
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return "", fmt.Errorf("make the server's directory: %w", err)
+	}
+	return dir, nil
+}
+
+// admit returns when the server may be used. It depends on the programs too.
+func (s *server) admit(ctx context.Context, opts Options, programs ...string) (err error) {
+	if s.about, err = s.await(ctx); err != nil {
+		return err
+	}
+	if !tested.MatchString(s.about.Core) {
+		return fmt.Errorf("ansible-core %s is none that is known to run the same there", s.about.Core)
+	}
+	s.files = identify(append(s.about.Files, programs...))
+	if opts.Check == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, checkLimit, errors.New("it takes too long"))
+	defer cancel()
+	if err := opts.Check(ctx, s.dir, s.socket); err != nil {
+		return fmt.Errorf("self-check: %w", err)
+	}
+	return nil
 }
 
 // writeProgram writes the server's program to its directory.
@@ -122,7 +174,7 @@ func (s *server) run(ctx context.Context, opts Options, python string) error {
 	defer supervisor.Close()
 	exit, err := supervisor.Run(ctx, supervise.Command{
 		Path:   python,
-		Args:   []string{filepath.Join(s.dir, "server.py"), s.socket, opts.Trace, strings.Repeat(" ", titleSpace)},
+		Args:   []string{filepath.Join(s.dir, "server.py"), s.socket, strings.Repeat(" ", titleSpace)},
 		Env:    opts.Environ,
 		Cookie: cookie + strings.Repeat(".", cookieSpace-len(cookie)),
 		Output: filepath.Join(s.dir, "server.log"),
@@ -185,6 +237,10 @@ func (s *server) worn(opts Options) error {
 	case residentMemory(s.about.PID) > opts.MaxMemory:
 		return fmt.Errorf("%w: it has grown beyond %d MiB, and is replaced", ErrNotReady, opts.MaxMemory>>20)
 	}
+	if time.Since(s.looked) < lookAgain {
+		return nil
+	}
+	s.looked = time.Now()
 	for name, was := range s.files {
 		if identity(name) != was {
 			return fmt.Errorf("%w: %s has changed, and it is replaced", ErrNotReady, name)

@@ -15,13 +15,15 @@ var ErrNotReady = errors.New("no warm interpreter")
 
 // Options configure a [Pool].
 type Options struct {
-	// Dir is where the servers have their directories: absolute, of mode 0700,
-	// short enough for a socket (80 bytes), and used by nobody else.
+	// Dir is where the pool makes a directory for its servers, and removes what
+	// pools have left whose process is gone: absolute, short enough for a socket
+	// (68 bytes). Others may use it as well; empty means [os.TempDir].
 	Dir string
 	// Environ is the environment of the runs: that of the server, too.
 	Environ []string
 	// Runner and Playbook are the executables ansible-runner and
-	// ansible-playbook; both must be Python scripts of one interpreter.
+	// ansible-playbook, a name without a slash being looked up in PATH; both must
+	// be Python scripts of one interpreter.
 	Runner, Playbook string
 	// Supervisor is the command line that calls supervise.Main.
 	Supervisor []string
@@ -31,11 +33,15 @@ type Options struct {
 	// MaxMemory is the resident memory of a server, in bytes, beyond which it is
 	// replaced; 0 means [DefaultMaxMemory].
 	MaxMemory int64
-	// Trace is a file to which the servers append what they fork and what they
-	// execute after all; empty for none.
+	// Check makes a run from the server with that socket, and returns an error
+	// if it is not what it would be without; then the server is not used. It may
+	// use the directory. nil checks nothing.
+	Check func(ctx context.Context, dir, socket string) error `json:"-"`
+	// Trace is a file to which is appended what of the runs is forked and what
+	// executed after all; empty for none.
 	Trace string
-	// OnChange is called, from a goroutine of the pool, when there is a server
-	// (nil), or none any more, with the reason. It may be nil.
+	// OnChange is called when there is a server (nil), or none any more, with the
+	// reason: one call after the other. It must not call the pool. It may be nil.
 	OnChange func(error) `json:"-"`
 }
 
@@ -46,9 +52,13 @@ const (
 	DefaultMaxMemory int64 = 400 << 20
 )
 
-// retryAfter is how long a pool waits after a server that did not become
-// ready, so that a broken installation does not cost a core.
-const retryAfter = time.Minute
+// retryAfter is how long a pool waits after a server that did not become ready,
+// and after the second of those in a row that were and could not start a run;
+// retryMost is what that doubles to: a broken installation costs no core.
+const (
+	retryAfter = time.Minute
+	retryMost  = time.Hour
+)
 
 // Pool keeps one fork server running, replaces it when it is worn, changed or
 // broken, and ends those that are replaced when their last runs have. It is safe
@@ -60,9 +70,14 @@ type Pool struct {
 	closed   bool
 	current  *server
 	starting bool
-	// reason is why there is no server, since the time when.
-	reason error
-	when   time.Time
+	// dir is made with the first server; made counts the servers.
+	dir  poolDir
+	made int
+	// reason is why there is no server; failures is how many there were since a
+	// server has made a run, and again the time before which none is started.
+	reason   error
+	failures int
+	again    time.Time
 
 	ctx  context.Context //nolint:containedctx // the pool's life
 	stop context.CancelFunc
@@ -76,6 +91,9 @@ func New(opts Options) *Pool {
 	}
 	if opts.MaxMemory <= 0 {
 		opts.MaxMemory = DefaultMaxMemory
+	}
+	if opts.Dir == "" {
+		opts.Dir = os.TempDir()
 	}
 	p := &Pool{opts: opts, reason: fmt.Errorf("%w: it is being started", ErrNotReady)}
 	p.ctx, p.stop = context.WithCancel(context.Background())
@@ -93,6 +111,9 @@ func (p *Pool) Close() {
 	p.mu.Unlock()
 	p.stop()
 	p.wg.Wait()
+	if p.dir.File != nil {
+		_ = p.dir.remove() // the next pool does
+	}
 }
 
 // Wait returns when there is a server, when it is known that there will be
@@ -120,8 +141,9 @@ func (p *Pool) Wait(ctx context.Context) error {
 
 // Lease is the right to fork one run from a server.
 type Lease struct {
-	// Socket is the path of the server's socket, for supervise.Command.
-	Socket string
+	// Socket is the path of the server's socket, and Trace that of the file for
+	// what becomes of the run's parts; for supervise.Command.
+	Socket, Trace string
 
 	pool   *Pool
 	server *server
@@ -147,7 +169,7 @@ func (p *Pool) Acquire() (*Lease, error) {
 	s := p.current
 	s.runs++
 	s.inFlight++
-	return &Lease{Socket: s.socket, pool: p, server: s}, nil
+	return &Lease{Socket: s.socket, Trace: p.opts.Trace, pool: p, server: s}, nil
 }
 
 // Release gives the lease back. An error means that the server could not start
@@ -157,31 +179,48 @@ func (l *Lease) Release(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l.server.inFlight--
-	if err != nil && p.current == l.server {
-		p.retireLocked(l.server, fmt.Errorf("%w: %w", ErrNotReady, err))
-		p.startLocked()
+	switch {
+	case err == nil:
+		p.failures = 0
+	case p.current == l.server:
+		p.replaceLocked(l.server, err)
 	}
 	l.server.endWhenIdle()
 }
 
+// replaceLocked takes a server out of use that does not work, and starts another.
+func (p *Pool) replaceLocked(s *server, why error) {
+	p.retireLocked(s, fmt.Errorf("%w: %w", ErrNotReady, why))
+	if p.failures++; p.failures > 1 {
+		p.pauseLocked()
+	}
+	p.startLocked()
+}
+
+// pauseLocked sets when the next server may be started.
+func (p *Pool) pauseLocked() {
+	const most = 10 // a longer shift would be beyond all bounds
+	p.again = time.Now().Add(min(retryAfter<<min(p.failures-1, most), retryMost))
+}
+
 // retireLocked takes a server out of use.
 func (p *Pool) retireLocked(s *server, reason error) {
-	p.current, p.reason, p.when = nil, reason, time.Time{}
+	p.current, p.reason = nil, reason
 	s.retired = true
 	s.endWhenIdle()
 	p.changed(reason)
 }
 
+// changed is called under the lock, so that the order is that of the changes.
 func (p *Pool) changed(reason error) {
 	if p.opts.OnChange != nil {
-		p.wg.Go(func() { p.opts.OnChange(reason) })
+		p.opts.OnChange(reason)
 	}
 }
 
-// startLocked starts a server unless one is being started, or was found unfit a
-// moment ago.
+// startLocked starts a server unless one is being started, or it is too early.
 func (p *Pool) startLocked() {
-	if p.starting || p.closed || !p.when.IsZero() && time.Since(p.when) < retryAfter {
+	if p.starting || p.closed || time.Now().Before(p.again) {
 		return
 	}
 	p.starting = true
@@ -191,7 +230,9 @@ func (p *Pool) startLocked() {
 		defer p.mu.Unlock()
 		p.starting = false
 		if err != nil {
-			p.reason, p.when = fmt.Errorf("%w: %w", ErrNotReady, err), time.Now()
+			p.reason = fmt.Errorf("%w: %w", ErrNotReady, err)
+			p.failures++
+			p.pauseLocked()
 			p.changed(p.reason)
 			return
 		}
@@ -207,8 +248,7 @@ func (p *Pool) watch(s *server) {
 	<-s.ended
 	p.mu.Lock()
 	if p.current == s && !p.closed {
-		p.retireLocked(s, fmt.Errorf("%w: the server has ended: %w", ErrNotReady, s.err))
-		p.startLocked()
+		p.replaceLocked(s, fmt.Errorf("the server has ended: %w", s.err))
 	}
 	p.mu.Unlock()
 	_ = os.RemoveAll(s.dir)

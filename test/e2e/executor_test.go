@@ -1,25 +1,62 @@
-//go:build warm
-
 package e2e
 
 import (
+	"context"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rolewright/rolewright/internal/testenv"
 )
+
+// temp gives the stage's operators a directory for temporary files of their own.
+func (s *stage) temp() string {
+	s.t.Helper()
+	dir, err := os.MkdirTemp("", "w") // the path of a socket is short
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	s.env = append(s.env, "TMPDIR="+dir)
+	return dir
+}
+
+// wrapAnsible puts a shell script before ansible-playbook, as which it cannot be forked.
+func (s *stage) wrapAnsible() {
+	s.t.Helper()
+	needAnsible(s.t)
+	playbook, err := exec.LookPath("ansible-playbook")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.write("bin/ansible-playbook", "#!/bin/sh\nexec "+playbook+" \"$@\"\n")
+	if err := os.Chmod(filepath.Join(s.dir, "bin/ansible-playbook"), 0o700); err != nil {
+		s.t.Fatal(err)
+	}
+	s.env = append(s.env, "PATH="+filepath.Join(s.dir, "bin")+":"+os.Getenv("PATH"))
+}
+
+// awaitMetric waits until a metric has a value.
+func (o *operator) awaitMetric(want float64, name string, labels ...string) {
+	o.t.Helper()
+	testenv.Eventually(o.t, fmt.Sprintf("%s%v %v", name, labels, want), func(ctx context.Context) error {
+		got, err := o.metric(ctx, name, labels...)
+		if err == nil && got != want {
+			err = fmt.Errorf("it is %v", got)
+		}
+		return err
+	})
+}
 
 // A forked run is the same run: events, status, artifacts, the cluster; and its operator leaves nothing.
 func TestExecutor_ForkedRunsAreRuns(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	k := s.kind()
-	temp, err := os.MkdirTemp("", "w") // the path of a socket is short
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(temp) })
-	s.env = append(s.env, "TMPDIR="+temp)
+	temp := s.temp()
 	s.role("both", `- name: Use the cluster
   kubernetes.core.k8s:
     definition: {apiVersion: v1, kind: ConfigMap, metadata: {name: "{{ ansible_operator_meta.name }}", namespace: "{{ ansible_operator_meta.namespace }}"}}
@@ -29,7 +66,6 @@ func TestExecutor_ForkedRunsAreRuns(t *testing.T) {
 `)
 	s.watch(k, "role: both")
 	o := s.start("--executor=warm")
-	o.awaitOutput("Runs are forked from a warm interpreter")
 	k.create("it", nil)
 	is := k.awaitReady("it")
 	dir := filepath.Join(s.root, ".runs", string(is.GetUID()), is.lastRun().ID, "artifacts", is.lastRun().ID)
@@ -38,6 +74,9 @@ func TestExecutor_ForkedRunsAreRuns(t *testing.T) {
 			t.Errorf("artifacts of a forked run: %v", err)
 		}
 	}
+	o.awaitMetric(1, "rolewright_warm_ready")
+	o.awaitMetric(1, "rolewright_runs_by_executor_total", `executor="warm"`)
+	o.awaitMetric(0, "rolewright_runs_by_executor_total", `executor="runner"`)
 	k.create("bad", map[string]any{"reason": "told"})
 	bad := k.await("bad", "failed", func(o object) bool { return o.lastRun().Result == "Failed" }).lastRun()
 	if !strings.Contains(bad.Message, "as told") || bad.FailedTask == nil || bad.FailedTask.Name != "Fail if told so" {
@@ -50,5 +89,55 @@ func TestExecutor_ForkedRunsAreRuns(t *testing.T) {
 	left, err := filepath.Glob(filepath.Join(temp, "rolewright-*"))
 	if err != nil || len(left) > 0 {
 		t.Errorf("left of the fork server: %v, %v", left, err)
+	}
+}
+
+// The key executor of a watch wins over the flag, either way.
+func TestExecutor_IsTheWatchs(t *testing.T) {
+	t.Parallel()
+	for _, flag := range []string{"auto", "runner"} {
+		t.Run(flag, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t)
+			s.temp()
+			s.role("short", "- ansible.builtin.ping:\n")
+			plain, forked := s.kind(), s.kind()
+			s.watch(plain, "role: short", "executor: runner")
+			s.watch(forked, "role: short", "executor: warm")
+			o := s.start("--executor=" + flag)
+			plain.create("it", nil)
+			forked.create("it", nil)
+			plain.awaitReady("it")
+			forked.awaitReady("it")
+			for group, executor := range map[string]string{plain.gvk.Group: "runner", forked.gvk.Group: "warm"} {
+				o.awaitMetric(1, "rolewright_runs_by_executor_total", `group="`+group+`"`)
+				o.awaitMetric(1, "rolewright_runs_by_executor_total", `group="`+group+`"`, `executor="`+executor+`"`)
+			}
+		})
+	}
+}
+
+// Where runs cannot be forked, auto makes them plainly and says why, once; warm does not start.
+func TestExecutor_WhereRunsCannotBeForked(t *testing.T) {
+	t.Parallel()
+	const why = "no Python script as installers write them"
+	s := newStage(t)
+	s.wrapAnsible()
+	k := s.kind()
+	s.role("short", "- ansible.builtin.ping:\n")
+	s.watch(k, "role: short")
+	warm := s.launch("--executor=warm")
+	if code := warm.exit(); code != 1 || !strings.Contains(warm.output(), "Error: executor warm: ") || !strings.Contains(warm.output(), why) {
+		t.Errorf("exit code with --executor=warm: %d", code)
+	}
+	o := s.start("--executor=auto")
+	for _, name := range []string{"one", "two"} {
+		k.create(name, nil)
+		k.awaitReady(name)
+	}
+	o.awaitMetric(0, "rolewright_warm_ready")
+	o.awaitMetric(2, "rolewright_runs_by_executor_total", `executor="runner"`)
+	if n := strings.Count(o.output(), "Runs start Python anew"); n != 1 || !strings.Contains(o.output(), why) {
+		t.Errorf("the log says %d times that runs are not forked", n)
 	}
 }

@@ -67,6 +67,9 @@ func (s *stage) launchWith(adjust func(*operator), args ...string) *operator {
 		health: "http://" + health, metrics: "http://" + metrics + "/metrics",
 	}
 	// What is given later wins.
+	if executor := os.Getenv("TEST_EXECUTOR"); executor != "" {
+		args = append([]string{"--executor=" + executor}, args...)
+	}
 	o.cmd = exec.Command(binary(s.t), append([]string{"run",
 		"--health-probe-bind-address=" + health, "--metrics-bind-address=" + metrics, "--runner-root=" + s.root,
 		"--proxy-port=0", "--user-metrics-bind-address=0"}, args...)...)
@@ -206,8 +209,11 @@ func (o *operator) metric(ctx context.Context, name string, labels ...string) (f
 	lines := bufio.NewScanner(strings.NewReader(body))
 next:
 	for lines.Scan() {
-		series, value, _ := strings.Cut(lines.Text(), "} ")
-		if !strings.HasPrefix(series, name+"{") {
+		series, value, labelled := strings.Cut(lines.Text(), "} ")
+		if !labelled {
+			series, value, _ = strings.Cut(series, " ")
+		}
+		if before, _, _ := strings.Cut(series, "{"); before != name {
 			continue
 		}
 		for _, label := range labels {

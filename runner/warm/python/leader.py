@@ -7,9 +7,9 @@ has no descendants: that is how it knows.
 
 Protocol, on a unix stream socket: the client sends a length (4 bytes, big
 endian) with the descriptor of the output file, and that many bytes of JSON:
-{"args", "env", "cookie", "grace"}. The leader answers lines of JSON:
-{"pid"} when it is ready, and {"code", "signal", "killed", "survivors"} when
-nothing is left, or {"refused"}. The client sends G to start, so that nothing is
+{"args", "env", "cookie", "grace", "trace"}. The leader answers lines of JSON:
+{"pid"} when it is ready, and {"code", "signal", "killed", "survivors",
+"notes"} when nothing is left, or {"refused"}. The client sends G to start, so that nothing is
 run for a client that has waited too long, T for SIGTERM and K for SIGKILL.
 """
 
@@ -82,6 +82,7 @@ def run(connection: socket.socket) -> None:
         send(connection, {"refused": "the environment is not that of the server"})
         return
 
+    preload.begin_run(request["trace"])
     leader = os.getpid()
     send(connection, {"pid": leader})
     if connection.recv(1) != b"G":
@@ -96,7 +97,8 @@ def run(connection: socket.socket) -> None:
     status = Watch(connection, wake_read, command, request["grace"]).wait()
     killed, survivors = kill_rest()
     code = os.waitstatus_to_exitcode(status)
-    end = {"code": max(code, -1), "signal": -code if code < 0 else 0, "killed": killed, "survivors": survivors}
+    end = {"code": max(code, -1), "signal": -code if code < 0 else 0, "killed": killed, "survivors": survivors,
+           "notes": preload.notes()}
     send(connection, end)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.machinery
+import mmap
 import os
 import pkgutil
 import sys
@@ -33,15 +34,42 @@ CONFIG_FILE: tuple | None = None
 
 _ENVIRONMENT: dict[str, str] = {}
 
-#: A file that notes what was forked and what was executed; empty for none.
+#: A file to which is written what becomes of the parts of a run; empty for none.
 TRACE = ""
+#: What is noted of each run: the beginnings of the lines of the trace.
+NOTED = ("playbook forked", "playbook executed", "module forked", "module executed")
+#: The notes: a byte for each of NOTED, then why the playbook is executed. The
+#: processes of a run share them.
+_notes: mmap.mmap | None = None
+
+
+def begin_run(trace_file: str) -> None:
+    """Make room for the notes of a run. Called by its leader."""
+    global TRACE, _notes
+    TRACE = trace_file
+    _notes = mmap.mmap(-1, mmap.PAGESIZE)
 
 
 def trace(*words: str) -> None:
-    """Note what became of a part of a run, for tests."""
+    """Note what becomes of a part of a run."""
+    line = " ".join(words)
+    if _notes is not None:
+        for index, what in enumerate(NOTED):
+            if line.startswith(what):
+                _notes[index] = 1
+        if line.startswith("playbook executed"):
+            why = line.partition(": ")[2].encode()[: len(_notes) - len(NOTED)]
+            _notes[len(NOTED) : len(NOTED) + len(why)] = why
     if TRACE:
         with open(TRACE, "a") as file:
-            file.write(" ".join(words) + "\n")
+            file.write(line + "\n")
+
+
+def notes() -> str:
+    """Return lines with what of NOTED has happened in the run, and why the playbook was executed."""
+    page = bytes(_notes)
+    why = page[len(NOTED) :].rstrip(b"\0").decode(errors="replace")
+    return "\n".join(f"{what}: {why}" if what == "playbook executed" else what for what, happened in zip(NOTED, page) if happened)
 
 
 def environment() -> dict[str, str]:
@@ -53,16 +81,26 @@ def about() -> dict:
     """Tell what runs would find."""
     import ansible.release
 
-    packages = ("ansible", "ansible.release", "ansible_runner", "kubernetes", "jinja2", "yaml")
-    files = [sys.modules[name].__file__ for name in packages if name in sys.modules]
-    return {"core": ansible.release.__version__, "python": sys.executable, "pid": os.getppid(),
-            "files": files + ([CONFIG_FILE[0]] if CONFIG_FILE else [])}
+    return {"core": ansible.release.__version__, "python": sys.executable, "pid": os.getppid(), "files": sources()}
 
 
-def load(path: list[str], trace_file: str) -> None:
+def sources() -> list[str]:
+    """Return the paths of all that the server has imported and read, and of what
+    it would have: a server is as good as they are what they were.
+    """
+    own = os.path.dirname(os.path.abspath(__file__)) + os.sep
+    found = {module.__file__ for module in list(sys.modules.values()) if getattr(module, "__file__", None)}
+    # Packages come and go in the directories of the search path.
+    found.update(PATH)
+    configured = os.environ.get("ANSIBLE_CONFIG", "")
+    found.update((configured, os.path.join(configured, "ansible.cfg"), os.path.expanduser("~/.ansible.cfg"), "/etc/ansible/ansible.cfg"))
+    found.update(os.path.join(place, "MANIFEST.json") for place in kubernetes_core())
+    return sorted(path for path in found if os.path.isabs(path) and not path.startswith(own))
+
+
+def load(path: list[str]) -> None:
     """Import and read everything. Called once, by the server."""
-    global COOKIE, CONFIG_FILE, TRACE
-    TRACE = trace_file
+    global COOKIE, CONFIG_FILE
     COOKIE = process.Cookie()
     PATH[:] = path
     os.environ.pop(process.COOKIE_NAME, None)
@@ -154,18 +192,23 @@ def attempt(name: str) -> None:
         pass
 
 
+def kubernetes_core() -> list[str]:
+    """Return where the collection kubernetes.core is looked for."""
+    from ansible import constants
+
+    return [os.path.join(os.path.expanduser(place), "ansible_collections", "kubernetes", "core")
+            for place in [*constants.COLLECTIONS_PATHS, *sys.path]]
+
+
 def module_files() -> list[str]:
     """Return the files that modules consist of: Ansible's own and those of kubernetes.core."""
     import ansible
-    from ansible import constants
 
     roots = [os.path.join(os.path.dirname(ansible.__file__), name) for name in ("module_utils", "modules")]
-    places = [os.path.join(place, "ansible_collections") for place in constants.COLLECTIONS_PATHS]
-    places += [os.path.join(place, "ansible_collections") for place in sys.path]
-    for place in places:
-        core = os.path.join(os.path.expanduser(place), "kubernetes", "core", "plugins")
-        if os.path.isdir(core):
-            roots += [os.path.join(core, name) for name in ("module_utils", "modules")]
+    for core in kubernetes_core():
+        plugins = os.path.join(core, "plugins")
+        if os.path.isdir(plugins):
+            roots += [os.path.join(plugins, name) for name in ("module_utils", "modules")]
             break
     return [os.path.join(directory, file) for root in roots
             for directory, _, files in os.walk(root) for file in sorted(files) if file.endswith(".py")]

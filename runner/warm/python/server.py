@@ -1,9 +1,8 @@
 """The fork server: an interpreter that has imported what runs need, and forks
 for each of them.
 
-It is started as a script, with the path of its socket, that of a file that notes
-what is forked (or nothing), and an argument that makes room for the titles of
-the processes that are forked:
+It is started as a script, with the path of its socket, and an argument that
+makes room for the titles of the processes that are forked:
 
     keeper  reaper of everything below; ends when nothing is left
       server  has the imports; listens, forks, reaps
@@ -139,7 +138,7 @@ def serve(path: str) -> int:
 
     process.TITLE = process.Title()
     process.TITLE.write([sys.executable, "rolewright-fork-server", path])
-    preload.load(PATH, sys.argv[2])
+    preload.load(PATH)
     gc.collect()
     gc.freeze()
 

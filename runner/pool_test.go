@@ -1,0 +1,22 @@
+package runner
+
+import (
+	"os"
+	"testing"
+)
+
+func TestPool_ChecksItsServers(t *testing.T) {
+	t.Parallel()
+	o := Options{Environ: append(os.Environ(), "HOME="+t.TempDir())}
+	o.Warm = NewPool(o, nil)
+	t.Cleanup(o.Warm.Close)
+	if err := o.Warm.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r := New(o)
+	t.Cleanup(r.Close)
+	res, err := r.Run(t.Context(), request(t, "success.yml"))
+	if err != nil || res.Executor() != ExecutorWarm || res.Unsuited() != "" {
+		t.Errorf("error %v, executor %s (%s)", err, res.Executor(), res.Unsuited())
+	}
+}

@@ -1,0 +1,144 @@
+package supervise
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// forkServer answers one request as a script says: fork servers themselves are
+// tested in runner/warm. leader is the process that it says leads the command.
+func forkServer(t *testing.T, answer func(conn *net.UnixConn, leader *exec.Cmd)) (socket string, leader *exec.Cmd) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "f") // the path of a socket is short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, "socket"), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	leader = exec.Command("sleep", "600")
+	if err := leader.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = leader.Process.Kill() // it may be gone
+		_ = leader.Wait()
+	})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		conn, err := listener.AcceptUnix()
+		if err != nil {
+			return // the test has ended
+		}
+		defer conn.Close()
+		var length [4]byte
+		if _, err := io.ReadFull(conn, length[:]); err != nil {
+			t.Error(err)
+			return
+		}
+		if _, err := io.CopyN(io.Discard, conn, int64(binary.BigEndian.Uint32(length[:]))); err != nil {
+			t.Error(err)
+			return
+		}
+		answer(conn, leader)
+	}()
+	t.Cleanup(func() {
+		_ = listener.Close()
+		<-done
+	})
+	return listener.Addr().String(), leader
+}
+
+// ready says that the leader waits for the word to start.
+func ready(conn *net.UnixConn, leader *exec.Cmd) {
+	fmt.Fprintf(conn, "{\"pid\": %d}\n", leader.Process.Pid)
+}
+
+// word is what the client says next; empty if nothing.
+func word(conn *net.UnixConn) string {
+	var text [1]byte
+	n, _ := conn.Read(text[:]) // nothing is an answer too
+	return string(text[:n])
+}
+
+// A command that a fork server does not start can be started in another way: it
+// has not run, and never will. One that has been told to start has run.
+func TestForked_IsStartedOnceOrNotAtAll(t *testing.T) {
+	t.Parallel()
+	const notStarted, killed = "not started", "killed"
+	for name, tt := range map[string]struct {
+		answer func(conn *net.UnixConn, leader *exec.Cmd)
+		want   string
+	}{
+		"it answers nothing":     {func(conn *net.UnixConn, _ *exec.Cmd) { word(conn) }, notStarted},
+		"it ends":                {func(*net.UnixConn, *exec.Cmd) {}, notStarted},
+		"it refuses":             {func(conn *net.UnixConn, _ *exec.Cmd) { fmt.Fprintln(conn, `{"refused": "no"}`) }, notStarted},
+		"it answers nonsense":    {func(conn *net.UnixConn, _ *exec.Cmd) { fmt.Fprintln(conn, `Traceback`) }, notStarted},
+		"its leader is gone":     {func(conn *net.UnixConn, leader *exec.Cmd) { end(leader); ready(conn, leader) }, notStarted},
+		"it ends after the word": {func(conn *net.UnixConn, leader *exec.Cmd) { ready(conn, leader); started(t, conn) }, killed},
+		"its leader ends after it": {func(conn *net.UnixConn, leader *exec.Cmd) {
+			ready(conn, leader)
+			started(t, conn)
+			end(leader)
+			word(conn)
+		}, killed},
+		"it tells how the command ended": {func(conn *net.UnixConn, leader *exec.Cmd) {
+			ready(conn, leader)
+			started(t, conn)
+			fmt.Fprintln(conn, `{"code": 7, "notes": "forked"}`)
+		}, "7 forked"},
+		"it tells so, and is frozen then": {func(conn *net.UnixConn, leader *exec.Cmd) {
+			ready(conn, leader)
+			started(t, conn)
+			fmt.Fprintln(conn, `{"code": 7, "notes": "forked"}`)
+			end(leader)
+			word(conn)
+		}, "7 forked"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := command(t, "echo it was not forked")
+			c.Server, _ = forkServer(t, tt.answer)
+			exit, err := Run(t.Context(), c)
+			got := fmt.Sprint(exit.Code, " ", exit.Notes)
+			switch {
+			case errors.Is(err, ErrNotStarted) && errors.Is(err, ErrServer):
+				got = notStarted
+			case err != nil:
+				t.Error(err)
+			case exit.Code == -1 && exit.Signal == "SIGKILL":
+				got = killed
+			}
+			if got != tt.want {
+				t.Errorf("%s (%+v, %v), want %s", got, exit, err, tt.want)
+			}
+			if text, err := os.ReadFile(c.Output); err != nil || strings.Contains(string(text), "not forked") {
+				t.Errorf("output %q, %v", text, err)
+			}
+		})
+	}
+}
+
+func started(t *testing.T, conn *net.UnixConn) {
+	t.Helper()
+	if got := word(conn); got != "G" {
+		t.Errorf("the client says %q", got)
+	}
+}
+
+// end ends a leader, and waits for it as its parent does.
+func end(leader *exec.Cmd) {
+	_ = leader.Process.Kill()
+	_ = leader.Wait()
+}

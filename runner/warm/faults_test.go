@@ -1,0 +1,262 @@
+package warm_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/runner/warm"
+)
+
+// However a run is cut short, nothing of it is left when it returns.
+func TestRun_LeavesNothing(t *testing.T) {
+	t.Parallel()
+	r, _ := start(t, options(t))
+	for name, tt := range map[string]struct {
+		end    func(t *testing.T, req runner.Request, cancel func())
+		signal string
+	}{
+		"cancelled": {end: func(_ *testing.T, _ runner.Request, cancel func()) { cancel() }},
+		"its leader is killed": {
+			end: func(t *testing.T, req runner.Request, _ func()) {
+				t.Helper()
+				send(t, syscall.SIGKILL, "rolewright-run ", req.ID)
+			},
+			signal: "SIGKILL",
+		},
+		"its leader is frozen, and it is cancelled": {
+			end: func(t *testing.T, req runner.Request, cancel func()) {
+				t.Helper()
+				send(t, syscall.SIGSTOP, "rolewright-run ", req.ID)
+				cancel()
+			},
+			signal: "SIGKILL",
+		},
+		"ansible-runner is killed": {
+			end: func(t *testing.T, req runner.Request, _ func()) { t.Helper(); killRunner(t, req) }, signal: "SIGKILL",
+		},
+		"its supervising process is killed": {
+			end: func(t *testing.T, req runner.Request, _ func()) { t.Helper(); killSupervisor(t, req) }, signal: "SIGKILL",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := mark(t)
+			req := request(t, family(m))
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			go func() {
+				awaitFamily(t, m)
+				tt.end(t, req, cancel)
+			}()
+			res, _ := r.Run(ctx, req)
+			if left := processes(t, m); len(left) > 0 {
+				t.Errorf("survivors: %v", left)
+			}
+			if v := res.Verdict(); v.Success || tt.signal != "" && (v.Reason != runner.RunnerDied || res.Signal != tt.signal) {
+				t.Errorf("verdict %+v of %+v", v, res)
+			}
+		})
+	}
+	run(t, r, simple)
+}
+
+func killRunner(t *testing.T, req runner.Request) {
+	t.Helper()
+	killed := 0
+	for pid, line := range processes(t, req.ID) {
+		if strings.Contains(line, "/ansible-runner run ") && !strings.HasPrefix(line, "rolewright-run") && syscall.Kill(pid, syscall.SIGKILL) == nil {
+			killed++
+		}
+	}
+	if killed != 1 {
+		t.Errorf("%d processes killed of %v", killed, processes(t, req.ID))
+	}
+}
+
+// killSupervisor kills the supervising process of a run: that with its output
+// file and no arguments of its own.
+func killSupervisor(t *testing.T, req runner.Request) {
+	t.Helper()
+	log := filepath.Join(req.Dir, "runner.log")
+	for pid := range processes(t, runner.SupervisorCommand) {
+		links, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+		for _, link := range links {
+			if to, _ := os.Readlink(link); to == log {
+				if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+					t.Error(err)
+				}
+				return
+			}
+		}
+	}
+	t.Error("no supervising process")
+}
+
+// gated is a run that waits until it may go on.
+type gated struct {
+	runner.Request
+	dir string
+}
+
+func newGated(t *testing.T) gated {
+	t.Helper()
+	dir := t.TempDir()
+	return gated{request(t, fmt.Sprintf(`
+- hosts: localhost
+  gather_facts: false
+  tasks:
+  - shell: echo ready >> %[1]s/ready; while [ ! -e %[1]s/go ]; do sleep 0.05; done
+  - ping:
+`, dir)), dir}
+}
+
+// started is how often the run has been started.
+func (g gated) started() int {
+	text, _ := os.ReadFile(g.dir + "/ready")
+	return bytes.Count(text, []byte("\n"))
+}
+
+func (g gated) goOn(t *testing.T) {
+	t.Helper()
+	if err := os.WriteFile(g.dir+"/go", nil, 0o600); err != nil {
+		t.Error(err)
+	}
+}
+
+// A server that dies or freezes takes no run with it that has begun.
+func TestRun_OutlivesTheServer(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		signal syscall.Signal
+		leader bool // is killed afterwards
+	}{
+		"killed":                           {signal: syscall.SIGKILL},
+		"frozen":                           {signal: syscall.SIGSTOP},
+		"frozen, and the leader is killed": {signal: syscall.SIGSTOP, leader: true},
+		"killed, and then its leader is":   {signal: syscall.SIGKILL, leader: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := options(t)
+			r, pool := start(t, o)
+			g := newGated(t)
+			go func() {
+				eventually(t, "the run", func() bool { return g.started() > 0 })
+				send(t, tt.signal, "", "rolewright-fork-server "+o.Dir)
+				if tt.leader {
+					send(t, syscall.SIGKILL, "rolewright-run ", g.ID)
+				} else {
+					g.goOn(t)
+				}
+			}()
+			res, err := r.Run(t.Context(), g.Request)
+			if v := res.Verdict(); err != nil || v.Success == tt.leader || tt.leader && v.Reason != runner.RunnerDied {
+				t.Errorf("error %v, verdict %+v", err, v)
+			}
+			if left := processes(t, g.dir); len(left) > 0 || g.started() != 1 {
+				t.Errorf("started %d times, left: %v", g.started(), left)
+			}
+			// The next is made one way or the other, and then there is a server.
+			run(t, r, simple)
+			eventually(t, "another server", func() bool { return pool.Wait(t.Context()) == nil })
+		})
+	}
+}
+
+// A server that does not answer costs a run nothing but time, and is replaced.
+func TestRun_IsMadePlainlyWhereTheServerIsFrozen(t *testing.T) {
+	t.Parallel()
+	o := options(t)
+	r, pool := start(t, o)
+	send(t, syscall.SIGSTOP, "", "rolewright-fork-server "+o.Dir)
+	frozen := processes(t, "rolewright-fork-server "+o.Dir)
+	g := newGated(t)
+	g.goOn(t)
+	res, err := r.Run(t.Context(), g.Request)
+	if err != nil || !res.Verdict().Success || res.Executor() != runner.ExecutorRunner || g.started() != 1 {
+		t.Errorf("error %v, verdict %+v, executor %s, started %d times", err, res.Verdict(), res.Executor(), g.started())
+	}
+	if err := pool.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the frozen server is gone", func() bool {
+		now := processes(t, "rolewright-fork-server "+o.Dir)
+		for pid := range frozen {
+			if _, alive := now[pid]; alive {
+				return false
+			}
+		}
+		return true
+	})
+	if res := run(t, r, simple); res.Executor() != runner.ExecutorWarm {
+		t.Errorf("executor %s", res.Executor())
+	}
+}
+
+// Whenever the server dies, a run is made once: by it, or plainly.
+func TestRun_IsMadeOnceWheneverTheServerDies(t *testing.T) {
+	t.Parallel()
+	for i := range 4 {
+		t.Run(strconv.Itoa(i), func(t *testing.T) {
+			t.Parallel()
+			o := options(t)
+			r, _ := start(t, o)
+			g := newGated(t)
+			g.goOn(t)
+			var killer sync.WaitGroup
+			killer.Go(func() {
+				time.Sleep(time.Duration(rand.IntN(300)) * time.Millisecond)
+				send(t, syscall.SIGKILL, "", "rolewright-fork-server "+o.Dir)
+			})
+			res, err := r.Run(t.Context(), g.Request)
+			killer.Wait()
+			if err != nil || !res.Verdict().Success || g.started() != 1 {
+				t.Errorf("error %v, verdict %+v, started %d times", err, res.Verdict(), g.started())
+			}
+		})
+	}
+}
+
+// What a killed operator leaves ends by itself; the next pool removes its directory.
+func TestOperator_KilledLeavesNothing(t *testing.T) {
+	t.Parallel()
+	m := mark(t)
+	o := options(t)
+	req := request(t, family(m))
+	text, err := json.Marshal(order{o, req.ID, req.Dir, req.Content.Playbook})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("/proc/self/exe", asOperator)
+	cmd.Stdin, cmd.Stderr = bytes.NewReader(text), os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	awaitFamily(t, m)
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	eventually(t, "nothing is left", func() bool { return len(processes(t, m))+len(processes(t, o.Dir)) == 0 })
+	left := entries(t, o.Dir)
+	pool := warm.New(o)
+	defer pool.Close()
+	if err := pool.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if now := entries(t, o.Dir); len(left) != 1 || len(now) != 1 || now[0] == left[0] {
+		t.Errorf("directories: %v, then %v", left, now)
+	}
+}

@@ -1,0 +1,230 @@
+package warm_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rolewright/rolewright/runner/warm"
+)
+
+func TestPool_ReplacesAServer(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		change func(*warm.Options)
+		cause  func(t *testing.T, o warm.Options)
+	}{
+		"after its runs":          {change: func(o *warm.Options) { o.MaxRuns = 1 }},
+		"that has grown":          {change: func(o *warm.Options) { o.MaxMemory = 1 }},
+		"of which a file changed": {cause: func(t *testing.T, o warm.Options) { t.Helper(); touch(t, o.Runner) }},
+		"with a new package":      {cause: func(t *testing.T, o warm.Options) { t.Helper(); write(t, filepath.Join(packages(o), "new.py"), "") }},
+		"with a changed package":  {cause: func(t *testing.T, o warm.Options) { t.Helper(); touch(t, filepath.Join(packages(o), "requests.py")) }},
+		"with a configuration": {cause: func(t *testing.T, o warm.Options) {
+			t.Helper()
+			write(t, filepath.Join(home(o), ".ansible.cfg"), "[defaults]\n")
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := options(t)
+			if tt.change != nil {
+				tt.change(&o)
+			}
+			text, err := os.ReadFile(o.Runner)
+			if err != nil {
+				t.Fatal(err)
+			}
+			o.Runner = filepath.Join(t.TempDir(), "ansible-runner")
+			if err := os.WriteFile(o.Runner, text, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			// A library that the server imports.
+			write(t, filepath.Join(packages(o), "requests.py"), "")
+			o.Environ = append(o.Environ, "PYTHONPATH="+packages(o)+":"+os.Getenv("PYTHONPATH"))
+			pool := warm.New(o)
+			defer pool.Close()
+			if err := pool.Wait(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			first := processes(t, "rolewright-fork-server "+o.Dir)
+			lease, err := pool.Acquire()
+			if tt.cause != nil {
+				if err != nil {
+					t.Fatal(err)
+				}
+				tt.cause(t, o)
+			}
+			eventually(t, "the server is out of use", func() bool {
+				second, err := pool.Acquire()
+				if err == nil {
+					second.Release(nil)
+				}
+				return err != nil
+			})
+			if err := pool.Wait(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			for pid := range first {
+				_, alive := processes(t, "rolewright-fork-server "+o.Dir)[pid]
+				if lease != nil && !alive {
+					t.Error("it ends while a run is under way")
+				}
+			}
+			if lease != nil {
+				lease.Release(nil)
+			}
+			eventually(t, "the old server ends", func() bool {
+				now := processes(t, "rolewright-fork-server "+o.Dir)
+				for pid := range first {
+					if _, alive := now[pid]; alive {
+						return false
+					}
+				}
+				return true
+			})
+		})
+	}
+}
+
+// home is the home directory of a pool's runs, and packages a directory in it.
+func home(o warm.Options) string {
+	entry := o.Environ[slices.IndexFunc(o.Environ, func(entry string) bool { return strings.HasPrefix(entry, "HOME=") })]
+	return strings.TrimPrefix(entry, "HOME=")
+}
+
+func packages(o warm.Options) string { return filepath.Join(home(o), "packages") }
+
+func write(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func touch(t *testing.T, name string) {
+	t.Helper()
+	later := time.Now().Add(time.Hour)
+	if err := os.Chtimes(name, later, later); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// entries are the names in a directory.
+func entries(t *testing.T, dir string) []string {
+	t.Helper()
+	found, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := make([]string, len(found))
+	for i, entry := range found {
+		names[i] = entry.Name()
+	}
+	return names
+}
+
+func TestPool_SaysWhyThereIsNoServer(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		change func(t *testing.T, o *warm.Options)
+		want   string
+	}{
+		"a shell script": {func(t *testing.T, o *warm.Options) {
+			t.Helper()
+			o.Playbook = filepath.Join(t.TempDir(), "ansible-playbook")
+			if err := os.WriteFile(o.Playbook, []byte("#!/bin/sh\nexec true\n"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}, "no Python script"},
+		"no program": {func(_ *testing.T, o *warm.Options) { o.Runner = "/nowhere/ansible-runner" }, "/nowhere/ansible-runner: no such file"},
+		"an unknown Ansible": {func(t *testing.T, o *warm.Options) {
+			t.Helper()
+			write(t, filepath.Join(packages(*o), "sitecustomize.py"), "import ansible.release\nansible.release.__version__ = '3.0.0'\n")
+			o.Environ = append(o.Environ, "PYTHONPATH="+packages(*o)+":"+os.Getenv("PYTHONPATH"))
+		}, "ansible-core 3.0.0 is none that is known"},
+		"a long path": {func(t *testing.T, o *warm.Options) {
+			t.Helper()
+			o.Dir = filepath.Join(o.Dir, strings.Repeat("long", 20))
+			if err := os.Mkdir(o.Dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}, "too long for the path of a socket"},
+		"a check that fails": {func(t *testing.T, o *warm.Options) {
+			t.Helper()
+			o.Check = func(_ context.Context, dir, socket string) error {
+				if _, err := os.Stat(socket); err != nil || filepath.Dir(socket) != dir {
+					t.Errorf("%s, %s: %v", dir, socket, err)
+				}
+				return errors.New("the answer is 7")
+			}
+		}, "self-check: the answer is 7"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := options(t)
+			tt.change(t, &o)
+			pool := warm.New(o)
+			err := pool.Wait(t.Context())
+			if !errors.Is(err, warm.ErrNotReady) || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("error = %v", err)
+			}
+			if _, err := pool.Acquire(); !errors.Is(err, warm.ErrNotReady) {
+				t.Errorf("Acquire: %v", err)
+			}
+			pool.Close()
+			if left := entries(t, o.Dir); len(left) > 0 {
+				t.Errorf("left: %v", left)
+			}
+		})
+	}
+}
+
+// Only what belonged to a pool of this user whose process is gone is removed.
+func TestPool_SweepsWhatNobodyUses(t *testing.T) {
+	t.Parallel()
+	o := options(t)
+	other := warm.New(o)
+	defer other.Close()
+	if err := other.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	kept := entries(t, o.Dir)
+	for name, mode := range map[string]os.FileMode{"rolewright-warm-1": 0o700, "rolewright-warm-2": 0o755, "rolewright-warmth": 0o700} {
+		path := filepath.Join(o.Dir, name)
+		if err := errors.Join(os.Mkdir(path, mode), os.Chmod(path, mode)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	elsewhere := t.TempDir()
+	if err := errors.Join(os.Chmod(elsewhere, 0o700), os.Symlink(elsewhere, filepath.Join(o.Dir, "rolewright-warm-3"))); err != nil {
+		t.Fatal(err)
+	}
+	kept = append(kept, "rolewright-warm-2", "rolewright-warm-3", "rolewright-warmth")
+	if os.Geteuid() == 0 {
+		path := filepath.Join(o.Dir, "rolewright-warm-4")
+		if err := errors.Join(os.Mkdir(path, 0o700), os.Chown(path, 1, 1)); err != nil {
+			t.Fatal(err)
+		}
+		kept = append(kept, "rolewright-warm-4")
+	}
+	pool := warm.New(o)
+	if err := pool.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	pool.Close()
+	slices.Sort(kept)
+	if left := entries(t, o.Dir); !slices.Equal(left, kept) {
+		t.Errorf("left %v, want %v", left, kept)
+	}
+	if _, err := os.Stat(elsewhere); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,220 @@
+package warm_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/runner/supervise"
+	"github.com/rolewright/rolewright/runner/warm"
+)
+
+// asOperator is the argument with which the test binary is an operator.
+const asOperator = "operator"
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case runner.SupervisorCommand:
+			os.Exit(supervise.Main(os.Stdin, os.Stderr))
+		case asOperator:
+			os.Exit(operate())
+		}
+	}
+	os.Exit(m.Run())
+}
+
+// order is what an operator of these tests is to do.
+type order struct {
+	Options           warm.Options
+	ID, Dir, Playbook string
+}
+
+// operate makes one forked run.
+func operate() int {
+	var o order
+	if err := json.NewDecoder(os.Stdin).Decode(&o); err != nil {
+		return 2
+	}
+	pool := warm.New(o.Options)
+	defer pool.Close()
+	if err := pool.Wait(context.Background()); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 3
+	}
+	r := runner.New(runner.Options{Environ: o.Options.Environ, Supervisor: o.Options.Supervisor, Warm: pool})
+	defer r.Close()
+	if _, err := r.Run(context.Background(), runner.Request{ID: o.ID, Dir: o.Dir, Content: runner.Content{Playbook: o.Playbook}}); err != nil {
+		return 1
+	}
+	return 0
+}
+
+// options are those of a pool whose runs have a HOME of their own.
+func options(t testing.TB) warm.Options {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "w") // the path of a socket is short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	o := warm.Options{
+		Dir:        dir,
+		Environ:    environ(t),
+		Supervisor: []string{"/proc/self/exe", runner.SupervisorCommand},
+		Trace:      filepath.Join(t.TempDir(), "trace"),
+	}
+	for name, path := range map[string]*string{"ansible-runner": &o.Runner, "ansible-playbook": &o.Playbook} {
+		var err error
+		if *path, err = exec.LookPath(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return o
+}
+
+// environ is this process's environment with another HOME.
+func environ(t testing.TB) []string {
+	t.Helper()
+	var kept []string
+	for _, entry := range os.Environ() {
+		if !strings.HasPrefix(entry, "HOME=") && !strings.HasPrefix(entry, "ROLEWRIGHT_") {
+			kept = append(kept, entry)
+		}
+	}
+	return append(kept, "HOME="+t.TempDir())
+}
+
+// start returns a Runner whose runs are forked.
+func start(t *testing.T, o warm.Options) (*runner.Runner, *warm.Pool) {
+	t.Helper()
+	pool := warm.New(o)
+	t.Cleanup(pool.Close)
+	if err := pool.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r := runner.New(runner.Options{Environ: o.Environ, Supervisor: o.Supervisor, Warm: pool})
+	t.Cleanup(r.Close)
+	return r, pool
+}
+
+// request is that for a run of the text of a playbook.
+func request(t *testing.T, playbook string) runner.Request {
+	t.Helper()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "playbook.yml")
+	if err := os.WriteFile(path, []byte(playbook), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	id := uuid.NewString()
+	return runner.Request{ID: id, Dir: filepath.Join(dir, id), Content: runner.Content{Playbook: path}}
+}
+
+// run makes a run that is to succeed.
+func run(t *testing.T, r *runner.Runner, playbook string) runner.Result {
+	t.Helper()
+	res, err := r.Run(t.Context(), request(t, playbook))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v := res.Verdict(); !v.Success {
+		t.Fatalf("verdict %+v\n%s", v, res.Tail)
+	}
+	return res
+}
+
+// traced returns the lines of the trace.
+func traced(t *testing.T, o warm.Options) string {
+	t.Helper()
+	text, err := os.ReadFile(o.Trace)
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// processes returns those whose command line contains a text: pid → command line.
+func processes(t testing.TB, text string) map[int]string {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[int]string{}
+	for _, file := range files {
+		line, err := os.ReadFile(file)
+		line = bytes.ReplaceAll(line, []byte{0}, []byte{' '})
+		if pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file))); err == nil && strings.Contains(string(line), text) && pid != os.Getpid() {
+			found[pid] = strings.TrimSpace(string(line))
+		}
+	}
+	return found
+}
+
+// eventually waits until a condition holds; only a hanging test fails here.
+func eventually(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(3 * time.Minute); !condition(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waiting in vain: %s", what)
+		}
+	}
+}
+
+// family is a playbook that leaves behind what is hard to find, marked by
+// the text, and waits: a daemon, and one that has cleared its environment.
+func family(mark string) string {
+	return fmt.Sprintf(`
+- hosts: localhost
+  gather_facts: false
+  tasks:
+  - shell: |
+      setsid nohup sleep 6001.%[1]s >/dev/null 2>&1 </dev/null &
+      env -i setsid /bin/sh -c 'trap "" TERM HUP; sleep 6002.%[1]s; sleep 6003.%[1]s' >/dev/null 2>&1 </dev/null &
+      sleep 0.2
+  - shell: trap "" TERM; sleep 6004.%[1]s; sleep 6005.%[1]s
+`, mark)
+}
+
+// mark is a number that no other test uses.
+func mark(t *testing.T) string {
+	t.Helper()
+	return strconv.FormatInt(time.Now().UnixNano(), 10)
+}
+
+// awaitFamily waits until a run of family is where it waits.
+func awaitFamily(t *testing.T, mark string) {
+	t.Helper()
+	for _, n := range []int{6001, 6002, 6004} {
+		eventually(t, fmt.Sprintf("the process %d of the run", n), func() bool {
+			return len(processes(t, fmt.Sprintf("sleep %d.%s", n, mark))) > 0
+		})
+	}
+}
+
+// send sends a signal to the one process of which the command line begins with
+// a text and contains another.
+func send(t *testing.T, signal syscall.Signal, begins, contains string) {
+	t.Helper()
+	sent := 0
+	for pid, line := range processes(t, contains) {
+		if strings.HasPrefix(line, begins) && syscall.Kill(pid, signal) == nil {
+			sent++
+		}
+	}
+	if sent != 1 {
+		t.Errorf("%d processes signalled as %q of %v", sent, begins, processes(t, contains))
+	}
+}
