@@ -31,7 +31,7 @@ type settings struct {
 }
 
 // forEver is the end of a pause that has none.
-var forEver = time.Unix(1<<40, 0)
+func forEver() time.Time { return time.Unix(1<<40, 0) }
 
 func (s settings) retention() retention {
 	return retention{runs: s.artifacts, failed: s.failedArtifacts, age: s.artifactsAge}
@@ -109,7 +109,7 @@ func annotated(obj *unstructured.Unstructured, s settings) (settings, []string) 
 func parsePause(value string) (time.Time, error) {
 	if paused, err := strconv.ParseBool(value); err == nil {
 		if paused {
-			return forEver, nil
+			return forEver(), nil
 		}
 		return time.Time{}, nil
 	}

@@ -429,7 +429,7 @@ func TestAnnotated(t *testing.T) {
 		{"long", map[string]string{ownPrefix + "reconcile-period": "999999h"}, settings{period: maxPeriod, artifacts: 20, verbosity: 2}},
 		{"0 artifacts keep all", map[string]string{incumbentPrefix + "max-runner-artifacts": "0"}, settings{period: time.Hour, artifacts: -1, verbosity: 2}},
 		{"verbosity is clamped", map[string]string{incumbentPrefix + "verbosity": "99"}, settings{period: time.Hour, artifacts: 20, verbosity: 7, verbose: true}},
-		{"paused", map[string]string{ownPrefix + "paused": "true"}, settings{period: time.Hour, artifacts: 20, verbosity: 2, paused: forEver}},
+		{"paused", map[string]string{ownPrefix + "paused": "true"}, settings{period: time.Hour, artifacts: 20, verbosity: 2, paused: forEver()}},
 		{"not paused", map[string]string{ownPrefix + "paused": "false"}, base},
 		{"paused until", map[string]string{ownPrefix + "paused": "2026-05-06T18:00:00Z"},
 			settings{period: time.Hour, artifacts: 20, verbosity: 2, paused: time.Date(2026, 5, 6, 18, 0, 0, 0, time.UTC)}},

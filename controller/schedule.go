@@ -86,7 +86,7 @@ func decide(now time.Time, s situation) plan {
 		return p
 	}
 	p.held, p.cause = p.cause, ""
-	if s.paused.Before(forEver) {
+	if s.paused.Before(forEver()) {
 		p.wait = min(s.paused.Sub(now), maxPeriod)
 	}
 	return p

@@ -70,14 +70,14 @@ func TestDecide(t *testing.T) {
 			plan{wait: j(time.Minute)}},
 		{"finalizer success of another process is run again", situation{last: run(status.Succeeded, time.Second, finalizer), deleting: true},
 			plan{cause: causeDeleted}},
-		{"paused, nothing due", situation{last: run(status.Succeeded, time.Minute), period: time.Hour, paused: forEver},
+		{"paused, nothing due", situation{last: run(status.Succeeded, time.Minute), period: time.Hour, paused: forEver()},
 			plan{wait: j(time.Hour) - time.Minute}},
-		{"paused for ever, period over", situation{last: run(status.Succeeded, 2*time.Hour), period: time.Hour, paused: forEver},
+		{"paused for ever, period over", situation{last: run(status.Succeeded, 2*time.Hour), period: time.Hour, paused: forEver()},
 			plan{held: causePeriod}},
 		{"paused for a while, never run", situation{paused: now.Add(time.Minute)}, plan{held: causeCreated, wait: time.Minute}},
 		{"the pause is over", situation{paused: now}, plan{cause: causeCreated}},
-		{"paused, interrupted", situation{last: run(status.Interrupted, 0), paused: forEver}, plan{held: causeInterrupted}},
-		{"paused, deleted", situation{last: run(status.Succeeded, 0), deleting: true, paused: forEver}, plan{cause: causeDeleted}},
+		{"paused, interrupted", situation{last: run(status.Interrupted, 0), paused: forEver()}, plan{held: causeInterrupted}},
+		{"paused, deleted", situation{last: run(status.Succeeded, 0), deleting: true, paused: forEver()}, plan{cause: causeDeleted}},
 		{"finalizer interrupted", situation{last: run(status.Interrupted, 0, finalizer), deleting: true}, plan{cause: causeDeleted}},
 	}
 	for _, tt := range tests {
