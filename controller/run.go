@@ -53,7 +53,8 @@ func (r *reconciler) run(ctx context.Context, s *scope) (*ctrl.Result, error) {
 	r.metrics.RunStarted(r.gvk)
 	s.started = true
 	stop := p.start(ctx)
-	if s.result, s.err = r.execute(ctx, req); errors.Is(s.err, runner.ErrTooLate) {
+	s.result, s.err = r.execute(ctx, req)
+	if errors.Is(s.err, runner.ErrTooLate) {
 		s.err = ErrLeadershipLost // this process was frozen, maybe
 	}
 	failpoint.Hit("run.ended")
