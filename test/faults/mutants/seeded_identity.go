@@ -80,7 +80,7 @@ func identityBugs() []mutant { //nolint:funlen // a table
 			Edits: []edit{
 				{"controller/lost.go", "\ts.memory.recall(s.object.Object, r.watch.ManageStatus)\n\tlost := s.memory.lost\n", "\tlost := s.memory.lost\n"},
 			},
-			Plans: []string{"fixed/change-during-run-recorded-and-stale", "change-during-run/restart-stale"},
+			Plans: []string{"fixed/change-during-run-recorded-and-stale", "change-during-run/restart-stale", "change/restart-stale", "ten/restart-stale"},
 		},
 		{
 			Name: "deletion-is-not-looked-at-live", Origin: "W14: deletion seen live but not in the cache",
@@ -88,7 +88,7 @@ func identityBugs() []mutant { //nolint:funlen // a table
 				{"controller/phases.go", "; deleting != s.deleting || deleting && !r.hasFinalizer(s.object) {", "; deleting && !r.hasFinalizer(s.object) {"},
 				{"controller/phases.go", " ||\n\t\t(s.object.GetDeletionTimestamp() != nil) != s.deleting {", " {"},
 			},
-			Plans: []string{"delete-failing/modified-things-o-0-1-hold-watch", "delete-failing/hold-watch"},
+			Plans: []string{"delete-failing/modified-things-o-0-1-hold-watch", "delete-failing/hold-watch", "delete-failing/restart-stale", "delete-long-run/hold-watch", "delete/restart-stale"},
 		},
 		{
 			Name: "every-status-write-is-a-change", Origin: "B.8, B.9: the operator triggers itself",

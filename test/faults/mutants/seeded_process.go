@@ -19,9 +19,10 @@ func processBugs() []mutant { //nolint:funlen // a table
 			Plans: []string{"daemons"},
 		},
 		{
-			Name: "stubborn-runs-are-not-killed", Origin: "F10, E.6: SIGTERM is ignored",
+			Name: "stubborn-runs-are-not-killed", Origin: "F10, E.6: SIGTERM is ignored, and neither guard kills",
 			Edits: []edit{
 				{"runner/supervise/supervise.go", "\tcmd.WaitDelay = c.grace()\n", ""},
+				{"runner/supervise/supervisor.go", "giveUp = time.After(c.grace() + patience)", "giveUp = nil"},
 			},
 			Plans: []string{"timeout", "delete-long-run", "daemons/crash-after", "daemons/crash-before", "daemons"},
 		},
