@@ -7,6 +7,7 @@ a run in which it does differ is not forked but executed, see playbook.unsuited.
 from __future__ import annotations
 
 import ast
+import builtins
 import importlib
 import importlib.machinery
 import os
@@ -141,9 +142,23 @@ def import_controller() -> None:
     whole = ("action", "filter", "inventory", "test")
     for kind in PLUGINS:
         package = importlib.import_module(f"ansible.plugins.{kind}")
+        own = dict(vars(package))
         for info in pkgutil.iter_modules(package.__path__):
             if kind in whole or f"{kind}.{info.name}" in COMMON or kind == "lookup":
                 attempt(f"ansible.plugins.{kind}.{info.name}")
+        unshadow(package, own)
+
+
+def unshadow(package: types.ModuleType, own: dict[str, object]) -> None:
+    """Give a package back the names that it uses: a module that is imported
+    becomes an attribute of its package, where the plugin list hides Python's.
+    Ansible loads plugins without that.
+    """
+    for name, value in list(vars(package).items()):
+        if name in own and own[name] is not value:
+            setattr(package, name, own[name])
+        elif name not in own and hasattr(builtins, name):
+            delattr(package, name)
 
 
 def attempt(name: str) -> None:
