@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -48,8 +47,8 @@ type sampleOptions struct {
 	Cluster bool
 	// Unordered is for playbooks whose hosts do not wait for each other.
 	Unordered bool
-	// Stop is when the run is stopped, in seconds; 0 for never.
-	Stop float64
+	// Stop is for playbooks that do not end: the run is stopped in the first task.
+	Stop bool
 }
 
 // verdictRows are those rows of the verdict table (runner.TestVerdict_RealAnsible)
@@ -70,38 +69,44 @@ func verdictRows() []sample {
 		{"limit to nobody", playbook("success.yml"), sampleOptions{Cmdline: "--limit nobody"}},
 		{"script", playbook("script.yml"), sampleOptions{Vars: map[string]any{"script": "echo $0; exit 3", "dir": "/"}}},
 		{"fill", playbook("fill.yml"), sampleOptions{Vars: map[string]any{"victim": "/dev/null", "more": 20}}},
-		{"sleep", playbook("sleep.yml"), sampleOptions{Stop: 4}},
-		{"stubborn", playbook("stubborn.yml"), sampleOptions{Stop: 4}},
+		{"sleep", playbook("sleep.yml"), sampleOptions{Stop: true}},
+		{"stubborn", playbook("stubborn.yml"), sampleOptions{Stop: true}},
+	}
+	for i := range rows {
+		rows[i].name = "row " + rows[i].name
 	}
 	for _, name := range []string{"ignore_unreachable", "any_errors_fatal", "several_hosts", "unreachable"} {
 		// One host after the other, or their order is that of their processes.
-		rows = append(rows, sample{name + " on hosts", playbook(name + ".yml"), sampleOptions{Inventory: inventory, Cmdline: "-f 1"}})
+		rows = append(rows, sample{"row " + name + " on hosts", playbook(name + ".yml"), sampleOptions{Inventory: inventory, Cmdline: "-f 1"}})
 	}
 	return rows
 }
 
 // elsewhere are the playbooks of the verdict table's directory that are not
 // samples by themselves: they are in verdictRows, or write 10 GB.
-func elsewhere() []string { return []string{"script.yml", "fill.yml", "sleep.yml", "stubborn.yml", "pour.yml"} }
+func elsewhere() []string {
+	return []string{"script.yml", "fill.yml", "sleep.yml", "stubborn.yml", "pour.yml"}
+}
 
 // corpus returns all samples.
 func corpus(t *testing.T) []sample {
 	t.Helper()
 	samples := verdictRows()
-	add := func(prefix, pattern string, except ...string) {
+	add := func(pattern string, except ...string) {
 		names, err := filepath.Glob(pattern)
 		if err != nil || len(names) == 0 {
 			t.Fatalf("%s: %v, %v", pattern, names, err)
 		}
 		for _, name := range names {
 			if base := filepath.Base(name); !slices.Contains(except, base) {
-				samples = append(samples, sample{prefix + strings.TrimSuffix(base, ".yml"), runner.Content{Playbook: absolute(name)}, optionsOf(t, name)})
+				in := filepath.Base(filepath.Dir(name))
+				samples = append(samples, sample{in + " " + strings.TrimSuffix(base, ".yml"), runner.Content{Playbook: absolute(name)}, optionsOf(t, name)})
 			}
 		}
 	}
-	add("", "testdata/corpus/*.yml", "vars.yml")
-	add("", "testdata/corpus/*/*.yml", "secret.yml")
-	add("verdict ", verdicts+"/*.yml", elsewhere()...)
+	add("testdata/corpus/*.yml", "vars.yml")
+	add("testdata/corpus/*/*.yml", "secret.yml")
+	add(verdicts+"/*.yml", elsewhere()...)
 	return samples
 }
 
@@ -181,9 +186,6 @@ func web(t *testing.T) string {
 	t.Cleanup(server.Close)
 	return server.URL
 }
-
-// stopAfter is when a sample's run is stopped.
-func (s sample) stopAfter() time.Duration { return time.Duration(s.options.Stop * float64(time.Second)) }
 
 // The table of contents names every playbook of the corpus, and none that there is not.
 func TestCorpus_IsInItsTableOfContents(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rolewright/rolewright/internal/testenv"
 	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/runner/jobevent"
 )
 
 // observed is what there is to see of a run, without times and identifiers.
@@ -69,8 +70,12 @@ func (s sample) observe(t *testing.T, r *runner.Runner, server string) observed 
 	req := s.request(t, p)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
-	if after := s.stopAfter(); after > 0 {
-		defer time.AfterFunc(after, func() { cancel(errStopped) }).Stop()
+	if s.options.Stop {
+		req.OnEvent = func(e jobevent.Event) {
+			if e.Kind == "runner_on_start" {
+				time.AfterFunc(time.Second, func() { cancel(errStopped) })
+			}
+		}
 	}
 	names := []string{req.Dir, "DIR", p.out, "OUT", req.ID, "ID", server, "SERVER", strings.TrimPrefix(server, "http://"), "SERVER"}
 	if s.options.Cluster {
@@ -88,7 +93,7 @@ func (s sample) observe(t *testing.T, r *runner.Runner, server string) observed 
 	seen.Files = n.files(t, p.out)
 	if s.options.Cluster {
 		seen.Objects = n.objects(t, testenv.Config(t), p.namespace)
-		if len(seen.Objects) == 0 && !strings.HasSuffix(s.name, "wait") {
+		if len(seen.Objects) == 0 {
 			t.Error("the run has left no object: there is nothing to compare")
 		}
 	}

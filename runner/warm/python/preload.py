@@ -10,8 +10,10 @@ import ast
 import builtins
 import importlib
 import importlib.machinery
+import io
 import os
 import pkgutil
+import shutil
 import sys
 import types
 
@@ -24,6 +26,8 @@ PATH: list[str] = []
 CODES: dict[bytes, types.CodeType] = {}
 #: What decides about the module utilities that a source needs, by the source.
 IMPORTS: dict[bytes, ast.Module] = {}
+#: Who finds modules in the directories of PATH, and has listed them.
+FINDERS: dict[str, importlib.machinery.FileFinder] = {}
 #: Variables that imports have read, other than those that ansible.constants
 #: has: their values are part of the server.
 READ: set[str] = set()
@@ -56,6 +60,7 @@ def about() -> dict:
 
     packages = ("ansible", "ansible.release", "ansible_runner", "kubernetes", "jinja2", "yaml")
     files = [sys.modules[name].__file__ for name in packages if name in sys.modules]
+    files += filter(None, [shutil.which("ssh", path=_ENVIRONMENT.get("PATH"))])
     return {"core": ansible.release.__version__, "python": sys.executable, "pid": os.getppid(),
             "files": files + ([CONFIG_FILE[0]] if CONFIG_FILE else [])}
 
@@ -89,7 +94,47 @@ def load(path: list[str], trace_file: str) -> None:
     atexit.unregister(cleanup_tmp_file)
     cleanup_tmp_file(constants.DEFAULT_LOCAL_TMP)
     compile_modules()
-    import command, connection, leader, module, playbook  # noqa: E401, F401, so that no run has to
+    FINDERS.update({path: finder for path, finder in sys.path_importer_cache.items()
+                    if path in PATH and isinstance(finder, importlib.machinery.FileFinder)})
+    read_kubeconfigs_quickly()
+    check_ssh()
+    import command, connection, leader, module, playbook, prepared  # noqa: E401, F401, so that no run has to
+
+    prepared.load()
+
+
+def read_kubeconfigs_quickly() -> None:
+    """Let the Kubernetes client read its configuration by YAML's parser in C.
+    What that refuses, the other one refuses in its own words.
+    """
+    config = sys.modules.get("kubernetes.config.kube_config")
+    yaml = sys.modules.get("yaml")
+    if config is None or not hasattr(yaml, "CSafeLoader"):
+        return
+
+    class Yaml:
+        """The module yaml, as the Kubernetes client uses it."""
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(yaml, name)
+
+        @staticmethod
+        def safe_load(file: io.TextIOBase) -> object:
+            try:
+                return yaml.load(file, yaml.CSafeLoader)
+            except yaml.YAMLError:
+                getattr(file, "seek", lambda _: None)(0)  # it may be a text
+                return yaml.safe_load(file)
+
+    config.yaml = Yaml()
+
+
+def check_ssh() -> None:
+    """Ask ssh what each run would ask it. That it is another one later, about tells."""
+    from ansible.utils.ssh_functions import check_for_controlpersist
+
+    if shutil.which("ssh"):
+        check_for_controlpersist("ssh")
 
 
 class Recorder:
