@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -13,7 +12,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/rolewright/rolewright/runner"
-	"github.com/rolewright/rolewright/runner/warm"
 )
 
 // workloads are the playbooks by which the executors are compared.
@@ -37,13 +35,28 @@ type contest struct {
 
 // oneAtATime makes runs in pairs, and then holds some for their memory.
 func (b *bench) oneAtATime(ctx context.Context) (err error) {
-	pool, dir, environ, err := b.pool(ctx)
+	dir, err := os.MkdirTemp("", "w") // the path of a socket is short
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	lost := make(chan error, 1) // a run that is not forked must not be measured as one that is
+	pool, err := runner.NewPool(runner.Options{}, dir, func(err error) {
+		if err != nil {
+			select {
+			case lost <- err:
+			default: // the first says it
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
 	defer pool.Close()
-	c := contest{b: b, plain: runner.New(runner.Options{Environ: environ}), warm: runner.New(runner.Options{Environ: environ, Warm: pool})}
+	if err := pool.Wait(ctx); err != nil {
+		return err
+	}
+	c := contest{b: b, plain: runner.New(runner.Options{}), warm: runner.New(runner.Options{Warm: pool})}
 	defer c.plain.Close()
 	defer c.warm.Close()
 	for _, name := range b.workloads() {
@@ -51,29 +64,15 @@ func (b *bench) oneAtATime(ctx context.Context) (err error) {
 			return fmt.Errorf("workload %s: %w", name, err)
 		}
 	}
-	return c.memory(ctx)
-}
-
-// pool starts a fork server, and returns its directory and its environment.
-func (b *bench) pool(ctx context.Context) (*warm.Pool, string, []string, error) {
-	o := warm.Options{Supervisor: []string{"/proc/self/exe", runner.SupervisorCommand}}
-	for name, path := range map[string]*string{"ansible-runner": &o.Runner, "ansible-playbook": &o.Playbook} {
-		var err error
-		if *path, err = exec.LookPath(name); err != nil {
-			return nil, "", nil, err
-		}
+	if err := c.memory(ctx); err != nil {
+		return err
 	}
-	var err error
-	if o.Dir, err = os.MkdirTemp("", "w"); err != nil { // the path of a socket is short
-		return nil, "", nil, err
+	select {
+	case err := <-lost:
+		return fmt.Errorf("runs were not forked: %w", err)
+	default:
+		return nil
 	}
-	o.Environ = os.Environ()
-	pool := warm.New(o)
-	if err := pool.Wait(ctx); err != nil {
-		pool.Close()
-		return nil, "", nil, errors.Join(err, os.RemoveAll(o.Dir))
-	}
-	return pool, o.Dir, o.Environ, nil
 }
 
 // cost is what a run took, in seconds.
@@ -146,25 +145,34 @@ func (c comparison) print(title, unit, wall, cpu string) {
 	}
 }
 
-// memory holds runs in the middle of a module, and prints what they have.
+// memory holds runs in the middle of a module, and prints what they have. What
+// a run has to itself is what each further one adds: the first takes from the
+// fork server what was its own until then.
 func (c contest) memory(ctx context.Context) error {
 	idle, err := footprintOf(os.Getpid())
 	if err != nil {
 		return err
 	}
-	fmt.Printf("\n%-50s %12s %12s %14s\n", "memory, MiB", "private", "proportional", "private a run")
+	fmt.Printf("\n%-50s %12s %12s %14s %14s\n", "memory, MiB", "private", "proportional", "a further run:", "proportional")
 	fmt.Printf("%-50s %12.1f %12.1f\n", "fork server and supervisors", idle.private, idle.proportional)
-	for _, k := range []int{1, 4, 8} {
-		for _, way := range []struct {
-			name   string
-			runner *runner.Runner
-		}{{"plain", c.plain}, {"warm", c.warm}} {
+	for _, way := range []struct {
+		name   string
+		runner *runner.Runner
+	}{{"plain", c.plain}, {"warm", c.warm}} {
+		var one footprint
+		for _, k := range []int{1, 4, 8} {
 			held, err := c.hold(ctx, way.runner, k)
 			if err != nil {
 				return err
 			}
-			more := held.less(idle)
-			fmt.Printf("%-50s %12.1f %12.1f %14.1f\n", fmt.Sprintf("%d runs more, %s", k, way.name), more.private, more.proportional, more.private/float64(k))
+			fmt.Printf("%-50s %12.1f %12.1f", fmt.Sprintf("the same and %d runs, %s", k, way.name), held.private, held.proportional)
+			if k == 1 {
+				one = held
+				fmt.Println()
+				continue
+			}
+			more := held.less(one)
+			fmt.Printf(" %14.1f %14.1f\n", more.private/float64(k-1), more.proportional/float64(k-1))
 		}
 	}
 	return nil

@@ -1,4 +1,4 @@
-"""Ansible loads no callbacks of roles: whether it does is seen."""
+"""A callback of a role: whether Ansible loads it is seen."""
 from ansible.plugins.callback import CallbackBase
 
 
