@@ -57,7 +57,7 @@ func TestRun_IsTheSameForkedAndExecuted(t *testing.T) {
 }
 
 // errStopped is why runs are stopped that would not end.
-var errStopped = errors.New("the test stops it") //nolint:gochecknoglobals // a sentinel
+var errStopped = errors.New("the test stops it")
 
 // observe makes a run of the sample.
 func (s sample) observe(t *testing.T, r *runner.Runner, server string) observed {
