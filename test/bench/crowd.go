@@ -55,7 +55,8 @@ func (b *bench) crowd(ctx context.Context, name, executor string) (c cost, err e
 		return c, err
 	}
 	watches := filepath.Join(b.dir, name+".yaml")
-	text := fmt.Sprintf("- {group: %s, version: %s, kind: %s, playbook: %q, reconcilePeriod: 0s}\n", thing().Group, thing().Version, thing().Kind, playbook)
+	g := thing()
+	text := fmt.Sprintf("- {group: %s, version: %s, kind: %s, playbook: %q, reconcilePeriod: 0s}\n", g.Group, g.Version, g.Kind, playbook)
 	if err := os.WriteFile(watches, []byte(text), 0o600); err != nil {
 		return c, err
 	}

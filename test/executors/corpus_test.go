@@ -100,7 +100,8 @@ func corpus(t *testing.T) []sample {
 		for _, name := range names {
 			if base := filepath.Base(name); !slices.Contains(except, base) {
 				in := filepath.Base(filepath.Dir(name))
-				samples = append(samples, sample{in + " " + strings.TrimSuffix(base, ".yml"), runner.Content{Playbook: absolute(name)}, optionsOf(t, name)})
+				content := runner.Content{Playbook: absolute(name)}
+				samples = append(samples, sample{in + " " + strings.TrimSuffix(base, ".yml"), content, optionsOf(t, name)})
 			}
 		}
 	}
@@ -141,7 +142,8 @@ type place struct {
 func (s sample) request(t *testing.T, p place) runner.Request {
 	t.Helper()
 	id := uuid.NewString()
-	req := runner.Request{ID: id, Dir: filepath.Join(t.TempDir(), id), Content: s.content, Verbosity: s.options.Verbosity, SkipFacts: s.options.SkipFacts}
+	req := runner.Request{ID: id, Dir: filepath.Join(t.TempDir(), id), Content: s.content}
+	req.Verbosity, req.SkipFacts = s.options.Verbosity, s.options.SkipFacts
 	fill := strings.NewReplacer("{dir}", filepath.Dir(s.content.Playbook), "{out}", p.out, "{run}", req.Dir).Replace
 	req.Cmdline, req.Inventory = fill(s.options.Cmdline), fill(s.options.Inventory)
 	vars := map[string]any{"out": p.out, "namespace_of_run": p.namespace, "server": p.server}
@@ -180,7 +182,8 @@ func web(t *testing.T) string {
 		body := make([]byte, 1<<10)
 		n, _ := r.Body.Read(body)
 		user, password, _ := r.BasicAuth()
-		answer("text/plain", fmt.Sprintln(r.Method, r.Header.Get("Content-Type"), r.Header.Get("X-Test"), r.UserAgent(), user, password, string(body[:n])))(w, r)
+		kind, test := r.Header.Get("Content-Type"), r.Header.Get("X-Test")
+		answer("text/plain", fmt.Sprintln(r.Method, kind, test, r.UserAgent(), user, password, string(body[:n])))(w, r)
 	})
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)

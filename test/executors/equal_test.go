@@ -48,12 +48,12 @@ func TestRun_IsTheSameForkedAndExecuted(t *testing.T) {
 		}
 	})
 	trace := w.traced(t)
-	if forked := strings.Count(trace, "playbook forked"); 5*forked < 4*len(samples) && !t.Failed() {
-		t.Errorf("%d of %d playbooks were forked: most are to be", forked, len(samples))
+	forked, executed := strings.Count(trace, "playbook forked"), strings.Count(trace, "playbook executed")
+	if forked < 4*executed || forked == 0 {
+		t.Errorf("%d playbooks were forked, %d were not: most are to be", forked, executed)
 	}
 	t.Logf("playbooks forked %d, executed %d; modules forked %d; commands %d",
-		strings.Count(trace, "playbook forked"), strings.Count(trace, "playbook executed"),
-		strings.Count(trace, "module forked"), strings.Count(trace, "\ncommand"))
+		forked, executed, strings.Count(trace, "module forked"), strings.Count(trace, "\ncommand"))
 }
 
 // errStopped is why runs are stopped that would not end.

@@ -80,7 +80,8 @@ func TestRun_LeavesNoTemporaryFiles(t *testing.T) {
 	t.Setenv("TMPDIR", temp)
 	w := bothWays(t)
 	before := names(t, temp)
-	dir := project(t, map[string]string{"play.yml": "- hosts: localhost\n  tasks:\n  - ping:\n  - copy: {content: x, dest: \"{{ out }}/x\", mode: \"0600\"}\n" +
+	dir := project(t, map[string]string{"play.yml": "- hosts: localhost\n  tasks:\n  - ping:\n" +
+		"  - copy: {content: x, dest: \"{{ out }}/x\", mode: \"0600\"}\n" +
 		"  - template: {src: t.j2, dest: \"{{ out }}/t\", mode: \"0600\"}\n  - shell: sleep 77777 &\n", "templates/t.j2": "x"})
 	s := sample{name: "temporary", content: runner.Content{Playbook: filepath.Join(dir, "play.yml")}}
 	for _, r := range []*runner.Runner{w.executed, w.forked} {

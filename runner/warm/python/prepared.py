@@ -125,7 +125,8 @@ def make_archive(path: str) -> Archive | None:
         return None
     with open(os.path.join(directory, files[0]), "rb") as file:
         content = file.read()
-    return Archive(source, constants.DEFAULT_MODULE_COMPRESSION, files[0], content, {name: identity(name) for name in sources(path, content)})
+    made_of = {name: identity(name) for name in sources(path, content)}
+    return Archive(source, constants.DEFAULT_MODULE_COMPRESSION, files[0], content, made_of)
 
 
 def sources(path: str, content: bytes) -> list[str]:
@@ -212,7 +213,8 @@ def install() -> None:
     def find_module_utils(*args: object, **kwargs: object) -> object:
         given = dict(zip(names, args)) | kwargs
         archive = ARCHIVES.get(given.get("module_path"))
-        if archive is not None and archive[:2] == (given["b_module_data"], given["module_compression"]) and existing(loader.module_utils_loader) == PLACES[0]:
+        if archive is not None and archive[:2] == (given["b_module_data"], given["module_compression"]) \
+                and existing(loader.module_utils_loader) == PLACES[0]:
             put(archive, os.path.join(constants.DEFAULT_LOCAL_TMP, "ansiballz_cache"))
         return find(*args, **kwargs)
 
