@@ -79,8 +79,8 @@ integration: cluster-tools-kwok client-tools ## go test of everything, on one co
 	@$(TOOLS)/controlplane exec --pods-exec --audit-log audit.log -- go test -race -timeout 30m $(TESTFLAGS) ./...
 
 .PHONY: test-second-line
-test-second-line: second-line ## tests of what depends on Ansible, on ansible-core 2.19 and ansible-runner 2.4
-	@PATH=$(SECOND_LINE)/bin:$$PATH go test -race -count=1 -timeout 20m $(TESTFLAGS) ./runner ./controller/extravars ./test/hostile
+test-second-line: second-line cluster-tools ## tests of what depends on Ansible, on ansible-core 2.19 and ansible-runner 2.4
+	@PATH=$(SECOND_LINE)/bin:$$PATH go test -race -count=1 -timeout 20m $(TESTFLAGS) ./runner ./controller/extravars ./test/hostile ./test/executors
 
 .PHONY: hostile
 hostile: setup setup-trace second-line ## the corpus of hostile objects and events, a run for each, on both lines of Ansible: 20 minutes
@@ -126,7 +126,7 @@ lint: lint-tools ## check formatting, style and the import directions
 	@cd tools && $(TOOLS)/golangci-lint run --config $(CURDIR)/.golangci.yml ./controlplane/...
 
 .PHONY: bench
-bench: setup cluster-tools build ## measure our own path around a run, and memory with many objects
+bench: setup cluster-tools build ## measure our own path around a run, memory with many objects, and the executors against each other
 	@$(GO_BUILD) -o $(BIN)/bench ./test/bench
 	@$(GO_BUILD) -o $(BIN)/fakerunner ./test/faults/fakerunner
 	@$(TOOLS)/controlplane exec -- $(BIN)/bench $(BENCHFLAGS)

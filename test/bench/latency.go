@@ -57,7 +57,8 @@ func operations() []operation {
 	}
 }
 
-// series are the times of one operation by one way, in milliseconds.
+// series are the times of one operation by one way, in milliseconds, or the
+// like.
 type series []float64
 
 // row prints quantiles of s.
@@ -65,6 +66,13 @@ func (s series) row(name, note string) {
 	v := slices.Sorted(slices.Values(s))
 	quantile := func(q float64) float64 { return v[min(int(q*float64(len(v))), len(v)-1)] }
 	fmt.Printf("%-50s %9.2f %9.2f %9.2f %9.2f %9.2f   %s\n", name, v[0], quantile(0.5), quantile(0.9), quantile(0.99), v[len(v)-1], note)
+}
+
+// quartiles prints quartiles of s, and what they are to reach.
+func (s series) quartiles(name, reach string) {
+	v := slices.Sorted(slices.Values(s))
+	n := len(v)
+	fmt.Printf("%-50s %9.2f %9.2f %9.2f %9.2f %9.2f   %s\n", name, v[0], v[n/4], v[n/2], v[3*n/4], v[n-1], reach)
 }
 
 // less is the difference of what was measured in turn.

@@ -11,10 +11,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // lendEnv names the directory in which the stubs say where the kubeconfigs of
@@ -35,20 +33,8 @@ func (a *access) end() error { return os.Remove(a.file) }
 // startLending starts an operator whose runs lend their access, up to so many
 // at a time, and a namespace for their objects. There are no other objects.
 func (b *bench) startLending(ctx context.Context, namespace string, concurrent int) error {
-	if b.operator != nil {
-		if err := b.operator.stop(); err != nil {
-			return err
-		}
-	}
-	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(thing())
-	if err := b.client.List(ctx, list); err != nil {
-		return fmt.Errorf("list the objects of the last part: %w", err)
-	}
-	for i := range list.Items {
-		if err := client.IgnoreNotFound(b.client.Delete(ctx, &list.Items[i])); err != nil {
-			return fmt.Errorf("delete the objects of the last part: %w", err)
-		}
+	if err := b.removeThings(ctx); err != nil {
+		return err
 	}
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
 	if err := b.client.Create(ctx, ns); err != nil {

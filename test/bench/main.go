@@ -1,10 +1,12 @@
 // Command bench measures what Rolewright itself costs: the time between an
 // object and its status around a run that takes none, what a thousand idle
-// objects need, what the way through the API proxy adds to a request, and what
-// memory it takes while roles list many objects. It prints figures and judges
-// nothing.
+// objects need, what the way through the API proxy adds to a request, what
+// memory it takes while roles list many objects, and what runs cost that are
+// forked from a warm interpreter beside those that start Python anew. It prints
+// figures and judges nothing.
 //
-// The instant run is a stub in place of ansible-runner (test/faults/fakerunner). `make bench`
+// The instant run is a stub in place of ansible-runner (test/faults/fakerunner). The executors are
+// compared with the workloads of the directory of that name, which run Ansible. `make bench`
 // runs it on the embedded control plane.
 package main
 
@@ -19,13 +21,19 @@ import (
 	"slices"
 	"syscall"
 	"time"
+
+	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/runner/supervise"
 )
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == runner.SupervisorCommand {
+		os.Exit(supervise.Main(os.Stdin, os.Stderr))
+	}
 	var opts options
 	flag.StringVar(&opts.binary, "rolewright", "bin/rolewright", "the operator's binary")
 	flag.StringVar(&opts.stub, "stub", "bin/fakerunner", "the stub: the binary built of ./test/faults/fakerunner")
-	flag.StringVar(&opts.part, "part", "", "measure only path, latency or memory")
+	flag.StringVar(&opts.part, "part", "", "measure only path, latency, memory, executors or crowd")
 	flag.BoolVar(&opts.quick, "quick", false, "measure little of everything, to see that it works")
 	flag.IntVar(&opts.runs, "runs", 100, "objects that are created one after the other to measure the path of a run")
 	flag.IntVar(&opts.idle, "idle", 1000, "objects that the idle operator watches")
@@ -35,10 +43,16 @@ func main() {
 	flag.IntVar(&opts.owned, "owned", 10, "further ConfigMaps that one of the roles owns")
 	flag.DurationVar(&opts.listing, "listing", time.Minute, "how long they list")
 	flag.DurationVar(&opts.settling, "settling", defaultSettling, "how long memory may take to settle after that")
+	flag.StringVar(&opts.workloads, "workloads", "test/bench/workloads", "the playbooks by which executors are compared")
+	flag.StringVar(&opts.workload, "workload", "", "compare them only by reference, thirty or local")
+	flag.IntVar(&opts.repeats, "repeats", 10, "pairs of runs of each workload, one at a time")
+	flag.IntVar(&opts.objects, "objects", 100, "objects of each workload that are created at once")
+	flag.IntVar(&opts.rounds, "rounds", 1, "how often they are, with each executor")
 	flag.Parse()
 	if opts.quick {
 		opts.runs, opts.idle, opts.watch = 10, 50, 5*time.Second
 		opts.pairs, opts.configMaps, opts.listing, opts.settling = 30, 2000, 5*time.Second, 5*time.Second
+		opts.repeats, opts.objects, opts.rounds = 1, 2, 1
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -59,7 +73,7 @@ func run(ctx context.Context, opts options) (err error) {
 	for _, part := range []struct {
 		name    string
 		measure func(context.Context) error
-	}{{"path", b.pathAndIdle}, {"latency", b.latency}, {"memory", b.memory}} {
+	}{{"path", b.pathAndIdle}, {"latency", b.latency}, {"memory", b.memory}, {"executors", b.oneAtATime}, {"crowd", b.manyAtOnce}} {
 		if opts.part != "" && opts.part != part.name {
 			continue
 		}

@@ -40,6 +40,11 @@ type options struct {
 	owned      int
 	listing    time.Duration
 	settling   time.Duration
+	workloads  string
+	workload   string // empty for all
+	repeats    int
+	objects    int
+	rounds     int
 }
 
 // bench is one measurement on one cluster.

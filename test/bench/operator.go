@@ -18,7 +18,7 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// operator is a Rolewright process whose ansible-runner is the stub.
+// operator is a Rolewright process.
 type operator struct {
 	cmd     *exec.Cmd
 	ended   chan error
@@ -34,8 +34,25 @@ func freeAddress() (string, error) {
 	return l.Addr().String(), l.Close()
 }
 
-// startOperator starts the operator with env added to the environment.
+// startOperator starts an operator whose ansible-runner is the stub, with env
+// added to the environment.
 func (b *bench) startOperator(ctx context.Context, env ...string) error {
+	env = append([]string{"PATH=" + filepath.Join(b.dir, "bin") + ":" + os.Getenv("PATH"), timesEnv + "=" + b.times()}, env...)
+	return b.startProcess(ctx, []string{"--executor", "runner", "--proxy-port", "0"}, env)
+}
+
+// startReal starts an operator that runs Ansible.
+func (b *bench) startReal(ctx context.Context, args ...string) error {
+	if err := os.RemoveAll(b.operatorLog()); err != nil {
+		return err
+	}
+	return b.startProcess(ctx, append([]string{"--proxy-port", "0"}, args...), nil)
+}
+
+func (b *bench) operatorLog() string { return filepath.Join(b.dir, "operator.log") }
+
+// startProcess starts the operator with more arguments and a larger environment.
+func (b *bench) startProcess(ctx context.Context, args, env []string) error {
 	binary, err := filepath.Abs(b.opts.binary)
 	if err != nil {
 		return err
@@ -48,18 +65,18 @@ func (b *bench) startOperator(ctx context.Context, env ...string) error {
 	if err != nil {
 		return err
 	}
-	log, err := os.OpenFile(filepath.Join(b.dir, "operator.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	log, err := os.OpenFile(b.operatorLog(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
 	defer log.Close() // the process has its own descriptor
 	o := &operator{ended: make(chan error, 1), metrics: scrape}
-	o.cmd = exec.Command(binary, "run", "--runner-root", filepath.Join(b.dir, "runner"),
+	args = append([]string{"run", "--runner-root", filepath.Join(b.dir, "runner"),
 		"--health-probe-bind-address", probe, "--metrics-bind-address", scrape, "--ansible-log-events", "Nothing",
-		"--proxy-port", "0", "--user-metrics-bind-address", "0")
+		"--user-metrics-bind-address", "0"}, args...)
+	o.cmd = exec.Command(binary, args...)
 	o.cmd.Dir = b.dir
-	o.cmd.Env = append(os.Environ(), "PATH="+filepath.Join(b.dir, "bin")+":"+os.Getenv("PATH"), timesEnv+"="+b.times())
-	o.cmd.Env = append(o.cmd.Env, env...)
+	o.cmd.Env = append(os.Environ(), env...)
 	o.cmd.Stdout, o.cmd.Stderr = log, log
 	if err := o.cmd.Start(); err != nil {
 		return fmt.Errorf("start the operator: %w", err)

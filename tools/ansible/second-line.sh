@@ -1,6 +1,6 @@
 #!/bin/sh
 # Puts the second line of Ansible that Rolewright is tested on beside the system's: ansible-core 2.19 and
-# ansible-runner 2.4 from Debian trixie, unpacked into a directory, with commands to put in front of the PATH.
+# ansible-runner 2.4 from Debian trixie, unpacked into a virtual environment whose bin/ goes in front of the PATH.
 #
 #   tools/ansible/second-line.sh DIR        prints DIR/bin when ready; does nothing if it is there already
 #
@@ -10,7 +10,7 @@ set -eu
 
 dir=$1
 release=trixie
-if [ -x "$dir/bin/ansible-runner" ]; then
+if [ -f "$dir/pyvenv.cfg" ] && [ -x "$dir/bin/ansible-runner" ]; then
 	echo "$dir/bin"
 	exit 0
 fi
@@ -44,16 +44,16 @@ for deb in "$work"/*.deb; do
 	dpkg-deb -x "$deb" "$work/root"
 done
 
+# As installers lay it out: a virtual environment on top of the system's packages, and scripts of its interpreter.
 rm -rf "$dir"
-mkdir -p "$dir/bin"
-cp -a "$work/root/usr" "$dir/usr"
+python=$(/usr/bin/python3 -c 'import sys; print("python%d.%d" % sys.version_info[:2])')
+mkdir -p "$dir/bin" "$dir/lib/$python"
+mv "$work/root/usr/lib/python3/dist-packages" "$dir/lib/$python/site-packages"
+printf 'home = /usr/bin\ninclude-system-site-packages = true\n' >"$dir/pyvenv.cfg"
+ln -s /usr/bin/python3 "$dir/bin/python3"
 absolute=$(cd "$dir" && pwd)
-for name in ansible-playbook ansible-runner ansible-galaxy ansible-inventory ansible-vault; do
-	cat >"$dir/bin/$name.new" <<SH
-#!/bin/sh
-export PYTHONPATH="$absolute/usr/lib/python3/dist-packages\${PYTHONPATH:+:\$PYTHONPATH}"
-exec /usr/bin/python3 "$absolute/usr/bin/$name" "\$@"
-SH
+for name in ansible-playbook ansible-galaxy ansible-inventory ansible-vault ansible-runner; do
+	sed "1s|.*|#!$absolute/bin/python3|" "$work/root/usr/bin/$name" >"$dir/bin/$name.new"
 	chmod 0755 "$dir/bin/$name.new"
 	mv "$dir/bin/$name.new" "$dir/bin/$name"
 done

@@ -185,6 +185,7 @@ def forget_controller() -> None:
                          and "ansible" not in repr(hook)]
     sys.path_hooks.insert(0, Importer)
     sys.path_importer_cache.clear()
+    sys.path_importer_cache.update(preload.FINDERS)
 
 
 class Importer(zipimport.zipimporter):

@@ -14,6 +14,7 @@ import threading
 import time
 
 import preload
+import prepared
 import process
 
 #: Settings that Ansible reads when it is imported, and keeps where the server
@@ -111,6 +112,7 @@ def refresh() -> None:
     import ansible.executor.module_common as module_common
     import ansible.plugins.loader as loader
     import ansible.utils.color
+    import ansible.utils.ssh_functions
     import ansible.utils.vars
     from ansible.utils.display import Display
 
@@ -126,7 +128,10 @@ def refresh() -> None:
             constants.set_constant(name, constants.config.get_config_value(name, variables=vars(constants)))
     loader.callback_loader.config = as_list(constants.DEFAULT_CALLBACK_PLUGIN_PATH)
     module_common.compile = compile_imports
+    if os.environ.get("PATH") != preload.environment().get("PATH"):
+        ansible.utils.ssh_functions._HAS_CONTROLPERSIST.clear()
     prefer_files(loader.PluginLoader)
+    prepared.install()
     wait_for_results()
     # The identifiers of plays and tasks: as good as those of another process.
     ansible.utils.vars.random_int = os.urandom(4).hex()

@@ -7,11 +7,14 @@ a run in which it does differ is not forked but executed, see playbook.unsuited.
 from __future__ import annotations
 
 import ast
+import builtins
 import importlib
 import importlib.machinery
+import io
 import mmap
 import os
 import pkgutil
+import shutil
 import sys
 import types
 
@@ -24,6 +27,8 @@ PATH: list[str] = []
 CODES: dict[bytes, types.CodeType] = {}
 #: What decides about the module utilities that a source needs, by the source.
 IMPORTS: dict[bytes, ast.Module] = {}
+#: Who finds modules in the directories of PATH, and has listed them.
+FINDERS: dict[str, importlib.machinery.FileFinder] = {}
 #: Variables that imports have read, other than those that ansible.constants
 #: has: their values are part of the server.
 READ: set[str] = set()
@@ -92,6 +97,7 @@ def sources() -> list[str]:
     found = {module.__file__ for module in list(sys.modules.values()) if getattr(module, "__file__", None)}
     # Packages come and go in the directories of the search path.
     found.update(PATH)
+    found.update(filter(None, [shutil.which("ssh", path=_ENVIRONMENT.get("PATH"))]))
     configured = os.environ.get("ANSIBLE_CONFIG", "")
     found.update((configured, os.path.join(configured, "ansible.cfg"), os.path.expanduser("~/.ansible.cfg"), "/etc/ansible/ansible.cfg"))
     found.update(os.path.join(place, "MANIFEST.json") for place in kubernetes_core())
@@ -126,7 +132,47 @@ def load(path: list[str]) -> None:
     atexit.unregister(cleanup_tmp_file)
     cleanup_tmp_file(constants.DEFAULT_LOCAL_TMP)
     compile_modules()
-    import command, connection, leader, module, playbook  # noqa: E401, F401, so that no run has to
+    FINDERS.update({path: finder for path, finder in sys.path_importer_cache.items()
+                    if path in PATH and isinstance(finder, importlib.machinery.FileFinder)})
+    read_kubeconfigs_quickly()
+    check_ssh()
+    import command, connection, leader, module, playbook, prepared  # noqa: E401, F401, so that no run has to
+
+    prepared.load()
+
+
+def read_kubeconfigs_quickly() -> None:
+    """Let the Kubernetes client read its configuration by YAML's parser in C.
+    What that refuses, the other one refuses in its own words.
+    """
+    config = sys.modules.get("kubernetes.config.kube_config")
+    yaml = sys.modules.get("yaml")
+    if config is None or not hasattr(yaml, "CSafeLoader"):
+        return
+
+    class Yaml:
+        """The module yaml, as the Kubernetes client uses it."""
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(yaml, name)
+
+        @staticmethod
+        def safe_load(file: io.TextIOBase) -> object:
+            try:
+                return yaml.load(file, yaml.CSafeLoader)
+            except yaml.YAMLError:
+                getattr(file, "seek", lambda _: None)(0)  # it may be a text
+                return yaml.safe_load(file)
+
+    config.yaml = Yaml()
+
+
+def check_ssh() -> None:
+    """Ask ssh what each run would ask it. That it is another one later, about tells."""
+    from ansible.utils.ssh_functions import check_for_controlpersist
+
+    if shutil.which("ssh"):
+        check_for_controlpersist("ssh")
 
 
 class Recorder:
@@ -179,9 +225,23 @@ def import_controller() -> None:
     whole = ("action", "filter", "inventory", "test")
     for kind in PLUGINS:
         package = importlib.import_module(f"ansible.plugins.{kind}")
+        own = dict(vars(package))
         for info in pkgutil.iter_modules(package.__path__):
             if kind in whole or f"{kind}.{info.name}" in COMMON or kind == "lookup":
                 attempt(f"ansible.plugins.{kind}.{info.name}")
+        unshadow(package, own)
+
+
+def unshadow(package: types.ModuleType, own: dict[str, object]) -> None:
+    """Give a package back the names that it uses: a module that is imported
+    becomes an attribute of its package, where the plugin list hides Python's.
+    Ansible loads plugins without that.
+    """
+    for name, value in list(vars(package).items()):
+        if name in own and own[name] is not value:
+            setattr(package, name, own[name])
+        elif name not in own and hasattr(builtins, name):
+            delattr(package, name)
 
 
 def attempt(name: str) -> None:

@@ -1,0 +1,243 @@
+"""What Ansible makes of its own files in every run, made once: the archives of
+usual modules, and the options of usual plugins.
+
+They are made by a process that the server forks at its start, so that nothing
+of that stays but the results. A run takes a result where it would come to the
+same: the same file, and the same directories to look for what belongs to it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pickle
+import shutil
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable
+from typing import NamedTuple
+
+import preload
+
+#: Names of modules whose archives are made. The rest is made where it is needed.
+MODULES = ("k8s", "k8s_info", "command", "copy", "file", "find", "lineinfile", "ping", "setup", "slurp", "stat", "uri")
+
+
+class Archive(NamedTuple):
+    """A module with its utilities, as module_common keeps it for the rest of a run."""
+
+    source: bytes
+    compression: str
+    name: str
+    content: bytes
+    #: Files that it was made of, with what tells their versions apart.
+    files: dict[str, tuple | None]
+
+
+#: Archives by the paths of the modules.
+ARCHIVES: dict[str, Archive] = {}
+#: Options of plugins by type, name and path, with the documentation that has them.
+OPTIONS: dict[tuple[str, str, str], tuple[str, object]] = {}
+#: The directories that were looked at.
+PLACES: list = []
+
+
+def load() -> None:
+    """Make everything. Called by the server, once everything is imported."""
+    read, write = os.pipe2(os.O_CLOEXEC)
+    pid = os.fork()
+    if pid == 0:
+        os.close(read)
+        code = 1
+        try:
+            made = make()
+            with open(write, "wb") as file:
+                pickle.dump(made, file)
+            code = 0
+        except BaseException:  # noqa: B902, runs do without it
+            import traceback
+
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    os.close(write)
+    with open(read, "rb") as file:
+        data = file.read()
+    if os.waitpid(pid, 0)[1] == 0:
+        archives, options, places = pickle.loads(data)
+        ARCHIVES.update(archives)
+        OPTIONS.update(options)
+        PLACES[:] = places
+
+
+def make() -> tuple[dict, dict, list]:
+    """Return archives, options and places."""
+    import ansible.constants as constants
+    import ansible.executor.module_common as module_common
+    import ansible.plugins.loader as loader
+    import playbook
+
+    getattr(loader, "init_plugin_loader", lambda: None)()
+    module_common.compile = playbook.compile_imports
+    constants.DEFAULT_LOCAL_TMP = tempfile.mkdtemp(dir=os.path.dirname(os.path.abspath(__file__)))
+    try:
+        archives = {path: archive for path in preload.module_files() if (archive := make_archive(path)) is not None}
+    finally:
+        shutil.rmtree(constants.DEFAULT_LOCAL_TMP)
+    return archives, make_options(), places()
+
+
+def places() -> list:
+    """Return where module utilities and fragments of documentation are looked for."""
+    import ansible.plugins.loader as loader
+
+    return [existing(loader.module_utils_loader), existing(loader.fragment_loader)]
+
+
+def existing(loader: object) -> list[str]:
+    return [path for path in loader._get_paths(subdirs=False) if os.path.isdir(path)]
+
+
+def make_archive(path: str) -> Archive | None:
+    """Let module_common make the archive of a module, and return it."""
+    import ansible.constants as constants
+    import ansible.executor.module_common as module_common
+
+    name = os.path.basename(path)[:-3]
+    if os.path.basename(os.path.dirname(path)) != "modules" or name not in MODULES:
+        return None
+    directory = os.path.join(constants.DEFAULT_LOCAL_TMP, "ansiballz_cache")
+    shutil.rmtree(directory, ignore_errors=True)
+    with open(path, "rb") as file:
+        source = file.read()
+    arguments = {"module_name": name, "b_module_data": source, "module_path": path, "module_args": {}, "task_vars": {}, "templar": None,
+                 "module_compression": constants.DEFAULT_MODULE_COMPRESSION, "async_timeout": 0, "environment": {}}
+    names = module_common._find_module_utils.__code__.co_varnames
+    arguments.update({name: None for name in ("become", "become_method", "become_user", "become_password", "become_flags", "become_plugin")
+                      if name in names})
+    try:
+        module_common._find_module_utils(**arguments)
+    except Exception:  # noqa: B902, what comes after the archive needs a task
+        pass
+    files = [name for name in os.listdir(directory) if not name.endswith((".lock", "-part"))] if os.path.isdir(directory) else []
+    if len(files) != 1:
+        return None
+    with open(os.path.join(directory, files[0]), "rb") as file:
+        content = file.read()
+    made_of = {name: identity(name) for name in sources(path, content)}
+    return Archive(source, constants.DEFAULT_MODULE_COMPRESSION, files[0], content, made_of)
+
+
+def sources(path: str, content: bytes) -> list[str]:
+    """Return the files of which an archive was made."""
+    import base64
+    import io
+
+    import ansible
+    import ansible.executor.module_common as module_common
+
+    if hasattr(module_common, "_CachedModule"):
+        content = pickle.loads(content).zip_data
+    with zipfile.ZipFile(io.BytesIO(base64.b64decode(content))) as archive:
+        names = archive.namelist()
+    package = os.path.dirname(ansible.__file__)
+    roots = [os.path.dirname(package)]
+    found = [path, os.path.join(package, "config", "ansible_builtin_runtime.yml")]
+    collection, separator, _ = path.rpartition("/plugins/modules/")
+    if separator and "/ansible_collections/" in collection:
+        roots.append(collection.rpartition("/ansible_collections/")[0])
+        found += [os.path.join(collection, name) for name in ("MANIFEST.json", "meta/runtime.yml")]
+    return found + [name for root in roots for name in (os.path.join(root, name) for name in names) if os.path.isfile(name)]
+
+
+def identity(path: str) -> tuple | None:
+    """Tell the versions of a file apart."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def make_options() -> dict:
+    """Return the options of the plugins that are imported."""
+    import ansible.constants as constants
+    import ansible.plugins.loader as loader
+
+    made = {}
+
+    def note(self: object, name: str, module: object, path: str) -> None:
+        ordinary(self, name, module, path)
+        kind = type_of(self)
+        options = constants.config._plugins.get(kind, {}).get(name)
+        if options is not None:
+            made[kind, name, path] = getattr(module, "DOCUMENTATION", ""), options
+
+    ordinary = loader.PluginLoader._load_config_defs
+    loader.PluginLoader._load_config_defs = note
+    for kind in ("cache", "callback", "connection", "inventory", "lookup", "shell", "vars"):
+        plugins = getattr(loader, kind + "_loader")
+        names = [name.rpartition(".")[2] for name in sys.modules if name.startswith(f"ansible.plugins.{kind}.")]
+        attempt(lambda plugins=plugins: list(plugins.all(class_only=True)))
+        for name in names:
+            for form in (name, "ansible.builtin." + name, "ansible.legacy." + name):
+                attempt(lambda plugins=plugins, form=form: plugins.get(form, class_only=True))
+    return made
+
+
+def attempt(do: Callable[[], object]) -> None:
+    """Do what may be impossible here."""
+    try:
+        do()
+    except Exception:  # noqa: B902, whoever needs it will see why
+        pass
+
+
+def type_of(loader: object) -> str | None:
+    """Return the type of the plugins that a loader loads, as the configuration names it."""
+    from ansible.plugins import get_plugin_class
+
+    return get_plugin_class(loader.class_name) if loader.class_name else None
+
+
+def install() -> None:
+    """Let this run take what was made."""
+    import ansible.constants as constants
+    import ansible.executor.module_common as module_common
+    import ansible.plugins.loader as loader
+
+    find = module_common._find_module_utils
+    names = find.__code__.co_varnames[:find.__code__.co_argcount + find.__code__.co_kwonlyargcount]
+
+    def find_module_utils(*args: object, **kwargs: object) -> object:
+        given = dict(zip(names, args)) | kwargs
+        archive = ARCHIVES.get(given.get("module_path"))
+        if archive is not None and archive[:2] == (given["b_module_data"], given["module_compression"]) \
+                and existing(loader.module_utils_loader) == PLACES[0]:
+            put(archive, os.path.join(constants.DEFAULT_LOCAL_TMP, "ansiballz_cache"))
+        return find(*args, **kwargs)
+
+    module_common._find_module_utils = find_module_utils
+    define = loader.PluginLoader._load_config_defs
+
+    def load_config_defs(self: object, name: str, module: object, path: str) -> None:
+        kind = type_of(self)
+        source, options = OPTIONS.get((kind, name, path), (None, None))
+        if source is None or source != getattr(module, "DOCUMENTATION", "") or existing(loader.fragment_loader) != PLACES[1]:
+            define(self, name, module, path)
+        elif not constants.config.has_configuration_definition(kind, name):
+            constants.config.initialize_plugin_configuration_definitions(kind, name, options)
+
+    loader.PluginLoader._load_config_defs = load_config_defs
+
+
+def put(archive: Archive, directory: str) -> None:
+    """Write an archive to where module_common finds it, if there is none."""
+    path = os.path.join(directory, archive.name)
+    if os.path.exists(path) or any(identity(name) != was for name, was in archive.files.items()):
+        return
+    os.makedirs(directory, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=directory, delete=False) as file:
+        file.write(archive.content)
+    os.rename(file.name, path)

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// What the operator logs when its runs are forked, and when they are not.
+const (
+	forkedMessage = "Runs are forked"
+	anewMessage   = "Runs start Python anew"
+)
+
+// manyAtOnce creates many objects at once, for an operator with each executor.
+func (b *bench) manyAtOnce(ctx context.Context) error {
+	for _, name := range b.workloads() {
+		var seen comparison
+		for range b.opts.rounds {
+			plain, err := b.crowd(ctx, name, "runner")
+			if err != nil {
+				return fmt.Errorf("workload %s, --executor=runner: %w", name, err)
+			}
+			warm, err := b.crowd(ctx, name, "warm")
+			if err != nil {
+				return fmt.Errorf("workload %s, --executor=warm: %w", name, err)
+			}
+			seen.plain, seen.warm = append(seen.plain, plain), append(seen.warm, warm)
+		}
+		title := fmt.Sprintf("%s, %d objects at once on %d cores, %d pairs", name, b.opts.objects, runtime.NumCPU(), b.opts.rounds)
+		seen.print(title, "s", "8, 12", "")
+		for i := range seen.plain {
+			fmt.Printf("%-50s %9.1f %9.1f\n", "objects per minute, plain, warm", b.perMinute(seen.plain[i]), b.perMinute(seen.warm[i]))
+		}
+	}
+	return nil
+}
+
+func (b *bench) perMinute(c cost) float64 { return 60 * float64(b.opts.objects) / c.wall }
+
+// crowd starts an operator and creates the objects; the time runs until all are
+// ready, for the operator and everything below it.
+func (b *bench) crowd(ctx context.Context, name, executor string) (c cost, err error) {
+	playbook, err := b.workload(name)
+	if err != nil {
+		return c, err
+	}
+	watches := filepath.Join(b.dir, name+".yaml")
+	g := thing()
+	text := fmt.Sprintf("- {group: %s, version: %s, kind: %s, playbook: %q, reconcilePeriod: 0s}\n", g.Group, g.Version, g.Kind, playbook)
+	if err := os.WriteFile(watches, []byte(text), 0o600); err != nil {
+		return c, err
+	}
+	if err := b.removeThings(ctx); err != nil {
+		return c, err
+	}
+	if err := b.startReal(ctx, "--watches-file", watches, "--executor", executor); err != nil {
+		return c, err
+	}
+	defer func() { err = errors.Join(err, b.operator.stop()); b.operator = nil }()
+	if executor != "runner" {
+		if err := wait(ctx, "the fork server", func() bool { return b.logged(forkedMessage) }); err != nil {
+			return c, err
+		}
+	}
+	pid := b.operator.cmd.Process.Pid
+	before, err := cpuOf(pid)
+	if err != nil {
+		return c, err
+	}
+	began := time.Now()
+	for i := range b.opts.objects {
+		if err := b.create(ctx, metav1.NamespaceDefault, fmt.Sprintf("crowd-%d", i)); err != nil {
+			return c, err
+		}
+	}
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(thing())
+	err = wait(ctx, "the objects to be ready", func() bool {
+		if b.client.List(ctx, list) != nil {
+			return false
+		}
+		for i := range list.Items {
+			if !ready(&list.Items[i]) {
+				return false
+			}
+		}
+		return true
+	})
+	if err != nil {
+		return c, err
+	}
+	c.wall = time.Since(began).Seconds()
+	after, err := cpuOf(pid)
+	c.cpu = (after - before).Seconds()
+	if b.logged(anewMessage) {
+		err = errors.Join(err, errors.New("the fork server was not there all the time: the machine is too busy to measure"))
+	}
+	return c, err
+}
+
+// logged tells whether the operator has logged a text.
+func (b *bench) logged(text string) bool {
+	log, err := os.ReadFile(b.operatorLog())
+	return err == nil && bytes.Contains(log, []byte(text))
+}
+
+// removeThings removes all objects, when there is no operator.
+func (b *bench) removeThings(ctx context.Context) error {
+	if b.operator != nil {
+		if err := b.operator.stop(); err != nil {
+			return err
+		}
+		b.operator = nil
+	}
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(thing())
+	if err := b.client.List(ctx, list); err != nil {
+		return fmt.Errorf("list the objects of the last part: %w", err)
+	}
+	for i := range list.Items {
+		if err := client.IgnoreNotFound(b.client.Delete(ctx, &list.Items[i])); err != nil {
+			return fmt.Errorf("delete the objects of the last part: %w", err)
+		}
+	}
+	return nil
+}

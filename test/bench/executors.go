@@ -1,0 +1,212 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/rolewright/rolewright/runner"
+)
+
+// workloads are the playbooks by which the executors are compared.
+func (b *bench) workloads() []string {
+	if b.opts.workload != "" {
+		return []string{b.opts.workload}
+	}
+	return []string{"reference", "thirty", "local"}
+}
+
+// workload is the path of a workload's playbook.
+func (b *bench) workload(name string) (string, error) {
+	return filepath.Abs(filepath.Join(b.opts.workloads, name+".yml"))
+}
+
+// contest is the two ways to make a run.
+type contest struct {
+	b           *bench
+	plain, warm *runner.Runner
+}
+
+// oneAtATime makes runs in pairs, and then holds some for their memory.
+func (b *bench) oneAtATime(ctx context.Context) (err error) {
+	lost := make(chan error, 1) // a run that is not forked must not be measured as one that is
+	pool := runner.NewPool(runner.Options{}, func(err error) {
+		if err != nil {
+			select {
+			case lost <- err:
+			default: // the first says it
+			}
+		}
+	})
+	defer pool.Close()
+	if err := pool.Wait(ctx); err != nil {
+		return err
+	}
+	c := contest{b: b, plain: runner.New(runner.Options{}), warm: runner.New(runner.Options{Warm: pool})}
+	defer c.plain.Close()
+	defer c.warm.Close()
+	for _, name := range b.workloads() {
+		if err := c.pairs(ctx, name); err != nil {
+			return fmt.Errorf("workload %s: %w", name, err)
+		}
+	}
+	if err := c.memory(ctx); err != nil {
+		return err
+	}
+	select {
+	case err := <-lost:
+		return fmt.Errorf("runs were not forked: %w", err)
+	default:
+		return nil
+	}
+}
+
+// cost is what a run took, in seconds.
+type cost struct{ wall, cpu float64 }
+
+// run makes one run, that is to succeed.
+func (c contest) run(ctx context.Context, r *runner.Runner, name string, vars string) (cost, error) {
+	playbook, err := c.b.workload(name)
+	if err != nil {
+		return cost{}, err
+	}
+	id := uuid.NewString()
+	req := runner.Request{
+		ID: id, Dir: filepath.Join(c.b.dir, id), Content: runner.Content{Playbook: playbook}, ExtraVars: []byte(vars),
+		Env: map[string]string{"K8S_AUTH_KUBECONFIG": os.Getenv("KUBECONFIG")},
+	}
+	before, err := cpuOf(os.Getpid())
+	if err != nil {
+		return cost{}, err
+	}
+	res, err := r.Run(ctx, req)
+	if err == nil && !res.Verdict().Success {
+		err = fmt.Errorf("the run failed: %+v\n%s", res.Verdict(), res.Tail)
+	}
+	if err != nil {
+		return cost{}, err
+	}
+	after, err := cpuOf(os.Getpid())
+	return cost{res.Finished.Sub(res.Started).Seconds(), (after - before).Seconds()}, errors.Join(err, os.RemoveAll(req.Dir))
+}
+
+// comparison is what was measured in pairs.
+type comparison struct{ plain, warm []cost }
+
+// pairs makes runs of a workload in turn; who begins changes.
+func (c contest) pairs(ctx context.Context, name string) error {
+	var seen comparison
+	for i := range c.b.opts.repeats + 1 {
+		var pair [2]cost
+		for k := range pair {
+			which := (i + k) % len(pair)
+			var err error
+			if pair[which], err = c.run(ctx, []*runner.Runner{c.plain, c.warm}[which], name, "{}"); err != nil {
+				return err
+			}
+		}
+		if i > 0 { // the first creates what there is to create
+			seen.plain, seen.warm = append(seen.plain, pair[0]), append(seen.warm, pair[1])
+		}
+	}
+	seen.print(fmt.Sprintf("%s, one at a time, %d pairs", name, c.b.opts.repeats), "s", "1/5, 1/8", "1/6, 1/10")
+	return nil
+}
+
+// print prints costs and ratios, with what they are to reach and aim at.
+func (c comparison) print(title, unit, wall, cpu string) {
+	fmt.Printf("\n%-50s %9s %9s %9s %9s %9s   reach, aim\n", title, "min", "q1", "median", "q3", "max")
+	for _, figure := range []struct {
+		name, reach string
+		of          func(cost) float64
+	}{{"wall", wall, func(c cost) float64 { return c.wall }}, {"CPU", cpu, func(c cost) float64 { return c.cpu }}} {
+		var plain, warm, ratio series
+		for i := range c.plain {
+			p, w := figure.of(c.plain[i]), figure.of(c.warm[i])
+			plain, warm, ratio = append(plain, p), append(warm, w), append(ratio, p/w)
+		}
+		plain.quartiles(figure.name+", plain, "+unit, "")
+		warm.quartiles(figure.name+", warm, "+unit, "")
+		ratio.quartiles(figure.name+", plain ÷ warm", figure.reach)
+	}
+}
+
+// memory holds runs in the middle of a module, and prints what they have. What
+// a run has to itself is what each further one adds: the first takes from the
+// fork server what was its own until then.
+func (c contest) memory(ctx context.Context) error {
+	idle, err := footprintOf(os.Getpid())
+	if err != nil {
+		return err
+	}
+	fmt.Printf("\n%-50s %12s %12s %14s %14s\n", "memory, MiB", "private", "proportional", "a further run:", "proportional")
+	fmt.Printf("%-50s %12.1f %12.1f\n", "fork server and supervisors", idle.private, idle.proportional)
+	for _, way := range []struct {
+		name   string
+		runner *runner.Runner
+	}{{"plain", c.plain}, {"warm", c.warm}} {
+		var one footprint
+		for _, k := range []int{1, 4, 8} {
+			held, err := c.hold(ctx, way.runner, k)
+			if err != nil {
+				return err
+			}
+			fmt.Printf("%-50s %12.1f %12.1f", fmt.Sprintf("the same and %d runs, %s", k, way.name), held.private, held.proportional)
+			if k == 1 {
+				one = held
+				fmt.Println()
+				continue
+			}
+			more := held.less(one)
+			fmt.Printf(" %14.1f %14.1f\n", more.private/float64(k-1), more.proportional/float64(k-1))
+		}
+	}
+	return nil
+}
+
+// hold measures the memory while k runs are under way.
+func (c contest) hold(ctx context.Context, r *runner.Runner, k int) (footprint, error) {
+	gate := filepath.Join(c.b.dir, "gate-"+uuid.NewString())
+	ended := make(chan error, k)
+	for range k {
+		go func() {
+			_, err := c.run(ctx, r, "waiting", fmt.Sprintf(`{"gate": %q}`, gate))
+			ended <- err
+		}()
+	}
+	var held footprint
+	err := wait(ctx, "the runs to be in their modules", func() bool { return c.waiting() >= k })
+	if err == nil {
+		time.Sleep(time.Second) // a module imports first
+		held, err = footprintOf(os.Getpid())
+	}
+	err = errors.Join(err, os.WriteFile(gate, nil, 0o600))
+	for range k {
+		err = errors.Join(err, <-ended)
+	}
+	return held, err
+}
+
+// waiting counts the modules that wait: those processes below this one that
+// have the module's file in their arguments, without the shells around them.
+func (c contest) waiting() int {
+	processes, err := treeOf(os.Getpid())
+	if err != nil {
+		return 0
+	}
+	n := 0
+	for _, p := range processes {
+		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.pid)) // it may have ended
+		args := strings.Split(string(line), "\x00")
+		if len(args) > 1 && strings.HasSuffix(args[1], "/AnsiballZ_wait_for.py") {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,134 @@
+package executors
+
+import (
+	"context"
+	"errors"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/rolewright/rolewright/internal/testenv"
+	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/runner/jobevent"
+)
+
+// observed is what there is to see of a run, without times and identifiers.
+type observed struct {
+	Err      string
+	ExitCode int
+	Status   string
+	Verdict  runner.Verdict
+	Events   []any
+	Output   []string
+	// Files are those that the run left in its output directory.
+	Files map[string]string
+	// Objects are those that the run left in its namespace.
+	Objects map[string]any
+}
+
+// A run that is forked is the run that is executed: the same events in the same
+// order with the same results, output, end, files and objects.
+func TestRun_IsTheSameForkedAndExecuted(t *testing.T) {
+	w, server := bothWays(t), web(t)
+	samples := corpus(t)
+	t.Run("sample", func(t *testing.T) {
+		for _, s := range samples {
+			t.Run(s.name, func(t *testing.T) {
+				t.Parallel()
+				want := s.observe(t, w.executed, server)
+				got := s.observe(t, w.forked, server)
+				if diff := gocmp.Diff(want, got); diff != "" {
+					t.Errorf("executed (-), forked (+):\n%s", diff)
+				}
+			})
+		}
+	})
+	trace := w.traced(t)
+	forked, executed := strings.Count(trace, "playbook forked"), strings.Count(trace, "playbook executed")
+	if forked < 4*executed || forked == 0 {
+		t.Errorf("%d playbooks were forked, %d were not: most are to be", forked, executed)
+	}
+	t.Logf("playbooks forked %d, executed %d; modules forked %d; commands %d",
+		forked, executed, strings.Count(trace, "module forked"), strings.Count(trace, "\ncommand"))
+}
+
+// errStopped is why runs are stopped that would not end.
+var errStopped = errors.New("the test stops it")
+
+// observe makes a run of the sample.
+func (s sample) observe(t *testing.T, r *runner.Runner, server string) observed {
+	t.Helper()
+	p := place{out: t.TempDir(), server: server}
+	if s.options.Cluster {
+		cfg := testenv.Config(t)
+		p.namespace, p.kubeconfig = testenv.Namespace(t, cfg), testenv.Kubeconfig(t, cfg)
+	}
+	req := s.request(t, p)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	if s.options.Stop {
+		req.OnEvent = func(e jobevent.Event) {
+			if e.Kind == "runner_on_start" {
+				time.AfterFunc(time.Second, func() { cancel(errStopped) })
+			}
+		}
+	}
+	names := []string{req.Dir, "DIR", p.out, "OUT", req.ID, "ID", server, "SERVER", strings.TrimPrefix(server, "http://"), "SERVER"}
+	if s.options.Cluster {
+		names = append(names, p.namespace, "NAMESPACE", p.kubeconfig, "KUBECONFIG")
+	}
+	n := normaliser{strings.NewReplacer(names...), s.options.Unordered}
+	var seen observed
+	res, err := r.Run(ctx, req)
+	if err != nil {
+		seen.Err = n.text(err.Error())
+	}
+	seen.ExitCode, seen.Status, seen.Verdict = res.ExitCode, res.Status, res.Verdict()
+	seen.Verdict.Message = n.text(seen.Verdict.Message)
+	seen.Events, seen.Output = n.events(t, filepath.Join(req.Dir, "artifacts", req.ID, "job_events"))
+	seen.Files = n.files(t, p.out)
+	if s.options.Cluster {
+		seen.Objects = n.objects(t, testenv.Config(t), p.namespace)
+		if len(seen.Objects) == 0 {
+			t.Error("the run has left no object: there is nothing to compare")
+		}
+	}
+	return seen
+}
+
+// What ansible-runner writes to the file stdout of lines that are no event's
+// depends on how much it reads at once, with either executor.
+func TestRunner_LosesLinesInStdout(t *testing.T) {
+	const program = `
+import base64, io, json, sys
+from ansible_runner.utils import OutputEventFilter
+token = base64.b64encode(json.dumps({"uuid": "x", "event": "runner_on_ok"}).encode()).decode()
+text = ["one\r\n", "two\r\n", "\x1b[K%s\x1b[1D\x1b[K" % token, "of the event\r\n", "\x1b[Ke30=\x1b[1D\x1b[K"]
+for parts in (text, ["".join(text)]):
+    class Handle(io.StringIO):
+        def close(self): pass
+    handle, events = Handle(), []
+    output = OutputEventFilter(handle, lambda event: events.append(event.get("stdout")), suppress_ansible_output=True)
+    for part in parts:
+        output.write(part)
+    print(json.dumps([handle.getvalue(), [e for e in events if e]]))
+`
+	script, err := exec.LookPath("ansible-runner")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), interpreter(t, script), "-c", program).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `["one\r\ntwo\r\nof the event\n", ["one", "two", "of the event"]]
+["two\nof the event\n", ["one", "two", "of the event"]]
+`
+	if diff := gocmp.Diff(want, string(out)); diff != "" {
+		t.Errorf("ansible-runner does it no more: compare its files stdout:\n%s", diff)
+	}
+}

@@ -1,0 +1,82 @@
+package executors
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rolewright/rolewright/internal/testenv"
+	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/runner/supervise"
+	"github.com/rolewright/rolewright/runner/warm"
+)
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == runner.SupervisorCommand {
+		os.Exit(supervise.Main(os.Stdin, os.Stderr))
+	}
+	testenv.Main(m)
+}
+
+// ways are the two ways to make a run.
+type ways struct {
+	forked, executed *runner.Runner
+	// trace is the file in which the fork server notes what it forked.
+	trace string
+}
+
+// bothWays returns Runners with the same environment: this process's, with a
+// HOME of the test's own.
+func bothWays(t *testing.T) ways {
+	t.Helper()
+	supervisor := []string{"/proc/self/exe", runner.SupervisorCommand}
+	o := warm.Options{Dir: t.TempDir(), Supervisor: supervisor, Trace: filepath.Join(t.TempDir(), "trace")}
+	for _, entry := range os.Environ() {
+		if !strings.HasPrefix(entry, "HOME=") && !strings.HasPrefix(entry, "ROLEWRIGHT_") && !strings.HasPrefix(entry, "KUBECONFIG=") {
+			o.Environ = append(o.Environ, entry)
+		}
+	}
+	o.Environ = append(o.Environ, "HOME="+t.TempDir())
+	for name, path := range map[string]*string{"ansible-runner": &o.Runner, "ansible-playbook": &o.Playbook} {
+		var err error
+		if *path, err = exec.LookPath(name); err != nil {
+			t.Fatalf("%v: these tests run real Ansible; call `make setup`", err)
+		}
+	}
+	pool := warm.New(o)
+	t.Cleanup(pool.Close)
+	if err := pool.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w := ways{
+		forked:   runner.New(runner.Options{Environ: o.Environ, Supervisor: supervisor, Warm: pool}),
+		executed: runner.New(runner.Options{Environ: o.Environ, Supervisor: supervisor}),
+		trace:    o.Trace,
+	}
+	t.Cleanup(w.forked.Close)
+	t.Cleanup(w.executed.Close)
+	return w
+}
+
+// traced returns what the fork server has noted.
+func (w ways) traced(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(w.trace)
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// interpreter is the Python of a script.
+func interpreter(t *testing.T, script string) string {
+	t.Helper()
+	text, err := os.ReadFile(script)
+	if err != nil {
+		t.Fatal(err)
+	}
+	line, _, _ := strings.Cut(string(text), "\n")
+	return strings.TrimSpace(strings.TrimPrefix(line, "#!"))
+}

@@ -1,0 +1,184 @@
+package executors
+
+import (
+	"cmp"
+	"encoding/json"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// normaliser takes from values what differs between any two runs.
+type normaliser struct {
+	names     *strings.Replacer
+	unordered bool
+}
+
+// isVolatile tells the keys of times and identifiers.
+func isVolatile(key string) bool {
+	return slices.Contains([]string{
+		"uuid", "parent_uuid", "play_uuid", "task_uuid", "playbook_uuid", "runner_ident",
+		"created", "start", "end", "delta", "duration", "elapsed", "pid",
+		"atime", "mtime", "ctime", "inode", "jid", "ansible_job_id", "results_file",
+		"ansible_facts", "version", "blocks",
+		"uid", "resourceVersion", "creationTimestamp", "managedFields", "clusterIP", "clusterIPs", "time", "date",
+	}, key)
+}
+
+// pattern is one of times and identifiers within texts.
+type pattern struct {
+	pattern *regexp.Regexp
+	with    string
+}
+
+func patterns() []pattern {
+	return []pattern{
+		{regexp.MustCompile(`ansible-tmp-[\d.]+-\d+-\d+`), "ansible-tmp-N"},
+		{regexp.MustCompile(`ansible-local-\w+(?:/tmp\w+)?`), "ansible-local-N"},
+		{regexp.MustCompile(`(ansible_[\w.]+_payload_)\w{8}`), "${1}N"},
+		{regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?`), "TIME"},
+		{regexp.MustCompile(`\d:\d\d:\d\d\.\d{6}`), "TIME"},
+		{regexp.MustCompile(`\bj?\d{9,}\.\d+\b`), "NUMBER"},
+		{regexp.MustCompile(`0x[0-9a-f]{8,}`), "ADDRESS"},
+		{regexp.MustCompile(`\btmp\w{8}\b`), "tmpN"},
+		{regexp.MustCompile(`^\.[a-z0-9_]{8}$`), ".tmpN"},
+		// The beginning of an event that a worker of ansible-core 2.19 displays.
+		{regexp.MustCompile(`eyJ1dWlkIjogI[A-Za-z0-9+/=]+`), "EVENT"},
+		{regexp.MustCompile(`Paused for [\d.]+ seconds`), "Paused for N seconds"},
+		{regexp.MustCompile(`\w{3}, \d\d \w{3} \d{4} [\d:]{8} GMT`), "TIME"},
+		{regexp.MustCompile(`\b[0-9a-f]{32}\b`), "HEX"},
+		{regexp.MustCompile(`\b(?:pid|PID|process)[ =:]*\d+`), "pid N"},
+		{regexp.MustCompile(`"?(uid|resourceVersion|creationTimestamp|Audit-Id|X-Kubernetes-Pf-\w+-Uid|Date)"?'?: '?"?[^,'"}]+`), "$1: N"},
+	}
+}
+
+func (n normaliser) text(text string) string {
+	text = n.names.Replace(text)
+	for _, p := range patterns() {
+		text = p.pattern.ReplaceAllString(text, p.with)
+	}
+	return text
+}
+
+func (n normaliser) value(value any) any {
+	switch v := value.(type) {
+	case string:
+		return n.text(v)
+	case []any:
+		for i := range v {
+			v[i] = n.value(v[i])
+		}
+	case map[string]any:
+		for key := range v {
+			if isVolatile(key) {
+				v[key] = "volatile"
+				continue
+			}
+			v[key] = n.value(v[key])
+		}
+	}
+	return value
+}
+
+// events returns the events in order, and what was displayed, by lines: that of
+// events, and that of none.
+//
+// It is taken from the events, not from the file stdout: where ansible-runner
+// reads several lines that belong to no event at once with the beginning of an
+// event, it writes but the last of them to that file, see
+// TestRunner_LosesLinesInStdout.
+func (n normaliser) events(t *testing.T, dir string) (kept []any, output []string) {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(dir, "*.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var events []map[string]any
+	for _, name := range names {
+		if strings.HasSuffix(name, "-partial.json") {
+			continue // it was written, and not yet displayed when the run was stopped
+		}
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var event map[string]any
+		if err := json.Unmarshal(text, &event); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		events = append(events, event)
+	}
+	slices.SortFunc(events, func(a, b map[string]any) int {
+		return cmp.Compare(a["counter"].(float64), b["counter"].(float64)) //nolint:forcetypeassert // ansible-runner's
+	})
+	for _, event := range events {
+		if text, _ := event["stdout"].(string); text != "" {
+			lines := strings.Split(n.text(strings.ReplaceAll(text, "\r\n", "\n")), "\n")
+			output = append(output, slices.DeleteFunc(lines, isOfLoading)...)
+		}
+		// Where the output that is no event's is cut is a matter of time.
+		if event["event"] == "verbose" {
+			continue
+		}
+		for _, key := range []string{"counter", "start_line", "end_line", "stdout"} {
+			delete(event, key)
+		}
+		kept = append(kept, n.value(event))
+	}
+	if n.unordered {
+		// Which task has a banner again depends on the order, too.
+		slices.Sort(output)
+		output = slices.Compact(output)
+		slices.SortFunc(kept, func(a, b any) int { return cmp.Compare(encoded(a), encoded(b)) })
+	}
+	return kept, output
+}
+
+// isOfLoading tells lines of great verbosity that say what is loaded now: in
+// forked runs, some of it has been.
+func isOfLoading(line string) bool {
+	for _, text := range []string{"META: ran", "redirecting", "Loading callback", "Loading collection"} {
+		if strings.Contains(line, text) {
+			return true
+		}
+	}
+	return false
+}
+
+func encoded(value any) string {
+	text, _ := json.Marshal(value) // what was decoded from JSON
+	return string(text)
+}
+
+// files returns what is in a directory: mode and content.
+func (n normaliser) files(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || path == dir {
+			return err
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		name, _ := filepath.Rel(dir, path)
+		found[name] = info.Mode().String()
+		if info.Mode().IsRegular() {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			found[name] += " " + n.text(string(text))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}

@@ -1,0 +1,5 @@
+class ModuleDocFragment:
+    DOCUMENTATION = """
+options:
+  value: {description: a value, type: int}
+"""

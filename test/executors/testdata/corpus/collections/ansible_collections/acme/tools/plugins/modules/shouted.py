@@ -1,0 +1,5 @@
+DOCUMENTATION = """
+module: shouted
+short_description: an action
+description: an action
+"""
