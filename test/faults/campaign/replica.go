@@ -166,7 +166,7 @@ func (r *replica) start(n int) (*exec.Cmd, error) {
 // not for how long it waits. The lease's timing is the documented one: what must
 // be over before another replica takes over has its own limits.
 const (
-	retryMin = 200 * time.Millisecond
+	retryMin = time.Second
 	retryMax = 2 * time.Second
 )
 

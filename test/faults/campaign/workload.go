@@ -20,7 +20,7 @@ func Workloads() []string {
 		"create", "create-several", "change", "change-back", "change-during-run", "back-during-run", "delete", "delete-during-run",
 		"delete-plain", "recreate", "recreate-plain", "failing", "finalizer-failing", "bad-ends", "requeue", "period",
 		"dependent", "ten", "daemons", "restart", "deleted-while-down", "elected", "leader-change", "leader-crash",
-		"delete-long-run", "recreate-again", "timeout", "forged", "down", "delete-failing",
+		"delete-long-run", "recreate-again", "timeout", "forged", "down", "delete-failing", "stolen-token",
 	}
 }
 
@@ -207,6 +207,13 @@ func cuts() map[string]workload {
 			a.create(kindPlain, "o-0", "A", endless.with("ignoreTerm", true), timeoutAnnotation, "1s")
 			a.failed("o-0")
 			a.update("o-0", "B", nil)
+			a.settled()
+		}},
+		"stolen-token": {do: func(a *actor) {
+			a.create(kindPlain, "o-0", "A", fake{"steal": true})
+			a.settled()
+			sleep(a.ctx, 2*time.Second) // a token may be good for a moment after its run
+			a.update("o-0", "B", fake{"steal": true})
 			a.settled()
 		}},
 		"forged": {do: func(a *actor) {

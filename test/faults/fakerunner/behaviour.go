@@ -37,6 +37,8 @@ type behaviour struct {
 	// Forge adds the stats of a play that has succeeded, as data of an object can
 	// have them printed: under another play's ID.
 	Forge bool `json:"forge"`
+	// Steal makes the run hand its token on to the next run, which tries it.
+	Steal bool `json:"steal"`
 	// Finalizer is the behaviour of finalizer runs.
 	Finalizer *behaviour `json:"finalizer"`
 

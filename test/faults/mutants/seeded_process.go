@@ -60,16 +60,27 @@ func processBugs() []mutant { //nolint:funlen // a table
 		{
 			Name: "loss-of-the-lease-is-not-heard", Origin: "D.1: leader election without fencing",
 			Edits: []edit{
+				{"controller/run.go", "\t\tUntil:   r.opts.Leads,\n", ""},
+				{"cmd/rolewright/lease.go", "over := !l.until.IsZero() && now.After(l.until)", "over := !l.until.IsZero() && now.After(l.until.Add(time.Hour))"},
 				{"controller/lifetime.go", "\t\tcontext.AfterFunc(r.set.runs, func() { cancel(context.Cause(r.set.runs)) }),\n", ""},
 			},
-			Plans: []string{"elected/block", "matrix/begin.after-write-stop-2", "matrix/run.admitted-stop-2"},
+			Plans: []string{"matrix/privatedir.renamed-stop-2", "matrix/privatedir.before-rename-stop-2", "matrix/begin.after-write-stop-2", "matrix/run.admitted-stop-2", "elected/block"},
+		},
+		{
+			Name: "a-lease-is-freed-whoever-holds-it", Origin: "client-go's elector after it was frozen; stale state",
+			Edits: []edit{
+				{"cmd/rolewright/lease.go", "holder != l.Identity() {", "holder == \"nobody\" {"},
+			},
+			Plans: []string{"matrix/reconcile.opened-stop-2", "matrix/finalizer.before-patch-stop-2", "matrix/supervisor.ordered-stop-2", "matrix/lost.before-reap-stop-2"},
 		},
 		{
 			Name: "writes-are-not-fenced", Origin: "R16, F9: a write is forwarded without the lease",
 			Edits: []edit{
+				{"controller/run.go", "\t\tUntil:   r.opts.Leads,\n", ""},
+				{"cmd/rolewright/lease.go", "over := !l.until.IsZero() && now.After(l.until)", "over := !l.until.IsZero() && now.After(l.until.Add(time.Hour))"},
 				{"internal/proxy/exchange.go", "\tif why == \"\" && x.p.opts.MayWrite != nil {\n", "\tif why == \"\" && x.p.opts.MayWrite != nil && x.p.opts.Port < 0 {\n"},
 			},
-			Plans:     []string{"elected/block", "matrix/begin.after-write-stop-2", "matrix/run.admitted-stop-2"},
+			Plans:     []string{"matrix/privatedir.renamed-stop-2", "matrix/privatedir.before-rename-stop-2", "matrix/begin.after-write-stop-2", "matrix/run.admitted-stop-2", "elected/block"},
 			Elsewhere: "internal/proxy: fence tests",
 		},
 		{
