@@ -71,7 +71,11 @@ func processBugs() []mutant { //nolint:funlen // a table
 			Edits: []edit{
 				{"cmd/rolewright/lease.go", "holder != l.Identity() {", "holder == \"nobody\" {"},
 			},
-			Plans: []string{"matrix/reconcile.opened-stop-2", "matrix/finalizer.before-patch-stop-2", "matrix/supervisor.ordered-stop-2", "matrix/lost.before-reap-stop-2"},
+			Plans: []string{
+				"matrix/reconcile.opened-stop-2", "matrix/finalizer.before-patch-stop-2", "matrix/supervisor.ordered-stop-2", "matrix/lost.before-reap-stop-2",
+				"matrix/reconcile.dequeued-stop-2", "matrix/finalizer.after-patch-stop-2", "matrix/begin.before-read-stop-2", "matrix/begin.after-read-stop-2",
+				"matrix/begin.before-write-stop-2", "matrix/run.admitted-stop-2", "matrix/privatedir.made-stop-2", "matrix/run.ended-stop-2",
+			},
 		},
 		{
 			Name: "writes-are-not-fenced", Origin: "R16, F9: a write is forwarded without the lease",
