@@ -112,7 +112,7 @@ func recordBugs() []mutant { //nolint:funlen // a table
 		{
 			Name: "failure-is-repeated-at-once", Origin: "W39: retries from 5 ms",
 			Edits: []edit{
-				{"controller/schedule.go", "\t\tdelay, why = max(s.retry.after(last.Attempts), last.RequeueAfter), causeRetry\n", "\t\tdelay, why = last.RequeueAfter, causeRetry\n"},
+				{"controller/schedule.go", "\t\tdelay, why = max(s.retry.after(last.Attempts), last.RequeueAfter), causeRetry\n", "\t\tdelay, why = max(5*time.Millisecond, last.RequeueAfter), causeRetry\n"},
 			},
 			Plans: []string{"bad-ends", "finalizer-failing"},
 		},
