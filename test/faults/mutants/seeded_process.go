@@ -76,6 +76,7 @@ func processBugs() []mutant { //nolint:funlen // a table
 				"matrix/reconcile.dequeued-stop-2", "matrix/finalizer.after-patch-stop-2", "matrix/begin.before-read-stop-2", "matrix/begin.after-read-stop-2",
 				"matrix/begin.before-write-stop-2", "matrix/run.admitted-stop-2", "matrix/privatedir.made-stop-2", "matrix/run.ended-stop-2",
 			},
+			Elsewhere: "cmd/rolewright: TestLease_GivesUpNoneButItsOwn",
 		},
 		{
 			Name: "writes-are-not-fenced", Origin: "R16, F9: a write is forwarded without the lease",
