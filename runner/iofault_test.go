@@ -23,7 +23,7 @@ type end struct {
 	Err     string
 	Started bool
 	Verdict Verdict
-	// OK and Complete are of the events that were read.
+	// OK is what the statistics say, Complete whether there are any.
 	OK       int
 	Complete bool
 }
@@ -78,7 +78,7 @@ func TestRun_OnADiskThatFails(t *testing.T) {
 			failed[reported]++
 			const all = 2
 			if !reported && (got.OK != all || !got.Complete) {
-				t.Errorf("a success of which %d of %d tasks were seen", got.OK, all)
+				t.Errorf("a success, and %d of %d tasks are ok", got.OK, all)
 			}
 			if reported && got.Err == "" && (got.Verdict.Reason == "" || got.Verdict.Message == "") {
 				t.Errorf("a failure that says nothing: %+v", got.Verdict)
@@ -142,7 +142,10 @@ func endOnAFailingDisk(path, dir string) int {
 		got.Err = err.Error()
 	}
 	got.Started, got.Verdict = !res.Started.IsZero(), res.Verdict()
-	got.OK, got.Complete = res.Summary.OK, res.Summary.Complete
+	got.Complete = res.Summary.Complete
+	if stats := res.Summary.Stats; stats != nil {
+		got.OK = stats.OK["localhost"] // that ansible-runner cannot write the event of a task makes the task no failure
+	}
 	if err := json.NewEncoder(os.Stdout).Encode(got); err != nil {
 		return 1
 	}

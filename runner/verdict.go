@@ -87,7 +87,17 @@ func (r Result) Verdict() Verdict {
 func (r Result) proved() bool {
 	s := r.Summary
 	return r.ExitCode == 0 && r.Signal == "" && r.Status == statusSuccessful &&
-		s.Complete && s.Failures == 0 && s.Unreachable == 0 && !r.noHosts()
+		s.Complete && s.Failures == 0 && s.Unreachable == 0 && !r.noHosts() && !r.noResults()
+}
+
+// noResults tells whether tasks were begun and none has a result on any host:
+// ansible-core 2.19 passes over tasks whose worker processes cannot do their
+// work, on a disk that fails for instance, and ends with exit code 0. That a
+// meta task ends a play before anything else is no such case.
+func (r Result) noResults() bool {
+	s := r.Summary
+	action := s.Task.Action[strings.LastIndexByte(s.Task.Action, '.')+1:]
+	return s.TasksStarted > 0 && action != "meta" && s.Stats != nil && len(s.Stats.Processed) == 0
 }
 
 // noHosts tells whether a play found no host and no other play found one.
@@ -125,6 +135,8 @@ func (r Result) explainDoubt(culprits []jobevent.Failure) (Reason, string, strin
 		return ResultIncomplete, "exit code 0 without a complete account of what was done", r.lastTask()
 	case r.noHosts():
 		return NoHostsMatched, "no hosts matched", "no play of the playbook found a host in the inventory"
+	case r.noResults():
+		return ResultIncomplete, "exit code 0, and none of the tasks that were begun has a result", r.lastTask()
 	}
 	s := r.Summary
 	text := fmt.Sprintf("exit code 0, status %q and stats (ok=%d failed=%d unreachable=%d) contradict each other",
