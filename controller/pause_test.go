@@ -68,9 +68,11 @@ func TestPause_FinishesTheRunAndBeginsNone(t *testing.T) {
 		}
 	}
 	held(2)
+	edit(4, paused)
+	held(4)
 	o.stop()
 	o = start(t, cfg, exec, opts)
-	held(2)
+	held(4)
 	writes := o.count("PATCH status")
 	settle()
 	if more := o.count("PATCH status") - writes; more > 0 {

@@ -149,7 +149,7 @@ func (r *reconciler) decide(ctx context.Context, s *scope) (*ctrl.Result, error)
 func (r *reconciler) observe(ctx context.Context, s *scope, now time.Time) error {
 	generation, last := s.object.GetGeneration(), s.memory.last
 	known := last.Generation == generation || s.memory.observed == generation
-	if last.Result != status.Succeeded || known && s.memory.held == "" || !r.writesStatus() {
+	if last.Result != status.Succeeded || known && s.memory.held == (heldRun{}) || !r.writesStatus() {
 		return nil
 	}
 	err := r.readLive(ctx, s)
@@ -161,22 +161,22 @@ func (r *reconciler) observe(ctx context.Context, s *scope, now time.Time) error
 	if client.IgnoreNotFound(err) != nil && !final(err) {
 		return fmt.Errorf("record the generation: %w", err)
 	}
-	s.memory.observed, s.memory.held = generation, ""
+	s.memory.observed, s.memory.held = generation, heldRun{}
 	return nil
 }
 
-// hold says in the status that a pause holds a run back. It writes once, and not
-// for a run that would only repeat a success.
+// hold says in the status that a pause holds a run back. It writes once per
+// generation and cause, and not for a run that would only repeat a success.
 func (r *reconciler) hold(ctx context.Context, s *scope, now time.Time) error {
-	held, last := s.plan.held, s.memory.last
+	held, last := heldRun{s.plan.held, s.object.GetGeneration()}, s.memory.last
 	if s.memory.held == held || last != nil && last.Result == status.Succeeded && last.Fingerprint == s.fingerprint {
 		return nil
 	}
-	s.log.Info("A run is held back: the object is paused", "cause", held)
+	s.log.Info("A run is held back: the object is paused", "cause", held.cause)
 	err := r.readLive(ctx, s)
 	if err == nil {
 		err = r.writeStatus(ctx, s.object, metrics.MomentEnd, func(st map[string]any) map[string]any {
-			return status.Hold(st, s.object.GetGeneration(), string(held), now)
+			return status.Hold(st, s.object.GetGeneration(), string(held.cause), now)
 		})
 	}
 	if client.IgnoreNotFound(err) != nil && !final(err) {
@@ -250,6 +250,6 @@ func (r *reconciler) begin(ctx context.Context, s *scope) (*ctrl.Result, error) 
 		return r.conclude(ctx, s)
 	}
 	r.settle(s.key)
-	s.memory.held = ""
+	s.memory.held = heldRun{}
 	return nil, nil
 }

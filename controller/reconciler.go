@@ -85,8 +85,14 @@ type memory struct {
 	ran bool
 	// observed is the last generation that the status was brought to without a run.
 	observed int64
-	// held is the cause of the run that the status says a pause holds back.
-	held cause
+	// held is the run that the status says a pause holds back; zero for none.
+	held heldRun
+}
+
+// heldRun is a run that a pause holds back.
+type heldRun struct {
+	cause      cause
+	generation int64
 }
 
 func newReconciler(k *kind, res resource, cached client.Reader, c client.Client) *reconciler {
