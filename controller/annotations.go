@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -51,7 +52,9 @@ func annotated(obj *unstructured.Unstructured, s settings) (settings, []string) 
 			if !ok {
 				continue
 			}
-			if err := use(value); err != nil {
+			if err := use(value); errors.Is(err, errPausedAnyway) {
+				warnings = append(warnings, fmt.Sprintf("annotation %s%s: %v", prefix, name, err))
+			} else if err != nil {
 				warnings = append(warnings, fmt.Sprintf("annotation %s%s: %v; it is ignored", prefix, name, err))
 			}
 			return
@@ -97,13 +100,15 @@ func annotated(obj *unstructured.Unstructured, s settings) (settings, []string) 
 	})
 	read("paused", func(value string) error {
 		until, err := parsePause(value)
-		if err == nil {
-			s.paused = until
-		}
+		s.paused = until
 		return err
 	})
 	return s, warnings
 }
+
+// errPausedAnyway is of a value that cannot be read: who writes one wants
+// anything but a run.
+var errPausedAnyway = errors.New("the object is paused until it is mended")
 
 // parsePause reads until when an object is paused: a truth, or a time.
 func parsePause(value string) (time.Time, error) {
@@ -115,7 +120,7 @@ func parsePause(value string) (time.Time, error) {
 	}
 	until, err := time.Parse(time.RFC3339, value)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("%q is neither \"true\" nor a time; write for example \"2026-05-06T18:00:00Z\"", clip(value))
+		return forEver(), fmt.Errorf("%q is neither \"true\" nor a time, write for example \"2026-05-06T18:00:00Z\"; %w", clip(value), errPausedAnyway)
 	}
 	return until, nil
 }

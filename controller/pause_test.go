@@ -6,6 +6,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rolewright/rolewright/controller/status"
@@ -133,5 +134,33 @@ func TestPause_EndsByItself(t *testing.T) {
 	awaitCondition(t, c, obj, status.Reconciling, "False")
 	if n := exec.count(); n != 1 {
 		t.Errorf("%d runs, want 1: the change was undone during the pause", n)
+	}
+}
+
+// A pause that cannot be read is one, and the status says what to mend.
+func TestPause_ThatCannotBeReadHolds(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	c := clientOf(t, cfg)
+	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	exec := &fakeExecutor{}
+	start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk)}})
+	obj := object(gvk, ns, "it", map[string]any{"size": int64(1)})
+	obj.SetAnnotations(map[string]string{ownPrefix + "paused": "yes"})
+	create(t, c, obj)
+	eventually(t, "it is held back", func() bool { return condition(get(t, c, obj), status.Reconciling)["reason"] == "Paused" })
+	warnings, _, _ := unstructured.NestedStringSlice(get(t, c, obj).Object, "status", "ansible", "warnings")
+	want := `annotation rolewright.dev/paused: "yes" is neither "true" nor a time, write for example "2026-05-06T18:00:00Z"; the object is paused until it is mended`
+	if len(warnings) != 1 || warnings[0] != want {
+		t.Errorf("warnings = %q", warnings)
+	}
+	settle()
+	if n := exec.count(); n != 0 {
+		t.Errorf("%d runs of a paused object", n)
+	}
+	update(t, c, obj, func(is map[string]any) { delete(is["metadata"].(map[string]any), "annotations") })
+	is := awaitCondition(t, c, obj, status.Ready, "True")
+	if warnings, _, _ := unstructured.NestedStringSlice(is.Object, "status", "ansible", "warnings"); len(warnings) > 0 {
+		t.Errorf("warnings that are not true any more: %q", warnings)
 	}
 }

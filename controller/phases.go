@@ -176,7 +176,7 @@ func (r *reconciler) hold(ctx context.Context, s *scope, now time.Time) error {
 	err := r.readLive(ctx, s)
 	if err == nil {
 		err = r.writeStatus(ctx, s.object, metrics.MomentEnd, func(st map[string]any) map[string]any {
-			return status.Hold(st, s.object.GetGeneration(), string(held.cause), now)
+			return status.Hold(st, s.object.GetGeneration(), string(held.cause), s.warnings, now)
 		})
 	}
 	if client.IgnoreNotFound(err) != nil && !final(err) {

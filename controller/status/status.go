@@ -132,12 +132,18 @@ func Observe(st map[string]any, generation int64, now time.Time) map[string]any 
 	return out
 }
 
-// Hold is the status of an object whose next run, for a cause, a pause holds back.
-func Hold(st map[string]any, generation int64, cause string, now time.Time) map[string]any {
+// Hold is the status of an object whose next run, for a cause, a pause holds
+// back. warnings are what its author should know meanwhile.
+func Hold(st map[string]any, generation int64, cause string, warnings []string, now time.Time) map[string]any {
 	out := clone(st)
 	c := readConditions(out, generation, now)
 	c.add(Reconciling, "True", reasonPaused, cause+": no run starts while the object is paused")
 	c.write(out)
+	if ansible := owned(out); len(warnings) > 0 {
+		ansible["warnings"] = stringList(warnings)
+	} else {
+		delete(ansible, "warnings")
+	}
 	return out
 }
 
