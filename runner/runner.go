@@ -109,14 +109,12 @@ type Result struct {
 	Notes string
 }
 
-// Executor is a way to make runs.
+// Executor is how a run is made, in the words of users (package watches).
 type Executor string
 
-// The executors, as users write them.
+// The two ways.
 const (
-	// ExecutorAuto: forked where that is possible.
-	ExecutorAuto Executor = "auto"
-	// ExecutorWarm: likewise, and the operator does not start where it is not.
+	// ExecutorWarm: forked from an interpreter that has imported Ansible already.
 	ExecutorWarm Executor = "warm"
 	// ExecutorRunner: ansible-runner is started for each run.
 	ExecutorRunner Executor = "runner"
