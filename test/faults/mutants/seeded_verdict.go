@@ -6,21 +6,21 @@ func verdictBugs() []mutant { //nolint:funlen // a table
 		{
 			Name: "success-is-the-absence-of-failures", Origin: "F5, W2: unreachable hosts are a success, the exit code is ignored",
 			Edits: []edit{
-				{"runner/verdict.go", "\treturn r.ExitCode == 0 && r.Signal == \"\" && r.Status == statusSuccessful &&\n\t\ts.Complete && s.Failures == 0 && s.Unreachable == 0 && !r.noHosts()\n", "\treturn s.Complete && s.Failures == 0 && !r.noHosts()\n"},
+				{"runner/verdict.go", "\treturn r.ExitCode == 0 && r.Signal == \"\" && r.Status == statusSuccessful &&\n\t\ts.Complete && s.Failures == 0 && s.Unreachable == 0 && !r.noHosts() && !r.noResults()\n", "\treturn s.Complete && s.Failures == 0 && !r.noHosts()\n"},
 			},
 			Plans: []string{"bad-ends", "finalizer-failing"},
 		},
 		{
 			Name: "exit-code-is-all", Origin: "E.13: rc 0 without stats",
 			Edits: []edit{
-				{"runner/verdict.go", "\t\ts.Complete && s.Failures == 0 && s.Unreachable == 0 && !r.noHosts()\n", "\t\ts.Failures == 0 && s.Unreachable == 0 && !r.noHosts()\n"},
+				{"runner/verdict.go", "\t\ts.Complete && s.Failures == 0 && s.Unreachable == 0 && !r.noHosts() && !r.noResults()\n", "\t\ts.Failures == 0 && s.Unreachable == 0 && !r.noHosts()\n"},
 			},
 			Plans: []string{"bad-ends"},
 		},
 		{
 			Name: "no-hosts-is-a-success", Origin: "E.13: no host matched",
 			Edits: []edit{
-				{"runner/verdict.go", " && s.Unreachable == 0 && !r.noHosts()\n", " && s.Unreachable == 0\n"},
+				{"runner/verdict.go", " && s.Unreachable == 0 && !r.noHosts() && !r.noResults()\n", " && s.Unreachable == 0\n"},
 			},
 			Plans: []string{"bad-ends"},
 		},
