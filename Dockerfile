@@ -1,5 +1,13 @@
-# The example operator's image. An operator of your own replaces roles/,
-# playbooks/ and watches.yaml in the last lines.
+# Rolewright's images, by target:
+#   binary    the program alone, to copy into any image that has Ansible:
+#             COPY --from=rolewright/binary /rolewright /usr/local/bin/ansible-operator
+#   operator  the program with Ansible: the base of your own operator's image
+#   example   the example operator, and the default
+#
+# docs/image.md says what is in them, and how they are used.
+
+# Debian trixie or later, or what is made of it.
+ARG BASE=debian:trixie-slim
 
 FROM golang:1.26 AS build
 WORKDIR /src
@@ -9,35 +17,72 @@ COPY cmd cmd
 COPY controller controller
 COPY internal internal
 COPY runner runner
-RUN CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o /rolewright ./cmd/rolewright
+ARG VERSION=unknown GIT_VERSION=unknown COMMIT=unknown
+RUN CGO_ENABLED=0 go build -trimpath -o /rolewright -ldflags="-s -w \
+      -X github.com/rolewright/rolewright/internal/version.Version=${VERSION} \
+      -X github.com/rolewright/rolewright/internal/version.GitVersion=${GIT_VERSION} \
+      -X github.com/rolewright/rolewright/internal/version.Commit=${COMMIT}" ./cmd/rolewright \
+ && go version -m /rolewright >/rolewright.modules
 
-# Debian has kubernetes.core only in the package of all collections: it is
-# installed here, and the one collection is taken over.
-FROM debian:trixie-slim AS collections
-RUN apt-get update && apt-get install --yes --no-install-recommends ansible \
- && mkdir -p /collections/ansible_collections/kubernetes \
- && cp -r /usr/lib/python3/dist-packages/ansible_collections/kubernetes/core /collections/ansible_collections/kubernetes/
+FROM scratch AS binary
+COPY --from=build /rolewright /rolewright
+USER 1001:0
+ENTRYPOINT ["/rolewright"]
 
-FROM debian:trixie-slim
-RUN apt-get update \
- && apt-get install --yes --no-install-recommends \
-      ansible-core python3-ansible-runner python3-jsonpatch python3-kubernetes ca-certificates tini \
- && rm -rf /var/lib/apt/lists/*
-COPY --from=collections /collections /usr/share/ansible/collections
+FROM ${BASE} AS ansible
+# Of kubernetes.core Debian has no package but that of all collections: the one
+# is taken out of it. Nothing here needs a network, a compiler or pip later on.
+# All files that Python compiles are given one time and compiled for it, so that
+# the same packages make the same image, and no start compiles them again.
+ARG SOURCE_DATE_EPOCH=1767225600
+RUN set -eu; export DEBIAN_FRONTEND=noninteractive; \
+    apt-get update -q; \
+    apt-get install -q --yes --no-install-recommends \
+      ansible-core ca-certificates python3-ansible-runner python3-jsonpatch python3-kubernetes tini; \
+    collections=/usr/share/ansible/collections/ansible_collections; \
+    mkdir -p "$collections/kubernetes" /usr/share/ansible/openshift; \
+    cd /tmp; apt-get download -q ansible; \
+    dpkg-deb --fsys-tarfile ansible_*.deb | tar -x --no-same-owner -C "$collections/kubernetes" --strip-components=7 \
+      ./usr/lib/python3/dist-packages/ansible_collections/kubernetes/core; \
+    rm -rf ansible_*.deb "$collections/kubernetes/core/tests" /var/lib/apt/lists/* /var/cache/apt/* /var/cache/debconf/*-old \
+      /var/cache/ldconfig/aux-cache /var/log/apt /var/log/*.log /usr/share/doc-base /usr/share/man/* /usr/share/pixmaps \
+      /usr/share/ieee-data/*.csv; \
+    for dir in /usr/lib/python3 /usr/lib/python3.1* "$collections"; do \
+      find "$dir" -name __pycache__ -prune -exec rm -rf {} +; \
+      find "$dir" -name '*.py' -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +; \
+      python3 -m compileall -q -j 0 "$dir" >/dev/null || true; \
+    done; \
+    chmod go-w /run/lock /var/mail /var/tmp; chmod g-w /var/log/lastlog /var/log/btmp /var/log/wtmp; \
+    echo 'ansible:x:1001:0::/opt/ansible:/usr/sbin/nologin' >>/etc/passwd; \
+    mkdir -p /etc/ansible; \
+    printf '[defaults]\nroles_path = /opt/ansible/roles\nlibrary = /usr/share/ansible/openshift\n' >/etc/ansible/ansible.cfg; \
+    printf 'localhost ansible_connection=local\n' >/etc/ansible/hosts; \
+    install -d -o 1001 -g 0 -m 0755 /opt/ansible /opt/ansible/.ansible /opt/ansible/.ansible/tmp; \
+    ln -s rolewright /usr/local/bin/ansible-operator; ln -s usr/bin/tini /tini
 COPY --from=build /rolewright /usr/local/bin/rolewright
 
-# An arbitrary user of group 0 may run the image: what is written to belongs to
-# the group. Nothing else does.
-ENV HOME=/opt/ansible LANG=C.UTF-8
-RUN ln -s rolewright /usr/local/bin/ansible-operator \
- && mkdir -p /etc/ansible "$HOME/.ansible/tmp" \
- && printf '[defaults]\nroles_path = /opt/ansible/roles\n' > /etc/ansible/ansible.cfg \
- && printf 'localhost ansible_connection=local\n' > /etc/ansible/hosts \
- && chown -R 1001:0 "$HOME" && chmod -R ug+rwX "$HOME"
+# What is in the image, in CycloneDX's form: Debian's packages, Go's modules, collections.
+FROM ansible AS contents
+COPY --from=build /rolewright.modules /rolewright.modules
+COPY tools/image/sbom.py /sbom.py
+RUN python3 /sbom.py /rolewright.modules >/rolewright.cdx.json
+
+FROM ansible AS operator
+COPY --from=contents /rolewright.cdx.json /usr/share/sbom/rolewright.cdx.json
+ENV HOME=/opt/ansible USER_NAME=ansible USER_UID=1001 LANG=C.UTF-8
 WORKDIR /opt/ansible
 USER 1001:0
-ENTRYPOINT ["/usr/bin/tini", "--", "/usr/local/bin/ansible-operator", "run", "--watches-file=./watches.yaml"]
+ENTRYPOINT ["/usr/local/bin/ansible-operator", "run", "--watches-file=./watches.yaml"]
+ARG VERSION=unknown COMMIT=unknown
+LABEL org.opencontainers.image.title="Rolewright" \
+      org.opencontainers.image.description="Operators written in Ansible" \
+      org.opencontainers.image.source="https://github.com/rolewright/rolewright" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${COMMIT}"
 
-COPY --chown=1001:0 watches.yaml ./
-COPY --chown=1001:0 playbooks playbooks
-COPY --chown=1001:0 roles roles
+# An operator of your own: these lines after FROM, and what else its content needs.
+FROM operator AS example
+COPY watches.yaml ./
+COPY playbooks playbooks
+COPY roles roles

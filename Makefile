@@ -25,6 +25,10 @@ GO_BUILD := CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)'
 SECOND_LINE := $(BIN)/ansible-2.19
 # A campaign of fault plans on a control plane of its own.
 FAULTS = $(TOOLS)/controlplane exec --audit-log audit.log -- $(BIN)/faults -rolewright $(BIN)/rolewright-failpoint -fakerunner $(BIN)/fakerunner
+# Images, as archives, with what they are built from.
+IMAGES := $(BIN)/image
+IMAGE  := tools/image/build.sh $(IMAGES)
+IMAGE_ARGS = --build-arg VERSION=$(VERSION) --build-arg GIT_VERSION=$(GIT_VERSION) --build-arg COMMIT=$(COMMIT)
 # Where cluster-up keeps its state.
 CLUSTER_DIR := $(BIN)/cluster
 # How long the short run of each fuzz target lasts: so many inputs. Go takes the end of a time, such as 5s, for a
@@ -55,6 +59,11 @@ demo: setup cluster-tools-kwok build ## watch the example operator from the firs
 .PHONY: run
 run: setup build ## run the example operator against the current kubeconfig, and stay
 	@$(BIN)/rolewright run --watches-file=./watches.yaml $(RUNFLAGS)
+
+.PHONY: image
+image: setup-image ## build the images for operators and of the example operator: archives in bin/image, without a registry
+	@$(IMAGE) rolewright/operator:$(GIT_VERSION) $(IMAGE_ARGS) --target operator .
+	@$(IMAGE) rolewright/example:$(GIT_VERSION) $(IMAGE_ARGS) .
 
 ##@ Tests
 
@@ -116,6 +125,15 @@ test-executors: cluster-tools-kwok client-tools ## tests of what depends on how 
 		TEST_EXECUTOR=$$executor $(TOOLS)/controlplane exec --pods-exec -- go test -count=1 -timeout 60m $(TESTFLAGS) ./runner ./test/e2e || exit; \
 	done
 
+# On one node, on which Pods really run. The image's tag is not "latest", so that nothing pulls it.
+.PHONY: e2e
+e2e: setup-image setup-node cluster-tools node-tools client-tools ## run the image in a real Pod of a real cluster: as root, on Debian
+	@$(IMAGE) rolewright/operator:e2e $(IMAGE_ARGS) --target operator .
+	@$(IMAGE) rolewright/example:e2e $(IMAGE_ARGS) .
+	@$(IMAGE) memcached:1.6 --file test/cluster/testdata/memcached.Dockerfile test/cluster/testdata
+	@$(TOOLS)/controlplane exec --node --audit-log audit.log --image $(IMAGES)/rolewright-example.tar --image $(IMAGES)/memcached.tar -- \
+		go test -tags e2e -count=1 -timeout 15m $(TESTFLAGS) ./test/cluster
+
 .PHONY: fuzz-short
 fuzz-short: ## run every fuzz target for FUZZTIME (3000x: so many inputs)
 	@tools/fuzz.sh $(FUZZTIME)
@@ -161,6 +179,10 @@ cluster-tools: $(TOOLS)/controlplane $(call assets,etcd kube-apiserver kube-cont
 
 .PHONY: cluster-tools-kwok
 cluster-tools-kwok: cluster-tools $(TOOLS)/kube-scheduler $(TOOLS)/kwok ## build the control plane with scheduler and kwok
+	@:
+
+.PHONY: node-tools
+node-tools: $(TOOLS)/kubelet ## build the kubelet
 	@:
 
 .PHONY: client-tools
@@ -222,6 +244,14 @@ setup-race:
 .PHONY: setup-trace
 setup-trace:
 	@tools/strace/install.sh
+
+.PHONY: setup-image
+setup-image:
+	@tools/image/install.sh
+
+.PHONY: setup-node
+setup-node:
+	@tools/node/install.sh
 
 .PHONY: clean
 clean: ## stop the control plane and remove what was built

@@ -13,14 +13,15 @@ import (
 
 // cluster is a control plane that is starting or up. Whoever made it calls stop exactly once.
 type cluster struct {
-	dir     stateDir
-	layout  layout
-	client  apiClient
-	janitor janitor
-	spawner spawner
-	running []*component
-	ended   chan *component // components, as they end
-	report  func(format string, args ...any)
+	dir       stateDir
+	layout    layout
+	client    apiClient
+	janitor   janitor
+	spawner   spawner
+	running   []*component
+	forwarder *forwarder      // with a real node
+	ended     chan *component // components, as they end
+	report    func(format string, args ...any)
 }
 
 // open claims the state directory and everything that must be there before the first process. The directory is gone
@@ -73,6 +74,11 @@ func (c *cluster) start(ctx context.Context, opts options) error {
 			return err
 		}
 	}
+	if opts.Node {
+		if err := c.startRealNode(ctx, opts.Images); err != nil {
+			return err
+		}
+	}
 	// The namespace comes from the API server, its service account from the controllers.
 	if err := c.await(ctx, "the namespace default and its service account", c.client.defaultsExist); err != nil {
 		return err
@@ -91,7 +97,7 @@ func (c *cluster) prepare(opts options) error {
 	if err != nil {
 		return err
 	}
-	c.layout = layout{dir: c.dir, assets: opts.Assets, etcd: etcd, api: api, podsExec: opts.PodsExec}
+	c.layout = layout{dir: c.dir, assets: opts.Assets, etcd: etcd, api: api, podsExec: opts.PodsExec, node: opts.Node}
 	if opts.PodsExec {
 		if err := c.preparePods(); err != nil {
 			return err
@@ -106,7 +112,13 @@ func (c *cluster) prepare(opts options) error {
 			return fmt.Errorf("write the audit policy: %w", err)
 		}
 	}
-	return c.writeIdentities()
+	if err := c.writeIdentities(); err != nil {
+		return err
+	}
+	if opts.Node {
+		return c.prepareNode()
+	}
+	return nil
 }
 
 func (c *cluster) writeIdentities() error {
@@ -126,6 +138,7 @@ func (c *cluster) writeIdentities() error {
 	}
 	for file, user := range map[string]string{
 		"controller-manager": "system:kube-controller-manager", "scheduler": "system:kube-scheduler", "kwok": "system:kwok",
+		"kubelet": "system:node:" + nodeName,
 	} {
 		if _, err := ca.kubeconfig(c.layout.pki(file+".kubeconfig"), c.layout.api.url(), user); err != nil {
 			return err
@@ -193,11 +206,12 @@ func (c *cluster) stop(keep bool) error {
 	for i := len(c.running) - 1; i >= 0; i-- {
 		c.running[i].kill()
 	}
+	c.forwarder.close()
 	close(c.spawner.calls)
 	c.layout.etcd.release()
 	c.layout.api.release()
 	var err error
-	if keep {
+	if keep || c.layout.node { // what the kubelet has mounted there goes with the namespaces, and then the directory
 		c.dir.release()
 	} else {
 		err = c.dir.remove()

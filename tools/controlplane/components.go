@@ -15,6 +15,7 @@ type layout struct {
 	auditLog string // absolute; empty: none
 	podsExec bool   // the node has a kubelet's endpoints
 	kubelet  port   // where, from kwok's start on
+	node     bool   // there is a real one
 }
 
 func (l layout) pki(file string) string { return l.dir.join("pki/" + file) }
@@ -82,10 +83,16 @@ func (l layout) newAPIServer() (*component, error) {
 			"--audit-log-maxsize=100000", // in MB: never rotated, so that readers see one file
 		)
 	}
-	if l.podsExec {
+	if l.podsExec || l.node {
 		args = append(args,
 			"--kubelet-preferred-address-types=InternalIP", // nothing resolves the node's name
 			"--kubelet-certificate-authority="+l.pki("ca.crt"),
+		)
+	}
+	if l.node {
+		args = append(args,
+			"--advertise-address="+nodeIP, // a network namespace without a default route has none to find
+			"--kubelet-client-certificate="+l.pki("etcd-client.crt"), "--kubelet-client-key="+l.pki("etcd-client.key"),
 		)
 	}
 	return l.component("kube-apiserver", args...)
@@ -126,7 +133,7 @@ rules:
   - level: None
     users: ["system:apiserver"]
   - level: None
-    users: ["system:kube-controller-manager", "system:kube-scheduler", "system:kwok"]
+    users: ["system:kube-controller-manager", "system:kube-scheduler", "system:kwok", "system:node:rolewright-0"]
     verbs: [get, list, watch]
   - level: Metadata
     resources:

@@ -1,6 +1,6 @@
 // Command controlplane starts a real Kubernetes control plane on this machine, for development and for tests: etcd,
 // kube-apiserver and kube-controller-manager, and on request kube-scheduler and kwok, so that Deployments become
-// Available on a node that exists in name only.
+// Available on a node that exists in name only, or containerd and a kubelet, whose Pods really run.
 //
 // It knows the flags of those programs, in which order they start, and how none of them is ever left behind. It does not
 // know Rolewright, and nothing of Rolewright imports it: people, make and the tests use it as a program.

@@ -41,6 +41,9 @@ type options struct {
 	AuditLog      string        // empty: no audit log
 	Kwok          bool          // scheduler, kwok and one node too
 	PodsExec      bool          // kwok runs commands for Pods; implies Kwok
+	Node          bool          // a real kubelet instead of kwok
+	Images        []string      // archives for its containerd
+	Isolated      bool          // set by isolate: we are in namespaces of our own
 	DieWithParent bool          // the end of standard input ends the control plane
 	ReportFD      int           // set by up: where the background process reports progress; 0: nowhere
 	Timeout       time.Duration // how long the start may take
@@ -56,6 +59,10 @@ func run(args []string) int {
 		args = []string{"help"}
 	}
 	mode, args := args[0], args[1:]
+	if mode == "pause" {
+		pause()
+		return 0
+	}
 	if mode == "janitor" && len(args) == 1 {
 		sweep(args[0], os.Stdin)
 		return 0
@@ -67,6 +74,13 @@ func run(args []string) int {
 	case err != nil:
 		fmt.Fprintln(os.Stderr, "controlplane:", err)
 		return 2
+	}
+	if opts.Node && !opts.Isolated {
+		code, err := isolate(opts, mode, args)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "controlplane:", err)
+		}
+		return code
 	}
 	code, err := dispatch(mode, opts, command)
 	if err != nil {
@@ -133,6 +147,13 @@ func parse(mode string, args []string) (options, []string, error) {
 	flags.BoolVar(&opts.PodsExec, "pods-exec", false,
 		"run, exec: --kwok whose Pods can be reached: exec runs the command on this machine, in the directory pods of the state "+
 			"directory, logs and attach read the file log there, port-forward echoes; every user of the machine who finds the port can run commands as you")
+	flags.BoolVar(&opts.Node, "node", false,
+		"exec: as root, start kube-scheduler, containerd and a kubelet: one node on which Pods really run, in namespaces of its own")
+	flags.Func("image", "exec: an archive with an image for --node, as docker save writes it; may be repeated", func(path string) error {
+		opts.Images = append(opts.Images, path)
+		return nil
+	})
+	flags.BoolVar(&opts.Isolated, strings.TrimPrefix(isolatedFlag, "--"), false, "internal: the namespaces are there")
 	flags.BoolVar(&opts.DieWithParent, "die-with-parent", false, "run: stop when standard input ends; Ctrl-C is left to the parent")
 	flags.IntVar(&opts.ReportFD, "report-fd", 0, "internal: file descriptor for progress")
 	flags.DurationVar(&opts.Timeout, "timeout", opts.Timeout, "how long the start may take")
@@ -156,6 +177,12 @@ func parse(mode string, args []string) (options, []string, error) {
 		return opts, nil, fmt.Errorf("%s wants --dir", mode)
 	case mode == "up" && opts.PodsExec:
 		return opts, nil, errors.New("--pods-exec is for run and exec: its open port must not outlive what needs it")
+	case mode != "exec" && opts.Node:
+		return opts, nil, errors.New("--node is for exec: the node's namespaces end with the command")
+	case opts.Node && opts.Kwok:
+		return opts, nil, errors.New("--node and --kwok both bring a node: choose one")
+	case !opts.Node && len(opts.Images) > 0:
+		return opts, nil, errors.New("--image is for --node: nothing else runs images")
 	case mode != "run" && opts.DieWithParent:
 		return opts, nil, errors.New("--die-with-parent belongs to run")
 	}

@@ -68,7 +68,7 @@ func newAuthority(dir string) (*authority, error) {
 	return a, a.write("ca.crt", a.pem)
 }
 
-// issue signs a certificate for a client, and for a server on the loopback address.
+// issue signs a certificate for a client, and for a server on the loopback address or a real node's.
 func (a *authority) issue(name string, organizations ...string) (identity, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -85,7 +85,7 @@ func (a *authority) issue(name string, organizations ...string) (identity, error
 		NotAfter:     a.cert.NotAfter,
 		KeyUsage:     x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-		IPAddresses:  []net.IP{net.IPv4(127, 0, 0, 1), net.ParseIP(serviceIP)},
+		IPAddresses:  []net.IP{net.IPv4(127, 0, 0, 1), net.ParseIP(serviceIP), net.ParseIP(nodeIP)},
 		DNSNames:     []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"},
 	}
 	cert, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)

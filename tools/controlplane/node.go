@@ -1,0 +1,310 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+)
+
+// A real node: containerd, runc, the bridge plugin of CNI, and a kubelet. It is for namespaces of its own (isolate.go).
+//
+// There is no kube-proxy and no DNS. The one Service that has an address is "kubernetes": a forwarder listens on it, so
+// that a Pod's in-cluster configuration works as it is.
+
+const (
+	// nodeIP is the node's address on the bridge, the gateway of its Pods.
+	nodeIP     = "10.244.0.1"
+	podRange   = "10.244.0.0/24"
+	nodeBridge = "rolewright0"
+	// pauseImage is made of this very program, because there is nowhere to pull one from.
+	pauseImage = "docker.io/rolewright/pause:1"
+)
+
+func (l layout) containerd() string { return l.dir.join("containerd.sock") }
+
+const containerdConfig = `version = 2
+root = %[1]q
+state = %[2]q
+[grpc]
+address = %[3]q
+[plugins."io.containerd.grpc.v1.cri"]
+sandbox_image = %[4]q
+restrict_oom_score_adj = true
+disable_apparmor = true
+[plugins."io.containerd.grpc.v1.cri".cni]
+bin_dir = %[5]q
+conf_dir = %[6]q
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+runtime_type = "io.containerd.runc.v2"
+`
+
+const networkConfig = `{"cniVersion": "0.4.0", "name": "pods", "plugins": [{
+  "type": "bridge", "bridge": %[1]q, "isGateway": true, "ipMasq": false,
+  "ipam": {"type": "host-local", "dataDir": %[2]q, "ranges": [[{"subnet": %[3]q, "gateway": %[4]q}]], "routes": [{"dst": "0.0.0.0/0"}]}
+}]}
+`
+
+// The address is that of the API server's certificate for this server. Whoever has a certificate of the authority may do
+// everything. What keeps a full disk of the machine from being the node's is that eviction begins late.
+const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+address: %[1]s
+authentication: {anonymous: {enabled: false}, webhook: {enabled: false}, x509: {clientCAFile: %[2]q}}
+authorization: {mode: AlwaysAllow}
+tlsCertFile: %[3]q
+tlsPrivateKeyFile: %[4]q
+failCgroupV1: false
+cgroupDriver: cgroupfs
+cgroupRoot: %[5]q
+failSwapOn: false
+containerRuntimeEndpoint: "unix://%[6]s"
+evictionHard: {memory.available: 50Mi, nodefs.available: 1%%, imagefs.available: 1%%, nodefs.inodesFree: 1%%}
+imageGCHighThresholdPercent: 100
+resolvConf: ""
+`
+
+// prepareNode makes the network and writes the files that containerd and the kubelet read.
+func (c *cluster) prepareNode() error {
+	devices, err := net.Interfaces()
+	if err != nil {
+		return fmt.Errorf("list the network devices: %w", err)
+	}
+	for _, device := range devices {
+		// Where devices come by themselves (tunnels), they are down.
+		if device.Flags&(net.FlagLoopback|net.FlagUp) == net.FlagUp {
+			return fmt.Errorf("a node is for a network namespace of its own, and this one has the device %s", device.Name)
+		}
+	}
+	for _, command := range []string{
+		"link set lo up",
+		"addr add " + serviceIP + "/32 dev lo",
+		"link add " + nodeBridge + " type bridge",
+		"addr add " + nodeIP + "/24 dev " + nodeBridge,
+		"link set " + nodeBridge + " up",
+	} {
+		if err := c.tool("ip", strings.Fields(command)...); err != nil {
+			return err
+		}
+	}
+	plugins, err := networkPlugins()
+	if err != nil {
+		return err
+	}
+	at := c.dir.join
+	for _, dir := range []string{"cni", "kubelet"} {
+		if err := os.Mkdir(at(dir), 0o700); err != nil {
+			return fmt.Errorf("make a directory of the node: %w", err)
+		}
+	}
+	for name, text := range map[string]string{
+		"containerd.toml":      fmt.Sprintf(containerdConfig, at("containerd"), at("containerd-state"), c.layout.containerd(), pauseImage, plugins, at("cni")),
+		"cni/10-pods.conflist": fmt.Sprintf(networkConfig, nodeBridge, at("ipam"), podRange, nodeIP),
+		"kubelet.yaml": fmt.Sprintf(kubeletConfig, nodeIP, c.layout.pki("ca.crt"), c.layout.pki("server.crt"), c.layout.pki("server.key"),
+			controlGroup(c.dir.path), c.layout.containerd()),
+	} {
+		if err := os.WriteFile(at(name), []byte(text), 0o600); err != nil {
+			return fmt.Errorf("write the configuration of the node: %w", err)
+		}
+	}
+	return nil
+}
+
+// networkPlugins is where the plugins of CNI are: Debian's place, or that of the plugins' authors.
+func networkPlugins() (string, error) {
+	for _, dir := range []string{"/usr/lib/cni", "/opt/cni/bin"} {
+		if _, err := os.Stat(dir + "/bridge"); err == nil {
+			return dir, nil
+		}
+	}
+	return "", errors.New("no network plugins in /usr/lib/cni or /opt/cni/bin: install them with `make setup-node`")
+}
+
+// tool runs a program that does its work at once.
+func (c *cluster) tool(name string, args ...string) error {
+	cmd := exec.Command(name, args...)
+	output, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s: %w: %s (`make setup-node` installs what a node needs)", cmd, err, bytes.TrimSpace(output))
+	}
+	return nil
+}
+
+func (l layout) newContainerd() (*component, error) {
+	path, err := exec.LookPath("containerd")
+	if err != nil {
+		return nil, fmt.Errorf("find containerd, which `make setup-node` installs: %w", err)
+	}
+	return &component{name: "containerd", path: path, args: []string{"--config=" + l.dir.join("containerd.toml")}}, nil
+}
+
+func (l layout) newKubelet() (*component, error) {
+	return l.component("kubelet",
+		"--config="+l.dir.join("kubelet.yaml"),
+		"--kubeconfig="+l.pki("kubelet.kubeconfig"),
+		"--root-dir="+l.dir.join("kubelet"),
+		"--cert-dir="+l.dir.join("kubelet/pki"),
+		"--hostname-override="+nodeName,
+		"--node-ip="+nodeIP,
+	)
+}
+
+// startRealNode adds a scheduler and one node with the images that were asked for.
+func (c *cluster) startRealNode(ctx context.Context, images []string) error {
+	c.report("starting kube-scheduler, containerd and a kubelet")
+	forwarder, err := forward(serviceIP+":443", c.layout.api.address())
+	if err != nil {
+		return err
+	}
+	c.forwarder = forwarder
+	if err := c.launch(c.layout.newScheduler, c.layout.newContainerd); err != nil {
+		return err
+	}
+	if err := c.await(ctx, "containerd", func(context.Context) error { return c.ctr("version") }); err != nil {
+		return err
+	}
+	archive := c.dir.join("pause.tar")
+	if err := writePauseImage(archive); err != nil {
+		return err
+	}
+	for _, image := range append([]string{archive}, images...) {
+		if err := c.ctr("--namespace=k8s.io", "images", "import", image); err != nil {
+			return err
+		}
+	}
+	if err := c.launch(c.layout.newKubelet); err != nil {
+		return err
+	}
+	return c.await(ctx, "the node", func(ctx context.Context) error { return c.client.nodeReady(ctx, nodeName) })
+}
+
+func (c *cluster) ctr(args ...string) error {
+	return c.tool("ctr", append([]string{"--address=" + c.layout.containerd()}, args...)...)
+}
+
+// writePauseImage writes an image with this program as its only file, in the form of `docker save`.
+func writePauseImage(path string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	program, err := os.ReadFile(self)
+	if err != nil {
+		return fmt.Errorf("read this program for the pause image: %w", err)
+	}
+	layer, err := archive(0o755, entry{"pause", program})
+	if err != nil {
+		return err
+	}
+	digest := sha256.Sum256(layer)
+	config, err := json.Marshal(map[string]any{
+		"architecture": runtime.GOARCH, "os": "linux",
+		"config": map[string]any{"Entrypoint": []string{"/pause", "pause"}, "User": "65535:65535"},
+		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{"sha256:" + hex.EncodeToString(digest[:])}},
+	})
+	if err != nil {
+		return fmt.Errorf("describe the pause image: %w", err)
+	}
+	manifest, err := json.Marshal([]map[string]any{{
+		"Config": "config.json", "RepoTags": []string{pauseImage}, "Layers": []string{"layer.tar"},
+	}})
+	if err != nil {
+		return fmt.Errorf("describe the pause image: %w", err)
+	}
+	image, err := archive(0o644, entry{"manifest.json", manifest}, entry{"config.json", config}, entry{"layer.tar", layer})
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(path, image, 0o600); err != nil {
+		return fmt.Errorf("write the pause image: %w", err)
+	}
+	return nil
+}
+
+// entry is a file of an archive.
+type entry struct {
+	name string
+	data []byte
+}
+
+func archive(mode int64, entries ...entry) ([]byte, error) {
+	var buffer bytes.Buffer
+	writer := tar.NewWriter(&buffer)
+	for _, file := range entries {
+		err := writer.WriteHeader(&tar.Header{Name: file.name, Mode: mode, Size: int64(len(file.data)), Typeflag: tar.TypeReg})
+		if err == nil {
+			_, err = writer.Write(file.data)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("write an archive of %s bytes: %w", strconv.Itoa(len(file.data)), err)
+		}
+	}
+	if err := writer.Close(); err != nil {
+		return nil, fmt.Errorf("write an archive: %w", err)
+	}
+	return buffer.Bytes(), nil
+}
+
+// forwarder passes connections on until it is closed.
+type forwarder struct {
+	listener net.Listener
+	done     chan struct{}
+}
+
+func forward(from, to string) (*forwarder, error) {
+	listener, err := net.Listen("tcp", from)
+	if err != nil {
+		return nil, fmt.Errorf("listen on the address of the Service kubernetes: %w", err)
+	}
+	f := &forwarder{listener: listener, done: make(chan struct{})}
+	go func() {
+		defer close(f.done)
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return // closed
+			}
+			go relay(client, to)
+		}
+	}()
+	return f, nil
+}
+
+// close stops listening. Connections that are open end with their clients, at the latest with the namespaces.
+func (f *forwarder) close() {
+	if f == nil {
+		return
+	}
+	_ = f.listener.Close() // closed is what we want
+	<-f.done
+}
+
+// relay copies both ways until both have ended.
+func relay(client net.Conn, to string) {
+	defer client.Close()
+	server, err := net.Dial("tcp", to)
+	if err != nil {
+		return // the client sees its connection end
+	}
+	defer server.Close()
+	ended := make(chan struct{})
+	go func() {
+		_, _ = io.Copy(server, client) // who breaks off has a reason
+		_ = server.(*net.TCPConn).CloseWrite()
+		close(ended)
+	}()
+	_, _ = io.Copy(client, server)
+	_ = client.(*net.TCPConn).CloseWrite()
+	<-ended
+}

@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# Builds images as root, without a daemon and without a registry: the base image is made of Debian's packages, that of Go
+# of the toolchain that is installed. What is built lies in DIR, the images as archives that `docker load`, `podman load`
+# and `ctr images import` take.
+#
+#   tools/image/build.sh DIR TAG [build arguments...]
+#
+# TAG is also the archive's name: rolewright/operator:dev becomes DIR/rolewright-operator.tar. The arguments are those of
+# `buildah build`: --target operator . An unchanged step is not carried out again; `make clean` forgets them all.
+set -euo pipefail
+
+dir=$1 tag=$2
+shift 2
+mkdir -p "$dir"
+dir=$(cd "$dir" && pwd)
+export BUILDAH_ISOLATION=${BUILDAH_ISOLATION:-chroot}
+release=trixie
+# The time of all files in an image, so that the same files make the same image.
+export SOURCE_DATE_EPOCH=1767225600
+
+buildah() { command buildah --root "$dir/storage" --runroot "$dir/run" "$@"; }
+have() { buildah inspect --type image "$1" >/dev/null 2>&1; }
+
+# What Debian leaves out of its slim images is left out here.
+make_debian() {
+  local root="$dir/root" container
+  echo "image: making debian:$release-slim of packages"
+  rm -rf "$root"
+  debootstrap --variant=minbase "$release" "$root" >"$dir/debootstrap.log" 2>&1 || { tail -n 20 "$dir/debootstrap.log" >&2; exit 1; }
+  printf 'path-exclude /usr/share/%s/*\n' doc groff info linda lintian locale man >"$root/etc/dpkg/dpkg.cfg.d/docker"
+  echo 'path-include /usr/share/doc/*/copyright' >>"$root/etc/dpkg/dpkg.cfg.d/docker"
+  find "$root/usr/share/doc" -mindepth 1 ! -type d ! -name copyright -delete
+  find "$root/usr/share/doc" -mindepth 1 -type d -empty -delete
+  rm -rf "$root"/usr/share/{groff,info,linda,lintian,locale,man}/* "$root"/var/lib/apt/lists/* "$root"/var/cache/apt/* \
+    "$root"/var/cache/ldconfig/* "$root"/var/log/{apt,*.log} "$root"/etc/{hostname,resolv.conf}
+  container=$(buildah from scratch)
+  buildah add -q "$container" "$root" / >/dev/null
+  buildah config --cmd bash "$container"
+  buildah commit -q --rm --timestamp "$SOURCE_DATE_EPOCH" "$container" "debian:$release-slim" >/dev/null
+  rm -rf "$root"
+}
+
+make_golang() {
+  local goroot container
+  goroot=$(go env GOROOT)
+  echo "image: making golang:1.26 of $(go version | cut -d ' ' -f 3)"
+  container=$(buildah from "debian:$release-slim")
+  buildah add -q "$container" "$goroot" /usr/local/go >/dev/null
+  buildah add -q "$container" /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt >/dev/null
+  buildah config --env PATH=/usr/local/go/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+    --env GOPATH=/go --env GOTOOLCHAIN=local "$container"
+  buildah commit -q --rm "$container" golang:1.26 >/dev/null
+}
+
+have "debian:$release-slim" || make_debian
+have golang:1.26 || make_golang
+
+# Go's caches of this machine take the place of downloads and of compiling everything again.
+modules=$(go env GOMODCACHE) compiled=$(go env GOCACHE)
+mkdir -p "$modules" "$compiled"
+archive="$dir/$(echo "${tag%:*}" | tr / -).tar"
+buildah build -q --pull=never --layers --timestamp "$SOURCE_DATE_EPOCH" --tag "$tag" \
+  --volume "$modules:/go/pkg/mod" --volume "$compiled:/root/.cache/go-build" "$@" >"$dir/build.log" 2>&1 ||
+  { tail -n 40 "$dir/build.log" >&2; exit 1; }
+rm -f "$archive"
+buildah push -q "$tag" "docker-archive:$archive:$tag"
+echo "image: $tag, $(du -m "$archive" | cut -f 1) MB: $archive"
