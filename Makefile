@@ -127,12 +127,13 @@ test-executors: cluster-tools-kwok client-tools ## tests of what depends on how 
 
 # On one node, on which Pods really run. The image's tag is not "latest", so that nothing pulls it.
 .PHONY: e2e
-e2e: setup-image setup-node cluster-tools node-tools client-tools ## run the image in a real Pod of a real cluster: as root, on Debian
+e2e: setup setup-image setup-node cluster-tools node-tools client-tools build ## run the image in a real Pod of a real cluster: as root, on Debian
 	@$(IMAGE) rolewright/operator:e2e $(IMAGE_ARGS) --target operator .
 	@$(IMAGE) rolewright/example:e2e $(IMAGE_ARGS) .
+	@$(IMAGE) tea-operator:v0.0.1 --from rolewright/operator:e2e test/cluster/testdata/tea-operator
 	@$(IMAGE) memcached:1.6 --file test/cluster/testdata/memcached.Dockerfile test/cluster/testdata
-	@$(TOOLS)/controlplane exec --node --audit-log audit.log --image $(IMAGES)/rolewright-example.tar --image $(IMAGES)/memcached.tar -- \
-		go test -tags e2e -count=1 -timeout 15m $(TESTFLAGS) ./test/cluster
+	@$(TOOLS)/controlplane exec --node --audit-log audit.log --image $(IMAGES)/rolewright-example.tar --image $(IMAGES)/tea-operator.tar --image $(IMAGES)/memcached.tar -- \
+		go test -tags e2e -count=1 -timeout 15m ./test/cluster $(TESTFLAGS)
 
 .PHONY: fuzz-short
 fuzz-short: ## run every fuzz target for FUZZTIME (3000x: so many inputs)

@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // cookieName is the variable that marks every process of a run.
@@ -111,15 +113,43 @@ func (req Request) environment(environ []string) []string {
 	return housed(out, filepath.Join(req.Dir, tempDir))
 }
 
-// housed returns an environment with a home directory: dir, where there is none.
-// Ansible makes directories there, or in one of the name ~.
+// housed returns an environment with a home directory, dir where there is none,
+// and with other places in dir for what is written to the home directory, where
+// nobody can: Ansible would make directories there, or in one of the name ~. It
+// leaves alone what has a place already.
 func housed(environ []string, dir string) []string {
-	const home = "HOME="
-	if fi, err := os.Stat(lookup(environ, "HOME")); err == nil && fi.IsDir() {
+	home := lookup(environ, "HOME")
+	if fi, err := os.Stat(home); err != nil || !fi.IsDir() {
+		out := slices.DeleteFunc(slices.Clone(environ), func(entry string) bool { return strings.HasPrefix(entry, "HOME=") })
+		return append(out, "HOME="+dir)
+	}
+	if canWrite(filepath.Join(home, ".ansible", "tmp")) {
 		return environ
 	}
-	out := slices.DeleteFunc(slices.Clone(environ), func(entry string) bool { return strings.HasPrefix(entry, home) })
-	return append(out, home+dir)
+	out := slices.Clone(environ)
+	for _, names := range [][]string{
+		{"ANSIBLE_LOCAL_TEMP"},
+		{"ANSIBLE_REMOTE_TEMP", "ANSIBLE_REMOTE_TMP"},
+		{"ANSIBLE_ASYNC_DIR"},
+		{"XDG_CACHE_HOME"}, // of programs that modules start, such as helm
+	} {
+		if !slices.ContainsFunc(names, func(name string) bool { return lookup(environ, name) != "" }) {
+			out = append(out, names[0]+"="+dir)
+		}
+	}
+	return out
+}
+
+// canWrite tells whether files can be made in a directory, made for that where
+// it is missing.
+func canWrite(dir string) bool {
+	for {
+		err := unix.Access(dir, unix.W_OK|unix.X_OK)
+		if !errors.Is(err, unix.ENOENT) || dir == filepath.Dir(dir) {
+			return err == nil
+		}
+		dir = filepath.Dir(dir)
+	}
 }
 
 // lookup returns the value of a variable in an environment without duplicates.

@@ -3,6 +3,7 @@ package runner
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -145,5 +146,31 @@ func TestInherited(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("environment (-want +got):\n%s", diff)
+	}
+}
+
+// A home directory in which nothing can be written has a file in the way here: root writes everywhere else.
+func TestHoused_GivesAPlaceToWhatIsWrittenHome(t *testing.T) {
+	open, closed, elsewhere := t.TempDir(), t.TempDir(), t.TempDir()
+	if err := os.WriteFile(filepath.Join(closed, ".ansible"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name          string
+		environ, want []string
+	}{
+		{"no home", []string{"A=1"}, []string{"A=1", "HOME=" + elsewhere}},
+		{"a home that is not there", []string{"HOME=/nowhere/at/all"}, []string{"HOME=" + elsewhere}},
+		{"a home to write to", []string{"HOME=" + open}, []string{"HOME=" + open}},
+		{"a home to read", []string{"HOME=" + closed}, []string{"HOME=" + closed, "ANSIBLE_LOCAL_TEMP=" + elsewhere,
+			"ANSIBLE_REMOTE_TEMP=" + elsewhere, "ANSIBLE_ASYNC_DIR=" + elsewhere, "XDG_CACHE_HOME=" + elsewhere}},
+		{"places that were given", []string{"HOME=" + closed, "ANSIBLE_LOCAL_TEMP=/l", "ANSIBLE_REMOTE_TMP=/r", "ANSIBLE_ASYNC_DIR=/a", "XDG_CACHE_HOME=/x"},
+			[]string{"HOME=" + closed, "ANSIBLE_LOCAL_TEMP=/l", "ANSIBLE_REMOTE_TMP=/r", "ANSIBLE_ASYNC_DIR=/a", "XDG_CACHE_HOME=/x"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := housed(tc.environ, elsewhere); !slices.Equal(got, tc.want) {
+				t.Errorf("got %q\nwant %q", got, tc.want)
+			}
+		})
 	}
 }

@@ -20,7 +20,7 @@ import (
 func NewPool(opts Options, onChange func(error)) *warm.Pool {
 	opts = opts.complete()
 	return warm.New(warm.Options{
-		Environ: opts.Environ, Runner: opts.Path, Playbook: "ansible-playbook", Supervisor: opts.Supervisor,
+		Environ: housed(opts.Environ, os.TempDir()), Runner: opts.Path, Playbook: "ansible-playbook", Supervisor: opts.Supervisor,
 		Check: opts.checkServer, OnChange: onChange,
 	})
 }

@@ -1,0 +1,344 @@
+//go:build e2e
+
+package cluster
+
+import (
+	"bufio"
+	"crypto/tls"
+	"flag"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rolewright/rolewright/internal/testenv"
+)
+
+var _ = flag.String("transcript", "", "a file for what was said and answered")
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+const (
+	system  = "memcached-operator-system"
+	manager = "deployment/memcached-operator-controller-manager"
+	lease   = "lease/memcached-operator"
+	sample  = "memcached/memcached-sample"
+	account = "system:serviceaccount:memcached-operator-system:memcached-operator-controller-manager"
+	managed = "app.kubernetes.io/instance=memcached-sample"
+)
+
+// TestExample is the life of the example operator in a cluster, in the order in which a person would go through it.
+func TestExample(t *testing.T) {
+	s := &shell{dir: t.TempDir()}
+	s.transcript.WriteString(preamble)
+	if err := os.CopyFS(filepath.Join(s.dir, "config"), os.DirFS(filepath.Join(repository, "config"))); err != nil {
+		t.Fatalf("copy the manifests: %v", err)
+	}
+	file, err := os.OpenFile(filepath.Join(s.dir, "config/default/kustomization.yaml"), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatalf("name the image: %v", err)
+	}
+	if _, err := file.WriteString("images:\n  - name: controller\n    newName: rolewright/example\n    newTag: e2e\n"); err != nil {
+		t.Fatalf("name the image: %v", err)
+	}
+	if err := file.Close(); err != nil {
+		t.Fatalf("name the image: %v", err)
+	}
+	for _, part := range []struct {
+		name string
+		test func(*testing.T, *shell)
+	}{
+		{"install", install}, {"hardening", hardening}, {"create", create}, {"change", change}, {"dependent", dependent},
+		{"restart", restart}, {"fail-over", failOver}, {"metrics", metrics}, {"arbitrary user", arbitraryUser},
+		{"finalizer", finalizer}, {"permissions", permissions}, {"uninstall", uninstall},
+	} {
+		if !t.Run(part.name, func(t *testing.T) { part.test(t, s) }) {
+			logs, _ := s.run("logs", "--namespace="+system, manager, "--tail=40")
+			t.Fatalf("the parts after it build on %s; the end of the operator's log:\n%s", part.name, logs)
+		}
+	}
+	s.publish(t)
+}
+
+const preamble = `# The example operator in a cluster
+
+A transcript: ` + "`make e2e`" + ` builds the image, starts a control plane and a node with containerd and a kubelet, and goes through
+this as a test. Only the name of the image was set in ` + "`config/default`" + ` before.
+`
+
+func install(t *testing.T, s *shell) {
+	t.Helper()
+	s.heading("Install", "The namespace enforces the restricted Pod security standard.")
+	s.kubectl(t, "apply", "--server-side", "--kustomize", "config/default")
+	s.kubectl(t, "rollout", "status", "--namespace="+system, "--timeout=120s", manager)
+	s.kubectl(t, "get", "pods", "--namespace="+system)
+}
+
+// hardening looks at the operator's process from within its container.
+func hardening(t *testing.T, s *shell) {
+	t.Helper()
+	s.heading("What the operator may do on its node", "It has no capability, gains none, and writes to its volume only.")
+	in := []string{"exec", "--namespace=" + system, manager, "--"}
+	id := s.kubectl(t, append(in, "id")...)
+	if !strings.HasPrefix(id, "uid=1001(ansible) gid=0(root)") {
+		t.Errorf("the operator is %s", id)
+	}
+	status := s.kubectl(t, append(in, "grep", "-E", "^(CapEff|CapBnd|NoNewPrivs|Seccomp):", "/proc/1/status")...)
+	for _, want := range []string{"CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"} {
+		if !strings.Contains(status, want) {
+			t.Errorf("the operator's process has not %q:\n%s", want, status)
+		}
+	}
+	for _, path := range []string{"/opt/ansible/x", "/etc/x", "/var/tmp/x"} {
+		if out := s.refused(t, append(in, "touch", path)...); !strings.Contains(out, "Read-only file system") {
+			t.Errorf("writing %s failed, but not for the file system: %s", path, out)
+		}
+	}
+	// What is writable is the volume, and what the kubelet and the kernel bring: the termination log is the way of
+	// telling the kubelet why a container ended.
+	allowed := []string{"/tmp", "/dev", "/dev/pts", "/dev/mqueue", "/dev/shm", "/dev/termination-log", "/etc/hosts", "/etc/hostname",
+		"/etc/resolv.conf", "/proc",
+		"/sys/fs/cgroup"} // root's
+	for line := range strings.Lines(s.ask(t, append(in, "cat", "/proc/mounts")...)) {
+		fields := strings.Fields(line)
+		writable := slices.Contains(strings.Split(fields[3], ","), "rw")
+		if writable && !slices.Contains(allowed, fields[1]) && !strings.HasPrefix(fields[1], "/proc/") {
+			t.Errorf("%s is mounted to be written to", fields[1])
+		}
+	}
+	// What others than its owner may write to; not into what only root may read.
+	open := s.ask(t, append(in, "sh", "-c", "find / -xdev -perm /0022 ! -type l -print 2>/dev/null || true")...)
+	if want := "/run/secrets/kubernetes.io/serviceaccount /tmp"; strings.Join(slices.Sorted(strings.FieldsSeq(open)), " ") != want {
+		t.Errorf("others than the owner may write to %q, want the mounts %s", open, want)
+	}
+}
+
+func create(t *testing.T, s *shell) {
+	t.Helper()
+	s.heading("Create an object", "Its Pods really run, and memcached answers.")
+	s.kubectl(t, "apply", "--filename", "config/samples/cache_v1alpha1_memcached.yaml")
+	s.kubectl(t, "wait", "--for=condition=Successful", "--timeout=120s", sample)
+	s.kubectl(t, "get", sample)
+	s.kubectl(t, "get", "deployments,services,configmaps,pods", "--selector="+managed)
+	s.kubectl(t, "get", sample, "--output=jsonpath={.status}")
+	serving(t, s, 3)
+}
+
+// serving asks every Pod of the sample for its version, in memcached's own protocol.
+func serving(t *testing.T, s *shell, count int) {
+	t.Helper()
+	var addresses []string
+	s.eventually(t, fmt.Sprintf("%d running Pods", count), func() error {
+		out, err := s.run("get", "pods", "--selector="+managed, "--field-selector=status.phase=Running",
+			"--output=jsonpath={.items[*].status.podIP}")
+		addresses = strings.Fields(out)
+		if err == nil && len(addresses) != count {
+			err = fmt.Errorf("%d Pods: %s", len(addresses), out)
+		}
+		return err
+	})
+	for _, address := range addresses {
+		s.eventually(t, "memcached at "+address, func() error { return version(address) })
+	}
+}
+
+func version(address string) error {
+	conn, err := net.DialTimeout("tcp", net.JoinHostPort(address, "11211"), time.Second)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(time.Second)); err != nil {
+		return err
+	}
+	if _, err := fmt.Fprint(conn, "version\r\n"); err != nil {
+		return err
+	}
+	answer, err := bufio.NewReader(conn).ReadString('\n')
+	if err == nil && !strings.HasPrefix(answer, "VERSION 1.") {
+		err = fmt.Errorf("memcached says %q", answer)
+	}
+	return err
+}
+
+// settled waits until the object's last change has been run for.
+func settled(t *testing.T, s *shell) {
+	t.Helper()
+	s.eventually(t, "a run for the last change", func() error {
+		generation, err := s.run("get", sample, "--output=jsonpath={.metadata.generation}")
+		if err != nil {
+			return err
+		}
+		return s.equals(generation+" True", "get", sample,
+			`--output=jsonpath={.status.observedGeneration} {.status.conditions[?(@.type=="Successful")].status}`)()
+	})
+}
+
+func change(t *testing.T, s *shell) {
+	t.Helper()
+	s.heading("Change it", "")
+	s.kubectl(t, "patch", sample, "--type=merge", `--patch={"spec": {"size": 2}}`)
+	settled(t, s)
+	serving(t, s, 2)
+	s.kubectl(t, "get", "pods", "--selector="+managed)
+}
+
+func dependent(t *testing.T, s *shell) {
+	t.Helper()
+	s.heading("Delete what belongs to it", "The operator watches what its runs made, and a run makes it again.")
+	uid := []string{"get", "deployment/memcached-sample", "--ignore-not-found", "--output=jsonpath={.metadata.uid}"}
+	before := s.ask(t, uid...)
+	s.kubectl(t, "delete", "deployment/memcached-sample")
+	s.eventually(t, "the Deployment to be there again", func() error {
+		out, err := s.run(uid...)
+		if err == nil && (out == "" || out == before) {
+			err = fmt.Errorf("its UID is %q, it was %q", out, before)
+		}
+		return err
+	})
+	s.kubectl(t, "wait", "--for=condition=Available", "--timeout=120s", "deployment/memcached-sample")
+	serving(t, s, 2)
+}
+
+// leader is the Pod that holds the lease.
+func leader(t *testing.T, s *shell) string {
+	t.Helper()
+	holder, _, _ := strings.Cut(s.ask(t, "get", lease, "--namespace="+system, "--output=jsonpath={.spec.holderIdentity}"), "_")
+	return holder
+}
+
+// succeeded waits for another leader than the one given and returns it.
+func succeeded(t *testing.T, s *shell, old string) string {
+	t.Helper()
+	now := ""
+	s.eventually(t, "another leader than "+old, func() error {
+		if now = leader(t, s); now == old || now == "" {
+			return fmt.Errorf("the leader is %q", now)
+		}
+		return s.equals("True", "get", "pod/"+now, "--namespace="+system,
+			`--output=jsonpath={.status.conditions[?(@.type=="Ready")].status}`)()
+	})
+	return now
+}
+
+// writes counts the changes of the object and what belongs to it that the operator and its runs have made.
+func writes(t *testing.T) int {
+	t.Helper()
+	return len(testenv.AuditEvents(t, func(e testenv.AuditEvent) bool {
+		return e.User.Username == account && e.Writes() && strings.HasPrefix(e.ObjectRef.Name, "memcached-sample") && e.ObjectRef.Resource != "events"
+	}))
+}
+
+func restart(t *testing.T, s *shell) {
+	t.Helper()
+	s.heading("Delete the operator's Pod", "Its successor finds nothing changed, and runs nothing.")
+	settled(t, s)
+	before, old := writes(t), leader(t, s)
+	s.kubectl(t, "delete", "pod/"+old, "--namespace="+system)
+	succeeded(t, s, old)
+	time.Sleep(5 * time.Second) // a run would begin in the first of them
+	s.kubectl(t, "get", "pods", "--namespace="+system)
+	if after := writes(t); after != before {
+		t.Errorf("the successor changed something of an unchanged object: %d writes, %d before", after, before)
+	}
+}
+
+func failOver(t *testing.T, s *shell) {
+	t.Helper()
+	s.heading("Lose the leader of two", "It gets no time to say that it goes. The object changes while there is no leader.")
+	s.kubectl(t, "scale", "--namespace="+system, "--replicas=2", manager)
+	s.kubectl(t, "rollout", "status", "--namespace="+system, "--timeout=120s", manager)
+	old := leader(t, s)
+	s.kubectl(t, "delete", "pod/"+old, "--namespace="+system, "--force", "--grace-period=0")
+	began := time.Now()
+	s.kubectl(t, "patch", sample, "--type=merge", `--patch={"spec": {"size": 3}}`)
+	succeeded(t, s, old)
+	took := time.Since(began).Round(time.Second)
+	settled(t, s)
+	serving(t, s, 3)
+	t.Logf("another leader after %s", took)
+	s.kubectl(t, "get", "pods", "--namespace="+system)
+	s.kubectl(t, "get", sample)
+	s.kubectl(t, "scale", "--namespace="+system, "--replicas=1", manager)
+	s.eventually(t, "one replica", s.equals("1", "get", manager, "--namespace="+system, "--output=jsonpath={.status.replicas}"))
+}
+
+// metrics are for those alone who may read them.
+func metrics(t *testing.T, s *shell) {
+	t.Helper()
+	s.heading("Read its metrics", "Over HTTPS, for those who are bound to the role for it.")
+	s.kubectl(t, "create", "serviceaccount", "prometheus")
+	token := s.ask(t, "create", "token", "prometheus")
+	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // it signs its certificate itself
+	}}
+	address := "https://" + net.JoinHostPort(s.ask(t, "get", "pod/"+settledLeader(t, s), "--namespace="+system, "--output=jsonpath={.status.podIP}"), "8443") + "/metrics"
+	get := func(token string) int {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, http.NoBody)
+		if err != nil {
+			t.Fatalf("ask for the metrics: %v", err)
+		}
+		if token != "" {
+			request.Header.Set("Authorization", "Bearer "+token)
+		}
+		response, err := client.Do(request)
+		if err != nil {
+			t.Fatalf("ask for the metrics: %v", err)
+		}
+		defer response.Body.Close()
+		return response.StatusCode
+	}
+	if code := get(""); code != http.StatusUnauthorized {
+		t.Errorf("without a token: %d, want %d", code, http.StatusUnauthorized)
+	}
+	if code := get(token); code != http.StatusForbidden {
+		t.Errorf("with a token that may not: %d, want %d", code, http.StatusForbidden)
+	}
+	s.kubectl(t, "create", "clusterrolebinding", "prometheus", "--clusterrole=memcached-operator-metrics-reader", "--serviceaccount=default:prometheus")
+	s.eventually(t, "the metrics", func() error {
+		if code := get(token); code != http.StatusOK {
+			return fmt.Errorf("status %d", code)
+		}
+		return nil
+	})
+}
+
+// settledLeader is the leader, with its Pod there.
+func settledLeader(t *testing.T, s *shell) string {
+	t.Helper()
+	return succeeded(t, s, "nobody")
+}
+
+func arbitraryUser(t *testing.T, s *shell) {
+	t.Helper()
+	s.heading("Run it as any user", "As clusters do that choose users themselves.")
+	old := leader(t, s)
+	s.kubectl(t, "patch", manager, "--namespace="+system, "--type=merge",
+		`--patch={"spec": {"template": {"spec": {"securityContext": {"runAsUser": 1000650000, "fsGroup": 1000650000}}}}}`)
+	s.kubectl(t, "rollout", "status", "--namespace="+system, "--timeout=120s", manager)
+	now := succeeded(t, s, old)
+	s.kubectl(t, "exec", "--namespace="+system, now, "--", "id")
+	s.kubectl(t, "patch", sample, "--type=merge", `--patch={"spec": {"size": 1}}`)
+	settled(t, s)
+	serving(t, s, 1)
+}
+
+func finalizer(t *testing.T, s *shell) {
+	t.Helper()
+	s.heading("Delete the object", "The finalizer's role runs first; then Kubernetes collects what belonged to it.")
+	s.kubectl(t, "delete", sample, "--timeout=120s")
+	s.eventually(t, "its dependents to go", s.equals("", "get", "deployments,services,pods", "--selector="+managed, "--output=name"))
+	s.kubectl(t, "get", "deployments,services,configmaps,pods", "--selector="+managed)
+}
+
+func uninstall(t *testing.T, s *shell) {
+	t.Helper()
+	s.heading("Uninstall", "")
+	s.kubectl(t, "delete", "--kustomize", "config/default")
+	s.eventually(t, "the namespace to go", s.equals("", "get", "namespace", system, "--ignore-not-found"))
+}

@@ -1,0 +1,146 @@
+//go:build e2e
+
+package cluster
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// repository is the top of the repository, seen from where the tests of this package run.
+const repository = "../.."
+
+// patience is how long anything may take that a person would wait for: a Pod's start, a run, a fail-over.
+const patience = 2 * time.Minute
+
+// shell is a terminal in a directory, whose commands and answers are written down.
+type shell struct {
+	dir        string
+	transcript bytes.Buffer
+}
+
+// heading begins a part of the transcript.
+func (s *shell) heading(title, text string) {
+	fmt.Fprintf(&s.transcript, "\n## %s\n\n%s\n\n", title, text)
+}
+
+// kubectl runs a command for the transcript and returns what it printed. It fails the test where the command fails.
+func (s *shell) kubectl(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := s.run(args...)
+	fmt.Fprintf(&s.transcript, "```console\n$ kubectl %s\n%s```\n\n", quote(args), ended(out))
+	if err != nil {
+		t.Fatalf("kubectl %s: %v\n%s", quote(args), err, out)
+	}
+	return strings.TrimRight(out, "\n")
+}
+
+// ask is kubectl for what the test wants to know and no reader does.
+func (s *shell) ask(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := s.run(args...)
+	if err != nil {
+		t.Fatalf("kubectl %s: %v\n%s", quote(args), err, out)
+	}
+	return strings.TrimRight(out, "\n")
+}
+
+// refused runs a command that has to fail, and returns what it printed.
+func (s *shell) refused(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := s.run(args...)
+	fmt.Fprintf(&s.transcript, "```console\n$ kubectl %s\n%s```\n\n", quote(args), ended(out))
+	if err == nil {
+		t.Fatalf("kubectl %s was not refused:\n%s", quote(args), out)
+	}
+	return out
+}
+
+func (s *shell) run(args ...string) (string, error) {
+	cmd := exec.Command(tool("kubectl"), args...)
+	cmd.Dir = s.dir
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// eventually asks until the answer is the one that is wanted.
+func (s *shell) eventually(t *testing.T, what string, ask func() error) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		err := ask()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			pods, _ := s.run("get", "pods,events", "--all-namespaces")
+			t.Fatalf("wait for %s: %v\n%s", what, err, pods)
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+}
+
+// equals is an answer for eventually: kubectl prints want.
+func (s *shell) equals(want string, args ...string) func() error {
+	return func() error {
+		out, err := s.run(args...)
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		if got := strings.TrimSpace(out); got != want {
+			return fmt.Errorf("kubectl %s: got %q, want %q", quote(args), got, want)
+		}
+		return nil
+	}
+}
+
+// tool is a program that make has built, or that of the path.
+func tool(name string) string {
+	path, err := filepath.Abs(filepath.Join(repository, "bin/tools", name))
+	if err != nil {
+		return name
+	}
+	if _, err := os.Stat(path); err != nil {
+		return name
+	}
+	return path
+}
+
+// quote shows a command as a person would type it.
+func quote(args []string) string {
+	shown := make([]string, len(args))
+	for i, arg := range args {
+		shown[i] = arg
+		if strings.ContainsAny(arg, " {}*$|;()'\"") {
+			shown[i] = "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
+		}
+	}
+	return strings.Join(shown, " ")
+}
+
+// ended is text that ends with a line break, if there is any.
+func ended(text string) string {
+	if text == "" || strings.HasSuffix(text, "\n") {
+		return text
+	}
+	return text + "\n"
+}
+
+// publish writes the transcript where -transcript says.
+func (s *shell) publish(t *testing.T) {
+	t.Helper()
+	path := flag.Lookup("transcript").Value.String()
+	if path == "" || t.Failed() {
+		return
+	}
+	if err := os.WriteFile(path, s.transcript.Bytes(), 0o644); err != nil {
+		t.Errorf("write the transcript: %v", err)
+	}
+}

@@ -1,0 +1,167 @@
+//go:build e2e
+
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const teaSystem = "tea-operator-system"
+
+// outcomes are what playbooks/pot.yml can be told to do, and the reason of each end.
+var outcomes = map[string]string{
+	"good": "Successful", "rescued": "Successful",
+	"fail": "Failed", "undefined": "Failed", "unreachable": "Failed", "item": "Failed",
+}
+
+// TestMigration takes a project of the incumbent's users, in the layout of its scaffold, as it is: its image is built of
+// its own Dockerfile with another FROM line, and its own manifests install it. Its verdicts in the Pod, with the newer
+// line of Ansible, are those of the program outside.
+func TestMigration(t *testing.T) {
+	s := &shell{dir: t.TempDir()}
+	if err := os.CopyFS(s.dir, os.DirFS("testdata/tea-operator")); err != nil {
+		t.Fatalf("copy the project: %v", err)
+	}
+	// What `make deploy IMG=tea-operator:v0.0.1` does.
+	manager := filepath.Join(s.dir, "config/manager/kustomization.yaml")
+	text, err := os.ReadFile(manager)
+	if err == nil {
+		err = os.WriteFile(manager, append(text, "images:\n- name: controller\n  newName: tea-operator\n  newTag: v0.0.1\n"...), 0o600)
+	}
+	if err != nil {
+		t.Fatalf("name the image: %v", err)
+	}
+	s.kubectl(t, "apply", "--server-side", "--kustomize", "config/default")
+	for _, namespace := range []string{"inside", "outside"} {
+		s.kubectl(t, "create", "namespace", namespace)
+	}
+	s.kubectl(t, "set", "env", "--namespace="+teaSystem, "deployment/tea-operator-controller-manager", "WATCH_NAMESPACE=inside")
+	outside(t, s)
+	s.kubectl(t, "rollout", "status", "--namespace="+teaSystem, "--timeout=120s", "deployment/tea-operator-controller-manager")
+
+	t.Run("a role's object", func(t *testing.T) { brew(t, s) })
+	t.Run("verdicts", func(t *testing.T) { verdicts(t, s) })
+	if t.Failed() {
+		logs, _ := s.run("logs", "--namespace="+teaSystem, "deployment/tea-operator-controller-manager", "--tail=60")
+		t.Logf("the end of the operator's log:\n%s", logs)
+	}
+}
+
+// outside runs the program on this machine until the test ends.
+func outside(t *testing.T, s *shell) {
+	t.Helper()
+	program, err := filepath.Abs(filepath.Join(repository, "bin/rolewright"))
+	if err != nil {
+		t.Fatalf("find the program: %v", err)
+	}
+	log, err := os.Create(filepath.Join(s.dir, "outside.log"))
+	if err != nil {
+		t.Fatalf("open the log: %v", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cmd := exec.CommandContext(ctx, program, "run", "--runner-root="+filepath.Join(s.dir, "runner"), "--metrics-bind-address=0",
+		"--health-probe-bind-address=0", "--user-metrics-bind-address=0", "--proxy-port=0")
+	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, log, log
+	cmd.Env = append(os.Environ(), "WATCH_NAMESPACE=outside", "ANSIBLE_GATHERING=explicit", "ANSIBLE_ROLES_PATH="+filepath.Join(s.dir, "roles"))
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = time.Minute
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("start %s: %v", program, err)
+	}
+	t.Cleanup(func() {
+		cancel()
+		_ = cmd.Wait() // ended by our signal
+		_ = log.Close()
+		if text, err := os.ReadFile(log.Name()); err == nil && t.Failed() {
+			t.Logf("the end of the log outside:\n%s", text[max(0, len(text)-8000):])
+		}
+	})
+}
+
+func brew(t *testing.T, s *shell) {
+	t.Helper()
+	in := "--namespace=inside"
+	recipe := []string{"get", "configmap/tea-sample-recipe", in, "--ignore-not-found", "--output=jsonpath={.data.minutes} {.data.sort}"}
+	s.kubectl(t, "apply", in, "--filename", "config/samples/kitchen_v1alpha1_tea.yaml")
+	s.eventually(t, "the recipe", s.equals("3 green", recipe...))
+	s.kubectl(t, "patch", "tea/tea-sample", in, "--type=merge", `--patch={"spec": {"minutes": 5}}`)
+	s.eventually(t, "the other recipe", s.equals("5 green", recipe...))
+	s.kubectl(t, "delete", "tea/tea-sample", in)
+	s.eventually(t, "the recipe to go", s.equals("", recipe...))
+}
+
+// pot is what a verdict says that does not depend on when and where it was made.
+type pot struct {
+	Types, Message string
+}
+
+func verdicts(t *testing.T, s *shell) {
+	t.Helper()
+	for outcome := range outcomes {
+		object := fmt.Sprintf(`{"apiVersion": "kitchen.example.com/v1alpha1", "kind": "Pot", "metadata": {"name": %q}, "spec": {"outcome": %q}}`, outcome, outcome)
+		if err := os.WriteFile(filepath.Join(s.dir, outcome+".json"), []byte(object), 0o600); err != nil {
+			t.Fatalf("write an object: %v", err)
+		}
+		for _, namespace := range []string{"inside", "outside"} {
+			s.ask(t, "apply", "--namespace="+namespace, "--filename", outcome+".json")
+		}
+	}
+	for outcome, reason := range outcomes {
+		inside, outside := judged(t, s, "inside", outcome), judged(t, s, "outside", outcome)
+		if inside != outside {
+			t.Errorf("%s:\nin the Pod %+v\noutside    %+v", outcome, inside, outside)
+		}
+		if failed := strings.Contains(inside.Types, "Failure=True"); failed != (reason == "Failed") {
+			t.Errorf("%s: %+v", outcome, inside)
+		}
+	}
+}
+
+// judged waits for the verdict on a Pot.
+func judged(t *testing.T, s *shell, namespace, name string) pot {
+	t.Helper()
+	var found pot
+	s.eventually(t, "the verdict on "+namespace+"/"+name, func() error {
+		out, err := s.run("get", "pot/"+name, "--namespace="+namespace, "--output=jsonpath={.status.conditions}")
+		if err != nil || out == "" {
+			return fmt.Errorf("no conditions: %s", out)
+		}
+		var conditions []struct{ Type, Status, Reason, Message string }
+		if err := json.Unmarshal([]byte(out), &conditions); err != nil {
+			return err
+		}
+		found = pot{}
+		var types []string
+		ended := false
+		for _, c := range conditions {
+			// Whether it is being repeated at this moment is a matter of time.
+			if c.Type == "Successful" || c.Type == "Failure" {
+				types = append(types, c.Type+"="+c.Status)
+				ended = ended || c.Status == "True"
+			}
+			if c.Type == "Failure" && c.Status == "True" {
+				found.Message, _, _ = strings.Cut(c.Message, "\n")
+				if strings.Contains(found.Message, "nowhere_to_be_found") || strings.Contains(found.Message, "pot.invalid") {
+					found.Message = "the two lines of Ansible say this in other words"
+				}
+			}
+		}
+		slices.Sort(types)
+		found.Types = strings.Join(types, " ")
+		if !ended {
+			return fmt.Errorf("not ended: %s", out)
+		}
+		return nil
+	})
+	return found
+}

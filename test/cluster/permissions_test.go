@@ -1,0 +1,87 @@
+//go:build e2e
+
+package cluster
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+
+	"github.com/rolewright/rolewright/internal/testenv"
+)
+
+// granted are the roles of the operator and where they lie; the other roles of config/rbac are for people.
+var granted = []string{
+	"clusterrole/memcached-operator-manager-role",
+	"clusterrole/memcached-operator-metrics-auth-role",
+	"role/memcached-operator-leader-election-role --namespace=" + system,
+}
+
+// unused are the permissions that the life above has no use for, and why they are granted nevertheless.
+var unused = map[string]string{
+	"memcacheds/finalizers update": "asked for by the admission plugin OwnerReferencesPermissionEnforcement, where it is on; no request of its own",
+}
+
+// permissions compares what the operator was granted with what it and its runs have asked for since the beginning.
+func permissions(t *testing.T, s *shell) {
+	t.Helper()
+	used := map[string]bool{}
+	for _, event := range testenv.AuditEvents(t, func(e testenv.AuditEvent) bool { return e.User.Username == account }) {
+		if event.ResponseStatus.Code == 403 {
+			t.Errorf("refused: %s %s", event.Verb, event.RequestURI)
+		}
+		used[permission(event.ObjectRef.APIGroup, resource(event), event.Verb)] = true
+	}
+	for _, role := range granted {
+		var found rbacv1.ClusterRole // a Role has the same field
+		out := s.ask(t, append([]string{"get", "--output=json"}, strings.Fields(role)...)...)
+		if err := json.Unmarshal([]byte(out), &found); err != nil {
+			t.Fatalf("read %s: %v", role, err)
+		}
+		for _, rule := range found.Rules {
+			for _, text := range expand(rule) {
+				if !used[text] && unused[strings.TrimPrefix(text, "cache.example.com/")] == "" {
+					t.Errorf("%s grants what nothing has asked for: %s", role, text)
+				}
+			}
+		}
+	}
+	for text := range unused {
+		if used["cache.example.com/"+text] || used[text] {
+			t.Errorf("%s is used: it is no exception any more", text)
+		}
+	}
+	t.Logf("%d permissions used", len(used))
+}
+
+func resource(event testenv.AuditEvent) string {
+	if event.ObjectRef.Subresource == "" {
+		return event.ObjectRef.Resource
+	}
+	return event.ObjectRef.Resource + "/" + event.ObjectRef.Subresource
+}
+
+func permission(group, resource, verb string) string {
+	if group == "" {
+		return fmt.Sprintf("%s %s", resource, verb)
+	}
+	return fmt.Sprintf("%s/%s %s", group, resource, verb)
+}
+
+// expand lists what a rule grants.
+func expand(rule rbacv1.PolicyRule) []string {
+	var all []string
+	for _, group := range rule.APIGroups {
+		for _, resource := range rule.Resources {
+			for _, verb := range rule.Verbs {
+				all = append(all, permission(group, resource, verb))
+			}
+		}
+	}
+	slices.Sort(all)
+	return all
+}
