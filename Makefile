@@ -81,7 +81,7 @@ test: ## set-up, lint, unit and integration tests on real parts, and a short fuz
 
 .PHONY: unit
 unit: ## go test of the packages that need no API server
-	@go test -race $(TESTFLAGS) $$(go list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | grep -v internal/testenv | cut -d ' ' -f 1)
+	@go test -race $(TESTFLAGS) $$(go list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | grep -v -e internal/testenv -e test/docs | cut -d ' ' -f 1)
 
 .PHONY: integration
 integration: cluster-tools-kwok client-tools ## go test of everything, on one control plane

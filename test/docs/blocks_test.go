@@ -1,0 +1,205 @@
+package docs
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// block is a fenced block of shell commands in a document.
+type block struct {
+	document string
+	line     int // of the fence
+	lines    []string
+	prompted bool // console: commands begin with "$ ", what follows is their output
+
+	notRun     string // why it is not run here, and what runs it; empty: it is run here
+	background bool   // it stays in the foreground of a terminal, until the document ends
+	until      string // the shell's condition for going on after a block in the background
+}
+
+func (b block) String() string { return fmt.Sprintf("%s:%d", b.document, b.line) }
+
+// command is one command of a block, with its continuation lines and here-documents.
+type command struct {
+	line int
+	text string
+	want []string // lines of output, as the document shows them
+}
+
+var (
+	fence   = regexp.MustCompile("^\\s*```(\\w*)")
+	marker  = regexp.MustCompile(`^<!-- (not run|run in the background until): (.+) -->$`)
+	hereDoc = regexp.MustCompile(`<<'?(\w+)'?`)
+)
+
+// documents are the pages whose commands are run, as paths in the repository.
+func documents(t *testing.T) []string {
+	t.Helper()
+	found := []string{"README.md", "CONTRIBUTING.md"}
+	for _, pattern := range []string{"docs/*.md", "docs/reference/*.md"} {
+		matches, err := filepath.Glob(filepath.Join(repository, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range matches {
+			relative, err := filepath.Rel(repository, path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			found = append(found, relative)
+		}
+	}
+	return found
+}
+
+// read returns the lines of a document.
+func read(t *testing.T, document string) []string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(repository, document))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Split(string(data), "\n")
+}
+
+// blocksOf finds the shell blocks of a document.
+func blocksOf(document string, lines []string) ([]block, error) {
+	var found []block
+	for i := 0; i < len(lines); i++ {
+		opening := fence.FindStringSubmatch(lines[i])
+		if opening == nil {
+			continue
+		}
+		b := block{document: document, line: i + 1, prompted: opening[1] == "console"}
+		above := 0
+		for i-above-1 >= 0 && strings.TrimSpace(lines[i-above-1]) == "" {
+			above++
+		}
+		if i-above-1 >= 0 {
+			b.mark(strings.TrimSpace(lines[i-above-1]))
+		}
+		for i++; i < len(lines) && !strings.HasPrefix(strings.TrimSpace(lines[i]), "```"); i++ {
+			b.lines = append(b.lines, lines[i])
+		}
+		if i == len(lines) {
+			return nil, fmt.Errorf("%s: the block has no end", b)
+		}
+		if slices.Contains([]string{"console", "sh", "bash", "shell"}, opening[1]) {
+			found = append(found, b)
+		}
+	}
+	return found, nil
+}
+
+// mark takes in the comment above the block, if that is one of ours.
+func (b *block) mark(above string) {
+	switch m := marker.FindStringSubmatch(above); {
+	case m == nil:
+	case m[1] == "not run":
+		b.notRun = m[2]
+	default:
+		b.background, b.until = true, m[2]
+	}
+}
+
+// commands are those of the block, in order.
+func (b block) commands() ([]command, error) {
+	var found []command
+	for i := 0; i < len(b.lines); i++ {
+		text, first := b.lines[i], b.line+i+1
+		if b.prompted {
+			prompted := strings.HasPrefix(text, "$ ")
+			if !prompted && len(found) == 0 {
+				return nil, fmt.Errorf("%s:%d: output before the first command", b.document, first)
+			}
+			if !prompted {
+				found[len(found)-1].want = append(found[len(found)-1].want, text)
+				continue
+			}
+			text = strings.TrimPrefix(text, "$ ")
+		}
+		for strings.HasSuffix(text, "\\") && i+1 < len(b.lines) {
+			i++
+			text += "\n" + b.lines[i]
+		}
+		if here := hereDoc.FindStringSubmatch(text); here != nil {
+			for i++; ; i++ {
+				if i == len(b.lines) {
+					return nil, fmt.Errorf("%s:%d: the here-document has no line %s", b.document, first, here[1])
+				}
+				text += "\n" + b.lines[i]
+				if b.lines[i] == here[1] {
+					break
+				}
+			}
+		}
+		if strings.TrimSpace(text) != "" {
+			found = append(found, command{line: first, text: text})
+		}
+	}
+	return found, nil
+}
+
+// shown says which line of a document's output is missing in what a command really printed; empty if none is. Numbers
+// and the width of columns may differ, and … stands for any rest of a line, or for any lines.
+func shown(want []string, got string) string {
+	lines := strings.Split(got, "\n")
+	for _, line := range want {
+		if strings.TrimSpace(line) == "…" {
+			continue
+		}
+		at := slices.IndexFunc(lines, func(l string) bool {
+			begin, cut := strings.CutSuffix(alike(line), "…")
+			return alike(l) == begin || cut && strings.HasPrefix(alike(l), begin)
+		})
+		if at < 0 {
+			return line
+		}
+		lines = lines[at+1:]
+	}
+	return ""
+}
+
+var digits = regexp.MustCompile(`[0-9]+`)
+
+func alike(line string) string {
+	return digits.ReplaceAllString(strings.Join(strings.Fields(line), " "), "0")
+}
+
+func TestBlocks_AreReadAsAPersonReadsThem(t *testing.T) {
+	lines := strings.Split("text\n\n<!-- not run: takes hours; `make faults` runs it -->\n\n```console\n$ make faults\n```\n"+
+		"```yaml\na: b\n```\n<!-- run in the background until: test -e x -->\n```sh\nserve \\\n  --all\ncat <<'END'\n$ text\nEND\n```\n"+
+		"```console\n$ date\nnow 12\n$ true\n```", "\n")
+	blocks, err := blocksOf("x.md", lines)
+	if err != nil || len(blocks) != 3 {
+		t.Fatalf("%d blocks, want 3; %v", len(blocks), err)
+	}
+	if blocks[0].notRun != "takes hours; `make faults` runs it" || blocks[1].notRun != "" || blocks[2].background {
+		t.Errorf("wrong markers: %+v", blocks)
+	}
+	if !blocks[1].background || blocks[1].until != "test -e x" {
+		t.Errorf("the second block is not in the background: %+v", blocks[1])
+	}
+	second, err := blocks[1].commands()
+	if err != nil || len(second) != 2 || second[0].text != "serve \\\n  --all" || second[1].text != "cat <<'END'\n$ text\nEND" {
+		t.Errorf("commands %+v, %v", second, err)
+	}
+	third, err := blocks[2].commands()
+	if err != nil || len(third) != 2 || !slices.Equal(third[0].want, []string{"now 12"}) || third[1].line != 22 {
+		t.Errorf("commands %+v, %v", third, err)
+	}
+	if missing := shown([]string{"A  12s", "B"}, "A 3s\nmore\nB\n"); missing != "" {
+		t.Errorf("%q is said to be missing", missing)
+	}
+	if missing := shown([]string{"A: …", "…", "B"}, "A: 1\nC\nB"); missing != "" {
+		t.Errorf("%q is said to be missing", missing)
+	}
+	if missing := shown([]string{"B", "A"}, "A\nB"); missing != "A" {
+		t.Errorf("%q is said to be missing, want A", missing)
+	}
+}
