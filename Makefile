@@ -187,7 +187,7 @@ node-tools: $(TOOLS)/kubelet ## build the kubelet
 	@:
 
 .PHONY: client-tools
-client-tools: $(TOOLS)/kubectl $(TOOLS)/helm ## build kubectl and Helm, the clients that tests use
+client-tools: $(TOOLS)/kubectl $(TOOLS)/helm $(TOOLS)/kustomize ## build kubectl, Helm and Kustomize, the clients that tests use
 	@:
 
 .PHONY: lint-tools
@@ -220,6 +220,10 @@ $(TOOLS)/kwok: tools/kwok/go.mod tools/kwok/go.sum
 HELM := $(shell sed -n 's/^require helm.sh\/helm\/v3 \(v[^ ]*\)$$/\1/p' tools/helm/go.mod)
 $(TOOLS)/helm: tools/helm/go.mod tools/helm/go.sum
 	cd tools/helm && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X helm.sh/helm/v3/internal/version.version=$(HELM)' -o $@ helm.sh/helm/v3/cmd/helm
+	@touch $@
+
+$(TOOLS)/kustomize: tools/kustomize/go.mod tools/kustomize/go.sum
+	cd tools/kustomize && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $@ sigs.k8s.io/kustomize/kustomize/v5
 	@touch $@
 
 $(TOOLS)/golangci-lint: tools/lint/go.mod tools/lint/go.sum

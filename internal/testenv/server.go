@@ -38,7 +38,7 @@ func (s *server) get() error {
 	s.once.Do(func() {
 		s.kubeconfig, s.auditLog = os.Getenv(kubeconfigVariable), os.Getenv(auditLogVariable)
 		if s.kubeconfig == "" {
-			s.err = s.launch()
+			s.err = s.launch("--audit-log=audit.log")
 		}
 	})
 	return s.err
@@ -63,7 +63,12 @@ func Config(t testing.TB) *rest.Config {
 	if err := shared.get(); err != nil {
 		t.Fatalf("get a control plane: %v", err)
 	}
-	cfg, err := clientcmd.BuildConfigFromFlags("", shared.kubeconfig)
+	return shared.config(t)
+}
+
+func (s *server) config(t testing.TB) *rest.Config {
+	t.Helper()
+	cfg, err := clientcmd.BuildConfigFromFlags("", s.kubeconfig)
 	if err != nil {
 		t.Fatalf("read the kubeconfig of the control plane: %v", err)
 	}
@@ -71,9 +76,25 @@ func Config(t testing.TB) *rest.Config {
 	return cfg
 }
 
+// Own starts a control plane for one test, for what would be in the way of others, and returns the administrator's way to
+// it. It stops when the test ends. The arguments are further ones of the launcher, such as --kwok.
+func Own(t testing.TB, args ...string) *rest.Config {
+	t.Helper()
+	var own server
+	if err := own.launch(args...); err != nil {
+		t.Fatalf("start a control plane: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := own.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return own.config(t)
+}
+
 // launch starts a control plane that lives for as long as the pipe to its standard input is open, which is at most as
 // long as this process.
-func (s *server) launch() error {
+func (s *server) launch(args ...string) error {
 	root, err := repository()
 	if err != nil {
 		return err
@@ -82,7 +103,7 @@ func (s *server) launch() error {
 	if _, err := os.Stat(launcher); err != nil {
 		return fmt.Errorf("no control plane is built: run `make cluster-tools`: %w", err)
 	}
-	cmd := exec.Command(launcher, "run", "--die-with-parent", "--audit-log=audit.log")
+	cmd := exec.Command(launcher, append([]string{"run", "--die-with-parent"}, args...)...)
 	cmd.Stderr = os.Stderr // progress: it takes some seconds
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
