@@ -50,7 +50,7 @@ RUN set -eu; export DEBIAN_FRONTEND=noninteractive; \
     for dir in /usr/lib/python3 /usr/lib/python3.1* "$collections"; do \
       find "$dir" -name __pycache__ -prune -exec rm -rf {} +; \
       find "$dir" -name '*.py' -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +; \
-      python3 -m compileall -q -j 0 "$dir" >/dev/null || true; \
+      python3 -m compileall -q -j 0 --invalidation-mode timestamp "$dir" >/dev/null || true; \
     done; \
     chmod go-w /run/lock /var/mail /var/tmp; chmod g-w /var/log/lastlog /var/log/btmp /var/log/wtmp; \
     echo 'ansible:x:1001:0::/opt/ansible:/usr/sbin/nologin' >>/etc/passwd; \

@@ -43,7 +43,7 @@ FAULTSFLAGS ?=
 .PHONY: help
 help: ## list the targets
 	@echo 'Usage: make TARGET'
-	@awk -F ':.*## ' '/^##@ / { print "\n" substr($$0, 5) } /^[a-z-]+:.*## / { printf "  %-20s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^##@ / { print "\n" substr($$0, 5) } /^[a-z0-9-]+:.*## / { printf "  %-20s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 ##@ The operator
 
@@ -64,6 +64,12 @@ run: setup build ## run the example operator against the current kubeconfig, and
 image: setup-image ## build the images for operators and of the example operator: archives in bin/image, without a registry
 	@$(IMAGE) rolewright/operator:$(GIT_VERSION) $(IMAGE_ARGS) --target operator .
 	@$(IMAGE) rolewright/example:$(GIT_VERSION) $(IMAGE_ARGS) .
+
+.PHONY: image-size
+image-size: setup-image ## compare the size of the image with that of the same packages, usually installed
+	@$(IMAGE) rolewright/operator:size $(IMAGE_ARGS) --target operator .
+	@$(IMAGE) rolewright/naive:size --file tools/image/naive.Dockerfile tools/image
+	@$(IMAGE) rolewright/naive-all:size --build-arg ALL=ansible --file tools/image/naive.Dockerfile tools/image
 
 ##@ Tests
 

@@ -32,7 +32,7 @@ make_debian() {
   find "$root/usr/share/doc" -mindepth 1 ! -type d ! -name copyright -delete
   find "$root/usr/share/doc" -mindepth 1 -type d -empty -delete
   rm -rf "$root"/usr/share/{groff,info,linda,lintian,locale,man}/* "$root"/var/lib/apt/lists/* "$root"/var/cache/apt/* \
-    "$root"/var/cache/ldconfig/* "$root"/var/log/{apt,*.log} "$root"/etc/{hostname,resolv.conf}
+    "$root"/var/cache/ldconfig/* "$root"/var/log/{apt,*.log} "$root"/etc/{hostname,resolv.conf} "$root"/dev/*
   container=$(buildah from scratch)
   buildah add -q "$container" "$root" / >/dev/null
   buildah config --cmd bash "$container"
