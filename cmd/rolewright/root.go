@@ -35,7 +35,7 @@ func newRootCommand(arg0 string) *cobra.Command {
 		SilenceUsage:  true,
 	}
 	root.SetFlagErrorFunc(explainFlagError)
-	root.AddCommand(newRunCommand(), newValidateCommand(), newDoctorCommand(), newProxyCommand(), newVersionCommand(name))
+	root.AddCommand(newRunCommand(), newValidateCommand(), newDoctorCommand(), newGenerateCommand(), newProxyCommand(), newVersionCommand(name))
 	return root
 }
 

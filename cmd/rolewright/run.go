@@ -109,8 +109,13 @@ func (o *runOptions) operate(ctx context.Context, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
+	calls, endCalls, err := o.openCallRecord()
+	if err != nil {
+		return err
+	}
+	defer endCalls()
 	var set *controller.Set
-	gateway, err := o.newProxy(ctx, cluster, lease, func(owner proxy.Owner) proxy.Grant { return set.Grant(owner) }, recorder, log)
+	gateway, err := o.newProxy(ctx, cluster, lease, func(owner proxy.Owner) proxy.Grant { return set.Grant(owner) }, recorder, calls, log)
 	if err != nil {
 		return err
 	}

@@ -39,6 +39,7 @@ type runOptions struct {
 	gracefulShutdown    time.Duration
 	proxyPort           int
 	proxyAnonymous      bool
+	recordAPICalls      string
 	userMetricsAddress  string
 	metricsBindAddress  string
 	metricsAddr         string // alias of metricsBindAddress
@@ -124,6 +125,7 @@ func (o *runOptions) bindReconcile(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.injectOwnerRef, "inject-owner-ref", true, "Give objects that a run creates an owner reference to the object it was run for, and watch them.")
 	fs.IntVar(&o.proxyPort, "proxy-port", 8888, "The port of the API proxy on the loopback addresses; 0 for any free one.")
 	fs.BoolVar(&o.proxyAnonymous, "proxy-anonymous", false, "Let every process of this machine act as the operator through the API proxy, without a token: for sidecars that ask http://localhost:8888.")
+	fs.StringVar(&o.recordAPICalls, "record-api-calls", "", "Note in this file what runs ask of the API server, each verb and resource once, for \"generate rbac --api-calls\"; no names, no contents. None if empty.")
 }
 
 func (o *runOptions) bindServing(fs *pflag.FlagSet) {

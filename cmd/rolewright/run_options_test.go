@@ -56,6 +56,7 @@ func TestBindFlags_HasEveryFlagOfTheIncumbentAndOurOwn(t *testing.T) {
 		// Rolewright's.
 		"strict":                    {Default: "false"},
 		"proxy-anonymous":           {Default: "false"},
+		"record-api-calls":          {},
 		"user-metrics-bind-address": {Default: "localhost:5050"},
 		"ansible-runner":            {Default: "ansible-runner"},
 		"executor":                  {Default: "auto"},

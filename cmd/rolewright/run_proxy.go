@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"sync/atomic"
 
 	"github.com/go-logr/logr"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -11,11 +12,12 @@ import (
 	"github.com/rolewright/rolewright/internal/metrics"
 	"github.com/rolewright/rolewright/internal/metrics/usermetrics"
 	"github.com/rolewright/rolewright/internal/proxy"
+	"github.com/rolewright/rolewright/internal/rbac"
 )
 
 // newProxy opens the port of the API proxy. grant says what a client without a
 // token is granted, where such clients are let in.
-func (o *runOptions) newProxy(ctx context.Context, c cluster, l *lease, grant func(proxy.Owner) proxy.Grant, recorder *metrics.Recorder, log logr.Logger) (*proxy.Proxy, error) {
+func (o *runOptions) newProxy(ctx context.Context, c cluster, l *lease, grant func(proxy.Owner) proxy.Grant, recorder *metrics.Recorder, calls *rbac.Recorder, log logr.Logger) (*proxy.Proxy, error) {
 	options := proxy.Options{Config: c.config, Port: o.proxyPort, Log: log.WithName("proxy"), Metrics: recorder}
 	if l != nil {
 		options.MayWrite = l.held
@@ -24,7 +26,40 @@ func (o *runOptions) newProxy(ctx context.Context, c cluster, l *lease, grant fu
 		options.Anonymous = grant
 	}
 	recorder.ProxyAnonymous(o.proxyAnonymous)
+	options.Record = recordCalls(calls, options.Log)
 	return proxy.New(ctx, options)
+}
+
+// openCallRecord opens the file of --record-api-calls; nil if there is none.
+func (o *runOptions) openCallRecord() (calls *rbac.Recorder, end func(), err error) {
+	if o.recordAPICalls == "" {
+		return nil, func() {}, nil
+	}
+	if calls, err = rbac.OpenRecorder(o.recordAPICalls); err != nil {
+		return nil, nil, fmt.Errorf("--record-api-calls: %w", err)
+	}
+	return calls, func() { _ = calls.Close() }, nil // each line was written when its call came
+}
+
+// recordCalls is what tells calls of the proxy to the record; nil for none. A
+// failure is logged once: a full disk is no reason to fail runs.
+func recordCalls(calls *rbac.Recorder, log logr.Logger) func(proxy.Call) {
+	if calls == nil {
+		return nil
+	}
+	var said atomic.Bool
+	return func(c proxy.Call) {
+		call := rbac.Call{
+			Verb: c.Verb, Group: c.Resource.Group, Version: c.Resource.Version, Resource: c.Resource.Resource,
+			Subresource: c.Subresource, Namespaced: c.Namespaced, Owned: c.Owned,
+		}
+		if !c.Owner.Empty() {
+			call.Owner = c.Owner.String()
+		}
+		if err := calls.Record(call); err != nil && !said.Swap(true) {
+			log.Error(err, "An API call is missing from the record (--record-api-calls), and others may be")
+		}
+	}
 }
 
 // newUserMetrics opens the address to which roles post metrics, and returns

@@ -29,8 +29,10 @@ type exchange struct {
 	// marked is true if the written object bears the owner's mark afterwards;
 	// created, if it was put on an object that did not exist.
 	marked, created bool
-	// version is the object's before the write, where it was looked at.
+	// version is the object's before the write, where it was looked at; looked is
+	// true if it was.
 	version string
+	looked  bool
 
 	// code, answer and failure are how the API server answered.
 	code   int
@@ -187,6 +189,7 @@ func (x *exchange) finish(ctx context.Context) {
 		outcome = OutcomeClient
 	}
 	x.p.opts.Metrics.ProxyRequest(x.verb(), x.kind, outcome)
+	x.record()
 	if !x.write {
 		return
 	}

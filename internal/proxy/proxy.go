@@ -31,6 +31,20 @@ type Metrics interface {
 	AnonymousRequest()
 }
 
+// Call is a kind of request to the API server that runs have to be permitted.
+type Call struct {
+	Verb        string
+	Resource    schema.GroupVersionResource
+	Subresource string
+	// Namespaced is true if the request is for one namespace.
+	Namespaced bool
+	// Owner is the kind of the custom resource that the run is for; empty for a
+	// client without a token.
+	Owner schema.GroupKind
+	// Owned is true if the written object bears the owner's mark.
+	Owned bool
+}
+
 // uncounted counts nothing.
 type uncounted struct{}
 
@@ -66,6 +80,10 @@ type Options struct {
 	Log       logr.Logger
 	// Metrics is nil to count nothing.
 	Metrics Metrics
+	// Record is told each request that the API server has answered, whatever
+	// the answer, and those that the proxy makes for the sake of it. It is called
+	// concurrently. nil records nothing.
+	Record func(Call)
 }
 
 // Proxy is an API server's deputy on the loopback interface.

@@ -144,6 +144,7 @@ func (x *exchange) due(ctx context.Context, encoding objectbody.Encoding) (due b
 		x.marked, x.created = true, true
 		return true, nil, nil
 	}
+	x.looked = true
 	if stored, err = x.p.stored(ctx, x.info); err != nil {
 		return false, nil, err
 	}

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"net/http"
 	"os"
 	"os/exec"
 	"regexp"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
@@ -17,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
 	"github.com/rolewright/rolewright/internal/testenv"
@@ -81,8 +84,10 @@ func TestExampleOperator_MoleculeOrder(t *testing.T) {
 			needKwok(t, s)
 			m := molecule{s, append(slices.Clip(s.env), "TEST_OPERATOR_NAMESPACE="+s.namespace)}
 			s.dir = absolute(t)
-			s.env = append(slices.Clip(s.env), "KUBECONFIG="+testenv.Kubeconfig(t, testenv.User(t, s.cfg, shippedRules(t))))
-			var args []string
+			user := testenv.User(t, s.cfg, shippedRules(t))
+			s.env = append(slices.Clip(s.env), "KUBECONFIG="+testenv.Kubeconfig(t, user))
+			record := t.TempDir() + "/calls.jsonl"
+			args := []string{"--record-api-calls=" + record}
 			if tt.entry != "" {
 				args = append(args, "--watches-file="+variantOf(t, tt.entry))
 			}
@@ -104,6 +109,8 @@ func TestExampleOperator_MoleculeOrder(t *testing.T) {
 			m.play("verify")
 			m.play("destroy")
 			o.stop()
+			checkRights(t, user, shippedRules(t))
+			checkRecord(t, s, record, shippedRules(t))
 		})
 	}
 }
@@ -138,6 +145,86 @@ func shippedRules(t *testing.T) []rbacv1.PolicyRule {
 		t.Fatalf("read the operator's role: %v", err)
 	}
 	return role.Rules
+}
+
+// checkRights compares what the user may do with what it has asked for: nothing was refused, and nothing is allowed
+// that was not needed.
+func checkRights(t *testing.T, user *rest.Config, rules []rbacv1.PolicyRule) {
+	t.Helper()
+	review, err := kubernetes.NewForConfigOrDie(user).AuthenticationV1().SelfSubjectReviews().
+		Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	used := map[string]bool{}
+	for _, e := range testenv.AuditEvents(t, func(e testenv.AuditEvent) bool { return e.User.Username == review.Status.UserInfo.Username }) {
+		if e.ResponseStatus.Code == http.StatusForbidden {
+			t.Errorf("refused: %s %s", e.Verb, e.RequestURI)
+		}
+		used[right(e.Verb, e.ObjectRef.APIGroup, e.ObjectRef.Resource, e.ObjectRef.Subresource)] = true
+	}
+	for r := range rights(rules) {
+		if !used[r] && !slices.Contains(idleRights(), r) {
+			t.Errorf("granted, and not used: %s", r)
+		}
+	}
+}
+
+// idleRights are granted for what does not happen in the scenario.
+func idleRights() []string {
+	return []string{
+		// The scenario changes nothing that is in the ConfigMap.
+		"patch configmaps",
+		// The caches begin with a watch that sends what is there; older API servers know no such watch.
+		"list memcacheds cache.example.com",
+	}
+}
+
+// checkRecord makes rules of the calls that the operator has recorded, without a look at the tasks.
+func checkRecord(t *testing.T, s *stage, record string, shipped []rbacv1.PolicyRule) {
+	t.Helper()
+	if info, err := os.Stat(record); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the record is not its owner's alone: %v, %v", info, err)
+	}
+	cmd := exec.CommandContext(t.Context(), binary(t), "generate", "rbac", "--scan=false", "--offline", "--api-calls="+record)
+	cmd.Dir, cmd.Env = s.dir, s.env
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("make rules of the record: %v", err)
+	}
+	var role rbacv1.ClusterRole
+	if err := yaml.UnmarshalStrict(out, &role); err != nil {
+		t.Fatal(err)
+	}
+	recorded, all := rights(role.Rules), rights(shipped)
+	for r := range all {
+		if !recorded[r] && !slices.Contains(idleRights(), r) {
+			t.Errorf("granted, and not recorded: %s", r)
+		}
+	}
+	for r := range recorded {
+		if !all[r] {
+			t.Errorf("recorded, and not granted: %s", r)
+		}
+	}
+}
+
+// rights are what rules allow, one by one.
+func rights(rules []rbacv1.PolicyRule) map[string]bool {
+	all := map[string]bool{}
+	for _, rule := range rules {
+		for _, resource := range rule.Resources {
+			name, subresource, _ := strings.Cut(resource, "/")
+			for _, verb := range rule.Verbs {
+				all[right(verb, rule.APIGroups[0], name, subresource)] = true
+			}
+		}
+	}
+	return all
+}
+
+func right(verb, group, resource, subresource string) string {
+	return strings.TrimSpace(verb + " " + strings.Trim(resource+"/"+subresource, "/") + " " + group)
 }
 
 // uninstallAfter takes the kind out again that the scenario installs and leaves.

@@ -1,0 +1,250 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+
+	"github.com/rolewright/rolewright/internal/rbac"
+	"github.com/rolewright/rolewright/internal/rbac/tasks"
+	"github.com/rolewright/rolewright/internal/watches"
+)
+
+func newGenerateCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "generate",
+		Short: "Write manifests for an operator",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newGenerateRBACCommand())
+	return cmd
+}
+
+// generateRBACOptions are the flags of rolewright generate rbac.
+type generateRBACOptions struct {
+	watchesFile                string
+	name, output               string
+	namespaces, calls          []string
+	definitions                string
+	scan, offline, strict      bool
+	injectOwnerRef             bool
+	rolesPath, collectionsPath string
+}
+
+func newGenerateRBACCommand() *cobra.Command {
+	var o generateRBACOptions
+	cmd := &cobra.Command{
+		Use:   "rbac",
+		Short: "Write the RBAC rules that an operator needs, and no others",
+		Long: `Write a ClusterRole, or Roles, with the permissions that an operator needs:
+
+  its own     watch the kinds of the watches file, write their status, put
+              finalizers on them, watch what the runs create
+  of tasks    what the tasks of the roles and playbooks do, read from their
+              modules and arguments (kubernetes.core, operator_sdk.util)
+  of runs     what runs were seen to do: the files that "rolewright run
+              --record-api-calls" has written
+
+Leases for leader election and reviews for protected metrics are not among them:
+they are the same for every operator.
+
+What cannot be known from the tasks (a kind that only an expression says, what a
+command or a Helm chart does, modules of your own) is listed with file and line
+on the standard error and in a comment of the output. With --strict it is an
+error. A comment above or in a task tells what it does:
+
+  # rolewright:rbac apps deployments,deployments/scale get,patch
+  # rolewright:rbac core configmaps get
+  # rolewright:rbac none
+
+Which resource a kind is, is known for Kubernetes' own kinds, for those of the
+CustomResourceDefinitions in --crd-dir and, where there is a kubeconfig, for
+those of the cluster, which is asked for nothing else.
+
+Paths, environment variables and defaults count as they do for "run".`,
+		Example: `  rolewright generate rbac --output config/rbac/role.yaml
+  rolewright generate rbac --strict --offline
+  rolewright generate rbac --namespace caches --scan=false --api-calls calls.jsonl`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	o.bindFlags(cmd.Flags())
+	return cmd
+}
+
+func (o *generateRBACOptions) bindFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.watchesFile, "watches-file", "./watches.yaml", "The file that says which kinds are watched.")
+	fs.StringVar(&o.name, "name", "manager-role", "The name of the ClusterRole or Roles.")
+	fs.StringSliceVarP(&o.namespaces, "namespace", "n", nil, "Write a Role for this namespace instead of a ClusterRole; several, with commas or by repeating the flag. What is in no namespace stays in a ClusterRole.")
+	fs.StringVarP(&o.output, "output", "o", "", "Write to this file, once all is known; to the standard output if empty.")
+	fs.StringSliceVar(&o.calls, "api-calls", nil, "A file that \"run --record-api-calls\" has written; several, with commas or by repeating the flag.")
+	fs.StringVar(&o.definitions, "crd-dir", "config/crd", "A directory with CustomResourceDefinitions.")
+	fs.BoolVar(&o.scan, "scan", true, "Read the tasks.")
+	fs.BoolVar(&o.offline, "offline", false, "Ask no cluster.")
+	fs.BoolVar(&o.strict, "strict", false, "Fail, and write nothing, if there is something that cannot be known.")
+	fs.BoolVar(&o.injectOwnerRef, "inject-owner-ref", true, "As for \"run\".")
+	fs.StringVar(&o.rolesPath, "ansible-roles-path", "", "Where to look for roles; overrides ANSIBLE_ROLES_PATH.")
+	fs.StringVar(&o.collectionsPath, "ansible-collections-path", "", "Where to look for collections; overrides ANSIBLE_COLLECTIONS_PATH.")
+}
+
+// run writes the rules, and tells what it does not know.
+func (o *generateRBACOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
+	if err := o.validate(); err != nil {
+		return err
+	}
+	needs, gaps, err := o.generate(ctx, stderr)
+	if err != nil {
+		return err
+	}
+	for _, g := range gaps {
+		fmt.Fprintf(stderr, "not known: %s: %s\n", g.Place, g.What)
+	}
+	if len(gaps) > 0 && o.strict {
+		return fmt.Errorf("%s not known (--strict): tell what the tasks do in comments (see --help), or add recorded calls and leave the tasks out with --scan=false",
+			counted(len(gaps), "place is", "places are"))
+	}
+	text := rbac.Role{Name: o.name, Namespaces: o.namespaces}.YAML(needs, gaps)
+	if o.output == "" {
+		_, err = io.WriteString(stdout, text)
+		return err
+	}
+	if err := os.WriteFile(o.output, []byte(text), 0o644); err != nil { //nolint:gosec // a manifest is no secret
+		return fmt.Errorf("--output: %w", err)
+	}
+	return nil
+}
+
+func (o *generateRBACOptions) validate() error {
+	var problems []error
+	if o.name == "" || strings.ContainsAny(o.name, "/%") {
+		problems = append(problems, fmt.Errorf("--name %q is no name of a role: give one such as manager-role", o.name))
+	}
+	for _, name := range o.namespaces {
+		if why := validation.IsDNS1123Label(name); len(why) > 0 {
+			problems = append(problems, fmt.Errorf("--namespace %q is no name of a namespace: %s", name, why[0]))
+		}
+	}
+	slices.Sort(o.namespaces)
+	o.namespaces = slices.Compact(o.namespaces)
+	if !o.scan && len(o.calls) == 0 {
+		problems = append(problems, errors.New("--scan=false leaves nothing to read: give a record of runs with --api-calls"))
+	}
+	return errors.Join(problems...)
+}
+
+// generate adds up the needs. Places are as seen from the working directory.
+func (o *generateRBACOptions) generate(ctx context.Context, stderr io.Writer) (rbac.Needs, []tasks.Gap, error) {
+	var overrides []string
+	for name, value := range map[string]string{envRolesPath: o.rolesPath, envCollectionsPath: o.collectionsPath} {
+		if value != "" {
+			overrides = append(overrides, name+"="+value)
+		}
+	}
+	lookupEnv := lookupWith(overrides)
+	watched, problems, err := watches.Load(o.watchesFile, watches.Options{LookupEnv: lookupEnv})
+	if err != nil {
+		return nil, nil, problemsError(err, problems)
+	}
+	var calls []rbac.Call
+	for _, path := range o.calls {
+		more, err := rbac.ReadCalls(path)
+		if err != nil {
+			return nil, nil, fmt.Errorf("--api-calls: %w", err)
+		}
+		calls = append(calls, more...)
+	}
+	find, err := o.finder(ctx, stderr)
+	if err != nil {
+		return nil, nil, err
+	}
+	out, err := rbac.Generate(rbac.Input{
+		WatchesFile: o.watchesFile, Watches: watched, Calls: calls, Find: find, InjectOwnerRef: o.injectOwnerRef, Scan: o.scan,
+		RolesPath: rolesDirs(lookupEnv), CollectionsPath: installedCollections(lookupEnv),
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	for i, g := range out.Gaps {
+		out.Gaps[i].File = relative(absolutePath(g.File))
+	}
+	return out.Needs, rbac.SortGaps(out.Gaps), nil
+}
+
+// installedCollections are where collections are looked for, those of a
+// distribution's packages among them.
+func installedCollections(lookupEnv func(string) (string, bool)) []string {
+	return append(collectionsDirs(lookupEnv), "/usr/lib/python3/dist-packages")
+}
+
+func absolutePath(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		return abs
+	}
+	return path
+}
+
+// finder tells kinds from the built-in table, from the definitions, and from
+// the cluster, which it asks once, and only for a kind that is in neither.
+func (o *generateRBACOptions) finder(ctx context.Context, stderr io.Writer) (func(apiVersion, kind string) (rbac.Resource, bool), error) {
+	known, err := rbac.Builtin()
+	if err != nil {
+		return nil, err
+	}
+	defined, err := rbac.ReadDefinitions(o.definitions)
+	if err != nil {
+		return nil, fmt.Errorf("--crd-dir: %w", err)
+	}
+	known = append(defined, known...)
+	var served rbac.Catalog
+	asked := o.offline
+	return func(apiVersion, kind string) (rbac.Resource, bool) {
+		if r, ok := known.Find(apiVersion, kind); ok {
+			return r, true
+		}
+		if !asked {
+			asked = true
+			if served, err = discoverAll(ctx); err != nil {
+				fmt.Fprintf(stderr, "the cluster was not asked for kinds: %v\n", err)
+			}
+		}
+		return served.Find(apiVersion, kind)
+	}, nil
+}
+
+// discoverTimeout bounds each request of the one look at the cluster.
+const discoverTimeout = 5 * time.Second
+
+// discoverAll asks the cluster which kinds there are; what it says in spite of
+// broken groups counts.
+func discoverAll(ctx context.Context) (rbac.Catalog, error) {
+	c, err := findCluster(os.LookupEnv)
+	if err != nil {
+		return nil, err
+	}
+	config := rest.CopyConfig(c.config)
+	config.Timeout = discoverTimeout
+	client, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("connect to %s: %w", c, err)
+	}
+	_, lists, err := client.ServerGroupsAndResourcesWithContext(ctx)
+	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
+		return nil, fmt.Errorf("ask %s for its kinds: %w", c, err)
+	}
+	return rbac.FromDiscovery(lists), nil
+}

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rolewright/rolewright/internal/testenv"
+)
+
+// generateRBAC runs the command in a directory.
+func generateRBAC(t *testing.T, dir string, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	t.Chdir(dir)
+	var out, errs bytes.Buffer
+	cmd := newGenerateCommand()
+	cmd.SilenceUsage, cmd.SilenceErrors = true, true
+	cmd.SetArgs(append([]string{"rbac"}, args...))
+	cmd.SetOut(&out)
+	cmd.SetErr(&errs)
+	err = cmd.ExecuteContext(t.Context())
+	return out.String(), errs.String(), err
+}
+
+func TestGenerateRBAC_TheExampleHasWhatItWrites(t *testing.T) {
+	const remedy = "write it with `rolewright generate rbac --offline --strict --output config/rbac/role.yaml`"
+	root := absolutePath(filepath.Join("..", ".."))
+	got, stderr, err := generateRBAC(t, root, "--offline", "--strict")
+	if err != nil || stderr != "" {
+		t.Fatalf("%v\n%s", err, stderr)
+	}
+	have, err := os.ReadFile(filepath.Join(root, "config", "rbac", "role.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(have), got); diff != "" {
+		t.Errorf("config/rbac/role.yaml is not what the example needs; %s (-file +command):\n%s", remedy, diff)
+	}
+}
+
+// The project of testdata/generate has a role, a playbook with a finalizer, and most kinds of gaps.
+func TestGenerateRBAC_WritesStableManifests(t *testing.T) {
+	project := absolutePath(filepath.Join("testdata", "generate"))
+	for name, args := range map[string][]string{
+		"all":       nil,
+		"namespace": {"--namespace=two,one", "--name=content"},
+		"recorded":  {"--scan=false", "--api-calls=calls-1.jsonl", "--api-calls=calls-2.jsonl"},
+		"unwatched": {"--inject-owner-ref=false"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			stdout, stderr, err := generateRBAC(t, project, append(args, "--offline", "--crd-dir=crds")...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := stdout + "\n# stderr\n" + stderr
+			golden := filepath.Join(project, "golden", name+".yaml")
+			if *update {
+				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatalf("%v; write it with -update", err)
+			}
+			if diff := cmp.Diff(string(want), got); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestGenerateRBAC_SaysWhatIsWrong(t *testing.T) {
+	project := absolutePath(filepath.Join("testdata", "generate"))
+	dir := t.TempDir()
+	output := filepath.Join(dir, "role.yaml")
+	bad := filepath.Join(dir, "bad.jsonl")
+	if err := os.WriteFile(bad, []byte("{\"verb\":\"get\",\"group\":\"\",\"version\":\"v1\",\"resource\":\"pods\"}\n{\"verb\":1}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		args []string
+		want string
+	}{
+		"places that are not known":   {[]string{"--strict", "--output=" + output}, "places are not known (--strict)"},
+		"no watches file":             {[]string{"--watches-file=nowhere.yaml"}, "nowhere.yaml"},
+		"nothing to read":             {[]string{"--scan=false"}, "give a record of runs with --api-calls"},
+		"no record":                   {[]string{"--api-calls=nowhere.jsonl"}, "--api-calls: read the record of API calls: open nowhere.jsonl"},
+		"a record that is none":       {[]string{"--api-calls=" + bad}, bad + ":2: this is no recorded API call"},
+		"a name that is none":         {[]string{"--name=a/b"}, `--name "a/b" is no name of a role`},
+		"a namespace that is none":    {[]string{"--namespace=A_B"}, `--namespace "A_B" is no name of a namespace`},
+		"nowhere to write":            {[]string{"--output=" + dir + "/none/role.yaml"}, "--output: open"},
+		"a definition that is broken": {[]string{"--crd-dir=broken"}, "--crd-dir: read the CustomResourceDefinitions: broken/crd.yaml"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, _, err := generateRBAC(t, project, append(tt.args, "--offline")...)
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("error = %v, want one with %q", err, tt.want)
+			}
+		})
+	}
+	if _, err := os.Stat(output); err == nil {
+		t.Error("it has written in spite of --strict")
+	}
+}
+
+func TestGenerateRBAC_AsksTheClusterForKindsItDoesNotKnow(t *testing.T) {
+	cfg := testenv.Config(t)
+	gvk := testenv.CRD(t, cfg)
+	cluster := testenv.CRD(t, cfg, testenv.WithKind("Globe"), testenv.ClusterScoped(), testenv.WithGroup(gvk.Group))
+	watchesFile := project(t, gvk, cluster)
+	t.Setenv("KUBECONFIG", testenv.Kubeconfig(t, cfg))
+	stdout, stderr, err := generateRBAC(t, filepath.Dir(watchesFile), "--namespace=here")
+	if err != nil || stderr != "" {
+		t.Fatalf("%v\n%s", err, stderr)
+	}
+	role, global, _ := strings.Cut(stdout, "kind: ClusterRole")
+	if !strings.Contains(role, "resources: [widgets]\n") || !strings.Contains(global, "resources: [globes]\n") {
+		t.Errorf("it writes\n%s", stdout)
+	}
+	t.Setenv("KUBECONFIG", "nowhere")
+	stdout, stderr, err = generateRBAC(t, filepath.Dir(watchesFile))
+	if err != nil || !strings.Contains(stderr, "the cluster was not asked for kinds: read kubeconfig (KUBECONFIG=nowhere)") || !strings.Contains(stderr, "not known: watches.yaml:1: what the resource of the watched kind") {
+		t.Errorf("without a cluster: %v\n%s%s", err, stdout, stderr)
+	}
+}

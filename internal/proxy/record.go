@@ -1,0 +1,27 @@
+package proxy
+
+import "net/http"
+
+// record tells what the exchange took to be permitted.
+func (x *exchange) record() {
+	if x.p.opts.Record == nil || !x.info.IsResourceRequest || x.code == 0 {
+		return
+	}
+	verbs := []string{x.info.Verb}
+	switch {
+	case isConnection(x.info, "exec", "attach", "portforward") && x.info.Verb != "create":
+		// Newer API servers want that for the upgrade of a GET too.
+		verbs = append(verbs, "create")
+	case x.code == http.StatusCreated && x.info.Verb != "create":
+		verbs = append(verbs, "create") // by an apply or a PUT
+	}
+	if x.looked {
+		verbs = append(verbs, "get")
+	}
+	for _, verb := range verbs {
+		x.p.opts.Record(Call{
+			Verb: verb, Resource: x.gvr(), Subresource: x.info.Subresource, Namespaced: x.namespace() != "",
+			Owner: x.s.Owner.GVK.GroupKind(), Owned: x.marked && x.code < http.StatusMultipleChoices && !x.dryRun,
+		})
+	}
+}

@@ -1,0 +1,140 @@
+package rbac
+
+import (
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
+)
+
+// Resource is what there is of a kind.
+type Resource struct {
+	Group      string   `json:"group,omitempty"`
+	Name       string   `json:"name"` // the plural
+	Kind       string   `json:"kind"`
+	Singular   string   `json:"singular,omitempty"`
+	ShortNames []string `json:"shortNames,omitempty"`
+	Namespaced bool     `json:"namespaced,omitempty"`
+}
+
+// Catalog is a list of resources.
+type Catalog []Resource
+
+//go:embed kinds.json
+var kinds []byte
+
+// Builtin are Kubernetes' own resources, as an API server has told them.
+func Builtin() (Catalog, error) {
+	var c Catalog
+	if err := json.Unmarshal(kinds, &c); err != nil {
+		return nil, fmt.Errorf("read the table of Kubernetes' kinds: %w", err)
+	}
+	return c, nil
+}
+
+// Find returns the resource that a kind means in an API version: a kind, or, as
+// Ansible's modules take it, the name of a resource, in the plural, the singular
+// or in short. Versions do not matter: rules know none.
+func (c Catalog) Find(apiVersion, kind string) (Resource, bool) {
+	gv, err := schema.ParseGroupVersion(apiVersion)
+	if err != nil {
+		return Resource{}, false
+	}
+	for _, is := range []func(Resource) bool{
+		func(r Resource) bool { return r.Kind == kind },
+		func(r Resource) bool {
+			word := strings.ToLower(kind)
+			return r.Name == word || r.Singular == word || slices.Contains(r.ShortNames, word) || strings.ToLower(r.Kind) == word
+		},
+	} {
+		if i := slices.IndexFunc(c, func(r Resource) bool { return r.Group == gv.Group && is(r) }); i >= 0 {
+			return c[i], true
+		}
+	}
+	return Resource{}, false
+}
+
+// FromDiscovery is the catalog that an API server's discovery documents make.
+func FromDiscovery(lists []*metav1.APIResourceList) Catalog {
+	var c Catalog
+	for _, list := range lists {
+		gv, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			continue // it cannot be asked for either
+		}
+		for _, r := range list.APIResources {
+			if strings.Contains(r.Name, "/") {
+				continue
+			}
+			if slices.ContainsFunc(c, func(known Resource) bool { return known.Group == gv.Group && known.Name == r.Name }) {
+				continue // in another version
+			}
+			c = append(c, Resource{
+				Group: gv.Group, Name: r.Name, Kind: r.Kind,
+				Singular: r.SingularName, ShortNames: r.ShortNames, Namespaced: r.Namespaced,
+			})
+		}
+	}
+	return c
+}
+
+// definition is what is read of a CustomResourceDefinition.
+type definition struct {
+	Kind string
+	Spec struct {
+		Group, Scope string
+		Names        struct {
+			Kind, Plural, Singular string
+			ShortNames             []string
+		}
+	}
+}
+
+// ReadDefinitions is the catalog of the CustomResourceDefinitions in the YAML
+// files of a directory and of those below it. It is empty if the directory is
+// not there.
+func ReadDefinitions(dir string) (Catalog, error) {
+	var c Catalog
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() || !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(path)) {
+			return nil
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for doc := range strings.SplitSeq("\n"+string(data), "\n---") {
+			var d definition
+			if err := yaml.Unmarshal([]byte(doc), &d); err != nil {
+				return fmt.Errorf("%s: %w", path, err)
+			}
+			if d.Kind != "CustomResourceDefinition" {
+				continue
+			}
+			c = append(c, Resource{
+				Group: d.Spec.Group, Name: d.Spec.Names.Plural, Kind: d.Spec.Names.Kind, Singular: d.Spec.Names.Singular,
+				ShortNames: d.Spec.Names.ShortNames, Namespaced: d.Spec.Scope != "Cluster",
+			})
+		}
+		return nil
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the CustomResourceDefinitions: %w", err)
+	}
+	return c, nil
+}

@@ -1,0 +1,126 @@
+package rbac
+
+import (
+	"cmp"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	godiff "github.com/google/go-cmp/cmp"
+	"k8s.io/client-go/discovery"
+
+	"github.com/rolewright/rolewright/internal/testenv"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+// served are the resources of Kubernetes' own groups, as the control plane of the tests tells them.
+func served(t *testing.T) Catalog {
+	t.Helper()
+	client, err := discovery.NewDiscoveryClientForConfig(testenv.Config(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, lists, err := client.ServerGroupsAndResources()
+	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
+		t.Fatal(err)
+	}
+	c := slices.DeleteFunc(FromDiscovery(lists), func(r Resource) bool {
+		return strings.Contains(r.Group, ".") && !strings.HasSuffix(r.Group, ".k8s.io") || r.Group == "kwok.x-k8s.io"
+	})
+	slices.SortFunc(c, func(a, b Resource) int { return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Name, b.Name)) })
+	return c
+}
+
+func TestBuiltin_IsWhatAnAPIServerTells(t *testing.T) {
+	t.Parallel()
+	var text strings.Builder
+	text.WriteString("[")
+	for i, r := range served(t) {
+		line, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i > 0 {
+			text.WriteString(",")
+		}
+		text.WriteString("\n" + string(line))
+	}
+	text.WriteString("\n]\n")
+	if *update {
+		if err := os.WriteFile("kinds.json", []byte(text.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	have, err := os.ReadFile("kinds.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := godiff.Diff(string(have), text.String()); diff != "" {
+		t.Errorf("the table is not what the API server tells; write it with -update (-table +server):\n%s", diff)
+	}
+}
+
+func TestCatalog_FindsAKindByItsNames(t *testing.T) {
+	t.Parallel()
+	c, err := Builtin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		apiVersion, kind string
+		want             string // GROUP/NAME, empty if there is none
+		namespaced       bool
+	}{
+		{"apps/v1", "Deployment", "apps/deployments", true},
+		{"apps/v1", "deploy", "apps/deployments", true},
+		{"apps/v1", "deployments", "apps/deployments", true},
+		{"apps/v1beta2", "Deployment", "apps/deployments", true}, // an older version, the same resource
+		{"v1", "Endpoints", "/endpoints", true},
+		{"v1", "Namespace", "/namespaces", false},
+		{"v1", "Deployment", "", false},
+		{"networking.k8s.io/v1", "NetworkPolicy", "networking.k8s.io/networkpolicies", true},
+		{"rbac.authorization.k8s.io/v1", "ClusterRole", "rbac.authorization.k8s.io/clusterroles", false},
+		{"a/b/c", "Deployment", "", false},
+	} {
+		r, ok := c.Find(tt.apiVersion, tt.kind)
+		got := ""
+		if ok {
+			got = r.Group + "/" + r.Name
+		}
+		if got != tt.want || r.Namespaced != tt.namespaced {
+			t.Errorf("%s %s is %q, namespaced %v; want %q, %v", tt.apiVersion, tt.kind, got, r.Namespaced, tt.want, tt.namespaced)
+		}
+	}
+}
+
+func TestReadDefinitions_ReadsTheShippedOnes(t *testing.T) {
+	t.Parallel()
+	c, err := ReadDefinitions(filepath.Join("..", "..", "config", "crd"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Catalog{{
+		Group: "cache.example.com", Name: "memcacheds", Kind: "Memcached",
+		Singular: "memcached", ShortNames: []string{"mc"}, Namespaced: true,
+	}}
+	if diff := godiff.Diff(want, c); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	if c, err := ReadDefinitions("nowhere"); c != nil || err != nil {
+		t.Errorf("of a directory that is not there: %v, %v", c, err)
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "broken.yaml"), []byte("a: [\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadDefinitions(dir); err == nil || !strings.Contains(err.Error(), "broken.yaml: ") {
+		t.Errorf("of a broken file: %v", err)
+	}
+}

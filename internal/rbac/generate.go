@@ -1,0 +1,239 @@
+package rbac
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/rolewright/rolewright/internal/rbac/tasks"
+	"github.com/rolewright/rolewright/internal/watches"
+)
+
+// Input is what permissions are made of.
+type Input struct {
+	// WatchesFile is what gaps of the watches themselves are reported for.
+	WatchesFile string
+	Watches     []watches.Watch
+	// RolesPath and CollectionsPath are where roles are looked for that the
+	// content names.
+	RolesPath, CollectionsPath []string
+	// Calls are what runs were seen to ask for.
+	Calls []Call
+	// Find tells what a kind is. It is asked once for each kind of a file.
+	Find func(apiVersion, kind string) (Resource, bool)
+	// InjectOwnerRef is the operator's flag: without it nothing is watched but
+	// the kinds of the watches.
+	InjectOwnerRef bool
+	// Scan is whether the content is read.
+	Scan bool
+}
+
+// Output is what an operator needs, and what is not known of that.
+type Output struct {
+	Needs Needs
+	// Gaps are in the order of the watches and tasks, each once.
+	Gaps []tasks.Gap
+}
+
+// generator is one making.
+type generator struct {
+	Input
+	out Output
+	// makes are the resources that the runs of a watch may create.
+	makes map[int]map[madeOf]bool
+}
+
+// madeOf is a resource that runs make.
+type madeOf struct {
+	Group, Name string
+	Namespaced  bool
+}
+
+// Generate adds up what the operator needs for its watches, for what their
+// content does and for what their runs were seen to do. An error means that
+// content cannot be read.
+func Generate(in Input) (Output, error) {
+	g := generator{Input: in, out: Output{Needs: Needs{}}, makes: map[int]map[madeOf]bool{}}
+	for i, w := range in.Watches {
+		g.own(w)
+		if in.Scan {
+			if err := g.scan(i, w); err != nil {
+				return Output{}, err
+			}
+		}
+	}
+	for _, call := range in.Calls {
+		g.called(call)
+	}
+	for i, w := range in.Watches {
+		for made := range g.makes[i] {
+			g.dependent(w, made)
+		}
+	}
+	return g.out, nil
+}
+
+func (g *generator) gap(place tasks.Place, format string, args ...any) {
+	gap := tasks.Gap{Place: place, What: fmt.Sprintf(format, args...)}
+	if !slices.Contains(g.out.Gaps, gap) {
+		g.out.Gaps = append(g.out.Gaps, gap)
+	}
+}
+
+// own is what the operator itself does with the objects of a watch: it watches
+// them, reads them before and after each run, writes their status, and puts
+// finalizers on them.
+func (g *generator) own(w watches.Watch) {
+	r, ok := g.Find(w.GVK.GroupVersion().String(), w.GVK.Kind)
+	if !ok {
+		g.gap(tasks.Place{File: g.WatchesFile, Line: w.Pos.Line}, "what the resource of the watched kind %s is called", w.GVK)
+		return
+	}
+	n := Need{Group: r.Group, Resource: r.Name, Namespaced: r.Namespaced}
+	g.out.Needs.Add(n, "get", "list", "watch")
+	if w.Finalizer != nil || w.PruneOnDelete {
+		g.out.Needs.Add(n, "patch")
+	}
+	if w.ManageStatus {
+		n.Subresource = "status"
+		g.out.Needs.Add(n, "patch")
+	}
+}
+
+// dependent is what the operator does with what the runs of a watch make: it
+// watches it, and may have to delete it.
+func (g *generator) dependent(w watches.Watch, made madeOf) {
+	n := Need{Group: made.Group, Resource: made.Name, Namespaced: made.Namespaced}
+	watched := w.WatchDependentResources && (made.Namespaced || w.WatchClusterScopedResources)
+	for _, listed := range w.Blacklist {
+		if r, ok := g.Find(listed.GroupVersion().String(), listed.Kind); ok && r.Group == made.Group && r.Name == made.Name {
+			watched = false
+		}
+	}
+	if !g.InjectOwnerRef {
+		return
+	}
+	if watched {
+		g.out.Needs.Add(n, "list", "watch")
+	}
+	if w.PruneOnDelete {
+		g.out.Needs.Add(n, "list", "delete")
+	}
+}
+
+// scan reads the content of a watch and of its finalizer.
+func (g *generator) scan(i int, w watches.Watch) error {
+	contents := []watches.Content{w.Content}
+	if w.Finalizer != nil && w.Finalizer.Content != w.Content {
+		contents = append(contents, w.Finalizer.Content)
+	}
+	for _, c := range contents {
+		if c.IsZero() {
+			continue
+		}
+		vars := w.Vars
+		if w.Finalizer != nil && c == w.Finalizer.Content {
+			vars = map[string]any{}
+			for _, from := range []map[string]any{w.Vars, w.Finalizer.Vars} {
+				for name, value := range from {
+					vars[name] = value
+				}
+			}
+		}
+		report, err := tasks.Scan(tasks.Content(c), tasks.Options{
+			RolesPath: g.RolesPath, CollectionsPath: g.CollectionsPath, Vars: vars,
+			APIVersion: w.GVK.GroupVersion().String(), Group: w.GVK.Group, Kind: w.GVK.Kind,
+		})
+		if err != nil {
+			return fmt.Errorf("read the content of the watch of %s: %w", w.GVK, err)
+		}
+		for _, gap := range report.Gaps {
+			g.gap(gap.Place, "%s", gap.What)
+		}
+		g.used(i, w, report.Uses)
+		for _, d := range report.Directs {
+			resource, subresource, _ := strings.Cut(d.Resource, "/")
+			n := Need{Group: d.Group, Resource: resource, Subresource: subresource, Namespaced: g.namespaced(d.Group, resource)}
+			g.out.Needs.Add(n, d.Verbs...)
+		}
+	}
+	return nil
+}
+
+// namespaced reports whether a resource is in namespaces, as far as is known.
+func (g *generator) namespaced(group, resource string) bool {
+	r, ok := g.Find(schema.GroupVersion{Group: group, Version: "v1"}.String(), resource)
+	return !ok || r.Namespaced
+}
+
+// used adds the requests of tasks.
+func (g *generator) used(i int, w watches.Watch, uses []tasks.Use) {
+	known := map[tasks.Place]bool{}
+	for _, u := range uses {
+		if _, ok := g.Find(u.APIVersion, u.Kind); ok {
+			known[u.Place] = true
+		}
+	}
+	for _, u := range uses {
+		r, ok := g.Find(u.APIVersion, u.Kind)
+		switch {
+		case !ok && u.Alternative && known[u.Place]:
+			continue // one of the others is meant
+		case !ok:
+			g.gap(u.Place, "what the resource of %s %s is called, and whether it is in namespaces: its CustomResourceDefinition is not at hand", u.APIVersion, u.Kind)
+			continue
+		case w.OwnNamespaceOnly && !r.Namespaced && r.Kind != w.GVK.Kind:
+			g.gap(u.Place, "%s is cluster-scoped, and the watch says ownNamespaceOnly: the API proxy refuses it, and no permission is granted", r.Kind)
+			continue
+		}
+		g.out.Needs.Add(Need{Group: r.Group, Resource: r.Name, Subresource: u.Subresource, Namespaced: r.Namespaced}, u.Verbs...)
+		if u.Makes {
+			g.made(i, madeOf{r.Group, r.Name, r.Namespaced}, u.Place)
+		}
+	}
+}
+
+func (g *generator) made(i int, r madeOf, place tasks.Place) {
+	if g.makes[i] == nil {
+		g.makes[i] = map[madeOf]bool{}
+	}
+	g.makes[i][r] = true
+	if r.Group == "rbac.authorization.k8s.io" {
+		g.gap(place, "%s are written: the operator must hold every permission that they grant, or the verbs bind and escalate", r.Name)
+	}
+}
+
+// called adds what a run was seen to ask for.
+func (g *generator) called(c Call) {
+	g.out.Needs.Add(Need{Group: c.Group, Resource: c.Resource, Subresource: c.Subresource, Namespaced: c.Namespaced || g.listedInAll(c)}, c.Verb)
+	if !c.Owned {
+		return
+	}
+	for i, w := range g.Watches {
+		if c.Owner == w.GVK.GroupKind().String() {
+			g.made(i, madeOf{c.Group, c.Resource, c.Namespaced}, tasks.Place{File: "recorded calls"})
+		}
+	}
+}
+
+// listedInAll reports whether a call without a namespace is one for all
+// namespaces at once.
+func (g *generator) listedInAll(c Call) bool {
+	if c.Verb != "list" && c.Verb != "watch" && c.Verb != "deletecollection" {
+		return false
+	}
+	r, ok := g.Find(schema.GroupVersion{Group: c.Group, Version: c.Version}.String(), c.Resource)
+	return ok && r.Namespaced
+}
+
+// SortGaps orders gaps by file and line.
+func SortGaps(gaps []tasks.Gap) []tasks.Gap {
+	sorted := slices.Clone(gaps)
+	slices.SortStableFunc(sorted, func(a, b tasks.Gap) int {
+		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.What, b.What))
+	})
+	return sorted
+}

@@ -1,0 +1,96 @@
+package rbac
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	godiff "github.com/google/go-cmp/cmp"
+)
+
+func record(t *testing.T, path string, calls ...Call) {
+	t.Helper()
+	r, err := OpenRecorder(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for _, c := range calls {
+		wg.Go(func() {
+			if err := r.Record(c); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestRecorder_WritesEachCallOnce(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "calls.jsonl")
+	get := Call{Verb: "get", Version: "v1", Resource: "pods", Namespaced: true, Owner: "Widget.example.com"}
+	list := Call{Verb: "list", Group: "apps", Version: "v1", Resource: "deployments", Subresource: "scale", Owned: true}
+	record(t, path, get, get, get)
+	record(t, path, get, list)
+	info, err := os.Stat(path)
+	if err != nil || info.Mode() != 0o600 {
+		t.Errorf("the file is %v, %v; want mode 0600", info, err)
+	}
+	file, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := file.WriteString(`{"verb":"ge`); err != nil { // a process that was killed
+		t.Fatal(err)
+	}
+	if err := file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := ReadCalls(path); err != nil || len(got) != 2 {
+		t.Errorf("with a line that is cut off: %v, %v", got, err)
+	}
+	other := Call{Verb: "delete", Version: "v1", Resource: "pods"}
+	record(t, path, other, get)
+	got, err := ReadCalls(path)
+	if diff := godiff.Diff([]Call{get, list, other}, got); diff != "" || err != nil {
+		t.Errorf("%v (-want +got)\n%s", err, diff)
+	}
+}
+
+func TestOpenRecorder_RefusesWhatIsNotItsOwn(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	target := filepath.Join(dir, "target")
+	if err := os.WriteFile(target, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(target, filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "open"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(filepath.Join(dir, "open"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "other"), []byte("{}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"link": "too many levels of symbolic links", "fifo": "is no regular file", "open": "may be read or written by others", "other": "other:1: this is no recorded API call",
+		"none/file": "no such file or directory", ".": "is a directory",
+	} {
+		if _, err := OpenRecorder(filepath.Join(dir, name)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want an error with %q", name, err, want)
+		}
+	}
+}

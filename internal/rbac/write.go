@@ -1,0 +1,85 @@
+package rbac
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+
+	"github.com/rolewright/rolewright/internal/rbac/tasks"
+)
+
+// Role says how the rules are to be written.
+type Role struct {
+	Name string
+	// Namespaces is empty for one ClusterRole. Otherwise there is a Role in each
+	// of them, and a ClusterRole for what is in none.
+	Namespaces []string
+}
+
+// YAML writes the needs as manifests that kubectl and kustomize take. The text
+// depends on nothing but its arguments.
+func (r Role) YAML(needs Needs, gaps []tasks.Gap) string {
+	var b strings.Builder
+	b.WriteString("---\n# Written by rolewright generate rbac.\n")
+	if len(gaps) > 0 {
+		b.WriteString("# It is not known, and may be missing here:\n")
+		for _, g := range SortGaps(gaps) {
+			fmt.Fprintf(&b, "#   %s: %s\n", g.Place, strings.ReplaceAll(g.What, "\n", " "))
+		}
+	}
+	if len(r.Namespaces) == 0 {
+		manifest(&b, "ClusterRole", r.Name, "", needs.Rules())
+		return b.String()
+	}
+	namespaced, cluster := needs.Split()
+	for i, namespace := range r.Namespaces {
+		if i > 0 {
+			b.WriteString("---\n")
+		}
+		manifest(&b, "Role", r.Name, namespace, namespaced.Rules())
+	}
+	if rules := cluster.Rules(); len(rules) > 0 {
+		b.WriteString("---\n# What is in no namespace.\n")
+		manifest(&b, "ClusterRole", r.Name, "", rules)
+	}
+	return b.String()
+}
+
+func manifest(b *strings.Builder, kind, name, namespace string, rules []rbacv1.PolicyRule) {
+	fmt.Fprintf(b, "apiVersion: %s\nkind: %s\nmetadata:\n  name: %s\n", rbacv1.SchemeGroupVersion, kind, word(name))
+	if namespace != "" {
+		fmt.Fprintf(b, "  namespace: %s\n", word(namespace))
+	}
+	if len(rules) == 0 {
+		b.WriteString("rules: []\n")
+		return
+	}
+	b.WriteString("rules:\n")
+	for _, rule := range rules {
+		fmt.Fprintf(b, "  - apiGroups: %s\n    resources: %s\n    verbs: %s\n", words(rule.APIGroups), words(rule.Resources), words(rule.Verbs))
+	}
+}
+
+// plainWord matches what YAML takes for a text without quotes.
+var plainWord = regexp.MustCompile(`^[a-z][a-zA-Z0-9./_-]*$`)
+
+func word(text string) string {
+	switch text {
+	case "y", "n", "yes", "no", "on", "off", "true", "false", "null":
+		return fmt.Sprintf("%q", text)
+	}
+	if plainWord.MatchString(text) {
+		return text
+	}
+	return fmt.Sprintf("%q", text)
+}
+
+func words(list []string) string {
+	quoted := make([]string, len(list))
+	for i, text := range list {
+		quoted[i] = word(text)
+	}
+	return "[" + strings.Join(quoted, ", ") + "]"
+}
