@@ -50,20 +50,23 @@ func cell(text string) string {
 }
 
 func TestFlagReference_IsInStepWithTheFlags(t *testing.T) {
-	page := filepath.Join("..", "..", "docs", "reference", "flags.md")
+	checkPage(t, "flags.md", flagDoc())
+}
+
+// checkPage compares a page of the reference with what it is to be, and writes it with -update.
+func checkPage(t *testing.T, name, want string) {
+	t.Helper()
+	page := filepath.Join("..", "..", "docs", "reference", name)
 	if *update {
-		if err := os.MkdirAll(filepath.Dir(page), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(page, []byte(flagDoc()), 0o644); err != nil {
+		if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
 	have, err := os.ReadFile(page)
 	if err != nil {
-		t.Fatalf("%v; write it with go test ./cmd/rolewright -run FlagReference -update", err)
+		t.Fatalf("%v; write it with -update", err)
 	}
-	if diff := cmp.Diff(string(have), flagDoc()); diff != "" {
-		t.Errorf("the page is not what the flags say; write it with -update (-page +flags):\n%s", diff)
+	if diff := cmp.Diff(string(have), want); diff != "" {
+		t.Errorf("the page is not what the code says; write it with -update (-page +code):\n%s", diff)
 	}
 }

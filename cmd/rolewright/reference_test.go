@@ -1,0 +1,227 @@
+package main
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/watches"
+)
+
+func watchesDoc() string {
+	var b strings.Builder
+	b.WriteString("# Keys of watches.yaml\n\n" +
+		"Written by `go test ./cmd/rolewright -run WatchesReference -update`; edit the fields in the code, not this page.\n\n" +
+		"What they mean together is in [watches.yaml](../watches.md). Keys may be written in any case. A default that begins with `--` is\n" +
+		"that of the [flag](flags.md).\n\n" +
+		"| key | type | default | meaning |\n|---|---|---|---|\n")
+	for _, f := range watches.Fields() {
+		value := code(f.Default)
+		if f.Required {
+			value = "required"
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", f.Key, f.Type, value, cell(f.Description))
+	}
+	return b.String()
+}
+
+func TestWatchesReference_IsInStepWithTheFields(t *testing.T) {
+	checkPage(t, "watches.md", watchesDoc())
+}
+
+// situation is a moment in the life of an object, and the status that it makes.
+type situation struct {
+	title  string
+	status map[string]any
+}
+
+// sampleRun has every field that is recorded.
+func sampleRun(result status.Result, reason string) status.Run {
+	began := time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC)
+	return status.Run{
+		ID: "1c5a1f0e-…", Cause: "changed", Generation: 3, Fingerprint: "v1:5f0c…", Started: began, Finished: began.Add(42 * time.Second),
+		Result: result, Reason: reason, Message: "MESSAGE", RequeueAfter: time.Minute, Attempts: 1, Counts: status.Counts{OK: 4, Changed: 1},
+		FailedTask: &status.Task{Name: "Make it", Role: "web", Host: "localhost", Path: "roles/web/tasks/main.yml:3"},
+		Dependents: []string{"deployments.v1.apps"}, Warnings: []string{"WARNING"}, Completed: began,
+	}
+}
+
+func situations() []situation {
+	now := time.Date(2026, 5, 6, 7, 9, 0, 0, time.UTC)
+	active := status.Active{ID: "1c5a1f0e-…", Cause: "changed", Generation: 3, Started: now, Task: status.Task{Name: "Make it", Role: "web", Path: "roles/web/tasks/main.yml:3"}, TasksStarted: 2}
+	begun := func() map[string]any { return status.Begin(map[string]any{}, active, false, now) }
+	permanent := sampleRun(status.Failed, "PlaybookInvalid")
+	permanent.Permanent = true
+	succeeded := sampleRun(status.Succeeded, "Succeeded")
+	succeeded.Message, succeeded.Attempts, succeeded.FailedTask = "", 0, nil
+	return []situation{
+		{"first run under way", begun()},
+		{"run succeeded", status.Conclude(begun(), succeeded, 0, now)},
+		{"run failed, and is repeated", status.Conclude(begun(), sampleRun(status.Failed, "TaskFailed"), 4*time.Second, now)},
+		{"run failed, and the content has to be mended", status.Conclude(begun(), permanent, time.Minute, now)},
+		{"run interrupted", status.Conclude(begun(), sampleRun(status.Interrupted, "Interrupted"), 0, now)},
+		{"finalizer run under way", status.Begin(status.Conclude(begun(), succeeded, 0, now), active, true, now)},
+		{"a change without a run: its inputs have succeeded before", status.Observe(map[string]any{}, 3, now)},
+		{"run held back by a pause", status.Hold(map[string]any{}, 3, "changed", nil, now)},
+	}
+}
+
+// statusMeanings say what the fields of status.ansible are for.
+func statusMeanings() map[string]string {
+	return map[string]string{
+		"activeRun": "The run that is under way; missing between runs.", "lastRun": "The last run that has ended.",
+		"activeRun.id": "Identifies the run, in the log and on disk too.", "activeRun.cause": "Why it runs.", "activeRun.generation": "The generation of the object that it runs for.",
+		"activeRun.started": "When it began.", "activeRun.task": "The task that runs now.", "activeRun.task.name": "Its name.", "activeRun.task.role": "Its role.",
+		"activeRun.task.path": "Its file and line.", "activeRun.tasksStarted": "How many tasks have begun.", "activeRun.counts": "Results of tasks so far.",
+		"lastRun.id": "As of the active run.", "lastRun.cause": "As of the active run.", "lastRun.generation": "As of the active run.", "lastRun.started": "As of the active run.",
+		"lastRun.finished": "When it ended.", "lastRun.duration": "How long it took.", "lastRun.result": "Succeeded, Failed or Interrupted.", "lastRun.reason": "The end in one word, see the reasons.",
+		"lastRun.message": "What went wrong: at most 1 KiB. Missing after a success.", "lastRun.counts": "Results of tasks, on all hosts.", "lastRun.failedTask": "The task that decided a failure.",
+		"lastRun.failedTask.name": "Its name.", "lastRun.failedTask.role": "Its role.", "lastRun.failedTask.host": "The host on which it failed.", "lastRun.failedTask.path": "Its file and line.",
+		"lastRun.attempts": "How many runs in a row have failed.", "lastRun.requeueAfter": "The time until the next run, where the run asked for one.", "lastRun.fingerprint": "Identifies the inputs: a success with the same ones is not repeated.",
+		"dependents": "The resources of which the object owns objects, and which are watched for it.", "warnings": "What the author of the object should know.",
+	}
+}
+
+// paths lists the fields of a value, with their types.
+func paths(prefix string, value any, into map[string]string) {
+	switch v := value.(type) {
+	case map[string]any:
+		into[prefix] = "mapping"
+		for key, inner := range v {
+			paths(strings.TrimPrefix(prefix+"."+key, "."), inner, into)
+		}
+	case []any:
+		into[prefix] = "list of strings"
+	case int64:
+		into[prefix] = "integer"
+	default:
+		into[prefix] = "string"
+	}
+	delete(into, "")
+}
+
+// reasonsOf are the constants of a file whose values are reasons, with what their comments say.
+func reasonsOf(t *testing.T, path string, is func(name string) bool) []string {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows []string
+	ast.Inspect(file, func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok || len(spec.Values) != 1 || !is(spec.Names[0].Name) || spec.Doc == nil {
+			return true
+		}
+		value, ok := spec.Values[0].(*ast.BasicLit)
+		if !ok {
+			return true
+		}
+		word, err := strconv.Unquote(value.Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, says, ok := strings.Cut(strings.Join(strings.Fields(spec.Doc.Text()), " "), ": ")
+		if !ok {
+			t.Errorf("%s: the comment of %s has not the form NAME: meaning", path, spec.Names[0].Name)
+		}
+		rows = append(rows, fmt.Sprintf("| `%s` | %s |\n", word, cell(says)))
+		return true
+	})
+	if len(rows) == 0 {
+		t.Fatalf("%s: no reasons are found", path)
+	}
+	return rows
+}
+
+func statusDoc(t *testing.T) string {
+	t.Helper()
+	var b strings.Builder
+	b.WriteString("# Fields of the status\n\n" +
+		"Written by `go test ./cmd/rolewright -run StatusReference -update`; the page shows what the code writes.\n\n" +
+		"How to read it is in [status](../status.md).\n\n## Conditions\n\n" +
+		"All of them after each moment in the life of an object that had none before its first run.\n\n")
+	fields := map[string]string{}
+	for _, s := range situations() {
+		fmt.Fprintf(&b, "**%s**\n\n| type | status | reason | message |\n|---|---|---|---|\n", strings.ToUpper(s.title[:1])+s.title[1:])
+		list, _ := s.status["conditions"].([]any)
+		for _, item := range list {
+			c := item.(map[string]any)
+			fmt.Fprintf(&b, "| `%s` | `%s` | %s | %s |\n", c["type"], c["status"], code(c["reason"].(string)), cell(c["message"].(string)))
+		}
+		b.WriteString("\n")
+		paths("", s.status["ansible"], fields)
+	}
+	progress := status.Progress(status.Active{ID: "x", TasksStarted: 1, Task: status.Task{Name: "x", Role: "x", Path: "x"}})
+	paths("", progress["ansible"], fields)
+	meanings := statusMeanings()
+	b.WriteString("## status.ansible\n\n| field | type | meaning |\n|---|---|---|\n")
+	for _, path := range slices.Sorted(maps.Keys(fields)) {
+		if strings.Contains(path, ".counts.") {
+			continue
+		}
+		if meanings[path] == "" {
+			t.Errorf("nobody says what status.ansible.%s means", path)
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", path, fields[path], meanings[path])
+	}
+	for path := range meanings {
+		if fields[path] == "" {
+			t.Errorf("status.ansible.%s is explained, and never written", path)
+		}
+	}
+	var counts []string
+	for path := range fields {
+		if count, ok := strings.CutPrefix(path, "lastRun.counts."); ok {
+			counts = append(counts, "`"+count+"`")
+		}
+	}
+	slices.Sort(counts)
+	fmt.Fprintf(&b, "\n`counts` have %s.\n\n## Reasons\n\nOf runs that took place:\n\n| reason | |\n|---|---|\n", strings.Join(counts, ", "))
+	verdicts := reasonsOf(t, filepath.Join("..", "..", "runner", "verdict.go"), func(name string) bool { return ast.IsExported(name) })
+	b.WriteString(strings.Join(verdicts, "") + "\nOf runs that did not take place, or not to their end:\n\n| reason | |\n|---|---|\n")
+	b.WriteString(strings.Join(reasonsOf(t, filepath.Join("..", "..", "controller", "status", "record.go"),
+		func(name string) bool { return strings.HasPrefix(name, "Reason") }), ""))
+	return b.String()
+}
+
+func TestStatusReference_IsInStepWithWhatIsWritten(t *testing.T) {
+	checkPage(t, "status.md", statusDoc(t))
+}
+
+// Every variable that the program reads itself is on the page.
+func TestEnvironmentReference_HasEveryVariable(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "reference", "environment.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := parser.ParseFile(token.NewFileSet(), "run_complete.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	ast.Inspect(file, func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok || !strings.HasPrefix(spec.Names[0].Name, "env") || len(spec.Values) != 1 {
+			return true
+		}
+		found++
+		if name := strings.Trim(spec.Values[0].(*ast.BasicLit).Value, `"`); !strings.Contains(string(page), "`"+name+"`") {
+			t.Errorf("%s is not explained", name)
+		}
+		return true
+	})
+	if found == 0 {
+		t.Error("no variables are found")
+	}
+}
