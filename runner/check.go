@@ -3,6 +3,8 @@ package runner
 import (
 	"bytes"
 	"context"
+	_ "embed" // the program that asks Python
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -96,4 +98,41 @@ func (r *Runner) version(ctx context.Context, name string) (version, python stri
 		python = strings.TrimSpace(said[1] + " " + said[2])
 	}
 	return strings.Trim(match, " []"), python, nil
+}
+
+// Libraries are what modules of Kubernetes need beside Ansible; empty if they
+// are not found.
+type Libraries struct {
+	// Client is the version of the Python package kubernetes, Core that of the
+	// collection kubernetes.core that is found first.
+	Client, Core string
+}
+
+// librariesProgram prints the versions as JSON. argv: directories of collections.
+//
+//go:embed libraries.py
+var librariesProgram string
+
+// FindLibraries asks the Python interpreter that modules on localhost use.
+// collections are where Ansible looks for collections before the directories of
+// Python's own packages. environ is the environment, with a home directory that
+// need not exist.
+func FindLibraries(ctx context.Context, python string, environ, collections []string) (Libraries, error) {
+	cmd := exec.CommandContext(ctx, python, append([]string{"-c", librariesProgram}, collections...)...)
+	cmd.Env = housed(environ, os.TempDir())
+	cmd.WaitDelay = time.Second // as above
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return Libraries{}, fmt.Errorf("ask %s for its packages: %w: %s", python, err, clip(strings.TrimSpace(printable(stderr.String())), 256))
+	}
+	var l Libraries
+	if err := json.Unmarshal(out, &l); err != nil {
+		return Libraries{}, fmt.Errorf("ask %s for its packages: %w", python, err)
+	}
+	return l, nil
 }

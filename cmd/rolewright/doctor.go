@@ -2,40 +2,67 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
+	"runtime"
 	"slices"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/rolewright/rolewright/internal/doctor"
 	"github.com/rolewright/rolewright/internal/watches"
-	"github.com/rolewright/rolewright/runner"
 )
 
 // doctorOptions are the flags of rolewright doctor.
 type doctorOptions struct {
-	ansibleRunner, executor string
+	ansibleRunner, executor    string
+	watchesFile, definitions   string
+	runnerRoot                 string
+	maxConcurrent              int
+	rolesPath, collectionsPath string
+	user                       string
+	output                     string
+	offline, strict            bool
 }
 
 func newDoctorCommand() *cobra.Command {
 	var o doctorOptions
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Check whether this machine has what runs need, without a cluster",
-		Long: `Check whether this machine, with this environment, has what runs need: one line for
-each check, with what was found or what to do. No cluster is contacted, but
-Ansible is run: run it where the operator runs, as its user.
+		Short: "Check whether an operator has what it needs, here and in the cluster",
+		Long: `Check whether an operator would have what it needs on this machine, with this
+environment and in the cluster of the kubeconfig: one line for each finding, with
+what to do about it. Ansible is run; nothing is changed. Run it where the operator
+runs, as its user.
 
-  Ansible   which ansible-core, ansible-runner and Python are found
-  executor  whether runs can be forked from an interpreter that has imported
-            Ansible already; the check is that of the operator's start
+  Ansible      which ansible-core, ansible-runner, Python, Kubernetes client and
+               kubernetes.core are found, and whether known vulnerabilities
+               concern them
+  executor     whether runs can be forked from an interpreter that has imported
+               Ansible already; the check is that of the operator's start
+  places       whether the runner root, TMPDIR, HOME and Ansible's directories
+               can be written, and by whom else
+  limits       memory, processes and CPUs of the control group, for as many runs
+               as may be made at a time
+  watches      whether the watches file and its content can be read
+  kinds        whether the watched kinds are installed, with a status
+               subresource and a schema that keeps what is written
+  permissions  whether the cluster lets the operator do what the watches and
+               their tasks need; --as asks for another user than the kubeconfig's
 
-The first word of a line is "ok", "note" for what costs only speed, or "failed".
-The exit code is 1 if a check has failed, else 0.`,
+The first word of a line is "ok", "note" for what costs only speed or safety
+margin, "failed" for what has to be mended, or "left out" for a check that could
+not be made; the last line counts those. The exit code is 1 if a check has failed,
+with --strict also if one was left out, else 0.
+
+With -o json one object is printed: healthy, failed, leftOut (how many) and
+findings, a list of objects with check, state, found and remedy.`,
 		Example: `  rolewright doctor
-  rolewright doctor --executor=warm && echo runs can be forked`,
+  rolewright doctor --as system:serviceaccount:caches:controller-manager
+  rolewright doctor --offline --executor=warm -o json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.run(cmd.Context(), cmd.OutOrStdout())
@@ -48,37 +75,27 @@ The exit code is 1 if a check has failed, else 0.`,
 func (o *doctorOptions) bindFlags(fs *pflag.FlagSet) {
 	bindAnsibleRunner(fs, &o.ansibleRunner)
 	fs.StringVar(&o.executor, "executor", string(watches.ExecutorAuto), "The executor that the operator is to use, as for \"run\": auto, warm or runner. That runs cannot be forked is a note with auto, and a failed check with warm.")
+	fs.StringVar(&o.watchesFile, "watches-file", "./watches.yaml", "The file that says which kinds are watched.")
+	fs.StringVar(&o.definitions, "crd-dir", "config/crd", "A directory with CustomResourceDefinitions, for kinds that the cluster does not know.")
+	fs.StringVar(&o.runnerRoot, "runner-root", "/tmp/ansible-operator/runner", "As for \"run\".")
+	fs.IntVar(&o.maxConcurrent, "max-concurrent-reconciles", runtime.GOMAXPROCS(0), "As for \"run\".")
+	// As in the flags of run.
+	fs.Lookup("max-concurrent-reconciles").DefValue = "the CPUs that the process may use"
+	fs.StringVar(&o.rolesPath, "ansible-roles-path", "", "Where to look for roles; overrides ANSIBLE_ROLES_PATH.")
+	fs.StringVar(&o.collectionsPath, "ansible-collections-path", "", "Where to look for collections; overrides ANSIBLE_COLLECTIONS_PATH.")
+	fs.StringVar(&o.user, "as", "", "Ask for the permissions of this user, such as system:serviceaccount:NAMESPACE:NAME. Takes the permission to impersonate it.")
+	fs.BoolVar(&o.offline, "offline", false, "Ask no cluster.")
+	fs.BoolVar(&o.strict, "strict", false, "Let a check that is left out count as failed.")
+	fs.StringVarP(&o.output, "output", "o", outputText, "How to print the result: text or json.")
 }
 
-// finding is the result of a check: what is there, and what is wrong.
-type finding struct {
-	found string
-	err   error
-	// tolerable says that the operator does without.
-	tolerable bool
-}
-
-func (f finding) word() string {
-	switch {
-	case f.err == nil:
-		return "ok"
-	case f.tolerable:
-		return "note"
-	}
-	return "failed"
-}
-
-// healthCheck is a thing that doctor looks at.
-type healthCheck struct {
-	name string
-	look func(context.Context) finding
-}
-
-func (o *doctorOptions) checks() []healthCheck {
-	return []healthCheck{
-		{"Ansible", o.checkAnsible},
-		{"executor", o.checkExecutor},
-	}
+// diagnosis is the result, as -o json prints it. Its keys are an interface: see
+// the help of the command.
+type diagnosis struct {
+	Healthy  bool             `json:"healthy"`
+	Failed   int              `json:"failed"`
+	LeftOut  int              `json:"leftOut"`
+	Findings []doctor.Finding `json:"findings"`
 }
 
 // run makes all checks. It returns errInvalid if one has failed.
@@ -86,48 +103,54 @@ func (o *doctorOptions) run(ctx context.Context, out io.Writer) error {
 	if all := executors(); !slices.Contains(all, watches.Executor(o.executor)) {
 		return fmt.Errorf("--executor %q: give one of %q", o.executor, all)
 	}
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	failed := false
-	for _, check := range o.checks() {
-		f := check.look(ctx)
+	if o.output != outputText && o.output != outputJSON {
+		return fmt.Errorf("--output must be %s or %s, not %q", outputText, outputJSON, o.output)
+	}
+	var d diagnosis
+	for _, check := range []func(context.Context) []doctor.Finding{
+		o.checkAnsible, o.checkExecutor, o.checkPlaces, o.checkProject,
+	} {
+		d.Findings = append(d.Findings, check(ctx)...)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		text := f.found
-		if f.err != nil {
-			text = f.err.Error()
-		}
-		fmt.Fprintf(table, "%s\t%s\t%s\n", f.word(), check.name, text)
-		failed = failed || f.word() == "failed"
 	}
-	if err := table.Flush(); err != nil {
+	for _, f := range d.Findings {
+		switch f.State {
+		case doctor.Failed:
+			d.Failed++
+		case doctor.LeftOut:
+			d.LeftOut++
+		default:
+		}
+	}
+	d.Healthy = d.Failed == 0 && (d.LeftOut == 0 || !o.strict)
+	if err := d.print(out, o.output); err != nil {
 		return err
 	}
-	if failed {
+	if !d.Healthy {
 		return errInvalid
 	}
 	return nil
 }
 
-func (o *doctorOptions) checkAnsible(ctx context.Context) finding {
-	r := runner.New(runner.Options{Path: o.ansibleRunner})
-	defer r.Close()
-	v, err := r.Check(ctx)
-	if err != nil {
-		err = fmt.Errorf("%w; install ansible-core and ansible-runner, or see --ansible-runner", err)
+func (d diagnosis) print(out io.Writer, format string) error {
+	if format == outputJSON {
+		encoder := json.NewEncoder(out)
+		encoder.SetEscapeHTML(false)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(d)
 	}
-	return finding{found: fmt.Sprintf("ansible-core %s, ansible-runner %s, Python %s", v.Core, v.Runner, v.Python), err: err}
-}
-
-func (o *doctorOptions) checkExecutor(ctx context.Context) finding {
-	if watches.Executor(o.executor) == watches.ExecutorRunner {
-		return finding{found: "ansible-runner is started for each run"}
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for _, f := range d.Findings {
+		fmt.Fprintf(table, "%s\t%s\t%s\n", f.State, f.Check, f)
 	}
-	pool := runner.NewPool(runner.Options{Path: o.ansibleRunner}, nil)
-	defer pool.Close()
-	f := finding{found: "runs can be forked", tolerable: watches.Executor(o.executor) == watches.ExecutorAuto}
-	if err := pool.Wait(ctx); err != nil {
-		f.err = fmt.Errorf("runs start Python anew: %w", err)
+	if err := table.Flush(); err != nil {
+		return err
 	}
-	return f
+	if d.LeftOut > 0 {
+		_, err := fmt.Fprintf(out, "%s left out: what is wrong there is not known\n", counted(d.LeftOut, "check was", "checks were"))
+		return err
+	}
+	return nil
 }

@@ -28,6 +28,11 @@ func uses(watched []watches.Watch, ways ...watches.Executor) bool {
 // starts Python anew; if a watch insists on one, that is an error at the start.
 func (o *runOptions) newExecutor(ctx context.Context, watched []watches.Watch, recorder *metrics.Recorder, log logr.Logger) (_ *runner.Runner, end func(), err error) {
 	options := runner.Options{Path: o.ansibleRunner, Ledger: filepath.Join(o.runnerRoot, ledgerFile)}
+	if o.refuseVulnerable {
+		if err := o.checkVersions(ctx, options, log); err != nil {
+			return nil, nil, err
+		}
+	}
 	if !uses(watched, watches.ExecutorAuto, watches.ExecutorWarm) {
 		r := runner.New(options)
 		return r, r.Close, nil

@@ -22,6 +22,7 @@ type runOptions struct {
 	strict              bool
 	ansibleRunner       string
 	executor            string
+	refuseVulnerable    bool
 	runnerRoot          string
 	artifactsMaxAge     time.Duration
 	artifactsMaxBytes   byteSize
@@ -96,6 +97,7 @@ func (o *runOptions) bindContent(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.strict, "strict", false, "Refuse to start on what is only a warning about the watches file, such as an unknown key.")
 	bindAnsibleRunner(fs, &o.ansibleRunner)
 	fs.StringVar(&o.executor, "executor", string(watches.ExecutorAuto), "How runs are made, for kinds whose watch does not say: auto forks them from an interpreter that has imported Ansible already, where a self-check shows that it can, else it is as runner; warm is as auto, but refuses to start where the self-check fails; runner starts ansible-runner for each.")
+	fs.BoolVar(&o.refuseVulnerable, "refuse-vulnerable-ansible", false, "Refuse to start, and to be ready, with an ansible-core or ansible-runner that known vulnerabilities concern, instead of a warning in the log.")
 	fs.StringVar(&o.runnerRoot, "runner-root", "/tmp/ansible-operator/runner", "The directory for the private data directories of runs and their artifacts.")
 	o.artifactsMaxBytes, o.runMaxBytes = 1<<30, 512<<20
 	fs.Var(&o.artifactsMaxBytes, "artifacts-max-bytes", "How much of the disk finished runs may take, over all objects, such as 500Mi; the oldest go first. 0 keeps none, a negative number is no limit.")

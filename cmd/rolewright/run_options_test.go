@@ -57,6 +57,7 @@ func TestBindFlags_HasEveryFlagOfTheIncumbentAndOurOwn(t *testing.T) {
 		"strict":                    {Default: "false"},
 		"proxy-anonymous":           {Default: "false"},
 		"record-api-calls":          {},
+		"refuse-vulnerable-ansible": {Default: "false"},
 		"user-metrics-bind-address": {Default: "localhost:5050"},
 		"ansible-runner":            {Default: "ansible-runner"},
 		"executor":                  {Default: "auto"},

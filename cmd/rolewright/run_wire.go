@@ -63,7 +63,7 @@ func (o *runOptions) addControllers(mgr ctrl.Manager, lease *lease, executor *ru
 	if err != nil {
 		return nil, fmt.Errorf("--runner-root %s: %w", o.runnerRoot, err)
 	}
-	check := newRunnerCheck(whileUnchanged(executor.Installed, executor.Check), runnerCheckPeriod, mgr.GetLogger().WithName("runner"))
+	check := newRunnerCheck(whileUnchanged(executor.Installed, o.judgeVersions(executor.Check, mgr.GetLogger().WithName("runner"))), runnerCheckPeriod, mgr.GetLogger().WithName("runner"))
 	options := controller.Options{
 		Watches:        watched,
 		Runner:         executor,

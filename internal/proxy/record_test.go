@@ -64,7 +64,7 @@ func TestRecord_TellsWhatHasToBePermitted(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, _ = io.Copy(io.Discard, resp.Body) // its end is the exchange's
-		_ = resp.Body.Close() // it was read
+		_ = resp.Body.Close()                 // it was read
 		// The record comes right after the answer's end.
 		testenv.Eventually(t, tt.method+" "+tt.path+" recorded", func(_ context.Context) error {
 			mu.Lock()

@@ -1,0 +1,228 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/rolewright/rolewright/internal/doctor"
+	"github.com/rolewright/rolewright/internal/rbac"
+	"github.com/rolewright/rolewright/internal/watches"
+	"github.com/rolewright/rolewright/runner"
+)
+
+// dpkgStatus is where Debian keeps the versions of its packages.
+const dpkgStatus = "/var/lib/dpkg/status"
+
+// debianCore is the version of Debian's package if ansible-core is of that: it
+// may have fixes that its own version does not tell of.
+func debianCore(v runner.Versions) string {
+	if python := interpreter(v); !strings.HasPrefix(python, "/usr/bin/") {
+		return ""
+	}
+	version := doctor.DebianVersion(dpkgStatus, "ansible-core")
+	if !strings.HasPrefix(version, v.Core+"-") {
+		return ""
+	}
+	return version
+}
+
+// interpreter is the Python of ansible-core; empty if it does not say.
+func interpreter(v runner.Versions) string {
+	_, path, _ := strings.Cut(v.Python, "(")
+	return strings.TrimSuffix(path, ")")
+}
+
+func (o *doctorOptions) checkAnsible(ctx context.Context) []doctor.Finding {
+	r := runner.New(runner.Options{Path: o.ansibleRunner})
+	defer r.Close()
+	v, err := r.Check(ctx)
+	if err != nil {
+		return []doctor.Finding{{
+			Check: "Ansible", State: doctor.Failed, Found: err.Error(), Remedy: "install ansible-core and ansible-runner, or see --ansible-runner",
+		}}
+	}
+	found := []doctor.Finding{
+		{Check: "Ansible", State: doctor.OK, Found: fmt.Sprintf("ansible-core %s, ansible-runner %s, Python %s", v.Core, v.Runner, v.Python)},
+		doctor.CheckVersion("ansible-core", v.Core, debianCore(v)),
+		doctor.CheckVersion("ansible-runner", v.Runner, ""),
+	}
+	return append(found, o.checkLibraries(ctx, v)...)
+}
+
+// checkLibraries looks for what kubernetes.core takes, where modules on
+// localhost do.
+func (o *doctorOptions) checkLibraries(ctx context.Context, v runner.Versions) []doctor.Finding {
+	python := interpreter(v)
+	if venv := os.Getenv("VIRTUAL_ENV"); venv != "" {
+		python = filepath.Join(venv, "bin", "python3")
+	}
+	if python == "" {
+		return []doctor.Finding{{Check: "Kubernetes client", State: doctor.LeftOut, Found: "ansible-playbook does not say which Python is its"}}
+	}
+	l, err := runner.FindLibraries(ctx, python, os.Environ(), collectionsDirs(lookupWith(o.overrides())))
+	if err != nil {
+		return []doctor.Finding{{
+			Check: "Kubernetes client", State: doctor.Failed, Found: err.Error(), Remedy: "let VIRTUAL_ENV name an environment of Python, or unset it",
+		}}
+	}
+	library := func(check, version, remedy string) doctor.Finding {
+		if version == "" {
+			return doctor.Finding{Check: check, State: doctor.Note, Found: "is not installed: modules of kubernetes.core do not work", Remedy: remedy}
+		}
+		return doctor.Finding{Check: check, State: doctor.OK, Found: version}
+	}
+	return []doctor.Finding{
+		library("Kubernetes client", l.Client, "install the Python package kubernetes for "+python),
+		library("kubernetes.core", l.Core, "install it: ansible-galaxy collection install kubernetes.core"),
+	}
+}
+
+func (o *doctorOptions) checkExecutor(ctx context.Context) []doctor.Finding {
+	if watches.Executor(o.executor) == watches.ExecutorRunner {
+		return []doctor.Finding{{Check: "executor", State: doctor.OK, Found: "ansible-runner is started for each run"}}
+	}
+	pool := runner.NewPool(runner.Options{Path: o.ansibleRunner}, nil)
+	defer pool.Close()
+	f := doctor.Finding{Check: "executor", State: doctor.OK, Found: "runs can be forked"}
+	if err := pool.Wait(ctx); err != nil {
+		f.State, f.Found = doctor.Note, "runs start Python anew: "+err.Error()
+		if watches.Executor(o.executor) == watches.ExecutorWarm {
+			f.State = doctor.Failed
+		}
+	}
+	return []doctor.Finding{f}
+}
+
+func (o *doctorOptions) checkPlaces(context.Context) []doctor.Finding {
+	places := []doctor.Place{
+		{Check: "runner root", Path: o.runnerRoot, Made: true, Remedy: "choose another with --runner-root: a directory of a volume that only the operator's user can write"},
+		{Check: "TMPDIR", Path: os.TempDir(), Remedy: "let TMPDIR name a directory of a volume"},
+		{Check: "HOME", Path: os.Getenv("HOME"), Optional: true, Remedy: "runs are given a home of their own; forked runs need one: let HOME name a directory of a volume"},
+	}
+	for _, name := range []string{"ANSIBLE_HOME", "ANSIBLE_LOCAL_TEMP", "ANSIBLE_REMOTE_TEMP", "ANSIBLE_REMOTE_TMP"} {
+		path := os.Getenv(name)
+		if path == "" {
+			continue // runs have directories of their own
+		}
+		if rest, home := strings.CutPrefix(path, "~/"); home {
+			path = filepath.Join(os.Getenv("HOME"), rest)
+		}
+		places = append(places, doctor.Place{Check: name, Path: path, Made: true, Remedy: "unset " + name + ", or let it name a directory of a volume"})
+	}
+	var found []doctor.Finding
+	for _, p := range places {
+		found = append(found, doctor.CheckPlace(p))
+	}
+	return append(found, doctor.CheckAccounts("/etc/passwd"))
+}
+
+func (o *doctorOptions) overrides() []string {
+	v := validateOptions{rolesPath: o.rolesPath, collectionsPath: o.collectionsPath}
+	return v.overrides()
+}
+
+// checkProject looks at the watches file and at what depends on it.
+func (o *doctorOptions) checkProject(ctx context.Context) []doctor.Finding {
+	watched, problems, err := watches.Load(o.watchesFile, watches.Options{
+		LookupEnv: lookupWith(o.overrides()), Defaults: watches.Defaults{MaxConcurrentReconciles: max(1, o.maxConcurrent)},
+	})
+	runs := 0
+	for _, w := range watched {
+		runs += w.MaxConcurrentReconciles
+	}
+	found := doctor.CheckLimits(doctor.ReadLimits("/"), max(1, runs))
+	f := doctor.Finding{Check: "watches", State: doctor.OK, Found: fmt.Sprintf("%s is valid: %s", o.watchesFile, counted(len(watched), "watch", "watches"))}
+	if _, missing := os.Stat(o.watchesFile); missing != nil {
+		f.State, f.Found, f.Remedy = doctor.LeftOut, missing.Error(), "name it with --watches-file, to have kinds and permissions checked too"
+		return append(found, f)
+	}
+	if err != nil {
+		f.State, f.Found, f.Remedy = doctor.Failed, strings.ReplaceAll(problemsError(err, problems).Error(), "\n  ", "; "), "see \"rolewright validate\""
+		return append(found, f)
+	}
+	return append(append(found, f), o.checkCluster(ctx, watched)...)
+}
+
+// checkCluster looks at what the cluster has for the watches.
+func (o *doctorOptions) checkCluster(ctx context.Context, watched []watches.Watch) []doctor.Finding {
+	leftOut := func(why string) []doctor.Finding {
+		return []doctor.Finding{
+			{Check: "kinds", State: doctor.LeftOut, Found: why},
+			{Check: "permissions", State: doctor.LeftOut, Found: why},
+		}
+	}
+	if o.offline {
+		return leftOut("--offline: the cluster is not asked")
+	}
+	c, err := findCluster(os.LookupEnv)
+	if err != nil {
+		return leftOut(err.Error())
+	}
+	config := rest.CopyConfig(c.config)
+	config.Timeout = discoverTimeout
+	config.Impersonate.UserName = o.user
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return leftOut(err.Error())
+	}
+	began := time.Now()
+	if _, err := client.Discovery().ServerVersionWithContext(ctx); err != nil {
+		return leftOut(fmt.Sprintf("%s does not answer: %v", c, err))
+	}
+	found := []doctor.Finding{{Check: "cluster", State: doctor.OK, Found: fmt.Sprintf("%s answers within %s", c, time.Since(began).Round(time.Millisecond))}}
+	for _, w := range watched {
+		found = append(found, doctor.CheckKind(ctx, client, doctor.Kind{GroupVersionKind: w.GVK, Status: w.ManageStatus})...)
+	}
+	return append(found, o.checkPermissions(ctx, client, watched)...)
+}
+
+// checkPermissions asks for what generate rbac would write.
+func (o *doctorOptions) checkPermissions(ctx context.Context, client kubernetes.Interface, watched []watches.Watch) []doctor.Finding {
+	failed := func(state doctor.State, err error) []doctor.Finding {
+		return []doctor.Finding{{Check: "permissions", State: state, Found: err.Error()}}
+	}
+	g := generateRBACOptions{definitions: o.definitions, offline: true}
+	known, err := g.finder(ctx, io.Discard)
+	if err != nil {
+		return failed(doctor.Failed, err)
+	}
+	_, lists, err := client.Discovery().ServerGroupsAndResourcesWithContext(ctx)
+	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
+		return failed(doctor.LeftOut, err)
+	}
+	served := rbac.FromDiscovery(lists)
+	lookupEnv := lookupWith(o.overrides())
+	out, err := rbac.Generate(rbac.Input{
+		WatchesFile: o.watchesFile, Watches: watched, InjectOwnerRef: true, Scan: true,
+		RolesPath: rolesDirs(lookupEnv), CollectionsPath: installedCollections(lookupEnv),
+		Find: func(apiVersion, kind string) (rbac.Resource, bool) {
+			if r, ok := served.Find(apiVersion, kind); ok {
+				return r, true
+			}
+			return known(apiVersion, kind)
+		},
+	})
+	if err != nil {
+		return failed(doctor.Failed, err)
+	}
+	found, err := doctor.CheckPermissions(ctx, client, out.Needs, splitNamespaces(os.Getenv(envWatchNamespace)))
+	if err != nil {
+		return failed(doctor.LeftOut, err)
+	}
+	if len(out.Gaps) > 0 {
+		found = append(found, doctor.Finding{
+			Check: "permissions", State: doctor.Note, Found: counted(len(out.Gaps), "place in the tasks does", "places in the tasks do") + " not tell what is needed",
+			Remedy: "see \"rolewright generate rbac\"",
+		})
+	}
+	return found
+}

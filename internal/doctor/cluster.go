@@ -1,0 +1,171 @@
+package doctor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/rolewright/rolewright/internal/rbac"
+)
+
+// Kind is a watched kind, and what is expected of it.
+type Kind struct {
+	schema.GroupVersionKind
+	// Status is whether the operator writes the status.
+	Status bool
+}
+
+// CheckKind says whether a kind is installed, with a status subresource, and
+// with a schema that keeps what objects and operator write. It reads nothing but
+// what every user of the cluster may.
+func CheckKind(ctx context.Context, c kubernetes.Interface, k Kind) []Finding {
+	f := Finding{Check: "kind " + k.Kind, State: OK}
+	list, err := c.Discovery().ServerResourcesForGroupVersion(k.GroupVersion().String())
+	if err != nil && !apierrors.IsNotFound(err) {
+		f.State, f.Found = LeftOut, fmt.Sprintf("the cluster does not tell of %s: %v", k.GroupVersion(), err)
+		return []Finding{f}
+	}
+	var names []string
+	plural := ""
+	if list != nil {
+		for _, r := range list.APIResources {
+			names = append(names, r.Name)
+			if r.Kind == k.Kind && !strings.Contains(r.Name, "/") {
+				plural = r.Name
+			}
+		}
+	}
+	if plural == "" {
+		f.State, f.Found = Failed, k.GroupVersion().String()+" has no such kind"
+		f.Remedy = "install its CustomResourceDefinition; until then the operator waits for it"
+		return []Finding{f}
+	}
+	f.Found = fmt.Sprintf("%s.%s is installed", plural, k.GroupVersion())
+	found := []Finding{f}
+	if k.Status && !slices.Contains(names, plural+"/status") {
+		found = append(found, Finding{
+			Check: f.Check, State: Failed, Found: "it has no status subresource: nothing is recorded of runs, and every restart runs every object",
+			Remedy: "add \"subresources: {status: {}}\" to the version in its CustomResourceDefinition, or say manageStatus: false in the watch",
+		})
+	}
+	return append(found, checkSchema(ctx, c, k)...)
+}
+
+// openSchema is what is read of a schema.
+type openSchema struct {
+	Properties map[string]openSchema
+	Preserve   bool                                    `json:"x-kubernetes-preserve-unknown-fields"`
+	Additional any                                     `json:"additionalProperties"`
+	Kinds      []struct{ Group, Version, Kind string } `json:"x-kubernetes-group-version-kind"`
+}
+
+// keeps reports whether fields of a schema are kept that nobody has named.
+func (s openSchema) keeps() bool { return s.Preserve || s.Additional != nil }
+
+func checkSchema(ctx context.Context, c kubernetes.Interface, k Kind) []Finding {
+	f := Finding{Check: "kind " + k.Kind}
+	path := "/openapi/v3/apis/" + k.Group + "/" + k.Version
+	if k.Group == "" {
+		path = "/openapi/v3/api/" + k.Version
+	}
+	data, err := c.Discovery().RESTClient().Get().AbsPath(path).SetHeader("Accept", "application/json").DoRaw(ctx)
+	var doc struct {
+		Components struct{ Schemas map[string]openSchema }
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &doc)
+	}
+	if err != nil {
+		f.State, f.Found = LeftOut, fmt.Sprintf("the schema: %v", err)
+		return []Finding{f}
+	}
+	for _, name := range slices.Sorted(maps.Keys(doc.Components.Schemas)) {
+		s := doc.Components.Schemas[name]
+		for _, of := range s.Kinds {
+			if of.Group == k.Group && of.Version == k.Version && of.Kind == k.Kind {
+				return k.judge(f, s)
+			}
+		}
+	}
+	f.State, f.Found = LeftOut, "the schema: the cluster does not publish it"
+	return []Finding{f}
+}
+
+// judge says what the schema drops.
+func (k Kind) judge(f Finding, s openSchema) []Finding {
+	if s.keeps() {
+		return nil
+	}
+	var found []Finding
+	if spec, has := s.Properties["spec"]; has && len(spec.Properties) == 0 && !spec.keeps() || !has {
+		f.State, f.Found = Failed, "its schema names no field of the spec: the API server drops what objects say there"
+		f.Remedy = "name the fields in its CustomResourceDefinition, or set x-kubernetes-preserve-unknown-fields: true on spec"
+		found = append(found, f)
+	}
+	status := s.Properties["status"]
+	if ansible := status.Properties["ansible"]; k.Status && !status.keeps() && !ansible.keeps() {
+		f.State, f.Found = Note, "its schema drops status.ansible: there is no progress and no summary, and every restart runs every object"
+		f.Remedy = "set x-kubernetes-preserve-unknown-fields: true on status.ansible, or on the whole status"
+		found = append(found, f)
+	}
+	return found
+}
+
+// CheckPermissions asks the cluster for each of the needs, in each of the
+// namespaces; none are all.
+func CheckPermissions(ctx context.Context, c kubernetes.Interface, needs rbac.Needs, namespaces []string) ([]Finding, error) {
+	if len(namespaces) == 0 {
+		namespaces = []string{metav1.NamespaceAll}
+	}
+	var found []Finding
+	asked := 0
+	for _, namespace := range namespaces {
+		missing := rbac.Needs{}
+		for need := range needs {
+			in := namespace
+			if !need.Namespaced {
+				in = metav1.NamespaceAll
+			}
+			review, err := c.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
+				Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+					Namespace: in, Verb: need.Verb, Group: need.Group, Resource: need.Resource, Subresource: need.Subresource,
+				}},
+			}, metav1.CreateOptions{})
+			if err != nil {
+				return nil, fmt.Errorf("ask for permissions: %w", err)
+			}
+			asked++
+			if !review.Status.Allowed {
+				missing[need] = struct{}{}
+			}
+		}
+		where := "in all namespaces"
+		if namespace != "" {
+			where = "in the namespace " + namespace
+		}
+		for _, rule := range missing.Rules() {
+			found = append(found, Finding{
+				Check: "permissions", State: Failed,
+				Found:  fmt.Sprintf("%s on %s in the group %q are missing %s", strings.Join(rule.Verbs, ", "), strings.Join(rule.Resources, ", "), rule.APIGroups[0], where),
+				Remedy: "grant them; \"rolewright generate rbac\" writes all that is needed",
+			})
+		}
+	}
+	if asked == 0 {
+		return nil, errors.New("nothing is needed")
+	}
+	if len(found) == 0 {
+		found = append(found, Finding{Check: "permissions", State: OK, Found: fmt.Sprintf("all %d that the watches and their tasks need, as far as the tasks tell", asked)})
+	}
+	return found, nil
+}

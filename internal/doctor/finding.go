@@ -1,0 +1,34 @@
+package doctor
+
+// State is the outcome of a check.
+type State string
+
+// The outcomes.
+const (
+	OK State = "ok"
+	// Note is something that the operator does without, or that costs only speed.
+	Note State = "note"
+	// Failed is something to be mended.
+	Failed State = "failed"
+	// LeftOut is a check that could not be made, and shows nothing.
+	LeftOut State = "left out"
+)
+
+// Finding is what a check has found.
+type Finding struct {
+	// Check is what was looked at, in a word or two.
+	Check string `json:"check"`
+	State State  `json:"state"`
+	// Found says what is there.
+	Found string `json:"found"`
+	// Remedy says what to do; empty if nothing is.
+	Remedy string `json:"remedy"`
+}
+
+// String is the finding without its check and state.
+func (f Finding) String() string {
+	if f.Remedy == "" {
+		return f.Found
+	}
+	return f.Found + "; " + f.Remedy
+}

@@ -1,0 +1,203 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/rolewright/rolewright/internal/testenv"
+)
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+func TestCheckPlace_SaysWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, mode := range map[string]fs.FileMode{"own": 0o700, "shared": 0o777, "sticky": 0o777 | fs.ModeSticky, "group": 0o770} {
+		path := filepath.Join(dir, name)
+		if err := os.Mkdir(path, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	in := func(name string) string { return filepath.Join(dir, name) }
+	for _, tt := range []struct {
+		place Place
+		state State
+		found string
+	}{
+		{Place{Path: in("own")}, OK, in("own")},
+		{Place{Path: in("sticky")}, OK, in("sticky")},
+		{Place{Path: in("shared")}, Failed, in("shared") + " can be written by everybody (mode 0777), who can put something else in the place of its files"},
+		{Place{Path: in("group")}, Note, in("group") + " can be written by its whole group (mode 0770)"},
+		{Place{Path: in("own/a/b"), Made: true}, OK, in("own/a/b")},
+		{Place{Path: in("shared/a"), Made: true}, Failed, in("shared") + " can be written by everybody (mode 0777), who can put something else in the place of its files"},
+		{Place{Path: in("none")}, Failed, "stat " + in("none") + ": no such file or directory"},
+		{Place{Path: in("none"), Optional: true}, Note, "stat " + in("none") + ": no such file or directory"},
+		{Place{Path: in("file")}, Failed, in("file") + " is no directory"},
+		{Place{Path: ""}, Failed, "it is not set"},
+	} {
+		tt.place.Remedy = "R"
+		got := CheckPlace(tt.place)
+		if got.State != tt.state || got.Found != tt.found || (got.Remedy == "R") != (tt.state != OK) {
+			t.Errorf("%+v: %+v", tt.place, got)
+		}
+	}
+	left, err := os.ReadDir(in("own"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("it leaves %v, %v", left, err)
+	}
+}
+
+func TestCheckAccounts_FindsAListThatOthersCanWrite(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "passwd")
+	if got := CheckAccounts(path); got.State != OK {
+		t.Errorf("of none: %+v", got)
+	}
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := CheckAccounts(path); got.State != OK {
+		t.Errorf("of one's own: %+v", got)
+	}
+	if err := os.Chmod(path, 0o664); err != nil {
+		t.Fatal(err)
+	}
+	if got := CheckAccounts(path); got.State != Failed || !strings.Contains(got.Found, "CVE-2025-7195") {
+		t.Errorf("of the group's: %+v", got)
+	}
+}
+
+func TestReadLimits_KnowsBothVersions(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		files map[string]string
+		want  Limits
+	}{
+		"nothing": {nil, Limits{}},
+		"second, in a container": {map[string]string{
+			"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "805306368\n", "sys/fs/cgroup/pids.max": "512\n", "sys/fs/cgroup/cpu.max": "50000 100000\n",
+		}, Limits{805306368, 512, 0.5}},
+		"second, without limits": {map[string]string{
+			"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/b/memory.max": "max\n", "sys/fs/cgroup/a/b/pids.max": "max\n", "sys/fs/cgroup/a/b/cpu.max": "max 100000\n",
+		}, Limits{}},
+		"first": {map[string]string{
+			"proc/self/cgroup": "4:memory:/x\n3:pids:/x\n2:cpu,cpuacct:/outside\n",
+			"sys/fs/cgroup/memory/x/memory.limit_in_bytes": "268435456\n", "sys/fs/cgroup/pids/x/pids.max": "max\n",
+			"sys/fs/cgroup/cpu/cpu.cfs_quota_us": "200000\n", "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
+		}, Limits{268435456, 0, 2}},
+		"first, without limits": {map[string]string{
+			"proc/self/cgroup": "4:memory:/\n", "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n", "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n",
+		}, Limits{}},
+	} {
+		root := t.TempDir()
+		for path, text := range tt.files {
+			path = filepath.Join(root, path)
+			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := ReadLimits(root); got != tt.want {
+			t.Errorf("%s: %+v, want %+v", name, got, tt.want)
+		}
+	}
+}
+
+func TestCheckLimits_ComparesThemWithTheRuns(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		limits Limits
+		runs   int
+		want   []State // memory, processes, CPUs
+	}{
+		{Limits{}, 100, []State{OK, OK, OK}},
+		{Limits{768 << 20, 512, 4}, 4, []State{OK, OK, OK}},
+		{Limits{768 << 20, 64, 1}, 8, []State{Note, Note, Note}},
+		{Limits{128 << 20, 20, 1}, 1, []State{Failed, Failed, OK}},
+	} {
+		var got []State
+		for _, f := range CheckLimits(tt.limits, tt.runs) {
+			got = append(got, f.State)
+			if (f.State != OK) != (f.Remedy != "") {
+				t.Errorf("%+v: remedy %q", f, f.Remedy)
+			}
+		}
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%+v, %d runs (-want +got)\n%s", tt.limits, tt.runs, diff)
+		}
+	}
+}
+
+func TestCheckKind_ReadsTheSchema(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	client, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	yes := true
+	object := func(properties map[string]apiextensionsv1.JSONSchemaProps) apiextensionsv1.JSONSchemaProps {
+		return apiextensionsv1.JSONSchemaProps{Type: "object", Properties: properties}
+	}
+	keeping := apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: &yes}
+	named := object(map[string]apiextensionsv1.JSONSchemaProps{"size": {Type: "integer"}})
+	for name, tt := range map[string]struct {
+		schema *apiextensionsv1.JSONSchemaProps
+		want   []string // a part of each finding after the first
+	}{
+		"all is kept":      {nil, nil},
+		"named and kept":   {ptr(object(map[string]apiextensionsv1.JSONSchemaProps{"spec": named, "status": keeping})), nil},
+		"status is strict": {ptr(object(map[string]apiextensionsv1.JSONSchemaProps{"spec": keeping, "status": named})), []string{"drops status.ansible"}},
+		"only ansible is kept": {ptr(object(map[string]apiextensionsv1.JSONSchemaProps{
+			"spec": named, "status": object(map[string]apiextensionsv1.JSONSchemaProps{"ansible": keeping}),
+		})), nil},
+		"an empty spec": {ptr(object(map[string]apiextensionsv1.JSONSchemaProps{"spec": {Type: "object"}, "status": keeping})), []string{"names no field of the spec"}},
+		"nothing":       {ptr(object(nil)), []string{"names no field of the spec", "drops status.ansible"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var opts []testenv.CRDOption
+			if tt.schema != nil {
+				opts = append(opts, testenv.WithSchema(*tt.schema))
+			}
+			gvk := testenv.CRD(t, cfg, opts...)
+			var got []Finding
+			testenv.Eventually(t, "the schema published", func(ctx context.Context) error {
+				got = CheckKind(ctx, client, Kind{gvk, true})
+				for _, f := range got {
+					if f.State == LeftOut {
+						return errors.New(f.Found)
+					}
+				}
+				return nil
+			})
+			if got[0].State != OK || len(got) != len(tt.want)+1 {
+				t.Fatalf("%+v", got)
+			}
+			for i, want := range tt.want {
+				if f := got[i+1]; !strings.Contains(f.Found, want) || f.Remedy == "" {
+					t.Errorf("%+v, want %s", f, want)
+				}
+			}
+		})
+	}
+}
+
+func ptr[T any](v T) *T { return &v }

@@ -1,0 +1,106 @@
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// Place is a directory that runs write to.
+type Place struct {
+	// Check is what to call it.
+	Check string
+	Path  string
+	// Made is true if the operator makes it, and those above it.
+	Made bool
+	// Optional places may be missing: the operator has something else.
+	Optional bool
+	// Remedy says how to choose another.
+	Remedy string
+}
+
+// leastSpace is what a run or two take.
+const leastSpace = 64 << 20
+
+// CheckPlace says whether a place can be written, and by whom else. It makes a
+// file there for a moment.
+func CheckPlace(p Place) Finding {
+	f := Finding{Check: p.Check, State: OK, Found: p.Path, Remedy: p.Remedy}
+	path := p.Path
+	info, err := os.Stat(path)
+	for p.Made && errors.Is(err, fs.ErrNotExist) && path != filepath.Dir(path) {
+		path = filepath.Dir(path)
+		info, err = os.Stat(path)
+	}
+	fail := func(format string, args ...any) Finding {
+		f.State = Failed
+		if p.Optional {
+			f.State = Note
+		}
+		f.Found = fmt.Sprintf(format, args...)
+		return f
+	}
+	switch {
+	case p.Path == "":
+		return fail("it is not set")
+	case err != nil:
+		return fail("%v", err)
+	case !info.IsDir():
+		return fail("%s is no directory", path)
+	}
+	probe, err := os.CreateTemp(path, ".rolewright-doctor-")
+	if err != nil {
+		return fail("%s cannot be written: %v", path, cause(err))
+	}
+	_ = errors.Join(probe.Close(), os.Remove(probe.Name())) // it has shown what it was for
+	var disk unix.Statfs_t
+	if err := unix.Statfs(path, &disk); err != nil {
+		return fail("%s: %v", path, err)
+	}
+	mode := info.Mode()
+	switch {
+	case mode.Perm()&0o002 != 0 && mode&fs.ModeSticky == 0:
+		return fail("%s can be written by everybody (mode %#o), who can put something else in the place of its files", path, mode.Perm())
+	case disk.Bavail*uint64(disk.Bsize) < leastSpace: //nolint:gosec // a block size is positive
+		f.State, f.Found = Note, fmt.Sprintf("%s has %d MiB left", path, disk.Bavail*uint64(disk.Bsize)>>20) //nolint:gosec // as above
+	case mode.Perm()&0o020 != 0 && mode&fs.ModeSticky == 0:
+		f.State, f.Found = Note, fmt.Sprintf("%s can be written by its whole group (mode %#o)", path, mode.Perm())
+	case disk.Flags&unix.ST_NOEXEC != 0:
+		f.Found += ", from which nothing can be executed (noexec): a role that does that fails"
+		f.Remedy = ""
+	default:
+		f.Remedy = ""
+	}
+	return f
+}
+
+func cause(err error) error {
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		return path.Err
+	}
+	return err
+}
+
+// CheckAccounts says whether the list of users can be written by others than
+// root: whoever can do that in a container can become root in it
+// (CVE-2025-7195).
+func CheckAccounts(path string) Finding {
+	f := Finding{Check: "accounts", State: OK, Found: path + " can be written by its owner only"}
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		f.Found = path + " is not there, and is not needed"
+	case err != nil:
+		f.State, f.Found = LeftOut, err.Error()
+	case info.Mode().Perm()&0o022 != 0:
+		f.State = Failed
+		f.Found = fmt.Sprintf("%s can be written by more than its owner (mode %#o): a run can make itself root (CVE-2025-7195)", path, info.Mode().Perm())
+		f.Remedy = "take that away in the image: chmod 644 " + path
+	}
+	return f
+}
