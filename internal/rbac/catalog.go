@@ -49,6 +49,20 @@ func (c Catalog) Find(apiVersion, kind string) (Resource, bool) {
 	if err != nil {
 		return Resource{}, false
 	}
+	if r, ok := c.in(gv.Group, kind); ok || strings.Contains(apiVersion, "/") {
+		return r, ok
+	}
+	// For the modules, a version without a group is one of any group.
+	for _, r := range c {
+		if found, ok := c.in(r.Group, kind); ok {
+			return found, true
+		}
+	}
+	return Resource{}, false
+}
+
+// in looks in one group.
+func (c Catalog) in(group, kind string) (Resource, bool) {
 	for _, is := range []func(Resource) bool{
 		func(r Resource) bool { return r.Kind == kind },
 		func(r Resource) bool {
@@ -56,7 +70,7 @@ func (c Catalog) Find(apiVersion, kind string) (Resource, bool) {
 			return r.Name == word || r.Singular == word || slices.Contains(r.ShortNames, word) || strings.ToLower(r.Kind) == word
 		},
 	} {
-		if i := slices.IndexFunc(c, func(r Resource) bool { return r.Group == gv.Group && is(r) }); i >= 0 {
+		if i := slices.IndexFunc(c, func(r Resource) bool { return r.Group == group && is(r) }); i >= 0 {
 			return c[i], true
 		}
 	}

@@ -84,7 +84,8 @@ func TestCatalog_FindsAKindByItsNames(t *testing.T) {
 		{"apps/v1beta2", "Deployment", "apps/deployments", true}, // an older version, the same resource
 		{"v1", "Endpoints", "/endpoints", true},
 		{"v1", "Namespace", "/namespaces", false},
-		{"v1", "Deployment", "", false},
+		{"v1", "Deployment", "apps/deployments", true}, // as the modules take it
+		{"other.io/v1", "Deployment", "", false},
 		{"networking.k8s.io/v1", "NetworkPolicy", "networking.k8s.io/networkpolicies", true},
 		{"rbac.authorization.k8s.io/v1", "ClusterRole", "rbac.authorization.k8s.io/clusterroles", false},
 		{"a/b/c", "Deployment", "", false},

@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 
@@ -59,8 +60,11 @@ func (a args) on(name string) bool {
 // mayLack reports whether an argument may be missing at run time.
 func (a args) mayLack(names ...string) bool {
 	n := a.get(names...)
-	return n == nil || n.Kind == yaml.ScalarNode && (n.Value == "" || strings.Contains(n.Value, "omit") || strings.Contains(n.Value, "default("))
+	return n == nil || n.Kind == yaml.ScalarNode && (n.Value == "" || nothing.MatchString(n.Value))
 }
+
+// nothing matches an expression that may leave an argument out, or empty.
+var nothing = regexp.MustCompile(`\bomit\b|\b(?:default|d)\(\s*(?:''|""|[Nn]one\b)`)
 
 // add is a request for a kind that the module itself names.
 func (a args) add(apiVersion, kind, subresource string, verbs ...string) {

@@ -131,7 +131,7 @@ func (a args) ofKeys(keys []found, column int, file string) []object {
 	}
 	var objects []object
 	for _, kind := range kinds {
-		for _, version := range versions {
+		for _, version := range beside(kind, versions) {
 			like.place.Line = kind.line
 			for _, o := range a.objectsOf(scalar(kind), scalar(version), like) {
 				o.alternative = o.alternative || len(kinds)*len(versions) > 1
@@ -140,6 +140,17 @@ func (a args) ofKeys(keys []found, column int, file string) []object {
 		}
 	}
 	return objects
+}
+
+// beside are the versions that a kind may have: the one on the line before or
+// after it, or all.
+func beside(kind found, versions []found) []found {
+	for _, v := range versions {
+		if v.line == kind.line-1 || v.line == kind.line+1 {
+			return []found{v}
+		}
+	}
+	return versions
 }
 
 // watched is the kind that is watched, which is the owner that a template

@@ -70,6 +70,12 @@ func (s *scanner) module(name, short string, a args) {
 			s.gap(a.f, a.line, "the arguments of %s are an expression", name)
 			return
 		}
+		for _, key := range []string{"kubeconfig", "host", "api_key"} {
+			if a.has(key) && !a.mayLack(key) {
+				s.gap(a.f, a.line, "%s says with %s which cluster it asks; nothing is granted for it", name, key)
+				return
+			}
+		}
 		modules()[canonical](a)
 		return
 	}

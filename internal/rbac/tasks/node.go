@@ -9,27 +9,69 @@ import (
 
 // get is the value of a key; nil if there is none.
 func get(n *yaml.Node, key string) *yaml.Node {
-	n = resolved(n)
-	if n == nil || n.Kind != yaml.MappingNode {
-		return nil
-	}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		if n.Content[i].Value == key {
-			return resolved(n.Content[i+1])
+	var found *yaml.Node
+	each(n, func(k, value *yaml.Node) {
+		if k.Value == key && found == nil {
+			found = value
 		}
-	}
-	return nil
+	})
+	return found
 }
 
-// each calls do for the pairs of a mapping.
+// each calls do for the pairs of a mapping, and then for those that it takes
+// from others by merge keys (<<).
 func each(n *yaml.Node, do func(key, value *yaml.Node)) {
 	n = resolved(n)
 	if n == nil || n.Kind != yaml.MappingNode {
 		return
 	}
+	own := map[string]bool{}
+	var merged []*yaml.Node
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		do(n.Content[i], resolved(n.Content[i+1]))
+		key, value := n.Content[i], resolved(n.Content[i+1])
+		switch {
+		case key.Tag != "!!merge":
+			own[key.Value] = true
+			do(key, value)
+		case value.Kind == yaml.SequenceNode:
+			merged = append(merged, value.Content...)
+		default:
+			merged = append(merged, value)
+		}
 	}
+	for _, m := range merged {
+		each(m, func(key, value *yaml.Node) {
+			if !own[key.Value] {
+				own[key.Value] = true
+				do(key, value)
+			}
+		})
+	}
+}
+
+// endless reports whether a node contains itself, by an alias of what it is in.
+func endless(n *yaml.Node) bool {
+	const entered, left = 1, 2
+	state := map[*yaml.Node]int{}
+	var enter func(*yaml.Node) bool
+	enter = func(n *yaml.Node) bool {
+		n = resolved(n)
+		if n == nil || state[n] == left {
+			return false
+		}
+		if state[n] == entered {
+			return true
+		}
+		state[n] = entered
+		for _, child := range n.Content {
+			if enter(child) {
+				return true
+			}
+		}
+		state[n] = left
+		return false
+	}
+	return enter(n)
 }
 
 func either(a, b *yaml.Node) *yaml.Node {
@@ -54,9 +96,9 @@ func text(n *yaml.Node) string {
 	return "not a word"
 }
 
-// scalars calls do for each scalar in n.
+// scalars calls do for each scalar that is written in n; what an alias means is
+// written elsewhere.
 func scalars(n *yaml.Node, do func(*yaml.Node)) {
-	n = resolved(n)
 	if n == nil {
 		return
 	}

@@ -1,6 +1,8 @@
 package tasks
 
 import (
+	"errors"
+	"io"
 	"os"
 	"regexp"
 	"strings"
@@ -198,7 +200,10 @@ func (a args) plain(content, file string, first int) (found []object, ok bool) {
 		var doc yaml.Node
 		err := decoder.Decode(&doc)
 		if err != nil {
-			return found, err.Error() == "EOF"
+			return found, errors.Is(err, io.EOF)
+		}
+		if endless(&doc) {
+			return nil, false
 		}
 		shift(&doc, first-1)
 		for _, n := range doc.Content {

@@ -78,7 +78,7 @@ type Options struct {
 // Scan reads a role or playbook and all that it includes by a literal name.
 // An error means that a file cannot be read or is no YAML; it names the file.
 func Scan(c Content, o Options) (Report, error) {
-	s := &scanner{opts: o, seen: map[string]bool{}}
+	s := &scanner{opts: o, seen: map[string]bool{}, dynamic: map[string]bool{}}
 	f, err := s.watched()
 	if err != nil {
 		return Report{}, err
@@ -97,6 +97,8 @@ type scanner struct {
 	report Report
 	// seen are the files that were read, with the variables they were read with.
 	seen map[string]bool
+	// dynamic are the variables that tasks set, whatever else the files say.
+	dynamic map[string]bool
 }
 
 // frame is where in the content the scan is. It is handed down by value; its
@@ -123,6 +125,9 @@ type variable struct {
 // maxDepth bounds includes: content that includes itself ends at run time by a
 // condition.
 const maxDepth = 40
+
+// maxFiles bounds how many files are read, with each set of variables anew.
+const maxFiles = 5000
 
 // watched is the frame in which every run begins.
 func (s *scanner) watched() (frame, error) {
@@ -161,6 +166,9 @@ func read(path string) (*yaml.Node, error) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(data, &doc); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if endless(&doc) {
+		return nil, fmt.Errorf("%s: an alias is part of what it stands for", path)
 	}
 	if len(doc.Content) == 0 {
 		return nil, nil //nolint:nilnil // an empty file is no mistake
@@ -205,6 +213,7 @@ func (s *scanner) play(play *yaml.Node, f frame) error {
 		}
 	}
 	f = f.with(play)
+	s.connection(play, f)
 	if roles := get(play, "roles"); roles != nil {
 		if err := s.roleList(roles, f); err != nil {
 			return err
@@ -357,9 +366,18 @@ func (s *scanner) enter(path string, f frame) bool {
 	var key strings.Builder
 	fmt.Fprintf(&key, "%s %s", path, f.roleDir)
 	for _, name := range slices.Sorted(maps.Keys(f.vars)) {
-		fmt.Fprintf(&key, " %s=%p", name, f.vars[name].node)
+		n := resolved(f.vars[name].node)
+		if n.Kind == yaml.ScalarNode {
+			fmt.Fprintf(&key, " %s=%q", name, n.Value)
+		} else {
+			fmt.Fprintf(&key, " %s=%p", name, n)
+		}
 	}
 	if s.seen[key.String()] {
+		return false
+	}
+	if len(s.seen) >= maxFiles {
+		s.gapAt(Place{path, 0}, "it is not read: the content includes more files than are read here")
 		return false
 	}
 	s.seen[key.String()] = true

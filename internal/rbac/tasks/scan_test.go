@@ -184,6 +184,14 @@ items:
       - kind: ServiceAccount
         name: {{ name }}
 ---
+{% if route %}
+apiVersion: route.openshift.io/v1
+kind: Route
+{% else %}
+apiVersion: networking.k8s.io/v1
+kind: Ingress
+{% endif %}
+---
 apiVersion: v1
 kind: {{ kind }}
 `},
@@ -191,7 +199,8 @@ kind: {{ kind }}
 				"templates/all.yaml.j2:4 v1 ConfigMap create,get,patch +", "templates/all.yaml.j2:8 apps/v1 StatefulSet create,get,patch +",
 				"templates/all.yaml.j2:10 apps/v1 Deployment create,get,patch +",
 				"templates/all.yaml.j2:23 rbac.authorization.k8s.io/v1 RoleBinding create,get,patch +",
-				"? templates/all.yaml.j2:30 the kind is an expression: {{ kind }}",
+				"templates/all.yaml.j2:31 route.openshift.io/v1 Route create,get,patch +", "templates/all.yaml.j2:34 networking.k8s.io/v1 Ingress create,get,patch +",
+				"? templates/all.yaml.j2:38 the kind is an expression: {{ kind }}",
 			},
 		},
 		"files by name": {
@@ -329,6 +338,60 @@ kind: {{ kind }}
 `,
 			want: []string{at + "1 v1 Secret get", at + "1 apps/v1 Deployment list", at + "2 v1 ConfigMap delete,get", at + "3 v1 Node list"},
 		},
+		"variables that tasks set": {
+			tasks: "- set_fact: {what: Pod}\n- k8s_info: {kind: \"{{ what }}\", name: x}\n- shell: date\n  register: other\n- k8s_info: {kind: \"{{ other }}\", name: x}\n",
+			files: map[string]string{"roles/main/vars/main.yml": "what: Node\nother: Node\n"},
+			want:  []string{"? " + at + "2 the kind is an expression: {{ what }}", "? " + at + "5 the kind is an expression: {{ other }}"},
+		},
+		"anchors and merge keys": {
+			tasks: "- name: a\n  k8s: &common {api_version: apps/v1, kind: Deployment, name: x, state: patched}\n- name: b\n  k8s:\n    <<: *common\n    kind: DaemonSet\n- &task {k8s_info: {kind: Pod, name: x}}\n- <<: *task\n  when: true\n",
+			want: []string{
+				at + "2 apps/v1 Deployment get,patch", at + "4 apps/v1 DaemonSet get,patch", at + "7 v1 Pod get", at + "7 v1 Pod get",
+			},
+		},
+		"loops over files": {
+			tasks: `- k8s: {definition: "{{ item }}"}
+  loop: "{{ lookup('template', 'two.j2') | from_yaml_all | list }}"
+- k8s: {src: "{{ item }}"}
+  loop: "{{ query('fileglob', 'files/*.yml') }}"
+- k8s: {definition: "{{ lookup('template', 'deep/' + item + '.yml.j2') }}"}
+  loop: [a]
+`,
+			files: map[string]string{
+				"roles/main/templates/two.j2":        "apiVersion: v1\nkind: Secret\nx: {{ y }}\n---\napiVersion: v1\nkind: Pod\nx: {{ y }}\n",
+				"roles/main/files/one.yml":           "{apiVersion: v1, kind: Service, metadata: {name: x}}",
+				"roles/main/templates/deep/a.yml.j2": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: {{ x }}}\n",
+			},
+			want: []string{
+				"templates/two.j2:2 v1 Secret create,get,patch +", "templates/two.j2:6 v1 Pod create,get,patch +", "files/one.yml:1 v1 Service create,get,patch +",
+				"templates/deep/a.yml.j2:2 v1 ConfigMap create,get,patch +",
+			},
+		},
+		"a name that has a default": {
+			tasks: "- k8s_info: {kind: Secret, name: \"{{ x | default(y) }}\"}\n- k8s_info: {kind: Secret, name: \"{{ x | default('') }}\"}\n",
+			want:  []string{at + "1 v1 Secret get", at + "2 v1 Secret get,list"},
+		},
+		"other clusters, and Pods as hosts": {
+			tasks: `- k8s_info: {kind: Pod, name: x, kubeconfig: /other}
+- k8s_info: {kind: Pod, name: x, host: "{{ host | default(omit) }}"}
+- command: date
+  connection: kubernetes.core.kubectl
+`,
+			want: []string{
+				at + "2 v1 Pod get", "? " + at + "1 k8s_info says with kubeconfig which cluster it asks; nothing is granted for it",
+				"? " + at + "4 the connection kubernetes.core.kubectl runs commands in Pods",
+			},
+		},
+		"what is encrypted": {
+			tasks: "- include_tasks: secret.yml\n",
+			files: map[string]string{"roles/main/tasks/secret.yml": "$ANSIBLE_VAULT;1.1;AES256\n6162\n"},
+			want:  []string{"? tasks/secret.yml the file is encrypted"},
+		},
+		"includes without an end": {
+			tasks: "- include_tasks: \"{{ item }}\"\n  with_fileglob: tasks/*.yml\n- include_tasks: other.yml\n- k8s_info: {kind: Pod, name: x}\n",
+			files: map[string]string{"roles/main/tasks/other.yml": "- include_tasks: \"{{ item }}\"\n  with_fileglob: tasks/*.yml\n"},
+			want:  []string{at + "4 v1 Pod get", at + "4 v1 Pod get"}, // by itself, and as what it includes
+		},
 		"an owner whose deletion is blocked": {
 			tasks: `- k8s:
     definition:
@@ -402,6 +465,7 @@ func TestScan_NamesTheFileThatIsWrong(t *testing.T) {
 	}{
 		"no YAML":          {map[string]string{main: "- a: [\n"}, "tasks/main.yml: yaml:"},
 		"no list":          {map[string]string{main: "a: b\n"}, "tasks/main.yml:1: a file of tasks is a list"},
+		"endless":          {map[string]string{main: "- &a [*a]\n"}, "tasks/main.yml: an alias is part of what it stands for"},
 		"no task":          {map[string]string{main: "- a\n"}, "tasks/main.yml:1: a task is a mapping"},
 		"broken directive": {map[string]string{main: "# rolewright:rbac pods get\n- mine: {}\n"}, `tasks/main.yml:2: the comment "# rolewright:rbac pods get": write "rolewright:rbac GROUP RESOURCE VERBS"`},
 	} {

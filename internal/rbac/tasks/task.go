@@ -20,6 +20,10 @@ func (s *scanner) taskFile(path string, f frame) error {
 		return err
 	}
 	f.file, f.depth = path, f.depth+1
+	if root.Kind == yaml.ScalarNode && strings.HasPrefix(root.Value, "$ANSIBLE_VAULT") {
+		s.gap(f, 0, "the file is encrypted")
+		return nil
+	}
 	if root.Kind != yaml.SequenceNode {
 		return fmt.Errorf("%s:%d: a file of tasks is a list", path, root.Line)
 	}
@@ -64,6 +68,10 @@ func (s *scanner) task(node *yaml.Node, f frame) error {
 		return nil
 	}
 	s.lookups(node, f)
+	s.connection(node, f)
+	if n := get(node, "register"); n != nil {
+		s.dynamic[n.Value] = true
+	}
 	for _, inner := range s.loop(node, f) {
 		if err := s.call(node, inner); err != nil {
 			return err
@@ -124,6 +132,9 @@ func collectComments(n *yaml.Node, into *strings.Builder) {
 	}
 }
 
+// globLookup matches a list of files.
+var globLookup = regexp.MustCompile(`^\s*\{\{-?\s*(?:query|q|lookup)\(\s*['"](?:ansible\.builtin\.)?fileglob['"]\s*,\s*['"]([^'"]*)['"]\s*(?:,\s*wantlist=\w+\s*)?\)\s*-?\}\}\s*$`)
+
 // loop is the frame of each turn of a task's loop: one if it has none, or one
 // of which nothing is known.
 func (s *scanner) loop(node *yaml.Node, f frame) []frame {
@@ -147,6 +158,13 @@ func (s *scanner) loop(node *yaml.Node, f frame) []frame {
 	if over == nil {
 		return []frame{f}
 	}
+	if over.Kind == yaml.ScalarNode {
+		if m := globLookup.FindStringSubmatch(over.Value); m != nil {
+			over = s.globbed(&yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: m[1], Line: over.Line}, f)
+		} else if fileLookup.MatchString(over.Value) {
+			return []frame{f.set(name, over)} // each of its documents
+		}
+	}
 	elements, _, ok := s.elements(over, f)
 	if !ok || !simple || len(elements) > maxValues {
 		return []frame{f.set(name, nil)}
@@ -156,6 +174,15 @@ func (s *scanner) loop(node *yaml.Node, f frame) []frame {
 		turns = append(turns, f.set(name, element))
 	}
 	return turns
+}
+
+// connection reports what runs inside of Pods.
+func (s *scanner) connection(node *yaml.Node, f frame) {
+	for _, n := range []*yaml.Node{get(node, "connection"), get(get(node, "vars"), "ansible_connection")} {
+		if n != nil && (strings.Contains(n.Value, "kubectl") || strings.HasSuffix(n.Value, ".oc")) {
+			s.gap(f, n.Line, "the connection %s runs commands in Pods", n.Value)
+		}
+	}
 }
 
 // globbed is the list of files that with_fileglob finds.
@@ -224,8 +251,9 @@ func (s *scanner) call(node *yaml.Node, f frame) error {
 		return s.included(inner, file, s.searched(f, "tasks"), s.taskFile)
 	case "include_role", "import_role":
 		return s.namedRole(get(value, "name"), get(value, "tasks_from"), f, line)
-	case "include_vars", "set_fact":
-		return nil // what they set is not known to later tasks
+	case "set_fact":
+		each(value, func(key, _ *yaml.Node) { s.dynamic[key.Value] = true })
+		return nil
 	}
 	s.module(name, short, args{s: s, f: f, node: s.arguments(name, value, node, f), line: line})
 	return nil

@@ -66,6 +66,9 @@ var (
 	choice = regexp.MustCompile(`(?s)^(\S.*?)\s+if\s+.*\s+else\s+(.*\S)$`)
 	// ternary matches the filter of that.
 	ternary = regexp.MustCompile(`(?s)^.*\|\s*ternary\(\s*('[^']*'|"[^"]*")\s*,\s*('[^']*'|"[^"]*")\s*\)$`)
+	// concatenation matches texts and variables that are put together of parts.
+	concatenation = regexp.MustCompile(`^(?:'[^']*'|"[^"]*"|[A-Za-z_][\w.]*)(?:\s*[~+]\s*(?:'[^']*'|"[^"]*"|[A-Za-z_][\w.]*))+$`)
+	part          = regexp.MustCompile(`'[^']*'|"[^"]*"|[A-Za-z_][\w.]*`)
 	// fallback matches a default.
 	fallback = regexp.MustCompile(`(?s)^(.*?)\s*\|\s*(?:default|d)\(\s*(.*?)\s*(?:,\s*[Tt]rue\s*)?\)$`)
 	// harmless matches filters that leave a word as it is.
@@ -98,13 +101,16 @@ func (s *scanner) evaluate(expr string, f frame, depth int) (values []string, op
 	if m := choice.FindStringSubmatch(expr); m != nil {
 		return s.both(m[1], m[2], f, depth)
 	}
+	if concatenation.MatchString(expr) {
+		return s.expand("{{"+strings.Join(part.FindAllString(expr, -1), "}}{{")+"}}", f, depth+1)
+	}
 	if !path.MatchString(expr) {
 		return nil, false, false
 	}
 	if expr == "role_path" && f.roleDir != "" {
 		return []string{f.roleDir}, false, true
 	}
-	node, open := lookup(expr, f)
+	node, open := s.lookup(expr, f)
 	if node == nil || node.Kind != yaml.ScalarNode {
 		return nil, false, false
 	}
@@ -119,10 +125,10 @@ func (s *scanner) both(a, b string, f frame, depth int) (values []string, open, 
 }
 
 // lookup is the node that a path leads to; nil if the files do not say.
-func lookup(expr string, f frame) (n *yaml.Node, open bool) {
+func (s *scanner) lookup(expr string, f frame) (n *yaml.Node, open bool) {
 	steps := step.FindAllString(expr, -1)
 	v, ok := f.vars[steps[0]]
-	if !ok {
+	if !ok || s.dynamic[steps[0]] {
 		return nil, false
 	}
 	n = resolved(v.node)
@@ -144,7 +150,7 @@ func (s *scanner) whole(n *yaml.Node, f frame) (_ *yaml.Node, open bool) {
 		if m == nil || strings.TrimSpace(n.Value) != m[0] || !path.MatchString(m[1]) {
 			return n, open
 		}
-		next, isOpen := lookup(m[1], f)
+		next, isOpen := s.lookup(m[1], f)
 		if next == nil {
 			return n, open
 		}
