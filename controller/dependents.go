@@ -41,6 +41,7 @@ func (r *reconciler) touch(key types.NamespacedName, uid types.UID, why string) 
 	}
 	r.log.V(1).Info("Dependent has changed", "namespace", key.Namespace, "name", key.Name, "change", why)
 	r.touched[key] = why
+	r.ages.mark(key, r.now())
 	if r.queue != nil {
 		r.queue.Add(reconcile.Request{NamespacedName: key})
 	}

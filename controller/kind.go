@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/rolewright/rolewright/internal/metrics"
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
@@ -237,6 +238,7 @@ func (k *kind) serve(ctx context.Context, res resource) error {
 	}
 	r := newReconciler(k, res, kinds, c)
 	defer r.subscribe()()
+	defer r.metrics.WatchAges(r.gvk, func() metrics.Ages { return r.ages.oldest(r.now()) })()
 	k.mu.Lock()
 	k.served = r
 	k.mu.Unlock()
@@ -343,7 +345,7 @@ func (k *kind) newController(r *reconciler, kinds cache.Cache) (ctrl.Controller,
 	}
 	obj := &unstructured.Unstructured{}
 	obj.SetGroupVersionKind(k.watch.GVK)
-	src := source.Kind[client.Object](kinds, obj, &handler.EnqueueRequestForObject{}, changes(k.selector))
+	src := source.Kind[client.Object](kinds, obj, &handler.EnqueueRequestForObject{}, changes(k.selector), r.note())
 	for _, s := range []source.Source{src, r.queueSource()} {
 		if err := c.Watch(s); err != nil {
 			return nil, fmt.Errorf("watch %s: %w", k.watch.GVK, err)

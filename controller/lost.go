@@ -129,6 +129,7 @@ func (r *reconciler) settleLost(ctx context.Context, s *scope) (*ctrl.Result, er
 		return nil, err
 	}
 	failpoint.Hit("lost.written")
+	r.metrics.RunLost(r.gvk)
 	s.memory.last, s.memory.lost = &run, nil
 	r.dirs.finish(s.object.GetUID(), lost.ID, s.settings.retention())
 	return nil, nil

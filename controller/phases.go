@@ -82,6 +82,7 @@ func (r *reconciler) release(ctx context.Context, s *scope) error {
 	if err != nil {
 		return fmt.Errorf("remove the finalizer: %w", err)
 	}
+	r.ages.waits(s.key, time.Time{})
 	s.log.Info("Finalizer removed", "remaining", finalizers)
 	return nil
 }

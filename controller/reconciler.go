@@ -39,6 +39,7 @@ type reconciler struct {
 	secrets *secrets
 	dirs    *rundirs
 	metrics *metrics.Recorder
+	ages    *ages
 	log     logr.Logger
 	now     func() time.Time
 	// selector is the watch's.
@@ -98,7 +99,7 @@ type heldRun struct {
 func newReconciler(k *kind, res resource, cached client.Reader, c client.Client) *reconciler {
 	r := &reconciler{
 		watch: k.watch, gvk: k.watch.GVK, res: res, opts: k.opts, cached: cached, live: c, client: c,
-		content: k.content, secrets: k.secrets, dirs: k.dirs, metrics: k.opts.Metrics, log: k.log.WithValues("gvk", k.watch.GVK.String()),
+		content: k.content, secrets: k.secrets, dirs: k.dirs, metrics: k.opts.Metrics, ages: newAges(), log: k.log.WithValues("gvk", k.watch.GVK.String()),
 		now: time.Now, selector: k.selector, set: k.set, metadata: k.set.metadata,
 		memories: map[types.NamespacedName]*memory{}, touched: map[types.NamespacedName]string{}, runs: map[types.UID]admitted{},
 	}
@@ -120,6 +121,16 @@ type phase struct {
 // Reconcile is called for one object at a time, and never twice at once for the
 // same one.
 func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	res, err := r.reconcile(ctx, req, r.ages.take(req.NamespacedName, r.now()))
+	if err != nil || res.RequeueAfter > 0 {
+		// After an error it is due at once, and has to wait.
+		r.ages.mark(req.NamespacedName, r.now().Add(res.RequeueAfter))
+	}
+	return res, err
+}
+
+// reconcile is one that was due at a time.
+func (r *reconciler) reconcile(ctx context.Context, req ctrl.Request, due time.Time) (ctrl.Result, error) {
 	obj := r.newObject()
 	if err := r.cached.Get(ctx, req.NamespacedName, obj); apierrors.IsNotFound(err) {
 		return ctrl.Result{}, r.forget(ctx, req.NamespacedName)
@@ -135,6 +146,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err != nil {
 		return ctrl.Result{}, err
 	}
+	s.due = due
 	defer r.set.busy.CompareAndDelete(obj.GetUID(), s.runID)
 	failpoint.Hit("reconcile.opened")
 	for _, p := range r.phases(s) {
@@ -233,6 +245,7 @@ func (r *reconciler) forget(ctx context.Context, key types.NamespacedName) error
 	delete(r.touched, key)
 	r.mu.Unlock()
 	r.metrics.ObjectGone(r.gvk, key.Namespace, key.Name)
+	r.ages.forget(key)
 	if r.dependents != nil {
 		r.dependents.Forget(key)
 	}

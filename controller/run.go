@@ -51,6 +51,7 @@ func (r *reconciler) run(ctx context.Context, s *scope) (*ctrl.Result, error) {
 
 	s.log.Info("Run starts", "cause", s.plan.cause, "generation", s.active.Generation, "directory", req.Dir)
 	r.metrics.RunStarted(r.gvk)
+	r.metrics.RunWaited(r.gvk, string(s.plan.cause), r.now().Sub(s.due))
 	s.started = true
 	stop := p.start(ctx)
 	s.result, s.err = r.execute(ctx, req)
@@ -60,6 +61,7 @@ func (r *reconciler) run(ctx context.Context, s *scope) (*ctrl.Result, error) {
 	failpoint.Hit("run.ended")
 	if s.ran = s.err == nil || !s.result.Finished.IsZero(); s.ran {
 		r.metrics.RunMade(r.gvk, string(s.result.Executor()))
+		r.metrics.RunMemory(r.gvk, string(s.result.Executor()), s.result.Memory)
 	}
 	if why := s.result.Unsuited(); why != "" {
 		s.log.V(1).Info("Run could not be forked", "reason", why)
@@ -178,6 +180,11 @@ func (r *reconciler) recordEnd(ctx context.Context, s *scope, run status.Run) (*
 	r.logEnd(s, run)
 	if s.started {
 		r.metrics.RunEnded(r.gvk, run.Cause, run.Reason)
+	}
+	if run.Result == status.Failed {
+		for _, f := range s.result.Summary.Culprits() {
+			r.metrics.TaskFailed(r.gvk, f.Task.Path)
+		}
 	}
 	if run.Result != status.Interrupted {
 		r.metrics.ReconcileResult(r.gvk, run.Result == status.Succeeded)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/google/uuid"
@@ -31,6 +32,8 @@ type scope struct {
 	runID string
 	// deleting is true if the object is being deleted.
 	deleting bool
+	// due is since when the reconcile was due.
+	due time.Time
 	// settings and warnings come from the watch and the object's annotations.
 	settings settings
 	warnings []string
@@ -86,6 +89,11 @@ func (r *reconciler) open(ctx context.Context, obj *unstructured.Unstructured) (
 		// lives; what the finalizer needs is for the author of the watch to say.
 		s.settings.timeout, s.settings.idleTimeout = r.watch.Finalizer.Timeout, r.watch.Finalizer.IdleTimeout
 	}
+	var since time.Time
+	if s.deleting && r.waits(obj) {
+		since = obj.GetDeletionTimestamp().Time
+	}
+	r.ages.waits(key, since)
 	r.metrics.ObjectSeen(r.gvk, key.Namespace, key.Name, created(obj))
 	return s, nil
 }

@@ -130,7 +130,7 @@ func (r *Runner) Run(ctx context.Context, req Request) (Result, error) {
 		return res, errors.Join(err, os.RemoveAll(req.Dir))
 	}
 	res.ExitCode, res.Signal, res.Summary = exit.Code, exit.Signal, summary
-	res.Notes = exit.Notes
+	res.Notes, res.Memory = exit.Notes, exit.Memory
 	res.Status, res.Tail = readArtifacts(req)
 	res.NoSpace = !res.proved() && (g.noSpace || full(req.Dir) || exhausted(req.Dir))
 	if exit.Stopped && !res.ended() {
@@ -159,7 +159,7 @@ func (r *Runner) Recover(ctx context.Context, dir, id string, mask Masker) (Resu
 	close(done)
 	res.Started, res.Finished = record.Started, record.Finished
 	res.ExitCode, res.Signal, res.Summary = record.Exit.Code, record.Exit.Signal, follow(ctx, req, done)
-	res.Notes = record.Exit.Notes
+	res.Notes, res.Memory = record.Exit.Notes, record.Exit.Memory
 	res.Status, res.Tail = readArtifacts(req)
 	if record.Exit.Stopped && !res.ended() {
 		return res, fmt.Errorf("%w: it was stopped", ErrNoRecord)

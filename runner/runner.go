@@ -105,6 +105,9 @@ type Result struct {
 	NoSpace bool
 	// Started and Finished enclose the process tree's life.
 	Started, Finished time.Time
+	// Memory is the most that the run's processes were seen to take together, in
+	// bytes; 0 if the run ended before anybody looked.
+	Memory int64
 	// Notes are what a fork server has noted of the run; see Executor and Unsuited.
 	Notes string
 }

@@ -51,6 +51,16 @@ func full(dir string) bool {
 	return st.Bavail*uint64(st.Bsize) < fewBytes || st.Files > 0 && st.Ffree < fewFiles
 }
 
+// Space is how large the file system of a directory is, and how much of it may
+// still be used, in bytes.
+func Space(dir string) (size, free int64, err error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return 0, 0, fmt.Errorf("look at the file system of %s: %w", dir, err)
+	}
+	return int64(st.Blocks) * st.Bsize, int64(st.Bavail) * st.Bsize, nil //nolint:gosec // no disk is that large
+}
+
 // exhausted tells whether a file cannot be written in dir for want of space. It
 // finds a quota too, and space that only the superuser may use.
 func exhausted(dir string) bool {

@@ -63,6 +63,10 @@ func (o *runOptions) addControllers(mgr ctrl.Manager, lease *lease, executor *ru
 	if err != nil {
 		return nil, fmt.Errorf("--runner-root %s: %w", o.runnerRoot, err)
 	}
+	recorder.WatchDisk(func() (metrics.Disk, error) {
+		size, free, err := runner.Space(root)
+		return metrics.Disk{Size: size, Free: free}, err
+	})
 	check := newRunnerCheck(whileUnchanged(executor.Installed, o.judgeVersions(executor.Check, mgr.GetLogger().WithName("runner"))), runnerCheckPeriod, mgr.GetLogger().WithName("runner"))
 	options := controller.Options{
 		Watches:        watched,

@@ -57,6 +57,11 @@ type Recorder struct {
 	executors    *prometheus.CounterVec
 	warmReady    *prometheus.GaugeVec
 	inFlight     *prometheus.GaugeVec
+	waits        *prometheus.HistogramVec
+	memory       *prometheus.HistogramVec
+	lost         *prometheus.CounterVec
+	failures     *prometheus.CounterVec
+	failing      places
 	events       *prometheus.CounterVec
 	statusWrites *prometheus.CounterVec
 	decisions    *prometheus.CounterVec
@@ -64,6 +69,7 @@ type Recorder struct {
 
 	artifactRuns  *prometheus.GaugeVec
 	artifactBytes *prometheus.GaugeVec
+	scraped       scraped
 
 	proxyRequests  *prometheus.CounterVec
 	proxyAnonymous *prometheus.GaugeVec
@@ -76,6 +82,8 @@ var _ prometheus.Collector = (*Recorder)(nil)
 // with an error, none.
 func New(reg prometheus.Registerer) (*Recorder, error) {
 	r := &Recorder{
+		failing: places{known: map[string]struct{}{}},
+
 		buildInfo: gauge("ansible_operator_build_info",
 			"Always 1; the labels say which release and commit runs.", "commit", "version"),
 		reconcileResult: gauge("ansible_operator_reconcile_result",
@@ -97,6 +105,18 @@ func New(reg prometheus.Registerer) (*Recorder, error) {
 			"1 while there is a fork server from which runs are made, else 0."),
 		inFlight: gauge("rolewright_runs_in_flight",
 			"Ansible runs that are under way.", "group", "version", "kind"),
+		waits: histogram("rolewright_run_wait_seconds",
+			"How long runs waited from when they were due until they started, by what started them.",
+			waitBuckets(), "group", "version", "kind", "cause"),
+		memory: histogram("rolewright_run_memory_bytes",
+			"The most memory that the processes of a run were seen to take together, by how the run was made.",
+			memoryBuckets(), "group", "version", "kind", "executor"),
+		lost: counter("rolewright_runs_lost_total",
+			"Runs of an earlier process whose end nobody saw, and that are repeated.", "group", "version", "kind"),
+		failures: counter("rolewright_task_failures_total",
+			"Tasks that made a run fail, by file and line of the task; other for those beyond the first 200.",
+			"group", "version", "kind", "task"),
+		scraped: newScraped(),
 		events: counter("rolewright_run_events_total",
 			"Job events of all runs, by what became of them.", "result"),
 		statusWrites: counter("rolewright_status_writes_total",
@@ -138,6 +158,12 @@ func phaseBuckets() []float64 {
 	return slices.Concat([]float64{.0005, .001, .0025}, reconcileBuckets())
 }
 
+// waitBuckets reach from what nobody notices to what somebody is called for.
+func waitBuckets() []float64 { return []float64{.1, .5, 1, 5, 15, 30, 60, 300, 900, 3600} }
+
+// memoryBuckets are 32 MiB to 4 GiB.
+func memoryBuckets() []float64 { return prometheus.ExponentialBuckets(32<<20, 2, 8) }
+
 func gauge(name, help string, labels ...string) *prometheus.GaugeVec {
 	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
 }
@@ -154,7 +180,7 @@ func (r *Recorder) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		r.buildInfo, r.reconcileResult, r.reconciles, r.createdAt,
 		r.phases, r.runs, r.executors, r.warmReady, r.inFlight, r.events, r.statusWrites, r.decisions, r.kindReady, r.artifactRuns, r.artifactBytes,
-		r.proxyRequests, r.proxyAnonymous, r.anonymous,
+		r.proxyRequests, r.proxyAnonymous, r.anonymous, r.waits, r.memory, r.lost, r.failures, &r.scraped,
 	}
 }
 

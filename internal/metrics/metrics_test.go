@@ -54,6 +54,14 @@ func recordAll(r *Recorder) {
 	r.ProxyRequest("", "", "refused")
 	r.ProxyAnonymous(true)
 	r.AnonymousRequest()
+	r.RunWaited(widget, "generation", 3*time.Second)
+	r.RunMemory(widget, "warm", 50<<20)
+	r.RunMemory(widget, "warm", 0)
+	r.RunLost(widget)
+	r.TaskFailed(widget, "/roles/w/tasks/main.yml:3")
+	r.TaskFailed(widget, "")
+	r.WatchAges(widget, func() Ages { return Ages{Queue: time.Second, Deletion: 2 * time.Second} })
+	r.WatchDisk(func() (Disk, error) { return Disk{Size: 100, Free: 30}, nil })
 }
 
 func TestRecorder_ExposesTheIncumbentsNamesAndLabels(t *testing.T) {

@@ -112,6 +112,7 @@ func runForked(ctx context.Context, c Command, out *os.File) (Exit, error) {
 	}
 	killed, killErr := t.kill()
 	exit.Killed += killed
+	exit.Memory = t.memory
 	return exit, errors.Join(err, killErr)
 }
 

@@ -151,3 +151,35 @@ func hasCookie(pid int, cookie string) (has, decided bool) {
 	}
 	return false, len(env) > 0
 }
+
+// weight is how much memory processes take together, in bytes: their
+// proportional set size, in which a page that n processes share counts a n-th
+// for each. What cannot be read does not count.
+func weight(of []identity) int64 {
+	var sum int64
+	for _, id := range of {
+		data, err := os.ReadFile("/proc/" + strconv.Itoa(id.pid) + "/smaps_rollup")
+		if err != nil || !id.exists() {
+			continue
+		}
+		sum += proportionalSize(data)
+	}
+	return sum
+}
+
+// proportionalSize is what a smaps_rollup says of it; 0 if it does not.
+func proportionalSize(rollup []byte) int64 {
+	const kibi = 1 << 10
+	for line := range bytes.Lines(rollup) {
+		rest, ok := bytes.CutPrefix(line, []byte("Pss:"))
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(string(rest)), "kB")), 10, 64)
+		if err != nil {
+			return 0
+		}
+		return n * kibi
+	}
+	return 0
+}

@@ -54,6 +54,11 @@ const outputLimit = 1 << 20
 // processes that clear their environment depend on it.
 const sampleInterval = 250 * time.Millisecond
 
+// weighEvery is at how many of these looks memory is measured: the first one,
+// which short commands live to see, and then once a second, because the kernel
+// goes through the page tables for it.
+const weighEvery = 4
+
 // Command is one command to supervise.
 type Command struct {
 	// Path is the executable, Args its arguments without the name.
@@ -138,6 +143,10 @@ type Exit struct {
 	// Notes are the lines that a fork server has noted of the command; empty if
 	// it was not started by one.
 	Notes string `json:",omitempty"`
+	// Memory is the most that the processes of the tree were seen to take
+	// together, in bytes, what they share with others in shares; 0 if the command
+	// ended before anybody looked.
+	Memory int64 `json:",omitempty"`
 }
 
 // Run runs the command and returns when its whole process tree is gone. When
@@ -181,7 +190,7 @@ func Run(ctx context.Context, c Command) (Exit, error) {
 
 	failpoint.Hit("supervising.ended")
 	exit := exitOf(cmd.ProcessState)
-	exit.Stopped = stopped.Load()
+	exit.Stopped, exit.Memory = stopped.Load(), t.memory
 	exit.Killed, err = t.kill()
 	return exit, err
 }
@@ -256,15 +265,14 @@ func (t *tree) sampleUntilStopped(out *os.File) (stop func()) {
 		defer close(done)
 		tick := time.NewTicker(sampleInterval)
 		defer tick.Stop()
-		for {
+		for look := 0; ; look++ {
 			select {
 			case <-quit:
 				return
 			case <-tick.C:
-				if t.reaper {
-					t.descendants() // waits for the dead, which a long run would collect
-				} else {
-					t.sample()
+				living := t.look()
+				if look%weighEvery == 0 {
+					t.memory = max(t.memory, weight(living))
 				}
 				if fi, err := out.Stat(); err == nil && fi.Size() > outputLimit {
 					// O_APPEND makes the writers go on at the new end. What

@@ -111,6 +111,7 @@ func TestRun_TellsHowTheCommandEnded(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			got.Memory = 0 // some live to see it measured
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("exit (-want +got):\n%s", diff)
 			}
@@ -118,6 +119,25 @@ func TestRun_TellsHowTheCommandEnded(t *testing.T) {
 				t.Errorf("survivors: %q", left)
 			}
 		})
+	}
+}
+
+// The memory of a whole tree is measured, and a page that two share is counted once.
+func TestRun_MeasuresTheMemoryOfTheTree(t *testing.T) {
+	const size = 64 << 20
+	script := `exec python3 -c '
+import os, time
+block = bytearray(b"x" * (64 << 20))
+child = os.fork()
+time.sleep(1)
+if child: os.wait()
+'`
+	got, err := Run(t.Context(), command(t, script))
+	if err != nil || got.Code != 0 {
+		t.Fatalf("exit %+v, error %v", got, err)
+	}
+	if got.Memory < size || got.Memory > size+size/2 {
+		t.Errorf("memory = %d MiB of two processes that share %d MiB", got.Memory>>20, size>>20)
 	}
 }
 

@@ -26,6 +26,8 @@ type tree struct {
 	members map[identity]struct{}
 	// sessions are the sessions of those ever seen.
 	sessions map[int]struct{}
+	// memory is the most that the members were seen to take.
+	memory int64
 }
 
 func newTree(pid int, cookie string) *tree {
@@ -56,6 +58,23 @@ func (t *tree) add(p process) bool {
 	t.members[p.identity] = struct{}{}
 	t.sessions[p.session] = struct{}{}
 	return true
+}
+
+// look brings what is known of the tree up to date, and returns the processes
+// that seem to live.
+func (t *tree) look() []identity {
+	var living []identity
+	if t.reaper {
+		for _, p := range t.descendants() { // waits for the dead, which a long run would collect
+			living = append(living, p.identity)
+		}
+		return living
+	}
+	t.sample()
+	for id := range t.members {
+		living = append(living, id)
+	}
+	return living
 }
 
 // sample notes the descendants of the members, and forgets members that are

@@ -1,0 +1,108 @@
+package controller
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rolewright/rolewright/internal/metrics"
+	"github.com/rolewright/rolewright/internal/testenv"
+	"github.com/rolewright/rolewright/internal/watches"
+	"github.com/rolewright/rolewright/runner"
+)
+
+func TestAges_AreThoseOfTheOldest(t *testing.T) {
+	now := time.Now()
+	one, two := types.NamespacedName{Name: "one"}, types.NamespacedName{Name: "two"}
+	a := newAges()
+	a.mark(one, now.Add(-time.Minute))
+	a.mark(one, now) // is due already
+	a.mark(two, now.Add(time.Hour))
+	a.waits(two, now.Add(-time.Hour))
+	want := metrics.Ages{Queue: time.Minute, Deletion: time.Hour}
+	if diff := gocmp.Diff(want, a.oldest(now)); diff != "" {
+		t.Errorf("ages (-want +got):\n%s", diff)
+	}
+	if since := a.take(one, now); !since.Equal(now.Add(-time.Minute)) {
+		t.Errorf("the first is due since %s", since)
+	}
+	if since := a.take(two, now); !since.Equal(now) {
+		t.Errorf("the second is due since %s, and is looked at before it is due", since)
+	}
+	a.waits(two, time.Time{})
+	if got := a.oldest(now); got != (metrics.Ages{}) {
+		t.Errorf("ages of nothing: %+v", got)
+	}
+}
+
+// A change of an object that is being run waits for the end of that run, and its
+// deletion for as long as the finalizer run fails.
+func TestMetrics_ShowWhatWaits(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	c, gvk, ns := clientOf(t, cfg), testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	reg := prometheus.NewPedanticRegistry()
+	recorder, err := metrics.New(reg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	goOn := make(chan struct{})
+	var broken atomic.Bool
+	broken.Store(true)
+	exec := &fakeExecutor{do: func(ctx context.Context, req runner.Request) (runner.Result, error) {
+		if req.Subject.Deleting && broken.Load() {
+			return failed("it cannot be taken down"), nil
+		}
+		select {
+		case <-goOn:
+		case <-ctx.Done():
+		}
+		return succeeded(), nil
+	}}
+	watch := watchOf(gvk, func(w *watches.Watch) {
+		w.Finalizer = &watches.Finalizer{Name: "example.com/finalizer", Content: watches.Content{Role: "testdata/roles/finalizer"}}
+	})
+	o := start(t, cfg, exec, Options{Watches: []watches.Watch{watch}, Metrics: recorder})
+	obj := create(t, c, object(gvk, ns, "one", map[string]any{"size": int64(1)}))
+	eventually(t, "the first run", func() bool { return o.exec.count() == 1 })
+	update(t, c, obj, func(o map[string]any) { o["spec"] = map[string]any{"size": int64(2)} })
+	value := func(name string) float64 {
+		families, err := reg.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			if f.GetName() == name {
+				return f.GetMetric()[0].GetGauge().GetValue()
+			}
+		}
+		return 0
+	}
+	eventually(t, "the change to be seen to wait", func() bool { return value("rolewright_queue_oldest_seconds") > 0 })
+	close(goOn)
+	eventually(t, "the second run, and nothing to wait", func() bool {
+		return o.exec.count() == 2 && value("rolewright_queue_oldest_seconds") == 0
+	})
+	if err := c.Delete(t.Context(), obj); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the deletion to be seen to wait", func() bool {
+		return value("rolewright_deletion_oldest_seconds") > 0 && o.exec.count() > 3 // a finalizer run has failed
+	})
+	broken.Store(false)
+	eventually(t, "nothing to wait", func() bool { return value("rolewright_deletion_oldest_seconds") == 0 })
+	failures, err := testutil.GatherAndCount(reg, "rolewright_task_failures_total")
+	if err != nil || failures != 1 {
+		t.Errorf("%d series of failed tasks (%v), want that of the one task", failures, err)
+	}
+	waits, err := testutil.GatherAndCount(reg, "rolewright_run_wait_seconds")
+	if err != nil || waits != 3 {
+		t.Errorf("%d series of waits (%v), want those of created, changed and deleted", waits, err)
+	}
+}

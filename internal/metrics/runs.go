@@ -1,0 +1,67 @@
+package metrics
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// RunWaited measures the time from when a run was due to its start. The cause is
+// that of RunEnded.
+func (r *Recorder) RunWaited(gvk schema.GroupVersionKind, cause string, waited time.Duration) {
+	if r == nil {
+		return
+	}
+	r.waits.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind, cause).Observe(max(waited, 0).Seconds())
+}
+
+// RunMemory measures the memory of a run, by the word for how it was made; below
+// 1 byte it is not known and nothing is measured.
+func (r *Recorder) RunMemory(gvk schema.GroupVersionKind, executor string, bytes int64) {
+	if r == nil || bytes < 1 {
+		return
+	}
+	r.memory.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind, executor).Observe(float64(bytes))
+}
+
+// RunLost counts a run whose end nobody saw.
+func (r *Recorder) RunLost(gvk schema.GroupVersionKind) {
+	if r == nil {
+		return
+	}
+	r.lost.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind).Inc()
+}
+
+// TaskFailed counts a task that made a run fail, by its file:line. Names of
+// tasks are no labels: templates may put anything into them.
+func (r *Recorder) TaskFailed(gvk schema.GroupVersionKind, path string) {
+	if r == nil {
+		return
+	}
+	r.failures.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind, r.failing.label(path)).Inc()
+}
+
+// maxPlaces is how many tasks are told apart: content that writes files of tasks
+// while it runs has a new path for each.
+const maxPlaces = 200
+
+// places are the labels for tasks that are in use.
+type places struct {
+	mu    sync.Mutex
+	known map[string]struct{}
+}
+
+// label is path, as long as there are not too many of them.
+func (p *places) label(path string) string {
+	if path == "" {
+		return "unknown"
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, ok := p.known[path]; !ok && len(p.known) >= maxPlaces {
+		return "other"
+	}
+	p.known[path] = struct{}{}
+	return path
+}

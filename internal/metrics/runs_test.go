@@ -1,0 +1,91 @@
+package metrics
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+func TestRecorder_ExposesWhatRunsWaitForAndTake(t *testing.T) {
+	r, reg := newRecorder(t)
+	recordAll(r)
+	const want = `
+# HELP rolewright_deletion_oldest_seconds For how long the object is being deleted longest that waits for its finalizer run.
+# TYPE rolewright_deletion_oldest_seconds gauge
+rolewright_deletion_oldest_seconds{group="apps.example.com",kind="Widget",version="v1"} 2
+# HELP rolewright_disk_free_bytes How much of the file system of --runner-root is free.
+# TYPE rolewright_disk_free_bytes gauge
+rolewright_disk_free_bytes 30
+# HELP rolewright_disk_size_bytes How large the file system of --runner-root is.
+# TYPE rolewright_disk_size_bytes gauge
+rolewright_disk_size_bytes 100
+# HELP rolewright_queue_oldest_seconds For how long the object has waited longest that is due for a look at whether it needs a run.
+# TYPE rolewright_queue_oldest_seconds gauge
+rolewright_queue_oldest_seconds{group="apps.example.com",kind="Widget",version="v1"} 1
+# HELP rolewright_runs_lost_total Runs of an earlier process whose end nobody saw, and that are repeated.
+# TYPE rolewright_runs_lost_total counter
+rolewright_runs_lost_total{group="apps.example.com",kind="Widget",version="v1"} 1
+# HELP rolewright_task_failures_total Tasks that made a run fail, by file and line of the task; other for those beyond the first 200.
+# TYPE rolewright_task_failures_total counter
+rolewright_task_failures_total{group="apps.example.com",kind="Widget",task="/roles/w/tasks/main.yml:3",version="v1"} 1
+rolewright_task_failures_total{group="apps.example.com",kind="Widget",task="unknown",version="v1"} 1
+`
+	if err := testutil.GatherAndCompare(reg, strings.NewReader(want),
+		"rolewright_deletion_oldest_seconds", "rolewright_disk_free_bytes", "rolewright_disk_size_bytes",
+		"rolewright_queue_oldest_seconds", "rolewright_runs_lost_total", "rolewright_task_failures_total"); err != nil {
+		t.Error(err)
+	}
+	for _, name := range []string{"rolewright_run_wait_seconds", "rolewright_run_memory_bytes"} {
+		if series, err := testutil.GatherAndCount(reg, name); err != nil || series != 1 {
+			t.Errorf("%s has %d series (%v), want 1", name, series, err)
+		}
+	}
+}
+
+func TestTaskFailed_HasABoundedNumberOfSeries(t *testing.T) {
+	r, _ := newRecorder(t)
+	for i := range 3 * maxPlaces {
+		r.TaskFailed(widget, fmt.Sprintf("/tmp/%d/main.yml:1", i))
+	}
+	r.TaskFailed(widget, "/tmp/0/main.yml:1") // is known
+	if n := testutil.CollectAndCount(r.failures); n != maxPlaces+1 {
+		t.Errorf("%d series, want %d and one for all others", n, maxPlaces)
+	}
+	other := r.failures.WithLabelValues(widget.Group, widget.Version, widget.Kind, "other")
+	if n := testutil.ToFloat64(other); n != 2*maxPlaces {
+		t.Errorf("others = %v, want %d", n, 2*maxPlaces)
+	}
+}
+
+func TestWatchAges_LastsUntilItIsStopped(t *testing.T) {
+	r, _ := newRecorder(t)
+	gadget := schema.GroupVersionKind{Version: "v1", Kind: "Gadget"}
+	series := func() int { return testutil.CollectAndCount(&r.scraped, "rolewright_queue_oldest_seconds") }
+	first := r.WatchAges(widget, func() Ages { return Ages{Queue: time.Hour} })
+	second := r.WatchAges(widget, func() Ages { return Ages{} }) // the kind is served anew
+	defer r.WatchAges(gadget, func() Ages { return Ages{Queue: -time.Second} })()
+	if n := series(); n != 2 {
+		t.Errorf("%d series of two kinds", n)
+	}
+	first()
+	if n := series(); n != 2 {
+		t.Errorf("%d series after the end of a service that had been replaced, want 2", n)
+	}
+	second()
+	if n := series(); n != 1 {
+		t.Errorf("%d series after the end of one kind of two, want 1", n)
+	}
+}
+
+func TestWatchDisk_HasNoSeriesWithoutAFigure(t *testing.T) {
+	r, _ := newRecorder(t)
+	r.WatchDisk(func() (Disk, error) { return Disk{}, errors.New("no such directory") })
+	if n := testutil.CollectAndCount(&r.scraped, "rolewright_disk_free_bytes", "rolewright_disk_size_bytes"); n != 0 {
+		t.Errorf("%d series of a disk that cannot be looked at, want none", n)
+	}
+}

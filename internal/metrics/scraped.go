@@ -1,0 +1,105 @@
+package metrics
+
+import (
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Ages are those of the oldest things of a kind that wait; 0 if none does.
+type Ages struct {
+	// Queue is for how long the object has waited longest that is due for a look.
+	Queue time.Duration
+	// Deletion is for how long the object is being deleted longest that the
+	// operator has not let go.
+	Deletion time.Duration
+}
+
+// Disk is what there is of a file system, in bytes.
+type Disk struct{ Size, Free int64 }
+
+// scraped are the metrics that nothing happens for: they are asked for when
+// somebody looks.
+type scraped struct {
+	queue, deletion, size, free *prometheus.Desc
+
+	mu   sync.Mutex
+	ages map[schema.GroupVersionKind]*func() Ages
+	disk func() (Disk, error)
+}
+
+func newScraped() scraped {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, labels, nil)
+	}
+	kind := []string{"group", "version", "kind"}
+	return scraped{
+		queue: desc("rolewright_queue_oldest_seconds",
+			"For how long the object has waited longest that is due for a look at whether it needs a run.", kind...),
+		deletion: desc("rolewright_deletion_oldest_seconds",
+			"For how long the object is being deleted longest that waits for its finalizer run.", kind...),
+		size: desc("rolewright_disk_size_bytes", "How large the file system of --runner-root is."),
+		free: desc("rolewright_disk_free_bytes", "How much of the file system of --runner-root is free."),
+		ages: map[schema.GroupVersionKind]*func() Ages{},
+	}
+}
+
+// Describe implements [prometheus.Collector].
+func (s *scraped) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{s.queue, s.deletion, s.size, s.free} {
+		ch <- d
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (s *scraped) Collect(ch chan<- prometheus.Metric) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
+	}
+	for gvk, ages := range s.ages {
+		a := (*ages)()
+		gauge(s.queue, max(a.Queue, 0).Seconds(), gvk.Group, gvk.Version, gvk.Kind)
+		gauge(s.deletion, max(a.Deletion, 0).Seconds(), gvk.Group, gvk.Version, gvk.Kind)
+	}
+	if s.disk == nil {
+		return
+	}
+	if disk, err := s.disk(); err == nil { // without a figure there is no series
+		gauge(s.size, float64(disk.Size))
+		gauge(s.free, float64(disk.Free))
+	}
+}
+
+// WatchAges has the ages of a kind asked for at each scrape, until the returned
+// function is called. ages is safe for concurrent use and does not block; a
+// later one of the same kind takes its place.
+func (r *Recorder) WatchAges(gvk schema.GroupVersionKind, ages func() Ages) (stop func()) {
+	if r == nil {
+		return func() {}
+	}
+	s, mine := &r.scraped, &ages
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ages[gvk] = mine
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.ages[gvk] == mine {
+			delete(s.ages, gvk)
+		}
+	}
+}
+
+// WatchDisk has the disk of the runs looked at with each scrape.
+func (r *Recorder) WatchDisk(disk func() (Disk, error)) {
+	if r == nil {
+		return
+	}
+	r.scraped.mu.Lock()
+	defer r.scraped.mu.Unlock()
+	r.scraped.disk = disk
+}
