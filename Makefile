@@ -81,6 +81,7 @@ test: ## set-up, lint, unit and integration tests on real parts, and a short fuz
 	@tools/step.sh 'lint' $(MAKE) lint
 	@tools/step.sh 'unit and integration tests' $(MAKE) integration
 	@tools/step.sh 'the newer line of Ansible' $(MAKE) test-second-line
+	@tools/step.sh 'chart, bundle and rules' $(MAKE) test-manifests
 	@tools/step.sh 'tests of the development control plane' $(MAKE) test-tools
 	@tools/step.sh 'fault plans' $(MAKE) fault-plans
 	@tools/step.sh 'fuzz targets' $(MAKE) fuzz-short
@@ -149,6 +150,7 @@ fuzz-short: ## run every fuzz target for FUZZTIME (3000x: so many inputs)
 lint: lint-tools ## check formatting, style and the import directions
 	@$(TOOLS)/golangci-lint run ./...
 	@cd tools && $(TOOLS)/golangci-lint run --config $(CURDIR)/.golangci.yml ./controlplane/...
+	@cd tools/manifests && $(TOOLS)/golangci-lint run --config $(CURDIR)/.golangci.yml ./...
 
 .PHONY: bench
 bench: setup cluster-tools build ## measure our own path around a run, memory with many objects, and the executors against each other
@@ -162,6 +164,23 @@ mutants: cluster-tools-kwok ## seed bugs into the operator, one at a time, and s
 	@$(GO_BUILD) -o $(BIN)/fakerunner ./test/faults/fakerunner
 	@$(GO_BUILD) -o $(BIN)/mutants ./test/faults/mutants
 	@$(TOOLS)/controlplane exec --audit-log audit.log -- $(BIN)/mutants $(MUTANTSFLAGS)
+
+##@ Manifests
+
+GENERATE = cd tools/manifests && go run ./generate -config $(CURDIR)/config -kubectl $(TOOLS)/kubectl -out $(CURDIR)
+
+.PHONY: chart
+chart: $(TOOLS)/kubectl $(TOOLS)/helm ## make the Helm chart in dist/chart out of config/
+	@$(GENERATE) chart
+	@$(TOOLS)/helm lint --strict --quiet dist/chart
+
+.PHONY: bundle
+bundle: $(TOOLS)/kubectl ## make the OLM bundle, for the image IMG, in bundle/ out of config/
+	@$(GENERATE) $(if $(IMG),-image $(IMG)) bundle
+
+.PHONY: test-manifests
+test-manifests: client-tools ## tests of chart, bundle, rules and dashboard
+	@cd tools/manifests && go test -count=1 $(TESTFLAGS) ./... # Go does not see that config/ has changed
 
 ##@ The development control plane
 
@@ -193,7 +212,7 @@ node-tools: $(TOOLS)/kubelet ## build the kubelet
 	@:
 
 .PHONY: client-tools
-client-tools: $(TOOLS)/kubectl $(TOOLS)/helm $(TOOLS)/kustomize ## build kubectl, Helm and Kustomize, the clients that tests use
+client-tools: $(TOOLS)/kubectl $(TOOLS)/helm $(TOOLS)/kustomize $(TOOLS)/promcheck ## build kubectl, Helm, Kustomize, and what asks Prometheus' queries, which tests use
 	@:
 
 .PHONY: lint-tools
@@ -231,6 +250,9 @@ $(TOOLS)/helm: tools/helm/go.mod tools/helm/go.sum
 $(TOOLS)/kustomize: tools/kustomize/go.mod tools/kustomize/go.sum
 	cd tools/kustomize && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $@ sigs.k8s.io/kustomize/kustomize/v5
 	@touch $@
+
+$(TOOLS)/promcheck: $(wildcard tools/manifests/promcheck/*.go) tools/manifests/go.mod
+	cd tools/manifests && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $@ ./promcheck
 
 $(TOOLS)/golangci-lint: tools/lint/go.mod tools/lint/go.sum
 	cd tools/lint && go build -trimpath -ldflags '-s -w' -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint

@@ -75,12 +75,14 @@ func (s *scraped) Collect(ch chan<- prometheus.Metric) {
 }
 
 // WatchAges has the ages of a kind asked for at each scrape, until the returned
-// function is called. ages is safe for concurrent use and does not block; a
+// function is called, and its lost runs counted from 0. ages is safe for concurrent use and does not block; a
 // later one of the same kind takes its place.
 func (r *Recorder) WatchAges(gvk schema.GroupVersionKind, ages func() Ages) (stop func()) {
 	if r == nil {
 		return func() {}
 	}
+	// What is counted from the beginning shows from the first scrape on.
+	r.lost.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind).Add(0)
 	s, mine := &r.scraped, &ages
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -136,13 +136,19 @@ func variantOf(t *testing.T, entry string) string {
 // shippedRules are what the operator may do where it is installed from config/.
 func shippedRules(t *testing.T) []rbacv1.PolicyRule {
 	t.Helper()
-	data, err := os.ReadFile(absolute(t, "config/rbac/role.yaml"))
+	return rulesOf(t, "config/rbac/role.yaml")
+}
+
+// rulesOf are those of a role in a file.
+func rulesOf(t *testing.T, file string) []rbacv1.PolicyRule {
+	t.Helper()
+	data, err := os.ReadFile(absolute(t, file))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var role rbacv1.ClusterRole
 	if err := yaml.UnmarshalStrict(data, &role); err != nil {
-		t.Fatalf("read the operator's role: %v", err)
+		t.Fatalf("read the rules of %s: %v", file, err)
 	}
 	return role.Rules
 }

@@ -1,0 +1,3 @@
+{{- define "serviceAccount" -}}
+{{ .Values.serviceAccount.name | default (printf "%s-controller-manager" .Release.Name) }}
+{{- end }}

@@ -1,0 +1,92 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+
+	"github.com/rolewright/rolewright/internal/testenv"
+)
+
+// Every query of the dashboard gives data, and every rule names what there is, with the metrics of an operator whose runs
+// succeed and fail, use the API proxy, and are repeated.
+func TestMetrics_AnswerEveryQuery(t *testing.T) {
+	t.Parallel()
+	promcheck := absolute(t, "bin/tools/promcheck")
+	if _, err := os.Stat(promcheck); err != nil {
+		t.Fatalf("the checker of queries is not built: run `make client-tools`: %v", err)
+	}
+	s := newStage(t)
+	s.role("main", `- name: Make something of the object's own
+  kubernetes.core.k8s:
+    definition:
+      apiVersion: v1
+      kind: ConfigMap
+      metadata: {name: "{{ ansible_operator_meta.name }}", namespace: "{{ ansible_operator_meta.namespace }}"}
+      data: {size: "size {{ size }}"}
+- name: Refuse
+  ansible.builtin.fail: {msg: as asked}
+  when: size | int < 0
+`)
+	k := s.kind()
+	s.watch(k, "role: main")
+	all := []string{"*"}
+	s.env = append(s.env, "KUBECONFIG="+testenv.Kubeconfig(t, testenv.User(t, s.cfg, append(rulesOf(t, "config/rbac/leader_election_role.yaml"),
+		rbacv1.PolicyRule{APIGroups: []string{k.gvk.Group}, Resources: all, Verbs: all},
+		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: all}))))
+	o := s.start("--leader-elect", "--leader-election-id=metrics", "--leader-election-namespace="+s.namespace,
+		"--retry-min=1s", "--retry-max=1s")
+	ended := func(ctx context.Context, labels ...string) int {
+		n, err := o.metric(ctx, "rolewright_runs_total", labels...)
+		if err != nil {
+			t.Error(err)
+		}
+		return int(n)
+	}
+	var scrapes []string
+	scrape := func() {
+		t.Helper()
+		status, body, err := fetch(t.Context(), o.metrics)
+		if err != nil || status != http.StatusOK {
+			t.Fatalf("metrics answer %d: %v", status, err)
+		}
+		file := filepath.Join(t.TempDir(), fmt.Sprintf("scrape-%d.txt", len(scrapes)))
+		if err := os.WriteFile(file, []byte(body), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		scrapes = append(scrapes, file)
+	}
+
+	k.create("good", map[string]any{"size": 1})
+	k.create("bad", map[string]any{"size": -1})
+	k.awaitReady("good")
+	for wave := range 3 {
+		failures := ended(t.Context(), `cause="retry"`)
+		testenv.Eventually(t, "two more repetitions", func(ctx context.Context) error {
+			if n := ended(ctx, `cause="retry"`); n < failures+2 {
+				return fmt.Errorf("%d so far", n-failures)
+			}
+			return nil
+		})
+		k.patch("good", fmt.Sprintf(`{"spec": {"size": %d}}`, wave+2))
+		k.awaitReady("good")
+		scrape()
+	}
+	cmd := exec.CommandContext(t.Context(), promcheck, append([]string{
+		"-rules", absolute(t, "config/prometheus/rules.yaml"), "-dashboard", absolute(t, "config/grafana/dashboard.json"),
+	}, scrapes...)...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if log := o.output(); strings.Contains(log, "forbidden") {
+		t.Error("the leader election is not allowed something that it does")
+	}
+	o.stop()
+}

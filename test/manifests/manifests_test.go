@@ -1,0 +1,347 @@
+// Package manifests tests what is installed from config/ against a real API server, with its admission.
+//
+// It knows kustomize and Kubernetes: that the server accepts every object and knows every field, that a Pod is one of
+// restricted security, and that what names something else finds it. What the operator does in a cluster is not tested
+// here.
+package manifests
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/yaml"
+
+	"github.com/rolewright/rolewright/internal/testenv"
+)
+
+const repository = "../.."
+
+func TestMain(m *testing.M) { testenv.Main(m) }
+
+// tool is a client that `make client-tools` builds.
+func tool(t *testing.T, name string) string {
+	t.Helper()
+	path, err := filepath.Abs(filepath.Join(repository, "bin/tools", name))
+	if err == nil {
+		_, err = os.Stat(path)
+	}
+	if err != nil {
+		t.Fatalf("run `make client-tools`: %v", err)
+	}
+	return path
+}
+
+// build is what kustomize makes of a directory.
+func build(t *testing.T, dir string) string {
+	t.Helper()
+	// config/testing takes a patch of config/default, as molecule has it.
+	cmd := exec.Command(tool(t, "kubectl"), "kustomize", "--load-restrictor=LoadRestrictionsNone", filepath.Join(repository, "config", dir))
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("build config/%s: %v\n%s", dir, err, stderr(err))
+	}
+	return string(out)
+}
+
+func stderr(err error) []byte {
+	if exit := (&exec.ExitError{}); errors.As(err, &exit) {
+		return exit.Stderr
+	}
+	return nil
+}
+
+// parse reads the objects of a text.
+func parse(t *testing.T, text string) []*unstructured.Unstructured {
+	t.Helper()
+	var objects []*unstructured.Unstructured
+	for part := range strings.SplitSeq(text, "\n---\n") {
+		o := &unstructured.Unstructured{}
+		if err := yaml.UnmarshalStrict([]byte(part), &o.Object); err != nil {
+			t.Fatalf("%v:\n%s", err, part)
+		}
+		objects = append(objects, o)
+	}
+	return objects
+}
+
+// find are the objects of a kind.
+func find[T any](t *testing.T, objects []*unstructured.Unstructured, kind string) []T {
+	t.Helper()
+	var found []T
+	for _, o := range objects {
+		if o.GetKind() != kind {
+			continue
+		}
+		var typed T
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(o.Object, &typed, true); err != nil {
+			t.Fatalf("%s %s: %v", kind, o.GetName(), err)
+		}
+		found = append(found, typed)
+	}
+	return found
+}
+
+// one is the only object of a kind.
+func one[T any](t *testing.T, objects []*unstructured.Unstructured, kind string) T {
+	t.Helper()
+	found := find[T](t, objects, kind)
+	if len(found) != 1 {
+		t.Fatalf("there are %d of %s, want 1", len(found), kind)
+	}
+	return found[0]
+}
+
+func TestConfig_EveryDirectoryBuilds(t *testing.T) {
+	t.Parallel()
+	dirs, err := filepath.Glob(repository + "/config/*/kustomization.yaml")
+	if err != nil || len(dirs) < 10 {
+		t.Fatalf("%d directories: %v", len(dirs), err)
+	}
+	for _, dir := range dirs {
+		if dir = filepath.Base(filepath.Dir(dir)); len(parse(t, build(t, dir))) == 0 {
+			t.Errorf("config/%s has no objects", dir)
+		}
+	}
+}
+
+// The API server accepts each object, as an administrator's server-side apply sends it, knows all of its fields, warns of
+// nothing, and lets a Pod of the Deployment into a namespace of restricted security.
+func TestConfig_IsAccepted(t *testing.T) {
+	t.Parallel()
+	for dir, namespace := range map[string]string{"default": "memcached-operator-system", "testing": "osdk-test"} {
+		t.Run(dir, func(t *testing.T) {
+			t.Parallel()
+			cfg := testenv.Config(t)
+			client := kubernetes.NewForConfigOrDie(cfg)
+			text := build(t, dir)
+			if dir == "default" {
+				text += "\n---\n" + strings.ReplaceAll(build(t, "network-policy"), ": system", ": "+namespace)
+			}
+			space := one[corev1.Namespace](t, parse(t, text), "Namespace")
+			if level := space.Labels["pod-security.kubernetes.io/enforce"]; space.Name != namespace || level != "restricted" {
+				t.Errorf("namespace %s has Pod security %q, want %s and restricted", space.Name, level, namespace)
+			}
+			// A namespace of the test's own: nothing else of this is written.
+			mine := testenv.Namespace(t, cfg)
+			objects := parse(t, strings.ReplaceAll(text, namespace, mine))
+			if _, err := client.CoreV1().Namespaces().Patch(t.Context(), mine, "application/merge-patch+json",
+				[]byte(`{"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}`), metav1.PatchOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			account := one[corev1.ServiceAccount](t, objects, "ServiceAccount")
+			if _, err := client.CoreV1().ServiceAccounts(mine).Create(t.Context(), &account, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			apply := exec.Command(tool(t, "kubectl"), "--kubeconfig="+testenv.Kubeconfig(t, cfg),
+				"apply", "--server-side", "--force-conflicts", "--validate=strict", "--dry-run=server", "-f", "-")
+			apply.Stdin = strings.NewReader(strings.ReplaceAll(text, namespace, mine))
+			out, err := apply.CombinedOutput()
+			if n := bytes.Count(out, []byte("serverside-applied")); err != nil || n != len(objects) || bytes.Contains(out, []byte("Warning")) {
+				t.Errorf("%d of %d objects were accepted: %v\n%s", n, len(objects), err, out)
+			}
+			deployment := one[appsv1.Deployment](t, objects, "Deployment")
+			pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "of-the-template", Labels: deployment.Spec.Template.Labels}, Spec: deployment.Spec.Template.Spec}
+			admit := func(pod corev1.Pod) error {
+				_, err := client.CoreV1().Pods(mine).Create(t.Context(), &pod, metav1.CreateOptions{
+					DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict,
+				})
+				return err
+			}
+			if err := admit(pod); err != nil {
+				t.Errorf("a Pod of the Deployment is refused: %v", err)
+			}
+			loose := *pod.DeepCopy()
+			loose.Spec.SecurityContext.RunAsNonRoot = nil
+			if err := admit(loose); !apierrors.IsForbidden(err) {
+				t.Errorf("the test shows nothing: a Pod that may run as root gets %v", err)
+			}
+		})
+	}
+}
+
+// Whatever names something else finds it.
+func TestConfig_NamesWhatExists(t *testing.T) {
+	t.Parallel()
+	for _, dir := range []string{"default", "testing"} {
+		t.Run(dir, func(t *testing.T) {
+			objects := parse(t, build(t, dir))
+			exists := map[string]bool{}
+			for _, o := range objects {
+				id := fmt.Sprintf("%s %s/%s", o.GetKind(), o.GetNamespace(), o.GetName())
+				if exists[id] {
+					t.Errorf("%s is there twice", id)
+				}
+				exists[id] = true
+			}
+			deployment := one[appsv1.Deployment](t, objects, "Deployment")
+			bindings := find[rbacv1.RoleBinding](t, objects, "RoleBinding")
+			for _, b := range find[rbacv1.ClusterRoleBinding](t, objects, "ClusterRoleBinding") {
+				bindings = append(bindings, rbacv1.RoleBinding{ObjectMeta: b.ObjectMeta, RoleRef: b.RoleRef, Subjects: b.Subjects})
+			}
+			needed := []string{fmt.Sprintf("ServiceAccount %s/%s", deployment.Namespace, deployment.Spec.Template.Spec.ServiceAccountName)}
+			for _, b := range bindings {
+				scope := b.Namespace
+				if b.RoleRef.Kind == "ClusterRole" {
+					scope = ""
+				}
+				needed = append(needed, fmt.Sprintf("%s %s/%s", b.RoleRef.Kind, scope, b.RoleRef.Name))
+				for _, s := range b.Subjects {
+					needed = append(needed, fmt.Sprintf("%s %s/%s", s.Kind, s.Namespace, s.Name))
+				}
+			}
+			for _, id := range needed {
+				if !exists[id] {
+					t.Errorf("%s is named, and there is only %q", id, slices.Sorted(maps.Keys(exists)))
+				}
+			}
+			checkPorts(t, deployment, find[corev1.Service](t, objects, "Service"))
+		})
+	}
+}
+
+// checkPorts expects that Services lead to the Pods, and to ports that these have.
+func checkPorts(t *testing.T, deployment appsv1.Deployment, services []corev1.Service) {
+	t.Helper()
+	pod := deployment.Spec.Template
+	ports := map[string]int32{}
+	for _, p := range pod.Spec.Containers[0].Ports {
+		ports[p.Name] = p.ContainerPort
+	}
+	for _, s := range services {
+		if !labels.SelectorFromSet(s.Spec.Selector).Matches(labels.Set(pod.Labels)) {
+			t.Errorf("service %s selects %v, and Pods have %v", s.Name, s.Spec.Selector, pod.Labels)
+		}
+		for _, p := range s.Spec.Ports {
+			if ports[p.TargetPort.StrVal] == 0 {
+				t.Errorf("service %s leads to port %q, and Pods have %v", s.Name, p.TargetPort.StrVal, ports)
+			}
+		}
+	}
+	container := pod.Spec.Containers[0]
+	args := strings.Join(container.Args, " ")
+	for name, port := range ports {
+		if !strings.Contains(args, fmt.Sprintf("-bind-address=:%d", port)) {
+			t.Errorf("port %s is %d, and the operator is started with %s", name, port, args)
+		}
+	}
+	for _, probe := range []*corev1.Probe{container.LivenessProbe, container.ReadinessProbe} {
+		if port := probe.HTTPGet.Port.StrVal; ports[port] == 0 {
+			t.Errorf("a probe asks port %q, and there are %v", port, ports)
+		}
+	}
+}
+
+// What collects metrics, and what lets it, finds the Service and the Pods.
+func TestConfig_MetricsAreFound(t *testing.T) {
+	t.Parallel()
+	objects := parse(t, build(t, "default"))
+	service := one[corev1.Service](t, objects, "Service")
+	pod := labels.Set(one[appsv1.Deployment](t, objects, "Deployment").Spec.Template.Labels)
+
+	type serviceMonitor struct {
+		metav1.TypeMeta   `json:",inline"`
+		metav1.ObjectMeta `json:"metadata"`
+		Spec              struct {
+			JobLabel  string `json:"jobLabel"`
+			Endpoints []struct {
+				Path            string         `json:"path"`
+				Port            string         `json:"port"`
+				Scheme          string         `json:"scheme"`
+				BearerTokenFile string         `json:"bearerTokenFile"`
+				TLSConfig       map[string]any `json:"tlsConfig"`
+			} `json:"endpoints"`
+			Selector metav1.LabelSelector `json:"selector"`
+		} `json:"spec"`
+	}
+	monitor := one[serviceMonitor](t, parse(t, build(t, "prometheus")), "ServiceMonitor").Spec
+	selector, err := metav1.LabelSelectorAsSelector(&monitor.Selector)
+	if err != nil || !selector.Matches(labels.Set(service.Labels)) {
+		t.Errorf("the ServiceMonitor selects %v, and the Service has %v (%v)", selector, service.Labels, err)
+	}
+	if monitor.Endpoints[0].Port != service.Spec.Ports[0].Name {
+		t.Errorf("the ServiceMonitor wants port %s, and the Service has %s", monitor.Endpoints[0].Port, service.Spec.Ports[0].Name)
+	}
+	job := service.Labels[monitor.JobLabel]
+	rules := build(t, "prometheus")
+	if named := regexp.MustCompile(`job="([^"]*)"`).FindAllStringSubmatch(rules, -1); len(named) == 0 || named[0][1] != job {
+		t.Errorf("the rules are about %v, and the series have job %q", named, job)
+	}
+
+	policy := one[networkingv1.NetworkPolicy](t, parse(t, build(t, "network-policy")), "NetworkPolicy")
+	if !labels.SelectorFromSet(policy.Spec.PodSelector.MatchLabels).Matches(pod) {
+		t.Errorf("the NetworkPolicy selects %v, and Pods have %v", policy.Spec.PodSelector, pod)
+	}
+}
+
+// The Deployment and the program agree: on the flags, on where files are, and on how long it takes to stop.
+func TestConfig_FitsTheProgram(t *testing.T) {
+	t.Parallel()
+	binary := filepath.Join(t.TempDir(), "rolewright")
+	compile := exec.Command("go", "build", "-buildvcs=false", "-o", binary, "./cmd/rolewright")
+	compile.Dir = repository
+	if out, err := compile.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	deployment := one[appsv1.Deployment](t, parse(t, build(t, "default")), "Deployment")
+	pod := deployment.Spec.Template.Spec
+	container := pod.Containers[0]
+	help, err := exec.Command(binary, append(append([]string{"run"}, container.Args...), "--help")...).Output()
+	if err != nil {
+		t.Fatalf("the arguments %q are refused: %s", container.Args, stderr(err))
+	}
+	defaultOf := func(flag string) string {
+		found := regexp.MustCompile(`--` + flag + ` [^(]*\(default "?([^")]*)"?\)`).FindSubmatch(help)
+		if found == nil {
+			t.Fatalf("--%s has no default in the help:\n%s", flag, help)
+		}
+		return string(found[1])
+	}
+	shutdown, err := time.ParseDuration(defaultOf("graceful-shutdown-timeout"))
+	if grace := time.Duration(*pod.TerminationGracePeriodSeconds) * time.Second; err != nil || grace < shutdown+10*time.Second {
+		t.Errorf("the kubelet waits for %s, and the operator takes %s (%v)", grace, shutdown, err)
+	}
+
+	if security := container.SecurityContext; security.ReadOnlyRootFilesystem == nil || !*security.ReadOnlyRootFilesystem {
+		t.Error("the root file system can be written to")
+	}
+	if len(container.VolumeMounts) != 1 || len(pod.Volumes) != 1 || pod.Volumes[0].EmptyDir == nil {
+		data, _ := json.Marshal(pod.Volumes)
+		t.Fatalf("there is not one volume that is an emptyDir: %s", data)
+	}
+	root := container.VolumeMounts[0].MountPath + "/"
+	places := []string{defaultOf("runner-root"), "/tmp/"} // the latter is TMPDIR by default
+	for _, e := range container.Env {
+		if strings.HasSuffix(e.Name, "_TEMP") || strings.HasSuffix(e.Name, "_TMP") || e.Name == "TMPDIR" {
+			places = append(places, e.Value)
+		}
+	}
+	if len(places) < 3 {
+		t.Error("ANSIBLE_REMOTE_TEMP is not set: by default it is below the home directory, which cannot be written to")
+	}
+	for _, place := range places {
+		if !strings.HasPrefix(place, root) {
+			t.Errorf("%s is not on the volume at %s", place, root)
+		}
+	}
+}

@@ -1,0 +1,238 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+)
+
+// charter turns objects into templates.
+type charter struct {
+	naming
+	// words stand in objects for what a template does there.
+	words []word
+}
+
+// word is replaced by an action, or the whole line that it stands on by lines.
+type word struct {
+	text, action string
+	lines        []string
+}
+
+// chart returns the files of the chart: what is written by hand in config/chart,
+// and a template for each object.
+func chart(k kustomize) (map[string][]byte, error) {
+	n, err := k.naming()
+	if err != nil {
+		return nil, err
+	}
+	c := &charter{naming: n}
+	files := map[string][]byte{}
+	if err := handwritten(filepath.Join(k.config, "chart"), files); err != nil {
+		return nil, err
+	}
+	objects, err := k.build("default")
+	if err != nil {
+		return nil, err
+	}
+	for _, dir := range []string{"prometheus", "network-policy"} {
+		more, err := k.build(dir)
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range more { // as config/default would with them
+			o.part("metadata")["name"] = c.NamePrefix + o.name()
+			o.part("metadata")["namespace"] = c.Namespace
+		}
+		objects = append(objects, more...)
+	}
+	for _, o := range objects {
+		if o.kind() == "Namespace" {
+			continue // the release's, which is there before the chart
+		}
+		name := strings.TrimPrefix(o.name(), c.NamePrefix)
+		text, err := c.template(o, name)
+		if err != nil {
+			return nil, fmt.Errorf("%s %s: %w", o.kind(), name, err)
+		}
+		files["dist/chart/templates/"+strings.ToLower(o.kind())+"-"+name+".yaml"] = text
+	}
+	dashboard, err := k.read("grafana/dashboard.json")
+	if err != nil {
+		return nil, err
+	}
+	files["dist/chart/files/dashboard.json"] = dashboard
+	files["dist/chart/templates/configmap-dashboard.yaml"] = []byte(dashboardTemplate)
+	return files, nil
+}
+
+const dashboardTemplate = `{{- if .Values.metrics.dashboard.enabled }}
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: {{ .Release.Name }}-dashboard
+  namespace: {{ .Release.Namespace }}
+  {{- with .Values.metrics.dashboard.labels }}
+  labels:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+data:
+  rolewright.json: {{ .Files.Get "files/dashboard.json" | toJson }}
+{{- end }}
+`
+
+// handwritten adds the files of a directory to the chart.
+func handwritten(dir string, files map[string][]byte) error {
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err //nolint:wrapcheck // see below
+		}
+		rel, err := filepath.Rel(dir, path)
+		files[filepath.ToSlash(filepath.Join("dist/chart", rel))] = data
+		return err //nolint:wrapcheck // see below
+	})
+	if err != nil {
+		return fmt.Errorf("read the chart's sources: %w", err)
+	}
+	return nil
+}
+
+// say returns a word that stands for a template.
+func (c *charter) say(action string) string { return c.add(word{action: action}) }
+
+// block returns a word that stands for lines of a template: as a key, or as an
+// item of a list. They are indented as it is; "nindent +2" in them is by so many
+// more.
+func (c *charter) block(lines ...string) string { return c.add(word{lines: lines}) }
+
+func (c *charter) add(w word) string {
+	w.text = fmt.Sprintf("zz\u00ab%d\u00bb", len(c.words)) // no manifest has these; as a key it comes last
+	c.words = append(c.words, w)
+	return w.text
+}
+
+// template is the text of an object's template. name is that of the object
+// without the prefix.
+func (c *charter) template(o object, name string) ([]byte, error) {
+	if o.kind() != "CustomResourceDefinition" { // whose name is that of its kind
+		o.part("metadata")["name"] = c.released(o.name())
+	}
+	if o.text("metadata", "namespace") == c.Namespace {
+		o.part("metadata")["namespace"] = c.say("{{ .Release.Namespace }}")
+	}
+	if role := o.text("roleRef", "name"); role != "" {
+		o.part("roleRef")["name"] = c.released(role)
+		for _, s := range o["subjects"].([]any) {
+			subject := s.(map[string]any)
+			subject["name"] = c.say(`{{ include "serviceAccount" . }}`)
+			subject["namespace"] = c.say("{{ .Release.Namespace }}")
+		}
+	}
+	condition, err := c.special(o, name)
+	if err != nil {
+		return nil, err
+	}
+	text, err := yaml.Marshal(o)
+	if err != nil {
+		return nil, fmt.Errorf("encode: %w", err)
+	}
+	text = c.replaceWords(text)
+	if o.kind() == "ClusterRoleBinding" && name == "manager-rolebinding" {
+		text = perNamespace(text)
+	}
+	if condition != "" {
+		text = fmt.Appendf(nil, "{{- if %s }}\n%s{{- end }}\n", condition, text)
+	}
+	return text, nil
+}
+
+// released is a name that begins with that of the release.
+func (c *charter) released(name string) string {
+	return c.say("{{ .Release.Name }}") + "-" + strings.TrimPrefix(name, c.NamePrefix)
+}
+
+// replaceWords puts templates in place of the words for them, and makes text of
+// what would be a template by accident.
+func (c *charter) replaceWords(text []byte) []byte {
+	text = bytes.ReplaceAll(text, []byte("{{"), []byte(`{{ "{{" }}`))
+	var out strings.Builder
+	for line := range strings.Lines(string(text)) {
+		key := strings.TrimSuffix(strings.TrimPrefix(strings.TrimSpace(line), "- "), `: ""`)
+		indent := len(line) - len(strings.TrimLeft(line, " "))
+		for _, w := range c.words {
+			if key == w.text && w.lines != nil {
+				line = w.indented(indent)
+			}
+			line = strings.ReplaceAll(line, w.text, w.action)
+		}
+		out.WriteString(line)
+	}
+	return []byte(out.String())
+}
+
+// indented are the lines of a block.
+func (w word) indented(indent int) string {
+	var out strings.Builder
+	for _, line := range w.lines {
+		for n := range 9 {
+			line = strings.Replace(line, fmt.Sprintf("nindent +%d", n), fmt.Sprintf("nindent %d", indent+n), 1)
+		}
+		out.WriteString(strings.Repeat(" ", indent) + line + "\n")
+	}
+	return out.String()
+}
+
+// special fills in what a value decides, and returns the condition for the whole
+// object; empty if there is none.
+func (c *charter) special(o object, name string) (condition string, err error) {
+	metadata := o.part("metadata")
+	switch o.kind() {
+	case "CustomResourceDefinition":
+		metadata[c.block("{{- if .Values.crds.keep }}", "annotations:", "  helm.sh/resource-policy: keep", "{{- end }}")] = ""
+		return ".Values.crds.install", nil
+	case "ServiceAccount":
+		metadata["name"] = c.say(`{{ include "serviceAccount" . }}`)
+		metadata[c.block("{{- with .Values.serviceAccount.annotations }}", "annotations:", "  {{- toYaml . | nindent +2 }}", "{{- end }}")] = ""
+		return ".Values.serviceAccount.create", nil
+	case "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding":
+		switch {
+		case strings.HasPrefix(name, "metrics-"):
+			return "and .Values.rbac.create .Values.metrics.enabled", nil
+		case strings.HasPrefix(name, "manager-"), strings.HasPrefix(name, "leader-election-"):
+			return ".Values.rbac.create", nil
+		}
+		return ".Values.rbac.userRoles", nil
+	case "Service":
+		return ".Values.metrics.enabled", nil
+	case "ServiceMonitor":
+		c.more(o.part("metadata", "labels"), "metrics.serviceMonitor.labels")
+		return "and .Values.metrics.enabled .Values.metrics.serviceMonitor.enabled", nil
+	case "PrometheusRule":
+		c.more(o.part("metadata", "labels"), "metrics.prometheusRule.labels")
+		return "and .Values.metrics.enabled .Values.metrics.prometheusRule.enabled", nil
+	case "NetworkPolicy":
+		return ".Values.networkPolicy.enabled", nil
+	case "Deployment":
+		return "", c.deployment(o)
+	}
+	return "", errors.New("the chart does not know what to do with the kind; say it in tools/manifests/generate")
+}
+
+// perNamespace binds the operator's role in the watched namespaces only, if there
+// are any.
+func perNamespace(text []byte) []byte {
+	one := strings.Replace(string(text), "kind: ClusterRoleBinding", "kind: RoleBinding", 1)
+	one = strings.Replace(one, "\nmetadata:\n", "\nmetadata:\n  namespace: {{ . }}\n", 1)
+	one = strings.NewReplacer(".Release", "$.Release", "include \"serviceAccount\" .", "include \"serviceAccount\" $").Replace(one)
+	return fmt.Appendf(nil, "{{- range .Values.watchNamespaces }}\n---\n%s{{- else }}\n%s{{- end }}\n", one, text)
+}

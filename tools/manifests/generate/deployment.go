@@ -1,0 +1,80 @@
+package main
+
+import (
+	"errors"
+	"slices"
+	"strings"
+)
+
+// deployment makes values of what differs from cluster to cluster.
+func (c *charter) deployment(o object) error {
+	container, err := operator(o)
+	if err != nil {
+		return err
+	}
+	pod := o.part("spec", "template", "spec")
+	o.part("spec")["replicas"] = c.say("{{ .Values.replicas }}")
+	c.more(o.part("spec", "template", "metadata", "annotations"), "podAnnotations")
+	c.more(o.part("spec", "template", "metadata", "labels"), "podLabels")
+	pod["serviceAccountName"] = c.say(`{{ include "serviceAccount" . }}`)
+	pod["terminationGracePeriodSeconds"] = c.say("{{ .Values.terminationGracePeriodSeconds }}")
+	for _, name := range []string{"imagePullSecrets", "nodeSelector", "tolerations", "affinity"} {
+		pod[c.block("{{- with .Values."+name+" }}", name+":", "  {{- toYaml . | nindent +2 }}", "{{- end }}")] = ""
+	}
+	pod[c.block("{{- with .Values.priorityClassName }}", "priorityClassName: {{ . }}", "{{- end }}")] = ""
+
+	container["image"] = c.say(`{{ printf "%s:%s" .Values.image.repository .Values.image.tag | quote }}`)
+	container[c.block("{{- with .Values.image.pullPolicy }}", "imagePullPolicy: {{ . }}", "{{- end }}")] = ""
+	delete(container, "resources")
+	container[c.block("resources:", "  {{- toYaml .Values.resources | nindent +2 }}")] = ""
+	volumes, _ := pod["volumes"].([]any)
+	if len(volumes) != 1 {
+		return errors.New("it has more than the one volume that the chart knows")
+	}
+	object(volumes[0].(map[string]any)).part("emptyDir")["sizeLimit"] = c.say("{{ .Values.work.sizeLimit }}")
+	if err := c.arguments(container); err != nil {
+		return err
+	}
+	env, _ := container["env"].([]any)
+	container["env"] = append(env,
+		c.block("{{- with .Values.watchNamespaces }}", "- name: WATCH_NAMESPACE", `  value: {{ join "," . | quote }}`, "{{- end }}"),
+		c.items("env"))
+	return nil
+}
+
+// more adds the entries of a value to a mapping.
+func (c *charter) more(entries map[string]any, value string) {
+	entries[c.block("{{- with .Values."+value+" }}", "{{- toYaml . | nindent +0 }}", "{{- end }}")] = ""
+}
+
+// items stands for those of a value in a list.
+func (c *charter) items(value string) string {
+	return c.block("{{- with .Values."+value+" }}", "{{- toYaml . | nindent +0 }}", "{{- end }}")
+}
+
+// arguments leaves those about metrics to a value, names the Lease after the
+// release, and adds those of a value.
+func (c *charter) arguments(container map[string]any) error {
+	args := stringsOf(container["args"])
+	metrics := slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return !strings.HasPrefix(arg, "--metrics-") })
+	if len(metrics) == 0 {
+		return errors.New("it has no arguments about metrics; config/default/manager_metrics_patch.yaml adds them")
+	}
+	lines := []string{"{{- if .Values.metrics.enabled }}"}
+	for _, arg := range metrics {
+		lines = append(lines, "- "+arg)
+	}
+	out := []any{c.block(append(lines, "{{- else }}", "- --metrics-bind-address=0", "{{- end }}")...)}
+	for _, arg := range args {
+		name, value, _ := strings.Cut(arg, "=")
+		switch {
+		case slices.Contains(metrics, arg):
+			continue
+		case name == "--leader-election-id" && value+"-" == c.NamePrefix:
+			arg = name + "=" + c.say("{{ .Release.Name }}")
+		}
+		out = append(out, arg)
+	}
+	container["args"] = append(out, c.items("args"))
+	return nil
+}

@@ -1,0 +1,205 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/prometheus/model/rulefmt"
+	"github.com/prometheus/prometheus/promql/promqltest"
+)
+
+const rulesFile = "../../../config/prometheus/rules.yaml"
+
+// alerts are the rules that alert, by name.
+func alerts(t *testing.T) map[string]rulefmt.Rule {
+	t.Helper()
+	groups, err := readRules(rulesFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]rulefmt.Rule{}
+	for _, group := range groups.Groups {
+		for _, rule := range group.Rules {
+			if rule.Alert != "" {
+				found[rule.Alert] = rule
+			}
+		}
+	}
+	return found
+}
+
+// Each alert fires for what it is about, and not for what looks like it. A series without a job is of this operator; one
+// value a minute, the last of them two hours after the first, unless more are given.
+func TestAlerts_FireWhenTheyShould(t *testing.T) {
+	tests := map[string]struct{ fire, quiet map[string]string }{
+		"RolewrightDown": {
+			map[string]string{"no target": `up{job="other"} 1x120`, "dead": `up 0x120`},
+			map[string]string{"alive": `up 1x120`},
+		},
+		"RolewrightScrapeFailing": {
+			map[string]string{"one of two": "up{pod=\"a\"} 1x120\nup{pod=\"b\"} 0x120"},
+			map[string]string{"both": "up{pod=\"a\"} 1x120\nup{pod=\"b\"} 1x120", "another's": `up{job="other"} 0x120`},
+		},
+		"RolewrightNoLeader": {
+			map[string]string{"none of two": "leader_election_master_status{pod=\"a\"} 0x120\nleader_election_master_status{pod=\"b\"} 0x120"},
+			map[string]string{"one of two": "leader_election_master_status{pod=\"a\"} 0x120\nleader_election_master_status{pod=\"b\"} 1x120"},
+		},
+		"RolewrightKindNotServed": {
+			map[string]string{"": `rolewright_kind_ready{kind="A"} 0x120`},
+			map[string]string{"": `rolewright_kind_ready{kind="A"} 1x120`},
+		},
+		"RolewrightQueueOld": {
+			map[string]string{"an hour": `rolewright_queue_oldest_seconds{kind="A"} 3600x120`},
+			map[string]string{"a minute": `rolewright_queue_oldest_seconds{kind="A"} 60x120`},
+		},
+		"RolewrightRunsFail": {
+			map[string]string{"two of three": "rolewright_runs_total{kind=\"A\",reason=\"Succeeded\"} 0+1x120\nrolewright_runs_total{kind=\"A\",reason=\"TaskFailed\"} 0+2x120"},
+			map[string]string{
+				"one of three": "rolewright_runs_total{kind=\"A\",reason=\"Succeeded\"} 0+2x120\nrolewright_runs_total{kind=\"A\",reason=\"TaskFailed\"} 0+1x120",
+				"three in all": "rolewright_runs_total{kind=\"A\",reason=\"TaskFailed\"} 0x117 1 2 3",
+				"interrupted":  "rolewright_runs_total{kind=\"A\",reason=\"Succeeded\"} 0+1x120\nrolewright_runs_total{kind=\"A\",reason=\"Interrupted\"} 0+9x120",
+			},
+		},
+		"RolewrightRunsLost": {
+			map[string]string{"one": `rolewright_runs_lost_total{kind="A"} 0x100 1x19`, "before the first scrape": `rolewright_runs_lost_total{kind="A"} _x110 1x9`},
+			map[string]string{"none": `rolewright_runs_lost_total{kind="A"} 0x120`, "long ago": `rolewright_runs_lost_total{kind="A"} 1x120`},
+		},
+		"RolewrightRunStuck": {
+			map[string]string{"three hours": `workqueue_longest_running_processor_seconds{name="a-v1-controller"} 10800x120`},
+			map[string]string{"an hour": `workqueue_longest_running_processor_seconds{name="a-v1-controller"} 3600x120`},
+		},
+		"RolewrightFinalizerStuck": {
+			map[string]string{"an hour": `rolewright_deletion_oldest_seconds{kind="A"} 3600x120`},
+			map[string]string{"a minute": `rolewright_deletion_oldest_seconds{kind="A"} 60x120`},
+		},
+		"RolewrightDiskNearlyFull": {
+			map[string]string{"one of two Pods": "rolewright_disk_free_bytes{pod=\"a\"} 5x120\nrolewright_disk_size_bytes{pod=\"a\"} 100x120\nrolewright_disk_free_bytes{pod=\"b\"} 90x120\nrolewright_disk_size_bytes{pod=\"b\"} 100x120"},
+			map[string]string{"a quarter free": "rolewright_disk_free_bytes 25x120\nrolewright_disk_size_bytes 100x120"},
+		},
+		"RolewrightNoSpace": {
+			map[string]string{"again": `rolewright_runs_total{reason="NoSpace"} 1x115 2x4`, "for the first time": `rolewright_runs_total{reason="ArtifactsTooLarge"} _x115 1x4`},
+			map[string]string{"long ago": `rolewright_runs_total{reason="NoSpace"} 1x120`, "other failures": `rolewright_runs_total{reason="TaskFailed"} 0+1x120`},
+		},
+		"RolewrightWarmFellBack": {
+			map[string]string{"": "rolewright_warm_ready 0x120\nrolewright_runs_by_executor_total{executor=\"runner\"} 0+1x120"},
+			map[string]string{
+				"nothing runs":           "rolewright_warm_ready 0x120\nrolewright_runs_by_executor_total{executor=\"runner\"} 5x120",
+				"a leader with a server": "rolewright_warm_ready{pod=\"a\"} 0x120\nrolewright_warm_ready{pod=\"b\"} 1x120\nrolewright_runs_by_executor_total{executor=\"runner\"} 0+1x120",
+				"none is wanted":         `rolewright_runs_by_executor_total{executor="runner"} 0+1x120`,
+			},
+		},
+		"RolewrightStatusWritesFail": {
+			map[string]string{"": `rolewright_status_writes_total{kind="A",result="failed"} 0+1x120`},
+			map[string]string{"": `rolewright_status_writes_total{kind="A",result="failed"} 7x120`},
+		},
+	}
+	for name, rule := range alerts(t) {
+		tt, ok := tests[name]
+		if !ok {
+			t.Errorf("alert %s has no test", name)
+		}
+		for expected, cases := range map[bool]map[string]string{true: tt.fire, false: tt.quiet} {
+			if len(cases) == 0 {
+				t.Errorf("alert %s has no test that it is %v", name, expected)
+			}
+			for what, series := range cases {
+				t.Run(name+"/"+what, func(t *testing.T) {
+					if got := fires(t, rule.Expr, series); got != expected {
+						t.Errorf("fires = %v, want %v with\n%s", got, expected, series)
+					}
+				})
+			}
+		}
+		delete(tests, name)
+	}
+	for name := range tests {
+		t.Errorf("there is no alert %s", name)
+	}
+}
+
+// fires tells whether an expression gives anything.
+func fires(t *testing.T, expr, series string) bool {
+	t.Helper()
+	var script strings.Builder
+	script.WriteString("load 1m\n")
+	for line := range strings.SplitSeq(series, "\n") {
+		name, values, _ := strings.Cut(line, " ")
+		name, labels, _ := strings.Cut(strings.TrimSuffix(name, "}"), "{")
+		if !strings.Contains(labels, "job=") {
+			labels = strings.TrimSuffix(`job="memcached-operator",namespace="n",`+labels, ",")
+		}
+		script.WriteString("  " + name + "{" + labels + "} " + values + "\n")
+	}
+	s := &samples{engine: promqltest.NewTestEngine(t, false, 0, promqltest.DefaultMaxSamplesPerQuery), end: time.Unix(0, 0).Add(2 * time.Hour)}
+	s.queryable = promqltest.LoadedStorage(t, script.String())
+	vector, err := s.ask(expr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(vector) > 0
+}
+
+// Whoever is called looks the alert up.
+func TestAlerts_AreExplained(t *testing.T) {
+	data, err := os.ReadFile("../../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, rule := range alerts(t) {
+		if !strings.Contains(string(data), "| `"+name+"` |") {
+			t.Errorf("docs/operations.md does not say what to do about %s", name)
+		}
+		if rule.Annotations["summary"] == "" || rule.Annotations["description"] == "" || rule.Labels["severity"] == "" {
+			t.Errorf("alert %s needs a summary, a description and a severity", name)
+		}
+	}
+}
+
+// The queries of a dashboard or of rules that are wrong are found.
+func TestRun_FindsWrongQueries(t *testing.T) {
+	const scrape = "# TYPE a counter\na{kind=\"A\"} 1\nb 0\n"
+	for name, tt := range map[string]struct{ panel, rule, want string }{
+		"right":               {panel: `sum by (kind) (a)`, rule: `sum by (kind) (a) > 7`},
+		"no data":             {panel: `a > 7`, want: "no data"},
+		"not a number":        {panel: `b / b`, want: "no data"},
+		"a panel's metric":    {panel: `a + c`, want: "there is no metric c"},
+		"a panel's label":     {panel: `sum by (king) (a)`, want: "no series of a has a label king"},
+		"a rule's metric":     {rule: `c > 7`, want: "there is no metric c"},
+		"a rule's label":      {rule: `b{kind="A"} > 7`, want: "no series of b has a label kind"},
+		"not a query":         {panel: `sum by`, want: "parse error"},
+		"not a query in rule": {rule: `sum by`, want: "parse error"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			write := func(name, text string) string {
+				path := filepath.Join(dir, name)
+				if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				return path
+			}
+			if tt.panel == "" {
+				tt.panel = "a"
+			}
+			if tt.rule == "" {
+				tt.rule = "a"
+			}
+			panels := strings.ReplaceAll(`{"panels": [{"type": "stat", "title": "T", "description": "D", "targets": [{"expr": "EXPR"}]}]}`,
+				"EXPR", strings.ReplaceAll(tt.panel, `"`, `\"`))
+			err := run([]string{
+				"-dashboard", write("dashboard.json", panels),
+				"-rules", write("rules.yaml", "spec: {groups: [{name: g, rules: [{alert: A, expr: '"+tt.rule+"'}]}]}"),
+				write("1", scrape), write("2", scrape),
+			})
+			switch {
+			case tt.want == "" && err != nil:
+				t.Error(err)
+			case tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)):
+				t.Errorf("error %v, want %q", err, tt.want)
+			}
+		})
+	}
+}
