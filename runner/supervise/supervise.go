@@ -54,10 +54,13 @@ const outputLimit = 1 << 20
 // processes that clear their environment depend on it.
 const sampleInterval = 250 * time.Millisecond
 
-// weighEvery is at how many of these looks memory is measured: the first one,
-// which short commands live to see, and then once a second, because the kernel
-// goes through the page tables for it.
-const weighEvery = 4
+// Memory is measured at the second of these looks, which most commands live to
+// see, and then every four seconds: the kernel goes through the page tables for
+// it, which takes milliseconds for each process of a run.
+const (
+	weighFirst = 1
+	weighEvery = 16
+)
 
 // Command is one command to supervise.
 type Command struct {
@@ -271,7 +274,7 @@ func (t *tree) sampleUntilStopped(out *os.File) (stop func()) {
 				return
 			case <-tick.C:
 				living := t.look()
-				if look%weighEvery == 0 {
+				if look%weighEvery == weighFirst {
 					t.memory = max(t.memory, weight(living))
 				}
 				if fi, err := out.Stat(); err == nil && fi.Size() > outputLimit {

@@ -122,22 +122,56 @@ func TestRun_TellsHowTheCommandEnded(t *testing.T) {
 	}
 }
 
-// The memory of a whole tree is measured, and a page that two share is counted once.
-func TestRun_MeasuresTheMemoryOfTheTree(t *testing.T) {
+func TestRun_MeasuresMemory(t *testing.T) {
+	got, err := Run(t.Context(), command(t, "sleep 3")) // there is a look after half a second
+	if err != nil || got.Memory < 4<<10 || got.Memory > 64<<20 {
+		t.Errorf("exit %+v, error %v; a shell takes more than a page and less than 64 MiB", got, err)
+	}
+}
+
+// A page that two processes share is counted once.
+func TestWeight_CountsSharedPagesOnce(t *testing.T) {
 	const size = 64 << 20
-	script := `exec python3 -c '
-import os, time
+	cmd := exec.CommandContext(t.Context(), "python3", "-c", `
+import os, sys
 block = bytearray(b"x" * (64 << 20))
 child = os.fork()
-time.sleep(1)
-if child: os.wait()
-'`
-	got, err := Run(t.Context(), command(t, script))
-	if err != nil || got.Code != 0 {
-		t.Fatalf("exit %+v, error %v", got, err)
+if child:
+    print(child, flush=True)
+sys.stdin.read()
+`)
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
 	}
-	if got.Memory < size || got.Memory > size+size/2 {
-		t.Errorf("memory = %d MiB of two processes that share %d MiB", got.Memory>>20, size>>20)
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var child int
+	if _, err := fmt.Fscan(stdout, &child); err != nil {
+		t.Fatal(err)
+	}
+	var both []identity
+	for _, pid := range []int{cmd.Process.Pid, child} {
+		p, err := readProcess(pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		both = append(both, p.identity)
+	}
+	if got := weight(both); got < size || got > size+size/2 {
+		t.Errorf("memory = %d MiB of two processes that share %d MiB", got>>20, size>>20)
+	}
+	recycled := identity{pid: child, start: 1}
+	if got := weight([]identity{recycled}); got != 0 {
+		t.Errorf("memory = %d MiB of a process that has another's pid", got>>20)
+	}
+	if err := errors.Join(stdin.Close(), cmd.Wait()); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -167,6 +168,17 @@ func (s *server) writeProgram() error {
 	return nil
 }
 
+// environ is the server's environment. Importing Ansible makes a directory for
+// temporary files, by default in the home directory, which may be one that can
+// only be read.
+func (s *server) environ(of []string) []string {
+	const localTemp = "ANSIBLE_LOCAL_TEMP="
+	if slices.ContainsFunc(of, func(entry string) bool { return strings.HasPrefix(entry, localTemp) }) {
+		return of
+	}
+	return append(slices.Clip(of), localTemp+s.dir)
+}
+
 // run runs the server until it ends or ctx does, and nothing is left of it.
 func (s *server) run(ctx context.Context, opts Options, python string) error {
 	cookie := "ROLEWRIGHT_RUN=server-" + rand.Text()
@@ -175,7 +187,7 @@ func (s *server) run(ctx context.Context, opts Options, python string) error {
 	exit, err := supervisor.Run(ctx, supervise.Command{
 		Path:   python,
 		Args:   []string{filepath.Join(s.dir, "server.py"), s.socket, strings.Repeat(" ", titleSpace)},
-		Env:    opts.Environ,
+		Env:    s.environ(opts.Environ),
 		Cookie: cookie + strings.Repeat(".", cookieSpace-len(cookie)),
 		Output: filepath.Join(s.dir, "server.log"),
 		Record: filepath.Join(s.dir, "end.json"),

@@ -336,9 +336,6 @@ func TestConfig_FitsTheProgram(t *testing.T) {
 			places = append(places, e.Value)
 		}
 	}
-	if len(places) < 3 {
-		t.Error("ANSIBLE_REMOTE_TEMP is not set: by default it is below the home directory, which cannot be written to")
-	}
 	for _, place := range places {
 		if !strings.HasPrefix(place, root) {
 			t.Errorf("%s is not on the volume at %s", place, root)
