@@ -21,7 +21,7 @@ func NewPool(opts Options, onChange func(error)) *warm.Pool {
 	opts = opts.complete()
 	return warm.New(warm.Options{
 		Environ: housed(opts.Environ, os.TempDir()), Runner: opts.Path, Playbook: "ansible-playbook", Supervisor: opts.Supervisor,
-		Check: opts.checkServer, OnChange: onChange,
+		Check: opts.checkServer, Trace: opts.Trace, OnChange: onChange,
 	})
 }
 

@@ -39,6 +39,8 @@ type Options struct {
 	// the end of each run, which [supervise.ReadLedger] reads; it is set aside at
 	// 4 MiB. Empty means none.
 	Ledger string
+	// Trace is that of [warm.Options], for [NewPool].
+	Trace string
 }
 
 // Runner executes runs. It is safe for concurrent use.

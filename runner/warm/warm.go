@@ -38,7 +38,7 @@ type Options struct {
 	// use the directory. nil checks nothing.
 	Check func(ctx context.Context, dir, socket string) error `json:"-"`
 	// Trace is a file to which is appended what of the runs is forked and what
-	// executed after all; empty for none.
+	// executed after all, and what their processes have taken; empty for none.
 	Trace string
 	// OnChange is called when there is a server (nil), or none any more, with the
 	// reason: one call after the other. It must not call the pool. It may be nil.

@@ -2,8 +2,8 @@
 // object and its status around a run that takes none, what a thousand idle
 // objects need, what the way through the API proxy adds to a request, what
 // memory it takes while roles list many objects, and what runs cost that are
-// forked from a warm interpreter beside those that start Python anew. It prints
-// figures and judges nothing.
+// forked from a warm interpreter beside those that start Python anew, and in
+// which of their processes. It prints figures and judges nothing.
 //
 // The instant run is a stub in place of ansible-runner (test/faults/fakerunner). The executors are
 // compared with the workloads of the directory of that name, which run Ansible. `make bench`
@@ -33,7 +33,7 @@ func main() {
 	var opts options
 	flag.StringVar(&opts.binary, "rolewright", "bin/rolewright", "the operator's binary")
 	flag.StringVar(&opts.stub, "stub", "bin/fakerunner", "the stub: the binary built of ./test/faults/fakerunner")
-	flag.StringVar(&opts.part, "part", "", "measure only path, latency, memory, executors or crowd")
+	flag.StringVar(&opts.part, "part", "", "measure only path, latency, memory, executors, profile or crowd")
 	flag.BoolVar(&opts.quick, "quick", false, "measure little of everything, to see that it works")
 	flag.IntVar(&opts.runs, "runs", 100, "objects that are created one after the other to measure the path of a run")
 	flag.IntVar(&opts.idle, "idle", 1000, "objects that the idle operator watches")
@@ -73,7 +73,7 @@ func run(ctx context.Context, opts options) (err error) {
 	for _, part := range []struct {
 		name    string
 		measure func(context.Context) error
-	}{{"path", b.pathAndIdle}, {"latency", b.latency}, {"memory", b.memory}, {"executors", b.oneAtATime}, {"crowd", b.manyAtOnce}} {
+	}{{"path", b.pathAndIdle}, {"latency", b.latency}, {"memory", b.memory}, {"executors", b.oneAtATime}, {"profile", b.profile}, {"crowd", b.manyAtOnce}} {
 		if opts.part != "" && opts.part != part.name {
 			continue
 		}

@@ -14,50 +14,58 @@ type tree []process
 
 // process is one of /proc (proc_pid_stat(5)).
 type process struct {
-	pid, parent int
+	pid int
 	// cpu is the CPU time of the process, and of those that it has waited for
 	// with theirs.
 	cpu time.Duration
 }
 
-// treeOf returns the processes below root, and root itself.
+// treeOf returns the processes below root, and root itself. To look only there
+// costs little: it is part of what is measured.
 func treeOf(root int) (tree, error) {
-	files, err := filepath.Glob("/proc/[0-9]*/stat")
+	p, err := readProcess(root)
 	if err != nil {
 		return nil, err
 	}
-	children := map[int][]process{}
-	var found tree
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			continue // it has ended
-		}
-		fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
-		p := process{}
-		if p.pid, err = strconv.Atoi(filepath.Base(filepath.Dir(file))); err != nil {
-			return nil, err
-		}
-		if p.parent, err = strconv.Atoi(fields[1]); err != nil {
-			return nil, err
-		}
-		const ticks = 100                     // USER_HZ, which is 100 on every Linux that Go runs on
-		for _, field := range fields[11:15] { // utime, stime, cutime, cstime
-			n, err := strconv.ParseInt(field, 10, 64)
-			if err != nil {
-				return nil, err
-			}
-			p.cpu += time.Duration(n) * time.Second / ticks
-		}
-		if p.pid == root {
-			found = append(found, p)
-		}
-		children[p.parent] = append(children[p.parent], p)
-	}
+	found := tree{p}
 	for i := 0; i < len(found); i++ {
-		found = append(found, children[found[i].pid]...)
+		lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", found[i].pid))
+		if err != nil {
+			return nil, err
+		}
+		for _, list := range lists {
+			text, _ := os.ReadFile(list) // the thread may have ended
+			for _, field := range strings.Fields(string(text)) {
+				pid, err := strconv.Atoi(field)
+				if err != nil {
+					return nil, fmt.Errorf("%s: %w", list, err)
+				}
+				if p, err := readProcess(pid); err == nil { // it may have ended
+					found = append(found, p)
+				}
+			}
+		}
 	}
 	return found, nil
+}
+
+// readProcess reads one process.
+func readProcess(pid int) (process, error) {
+	p := process{pid: pid}
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return p, err
+	}
+	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	const ticks = 100                     // USER_HZ, which is 100 on every Linux that Go runs on
+	for _, field := range fields[11:15] { // utime, stime, cutime, cstime
+		n, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			return p, err
+		}
+		p.cpu += time.Duration(n) * time.Second / ticks
+	}
+	return p, nil
 }
 
 // cpuOf is the CPU time of a tree so far, with that of the processes that have

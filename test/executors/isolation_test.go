@@ -2,6 +2,7 @@ package executors
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -71,6 +72,52 @@ func TestRun_HasItsOwnProject(t *testing.T) {
 	}
 	if n := strings.Count(w.traced(t), "playbook forked"); n != 3 {
 		t.Errorf("%d playbooks were forked, not 3", n)
+	}
+}
+
+// What a module changes in what it has imported no other sees, and what a project
+// has in place of one of Ansible's module utilities is what its modules import.
+func TestModule_HasItsOwnUtilities(t *testing.T) {
+	w := bothWays(t)
+	const tasks = "- hosts: localhost\n  gather_facts: false\n  tasks:\n" +
+		"  - change:\n  - look:\n    register: seen\n" +
+		"  - debug: {msg: \"{{ seen.of_others }} {{ seen.in_archive }} {{ seen.urls }}\"}\n" +
+		"  - stat: {path: /}\n    register: root\n  - assert: {that: root.stat.exists}\n"
+	const change = "#!/usr/bin/python\nimport json\nfrom ansible.module_utils import basic\nfrom ansible.module_utils.common import validation\n" +
+		"m = basic.AnsibleModule(argument_spec={})\n" +
+		"basic.CHANGED = validation.CHANGED = json.CHANGED = basic.AnsibleModule.CHANGED = True\nm.exit_json()\n"
+	const look = "#!/usr/bin/python\nimport json, sys\nfrom ansible.module_utils import basic, urls\n" +
+		"from ansible.module_utils.common import validation\n" +
+		"m = basic.AnsibleModule(argument_spec={})\n" +
+		"archive = [name for name, module in sys.modules.items() if name.startswith('ansible')\n" +
+		"           and '.zip/' in (getattr(module, '__file__', None) or '').replace('/ansible_look_payload.zip/', '/')]\n" +
+		"from ansible.module_utils.six.moves.urllib.parse import urlsplit\nfrom ansible.module_utils.six.moves import http_client\n" +
+		"lines = [basic.AnsibleModule.exit_json.__code__.co_filename, validation.__spec__.origin, validation.__loader__.archive]\n" +
+		"archive += [line for line in lines if '/ansible_look_payload.zip' not in line]\n" +
+		"m.exit_json(of_others=[hasattr(where, 'CHANGED') for where in (basic, validation, json, basic.AnsibleModule)],\n" +
+		"            in_archive=archive + [urlsplit.__name__, http_client.__name__], urls=getattr(urls, 'WHICH', 'of Ansible'))\n"
+	for name, tt := range map[string]struct {
+		utilities map[string]string
+		want      string
+	}{
+		"Ansible's":     {nil, "[False, False, False, False] ['urlsplit', 'http.client'] of Ansible"},
+		"the project's": {map[string]string{"module_utils/urls.py": "WHICH = 'of the project'\n"}, "[False, False, False, False] ['urlsplit', 'http.client'] of the project"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			files := map[string]string{"play.yml": tasks, "library/change.py": change, "library/look.py": look}
+			maps.Copy(files, tt.utilities)
+			s := sample{name: name, content: runner.Content{Playbook: filepath.Join(project(t, files), "play.yml")}}
+			want, got := s.observe(t, w.executed, nowhere), s.observe(t, w.forked, nowhere)
+			if text := strings.Join(got.Output, "\n"); !got.Verdict.Success || !strings.Contains(text, tt.want) {
+				t.Errorf("want %q: %+v\n%s", tt.want, got.Verdict, text)
+			}
+			if diff := gocmp.Diff(want, got); diff != "" {
+				t.Errorf("executed (-), forked (+):\n%s", diff)
+			}
+		})
+	}
+	if trace := w.traced(t); strings.Count(trace, "module forked") != 6 {
+		t.Errorf("six modules are to be forked:\n%s", trace)
 	}
 }
 

@@ -35,6 +35,7 @@ def main(args: list[str], environment: dict[str, str], cookie: str) -> None:
         import traceback
 
         traceback.print_exc()
+    preload.trace_usage("ansible-runner")
     process.finish(code)
 
 

@@ -97,6 +97,7 @@ def run(connection: socket.socket) -> None:
     status = Watch(connection, wake_read, command, request["grace"]).wait()
     killed, survivors = kill_rest()
     code = os.waitstatus_to_exitcode(status)
+    preload.trace_usage("leader")
     end = {"code": max(code, -1), "signal": -code if code < 0 else 0, "killed": killed, "survivors": survivors,
            "notes": preload.notes()}
     send(connection, end)

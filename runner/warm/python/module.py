@@ -7,24 +7,26 @@ with libraries that happen to be imported.
 
 from __future__ import annotations
 
-import _imp
 import atexit
 import errno
 import logging
 import os
+import re
 import select
 import signal
 import socket
 import struct
 import sys
 import types
-import zipimport
 
 import preload
 import process
+import utilities
 
 #: Longest request that a sequenced packet takes for certain.
 LIMIT = 128 << 10
+#: What modules do not find.
+HIDDEN: list[types.ModuleType] = []
 
 
 def is_early(name: str) -> bool:
@@ -125,6 +127,7 @@ def serve(channel: socket.socket) -> None:
                     report(waiting)
                 else:
                     done = not fork(channel, waiting)
+        preload.trace_usage("modules")
         code = 0
     except BaseException:  # noqa: B902, this process must not go on as another
         import traceback
@@ -169,7 +172,7 @@ def fork(channel: socket.socket, waiting: dict[int, int]) -> bool:
 
 
 def forget_controller() -> None:
-    """Remove what a module must not find: it brings its own ansible.module_utils.
+    """Remove what a module must not find.
 
     Exit handlers are the controller's too: they would remove its temporary files.
     """
@@ -177,37 +180,7 @@ def forget_controller() -> None:
     atexit.register(logging.shutdown)
     if "multiprocessing.util" in sys.modules:
         atexit.register(sys.modules["multiprocessing.util"]._exit_function)
-    for name in list(sys.modules):
-        if name.partition(".")[0] in ("ansible", "ansible_collections", "ansible_runner"):
-            del sys.modules[name]
-    sys.meta_path[:] = [finder for finder in sys.meta_path if not type(finder).__module__.startswith("ansible")]
-    sys.path_hooks[:] = [hook for hook in sys.path_hooks if hook is not zipimport.zipimporter
-                         and "ansible" not in repr(hook)]
-    sys.path_hooks.insert(0, Importer)
-    sys.path_importer_cache.clear()
-    sys.path_importer_cache.update(preload.FINDERS)
-
-
-class Importer(zipimport.zipimporter):
-    """Imports from the zip file of a module what is compiled already."""
-
-    def find_source(self, fullname: str) -> str | None:
-        """Return the path of a module's source in the zip file."""
-        base = zipimport._get_module_path(self, fullname)
-        return next((base + suffix for suffix in (os.sep + "__init__.py", ".py") if base + suffix in self._files), None)
-
-    def get_filename(self, fullname: str) -> str:
-        source = self.find_source(fullname)
-        return super().get_filename(fullname) if source is None else self.archive + os.sep + source
-
-    def get_code(self, fullname: str) -> types.CodeType:
-        source = self.find_source(fullname)
-        if source is not None:
-            code = preload.CODES.get(zipimport._get_data(self.archive, self._files[source]))
-            if code is not None:
-                _imp._fix_co_filename(code, self.archive + os.sep + source)
-                return code
-        return super().get_code(fullname)
+    HIDDEN.extend(utilities.hide())
 
 
 def become(message: bytes, descriptors: list[int]) -> None:
@@ -254,7 +227,29 @@ def execute_file(path: str) -> int:
     with open(path, "rb") as file:
         source = file.read()
     try:
-        exec(compile(source, path, "exec", dont_inherit=True), main.__dict__)
+        exec(compile_script(source, path), main.__dict__)
         return 0
     except SystemExit as error:
         return process.exit_code(error)
+
+
+#: The archive of a module in its file: text without a line's end.
+ARCHIVE = re.compile(rb"[A-Za-z0-9+/=]{4096,}")
+#: What is compiled in its place.
+PLACE = "ROLEWRIGHT ARCHIVE"
+
+
+def compile_script(source: bytes, path: str) -> types.CodeType:
+    """Compile a script as the interpreter does, and the archive in it at no cost."""
+    match = ARCHIVE.search(source)
+    if match is None:
+        return compile(source, path, "exec", dont_inherit=True)
+    code = compile(source[: match.start()] + PLACE.encode() + source[match.end() :], path, "exec", dont_inherit=True)
+    return fill(code, match[0].decode())
+
+
+def fill(code: types.CodeType, archive: str) -> types.CodeType:
+    """Return code with the archive in its place."""
+    constants = tuple(archive if value == PLACE else fill(value, archive) if isinstance(value, types.CodeType) else value
+                      for value in code.co_consts)
+    return code.replace(co_consts=constants)

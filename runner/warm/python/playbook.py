@@ -16,6 +16,7 @@ import time
 import preload
 import prepared
 import process
+import utilities
 
 #: Settings that Ansible reads when it is imported, and keeps where the server
 #: does not reach them. A run that sets one of them is executed.
@@ -69,6 +70,7 @@ def become(argv: list[str], environment: dict) -> None:
         import traceback
 
         traceback.print_exc()
+    preload.trace_usage("ansible-playbook")
     process.finish(code)
 
 
@@ -213,7 +215,7 @@ def compile_imports(source: str | bytes, name: str, mode: str, flags: int = 0) -
     """
     if flags == ast.PyCF_ONLY_AST:
         text = source.encode() if isinstance(source, str) else source
-        if (tree := preload.IMPORTS.get(bytes(text))) is not None:
+        if (tree := preload.IMPORTS.get(utilities.key(bytes(text)))) is not None:
             return tree
     return compile(source, name, mode, flags)
 

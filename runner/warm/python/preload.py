@@ -14,19 +14,19 @@ import io
 import mmap
 import os
 import pkgutil
+import resource
 import shutil
 import sys
 import types
 
 import process
+import utilities
 
 COOKIE: process.Cookie
 #: The search path of an interpreter whose script has no directory.
 PATH: list[str] = []
-#: Compiled modules and module utilities, by their source.
-CODES: dict[bytes, types.CodeType] = {}
-#: What decides about the module utilities that a source needs, by the source.
-IMPORTS: dict[bytes, ast.Module] = {}
+#: What decides about the module utilities that a source needs, by the key of the source.
+IMPORTS: dict[tuple[int, int], ast.Module] = {}
 #: Who finds modules in the directories of PATH, and has listed them.
 FINDERS: dict[str, importlib.machinery.FileFinder] = {}
 #: Variables that imports have read, other than those that ansible.constants
@@ -68,6 +68,15 @@ def trace(*words: str) -> None:
     if TRACE:
         with open(TRACE, "a") as file:
             file.write(line + "\n")
+
+
+def trace_usage(kind: str) -> None:
+    """Note what this process has taken, and its children which it has waited for:
+    CPU time of user and system in seconds, and page faults. Called as the last thing.
+    """
+    if TRACE:
+        own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+        trace("used", kind, *(f"{value}" for used in (own, children) for value in (used.ru_utime, used.ru_stime, used.ru_minflt)))
 
 
 def notes() -> str:
@@ -135,10 +144,15 @@ def load(path: list[str]) -> None:
     FINDERS.update({path: finder for path, finder in sys.path_importer_cache.items()
                     if path in PATH and isinstance(finder, importlib.machinery.FileFinder)})
     read_kubeconfigs_quickly()
+    write_discovery_quickly()
+    begin_tls()
     check_ssh()
     import command, connection, leader, module, playbook, prepared  # noqa: E401, F401, so that no run has to
 
-    prepared.load()
+    archive = prepared.load()
+    with Recorder() as recorder:
+        utilities.load(archive)
+    READ.update(recorder.names)
 
 
 def read_kubeconfigs_quickly() -> None:
@@ -165,6 +179,42 @@ def read_kubeconfigs_quickly() -> None:
                 return yaml.safe_load(file)
 
     config.yaml = Yaml()
+
+
+def write_discovery_quickly() -> None:
+    """Let the Kubernetes client encode what it has found out about the API at
+    once, not piece by piece by a generator in Python.
+    """
+    import json
+
+    discovery = sys.modules.get("kubernetes.dynamic.discovery")
+    if discovery is None:
+        return
+
+    class Json:
+        """The module json, as the Kubernetes client uses it."""
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(json, name)
+
+        @staticmethod
+        def dump(value: object, file: io.TextIOBase, **kwargs: object) -> None:
+            file.write(json.dumps(value, **kwargs))
+
+    discovery.json = Json()
+
+
+def begin_tls() -> None:
+    """Begin a connection that goes nowhere: OpenSSL looks for its algorithms at
+    the first of a process, and keeps what it has found.
+    """
+    import ssl
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname="localhost").do_handshake()
+    except ssl.SSLWantReadError:
+        pass
 
 
 def check_ssh() -> None:
@@ -208,12 +258,9 @@ def config_file() -> tuple | None:
     return (path, status.st_mtime_ns, status.st_size, status.st_ino)
 
 
-#: Packages of plugins of which a run needs some.
+#: Packages of plugins of which a run needs some. Of most, it imports all.
 PLUGINS = ("action", "become", "cache", "callback", "connection", "filter", "inventory", "lookup",
            "shell", "strategy", "test", "vars")
-#: Those which are imported: of the rest, a run imports what it uses.
-COMMON = {"callback.default", "callback.minimal", "connection.local", "shell.sh", "shell.powershell", "strategy.linear", "strategy.free",
-          "cache.jsonfile", "cache.memory", "vars.host_group_vars"}
 
 
 def import_controller() -> None:
@@ -222,14 +269,45 @@ def import_controller() -> None:
                  "ansible.executor.task_executor", "ansible.executor.process.worker",
                  "ansible.executor.module_common", "ansible.template", "ansible.plugins.loader"):
         importlib.import_module(name)
-    whole = ("action", "filter", "inventory", "test")
     for kind in PLUGINS:
         package = importlib.import_module(f"ansible.plugins.{kind}")
         own = dict(vars(package))
         for info in pkgutil.iter_modules(package.__path__):
-            if kind in whole or f"{kind}.{info.name}" in COMMON or kind == "lookup":
+            if info.name != "base":  # deprecated, and says so once
                 attempt(f"ansible.plugins.{kind}.{info.name}")
         unshadow(package, own)
+    load_jinja_plugins()
+    prepare_templates()
+
+
+def prepare_templates() -> None:
+    """Let jinja2 prepare what takes templates apart: each worker would."""
+    try:
+        from ansible._internal._templating._jinja_bits import AnsibleEnvironment
+    except ImportError:  # ansible-core 2.14
+        from ansible.parsing.dataloader import DataLoader
+        from ansible.template import Templar
+
+        environment = Templar(loader=DataLoader()).environment
+    else:
+        environment = AnsibleEnvironment()
+    environment.lexer  # noqa: B018, it is kept
+
+
+def load_jinja_plugins() -> None:
+    """Load filters and tests under the names that Ansible gives to their files:
+    each worker that has a template would.
+    """
+    import ansible.plugins.loader as loader
+
+    anonymous = loader.PluginLoader._load_module_source.__code__.co_argcount == 3  # as in ansible-core 2.14
+    for plugins in (loader.filter_loader, loader.test_loader):
+        for name in [name for name in sys.modules if name.startswith(plugins.package + ".")]:
+            path, base = sys.modules[name].__file__, name.rpartition(".")[2]
+            if anonymous:
+                plugins._load_module_source(f"{abs(hash(path))}_{base}", path)
+            else:
+                plugins._load_module_source(python_module_name=f"{name}_{abs(hash(path))}", path=path)
 
 
 def unshadow(package: types.ModuleType, own: dict[str, object]) -> None:
@@ -311,14 +389,15 @@ def imports(path: str) -> set[str]:
 
 
 def compile_modules() -> None:
-    """Fill CODES, from compiled files where there are some, and IMPORTS."""
+    """Fill utilities.CODES, from compiled files where there are some, and IMPORTS."""
     for path in module_files():
         with open(path, "rb") as file:
             source = file.read()
+        key = utilities.key(source)
         try:
-            CODES[source] = importlib.machinery.SourceFileLoader("module", path).get_code("module")
+            utilities.CODES[key] = importlib.machinery.SourceFileLoader("module", path).get_code("module")
             if "/ansible/modules/" not in path or os.path.basename(path)[:-3] in USUAL:
-                IMPORTS[source] = prune(ast.parse(source))
+                IMPORTS[key] = prune(ast.parse(source))
         except (SyntaxError, OSError, ImportError):
             continue
 

@@ -8,7 +8,9 @@ same: the same file, and the same directories to look for what belongs to it.
 
 from __future__ import annotations
 
+import base64
 import importlib
+import io
 import os
 import pickle
 import shutil
@@ -37,14 +39,17 @@ class Archive(NamedTuple):
 
 #: Archives by the paths of the modules.
 ARCHIVES: dict[str, Archive] = {}
-#: Options of plugins by type, name and path, with the documentation that has them.
+#: Options of plugins by type, name and path, with the documentation that has
+#: them; None where that has none.
 OPTIONS: dict[tuple[str, str, str], tuple[str, object]] = {}
 #: The directories that were looked at.
 PLACES: list = []
 
 
-def load() -> None:
-    """Make everything. Called by the server, once everything is imported."""
+def load() -> bytes:
+    """Make everything. Called by the server, once everything is imported. Return
+    a zip file with what the archives have.
+    """
     read, write = os.pipe2(os.O_CLOEXEC)
     pid = os.fork()
     if pid == 0:
@@ -69,6 +74,7 @@ def load() -> None:
         ARCHIVES.update(archives)
         OPTIONS.update(options)
         PLACES[:] = places
+    return merge([unpack(archive.content) for archive in ARCHIVES.values()])
 
 
 def make() -> tuple[dict, dict, list]:
@@ -96,7 +102,10 @@ def places() -> list:
 
 
 def existing(loader: object) -> list[str]:
-    return [path for path in loader._get_paths(subdirs=False) if os.path.isdir(path)]
+    """Return the directories that a loader looks into. Whether it names those of
+    compiled files depends on what it was asked before.
+    """
+    return [path for path in loader._get_paths(subdirs=False) if not path.endswith("__pycache__") and os.path.isdir(path)]
 
 
 def make_archive(path: str) -> Archive | None:
@@ -129,17 +138,33 @@ def make_archive(path: str) -> Archive | None:
     return Archive(source, constants.DEFAULT_MODULE_COMPRESSION, files[0], content, made_of)
 
 
-def sources(path: str, content: bytes) -> list[str]:
-    """Return the files of which an archive was made."""
-    import base64
-    import io
-
-    import ansible
+def unpack(content: bytes) -> zipfile.ZipFile:
+    """Return the zip file of an archive."""
     import ansible.executor.module_common as module_common
 
     if hasattr(module_common, "_CachedModule"):
         content = pickle.loads(content).zip_data
-    with zipfile.ZipFile(io.BytesIO(base64.b64decode(content))) as archive:
+    return zipfile.ZipFile(io.BytesIO(base64.b64decode(content)))
+
+
+def merge(archives: list[zipfile.ZipFile]) -> bytes:
+    """Return a zip file with all files of others. Of the same name is the same."""
+    merged = io.BytesIO()
+    with zipfile.ZipFile(merged, "w") as file:
+        names: set[str] = set()
+        for archive in archives:
+            for name in archive.namelist():
+                if name not in names:
+                    file.writestr(name, archive.read(name))
+                    names.add(name)
+    return merged.getvalue()
+
+
+def sources(path: str, content: bytes) -> list[str]:
+    """Return the files of which an archive was made."""
+    import ansible
+
+    with unpack(content) as archive:
         names = archive.namelist()
     package = os.path.dirname(ansible.__file__)
     roots = [os.path.dirname(package)]
@@ -164,19 +189,21 @@ def make_options() -> dict:
     """Return the options of the plugins that are imported."""
     import ansible.constants as constants
     import ansible.plugins.loader as loader
+    import ansible_runner
 
     made = {}
 
     def note(self: object, name: str, module: object, path: str) -> None:
         ordinary(self, name, module, path)
         kind = type_of(self)
-        options = constants.config._plugins.get(kind, {}).get(name)
-        if options is not None:
-            made[kind, name, path] = getattr(module, "DOCUMENTATION", ""), options
+        if kind in constants.CONFIGURABLE_PLUGINS:
+            made[kind, name, path] = getattr(module, "DOCUMENTATION", ""), constants.config._plugins.get(kind, {}).get(name)
 
     ordinary = loader.PluginLoader._load_config_defs
     loader.PluginLoader._load_config_defs = note
-    for kind in ("cache", "callback", "connection", "inventory", "lookup", "shell", "vars"):
+    # ansible-runner's own callback comes from there.
+    loader.callback_loader.add_directory(os.path.join(os.path.dirname(ansible_runner.__file__), "display_callback", "callback"))
+    for kind in ("become", "cache", "callback", "connection", "inventory", "lookup", "shell", "strategy", "vars"):
         plugins = getattr(loader, kind + "_loader")
         names = [name.rpartition(".")[2] for name in sys.modules if name.startswith(f"ansible.plugins.{kind}.")]
         attempt(lambda plugins=plugins: list(plugins.all(class_only=True)))
@@ -223,10 +250,12 @@ def install() -> None:
 
     def load_config_defs(self: object, name: str, module: object, path: str) -> None:
         kind = type_of(self)
+        if constants.config.has_configuration_definition(kind, name):
+            return
         source, options = OPTIONS.get((kind, name, path), (None, None))
         if source is None or source != getattr(module, "DOCUMENTATION", "") or existing(loader.fragment_loader) != PLACES[1]:
             define(self, name, module, path)
-        elif not constants.config.has_configuration_definition(kind, name):
+        elif options is not None:
             constants.config.initialize_plugin_configuration_definitions(kind, name, options)
 
     loader.PluginLoader._load_config_defs = load_config_defs

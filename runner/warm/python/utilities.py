@@ -1,0 +1,204 @@
+"""The utilities that modules bring along, imported once.
+
+A module has them in its archive, and would execute them anew: some sixty for
+k8s. The server imports them from an archive that has all those of prepared, out
+of sight of the controller's own. A process that executes a module takes what it
+finds there where its own archive has the same: no other process sees what it
+does with them.
+"""
+
+from __future__ import annotations
+
+import _imp
+import contextlib
+import importlib
+import importlib.machinery
+import os
+import sys
+import types
+import zipimport
+import zlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import preload
+
+#: What tells a source from others: its length and its CRC-32, as in the
+#: directory of a zip file.
+Key = tuple[int, int]
+
+
+def key(source: bytes) -> Key:
+    """Return the key of a source."""
+    return len(source), zlib.crc32(source)
+
+
+class Utility(NamedTuple):
+    """A module that is imported."""
+
+    module: types.ModuleType
+    #: The path of its source in an archive, and the path that excludes this one.
+    #: Without, it was made by the one whose name its own begins with.
+    source: str | None
+    other: str | None
+    key: Key | None
+
+
+#: By the names of the modules.
+UTILITIES: dict[str, Utility] = {}
+#: Finders of modules that the utilities have installed: that of six.
+FINDERS: list[object] = []
+#: Compiled modules and module utilities.
+CODES: dict[Key, types.CodeType] = {}
+#: The archive from which the utilities were imported.
+ORIGIN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "utilities.zip")
+#: What is the controller's, and no module's.
+CONTROLLER = ("ansible", "ansible_collections", "ansible_runner")
+
+
+class Importer(zipimport.zipimporter):
+    """Imports from the zip file of a module what is compiled already, or imported."""
+
+    def find_source(self, fullname: str) -> str | None:
+        """Return the path of a module's source in the zip file."""
+        base = zipimport._get_module_path(self, fullname)
+        return next((base + suffix for suffix in (os.sep + "__init__.py", ".py") if base + suffix in self._files), None)
+
+    def key(self, source: str) -> Key | None:
+        """Return the key of a file in the zip file; None if there is no such file."""
+        entry = self._files.get(source)
+        return entry and (entry[3], entry[7])
+
+    def get_filename(self, fullname: str) -> str:
+        source = self.find_source(fullname)
+        return super().get_filename(fullname) if source is None else self.archive + os.sep + source
+
+    def get_code(self, fullname: str) -> types.CodeType:
+        source = self.find_source(fullname)
+        code = CODES.get(self.key(source)) if source is not None else None
+        if code is None:
+            return super().get_code(fullname)
+        _imp._fix_co_filename(code, self.archive + os.sep + source)
+        return code
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType | None:
+        if spec.name != "ansible" or self.prefix or not adopt(self):
+            return None
+        return UTILITIES["ansible"].module
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        if module.__name__ != "ansible" or UTILITIES.get("ansible", (None,))[0] is not module:
+            super().exec_module(module)
+
+    def below(self, prefix: str) -> Importer:
+        """Return the importer of a package's directory in the same zip file."""
+        path = self.archive + os.sep + prefix.rstrip(os.sep) if prefix else self.archive
+        found = sys.path_importer_cache.get(path)
+        if not isinstance(found, Importer):
+            found = Importer.__new__(Importer)
+            found.archive, found.prefix, found._files = self.archive, prefix, self._files
+            sys.path_importer_cache[path] = found
+        return found
+
+
+def adopt(importer: Importer) -> bool:
+    """Make this process's what the zip file of the importer has, and was imported
+    by the server. Nothing is taken if there is anything of the same name that is
+    something else: what was imported has imported it.
+    """
+    found = {}
+    for name, utility in UTILITIES.items():
+        if utility.source is None:
+            if name.rpartition(".")[0] in found:
+                found[name] = utility
+            continue
+        has = importer.key(utility.source)
+        if has == utility.key:
+            found[name] = utility
+        elif has is not None or utility.other in importer._files:
+            return False
+    if "ansible" not in found:
+        return False
+    for name, utility in UTILITIES.items():
+        package, _, tail = name.rpartition(".")
+        if name in found:
+            if getattr(utility.module, "__name__", None) == name and utility.source:
+                settle(utility, name, importer)
+            sys.modules[name] = utility.module
+        elif package in found:
+            vars(UTILITIES[package].module).pop(tail, None)
+    sys.meta_path.extend(FINDERS)
+    return True
+
+
+def settle(utility: Utility, name: str, importer: Importer) -> None:
+    """Give a module the names that it has in the zip file of the importer."""
+    own = vars(utility.module)
+    path = importer.archive + os.sep + utility.source
+    loader = importer.below(os.path.dirname(utility.source.removesuffix("/__init__.py")).strip(os.sep) + os.sep)
+    if loader.prefix == os.sep:
+        loader = importer.below("")
+    spec = importlib.machinery.ModuleSpec(name, loader, origin=path)
+    spec.has_location = True
+    if "__path__" in own:
+        own["__path__"] = [importer.archive + place[len(ORIGIN):] if place.startswith(ORIGIN) else place for place in own["__path__"]]
+        spec.submodule_search_locations = own["__path__"]
+    own.update(__file__=path, __loader__=loader, __spec__=spec)
+    code = CODES.get(utility.key)
+    if code is not None:
+        _imp._fix_co_filename(code, path)
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Let the controller's modules be out of sight."""
+    modules = {name: module for name, module in sys.modules.items() if name.partition(".")[0] in CONTROLLER}
+    kept = (sys.path, sys.meta_path, sys.path_hooks, sys.path_importer_cache)
+    values = [value.copy() for value in kept]
+    hide()
+    try:
+        yield
+    finally:
+        for name in [name for name in sys.modules if name.partition(".")[0] in CONTROLLER]:
+            del sys.modules[name]
+        sys.modules.update(modules)
+        for place, value in zip(kept, values):
+            place.clear()
+            (place.update if isinstance(place, dict) else place.extend)(value)
+
+
+def hide() -> list[types.ModuleType]:
+    """Remove from this process what a module must not find: it brings its own
+    ansible.module_utils. Return it: to destroy it takes longer than a module.
+    """
+    names = [name for name in sys.modules if name.partition(".")[0] in CONTROLLER]
+    hidden = [sys.modules.pop(name) for name in names]
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not type(finder).__module__.startswith("ansible")]
+    sys.path_hooks[:] = [hook for hook in sys.path_hooks if hook is not zipimport.zipimporter
+                         and "ansible" not in repr(hook)]
+    sys.path_hooks.insert(0, Importer)
+    sys.path_importer_cache.clear()
+    sys.path_importer_cache.update(preload.FINDERS)
+    return hidden
+
+
+def load(archive: bytes) -> None:
+    """Import the utilities in a zip file. Called by the server."""
+    with open(ORIGIN, "wb") as file:
+        file.write(archive)
+    with alone():
+        sys.path.insert(0, ORIGIN)
+        importer = Importer(ORIGIN)
+        for source in sorted(importer._files):
+            if source.endswith(".py") and source != "sitecustomize.py" and ("/modules/" not in source or source.endswith("/__init__.py")):
+                preload.attempt(source.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
+        FINDERS.extend(finder for finder in sys.meta_path if type(finder).__module__.startswith("ansible"))
+        for name, module in sys.modules.items():
+            if name.partition(".")[0] in CONTROLLER:
+                base = name.replace(".", "/")
+                forms = [base + "/__init__.py", base + ".py"]
+                source = next((form for form in forms if form in importer._files), None)
+                other = next((form for form in forms if form != source), None) if source else None
+                UTILITIES[name] = Utility(module, source, other, importer.key(source) if source else None)
+    os.remove(ORIGIN)
+    zipimport._zip_directory_cache.pop(ORIGIN, None)
