@@ -20,6 +20,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/rolewright/rolewright/runner/supervise"
 )
 
@@ -55,7 +57,7 @@ type server struct {
 	dir, socket string
 	about       about
 	// files are those that the server depends on, as they were when it was ready.
-	files map[string]string
+	files map[string]version
 
 	// The pool's lock protects these. looked is when the files were looked at.
 	runs, inFlight int
@@ -282,22 +284,28 @@ func residentMemory(pid int) int64 {
 	return pages * int64(os.Getpagesize())
 }
 
+// version is what tells the versions of a file apart; that there is none is one.
+type version struct {
+	size, mtime int64
+	mode        uint32
+}
+
 // identify tells the versions of files apart.
-func identify(names []string) map[string]string {
-	found := make(map[string]string, len(names))
+func identify(names []string) map[string]version {
+	found := make(map[string]version, len(names))
 	for _, name := range names {
 		found[name] = identity(name)
 	}
 	return found
 }
 
-// identity tells the versions of a file apart; that there is none is a version.
-func identity(name string) string {
-	fi, err := os.Stat(name)
-	if err != nil {
-		return "none"
+// identity is the version of a file.
+func identity(name string) version {
+	var st unix.Stat_t
+	if err := unix.Stat(name, &st); err != nil {
+		return version{}
 	}
-	return fmt.Sprint(fi.Size(), fi.ModTime().UnixNano(), fi.Mode())
+	return version{st.Size, st.Mtim.Nano(), st.Mode}
 }
 
 // interpreter is the Python that executes two scripts.
