@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // forkServer answers one request as a script says: fork servers themselves are
@@ -81,11 +82,18 @@ func TestForked_IsStartedOnceOrNotAtAll(t *testing.T) {
 		answer func(conn *net.UnixConn, leader *exec.Cmd)
 		want   string
 	}{
-		"it answers nothing":     {func(conn *net.UnixConn, _ *exec.Cmd) { word(conn) }, notStarted},
-		"it ends":                {func(*net.UnixConn, *exec.Cmd) {}, notStarted},
-		"it refuses":             {func(conn *net.UnixConn, _ *exec.Cmd) { fmt.Fprintln(conn, `{"refused": "no"}`) }, notStarted},
-		"it answers nonsense":    {func(conn *net.UnixConn, _ *exec.Cmd) { fmt.Fprintln(conn, `Traceback`) }, notStarted},
-		"its leader is gone":     {func(conn *net.UnixConn, leader *exec.Cmd) { end(leader); ready(conn, leader) }, notStarted},
+		"it answers nothing":  {func(conn *net.UnixConn, _ *exec.Cmd) { word(conn) }, notStarted},
+		"it ends":             {func(*net.UnixConn, *exec.Cmd) {}, notStarted},
+		"it refuses":          {func(conn *net.UnixConn, _ *exec.Cmd) { fmt.Fprintln(conn, `{"refused": "no"}`) }, notStarted},
+		"it answers nonsense": {func(conn *net.UnixConn, _ *exec.Cmd) { fmt.Fprintln(conn, `Traceback`) }, notStarted},
+		"its leader is gone":  {func(conn *net.UnixConn, leader *exec.Cmd) { end(leader); ready(conn, leader) }, notStarted},
+		"it answers too late": {func(conn *net.UnixConn, leader *exec.Cmd) {
+			time.Sleep(latest + time.Second)
+			ready(conn, leader)
+			if got := word(conn); got != "" {
+				t.Errorf("the client says %q", got)
+			}
+		}, notStarted},
 		"it ends after the word": {func(conn *net.UnixConn, leader *exec.Cmd) { ready(conn, leader); started(t, conn) }, killed},
 		"its leader ends after it": {func(conn *net.UnixConn, leader *exec.Cmd) {
 			ready(conn, leader)
@@ -127,6 +135,24 @@ func TestForked_IsStartedOnceOrNotAtAll(t *testing.T) {
 				t.Errorf("output %q, %v", text, err)
 			}
 		})
+	}
+}
+
+// A command that may not be started any more when the server answers is not, and
+// nobody is to start it in another way.
+func TestForked_IsNotStartedWhenItIsTooLate(t *testing.T) {
+	t.Parallel()
+	c := command(t, "echo it was not forked")
+	c.Until = SinceBoot() + time.Second
+	c.Server, _ = forkServer(t, func(conn *net.UnixConn, leader *exec.Cmd) {
+		time.Sleep(c.Until - SinceBoot() + time.Millisecond)
+		ready(conn, leader)
+		if got := word(conn); got != "" {
+			t.Errorf("the client says %q", got)
+		}
+	})
+	if _, err := Run(t.Context(), c); !errors.Is(err, ErrNotStarted) || errors.Is(err, ErrServer) {
+		t.Errorf("error %v", err)
 	}
 }
 

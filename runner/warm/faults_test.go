@@ -205,6 +205,29 @@ func TestRun_IsMadePlainlyWhereTheServerIsFrozen(t *testing.T) {
 	}
 }
 
+// A server that answers too late finds that nobody waits for it: the run is made
+// plainly, and once.
+func TestRun_IsMadeOnceWhereTheServerIsLate(t *testing.T) {
+	t.Parallel()
+	o := options(t)
+	r, _ := start(t, o)
+	send(t, syscall.SIGSTOP, "", "rolewright-fork-server "+o.Dir)
+	g := newGated(t)
+	go func() {
+		eventually(t, "the plain run", func() bool { return g.started() > 0 })
+		send(t, syscall.SIGCONT, "", "rolewright-fork-server "+o.Dir)
+		eventually(t, "the server's end", func() bool { return len(processes(t, o.Dir+"/1/server.py")) == 0 })
+		g.goOn(t)
+	}()
+	res, err := r.Run(t.Context(), g.Request)
+	if err != nil || !res.Verdict().Success || res.Executor() != runner.ExecutorRunner || g.started() != 1 {
+		t.Errorf("error %v, verdict %+v, executor %s, started %d times", err, res.Verdict(), res.Executor(), g.started())
+	}
+	if trace := traced(t, o); trace != "" {
+		t.Errorf("something was forked:\n%s", trace)
+	}
+}
+
 // Whenever the server dies, a run is made once: by it, or plainly.
 func TestRun_IsMadeOnceWheneverTheServerDies(t *testing.T) {
 	t.Parallel()

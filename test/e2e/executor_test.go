@@ -1,12 +1,15 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/rolewright/rolewright/internal/testenv"
@@ -115,6 +118,71 @@ func TestExecutor_IsTheWatchs(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Whatever happens to the processes that forked a run, it is made once, or again when it was cut short, and the next one
+// takes place.
+func TestExecutor_FaultsOfTheServer(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		signal  syscall.Signal
+		process string // what its title has
+		runs    int    // until the object is ready
+	}{
+		"the server is killed": {syscall.SIGKILL, "python3 rolewright-fork-server ", 1},
+		"the server is frozen": {syscall.SIGSTOP, "python3 rolewright-fork-server ", 1},
+		"the leader is killed": {syscall.SIGKILL, "rolewright-run ", 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t)
+			temp := s.temp()
+			l := s.startLongRun("5", "--executor=warm")
+			l.operator.awaitMetric(1, "rolewright_warm_ready")
+			found := 0
+			for pid, line := range titled(t, tt.process) {
+				if strings.Contains(line, temp) || strings.Contains(line, l.active.ID) {
+					if err := syscall.Kill(pid, tt.signal); err != nil {
+						t.Fatal(err)
+					}
+					found++
+				}
+			}
+			if found != 1 {
+				t.Fatalf("%d processes of %q", found, tt.process)
+			}
+			// That a run was cut short is a failure for as long as it takes to make it again.
+			o := l.kind.await("it", "ready", func(o object) bool { return o.ready() })
+			if ran := len(s.runs(o)); ran != tt.runs {
+				t.Errorf("%d runs, want %d: %+v", ran, tt.runs, o.status)
+			}
+			l.nothingLeft()
+			s.role("long", "- ansible.builtin.ping:\n")
+			l.kind.create("next", nil)
+			if next := l.kind.awaitReady("next"); len(s.runs(next)) != 1 {
+				t.Errorf("the next object: %+v", next.status)
+			}
+			l.operator.stop()
+		})
+	}
+}
+
+// titled are the processes whose command lines contain a text: pid → command line.
+func titled(t *testing.T, text string) map[int]string {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[int]string{}
+	for _, file := range files {
+		line, err := os.ReadFile(file)
+		line = bytes.ReplaceAll(line, []byte{0}, []byte{' '})
+		if pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file))); err == nil && bytes.Contains(line, []byte(text)) {
+			found[pid] = string(line)
+		}
+	}
+	return found
 }
 
 // Where runs cannot be forked, auto makes them plainly and says why, once; warm does not start.

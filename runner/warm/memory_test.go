@@ -1,0 +1,75 @@
+package warm_test
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// What runs have taken is given back: of none a process is left, and the server
+// does not grow with them.
+func TestRun_GivesItsMemoryBack(t *testing.T) {
+	t.Parallel()
+	const early, late, most = 5, 55, 2 << 10 // KiB: a leak of a page per run would be 200
+	o := options(t)
+	r, _ := start(t, o)
+	var servers []int
+	for pid := range processes(t, "rolewright-fork-server "+o.Dir) {
+		servers = append(servers, pid)
+	}
+	if len(servers) != 1 {
+		t.Fatalf("servers: %v", servers)
+	}
+	batch := func(n int) {
+		var runs sync.WaitGroup
+		defer runs.Wait()
+		for range n {
+			runs.Go(func() {
+				req := request(t, simple)
+				res, err := r.Run(t.Context(), req)
+				if err != nil || !res.Verdict().Success {
+					t.Errorf("error %v, verdict %+v", err, res.Verdict())
+				}
+				if left := processes(t, req.ID); len(left) > 0 {
+					t.Errorf("left of a run: %v", left)
+				}
+			})
+		}
+	}
+	batch(early)
+	before := anonymous(t, servers[0])
+	for range (late - early) / early {
+		batch(early)
+	}
+	after := anonymous(t, servers[0])
+	t.Logf("memory of the server: %d KiB after %d runs, %d after %d", before, early, after, late)
+	if after > before+most {
+		t.Errorf("memory of the server: %d KiB after %d runs, %d after %d: more than %d more", before, early, after, late, most)
+	}
+	if trace := traced(t, o); strings.Count(trace, "playbook forked\n") != late {
+		t.Errorf("%d of %d runs were forked", strings.Count(trace, "playbook forked\n"), late)
+	}
+}
+
+// anonymous is the memory of a process that is of no file, in KiB (proc_pid_smaps(5)).
+func anonymous(t *testing.T, pid int) int {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if fields := strings.Fields(line); len(fields) == 3 && fields[0] == "Anonymous:" {
+			n, err := strconv.Atoi(fields[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+	}
+	t.Fatal("no line Anonymous")
+	return 0
+}
