@@ -126,11 +126,13 @@ faults: setup fault-tools ## meet the operator with all faults: generated plans,
 	@$(FAULTS) -soak 500 -runner real $(FAULTSFLAGS)
 
 .PHONY: test-executors
-test-executors: cluster-tools-kwok client-tools ## tests of what depends on how runs are made, with each executor
+test-executors: cluster-tools-kwok client-tools setup-trace second-line ## tests of what depends on how runs are made, with each executor
 	@for executor in warm runner; do \
 		echo "with --executor=$$executor"; \
-		TEST_EXECUTOR=$$executor $(TOOLS)/controlplane exec --pods-exec -- go test -count=1 -timeout 60m $(TESTFLAGS) ./runner ./test/e2e || exit; \
+		TEST_EXECUTOR=$$executor $(TOOLS)/controlplane exec --pods-exec -- go test -count=1 -timeout 60m $(TESTFLAGS) ./runner ./test/hostile ./test/e2e || exit; \
 	done
+	@echo 'forked, on the newer line of Ansible'
+	@TEST_EXECUTOR=warm PATH=$(SECOND_LINE)/bin:$$PATH go test -count=1 -timeout 60m $(TESTFLAGS) ./runner ./runner/warm ./test/hostile
 
 # On one node, on which Pods really run. The image's tag is not "latest", so that nothing pulls it.
 .PHONY: e2e

@@ -16,6 +16,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/runner/warm"
 )
 
 // sandbox is what one run has: places of its own, and baits.
@@ -57,12 +58,28 @@ func (s *sandbox) run() runner.Result {
 		// What a vault in an object would be decrypted with.
 		"ANSIBLE_VAULT_PASSWORD_FILE="+filepath.Join(s.root, "password"))
 	write(s.t, filepath.Join(s.root, "password"), "swordfish", 0o600)
-	r := runner.New(runner.Options{Path: command, Environ: append(base, environ...)})
+	options := runner.Options{Path: command, Environ: append(base, environ...)}
+	if forked() {
+		options.Path = forkable(s.t, filepath.Join(s.root, "trace-of"), "ansible-runner", command)
+		options.Warm = warm.New(warm.Options{
+			Dir: filepath.Join(s.root, "tmp"), Environ: options.Environ, Runner: options.Path,
+			Playbook:   forkable(s.t, filepath.Join(s.root, "trace-of"), "ansible-playbook", command),
+			Supervisor: []string{"/proc/self/exe", runner.SupervisorCommand},
+		})
+		defer options.Warm.Close()
+		if err := options.Warm.Wait(s.t.Context()); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	r := runner.New(options)
 	defer r.Close()
 	planted := s.files("bait")
 	result, err := r.Run(s.t.Context(), s.req)
 	if err != nil {
 		s.t.Fatalf("there was no run: %v", err)
+	}
+	if forked() && result.Executor() != runner.ExecutorWarm {
+		s.t.Errorf("the run was not forked: %s", result.Unsuited())
 	}
 	for name := range s.files("bait") {
 		if !planted[name] {

@@ -26,6 +26,38 @@ var canTrace = sync.OnceValue(func() bool {
 	return exec.Command("strace", "-f", "-qq", "-o", os.DevNull, "true").Run() == nil
 })
 
+// forked reports whether the runs are to be forked from a fork server.
+func forked() bool { return os.Getenv("TEST_EXECUTOR") == "warm" }
+
+// forkable returns a script of Ansible's with another interpreter: a fork server
+// is started with it. It is the command that traced returns, with the script's
+// interpreter in place of ansible-runner.
+func forkable(t *testing.T, dir, name, command string) string {
+	t.Helper()
+	script, err := exec.LookPath(name)
+	if err != nil {
+		t.Fatalf("%v: run `make setup`", err)
+	}
+	text, err := os.ReadFile(script)
+	if err != nil {
+		t.Fatal(err)
+	}
+	line, rest, _ := strings.Cut(string(text), "\n")
+	tracing, err := os.ReadFile(command)
+	if err != nil {
+		t.Fatal(err)
+	}
+	real, err := exec.LookPath("ansible-runner")
+	if err != nil {
+		t.Fatal(err)
+	}
+	python := filepath.Join(dir, "python3")
+	write(t, python, strings.Replace(string(tracing), real, strings.TrimSpace(strings.TrimPrefix(line, "#!")), 1), 0o700)
+	path := filepath.Join(dir, "forked-"+name)
+	write(t, path, "#!"+python+"\n"+rest, 0o700)
+	return path
+}
+
 // traced returns a command that runs ansible-runner and notes the files that its
 // whole process tree touches, and a function that returns them afterwards. By
 // strace, which sees every program; where that is not permitted, by an audit
