@@ -83,7 +83,10 @@ func verdictRows() []sample {
 }
 
 // elsewhere are the playbooks of the verdict table's directory that are not
-// samples by themselves: they are in verdictRows, or write 10 GB.
+// samples by themselves: they are in verdictRows. pour.yml writes without end and
+// is stopped wherever it is when the directory of the run is found too large: of
+// two runs, however they are made, no two end with the same event. That a forked
+// one is stopped too, runner.TestRun_IsStoppedWhenItWritesTooMuch shows.
 func elsewhere() []string {
 	return []string{"script.yml", "fill.yml", "sleep.yml", "stubborn.yml", "pour.yml"}
 }

@@ -48,6 +48,7 @@ func patterns() []pattern {
 		{regexp.MustCompile(`^\.[a-z0-9_]{8}$`), ".tmpN"},
 		// The beginning of an event that a worker of ansible-core 2.19 displays.
 		{regexp.MustCompile(`eyJ1dWlkIjogI[A-Za-z0-9+/=]+`), "EVENT"},
+		{regexp.MustCompile(`"elapsed": \d+`), `"elapsed": N`},
 		{regexp.MustCompile(`Paused for [\d.]+ seconds`), "Paused for N seconds"},
 		{regexp.MustCompile(`\w{3}, \d\d \w{3} \d{4} [\d:]{8} GMT`), "TIME"},
 		{regexp.MustCompile(`\b[0-9a-f]{32}\b`), "HEX"},
