@@ -6,7 +6,8 @@
 #   tools/image/build.sh DIR TAG [build arguments...]
 #
 # TAG is also the archive's name: rolewright/operator:dev becomes DIR/rolewright-operator.tar. The arguments are those of
-# `buildah build`: --target operator . An unchanged step is not carried out again; `make clean` forgets them all.
+# `buildah build`: --target operator . An unchanged step is not carried out again: what was built is kept in
+# ~/.cache/rolewright/image, which can be removed.
 set -euo pipefail
 
 dir=$1 tag=$2
@@ -18,12 +19,15 @@ release=trixie
 # The time of all files in an image, so that the same files make the same image.
 export SOURCE_DATE_EPOCH=1767225600
 
-buildah() { command buildah --root "$dir/storage" --runroot "$dir/run" "$@"; }
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/rolewright/image
+mkdir -p "$cache"
+
+buildah() { command buildah --root "$cache/storage" --runroot "$cache/run" "$@"; }
 have() { buildah inspect --type image "$1" >/dev/null 2>&1; }
 
 # What Debian leaves out of its slim images is left out here.
 make_debian() {
-  local root="$dir/root" container
+  local root="$cache/root" container
   echo "image: making debian:$release-slim of packages"
   rm -rf "$root"
   debootstrap --variant=minbase "$release" "$root" >"$dir/debootstrap.log" 2>&1 || { tail -n 20 "$dir/debootstrap.log" >&2; exit 1; }
