@@ -5,10 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -181,7 +183,7 @@ func TestRun_IsMadePlainlyWhereTheServerIsFrozen(t *testing.T) {
 	o := options(t)
 	r, pool := start(t, o)
 	send(t, syscall.SIGSTOP, "", "rolewright-fork-server "+o.Dir)
-	frozen := processes(t, "rolewright-fork-server "+o.Dir)
+	frozen := servers(t, o.Dir)
 	g := newGated(t)
 	g.goOn(t)
 	res, err := r.Run(t.Context(), g.Request)
@@ -192,7 +194,7 @@ func TestRun_IsMadePlainlyWhereTheServerIsFrozen(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the frozen server is gone", func() bool {
-		now := processes(t, "rolewright-fork-server "+o.Dir)
+		now := servers(t, o.Dir)
 		for pid := range frozen {
 			if _, alive := now[pid]; alive {
 				return false
@@ -211,12 +213,17 @@ func TestRun_IsMadeOnceWhereTheServerIsLate(t *testing.T) {
 	t.Parallel()
 	o := options(t)
 	r, _ := start(t, o)
+	frozen := servers(t, o.Dir)
 	send(t, syscall.SIGSTOP, "", "rolewright-fork-server "+o.Dir)
 	g := newGated(t)
 	go func() {
 		eventually(t, "the plain run", func() bool { return g.started() > 0 })
-		send(t, syscall.SIGCONT, "", "rolewright-fork-server "+o.Dir)
-		eventually(t, "the server's end", func() bool { return len(processes(t, o.Dir+"/1/server.py")) == 0 })
+		for pid := range frozen { // its successor may be there by now
+			_ = syscall.Kill(pid, syscall.SIGCONT) // ended already is as good
+		}
+		eventually(t, "the server's end", func() bool {
+			return !slices.ContainsFunc(slices.Collect(maps.Keys(servers(t, o.Dir))), func(pid int) bool { return frozen[pid] != "" })
+		})
 		g.goOn(t)
 	}()
 	res, err := r.Run(t.Context(), g.Request)

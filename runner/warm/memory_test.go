@@ -17,7 +17,7 @@ func TestRun_GivesItsMemoryBack(t *testing.T) {
 	o := options(t)
 	r, _ := start(t, o)
 	var servers []int
-	for pid := range processes(t, "rolewright-fork-server "+o.Dir) {
+	for pid := range steady(t, "rolewright-fork-server "+o.Dir) {
 		servers = append(servers, pid)
 	}
 	if len(servers) != 1 {

@@ -51,7 +51,7 @@ func TestPool_ReplacesAServer(t *testing.T) {
 			if err := pool.Wait(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			first := processes(t, "rolewright-fork-server "+o.Dir)
+			first := servers(t, o.Dir)
 			lease, err := pool.Acquire()
 			if tt.cause != nil {
 				if err != nil {
@@ -70,7 +70,7 @@ func TestPool_ReplacesAServer(t *testing.T) {
 				t.Fatal(err)
 			}
 			for pid := range first {
-				_, alive := processes(t, "rolewright-fork-server "+o.Dir)[pid]
+				_, alive := servers(t, o.Dir)[pid]
 				if lease != nil && !alive {
 					t.Error("it ends while a run is under way")
 				}
@@ -79,7 +79,7 @@ func TestPool_ReplacesAServer(t *testing.T) {
 				lease.Release(nil)
 			}
 			eventually(t, "the old server ends", func() bool {
-				now := processes(t, "rolewright-fork-server "+o.Dir)
+				now := servers(t, o.Dir)
 				for pid := range first {
 					if _, alive := now[pid]; alive {
 						return false

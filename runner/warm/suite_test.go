@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -163,6 +164,23 @@ func processes(t testing.TB, text string) map[int]string {
 	return found
 }
 
+// steady lists the processes as above that are more than a moment old: what a
+// process has just forked has its name.
+func steady(t testing.TB, text string) map[int]string {
+	t.Helper()
+	found := processes(t, text)
+	time.Sleep(50 * time.Millisecond)
+	still := processes(t, text)
+	maps.DeleteFunc(found, func(pid int, _ string) bool { return still[pid] == "" })
+	return found
+}
+
+// servers lists the fork servers whose files lie in dir.
+func servers(t testing.TB, dir string) map[int]string {
+	t.Helper()
+	return steady(t, "rolewright-fork-server "+dir)
+}
+
 // eventually waits until a condition holds; only a hanging test fails here.
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
@@ -209,7 +227,7 @@ func awaitFamily(t *testing.T, mark string) {
 func send(t *testing.T, signal syscall.Signal, begins, contains string) {
 	t.Helper()
 	sent := 0
-	for pid, line := range processes(t, contains) {
+	for pid, line := range steady(t, contains) {
 		if strings.HasPrefix(line, begins) && syscall.Kill(pid, signal) == nil {
 			sent++
 		}

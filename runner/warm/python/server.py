@@ -73,6 +73,7 @@ class Server:
             return
         pid = os.fork()
         if pid == 0:
+            process.TITLE.write(["rolewright-run"])  # nobody's server any more
             import leader
 
             leader.lead(connection)
