@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/user"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -116,8 +118,12 @@ func (req Request) environment(environ []string) []string {
 // housed returns an environment with a home directory, dir where there is none,
 // and with other places in dir for what is written to the home directory, where
 // nobody can: Ansible would make directories there, or in one of the name ~. It
-// leaves alone what has a place already.
+// leaves alone what has a place already. A user whom no passwd file knows has a
+// name there too: without one ansible-core 2.19 does not start.
 func housed(environ []string, dir string) []string {
+	if _, err := user.LookupId(strconv.Itoa(os.Getuid())); err != nil && lookup(environ, "LOGNAME") == "" && lookup(environ, "USER") == "" {
+		environ = append(slices.Clone(environ), "USER=ansible")
+	}
 	home := lookup(environ, "HOME")
 	if fi, err := os.Stat(home); err != nil || !fi.IsDir() {
 		out := slices.DeleteFunc(slices.Clone(environ), func(entry string) bool { return strings.HasPrefix(entry, "HOME=") })
@@ -131,7 +137,6 @@ func housed(environ []string, dir string) []string {
 		{"ANSIBLE_LOCAL_TEMP"},
 		{"ANSIBLE_REMOTE_TEMP", "ANSIBLE_REMOTE_TMP"},
 		{"ANSIBLE_ASYNC_DIR"},
-		{"XDG_CACHE_HOME"}, // of programs that modules start, such as helm
 	} {
 		if !slices.ContainsFunc(names, func(name string) bool { return lookup(environ, name) != "" }) {
 			out = append(out, names[0]+"="+dir)

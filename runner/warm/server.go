@@ -102,8 +102,8 @@ func (p *Pool) start() (_ *server, err error) {
 	ctx, stop := context.WithCancel(p.ctx)
 	s.stop = stop
 	p.wg.Go(func() {
-		defer close(s.ended)
 		defer stop()
+		defer close(s.ended)
 		s.err = s.run(ctx, p.opts, python)
 	})
 	if err := s.admit(ctx, p.opts, python, runner, playbook); err != nil {
@@ -217,7 +217,12 @@ func (s *server) await(ctx context.Context) (about, error) {
 		case <-s.ended:
 			return a, fmt.Errorf("it does not start: %w", s.err)
 		case <-ctx.Done():
-			return a, fmt.Errorf("it does not answer: %w", err)
+			select {
+			case <-s.ended: // which is why
+				return a, fmt.Errorf("it does not start: %w", s.err)
+			default:
+				return a, fmt.Errorf("it does not answer: %w", err)
+			}
 		case <-tick.C:
 		}
 	}

@@ -5,6 +5,7 @@ package cluster
 import (
 	"bufio"
 	"crypto/tls"
+	"errors"
 	"flag"
 	"fmt"
 	"net"
@@ -127,6 +128,27 @@ func create(t *testing.T, s *shell) {
 	s.kubectl(t, "get", "deployments,services,configmaps,pods", "--selector="+managed)
 	s.kubectl(t, "get", sample, "--output=jsonpath={.status}")
 	serving(t, s, 3)
+	forked(t, s, system, manager)
+}
+
+// forked checks that runs are forked from an interpreter that waits for them: that it can start in the container.
+func forked(t *testing.T, s *shell, namespace, pod string) {
+	t.Helper()
+	s.eventually(t, "the fork server", func() error {
+		logs, err := s.run("logs", "--namespace="+namespace, pod)
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, logs)
+		}
+		for line := range strings.Lines(logs) {
+			if strings.Contains(line, "Runs start Python anew") {
+				t.Fatalf("no fork server: %s", line)
+			}
+			if strings.Contains(line, "Runs are forked") {
+				return nil
+			}
+		}
+		return errors.New("it is not there yet")
+	})
 }
 
 // serving asks every Pod of the sample for its version, in memcached's own protocol.
@@ -250,7 +272,7 @@ func restart(t *testing.T, s *shell) {
 
 func failOver(t *testing.T, s *shell) {
 	t.Helper()
-	s.heading("Lose the leader of two", "It gets no time to say that it goes. The object changes while there is no leader.")
+	s.heading("Lose the leader of two", "It gets no time to end its work. The object changes while there is no leader.")
 	s.kubectl(t, "scale", "--namespace="+system, "--replicas=2", manager)
 	s.kubectl(t, "rollout", "status", "--namespace="+system, "--timeout=120s", manager)
 	old := leader(t, s)
@@ -326,6 +348,7 @@ func arbitraryUser(t *testing.T, s *shell) {
 	s.kubectl(t, "patch", sample, "--type=merge", `--patch={"spec": {"size": 1}}`)
 	settled(t, s)
 	serving(t, s, 1)
+	forked(t, s, system, now)
 }
 
 func finalizer(t *testing.T, s *shell) {

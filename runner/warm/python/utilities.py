@@ -59,14 +59,20 @@ CONTROLLER = ("ansible", "ansible_collections", "ansible_runner")
 class Importer(zipimport.zipimporter):
     """Imports from the zip file of a module what is compiled already, or imported."""
 
+    @property
+    def files(self) -> dict[str, tuple[object, ...]]:
+        """What is in the zip file, by path, in zipimport's own form."""
+        # Python 3.13 reads a directory when it is needed, those before at once.
+        return self._get_files() if hasattr(zipimport.zipimporter, "_get_files") else self._files
+
     def find_source(self, fullname: str) -> str | None:
         """Return the path of a module's source in the zip file."""
         base = zipimport._get_module_path(self, fullname)
-        return next((base + suffix for suffix in (os.sep + "__init__.py", ".py") if base + suffix in self._files), None)
+        return next((base + suffix for suffix in (os.sep + "__init__.py", ".py") if base + suffix in self.files), None)
 
     def key(self, source: str) -> Key | None:
         """Return the key of a file in the zip file; None if there is no such file."""
-        entry = self._files.get(source)
+        entry = self.files.get(source)
         return entry and (entry[3], entry[7])
 
     def get_filename(self, fullname: str) -> str:
@@ -96,7 +102,9 @@ class Importer(zipimport.zipimporter):
         found = sys.path_importer_cache.get(path)
         if not isinstance(found, Importer):
             found = Importer.__new__(Importer)
-            found.archive, found.prefix, found._files = self.archive, prefix, self._files
+            found.archive, found.prefix = self.archive, prefix
+            if not hasattr(zipimport.zipimporter, "_get_files"):
+                found._files = self._files
             sys.path_importer_cache[path] = found
         return found
 
@@ -115,7 +123,7 @@ def adopt(importer: Importer) -> bool:
         has = importer.key(utility.source)
         if has == utility.key:
             found[name] = utility
-        elif has is not None or utility.other in importer._files:
+        elif has is not None or utility.other in importer.files:
             return False
     if "ansible" not in found:
         return False
@@ -189,7 +197,7 @@ def load(archive: bytes) -> None:
     with alone():
         sys.path.insert(0, ORIGIN)
         importer = Importer(ORIGIN)
-        for source in sorted(importer._files):
+        for source in sorted(importer.files):
             if source.endswith(".py") and source != "sitecustomize.py" and ("/modules/" not in source or source.endswith("/__init__.py")):
                 preload.attempt(source.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
         FINDERS.extend(finder for finder in sys.meta_path if type(finder).__module__.startswith("ansible"))
@@ -197,7 +205,7 @@ def load(archive: bytes) -> None:
             if name.partition(".")[0] in CONTROLLER:
                 base = name.replace(".", "/")
                 forms = [base + "/__init__.py", base + ".py"]
-                source = next((form for form in forms if form in importer._files), None)
+                source = next((form for form in forms if form in importer.files), None)
                 other = next((form for form in forms if form != source), None) if source else None
                 UTILITIES[name] = Utility(module, source, other, importer.key(source) if source else None)
     os.remove(ORIGIN)
