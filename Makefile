@@ -82,6 +82,7 @@ test: ## set-up, lint, unit and integration tests on real parts, and a short fuz
 	@tools/step.sh 'unit and integration tests' $(MAKE) integration
 	@tools/step.sh 'the newer line of Ansible' $(MAKE) test-second-line
 	@tools/step.sh 'chart, bundle and rules' $(MAKE) test-manifests
+	@tools/step.sh 'a real Pod in a real cluster' $(MAKE) e2e-where-possible
 	@tools/step.sh 'tests of the development control plane' $(MAKE) test-tools
 	@tools/step.sh 'fault plans' $(MAKE) fault-plans
 	@tools/step.sh 'fuzz targets' $(MAKE) fuzz-short
@@ -144,13 +145,18 @@ e2e: setup setup-image setup-node cluster-tools node-tools client-tools build ##
 	@$(TOOLS)/controlplane exec --node --audit-log audit.log --image $(IMAGES)/rolewright-example.tar --image $(IMAGES)/tea-operator.tar --image $(IMAGES)/memcached.tar -- \
 		go test -tags e2e -count=1 -timeout 15m ./test/cluster $(TESTFLAGS)
 
+.PHONY: e2e-where-possible
+e2e-where-possible:
+	@if reasons=$$(tools/node/able.sh); then $(MAKE) e2e; else \
+		printf 'NOT RUN: `make e2e`. This machine cannot run a node:\n%s\n' "$$reasons"; fi
+
 .PHONY: fuzz-short
 fuzz-short: ## run every fuzz target for FUZZTIME (3000x: so many inputs)
 	@tools/fuzz.sh $(FUZZTIME)
 
 .PHONY: lint
 lint: lint-tools ## check formatting, style and the import directions
-	@$(TOOLS)/golangci-lint run ./...
+	@$(TOOLS)/golangci-lint run --build-tags e2e ./...
 	@cd tools && $(TOOLS)/golangci-lint run --config $(CURDIR)/.golangci.yml ./controlplane/...
 	@cd tools/manifests && $(TOOLS)/golangci-lint run --config $(CURDIR)/.golangci.yml ./...
 

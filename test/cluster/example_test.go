@@ -5,6 +5,7 @@ package cluster
 import (
 	"bufio"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -144,11 +145,24 @@ func forked(t *testing.T, s *shell, namespace, pod string) {
 				t.Fatalf("no fork server: %s", line)
 			}
 			if strings.Contains(line, "Runs are forked") {
+				t.Logf("after its first line, to the second: serves its kinds %s, forks runs %s", since(logs, "Starting workers"), since(logs, "Runs are forked"))
 				return nil
 			}
 		}
 		return errors.New("it is not there yet")
 	})
+}
+
+// since is the time from the operator's first line to the one with the text.
+func since(logs, text string) time.Duration {
+	var times []time.Time
+	for line := range strings.Lines(logs) {
+		var entry struct{ TS time.Time }
+		if json.Unmarshal([]byte(line), &entry) == nil && (len(times) == 0 || strings.Contains(line, text)) {
+			times = append(times, entry.TS)
+		}
+	}
+	return times[len(times)-1].Sub(times[0])
 }
 
 // serving asks every Pod of the sample for its version, in memcached's own protocol.

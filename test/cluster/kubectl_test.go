@@ -35,7 +35,7 @@ func (s *shell) heading(title, text string) {
 func (s *shell) kubectl(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := s.run(args...)
-	fmt.Fprintf(&s.transcript, "```console\n$ kubectl %s\n%s```\n\n", quote(args), ended(out))
+	fmt.Fprintf(&s.transcript, "```text\n$ kubectl %s\n%s```\n\n", quote(args), ended(out))
 	if err != nil {
 		t.Fatalf("kubectl %s: %v\n%s", quote(args), err, out)
 	}
@@ -56,7 +56,7 @@ func (s *shell) ask(t *testing.T, args ...string) string {
 func (s *shell) refused(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := s.run(args...)
-	fmt.Fprintf(&s.transcript, "```console\n$ kubectl %s\n%s```\n\n", quote(args), ended(out))
+	fmt.Fprintf(&s.transcript, "```text\n$ kubectl %s\n%s```\n\n", quote(args), ended(out))
 	if err == nil {
 		t.Fatalf("kubectl %s was not refused:\n%s", quote(args), out)
 	}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"syscall"
+	"time"
 )
 
 // A real node mounts file systems, makes network devices and leaves processes behind that nobody waits for. So with
@@ -29,16 +30,17 @@ func isolate(opts options, mode string, args []string) (code int, err error) {
 			return 1, fmt.Errorf("make a state directory: %w", err)
 		}
 	}
-	groups, err := makeControlGroups(controlGroup(dir))
+	janitor, err := hireJanitor(stateDir{path: dir})
+	if err != nil {
+		return 1, err
+	}
 	defer func() {
-		for _, group := range groups {
-			err = errors.Join(err, removeControlGroup(group))
-		}
+		err = errors.Join(err, janitor.dismiss(), removeControlGroups(dir))
 		if left := os.RemoveAll(dir); left != nil {
 			err = errors.Join(err, fmt.Errorf("remove the state directory: %w", left))
 		}
 	}()
-	if err != nil {
+	if err := makeControlGroups(dir); err != nil {
 		return 1, err
 	}
 	self, err := os.Executable()
@@ -58,10 +60,13 @@ func isolate(opts options, mode string, args []string) (code int, err error) {
 	if err := spawner.start(cmd); err != nil {
 		return exitNotFound, fmt.Errorf("make namespaces with unshare: %w", err)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
+	ended := make(chan struct{})
+	go func() {
+		_ = cmd.Wait() // the answer is in ProcessState
+		close(ended)
+	}()
 	select {
-	case <-ended: // the exit code says it all
+	case <-ended:
 		return exitCode(cmd.ProcessState, nil), nil
 	case received := <-signals:
 		_ = cmd.Process.Kill() // gone already is as good
@@ -73,42 +78,65 @@ func isolate(opts options, mode string, args []string) (code int, err error) {
 // controlGroup is the name of the control group of a node whose state is in dir.
 func controlGroup(dir string) string { return "/" + filepath.Base(dir) }
 
-// makeControlGroups makes the group in every hierarchy and returns the directories, also those that it made before it
-// failed. A kubelet wants its root group to be there.
-func makeControlGroups(name string) ([]string, error) {
+// hierarchies are the roots of control groups: one of version 2, or those of version 1.
+func hierarchies() ([]string, error) {
 	const root = "/sys/fs/cgroup"
-	hierarchies, err := filepath.Glob(root + "/*/cgroup.procs")
-	if err != nil {
-		return nil, fmt.Errorf("list the hierarchies of control groups: %w", err)
+	if _, err := os.Stat(root + "/cgroup.procs"); err == nil {
+		return []string{root}, nil
 	}
-	if _, err := os.Stat(root + "/cgroup.procs"); err == nil { // version 2: the others are groups in it
-		hierarchies = []string{root + "/cgroup.procs"}
+	found, err := filepath.Glob(root + "/*/cgroup.procs")
+	for i := range found {
+		found[i] = filepath.Dir(found[i])
 	}
-	var made []string
-	for _, procs := range hierarchies {
-		group := filepath.Dir(procs) + name
-		if err := os.Mkdir(group, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
-			return made, fmt.Errorf("make a control group for the node, which needs a writable %s: %w", root, err)
-		}
-		made = append(made, group)
+	if err != nil || len(found) == 0 {
+		return nil, fmt.Errorf("no control groups in %s: %w", root, errors.Join(err, os.ErrNotExist))
 	}
-	return made, nil
+	return found, nil
 }
 
-// removeControlGroup removes a group with the groups in it. No process is left in any.
-func removeControlGroup(group string) error {
-	var groups []string
-	err := filepath.WalkDir(group, func(path string, entry os.DirEntry, err error) error {
-		if err == nil && entry.IsDir() {
-			groups = append(groups, path)
-		}
-		return err
-	})
-	for _, path := range slices.Backward(groups) {
-		err = errors.Join(err, os.Remove(path))
-	}
+// makeControlGroups makes the group of a node in every hierarchy. A kubelet wants its root group to be there.
+func makeControlGroups(dir string) error {
+	roots, err := hierarchies()
 	if err != nil {
-		return fmt.Errorf("remove the control group of the node: %w", err)
+		return err
+	}
+	for _, root := range roots {
+		if err := os.Mkdir(root+controlGroup(dir), 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+			return fmt.Errorf("make a control group for the node: %w", err)
+		}
+	}
+	return nil
+}
+
+// removeControlGroups removes the group of a node with the groups in it, in every hierarchy. No process is left in any,
+// but the kernel may take a moment to see that.
+func removeControlGroups(dir string) error {
+	roots, err := hierarchies()
+	if err != nil {
+		return err
+	}
+	for _, root := range roots {
+		group := root + controlGroup(dir)
+		for tries := 100; tries > 0; tries-- { // 5 seconds
+			var groups []string
+			err = filepath.WalkDir(group, func(path string, entry os.DirEntry, err error) error {
+				if err == nil && entry.IsDir() {
+					groups = append(groups, path)
+				}
+				return err
+			})
+			for _, path := range slices.Backward(groups) {
+				err = errors.Join(err, os.Remove(path))
+			}
+			if err == nil || errors.Is(err, os.ErrNotExist) {
+				err = nil
+				break
+			}
+			time.Sleep(pollInterval)
+		}
+		if err != nil {
+			return fmt.Errorf("remove the control group of the node: %w", err)
+		}
 	}
 	return nil
 }

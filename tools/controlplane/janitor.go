@@ -82,6 +82,7 @@ func sweep(path string, input io.Reader) {
 		_ = syscall.Kill(-group, syscall.SIGKILL) // gone already is as good
 	}
 	removeDead(path)
+	_ = removeControlGroups(path) // a real node had some
 }
 
 // removeDead removes the directory of a dead control plane, unless a new one has claimed it. The components are dying:

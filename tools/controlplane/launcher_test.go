@@ -27,7 +27,9 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	launcher = filepath.Join(dir, "controlplane")
-	if out, err := exec.Command("go", "build", "-o", launcher, ".").CombinedOutput(); err != nil {
+	build := exec.Command("go", "build", "-o", launcher, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as make does: the pause image has no C library
+	if out, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "build the launcher: %v\n%s", err, out)
 		os.Exit(1)
 	}

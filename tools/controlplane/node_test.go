@@ -1,0 +1,93 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// able skips a test where no node can run, and says why.
+func able(t *testing.T) {
+	t.Helper()
+	assets(t, "kube-scheduler", "kubelet")
+	reasons, err := exec.Command("../node/able.sh").CombinedOutput()
+	if err == nil {
+		err = exec.Command("../node/install.sh").Run()
+	}
+	if err != nil {
+		t.Skipf("NOT RUN: this machine cannot run a node: %v: %s", err, reasons)
+	}
+}
+
+// wantNoNodeLeft fails the test where something of a node is left: what the others leave, control groups, mounts.
+func wantNoNodeLeft(t *testing.T, dir string) {
+	t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for {
+		left, _ := filepath.Glob("/sys/fs/cgroup/*/" + filepath.Base(dir) + "*")
+		mounts, err := os.ReadFile("/proc/self/mounts")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(mounts), dir) {
+			left = append(left, "mounts in "+dir)
+		}
+		if len(left) == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("left behind: %v", left)
+		}
+		time.Sleep(pollInterval)
+	}
+	wantNothingLeft(t, dir)
+}
+
+// A Pod of the pause image, which is the one that there is, runs for real: its process is there.
+const pauseTwice = `kubectl run one --image=docker.io/rolewright/pause:1 --image-pull-policy=Never >/dev/null &&
+	kubectl wait --for=condition=Ready --timeout=60s pod/one >/dev/null && pgrep --count --exact --full '/pause pause'`
+
+func TestExec_WithANodeRunsPodsAndLeavesNothing(t *testing.T) {
+	t.Parallel()
+	able(t)
+	dir := filepath.Join(t.TempDir(), "node-"+filepath.Base(t.TempDir()))
+	// The service account of the namespace comes with the controllers; the node is ready before.
+	cmd := command(t, dir, "exec", "--node", "--", "sh", "-c", pauseTwice)
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, cmd.Stderr)
+	}
+	if got := strings.TrimSpace(string(out)); got != "2" { // the Pod's container, and what keeps its namespaces
+		t.Errorf("%q processes of the pause image, want 2", got)
+	}
+	wantNoNodeLeft(t, dir)
+}
+
+func TestExec_WithANodeKilledLeavesNothing(t *testing.T) {
+	t.Parallel()
+	able(t)
+	dir := filepath.Join(t.TempDir(), "killed-node")
+	ready := filepath.Join(t.TempDir(), "ready")
+	cmd := command(t, dir, "exec", "--node", "--", "sh", "-c", pauseTwice+" >/dev/null && touch "+ready+" && sleep 600")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(pollInterval) {
+		if _, err := os.Stat(ready); err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+			t.Fatalf("no Pod runs:\n%s", cmd.Stderr)
+		}
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // killed
+	wantNoNodeLeft(t, dir)
+}
