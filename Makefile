@@ -105,7 +105,7 @@ hostile: setup setup-trace second-line ## the corpus of hostile objects and even
 	@ROLEWRIGHT_TEST_EVERY_CASE=1 PATH=$(SECOND_LINE)/bin:$$PATH go test -count=1 -timeout 2h $(TESTFLAGS) ./test/hostile
 
 .PHONY: test-tools
-test-tools: cluster-tools-kwok ## tests of the development control plane itself
+test-tools: cluster-tools-kwok node-tools ## tests of the development control plane itself
 	@cd tools && go test -race -timeout 10m $(TESTFLAGS) ./controlplane
 
 # What a fault plan needs: the operator with its failpoints, and a scripted ansible-runner.

@@ -29,9 +29,9 @@ import (
 const repository = "../.."
 
 var (
-	inMake  = regexp.MustCompile("`make ([a-z-]+)[^`]*`")
+	inMake  = regexp.MustCompile("`make ([a-z0-9-]+)[^`]*`")
 	inTests = regexp.MustCompile(`\b((?:Test|Fuzz)[A-Z]\w*)`)
-	targets = regexp.MustCompile(`(?m)^([a-z-]+):`)
+	targets = regexp.MustCompile(`(?m)^([a-z0-9-]+):`)
 )
 
 func TestDocuments_NameTargetsAndTestsThatExist(t *testing.T) {
