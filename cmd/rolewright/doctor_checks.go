@@ -35,6 +35,20 @@ func debianCore(v runner.Versions) string {
 	return version
 }
 
+// trueRunner is the version of ansible-runner, and of Debian's package if it is
+// of that: Debian builds it without its own version, as 0.0.0.
+func trueRunner(v runner.Versions) (version, debian string) {
+	if v.Runner != "0.0.0" {
+		return v.Runner, ""
+	}
+	debian = doctor.DebianVersion(dpkgStatus, "python3-ansible-runner")
+	upstream, _, _ := strings.Cut(debian, "-")
+	if upstream == "" {
+		return v.Runner, ""
+	}
+	return upstream, debian
+}
+
 // interpreter is the Python of ansible-core; empty if it does not say.
 func interpreter(v runner.Versions) string {
 	_, path, _ := strings.Cut(v.Python, "(")
@@ -50,10 +64,11 @@ func (o *doctorOptions) checkAnsible(ctx context.Context) []doctor.Finding {
 			Check: "Ansible", State: doctor.Failed, Found: err.Error(), Remedy: "install ansible-core and ansible-runner, or see --ansible-runner",
 		}}
 	}
+	version, debian := trueRunner(v)
 	found := []doctor.Finding{
-		{Check: "Ansible", State: doctor.OK, Found: fmt.Sprintf("ansible-core %s, ansible-runner %s, Python %s", v.Core, v.Runner, v.Python)},
+		{Check: "Ansible", State: doctor.OK, Found: fmt.Sprintf("ansible-core %s, ansible-runner %s, Python %s", v.Core, version, v.Python)},
 		doctor.CheckVersion("ansible-core", v.Core, debianCore(v)),
-		doctor.CheckVersion("ansible-runner", v.Runner, ""),
+		doctor.CheckVersion("ansible-runner", version, debian),
 	}
 	return append(found, o.checkLibraries(ctx, v)...)
 }
