@@ -145,6 +145,11 @@ e2e: setup setup-image setup-node cluster-tools node-tools client-tools build ##
 	@$(TOOLS)/controlplane exec --node --audit-log audit.log --image $(IMAGES)/rolewright-example.tar --image $(IMAGES)/tea-operator.tar --image $(IMAGES)/memcached.tar -- \
 		go test -tags e2e -count=1 -timeout 15m ./test/cluster $(TESTFLAGS)
 
+.PHONY: test-image
+test-image: setup-image cluster-tools-kwok client-tools ## tests of what depends on Ansible and Python, on those of the image: as root, on Debian
+	@$(IMAGE) rolewright/operator:e2e $(IMAGE_ARGS) --target operator .
+	@$(TOOLS)/controlplane exec --pods-exec -- tools/image/test.sh controller/extravars runner/warm test/executors -- -test.timeout=40m $(TESTFLAGS)
+
 .PHONY: e2e-where-possible
 e2e-where-possible:
 	@if reasons=$$(tools/node/able.sh); then $(MAKE) e2e; else \
