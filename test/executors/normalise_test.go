@@ -44,6 +44,7 @@ func patterns() []pattern {
 		{regexp.MustCompile(`\d:\d\d:\d\d\.\d{6}`), "TIME"},
 		{regexp.MustCompile(`\bj?\d{9,}\.\d+\b`), "NUMBER"},
 		{regexp.MustCompile(`0x[0-9a-f]{8,}`), "ADDRESS"},
+		{regexp.MustCompile(`'audit-id': '[0-9a-f-]{36}`), "'audit-id': 'ID"},
 		{regexp.MustCompile(`\btmp\w{8}\b`), "tmpN"},
 		{regexp.MustCompile(`^\.[a-z0-9_]{8}$`), ".tmpN"},
 		// The beginning of an event that a worker of ansible-core 2.19 displays.
