@@ -71,6 +71,14 @@ image-size: setup-image ## compare the size of the image with that of the same p
 	@$(IMAGE) rolewright/naive:size --file tools/image/naive.Dockerfile tools/image
 	@$(IMAGE) rolewright/naive-all:size --build-arg ALL=ansible --file tools/image/naive.Dockerfile tools/image
 
+.PHONY: image-reproducible
+image-reproducible: setup-image ## build the image for operators twice from nothing, and compare the layers
+	@for n in 1 2; do \
+		$(IMAGE) rolewright/again$$n:x $(IMAGE_ARGS) --no-cache --target operator .; \
+		tar -xOf $(IMAGES)/rolewright-again$$n.tar manifest.json | grep -o '"Layers":\[[^]]*\]' >$(IMAGES)/again$$n.layers; \
+	done
+	@cmp $(IMAGES)/again1.layers $(IMAGES)/again2.layers && echo 'image: the same layers twice'
+
 ##@ Tests
 
 .PHONY: test
