@@ -1,20 +1,13 @@
 package main
 
 import (
-	"archive/tar"
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
-	"runtime"
-	"strconv"
 	"strings"
 )
 
@@ -191,120 +184,4 @@ func (c *cluster) startRealNode(ctx context.Context, images []string) error {
 
 func (c *cluster) ctr(args ...string) error {
 	return c.tool("ctr", append([]string{"--address=" + c.layout.containerd()}, args...)...)
-}
-
-// writePauseImage writes an image with this program as its only file, in the form of `docker save`.
-func writePauseImage(path string) error {
-	self, err := os.Executable()
-	if err != nil {
-		return fmt.Errorf("find this program: %w", err)
-	}
-	program, err := os.ReadFile(self)
-	if err != nil {
-		return fmt.Errorf("read this program for the pause image: %w", err)
-	}
-	layer, err := archive(0o755, entry{"pause", program})
-	if err != nil {
-		return err
-	}
-	digest := sha256.Sum256(layer)
-	config, err := json.Marshal(map[string]any{
-		"architecture": runtime.GOARCH, "os": "linux",
-		"config": map[string]any{"Entrypoint": []string{"/pause", "pause"}, "User": "65535:65535"},
-		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{"sha256:" + hex.EncodeToString(digest[:])}},
-	})
-	if err != nil {
-		return fmt.Errorf("describe the pause image: %w", err)
-	}
-	manifest, err := json.Marshal([]map[string]any{{
-		"Config": "config.json", "RepoTags": []string{pauseImage}, "Layers": []string{"layer.tar"},
-	}})
-	if err != nil {
-		return fmt.Errorf("describe the pause image: %w", err)
-	}
-	image, err := archive(0o644, entry{"manifest.json", manifest}, entry{"config.json", config}, entry{"layer.tar", layer})
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(path, image, 0o600); err != nil {
-		return fmt.Errorf("write the pause image: %w", err)
-	}
-	return nil
-}
-
-// entry is a file of an archive.
-type entry struct {
-	name string
-	data []byte
-}
-
-func archive(mode int64, entries ...entry) ([]byte, error) {
-	var buffer bytes.Buffer
-	writer := tar.NewWriter(&buffer)
-	for _, file := range entries {
-		err := writer.WriteHeader(&tar.Header{Name: file.name, Mode: mode, Size: int64(len(file.data)), Typeflag: tar.TypeReg})
-		if err == nil {
-			_, err = writer.Write(file.data)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("write an archive of %s bytes: %w", strconv.Itoa(len(file.data)), err)
-		}
-	}
-	if err := writer.Close(); err != nil {
-		return nil, fmt.Errorf("write an archive: %w", err)
-	}
-	return buffer.Bytes(), nil
-}
-
-// forwarder passes connections on until it is closed.
-type forwarder struct {
-	listener net.Listener
-	done     chan struct{}
-}
-
-func forward(from, to string) (*forwarder, error) {
-	listener, err := net.Listen("tcp", from)
-	if err != nil {
-		return nil, fmt.Errorf("listen on the address of the Service kubernetes: %w", err)
-	}
-	f := &forwarder{listener: listener, done: make(chan struct{})}
-	go func() {
-		defer close(f.done)
-		for {
-			client, err := listener.Accept()
-			if err != nil {
-				return // closed
-			}
-			go relay(client, to)
-		}
-	}()
-	return f, nil
-}
-
-// close stops listening. Connections that are open end with their clients, at the latest with the namespaces.
-func (f *forwarder) close() {
-	if f == nil {
-		return
-	}
-	_ = f.listener.Close() // closed is what we want
-	<-f.done
-}
-
-// relay copies both ways until both have ended.
-func relay(client net.Conn, to string) {
-	defer client.Close()
-	server, err := net.Dial("tcp", to)
-	if err != nil {
-		return // the client sees its connection end
-	}
-	defer server.Close()
-	ended := make(chan struct{})
-	go func() {
-		_, _ = io.Copy(server, client) // who breaks off has a reason
-		_ = server.(*net.TCPConn).CloseWrite()
-		close(ended)
-	}()
-	_, _ = io.Copy(client, server)
-	_ = client.(*net.TCPConn).CloseWrite()
-	<-ended
 }
