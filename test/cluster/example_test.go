@@ -218,7 +218,7 @@ func settled(t *testing.T, s *shell) {
 func change(t *testing.T, s *shell) {
 	t.Helper()
 	s.heading("Change it", "")
-	s.kubectl(t, "patch", sample, "--type=merge", `--patch={"spec": {"size": 2}}`)
+	s.kubectl(t, "patch", sample, "--type=merge", `--patch={"spec": {"size": 2, "servicePort": 11212}}`)
 	settled(t, s)
 	serving(t, s, 2)
 	s.kubectl(t, "get", "pods", "--selector="+managed)

@@ -28,7 +28,10 @@ type shell struct {
 
 // heading begins a part of the transcript.
 func (s *shell) heading(title, text string) {
-	fmt.Fprintf(&s.transcript, "\n## %s\n\n%s\n\n", title, text)
+	fmt.Fprintf(&s.transcript, "\n## %s\n\n", title)
+	if text != "" {
+		fmt.Fprintf(&s.transcript, "%s\n\n", text)
+	}
 }
 
 // kubectl runs a command for the transcript and returns what it printed. It fails the test where the command fails.

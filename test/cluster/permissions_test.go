@@ -21,6 +21,11 @@ var granted = []string{
 	"role/memcached-operator-leader-election-role --namespace=" + system,
 }
 
+// unused is what the life above has no use for, and why it is granted nevertheless.
+var unused = map[string]string{
+	"cache.example.com/memcacheds list": "where the API server does not stream a list as the beginning of a watch, as older ones do not",
+}
+
 // permissions compares what the operator was granted with what it and its runs have asked for since the beginning.
 func permissions(t *testing.T, s *shell) {
 	t.Helper()
@@ -39,7 +44,7 @@ func permissions(t *testing.T, s *shell) {
 		}
 		for _, rule := range found.Rules {
 			for _, text := range expand(rule) {
-				if !used[text] {
+				if !used[text] && unused[text] == "" {
 					t.Errorf("%s grants what nothing has asked for: %s", role, text)
 				}
 			}

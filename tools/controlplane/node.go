@@ -83,7 +83,9 @@ func (c *cluster) prepareNode() error {
 	for _, command := range []string{
 		"link set lo up",
 		"addr add " + serviceIP + "/32 dev lo",
-		"link add " + nodeBridge + " type bridge",
+		// With an address of its own: else it has the lowest of its Pods', and another one when that Pod goes, which the
+		// others learn half a minute later.
+		"link add " + nodeBridge + " address 02:00:0a:f4:00:01 type bridge",
 		"addr add " + nodeIP + "/24 dev " + nodeBridge,
 		"link set " + nodeBridge + " up",
 	} {
