@@ -33,7 +33,9 @@ FROM ${BASE} AS ansible
 # Of kubernetes.core Debian has no package but that of all collections: the one
 # is taken out of it. Nothing here needs a network, a compiler or pip later on.
 # All files that Python compiles are given one time and compiled for it, so that
-# the same packages make the same image, and no start compiles them again.
+# the same packages make the same image, and no start compiles them again. Some
+# are for other versions of Python and do not compile: TestImage looks at those
+# that matter.
 ARG SOURCE_DATE_EPOCH=1767225600
 RUN set -eu; export DEBIAN_FRONTEND=noninteractive; \
     apt-get update -q; \
