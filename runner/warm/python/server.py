@@ -74,6 +74,10 @@ class Server:
         pid = os.fork()
         if pid == 0:
             process.TITLE.write(["rolewright-run"])  # nobody's server any more
+            # The end of a connection says that its run has ended, not this one's;
+            # and who connects to a server that is no more is to be told.
+            for other in (self.listener, *self.leaders.values()):
+                other.close()
             import leader
 
             leader.lead(connection)
@@ -130,9 +134,9 @@ def serve(path: str) -> int:
     """Import, then fork for each connection, until told to stop."""
     process.prctl(process.PR_SET_CHILD_SUBREAPER, 1)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-    os.umask(0o177)
+    umask = os.umask(0o177)
     listener.bind(path)
-    os.umask(0o022)
+    os.umask(umask)
     listener.listen(64)
 
     import preload
