@@ -139,11 +139,13 @@ def serve(path: str) -> int:
     os.umask(umask)
     listener.listen(64)
 
+    import immortal
     import preload
 
     process.TITLE = process.Title()
     process.TITLE.write([sys.executable, "rolewright-fork-server", path])
     preload.load(PATH)
+    immortal.make()
     gc.collect()
     gc.freeze()
 
