@@ -247,5 +247,7 @@ def run(argv: list[str]) -> int:
     except SystemExit as error:
         return process.exit_code(error)
     finally:
+        # Not only closed: what a plugin has forked, and left, has it too.
+        ours.shutdown(socket.SHUT_RDWR)
         ours.close()
         os.waitpid(pid, 0)
