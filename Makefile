@@ -138,7 +138,7 @@ faults: setup fault-tools ## meet the operator with all faults: generated plans,
 test-executors: cluster-tools-kwok client-tools setup-trace second-line ## tests of what depends on how runs are made, with each executor
 	@for executor in warm runner; do \
 		echo "with --executor=$$executor"; \
-		TEST_EXECUTOR=$$executor $(TOOLS)/controlplane exec --pods-exec -- go test -count=1 -timeout 60m $(TESTFLAGS) ./runner ./test/hostile ./test/e2e || exit; \
+		TEST_EXECUTOR=$$executor $(TOOLS)/controlplane exec --pods-exec --audit-log audit.log -- go test -count=1 -timeout 60m $(TESTFLAGS) ./runner ./test/hostile ./test/e2e || exit; \
 	done
 	@echo 'forked, on the newer line of Ansible'
 	@TEST_EXECUTOR=warm PATH=$(SECOND_LINE)/bin:$$PATH go test -count=1 -timeout 60m $(TESTFLAGS) ./runner ./runner/warm ./test/hostile
