@@ -108,29 +108,36 @@ func TestPause_EndsByItself(t *testing.T) {
 	cfg := testenv.Config(t)
 	c := clientOf(t, cfg)
 	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
-	exec := &fakeExecutor{}
+	began := make(chan time.Time, 16)
+	exec := &fakeExecutor{do: func(context.Context, runner.Request) (runner.Result, error) {
+		began <- time.Now()
+		return succeeded(), nil
+	}}
 	start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk)}})
-	until := func(d time.Duration) map[string]string {
-		return map[string]string{ownPrefix + "paused": time.Now().Add(d).UTC().Format(time.RFC3339)}
-	}
 	obj := object(gvk, ns, "it", map[string]any{"size": int64(1)})
-	obj.SetAnnotations(until(4 * time.Second))
+	obj.SetAnnotations(map[string]string{ownPrefix + "paused": time.Now().Add(time.Hour).UTC().Format(time.RFC3339)})
 	create(t, c, obj)
 	eventually(t, "it is held back", func() bool { return condition(get(t, c, obj), status.Reconciling)["reason"] == "Paused" })
 	if n := exec.count(); n != 0 {
 		t.Errorf("%d runs of a paused object", n)
 	}
-	awaitCondition(t, c, obj, status.Ready, "True")
 
-	resize := func(size int64, d time.Duration) {
+	pause := func(size int64, end time.Time) {
 		update(t, c, obj, func(is map[string]any) {
 			is["spec"] = map[string]any{"size": size}
-			is["metadata"].(map[string]any)["annotations"] = map[string]any{ownPrefix + "paused": until(d)[ownPrefix+"paused"]}
+			is["metadata"].(map[string]any)["annotations"] = map[string]any{ownPrefix + "paused": end.UTC().Format(time.RFC3339)}
 		})
 	}
-	resize(2, time.Hour)
+	end := time.Now().Add(3 * time.Second).Truncate(time.Second)
+	pause(1, end)
+	awaitCondition(t, c, obj, status.Ready, "True")
+	if at := <-began; at.Before(end) {
+		t.Errorf("a run began at %s, within the pause until %s", at, end)
+	}
+
+	pause(2, time.Now().Add(time.Hour))
 	eventually(t, "the change is held back", func() bool { return condition(get(t, c, obj), status.Reconciling)["reason"] == "Paused" })
-	resize(1, -time.Hour)
+	pause(1, time.Now().Add(-time.Hour))
 	awaitCondition(t, c, obj, status.Reconciling, "False")
 	if n := exec.count(); n != 1 {
 		t.Errorf("%d runs, want 1: the change was undone during the pause", n)
