@@ -90,19 +90,20 @@ func TestLifetime_EventsAreSignsOfLife(t *testing.T) {
 	cfg := testenv.Config(t)
 	ns, c := testenv.Namespace(t, cfg), clientOf(t, cfg)
 	gvk := testenv.CRD(t, cfg)
-	const pause, events = 2 * time.Second, 8
+	// Together the pauses are longer than the limit, and each is shorter by far.
+	const limit, pause, events = 20 * time.Second, 11 * time.Second, 2
 	exec := &fakeExecutor{do: func(ctx context.Context, req runner.Request) (runner.Result, error) {
 		for i := range events {
 			req.OnEvent(taskStart(i))
 			select {
-			case <-time.After(pause / 4):
+			case <-time.After(pause):
 			case <-ctx.Done():
 				return cutShort(ctx, req, jobevent.Task{})
 			}
 		}
 		return succeeded(), nil
 	}}
-	start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) { w.IdleTimeout = pause })}})
+	start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) { w.IdleTimeout = limit })}})
 	awaitCondition(t, c, create(t, c, object(gvk, ns, "one", map[string]any{})), status.Ready, "True")
 }
 
