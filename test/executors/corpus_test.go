@@ -47,7 +47,8 @@ type sampleOptions struct {
 	Cluster bool
 	// Unordered is for playbooks whose hosts do not wait for each other.
 	Unordered bool
-	// Stop is for playbooks that do not end: the run is stopped in the first task.
+	// Stop is for playbooks that do not end: the run is stopped in the first task,
+	// once that has become "sleep 600".
 	Stop bool
 }
 

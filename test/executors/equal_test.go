@@ -1,8 +1,10 @@
 package executors
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -59,6 +61,24 @@ func TestRun_IsTheSameForkedAndExecuted(t *testing.T) {
 // errStopped is why runs are stopped that would not end.
 var errStopped = errors.New("the test stops it")
 
+// stopAsleep stops a run once one of its processes is the command "sleep 600".
+func stopAsleep(ctx context.Context, stop context.CancelCauseFunc, id string) {
+	for ctx.Err() == nil {
+		files, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is right
+		for _, file := range files {
+			line, _ := os.ReadFile(file) // it may have ended
+			if string(line) != "sleep\x00600\x00" {
+				continue
+			}
+			env, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "environ"))
+			if bytes.Contains(env, []byte("ROLEWRIGHT_RUN="+id)) {
+				stop(errStopped)
+			}
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
 // observe makes a run of the sample.
 func (s sample) observe(t *testing.T, r *runner.Runner, server string) observed {
 	t.Helper()
@@ -73,7 +93,7 @@ func (s sample) observe(t *testing.T, r *runner.Runner, server string) observed 
 	if s.options.Stop {
 		req.OnEvent = func(e jobevent.Event) {
 			if e.Kind == "runner_on_start" {
-				time.AfterFunc(time.Second, func() { cancel(errStopped) })
+				go stopAsleep(ctx, cancel, req.ID)
 			}
 		}
 	}
@@ -86,6 +106,9 @@ func (s sample) observe(t *testing.T, r *runner.Runner, server string) observed 
 	res, err := r.Run(ctx, req)
 	if err != nil {
 		seen.Err = n.text(err.Error())
+	}
+	if s.options.Stop && !errors.Is(context.Cause(ctx), errStopped) {
+		t.Error("the run has ended before it slept")
 	}
 	seen.ExitCode, seen.Status, seen.Verdict = res.ExitCode, res.Status, res.Verdict()
 	seen.Verdict.Message = n.text(seen.Verdict.Message)
