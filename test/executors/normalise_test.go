@@ -25,7 +25,7 @@ func isVolatile(key string) bool {
 		"created", "start", "end", "delta", "duration", "elapsed", "pid",
 		"atime", "mtime", "ctime", "inode", "jid", "ansible_job_id", "results_file",
 		"ansible_facts", "version", "blocks",
-		"uid", "resourceVersion", "creationTimestamp", "managedFields", "clusterIP", "clusterIPs", "time", "date",
+		"uid", "resourceVersion", "creationTimestamp", "clusterIP", "clusterIPs", "time", "date",
 	}, key)
 }
 
@@ -75,6 +75,13 @@ func (n normaliser) value(value any) any {
 			v[i] = n.value(v[i])
 		}
 	case map[string]any:
+		// A difference has the times of writes, where they differ by a second, and
+		// nothing else of the metadata then.
+		if metadata, ok := v["metadata"].(map[string]any); ok {
+			if delete(metadata, "managedFields"); len(metadata) == 0 {
+				delete(v, "metadata")
+			}
+		}
 		for key := range v {
 			if isVolatile(key) {
 				v[key] = "volatile"
