@@ -22,7 +22,7 @@ func (l longRun) awaitNothingLeft() {
 
 func TestCrash_AKilledOperatorLeavesNothingAndTheRunIsMadeGood(t *testing.T) {
 	t.Parallel()
-	l := newStage(t).startLongRun("600")
+	l := newStage(t).startLongRun()
 	l.operator.signal(syscall.SIGKILL)
 	l.operator.exit()
 	l.awaitNothingLeft()

@@ -137,7 +137,7 @@ func TestExecutor_FaultsOfTheServer(t *testing.T) {
 			t.Parallel()
 			s := newStage(t)
 			temp := s.temp()
-			l := s.startLongRun("5", "--executor=warm")
+			l := s.startLongRun("--executor=warm")
 			l.operator.awaitMetric(1, "rolewright_warm_ready")
 			found := 0
 			for pid, line := range titled(t, tt.process) {
@@ -151,6 +151,10 @@ func TestExecutor_FaultsOfTheServer(t *testing.T) {
 			if found != 1 {
 				t.Fatalf("%d processes of %q", found, tt.process)
 			}
+			if tt.runs > 1 {
+				l.awaitNothingLeft() // or the run might end before it is cut short
+			}
+			l.goOn()
 			// That a run was cut short is a failure for as long as it takes to make it again.
 			o := l.kind.await("it", "ready", func(o object) bool { return o.ready() })
 			if ran := len(s.runs(o)); ran != tt.runs {

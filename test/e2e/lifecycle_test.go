@@ -30,7 +30,7 @@ func (o *operator) reconcileErrors() float64 {
 
 func TestLifeCycle_ADeletedObjectWithoutFinalizerStopsItsRun(t *testing.T) {
 	t.Parallel()
-	l := newStage(t).startLongRun("600")
+	l := newStage(t).startLongRun()
 	l.kind.delete("it")
 	l.awaitNothingLeft()
 	l.kind.awaitGone("it")
@@ -72,7 +72,7 @@ func TestLifeCycle_ADeletedObjectIsFinalizedAfterItsRunIsGone(t *testing.T) {
 
 func TestLifeCycle_ARecreatedObjectHasNothingOfItsPredecessor(t *testing.T) {
 	t.Parallel()
-	l := newStage(t).startLongRun("600")
+	l := newStage(t).startLongRun()
 	before := l.kind.get("it")
 	l.role("long", "- name: Be quick\n  ansible.builtin.debug:\n    msg: done\n")
 	l.kind.delete("it")

@@ -13,25 +13,26 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// longRun is a stage on which the run of an object is in the middle of a command that takes a while.
+// longRun is a stage on which the run of an object is in the middle of a command that ends when it is let go on.
 type longRun struct {
 	*stage
 	kind     kind
 	operator *operator
 	active   run
+	gate     string // a file that lets the command go on
 }
 
 // startLongRun returns once the command runs, with a daemon beside it that has left the process group and its parent.
-func (s *stage) startLongRun(seconds string, args ...string) longRun {
+func (s *stage) startLongRun(args ...string) longRun {
 	s.t.Helper()
 	k := s.kind()
-	begun := filepath.Join(s.t.TempDir(), "begun")
+	begun, gate := filepath.Join(s.t.TempDir(), "begun"), filepath.Join(s.t.TempDir(), "gate")
 	s.role("long", `- name: Take long
   ansible.builtin.shell:
-    cmd: setsid sleep 600 >/dev/null 2>&1 & touch `+begun+` && exec sleep `+seconds+`
+    cmd: setsid sleep 600 >/dev/null 2>&1 & touch `+begun+`; until [ -e `+gate+` ]; do sleep 0.1; done
 `)
 	s.watch(k, "role: long")
-	l := longRun{stage: s, kind: k, operator: s.start(args...)}
+	l := longRun{stage: s, kind: k, operator: s.start(args...), gate: gate}
 	k.create("it", nil)
 	l.active = *k.await("it", "command runs", func(o object) bool {
 		_, err := os.Stat(begun)
@@ -44,6 +45,14 @@ func (s *stage) startLongRun(seconds string, args ...string) longRun {
 	return l
 }
 
+// goOn lets the command end, and that of every later run.
+func (l longRun) goOn() {
+	l.t.Helper()
+	if err := os.WriteFile(l.gate, nil, 0o600); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
 // nothingLeft checks that no process of the run has survived.
 func (l longRun) nothingLeft() {
 	l.t.Helper()
@@ -54,8 +63,13 @@ func (l longRun) nothingLeft() {
 
 func TestShutdown_SIGTERMLetsTheRunEndAndWritesItsResult(t *testing.T) {
 	t.Parallel()
-	l := newStage(t).startLongRun("3")
-	l.operator.stop()
+	l := newStage(t).startLongRun("--graceful-shutdown-timeout=1h")
+	l.operator.signal(syscall.SIGTERM)
+	l.operator.awaitOutput("Shutdown signal received")
+	l.goOn()
+	if code := l.operator.exit(); code != 0 {
+		t.Errorf("exit code after SIGTERM = %d, want 0", code)
+	}
 	l.nothingLeft()
 	o := l.kind.get("it")
 	if last := o.lastRun(); !o.ready() || last.ID != l.active.ID || last.Result != "Succeeded" {
@@ -65,7 +79,7 @@ func TestShutdown_SIGTERMLetsTheRunEndAndWritesItsResult(t *testing.T) {
 
 func TestShutdown_SIGTERMStopsARunThatTakesTooLong(t *testing.T) {
 	t.Parallel()
-	l := newStage(t).startLongRun("600", "--graceful-shutdown-timeout=10s")
+	l := newStage(t).startLongRun("--graceful-shutdown-timeout=10s")
 	l.operator.stop()
 	l.nothingLeft()
 	o := l.kind.get("it")
@@ -84,7 +98,7 @@ func TestShutdown_SIGTERMStopsARunThatTakesTooLong(t *testing.T) {
 
 func TestShutdown_SecondSignalStopsTheRunAtOnce(t *testing.T) {
 	t.Parallel()
-	l := newStage(t).startLongRun("600", "--graceful-shutdown-timeout=1h")
+	l := newStage(t).startLongRun("--graceful-shutdown-timeout=1h")
 	l.operator.signal(syscall.SIGTERM)
 	l.operator.awaitOutput("Shutdown signal received") // two signals at once would be one
 	l.operator.signal(syscall.SIGINT)
@@ -101,7 +115,7 @@ func TestLeadership_LostLeaseStopsRuns(t *testing.T) {
 	t.Parallel()
 	const lease = "operator"
 	s := newStage(t)
-	l := s.startLongRun("600", "--leader-elect", "--leader-election-id="+lease, "--leader-election-namespace="+s.namespace,
+	l := s.startLongRun("--leader-elect", "--leader-election-id="+lease, "--leader-election-namespace="+s.namespace,
 		"--leader-elect-lease-duration=6s", "--leader-elect-renew-deadline=3s")
 	leases := kubernetes.NewForConfigOrDie(l.cfg).CoordinationV1().Leases(l.namespace)
 	usurp := func() error {
