@@ -32,6 +32,9 @@ func TestMain(m *testing.M) {
 	leaktest.Main(m, supervise.ReapOrphans)
 }
 
+// patient is how long a fork server may take where a test fails if it gives up.
+const patient = time.Minute
+
 // ansible returns a Runner of the installed ansible-runner, whose runs inherit
 // this process's environment, an own HOME, and the given entries.
 func ansible(t *testing.T, environ ...string) *Runner {
@@ -43,7 +46,7 @@ func ansible(t *testing.T, environ ...string) *Runner {
 		}
 	}
 	environ = inherited(append(append(os.Environ(), "HOME="+t.TempDir()), environ...))
-	r := New(Options{Environ: environ, Warm: pool(t, environ)})
+	r := New(Options{Environ: environ, Warm: pool(t, environ), ForkTimeout: patient})
 	t.Cleanup(r.Close)
 	return r
 }
@@ -55,7 +58,7 @@ func pool(t *testing.T, environ []string) *warm.Pool {
 	if os.Getenv("TEST_EXECUTOR") != "warm" {
 		return nil
 	}
-	p := NewPool(Options{Environ: environ}, func(err error) {
+	p := NewPool(Options{Environ: environ, ForkTimeout: patient}, func(err error) {
 		if err != nil {
 			t.Errorf("the fork server: %v", err)
 		}

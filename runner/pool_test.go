@@ -7,7 +7,7 @@ import (
 
 func TestPool_ChecksItsServers(t *testing.T) {
 	t.Parallel()
-	o := Options{Environ: append(os.Environ(), "HOME="+t.TempDir())}
+	o := Options{Environ: append(os.Environ(), "HOME="+t.TempDir()), ForkTimeout: patient}
 	o.Warm = NewPool(o, nil)
 	t.Cleanup(o.Warm.Close)
 	if err := o.Warm.Wait(t.Context()); err != nil {

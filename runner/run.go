@@ -35,6 +35,9 @@ type Options struct {
 	// with the environment Environ, but for requests that say otherwise; nil means
 	// that every run starts Python anew.
 	Warm *warm.Pool
+	// ForkTimeout is how long such a server may take to fork a run before it is
+	// replaced, and the run made plainly; 0 means [supervise.DefaultForkTimeout].
+	ForkTimeout time.Duration
 	// Ledger is the path of the file that gets a line at the start and one at
 	// the end of each run, which [supervise.ReadLedger] reads; it is set aside at
 	// 4 MiB. Empty means none.
@@ -52,8 +55,9 @@ type Runner struct {
 	// patience is [fullPatience], but in tests.
 	patience time.Duration
 
-	supervisor *supervise.Supervisor
-	warm       *warm.Pool
+	supervisor  *supervise.Supervisor
+	warm        *warm.Pool
+	forkTimeout time.Duration
 }
 
 // New returns a Runner. It looks for nothing; see [Runner.Check].
@@ -61,7 +65,7 @@ func New(opts Options) *Runner {
 	opts = opts.complete()
 	return &Runner{
 		path: opts.Path, environ: opts.Environ, grace: opts.Grace, ledger: opts.Ledger, patience: fullPatience,
-		supervisor: supervise.NewSupervisor(opts.Supervisor), warm: opts.Warm,
+		supervisor: supervise.NewSupervisor(opts.Supervisor), warm: opts.Warm, forkTimeout: opts.ForkTimeout,
 	}
 }
 
@@ -198,6 +202,7 @@ func (r *Runner) supervise(ctx context.Context, executable string, req Request) 
 		Grace:  r.grace,
 		Record: filepath.Join(req.Dir, endRecord),
 		Run:    req.ID, Ledger: r.ledger, Subject: req.Subject, Until: req.latest(),
+		ForkTimeout: r.forkTimeout,
 	})
 	close(done)
 	return exit, <-summaries, err

@@ -2,6 +2,7 @@ package supervise
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -19,8 +20,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// DefaultForkTimeout is the ForkTimeout of a [Command] that names none. A fork
+// takes milliseconds, and seconds on a machine that has too much to do: where
+// the server is given up then, it is replaced, and the run that starts Python
+// anew makes the machine slower still. Only a server that is frozen costs a run
+// all that time.
+const DefaultForkTimeout = 15 * time.Second
+
 // latest is how long a fork server, or the process that leads the command, may
-// take to answer before it is given up: a fork takes milliseconds.
+// take to tell that the command has ended before it is taken for frozen.
 const latest = 5 * time.Second
 
 // forkRequest is what a fork server is asked for. The descriptor of the output
@@ -174,7 +182,7 @@ func fork(c Command, out *os.File) (_ *forked, err error) {
 			_ = conn.Close()
 		}
 	}()
-	if err := conn.SetDeadline(time.Now().Add(latest)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(cmp.Or(c.ForkTimeout, DefaultForkTimeout))); err != nil {
 		return nil, err //nolint:wrapcheck // as above
 	}
 	length := binary.BigEndian.AppendUint32(nil, uint32(len(message)))

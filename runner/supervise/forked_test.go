@@ -78,6 +78,7 @@ func word(conn *net.UnixConn) string {
 func TestForked_IsStartedOnceOrNotAtAll(t *testing.T) {
 	t.Parallel()
 	const notStarted, killed = "not started", "killed"
+	const timeout = time.Second
 	for name, tt := range map[string]struct {
 		answer func(conn *net.UnixConn, leader *exec.Cmd)
 		want   string
@@ -88,7 +89,7 @@ func TestForked_IsStartedOnceOrNotAtAll(t *testing.T) {
 		"it answers nonsense": {func(conn *net.UnixConn, _ *exec.Cmd) { fmt.Fprintln(conn, `Traceback`) }, notStarted},
 		"its leader is gone":  {func(conn *net.UnixConn, leader *exec.Cmd) { end(leader); ready(conn, leader) }, notStarted},
 		"it answers too late": {func(conn *net.UnixConn, leader *exec.Cmd) {
-			time.Sleep(latest + time.Second)
+			time.Sleep(2 * timeout)
 			ready(conn, leader)
 			if got := word(conn); got != "" {
 				t.Errorf("the client says %q", got)
@@ -118,6 +119,9 @@ func TestForked_IsStartedOnceOrNotAtAll(t *testing.T) {
 			t.Parallel()
 			c := command(t, "echo it was not forked")
 			c.Server, _ = forkServer(t, tt.answer)
+			if c.ForkTimeout = time.Minute; tt.want == notStarted {
+				c.ForkTimeout = timeout
+			}
 			exit, err := Run(t.Context(), c)
 			got := fmt.Sprint(exit.Code, " ", exit.Notes)
 			switch {

@@ -95,6 +95,9 @@ type Command struct {
 	// environment, in place of this process; else it is empty. Trace is a file to
 	// which the server writes what becomes of the command's parts; empty for none.
 	Server, Trace string
+	// ForkTimeout is how long the server may take to fork; then the command is not
+	// started, and never will be. 0 means [DefaultForkTimeout].
+	ForkTimeout time.Duration
 
 	// Until is the latest moment for the start of the command, by the clock of
 	// [SinceBoot]; 0 is no limit. The supervising process looks right before the

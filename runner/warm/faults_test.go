@@ -171,7 +171,9 @@ func TestRun_OutlivesTheServer(t *testing.T) {
 				t.Errorf("started %d times, left: %v", g.started(), left)
 			}
 			// The next is made one way or the other, and then there is a server.
-			run(t, r, simple)
+			next := runnerOf(o, pool, impatient)
+			defer next.Close()
+			run(t, next, simple)
 			eventually(t, "another server", func() bool { return pool.Wait(t.Context()) == nil })
 		})
 	}
@@ -186,7 +188,9 @@ func TestRun_IsMadePlainlyWhereTheServerIsFrozen(t *testing.T) {
 	frozen := servers(t, o.Dir)
 	g := newGated(t)
 	g.goOn(t)
-	res, err := r.Run(t.Context(), g.Request)
+	plain := runnerOf(o, pool, impatient)
+	defer plain.Close()
+	res, err := plain.Run(t.Context(), g.Request)
 	if err != nil || !res.Verdict().Success || res.Executor() != runner.ExecutorRunner || g.started() != 1 {
 		t.Errorf("error %v, verdict %+v, executor %s, started %d times", err, res.Verdict(), res.Executor(), g.started())
 	}
@@ -212,7 +216,9 @@ func TestRun_IsMadePlainlyWhereTheServerIsFrozen(t *testing.T) {
 func TestRun_IsMadeOnceWhereTheServerIsLate(t *testing.T) {
 	t.Parallel()
 	o := options(t)
-	r, _ := start(t, o)
+	_, pool := start(t, o)
+	r := runnerOf(o, pool, impatient)
+	defer r.Close()
 	frozen := servers(t, o.Dir)
 	send(t, syscall.SIGSTOP, "", "rolewright-fork-server "+o.Dir)
 	g := newGated(t)

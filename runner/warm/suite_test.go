@@ -55,7 +55,7 @@ func operate() int {
 		fmt.Fprintln(os.Stderr, err)
 		return 3
 	}
-	r := runner.New(runner.Options{Environ: o.Options.Environ, Supervisor: o.Options.Supervisor, Warm: pool})
+	r := runnerOf(o.Options, pool, patient)
 	defer r.Close()
 	if _, err := r.Run(context.Background(), runner.Request{ID: o.ID, Dir: o.Dir, Content: runner.Content{Playbook: o.Playbook}}); err != nil {
 		return 1
@@ -106,9 +106,21 @@ func start(t *testing.T, o warm.Options) (*runner.Runner, *warm.Pool) {
 	if err := pool.Wait(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	r := runner.New(runner.Options{Environ: o.Environ, Supervisor: o.Supervisor, Warm: pool})
+	r := runnerOf(o, pool, patient)
 	t.Cleanup(r.Close)
 	return r, pool
+}
+
+// patient is how long a server may take to fork a run that is to be forked, and
+// impatient where the test freezes it.
+const (
+	patient   = time.Minute
+	impatient = 2 * time.Second
+)
+
+// runnerOf returns a Runner whose runs are forked from the pool's servers.
+func runnerOf(o warm.Options, pool *warm.Pool, timeout time.Duration) *runner.Runner {
+	return runner.New(runner.Options{Environ: o.Environ, Supervisor: o.Supervisor, Warm: pool, ForkTimeout: timeout})
 }
 
 // request is that for a run of the text of a playbook.

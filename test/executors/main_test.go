@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rolewright/rolewright/internal/testenv"
 	"github.com/rolewright/rolewright/runner"
@@ -51,7 +52,7 @@ func bothWays(t *testing.T) ways {
 		t.Fatal(err)
 	}
 	w := ways{
-		forked:   runner.New(runner.Options{Environ: o.Environ, Supervisor: supervisor, Warm: pool}),
+		forked:   runner.New(runner.Options{Environ: o.Environ, Supervisor: supervisor, Warm: pool, ForkTimeout: time.Minute}),
 		executed: runner.New(runner.Options{Environ: o.Environ, Supervisor: supervisor}),
 		trace:    o.Trace,
 	}
