@@ -34,14 +34,14 @@ func TestRun_LeavesNothing(t *testing.T) {
 		"its leader is killed": {
 			end: func(t *testing.T, req runner.Request, _ func()) {
 				t.Helper()
-				send(t, syscall.SIGKILL, "rolewright-run ", req.ID)
+				send(t, syscall.SIGKILL, leaders(t, req.ID))
 			},
 			signal: "SIGKILL",
 		},
 		"its leader is frozen, and it is cancelled": {
 			end: func(t *testing.T, req runner.Request, cancel func()) {
 				t.Helper()
-				send(t, syscall.SIGSTOP, "rolewright-run ", req.ID)
+				send(t, syscall.SIGSTOP, leaders(t, req.ID))
 				cancel()
 			},
 			signal: "SIGKILL",
@@ -156,9 +156,9 @@ func TestRun_OutlivesTheServer(t *testing.T) {
 			g := newGated(t)
 			go func() {
 				eventually(t, "the run", func() bool { return g.started() > 0 })
-				send(t, tt.signal, "", "rolewright-fork-server "+o.Dir)
+				send(t, tt.signal, servers(t, o.Dir))
 				if tt.leader {
-					send(t, syscall.SIGKILL, "rolewright-run ", g.ID)
+					send(t, syscall.SIGKILL, leaders(t, g.ID))
 				} else {
 					g.goOn(t)
 				}
@@ -184,7 +184,7 @@ func TestRun_IsMadePlainlyWhereTheServerIsFrozen(t *testing.T) {
 	t.Parallel()
 	o := options(t)
 	r, pool := start(t, o)
-	send(t, syscall.SIGSTOP, "", "rolewright-fork-server "+o.Dir)
+	send(t, syscall.SIGSTOP, servers(t, o.Dir))
 	frozen := servers(t, o.Dir)
 	g := newGated(t)
 	g.goOn(t)
@@ -198,7 +198,7 @@ func TestRun_IsMadePlainlyWhereTheServerIsFrozen(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the frozen server is gone", func() bool {
-		now := servers(t, o.Dir)
+		now := processes(t, "rolewright-fork-server "+o.Dir)
 		for pid := range frozen {
 			if _, alive := now[pid]; alive {
 				return false
@@ -220,7 +220,7 @@ func TestRun_IsMadeOnceWhereTheServerIsLate(t *testing.T) {
 	r := runnerOf(o, pool, impatient)
 	defer r.Close()
 	frozen := servers(t, o.Dir)
-	send(t, syscall.SIGSTOP, "", "rolewright-fork-server "+o.Dir)
+	send(t, syscall.SIGSTOP, servers(t, o.Dir))
 	g := newGated(t)
 	go func() {
 		eventually(t, "the plain run", func() bool { return g.started() > 0 })
@@ -228,7 +228,7 @@ func TestRun_IsMadeOnceWhereTheServerIsLate(t *testing.T) {
 			_ = syscall.Kill(pid, syscall.SIGCONT) // ended already is as good
 		}
 		eventually(t, "the server's end", func() bool {
-			return !slices.ContainsFunc(slices.Collect(maps.Keys(servers(t, o.Dir))), func(pid int) bool { return frozen[pid] != "" })
+			return !slices.ContainsFunc(slices.Collect(maps.Keys(processes(t, "rolewright-fork-server "+o.Dir))), func(pid int) bool { return frozen[pid] != "" })
 		})
 		g.goOn(t)
 	}()
@@ -253,8 +253,10 @@ func TestRun_IsMadeOnceWheneverTheServerDies(t *testing.T) {
 			g.goOn(t)
 			var killer sync.WaitGroup
 			killer.Go(func() {
-				time.Sleep(time.Duration(rand.IntN(300)) * time.Millisecond)
-				send(t, syscall.SIGKILL, "", "rolewright-fork-server "+o.Dir)
+				delay := time.Duration(rand.IntN(300)) * time.Millisecond
+				t.Logf("the server is killed after %s", delay)
+				time.Sleep(delay)
+				send(t, syscall.SIGKILL, servers(t, o.Dir))
 			})
 			res, err := r.Run(t.Context(), g.Request)
 			killer.Wait()

@@ -2,7 +2,9 @@ package warm_test
 
 import (
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,12 +18,9 @@ func TestRun_GivesItsMemoryBack(t *testing.T) {
 	const early, late, most = 5, 55, 2 << 10 // KiB: a leak of a page per run would be 200
 	o := options(t)
 	r, _ := start(t, o)
-	var servers []int
-	for pid := range steady(t, "rolewright-fork-server "+o.Dir) {
-		servers = append(servers, pid)
-	}
-	if len(servers) != 1 {
-		t.Fatalf("servers: %v", servers)
+	found := slices.Collect(maps.Keys(servers(t, o.Dir)))
+	if len(found) != 1 {
+		t.Fatalf("servers: %v", found)
 	}
 	batch := func(n int) {
 		var runs sync.WaitGroup
@@ -40,11 +39,11 @@ func TestRun_GivesItsMemoryBack(t *testing.T) {
 		}
 	}
 	batch(early)
-	before := anonymous(t, servers[0])
+	before := anonymous(t, found[0])
 	for range (late - early) / early {
 		batch(early)
 	}
-	after := anonymous(t, servers[0])
+	after := anonymous(t, found[0])
 	t.Logf("memory of the server: %d KiB after %d runs, %d after %d", before, early, after, late)
 	if after > before+most {
 		t.Errorf("memory of the server: %d KiB after %d runs, %d after %d: more than %d more", before, early, after, late, most)

@@ -70,7 +70,7 @@ func TestPool_ReplacesAServer(t *testing.T) {
 				t.Fatal(err)
 			}
 			for pid := range first {
-				_, alive := servers(t, o.Dir)[pid]
+				_, alive := processes(t, "rolewright-fork-server "+o.Dir)[pid]
 				if lease != nil && !alive {
 					t.Error("it ends while a run is under way")
 				}
@@ -79,7 +79,7 @@ func TestPool_ReplacesAServer(t *testing.T) {
 				lease.Release(nil)
 			}
 			eventually(t, "the old server ends", func() bool {
-				now := servers(t, o.Dir)
+				now := processes(t, "rolewright-fork-server "+o.Dir)
 				for pid := range first {
 					if _, alive := now[pid]; alive {
 						return false

@@ -176,21 +176,34 @@ func processes(t testing.TB, text string) map[int]string {
 	return found
 }
 
-// steady lists the processes as above that are more than a moment old: what a
-// process has just forked has its name.
-func steady(t testing.TB, text string) map[int]string {
+// servers lists the fork servers whose files lie in dir: the children of their
+// keepers. What a server has just forked has its name, and is none.
+func servers(t testing.TB, dir string) map[int]string {
 	t.Helper()
-	found := processes(t, text)
-	time.Sleep(50 * time.Millisecond)
-	still := processes(t, text)
-	maps.DeleteFunc(found, func(pid int, _ string) bool { return still[pid] == "" })
+	found := processes(t, "rolewright-fork-server "+dir+"/")
+	keepers := processes(t, "/server.py "+dir+"/")
+	maps.DeleteFunc(found, func(pid int, _ string) bool { return keepers[parent(pid)] == "" })
 	return found
 }
 
-// servers lists the fork servers whose files lie in dir.
-func servers(t testing.TB, dir string) map[int]string {
+// parent is the parent of a process; 0 if that is gone.
+func parent(pid int) int {
+	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)) // gone, it has none
+	_, rest, _ := strings.Cut(string(status), "\nPPid:\t")
+	line, _, _ := strings.Cut(rest, "\n")
+	ppid, _ := strconv.Atoi(line)
+	return ppid
+}
+
+// leaders lists the processes that lead the run, what one has just forked
+// excepted.
+func leaders(t testing.TB, id string) map[int]string {
 	t.Helper()
-	return steady(t, "rolewright-fork-server "+dir)
+	found := processes(t, id)
+	maps.DeleteFunc(found, func(_ int, line string) bool { return !strings.HasPrefix(line, "rolewright-run ") })
+	forked := maps.Clone(found)
+	maps.DeleteFunc(found, func(pid int, _ string) bool { return forked[parent(pid)] != "" })
+	return found
 }
 
 // eventually waits until a condition holds; only a hanging test fails here.
@@ -234,17 +247,15 @@ func awaitFamily(t *testing.T, mark string) {
 	}
 }
 
-// send sends a signal to the one process of which the command line begins with
-// a text and contains another.
-func send(t *testing.T, signal syscall.Signal, begins, contains string) {
+// send sends a signal to the one process that is among those found.
+func send(t *testing.T, signal syscall.Signal, found map[int]string) {
 	t.Helper()
-	sent := 0
-	for pid, line := range steady(t, contains) {
-		if strings.HasPrefix(line, begins) && syscall.Kill(pid, signal) == nil {
-			sent++
-		}
+	if len(found) != 1 {
+		t.Errorf("%d processes to signal: %v", len(found), found)
 	}
-	if sent != 1 {
-		t.Errorf("%d processes signalled as %q of %v", sent, begins, processes(t, contains))
+	for pid := range found {
+		if err := syscall.Kill(pid, signal); err != nil {
+			t.Error(err)
+		}
 	}
 }
