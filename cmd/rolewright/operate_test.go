@@ -58,7 +58,7 @@ func (b *lockedBuffer) String() string {
 // has the form NAME=value.
 func startRun(t *testing.T, env []string, args ...string) *program {
 	t.Helper()
-	health, metrics := freeAddress(t), freeAddress(t)
+	health, metrics := testenv.Address(t), testenv.Address(t)
 	scheme := "http"
 	if strings.Contains(strings.Join(args, " "), "--metrics-secure") {
 		scheme = "https"
@@ -144,17 +144,6 @@ func fetch(ctx context.Context, url, token string) (status int, body string, err
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
 	return resp.StatusCode, string(data), err
-}
-
-// freeAddress is a loopback address that nobody listens on.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // watchesFor is a watches file for a new kind, with a playbook that says hello.
@@ -333,7 +322,7 @@ func TestRun_RefusesToStartAndSaysWhy(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer busy.Close()
-	unreachable := freeAddress(t)
+	unreachable := testenv.Address(t)
 	good := watchesFor(t, cfg)
 	invalid := filepath.Join(t.TempDir(), "watches.yaml")
 	write(t, invalid, "- version: v1\n  kind: A\n  role: nowhere\n- kind: B\n  role: nowhere\n")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"testing"
 
@@ -266,5 +267,22 @@ func TestAuditEvents_CountsWritesAndKeepsCustomResources(t *testing.T) {
 	want := []string{"create widgets/sample 201 with body: true", "create secrets/secret 201 with body: false"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("writes (-want +got):\n%s", diff)
+	}
+}
+
+func TestAddress_IsNobodysUntilTheTestEnds(t *testing.T) {
+	t.Parallel()
+	told := map[string]bool{}
+	for range 100 {
+		address := testenv.Address(t)
+		if told[address] {
+			t.Errorf("%s is told twice", address)
+		}
+		told[address] = true
+		l, err := net.Listen("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/rolewright/rolewright/internal/testenv"
 )
 
 // An operator hears nobody but on the addresses that its flags name, and on its
@@ -23,7 +25,7 @@ func TestOperator_ListensOnWhatItsFlagsName(t *testing.T) {
 	k := s.kind()
 	s.role("listen", "- ansible.builtin.debug: {msg: heard}\n")
 	s.watch(k, "role: listen")
-	user := freeAddress(t)
+	user := testenv.Address(t)
 	o := s.start("--user-metrics-bind-address=" + user)
 	k.create("it", nil)
 	k.awaitReady("it")

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -61,7 +60,7 @@ func (s *stage) launch(args ...string) *operator {
 // launchWith is launch with a last change of the process that is about to start.
 func (s *stage) launchWith(adjust func(*operator), args ...string) *operator {
 	s.t.Helper()
-	health, metrics := freeAddress(s.t), freeAddress(s.t)
+	health, metrics := testenv.Address(s.t), testenv.Address(s.t)
 	o := &operator{
 		t: s.t, stage: s, ended: make(chan struct{}),
 		health: "http://" + health, metrics: "http://" + metrics + "/metrics",
@@ -254,17 +253,6 @@ func fetch(ctx context.Context, url string) (status int, body string, err error)
 	defer res.Body.Close()
 	data, err := io.ReadAll(res.Body)
 	return res.StatusCode, string(data), err
-}
-
-// freeAddress is a loopback address that nobody listens on.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // processesOf lists the living processes of runs, by the cookie in their environment: pid → command line.

@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/rolewright/rolewright/internal/testenv"
 )
 
 // ask makes a request as curl would, and returns the status and the body of the answer.
@@ -54,7 +56,7 @@ func TestProxy_LetsClientsWithoutATokenInOnlyWhereToldTo(t *testing.T) {
 	k := s.kind()
 	s.role("one", "- ansible.builtin.debug: {msg: done}\n")
 	s.watch(k, "role: one")
-	_, port, err := net.SplitHostPort(freeAddress(t))
+	_, port, err := net.SplitHostPort(testenv.Address(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +111,7 @@ func TestProxy_LetsClientsWithoutATokenInOnlyWhereToldTo(t *testing.T) {
 func TestProxy_OwnsNothingWhereToldSo_AndTakesMetricsOfRoles(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
-	address := freeAddress(t)
+	address := testenv.Address(t)
 	// This is what the module osdk_metric posts: the keys that are not given are null.
 	s.role("one", fmt.Sprintf(`
 - name: Make a child
