@@ -123,7 +123,11 @@ func TestRun_TellsHowTheCommandEnded(t *testing.T) {
 }
 
 func TestRun_MeasuresMemory(t *testing.T) {
-	got, err := Run(t.Context(), command(t, "sleep 3")) // there is a look after half a second
+	// What has been written is cut off after each look, and the second look weighs.
+	got, err := Run(t.Context(), command(t, `for look in 1 2; do
+	head -c 2000000 /dev/zero
+	while [ $(stat -L -c %s /proc/$$/fd/1) -gt 1048576 ]; do sleep 0.05; done
+done`))
 	if err != nil || got.Memory < 4<<10 || got.Memory > 64<<20 {
 		t.Errorf("exit %+v, error %v; a shell takes more than a page and less than 64 MiB", got, err)
 	}
