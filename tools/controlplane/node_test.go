@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/rand"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,10 +23,17 @@ func able(t *testing.T) {
 	}
 }
 
+// nodeDir is a directory for a control plane with a node. Its name is that of the node's control groups, and short: it is
+// part of the paths of sockets.
+func nodeDir(t *testing.T) string {
+	t.Helper()
+	return filepath.Join(t.TempDir(), "n-"+rand.Text()[:6])
+}
+
 // wantNoNodeLeft fails the test where something of a node is left: what the others leave, control groups, mounts.
 func wantNoNodeLeft(t *testing.T, dir string) {
 	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(patience)
 	for {
 		left, _ := filepath.Glob("/sys/fs/cgroup/*/" + filepath.Base(dir) + "*")
 		mounts, err := os.ReadFile("/proc/self/mounts")
@@ -48,12 +56,12 @@ func wantNoNodeLeft(t *testing.T, dir string) {
 
 // A Pod of the pause image, which is the one that there is, runs for real: its process is there.
 const pauseTwice = `kubectl run one --image=docker.io/rolewright/pause:1 --image-pull-policy=Never >/dev/null &&
-	kubectl wait --for=condition=Ready --timeout=60s pod/one >/dev/null && pgrep --count --exact --full '/pause pause'`
+	kubectl wait --for=condition=Ready --timeout=120s pod/one >/dev/null && pgrep --count --exact --full '/pause pause'`
 
 func TestExec_WithANodeRunsPodsAndLeavesNothing(t *testing.T) {
 	t.Parallel()
 	able(t)
-	dir := filepath.Join(t.TempDir(), "node-"+filepath.Base(t.TempDir()))
+	dir := nodeDir(t)
 	// The service account of the namespace comes with the controllers; the node is ready before.
 	cmd := command(t, dir, "exec", "--node", "--", "sh", "-c", pauseTwice)
 	out, err := cmd.Output()
@@ -69,7 +77,7 @@ func TestExec_WithANodeRunsPodsAndLeavesNothing(t *testing.T) {
 func TestExec_WithANodeKilledLeavesNothing(t *testing.T) {
 	t.Parallel()
 	able(t)
-	dir := filepath.Join(t.TempDir(), "killed-node")
+	dir := nodeDir(t)
 	ready := filepath.Join(t.TempDir(), "ready")
 	cmd := command(t, dir, "exec", "--node", "--", "sh", "-c", pauseTwice+" >/dev/null && touch "+ready+" && sleep 600")
 	if err := cmd.Start(); err != nil {
