@@ -4,10 +4,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/rolewright/rolewright/runner/jobevent"
 )
 
 // TestVerdict_RealAnsible is the table of what a run can come to, on the
@@ -149,7 +152,15 @@ func checkMessage(t *testing.T, v Verdict) {
 func TestVerdict_RunnerKilled(t *testing.T) {
 	t.Parallel()
 	req := request(t, "sleep.yml")
+	var once sync.Once
+	told := make(chan struct{})
+	req.OnEvent = func(e jobevent.Event) {
+		if e.Kind == jobevent.TaskStart {
+			once.Do(func() { close(told) })
+		}
+	}
 	res, err := during(t.Context(), t, ansible(t), req, []string{"sleep 600"}, func() {
+		<-told // by ansible-runner, which may be behind
 		send(t, req.ID, syscall.SIGKILL, func(cmdline string) bool { return strings.Contains(cmdline, "ansible-runner run ") })
 	})
 	if err != nil {
