@@ -27,16 +27,17 @@ func TestDisk_FullIsReportedAndPasses(t *testing.T) {
 		}
 	})
 	k := s.kind()
-	filler := filepath.Join(s.root, "filler")
+	filler, full := filepath.Join(s.root, "filler"), filepath.Join(t.TempDir(), "full")
 	s.role("fill", fmt.Sprintf(`- name: Fill the disk
   ansible.builtin.shell: |
-    setsid sh -c 'while sleep 0.02; do dd if=/dev/zero of=%s bs=4k oflag=append conv=notrunc 2>/dev/null; done' >/dev/null 2>&1 &
-    sleep 1
+    rm -f %[2]s
+    setsid sh -c 'while sleep 0.02; do dd if=/dev/zero of=%[1]s bs=4k oflag=append conv=notrunc 2>/dev/null; touch %[2]s; done' >/dev/null 2>&1 &
+    until [ -e %[2]s ]; do sleep 0.1; done
   when: fill | default(false)
 - name: Go on
   ansible.builtin.debug:
     msg: done
-`, filler))
+`, filler, full))
 	s.watch(k, "role: fill")
 	o := s.start("--retry-max=2s", "--ansible-verbosity=0")
 	k.create("old", nil)
