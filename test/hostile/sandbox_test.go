@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -68,6 +69,7 @@ func (s *sandbox) run() runner.Result {
 	write(s.t, filepath.Join(s.root, "password"), "swordfish", 0o600)
 	options := runner.Options{Path: command, Environ: append(base, environ...)}
 	if forked() {
+		options.ForkTimeout = time.Minute // it is traced
 		options.Path = forkable(s.t, filepath.Join(s.root, "trace-of"), "ansible-runner", command)
 		options.Warm = warm.New(warm.Options{
 			Dir: filepath.Join(s.root, "tmp"), Environ: options.Environ, Runner: options.Path,
