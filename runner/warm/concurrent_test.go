@@ -6,8 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/rolewright/rolewright/runner"
 )
 
 // The end of a connection to the server says that the run has ended. A run that
@@ -32,8 +30,10 @@ func TestRun_EndsWhileAnotherGoesOn(t *testing.T) {
 			end <- err
 		}()
 		gates, ids, ended = append(gates, gate), append(ids, req.ID), append(ended, end)
-		eventually(t, fmt.Sprintf("the module of run %d", n), func() bool { return len(leaders(t, req)) == 1 && strings.Count(traced(t, o), "playbook forked") == n+1 })
-		for pid := range leaders(t, req) {
+		eventually(t, fmt.Sprintf("the module of run %d", n), func() bool {
+			return len(leaders(t, req.ID)) == 1 && strings.Count(traced(t, o), "playbook forked") == n+1
+		})
+		for pid := range leaders(t, req.ID) {
 			if have := sockets(t, pid); have != 1 {
 				t.Errorf("the leader of run %d has %d connections, not its own alone", n, have)
 			}
@@ -52,18 +52,6 @@ func TestRun_EndsWhileAnotherGoesOn(t *testing.T) {
 			}
 		}
 	}
-}
-
-// leaders are the processes that lead the run of a request.
-func leaders(t *testing.T, req runner.Request) map[int]string {
-	t.Helper()
-	found := processes(t, req.ID)
-	for pid, line := range found {
-		if !strings.HasPrefix(line, "rolewright-run ") {
-			delete(found, pid)
-		}
-	}
-	return found
 }
 
 // sockets counts those of a process.
