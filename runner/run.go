@@ -231,11 +231,10 @@ func (r *Runner) start(ctx context.Context, req Request, c supervise.Command) (s
 	forked := c
 	forked.Server, forked.Trace = lease.Socket, lease.Trace
 	exit, err := r.supervisor.Run(ctx, forked)
+	lease.Release(exit, err)
 	if !errors.Is(err, supervise.ErrServer) || ctx.Err() != nil {
-		lease.Release(nil)
 		return exit, err
 	}
-	lease.Release(err)
 	for _, name := range []string{c.Output, c.Record} {
 		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return exit, fmt.Errorf("%w: %w", supervise.ErrNotStarted, err)

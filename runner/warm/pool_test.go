@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rolewright/rolewright/runner/supervise"
 	"github.com/rolewright/rolewright/runner/warm"
 )
 
@@ -62,7 +63,7 @@ func TestPool_ReplacesAServer(t *testing.T) {
 			eventually(t, "the server is out of use", func() bool {
 				second, err := pool.Acquire()
 				if err == nil {
-					second.Release(nil)
+					second.Release(supervise.Exit{}, nil)
 				}
 				return err != nil
 			})
@@ -76,7 +77,7 @@ func TestPool_ReplacesAServer(t *testing.T) {
 				}
 			}
 			if lease != nil {
-				lease.Release(nil)
+				lease.Release(supervise.Exit{}, nil)
 			}
 			eventually(t, "the old server ends", func() bool {
 				now := processes(t, "rolewright-fork-server "+o.Dir)

@@ -7,6 +7,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/rolewright/rolewright/runner/supervise"
 )
 
 // ErrNotReady is returned by [Pool.Acquire] while there is no server: it is
@@ -172,18 +174,20 @@ func (p *Pool) Acquire() (*Lease, error) {
 	return &Lease{Socket: s.socket, Trace: p.opts.Trace, pool: p, server: s}, nil
 }
 
-// Release gives the lease back. An error means that the server could not start
-// the run: it is replaced.
-func (l *Lease) Release(err error) {
+// Release gives the lease back, with what supervise.Supervisor.Run has returned
+// of the run. A server that could not start it ([supervise.ErrServer]) is
+// replaced; one is known to work when a run of it has ended by itself.
+func (l *Lease) Release(exit supervise.Exit, err error) {
 	p := l.pool
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l.server.inFlight--
 	switch {
-	case err == nil:
-		p.failures = 0
-	case p.current == l.server:
+	case p.current != l.server: // of the one there is now, it says nothing
+	case errors.Is(err, supervise.ErrServer):
 		p.replaceLocked(l.server, err)
+	case err == nil && exit.Code >= 0:
+		p.failures = 0
 	}
 	l.server.endWhenIdle()
 }
