@@ -236,10 +236,10 @@ func (c Command) forkRequest() ([]byte, error) {
 	return json.Marshal(request) //nolint:wrapcheck // strings and numbers
 }
 
-// answer reads one line.
+// answer reads one line, which may list many processes.
 func (f *forked) answer() (forkAnswer, error) {
 	var a forkAnswer
-	line, err := f.lines.ReadSlice('\n')
+	line, err := readLine(f.lines)
 	if err != nil {
 		return a, err //nolint:wrapcheck // the caller says what was read
 	}
@@ -250,7 +250,7 @@ func (f *forked) answer() (forkAnswer, error) {
 // reached. It has no code when the leader did not live to give one.
 func (f *forked) wait() (forkAnswer, error) {
 	answer, err := f.answer()
-	if errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, os.ErrDeadlineExceeded) {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, os.ErrDeadlineExceeded) {
 		return forkAnswer{}, nil
 	}
 	if err != nil {

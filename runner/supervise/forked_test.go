@@ -107,6 +107,11 @@ func TestForked_IsStartedOnceOrNotAtAll(t *testing.T) {
 			started(t, conn)
 			fmt.Fprintln(conn, `{"code": 7, "notes": "forked"}`)
 		}, "7 forked"},
+		"it ends while it tells so": {func(conn *net.UnixConn, leader *exec.Cmd) {
+			ready(conn, leader)
+			started(t, conn)
+			fmt.Fprint(conn, `{"code": 7, "no`)
+		}, killed},
 		"it tells so, and is frozen then": {func(conn *net.UnixConn, leader *exec.Cmd) {
 			ready(conn, leader)
 			started(t, conn)
@@ -139,6 +144,30 @@ func TestForked_IsStartedOnceOrNotAtAll(t *testing.T) {
 				t.Errorf("output %q, %v", text, err)
 			}
 		})
+	}
+}
+
+// However long the answer is, the code is heard, and who is left.
+func TestForked_HearsALongAnswer(t *testing.T) {
+	t.Parallel()
+	survivors := strings.Repeat("4194304, ", 5000) + "4194305"
+	notes := strings.Repeat("note ", 5000)
+	c := command(t, "echo it was not forked")
+	c.Server, _ = forkServer(t, func(conn *net.UnixConn, leader *exec.Cmd) {
+		ready(conn, leader)
+		started(t, conn)
+		fmt.Fprintf(conn, "{\"code\": 7, \"notes\": %q, \"survivors\": [%s]}\n", notes, survivors)
+	})
+	exit, err := Run(t.Context(), c)
+	if exit.Code != 7 || exit.Notes != notes || !errors.Is(err, ErrSurvivors) || !strings.Contains(fmt.Sprint(err), "4194305") {
+		t.Errorf("code %d, %d bytes of notes, error %.100v", exit.Code, len(exit.Notes), err)
+	}
+	path := filepath.Join(t.TempDir(), "end.json")
+	if err := (Record{Exit: exit, Survivors: err.Error()}).write(path); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := ReadRecord(path); err != nil || r.Exit.Code != 7 || !errors.Is(r.err(), ErrSurvivors) {
+		t.Errorf("record %.100v, %v", r, err)
 	}
 }
 

@@ -25,7 +25,7 @@ type Record struct {
 // unless survivors are listed. recordLimit is more than any record has.
 const (
 	recordSpace = 4 << 10
-	recordLimit = 64 << 10
+	recordLimit = 1 << 20
 )
 
 // ReadRecord reads the record of a command. The error is [os.ErrNotExist] if
