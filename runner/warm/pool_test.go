@@ -3,6 +3,7 @@ package warm_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,14 +18,32 @@ import (
 func TestPool_ReplacesAServer(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		change func(*warm.Options)
+		change func(t *testing.T, o *warm.Options)
 		cause  func(t *testing.T, o warm.Options)
 	}{
-		"after its runs":          {change: func(o *warm.Options) { o.MaxRuns = 1 }},
-		"that has grown":          {change: func(o *warm.Options) { o.MaxMemory = 1 }},
-		"of which a file changed": {cause: func(t *testing.T, o warm.Options) { t.Helper(); touch(t, o.Runner) }},
-		"with a new package":      {cause: func(t *testing.T, o warm.Options) { t.Helper(); write(t, filepath.Join(packages(o), "new.py"), "") }},
-		"with a changed package":  {cause: func(t *testing.T, o warm.Options) { t.Helper(); touch(t, filepath.Join(packages(o), "requests.py")) }},
+		"after its runs":           {change: func(_ *testing.T, o *warm.Options) { o.MaxRuns = 1 }},
+		"that has grown":           {change: func(_ *testing.T, o *warm.Options) { o.MaxMemory = 1 }},
+		"of which a file changed":  {cause: func(t *testing.T, o warm.Options) { t.Helper(); touch(t, o.Runner) }},
+		"with another interpreter": {change: wrapInterpreter, cause: func(t *testing.T, o warm.Options) { t.Helper(); touch(t, wrapped(o)) }},
+		"with a new package":       {cause: func(t *testing.T, o warm.Options) { t.Helper(); write(t, filepath.Join(packages(o), "new.py"), "") }},
+		"with a changed package":   {cause: func(t *testing.T, o warm.Options) { t.Helper(); touch(t, filepath.Join(packages(o), "requests.py")) }},
+		// As installers do whose results are to be the same each time.
+		"with a package that has another's size and time": {cause: func(t *testing.T, o warm.Options) {
+			t.Helper()
+			path := filepath.Join(packages(o), "requests.py")
+			before, err := os.Stat(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			write(t, path+".new", "A = 2\n")
+			if err := errors.Join(os.Chtimes(path+".new", before.ModTime(), before.ModTime()), os.Rename(path+".new", path)); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		"with changed options of plugins": {cause: func(t *testing.T, o warm.Options) {
+			t.Helper()
+			touch(t, filepath.Join(home(o), ".ansible/plugins/doc_fragments/own.py"))
+		}},
 		"with a configuration": {cause: func(t *testing.T, o warm.Options) {
 			t.Helper()
 			write(t, filepath.Join(home(o), ".ansible.cfg"), "[defaults]\n")
@@ -34,7 +53,7 @@ func TestPool_ReplacesAServer(t *testing.T) {
 			t.Parallel()
 			o := options(t)
 			if tt.change != nil {
-				tt.change(&o)
+				tt.change(t, &o)
 			}
 			text, err := os.ReadFile(o.Runner)
 			if err != nil {
@@ -45,7 +64,8 @@ func TestPool_ReplacesAServer(t *testing.T) {
 				t.Fatal(err)
 			}
 			// A library that the server imports.
-			write(t, filepath.Join(packages(o), "requests.py"), "")
+			write(t, filepath.Join(packages(o), "requests.py"), "A = 1\n")
+			write(t, filepath.Join(home(o), ".ansible/plugins/doc_fragments/own.py"), "")
 			o.Environ = append(o.Environ, "PYTHONPATH="+packages(o)+":"+os.Getenv("PYTHONPATH"))
 			pool := warm.New(o)
 			defer pool.Close()
@@ -89,6 +109,62 @@ func TestPool_ReplacesAServer(t *testing.T) {
 				return true
 			})
 		})
+	}
+}
+
+// A server that may have imported what a file no longer has is not used.
+func TestPool_StartsAServerAnewForWhatChangesMeanwhile(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		times int // the file changes
+		want  string
+	}{
+		"once":       {times: 1},
+		"every time": {times: 100, want: "requests.py: it has changed while the server started"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := options(t)
+			count := filepath.Join(t.TempDir(), "count")
+			write(t, count, "")
+			library := filepath.Join(packages(o), "requests.py")
+			write(t, library, fmt.Sprintf("import os\nopen(%[1]q, 'a').write('.')\nif os.path.getsize(%[1]q) <= %[2]d: os.utime(__file__)\n", count, tt.times))
+			// What is compiled at the first start changes a directory.
+			o.Environ = append(o.Environ, "PYTHONDONTWRITEBYTECODE=1", "PYTHONPATH="+packages(o)+":"+os.Getenv("PYTHONPATH"))
+			pool := warm.New(o)
+			defer pool.Close()
+			if err := pool.Wait(t.Context()); (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("error = %v", err)
+			}
+			if n := len(servers(t, o.Dir)); (n > 0) != (tt.want == "") {
+				t.Errorf("%d servers", n)
+			}
+			if started, err := os.ReadFile(count); err != nil || len(started) < 2 || tt.times == 1 && len(started) > 2 {
+				t.Errorf("%d servers were started (%v)", len(started), err)
+			}
+		})
+	}
+}
+
+// wrapped is the interpreter that wrapInterpreter makes.
+func wrapped(o warm.Options) string { return filepath.Join(home(o), "bin", "python3") }
+
+// wrapInterpreter gives the scripts another interpreter, which starts that of the others.
+func wrapInterpreter(t *testing.T, o *warm.Options) {
+	t.Helper()
+	for _, script := range []*string{&o.Runner, &o.Playbook} {
+		text, err := os.ReadFile(*script)
+		if err != nil {
+			t.Fatal(err)
+		}
+		python, rest, _ := strings.Cut(strings.TrimPrefix(string(text), "#!"), "\n")
+		write(t, wrapped(*o), "#!/bin/sh\nexec "+python+" \"$@\"\n")
+		path := filepath.Join(home(*o), "bin", filepath.Base(*script))
+		write(t, path, "#!"+wrapped(*o)+"\n"+rest)
+		if err := errors.Join(os.Chmod(path, 0o700), os.Chmod(wrapped(*o), 0o700)); err != nil {
+			t.Fatal(err)
+		}
+		*script = path
 	}
 }
 

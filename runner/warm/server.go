@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -77,8 +78,27 @@ type about struct {
 	Files  []string `json:"files"` // what it has imported and read, or would have
 }
 
+// startTries is how many servers are started one after the other because a file
+// has changed meanwhile: one, where an installation is being changed, and one
+// more where Python has just compiled what it had not, or a clock was put back.
+const startTries = 4
+
+// errChanged is why one is started once more.
+var errChanged = errors.New("it has changed while the server started")
+
 // start starts a server and returns when it is ready.
 func (p *Pool) start() (_ *server, err error) {
+	for range startTries {
+		var s *server
+		if s, err = p.startOne(); !errors.Is(err, errChanged) {
+			return s, err
+		}
+	}
+	return nil, err
+}
+
+// startOne starts a server, which is to be another one if that is errChanged.
+func (p *Pool) startOne() (_ *server, err error) {
 	runner, err := exec.LookPath(p.opts.Runner)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // it says what it is
@@ -96,6 +116,7 @@ func (p *Pool) start() (_ *server, err error) {
 		return nil, err
 	}
 	s := &server{dir: dir, socket: filepath.Join(dir, "socket"), ended: make(chan struct{})}
+	before := snapshot{at: time.Now(), files: identify(slices.Collect(maps.Keys(p.known)))}
 	if err := s.writeProgram(); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
@@ -106,7 +127,11 @@ func (p *Pool) start() (_ *server, err error) {
 		defer close(s.ended)
 		s.err = s.run(ctx, p.opts, python)
 	})
-	if err := s.admit(ctx, p.opts, python, runner, playbook); err != nil {
+	err = s.admit(ctx, p.opts, before, python, runner, playbook)
+	if s.files != nil {
+		p.known = s.files
+	}
+	if err != nil {
 		stop()
 		<-s.ended
 		return nil, errors.Join(err, os.RemoveAll(dir))
@@ -132,8 +157,9 @@ func (p *Pool) serverDir() (string, error) {
 	return dir, nil
 }
 
-// admit returns when the server may be used. It depends on the programs too.
-func (s *server) admit(ctx context.Context, opts Options, programs ...string) (err error) {
+// admit returns when the server may be used. It depends on the programs too. What
+// it has imported is what the files had that are as they were before.
+func (s *server) admit(ctx context.Context, opts Options, before snapshot, programs ...string) (err error) {
 	if s.about, err = s.await(ctx); err != nil {
 		return err
 	}
@@ -141,6 +167,9 @@ func (s *server) admit(ctx context.Context, opts Options, programs ...string) (e
 		return fmt.Errorf("ansible-core %s is none that is known to run the same there", s.about.Core)
 	}
 	s.files = identify(append(s.about.Files, programs...))
+	if name, changed := before.changed(s.files); changed {
+		return fmt.Errorf("%s: %w", name, errChanged)
+	}
 	if opts.Check == nil {
 		return nil
 	}
@@ -290,9 +319,12 @@ func residentMemory(pid int) int64 {
 }
 
 // version is what tells the versions of a file apart; that there is none is one.
+// Whoever replaces a file may give it the old one's size and time, but not its
+// time of change.
 type version struct {
-	size, mtime int64
-	mode        uint32
+	size, mtime, ctime int64
+	inode              uint64
+	mode               uint32
 }
 
 // identify tells the versions of files apart.
@@ -310,7 +342,29 @@ func identity(name string) version {
 	if err := unix.Stat(name, &st); err != nil {
 		return version{}
 	}
-	return version{st.Size, st.Mtim.Nano(), st.Mode}
+	v := version{size: st.Size, mtime: st.Mtim.Nano(), ctime: st.Ctim.Nano(), inode: st.Ino, mode: st.Mode}
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		v.inode = 0 // overlayfs may number a directory anew
+	}
+	return v
+}
+
+// snapshot is what the versions of some files were at a time.
+type snapshot struct {
+	at    time.Time
+	files map[string]version
+}
+
+// changed returns a file that has another version now than then. Of a file that
+// the snapshot has not, its time of change tells: perhaps wrongly, by a clock that
+// was put back since. The next snapshot has it.
+func (s snapshot) changed(now map[string]version) (string, bool) {
+	for name, v := range now {
+		if was, known := s.files[name]; known && v != was || !known && v.ctime > s.at.UnixNano() {
+			return name, true
+		}
+	}
+	return "", false
 }
 
 // interpreter is the Python that executes two scripts.

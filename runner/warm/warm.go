@@ -72,9 +72,11 @@ type Pool struct {
 	closed   bool
 	current  *server
 	starting bool
-	// dir is made with the first server; made counts the servers.
-	dir  poolDir
-	made int
+	// dir is made with the first server; made counts the servers. known are the
+	// files on which the last one depended. One at a time is started, which has them.
+	dir   poolDir
+	made  int
+	known map[string]version
 	// reason is why there is no server; failures is how many there were since a
 	// server has made a run, and again the time before which none is started.
 	reason   error

@@ -110,6 +110,9 @@ def sources() -> list[str]:
     configured = os.environ.get("ANSIBLE_CONFIG", "")
     found.update((configured, os.path.join(configured, "ansible.cfg"), os.path.expanduser("~/.ansible.cfg"), "/etc/ansible/ansible.cfg"))
     found.update(os.path.join(place, "MANIFEST.json") for place in kubernetes_core())
+    import prepared
+
+    found.update(prepared.fragments())
     return sorted(path for path in found if os.path.isabs(path) and not path.startswith(own))
 
 

@@ -108,6 +108,12 @@ def existing(loader: object) -> list[str]:
     return [path for path in loader._get_paths(subdirs=False) if not path.endswith("__pycache__") and os.path.isdir(path)]
 
 
+def fragments() -> list[str]:
+    """Return where there are fragments of documentation, of which options are made, and their files."""
+    return [path for place in PLACES[1:] for directory in place
+            for path in (directory, *(os.path.join(directory, name) for name in os.listdir(directory) if name.endswith((".py", ".yml", ".yaml"))))]
+
+
 def make_archive(path: str) -> Archive | None:
     """Let module_common make the archive of a module, and return it."""
     import ansible.constants as constants
