@@ -8,7 +8,9 @@ with libraries that happen to be imported.
 from __future__ import annotations
 
 import atexit
+import base64
 import errno
+import io
 import logging
 import os
 import re
@@ -18,8 +20,10 @@ import socket
 import struct
 import sys
 import types
+import zipfile
 
 import preload
+import prepared
 import process
 import utilities
 
@@ -226,6 +230,9 @@ def execute_file(path: str) -> int:
     sys.setrecursionlimit(sys.getrecursionlimit() + depth + 2)  # exec counts twice
     with open(path, "rb") as file:
         source = file.read()
+    if looks_elsewhere(source):
+        preload.trace("module executed", path)
+        os.execv(sys.executable, [sys.executable, path])
     try:
         exec(compile_script(source, path), main.__dict__)
         return 0
@@ -237,6 +244,22 @@ def execute_file(path: str) -> int:
 ARCHIVE = re.compile(rb"[A-Za-z0-9+/=]{4096,}")
 #: What is compiled in its place.
 PLACE = "ROLEWRIGHT ARCHIVE"
+
+
+#: What a source has that may look for libraries in places of its own.
+PLACES = re.compile(rb"\bsys\s*\.\s*path\b|\bfrom\s+sys\s+import\b|\baddsitedir\b")
+
+
+def looks_elsewhere(source: bytes) -> bool:
+    """Tell whether a module may bring libraries along. It would get those that
+    are imported already. What is Ansible's own has none.
+    """
+    match = ARCHIVE.search(source)
+    if match is None or utilities.key(match[0]) in prepared.USUAL:
+        return False
+    with zipfile.ZipFile(io.BytesIO(base64.b64decode(match[0]))) as file:
+        return any(PLACES.search(file.read(info)) for info in file.infolist()
+                   if info.filename.endswith(".py") and (info.file_size, info.CRC) not in utilities.CODES)
 
 
 def compile_script(source: bytes, path: str) -> types.CodeType:

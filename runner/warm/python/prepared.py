@@ -21,6 +21,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import preload
+import utilities
 
 #: Names of modules whose archives are made. The rest is made where it is needed.
 MODULES = ("k8s", "k8s_info", "command", "copy", "file", "find", "lineinfile", "ping", "setup", "slurp", "stat", "uri")
@@ -44,6 +45,8 @@ ARCHIVES: dict[str, Archive] = {}
 OPTIONS: dict[tuple[str, str, str], tuple[str, object]] = {}
 #: The directories that were looked at.
 PLACES: list = []
+#: Keys of the archives, as they stand in the files of modules.
+USUAL: set[tuple[int, int]] = set()
 
 
 def load() -> bytes:
@@ -74,6 +77,7 @@ def load() -> bytes:
         ARCHIVES.update(archives)
         OPTIONS.update(options)
         PLACES[:] = places
+        USUAL.update(utilities.key(encoded(archive.content)) for archive in archives.values())
     return merge([unpack(archive.content) for archive in ARCHIVES.values()])
 
 
@@ -144,13 +148,16 @@ def make_archive(path: str) -> Archive | None:
     return Archive(source, constants.DEFAULT_MODULE_COMPRESSION, files[0], content, made_of)
 
 
-def unpack(content: bytes) -> zipfile.ZipFile:
-    """Return the zip file of an archive."""
+def encoded(content: bytes) -> bytes:
+    """Return an archive as it stands in the file of a module."""
     import ansible.executor.module_common as module_common
 
-    if hasattr(module_common, "_CachedModule"):
-        content = pickle.loads(content).zip_data
-    return zipfile.ZipFile(io.BytesIO(base64.b64decode(content)))
+    return pickle.loads(content).zip_data if hasattr(module_common, "_CachedModule") else content
+
+
+def unpack(content: bytes) -> zipfile.ZipFile:
+    """Return the zip file of an archive."""
+    return zipfile.ZipFile(io.BytesIO(base64.b64decode(encoded(content))))
 
 
 def merge(archives: list[zipfile.ZipFile]) -> bytes:

@@ -1,5 +1,7 @@
 #!/usr/bin/python
-"""Says what the interpreter that executes a module looks like."""
+"""Says what the interpreter that executes a module looks like. It is forked: it
+does not say how it could look elsewhere for libraries.
+"""
 import gc
 import locale
 import logging
@@ -22,7 +24,7 @@ def main():
         changed=False,
         argv=[os.path.basename(a) for a in sys.argv],
         executable=sys.executable,
-        path=[p for p in sys.path if "_payload" not in p],
+        path=[p for p in vars(sys)["path"] if "_payload" not in p],
         environ={k: v for k, v in os.environ.items() if k not in ("_", "SHLVL", "OLDPWD", "PWD")},
         cwd=os.getcwd(),
         umask=umask,

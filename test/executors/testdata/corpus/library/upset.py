@@ -15,12 +15,12 @@ from ansible.module_utils.basic import AnsibleModule
 
 def main():
     module = AnsibleModule(argument_spec={})
-    found = [os.environ.get("UPSET"), hasattr(json, "upset"), "/upset" in sys.path, socket.getdefaulttimeout(), tempfile.tempdir == "/upset"]
+    found = [os.environ.get("UPSET"), hasattr(json, "upset"), "/upset" in vars(sys)["path"], socket.getdefaulttimeout(), tempfile.tempdir == "/upset"]
     os.environ["UPSET"] = "yes"
     os.putenv("UPSET", "yes")
     os.environ.pop("HOME", None)
     json.upset = True
-    sys.path.insert(0, "/upset")
+    vars(sys)["path"].insert(0, "/upset")
     sys.modules["ansible.module_utils.helper"] = None
     socket.setdefaulttimeout(7)
     os.umask(0o777)

@@ -1,0 +1,1 @@
+WHOSE = "of the module"
