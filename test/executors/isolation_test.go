@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/rolewright/rolewright/runner"
 )
@@ -127,9 +128,10 @@ func TestRun_LeavesNoTemporaryFiles(t *testing.T) {
 	t.Setenv("TMPDIR", temp)
 	w := bothWays(t)
 	before := names(t, temp)
+	sleep := fmt.Sprintf("sleep 77777.%d", os.Getpid())
 	dir := project(t, map[string]string{"play.yml": "- hosts: localhost\n  tasks:\n  - ping:\n" +
 		"  - copy: {content: x, dest: \"{{ out }}/x\", mode: \"0600\"}\n" +
-		"  - template: {src: t.j2, dest: \"{{ out }}/t\", mode: \"0600\"}\n  - shell: sleep 77777 &\n", "templates/t.j2": "x"})
+		"  - template: {src: t.j2, dest: \"{{ out }}/t\", mode: \"0600\"}\n  - shell: " + sleep + " &\n", "templates/t.j2": "x"})
 	s := sample{name: "temporary", content: runner.Content{Playbook: filepath.Join(dir, "play.yml")}}
 	for _, r := range []*runner.Runner{w.executed, w.forked} {
 		if seen := s.observe(t, r, nowhere); !seen.Verdict.Success {
@@ -138,6 +140,48 @@ func TestRun_LeavesNoTemporaryFiles(t *testing.T) {
 		if diff := gocmp.Diff(before, names(t, temp)); diff != "" {
 			t.Errorf("left in the directory for temporary files:\n%s", diff)
 		}
+		if left := processes(t, sleep); len(left) > 0 {
+			t.Errorf("processes are left: %v", left)
+		}
+	}
+}
+
+// processes are the command lines that have a text.
+func processes(t *testing.T, text string) []string {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, file := range files {
+		line, _ := os.ReadFile(file) // it may have ended
+		if line := strings.ReplaceAll(string(line), "\x00", " "); strings.Contains(line, text) {
+			found = append(found, line)
+		}
+	}
+	return found
+}
+
+// What runs write without a mode has that of the operator's processes: the umask
+// is the one with which the operator was started.
+func TestRun_HasTheUmaskOfTheOperator(t *testing.T) {
+	for _, umask := range []int{0o022, 0o027, 0o002} {
+		t.Run(fmt.Sprintf("%#o", umask), func(t *testing.T) {
+			defer unix.Umask(unix.Umask(umask))
+			w := bothWays(t)
+			dir := project(t, map[string]string{"play.yml": "- hosts: localhost\n  gather_facts: false\n  tasks:\n" +
+				"  - shell: umask; echo x > {{ out }}/by-shell\n  - copy: {content: x, dest: \"{{ out }}/by-module\"}\n" +
+				"  - shell: stat -c %a {{ out }}/by-shell {{ out }}/by-module\n  - debug: {msg: \"umask {{ lookup('pipe', 'umask') }}\"}\n"})
+			s := sample{name: "umask", content: runner.Content{Playbook: filepath.Join(dir, "play.yml")}}
+			want, got := s.observe(t, w.executed, nowhere), s.observe(t, w.forked, nowhere)
+			if text := fmt.Sprintf("umask %04o", umask); !want.Verdict.Success || !strings.Contains(strings.Join(want.Output, "\n"), text) {
+				t.Errorf("executed: want %q: %+v\n%s", text, want.Verdict, strings.Join(want.Output, "\n"))
+			}
+			if diff := gocmp.Diff(want, got); diff != "" {
+				t.Errorf("executed (-), forked (+):\n%s", diff)
+			}
+		})
 	}
 }
 
