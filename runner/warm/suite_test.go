@@ -18,6 +18,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/runner/internal/leaktest"
 	"github.com/rolewright/rolewright/runner/supervise"
 	"github.com/rolewright/rolewright/runner/warm"
 )
@@ -34,7 +35,7 @@ func TestMain(m *testing.M) {
 			os.Exit(operate())
 		}
 	}
-	os.Exit(m.Run())
+	leaktest.Main(m, supervise.ReapOrphans)
 }
 
 // order is what an operator of these tests is to do.

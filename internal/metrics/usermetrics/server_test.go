@@ -11,7 +11,11 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"go.uber.org/goleak"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // pipes is a listener whose connections are in memory, so that time in a
 // bubble is time for them.
