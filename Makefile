@@ -116,10 +116,11 @@ hostile: setup setup-trace second-line ## the corpus of hostile objects and even
 test-tools: cluster-tools-kwok node-tools ## tests of the development control plane itself
 	@cd tools && go test -race -timeout 10m $(TESTFLAGS) ./controlplane
 
-# What a fault plan needs: the operator with its failpoints, and a scripted ansible-runner.
+# What a fault plan needs: the operator with its failpoints, and a scripted ansible-runner. RACE=1 gives the operator the
+# race detector, whose findings are violations.
 .PHONY: fault-tools
 fault-tools: cluster-tools
-	@CGO_ENABLED=0 go build -trimpath -tags failpoint -ldflags '$(LDFLAGS)' -o $(BIN)/rolewright-failpoint ./cmd/rolewright
+	@CGO_ENABLED=$(if $(RACE),1,0) go build $(if $(RACE),-race) -trimpath -tags failpoint -ldflags '$(LDFLAGS)' -o $(BIN)/rolewright-failpoint ./cmd/rolewright
 	@$(GO_BUILD) -o $(BIN)/fakerunner ./test/faults/fakerunner
 	@$(GO_BUILD) -o $(BIN)/faults ./test/faults
 

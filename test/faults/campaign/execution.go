@@ -307,10 +307,11 @@ func (e *execution) keepTrace() error {
 	return j.close()
 }
 
-// lookForCrashes finds the operator's panics that no plan has asked for.
+// lookForCrashes finds the operator's panics that no plan has asked for, and what the race detector has found.
 func (e *execution) lookForCrashes(replica, log string) {
 	for line := range strings.Lines(log) {
-		bad := strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") || strings.Contains(line, "Observed a panic")
+		bad := strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") || strings.Contains(line, "Observed a panic") ||
+			strings.HasPrefix(line, "WARNING: DATA RACE")
 		if bad && !strings.Contains(line, "failpoint ") {
 			e.violate("crash", "replica "+replica+": "+strings.TrimSpace(line))
 			return
