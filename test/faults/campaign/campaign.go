@@ -147,6 +147,7 @@ const watchesFile = `- version: v1
   group: ` + group + `
   kind: Thing
   role: work
+  secretVars: [canary]
   finalizer:
     name: ` + finalizer + `
     role: work
@@ -154,6 +155,7 @@ const watchesFile = `- version: v1
   group: ` + group + `
   kind: Plain
   role: work
+  secretVars: [canary]
 `
 
 // roleTasks does with the real runner what the fake does: it brings the
@@ -176,7 +178,7 @@ const roleTasks = `- ansible.builtin.set_fact:
     time: "{{ behaviour.sleep | default('0s') }}"
 - ansible.builtin.command: "sleep {{ (time[:-2] | int / 1000) if time.endswith('ms') else time }}"
 - ansible.builtin.fail:
-    msg: the object asked for it
+    msg: "the object asked for it, with {{ whole.spec.canary }} and {{ whole.spec.canary | b64encode }} and {{ whole.spec.canary | urlencode }}"
   when: behaviour.outcome | default('') != ''
 `
 

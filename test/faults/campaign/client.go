@@ -124,7 +124,7 @@ func (a *actor) operate(op, name, value string, obj *unstructured.Unstructured, 
 }
 
 func specOf(value string, does fake) map[string]any {
-	spec := map[string]any{"value": value}
+	spec := map[string]any{"value": value, "canary": history.Canary}
 	if does != nil {
 		spec["fake"] = map[string]any(does)
 	}

@@ -137,7 +137,7 @@ func (r *replica) start(n int) (*exec.Cmd, error) {
 	defer log.Close() // the process has its own descriptor
 	args := []string{
 		"run", "--runner-root", r.root(), "--metrics-bind-address", r.e.metrics, "--health-probe-bind-address", "0",
-		"--user-metrics-bind-address", "0", "--proxy-port", "0", "--ansible-log-events", "Nothing", "--reconcile-period", "0",
+		"--user-metrics-bind-address", "0", "--proxy-port", "0", "--ansible-log-events", "Tasks", "--reconcile-period", "0",
 		"--retry-min", retryMin.String(), "--retry-max", retryMax.String(), "--max-concurrent-reconciles", "4",
 	}
 	event := map[string]any{

@@ -271,13 +271,14 @@ func (e *execution) end(ctx context.Context) error {
 		}
 		return nil
 	})
-	if listed != nil {
-		return fmt.Errorf("keep the end state: %w", listed)
+	events := &corev1.EventList{}
+	if err := errors.Join(listed, e.c.client.List(ctx, events, client.InNamespace(e.namespace))); err != nil {
+		return fmt.Errorf("keep the end state: %w", err)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return writeJSON(filepath.Join(e.dir, "end.json"), map[string]any{
-		"objects": objects, "owned": made.Items, "want": e.want,
+		"objects": objects, "owned": made.Items, "events": events.Items, "want": e.want,
 	})
 }
 

@@ -1,9 +1,11 @@
 package campaign
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"net/http"
@@ -17,6 +19,7 @@ import (
 	"github.com/prometheus/common/model"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/rolewright/rolewright/test/faults/history"
 	"github.com/rolewright/rolewright/test/faults/plan"
 )
 
@@ -193,8 +196,15 @@ func (e *execution) goroutines(ctx context.Context) (int, error) {
 		return 0, fmt.Errorf("read the operator's metrics: %w", err)
 	}
 	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		return 0, fmt.Errorf("read the operator's metrics: %w", err)
+	}
+	if leak := history.Leak(string(text)); leak != "" {
+		e.violate("I13", "the metrics have a secret value: "+leak)
+	}
 	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(res.Body)
+	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
 	if err != nil {
 		return 0, fmt.Errorf("parse the operator's metrics: %w", err)
 	}

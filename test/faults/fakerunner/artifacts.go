@@ -35,7 +35,7 @@ func (p *play) event(kind string, data map[string]any) error {
 
 // task writes the events of a task that succeeds.
 func (p *play) task(i int) error {
-	name := fmt.Sprintf("task %d", i)
+	name := fmt.Sprintf("task %d", i) + p.object.blab()
 	if err := p.event("playbook_on_task_start", map[string]any{"task": name, "name": name, "task_uuid": name}); err != nil {
 		return err
 	}
@@ -56,13 +56,13 @@ func (p *play) finish() (int, error) {
 	last := map[string]any{"task": "last", "task_uuid": "last", "host": host}
 	switch p.does.Outcome {
 	case outcomeFailed:
-		last["res"] = map[string]any{"msg": "the object asked for it"}
+		last["res"] = map[string]any{"msg": "the object asked for it" + p.object.blab()}
 		if err := p.event("runner_on_failed", last); err != nil {
 			return 0, err
 		}
 		return p.stats("failures", "failed", exitFailed)
 	case outcomeUnreachable:
-		last["res"] = map[string]any{"msg": "the object asked for it", "unreachable": true}
+		last["res"] = map[string]any{"msg": "the object asked for it" + p.object.blab(), "unreachable": true}
 		if err := p.event("runner_on_unreachable", last); err != nil {
 			return 0, err
 		}
@@ -113,7 +113,7 @@ func (p *play) stats(sort, status string, code int) (int, error) {
 // finished writes what ansible-runner writes at the end, status last.
 func (p *play) finished(status string, code int) (int, error) {
 	p.end.Status = status
-	for _, file := range [][2]string{{"stdout", ""}, {"rc", strconv.Itoa(code)}, {"status", status}} {
+	for _, file := range [][2]string{{"stdout", p.object.blab()}, {"rc", strconv.Itoa(code)}, {"status", status}} {
 		if err := os.WriteFile(filepath.Join(p.artifacts, file[0]), []byte(file[1]), 0o600); err != nil {
 			return 0, err
 		}

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"net/url"
 	"os"
 	"time"
 
@@ -62,12 +64,24 @@ type object struct {
 		DeletionTimestamp string `json:"deletionTimestamp"`
 	} `json:"metadata"`
 	Spec struct {
-		Value string    `json:"value"`
-		Fake  behaviour `json:"fake"`
+		Value string `json:"value"`
+		// Canary is a secret that the run repeats wherever it can.
+		Canary string `json:"canary"`
+
+		Fake behaviour `json:"fake"`
 	} `json:"spec"`
 }
 
 func (o object) deleting() bool { return o.Metadata.DeletionTimestamp != "" }
+
+// blab is the object's secret in the forms in which roles print such.
+func (o object) blab() string {
+	secret := o.Spec.Canary
+	if secret == "" {
+		return ""
+	}
+	return fmt.Sprintf(", with %s and %s and %s", secret, base64.StdEncoding.EncodeToString([]byte(secret)), url.QueryEscape(secret))
+}
 
 func (o object) behaviour() behaviour {
 	if !o.deleting() {

@@ -51,7 +51,7 @@ func Check(h *History) []Violation {
 	c.collectRecords()
 	for _, check := range []func(){
 		c.singleFlight, c.identity, c.exactlyOneRecord, c.noFalseSuccess, c.finalizerSafety, c.noSurvivors,
-		c.liveness, c.stable, c.level, c.authority, c.quiet, c.reported,
+		c.liveness, c.stable, c.level, c.authority, c.secrets, c.quiet, c.reported,
 	} {
 		check()
 	}

@@ -359,6 +359,25 @@ func TestCheck(t *testing.T) {
 			w.sent(1.6, "a", "r1")
 		}},
 
+		{name: "a secret in its own object", do: func(w *world) {
+			w.write(0.5, "campaign", "create", "", "u1", func(o map[string]any) { o["spec"] = map[string]any{"value": "red", "canary": Canary} })
+			oneRun(w)
+			w.line("operator-a.log", "task 0, with [masked]\n")
+		}},
+		{name: "I13: a secret in the log", want: []string{"I13"}, do: func(w *world) { oneRun(w); w.line("operator-a.log", "task 0, with "+Canary+"\n") }},
+		{name: "I13: a secret in the ledger, in base64", want: []string{"I13"}, do: func(w *world) {
+			oneRun(w)
+			w.line("ledger-a.jsonl", `{"event":"note","detail":"dHdlZXR5LzQ3MTEgYW5kK3N5bHZlc3Rlcg=="}`+"\n")
+		}},
+		{name: "I13: a secret in the status, as in a URL", want: []string{"I13"}, do: func(w *world) {
+			oneRun(w)
+			w.write(3, operatorAgent, "patch", "status", "u1", func(o map[string]any) { o["status"].(map[string]any)["x"] = "?a=tweety%2F4711+and%2Bsylvester" })
+		}},
+		{name: "I13: a secret in an Event", want: []string{"I13"}, do: func(w *world) {
+			oneRun(w)
+			w.settle(9)
+			w.changeEnd(func(end map[string]any) { end["events"] = []any{map[string]any{"message": Canary}} })
+		}},
 		{name: "I14: something is left", want: []string{"I14"}, do: func(w *world) {
 			oneRun(w)
 			w.driver("leftover", 9, `"detail":".runs/u1"`)

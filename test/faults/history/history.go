@@ -66,6 +66,8 @@ type History struct {
 	// Kept are the directories that the runner roots had at the end: runs by
 	// UID. Nil if the roots do not lie beside the history.
 	Kept map[string][]string
+	// Leaks are where the canary stands that must not.
+	Leaks []string
 	// Faultless is true if the plan has no faults.
 	Faultless bool
 	// Notes say what could not be read; a torn last line is none.

@@ -103,7 +103,9 @@ type Forwarded struct {
 type End struct {
 	Objects []json.RawMessage
 	// Owned are the dependents.
-	Owned  []Dependent
+	Owned []Dependent
+	// Events are those of the namespace.
+	Events []json.RawMessage
 	Stable *bool
 	// Want is what the client has asked for last.
 	Want map[string]Want

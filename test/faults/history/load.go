@@ -31,7 +31,7 @@ const (
 // that make no sense are in Notes.
 func Load(dir string) (*History, error) {
 	l := loader{h: &History{Dir: dir, runs: map[string]*Run{}, objects: map[string]*Object{}}}
-	for _, step := range []func() error{l.driver, l.client, l.truth, l.ledgers, l.clock, l.audit, l.wire, l.ends, l.kept} {
+	for _, step := range []func() error{l.driver, l.client, l.truth, l.ledgers, l.clock, l.audit, l.wire, l.ends, l.kept, l.secrets} {
 		if err := step(); err != nil {
 			return nil, err
 		}
@@ -282,6 +282,9 @@ func (l *loader) version(r *Request) {
 		Finalizers: s.Metadata.Finalizers,
 	}
 	v.ResourceVersion, _ = strconv.ParseInt(s.Metadata.ResourceVersion, 10, 64) // always a number, with etcd
+	if r.operator() {
+		l.look("status "+r.String(), string(s.Status))
+	}
 	// A status that somebody else made a mess of says nothing.
 	_ = json.Unmarshal(s.Status, &v.Status)
 	o.values[v.Generation] = valueText(s.Spec.Value)
