@@ -24,7 +24,9 @@ type doctorOptions struct {
 	maxConcurrent              int
 	rolesPath, collectionsPath string
 	user                       string
+	leaderNamespace            string
 	output                     string
+	leaderElect, requireRBAC   bool
 	offline, strict            bool
 }
 
@@ -51,7 +53,8 @@ runs, as its user.
   kinds        whether the watched kinds are installed, with a status
                subresource and a schema that keeps what is written
   permissions  whether the cluster lets the operator do what the watches and
-               their tasks need; --as asks for another user than the kubeconfig's
+               their tasks need, elect a leader, and ask who reads its metrics;
+               --as asks for another user than the kubeconfig's
 
 The first word of a line is "ok", "note" for what costs only speed or safety
 margin, "failed" for what has to be mended, or "left out" for a check that could
@@ -61,7 +64,7 @@ with --strict also if one was left out, else 0.
 With -o json one object is printed: healthy, failed, leftOut (how many) and
 findings, a list of objects with check, state, found and remedy.`,
 		Example: `  rolewright doctor
-  rolewright doctor --as system:serviceaccount:caches:controller-manager
+  rolewright doctor --as system:serviceaccount:caches:controller-manager --leader-elect
   rolewright doctor --offline --executor=warm -o json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -84,6 +87,9 @@ func (o *doctorOptions) bindFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.rolesPath, "ansible-roles-path", "", "Where to look for roles; overrides ANSIBLE_ROLES_PATH.")
 	fs.StringVar(&o.collectionsPath, "ansible-collections-path", "", "Where to look for collections; overrides ANSIBLE_COLLECTIONS_PATH.")
 	fs.StringVar(&o.user, "as", "", "Ask for the permissions of this user, such as system:serviceaccount:NAMESPACE:NAME. Takes the permission to impersonate it.")
+	fs.BoolVar(&o.leaderElect, "leader-elect", false, "As for \"run\": a missing permission for the Lease is a failed check, and else a note.")
+	fs.StringVar(&o.leaderNamespace, "leader-election-namespace", "", "As for \"run\"; that of the service account if --as names one.")
+	fs.BoolVar(&o.requireRBAC, "metrics-require-rbac", false, "As for \"run\": a missing permission to ask who reads the metrics is a failed check, and else a note.")
 	fs.BoolVar(&o.offline, "offline", false, "Ask no cluster.")
 	fs.BoolVar(&o.strict, "strict", false, "Let a check that is left out count as failed.")
 	fs.StringVarP(&o.output, "output", "o", outputText, "How to print the result: text or json.")

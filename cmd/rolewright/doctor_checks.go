@@ -118,10 +118,12 @@ func (o *doctorOptions) checkExecutor(ctx context.Context) []doctor.Finding {
 }
 
 func (o *doctorOptions) checkPlaces(context.Context) []doctor.Finding {
+	_, err := os.Stat(podNamespaceFile)
+	alone := err == nil
 	places := []doctor.Place{
-		{Check: "runner root", Path: o.runnerRoot, Made: true, Remedy: "choose another with --runner-root: a directory of a volume that only the operator's user can write"},
-		{Check: "TMPDIR", Path: os.TempDir(), Remedy: "let TMPDIR name a directory of a volume"},
-		{Check: "HOME", Path: os.Getenv("HOME"), Optional: true, Remedy: "runs are given a home of their own; forked runs need one: let HOME name a directory of a volume"},
+		{Check: "runner root", Path: o.runnerRoot, Made: true, Alone: alone, Remedy: "choose another with --runner-root: a directory of a volume that only the operator's user can write"},
+		{Check: "TMPDIR", Path: os.TempDir(), Alone: alone, Remedy: "let TMPDIR name a directory of a volume"},
+		{Check: "HOME", Path: os.Getenv("HOME"), Optional: true, ReadOnly: true, Alone: alone, Remedy: "runs are given a home of their own; forked runs need one that exists: let HOME name a directory"},
 	}
 	for _, name := range []string{"ANSIBLE_HOME", "ANSIBLE_LOCAL_TEMP", "ANSIBLE_REMOTE_TEMP", "ANSIBLE_REMOTE_TMP"} {
 		path := os.Getenv(name)
@@ -131,7 +133,7 @@ func (o *doctorOptions) checkPlaces(context.Context) []doctor.Finding {
 		if rest, home := strings.CutPrefix(path, "~/"); home {
 			path = filepath.Join(os.Getenv("HOME"), rest)
 		}
-		places = append(places, doctor.Place{Check: name, Path: path, Made: true, Remedy: "unset " + name + ", or let it name a directory of a volume"})
+		places = append(places, doctor.Place{Check: name, Path: path, Made: true, Alone: alone, Remedy: "unset " + name + ", or let it name a directory of a volume"})
 	}
 	var found []doctor.Finding
 	for _, p := range places {
@@ -233,6 +235,11 @@ func (o *doctorOptions) checkPermissions(ctx context.Context, client kubernetes.
 	if err != nil {
 		return failed(doctor.LeftOut, err)
 	}
+	own, err := o.checkOwnPermissions(ctx, client)
+	if err != nil {
+		return failed(doctor.LeftOut, err)
+	}
+	found = append(found, own...)
 	if len(out.Gaps) > 0 {
 		found = append(found, doctor.Finding{
 			Check: "permissions", State: doctor.Note, Found: counted(len(out.Gaps), "place in the tasks does", "places in the tasks do") + " not tell what is needed",
@@ -240,4 +247,43 @@ func (o *doctorOptions) checkPermissions(ctx context.Context, client kubernetes.
 		})
 	}
 	return found
+}
+
+// checkOwnPermissions asks for what the operator needs whatever it watches.
+func (o *doctorOptions) checkOwnPermissions(ctx context.Context, client kubernetes.Interface) ([]doctor.Finding, error) {
+	var found []doctor.Finding
+	services := []doctor.Service{doctor.Reviews(o.requireRBAC)}
+	if namespace := o.leaseNamespace(); namespace != "" {
+		services = append(services, doctor.Lease(namespace, o.leaderElect))
+	} else if o.leaderElect {
+		found = append(found, doctor.Finding{
+			Check: "permissions", State: doctor.LeftOut, Found: "those for the Lease of leader election: its namespace is not known",
+			Remedy: "name it with --leader-election-namespace",
+		})
+	}
+	for _, s := range services {
+		more, err := s.Check(ctx, client)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, more...)
+	}
+	return found, nil
+}
+
+// leaseNamespace is where the operator would have its Lease; empty if that is not
+// known.
+func (o *doctorOptions) leaseNamespace() string {
+	if o.leaderNamespace != "" {
+		return o.leaderNamespace
+	}
+	if account, ok := strings.CutPrefix(o.user, "system:serviceaccount:"); ok {
+		namespace, _, _ := strings.Cut(account, ":")
+		return namespace
+	}
+	data, err := os.ReadFile(podNamespaceFile)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(data))
 }

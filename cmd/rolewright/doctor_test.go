@@ -193,7 +193,9 @@ func TestDoctor_LooksAtTheCluster(t *testing.T) {
 	one := project(t, gvk)
 	look(false, []string{"--watches-file=" + one, "--strict"})
 	// Somebody who may do nothing, and somebody who may do what is written.
-	look(true, []string{"--watches-file=" + one, "--as=system:serviceaccount:default:nobody"},
+	const lease = `permissions +get, create, update on leases in the group "coordination\.k8s\.io" are missing in the namespace default: --leader-elect needs them; grant them, as config/rbac/leader_election_role\.yaml`
+	look(true, []string{"--watches-file=" + one, "--as=system:serviceaccount:default:nobody"}, `^note +`+lease,
+		`^note +permissions +create on tokenreviews in the group "authentication\.k8s\.io" are missing in all namespaces: --metrics-require-rbac needs them`,
 		`^failed +permissions +get, list, watch on widgets in the group "`+gvk.Group+`" are missing in all namespaces; grant them; "rolewright generate rbac"`,
 		`^failed +permissions +patch on widgets/status in the group`)
 	t.Setenv("KUBECONFIG", testenv.Kubeconfig(t, testenv.User(t, cfg, []rbacv1.PolicyRule{
@@ -201,6 +203,10 @@ func TestDoctor_LooksAtTheCluster(t *testing.T) {
 		{APIGroups: []string{gvk.Group}, Resources: []string{"widgets/status"}, Verbs: []string{"patch"}},
 	})))
 	look(false, []string{"--watches-file=" + one, "--strict"}, `^ok +permissions +all 4 that`)
+	// The operator's own needs count where it is said that it has them.
+	look(true, []string{"--watches-file=" + one, "--leader-elect", "--leader-election-namespace=default"}, `^failed +`+lease)
+	look(true, []string{"--watches-file=" + one, "--metrics-require-rbac"}, `^failed +permissions +create on subjectaccessreviews in the group`)
+	look(false, []string{"--watches-file=" + one, "--leader-elect"}, `^left out +permissions +those for the Lease of leader election: its namespace is not known; name it`)
 	// No cluster at all.
 	t.Setenv("KUBECONFIG", "nowhere")
 	look(false, []string{"--watches-file=" + one}, `^left out +permissions +read kubeconfig \(KUBECONFIG=nowhere\)`, `^2 checks were left out`)

@@ -130,33 +130,14 @@ func CheckPermissions(ctx context.Context, c kubernetes.Interface, needs rbac.Ne
 	var found []Finding
 	asked := 0
 	for _, namespace := range namespaces {
-		missing := rbac.Needs{}
-		for need := range needs {
-			in := namespace
-			if !need.Namespaced {
-				in = metav1.NamespaceAll
-			}
-			review, err := c.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
-				Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
-					Namespace: in, Verb: need.Verb, Group: need.Group, Resource: need.Resource, Subresource: need.Subresource,
-				}},
-			}, metav1.CreateOptions{})
-			if err != nil {
-				return nil, fmt.Errorf("ask for permissions: %w", err)
-			}
-			asked++
-			if !review.Status.Allowed {
-				missing[need] = struct{}{}
-			}
+		lacking, err := missing(ctx, c, needs, namespace)
+		if err != nil {
+			return nil, err
 		}
-		where := "in all namespaces"
-		if namespace != "" {
-			where = "in the namespace " + namespace
-		}
-		for _, rule := range missing.Rules() {
+		asked += len(needs)
+		for _, text := range lacking {
 			found = append(found, Finding{
-				Check: "permissions", State: Failed,
-				Found:  fmt.Sprintf("%s on %s in the group %q are missing %s", strings.Join(rule.Verbs, ", "), strings.Join(rule.Resources, ", "), rule.APIGroups[0], where),
+				Check: "permissions", State: Failed, Found: text,
 				Remedy: "grant them; \"rolewright generate rbac\" writes all that is needed",
 			})
 		}
@@ -166,6 +147,88 @@ func CheckPermissions(ctx context.Context, c kubernetes.Interface, needs rbac.Ne
 	}
 	if len(found) == 0 {
 		found = append(found, Finding{Check: "permissions", State: OK, Found: fmt.Sprintf("all %d that the watches and their tasks need, as far as the tasks tell", asked)})
+	}
+	return found, nil
+}
+
+// missing asks for each of the needs in a namespace, or in all, and says what is
+// not granted.
+func missing(ctx context.Context, c kubernetes.Interface, needs rbac.Needs, namespace string) ([]string, error) {
+	lacking := rbac.Needs{}
+	for need := range needs {
+		in := namespace
+		if !need.Namespaced {
+			in = metav1.NamespaceAll
+		}
+		review, err := c.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
+			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Namespace: in, Verb: need.Verb, Group: need.Group, Resource: need.Resource, Subresource: need.Subresource,
+			}},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			return nil, fmt.Errorf("ask for permissions: %w", err)
+		}
+		if !review.Status.Allowed {
+			lacking[need] = struct{}{}
+		}
+	}
+	where := "in all namespaces"
+	if namespace != "" {
+		where = "in the namespace " + namespace
+	}
+	var said []string
+	for _, rule := range lacking.Rules() {
+		said = append(said, fmt.Sprintf("%s on %s in the group %q are missing %s",
+			strings.Join(rule.Verbs, ", "), strings.Join(rule.Resources, ", "), rule.APIGroups[0], where))
+	}
+	return said, nil
+}
+
+// Service is a need of the operator itself, whatever it watches.
+type Service struct {
+	// Name is what it is for.
+	Name string
+	// Flag is what turns it on. Without it, what is missing is a note.
+	Flag string
+	On   bool
+	// Role is the file of the example in which it is granted.
+	Role      string
+	Namespace string
+	Needs     rbac.Needs
+}
+
+// Lease is what leader election needs in a namespace.
+func Lease(namespace string, on bool) Service {
+	s := Service{Name: "the Lease of leader election", Flag: "--leader-elect", On: on, Role: "leader_election_role.yaml", Namespace: namespace, Needs: rbac.Needs{}}
+	s.Needs.Add(rbac.Need{Group: "coordination.k8s.io", Resource: "leases", Namespaced: true}, "get", "create", "update")
+	return s
+}
+
+// Reviews are what is needed to ask who reads the metrics.
+func Reviews(on bool) Service {
+	s := Service{Name: "the reviews of those who read the metrics", Flag: "--metrics-require-rbac", On: on, Role: "metrics_auth_role.yaml", Needs: rbac.Needs{}}
+	s.Needs.Add(rbac.Need{Group: "authentication.k8s.io", Resource: "tokenreviews"}, "create")
+	s.Needs.Add(rbac.Need{Group: "authorization.k8s.io", Resource: "subjectaccessreviews"}, "create")
+	return s
+}
+
+// Check asks the cluster for what is needed.
+func (s Service) Check(ctx context.Context, c kubernetes.Interface) ([]Finding, error) {
+	lacking, err := missing(ctx, c, s.Needs, s.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	if len(lacking) == 0 {
+		return []Finding{{Check: "permissions", State: OK, Found: "those for " + s.Name}}, nil
+	}
+	f := Finding{Check: "permissions", State: Note, Remedy: "grant them, as config/rbac/" + s.Role + " of the example does"}
+	if s.On {
+		f.State = Failed
+	}
+	var found []Finding
+	for _, text := range lacking {
+		f.Found = text + ": " + s.Flag + " needs them"
+		found = append(found, f)
 	}
 	return found, nil
 }

@@ -8,12 +8,15 @@ import (
 	"strings"
 )
 
-// What an operator and its runs take, from docs/performance.md: the operator
-// with a thousand objects, the fork server, a run that starts Python anew.
+// What an operator and its runs take, from docs/operations.md: the operator with
+// a thousand objects, the fork server, a run that starts Python anew on the
+// newer line of Ansible, and what supervises it. Of each the most: a forked run
+// may have to be started anew.
 const (
-	operatorMiB = 60
-	serverMiB   = 103
-	runMiB      = 96
+	operatorMiB   = 60
+	serverMiB     = 120
+	supervisorMiB = 7
+	runMiB        = 115 + supervisorMiB
 	// A run is ansible-runner, ansible-playbook, a worker and a module, and the
 	// threads of them; the operator itself has a dozen threads.
 	runProcesses      = 12

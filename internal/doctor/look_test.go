@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -47,6 +48,10 @@ func TestCheckPlace_SaysWhatIsWrong(t *testing.T) {
 		{Place{Path: in("shared/a"), Made: true}, Failed, in("shared") + " can be written by everybody (mode 0777), who can put something else in the place of its files"},
 		{Place{Path: in("none")}, Failed, "stat " + in("none") + ": no such file or directory"},
 		{Place{Path: in("none"), Optional: true}, Note, "stat " + in("none") + ": no such file or directory"},
+		{Place{Path: in("shared"), Alone: true}, OK, in("shared")},
+		{Place{Path: in("group"), Alone: true}, OK, in("group")},
+		{Place{Path: "/proc", ReadOnly: true}, OK, "/proc cannot be written, and need not be"},
+		{Place{Path: in("none"), Optional: true, ReadOnly: true}, Note, "stat " + in("none") + ": no such file or directory"},
 		{Place{Path: in("file")}, Failed, in("file") + " is no directory"},
 		{Place{Path: ""}, Failed, "it is not set"},
 	} {
@@ -131,6 +136,8 @@ func TestCheckLimits_ComparesThemWithTheRuns(t *testing.T) {
 		{Limits{768 << 20, 512, 4}, 4, []State{OK, OK, OK}},
 		{Limits{768 << 20, 64, 1}, 8, []State{Note, Note, Note}},
 		{Limits{128 << 20, 20, 1}, 1, []State{Failed, Failed, OK}},
+		{Limits{424 << 20, 0, 0}, 2, []State{OK, OK, OK}}, // 60 + 120 + 2 × (115 + 7)
+		{Limits{423 << 20, 0, 0}, 2, []State{Note, OK, OK}},
 	} {
 		var got []State
 		for _, f := range CheckLimits(tt.limits, tt.runs) {
@@ -141,6 +148,25 @@ func TestCheckLimits_ComparesThemWithTheRuns(t *testing.T) {
 		}
 		if diff := cmp.Diff(tt.want, got); diff != "" {
 			t.Errorf("%+v, %d runs (-want +got)\n%s", tt.limits, tt.runs, diff)
+		}
+	}
+}
+
+// The figures are those that people are told.
+func TestCheckLimits_HasTheFiguresOfTheDocumentation(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []string{
+		fmt.Sprintf("| the operator, 1,000 idle objects | %d MiB |", operatorMiB),
+		fmt.Sprintf("| the fork server | %d MiB |", serverMiB),
+		fmt.Sprintf("with `--executor=runner` | 95 MiB; %d MiB with ansible-core 2.19 |", runMiB-supervisorMiB),
+		fmt.Sprintf("| the supervising process of a run | %d MiB |", supervisorMiB),
+	} {
+		if !strings.Contains(string(page), row) {
+			t.Errorf("docs/operations.md has no %q", row)
 		}
 	}
 }

@@ -19,6 +19,11 @@ type Place struct {
 	Made bool
 	// Optional places may be missing: the operator has something else.
 	Optional bool
+	// ReadOnly places are of use even where they cannot be written.
+	ReadOnly bool
+	// Alone is true in a Pod: whoever can reach the place is in it. A volume there
+	// lets everybody write, as the kubelet makes it.
+	Alone bool
 	// Remedy says how to choose another.
 	Remedy string
 }
@@ -53,6 +58,10 @@ func CheckPlace(p Place) Finding {
 		return fail("%s is no directory", path)
 	}
 	probe, err := os.CreateTemp(path, ".rolewright-doctor-")
+	if err != nil && p.ReadOnly {
+		f.Found, f.Remedy = path+" cannot be written, and need not be", ""
+		return f
+	}
 	if err != nil {
 		return fail("%s cannot be written: %v", path, cause(err))
 	}
@@ -63,11 +72,11 @@ func CheckPlace(p Place) Finding {
 	}
 	mode := info.Mode()
 	switch {
-	case mode.Perm()&0o002 != 0 && mode&fs.ModeSticky == 0:
+	case mode.Perm()&0o002 != 0 && mode&fs.ModeSticky == 0 && !p.Alone:
 		return fail("%s can be written by everybody (mode %#o), who can put something else in the place of its files", path, mode.Perm())
 	case disk.Bavail*uint64(disk.Bsize) < leastSpace: //nolint:gosec // a block size is positive
 		f.State, f.Found = Note, fmt.Sprintf("%s has %d MiB left", path, disk.Bavail*uint64(disk.Bsize)>>20) //nolint:gosec // as above
-	case mode.Perm()&0o020 != 0 && mode&fs.ModeSticky == 0:
+	case mode.Perm()&0o020 != 0 && mode&fs.ModeSticky == 0 && !p.Alone:
 		f.State, f.Found = Note, fmt.Sprintf("%s can be written by its whole group (mode %#o)", path, mode.Perm())
 	case disk.Flags&unix.ST_NOEXEC != 0:
 		f.Found += ", from which nothing can be executed (noexec): a role that does that fails"
