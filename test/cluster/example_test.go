@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -55,7 +56,7 @@ func TestExample(t *testing.T) {
 		name string
 		test func(*testing.T, *shell)
 	}{
-		{"install", install}, {"hardening", hardening}, {"create", create}, {"change", change}, {"dependent", dependent},
+		{"install", install}, {"hardening", hardening}, {"doctor", diagnosis}, {"create", create}, {"change", change}, {"dependent", dependent},
 		{"restart", restart}, {"fail-over", failOver}, {"metrics", metrics}, {"arbitrary user", arbitraryUser},
 		{"finalizer", finalizer}, {"permissions", permissions}, {"uninstall", uninstall},
 	} {
@@ -117,6 +118,18 @@ func hardening(t *testing.T, s *shell) {
 	open := s.ask(t, append(in, "sh", "-c", "find / -xdev -perm /0022 ! -type l -print 2>/dev/null || true")...)
 	if want := "/run/secrets/kubernetes.io/serviceaccount /tmp"; strings.Join(slices.Sorted(strings.FieldsSeq(open)), " ") != want {
 		t.Errorf("others than the owner may write to %q, want the mounts %s", open, want)
+	}
+}
+
+// diagnosis asks the operator's image, in its Pod, whether it has what it needs: the exit code says so.
+func diagnosis(t *testing.T, s *shell) {
+	t.Helper()
+	s.heading("Ask whether it has what it needs", "")
+	said := s.kubectl(t, "exec", "--namespace="+system, manager, "--", "rolewright", "doctor", "--strict", "--leader-elect", "--metrics-require-rbac")
+	for line := range strings.Lines(said) {
+		if state, _, _ := strings.Cut(line, " "); state != "ok" {
+			t.Errorf("in the Pod of our own manifests: %s", line)
+		}
 	}
 }
 
@@ -284,26 +297,6 @@ func restart(t *testing.T, s *shell) {
 	}
 }
 
-func failOver(t *testing.T, s *shell) {
-	t.Helper()
-	s.heading("Lose the leader of two", "It gets no time to end its work. The object changes while there is no leader.")
-	s.kubectl(t, "scale", "--namespace="+system, "--replicas=2", manager)
-	s.kubectl(t, "rollout", "status", "--namespace="+system, "--timeout=120s", manager)
-	old := leader(t, s)
-	s.kubectl(t, "delete", "pod/"+old, "--namespace="+system, "--force", "--grace-period=0")
-	began := time.Now()
-	s.kubectl(t, "patch", sample, "--type=merge", `--patch={"spec": {"size": 3}}`)
-	succeeded(t, s, old)
-	took := time.Since(began).Round(time.Second)
-	settled(t, s)
-	serving(t, s, 3)
-	t.Logf("another leader after %s", took)
-	s.kubectl(t, "get", "pods", "--namespace="+system)
-	s.kubectl(t, "get", sample)
-	s.kubectl(t, "scale", "--namespace="+system, "--replicas=1", manager)
-	s.eventually(t, "one replica", s.equals("1", "get", manager, "--namespace="+system, "--output=jsonpath={.status.replicas}"))
-}
-
 // metrics are for those alone who may read them.
 func metrics(t *testing.T, s *shell) {
 	t.Helper()
@@ -358,7 +351,9 @@ func arbitraryUser(t *testing.T, s *shell) {
 		`--patch={"spec": {"template": {"spec": {"securityContext": {"runAsUser": 1000650000, "fsGroup": 1000650000}}}}}`)
 	s.kubectl(t, "rollout", "status", "--namespace="+system, "--timeout=120s", manager)
 	now := succeeded(t, s, old)
-	s.kubectl(t, "exec", "--namespace="+system, now, "--", "id")
+	if id := s.kubectl(t, "exec", "--namespace="+system, now, "--", "id"); !strings.HasPrefix(id, "uid=1000650000 gid=0(root)") {
+		t.Errorf("the operator is %s", id)
+	}
 	s.kubectl(t, "patch", sample, "--type=merge", `--patch={"spec": {"size": 1}}`)
 	settled(t, s)
 	serving(t, s, 1)
@@ -367,10 +362,31 @@ func arbitraryUser(t *testing.T, s *shell) {
 
 func finalizer(t *testing.T, s *shell) {
 	t.Helper()
-	s.heading("Delete the object", "The finalizer's role runs first; then Kubernetes collects what belonged to it.")
+	s.heading("Delete the object", "The finalizer's role runs first, and leaves its farewell; then Kubernetes collects what belonged to the object.")
+	uid, spec := s.ask(t, "get", sample, "--output=jsonpath={.metadata.uid}"), s.ask(t, "get", sample, "--output=jsonpath={.spec}")
 	s.kubectl(t, "delete", sample, "--timeout=120s")
 	s.eventually(t, "its dependents to go", s.equals("", "get", "deployments,services,pods", "--selector="+managed, "--output=name"))
 	s.kubectl(t, "get", "deployments,services,configmaps,pods", "--selector="+managed)
+	farewell(t, s, uid, spec)
+}
+
+// farewell checks what the finalizer's role has written: about this object, as it was, and when it was being deleted.
+func farewell(t *testing.T, s *shell, uid, spec string) {
+	t.Helper()
+	var found struct {
+		Metadata struct{ OwnerReferences []any }
+		Data     struct{ UID, Deleted, Spec string }
+	}
+	if err := json.Unmarshal([]byte(s.ask(t, "get", "configmap/memcached-sample-farewell", "--output=json")), &found); err != nil {
+		t.Fatalf("read the farewell: %v", err)
+	}
+	if _, err := time.Parse(time.RFC3339, found.Data.Deleted); err != nil || found.Data.UID != uid || len(found.Metadata.OwnerReferences) > 0 {
+		t.Errorf("the farewell is %+v, want one to %s, deleted and the owner of nothing (%v)", found, uid, err)
+	}
+	var was, said any
+	if err := errors.Join(json.Unmarshal([]byte(spec), &was), json.Unmarshal([]byte(found.Data.Spec), &said)); err != nil || !reflect.DeepEqual(was, said) {
+		t.Errorf("the farewell tells of the spec %s, it was %s (%v)", found.Data.Spec, spec, err)
+	}
 }
 
 func uninstall(t *testing.T, s *shell) {

@@ -45,6 +45,11 @@ func (s *shell) kubectl(t *testing.T, args ...string) string {
 	return strings.TrimRight(out, "\n")
 }
 
+// did writes down what was done without kubectl, and says nothing.
+func (s *shell) did(command string) {
+	fmt.Fprintf(&s.transcript, "```text\n$ %s\n```\n\n", command)
+}
+
 // ask is kubectl for what the test wants to know and no reader does.
 func (s *shell) ask(t *testing.T, args ...string) string {
 	t.Helper()
