@@ -138,6 +138,7 @@ func (c *charter) template(o object, name string) ([]byte, error) {
 			subject["namespace"] = c.say("{{ .Release.Namespace }}")
 		}
 	}
+	c.instances(o)
 	condition, err := c.special(o, name)
 	if err != nil {
 		return nil, err
@@ -154,6 +155,30 @@ func (c *charter) template(o object, name string) ([]byte, error) {
 		text = fmt.Appendf(nil, "{{- if %s }}\n%s{{- end }}\n", condition, text)
 	}
 	return text, nil
+}
+
+// instance is the label by which the releases of one namespace are told apart.
+const instance = "app.kubernetes.io/instance"
+
+// instances adds that label wherever the operator is named.
+func (c *charter) instances(o object) {
+	for _, labels := range named(o) {
+		labels[instance] = c.say("{{ .Release.Name | quote }}")
+	}
+}
+
+// named are the labels and selectors of an object that have the operator's name.
+func named(o object) []map[string]any {
+	var found []map[string]any
+	for _, path := range [][]string{
+		{"metadata", "labels"}, {"spec", "selector"}, {"spec", "selector", "matchLabels"}, {"spec", "podSelector", "matchLabels"},
+		{"spec", "template", "metadata", "labels"},
+	} {
+		if labels, ok := o.at(path...).(map[string]any); ok && labels["app.kubernetes.io/name"] != nil {
+			found = append(found, labels)
+		}
+	}
+	return found
 }
 
 // released is a name that begins with that of the release.

@@ -107,7 +107,8 @@ func rendered(t *testing.T, args ...string) map[string]object {
 	return found
 }
 
-// With no values the chart is config/default, but for the namespace, which is the release's, and the kind, which stays.
+// With no values the chart is config/default, but for the namespace, which is the release's, the kind, which stays, and the
+// label of the release.
 func TestChart_IsConfigDefault(t *testing.T) {
 	objects, err := source(t).build("default")
 	if err != nil {
@@ -122,6 +123,9 @@ func TestChart_IsConfigDefault(t *testing.T) {
 		case "CustomResourceDefinition":
 			want.part("metadata", "annotations")["helm.sh/resource-policy"] = "keep"
 		}
+		for _, labels := range named(want) {
+			labels[instance] = "memcached-operator"
+		}
 		if !reflect.DeepEqual(map[string]any(want), map[string]any(got[id])) {
 			t.Errorf("%s differs:\nconfig/default: %v\nchart: %v", id, want, got[id])
 		}
@@ -129,6 +133,41 @@ func TestChart_IsConfigDefault(t *testing.T) {
 	}
 	for id := range got {
 		t.Errorf("%s is not in config/default", id)
+	}
+}
+
+// Two operators in one namespace do not mix: nothing selects by the label that all of them have alone.
+func TestSelectors_NameTheOperator(t *testing.T) {
+	k := source(t)
+	count := 0
+	check := func(o object, keys ...string) {
+		for _, path := range [][]string{{"spec", "selector"}, {"spec", "selector", "matchLabels"}, {"spec", "podSelector", "matchLabels"}} {
+			selector, _ := o.at(path...).(map[string]any)
+			if selector["control-plane"] == nil {
+				continue
+			}
+			count++
+			for _, key := range keys {
+				if selector[key] != "memcached-operator" {
+					t.Errorf("%s %s selects by %v, without %s", o.kind(), o.name(), selector, key)
+				}
+			}
+		}
+	}
+	for _, dir := range []string{"default", "network-policy", "prometheus"} {
+		objects, err := k.build(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range objects {
+			check(o, "app.kubernetes.io/name")
+		}
+	}
+	for _, o := range rendered(t, "--set=networkPolicy.enabled=true,metrics.serviceMonitor.enabled=true") {
+		check(o, "app.kubernetes.io/name", instance)
+	}
+	if count != 8 { // Deployment, Service, NetworkPolicy, ServiceMonitor, two times
+		t.Errorf("%d selectors, want 8", count)
 	}
 }
 
