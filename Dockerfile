@@ -18,6 +18,8 @@ COPY controller controller
 COPY internal internal
 COPY runner runner
 ARG VERSION=unknown GIT_VERSION=unknown COMMIT=unknown
+# v1.0.0 is the validated module: docs/security.md.
+ARG GOFIPS140=off
 RUN CGO_ENABLED=0 go build -trimpath -o /rolewright -ldflags="-s -w \
       -X github.com/rolewright/rolewright/internal/version.Version=${VERSION} \
       -X github.com/rolewright/rolewright/internal/version.GitVersion=${GIT_VERSION} \
@@ -44,9 +46,10 @@ RUN set -eu; export DEBIAN_FRONTEND=noninteractive; \
     collections=/usr/share/ansible/collections/ansible_collections; \
     mkdir -p "$collections/kubernetes" /usr/share/ansible/openshift; \
     cd /tmp; apt-get download -q ansible; \
-    dpkg-deb --fsys-tarfile ansible_*.deb | tar -x --no-same-owner -C "$collections/kubernetes" --strip-components=7 \
+    dpkg-deb --fsys-tarfile ansible_*.deb >ansible.tar; \
+    tar -x -f ansible.tar --no-same-owner -C "$collections/kubernetes" --strip-components=7 \
       ./usr/lib/python3/dist-packages/ansible_collections/kubernetes/core; \
-    rm -rf ansible_*.deb "$collections/kubernetes/core/tests" /var/lib/apt/lists/* /var/cache/apt/* /var/cache/debconf/*-old \
+    rm -rf ansible_*.deb ansible.tar "$collections/kubernetes/core/tests" /var/lib/apt/lists/* /var/cache/apt/* /var/cache/debconf/*-old \
       /var/cache/ldconfig/aux-cache /var/log/apt /var/log/*.log /usr/share/doc-base /usr/share/man/* /usr/share/pixmaps \
       /usr/share/ieee-data/*.csv; \
     for dir in /usr/lib/python3 /usr/lib/python3.1* "$collections"; do \
@@ -67,7 +70,8 @@ COPY --from=build /rolewright /usr/local/bin/rolewright
 FROM ansible AS contents
 COPY --from=build /rolewright.modules /rolewright.modules
 COPY tools/image/sbom.py /sbom.py
-RUN python3 /sbom.py /rolewright.modules >/rolewright.cdx.json
+ARG VERSION=unknown
+RUN python3 /sbom.py /rolewright.modules "${VERSION}" >/rolewright.cdx.json
 
 FROM ansible AS operator
 COPY --from=contents /rolewright.cdx.json /usr/share/sbom/rolewright.cdx.json

@@ -11,8 +11,8 @@ TOOLS := $(BIN)/tools
 # Where there is no Debian to install Ansible from, it lives in a virtual environment of this repository.
 export PATH := $(BIN)/ansible/bin:$(PATH)
 
-# What `rolewright version` says.
-VERSION     ?= $(shell git describe --tags --abbrev=0 2>/dev/null || echo unknown)
+# What `rolewright version` says: the last tag, or what chart and bundle say.
+VERSION     ?= $(shell git describe --tags --abbrev=0 2>/dev/null || sed -n 's/^version: /v/p' config/chart/Chart.yaml)
 GIT_VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 COMMIT      ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 VERSION_PKG := github.com/rolewright/rolewright/internal/version
@@ -61,15 +61,19 @@ run: setup build ## run the example operator against the current kubeconfig, and
 	@$(BIN)/rolewright run --watches-file=./watches.yaml $(RUNFLAGS)
 
 .PHONY: image
-image: setup-image ## build the images for operators and of the example operator: archives in bin/image, without a registry
-	@$(IMAGE) rolewright/operator:$(GIT_VERSION) $(IMAGE_ARGS) --target operator .
-	@$(IMAGE) rolewright/example:$(GIT_VERSION) $(IMAGE_ARGS) .
+image: setup-image ## build the images of the program, for operators and of the example operator: archives in bin/image, without a registry
+	@$(IMAGE) rolewright/binary:$(GIT_VERSION),latest $(IMAGE_ARGS) --target binary .
+	@$(IMAGE) rolewright/operator:$(GIT_VERSION),latest $(IMAGE_ARGS) --target operator .
+	@$(IMAGE) rolewright/example:$(GIT_VERSION),latest $(IMAGE_ARGS) .
 
 .PHONY: image-size
-image-size: setup-image ## compare the size of the image with that of the same packages, usually installed
+image-size: setup-image ## compare the size of the image with that of the same packages, usually installed; fails above 60 %
 	@$(IMAGE) rolewright/operator:size $(IMAGE_ARGS) --target operator .
 	@$(IMAGE) rolewright/naive:size --file tools/image/naive.Dockerfile tools/image
 	@$(IMAGE) rolewright/naive-all:size --build-arg ALL=ansible --file tools/image/naive.Dockerfile tools/image
+	@ours=$$(stat -c %s $(IMAGES)/rolewright-operator.tar); usual=$$(stat -c %s $(IMAGES)/rolewright-naive.tar); \
+		echo "image: $$((100 * ours / usual)) % of the usual installation, at most 60 %"; \
+		[ $$((100 * ours)) -le $$((60 * usual)) ]
 
 .PHONY: image-reproducible
 image-reproducible: setup-image ## build the image for operators twice from nothing, and compare the layers
@@ -147,8 +151,12 @@ test-executors: cluster-tools-kwok client-tools setup-trace second-line ## tests
 # On one node, on which Pods really run. The image's tag is not "latest", so that nothing pulls it.
 .PHONY: e2e
 e2e: setup setup-image setup-node cluster-tools node-tools client-tools build ## run the image in a real Pod of a real cluster: as root, on Debian
+	@$(IMAGE) rolewright/binary:e2e $(IMAGE_ARGS) --target binary .
 	@$(IMAGE) rolewright/operator:e2e $(IMAGE_ARGS) --target operator .
 	@$(IMAGE) rolewright/example:e2e $(IMAGE_ARGS) .
+	@$(IMAGE) own-base:e2e --file test/cluster/testdata/own-base.Dockerfile test/cluster/testdata
+	@$(IMAGE) rolewright/rebased:e2e $(IMAGE_ARGS) --build-arg BASE=own-base:e2e --target operator .
+	@$(IMAGE) own-ansible:e2e --file test/cluster/testdata/own-ansible.Dockerfile test/cluster/testdata
 	@$(IMAGE) tea-operator:v0.0.1 --from rolewright/operator:e2e test/cluster/testdata/tea-operator
 	@$(IMAGE) memcached:1.6 --file test/cluster/testdata/memcached.Dockerfile test/cluster/testdata
 	@$(TOOLS)/controlplane exec --node --audit-log audit.log --image $(IMAGES)/rolewright-example.tar --image $(IMAGES)/tea-operator.tar --image $(IMAGES)/memcached.tar -- \

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -37,7 +38,7 @@ type image struct {
 
 // wanted says whether the test reads the file: what it is about, and the first bytes of what Python has compiled.
 func wanted(name string) bool {
-	return name == "var/lib/dpkg/status" || strings.HasPrefix(name, "usr/share/sbom/") || strings.HasSuffix(name, ".pyc")
+	return name == "var/lib/dpkg/status" || name == "version" || name == "doctor" || strings.HasPrefix(name, "usr/share/sbom/") || strings.HasSuffix(name, ".pyc")
 }
 
 // readImage reads an archive in the form of `docker save`: layers that lie one on the other, and a configuration.
@@ -144,6 +145,9 @@ func TestImage(t *testing.T) {
 				t.Errorf("no label %s: %v", label, config.Labels)
 			}
 		}
+		if version := config.Labels["org.opencontainers.image.version"]; !strings.HasPrefix(version, "v") {
+			t.Errorf("its version is %q", version)
+		}
 	})
 	t.Run("lets nobody but its owner write", func(t *testing.T) {
 		for name, file := range ours.files {
@@ -160,8 +164,30 @@ func TestImage(t *testing.T) {
 			}
 		}
 	})
+	t.Run("stands on a base of one's own", func(t *testing.T) {
+		rebased := readImage(t, filepath.Join(repository, "bin/image/rolewright-rebased.tar"))
+		if rebased.files["etc/own-base"] == nil || !slices.Equal(rebased.config.Config.Entrypoint, ours.config.Config.Entrypoint) {
+			t.Errorf("--build-arg BASE gives an image without the base's file, or another one: %+v", rebased.config.Config)
+		}
+	})
+	t.Run("is one program, which other images take", otherImages)
 	t.Run("names all that is in it", func(t *testing.T) { complete(t, ours) })
 	t.Run("has compiled what Python imports", func(t *testing.T) { compiled(t, ours) })
+}
+
+// otherImages looks at the image with the program alone, and at one with Ansible that has copied it and called it.
+func otherImages(t *testing.T) {
+	alone := readImage(t, filepath.Join(repository, "bin/image/rolewright-binary.tar"))
+	if len(alone.files) != 1 || alone.files["rolewright"] == nil || alone.files["rolewright"].FileInfo().Mode() != 0o755 {
+		t.Errorf("the image of the program has %v, want rolewright alone, for all to execute", slices.Collect(maps.Keys(alone.files)))
+	}
+	took := readImage(t, filepath.Join(repository, "bin/image/own-ansible.tar"))
+	if said := string(took.small["version"]); !strings.Contains(said, "ansible-operator version") {
+		t.Errorf("ansible-operator version says %q", said)
+	}
+	if said := string(took.small["doctor"]); !strings.Contains(said, "runs can be forked") {
+		t.Errorf("ansible-operator doctor says\n%s", said)
+	}
 }
 
 // complete compares the list of contents with what Debian's package manager knows.
@@ -169,22 +195,26 @@ func complete(t *testing.T, ours image) {
 	t.Helper()
 	var list struct {
 		BOMFormat, SpecVersion string
+		Metadata               struct{ Component struct{ Version string } }
 		Components             []struct{ Name, Version, PURL string }
 	}
 	if err := json.Unmarshal(ours.small["usr/share/sbom/rolewright.cdx.json"], &list); err != nil {
 		t.Fatalf("read the list of contents: %v", err)
+	}
+	if !strings.HasPrefix(list.Metadata.Component.Version, "v") {
+		t.Errorf("the list is of %+v", list.Metadata)
 	}
 	if list.BOMFormat != "CycloneDX" || list.SpecVersion != "1.5" {
 		t.Errorf("the list is in %s %s", list.BOMFormat, list.SpecVersion)
 	}
 	named := map[string]bool{}
 	for _, component := range list.Components {
-		if component.Version == "" || !strings.HasPrefix(component.PURL, "pkg:") {
+		if component.Version == "" || component.Version == "(devel)" || !strings.HasPrefix(component.PURL, "pkg:") {
 			t.Errorf("%+v", component)
 		}
 		named[component.Name] = true
 	}
-	for _, want := range []string{"k8s.io/client-go", "sigs.k8s.io/controller-runtime", "stdlib", "kubernetes.core"} {
+	for _, want := range []string{"github.com/rolewright/rolewright", "k8s.io/client-go", "sigs.k8s.io/controller-runtime", "stdlib", "kubernetes.core"} {
 		if !named[want] {
 			t.Errorf("the list does not name %s", want)
 		}

@@ -3,19 +3,22 @@
 # of the toolchain that is installed. What is built lies in DIR, the images as archives that `docker load`, `podman load`
 # and `ctr images import` take.
 #
-#   tools/image/build.sh DIR TAG [build arguments...]
+#   tools/image/build.sh DIR NAME:TAG[,TAG] [build arguments...]
 #
-# TAG is also the archive's name: rolewright/operator:dev becomes DIR/rolewright-operator.tar. The arguments are those of
+# NAME is also the archive's: rolewright/operator:dev becomes DIR/rolewright-operator.tar. The arguments are those of
 # `buildah build`: --target operator . An unchanged step is not carried out again: what was built is kept in
-# ~/.cache/rolewright/image, which can be removed.
+# ~/.cache/rolewright/image, which can be removed. With a new week the base image is made anew, and all that is installed
+# on it; with a new version of Go, that of Go.
 set -euo pipefail
 
-dir=$1 tag=$2
+dir=$1 tag=${2%%,*} more=
+case $2 in *,*) more=${tag%:*}:${2#*,} ;; esac
 shift 2
 mkdir -p "$dir"
 dir=$(cd "$dir" && pwd)
 export BUILDAH_ISOLATION=${BUILDAH_ISOLATION:-chroot}
 release=trixie
+week=$(date -u +%G-w%V)
 # The time of all files in an image, so that the same files make the same image.
 export SOURCE_DATE_EPOCH=1767225600
 
@@ -28,7 +31,7 @@ have() { buildah inspect --type image "$1" >/dev/null 2>&1; }
 # What Debian leaves out of its slim images is left out here.
 make_debian() {
   local root="$cache/root" container
-  echo "image: making debian:$release-slim of packages"
+  echo "image: making debian:$release-slim of the packages of $week"
   rm -rf "$root"
   debootstrap --variant=minbase "$release" "$root" >"$dir/debootstrap.log" 2>&1 || { tail -n 20 "$dir/debootstrap.log" >&2; exit 1; }
   printf 'path-exclude /usr/share/%s/*\n' doc groff info linda lintian locale man >"$root/etc/dpkg/dpkg.cfg.d/docker"
@@ -39,25 +42,29 @@ make_debian() {
     "$root"/var/cache/ldconfig/* "$root"/var/log/{apt,*.log} "$root"/etc/{hostname,resolv.conf} "$root"/dev/*
   container=$(buildah from scratch)
   buildah add -q "$container" "$root" / >/dev/null
-  buildah config --cmd bash "$container"
-  buildah commit -q --rm --timestamp "$SOURCE_DATE_EPOCH" "$container" "debian:$release-slim" >/dev/null
+  # The label makes it another image, on which nothing is taken for installed already, even if its packages are the same.
+  buildah config --cmd bash --label "dev.rolewright.packages=$week" "$container"
+  buildah commit -q --rm --timestamp "$SOURCE_DATE_EPOCH" "$container" "debian:$release-slim-$week" >/dev/null
   rm -rf "$root"
 }
 
 make_golang() {
   local goroot container
   goroot=$(go env GOROOT)
-  echo "image: making golang:1.26 of $(go version | cut -d ' ' -f 3)"
+  echo "image: making golang:1.26 of $toolchain"
   container=$(buildah from "debian:$release-slim")
   buildah add -q "$container" "$goroot" /usr/local/go >/dev/null
   buildah add -q "$container" /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt >/dev/null
   buildah config --env PATH=/usr/local/go/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     --env GOPATH=/go --env GOTOOLCHAIN=local "$container"
-  buildah commit -q --rm "$container" golang:1.26 >/dev/null
+  buildah commit -q --rm "$container" "golang:$toolchain" >/dev/null
 }
 
-have "debian:$release-slim" || make_debian
-have golang:1.26 || make_golang
+toolchain=$(go env GOVERSION)
+have "debian:$release-slim-$week" || make_debian
+buildah tag "debian:$release-slim-$week" "debian:$release-slim"
+have "golang:$toolchain" || make_golang
+buildah tag "golang:$toolchain" golang:1.26
 
 # Go's caches of this machine take the place of downloads and of compiling everything again.
 modules=$(go env GOMODCACHE) compiled=$(go env GOCACHE)
@@ -68,4 +75,12 @@ buildah build -q --pull=never --layers --timestamp "$SOURCE_DATE_EPOCH" --tag "$
   { tail -n 40 "$dir/build.log" >&2; exit 1; }
 rm -f "$archive"
 buildah push -q "$tag" "docker-archive:$archive:$tag"
-echo "image: $tag, $(du -m "$archive" | cut -f 1) MB: $archive"
+if [ -n "$more" ]; then # an archive is written with one name, and may have several
+  buildah tag "$tag" "$more"
+  parts=$(mktemp -d "$dir/parts.XXXXXX")
+  tar -xf "$archive" -C "$parts"
+  sed -i 's/"RepoTags":\["\([^"]*\):[^":]*"/&,"\1:'"${more##*:}"'"/' "$parts/manifest.json"
+  (cd "$parts" && tar -cf "$archive" --owner=0 --group=0 --sort=name -- *)
+  rm -r "$parts"
+fi
+echo "image: $tag${more:+, $more}, $(du -m "$archive" | cut -f 1) MB: $archive"
