@@ -9,9 +9,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // repository is the top of the repository, seen from where the tests of this package run.
@@ -141,14 +144,37 @@ func ended(text string) string {
 	return text + "\n"
 }
 
-// publish writes the transcript where -transcript says.
+// page is the transcript that people read.
+const page = "docs/in-a-cluster.md"
+
+// publish writes the transcript where -transcript says. Without it, the page has to be one of these commands.
 func (s *shell) publish(t *testing.T) {
 	t.Helper()
-	path := flag.Lookup("transcript").Value.String()
-	if path == "" || t.Failed() {
+	if path := flag.Lookup("transcript").Value.String(); path != "" {
+		if err := os.WriteFile(path, s.transcript.Bytes(), 0o644); err != nil {
+			t.Errorf("write the transcript: %v", err)
+		}
 		return
 	}
-	if err := os.WriteFile(path, s.transcript.Bytes(), 0o644); err != nil {
-		t.Errorf("write the transcript: %v", err)
+	written, err := os.ReadFile(filepath.Join(repository, page))
+	if err != nil {
+		t.Fatalf("read the transcript: %v", err)
 	}
+	if diff := cmp.Diff(outline(string(written)), outline(s.transcript.String())); diff != "" {
+		t.Errorf("%s is another transcript; `make transcript` writes it anew (-page +now)\n%s", page, diff)
+	}
+}
+
+// ofOneRun is what is in a command by chance: names of Pods, and the numbers of processes.
+var ofOneRun = regexp.MustCompile(`(controller-manager)-[a-z0-9]+-[a-z0-9]{5}|[0-9]+`)
+
+// outline is what a transcript says beside the answers: its headings and commands.
+func outline(transcript string) []string {
+	var lines []string
+	for line := range strings.Lines(transcript) {
+		if strings.HasPrefix(line, "#") || strings.HasPrefix(line, "$ ") {
+			lines = append(lines, ofOneRun.ReplaceAllString(strings.TrimSuffix(line, "\n"), "$1"))
+		}
+	}
+	return lines
 }
