@@ -5,6 +5,7 @@ package cluster
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -127,7 +128,7 @@ func runsFor(t *testing.T, generation string) []string {
 		Generation int64
 	}
 	for _, event := range testenv.AuditEvents(t, func(e testenv.AuditEvent) bool {
-		return e.Writes() && e.ObjectRef.Resource == "memcacheds" && e.ObjectRef.Name == "memcached-sample" && len(e.ResponseObject) > 0
+		return e.Writes() && e.ObjectRef.Resource == "memcacheds" && e.ObjectRef.Name == "memcached-sample" && e.ResponseStatus.Code == http.StatusOK
 	}) {
 		var object struct {
 			Status struct {
