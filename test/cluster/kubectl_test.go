@@ -151,7 +151,8 @@ const page = "docs/in-a-cluster.md"
 func (s *shell) publish(t *testing.T) {
 	t.Helper()
 	if path := flag.Lookup("transcript").Value.String(); path != "" {
-		if err := os.WriteFile(path, s.transcript.Bytes(), 0o644); err != nil {
+		text := strings.ReplaceAll(strings.TrimRight(s.transcript.String(), "\n")+"\n", "\n\n\n", "\n\n")
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 			t.Errorf("write the transcript: %v", err)
 		}
 		return
