@@ -52,10 +52,10 @@ func TestMigration(t *testing.T) {
 	s.kubectl(t, "rollout", "status", "--namespace="+teaSystem, "--timeout=120s", "deployment/tea-operator-controller-manager")
 
 	t.Run("a role's object", func(t *testing.T) { brew(t, s) })
-	harden(t, s)
-	t.Run("a role's object, as any user", func(t *testing.T) { brew(t, s) })
 	forked(t, s, teaSystem, "deployment/tea-operator-controller-manager")
 	t.Run("verdicts", func(t *testing.T) { verdicts(t, s) })
+	harden(t, s)
+	t.Run("a role's object, as any user", func(t *testing.T) { brew(t, s) })
 	if t.Failed() {
 		logs, _ := s.run("logs", "--namespace="+teaSystem, "deployment/tea-operator-controller-manager", "--tail=60")
 		t.Logf("the end of the operator's log:\n%s", logs)
