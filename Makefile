@@ -94,7 +94,9 @@ test: ## set-up, lint, unit and integration tests on real parts, and a short fuz
 	@tools/step.sh 'unit and integration tests' $(MAKE) integration
 	@tools/step.sh 'the newer line of Ansible' $(MAKE) test-second-line
 	@tools/step.sh 'chart, bundle and rules' $(MAKE) test-manifests
+	@tools/step.sh 'forked runs on the newer line' $(MAKE) test-forked
 	@tools/step.sh 'a real Pod in a real cluster' $(MAKE) e2e-where-possible
+	@tools/step.sh 'Python and Ansible of the image' $(MAKE) test-image-where-possible
 	@tools/step.sh 'tests of the development control plane' $(MAKE) test-tools
 	@tools/step.sh 'fault plans' $(MAKE) fault-plans
 	@tools/step.sh 'fuzz targets' $(MAKE) fuzz-short
@@ -110,7 +112,11 @@ integration: cluster-tools-kwok client-tools ## go test of everything, on one co
 
 .PHONY: test-second-line
 test-second-line: second-line cluster-tools ## tests of what depends on Ansible, on ansible-core 2.19 and ansible-runner 2.4
-	@PATH=$(SECOND_LINE)/bin:$$PATH go test -race -count=1 -timeout 20m $(TESTFLAGS) ./runner ./controller/extravars ./test/hostile ./test/executors
+	@PATH=$(SECOND_LINE)/bin:$$PATH go test -race -count=1 -timeout 20m $(TESTFLAGS) ./runner ./controller/extravars ./test/hostile
+
+.PHONY: test-forked
+test-forked: second-line ## verdicts, supervision and hostile data with forked runs, on the newer line of Ansible
+	@TEST_EXECUTOR=warm PATH=$(SECOND_LINE)/bin:$$PATH go test -count=1 -timeout 20m $(TESTFLAGS) ./runner ./test/hostile
 
 .PHONY: hostile
 hostile: setup setup-trace second-line ## the corpus of hostile objects and events, a run for each, on both lines of Ansible: 20 minutes
@@ -171,6 +177,13 @@ transcript: ## write docs/in-a-cluster.md, what make e2e does with the example o
 test-image: setup-image cluster-tools-kwok client-tools ## tests of what depends on Ansible and Python, on those of the image: as root, on Debian
 	@$(IMAGE) rolewright/operator:e2e $(IMAGE_ARGS) --target operator .
 	@$(TOOLS)/controlplane exec --pods-exec -- tools/image/test.sh controller/extravars runner/warm test/executors -- -test.timeout=40m $(TESTFLAGS)
+
+# Where there are no images, the newer line stands for theirs.
+.PHONY: test-image-where-possible
+test-image-where-possible:
+	@if tools/node/able.sh >/dev/null; then timeout --foreground 30m $(MAKE) test-image; else \
+		echo 'NOT RUN: `make test-image`, see `make e2e`. Instead, on the newer line:'; \
+		PATH=$(SECOND_LINE)/bin:$$PATH go test -count=1 -timeout 20m $(TESTFLAGS) ./runner/warm ./test/executors; fi
 
 .PHONY: e2e-where-possible
 e2e-where-possible: e2e-not-run
