@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"go.uber.org/goleak"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 )
@@ -44,16 +45,29 @@ func (s *server) get() error {
 	return s.err
 }
 
-// Main runs the tests of a package and then waits until a control plane that they have started is gone. It is meant to
-// be all that TestMain does; without it the control plane ends a moment after the process.
-func Main(m *testing.M) {
-	m.Run() // the testing package exits with its result
-	if shared.stop == nil {
-		return
+// Main runs the tests of a package, waits until a control plane that they have started is gone, and fails if goroutines
+// are left. It is meant to be all that TestMain does, and exits; more is done by then. Without it the control plane ends
+// a moment after the process.
+func Main(m *testing.M, then ...func()) {
+	code := m.Run()
+	if shared.stop != nil {
+		if err := shared.stop(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
 	}
-	if err := shared.stop(); err != nil {
+	for _, do := range then {
+		do()
+	}
+	// Connections of clients are kept for those of other tests.
+	kept := []goleak.Option{
+		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"),
+		goleak.IgnoreAnyFunction("golang.org/x/net/http2.(*ClientConn).readLoop"),
+	}
+	if err := goleak.Find(kept...); code == 0 && err != nil {
 		fmt.Fprintln(os.Stderr, err)
+		code = 1
 	}
+	os.Exit(code) //nolint:forbidigo // TestMain is the main of a test program
 }
 
 // Config returns the administrator's way to the API server, without a limit on its request rate. The value is the

@@ -28,12 +28,14 @@ var program struct {
 }
 
 func TestMain(m *testing.M) {
-	testenv.Main(m)
-	if program.dir != "" {
+	testenv.Main(m, func() {
+		if program.dir == "" {
+			return
+		}
 		if err := os.RemoveAll(program.dir); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 		}
-	}
+	})
 }
 
 // binary is the path of the program, built as the tests are: with the race detector if they have it.

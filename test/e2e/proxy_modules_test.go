@@ -197,6 +197,37 @@ func TestProxy_KubernetesCoreModules(t *testing.T) {
 	o.stop()
 }
 
+// Clients keep what they have found out about the API from run to run: the second run of an object asks for nothing of it.
+func TestProxy_RunsShareWhatIsDiscovered(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	needAnsible(t)
+	s.temp()
+	s.role("one", `
+- kubernetes.core.k8s:
+    definition: {apiVersion: v1, kind: ConfigMap, metadata: {name: one, namespace: "{{ ansible_operator_meta.namespace }}"}, data: {size: "{{ size }}"}}
+`)
+	k := s.kind()
+	s.watch(k, "role: one")
+	o := s.start()
+	asked := func() float64 {
+		t.Helper()
+		all, err := o.metric(t.Context(), "rolewright_proxy_requests_total", `kind=""`, `verb="get"`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	k.create("it", map[string]any{"size": "1"})
+	k.awaitReady("it")
+	first := asked()
+	k.patch("it", `{"spec": {"size": "2"}}`)
+	k.await("it", "run again", func(o object) bool { return o.ready() && o.lastRun().Cause == "changed" })
+	if second := asked() - first; first == 0 || second > 0 {
+		t.Errorf("%v requests for discovery by the first run, %v by the second; want some, and none", first, second)
+	}
+}
+
 // expectIdentity checks what a role has found out about its way to the API server.
 func expectIdentity(t *testing.T, note func(string) string, operator *rest.Config, it object) {
 	t.Helper()
