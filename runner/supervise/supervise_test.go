@@ -274,17 +274,28 @@ func TestRun_OutputStaysShort(t *testing.T) {
 }
 
 func TestRun_ReapsOrphansItInherits(t *testing.T) {
-	// As it does here; see TestMain.
+	// As it does here; see TestMain. Orphans of earlier tests may wait to be
+	// found still.
+	mine := func() map[identity]process {
+		all, err := processes(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := map[identity]process{}
+		for _, p := range all {
+			if p.ppid == os.Getpid() {
+				found[p.identity] = p
+			}
+		}
+		return found
+	}
+	before := mine()
 	c := command(t, `sh -c 'sleep 0.05 & exit 0' & setsid nohup sleep 600 & sleep 0.3`)
 	if _, err := Run(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
-	all, err := processes(0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range all {
-		if p.ppid == os.Getpid() {
+	for id, p := range mine() {
+		if _, ok := before[id]; !ok {
 			t.Errorf("child left: %+v", p)
 		}
 	}
