@@ -74,9 +74,10 @@ func TestLifeCycle_ARecreatedObjectHasNothingOfItsPredecessor(t *testing.T) {
 	t.Parallel()
 	l := newStage(t).startLongRun()
 	before := l.kind.get("it")
-	l.role("long", "- name: Be quick\n  ansible.builtin.debug:\n    msg: done\n")
 	l.kind.delete("it")
 	l.kind.create("it", map[string]any{"second": true})
+	l.kind.await("it", "run of the second object", func(o object) bool { return o.status.Ansible.ActiveRun != nil })
+	l.goOn()
 	o := l.kind.awaitReady("it")
 	l.nothingLeft()
 	if last := o.lastRun(); last.ID == l.active.ID || last.Cause != "created" || o.GetUID() == before.GetUID() {
