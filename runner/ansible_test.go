@@ -36,7 +36,8 @@ func TestMain(m *testing.M) {
 const patient = time.Minute
 
 // ansible returns a Runner of the installed ansible-runner, whose runs inherit
-// this process's environment, an own HOME, and the given entries.
+// this process's environment, an own HOME, and the given entries. It fails the
+// test if they leave temporary files.
 func ansible(t *testing.T, environ ...string) *Runner {
 	t.Helper()
 	for _, name := range []string{"ansible-runner", "ansible-playbook"} {
@@ -46,19 +47,31 @@ func ansible(t *testing.T, environ ...string) *Runner {
 		}
 	}
 	environ = inherited(append(append(os.Environ(), "HOME="+t.TempDir()), environ...))
-	r := New(Options{Environ: environ, Warm: pool(t, environ), ForkTimeout: patient})
+	temp, err := NewTemp(os.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if left := transients(t, temp); len(left) > 0 {
+			t.Errorf("temporary files left: %q", left)
+		}
+		temp.Close()
+	})
+	opts := Options{Environ: environ, Temp: temp, ForkTimeout: patient}
+	opts.Warm = pool(t, opts)
+	r := New(opts)
 	t.Cleanup(r.Close)
 	return r
 }
 
 // pool is a fork server, ready, if these tests are to be about forked runs:
 // they say the same of both. It fails the test if a run is not forked.
-func pool(t *testing.T, environ []string) *warm.Pool {
+func pool(t *testing.T, opts Options) *warm.Pool {
 	t.Helper()
 	if os.Getenv("TEST_EXECUTOR") != "warm" {
 		return nil
 	}
-	p := NewPool(Options{Environ: environ, ForkTimeout: patient}, func(err error) {
+	p := NewPool(opts, func(err error) {
 		if err != nil {
 			t.Errorf("the fork server: %v", err)
 		}

@@ -44,6 +44,9 @@ type Options struct {
 	Ledger string
 	// Trace is that of [warm.Options], for [NewPool].
 	Trace string
+	// Temp is the directory for the temporary files of runs; with nil they have
+	// theirs where TMPDIR in Environ says.
+	Temp *Temp
 }
 
 // Runner executes runs. It is safe for concurrent use.
@@ -52,6 +55,7 @@ type Runner struct {
 	environ []string
 	grace   time.Duration
 	ledger  string
+	temp    *Temp
 	// patience is [fullPatience], but in tests.
 	patience time.Duration
 
@@ -64,7 +68,7 @@ type Runner struct {
 func New(opts Options) *Runner {
 	opts = opts.complete()
 	return &Runner{
-		path: opts.Path, environ: opts.Environ, grace: opts.Grace, ledger: opts.Ledger, patience: fullPatience,
+		path: opts.Path, environ: opts.Environ, grace: opts.Grace, ledger: opts.Ledger, temp: opts.Temp, patience: fullPatience,
 		supervisor: supervise.NewSupervisor(opts.Supervisor), warm: opts.Warm, forkTimeout: opts.ForkTimeout,
 	}
 }
@@ -118,9 +122,13 @@ func (r *Runner) Run(ctx context.Context, req Request) (Result, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	res.Started = time.Now()
+	ended := r.temp.begin()
 	g := watch(req, r.patience, cancel)
 	exit, summary, err := r.supervise(ctx, executable, req)
 	g.stop()
+	if !errors.Is(err, supervise.ErrSurvivors) {
+		ended()
+	}
 	res.Finished = time.Now()
 	if errors.Is(err, supervise.ErrNotStarted) {
 		switch {

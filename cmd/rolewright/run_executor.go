@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 
@@ -33,9 +34,15 @@ func (o *runOptions) newExecutor(ctx context.Context, watched []watches.Watch, r
 			return nil, nil, err
 		}
 	}
+	if options.Temp, err = runner.NewTemp(os.TempDir()); err != nil {
+		log.Error(err, "Temporary files stay where runs that are killed leave them")
+	}
 	if !uses(watched, watches.ExecutorAuto, watches.ExecutorWarm) {
 		r := runner.New(options)
-		return r, r.Close, nil
+		return r, func() {
+			r.Close()
+			options.Temp.Close()
+		}, nil
 	}
 	said := ""
 	options.Warm = runner.NewPool(options, func(err error) {
@@ -51,6 +58,7 @@ func (o *runOptions) newExecutor(ctx context.Context, watched []watches.Watch, r
 	if uses(watched, watches.ExecutorWarm) {
 		if err := options.Warm.Wait(ctx); err != nil {
 			options.Warm.Close()
+			options.Temp.Close()
 			return nil, nil, fmt.Errorf("executor %s: %w; use the executor %s to start all the same", watches.ExecutorWarm, err, watches.ExecutorAuto)
 		}
 	}
@@ -58,5 +66,6 @@ func (o *runOptions) newExecutor(ctx context.Context, watched []watches.Watch, r
 	return r, func() {
 		r.Close()
 		options.Warm.Close()
+		options.Temp.Close()
 	}, nil
 }

@@ -23,6 +23,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rolewright/rolewright/runner/internal/lockeddir"
 	"github.com/rolewright/rolewright/runner/supervise"
 )
 
@@ -139,13 +140,22 @@ func (p *Pool) startOne() (_ *server, err error) {
 	return s, nil
 }
 
+// dirPrefix begins the names of the directories of pools.
+const dirPrefix = "rolewright-warm-"
+
+// longestDir is the most bytes that the path of a pool's directory may have:
+// that of a socket below it, /12345/socket, has at most 107.
+const longestDir = 94
+
 // serverDir makes the directory of the next server. One at a time is started.
 func (p *Pool) serverDir() (string, error) {
 	if p.dir.File == nil {
-		sweepDirs(p.opts.Dir)
-		dir, err := makeDir(p.opts.Dir)
+		dir, err := lockeddir.Make(p.opts.Dir, dirPrefix)
 		if err != nil {
-			return "", err
+			return "", fmt.Errorf("make the directory of the fork servers: %w", err)
+		}
+		if len(dir.Name()) > longestDir {
+			return "", errors.Join(fmt.Errorf("%s is too long for the path of a socket; set TMPDIR to a shorter one", p.opts.Dir), dir.Remove())
 		}
 		p.dir = dir
 	}

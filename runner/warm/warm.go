@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rolewright/rolewright/runner/internal/lockeddir"
 	"github.com/rolewright/rolewright/runner/supervise"
 )
 
@@ -74,7 +75,7 @@ type Pool struct {
 	starting bool
 	// dir is made with the first server; made counts the servers. known are the
 	// files on which the last one depended. One at a time is started, which has them.
-	dir   poolDir
+	dir   lockeddir.Dir
 	made  int
 	known map[string]version
 	// reason is why there is no server; failures is how many there were since a
@@ -116,7 +117,7 @@ func (p *Pool) Close() {
 	p.stop()
 	p.wg.Wait()
 	if p.dir.File != nil {
-		_ = p.dir.remove() // the next pool does
+		_ = p.dir.Remove() // the next pool does
 	}
 }
 

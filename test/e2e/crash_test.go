@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"syscall"
 	"testing"
 
@@ -22,10 +23,23 @@ func (l longRun) awaitNothingLeft() {
 
 func TestCrash_AKilledOperatorLeavesNothingAndTheRunIsMadeGood(t *testing.T) {
 	t.Parallel()
-	l := newStage(t).startLongRun()
+	s := newStage(t)
+	temp := s.temp()
+	temporary := func() []string {
+		t.Helper()
+		found, err := filepath.Glob(filepath.Join(temp, "*", "*")) // those of runs, and the fork server's
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	l := s.startLongRun()
 	l.operator.signal(syscall.SIGKILL)
 	l.operator.exit()
 	l.awaitNothingLeft()
+	if len(temporary()) == 0 {
+		t.Error("there is nothing for the next operator to remove")
+	}
 	if o := l.kind.get("it"); o.status.Ansible.ActiveRun == nil || o.status.Ansible.ActiveRun.ID != l.active.ID {
 		t.Fatalf("status after the crash: %+v", o.status)
 	}
@@ -41,4 +55,7 @@ func TestCrash_AKilledOperatorLeavesNothingAndTheRunIsMadeGood(t *testing.T) {
 		t.Errorf("%d runs, want the lost one and another", ran)
 	}
 	l.nothingLeft()
+	if left := temporary(); len(left) > 0 {
+		t.Errorf("temporary files left: %q", left)
+	}
 }

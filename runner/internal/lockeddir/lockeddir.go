@@ -1,0 +1,87 @@
+// Package lockeddir makes directories that show whether whoever made them still
+// lives, below a directory that may be everybody's, as /tmp is.
+package lockeddir
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Dir is a directory of this process, closed to others. It is locked until it is
+// removed or this process ends.
+type Dir struct{ *os.File }
+
+// Make makes a directory below parent whose name begins with prefix, after it
+// has removed those of processes that are no more.
+func Make(parent, prefix string) (Dir, error) {
+	sweep(parent, prefix)
+	const tries = 10 // somebody who sweeps may be faster
+	for range tries {
+		path, err := os.MkdirTemp(parent, prefix)
+		if err != nil {
+			return Dir{}, fmt.Errorf("%w; set TMPDIR to a directory that can be written", err)
+		}
+		d, err := lock(path)
+		if err == nil {
+			return d, nil
+		}
+		if !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.EWOULDBLOCK) {
+			return Dir{}, errors.Join(fmt.Errorf("lock %s: %w", path, err), os.Remove(path))
+		}
+	}
+	return Dir{}, fmt.Errorf("somebody removes what is made in %s", parent)
+}
+
+// lock takes the lock of a directory that is there.
+func lock(path string) (_ Dir, err error) {
+	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return Dir{}, err //nolint:wrapcheck // it says what it is
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, file.Close())
+		}
+	}()
+	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return Dir{}, err //nolint:wrapcheck // as above
+	}
+	mine, err := file.Stat()
+	if err != nil {
+		return Dir{}, err //nolint:wrapcheck // as above
+	}
+	now, err := os.Lstat(path)
+	if err == nil && !os.SameFile(mine, now) {
+		err = os.ErrNotExist
+	}
+	return Dir{file}, err //nolint:wrapcheck // as above
+}
+
+// Remove removes the directory with all that is in it.
+func (d Dir) Remove() error {
+	return errors.Join(os.RemoveAll(d.Name()), d.Close())
+}
+
+// sweep removes what processes have left below a directory that did not live to
+// do it: directories of this user, closed to others, that nobody has locked.
+// What cannot be removed stays: somebody else may be at it.
+func sweep(parent, prefix string) {
+	found, _ := filepath.Glob(filepath.Join(parent, prefix+"*")) // the pattern is right
+	for _, path := range found {
+		info, err := os.Lstat(path)
+		if err != nil || info.Mode() != os.ModeDir|0o700 {
+			continue
+		}
+		if owner, ok := info.Sys().(*syscall.Stat_t); !ok || int(owner.Uid) != os.Geteuid() {
+			continue
+		}
+		if d, err := lock(path); err == nil {
+			_ = d.Remove()
+		}
+	}
+}

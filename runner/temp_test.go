@@ -1,0 +1,118 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// transients are the names of what is left in a directory for temporary files.
+func transients(t *testing.T, temp *Temp) []string {
+	t.Helper()
+	entries, err := os.ReadDir(temp.dir.Name())
+	if err != nil {
+		t.Error(err)
+	}
+	var left []string
+	for _, entry := range entries {
+		if transient.MatchString(entry.Name()) {
+			left = append(left, entry.Name())
+		}
+	}
+	return left
+}
+
+func newTemp(t *testing.T) *Temp {
+	t.Helper()
+	temp, err := NewTemp(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(temp.Close)
+	return temp
+}
+
+func TestTemp_KeepsWhatALivingRunMayHaveMade(t *testing.T) {
+	t.Parallel()
+	temp := newTemp(t)
+	made := func(names ...string) {
+		t.Helper()
+		for _, name := range names {
+			if err := os.MkdirAll(filepath.Join(temp.dir.Name(), name, "x"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	expect := func(when string, want ...string) {
+		t.Helper()
+		entries, err := os.ReadDir(temp.dir.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, entry := range entries {
+			got = append(got, entry.Name())
+		}
+		if slices.Sort(want); !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", when, got, want)
+		}
+	}
+	const kept, one, two, three, four = "k8srcp-0123456789.json", "ansible_ansible.legacy.command_payload_0z_9abcd", "tmp0z_9abcd.pem", "pymp-0z_9abcd", "tmp0z_9abce"
+	first := temp.begin()
+	made(kept, one)
+	second := temp.begin()
+	made(two)
+	second()
+	expect("the first run may have made all", kept, one, two)
+	third := temp.begin()
+	made(three)
+	first()
+	expect("the third run may have made what was not seen before it began", kept, three)
+	fourth := temp.begin()
+	third()
+	expect("the fourth began when this was there", kept)
+	made(four)
+	fourth()
+	expect("all runs have ended", kept)
+}
+
+func TestTemp_IsMadeAnewIfSomebodyRemovesIt(t *testing.T) {
+	t.Parallel()
+	temp := newTemp(t)
+	if err := os.Remove(temp.dir.Name()); err != nil {
+		t.Fatal(err)
+	}
+	temp.begin()()
+	if info, err := os.Stat(temp.dir.Name()); err != nil || info.Mode() != os.ModeDir|dirMode {
+		t.Errorf("%v, %v", info, err)
+	}
+}
+
+// Modules have their arguments there; what of a run is killed has no time to
+// remove them.
+func TestRun_AKilledModuleLeavesNoTemporaryFiles(t *testing.T) {
+	t.Parallel()
+	r := ansible(t)
+	req := request(t, "daemons.yml")
+	req.ExtraVars = []byte(`{"wait": true}`)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var there []string
+	_, err := during(ctx, t, r, req, []string{"sleep 602"}, func() {
+		there = transients(t, r.temp)
+		cancel()
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("error = %v", err)
+	}
+	if !slices.ContainsFunc(there, func(name string) bool { return strings.HasPrefix(name, "ansible_") }) {
+		t.Errorf("a module has its files elsewhere: %q", there)
+	}
+	if left := transients(t, r.temp); len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
+}
