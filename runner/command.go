@@ -99,7 +99,9 @@ func inherited(environ []string) []string {
 // environment returns the environment of the run, from one without duplicates:
 // with the guard before whatever callback plugins there are, and with Ansible's
 // temporary files in the private data directory, where nothing outlives the
-// run's retention, unless they were given another place. The home directory is
+// run's retention, unless they were given another place. So are the sockets of
+// its connections by ssh: whoever opens the first is the others' way to the host,
+// and goes with its run. The home directory is
 // there too where there is none, as that of a user whom no passwd file knows.
 func (req Request) environment(environ []string) []string {
 	const callbacks, localTemp = "ANSIBLE_CALLBACK_PLUGINS", "ANSIBLE_LOCAL_TEMP"
@@ -111,6 +113,9 @@ func (req Request) environment(environ []string) []string {
 	out = append(out, callbacks+"="+plugins)
 	if lookup(environ, localTemp) == "" {
 		out = append(out, localTemp+"="+filepath.Join(req.Dir, tempDir))
+	}
+	if req.controlDir != "" && lookup(environ, "ANSIBLE_SSH_CONTROL_PATH_DIR") == "" {
+		out = append(out, "ANSIBLE_SSH_CONTROL_PATH_DIR="+req.controlDir)
 	}
 	return housed(out, filepath.Join(req.Dir, tempDir))
 }

@@ -122,7 +122,8 @@ func (r *Runner) Run(ctx context.Context, req Request) (Result, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	res.Started = time.Now()
-	ended := r.temp.begin()
+	controlDir, ended := r.temp.begin()
+	req.controlDir = controlDir
 	g := watch(req, r.patience, cancel)
 	exit, summary, err := r.supervise(ctx, executable, req)
 	g.stop()

@@ -82,6 +82,9 @@ type Request struct {
 	// server is the socket of the fork server that has to start the run; empty
 	// leaves that to the Runner.
 	server string
+	// controlDir is where ssh has the sockets of connections; empty leaves that to
+	// Ansible.
+	controlDir string
 }
 
 // Result is what is known about a run that took place.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"sync"
 
 	"github.com/rolewright/rolewright/runner/internal/lockeddir"
@@ -63,11 +64,17 @@ func (t *Temp) environ(environ []string) []string {
 	return append(environ[:len(environ):len(environ)], "TMPDIR="+t.dir.Name())
 }
 
-// begin is called before a run begins. What it returns is called when nothing
-// is left of the run's processes.
-func (t *Temp) begin() (ended func()) {
+// longestControlDir is the most bytes that the path of a directory for ssh's
+// sockets may have: that of a socket has at most 107, of which Ansible takes 11
+// and ssh, while it makes one, 17.
+const longestControlDir = 79
+
+// begin is called before a run begins. It returns the path of the run's own
+// directory for ssh's sockets, which Ansible makes; empty if there can be none.
+// ended is called when nothing is left of the run's processes.
+func (t *Temp) begin() (controlDir string, ended func()) {
 	if t == nil {
-		return func() {}
+		return "", func() {}
 	}
 	// Somebody may clean up where it stands.
 	_ = os.Mkdir(t.dir.Name(), dirMode)
@@ -76,10 +83,14 @@ func (t *Temp) begin() (ended func()) {
 	t.begun++
 	number := t.begun
 	t.live[number] = true
-	return func() {
+	dir := filepath.Join(t.dir.Name(), "cp"+strconv.FormatUint(number, 10))
+	if len(dir) <= longestControlDir {
+		controlDir = dir
+	}
+	return controlDir, func() {
 		t.mu.Lock()
 		delete(t.live, number)
-		left := t.leftLocked()
+		left := append(t.leftLocked(), dir)
 		t.mu.Unlock()
 		for _, path := range left {
 			_ = os.RemoveAll(path) // else the end of the next run does

@@ -62,17 +62,17 @@ func TestTemp_KeepsWhatALivingRunMayHaveMade(t *testing.T) {
 		}
 	}
 	const kept, one, two, three, four = "k8srcp-0123456789.json", "ansible_ansible.legacy.command_payload_0z_9abcd", "tmp0z_9abcd.pem", "pymp-0z_9abcd", "tmp0z_9abce"
-	first := temp.begin()
+	_, first := temp.begin()
 	made(kept, one)
-	second := temp.begin()
+	_, second := temp.begin()
 	made(two)
 	second()
 	expect("the first run may have made all", kept, one, two)
-	third := temp.begin()
+	_, third := temp.begin()
 	made(three)
 	first()
 	expect("the third run may have made what was not seen before it began", kept, three)
-	fourth := temp.begin()
+	_, fourth := temp.begin()
 	third()
 	expect("the fourth began when this was there", kept)
 	made(four)
@@ -86,7 +86,8 @@ func TestTemp_IsMadeAnewIfSomebodyRemovesIt(t *testing.T) {
 	if err := os.Remove(temp.dir.Name()); err != nil {
 		t.Fatal(err)
 	}
-	temp.begin()()
+	_, ended := temp.begin()
+	ended()
 	if info, err := os.Stat(temp.dir.Name()); err != nil || info.Mode() != os.ModeDir|dirMode {
 		t.Errorf("%v, %v", info, err)
 	}
