@@ -153,8 +153,9 @@ func unquote(cmdline string) string {
 
 // inventory writes the built-in inventory, or copies the one that replaces it.
 // In the built-in one, modules have their temporary files in the private data
-// directory, too: Ansible would put them into the home directory of the user's
-// entry in the password file. For other hosts that is no place.
+// directory, too, and asynchronous tasks their results: Ansible would put them
+// into the home directory of the user's entry in the password file, and leave the
+// results there. For other hosts that is no place.
 func (d privateDir) inventory(req Request, environ []string) error {
 	source := req.Inventory
 	if source == "" {
@@ -162,6 +163,9 @@ func (d privateDir) inventory(req Request, environ []string) error {
 			return err
 		}
 		vars := map[string]string{"ansible_remote_tmp": path.Join(req.Dir, tempDir)}
+		if lookup(environ, "ANSIBLE_ASYNC_DIR") == "" {
+			vars["ansible_async_dir"] = path.Join(req.Dir, tempDir)
+		}
 		if err := d.writeJSON("inventory/host_vars/localhost.json", vars); err != nil {
 			return err
 		}

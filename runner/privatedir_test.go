@@ -97,7 +97,7 @@ func TestCreatePrivateDir_Layout(t *testing.T) {
 			"inventory":                          "drwx------",
 			"inventory/hosts":                    "-rw------- localhost ansible_connection=local ansible_python_interpreter={{ansible_playbook_python}}",
 			"inventory/host_vars":                "drwx------",
-			"inventory/host_vars/localhost.json": `-rw------- {"ansible_remote_tmp":"` + dir + `/tmp"}`,
+			"inventory/host_vars/localhost.json": `-rw------- {"ansible_async_dir":"` + dir + `/tmp","ansible_remote_tmp":"` + dir + `/tmp"}`,
 			"kube":                               "drwx------",
 			"kube/config":                        "-rw------- apiVersion: v1\n",
 			"project":                            "drwx------",
