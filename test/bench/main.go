@@ -3,7 +3,8 @@
 // objects need, what the way through the API proxy adds to a request, what
 // memory it takes while roles list many objects, and what runs cost that are
 // forked from a warm interpreter beside those that start Python anew, and in
-// which of their processes. It prints figures and judges nothing.
+// which of their processes, and how long anything is left of a run that is
+// ended. It prints figures and judges nothing.
 //
 // The instant run is a stub in place of ansible-runner (test/faults/fakerunner). The executors are
 // compared with the workloads of the directory of that name, which run Ansible. `make bench`
@@ -33,7 +34,7 @@ func main() {
 	var opts options
 	flag.StringVar(&opts.binary, "rolewright", "bin/rolewright", "the operator's binary")
 	flag.StringVar(&opts.stub, "stub", "bin/fakerunner", "the stub: the binary built of ./test/faults/fakerunner")
-	flag.StringVar(&opts.part, "part", "", "measure only path, latency, memory, executors, profile or crowd")
+	flag.StringVar(&opts.part, "part", "", "measure only path, latency, memory, executors, profile, crowd or ends")
 	flag.BoolVar(&opts.quick, "quick", false, "measure little of everything, to see that it works")
 	flag.IntVar(&opts.runs, "runs", 100, "objects that are created one after the other to measure the path of a run")
 	flag.IntVar(&opts.idle, "idle", 1000, "objects that the idle operator watches")
@@ -48,11 +49,12 @@ func main() {
 	flag.IntVar(&opts.repeats, "repeats", 10, "pairs of runs of each workload, one at a time")
 	flag.IntVar(&opts.objects, "objects", 100, "objects of each workload that are created at once")
 	flag.IntVar(&opts.rounds, "rounds", 1, "how often they are, with each executor")
+	flag.IntVar(&opts.ended, "ended", 100, "runs that are ended by deleting their objects; for every five of them, the operator is killed once")
 	flag.Parse()
 	if opts.quick {
 		opts.runs, opts.idle, opts.watch = 10, 50, 5*time.Second
 		opts.pairs, opts.configMaps, opts.listing, opts.settling = 30, 2000, 5*time.Second, 5*time.Second
-		opts.repeats, opts.objects, opts.rounds = 1, 2, 1
+		opts.repeats, opts.objects, opts.rounds, opts.ended = 1, 2, 1, 2
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -73,7 +75,7 @@ func run(ctx context.Context, opts options) (err error) {
 	for _, part := range []struct {
 		name    string
 		measure func(context.Context) error
-	}{{"path", b.pathAndIdle}, {"latency", b.latency}, {"memory", b.memory}, {"executors", b.oneAtATime}, {"profile", b.profile}, {"crowd", b.manyAtOnce}} {
+	}{{"path", b.pathAndIdle}, {"latency", b.latency}, {"memory", b.memory}, {"executors", b.oneAtATime}, {"profile", b.profile}, {"crowd", b.manyAtOnce}, {"ends", b.ends}} {
 		if opts.part != "" && opts.part != part.name {
 			continue
 		}

@@ -45,6 +45,7 @@ type options struct {
 	repeats    int
 	objects    int
 	rounds     int
+	ended      int
 }
 
 // bench is one measurement on one cluster.

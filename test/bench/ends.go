@@ -1,0 +1,184 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// ends ends runs that would go on for ever, by deleting their objects and by
+// killing the operator, and measures how long anything is left of them.
+func (b *bench) ends(ctx context.Context) error {
+	const title = "until no process of a run is left, s"
+	fmt.Printf("\n%-58s %8s %8s %8s %8s   %s\n", title, "median", "p90", "p99", "max", "reach")
+	for _, executor := range []string{"runner", "warm"} {
+		deleted, err := b.endByDeleting(ctx, executor)
+		if err != nil {
+			return fmt.Errorf("--executor=%s: %w", executor, err)
+		}
+		printEnds(fmt.Sprintf("%d objects deleted, one at a time, --executor=%s", len(deleted), executor), deleted, "p99 2")
+		killed, err := b.endByKilling(ctx, executor)
+		if err != nil {
+			return fmt.Errorf("--executor=%s: %w", executor, err)
+		}
+		printEnds(fmt.Sprintf("operator killed %d times, %d runs each, --executor=%s", len(killed), atOnce, executor), killed, "max 5")
+	}
+	return nil
+}
+
+// atOnce is how many runs there are when the operator is killed.
+const atOnce = 4
+
+func printEnds(what string, took []float64, reach string) {
+	slices.Sort(took)
+	at := func(percent int) float64 { return took[(len(took)*percent+99)/100-1] }
+	fmt.Printf("%-58s %8.2f %8.2f %8.2f %8.2f   %s\n", what, at(50), at(90), at(99), at(100), reach)
+}
+
+// startEndless starts an operator whose runs do not end by themselves.
+func (b *bench) startEndless(ctx context.Context, executor string) error {
+	playbook, err := b.workload("endless")
+	if err != nil {
+		return err
+	}
+	watches := filepath.Join(b.dir, "endless.yaml")
+	g := thing()
+	text := fmt.Sprintf("- {group: %s, version: %s, kind: %s, playbook: %q, reconcilePeriod: 0s}\n", g.Group, g.Version, g.Kind, playbook)
+	if err := os.WriteFile(watches, []byte(text), 0o600); err != nil {
+		return err
+	}
+	if err := b.startReal(ctx, "--watches-file", watches, "--executor", executor, "--max-concurrent-reconciles", fmt.Sprint(atOnce)); err != nil {
+		return err
+	}
+	if executor == "runner" {
+		return nil
+	}
+	return wait(ctx, "the fork server", func() bool { return b.logged(forkedMessage) })
+}
+
+func (b *bench) endByDeleting(ctx context.Context, executor string) (took []float64, err error) {
+	if err := b.removeThings(ctx); err != nil {
+		return nil, err
+	}
+	if err := b.startEndless(ctx, executor); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, b.operator.stop()); b.operator = nil }()
+	for i := range b.opts.ended {
+		name := fmt.Sprintf("deleted-%d", i)
+		if err := b.createEndless(ctx, name); err != nil {
+			return nil, err
+		}
+		obj := &unstructured.Unstructured{}
+		obj.SetGroupVersionKind(thing())
+		obj.SetNamespace(metav1.NamespaceDefault)
+		obj.SetName(name)
+		began := time.Now()
+		if err := b.client.Delete(ctx, obj); err != nil {
+			return nil, fmt.Errorf("delete an object: %w", err)
+		}
+		if err := b.awaitNoRun(ctx); err != nil {
+			return nil, err
+		}
+		took = append(took, time.Since(began).Seconds())
+	}
+	return took, nil
+}
+
+func (b *bench) endByKilling(ctx context.Context, executor string) (took []float64, err error) {
+	for range (b.opts.ended + 4) / 5 {
+		if err := b.removeThings(ctx); err != nil {
+			return nil, err
+		}
+		if err := b.startEndless(ctx, executor); err != nil {
+			return nil, err
+		}
+		names := make([]string, atOnce)
+		for i := range names {
+			names[i] = fmt.Sprintf("killed-%d", i)
+		}
+		if err := b.createEndless(ctx, names...); err != nil {
+			return nil, err
+		}
+		began := time.Now()
+		if err := b.operator.cmd.Process.Signal(syscall.SIGKILL); err != nil {
+			return nil, fmt.Errorf("kill the operator: %w", err)
+		}
+		if err := b.awaitNoRun(ctx); err != nil {
+			return nil, err
+		}
+		took = append(took, time.Since(began).Seconds())
+		<-b.operator.ended //nolint:errcheck // it says that it was killed
+		b.operator = nil
+	}
+	return took, b.removeThings(ctx)
+}
+
+// createEndless creates objects, and returns when all that their runs start is there.
+func (b *bench) createEndless(ctx context.Context, names ...string) error {
+	for _, name := range names {
+		if err := b.create(ctx, metav1.NamespaceDefault, name); err != nil {
+			return err
+		}
+	}
+	return wait(ctx, "the runs to come to their last task", func() bool {
+		commands, err := b.processesOfRuns()
+		for _, command := range []string{"sleep\x0086397", "sleep\x0086398", "sleep\x0086399"} {
+			there := 0
+			for _, c := range commands {
+				if bytes.HasPrefix(c, []byte(command)) {
+					there++
+				}
+			}
+			if there < len(names) {
+				return false
+			}
+		}
+		return err == nil
+	})
+}
+
+// awaitNoRun returns when there is no process of a run.
+func (b *bench) awaitNoRun(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("something is left of a run after a minute"))
+	defer cancel()
+	for {
+		commands, err := b.processesOfRuns()
+		if err != nil || len(commands) == 0 {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %q", context.Cause(ctx), commands)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// processesOfRuns returns the command lines of the processes of the operator's
+// runs, whose environment names the directory of the run.
+func (b *bench) processesOfRuns() ([][]byte, error) {
+	files, err := filepath.Glob("/proc/[0-9]*/environ")
+	if err != nil {
+		return nil, err
+	}
+	runs := []byte("=" + filepath.Join(b.dir, "runner", ".runs") + "/")
+	var found [][]byte
+	for _, file := range files {
+		environ, err := os.ReadFile(file)
+		if err == nil && bytes.Contains(environ, runs) { // else it has ended
+			command, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "cmdline")) // nor has it one then
+			found = append(found, bytes.TrimRight(command, "\x00"))
+		}
+	}
+	return found, nil
+}
