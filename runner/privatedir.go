@@ -153,9 +153,8 @@ func unquote(cmdline string) string {
 
 // inventory writes the built-in inventory, or copies the one that replaces it.
 // In the built-in one, modules have their temporary files in the private data
-// directory, too, and asynchronous tasks their results: Ansible would put them
-// into the home directory of the user's entry in the password file, and leave the
-// results there. For other hosts that is no place.
+// directory, too: Ansible would put them into the home directory of the user's
+// entry in the password file. For other hosts that is no place.
 func (d privateDir) inventory(req Request, environ []string) error {
 	source := req.Inventory
 	if source == "" {
@@ -163,8 +162,8 @@ func (d privateDir) inventory(req Request, environ []string) error {
 			return err
 		}
 		vars := map[string]string{"ansible_remote_tmp": path.Join(req.Dir, tempDir)}
-		if lookup(environ, "ANSIBLE_ASYNC_DIR") == "" {
-			vars["ansible_async_dir"] = path.Join(req.Dir, tempDir)
+		if dir := asyncDir(req.Dir, environ, os.Geteuid()); dir != "" {
+			vars["ansible_async_dir"] = dir
 		}
 		if err := d.writeJSON("inventory/host_vars/localhost.json", vars); err != nil {
 			return err
@@ -196,6 +195,17 @@ func (d privateDir) inventory(req Request, environ []string) error {
 		return fmt.Errorf("copy inventory %s: %w", source, err)
 	}
 	return nil
+}
+
+// asyncDir is where asynchronous tasks leave their results, which stay where they
+// are; empty if Ansible's place is to be taken, in the home directory of the
+// task's user. That may be anybody where the operator is root (become), and
+// nobody else can write to the private data directory.
+func asyncDir(dir string, environ []string, euid int) string {
+	if euid == 0 || lookup(environ, "ANSIBLE_ASYNC_DIR") != "" {
+		return ""
+	}
+	return path.Join(dir, tempDir)
 }
 
 // copyTree copies a directory. Links are kept as they are when they stay

@@ -84,6 +84,10 @@ func TestCreatePrivateDir_Layout(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		async := `"ansible_async_dir":"` + dir + `/tmp",`
+		if os.Geteuid() == 0 {
+			async = ""
+		}
 		want := map[string]string{
 			".":                                  "drwx------",
 			"artifacts":                          "drwx------",
@@ -97,7 +101,7 @@ func TestCreatePrivateDir_Layout(t *testing.T) {
 			"inventory":                          "drwx------",
 			"inventory/hosts":                    "-rw------- localhost ansible_connection=local ansible_python_interpreter={{ansible_playbook_python}}",
 			"inventory/host_vars":                "drwx------",
-			"inventory/host_vars/localhost.json": `-rw------- {"ansible_async_dir":"` + dir + `/tmp","ansible_remote_tmp":"` + dir + `/tmp"}`,
+			"inventory/host_vars/localhost.json": `-rw------- {` + async + `"ansible_remote_tmp":"` + dir + `/tmp"}`,
 			"kube":                               "drwx------",
 			"kube/config":                        "-rw------- apiVersion: v1\n",
 			"project":                            "drwx------",
@@ -110,6 +114,23 @@ func TestCreatePrivateDir_Layout(t *testing.T) {
 		}
 		if err := os.RemoveAll(dir); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+func TestAsyncDir_IsTheRunsWhereNobodyElseWrites(t *testing.T) {
+	const nobody = 65534
+	for _, tc := range []struct {
+		environ []string
+		euid    int
+		want    string
+	}{
+		{nil, nobody, "/run/tmp"},
+		{[]string{"ANSIBLE_ASYNC_DIR=/given"}, nobody, ""},
+		{nil, 0, ""}, // a task may become anybody
+	} {
+		if got := asyncDir("/run", tc.environ, tc.euid); got != tc.want {
+			t.Errorf("user %d, %q: %q, want %q", tc.euid, tc.environ, got, tc.want)
 		}
 	}
 }
