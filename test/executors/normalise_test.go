@@ -93,7 +93,7 @@ func (n normaliser) value(value any) any {
 	return value
 }
 
-// events returns the events in order, and what was displayed, by lines: that of
+// events returns the events in order, see orderHosts, and what was displayed, by lines: that of
 // events, and that of none.
 //
 // It is taken from the events, not from the file stdout: where ansible-runner
@@ -124,6 +124,7 @@ func (n normaliser) events(t *testing.T, dir string) (kept []any, output []strin
 	slices.SortFunc(events, func(a, b map[string]any) int {
 		return cmp.Compare(a["counter"].(float64), b["counter"].(float64)) //nolint:forcetypeassert // ansible-runner's
 	})
+	orderHosts(events)
 	for i, event := range events {
 		// How often an asynchronous task is polled is a matter of time.
 		if polled := "runner_on_async_poll"; i > 0 && event["event"] == polled && events[i-1]["event"] == polled {
@@ -149,6 +150,32 @@ func (n normaliser) events(t *testing.T, dir string) (kept []any, output []strin
 		slices.SortFunc(kept, func(a, b any) int { return cmp.Compare(encoded(a), encoded(b)) })
 	}
 	return kept, output
+}
+
+// orderHosts puts the events of each task in the order of its hosts, and leaves
+// those of a host in theirs: which of several hosts is done first is a matter of time.
+func orderHosts(events []map[string]any) {
+	taskAndHost := func(event map[string]any) (task, host string) {
+		data, _ := event["event_data"].(map[string]any)
+		task, _ = data["task_uuid"].(string)
+		host, _ = data["host"].(string)
+		return task, host
+	}
+	for begin := 0; begin < len(events); {
+		task, host := taskAndHost(events[begin])
+		end := begin + 1
+		for ; end < len(events) && host != ""; end++ {
+			if t, h := taskAndHost(events[end]); t != task || h == "" {
+				break
+			}
+		}
+		slices.SortStableFunc(events[begin:end], func(a, b map[string]any) int {
+			_, hostA := taskAndHost(a)
+			_, hostB := taskAndHost(b)
+			return cmp.Compare(hostA, hostB)
+		})
+		begin = end
+	}
 }
 
 // isOfLoading tells lines of great verbosity that say what is loaded now: in
