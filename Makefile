@@ -87,6 +87,7 @@ image-reproducible: setup-image ## build the image for operators twice from noth
 
 .PHONY: test
 test: ## set-up, lint, unit and integration tests on real parts, and a short fuzz run
+	@rm -f $(BIN)/repeated
 	@tools/step.sh 'set-up' $(MAKE) setup setup-race setup-trace second-line
 	@tools/step.sh 'development tools' $(MAKE) cluster-tools-kwok lint-tools client-tools
 	@tools/step.sh 'build' $(MAKE) build
@@ -101,22 +102,23 @@ test: ## set-up, lint, unit and integration tests on real parts, and a short fuz
 	@tools/step.sh 'fault plans' $(MAKE) fault-plans
 	@tools/step.sh 'fuzz targets' $(MAKE) fuzz-short
 	@$(MAKE) e2e-not-run
+	@if [ -s $(BIN)/repeated ]; then cat $(BIN)/repeated; fi
 
 .PHONY: unit
 unit: ## go test of the packages that need no API server
 	@go test -race $(TESTFLAGS) $$(go list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | grep -v -e internal/testenv -e test/docs | cut -d ' ' -f 1)
 
 .PHONY: integration
-integration: cluster-tools-kwok client-tools ## go test of everything, on one control plane
-	@$(TOOLS)/controlplane exec --pods-exec --audit-log audit.log -- go test -race -timeout 30m $(TESTFLAGS) ./...
+integration: cluster-tools-kwok client-tools $(TOOLS)/gotestsum ## go test of everything, on one control plane
+	@$(TOOLS)/controlplane exec --pods-exec --audit-log audit.log -- tools/gotest.sh ./... -race -timeout 30m $(TESTFLAGS)
 
 .PHONY: test-second-line
-test-second-line: second-line cluster-tools ## tests of what depends on Ansible, on ansible-core 2.19 and ansible-runner 2.4
-	@PATH=$(SECOND_LINE)/bin:$$PATH go test -race -count=1 -timeout 20m $(TESTFLAGS) ./runner ./controller/extravars ./test/hostile
+test-second-line: second-line cluster-tools $(TOOLS)/gotestsum ## tests of what depends on Ansible, on ansible-core 2.19 and ansible-runner 2.4
+	@PATH=$(SECOND_LINE)/bin:$$PATH tools/gotest.sh './runner ./controller/extravars ./test/hostile' -race -count=1 -timeout 20m $(TESTFLAGS)
 
 .PHONY: test-forked
-test-forked: second-line ## verdicts, supervision and hostile data with forked runs, on the newer line of Ansible
-	@TEST_EXECUTOR=warm PATH=$(SECOND_LINE)/bin:$$PATH go test -count=1 -timeout 20m $(TESTFLAGS) ./runner ./test/hostile
+test-forked: second-line $(TOOLS)/gotestsum ## verdicts, supervision and hostile data with forked runs, on the newer line of Ansible
+	@TEST_EXECUTOR=warm PATH=$(SECOND_LINE)/bin:$$PATH tools/gotest.sh './runner ./test/hostile' -count=1 -timeout 20m $(TESTFLAGS)
 
 .PHONY: hostile
 hostile: setup setup-trace second-line ## the corpus of hostile objects and events, a run for each, on both lines of Ansible: 20 minutes
@@ -124,8 +126,8 @@ hostile: setup setup-trace second-line ## the corpus of hostile objects and even
 	@ROLEWRIGHT_TEST_EVERY_CASE=1 PATH=$(SECOND_LINE)/bin:$$PATH go test -count=1 -timeout 2h $(TESTFLAGS) ./test/hostile
 
 .PHONY: test-tools
-test-tools: cluster-tools-kwok node-tools ## tests of the development control plane itself
-	@cd tools && go test -race -timeout 10m $(TESTFLAGS) ./controlplane
+test-tools: cluster-tools-kwok node-tools $(TOOLS)/gotestsum ## tests of the development control plane itself
+	@cd tools && ./gotest.sh ./controlplane -race -timeout 10m $(TESTFLAGS)
 
 # What a fault plan needs: the operator with its failpoints, and a scripted ansible-runner. RACE=1 gives the operator the
 # race detector, whose findings are violations.
@@ -180,10 +182,10 @@ test-image: setup-image cluster-tools-kwok client-tools ## tests of what depends
 
 # Where there are no images, the newer line stands for theirs.
 .PHONY: test-image-where-possible
-test-image-where-possible:
+test-image-where-possible: $(TOOLS)/gotestsum
 	@if tools/node/able.sh >/dev/null; then timeout --foreground 30m $(MAKE) test-image; else \
 		echo 'NOT RUN: `make test-image`, see `make e2e`. Instead, on the newer line:'; \
-		PATH=$(SECOND_LINE)/bin:$$PATH go test -count=1 -timeout 20m $(TESTFLAGS) ./runner/warm ./test/executors; fi
+		PATH=$(SECOND_LINE)/bin:$$PATH tools/gotest.sh './runner/warm ./test/executors' -count=1 -timeout 20m $(TESTFLAGS); fi
 
 .PHONY: e2e-where-possible
 e2e-where-possible: e2e-not-run
@@ -308,6 +310,10 @@ $(TOOLS)/promcheck: $(wildcard tools/manifests/promcheck/*.go) tools/manifests/g
 
 $(TOOLS)/golangci-lint: tools/lint/go.mod tools/lint/go.sum
 	cd tools/lint && go build -trimpath -ldflags '-s -w' -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	@touch $@
+
+$(TOOLS)/gotestsum: tools/gotestsum/go.mod tools/gotestsum/go.sum
+	cd tools/gotestsum && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $@ gotest.tools/gotestsum
 	@touch $@
 
 ##@ Housekeeping
