@@ -78,7 +78,7 @@ func (r *reconciler) dismiss(s *scope) {
 	if r.watch.PruneOnDelete {
 		// What garbage collection does not reach has to be found again, be it
 		// watched or not.
-		owned = slices.Concat(owned, s.witness.written, recorded(s.object))
+		owned = slices.Concat(owned, s.witness.written, r.record(s.object).Dependents)
 	}
 	s.dependents = resourceNames(owned)
 	s.access = nil

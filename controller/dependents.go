@@ -5,16 +5,13 @@ import (
 	"fmt"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/rolewright/rolewright/controller/dependent"
-	"github.com/rolewright/rolewright/controller/status"
 )
 
 // queueSource hands the controller's queue to the reconciler, for reasons to
@@ -77,20 +74,10 @@ func (r *reconciler) subscribe() (unsubscribe func()) {
 }
 
 // restore has the dependents watched again that an earlier process recorded.
-func (r *reconciler) restore(obj *unstructured.Unstructured) {
-	if r.dependents == nil || !r.watch.ManageStatus {
-		return
+func (r *reconciler) restore(key types.NamespacedName, resources []schema.GroupVersionResource) {
+	if r.dependents != nil && len(resources) > 0 {
+		r.dependents.Restore(key, resources)
 	}
-	if resources := recorded(obj); len(resources) > 0 {
-		r.dependents.Restore(client.ObjectKeyFromObject(obj), resources)
-	}
-}
-
-// recorded are the resources of which the object owned objects after its last
-// run.
-func recorded(obj *unstructured.Unstructured) []schema.GroupVersionResource {
-	st, _ := obj.Object["status"].(map[string]any)
-	return resourcesNamed(status.Dependents(st))
 }
 
 // resourceNames are resources as kubectl takes them, deployments.v1.apps, each
@@ -102,14 +89,4 @@ func resourceNames(resources []schema.GroupVersionResource) []string {
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
-}
-
-func resourcesNamed(names []string) []schema.GroupVersionResource {
-	var resources []schema.GroupVersionResource
-	for _, name := range names {
-		if gvr, _ := schema.ParseResourceArg(name); gvr != nil {
-			resources = append(resources, *gvr)
-		}
-	}
-	return resources
 }

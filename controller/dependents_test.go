@@ -114,7 +114,7 @@ func TestDependents_OneRunPerCause(t *testing.T) {
 	is := awaitCondition(t, c, obj, status.Ready, "True")
 	o.awaitWatch("configmaps.v1.")
 	o.awaitWatch("secrets.v1.")
-	if got, want := status.Dependents(is.Object["status"].(map[string]any)), []string{"configmaps.v1.", "secrets.v1."}; !slices.Equal(got, want) {
+	if got, want := resourceNames(status.Read(is.Object["status"].(map[string]any)).Dependents), []string{"configmaps.v1.", "secrets.v1."}; !slices.Equal(got, want) {
 		t.Errorf("recorded dependents = %v, want %v", got, want)
 	}
 	if refs := get(t, c, child).GetOwnerReferences(); len(refs) != 1 || refs[0].UID != obj.GetUID() || refs[0].Controller != nil {
@@ -129,7 +129,7 @@ func TestDependents_OneRunPerCause(t *testing.T) {
 	update(t, c, child, func(o map[string]any) { o["data"] = map[string]any{"key": "changed"} })
 	eventually(t, "the run for the changed child", func() bool { return exec.count() == 3 })
 	quiet(t, exec, 3, "one run for one change")
-	last, _ := status.LastRun(get(t, c, obj).Object["status"].(map[string]any))
+	last, _ := lastRun(get(t, c, obj).Object["status"].(map[string]any))
 	if last.Cause != string(causeDependent) {
 		t.Errorf("cause = %q", last.Cause)
 	}
@@ -223,7 +223,7 @@ func TestDependents_PrunedWhereGarbageCollectionDoesNotReach(t *testing.T) {
 			start(t, cfg, exec, owning(watchOf(gvk, func(w *watches.Watch) { w.PruneOnDelete, w.Finalizer = true, finalizer })))
 			obj := create(t, c, object(gvk, ns, "one", map[string]any{}))
 			is := awaitCondition(t, c, obj, status.Ready, "True")
-			if got, want := status.Dependents(is.Object["status"].(map[string]any)), []string{"clusterroles.v1.rbac.authorization.k8s.io", "configmaps.v1."}; !cmp.Equal(got, want) {
+			if got, want := resourceNames(status.Read(is.Object["status"].(map[string]any)).Dependents), []string{"clusterroles.v1.rbac.authorization.k8s.io", "configmaps.v1."}; !cmp.Equal(got, want) {
 				t.Errorf("recorded dependents: %s", cmp.Diff(want, got))
 			}
 			if a := get(t, c, child).GetAnnotations(); a["operator-sdk/primary-resource"] != ns+"/one" {

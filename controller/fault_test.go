@@ -186,7 +186,7 @@ func TestReconcile_RunThatIsNotWantedAnyMoreLeavesTheRecord(t *testing.T) {
 		return is.GetGeneration() == 3 && st["observedGeneration"] == int64(3) && condition(is, status.Ready)["status"] == "True"
 	})
 	st, _ := get(t, c, obj).Object["status"].(map[string]any)
-	if status.HasActiveRun(st) {
+	if hasActiveRun(st) {
 		t.Error("a run is on record as under way, and none is")
 	}
 }
@@ -236,7 +236,7 @@ func TestReconcile_ResultThatIsRefusedIsWrittenLater(t *testing.T) {
 			open.Store(true)
 			awaitCondition(t, c, obj, status.Ready, "True")
 			st, _ := get(t, c, obj).Object["status"].(map[string]any)
-			if last, ok := status.LastRun(st); !ok || last.Generation != 2 {
+			if last, ok := lastRun(st); !ok || last.Generation != 2 {
 				t.Errorf("the record is of %+v, want generation 2", last)
 			}
 			if n := exec.count(); n != 2 {

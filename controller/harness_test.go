@@ -25,6 +25,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/rolewright/rolewright/controller/eventlog"
+	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/proxy"
 	"github.com/rolewright/rolewright/internal/testenv"
 	"github.com/rolewright/rolewright/internal/watches"
@@ -42,6 +43,9 @@ type fakeExecutor struct {
 
 	// recover finds the result of a run of an earlier process; nil finds none.
 	recover func(dir, id string) (runner.Result, error)
+
+	// reap ends what is left of a run of an earlier process; nil finds nothing.
+	reap func(id string) error
 
 	mu     sync.Mutex
 	runs   []runner.Request
@@ -66,12 +70,15 @@ func (f *fakeExecutor) Recover(_ context.Context, dir, id string, _ runner.Maske
 	return f.recover(dir, id)
 }
 
-// Reap finds nothing.
+// Reap notes for which run it is called.
 func (f *fakeExecutor) Reap(id string) error {
 	f.mu.Lock()
-	defer f.mu.Unlock()
 	f.reaped = append(f.reaped, id)
-	return nil
+	f.mu.Unlock()
+	if f.reap == nil {
+		return nil
+	}
+	return f.reap(id)
 }
 
 // count is the number of runs so far.
@@ -331,6 +338,16 @@ func get(t *testing.T, c client.Client, obj *unstructured.Unstructured) *unstruc
 	}
 	return out
 }
+
+// lastRun is the recorded run of a status.
+func lastRun(st map[string]any) (status.Run, bool) {
+	if last := status.Read(st).Last; last != nil {
+		return *last, true
+	}
+	return status.Run{}, false
+}
+
+func hasActiveRun(st map[string]any) bool { return status.Read(st).Active != nil }
 
 // condition is a condition of obj by its type; empty if there is none.
 func condition(obj *unstructured.Unstructured, kind string) map[string]any {

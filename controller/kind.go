@@ -297,7 +297,7 @@ func (k *kind) newCache(res resource) (cache.Cache, error) {
 		HTTPClient:       k.http,
 		Scheme:           k.scheme,
 		Mapper:           k.mapper(res),
-		DefaultTransform: trim(k.watch.WatchAnnotationsChanges, !k.selector.Empty()),
+		DefaultTransform: trim(k.watch.WatchAnnotationsChanges, !k.selector.Empty(), k.watch.ManageStatus && res.hasStatus),
 	}
 	if k.watch.Finalizer == nil && !k.watch.PruneOnDelete {
 		// With a finalizer, an object that ceases to match has to stay in view:

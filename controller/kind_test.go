@@ -302,13 +302,13 @@ func TestShutdown_InterruptedRunIsRecordedAndRepeated(t *testing.T) {
 	<-begun
 	o.stop()
 	is := get(t, c, obj)
-	last, ok := status.LastRun(is.Object["status"].(map[string]any))
-	if !ok || last.Result != status.Interrupted || status.HasActiveRun(is.Object["status"].(map[string]any)) {
+	last, ok := lastRun(is.Object["status"].(map[string]any))
+	if !ok || last.Result != status.Interrupted || hasActiveRun(is.Object["status"].(map[string]any)) {
 		t.Errorf("lastRun = %+v", last)
 	}
 	start(t, cfg, &fakeExecutor{}, opts)
 	is = awaitCondition(t, c, obj, status.Ready, "True")
-	if last, _ = status.LastRun(is.Object["status"].(map[string]any)); last.Cause != "interrupted" {
+	if last, _ = lastRun(is.Object["status"].(map[string]any)); last.Cause != "interrupted" {
 		t.Errorf("repeated for %q", last.Cause)
 	}
 }
@@ -333,8 +333,8 @@ func TestReconcile_RunThatNobodyEndedIsRepeated(t *testing.T) {
 	start(t, cfg, exec, opts)
 	eventually(t, "the lost run is made good", func() bool {
 		st := get(t, c, obj).Object["status"].(map[string]any)
-		last, _ := status.LastRun(st)
-		return last.Cause == "interrupted" && last.Result == status.Succeeded && !status.HasActiveRun(st)
+		last, _ := lastRun(st)
+		return last.Cause == "interrupted" && last.Result == status.Succeeded && !hasActiveRun(st)
 	})
 	if n := exec.count(); n != 1 {
 		t.Errorf("%d runs, want 1", n)
@@ -373,7 +373,7 @@ func TestReconcile_ProgressIsWrittenAtABoundedRate(t *testing.T) {
 	if n := o.count("PATCH status"); n > most {
 		t.Errorf("%d status writes, want at most %d", n, most)
 	}
-	if status.HasActiveRun(is.Object["status"].(map[string]any)) {
+	if hasActiveRun(is.Object["status"].(map[string]any)) {
 		t.Error("the progress of an ended run is still shown")
 	}
 }

@@ -54,7 +54,7 @@ func TestReconcile_AFinalizerThatFailsForEverHoldsUpNobody(t *testing.T) {
 	}
 	eventually(t, "more failures", func() bool { return farewells.Load() >= 100 })
 	is := get(t, c, stuck)
-	last, _ := status.LastRun(is.Object["status"].(map[string]any))
+	last, _ := lastRun(is.Object["status"].(map[string]any))
 	if last.Result != status.Failed || last.Attempts < 50 || !strings.Contains(fmt.Sprint(condition(is, status.Failure)["message"]), "the bucket is not empty") {
 		t.Errorf("record = %+v, Failure = %v", last, condition(is, status.Failure))
 	}

@@ -76,7 +76,7 @@ func TestLifetime_LimitsNameTheTask(t *testing.T) {
 				!strings.Contains(message, `"Wait for nothing", role "r", at roles/r/tasks/main.yml:7`) {
 				t.Errorf("condition = %v", cond)
 			}
-			last, _ := status.LastRun(is.Object["status"].(map[string]any))
+			last, _ := lastRun(is.Object["status"].(map[string]any))
 			if last.Result != status.Failed || last.Attempts != 1 {
 				t.Errorf("record = %+v", last)
 			}

@@ -78,7 +78,7 @@ func (r *reconciler) settleLost(ctx context.Context, s *scope) (*ctrl.Result, er
 	} else if err != nil {
 		return nil, fmt.Errorf("read the object: %w", err)
 	}
-	s.memory.recall(s.object.Object, r.watch.ManageStatus)
+	s.memory.recall(r.record(s.object))
 	lost := s.memory.lost
 	if lost == nil {
 		return nil, nil
@@ -86,11 +86,14 @@ func (r *reconciler) settleLost(ctx context.Context, s *scope) (*ctrl.Result, er
 	if _, busy := r.set.busy.Load(s.object.GetUID()); busy {
 		return again(), nil // the watch of another version of the kind runs it
 	}
-	failpoint.Hit("lost.before-reap")
-	if err := r.opts.Runner.Reap(lost.ID); err != nil {
-		return nil, err
+	t, noTicket := r.dirs.ticket(s.object.GetUID(), *lost)
+	if noTicket == nil {
+		failpoint.Hit("lost.before-reap")
+		if err := r.opts.Runner.Reap(lost.ID); err != nil {
+			return nil, err
+		}
+		r.strip(s, lost.ID)
 	}
-	r.strip(s, lost.ID)
 	if run, ok := r.dirs.recorded(s.object.GetUID(), s.deleting, *lost); ok {
 		s.log.Info("Run of an earlier process has ended; its end is written now", "run", run.ID)
 		s.fingerprint = run.Fingerprint
@@ -100,7 +103,10 @@ func (r *reconciler) settleLost(ctx context.Context, s *scope) (*ctrl.Result, er
 		return again(), nil // as below
 	}
 	failpoint.Hit("lost.reaped")
-	found, err := r.find(ctx, s, *lost)
+	found, err := s, noTicket
+	if noTicket == nil {
+		found, err = r.find(ctx, s, *lost, t)
+	}
 	switch {
 	case err == nil:
 		s.log.Info("Run of an earlier process has ended; its result counts", "run", lost.ID)
@@ -115,7 +121,7 @@ func (r *reconciler) settleLost(ctx context.Context, s *scope) (*ctrl.Result, er
 	s.log.Info("Run of an earlier process is lost; it is run again", "run", lost.ID, "reason", err.Error())
 	run := status.Run{
 		ID: lost.ID, Cause: lost.Cause, Generation: lost.Generation, Started: lost.Started, Finished: r.now(),
-		Result: status.Interrupted, Reason: status.ReasonLost, Dependents: resourceNames(recorded(s.object)),
+		Result: status.Interrupted, Reason: status.ReasonLost, Dependents: resourceNames(r.record(s.object).Dependents),
 		Message: fmt.Sprintf("Run %s was lost: nobody saw its end; it is repeated", shortID(lost.ID)),
 	}
 	if s.memory.last != nil {
@@ -135,16 +141,34 @@ func (r *reconciler) settleLost(ctx context.Context, s *scope) (*ctrl.Result, er
 	return nil, nil
 }
 
-// find is the scope of a run of an earlier process, as if this one had made it.
-// The error wraps [runner.ErrNoRecord] unless everything agrees.
-func (r *reconciler) find(ctx context.Context, s *scope, lost status.Active) (*scope, error) {
-	dir := filepath.Join(r.dirs.object(s.object.GetUID()), filepath.Base(lost.ID))
+// ticket is that of a run which a status says was begun for an object. The
+// status is no evidence: before anything is done to processes or files of the
+// run, this disk has to have its ticket, for the same object and generation.
+// The error wraps [runner.ErrNoRecord].
+func (d *rundirs) ticket(uid types.UID, lost status.Active) (ticket, error) {
+	dir, err := d.run(uid, lost.ID)
+	if err != nil {
+		return ticket{}, fmt.Errorf("%w: %w", runner.ErrNoRecord, err)
+	}
 	t, err := readTicket(dir)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", runner.ErrNoRecord, err)
+		return ticket{}, fmt.Errorf("%w: %w", runner.ErrNoRecord, err)
 	}
-	if t.Run != lost.ID || t.UID != s.object.GetUID() || t.Generation != lost.Generation || t.Deleting != s.deleting {
+	if t.Run != lost.ID || t.UID != uid || t.Generation != lost.Generation {
+		return ticket{}, fmt.Errorf("%w: its ticket is for something else", runner.ErrNoRecord)
+	}
+	return t, nil
+}
+
+// find is the scope of a run of an earlier process, as if this one had made it.
+// The error wraps [runner.ErrNoRecord] unless everything agrees.
+func (r *reconciler) find(ctx context.Context, s *scope, lost status.Active, t ticket) (*scope, error) {
+	if t.Deleting != s.deleting {
 		return nil, fmt.Errorf("%w: its ticket is for something else", runner.ErrNoRecord)
+	}
+	dir, err := r.dirs.run(s.object.GetUID(), lost.ID)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", runner.ErrNoRecord, err)
 	}
 	// Which Secrets the run has read, nobody knows any more.
 	mask := redact.New()
@@ -156,6 +180,6 @@ func (r *reconciler) find(ctx context.Context, s *scope, lost status.Active) (*s
 	found := *s
 	found.runID, found.active, found.fingerprint = lost.ID, lost, t.Fingerprint
 	found.plan, found.result, found.ran = plan{cause: cause(lost.Cause)}, result, true
-	found.dependents = resourceNames(recorded(s.object))
+	found.dependents = resourceNames(r.record(s.object).Dependents)
 	return &found, nil
 }

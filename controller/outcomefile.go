@@ -46,7 +46,10 @@ func readOutcome(dir string) (noted, error) {
 
 // record notes how a run has ended, if it has a directory.
 func (d *rundirs) record(uid types.UID, deleting bool, run status.Run) error {
-	dir := filepath.Join(d.object(uid), filepath.Base(run.ID))
+	dir, err := d.run(uid, run.ID)
+	if err != nil {
+		return err
+	}
 	data, err := json.Marshal(noted{UID: uid, Deleting: deleting, Bytes: runner.Usage(dir), Run: run})
 	if err != nil {
 		return fmt.Errorf("encode the outcome of a run: %w", err)
@@ -61,7 +64,11 @@ func (d *rundirs) record(uid types.UID, deleting bool, run status.Run) error {
 // recorded is how a run of an earlier process has ended, as that one noted it
 // for this object, generation and purpose.
 func (d *rundirs) recorded(uid types.UID, deleting bool, lost status.Active) (status.Run, bool) {
-	o, err := readOutcome(filepath.Join(d.object(uid), filepath.Base(lost.ID)))
+	dir, err := d.run(uid, lost.ID)
+	if err != nil {
+		return status.Run{}, false
+	}
+	o, err := readOutcome(dir)
 	if err != nil || o.UID != uid || o.Deleting != deleting || o.Run.ID != lost.ID || o.Run.Generation != lost.Generation {
 		return status.Run{}, false
 	}

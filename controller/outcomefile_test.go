@@ -68,8 +68,8 @@ func TestOutcome_WaitsOnDiskForTheNextProcess(t *testing.T) {
 			var last status.Run
 			eventually(t, "the end is in the status", func() bool {
 				st, _ := get(t, c, obj).Object["status"].(map[string]any)
-				last, _ = status.LastRun(st)
-				return last.ID != "" && !status.HasActiveRun(st)
+				last, _ = lastRun(st)
+				return last.ID != "" && !hasActiveRun(st)
 			})
 			if last.ID != id || last.Result != tt.result || last.Reason != tt.reason || last.Cause != "created" {
 				t.Errorf("record = %+v, want that of run %s", last, id)

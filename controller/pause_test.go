@@ -64,7 +64,7 @@ func TestPause_FinishesTheRunAndBeginsNone(t *testing.T) {
 			t.Fatalf("%d runs, want that which was under way", n)
 		}
 		is := get(t, c, obj)
-		if last, _ := status.LastRun(is.Object["status"].(map[string]any)); last.Result != status.Succeeded || last.Generation != 1 {
+		if last, _ := lastRun(is.Object["status"].(map[string]any)); last.Result != status.Succeeded || last.Generation != 1 {
 			t.Errorf("the run that was under way ended as %+v", last)
 		}
 	}

@@ -205,7 +205,7 @@ func (r *reconciler) begin(ctx context.Context, s *scope) (*ctrl.Result, error) 
 	}
 	if !s.memory.ran {
 		// The cache may have been behind a run that another process recorded.
-		s.memory.recall(s.object.Object, r.watch.ManageStatus)
+		s.memory.recall(r.record(s.object))
 		if s.memory.lost != nil {
 			return again(), nil
 		}

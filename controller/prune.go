@@ -52,7 +52,7 @@ func (r *reconciler) prune(ctx context.Context, s *scope) error {
 // prunable are the resources of which the object may own objects: those that
 // were recorded and, should the record have been lost, those that are watched.
 func (r *reconciler) prunable(s *scope) []schema.GroupVersionResource {
-	resources := append(recorded(s.object), r.set.dependents.Watching()...)
+	resources := append(r.record(s.object).Dependents, r.set.dependents.Watching()...)
 	slices.SortFunc(resources, func(a, b schema.GroupVersionResource) int { return strings.Compare(a.String(), b.String()) })
 	return slices.Compact(resources)
 }

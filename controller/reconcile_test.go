@@ -35,7 +35,7 @@ func TestReconcile_CreatedAndChangedObjectsRunOnce(t *testing.T) {
 	if n := exec.count(); n != 1 {
 		t.Fatalf("%d runs for one creation", n)
 	}
-	last, ok := status.LastRun(is.Object["status"].(map[string]any))
+	last, ok := lastRun(is.Object["status"].(map[string]any))
 	if !ok || last.Cause != "created" || last.Generation != 1 || last.Result != status.Succeeded {
 		t.Errorf("lastRun = %+v", last)
 	}
@@ -45,7 +45,7 @@ func TestReconcile_CreatedAndChangedObjectsRunOnce(t *testing.T) {
 
 	update(t, c, obj, func(m map[string]any) { m["spec"] = map[string]any{"size": int64(2)} })
 	is = awaitCondition(t, c, obj, status.Ready, "True")
-	if last, _ = status.LastRun(is.Object["status"].(map[string]any)); last.Cause != "changed" || last.Generation != 2 {
+	if last, _ = lastRun(is.Object["status"].(map[string]any)); last.Cause != "changed" || last.Generation != 2 {
 		t.Errorf("lastRun after the change = %+v", last)
 	}
 	// Labels, annotations and somebody else's status are no reason to run.
@@ -111,12 +111,12 @@ func TestReconcile_RecordedPeriodContinuesAfterRestart(t *testing.T) {
 	o := start(t, cfg, &fakeExecutor{}, opts)
 	obj := create(t, c, object(gvk, ns, "one", nil))
 	is := awaitCondition(t, c, obj, status.Ready, "True")
-	first, _ := status.LastRun(is.Object["status"].(map[string]any))
+	first, _ := lastRun(is.Object["status"].(map[string]any))
 	o.stop()
 	start(t, cfg, &fakeExecutor{}, opts)
 	var second status.Run
 	eventually(t, "the periodic run", func() bool {
-		second, _ = status.LastRun(get(t, c, obj).Object["status"].(map[string]any))
+		second, _ = lastRun(get(t, c, obj).Object["status"].(map[string]any))
 		return second.ID != first.ID
 	})
 	if gap := second.Started.Sub(first.Finished); second.Cause != "period" || gap < period {
@@ -191,7 +191,7 @@ func TestReconcile_FailedRunIsRetriedWithBackoffAndResetByAChange(t *testing.T) 
 	obj := create(t, c, object(gvk, ns, "one", map[string]any{"state": "broken"}))
 	eventually(t, "a third attempt", func() bool {
 		st, _ := get(t, c, obj).Object["status"].(map[string]any)
-		last, _ := status.LastRun(st)
+		last, _ := lastRun(st)
 		return last.Attempts >= 3
 	})
 	is := get(t, c, obj)
@@ -225,10 +225,10 @@ func TestReconcile_RequeueAfterIsObeyedAfterTheRun(t *testing.T) {
 	start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk)}})
 	obj := create(t, c, object(gvk, ns, "one", nil))
 	is := awaitCondition(t, c, obj, status.Ready, "True")
-	first, _ := status.LastRun(is.Object["status"].(map[string]any))
+	first, _ := lastRun(is.Object["status"].(map[string]any))
 	var second status.Run
 	eventually(t, "the run that was asked for", func() bool {
-		second, _ = status.LastRun(get(t, c, obj).Object["status"].(map[string]any))
+		second, _ = lastRun(get(t, c, obj).Object["status"].(map[string]any))
 		return second.ID != first.ID
 	})
 	if gap := second.Started.Sub(first.Finished); gap < 2*time.Second || second.Cause != "requeue_after" {

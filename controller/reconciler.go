@@ -203,26 +203,33 @@ func (r *reconciler) remember(obj *unstructured.Unstructured) (m *memory, stale 
 		stale = m.uid
 	}
 	m = &memory{uid: obj.GetUID()}
-	m.recall(obj.Object, r.watch.ManageStatus)
-	r.restore(obj)
+	record := r.record(obj)
+	for _, part := range record.Rejected {
+		r.metrics.StatusRejected(r.gvk, part)
+	}
+	m.recall(record)
+	r.restore(key, record.Dependents)
 	r.memories[key] = m
 	return m, stale
 }
 
-// recall takes over what the status of an object says of its runs. A status
-// that the watch does not manage says nothing.
-func (m *memory) recall(object map[string]any, managed bool) {
-	st, _ := object["status"].(map[string]any)
-	if !managed || st == nil {
-		return
+// record is what the status of an object says of its runs. A status that the
+// operator does not write says nothing: who creates the object may have written
+// it.
+func (r *reconciler) record(obj *unstructured.Unstructured) status.Record {
+	st, _ := obj.Object["status"].(map[string]any)
+	if !r.writesStatus() {
+		return status.Record{}
 	}
-	if last, ok := status.LastRun(st); ok {
-		m.last = &last
+	return status.Read(st)
+}
+
+// recall takes over what is recorded of an object's runs.
+func (m *memory) recall(record status.Record) {
+	if record.Last != nil {
+		m.last = record.Last
 	}
-	m.lost = nil
-	if lost, ok := status.ActiveRun(st); ok {
-		m.lost = &lost
-	}
+	m.lost = record.Active
 }
 
 // concerns tells whether the object is this watch's business: it matches the

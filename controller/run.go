@@ -88,8 +88,11 @@ func (r *reconciler) execute(ctx context.Context, req runner.Request) (runner.Re
 // strip removes from the directory of a run that has ended what is of no use to
 // anybody now: the way to the API server, the extra vars, the environment.
 func (r *reconciler) strip(s *scope, run string) {
-	dir := filepath.Join(r.dirs.object(s.object.GetUID()), filepath.Base(run))
-	if err := runner.Strip(dir, run, kubeconfigFile); err != nil {
+	dir, err := r.dirs.run(s.object.GetUID(), run)
+	if err == nil {
+		err = runner.Strip(dir, kubeconfigFile)
+	}
+	if err != nil {
 		s.log.Error(err, "Secrets of the run cannot be removed", "directory", dir)
 	}
 }

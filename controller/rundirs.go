@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"syscall"
 
 	"github.com/go-logr/logr"
@@ -88,30 +87,44 @@ func checkOwners(path string) error {
 // object is the directory of all runs of one object.
 func (d *rundirs) object(uid types.UID) string {
 	name := string(uid)
-	if !regexp.MustCompile(`^[0-9A-Za-z-]{8,64}$`).MatchString(name) {
+	if !runner.IsID(name) {
 		sum := sha256.Sum256([]byte(uid))
 		name = hex.EncodeToString(sum[:16])
 	}
 	return filepath.Join(d.root, runsDir, name)
 }
 
+// run is the directory of one run. What is no ID of a run has none.
+func (d *rundirs) run(uid types.UID, id string) (string, error) {
+	if !runner.IsID(id) {
+		return "", fmt.Errorf("%.40q is no ID of a run", id)
+	}
+	return filepath.Join(d.object(uid), id), nil
+}
+
 // create makes room for a run and returns the path of its private data
 // directory, which does not exist yet. Until finish is called, nothing is
 // removed of it.
 func (d *rundirs) create(uid types.UID, runID string) (string, error) {
-	dir := d.object(uid)
-	d.archive.begin(filepath.Base(dir), runID)
-	if err := d.withRoom(func() error { return os.MkdirAll(dir, 0o700) }); runner.IsNoSpace(err) {
+	dir, err := d.run(uid, runID)
+	if err != nil {
+		return "", err
+	}
+	object := filepath.Dir(dir)
+	d.archive.begin(filepath.Base(object), runID)
+	if err := d.withRoom(func() error { return os.MkdirAll(object, 0o700) }); runner.IsNoSpace(err) {
 		return "", fmt.Errorf("%w: create the directory of the object's runs: %w", runner.ErrNoSpace, err)
 	} else if err != nil {
 		return "", fmt.Errorf("create the directory of the object's runs: %w", err)
 	}
-	return filepath.Join(dir, runID), nil
+	return dir, nil
 }
 
 // finish is called when the end of a run is in the status.
 func (d *rundirs) finish(uid types.UID, runID string, keep retention) {
-	d.archive.finish(filepath.Base(d.object(uid)), runID, keep)
+	if runner.IsID(runID) {
+		d.archive.finish(filepath.Base(d.object(uid)), runID, keep)
+	}
 }
 
 // settled is called when no run of the object is under way or unrecorded.

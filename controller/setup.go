@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/rolewright/rolewright/controller/dependent"
+	"github.com/rolewright/rolewright/internal/discovery"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner/vault"
 )
@@ -100,6 +102,10 @@ func (s *Set) watchDependents(mgr manager.Manager, opts Options, log logr.Logger
 	s.dependents = dependent.New(dependent.Options{
 		Client: s.metadata, Content: content, Namespaces: opts.Namespaces, Log: log,
 		Lookup: func(ctx context.Context, gvr schema.GroupVersionResource) (string, bool, error) {
+			served, err := opts.Gateway.Discovery().Serves(ctx, gvr.GroupVersion())
+			if err != nil || !served {
+				return "", false, cmp.Or(err, discovery.ErrNotFound)
+			}
 			res, err := opts.Gateway.Discovery().Lookup(ctx, gvr)
 			return res.Kind, res.Namespaced, err
 		},

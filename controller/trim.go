@@ -37,9 +37,10 @@ func created(obj *unstructured.Unstructured) time.Time {
 }
 
 // trim is what the cache keeps of an object: enough to decide whether a run is
-// due, however large the object is, and the labels where there is a selector. Whoever needs more reads the object live,
-// which every run does anyway.
-func trim(annotations, labels bool) toolscache.TransformFunc {
+// due, however large the object is, and the labels where there is a selector.
+// Of the status it keeps the record, where the operator writes one. Who needs
+// more reads the object live, as every run does.
+func trim(annotations, labels, record bool) toolscache.TransformFunc {
 	return func(in any) (any, error) {
 		obj, ok := in.(*unstructured.Unstructured)
 		if !ok {
@@ -57,7 +58,7 @@ func trim(annotations, labels bool) toolscache.TransformFunc {
 			"metadata": trimMetadata(obj, labels), inputsKey: inputs,
 			createdKey: obj.GetCreationTimestamp().UTC().Format(time.RFC3339),
 		}
-		if st, ok := obj.Object["status"].(map[string]any); ok {
+		if st, ok := obj.Object["status"].(map[string]any); ok && record {
 			kept["status"] = status.Recorded(st)
 		}
 		return &unstructured.Unstructured{Object: kept}, nil

@@ -28,7 +28,7 @@ func TestTrim_KeepsTheDigestOfTheWholeObjectHoweverOftenItIsDone(t *testing.T) {
 	}
 	var obj any = whole()
 	for range 3 {
-		if obj, err = trim(false, true)(obj); err != nil {
+		if obj, err = trim(false, true, true)(obj); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -133,9 +133,13 @@ func finishTime(root *os.Root, id string) (time.Time, bool) {
 const removingSuffix = ".removing"
 
 // Remove removes a directory: that of a run, or that of an object with all its
-// runs. If it is a link, the link is removed; nothing outside is touched. That
-// it does not exist is no error.
+// runs, or what is left of one. If it is a link, the link is removed; nothing
+// outside is touched. What has another name is refused. That it does not exist
+// is no error.
 func Remove(dir string) error {
+	if id, _ := runID(filepath.Base(dir)); id == "" {
+		return fmt.Errorf("remove runs: %q is no directory of a run", dir)
+	}
 	parent, err := plainfile.OpenDir(filepath.Dir(dir))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -179,11 +183,16 @@ func unlock(root *os.Root, dir string) {
 	}
 }
 
-// Strip removes from the private data directory of a run that has ended what
-// it was given and nobody needs any more: env with the extra vars and the
-// environment, the environment in ansible-runner's artifact "command", and
-// the named files.
-func Strip(dir, id string, files ...string) error {
+// Strip removes from the private data directory of a run that has ended, which
+// has the run's ID for its name, what it was given and nothing needs any more:
+// env with the extra vars and the environment, the environment in
+// ansible-runner's artifact "command", and the named files. Nothing outside dir
+// is touched, whatever was put into it.
+func Strip(dir string, files ...string) error {
+	id := filepath.Base(dir)
+	if !IsID(id) {
+		return fmt.Errorf("strip private data dir: %.40q is no ID of a run", id)
+	}
 	root, err := plainfile.OpenDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -196,7 +205,10 @@ func Strip(dir, id string, files ...string) error {
 	for _, name := range append(files, "env") {
 		errs = append(errs, root.RemoveAll(name))
 	}
-	errs = append(errs, stripCommand(root, filepath.Join(dir, "artifacts", id, "command")))
+	artifacts, err := root.OpenRoot(path.Join("artifacts", id))
+	if err == nil {
+		errs = append(errs, stripCommand(artifacts), artifacts.Close())
+	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("strip private data dir: %w", err)
 	}
@@ -208,12 +220,13 @@ const commandLimit = 8 << 20
 
 // stripCommand leaves the command and the working directory in the artifact
 // that names them, or nothing of it.
-func stripCommand(root *os.Root, file string) error {
+func stripCommand(artifacts *os.Root) error {
+	const name = "command"
 	var said struct {
 		Command any `json:"command"`
 		Cwd     any `json:"cwd"`
 	}
-	data, err := plainfile.Read(file, commandLimit)
+	data, err := plainfile.ReadIn(artifacts, name, commandLimit)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -224,10 +237,10 @@ func stripCommand(root *os.Root, file string) error {
 		data, err = json.Marshal(said)
 	}
 	if err == nil {
-		err = plainfile.Replace(file, data)
+		err = plainfile.ReplaceIn(artifacts, name, data)
 	}
 	if err != nil {
-		return root.RemoveAll(path.Join("artifacts", filepath.Base(filepath.Dir(file)), "command"))
+		return artifacts.RemoveAll(name)
 	}
 	return nil
 }

@@ -177,6 +177,24 @@ func TestRemove(t *testing.T) {
 	}
 }
 
+func TestRemove_RefusesWhatIsNoRun(t *testing.T) {
+	parent := t.TempDir()
+	write(t, filepath.Join(parent, "object", "precious"), "", 0o600)
+	for _, dir := range []string{
+		filepath.Join(parent, "object") + "/..", parent + "/.", parent + "/object/run/../..", parent + "/a b", parent + "/.git", parent + "/.object", "..", ".", "/",
+	} {
+		if err := Remove(dir); err == nil {
+			t.Errorf("%s is removed", dir)
+		}
+		if err := Strip(dir, "precious"); err == nil {
+			t.Errorf("%s is stripped", dir)
+		}
+	}
+	if diff := cmp.Diff([]string{"object"}, list(t, parent)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 // asNobody runs f on a thread whose file accesses are those of a user without
 // privileges, whoever runs the tests.
 func asNobody(t *testing.T, f func()) {

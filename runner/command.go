@@ -24,6 +24,10 @@ const maxVerbosity = 7
 // name of a directory.
 var idPattern = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z-]{0,63}$`)
 
+// IsID tells whether a text can be the ID of a run: then it is the name of a
+// directory, and no path.
+func IsID(text string) bool { return idPattern.MatchString(text) }
+
 // normalise returns the request with clean paths and a role path that is
 // absolute: ansible-playbook runs in another directory than the operator, and
 // would look for a relative one there.

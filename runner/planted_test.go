@@ -67,7 +67,7 @@ func TestRun_WhosePlaybookPlantsThings(t *testing.T) {
 			if _, err := r.Recover(t.Context(), req.Dir, req.ID, nil); err != nil {
 				t.Errorf("recover: %v", err)
 			}
-			if err := Strip(req.Dir, req.ID, "kubeconfig"); err != nil {
+			if err := Strip(req.Dir, "kubeconfig"); err != nil {
 				t.Errorf("strip: %v", err)
 			}
 			_ = Usage(req.Dir)

@@ -178,7 +178,7 @@ func TestStrip_LeavesNoExtraVarsAndNoEnvironment(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := Strip(req.Dir, req.ID, "kubeconfig"); err != nil {
+		if err := Strip(req.Dir, "kubeconfig"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -194,7 +194,7 @@ func TestStrip_LeavesNoExtraVarsAndNoEnvironment(t *testing.T) {
 	if _, err := r.Recover(t.Context(), req.Dir, req.ID, nil); err != nil {
 		t.Errorf("recover: %v", err)
 	}
-	if err := Strip(filepath.Join(t.TempDir(), "missing"), uuid.NewString()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := Strip(filepath.Join(t.TempDir(), uuid.NewString())); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)
 	}
 }

@@ -92,19 +92,6 @@ func (k *Kind) blacklisted(gvk schema.GroupVersionKind) bool {
 	return slices.Contains(k.spec.Blacklist, gvk)
 }
 
-// Restore says of which resources an owner owned objects when that was last
-// recorded, and begins to watch them.
-func (k *Kind) Restore(name types.NamespacedName, resources []schema.GroupVersionResource) {
-	k.registry.mu.Lock()
-	defer k.registry.mu.Unlock()
-	if k.closed {
-		return
-	}
-	for _, resource := range resources {
-		k.registry.feedOf(resource).hint(k, name)
-	}
-}
-
 // Begin says that a run of an owner starts. By the UID what becomes of its writes
 // is not taken for a matter of a successor with the same name.
 func (k *Kind) Begin(name types.NamespacedName, uid types.UID) *Run {
@@ -133,6 +120,11 @@ func (k *Kind) owned(name types.NamespacedName) []schema.GroupVersionResource {
 			resources = append(resources, f.resource)
 		}
 	}
+	for resource, owners := range k.registry.recorded {
+		if _, said := owners[ownerKey{k, name}]; said && !slices.Contains(resources, resource) {
+			resources = append(resources, resource)
+		}
+	}
 	return sorted(resources)
 }
 
@@ -144,6 +136,7 @@ func (k *Kind) Forget(name types.NamespacedName) {
 	for _, f := range k.registry.feeds {
 		delete(f.hints, ownerKey{k, name})
 	}
+	k.registry.unrecord(func(o ownerKey) bool { return o == ownerKey{k, name} })
 }
 
 // Close ends the subscription. A call of Changed that is under way may still
@@ -155,6 +148,7 @@ func (k *Kind) Close() {
 	for _, f := range k.registry.feeds {
 		f.leave(k)
 	}
+	k.registry.unrecord(func(o ownerKey) bool { return o.kind == k })
 	clear(k.owners)
 }
 

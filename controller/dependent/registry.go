@@ -20,7 +20,7 @@ type Options struct {
 	// Content reads versions of single objects where metadata says too little.
 	Content dynamic.Interface
 	// Lookup says what a resource is. It may block and is asked again after an
-	// error; a NotFound error says that there is no such resource.
+	// error; discovery.ErrNotFound says that there is no such resource.
 	Lookup func(ctx context.Context, r schema.GroupVersionResource) (kind string, namespaced bool, err error)
 	// Namespaces are those of which namespaced objects are watched; none means
 	// all.
@@ -52,6 +52,11 @@ type Registry struct {
 	// request is made and no owner is told while it is held.
 	mu    sync.Mutex
 	feeds map[schema.GroupResource]*feed
+	// recorded are the resources that [Kind.Restore] has named, with the owners
+	// that they were named for, until they are looked up. restoring has a token
+	// while there is something new.
+	recorded  map[schema.GroupVersionResource]map[ownerKey]struct{}
+	restoring chan struct{}
 	// start begins a feed; nil before Start and after its end.
 	start func(*feed)
 }
@@ -77,6 +82,8 @@ func New(o Options) *Registry {
 		idle: o.Idle, denied: defaultDenied, readers: defaultReaders,
 		questions: make(chan question, maxQuestions),
 		feeds:     map[schema.GroupResource]*feed{},
+		recorded:  map[schema.GroupVersionResource]map[ownerKey]struct{}{},
+		restoring: make(chan struct{}, 1),
 	}
 }
 
@@ -91,6 +98,7 @@ func (r *Registry) Start(ctx context.Context) error {
 		r.start(f)
 	}
 	r.mu.Unlock()
+	wg.Go(func() { r.restore(ctx) })
 	for range r.readers {
 		wg.Go(func() { r.answer(ctx) })
 	}

@@ -1,9 +1,6 @@
 package status
 
-import (
-	"maps"
-	"time"
-)
+import "time"
 
 // Result is how a run ended, as recorded.
 type Result string
@@ -31,7 +28,7 @@ const (
 
 // Run is the record of one finished run: status.ansible.lastRun.
 type Run struct {
-	// ID is the run's identifier and the name of its artifacts.
+	// ID is the run's identifier and the name of its artifacts: a UUID.
 	ID string
 	// Cause says why it ran: created, changed, content, period, ….
 	Cause string
@@ -42,7 +39,8 @@ type Run struct {
 	// Started and Finished enclose it; microseconds are kept.
 	Started, Finished time.Time
 	Result            Result
-	// Reason and Message are the verdict's; the message is empty on success.
+	// Reason and Message are the verdict's. The message is empty on success, and
+	// is not read back.
 	Reason, Message string
 	// Permanent is true where the same inputs cannot succeed (not recorded).
 	Permanent bool
@@ -54,7 +52,8 @@ type Run struct {
 	// Attempts counts the consecutive runs that failed, this one included.
 	Attempts int64
 	// Dependents are the resources of which the object owns objects
-	// (status.ansible.dependents): what is watched for it after a restart.
+	// (status.ansible.dependents), as kubectl takes them: deployments.v1.apps.
+	// The first [MaxDependents] are recorded.
 	Dependents []string
 	// Warnings are things that the author of the object should know.
 	Warnings []string
@@ -85,89 +84,6 @@ type Active struct {
 }
 
 const timeLayout = "2006-01-02T15:04:05.000000Z07:00"
-
-// LastRun reads the recorded run. It is false where there is none, or none
-// that can be relied on: somebody else may have written into the status.
-func LastRun(st map[string]any) (Run, bool) {
-	m := mapAt(mapAt(st, "ansible"), "lastRun")
-	r := Run{
-		ID:          text(m["id"]),
-		Cause:       text(m["cause"]),
-		Generation:  integer(m["generation"]),
-		Fingerprint: text(m["fingerprint"]),
-		Result:      Result(text(m["result"])),
-		Reason:      text(m["reason"]),
-		Message:     text(m["message"]),
-		Attempts:    max(integer(m["attempts"]), 0),
-	}
-	var err error
-	if r.Started, err = time.Parse(time.RFC3339Nano, text(m["started"])); err != nil {
-		return Run{}, false
-	}
-	if r.Finished, err = time.Parse(time.RFC3339Nano, text(m["finished"])); err != nil {
-		return Run{}, false
-	}
-	if s := text(m["requeueAfter"]); s != "" {
-		if r.RequeueAfter, err = time.ParseDuration(s); err != nil || r.RequeueAfter < 0 {
-			return Run{}, false
-		}
-	}
-	switch r.Result {
-	case Succeeded, Failed, Interrupted:
-	default:
-		return Run{}, false
-	}
-	return r, r.ID != ""
-}
-
-// Recorded is the part of a status that [LastRun] and [HasActiveRun] read. It
-// shares memory with st.
-func Recorded(st map[string]any) map[string]any {
-	ansible := mapAt(st, "ansible")
-	if ansible == nil {
-		return map[string]any{}
-	}
-	kept := map[string]any{}
-	for _, key := range []string{"lastRun", "activeRun"} {
-		if run := mapAt(ansible, key); run != nil {
-			run = maps.Clone(run)
-			for _, long := range []string{"message", "counts", "failedTask", "task"} {
-				delete(run, long)
-			}
-			kept[key] = run
-		}
-	}
-	if dependents, ok := ansible["dependents"]; ok {
-		kept["dependents"] = dependents
-	}
-	return map[string]any{"ansible": kept}
-}
-
-// Dependents reads the recorded resources of which the object owns objects.
-func Dependents(st map[string]any) []string {
-	list, _ := mapAt(st, "ansible")["dependents"].([]any)
-	var resources []string
-	for _, v := range list {
-		if s := text(v); s != "" {
-			resources = append(resources, s)
-		}
-	}
-	return resources
-}
-
-// ActiveRun reads the run that was recorded as begun and not as ended; false if
-// there is none.
-func ActiveRun(st map[string]any) (Active, bool) {
-	m := mapAt(mapAt(st, "ansible"), "activeRun")
-	a := Active{ID: text(m["id"]), Cause: text(m["cause"]), Generation: integer(m["generation"])}
-	a.Started, _ = time.Parse(time.RFC3339Nano, text(m["started"])) // a time that is none is no reason to forget the run
-	return a, a.ID != ""
-}
-
-// HasActiveRun reports whether a run was recorded as begun and not as ended.
-func HasActiveRun(st map[string]any) bool {
-	return text(mapAt(mapAt(st, "ansible"), "activeRun")["id"]) != ""
-}
 
 func (r Run) encode() map[string]any {
 	m := map[string]any{
@@ -231,24 +147,4 @@ func (r Run) ansibleResult() map[string]any {
 		"failures":   r.Localhost.Failed,
 		"completion": r.Completed.UTC().Format("2006-01-02T15:04:05.99999999") + "+00:00",
 	}
-}
-
-func mapAt(m map[string]any, key string) map[string]any {
-	v, _ := m[key].(map[string]any)
-	return v
-}
-
-func text(v any) string {
-	s, _ := v.(string)
-	return s
-}
-
-func integer(v any) int64 {
-	switch n := v.(type) {
-	case int64:
-		return n
-	case float64:
-		return int64(n)
-	}
-	return 0
 }

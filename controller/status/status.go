@@ -11,6 +11,7 @@ import (
 // for a finalizer run.
 func Begin(st map[string]any, a Active, deleting bool, now time.Time) map[string]any {
 	next := clone(st)
+	discardRejected(next)
 	c := readConditions(next, a.Generation, now)
 	if _, s := c.find(Successful); s != nil && s["status"] != "False" {
 		c.set(Successful, "False", reasonRunning, messageRunning, nil, false)
@@ -26,21 +27,21 @@ func Begin(st map[string]any, a Active, deleting bool, now time.Time) map[string
 	}
 	c.add(Reconciling, "True", reason, message)
 	c.write(next)
-	ansible := owned(next)
-	ansible["activeRun"] = a.encode()
+	owned(next)[partActive] = a.encode()
 	return next
 }
 
 // Progress is the part of a status that follows a run while it lasts: a merge
 // patch that touches nothing else.
 func Progress(a Active) map[string]any {
-	return map[string]any{"ansible": map[string]any{"activeRun": a.encode()}}
+	return map[string]any{"ansible": map[string]any{partActive: a.encode()}}
 }
 
 // Conclude is the status of an object whose run r has ended. next is the time
 // until the next run, 0 if none is planned.
 func Conclude(st map[string]any, r Run, next time.Duration, now time.Time) map[string]any {
 	out := clone(st)
+	discardRejected(out)
 	c := readConditions(out, r.Generation, now)
 	switch r.Result {
 	case Succeeded:
@@ -55,13 +56,13 @@ func Conclude(st map[string]any, r Run, next time.Duration, now time.Time) map[s
 		out["observedGeneration"] = r.Generation
 	}
 	ansible := owned(out)
-	if active := mapAt(ansible, "activeRun"); active == nil || text(active["id"]) == r.ID {
-		delete(ansible, "activeRun") // another's is not ours to end
+	if active := mapAt(ansible, partActive); text(active["id"]) == r.ID {
+		delete(ansible, partActive) // another's is not ours to end
 	}
-	ansible["lastRun"] = r.encode()
-	delete(ansible, "dependents")
-	if len(r.Dependents) > 0 {
-		ansible["dependents"] = stringList(r.Dependents)
+	ansible[partLast] = r.encode()
+	delete(ansible, partDependents)
+	if n := min(len(r.Dependents), MaxDependents); n > 0 {
+		ansible[partDependents] = stringList(r.Dependents[:n])
 	}
 	delete(ansible, "warnings")
 	if len(r.Warnings) > 0 {
@@ -123,6 +124,7 @@ func concludeInterrupted(c *conditions, r Run) {
 // run that succeeded already: nothing is run, and the conditions say so.
 func Observe(st map[string]any, generation int64, now time.Time) map[string]any {
 	out := clone(st)
+	discardRejected(out)
 	c := readConditions(out, generation, now)
 	c.add(Ready, "True", reasonSettled, messageSucceeded)
 	c.add(Reconciling, "False", reasonSettled, messageAwaiting)
@@ -136,6 +138,7 @@ func Observe(st map[string]any, generation int64, now time.Time) map[string]any 
 // back. warnings are what its author should know meanwhile.
 func Hold(st map[string]any, generation int64, cause string, warnings []string, now time.Time) map[string]any {
 	out := clone(st)
+	discardRejected(out)
 	c := readConditions(out, generation, now)
 	c.add(Reconciling, "True", reasonPaused, cause+": no run starts while the object is paused")
 	c.write(out)
@@ -174,7 +177,7 @@ func Legacy(before, after map[string]any) map[string]any {
 func Minimal(before, after map[string]any) map[string]any {
 	out := clone(before)
 	if ansible := mapAt(out, "ansible"); ansible != nil {
-		delete(ansible, "activeRun")
+		delete(ansible, partActive)
 	}
 	list, _ := clone(after)["conditions"].([]any)
 	const room = 120 // bytes of a message: enough for a task's name

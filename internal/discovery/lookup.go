@@ -53,6 +53,34 @@ func (c *Cache) Lookup(ctx context.Context, gvr schema.GroupVersionResource) (Re
 	return r, nil
 }
 
+// Serves tells whether the API server serves a group version, by its list of
+// groups: one request answers for any number of names. A group that was added
+// within the last two seconds may be missing. It waits as [Cache.Lookup] does.
+func (c *Cache) Serves(ctx context.Context, gv schema.GroupVersion) (bool, error) {
+	if gv.Group == "" {
+		return gv.Version == "v1", nil
+	}
+	a := c.get(ctx, question{path: "/apis", accept: "application/json"}, c.termsNow(freshFor, missingFor))
+	var list metav1.APIGroupList
+	switch {
+	case a.failure != nil:
+		return false, fmt.Errorf("list the API groups: %w", a.failure)
+	case a.oversize || a.status != http.StatusOK:
+		return false, fmt.Errorf("list the API groups: the API server answered %d %s", a.status, http.StatusText(a.status))
+	}
+	if err := json.Unmarshal(a.body, &list); err != nil {
+		return false, fmt.Errorf("list the API groups: %w", err)
+	}
+	for _, group := range list.Groups {
+		for _, version := range group.Versions {
+			if version.GroupVersion == gv.String() {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
+
 // find reads what the API server has said about a resource.
 func find(a *answer, gvr schema.GroupVersionResource) (Resource, error) {
 	switch {

@@ -60,6 +60,7 @@ type Recorder struct {
 	waits        *prometheus.HistogramVec
 	memory       *prometheus.HistogramVec
 	lost         *prometheus.CounterVec
+	rejected     *prometheus.CounterVec
 	failures     *prometheus.CounterVec
 	failing      places
 	events       *prometheus.CounterVec
@@ -113,6 +114,9 @@ func New(reg prometheus.Registerer) (*Recorder, error) {
 			memoryBuckets(), "group", "version", "kind", "executor"),
 		lost: counter("rolewright_runs_lost_total",
 			"Runs of an earlier process whose end nobody saw, and that are repeated.", "group", "version", "kind"),
+		rejected: counter("rolewright_status_rejected_total",
+			"Parts of status.ansible that an object was met with, that the operator has not written so, and that it ignores.",
+			"group", "version", "kind", "part"),
 		failures: counter("rolewright_task_failures_total",
 			"Tasks that made a run fail, by file and line of the task; other for those beyond the first 200.",
 			"group", "version", "kind", "task"),
@@ -180,7 +184,7 @@ func (r *Recorder) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		r.buildInfo, r.reconcileResult, r.reconciles, r.createdAt,
 		r.phases, r.runs, r.executors, r.warmReady, r.inFlight, r.events, r.statusWrites, r.decisions, r.kindReady, r.artifactRuns, r.artifactBytes,
-		r.proxyRequests, r.proxyAnonymous, r.anonymous, r.waits, r.memory, r.lost, r.failures, &r.scraped,
+		r.proxyRequests, r.proxyAnonymous, r.anonymous, r.waits, r.memory, r.lost, r.rejected, r.failures, &r.scraped,
 	}
 }
 
@@ -296,6 +300,15 @@ func (r *Recorder) StatusWrite(gvk schema.GroupVersionKind, moment Moment, err e
 		return
 	}
 	r.statusWrites.WithLabelValues(gvk.Group, gvk.Kind, string(moment), either(err == nil, "succeeded", "failed")).Inc()
+}
+
+// StatusRejected counts a part of an object's record that was ignored. The part
+// is a word of a fixed list.
+func (r *Recorder) StatusRejected(gvk schema.GroupVersionKind, part string) {
+	if r == nil {
+		return
+	}
+	r.rejected.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind, part).Inc()
 }
 
 // Decision counts one decision whether a run is due.

@@ -58,6 +58,7 @@ func recordAll(r *Recorder) {
 	r.RunMemory(widget, "warm", 50<<20)
 	r.RunMemory(widget, "warm", 0)
 	r.RunLost(widget)
+	r.StatusRejected(widget, "activeRun")
 	r.TaskFailed(widget, "/roles/w/tasks/main.yml:3")
 	r.TaskFailed(widget, "")
 	r.WatchAges(widget, func() Ages { return Ages{Queue: time.Second, Deletion: 2 * time.Second} })

@@ -28,9 +28,14 @@ func Open(name string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
+	return regular(f)
+}
+
+// regular closes a file that is not one.
+func regular(f *os.File) (*os.File, error) {
 	fi, err := f.Stat()
 	if err == nil && !fi.Mode().IsRegular() {
-		err = fmt.Errorf("%s: %w: it is no regular file", name, ErrNotPlain)
+		err = fmt.Errorf("%s: %w: it is no regular file", f.Name(), ErrNotPlain)
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -44,10 +49,28 @@ func Read(name string, limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	return readAll(f, limit)
+}
+
+// ReadIn is [Read] for a file in an open directory. A link that stays in the
+// directory is followed.
+func ReadIn(dir *os.Root, base string, limit int64) ([]byte, error) {
+	f, err := dir.OpenFile(base, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	if f, err = regular(f); err != nil {
+		return nil, err
+	}
+	return readAll(f, limit)
+}
+
+// readAll reads a file of at most limit bytes, and closes it.
+func readAll(f *os.File, limit int64) ([]byte, error) {
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err == nil && int64(len(data)) > limit {
-		err = fmt.Errorf("%s: %w: it has more than %d bytes", name, ErrNotPlain, limit)
+		err = fmt.Errorf("%s: %w: it has more than %d bytes", f.Name(), ErrNotPlain, limit)
 	}
 	if err != nil {
 		return nil, err
@@ -99,11 +122,15 @@ func Replace(name string, data []byte) error {
 		return fmt.Errorf("replace file: %w", err)
 	}
 	defer root.Close()
-	base := filepath.Base(name)
+	return ReplaceIn(root, filepath.Base(name), data)
+}
+
+// ReplaceIn is [Replace] for a file in an open directory.
+func ReplaceIn(root *os.Root, base string, data []byte) error {
 	if err := fill(root, successor(base), data); err != nil {
 		return fmt.Errorf("replace file: %w", err)
 	}
-	err = root.Rename(successor(base), base)
+	err := root.Rename(successor(base), base)
 	if fi, statErr := root.Lstat(base); err != nil && statErr == nil && fi.IsDir() {
 		if err = root.RemoveAll(base); err == nil {
 			err = root.Rename(successor(base), base)

@@ -71,14 +71,14 @@ func identityBugs() []mutant { //nolint:funlen // a table
 		{
 			Name: "lists-are-believed-at-start", Origin: "stale state: a restarted operator sees an older list (kubernetes#59848)",
 			Edits: []edit{
-				{"controller/phases.go", "\t\ts.memory.recall(s.object.Object, r.watch.ManageStatus)\n\t\tif s.memory.lost != nil {\n\t\t\treturn again(), nil\n\t\t}\n", "\t\ts.memory.ran = true\n"},
+				{"controller/phases.go", "\t\ts.memory.recall(r.record(s.object))\n\t\tif s.memory.lost != nil {\n\t\t\treturn again(), nil\n\t\t}\n", "\t\ts.memory.ran = true\n"},
 			},
 			Plans: []string{"fixed/create-killed-after-run-and-stale", "fixed/change-during-run-recorded-and-stale"},
 		},
 		{
 			Name: "lost-runs-are-believed-from-the-cache", Origin: "stale state",
 			Edits: []edit{
-				{"controller/lost.go", "\ts.memory.recall(s.object.Object, r.watch.ManageStatus)\n\tlost := s.memory.lost\n", "\tlost := s.memory.lost\n"},
+				{"controller/lost.go", "\ts.memory.recall(r.record(s.object))\n\tlost := s.memory.lost\n", "\tlost := s.memory.lost\n"},
 			},
 			Plans: []string{"fixed/change-during-run-recorded-and-stale", "change-during-run/restart-stale", "change/restart-stale", "ten/restart-stale"},
 		},

@@ -31,7 +31,7 @@ func processBugs() []mutant { //nolint:funlen // a table
 			Edits: []edit{
 				{"runner/supervise/supervisor.go", "SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: unix.SIGTERM},", "SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: 0 * unix.SIGTERM},"},
 				{"runner/supervise/main.go", "\tgo listen(in, cancel)\n", "\t_ = listen\n"},
-				{"controller/lost.go", "\tif err := r.opts.Runner.Reap(lost.ID); err != nil {\n\t\treturn nil, err\n\t}\n", ""},
+				{"controller/lost.go", "\t\tif err := r.opts.Runner.Reap(lost.ID); err != nil {\n\t\t\treturn nil, err\n\t\t}\n", ""},
 			},
 			Plans: []string{"down", "leader-crash", "matrix/supervising.started-kill-1", "matrix/supervisor.ordered-kill-1", "change-during-run/crash-after"},
 		},

@@ -1,0 +1,99 @@
+package dependent
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rolewright/rolewright/internal/discovery"
+)
+
+// Restore says of which resources an owner is recorded to own objects. They are
+// watched once the API server has said that they exist; it is asked for one
+// after the other, however many owners name however many. What does not exist is
+// forgotten. It does not block.
+func (k *Kind) Restore(name types.NamespacedName, resources []schema.GroupVersionResource) {
+	r := k.registry
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if k.closed {
+		return
+	}
+	for _, resource := range resources {
+		if r.recorded[resource] == nil {
+			r.recorded[resource] = map[ownerKey]struct{}{}
+		}
+		r.recorded[resource][ownerKey{k, name}] = struct{}{}
+	}
+	select {
+	case r.restoring <- struct{}{}:
+	default: // it will look
+	}
+}
+
+// restore looks recorded resources up until ctx ends.
+func (r *Registry) restore(ctx context.Context) {
+	delay := minDelay
+	for {
+		var retry <-chan time.Time
+		if r.restoreAll(ctx) {
+			delay = minDelay
+		} else {
+			retry = time.After(delay)
+			delay = min(2*delay, r.denied)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.restoring:
+		case <-retry:
+		}
+	}
+}
+
+// restoreAll looks each recorded resource up once. It is false if the API
+// server could not be asked for all of them.
+func (r *Registry) restoreAll(ctx context.Context) bool {
+	r.mu.Lock()
+	resources := slices.SortedFunc(maps.Keys(r.recorded), compareResources) // each group version's document is read once
+	r.mu.Unlock()
+	answered := true
+	for _, resource := range resources {
+		_, _, err := r.lookup(ctx, resource)
+		if ctx.Err() != nil {
+			return false
+		}
+		if err != nil && !errors.Is(err, discovery.ErrNotFound) {
+			answered = false
+			continue
+		}
+		r.mu.Lock()
+		owners := r.recorded[resource]
+		delete(r.recorded, resource)
+		for owner := range owners {
+			if err == nil {
+				r.feedOf(resource).hint(owner.kind, owner.name)
+			}
+		}
+		r.mu.Unlock()
+		if err != nil {
+			r.log.V(1).Info("Recorded resource of dependents does not exist", "resource", resource.String())
+		}
+	}
+	return answered
+}
+
+// unrecord drops the recorded resources of owners. The caller holds the lock.
+func (r *Registry) unrecord(which func(ownerKey) bool) {
+	for resource, owners := range r.recorded {
+		maps.DeleteFunc(owners, func(o ownerKey, _ struct{}) bool { return which(o) })
+		if len(owners) == 0 {
+			delete(r.recorded, resource)
+		}
+	}
+}

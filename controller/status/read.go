@@ -1,0 +1,271 @@
+package status
+
+import (
+	"maps"
+	"math"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// MaxDependents is how many resources an object is recorded to own objects of.
+const MaxDependents = 100
+
+// Parts of status.ansible that are read back.
+const (
+	partLast       = "lastRun"
+	partActive     = "activeRun"
+	partDependents = "dependents"
+)
+
+// Record is what a status says of the runs of its object. Everybody who may
+// write the status may have written it: every field has one of the forms that
+// this package writes, and a bounded size, and is true only as far as other
+// evidence agrees.
+type Record struct {
+	// Last is the run that ended last; nil if there is none.
+	Last *Run
+	// Active is the run that was recorded as begun and not as ended; nil if
+	// there is none.
+	Active *Active
+	// Dependents are the resources of which the object owned objects after its
+	// last run, at most [MaxDependents].
+	Dependents []schema.GroupVersionResource
+	// Rejected names the parts of status.ansible that are there, and are not as
+	// this package writes them. They are taken for absent.
+	Rejected []string
+}
+
+// Read reads the record in a status. It is the only reader: nothing else of
+// status.ansible is looked at.
+func Read(st map[string]any) Record {
+	var r Record
+	ansible := mapAt(st, "ansible")
+	if v, there := ansible[partLast]; there {
+		if last, ok := readRun(v); ok {
+			r.Last = &last
+		} else {
+			r.Rejected = append(r.Rejected, partLast)
+		}
+	}
+	if v, there := ansible[partActive]; there {
+		if active, ok := readActive(v); ok {
+			r.Active = &active
+		} else {
+			r.Rejected = append(r.Rejected, partActive)
+		}
+	}
+	if v, there := ansible[partDependents]; there {
+		var ok bool
+		if r.Dependents, ok = readDependents(v); !ok {
+			r.Rejected = append(r.Rejected, partDependents)
+		}
+	}
+	return r
+}
+
+// Recorded is the part of a status that [Read] reads, of bounded size: Read
+// returns the same for it as for st, but that rejected parts are false.
+func Recorded(st map[string]any) map[string]any {
+	ansible := maps.Clone(mapAt(st, "ansible"))
+	maps.DeleteFunc(ansible, func(part string, _ any) bool {
+		return part != partLast && part != partActive && part != partDependents
+	})
+	if len(ansible) == 0 {
+		return map[string]any{}
+	}
+	for _, part := range Read(st).Rejected {
+		ansible[part] = false
+	}
+	for _, part := range []string{partLast, partActive} {
+		if run := maps.Clone(mapAt(ansible, part)); run != nil {
+			maps.DeleteFunc(run, func(field string, _ any) bool { return !slices.Contains(runFields(), field) })
+			ansible[part] = run
+		}
+	}
+	return map[string]any{"ansible": ansible}
+}
+
+// runFields are those of a run that are read.
+func runFields() []string {
+	return []string{"id", "cause", "generation", "fingerprint", "started", "finished", "result", "reason", "requeueAfter", "attempts"}
+}
+
+// discardRejected removes from a status of the caller's what Read rejects.
+func discardRejected(st map[string]any) {
+	for _, part := range Read(st).Rejected {
+		delete(mapAt(st, "ansible"), part)
+	}
+}
+
+// Forms of fields. Those of texts bound their length, too.
+var (
+	uuidForm        = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
+	causeForm       = regexp.MustCompile(`^[a-z_]{1,32}$`)
+	fingerprintForm = regexp.MustCompile(`^([0-9a-f]{32})?$`)
+	reasonForm      = regexp.MustCompile(`^[A-Za-z]{1,64}$`)
+)
+
+const (
+	maxAttempts = 1_000_000
+	// maxRequeue is the longest period, too: ten years.
+	maxRequeue = 10 * 365 * 24 * time.Hour
+)
+
+// fields reads the fields of a run, and remembers whether one was not as it
+// should be.
+type fields struct {
+	m   map[string]any
+	bad bool
+}
+
+func (f *fields) text(field string, form *regexp.Regexp) string {
+	s, ok := f.m[field].(string)
+	if !ok || !form.MatchString(s) {
+		f.bad = true
+		return ""
+	}
+	return s
+}
+
+func (f *fields) integer(field string, most int64) int64 {
+	n, ok := wholeNumber(f.m[field])
+	f.bad = f.bad || !ok || n < 0
+	return min(n, most)
+}
+
+func (f *fields) time(field string) time.Time {
+	t, ok := readTime(f.m[field])
+	f.bad = f.bad || !ok
+	return t
+}
+
+func readRun(v any) (Run, bool) {
+	m, ok := v.(map[string]any)
+	if !ok {
+		return Run{}, false
+	}
+	f := fields{m: m}
+	r := Run{
+		ID: f.text("id", uuidForm), Cause: f.text("cause", causeForm), Generation: f.integer("generation", math.MaxInt64),
+		Fingerprint: f.text("fingerprint", fingerprintForm), Reason: f.text("reason", reasonForm),
+		Started: f.time("started"), Finished: f.time("finished"),
+		Result: Result(f.text("result", reasonForm)),
+	}
+	switch r.Result {
+	case Succeeded, Failed, Interrupted:
+	default:
+		f.bad = true
+	}
+	if _, there := m["attempts"]; there {
+		r.Attempts = f.integer("attempts", maxAttempts)
+	}
+	if after, there := m["requeueAfter"]; there {
+		r.RequeueAfter, ok = readDuration(after)
+		f.bad = f.bad || !ok
+	}
+	if f.bad {
+		return Run{}, false
+	}
+	return r, true
+}
+
+func readActive(v any) (Active, bool) {
+	m, ok := v.(map[string]any)
+	if !ok {
+		return Active{}, false
+	}
+	f := fields{m: m}
+	a := Active{
+		ID: f.text("id", uuidForm), Cause: f.text("cause", causeForm), Generation: f.integer("generation", math.MaxInt64),
+		Started: f.time("started"),
+	}
+	if f.bad {
+		return Active{}, false
+	}
+	return a, true
+}
+
+func readDependents(v any) ([]schema.GroupVersionResource, bool) {
+	list, ok := v.([]any)
+	if !ok || len(list) > MaxDependents {
+		return nil, false
+	}
+	var resources []schema.GroupVersionResource
+	for _, item := range list {
+		gvr, ok := readResource(item)
+		if !ok {
+			return nil, false
+		}
+		resources = append(resources, gvr)
+	}
+	return resources, true
+}
+
+// readResource reads resource.version.group, as an API server names them: the
+// group of the core is empty.
+func readResource(v any) (gvr schema.GroupVersionResource, ok bool) {
+	const longest = 63 + 1 + 63 + 1 + 253
+	s, _ := v.(string)
+	parts := strings.SplitN(s, ".", 3)
+	if len(s) > longest || len(parts) < 3 {
+		return gvr, false
+	}
+	gvr = schema.GroupVersionResource{Resource: parts[0], Version: parts[1], Group: parts[2]}
+	ok = len(validation.IsDNS1035Label(gvr.Resource)) == 0 && len(validation.IsDNS1035Label(gvr.Version)) == 0 &&
+		(gvr.Group == "" || len(validation.IsDNS1123Subdomain(gvr.Group)) == 0)
+	return gvr, ok
+}
+
+// readTime reads a time within centuries of now, so that the distance of two
+// is a duration.
+func readTime(v any) (time.Time, bool) {
+	const longest = 40
+	s, _ := v.(string)
+	if len(s) > longest {
+		return time.Time{}, false
+	}
+	t, err := time.Parse(time.RFC3339Nano, s)
+	return t, err == nil && t.Year() >= 2000 && t.Year() < 2200
+}
+
+func readDuration(v any) (time.Duration, bool) {
+	const longest = 40
+	s, _ := v.(string)
+	if len(s) > longest {
+		return 0, false
+	}
+	d, err := time.ParseDuration(s)
+	return min(d, maxRequeue), err == nil && d >= 0
+}
+
+// wholeNumber reads a number as JSON readers give it out.
+func wholeNumber(v any) (int64, bool) {
+	switch n := v.(type) {
+	case int64:
+		return n, true
+	case float64:
+		const exact = 1 << 53
+		return int64(n), n == math.Trunc(n) && math.Abs(n) <= exact
+	}
+	return 0, false
+}
+
+func mapAt(m map[string]any, key string) map[string]any {
+	v, _ := m[key].(map[string]any)
+	return v
+}
+
+func text(v any) string {
+	s, _ := v.(string)
+	return s
+}
+
+func integer(v any) int64 {
+	n, _ := wholeNumber(v)
+	return n
+}

@@ -1,0 +1,114 @@
+package status
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// record is a status that this package has written, with one field of one part
+// replaced by JSON.
+func record(t *testing.T, part, field, value string) map[string]any {
+	t.Helper()
+	st := Conclude(nil, success(7), 0, at(2))
+	if part == partActive {
+		st = Begin(st, Active{ID: someID, Cause: "period", Generation: 7, Started: at(3)}, false, at(3))
+	}
+	data, err := json.Marshal(st)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var read map[string]any
+	if err := json.Unmarshal(data, &read); err != nil {
+		t.Fatal(err)
+	}
+	var v any
+	if err := json.Unmarshal([]byte(value), &v); err != nil {
+		t.Fatal(err)
+	}
+	in := mapAt(read, "ansible")
+	if field == "" {
+		in[part] = v
+	} else {
+		mapAt(in, part)[field] = v
+	}
+	return read
+}
+
+func TestRead_RejectsWhatIsNotOfItsForm(t *testing.T) {
+	odd := []string{`null`, `true`, `5`, `-1`, `1.5`, `1e300`, `""`, `" "`, `"x"`, `[]`, `{}`, `["a"]`, `{"a": {}}`}
+	paths := []string{
+		`".."`, `"."`, `"a/.."`, `"/etc"`, `"../../../precious"`, `"` + someID + `/.."`, `"` + someID + `\n"`, `" ` + someID + `"`,
+		`"` + strings.ToUpper(someID) + `"`, `"{` + someID + `}"`, `"urn:uuid:` + someID + `"`, `"` + strings.Repeat("a", 1<<20) + `"`, `"\u0000"`,
+	}
+	times := []string{`"yesterday"`, `"2026-01-02"`, `"0001-01-01T00:00:00Z"`, `"9999-01-01T00:00:00Z"`, `"2026-01-02T03:04:05.` + strings.Repeat("1", 1<<16) + `Z"`}
+	resources := []string{
+		`["a"]`, `["a.b"]`, `["..."]`, `["a.v1.B"]`, `["a b.v1.x"]`, `["a/b.v1.x"]`, `["../x.v1.y"]`, `[5]`, `[null]`, `[["a.v1.b"]]`,
+		`["deployments.v1.apps", "x"]`, `["` + strings.Repeat("a", 64) + `.v1.b"]`, `["a.v1.` + strings.Repeat("b", 1<<20) + `"]`,
+		`["` + strings.Join(slices.Repeat([]string{"a.v1.b"}, MaxDependents+1), `","`) + `"]`,
+	}
+	for part, fields := range map[string]map[string][]string{
+		partLast: {
+			"": odd, "id": slices.Concat(odd, paths), "cause": append(odd[:8:8], `"Created"`, `"a b"`, `"`+strings.Repeat("a", 33)+`"`),
+			"generation":  slices.DeleteFunc(slices.Clone(odd), func(v string) bool { return v == "5" }),
+			"fingerprint": append(odd[:6:6], `"x"`, `"`+strings.Repeat("a", 33)+`"`, `"`+strings.ToUpper(someFingerprint)+`"`),
+			"started":     slices.Concat(odd, times), "finished": slices.Concat(odd, times),
+			"result": append(slices.Clone(odd), `"Great"`), "reason": append(odd[:8:8], `"a b"`, `"../x"`, `"`+strings.Repeat("a", 65)+`"`),
+			"requeueAfter": append(slices.Clone(odd), `"-5s"`, `"`+strings.Repeat("1", 1<<16)+`s"`),
+			"attempts":     slices.DeleteFunc(slices.Clone(odd), func(v string) bool { return v == "5" }),
+		},
+		partActive: {
+			"": odd, "id": slices.Concat(odd, paths), "cause": odd[:8],
+			"generation": slices.DeleteFunc(slices.Clone(odd), func(v string) bool { return v == "5" }), "started": slices.Concat(odd, times),
+		},
+		partDependents: {"": slices.Concat(slices.DeleteFunc(slices.Clone(odd), func(v string) bool { return v == "[]" }), resources)},
+	} {
+		for field, values := range fields {
+			for _, value := range values {
+				name := fmt.Sprintf("%s.%s = %.60s", part, field, value)
+				st := record(t, part, field, value)
+				got := Read(st)
+				if !slices.Equal(got.Rejected, []string{part}) {
+					t.Errorf("%s: rejected %v", name, got.Rejected)
+				}
+				if diff := cmp.Diff(got, Read(Recorded(st))); diff != "" {
+					t.Errorf("%s: what is kept reads differently:\n%s", name, diff)
+				}
+				kept, err := json.Marshal(Recorded(st))
+				if err != nil || len(kept) > 2000 {
+					t.Errorf("%s: %d bytes are kept, %v", name, len(kept), err)
+				}
+				// It is gone with the next write.
+				if next := Read(Begin(st, Active{ID: someID, Cause: "period", Generation: 7, Started: at(3)}, false, at(3))); len(next.Rejected) > 0 {
+					t.Errorf("%s: %v is left by the next write", name, next.Rejected)
+				}
+			}
+		}
+	}
+}
+
+func TestRead_KeepsBounds(t *testing.T) {
+	st := record(t, partLast, "requeueAfter", `"1000000h"`)
+	mapAt(mapAt(st, "ansible"), partLast)["attempts"] = float64(1 << 52)
+	got := Read(st)
+	if got.Last == nil || got.Last.RequeueAfter != 10*365*24*time.Hour || got.Last.Attempts != 1_000_000 {
+		t.Errorf("read %+v", got)
+	}
+	many := success(7)
+	for i := range 2 * MaxDependents {
+		many.Dependents = append(many.Dependents, fmt.Sprintf("things.v1.g%d", i))
+	}
+	if got := Read(Conclude(nil, many, 0, at(2))); len(got.Dependents) != MaxDependents {
+		t.Errorf("%d dependents, rejected %v", len(got.Dependents), got.Rejected)
+	}
+	core := success(7)
+	core.Dependents = []string{"configmaps.v1."}
+	if got := Read(Conclude(nil, core, 0, at(2))); len(got.Dependents) != 1 || got.Dependents[0].Resource != "configmaps" {
+		t.Errorf("dependents of the core group: %+v", got)
+	}
+}
