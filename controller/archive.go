@@ -63,6 +63,9 @@ type kept struct {
 	// unsettled is true if it may be that of another process, whose end has
 	// still to be read. It becomes false once the object is reconciled.
 	unsettled bool
+	// noted is true if its end was: then nothing is left in its directory that
+	// only the run needed.
+	noted bool
 }
 
 func newArchive(runs string, maxBytes int64, rec *metrics.Recorder, log logr.Logger) *archive {
@@ -177,7 +180,7 @@ func readKept(object string, p runner.Past) kept {
 	dir := filepath.Join(object, p.ID)
 	k := kept{id: p.ID, finished: p.Finished}
 	if o, err := readOutcome(dir); err == nil && o.Run.ID == p.ID {
-		k.bytes, k.failed = max(o.Bytes, 0), o.Run.Result == status.Failed
+		k.bytes, k.failed, k.noted = max(o.Bytes, 0), o.Run.Result == status.Failed, true
 	} else {
 		k.bytes = runner.Usage(dir)
 	}
@@ -193,14 +196,25 @@ func (a *archive) add(s *shelf, k kept) {
 }
 
 // settled notes that no earlier process's run of an object waits for anything,
-// and how many of its runs are kept.
+// and how many of its runs are kept. What such a run was given, and its process
+// had no time to remove, goes.
 func (a *archive) settled(object string, keep retention) {
 	a.mu.Lock()
-	defer a.mu.Unlock()
 	s := a.shelf(object)
 	s.keep = &keep
-	for i := range s.runs {
+	var unstripped []string
+	for i, k := range s.runs {
+		if k.unsettled && !k.noted {
+			unstripped = append(unstripped, k.id)
+		}
 		s.runs[i].unsettled = false
+	}
+	a.mu.Unlock()
+	for _, id := range unstripped {
+		dir := filepath.Join(a.runs, object, id)
+		if err := runner.Strip(dir, kubeconfigFile); err != nil {
+			a.log.Error(err, "Secrets of an earlier run cannot be removed", "directory", dir)
+		}
 	}
 }
 

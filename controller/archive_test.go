@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -249,6 +250,29 @@ func TestArchive_StartsAnewAsOftenAsOneLikes(t *testing.T) {
 		}
 		if a.count != 2 || a.bytes != 2000 {
 			t.Fatalf("%d runs with %d bytes are counted", a.count, a.bytes)
+		}
+	}
+}
+
+// What a run was given goes also where the operator died before the run's end, and nothing says that there was one.
+func TestArchive_StripsRunsOfAnOperatorThatDied(t *testing.T) {
+	t.Parallel()
+	runs := t.TempDir()
+	shelve(t, runs, "object", "noted", 1, status.Succeeded)
+	given := []string{"env/extravars", "kubeconfig", "artifacts/cut/fact_cache/localhost"}
+	for _, name := range append([]string{"ticket.json", "artifacts/cut/stdout"}, given...) {
+		path := filepath.Join(runs, "object", "cut", name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte("{}"), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a := archiveIn(runs, -1)
+	startOnce(t, a)
+	a.settled("object", retention{-1, -1, -1})
+	for _, name := range []string{"ticket.json", "artifacts/cut/stdout", "env", "kubeconfig", "artifacts/cut/fact_cache"} {
+		_, err := os.Lstat(filepath.Join(runs, "object", "cut", name))
+		if stays := name == "ticket.json" || name == "artifacts/cut/stdout"; stays != (err == nil) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

@@ -71,7 +71,7 @@ func (r *reconciler) run(ctx context.Context, s *scope) (*ctrl.Result, error) {
 	failpoint.Hit("run.dismissed")
 	r.strip(s, req.ID)
 	r.countEvents(s.result.Summary)
-	events.Finish(s.result.Summary, filepath.Join(req.Dir, "artifacts", req.ID, "stdout"))
+	events.Finish(s.result.Summary, req.Dir, filepath.Join("artifacts", req.ID, "stdout"))
 	return nil, nil
 }
 

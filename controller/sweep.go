@@ -100,6 +100,9 @@ func (d *rundirs) of(group, kind string) []ticket {
 		return nil // there is nothing to remove that can be found
 	}
 	for _, object := range objects {
+		if !object.IsDir() {
+			continue
+		}
 		dir := filepath.Join(d.root, runsDir, object.Name())
 		if t, ok := ticketIn(dir); ok && t.Group == group && t.Kind == kind && d.object(t.UID) == dir {
 			found = append(found, t)

@@ -22,15 +22,25 @@ import (
 // longer, the tail starts with a whole line if there is one. The file must be
 // a regular one; links are not followed.
 func Tail(name string, limit int64) (string, error) {
-	return maskedTail(name, limit, nil)
-}
-
-// maskedTail is Tail with values hidden by mask, unless it is nil.
-func maskedTail(name string, limit int64, mask Masker) (string, error) {
 	f, err := plainfile.Open(name)
 	if err != nil {
 		return "", fmt.Errorf("read tail: %w", err)
 	}
+	return tailOf(f, limit, nil)
+}
+
+// tailBelow is Tail of a file in the directory of a run, which may have put
+// links there, with values hidden by mask, unless it is nil.
+func tailBelow(dir, name string, limit int64, mask Masker) (string, error) {
+	f, err := plainfile.OpenBelow(dir, name)
+	if err != nil {
+		return "", fmt.Errorf("read tail: %w", err)
+	}
+	return tailOf(f, limit, mask)
+}
+
+// tailOf reads the tail of a file and closes it.
+func tailOf(f *os.File, limit int64, mask Masker) (string, error) {
 	defer f.Close()
 	fi, err := f.Stat()
 	if err != nil {
@@ -186,8 +196,8 @@ func unlock(root *os.Root, dir string) {
 // Strip removes from the private data directory of a run that has ended, which
 // has the run's ID for its name, what it was given and nothing needs any more:
 // env with the extra vars and the environment, the environment in
-// ansible-runner's artifact "command", and the named files. Nothing outside dir
-// is touched, whatever was put into it.
+// ansible-runner's artifacts "command" and "fact_cache", and the named files.
+// Nothing outside dir is touched, whatever was put into it.
 func Strip(dir string, files ...string) error {
 	id := filepath.Base(dir)
 	if !IsID(id) {
@@ -206,8 +216,8 @@ func Strip(dir string, files ...string) error {
 		errs = append(errs, root.RemoveAll(name))
 	}
 	artifacts, err := root.OpenRoot(path.Join("artifacts", id))
-	if err == nil {
-		errs = append(errs, stripCommand(artifacts), artifacts.Close())
+	if err == nil { // else it leads outside, or there is none
+		errs = append(errs, artifacts.RemoveAll("fact_cache"), stripCommand(artifacts), artifacts.Close())
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("strip private data dir: %w", err)

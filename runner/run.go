@@ -283,11 +283,11 @@ func (r Result) ended() bool {
 // output: the playbook's first, then what ansible-runner itself had to say.
 // What cannot be read is empty; the verdict then rests on the rest.
 func readArtifacts(req Request) (status, tail string) {
-	dir := artifactsDir(req)
-	status, _ = Tail(filepath.Join(dir, "status"), 64)
+	dir := filepath.Join("artifacts", req.ID)
+	status, _ = tailBelow(req.Dir, filepath.Join(dir, "status"), 64, nil)
 	var parts []string
-	for _, name := range []string{filepath.Join(dir, "stdout"), filepath.Join(req.Dir, runnerLog)} {
-		if text, err := maskedTail(name, tailLimit, req.Mask); err == nil && strings.TrimSpace(text) != "" {
+	for _, name := range []string{filepath.Join(dir, "stdout"), runnerLog} {
+		if text, err := tailBelow(req.Dir, name, tailLimit, req.Mask); err == nil && strings.TrimSpace(text) != "" {
 			parts = append(parts, strings.TrimRight(text, "\n"))
 		} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			parts = append(parts, printable(err.Error()))

@@ -177,18 +177,23 @@ func (g *guard) checkSpace() {
 // files: it would write into the target of a link, and wait for ever for
 // somebody to read from a pipe.
 func (g *guard) clear() {
+	root, err := plainfile.OpenDir(g.req.Dir)
+	if err != nil {
+		return // the run will say so
+	}
+	defer root.Close()
 	for _, name := range []string{"rc", "status"} {
-		path := filepath.Join(artifactsDir(g.req), name)
-		fi, err := os.Lstat(path)
+		path := filepath.Join("artifacts", g.req.ID, name)
+		fi, err := root.Lstat(path)
 		if err != nil || fi.Mode().IsRegular() {
 			continue
 		}
 		if fi.Mode()&fs.ModeNamedPipe != 0 {
 			// A reader lets those go who wait for one already.
-			if f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0); err == nil {
+			if f, err := root.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0); err == nil {
 				g.pipes = append(g.pipes, f)
 			}
 		}
-		_ = os.RemoveAll(path) // else the run ends without a result
+		_ = root.RemoveAll(path) // else the run ends without a result
 	}
 }

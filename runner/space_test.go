@@ -171,11 +171,15 @@ func TestRun_IsStoppedWhenItWritesTooMuch(t *testing.T) {
 func TestStrip_LeavesNoExtraVarsAndNoEnvironment(t *testing.T) {
 	t.Parallel()
 	const canary = "canary-7d1f"
-	r, req := ansible(t, "SECRET_OF_THE_OPERATOR="+canary), request(t, "success.yml")
+	r, req := ansible(t, "SECRET_OF_THE_OPERATOR="+canary), request(t, "facts.yml")
 	req.ExtraVars, req.Env = []byte(`{"password": "`+canary+`"}`), map[string]string{"TOKEN": canary}
 	req.Files = map[string][]byte{"kubeconfig": []byte(canary), "ticket.json": []byte("{}")}
 	if _, err := r.Run(t.Context(), req); err != nil {
 		t.Fatal(err)
+	}
+	cached, err := os.ReadFile(filepath.Join(artifactsDir(req), "fact_cache", "localhost"))
+	if err != nil || !strings.Contains(string(cached), canary) {
+		t.Errorf("facts = %s, %v: nothing that could be left", cached, err)
 	}
 	for range 2 {
 		if err := Strip(req.Dir, "kubeconfig"); err != nil {

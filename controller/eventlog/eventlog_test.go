@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/zap/zapcore"
+	"golang.org/x/sys/unix"
 	ctrlzap "sigs.k8s.io/controller-runtime/pkg/log/zap"
 
 	"github.com/rolewright/rolewright/runner/jobevent"
@@ -80,7 +82,7 @@ func TestLogger_RealRun(t *testing.T) {
 			if err := os.WriteFile(path, []byte(stdout.String()), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			l.Finish(summary, path)
+			l.Finish(summary, filepath.Dir(path), "stdout")
 
 			golden := filepath.Join("testdata", name+".golden")
 			if os.Getenv("UPDATE_GOLDEN") != "" {
@@ -108,7 +110,7 @@ func TestLogger_LinesThatPeopleSearchFor(t *testing.T) {
 	for _, e := range captured(t) {
 		l.Event(e)
 	}
-	l.Finish(jobevent.Summary{}, "")
+	l.Finish(jobevent.Summary{}, "", "")
 	for _, want := range []string{
 		`"msg":"[playbook task start]","job":"42","name":"sample","namespace":"default","gvk":"cache.example.com/v1, Kind=Memcached","event_type":"playbook_on_task_start","EventData.Name":"make it so"}`,
 		// By its full name, too.
@@ -174,7 +176,7 @@ func TestLogger_NothingOfAnEventBreaksTheLog(t *testing.T) {
 			l.Event(jobevent.Event{Kind: kind, Stdout: bad, Data: jobevent.Data{
 				Task: bad, Name: bad, TaskArgs: bad, TaskPath: bad, TaskAction: "debug", Host: bad, Res: json.RawMessage(bad), Role: bad,
 			}})
-			l.Finish(jobevent.Summary{}, "")
+			l.Finish(jobevent.Summary{}, "", "")
 			text := got.String()
 			if strings.ContainsAny(text, "\x1b\x00\r\a") || !utf8.ValidString(text) {
 				t.Errorf("%v, %q: control characters got through", level, kind)
@@ -191,7 +193,7 @@ func TestFinish_RecapWithoutOutput(t *testing.T) {
 	l := New(Options{Out: &got}, logr.Discard(), gvk, "n", "ns", 0)
 	l.Finish(jobevent.Summary{Complete: true, Stats: &jobevent.Stats{
 		OK: map[string]int{"localhost": 2}, Failures: map[string]int{"localhost": 1}, Processed: map[string]int{"localhost": 1},
-	}}, "")
+	}}, "", "")
 	want := "localhost                  : ok=2    changed=0    unreachable=0    failed=1    skipped=0    rescued=0    ignored=0   \n"
 	if !strings.Contains(got.String(), want) {
 		t.Errorf("recap lacks %q:\n%s", want, got.String())
@@ -200,9 +202,38 @@ func TestFinish_RecapWithoutOutput(t *testing.T) {
 
 func TestFinish_RunWithoutStatsHasNoRecap(t *testing.T) {
 	var got bytes.Buffer
-	New(Options{Out: &got, DebugLogs: true}, logr.Discard(), gvk, "n", "ns", 0).Finish(jobevent.Summary{}, filepath.Join(t.TempDir(), "missing"))
+	New(Options{Out: &got, DebugLogs: true}, logr.Discard(), gvk, "n", "ns", 0).Finish(jobevent.Summary{}, t.TempDir(), "missing")
 	if got.Len() > 0 {
 		t.Errorf("log: %s", got.String())
+	}
+}
+
+// What a run has put in the place of its output is neither read nor waited for.
+func TestFinish_OfWhatWasPlanted(t *testing.T) {
+	outside := filepath.Join(t.TempDir(), "stdout")
+	if err := os.WriteFile(outside, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, plant := range map[string]func(dir, stdout string) error{
+		"a link":             func(_, stdout string) error { return os.Symlink(outside, stdout) },
+		"a directory's link": func(dir, _ string) error { return errors.Join(os.Remove(dir), os.Symlink(filepath.Dir(outside), dir)) },
+		"a link within":      func(_, stdout string) error { return errors.Join(os.WriteFile(stdout+".x", []byte("precious"), 0o600), os.Symlink("stdout.x", stdout)) },
+		"a pipe":             func(_, stdout string) error { return unix.Mkfifo(stdout, 0o600) },
+		"a socket":           func(_, stdout string) error { return unix.Mknod(stdout, unix.S_IFSOCK|0o600, 0) },
+		"a directory":        func(_, stdout string) error { return os.Mkdir(stdout, 0o700) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := t.TempDir()
+			dir := filepath.Join(run, "artifacts")
+			if err := errors.Join(os.Mkdir(dir, 0o700), plant(dir, filepath.Join(dir, "stdout"))); err != nil {
+				t.Fatal(err)
+			}
+			var got bytes.Buffer
+			New(Options{Out: &got, DebugLogs: true}, logr.Discard(), gvk, "n", "ns", 0).Finish(jobevent.Summary{}, run, "artifacts/stdout")
+			if got.Len() > 0 {
+				t.Errorf("log: %s", got.String())
+			}
+		})
 	}
 }
 
@@ -215,7 +246,7 @@ func TestFinish_DebugResultOfAnySize(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got largest
-	New(Options{Out: &got, DebugLogs: true}, logr.Discard(), gvk, "n", "ns", 0).Finish(jobevent.Summary{}, path)
+	New(Options{Out: &got, DebugLogs: true}, logr.Discard(), gvk, "n", "ns", 0).Finish(jobevent.Summary{}, filepath.Dir(path), "stdout")
 	want := "\n----- " + fmt.Sprintf("%70s", "Ansible Debug Result (cache.example.com/v1, Kind=Memcached, n/ns)") + " -----\n\n" + content + "\n\n----------\n"
 	if got.String() != want {
 		t.Errorf("log of %d bytes, want %d", got.Len(), len(want))
@@ -250,7 +281,7 @@ func TestLogger_ConcurrentRunsDoNotMix(t *testing.T) {
 				l.Event(jobevent.Event{Kind: jobevent.TaskStart, Stdout: "output of " + id, Data: jobevent.Data{Task: id, Name: id}})
 			}
 			l.recap = fmt.Sprintf("recap of run%d", run)
-			l.Finish(jobevent.Summary{}, "")
+			l.Finish(jobevent.Summary{}, "", "")
 		})
 	}
 	wg.Wait()

@@ -7,16 +7,18 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
+	"io/fs"
 	"slices"
 	"strings"
 
 	"github.com/rolewright/rolewright/runner/jobevent"
+	"github.com/rolewright/rolewright/runner/plainfile"
 )
 
 // Finish writes the recap of the run and, with DebugLogs, its whole output,
-// which is read from the file at stdoutPath.
-func (l *Logger) Finish(summary jobevent.Summary, stdoutPath string) {
+// which is read from the file stdout in dir, the run's directory. A link, a pipe
+// or a device that the run has put in its place is not read.
+func (l *Logger) Finish(summary jobevent.Summary, dir, stdout string) {
 	recap := l.recap
 	if recap == "" && summary.Complete {
 		recap = recapOf(summary.Stats)
@@ -27,7 +29,7 @@ func (l *Logger) Finish(summary jobevent.Summary, stdoutPath string) {
 	if !l.opts.DebugLogs {
 		return
 	}
-	if err := l.copyOutput(stdoutPath); err != nil {
+	if err := l.copyOutput(dir, stdout); err != nil {
 		l.log.Error(err, "Output of the run cannot be shown")
 	}
 }
@@ -60,9 +62,9 @@ func recapOf(stats *jobevent.Stats) string {
 // copyOutput writes the file between the rules of the debug result. The file
 // may be of any size: it is copied in pieces of whole lines, and while no other
 // block comes between them, single lines of other loggers may.
-func (l *Logger) copyOutput(path string) error {
-	file, err := os.Open(path)
-	if errors.Is(err, os.ErrNotExist) {
+func (l *Logger) copyOutput(dir, name string) error {
+	file, err := plainfile.OpenBelow(dir, name)
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil // the run did not start, and whoever wanted it knows why
 	}
 	if err != nil {

@@ -43,6 +43,32 @@ func regular(f *os.File) (*os.File, error) {
 	return f, nil
 }
 
+// OpenBelow opens a regular file for reading, whose name is relative to dir. No
+// link in the name leads out of dir, and the file itself is none.
+func OpenBelow(dir, name string) (*os.File, error) {
+	root, err := OpenDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	named, err := root.Lstat(name)
+	if err != nil {
+		return nil, err
+	}
+	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	fi, err := f.Stat()
+	if err == nil && (!fi.Mode().IsRegular() || !os.SameFile(named, fi)) {
+		err = fmt.Errorf("%s: %w: it is no regular file", filepath.Join(dir, name), ErrNotPlain)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
 // Read reads a regular file of at most limit bytes.
 func Read(name string, limit int64) ([]byte, error) {
 	f, err := Open(name)

@@ -24,6 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rolewright/rolewright/runner/internal/lockeddir"
+	"github.com/rolewright/rolewright/runner/plainfile"
 	"github.com/rolewright/rolewright/runner/supervise"
 )
 
@@ -33,6 +34,9 @@ var program embed.FS
 // startLimit is how long a server may take to import everything: a second or
 // two, and much more on a machine that is busy.
 const startLimit = time.Minute
+
+// logLimit bounds what is read of a server's log, of which the last line counts.
+const logLimit = 1 << 20
 
 // checkLimit is how long the check of a server may take: half a second, and much
 // more on a machine that is busy.
@@ -236,7 +240,7 @@ func (s *server) run(ctx context.Context, opts Options, python string) error {
 	if err != nil {
 		return fmt.Errorf("fork server: %w", err)
 	}
-	log, _ := os.ReadFile(filepath.Join(s.dir, "server.log")) // a convenience
+	log, _ := plainfile.Read(filepath.Join(s.dir, "server.log"), logLimit) // a convenience
 	last := strings.TrimSpace(string(log))
 	return fmt.Errorf("exit code %d %s %s", exit.Code, exit.Signal, last[strings.LastIndexByte(last, '\n')+1:])
 }
