@@ -89,7 +89,7 @@ func (o *proxyOptions) serve(ctx context.Context, stdout io.Writer) error {
 		return err
 	}
 	access := p.Admit(proxy.Grant{
-		RunID: "by hand", Owner: owner, Inject: true,
+		RunID: "by hand", Owner: owner, Inject: true, OwnNamespaceOnly: watch.OwnNamespaceOnly,
 		AdoptUnowned: watch.Adopt == watches.AdoptIfUnowned, Blacklist: watch.Blacklist,
 	})
 	remove, err := o.handOut(access, stdout)

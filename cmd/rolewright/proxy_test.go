@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"net"
@@ -139,8 +140,8 @@ func createObject(t *testing.T, gvk schema.GroupVersionKind, namespace, name str
 	return obj
 }
 
-// TestProxyCommand_PrintsAKubeconfigThatWorksUntilTheEnd uses owners in the namespace of the kubeconfig's context and in
-// none.
+// TestProxyCommand_PrintsAKubeconfigThatWorksUntilTheEnd uses owners in the namespace of the kubeconfig's context, to which
+// their watch keeps its runs, and in none.
 func TestProxyCommand_PrintsAKubeconfigThatWorksUntilTheEnd(t *testing.T) {
 	cfg := testenv.Config(t)
 	t.Setenv("KUBECONFIG", testenv.Kubeconfig(t, cfg))
@@ -148,6 +149,14 @@ func TestProxyCommand_PrintsAKubeconfigThatWorksUntilTheEnd(t *testing.T) {
 	namespaced := testenv.CRD(t, cfg)
 	global := testenv.CRD(t, cfg, testenv.WithKind("Globe"), testenv.ClusterScoped())
 	watchesFile := project(t, namespaced, global)
+	text, err := os.ReadFile(watchesFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = bytes.Replace(text, []byte("kind: "+namespaced.Kind), []byte("ownNamespaceOnly: true, kind: "+namespaced.Kind), 1)
+	if err := os.WriteFile(watchesFile, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	tests := []struct {
 		owner     string
 		gvk       schema.GroupVersionKind
@@ -192,6 +201,10 @@ func TestProxyCommand_PrintsAKubeconfigThatWorksUntilTheEnd(t *testing.T) {
 			}}
 			if diff := cmp.Diff(want, child.GetOwnerReferences()); diff != "" {
 				t.Errorf("owner of the child (-want +got):\n%s", diff)
+			}
+			namespaces := c.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"})
+			if _, err := namespaces.Get(t.Context(), ns, metav1.GetOptions{}); (err == nil) != (tt.namespace == "") {
+				t.Errorf("read the namespace's own object: %v", err)
 			}
 			signals <- os.Interrupt
 			if code := <-ended; code != exitOK {

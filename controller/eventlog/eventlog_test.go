@@ -217,10 +217,12 @@ func TestFinish_OfWhatWasPlanted(t *testing.T) {
 	for name, plant := range map[string]func(dir, stdout string) error{
 		"a link":             func(_, stdout string) error { return os.Symlink(outside, stdout) },
 		"a directory's link": func(dir, _ string) error { return errors.Join(os.Remove(dir), os.Symlink(filepath.Dir(outside), dir)) },
-		"a link within":      func(_, stdout string) error { return errors.Join(os.WriteFile(stdout+".x", []byte("precious"), 0o600), os.Symlink("stdout.x", stdout)) },
-		"a pipe":             func(_, stdout string) error { return unix.Mkfifo(stdout, 0o600) },
-		"a socket":           func(_, stdout string) error { return unix.Mknod(stdout, unix.S_IFSOCK|0o600, 0) },
-		"a directory":        func(_, stdout string) error { return os.Mkdir(stdout, 0o700) },
+		"a link within": func(_, stdout string) error {
+			return errors.Join(os.WriteFile(stdout+".x", []byte("precious"), 0o600), os.Symlink("stdout.x", stdout))
+		},
+		"a pipe":      func(_, stdout string) error { return unix.Mkfifo(stdout, 0o600) },
+		"a socket":    func(_, stdout string) error { return unix.Mknod(stdout, unix.S_IFSOCK|0o600, 0) },
+		"a directory": func(_, stdout string) error { return os.Mkdir(stdout, 0o700) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			run := t.TempDir()

@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"io/fs"
+	"maps"
 	"slices"
 	"strings"
 

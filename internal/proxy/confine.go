@@ -20,8 +20,10 @@ func (p *Proxy) confine(s *session, r *http.Request, info *request.RequestInfo) 
 	switch {
 	case !info.IsResourceRequest:
 		where = info.Path
-	case info.Namespace != "":
+	case namespaceOf(info) != "":
 		where = "namespace " + info.Namespace
+	case info.Namespace != "":
+		where = "the Namespace " + info.Namespace + ", which is cluster-scoped,"
 	}
 	return refuse(http.StatusForbidden, metav1.StatusReasonForbidden,
 		"the watch of "+s.Owner.GVK.String()+" says ownNamespaceOnly: "+where+" is out of reach of its runs")
@@ -32,7 +34,7 @@ func (p *Proxy) reaches(s *session, r *http.Request, info *request.RequestInfo) 
 	case !info.IsResourceRequest:
 		first, _, _ := strings.Cut(strings.TrimPrefix(info.Path, "/"), "/")
 		return r.Method == http.MethodGet && slices.Contains([]string{"api", "apis", "openapi", "version"}, first)
-	case info.Namespace != "":
+	case namespaceOf(info) != "":
 		return info.Namespace == s.Owner.Namespace
 	case info.APIGroup == "authorization.k8s.io":
 		return strings.HasPrefix(info.Resource, "selfsubject")

@@ -25,7 +25,6 @@ func TestConfine_ReachesTheOwnNamespaceOnly(t *testing.T) {
 		{namespaced, "POST", "/api/v1/namespaces/own/configmaps", true, true},
 		{namespaced, "PATCH", "/apis/cache.example.com/v1/namespaces/own/memcacheds/it/status", true, true},
 		{namespaced, "GET", "/api/v1/namespaces/own/pods/p/log", true, true},
-		{namespaced, "GET", "/api/v1/namespaces/own", true, true},
 		{namespaced, "GET", "/version", true, true},
 		{namespaced, "GET", "/api/v1", true, true},
 		{namespaced, "GET", "/openapi/v3/apis/apps/v1", true, true},
@@ -42,6 +41,13 @@ func TestConfine_ReachesTheOwnNamespaceOnly(t *testing.T) {
 		{namespaced, "GET", "/api/v1/secrets?fieldSelector=metadata.namespace%3Down", false, true},
 		{namespaced, "GET", "/api/v1/namespaces", false, true},
 		{namespaced, "POST", "/api/v1/namespaces", false, true},
+		{namespaced, "GET", "/api/v1/namespaces/own", false, true},
+		{namespaced, "PATCH", "/api/v1/namespaces/own", false, true},
+		{namespaced, "PUT", "/api/v1/namespaces/own", false, true},
+		{namespaced, "DELETE", "/api/v1/namespaces/own", false, true},
+		{namespaced, "PUT", "/api/v1/namespaces/own/finalize", false, true},
+		{namespaced, "PATCH", "/api/v1/namespaces/own/status", false, true},
+		{namespaced, "GET", "/api/v1/watch/namespaces/own", false, true},
 		{namespaced, "GET", "/api/v1/nodes", false, true},
 		{namespaced, "PATCH", "/api/v1/nodes/n", false, true},
 		{namespaced, "POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", false, true},
@@ -54,6 +60,8 @@ func TestConfine_ReachesTheOwnNamespaceOnly(t *testing.T) {
 		{namespaced, "GET", "/api/v1/namespaces/own%2f..%2fother/secrets", false, false},
 
 		{cluster, "GET", "/api/v1/nodes/it", false, true},
+		{cluster, "PATCH", "/api/v1/namespaces/other", false, true},
+		{cluster, "GET", "/api/v1/namespaces/it/configmaps/x", false, true},
 		{cluster, "GET", "/api/v1/namespaces/other/configmaps/x", false, true},
 	} {
 		for _, only := range []bool{true, false} {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/rolewright/rolewright/internal/proxy/objectbody"
 )
@@ -233,13 +234,16 @@ func AnnotatedBy(found map[string]string, owner Owner) bool {
 	return true
 }
 
-// namespace is that of the written object, as the URL says it; a namespace
-// itself is in none.
-func (x *exchange) namespace() string {
-	if x.info.APIGroup == "" && x.info.Resource == "namespaces" {
+// namespace is that of the written object, as the URL says it.
+func (x *exchange) namespace() string { return namespaceOf(x.info) }
+
+// namespaceOf is the namespace of the object that a request is about; a Namespace
+// itself is in none, although its URL looks as if it were in itself.
+func namespaceOf(info *request.RequestInfo) string {
+	if info.APIGroup == "" && info.Resource == "namespaces" {
 		return ""
 	}
-	return x.info.Namespace
+	return info.Namespace
 }
 
 func (x *exchange) child(kind, name string) Child {
