@@ -122,7 +122,7 @@ func (o *runOptions) operate(ctx context.Context, stdout io.Writer) error {
 	if set, err = o.addControllers(mgr, lease, executor, gateway, watched, recorder, stdout); err != nil {
 		return err
 	}
-	metricsServer, err := o.newUserMetrics(ctx, log)
+	metricsServer, err := o.newUserMetrics(ctx, recorder, log)
 	if err != nil {
 		return err
 	}

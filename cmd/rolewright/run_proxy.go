@@ -64,7 +64,7 @@ func recordCalls(calls *rbac.Recorder, log logr.Logger) func(proxy.Call) {
 
 // newUserMetrics opens the address to which roles post metrics, and returns
 // what serves it until its context ends.
-func (o *runOptions) newUserMetrics(ctx context.Context, log logr.Logger) (func(context.Context) error, error) {
+func (o *runOptions) newUserMetrics(ctx context.Context, recorder *metrics.Recorder, log logr.Logger) (func(context.Context) error, error) {
 	if o.userMetricsAddress == "" || o.userMetricsAddress == "0" {
 		return func(context.Context) error { return nil }, nil
 	}
@@ -74,7 +74,7 @@ func (o *runOptions) newUserMetrics(ctx context.Context, log logr.Logger) (func(
 		return nil, fmt.Errorf("listen for the metrics of roles: %w; choose another address with --user-metrics-bind-address (0: none)", err)
 	}
 	log = log.WithName("metrics")
-	handler := usermetrics.New(usermetrics.Options{Registerer: ctrlmetrics.Registry, Log: log})
+	handler := usermetrics.New(usermetrics.Options{Registerer: ctrlmetrics.Registry, Log: log, Full: recorder.UserMetricRefused})
 	return func(ctx context.Context) error {
 		defer handler.Close()
 		if err := handler.Serve(ctx, listener); err != nil {

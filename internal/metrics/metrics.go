@@ -75,6 +75,7 @@ type Recorder struct {
 	proxyRequests  *prometheus.CounterVec
 	proxyAnonymous *prometheus.GaugeVec
 	anonymous      *prometheus.CounterVec
+	userFull       *prometheus.CounterVec
 }
 
 var _ prometheus.Collector = (*Recorder)(nil)
@@ -143,6 +144,8 @@ func New(reg prometheus.Registerer) (*Recorder, error) {
 			"1 if the API proxy lets clients without a token act as the operator (--proxy-anonymous), else 0."),
 		anonymous: counter("rolewright_proxy_anonymous_requests_total",
 			"Requests without a token that the API proxy let in."),
+		userFull: counter("rolewright_user_metrics_refused_total",
+			"Metrics of roles that were refused because as many are kept as may be."),
 	}
 	if err := reg.Register(r); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
@@ -184,7 +187,7 @@ func (r *Recorder) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		r.buildInfo, r.reconcileResult, r.reconciles, r.createdAt,
 		r.phases, r.runs, r.executors, r.warmReady, r.inFlight, r.events, r.statusWrites, r.decisions, r.kindReady, r.artifactRuns, r.artifactBytes,
-		r.proxyRequests, r.proxyAnonymous, r.anonymous, r.waits, r.memory, r.lost, r.rejected, r.failures, &r.scraped,
+		r.proxyRequests, r.proxyAnonymous, r.anonymous, r.userFull, r.waits, r.memory, r.lost, r.rejected, r.failures, &r.scraped,
 	}
 }
 
@@ -358,6 +361,14 @@ func (r *Recorder) AnonymousRequest() {
 		return
 	}
 	r.anonymous.WithLabelValues().Inc()
+}
+
+// UserMetricRefused counts one metric of a role for which there was no room.
+func (r *Recorder) UserMetricRefused() {
+	if r == nil {
+		return
+	}
+	r.userFull.WithLabelValues().Inc()
 }
 
 func oneIf(cond bool) float64 {

@@ -54,6 +54,7 @@ func recordAll(r *Recorder) {
 	r.ProxyRequest("", "", "refused")
 	r.ProxyAnonymous(true)
 	r.AnonymousRequest()
+	r.UserMetricRefused()
 	r.RunWaited(widget, "generation", 3*time.Second)
 	r.RunMemory(widget, "warm", 50<<20)
 	r.RunMemory(widget, "warm", 0)
@@ -150,6 +151,9 @@ rolewright_runs_in_flight{group="apps.example.com",kind="Widget",version="v1"} 1
 # HELP rolewright_runs_by_executor_total Ansible runs that took place, by how they were made: warm (forked) or runner (Python started anew).
 # TYPE rolewright_runs_by_executor_total counter
 rolewright_runs_by_executor_total{executor="warm",group="apps.example.com",kind="Widget",version="v1"} 1
+# HELP rolewright_user_metrics_refused_total Metrics of roles that were refused because as many are kept as may be.
+# TYPE rolewright_user_metrics_refused_total counter
+rolewright_user_metrics_refused_total 1
 # HELP rolewright_warm_ready 1 while there is a fork server from which runs are made, else 0.
 # TYPE rolewright_warm_ready gauge
 rolewright_warm_ready 1
@@ -164,7 +168,7 @@ rolewright_status_writes_total{group="apps.example.com",kind="Widget",moment="st
 	if err := testutil.GatherAndCompare(reg, strings.NewReader(want),
 		"rolewright_decisions_total", "rolewright_kind_ready", "rolewright_artifact_bytes", "rolewright_artifact_runs",
 		"rolewright_proxy_anonymous", "rolewright_proxy_anonymous_requests_total", "rolewright_proxy_requests_total", "rolewright_run_events_total",
-		"rolewright_runs_in_flight", "rolewright_runs_total", "rolewright_runs_by_executor_total", "rolewright_warm_ready", "rolewright_status_writes_total"); err != nil {
+		"rolewright_runs_in_flight", "rolewright_runs_total", "rolewright_runs_by_executor_total", "rolewright_warm_ready", "rolewright_user_metrics_refused_total", "rolewright_status_writes_total"); err != nil {
 		t.Error(err)
 	}
 	phases, err := testutil.GatherAndCount(reg, "rolewright_phase_duration_seconds")

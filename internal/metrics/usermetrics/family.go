@@ -24,7 +24,7 @@ type family struct {
 	// instrument makes the series with these label values.
 	instrument func(values []string) instrument
 	series     map[string]*series
-	maxSeries  int
+	opts       *Options
 }
 
 // instrument records what became of a series: its new value and, where only
@@ -39,8 +39,8 @@ type series struct {
 }
 
 // newFamily returns a family without series. Its names must be valid.
-func newFamily(r request, k kind, maxSeries int) *family {
-	f := &family{name: r.Name, kind: k, labels: slices.Sorted(maps.Keys(r.Labels)), series: map[string]*series{}, maxSeries: maxSeries}
+func newFamily(r request, k kind, opts *Options) *family {
+	f := &family{name: r.Name, kind: k, labels: slices.Sorted(maps.Keys(r.Labels)), series: map[string]*series{}, opts: opts}
 	switch k {
 	case counter:
 		vec := prometheus.NewCounterVec(prometheus.CounterOpts{Name: r.Name, Help: r.Description}, f.labels)
@@ -73,14 +73,15 @@ func observer(vec prometheus.ObserverVec) func(values []string) instrument {
 	}
 }
 
-// apply makes a change to the series with these labels. After an error nothing
-// has changed.
-func (f *family) apply(c change, labels map[string]string) error {
+// apply makes a change to the series with these labels, and returns what all
+// metrics take then, if they took total before. After an error nothing has
+// changed.
+func (f *family) apply(c change, labels map[string]string, total usage) (usage, error) {
 	if c.kind.class() != f.kind.class() {
-		return fmt.Errorf("cannot change metric type of %s, which is a %s", f.name, f.kind.class())
+		return total, fmt.Errorf("cannot change metric type of %s, which is a %s", f.name, f.kind.class())
 	}
 	if names := slices.Sorted(maps.Keys(labels)); !slices.Equal(names, f.labels) {
-		return fmt.Errorf("cannot change labels of %s, which are %s", f.name, list(f.labels))
+		return total, fmt.Errorf("cannot change labels of %s, which are %s", f.name, list(f.labels))
 	}
 	values := make([]string, 0, len(f.labels))
 	for _, name := range f.labels {
@@ -88,16 +89,24 @@ func (f *family) apply(c change, labels map[string]string) error {
 	}
 	key := strings.Join(values, "\xff") // which is in no UTF-8 text
 	s := f.series[key]
-	if s == nil && len(f.series) == f.maxSeries {
-		return fmt.Errorf("%s has %d combinations of label values already; more are not kept", f.name, f.maxSeries)
-	}
 	var before float64
 	if s != nil {
 		before = s.value
+	} else if len(f.series) == f.opts.MaxSeries {
+		return total, fmt.Errorf("%s has %d combinations of label values already, and more are not kept: %w", f.name, f.opts.MaxSeries, errFull)
+	} else {
+		total.series++
+		total.text += len(f.name)
+		for name, value := range labels {
+			total.text += len(name) + len(value)
+		}
+		if err := f.opts.check(total); err != nil {
+			return total, err
+		}
 	}
 	value, err := c.applied(before)
 	if err != nil {
-		return err
+		return total, err
 	}
 	if s == nil {
 		s = &series{record: f.instrument(values)}
@@ -105,7 +114,7 @@ func (f *family) apply(c change, labels map[string]string) error {
 	}
 	s.value = value
 	s.record(value, c.amount)
-	return nil
+	return total, nil
 }
 
 // applied returns the value that follows from the one before.

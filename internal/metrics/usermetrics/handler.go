@@ -18,6 +18,9 @@ import (
 const (
 	defaultMaxMetrics = 500
 	defaultMaxSeries  = 1000
+	// Of all metrics together; their text is what one reading of them holds.
+	defaultMaxTotal = 10_000
+	defaultMaxText  = 4 << 20
 
 	maxName        = 200 // of a metric or label, in bytes
 	maxDescription = 1024
@@ -40,6 +43,13 @@ type Options struct {
 	// MaxSeries bounds the combinations of label values of each metric; 0 means
 	// 1000.
 	MaxSeries int
+	// MaxTotal bounds the combinations of label values of all metrics, and
+	// MaxText the bytes of their names, labels and descriptions; 0 means 10,000
+	// and 4 MiB.
+	MaxTotal, MaxText int
+	// Full, unless it is nil, is called when a request is refused because of
+	// these bounds.
+	Full func()
 }
 
 // Handler keeps the user metrics and answers the requests that change them. It
@@ -49,6 +59,24 @@ type Handler struct {
 
 	mu       sync.Mutex
 	families map[string]*family
+	total    usage
+}
+
+// usage is what all metrics take.
+type usage struct{ series, text int }
+
+// errFull is wrapped by refusals for which there is too much already.
+var errFull = errors.New("post fewer metrics or label values, or restart the operator, which begins without any")
+
+// check says what of u there is too much of.
+func (o *Options) check(u usage) error {
+	switch {
+	case u.series > o.MaxTotal:
+		return fmt.Errorf("all user metrics together have %d combinations of label values already, and more are not kept: %w", o.MaxTotal, errFull)
+	case u.text > o.MaxText:
+		return fmt.Errorf("names, labels and descriptions of all user metrics together would have more than %d bytes: %w", o.MaxText, errFull)
+	}
+	return nil
 }
 
 var _ http.Handler = (*Handler)(nil)
@@ -60,6 +88,15 @@ func New(opts Options) *Handler {
 	}
 	if opts.MaxSeries == 0 {
 		opts.MaxSeries = defaultMaxSeries
+	}
+	if opts.MaxTotal == 0 {
+		opts.MaxTotal = defaultMaxTotal
+	}
+	if opts.MaxText == 0 {
+		opts.MaxText = defaultMaxText
+	}
+	if opts.Full == nil {
+		opts.Full = func() {}
 	}
 	return &Handler{opts: opts, families: map[string]*family{}}
 }
@@ -73,6 +110,7 @@ func (h *Handler) Close() {
 		h.opts.Registerer.Unregister(f.vec)
 		delete(h.families, name)
 	}
+	h.total = usage{}
 }
 
 // ServeHTTP answers one request, whatever its path.
@@ -85,6 +123,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	req, err := decode(http.MaxBytesReader(w, r.Body, maxBody))
 	if err == nil {
 		err = h.record(req)
+	}
+	if errors.Is(err, errFull) {
+		h.opts.Full()
 	}
 	if err != nil {
 		h.opts.Log.Info("user metric refused", "reason", err.Error())
@@ -104,7 +145,11 @@ func (h *Handler) record(r request) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if f, known := h.families[r.Name]; known {
-		return f.apply(c, r.Labels)
+		total, err := f.apply(c, r.Labels, h.total)
+		if err == nil {
+			h.total = total
+		}
+		return err
 	}
 	return h.recordFirst(r, c)
 }
@@ -115,20 +160,21 @@ func (h *Handler) recordFirst(r request, c change) error {
 		return err
 	}
 	if len(h.families) >= h.opts.MaxMetrics {
-		return fmt.Errorf("there are %d user metrics already; more are not kept", h.opts.MaxMetrics)
+		return fmt.Errorf("there are %d user metrics already, and more are not kept: %w", h.opts.MaxMetrics, errFull)
 	}
 	if other := h.confusable(r.Name, c.kind); other != "" {
 		return fmt.Errorf("%s cannot be a %s beside the metric %s: both would have series of the same name", r.Name, c.kind, other)
 	}
-	f := newFamily(r, c.kind, h.opts.MaxSeries)
-	if err := f.apply(c, r.Labels); err != nil {
+	f := newFamily(r, c.kind, &h.opts)
+	total, err := f.apply(c, r.Labels, usage{series: h.total.series, text: h.total.text + len(r.Description)})
+	if err != nil {
 		return err
 	}
 	if h.opts.Registerer.Register(f.vec) != nil {
 		// Names and labels are valid, so that it is the name that is not free.
 		return fmt.Errorf("%s is the name of one of the operator's own metrics", r.Name)
 	}
-	h.families[r.Name] = f
+	h.families[r.Name], h.total = f, total
 	h.opts.Log.Info("Registering", "metric", r.Name)
 	return nil
 }

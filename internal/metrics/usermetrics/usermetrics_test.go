@@ -3,6 +3,7 @@ package usermetrics
 import (
 	"bufio"
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"math"
@@ -400,7 +401,7 @@ func TestServeHTTP_LeavesTheOperatorsMetricsAlone(t *testing.T) {
 func TestServeHTTP_BoundsTheMetrics(t *testing.T) {
 	h, reg := newHandler(t, func(o *Options) { o.MaxMetrics = 2 })
 	mustPost(t, h, `{"name":"a","counter":{}}`, `{"name":"b","counter":{}}`)
-	const want = "there are 2 user metrics already; more are not kept"
+	want := "there are 2 user metrics already, and more are not kept: " + errFull.Error()
 	if got := post(t, h, `{"name":"c","counter":{}}`); got != want {
 		t.Errorf("refusal %q, want %q", got, want)
 	}
@@ -414,7 +415,7 @@ func TestServeHTTP_BoundsTheLabelValuesOfEachMetric(t *testing.T) {
 		return fmt.Sprintf(`{"name":%q,"labels":{"v":%q},"counter":{"increment":true}}`, name, value)
 	}
 	mustPost(t, h, one("a", "1"), one("a", "2"), one("b", "3"), one("b", "4"))
-	const want = "a has 2 combinations of label values already; more are not kept"
+	want := "a has 2 combinations of label values already, and more are not kept: " + errFull.Error()
 	if got := post(t, h, one("a", "3")); got != want {
 		t.Errorf("refusal %q, want %q", got, want)
 	}
@@ -431,8 +432,8 @@ func TestNew_HasDefaultBounds(t *testing.T) {
 		mustPost(t, h, fmt.Sprintf(`{"name":"m0","labels":{"a":"%d"},"counter":{}}`, i))
 	}
 	for body, want := range map[string]string{
-		`{"name":"x","counter":{}}`:                     "there are 500 user metrics already; more are not kept",
-		`{"name":"m0","labels":{"a":"x"},"counter":{}}`: "m0 has 1000 combinations of label values already; more are not kept",
+		`{"name":"x","counter":{}}`:                     "there are 500 user metrics already, and more are not kept: " + errFull.Error(),
+		`{"name":"m0","labels":{"a":"x"},"counter":{}}`: "m0 has 1000 combinations of label values already, and more are not kept: " + errFull.Error(),
 	} {
 		if got := post(t, h, body); got != want {
 			t.Errorf("refusal %q, want %q", got, want)
@@ -440,6 +441,48 @@ func TestNew_HasDefaultBounds(t *testing.T) {
 	}
 	if n := len(values(t, reg)); n != defaultMaxMetrics-1+defaultMaxSeries {
 		t.Errorf("%d series, want %d", n, defaultMaxMetrics-1+defaultMaxSeries)
+	}
+}
+
+// Beyond what all metrics together may take, what there is goes on, and what is refused is counted.
+func TestServeHTTP_BoundsAllMetricsTogether(t *testing.T) {
+	for name, tt := range map[string]struct {
+		labels int // of each series, besides the first
+		want   string
+		kept   int
+	}{
+		"short labels": {0, "all user metrics together have 10000 combinations of label values already, and more are not kept: ", defaultMaxTotal},
+		"long labels": {maxLabels - 1, "names, labels and descriptions of all user metrics together would have more than 4194304 bytes: ",
+			defaultMaxText / (len("m0") + len("l00000") + (maxLabels-1)*(2+maxLabelValue))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var full int
+			h, reg := newHandler(t, func(o *Options) { o.Full = func() { full++ } })
+			long := strings.Repeat("x", maxLabelValue)
+			one := func(i int) string {
+				labels := map[string]string{"l": fmt.Sprintf("%05d", i)}
+				for n := range tt.labels {
+					labels[fmt.Sprintf("l%d", n)] = long
+				}
+				body, err := json.Marshal(request{Name: fmt.Sprintf("m%d", i/defaultMaxSeries), Labels: labels, Counter: &counting{Increment: true}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return string(body)
+			}
+			for i := range tt.kept {
+				mustPost(t, h, one(i))
+			}
+			for range 2 {
+				if got, want := post(t, h, one(tt.kept)), tt.want+errFull.Error(); got != want {
+					t.Errorf("refusal %q, want %q", got, want)
+				}
+			}
+			mustPost(t, h, one(0))
+			if n := len(values(t, reg)); n != tt.kept || full != 2 {
+				t.Errorf("%d series, %d refusals; want %d, 2", n, full, tt.kept)
+			}
+		})
 	}
 }
 
