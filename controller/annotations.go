@@ -40,75 +40,105 @@ func (s settings) retention() retention {
 
 const maxVerbosity = 7
 
-// annotated applies the annotations of obj to the settings of its watch. A
-// value that cannot be used is left out and reported: an object keeps running
-// on a typing error in its metadata.
-func annotated(obj *unstructured.Unstructured, s settings) (settings, []string) {
-	var warnings []string
-	annotations := obj.GetAnnotations()
-	read := func(name string, use func(string) error) {
-		for _, prefix := range []string{ownPrefix, incumbentPrefix} {
-			value, ok := annotations[prefix+name]
-			if !ok {
-				continue
-			}
-			if err := use(value); errors.Is(err, errPausedAnyway) {
-				warnings = append(warnings, fmt.Sprintf("annotation %s%s: %v", prefix, name, err))
-			} else if err != nil {
-				warnings = append(warnings, fmt.Sprintf("annotation %s%s: %v; it is ignored", prefix, name, err))
-			}
-			return
-		}
-	}
-	read("reconcile-period", func(value string) error {
-		d, err := parsePeriod(value)
-		if err == nil {
-			s.period = d
-		}
+// annotated applies the annotations of obj to the settings of its watch. Who may
+// annotate an object may ask for less than the watch allows, and for more only
+// if the watch trusts annotations. A value that cannot be used is left out and
+// reported: an object keeps running on a typing error in its metadata.
+func annotated(obj *unstructured.Unstructured, s settings, trusted bool) (settings, []string) {
+	a := annotations{of: obj.GetAnnotations(), trusted: trusted}
+	a.read("reconcile-period", func(value string) (err error) {
+		s.period, err = parsePeriod(value, s.period)
 		return err
 	})
-	limit := func(into *time.Duration) func(string) error {
-		return func(value string) error {
-			d, err := parseSeconds(value)
-			if err == nil {
-				*into = max(d, 0)
-			}
-			return err
-		}
-	}
-	read("timeout", limit(&s.timeout))
-	read("idle-timeout", limit(&s.idleTimeout))
-	read("max-runner-artifacts", func(value string) error {
+	a.read("timeout", a.limit(&s.timeout))
+	a.read("idle-timeout", a.limit(&s.idleTimeout))
+	a.read("max-runner-artifacts", func(value string) error {
 		n, err := strconv.Atoi(value)
 		if err != nil {
 			return fmt.Errorf("%q is not a number; write for example \"5\"", clip(value))
 		}
-		s.artifacts = n
 		if n <= 0 {
-			s.artifacts = -1 // as documented by the incumbent: 0 keeps all
+			n = -1 // as ansible-operator documents it: 0 keeps all
 		}
+		if !trusted && s.artifacts >= 0 && (n < 0 || n > s.artifacts) {
+			return tooMuch(value, s.artifacts)
+		}
+		s.artifacts = n
 		return nil
 	})
-	read("verbosity", func(value string) error {
+	a.read("verbosity", func(value string) error {
 		n, err := strconv.Atoi(value)
-		if err != nil {
+		switch {
+		case err != nil:
 			return fmt.Errorf("%q is not a number from 0 to %d", clip(value), maxVerbosity)
+		case trusted:
+			s.verbosity = min(max(n, 0), maxVerbosity)
+			s.verbose = n > 0
+		case n > s.verbosity:
+			return tooMuch(value, s.verbosity)
+		default:
+			s.verbosity = max(n, 0)
 		}
-		s.verbosity = min(max(n, 0), maxVerbosity)
-		s.verbose = n > 0
 		return nil
 	})
-	read("paused", func(value string) error {
+	a.read("paused", func(value string) error {
 		until, err := parsePause(value)
 		s.paused = until
 		return err
 	})
-	return s, warnings
+	return s, a.warnings
 }
 
-// errPausedAnyway is of a value that cannot be read: who writes one wants
-// anything but a run.
-var errPausedAnyway = errors.New("the object is paused until it is mended")
+// annotations are read one after the other.
+type annotations struct {
+	of       map[string]string
+	trusted  bool
+	warnings []string
+}
+
+// read gives the value of an annotation to use, and reports its error.
+func (a *annotations) read(name string, use func(value string) error) {
+	for _, prefix := range []string{ownPrefix, incumbentPrefix} {
+		value, ok := a.of[prefix+name]
+		if !ok {
+			continue
+		}
+		err := use(value)
+		var instead insteadError
+		switch {
+		case errors.As(err, &instead):
+			a.warnings = append(a.warnings, fmt.Sprintf("annotation %s%s: %v", prefix, name, err))
+		case err != nil:
+			a.warnings = append(a.warnings, fmt.Sprintf("annotation %s%s: %v; it is ignored", prefix, name, err))
+		}
+		return
+	}
+}
+
+// limit reads a time that ends a run, of which 0 and less are none.
+func (a *annotations) limit(into *time.Duration) func(string) error {
+	return func(value string) error {
+		d, err := parseSeconds(value)
+		switch {
+		case err != nil:
+			return err
+		case !a.trusted && *into > 0 && (d <= 0 || d > *into):
+			return tooMuch(value, *into)
+		}
+		*into = max(d, 0)
+		return nil
+	}
+}
+
+// insteadError says what holds in the place of a value.
+type insteadError string
+
+func (e insteadError) Error() string { return string(e) }
+
+// tooMuch is of a value that asks for more than the watch's own.
+func tooMuch(value string, own any) error {
+	return insteadError(fmt.Sprintf("%q is more than the watch's own limit, %v, which holds; with \"annotations: trusted\" in watches.yaml an object may have more", clip(value), own))
+}
 
 // parsePause reads until when an object is paused: a truth, or a time.
 func parsePause(value string) (time.Time, error) {
@@ -120,20 +150,27 @@ func parsePause(value string) (time.Time, error) {
 	}
 	until, err := time.Parse(time.RFC3339, value)
 	if err != nil {
-		return forEver(), fmt.Errorf("%q is neither \"true\" nor a time, write for example \"2026-05-06T18:00:00Z\"; %w", clip(value), errPausedAnyway)
+		// Who writes such a value wants anything but a run.
+		return forEver(), insteadError(fmt.Sprintf("%q is neither \"true\" nor a time, write for example \"2026-05-06T18:00:00Z\"; "+
+			"the object is paused until it is corrected", clip(value)))
 	}
 	return until, nil
 }
 
 // parsePeriod reads the period of an annotation: a duration, or a whole number
-// of seconds as the incumbent documents. Zero and less disable; less than
-// minPeriod is minPeriod.
-func parsePeriod(value string) (time.Duration, error) {
+// of seconds as ansible-operator documents. Zero and less disable; less than
+// minPeriod is minPeriod. With an error that is not one, it is own.
+func parsePeriod(value string, own time.Duration) (time.Duration, error) {
 	d, err := parseSeconds(value)
-	if err != nil || d <= 0 {
-		return 0, err
+	switch {
+	case err != nil:
+		return own, err
+	case d <= 0:
+		return 0, nil
+	case d < minPeriod:
+		return minPeriod, insteadError(fmt.Sprintf("%q is less than %v, which holds", clip(value), minPeriod))
 	}
-	return min(max(d, minPeriod), maxPeriod), nil
+	return min(d, maxPeriod), nil
 }
 
 // parseSeconds reads a duration, or a whole number of seconds.

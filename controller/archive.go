@@ -302,8 +302,8 @@ func (a *archive) take(object string, s *shelf, which func(kept) bool) []string 
 	return dirs
 }
 
-// enforce removes what is too old, and the oldest runs while all together are
-// too large: then down to nine tenths, so as not to begin anew with each run.
+// enforce removes what is too old, and runs while all together are too large:
+// then down to nine tenths, so as not to begin again with each run.
 func (a *archive) enforce() {
 	a.mu.Lock()
 	var old []string
@@ -319,59 +319,19 @@ func (a *archive) enforce() {
 	a.remove(old...)
 }
 
-// makeRoom removes a quarter of all finished runs, the oldest first, since the
-// disk is full. It is false if there are none.
+// makeRoom removes a quarter of what finished runs take, since the disk is full.
+// It is false if there are none.
 func (a *archive) makeRoom() bool {
 	a.mu.Lock()
 	const part = 4
-	most := a.count - (a.count+part-1)/part
-	old := a.evict(func() bool { return a.count <= most })
+	most, count := a.bytes-(a.bytes+part-1)/part, a.count
+	old := a.evict(func() bool { return a.bytes <= most && a.count < count })
 	a.mu.Unlock()
 	a.remove(old...)
 	if len(old) > 0 {
-		a.log.Info("The disk is full: the oldest runs were removed", "runs", len(old))
+		a.log.Info("The disk is full: runs of the objects that keep the most were removed", "runs", len(old))
 	}
 	return len(old) > 0
-}
-
-// evict takes runs of all objects until enough is true: the oldest first, then
-// the newest failed run of each object, and last those of which nobody has read
-// the end. It is called under the lock.
-func (a *archive) evict(enough func() bool) []string {
-	type candidate struct {
-		object string
-		class  int
-		kept
-	}
-	var all []candidate
-	for object, s := range a.shelves {
-		last := -1 // the newest failed run
-		for i, k := range s.runs {
-			if k.failed && (last < 0 || k.finished.After(s.runs[last].finished)) {
-				last = i
-			}
-		}
-		for i, k := range s.runs {
-			class := 0
-			if k.unsettled {
-				class = 2
-			} else if i == last {
-				class = 1
-			}
-			all = append(all, candidate{object, class, k})
-		}
-	}
-	slices.SortFunc(all, func(x, y candidate) int {
-		return cmp.Or(cmp.Compare(x.class, y.class), x.finished.Compare(y.finished), cmp.Compare(x.id, y.id))
-	})
-	var dirs []string
-	for _, c := range all {
-		if enough() {
-			break
-		}
-		dirs = append(dirs, a.take(c.object, a.shelves[c.object], func(k kept) bool { return k.id == c.id })...)
-	}
-	return dirs
 }
 
 // tidy removes the directory of an object of which there is no run. It is called

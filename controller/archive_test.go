@@ -151,8 +151,9 @@ func TestArchive_KeepsWhatTheObjectsLimitsSay(t *testing.T) {
 	}
 }
 
-// The total is over all objects: the oldest go first, the newest failed run of
-// an object after them, and last what another process may have left unread.
+// The total is over all objects: of those that keep as much, the oldest go first,
+// the newest run of an object after them, then the newest failed one, and last
+// what another process may have left unread.
 func TestArchive_BoundsTheTotalOverAllObjects(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -182,6 +183,52 @@ func TestArchive_BoundsTheTotalOverAllObjects(t *testing.T) {
 			}
 			startOnce(t, a)
 			if diff := cmp.Diff(tt.want, left(t, runs)); diff != "" {
+				t.Errorf("kept (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Who keeps the most loses first; what others keep does not depend on it.
+func TestEvict_TakesFromTheObjectThatKeepsTheMost(t *testing.T) {
+	t.Parallel()
+	// Runs have the sizes given, one finished a minute after the other, those of
+	// the first object last; F is one that failed.
+	type run struct {
+		bytes  int64
+		failed bool
+	}
+	times := func(n int, r run) []run { return slices.Repeat([]run{r}, n) }
+	for name, tt := range map[string]struct {
+		objects [][]run
+		most    int64
+		want    []string // what is left: object/run
+	}{
+		"many runs":             {[][]run{times(6, run{100, false}), {{100, false}}, {{100, true}, {100, false}}}, 500, []string{"0/4", "0/5", "1/0", "2/0", "2/1"}},
+		"one large run":         {[][]run{{{5000, false}}, times(2, run{100, false}), {{100, true}}}, 1000, []string{"1/0", "1/1", "2/0"}},
+		"failed, and large":     {[][]run{{{5000, true}, {10, false}}, {{100, false}}}, 1000, []string{"1/0"}},
+		"failed ones come last": {[][]run{{{100, true}, {100, true}, {100, false}}, {{100, false}}}, 200, []string{"0/1", "1/0"}},
+		"all the same":          {[][]run{{{100, false}}, {{100, false}}, {{100, false}}}, 200, []string{"0/0", "1/0"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := archiveIn(t.TempDir(), -1)
+			minute := 0
+			for object, runs := range slices.Backward(tt.objects) {
+				for i, r := range runs {
+					minute++
+					a.add(a.shelf(fmt.Sprint(object)), kept{id: fmt.Sprint(i), bytes: r.bytes, failed: r.failed, finished: someTime.Add(time.Duration(minute) * time.Minute)})
+				}
+			}
+			a.evict(func() bool { return a.bytes <= tt.most })
+			var got []string
+			for object, s := range a.shelves {
+				for _, k := range s.runs {
+					got = append(got, object+"/"+k.id)
+				}
+			}
+			slices.Sort(got)
+			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("kept (-want +got):\n%s", diff)
 			}
 		})

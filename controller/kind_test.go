@@ -409,37 +409,72 @@ func TestReconcile_BadAnnotationsAreReported(t *testing.T) {
 	}
 }
 
+// What annotations ask for is bounded by the watch, unless it trusts them; and what is not done is said.
 func TestAnnotated(t *testing.T) {
-	base := settings{period: time.Hour, artifacts: 20, verbosity: 2}
+	base := settings{period: time.Hour, artifacts: 20, verbosity: 2, timeout: time.Hour, idleTimeout: time.Minute}
+	none := settings{period: time.Hour, artifacts: -1, verbosity: 2}
+	but := func(s settings, change func(*settings)) settings {
+		change(&s)
+		return s
+	}
+	type all = map[string]string
 	tests := []struct {
 		name        string
-		annotations map[string]string
-		want        settings
+		annotations all
+		watch       settings
+		trusted     bool
+		change      func(*settings) // of the watch's
+		warning     string          // empty: none
 	}{
-		{"none", nil, base},
-		{"incumbent's", map[string]string{incumbentPrefix + "reconcile-period": "5m"}, settings{period: 5 * time.Minute, artifacts: 20, verbosity: 2}},
-		{"ours wins", map[string]string{incumbentPrefix + "reconcile-period": "5m", ownPrefix + "reconcile-period": "6m"},
-			settings{period: 6 * time.Minute, artifacts: 20, verbosity: 2}},
-		{"seconds", map[string]string{ownPrefix + "reconcile-period": "90"}, settings{period: 90 * time.Second, artifacts: 20, verbosity: 2}},
-		{"zero disables", map[string]string{ownPrefix + "reconcile-period": "0"}, settings{artifacts: 20, verbosity: 2}},
-		{"negative disables", map[string]string{ownPrefix + "reconcile-period": "-3s"}, settings{artifacts: 20, verbosity: 2}},
-		{"floor", map[string]string{ownPrefix + "reconcile-period": "1ms"}, settings{period: minPeriod, artifacts: 20, verbosity: 2}},
-		{"long", map[string]string{ownPrefix + "reconcile-period": "999999h"}, settings{period: maxPeriod, artifacts: 20, verbosity: 2}},
-		{"0 artifacts keep all", map[string]string{incumbentPrefix + "max-runner-artifacts": "0"}, settings{period: time.Hour, artifacts: -1, verbosity: 2}},
-		{"verbosity is clamped", map[string]string{incumbentPrefix + "verbosity": "99"}, settings{period: time.Hour, artifacts: 20, verbosity: 7, verbose: true}},
-		{"paused", map[string]string{ownPrefix + "paused": "true"}, settings{period: time.Hour, artifacts: 20, verbosity: 2, paused: forEver()}},
-		{"not paused", map[string]string{ownPrefix + "paused": "false"}, base},
-		{"paused until", map[string]string{ownPrefix + "paused": "2026-05-06T18:00:00Z"},
-			settings{period: time.Hour, artifacts: 20, verbosity: 2, paused: time.Date(2026, 5, 6, 18, 0, 0, 0, time.UTC)}},
-		{"verbosity 0", map[string]string{incumbentPrefix + "verbosity": "0"}, settings{period: time.Hour, artifacts: 20}},
+		{"none", nil, base, false, func(*settings) {}, ""},
+		{"ansible-operator's period", all{incumbentPrefix + "reconcile-period": "5m"}, base, false, func(s *settings) { s.period = 5 * time.Minute }, ""},
+		{"ours wins", all{incumbentPrefix + "reconcile-period": "5m", ownPrefix + "reconcile-period": "6m"}, base, false,
+			func(s *settings) { s.period = 6 * time.Minute }, ""},
+		{"seconds", all{ownPrefix + "reconcile-period": "90"}, base, false, func(s *settings) { s.period = 90 * time.Second }, ""},
+		{"zero disables", all{ownPrefix + "reconcile-period": "0"}, base, false, func(s *settings) { s.period = 0 }, ""},
+		{"negative disables", all{ownPrefix + "reconcile-period": "-3s"}, base, false, func(s *settings) { s.period = 0 }, ""},
+		{"long", all{ownPrefix + "reconcile-period": "999999h"}, base, false, func(s *settings) { s.period = maxPeriod }, ""},
+		{"floor", all{ownPrefix + "reconcile-period": "1ms"}, base, false, func(s *settings) { s.period = minPeriod }, `"1ms" is less than 1s, which holds`},
+		{"floor, trusted", all{ownPrefix + "reconcile-period": "1ms"}, base, true, func(s *settings) { s.period = minPeriod }, `"1ms" is less than 1s, which holds`},
+
+		{"shorter", all{ownPrefix + "timeout": "10m", ownPrefix + "idle-timeout": "30"}, base, false,
+			func(s *settings) { s.timeout, s.idleTimeout = 10*time.Minute, 30*time.Second }, ""},
+		{"no timeout", all{ownPrefix + "timeout": "0"}, base, false, func(*settings) {},
+			`"0" is more than the watch's own limit, 1h0m0s, which holds; with "annotations: trusted" in watches.yaml an object may have more`},
+		{"negative timeout", all{ownPrefix + "timeout": "-1s"}, base, false, func(*settings) {}, "1h0m0s, which holds"},
+		{"longer", all{ownPrefix + "timeout": "1h1s"}, base, false, func(*settings) {}, "1h0m0s, which holds"},
+		{"longer idle", all{ownPrefix + "idle-timeout": "2m"}, base, false, func(*settings) {}, "1m0s, which holds"},
+		{"longer, trusted", all{ownPrefix + "timeout": "0", ownPrefix + "idle-timeout": "2m"}, base, true,
+			func(s *settings) { s.timeout, s.idleTimeout = 0, 2*time.Minute }, ""},
+		{"a limit where the watch has none", all{ownPrefix + "timeout": "9h", ownPrefix + "idle-timeout": "0", ownPrefix + "max-runner-artifacts": "7"}, none, false,
+			func(s *settings) { s.timeout, s.artifacts = 9*time.Hour, 7 }, ""},
+
+		{"fewer artifacts", all{incumbentPrefix + "max-runner-artifacts": "5"}, base, false, func(s *settings) { s.artifacts = 5 }, ""},
+		{"0 artifacts are all", all{incumbentPrefix + "max-runner-artifacts": "0"}, base, false, func(*settings) {}, `"0" is more than the watch's own limit, 20, which holds`},
+		{"more artifacts", all{ownPrefix + "max-runner-artifacts": "21"}, base, false, func(*settings) {}, "20, which holds"},
+		{"0 artifacts are all, trusted", all{incumbentPrefix + "max-runner-artifacts": "0"}, base, true, func(s *settings) { s.artifacts = -1 }, ""},
+		{"all of all", all{incumbentPrefix + "max-runner-artifacts": "0"}, none, false, func(*settings) {}, ""},
+
+		{"less verbosity", all{incumbentPrefix + "verbosity": "1"}, base, false, func(s *settings) { s.verbosity = 1 }, ""},
+		{"verbosity 0", all{incumbentPrefix + "verbosity": "0"}, base, false, func(s *settings) { s.verbosity = 0 }, ""},
+		{"more verbosity", all{incumbentPrefix + "verbosity": "7"}, base, false, func(*settings) {}, "2, which holds"},
+		{"verbosity, trusted", all{incumbentPrefix + "verbosity": "99"}, base, true, func(s *settings) { s.verbosity, s.verbose = 7, true }, ""},
+
+		{"paused", all{ownPrefix + "paused": "true"}, base, false, func(s *settings) { s.paused = forEver() }, ""},
+		{"not paused", all{ownPrefix + "paused": "false"}, base, false, func(*settings) {}, ""},
+		{"paused until", all{ownPrefix + "paused": "2026-05-06T18:00:00Z"}, base, false,
+			func(s *settings) { s.paused = time.Date(2026, 5, 6, 18, 0, 0, 0, time.UTC) }, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			obj := &unstructured.Unstructured{Object: map[string]any{}}
 			obj.SetAnnotations(tt.annotations)
-			got, warnings := annotated(obj, base)
-			if got != tt.want || len(warnings) > 0 {
-				t.Errorf("annotated = %+v, %q; want %+v", got, warnings, tt.want)
+			got, warnings := annotated(obj, tt.watch, tt.trusted)
+			if want := but(tt.watch, tt.change); got != want {
+				t.Errorf("annotated = %+v, want %+v", got, want)
+			}
+			if said := strings.Join(warnings, "\n"); (said == "") != (tt.warning == "") || !strings.Contains(said, tt.warning) || strings.Contains(said, "ignored") {
+				t.Errorf("warnings = %q, want one with %q", warnings, tt.warning)
 			}
 		})
 	}

@@ -157,7 +157,7 @@ func TestPause_ThatCannotBeReadHolds(t *testing.T) {
 	create(t, c, obj)
 	eventually(t, "it is held back", func() bool { return condition(get(t, c, obj), status.Reconciling)["reason"] == "Paused" })
 	warnings, _, _ := unstructured.NestedStringSlice(get(t, c, obj).Object, "status", "ansible", "warnings")
-	want := `annotation rolewright.dev/paused: "yes" is neither "true" nor a time, write for example "2026-05-06T18:00:00Z"; the object is paused until it is mended`
+	want := `annotation rolewright.dev/paused: "yes" is neither "true" nor a time, write for example "2026-05-06T18:00:00Z"; the object is paused until it is corrected`
 	if len(warnings) != 1 || warnings[0] != want {
 		t.Errorf("warnings = %q", warnings)
 	}

@@ -214,7 +214,7 @@ func (r *reconciler) begin(ctx context.Context, s *scope) (*ctrl.Result, error) 
 	if s.fingerprint, err = r.content.fingerprint(ctx, s); err != nil {
 		return nil, err
 	}
-	now, _ := annotated(s.object, s.settings)
+	now, _ := annotated(s.object, s.settings, false)
 	s.settings.paused = now.paused
 	if s.plan = decide(r.now(), r.situation(s)); s.plan.cause == "" {
 		return again(), nil

@@ -16,6 +16,7 @@ import (
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/proxy"
 	"github.com/rolewright/rolewright/internal/redact"
+	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
 )
 
@@ -83,7 +84,7 @@ func (r *reconciler) open(ctx context.Context, obj *unstructured.Unstructured) (
 		period: period, artifacts: r.watch.MaxRunnerArtifacts, failedArtifacts: r.watch.MaxFailedRunnerArtifacts, artifactsAge: age,
 		verbosity: r.watch.AnsibleVerbosity,
 		timeout:   r.watch.Timeout, idleTimeout: r.watch.IdleTimeout,
-	})
+	}, r.watch.Annotations == watches.AnnotationsTrusted)
 	if s.deleting && r.watch.Finalizer != nil {
 		// The limits of the object's annotations are those of its runs while it
 		// lives; what the finalizer needs is for the author of the watch to say.

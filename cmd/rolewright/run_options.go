@@ -100,7 +100,7 @@ func (o *runOptions) bindContent(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.refuseVulnerable, "refuse-vulnerable-ansible", false, "Refuse to start, and to be ready, with an ansible-core or ansible-runner that known vulnerabilities concern, instead of a warning in the log.")
 	fs.StringVar(&o.runnerRoot, "runner-root", "/tmp/ansible-operator/runner", "The directory for the private data directories of runs and their artifacts.")
 	o.artifactsMaxBytes, o.runMaxBytes = 1<<30, 512<<20
-	fs.Var(&o.artifactsMaxBytes, "artifacts-max-bytes", "How much of the disk finished runs may take, over all objects, such as 500Mi; the oldest go first. 0 keeps none, a negative number is no limit.")
+	fs.Var(&o.artifactsMaxBytes, "artifacts-max-bytes", "How much of the disk finished runs may take, over all objects, such as 500Mi; the oldest of the object that keeps the most go first. 0 keeps none, a negative number is no limit.")
 	fs.Var(&o.runMaxBytes, "artifacts-max-bytes-per-run", "How much of the disk a run may take; one that takes more is stopped and has failed. 0 for no limit.")
 	fs.DurationVar(&o.artifactsMaxAge, "artifacts-max-age", -time.Second, "How long the artifacts of a run are kept, for kinds whose watch does not say. 0 keeps none, a negative duration is no limit.")
 	fs.IntVar(&o.ansibleVerbosity, "ansible-verbosity", 2, "Ansible's verbosity, 0 to 7, for kinds without a variable ANSIBLE_VERBOSITY_<KIND>_<GROUP> or an annotation.")

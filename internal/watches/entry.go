@@ -48,6 +48,7 @@ func (c *decoding) entry(a at) *entry {
 		Timeout:                 defaultTimeout,
 		IdleTimeout:             defaultIdleTimeout,
 		OnChange:                OnChangeWait,
+		Annotations:             AnnotationsBounded,
 		Executor:                c.opts.Defaults.Executor,
 		Pos:                     c.src.position(a.node.Line, a.node.Column),
 	}}
@@ -209,6 +210,10 @@ func setAdopt(c *decoding, e *entry, a at) {
 
 func setOnChange(c *decoding, e *entry, a at) {
 	oneOf(c, a, "answer to a change", &e.watch.OnChange, OnChangeWait, OnChangeRestart)
+}
+
+func setAnnotations(c *decoding, e *entry, a at) {
+	oneOf(c, a, "measure for annotations", &e.watch.Annotations, AnnotationsBounded, AnnotationsTrusted)
 }
 
 func setExecutor(c *decoding, e *entry, a at) {

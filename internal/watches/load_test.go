@@ -452,6 +452,19 @@ func TestLoad_Dependents(t *testing.T) {
 	}
 }
 
+// TestLoad_Annotations: they are trusted where the watch says so in a word that is known, and nowhere else.
+func TestLoad_Annotations(t *testing.T) {
+	for line, want := range map[string]Annotations{
+		"": AnnotationsBounded, "  annotations: ~": AnnotationsBounded, "  annotations: bounded": AnnotationsBounded,
+		"  annotations: trusted": AnnotationsTrusted, "  annotations: true": "", "  annotations: Trusted": "", "  annotations: [trusted]": "",
+	} {
+		got := loadText(t, project(t), watch(line), Options{})
+		if (got.err == nil) != (want != "") || got.err == nil && got.watches[0].Annotations != want {
+			t.Errorf("%q: %+v, %q", line, got.watches, got.problems)
+		}
+	}
+}
+
 func ptr[T any](v T) *T { return &v }
 
 // TestLoad_TheOthersAreReturned: one broken watch does not hide the others from

@@ -31,6 +31,8 @@ type Watch struct {
 	Timeout, IdleTimeout time.Duration
 	// OnChange says what becomes of a run whose object is changed meanwhile.
 	OnChange OnChange
+	// Annotations says how much the annotations of an object may ask for.
+	Annotations Annotations
 	// Executor says how runs are made; the one of Defaults when unset.
 	Executor Executor
 
@@ -108,6 +110,18 @@ const (
 	OnChangeWait OnChange = "wait"
 	// OnChangeRestart: the run is stopped, and another one follows.
 	OnChangeRestart OnChange = "restart"
+)
+
+// Annotations is how much the annotations of an object may ask for. What is not
+// [AnnotationsTrusted], the zero value included, is [AnnotationsBounded].
+type Annotations string
+
+// What annotations may ask for.
+const (
+	// AnnotationsBounded: no more than the watch allows.
+	AnnotationsBounded Annotations = "bounded"
+	// AnnotationsTrusted: more than the watch allows, too.
+	AnnotationsTrusted Annotations = "trusted"
 )
 
 // Executor is a way to make runs.

@@ -202,7 +202,7 @@ func TestSecrets_AreNowhereOutsideTheRun(t *testing.T) {
 			s.write("roles/leaks/vars/main.yml", "inline: !vault |\n"+indent(s.encrypted(fromVault), "  "))
 			s.write("vars.yml", s.encrypted("from_file: "+fromVaulted+"\n"))
 			k := s.kind()
-			s.watch(k, "role: leaks", "secretVars: [database.password]")
+			s.watch(k, "role: leaks", "annotations: trusted", "secretVars: [database.password]")
 			o := s.start(append(tc.args, "--ansible-args=--vault-id prod@"+filepath.Join(s.dir, "password")+" -e @"+filepath.Join(s.dir, "vars.yml"))...)
 			stop := watchProcesses(t.Context())
 			u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"database": map[string]any{"password": fromSpec}}}}
