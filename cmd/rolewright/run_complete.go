@@ -62,9 +62,13 @@ func (o *runOptions) complete(src sources) ([]notice, error) {
 	if o.proxyAnonymous {
 		note("Warning: the API proxy lets every process of this machine act as the operator (--proxy-anonymous)", "port", o.proxyPort)
 	}
-	if !o.metricsSecure && o.metricsBindAddress != "0" {
+	switch {
+	case o.metricsBindAddress == "0":
+	case !o.metricsSecure:
 		note("metrics are served without encryption and to everybody; use --metrics-secure and --metrics-require-rbac",
 			"address", o.metricsBindAddress)
+	case !o.metricsRequireRBAC:
+		note("metrics are served to everybody; use --metrics-require-rbac", "address", o.metricsBindAddress)
 	}
 	return notices, errors.Join(aliasErr, o.validate())
 }

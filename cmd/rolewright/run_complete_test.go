@@ -206,7 +206,8 @@ func TestComplete_WarnsOfOpenMetricsOnly(t *testing.T) {
 	}{
 		{"plain", nil, []string{plainMetrics + ":8443", "Watching all namespaces"}},
 		{"switched off", []string{"--metrics-bind-address=0"}, []string{"Watching all namespaces"}},
-		{"secure", []string{"--metrics-secure"}, []string{"Watching all namespaces"}},
+		{"secure, for everybody", []string{"--metrics-secure"}, []string{"metrics are served to everybody; use --metrics-require-rbac address=:8443", "Watching all namespaces"}},
+		{"for whom RBAC allows it", []string{"--metrics-secure", "--metrics-require-rbac"}, []string{"Watching all namespaces"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

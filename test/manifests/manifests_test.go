@@ -136,7 +136,9 @@ func TestConfig_IsAccepted(t *testing.T) {
 			client := kubernetes.NewForConfigOrDie(cfg)
 			text := build(t, dir)
 			if dir == "default" {
-				text += "\n---\n" + strings.ReplaceAll(build(t, "network-policy"), ": system", ": "+namespace)
+				for _, policy := range []string{"network-policy", "network-policy-egress"} {
+					text += "\n---\n" + strings.ReplaceAll(build(t, policy), ": system", ": "+namespace)
+				}
 			}
 			space := one[corev1.Namespace](t, parse(t, text), "Namespace")
 			if level := space.Labels["pod-security.kubernetes.io/enforce"]; space.Name != namespace || level != "restricted" {

@@ -41,7 +41,7 @@ func chart(k kustomize) (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, dir := range []string{"prometheus", "network-policy"} {
+	for _, dir := range []string{"prometheus", "network-policy", "network-policy-egress"} {
 		more, err := k.build(dir)
 		if err != nil {
 			return nil, err
@@ -246,11 +246,26 @@ func (c *charter) special(o object, name string) (condition string, err error) {
 		c.more(o.part("metadata", "labels"), "metrics.prometheusRule.labels")
 		return "and .Values.metrics.enabled .Values.metrics.prometheusRule.enabled", nil
 	case "NetworkPolicy":
+		if name == "limit-egress" {
+			return ".Values.networkPolicy.egress.enabled", c.egress(o)
+		}
 		return ".Values.networkPolicy.enabled", nil
 	case "Deployment":
 		return "", c.deployment(o)
 	}
 	return "", errors.New("the chart does not know what to do with the kind; say it in tools/manifests/generate")
+}
+
+// egress makes values of the API server's addresses and of further rules.
+func (c *charter) egress(o object) error {
+	rules, _ := o.at("spec", "egress").([]any)
+	if len(rules) != 2 {
+		return errors.New("it has other rules than those for DNS and the API server")
+	}
+	rules[1].(map[string]any)[c.block("{{- with .Values.networkPolicy.egress.apiServer }}", "to:",
+		"{{- range . }}", "- ipBlock:", "    cidr: {{ . }}", "{{- end }}", "{{- end }}")] = ""
+	o.part("spec")["egress"] = append(rules, c.items("networkPolicy.egress.more"))
+	return nil
 }
 
 // perNamespace binds the operator's role in the watched namespaces only, if there

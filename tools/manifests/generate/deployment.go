@@ -31,7 +31,9 @@ func (c *charter) deployment(o object) error {
 	if len(volumes) != 1 {
 		return errors.New("it has more than the one volume that the chart knows")
 	}
-	object(volumes[0].(map[string]any)).part("emptyDir")["sizeLimit"] = c.say("{{ .Values.work.sizeLimit }}")
+	work := object(volumes[0].(map[string]any)).part("emptyDir")
+	work["sizeLimit"] = c.say("{{ .Values.work.sizeLimit }}")
+	work[c.block("{{- with .Values.work.medium }}", "medium: {{ . }}", "{{- end }}")] = ""
 	if err := c.arguments(container); err != nil {
 		return err
 	}

@@ -154,7 +154,7 @@ func TestSelectors_NameTheOperator(t *testing.T) {
 			}
 		}
 	}
-	for _, dir := range []string{"default", "network-policy", "prometheus"} {
+	for _, dir := range []string{"default", "network-policy", "network-policy-egress", "prometheus"} {
 		objects, err := k.build(dir)
 		if err != nil {
 			t.Fatal(err)
@@ -163,11 +163,11 @@ func TestSelectors_NameTheOperator(t *testing.T) {
 			check(o, "app.kubernetes.io/name")
 		}
 	}
-	for _, o := range rendered(t, "--set=networkPolicy.enabled=true,metrics.serviceMonitor.enabled=true") {
+	for _, o := range rendered(t, "--set=networkPolicy.enabled=true,networkPolicy.egress.enabled=true,metrics.serviceMonitor.enabled=true") {
 		check(o, "app.kubernetes.io/name", instance)
 	}
-	if count != 8 { // Deployment, Service, NetworkPolicy, ServiceMonitor, two times
-		t.Errorf("%d selectors, want 8", count)
+	if count != 10 { // Deployment, Service, two NetworkPolicies, ServiceMonitor, two times
+		t.Errorf("%d selectors, want 10", count)
 	}
 }
 
@@ -190,7 +190,7 @@ watchNamespaces: [one, two]
 args: [--executor=runner]
 env: [{name: A, value: b}]
 resources: {limits: {memory: 1Gi}}
-work: {sizeLimit: 9Gi}
+work: {sizeLimit: 9Gi, medium: Memory}
 terminationGracePeriodSeconds: 600
 podAnnotations: {note: "1"}
 podLabels: {team: x}
@@ -203,7 +203,7 @@ metrics:
   serviceMonitor: {enabled: true, labels: {release: prometheus}}
   prometheusRule: {enabled: true, labels: {release: prometheus}}
   dashboard: {enabled: true}
-networkPolicy: {enabled: true}
+networkPolicy: {enabled: true, egress: {enabled: true, apiServer: [10.0.0.1/32], more: [{ports: [{port: 11211}]}]}}
 crds: {keep: false}
 `
 	if err := os.WriteFile(values, []byte(text), 0o600); err != nil {
@@ -234,12 +234,31 @@ crds: {keep: false}
 	}
 	for _, want := range []string{
 		"image: example.com/operator:v1", "imagePullPolicy: Never", "- name: pull", "replicas: 3", "value: one,two", "- --executor=runner",
-		"- name: A", "memory: 1Gi", "sizeLimit: 9Gi", "terminationGracePeriodSeconds: 600", `note: "1"`, "team: x", "disk: ssd",
+		"- name: A", "memory: 1Gi", "sizeLimit: 9Gi", "medium: Memory", "terminationGracePeriodSeconds: 600", `note: "1"`, "team: x", "disk: ssd",
 		"operator: Exists", "podAntiAffinity", "priorityClassName: high", "serviceAccountName: mine", "- --leader-election-id=memcached-operator",
 	} {
 		if !strings.Contains(string(deployment), want) {
 			t.Errorf("the Deployment has no %q:\n%s", want, deployment)
 		}
+	}
+	egress, err := yaml.Marshal(got["NetworkPolicy"+ns+"limit-egress"].at("spec", "egress"))
+	if want := `- ports:
+  - port: 53
+    protocol: UDP
+  - port: 53
+    protocol: TCP
+- ports:
+  - port: 443
+    protocol: TCP
+  - port: 6443
+    protocol: TCP
+  to:
+  - ipBlock:
+      cidr: 10.0.0.1/32
+- ports:
+  - port: 11211
+`; err != nil || string(egress) != want {
+		t.Errorf("the operator reaches (%v)\n%s", err, egress)
 	}
 	decode(t, got["ServiceMonitor"+ns+"controller-manager-metrics-monitor"], &monitoringv1.ServiceMonitor{})
 	decode(t, got["PrometheusRule"+ns+"controller-manager-rules"], &monitoringv1.PrometheusRule{})
