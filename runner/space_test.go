@@ -177,9 +177,12 @@ func TestStrip_LeavesNoExtraVarsAndNoEnvironment(t *testing.T) {
 	if _, err := r.Run(t.Context(), req); err != nil {
 		t.Fatal(err)
 	}
-	cached, err := os.ReadFile(filepath.Join(artifactsDir(req), "fact_cache", "localhost"))
-	if err != nil || !strings.Contains(string(cached), canary) {
-		t.Errorf("facts = %s, %v: nothing that could be left", cached, err)
+	cached := false
+	for _, text := range tree(t, filepath.Join(artifactsDir(req), "fact_cache")) {
+		cached = cached || strings.Contains(text, canary)
+	}
+	if !cached {
+		t.Error("no fact has it: there is nothing that could be left")
 	}
 	for range 2 {
 		if err := Strip(req.Dir, "kubeconfig"); err != nil {
