@@ -25,7 +25,7 @@ type settings struct {
 	// timeout and idleTimeout are the limits of a run; 0 is none.
 	timeout, idleTimeout time.Duration
 	verbosity            int
-	// verbose is true if the verbosity was asked for by annotation.
+	// verbose is true if the verbosity was asked for by a trusted annotation.
 	verbose bool
 	// paused is until when no run may start; zero is no pause.
 	paused time.Time

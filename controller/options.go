@@ -71,7 +71,7 @@ type Options struct {
 
 	LogEvents eventlog.Level
 	// LogVerbosity above 0 logs the raw output of tasks, as the verbosity
-	// annotation of an object does (ANSIBLE_VERBOSITY).
+	// annotation of an object does that is trusted (ANSIBLE_VERBOSITY).
 	LogVerbosity int
 	// EventOut receives the task blocks of the log; it is shared by all runs.
 	EventOut  io.Writer
