@@ -457,7 +457,7 @@ func TestAnnotated(t *testing.T) {
 
 		{"less verbosity", all{incumbentPrefix + "verbosity": "1"}, base, false, func(s *settings) { s.verbosity = 1 }, ""},
 		{"verbosity 0", all{incumbentPrefix + "verbosity": "0"}, base, false, func(s *settings) { s.verbosity = 0 }, ""},
-		{"more verbosity", all{incumbentPrefix + "verbosity": "7"}, base, false, func(*settings) {}, "2, which holds"},
+		{"more verbosity", all{incumbentPrefix + "verbosity": "7"}, base, false, func(s *settings) { s.verbosity = 7 }, ""},
 		{"verbosity, trusted", all{incumbentPrefix + "verbosity": "99"}, base, true, func(s *settings) { s.verbosity, s.verbose = 7, true }, ""},
 
 		{"paused", all{ownPrefix + "paused": "true"}, base, false, func(s *settings) { s.paused = forEver() }, ""},

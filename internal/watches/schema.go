@@ -108,7 +108,7 @@ func watchFields() []field[entry] {
 			limit(func(e *entry) *time.Duration { return &e.watch.IdleTimeout }), ""},
 		{Field{"onChange", typeString, "wait", false, "What becomes of a run whose object is changed meanwhile: with wait it goes on and another one follows, with restart it is stopped first."},
 			setOnChange, ""},
-		{Field{"annotations", typeString, "bounded", false, "What annotations of an object may change of timeout, idleTimeout, maxRunnerArtifacts and the verbosity: with bounded they ask for no more than the watch allows, with trusted for anything."},
+		{Field{"annotations", typeString, "bounded", false, "What annotations of an object may change of timeout, idleTimeout, maxRunnerArtifacts and the raw output in the log: with bounded they ask for no more than the watch allows, with trusted for anything."},
 			setAnnotations, ""},
 		{Field{"executor", typeString, "--executor", false, "How runs are made: auto forks them from an interpreter that has imported Ansible already, where that is possible; so does warm, with which the operator does not start where it is not; runner starts ansible-runner for each."},
 			setExecutor, ""},

@@ -26,7 +26,7 @@ func TestRun_IsConfiguredAsDocumented(t *testing.T) {
 	s.write("hosts", "localhost\nother\n[all:vars]\nansible_connection=local\nansible_python_interpreter={{ ansible_playbook_python }}\n")
 	s.write("content/ansible_collections/acme/ops/roles/dump/tasks/main.yml",
 		dumpTasks+"  tags: a\n- name: Stay away\n  ansible.builtin.fail:\n  tags: c\n")
-	s.watch(k, "role: acme.ops.dump", "annotations: trusted", `vars:
+	s.watch(k, "role: acme.ops.dump", `vars:
   names: [ansible_verbosity, tags, hosts, kubeconfigs, setting, facts]
   tags: "{{ ansible_run_tags | sort }}"
   hosts: "{{ groups['all'] }}"
