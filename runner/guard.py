@@ -1,11 +1,19 @@
-"""Keeps what a playbook prints out of ansible-runner's channel for events.
+"""Keeps data out of two places where it would be more than data. Ansible loads this file as a callback plugin, after that
+of ansible-runner and before it starts any worker. Where it cannot do its work it ends the run.
 
-ansible-runner finds the events of a run in its output, by an escape sequence. A text that a playbook prints, such as
-the name of a task with somebody else's data in it, could hold that sequence too: then it is read as an event, its UUID
-as the path of a file to be read and removed, and what is no object ends ansible-runner. So the sequence is made
-harmless in all that Ansible displays. Ansible loads this file as a callback plugin, after that of ansible-runner.
+What a playbook prints is kept out of ansible-runner's channel for events. ansible-runner finds the events of a run in its
+output, by an escape sequence. A text that a playbook prints, such as the name of a task with somebody else's data in it,
+could hold that sequence too: then it is read as an event, its UUID as the path of a file to be read and removed, and what
+is no object ends ansible-runner. So the sequence is made harmless in all that Ansible displays.
+
+Marked strings are kept from being evaluated up to ansible-core 2.18. There, all that a template makes of a variable is
+marked if the variable holds a marked string; but Ansible looks for marks at the values of maps and the items of lists
+only, and not at what a template reads of hostvars. From 2.19 on nothing is evaluated but what is marked as trusted.
 """
 import functools
+import importlib.util
+import sys
+import threading
 
 from ansible.plugins.callback import CallbackBase
 from ansible.utils.display import Display
@@ -24,7 +32,96 @@ def _guarded(display):
     return wrapper
 
 
+def _marked(value):
+    """Return whether a value holds a marked string: among the keys of maps, too, and in every collection of Python's."""
+    waiting, seen = [value], set()
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, (dict, list, tuple, set, frozenset)):
+            if id(value) in seen:
+                continue
+            seen.add(id(value))
+            waiting.extend(value)
+            if isinstance(value, dict):
+                waiting.extend(value.values())
+        elif getattr(value, "__UNSAFE__", False) is True:
+            return True
+    return False
+
+
+class _Templates(threading.local):
+    """The templates that are being rendered, the innermost last: for each, whether it has read a mark of hostvars."""
+
+    def __init__(self):
+        self.marks = []
+
+
+_templates = _Templates()
+
+
+def _rendering(render, wrap):
+    """Have render, a method, return marked text where the template has read a mark."""
+
+    @functools.wraps(render)
+    def wrapper(self, *args, **kwargs):
+        _templates.marks.append(False)
+        try:
+            result = render(self, *args, **kwargs)
+        finally:
+            marked = _templates.marks.pop()
+        return wrap(result) if marked else result
+
+    return wrapper
+
+
+def _reading(read, returns_view=False):
+    """Have read, a method, tell the template that it has read a mark, but for those of a view, which tells by itself."""
+
+    @functools.wraps(read)
+    def wrapper(self, *args, **kwargs):
+        _templates.marks.append(False)  # what is read meanwhile
+        try:
+            value = read(self, *args, **kwargs)
+        finally:
+            marked = _templates.marks.pop()
+        if _templates.marks and not returns_view and (marked or _marked(value)):
+            _templates.marks[-1] = True
+        return value
+
+    return wrapper
+
+
+def _keep_marks():
+    from ansible.template import AnsibleContext, Templar
+    from ansible.utils.unsafe_proxy import wrap_var
+    from ansible.vars.hostvars import HostVars, HostVarsVars
+
+    for owner, name in ((AnsibleContext, "_is_unsafe"), (AnsibleContext, "resolve_or_missing"), (HostVarsVars, "__getitem__"), (HostVars, "raw_get")):
+        if name not in vars(owner):
+            raise LookupError("%s has no %s" % (owner.__name__, name))
+    AnsibleContext._is_unsafe = staticmethod(_marked)
+    Templar.do_template = Templar._do_template = _rendering(Templar.do_template, wrap_var)
+    HostVarsVars.__getitem__ = _reading(HostVarsVars.__getitem__)
+    HostVarsVars.__repr__ = _reading(HostVarsVars.__repr__)
+    HostVars.__getitem__ = _reading(HostVars.__getitem__, returns_view=True)
+    HostVars.raw_get = _reading(HostVars.raw_get)
+
+
+def _trusts_nothing_else():
+    """Return whether this Ansible evaluates only what is marked as trusted: since 2.19."""
+    try:
+        return importlib.util.find_spec("ansible._internal._datatag._tags") is not None
+    except ImportError:
+        return False
+
+
 Display.display = _guarded(Display.display)
+try:
+    if not _trusts_nothing_else():
+        _keep_marks()
+except Exception as error:  # Ansible would go on without a plugin that it cannot load.
+    Display().error("This version of Ansible cannot be kept from evaluating data: %s. Use one that Rolewright is tested with." % error)
+    sys.exit(1)
 
 
 class CallbackModule(CallbackBase):

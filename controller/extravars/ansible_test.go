@@ -245,9 +245,8 @@ func TestAnsible_DataIsNotCode(t *testing.T) {
 			t.Parallel()
 			text := hostile
 			if tc.mark && tc.marker == "" {
-				text = strings.NewReplacer(`"{{ lookup('pipe', 'touch canary-key')`, `"{ lookup('pipe', 'touch canary-key')`,
-					`"{{ lookup('pipe', 'touch canary-label-key')`, `"{ lookup('pipe', 'touch canary-label-key')`,
-					`"{{ lookup('pipe', 'touch canary-variable')`, `"{ lookup('pipe', 'touch canary-variable')`).Replace(text)
+				text = strings.NewReplacer(`"{{ lookup('pipe', 'touch canary-key') }}"`, `"key"`,
+					`"{{ lookup('pipe', 'touch canary-label-key') }}"`, `"key"`, `"{{ lookup('pipe', 'touch canary-variable') }}"`, `"key"`).Replace(text)
 			}
 			in := object(t, text)
 			if tc.marker != "" {

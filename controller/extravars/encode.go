@@ -37,7 +37,7 @@ var ErrTooDeep = errors.New("nested deeper than " + strconv.Itoa(maxDepth) + " l
 // string than a map with a certain key, and so Ansible takes every map with
 // such a key for a marker. Where the object itself holds one, the variables are
 // written as YAML, in which marks are tags and maps are just maps. The same
-// is done for keys that look like templates, since only YAML can mark keys.
+// is done for keys that could be expressions, since only YAML can mark keys.
 func encode(vars map[string]any, opts Options) ([]byte, string, error) {
 	e := encoder{mark: opts.MarkUnsafe}
 	names := sortedKeys(vars)
@@ -55,7 +55,7 @@ func encode(vars map[string]any, opts Options) ([]byte, string, error) {
 			e.out = append(e.out, ',', '\n')
 		}
 		e.author = isAuthors(name, opts)
-		// Names of variables are never templates, and stay plain text.
+		// Names of variables are never expressions, and stay plain text.
 		e.key(name, false)
 		if err := e.value(vars[name], 0); err != nil {
 			return nil, "", fmt.Errorf("encode variable %q: %w", bounded(name), err)
@@ -91,7 +91,7 @@ type encoder struct {
 
 // findMarker returns the first key, in order, that forces YAML; "" if none does.
 func (e *encoder) findMarker(key string, value any) string {
-	if strings.HasPrefix(key, markerPrefix) || e.mark && looksLikeTemplate(key) {
+	if strings.HasPrefix(key, markerPrefix) || e.mark && expressive(key) {
 		return key
 	}
 	switch v := value.(type) {
@@ -114,9 +114,18 @@ func (e *encoder) findMarker(key string, value any) string {
 	return ""
 }
 
-func looksLikeTemplate(s string) bool {
-	i := strings.IndexByte(s, '{')
-	return i >= 0 && strings.ContainsAny(s[i+1:], "{%#")
+// expressive reports whether a text could be, or become part of, a template or
+// an expression that does more than to name variables. Templates need a brace,
+// of which a role may add a second one. Expressions need none where roles use
+// texts as conditions: calls, filters and what multiplies are excluded.
+//
+// Each object that the API server keeps has keys like k:{"name":"x"} in its
+// managed fields. Without any of these characters inside they are no expressions.
+func expressive(s string) bool {
+	if fields, ok := strings.CutPrefix(s, "k:{"); ok {
+		s = strings.TrimSuffix(fields, "}")
+	}
+	return strings.ContainsAny(s, "{(|*%")
 }
 
 func (e *encoder) key(key string, mark bool) {

@@ -1,6 +1,9 @@
 package extravars
 
-import "strings"
+import (
+	"regexp"
+	"strings"
+)
 
 // OperatorMeta is the variable that holds the object's name and namespace.
 const OperatorMeta = "ansible_operator_meta"
@@ -83,15 +86,19 @@ func specVars(spec any, opts Options, notices *noticeList) map[string]any {
 		c.snake = map[string]string{}
 	}
 	vars := c.convertMap(fields, true)
-	if opts.AllowReserved {
-		return vars
-	}
 	for _, key := range sortedKeys(fields) {
 		name := c.name(key)
-		if _, set := vars[name]; set && reserved(name) {
+		_, set := vars[name]
+		switch {
+		case !set:
+		case reserved(name) && !opts.AllowReserved:
 			delete(vars, name)
 			notices.add(ReservedVariable, key, name, "%q of the spec is no variable, since Ansible reserves the name %q; it is only in %s_spec",
 				key, name, ObjectVariable(opts.Group, opts.Kind))
+		case expressive(name) && opts.MarkUnsafe:
+			delete(vars, name)
+			notices.add(ExpressionName, key, name, "%q of the spec is no variable, since Ansible could evaluate the name; it is only in %s_spec",
+				key, ObjectVariable(opts.Group, opts.Kind))
 		}
 	}
 	return vars
@@ -117,9 +124,12 @@ func ownVars(object map[string]any, opts Options, notices *noticeList) map[strin
 	}
 }
 
-// operatorMeta returns the name and namespace of the object, unmarked as the
-// incumbent has them. The names of some core kinds may hold any character, a
-// template then: such a one is marked.
+// plainName matches the names that most kinds may have, those of DNS.
+var plainName = regexp.MustCompile(`^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$`)
+
+// operatorMeta returns the name and namespace of the object, unmarked as
+// ansible-operator has them. The names of some core kinds may hold nearly any
+// character: such a one is marked.
 func (c *converter) operatorMeta(object map[string]any) map[string]any {
 	metadata, _ := object["metadata"].(map[string]any)
 	meta := make(map[string]any, 2)
@@ -127,7 +137,7 @@ func (c *converter) operatorMeta(object map[string]any) map[string]any {
 		text, _ := metadata[key].(string)
 		text = c.text(text)
 		meta[key] = text
-		if c.mark && strings.Contains(text, "{") {
+		if c.mark && text != "" && !plainName.MatchString(text) {
 			meta[key] = Unsafe(text)
 		}
 	}
@@ -135,7 +145,8 @@ func (c *converter) operatorMeta(object map[string]any) map[string]any {
 }
 
 // Build returns the literal content of env/extravars for an object: JSON, or
-// YAML where a key of the object would be taken for a marker. The same
+// YAML where a key of the object would be taken for a marker, or could be an
+// expression. The same
 // arguments give the same bytes. An error means that a value is nothing that
 // JSON could hold, or, with [ErrTooDeep], more than Ansible can read.
 func Build(object map[string]any, opts Options) ([]byte, []Notice, error) {
@@ -144,7 +155,8 @@ func Build(object map[string]any, opts Options) ([]byte, []Notice, error) {
 	if err != nil {
 		return nil, notices, err
 	}
-	if marker != "" {
+	// Other keys that are marked are ordinary, such as *.example.com.
+	if strings.HasPrefix(marker, markerPrefix) || strings.Contains(marker, "{") {
 		tail := &noticeList{}
 		tail.add(MarkerEncoded, marker, "", "Ansible would take the key %q for a marker or template of its own; all variables are written as YAML", marker)
 		notices = append(notices, tail.list()...)

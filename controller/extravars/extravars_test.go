@@ -103,6 +103,18 @@ func TestVars_WithoutConversionKeysAreCopied(t *testing.T) {
 	}
 }
 
+func TestVars_OnlyNamesOfDNSAreUnmarkedInTheMeta(t *testing.T) {
+	for name, want := range map[string]any{
+		"web-0.example.com": "web-0.example.com", "7": "7", "": "", "system:node": Unsafe("system:node"), "it's": Unsafe("it's"), "a b": Unsafe("a b"),
+		"{{ x }}": Unsafe("{{ x }}"), "lookup('pipe', 'id')": Unsafe("lookup('pipe', 'id')"), "a\n": Unsafe("a\n"),
+	} {
+		vars, _ := Vars(map[string]any{"metadata": map[string]any{"name": name}}, Options{Kind: "K", MarkUnsafe: true})
+		if got := vars[OperatorMeta].(map[string]any)["name"]; got != want {
+			t.Errorf("%q arrives as %#v, want %#v", name, got, want)
+		}
+	}
+}
+
 func TestObjectVariable(t *testing.T) {
 	for want, gk := range map[string][2]string{
 		"_apps_example_com_widget":       {"apps.example.com", "Widget"},
@@ -150,6 +162,12 @@ func TestVars_OddSpecs(t *testing.T) {
 			object: `{"spec": {"ansiblePythonInterpreter": "x", "vars": 1, "name": "n"}}`, opts: Options{SnakeCase: true},
 			spec: map[string]any{"name": "n"}, notices: []NoticeKind{ReservedVariable, ReservedVariable},
 		},
+		"a name that could be evaluated does not become a variable": {
+			object: `{"spec": {"{": 1, "db_{{ x }}": 1, "f(x)": 1, "x|f": 1, "9**9": 1, "a b": 2, "a.b": 3}}`, opts: Options{MarkUnsafe: true, AllowReserved: true},
+			spec:    map[string]any{"a b": int64(2), "a.b": int64(3)},
+			notices: []NoticeKind{ExpressionName, ExpressionName, ExpressionName, ExpressionName, ExpressionName},
+		},
+		"unless strings are templates": {object: `{"spec": {"db_{{ x }}": 1}}`, spec: map[string]any{"db_{{ x }}": int64(1)}},
 		"unless the author allows it": {
 			object: `{"spec": {"ansiblePythonInterpreter": "x"}}`, opts: Options{SnakeCase: true, AllowReserved: true},
 			spec: map[string]any{"ansible_python_interpreter": "x"},
@@ -220,6 +238,7 @@ func TestReserved(t *testing.T) {
 		"vars", " vars", "ｖars", "hostvars", "groups", "group_names", "inventory_hostname", "inventory_dir", "inventory_file",
 		"omit", "lookup", "query", "q", "environment", "playbook_dir", "role_path", "role_name", "role_names", "role_uuid",
 		"item", "become", "become_user", "become_method", "play_hosts", "delegated_vars", "sops_binary",
+		"passwordstore", "passwordstore_backend", "lmdb_kv_db", "http_login_user", "http_login_password",
 	} {
 		if !reserved(name) {
 			t.Errorf("%q is not reserved", name)

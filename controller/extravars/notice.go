@@ -13,6 +13,9 @@ const (
 	// ReservedVariable: a key of the spec is a name that Ansible reserves and
 	// did not become a variable.
 	ReservedVariable NoticeKind = "ReservedVariable"
+	// ExpressionName: a key of the spec could be evaluated as the name of a
+	// variable, and did not become one.
+	ExpressionName NoticeKind = "ExpressionName"
 	// KeyCollision: two keys have the same name after conversion. A key that
 	// needed no conversion wins, else the lexicographically first one.
 	KeyCollision NoticeKind = "KeyCollision"
@@ -23,8 +26,8 @@ const (
 	// variables of its own.
 	SpecNotMap NoticeKind = "SpecNotMap"
 	// MarkerEncoded: the object holds a map that looks like one of Ansible's
-	// markers, or a key like a template; all is encoded so that it arrives as
-	// the plain data it is.
+	// markers, or a key with a brace; all is encoded so that it arrives as the
+	// plain data it is.
 	MarkerEncoded NoticeKind = "MarkerEncoded"
 	// ControlCharacters: control characters in the object were replaced.
 	ControlCharacters NoticeKind = "ControlCharacters"

@@ -25,8 +25,10 @@ func reserved(name string) bool {
 		// Functions of templates: a variable of that name hides them, and every
 		// template that calls them fails.
 		"lookup", "query", "q",
-		// The programme that the sops lookup of community.sops starts.
-		"sops_binary":
+		// Options of plugins that are variables without ansible_ before their names:
+		// the program that the sops lookup starts, the store of the passwordstore
+		// lookup and its program, the database of lmdb_kv, the account of httpapi.
+		"sops_binary", "passwordstore", "passwordstore_backend", "lmdb_kv_db", "http_login_user", "http_login_password":
 		return true
 	}
 	for _, prefix := range [...]string{"inventory_", "role_name", "become"} {

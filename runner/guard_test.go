@@ -1,0 +1,44 @@
+package runner
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestGuard_EndsTheRunWhereItCannotWork: with an Ansible that has not what the
+// guard changes, and does not know trust either, nothing of the playbook runs.
+func TestGuard_EndsTheRunWhereItCannotWork(t *testing.T) {
+	t.Setenv("TEST_EXECUTOR", "runner") // a fork server would not get ready
+	plugins := t.TempDir()
+	// Ansible imports it when it reads the inventory, before the guard.
+	const other = `import importlib.util
+import ansible.template
+from ansible.plugins.vars import BaseVarsPlugin
+
+find_spec = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *args: None if name == "ansible._internal._datatag._tags" else find_spec(name, *args)
+if hasattr(ansible.template, "AnsibleContext"):
+    del ansible.template.AnsibleContext._is_unsafe
+
+
+class VarsModule(BaseVarsPlugin):
+    def get_vars(self, loader, path, entities, cache=True):
+        return {}
+`
+	if err := os.WriteFile(filepath.Join(plugins, "other.py"), []byte(other), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	result, err := ansible(t, "ANSIBLE_VARS_PLUGINS="+plugins).Run(t.Context(), request(t, "always.yml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := result.Verdict()
+	if v.Success || !strings.Contains(v.Message, "This version of Ansible cannot be kept from evaluating data") {
+		t.Errorf("verdict = %+v\n%s", v, result.Tail)
+	}
+	if strings.Contains(result.Tail, "TASK [") {
+		t.Errorf("a task ran:\n%s", result.Tail)
+	}
+}
