@@ -197,7 +197,12 @@ func (o *doctorOptions) checkCluster(ctx context.Context, watched []watches.Watc
 	}
 	found := []doctor.Finding{{Check: "cluster", State: doctor.OK, Found: fmt.Sprintf("%s answers within %s", c, time.Since(began).Round(time.Millisecond))}}
 	for _, w := range watched {
-		found = append(found, doctor.CheckKind(ctx, client, doctor.Kind{GroupVersionKind: w.GVK, Status: w.ManageStatus})...)
+		found = append(found, doctor.CheckKind(ctx, client, doctor.Kind{
+			GroupVersionKind: w.GVK, Status: w.ManageStatus,
+			Replaced: func(declared []string) []string {
+				return replaceable(w, declared, rolesDirs(lookupWith(o.overrides())))
+			},
+		})...)
 	}
 	return append(found, o.checkPermissions(ctx, client, watched)...)
 }

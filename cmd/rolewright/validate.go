@@ -23,7 +23,7 @@ import (
 // validateOptions are the flags of rolewright validate.
 type validateOptions struct {
 	strict, syntaxCheck        bool
-	output                     string
+	output, definitions        string
 	rolesPath, collectionsPath string
 }
 
@@ -42,7 +42,9 @@ func newValidateCommand() *cobra.Command {
 is printed with its line and column and with what to write instead. Paths,
 environment variables and defaults count as they do for "run", so run it where
 the operator runs. The playbooks and roles are checked by Ansible itself
-(ansible-playbook --syntax-check).
+(ansible-playbook --syntax-check). Where a CustomResourceDefinition in --crd-dir
+keeps fields of the spec that it does not declare, a warning names the variables
+of the content that such a field would replace.
 
 The exit code is 0 if the file is valid, with warnings or without, else 1.
 
@@ -70,6 +72,7 @@ texts that are not known are empty; keys may be added, but are never renamed.`,
 func (o *validateOptions) bindFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.strict, "strict", false, "Treat warnings as errors.")
 	fs.StringVarP(&o.output, "output", "o", outputText, "How to print the result: text or json.")
+	fs.StringVar(&o.definitions, "crd-dir", "config/crd", "A directory with CustomResourceDefinitions.")
 	fs.StringVar(&o.rolesPath, "ansible-roles-path", "", "Where to look for roles; overrides ANSIBLE_ROLES_PATH.")
 	fs.StringVar(&o.collectionsPath, "ansible-collections-path", "", "Where to look for collections; overrides ANSIBLE_COLLECTIONS_PATH.")
 	fs.BoolVar(&o.syntaxCheck, "syntax-check", true, "Let ansible-playbook check the syntax of the playbooks and roles.")
@@ -124,6 +127,11 @@ func (o *validateOptions) run(ctx context.Context, file string, out io.Writer) e
 	if err != nil && len(problems) == 0 {
 		return err
 	}
+	schemas, err := o.checkSchemas(file, watched)
+	if err != nil {
+		return err
+	}
+	problems = append(problems, schemas...)
 	state := syntaxSkipped
 	if o.syntaxCheck {
 		var more []watches.Problem

@@ -26,6 +26,9 @@ func validateProject(t *testing.T, watchesFile string) {
 		"playbooks/good.yml":           "- hosts: localhost\n  tasks: []\n",
 		"elsewhere/far/tasks/main.yml": "- ansible.builtin.debug: {msg: hi}\n",
 		"collections/ansible_collections/a/b/roles/c/tasks/main.yml": "- ansible.builtin.debug: {msg: hi}\n",
+		"roles/sets/tasks/main.yml":                                  "- ansible.builtin.debug: {msg: hi}\n  register: result\n- ansible.builtin.set_fact: {image_name: x, own: x, item: x, strict: x}\n",
+		"crds/open.yaml": definition("Open", "{type: object, x-kubernetes-preserve-unknown-fields: true, properties: {imageName: {type: string}}}") +
+			"---\n" + definition("Closed", "{type: object, properties: {imageName: {type: string}}}"),
 	} {
 		path := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -36,6 +39,12 @@ func validateProject(t *testing.T, watchesFile string) {
 		}
 	}
 	t.Chdir(dir)
+}
+
+// definition is a CustomResourceDefinition with the schema of a spec.
+func definition(kind, spec string) string {
+	return "kind: CustomResourceDefinition\nspec:\n  group: example.com\n  names: {kind: " + kind + "}\n" +
+		"  versions: [{name: v1, schema: {openAPIV3Schema: {type: object, properties: {spec: " + spec + "}}}}]\n"
 }
 
 // validate runs the command.
@@ -83,6 +92,11 @@ func TestValidate_SaysWhatIsWrongAndWhere(t *testing.T) {
 				"watches.yaml:11:20: error: [2].reconcilePeriod: 5 has no unit: cannot unmarshal number into Go struct field alias.ReconcilePeriod of type string; write \"5s\" for seconds\n" +
 				"roles/bad/tasks/main.yml:1:3: error: conflicting action statements: ansible.builtin.debug, ansible.builtin.command; used by the watch of /v1, Kind=Bad in watches.yaml:5\n" +
 				"3 errors in watches.yaml\n", false},
+		"schemas that keep fields": {
+			"- {version: v1, group: example.com, kind: Closed, role: sets}\n- {version: v1, group: example.com, kind: Open, role: sets, vars: {own: x}}\n", []string{"--crd-dir=crds"},
+			"watches.yaml:2:3: warning: Open: the schema keeps fields of the spec that it does not declare, and extra vars replace variables that the content sets itself: " +
+				"an object can set result, strict; declare the fields of the spec, and take x-kubernetes-preserve-unknown-fields away from it\n" +
+				"watches.yaml is valid: 2 watches, 1 warning\n", true},
 		"without the syntax check": {"- version: v1\n  kind: Bad\n  role: bad\n", []string{"--syntax-check=false"},
 			"watches.yaml is valid: 1 watch (syntax of the content not checked)\n", true},
 		"roles path by flag":       {"- version: v1\n  kind: A\n  role: far\n", []string{"--ansible-roles-path", "elsewhere"}, "watches.yaml is valid: 1 watch\n", true},

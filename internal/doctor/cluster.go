@@ -23,6 +23,9 @@ type Kind struct {
 	schema.GroupVersionKind
 	// Status is whether the operator writes the status.
 	Status bool
+	// Replaced returns the variables of the content that fields of the spec
+	// replace, other than the given ones; nil if there is no content.
+	Replaced func(declared []string) []string
 }
 
 // CheckKind says whether a kind is installed, with a status subresource, and
@@ -61,17 +64,6 @@ func CheckKind(ctx context.Context, c kubernetes.Interface, k Kind) []Finding {
 	return append(found, checkSchema(ctx, c, k)...)
 }
 
-// openSchema is what is read of a schema.
-type openSchema struct {
-	Properties map[string]openSchema
-	Preserve   bool                                    `json:"x-kubernetes-preserve-unknown-fields"`
-	Additional any                                     `json:"additionalProperties"`
-	Kinds      []struct{ Group, Version, Kind string } `json:"x-kubernetes-group-version-kind"`
-}
-
-// keeps reports whether fields of a schema are kept that nobody has named.
-func (s openSchema) keeps() bool { return s.Preserve || s.Additional != nil }
-
 func checkSchema(ctx context.Context, c kubernetes.Interface, k Kind) []Finding {
 	f := Finding{Check: "kind " + k.Kind}
 	path := "/openapi/v3/apis/" + k.Group + "/" + k.Version
@@ -80,7 +72,7 @@ func checkSchema(ctx context.Context, c kubernetes.Interface, k Kind) []Finding 
 	}
 	data, err := c.Discovery().RESTClient().Get().AbsPath(path).SetHeader("Accept", "application/json").DoRaw(ctx)
 	var doc struct {
-		Components struct{ Schemas map[string]openSchema }
+		Components struct{ Schemas map[string]Schema }
 	}
 	if err == nil {
 		err = json.Unmarshal(data, &doc)
@@ -101,12 +93,19 @@ func checkSchema(ctx context.Context, c kubernetes.Interface, k Kind) []Finding 
 	return []Finding{f}
 }
 
-// judge says what the schema drops.
-func (k Kind) judge(f Finding, s openSchema) []Finding {
-	if s.keeps() {
-		return nil
-	}
+// judge says what the schema drops, and what it keeps that does harm.
+func (k Kind) judge(f Finding, s Schema) []Finding {
 	var found []Finding
+	if declared, keeps := s.KeepsInSpec(); keeps && k.Replaced != nil {
+		if names := k.Replaced(declared); len(names) > 0 {
+			f.State = Note
+			f.Found, f.Remedy = Replaceable(names)
+			found = append(found, f)
+		}
+	}
+	if s.keeps() {
+		return found
+	}
 	if spec, has := s.Properties["spec"]; has && len(spec.Properties) == 0 && !spec.keeps() || !has {
 		f.State, f.Found = Failed, "its schema names no field of the spec: the API server drops what objects say there"
 		f.Remedy = "name the fields in its CustomResourceDefinition, or set x-kubernetes-preserve-unknown-fields: true on spec"

@@ -184,6 +184,12 @@ func TestCheckKind_ReadsTheSchema(t *testing.T) {
 	}
 	keeping := apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: &yes}
 	named := object(map[string]apiextensionsv1.JSONSchemaProps{"size": {Type: "integer"}})
+	replaced := func(declared []string) []string {
+		if len(declared) == 0 {
+			return nil
+		}
+		return []string{"result", "other than " + strings.Join(declared, " ")}
+	}
 	for name, tt := range map[string]struct {
 		schema *apiextensionsv1.JSONSchemaProps
 		want   []string // a part of each finding after the first
@@ -195,7 +201,10 @@ func TestCheckKind_ReadsTheSchema(t *testing.T) {
 			"spec": named, "status": object(map[string]apiextensionsv1.JSONSchemaProps{"ansible": keeping}),
 		})), nil},
 		"an empty spec": {ptr(object(map[string]apiextensionsv1.JSONSchemaProps{"spec": {Type: "object"}, "status": keeping})), []string{"names no field of the spec"}},
-		"nothing":       {ptr(object(nil)), []string{"names no field of the spec", "drops status.ansible"}},
+		"any field is kept": {ptr(object(map[string]apiextensionsv1.JSONSchemaProps{
+			"spec": {Type: "object", Properties: named.Properties, XPreserveUnknownFields: &yes}, "status": keeping,
+		})), []string{"an object can set result, other than size"}},
+		"nothing": {ptr(object(nil)), []string{"names no field of the spec", "drops status.ansible"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -206,7 +215,7 @@ func TestCheckKind_ReadsTheSchema(t *testing.T) {
 			gvk := testenv.CRD(t, cfg, opts...)
 			var got []Finding
 			testenv.Eventually(t, "the schema published", func(ctx context.Context) error {
-				got = CheckKind(ctx, client, Kind{gvk, true})
+				got = CheckKind(ctx, client, Kind{gvk, true, replaced})
 				for _, f := range got {
 					if f.State == LeftOut {
 						return errors.New(f.Found)

@@ -1,0 +1,106 @@
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
+)
+
+// Schema is what is read of the schema of a kind.
+type Schema struct {
+	Properties map[string]Schema
+	Preserve   bool                                    `json:"x-kubernetes-preserve-unknown-fields"`
+	Additional any                                     `json:"additionalProperties"`
+	Kinds      []struct{ Group, Version, Kind string } `json:"x-kubernetes-group-version-kind"`
+}
+
+// keeps reports whether fields of a schema are kept that it does not declare.
+func (s Schema) keeps() bool { return s.Preserve || s.Additional != nil }
+
+// KeepsInSpec reports whether the API server keeps fields of the spec that the
+// schema does not declare, and which it does declare, sorted.
+func (s Schema) KeepsInSpec() (declared []string, keeps bool) {
+	spec, has := s.Properties["spec"]
+	if !has {
+		return nil, s.keeps()
+	}
+	return slices.Sorted(maps.Keys(spec.Properties)), spec.keeps()
+}
+
+// maxNamed bounds the names in a text.
+const maxNamed = 10
+
+// Replaceable says that whoever writes an object may replace variables of the
+// content, and what to do; names are those variables, at least one.
+func Replaceable(names []string) (found, remedy string) {
+	list := strings.Join(names[:min(len(names), maxNamed)], ", ")
+	if more := len(names) - maxNamed; more > 0 {
+		list += fmt.Sprintf(" and %d more", more)
+	}
+	return "the schema keeps fields of the spec that it does not declare, and extra vars replace variables that the content sets itself: an object can set " + list,
+		"declare the fields of the spec, and take x-kubernetes-preserve-unknown-fields away from it"
+}
+
+// ReadSchemas reads the CustomResourceDefinitions in the YAML and JSON files of
+// a directory and of those below it. A version without a schema has an empty
+// one that keeps everything. It is empty if the directory is not there.
+func ReadSchemas(dir string) (map[schema.GroupVersionKind]Schema, error) {
+	schemas := map[schema.GroupVersionKind]Schema{}
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(path)) {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for doc := range strings.SplitSeq("\n"+string(data), "\n---") {
+			if err := addSchemas(schemas, doc); err != nil {
+				return fmt.Errorf("%s: %w", path, err)
+			}
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("read the CustomResourceDefinitions: %w", err)
+	}
+	return schemas, nil
+}
+
+func addSchemas(schemas map[schema.GroupVersionKind]Schema, doc string) error {
+	var d struct {
+		Kind string
+		Spec struct {
+			Group    string
+			Names    struct{ Kind string }
+			Versions []struct {
+				Name   string
+				Schema *struct{ OpenAPIV3Schema Schema }
+			}
+		}
+	}
+	// Only the kind of other documents is of interest, patches for instance.
+	var other struct{ Kind string }
+	if err := yaml.Unmarshal([]byte(doc), &other); err != nil || other.Kind != "CustomResourceDefinition" {
+		return err
+	}
+	if err := yaml.Unmarshal([]byte(doc), &d); err != nil {
+		return err
+	}
+	for _, version := range d.Spec.Versions {
+		s := Schema{Preserve: true}
+		if version.Schema != nil {
+			s = version.Schema.OpenAPIV3Schema
+		}
+		schemas[schema.GroupVersionKind{Group: d.Spec.Group, Version: version.Name, Kind: d.Spec.Names.Kind}] = s
+	}
+	return nil
+}
