@@ -74,17 +74,18 @@ def _rendering(render, wrap):
     return wrapper
 
 
-def _reading(read, returns_view=False):
-    """Have read, a method, tell the template that it has read a mark, but for those of a view, which tells by itself."""
+def _reading(read, source):
+    """Have read, a method, tell the template if what it reads is marked: that is what source makes of the object and the
+    result."""
 
     @functools.wraps(read)
     def wrapper(self, *args, **kwargs):
-        _templates.marks.append(False)  # what is read meanwhile
+        _templates.marks.append(False)  # what the method itself reads does not count
         try:
             value = read(self, *args, **kwargs)
         finally:
-            marked = _templates.marks.pop()
-        if _templates.marks and not returns_view and (marked or _marked(value)):
+            _templates.marks.pop()
+        if _templates.marks and _marked(source(self, value)):
             _templates.marks[-1] = True
         return value
 
@@ -101,10 +102,10 @@ def _keep_marks():
             raise LookupError("%s has no %s" % (owner.__name__, name))
     AnsibleContext._is_unsafe = staticmethod(_marked)
     Templar.do_template = Templar._do_template = _rendering(Templar.do_template, wrap_var)
-    HostVarsVars.__getitem__ = _reading(HostVarsVars.__getitem__)
-    HostVarsVars.__repr__ = _reading(HostVarsVars.__repr__)
-    HostVars.__getitem__ = _reading(HostVars.__getitem__, returns_view=True)
-    HostVars.raw_get = _reading(HostVars.raw_get)
+    HostVarsVars.__getitem__ = _reading(HostVarsVars.__getitem__, lambda self, value: value)
+    HostVarsVars.__repr__ = _reading(HostVarsVars.__repr__, lambda self, value: self._vars)
+    HostVars.__getitem__ = _reading(HostVars.__getitem__, lambda self, value: None)  # a HostVarsVars tells by itself
+    HostVars.raw_get = _reading(HostVars.raw_get, lambda self, value: value)
 
 
 def _trusts_nothing_else():

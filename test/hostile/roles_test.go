@@ -39,7 +39,7 @@ func expression(payload string) string {
 }
 
 func command(payload string) string {
-	return `"touch	"~probe_bait~".` + payload + `.in."~(role|default('no_role'))`
+	return `'touch	'~probe_bait~'.` + payload + `.in.'~(role|default('no_role'))`
 }
 
 // roleTexts are payloads, in groups of those that do not keep each other from
@@ -56,10 +56,9 @@ func roleTexts() []map[string]string {
 			"comment":    `{#c#}{{` + expression("comment") + `}}`,
 			"global":     `{{` + popen("global") + `}}`,
 			"nested":     `{{'{{'}}` + expression("nested") + `{{'}}'}}`,
-			"bare":       expression("bare"),
-			"bareglobal": popen("bareglobal"),
 		},
-		{"onebrace": `{` + expression("onebrace") + `}`},
+		// Without a whole template: a role adds the other brace, or has a condition of it.
+		{"onebrace": `{` + expression("onebrace") + `}`, "bare": expression("bare"), "bareglobal": popen("bareglobal")},
 		{"half1": `{`, "half2": `{` + expression("half2") + `}`, "half3": `}`}, // whole only when they are joined
 		{"header": "#jinja2:variable_start_string:'[%',variable_end_string:'%]'\n[%" + expression("header") + "%]{#"},
 	}
