@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -173,7 +174,7 @@ func (r *reconciler) find(ctx context.Context, s *scope, lost status.Active, t t
 	// Which Secrets the run has read, nobody knows any more.
 	mask := redact.New()
 	mask.Withhold()
-	result, err := r.opts.Runner.Recover(ctx, dir, lost.ID, mask)
+	result, err := r.opts.Runner.Recover(ctx, dir, lost.ID, r.masker(mask))
 	if err != nil {
 		return nil, err //nolint:wrapcheck // it says what it is
 	}
@@ -181,5 +182,6 @@ func (r *reconciler) find(ctx context.Context, s *scope, lost status.Active, t t
 	found.runID, found.active, found.fingerprint = lost.ID, lost, t.Fingerprint
 	found.plan, found.result, found.ran = plan{cause: cause(lost.Cause)}, result, true
 	found.dependents = resourceNames(r.record(s.object).Dependents)
+	found.warnings = append(slices.Clone(s.warnings), withheldBecause+"another operator process has begun the run, and which secrets it has read is not known")
 	return &found, nil
 }

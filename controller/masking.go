@@ -2,6 +2,8 @@ package controller
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -11,6 +13,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/rolewright/rolewright/internal/proxy/objectbody"
 	"github.com/rolewright/rolewright/internal/redact"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner/vault"
@@ -23,6 +26,9 @@ type secrets struct {
 	// paths are the files and directories with vault texts in them.
 	paths  []string
 	config *rest.Config
+	// literals are the names in the content that are no secrets, whatever words
+	// they are made of.
+	literals *literals
 }
 
 func newSecrets(v *vault.Vault, w watches.Watch, content *contents, inventory string, config *rest.Config) *secrets {
@@ -45,7 +51,7 @@ func newSecrets(v *vault.Vault, w watches.Watch, content *contents, inventory st
 		}
 	}
 	slices.Sort(paths)
-	return &secrets{vault: v, paths: slices.Compact(paths), config: config}
+	return &secrets{vault: v, paths: slices.Compact(paths), config: config, literals: newLiterals(content.roots)}
 }
 
 // besidePlaybook is where a playbook has its variables: in its directory, which
@@ -65,22 +71,55 @@ func besidePlaybook(playbook string) []string {
 // newMasker knows what is secret to the run of s when it begins.
 func (r *reconciler) newMasker(ctx context.Context, s *scope) *redact.Masker {
 	m := redact.New(s.key.Name, s.key.Namespace, r.gvk.Kind, r.gvk.Group, s.runID, string(s.object.GetUID()))
-	m.Add(credentials(r.secrets.config)...)
+	m.Add(ctx, credentials(r.secrets.config)...)
+	vars := []any{r.watch.Vars}
+	if r.watch.Finalizer != nil {
+		vars = append(vars, r.watch.Finalizer.Vars)
+	}
 	values, err := r.secrets.vault.Values(ctx, r.secrets.paths...)
-	if err != nil {
+	texts, textErr := r.secrets.vault.Texts(ctx, valuesAt(nil, vars, nil)...)
+	if err := errors.Join(err, textErr); err != nil {
 		s.log.V(1).Info("Not all vault values can be read; those that cannot are not masked", "error", err.Error())
 	}
-	m.Add(values...)
-	trees := []any{s.object.Object["spec"], r.watch.Vars}
-	if r.watch.Finalizer != nil {
-		trees = append(trees, r.watch.Finalizer.Vars)
+	m.Add(ctx, values...)
+	m.Add(ctx, texts...)
+	if r.gvk.Group == "" && r.gvk.Kind == "Secret" {
+		m.Add(ctx, ofSecret(s.object.Object)...)
 	}
+	trees := append(vars, s.object.Object["spec"], s.object.Object)
 	for _, path := range r.watch.SecretVars {
 		for _, tree := range trees {
-			m.Add(valuesAt(nil, tree, strings.Split(path, "."))...)
+			m.Add(ctx, valuesAt(nil, tree, strings.Split(path, "."))...)
 		}
 	}
 	return m
+}
+
+// ofSecret returns the values of a Secret, as the API proxy finds them in one.
+func ofSecret(object map[string]any) []string {
+	text, err := json.Marshal(object)
+	if err != nil {
+		return nil // which cannot be: it was JSON
+	}
+	values, _ := objectbody.JSON.SecretValues(text)
+	return values
+}
+
+// masker is what runs are masked with.
+type masker struct {
+	*redact.Masker
+	literals *literals
+}
+
+func (r *reconciler) masker(m *redact.Masker) masker { return masker{m, r.secrets.literals} }
+
+// Name implements [runner.Masker].
+func (m masker) Name(name, place string) string {
+	text := m.Mask(name)
+	if text != name && m.literals.has(name, place) {
+		return name
+	}
+	return text
 }
 
 // credentials are the operator's own, as they are now: tokens in files change.
@@ -101,7 +140,7 @@ func credentials(config *rest.Config) []string {
 }
 
 // valuesAt appends the strings and numbers at and below a path. A list on the
-// way is each of its elements.
+// way is each of its elements. Keys may hold dots themselves.
 func valuesAt(found []string, tree any, path []string) []string {
 	switch t := tree.(type) {
 	case []any:
@@ -109,8 +148,11 @@ func valuesAt(found []string, tree any, path []string) []string {
 			found = valuesAt(found, v, path)
 		}
 	case map[string]any:
+		for n := range path {
+			found = valuesAt(found, t[strings.Join(path[:n+1], ".")], path[n+1:])
+		}
 		if len(path) > 0 {
-			return valuesAt(found, t[path[0]], path[1:])
+			return found
 		}
 		for _, key := range slices.Sorted(maps.Keys(t)) {
 			found = valuesAt(found, t[key], nil)

@@ -17,6 +17,10 @@ func (r *reconciler) outcome(s *scope) status.Run {
 		ID: s.runID, Cause: string(s.plan.cause), Generation: s.active.Generation, Fingerprint: s.fingerprint,
 		Started: s.active.Started, Finished: r.now(),
 	}
+	// Warnings and errors may quote the object.
+	for i, w := range s.warnings {
+		s.warnings[i] = s.mask.Mask(w)
+	}
 	if s.err != nil {
 		r.notRun(s, &run)
 	} else {
@@ -29,42 +33,45 @@ func (r *reconciler) outcome(s *scope) status.Run {
 			run.Attempts = last.Attempts + 1
 		}
 	}
-	// What the run said is masked already; errors and warnings may quote the object.
-	run.Message = s.mask.Mask(run.Message)
 	run.Warnings, run.Dependents = bounded(s.warnings), s.dependents
-	for i, w := range run.Warnings {
-		run.Warnings[i] = s.mask.Mask(w)
+	if why := s.mask.Withheld(); why != "" {
+		run.Warnings = append(run.Warnings, withheldBecause+why)
 	}
 	return run
 }
 
+// withheldBecause begins the warning that says why all that there is of a run's
+// text is [redact.Replacement].
+const withheldBecause = "what the run has said is withheld: "
+
 // notRun fills in a run that did not take place or was cut short.
 func (r *reconciler) notRun(s *scope, run *status.Run) {
+	said := s.mask.Mask(s.err.Error())
 	switch {
 	case interrupted(s.err):
 		run.Result, run.Reason = status.Interrupted, string(status.Interrupted)
-		run.Message = fmt.Sprintf("Run %s was interrupted: %v; it is repeated", shortID(s.runID), s.err)
+		run.Message = fmt.Sprintf("Run %s was interrupted: %s; it is repeated", shortID(s.runID), said)
 		run.Counts = countsOf(s.result.Summary)
 	case errors.Is(s.err, ErrTimeout), errors.Is(s.err, ErrIdle):
 		run.Result, run.Reason = status.Failed, status.ReasonTimedOut
-		run.Message = short(timedOut(s))
+		run.Message = short(timedOut(s, said))
 		run.Counts = countsOf(s.result.Summary)
 		if task := taskOf(s.result.Summary.Task); task.Name != "" {
 			run.FailedTask = &task
 		}
 	case errors.Is(s.err, runner.ErrNoSpace):
 		run.Result, run.Reason = status.Failed, string(runner.NoSpace)
-		run.Message, run.Counts = r.noSpace("Unable to run reconciliation: "+s.err.Error()), countsOf(s.result.Summary)
+		run.Message, run.Counts = r.noSpace("Unable to run reconciliation: "+said), countsOf(s.result.Summary)
 	case errors.Is(s.err, runner.ErrTooLarge):
 		run.Result, run.Reason = status.Failed, status.ReasonArtifactsTooLarge
-		run.Message = short(s.err.Error() + "; let the tasks say less, or raise --artifacts-max-bytes-per-run")
+		run.Message = short(said + "; let the tasks say less, or raise --artifacts-max-bytes-per-run")
 		run.Counts = countsOf(s.result.Summary)
 	case errors.Is(s.err, runner.ErrUnavailable):
 		run.Result, run.Reason = status.Failed, status.ReasonUnavailable
-		run.Message = short("Unable to run reconciliation: " + s.err.Error())
+		run.Message = short("Unable to run reconciliation: " + said)
 	default:
 		run.Result, run.Reason = status.Failed, status.ReasonNotRun
-		run.Message = short("Unable to run reconciliation: " + s.err.Error())
+		run.Message = short("Unable to run reconciliation: " + said)
 	}
 }
 
@@ -89,9 +96,8 @@ func interrupted(err error) bool {
 	return false
 }
 
-// timedOut says what the run did when its time was over.
-func timedOut(s *scope) string {
-	message := s.err.Error()
+// timedOut adds to a message what the run did when its time was over.
+func timedOut(s *scope, message string) string {
 	if task := s.result.Summary.Task; task.Name != "" {
 		message += fmt.Sprintf("; the task that ran was %q", task.Name)
 		if task.Role != "" {
@@ -117,9 +123,9 @@ func short(message string) string {
 func (r *reconciler) judged(s *scope, run *status.Run) {
 	sum := s.result.Summary
 	verdict := s.result.Verdict()
-	run.Result, run.Reason, run.Message = status.Failed, string(verdict.Reason), verdict.Message
+	run.Result, run.Reason, run.Message = status.Failed, string(verdict.Reason), r.shown(s, verdict.Message)
 	if verdict.Reason == runner.NoSpace {
-		run.Message = r.noSpace(verdict.Message)
+		run.Message = r.noSpace(run.Message)
 	}
 	if verdict.Success {
 		run.Result = status.Succeeded
@@ -144,6 +150,20 @@ func (r *reconciler) judged(s *scope, run *status.Run) {
 	if run.RequeueAfter = after; after > 0 {
 		s.log.Info("Set the reconciliation to occur after " + after.String())
 	}
+}
+
+// shown is the message of a verdict. Its parts are masked already, and what they
+// are put together to is masked again, but for what says where a task stands.
+func (r *reconciler) shown(s *scope, message string) string {
+	if s.mask.Withheld() != "" {
+		return message
+	}
+	sum := s.result.Summary
+	var kept []string
+	for _, task := range append([]jobevent.Failure{{Task: sum.Task}}, sum.Culprits()...) {
+		kept = append(kept, fmt.Sprintf("task %q", task.Task.Name), fmt.Sprintf("role %q", task.Task.Role), "at "+task.Task.Path)
+	}
+	return runner.MaskAround(r.masker(s.mask), message, kept...)
 }
 
 // requeueAfter reads the period of a requeue_after task.

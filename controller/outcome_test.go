@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -8,8 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/redact"
 	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/runner/jobevent"
 )
 
 // Every reason that a verdict can have is known as ours: the condition that
@@ -31,6 +36,48 @@ func TestOutcome_NoReasonOfAFailureStays(t *testing.T) {
 			if c := item.(map[string]any); c["type"] == status.Ready && c["status"] != "True" {
 				t.Errorf("after %s and a success, Ready = %v", reason, c)
 			}
+		}
+	}
+}
+
+// TestOutcome_SaysWhyTextIsWithheld: in a warning, which is not withheld itself.
+func TestOutcome_SaysWhyTextIsWithheld(t *testing.T) {
+	t.Parallel()
+	r := &reconciler{now: time.Now, secrets: &secrets{}}
+	for name, withheld := range map[string]bool{"masked": false, "withheld": true} {
+		s := &scope{memory: &memory{}, mask: redact.New(), result: succeeded(), warnings: []string{"quotes hunter22"}, runID: "1"}
+		s.mask.Add(t.Context(), "hunter22")
+		want := []string{"quotes [masked]"}
+		if withheld {
+			s.mask.Withhold()
+			want = []string{"[masked]", withheldBecause + "it has read Secrets of which the values cannot be told"}
+		}
+		if diff := cmp.Diff(want, r.outcome(s).Warnings); diff != "" {
+			t.Errorf("%s: warnings (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// TestOutcome_NamesTheTaskWhateverWordsItIsMadeOf: in a message that is masked as a whole.
+func TestOutcome_NamesTheTaskWhateverWordsItIsMadeOf(t *testing.T) {
+	t.Parallel()
+	r := &reconciler{now: time.Now, secrets: &secrets{}}
+	task := jobevent.Task{Name: "Wait for the managed DB", Role: "managed", Path: "/roles/managed/tasks/main.yml:3"}
+	for name, tc := range map[string]struct {
+		err  error
+		want string
+	}{
+		"failed": {nil, "not [masked]\ntask \"Wait for the managed DB\", role \"managed\", at /roles/managed/tasks/main.yml:3"},
+		"timed out": {fmt.Errorf("%w for managed", ErrTimeout), ErrTimeout.Error() +
+			" for [masked]; the task that ran was \"Wait for the managed DB\", role \"managed\", at /roles/managed/tasks/main.yml:3"},
+	} {
+		s := &scope{memory: &memory{}, mask: redact.New(), runID: "1", err: tc.err}
+		s.result = runner.Result{ExitCode: 2, Status: "failed"}
+		s.result.Summary.Task = task
+		s.result.Summary.Failed = []jobevent.Failure{{Task: task, Message: "not managed"}}
+		s.mask.Add(t.Context(), "managed")
+		if run := r.outcome(s); run.Message != tc.want || run.FailedTask == nil || run.FailedTask.Name != task.Name {
+			t.Errorf("%s: message %q, want %q; task %+v", name, run.Message, tc.want, run.FailedTask)
 		}
 	}
 }

@@ -135,7 +135,7 @@ func (r *reconciler) request(s *scope) (runner.Request, error) {
 
 		Verbosity: s.settings.verbosity, Cmdline: r.opts.AnsibleArgs,
 		Inventory: r.opts.Inventory, SkipFacts: r.opts.SkipFacts, MaxBytes: r.opts.RunMaxBytes,
-		Mask: s.mask, Executor: runner.Executor(r.watch.Executor),
+		Mask: r.masker(s.mask), Executor: runner.Executor(r.watch.Executor),
 	}, nil
 }
 

@@ -3,6 +3,7 @@ package runner
 import (
 	"bytes"
 	"encoding/json"
+	"strings"
 
 	"github.com/rolewright/rolewright/runner/jobevent"
 )
@@ -14,6 +15,20 @@ type Masker interface {
 	Mask(text string) string
 	// MaskTail is like Mask, for text that may begin in the middle of a value.
 	MaskTail(text string) string
+	// Name is like Mask for the name of the task at place (file:line), or for that
+	// of a play where place is empty. A name that stands in the content as it is
+	// may be shown whatever values it holds.
+	Name(name, place string) string
+}
+
+// MaskAround is [Masker.Mask] for a text of which these parts are no secret.
+func MaskAround(m Masker, text string, kept ...string) string {
+	for i, part := range kept {
+		if before, after, ok := strings.Cut(text, part); ok && part != "" {
+			return MaskAround(m, before, kept[i+1:]...) + part + MaskAround(m, after, kept[i:]...)
+		}
+	}
+	return m.Mask(text)
 }
 
 // masked returns the event without values. What says where in the content a
@@ -22,9 +37,9 @@ func masked(e jobevent.Event, m Masker) jobevent.Event {
 	if m == nil {
 		return e
 	}
-	e.Stdout = m.Mask(e.Stdout)
+	maskedNames(&e, m)
 	d := &e.Data
-	for _, text := range []*string{&d.Play, &d.Task, &d.TaskArgs, &d.Host, &d.Name} {
+	for _, text := range []*string{&d.TaskArgs, &d.Host} {
 		*text = m.Mask(*text)
 	}
 	d.Res = maskedJSON(d.Res, m)
@@ -42,6 +57,29 @@ func masked(e jobevent.Event, m Masker) jobevent.Event {
 		d.Stats = &st
 	}
 	return e
+}
+
+// maskedNames hides values in the names of task and play, and in the output, which
+// names one where it begins.
+func maskedNames(e *jobevent.Event, m Masker) {
+	d := &e.Data
+	task, play := m.Name(d.Task, d.TaskPath), m.Name(d.Play, "")
+	var kept []string
+	switch e.Kind {
+	case jobevent.TaskStart, jobevent.HandlerTaskStart:
+		if task == d.Task && (d.Name == d.Task || d.Name == d.Role+" : "+d.Task) {
+			kept = []string{"[" + d.Name + "]", d.TaskPath}
+		}
+	case jobevent.PlayStart:
+		if play == d.Play && d.Name == d.Play {
+			kept = []string{"[" + d.Name + "]"}
+		}
+	}
+	if kept == nil {
+		d.Name = m.Mask(d.Name)
+	}
+	e.Stdout = MaskAround(m, e.Stdout, kept...)
+	d.Task, d.Play = task, play
 }
 
 // maskedJSON hides values in the keys, strings and numbers of JSON; it returns

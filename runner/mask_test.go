@@ -60,6 +60,12 @@ type stars struct{}
 
 func (stars) Mask(text string) string       { return strings.ReplaceAll(text, "canary", "***") }
 func (m stars) MaskTail(text string) string { return m.Mask(text) }
+func (m stars) Name(text, place string) string {
+	if place == "literal.yml:1" {
+		return text
+	}
+	return m.Mask(text)
+}
 
 func TestMasked_AllTextOfAnEventButThePlace(t *testing.T) {
 	e := jobevent.Event{
@@ -88,6 +94,29 @@ func TestMasked_AllTextOfAnEventButThePlace(t *testing.T) {
 	plain := json.RawMessage(`{ "b" : 1 }`)
 	if got := maskedJSON(plain, stars{}); string(got) != string(plain) {
 		t.Errorf("JSON without values is changed: %s", got)
+	}
+}
+
+// TestMasked_NamesOfTheContentStay: where they stand literally, and in the line
+// with which Ansible begins a task, and nowhere else.
+func TestMasked_NamesOfTheContentStay(t *testing.T) {
+	for _, tc := range []struct{ path, name, stdout, wantTask, wantName, wantStdout string }{
+		{"literal.yml:1", "canaries : Feed a canary", "TASK [canaries : Feed a canary] ** canary\n", "Feed a canary", "canaries : Feed a canary", "TASK [canaries : Feed a canary] ** ***\n"},
+		{"literal.yml:1", "Feed a canary", "\nTASK [Feed a canary]\ntask path: literal.yml:1\n", "Feed a canary", "Feed a canary", "\nTASK [Feed a canary]\ntask path: literal.yml:1\n"},
+		{"literal.yml:1", "another canary", "TASK [another canary]", "Feed a canary", "another ***", "TASK [another ***]"},
+		{"other.yml:1", "canaries : Feed a canary", "TASK [canaries : Feed a canary]", "Feed a ***", "canaries : Feed a ***", "TASK [canaries : Feed a ***]"},
+	} {
+		e := jobevent.Event{Kind: jobevent.TaskStart, Stdout: tc.stdout, Data: jobevent.Data{
+			Task: "Feed a canary", Name: tc.name, Role: strings.TrimSuffix(tc.name, " : Feed a canary"), TaskPath: tc.path,
+		}}
+		got := masked(e, stars{})
+		if got.Data.Task != tc.wantTask || got.Data.Name != tc.wantName || got.Stdout != tc.wantStdout {
+			t.Errorf("%+v:\ngot %q, %q, %q", tc, got.Data.Task, got.Data.Name, got.Stdout)
+		}
+		e.Kind, e.Stdout = jobevent.RunnerOK, "ok: [Feed a canary]"
+		if got := masked(e, stars{}); got.Stdout != "ok: [Feed a ***]" {
+			t.Errorf("output of a result: %q", got.Stdout)
+		}
 	}
 }
 

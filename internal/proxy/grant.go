@@ -129,7 +129,7 @@ func (p *Proxy) Admit(g Grant) *Access {
 	_, _ = rand.Read(secret) // which never fails: it ends the program instead
 	a := &Access{p: p, session: newSession(g), token: base64.RawURLEncoding.EncodeToString(secret)}
 	if g.Secrets != nil {
-		g.Secrets.Add(a.token)
+		g.Secrets.Add(a.session.ctx, a.token)
 	}
 	p.sessions.mu.Lock()
 	defer p.sessions.mu.Unlock()

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"io"
 	"net/http"
@@ -10,10 +11,13 @@ import (
 	"github.com/rolewright/rolewright/internal/proxy/objectbody"
 )
 
-// Secrets is told the values of the Secrets that a run reads and writes, before
-// the run has the answer. Its methods are called concurrently.
+// Secrets is told the values of the Secrets that a run reads and writes, and the
+// tokens that it asks for, before the run has the answer. Its methods are called
+// concurrently.
 type Secrets interface {
-	Add(values ...string)
+	// Add returns soon when ctx ends, which is at the end of the run at the
+	// latest: that waits for it.
+	Add(ctx context.Context, values ...string)
 	// Withhold is called if a Secret passes of which the values cannot be told.
 	Withhold()
 }
@@ -22,20 +26,29 @@ type Secrets interface {
 // on, and the largest event of a watch.
 const maxSecrets = 16 << 20
 
-// tellsSecrets reports whether values of Secrets may be in the exchange's
-// bodies.
+// tellsSecrets reports whether values of Secrets, or a token, may be in the
+// exchange's bodies.
 func (x *exchange) tellsSecrets() bool {
 	i := x.info
-	return x.s.Secrets != nil && i.IsResourceRequest && i.APIGroup == "" && i.Resource == "secrets" && i.Subresource == ""
+	return x.s.Secrets != nil && i.IsResourceRequest && i.APIGroup == "" &&
+		(i.Resource == "secrets" && i.Subresource == "" || i.Resource == "serviceaccounts" && i.Subresource == "token")
+}
+
+// secretsIn returns the values in a body.
+func (x *exchange) secretsIn(encoding objectbody.Encoding, body []byte) ([]string, error) {
+	if x.info.Subresource == "token" {
+		return encoding.RequestedToken(body) //nolint:wrapcheck // it says what it is
+	}
+	return encoding.SecretValues(body) //nolint:wrapcheck // as above
 }
 
 // writtenSecrets tells the values in the body of a request. One that cannot be
 // read is refused by the API server.
-func (x *exchange) writtenSecrets(contentType string, body []byte) {
+func (x *exchange) writtenSecrets(ctx context.Context, contentType string, body []byte) {
 	if encoding, ok := objectbody.EncodingOf(contentType); ok && x.tellsSecrets() {
-		values, err := encoding.SecretValues(body)
+		values, err := x.secretsIn(encoding, body)
 		if err == nil {
-			x.s.Secrets.Add(values...)
+			x.s.Secrets.Add(ctx, values...)
 		}
 	}
 }
@@ -49,13 +62,14 @@ func (x *exchange) readSecrets(resp *http.Response) {
 		x.withhold("it watches them over a websocket")
 		return
 	}
+	add := func(values []string) { x.s.Secrets.Add(resp.Request.Context(), values...) }
 	encoding, ok := objectbody.EncodingOf(resp.Header.Get("Content-Type"))
 	if !ok || resp.Header.Get("Content-Encoding") != "" {
 		x.withhold("its answer is of type " + resp.Header.Get("Content-Type"))
 		return
 	}
 	if x.info.Verb == "watch" {
-		resp.Body = &watchedSecrets{ReadCloser: resp.Body, x: x, encoding: encoding}
+		resp.Body = &watchedSecrets{ReadCloser: resp.Body, x: x, encoding: encoding, add: add}
 		return
 	}
 	head, err := io.ReadAll(io.LimitReader(resp.Body, maxSecrets+1))
@@ -71,12 +85,12 @@ func (x *exchange) readSecrets(resp *http.Response) {
 		x.withhold("its answer is larger than 16 MiB")
 		return
 	}
-	values, err := encoding.SecretValues(head)
+	values, err := x.secretsIn(encoding, head)
 	if err != nil {
 		x.withhold(err.Error())
 		return
 	}
-	x.s.Secrets.Add(values...)
+	add(values)
 }
 
 func (x *exchange) withhold(why string) {
@@ -99,6 +113,7 @@ type watchedSecrets struct {
 	io.ReadCloser
 	x        *exchange
 	encoding objectbody.Encoding
+	add      func(values []string)
 	frame    []byte
 	lost     bool
 }
@@ -120,7 +135,7 @@ func (w *watchedSecrets) Read(b []byte) (int, error) {
 			w.lose(err.Error())
 			break
 		}
-		w.x.s.Secrets.Add(values...)
+		w.add(values)
 		w.frame = slices.Delete(w.frame, 0, size)
 	}
 	if len(w.frame) > maxSecrets {

@@ -3,6 +3,7 @@ package proxy
 import (
 	"bufio"
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"sync"
 	"testing"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -26,7 +28,7 @@ type told struct {
 	withheld bool
 }
 
-func (t *told) Add(values ...string) {
+func (t *told) Add(_ context.Context, values ...string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.values = append(t.values, values...)
@@ -188,6 +190,81 @@ func TestSecrets_ValuesOfAWatchAreKnownWithEachEvent(t *testing.T) {
 		if want := []string{value, value}; withheld || !slices.Equal(got, want) {
 			t.Errorf("told %q, want %q; withheld %t", got, want, withheld)
 		}
+	}
+}
+
+// TestSecrets_RequestedTokensAreKnownWhenTheAnswerIs asks for tokens of a service
+// account of a real API server.
+func TestSecrets_RequestedTokensAreKnownWhenTheAnswerIs(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	ns := testenv.Namespace(t, cfg)
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "asked"}}
+	if _, err := kubernetes.NewForConfigOrDie(cfg).CoreV1().ServiceAccounts(ns).Create(t.Context(), account, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	p := startProxy(t, cfg)
+	secrets := &told{}
+	a, _, _ := admit(t, p, Grant{Secrets: secrets})
+	for _, encoding := range []string{asJSON, asProtobuf} {
+		secrets.take()
+		through := configOf(t, a)
+		through.ContentType, through.AcceptContentTypes = encoding, encoding
+		answer, err := kubernetes.NewForConfigOrDie(through).CoreV1().ServiceAccounts(ns).CreateToken(t.Context(), "asked",
+			&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, withheld := secrets.take(); withheld || !slices.Equal(got, []string{answer.Status.Token}) {
+			t.Errorf("%s: told %d values, withheld %t; want the token", encoding, len(got), withheld)
+		}
+	}
+}
+
+// blocked is told values and does not come back before its context ends.
+type blocked struct {
+	told
+	begun chan struct{}
+}
+
+func (b *blocked) Add(ctx context.Context, values ...string) {
+	if len(values) > 0 && values[0] == "value" {
+		close(b.begun)
+		<-ctx.Done()
+	}
+}
+
+// TestRevoke_DoesNotWaitForSecretsToBeTold: neither those of an answer nor those of
+// a body hold up the end of a run, or of the proxy.
+func TestRevoke_DoesNotWaitForSecretsToBeTold(t *testing.T) {
+	t.Parallel()
+	const secret = `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"x"},"data":{"a":"dmFsdWU="}}`
+	for name, method := range map[string]string{"of an answer": http.MethodGet, "of a body": http.MethodPost} {
+		t.Run(name, func(t *testing.T) {
+			api := script(t, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", asJSON)
+				_, _ = io.WriteString(w, secret)
+			}, (*httptest.Server).Start)
+			p := startProxy(t, api.config())
+			secrets := &blocked{begun: make(chan struct{})}
+			a, client, _ := admit(t, p, Grant{Secrets: secrets})
+			req, err := http.NewRequestWithContext(t.Context(), method, p.URL()+"/api/v1/namespaces/x/secrets", strings.NewReader(secret))
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Content-Type", asJSON)
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				if resp, err := client.Do(req); err == nil {
+					_ = resp.Body.Close()
+					t.Errorf("answer %d, want none", resp.StatusCode)
+				}
+			}()
+			<-secrets.begun
+			a.Revoke()
+			<-done
+		})
 	}
 }
 

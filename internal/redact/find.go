@@ -1,7 +1,6 @@
 package redact
 
 import (
-	"bytes"
 	"slices"
 	"strconv"
 	"strings"
@@ -9,50 +8,136 @@ import (
 	"unicode/utf8"
 )
 
-// normalised is text as it is searched: without what Ansible, a terminal or an
-// encoder puts between the characters of a value. Byte i of text comes from the
-// original's from[i]:to[i].
-type normalised struct {
-	text     []byte
-	from, to []int32
+// reading says what is taken for an escape. The same text may mean several
+// things, and is searched as each of them.
+type reading uint8
+
+const (
+	asIs reading = iota
+	// escapes undoes %XX, \xXX, \uXXXX and \UXXXXXXXX. \xXX is a byte, as to C, a
+	// shell and Python's bytes.
+	escapes
+	// characters is the same, but \xXX is the character of that number, as to
+	// YAML, JavaScript and Python's text.
+	characters
+	// octal is escapes, and \NNN with three octal digits is a byte, as to a shell.
+	octal
+)
+
+// readings are those in which text has to be searched.
+func readings(text string) []reading {
+	found := []reading{asIs}
+	if !strings.ContainsAny(text, `%\`) {
+		return found
+	}
+	found = append(found, escapes)
+	hexadecimal, octals := false, false
+	for rest := text; !hexadecimal || !octals; {
+		i := strings.IndexByte(rest, '\\')
+		if i < 0 || len(rest) < i+4 {
+			break
+		}
+		rest = rest[i+1:]
+		hexadecimal = hexadecimal || rest[0] == 'x' && rest[1] >= '8'
+		octals = octals || rest[0] >= '0' && rest[0] <= '3' && isOctal(rest[1]) && isOctal(rest[2])
+	}
+	if hexadecimal {
+		found = append(found, characters)
+	}
+	if octals {
+		found = append(found, octal)
+	}
+	return found
 }
 
-// normal drops blanks and line breaks (long lines are wrapped, base64 most of
-// all), escape sequences (colours), other control characters, and backslashes
-// (of JSON, of Python, and of both on top of each other), and takes the two
-// alphabets of base64 for one. With unescape it also undoes %XX, \xXX and \uXXXX.
-func normal(s string, unescape bool) normalised {
-	n := normalised{text: make([]byte, 0, len(s)), from: make([]int32, 0, len(s)), to: make([]int32, 0, len(s))}
+func isOctal(c byte) bool { return c >= '0' && c <= '7' }
+
+// normal is text as it is searched: without what Ansible, a terminal or an encoder
+// puts between the characters of a value. It drops blanks and line breaks (long
+// lines are wrapped, base64 most of all), escape sequences (colours), other
+// control characters, and backslashes (of JSON, of Python, and of both on top of
+// each other), and takes the two alphabets of base64 for one.
+func normal(s string, as reading) []byte {
+	text := make([]byte, len(s))
+	n := 0
 	for i := 0; i < len(s); {
-		if s[i] == '\x1b' {
-			i += escapeLen(s[i:])
+		if b := plain[s[i]]; b != 0 {
+			text[n] = b
+			n++
+			i++
 			continue
 		}
-		if unescape && (s[i] == '%' || s[i] == '\\') {
-			if char, size := unescaped(s[i:]); size > 0 {
-				for _, b := range []byte(char) {
-					n.put(b, i, i+size)
-				}
-				i += size
-				continue
-			}
-		}
-		n.put(s[i], i, i+1)
-		i++
+		char, size := odd(s[i:], as)
+		n += copy(text[n:], char)
+		i += size
 	}
-	return n
+	return text[:n]
 }
 
-func (n *normalised) put(b byte, from, to int) {
-	switch {
-	case b <= ' ', b == '\\', b == 0x7f:
-		return
-	case b == '-':
-		b = '+'
-	case b == '_':
-		b = '/'
+// plain is what [normal] makes of a byte; 0 where that depends on what follows, or
+// is nothing.
+var plain = func() (table [256]byte) { //nolint:gochecknoglobals // a table that is never changed
+	for b := range len(table) {
+		switch {
+		case b <= ' ', b == '\\', b == '%', b == 0x7f:
+		case b == '-':
+			table[b] = '+'
+		case b == '_':
+			table[b] = '/'
+		default:
+			table[b] = byte(b)
+		}
 	}
-	n.text, n.from, n.to = append(n.text, b), append(n.from, int32(from)), append(n.to, int32(to)) //nolint:gosec // texts are far below 2 GiB
+	return table
+}()
+
+// odd is what [normal] makes of the beginning of s, and of how much of it.
+func odd(s string, as reading) (char string, size int) {
+	switch b := s[0]; {
+	case b == '\x1b':
+		return "", escapeLen(s)
+	case as == asIs && b == '%':
+		return "%", 1
+	case as == asIs || b != '%' && b != '\\':
+		return "", 1
+	}
+	char, size = unescaped(s, as)
+	switch {
+	case size == 0 && s[0] == '%':
+		return "%", 1
+	case size == 0:
+		return "", 1
+	}
+	kept := make([]byte, 0, len(char))
+	for _, b := range []byte(char) {
+		switch {
+		case b == '%':
+			kept = append(kept, b)
+		case plain[b] != 0:
+			kept = append(kept, plain[b])
+		}
+	}
+	return string(kept), size
+}
+
+// places returns where the bytes of normal(text, as) at these places, which are in
+// order, come from in text.
+func places(text string, as reading, wanted []int) []span {
+	found := make([]span, 0, len(wanted))
+	for i, n := 0, 0; i < len(text) && len(found) < len(wanted); {
+		kept, size := 1, 1
+		if plain[text[i]] == 0 {
+			var char string
+			char, size = odd(text[i:], as)
+			kept = len(char)
+		}
+		n += kept
+		for len(found) < len(wanted) && wanted[len(found)] < n {
+			found = append(found, span{i, i + size})
+		}
+		i += size
+	}
+	return found
 }
 
 // escapeLen is the length of the control sequence that s begins with, or 1.
@@ -77,7 +162,7 @@ const maxEscape = 12
 // unescaped is the text of the escape that s begins with, and the escape's
 // length; 0 if it is none. A backslash that is escaped itself, as often as it
 // may be, is an escape all the same: JSON within JSON.
-func unescaped(s string) (string, int) {
+func unescaped(s string, as reading) (string, int) {
 	if s[0] == '%' {
 		if b, ok := hex(s[1:], 2); ok {
 			return string([]byte{byte(b)}), 3
@@ -89,8 +174,16 @@ func unescaped(s string) (string, int) {
 	}
 	switch s[1] {
 	case 'x':
-		if b, ok := hex(s[2:], 2); ok {
-			return string([]byte{byte(b)}), 4 //nolint:gosec // two digits
+		b, ok := hex(s[2:], 2)
+		switch {
+		case ok && as == characters:
+			return string(b), 4
+		case ok:
+			return string([]byte{byte(b)}), 4
+		}
+	case '0', '1', '2', '3':
+		if as == octal && len(s) >= 4 && isOctal(s[2]) && isOctal(s[3]) {
+			return string([]byte{(s[1]-'0')<<6 | (s[2]-'0')<<3 | (s[3] - '0')}), 4
 		}
 	case 'U':
 		if r, ok := hex(s[2:], 8); ok {
@@ -117,7 +210,7 @@ func hex(s string, digits int) (rune, bool) {
 		return 0, false
 	}
 	n, err := strconv.ParseUint(s[:digits], 16, 32)
-	return rune(n), err == nil //nolint:gosec // 32 bits were asked for
+	return rune(n), err == nil
 }
 
 // span is a part of a text.
@@ -136,46 +229,59 @@ type edges struct {
 // find returns where values are in text, and where one may begin that goes on
 // after the end of the text: len(text) if none does. The caller holds m.mu.
 func (m *Masker) find(text string, missing edges) (spans []span, open int) {
-	spans, open = m.search(normal(text, false), missing, nil, len(text))
-	if strings.ContainsAny(text, `%\`) {
-		spans, open = m.search(normal(text, true), missing, spans, open)
+	open = len(text)
+	for _, as := range readings(text) {
+		l := &lookup{x: m.patterns, text: normal(text, as)}
+		found, begun := l.search(missing)
+		if begun < len(l.text) {
+			open = min(open, places(text, as, []int{begun})[0].from)
+		}
+		if len(found) == 0 {
+			continue
+		}
+		var wanted []int
+		for _, s := range found {
+			wanted = append(wanted, s.from, s.to-1)
+		}
+		ends := places(text, as, wanted)
+		for i := 0; i < len(ends); i += 2 {
+			spans = append(spans, span{ends[i].from, ends[i+1].to})
+		}
 	}
 	return spans, open
 }
 
-func (m *Masker) search(n normalised, missing edges, spans []span, open int) ([]span, int) {
-	if missing.start && len(n.text) >= window {
-		if end := m.ending(n.text); end > 0 {
-			spans = append(spans, span{0, int(n.to[end-1])})
+// search is find for text as [normal] leaves it. The spans are in order, and do not
+// overlap.
+func (l *lookup) search(missing edges) (spans []span, open int) {
+	open = len(l.text)
+	if missing.start {
+		if end := l.ending(); end > 0 {
+			spans = append(spans, span{0, end})
 		}
 	}
-	if short := len(n.text) - window + 1; missing.more && len(n.text) > 0 {
-		open = min(open, int(n.from[max(0, short)])) // too little to be told from anything
+	if missing.more && len(l.text) > 0 {
+		open = max(0, len(l.text)-window+1) // too little to be told from anything
 	}
-	for i := 0; i+window <= len(n.text); i++ {
-		key := keyOf(n.text[i:])
-		if h := hash(key); m.maybe[h/64]&(1<<(h%64)) == 0 {
+	covered := 0 // by what was found already
+	for i := l.next(0); i+window <= len(l.text); i = l.next(i + 1) {
+		length, inner, goesOn := l.at(i, max(0, covered-i))
+		if goesOn && missing.end {
+			open = min(open, i)
+		}
+		if length == 0 {
 			continue
 		}
-		rest := n.text[i:]
-		best, inside := 0, false
-		for _, p := range m.patterns[key] {
-			if len(p.text) > len(rest) {
-				if missing.end && p.text[:len(rest)] == string(rest) {
-					open = min(open, int(n.from[i]))
-				}
-			} else if len(p.text) > best && string(rest[:len(p.text)]) == p.text {
-				best, inside = len(p.text), p.base64
-			}
+		from, to := i, i+length
+		covered = max(covered, to)
+		if inner {
+			from, to = widened(l.text, from, to)
 		}
-		if best == 0 {
-			continue
+		if last := len(spans) - 1; last >= 0 && from < spans[last].to {
+			spans[last].to = max(spans[last].to, to)
+		} else {
+			spans = append(spans, span{from, to})
 		}
-		from, to := i, i+best
-		if inside {
-			from, to = widened(n.text, from, to)
-		}
-		spans = append(spans, span{int(n.from[from]), int(n.to[to-1])})
 	}
 	return spans, open
 }
@@ -191,27 +297,6 @@ func widened(text []byte, from, to int) (int, int) {
 		to++
 	}
 	return from, to
-}
-
-// ending is how much of the beginning of text is the end of a value. It looks
-// at all of every pattern, once per run.
-func (m *Masker) ending(text []byte) int {
-	best := 0
-	for _, patterns := range m.patterns {
-		for _, p := range patterns {
-			for at := 1; ; at++ {
-				next := strings.Index(p.text[at:], string(text[:window]))
-				if next < 0 {
-					break
-				}
-				at += next
-				if left := p.text[at:]; len(left) > best && bytes.HasPrefix(text, []byte(left)) {
-					best = len(left)
-				}
-			}
-		}
-	}
-	return best
 }
 
 // render replaces spans of text, in any order, overlapping or not.

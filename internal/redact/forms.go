@@ -8,12 +8,14 @@ import (
 	"strings"
 )
 
-// maxParts bounds what is taken apart of one value.
-const maxParts = 10_000
+// maxParts bounds what is taken apart of one value: a few more than are searched
+// for.
+const maxParts = maxValues + 16
 
 // parts are the values within a value that may be printed alone: the value, its
 // lines (a key in PEM), what its lines assign (an env file, a kubeconfig), the
-// strings of JSON (a Docker configuration), and the password of a URL.
+// strings of JSON (a Docker configuration), and the password of a URL. More than
+// maxParts are not all that there are.
 func parts(value string) []string {
 	found := []string{value}
 	for line := range strings.Lines(value) {
@@ -21,12 +23,14 @@ func parts(value string) []string {
 		if strings.HasPrefix(line, "-----") {
 			continue // where a key in PEM begins and ends
 		}
-		found = append(found, line)
+		if line != value {
+			found = append(found, line)
+		}
 		if assigned := assignment(line); assigned != "" {
 			found = append(found, assigned)
 		}
 		if len(found) > maxParts {
-			break
+			return found
 		}
 	}
 	var tree any
@@ -75,6 +79,14 @@ func leaves(found []string, tree any) []string {
 // something larger that is encoded as a whole is not worth the memory.
 const large = 16 << 10
 
+// pattern is one form of one value.
+type pattern struct {
+	text string
+	// base64 is true for the inner part of an encoded value: the characters
+	// next to it hold bits of the value, too.
+	base64 bool
+}
+
 // forms are the patterns of a value: as it is, with the escapes of JSON and
 // Python, quoted for a shell and in YAML, with + for blanks as in a query, and
 // in base64, alone or as part of something that is encoded as a whole. \u escapes
@@ -82,8 +94,10 @@ const large = 16 << 10
 func forms(value string) []pattern {
 	trimmed := strings.TrimSpace(value)
 	texts := []string{trimmed}
-	if quoted, err := json.Marshal(trimmed); err == nil && strings.ContainsAny(trimmed, "\n\r\t\b\f") {
-		texts = append(texts, string(quoted[1:len(quoted)-1]))
+	if strings.ContainsAny(trimmed, "\n\r\t\b\f") {
+		if quoted, err := json.Marshal(trimmed); err == nil {
+			texts = append(texts, string(quoted[1:len(quoted)-1]))
+		}
 	}
 	if strings.Contains(trimmed, " ") {
 		texts = append(texts, strings.ReplaceAll(trimmed, " ", "+"))
@@ -97,10 +111,9 @@ func forms(value string) []pattern {
 	}
 	var found []pattern
 	for _, t := range texts {
-		found = append(found, pattern{text: string(normal(t, false).text)})
-		if strings.ContainsAny(t, `%\`) {
+		for _, as := range readings(t) {
 			// Where the text is unescaped, so is what looks like an escape in the value.
-			found = append(found, pattern{text: string(normal(t, true).text)})
+			found = append(found, pattern{text: string(normal(t, as))})
 		}
 	}
 	for offset := range 3 {
@@ -123,5 +136,5 @@ func inBase64(value string, offset int) string {
 	const bits = 6
 	encoded := base64.RawStdEncoding.EncodeToString(append(make([]byte, offset, offset+len(value)), value...))
 	whole := encoded[(8*offset+bits-1)/bits : 8*(offset+len(value))/bits]
-	return string(normal(whole, false).text)
+	return string(normal(whole, asIs))
 }

@@ -1,6 +1,7 @@
 package redact
 
 import (
+	"context"
 	"crypto/sha256"
 	"strings"
 	"sync"
@@ -13,9 +14,12 @@ const Replacement = "[masked]"
 // is shorter occurs in every log by chance: "true", "admin", "8080".
 const minValue = 6
 
-// maxPatterns bounds the memory of one Masker: about 4 MiB of values, or 12 of
-// large ones.
-const maxPatterns = 32 << 20
+// Bounds of what one Masker searches for. maxPatterns is in bytes of patterns:
+// about 4 MiB of values, or 12 of large ones.
+const (
+	maxPatterns = 32 << 20
+	maxValues   = 20_000
+)
 
 // commonWords are never masked: the output of every run is made of them, and
 // they are no secret.
@@ -28,25 +32,15 @@ type Masker struct {
 	mu sync.RWMutex
 	// exempt are words that are not masked though they be values.
 	exempt map[string]bool
-	// patterns holds what is searched for, as [normal] leaves it, by the first
-	// bytes; maybe tells most keys that patterns has not.
-	patterns map[uint32][]pattern
-	maybe    [1 << 16 / 64]uint64
-	// size is the sum of the patterns' lengths, and longest the largest.
-	size, longest int
+	// patterns holds what is searched for, as [normal] leaves it; nil for nothing.
+	patterns *index
+	// values counts the values and their parts.
+	values int
 	// seen are the digests of values that were added: many a Secret is read
 	// over and over.
 	seen map[[sha256.Size]byte]struct{}
-	// withheld is true once all text is hidden.
-	withheld bool
-}
-
-// pattern is one form of one value.
-type pattern struct {
-	text string
-	// base64 is true for the inner part of an encoded value: the characters
-	// next to it hold bits of the value, too.
-	base64 bool
+	// withheld says why all text is hidden; empty while it is not.
+	withheld string
 }
 
 // New returns a Masker that leaves some words alone, such as the name of the
@@ -61,36 +55,71 @@ func New(exempt ...string) *Masker {
 
 // Withhold hides all text from now on: there are secrets that are not known.
 func (m *Masker) Withhold() {
+	m.withhold("it has read Secrets of which the values cannot be told")
+}
+
+func (m *Masker) withhold(why string) {
 	if m == nil {
 		return
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.withheld, m.patterns, m.size = true, nil, 0
+	if m.withheld == "" {
+		m.withheld, m.patterns, m.seen = why, nil, nil
+	}
+}
+
+// Withheld says why all text is hidden, empty if it is not.
+func (m *Masker) Withheld() string {
+	if m == nil {
+		return ""
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.withheld
 }
 
 // Add hides values from now on, and their lines and parts: see the forms in
-// forms.go. When there are more than memory is spent on, all text is withheld.
-func (m *Masker) Add(values ...string) {
+// forms.go. When there are more than time and memory are spent on, or when ctx
+// ends before all are known, all text is withheld. It does not hold up Mask, and
+// returns soon when ctx ends.
+func (m *Masker) Add(ctx context.Context, values ...string) {
 	if m == nil {
 		return
 	}
 	for _, v := range values {
+		if len(v) > maxPatterns {
+			m.withhold(tooMany)
+		}
 		if !m.first(v) {
 			continue
 		}
-		for _, part := range parts(v) {
-			m.add(part)
+		all := parts(v)
+		if len(all) > maxParts {
+			m.withhold(tooMany)
+			return
+		}
+		for _, part := range all {
+			if ctx.Err() != nil {
+				m.withhold("it was stopped while secret values were read")
+				return
+			}
+			if m.add(part) {
+				return
+			}
 		}
 	}
 }
+
+// tooMany says that a limit was reached.
+const tooMany = "it has read more secret values than are searched for, 20,000 or some 4 MiB"
 
 // first is true the first time that it is asked for a value.
 func (m *Masker) first(value string) bool {
 	digest := sha256.Sum256([]byte(value))
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if _, known := m.seen[digest]; known || m.withheld {
+	if _, known := m.seen[digest]; known || m.withheld != "" {
 		return false
 	}
 	if m.seen == nil {
@@ -100,50 +129,36 @@ func (m *Masker) first(value string) bool {
 	return true
 }
 
-func (m *Masker) add(value string) {
-	if m.exempt[value] || strings.Contains(commonWords, " "+value+" ") || len(normal(value, false).text) < minValue {
-		return
+// add hides one value, and reports whether all text is withheld.
+func (m *Masker) add(value string) (withheld bool) {
+	if m.exempt[value] || strings.Contains(commonWords, " "+value+" ") || len(normal(value, asIs)) < minValue {
+		return false
 	}
 	found := forms(value)
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, p := range found {
-		m.insert(p)
+	if m.patterns == nil && m.withheld == "" {
+		m.patterns = newIndex()
 	}
-	if m.size > maxPatterns {
-		m.withheld, m.patterns, m.size = true, nil, 0
-	}
-}
-
-func (m *Masker) insert(p pattern) {
-	if len(p.text) < minValue || m.withheld {
-		return
-	}
-	key := keyOf(p.text)
-	for _, q := range m.patterns[key] {
-		if q.text == p.text {
-			return
+	full := false
+	if x := m.patterns; x != nil {
+		before := x.size
+		for _, p := range found {
+			if len(p.text) >= minValue {
+				x.insert(p)
+			}
 		}
+		if x.size > before {
+			m.values++
+		}
+		full = x.size > maxPatterns || m.values > maxValues
 	}
-	if m.patterns == nil {
-		m.patterns = map[uint32][]pattern{}
+	withheld = m.withheld != ""
+	m.mu.Unlock()
+	if full {
+		m.withhold(tooMany)
 	}
-	m.patterns[key] = append(m.patterns[key], p)
-	h := hash(key)
-	m.maybe[h/64] |= 1 << (h % 64)
-	m.size += len(p.text)
-	m.longest = max(m.longest, len(p.text))
+	return withheld || full
 }
-
-// window is how many bytes of a pattern have to be seen before it is looked for.
-const window = 4
-
-func keyOf[T string | []byte](s T) uint32 {
-	return uint32(s[0]) | uint32(s[1])<<8 | uint32(s[2])<<16 | uint32(s[3])<<24
-}
-
-// hash spreads keys over the bits of Masker.maybe (Knuth, TAOCP 6.4).
-func hash(key uint32) uint32 { return key * 2654435761 >> 16 }
 
 // Mask returns text without values. Where the text was cut, which an ellipsis
 // at its end says, the beginning of a value is hidden too.
@@ -166,10 +181,10 @@ func (m *Masker) mask(text string, cut edges) string {
 	}
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	if m.withheld {
+	if m.withheld != "" {
 		return Replacement
 	}
-	if len(m.patterns) == 0 {
+	if m.patterns == nil {
 		return text
 	}
 	body, mark := text, ""

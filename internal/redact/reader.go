@@ -46,16 +46,16 @@ func (r *reader) step(last bool) {
 	defer m.mu.RUnlock()
 	text := string(r.in)
 	switch {
-	case m.withheld:
+	case m.withheld != "":
 		r.in, r.out, r.err = nil, []byte(Replacement+"\n"), io.EOF
 		return
-	case len(m.patterns) == 0:
+	case m.patterns == nil:
 		r.in, r.out = nil, r.in
 		return
 	}
 	spans, open := m.find(text, edges{end: !last, more: !last})
 	end := len(text)
-	switch hold := 4*m.longest + readSize; {
+	switch hold := 4*m.patterns.longest + readSize; {
 	case last:
 	case len(text) > hold:
 		// More blanks than anybody puts between: what is open counts as a value.

@@ -198,6 +198,9 @@ func setSecretVars(c *decoding, e *entry, a at) {
 		case !ok:
 		case slices.Contains(strings.Split(path, "."), ""):
 			c.error(element, fmt.Sprintf("%q is no path to a variable", excerpt(path)), "write the keys with dots between them, such as database.password")
+		case strings.ContainsAny(path, "[]{}*$"):
+			c.error(element, fmt.Sprintf("%q is no path to a variable", excerpt(path)),
+				"write nothing but keys with dots between them: all that is below a path counts, and a list on the way means each of its elements")
 		default:
 			e.watch.SecretVars = append(e.watch.SecretVars, path)
 		}

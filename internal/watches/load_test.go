@@ -272,6 +272,7 @@ func TestLoad_Problems(t *testing.T) {
 		"adopt list":         {text: watch("  adopt: [never]"), want: []string{`4:10: error: [0].adopt: a list is not a string; write a single word or a text in quotes`}, strict: 1},
 		"adopt unset":        {text: watch("  adopt: ${ADOPT}"), want: []string{`4:10: error: [0].adopt: "${ADOPT}" is no policy of adoption; the environment variable ADOPT is not set`}, strict: 1},
 		"secretVars path":    {text: watch("  secretVars: [a.b, a..b]"), want: []string{`4:21: error: [0].secretVars[1]: "a..b" is no path to a variable; write the keys with dots between them, such as database.password`}, strict: 1},
+		"secretVars index":   {text: watch("  secretVars: ['users[0].token']"), want: []string{`4:16: error: [0].secretVars[0]: "users[0].token" is no path to a variable; write nothing but keys with dots between them: all that is below a path counts, and a list on the way means each of its elements`}, strict: 1},
 		"secretVars text":    {text: watch("  secretVars: a.b"), want: []string{`4:15: error: [0].secretVars: "a.b" is not a list; write a list: "- " before each element`}, strict: 1},
 		"adopt misspelt":     {text: watch("  adopts: never"), want: []string{`4:3: warning: [0].adopts: unknown key "adopts" has no effect; did you mean "adopt"?`}, strict: 1},
 		"prune text":         {text: watch("  pruneOnDelete: always"), want: []string{`4:18: error: [0].pruneOnDelete: "always" is not a boolean; write true or false`}, strict: 1},

@@ -136,7 +136,7 @@ func watchFields() []field[entry] {
 			boolean(func(e *entry) *bool { return &e.watch.PruneOnDelete }), ""},
 		{Field{"ownNamespaceOnly", typeBool, "false", false, "Whether runs may read and write in the namespace of their object only, whatever the operator may."},
 			boolean(func(e *entry) *bool { return &e.watch.OwnNamespaceOnly }), ""},
-		{Field{"secretVars", typeList, "[]", false, "Variables with secret values, which are masked in logs and status: dotted paths in the spec and in vars, such as database.password."},
+		{Field{"secretVars", typeList, "[]", false, "Variables with secret values, which are masked in logs and status: dotted paths in the object, in its spec and in vars, such as database.password."},
 			setSecretVars, ""},
 		{Field{"selector", typeMap, "", false, "The labels of the objects that are watched; all objects if it is missing."},
 			setSelector, "v1.LabelSelector"},

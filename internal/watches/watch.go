@@ -60,7 +60,7 @@ type Watch struct {
 	// OwnNamespaceOnly keeps runs from what is not in the namespace of their
 	// object.
 	OwnNamespaceOnly bool
-	// SecretVars are dotted paths in the spec of the object and in Vars, as they
+	// SecretVars are dotted paths in the object, in its spec and in Vars, as they
 	// are spelled there: what is at or below them is masked.
 	SecretVars []string
 	// Selector restricts the objects; the zero value selects all. It is valid.

@@ -86,6 +86,32 @@ func (v *Vault) Values(ctx context.Context, paths ...string) ([]string, error) {
 	return values, errors.Join(errs...)
 }
 
+// Texts returns the plain values of vault texts that are in texts, as [Vault.Values]
+// does.
+func (v *Vault) Texts(ctx context.Context, texts ...string) ([]string, error) {
+	if v == nil || len(v.sources) == 0 {
+		return nil, nil
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	var values []string
+	var errs []error
+	for _, text := range texts {
+		for _, body := range find([]byte(text)) {
+			if err := v.ask(ctx); err != nil && len(v.passwords) == 0 {
+				return nil, err
+			}
+			value, err := v.decrypt(body)
+			if err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			values = append(values, value)
+		}
+	}
+	return values, errors.Join(errs...)
+}
+
 // read decrypts what is in a file, or below a directory.
 func (v *Vault) read(root string) ([]string, error) {
 	var values []string

@@ -65,6 +65,16 @@ func TestValues_RealVaultTexts(t *testing.T) {
 	}
 }
 
+// TestTexts_AreDecrypted: those that stand in watches.yaml, in variables.
+func TestTexts_AreDecrypted(t *testing.T) {
+	password := write(t, t.TempDir(), "password", "of the vault\n", 0o600)
+	v := New("--vault-password-file "+password, none)
+	got, err := v.Texts(t.Context(), "plain", encrypt(t, password, "a secret"), "$ANSIBLE_VAULT;1.1;AES256\n3861\n")
+	if diff := cmp.Diff([]string{"a secret"}, got); diff != "" || err == nil {
+		t.Errorf("texts (-want +got):\n%s; error %v, want one about the damaged text", diff, err)
+	}
+}
+
 func TestSources_AreThoseOfAnsible(t *testing.T) {
 	dir := t.TempDir()
 	config := write(t, dir, "ansible.cfg", "[other]\nvault_password_file = no\n[defaults]\nvault_password_file = ./pass ; a comment\n"+

@@ -46,6 +46,7 @@ type options struct {
 	objects    int
 	rounds     int
 	ended      int
+	masking    time.Duration
 }
 
 // bench is one measurement on one cluster.

@@ -79,6 +79,10 @@ const leaks = `
   ansible.builtin.command: {cmd: tee /dev/stderr, stdin: "{{ secrets | join('\n') }}"}
 - name: Print in lines
   ansible.builtin.command: {cmd: base64, stdin: "{{ secrets | join(' ') }}"}
+- name: Wait for the managed DB
+  ansible.builtin.debug: {msg: "This one is {{ found.resources[0].data.word | b64decode }}"}
+- name: "Look at the {{ found.resources[0].data.word | b64decode }} one"
+  ansible.builtin.debug: {msg: "Looked"}
 - name: Warn
   ansible.builtin.command: {cmd: "false"}
   ignore_errors: true
@@ -87,8 +91,8 @@ const leaks = `
   ansible.builtin.fail: {msg: "{{ secrets }} and {{ ['CanaryThatOnly', 'NoLogHides'] | join('') }}"}
   no_log: true
   ignore_errors: true
-- name: Break
-  ansible.builtin.fail: {msg: "It is {{ secrets | join(' and ') }}"}
+- name: Break the managed DB
+  ansible.builtin.fail: {msg: "It is {{ secrets | join(' and ') }}, managed"}
 `
 
 // encrypted is a text as ansible-vault encrypts it.
@@ -189,7 +193,7 @@ func TestSecrets_AreNowhereOutsideTheRun(t *testing.T) {
 				t.Fatal(err)
 			}
 			secret := &corev1.Secret{
-				ObjectMeta: metav1.ObjectMeta{Name: "canary"}, StringData: map[string]string{"password": fromSecret, "key": fromKey},
+				ObjectMeta: metav1.ObjectMeta{Name: "canary"}, StringData: map[string]string{"password": fromSecret, "key": fromKey, "word": "managed"},
 			}
 			if _, err := client.CoreV1().Secrets(s.namespace).Create(t.Context(), secret, metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
@@ -217,10 +221,10 @@ func TestSecrets_AreNowhereOutsideTheRun(t *testing.T) {
 			}
 			it := k.await("it", "to have run", func(o object) bool { return o.settled() })
 			processes := stop()
-			if it.lastRun().Reason != "TaskFailed" || it.lastRun().FailedTask == nil || it.lastRun().FailedTask.Name != "Break" {
+			if it.lastRun().Reason != "TaskFailed" || it.lastRun().FailedTask == nil || it.lastRun().FailedTask.Name != "Break the managed DB" {
 				t.Fatalf("the run did not come to its end: %+v", it.lastRun())
 			}
-			if message := it.lastRun().Message; !strings.Contains(message, "It is [masked] and ") {
+			if message := it.lastRun().Message; !strings.Contains(message, "It is [masked] and ") || !strings.Contains(message, `task "Break the managed DB"`) {
 				t.Errorf("message: %q", message)
 			}
 
@@ -236,6 +240,18 @@ func TestSecrets_AreNowhereOutsideTheRun(t *testing.T) {
 			o.stop()
 			status, _ := json.Marshal(it.Object["status"])
 			log := o.output()
+			for _, want := range []string{"Wait for the managed DB", "Break the managed DB", "Look at the [masked] one"} {
+				if !strings.Contains(log, want) {
+					t.Errorf("log lacks %q", want)
+				}
+			}
+			for where, text := range map[string]string{"log": log, "status": string(status)} {
+				for _, told := range []string{"one is managed", "the managed one", ", managed"} {
+					if strings.Contains(text, told) {
+						t.Errorf("%s: %q is there", where, told)
+					}
+				}
+			}
 			if n := strings.Count(log, "[masked]"); n < 10 {
 				t.Errorf("%d values are masked in the log: the run has not printed them", n)
 			}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -122,6 +123,35 @@ func decoded(text string) string {
 		return text
 	}
 	return string(value)
+}
+
+// RequestedToken returns the token in the answer to a TokenRequest, if there is one.
+func (e Encoding) RequestedToken(body []byte) ([]string, error) {
+	if len(body) == 0 {
+		return nil, nil
+	}
+	var answer authenticationv1.TokenRequest
+	if e == Protobuf {
+		p, err := decodeProtobuf(body)
+		if err == nil {
+			err = answer.Unmarshal(p.raw())
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read the answer to a TokenRequest: %w", err)
+		}
+	} else {
+		text, err := e.toJSON(body)
+		if err == nil {
+			err = json.Unmarshal(text, &answer)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read the answer to a TokenRequest: %w", err)
+		}
+	}
+	if answer.Status.Token == "" {
+		return nil, nil
+	}
+	return []string{answer.Status.Token}, nil
 }
 
 func protobufSecrets(body []byte) ([]string, error) {

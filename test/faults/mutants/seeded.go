@@ -13,7 +13,7 @@ func secretBugs() []mutant {
 		{
 			Name: "declared-secrets-are-not-known", Origin: "I13: the incumbent masks nothing",
 			Edits: []edit{
-				{"controller/masking.go", "\t\t\tm.Add(valuesAt(nil, tree, strings.Split(path, \".\"))...)\n", "\t\t\t_ = valuesAt(nil, tree, strings.Split(path, \".\"))\n"},
+				{"controller/masking.go", "\t\t\tm.Add(ctx, valuesAt(nil, tree, strings.Split(path, \".\"))...)\n", "\t\t\t_ = valuesAt(nil, tree, strings.Split(path, \".\"))\n"},
 			},
 			Plans: []string{"create", "failing"},
 		},

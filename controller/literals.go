@@ -1,0 +1,157 @@
+package controller
+
+import (
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/rolewright/rolewright/controller/fingerprint"
+	"github.com/rolewright/rolewright/runner/plainfile"
+)
+
+// literals knows which names of tasks and plays stand literally in the files of
+// the content: without a template, they cannot hold anything of an object. It is
+// asked for names that hold the value of a secret by chance, and reads the file
+// then. Safe for concurrent use.
+type literals struct {
+	// dirs are where files are believed, and playbooks those with the plays.
+	dirs, playbooks []string
+
+	mu    sync.Mutex
+	files map[string]namesIn
+}
+
+// namesIn are the names in one file by their lines, without those with a template;
+// plays are those of the plays.
+type namesIn struct {
+	at    time.Time
+	lines map[int]string
+	plays map[string]bool
+}
+
+// Bounds of what is read: files of tasks have some kilobytes.
+const (
+	maxTaskFile  = 1 << 20
+	maxTaskFiles = 1000
+)
+
+func newLiterals(roots fingerprint.Roots) *literals {
+	l := &literals{files: map[string]namesIn{}, playbooks: roots.Playbooks}
+	dirs := append(append([]string{}, roots.Trees...), roots.Collections...)
+	for _, playbook := range roots.Playbooks {
+		dirs = append(dirs, besidePlaybook(playbook)...)
+	}
+	for _, dir := range dirs {
+		for _, name := range []func(string) (string, error){filepath.Abs, resolved} {
+			if name, err := name(dir); err == nil {
+				l.dirs = append(l.dirs, name)
+			}
+		}
+	}
+	return l
+}
+
+// resolved is an absolute path without links.
+func resolved(path string) (string, error) {
+	path, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return "", err
+	}
+	return filepath.Abs(path)
+}
+
+// has reports whether name is that of the task at place (file:line), or, without
+// a place, that of a play, in a file of the content, and has no template there.
+func (l *literals) has(name, place string) bool {
+	if l == nil || name == "" {
+		return false
+	}
+	if place == "" {
+		for _, playbook := range l.playbooks {
+			if l.read(playbook).plays[name] {
+				return true
+			}
+		}
+		return false
+	}
+	i := strings.LastIndexByte(place, ':')
+	if i < 0 || !l.within(filepath.Clean(place[:i])) {
+		return false
+	}
+	line, err := strconv.Atoi(place[i+1:])
+	return err == nil && l.read(filepath.Clean(place[:i])).lines[line] == name
+}
+
+func (l *literals) within(path string) bool {
+	for _, dir := range l.dirs {
+		if path == dir || strings.HasPrefix(path, dir+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// read returns the names in a file, as they were within [contentMaxAge].
+func (l *literals) read(path string) namesIn {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if known, ok := l.files[path]; ok && time.Since(known.at) < contentMaxAge {
+		return known
+	}
+	if len(l.files) >= maxTaskFiles {
+		clear(l.files)
+	}
+	found := namesIn{at: time.Now(), lines: map[int]string{}, plays: map[string]bool{}}
+	var doc yaml.Node
+	if file, err := resolved(path); err == nil {
+		if data, err := plainfile.Read(file, maxTaskFile); err == nil && yaml.Unmarshal(data, &doc) == nil {
+			found.add(&doc, 0)
+		}
+	}
+	l.files[path] = found
+	return found
+}
+
+// maxTaskDepth bounds blocks within blocks.
+const maxTaskDepth = 100
+
+// add notes the names of a node and of those below it. Of several on a line, the
+// first is the task.
+func (n namesIn) add(node *yaml.Node, depth int) {
+	if depth > maxTaskDepth {
+		return
+	}
+	if node.Kind == yaml.MappingNode {
+		if _, taken := n.lines[node.Line]; !taken {
+			name := literalName(node)
+			n.lines[node.Line] = name
+			if name != "" && depth <= 2 { // the document, its list, a play
+				n.plays[name] = true
+			}
+		}
+	}
+	for _, child := range node.Content {
+		n.add(child, depth+1)
+	}
+}
+
+// literalName is the value of the key "name", empty if there is none without a
+// template.
+func literalName(node *yaml.Node) string {
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		value := node.Content[i+1]
+		if node.Content[i].Value != "name" {
+			continue
+		}
+		if value.Kind != yaml.ScalarNode || value.ShortTag() != "!!str" || strings.Contains(value.Value, "{{") ||
+			strings.Contains(value.Value, "{%") || strings.Contains(value.Value, "{#") {
+			return ""
+		}
+		return value.Value
+	}
+	return ""
+}

@@ -1,0 +1,177 @@
+package redact
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"math/bits"
+)
+
+// index says where patterns are in text. It keeps no pattern, only hashes: of
+// its first and its last 4, 8, 16, … bytes, and of the whole. At each position of
+// a text the beginnings are followed as far as they agree, so that time depends
+// on neither the number of patterns nor on what they have in common. The hashes
+// are of 61 bits, under a key that no author of a pattern knows: where two agree
+// by chance, too much is masked, never too little.
+type index struct {
+	// base is the key, and powers are base to the power of 4, 8, 16, ….
+	base   uint64
+	powers [maxClass + 1]uint64
+	// heads has the beginnings, tails the ends with the length of the longest
+	// pattern that ends so.
+	heads  table[head]
+	tails  table[int32]
+	wholes table[form]
+	// classes has a bit for each class of which a pattern is.
+	classes uint32
+	// maybe tells from their first six bytes most texts that begin no pattern.
+	maybe []uint64
+	// size is the sum of the patterns' lengths, and longest the largest.
+	size, longest int
+	// sums is memory for insert.
+	sums hashes
+}
+
+// form says of a pattern whether it is the inner part of an encoded value.
+type form struct{ known, base64 bool }
+
+// head is what is known of the patterns with the same first 2^class bytes.
+type head struct {
+	// longest is the length of the longest of them.
+	longest int32
+	// short has a bit for each length below [long] of those that are shorter than
+	// twice this beginning, and ends the lengths from there on, the largest first.
+	short uint32
+	ends  [4]int32
+	// alike is true where there are more lengths than ends has room for: text
+	// that begins so is taken for the longest of them, ends[0].
+	alike bool
+}
+
+const (
+	// window is how many bytes of a pattern have to be seen to look for it.
+	window   = 4
+	minClass = 2 // 1<<minClass is window
+	maxClass = 30
+	long     = 32
+	// modulus of the hashes, a Mersenne prime.
+	modulus = 1<<61 - 1
+	// maybeBits is the size of index.maybe.
+	maybeBits = 1 << maybeLog
+	maybeLog  = 20
+)
+
+func newIndex() *index {
+	var key [8]byte
+	_, _ = rand.Read(key[:]) // which never fails: it ends the program instead
+	x := &index{
+		base:  1<<32 + binary.LittleEndian.Uint64(key[:])%(modulus-1<<33),
+		maybe: make([]uint64, maybeBits/64),
+	}
+	power := x.base
+	for class := range x.powers {
+		x.powers[class] = power
+		power = times(power, power)
+	}
+	return x
+}
+
+// times multiplies modulo [modulus].
+func times(a, b uint64) uint64 {
+	high, low := bits.Mul64(a, b)
+	return reduced((low & modulus) + (low>>61 | high<<3))
+}
+
+func reduced(a uint64) uint64 {
+	if a >= modulus {
+		a -= modulus
+	}
+	return a
+}
+
+// hashes are those of the beginnings of a text, by length.
+type hashes []uint64
+
+// hash appends to sums, which is empty, the hashes of text.
+func hash[T string | []byte](x *index, sums hashes, text T) hashes {
+	sum := uint64(0)
+	sums = append(sums, sum)
+	for i := range len(text) {
+		sum = reduced(times(sum, x.base) + uint64(text[i]) + 1)
+		sums = append(sums, sum)
+	}
+	return sums
+}
+
+// part is the hash of the 2^class bytes at this place.
+func (x *index) part(sums hashes, at, class int) uint64 {
+	return reduced(sums[at+1<<class] + modulus - times(sums[at], x.powers[class]))
+}
+
+// whole is the hash of n bytes that begin with first: two parts cover them.
+func (x *index) whole(sums hashes, first uint64, at, n, class int) uint64 {
+	last := x.part(sums, at+n-1<<class, class)
+	return (times(first, x.base) + last + uint64(n)) % modulus
+}
+
+// classOf is the largest class of which n bytes hold one: its binary logarithm.
+func classOf(n int) int { return bits.Len(uint(n)) - 1 }
+
+func (x *index) insert(p pattern) {
+	n := len(p.text)
+	x.sums = hash(x, x.sums[:0], p.text)
+	top := min(classOf(n), maxClass)
+	w := x.wholes.add(x.whole(x.sums, x.part(x.sums, 0, top), 0, n, top))
+	if w.known {
+		return
+	}
+	w.known, w.base64 = true, p.base64
+	for class := minClass; class <= top; class++ {
+		h := x.heads.add(x.part(x.sums, 0, class))
+		h.longest = max(h.longest, int32(n))
+		if class == top {
+			h.end(n)
+		}
+		last := x.tails.add(x.part(x.sums, n-1<<class, class))
+		*last = max(*last, int32(n))
+	}
+	x.classes |= 1 << top
+	var key [8]byte
+	copy(key[:], p.text)
+	bit := slot(binary.LittleEndian.Uint64(key[:]) & sixBytes)
+	x.maybe[bit/64] |= 1 << (bit % 64)
+	x.size += n
+	x.longest = max(x.longest, n)
+	if cap(x.sums) > readSize {
+		x.sums = nil
+	}
+}
+
+// end notes the length of a pattern.
+func (h *head) end(n int) {
+	if n < long {
+		h.short |= 1 << n
+		return
+	}
+	is := int32(n)
+	for i, other := range h.ends {
+		switch {
+		case is == other:
+			return
+		case is > other && h.alike:
+			h.ends[0] = max(h.ends[0], is)
+			return
+		case is > other:
+			h.ends[i], is = is, other
+		}
+	}
+	h.alike = h.alike || is > 0
+}
+
+// sixBytes are those of a little-endian number by which index.maybe goes.
+const sixBytes = 1<<48 - 1
+
+// slot is the bit in index.maybe for them.
+func slot(key uint64) uint64 {
+	const mix = 0x9E3779B97F4A7C15 // the golden ratio (Knuth, TAOCP 6.4)
+	return key * mix >> (64 - maybeLog)
+}
