@@ -110,7 +110,7 @@ func (x *index) part(sums hashes, at, class int) uint64 {
 // whole is the hash of n bytes that begin with first: two parts cover them.
 func (x *index) whole(sums hashes, first uint64, at, n, class int) uint64 {
 	last := x.part(sums, at+n-1<<class, class)
-	return (times(first, x.base) + last + uint64(n)) % modulus
+	return reduced(reduced(times(first, x.base)+last) + uint64(n))
 }
 
 // classOf is the largest class of which n bytes hold one: its binary logarithm.

@@ -44,90 +44,84 @@ func (l *lookup) at(i, least int) (length int, inner, open bool) {
 	}
 	highest := min(classOf(rest), maxClass)
 	lowest := min(max(minClass, classOf(least+1)), highest)
-	top, h := min(max(l.class, lowest), highest), (*head)(nil)
-	for ; top >= lowest; top-- {
-		if h = l.head(i, top); h != nil {
-			break
-		}
+	top := min(max(l.class, lowest), highest)
+	h, first := l.head(i, top)
+	for h == nil && top > lowest {
+		top--
+		h, first = l.head(i, top)
 	}
+	l.class = top
 	if h == nil {
-		l.class = lowest
 		return 0, false, false
 	}
 	for top < highest && int(h.longest) >= 2<<top {
-		more := l.head(i, top+1)
-		if more == nil {
+		longer, hash := l.head(i, top+1)
+		if longer == nil {
 			break
 		}
-		top, h = top+1, more
+		top, h, first = top+1, longer, hash
 	}
 	l.class = top
 	open = top == highest && int(h.longest) > rest
-	length, inner = l.longest(i, least, lowest, top, h)
+	length, inner = l.longest(i, least, lowest, top, h, first)
 	return length, inner, open
 }
 
-func (l *lookup) head(i, class int) *head {
+// head is what is known of patterns that begin with the 2^class bytes at i, nil for
+// nothing, and the hash of these.
+func (l *lookup) head(i, class int) (*head, uint64) {
 	l.steps++
-	return l.x.heads.find(l.x.part(l.sums, i-l.origin, class))
+	first := l.x.part(l.sums, i-l.origin, class)
+	return l.x.heads.find(first), first
 }
 
 // longest looks for whole patterns among those that begin as the text at i does,
-// for 2^top bytes.
-func (l *lookup) longest(i, least, lowest, top int, h *head) (length int, inner bool) {
-	rest, steps := len(l.text)-i, 0
+// for 2^top bytes, of which h and first are.
+func (l *lookup) longest(i, least, lowest, top int, h *head, first uint64) (length int, inner bool) {
+	rest, before := len(l.text)-i, l.steps
 	for class := top; class >= lowest; class-- {
 		if l.x.classes&(1<<class) == 0 {
 			continue
 		}
 		if class != top {
-			h = l.head(i, class)
+			h, first = l.head(i, class)
 		}
 		if h.alike {
 			return max(min(int(h.ends[0]), rest), least), false
 		}
-		if h.short == 0 && h.ends[0] == 0 {
-			continue
-		}
-		first := l.x.part(l.sums, i-l.origin, class)
-		for n := range h.lengths {
+		for _, end := range h.ends {
+			n := int(end)
 			if n <= least {
 				break
 			}
-			if n > rest {
-				continue
-			}
-			l.steps++
-			steps++
-			if w := l.x.wholes.find(l.x.whole(l.sums, first, i-l.origin, n, class)); w != nil {
-				return n, w.base64
+			if f := l.whole(i, n, class, first); f != nil {
+				return n, f.base64
 			}
 		}
-		if 1<<top >= long && steps > maxSteps {
+		for short := h.short; short != 0; {
+			n := classOf(int(short))
+			short &^= 1 << n
+			if n <= least {
+				break
+			}
+			if f := l.whole(i, n, class, first); f != nil {
+				return n, f.base64
+			}
+		}
+		if 1<<top >= long && l.steps-before > maxSteps {
 			return 1 << top, false
 		}
 	}
 	return 0, false
 }
 
-// lengths are those of the patterns that end within the head's class, the longest
-// first.
-func (h *head) lengths(yield func(int) bool) {
-	for _, n := range h.ends {
-		if n == 0 {
-			break
-		}
-		if !yield(int(n)) {
-			return
-		}
+// whole is what is known of the pattern that the n bytes at i are, nil for nothing.
+func (l *lookup) whole(i, n, class int, first uint64) *form {
+	if n > len(l.text)-i {
+		return nil
 	}
-	for short := h.short; short != 0; {
-		n := classOf(int(short))
-		short &^= 1 << n
-		if !yield(n) {
-			return
-		}
-	}
+	l.steps++
+	return l.x.wholes.find(l.x.whole(l.sums, first, i-l.origin, n, class))
 }
 
 // ending is how much of the beginning of the text is the end of a pattern that is
