@@ -230,49 +230,40 @@ def execute_file(path: str) -> int:
     sys.setrecursionlimit(sys.getrecursionlimit() + depth + 2)  # exec counts twice
     with open(path, "rb") as file:
         source = file.read()
-    if looks_elsewhere(source):
+    archive = find_archive(source)
+    if archive is None or looks_elsewhere(archive):
         preload.trace("module executed", path)
         os.execv(sys.executable, [sys.executable, path])
     try:
-        exec(compile_script(source, path), main.__dict__)
+        exec(compile(source, path, "exec", dont_inherit=True), main.__dict__)
         return 0
     except SystemExit as error:
         return process.exit_code(error)
 
 
-#: The archive of a module in its file: text without a line's end.
-ARCHIVE = re.compile(rb"[A-Za-z0-9+/=]{4096,}")
-#: What is compiled in its place.
-PLACE = "ROLEWRIGHT ARCHIVE"
+#: The line with the archive in the file of a module: of ansible-core 2.14, of
+#: 2.19. The arguments are in one other line, whatever they have.
+ARCHIVE = re.compile(rb"""    ZIPDATA = \"""([A-Za-z0-9+/=]+)\"""|zip_data='([A-Za-z0-9+/=]+)',""")
+
+
+def find_archive(source: bytes) -> bytes | None:
+    """Return the archive in the file of a module, in base64; None if there is not
+    exactly one where it is expected.
+    """
+    found = [match for line in source.split(b"\n") if (match := ARCHIVE.fullmatch(line))]
+    return found[0][found[0].lastindex] if len(found) == 1 else None
 
 
 #: What a source has that may look for libraries in places of its own.
 PLACES = re.compile(rb"\bsys\s*\.\s*path\b|\bfrom\s+sys\s+import\b|\baddsitedir\b")
 
 
-def looks_elsewhere(source: bytes) -> bool:
+def looks_elsewhere(archive: bytes) -> bool:
     """Tell whether a module may bring libraries along. It would get those that
     are imported already. What is Ansible's own has none.
     """
-    match = ARCHIVE.search(source)
-    if match is None or utilities.key(match[0]) in prepared.USUAL:
+    if utilities.key(archive) in prepared.USUAL:
         return False
-    with zipfile.ZipFile(io.BytesIO(base64.b64decode(match[0]))) as file:
+    with zipfile.ZipFile(io.BytesIO(base64.b64decode(archive))) as file:
         return any(PLACES.search(file.read(info)) for info in file.infolist()
                    if info.filename.endswith(".py") and (info.file_size, info.CRC) not in utilities.CODES)
-
-
-def compile_script(source: bytes, path: str) -> types.CodeType:
-    """Compile a script as the interpreter does, and the archive in it at no cost."""
-    match = ARCHIVE.search(source)
-    if match is None:
-        return compile(source, path, "exec", dont_inherit=True)
-    code = compile(source[: match.start()] + PLACE.encode() + source[match.end() :], path, "exec", dont_inherit=True)
-    return fill(code, match[0].decode())
-
-
-def fill(code: types.CodeType, archive: str) -> types.CodeType:
-    """Return code with the archive in its place."""
-    constants = tuple(archive if value == PLACE else fill(value, archive) if isinstance(value, types.CodeType) else value
-                      for value in code.co_consts)
-    return code.replace(co_consts=constants)
