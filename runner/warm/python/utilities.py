@@ -14,6 +14,7 @@ import contextlib
 import importlib
 import importlib.machinery
 import os
+import pathlib
 import sys
 import types
 import zipimport
@@ -42,6 +43,8 @@ class Utility(NamedTuple):
     source: str | None
     other: str | None
     key: Key | None
+    #: Its names whose values were made of the path of ORIGIN.
+    places: dict[str, str | pathlib.PurePath]
 
 
 #: By the names of the modules.
@@ -151,6 +154,7 @@ def settle(utility: Utility, name: str, importer: Importer) -> None:
     if "__path__" in own:
         own["__path__"] = [importer.archive + place[len(ORIGIN):] if place.startswith(ORIGIN) else place for place in own["__path__"]]
         spec.submodule_search_locations = own["__path__"]
+    own.update({place: type(value)(str(value).replace(ORIGIN, importer.archive)) for place, value in utility.places.items()})
     own.update(__file__=path, __loader__=loader, __spec__=spec)
     code = CODES.get(utility.key)
     if code is not None:
@@ -207,6 +211,8 @@ def load(archive: bytes) -> None:
                 forms = [base + "/__init__.py", base + ".py"]
                 source = next((form for form in forms if form in importer.files), None)
                 other = next((form for form in forms if form != source), None) if source else None
-                UTILITIES[name] = Utility(module, source, other, importer.key(source) if source else None)
+                places = {place: value for place, value in vars(module).items()
+                          if isinstance(value, (str, pathlib.PurePath)) and ORIGIN in str(value)}
+                UTILITIES[name] = Utility(module, source, other, importer.key(source) if source else None, places)
     os.remove(ORIGIN)
     zipimport._zip_directory_cache.pop(ORIGIN, None)

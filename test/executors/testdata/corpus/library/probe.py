@@ -20,6 +20,7 @@ def main():
     umask = os.umask(0)
     os.umask(umask)
     import ansible
+    module.deprecate("what is old", version="2.99")
     module.exit_json(
         changed=False,
         argv=[os.path.basename(a) for a in sys.argv],
