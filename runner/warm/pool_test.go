@@ -227,6 +227,11 @@ func TestPool_SaysWhyThereIsNoServer(t *testing.T) {
 			write(t, filepath.Join(packages(*o), "sitecustomize.py"), "import ansible.release\nansible.release.__version__ = '3.0.0'\n")
 			o.Environ = append(o.Environ, "PYTHONPATH="+packages(*o)+":"+os.Getenv("PYTHONPATH"))
 		}, "ansible-core 3.0.0 is none that is known"},
+		"a lock that all runs would share": {func(t *testing.T, o *warm.Options) {
+			t.Helper()
+			write(t, filepath.Join(packages(*o), "sitecustomize.py"), "import multiprocessing\nkept = multiprocessing.Condition()\n")
+			o.Environ = append(o.Environ, "PYTHONPATH="+packages(*o)+":"+os.Getenv("PYTHONPATH"))
+		}, "all runs would share <RLock"},
 		"a long path": {func(t *testing.T, o *warm.Options) {
 			t.Helper()
 			o.Dir = filepath.Join(o.Dir, strings.Repeat("long", 20))

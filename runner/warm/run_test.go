@@ -1,6 +1,7 @@
 package warm_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -39,12 +40,14 @@ func TestRun_SeesNothingOfAnother(t *testing.T) {
 			"tempfile.tempdir = '/leaked'; logging.root.addHandler(logging.NullHandler()); signal.signal(signal.SIGUSR1, lambda *_: None)\n" +
 			"import kubernetes.client; kubernetes.client.Configuration.set_default(kubernetes.client.Configuration(host='http://leaked'))\n" +
 			"import ansible.constants; ansible.constants.DEFAULT_TIMEOUT = 77; import json; json.leaked = 1\n" +
+			"import multiprocessing; open(os.path.dirname(__file__) + '/key', 'wb').write(multiprocessing.current_process().authkey)\n" +
 			"class FilterModule:\n    def filters(self):\n        return {'leaked': lambda x: x}\n",
 		"second/filter_plugins/look.py": "import os, sys, tempfile, socket, logging, signal, json\n" +
-			"import kubernetes.client, ansible.constants\n" +
+			"import kubernetes.client, ansible.constants, multiprocessing\n" +
+			"key = open(os.path.dirname(__file__) + '/../../first/filter_plugins/key', 'rb').read()\n" +
 			"class FilterModule:\n    def filters(self):\n        return {'look': lambda x: ' '.join(map(str, [os.environ.get('LEAKED'), oct(os.umask(0o022)), os.getcwd() == '/', '/leaked' in sys.path," +
 			" socket.getdefaulttimeout(), tempfile.gettempdir() == '/leaked', len(logging.root.handlers), signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL," +
-			" 'leaked' in kubernetes.client.Configuration.get_default_copy().host, ansible.constants.DEFAULT_TIMEOUT, hasattr(json, 'leaked')]))}\n",
+			" 'leaked' in kubernetes.client.Configuration.get_default_copy().host, ansible.constants.DEFAULT_TIMEOUT, hasattr(json, 'leaked'), multiprocessing.current_process().authkey == key]))}\n",
 	} {
 		path = filepath.Join(dir, path)
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -69,7 +72,7 @@ func TestRun_SeesNothingOfAnother(t *testing.T) {
 		ok   bool
 	}{
 		{content("first", "{{ 'seen' | leaked }}"), "seen", true},
-		{content("second", "{{ 'x' | look }}"), "None 0o22 False False None False 0 True False 10 False", true},
+		{content("second", "{{ 'x' | look }}"), "None 0o22 False False None False 0 True False 10 False False", true},
 		{content("second", "{{ 'x' | leaked }}"), "", false},
 	} {
 		res, err := r.Run(t.Context(), tt.req)
@@ -79,5 +82,62 @@ func TestRun_SeesNothingOfAnother(t *testing.T) {
 		if res.Verdict().Success != tt.ok || !strings.Contains(res.Tail, tt.want) {
 			t.Errorf("want %q, verdict %+v\n%s", tt.want, res.Verdict(), res.Tail)
 		}
+	}
+}
+
+// holder is a lookup that takes all locks of the server that this process has, and
+// then kills the run, or says how many there are, how many are expected at least,
+// and how many it cannot have.
+const holder = `
+import gc, os, signal
+from multiprocessing.synchronize import SemLock
+from ansible.plugins.lookup import LookupBase
+
+class LookupModule(LookupBase):
+    def run(self, terms, variables=None, **kwargs):
+        try:
+            from ansible.executor.action_write_locks import action_write_locks as expected
+        except ImportError:
+            expected = {}
+        own = {id(value) for value in gc.get_objects()}
+        gc.unfreeze()
+        locks = [value for value in gc.get_objects() if id(value) not in own and isinstance(value, SemLock)]
+        held = [lock for lock in locks if not lock.acquire(block=False)]
+        if terms == ["kill"]:
+            os.killpg(0, signal.SIGKILL)
+        for lock in locks:
+            if lock not in held:
+                lock.release()
+        return [f"{len(locks)} locks, {len(locks) >= len(expected)}, {len(held)} held"]
+`
+
+// A run that is killed while it holds locks, such as those with which ansible-core
+// 2.14 writes modules, does not stop the next: it has its own.
+func TestRun_DoesNotWaitForTheLocksOfAnother(t *testing.T) {
+	t.Parallel()
+	o := options(t)
+	r, _ := start(t, o)
+	const look = "- hosts: localhost\n  gather_facts: false\n  tasks:\n  - debug: {msg: \"{{ lookup('holder', '%s') }}\"}\n"
+	const unpack = "    register: seen\n    failed_when: \"' True, 0 held' not in seen.msg\"\n" +
+		"  - command: tar cf {{ playbook_dir }}/x.tar -C {{ playbook_dir }} playbook.yml\n" +
+		"  - file: {path: \"{{ playbook_dir }}/x\", state: directory, mode: \"0700\"}\n" +
+		"  - unarchive: {src: \"{{ playbook_dir }}/x.tar\", dest: \"{{ playbook_dir }}/x\", remote_src: true}\n"
+	for _, tt := range []struct {
+		playbook string
+		ok       bool
+	}{{fmt.Sprintf(look, "kill"), false}, {fmt.Sprintf(look, "look") + unpack, true}} {
+		req := request(t, tt.playbook)
+		dir := filepath.Join(filepath.Dir(req.Content.Playbook), "lookup_plugins")
+		write(t, filepath.Join(dir, "holder.py"), holder)
+		res, err := r.Run(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res.Verdict().Success != tt.ok {
+			t.Errorf("verdict %+v\n%s", res.Verdict(), res.Tail)
+		}
+	}
+	if n := strings.Count(traced(t, o), "playbook forked"); n != 2 {
+		t.Errorf("%d playbooks were forked, not 2", n)
 	}
 }

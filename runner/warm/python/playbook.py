@@ -16,6 +16,7 @@ import time
 import preload
 import prepared
 import process
+import shared
 import utilities
 
 #: Settings that Ansible reads when it is imported, and keeps where the server
@@ -119,6 +120,7 @@ def refresh() -> None:
     from ansible.utils.display import Display
 
     time.tzset()
+    shared.renew()
     # ansible-runner has its own ideas of it.
     logging.root.handlers[:], logging.root.level = [], logging.WARNING
     tempfile.tempdir = None

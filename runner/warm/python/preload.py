@@ -150,12 +150,13 @@ def load(path: list[str]) -> None:
     write_discovery_quickly()
     begin_tls()
     check_ssh()
-    import command, connection, leader, module, playbook, prepared  # noqa: E401, F401, so that no run has to
+    import command, connection, leader, module, playbook, prepared, shared  # noqa: E401, F401, so that no run has to
 
     archive = prepared.load()
     with Recorder() as recorder:
         utilities.load(archive)
     READ.update(recorder.names)
+    shared.find()
 
 
 def read_kubeconfigs_quickly() -> None:
