@@ -157,7 +157,8 @@ func (s *scanner) gap(f frame, line int, format string, args ...any) {
 
 func (s *scanner) use(u Use) { s.report.Uses = append(s.report.Uses, u) }
 
-// read parses a file; nil if it is empty.
+// read parses a file; nil if it is empty, or has nothing but comments, as the
+// files of a new project have.
 func read(path string) (*yaml.Node, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -173,7 +174,11 @@ func read(path string) (*yaml.Node, error) {
 	if len(doc.Content) == 0 {
 		return nil, nil //nolint:nilnil // an empty file is no mistake
 	}
-	return resolved(doc.Content[0]), nil
+	root := resolved(doc.Content[0])
+	if root.Kind == yaml.ScalarNode && root.ShortTag() == "!!null" {
+		return nil, nil //nolint:nilnil // as above
+	}
+	return root, nil
 }
 
 // resolved follows an alias.

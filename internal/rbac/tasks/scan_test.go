@@ -68,6 +68,14 @@ func scanCases() map[string]scanCase {
 	const at = "tasks/main.yml:"
 	return map[string]scanCase{
 		"nothing": {tasks: "- debug:\n    msg: hello\n", want: []string{}},
+		"the files of a new project": {
+			tasks: "---\n# tasks file for Memcached\n",
+			files: map[string]string{
+				"roles/main/defaults/main.yml": "---\n# defaults file for Memcached\n", "roles/main/vars/main.yml": "---\n# vars file for Memcached\n",
+				"roles/main/handlers/main.yml": "---\n# handlers file for Memcached\n", "roles/main/meta/main.yml": "---\n",
+			},
+			want: []string{},
+		},
 		"definition": {
 			tasks: "- kubernetes.core.k8s:\n    definition:\n      apiVersion: apps/v1\n      kind: Deployment\n      metadata: {name: x}\n",
 			want:  []string{at + "3 apps/v1 Deployment create,get,patch +"},
