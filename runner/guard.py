@@ -8,7 +8,7 @@ is no object ends ansible-runner. So the sequence is made harmless in all that A
 
 Marked strings are kept from being evaluated up to ansible-core 2.18. There, all that a template makes of a variable is
 marked if the variable holds a marked string; but Ansible looks for marks at the values of maps and the items of lists
-only, and not at what a template reads of hostvars. From 2.19 on nothing is evaluated but what is marked as trusted.
+only, and not at what a template reads of hostvars or by an imported template. From 2.19 on nothing is evaluated but what is marked as trusted.
 """
 import functools
 import importlib.util
@@ -102,6 +102,8 @@ def _keep_marks():
             raise LookupError("%s has no %s" % (owner.__name__, name))
     AnsibleContext._is_unsafe = staticmethod(_marked)
     Templar.do_template = Templar._do_template = _rendering(Templar.do_template, wrap_var)
+    # Imported templates have contexts of their own, whose marks the importing one does not see.
+    AnsibleContext.resolve_or_missing = _reading(AnsibleContext.resolve_or_missing, lambda self, value: value)
     HostVarsVars.__getitem__ = _reading(HostVarsVars.__getitem__, lambda self, value: value)
     HostVarsVars.__repr__ = _reading(HostVarsVars.__repr__, lambda self, value: self._vars)
     HostVars.__getitem__ = _reading(HostVars.__getitem__, lambda self, value: None)  # a HostVarsVars tells by itself

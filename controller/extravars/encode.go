@@ -114,18 +114,28 @@ func (e *encoder) findMarker(key string, value any) string {
 	return ""
 }
 
+// What an expression is made of that does more than to compare variables.
+const (
+	expressiveCalls = "{(|*%~+"
+	expressiveChars = expressiveCalls + "'\" \t\n\r\f\v\u00a0"
+)
+
 // expressive reports whether a text could be, or become part of, a template or
-// an expression that does more than to name variables. Templates need a brace,
-// of which a role may add a second one. Expressions need none where roles use
-// texts as conditions: calls, filters and what multiplies are excluded.
+// an expression that does more than to compare variables. Templates need a
+// brace, of which a role may add a second one. Expressions need none where roles
+// use texts as conditions: calls, filters, tests (which need a blank or a quote),
+// and what multiplies or joins are excluded.
 //
-// Each object that the API server keeps has keys like k:{"name":"x"} in its
-// managed fields. Without any of these characters inside they are no expressions.
+// Each object that the API server keeps has keys like k:{"name":"x"} and v:"x" in
+// its managed fields, which are no expressions for their colon.
 func expressive(s string) bool {
 	if fields, ok := strings.CutPrefix(s, "k:{"); ok {
-		s = strings.TrimSuffix(fields, "}")
+		return strings.ContainsAny(strings.TrimSuffix(fields, "}"), expressiveCalls)
 	}
-	return strings.ContainsAny(s, "{(|*%")
+	if value, ok := strings.CutPrefix(s, `v:"`); ok {
+		s = strings.TrimSuffix(value, `"`)
+	}
+	return strings.ContainsAny(s, expressiveChars)
 }
 
 func (e *encoder) key(key string, mark bool) {

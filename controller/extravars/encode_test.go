@@ -80,10 +80,12 @@ func TestBuild_MarkerKeysAreFoundWhereverTheyAre(t *testing.T) {
 		"a key like a template":        {object: `{"spec": {"a": {"{{ x }}": 1}}}`, opts: Options{MarkUnsafe: true}, yaml: true},
 		"half a template":              {object: `{"spec": {"a": {"x{": 1}}}`, opts: Options{MarkUnsafe: true}, yaml: true},
 		"a key like an expression":     {object: `{"status": {"a": [{"lookup('pipe', 'id')": 1}]}}`, opts: Options{MarkUnsafe: true}, yaml: true},
-		"an ordinary key":              {object: `{"spec": {"a": {"app.example.com/x-y": 1, "a b": 2, "#c": 3, "u@h:1": 4, "é": 5}}}`, opts: Options{MarkUnsafe: true}},
+		"an ordinary key":              {object: `{"spec": {"a": {"app.example.com/x-y": 1, "a.b": 2, "#c": 3, "u@h:1": 4, "é": 5}}}`, opts: Options{MarkUnsafe: true}},
+		"a key like a test":            {object: `{"spec": {"a": {"'/etc/passwd'is\tfile": 1}}}`, opts: Options{MarkUnsafe: true}, yaml: true},
+		"a key that joins":             {object: `{"spec": {"a": {"big~big": 1}}}`, opts: Options{MarkUnsafe: true}, yaml: true},
 		"a template in managed fields": {object: `{"metadata": {"managedFields": [{"fieldsV1": {"k:{\"name\":\"{{ x }}\"}": {}}}]}}`, opts: Options{MarkUnsafe: true}, yaml: true},
 		"the same without marking":     {object: `{"spec": {"a": {"{{ x }}": 1}}}`},
-		"managed fields":               {object: `{"metadata": {"managedFields": [{"fieldsV1": {"k:{\"name\":\"x\"}": {}}}]}}`, opts: Options{MarkUnsafe: true}},
+		"managed fields":               {object: `{"metadata": {"managedFields": [{"fieldsV1": {"k:{\"name\":\"x\"}": {}, "v:\"example.com/x\"": {}, "f:a": {}}}]}}`, opts: Options{MarkUnsafe: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, _, err := Build(object(t, tc.object), tc.opts)

@@ -95,7 +95,7 @@ func specVars(spec any, opts Options, notices *noticeList) map[string]any {
 			delete(vars, name)
 			notices.add(ReservedVariable, key, name, "%q of the spec is no variable, since Ansible reserves the name %q; it is only in %s_spec",
 				key, name, ObjectVariable(opts.Group, opts.Kind))
-		case expressive(name) && opts.MarkUnsafe:
+		case strings.ContainsAny(name, expressiveChars) && opts.MarkUnsafe:
 			delete(vars, name)
 			notices.add(ExpressionName, key, name, "%q of the spec is no variable, since Ansible could evaluate the name; it is only in %s_spec",
 				key, ObjectVariable(opts.Group, opts.Kind))

@@ -133,6 +133,7 @@ func (c roleCase) roles(t *testing.T, dir string, hostile bool) (playbook string
 		"roles.yml":  string(content),
 		"passed.yml": `[{debug: {msg: "{{ passed }}"}}, {set_fact: {fact: "{{ passed | trim }}"}}, {debug: {msg: "{{ fact }}"}}]`,
 		"map.j2":     "{% for key in map %}\n--{{ key }}\n{% endfor %}\n",
+		"macro.j2":   "{% macro keys() %}{{ " + c.variable + " | join(' ') }}{% endmacro %}{% macro changed() %}{{ " + c.variable + " | map('regex_replace', '^', '--') | join(' ') }}{% endmacro %}",
 	} {
 		write(t, filepath.Join(dir, name), content, 0o600)
 	}
