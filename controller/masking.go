@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"k8s.io/client-go/rest"
@@ -158,6 +159,10 @@ func valuesAt(found []string, tree any, path []string) []string {
 			found = valuesAt(found, t[key], nil)
 		}
 	case nil, bool:
+	case float64:
+		if len(path) == 0 { // Ansible prints it without an exponent, or as Go does
+			found = append(found, strconv.FormatFloat(t, 'f', -1, 64), fmt.Sprint(t))
+		}
 	default:
 		if len(path) == 0 {
 			found = append(found, fmt.Sprint(t))

@@ -21,12 +21,12 @@ import (
 func TestValuesAt(t *testing.T) {
 	tree := map[string]any{
 		"database": map[string]any{"password": "one", "port": int64(5432), "on": true, "empty": nil},
-		"users":    []any{map[string]any{"name": "a", "token": "two"}, map[string]any{"token": 1.5}, "three"},
+		"users":    []any{map[string]any{"name": "a", "token": "two"}, map[string]any{"token": 1234567.5}, "three"},
 		"a.b":      "four",
 		"x":        map[string]any{"tls.key": "five", "tls": map[string]any{"key": "six"}},
 	}
 	for path, want := range map[string][]string{
-		"database.password": {"one"}, "database": {"one", "5432"}, "users.token": {"two", "1.5"}, "users": {"a", "two", "1.5", "three"},
+		"database.password": {"one"}, "database": {"one", "5432"}, "users.token": {"two", "1234567.5", "1.2345675e+06"}, "users": {"a", "two", "1234567.5", "1.2345675e+06", "three"},
 		"a.b": {"four"}, "x.tls.key": {"six", "five"},
 		"missing": nil, "database.password.deeper": nil, "database.missing": nil,
 	} {

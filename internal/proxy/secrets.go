@@ -15,8 +15,8 @@ import (
 // tokens that it asks for, before the run has the answer. Its methods are called
 // concurrently.
 type Secrets interface {
-	// Add returns soon when ctx ends, which is at the end of the run at the
-	// latest: that waits for it.
+	// Add returns soon when ctx ends, which is at the end of the run: that waits
+	// for it.
 	Add(ctx context.Context, values ...string)
 	// Withhold is called if a Secret passes of which the values cannot be told.
 	Withhold()
@@ -44,11 +44,11 @@ func (x *exchange) secretsIn(encoding objectbody.Encoding, body []byte) ([]strin
 
 // writtenSecrets tells the values in the body of a request. One that cannot be
 // read is refused by the API server.
-func (x *exchange) writtenSecrets(ctx context.Context, contentType string, body []byte) {
+func (x *exchange) writtenSecrets(contentType string, body []byte) {
 	if encoding, ok := objectbody.EncodingOf(contentType); ok && x.tellsSecrets() {
 		values, err := x.secretsIn(encoding, body)
 		if err == nil {
-			x.s.Secrets.Add(ctx, values...)
+			x.s.Secrets.Add(x.s.ctx, values...)
 		}
 	}
 }
@@ -62,7 +62,7 @@ func (x *exchange) readSecrets(resp *http.Response) {
 		x.withhold("it watches them over a websocket")
 		return
 	}
-	add := func(values []string) { x.s.Secrets.Add(resp.Request.Context(), values...) }
+	add := func(values []string) { x.s.Secrets.Add(x.s.ctx, values...) }
 	encoding, ok := objectbody.EncodingOf(resp.Header.Get("Content-Type"))
 	if !ok || resp.Header.Get("Content-Encoding") != "" {
 		x.withhold("its answer is of type " + resp.Header.Get("Content-Type"))

@@ -44,27 +44,36 @@ func (l *lookup) at(i, least int) (length int, inner, open bool) {
 	}
 	highest := min(classOf(rest), maxClass)
 	lowest := min(max(minClass, classOf(least+1)), highest)
-	top := min(max(l.class, lowest), highest)
-	h, first := l.head(i, top)
-	for h == nil && top > lowest {
-		top--
-		h, first = l.head(i, top)
-	}
-	l.class = top
+	top, h, first := l.top(i, lowest, highest)
 	if h == nil {
 		return 0, false, false
 	}
-	for top < highest && int(h.longest) >= 2<<top {
-		longer, hash := l.head(i, top+1)
-		if longer == nil {
-			break
-		}
-		top, h, first = top+1, longer, hash
-	}
-	l.class = top
 	open = top == highest && int(h.longest) > rest
 	length, inner = l.longest(i, least, lowest, top, h, first)
 	return length, inner, open
+}
+
+// top is the highest class of which a beginning of a pattern is at i, with what is
+// known of it; nil for none. Beginnings are known in all classes below, so that
+// it is found by bisection, from where the last position's was.
+func (l *lookup) top(i, lowest, highest int) (class int, h *head, first uint64) {
+	next := min(max(l.class, lowest), highest)
+	for from, to := lowest, highest; from <= to; {
+		if found, hash := l.head(i, next); found != nil {
+			near := h == nil // mostly it ends where the last one did
+			class, h, first = next, found, hash
+			from, to = next+1, min(to, classOf(int(found.longest)))
+			if near {
+				next = from
+				continue
+			}
+		} else {
+			to = next - 1
+		}
+		next = (from + to) / 2
+	}
+	l.class = max(class, lowest)
+	return class, h, first
 }
 
 // head is what is known of patterns that begin with the 2^class bytes at i, nil for

@@ -29,6 +29,10 @@ const commonWords = " localhost default kubernetes kube-system cluster.local ans
 // Masker hides the values of one run. The zero value knows none and changes
 // nothing. Safe for concurrent use; nil changes nothing.
 type Masker struct {
+	// adding is held while values are added: who adds a value that is being added
+	// already returns when it is hidden.
+	adding sync.Mutex
+
 	mu sync.RWMutex
 	// exempt are words that are not masked though they be values.
 	exempt map[string]bool
@@ -87,6 +91,8 @@ func (m *Masker) Add(ctx context.Context, values ...string) {
 	if m == nil {
 		return
 	}
+	m.adding.Lock()
+	defer m.adding.Unlock()
 	for _, v := range values {
 		if len(v) > maxPatterns {
 			m.withhold(tooMany)
@@ -112,7 +118,7 @@ func (m *Masker) Add(ctx context.Context, values ...string) {
 }
 
 // tooMany says that a limit was reached.
-const tooMany = "it has read more secret values than are searched for, 20,000 or some 4 MiB"
+const tooMany = "it has read more secret values than are searched for, 20,000 or some 4 MiB; let the role read fewer Secrets"
 
 // first is true the first time that it is asked for a value.
 func (m *Masker) first(value string) bool {

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/iotest"
 )
@@ -256,6 +257,27 @@ func TestWithhold_HidesEverything(t *testing.T) {
 	if out, err := io.ReadAll(m.Reader(strings.NewReader("any\ntext"))); err != nil || string(out) != Replacement+"\n" {
 		t.Errorf("Reader: %q, %v", out, err)
 	}
+}
+
+// Two requests of a run may read a Secret at once: neither has its answer before
+// the values are hidden.
+func TestAdd_ReturnsWhenTheValuesAreHidden(t *testing.T) {
+	var lines []string
+	for i := range 5000 {
+		lines = append(lines, fmt.Sprintf("a secret line %05d", i))
+	}
+	value, last := strings.Join(lines, "\n"), lines[len(lines)-1]
+	m := New()
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			m.Add(t.Context(), value)
+			if got := m.Mask(last); strings.Contains(got, last) {
+				t.Errorf("%q is shown", got)
+			}
+		})
+	}
+	wg.Wait()
 }
 
 func TestAdd_WithholdsWhatIsTooMuch(t *testing.T) {

@@ -28,6 +28,8 @@ func (b *bench) masking(ctx context.Context) error {
 		{"short ones with a common beginning", 20_000, func(i int) string { return fmt.Sprintf("aaaa%05d", i) }},
 		{"long ones with a common beginning", 20_000, func(i int) string { return fmt.Sprintf("%s%05d", long, i) }},
 		{"of many lengths with a common beginning", 20_000, func(i int) string { return strings.Repeat("a", 6+i*7%900) + fmt.Sprint(i) }},
+		{"one long value", 1, func(int) string { return strings.Repeat("a", mebibyte/2) }},
+		{"a long and a short one", 2, func(i int) string { return []string{strings.Repeat("ab", mebibyte/4), "bababa"}[i] }},
 		{"random values", 20_000, func(int) string {
 			random = random*6364136223846793005 + 1442695040888963407 // Knuth, TAOCP 3.3.4
 			return fmt.Sprintf("%016x%016x%016x", random*31, random*37, random*41)
@@ -49,7 +51,8 @@ func (b *bench) masking(ctx context.Context) error {
 			{"output", strings.Repeat("TASK [Do something useful] ok: [localhost] => {\"msg\": \"done\", \"changed\": false}\n", 800)},
 			{"output with escapes", strings.Repeat("ok: [localhost] => {\"msg\": \"a\\nb \\u00e4 100%\", \"changed\": false}\n", 1000)},
 			{"nothing but a", strings.Repeat("a", mebibyte/16)},
-			{"nothing but values", strings.Repeat(strings.Join(all[:min(len(all), 1000)], " ")+" ", 1+2000/len(all))},
+			{"nothing but ab", strings.Repeat("ab", mebibyte/32)},
+			{"nothing but values", strings.Repeat(strings.Join(all[:min(len(all), 1000)], " ")+" ", 1+min(2000/len(all), 4))},
 		} {
 			n, before := 0, processorTime()
 			for processorTime()-before < b.opts.masking {
