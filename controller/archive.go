@@ -152,13 +152,16 @@ func (a *archive) index(object string) {
 	}
 	a.mu.Lock()
 	s := a.shelf(object)
-	var old []string
+	var old, unstripped []string
 	if !s.indexed {
 		s.indexed = true
 		for _, k := range found {
 			if !s.busy[k.id] && !s.has(k.id) {
 				k.unsettled = s.keep == nil
 				a.add(s, k)
+				if !k.unsettled && !k.noted { // the object was reconciled first
+					unstripped = append(unstripped, k.id)
+				}
 			}
 		}
 		for name, run := range remains {
@@ -168,7 +171,18 @@ func (a *archive) index(object string) {
 		}
 	}
 	a.mu.Unlock()
+	a.strip(object, unstripped)
 	a.remove(old...)
+}
+
+// strip removes what runs were given whose process had no time to do it.
+func (a *archive) strip(object string, runs []string) {
+	for _, id := range runs {
+		dir := filepath.Join(a.runs, object, id)
+		if err := runner.Strip(dir, kubeconfigFile); err != nil {
+			a.log.Error(err, "Secrets of an earlier run cannot be removed", "directory", dir)
+		}
+	}
 }
 
 func (s *shelf) has(run string) bool {
@@ -210,12 +224,7 @@ func (a *archive) settled(object string, keep retention) {
 		s.runs[i].unsettled = false
 	}
 	a.mu.Unlock()
-	for _, id := range unstripped {
-		dir := filepath.Join(a.runs, object, id)
-		if err := runner.Strip(dir, kubeconfigFile); err != nil {
-			a.log.Error(err, "Secrets of an earlier run cannot be removed", "directory", dir)
-		}
-	}
+	a.strip(object, unstripped)
 }
 
 // finish notes that the end of a run is recorded, and keeps the object's limits.

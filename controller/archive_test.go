@@ -206,7 +206,7 @@ func TestEvict_TakesFromTheObjectThatKeepsTheMost(t *testing.T) {
 	}{
 		"many runs":             {[][]run{times(6, run{100, false}), {{100, false}}, {{100, true}, {100, false}}}, 500, []string{"0/4", "0/5", "1/0", "2/0", "2/1"}},
 		"one large run":         {[][]run{{{5000, false}}, times(2, run{100, false}), {{100, true}}}, 1000, []string{"1/0", "1/1", "2/0"}},
-		"failed, and large":     {[][]run{{{5000, true}, {10, false}}, {{100, false}}}, 1000, []string{"1/0"}},
+		"failed, and large":     {[][]run{{{5000, true}, {10, false}}, {{100, false}}}, 1000, []string{"0/1", "1/0"}},
 		"failed ones come last": {[][]run{{{100, true}, {100, true}, {100, false}}, {{100, false}}}, 200, []string{"0/1", "1/0"}},
 		"all the same":          {[][]run{{{100, false}}, {{100, false}}, {{100, false}}}, 200, []string{"0/0", "1/0"}},
 	} {
@@ -232,6 +232,29 @@ func TestEvict_TakesFromTheObjectThatKeepsTheMost(t *testing.T) {
 				t.Errorf("kept (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// The one run of an object, which has just failed and said much, is what people
+// look for: earlier runs of others go first, though those objects keep less.
+func TestEvict_KeepsLastRunsWhileThereAreEarlierOnes(t *testing.T) {
+	t.Parallel()
+	a := archiveIn(t.TempDir(), -1)
+	a.add(a.shelf("failing"), kept{id: "only", bytes: 40, failed: true, finished: someTime})
+	for object := range 20 {
+		for i := range 3 {
+			a.add(a.shelf(fmt.Sprint(object)), kept{id: fmt.Sprint(i), bytes: 10, finished: someTime.Add(time.Duration(i) * time.Minute)})
+		}
+	}
+	a.evict(func() bool { return a.bytes <= 600 })
+	if a.bytes != 600 || !a.shelf("failing").has("only") {
+		t.Errorf("%d bytes are left, the last run of the failing object: %t", a.bytes, a.shelf("failing").has("only"))
+	}
+	a.evict(func() bool { return a.bytes <= 240 })
+	for object, s := range a.shelves {
+		if len(s.runs) != 1 || object != "failing" && !s.has("2") {
+			t.Errorf("left of %s: %v", object, s.runs)
+		}
 	}
 }
 

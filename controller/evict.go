@@ -6,16 +6,28 @@ import (
 	"slices"
 )
 
-// evict takes runs until enough is true, each from the object that keeps the
-// most bytes then: however much one keeps, an object with less loses nothing. The
-// newest run of each object that may have an end which is in no status yet comes
-// after all others. It is called under the lock.
+// The classes in which runs go, one after the other.
+const (
+	// earlier runs are those that are not the last.
+	earlier = iota
+	// last are the newest run of each object and its newest failed one, unless
+	// one takes more than half of all: that is an earlier one.
+	last
+	// unread is the newest run of an object if its end may be in no status yet.
+	unread
+	classes
+)
+
+// evict takes runs until enough is true, class by class, each from the object
+// that keeps the most bytes then: however much one keeps, others do not lose
+// their last runs. It is called under the lock.
 func (a *archive) evict(enough func() bool) []string {
 	var dirs []string
-	for _, unread := range []bool{false, true} {
+	large := a.bytes / 2
+	for class := range classes {
 		var all losers
 		for object, s := range a.shelves {
-			if l := s.loser(object, unread); len(l.runs) > 0 {
+			if l := s.loser(object, class, large); len(l.runs) > 0 {
 				all = append(all, l)
 			}
 		}
@@ -49,9 +61,9 @@ type ranked struct {
 	rank int
 }
 
-// loser is what a shelf may lose: only its newest run, if that may be another
-// process's, or everything else.
-func (s *shelf) loser(object string, unread bool) loser {
+// loser is what a shelf may lose of a class. large are the bytes above which a
+// last run is like any other.
+func (s *shelf) loser(object string, class int, large int64) loser {
 	l := loser{object: object}
 	newest, failed := -1, -1
 	for i, k := range s.runs {
@@ -64,14 +76,20 @@ func (s *shelf) loser(object string, unread bool) loser {
 		}
 	}
 	for i, k := range s.runs {
-		r := ranked{k, 0}
+		r, of := ranked{k, 0}, earlier
 		switch i {
 		case failed:
 			r.rank = 2
 		case newest:
 			r.rank = 1
 		}
-		if unread == (k.unsettled && i == newest) {
+		if r.rank > 0 && k.bytes <= large {
+			of = last
+		}
+		if k.unsettled && i == newest {
+			of = unread
+		}
+		if of == class {
 			l.runs = append(l.runs, r)
 		}
 	}

@@ -82,7 +82,7 @@ func (r *reconciler) noSpace(message string) string {
 		message = message[:room] + "…"
 	}
 	return short(fmt.Sprintf("%s\nmake room on the file system of --runner-root %s, or let less be kept with --artifacts-max-bytes; "+
-		"the oldest runs were removed", message, r.opts.RunnerRoot))
+		"runs of the objects that keep the most were removed", message, r.opts.RunnerRoot))
 }
 
 // interrupted reports whether a run was stopped by something that is not its
