@@ -116,7 +116,7 @@ func New(reg prometheus.Registerer) (*Recorder, error) {
 		lost: counter("rolewright_runs_lost_total",
 			"Runs of an earlier process whose end nobody saw, and that are repeated.", "group", "version", "kind"),
 		rejected: counter("rolewright_status_rejected_total",
-			"Parts of status.ansible that an object was met with, that the operator has not written so, and that it ignores.",
+			"Parts of status.ansible that were ignored when their object was first met: the operator would not have written them so.",
 			"group", "version", "kind", "part"),
 		failures: counter("rolewright_task_failures_total",
 			"Tasks that made a run fail, by file and line of the task; other for those beyond the first 200.",
@@ -145,7 +145,7 @@ func New(reg prometheus.Registerer) (*Recorder, error) {
 		anonymous: counter("rolewright_proxy_anonymous_requests_total",
 			"Requests without a token that the API proxy let in."),
 		userFull: counter("rolewright_user_metrics_refused_total",
-			"Metrics of roles that were refused because as many are kept as may be."),
+			"Metrics of roles that were refused because a limit was reached."),
 	}
 	if err := reg.Register(r); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)

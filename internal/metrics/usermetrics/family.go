@@ -96,10 +96,7 @@ func (f *family) apply(c change, labels map[string]string, total usage) (usage, 
 		return total, fmt.Errorf("%s has %d combinations of label values already, and more are not kept: %w", f.name, f.opts.MaxSeries, errFull)
 	} else {
 		total.series++
-		total.text += len(f.name)
-		for name, value := range labels {
-			total.text += len(name) + len(value)
-		}
+		total.text += f.kind.lines() * written(f.name, labels)
 		if err := f.opts.check(total); err != nil {
 			return total, err
 		}
@@ -115,6 +112,16 @@ func (f *family) apply(c change, labels map[string]string, total usage) (usage, 
 	s.value = value
 	s.record(value, c.amount)
 	return total, nil
+}
+
+// written is how much of a line of the exposition name and labels take, in which
+// quotes, backslashes and line ends are escaped.
+func written(name string, labels map[string]string) int {
+	n := len(name)
+	for label, value := range labels {
+		n += len(label) + len(value) + strings.Count(value, `"`) + strings.Count(value, `\`) + strings.Count(value, "\n")
+	}
+	return n
 }
 
 // applied returns the value that follows from the one before.

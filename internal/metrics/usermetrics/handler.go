@@ -18,7 +18,7 @@ import (
 const (
 	defaultMaxMetrics = 500
 	defaultMaxSeries  = 1000
-	// Of all metrics together; their text is what one reading of them holds.
+	// Of all metrics together.
 	defaultMaxTotal = 10_000
 	defaultMaxText  = 4 << 20
 
@@ -44,8 +44,8 @@ type Options struct {
 	// 1000.
 	MaxSeries int
 	// MaxTotal bounds the combinations of label values of all metrics, and
-	// MaxText the bytes of their names, labels and descriptions; 0 means 10,000
-	// and 4 MiB.
+	// MaxText the bytes of names, labels and descriptions that one reading of
+	// them has: a series of a histogram has 14 lines. 0 means 10,000 and 4 MiB.
 	MaxTotal, MaxText int
 	// Full, unless it is nil, is called when a request is refused because of
 	// these bounds.

@@ -7,6 +7,8 @@ import (
 	"io"
 	"net/http"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // kind is a type of metric, as its key in a request.
@@ -25,6 +27,18 @@ func (k kind) class() string {
 		return "histogram or summary"
 	}
 	return string(k)
+}
+
+// lines are how many of the exposition a series takes.
+func (k kind) lines() int {
+	switch k {
+	case histogram:
+		return len(prometheus.DefBuckets) + 3 // +Inf, sum and count
+	case summary:
+		return 2 // sum and count
+	default:
+		return 1
+	}
 }
 
 // suffixes are what the exposition appends to the metric's name.

@@ -448,12 +448,15 @@ func TestNew_HasDefaultBounds(t *testing.T) {
 func TestServeHTTP_BoundsAllMetricsTogether(t *testing.T) {
 	for name, tt := range map[string]struct {
 		labels int // of each series, besides the first
+		kind   kind
 		want   string
 		kept   int
 	}{
-		"short labels": {0, "all user metrics together have 10000 combinations of label values already, and more are not kept: ", defaultMaxTotal},
-		"long labels": {maxLabels - 1, "names, labels and descriptions of all user metrics together would have more than 4194304 bytes: ",
+		"short labels": {0, counter, "all user metrics together have 10000 combinations of label values already, and more are not kept: ", defaultMaxTotal},
+		"long labels": {maxLabels - 1, counter, "names, labels and descriptions of all user metrics together would have more than 4194304 bytes: ",
 			defaultMaxText / (len("m0") + len("l00000") + (maxLabels-1)*(2+maxLabelValue))},
+		"histograms": {1, histogram, "names, labels and descriptions of all user metrics together would have more than 4194304 bytes: ",
+			defaultMaxText / (14 * (len("m0") + len("l00000") + 2 + maxLabelValue))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var full int
@@ -464,7 +467,13 @@ func TestServeHTTP_BoundsAllMetricsTogether(t *testing.T) {
 				for n := range tt.labels {
 					labels[fmt.Sprintf("l%d", n)] = long
 				}
-				body, err := json.Marshal(request{Name: fmt.Sprintf("m%d", i/defaultMaxSeries), Labels: labels, Counter: &counting{Increment: true}})
+				r := request{Name: fmt.Sprintf("m%d", i/defaultMaxSeries), Labels: labels}
+				if tt.kind == histogram {
+					r.Histogram = &observing{Observe: 1}
+				} else {
+					r.Counter = &counting{Increment: true}
+				}
+				body, err := json.Marshal(r)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -479,7 +488,11 @@ func TestServeHTTP_BoundsAllMetricsTogether(t *testing.T) {
 				}
 			}
 			mustPost(t, h, one(0))
-			if n := len(values(t, reg)); n != tt.kept || full != 2 {
+			n := len(values(t, reg))
+			if tt.kind == histogram {
+				n /= 2 // a sum and a count
+			}
+			if n != tt.kept || full != 2 {
 				t.Errorf("%d series, %d refusals; want %d, 2", n, full, tt.kept)
 			}
 		})
