@@ -130,9 +130,9 @@ type insteadError string
 
 func (e insteadError) Error() string { return string(e) }
 
-// tooMuch is of a value that asks for more than the watch's own.
+// tooMuch is of a value that asks for more than the watch's own, or for no limit.
 func tooMuch(value string, own any) error {
-	return insteadError(fmt.Sprintf("%q is more than the watch's own limit, %v, which holds; with \"annotations: trusted\" in watches.yaml an object may have more", clip(value), own))
+	return insteadError(fmt.Sprintf("%q asks for more than the watch allows; its limit of %v holds; to obey it, write \"annotations: trusted\" into the watch", clip(value), own))
 }
 
 // parsePause reads until when an object is paused: a truth, or a time.

@@ -206,6 +206,8 @@ func (r *reconciler) remember(obj *unstructured.Unstructured) (m *memory, stale 
 	record := r.record(obj)
 	for _, part := range record.Rejected {
 		r.metrics.StatusRejected(r.gvk, part)
+		r.log.Info("Part of status.ansible is not as this operator writes it, and is ignored; look who else writes the status of the object",
+			"namespace", key.Namespace, "name", key.Name, "part", part)
 	}
 	m.recall(record)
 	r.restore(key, record.Dependents)

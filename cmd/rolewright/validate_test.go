@@ -27,6 +27,7 @@ func validateProject(t *testing.T, watchesFile string) {
 		"elsewhere/far/tasks/main.yml": "- ansible.builtin.debug: {msg: hi}\n",
 		"collections/ansible_collections/a/b/roles/c/tasks/main.yml": "- ansible.builtin.debug: {msg: hi}\n",
 		"roles/sets/tasks/main.yml":                                  "- ansible.builtin.debug: {msg: hi}\n  register: result\n- ansible.builtin.set_fact: {image_name: x, own: x, item: x, strict: x}\n",
+		"crds/patches/patch.yaml":                                    "- op: add\n  path: /x\n", "crds/templates/crd.yaml": "kind: {{ kind }}\n",
 		"crds/open.yaml": definition("Open", "{type: object, x-kubernetes-preserve-unknown-fields: true, properties: {imageName: {type: string}}}") +
 			"---\n" + definition("Closed", "{type: object, properties: {imageName: {type: string}}}"),
 	} {

@@ -63,13 +63,18 @@ func (r *Registry) restoreAll(ctx context.Context) bool {
 	resources := slices.SortedFunc(maps.Keys(r.recorded), compareResources) // each group version's document is read once
 	r.mu.Unlock()
 	answered := true
+	silent := map[schema.GroupVersion]bool{} // those that could not be asked in this round
 	for _, resource := range resources {
+		if silent[resource.GroupVersion()] {
+			continue
+		}
 		_, _, err := r.lookup(ctx, resource)
 		if ctx.Err() != nil {
 			return false
 		}
 		if err != nil && !errors.Is(err, discovery.ErrNotFound) {
 			answered = false
+			silent[resource.GroupVersion()] = true
 			continue
 		}
 		r.mu.Lock()

@@ -38,7 +38,7 @@ func (s Schema) KeepsInSpec() (declared []string, keeps bool) {
 // maxNamed bounds the names in a text.
 const maxNamed = 10
 
-// Replaceable says that whoever writes an object may replace variables of the
+// Replaceable says that who writes an object may replace variables of the
 // content, and what to do; names are those variables, at least one.
 func Replaceable(names []string) (found, remedy string) {
 	list := strings.Join(names[:min(len(names), maxNamed)], ", ")
@@ -51,7 +51,8 @@ func Replaceable(names []string) (found, remedy string) {
 
 // ReadSchemas reads the CustomResourceDefinitions in the YAML and JSON files of
 // a directory and of those below it. A version without a schema has an empty
-// one that keeps everything. It is empty if the directory is not there.
+// one that keeps everything. Documents that are none, such as patches and
+// templates, are passed over. It is empty if the directory is not there.
 func ReadSchemas(dir string) (map[schema.GroupVersionKind]Schema, error) {
 	schemas := map[schema.GroupVersionKind]Schema{}
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
@@ -63,9 +64,7 @@ func ReadSchemas(dir string) (map[schema.GroupVersionKind]Schema, error) {
 			return err
 		}
 		for doc := range strings.SplitSeq("\n"+string(data), "\n---") {
-			if err := addSchemas(schemas, doc); err != nil {
-				return fmt.Errorf("%s: %w", path, err)
-			}
+			addSchemas(schemas, doc)
 		}
 		return nil
 	})
@@ -75,7 +74,7 @@ func ReadSchemas(dir string) (map[schema.GroupVersionKind]Schema, error) {
 	return schemas, nil
 }
 
-func addSchemas(schemas map[schema.GroupVersionKind]Schema, doc string) error {
+func addSchemas(schemas map[schema.GroupVersionKind]Schema, doc string) {
 	var d struct {
 		Kind string
 		Spec struct {
@@ -87,13 +86,8 @@ func addSchemas(schemas map[schema.GroupVersionKind]Schema, doc string) error {
 			}
 		}
 	}
-	// Only the kind of other documents is of interest, patches for instance.
-	var other struct{ Kind string }
-	if err := yaml.Unmarshal([]byte(doc), &other); err != nil || other.Kind != "CustomResourceDefinition" {
-		return err
-	}
-	if err := yaml.Unmarshal([]byte(doc), &d); err != nil {
-		return err
+	if yaml.Unmarshal([]byte(doc), &d) != nil || d.Kind != "CustomResourceDefinition" {
+		return
 	}
 	for _, version := range d.Spec.Versions {
 		s := Schema{Preserve: true}
@@ -102,5 +96,4 @@ func addSchemas(schemas map[schema.GroupVersionKind]Schema, doc string) error {
 		}
 		schemas[schema.GroupVersionKind{Group: d.Spec.Group, Version: version.Name, Kind: d.Spec.Names.Kind}] = s
 	}
-	return nil
 }

@@ -63,6 +63,9 @@ func (r *reader) role(dir string) {
 	}
 	for _, name := range []string{"main.yml", "main.yaml"} {
 		r.keys(parse(filepath.Join(dir, "vars", name)))
+		if meta, ok := parse(filepath.Join(dir, "meta", name)).(map[string]any); ok {
+			r.keyword(dir, "dependencies", meta["dependencies"])
+		}
 	}
 }
 
@@ -93,9 +96,14 @@ func (r *reader) keyword(dir, key string, value any) {
 		r.add(argument(value))
 	case "set_fact", "vars":
 		r.keys(value)
+		r.words(argument(value))
+	case "action", "local_action":
+		if module, words, ok := strings.Cut(argument(value), " "); ok && strings.HasSuffix("."+module, ".set_fact") {
+			r.words(words)
+		}
 	case "tasks", "pre_tasks", "post_tasks", "handlers", "block", "rescue", "always":
 		r.list(dir, value)
-	case "roles":
+	case "roles", "dependencies":
 		items, _ := value.([]any)
 		for _, item := range items {
 			r.named(argument(item, "role", "name"))
@@ -117,6 +125,15 @@ func (r *reader) named(name string) {
 		if fi, err := os.Stat(filepath.Join(dir, name)); name != "" && err == nil && fi.IsDir() {
 			r.role(filepath.Join(dir, name))
 			return
+		}
+	}
+}
+
+// words reads name=value.
+func (r *reader) words(text string) {
+	for _, word := range strings.Fields(text) {
+		if name, _, ok := strings.Cut(word, "="); ok && name != "cacheable" {
+			r.add(name)
 		}
 	}
 }

@@ -27,6 +27,9 @@ func TestOf_NamesWhatTheFilesSet(t *testing.T) {
 		"roles/web/vars/main.yml":        "port: 80\npassword: !vault |\n  $ANSIBLE_VAULT;1.1;AES256\n  33\n",
 		"roles/web/defaults/main.yml":    "size: 1\n",
 		"roles/web/tasks/broken.yml":     "- {",
+		"roles/web/tasks/words.yml":      "- set_fact: by_words=1 cacheable=yes\n- action: ansible.builtin.set_fact by_action=1\n- action: command a=b\n",
+		"roles/web/meta/main.yml":        "dependencies: [{role: needed}]\n",
+		"roles/needed/tasks/main.yml":    "- debug: {}\n  register: of_needed\n",
 		"roles/base/vars/main.yaml":      "base_path: /\n",
 		"elsewhere/far/vars/main.yml":    "far: 1\n",
 		"play.yml": `
@@ -52,7 +55,7 @@ func TestOf_NamesWhatTheFilesSet(t *testing.T) {
 		playbook, role string
 		want           []string
 	}{
-		{role: "roles/web", want: []string{"base_path", "deep", "handled", "local", "password", "port", "result", "url"}},
+		{role: "roles/web", want: []string{"base_path", "by_action", "by_words", "deep", "handled", "local", "of_needed", "password", "port", "result", "url"}},
 		{playbook: "play.yml", want: []string{"base_path", "far", "included", "of_play", "of_role"}},
 		{role: "roles/none"},
 		{playbook: "none.yml"},

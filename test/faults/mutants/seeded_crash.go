@@ -14,7 +14,7 @@ func recordBugs() []mutant { //nolint:funlen // a table
 		{
 			Name: "active-run-stays", Origin: "F7: Running for good",
 			Edits: []edit{
-				{"controller/status/status.go", "\t\tdelete(ansible, \"activeRun\") // another's is not ours to end\n", "\t\t_ = active // another's is not ours to end\n"},
+				{"controller/status/status.go", "\t\tdelete(ansible, partActive) // another's is not ours to end\n", "\t\t_ = active // another's is not ours to end\n"},
 			},
 			Plans: []string{"create"},
 		},
@@ -37,7 +37,7 @@ func recordBugs() []mutant { //nolint:funlen // a table
 			Name: "ends-on-disk-are-not-looked-for", Origin: "F7, G10: a finished result is lost by a crash",
 			Edits: []edit{
 				{"controller/lost.go", "s.deleting, *lost); ok {", "s.deleting, *lost); ok && false {"},
-				{"controller/lost.go", "\tresult, err := r.opts.Runner.Recover(ctx, dir, lost.ID, mask)\n\tif err != nil {\n", "\tresult, err := r.opts.Runner.Recover(ctx, dir, lost.ID, mask)\n\tif err == nil {\n\t\terr = runner.ErrNoRecord\n\t}\n\tif err != nil {\n"},
+				{"controller/lost.go", "\tresult, err := r.opts.Runner.Recover(ctx, dir, lost.ID, r.masker(mask))\n\tif err != nil {\n", "\tresult, err := r.opts.Runner.Recover(ctx, dir, lost.ID, r.masker(mask))\n\tif err == nil {\n\t\terr = runner.ErrNoRecord\n\t}\n\tif err != nil {\n"},
 			},
 			Plans: []string{"matrix/conclude.judged-kill-1", "matrix/run.ended-kill-1", "matrix/lost.found-kill-1"},
 		},
@@ -77,7 +77,7 @@ func recordBugs() []mutant { //nolint:funlen // a table
 			Edits: []edit{
 				{"controller/lost.go", "s.deleting, *lost); ok {", "s.deleting, *lost); ok && false {"},
 				{"controller/run.go", "context.WithTimeout(context.WithoutCancel(ctx), concludeTimeout)", "context.WithTimeout(ctx, concludeTimeout)"},
-				{"controller/lost.go", "\tresult, err := r.opts.Runner.Recover(ctx, dir, lost.ID, mask)\n\tif err != nil {\n", "\tresult, err := r.opts.Runner.Recover(ctx, dir, lost.ID, mask)\n\tif err == nil {\n\t\terr = runner.ErrNoRecord\n\t}\n\tif err != nil {\n"},
+				{"controller/lost.go", "\tresult, err := r.opts.Runner.Recover(ctx, dir, lost.ID, r.masker(mask))\n\tif err != nil {\n", "\tresult, err := r.opts.Runner.Recover(ctx, dir, lost.ID, r.masker(mask))\n\tif err == nil {\n\t\terr = runner.ErrNoRecord\n\t}\n\tif err != nil {\n"},
 			},
 			Plans: []string{"restart", "elected", "leader-change"},
 		},
