@@ -151,7 +151,7 @@ rolewright_runs_in_flight{group="apps.example.com",kind="Widget",version="v1"} 1
 # HELP rolewright_runs_by_executor_total Ansible runs that took place, by how they were made: warm (forked) or runner (Python started anew).
 # TYPE rolewright_runs_by_executor_total counter
 rolewright_runs_by_executor_total{executor="warm",group="apps.example.com",kind="Widget",version="v1"} 1
-# HELP rolewright_user_metrics_refused_total Metrics of roles that were refused because as many are kept as may be.
+# HELP rolewright_user_metrics_refused_total Metrics of roles that were refused because a limit was reached.
 # TYPE rolewright_user_metrics_refused_total counter
 rolewright_user_metrics_refused_total 1
 # HELP rolewright_warm_ready 1 while there is a fork server from which runs are made, else 0.

@@ -216,7 +216,7 @@ func setOnChange(c *decoding, e *entry, a at) {
 }
 
 func setAnnotations(c *decoding, e *entry, a at) {
-	oneOf(c, a, "measure for annotations", &e.watch.Annotations, AnnotationsBounded, AnnotationsTrusted)
+	oneOf(c, a, "value of annotations", &e.watch.Annotations, AnnotationsBounded, AnnotationsTrusted)
 }
 
 func setExecutor(c *decoding, e *entry, a at) {
