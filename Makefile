@@ -121,9 +121,10 @@ test-forked: second-line $(TOOLS)/gotestsum ## verdicts, supervision and hostile
 	@TEST_EXECUTOR=warm PATH=$(SECOND_LINE)/bin:$$PATH tools/gotest.sh './runner ./test/hostile' -count=1 -timeout 20m $(TESTFLAGS)
 
 .PHONY: hostile
-hostile: setup setup-trace second-line ## the corpus of hostile objects and events, a run for each, on both lines of Ansible: 20 minutes
+hostile: setup setup-trace second-line ## the corpus of hostile objects and events, a run for each, on both lines of Ansible, and the roles forked on the older one: 30 minutes
 	@ROLEWRIGHT_TEST_EVERY_CASE=1 go test -count=1 -timeout 2h $(TESTFLAGS) ./test/hostile
 	@ROLEWRIGHT_TEST_EVERY_CASE=1 PATH=$(SECOND_LINE)/bin:$$PATH go test -count=1 -timeout 2h $(TESTFLAGS) ./test/hostile
+	@TEST_EXECUTOR=warm go test -count=1 -timeout 2h $(TESTFLAGS) -run TestRoles ./test/hostile
 
 .PHONY: test-tools
 test-tools: cluster-tools-kwok node-tools $(TOOLS)/gotestsum ## tests of the development control plane itself

@@ -71,6 +71,7 @@ func roleCases(every bool) []roleCase {
 	if !every {
 		return []roleCase{
 			{"keys", asTheyAre, groups[0], true}, {"converted keys", converted, groups[1], nil}, {"values", ofValues, groups[0], int64(1)},
+			{"halves", asTheyAre, groups[2], true}, {"header", ofValues, groups[3], map[string]any{}},
 		}
 	}
 	var cases []roleCase
