@@ -81,11 +81,13 @@ func arguments(t *testing.T) map[string]string {
 const large = 8 << 20
 
 // argumentsPlay is a playbook in which modules get the texts that lie in the
-// files of that name. %s is the data of a ConfigMap.
+// files of that name. %s is the data of a ConfigMap. Modules write their arguments
+// to syslog, which takes no NUL, where nothing tells them not to.
 const argumentsPlay = `
 - hosts: localhost
   gather_facts: false
   vars:
+    ansible_no_target_syslog: true
     text: "{{ lookup('file', playbook_dir ~ '/texts/' ~ item, rstrip=false) }}"
   tasks:
   - command: {argv: [dd, "of={{ out }}/command-{{ item }}", status=none], stdin: "{{ text }}", stdin_add_newline: false}
