@@ -2,7 +2,7 @@
 of ansible-runner and before it starts any worker. Where it cannot do its work it ends the run.
 
 What a playbook prints is kept out of ansible-runner's channel for events. ansible-runner finds the events of a run in its
-output, by an escape sequence. A text that a playbook prints, such as the name of a task with somebody else's data in it,
+output, by an escape sequence. A text that a playbook prints, such as the name of a task with data of another in it,
 could hold that sequence too: then it is read as an event, its UUID as the path of a file to be read and removed, and what
 is no object ends ansible-runner. So the sequence is made harmless in all that Ansible displays.
 
