@@ -49,7 +49,9 @@ func (x *exchange) observe(resp *http.Response) error {
 	if x.write && isDefinition(x.info) {
 		x.p.discovery.Invalidate() // before the client knows that it can ask
 	}
-	x.readSecrets(resp)
+	if err := x.readSecrets(resp); err != nil {
+		return err
+	}
 	if x.follows() && resp.StatusCode < http.StatusMultipleChoices && resp.StatusCode >= http.StatusOK {
 		x.answer = &recording{ReadCloser: resp.Body, contentType: resp.Header.Get("Content-Type")}
 		resp.Body = x.answer

@@ -152,6 +152,9 @@ func (x *exchange) serve(w http.ResponseWriter, r *http.Request) {
 
 func (x *exchange) refused(w http.ResponseWriter, err error) {
 	x.failure = err
+	if errors.Is(err, errRunEnded) {
+		panic(http.ErrAbortHandler) // as requests that are under way when the run ends
+	}
 	var refused *refusal
 	if !errors.As(err, &refused) {
 		refused = refuse(http.StatusInternalServerError, metav1.StatusReasonInternalError, err.Error())

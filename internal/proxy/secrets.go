@@ -43,34 +43,36 @@ func (x *exchange) secretsIn(encoding objectbody.Encoding, body []byte) ([]strin
 }
 
 // writtenSecrets tells the values in the body of a request. One that cannot be
-// read is refused by the API server.
-func (x *exchange) writtenSecrets(contentType string, body []byte) {
-	if encoding, ok := objectbody.EncodingOf(contentType); ok && x.tellsSecrets() {
-		values, err := x.secretsIn(encoding, body)
-		if err == nil {
-			x.s.Secrets.Add(x.s.ctx, values...)
-		}
+// read is refused by the API server. It fails if the run has ended.
+func (x *exchange) writtenSecrets(contentType string, body []byte) error {
+	encoding, ok := objectbody.EncodingOf(contentType)
+	if !ok || !x.tellsSecrets() {
+		return nil
 	}
+	if values, err := x.secretsIn(encoding, body); err == nil {
+		return x.tell(values)
+	}
+	return nil
 }
 
-// readSecrets tells the values in the answer.
-func (x *exchange) readSecrets(resp *http.Response) {
+// readSecrets tells the values in the answer. It fails if the run has ended
+// meanwhile: then they may not have been told, and the answer must not go on.
+func (x *exchange) readSecrets(resp *http.Response) error {
 	if !x.tellsSecrets() || resp.StatusCode >= http.StatusMultipleChoices {
-		return
+		return nil
 	}
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		x.withhold("it watches them over a websocket")
-		return
+		return nil
 	}
-	add := func(values []string) { x.s.Secrets.Add(x.s.ctx, values...) }
 	encoding, ok := objectbody.EncodingOf(resp.Header.Get("Content-Type"))
 	if !ok || resp.Header.Get("Content-Encoding") != "" {
 		x.withhold("its answer is of type " + resp.Header.Get("Content-Type"))
-		return
+		return nil
 	}
 	if x.info.Verb == "watch" {
-		resp.Body = &watchedSecrets{ReadCloser: resp.Body, x: x, encoding: encoding, add: add}
-		return
+		resp.Body = &watchedSecrets{ReadCloser: resp.Body, x: x, encoding: encoding}
+		return nil
 	}
 	head, err := io.ReadAll(io.LimitReader(resp.Body, maxSecrets+1))
 	rest := io.Reader(resp.Body)
@@ -79,18 +81,24 @@ func (x *exchange) readSecrets(resp *http.Response) {
 	}
 	resp.Body = readCloser{io.MultiReader(bytes.NewReader(head), rest), resp.Body}
 	if err != nil {
-		return // whoever gets half of an answer has no use for it
+		return nil //nolint:nilerr // the client reads the error where the answer breaks off
 	}
 	if len(head) > maxSecrets {
 		x.withhold("its answer is larger than 16 MiB")
-		return
+		return nil
 	}
 	values, err := x.secretsIn(encoding, head)
 	if err != nil {
 		x.withhold(err.Error())
-		return
+		return nil
 	}
-	add(values)
+	return x.tell(values)
+}
+
+// tell adds values to those of the run, and fails if the run has ended.
+func (x *exchange) tell(values []string) error {
+	x.s.Secrets.Add(x.s.ctx, values...)
+	return context.Cause(x.s.ctx) //nolint:wrapcheck // errRunEnded
 }
 
 func (x *exchange) withhold(why string) {
@@ -113,7 +121,6 @@ type watchedSecrets struct {
 	io.ReadCloser
 	x        *exchange
 	encoding objectbody.Encoding
-	add      func(values []string)
 	frame    []byte
 	lost     bool
 }
@@ -135,7 +142,9 @@ func (w *watchedSecrets) Read(b []byte) (int, error) {
 			w.lose(err.Error())
 			break
 		}
-		w.add(values)
+		if err := w.x.tell(values); err != nil {
+			return 0, err
+		}
 		w.frame = slices.Delete(w.frame, 0, size)
 	}
 	if len(w.frame) > maxSecrets {

@@ -93,7 +93,7 @@ func isUpgrade(h http.Header) bool {
 // unanswered is called if the API server does not answer.
 func (x *exchange) unanswered(w http.ResponseWriter, r *http.Request, err error) {
 	x.failure = err
-	if r.Context().Err() != nil {
+	if r.Context().Err() != nil || x.s.ctx.Err() != nil {
 		panic(http.ErrAbortHandler) // to return would say 200 to whoever is still there
 	}
 	refuse(http.StatusBadGateway, "", "the API server cannot be reached: "+err.Error()).write(w)

@@ -46,7 +46,9 @@ func (x *exchange) prepare(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	x.writtenSecrets(r.Header.Get("Content-Type"), body)
+	if err := x.writtenSecrets(r.Header.Get("Content-Type"), body); err != nil {
+		return err
+	}
 	if x.s.Inject && x.ownable(r) {
 		if body, err = x.own(r, body); err != nil {
 			return err

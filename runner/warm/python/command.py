@@ -46,6 +46,27 @@ def patch_spawn() -> None:
 
     import playbook
 
+    class Spawn(pexpect.spawn):
+        """A child whose output is read to its end.
+
+        ansible-runner stops to read as soon as the child has ended, whatever is
+        still in the pseudo terminal: on a busy machine the error is lost.
+        """
+
+        reading = False
+
+        def isalive(self) -> bool:
+            if super().isalive():
+                return True
+            if not self.reading and not self.closed:
+                self.reading = True
+                try:
+                    while True:
+                        self.read_nonblocking(self.maxread, 0)
+                except (pexpect.EOF, pexpect.TIMEOUT):
+                    pass
+            return False
+
     class Pexpect:
         """The module pexpect, as ansible-runner uses it."""
 
@@ -58,7 +79,7 @@ def patch_spawn() -> None:
         def spawn(command: str, args: list[str], **kwargs: object) -> pexpect.spawn:
             if os.path.basename(command) == "ansible-playbook":
                 kwargs["preexec_fn"] = lambda: playbook.become([command, *args], kwargs["env"])
-            return pexpect.spawn(command, args, **kwargs)
+            return Spawn(command, args, **kwargs)
 
     ansible_runner.runner.pexpect = Pexpect()
 
