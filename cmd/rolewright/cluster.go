@@ -19,7 +19,7 @@ import (
 	"github.com/rolewright/rolewright/internal/version"
 )
 
-// cluster is how to reach the API server, and where that was learnt.
+// cluster is how to reach the API server, and where that is configured.
 type cluster struct {
 	config *rest.Config
 	// namespace is that of the kubeconfig's context; it is only for what a
@@ -29,8 +29,8 @@ type cluster struct {
 	source string
 }
 
-// findCluster looks for a kubeconfig where the incumbent does: KUBECONFIG, the
-// Pod's service account, ~/.kube/config. It contacts nobody.
+// findCluster looks for a kubeconfig where ansible-operator does: KUBECONFIG, the
+// Pod's service account, ~/.kube/config. It sends no request.
 func findCluster(lookupEnv func(string) (string, bool)) (cluster, error) {
 	if list, _ := lookupEnv(clientcmd.RecommendedConfigPathEnvVar); list != "" {
 		source := clientcmd.RecommendedConfigPathEnvVar + "=" + list
@@ -93,9 +93,9 @@ func newCluster(config *rest.Config, source string) cluster {
 	return cluster{config: config, source: source}
 }
 
-// patience bounds how long an API server may take to answer at the start. One
-// that is being restarted is worth a few tries; whoever waits for longer is
-// better served by a message, and in a cluster by the kubelet.
+// patience bounds how long an API server may take to answer at the start. A
+// server that restarts is worth a few tries. After that a message helps more,
+// and in a cluster a restart by the kubelet.
 type patience struct {
 	tries   int
 	timeout time.Duration // of one try
@@ -107,8 +107,8 @@ func startPatience() patience {
 	return patience{tries: 4, timeout: 2 * time.Second, pause: time.Second}
 }
 
-// waitForServer returns when the API server has answered. What cannot become
-// better by waiting, it reports at once.
+// waitForServer returns when the API server has answered. A failure that waiting
+// does not cure is reported at once.
 func (c cluster) waitForServer(ctx context.Context, p patience) error {
 	config := rest.CopyConfig(c.config)
 	config.Timeout = p.timeout

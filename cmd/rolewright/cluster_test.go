@@ -46,7 +46,7 @@ func writeFile(t *testing.T, content string) string {
 	return file
 }
 
-func TestFindCluster_LooksWhereTheIncumbentLooks(t *testing.T) {
+func TestFindCluster_LooksWhereAnsibleOperatorLooks(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "") // no Pod
 	good := writeKubeconfig(t, "https://good.example:6443", "c")
 	home := t.TempDir()
@@ -174,17 +174,17 @@ func TestWaitForServer_DoesNotInsistOnAWrongCertificate(t *testing.T) {
 	}
 }
 
-func TestWaitForServer_StopsWhenTold(t *testing.T) {
+func TestWaitForServer_StopsWithItsContext(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		<-r.Context().Done()
 	}))
 	defer server.Close()
 	c := cluster{config: &rest.Config{Host: server.URL}, source: "test"}
 	ctx, cancel := contextWithCause(t)
-	told := errors.New("told to stop")
-	time.AfterFunc(10*time.Millisecond, func() { cancel(told) })
+	stop := errors.New("stopped")
+	time.AfterFunc(10*time.Millisecond, func() { cancel(stop) })
 	p := patience{tries: 1000, timeout: time.Minute, pause: time.Minute}
-	if err := c.waitForServer(ctx, p); !errors.Is(err, told) {
+	if err := c.waitForServer(ctx, p); !errors.Is(err, stop) {
 		t.Errorf("error = %v, want the cause", err)
 	}
 }

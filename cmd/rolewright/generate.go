@@ -26,7 +26,7 @@ func newGenerateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "generate",
 		Short: "Write manifests for an operator",
-		Args:  cobra.NoArgs,
+		Args:  explainArgument,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newGenerateRBACCommand())

@@ -12,8 +12,8 @@ import (
 	"github.com/rolewright/rolewright/runner"
 )
 
-// runnerCheckPeriod is how old the answer of a readiness probe may be: a probe
-// comes every few seconds, and to ask for versions starts two Pythons.
+// runnerCheckPeriod is how old the answer of a readiness probe may be. Probes
+// come every few seconds, and asking for versions starts two Pythons.
 const runnerCheckPeriod = 30 * time.Second
 
 // runnerCheckTimeout is far above what the question takes, about a second: a
@@ -21,7 +21,7 @@ const runnerCheckPeriod = 30 * time.Second
 const runnerCheckTimeout = 20 * time.Second
 
 // errNotChecked is the state before the first answer.
-var errNotChecked = errors.New("ansible-runner has not been looked for yet")
+var errNotChecked = errors.New("ansible-runner has not been checked yet")
 
 // runnerCheck is a readiness check that is answered from memory. A manager
 // runs its Start, which keeps the answer fresh, on every instance whether it
@@ -57,12 +57,12 @@ func (c *runnerCheck) Start(ctx context.Context) error {
 		}
 		sleep(ctx, c.period)
 	}
-	return nil //nolint:nilerr // the errors are what it tells about, not its own
+	return nil //nolint:nilerr // Check returns the errors
 }
 
 // whileUnchanged answers with the last success of look as long as installed
-// says the same: two Pythons every half minute are more than an idle operator
-// needs itself.
+// returns the same: two Pythons every half minute cost more CPU than an idle
+// operator.
 func whileUnchanged(installed func() (string, error), look func(context.Context) (runner.Versions, error)) func(context.Context) (runner.Versions, error) {
 	var known string
 	var versions runner.Versions

@@ -22,9 +22,9 @@ import (
 // podNamespaceFile exists in every Pod with a service account.
 const podNamespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
-// lease is the lock of the leader, which knows until when leadership is proved:
-// the elector notices a loss some time after others may lead. Time is measured
-// by this process alone, from the moment before a renewal was sent.
+// lease is the lock of the leader. It knows until when leadership is proved,
+// since the elector notices a loss some time after other replicas may lead. Time
+// is measured by this process alone, from the moment before a renewal was sent.
 type lease struct {
 	resourcelock.Interface
 	// good is how long one renewal proves leadership: the renew deadline, which
@@ -39,7 +39,7 @@ type lease struct {
 // newLease is nil if there is no election.
 func (o *runOptions) newLease(c cluster) (*lease, error) {
 	if !o.leaderElect {
-		return nil, nil //nolint:nilnil // there is no lease, and that is no error
+		return nil, nil
 	}
 	namespace := o.leaderNamespace
 	if namespace == "" {
@@ -78,7 +78,7 @@ func (l *lease) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []
 		l.holder = record.HolderIdentity
 		l.mu.Unlock()
 	}
-	return record, raw, err //nolint:wrapcheck // the elector looks at it
+	return record, raw, err
 }
 
 // Create implements [resourcelock.Interface].
@@ -109,7 +109,7 @@ func (l *lease) renew(ctx context.Context, r resourcelock.LeaderElectionRecord, 
 	if err == nil && r.HolderIdentity == l.Identity() {
 		l.set(began.Add(l.good))
 	}
-	return err //nolint:wrapcheck // the elector looks at it
+	return err
 }
 
 func (l *lease) set(until time.Time) {
@@ -152,7 +152,7 @@ func (l *lease) watch(lost func()) func(context.Context) error {
 }
 
 // fence returns config for clients whose writes are refused unless leadership is
-// proved at that moment. Reviews write nothing, whatever their verb.
+// proved at that moment. Reviews write nothing, with any verb.
 func (l *lease) fence(config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return fenced{next: next, held: l.held} })
@@ -170,7 +170,7 @@ func (f fenced) RoundTrip(req *http.Request) (*http.Response, error) {
 	reads := req.Method == http.MethodGet || req.Method == http.MethodHead
 	review := strings.HasPrefix(req.URL.Path, "/apis/authorization.k8s.io/") || strings.HasPrefix(req.URL.Path, "/apis/authentication.k8s.io/")
 	if reads || review {
-		return f.next.RoundTrip(req) //nolint:wrapcheck // a transport is transparent
+		return f.next.RoundTrip(req)
 	}
 	if err := f.held(); err != nil {
 		if req.Body != nil {
@@ -178,7 +178,7 @@ func (f fenced) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		return nil, err
 	}
-	return f.next.RoundTrip(req) //nolint:wrapcheck // a transport is transparent
+	return f.next.RoundTrip(req)
 }
 
 // held is nil while leadership is proved.

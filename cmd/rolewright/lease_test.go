@@ -49,7 +49,7 @@ func TestLease_HoldsAsLongAsItsLastRenewalProves(t *testing.T) {
 		held         bool
 	}
 	for name, steps := range map[string][]step{
-		"nobody has asked":           {},
+		"not asked for":              {},
 		"renewed":                    {{record: mine, held: true}},
 		"almost over":                {{record: mine, pause: good - 1, held: true}},
 		"over, and no elector tells": {{record: mine, pause: good}},
@@ -62,11 +62,11 @@ func TestLease_HoldsAsLongAsItsLastRenewalProves(t *testing.T) {
 		"a slow renewal counts from its beginning": {
 			{record: mine, takes: 6 * time.Second, held: true}, {record: mine, takes: 3 * time.Second, pause: 7*time.Second - 1, held: true}, {record: mine, takes: good},
 		},
-		"a slow renewal that fails":     {{record: mine, held: true}, {record: mine, takes: good, fails: errLost}},
-		"given up":                      {{record: mine, held: true}, {}},
-		"given up, though nobody hears": {{record: mine, held: true}, {fails: errLost}},
-		"given to another":              {{record: mine, held: true}, {record: resourcelock.LeaderElectionRecord{HolderIdentity: "other"}}},
-		"got back":                      {{record: mine, held: true}, {}, {record: mine, held: true}},
+		"a slow renewal that fails":        {{record: mine, held: true}, {record: mine, takes: good, fails: errLost}},
+		"given up":                         {{record: mine, held: true}, {}},
+		"given up, though the write fails": {{record: mine, held: true}, {fails: errLost}},
+		"given to another":                 {{record: mine, held: true}, {record: resourcelock.LeaderElectionRecord{HolderIdentity: "other"}}},
+		"got back":                         {{record: mine, held: true}, {}, {record: mine, held: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -104,7 +104,7 @@ func TestLease_IsNotHeldFromTheMomentItIsGivenUp(t *testing.T) {
 	lock.write = func() error {
 		asked = true
 		if l.held() == nil {
-			t.Error("held while others are told that it is free")
+			t.Error("held while others see that it is free")
 		}
 		return nil
 	}
@@ -113,8 +113,8 @@ func TestLease_IsNotHeldFromTheMomentItIsGivenUp(t *testing.T) {
 	}
 }
 
-// An elector that was frozen goes by what it has observed before: when it is told
-// to end, it reads the lease, and then frees it, whoever holds it by now.
+// An elector that was frozen goes by what it observed before: at its end it reads
+// the lease, and then frees it, even if another replica holds it by now.
 func TestLease_GivesUpNoneButItsOwn(t *testing.T) {
 	cfg := testenv.Config(t)
 	namespace := testenv.Namespace(t, cfg)
@@ -160,7 +160,7 @@ func TestLease_GivesUpNoneButItsOwn(t *testing.T) {
 	}
 }
 
-// freezing is a lock that nobody gets at while the process is frozen.
+// freezing is a lock that cannot be reached while the process is frozen.
 type freezing struct {
 	resourcelock.Interface
 	frozen *sync.Mutex
@@ -283,7 +283,7 @@ func TestLease_WatchAndFenceWhenLeadershipCannotBeProved(t *testing.T) {
 		defer stop()
 		go func() { ended <- l.watch(func() { close(lost) })(ctx) }()
 
-		time.Sleep(time.Hour) // nobody leads, and nothing is lost
+		time.Sleep(time.Hour) // no replica leads, and nothing is lost
 		for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
 			if err := send(method, "/api/v1/things"); !errors.Is(err, errNotLeading) {
 				t.Errorf("%s by a replica that does not lead: %v", method, err)

@@ -8,27 +8,18 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/signal"
 	"syscall"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/rolewright/rolewright/internal/failpoint"
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/supervise"
 )
-
-// The exit codes of the program.
-const (
-	exitOK     = 0
-	exitFailed = 1
-)
-
-// errInvalid is returned by a subcommand that has already told the user, on
-// its own output, what is wrong. It sets the exit code and is not printed.
-var errInvalid = errors.New("the input is not valid")
 
 func main() {
 	if supervising(os.Args) {
@@ -45,8 +36,8 @@ func supervising(args []string) bool {
 	return len(args) == 2 && args[1] == runner.SupervisorCommand
 }
 
-// abortPatience is how long the program may take to end what it started once
-// it was told twice: the grace of a run, the kill, the last status write.
+// abortPatience is how long the program may take to end what it started after
+// the second signal: the grace of a run, the kill, the last status write.
 const abortPatience = 10 * time.Second
 
 // abortKey is the key under which a context carries the one that ends when the
@@ -76,15 +67,24 @@ func execute(signals <-chan os.Signal, args []string, stdout, stderr io.Writer) 
 	go func() { done <- run(ctx, args, stdout, stderr) }()
 
 	var patience <-chan time.Time
-	for told := 1; ; told++ {
+	var first os.Signal
+	for count := 1; ; count++ {
+		var s os.Signal
 		select {
 		case err := <-done:
-			return exitCode(err, stderr)
+			code := exitCode(err, stderr)
+			if errors.Is(err, context.Canceled) && first != nil {
+				code = interrupted(first)
+			}
+			return code
 		case <-patience:
 			return exitFailed
-		case <-signals:
+		case s = <-signals:
 		}
-		switch told {
+		if first == nil {
+			first = s
+		}
+		switch count {
 		case 1:
 			failpoint.Hit("shutdown.begun")
 			cancel()
@@ -97,17 +97,6 @@ func execute(signals <-chan os.Signal, args []string, stdout, stderr io.Writer) 
 	}
 }
 
-// exitCode tells the user about err, once and in one place.
-func exitCode(err error, stderr io.Writer) int {
-	if err == nil {
-		return exitOK
-	}
-	if !errors.Is(err, errInvalid) {
-		fmt.Fprintf(stderr, "Error: %v\n", err)
-	}
-	return exitFailed
-}
-
 // run is the whole program: args is the command line with the program's name
 // first. It returns when everything that it started has ended. An error is
 // fit for printing; see [errInvalid].
@@ -116,5 +105,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	root.SetArgs(args[1:])
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	return root.ExecuteContext(ctx)
+	understood := false // cobra gives its errors about the command line no type
+	root.PersistentPreRun = func(*cobra.Command, []string) { understood = true }
+	cmd, err := root.ExecuteContextC(ctx)
+	switch {
+	case err == nil:
+		return nil
+	case cmd.Name() == runCommand:
+		return coded(err, exitFailed)
+	case !understood:
+		return usage(err)
+	}
+	return err
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -46,7 +47,7 @@ func TestExecute_EndsWithTheRightCodeAndSaysWhy(t *testing.T) {
 			stdout: `rolewright version: "`,
 		},
 		{
-			name:   "version under the incumbent's name",
+			name:   "version under the name ansible-operator",
 			args:   "/usr/local/bin/ansible-operator version",
 			stdout: `ansible-operator version: "`,
 		},
@@ -68,13 +69,41 @@ func TestExecute_EndsWithTheRightCodeAndSaysWhy(t *testing.T) {
 		{
 			name:   "help of run",
 			args:   "rolewright help run",
-			stdout: "--watches-file string",
+			stdout: "\nLeader election:\n",
 		},
 		{
 			name:   "unknown subcommand",
 			args:   "rolewright rnu",
-			code:   1,
-			stderr: "Error: unknown command \"rnu\" for \"rolewright\"\n\nDid you mean this?\n\trun\n\n",
+			code:   2,
+			stderr: "Error: unknown command \"rnu\" for \"rolewright\"; did you mean \"run\"?\n",
+		},
+		{
+			name:   "unknown subcommand of a subcommand",
+			args:   "rolewright generate frobnicate",
+			code:   2,
+			stderr: "Error: unknown command \"frobnicate\" for \"rolewright generate\"; see \"rolewright generate --help\"\n",
+		},
+		{
+			name:   "version as a flag",
+			args:   "rolewright --version",
+			stdout: `rolewright version: "`,
+		},
+		{
+			name:   "version for programs",
+			args:   "rolewright version -o json",
+			stdout: `{"version":"`,
+		},
+		{
+			name:   "file that is not there",
+			args:   "rolewright validate nosuch.yaml",
+			code:   2,
+			stdout: "nosuch.yaml: no such file or directory",
+		},
+		{
+			name:   "flag of another subcommand",
+			args:   "rolewright validate --frobnicate",
+			code:   2,
+			stderr: "Error: unknown flag: --frobnicate; see \"rolewright validate --help\"\n",
 		},
 		{
 			name:   "misspelt flag",
@@ -128,6 +157,7 @@ func TestExitCode_PrintsWhatIsNotPrintedYet(t *testing.T) {
 		{"success", nil, 0, ""},
 		{"failure", errors.New("boom"), 1, "Error: boom\n"},
 		{"already reported", errInvalid, 1, ""},
+		{"no cluster", fmt.Errorf("ask: %w", unreachable(errors.New("refused"))), 3, "Error: ask: refused\n"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

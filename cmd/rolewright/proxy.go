@@ -23,7 +23,7 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
-// proxyOptions is everything that the proxy subcommand can be told.
+// proxyOptions are the settings of the proxy command.
 type proxyOptions struct {
 	watchesFile string
 	owner       string
@@ -40,7 +40,7 @@ func newProxyCommand() *cobra.Command {
 		Short: "Talk to the cluster as a run for one object would",
 		Long: "Proxy opens the operator's way to the API server for one custom resource, as a run for\n" +
 			"it would have it: what is created through it belongs to the resource. It prints a\n" +
-			"kubeconfig and serves it until it is told to stop.",
+			"kubeconfig and serves it until a signal stops it.",
 		Example: "  rolewright proxy --owner Memcached/sample --kubeconfig /tmp/sample.kubeconfig &\n" +
 			"  K8S_AUTH_KUBECONFIG=/tmp/sample.kubeconfig ansible-playbook try.yml",
 		Args: cobra.NoArgs,
@@ -64,14 +64,14 @@ func (o *proxyOptions) serve(ctx context.Context, stdout io.Writer) error {
 	log := logr.FromContextOrDiscard(ctx).WithName("proxy")
 	watch, name, err := o.findWatch()
 	if err != nil {
-		return err
+		return usage(err)
 	}
 	cluster, err := findCluster(os.LookupEnv)
 	if err != nil {
-		return err
+		return unreachable(err)
 	}
 	if err := cluster.waitForServer(logr.NewContext(ctx, log), startPatience()); err != nil {
-		return endOf(ctx, err)
+		return unreachable(endOf(ctx, err))
 	}
 	if o.namespace == "" {
 		o.namespace = cluster.namespace

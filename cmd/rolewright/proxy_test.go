@@ -101,7 +101,7 @@ func TestProxyCommand_SaysWhatToDoAboutBadInput(t *testing.T) {
 func TestProxyCommand_SaysWhatIsWrongWithTheWayToTheServer(t *testing.T) {
 	cfg := testenv.Config(t)
 	stranger := rest.AnonymousClientConfig(cfg)
-	stranger.BearerToken = "nobody's"
+	stranger.BearerToken = "unknown"
 	tests := []struct{ name, kubeconfig, stderr string }{
 		{"no file", filepath.Join(t.TempDir(), "none"), "make KUBECONFIG name an existing file, or unset it"},
 		{"unknown token", testenv.Kubeconfig(t, stranger), "the server refuses these credentials: renew them"},

@@ -65,12 +65,12 @@ func situations() []situation {
 	succeeded := sampleRun(status.Succeeded, "Succeeded")
 	succeeded.Message, succeeded.Attempts, succeeded.FailedTask = "", 0, nil
 	return []situation{
-		{"first run under way", begun()},
+		{"first run in progress", begun()},
 		{"run succeeded", status.Conclude(begun(), succeeded, 0, now)},
-		{"run failed, and is repeated", status.Conclude(begun(), sampleRun(status.Failed, "TaskFailed"), 4*time.Second, now)},
-		{"run failed, and the content has to be mended", status.Conclude(begun(), permanent, time.Minute, now)},
+		{"run failed, and is retried", status.Conclude(begun(), sampleRun(status.Failed, "TaskFailed"), 4*time.Second, now)},
+		{"run failed, and the content must be fixed", status.Conclude(begun(), permanent, time.Minute, now)},
 		{"run interrupted", status.Conclude(begun(), sampleRun(status.Interrupted, "Interrupted"), 0, now)},
-		{"finalizer run under way", status.Begin(status.Conclude(begun(), succeeded, 0, now), active, true, now)},
+		{"finalizer run in progress", status.Begin(status.Conclude(begun(), succeeded, 0, now), active, true, now)},
 		{"a change without a run: its inputs have succeeded before", status.Observe(map[string]any{}, 3, now)},
 		{"run held back by a pause", status.Hold(map[string]any{}, 3, "changed", nil, now)},
 	}
@@ -79,7 +79,7 @@ func situations() []situation {
 // statusMeanings say what the fields of status.ansible are for.
 func statusMeanings() map[string]string {
 	return map[string]string{
-		"activeRun": "The run that is under way; missing between runs.", "lastRun": "The last run that has ended.",
+		"activeRun": "The run in progress; missing between runs.", "lastRun": "The last run that has ended.",
 		"activeRun.id": "Identifies the run, in the log and on disk too.", "activeRun.cause": "Why it runs.", "activeRun.generation": "The generation of the object that it runs for.",
 		"activeRun.started": "When it began.", "activeRun.task": "The task that runs now.", "activeRun.task.name": "Its name.", "activeRun.task.role": "Its role.",
 		"activeRun.task.path": "Its file and line.", "activeRun.tasksStarted": "How many tasks have begun.", "activeRun.counts": "Results of tasks so far.",
@@ -171,7 +171,7 @@ func statusDoc(t *testing.T) string {
 			continue
 		}
 		if meanings[path] == "" {
-			t.Errorf("nobody says what status.ansible.%s means", path)
+			t.Errorf("status.ansible.%s is not explained", path)
 		}
 		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", path, fields[path], meanings[path])
 	}

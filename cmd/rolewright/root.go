@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -13,46 +14,62 @@ import (
 
 const (
 	programName = "rolewright"
-	// incumbentName is what images link to this binary, so that entrypoints
-	// written for the incumbent work. The program answers to it.
-	incumbentName = "ansible-operator"
+	// ansibleOperator is the name of a link to this binary in images, for
+	// entrypoints that were written for ansible-operator.
+	ansibleOperator = "ansible-operator"
 )
 
 // newRootCommand returns the command line; arg0 is how the program was called.
 func newRootCommand(arg0 string) *cobra.Command {
 	name := programName
-	if filepath.Base(arg0) == incumbentName {
-		name = incumbentName
+	if filepath.Base(arg0) == ansibleOperator {
+		name = ansibleOperator
 	}
 	root := &cobra.Command{
 		Use:   name,
 		Short: "Turn Ansible content into a Kubernetes operator",
-		Long: "Rolewright watches custom resources and answers each of them with an Ansible role\n" +
-			"or playbook, as watches.yaml says.",
-		// One place prints errors; a failure at run time is no reason to
-		// print the usage.
+		Long: "Rolewright watches custom resources and runs an Ansible role or playbook for each,\n" +
+			"as watches.yaml says.",
+		Args: explainArgument,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		// exitCode prints errors. A failure at run time does not print the usage.
 		SilenceErrors: true,
 		SilenceUsage:  true,
+		Version:       version.Read().Line(name),
+		Example: "  rolewright validate                  # check watches.yaml and the roles, without a cluster\n" +
+			"  rolewright doctor                    # check Ansible, directories, cluster and permissions\n" +
+			"  rolewright run --zap-encoder=console # run the operator against the current kubeconfig",
 	}
+	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetFlagErrorFunc(explainFlagError)
 	root.AddCommand(newRunCommand(), newValidateCommand(), newDoctorCommand(), newGenerateCommand(), newProxyCommand(), newVersionCommand(name))
 	return root
 }
 
 func newVersionCommand(program string) *cobra.Command {
-	return &cobra.Command{
+	output := outputText
+	cmd := &cobra.Command{
 		Use:   "version",
-		Short: "Print which version this is",
+		Short: "Print the version",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), version.Read().Line(program))
-			return err
+			v := version.Read()
+			switch output {
+			case outputText:
+				_, err := fmt.Fprintln(cmd.OutOrStdout(), v.Line(program))
+				return err
+			case outputJSON:
+				return json.NewEncoder(cmd.OutOrStdout()).Encode(v)
+			}
+			return usage(fmt.Errorf("--output must be %s or %s, not %q", outputText, outputJSON, output))
 		},
 	}
+	cmd.Flags().StringVarP(&output, "output", "o", outputText, "How to print the version: text or json.")
+	return cmd
 }
 
-// explainFlagError adds to a flag that does not exist the one that may have
-// been meant, and where the list is.
+// explainFlagError adds the nearest flag to an error about an unknown one, and
+// where the list of flags is.
 func explainFlagError(cmd *cobra.Command, err error) error {
 	var missing *pflag.NotExistError
 	if !errors.As(err, &missing) {
@@ -60,6 +77,19 @@ func explainFlagError(cmd *cobra.Command, err error) error {
 	}
 	if near := nearestFlag(cmd.Flags(), missing.GetSpecifiedName()); near != "" {
 		return fmt.Errorf("%w; did you mean --%s? See %q", err, near, cmd.CommandPath()+" --help")
+	}
+	return fmt.Errorf("%w; see %q", err, cmd.CommandPath()+" --help")
+}
+
+// explainArgument refuses what is no subcommand of cmd, and names the nearest.
+func explainArgument(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	cmd.SuggestionsMinimumDistance = 2
+	err := fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath())
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		return fmt.Errorf("%w; did you mean %q?", err, near[0])
 	}
 	return fmt.Errorf("%w; see %q", err, cmd.CommandPath()+" --help")
 }

@@ -29,16 +29,21 @@ const leanHeap = 50
 // all runs are written down.
 const ledgerFile = "ledger.jsonl"
 
+// runCommand is the name of the command that is the operator.
+const runCommand = "run"
+
 func newRunCommand() *cobra.Command {
 	var o runOptions
 	cmd := &cobra.Command{
-		Use:   "run",
+		Use:   runCommand,
 		Short: "Run the operator",
 		Long: "Run watches the kinds that the watches file names and runs Ansible for their objects,\n" +
-			"until it is told to stop. The cluster is the one of KUBECONFIG, of the Pod's service\n" +
-			"account, or of ~/.kube/config.",
-		// The incumbent takes arguments without looking at them, and
-		// Deployments that give some must start.
+			"until a signal stops it. The cluster is that of KUBECONFIG, of the Pod's service account,\n" +
+			"or of ~/.kube/config.",
+		Example: "  rolewright run --zap-encoder=console\n" +
+			"  rolewright run --watches-file=./watches.yaml --reconcile-period=1h --max-concurrent-reconciles=4",
+		// ansible-operator ignores arguments, and Deployments that give some
+		// must start.
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			notices, err := o.complete(sources{given: cmd.Flags().Changed, lookupEnv: os.LookupEnv})
@@ -55,23 +60,24 @@ func newRunCommand() *cobra.Command {
 		},
 	}
 	o.BindFlags(cmd.Flags())
+	cmd.SetUsageFunc(o.printUsage)
 	return cmd
 }
 
-// logVersion has the incumbent's keys.
+// logVersion logs the version with the keys of ansible-operator.
 func logVersion(log logr.Logger) {
 	v := version.Read()
 	log.Info("Version", "Go Version", v.Go, "GOOS", v.OS, "GOARCH", v.Arch,
-		incumbentName, v.Version, "commit", v.Commit)
+		ansibleOperator, v.Version, "commit", v.Commit)
 }
 
-// operate puts the operator together and runs it until ctx is done. What can
-// be known to be wrong without a cluster is reported before one is contacted.
+// operate puts the operator together and runs it until ctx is done. Errors that
+// need no cluster to be found are reported before the cluster is contacted.
 func (o *runOptions) operate(ctx context.Context, stdout io.Writer) error {
 	log := logr.FromContextOrDiscard(ctx)
 	if _, set := os.LookupEnv("GOGC"); !set {
-		// The operator idles most of the time, and its memory is its runs'
-		// neighbour: a small heap is worth a little more CPU.
+		// The operator idles most of the time, and its runs need the memory: a
+		// small heap is worth a little more CPU.
 		debug.SetGCPercent(leanHeap)
 	}
 	if err := o.setAnsiblePaths(log.WithName("cmd")); err != nil {
@@ -134,7 +140,7 @@ func (o *runOptions) operate(ctx context.Context, stdout io.Writer) error {
 	return withServers(ctx, func(ctx context.Context) error { return serve(ctx, mgr, set, log) }, servers...)
 }
 
-// serve runs the manager and what it leaves behind when it ends.
+// serve runs the manager, and ends the runs that it leaves.
 func serve(ctx context.Context, mgr manager.Manager, set *controller.Set, log logr.Logger) error {
 	err := mgr.Start(ctx)
 	failpoint.Hit("shutdown.before-close")
@@ -151,8 +157,8 @@ func serve(ctx context.Context, mgr manager.Manager, set *controller.Set, log lo
 	return nil
 }
 
-// withServers runs what runs depend on while main runs, and ends it after main:
-// runs may need it to their end. The first of them that fails ends main.
+// withServers runs servers while main runs, and ends them after main, since runs
+// need them to the end. The first server that fails ends main.
 func withServers(ctx context.Context, main func(context.Context) error, servers ...func(context.Context) error) error {
 	mainCtx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -173,11 +179,10 @@ func withServers(ctx context.Context, main func(context.Context) error, servers 
 	return errors.Join(append(failures, err)...)
 }
 
-// endOf is nil if ctx has ended: who is told to stop before it has begun has
-// not failed.
+// endOf is nil if ctx has ended: a stop during the start is not a failure.
 func endOf(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return nil //nolint:nilerr // the error is what the stop caused
+		return nil //nolint:nilerr // the stop caused the error
 	}
 	return err
 }

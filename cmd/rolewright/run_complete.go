@@ -28,7 +28,10 @@ const (
 	envCollectionsPath = "ANSIBLE_COLLECTIONS_PATH"
 )
 
-// leaderRetryPeriod is the incumbent's, and not a flag there either.
+// maxVerbosity is the highest verbosity that ansible-playbook knows of.
+const maxVerbosity = 7
+
+// leaderRetryPeriod is that of ansible-operator, which has no flag for it.
 const leaderRetryPeriod = 2 * time.Second
 
 // sources are where complete looks: which flags were given on the command
@@ -55,6 +58,10 @@ func (o *runOptions) complete(src sources) ([]notice, error) {
 	o.settleLeaderID(src, note)
 	o.settleLogEvents(note)
 	o.settleConcurrency(note)
+	if o.ansibleVerbosity > maxVerbosity {
+		note("--ansible-verbosity is above 7; using 7", "value", o.ansibleVerbosity)
+		o.ansibleVerbosity = maxVerbosity
+	}
 	o.readEnv(src, note)
 	if !o.injectOwnerRef {
 		note("Warning: injection of owner references and dependent watches is turned off")
@@ -111,8 +118,8 @@ func (o *runOptions) settleLogEvents(note func(string, ...any)) {
 	o.eventLevel = level
 }
 
-// settleConcurrency turns what is not a number of workers into one, as the
-// incumbent does.
+// settleConcurrency turns what is not a number of workers into one, as
+// ansible-operator does.
 func (o *runOptions) settleConcurrency(note func(string, ...any)) {
 	if o.maxConcurrent < 1 {
 		note("--max-concurrent-reconciles is below 1; using 1", "value", o.maxConcurrent)
@@ -173,7 +180,7 @@ func (o *runOptions) validate() error {
 	if o.metricsRequireRBAC && !o.metricsSecure {
 		wrong("--metrics-secure flag is required when --metrics-require-rbac is present")
 	}
-	const notAnAddress = "--%s %q is no address to listen on: give host:port or :port, or 0 to switch it off"
+	const notAnAddress = "--%s %q is not an address to listen on: give host:port or :port, or 0 to switch it off"
 	if !isBindAddress(o.metricsBindAddress) {
 		wrong(notAnAddress, "metrics-bind-address", o.metricsBindAddress)
 	}
@@ -187,7 +194,13 @@ func (o *runOptions) validate() error {
 		wrong("--executor %q: give one of %q", o.executor, all)
 	}
 	if o.proxyPort < 0 || o.proxyPort > 65535 {
-		wrong("--proxy-port %d is no port: give 1 to 65535, or 0 for any free one", o.proxyPort)
+		wrong("--proxy-port %d is not a port: give 1 to 65535, or 0 for any free one", o.proxyPort)
+	}
+	if o.reconcilePeriod < 0 {
+		wrong("--reconcile-period %s is negative: give 0 for never", o.reconcilePeriod)
+	}
+	if o.ansibleVerbosity < 0 {
+		wrong("--ansible-verbosity %d is negative: give 0 to 7", o.ansibleVerbosity)
 	}
 	if o.retryMin <= 0 || o.retryMax < o.retryMin {
 		wrong("--retry-min %s and --retry-max %s: the first must be above 0, the second not below the first", o.retryMin, o.retryMax)
@@ -200,7 +213,7 @@ func (o *runOptions) validate() error {
 	}
 	for _, name := range o.namespaces {
 		if why := validation.IsDNS1123Label(name); len(why) > 0 {
-			wrong("%s names %q, which is no name of a namespace: %s", envWatchNamespace, name, why[0])
+			wrong("%s names %q, which is not a name of a namespace: %s", envWatchNamespace, name, why[0])
 		}
 	}
 	if o.leaderElect {

@@ -232,7 +232,7 @@ func TestComplete_WarnsOfOpenMetricsOnly(t *testing.T) {
 }
 
 func TestComplete_RefusesWhatCannotBeMeant(t *testing.T) {
-	const badAddress = " is no address to listen on: give host:port or :port, or 0 to switch it off"
+	const badAddress = " is not an address to listen on: give host:port or :port, or 0 to switch it off"
 	tests := []struct {
 		name string
 		args []string
@@ -277,7 +277,7 @@ func TestComplete_RefusesWhatCannotBeMeant(t *testing.T) {
 		{
 			name: "a port that is none",
 			args: []string{"--proxy-port=65536", "--user-metrics-bind-address=5050"},
-			want: `--user-metrics-bind-address "5050"` + badAddress + "\n--proxy-port 65536 is no port: give 1 to 65535, or 0 for any free one",
+			want: `--user-metrics-bind-address "5050"` + badAddress + "\n--proxy-port 65536 is not a port: give 1 to 65535, or 0 for any free one",
 		},
 		{
 			name: "a port above all ports",
@@ -305,6 +305,11 @@ func TestComplete_RefusesWhatCannotBeMeant(t *testing.T) {
 			want: "--artifacts-max-bytes-per-run -1Mi is negative: give 0 for no limit",
 		},
 		{
+			name: "negative period and verbosity",
+			args: []string{"--reconcile-period=-1s", "--ansible-verbosity=-1"},
+			want: "--reconcile-period -1s is negative: give 0 for never\n--ansible-verbosity -1 is negative: give 0 to 7",
+		},
+		{
 			name: "negative progress interval",
 			args: []string{"--progress-interval=-1s"},
 			want: "--progress-interval -1s is negative: give 0 to switch progress off",
@@ -312,7 +317,7 @@ func TestComplete_RefusesWhatCannotBeMeant(t *testing.T) {
 		{
 			name: "a namespace that cannot exist",
 			env:  map[string]string{"WATCH_NAMESPACE": "ok,Not Ok"},
-			want: `WATCH_NAMESPACE names "Not Ok", which is no name of a namespace: a lowercase RFC 1123 label must consist of ` +
+			want: `WATCH_NAMESPACE names "Not Ok", which is not a name of a namespace: a lowercase RFC 1123 label must consist of ` +
 				`lower case alphanumeric characters or '-', and must start and end with an alphanumeric character ` +
 				`(e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')`,
 		},
@@ -338,7 +343,7 @@ func TestComplete_RefusesWhatCannotBeMeant(t *testing.T) {
 	}
 }
 
-func TestComplete_AcceptsWhatTheIncumbentAccepts(t *testing.T) {
+func TestComplete_AcceptsWhatAnsibleOperatorAccepts(t *testing.T) {
 	// Deployments in the field; none of them may fail to start.
 	tests := []struct {
 		name string

@@ -24,9 +24,9 @@ func uses(watched []watches.Watch, ways ...watches.Executor) bool {
 	return slices.ContainsFunc(watched, func(w watches.Watch) bool { return slices.Contains(ways, w.Executor) })
 }
 
-// newExecutor returns what makes the runs, and what ends it when no run is under
-// way. While there is no fork server, the log says why, once, and every run
-// starts Python anew; if a watch insists on one, that is an error at the start.
+// newExecutor returns what makes the runs, and what ends it when no run is in
+// progress. While there is no fork server, runs are plain, and the log says why,
+// once. If a watch requires forked runs, that is an error at the start.
 func (o *runOptions) newExecutor(ctx context.Context, watched []watches.Watch, recorder *metrics.Recorder, log logr.Logger) (_ *runner.Runner, end func(), err error) {
 	options := runner.Options{Path: o.ansibleRunner, Ledger: filepath.Join(o.runnerRoot, ledgerFile)}
 	if o.refuseVulnerable {
@@ -35,7 +35,7 @@ func (o *runOptions) newExecutor(ctx context.Context, watched []watches.Watch, r
 		}
 	}
 	if options.Temp, err = runner.NewTemp(os.TempDir()); err != nil {
-		log.Error(err, "Temporary files stay where runs that are killed leave them")
+		log.Error(err, "Temporary files of killed runs are not removed")
 	}
 	if !uses(watched, watches.ExecutorAuto, watches.ExecutorWarm) {
 		r := runner.New(options)
@@ -49,10 +49,10 @@ func (o *runOptions) newExecutor(ctx context.Context, watched []watches.Watch, r
 		recorder.WarmReady(err == nil)
 		if err == nil {
 			said = ""
-			log.Info("Runs are forked from a warm interpreter")
+			log.Info("Runs are forked: the fork server is ready")
 		} else if err.Error() != said {
 			said = err.Error()
-			log.Info("Runs start Python anew", "reason", said)
+			log.Info("Runs are not forked, each starts a new Python", "reason", said)
 		}
 	})
 	if uses(watched, watches.ExecutorWarm) {

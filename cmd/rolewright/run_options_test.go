@@ -14,13 +14,13 @@ import (
 
 var discard = logr.Discard()
 
-func TestBindFlags_HasEveryFlagOfTheIncumbentAndOurOwn(t *testing.T) {
+func TestBindFlags_HasEveryFlagOfAnsibleOperatorAndOurOwn(t *testing.T) {
 	type flag struct {
 		Default string
 		Hidden  bool
 	}
 	want := map[string]flag{
-		// The incumbent's.
+		// Those of ansible-operator.
 		"watches-file":                {Default: "./watches.yaml"},
 		"inject-owner-ref":            {Default: "true"},
 		"ansible-verbosity":           {Default: "2"},

@@ -15,9 +15,12 @@ import (
 	"github.com/rolewright/rolewright/internal/rbac"
 )
 
-// newProxy opens the port of the API proxy. grant says what a client without a
-// token is granted, where such clients are let in.
-func (o *runOptions) newProxy(ctx context.Context, c cluster, l *lease, grant func(proxy.Owner) proxy.Grant, recorder *metrics.Recorder, calls *rbac.Recorder, log logr.Logger) (*proxy.Proxy, error) {
+// newProxy opens the port of the API proxy. grant is for clients without a
+// token, with --proxy-anonymous.
+func (o *runOptions) newProxy(
+	ctx context.Context, c cluster, l *lease, grant func(proxy.Owner) proxy.Grant,
+	recorder *metrics.Recorder, calls *rbac.Recorder, log logr.Logger,
+) (*proxy.Proxy, error) {
 	options := proxy.Options{Config: c.config, Port: o.proxyPort, Log: log.WithName("proxy"), Metrics: recorder}
 	if l != nil {
 		options.MayWrite = l.held
@@ -41,13 +44,13 @@ func (o *runOptions) openCallRecord() (calls *rbac.Recorder, end func(), err err
 	return calls, func() { _ = calls.Close() }, nil // each line was written when its call came
 }
 
-// recordCalls is what tells calls of the proxy to the record; nil for none. A
-// failure is logged once: a full disk is no reason to fail runs.
+// recordCalls passes calls of the proxy on to the record; nil for none. A
+// failure is logged once: a full disk must not fail runs.
 func recordCalls(calls *rbac.Recorder, log logr.Logger) func(proxy.Call) {
 	if calls == nil {
 		return nil
 	}
-	var said atomic.Bool
+	var logged atomic.Bool
 	return func(c proxy.Call) {
 		call := rbac.Call{
 			Verb: c.Verb, Group: c.Resource.Group, Version: c.Resource.Version, Resource: c.Resource.Resource,
@@ -56,7 +59,7 @@ func recordCalls(calls *rbac.Recorder, log logr.Logger) func(proxy.Call) {
 		if !c.Owner.Empty() {
 			call.Owner = c.Owner.String()
 		}
-		if err := calls.Record(call); err != nil && !said.Swap(true) {
+		if err := calls.Record(call); err != nil && !logged.Swap(true) {
 			log.Error(err, "An API call is missing from the record (--record-api-calls), and others may be")
 		}
 	}

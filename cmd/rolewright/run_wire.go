@@ -19,8 +19,8 @@ import (
 	"github.com/rolewright/rolewright/runner"
 )
 
-// loadWatches logs what is only suspicious about the watches file, and returns
-// everything that is wrong with it in one error.
+// loadWatches logs the warnings about the watches file, and returns all its
+// errors in one.
 func (o *runOptions) loadWatches(log logr.Logger) ([]watches.Watch, error) {
 	watched, problems, err := watches.Load(o.watchesFile, watches.Options{
 		LookupEnv: os.LookupEnv,
@@ -56,9 +56,11 @@ func problemsError(err error, problems []watches.Problem) error {
 	return fmt.Errorf("%w%s", err, &lines)
 }
 
-// addControllers adds to mgr what makes it an operator, and the readiness
-// checks of it.
-func (o *runOptions) addControllers(mgr ctrl.Manager, lease *lease, executor *runner.Runner, gateway controller.Gateway, watched []watches.Watch, recorder *metrics.Recorder, stdout io.Writer) (*controller.Set, error) {
+// addControllers adds the controllers and their readiness checks to mgr.
+func (o *runOptions) addControllers(
+	mgr ctrl.Manager, lease *lease, executor *runner.Runner, gateway controller.Gateway,
+	watched []watches.Watch, recorder *metrics.Recorder, stdout io.Writer,
+) (*controller.Set, error) {
 	root, err := filepath.Abs(o.runnerRoot)
 	if err != nil {
 		return nil, fmt.Errorf("--runner-root %s: %w", o.runnerRoot, err)

@@ -46,7 +46,8 @@ the operator runs. The playbooks and roles are checked by Ansible itself
 keeps fields of the spec that it does not declare, a warning names the variables
 of the content that such a field would replace.
 
-The exit code is 0 if the file is valid, with warnings or without, else 1.
+The exit code is 0 if the file is valid, with warnings or without, 1 if it is
+not, and 2 if it cannot be read.
 
 With -o json one object is printed: file, valid, strict, watches (how many can
 be used), errors and warnings (how many), syntaxCheck ("passed", "failed",
@@ -117,7 +118,7 @@ const (
 // an error among the problems.
 func (o *validateOptions) run(ctx context.Context, file string, out io.Writer) error {
 	if o.output != outputText && o.output != outputJSON {
-		return fmt.Errorf("--output must be %s or %s, not %q", outputText, outputJSON, o.output)
+		return usage(fmt.Errorf("--output must be %s or %s, not %q", outputText, outputJSON, o.output))
 	}
 	overrides := o.overrides()
 	watched, problems, err := watches.Load(file, watches.Options{
@@ -125,7 +126,7 @@ func (o *validateOptions) run(ctx context.Context, file string, out io.Writer) e
 		Strict:    o.strict,
 	})
 	if err != nil && len(problems) == 0 {
-		return err
+		return usage(err)
 	}
 	schemas, err := o.checkSchemas(file, watched)
 	if err != nil {
@@ -148,10 +149,13 @@ func (o *validateOptions) run(ctx context.Context, file string, out io.Writer) e
 	} else {
 		err = v.printText(out, problems)
 	}
-	if err == nil && !v.Valid {
-		err = errInvalid
+	if err != nil || v.Valid {
+		return err
 	}
-	return err
+	if _, err := os.Stat(file); err != nil {
+		return usage(errInvalid)
+	}
+	return errInvalid
 }
 
 // overrides are the environment entries that the flags set.

@@ -183,7 +183,7 @@ func TestValidate_JSON(t *testing.T) {
 }
 
 // TestValidate_WithoutAnsible: that the content was not checked is an error,
-// unless nobody wants it checked.
+// unless the check is switched off.
 func TestValidate_WithoutAnsible(t *testing.T) {
 	validateProject(t, goodWatch)
 	t.Setenv("PATH", t.TempDir())

@@ -33,12 +33,12 @@ const clientGo = "k8s.io/client-go"
 // Info is everything that is known about the build. Unknown fields hold the
 // word "unknown", never an empty string.
 type Info struct {
-	Version    string
-	Commit     string
-	Kubernetes string
-	Go         string
-	OS         string
-	Arch       string
+	Version    string `json:"version"`
+	Commit     string `json:"commit"`
+	Kubernetes string `json:"kubernetes"`
+	Go         string `json:"go"`
+	OS         string `json:"os"`
+	Arch       string `json:"arch"`
 }
 
 // Read collects what the linker was told. What it was not told comes from the

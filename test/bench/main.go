@@ -2,7 +2,7 @@
 // object and its status around a run that takes none, what a thousand idle
 // objects need, what the way through the API proxy adds to a request, what
 // memory it takes while roles list many objects, and what runs cost that are
-// forked from a warm interpreter beside those that start Python anew, and in
+// forked from a warm interpreter beside those that start a new Python, and in
 // which of their processes, how long anything is left of a run that is
 // ended, and how fast secret values are masked. It prints figures and judges nothing.
 //

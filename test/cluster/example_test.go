@@ -158,7 +158,7 @@ func forked(t *testing.T, s *shell, namespace, pod string) {
 			return fmt.Errorf("%w: %s", err, logs)
 		}
 		for line := range strings.Lines(logs) {
-			if strings.Contains(line, "Runs start Python anew") {
+			if strings.Contains(line, "Runs are not forked, each starts a new Python") {
 				t.Fatalf("no fork server: %s", line)
 			}
 			if strings.Contains(line, "Runs are forked") {

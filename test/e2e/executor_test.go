@@ -85,7 +85,7 @@ func TestExecutor_ForkedRunsAreRuns(t *testing.T) {
 	if !strings.Contains(bad.Message, "as told") || bad.FailedTask == nil || bad.FailedTask.Name != "Fail if told so" {
 		t.Errorf("record of a forked run that failed: %+v", bad)
 	}
-	if strings.Contains(o.output(), "Runs start Python anew") {
+	if strings.Contains(o.output(), "Runs are not forked, each starts a new Python") {
 		t.Error("the runs were not forked")
 	}
 	o.stop()
@@ -209,7 +209,7 @@ func TestExecutor_WhereRunsCannotBeForked(t *testing.T) {
 	}
 	o.awaitMetric(0, "rolewright_warm_ready")
 	o.awaitMetric(2, "rolewright_runs_by_executor_total", `executor="runner"`)
-	if n := strings.Count(o.output(), "Runs start Python anew"); n != 1 || !strings.Contains(o.output(), why) {
+	if n := strings.Count(o.output(), "Runs are not forked, each starts a new Python"); n != 1 || !strings.Contains(o.output(), why) {
 		t.Errorf("the log says %d times that runs are not forked", n)
 	}
 }
