@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -42,8 +43,10 @@ type result struct {
 	mutant
 	// by is the plan that caught it, empty if none did, and what the invariant; missed says more then.
 	by, what, missed string
-	plans            int
-	took             time.Duration
+	// outdated: the patch does not apply.
+	outdated bool
+	plans    int
+	took     time.Duration
 }
 
 // try looks for a plan that the mutant fails and the sound operator passes.
@@ -53,7 +56,7 @@ func (h *hunt) try(ctx context.Context, m mutant) {
 	dir := filepath.Join(h.o.Dir, "mutants", m.Name)
 	binary, err := m.build(ctx, h.o.root, dir)
 	if err != nil {
-		r.missed = err.Error()
+		r.missed, r.outdated = err.Error(), errors.Is(err, errOutdated)
 	} else {
 		h.catch(ctx, &r, h.sound.With(binary, dir))
 	}
@@ -161,7 +164,7 @@ func (h *hunt) candidates(ctx context.Context, m mutant) ([]plan.Plan, error) {
 		case faulty && workload == "fixed":
 			p, err := plan.Load(filepath.Join(h.o.root, "test/faults/testdata/plans", part+".json"))
 			if err != nil {
-				return nil, err //nolint:wrapcheck // it says what it is
+				return nil, err
 			}
 			from = []plan.Plan{p}
 		case !slices.Contains(campaign.Workloads(), workload):
@@ -189,9 +192,14 @@ func (h *hunt) candidates(ctx context.Context, m mutant) ([]plan.Plan, error) {
 // report prints the table; the error says that too few were caught.
 func (h *hunt) report() error {
 	caught := 0
+	var outdated []string
 	w := tabwriter.NewWriter(os.Stdout, 2, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "\nseeded bug\torigin\tcaught by\tinvariant\n")
+	fmt.Fprintf(w, "\nseeded bug\tseen\tcaught by\tinvariant\n")
 	for _, r := range h.results {
+		if r.outdated {
+			outdated = append(outdated, r.Name)
+			continue
+		}
 		by := r.by
 		switch {
 		case by != "":
@@ -201,12 +209,17 @@ func (h *hunt) report() error {
 		default:
 			by = "-"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", r.Name, r.Origin, by, r.what)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", r.Name, r.Seen, by, r.what)
 	}
 	_ = w.Flush()
-	fmt.Printf("%d of %d seeded bugs caught\n", caught, len(h.results))
-	if float64(caught) < h.o.least*float64(len(h.results)) {
-		return fmt.Errorf("%d of %d seeded bugs were not caught; at least %.0f %% have to be", len(h.results)-caught, len(h.results), 100*h.o.least)
+	tried := len(h.results) - len(outdated)
+	fmt.Printf("%d of %d seeded bugs caught\n", caught, tried)
+	var problems []error
+	if float64(caught) < h.o.least*float64(tried) {
+		problems = append(problems, fmt.Errorf("%d of %d seeded bugs were not caught; at least %.0f %% must be", tried-caught, tried, 100*h.o.least))
 	}
-	return nil
+	if len(outdated) > 0 {
+		problems = append(problems, fmt.Errorf("%w, make them again: %s", errOutdated, strings.Join(outdated, ", ")))
+	}
+	return errors.Join(problems...)
 }

@@ -27,6 +27,7 @@ type options struct {
 	parallel int
 	// least is the share of mutants that have to be caught.
 	least float64
+	apply bool
 	build bool
 	list  bool
 	// keep leaves the histories of mutants in the directory.
@@ -43,6 +44,7 @@ func main() {
 	flag.IntVar(&o.most, "plans", 16, "try so many plans per mutant")
 	flag.IntVar(&o.parallel, "parallel", 3, "how many mutants are tried at a time")
 	flag.Float64Var(&o.least, "least", 0.95, "the share of mutants that has to be caught")
+	flag.BoolVar(&o.apply, "apply", false, "only check that each patch applies")
 	flag.BoolVar(&o.build, "build", false, "only look whether each mutant compiles")
 	flag.BoolVar(&o.keep, "keep", false, "keep the binaries and histories of mutants, below -out")
 	flag.BoolVar(&o.list, "list", false, "only print the mutants")
@@ -57,10 +59,14 @@ func main() {
 }
 
 func run(ctx context.Context, o options) (err error) {
-	chosen := o.choose(mutants())
+	known, err := load(filepath.Join(o.root, "test/faults/mutants/testdata"))
+	if err != nil {
+		return err
+	}
+	chosen := o.choose(known)
 	if o.list {
 		for _, m := range chosen {
-			fmt.Printf("%s\t%s\t%s\n", m.Name, m.Origin, strings.Join(m.Plans, " "))
+			fmt.Printf("%s\t%s\t%s\n", m.Name, m.Seen, strings.Join(m.Plans, " "))
 		}
 		return nil
 	}
@@ -71,10 +77,14 @@ func run(ctx context.Context, o options) (err error) {
 	if temporary {
 		defer func() { err = errors.Join(err, os.RemoveAll(o.Dir)) }()
 	}
-	if o.build {
+	if o.build || o.apply {
 		var errs []error
 		for _, m := range chosen {
-			_, err := m.build(ctx, o.root, filepath.Join(o.Dir, m.Name))
+			dir := filepath.Join(o.Dir, m.Name)
+			err := m.apply(ctx, o.root, dir)
+			if err == nil && o.build {
+				_, err = m.build(ctx, o.root, dir)
+			}
 			errs = append(errs, err)
 		}
 		return errors.Join(errs...)
@@ -84,7 +94,7 @@ func run(ctx context.Context, o options) (err error) {
 	}
 	c, err := campaign.New(ctx, o.Options)
 	if err != nil {
-		return err //nolint:wrapcheck // it says what it is
+		return err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
 	h := &hunt{o: o, sound: c, sounds: map[string]*outcome{}}

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,82 +12,120 @@ import (
 	"strings"
 )
 
-// mutant is a seeded bug.
+// mutant is a seeded bug: a patch of the operator's code, with a header.
 type mutant struct {
-	// Name is lower case words with hyphens.
+	// Name is that of the patch, without its ending.
 	Name string
-	// Origin is where the bug was seen: W and F numbers are the incumbent's
-	// (docs/comparison and the specification), the others the pattern.
-	Origin string
-	Edits  []edit
-	// Plans are where it should show, the most likely first: names of workloads
-	// without faults, and after a slash a part of the name of a plan that is made
-	// of the workload; matrix/ and fixed/ are the kill matrix and the fixed plans.
+	// Seen says where such a bug was seen.
+	Seen string
+	// Plans are where the bug should show, the most likely first: names of
+	// workloads without faults, and after a slash a part of the name of a plan that
+	// is made of the workload; matrix/ and fixed/ are the kill matrix and the fixed
+	// plans.
 	Plans []string
-	// Elsewhere says which test catches it, if that is no matter of the campaign's.
+	// Elsewhere names the test that catches it, if the campaign cannot.
 	Elsewhere string
+
+	patch string
+	files []string
 }
 
-// edit replaces one piece of a file of the module, which must be there exactly once.
-type edit struct{ File, Find, Replace string }
+// errOutdated is the error of a patch that does not apply to the code.
+var errOutdated = errors.New("the patch does not apply any more")
 
-// apply returns the content of the mutated files.
-func (m mutant) apply(root string) (map[string]string, error) {
-	changed := map[string]string{}
-	for _, e := range m.Edits {
-		text, ok := changed[e.File]
-		if !ok {
-			data, err := os.ReadFile(filepath.Join(root, e.File))
-			if err != nil {
-				return nil, fmt.Errorf("mutant %s: %w", m.Name, err)
-			}
-			text = string(data)
-		}
-		if n := strings.Count(text, e.Find); n != 1 {
-			return nil, fmt.Errorf("mutant %s: %s has this %d times, not once; bring the mutant up to date:\n%s", m.Name, e.File, n, e.Find)
-		}
-		changed[e.File] = strings.Replace(text, e.Find, e.Replace, 1)
+// load reads the patches of a directory, in the order of their names.
+func load(dir string) ([]mutant, error) {
+	paths, err := filepath.Glob(filepath.Join(dir, "*.patch"))
+	if err != nil || len(paths) == 0 {
+		return nil, fmt.Errorf("%s has no patches: %w", dir, err)
 	}
-	return changed, nil
+	var all []mutant
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("read a mutant: %w", err)
+		}
+		m, err := parse(strings.TrimSuffix(filepath.Base(path), ".patch"), string(text))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		all = append(all, m)
+	}
+	return all, nil
 }
 
-// overlay writes the mutated files and the file that tells the compiler of
-// them, and returns its path.
-func (m mutant) overlay(root, dir string) (string, error) {
-	changed, err := m.apply(root)
-	if err != nil {
-		return "", err
-	}
-	replace := map[string]string{}
-	for file, text := range changed {
-		path := filepath.Join(dir, strings.ReplaceAll(file, "/", "_"))
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			return "", fmt.Errorf("mutant %s: %w", m.Name, err)
+// parse reads a patch. Its header are lines "# KEY: VALUE" before the first file.
+func parse(name, text string) (mutant, error) {
+	m := mutant{Name: name, patch: text}
+	lines := bufio.NewScanner(strings.NewReader(text))
+	for lines.Scan() {
+		if file, ok := strings.CutPrefix(lines.Text(), "--- a/"); ok {
+			m.files = append(m.files, file)
+			continue
 		}
-		replace[filepath.Join(root, file)] = path
+		comment, ok := strings.CutPrefix(lines.Text(), "# ")
+		if !ok || len(m.files) > 0 {
+			continue
+		}
+		key, value, _ := strings.Cut(comment, ": ")
+		switch key {
+		case "seen":
+			m.Seen = value
+		case "plan":
+			m.Plans = append(m.Plans, value)
+		case "elsewhere":
+			m.Elsewhere = value
+		default:
+			return m, fmt.Errorf("unknown key %q in the header: want seen, plan or elsewhere", key)
+		}
 	}
-	data, err := json.Marshal(map[string]any{"Replace": replace})
-	path := filepath.Join(dir, "overlay.json")
-	if err == nil {
-		err = os.WriteFile(path, data, 0o600)
+	if m.Seen == "" || len(m.Plans) == 0 || len(m.files) == 0 {
+		return m, errors.New("the header has no seen or no plan, or the patch has no file")
 	}
-	if err != nil {
-		return "", fmt.Errorf("mutant %s: %w", m.Name, err)
+	return m, nil
+}
+
+// apply writes the mutated files below dir.
+func (m mutant) apply(ctx context.Context, root, dir string) error {
+	for _, file := range m.files {
+		data, err := os.ReadFile(filepath.Join(root, file))
+		if err != nil {
+			return fmt.Errorf("mutant %s: %w: %w", m.Name, errOutdated, err)
+		}
+		target := filepath.Join(dir, file)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(target), 0o700), os.WriteFile(target, data, 0o600)); err != nil {
+			return fmt.Errorf("mutant %s: %w", m.Name, err)
+		}
 	}
-	return path, nil
+	// One line of context is enough where lines around it have changed.
+	cmd := exec.CommandContext(ctx, "git", "apply", "-C1", "-")
+	cmd.Dir, cmd.Stdin = dir, strings.NewReader(m.patch)
+	cmd.Env = append(os.Environ(), "GIT_CEILING_DIRECTORIES="+filepath.Dir(dir), "GIT_DIR=")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("mutant %s: %w: %s", m.Name, errOutdated, out)
+	}
+	return nil
 }
 
 // build builds the mutated operator with its failpoints into dir and returns its path.
 func (m mutant) build(ctx context.Context, root, dir string) (string, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", fmt.Errorf("mutant %s: %w", m.Name, err)
-	}
-	overlay, err := m.overlay(root, dir)
-	if err != nil {
+	if err := m.apply(ctx, root, filepath.Join(dir, "patched")); err != nil {
 		return "", err
 	}
+	replace := map[string]string{}
+	for _, file := range m.files {
+		replace[filepath.Join(root, file)] = filepath.Join(dir, "patched", file)
+	}
+	overlay := filepath.Join(dir, "overlay.json")
+	data, err := json.Marshal(map[string]any{"Replace": replace})
+	if err == nil {
+		err = os.WriteFile(overlay, data, 0o600)
+	}
+	if err != nil {
+		return "", fmt.Errorf("mutant %s: %w", m.Name, err)
+	}
 	binary := filepath.Join(dir, "rolewright")
-	// Nobody debugs it: without symbols it is linked in half the time.
+	// Without symbols it is linked in half the time.
 	cmd := exec.CommandContext(ctx, "go", "build", "-tags", "failpoint", "-ldflags", "-s -w", "-overlay", overlay, "-o", binary, "./cmd/rolewright")
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
