@@ -35,13 +35,13 @@ func newGenerateCommand() *cobra.Command {
 
 // generateRBACOptions are the flags of rolewright generate rbac.
 type generateRBACOptions struct {
-	watchesFile                string
-	name, output               string
-	namespaces, calls          []string
-	definitions                string
-	scan, offline, strict      bool
-	injectOwnerRef             bool
-	rolesPath, collectionsPath string
+	watchesFile                  string
+	name, output                 string
+	namespaces, calls            []string
+	definitions                  string
+	scan, offline, strict, allow bool
+	injectOwnerRef               bool
+	rolesPath, collectionsPath   string
 }
 
 func newGenerateRBACCommand() *cobra.Command {
@@ -53,26 +53,32 @@ func newGenerateRBACCommand() *cobra.Command {
 
   its own     watch the kinds of the watches file, write their status, put
               finalizers on them, watch what the runs create
-  of tasks    what the tasks of the roles and playbooks do, read from their
-              modules and arguments (kubernetes.core, operator_sdk.util)
+  of tasks    what stands literally in the tasks of the roles and playbooks, in
+              templates and manifests: module, apiVersion and kind
+              (kubernetes.core, operator_sdk.util)
   of runs     what runs were seen to do: the files that "rolewright run
               --record-api-calls" has written
 
 Leases for leader election and reviews for protected metrics are not among them:
 they are the same for every operator.
 
-What cannot be known from the tasks (a kind that only an expression says, what a
-command or a Helm chart does, modules of your own) is listed with file and line
-on the standard error and in a comment of the output. With --strict it is an
-error. A comment above or in a task tells what it does:
+Everything else (a kind that is an expression, a command, a Helm chart, a module
+of your own) is listed as not known, with file and line, on the standard error
+and in a comment of the output, and the command fails with exit code 1: a role
+that lacks permissions does not work. Record what runs request ("rolewright run
+--record-api-calls", then --api-calls), or list it in a comment above or in the
+task:
 
   # rolewright:rbac apps deployments,deployments/scale get,patch
   # rolewright:rbac core configmaps get
   # rolewright:rbac none
 
-Which resource a kind is, is known for Kubernetes' own kinds, for those of the
-CustomResourceDefinitions in --crd-dir and, where there is a kubeconfig, for
-those of the cluster, which is asked for nothing else.
+With --api-calls or --allow-unknown it succeeds all the same; with --strict it
+fails and writes nothing.
+
+The resources of kinds are known for Kubernetes' own kinds and for those of the
+CustomResourceDefinitions in --crd-dir. Others are looked up in the cluster, if
+there is a kubeconfig.
 
 Paths, environment variables and defaults count as they do for "run".`,
 		Example: `  rolewright generate rbac --output config/rbac/role.yaml
@@ -97,12 +103,13 @@ func (o *generateRBACOptions) bindFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.scan, "scan", true, "Read the tasks.")
 	fs.BoolVar(&o.offline, "offline", false, "Ask no cluster.")
 	fs.BoolVar(&o.strict, "strict", false, "Fail, and write nothing, if there is something that cannot be known.")
+	fs.BoolVar(&o.allow, "allow-unknown", false, "Succeed although requests of some tasks are not known.")
 	fs.BoolVar(&o.injectOwnerRef, "inject-owner-ref", true, "As for \"run\".")
 	fs.StringVar(&o.rolesPath, "ansible-roles-path", "", "Where to look for roles; overrides ANSIBLE_ROLES_PATH.")
 	fs.StringVar(&o.collectionsPath, "ansible-collections-path", "", "Where to look for collections; overrides ANSIBLE_COLLECTIONS_PATH.")
 }
 
-// run writes the rules, and tells what it does not know.
+// run writes the rules, and lists what is not known.
 func (o *generateRBACOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err := o.validate(); err != nil {
 		return err
@@ -115,28 +122,32 @@ func (o *generateRBACOptions) run(ctx context.Context, stdout, stderr io.Writer)
 		fmt.Fprintf(stderr, "not known: %s: %s\n", g.Place, g.What)
 	}
 	if len(gaps) > 0 && o.strict {
-		return fmt.Errorf("%s not known (--strict): tell what the tasks do in comments (see --help), or add recorded calls and leave the tasks out with --scan=false",
-			counted(len(gaps), "place is", "places are"))
+		return fmt.Errorf("%s not known (--strict): %s", counted(len(gaps), "place is", "places are"), recordIt)
 	}
 	text := rbac.Role{Name: o.name, Namespaces: o.namespaces}.YAML(needs, gaps)
 	if o.output == "" {
 		_, err = io.WriteString(stdout, text)
-		return err
+	} else if err = os.WriteFile(o.output, []byte(text), 0o644); err != nil {
+		err = fmt.Errorf("--output: %w", err)
 	}
-	if err := os.WriteFile(o.output, []byte(text), 0o644); err != nil { //nolint:gosec // a manifest is no secret
-		return fmt.Errorf("--output: %w", err)
+	if err == nil && len(gaps) > 0 && len(o.calls) == 0 && !o.allow {
+		return fmt.Errorf("%s not known, so the role may lack permissions: %s", counted(len(gaps), "place is", "places are"), recordIt)
 	}
-	return nil
+	return err
 }
+
+// recordIt is what to do about places that are not known.
+const recordIt = "record the requests with \"rolewright run --record-api-calls\" and give the file with --api-calls, " +
+	"or list them in a comment of the task (see --help)"
 
 func (o *generateRBACOptions) validate() error {
 	var problems []error
 	if o.name == "" || strings.ContainsAny(o.name, "/%") {
-		problems = append(problems, fmt.Errorf("--name %q is no name of a role: give one such as manager-role", o.name))
+		problems = append(problems, fmt.Errorf("--name %q is not a name of a role: give one such as manager-role", o.name))
 	}
 	for _, name := range o.namespaces {
 		if why := validation.IsDNS1123Label(name); len(why) > 0 {
-			problems = append(problems, fmt.Errorf("--namespace %q is no name of a namespace: %s", name, why[0]))
+			problems = append(problems, fmt.Errorf("--namespace %q is not a name of a namespace: %s", name, why[0]))
 		}
 	}
 	slices.Sort(o.namespaces)

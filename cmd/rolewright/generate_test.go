@@ -46,10 +46,10 @@ func TestGenerateRBAC_TheExampleHasWhatItWrites(t *testing.T) {
 func TestGenerateRBAC_WritesStableManifests(t *testing.T) {
 	project := absolutePath(filepath.Join("testdata", "generate"))
 	for name, args := range map[string][]string{
-		"all":       nil,
-		"namespace": {"--namespace=two,one", "--name=content"},
+		"all":       {"--allow-unknown"},
+		"namespace": {"--allow-unknown", "--namespace=two,one", "--name=content"},
 		"recorded":  {"--scan=false", "--api-calls=calls-1.jsonl", "--api-calls=calls-2.jsonl"},
-		"unwatched": {"--inject-owner-ref=false"},
+		"unwatched": {"--allow-unknown", "--inject-owner-ref=false"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			stdout, stderr, err := generateRBAC(t, project, append(args, "--offline", "--crd-dir=crds")...)
@@ -87,12 +87,13 @@ func TestGenerateRBAC_SaysWhatIsWrong(t *testing.T) {
 		want string
 	}{
 		"places that are not known":   {[]string{"--strict", "--output=" + output}, "places are not known (--strict)"},
+		"a role that may not work":    {nil, "places are not known, so the role may lack permissions: record the requests"},
 		"no watches file":             {[]string{"--watches-file=nowhere.yaml"}, "nowhere.yaml"},
 		"nothing to read":             {[]string{"--scan=false"}, "give a record of runs with --api-calls"},
 		"no record":                   {[]string{"--api-calls=nowhere.jsonl"}, "--api-calls: read the record of API calls: open nowhere.jsonl"},
 		"a record that is none":       {[]string{"--api-calls=" + bad}, bad + ":2: this is no recorded API call"},
-		"a name that is none":         {[]string{"--name=a/b"}, `--name "a/b" is no name of a role`},
-		"a namespace that is none":    {[]string{"--namespace=A_B"}, `--namespace "A_B" is no name of a namespace`},
+		"a name that is none":         {[]string{"--name=a/b"}, `--name "a/b" is not a name of a role`},
+		"a namespace that is none":    {[]string{"--namespace=A_B"}, `--namespace "A_B" is not a name of a namespace`},
 		"nowhere to write":            {[]string{"--output=" + dir + "/none/role.yaml"}, "--output: open"},
 		"a definition that is broken": {[]string{"--crd-dir=broken"}, "--crd-dir: read the CustomResourceDefinitions: broken/crd.yaml"},
 	} {
@@ -123,7 +124,7 @@ func TestGenerateRBAC_AsksTheClusterForKindsItDoesNotKnow(t *testing.T) {
 		t.Errorf("it writes\n%s", stdout)
 	}
 	t.Setenv("KUBECONFIG", "nowhere")
-	stdout, stderr, err = generateRBAC(t, filepath.Dir(watchesFile))
+	stdout, stderr, err = generateRBAC(t, filepath.Dir(watchesFile), "--allow-unknown")
 	if err != nil || !strings.Contains(stderr, "the cluster was not asked for kinds: read kubeconfig (KUBECONFIG=nowhere)") || !strings.Contains(stderr, "not known: watches.yaml:1: what the resource of the watched kind") {
 		t.Errorf("without a cluster: %v\n%s%s", err, stdout, stderr)
 	}

@@ -134,18 +134,8 @@ func (g *generator) scan(i int, w watches.Watch) error {
 		if c.IsZero() {
 			continue
 		}
-		vars := w.Vars
-		if w.Finalizer != nil && c == w.Finalizer.Content {
-			vars = map[string]any{}
-			for _, from := range []map[string]any{w.Vars, w.Finalizer.Vars} {
-				for name, value := range from {
-					vars[name] = value
-				}
-			}
-		}
 		report, err := tasks.Scan(tasks.Content(c), tasks.Options{
-			RolesPath: g.RolesPath, CollectionsPath: g.CollectionsPath, Vars: vars,
-			APIVersion: w.GVK.GroupVersion().String(), Group: w.GVK.Group, Kind: w.GVK.Kind,
+			RolesPath: g.RolesPath, CollectionsPath: g.CollectionsPath, APIVersion: w.GVK.GroupVersion().String(), Kind: w.GVK.Kind,
 		})
 		if err != nil {
 			return fmt.Errorf("read the content of the watch of %s: %w", w.GVK, err)
@@ -171,17 +161,9 @@ func (g *generator) namespaced(group, resource string) bool {
 
 // used adds the requests of tasks.
 func (g *generator) used(i int, w watches.Watch, uses []tasks.Use) {
-	known := map[tasks.Place]bool{}
-	for _, u := range uses {
-		if _, ok := g.Find(u.APIVersion, u.Kind); ok {
-			known[u.Place] = true
-		}
-	}
 	for _, u := range uses {
 		r, ok := g.Find(u.APIVersion, u.Kind)
 		switch {
-		case !ok && u.Alternative && known[u.Place]:
-			continue // one of the others is meant
 		case !ok:
 			g.gap(u.Place, "what the resource of %s %s is called, and whether it is in namespaces: its CustomResourceDefinition is not at hand", u.APIVersion, u.Kind)
 			continue

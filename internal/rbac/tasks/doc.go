@@ -1,9 +1,8 @@
-// Package tasks reads roles and playbooks, and says which requests to the API
-// server their tasks make: which kinds, which verbs, and at which lines it
-// cannot know that.
+// Package tasks reads roles and playbooks, and lists the requests to the API
+// server that stand literally in their tasks, templates and manifests: module,
+// apiVersion and kind. Everything else it lists as not known, with file and line:
+// a record of runs has the true answer.
 //
-// Nothing is run and no template is evaluated: what a task does is read from
-// its module and arguments, with variables only where the files say their
-// values. The package does not know which resources there are, nor RBAC; kinds
-// are told as they are written.
+// Nothing is run and no expression is evaluated. The package does not know which
+// resources there are, nor RBAC; kinds are returned as they are written.
 package tasks

@@ -10,144 +10,233 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// kubernetesModule is the short name of a module that talks to the API server
-// and is known here.
-func kubernetesModule(name string) (short string, ok bool) {
-	short = name
-	for _, prefix := range []string{"kubernetes.core.", "community.kubernetes.", "community.okd.", "redhat.openshift.", "operator_sdk.util."} {
-		if rest, is := strings.CutPrefix(name, prefix); is {
-			short = rest
-		}
-	}
-	_, ok = modules()[short]
-	if strings.Contains(short, ".") {
-		return name, false
-	}
-	return short, ok
+// request is what a module sends. Without a kind it is for the kind that the
+// arguments name.
+type request struct {
+	apiVersion, kind, subresource string
+	verbs                         string
 }
 
-// modules are what is known of modules: what kubernetes.core and
-// operator_sdk.util send for their arguments.
-func modules() map[string]func(args) {
-	return map[string]func(args){
-		"k8s":            args.k8s,
-		"k8s_info":       args.k8sInfo,
-		"k8s_facts":      args.k8sInfo,
-		"k8s_scale":      args.k8sScale,
-		"k8s_exec":       args.k8sExec,
-		"k8s_log":        args.k8sLog,
-		"k8s_drain":      args.k8sDrain,
-		"k8s_cp":         args.k8sCp,
-		"k8s_json_patch": func(a args) { a.useKind("", []string{"get", "patch"}, false) },
-		"k8s_rollback":   args.k8sRollback,
-		"k8s_service":    args.k8sService,
-		"k8s_taint":      func(a args) { a.add("v1", "Node", "", "get", "patch") },
-		"k8s_status":     args.k8sStatus,
-		"k8s_event":      args.k8sEvent,
+// modules are the requests of the modules of kubernetes.core and
+// operator_sdk.util that do not depend on more arguments than kind and
+// api_version. Modules that send none have an empty list.
+func modules() map[string][]request {
+	pod := request{"v1", "Pod", "", "get"}
+	// A command in a container is a GET that becomes a WebSocket, for which newer
+	// API servers want create as well.
+	exec := request{"v1", "Pod", "exec", "create get"}
+	secrets := []request{{"v1", "Secret", "", "get list create update delete"}}
+	return map[string][]request{
+		"k8s_exec":       {pod, exec},
+		"k8s_cp":         {pod, exec},
+		"k8s_log":        {{"v1", "Pod", "log", "get"}, {"v1", "Pod", "", "get list"}},
+		"k8s_drain":      {{"v1", "Node", "", "get patch"}, {"v1", "Pod", "", "get list"}, {"v1", "Pod", "eviction", "create"}},
+		"k8s_taint":      {{"v1", "Node", "", "get patch"}},
+		"k8s_json_patch": {{verbs: "get patch"}},
+		"k8s_rollback": {
+			{verbs: "get list patch"}, {"apps/v1", "ReplicaSet", "", "list"}, {"apps/v1", "ControllerRevision", "", "list"},
+		},
+		"k8s_status": {{verbs: "get"}, {subresource: "status", verbs: "patch"}},
+		"k8s_event":  {{"v1", "Event", "", "get create patch"}},
+		"helm":       secrets,
+		"helm_info":  {{"v1", "Secret", "", "get list"}},
 
-		"k8s_cluster_info": func(args) {}, // discovery, which everybody may read
-		"requeue_after":    func(args) {},
-		"osdk_metric":      func(args) {},
-
-		"helm":             func(a args) { a.helm("get", "list", "create", "update", "delete") },
-		"helm_info":        func(a args) { a.add("v1", "Secret", "", "get", "list") },
-		"helm_template":    func(args) {},
-		"helm_pull":        func(args) {},
-		"helm_repository":  func(args) {},
-		"helm_plugin":      func(args) {},
-		"helm_plugin_info": func(args) {},
+		"k8s_cluster_info": {}, "requeue_after": {}, "osdk_metric": {},
+		"helm_template": {}, "helm_pull": {}, "helm_repository": {}, "helm_plugin": {}, "helm_plugin_info": {},
 	}
+}
+
+// args are the arguments of a task.
+type args struct {
+	s    *scanner
+	f    frame
+	node *yaml.Node
+	line int
 }
 
 // module reads a task of a module.
-func (s *scanner) module(name, short string, a args) {
+func (s *scanner) module(name string, a args) {
 	if s.local(name, a.f) {
-		s.gap(a.f, a.line, "it is not known what library/%s.py asks of the API server", name)
+		s.gap(a.f, a.line, "the requests of library/%s.py", name)
 		return
 	}
-	if canonical, ok := kubernetesModule(name); ok {
-		if a.node == nil {
-			s.gap(a.f, a.line, "the arguments of %s are an expression", name)
-			return
-		}
-		for _, key := range []string{"kubeconfig", "host", "api_key"} {
-			if a.has(key) && !a.mayLack(key) {
-				s.gap(a.f, a.line, "%s says with %s which cluster it asks; nothing is granted for it", name, key)
-				return
-			}
-		}
-		modules()[canonical](a)
-		return
+	short := name
+	for _, prefix := range []string{
+		"ansible.builtin.", "ansible.legacy.", "kubernetes.core.", "community.kubernetes.", "community.okd.", "redhat.openshift.", "operator_sdk.util.",
+	} {
+		short = strings.TrimPrefix(short, prefix)
 	}
+	requests, known := modules()[short]
 	switch {
-	case slices.Contains([]string{"command", "shell", "raw", "script", "expect"}, short):
+	case known || slices.Contains([]string{"k8s", "k8s_info", "k8s_facts", "k8s_scale", "k8s_service"}, short):
+		a.kubernetes(name, short, requests)
+	case slices.Contains([]string{"raw", "script"}, short):
+		s.gap(a.f, a.line, "the commands of %s", short)
+	case slices.Contains([]string{"command", "shell", "expect", "uri", "get_url"}, short):
 		a.commands(short)
-	case short == "uri" || short == "get_url":
-		if url := a.text("url"); url == "" || strings.Contains(url, "kubernetes") || strings.Contains(url, "KUBERNETES") {
-			s.gap(a.f, a.line, "%s may ask the API server: %s", short, text(a.get("url")))
-		}
-	case quiet(name, short):
-	default:
-		s.gap(a.f, a.line, "it is not known what the module %s asks of the API server", name)
+	case strings.Contains(short, ".") && !quiet.MatchString(short):
+		s.gap(a.f, a.line, "the requests of the module %s", name)
 	}
 }
 
+// quiet matches collections whose modules send no requests to the API server.
+var quiet = regexp.MustCompile(`^(ansible\.(posix|utils)|community\.(general|crypto))\.`)
+
 // local reports whether a module comes with the role or playbook.
 func (s *scanner) local(name string, f frame) bool {
-	dirs := []string{filepath.Join(filepath.Dir(f.file), "library")}
-	if f.roleDir != "" {
-		dirs = append(dirs, filepath.Join(f.roleDir, "library"))
-	}
-	for _, dir := range dirs {
-		path := filepath.Join(dir, name+".py")
-		if _, err := os.Stat(path); err == nil && !strings.Contains(name, ".") {
+	for _, dir := range []string{filepath.Dir(f.file), f.roleDir} {
+		if _, err := os.Stat(filepath.Join(dir, "library", name+".py")); err == nil && dir != "" {
 			return true
 		}
 	}
 	return false
 }
 
-// client matches programs that talk to the API server by themselves.
-var client = regexp.MustCompile(`\b(kubectl|oc|helm|istioctl|velero|argocd|flux|cmctl|kustomize|skopeo)\b|KUBECONFIG|KUBERNETES_SERVICE|kubernetes\.default|serviceaccount/token`)
+// client matches programs and addresses by which commands reach the API server.
+var client = regexp.MustCompile(`\b(kubectl|oc|helm|istioctl|velero|argocd|flux|cmctl|kustomize|skopeo)\b|(?i:KUBECONFIG|KUBERNETES)|serviceaccount/token`)
 
-// commands looks at commands, of which only their text is known.
+// commands reports a task whose text names a client of the API server, or is an
+// expression.
 func (a args) commands(module string) {
-	if module == "script" || module == "raw" {
-		a.s.gap(a.f, a.line, "it is not known what %s runs", module)
+	_, literalURL := literal(a.get("url"))
+	if a.node == nil || a.has("url") && !literalURL {
+		a.s.gap(a.f, a.line, "the arguments of %s are an expression", module)
 		return
 	}
-	said := false
-	scalars(a.node, func(n *yaml.Node) {
-		if found := client.FindString(n.Value); found != "" && !said {
-			said = true
-			a.s.gap(a.f, a.line, "a command that uses %s", found)
-		}
-	})
-	if a.node == nil && !said {
-		a.s.gap(a.f, a.line, "the command is an expression")
+	var found []string
+	scalars(a.node, func(n *yaml.Node) { found = append(found, client.FindString(n.Value)) })
+	if i := slices.IndexFunc(found, func(s string) bool { return s != "" }); i >= 0 {
+		a.s.gap(a.f, a.line, "a %s that uses %s", module, found[i])
 	}
 }
 
-// quiet reports whether a module never talks to the API server.
-func quiet(name, short string) bool {
-	for _, prefix := range []string{"ansible.posix.", "ansible.utils.", "community.general.", "community.crypto."} {
-		if strings.HasPrefix(name, prefix) {
-			return true
+// kubernetes reads a task of a module that talks to the API server.
+func (a args) kubernetes(name, short string, requests []request) {
+	if a.node == nil {
+		a.s.gap(a.f, a.line, "the arguments of %s are an expression", name)
+		return
+	}
+	for _, key := range []string{"kubeconfig", "host", "api_key"} {
+		if a.has(key) && !a.mayLack(key) {
+			a.s.gap(a.f, a.line, "%s names with %s the cluster that it uses; nothing is granted for it", name, key)
+			return
 		}
 	}
-	return slices.Contains(builtin(), short)
+	switch short {
+	case "k8s":
+		a.k8s(a.objects())
+	case "k8s_service":
+		a.k8s([]object{{place: Place{a.f.file, a.line}, apiVersion: "v1", kind: "Service", named: true}})
+	case "k8s_info", "k8s_facts":
+		verbs := "get"
+		if a.mayLack("name") {
+			verbs = "list"
+			if a.has("name") || a.on("wait") {
+				verbs = "list get" // wait reads each object that it has found
+			}
+		}
+		a.use(a.named(), "", verbs, false)
+	case "k8s_scale":
+		a.use(a.objects(), "", "get list patch", false)
+		a.use(a.objects(), "scale", "patch", false)
+	}
+	for _, r := range requests {
+		objects := []object{{place: Place{a.f.file, a.line}, apiVersion: r.apiVersion, kind: r.kind}}
+		if r.kind == "" {
+			objects = a.named()
+		}
+		a.use(objects, r.subresource, r.verbs, false)
+	}
+	switch {
+	case short == "k8s_status" && a.on("force"):
+		a.use(a.named(), "status", "update", false)
+	case short == "helm":
+		a.s.gap(a.f, a.line, "the objects of the Helm chart %s", text(a.get("chart_ref", "chart_reference")))
+	}
 }
 
-// builtin are the modules of ansible-core.
-func builtin() []string {
-	return []string{
-		"add_host", "apt", "apt_key", "apt_repository", "assemble", "assert", "async_status", "async_wrapper", "blockinfile", "command",
-		"copy", "cron", "deb822_repository", "debconf", "debug", "dnf", "dnf5", "dpkg_selections", "expect", "fail", "fetch", "file",
-		"find", "gather_facts", "get_url", "getent", "git", "group", "group_by", "hostname", "import_playbook", "import_role",
-		"import_tasks", "include", "include_role", "include_tasks", "include_vars", "iptables", "known_hosts", "lineinfile", "meta",
-		"mount_facts", "package", "package_facts", "pause", "ping", "pip", "raw", "reboot", "replace", "rpm_key", "script", "service",
-		"service_facts", "set_fact", "set_stats", "setup", "shell", "slurp", "stat", "subversion", "systemd", "systemd_service",
-		"sysvinit", "tempfile", "template", "unarchive", "uri", "user", "validate_argument_spec", "wait_for", "wait_for_connection",
-		"yum", "yum_repository",
+// k8s is the module k8s for some objects.
+func (a args) k8s(objects []object) {
+	unnamed := a.mayLack("name")
+	for _, o := range objects {
+		one := []object{o}
+		if a.may("state", "absent") {
+			verbs := "delete get"
+			if unnamed && !o.named {
+				verbs = "delete list" // lists, and deletes one after the other
+			}
+			a.use(one, "", verbs, false)
+		}
+		if a.may("state", "patched") {
+			a.use(one, "", "get patch", false)
+		}
+		if a.has("state") && !a.may("state", "present") {
+			continue
+		}
+		verbs := "get create patch"
+		if a.on("force") && !a.on("apply") {
+			verbs = "get create update"
+		}
+		a.use(one, "", verbs, true)
 	}
+}
+
+// use reports requests for objects.
+func (a args) use(objects []object, subresource, verbs string, makes bool) {
+	for _, o := range objects {
+		a.s.report.Uses = append(a.s.report.Uses, Use{
+			Place: o.place, APIVersion: o.apiVersion, Kind: o.kind, Subresource: subresource, Verbs: strings.Fields(verbs), Makes: makes,
+		})
+	}
+}
+
+// get is an argument by one of its names; nil if it is not given.
+func (a args) get(names ...string) *yaml.Node {
+	for _, name := range names {
+		if n := get(a.node, name); n != nil && n.Tag != "!!null" {
+			return n
+		}
+	}
+	return nil
+}
+
+func (a args) has(names ...string) bool { return a.get(names...) != nil }
+
+// may reports whether an argument is one of these words, or an expression.
+func (a args) may(name string, words ...string) bool {
+	value, ok := literal(a.get(name))
+	return a.has(name) && (!ok || slices.Contains(words, strings.ToLower(value)))
+}
+
+// on reports whether a switch may be on.
+func (a args) on(name string) bool { return a.may(name, "true", "yes", "on", "1", "y", "t") }
+
+// mayLack reports whether an argument may be missing or empty at run time.
+func (a args) mayLack(name string) bool {
+	n := a.get(name)
+	return n == nil || n.Kind == yaml.ScalarNode && (n.Value == "" || strings.Contains(n.Value, "omit") || strings.Contains(n.Value, "default("))
+}
+
+// named is the object whose kind the arguments kind and api_version name.
+func (a args) named() []object {
+	return a.objectOf(a.get("kind"), a.get("api_version", "api", "version"), object{place: Place{a.f.file, a.line}})
+}
+
+// objectOf completes an object by a literal kind and version; it reports any
+// other.
+func (a args) objectOf(kind, apiVersion *yaml.Node, o object) []object {
+	at := frame{file: o.place.File}
+	var ok bool
+	if o.kind, ok = literal(kind); !ok {
+		a.s.gap(at, o.place.Line, "the kind is not literal: %s", text(kind))
+		return nil
+	}
+	o.apiVersion = "v1"
+	if apiVersion != nil {
+		if o.apiVersion, ok = literal(apiVersion); !ok {
+			a.s.gap(at, o.place.Line, "the API version of %s is not literal: %s", o.kind, text(apiVersion))
+			return nil
+		}
+	}
+	return []object{o}
 }

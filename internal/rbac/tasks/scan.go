@@ -3,10 +3,9 @@ package tasks
 import (
 	"errors"
 	"fmt"
-	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -37,9 +36,6 @@ type Use struct {
 	Verbs       []string
 	// Makes is true if the request may create the object.
 	Makes bool
-	// Alternative is true if an expression or a condition decides what the kind
-	// is: not each of its uses needs to exist.
-	Alternative bool
 }
 
 // Direct is a permission that a comment in the files asks for.
@@ -49,13 +45,13 @@ type Direct struct {
 	Verbs           []string
 }
 
-// Gap is a place that may make requests which the files do not tell.
+// Gap is a place whose requests are not known.
 type Gap struct {
 	Place
 	What string
 }
 
-// Report is what a scan has found, in the order of the tasks.
+// Report is the result of a scan, in the order of the tasks.
 type Report struct {
 	Uses    []Use
 	Directs []Direct
@@ -65,28 +61,23 @@ type Report struct {
 // Content is a role's directory or a playbook; one of them is set.
 type Content struct{ Playbook, Role string }
 
-// Options are what the content alone does not tell.
+// Options are settings outside of the content.
 type Options struct {
-	// RolesPath and CollectionsPath are where other roles are looked for.
+	// RolesPath and CollectionsPath are where other roles are searched.
 	RolesPath, CollectionsPath []string
-	// Vars are the variables of the watch.
-	Vars map[string]any
-	// APIVersion and Kind are the watched ones, and Group its group.
-	APIVersion, Group, Kind string
+	// APIVersion and Kind are those of the watched kind.
+	APIVersion, Kind string
 }
 
-// Scan reads a role or playbook and all that it includes by a literal name.
-// An error means that a file cannot be read or is no YAML; it names the file.
+// Scan reads a role or playbook and all that it includes by a literal name. An
+// error names the file that cannot be read, or is not the YAML that Ansible wants.
 func Scan(c Content, o Options) (Report, error) {
-	s := &scanner{opts: o, seen: map[string]bool{}, dynamic: map[string]bool{}}
-	f, err := s.watched()
-	if err != nil {
-		return Report{}, err
-	}
+	s := &scanner{opts: o, seen: map[string]bool{}}
+	var err error
 	if c.Playbook != "" {
-		err = s.playbook(c.Playbook, f)
+		err = s.playbook(c.Playbook, frame{})
 	} else {
-		err = s.role(c.Role, "main", f)
+		err = s.role(c.Role, "main", frame{})
 	}
 	return s.report, err
 }
@@ -95,59 +86,18 @@ func Scan(c Content, o Options) (Report, error) {
 type scanner struct {
 	opts   Options
 	report Report
-	// seen are the files that were read, with the variables they were read with.
-	seen map[string]bool
-	// dynamic are the variables that tasks set, whatever else the files say.
-	dynamic map[string]bool
+	seen   map[string]bool // files that were read, with their role
 }
 
-// frame is where in the content the scan is. It is handed down by value; its
-// maps are never changed.
+// frame is the place of the scan in the content.
 type frame struct {
-	// file is the file being read, roleDir the role it belongs to, or empty.
+	// file is the file being read, roleDir the role that it belongs to, or empty.
 	file, roleDir string
-	// roles are the directories beside which roles are looked for first.
+	// roles are directories in which roles are searched first.
 	roles []string
-	vars  map[string]variable
-	// module_defaults, by module or group.
-	defaults map[string]*yaml.Node
-	depth    int
 }
 
-// variable is what the files say of a variable.
-type variable struct {
-	node *yaml.Node
-	// open variables are defaults, in whose place the object's spec may put
-	// something else.
-	open bool
-}
-
-// maxDepth bounds includes: content that includes itself ends at run time by a
-// condition.
-const maxDepth = 40
-
-// maxFiles bounds how many files are read, with each set of variables anew.
-const maxFiles = 5000
-
-// watched is the frame in which every run begins.
-func (s *scanner) watched() (frame, error) {
-	f := frame{vars: map[string]variable{}, defaults: map[string]*yaml.Node{}}
-	for name, value := range s.opts.Vars {
-		var node yaml.Node
-		if err := node.Encode(value); err != nil {
-			return f, fmt.Errorf("variable %s of the watch: %w", name, err)
-		}
-		f.vars[name] = variable{node: &node}
-	}
-	word := strings.NewReplacer(".", "_", "-", "_", "/", "_").Replace(s.opts.Group + "." + s.opts.Kind)
-	var object yaml.Node
-	if err := object.Encode(map[string]string{"apiVersion": s.opts.APIVersion, "kind": s.opts.Kind}); err != nil {
-		return f, fmt.Errorf("describe the watched kind: %w", err)
-	}
-	f.vars["_"+strings.ToLower(strings.TrimPrefix(word, "_"))] = variable{node: &object}
-	return f, nil
-}
-
+// gap reports a place whose requests are not known.
 func (s *scanner) gap(f frame, line int, format string, args ...any) {
 	g := Gap{Place{f.file, line}, fmt.Sprintf(format, args...)}
 	if !slices.Contains(s.report.Gaps, g) {
@@ -155,56 +105,50 @@ func (s *scanner) gap(f frame, line int, format string, args ...any) {
 	}
 }
 
-func (s *scanner) use(u Use) { s.report.Uses = append(s.report.Uses, u) }
-
-// read parses a file; nil if it is empty, or has nothing but comments, as the
-// files of a new project have.
-func read(path string) (*yaml.Node, error) {
+// read parses a file once for each role that it belongs to; nil if there is
+// nothing to read. Encrypted files are reported.
+func (s *scanner) read(path string, f *frame) (*yaml.Node, error) {
+	key := f.roleDir + "\x00" + path
+	if s.seen[key] {
+		return nil, nil
+	}
+	s.seen[key] = true
+	f.file = path
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("read the content: %w", err)
+	}
+	if strings.HasPrefix(string(data), "$ANSIBLE_VAULT") {
+		s.gap(*f, 0, "the file is encrypted")
+		return nil, nil
 	}
 	var doc yaml.Node
 	if err := yaml.Unmarshal(data, &doc); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	if endless(&doc) {
-		return nil, fmt.Errorf("%s: an alias is part of what it stands for", path)
+	if len(doc.Content) == 0 || doc.Content[0].ShortTag() == "!!null" {
+		return nil, nil // a file of comments is empty
 	}
-	if len(doc.Content) == 0 {
-		return nil, nil //nolint:nilnil // an empty file is no mistake
+	// Decoding refuses an alias that contains itself.
+	var plain any
+	if err := doc.Decode(&plain); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	root := resolved(doc.Content[0])
-	if root.Kind == yaml.ScalarNode && root.ShortTag() == "!!null" {
-		return nil, nil //nolint:nilnil // as above
-	}
-	return root, nil
-}
-
-// resolved follows an alias.
-func resolved(n *yaml.Node) *yaml.Node {
-	for n != nil && n.Kind == yaml.AliasNode {
-		n = n.Alias
-	}
-	return n
+	return doc.Content[0], nil
 }
 
 // playbook reads the plays of a file.
 func (s *scanner) playbook(path string, f frame) error {
-	if f.depth >= maxDepth || !s.enter(path, f) {
-		return nil
-	}
-	root, err := read(path)
+	root, err := s.read(path, &f)
 	if err != nil || root == nil {
 		return err
 	}
-	f.file, f.depth = path, f.depth+1
 	f.roles = append(slices.Clone(f.roles), filepath.Join(filepath.Dir(path), "roles"))
 	if root.Kind != yaml.SequenceNode {
 		return fmt.Errorf("%s:%d: a playbook is a list of plays", path, root.Line)
 	}
 	for _, play := range root.Content {
-		if err := s.play(resolved(play), f); err != nil {
+		if err := s.play(play, f); err != nil {
 			return err
 		}
 	}
@@ -217,64 +161,61 @@ func (s *scanner) play(play *yaml.Node, f frame) error {
 			return s.included(f, name, []string{filepath.Dir(f.file)}, s.playbook)
 		}
 	}
-	f = f.with(play)
-	s.connection(play, f)
-	if roles := get(play, "roles"); roles != nil {
-		if err := s.roleList(roles, f); err != nil {
-			return err
-		}
-	}
+	s.settings(play, f)
+	err := s.roleList(get(play, "roles"), f)
 	for _, key := range []string{"pre_tasks", "tasks", "post_tasks", "handlers"} {
-		if err := s.tasks(get(play, key), f); err != nil {
-			return err
+		err = errors.Join(err, s.tasks(get(play, key), f))
+	}
+	return err
+}
+
+// settings reports keywords of plays, blocks and tasks that change what tasks do.
+func (s *scanner) settings(node *yaml.Node, f frame) {
+	for _, n := range []*yaml.Node{get(node, "connection"), get(get(node, "vars"), "ansible_connection")} {
+		if n != nil && (strings.Contains(n.Value, "kubectl") || strings.HasSuffix(n.Value, ".oc")) {
+			s.gap(f, n.Line, "the connection %s runs commands in Pods", n.Value)
 		}
 	}
-	return nil
+	each(get(node, "module_defaults"), func(key, _ *yaml.Node) {
+		if strings.Contains(key.Value, "k8s") {
+			s.gap(f, key.Line, "module_defaults change the arguments of %s", key.Value)
+		}
+	})
 }
 
 // roleList reads the roles of a play, or the dependencies of a role.
 func (s *scanner) roleList(list *yaml.Node, f frame) error {
-	for _, entry := range list.Content {
-		entry = resolved(entry)
-		inner, name := f, entry
-		if entry.Kind == yaml.MappingNode {
-			name = either(get(entry, "role"), get(entry, "name"))
-			inner = f.with(entry)
-		}
-		if err := s.namedRole(name, nil, inner, entry.Line); err != nil {
-			return err
-		}
+	if list == nil {
+		return nil
 	}
-	return nil
+	var err error
+	for _, entry := range list.Content {
+		name := resolved(entry)
+		if name.Kind == yaml.MappingNode {
+			name = either(get(entry, "role"), get(entry, "name"))
+		}
+		err = errors.Join(err, s.namedRole(name, nil, f, entry.Line))
+	}
+	return err
 }
 
 // namedRole reads the role of a literal name.
 func (s *scanner) namedRole(name, from *yaml.Node, f frame, line int) error {
-	names, _, ok := s.values(name, f)
-	if !ok {
-		s.gap(f, line, "the role is named by an expression: %s", text(name))
+	role, ok := literal(name)
+	start, okFrom := literal(from)
+	if !ok || from != nil && !okFrom {
+		s.gap(f, line, "the role or its tasks are named by an expression: %s", text(name))
 		return nil
 	}
-	starts := []string{"main"}
-	if from != nil {
-		if starts, _, ok = s.values(from, f); !ok {
-			s.gap(f, line, "the tasks of a role are named by an expression: %s", text(from))
-			return nil
-		}
+	if start == "" {
+		start = "main"
 	}
-	for _, name := range names {
-		dir := s.findRole(name, f)
-		if dir == "" {
-			s.gap(f, line, "the role %s is not installed here", name)
-			continue
-		}
-		for _, start := range starts {
-			if err := s.role(dir, start, f); err != nil {
-				return err
-			}
-		}
+	dir := s.findRole(role, f)
+	if dir == "" {
+		s.gap(f, line, "the role %s is not installed here", role)
+		return nil
 	}
-	return nil
+	return s.role(dir, start, f)
 }
 
 func (s *scanner) findRole(name string, f frame) string {
@@ -303,31 +244,19 @@ func (s *scanner) findRole(name string, f frame) string {
 
 // role reads the dependencies, tasks and handlers of a role.
 func (s *scanner) role(dir, start string, f frame) error {
-	if f.depth >= maxDepth {
-		return nil
-	}
-	f.roleDir, f.depth = dir, f.depth+1
-	f.vars = maps.Clone(f.vars)
-	for _, kind := range []string{"defaults", "vars"} {
-		if err := f.addFile(yamlFile(dir, kind, "main"), kind == "defaults"); err != nil {
-			return err
-		}
-	}
-	if path := yamlFile(dir, "meta", "main"); path != "" {
-		meta, err := read(path)
+	f.roleDir = dir
+	inner := f
+	if path := findFile("main", []string{filepath.Join(dir, "meta")}); path != "" {
+		meta, err := s.read(path, &inner)
 		if err != nil {
 			return err
 		}
-		if list := get(meta, "dependencies"); list != nil {
-			inner := f
-			inner.file = path
-			if err := s.roleList(list, inner); err != nil {
-				return err
-			}
+		if err := s.roleList(get(meta, "dependencies"), inner); err != nil {
+			return err
 		}
 	}
 	for _, part := range []struct{ kind, name string }{{"tasks", start}, {"handlers", "main"}} {
-		if path := yamlFile(dir, part.kind, part.name); path != "" {
+		if path := findFile(part.name, []string{filepath.Join(dir, part.kind)}); path != "" {
 			if err := s.taskFile(path, f); err != nil {
 				return err
 			}
@@ -336,93 +265,110 @@ func (s *scanner) role(dir, start string, f frame) error {
 	return nil
 }
 
-// yamlFile is a file of a role, with whatever extension it has; empty if there
-// is none.
-func yamlFile(dir, kind, name string) string {
-	for _, extension := range []string{"", ".yml", ".yaml", ".json"} {
-		path := filepath.Join(dir, kind, name+extension)
-		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
-			return path
-		}
-	}
-	return ""
-}
-
-// addFile adds the variables of a file, if there is one.
-func (f *frame) addFile(path string, open bool) error {
-	if path == "" {
-		return nil
-	}
-	root, err := read(path)
+// taskFile reads a list of tasks.
+func (s *scanner) taskFile(path string, f frame) error {
+	root, err := s.read(path, &f)
 	if err != nil {
 		return err
 	}
-	each(root, func(key, value *yaml.Node) {
-		if _, fixed := f.vars[key.Value]; open && fixed {
-			return // a default is what counts last
-		}
-		f.vars[key.Value] = variable{value, open}
-	})
-	return nil
+	return s.tasks(root, f)
 }
 
-// enter reports whether a file has not been read with these variables.
-func (s *scanner) enter(path string, f frame) bool {
-	var key strings.Builder
-	fmt.Fprintf(&key, "%s %s", path, f.roleDir)
-	for _, name := range slices.Sorted(maps.Keys(f.vars)) {
-		n := resolved(f.vars[name].node)
-		if n.Kind == yaml.ScalarNode {
-			fmt.Fprintf(&key, " %s=%q", name, n.Value)
-		} else {
-			fmt.Fprintf(&key, " %s=%p", name, n)
-		}
-	}
-	if s.seen[key.String()] {
-		return false
-	}
-	if len(s.seen) >= maxFiles {
-		s.gapAt(Place{path, 0}, "it is not read: the content includes more files than are read here")
-		return false
-	}
-	s.seen[key.String()] = true
-	return true
-}
-
-// included reads files that a task or play names.
-func (s *scanner) included(f frame, name *yaml.Node, dirs []string, read func(string, frame) error) error {
-	names, _, ok := s.values(name, f)
-	if !ok {
-		s.gap(f, name.Line, "what is included is named by an expression: %s", text(name))
+func (s *scanner) tasks(list *yaml.Node, f frame) error {
+	if list == nil {
 		return nil
 	}
-	for _, one := range names {
-		one = strings.Trim(strings.TrimPrefix(strings.Fields(one + " ?")[0], "file="), `'"`)
-		path := findFile(one, dirs)
-		if path == "" {
-			s.gap(f, name.Line, "the file %s is not there", one)
-			continue
+	if list.Kind != yaml.SequenceNode {
+		return fmt.Errorf("%s:%d: a file of tasks is a list", f.file, list.Line)
+	}
+	for _, node := range list.Content {
+		if node = resolved(node); node.Kind != yaml.MappingNode {
+			return fmt.Errorf("%s:%d: a task is a mapping", f.file, node.Line)
 		}
-		if err := read(path, f); err != nil {
+		if err := s.task(node, f); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// findFile is the first file of the name; empty if there is none.
+// task is one entry of a list of tasks.
+func (s *scanner) task(node *yaml.Node, f frame) error {
+	known, err := s.directives(node, f)
+	if err != nil {
+		return err
+	}
+	s.settings(node, f)
+	if get(node, "block") != nil {
+		for _, key := range []string{"block", "rescue", "always"} {
+			err = errors.Join(err, s.tasks(get(node, key), f))
+		}
+		return err
+	}
+	if known {
+		return nil
+	}
+	scalars(node, func(n *yaml.Node) {
+		if lookup.MatchString(n.Value) {
+			s.gap(f, n.Line, "a lookup of Kubernetes objects")
+		}
+	})
+	return s.call(node, f)
+}
+
+// lookup matches a lookup of Kubernetes objects.
+var lookup = regexp.MustCompile(`\b(?:lookup|query|q)\(\s*['"](?:[\w.]+\.)?k8s['"]`)
+
+// call is the module call of a task.
+func (s *scanner) call(node *yaml.Node, f frame) error {
+	name, value, line := action(node)
+	switch strings.TrimPrefix(strings.TrimPrefix(name, "ansible.builtin."), "ansible.legacy.") {
+	case "include_tasks", "import_tasks", "include":
+		return s.included(f, either(get(value, "file"), value), s.searched(f, "tasks"), s.taskFile)
+	case "include_role", "import_role":
+		return s.namedRole(get(value, "name"), get(value, "tasks_from"), f, line)
+	}
+	s.module(name, args{s: s, f: f, node: arguments(value, get(node, "args")), line: line})
+	return nil
+}
+
+// included reads the file that a task or play names.
+func (s *scanner) included(f frame, name *yaml.Node, dirs []string, read func(string, frame) error) error {
+	file, ok := literal(name)
+	if !ok {
+		s.gap(f, name.Line, "the included file is named by an expression: %s", text(name))
+		return nil
+	}
+	path := findFile(strings.TrimPrefix(file, "file="), dirs)
+	if path == "" {
+		s.gap(f, name.Line, "the file %s does not exist", file)
+		return nil
+	}
+	return read(path, f)
+}
+
+// searched are the directories in which Ansible searches a task's file.
+func (s *scanner) searched(f frame, kind string) []string {
+	here := filepath.Dir(f.file)
+	dirs := []string{filepath.Join(here, kind), here}
+	if f.roleDir != "" {
+		dirs = append([]string{filepath.Join(f.roleDir, kind), f.roleDir, filepath.Join(f.roleDir, "tasks")}, dirs...)
+	}
+	return dirs
+}
+
+// findFile is the first file of the name, with an ending of YAML or as it is;
+// empty if there is none.
 func findFile(name string, dirs []string) string {
 	if filepath.IsAbs(name) {
 		dirs = []string{"/"}
 	}
 	for _, dir := range dirs {
-		path := filepath.Join(dir, name)
-		info, err := os.Stat(path)
-		if err == nil && info.Mode().IsRegular() {
-			return path
-		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			continue
+		for _, ending := range []string{"", ".yml", ".yaml", ".json"} {
+			path := filepath.Join(dir, name+ending)
+			if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
+				return path
+			}
 		}
 	}
 	return ""
