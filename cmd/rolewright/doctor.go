@@ -41,10 +41,8 @@ what to do about it. Ansible is run; nothing is changed. Run it where the operat
 runs, as its user.
 
   Ansible      which ansible-core, ansible-runner, Python, Kubernetes client and
-               kubernetes.core are found, and whether known vulnerabilities
-               concern them
-  executor     whether runs can be forked from an interpreter that has imported
-               Ansible already; the check is that of the operator's start
+               kubernetes.core are found
+  executor     whether runs can be forked: the self-check of the operator's start
   places       whether the runner root, TMPDIR, HOME and Ansible's directories
                can be written, and by whom else
   limits       memory, processes and CPUs of the control group, for as many runs
@@ -57,9 +55,9 @@ runs, as its user.
                --as asks for another user than the kubeconfig's
 
 The first word of a line is "ok", "note" for what costs only speed or safety
-margin, "failed" for what has to be mended, or "left out" for a check that could
-not be made; the last line counts those. The exit code is 1 if a check has failed,
-with --strict also if one was left out, else 0.
+margin, "failed" for what must be fixed, or "left out" for a check that was
+skipped; the last line counts those. The exit code is 1 if a check has failed,
+with --strict also if one was skipped, else 0.
 
 With -o json one object is printed: healthy, failed, leftOut (how many) and
 findings, a list of objects with check, state, found and remedy.`,
@@ -79,7 +77,7 @@ func (o *doctorOptions) bindFlags(fs *pflag.FlagSet) {
 	bindAnsibleRunner(fs, &o.ansibleRunner)
 	fs.StringVar(&o.executor, "executor", string(watches.ExecutorAuto), "The executor that the operator is to use, as for \"run\": auto, warm or runner. That runs cannot be forked is a note with auto, and a failed check with warm.")
 	fs.StringVar(&o.watchesFile, "watches-file", "./watches.yaml", "The file that says which kinds are watched.")
-	fs.StringVar(&o.definitions, "crd-dir", "config/crd", "A directory with CustomResourceDefinitions, for kinds that the cluster does not know.")
+	fs.StringVar(&o.definitions, "crd-dir", defaultDefinitions, "A directory with CustomResourceDefinitions, for kinds that the cluster does not know.")
 	fs.StringVar(&o.runnerRoot, "runner-root", "/tmp/ansible-operator/runner", "As for \"run\".")
 	fs.IntVar(&o.maxConcurrent, "max-concurrent-reconciles", runtime.GOMAXPROCS(0), "As for \"run\".")
 	// As in the flags of run.
@@ -107,10 +105,10 @@ type diagnosis struct {
 // run makes all checks. It returns errInvalid if one has failed.
 func (o *doctorOptions) run(ctx context.Context, out io.Writer) error {
 	if all := executors(); !slices.Contains(all, watches.Executor(o.executor)) {
-		return fmt.Errorf("--executor %q: give one of %q", o.executor, all)
+		return usage(fmt.Errorf("--executor %q: give one of %q", o.executor, all))
 	}
 	if o.output != outputText && o.output != outputJSON {
-		return fmt.Errorf("--output must be %s or %s, not %q", outputText, outputJSON, o.output)
+		return usage(fmt.Errorf("--output must be %s or %s, not %q", outputText, outputJSON, o.output))
 	}
 	var d diagnosis
 	for _, check := range []func(context.Context) []doctor.Finding{
@@ -155,7 +153,7 @@ func (d diagnosis) print(out io.Writer, format string) error {
 		return err
 	}
 	if d.LeftOut > 0 {
-		_, err := fmt.Fprintf(out, "%s left out: what is wrong there is not known\n", counted(d.LeftOut, "check was", "checks were"))
+		_, err := fmt.Fprintf(out, "%s skipped (not verified)\n", counted(d.LeftOut, "check", "checks"))
 		return err
 	}
 	return nil

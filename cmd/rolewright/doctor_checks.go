@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -22,31 +23,32 @@ import (
 // dpkgStatus is where Debian keeps the versions of its packages.
 const dpkgStatus = "/var/lib/dpkg/status"
 
-// debianCore is the version of Debian's package if ansible-core is of that: it
-// may have fixes that its own version does not tell of.
-func debianCore(v runner.Versions) string {
-	if python := interpreter(v); !strings.HasPrefix(python, "/usr/bin/") {
-		return ""
+// runnerVersion is the version of ansible-runner. Debian builds it without a
+// version, as 0.0.0: then it is that of Debian's package.
+func runnerVersion(v runner.Versions) string {
+	if v.Runner != "0.0.0" {
+		return v.Runner
 	}
-	version := doctor.DebianVersion(dpkgStatus, "ansible-core")
-	if !strings.HasPrefix(version, v.Core+"-") {
-		return ""
-	}
-	return version
+	version, _, _ := strings.Cut(debianVersion(dpkgStatus, "python3-ansible-runner"), "-")
+	return cmp.Or(version, v.Runner)
 }
 
-// trueRunner is the version of ansible-runner, and of Debian's package if it is
-// of that: Debian builds it without its own version, as 0.0.0.
-func trueRunner(v runner.Versions) (version, debian string) {
-	if v.Runner != "0.0.0" {
-		return v.Runner, ""
+// debianVersion is the version of an installed Debian package, as dpkg's status
+// file has it; empty if it is not installed, or this is not Debian.
+func debianVersion(statusFile, name string) string {
+	data, err := os.ReadFile(statusFile)
+	if err != nil {
+		return ""
 	}
-	debian = doctor.DebianVersion(dpkgStatus, "python3-ansible-runner")
-	upstream, _, _ := strings.Cut(debian, "-")
-	if upstream == "" {
-		return v.Runner, ""
+	for entry := range strings.SplitSeq(string(data), "\n\n") {
+		if !strings.HasPrefix(entry, "Package: "+name+"\n") || !strings.Contains(entry, "\nStatus: install ok installed\n") {
+			continue
+		}
+		_, version, _ := strings.Cut(entry, "\nVersion: ")
+		version, _, _ = strings.Cut(version, "\n")
+		return version
 	}
-	return upstream, debian
+	return ""
 }
 
 // interpreter is the Python of ansible-core; empty if it does not say.
@@ -64,11 +66,8 @@ func (o *doctorOptions) checkAnsible(ctx context.Context) []doctor.Finding {
 			Check: "Ansible", State: doctor.Failed, Found: err.Error(), Remedy: "install ansible-core and ansible-runner, or see --ansible-runner",
 		}}
 	}
-	version, debian := trueRunner(v)
 	found := []doctor.Finding{
-		{Check: "Ansible", State: doctor.OK, Found: fmt.Sprintf("ansible-core %s, ansible-runner %s, Python %s", v.Core, version, v.Python)},
-		doctor.CheckVersion("ansible-core", v.Core, debianCore(v)),
-		doctor.CheckVersion("ansible-runner", version, debian),
+		{Check: "Ansible", State: doctor.OK, Found: fmt.Sprintf("ansible-core %s, ansible-runner %s, Python %s", v.Core, runnerVersion(v), v.Python)},
 	}
 	return append(found, o.checkLibraries(ctx, v)...)
 }
@@ -109,7 +108,7 @@ func (o *doctorOptions) checkExecutor(ctx context.Context) []doctor.Finding {
 	defer pool.Close()
 	f := doctor.Finding{Check: "executor", State: doctor.OK, Found: "runs can be forked"}
 	if err := pool.Wait(ctx); err != nil {
-		f.State, f.Found = doctor.Note, "runs start Python anew: "+err.Error()
+		f.State, f.Found = doctor.Note, "runs are not forked, each starts a new Python: "+err.Error()
 		if watches.Executor(o.executor) == watches.ExecutorWarm {
 			f.State = doctor.Failed
 		}
@@ -159,7 +158,7 @@ func (o *doctorOptions) checkProject(ctx context.Context) []doctor.Finding {
 	found := doctor.CheckLimits(doctor.ReadLimits("/"), max(1, runs))
 	f := doctor.Finding{Check: "watches", State: doctor.OK, Found: fmt.Sprintf("%s is valid: %s", o.watchesFile, counted(len(watched), "watch", "watches"))}
 	if _, missing := os.Stat(o.watchesFile); missing != nil {
-		f.State, f.Found, f.Remedy = doctor.LeftOut, missing.Error(), "name it with --watches-file, to have kinds and permissions checked too"
+		f.State, f.Found, f.Remedy = doctor.Failed, o.watchesFile+" does not exist", "pass --watches-file, or run in the project's directory"
 		return append(found, f)
 	}
 	if err != nil {
@@ -171,29 +170,33 @@ func (o *doctorOptions) checkProject(ctx context.Context) []doctor.Finding {
 
 // checkCluster looks at what the cluster has for the watches.
 func (o *doctorOptions) checkCluster(ctx context.Context, watched []watches.Watch) []doctor.Finding {
-	leftOut := func(why string) []doctor.Finding {
+	notChecked := func(why string) []doctor.Finding {
 		return []doctor.Finding{
 			{Check: "kinds", State: doctor.LeftOut, Found: why},
 			{Check: "permissions", State: doctor.LeftOut, Found: why},
 		}
 	}
+	failed := func(why string) []doctor.Finding {
+		f := doctor.Finding{Check: "cluster", State: doctor.Failed, Found: why, Remedy: "set KUBECONFIG, or pass --offline"}
+		return append([]doctor.Finding{f}, notChecked("there is no cluster")...)
+	}
 	if o.offline {
-		return leftOut("--offline: the cluster is not asked")
+		return notChecked("--offline")
 	}
 	c, err := findCluster(os.LookupEnv)
 	if err != nil {
-		return leftOut(err.Error())
+		return failed(err.Error())
 	}
 	config := rest.CopyConfig(c.config)
 	config.Timeout = discoverTimeout
 	config.Impersonate.UserName = o.user
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return leftOut(err.Error())
+		return failed(err.Error())
 	}
 	began := time.Now()
 	if _, err := client.Discovery().ServerVersionWithContext(ctx); err != nil {
-		return leftOut(fmt.Sprintf("%s does not answer: %v", c, err))
+		return failed(fmt.Sprintf("%s does not answer: %v", c, err))
 	}
 	found := []doctor.Finding{{Check: "cluster", State: doctor.OK, Found: fmt.Sprintf("%s answers within %s", c, time.Since(began).Round(time.Millisecond))}}
 	for _, w := range watched {
@@ -247,14 +250,14 @@ func (o *doctorOptions) checkPermissions(ctx context.Context, client kubernetes.
 	found = append(found, own...)
 	if len(out.Gaps) > 0 {
 		found = append(found, doctor.Finding{
-			Check: "permissions", State: doctor.Note, Found: counted(len(out.Gaps), "place in the tasks does", "places in the tasks do") + " not tell what is needed",
+			Check: "permissions", State: doctor.Note, Found: counted(len(out.Gaps), "place in the tasks does", "places in the tasks do") + " not say literally what is needed",
 			Remedy: "see \"rolewright generate rbac\"",
 		})
 	}
 	return found
 }
 
-// checkOwnPermissions asks for what the operator needs whatever it watches.
+// checkOwnPermissions asks for the permissions that do not depend on the watches.
 func (o *doctorOptions) checkOwnPermissions(ctx context.Context, client kubernetes.Interface) ([]doctor.Finding, error) {
 	var found []doctor.Finding
 	services := []doctor.Service{doctor.Reviews(o.requireRBAC)}

@@ -99,7 +99,7 @@ func (o *generateRBACOptions) bindFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVarP(&o.namespaces, "namespace", "n", nil, "Write a Role for this namespace instead of a ClusterRole; several, with commas or by repeating the flag. What is in no namespace stays in a ClusterRole.")
 	fs.StringVarP(&o.output, "output", "o", "", "Write to this file, once all is known; to the standard output if empty.")
 	fs.StringSliceVar(&o.calls, "api-calls", nil, "A file that \"run --record-api-calls\" has written; several, with commas or by repeating the flag.")
-	fs.StringVar(&o.definitions, "crd-dir", "config/crd", "A directory with CustomResourceDefinitions.")
+	fs.StringVar(&o.definitions, "crd-dir", defaultDefinitions, "A directory with CustomResourceDefinitions.")
 	fs.BoolVar(&o.scan, "scan", true, "Read the tasks.")
 	fs.BoolVar(&o.offline, "offline", false, "Ask no cluster.")
 	fs.BoolVar(&o.strict, "strict", false, "Fail, and write nothing, if there is something that cannot be known.")
@@ -112,7 +112,7 @@ func (o *generateRBACOptions) bindFlags(fs *pflag.FlagSet) {
 // run writes the rules, and lists what is not known.
 func (o *generateRBACOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err := o.validate(); err != nil {
-		return err
+		return usage(err)
 	}
 	needs, gaps, err := o.generate(ctx, stderr)
 	if err != nil {
@@ -169,13 +169,13 @@ func (o *generateRBACOptions) generate(ctx context.Context, stderr io.Writer) (r
 	lookupEnv := lookupWith(overrides)
 	watched, problems, err := watches.Load(o.watchesFile, watches.Options{LookupEnv: lookupEnv})
 	if err != nil {
-		return nil, nil, problemsError(err, problems)
+		return nil, nil, usage(problemsError(err, problems))
 	}
 	var calls []rbac.Call
 	for _, path := range o.calls {
 		more, err := rbac.ReadCalls(path)
 		if err != nil {
-			return nil, nil, fmt.Errorf("--api-calls: %w", err)
+			return nil, nil, usage(fmt.Errorf("--api-calls: %w", err))
 		}
 		calls = append(calls, more...)
 	}
@@ -209,16 +209,19 @@ func absolutePath(path string) string {
 	return path
 }
 
-// finder tells kinds from the built-in table, from the definitions, and from
+// finder finds kinds in the built-in table, from the definitions, and from
 // the cluster, which it asks once, and only for a kind that is in neither.
 func (o *generateRBACOptions) finder(ctx context.Context, stderr io.Writer) (func(apiVersion, kind string) (rbac.Resource, bool), error) {
 	known, err := rbac.Builtin()
 	if err != nil {
 		return nil, err
 	}
+	if err := checkDefinitions(o.definitions); err != nil {
+		return nil, err
+	}
 	defined, err := rbac.ReadDefinitions(o.definitions)
 	if err != nil {
-		return nil, fmt.Errorf("--crd-dir: %w", err)
+		return nil, usage(fmt.Errorf("--crd-dir: %w", err))
 	}
 	known = append(defined, known...)
 	var served rbac.Catalog
@@ -240,8 +243,7 @@ func (o *generateRBACOptions) finder(ctx context.Context, stderr io.Writer) (fun
 // discoverTimeout bounds each request of the one look at the cluster.
 const discoverTimeout = 5 * time.Second
 
-// discoverAll asks the cluster which kinds there are; what it says in spite of
-// broken groups counts.
+// discoverAll asks the cluster for its kinds. Broken groups are left out.
 func discoverAll(ctx context.Context) (rbac.Catalog, error) {
 	c, err := findCluster(os.LookupEnv)
 	if err != nil {

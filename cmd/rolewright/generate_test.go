@@ -95,6 +95,7 @@ func TestGenerateRBAC_SaysWhatIsWrong(t *testing.T) {
 		"a name that is none":         {[]string{"--name=a/b"}, `--name "a/b" is not a name of a role`},
 		"a namespace that is none":    {[]string{"--namespace=A_B"}, `--namespace "A_B" is not a name of a namespace`},
 		"nowhere to write":            {[]string{"--output=" + dir + "/none/role.yaml"}, "--output: open"},
+		"no definitions":              {[]string{"--crd-dir=nowhere"}, "--crd-dir: stat nowhere: no such file"},
 		"a definition that is broken": {[]string{"--crd-dir=broken"}, "--crd-dir: read the CustomResourceDefinitions: broken/crd.yaml"},
 	} {
 		t.Run(name, func(t *testing.T) {

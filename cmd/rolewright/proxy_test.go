@@ -65,28 +65,29 @@ func TestProxyCommand_SaysWhatToDoAboutBadInput(t *testing.T) {
 	}
 	tests := []struct {
 		name   string
+		code   int
 		args   []string
 		stderr string // a part of it
 	}{
-		{"no owner", nil, `--owner "": give the object as KIND/NAME, such as Memcached/sample`},
-		{"no name", []string{"--owner=Widget"}, `--owner "Widget": give the object as KIND/NAME`},
-		{"empty name", []string{"--owner=Widget/"}, `--owner "Widget/": give the object as KIND/NAME`},
-		{"no watches file", []string{"--owner=Widget/it", "--watches-file=nowhere.yaml"}, "nowhere.yaml"},
-		{"kind that is not watched", []string{"--owner=Gadget/it"}, `watches no kind "Gadget"; it watches Widget.` + gvk.Group + ", Missing.missing.rolewright.test, Globe." + global.Group},
-		{"kind of two groups", []string{"--owner=widget/it", "--watches-file=" + twins}, "in more than one group; say which, as KIND.GROUP/NAME"},
-		{"kind that is not installed", []string{"--owner=Missing/it"}, "the cluster has no kind missing.rolewright.test/v1, Kind=Missing: install its CustomResourceDefinition"},
-		{"missing object", []string{"--owner=Widget/other"}, "there is no Widget " + ns + "/other: create it, or say where it is with --namespace"},
-		{"missing object in no namespace", []string{"--owner=Globe/other"}, "there is no Globe other: create it\n"},
-		{"file that exists", []string{"--owner=Widget/it", "--kubeconfig=" + existing}, existing + " exists; name another file, or remove it"},
-		{"directory that does not exist", []string{"--owner=Widget/it", "--kubeconfig=/nowhere/kubeconfig"}, "--kubeconfig: open /nowhere/kubeconfig: no such file or directory"},
-		{"port in use", []string{"--owner=Widget/it", "--proxy-port=" + port}, "choose another port with --proxy-port"},
-		{"argument", []string{"Widget/it"}, `unknown command "Widget/it"`},
+		{"no owner", exitUsage, nil, `--owner "": give the object as KIND/NAME, such as Memcached/sample`},
+		{"no name", exitUsage, []string{"--owner=Widget"}, `--owner "Widget": give the object as KIND/NAME`},
+		{"empty name", exitUsage, []string{"--owner=Widget/"}, `--owner "Widget/": give the object as KIND/NAME`},
+		{"no watches file", exitUsage, []string{"--owner=Widget/it", "--watches-file=nowhere.yaml"}, "nowhere.yaml"},
+		{"kind that is not watched", exitUsage, []string{"--owner=Gadget/it"}, `watches no kind "Gadget"; it watches Widget.` + gvk.Group + ", Missing.missing.rolewright.test, Globe." + global.Group},
+		{"kind of two groups", exitUsage, []string{"--owner=widget/it", "--watches-file=" + twins}, "in more than one group; say which, as KIND.GROUP/NAME"},
+		{"kind that is not installed", exitFailed, []string{"--owner=Missing/it"}, "the cluster has no kind missing.rolewright.test/v1, Kind=Missing: install its CustomResourceDefinition"},
+		{"missing object", exitFailed, []string{"--owner=Widget/other"}, "there is no Widget " + ns + "/other: create it, or say where it is with --namespace"},
+		{"missing object in no namespace", exitFailed, []string{"--owner=Globe/other"}, "there is no Globe other: create it\n"},
+		{"file that exists", exitFailed, []string{"--owner=Widget/it", "--kubeconfig=" + existing}, existing + " exists; name another file, or remove it"},
+		{"directory that does not exist", exitFailed, []string{"--owner=Widget/it", "--kubeconfig=/nowhere/kubeconfig"}, "--kubeconfig: open /nowhere/kubeconfig: no such file or directory"},
+		{"port in use", exitFailed, []string{"--owner=Widget/it", "--proxy-port=" + port}, "choose another port with --proxy-port"},
+		{"argument", exitUsage, []string{"Widget/it"}, `unknown command "Widget/it"`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			code, stdout, stderr := invoke(append([]string{"rolewright", "proxy", "--watches-file=" + watchesFile, "--namespace=" + ns}, tt.args...)...)
-			if code != exitFailed || stdout != "" {
-				t.Errorf("exit code %d, output %q; want %d and no output", code, stdout, exitFailed)
+			if code != tt.code || stdout != "" {
+				t.Errorf("exit code %d, output %q; want %d and no output", code, stdout, tt.code)
 			}
 			if said := stderr[max(0, strings.Index(stderr, "Error: ")):]; !strings.HasPrefix(said, "Error: ") || !strings.Contains(said, tt.stderr) {
 				t.Errorf("stderr = %q, want an error with %q", stderr, tt.stderr)
@@ -111,8 +112,8 @@ func TestProxyCommand_SaysWhatIsWrongWithTheWayToTheServer(t *testing.T) {
 			t.Setenv("KUBECONFIG", tt.kubeconfig)
 			gvk := schema.GroupVersionKind{Group: "any.rolewright.test", Version: "v1", Kind: "Any"}
 			code, stdout, stderr := invoke("rolewright", "proxy", "--owner=Any/it", "--watches-file="+project(t, gvk))
-			if code != exitFailed || stdout != "" || !strings.Contains(stderr, "KUBECONFIG="+tt.kubeconfig) || !strings.Contains(stderr, tt.stderr) {
-				t.Errorf("exit code %d, output %q, stderr %q; want %d and %q", code, stdout, stderr, exitFailed, tt.stderr)
+			if code != exitUnreachable || stdout != "" || !strings.Contains(stderr, "KUBECONFIG="+tt.kubeconfig) || !strings.Contains(stderr, tt.stderr) {
+				t.Errorf("exit code %d, output %q, stderr %q; want %d and %q", code, stdout, stderr, exitUnreachable, tt.stderr)
 			}
 		})
 	}

@@ -29,11 +29,6 @@ func uses(watched []watches.Watch, ways ...watches.Executor) bool {
 // once. If a watch requires forked runs, that is an error at the start.
 func (o *runOptions) newExecutor(ctx context.Context, watched []watches.Watch, recorder *metrics.Recorder, log logr.Logger) (_ *runner.Runner, end func(), err error) {
 	options := runner.Options{Path: o.ansibleRunner, Ledger: filepath.Join(o.runnerRoot, ledgerFile)}
-	if o.refuseVulnerable {
-		if err := o.checkVersions(ctx, options, log); err != nil {
-			return nil, nil, err
-		}
-	}
 	if options.Temp, err = runner.NewTemp(os.TempDir()); err != nil {
 		log.Error(err, "Temporary files of killed runs are not removed")
 	}

@@ -57,7 +57,7 @@ func TestBindFlags_HasEveryFlagOfAnsibleOperatorAndOurOwn(t *testing.T) {
 		"strict":                    {Default: "false"},
 		"proxy-anonymous":           {Default: "false"},
 		"record-api-calls":          {},
-		"refuse-vulnerable-ansible": {Default: "false"},
+		"refuse-vulnerable-ansible": {Default: "false", Hidden: true},
 		"user-metrics-bind-address": {Default: "localhost:5050"},
 		"ansible-runner":            {Default: "ansible-runner"},
 		"executor":                  {Default: "auto"},

@@ -69,7 +69,7 @@ func (o *runOptions) addControllers(
 		size, free, err := runner.Space(root)
 		return metrics.Disk{Size: size, Free: free}, err
 	})
-	check := newRunnerCheck(whileUnchanged(executor.Installed, o.judgeVersions(executor.Check, mgr.GetLogger().WithName("runner"))), runnerCheckPeriod, mgr.GetLogger().WithName("runner"))
+	check := newRunnerCheck(whileUnchanged(executor.Installed, executor.Check), runnerCheckPeriod, mgr.GetLogger().WithName("runner"))
 	options := controller.Options{
 		Watches:        watched,
 		Runner:         executor,

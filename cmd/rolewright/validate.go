@@ -73,7 +73,7 @@ texts that are not known are empty; keys may be added, but are never renamed.`,
 func (o *validateOptions) bindFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.strict, "strict", false, "Treat warnings as errors.")
 	fs.StringVarP(&o.output, "output", "o", outputText, "How to print the result: text or json.")
-	fs.StringVar(&o.definitions, "crd-dir", "config/crd", "A directory with CustomResourceDefinitions.")
+	fs.StringVar(&o.definitions, "crd-dir", defaultDefinitions, "A directory with CustomResourceDefinitions.")
 	fs.StringVar(&o.rolesPath, "ansible-roles-path", "", "Where to look for roles; overrides ANSIBLE_ROLES_PATH.")
 	fs.StringVar(&o.collectionsPath, "ansible-collections-path", "", "Where to look for collections; overrides ANSIBLE_COLLECTIONS_PATH.")
 	fs.BoolVar(&o.syntaxCheck, "syntax-check", true, "Let ansible-playbook check the syntax of the playbooks and roles.")

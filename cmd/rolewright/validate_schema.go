@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 
 	"github.com/rolewright/rolewright/controller/extravars"
 	"github.com/rolewright/rolewright/internal/doctor"
@@ -48,9 +49,12 @@ func becomes(w watches.Watch, key string) bool {
 
 // checkSchemas warns of schemas that keep what they do not declare.
 func (o *validateOptions) checkSchemas(file string, watched []watches.Watch) ([]watches.Problem, error) {
+	if err := checkDefinitions(o.definitions); err != nil {
+		return nil, err
+	}
 	schemas, err := doctor.ReadSchemas(o.definitions)
 	if err != nil {
-		return nil, fmt.Errorf("--crd-dir: %w", err)
+		return nil, usage(fmt.Errorf("--crd-dir: %w", err))
 	}
 	severity := watches.Warning
 	if o.strict {
@@ -74,4 +78,15 @@ func (o *validateOptions) checkSchemas(file string, watched []watches.Watch) ([]
 		}
 	}
 	return problems, nil
+}
+
+// defaultDefinitions is the default of --crd-dir. It need not exist.
+const defaultDefinitions = "config/crd"
+
+// checkDefinitions refuses a --crd-dir that was given and does not exist.
+func checkDefinitions(dir string) error {
+	if _, err := os.Stat(dir); err != nil && dir != defaultDefinitions {
+		return usage(fmt.Errorf("--crd-dir: %w", err))
+	}
+	return nil
 }
