@@ -41,7 +41,7 @@ var (
 func documents(t *testing.T) []string {
 	t.Helper()
 	found := []string{"README.md", "CONTRIBUTING.md"}
-	for _, pattern := range []string{"docs/*.md", "docs/reference/*.md"} {
+	for _, pattern := range []string{"docs/*.md", "docs/reference/*.md", "docs/inside/*.md"} {
 		matches, err := filepath.Glob(filepath.Join(repository, pattern))
 		if err != nil {
 			t.Fatal(err)
