@@ -64,7 +64,7 @@ func FuzzExpand(f *testing.F) {
 	})
 }
 
-// TestLoad_PositionsAreThoseOfTheFile: whatever stands before a problem, the
+// TestLoad_PositionsAreThoseOfTheFile: with anything before a problem, the
 // editor's line and column are reported.
 func TestLoad_PositionsAreThoseOfTheFile(t *testing.T) {
 	env := map[string]string{"LINES": "a: 1\n    b: 2\n    c: 3", "LONG": strings.Repeat("x", 50), "EMPTY": "", "BAD": "nope", "WATCH": watch("  manageStatus: nope")}

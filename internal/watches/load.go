@@ -153,8 +153,7 @@ func (c *decoding) entries(a at) []*entry {
 	}
 	defer leave()
 	if a.node.Kind != yaml.SequenceNode {
-		c.error(a, "the file is not a list of watches: json: cannot unmarshal "+jsonKind(a.node)+
-			" into Go value of type []watches.alias", `begin each watch with "- "`)
+		c.error(a, describeNode(a.node)+" is not a list of watches", `begin each watch with "- "`)
 		return nil
 	}
 	if len(a.node.Content) == 0 {
@@ -195,7 +194,7 @@ func (c *decoding) checkDuplicates(entries []*entry) {
 }
 
 // checkReplacements reports references whose replacement is hardly meant.
-// Comments are expanded like everything else, but nobody minds.
+// Comments are expanded like everything else, but that does no harm.
 func (c *decoding) checkReplacements() {
 	for _, r := range c.src.replacements {
 		was := c.src.raw[r.rawFrom:r.rawTo]

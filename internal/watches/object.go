@@ -1,7 +1,6 @@
 package watches
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -17,7 +16,7 @@ import (
 //
 // Keys match in any case. Of keys that differ in nothing else the one that
 // sorts last counts, as with encoding/json behind a sorted map.
-func object[T any](c *decoding, a at, goType string, fields []field[T], into *T) map[string]at {
+func object[T any](c *decoding, a at, fields []field[T], into *T) map[string]at {
 	a, leave, ok := c.enter(a)
 	if !ok {
 		return nil
@@ -62,9 +61,6 @@ func object[T any](c *decoding, a at, goType string, fields []field[T], into *T)
 			leave()
 			continue
 		}
-		if goType != "" && f.goType != "" {
-			target.goField = fmt.Sprintf("%s.%s%s of type %s", goType, strings.ToUpper(f.Key[:1]), f.Key[1:], f.goType)
-		}
 		f.set(c, into, target)
 		leave()
 		known[f.Key] = target
@@ -99,32 +95,11 @@ func (c *decoding) mismatch(a at, want string) {
 		typeMap:      `write "key: value" lines, indented below the key`,
 		typeList:     `write a list: "- " before each element`,
 	}[want]
-	got := jsonKind(a.node)
-	subject := map[string]string{"object": "a mapping", "array": "a list", "null": "nothing"}[got]
-	if subject == "" {
-		subject = fmt.Sprintf("%q", excerpt(a.node.Value))
-	}
-	message := fmt.Sprintf("%s is not a %s", subject, want)
+	article := "a"
 	if want == typeInt {
-		message = fmt.Sprintf("%s is not an %s", subject, want)
-		if _, isNumber := number(a.node); isNumber {
-			v, _ := resolve(a.node)
-			got += " " + jsonNumber(v)
-		}
+		article = "an"
 	}
-	if a.goField != "" {
-		message += ": cannot unmarshal " + got + " into Go struct field " + a.goField
-	}
-	c.error(a, message, hint)
-}
-
-// jsonNumber renders a number as encoding/json does.
-func jsonNumber(v any) string {
-	text, err := json.Marshal(v)
-	if err != nil {
-		return fmt.Sprint(v) // not a number, infinite
-	}
-	return string(text)
+	c.error(a, fmt.Sprintf("%s is not %s %s", describeNode(a.node), article, want), hint)
 }
 
 // number gives the value of a numeric scalar.
@@ -231,11 +206,7 @@ func setMaxRunnerArtifacts(c *decoding, e *entry, a at) {
 func duration(c *decoding, a at) (time.Duration, bool) {
 	if f, ok := number(a.node); ok {
 		if f != 0 {
-			text := a.node.Value + " has no unit"
-			if a.goField != "" { // ansible-operator's text
-				text += ": cannot unmarshal number into Go struct field " + a.goField
-			}
-			c.error(a, text, fmt.Sprintf("write %q for seconds", a.node.Value+"s"))
+			c.error(a, a.node.Value+" has no unit", fmt.Sprintf("write %q for seconds", a.node.Value+"s"))
 		}
 		return 0, f == 0
 	}
