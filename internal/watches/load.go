@@ -10,6 +10,8 @@ import (
 
 	"gopkg.in/yaml.v3"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/rolewright/rolewright/internal/text"
 )
 
 // maxBytes bounds the file, before and after environment expansion. The largest
@@ -226,14 +228,12 @@ func absolute(dir, path string) string {
 
 // excerpt is a short single line of a text.
 func excerpt(s string) string {
-	const limit = 80
-	s, rest, cut := strings.Cut(s, "\n")
-	runes := []rune(s)
-	if len(runes) > limit {
-		runes, cut = runes[:limit], true
+	line, rest, _ := strings.Cut(s, "\n")
+	if rest != "" {
+		line += "…"
 	}
-	if cut && (rest != "" || len(runes) == limit) {
-		return string(runes) + "…"
-	}
-	return string(runes)
+	return text.Clip(line, maxExcerpt)
 }
+
+// maxExcerpt is enough to recognise a line of the file by, in bytes.
+const maxExcerpt = 80

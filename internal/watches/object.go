@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/rolewright/rolewright/internal/text"
 )
 
 // object reads a mapping into a T, key by key as fields say. It returns where
@@ -75,7 +77,7 @@ func (c *decoding) unknownKey(p pair, fields []Field) {
 		keys = append(keys, f.Key)
 	}
 	hint := "remove it; known keys: " + strings.Join(keys, ", ")
-	if key := nearest(p.key, keys); key != "" {
+	if key := text.Nearest(p.key, keys); key != "" {
 		hint = fmt.Sprintf("did you mean %q?", key)
 	}
 	p.name.node = &yaml.Node{Kind: yaml.ScalarNode, Value: p.key, Line: p.name.node.Line, Column: p.name.node.Column}
@@ -136,7 +138,7 @@ func (c *decoding) string(a at) (string, bool) {
 	return s, true
 }
 
-func text[T any](of func(*T) *string) func(*decoding, *T, at) {
+func textField[T any](of func(*T) *string) func(*decoding, *T, at) {
 	return func(c *decoding, into *T, a at) {
 		if s, ok := c.string(a); ok {
 			*of(into) = s

@@ -87,15 +87,15 @@ func watchFields() []field[entry] {
 func contentFields() []field[entry] {
 	return []field[entry]{
 		{Field{"group", typeString, `""`, false, "The API group of the watched kind; empty for the core group."},
-			text(func(e *entry) *string { return &e.watch.GVK.Group })},
+			textField(func(e *entry) *string { return &e.watch.GVK.Group })},
 		{Field{"version", typeString, "", true, "The API version of the watched kind."},
-			text(func(e *entry) *string { return &e.watch.GVK.Version })},
+			textField(func(e *entry) *string { return &e.watch.GVK.Version })},
 		{Field{"kind", typeString, "", true, "The watched kind."},
-			text(func(e *entry) *string { return &e.watch.GVK.Kind })},
+			textField(func(e *entry) *string { return &e.watch.GVK.Kind })},
 		{Field{"playbook", typeString, "", false, "The playbook to run, absolute or relative to the working directory. It wins over role."},
-			text(func(e *entry) *string { return &e.playbook })},
+			textField(func(e *entry) *string { return &e.playbook })},
 		{Field{"role", typeString, "", false, "The role to run: a path, a name in the roles path, or namespace.collection.role."},
-			text(func(e *entry) *string { return &e.role })},
+			textField(func(e *entry) *string { return &e.role })},
 		{Field{"vars", typeMap, "", false, "Extra vars for every run, of any YAML type."},
 			variables(func(e *entry) *map[string]any { return &e.watch.Vars })},
 	}
@@ -192,11 +192,11 @@ func dependentFields() []field[entry] {
 func finalizerFields() []field[finalizer] {
 	return []field[finalizer]{
 		{Field{"name", typeString, "", true, "The finalizer on the object, such as example.com/finalizer."},
-			text(func(f *finalizer) *string { return &f.name })},
+			textField(func(f *finalizer) *string { return &f.name })},
 		{Field{"playbook", typeString, "", false, "The playbook to run. It wins over role."},
-			text(func(f *finalizer) *string { return &f.playbook })},
+			textField(func(f *finalizer) *string { return &f.playbook })},
 		{Field{"role", typeString, "", false, "The role to run."},
-			text(func(f *finalizer) *string { return &f.role })},
+			textField(func(f *finalizer) *string { return &f.role })},
 		{Field{"vars", typeMap, "", false,
 			"Extra vars of the finalizer run. If there is neither playbook nor role, the watch's own is run with them."},
 			variables(func(f *finalizer) *map[string]any { return &f.vars })},
@@ -211,11 +211,11 @@ func kindFields() []field[schema.GroupVersionKind] {
 	type gvk = schema.GroupVersionKind
 	return []field[gvk]{
 		{Field{"group", typeString, `""`, false, "The API group; empty for the core group."},
-			text(func(k *gvk) *string { return &k.Group })},
+			textField(func(k *gvk) *string { return &k.Group })},
 		{Field{"version", typeString, "", true, "The API version."},
-			text(func(k *gvk) *string { return &k.Version })},
+			textField(func(k *gvk) *string { return &k.Version })},
 		{Field{"kind", typeString, "", true, "The kind."},
-			text(func(k *gvk) *string { return &k.Kind })},
+			textField(func(k *gvk) *string { return &k.Kind })},
 	}
 }
 
@@ -232,9 +232,9 @@ func requirementFields() []field[metav1.LabelSelectorRequirement] {
 	type requirement = metav1.LabelSelectorRequirement
 	return []field[requirement]{
 		{Field{"key", typeString, "", true, "The label."},
-			text(func(r *requirement) *string { return &r.Key })},
+			textField(func(r *requirement) *string { return &r.Key })},
 		{Field{"operator", typeString, "", true, "In, NotIn, Exists or DoesNotExist."},
-			text(func(r *requirement) *string { return (*string)(&r.Operator) })},
+			textField(func(r *requirement) *string { return (*string)(&r.Operator) })},
 		{Field{"values", typeList, "", false, "The values for In and NotIn."},
 			setValues},
 	}
