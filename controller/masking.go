@@ -16,8 +16,8 @@ import (
 
 	"github.com/rolewright/rolewright/internal/proxy/objectbody"
 	"github.com/rolewright/rolewright/internal/redact"
+	"github.com/rolewright/rolewright/internal/vault"
 	"github.com/rolewright/rolewright/internal/watches"
-	"github.com/rolewright/rolewright/runner/vault"
 )
 
 // secrets are where the secret values of runs come from that are known before

@@ -18,8 +18,8 @@ import (
 
 	"github.com/rolewright/rolewright/controller/dependent"
 	"github.com/rolewright/rolewright/internal/discovery"
+	"github.com/rolewright/rolewright/internal/vault"
 	"github.com/rolewright/rolewright/internal/watches"
-	"github.com/rolewright/rolewright/runner/vault"
 )
 
 // Set is all watched kinds of an operator.

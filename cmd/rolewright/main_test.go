@@ -183,26 +183,6 @@ func TestExecute_ThirdSignalDoesNotWait(t *testing.T) {
 	}
 }
 
-func TestEditDistance_CountsEdits(t *testing.T) {
-	tests := []struct {
-		a, b string
-		want int
-	}{
-		{"", "", 0},
-		{"abc", "", 3},
-		{"", "abc", 3},
-		{"abc", "abc", 0},
-		{"abc", "abd", 1},
-		{"abc", "ac", 1},
-		{"kitten", "sitting", 3},
-	}
-	for _, tt := range tests {
-		if got := editDistance(tt.a, tt.b); got != tt.want {
-			t.Errorf("editDistance(%q, %q) = %d, want %d", tt.a, tt.b, got, tt.want)
-		}
-	}
-}
-
 func TestNearestFlag_NamesNoHiddenOrDeprecatedFlag(t *testing.T) {
 	flags := newRunCommand().Flags()
 	tests := []struct{ name, want string }{

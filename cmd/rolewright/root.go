@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/rolewright/rolewright/internal/version"
+
+	plaintext "github.com/rolewright/rolewright/internal/text"
 )
 
 const (
@@ -94,39 +96,14 @@ func explainArgument(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("%w; see %q", err, cmd.CommandPath()+" --help")
 }
 
-// nearestFlag is the flag whose name takes the fewest edits to become name;
-// empty if even that one shares too little with it to be worth a guess.
+// nearestFlag is the flag that name was probably meant to be; empty if none is
+// close.
 func nearestFlag(flags *pflag.FlagSet, name string) string {
-	best, least := "", max(2, len(name)/3)+1
+	var names []string
 	flags.VisitAll(func(f *pflag.Flag) {
-		if f.Hidden {
-			return
-		}
-		if d := editDistance(f.Name, name); d < least {
-			best, least = f.Name, d
+		if !f.Hidden {
+			names = append(names, f.Name)
 		}
 	})
-	return best
-}
-
-// editDistance is the number of bytes to insert, delete or replace to turn a
-// into b (Levenshtein).
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
+	return plaintext.Nearest(name, names)
 }

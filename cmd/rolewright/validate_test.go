@@ -90,7 +90,7 @@ func TestValidate_SaysWhatIsWrongAndWhere(t *testing.T) {
 		"all problems at once, those of good watches' content too": {
 			goodWatch + "- version: v1\n  kind: Bad\n  role: bad\n  finalizer: {name: example.com/x, role: bad}\n- kind: NoVersion\n  role: good\n  reconcilePeriod: 5\n", nil,
 			"watches.yaml:9:3: error: [2]: invalid GVK: /, Kind=NoVersion: version must not be empty; add \"version:\", such as v1\n" +
-				"watches.yaml:11:20: error: [2].reconcilePeriod: 5 has no unit: cannot unmarshal number into Go struct field alias.ReconcilePeriod of type string; write \"5s\" for seconds\n" +
+				"watches.yaml:11:20: error: [2].reconcilePeriod: 5 has no unit; write \"5s\" for seconds\n" +
 				"roles/bad/tasks/main.yml:1:3: error: conflicting action statements: ansible.builtin.debug, ansible.builtin.command; used by the watch of /v1, Kind=Bad in watches.yaml:5\n" +
 				"3 errors in watches.yaml\n", false},
 		"schemas that keep fields": {
@@ -145,7 +145,7 @@ func TestValidate_JSON(t *testing.T) {
       "severity": "error",
       "path": "[0].manageStatus",
       "text": "<yes>",
-      "message": "\"<yes>\" is not a boolean: cannot unmarshal string into Go struct field alias.ManageStatus of type bool",
+      "message": "\"<yes>\" is not a boolean",
       "hint": "write true or false"
     },
     {

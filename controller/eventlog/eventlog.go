@@ -89,7 +89,7 @@ var errTaskFailed = errors.New("[playbook task failed]")
 // the recap.
 func (l *Logger) Event(e jobevent.Event) {
 	if e.Kind == jobevent.PlaybookStats {
-		l.recap = text(e.Stdout, maxBlock)
+		l.recap = shown(e.Stdout, maxBlock)
 	}
 	switch {
 	case l.opts.Level == Everything:
@@ -105,23 +105,23 @@ func (l *Logger) task(e jobevent.Event) {
 	switch {
 	case l.raw:
 		if e.Stdout != "" {
-			l.out.block(text(e.Stdout, maxBlock) + "\n")
+			l.out.block(shown(e.Stdout, maxBlock) + "\n")
 		}
 	case isStart(e) && !debug && !isAction(e, "set_fact"):
 		l.emit(e, func(log logr.Logger) {
-			log.Info("[playbook task start]", "EventData.Name", text(e.Data.Name, maxField))
+			log.Info("[playbook task start]", "EventData.Name", shown(e.Data.Name, maxField))
 		})
 	case e.Kind == jobevent.RunnerOK && debug:
 		l.emit(e, func(log logr.Logger) {
-			log.Info("[playbook debug]", "EventData.TaskArgs", text(e.Data.TaskArgs, maxField))
+			log.Info("[playbook debug]", "EventData.TaskArgs", shown(e.Data.TaskArgs, maxField))
 		})
 	case e.Kind == jobevent.ItemOK:
 		l.emit(e, func(logr.Logger) {})
 	case e.Kind == jobevent.RunnerFailed, e.Kind == jobevent.RunnerUnreach:
 		l.emit(e, func(log logr.Logger) {
-			values := []any{"EventData.Task", text(e.Data.Task, maxField), "EventData.TaskArgs", text(e.Data.TaskArgs, maxField)}
+			values := []any{"EventData.Task", shown(e.Data.Task, maxField), "EventData.TaskArgs", shown(e.Data.TaskArgs, maxField)}
 			if e.Data.TaskPath != "" {
-				values = append(values, "EventData.FailedTaskPath", text(e.Data.TaskPath, maxField))
+				values = append(values, "EventData.FailedTaskPath", shown(e.Data.TaskPath, maxField))
 			}
 			log.Error(errTaskFailed, "", values...)
 		})
@@ -159,9 +159,9 @@ func taskBlock(e jobevent.Event) string {
 	var b strings.Builder
 	b.WriteString("\n--------------------------- Ansible Task StdOut -------------------------------\n")
 	if e.Data.Task != "" && !isStart(e) {
-		fmt.Fprintf(&b, "\n TASK [%s] ******************************** \n", text(e.Data.Task, maxField))
+		fmt.Fprintf(&b, "\n TASK [%s] ******************************** \n", shown(e.Data.Task, maxField))
 	}
-	b.WriteString(text(e.Stdout, maxBlock) + "\n")
+	b.WriteString(shown(e.Stdout, maxBlock) + "\n")
 	b.WriteString("\n" + strings.Repeat("-", 79) + "\n")
 	return b.String()
 }
@@ -175,7 +175,7 @@ func eventData(e jobevent.Event) map[string]any {
 		"task_path": e.Data.TaskPath, "role": e.Data.Role, "host": e.Data.Host, "name": e.Data.Name,
 	} {
 		if value != "" {
-			data[key] = text(value, maxField)
+			data[key] = shown(value, maxField)
 		}
 	}
 	if e.Data.IgnoreErrors {
@@ -185,7 +185,7 @@ func eventData(e jobevent.Event) map[string]any {
 		if len(res) <= maxField && json.Valid(res) {
 			data["res"] = res
 		} else {
-			data["res"] = text(string(res[:min(len(res), maxBlock)]), maxField)
+			data["res"] = shown(string(res[:min(len(res), maxBlock)]), maxField)
 		}
 	}
 	if s := e.Data.Stats; s != nil {

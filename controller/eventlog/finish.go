@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rolewright/rolewright/internal/text"
 	"github.com/rolewright/rolewright/runner/jobevent"
 	"github.com/rolewright/rolewright/runner/plainfile"
 )
@@ -50,13 +51,13 @@ func recapOf(stats *jobevent.Stats) string {
 	b.WriteString("\nPLAY RECAP *********************************************************************")
 	for _, host := range slices.Sorted(maps.Keys(stats.Processed)) {
 		fmt.Fprintf(&b, "\n%-26s : ok=%-4d changed=%-4d unreachable=%-4d failed=%-4d skipped=%-4d rescued=%-4d ignored=%-4d",
-			text(host, maxField), stats.OK[host], stats.Changed[host], stats.Dark[host], stats.Failures[host],
+			shown(host, maxField), stats.OK[host], stats.Changed[host], stats.Dark[host], stats.Failures[host],
 			stats.Skipped[host], stats.Rescued[host], stats.Ignored[host])
 		if b.Len() > maxBlock {
 			break
 		}
 	}
-	return text(b.String(), maxBlock)
+	return shown(b.String(), maxBlock)
 }
 
 // copyOutput writes the file between the rules of the debug result. The file
@@ -65,7 +66,7 @@ func recapOf(stats *jobevent.Stats) string {
 func (l *Logger) copyOutput(dir, name string) error {
 	file, err := plainfile.OpenBelow(dir, name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // the run did not start, and whoever wanted it knows why
+		return nil // the run did not start; its result says why
 	}
 	if err != nil {
 		return fmt.Errorf("read the run's output: %w", err)
@@ -87,7 +88,7 @@ func (l *Logger) copyOutput(dir, name string) error {
 			if part, err = in.ReadSlice('\n'); errors.Is(err, bufio.ErrBufferFull) {
 				err = nil
 			}
-			piece.WriteString(clean(string(part)))
+			piece.WriteString(text.Uncoloured(string(part)))
 			if piece.Len() >= maxBlock {
 				_, _ = piece.WriteTo(l.out)
 			}

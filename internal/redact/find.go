@@ -6,6 +6,8 @@ import (
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/rolewright/rolewright/internal/text"
 )
 
 // reading says what is taken for an escape. The same text may mean several
@@ -95,7 +97,7 @@ var plain = func() (table [256]byte) { //nolint:gochecknoglobals // a table that
 func odd(s string, as reading) (char string, size int) {
 	switch b := s[0]; {
 	case b == '\x1b':
-		return "", escapeLen(s)
+		return "", text.ControlSequenceLen(s)
 	case as == asIs && b == '%':
 		return "%", 1
 	case as == asIs || b != '%' && b != '\\':
@@ -138,21 +140,6 @@ func places(text string, as reading, wanted []int) []span {
 		i += size
 	}
 	return found
-}
-
-// escapeLen is the length of the control sequence that s begins with, or 1.
-func escapeLen(s string) int {
-	if len(s) < 2 || s[1] != '[' {
-		return 1
-	}
-	i := 2
-	for i < len(s) && s[i] >= 0x20 && s[i] <= 0x3f {
-		i++
-	}
-	if i < len(s) && s[i] >= 0x40 && s[i] <= 0x7e {
-		i++
-	}
-	return i
 }
 
 // maxEscape is the length of the longest escape that counts as one: two of

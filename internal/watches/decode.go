@@ -31,9 +31,6 @@ type decoding struct {
 type at struct {
 	node *yaml.Node
 	path string
-	// goField names the field of ansible-operator's type, for its message
-	// about a value of the wrong type; empty where there is none.
-	goField string
 }
 
 // key returns the place of a key's value.
@@ -165,7 +162,7 @@ func (c *decoding) value(a at) (any, bool) {
 		return nil, false
 	}
 	if f, isFloat := v.(float64); isFloat && (math.IsNaN(f) || math.IsInf(f, 0)) {
-		c.error(a, fmt.Sprintf("%s cannot be a variable: json: unsupported value: %v", a.node.Value, f),
+		c.error(a, fmt.Sprintf("%s cannot be a variable: JSON, which carries the variables, has no such number", a.node.Value),
 			"put it in quotes")
 		return nil, false
 	}
@@ -297,23 +294,17 @@ func (c *decoding) keyText(a at) (string, bool) {
 	return key, true
 }
 
-// jsonKind names a node's type as encoding/json does.
-func jsonKind(n *yaml.Node) string {
-	switch n.Kind {
-	case yaml.AliasNode:
-		return jsonKind(n.Alias)
-	case yaml.MappingNode:
-		return "object"
-	case yaml.SequenceNode:
-		return "array"
+// describeNode names a node for a message about its type.
+func describeNode(n *yaml.Node) string {
+	switch {
+	case n.Kind == yaml.AliasNode:
+		return describeNode(n.Alias)
+	case n.Kind == yaml.MappingNode:
+		return "a mapping"
+	case n.Kind == yaml.SequenceNode:
+		return "a list"
+	case isNull(n):
+		return "nothing"
 	}
-	switch v, _ := resolve(n); v.(type) {
-	case nil:
-		return "null"
-	case bool:
-		return "bool"
-	case int64, uint64, float64:
-		return "number"
-	}
-	return "string"
+	return fmt.Sprintf("%q", excerpt(n.Value))
 }

@@ -27,9 +27,9 @@ func decodeText(text string) (any, []Problem) {
 	return v, c.problems
 }
 
-// incumbentValue is what ansible-operator's YAML library makes of a document,
+// libraryValue is what ansible-operator's YAML library makes of a document,
 // before numbers lose their precision.
-func incumbentValue(text string) (any, error) {
+func libraryValue(text string) (any, error) {
 	data, err := sigsyaml.YAMLToJSON([]byte(text))
 	if err != nil {
 		return nil, err
@@ -46,10 +46,10 @@ func canonical(data []byte) (any, error) {
 	return v, err
 }
 
-// differs explains how our reading of a document differs from the incumbent's.
+// differs explains how our reading of a document differs from ansible-operator's.
 func differs(t *testing.T, text string) string {
 	t.Helper()
-	want, wantErr := incumbentValue(text)
+	want, wantErr := libraryValue(text)
 	got, problems := decodeText(text)
 	errors, _ := Count(problems)
 	switch {
@@ -92,8 +92,8 @@ func scalars() []string {
 	return list
 }
 
-// TestValue_IsTheIncumbents compares scalars as values, as keys and as elements.
-func TestValue_IsTheIncumbents(t *testing.T) {
+// TestValue_IsAnsibleOperators compares scalars as values, as keys and as elements.
+func TestValue_IsAnsibleOperators(t *testing.T) {
 	for _, s := range scalars() {
 		for _, form := range []string{"- a: %\n", "- {a: %}\n", "- %: a\n", "- - %\n", "- [%]\n", "%"} {
 			text := strings.ReplaceAll(form, "%", s)
@@ -104,9 +104,9 @@ func TestValue_IsTheIncumbents(t *testing.T) {
 	}
 }
 
-// TestValue_StructuresAreTheIncumbents covers merges, aliases, duplicates,
+// TestValue_StructuresAreAnsibleOperators covers merges, aliases, duplicates,
 // block texts and what cannot be JSON.
-func TestValue_StructuresAreTheIncumbents(t *testing.T) {
+func TestValue_StructuresAreAnsibleOperators(t *testing.T) {
 	for _, text := range []string{
 		"- &a {x: 1}\n- <<: *a\n  y: 2\n",
 		"- &a {x: 1}\n- x: 2\n  <<: *a\n",
@@ -138,7 +138,7 @@ func TestValue_StructuresAreTheIncumbents(t *testing.T) {
 
 // FuzzValue looks for documents that are read differently. Left out is what is
 // known: the lone tag "!", which yaml.v3 does not keep; UTF-16, which we refuse;
-// keys given twice, of which the incumbent takes one at random if they become
+// keys given twice, of which ansible-operator takes one at random if they become
 // equal only as strings ({5: a, "5": b}); and documents that are no block
 // sequence, behind which it overlooks garbage.
 func FuzzValue(f *testing.F) {

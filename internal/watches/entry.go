@@ -52,12 +52,12 @@ func (c *decoding) entry(a at) *entry {
 		Executor:                c.opts.Defaults.Executor,
 		Pos:                     c.src.position(a.node.Line, a.node.Column),
 	}}
-	if kind := jsonKind(a.node); kind != "object" {
-		c.error(a, "a watch is a mapping: json: cannot unmarshal "+kind+" into Go value of type watches.alias",
+	if resolved := a.node; resolved.Kind != yaml.MappingNode && (resolved.Kind != yaml.AliasNode || resolved.Alias.Kind != yaml.MappingNode) {
+		c.error(a, describeNode(a.node)+" is not a watch",
 			`write "version:", "kind:" and "role:" or "playbook:" after the "- "`)
 		return nil
 	}
-	keys := object(c, a, "alias", watchFields(), e)
+	keys := object(c, a, watchFields(), e)
 	if keys == nil {
 		return nil
 	}
@@ -109,7 +109,7 @@ func mismatched(keys map[string]at, key string) bool {
 
 func setFinalizer(c *decoding, e *entry, a at) {
 	f := &finalizer{at: a, timeout: defaultTimeout, idleTimeout: defaultIdleTimeout}
-	if f.keys = object(c, a, "", finalizerFields(), f); f.keys != nil {
+	if f.keys = object(c, a, finalizerFields(), f); f.keys != nil {
 		e.finalizer = f
 	}
 }
@@ -158,31 +158,22 @@ func (c *decoding) checkFinalizerName(f *finalizer, kind schema.GroupVersionKind
 }
 
 func setBlacklist(c *decoding, e *entry, a at) {
-	if a.node.Kind != yaml.SequenceNode {
-		c.mismatch(a, typeList)
-		return
-	}
 	e.watch.Blacklist = []schema.GroupVersionKind{}
-	for i := range a.node.Content {
-		element, leave, ok := c.enter(a.index(i))
-		if !ok {
-			return
-		}
+	c.elements(a, func(element at) {
 		var kind schema.GroupVersionKind
-		keys := object(c, element, "", kindFields(), &kind)
-		leave()
-		if keys == nil {
-			continue
+		if object(c, element, kindFields(), &kind) == nil {
+			return
 		}
 		if kind.Kind == "" || kind.Version == "" {
 			c.warn(element, fmt.Sprintf("%s matches no kind: version and kind must not be empty", kind),
 				`add "version:" and "kind:"`)
 		}
 		e.watch.Blacklist = append(e.watch.Blacklist, kind)
-	}
+	})
 }
 
-func setSecretVars(c *decoding, e *entry, a at) {
+// elements calls read for each element of a list. What is none is reported.
+func (c *decoding) elements(a at, read func(at)) {
 	if a.node.Kind != yaml.SequenceNode {
 		c.mismatch(a, typeList)
 		return
@@ -192,8 +183,14 @@ func setSecretVars(c *decoding, e *entry, a at) {
 		if !ok {
 			return
 		}
-		path, ok := c.string(element)
+		read(element)
 		leave()
+	}
+}
+
+func setSecretVars(c *decoding, e *entry, a at) {
+	c.elements(a, func(element at) {
+		path, ok := c.string(element)
 		switch {
 		case !ok:
 		case slices.Contains(strings.Split(path, "."), ""):
@@ -204,7 +201,7 @@ func setSecretVars(c *decoding, e *entry, a at) {
 		default:
 			e.watch.SecretVars = append(e.watch.SecretVars, path)
 		}
-	}
+	})
 }
 
 func setAdopt(c *decoding, e *entry, a at) {
@@ -244,7 +241,7 @@ func oneOf[T ~string](c *decoding, a at, what string, into *T, allowed ...T) {
 }
 
 func setSelector(c *decoding, e *entry, a at) {
-	object(c, a, "", selectorFields(), &e.watch.Selector)
+	object(c, a, selectorFields(), &e.watch.Selector)
 }
 
 func setMatchLabels(c *decoding, s *metav1.LabelSelector, a at) {
@@ -270,44 +267,25 @@ func setMatchLabels(c *decoding, s *metav1.LabelSelector, a at) {
 }
 
 func setMatchExpressions(c *decoding, s *metav1.LabelSelector, a at) {
-	if a.node.Kind != yaml.SequenceNode {
-		c.mismatch(a, typeList)
-		return
-	}
-	for i := range a.node.Content {
-		element, leave, ok := c.enter(a.index(i))
-		if !ok {
-			return
-		}
+	c.elements(a, func(element at) {
 		var r metav1.LabelSelectorRequirement
 		before := len(c.problems)
-		keys := object(c, element, "", requirementFields(), &r)
-		leave()
-		if keys == nil {
-			continue
+		if object(c, element, requirementFields(), &r) == nil {
+			return
 		}
 		s.MatchExpressions = append(s.MatchExpressions, r)
 		if before == len(c.problems) {
 			c.checkSelector(element, metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{r}})
 		}
-	}
+	})
 }
 
 func setValues(c *decoding, r *metav1.LabelSelectorRequirement, a at) {
-	if a.node.Kind != yaml.SequenceNode {
-		c.mismatch(a, typeList)
-		return
-	}
-	for i := range a.node.Content {
-		element, leave, ok := c.enter(a.index(i))
-		if !ok {
-			return
-		}
+	c.elements(a, func(element at) {
 		if value, ok := c.string(element); ok {
 			r.Values = append(r.Values, value)
 		}
-		leave()
-	}
+	})
 }
 
 // checkSelector checks one condition of a selector, so that a problem has the

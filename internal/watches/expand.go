@@ -16,7 +16,7 @@ type replacement struct {
 
 // expand replaces references to environment variables as os.Expand does, and
 // tells where. A reference to a variable that is not set becomes ${NAME},
-// whatever it looked like. It stops growing at limit bytes and then reports
+// however it was written. It stops growing at limit bytes and then reports
 // false.
 //
 // The scan is written out because os.Expand tells its callback the name only,

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/rolewright/rolewright/internal/text"
 )
 
 // osExpand is what ansible-operator does with the text.
@@ -64,7 +66,7 @@ func FuzzExpand(f *testing.F) {
 	})
 }
 
-// TestLoad_PositionsAreThoseOfTheFile: whatever stands before a problem, the
+// TestLoad_PositionsAreThoseOfTheFile: with anything before a problem, the
 // editor's line and column are reported.
 func TestLoad_PositionsAreThoseOfTheFile(t *testing.T) {
 	env := map[string]string{"LINES": "a: 1\n    b: 2\n    c: 3", "LONG": strings.Repeat("x", 50), "EMPTY": "", "BAD": "nope", "WATCH": watch("  manageStatus: nope")}
@@ -99,7 +101,7 @@ func TestNearest_FindsSlips(t *testing.T) {
 		"rolle", "playbok", "paybook", "reconcileperoid", "reconcile_period", "manage_status", "finaliser", "var", "variables",
 		"watchAnnotationChanges", "versoin", "black-list", "foo", "x", "", "name", strings.Repeat("kind", 100),
 	} {
-		got[key] = nearest(key, keys)
+		got[key] = text.Nearest(key, keys)
 	}
 	want := map[string]string{
 		"rolle": "role", "playbok": "playbook", "paybook": "playbook", "reconcileperoid": "reconcilePeriod", "reconcile_period": "reconcilePeriod",

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// FuzzLoad: whatever the file holds, Load returns, its problems are in the
+// FuzzLoad: for any file, Load returns, its problems are in the
 // file, and it fails exactly if one of them is an error.
 func FuzzLoad(f *testing.F) {
 	for _, name := range []string{"suite", "console", "wrong"} {

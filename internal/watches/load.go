@@ -10,6 +10,8 @@ import (
 
 	"gopkg.in/yaml.v3"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/rolewright/rolewright/internal/text"
 )
 
 // maxBytes bounds the file, before and after environment expansion. The largest
@@ -153,8 +155,7 @@ func (c *decoding) entries(a at) []*entry {
 	}
 	defer leave()
 	if a.node.Kind != yaml.SequenceNode {
-		c.error(a, "the file is not a list of watches: json: cannot unmarshal "+jsonKind(a.node)+
-			" into Go value of type []watches.alias", `begin each watch with "- "`)
+		c.error(a, describeNode(a.node)+" is not a list of watches", `begin each watch with "- "`)
 		return nil
 	}
 	if len(a.node.Content) == 0 {
@@ -195,7 +196,7 @@ func (c *decoding) checkDuplicates(entries []*entry) {
 }
 
 // checkReplacements reports references whose replacement is hardly meant.
-// Comments are expanded like everything else, but nobody minds.
+// Comments are expanded like everything else, but that does no harm.
 func (c *decoding) checkReplacements() {
 	for _, r := range c.src.replacements {
 		was := c.src.raw[r.rawFrom:r.rawTo]
@@ -227,14 +228,12 @@ func absolute(dir, path string) string {
 
 // excerpt is a short single line of a text.
 func excerpt(s string) string {
-	const limit = 80
-	s, rest, cut := strings.Cut(s, "\n")
-	runes := []rune(s)
-	if len(runes) > limit {
-		runes, cut = runes[:limit], true
+	line, rest, _ := strings.Cut(s, "\n")
+	if rest != "" {
+		line += "…"
 	}
-	if cut && (rest != "" || len(runes) == limit) {
-		return string(runes) + "…"
-	}
-	return string(runes)
+	return text.Clip(line, maxExcerpt)
 }
+
+// maxExcerpt is enough to recognise a line of the file by, in bytes.
+const maxExcerpt = 80

@@ -1,7 +1,6 @@
 package watches
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -9,6 +8,8 @@ import (
 	"time"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/rolewright/rolewright/internal/text"
 )
 
 // object reads a mapping into a T, key by key as fields say. It returns where
@@ -17,7 +18,7 @@ import (
 //
 // Keys match in any case. Of keys that differ in nothing else the one that
 // sorts last counts, as with encoding/json behind a sorted map.
-func object[T any](c *decoding, a at, goType string, fields []field[T], into *T) map[string]at {
+func object[T any](c *decoding, a at, fields []field[T], into *T) map[string]at {
 	a, leave, ok := c.enter(a)
 	if !ok {
 		return nil
@@ -62,9 +63,6 @@ func object[T any](c *decoding, a at, goType string, fields []field[T], into *T)
 			leave()
 			continue
 		}
-		if goType != "" && f.goType != "" {
-			target.goField = fmt.Sprintf("%s.%s%s of type %s", goType, strings.ToUpper(f.Key[:1]), f.Key[1:], f.goType)
-		}
 		f.set(c, into, target)
 		leave()
 		known[f.Key] = target
@@ -79,7 +77,7 @@ func (c *decoding) unknownKey(p pair, fields []Field) {
 		keys = append(keys, f.Key)
 	}
 	hint := "remove it; known keys: " + strings.Join(keys, ", ")
-	if key := nearest(p.key, keys); key != "" {
+	if key := text.Nearest(p.key, keys); key != "" {
 		hint = fmt.Sprintf("did you mean %q?", key)
 	}
 	p.name.node = &yaml.Node{Kind: yaml.ScalarNode, Value: p.key, Line: p.name.node.Line, Column: p.name.node.Column}
@@ -99,32 +97,11 @@ func (c *decoding) mismatch(a at, want string) {
 		typeMap:      `write "key: value" lines, indented below the key`,
 		typeList:     `write a list: "- " before each element`,
 	}[want]
-	got := jsonKind(a.node)
-	subject := map[string]string{"object": "a mapping", "array": "a list", "null": "nothing"}[got]
-	if subject == "" {
-		subject = fmt.Sprintf("%q", excerpt(a.node.Value))
-	}
-	message := fmt.Sprintf("%s is not a %s", subject, want)
+	article := "a"
 	if want == typeInt {
-		message = fmt.Sprintf("%s is not an %s", subject, want)
-		if _, isNumber := number(a.node); isNumber {
-			v, _ := resolve(a.node)
-			got += " " + jsonNumber(v)
-		}
+		article = "an"
 	}
-	if a.goField != "" {
-		message += ": cannot unmarshal " + got + " into Go struct field " + a.goField
-	}
-	c.error(a, message, hint)
-}
-
-// jsonNumber renders a number as encoding/json does.
-func jsonNumber(v any) string {
-	text, err := json.Marshal(v)
-	if err != nil {
-		return fmt.Sprint(v) // not a number, infinite
-	}
-	return string(text)
+	c.error(a, fmt.Sprintf("%s is not %s %s", describeNode(a.node), article, want), hint)
 }
 
 // number gives the value of a numeric scalar.
@@ -161,7 +138,7 @@ func (c *decoding) string(a at) (string, bool) {
 	return s, true
 }
 
-func text[T any](of func(*T) *string) func(*decoding, *T, at) {
+func textField[T any](of func(*T) *string) func(*decoding, *T, at) {
 	return func(c *decoding, into *T, a at) {
 		if s, ok := c.string(a); ok {
 			*of(into) = s
@@ -231,11 +208,7 @@ func setMaxRunnerArtifacts(c *decoding, e *entry, a at) {
 func duration(c *decoding, a at) (time.Duration, bool) {
 	if f, ok := number(a.node); ok {
 		if f != 0 {
-			text := a.node.Value + " has no unit"
-			if a.goField != "" { // ansible-operator's text
-				text += ": cannot unmarshal number into Go struct field " + a.goField
-			}
-			c.error(a, text, fmt.Sprintf("write %q for seconds", a.node.Value+"s"))
+			c.error(a, a.node.Value+" has no unit", fmt.Sprintf("write %q for seconds", a.node.Value+"s"))
 		}
 		return 0, f == 0
 	}

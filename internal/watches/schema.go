@@ -1,6 +1,7 @@
 package watches
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -65,8 +66,6 @@ type field[T any] struct {
 	Field
 	// set stores the value, which is not null, or reports why it cannot.
 	set func(c *decoding, into *T, value at)
-	// goType is the type in ansible-operator, for its message; see [at.goField].
-	goType string
 }
 
 // Types of values, as documented and as named in problems.
@@ -81,84 +80,130 @@ const (
 
 // watchFields are the keys of a watch.
 func watchFields() []field[entry] {
+	return slices.Concat(contentFields(), runFields(), objectFields(), dependentFields())
+}
+
+// contentFields say which kind is watched, and which content answers for it.
+func contentFields() []field[entry] {
 	return []field[entry]{
 		{Field{"group", typeString, `""`, false, "The API group of the watched kind; empty for the core group."},
-			text(func(e *entry) *string { return &e.watch.GVK.Group }), "string"},
+			textField(func(e *entry) *string { return &e.watch.GVK.Group })},
 		{Field{"version", typeString, "", true, "The API version of the watched kind."},
-			text(func(e *entry) *string { return &e.watch.GVK.Version }), "string"},
+			textField(func(e *entry) *string { return &e.watch.GVK.Version })},
 		{Field{"kind", typeString, "", true, "The watched kind."},
-			text(func(e *entry) *string { return &e.watch.GVK.Kind }), "string"},
+			textField(func(e *entry) *string { return &e.watch.GVK.Kind })},
 		{Field{"playbook", typeString, "", false, "The playbook to run, absolute or relative to the working directory. It wins over role."},
-			text(func(e *entry) *string { return &e.playbook }), "string"},
+			textField(func(e *entry) *string { return &e.playbook })},
 		{Field{"role", typeString, "", false, "The role to run: a path, a name in the roles path, or namespace.collection.role."},
-			text(func(e *entry) *string { return &e.role }), "string"},
+			textField(func(e *entry) *string { return &e.role })},
 		{Field{"vars", typeMap, "", false, "Extra vars for every run, of any YAML type."},
-			variables(func(e *entry) *map[string]any { return &e.watch.Vars }), "map[string]interface {}"},
-		{Field{"maxRunnerArtifacts", typeInt, "20", false, "How many runs' artifacts are kept per object; 0 keeps none, a negative number all."},
-			setMaxRunnerArtifacts, "int"},
-		{Field{"maxFailedRunnerArtifacts", typeInt, "5", false, "How many failed runs' artifacts are kept per object beside those, of the runs before them; 0 keeps none, a negative number all. The default is 0 where maxRunnerArtifacts is."},
-			setMaxFailedRunnerArtifacts, ""},
-		{Field{"artifactsMaxAge", typeDuration, "--artifacts-max-age", false, `How long the artifacts of a run are kept, such as "720h"; 0 keeps none, a negative duration is no limit.`},
-			setArtifactsMaxAge, ""},
-		{Field{"reconcilePeriod", typeDuration, "--reconcile-period", false, `How long after a run the next one starts although nothing changed, such as "30m"; 0 for never.`},
-			setReconcilePeriod, "string"},
+			variables(func(e *entry) *map[string]any { return &e.watch.Vars })},
+	}
+}
+
+// runFields say how runs are made, when they end and what is kept of them.
+func runFields() []field[entry] {
+	return []field[entry]{
+		{Field{"maxRunnerArtifacts", typeInt, "20", false,
+			"How many runs' artifacts are kept per object; 0 keeps none, a negative number all."},
+			setMaxRunnerArtifacts},
+		{Field{"maxFailedRunnerArtifacts", typeInt, "5", false,
+			"How many failed runs' artifacts are kept per object beside those, of the runs before them; 0 keeps none, a negative " +
+				"number all. The default is 0 where maxRunnerArtifacts is."},
+			setMaxFailedRunnerArtifacts},
+		{Field{"artifactsMaxAge", typeDuration, "--artifacts-max-age", false,
+			`How long the artifacts of a run are kept, such as "720h"; 0 keeps none, a negative duration is no limit.`},
+			setArtifactsMaxAge},
+		{Field{"reconcilePeriod", typeDuration, "--reconcile-period", false,
+			`How long after a run the next one starts although nothing changed, such as "30m"; 0 for never.`},
+			setReconcilePeriod},
 		{Field{"timeout", typeDuration, "2h", false, "How long a run may take before it is stopped, and counts as failed; 0 for no limit."},
-			limit(func(e *entry) *time.Duration { return &e.watch.Timeout }), ""},
-		{Field{"idleTimeout", typeDuration, "30m", false, "How long a run may go without a sign of life, such as the start or the end of a task; 0 for no limit."},
-			limit(func(e *entry) *time.Duration { return &e.watch.IdleTimeout }), ""},
-		{Field{"onChange", typeString, "wait", false, "What becomes of a run whose object is changed meanwhile: with wait it goes on and another one follows, with restart it is stopped first."},
-			setOnChange, ""},
-		{Field{"annotations", typeString, "bounded", false, "What annotations of an object may change of timeout, idleTimeout, maxRunnerArtifacts and the raw output in the log: with bounded they ask for no more than the watch allows, with trusted for anything."},
-			setAnnotations, ""},
-		{Field{"executor", typeString, "--executor", false, "How runs are made: auto forks them from an interpreter that has imported Ansible already, where that is possible; so does warm, with which the operator does not start where it is not; runner starts ansible-runner for each."},
-			setExecutor, ""},
+			limit(func(e *entry) *time.Duration { return &e.watch.Timeout })},
+		{Field{"idleTimeout", typeDuration, "30m", false,
+			"How long a run may go without a sign of life, such as the start or the end of a task; 0 for no limit."},
+			limit(func(e *entry) *time.Duration { return &e.watch.IdleTimeout })},
+		{Field{"onChange", typeString, "wait", false,
+			"What becomes of a run whose object is changed meanwhile: with wait it goes on and another one follows, with restart " +
+				"it is stopped first."},
+			setOnChange},
+		{Field{"annotations", typeString, "bounded", false,
+			"What annotations of an object may change of timeout, idleTimeout, maxRunnerArtifacts and the raw output in the log: " +
+				"with bounded they ask for no more than the watch allows, with trusted for anything."},
+			setAnnotations},
+		{Field{"executor", typeString, "--executor", false,
+			"How runs are made: auto forks them from an interpreter that has imported Ansible already, where that is possible; " +
+				"so does warm, with which the operator does not start where it is not; runner starts ansible-runner for each."},
+			setExecutor},
+	}
+}
+
+// objectFields say what of an object is read and written.
+func objectFields() []field[entry] {
+	return []field[entry]{
 		{Field{"manageStatus", typeBool, "true", false, "Whether the operator writes the status of the objects."},
-			boolean(func(e *entry) *bool { return &e.watch.ManageStatus }), "bool"},
+			boolean(func(e *entry) *bool { return &e.watch.ManageStatus })},
 		{Field{"watchDependentResources", typeBool, "true", false, "Whether a change to what a run created starts a run."},
-			boolean(func(e *entry) *bool { return &e.watch.WatchDependentResources }), "bool"},
+			boolean(func(e *entry) *bool { return &e.watch.WatchDependentResources })},
 		{Field{"watchClusterScopedResources", typeBool, "false", false, "Whether this holds for cluster-scoped objects too."},
-			boolean(func(e *entry) *bool { return &e.watch.WatchClusterScopedResources }), "bool"},
-		{Field{"watchDependentStatus", typeBool, "false", false, "Whether a change of nothing but the status of what a run created starts a run too."},
-			boolean(func(e *entry) *bool { return &e.watch.WatchDependentStatus }), ""},
+			boolean(func(e *entry) *bool { return &e.watch.WatchClusterScopedResources })},
+		{Field{"watchDependentStatus", typeBool, "false", false,
+			"Whether a change of nothing but the status of what a run created starts a run too."},
+			boolean(func(e *entry) *bool { return &e.watch.WatchDependentStatus })},
 		{Field{"snakeCaseParameters", typeBool, "true", false, "Whether the keys of the spec become snake_case variables."},
-			boolean(func(e *entry) *bool { return &e.watch.SnakeCaseParameters }), "bool"},
+			boolean(func(e *entry) *bool { return &e.watch.SnakeCaseParameters })},
 		{Field{"watchAnnotationsChanges", typeBool, "false", false, "Whether a change of annotations starts a run."},
-			boolean(func(e *entry) *bool { return &e.watch.WatchAnnotationsChanges }), "bool"},
-		{Field{"markUnsafe", typeBool, "true", false, "Whether strings of the object are marked unsafe, so that Ansible never templates them."},
-			boolean(func(e *entry) *bool { return &e.watch.MarkUnsafe }), "bool"},
-		{Field{"allowReservedVariables", typeBool, "false", false, "Whether spec keys become extra vars even where Ansible gives their names a meaning, as in ansible_connection."},
-			boolean(func(e *entry) *bool { return &e.watch.AllowReservedVariables }), ""},
+			boolean(func(e *entry) *bool { return &e.watch.WatchAnnotationsChanges })},
+		{Field{"markUnsafe", typeBool, "true", false,
+			"Whether strings of the object are marked unsafe, so that Ansible never templates them."},
+			boolean(func(e *entry) *bool { return &e.watch.MarkUnsafe })},
+		{Field{"allowReservedVariables", typeBool, "false", false,
+			"Whether spec keys become extra vars even where Ansible gives their names a meaning, as in ansible_connection."},
+			boolean(func(e *entry) *bool { return &e.watch.AllowReservedVariables })},
+	}
+}
+
+// dependentFields say what holds for other objects, and for an object that is deleted.
+func dependentFields() []field[entry] {
+	return []field[entry]{
 		{Field{"blacklist", typeList, "[]", false, "Kinds of dependent objects that are not watched."},
-			setBlacklist, "[]schema.GroupVersionKind"},
-		{Field{"adopt", typeString, "never", false, "What becomes of an object that a run changes and that has no owner: with never it stays without, with ifUnowned the watched object becomes its owner."},
-			setAdopt, ""},
-		{Field{"pruneOnDelete", typeBool, "false", false, "Whether the operator deletes, with an object, what its runs created where garbage collection does not reach: in other namespaces and cluster-scoped."},
-			boolean(func(e *entry) *bool { return &e.watch.PruneOnDelete }), ""},
-		{Field{"ownNamespaceOnly", typeBool, "false", false, "Whether runs may read and write in the namespace of their object only, whatever the operator may."},
-			boolean(func(e *entry) *bool { return &e.watch.OwnNamespaceOnly }), ""},
-		{Field{"secretVars", typeList, "[]", false, "Variables with secret values, which are masked in logs and status: dotted paths in the object, in its spec and in vars, such as database.password."},
-			setSecretVars, ""},
+			setBlacklist},
+		{Field{"adopt", typeString, "never", false,
+			"What becomes of an object that a run changes and that has no owner: with never it stays without, with ifUnowned the " +
+				"watched object becomes its owner."},
+			setAdopt},
+		{Field{"pruneOnDelete", typeBool, "false", false,
+			"Whether the operator deletes, with an object, what its runs created where garbage collection does not reach: in " +
+				"other namespaces and cluster-scoped."},
+			boolean(func(e *entry) *bool { return &e.watch.PruneOnDelete })},
+		{Field{"ownNamespaceOnly", typeBool, "false", false,
+			"Whether runs may read and write in the namespace of their object only, whatever the operator may."},
+			boolean(func(e *entry) *bool { return &e.watch.OwnNamespaceOnly })},
+		{Field{"secretVars", typeList, "[]", false,
+			"Variables with secret values, which are masked in logs and status: dotted paths in the object, in its spec and in " +
+				"vars, such as database.password."},
+			setSecretVars},
 		{Field{"selector", typeMap, "", false, "The labels of the objects that are watched; all objects if it is missing."},
-			setSelector, "v1.LabelSelector"},
+			setSelector},
 		{Field{"finalizer", typeMap, "", false, "What is run before an object goes."},
-			setFinalizer, "watches.Finalizer"},
+			setFinalizer},
 	}
 }
 
 func finalizerFields() []field[finalizer] {
 	return []field[finalizer]{
 		{Field{"name", typeString, "", true, "The finalizer on the object, such as example.com/finalizer."},
-			text(func(f *finalizer) *string { return &f.name }), ""},
+			textField(func(f *finalizer) *string { return &f.name })},
 		{Field{"playbook", typeString, "", false, "The playbook to run. It wins over role."},
-			text(func(f *finalizer) *string { return &f.playbook }), ""},
+			textField(func(f *finalizer) *string { return &f.playbook })},
 		{Field{"role", typeString, "", false, "The role to run."},
-			text(func(f *finalizer) *string { return &f.role }), ""},
-		{Field{"vars", typeMap, "", false, "Extra vars of the finalizer run. If there is neither playbook nor role, the watch's own is run with them."},
-			variables(func(f *finalizer) *map[string]any { return &f.vars }), ""},
+			textField(func(f *finalizer) *string { return &f.role })},
+		{Field{"vars", typeMap, "", false,
+			"Extra vars of the finalizer run. If there is neither playbook nor role, the watch's own is run with them."},
+			variables(func(f *finalizer) *map[string]any { return &f.vars })},
 		{Field{"timeout", typeDuration, "2h", false, "As timeout, for the finalizer run."},
-			limit(func(f *finalizer) *time.Duration { return &f.timeout }), ""},
+			limit(func(f *finalizer) *time.Duration { return &f.timeout })},
 		{Field{"idleTimeout", typeDuration, "30m", false, "As idleTimeout, for the finalizer run."},
-			limit(func(f *finalizer) *time.Duration { return &f.idleTimeout }), ""},
+			limit(func(f *finalizer) *time.Duration { return &f.idleTimeout })},
 	}
 }
 
@@ -166,20 +211,20 @@ func kindFields() []field[schema.GroupVersionKind] {
 	type gvk = schema.GroupVersionKind
 	return []field[gvk]{
 		{Field{"group", typeString, `""`, false, "The API group; empty for the core group."},
-			text(func(k *gvk) *string { return &k.Group }), ""},
+			textField(func(k *gvk) *string { return &k.Group })},
 		{Field{"version", typeString, "", true, "The API version."},
-			text(func(k *gvk) *string { return &k.Version }), ""},
+			textField(func(k *gvk) *string { return &k.Version })},
 		{Field{"kind", typeString, "", true, "The kind."},
-			text(func(k *gvk) *string { return &k.Kind }), ""},
+			textField(func(k *gvk) *string { return &k.Kind })},
 	}
 }
 
 func selectorFields() []field[metav1.LabelSelector] {
 	return []field[metav1.LabelSelector]{
 		{Field{"matchLabels", typeMap, "", false, "Labels that the object must have, with their values."},
-			setMatchLabels, ""},
+			setMatchLabels},
 		{Field{"matchExpressions", typeList, "", false, "Further conditions, all of which must hold."},
-			setMatchExpressions, ""},
+			setMatchExpressions},
 	}
 }
 
@@ -187,11 +232,11 @@ func requirementFields() []field[metav1.LabelSelectorRequirement] {
 	type requirement = metav1.LabelSelectorRequirement
 	return []field[requirement]{
 		{Field{"key", typeString, "", true, "The label."},
-			text(func(r *requirement) *string { return &r.Key }), ""},
+			textField(func(r *requirement) *string { return &r.Key })},
 		{Field{"operator", typeString, "", true, "In, NotIn, Exists or DoesNotExist."},
-			text(func(r *requirement) *string { return (*string)(&r.Operator) }), ""},
+			textField(func(r *requirement) *string { return (*string)(&r.Operator) })},
 		{Field{"values", typeList, "", false, "The values for In and NotIn."},
-			setValues, ""},
+			setValues},
 	}
 }
 

@@ -70,7 +70,7 @@ func (s *source) offset(line, column int) int {
 }
 
 // rawOffset translates an offset in the expanded text to one in the file;
-// whatever stands for a reference is where the reference begins.
+// the text that stands for a reference is where the reference begins.
 func (s *source) rawOffset(at int) int {
 	i := sort.Search(len(s.replacements), func(i int) bool { return s.replacements[i].from > at }) - 1
 	if i < 0 {

@@ -46,8 +46,8 @@ type Watch struct {
 	WatchAnnotationsChanges bool
 	MarkUnsafe              bool
 	// AllowReservedVariables lets spec keys become extra vars even when their
-	// names are reserved (ansible_* and others): the switch back to the
-	// incumbent's unsafe behaviour.
+	// names are reserved (ansible_* and others): the switch back to
+	// ansible-operator's unsafe behaviour.
 	AllowReservedVariables bool
 
 	// Blacklist are dependent kinds that are not watched.

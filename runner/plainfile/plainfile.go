@@ -1,5 +1,5 @@
 // Package plainfile opens, reads and replaces small files in directories into
-// which a playbook may have put links, pipes, devices or whatever else: nothing
+// which a playbook may have put links, pipes or devices: nothing
 // blocks, no link is followed, and what is written is whole or not there.
 //
 // It knows names and modes, and nothing of what the files are for.
@@ -59,9 +59,12 @@ func OpenBelow(dir, name string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
+	if f, err = regular(f); err != nil {
+		return nil, err
+	}
 	fi, err := f.Stat()
-	if err == nil && (!fi.Mode().IsRegular() || !os.SameFile(named, fi)) {
-		err = fmt.Errorf("%s: %w: it is no regular file", filepath.Join(dir, name), ErrNotPlain)
+	if err == nil && !os.SameFile(named, fi) {
+		err = fmt.Errorf("%s: %w: it is a link", filepath.Join(dir, name), ErrNotPlain)
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -141,7 +144,7 @@ func Reserve(name string, size int) error {
 }
 
 // Replace gives a file of mode 0600 a new content, or leaves it as it was.
-// Whatever stands in its place goes: it is not written into.
+// What stands in its place is removed: it is not written into.
 func Replace(name string, data []byte) error {
 	root, err := OpenDir(filepath.Dir(name))
 	if err != nil {
@@ -190,7 +193,7 @@ func fill(root *os.Root, name string, data []byte) error {
 }
 
 // reserved opens a file for writing that has no other name, and so belongs to
-// nobody else.
+// no one else.
 func reserved(root *os.Root, name string) (*os.File, error) {
 	fi, err := root.Lstat(name)
 	if err == nil && !lonely(fi) {

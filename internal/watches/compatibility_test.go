@@ -11,8 +11,7 @@ import (
 	sigsyaml "sigs.k8s.io/yaml"
 )
 
-// alias has the shape and the name of ansible-operator's type, so that its
-// library's messages come out as there.
+// alias has the shape of ansible-operator's type.
 type alias struct {
 	Group, Version, Kind, Playbook, Role string
 	Vars                                 map[string]any
@@ -27,10 +26,9 @@ type alias struct {
 	Selector metav1.LabelSelector
 }
 
-// TestLoad_MessagesContainTheIncumbents gives every key a value of every wrong
-// type: who searches for ansible-operator's message finds ours, and what it
-// takes we take.
-func TestLoad_MessagesContainTheIncumbents(t *testing.T) {
+// TestLoad_TakesWhatAnsibleOperatorTakes gives every key a value of every wrong
+// type: both refuse the same ones.
+func TestLoad_TakesWhatAnsibleOperatorTakes(t *testing.T) {
 	dir := project(t)
 	for _, key := range []string{"group", "version", "kind", "vars", "maxRunnerArtifacts", "reconcilePeriod", "manageStatus", "blacklist", "selector"} {
 		for _, value := range []string{"text", "''", "5", "1.5", "1e3", "1e30", "-1", "yes", "'no'", "~", "", "[a]", "{a: b}", "[]", "{}", "{}", "10s", "'5'"} {
@@ -51,12 +49,8 @@ func TestLoad_MessagesContainTheIncumbents(t *testing.T) {
 				t.Errorf("%q is refused: %s", text, wrong)
 			case err != nil && key == "blacklist" && value == "[a]":
 				// the problem is the element's
-			case err != nil:
-				want := err.Error()[strings.LastIndex(err.Error(), "JSON: ")+len("JSON: "):]
-				want = strings.TrimPrefix(want, "json: ")
-				if !strings.Contains(wrong, want) {
-					t.Errorf("%q:\n got %s\nwant %s", text, wrong, want)
-				}
+			case err != nil && wrong == "":
+				t.Errorf("%q is taken, ansible-operator says %v", text, err)
 			}
 		}
 	}

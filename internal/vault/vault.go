@@ -97,17 +97,15 @@ func (v *Vault) Texts(ctx context.Context, texts ...string) ([]string, error) {
 	var values []string
 	var errs []error
 	for _, text := range texts {
-		for _, body := range find([]byte(text)) {
-			if err := v.ask(ctx); err != nil && len(v.passwords) == 0 {
-				return nil, err
-			}
-			value, err := v.decrypt(body)
-			if err != nil {
-				errs = append(errs, err)
-				continue
-			}
-			values = append(values, value)
+		bodies := find([]byte(text))
+		if len(bodies) == 0 {
+			continue
 		}
+		if err := v.ask(ctx); err != nil && len(v.passwords) == 0 {
+			return nil, err
+		}
+		plain, failed := v.decryptAll(bodies)
+		values, errs = append(values, plain...), append(errs, failed...)
 	}
 	return values, errors.Join(errs...)
 }
@@ -138,17 +136,27 @@ func (v *Vault) read(root string) ([]string, error) {
 		if err != nil {
 			return nil //nolint:nilerr // as above
 		}
-		for _, body := range find(data) {
-			value, err := v.decrypt(body)
-			if err != nil {
-				errs = append(errs, &fs.PathError{Op: "decrypt", Path: path, Err: err})
-				continue
-			}
-			values = append(values, value)
+		plain, failed := v.decryptAll(find(data))
+		values = append(values, plain...)
+		for _, err := range failed {
+			errs = append(errs, &fs.PathError{Op: "decrypt", Path: path, Err: err})
 		}
 		return nil
 	})
 	return values, errors.Join(append(errs, err)...)
+}
+
+// decryptAll returns the plain values, and an error for each text that has none.
+func (v *Vault) decryptAll(bodies [][]byte) (values []string, errs []error) {
+	for _, body := range bodies {
+		value, err := v.decrypt(body)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		values = append(values, value)
+	}
+	return values, errs
 }
 
 func (v *Vault) decrypt(body []byte) (string, error) {

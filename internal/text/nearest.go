@@ -1,16 +1,16 @@
-package watches
+package text
 
 import "strings"
 
-// nearest returns the known key that a mistyped one was probably meant to be,
-// or nothing if none is close.
-func nearest(key string, known []string) string {
-	if len(key) > 64 {
-		return "" // not a slip of the finger
+// Nearest returns the one of known that a mistyped word was probably meant to
+// be, or nothing if none is close.
+func Nearest(word string, known []string) string {
+	if len(word) > 64 {
+		return "" // no typing error
 	}
-	best, bestDistance := "", max(2, len(key)/3)+1
+	best, bestDistance := "", max(2, len(word)/3)+1
 	for _, k := range known {
-		if d := distance(strings.ToLower(key), strings.ToLower(k)); d < bestDistance && d < len(k) {
+		if d := distance(strings.ToLower(word), strings.ToLower(k)); d < bestDistance && d < len(k) {
 			best, bestDistance = k, d
 		}
 	}

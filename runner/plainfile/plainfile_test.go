@@ -1,0 +1,112 @@
+package plainfile
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// plants are what a playbook can put in the place of a file. outside is a file
+// elsewhere with the content "precious".
+func plants(outside string) map[string]func(name string) error {
+	return map[string]func(string) error{
+		"link": func(name string) error { return os.Symlink(outside, name) },
+		"link within": func(name string) error {
+			return errors.Join(os.WriteFile(name+".x", nil, 0o600), os.Symlink(filepath.Base(name)+".x", name))
+		},
+		"pipe":      func(name string) error { return unix.Mkfifo(name, 0o600) },
+		"directory": func(name string) error { return os.Mkdir(name, 0o700) },
+		"hard link": func(name string) error { return os.Link(outside, name) },
+	}
+}
+
+// TestPlanted: nothing but a regular file is read, and what is planted is
+// replaced without a byte written through it.
+func TestPlanted(t *testing.T) {
+	dir := t.TempDir()
+	outside := filepath.Join(dir, "outside")
+	if err := os.WriteFile(outside, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for what, plant := range plants(outside) {
+		t.Run(what, func(t *testing.T) {
+			dir := t.TempDir()
+			name := filepath.Join(dir, "file")
+			// The second plant is where Replace writes first.
+			if err := errors.Join(plant(name), plant(filepath.Join(dir, successor("file")))); err != nil {
+				t.Fatal(err)
+			}
+			if what != "hard link" {
+				if f, err := OpenBelow(dir, "file"); err == nil {
+					t.Errorf("OpenBelow: %v, %v", f, err)
+				}
+				if data, err := Read(name, 100); err == nil {
+					t.Errorf("Read: %q", data)
+				}
+			}
+			if err := Replace(name, []byte("new")); err != nil {
+				t.Fatal(err)
+			}
+			if data, err := Read(name, 100); err != nil || string(data) != "new" {
+				t.Errorf("after Replace: %q, %v", data, err)
+			}
+			if data, err := os.ReadFile(outside); err != nil || string(data) != "precious" {
+				t.Errorf("outside: %q, %v", data, err)
+			}
+			if fi, err := os.Lstat(name); err != nil || fi.Mode() != 0o600 {
+				t.Errorf("mode %v, %v", fi.Mode(), err)
+			}
+		})
+	}
+}
+
+// TestReplace_UsesWhatIsReserved, of which nothing is left behind.
+func TestReplace_UsesWhatIsReserved(t *testing.T) {
+	dir := t.TempDir()
+	name := filepath.Join(dir, "file")
+	if err := Reserve(name, 1000); err != nil {
+		t.Fatal(err)
+	}
+	reserved, err := os.Lstat(filepath.Join(dir, successor("file")))
+	if err != nil || reserved.Size() != 1000 {
+		t.Fatalf("reserved: %v, %v", reserved, err)
+	}
+	if err := Replace(name, []byte("short")); err != nil {
+		t.Fatal(err)
+	}
+	if fi, err := os.Lstat(name); err != nil || !os.SameFile(fi, reserved) || fi.Size() != 5 {
+		t.Errorf("another file than the one that was reserved: %v, %v", fi, err)
+	}
+	if _, err := os.Lstat(filepath.Join(dir, successor("file"))); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("left behind: %v", err)
+	}
+}
+
+func TestRead_Bounds(t *testing.T) {
+	dir := t.TempDir()
+	name := filepath.Join(dir, "file")
+	if err := os.WriteFile(name, []byte(strings.Repeat("x", 10)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if data, err := Read(name, 10); err != nil || len(data) != 10 {
+		t.Errorf("of the size that is allowed: %q, %v", data, err)
+	}
+	if _, err := Read(name, 9); !errors.Is(err, ErrNotPlain) {
+		t.Errorf("one byte too many: %v", err)
+	}
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenBelow(link, "file"); !errors.Is(err, ErrNotPlain) {
+		t.Errorf("below a link: %v", err)
+	}
+	if _, err := OpenBelow(dir, "../"+filepath.Base(dir)+"/file"); err == nil {
+		t.Error("a name leads out of the directory")
+	}
+}
