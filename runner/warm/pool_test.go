@@ -93,7 +93,7 @@ func TestPool_ReplacesAServer(t *testing.T) {
 			for pid := range first {
 				_, alive := processes(t, "rolewright-fork-server "+o.Dir)[pid]
 				if lease != nil && !alive {
-					t.Error("it ends while a run is under way")
+					t.Error("it ends while a run is in progress")
 				}
 			}
 			if lease != nil {

@@ -358,7 +358,7 @@ func identity(name string) version {
 	}
 	v := version{size: st.Size, mtime: st.Mtim.Nano(), ctime: st.Ctim.Nano(), inode: st.Ino, mode: st.Mode}
 	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
-		v.inode = 0 // overlayfs may number a directory anew
+		v.inode = 0 // overlayfs may number a directory again
 	}
 	return v
 }
