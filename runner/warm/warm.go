@@ -84,7 +84,7 @@ type Pool struct {
 	failures int
 	again    time.Time
 
-	ctx  context.Context //nolint:containedctx // the pool's life
+	ctx  context.Context // the pool's life
 	stop context.CancelFunc
 	wg   sync.WaitGroup
 }
