@@ -8,7 +8,6 @@ playbook.become.
 
 from __future__ import annotations
 
-import io
 import os
 from typing import Any
 
@@ -30,7 +29,6 @@ def main(args: list[str], environment: dict[str, str], cookie: str) -> None:
         from ansible_runner.__main__ import main as runner
 
         patch_spawn()
-        patch_json()
         code = process.exit_code(SystemExit(runner(args[1:])))
     except SystemExit as error:
         code = process.exit_code(error)
@@ -83,22 +81,3 @@ def patch_spawn() -> None:
             return Spawn(command, args, **kwargs)
 
     ansible_runner.runner.pexpect = Pexpect()
-
-
-def patch_json() -> None:
-    """Let events be encoded at once, not piece by piece by a generator in Python."""
-    import json
-
-    import ansible_runner.runner
-
-    class Json:
-        """The module json, as ansible-runner uses it."""
-
-        def __getattr__(self, name: str) -> object:
-            return getattr(json, name)
-
-        @staticmethod
-        def dump(value: object, file: io.TextIOBase, **kwargs: Any) -> None:
-            file.write(json.dumps(value, **kwargs))
-
-    ansible_runner.runner.json = Json()

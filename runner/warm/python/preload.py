@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import ast
 import importlib.machinery
-import io
 import os
 import shutil
 import sys
-from typing import Any
 
 import ansiblefiles
 import preimports
@@ -50,8 +48,6 @@ def load(path: list[str]) -> None:
     compile_modules()
     serverstate.FINDERS.update({path: finder for path, finder in sys.path_importer_cache.items()
                                 if path in serverstate.PATH and isinstance(finder, importlib.machinery.FileFinder)})
-    read_kubeconfigs_quickly()
-    write_discovery_quickly()
     begin_tls()
     check_ssh()
     # Not at the head of this file: the recorder must see what the first import of their libraries reads.
@@ -65,55 +61,6 @@ def load(path: list[str]) -> None:
         utilities.load(archive)
     serverstate.READ.update(recorder.names)
     shared.find()
-
-
-def read_kubeconfigs_quickly() -> None:
-    """Let the Kubernetes client read its configuration by YAML's parser in C.
-    What that refuses, the other one refuses in its own words.
-    """
-    config: Any = sys.modules.get("kubernetes.config.kube_config")
-    yaml: Any = sys.modules.get("yaml")
-    if config is None or not hasattr(yaml, "CSafeLoader"):
-        return
-
-    class Yaml:
-        """The module yaml, as the Kubernetes client uses it."""
-
-        def __getattr__(self, name: str) -> object:
-            return getattr(yaml, name)
-
-        @staticmethod
-        def safe_load(file: io.TextIOBase) -> object:
-            try:
-                return yaml.load(file, yaml.CSafeLoader)
-            except yaml.YAMLError:
-                getattr(file, "seek", lambda _: None)(0)  # it may be a text
-                return yaml.safe_load(file)
-
-    config.yaml = Yaml()
-
-
-def write_discovery_quickly() -> None:
-    """Let the Kubernetes client encode what it has found out about the API at
-    once, not piece by piece by a generator in Python.
-    """
-    import json
-
-    discovery: Any = sys.modules.get("kubernetes.dynamic.discovery")
-    if discovery is None:
-        return
-
-    class Json:
-        """The module json, as the Kubernetes client uses it."""
-
-        def __getattr__(self, name: str) -> object:
-            return getattr(json, name)
-
-        @staticmethod
-        def dump(value: object, file: io.TextIOBase, **kwargs: Any) -> None:
-            file.write(json.dumps(value, **kwargs))
-
-    discovery.json = Json()
 
 
 def begin_tls() -> None:
