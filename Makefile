@@ -203,6 +203,7 @@ fuzz-short: ## run every fuzz target for FUZZTIME (3000x: so many inputs)
 
 .PHONY: lint
 lint: lint-tools ## check formatting, style and the import directions
+	@tools/python/check.sh
 	@$(TOOLS)/golangci-lint run --build-tags e2e ./...
 	@cd tools && $(TOOLS)/golangci-lint run --config $(CURDIR)/.golangci.yml ./controlplane/...
 	@cd tools/manifests && $(TOOLS)/golangci-lint run --config $(CURDIR)/.golangci.yml ./...
@@ -271,8 +272,8 @@ client-tools: $(TOOLS)/kubectl $(TOOLS)/helm $(TOOLS)/kustomize $(TOOLS)/promche
 	@:
 
 .PHONY: lint-tools
-lint-tools: $(TOOLS)/golangci-lint ## build the linter
-	@:
+lint-tools: $(TOOLS)/golangci-lint ## build the linter, and install those for Python
+	@tools/python/install.sh
 
 $(TOOLS)/controlplane: $(wildcard tools/controlplane/*.go) tools/go.mod
 	cd tools && CGO_ENABLED=0 go build -o $@ ./controlplane

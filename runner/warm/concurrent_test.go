@@ -9,7 +9,7 @@ import (
 )
 
 // The end of a connection to the server says that the run has ended. A run that
-// is forked while another is under way must not hold that one's: it would end
+// is forked while another is in progress must not hold that one's: it would end
 // with the other.
 func TestRun_EndsWhileAnotherGoesOn(t *testing.T) {
 	t.Parallel()
@@ -31,15 +31,15 @@ func TestRun_EndsWhileAnotherGoesOn(t *testing.T) {
 		}()
 		gates, ids, ended = append(gates, gate), append(ids, req.ID), append(ended, end)
 		eventually(t, fmt.Sprintf("the module of run %d", n), func() bool {
-			return len(leaders(t, req.ID)) == 1 && strings.Count(traced(t, o), "playbook forked") == n+1
+			return len(runheads(t, req.ID)) == 1 && strings.Count(traced(t, o), "playbook forked") == n+1
 		})
-		for pid := range leaders(t, req.ID) {
+		for pid := range runheads(t, req.ID) {
 			if have := sockets(t, pid); have != 1 {
-				t.Errorf("the leader of run %d has %d connections, not its own alone", n, have)
+				t.Errorf("the run head of run %d has %d connections, not its own alone", n, have)
 			}
 		}
 	}
-	for n, gate := range gates { // the first ends while the others are under way, and so on
+	for n, gate := range gates { // the first ends while the others are in progress, and so on
 		if err := os.WriteFile(gate, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -31,17 +31,17 @@ func TestRun_LeavesNothing(t *testing.T) {
 		signal string
 	}{
 		"cancelled": {end: func(_ *testing.T, _ runner.Request, cancel func()) { cancel() }},
-		"its leader is killed": {
+		"its run head is killed": {
 			end: func(t *testing.T, req runner.Request, _ func()) {
 				t.Helper()
-				send(t, syscall.SIGKILL, leaders(t, req.ID))
+				send(t, syscall.SIGKILL, runheads(t, req.ID))
 			},
 			signal: "SIGKILL",
 		},
-		"its leader is frozen, and it is cancelled": {
+		"its run head is frozen, and it is cancelled": {
 			end: func(t *testing.T, req runner.Request, cancel func()) {
 				t.Helper()
-				send(t, syscall.SIGSTOP, leaders(t, req.ID))
+				send(t, syscall.SIGSTOP, runheads(t, req.ID))
 				cancel()
 			},
 			signal: "SIGKILL",
@@ -142,12 +142,12 @@ func TestRun_OutlivesTheServer(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		signal syscall.Signal
-		leader bool // is killed afterwards
+		head   bool // is killed afterwards
 	}{
-		"killed":                           {signal: syscall.SIGKILL},
-		"frozen":                           {signal: syscall.SIGSTOP},
-		"frozen, and the leader is killed": {signal: syscall.SIGSTOP, leader: true},
-		"killed, and then its leader is":   {signal: syscall.SIGKILL, leader: true},
+		"killed":                             {signal: syscall.SIGKILL},
+		"frozen":                             {signal: syscall.SIGSTOP},
+		"frozen, and the run head is killed": {signal: syscall.SIGSTOP, head: true},
+		"killed, and then its run head is":   {signal: syscall.SIGKILL, head: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -157,14 +157,14 @@ func TestRun_OutlivesTheServer(t *testing.T) {
 			go func() {
 				eventually(t, "the run", func() bool { return g.started() > 0 })
 				send(t, tt.signal, servers(t, o.Dir))
-				if tt.leader {
-					send(t, syscall.SIGKILL, leaders(t, g.ID))
+				if tt.head {
+					send(t, syscall.SIGKILL, runheads(t, g.ID))
 				} else {
 					g.goOn(t)
 				}
 			}()
 			res, err := r.Run(t.Context(), g.Request)
-			if v := res.Verdict(); err != nil || v.Success == tt.leader || tt.leader && v.Reason != runner.RunnerDied {
+			if v := res.Verdict(); err != nil || v.Success == tt.head || tt.head && v.Reason != runner.RunnerDied {
 				t.Errorf("error %v, verdict %+v", err, v)
 			}
 			if left := processes(t, g.dir); len(left) > 0 || g.started() != 1 {
@@ -211,7 +211,7 @@ func TestRun_IsMadePlainlyWhereTheServerIsFrozen(t *testing.T) {
 	}
 }
 
-// A server that answers too late finds that nobody waits for it: the run is made
+// A server that answers too late finds that no client waits for it: the run is made
 // plainly, and once.
 func TestRun_IsMadeOnceWhereTheServerIsLate(t *testing.T) {
 	t.Parallel()

@@ -13,7 +13,7 @@ import (
 // immortalise imports, marks, and prints what has come of it: the version's
 // minor number, how many objects were marked, whether use is still counted, how
 // many page faults a forked process has that uses all modules, before and after,
-// and whether what was under way goes on.
+// and whether what was in progress goes on.
 const immortalise = `
 import gc, importlib, os, resource, sys, weakref
 sys.path.insert(0, sys.argv[1])
@@ -81,7 +81,7 @@ func TestImmortal(t *testing.T) {
 	}
 	t.Logf("Python 3.%d: %d objects marked; page faults %d before, %d after", minor, marked, before, after)
 	if second != 2 || freed != "True" || end != "fine" {
-		t.Errorf("what was under way does not go on:\n%s", out)
+		t.Errorf("what was in progress does not go on:\n%s", out)
 	}
 	if minor < 12 {
 		if marked != 0 || counted != 10 {

@@ -93,7 +93,7 @@ func TestPool_ReplacesAServer(t *testing.T) {
 			for pid := range first {
 				_, alive := processes(t, "rolewright-fork-server "+o.Dir)[pid]
 				if lease != nil && !alive {
-					t.Error("it ends while a run is under way")
+					t.Error("it ends while a run is in progress")
 				}
 			}
 			if lease != nil {
@@ -113,7 +113,7 @@ func TestPool_ReplacesAServer(t *testing.T) {
 }
 
 // A server that may have imported what a file no longer has is not used.
-func TestPool_StartsAServerAnewForWhatChangesMeanwhile(t *testing.T) {
+func TestPool_StartsAnotherServerForWhatChangesMeanwhile(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		times int // the file changes
@@ -226,7 +226,7 @@ func TestPool_SaysWhyThereIsNoServer(t *testing.T) {
 			t.Helper()
 			write(t, filepath.Join(packages(*o), "sitecustomize.py"), "import ansible.release\nansible.release.__version__ = '3.0.0'\n")
 			o.Environ = append(o.Environ, "PYTHONPATH="+packages(*o)+":"+os.Getenv("PYTHONPATH"))
-		}, "ansible-core 3.0.0 is none that is known"},
+		}, "forked runs are not tested with ansible-core 3.0.0"},
 		"a lock that all runs would share": {func(t *testing.T, o *warm.Options) {
 			t.Helper()
 			write(t, filepath.Join(packages(*o), "sitecustomize.py"), "import multiprocessing\nkept = multiprocessing.Condition()\n")

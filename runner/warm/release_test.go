@@ -8,7 +8,7 @@ import (
 	"github.com/rolewright/rolewright/runner/supervise"
 )
 
-// What is told of a run counts for the server that it was leased from, and a
+// What is reported of a run counts for the server that it was leased from, and a
 // server is known to work only when a run of it has ended by itself.
 func TestLease_TellsOfItsServer(t *testing.T) {
 	t.Parallel()

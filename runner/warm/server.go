@@ -21,8 +21,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/rolewright/rolewright/runner/internal/lockeddir"
 	"github.com/rolewright/rolewright/runner/plainfile"
 	"github.com/rolewright/rolewright/runner/supervise"
@@ -102,15 +100,15 @@ func (p *Pool) start() (_ *server, err error) {
 	return nil, err
 }
 
-// startOne starts a server, which is to be another one if that is errChanged.
+// startOne starts a server. The error is errChanged if another is to be started.
 func (p *Pool) startOne() (_ *server, err error) {
 	runner, err := exec.LookPath(p.opts.Runner)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it says what it is
+		return nil, err
 	}
 	playbook, err := exec.LookPath(p.opts.Playbook)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // as above
+		return nil, err
 	}
 	python, err := interpreter(runner, playbook)
 	if err != nil {
@@ -171,14 +169,15 @@ func (p *Pool) serverDir() (string, error) {
 	return dir, nil
 }
 
-// admit returns when the server may be used. It depends on the programs too. What
-// it has imported is what the files had that are as they were before.
+// admit returns when the server may be used. The programs are files that it depends
+// on, too. If a file has changed while the server started, the server may have imported
+// either version: then the error is errChanged.
 func (s *server) admit(ctx context.Context, opts Options, before snapshot, programs ...string) (err error) {
 	if s.about, err = s.await(ctx); err != nil {
 		return err
 	}
 	if !tested.MatchString(s.about.Core) {
-		return fmt.Errorf("ansible-core %s is none that is known to run the same there", s.about.Core)
+		return fmt.Errorf("forked runs are not tested with ansible-core %s", s.about.Core)
 	}
 	s.files = identify(append(s.about.Files, programs...))
 	if name, changed := before.changed(s.files); changed {
@@ -199,7 +198,7 @@ func (s *server) admit(ctx context.Context, opts Options, before snapshot, progr
 func (s *server) writeProgram() error {
 	names, err := fs.Glob(program, "python/*.py")
 	if err != nil {
-		return err //nolint:wrapcheck // the pattern is right
+		return err
 	}
 	for _, name := range names {
 		text, err := program.ReadFile(name)
@@ -276,19 +275,19 @@ func (s *server) ask(ctx context.Context) (about, error) {
 	var a about
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", s.socket)
 	if err != nil {
-		return a, err //nolint:wrapcheck // it says what it is
+		return a, err
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	message := []byte(`{"ping":true}`)
 	if _, err := conn.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(message))), message...)); err != nil {
-		return a, err //nolint:wrapcheck // as above
+		return a, err
 	}
 	line, err := bufio.NewReader(conn).ReadBytes('\n')
 	if err != nil {
-		return a, fmt.Errorf("hear the answer: %w", err)
+		return a, fmt.Errorf("read the answer: %w", err)
 	}
-	return a, json.Unmarshal(line, &a) //nolint:wrapcheck // as above
+	return a, json.Unmarshal(line, &a)
 }
 
 // worn returns why the server is to be replaced; nil if it is not.
@@ -330,88 +329,4 @@ func residentMemory(pid int) int64 {
 	}
 	pages, _ := strconv.ParseInt(fields[1], 10, 64) // 0 means unknown
 	return pages * int64(os.Getpagesize())
-}
-
-// version is what tells the versions of a file apart; that there is none is one.
-// Whoever replaces a file may give it the old one's size and time, but not its
-// time of change.
-type version struct {
-	size, mtime, ctime int64
-	inode              uint64
-	mode               uint32
-}
-
-// identify tells the versions of files apart.
-func identify(names []string) map[string]version {
-	found := make(map[string]version, len(names))
-	for _, name := range names {
-		found[name] = identity(name)
-	}
-	return found
-}
-
-// identity is the version of a file.
-func identity(name string) version {
-	var st unix.Stat_t
-	if err := unix.Stat(name, &st); err != nil {
-		return version{}
-	}
-	v := version{size: st.Size, mtime: st.Mtim.Nano(), ctime: st.Ctim.Nano(), inode: st.Ino, mode: st.Mode}
-	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
-		v.inode = 0 // overlayfs may number a directory anew
-	}
-	return v
-}
-
-// snapshot is what the versions of some files were at a time.
-type snapshot struct {
-	at    time.Time
-	files map[string]version
-}
-
-// changed returns a file that has another version now than then. Of a file that
-// the snapshot has not, its time of change tells: perhaps wrongly, by a clock that
-// was put back since. The next snapshot has it.
-func (s snapshot) changed(now map[string]version) (string, bool) {
-	for name, v := range now {
-		if was, known := s.files[name]; known && v != was || !known && v.ctime > s.at.UnixNano() {
-			return name, true
-		}
-	}
-	return "", false
-}
-
-// interpreter is the Python that executes two scripts.
-func interpreter(runner, playbook string) (string, error) {
-	a, err := scriptInterpreter(runner)
-	if err != nil {
-		return "", err
-	}
-	b, err := scriptInterpreter(playbook)
-	if err != nil {
-		return "", err
-	}
-	if a != b {
-		return "", fmt.Errorf("%s and %s have different interpreters, %s and %s", runner, playbook, a, b)
-	}
-	return a, nil
-}
-
-var (
-	shebang    = regexp.MustCompile(`^#! ?(/\S*/python3?[0-9.]*)\n`)
-	entryPoint = regexp.MustCompile(`(?m)^from (ansible_runner\.__main__|ansible\.cli\.playbook) import main$`)
-)
-
-// scriptInterpreter is the interpreter of a script that calls a main function
-// of ansible-runner or ansible-playbook, as pip and distributions write them.
-func scriptInterpreter(name string) (string, error) {
-	text, err := os.ReadFile(name)
-	if err != nil {
-		return "", fmt.Errorf("read script: %w", err)
-	}
-	match := shebang.FindSubmatch(text)
-	if match == nil || !entryPoint.Match(text) {
-		return "", fmt.Errorf("%s is no Python script as installers write them", name)
-	}
-	return string(match[1]), nil
 }

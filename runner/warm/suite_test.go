@@ -196,9 +196,9 @@ func parent(pid int) int {
 	return ppid
 }
 
-// leaders lists the processes that lead the run, what one has just forked
+// runheads lists the run heads of the run, those which one has just forked
 // excepted.
-func leaders(t testing.TB, id string) map[int]string {
+func runheads(t testing.TB, id string) map[int]string {
 	t.Helper()
 	found := processes(t, id)
 	maps.DeleteFunc(found, func(_ int, line string) bool { return !strings.HasPrefix(line, "rolewright-run ") })

@@ -49,7 +49,7 @@ type Options struct {
 }
 
 // Defaults of [Options]. A server only forks, so that it grows by what Python
-// keeps for that: next to nothing. The limits are there for what nobody knows of.
+// keeps for that: next to nothing. The limits are there for leaks that are not known.
 const (
 	DefaultMaxRuns         = 1000
 	DefaultMaxMemory int64 = 400 << 20
@@ -84,7 +84,7 @@ type Pool struct {
 	failures int
 	again    time.Time
 
-	ctx  context.Context //nolint:containedctx // the pool's life
+	ctx  context.Context // the pool's life
 	stop context.CancelFunc
 	wg   sync.WaitGroup
 }
@@ -109,7 +109,7 @@ func New(opts Options) *Pool {
 }
 
 // Close ends the servers, and returns when nothing is left of them. No run may be
-// under way.
+// in progress.
 func (p *Pool) Close() {
 	p.mu.Lock()
 	p.closed = true

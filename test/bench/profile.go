@@ -96,7 +96,7 @@ func readProfile(trace string, whole cost) (profile, error) {
 	if len(own) != 4 {
 		return p, fmt.Errorf("not all of the run is forked: %s", text)
 	}
-	p.of["ansible-runner"] = below["leader"].less(below["ansible-runner"])
+	p.of["ansible-runner"] = below["runhead"].less(below["ansible-runner"])
 	p.of["ansible-playbook"] = below["ansible-runner"].less(below["ansible-playbook"])
 	p.of["process that forks modules"], p.of["modules"] = own["modules"], below["modules"]
 	p.of["workers"] = below["ansible-playbook"].less(own["modules"]).less(below["modules"])
@@ -126,7 +126,7 @@ func (p profile) print(title string, n float64) {
 		fmt.Printf("%-50s %s\n", name, p.of[kind].ms(n))
 		rest -= p.of[kind].total()
 	}
-	fmt.Printf("%-50s %29.0f\n", "fork server, leader, supervisor, this program", 1000*rest/n)
+	fmt.Printf("%-50s %29.0f\n", "fork server, run head, supervisor, this program", 1000*rest/n)
 	fmt.Printf("%-50s %29.0f\n", "the run", 1000*p.whole.cpu/n)
 	fmt.Printf("%-50s %29s\n", "the run, wall", time.Duration(p.whole.wall/n*float64(time.Second)).Round(time.Millisecond))
 }

@@ -8,11 +8,13 @@ playbook.become.
 
 from __future__ import annotations
 
-import io
 import os
+from typing import Any
 
-import preload
+import playbook
 import process
+import runtrace
+import serverstate
 
 
 def main(args: list[str], environment: dict[str, str], cookie: str) -> None:
@@ -21,13 +23,12 @@ def main(args: list[str], environment: dict[str, str], cookie: str) -> None:
     environment[name] = value
     process.reopen_stdio()
     process.replace_environment(environment)
-    process.become_script(args, preload.PATH)
+    process.become_script(args, serverstate.PATH)
     code = 1
     try:
         from ansible_runner.__main__ import main as runner
 
         patch_spawn()
-        patch_json()
         code = process.exit_code(SystemExit(runner(args[1:])))
     except SystemExit as error:
         code = process.exit_code(error)
@@ -35,7 +36,7 @@ def main(args: list[str], environment: dict[str, str], cookie: str) -> None:
         import traceback
 
         traceback.print_exc()
-    preload.trace_usage("ansible-runner")
+    runtrace.trace_usage("ansible-runner")
     process.finish(code)
 
 
@@ -44,12 +45,10 @@ def patch_spawn() -> None:
     import ansible_runner.runner
     import pexpect
 
-    import playbook
-
     class Spawn(pexpect.spawn):
         """A child whose output is read to its end.
 
-        ansible-runner stops to read as soon as the child has ended, whatever is
+        ansible-runner stops to read as soon as the child has ended, even if output is
         still in the pseudo terminal: on a busy machine the error is lost.
         """
 
@@ -63,7 +62,7 @@ def patch_spawn() -> None:
                 try:
                     while True:
                         self.read_nonblocking(self.maxread, 0)
-                except (pexpect.EOF, pexpect.TIMEOUT):
+                except (pexpect.EOF, pexpect.TIMEOUT, OSError):  # OSError: it is being closed
                     pass
             return False
 
@@ -76,28 +75,9 @@ def patch_spawn() -> None:
             return getattr(pexpect, name)
 
         @staticmethod
-        def spawn(command: str, args: list[str], **kwargs: object) -> pexpect.spawn:
+        def spawn(command: str, args: list[str], **kwargs: Any) -> pexpect.spawn:
             if os.path.basename(command) == "ansible-playbook":
                 kwargs["preexec_fn"] = lambda: playbook.become([command, *args], kwargs["env"])
             return Spawn(command, args, **kwargs)
 
     ansible_runner.runner.pexpect = Pexpect()
-
-
-def patch_json() -> None:
-    """Let events be encoded at once, not piece by piece by a generator in Python."""
-    import json
-
-    import ansible_runner.runner
-
-    class Json:
-        """The module json, as ansible-runner uses it."""
-
-        def __getattr__(self, name: str) -> object:
-            return getattr(json, name)
-
-        @staticmethod
-        def dump(value: object, file: io.TextIOBase, **kwargs: object) -> None:
-            file.write(json.dumps(value, **kwargs))
-
-    ansible_runner.runner.json = Json()

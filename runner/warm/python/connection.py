@@ -13,9 +13,11 @@ import shutil
 import socket
 import stat
 import sys
+from typing import Any
 
 import module
-import preload
+import runtrace
+import serverstate
 
 #: A word as shlex.quote writes it.
 WORD = r"""(?:[\w@%+=:,./-]+|(?:'[^']*'|"'")+)"""
@@ -50,17 +52,17 @@ def install(channel: socket.socket) -> None:
             request = recognise(self, script) if result is None else None
             if request is not None:
                 result = module.execute(channel, *request)
-                preload.trace("module", "executed" if result is None else "forked", script)
+                runtrace.trace("module", "executed" if result is None else "forked", script)
             if result is not None:
                 say(self, cmd)
                 return result
-        preload.trace("command", cmd)
+        runtrace.trace("command", cmd)
         return ordinary(self, cmd, in_data=in_data, sudoable=sudoable)
 
     local.Connection.exec_command = exec_command
 
 
-def shell_script(self: object, cmd: str) -> str | None:
+def shell_script(self: Any, cmd: str) -> str | None:
     """Return what a command has the shell execute as this user."""
     if not isinstance(cmd, str) or self.become is not None or self.cwd is not None and not os.path.isdir(self.cwd):
         return None
@@ -111,14 +113,14 @@ def do(script: str) -> bytes | None:
     return None
 
 
-def say(self: object, cmd: str) -> None:
+def say(self: Any, cmd: str) -> None:
     """Display what the ordinary way displays."""
     from ansible.utils.display import Display
 
     Display().vvv(f"EXEC {cmd}", host=self._play_context.remote_addr)
 
 
-def recognise(self: object, script: str) -> tuple[str, dict[str, str], str | None] | None:
+def recognise(self: Any, script: str) -> tuple[str, dict[str, str], str | None] | None:
     """Return the file of a module, the environment and the directory to execute
     it in; None if the script is anything else.
     """
@@ -128,7 +130,7 @@ def recognise(self: object, script: str) -> tuple[str, dict[str, str], str | Non
     environment = dict(os.environ)
     for assignment in shlex.split(match[1]):
         name, _, value = assignment.partition("=")
-        if module.is_early(name):
+        if serverstate.is_early(name):
             return None
         environment[name] = value
     (path,) = shlex.split(match[3])

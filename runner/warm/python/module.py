@@ -22,22 +22,16 @@ import sys
 import types
 import zipfile
 
-import preload
 import prepared
 import process
+import runtrace
+import serverstate
 import utilities
 
 #: Longest request that a sequenced packet takes for certain.
 LIMIT = 128 << 10
 #: What modules do not find.
 HIDDEN: list[types.ModuleType] = []
-
-
-def is_early(name: str) -> bool:
-    """Tell whether a variable has to be there when the interpreter starts."""
-    import playbook
-
-    return name.startswith(playbook.EARLY) or name in preload.READ
 
 
 def execute(channel: socket.socket, path: str, environment: dict[str, str], directory: str | None) -> tuple[int, bytes, bytes] | None:
@@ -108,7 +102,7 @@ def is_ansiballz(path: str) -> bool:
 
 
 def serve(channel: socket.socket) -> None:
-    """Fork for each request until nobody can make one. It does not return."""
+    """Fork for each request until no process can make one. It does not return."""
     code = 1
     try:
         forget_controller()
@@ -131,7 +125,7 @@ def serve(channel: socket.socket) -> None:
                     report(waiting)
                 else:
                     done = not fork(channel, waiting)
-        preload.trace_usage("modules")
+        runtrace.trace_usage("modules")
         code = 0
     except BaseException:  # noqa: B902, this process must not go on as another
         import traceback
@@ -222,9 +216,10 @@ def execute_file(path: str) -> int:
     tempfile.tempdir = None
     locale.setlocale(locale.LC_ALL, "C")
     locale.setlocale(locale.LC_CTYPE, "")
-    main = process.become_script([path], preload.PATH)
+    main = process.become_script([path], serverstate.PATH)
     # The script is to have as many frames as if it were the first.
-    frame, depth = sys._getframe(), 0
+    frame: types.FrameType | None = sys._getframe()
+    depth = 0
     while frame is not None:
         frame, depth = frame.f_back, depth + 1
     sys.setrecursionlimit(sys.getrecursionlimit() + depth + 2)  # exec counts twice
@@ -232,7 +227,7 @@ def execute_file(path: str) -> int:
         source = file.read()
     archive = find_archive(source)
     if archive is None or looks_elsewhere(archive):
-        preload.trace("module executed", path)
+        runtrace.trace("module executed", path)
         os.execv(sys.executable, [sys.executable, path])
     try:
         exec(compile(source, path, "exec", dont_inherit=True), main.__dict__)
@@ -242,7 +237,7 @@ def execute_file(path: str) -> int:
 
 
 #: The line with the archive in the file of a module: of ansible-core 2.14, of
-#: 2.19. The arguments are in one other line, whatever they have.
+#: 2.19. The arguments are in one other line, with any text.
 ARCHIVE = re.compile(rb"""    ZIPDATA = \"""([A-Za-z0-9+/=]+)\"""|zip_data='([A-Za-z0-9+/=]+)',""")
 
 
@@ -251,7 +246,7 @@ def find_archive(source: bytes) -> bytes | None:
     exactly one where it is expected.
     """
     found = [match for line in source.split(b"\n") if (match := ARCHIVE.fullmatch(line))]
-    return found[0][found[0].lastindex] if len(found) == 1 else None
+    return found[0][found[0].lastindex or 0] if len(found) == 1 else None
 
 
 #: What a source has that may look for libraries in places of its own.
@@ -262,8 +257,8 @@ def looks_elsewhere(archive: bytes) -> bool:
     """Tell whether a module may bring libraries along. It would get those that
     are imported already. What is Ansible's own has none.
     """
-    if utilities.key(archive) in prepared.USUAL:
+    if serverstate.key(archive) in prepared.USUAL:
         return False
     with zipfile.ZipFile(io.BytesIO(base64.b64decode(archive))) as file:
         return any(PLACES.search(file.read(info)) for info in file.infolist()
-                   if info.filename.endswith(".py") and (info.file_size, info.CRC) not in utilities.CODES)
+                   if info.filename.endswith(".py") and (info.file_size, info.CRC) not in serverstate.CODES)

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import ast
 import collections
 import importlib
 import logging
 import os
+import shutil
 import socket
 import sys
 import tempfile
 import threading
 import time
+from typing import Any
 
-import preload
+import ansiblefiles
+import connection
+import module
 import prepared
 import process
+import runtrace
+import serverstate
 import shared
-import utilities
 
 #: Settings that Ansible reads when it is imported, and keeps where the server
 #: does not reach them. A run that sets one of them is executed.
@@ -34,10 +38,6 @@ KEPT = frozenset("""
     PLUGIN_FILTERS_CFG TASK_TIMEOUT YAML_FILENAME_EXTENSIONS
 """.split())
 
-#: Beginnings of the names of variables that the interpreter, the loader or the
-#: C library reads when a program starts.
-EARLY = ("PYTHON", "LD_", "LC_", "LANG", "GCONV_PATH", "TZ", "MALLOC_", "OPENSSL_", "HOME", "VIRTUAL_ENV", "COLOR_", "_ANSIBLE_")
-
 #: Variables that imports read, but which refresh makes good.
 REFRESHED = {"KUBECONFIG"}
 
@@ -50,12 +50,10 @@ def become(argv: list[str], environment: dict) -> None:
     """
     variables = {os.fsdecode(name): os.fsdecode(value) for name, value in environment.items()}
     if (why := unsuited(variables)) is not None:
-        preload.trace("playbook executed:", why)
+        runtrace.trace("playbook executed:", why)
         return
-    preload.trace("playbook forked")
+    runtrace.trace("playbook forked")
     arguments = [os.fsdecode(arg) for arg in argv]
-    import shutil
-
     arguments[0] = shutil.which(arguments[0]) or arguments[0]
     code = 1
     try:
@@ -64,14 +62,14 @@ def become(argv: list[str], environment: dict) -> None:
         process.reset_signals()
         process.reopen_stdio()
         process.replace_environment(variables)
-        process.become_script(arguments, preload.PATH)
+        process.become_script(arguments, serverstate.PATH)
         refresh()
         code = run(arguments)
     except BaseException:  # noqa: B902, as the interpreter reports it
         import traceback
 
         traceback.print_exc()
-    preload.trace_usage("ansible-playbook")
+    runtrace.trace_usage("ansible-playbook")
     process.finish(code)
 
 
@@ -79,16 +77,16 @@ def unsuited(environment: dict[str, str]) -> str | None:
     """Return why a run with this environment is not one for this process: None
     if it is. Sets os.environ.
     """
-    base = preload.environment()
+    base = serverstate.ENVIRONMENT
     for name in base.keys() | environment.keys():
         if base.get(name) == environment.get(name) or name in REFRESHED:
             continue
-        if name.startswith(EARLY) or name in preload.READ and not name.startswith(("ANSIBLE_", "RUNNER_")):
+        if name.startswith(serverstate.EARLY) or name in serverstate.READ and not name.startswith(("ANSIBLE_", "RUNNER_")):
             return name
     process.replace_environment(environment)
-    if preload.config_file() != preload.CONFIG_FILE:
+    if ansiblefiles.config_file() != serverstate.CONFIG_FILE:
         return "the configuration file"
-    return next((name for name, value in settings().items() if name in KEPT and value != preload.SETTINGS[name]), None)
+    return next((name for name, value in settings().items() if name in KEPT and value != serverstate.SETTINGS[name]), None)
 
 
 _settings: dict[str, object] = {}
@@ -131,8 +129,8 @@ def refresh() -> None:
         if name not in settings():
             constants.set_constant(name, constants.config.get_config_value(name, variables=vars(constants)))
     loader.callback_loader.config = as_list(constants.DEFAULT_CALLBACK_PLUGIN_PATH)
-    module_common.compile = compile_imports
-    if os.environ.get("PATH") != preload.environment().get("PATH"):
+    module_common.compile = prepared.compile_imports
+    if os.environ.get("PATH") != serverstate.ENVIRONMENT.get("PATH"):
         ansible.utils.ssh_functions._HAS_CONTROLPERSIST.clear()
     prefer_files(loader.PluginLoader)
     prepared.install()
@@ -142,13 +140,14 @@ def refresh() -> None:
     importlib.reload(ansible.utils.color)
     Display().__init__()
 
-    config = sys.modules.get("kubernetes.config.kube_config")
+    config: Any = sys.modules.get("kubernetes.config.kube_config")
+    package: Any = sys.modules.get("kubernetes.config")
     if config is not None:
         location = os.environ.get("KUBECONFIG", "~/.kube/config")
-        config.KUBE_CONFIG_DEFAULT_LOCATION = sys.modules["kubernetes.config"].KUBE_CONFIG_DEFAULT_LOCATION = location
+        config.KUBE_CONFIG_DEFAULT_LOCATION = package.KUBE_CONFIG_DEFAULT_LOCATION = location
 
 
-def prefer_files(loader: type) -> None:
+def prefer_files(loader: Any) -> None:
     """Let a project's plugin be loaded that has the name of one of Ansible's.
 
     The loader takes what is imported under a name for what it wants to load,
@@ -157,7 +156,7 @@ def prefer_files(loader: type) -> None:
     ordinary = loader._load_module_source
     loaded: set[str] = set()
 
-    def load(self: object, *args: str, **kwargs: str) -> object:
+    def load(self: Any, *args: str, **kwargs: str) -> object:
         name = kwargs.get("python_module_name") or (args[0] if args[0].startswith("ansible_collections.") else f"{self.package}.{args[0]}")
         path = kwargs.get("path") or args[1]
         present = sys.modules.get(name)
@@ -203,23 +202,12 @@ def wait_for_results() -> None:
 
     ordinary = strategy.StrategyBase.__init__
 
-    def init(self: strategy.StrategyBase, *args: object, **kwargs: object) -> None:
+    def init(self: strategy.StrategyBase, *args: Any, **kwargs: Any) -> None:
         ordinary(self, *args, **kwargs)
         self._results = Results(self._results)
 
     strategy.StrategyBase.__init__ = init
     strategy.time = Time()
-
-
-def compile_imports(source: str | bytes, name: str, mode: str, flags: int = 0) -> object:
-    """Parse the source of a module or module utility for module_common, which
-    looks for what it imports.
-    """
-    if flags == ast.PyCF_ONLY_AST:
-        text = source.encode() if isinstance(source, str) else source
-        if (tree := preload.IMPORTS.get(utilities.key(bytes(text)))) is not None:
-            return tree
-    return compile(source, name, mode, flags)
 
 
 def as_list(value: object) -> list:
@@ -231,9 +219,6 @@ def as_list(value: object) -> list:
 
 def run(argv: list[str]) -> int:
     """Run the command line, with a process beside it that forks modules."""
-    import connection
-    import module
-
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     pid = os.fork()
     if pid == 0:

@@ -8,8 +8,8 @@ same: the same file, and the same directories to look for what belongs to it.
 
 from __future__ import annotations
 
+import ast
 import base64
-import importlib
 import io
 import os
 import pickle
@@ -18,10 +18,10 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import preload
-import utilities
+import ansiblefiles
+import serverstate
 
 #: Names of modules whose archives are made. The rest is made where it is needed.
 MODULES = ("k8s", "k8s_info", "command", "copy", "file", "find", "lineinfile", "ping", "setup", "slurp", "stat", "uri")
@@ -42,7 +42,7 @@ class Archive(NamedTuple):
 ARCHIVES: dict[str, Archive] = {}
 #: Options of plugins by type, name and path, with the documentation that has
 #: them; None where that has none.
-OPTIONS: dict[tuple[str, str, str], tuple[str, object]] = {}
+OPTIONS: dict[tuple[str | None, str, str], tuple[str, object]] = {}
 #: The directories that were looked at.
 PLACES: list = []
 #: Keys of the archives, as they stand in the files of modules.
@@ -77,7 +77,7 @@ def load() -> bytes:
         ARCHIVES.update(archives)
         OPTIONS.update(options)
         PLACES[:] = places
-        USUAL.update(utilities.key(encoded(archive.content)) for archive in archives.values())
+        USUAL.update(serverstate.key(encoded(archive.content)) for archive in archives.values())
     return merge([unpack(archive.content) for archive in ARCHIVES.values()])
 
 
@@ -86,13 +86,12 @@ def make() -> tuple[dict, dict, list]:
     import ansible.constants as constants
     import ansible.executor.module_common as module_common
     import ansible.plugins.loader as loader
-    import playbook
 
     getattr(loader, "init_plugin_loader", lambda: None)()
-    module_common.compile = playbook.compile_imports
+    module_common.compile = compile_imports
     constants.DEFAULT_LOCAL_TMP = tempfile.mkdtemp(dir=os.path.dirname(os.path.abspath(__file__)))
     try:
-        archives = {path: archive for path in preload.module_files() if (archive := make_archive(path)) is not None}
+        archives = {path: archive for path in ansiblefiles.module_files() if (archive := make_archive(path)) is not None}
     finally:
         shutil.rmtree(constants.DEFAULT_LOCAL_TMP)
     return archives, make_options(), places()
@@ -105,7 +104,7 @@ def places() -> list:
     return [existing(loader.module_utils_loader), existing(loader.fragment_loader)]
 
 
-def existing(loader: object) -> list[str]:
+def existing(loader: Any) -> list[str]:
     """Return the directories that a loader looks into. Whether it names those of
     compiled files depends on what it was asked before.
     """
@@ -146,6 +145,17 @@ def make_archive(path: str) -> Archive | None:
         content = file.read()
     made_of = {name: identity(name) for name in sources(path, content)}
     return Archive(source, constants.DEFAULT_MODULE_COMPRESSION, files[0], content, made_of)
+
+
+def compile_imports(source: str | bytes, name: str, mode: str, flags: int = 0) -> object:
+    """Parse the source of a module or module utility for module_common, which
+    looks for what it imports.
+    """
+    if flags == ast.PyCF_ONLY_AST:
+        text = source.encode() if isinstance(source, str) else source
+        if (tree := serverstate.IMPORTS.get(serverstate.key(bytes(text)))) is not None:
+            return tree
+    return compile(source, name, mode, flags)
 
 
 def encoded(content: bytes) -> bytes:
@@ -204,9 +214,9 @@ def make_options() -> dict:
     import ansible.plugins.loader as loader
     import ansible_runner
 
-    made = {}
+    made: dict[tuple[str | None, str, str], tuple[str, object]] = {}
 
-    def note(self: object, name: str, module: object, path: str) -> None:
+    def note(self: Any, name: str, module: object, path: str) -> None:
         ordinary(self, name, module, path)
         kind = type_of(self)
         if kind in constants.CONFIGURABLE_PLUGINS:
@@ -219,22 +229,22 @@ def make_options() -> dict:
     for kind in ("become", "cache", "callback", "connection", "inventory", "lookup", "shell", "strategy", "vars"):
         plugins = getattr(loader, kind + "_loader")
         names = [name.rpartition(".")[2] for name in sys.modules if name.startswith(f"ansible.plugins.{kind}.")]
-        attempt(lambda plugins=plugins: list(plugins.all(class_only=True)))
+        attempt(list, plugins.all(class_only=True))
         for name in names:
             for form in (name, "ansible.builtin." + name, "ansible.legacy." + name):
-                attempt(lambda plugins=plugins, form=form: plugins.get(form, class_only=True))
+                attempt(plugins.get, form, class_only=True)
     return made
 
 
-def attempt(do: Callable[[], object]) -> None:
-    """Do what may be impossible here."""
+def attempt(do: Callable[..., object], *args: Any, **kwargs: Any) -> None:
+    """Call what may be impossible here."""
     try:
-        do()
-    except Exception:  # noqa: B902, whoever needs it will see why
+        do(*args, **kwargs)
+    except Exception:  # noqa: B902, the run that needs it reports why
         pass
 
 
-def type_of(loader: object) -> str | None:
+def type_of(loader: Any) -> str | None:
     """Return the type of the plugins that a loader loads, as the configuration names it."""
     from ansible.plugins import get_plugin_class
 
@@ -250,9 +260,9 @@ def install() -> None:
     find = module_common._find_module_utils
     names = find.__code__.co_varnames[:find.__code__.co_argcount + find.__code__.co_kwonlyargcount]
 
-    def find_module_utils(*args: object, **kwargs: object) -> object:
+    def find_module_utils(*args: Any, **kwargs: Any) -> object:
         given = dict(zip(names, args)) | kwargs
-        archive = ARCHIVES.get(given.get("module_path"))
+        archive = ARCHIVES.get(str(given.get("module_path")))
         if archive is not None and archive[:2] == (given["b_module_data"], given["module_compression"]) \
                 and existing(loader.module_utils_loader) == PLACES[0]:
             put(archive, os.path.join(constants.DEFAULT_LOCAL_TMP, "ansiballz_cache"))
@@ -261,7 +271,7 @@ def install() -> None:
     module_common._find_module_utils = find_module_utils
     define = loader.PluginLoader._load_config_defs
 
-    def load_config_defs(self: object, name: str, module: object, path: str) -> None:
+    def load_config_defs(self: Any, name: str, module: object, path: str) -> None:
         kind = type_of(self)
         if constants.config.has_configuration_definition(kind, name):
             return

@@ -112,8 +112,8 @@ def reopen_stdio() -> None:
     for number, (name, (encoding, errors, lines)) in enumerate(STREAMS.items()):
         mode = "w" if number else "r"
         buffer = open(number, mode + "b", closefd=False)
-        new = io.TextIOWrapper(buffer, encoding, errors, line_buffering=lines or buffer.isatty())
-        new.mode = mode
+        new = io.TextIOWrapper(buffer, encoding, errors, line_buffering=bool(lines or buffer.isatty()))
+        new.mode = mode  # type: ignore[misc]
         setattr(sys, name, new)
         setattr(sys, f"__{name}__", new)
 

@@ -6,7 +6,7 @@ makes room for the titles of the processes that are forked:
 
     keeper  reaper of everything below; ends when nothing is left
       server  has the imports; listens, forks, reaps
-        leader  one per run; reaper of the run's tree; says how the run ended
+        run head  one per run; reaper of the run's tree; says how the run ended
           ansible-runner
             ansible-playbook, its workers, the modules
 
@@ -52,7 +52,7 @@ def keep(path: str) -> int:
             return code
         if pid == server:
             code = os.waitstatus_to_exitcode(status) & 0xFF
-            # Its runs go on under this process, and nobody is left to end.
+            # Its runs go on under this process, and there is no server left to end.
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
@@ -61,11 +61,11 @@ class Server:
 
     def __init__(self, listener: socket.socket) -> None:
         self.listener = listener
-        self.leaders: dict[int, socket.socket] = {}
+        self.runheads: dict[int, socket.socket] = {}
         self.stopping = False
 
     def accept(self) -> None:
-        """Fork a leader for a connection."""
+        """Fork a run head for a connection."""
         connection, _ = self.listener.accept()
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         if struct.unpack("3i", credentials)[1] != os.getuid():
@@ -73,17 +73,17 @@ class Server:
             return
         pid = os.fork()
         if pid == 0:
-            process.TITLE.write(["rolewright-run"])  # nobody's server any more
+            process.TITLE.write(["rolewright-run"])  # no server any more
             # The end of a connection says that its run has ended, not this one's;
-            # and who connects to a server that is no more is to be told.
-            for other in (self.listener, *self.leaders.values()):
+            # and a client of a server that is gone must see the connection end.
+            for other in (self.listener, *self.runheads.values()):
                 other.close()
-            import leader
+            import runhead
 
-            leader.lead(connection)
+            runhead.lead(connection)
         # Kept open until nothing is left of the run: the end of the connection
-        # says so, however the leader ended.
-        self.leaders[pid] = connection
+        # says so, however the run head ended.
+        self.runheads[pid] = connection
 
     def reap(self) -> None:
         """Wait for those that have ended, without blocking."""
@@ -94,7 +94,7 @@ class Server:
                 return
             if pid == 0:
                 return
-            connection = self.leaders.pop(pid, None)
+            connection = self.runheads.pop(pid, None)
             if connection is None:
                 continue
             if status != 0:
@@ -102,9 +102,9 @@ class Server:
             connection.close()
 
     def kill_orphans(self) -> None:
-        """Kill what a leader has left that did not live to end it itself."""
+        """Kill what a run head has left that did not live to end it itself."""
         me = os.getpid()
-        while orphans := [pid for pid in process.children(me) if pid not in self.leaders]:
+        while orphans := [pid for pid in process.children(me) if pid not in self.runheads]:
             for pid in orphans:
                 try:
                     os.kill(pid, signal.SIGKILL)
@@ -131,7 +131,7 @@ def is_foreign(pid: int) -> bool:
 
 
 def serve(path: str) -> int:
-    """Import, then fork for each connection, until told to stop."""
+    """Import, then fork for each connection, until a signal stops it."""
     process.prctl(process.PR_SET_CHILD_SUBREAPER, 1)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     umask = os.umask(0o177)
@@ -154,8 +154,8 @@ def serve(path: str) -> int:
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.signal(signal.SIGTERM, server.stop)
-    while server.leaders or not server.stopping:
-        wanted = [wake_read] if server.stopping else [wake_read, listener]
+    while server.runheads or not server.stopping:
+        wanted: list[int | socket.socket] = [wake_read] if server.stopping else [wake_read, listener]
         try:
             ready, _, _ = select.select(wanted, [], [])
         except OSError as error:

@@ -1,6 +1,6 @@
 """The utilities that modules bring along, imported once.
 
-A module has them in its archive, and would execute them anew: some sixty for
+A module has them in its archive, and would execute them again: some sixty for
 k8s. The server imports them from an archive that has all those of prepared, out
 of sight of the controller's own. A process that executes a module takes what it
 finds there where its own archive has the same: no other process sees what it
@@ -18,20 +18,11 @@ import pathlib
 import sys
 import types
 import zipimport
-import zlib
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import preload
-
-#: What tells a source from others: its length and its CRC-32, as in the
-#: directory of a zip file.
-Key = tuple[int, int]
-
-
-def key(source: bytes) -> Key:
-    """Return the key of a source."""
-    return len(source), zlib.crc32(source)
+import preimports
+import serverstate
 
 
 class Utility(NamedTuple):
@@ -42,7 +33,7 @@ class Utility(NamedTuple):
     #: Without, it was made by the one whose name its own begins with.
     source: str | None
     other: str | None
-    key: Key | None
+    key: serverstate.Key | None
     #: Its names whose values were made of the path of ORIGIN.
     places: dict[str, str | pathlib.PurePath]
 
@@ -51,8 +42,6 @@ class Utility(NamedTuple):
 UTILITIES: dict[str, Utility] = {}
 #: Finders of modules that the utilities have installed: that of six.
 FINDERS: list[object] = []
-#: Compiled modules and module utilities.
-CODES: dict[Key, types.CodeType] = {}
 #: The archive from which the utilities were imported.
 ORIGIN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "utilities.zip")
 #: What is the controller's, and no module's.
@@ -73,9 +62,9 @@ class Importer(zipimport.zipimporter):
         base = zipimport._get_module_path(self, fullname)
         return next((base + suffix for suffix in (os.sep + "__init__.py", ".py") if base + suffix in self.files), None)
 
-    def key(self, source: str) -> Key | None:
+    def key(self, source: str) -> serverstate.Key | None:
         """Return the key of a file in the zip file; None if there is no such file."""
-        entry = self.files.get(source)
+        entry: Any = self.files.get(source)
         return entry and (entry[3], entry[7])
 
     def get_filename(self, fullname: str) -> str:
@@ -84,7 +73,7 @@ class Importer(zipimport.zipimporter):
 
     def get_code(self, fullname: str) -> types.CodeType:
         source = self.find_source(fullname)
-        code = CODES.get(self.key(source)) if source is not None else None
+        code = serverstate.CODES.get(self.key(source)) if source is not None else None
         if code is None:
             return super().get_code(fullname)
         _imp._fix_co_filename(code, self.archive + os.sep + source)
@@ -156,7 +145,7 @@ def settle(utility: Utility, name: str, importer: Importer) -> None:
         spec.submodule_search_locations = own["__path__"]
     own.update({place: type(value)(str(value).replace(ORIGIN, importer.archive)) for place, value in utility.places.items()})
     own.update(__file__=path, __loader__=loader, __spec__=spec)
-    code = CODES.get(utility.key)
+    code = serverstate.CODES.get(utility.key)
     if code is not None:
         _imp._fix_co_filename(code, path)
 
@@ -190,7 +179,7 @@ def hide() -> list[types.ModuleType]:
                          and "ansible" not in repr(hook)]
     sys.path_hooks.insert(0, Importer)
     sys.path_importer_cache.clear()
-    sys.path_importer_cache.update(preload.FINDERS)
+    sys.path_importer_cache.update(serverstate.FINDERS)
     return hidden
 
 
@@ -203,7 +192,7 @@ def load(archive: bytes) -> None:
         importer = Importer(ORIGIN)
         for source in sorted(importer.files):
             if source.endswith(".py") and source != "sitecustomize.py" and ("/modules/" not in source or source.endswith("/__init__.py")):
-                preload.attempt(source.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
+                preimports.attempt(source.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
         FINDERS.extend(finder for finder in sys.meta_path if type(finder).__module__.startswith("ansible"))
         for name, module in sys.modules.items():
             if name.partition(".")[0] in CONTROLLER:

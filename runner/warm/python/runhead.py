@@ -1,13 +1,13 @@
-"""The leader of a run: the reaper of the run's tree.
+"""The run head: the reaper of the run's tree.
 
-It forks ansible-runner, stops it when it is told to or when nobody listens any
+It forks ansible-runner, stops it when the client says so or when no client listens any
 more, kills what ansible-runner leaves behind until nothing is left, and then
 says how it ended. A process without children that is its descendants' reaper
 has no descendants: that is how it knows.
 
 Protocol, on a unix stream socket: the client sends a length (4 bytes, big
 endian) with the descriptor of the output file, and that many bytes of JSON:
-{"args", "env", "cookie", "grace", "trace"}. The leader answers lines of JSON:
+{"args", "env", "cookie", "grace", "trace"}. The run head answers lines of JSON:
 {"pid"} when it is ready, and {"code", "signal", "killed", "survivors",
 "notes"} when nothing is left, or {"refused"}. The client sends G to start, so that nothing is
 run for a client that has waited too long, T for SIGTERM and K for SIGKILL.
@@ -24,7 +24,11 @@ import struct
 import sys
 import time
 
+import command
 import process
+import runtrace
+import serverabout
+import serverstate
 
 
 def lead(connection: socket.socket) -> None:
@@ -65,26 +69,24 @@ def receive(connection: socket.socket) -> tuple[dict, int]:
 
 def run(connection: socket.socket) -> None:
     """Serve one request."""
-    import preload
-
     try:
         request, output = receive(connection)
     except EOFError:
         return
     if "ping" in request:
-        send(connection, preload.about())
+        send(connection, serverabout.about())
         return
     process.prctl(process.PR_SET_CHILD_SUBREAPER, 1)
     process.TITLE.write(["rolewright-run", *request["args"]])
     os.setsid()
-    preload.COOKIE.write(request["cookie"].encode())
-    if beside_ansible(request["env"]) != beside_ansible(preload.environment()):
+    serverstate.COOKIE.write(request["cookie"].encode())
+    if beside_ansible(request["env"]) != beside_ansible(serverstate.ENVIRONMENT):
         send(connection, {"refused": "the environment is not that of the server"})
         return
 
-    preload.begin_run(request["trace"])
-    leader = os.getpid()
-    send(connection, {"pid": leader})
+    runtrace.begin_run(request["trace"])
+    head = os.getpid()
+    send(connection, {"pid": head})
     if connection.recv(1) != b"G":
         return
     wake_read, wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -92,14 +94,14 @@ def run(connection: socket.socket) -> None:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     command = os.fork()
     if command == 0:
-        become_command(request, output, leader)
+        become_command(request, output, head)
     os.close(output)
     status = Watch(connection, wake_read, command, request["grace"]).wait()
     killed, survivors = kill_rest()
     code = os.waitstatus_to_exitcode(status)
-    preload.trace_usage("leader")
+    runtrace.trace_usage("runhead")
     end = {"code": max(code, -1), "signal": -code if code < 0 else 0, "killed": killed, "survivors": survivors,
-           "notes": preload.notes()}
+           "notes": runtrace.notes()}
     send(connection, end)
 
 
@@ -108,11 +110,11 @@ def beside_ansible(environment: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if not name.startswith("ANSIBLE_")}
 
 
-def become_command(request: dict, output: int, leader: int) -> None:
+def become_command(request: dict, output: int, head: int) -> None:
     """Be ansible-runner. It does not return."""
     process.reset_signals()
     process.prctl(process.PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != leader:
+    if os.getppid() != head:
         os._exit(1)
     os.setsid()
     null = os.open(os.devnull, os.O_RDONLY)
@@ -120,8 +122,6 @@ def become_command(request: dict, output: int, leader: int) -> None:
     os.dup2(output, 1)
     os.dup2(output, 2)
     process.close_from(3)
-
-    import command
 
     command.main(request["args"], dict(request["env"]), request["cookie"])
 

@@ -1,0 +1,42 @@
+package warm
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+)
+
+// interpreter is the Python that executes two scripts.
+func interpreter(runner, playbook string) (string, error) {
+	a, err := scriptInterpreter(runner)
+	if err != nil {
+		return "", err
+	}
+	b, err := scriptInterpreter(playbook)
+	if err != nil {
+		return "", err
+	}
+	if a != b {
+		return "", fmt.Errorf("%s and %s have different interpreters, %s and %s", runner, playbook, a, b)
+	}
+	return a, nil
+}
+
+var (
+	shebang    = regexp.MustCompile(`^#! ?(/\S*/python3?[0-9.]*)\n`)
+	entryPoint = regexp.MustCompile(`(?m)^from (ansible_runner\.__main__|ansible\.cli\.playbook) import main$`)
+)
+
+// scriptInterpreter is the interpreter of a script that calls a main function
+// of ansible-runner or ansible-playbook, as pip and distributions write them.
+func scriptInterpreter(name string) (string, error) {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return "", fmt.Errorf("read script: %w", err)
+	}
+	match := shebang.FindSubmatch(text)
+	if match == nil || !entryPoint.Match(text) {
+		return "", fmt.Errorf("%s is no Python script as installers write them", name)
+	}
+	return string(match[1]), nil
+}

@@ -1,0 +1,143 @@
+"""Imports of what runs need: of the controller (ansible-runner, ansible-playbook and their plugins) and of modules."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import importlib
+import os
+import pkgutil
+import sys
+import types
+
+import ansiblefiles
+
+
+class Recorder:
+    """Notes the environment variables that are read, except by Ansible's configuration."""
+
+    def __enter__(self) -> Recorder:
+        self.names: set[str] = set()
+        self.original = os._Environ.__getitem__
+
+        def record(environ: os._Environ, name: str) -> str:
+            frame: types.FrameType | None = sys._getframe(1)
+            while frame and frame.f_globals.get("__name__") in ("os", "collections.abc", "_collections_abc"):
+                frame = frame.f_back
+            if frame and frame.f_globals.get("__name__") not in ("ansible.utils.py3compat", "ansible.config.manager"):
+                self.names.add(name)
+            return self.original(environ, name)
+
+        os._Environ.__getitem__ = record  # type: ignore[assignment]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os._Environ.__getitem__ = self.original  # type: ignore[assignment]
+
+
+#: Packages of plugins of which a run needs some. Of most, it imports all.
+PLUGINS = ("action", "become", "cache", "callback", "connection", "filter", "inventory", "lookup",
+           "shell", "strategy", "test", "vars")
+
+
+def import_controller() -> None:
+    """Import ansible-runner, ansible-playbook and their built-in plugins."""
+    for name in ("ansible_runner.__main__", "ansible.cli.playbook", "ansible.executor.playbook_executor",
+                 "ansible.executor.task_executor", "ansible.executor.process.worker",
+                 "ansible.executor.module_common", "ansible.template", "ansible.plugins.loader"):
+        importlib.import_module(name)
+    for kind in PLUGINS:
+        package = importlib.import_module(f"ansible.plugins.{kind}")
+        own = dict(vars(package))
+        for info in pkgutil.iter_modules(package.__path__):
+            if info.name != "base":  # deprecated, and says so once
+                attempt(f"ansible.plugins.{kind}.{info.name}")
+        unshadow(package, own)
+    load_jinja_plugins()
+    prepare_templates()
+
+
+def prepare_templates() -> None:
+    """Let jinja2 prepare what takes templates apart: each worker would."""
+    try:
+        from ansible._internal._templating._jinja_bits import AnsibleEnvironment
+    except ImportError:  # ansible-core 2.14
+        from ansible.parsing.dataloader import DataLoader
+        from ansible.template import Templar
+
+        environment = Templar(loader=DataLoader()).environment
+    else:
+        environment = AnsibleEnvironment()
+    environment.lexer  # noqa: B018, it is kept
+
+
+def load_jinja_plugins() -> None:
+    """Load filters and tests under the names that Ansible gives to their files:
+    each worker that has a template would.
+    """
+    import ansible.plugins.loader as loader
+
+    anonymous = loader.PluginLoader._load_module_source.__code__.co_argcount == 3  # as in ansible-core 2.14
+    for plugins in (loader.filter_loader, loader.test_loader):
+        for name in [name for name in sys.modules if name.startswith(plugins.package + ".")]:
+            path, base = sys.modules[name].__file__, name.rpartition(".")[2]
+            if anonymous:
+                plugins._load_module_source(f"{abs(hash(path))}_{base}", path)
+            else:
+                plugins._load_module_source(python_module_name=f"{name}_{abs(hash(path))}", path=path)
+
+
+def unshadow(package: types.ModuleType, own: dict[str, object]) -> None:
+    """Give a package back the names that it uses: a module that is imported
+    becomes an attribute of its package, where the plugin list hides Python's.
+    Ansible loads plugins without that.
+    """
+    for name, value in list(vars(package).items()):
+        if name in own and own[name] is not value:
+            setattr(package, name, own[name])
+        elif name not in own and hasattr(builtins, name):
+            delattr(package, name)
+
+
+def attempt(name: str) -> None:
+    """Import what may be missing, or unusable here."""
+    try:
+        importlib.import_module(name)
+    except (Exception, SystemExit):  # noqa: B902, the run that needs it reports why
+        pass
+
+
+#: Standard modules that only some modules need, or that do things when imported.
+SHUNNED = {"ansible", "ansible_collections", "antigravity", "idlelib", "lib2to3", "readline", "test", "this", "tkinter", "turtle",
+           "__future__", "curses", "pdb", "six", "imp", "asyncore", "asynchat", "smtpd", "distutils"}
+
+
+def import_libraries() -> None:
+    """Import what modules import: standard modules, and everything for kubernetes.core."""
+    wanted: set[str] = set()
+    for path in ansiblefiles.module_files():
+        collection = "/ansible_collections/" in path
+        if not collection and not path.endswith(("/basic.py", "/urls.py", "/command.py", "/copy.py", "/file.py", "/stat.py")) \
+                and "/module_utils/common/" not in path and "/module_utils/_internal/" not in path:
+            continue
+        for name in imports(path):
+            top = name.partition(".")[0]
+            if top not in SHUNNED and (collection or top in sys.stdlib_module_names):
+                wanted.add(name)
+    for name in ("kubernetes.dynamic", "kubernetes.dynamic.exceptions", "kubernetes.stream", "runpy", "zipfile", "zipimport", "tempfile"):
+        wanted.add(name)
+    for name in sorted(wanted):
+        attempt(name)
+
+
+def imports(path: str) -> set[str]:
+    """Return the names that a source file imports by their full names."""
+    with open(path, "rb") as file:
+        tree = ast.parse(file.read(), path)
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module)
+    return names

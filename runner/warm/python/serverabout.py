@@ -1,0 +1,34 @@
+"""What the fork server says about itself."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+
+import ansiblefiles
+import prepared
+import serverstate
+
+
+def about() -> dict:
+    """Tell what runs would find."""
+    import ansible.release
+
+    return {"core": ansible.release.__version__, "python": sys.executable, "pid": os.getppid(), "files": sources()}
+
+
+def sources() -> list[str]:
+    """Return the paths of all that the server has imported and read, and of what
+    it would have: a server is as good as they are what they were.
+    """
+    own = os.path.dirname(os.path.abspath(__file__)) + os.sep
+    found = {str(module.__file__) for module in list(sys.modules.values()) if getattr(module, "__file__", None)}
+    # Packages come and go in the directories of the search path.
+    found.update(serverstate.PATH)
+    found.update(filter(None, [shutil.which("ssh", path=serverstate.ENVIRONMENT.get("PATH"))]))
+    configured = os.environ.get("ANSIBLE_CONFIG", "")
+    found.update((configured, os.path.join(configured, "ansible.cfg"), os.path.expanduser("~/.ansible.cfg"), "/etc/ansible/ansible.cfg"))
+    found.update(os.path.join(place, "MANIFEST.json") for place in ansiblefiles.kubernetes_core())
+    found.update(prepared.fragments())
+    return sorted(path for path in found if os.path.isabs(path) and not path.startswith(own))
