@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/testenv/parts"
 )
 
 // someTime is when the first of the runs of these tests has finished.
@@ -349,6 +350,7 @@ func TestArchive_StripsRunsOfAnOperatorThatDied(t *testing.T) {
 
 // Thousands of objects come, run and go; no file is left, and no number.
 func TestArchive_IsBackAtItsBaselineWhenObjectsAreGone(t *testing.T) {
+	parts.Time(t)
 	t.Parallel()
 	const objects = 10_000
 	root := t.TempDir()

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/rolewright/rolewright/internal/testenv/parts"
 	"github.com/rolewright/rolewright/runner/internal/leaktest"
 	"github.com/rolewright/rolewright/runner/supervise"
 	"github.com/rolewright/rolewright/runner/warm"
@@ -40,12 +40,7 @@ const patient = time.Minute
 // test if they leave temporary files.
 func ansible(t *testing.T, environ ...string) *Runner {
 	t.Helper()
-	for _, name := range []string{"ansible-runner", "ansible-playbook"} {
-		if _, err := exec.LookPath(name); err != nil {
-			t.Fatalf("%v: these tests run real Ansible; install ansible-core and ansible-runner "+
-				"(Debian: apt-get install ansible-core python3-ansible-runner, elsewhere: pip install ansible-core ansible-runner)", err)
-		}
-	}
+	parts.Ansible(t)
 	environ = inherited(append(append(os.Environ(), "HOME="+t.TempDir()), environ...))
 	temp, err := NewTemp(os.TempDir())
 	if err != nil {

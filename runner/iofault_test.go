@@ -12,6 +12,8 @@ import (
 
 	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
+
+	"github.com/rolewright/rolewright/internal/testenv/parts"
 )
 
 // asFailing is the argument by which the test binary makes one run, traced by
@@ -32,6 +34,7 @@ type end struct {
 // reported result, and never a success that is not one: whatever program it is
 // whose system call fails.
 func TestRun_OnADiskThatFails(t *testing.T) {
+	parts.Ansible(t)
 	if err := exec.Command("strace", "-f", "-qq", "-o", os.DevNull, "true").Run(); err != nil {
 		t.Skipf("NOT TESTED: failing system calls. strace does not work here (%v); install it (`make setup-trace`) where it may trace", err)
 	}

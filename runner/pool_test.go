@@ -3,9 +3,12 @@ package runner
 import (
 	"os"
 	"testing"
+
+	"github.com/rolewright/rolewright/internal/testenv/parts"
 )
 
 func TestPool_ChecksItsServers(t *testing.T) {
+	parts.Ansible(t)
 	t.Parallel()
 	o := Options{Environ: append(os.Environ(), "HOME="+t.TempDir()), ForkTimeout: patient}
 	o.Warm = NewPool(o, nil)

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/rolewright/rolewright/internal/testenv/parts"
 	"github.com/rolewright/rolewright/runner/jobevent"
 )
 
@@ -74,6 +75,7 @@ func TestRecover_ARunWithoutAnEndIsNotBelieved(t *testing.T) {
 }
 
 func TestReap_EndsWhatAnEarlierProcessHasLeft(t *testing.T) {
+	parts.Ansible(t)
 	t.Parallel()
 	req := request(t, "sleep.yml")
 	cmd := exec.Command("/bin/sh", "-c", `trap "" TERM; setsid sleep 600 & sleep 600; sleep 600`)

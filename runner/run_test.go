@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rolewright/rolewright/internal/testenv/parts"
 	"github.com/rolewright/rolewright/runner/jobevent"
 )
 
@@ -21,7 +22,7 @@ func mustLook(t *testing.T, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
 	if err != nil {
-		t.Fatal(err)
+		parts.Missing(t, err)
 	}
 	return path
 }

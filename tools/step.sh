@@ -1,12 +1,17 @@
 #!/usr/bin/env bash
-# step.sh NAME COMMAND...: runs the command under a heading and says how long it took.
+# step.sh NAME COMMAND...: runs the command under a heading, prints a line every 30 seconds, and how long it took.
 set -euo pipefail
 
 name=$1
 shift
 printf '\n==> %s\n' "$name"
 began=$SECONDS
-if "$@"; then
+# Bash itself waits for the time: no process is left when the step ends.
+exec 9<> <(:)
+(while true; do read -rt 30 -u 9 || printf '    %s: %d s\n' "$name" $((SECONDS - began)); done) &
+ticker=$!
+trap 'kill $ticker 2>/dev/null; wait $ticker 2>/dev/null || true' EXIT
+if "$@" 9>&-; then
   printf '==> %s: done in %d s\n' "$name" $((SECONDS - began))
 else
   code=$?

@@ -6,12 +6,13 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/rolewright/rolewright/internal/testenv/parts"
 )
 
 // validateProject makes a directory with a watches file and content the
@@ -62,9 +63,7 @@ func validate(ctx context.Context, args ...string) (stdout string, err error) {
 
 func requireAnsible(t *testing.T) {
 	t.Helper()
-	if _, err := exec.LookPath("ansible-playbook"); err != nil {
-		t.Fatalf("%v: this test runs real Ansible; install ansible-core (Debian: apt-get install ansible-core, elsewhere: pip install ansible-core)", err)
-	}
+	parts.Ansible(t)
 }
 
 const goodWatch = "- version: v1\n  group: example.com\n  kind: Good\n  role: good\n"

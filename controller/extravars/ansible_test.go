@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/rolewright/rolewright/internal/testenv/parts"
 )
 
 // play runs a playbook with the given content of env/extravars in an empty
@@ -25,7 +27,7 @@ func play(t *testing.T, playbook string, content []byte, args ...string) (dir, o
 		command = "ansible-playbook"
 	}
 	if _, err := exec.LookPath(command); err != nil {
-		t.Fatalf("%v: install ansible-core (Debian: ansible-core)", err)
+		parts.Missing(t, err)
 	}
 	dir = t.TempDir()
 	for name, text := range map[string][]byte{"play.yml": []byte(playbook), "extravars": content} {

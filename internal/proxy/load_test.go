@@ -35,6 +35,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
 	"github.com/rolewright/rolewright/internal/testenv"
+	"github.com/rolewright/rolewright/internal/testenv/parts"
 )
 
 func TestListen_OnlyLoopbackHears(t *testing.T) {
@@ -629,6 +630,7 @@ func served(t *testing.T, p *Proxy, client *http.Client) {
 }
 
 func TestCredentials_AFileThatIsWrittenAnewIsReadAnew(t *testing.T) {
+	parts.Time(t)
 	t.Parallel() // client-go looks at the file once a minute
 	var accepted atomic.Value
 	accepted.Store("Bearer first")

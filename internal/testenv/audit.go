@@ -35,7 +35,7 @@ func (e AuditEvent) Writes() bool {
 func AuditEvents(t testing.TB, want func(AuditEvent) bool) []AuditEvent {
 	t.Helper()
 	if err := shared.get(); err != nil {
-		t.Fatalf("get a control plane: %v", err)
+		missing(t, err)
 	}
 	if shared.auditLog == "" {
 		t.Fatalf("%s names a control plane, but %s no audit log of it", kubeconfigVariable, auditLogVariable)

@@ -14,6 +14,8 @@ import (
 	"go.uber.org/goleak"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/rolewright/rolewright/internal/testenv/parts"
 )
 
 // The variables by which `make test` hands its control plane to the tests.
@@ -75,9 +77,21 @@ func Main(m *testing.M, then ...func()) {
 func Config(t testing.TB) *rest.Config {
 	t.Helper()
 	if err := shared.get(); err != nil {
-		t.Fatalf("get a control plane: %v", err)
+		missing(t, err)
 	}
 	return shared.config(t)
+}
+
+// errNotBuilt is the error where there is no control plane to start.
+var errNotBuilt = errors.New("no control plane is built")
+
+// missing ends a test that has no control plane.
+func missing(t testing.TB, err error) {
+	t.Helper()
+	if errors.Is(err, errNotBuilt) {
+		parts.Missing(t, err)
+	}
+	t.Fatalf("get a control plane: %v", err)
 }
 
 func (s *server) config(t testing.TB) *rest.Config {
@@ -96,7 +110,7 @@ func Own(t testing.TB, args ...string) *rest.Config {
 	t.Helper()
 	var own server
 	if err := own.launch(args...); err != nil {
-		t.Fatalf("start a control plane: %v", err)
+		missing(t, err)
 	}
 	t.Cleanup(func() {
 		if err := own.stop(); err != nil {
@@ -115,7 +129,7 @@ func (s *server) launch(args ...string) error {
 	}
 	launcher := filepath.Join(root, "bin", "tools", "controlplane")
 	if _, err := os.Stat(launcher); err != nil {
-		return fmt.Errorf("no control plane is built: run `make cluster-tools`: %w", err)
+		return fmt.Errorf("%w: run `make cluster-tools`: %w", errNotBuilt, err)
 	}
 	cmd := exec.Command(launcher, append([]string{"run", "--die-with-parent"}, args...)...)
 	cmd.Stderr = os.Stderr // progress: it takes some seconds

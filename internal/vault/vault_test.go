@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/rolewright/rolewright/internal/testenv/parts"
 )
 
 // write makes a file below dir and returns its path.
@@ -27,6 +29,7 @@ func write(t *testing.T, dir, name, text string, mode os.FileMode) string {
 // encrypt is what the installed ansible-vault makes of a text.
 func encrypt(t *testing.T, identity, text string) string {
 	t.Helper()
+	parts.Ansible(t)
 	path := write(t, t.TempDir(), "text", text, 0o600)
 	cmd := exec.CommandContext(t.Context(), "ansible-vault", "encrypt", "--vault-id", identity, path)
 	cmd.Env = append(os.Environ(), "HOME="+t.TempDir())

@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rolewright/rolewright/internal/testenv/parts"
 )
 
 // suite are the arguments of the test binary for the tests that hold for
@@ -53,6 +55,8 @@ func runSuite(t *testing.T, cmd *exec.Cmd) {
 // In a container without an init process, the operator is process 1: everybody's
 // orphans come to it, and it has no parent.
 func TestSuite_AsProcessOne(t *testing.T) {
+	parts.Root(t)
+	parts.Time(t)
 	t.Parallel()
 	cmd := exec.Command("/proc/self/exe", asInit)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS}
@@ -82,6 +86,8 @@ func runAs(executable string, err error) int {
 
 // OpenShift gives every namespace a user of its own, that no file knows.
 func TestSuite_AsAnArbitraryUser(t *testing.T) {
+	parts.Root(t)
+	parts.Time(t)
 	t.Parallel()
 	const uid = 1000660000
 	dir, err := os.MkdirTemp("", "arbitrary-user-") // a directory of the test is closed to others

@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/rolewright/rolewright/internal/testenv/parts"
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/internal/leaktest"
 	"github.com/rolewright/rolewright/runner/supervise"
@@ -35,6 +36,7 @@ func TestMain(m *testing.M) {
 			os.Exit(operate())
 		}
 	}
+	parts.AnsibleOrExit()
 	leaktest.Main(m, supervise.ReapOrphans)
 }
 

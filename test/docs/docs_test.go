@@ -24,6 +24,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/rolewright/rolewright/internal/testenv/parts"
 )
 
 const repository = "../.."
@@ -101,6 +103,8 @@ func testNames(t *testing.T) []string {
 }
 
 func TestDocuments_CommandsDoWhatTheySay(t *testing.T) {
+	parts.Ansible(t)
+	parts.Time(t)
 	h := newHouse(t)
 	for _, document := range documents(t) {
 		blocks, err := blocksOf(document, read(t, document))

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/rolewright/rolewright/internal/testenv"
+	"github.com/rolewright/rolewright/internal/testenv/parts"
 )
 
 // repository is the top of the repository, seen from where the tests of this package run.
@@ -28,6 +29,7 @@ var program struct {
 }
 
 func TestMain(m *testing.M) {
+	parts.AnsibleOrExit()
 	testenv.Main(m, func() {
 		if program.dir == "" {
 			return
@@ -68,11 +70,7 @@ func binary(t *testing.T) string {
 // needAnsible fails the test where Ansible is not installed.
 func needAnsible(t *testing.T) {
 	t.Helper()
-	for _, name := range []string{"ansible-runner", "ansible-playbook"} {
-		if _, err := exec.LookPath(name); err != nil {
-			t.Fatalf("%v: run `make setup`, or install ansible-core and ansible-runner", err)
-		}
-	}
+	parts.Ansible(t)
 }
 
 // absolute is the absolute form of a path in the repository.

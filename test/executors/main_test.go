@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rolewright/rolewright/internal/testenv"
+	"github.com/rolewright/rolewright/internal/testenv/parts"
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/supervise"
 	"github.com/rolewright/rolewright/runner/warm"
@@ -18,6 +19,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == runner.SupervisorCommand {
 		os.Exit(supervise.Main(os.Stdin, os.Stderr))
 	}
+	parts.AnsibleOrExit()
 	testenv.Main(m)
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	needed "github.com/rolewright/rolewright/internal/testenv/parts"
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/supervise"
 )
@@ -20,5 +21,6 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == runner.SupervisorCommand {
 		os.Exit(supervise.Main(os.Stdin, os.Stderr))
 	}
+	needed.AnsibleOrExit()
 	goleak.VerifyTestMain(m)
 }

@@ -33,6 +33,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/rolewright/rolewright/internal/testenv"
+	"github.com/rolewright/rolewright/internal/testenv/parts"
 )
 
 const repository = "../.."
@@ -47,7 +48,7 @@ func tool(t *testing.T, name string) string {
 		_, err = os.Stat(path)
 	}
 	if err != nil {
-		t.Fatalf("run `make client-tools`: %v", err)
+		parts.Missing(t, fmt.Errorf("run `make client-tools`: %w", err))
 	}
 	return path
 }

@@ -37,7 +37,7 @@ var errOutdated = errors.New("the patch does not apply any more")
 func load(dir string) ([]mutant, error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*.patch"))
 	if err != nil || len(paths) == 0 {
-		return nil, fmt.Errorf("%s has no patches: %w", dir, err)
+		return nil, errors.Join(fmt.Errorf("%s has no patches", dir), err)
 	}
 	var all []mutant
 	for _, path := range paths {
@@ -101,8 +101,15 @@ func (m mutant) apply(ctx context.Context, root, dir string) error {
 	cmd := exec.CommandContext(ctx, "git", "apply", "-C1", "-")
 	cmd.Dir, cmd.Stdin = dir, strings.NewReader(m.patch)
 	cmd.Env = append(os.Environ(), "GIT_CEILING_DIRECTORIES="+filepath.Dir(dir), "GIT_DIR=")
-	if out, err := cmd.CombinedOutput(); err != nil {
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("mutant %s: %w", m.Name, context.Cause(ctx))
+	case errors.As(err, &exit):
 		return fmt.Errorf("mutant %s: %w: %s", m.Name, errOutdated, out)
+	case err != nil:
+		return fmt.Errorf("mutant %s: git apply: %w", m.Name, err)
 	}
 	return nil
 }
