@@ -18,7 +18,7 @@ const (
 	ReasonUnavailable = "RunnerUnavailable"
 	// ReasonNotRun: the run could not be prepared.
 	ReasonNotRun = "RunNotStarted"
-	// ReasonLost: nobody saw the run's end.
+	// ReasonLost: the run's end was not seen.
 	ReasonLost = "Lost"
 	// ReasonTimedOut: the run was stopped at a limit of its watch.
 	ReasonTimedOut = "TimedOut"
@@ -72,7 +72,7 @@ type Task struct {
 	Name, Role, Host, Path string
 }
 
-// Active is the record of the run that is under way: status.ansible.activeRun.
+// Active is the record of the run in progress: status.ansible.activeRun.
 type Active struct {
 	ID, Cause  string
 	Generation int64

@@ -95,7 +95,7 @@ func concludeFailure(c *conditions, r Run, next time.Duration) {
 	c.add(Ready, "False", r.Reason, r.Message)
 	if r.Permanent {
 		c.add(Reconciling, "False", reasonRunFailed, "The same inputs cannot succeed")
-		c.add(Stalled, "True", r.Reason, "The role or playbook has to be mended; it is tried again now and then")
+		c.add(Stalled, "True", r.Reason, "Fix the role or playbook; the run is retried with back-off")
 		return
 	}
 	c.add(Reconciling, "True", reasonRetrying,

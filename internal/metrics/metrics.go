@@ -101,12 +101,12 @@ func New(reg prometheus.Registerer) (*Recorder, error) {
 			"Ansible runs that ended, by what started them and how they ended.",
 			"group", "version", "kind", "cause", "reason"),
 		executors: counter("rolewright_runs_by_executor_total",
-			"Ansible runs that took place, by how they were made: warm (forked) or runner (Python started anew).",
+			"Ansible runs that took place, by executor: warm (forked) or runner (a new Python).",
 			"group", "version", "kind", "executor"),
 		warmReady: gauge("rolewright_warm_ready",
 			"1 while there is a fork server from which runs are made, else 0."),
 		inFlight: gauge("rolewright_runs_in_flight",
-			"Ansible runs that are under way.", "group", "version", "kind"),
+			"Ansible runs in progress.", "group", "version", "kind"),
 		waits: histogram("rolewright_run_wait_seconds",
 			"How long runs waited from when they were due until they started, by what started them.",
 			waitBuckets(), "group", "version", "kind", "cause"),
@@ -114,7 +114,7 @@ func New(reg prometheus.Registerer) (*Recorder, error) {
 			"The most memory that the processes of a run were seen to take together, by how the run was made.",
 			memoryBuckets(), "group", "version", "kind", "executor"),
 		lost: counter("rolewright_runs_lost_total",
-			"Runs of an earlier process whose end nobody saw, and that are repeated.", "group", "version", "kind"),
+			"Runs of an earlier process whose end was not seen. They are retried.", "group", "version", "kind"),
 		rejected: counter("rolewright_status_rejected_total",
 			"Parts of status.ansible that were ignored when their object was first met: the operator would not have written them so.",
 			"group", "version", "kind", "part"),
@@ -254,7 +254,7 @@ func (r *Recorder) Phase(gvk schema.GroupVersionKind, phase string, took time.Du
 	r.phases.WithLabelValues(gvk.Group, gvk.Kind, phase).Observe(took.Seconds())
 }
 
-// RunStarted counts a run as under way. Exactly one RunEnded must follow.
+// RunStarted counts a run as in progress. Exactly one RunEnded must follow.
 func (r *Recorder) RunStarted(gvk schema.GroupVersionKind) {
 	if r == nil {
 		return

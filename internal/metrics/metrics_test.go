@@ -145,10 +145,10 @@ rolewright_proxy_requests_total{kind="ConfigMap",outcome="ok",verb="create"} 2
 # TYPE rolewright_run_events_total counter
 rolewright_run_events_total{result="accepted"} 40
 rolewright_run_events_total{result="foreign"} 1
-# HELP rolewright_runs_in_flight Ansible runs that are under way.
+# HELP rolewright_runs_in_flight Ansible runs in progress.
 # TYPE rolewright_runs_in_flight gauge
 rolewright_runs_in_flight{group="apps.example.com",kind="Widget",version="v1"} 1
-# HELP rolewright_runs_by_executor_total Ansible runs that took place, by how they were made: warm (forked) or runner (Python started anew).
+# HELP rolewright_runs_by_executor_total Ansible runs that took place, by executor: warm (forked) or runner (a new Python).
 # TYPE rolewright_runs_by_executor_total counter
 rolewright_runs_by_executor_total{executor="warm",group="apps.example.com",kind="Widget",version="v1"} 1
 # HELP rolewright_user_metrics_refused_total Metrics of roles that were refused because a limit was reached.

@@ -25,7 +25,7 @@ func (r *Recorder) RunMemory(gvk schema.GroupVersionKind, executor string, bytes
 	r.memory.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind, executor).Observe(float64(bytes))
 }
 
-// RunLost counts a run whose end nobody saw.
+// RunLost counts a run whose end was not seen.
 func (r *Recorder) RunLost(gvk schema.GroupVersionKind) {
 	if r == nil {
 		return

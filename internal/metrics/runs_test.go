@@ -27,7 +27,7 @@ rolewright_disk_size_bytes 100
 # HELP rolewright_queue_oldest_seconds For how long the object has waited longest that is due for a look at whether it needs a run.
 # TYPE rolewright_queue_oldest_seconds gauge
 rolewright_queue_oldest_seconds{group="apps.example.com",kind="Widget",version="v1"} 1
-# HELP rolewright_runs_lost_total Runs of an earlier process whose end nobody saw, and that are repeated.
+# HELP rolewright_runs_lost_total Runs of an earlier process whose end was not seen. They are retried.
 # TYPE rolewright_runs_lost_total counter
 rolewright_runs_lost_total{group="apps.example.com",kind="Widget",version="v1"} 1
 # HELP rolewright_task_failures_total Tasks that made a run fail, by file and line of the task; other for those beyond the first 200.
