@@ -20,7 +20,7 @@ type answer struct {
 	header http.Header
 	body   []byte
 	// oversize is true for a document that is too large to be kept. It counts as
-	// such for as long as somebody asks for it.
+	// such for as long as a client asks for it.
 	oversize bool
 	// failure says why there is no answer or, with a status, no newer one.
 	failure error

@@ -22,10 +22,10 @@ const (
 	// the write of a definition to all the documents that speak of it.
 	unsettledFor = 30 * time.Second
 	// keepFor bounds how old a document may be that stands in for an answer, and
-	// how long one is kept that nobody asks for.
+	// how long one is kept that no one asks for.
 	keepFor = 10 * time.Minute
 	// fetchTimeout is what large OpenAPI documents need at worst when they are
-	// put together anew. client-go gives discovery 32 seconds.
+	// put together again. client-go gives discovery 32 seconds.
 	fetchTimeout = 30 * time.Second
 	// maxDocument is above the OpenAPI documents of clusters with hundreds of
 	// kinds, as they come compressed. What is larger is not kept.
@@ -35,7 +35,7 @@ const (
 )
 
 // Cache answers for the API server where [Handles] says so. Its methods are
-// safe for concurrent use. It runs nothing in the background: whoever asks
+// safe for concurrent use. It runs nothing in the background: the client that asks
 // first for a document gets it for all who wait for it.
 type Cache struct {
 	upstream upstream
@@ -68,14 +68,14 @@ func (c *Cache) Invalidate() {
 	c.invalidated = time.Now()
 }
 
-// terms say how old an answer may be for whoever asks: the request to the API
+// terms say how old an answer may be for a client that asks: the request to the API
 // server must have begun after these moments.
 type terms struct {
 	found   time.Time // for an answer that is a document, or an error
 	missing time.Time // for one that says that there is none
 }
 
-// termsNow are the terms of somebody who asks now.
+// termsNow are the terms of a client that asks now.
 func (c *Cache) termsNow(found, missing time.Duration) terms {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -97,7 +97,7 @@ func (t terms) metBy(a *answer, begun time.Time) bool {
 }
 
 // get returns an answer that is no older than the terms allow: a kept one, that
-// of a request on its way, or that of a new request. Whoever comes too late for
+// of a request on its way, or that of a new request. A client that comes too late for
 // the request on its way waits for its end, and shares the next one with all
 // who came meanwhile: there is never more than one per question. The end of the
 // context is a failure to answer.

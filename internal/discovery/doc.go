@@ -12,9 +12,9 @@
 //
 // Age counts from the moment at which the request to the API server began. A
 // document answers for [freshFor] and is asked for again after that, with its
-// ETag where it has one. Once somebody has changed what is served, as
+// ETag where it has one. Once someone has changed what is served, as
 // [Cache.Invalidate] says, nothing is fresh for [unsettledFor]: every answer
-// then comes from a request that began after the client's own. So whoever has
+// then comes from a request that began after the client's own. So a client that has
 // seen a kind served finds it in the documents, however long it took to appear.
 // That a document does not exist is never remembered for clients at all.
 //

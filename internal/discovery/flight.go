@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// flight is a request to the API server that is under way, for all who wait.
+// flight is a request to the API server in progress, for all who wait.
 type flight struct {
 	question question
 	begun    time.Time
@@ -46,7 +46,7 @@ func (c *Cache) fly(ctx context.Context, f *flight) (a *answer) {
 	return c.upstream.fetch(f)
 }
 
-// leave ends the request once nobody waits for it any more.
+// leave ends the request once no one waits for it any more.
 func (c *Cache) leave(f *flight) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 const entryOverhead = 1 << 10
 
 // store holds answers up to a number of bytes. The least recently used go
-// first, and whatever nobody has used for keepFor goes too. It is not safe for
+// first, and what no one has used for keepFor goes too. It is not safe for
 // concurrent use.
 type store struct {
 	limit, size int

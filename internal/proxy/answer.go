@@ -100,7 +100,7 @@ func (x *exchange) follow(ctx context.Context) []Child {
 		case x.s.Tracker == nil:
 		case x.info.Verb == "delete", x.info.Verb == "deletecollection":
 			x.s.Tracker.Deleted(c)
-		case c.ResourceVersion != x.version: // else nothing was changed, and the version is somebody's
+		case c.ResourceVersion != x.version: // else nothing was changed, and the version is another client's
 			x.s.Tracker.Wrote(c)
 		}
 	}
@@ -108,7 +108,7 @@ func (x *exchange) follow(ctx context.Context) []Child {
 }
 
 // disown takes the mark off an object that was not there when the run asked to
-// create it, and was somebody else's a moment later.
+// create it, and had another owner a moment later.
 func (x *exchange) disown(ctx context.Context, m objectbody.Meta) {
 	metadata := map[string]any{"uid": m.UID, "resourceVersion": m.ResourceVersion}
 	if mark := x.mark(); mark.Reference != nil {

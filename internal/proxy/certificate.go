@@ -15,7 +15,7 @@ import (
 )
 
 // certificateLife is longer than any operator runs: the certificate dies with
-// the process, and nobody else has its key.
+// the process, and no one else has its key.
 const certificateLife = 20 * 365 * 24 * time.Hour
 
 // newCertificate makes the certificate of the loopback addresses, and its PEM

@@ -20,16 +20,16 @@ type Child struct {
 	ResourceVersion string
 }
 
-// Tracker is told what a run does to the objects of its owner. Its methods are
+// Tracker is notified of what a run does to the objects of its owner. Its methods are
 // called concurrently and do not block.
 type Tracker interface {
 	// Expect is called before a write is forwarded of which the object will
 	// bear the owner's mark. The name is empty if the API server makes one up.
 	Expect(c Child)
 	// Wrote is called once such a write has succeeded and made a new version.
-	// It is also called for writes of subresources, whoever owns the object.
+	// It is also called for writes of subresources, no matter who owns the object.
 	Wrote(c Child)
 	// Deleted is called once a delete request of the run has been accepted,
-	// for every object that the answer names, whoever owns it.
+	// for every object that the answer names, no matter who owns it.
 	Deleted(c Child)
 }

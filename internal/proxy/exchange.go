@@ -153,7 +153,7 @@ func (x *exchange) serve(w http.ResponseWriter, r *http.Request) {
 func (x *exchange) refused(w http.ResponseWriter, err error) {
 	x.failure = err
 	if errors.Is(err, errRunEnded) {
-		panic(http.ErrAbortHandler) // as requests that are under way when the run ends
+		panic(http.ErrAbortHandler) // as requests that are in progress when the run ends
 	}
 	var refused *refusal
 	if !errors.As(err, &refused) {
@@ -219,7 +219,7 @@ func (x *exchange) verb() string {
 	return "other"
 }
 
-// read is what the incumbent logs of a request that it does not answer from
+// read is what ansible-operator logs of a request that it does not answer from
 // its cache; tests of its users search for it. The names and their order are
 // part of that.
 type read struct {

@@ -30,16 +30,16 @@ type Grant struct {
 	// Inject marks the objects that the run creates as the owner's.
 	Inject bool
 	// AdoptUnowned marks the objects that the run writes and that belong to
-	// nobody, too.
+	// no one, too.
 	AdoptUnowned bool
 	// OwnNamespaceOnly refuses what is not in the owner's namespace, and is not
 	// the owner itself.
 	OwnNamespaceOnly bool
 	// Blacklist are the kinds that are not watched for their owner.
 	Blacklist []schema.GroupVersionKind
-	// Tracker is told about writes; nil for nobody.
+	// Tracker is notified of writes; nil for none.
 	Tracker Tracker
-	// Secrets is told the values of Secrets, and the token; nil for nobody.
+	// Secrets gets the values of Secrets, and the token; nil for none.
 	Secrets Secrets
 }
 
@@ -82,7 +82,7 @@ func (s *session) refuse(why string) {
 	s.refusal = why
 }
 
-// close cuts the requests off that are under way, and waits for their end.
+// close cuts off the requests in progress, and waits for their end.
 func (s *session) close() {
 	s.mu.Lock()
 	s.ended = true
@@ -137,10 +137,10 @@ func (p *Proxy) Admit(g Grant) *Access {
 	return a
 }
 
-// Refuse lets the run write nothing any more; why is told to its clients.
+// Refuse lets the run write nothing any more; its clients get why.
 func (a *Access) Refuse(why string) { a.session.refuse(why) }
 
-// Revoke cuts off what is under way, waits for its end, and lets nobody in
+// Revoke cuts off what is in progress, waits for its end, and lets no one in
 // with this token any more. It may be called more than once.
 func (a *Access) Revoke() {
 	a.p.sessions.mu.Lock()

@@ -32,7 +32,7 @@ func checkAddress(r *http.Request) *refusal {
 }
 
 // checkPath refuses paths that this server and another might read differently.
-// What an API of somebody else's, which the API server forwards to, makes of
+// What an API of another server, which the API server forwards to, makes of
 // empty and encoded segments is not looked at; relative ones lead out of it.
 func checkPath(r *http.Request, forwarded bool) *refusal {
 	bad := !forwarded && (strings.Contains(r.URL.Path, "//") || strings.Contains(strings.ToLower(r.URL.EscapedPath()), "%2f"))
@@ -111,8 +111,8 @@ func stripIdentity(h http.Header) {
 }
 
 // anonymous is the session of a client that presents no token, where that is
-// allowed: the incumbent's clients say in the user name whose objects they
-// create, and nobody checks it.
+// allowed: ansible-operator's clients say in the user name whose objects they
+// create, and no one checks it.
 func (p *Proxy) anonymous(r *http.Request) *session {
 	p.opts.Metrics.AnonymousRequest()
 	user, _, _ := r.BasicAuth()
@@ -125,7 +125,7 @@ func (p *Proxy) anonymous(r *http.Request) *session {
 	return newSession(g)
 }
 
-// ownerTag reads the user name of the incumbent's kubeconfigs.
+// ownerTag reads the user name of ansible-operator's kubeconfigs.
 func ownerTag(user string) (Owner, bool) {
 	data, err := base64.URLEncoding.DecodeString(user)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 )
 
 // listen opens port on the loopback addresses. That of IPv6 is for people and
-// sidecars that say localhost; runs are told the other one, and a machine
+// sidecars that say localhost; runs get the other one, and a machine
 // without IPv6, or with another server there, is none of their business.
 func listen(ctx context.Context, port int) ([]net.Listener, error) {
 	var lc net.ListenConfig
@@ -32,7 +32,7 @@ func portOf(l net.Listener) int {
 }
 
 // eitherListener accepts TLS and plain connections on one port. Clients written
-// in Go present a token only by TLS; whoever used the incumbent's proxy says
+// in Go present a token only by TLS; users of ansible-operator's proxy say
 // http.
 type eitherListener struct {
 	net.Listener

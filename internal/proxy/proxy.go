@@ -75,12 +75,12 @@ type Options struct {
 	MayWrite func() error
 	// Anonymous lets clients without a token in, with all of the operator's
 	// permissions. It says what the owner that such a client names is granted.
-	// nil lets nobody in.
+	// nil lets no one in.
 	Anonymous func(Owner) Grant
 	Log       logr.Logger
 	// Metrics is nil to count nothing.
 	Metrics Metrics
-	// Record is told each request that the API server has answered, whatever
+	// Record gets each request that the API server has answered, whatever
 	// the answer, and those that the proxy makes for the sake of it. It is called
 	// concurrently. nil records nothing.
 	Record func(Call)
@@ -100,7 +100,7 @@ type Proxy struct {
 	ca               []byte
 	certificate      tls.Certificate
 	sessions         sessions
-	// all is under way as long as the proxy serves.
+	// all is in progress as long as the proxy serves.
 	all *session
 	// kinds has the names of kinds that were looked up, by resource: they do
 	// not change.
@@ -143,7 +143,7 @@ func New(ctx context.Context, opts Options) (*Proxy, error) {
 func (p *Proxy) Discovery() *discovery.Cache { return p.discovery }
 
 // URL is the server that the kubeconfigs of runs name. It is an address, not a
-// name: a name may lead to somebody else first.
+// name: a name may lead to another server first.
 func (p *Proxy) URL() string {
 	return "https://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(portOf(p.listeners[0])))
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/rolewright/rolewright/internal/proxy/objectbody"
 )
 
-// Secrets is told the values of the Secrets that a run reads and writes, and the
+// Secrets gets the values of the Secrets that a run reads and writes, and the
 // tokens that it asks for, before the run has the answer. Its methods are called
 // concurrently.
 type Secrets interface {

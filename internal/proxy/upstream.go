@@ -94,7 +94,7 @@ func isUpgrade(h http.Header) bool {
 func (x *exchange) unanswered(w http.ResponseWriter, r *http.Request, err error) {
 	x.failure = err
 	if r.Context().Err() != nil || x.s.ctx.Err() != nil {
-		panic(http.ErrAbortHandler) // to return would say 200 to whoever is still there
+		panic(http.ErrAbortHandler) // to return would say 200 to a client that is still there
 	}
 	refuse(http.StatusBadGateway, "", "the API server cannot be reached: "+err.Error()).write(w)
 }

@@ -23,14 +23,14 @@ const maxBody = 3 << 20
 // bodyTimeout is how long a client may take to send a body of that size.
 const bodyTimeout = 30 * time.Second
 
-// The marks of an owner that is no legal owner reference: the incumbent's
+// The marks of an owner that is no legal owner reference: ansible-operator's
 // annotations.
 const (
 	annotationOwner     = "operator-sdk/primary-resource"
 	annotationOwnerType = "operator-sdk/primary-resource-type"
 )
 
-// An object that says this of itself is nobody's.
+// An object with this annotation has no owner.
 const (
 	annotationOwned = "rolewright.dev/owner"
 	ownedByNobody   = "none"
@@ -80,7 +80,7 @@ func readBody(w http.ResponseWriter, r *http.Request, timeout time.Duration) ([]
 }
 
 // ownable reports whether the request writes an object that can belong to
-// somebody: reviews and the like are answered and never stored, and refuse to
+// an owner: reviews and the like are answered and never stored, and refuse to
 // have metadata.
 func (x *exchange) ownable(r *http.Request) bool {
 	if x.info.Subresource != "" || !slices.Contains([]string{"create", "update", "patch"}, x.info.Verb) {
@@ -186,7 +186,7 @@ func (x *exchange) ours(m objectbody.Meta) bool {
 }
 
 // inherited reports whether an object belongs to one that had the owner's name
-// before it, and is gone: there is one of a name at a time. Nobody else will
+// before it, and is gone: there is one of a name at a time. No one else will
 // look after it, and garbage collection may not have come by yet.
 func (x *exchange) inherited(m objectbody.Meta) bool {
 	mark := x.mark().Reference
@@ -196,7 +196,7 @@ func (x *exchange) inherited(m objectbody.Meta) bool {
 	})
 }
 
-// unowned reports whether an object belongs to nobody, and may be adopted.
+// unowned reports whether an object has no owner, and may be adopted.
 func unowned(m objectbody.Meta) bool {
 	_, annotated := m.Annotations[annotationOwner]
 	return len(m.OwnerReferences) == 0 && !annotated && m.Annotations[annotationOwned] != ownedByNobody
@@ -215,7 +215,7 @@ func (x *exchange) mark() objectbody.Mark {
 	return objectbody.Mark{Annotations: annotations(owner)}
 }
 
-// annotations are the incumbent's mark of an owner that is no legal owner
+// annotations are ansible-operator's mark of an owner that is no legal owner
 // reference.
 func annotations(owner Owner) map[string]string {
 	name := owner.Name
