@@ -8,7 +8,7 @@ const (
 	OK State = "ok"
 	// Note is something that the operator does without, or that costs only speed.
 	Note State = "note"
-	// Failed is something to be mended.
+	// Failed is something to be fixed.
 	Failed State = "failed"
 	// LeftOut is a check that could not be made, and shows nothing.
 	LeftOut State = "left out"

@@ -8,10 +8,11 @@ import (
 	"strings"
 )
 
-// What an operator and its runs take, from docs/operations.md: the operator with
-// a thousand objects, the fork server, a run that starts Python anew on the
-// newer line of Ansible, and what supervises it. Of each the most: a forked run
-// may have to be started anew.
+// The memory and processes that an operator and its runs need, from
+// docs/operations.md: the operator with a thousand objects, the fork server, a
+// run with a cold start on the newer line of Ansible, and its supervisor. Each is
+// the highest figure, because a forked run may have to be repeated with a cold
+// start.
 const (
 	operatorMiB   = 60
 	serverMiB     = 120

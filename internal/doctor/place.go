@@ -21,8 +21,8 @@ type Place struct {
 	Optional bool
 	// ReadOnly places are of use even where they cannot be written.
 	ReadOnly bool
-	// Alone is true in a Pod: whoever can reach the place is in it. A volume there
-	// lets everybody write, as the kubelet makes it.
+	// Alone is true in a Pod: only processes of the Pod can reach the place. The
+	// kubelet makes volumes there writable for all users.
 	Alone bool
 	// Remedy says how to choose another.
 	Remedy string
@@ -95,8 +95,8 @@ func cause(err error) error {
 	return err
 }
 
-// CheckAccounts says whether the list of users can be written by others than
-// root: whoever can do that in a container can become root in it
+// CheckAccounts says whether users other than root can write the list of users:
+// a process that can do that in a container can become root in it
 // (CVE-2025-7195).
 func CheckAccounts(path string) Finding {
 	f := Finding{Check: "accounts", State: OK, Found: path + " can be written by its owner only"}

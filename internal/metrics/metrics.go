@@ -1,6 +1,6 @@
-// Package metrics is the list of what Rolewright counts and measures: the
-// incumbent's metrics under their names and labels, so that dashboards keep
-// working, and Rolewright's own, whose names start with rolewright_.
+// Package metrics is the list of what Rolewright counts and measures:
+// ansible-operator's metrics under their names and labels, so that dashboards
+// keep working, and Rolewright's own, whose names start with rolewright_.
 //
 // It knows metric names, labels and buckets. It does not know when something
 // happens: its callers say so through a [Recorder]. It serves nothing and
@@ -153,8 +153,9 @@ func New(reg prometheus.Registerer) (*Recorder, error) {
 	return r, nil
 }
 
-// reconcileBuckets are the incumbent's, 5 ms to 10 s, and more above them: it
-// measured the set-up of a run, whereas a whole reconcile may last for hours.
+// reconcileBuckets are ansible-operator's, 5 ms to 10 s, and more above them:
+// ansible-operator measured the set-up of a run, but a whole reconcile may last
+// for hours.
 func reconcileBuckets() []float64 {
 	return slices.Concat(prometheus.DefBuckets, []float64{30, 60, 120, 300, 600, 1800, 3600, 7200, 14400})
 }
@@ -165,7 +166,7 @@ func phaseBuckets() []float64 {
 	return slices.Concat([]float64{.0005, .001, .0025}, reconcileBuckets())
 }
 
-// waitBuckets reach from what nobody notices to what somebody is called for.
+// waitBuckets reach from waits that no one notices to waits that page someone.
 func waitBuckets() []float64 { return []float64{.1, .5, 1, 5, 15, 30, 60, 300, 900, 3600} }
 
 // memoryBuckets are 32 MiB to 4 GiB.

@@ -8,20 +8,20 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Ages are those of the oldest things of a kind that wait; 0 if none does.
+// Ages are the longest waits among the objects of a kind; 0 if no object waits.
 type Ages struct {
-	// Queue is for how long the object has waited longest that is due for a look.
+	// Queue is the longest time that an object has waited for its reconcile.
 	Queue time.Duration
-	// Deletion is for how long the object is being deleted longest that the
-	// operator has not let go.
+	// Deletion is the longest time that an object has been in deletion without the
+	// operator letting it go.
 	Deletion time.Duration
 }
 
 // Disk is what there is of a file system, in bytes.
 type Disk struct{ Size, Free int64 }
 
-// scraped are the metrics that nothing happens for: they are asked for when
-// somebody looks.
+// scraped are the metrics that no event updates: their values are read when the
+// metrics are scraped.
 type scraped struct {
 	queue, deletion, size, free *prometheus.Desc
 

@@ -78,7 +78,7 @@ func (r *Recorder) load(path string) error {
 	if len(data) > 0 && data[len(data)-1] != '\n' {
 		// A line that was cut off by the end of a process.
 		if err := r.file.Truncate(int64(bytes.LastIndexByte(data, '\n') + 1)); err != nil {
-			return fmt.Errorf("mend the record of API calls: %w", err)
+			return fmt.Errorf("repair the record of API calls: %w", err)
 		}
 	}
 	return nil

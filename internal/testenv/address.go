@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Address returns a loopback address that nobody listens on, for a program that is to. The kernel does not hand its port
-// out, as it may that of a listener which was closed, and no other test is told it before the end of this one.
+// Address returns a loopback address on which no process listens, for a program that will listen there. The kernel does
+// not hand its port out, as it may with the port of a closed listener, and no other test gets it before this one ends.
 func Address(t testing.TB) string {
 	t.Helper()
 	// Where ports for those who ask for any begin, and end: ip(7).

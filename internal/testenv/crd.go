@@ -70,7 +70,7 @@ func WithVersions(first string, more ...string) CRDOption {
 	}
 }
 
-// CRD installs a kind of its own in an API group that nobody else uses, and returns when objects of it can be made. The
+// CRD installs a kind of its own in an API group that no other test uses, and returns when objects of it can be made. The
 // schema keeps unknown fields and has a status subresource unless options say otherwise. The kind and its objects are
 // deleted when the test ends, without waiting.
 func CRD(t testing.TB, cfg *rest.Config, opts ...CRDOption) schema.GroupVersionKind {

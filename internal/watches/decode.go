@@ -11,7 +11,7 @@ import (
 // maxValues bounds what a file expands to through its aliases.
 const maxValues = 100_000
 
-// maxProblems bounds what is reported about a file. Nobody reads that many.
+// maxProblems bounds what is reported about a file. No one reads that many.
 const maxProblems = 200
 
 // decoding is one pass over one file.

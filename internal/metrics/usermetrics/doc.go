@@ -33,5 +33,5 @@
 //
 // Labels are an addition. ansible-operator breaks down under concurrent
 // requests, cannot set a gauge to 0, and answers 200 where a name cannot be
-// used; and whoever posts can make it hold any number of metrics.
+// used; and a client that posts can make it hold any number of metrics.
 package usermetrics

@@ -196,7 +196,7 @@ func (h *Handler) confusable(name string, k kind) string {
 		if f, own := h.families[base]; own && !slices.Contains(f.kind.suffixes(), suffix) {
 			continue
 		}
-		// Of what type somebody else's metric is, the registerer does not say.
+		// The registerer does not say which type the metric of another part has.
 		if h.registered(base) {
 			return base
 		}
@@ -204,7 +204,7 @@ func (h *Handler) confusable(name string, k kind) string {
 	return ""
 }
 
-// errFree is how a probe fails whose name nobody has.
+// errFree is the error of a probe if no metric has its name.
 var errFree = errors.New("the name is free")
 
 // probe describes a metric that is never registered.
