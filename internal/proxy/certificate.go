@@ -37,7 +37,7 @@ func newCertificate() (tls.Certificate, []byte, error) {
 		NotAfter:     now.Add(certificateLife),
 		KeyUsage:     x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-		// Its own authority: OpenSSL wants one in the chain.
+		// It signs itself: OpenSSL wants an authority in the chain.
 		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true,
 		DNSNames:    []string{"localhost"},
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},

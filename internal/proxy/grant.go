@@ -37,9 +37,9 @@ type Grant struct {
 	OwnNamespaceOnly bool
 	// Blacklist are the kinds that are not watched for their owner.
 	Blacklist []schema.GroupVersionKind
-	// Tracker is notified of writes; nil for none.
+	// Tracker is notified of writes; it may be nil.
 	Tracker Tracker
-	// Secrets gets the values of Secrets, and the token; nil for none.
+	// Secrets gets the values of Secrets, and the token; it may be nil.
 	Secrets Secrets
 }
 
@@ -91,8 +91,8 @@ func (s *session) close() {
 	s.active.Wait()
 }
 
-// sessions are the grants in use. A token is looked up by its digest: how long
-// that takes says nothing about the tokens that there are.
+// sessions are the grants in use. A token is looked up by its digest, so that the
+// time of the look-up reveals nothing about the valid tokens.
 type sessions struct {
 	mu      sync.Mutex
 	byToken map[[sha256.Size]byte]*session
@@ -115,7 +115,7 @@ func newSession(g Grant) *session {
 // tokenBytes is the length of a token before it is encoded: 256 bits.
 const tokenBytes = 32
 
-// Access is what a run gets of the proxy: a token, until it is revoked. Safe for
+// Access is a run's access to the proxy: a token, until it is revoked. Safe for
 // concurrent use.
 type Access struct {
 	p       *Proxy
@@ -137,7 +137,7 @@ func (p *Proxy) Admit(g Grant) *Access {
 	return a
 }
 
-// Refuse lets the run write nothing any more; its clients get why.
+// Refuse refuses all further writes of the run; clients get why as the reason.
 func (a *Access) Refuse(why string) { a.session.refuse(why) }
 
 // Revoke cuts off what is in progress, waits for its end, and lets no one in
