@@ -12,27 +12,27 @@ import (
 
 // Place is a directory that runs write to.
 type Place struct {
-	// Check is what to call it.
+	// Check is the name of the check.
 	Check string
 	Path  string
-	// Made is true if the operator makes it, and those above it.
+	// Made is true if the operator creates it, with its parents.
 	Made bool
-	// Optional places may be missing: the operator has something else.
+	// Optional places may be missing: the operator has an alternative.
 	Optional bool
-	// ReadOnly places are of use even where they cannot be written.
+	// ReadOnly places are useful even if they cannot be written.
 	ReadOnly bool
 	// Alone is true in a Pod: only processes of the Pod can reach the place. The
 	// kubelet makes volumes there writable for all users.
 	Alone bool
-	// Remedy says how to choose another.
+	// Remedy says how to choose another place.
 	Remedy string
 }
 
-// leastSpace is what a run or two take.
+// leastSpace is about the space that one or two runs need.
 const leastSpace = 64 << 20
 
-// CheckPlace says whether a place can be written, and by whom else. It makes a
-// file there for a moment.
+// CheckPlace checks whether a place can be written, and which others can write it.
+// It creates a file there for a moment.
 func CheckPlace(p Place) Finding {
 	f := Finding{Check: p.Check, State: OK, Found: p.Path, Remedy: p.Remedy}
 	path := p.Path

@@ -3,8 +3,8 @@
 // keep working, and Rolewright's own, whose names start with rolewright_.
 //
 // It knows metric names, labels and buckets. It does not know when something
-// happens: its callers say so through a [Recorder]. It serves nothing and
-// keeps no registry; the registerer is the caller's.
+// happens: its callers report that to a [Recorder]. It serves nothing and has no
+// registry; the caller passes the registerer.
 package metrics
 
 import (
@@ -16,10 +16,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// EventResult says what became of a job event.
+// EventResult says what happened to a job event.
 type EventResult string
 
-// The fates of a job event.
+// The results of a job event.
 const (
 	// EventAccepted: the event belongs to the run and was used.
 	EventAccepted EventResult = "accepted"
@@ -44,8 +44,8 @@ const (
 // Recorder counts and measures. Its methods are safe for concurrent use, never
 // block, and cannot fail. A nil *Recorder is usable and records nothing.
 //
-// A Recorder is a [prometheus.Collector]: who registered it by [New] takes it
-// out again with the registerer's Unregister.
+// A Recorder is a [prometheus.Collector]: after [New], the registerer's Unregister
+// removes it again.
 type Recorder struct {
 	buildInfo       *prometheus.GaugeVec
 	reconcileResult *prometheus.GaugeVec
@@ -263,8 +263,8 @@ func (r *Recorder) RunStarted(gvk schema.GroupVersionKind) {
 	r.inFlight.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind).Inc()
 }
 
-// RunEnded counts a run that RunStarted announced. The cause and the reason
-// are words of a fixed list, never text.
+// RunEnded counts the end of a run that RunStarted counted. The cause and the
+// reason are words of a fixed list, never text.
 func (r *Recorder) RunEnded(gvk schema.GroupVersionKind, cause, reason string) {
 	if r == nil {
 		return
@@ -273,7 +273,7 @@ func (r *Recorder) RunEnded(gvk schema.GroupVersionKind, cause, reason string) {
 	r.runs.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind, cause, reason).Inc()
 }
 
-// RunMade counts a run that took place, by the word for how it was made.
+// RunMade counts a run that took place, by the word for how it was started.
 func (r *Recorder) RunMade(gvk schema.GroupVersionKind, executor string) {
 	if r == nil {
 		return
@@ -297,8 +297,7 @@ func (r *Recorder) RunEvents(result EventResult, n int) {
 	r.events.WithLabelValues(string(result)).Add(float64(n))
 }
 
-// StatusWrite counts one write of an object's status that was tried; err is
-// what came of it.
+// StatusWrite counts one attempt to write an object's status; err is its result.
 func (r *Recorder) StatusWrite(gvk schema.GroupVersionKind, moment Moment, err error) {
 	if r == nil {
 		return
@@ -331,7 +330,7 @@ func (r *Recorder) KindReady(gvk schema.GroupVersionKind, ready bool) {
 	r.kindReady.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind).Set(oneIf(ready))
 }
 
-// Artifacts says how many finished runs are kept on disk, and what they take.
+// Artifacts says how many finished runs are kept on disk, and their size.
 func (r *Recorder) Artifacts(runs int, bytes int64) {
 	if r == nil {
 		return
