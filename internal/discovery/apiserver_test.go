@@ -28,7 +28,7 @@ import (
 	"github.com/rolewright/rolewright/internal/testenv"
 )
 
-// cluster is the API server for tests, to be asked directly.
+// cluster is the API server for tests, which tests ask directly.
 type cluster struct {
 	cfg       *rest.Config
 	transport http.RoundTripper
@@ -54,7 +54,7 @@ func (c *cluster) cache(t *testing.T) *Cache {
 	return New(c.transport, c.server, testr.New(t))
 }
 
-// reply is an answer without what differs from one request to the next.
+// reply is an answer without the parts that differ between requests.
 type reply struct {
 	Status int
 	Header http.Header
@@ -172,8 +172,8 @@ func TestAPIServer_AnOpenAPIDocumentUnderItsHashIsAsItWouldBeDirectly(t *testing
 	api.compare(t, hashed, http.Header{"Accept": {openAPIv3}})
 }
 
-// compare fails unless the cache answers as the API server does: at first, from
-// memory, and to a client that has the document already.
+// compare fails unless the cache answers as the API server does: at the first
+// request, from memory, and to a client that has the document already.
 func (c *cluster) compare(t *testing.T, path string, header http.Header) {
 	t.Helper()
 	var before, after reply
@@ -214,7 +214,7 @@ func (c *cluster) compare(t *testing.T, path string, header http.Header) {
 	}
 }
 
-// definition is one of a kind that does not exist yet.
+// definition is the definition of a kind that does not exist yet.
 func definition() *apiextensionsv1.CustomResourceDefinition {
 	keep := true
 	crd := &apiextensionsv1.CustomResourceDefinition{Spec: apiextensionsv1.CustomResourceDefinitionSpec{
@@ -251,8 +251,8 @@ func (c *cluster) create(t *testing.T, crd *apiextensionsv1.CustomResourceDefini
 	})
 }
 
-// places are the documents that speak of the definition's kind once it is
-// served, each with the representation in which it is asked for.
+// places are the documents that contain the definition's kind once it is served,
+// each with the representation in which it is requested.
 func places(crd *apiextensionsv1.CustomResourceDefinition) map[string]http.Header {
 	list, none := http.Header{"Accept": {"application/json" + aggregated}}, http.Header{}
 	group := crd.Spec.Group

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// gated answers once its channel is closed, or the request is given up.
+// gated answers once its channel is closed, or the request is cancelled.
 func gated(gate <-chan struct{}, answer http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		select {

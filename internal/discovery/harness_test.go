@@ -15,8 +15,8 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// script is an API server that answers by a function, in the asker's own
-// goroutine, so that tests under synctest have the clock of their bubble.
+// script is an API server that answers with a function, in the goroutine of the
+// asker, so that tests under synctest use the clock of their bubble.
 type script struct {
 	mu       sync.Mutex
 	answer   http.HandlerFunc
@@ -36,7 +36,7 @@ func (s *script) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-// will answers requests to come by another function.
+// will answers later requests with another function.
 func (s *script) will(answer http.HandlerFunc) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,7 +60,7 @@ func (s *script) wantAsked(t *testing.T, n int) {
 }
 
 // scripted is an empty cache in front of a script. Under synctest its clock
-// moves when everybody waits.
+// moves when all goroutines wait.
 func scripted(t *testing.T, answer http.HandlerFunc) (*Cache, *script) {
 	t.Helper()
 	s := &script{answer: answer}
@@ -87,7 +87,7 @@ func says(status int, body string, header ...string) http.HandlerFunc {
 	}
 }
 
-// tagged answers like an API server that has an ETag for what it says.
+// tagged answers like an API server that sends an ETag.
 func tagged(tag, body string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("If-None-Match") == tag {

@@ -224,7 +224,7 @@ type transportFunc func(*http.Request) (*http.Response, error)
 
 func (f transportFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// failures are the ways of an API server not to answer.
+// failures are the ways in which an API server can fail to answer.
 func failures() map[string]transportFunc {
 	answering := func(answer http.HandlerFunc) transportFunc { return (&script{answer: answer}).RoundTrip }
 	return map[string]transportFunc{

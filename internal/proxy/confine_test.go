@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// A run that is kept to its owner's namespace reaches nothing else, whatever the
-// operator may, and in whatever way it asks.
+// A run that is confined to its owner's namespace reaches nothing else, whatever the
+// operator's permissions and however it asks.
 func TestConfine_ReachesTheOwnNamespaceOnly(t *testing.T) {
 	api := script(t, nil, plainly)
 	p := startProxy(t, api.config())

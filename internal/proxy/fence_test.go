@@ -21,7 +21,7 @@ import (
 	"github.com/rolewright/rolewright/internal/testenv"
 )
 
-// errFollower is why writes are refused in these tests.
+// errFollower is the reason why writes are refused in these tests.
 var errFollower = errors.New("another replica leads")
 
 // fenced is every kind of request that can change something.
@@ -222,7 +222,7 @@ func TestFence_WatchesOutliveTheLeadership(t *testing.T) {
 	}
 }
 
-// clientOf is a client as runs have it.
+// clientOf is a client like those of runs.
 func clientOf(t testing.TB, a *Access) kubernetes.Interface {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(configOf(t, a))
@@ -283,7 +283,7 @@ func TestRevoke_NothingIsSentAfterIt(t *testing.T) {
 	a.Revoke() // again does no harm
 }
 
-// errFewer says that there is more to come.
+// errFewer says that more requests must come.
 var errFewer = errors.New("fewer than wanted")
 
 func atLeast(n *atomic.Int64, want int64) error {

@@ -35,8 +35,8 @@ func startProxy(t testing.TB, cfg *rest.Config, opts ...func(*Options)) *Proxy {
 	return p
 }
 
-// admit lets a client in until the test has ended, and returns what is known of
-// it: its access, an HTTP client that presents its token, and the token.
+// admit lets a client in until the test has ended, and returns its access, an HTTP
+// client that presents its token, and the token.
 func admit(t testing.TB, p *Proxy, g Grant) (*Access, *http.Client, string) {
 	t.Helper()
 	a := p.Admit(g)
@@ -44,8 +44,8 @@ func admit(t testing.TB, p *Proxy, g Grant) (*Access, *http.Client, string) {
 	return a, &http.Client{Transport: transport.NewBearerAuthRoundTripper(a.token, trusting(t, p))}, a.token
 }
 
-// trusting is a way to the proxy that trusts its certificate and nothing else,
-// and says nothing of who the client is.
+// trusting is a transport to the proxy that trusts only its certificate, and does
+// not identify the client.
 func trusting(t testing.TB, p *Proxy) *http.Transport {
 	t.Helper()
 	roots := x509.NewCertPool()

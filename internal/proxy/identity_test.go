@@ -28,7 +28,7 @@ import (
 	"github.com/rolewright/rolewright/internal/testenv"
 )
 
-// operatorToken is what the operator presents to a scripted API server.
+// operatorToken is the token that the operator presents to a scripted API server.
 const operatorToken = "operator-secret"
 
 // arrival is a request as a scripted API server has got it.
@@ -38,8 +38,8 @@ type arrival struct {
 	Body              string
 }
 
-// scripted is an API server that does what its test says, and notes what
-// arrives. It knows core/v1 and no other group.
+// scripted is an API server with answers from its test. It records the requests
+// that arrive. It knows core/v1 and no other group.
 type scripted struct {
 	*httptest.Server
 	answer http.HandlerFunc
@@ -49,7 +49,7 @@ type scripted struct {
 	all      int
 }
 
-// coreV1 is as much of discovery as the tests need.
+// coreV1 is the part of discovery that the tests need.
 const coreV1 = `{"kind":"APIResourceList","groupVersion":"v1","resources":[
  {"name":"pods","namespaced":true,"kind":"Pod","verbs":["create","delete","get","list","patch","update","watch"]},
  {"name":"secrets","namespaced":true,"kind":"Secret","verbs":["create","delete","get","list","patch","update","watch"]},
@@ -94,7 +94,7 @@ func (s *scripted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"x","uid":"u","resourceVersion":"1"}}`)
 }
 
-// seen is what has arrived, discovery left out.
+// seen are the requests that have arrived, without discovery.
 func (s *scripted) seen() []arrival {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,7 +108,7 @@ func (s *scripted) count() int {
 	return s.all
 }
 
-// config is the operator's way to the scripted API server.
+// config is the operator's client configuration for the scripted API server.
 func (s *scripted) config() *rest.Config {
 	return &rest.Config{Host: s.URL, BearerToken: operatorToken}
 }
@@ -163,7 +163,7 @@ const (
 	good     = "Authorization: Bearer TOKEN"
 )
 
-// forgeries are requests of every illegitimate kind.
+// forgeries are illegitimate requests of every kind.
 func forgeries(token string) []forgery {
 	var all []forgery
 	both := func(name string, header ...string) {
@@ -224,7 +224,7 @@ func forgeries(token string) []forgery {
 	return append(all, forgedLines()...)
 }
 
-// forgedLines are those whose request line is what is wrong.
+// forgedLines are the forgeries with a wrong request line.
 func forgedLines() []forgery {
 	var all []forgery
 	for _, target := range []string{
@@ -327,8 +327,8 @@ func TestIdentity_TenThousandForgeriesReachNobody(t *testing.T) {
 	}
 }
 
-// exchangeRaw sends a request on a connection of its own and returns the code
-// of the answer. The error says that there was none.
+// exchangeRaw sends a request on a new connection and returns the code of the
+// answer. The error says that there was no answer.
 func exchangeRaw(t testing.TB, dial dialer, request string) (int, error) {
 	t.Helper()
 	conn := dial(t)
@@ -470,7 +470,7 @@ func (c *counts) get() (map[string]int, int) {
 	return copied, c.anonymous
 }
 
-// ownerNamed is what ansible-operator puts into the user name.
+// ownerNamed is the owner as ansible-operator puts it into the user name.
 func ownerNamed(o Owner) []byte {
 	tag, err := json.Marshal(struct {
 		APIVersion string `json:"apiVersion"`

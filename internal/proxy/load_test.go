@@ -168,8 +168,8 @@ func TestKubeconfig_IsWhatClientsLoad(t *testing.T) {
 	}
 }
 
-// hasty shortens the proxy's patience with slow clients. What the test waits
-// for is that patience ends, not when.
+// hasty shortens the proxy's time limits for slow clients. Tests check that the
+// limits take effect, not when.
 func hasty(t *testing.T, api *scripted) *Proxy {
 	t.Helper()
 	return withPatience(t, api, 300*time.Millisecond)
@@ -355,7 +355,7 @@ func TestLoad_AThousandRequestsAtOnce(t *testing.T) {
 	wg.Wait()
 }
 
-// roundTripper is a scripted way to the API server.
+// roundTripper is a scripted transport to the API server.
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
@@ -595,8 +595,8 @@ func TestLog_SkippingCacheLookupIsTheIncumbentsLine(t *testing.T) {
 	}
 }
 
-// secured is an API server behind TLS that lets the credentials in that are
-// accepted at the moment.
+// secured is an API server behind TLS that accepts only the credentials that are
+// valid at the moment.
 func secured(t *testing.T, allowed func(*http.Request) bool, tune func(*httptest.Server)) (*scripted, []byte) {
 	t.Helper()
 	api := script(t, nil, func(s *httptest.Server) {
@@ -617,7 +617,7 @@ func secured(t *testing.T, allowed func(*http.Request) bool, tune func(*httptest
 	return api, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: api.Certificate().Raw})
 }
 
-// served fails the test unless requests through p come to be served.
+// served fails the test unless requests through p are served in the end.
 func served(t *testing.T, p *Proxy, client *http.Client) {
 	t.Helper()
 	testenv.Eventually(t, "the operator's credentials to be accepted", func(ctx context.Context) error {

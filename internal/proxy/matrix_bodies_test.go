@@ -29,7 +29,7 @@ func posts(all []cell) []cell {
 	return all
 }
 
-// alreadyOwned are bodies that say something of owners themselves.
+// alreadyOwned are bodies that contain owners themselves.
 func alreadyOwned() []cell {
 	ourAnnotations := strings.TrimPrefix(ours, free)
 	all := []cell{
@@ -66,7 +66,7 @@ func alreadyOwned() []cell {
 	return posts(all)
 }
 
-// headers are ways to say the same.
+// headers are headers that mean the same.
 func headers() []cell {
 	const partial, table = ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1", ";as=Table;g=meta.k8s.io;v=v1"
 	return posts([]cell{
@@ -110,8 +110,8 @@ func headers() []cell {
 	})
 }
 
-// spellings are bodies whose text says the same in an unusual way, or more than
-// the API server keeps.
+// spellings are bodies with unusual text for the same object, or with more fields
+// than the API server keeps.
 func spellings() []cell {
 	const strict, warn, ignore = "?fieldValidation=Strict", "?fieldValidation=Warn", "?fieldValidation=Ignore"
 	numbers := `{"apiVersion":"$GROUP/v1alpha1","kind":"Thing","metadata":{"name":"$NAME"},"spec":{` +
@@ -153,7 +153,7 @@ func spellings() []cell {
 	})
 }
 
-// unmarkable are bodies that the API server takes and the proxy cannot mark.
+// unmarkable are bodies that the API server accepts and the proxy cannot mark.
 func unmarkable() []cell {
 	const strict, ignore = "?fieldValidation=Strict", "?fieldValidation=Ignore"
 	doubled := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: $NAME}\ndata: {a: x, a: z}\n"
@@ -181,7 +181,7 @@ func unmarkable() []cell {
 	return all
 }
 
-// malformed are bodies that no encoding has.
+// malformed are bodies that are valid in no encoding.
 func malformed() []cell {
 	all := []cell{
 		{name: "broken JSON", media: mediaJSON, broken: true},
@@ -213,7 +213,7 @@ func malformed() []cell {
 	return posts(all)
 }
 
-// subresources never bear a mark of their own, and never take one away.
+// subresources never get a mark, and never remove one.
 func subresources() []cell {
 	scale := `{"apiVersion":"autoscaling/v1","kind":"Scale","metadata":{"name":"$NAME","namespace":"$NAMESPACE"},"spec":{"replicas":5}}`
 	status := func(r resource, metadata string) string {

@@ -44,7 +44,7 @@ func namespaceKind() resource {
 	return resource{apiVersion: "v1", kind: "Namespace", plural: "namespaces", global: true}
 }
 
-// service is one that no controller touches.
+// service is a service that no controller changes.
 func serviceKind() resource {
 	return resource{
 		apiVersion: "v1", kind: "Service", plural: "services", content: `,"spec":{"type":"ExternalName","externalName":"a.example"}`,
@@ -63,7 +63,7 @@ func podKind() resource {
 	}
 }
 
-// Metadata of objects that are there before.
+// Metadata of objects that exist before the request.
 const (
 	free       = `,"labels":{"was":"there"}`
 	ours       = `,"labels":{"was":"there"}$MARK`
@@ -84,7 +84,7 @@ const (
 	mediaJSONPatch = "application/json-patch+json"
 )
 
-// applying is how a server-side apply is asked for.
+// applying is the query of a server-side apply.
 const applying = "?fieldManager=matrix"
 
 // cells is the matrix.
@@ -161,7 +161,7 @@ func patchesOfEachSort() []patch {
 	}
 }
 
-// patches are those of objects that are there, no matter who owns them.
+// patches are patches of existing objects, no matter who owns them.
 func patches() []cell {
 	states := []struct {
 		name, before string
@@ -194,7 +194,7 @@ func patches() []cell {
 	return all
 }
 
-// patchesOfTheMark say something of owners themselves.
+// patchesOfTheMark change owners themselves.
 func patchesOfTheMark() []cell {
 	all := []cell{
 		{name: "merge patch that takes the owner off", before: ours, media: mediaMerge, body: `{"metadata":{"ownerReferences":null}}`, want: nobody},
@@ -238,8 +238,7 @@ func patchesOfNothing() []cell {
 	return all
 }
 
-// replacements are PUTs of objects that are there, and of one that cannot be
-// created so.
+// replacements are PUTs of existing objects, and of one that a PUT cannot create.
 func replacements() []cell {
 	all := []cell{
 		{name: "one that is not there", body: configMapKind().object(""), code: http.StatusNotFound, want: nobody},
@@ -275,7 +274,7 @@ func replacements() []cell {
 	return all
 }
 
-// applies are server-side applies of objects that are there.
+// applies are server-side applies of existing objects.
 func applies() []cell {
 	const another, forced = "?fieldManager=another", "?fieldManager=another&force=true"
 	changed := strings.Replace(configMapKind().object(""), `"1"`, `"2"`, 1)

@@ -64,13 +64,13 @@ func TestMatrix_ANamespaceIsNotInItself(t *testing.T) {
 	}
 }
 
-// family is what a run has made for its owner.
+// family are the objects that a run has created for its owner.
 type family struct {
 	// inside are in the owner's namespace, outside are not.
 	inside, outside []func(context.Context) error
 }
 
-// raise makes objects by every verb that creates.
+// raise creates objects with every verb that creates.
 func raise(t *testing.T, made, client kubernetes.Interface, home, away, name string) family {
 	t.Helper()
 	ctx, meta := t.Context(), metav1.ObjectMeta{Name: name}

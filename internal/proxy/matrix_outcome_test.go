@@ -20,8 +20,8 @@ import (
 	"github.com/rolewright/rolewright/internal/proxy/objectbody"
 )
 
-// outcome is what a request has led to, in a form in which two requests for
-// objects of different names can be compared.
+// outcome is the result of a request, in a form in which two requests for objects
+// of different names can be compared.
 type outcome struct {
 	Answer answer
 	// Body is that of the answer, Stored the object afterwards, both as JSON with
@@ -32,7 +32,7 @@ type outcome struct {
 	mark string
 }
 
-// outcome looks at what has become of the object.
+// outcome reads the object after the request.
 func (m *matrix) outcome(t *testing.T, c cell, name string, a answer) outcome {
 	t.Helper()
 	n := normalizer{owner: m.owner(c.by), name: name}
@@ -103,8 +103,8 @@ func member(tree any, name string) any {
 	return object[name]
 }
 
-// normalizer takes out of objects what differs between any two of them, and the
-// owner's mark.
+// normalizer removes from objects the fields that always differ, and the owner's
+// mark.
 type normalizer struct {
 	owner Owner
 	name  string
@@ -124,7 +124,7 @@ func (n normalizer) text(s string) string {
 	return s
 }
 
-// mark is what an object says of the owner.
+// mark describes the owner mark of an object.
 func (n normalizer) mark(tree any) string {
 	meta := member(tree, "metadata")
 	var found []string
@@ -167,7 +167,7 @@ func (n normalizer) render(t *testing.T, tree any) string {
 	return n.text(string(text))
 }
 
-// age is what tables say of something new.
+// age is the age in tables of a new object.
 var age = regexp.MustCompile(`^(\d+s|<invalid>)$`)
 
 func (n normalizer) value(tree any) any {
@@ -198,8 +198,8 @@ func (n normalizer) value(tree any) any {
 	return tree
 }
 
-// metadata is that of an object without what it is by itself and without the
-// mark.
+// metadata is the metadata of an object without the fields that always differ and
+// without the mark.
 func (n normalizer) metadata(meta map[string]any) map[string]any {
 	out := map[string]any{}
 	for key, value := range meta {
@@ -255,8 +255,8 @@ func (n normalizer) managed(value any) []any {
 	return out
 }
 
-// fields is a tree of managed fields without those of the mark, and without
-// what contains nothing else; nil if that is all.
+// fields is a tree of managed fields without those of the mark, and without nodes
+// that contain only those; nil if nothing is left.
 func (n normalizer) fields(tree any, path []string) any {
 	object, _ := tree.(map[string]any)
 	at := strings.Join(path, ".")

@@ -29,16 +29,16 @@ import (
 	"github.com/rolewright/rolewright/internal/testenv"
 )
 
-// A mark is what an object says of its owner. Anything else that one may say
-// is spelled out where it is found, and equals none of these.
+// The owner marks that an object may have. Any other mark is described in words
+// where it is found, and equals none of these.
 const (
 	nobody    = "no mark"
 	reference = "one owner reference"
 	annotated = "both annotations"
 )
 
-// cell is one request of the matrix. It is made twice, directly and through the
-// proxy, each time for an object of its own.
+// cell is one request of the matrix. It is sent twice, directly and through the
+// proxy, each time for another object.
 type cell struct {
 	name string
 	by   asker
@@ -69,7 +69,7 @@ type cell struct {
 	blind bool
 }
 
-// asker says with which grant a request is made.
+// asker says with which grant a request is sent.
 type asker struct{ global, adopt, silent bool }
 
 // resource is a kind of which the matrix has objects. $GROUP stands for the
@@ -105,7 +105,7 @@ func (r resource) path(namespace string) string {
 	return prefix + "/" + r.plural
 }
 
-// matrix is what all cells share.
+// matrix is the state that all cells share.
 type matrix struct {
 	// apiServer and proxied are the two ways there.
 	apiServer          string
@@ -119,7 +119,7 @@ type matrix struct {
 	others map[string]Owner
 }
 
-// askers are all who make requests.
+// askers are all clients that send requests.
 func askers() []asker {
 	return []asker{{}, {adopt: true}, {silent: true}, {global: true}, {global: true, adopt: true}}
 }
@@ -166,7 +166,7 @@ func scalable(crd *apiextensionsv1.CustomResourceDefinition) {
 	}
 }
 
-// newOwner makes a custom resource for which a run could be.
+// newOwner creates a custom resource that can own objects of a run.
 func newOwner(t *testing.T, cfg *rest.Config, gvk schema.GroupVersionKind, namespace string) Owner {
 	t.Helper()
 	objects, err := dynamic.NewForConfig(cfg)
@@ -230,7 +230,7 @@ func referenceTo(o Owner, more string) string {
 	return fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"name":%q,"uid":%q%s}`, o.GVK.GroupVersion(), o.GVK.Kind, o.Name, o.UID, more)
 }
 
-// answer is what a client sees of one, and what is in its body.
+// answer is an answer as a client gets it, with its body decoded.
 type answer struct {
 	Code     int
 	Type     string
@@ -373,7 +373,7 @@ func TestMatrix_AProxiedWriteStoresWhatADirectOneDoesAndTheOwner(t *testing.T) {
 	}
 }
 
-// compare makes a cell's request in both ways.
+// compare sends a cell's request in both ways.
 func (m *matrix) compare(t *testing.T, c cell) {
 	t.Helper()
 	// Of equal length, which encodings say.
@@ -402,7 +402,7 @@ func (m *matrix) compare(t *testing.T, c cell) {
 	}
 }
 
-// packed is what a client sends that packs its bodies.
+// packed is the body as a client sends it that compresses its bodies.
 func packed(plain []byte) []byte {
 	var out bytes.Buffer
 	w := gzip.NewWriter(&out)

@@ -17,7 +17,7 @@ import (
 	"github.com/rolewright/rolewright/internal/testenv"
 )
 
-// unreading is a way to an API server that cannot answer reads of config maps.
+// unreading is a transport to an API server that cannot answer reads of config maps.
 type unreading struct{ http.RoundTripper }
 
 func (u unreading) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -85,8 +85,8 @@ func TestMatrix_AnOperatorThatMayNotReadWritesAllTheSame(t *testing.T) {
 	}
 }
 
-// Who is deleted and created again under the same name takes over what garbage
-// collection has not taken yet.
+// An owner that is deleted and created again with the same name takes over the
+// objects that garbage collection has not deleted yet.
 func TestMatrix_WhatAPredecessorHasLeftIsTheOwners(t *testing.T) {
 	t.Parallel()
 	cfg, client := administrator(t)

@@ -21,7 +21,7 @@ import (
 	"github.com/rolewright/rolewright/internal/testenv"
 )
 
-// told is what a proxy has told of Secrets.
+// told records the values that a proxy has passed on from Secrets.
 type told struct {
 	mu       sync.Mutex
 	values   []string
@@ -40,7 +40,7 @@ func (t *told) Withhold() {
 	t.withheld = true
 }
 
-// take is what was told since the last time.
+// take returns the values since the last call.
 func (t *told) take() (values []string, withheld bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -144,8 +144,8 @@ func TestSecrets_ValuesAreKnownWhenTheAnswerIs(t *testing.T) {
 	}
 }
 
-// TestSecrets_ValuesOfAWatchAreKnownWithEachEvent reads the stream that a
-// watch is, in both of its framings.
+// TestSecrets_ValuesOfAWatchAreKnownWithEachEvent reads the stream of a watch, in
+// both framings.
 func TestSecrets_ValuesOfAWatchAreKnownWithEachEvent(t *testing.T) {
 	t.Parallel()
 	cfg := testenv.Config(t)
@@ -221,7 +221,7 @@ func TestSecrets_RequestedTokensAreKnownWhenTheAnswerIs(t *testing.T) {
 	}
 }
 
-// blocked is told values and does not come back before its context ends.
+// blocked gets values and does not return before its context ends.
 type blocked struct {
 	told
 	begun chan struct{}
@@ -234,8 +234,8 @@ func (b *blocked) Add(ctx context.Context, values ...string) {
 	}
 }
 
-// TestRevoke_DoesNotWaitForSecretsToBeTold: neither those of an answer nor those of
-// a body hold up the end of a run, or of the proxy.
+// TestRevoke_DoesNotWaitForSecretsToBeTold: Secrets in an answer or a body do not
+// delay the end of a run, or of the proxy.
 func TestRevoke_DoesNotWaitForSecretsToBeTold(t *testing.T) {
 	t.Parallel()
 	const secret = `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"x"},"data":{"a":"dmFsdWU="}}`
@@ -269,7 +269,7 @@ func TestRevoke_DoesNotWaitForSecretsToBeTold(t *testing.T) {
 }
 
 // TestSecrets_WhatCannotBeReadWithholdsTheOutput scripts answers that the API
-// server of the tests does not give. They go on unchanged.
+// server of the tests does not give. They are passed on unchanged.
 func TestSecrets_WhatCannotBeReadWithholdsTheOutput(t *testing.T) {
 	t.Parallel()
 	large := `{"kind":"SecretList","items":[` + strings.Repeat(" ", maxSecrets) + `]}`

@@ -130,7 +130,7 @@ func TestReads_AreAnsweredAsDirectly(t *testing.T) {
 	}
 }
 
-// flood answers with more than anybody holds, and notes how much it got rid of.
+// flood answers with more than any buffer holds, and counts how much it could send.
 type flood struct {
 	written atomic.Int64
 	stalled atomic.Bool // once no one takes more
@@ -139,8 +139,8 @@ type flood struct {
 // total is far above what sockets and HTTP/2 windows hold together.
 const total = 256 << 20
 
-// ServeHTTP writes until a write makes no progress for a while. The while only
-// decides between blocked and done, of which the second comes fast.
+// ServeHTTP writes until a write makes no progress for a while. The length of the
+// while is not critical: it only distinguishes blocked from done, and done is fast.
 func (f *flood) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	control := http.NewResponseController(w)
 	chunk := make([]byte, 64<<10)
@@ -207,7 +207,7 @@ func (e *endless) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	<-r.Context().Done()
 }
 
-// echo is what a container does that repeats what it hears.
+// echo is a container that sends back what it receives.
 func echo(w http.ResponseWriter, protocol string) {
 	conn, rw, err := http.NewResponseController(w).Hijack()
 	if err != nil {

@@ -20,7 +20,7 @@ var update = flag.Bool("update", false, "write the golden files again")
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// served are the resources of Kubernetes' own groups, as the control plane of the tests tells them.
+// served are the resources of Kubernetes' own groups, from discovery of the control plane of the tests.
 func served(t *testing.T) Catalog {
 	t.Helper()
 	client, err := discovery.NewDiscoveryClientForConfig(testenv.Config(t))

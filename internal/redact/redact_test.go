@@ -225,8 +225,8 @@ func TestReader_HidesValuesAcrossReads(t *testing.T) {
 	}
 }
 
-// TestReader_HoldsBoundedMemory: text that looks like the beginning of a value
-// for ever is not waited for to end.
+// TestReader_HoldsBoundedMemory: the reader does not wait for the end of text that
+// looks like the beginning of a value for ever.
 func TestReader_HoldsBoundedMemory(t *testing.T) {
 	m := New()
 	m.Add(t.Context(), "hunter22")

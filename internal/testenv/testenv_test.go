@@ -29,7 +29,7 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 
 var errStillThere = errors.New("still there")
 
-// gone is nil when an object is not there any more.
+// gone returns nil when an object no longer exists.
 func gone(err error) error {
 	switch {
 	case apierrors.IsNotFound(err):

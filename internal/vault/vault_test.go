@@ -26,7 +26,7 @@ func write(t *testing.T, dir, name, text string, mode os.FileMode) string {
 	return path
 }
 
-// encrypt is what the installed ansible-vault makes of a text.
+// encrypt encrypts a text with the installed ansible-vault.
 func encrypt(t *testing.T, identity, text string) string {
 	t.Helper()
 	parts.Ansible(t)
@@ -68,7 +68,7 @@ func TestValues_RealVaultTexts(t *testing.T) {
 	}
 }
 
-// TestTexts_AreDecrypted: those that stand in watches.yaml, in variables.
+// TestTexts_AreDecrypted: vault texts in variables of watches.yaml.
 func TestTexts_AreDecrypted(t *testing.T) {
 	password := write(t, t.TempDir(), "password", "of the vault\n", 0o600)
 	v := New("--vault-password-file "+password, none)

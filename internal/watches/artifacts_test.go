@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Failed runs are kept beside the others unless none are wanted; of all limits, 0
-// and less than 0 are told from what is not set.
+// Failed runs are kept beside the others unless none are wanted. All limits
+// distinguish 0 and negative values from unset.
 func TestLoad_WhatIsKeptOfRuns(t *testing.T) {
 	age := func(d time.Duration) *time.Duration { return &d }
 	dir := t.TempDir()

@@ -27,7 +27,7 @@ type alias struct {
 }
 
 // TestLoad_TakesWhatAnsibleOperatorTakes gives every key a value of every wrong
-// type: both refuse the same ones.
+// type: both refuse the same values.
 func TestLoad_TakesWhatAnsibleOperatorTakes(t *testing.T) {
 	dir := project(t)
 	for _, key := range []string{"group", "version", "kind", "vars", "maxRunnerArtifacts", "reconcilePeriod", "manageStatus", "blacklist", "selector"} {
@@ -95,8 +95,8 @@ func TestLoad_KeysMatchInAnyCase(t *testing.T) {
 	}
 }
 
-// TestFields_DescribeWhatLoadKnows: the table is complete, and every default in
-// it is the one that holds.
+// TestFields_DescribeWhatLoadKnows: the table is complete, and every default in it
+// is the one that Load applies.
 func TestFields_DescribeWhatLoadKnows(t *testing.T) {
 	seen := map[string]bool{}
 	for _, f := range Fields() {

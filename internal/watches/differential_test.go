@@ -27,8 +27,8 @@ func decodeText(text string) (any, []Problem) {
 	return v, c.problems
 }
 
-// libraryValue is what ansible-operator's YAML library makes of a document,
-// before numbers lose their precision.
+// libraryValue is a document as ansible-operator's YAML library decodes it, before
+// numbers lose their precision.
 func libraryValue(text string) (any, error) {
 	data, err := sigsyaml.YAMLToJSON([]byte(text))
 	if err != nil {
@@ -105,7 +105,7 @@ func TestValue_IsAnsibleOperators(t *testing.T) {
 }
 
 // TestValue_StructuresAreAnsibleOperators covers merges, aliases, duplicates,
-// block texts and what cannot be JSON.
+// block texts and values that cannot be JSON.
 func TestValue_StructuresAreAnsibleOperators(t *testing.T) {
 	for _, text := range []string{
 		"- &a {x: 1}\n- <<: *a\n  y: 2\n",
@@ -136,8 +136,8 @@ func TestValue_StructuresAreAnsibleOperators(t *testing.T) {
 	}
 }
 
-// FuzzValue looks for documents that are read differently. Left out is what is
-// known: the lone tag "!", which yaml.v3 does not keep; UTF-16, which we refuse;
+// FuzzValue searches for documents that are read differently. It leaves out known
+// differences: the lone tag "!", which yaml.v3 does not keep; UTF-16, which we refuse;
 // keys given twice, of which ansible-operator takes one at random if they become
 // equal only as strings ({5: a, "5": b}); and documents that are no block
 // sequence, behind which it overlooks garbage.

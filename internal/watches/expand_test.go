@@ -10,7 +10,7 @@ import (
 	"github.com/rolewright/rolewright/internal/text"
 )
 
-// osExpand is what ansible-operator does with the text.
+// osExpand expands the text as ansible-operator does.
 func osExpand(raw string, lookup func(string) (string, bool)) string {
 	return os.Expand(raw, func(name string) string {
 		if value, ok := lookup(name); ok {
@@ -66,8 +66,8 @@ func FuzzExpand(f *testing.F) {
 	})
 }
 
-// TestLoad_PositionsAreThoseOfTheFile: with anything before a problem, the
-// editor's line and column are reported.
+// TestLoad_PositionsAreThoseOfTheFile: the line and column of an editor are
+// reported, whatever text is before the problem.
 func TestLoad_PositionsAreThoseOfTheFile(t *testing.T) {
 	env := map[string]string{"LINES": "a: 1\n    b: 2\n    c: 3", "LONG": strings.Repeat("x", 50), "EMPTY": "", "BAD": "nope", "WATCH": watch("  manageStatus: nope")}
 	tests := map[string]struct{ text, want string }{

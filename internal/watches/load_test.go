@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// project is a working directory with content to watch with.
+// project is a working directory with roles and playbooks for watches.
 func project(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -90,7 +90,7 @@ func loadText(t testing.TB, dir, text string, opts Options) loaded {
 	return got
 }
 
-// TestLoad_Documents reads whole files of the shape that real operators have.
+// TestLoad_Documents reads whole files like those of real operators.
 func TestLoad_Documents(t *testing.T) {
 	env := map[string]string{
 		"CONSOLE_PLAYBOOKS": "playbooks", "CONSOLE_PERIOD": "1h30m", "CONSOLE_WATCH": "no", "CONSOLE_IMAGE": "console:1",
@@ -141,7 +141,7 @@ func watch(lines ...string) string {
 	return "- version: v1\n  kind: A\n  role: memcached\n" + strings.Join(append(lines, ""), "\n")
 }
 
-// TestLoad_Problems has every class of problem with its exact message.
+// TestLoad_Problems covers every class of problem with its exact message.
 func TestLoad_Problems(t *testing.T) {
 	tests := map[string]struct {
 		text string
@@ -366,8 +366,8 @@ func TestLoad_Bombs(t *testing.T) {
 	}
 }
 
-// TestLoad_ManyProblems: what is wrong everywhere is not listed everywhere, and
-// an error beyond the list still prevents loading.
+// TestLoad_ManyProblems: the list of problems is bounded, and an error beyond the
+// list still prevents loading.
 func TestLoad_ManyProblems(t *testing.T) {
 	var many strings.Builder
 	for i := range 300 {
@@ -383,7 +383,7 @@ func TestLoad_ManyProblems(t *testing.T) {
 	}
 }
 
-// TestLoad_ReconcilePeriod: unset, zero and a period are three things.
+// TestLoad_ReconcilePeriod: unset, zero and a period mean different things.
 func TestLoad_ReconcilePeriod(t *testing.T) {
 	for text, want := range map[string]*time.Duration{
 		"": nil, "~": nil, "0": new(time.Duration), "0s": new(time.Duration), "'0'": new(time.Duration), "0.0": new(time.Duration),
@@ -399,8 +399,8 @@ func TestLoad_ReconcilePeriod(t *testing.T) {
 	}
 }
 
-// TestLoad_Dependents: what a watch says about the objects that its runs write
-// arrives, and each key has its default where it is missing or null.
+// TestLoad_Dependents: the keys about the objects that runs write are read, and
+// each has its default if it is missing or null.
 func TestLoad_Dependents(t *testing.T) {
 	type dependents struct {
 		Resources, ClusterScoped, Status, Prune bool
@@ -453,7 +453,7 @@ func TestLoad_Dependents(t *testing.T) {
 	}
 }
 
-// TestLoad_Annotations: they are trusted where the watch says so in a word that is known, and nowhere else.
+// TestLoad_Annotations: they are trusted only if the watch says so in a known word.
 func TestLoad_Annotations(t *testing.T) {
 	for line, want := range map[string]Annotations{
 		"": AnnotationsBounded, "  annotations: ~": AnnotationsBounded, "  annotations: bounded": AnnotationsBounded,
@@ -469,7 +469,7 @@ func TestLoad_Annotations(t *testing.T) {
 func ptr[T any](v T) *T { return &v }
 
 // TestLoad_TheOthersAreReturned: one broken watch does not hide the others from
-// tools, and is itself not among them.
+// tools, and is not returned itself.
 func TestLoad_TheOthersAreReturned(t *testing.T) {
 	got := loadText(t, project(t), watch()+"- kind: B\n  role: backup\n- version: v2\n  kind: A\n  role: backup\n", Options{})
 	if !errors.Is(got.err, ErrInvalid) || len(got.watches) != 2 || got.watches[1].GVK.Version != "v2" {

@@ -27,8 +27,8 @@ type family struct {
 	opts       *Options
 }
 
-// instrument records what became of a series: its new value and, where only
-// that can be told, the amount of the change.
+// instrument records a change of a series. It gets the new value and the amount of
+// the change, because some types of metric accept only the amount.
 type instrument func(value, amount float64)
 
 // series is one combination of label values.

@@ -31,7 +31,7 @@ func FuzzAddToObject(f *testing.F) {
 	})
 }
 
-// FuzzAddToPatch: the same for patches, against what they make of what is stored.
+// FuzzAddToPatch: the same for patches, compared by the patched object.
 func FuzzAddToPatch(f *testing.F) {
 	encodings, names := []Encoding{MergePatch, JSONPatch}, []string{"plain", "owned", "ours", "annotated"}
 	for i := range names {
@@ -50,7 +50,7 @@ func FuzzAddToPatch(f *testing.F) {
 	})
 }
 
-// applies is false where the library of API servers panics, which they survive.
+// applies is false if the library of API servers panics; API servers survive that.
 func applies(e Encoding, body []byte, stored string) (ok bool) {
 	defer func() { ok = recover() == nil && ok }()
 	_, err := untyped(e, body, stored)

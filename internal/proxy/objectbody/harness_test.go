@@ -53,8 +53,8 @@ func stores() map[string]string {
 	}
 }
 
-// untyped is what an API server makes of the body for a custom resource, or what
-// a patch makes of what is stored.
+// untyped is the body of a custom resource as an API server decodes it, or the
+// stored object after a patch.
 func untyped(e Encoding, body []byte, stored string) (object map[string]any, err error) {
 	switch e {
 	case JSON:
@@ -92,7 +92,7 @@ func patched(e Encoding, body []byte, stored string) ([]byte, error) {
 	}
 }
 
-// typed is what an API server makes of the body for a built-in kind.
+// typed is the body of a built-in kind as an API server decodes it.
 func typed(e Encoding, body []byte) (map[string]any, error) {
 	var c corev1.ConfigMap
 	var err error
@@ -123,8 +123,8 @@ func typed(e Encoding, body []byte) (map[string]any, error) {
 	return runtime.DefaultUnstructuredConverter.ToUnstructured(&c)
 }
 
-// mark adds the mark to a decoded object, which is what adding it to the body
-// has to be the same as.
+// mark adds the mark to a decoded object: adding it to the body must have the same
+// result.
 func mark(t testing.TB, object map[string]any, m Mark) map[string]any {
 	t.Helper()
 	if object == nil {
@@ -159,8 +159,8 @@ func mark(t testing.TB, object map[string]any, m Mark) map[string]any {
 	return object
 }
 
-// checkAdded fails unless the API server makes of the marked body what it makes
-// of the body, and the mark. It reports whether there was anything to compare.
+// checkAdded fails unless the API server decodes the marked body as the body with
+// the mark. It reports whether there was anything to compare.
 func checkAdded(t testing.TB, e Encoding, body, marked []byte, m Mark, stored string) bool {
 	t.Helper()
 	compared := false

@@ -92,8 +92,8 @@ func TestAdd_SaysWhenTheMarkHasNoPlace(t *testing.T) {
 	}
 }
 
-// Patches of every kind against every stored object: what the API server makes of
-// the marked patch is what it makes of the patch, and the mark.
+// Patches of every kind against every stored object: the result of the marked patch
+// is the result of the patch, with the mark.
 func TestAddToPatches_AddsTheMarkToWhatTheyMake(t *testing.T) {
 	objects := []string{
 		`{}`, `{"data":{"k":null,"n":"1"}}`, `{"metadata":{"labels":{"l":"m"}}}`, `{"metadata":{"ownerReferences":[]}}`,

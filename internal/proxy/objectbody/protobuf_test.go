@@ -17,7 +17,7 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// codec is the client's own for a media type.
+// codec is the client's codec for a media type.
 func codec(t testing.TB, e Encoding) runtime.Serializer {
 	t.Helper()
 	factory := serializer.NewCodecFactory(scheme.Scheme)

@@ -88,7 +88,7 @@ func TestAddToYAML_LeavesMarkedDocumentsAlone(t *testing.T) {
 	}
 }
 
-// Aliases may stand for much more than the text that they are in.
+// Aliases may expand to much more text than the document has.
 func TestYAML_IsBounded(t *testing.T) {
 	var nested strings.Builder
 	nested.WriteString("a0: &a0 [x]\n")
