@@ -47,8 +47,8 @@ func (s *server) get() error {
 }
 
 // Main runs the tests of a package, waits until a control plane that they have started is gone, and fails if goroutines
-// are left. TestMain should do nothing else, because Main exits; it calls then before that. Without Main the control plane
-// ends a moment after the process.
+// are left. TestMain should do nothing else, because Main exits the process; functions in then are called before that.
+// Without Main the control plane ends a moment after the process.
 func Main(m *testing.M, then ...func()) {
 	code := m.Run()
 	if shared.stop != nil {
