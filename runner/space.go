@@ -91,7 +91,7 @@ func Usage(dir string) int64 {
 	return sum
 }
 
-// guard watches over the private data directory of a run that is under way.
+// guard watches over the private data directory of a run in progress.
 type guard struct {
 	req    Request
 	cancel context.CancelCauseFunc
@@ -175,7 +175,7 @@ func (g *guard) checkSpace() {
 
 // clear removes what a playbook has put where ansible-runner writes its last
 // files: it would write into the target of a link, and wait for ever for
-// somebody to read from a pipe.
+// someone to read from a pipe.
 func (g *guard) clear() {
 	root, err := plainfile.OpenDir(g.req.Dir)
 	if err != nil {

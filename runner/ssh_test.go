@@ -61,7 +61,7 @@ func TestRun_SharesNoConnectionBySSH(t *testing.T) {
 	}
 }
 
-// serveSSH serves ssh to whoever comes, until the test ends, and returns the port.
+// serveSSH serves ssh to anyone who comes, until the test ends, and returns the port.
 func serveSSH(t *testing.T) int {
 	t.Helper()
 	_, key, err := ed25519.GenerateKey(rand.Reader)

@@ -23,7 +23,7 @@ import (
 // DefaultForkTimeout is the ForkTimeout of a [Command] that names none. A fork
 // takes milliseconds, and seconds on a machine that has too much to do: where
 // the server is given up then, it is replaced, and the run that starts Python
-// anew makes the machine slower still. Only a server that is frozen costs a run
+// again makes the machine slower still. Only a server that is frozen costs a run
 // all that time.
 const DefaultForkTimeout = 15 * time.Second
 
@@ -66,7 +66,7 @@ type forkAnswer struct {
 func runForked(ctx context.Context, c Command, out *os.File) (Exit, error) {
 	f, err := fork(c, out)
 	if errors.Is(err, ErrNotStarted) {
-		return Exit{Code: -1}, err // too late, whoever starts it
+		return Exit{Code: -1}, err // too late for any start
 	}
 	if err != nil {
 		return Exit{Code: -1}, fmt.Errorf("%w: %w: %w", ErrNotStarted, ErrServer, err)

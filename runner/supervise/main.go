@@ -53,7 +53,7 @@ func supervise(stdin *os.File) error {
 	in := bufio.NewReaderSize(stdin, 4096)
 	line, err := readLine(in)
 	if errors.Is(err, io.EOF) {
-		return nil // nobody wants anything
+		return nil // no one wants anything
 	}
 	if err != nil {
 		return fmt.Errorf("read the order: %w", err)

@@ -114,7 +114,7 @@ func (s *Supervisor) take() (*supervising, error) {
 	if p != nil {
 		select {
 		case <-p.ended:
-			_ = p.stdin.Close() // somebody has killed it
+			_ = p.stdin.Close() // someone has killed it
 		default:
 			return p, nil
 		}

@@ -47,7 +47,7 @@ func binary(t *testing.T) string {
 		if program.dir, program.err = os.MkdirTemp("", "rolewright-e2e-"); program.err != nil {
 			return
 		}
-		// One test runs the program as nobody.
+		// One test runs the program as the user "nobody".
 		if program.err = os.Chmod(program.dir, 0o755); program.err != nil { //nolint:gosec // as said above
 			return
 		}

@@ -1,4 +1,4 @@
-// Package lockeddir makes directories that show whether whoever made them still
+// Package lockeddir makes directories that show whether the process that made them still
 // lives, below a directory that may be everybody's, as /tmp is.
 package lockeddir
 
@@ -20,7 +20,7 @@ type Dir struct{ *os.File }
 // has removed those of processes that are no more.
 func Make(parent, prefix string) (Dir, error) {
 	sweep(parent, prefix)
-	const tries = 10 // somebody who sweeps may be faster
+	const tries = 10 // someone who sweeps may be faster
 	for range tries {
 		path, err := os.MkdirTemp(parent, prefix)
 		if err != nil {
@@ -34,7 +34,7 @@ func Make(parent, prefix string) (Dir, error) {
 			return Dir{}, errors.Join(fmt.Errorf("lock %s: %w", path, err), os.Remove(path))
 		}
 	}
-	return Dir{}, fmt.Errorf("somebody removes what is made in %s", parent)
+	return Dir{}, fmt.Errorf("another process removes what is made in %s", parent)
 }
 
 // lock takes the lock of a directory that is there.
@@ -68,8 +68,8 @@ func (d Dir) Remove() error {
 }
 
 // sweep removes what processes have left below a directory that did not live to
-// do it: directories of this user, closed to others, that nobody has locked.
-// What cannot be removed stays: somebody else may be at it.
+// do it: directories of this user, closed to others, that no one has locked.
+// What cannot be removed stays: another process may be at it.
 func sweep(parent, prefix string) {
 	found, _ := filepath.Glob(filepath.Join(parent, prefix+"*")) // the pattern is right
 	for _, path := range found {

@@ -23,7 +23,7 @@ func run(args []string) error {
 	flags := flag.NewFlagSet("generate", flag.ContinueOnError)
 	config := flags.String("config", "config", "the `directory` with the manifests")
 	kubectl := flags.String("kubectl", "kubectl", "the `program` that builds them")
-	out := flags.String("out", ".", "the `directory` in which dist/chart or bundle is made anew")
+	out := flags.String("out", ".", "the `directory` in which dist/chart or bundle is made again")
 	image := flags.String("image", "", "the operator's image in the bundle; that of config/ if empty")
 	flags.Usage = func() {
 		fmt.Fprintln(flags.Output(), "Usage: generate [flags] chart|bundle")

@@ -65,7 +65,7 @@ func load(files []string) (_ *samples, err error) {
 }
 
 func (s *samples) close() {
-	_ = s.db.Close() // nobody needs it any more
+	_ = s.db.Close() // no one needs it any more
 	_ = os.RemoveAll(s.dir)
 }
 
