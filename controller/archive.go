@@ -265,7 +265,7 @@ func (a *archive) forget(object string) error {
 		a.metrics.Artifacts(a.count, a.bytes)
 	}
 	a.mu.Unlock()
-	return runner.Remove(filepath.Join(a.runs, object)) //nolint:wrapcheck // it says what it is
+	return runner.Remove(filepath.Join(a.runs, object))
 }
 
 // over is called under the lock.

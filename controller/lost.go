@@ -176,7 +176,7 @@ func (r *reconciler) find(ctx context.Context, s *scope, lost status.Active, t t
 	mask.Withhold()
 	result, err := r.opts.Runner.Recover(ctx, dir, lost.ID, r.masker(mask))
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it says what it is
+		return nil, err
 	}
 	found := *s
 	found.runID, found.active, found.fingerprint = lost.ID, lost, t.Fingerprint

@@ -58,7 +58,7 @@ func Space(dir string) (size, free int64, err error) {
 	if err := unix.Statfs(dir, &st); err != nil {
 		return 0, 0, fmt.Errorf("look at the file system of %s: %w", dir, err)
 	}
-	return int64(st.Blocks) * st.Bsize, int64(st.Bavail) * st.Bsize, nil //nolint:gosec // no disk is that large
+	return int64(st.Blocks) * st.Bsize, int64(st.Bavail) * st.Bsize, nil
 }
 
 // exhausted tells whether a file cannot be written in dir for want of space. It

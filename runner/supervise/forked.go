@@ -150,7 +150,7 @@ func findLeader(pid int) (leader, error) {
 func (l leader) wait() error {
 	raw, err := l.SyscallConn()
 	if err != nil {
-		return err //nolint:wrapcheck // it is closed
+		return err
 	}
 	return raw.Read(func(fd uintptr) bool {
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
@@ -175,7 +175,7 @@ func fork(c Command, out *os.File) (_ *forked, err error) {
 	}
 	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: c.Server, Net: "unix"})
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it says what it is
+		return nil, err
 	}
 	defer func() {
 		if err != nil {
@@ -183,7 +183,7 @@ func fork(c Command, out *os.File) (_ *forked, err error) {
 		}
 	}()
 	if err := conn.SetDeadline(time.Now().Add(cmp.Or(c.ForkTimeout, DefaultForkTimeout))); err != nil {
-		return nil, err //nolint:wrapcheck // as above
+		return nil, err
 	}
 	length := binary.BigEndian.AppendUint32(nil, uint32(len(message)))
 	if _, _, err := conn.WriteMsgUnix(length, unix.UnixRights(int(out.Fd())), nil); err != nil {
@@ -233,7 +233,7 @@ func (c Command) forkRequest() ([]byte, error) {
 		name, value, _ := strings.Cut(entry, "=")
 		request.Env[name] = value
 	}
-	return json.Marshal(request) //nolint:wrapcheck // strings and numbers
+	return json.Marshal(request)
 }
 
 // answer reads one line, which may list many processes.
@@ -241,9 +241,9 @@ func (f *forked) answer() (forkAnswer, error) {
 	var a forkAnswer
 	line, err := readLine(f.lines)
 	if err != nil {
-		return a, err //nolint:wrapcheck // the caller says what was read
+		return a, err
 	}
-	return a, json.Unmarshal(line, &a) //nolint:wrapcheck // as above
+	return a, json.Unmarshal(line, &a)
 }
 
 // wait returns the last answer, when the connection has ended or its deadline is

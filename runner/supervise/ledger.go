@@ -146,7 +146,7 @@ func openLedger(path string, room int64) (file *os.File, size int64, err error) 
 		// Whatever else may stand there is not opened, or does not block.
 		file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
 		if err != nil {
-			return nil, 0, err //nolint:wrapcheck // it names the file
+			return nil, 0, err
 		}
 		locked := lock(file)
 		opened, err := file.Stat()

@@ -119,7 +119,7 @@ func readLine(in *bufio.Reader) ([]byte, error) {
 			return nil, io.ErrUnexpectedEOF
 		}
 		if !errors.Is(err, bufio.ErrBufferFull) {
-			return nil, err //nolint:wrapcheck // the caller says what was read
+			return nil, err
 		}
 	}
 	return nil, errors.New("it is too long")

@@ -216,7 +216,7 @@ func (c Command) start(ctx context.Context, out *os.File, group cgroup, stopped 
 	if group != "" {
 		dir, err := os.Open(string(group))
 		if err != nil {
-			return nil, err //nolint:wrapcheck // it names the directory
+			return nil, err
 		}
 		defer dir.Close()
 		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(dir.Fd())
@@ -229,7 +229,7 @@ func (c Command) start(ctx context.Context, out *os.File, group cgroup, stopped 
 		return nil, err
 	}
 	if err := cmd.Start(); err != nil {
-		return nil, err //nolint:wrapcheck // it names the executable
+		return nil, err
 	}
 	if c.alone {
 		yielding(cmd.Process.Pid)

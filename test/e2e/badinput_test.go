@@ -210,7 +210,7 @@ func asNobody(o *operator) {
 	const nobody = 65534
 	o.cmd.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
 	for _, dir := range []string{o.stage.dir, filepath.Dir(o.stage.dir)} {
-		if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // the process has to get there
+		if err := os.Chmod(dir, 0o755); err != nil {
 			o.t.Fatal(err)
 		}
 	}

@@ -48,7 +48,7 @@ func binary(t *testing.T) string {
 			return
 		}
 		// One test runs the program as the user "nobody".
-		if program.err = os.Chmod(program.dir, 0o755); program.err != nil { //nolint:gosec // as said above
+		if program.err = os.Chmod(program.dir, 0o755); program.err != nil {
 			return
 		}
 		args := []string{"build", "-o", program.dir, "-buildvcs=false"} // a tarball is enough

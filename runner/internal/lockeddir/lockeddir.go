@@ -41,7 +41,7 @@ func Make(parent, prefix string) (Dir, error) {
 func lock(path string) (_ Dir, err error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
-		return Dir{}, err //nolint:wrapcheck // it says what it is
+		return Dir{}, err
 	}
 	defer func() {
 		if err != nil {
@@ -49,17 +49,17 @@ func lock(path string) (_ Dir, err error) {
 		}
 	}()
 	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return Dir{}, err //nolint:wrapcheck // as above
+		return Dir{}, err
 	}
 	mine, err := file.Stat()
 	if err != nil {
-		return Dir{}, err //nolint:wrapcheck // as above
+		return Dir{}, err
 	}
 	now, err := os.Lstat(path)
 	if err == nil && !os.SameFile(mine, now) {
 		err = os.ErrNotExist
 	}
-	return Dir{file}, err //nolint:wrapcheck // as above
+	return Dir{file}, err
 }
 
 // Remove removes the directory with all that is in it.

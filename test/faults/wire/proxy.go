@@ -122,7 +122,7 @@ func (p *Proxy) listen(replica string) (string, error) {
 	}
 	socket, err := (&net.ListenConfig{}).Listen(p.ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
-		return "", err //nolint:wrapcheck // the caller says what for
+		return "", err
 	}
 	quietLog := log.New(io.Discard, "", 0) // aborted connections are the point here
 	forward := &httputil.ReverseProxy{

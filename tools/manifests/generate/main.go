@@ -30,7 +30,7 @@ func run(args []string) error {
 		flags.PrintDefaults()
 	}
 	if err := flags.Parse(args); err != nil {
-		return err //nolint:wrapcheck // it names the flag
+		return err
 	}
 	k := kustomize{kubectl: *kubectl, config: *config}
 	var files map[string][]byte
@@ -61,10 +61,10 @@ func replace(root, place string, files map[string][]byte) error {
 	}
 	for name, data := range files {
 		path := filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // for everybody to read
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return fmt.Errorf("make a directory: %w", err)
 		}
-		if err := os.WriteFile(path, data, 0o644); err != nil { //nolint:gosec // for everybody to read
+		if err := os.WriteFile(path, data, 0o644); err != nil {
 			return fmt.Errorf("write a file: %w", err)
 		}
 	}
