@@ -57,7 +57,7 @@ func refusedStarts() []refusedStart {
 		},
 		{
 			name: "watches file is a mapping", watches: "version: v1\nkind: Widget\nrole: one\n",
-			want: []string{"watches.yaml:1:1: error: ", "cannot unmarshal object"},
+			want: []string{"watches.yaml:1:1: error: ", "a mapping is not a list of watches"},
 		},
 		{
 			name: "watches file is indented by tabs", watches: "- group: example.com\n\tversion: v1\n",
