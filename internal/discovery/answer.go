@@ -7,20 +7,20 @@ import (
 	"time"
 )
 
-// question is what tells one answer from another.
+// question identifies an answer: path, query and representation.
 type question struct {
 	path, query      string
 	accept, encoding string // as the headers say it
 }
 
-// answer is what came of one question. It does not change once others see it.
+// answer is the result of one question. It does not change once others see it.
 type answer struct {
 	begun  time.Time // when the request began that brought or confirmed it
 	status int       // 0: there is no answer
 	header http.Header
 	body   []byte
-	// oversize is true for a document that is too large to be kept. It counts as
-	// such for as long as somebody asks for it.
+	// oversize is true for a document that is too large to be kept. It remains so
+	// as long as clients ask for it.
 	oversize bool
 	// failure says why there is no answer or, with a status, no newer one.
 	failure error
@@ -29,8 +29,8 @@ type answer struct {
 	resources func() (map[string]Resource, error)
 }
 
-// unable says why the API server could not answer: nil if it did. Being told to
-// come back later is no answer.
+// unable says why the API server could not answer: nil if it did. A request to
+// come back later does not count as an answer.
 func (a *answer) unable() error {
 	switch {
 	case a.failure != nil:
@@ -62,7 +62,7 @@ func (a *answer) standIn(reason error) *answer {
 	return &b
 }
 
-// size is what the answer takes in memory, roughly.
+// size is about how much memory the answer takes.
 func (a *answer) size() int {
 	n := len(a.body)
 	for key, values := range a.header {

@@ -12,20 +12,20 @@ import (
 
 const (
 	// freshFor is long enough for the modules of one run, and of runs side by
-	// side, to share what they all ask first, and shorter than anybody waits
-	// before asking again for a kind that was not there.
+	// side, to share what they all ask first, and shorter than clients wait
+	// before they ask again for a kind that was not there.
 	freshFor = 2 * time.Second
-	// missingFor is how long Lookup takes a resource for missing. It bounds what
-	// a stream of nonsense costs the API server to a few requests per second.
+	// missingFor is how long Lookup considers a resource missing. It bounds what a
+	// stream of wrong names costs the API server to a few requests per second.
 	missingFor = 300 * time.Millisecond
 	// unsettledFor is longer than an API server, or each of several, needs from
 	// the write of a definition to all the documents that speak of it.
 	unsettledFor = 30 * time.Second
 	// keepFor bounds how old a document may be that stands in for an answer, and
-	// how long one is kept that nobody asks for.
+	// how long a document is kept without being asked for.
 	keepFor = 10 * time.Minute
 	// fetchTimeout is what large OpenAPI documents need at worst when they are
-	// put together anew. client-go gives discovery 32 seconds.
+	// put together again. client-go gives discovery 32 seconds.
 	fetchTimeout = 30 * time.Second
 	// maxDocument is above the OpenAPI documents of clusters with hundreds of
 	// kinds, as they come compressed. What is larger is not kept.
@@ -35,8 +35,8 @@ const (
 )
 
 // Cache answers for the API server where [Handles] says so. Its methods are
-// safe for concurrent use. It runs nothing in the background: whoever asks
-// first for a document gets it for all who wait for it.
+// safe for concurrent use. It runs nothing in the background: the first client
+// that asks for a document gets it for all clients that wait for it.
 type Cache struct {
 	upstream upstream
 	log      logr.Logger
@@ -68,14 +68,14 @@ func (c *Cache) Invalidate() {
 	c.invalidated = time.Now()
 }
 
-// terms say how old an answer may be for whoever asks: the request to the API
-// server must have begun after these moments.
+// terms say how old an answer may be for a client that asks: the request to the
+// API server must have begun after these moments.
 type terms struct {
 	found   time.Time // for an answer that is a document, or an error
 	missing time.Time // for one that says that there is none
 }
 
-// termsNow are the terms of somebody who asks now.
+// termsNow are the terms of a client that asks now.
 func (c *Cache) termsNow(found, missing time.Duration) terms {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -89,18 +89,18 @@ func (c *Cache) termsNow(found, missing time.Duration) terms {
 func (t terms) metBy(a *answer, begun time.Time) bool {
 	switch {
 	case a.oversize:
-		return true // it sends everybody to the API server
+		return true // it sends all clients to the API server
 	case a.status == http.StatusNotFound:
 		return begun.After(t.missing)
 	}
 	return begun.After(t.found)
 }
 
-// get returns an answer that is no older than the terms allow: a kept one, that
-// of a request on its way, or that of a new request. Whoever comes too late for
-// the request on its way waits for its end, and shares the next one with all
-// who came meanwhile: there is never more than one per question. The end of the
-// context is a failure to answer.
+// get returns an answer that is no older than the terms allow: a kept answer, the
+// answer to a request in progress, or the answer to a new request. A client that
+// comes too late for the request in progress waits for its end, and shares the
+// next one with all clients that came meanwhile: there is never more than one per
+// question. The end of the context is a failure to answer.
 func (c *Cache) get(ctx context.Context, q question, t terms) *answer {
 	for {
 		c.mu.Lock()

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// flight is a request to the API server that is under way, for all who wait.
+// flight is a request to the API server in progress, for all who wait.
 type flight struct {
 	question question
 	begun    time.Time
@@ -20,10 +20,10 @@ type flight struct {
 	answer *answer
 }
 
-// errAbandoned is what others see of a request that never returned.
+// errAbandoned is the error that others get if a request never returned.
 var errAbandoned = errors.New("the request to the API server was abandoned")
 
-// begin registers a flight for its first asker, who has to fly it. The cache's
+// begin registers a flight for its first asker, which must call fly. The cache's
 // mutex is held.
 func (c *Cache) begin(ctx context.Context, q question) *flight {
 	f := &flight{question: q, begun: time.Now(), askers: 1, done: make(chan struct{})}
@@ -36,8 +36,8 @@ func (c *Cache) begin(ctx context.Context, q question) *flight {
 	return f
 }
 
-// fly asks the API server and returns when it has answered, for the sake of
-// those who wait even if the first asker's own context has ended.
+// fly asks the API server and returns when it has answered, even if the first
+// asker's own context has ended, because others may wait for the answer.
 func (c *Cache) fly(ctx context.Context, f *flight) (a *answer) {
 	stop := context.AfterFunc(ctx, func() { c.leave(f) })
 	defer stop()
@@ -46,7 +46,7 @@ func (c *Cache) fly(ctx context.Context, f *flight) (a *answer) {
 	return c.upstream.fetch(f)
 }
 
-// leave ends the request once nobody waits for it any more.
+// leave ends the request once no one waits for it any more.
 func (c *Cache) leave(f *flight) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -56,8 +56,8 @@ func (c *Cache) leave(f *flight) {
 	}
 }
 
-// land keeps what was got, if it is worth it, and wakes those who wait. It
-// returns what they see: the last good document if the API server could not
+// land keeps the answer, if it is worth it, and wakes those that wait. It returns
+// the answer that they get: the last good document if the API server could not
 // answer.
 func (c *Cache) land(f *flight, got *answer) *answer {
 	c.mu.Lock()
@@ -81,7 +81,7 @@ func (c *Cache) land(f *flight, got *answer) *answer {
 	return f.answer
 }
 
-// remove takes the flight out of those that others may join.
+// remove removes the flight, so that no other client can join it.
 func (c *Cache) remove(f *flight) {
 	if c.flights[f.question] == f {
 		delete(c.flights, f.question)

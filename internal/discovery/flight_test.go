@@ -113,7 +113,7 @@ func TestServeHTTP_ARequestThatNobodyWaitsForEnds(t *testing.T) {
 			t.Errorf("the request went on for %v", waited)
 		}
 		s.will(says(200, "one"))
-		want(t, ask(t, c, "/apis"), 200, "one") // and fails nobody who comes after
+		want(t, ask(t, c, "/apis"), 200, "one") // and fails no one who comes after
 	})
 }
 

@@ -17,22 +17,22 @@ var ErrNotFound = errors.New("no such resource")
 // Resource is what the API server says about one of its resources.
 type Resource struct {
 	GVR schema.GroupVersionResource
-	// Kind is that of its objects, in the same group and version.
+	// Kind is the kind of its objects, in the same group and version.
 	Kind       string
 	Namespaced bool
-	// Verbs are those of discovery, like get and create. They are shared, and
+	// Verbs are the verbs in discovery, like get and create. They are shared, and
 	// must not be changed.
 	Verbs []string
 }
 
-// Lookup returns what a resource is. It asks for the document of the resource's
-// own group version only; what is wrong with other groups has no effect. It may
-// wait for the API server until the context ends, and a little longer while
-// others wait for the same document.
+// Lookup looks a resource up. It asks for the document of the resource's own
+// group version only; errors of other groups have no effect. It may wait for the
+// API server until the context ends, and a little longer while others wait for
+// the same document.
 //
-// An error is [ErrNotFound] if the API server has said that there is no such
-// resource: now or, while nothing was invalidated, a few hundred milliseconds
-// ago. Any other error means that it could not be asked.
+// The error is [ErrNotFound] if the API server has said that there is no such
+// resource: now or, if nothing was invalidated since, a few hundred milliseconds
+// ago. Any other error means that the API server could not be asked.
 func (c *Cache) Lookup(ctx context.Context, gvr schema.GroupVersionResource) (Resource, error) {
 	q := question{path: "/apis/" + gvr.Group + "/" + gvr.Version, accept: "application/json"}
 	if gvr.Group == "" {
@@ -44,7 +44,7 @@ func (c *Cache) Lookup(ctx context.Context, gvr schema.GroupVersionResource) (Re
 	t := c.termsNow(freshFor, missingFor)
 	r, err := find(c.get(ctx, q, t), gvr)
 	if errors.Is(err, ErrNotFound) {
-		t.found = t.missing // a document that does not have it counts as little
+		t.found = t.missing // a document without the resource may be no older than that
 		r, err = find(c.get(ctx, q, t), gvr)
 	}
 	if err != nil {
@@ -81,7 +81,7 @@ func (c *Cache) Serves(ctx context.Context, gv schema.GroupVersion) (bool, error
 	return false, nil
 }
 
-// find reads what the API server has said about a resource.
+// find reads the resource from the API server's answer.
 func find(a *answer, gvr schema.GroupVersionResource) (Resource, error) {
 	switch {
 	case a.oversize:
@@ -109,8 +109,8 @@ func find(a *answer, gvr schema.GroupVersionResource) (Resource, error) {
 	return Resource{}, ErrNotFound
 }
 
-// readResources reads the list of a group version's resources. They do not name
-// themselves: the list is the answer to a question that does.
+// readResources reads the list of a group version's resources. The entries do not
+// name their group version: it is in the question that the list answers.
 func readResources(body []byte) (map[string]Resource, error) {
 	var list metav1.APIResourceList
 	if err := json.Unmarshal(body, &list); err != nil {

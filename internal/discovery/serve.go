@@ -15,8 +15,8 @@ import (
 )
 
 // Handles reports whether a [Cache] answers r as the API server would. The path
-// is the API server's, without a prefix under which it may be served. Whatever
-// is unusual about a request belongs to the API server: it returns false.
+// is the API server's, without a prefix under which it may be served. It returns
+// false for an unusual request, which the API server must answer.
 func Handles(r *http.Request) bool {
 	return r.Method == http.MethodGet && r.ContentLength == 0 &&
 		r.URL.RawPath == "" && isDocument(r.URL.Path) && hasPlainHeader(r.Header)
@@ -43,15 +43,15 @@ func isDocument(path string) bool {
 	return false
 }
 
-// isName is true for what group, version and the segments of OpenAPI paths are
-// made of.
+// isName is true for a text that can be a group, a version or a segment of an
+// OpenAPI path.
 func isName(segment string) bool {
 	odd := func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' && r != '.' }
 	return strings.Trim(segment, ".") != "" && !strings.ContainsFunc(segment, odd)
 }
 
-// hasPlainHeader is true if the header says no more about the representation
-// than a question has room for.
+// hasPlainHeader is true if a question can hold all that the header says about
+// the representation.
 func hasPlainHeader(header http.Header) bool {
 	for _, key := range []string{"Accept", "Accept-Encoding", "If-None-Match"} {
 		if len(header.Values(key)) > 1 {
@@ -69,13 +69,13 @@ func hasPlainHeader(header http.Header) bool {
 	if tag == "" {
 		return len(header.Values("If-Modified-Since")) == 0 // beside a tag it means nothing
 	}
-	// One strong tag means the same everywhere. Of lists, weak tags and * some
-	// handlers of the API server make something and some nothing.
+	// One strong tag means the same everywhere. Lists, weak tags and * are honoured
+	// by some handlers of the API server and ignored by others.
 	return len(tag) >= 2 && tag[0] == '"' && strings.IndexByte(tag[1:], '"') == len(tag)-2
 }
 
-// ServeHTTP answers a request of which [Handles] is true. The request's
-// identity is neither looked at nor passed on.
+// ServeHTTP answers a request for which [Handles] is true. The client's identity
+// is neither checked nor passed on.
 func (c *Cache) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q := question{
 		path: r.URL.Path, query: r.URL.RawQuery,

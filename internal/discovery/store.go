@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// entryOverhead stands for what an entry takes beside its bytes, so that many
-// small ones are bounded too.
+// entryOverhead is the memory that an entry takes beside its bytes, so that many
+// small entries are bounded too.
 const entryOverhead = 1 << 10
 
 // store holds answers up to a number of bytes. The least recently used go
-// first, and whatever nobody has used for keepFor goes too. It is not safe for
-// concurrent use.
+// first. An answer that has not been used for keepFor is dropped too. It is not
+// safe for concurrent use.
 type store struct {
 	limit, size int
 	entries     map[question]*list.Element

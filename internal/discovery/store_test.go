@@ -78,7 +78,7 @@ func TestServeHTTP_MemoryStaysBounded(t *testing.T) {
 					t.Errorf("%d bytes in %d entries are kept", c.store.size, len(c.store.entries))
 				}
 				if len(c.flights) != 0 {
-					t.Errorf("%d requests are under way", len(c.flights))
+					t.Errorf("%d requests are in progress", len(c.flights))
 				}
 			})
 		})

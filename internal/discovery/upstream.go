@@ -16,7 +16,7 @@ type upstream struct {
 	server    *url.URL
 }
 
-// request asks q, and reveals nothing else about who wants to know.
+// request asks q, and reveals nothing else about the client that asks.
 func (u upstream) request(ctx context.Context, q question, etag string) *http.Request {
 	target := *u.server
 	target.Path = strings.TrimSuffix(u.server.Path, "/") + q.path
@@ -30,7 +30,7 @@ func (u upstream) request(ctx context.Context, q question, etag string) *http.Re
 	}
 	header.Set("Accept-Encoding", q.encoding)
 	if q.encoding == "" {
-		// Left to itself the transport asks for gzip and unpacks it.
+		// By default the transport asks for gzip and unpacks it.
 		header.Set("Accept-Encoding", "identity")
 	}
 	if etag != "" {

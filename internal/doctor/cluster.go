@@ -18,7 +18,7 @@ import (
 	"github.com/rolewright/rolewright/internal/rbac"
 )
 
-// Kind is a watched kind, and what is expected of it.
+// Kind is a watched kind, and what the operator expects of it.
 type Kind struct {
 	schema.GroupVersionKind
 	// Status is whether the operator writes the status.
@@ -28,9 +28,9 @@ type Kind struct {
 	Replaced func(declared []string) []string
 }
 
-// CheckKind says whether a kind is installed, with a status subresource, and
-// with a schema that keeps what objects and operator write. It reads nothing but
-// what every user of the cluster may.
+// CheckKind checks whether a kind is installed, with a status subresource, and with
+// a schema that keeps the fields that users and the operator write. It reads only
+// what every user of the cluster may read.
 func CheckKind(ctx context.Context, c kubernetes.Interface, k Kind) []Finding {
 	f := Finding{Check: "kind " + k.Kind, State: OK}
 	list, err := c.Discovery().ServerResourcesForGroupVersion(k.GroupVersion().String())
@@ -93,7 +93,7 @@ func checkSchema(ctx context.Context, c kubernetes.Interface, k Kind) []Finding 
 	return []Finding{f}
 }
 
-// judge says what the schema drops, and what it keeps that does harm.
+// judge reports the fields that the schema drops, and harmful ones that it keeps.
 func (k Kind) judge(f Finding, s Schema) []Finding {
 	var found []Finding
 	if declared, keeps := s.KeepsInSpec(); keeps && k.Replaced != nil {
@@ -120,8 +120,8 @@ func (k Kind) judge(f Finding, s Schema) []Finding {
 	return found
 }
 
-// CheckPermissions asks the cluster for each of the needs, in each of the
-// namespaces; none are all.
+// CheckPermissions asks the cluster about each of the needs, in each of the
+// namespaces; no namespaces means all.
 func CheckPermissions(ctx context.Context, c kubernetes.Interface, needs rbac.Needs, namespaces []string) ([]Finding, error) {
 	if len(namespaces) == 0 {
 		namespaces = []string{metav1.NamespaceAll}
@@ -150,8 +150,8 @@ func CheckPermissions(ctx context.Context, c kubernetes.Interface, needs rbac.Ne
 	return found, nil
 }
 
-// missing asks for each of the needs in a namespace, or in all, and says what is
-// not granted.
+// missing asks about each of the needs in a namespace, or in all, and returns those
+// that are not granted.
 func missing(ctx context.Context, c kubernetes.Interface, needs rbac.Needs, namespace string) ([]string, error) {
 	lacking := rbac.Needs{}
 	for need := range needs {
@@ -185,9 +185,10 @@ func missing(ctx context.Context, c kubernetes.Interface, needs rbac.Needs, name
 
 // Service is a need of the operator itself, whatever it watches.
 type Service struct {
-	// Name is what it is for.
+	// Name says what the permissions are for.
 	Name string
-	// Flag is what turns it on. Without it, what is missing is a note.
+	// Flag is the flag that turns it on. Without the flag, missing permissions are a
+	// note.
 	Flag string
 	On   bool
 	// Role is the file of the example in which it is granted.
@@ -196,14 +197,14 @@ type Service struct {
 	Needs     rbac.Needs
 }
 
-// Lease is what leader election needs in a namespace.
+// Lease lists the permissions that leader election needs in a namespace.
 func Lease(namespace string, on bool) Service {
 	s := Service{Name: "the Lease of leader election", Flag: "--leader-elect", On: on, Role: "leader_election_role.yaml", Namespace: namespace, Needs: rbac.Needs{}}
 	s.Needs.Add(rbac.Need{Group: "coordination.k8s.io", Resource: "leases", Namespaced: true}, "get", "create", "update")
 	return s
 }
 
-// Reviews are what is needed to ask who reads the metrics.
+// Reviews lists the permissions that are needed to check who reads the metrics.
 func Reviews(on bool) Service {
 	s := Service{Name: "the reviews of those who read the metrics", Flag: "--metrics-require-rbac", On: on, Role: "metrics_auth_role.yaml", Needs: rbac.Needs{}}
 	s.Needs.Add(rbac.Need{Group: "authentication.k8s.io", Resource: "tokenreviews"}, "create")
@@ -211,7 +212,7 @@ func Reviews(on bool) Service {
 	return s
 }
 
-// Check asks the cluster for what is needed.
+// Check asks the cluster whether the permissions are granted.
 func (s Service) Check(ctx context.Context, c kubernetes.Interface) ([]Finding, error) {
 	lacking, err := missing(ctx, c, s.Needs, s.Namespace)
 	if err != nil {

@@ -6,22 +6,22 @@ type State string
 // The outcomes.
 const (
 	OK State = "ok"
-	// Note is something that the operator does without, or that costs only speed.
+	// Note is something that the operator can do without, or that only costs speed.
 	Note State = "note"
-	// Failed is something to be mended.
+	// Failed is something to be fixed.
 	Failed State = "failed"
 	// LeftOut is a check that could not be made, and shows nothing.
 	LeftOut State = "left out"
 )
 
-// Finding is what a check has found.
+// Finding is the result of a check.
 type Finding struct {
-	// Check is what was looked at, in a word or two.
+	// Check names the check in a word or two.
 	Check string `json:"check"`
 	State State  `json:"state"`
-	// Found says what is there.
+	// Found says what was found.
 	Found string `json:"found"`
-	// Remedy says what to do; empty if nothing is.
+	// Remedy says what to do; empty if nothing needs to be done.
 	Remedy string `json:"remedy"`
 }
 

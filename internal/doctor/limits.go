@@ -8,10 +8,11 @@ import (
 	"strings"
 )
 
-// What an operator and its runs take, from docs/operations.md: the operator with
-// a thousand objects, the fork server, a run that starts Python anew on the
-// newer line of Ansible, and what supervises it. Of each the most: a forked run
-// may have to be started anew.
+// The memory and processes that an operator and its runs need, from
+// docs/operations.md: the operator with a thousand objects, the fork server, a
+// run with a cold start on the newer line of Ansible, and its supervisor. Each is
+// the highest figure, because a forked run may have to be repeated with a cold
+// start.
 const (
 	operatorMiB   = 60
 	serverMiB     = 120
@@ -23,15 +24,15 @@ const (
 	operatorProcesses = 24
 )
 
-// Limits are those of a control group; 0 is no limit.
+// Limits are the limits of a control group; 0 is no limit.
 type Limits struct {
 	Memory    int64
 	Processes int64
 	CPUs      float64
 }
 
-// ReadLimits reads the limits of this process below root, which is "/" but in
-// tests: those of control groups in their second version, else in their first.
+// ReadLimits reads the limits of this process below root, which is "/" except in
+// tests: those of cgroups version 2, else of version 1.
 func ReadLimits(root string) Limits {
 	groups := map[string]string{} // by controller; "" is the second version
 	data, err := os.ReadFile(filepath.Join(root, "proc", "self", "cgroup"))
@@ -47,8 +48,8 @@ func ReadLimits(root string) Limits {
 	}
 	read := func(controller, name string) string {
 		base := filepath.Join(root, "sys", "fs", "cgroup", controller)
-		// In a container the group is the root of what is mounted, whatever it is
-		// called outside.
+		// In a container the group is the root of the mount, whatever its name
+		// outside.
 		for _, dir := range []string{filepath.Join(base, groups[controller]), base} {
 			if data, err := os.ReadFile(filepath.Join(dir, name)); err == nil {
 				return strings.TrimSpace(string(data))
@@ -79,7 +80,7 @@ func ReadLimits(root string) Limits {
 	return l
 }
 
-// CheckLimits compares limits with what so many runs at the same time take.
+// CheckLimits compares limits with the needs of so many runs at the same time.
 func CheckLimits(l Limits, runs int) []Finding {
 	memory := Finding{Check: "memory", State: OK, Found: "no limit"}
 	if l.Memory > 0 {

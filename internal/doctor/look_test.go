@@ -152,7 +152,7 @@ func TestCheckLimits_ComparesThemWithTheRuns(t *testing.T) {
 	}
 }
 
-// The figures are those that people are told.
+// The figures are the documented ones.
 func TestCheckLimits_HasTheFiguresOfTheDocumentation(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/operations.md")

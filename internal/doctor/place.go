@@ -12,27 +12,27 @@ import (
 
 // Place is a directory that runs write to.
 type Place struct {
-	// Check is what to call it.
+	// Check is the name of the check.
 	Check string
 	Path  string
-	// Made is true if the operator makes it, and those above it.
+	// Made is true if the operator creates it, with its parents.
 	Made bool
-	// Optional places may be missing: the operator has something else.
+	// Optional places may be missing: the operator has an alternative.
 	Optional bool
-	// ReadOnly places are of use even where they cannot be written.
+	// ReadOnly places are useful even if they cannot be written.
 	ReadOnly bool
-	// Alone is true in a Pod: whoever can reach the place is in it. A volume there
-	// lets everybody write, as the kubelet makes it.
+	// Alone is true in a Pod: only processes of the Pod can reach the place. The
+	// kubelet makes volumes there writable for all users.
 	Alone bool
-	// Remedy says how to choose another.
+	// Remedy says how to choose another place.
 	Remedy string
 }
 
-// leastSpace is what a run or two take.
+// leastSpace is about the space that one or two runs need.
 const leastSpace = 64 << 20
 
-// CheckPlace says whether a place can be written, and by whom else. It makes a
-// file there for a moment.
+// CheckPlace checks whether a place can be written, and which others can write it.
+// It creates a file there for a moment.
 func CheckPlace(p Place) Finding {
 	f := Finding{Check: p.Check, State: OK, Found: p.Path, Remedy: p.Remedy}
 	path := p.Path
@@ -95,8 +95,8 @@ func cause(err error) error {
 	return err
 }
 
-// CheckAccounts says whether the list of users can be written by others than
-// root: whoever can do that in a container can become root in it
+// CheckAccounts says whether users other than root can write the list of users:
+// a process that can do that in a container can become root in it
 // (CVE-2025-7195).
 func CheckAccounts(path string) Finding {
 	f := Finding{Check: "accounts", State: OK, Found: path + " can be written by its owner only"}

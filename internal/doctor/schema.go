@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Schema is what is read of the schema of a kind.
+// Schema is the part of the schema of a kind that is read.
 type Schema struct {
 	Properties map[string]Schema
 	Preserve   bool                                    `json:"x-kubernetes-preserve-unknown-fields"`
@@ -22,7 +22,7 @@ type Schema struct {
 	Kinds      []struct{ Group, Version, Kind string } `json:"x-kubernetes-group-version-kind"`
 }
 
-// keeps reports whether fields of a schema are kept that it does not declare.
+// keeps reports whether a schema keeps fields that it does not declare.
 func (s Schema) keeps() bool { return s.Preserve || s.Additional != nil }
 
 // KeepsInSpec reports whether the API server keeps fields of the spec that the
@@ -38,7 +38,7 @@ func (s Schema) KeepsInSpec() (declared []string, keeps bool) {
 // maxNamed bounds the names in a text.
 const maxNamed = 10
 
-// Replaceable says that who writes an object may replace variables of the
+// Replaceable says that a user who writes an object may replace variables of the
 // content, and what to do; names are those variables, at least one.
 func Replaceable(names []string) (found, remedy string) {
 	list := strings.Join(names[:min(len(names), maxNamed)], ", ")
@@ -51,8 +51,8 @@ func Replaceable(names []string) (found, remedy string) {
 
 // ReadSchemas reads the CustomResourceDefinitions in the YAML and JSON files of
 // a directory and of those below it. A version without a schema has an empty
-// one that keeps everything. Documents that are none, such as patches and
-// templates, are passed over. It is empty if the directory is not there.
+// one that keeps everything. Other documents, such as patches and templates, are
+// skipped. The result is empty if the directory does not exist.
 func ReadSchemas(dir string) (map[schema.GroupVersionKind]Schema, error) {
 	schemas := map[schema.GroupVersionKind]Schema{}
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {

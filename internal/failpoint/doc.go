@@ -1,7 +1,7 @@
-// Package failpoint marks the places of the operator at which tests interrupt
-// it: between two steps that a crash may come between. In the program that is
-// shipped a mark is nothing; built with the tag failpoint, the environment says
-// what happens at which mark.
+// Package failpoint marks the places at which tests interrupt the operator:
+// between two steps, where a crash may happen. In the released program a mark
+// does nothing; in one built with the tag failpoint, the environment says what
+// happens at which mark.
 //
 // It knows nothing of what the marked code does.
 package failpoint
@@ -15,7 +15,7 @@ const (
 	// DirVariable names a directory that exists. In it, a file named after each
 	// listed mark gets a line for each time that the mark was passed, with the
 	// process's ID. All processes that share the directory count together, so
-	// that what happens at a mark happens once, whoever is restarted.
+	// that the action of a mark happens once, no matter which process restarts.
 	DirVariable = "ROLEWRIGHT_FAILPOINT_DIR"
 )
 

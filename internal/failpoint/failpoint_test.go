@@ -10,8 +10,8 @@ import (
 	"github.com/rolewright/rolewright/internal/failpoint"
 )
 
-// A name that no code has would be a crash that never comes, and nobody would
-// notice.
+// A failpoint whose name is nowhere in the code would never crash anything, and
+// no one would notice.
 func TestPoints_AreEachAtOnePlaceOfTheProgram(t *testing.T) {
 	count := map[string]int{}
 	for _, dir := range []string{"cmd", "controller", "runner"} {

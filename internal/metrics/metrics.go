@@ -1,10 +1,10 @@
-// Package metrics is the list of what Rolewright counts and measures: the
-// incumbent's metrics under their names and labels, so that dashboards keep
-// working, and Rolewright's own, whose names start with rolewright_.
+// Package metrics is the list of what Rolewright counts and measures:
+// ansible-operator's metrics under their names and labels, so that dashboards
+// keep working, and Rolewright's own, whose names start with rolewright_.
 //
 // It knows metric names, labels and buckets. It does not know when something
-// happens: its callers say so through a [Recorder]. It serves nothing and
-// keeps no registry; the registerer is the caller's.
+// happens: its callers report that to a [Recorder]. It serves nothing and has no
+// registry; the caller passes the registerer.
 package metrics
 
 import (
@@ -16,10 +16,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// EventResult says what became of a job event.
+// EventResult says what happened to a job event.
 type EventResult string
 
-// The fates of a job event.
+// The results of a job event.
 const (
 	// EventAccepted: the event belongs to the run and was used.
 	EventAccepted EventResult = "accepted"
@@ -44,8 +44,8 @@ const (
 // Recorder counts and measures. Its methods are safe for concurrent use, never
 // block, and cannot fail. A nil *Recorder is usable and records nothing.
 //
-// A Recorder is a [prometheus.Collector]: who registered it by [New] takes it
-// out again with the registerer's Unregister.
+// A Recorder is a [prometheus.Collector]: after [New], the registerer's Unregister
+// removes it again.
 type Recorder struct {
 	buildInfo       *prometheus.GaugeVec
 	reconcileResult *prometheus.GaugeVec
@@ -153,8 +153,9 @@ func New(reg prometheus.Registerer) (*Recorder, error) {
 	return r, nil
 }
 
-// reconcileBuckets are the incumbent's, 5 ms to 10 s, and more above them: it
-// measured the set-up of a run, whereas a whole reconcile may last for hours.
+// reconcileBuckets are ansible-operator's, 5 ms to 10 s, and more above them:
+// ansible-operator measured the set-up of a run, but a whole reconcile may last
+// for hours.
 func reconcileBuckets() []float64 {
 	return slices.Concat(prometheus.DefBuckets, []float64{30, 60, 120, 300, 600, 1800, 3600, 7200, 14400})
 }
@@ -165,7 +166,7 @@ func phaseBuckets() []float64 {
 	return slices.Concat([]float64{.0005, .001, .0025}, reconcileBuckets())
 }
 
-// waitBuckets reach from what nobody notices to what somebody is called for.
+// waitBuckets reach from waits that no one notices to waits that page someone.
 func waitBuckets() []float64 { return []float64{.1, .5, 1, 5, 15, 30, 60, 300, 900, 3600} }
 
 // memoryBuckets are 32 MiB to 4 GiB.
@@ -262,8 +263,8 @@ func (r *Recorder) RunStarted(gvk schema.GroupVersionKind) {
 	r.inFlight.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind).Inc()
 }
 
-// RunEnded counts a run that RunStarted announced. The cause and the reason
-// are words of a fixed list, never text.
+// RunEnded counts the end of a run that RunStarted counted. The cause and the
+// reason are words of a fixed list, never text.
 func (r *Recorder) RunEnded(gvk schema.GroupVersionKind, cause, reason string) {
 	if r == nil {
 		return
@@ -272,7 +273,7 @@ func (r *Recorder) RunEnded(gvk schema.GroupVersionKind, cause, reason string) {
 	r.runs.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind, cause, reason).Inc()
 }
 
-// RunMade counts a run that took place, by the word for how it was made.
+// RunMade counts a run that took place, by the word for how it was started.
 func (r *Recorder) RunMade(gvk schema.GroupVersionKind, executor string) {
 	if r == nil {
 		return
@@ -296,8 +297,7 @@ func (r *Recorder) RunEvents(result EventResult, n int) {
 	r.events.WithLabelValues(string(result)).Add(float64(n))
 }
 
-// StatusWrite counts one write of an object's status that was tried; err is
-// what came of it.
+// StatusWrite counts one attempt to write an object's status; err is its result.
 func (r *Recorder) StatusWrite(gvk schema.GroupVersionKind, moment Moment, err error) {
 	if r == nil {
 		return
@@ -330,7 +330,7 @@ func (r *Recorder) KindReady(gvk schema.GroupVersionKind, ready bool) {
 	r.kindReady.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind).Set(oneIf(ready))
 }
 
-// Artifacts says how many finished runs are kept on disk, and what they take.
+// Artifacts says how many finished runs are kept on disk, and their size.
 func (r *Recorder) Artifacts(runs int, bytes int64) {
 	if r == nil {
 		return

@@ -207,13 +207,13 @@ resource_created_at_seconds{group="apps.example.com",kind="Widget",name="stays",
 
 func TestNew_RegistersAllOrNothing(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	taken := prometheus.NewGauge(prometheus.GaugeOpts{Name: "rolewright_kind_ready", Help: "somebody else's"})
+	taken := prometheus.NewGauge(prometheus.GaugeOpts{Name: "rolewright_kind_ready", Help: "of another program"})
 	reg.MustRegister(taken)
 	if _, err := New(reg); err == nil {
 		t.Fatal("New on a registry that has one of the names: no error")
 	}
 	// A name is free as long as nothing of the failed New was registered.
-	other := prometheus.NewGauge(prometheus.GaugeOpts{Name: "ansible_operator_build_info", Help: "somebody else's"})
+	other := prometheus.NewGauge(prometheus.GaugeOpts{Name: "ansible_operator_build_info", Help: "of another program"})
 	if err := reg.Register(other); err != nil {
 		t.Errorf("the failed New left something behind: %v", err)
 	}

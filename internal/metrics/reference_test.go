@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-var update = flag.Bool("update", false, "write the reference anew")
+var update = flag.Bool("update", false, "write the reference again")
 
 // metricsDoc is the reference page of the metrics of a registry.
 func metricsDoc(t *testing.T, reg *prometheus.Registry) (page string, found int) {

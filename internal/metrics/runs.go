@@ -8,7 +8,7 @@ import (
 )
 
 // RunWaited measures the time from when a run was due to its start. The cause is
-// that of RunEnded.
+// the one that RunEnded gets.
 func (r *Recorder) RunWaited(gvk schema.GroupVersionKind, cause string, waited time.Duration) {
 	if r == nil {
 		return
@@ -16,8 +16,8 @@ func (r *Recorder) RunWaited(gvk schema.GroupVersionKind, cause string, waited t
 	r.waits.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind, cause).Observe(max(waited, 0).Seconds())
 }
 
-// RunMemory measures the memory of a run, by the word for how it was made; below
-// 1 byte it is not known and nothing is measured.
+// RunMemory measures the memory of a run, by the word for how it was started. Less
+// than 1 byte means unknown and is not measured.
 func (r *Recorder) RunMemory(gvk schema.GroupVersionKind, executor string, bytes int64) {
 	if r == nil || bytes < 1 {
 		return
@@ -42,11 +42,11 @@ func (r *Recorder) TaskFailed(gvk schema.GroupVersionKind, path string) {
 	r.failures.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind, r.failing.label(path)).Inc()
 }
 
-// maxPlaces is how many tasks are told apart: content that writes files of tasks
+// maxPlaces is how many tasks have their own label: content that writes task files
 // while it runs has a new path for each.
 const maxPlaces = 200
 
-// places are the labels for tasks that are in use.
+// places are the labels of tasks in use.
 type places struct {
 	mu    sync.Mutex
 	known map[string]struct{}

@@ -67,7 +67,7 @@ func TestWatchAges_LastsUntilItIsStopped(t *testing.T) {
 	gadget := schema.GroupVersionKind{Version: "v1", Kind: "Gadget"}
 	series := func() int { return testutil.CollectAndCount(&r.scraped, "rolewright_queue_oldest_seconds") }
 	first := r.WatchAges(widget, func() Ages { return Ages{Queue: time.Hour} })
-	second := r.WatchAges(widget, func() Ages { return Ages{} }) // the kind is served anew
+	second := r.WatchAges(widget, func() Ages { return Ages{} }) // the kind is served again
 	defer r.WatchAges(gadget, func() Ages { return Ages{Queue: -time.Second} })()
 	if n := series(); n != 2 {
 		t.Errorf("%d series of two kinds", n)

@@ -8,20 +8,20 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Ages are those of the oldest things of a kind that wait; 0 if none does.
+// Ages are the longest waits among the objects of a kind; 0 if no object waits.
 type Ages struct {
-	// Queue is for how long the object has waited longest that is due for a look.
+	// Queue is the longest time that an object has waited for its reconcile.
 	Queue time.Duration
-	// Deletion is for how long the object is being deleted longest that the
-	// operator has not let go.
+	// Deletion is the longest time that an object has been in deletion without the
+	// operator letting it go.
 	Deletion time.Duration
 }
 
-// Disk is what there is of a file system, in bytes.
+// Disk is the size of a file system and its free space, in bytes.
 type Disk struct{ Size, Free int64 }
 
-// scraped are the metrics that nothing happens for: they are asked for when
-// somebody looks.
+// scraped are the metrics that no event updates: their values are read when the
+// metrics are scraped.
 type scraped struct {
 	queue, deletion, size, free *prometheus.Desc
 
@@ -74,14 +74,14 @@ func (s *scraped) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// WatchAges has the ages of a kind asked for at each scrape, until the returned
-// function is called, and its lost runs counted from 0. ages is safe for concurrent use and does not block; a
-// later one of the same kind takes its place.
+// WatchAges calls ages of a kind at each scrape, until the returned function is
+// called, and starts the count of the kind's lost runs at 0. ages is safe for
+// concurrent use and does not block; a later one of the same kind replaces it.
 func (r *Recorder) WatchAges(gvk schema.GroupVersionKind, ages func() Ages) (stop func()) {
 	if r == nil {
 		return func() {}
 	}
-	// What is counted from the beginning shows from the first scrape on.
+	// A counter that is set to 0 here is visible from the first scrape on.
 	r.lost.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind).Add(0)
 	s, mine := &r.scraped, &ages
 	s.mu.Lock()
@@ -96,7 +96,7 @@ func (r *Recorder) WatchAges(gvk schema.GroupVersionKind, ages func() Ages) (sto
 	}
 }
 
-// WatchDisk has the disk of the runs looked at with each scrape.
+// WatchDisk measures the disk of the runs at each scrape.
 func (r *Recorder) WatchDisk(disk func() (Disk, error)) {
 	if r == nil {
 		return

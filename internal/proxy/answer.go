@@ -16,7 +16,7 @@ import (
 	"github.com/rolewright/rolewright/internal/proxy/objectbody"
 )
 
-// recording is a body that is kept while it passes.
+// recording is a body that is copied while it is passed on.
 type recording struct {
 	io.ReadCloser
 	contentType string
@@ -24,8 +24,8 @@ type recording struct {
 	overflown   bool
 }
 
-// maxAnswer is as much of an answer as is kept: an object of the largest size,
-// and the objects that one request deletes as long as they are not very many.
+// maxAnswer is how much of an answer is kept: enough for the largest object, and
+// for the objects that one request deletes unless they are very many.
 const maxAnswer = 8 << 20
 
 func (r *recording) Read(b []byte) (int, error) {
@@ -59,8 +59,8 @@ func (x *exchange) observe(resp *http.Response) error {
 	return nil
 }
 
-// follows reports whether the answer says something that has to be known: what
-// was written of the owner's, what was deleted, and the name of what is new.
+// follows reports whether the answer must be read: it tells which of the owner's
+// objects were written, which were deleted, and the names of new ones.
 func (x *exchange) follows() bool {
 	switch x.info.Verb {
 	case "create":
@@ -73,7 +73,8 @@ func (x *exchange) follows() bool {
 	return false
 }
 
-// follow tells the tracker what the API server has stored, and returns it.
+// follow notifies the tracker of the objects that the API server has stored, and
+// returns them.
 func (x *exchange) follow(ctx context.Context) []Child {
 	if x.answer == nil || x.answer.overflown {
 		return nil
@@ -100,7 +101,7 @@ func (x *exchange) follow(ctx context.Context) []Child {
 		case x.s.Tracker == nil:
 		case x.info.Verb == "delete", x.info.Verb == "deletecollection":
 			x.s.Tracker.Deleted(c)
-		case c.ResourceVersion != x.version: // else nothing was changed, and the version is somebody's
+		case c.ResourceVersion != x.version: // else nothing was changed, and the version is another client's
 			x.s.Tracker.Wrote(c)
 		}
 	}
@@ -108,7 +109,7 @@ func (x *exchange) follow(ctx context.Context) []Child {
 }
 
 // disown takes the mark off an object that was not there when the run asked to
-// create it, and was somebody else's a moment later.
+// create it, and had another owner a moment later.
 func (x *exchange) disown(ctx context.Context, m objectbody.Meta) {
 	metadata := map[string]any{"uid": m.UID, "resourceVersion": m.ResourceVersion}
 	if mark := x.mark(); mark.Reference != nil {
@@ -131,10 +132,10 @@ func (x *exchange) disown(ctx context.Context, m objectbody.Meta) {
 	}
 }
 
-// disownTimeout bounds the one request that it takes.
+// disownTimeout bounds the one request of disown.
 const disownTimeout = 10 * time.Second
 
-// buffers lend the space through which answers pass. They implement
+// buffers is the pool of buffers through which answers are copied. It implements
 // [httputil.BufferPool].
 type buffers struct{ free sync.Pool }
 

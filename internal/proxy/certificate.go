@@ -15,7 +15,7 @@ import (
 )
 
 // certificateLife is longer than any operator runs: the certificate dies with
-// the process, and nobody else has its key.
+// the process, and no one else has its key.
 const certificateLife = 20 * 365 * 24 * time.Hour
 
 // newCertificate makes the certificate of the loopback addresses, and its PEM
@@ -37,7 +37,7 @@ func newCertificate() (tls.Certificate, []byte, error) {
 		NotAfter:     now.Add(certificateLife),
 		KeyUsage:     x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-		// Its own authority: OpenSSL wants one in the chain.
+		// It signs itself: OpenSSL wants an authority in the chain.
 		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true,
 		DNSNames:    []string{"localhost"},
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},

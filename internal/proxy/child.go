@@ -8,28 +8,28 @@ import (
 // Child is an object that a run writes.
 type Child struct {
 	Resource schema.GroupVersionResource
-	// Kind is the kind's name; empty where neither the body nor discovery says it.
+	// Kind is the kind's name; empty if it is neither in the body nor in discovery.
 	Kind string
-	// Subresource is what was written of the object; empty for all of it.
+	// Subresource is the written subresource; empty for the object itself.
 	Subresource string
 	// Namespace is empty for a cluster-scoped object.
 	Namespace, Name string
 	// UID and ResourceVersion are those of the stored object; empty before it
-	// is stored, and where the answer does not say them.
+	// is stored, and if the answer does not contain them.
 	UID             types.UID
 	ResourceVersion string
 }
 
-// Tracker is told what a run does to the objects of its owner. Its methods are
-// called concurrently and do not block.
+// Tracker is notified of what a run does to the objects of its owner. Its methods
+// are called concurrently and do not block.
 type Tracker interface {
-	// Expect is called before a write is forwarded of which the object will
-	// bear the owner's mark. The name is empty if the API server makes one up.
+	// Expect is called before a write is forwarded, if the written object will have
+	// the owner's mark. The name is empty if the API server generates it.
 	Expect(c Child)
 	// Wrote is called once such a write has succeeded and made a new version.
-	// It is also called for writes of subresources, whoever owns the object.
+	// It is also called for writes of subresources, no matter who owns the object.
 	Wrote(c Child)
 	// Deleted is called once a delete request of the run has been accepted,
-	// for every object that the answer names, whoever owns it.
+	// for every object that the answer names, no matter who owns it.
 	Deleted(c Child)
 }

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// confine refuses what a run may not reach that is kept to its owner's
-// namespace. What it sees of the cluster is discovery, and what it is allowed.
+// confine refuses requests that leave the owner's namespace, if the run is
+// confined to it. Of the cluster the run sees discovery and its own permissions.
 func (p *Proxy) confine(s *session, r *http.Request, info *request.RequestInfo) *refusal {
 	if !s.OwnNamespaceOnly || p.reaches(s, r, info) {
 		return nil

@@ -1,18 +1,18 @@
 // Package proxy is the way of runs to the API server.
 //
-// A run talks to a server on the loopback interface with a token of its own.
-// The proxy knows by the token which custom resource the run is made for: the
-// objects that the run creates are marked as that resource's, its writes are
-// refused as soon as the operator may not lead any more or the resource is
-// gone, and nothing of the run is served once it has ended. Requests go on with
-// the operator's credentials; what they say of themselves (Authorization,
-// Impersonate-*, X-Remote-*) does not.
+// Each run has its own token and talks to a server on the loopback interface.
+// The token tells the proxy which custom resource the run belongs to. The proxy
+// marks the objects that the run creates as owned by that resource. It refuses
+// the run's writes as soon as the operator may not lead any more or the resource
+// is gone, and serves no request of the run once the run has ended. Requests are
+// forwarded with the operator's credentials; identity headers of the client
+// (Authorization, Impersonate-*, X-Remote-*) are not forwarded.
 //
-// Reads are never answered from a copy, discovery and OpenAPI documents
-// excepted (package discovery): what a run reads is what the API server says
-// now, and memory does not follow what roles read.
+// Reads are never answered from a copy, except discovery and OpenAPI documents
+// (package discovery): a run reads what the API server says now, and memory does
+// not grow with what roles read.
 //
-// The package does not know what becomes of a change of a dependent (a
-// [Tracker] does), who leads (Options.MayWrite does), nor the encodings of
-// objects (package objectbody does).
+// The package does not know what follows a change of a dependent (a [Tracker]
+// does), who leads (Options.MayWrite does), or the encodings of objects (package
+// objectbody does).
 package proxy

@@ -109,9 +109,9 @@ func isConnection(info *request.RequestInfo, subresources ...string) bool {
 	return false
 }
 
-// writes reports whether a request can change something: a command in a
-// container can, by whatever method it is asked for, and so can one that the
-// kubelet is asked for, as an API of another server.
+// writes reports whether a request can change something. A command in a container
+// can, whatever the HTTP method of its request; so can a command that the kubelet,
+// or another server, gets through the API server's proxy.
 func writes(r *http.Request, info *request.RequestInfo) bool {
 	if isConnection(info, "exec", "attach", "portforward") || isConnection(info, "proxy") && isUpgrade(r.Header) {
 		return true
@@ -119,7 +119,7 @@ func writes(r *http.Request, info *request.RequestInfo) bool {
 	return r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodOptions
 }
 
-// isDefinition reports whether a request is about what kinds there are.
+// isDefinition reports whether a request is about the definition of kinds.
 func isDefinition(info *request.RequestInfo) bool {
 	return info.APIGroup == "apiextensions.k8s.io" && info.Resource == "customresourcedefinitions" ||
 		info.APIGroup == "apiregistration.k8s.io" && info.Resource == "apiservices"
@@ -153,7 +153,7 @@ func (x *exchange) serve(w http.ResponseWriter, r *http.Request) {
 func (x *exchange) refused(w http.ResponseWriter, err error) {
 	x.failure = err
 	if errors.Is(err, errRunEnded) {
-		panic(http.ErrAbortHandler) // as requests that are under way when the run ends
+		panic(http.ErrAbortHandler) // as requests that are in progress when the run ends
 	}
 	var refused *refusal
 	if !errors.As(err, &refused) {
@@ -177,7 +177,7 @@ func (x *exchange) fence() error {
 	return refuse(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "the API proxy forwards no writes: "+why)
 }
 
-// finish counts and logs the exchange, and tells the tracker what was written.
+// finish counts and logs the exchange, and notifies the tracker of writes.
 func (x *exchange) finish(ctx context.Context) {
 	outcome := OutcomeOK
 	var refused *refusal
@@ -210,8 +210,8 @@ func (x *exchange) finish(ctx context.Context) {
 		"dryRun", x.dryRun, "outcome", outcome, "code", x.code, "owned", x.marked)
 }
 
-// verb is what the request does, out of a bounded set: what is no request for an
-// object has the client's method for a verb.
+// verb is the verb of the request, out of a bounded set: a request that is for no
+// object has the client's method as its verb.
 func (x *exchange) verb() string {
 	if x.info.IsResourceRequest || slices.Contains([]string{"get", "head", "post", "put", "patch", "delete"}, x.info.Verb) {
 		return x.info.Verb
@@ -219,7 +219,7 @@ func (x *exchange) verb() string {
 	return "other"
 }
 
-// read is what the incumbent logs of a request that it does not answer from
+// read is what ansible-operator logs of a request that it does not answer from
 // its cache; tests of its users search for it. The names and their order are
 // part of that.
 type read struct {

@@ -271,7 +271,7 @@ func TestRevoke_NothingIsSentAfterIt(t *testing.T) {
 			}
 		})
 	}
-	testenv.Eventually(t, "writes to be under way", func(context.Context) error { return atLeast(&served, 100) })
+	testenv.Eventually(t, "writes to be in progress", func(context.Context) error { return atLeast(&served, 100) })
 	a.Revoke()
 	over.Store(true)
 	testenv.Eventually(t, "writes to be refused", func(context.Context) error { return atLeast(&refused, 100) })
@@ -318,7 +318,7 @@ func TestRevoke_WhatItCutsIsNeverTakenForAnAnswer(t *testing.T) {
 				}
 			})
 		}
-		testenv.Eventually(t, "all requests to be under way", func(context.Context) error { return atLeast(&arrived, n) })
+		testenv.Eventually(t, "all requests to be in progress", func(context.Context) error { return atLeast(&arrived, n) })
 		a.Revoke()
 		wg.Wait()
 	}

@@ -30,16 +30,16 @@ type Grant struct {
 	// Inject marks the objects that the run creates as the owner's.
 	Inject bool
 	// AdoptUnowned marks the objects that the run writes and that belong to
-	// nobody, too.
+	// no one, too.
 	AdoptUnowned bool
 	// OwnNamespaceOnly refuses what is not in the owner's namespace, and is not
 	// the owner itself.
 	OwnNamespaceOnly bool
 	// Blacklist are the kinds that are not watched for their owner.
 	Blacklist []schema.GroupVersionKind
-	// Tracker is told about writes; nil for nobody.
+	// Tracker is notified of writes; it may be nil.
 	Tracker Tracker
-	// Secrets is told the values of Secrets, and the token; nil for nobody.
+	// Secrets gets the values of Secrets, and the token; it may be nil.
 	Secrets Secrets
 }
 
@@ -82,7 +82,7 @@ func (s *session) refuse(why string) {
 	s.refusal = why
 }
 
-// close cuts the requests off that are under way, and waits for their end.
+// close cuts off the requests in progress, and waits for their end.
 func (s *session) close() {
 	s.mu.Lock()
 	s.ended = true
@@ -91,8 +91,8 @@ func (s *session) close() {
 	s.active.Wait()
 }
 
-// sessions are the grants in use. A token is looked up by its digest: how long
-// that takes says nothing about the tokens that there are.
+// sessions are the grants in use. A token is looked up by its digest, so that the
+// time of the look-up reveals nothing about the valid tokens.
 type sessions struct {
 	mu      sync.Mutex
 	byToken map[[sha256.Size]byte]*session
@@ -115,7 +115,7 @@ func newSession(g Grant) *session {
 // tokenBytes is the length of a token before it is encoded: 256 bits.
 const tokenBytes = 32
 
-// Access is what a run gets of the proxy: a token, until it is revoked. Safe for
+// Access is a run's access to the proxy: a token, until it is revoked. Safe for
 // concurrent use.
 type Access struct {
 	p       *Proxy
@@ -137,10 +137,10 @@ func (p *Proxy) Admit(g Grant) *Access {
 	return a
 }
 
-// Refuse lets the run write nothing any more; why is told to its clients.
+// Refuse refuses all further writes of the run; clients get why as the reason.
 func (a *Access) Refuse(why string) { a.session.refuse(why) }
 
-// Revoke cuts off what is under way, waits for its end, and lets nobody in
+// Revoke cuts off what is in progress, waits for its end, and lets no one in
 // with this token any more. It may be called more than once.
 func (a *Access) Revoke() {
 	a.p.sessions.mu.Lock()

@@ -12,9 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// checkAddress refuses requests that did not mean this server, a name that was
-// bent to the loopback address above all, and paths that this server and
-// another might read differently.
+// checkAddress refuses requests that were not meant for this server, above all
+// those by a host name that was pointed at the loopback address (DNS rebinding),
+// and paths that this server and another might read differently.
 func checkAddress(r *http.Request) *refusal {
 	host := r.Host
 	if name, _, err := net.SplitHostPort(host); err == nil {
@@ -32,8 +32,8 @@ func checkAddress(r *http.Request) *refusal {
 }
 
 // checkPath refuses paths that this server and another might read differently.
-// What an API of somebody else's, which the API server forwards to, makes of
-// empty and encoded segments is not looked at; relative ones lead out of it.
+// It does not check empty and encoded segments in paths that the API server
+// forwards to another server; relative segments would lead out of that path.
 func checkPath(r *http.Request, forwarded bool) *refusal {
 	bad := !forwarded && (strings.Contains(r.URL.Path, "//") || strings.Contains(strings.ToLower(r.URL.EscapedPath()), "%2f"))
 	for segment := range strings.SplitSeq(r.URL.Path, "/") {
@@ -65,8 +65,8 @@ func (p *Proxy) session(r *http.Request) (*session, *refusal) {
 		"the API proxy wants the token of a run that is under way: use the kubeconfig of the run (KUBECONFIG, K8S_AUTH_KUBECONFIG)")
 }
 
-// websocketBearer is how a client in a browser presents a token, which cannot
-// set headers.
+// websocketBearer is the subprotocol in which a client in a browser, which cannot
+// set headers, presents a token.
 const websocketBearer = "base64url.bearer.authorization.k8s.io."
 
 func bearer(h http.Header) (string, bool) {
@@ -85,8 +85,8 @@ func bearer(h http.Header) (string, bool) {
 	return "", false
 }
 
-// stripIdentity removes from an outgoing request what clients say of
-// themselves; the transport says who the operator is.
+// stripIdentity removes the client's identity headers from an outgoing request;
+// the transport adds the operator's credentials.
 func stripIdentity(h http.Header) {
 	h.Del("Authorization")
 	h.Del("Cookie")
@@ -111,8 +111,8 @@ func stripIdentity(h http.Header) {
 }
 
 // anonymous is the session of a client that presents no token, where that is
-// allowed: the incumbent's clients say in the user name whose objects they
-// create, and nobody checks it.
+// allowed: ansible-operator's clients name in the user name the owner of the
+// objects that they create, and it is not checked.
 func (p *Proxy) anonymous(r *http.Request) *session {
 	p.opts.Metrics.AnonymousRequest()
 	user, _, _ := r.BasicAuth()
@@ -125,7 +125,7 @@ func (p *Proxy) anonymous(r *http.Request) *session {
 	return newSession(g)
 }
 
-// ownerTag reads the user name of the incumbent's kubeconfigs.
+// ownerTag reads the user name of ansible-operator's kubeconfigs.
 func ownerTag(user string) (Owner, bool) {
 	data, err := base64.URLEncoding.DecodeString(user)
 	if err != nil {

@@ -470,7 +470,7 @@ func (c *counts) get() (map[string]int, int) {
 	return copied, c.anonymous
 }
 
-// ownerNamed is what the incumbent puts into the user name.
+// ownerNamed is what ansible-operator puts into the user name.
 func ownerNamed(o Owner) []byte {
 	tag, err := json.Marshal(struct {
 		APIVersion string `json:"apiVersion"`

@@ -8,8 +8,8 @@ import (
 )
 
 // Kubeconfig is the file with which a client presents the token. Its names are
-// the incumbent's, and as there it has no default namespace. Its server is the
-// same for all runs: clients keep what they discovered by server.
+// ansible-operator's, and as there it has no default namespace. Its server is the
+// same for all runs, because clients cache discovery per server.
 func (a *Access) Kubeconfig() ([]byte, error) {
 	const cluster, user = "proxy-server", "admin/proxy-server"
 	context := a.session.Owner.Namespace + "/" + cluster

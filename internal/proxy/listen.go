@@ -10,9 +10,9 @@ import (
 	"sync"
 )
 
-// listen opens port on the loopback addresses. That of IPv6 is for people and
-// sidecars that say localhost; runs are told the other one, and a machine
-// without IPv6, or with another server there, is none of their business.
+// listen opens port on the loopback addresses. The IPv6 address is for people and
+// sidecars that use the name localhost. Runs use the IPv4 address, so a machine
+// without IPv6, or with another server on that port, does not affect them.
 func listen(ctx context.Context, port int) ([]net.Listener, error) {
 	var lc net.ListenConfig
 	v4, err := lc.Listen(ctx, "tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
@@ -32,8 +32,8 @@ func portOf(l net.Listener) int {
 }
 
 // eitherListener accepts TLS and plain connections on one port. Clients written
-// in Go present a token only by TLS; whoever used the incumbent's proxy says
-// http.
+// in Go present a token only over TLS; users of ansible-operator's proxy use
+// http URLs.
 type eitherListener struct {
 	net.Listener
 	config *tls.Config
@@ -48,9 +48,9 @@ func (l *eitherListener) Accept() (net.Conn, error) {
 	return &eitherConn{Conn: conn, config: l.config}, nil
 }
 
-// eitherConn becomes what its first byte says, at the first read: Accept must
-// not wait for a client that says nothing. Deadlines are those of the
-// connection below, in both cases.
+// eitherConn becomes a TLS or a plain connection at its first read, by the first
+// byte: Accept must not wait for a client that sends nothing. Deadlines are set on
+// the underlying connection in both cases.
 type eitherConn struct {
 	net.Conn
 	config *tls.Config
@@ -80,8 +80,8 @@ func (c *eitherConn) Write(b []byte) (int, error) {
 	return is.Write(b) //nolint:wrapcheck // net/http looks at it
 }
 
-// Close ends TLS as is due: without that, a client takes an answer that ends
-// with the connection for one that was cut. It does not wait for a Write.
+// Close ends TLS properly: otherwise a client would consider an answer that ends
+// with the connection to be cut off. It does not wait for a Write.
 func (c *eitherConn) Close() error {
 	c.mu.Lock()
 	is := c.is
@@ -114,7 +114,7 @@ func (c *eitherConn) decide() (net.Conn, error) {
 	return is, nil
 }
 
-// prefixConn gives back what was read to look at it.
+// prefixConn returns the bytes again that were read to look at them.
 type prefixConn struct {
 	net.Conn
 	prefix []byte

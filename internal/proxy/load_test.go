@@ -327,7 +327,7 @@ func TestLoad_AThousandRequestsAtOnce(t *testing.T) {
 	var arrived atomic.Int64
 	all := make(chan struct{})
 	release := sync.OnceFunc(func() { close(all) })
-	// No answer before all are here: they are under way at the same time.
+	// No answer before all are here: they are in progress at the same time.
 	api := script(t, func(w http.ResponseWriter, r *http.Request) {
 		if arrived.Add(1) == n {
 			release()

@@ -164,14 +164,14 @@ func unmarkable() []cell {
 		{name: "POST a key twice in YAML, ignored", method: http.MethodPost, media: mediaYAML, query: ignore, body: doubled, code: http.StatusCreated},
 		{name: "POST references in two places", method: http.MethodPost, media: mediaJSON, body: scattered, code: http.StatusCreated},
 		{name: "PUT a key twice in YAML to the owner's", before: ours, method: http.MethodPut, media: mediaYAML, body: doubled, code: http.StatusOK, want: reference},
-		{name: "PUT a key twice in YAML to nobody's", before: free, method: http.MethodPut, media: mediaYAML, body: doubled, code: http.StatusOK},
+		{name: "PUT a key twice in YAML to no one's", before: free, method: http.MethodPut, media: mediaYAML, body: doubled, code: http.StatusOK},
 		{name: "apply a key twice in YAML", method: http.MethodPatch, query: applying, media: mediaApply, body: doubled, code: http.StatusCreated},
 		{name: "apply a key twice in YAML to the owner's", before: ours, method: http.MethodPatch, query: applying, media: mediaApply, body: doubled, code: http.StatusOK, want: reference},
 	}
 	for i := range all {
 		c := &all[i]
 		c.of, c.asIs = configMapKind(), true
-		if c.before != free { // which nobody marks
+		if c.before != free { // which no one marks
 			c.refused = http.StatusUnprocessableEntity
 		}
 		if c.want == "" {
@@ -223,23 +223,23 @@ func subresources() []cell {
 	binding := `{"apiVersion":"v1","kind":"Binding","metadata":{"name":"$NAME"},"target":{"kind":"Node","name":"no-such-node"}}`
 	all := []cell{
 		// Those of a service's status and of a binding take metadata over into the object.
-		{name: "PATCH the status of nobody's service", of: serviceKind(), sub: "/status", method: http.MethodPatch, before: free, media: mediaMerge, body: conditions, want: nobody},
-		{name: "PATCH the status of nobody's service elsewhere", of: serviceKind(), away: true, sub: "/status", method: http.MethodPatch, before: free, media: mediaStrategic, body: conditions, want: nobody},
+		{name: "PATCH the status of no one's service", of: serviceKind(), sub: "/status", method: http.MethodPatch, before: free, media: mediaMerge, body: conditions, want: nobody},
+		{name: "PATCH the status of no one's service elsewhere", of: serviceKind(), away: true, sub: "/status", method: http.MethodPatch, before: free, media: mediaStrategic, body: conditions, want: nobody},
 		{name: "PATCH the status of the owner's service", of: serviceKind(), sub: "/status", method: http.MethodPatch, before: ours, media: mediaMerge, body: conditions, want: reference},
 		{name: "bind a pod elsewhere", of: podKind(), away: true, sub: "/binding", method: http.MethodPost, before: free, media: mediaJSON, body: binding, code: http.StatusCreated, want: nobody},
 		{
 			name: "request a token", of: serviceAccountKind(), sub: "/token", method: http.MethodPost, before: free, media: mediaJSON, code: http.StatusCreated, want: nobody, blind: true,
 			body: `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","metadata":{},"spec":{"audiences":["a"]}}`,
 		},
-		{name: "PATCH the status of nobody's", sub: "/status", method: http.MethodPatch, before: free, media: mediaMerge, body: `{"status":{"phase":"x"}}`, want: nobody},
+		{name: "PATCH the status of no one's", sub: "/status", method: http.MethodPatch, before: free, media: mediaMerge, body: `{"status":{"phase":"x"}}`, want: nobody},
 		{name: "PATCH the status of the owner's", sub: "/status", method: http.MethodPatch, before: ours, media: mediaMerge, body: `{"status":{"phase":"x"}}`, want: reference},
-		{name: "apply the status of nobody's", sub: "/status", method: http.MethodPatch, query: "?fieldManager=status", before: free, media: mediaApply, body: status(thingKind(), ""), want: nobody},
+		{name: "apply the status of no one's", sub: "/status", method: http.MethodPatch, query: "?fieldManager=status", before: free, media: mediaApply, body: status(thingKind(), ""), want: nobody},
 		{name: "apply the status of the owner's", sub: "/status", method: http.MethodPatch, query: "?fieldManager=status", before: ours, media: mediaApply, body: status(thingKind(), ""), want: reference},
 		{name: "apply the status of nothing", sub: "/status", method: http.MethodPatch, query: "?fieldManager=status", media: mediaApply, body: status(thingKind(), ""), code: http.StatusNotFound, want: nobody},
 		{name: "JSON-patch the status elsewhere", sub: "/status", method: http.MethodPatch, away: true, before: free, media: mediaJSONPatch, body: `[{"op":"add","path":"/status","value":{"phase":"x"}}]`, want: nobody},
-		{name: "PUT the scale of nobody's", sub: "/scale", method: http.MethodPut, before: free, media: mediaJSON, body: scale, want: nobody},
+		{name: "PUT the scale of no one's", sub: "/scale", method: http.MethodPut, before: free, media: mediaJSON, body: scale, want: nobody},
 		{name: "PUT the scale of the owner's", sub: "/scale", method: http.MethodPut, before: ours, media: mediaJSON, body: scale, want: reference},
-		{name: "PATCH the scale of nobody's", sub: "/scale", method: http.MethodPatch, before: free, media: mediaMerge, body: `{"spec":{"replicas":5}}`, want: nobody},
+		{name: "PATCH the scale of no one's", sub: "/scale", method: http.MethodPatch, before: free, media: mediaMerge, body: `{"spec":{"replicas":5}}`, want: nobody},
 		{name: "PATCH the scale of nothing", sub: "/scale", method: http.MethodPatch, media: mediaMerge, body: `{"spec":{"replicas":5}}`, code: http.StatusNotFound, want: nobody},
 		{
 			name: "bind a pod", of: podKind(), sub: "/binding", method: http.MethodPost, before: free, media: mediaJSON, code: http.StatusCreated, want: nobody,

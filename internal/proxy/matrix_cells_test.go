@@ -161,16 +161,16 @@ func patchesOfEachSort() []patch {
 	}
 }
 
-// patches are those of objects that are there, whoever owns them.
+// patches are those of objects that are there, no matter who owns them.
 func patches() []cell {
 	states := []struct {
 		name, before string
 		adopted      bool
 	}{
-		{"nobody's", free, true},
+		{"no one's", free, true},
 		{"the owner's", ours, false},
-		{"somebody else's", others, false},
-		{"annotated as somebody else's", elsewheres, false},
+		{"someone else's", others, false},
+		{"annotated as someone else's", elsewheres, false},
 		{"kept from owners", nobodys, false},
 	}
 	var all []cell
@@ -200,11 +200,11 @@ func patchesOfTheMark() []cell {
 		{name: "merge patch that takes the owner off", before: ours, media: mediaMerge, body: `{"metadata":{"ownerReferences":null}}`, want: nobody},
 		{name: "strategic merge patch that takes the owner off", before: ours, media: mediaStrategic, body: `{"metadata":{"ownerReferences":[$OWN,{"$patch":"replace"}]}}`, want: reference},
 		{name: "JSON patch that takes the owner off", before: ours, media: mediaJSONPatch, body: `[{"op":"remove","path":"/metadata/ownerReferences"}]`, want: nobody},
-		{name: "merge patch that adds another owner to nobody's", before: free, media: mediaMerge, body: `{"metadata":{"ownerReferences":[$OTHER]}}`, want: reference},
-		{name: "strategic merge patch that adds another owner to nobody's", before: free, media: mediaStrategic, body: `{"metadata":{"ownerReferences":[$OTHER]}}`, want: reference},
-		{name: "JSON patch that adds another owner to nobody's", before: free, media: mediaJSONPatch, body: `[{"op":"add","path":"/metadata/ownerReferences","value":[$OTHER]}]`, want: reference},
+		{name: "merge patch that adds another owner to no one's", before: free, media: mediaMerge, body: `{"metadata":{"ownerReferences":[$OTHER]}}`, want: reference},
+		{name: "strategic merge patch that adds another owner to no one's", before: free, media: mediaStrategic, body: `{"metadata":{"ownerReferences":[$OTHER]}}`, want: reference},
+		{name: "JSON patch that adds another owner to no one's", before: free, media: mediaJSONPatch, body: `[{"op":"add","path":"/metadata/ownerReferences","value":[$OTHER]}]`, want: reference},
 		{name: "strategic merge patch that adds another owner to the owner's", before: ours, media: mediaStrategic, body: `{"metadata":{"ownerReferences":[$OTHER]}}`, want: reference},
-		{name: "merge patch that keeps nobody's from owners", before: free, media: mediaMerge, body: `{"metadata":{"annotations":{"rolewright.dev/owner":"none"}}}`, want: nobody},
+		{name: "merge patch that keeps no one's from owners", before: free, media: mediaMerge, body: `{"metadata":{"annotations":{"rolewright.dev/owner":"none"}}}`, want: nobody},
 		{name: "merge patch that takes all annotations off elsewhere", away: true, before: free, media: mediaMerge, body: `{"metadata":{"annotations":null}}`, want: nobody},
 		{name: "merge patch that changes nothing", before: free, media: mediaMerge, body: `{}`, want: reference},
 		{name: "JSON patch that changes nothing", before: free, media: mediaJSONPatch, body: `[]`, want: reference},
@@ -244,11 +244,11 @@ func replacements() []cell {
 	all := []cell{
 		{name: "one that is not there", body: configMapKind().object(""), code: http.StatusNotFound, want: nobody},
 		{name: "one that is not there, with its UID", body: configMapKind().object(`,"uid":"0-0"`), code: http.StatusNotFound, want: nobody},
-		{name: "nobody's", before: free, body: configMapKind().object(""), want: nobody},
-		{name: "nobody's, adopting", before: free, by: asker{adopt: true}, body: configMapKind().object(""), want: reference},
-		{name: "nobody's elsewhere, adopting", away: true, before: free, by: asker{adopt: true}, body: configMapKind().object(""), want: annotated},
-		{name: "somebody else's, adopting", before: others, by: asker{adopt: true}, body: configMapKind().object(others), want: nobody},
-		{name: "somebody else's, freeing it", before: others, by: asker{adopt: true}, body: configMapKind().object(""), want: nobody},
+		{name: "no one's", before: free, body: configMapKind().object(""), want: nobody},
+		{name: "no one's, adopting", before: free, by: asker{adopt: true}, body: configMapKind().object(""), want: reference},
+		{name: "no one's elsewhere, adopting", away: true, before: free, by: asker{adopt: true}, body: configMapKind().object(""), want: annotated},
+		{name: "someone else's, adopting", before: others, by: asker{adopt: true}, body: configMapKind().object(others), want: nobody},
+		{name: "someone else's, freeing it", before: others, by: asker{adopt: true}, body: configMapKind().object(""), want: nobody},
 		{name: "the owner's", before: ours, body: configMapKind().object(""), want: reference},
 		{name: "the owner's, for an owner of the cluster", before: ours, by: asker{global: true}, away: true, body: configMapKind().object(""), want: reference},
 		{name: "the owner's elsewhere", before: ours, away: true, body: configMapKind().object(""), want: annotated},
@@ -257,7 +257,7 @@ func replacements() []cell {
 		{name: "the owner's in YAML", before: ours, media: mediaYAML, body: configMapKind().object(""), want: reference},
 		{name: "the owner's in protobuf", before: ours, media: mediaProtobuf, body: configMapKind().object(""), want: reference},
 		{name: "the owner's in CBOR", before: ours, media: mediaCBOR, body: configMapKind().object(""), want: reference},
-		{name: "the owner's, giving it to somebody else too", before: ours, body: configMapKind().object(others), want: reference},
+		{name: "the owner's, giving it to someone else too", before: ours, body: configMapKind().object(others), want: reference},
 		{name: "the owner's, keeping it from owners", before: ours, body: configMapKind().object(nobodys), want: nobody},
 		{name: "the owner's, injecting nothing", by: asker{silent: true}, before: ours, body: configMapKind().object(""), want: nobody},
 		{name: "the owner's, a later one", before: ours, body: configMapKind().object(`,"resourceVersion":"1"`), code: http.StatusConflict, want: reference},
@@ -291,10 +291,10 @@ func applies() []cell {
 		{name: "by another manager, in conflict", before: ours, query: another, body: changed, code: http.StatusConflict, want: reference},
 		{name: "by another manager, forced", before: ours, query: forced, body: changed, want: reference},
 		{name: "by another manager elsewhere, forced", away: true, before: ours, query: forced, body: changed, want: annotated},
-		{name: "to nobody's", before: free, query: applying, body: changed, want: nobody},
-		{name: "to nobody's, adopting", by: asker{adopt: true}, before: free, query: applying, body: changed, want: reference},
-		{name: "to nobody's elsewhere, adopting", by: asker{adopt: true}, away: true, before: free, query: forced, body: changed, want: annotated},
-		{name: "to somebody else's, adopting", by: asker{adopt: true}, before: others, query: forced, body: changed, want: nobody},
+		{name: "to no one's", before: free, query: applying, body: changed, want: nobody},
+		{name: "to no one's, adopting", by: asker{adopt: true}, before: free, query: applying, body: changed, want: reference},
+		{name: "to no one's elsewhere, adopting", by: asker{adopt: true}, away: true, before: free, query: forced, body: changed, want: annotated},
+		{name: "to someone else's, adopting", by: asker{adopt: true}, before: others, query: forced, body: changed, want: nobody},
 		{name: "without a manager", query: "?force=true", body: changed, code: http.StatusUnprocessableEntity, want: nobody},
 		{name: "of another name", query: applying, body: configMapKind().with(`"name":"another"`), code: http.StatusBadRequest, want: nobody},
 		{name: "of a UID that is not there", query: applying, body: configMapKind().object(`,"uid":"0-0"`), code: http.StatusConflict, want: nobody},

@@ -147,7 +147,7 @@ func TestMatrix_GarbageCollectionTakesWhatIsInTheOwnersNamespaceAndNothingElse(t
 	}
 	for i, get := range slices.Concat(family.outside, neighbours.inside, neighbours.outside) {
 		if err := get(t.Context()); err != nil {
-			t.Errorf("get object %d, which nobody may collect: %v", i, err)
+			t.Errorf("get object %d, which no one may collect: %v", i, err)
 		}
 	}
 }

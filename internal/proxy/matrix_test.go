@@ -211,7 +211,7 @@ func (m *matrix) namespace(c cell) string {
 }
 
 // fill puts this test's values into a template. $MARK is metadata that makes an
-// object the owner's, $OWN and $OTHER are references to the owner and to somebody
+// object the owner's, $OWN and $OTHER are references to the owner and to someone
 // else.
 func (m *matrix) fill(c cell, name, template string) string {
 	owner, other := m.owner(c.by), m.others[m.namespace(c)]

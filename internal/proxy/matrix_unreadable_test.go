@@ -85,7 +85,7 @@ func TestMatrix_AnOperatorThatMayNotReadWritesAllTheSame(t *testing.T) {
 	}
 }
 
-// Who is deleted and made anew under the same name takes over what garbage
+// Who is deleted and created again under the same name takes over what garbage
 // collection has not taken yet.
 func TestMatrix_WhatAPredecessorHasLeftIsTheOwners(t *testing.T) {
 	t.Parallel()

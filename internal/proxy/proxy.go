@@ -24,8 +24,8 @@ import (
 
 // Metrics counts what the proxy does. Safe for concurrent use.
 type Metrics interface {
-	// ProxyRequest is called at the end of each request of a run. kind is empty
-	// for what is no object, or of no known kind.
+	// ProxyRequest is called at the end of each request of a run. kind is empty if
+	// the request is for no object, or for one of an unknown kind.
 	ProxyRequest(verb, kind, outcome string)
 	// AnonymousRequest is called for each request without a token that is let in.
 	AnonymousRequest()
@@ -70,23 +70,23 @@ type Options struct {
 	Config *rest.Config
 	// Port is that of the loopback addresses; 0 means any free one.
 	Port int
-	// MayWrite is nil as long as writes may be forwarded: while leadership is
-	// held. It is asked for each write, right before it is sent.
+	// MayWrite returns nil as long as writes may be forwarded: while leadership is
+	// held. It is called for each write, right before the write is sent.
 	MayWrite func() error
 	// Anonymous lets clients without a token in, with all of the operator's
-	// permissions. It says what the owner that such a client names is granted.
-	// nil lets nobody in.
+	// permissions. It returns the grant for the owner that such a client names.
+	// If it is nil, such clients are refused.
 	Anonymous func(Owner) Grant
 	Log       logr.Logger
 	// Metrics is nil to count nothing.
 	Metrics Metrics
-	// Record is told each request that the API server has answered, whatever
-	// the answer, and those that the proxy makes for the sake of it. It is called
+	// Record gets each request that the API server has answered, whatever the
+	// answer, and the requests that the proxy makes for it. It is called
 	// concurrently. nil records nothing.
 	Record func(Call)
 }
 
-// Proxy is an API server's deputy on the loopback interface.
+// Proxy stands in for the API server on the loopback interface.
 type Proxy struct {
 	opts Options
 	log  logr.Logger
@@ -100,13 +100,13 @@ type Proxy struct {
 	ca               []byte
 	certificate      tls.Certificate
 	sessions         sessions
-	// all is under way as long as the proxy serves.
+	// all is open as long as the proxy serves.
 	all *session
 	// kinds has the names of kinds that were looked up, by resource: they do
 	// not change.
 	kinds   sync.Map
 	buffers *buffers
-	// How long a client may take to say what it wants, and to send its body.
+	// How long a client may take to send the header, and the body.
 	headerTimeout, bodyTimeout time.Duration
 }
 
@@ -143,21 +143,21 @@ func New(ctx context.Context, opts Options) (*Proxy, error) {
 func (p *Proxy) Discovery() *discovery.Cache { return p.discovery }
 
 // URL is the server that the kubeconfigs of runs name. It is an address, not a
-// name: a name may lead to somebody else first.
+// name: a name may lead to another server first.
 func (p *Proxy) URL() string {
 	return "https://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(portOf(p.listeners[0])))
 }
 
-// headerTimeout is how long a client may take to say what it wants, TLS
-// included: generous, for on a machine that has no time for its clients a
-// thousand that come at once are slow too.
+// headerTimeout is how long a client may take to send its header, TLS handshake
+// included. It is generous, because a thousand clients that connect at once are
+// slow on a busy machine.
 const headerTimeout = 30 * time.Second
 
 // maxHeaderBytes is as much as the longest selectors need.
 const maxHeaderBytes = 256 << 10
 
-// Start serves until ctx ends, and returns when nothing is served any more. ctx
-// has to outlive the runs, which need their way to the API server to the end.
+// Start serves until ctx ends, and returns when no request is served any more. ctx
+// must outlive the runs, which need the API server to their end.
 func (p *Proxy) Start(ctx context.Context) error {
 	server := &http.Server{
 		Handler:           p,
@@ -193,7 +193,7 @@ func (p *Proxy) Start(ctx context.Context) error {
 	}
 	_ = server.Close() // which closes the listeners too
 	wg.Wait()
-	p.all.close() // what net/http does not wait for, and upgraded connections, which it does not know any more
+	p.all.close() // requests that net/http does not wait for, and upgraded connections, which it no longer knows
 	return err
 }
 

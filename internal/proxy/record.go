@@ -2,7 +2,7 @@ package proxy
 
 import "net/http"
 
-// record tells what the exchange took to be permitted.
+// record records which permissions the exchange needed.
 func (x *exchange) record() {
 	if x.p.opts.Record == nil || !x.info.IsResourceRequest || x.code == 0 {
 		return

@@ -11,19 +11,19 @@ import (
 	"github.com/rolewright/rolewright/internal/proxy/objectbody"
 )
 
-// Secrets is told the values of the Secrets that a run reads and writes, and the
+// Secrets gets the values of the Secrets that a run reads and writes, and the
 // tokens that it asks for, before the run has the answer. Its methods are called
 // concurrently.
 type Secrets interface {
-	// Add returns soon when ctx ends, which is at the end of the run: that waits
-	// for it.
+	// Add returns soon when ctx ends, at the end of the run: the end of the run
+	// waits for it.
 	Add(ctx context.Context, values ...string)
-	// Withhold is called if a Secret passes of which the values cannot be told.
+	// Withhold is called if a Secret passes whose values cannot be read.
 	Withhold()
 }
 
-// maxSecrets is as much of an answer about Secrets as is read before it goes
-// on, and the largest event of a watch.
+// maxSecrets is how much of an answer about Secrets is read before it is passed
+// on, and the size of the largest event of a watch.
 const maxSecrets = 16 << 20
 
 // tellsSecrets reports whether values of Secrets, or a token, may be in the
@@ -42,8 +42,8 @@ func (x *exchange) secretsIn(encoding objectbody.Encoding, body []byte) ([]strin
 	return encoding.SecretValues(body) //nolint:wrapcheck // as above
 }
 
-// writtenSecrets tells the values in the body of a request. One that cannot be
-// read is refused by the API server. It fails if the run has ended.
+// writtenSecrets passes the values in the body of a request to [Secrets]. The API
+// server refuses a body that cannot be read. It fails if the run has ended.
 func (x *exchange) writtenSecrets(contentType string, body []byte) error {
 	encoding, ok := objectbody.EncodingOf(contentType)
 	if !ok || !x.tellsSecrets() {
@@ -55,8 +55,9 @@ func (x *exchange) writtenSecrets(contentType string, body []byte) error {
 	return nil
 }
 
-// readSecrets tells the values in the answer. It fails if the run has ended
-// meanwhile: then they may not have been told, and the answer must not go on.
+// readSecrets passes the values in the answer to [Secrets]. It fails if the run
+// has ended meanwhile: then [Secrets] may not have them, and the answer must not
+// be passed on.
 func (x *exchange) readSecrets(resp *http.Response) error {
 	if !x.tellsSecrets() || resp.StatusCode >= http.StatusMultipleChoices {
 		return nil
@@ -116,7 +117,8 @@ type failingReader struct{ err error }
 
 func (r failingReader) Read([]byte) (int, error) { return 0, r.err }
 
-// watchedSecrets tells the values of each event before its last byte goes on.
+// watchedSecrets passes the values of each event to [Secrets] before the event's
+// last byte is passed on.
 type watchedSecrets struct {
 	io.ReadCloser
 	x        *exchange

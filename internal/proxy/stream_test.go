@@ -133,7 +133,7 @@ func TestReads_AreAnsweredAsDirectly(t *testing.T) {
 // flood answers with more than anybody holds, and notes how much it got rid of.
 type flood struct {
 	written atomic.Int64
-	stalled atomic.Bool // once nobody takes more
+	stalled atomic.Bool // once no one takes more
 }
 
 // total is far above what sockets and HTTP/2 windows hold together.
@@ -184,7 +184,7 @@ func TestStream_AClientThatDoesNotReadStopsTheAPIServer(t *testing.T) {
 			})
 			const bound = 64 << 20
 			if n := f.written.Load(); n > bound {
-				t.Errorf("the API server got rid of %d MiB, though nobody reads", n>>20)
+				t.Errorf("the API server got rid of %d MiB, though no one reads", n>>20)
 			} else {
 				t.Logf("the API server got rid of %d KiB", n>>10)
 			}
@@ -319,7 +319,7 @@ func TestRevoke_EndsEveryStreamBeforeItReturns(t *testing.T) {
 			kept, keptReader := upgraded(t, ways["TLS"], otherToken, http.MethodGet, pod+"attach", "websocket")
 			a.Revoke()
 			for i, s := range streams {
-				// EOF without the end of the chunks is an error: nobody takes it for the end of a watch.
+				// EOF without the end of the chunks is an error: no one takes it for the end of a watch.
 				_, err := io.Copy(io.Discard, s)
 				if isLog := i%4 < 2; isLog && err == nil {
 					t.Errorf("stream %d seems to have ended by itself", i)
@@ -407,7 +407,7 @@ func TestStart_ReturnsWhenNothingIsServedAnyMore(t *testing.T) {
 	conn, r := upgraded(t, dial, token, http.MethodGet, pod+"exec", "websocket")
 	repeats(t, conn, r, "hello")
 	watch := dial(t)
-	fmt.Fprint(watch, "GET /api/v1/pods?watch=true HTTP/1.1\r\nHost: localhost\r\n\r\n")                             // anonymous: nobody will revoke it
+	fmt.Fprint(watch, "GET /api/v1/pods?watch=true HTTP/1.1\r\nHost: localhost\r\n\r\n")                             // anonymous: no one will revoke it
 	if resp, err := http.ReadResponse(bufio.NewReader(watch), nil); err != nil || resp.StatusCode != http.StatusOK { //nolint:bodyclose // the connection is
 		t.Fatal(resp, err)
 	}
@@ -416,7 +416,7 @@ func TestStart_ReturnsWhenNothingIsServedAnyMore(t *testing.T) {
 		t.Error(err)
 	}
 	if n := serving.Load(); n != 0 {
-		t.Errorf("%d answers are still under way", n)
+		t.Errorf("%d answers are still in progress", n)
 	}
 }
 

@@ -24,8 +24,8 @@ import (
 // connect makes the transports to the API server.
 func (p *Proxy) connect(config *rest.Config) error {
 	config = rest.CopyConfig(config)
-	config.UserAgent = ""            // each client has its own, which names it as a field manager
-	config.DisableCompression = true // what a client did not ask for is not unpacked for it
+	config.UserAgent = ""            // each client sends its own; the API server names the field manager after it
+	config.DisableCompression = true // nothing is unpacked for a client that did not ask for compression
 	if config.Dial == nil {
 		// With neither this nor anything about TLS, client-go takes net/http's
 		// shared transport, which does not know of the settings above.
@@ -48,7 +48,7 @@ func (p *Proxy) connect(config *rest.Config) error {
 // dialTimeout is client-go's own.
 const dialTimeout = 30 * time.Second
 
-// errorLog takes what net/http has to say of broken connections.
+// errorLog takes net/http's messages about broken connections.
 func (p *Proxy) errorLog() *stdlog.Logger {
 	return slog.NewLogLogger(logr.ToSlogHandler(p.log.V(1)), slog.LevelInfo)
 }
@@ -61,7 +61,7 @@ func (x *exchange) forward(w http.ResponseWriter, r *http.Request) {
 	}
 	rp := &httputil.ReverseProxy{
 		Rewrite: func(pr *httputil.ProxyRequest) {
-			pr.Out.URL.RawQuery = pr.In.URL.RawQuery // all of it: the API server knows what it can read
+			pr.Out.URL.RawQuery = pr.In.URL.RawQuery // unchanged: the API server decides what it can read
 			pr.SetURL(x.p.base)
 			stripIdentity(pr.Out.Header)
 			pr.Out.Trailer = nil // may say who the client is, too
@@ -94,16 +94,16 @@ func isUpgrade(h http.Header) bool {
 func (x *exchange) unanswered(w http.ResponseWriter, r *http.Request, err error) {
 	x.failure = err
 	if r.Context().Err() != nil || x.s.ctx.Err() != nil {
-		panic(http.ErrAbortHandler) // to return would say 200 to whoever is still there
+		panic(http.ErrAbortHandler) // to return would say 200 to a client that is still there
 	}
 	refuse(http.StatusBadGateway, "", "the API server cannot be reached: "+err.Error()).write(w)
 }
 
-// partialMetadata asks for an object's metadata, and takes the object where
-// the server knows no such form.
+// partialMetadata asks for an object's metadata only, and accepts the whole
+// object from a server that does not know that form.
 const partialMetadata = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 
-// errUnreadable is why an object is never going to be read.
+// errUnreadable is the error for an object that can never be read.
 var errUnreadable = errors.New("the API server does not let the operator read it")
 
 // stored reads the metadata of the object that a request is about; nil if
@@ -130,7 +130,7 @@ func (p *Proxy) stored(ctx context.Context, info *request.RequestInfo) (*objectb
 	return &meta, nil
 }
 
-// call makes a request of the proxy's own.
+// call sends a request that the proxy itself makes.
 func (p *Proxy) call(ctx context.Context, method, path string, body io.Reader, header http.Header) (int, []byte, error) {
 	target := p.base.JoinPath()
 	target.Path = strings.TrimSuffix(p.base.Path, "/") + path

@@ -23,20 +23,20 @@ const maxBody = 3 << 20
 // bodyTimeout is how long a client may take to send a body of that size.
 const bodyTimeout = 30 * time.Second
 
-// The marks of an owner that is no legal owner reference: the incumbent's
+// The marks of an owner that is no legal owner reference: ansible-operator's
 // annotations.
 const (
 	annotationOwner     = "operator-sdk/primary-resource"
 	annotationOwnerType = "operator-sdk/primary-resource-type"
 )
 
-// An object that says this of itself is nobody's.
+// An object with this annotation has no owner.
 const (
 	annotationOwned = "rolewright.dev/owner"
 	ownedByNobody   = "none"
 )
 
-// prepare makes a write ready to be sent: its object gets the owner's mark
+// prepare makes a write ready to be sent: it puts the owner's mark on the object
 // where that is due.
 func (x *exchange) prepare(w http.ResponseWriter, r *http.Request) error {
 	if isConnection(x.info, "exec", "attach", "portforward", "proxy") || !x.info.IsResourceRequest {
@@ -59,7 +59,7 @@ func (x *exchange) prepare(w http.ResponseWriter, r *http.Request) error {
 	if len(body) == 0 {
 		r.Body = http.NoBody
 	}
-	return x.fence() // last: what came before took its time
+	return x.fence() // last, because the steps above take time
 }
 
 // readBody takes the whole body in, within the API server's bounds.
@@ -80,7 +80,7 @@ func readBody(w http.ResponseWriter, r *http.Request, timeout time.Duration) ([]
 }
 
 // ownable reports whether the request writes an object that can belong to
-// somebody: reviews and the like are answered and never stored, and refuse to
+// an owner: reviews and the like are answered and never stored, and refuse to
 // have metadata.
 func (x *exchange) ownable(r *http.Request) bool {
 	if x.info.Subresource != "" || !slices.Contains([]string{"create", "update", "patch"}, x.info.Verb) {
@@ -88,8 +88,8 @@ func (x *exchange) ownable(r *http.Request) bool {
 	}
 	res, err := x.p.discovery.Lookup(r.Context(), x.gvr())
 	if err != nil {
-		// What cannot be asked does not keep a run from creating things, and a
-		// kind that is not known may be new.
+		// A failed look-up does not keep a run from creating objects, and an
+		// unknown kind may be new.
 		return x.info.APIGroup != "authentication.k8s.io" && x.info.APIGroup != "authorization.k8s.io"
 	}
 	for _, verb := range []string{"get", "list", "watch"} {
@@ -100,8 +100,8 @@ func (x *exchange) ownable(r *http.Request) bool {
 	return true
 }
 
-// own puts the owner's mark into body if the written object has to bear it. A
-// body that cannot be read goes on as it is: the API server knows best what is
+// own puts the owner's mark into body if the written object must have it. A body
+// that cannot be read is forwarded as it is: the API server reports best what is
 // wrong with it.
 func (x *exchange) own(r *http.Request, body []byte) ([]byte, error) {
 	encoding, ok := objectbody.EncodingOf(r.Header.Get("Content-Type"))
@@ -140,7 +140,7 @@ func (x *exchange) own(r *http.Request, body []byte) ([]byte, error) {
 	return with, nil
 }
 
-// due decides whether the mark has to be in the body. It sets what is known of
+// due decides whether the mark must be in the body. It notes what is known about
 // the object after the write. stored is the object that a patch applies to.
 func (x *exchange) due(ctx context.Context, encoding objectbody.Encoding) (due bool, stored *objectbody.Meta, err error) {
 	if x.info.Verb == "create" {
@@ -170,9 +170,9 @@ func (x *exchange) due(ctx context.Context, encoding objectbody.Encoding) (due b
 	return false, stored, nil
 }
 
-// replaces reports whether the body is all of an object, or all that its
-// manager has applied: it creates what is not there, and takes the mark away
-// from what is, unless it has it too.
+// replaces reports whether the body is a whole object, or all fields that its
+// manager has applied. Such a write creates a missing object. It removes the mark
+// from an existing object, unless the body has the mark too.
 func (x *exchange) replaces(encoding objectbody.Encoding) bool {
 	return x.info.Verb != "patch" || encoding.IsApply()
 }
@@ -185,9 +185,9 @@ func (x *exchange) ours(m objectbody.Meta) bool {
 	return AnnotatedBy(m.Annotations, x.s.Owner)
 }
 
-// inherited reports whether an object belongs to one that had the owner's name
-// before it, and is gone: there is one of a name at a time. Nobody else will
-// look after it, and garbage collection may not have come by yet.
+// inherited reports whether an object belongs to an earlier object with the
+// owner's name, which is gone: only one object has a name at a time. No other
+// object owns it any more, and garbage collection may not have deleted it yet.
 func (x *exchange) inherited(m objectbody.Meta) bool {
 	mark := x.mark().Reference
 	return mark != nil && slices.ContainsFunc(m.OwnerReferences, func(ref metav1.OwnerReference) bool {
@@ -196,15 +196,15 @@ func (x *exchange) inherited(m objectbody.Meta) bool {
 	})
 }
 
-// unowned reports whether an object belongs to nobody, and may be adopted.
+// unowned reports whether an object has no owner, and may be adopted.
 func unowned(m objectbody.Meta) bool {
 	_, annotated := m.Annotations[annotationOwner]
 	return len(m.OwnerReferences) == 0 && !annotated && m.Annotations[annotationOwned] != ownedByNobody
 }
 
-// mark is what says on the written object that it is the owner's. An owner
-// reference is legal within a namespace and to a cluster-scoped owner; any
-// other makes garbage collection delete the object.
+// mark is the owner mark for the written object. An owner reference is legal
+// within a namespace and to a cluster-scoped owner; with any other, garbage
+// collection deletes the object.
 func (x *exchange) mark() objectbody.Mark {
 	owner := x.s.Owner
 	if owner.Namespace == "" || owner.Namespace == x.namespace() {
@@ -215,7 +215,7 @@ func (x *exchange) mark() objectbody.Mark {
 	return objectbody.Mark{Annotations: annotations(owner)}
 }
 
-// annotations are the incumbent's mark of an owner that is no legal owner
+// annotations are ansible-operator's mark of an owner that is no legal owner
 // reference.
 func annotations(owner Owner) map[string]string {
 	name := owner.Name
@@ -236,11 +236,11 @@ func AnnotatedBy(found map[string]string, owner Owner) bool {
 	return true
 }
 
-// namespace is that of the written object, as the URL says it.
+// namespace is the namespace of the written object, from the URL.
 func (x *exchange) namespace() string { return namespaceOf(x.info) }
 
-// namespaceOf is the namespace of the object that a request is about; a Namespace
-// itself is in none, although its URL looks as if it were in itself.
+// namespaceOf is the namespace of the object that a request is about. A Namespace
+// object is in no namespace, although its URL looks as if it were in itself.
 func namespaceOf(info *request.RequestInfo) string {
 	if info.APIGroup == "" && info.Resource == "namespaces" {
 		return ""
@@ -250,7 +250,7 @@ func namespaceOf(info *request.RequestInfo) string {
 
 func (x *exchange) child(kind, name string) Child {
 	if kind == "" || x.info.Subresource != "" {
-		kind = x.kind // what a subresource is called is no matter
+		kind = x.kind // the kind of the subresource does not matter
 	}
 	if name == "" {
 		name = x.info.Name

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Resource is what there is of a kind.
+// Resource describes the resource of a kind.
 type Resource struct {
 	Group      string   `json:"group,omitempty"`
 	Name       string   `json:"name"` // the plural
@@ -32,7 +32,7 @@ type Catalog []Resource
 //go:embed kinds.json
 var kinds []byte
 
-// Builtin are Kubernetes' own resources, as an API server has told them.
+// Builtin are Kubernetes' own resources, from the discovery of an API server.
 func Builtin() (Catalog, error) {
 	var c Catalog
 	if err := json.Unmarshal(kinds, &c); err != nil {
@@ -41,9 +41,9 @@ func Builtin() (Catalog, error) {
 	return c, nil
 }
 
-// Find returns the resource that a kind means in an API version: a kind, or, as
-// Ansible's modules take it, the name of a resource, in the plural, the singular
-// or in short. Versions do not matter: rules know none.
+// Find returns the resource that a kind means in an API version. As in Ansible's
+// modules, the kind may also be the name of a resource: the plural, the singular
+// or a short name. Versions do not matter, because RBAC rules have none.
 func (c Catalog) Find(apiVersion, kind string) (Resource, bool) {
 	gv, err := schema.ParseGroupVersion(apiVersion)
 	if err != nil {
@@ -52,7 +52,7 @@ func (c Catalog) Find(apiVersion, kind string) (Resource, bool) {
 	if r, ok := c.in(gv.Group, kind); ok || strings.Contains(apiVersion, "/") {
 		return r, ok
 	}
-	// For the modules, a version without a group is one of any group.
+	// For the modules, a version without a group matches any group.
 	for _, r := range c {
 		if found, ok := c.in(r.Group, kind); ok {
 			return found, true
@@ -61,7 +61,7 @@ func (c Catalog) Find(apiVersion, kind string) (Resource, bool) {
 	return Resource{}, false
 }
 
-// in looks in one group.
+// in searches one group.
 func (c Catalog) in(group, kind string) (Resource, bool) {
 	for _, is := range []func(Resource) bool{
 		func(r Resource) bool { return r.Kind == kind },
@@ -77,7 +77,7 @@ func (c Catalog) in(group, kind string) (Resource, bool) {
 	return Resource{}, false
 }
 
-// FromDiscovery is the catalog that an API server's discovery documents make.
+// FromDiscovery makes a catalog from an API server's discovery documents.
 func FromDiscovery(lists []*metav1.APIResourceList) Catalog {
 	var c Catalog
 	for _, list := range lists {
@@ -101,7 +101,7 @@ func FromDiscovery(lists []*metav1.APIResourceList) Catalog {
 	return c
 }
 
-// definition is what is read of a CustomResourceDefinition.
+// definition is the part of a CustomResourceDefinition that is read.
 type definition struct {
 	Kind string
 	Spec struct {

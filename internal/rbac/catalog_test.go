@@ -16,7 +16,7 @@ import (
 	"github.com/rolewright/rolewright/internal/testenv"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files again")
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 

@@ -12,33 +12,34 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
-// Input is what permissions are made of.
+// Input is the input from which permissions are generated.
 type Input struct {
-	// WatchesFile is what gaps of the watches themselves are reported for.
+	// WatchesFile is the file for which gaps of the watches themselves are reported.
 	WatchesFile string
 	Watches     []watches.Watch
-	// RolesPath and CollectionsPath are where roles are looked for that the
-	// content names.
+	// RolesPath and CollectionsPath are where the roles that the content names are
+	// searched.
 	RolesPath, CollectionsPath []string
-	// Calls are what runs were seen to ask for.
+	// Calls are the recorded calls of runs.
 	Calls []Call
-	// Find tells what a kind is. It is asked once for each kind of a file.
+	// Find returns the resource of a kind. It is called once for each kind of a
+	// file.
 	Find func(apiVersion, kind string) (Resource, bool)
-	// InjectOwnerRef is the operator's flag: without it nothing is watched but
-	// the kinds of the watches.
+	// InjectOwnerRef is the operator's flag: without it only the kinds of the
+	// watches are watched.
 	InjectOwnerRef bool
 	// Scan is whether the content is read.
 	Scan bool
 }
 
-// Output is what an operator needs, and what is not known of that.
+// Output lists what an operator needs, and the gaps in that list.
 type Output struct {
 	Needs Needs
 	// Gaps are in the order of the watches and tasks, each once.
 	Gaps []tasks.Gap
 }
 
-// generator is one making.
+// generator is the state of one Generate.
 type generator struct {
 	Input
 	out Output
@@ -46,15 +47,15 @@ type generator struct {
 	makes map[int]map[madeOf]bool
 }
 
-// madeOf is a resource that runs make.
+// madeOf is a resource that runs create.
 type madeOf struct {
 	Group, Name string
 	Namespaced  bool
 }
 
-// Generate adds up what the operator needs for its watches, for what their
-// content does and for what their runs were seen to do. An error means that
-// content cannot be read.
+// Generate adds up the permissions that the operator needs for its watches, for
+// the tasks of their content and for the recorded calls of their runs. An error
+// means that content cannot be read.
 func Generate(in Input) (Output, error) {
 	g := generator{Input: in, out: Output{Needs: Needs{}}, makes: map[int]map[madeOf]bool{}}
 	for i, w := range in.Watches {
@@ -83,9 +84,9 @@ func (g *generator) gap(place tasks.Place, format string, args ...any) {
 	}
 }
 
-// own is what the operator itself does with the objects of a watch: it watches
-// them, reads them before and after each run, writes their status, and puts
-// finalizers on them.
+// own adds what the operator itself does with the objects of a watch: it watches
+// them, reads them before and after each run, writes their status, and adds
+// finalizers to them.
 func (g *generator) own(w watches.Watch) {
 	r, ok := g.Find(w.GVK.GroupVersion().String(), w.GVK.Kind)
 	if !ok {
@@ -103,8 +104,8 @@ func (g *generator) own(w watches.Watch) {
 	}
 }
 
-// dependent is what the operator does with what the runs of a watch make: it
-// watches it, and may have to delete it.
+// dependent adds what the operator does with the dependents that the runs of a
+// watch create: it watches them, and may have to delete them.
 func (g *generator) dependent(w watches.Watch, made madeOf) {
 	n := Need{Group: made.Group, Resource: made.Name, Namespaced: made.Namespaced}
 	watched := w.WatchDependentResources && (made.Namespaced || w.WatchClusterScopedResources)
@@ -188,7 +189,7 @@ func (g *generator) made(i int, r madeOf, place tasks.Place) {
 	}
 }
 
-// called adds what a run was seen to ask for.
+// called adds a recorded call of a run.
 func (g *generator) called(c Call) {
 	g.out.Needs.Add(Need{Group: c.Group, Resource: c.Resource, Subresource: c.Subresource, Namespaced: c.Namespaced || g.listedInAll(c)}, c.Verb)
 	if !c.Owned {
@@ -201,8 +202,8 @@ func (g *generator) called(c Call) {
 	}
 }
 
-// listedInAll reports whether a call without a namespace is one for all
-// namespaces at once.
+// listedInAll reports whether a call without a namespace is for all namespaces at
+// once.
 func (g *generator) listedInAll(c Call) bool {
 	if c.Verb != "list" && c.Verb != "watch" && c.Verb != "deletecollection" {
 		return false

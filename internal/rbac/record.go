@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Call is a kind of request that a run has made. It says nothing of the objects.
+// Call is a kind of request that a run has made. It names no objects.
 type Call struct {
 	Verb        string `json:"verb"`
 	Group       string `json:"group"`
@@ -22,7 +22,7 @@ type Call struct {
 	Subresource string `json:"subresource,omitempty"`
 	// Namespaced is true if the request was for one namespace.
 	Namespaced bool `json:"namespaced,omitempty"`
-	// Owner is the watched kind for which the run was, as Kind.group.
+	// Owner is the watched kind of the run, as Kind.group.
 	Owner string `json:"owner,omitempty"`
 	// Owned is true if the object became the owner's.
 	Owned bool `json:"owned,omitempty"`
@@ -36,9 +36,10 @@ type Recorder struct {
 	known map[Call]bool
 }
 
-// OpenRecorder opens or makes the file, readable by its owner only. What it has
-// already is not written again, so that a file outlives the operators that write
-// it. Two operators may write the same file; calls may then be in it twice.
+// OpenRecorder opens or creates the file, readable by its owner only. Calls that
+// are in the file already are not written again, so a file can be used over several
+// starts of the operator. Two operators may write the same file; calls may then be
+// in it twice.
 func OpenRecorder(path string) (*Recorder, error) {
 	const ownerOnly = 0o600
 	// Without O_NONBLOCK, opening a FIFO would wait for its reader.
@@ -76,16 +77,16 @@ func (r *Recorder) load(path string) error {
 		r.known[c] = true
 	}
 	if len(data) > 0 && data[len(data)-1] != '\n' {
-		// A line that was cut off by the end of a process.
+		// The last line was cut off when a process ended.
 		if err := r.file.Truncate(int64(bytes.LastIndexByte(data, '\n') + 1)); err != nil {
-			return fmt.Errorf("mend the record of API calls: %w", err)
+			return fmt.Errorf("repair the record of API calls: %w", err)
 		}
 	}
 	return nil
 }
 
-// Record notes a call. An error means that it is not in the file, and will be
-// tried again when the call comes again.
+// Record writes a call to the file. After an error the call is not in the file, and
+// is written when it comes again.
 func (r *Recorder) Record(c Call) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -18,7 +18,7 @@ type Need struct {
 	Namespaced  bool
 }
 
-// path is the resource as rules have it.
+// path is the resource as it is written in rules.
 func (n Need) path() string {
 	if n.Subresource == "" {
 		return n.Resource
@@ -37,7 +37,7 @@ func (s Needs) Add(like Need, verbs ...string) {
 	}
 }
 
-// Split parts what is in namespaces from what is cluster-scoped.
+// Split separates namespaced resources from cluster-scoped ones.
 func (s Needs) Split() (namespaced, cluster Needs) {
 	namespaced, cluster = Needs{}, Needs{}
 	for n := range s {
@@ -50,8 +50,8 @@ func (s Needs) Split() (namespaced, cluster Needs) {
 	return namespaced, cluster
 }
 
-// Rules are the fewest rules that allow what is in the set and nothing else,
-// in a stable order: resources of one group with the same verbs share a rule.
+// Rules are the fewest rules that allow exactly the permissions in the set, in a
+// stable order: resources of one group with the same verbs share a rule.
 func (s Needs) Rules() []rbacv1.PolicyRule {
 	type at struct{ group, path string }
 	verbs := map[at][]string{}

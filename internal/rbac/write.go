@@ -14,12 +14,12 @@ import (
 type Role struct {
 	Name string
 	// Namespaces is empty for one ClusterRole. Otherwise there is a Role in each
-	// of them, and a ClusterRole for what is in none.
+	// namespace, and a ClusterRole for cluster-scoped resources.
 	Namespaces []string
 }
 
-// YAML writes the needs as manifests that kubectl and kustomize take. The text
-// depends on nothing but its arguments.
+// YAML writes the needs as manifests that kubectl and kustomize accept. The text
+// depends only on the arguments.
 func (r Role) YAML(needs Needs, gaps []tasks.Gap) string {
 	var b strings.Builder
 	b.WriteString("---\n# Written by rolewright generate rbac.\n")
@@ -62,7 +62,7 @@ func manifest(b *strings.Builder, kind, name, namespace string, rules []rbacv1.P
 	}
 }
 
-// plainWord matches what YAML takes for a text without quotes.
+// plainWord matches a word that YAML reads as a text without quotes.
 var plainWord = regexp.MustCompile(`^[a-z][a-zA-Z0-9./_-]*$`)
 
 func word(text string) string {

@@ -10,8 +10,8 @@ import (
 	"github.com/rolewright/rolewright/internal/text"
 )
 
-// reading says what is taken for an escape. The same text may mean several
-// things, and is searched as each of them.
+// reading says which escapes are undone. The same text may mean several things,
+// and is searched in each reading.
 type reading uint8
 
 const (
@@ -26,7 +26,7 @@ const (
 	octal
 )
 
-// readings are those in which text has to be searched.
+// readings are the readings in which text is searched.
 func readings(text string) []reading {
 	found := []reading{asIs}
 	if !strings.ContainsAny(text, `%\`) {
@@ -76,8 +76,8 @@ func normal(s string, as reading) []byte {
 	return text[:n]
 }
 
-// plain is what [normal] makes of a byte; 0 where that depends on what follows, or
-// is nothing.
+// plain is the byte that [normal] keeps for a byte; 0 if that depends on the next
+// bytes, or if it keeps none.
 var plain = func() (table [256]byte) { //nolint:gochecknoglobals // a table that is never changed
 	for b := range len(table) {
 		switch {
@@ -93,7 +93,8 @@ var plain = func() (table [256]byte) { //nolint:gochecknoglobals // a table that
 	return table
 }()
 
-// odd is what [normal] makes of the beginning of s, and of how much of it.
+// odd returns the text that [normal] keeps for the beginning of s, and the length
+// of that beginning.
 func odd(s string, as reading) (char string, size int) {
 	switch b := s[0]; {
 	case b == '\x1b':
@@ -146,9 +147,9 @@ func places(text string, as reading, wanted []int) []span {
 // \uXXXX.
 const maxEscape = 12
 
-// unescaped is the text of the escape that s begins with, and the escape's
-// length; 0 if it is none. A backslash that is escaped itself, as often as it
-// may be, is an escape all the same: JSON within JSON.
+// unescaped is the text of the escape with which s begins, and the escape's
+// length; 0 if there is none. It is an escape even if the backslash is escaped
+// itself, any number of times: JSON within JSON.
 func unescaped(s string, as reading) (string, int) {
 	if s[0] == '%' {
 		if b, ok := hex(s[1:], 2); ok {
@@ -203,17 +204,17 @@ func hex(s string, digits int) (rune, bool) {
 // span is a part of a text.
 type span struct{ from, to int }
 
-// edges says what is missing of a text.
+// edges says at which ends a text is incomplete.
 type edges struct {
 	// start: it may begin in the middle of a value.
 	start bool
 	// end: it may end in one.
 	end bool
-	// more: it goes on later, so that the shortest beginning counts.
+	// more: more text follows later, so that even the shortest beginning counts.
 	more bool
 }
 
-// find returns where values are in text, and where one may begin that goes on
+// find returns where values are in text, and where a value may begin that continues
 // after the end of the text: len(text) if none does. The caller holds m.mu.
 func (m *Masker) find(text string, missing edges) (spans []span, open int) {
 	open = len(text)
@@ -273,7 +274,7 @@ func (l *lookup) search(missing edges) (spans []span, open int) {
 	return spans, open
 }
 
-// widened takes in the characters of base64 next to a match, which hold bits of
+// widened extends a match to the base64 characters next to it, which hold bits of
 // the value.
 func widened(text []byte, from, to int) (int, int) {
 	const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="

@@ -8,14 +8,13 @@ import (
 	"strings"
 )
 
-// maxParts bounds what is taken apart of one value: a few more than are searched
-// for.
+// maxParts bounds the parts of one value: a few more than are searched for.
 const maxParts = maxValues + 16
 
 // parts are the values within a value that may be printed alone: the value, its
 // lines (a key in PEM), what its lines assign (an env file, a kubeconfig), the
-// strings of JSON (a Docker configuration), and the password of a URL. More than
-// maxParts are not all that there are.
+// strings of JSON (a Docker configuration), and the password of a URL. If there
+// are more than maxParts, the list is incomplete.
 func parts(value string) []string {
 	found := []string{value}
 	for line := range strings.Lines(value) {
@@ -75,8 +74,8 @@ func leaves(found []string, tree any) []string {
 	return found
 }
 
-// large values are searched for in fewer forms: to find a megabyte inside of
-// something larger that is encoded as a whole is not worth the memory.
+// large values are searched for in fewer forms: it is not worth the memory to find
+// a megabyte within a larger text that is encoded as a whole.
 const large = 16 << 10
 
 // pattern is one form of one value.
@@ -112,7 +111,7 @@ func forms(value string) []pattern {
 	var found []pattern
 	for _, t := range texts {
 		for _, as := range readings(t) {
-			// Where the text is unescaped, so is what looks like an escape in the value.
+			// If the text is unescaped, so are parts of the value that look like escapes.
 			found = append(found, pattern{text: string(normal(t, as))})
 		}
 	}
@@ -125,13 +124,13 @@ func forms(value string) []pattern {
 	return found
 }
 
-// escape matches what [url.QueryEscape] makes of a byte.
+// escape matches a byte that [url.QueryEscape] has escaped.
 var escape = regexp.MustCompile(`%[0-9A-F]{2}`)
 
 func lowerHex(escaped string) string { return escape.ReplaceAllStringFunc(escaped, strings.ToLower) }
 
-// inBase64 is the part that the encoding of anything has in common that holds
-// value at this offset modulo 3.
+// inBase64 is the text that is in the encoding of every text with value at this
+// offset modulo 3.
 func inBase64(value string, offset int) string {
 	const bits = 6
 	encoded := base64.RawStdEncoding.EncodeToString(append(make([]byte, offset, offset+len(value)), value...))

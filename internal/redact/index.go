@@ -6,24 +6,24 @@ import (
 	"math/bits"
 )
 
-// index says where patterns are in text. It keeps no pattern, only hashes: of
-// its first and its last 4, 8, 16, … bytes, and of the whole. At each position of
-// a text the beginnings are followed as far as they agree, so that time depends
-// on neither the number of patterns nor on what they have in common. The hashes
-// are of 61 bits, under a key that no author of a pattern knows: where two agree
-// by chance, too much is masked, never too little.
+// index finds patterns in text. It keeps no pattern, only hashes: of its first and
+// its last 4, 8, 16, … bytes, and of the whole. At each position of a text the
+// beginnings are followed as far as they match, so that time depends neither on
+// the number of patterns nor on what they have in common. The hashes have 61 bits
+// and a key that no author of a pattern knows. If two are equal by chance, too
+// much is masked, never too little.
 type index struct {
 	// base is the key, and powers are base to the power of 4, 8, 16, ….
 	base   uint64
 	powers [maxClass + 1]uint64
 	// heads has the beginnings, tails the ends with the length of the longest
-	// pattern that ends so.
+	// pattern with that end.
 	heads  table[head]
 	tails  table[int32]
 	wholes table[form]
-	// classes has a bit for each class of which a pattern is.
+	// classes has a bit for each class that has a pattern.
 	classes uint32
-	// maybe tells from their first six bytes most texts that begin no pattern.
+	// maybe rules out, by the first six bytes, most texts that begin no pattern.
 	maybe []uint64
 	// size is the sum of the patterns' lengths, and longest the largest.
 	size, longest int
@@ -31,10 +31,10 @@ type index struct {
 	sums hashes
 }
 
-// form says of a pattern whether it is the inner part of an encoded value.
+// form says whether a pattern is the inner part of an encoded value.
 type form struct{ known, base64 bool }
 
-// head is what is known of the patterns with the same first 2^class bytes.
+// head describes the patterns with the same first 2^class bytes.
 type head struct {
 	// longest is the length of the longest of them.
 	longest int32
@@ -42,8 +42,8 @@ type head struct {
 	// twice this beginning, and ends the lengths from there on, the largest first.
 	short uint32
 	ends  [4]int32
-	// alike is true where there are more lengths than ends has room for: text
-	// that begins so is taken for the longest of them, ends[0].
+	// alike is true if there are more lengths than ends has room for: text with
+	// this beginning counts as the longest of them, ends[0].
 	alike bool
 }
 
@@ -88,7 +88,7 @@ func reduced(a uint64) uint64 {
 	return a
 }
 
-// hashes are those of the beginnings of a text, by length.
+// hashes are the hashes of the beginnings of a text, by length.
 type hashes []uint64
 
 // hash appends to sums, which is empty, the hashes of text.
@@ -167,10 +167,10 @@ func (h *head) end(n int) {
 	h.alike = h.alike || is > 0
 }
 
-// sixBytes are those of a little-endian number by which index.maybe goes.
+// sixBytes masks the six bytes of a little-endian number that index.maybe uses.
 const sixBytes = 1<<48 - 1
 
-// slot is the bit in index.maybe for them.
+// slot is the bit in index.maybe for six bytes.
 func slot(key uint64) uint64 {
 	const mix = 0x9E3779B97F4A7C15 // the golden ratio (Knuth, TAOCP 6.4)
 	return key * mix >> (64 - maybeLog)

@@ -9,19 +9,20 @@ type lookup struct {
 	// sums are the hashes of text from origin on, made when they are needed first.
 	sums   hashes
 	origin int
-	// class is where the last position's beginnings ended: text is much like itself.
+	// class is where the beginnings at the last position ended: neighbouring
+	// positions are often similar.
 	class int
 	// steps counts look-ups in tables.
 	steps int
 }
 
-// maxSteps bounds the look-ups of patterns at one position. Where more are
-// needed, text that begins as a value does, for [long] bytes or more, is masked as
-// far as it does.
+// maxSteps bounds the look-ups of patterns at one position. If more are needed,
+// text that begins like a value, for [long] bytes or more, is masked as far as it
+// matches.
 const maxSteps = 4
 
-// next is the first position from i on at which a pattern may begin: most others
-// are left out.
+// next is the first position from i on at which a pattern may begin: it skips most
+// others.
 func (l *lookup) next(i int) int {
 	maybe, text := l.x.maybe, l.text
 	for ; i+8 <= len(text); i++ {
@@ -35,7 +36,7 @@ func (l *lookup) next(i int) int {
 
 // at returns how long the longest pattern is that begins at i and is longer than
 // least, 0 if there is none, whether it is the inner part of an encoded value, and
-// whether one may begin there that goes on after the end of the text.
+// whether a pattern may begin there that continues after the end of the text.
 func (l *lookup) at(i, least int) (length int, inner, open bool) {
 	rest := len(l.text) - i
 	if l.sums == nil {
@@ -53,9 +54,9 @@ func (l *lookup) at(i, least int) (length int, inner, open bool) {
 	return length, inner, open
 }
 
-// top is the highest class of which a beginning of a pattern is at i, with what is
-// known of it; nil for none. Beginnings are known in all classes below, so that
-// it is found by bisection, from where the last position's was.
+// top is the highest class in which the beginning of a pattern is at i, with its
+// head; nil for none. Beginnings are in all lower classes too, so that top is found
+// by bisection, starting from the class at the last position.
 func (l *lookup) top(i, lowest, highest int) (class int, h *head, first uint64) {
 	next := min(max(l.class, lowest), highest)
 	for from, to := lowest, highest; from <= to; {
@@ -76,16 +77,16 @@ func (l *lookup) top(i, lowest, highest int) (class int, h *head, first uint64) 
 	return class, h, first
 }
 
-// head is what is known of patterns that begin with the 2^class bytes at i, nil for
-// nothing, and the hash of these.
+// head describes the patterns that begin with the 2^class bytes at i, nil if there
+// are none; it also returns the hash of these bytes.
 func (l *lookup) head(i, class int) (*head, uint64) {
 	l.steps++
 	first := l.x.part(l.sums, i-l.origin, class)
 	return l.x.heads.find(first), first
 }
 
-// longest looks for whole patterns among those that begin as the text at i does,
-// for 2^top bytes, of which h and first are.
+// longest searches for whole patterns among those that share 2^top bytes with the
+// text at i; h and first are the head and the hash of these bytes.
 func (l *lookup) longest(i, least, lowest, top int, h *head, first uint64) (length int, inner bool) {
 	rest, before := len(l.text)-i, l.steps
 	for class := top; class >= lowest; class-- {
@@ -124,7 +125,8 @@ func (l *lookup) longest(i, least, lowest, top int, h *head, first uint64) (leng
 	return 0, false
 }
 
-// whole is what is known of the pattern that the n bytes at i are, nil for nothing.
+// whole is the form of the pattern that equals the n bytes at i, nil if there is
+// none.
 func (l *lookup) whole(i, n, class int, first uint64) *form {
 	if n > len(l.text)-i {
 		return nil
@@ -133,8 +135,8 @@ func (l *lookup) whole(i, n, class int, first uint64) *form {
 	return l.x.wholes.find(l.x.whole(l.sums, first, i-l.origin, n, class))
 }
 
-// ending is how much of the beginning of the text is the end of a pattern that is
-// longer, as far as at least half of it agrees.
+// ending is how much of the beginning of the text is the end of a longer pattern,
+// if at least half of these bytes match.
 func (l *lookup) ending() int {
 	n := min(len(l.text), l.x.longest-1)
 	if n < window {

@@ -10,8 +10,8 @@ import (
 // Replacement stands where a value was.
 const Replacement = "[masked]"
 
-// minValue is the shortest value that is masked, in bytes without blanks. What
-// is shorter occurs in every log by chance: "true", "admin", "8080".
+// minValue is the shortest value that is masked, in bytes without blanks. Shorter
+// values are in every log by chance: "true", "admin", "8080".
 const minValue = 6
 
 // Bounds of what one Masker searches for. maxPatterns is in bytes of patterns:
@@ -29,26 +29,27 @@ const commonWords = " localhost default kubernetes kube-system cluster.local ans
 // Masker hides the values of one run. The zero value knows none and changes
 // nothing. Safe for concurrent use; nil changes nothing.
 type Masker struct {
-	// adding is held while values are added: who adds a value that is being added
-	// already returns when it is hidden.
+	// adding is held while values are added: a second Add of a value that is being
+	// added returns when the value is hidden.
 	adding sync.Mutex
 
 	mu sync.RWMutex
-	// exempt are words that are not masked though they be values.
+	// exempt are words that are not masked, even if they are values.
 	exempt map[string]bool
-	// patterns holds what is searched for, as [normal] leaves it; nil for nothing.
+	// patterns holds the texts that are searched for, as [normal] leaves them; nil
+	// if there are none.
 	patterns *index
 	// values counts the values and their parts.
 	values int
-	// seen are the digests of values that were added: many a Secret is read
-	// over and over.
+	// seen are the digests of values that were added: many Secrets are read again
+	// and again.
 	seen map[[sha256.Size]byte]struct{}
 	// withheld says why all text is hidden; empty while it is not.
 	withheld string
 }
 
-// New returns a Masker that leaves some words alone, such as the name of the
-// run's object: they are everywhere, and known to everybody.
+// New returns a Masker that does not mask some words, such as the name of the
+// run's object: they are everywhere, and no secret.
 func New(exempt ...string) *Masker {
 	m := &Masker{exempt: map[string]bool{}}
 	for _, word := range exempt {
@@ -57,7 +58,7 @@ func New(exempt ...string) *Masker {
 	return m
 }
 
-// Withhold hides all text from now on: there are secrets that are not known.
+// Withhold hides all text from now on, because there are unknown secrets.
 func (m *Masker) Withhold() {
 	m.withhold("it has read Secrets of which the values cannot be told")
 }
@@ -84,9 +85,9 @@ func (m *Masker) Withheld() string {
 }
 
 // Add hides values from now on, and their lines and parts: see the forms in
-// forms.go. When there are more than time and memory are spent on, or when ctx
-// ends before all are known, all text is withheld. It does not hold up Mask, and
-// returns soon when ctx ends.
+// forms.go. If the values exceed the limits of time and memory, or if ctx ends
+// before all are known, all text is withheld. It does not delay Mask, and returns
+// soon when ctx ends.
 func (m *Masker) Add(ctx context.Context, values ...string) {
 	if m == nil {
 		return
@@ -166,19 +167,19 @@ func (m *Masker) add(value string) (withheld bool) {
 	return withheld || full
 }
 
-// Mask returns text without values. Where the text was cut, which an ellipsis
-// at its end says, the beginning of a value is hidden too.
+// Mask returns text without values. If the text was cut, which an ellipsis at its
+// end shows, the beginning of a value is hidden too.
 func (m *Masker) Mask(text string) string {
 	return m.mask(text, edges{end: strings.HasSuffix(text, ellipsis)})
 }
 
-// MaskTail is like Mask, for text of which the beginning is missing: the end of
-// a value at its start is hidden too.
+// MaskTail is like Mask, for text whose beginning is missing: the end of a value
+// at its start is hidden too.
 func (m *Masker) MaskTail(text string) string {
 	return m.mask(text, edges{start: true, end: strings.HasSuffix(text, ellipsis)})
 }
 
-// ellipsis is what our own limits leave at the end of a text that they cut.
+// ellipsis is at the end of a text that our own limits have cut.
 const ellipsis = "…"
 
 func (m *Masker) mask(text string, cut edges) string {

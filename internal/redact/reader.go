@@ -2,7 +2,7 @@ package redact
 
 import "io"
 
-// Reader returns what r holds without values. Its memory is bounded by the
+// Reader returns the text of r without values. Its memory is bounded by the
 // longest value, whatever the text is.
 func (m *Masker) Reader(r io.Reader) io.Reader {
 	if m == nil {
@@ -14,12 +14,12 @@ func (m *Masker) Reader(r io.Reader) io.Reader {
 type reader struct {
 	m    *Masker
 	from io.Reader
-	// in is read and may be the beginning of a value; out is to be returned.
+	// in has been read and may be the beginning of a value; out will be returned.
 	in, out []byte
 	err     error
 }
 
-// readSize is how much is looked at together.
+// readSize is how much is searched at a time.
 const readSize = 32 << 10
 
 // Read implements [io.Reader].
@@ -39,7 +39,7 @@ func (r *reader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// step moves from in to out what can be said of in; all of it at the end.
+// step moves the part of in that is decided to out; all of it at the end.
 func (r *reader) step(last bool) {
 	m := r.m
 	m.mu.RLock()
@@ -58,7 +58,7 @@ func (r *reader) step(last bool) {
 	switch hold := 4*m.patterns.longest + readSize; {
 	case last:
 	case len(text) > hold:
-		// More blanks than anybody puts between: what is open counts as a value.
+		// More blanks than any encoder puts between: an open match counts as a value.
 		if open < len(text) {
 			spans = append(spans, span{open, len(text)})
 		}

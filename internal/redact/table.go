@@ -5,7 +5,7 @@ import "slices"
 // table is a map of hashes, which need not be hashed again. The zero value is
 // empty and ready.
 type table[V any] struct {
-	// keys are 0 where there is none; their number is a power of two.
+	// keys are 0 for free places; their number is a power of two.
 	keys   []uint64
 	values []V
 	used   int

@@ -1,7 +1,7 @@
-// Package rolevars knows which variables roles and playbooks set themselves, as
-// far as their files say it literally: by register, set_fact, the vars of plays,
-// blocks and tasks, and vars/main.yml. It knows nothing of defaults, which are
-// there to be replaced, and starts nothing.
+// Package rolevars lists the variables that roles and playbooks set themselves, as
+// far as they are literal in the files: by register, set_fact, the vars of plays,
+// blocks and tasks, and vars/main.yml. It ignores defaults, which are meant to be
+// replaced, and starts nothing.
 package rolevars
 
 import (
@@ -20,9 +20,9 @@ import (
 var variable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // Of returns the names of the variables that a playbook or a role sets, sorted;
-// one of the two is given. Roles that they name are read too, where they are in
-// one of the directories rolesPath or in roles beside the playbook. What cannot
-// be read or parsed gives no names: to say so is for a check of the syntax.
+// one of the two is given. Roles that they name are read too, if they are in one
+// of the directories rolesPath or in roles beside the playbook. A file that cannot
+// be read or parsed gives no names: a syntax check reports that.
 func Of(playbook, role string, rolesPath []string) []string {
 	r := reader{names: map[string]bool{}, seen: map[string]bool{}, rolesPath: rolesPath}
 	if role != "" {
@@ -78,7 +78,7 @@ func (r *reader) file(path string) {
 	r.list(filepath.Dir(path), parse(path))
 }
 
-// list reads a list of plays or tasks; dir is that of the file.
+// list reads a list of plays or tasks; dir is the directory of the file.
 func (r *reader) list(dir string, value any) {
 	items, _ := value.([]any)
 	for _, item := range items {
@@ -89,7 +89,7 @@ func (r *reader) list(dir string, value any) {
 	}
 }
 
-// keyword reads what a play, block or task says under a key.
+// keyword reads the value of a key of a play, block or task.
 func (r *reader) keyword(dir, key string, value any) {
 	switch module := strings.TrimPrefix(strings.TrimPrefix(key, "ansible.builtin."), "ansible.legacy."); module {
 	case "register":

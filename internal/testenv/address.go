@@ -8,11 +8,11 @@ import (
 	"testing"
 )
 
-// Address returns a loopback address that nobody listens on, for a program that is to. The kernel does not hand its port
-// out, as it may that of a listener which was closed, and no other test is told it before the end of this one.
+// Address returns a loopback address on which no process listens, for a program that will listen there. The kernel does
+// not hand its port out, as it may with the port of a closed listener, and no other test gets it before this one ends.
 func Address(t testing.TB) string {
 	t.Helper()
-	// Where ports for those who ask for any begin, and end: ip(7).
+	// The range of ports that the kernel hands out to programs that ask for any port: ip(7).
 	first, last := 32768, 60999
 	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
 	if err == nil {
@@ -27,7 +27,7 @@ func Address(t testing.TB) string {
 		if port >= first && port <= last {
 			continue
 		}
-		// A name that one socket of the machine can have: unix(7).
+		// A name that only one socket of the machine can have: unix(7).
 		mine, err := net.Listen("unix", fmt.Sprintf("@rolewright-test-port-%d", port))
 		if err != nil {
 			continue

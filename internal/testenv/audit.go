@@ -14,13 +14,13 @@ type AuditEvent struct {
 	UserAgent  string
 	User       struct{ Username string }
 	ObjectRef  struct{ Resource, Namespace, Name, APIGroup, APIVersion, Subresource string }
-	// ResponseStatus is of the answer.
+	// ResponseStatus is the status of the answer.
 	ResponseStatus struct{ Code int }
 	// RequestObject and ResponseObject are there for custom resources only.
 	RequestObject, ResponseObject json.RawMessage
 }
 
-// Writes says whether the request was one that changes objects, or tries to.
+// Writes reports whether the request changes objects, or tries to.
 func (e AuditEvent) Writes() bool {
 	switch e.Verb {
 	case "create", "update", "patch", "delete", "deletecollection":
@@ -30,8 +30,8 @@ func (e AuditEvent) Writes() bool {
 }
 
 // AuditEvents returns the requests since the start of the server that want accepts, oldest first. A request is in the
-// log when its answer is there; a watch when it has begun, and again when it has ended. It fails the test where the
-// server writes no audit log.
+// log once it is answered; a watch when it has begun, and again when it has ended. It fails the test if the server writes
+// no audit log.
 func AuditEvents(t testing.TB, want func(AuditEvent) bool) []AuditEvent {
 	t.Helper()
 	if err := shared.get(); err != nil {

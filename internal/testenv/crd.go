@@ -70,7 +70,7 @@ func WithVersions(first string, more ...string) CRDOption {
 	}
 }
 
-// CRD installs a kind of its own in an API group that nobody else uses, and returns when objects of it can be made. The
+// CRD installs a new kind in an API group that no other test uses, and returns when objects of it can be created. The
 // schema keeps unknown fields and has a status subresource unless options say otherwise. The kind and its objects are
 // deleted when the test ends, without waiting.
 func CRD(t testing.TB, cfg *rest.Config, opts ...CRDOption) schema.GroupVersionKind {
@@ -152,11 +152,11 @@ func Random(prefix string) string {
 	return fmt.Sprintf("%s%010x", prefix, rand.Uint64N(1<<40))
 }
 
-// patience bounds a wait for something that must come. It is there to end a broken test with a message, long before any
-// limit of the whole run, and long after a loaded machine has done it.
+// patience bounds a wait for something that must happen. It ends a broken test with a message, long before any limit of
+// the whole run, but gives a loaded machine plenty of time.
 const patience = 3 * time.Minute
 
-// Eventually asks until the answer is nil, and fails the test with the last answer where that never happens.
+// Eventually asks until the answer is nil, and fails the test with the last answer if that never happens.
 func Eventually(t testing.TB, what string, ask func(context.Context) error) {
 	t.Helper()
 	var last error

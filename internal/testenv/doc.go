@@ -1,8 +1,8 @@
 // Package testenv gives Go tests a real API server, with the controllers that collect garbage and delete namespaces.
 //
-// It knows where the development control plane of tools/ is and how tests of several packages share one without meeting:
-// every namespace and every API group is new. It knows nothing of Ansible or of what Rolewright does, and no program
-// imports it.
+// It knows where the development control plane of tools/ is and how tests of several packages share one without
+// conflicts: every namespace and every API group is new. It does not know Ansible or Rolewright, and no program imports
+// it.
 //
 // The server is the one that ROLEWRIGHT_TEST_KUBECONFIG names, which `make test` starts once for all packages. Without
 // the variable the first call of Config starts one for the test process, and the end of the process ends it.

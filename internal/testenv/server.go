@@ -33,8 +33,7 @@ type server struct {
 	stop       func() error // nil: it is not ours to stop
 }
 
-// shared is the control plane of this test process. The tests of a process have nothing else in common that could carry
-// it.
+// shared is the control plane of this test process. The tests of a process share nothing else in which it could be kept.
 var shared server //nolint:gochecknoglobals // as said above
 
 func (s *server) get() error {
@@ -60,7 +59,7 @@ func Main(m *testing.M, then ...func()) {
 	for _, do := range then {
 		do()
 	}
-	// Connections of clients are kept for those of other tests.
+	// Connections of clients are kept for the clients of other tests.
 	kept := []goleak.Option{
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"),
 		goleak.IgnoreAnyFunction("golang.org/x/net/http2.(*ClientConn).readLoop"),
@@ -72,8 +71,8 @@ func Main(m *testing.M, then ...func()) {
 	os.Exit(code) //nolint:forbidigo // TestMain is the main of a test program
 }
 
-// Config returns the administrator's way to the API server, without a limit on its request rate. The value is the
-// caller's own. It fails the test where no control plane is to be had.
+// Config returns the administrator's client configuration, without a limit on the request rate. The caller may change the
+// value. It fails the test if there is no control plane.
 func Config(t testing.TB) *rest.Config {
 	t.Helper()
 	if err := shared.get(); err != nil {
@@ -82,7 +81,7 @@ func Config(t testing.TB) *rest.Config {
 	return shared.config(t)
 }
 
-// errNotBuilt is the error where there is no control plane to start.
+// errNotBuilt is the error if there is no control plane to start.
 var errNotBuilt = errors.New("no control plane is built")
 
 // missing ends a test that has no control plane.
@@ -104,8 +103,8 @@ func (s *server) config(t testing.TB) *rest.Config {
 	return cfg
 }
 
-// Own starts a control plane for one test, for what would be in the way of others, and returns the administrator's way to
-// it. It stops when the test ends. The arguments are further ones of the launcher, such as --kwok.
+// Own starts a control plane for one test that would disturb others, and returns the administrator's client configuration.
+// It stops when the test ends. The arguments are added to those of the launcher, such as --kwok.
 func Own(t testing.TB, args ...string) *rest.Config {
 	t.Helper()
 	var own server

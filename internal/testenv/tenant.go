@@ -34,8 +34,8 @@ func Namespace(t testing.TB, cfg *rest.Config) string {
 	return namespace.Name
 }
 
-// Kubeconfig writes cfg as a kubeconfig file that only its owner can read, and returns its path. The file goes with the
-// test.
+// Kubeconfig writes cfg as a kubeconfig file that only its owner can read, and returns its path. The file is deleted when
+// the test ends.
 func Kubeconfig(t testing.TB, cfg *rest.Config) string {
 	t.Helper()
 	const name = "test"
@@ -58,8 +58,8 @@ func Kubeconfig(t testing.TB, cfg *rest.Config) string {
 	return path
 }
 
-// User makes a service account that may do what the rules say in every namespace, and nothing else but what everybody
-// may, and returns its way to the API server. It and its rights are deleted when the test ends.
+// User creates a service account with the permissions of the rules in every namespace, besides those that every account
+// has, and returns the configuration of its client. It and its rights are deleted when the test ends.
 func User(t testing.TB, cfg *rest.Config, rules []rbacv1.PolicyRule) *rest.Config {
 	t.Helper()
 	client := clientset(t, cfg)

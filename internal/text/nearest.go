@@ -2,8 +2,8 @@ package text
 
 import "strings"
 
-// Nearest returns the one of known that a mistyped word was probably meant to
-// be, or nothing if none is close.
+// Nearest returns the word of known that a mistyped word probably stands for, or
+// nothing if none is close.
 func Nearest(word string, known []string) string {
 	if len(word) > 64 {
 		return "" // no typing error

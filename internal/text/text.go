@@ -1,5 +1,5 @@
-// Package text makes text from outside fit to be shown: without what a terminal
-// interprets, bounded, and in whole characters.
+// Package text makes text from outside fit for display: without sequences that a
+// terminal interprets, bounded, and in whole characters.
 //
 // It imports no other package of Rolewright.
 package text
@@ -25,7 +25,7 @@ func Cut(s string, limit int) string {
 	return s[:end]
 }
 
-// Clip is [Cut] that marks the cut with an ellipsis, which counts.
+// Clip is [Cut] that marks the cut with an ellipsis, which counts towards limit.
 func Clip(s string, limit int) string {
 	if len(s) <= limit {
 		return s
@@ -52,8 +52,8 @@ func LastLines(s string, limit int) string {
 // tabs stay.
 func Plain(s string) string { return clean(s, escapeLen) }
 
-// Uncoloured is [Plain] that removes no escape sequences but control sequences,
-// such as colours: of the others it removes the escape character only. It hides
+// Uncoloured is [Plain] that removes, of escape sequences, only control sequences
+// such as colours: of the others it removes just the escape character. It hides
 // nothing that the search for secret values has seen.
 func Uncoloured(s string) string { return clean(s, ControlSequenceLen) }
 

@@ -1,5 +1,4 @@
-// Package vault reads what ansible-vault has encrypted, with the passwords that
-// the runs of this operator have, so that the values can be recognised where a
-// run prints them. It decides nothing about runs: what it cannot read is for
-// Ansible to complain about.
+// Package vault decrypts ansible-vault texts with the passwords that the runs of
+// this operator use, so that the values can be masked where a run prints them. It
+// decides nothing about runs: if it cannot read a text, Ansible reports the error.
 package vault

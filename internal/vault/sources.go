@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// source is where a password comes from.
+// source is a place from which a password is read.
 type source struct {
 	id, path string
 }
@@ -132,8 +132,8 @@ func (s source) password(ctx context.Context) ([]byte, error) {
 	return bytes.TrimSpace(data), nil
 }
 
-// split takes arguments apart as shlex does, roughly: text that shlex refuses
-// makes no run.
+// split splits arguments about as shlex does: with text that shlex refuses, no run
+// starts.
 func split(text string) []string {
 	var args []string
 	var arg strings.Builder

@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// Bounds of what is looked at: content of operators has some hundred files.
+// Bounds of what is searched: the content of operators has some hundred files.
 const (
 	maxFiles = 20_000
 	maxFile  = 4 << 20
 	maxTexts = 10_000
 )
 
-// maxAge is for how long the values are taken to be the same.
+// maxAge is how long values are used before they are read again.
 const maxAge = 10 * time.Second
 
 // Vault holds the decrypted values of the content of one operator. Safe for
@@ -37,14 +37,14 @@ type Vault struct {
 	plain     map[[sha256.Size]byte]string
 }
 
-// scan is what was found below a directory.
+// scan is the result of a search below a directory.
 type scan struct {
 	at     time.Time
 	values []string
 }
 
-// New returns a Vault with the passwords of runs that ansible-playbook is given
-// these arguments for. It asks for them when they are needed first.
+// New returns a Vault with the passwords that ansible-playbook would use with these
+// arguments. It reads them when they are first needed.
 func New(arguments string, lookupEnv func(string) (string, bool)) *Vault {
 	args := split(arguments)
 	var files []string
@@ -57,9 +57,9 @@ func New(arguments string, lookupEnv func(string) (string, bool)) *Vault {
 }
 
 // Values returns the plain values of all vault texts in files and below
-// directories, but for hidden ones, and in files of variables that the
-// arguments name; none where no password is configured. Values that could be read
-// come with an error about what could not.
+// directories, except hidden ones, and in files of variables that the arguments
+// name. It returns none if no password is configured. If some values cannot be
+// read, it returns the others and an error.
 func (v *Vault) Values(ctx context.Context, paths ...string) ([]string, error) {
 	if v == nil || len(v.sources) == 0 {
 		return nil, nil

@@ -1,8 +1,8 @@
 // Package version says which Rolewright this is: the release, the commit, and
 // the Kubernetes line and Go release that it was built with.
 //
-// It knows what the linker and the Go build information tell. It reads no
-// files and no environment.
+// It takes this from the linker's flags and from the Go build information. It
+// reads no files and no environment.
 package version
 
 import (
@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// unknown is what a build that was told nothing says, as the incumbent does.
+// unknown is the value if the build did not set one, as in ansible-operator.
 const unknown = "unknown"
 
 // Set by the linker (-ldflags "-X …"), which can set package variables only.
@@ -41,9 +41,9 @@ type Info struct {
 	Arch       string `json:"arch"`
 }
 
-// Read collects what the linker was told. What it was not told comes from the
-// build information that Go itself puts into the binary, so that a plain
-// "go install" is named correctly too.
+// Read collects the values that the linker set. The others come from the build
+// information that Go itself puts into the binary, so that a plain "go install"
+// is named correctly too.
 func Read() Info {
 	build, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -65,13 +65,13 @@ func assemble(release, describe, commit string, build *debug.BuildInfo) Info {
 }
 
 // Line is the one line that the version subcommand prints, without a newline,
-// in the incumbent's format and under the name the program was called by.
+// in ansible-operator's format and with the name that the program was called by.
 func (i Info) Line(program string) string {
 	return fmt.Sprintf("%s version: %q, commit: %q, kubernetes version: %q, go version: %q, GOOS: %q, GOARCH: %q",
 		program, i.Version, i.Commit, i.Kubernetes, i.Go, i.OS, i.Arch)
 }
 
-// known is the first candidate that says something.
+// known is the first candidate that is neither empty nor unknown.
 func known(candidates ...string) string {
 	for _, c := range candidates {
 		if c != "" && c != unknown {

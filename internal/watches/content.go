@@ -17,8 +17,8 @@ type contentKeys struct {
 	playbook, role string
 }
 
-// content finds what is run. What cannot be found is reported with the given
-// severity and returned all the same; ok is false if nothing is named.
+// content finds the role or playbook. One that cannot be found is reported with
+// the given severity, and returned too; ok is false if none is named.
 func (c *decoding) content(k contentKeys, severity Severity) (found Content, ok bool) {
 	switch {
 	case k.playbook != "":
@@ -78,12 +78,12 @@ func (c *decoding) checkRole(a at, path string, tried []string, severity Severit
 	}
 }
 
-// isMissing reports whether a path leads nowhere, be it through a file.
+// isMissing reports whether a path does not exist, also if a part of it is a file.
 func isMissing(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
 }
 
-// cause is the error behind the path, which the message names already.
+// cause is the error without the path, which the message names already.
 func cause(err error) error {
 	var pathErr *fs.PathError
 	if errors.As(err, &pathErr) {
@@ -92,7 +92,7 @@ func cause(err error) error {
 	return err
 }
 
-// pathHint recognises the mistake that a tilde is.
+// pathHint recognises a path that begins with a tilde, which is a mistake.
 func pathHint(written, otherwise string) string {
 	if strings.HasPrefix(written, "~") {
 		return `"~" is not expanded; write ${HOME}`
@@ -100,8 +100,8 @@ func pathHint(written, otherwise string) string {
 	return otherwise
 }
 
-// findRole returns the first place where the role is, or the role as it is
-// written if it is nowhere.
+// findRole returns the first place where the role is, or the role as written if
+// it is in none.
 func (c *decoding) findRole(role string) (path string, tried []string) {
 	tried = c.rolePlaces(role)
 	for _, p := range tried {
@@ -135,8 +135,8 @@ func (c *decoding) rolePlaces(role string) []string {
 	return append(places, filepath.Join(c.opts.Dir, "roles", role))
 }
 
-// collectionsPath is where collections are looked for: what the variable says,
-// or else Ansible's own places.
+// collectionsPath is where collections are searched: the value of the variable, or
+// else Ansible's default places.
 func (c *decoding) collectionsPath() []string {
 	if path := c.env("ANSIBLE_COLLECTIONS_PATH"); path != "" {
 		return strings.Split(path, ":")

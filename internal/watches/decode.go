@@ -11,7 +11,7 @@ import (
 // maxValues bounds what a file expands to through its aliases.
 const maxValues = 100_000
 
-// maxProblems bounds what is reported about a file. Nobody reads that many.
+// maxProblems bounds what is reported about a file. No one reads that many.
 const maxProblems = 200
 
 // decoding is one pass over one file.
@@ -57,7 +57,7 @@ func (c *decoding) reportAt(pos Position, severity Severity, p Problem) {
 	c.problems = append(c.problems, p)
 }
 
-// finish orders the problems and says how many there are besides.
+// finish orders the problems and says how many more there are.
 func (c *decoding) finish() {
 	sortProblems(c.problems)
 	if c.dropped == 0 {
@@ -80,7 +80,7 @@ func (c *decoding) report(a at, severity Severity, message, hint string) {
 	}
 	p := Problem{Path: a.path, Text: excerpt(a.node.Value), Message: message, Hint: hint}
 	for _, r := range c.src.replacements {
-		// What looks wrong may just be a variable that is not set here.
+		// The cause may just be a variable that is not set here.
 		if ref := "${" + r.name + "}"; r.name != "" && !r.defined && strings.Contains(a.node.Value, ref) {
 			p.Hint = fmt.Sprintf("the environment variable %s is not set", r.name)
 			break
@@ -92,8 +92,8 @@ func (c *decoding) report(a at, severity Severity, message, hint string) {
 func (c *decoding) error(a at, message, hint string) { c.report(a, Error, message, hint) }
 func (c *decoding) warn(a at, message, hint string)  { c.report(a, c.warning(), message, hint) }
 
-// remark warns, in strict mode too: of what is right here but was different in
-// ansible-operator.
+// remark adds a warning that stays one in strict mode: about something that is
+// correct here but was different in ansible-operator.
 func (c *decoding) remark(a at, message, hint string) { c.report(a, Warning, message, hint) }
 
 // warning is the severity of warnings.
@@ -128,9 +128,9 @@ func (c *decoding) enter(a at) (target at, leave func(), ok bool) {
 	return a, func() { delete(c.active, alias) }, true
 }
 
-// value converts a node to what encoding/json would make of it, except that
+// value converts a node to the value that encoding/json would decode, except that
 // integers stay integers: nil, bool, int64, uint64, float64, string, []any or
-// map[string]any. It reports false after having reported why.
+// map[string]any. It returns false after it has reported why.
 func (c *decoding) value(a at) (any, bool) {
 	a, leave, ok := c.enter(a)
 	if !ok {
@@ -176,9 +176,9 @@ type pair struct {
 	value at
 }
 
-// pairs returns the pairs of a mapping in order, keys converted to strings,
-// merges carried out. Of equal keys the last one counts, one that a merge
-// brings in included: so it is in YAML 1.1 parsers of ansible-operator's line.
+// pairs returns the pairs of a mapping in order, with keys as strings and merge
+// keys resolved. Of equal keys the last one counts, also if a merge key added it:
+// so do YAML 1.1 parsers like ansible-operator's.
 func (c *decoding) pairs(m at) (pairs []pair, ok bool) {
 	ok = true
 	index := map[string]int{}

@@ -92,7 +92,7 @@ func (c *decoding) checkKind(e *entry, keys map[string]at) {
 	}
 }
 
-// orAt is the place of a key's value, or of what it is missing from.
+// orAt is the place of a key's value, or of the mapping that lacks the key.
 func orAt(keys map[string]at, key string, owner at) at {
 	if a, given := keys[key]; given {
 		return a
@@ -172,7 +172,8 @@ func setBlacklist(c *decoding, e *entry, a at) {
 	})
 }
 
-// elements calls read for each element of a list. What is none is reported.
+// elements calls read for each element of a list. It reports a value that is no
+// list.
 func (c *decoding) elements(a at, read func(at)) {
 	if a.node.Kind != yaml.SequenceNode {
 		c.mismatch(a, typeList)
@@ -288,8 +289,8 @@ func setValues(c *decoding, r *metav1.LabelSelectorRequirement, a at) {
 	})
 }
 
-// checkSelector checks one condition of a selector, so that a problem has the
-// condition's place.
+// checkSelector checks one condition of a selector, so that a problem is reported
+// at the place of the condition.
 func (c *decoding) checkSelector(a at, one metav1.LabelSelector) {
 	if _, err := metav1.LabelSelectorAsSelector(&one); err != nil {
 		hint := "write a label with a value that Kubernetes allows"

@@ -6,7 +6,7 @@ import "strings"
 type replacement struct {
 	// rawFrom and rawTo enclose the reference in the file.
 	rawFrom, rawTo int
-	// from and to enclose what stands for it in the expanded text.
+	// from and to enclose the replacement in the expanded text.
 	from, to int
 	// name is the variable's; empty where a malformed reference was removed.
 	name string
@@ -15,12 +15,11 @@ type replacement struct {
 }
 
 // expand replaces references to environment variables as os.Expand does, and
-// tells where. A reference to a variable that is not set becomes ${NAME},
-// however it was written. It stops growing at limit bytes and then reports
-// false.
+// returns where. A reference to a variable that is not set becomes ${NAME},
+// whichever way it was written. It stops at limit bytes and then returns false.
 //
-// The scan is written out because os.Expand tells its callback the name only,
-// not the place, and without the place no problem could be located in the file.
+// It does not use os.Expand, which passes the name to its callback but not the
+// place: without the place no problem could be located in the file.
 func expand(raw string, lookup func(string) (string, bool), limit int) (text string, made []replacement, ok bool) {
 	var b strings.Builder
 	copied := 0

@@ -22,7 +22,7 @@ const maxBytes = 1 << 20
 // an error.
 var ErrInvalid = errors.New("watches file is invalid")
 
-// Options say how a file is read. The zero value works: no environment, the
+// Options control how a file is read. The zero value works: no environment, the
 // process's working directory, zero defaults.
 type Options struct {
 	// LookupEnv gives the environment: for references in the text, for
@@ -32,10 +32,10 @@ type Options struct {
 	// Dir is the directory that relative paths start from; empty for the
 	// process's working directory.
 	Dir string
-	// Defaults hold where the environment says nothing for a kind.
+	// Defaults apply if the environment has no setting for a kind.
 	Defaults Defaults
-	// Strict reports warnings as errors, except those about settings that are
-	// right but mean something else than in ansible-operator.
+	// Strict reports warnings as errors, except warnings about correct settings
+	// that mean something else in ansible-operator.
 	Strict bool
 }
 
@@ -51,9 +51,8 @@ type Defaults struct {
 //
 // The error is nil if the file can be used; the problems are then warnings. It
 // wraps ErrInvalid if a problem is an error, or says why the file could not be
-// read, and then the only problem says the same. The watches that have no
-// errors of their own are returned even so, for tools that look further; an
-// operator must not start on them.
+// read; then that is the only problem, too. Watches without errors are returned
+// in any case, for tools that look further; an operator must not start with them.
 func Load(path string, opts Options) ([]Watch, []Problem, error) {
 	if opts.Dir == "" {
 		dir, err := os.Getwd()
@@ -88,7 +87,7 @@ func read(path string) (string, error) {
 		return "", err
 	}
 	defer f.Close()
-	// Not by the size: pipes and files of /proc have none.
+	// Not by the file's size: pipes and files in /proc have none.
 	data, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
 	if err != nil {
 		return "", err
@@ -117,7 +116,7 @@ func unreadable(path string, err error) Problem {
 	return p
 }
 
-// load decodes the text and checks what came of it.
+// load decodes the text and checks the result.
 func (c *decoding) load(raw string) []Watch {
 	text, made, ok := expand(raw, c.opts.LookupEnv, maxBytes)
 	if !ok {
@@ -195,7 +194,7 @@ func (c *decoding) checkDuplicates(entries []*entry) {
 	}
 }
 
-// checkReplacements reports references whose replacement is hardly meant.
+// checkReplacements reports references whose replacement is probably a mistake.
 // Comments are expanded like everything else, but that does no harm.
 func (c *decoding) checkReplacements() {
 	for _, r := range c.src.replacements {
@@ -235,5 +234,5 @@ func excerpt(s string) string {
 	return text.Clip(line, maxExcerpt)
 }
 
-// maxExcerpt is enough to recognise a line of the file by, in bytes.
+// maxExcerpt is enough to recognise a line of the file, in bytes.
 const maxExcerpt = 80

@@ -16,8 +16,8 @@ import (
 // the value of each known key is; nil if there is no mapping. A key whose value
 // is null counts as missing.
 //
-// Keys match in any case. Of keys that differ in nothing else the one that
-// sorts last counts, as with encoding/json behind a sorted map.
+// Keys match in any case. Of keys that differ only in case, the one that sorts
+// last counts, as with encoding/json behind a sorted map.
 func object[T any](c *decoding, a at, fields []field[T], into *T) map[string]at {
 	a, leave, ok := c.enter(a)
 	if !ok {
@@ -48,7 +48,7 @@ func object[T any](c *decoding, a at, fields []field[T], into *T) map[string]at 
 		names[key] = p
 		known[key] = p.value
 	}
-	// In the order of the table, so that problems at one place keep an order.
+	// In the order of the table, so that problems at one place have a fixed order.
 	for _, f := range fields {
 		value, given := known[f.Key]
 		if !given {
@@ -170,7 +170,7 @@ func variables[T any](of func(*T) *map[string]any) func(*decoding, *T, at) {
 	}
 }
 
-// integer reads a whole number. What is none is reported, and false.
+// integer reads a whole number. It reports any other value and returns false.
 func integer(c *decoding, a at) (int, bool) {
 	f, ok := number(a.node)
 	if !ok || f != math.Trunc(f) || math.Abs(f) >= 1<<53 {
@@ -204,7 +204,8 @@ func setMaxRunnerArtifacts(c *decoding, e *entry, a at) {
 	}
 }
 
-// duration reads a duration of at least 0. What is none is reported, and false.
+// duration reads a duration of at least 0. It reports any other value and returns
+// false.
 func duration(c *decoding, a at) (time.Duration, bool) {
 	if f, ok := number(a.node); ok {
 		if f != 0 {

@@ -12,7 +12,7 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// checkCharacters reports the first character that no YAML text may hold. The
+// checkCharacters reports the first character that YAML does not allow. The
 // parser would refuse it too, but without a position.
 func (c *decoding) checkCharacters() bool {
 	text := strings.TrimPrefix(c.src.text, byteOrderMark)
@@ -44,8 +44,8 @@ func isYAML(r rune) bool {
 	return r >= 0x20 && r <= 0x7E || r >= 0xA0 && r <= 0xFFFD || r >= 0x10000
 }
 
-// parse returns the first document's content, or nil if there is none to
-// decode; what is wrong has been reported then.
+// parse returns the first document's content, or nil if there is nothing to
+// decode; then the problem has been reported.
 func (c *decoding) parse() *yaml.Node {
 	docs := yaml.NewDecoder(strings.NewReader(c.src.text))
 	first, err := nextDocument(docs)
@@ -81,8 +81,8 @@ func nextDocument(docs *yaml.Decoder) (content *yaml.Node, err error) {
 	return doc.Content[0], nil
 }
 
-// checkSecondDocument warns of documents that are not read. An empty one, as
-// left by a separator at the end, is nothing to warn of.
+// checkSecondDocument warns about documents that are not read, but not about an
+// empty one, which a separator at the end leaves.
 func (c *decoding) checkSecondDocument(docs *yaml.Decoder) {
 	const message = "only the first YAML document is read"
 	const hint = "put all watches into one list and remove the \"---\" between them"
@@ -96,8 +96,8 @@ func (c *decoding) checkSecondDocument(docs *yaml.Decoder) {
 	}
 }
 
-// parserPrefix is what yaml.v3 puts before the message proper. Its line is left
-// out: it is often that of the enclosing block's start, or one off.
+// parserPrefix is the prefix of yaml.v3's messages. Its line number is left out:
+// it is often the line where the enclosing block starts, or one off.
 var parserPrefix = regexp.MustCompile(`^yaml: (line \d+: )?`)
 
 func (c *decoding) syntaxError(err error) {
@@ -124,7 +124,7 @@ func (c *decoding) syntaxError(err error) {
 
 // failingLine finds the line where the parser fails with err in the n-th
 // document: the last line of the shortest beginning of the text that fails in
-// the same way. yaml.v3 tells neither a column nor a line to rely on.
+// the same way. yaml.v3 reports no column, and no reliable line.
 func (c *decoding) failingLine(err error, document int) int {
 	lines := c.src.textLines
 	i := sort.Search(len(lines)-1, func(i int) bool {

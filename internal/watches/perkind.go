@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// maxVerbosity is what ansible-playbook knows: -vvvvvvv.
+// maxVerbosity is the highest verbosity that ansible-playbook knows: -vvvvvvv.
 const maxVerbosity = 7
 
 // variableFor names the environment variable that sets something for a kind.

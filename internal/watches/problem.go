@@ -20,7 +20,7 @@ const (
 type Problem struct {
 	// File is the path as it was given to Load.
 	File string
-	// Pos is the zero value where the file as a whole is meant.
+	// Pos is the zero value if the problem is with the file as a whole.
 	Pos      Position
 	Severity Severity
 	// Path is the place in the document, such as [2].finalizer.name; empty at
@@ -28,7 +28,7 @@ type Problem struct {
 	Path string
 	// Text is the offending text: one line, shortened. It may be empty.
 	Text string
-	// Message says what is wrong. It stands alone.
+	// Message says what is wrong. It can be understood without the other fields.
 	Message string
 	// Hint says what to write instead. It may be empty.
 	Hint string
@@ -85,8 +85,8 @@ func Summary(problems []Problem) string {
 	return strings.Join(parts, ", ")
 }
 
-// sortProblems orders by position, errors before warnings at the same place;
-// problems found in the same order stay so.
+// sortProblems orders by position, errors before warnings at the same place. The
+// sort is stable.
 func sortProblems(problems []Problem) {
 	slices.SortStableFunc(problems, func(a, b Problem) int {
 		return cmp.Or(

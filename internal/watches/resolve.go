@@ -12,9 +12,9 @@ import (
 // resolve gives the value of a scalar: nil, bool, int64, uint64, float64 or
 // string. Timestamps stay the text that was written.
 //
-// yaml.v3, whose nodes these are, has moved on to YAML 1.2 in part. The parser
-// behind sigs.k8s.io/yaml, which ansible-operator uses, reads the scalar again:
-// so yes, 0x1F and 1_000 mean here what they mean there.
+// yaml.v3, which made the nodes, follows YAML 1.2 in part. So the scalar is read
+// again by the parser behind sigs.k8s.io/yaml, which ansible-operator uses: yes,
+// 0x1F and 1_000 mean here what they mean there.
 func resolve(n *yaml.Node) (any, error) {
 	const quoted = yaml.DoubleQuotedStyle | yaml.SingleQuotedStyle | yaml.LiteralStyle | yaml.FoldedStyle
 	if n.Style&yaml.TaggedStyle != 0 {
@@ -30,8 +30,8 @@ func resolve(n *yaml.Node) (any, error) {
 	return scalarOr(n.Value, list[0]), nil
 }
 
-// resolveTagged gives the value of a scalar with a tag. A tag of others, such as
-// !vault and !unsafe, leaves the text.
+// resolveTagged gives the value of a scalar with a tag. Under a tag that is not
+// YAML's own, such as !vault and !unsafe, the value is the text.
 func resolveTagged(n *yaml.Node) (any, error) {
 	text, err := yaml.Marshal(&yaml.Node{Kind: yaml.ScalarNode, Tag: n.Tag, Style: n.Style, Value: n.Value})
 	if err != nil {
@@ -44,15 +44,15 @@ func resolveTagged(n *yaml.Node) (any, error) {
 	return scalarOr(n.Value, v), nil
 }
 
-// scalarOr returns a decoded scalar in the types of [resolve], or the text of
-// what is no scalar.
+// scalarOr returns a decoded scalar in the types of [resolve], or the text if the
+// value is no scalar.
 func scalarOr(text string, v any) any {
 	switch v := v.(type) {
 	case int:
 		return int64(v)
 	case string:
-		// JSON, which carries the variables, has no bytes: what is not UTF-8
-		// becomes the replacement character, one for each byte.
+		// JSON, in which the variables are passed, has no bytes: each byte that is
+		// not UTF-8 becomes a replacement character.
 		return string([]rune(v))
 	case nil, bool, int64, uint64, float64:
 		return v

@@ -9,19 +9,19 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// defaultMaxRunnerArtifacts is how many runs are kept where the file does not say.
+// defaultMaxRunnerArtifacts is how many runs are kept if the file does not set it.
 const defaultMaxRunnerArtifacts = 20
 
 // defaultMaxFailedRunnerArtifacts is how many failed runs are kept beside them,
 // unless none are kept.
 const defaultMaxFailedRunnerArtifacts = 5
 
-// minPeriod is the shortest period between two reconciles of an object: below
-// it an operator does little else.
+// minPeriod is the shortest period between two reconciles of an object: with a
+// shorter one an operator does little else.
 const minPeriod = time.Second
 
-// The limits of a run where the file sets none. Existing roles wait long, and
-// silently: a module that waits for a rollout says nothing until it is there.
+// The limits of a run if the file sets none. Existing roles wait long and without
+// output: a module that waits for a rollout prints nothing until the end.
 const (
 	defaultTimeout     = 2 * time.Hour
 	defaultIdleTimeout = 30 * time.Minute
@@ -34,7 +34,7 @@ type Field struct {
 	Key string
 	// Type is the kind of value, in words.
 	Type string
-	// Default is what holds when the key is missing; empty if nothing does.
+	// Default is the value if the key is missing; empty if there is none.
 	Default string
 	// Required keys must be given.
 	Required bool
@@ -83,7 +83,7 @@ func watchFields() []field[entry] {
 	return slices.Concat(contentFields(), runFields(), objectFields(), dependentFields())
 }
 
-// contentFields say which kind is watched, and which content answers for it.
+// contentFields say which kind is watched, and which content runs for it.
 func contentFields() []field[entry] {
 	return []field[entry]{
 		{Field{"group", typeString, `""`, false, "The API group of the watched kind; empty for the core group."},
@@ -101,7 +101,7 @@ func contentFields() []field[entry] {
 	}
 }
 
-// runFields say how runs are made, when they end and what is kept of them.
+// runFields say how runs start, when they end and which artifacts are kept.
 func runFields() []field[entry] {
 	return []field[entry]{
 		{Field{"maxRunnerArtifacts", typeInt, "20", false,
@@ -137,7 +137,7 @@ func runFields() []field[entry] {
 	}
 }
 
-// objectFields say what of an object is read and written.
+// objectFields say which parts of an object are read and written.
 func objectFields() []field[entry] {
 	return []field[entry]{
 		{Field{"manageStatus", typeBool, "true", false, "Whether the operator writes the status of the objects."},
@@ -162,7 +162,7 @@ func objectFields() []field[entry] {
 	}
 }
 
-// dependentFields say what holds for other objects, and for an object that is deleted.
+// dependentFields are about dependents, and about objects in deletion.
 func dependentFields() []field[entry] {
 	return []field[entry]{
 		{Field{"blacklist", typeList, "[]", false, "Kinds of dependent objects that are not watched."},

@@ -6,9 +6,9 @@ import (
 	"unicode/utf8"
 )
 
-// source is a watches file before and after environment expansion. It
-// translates places of the expanded text, which the YAML parser speaks of, to
-// places in the file.
+// source is a watches file before and after environment expansion. It translates
+// places in the expanded text, which the YAML parser reports, to places in the
+// file.
 type source struct {
 	raw, text    string
 	replacements []replacement
@@ -55,8 +55,8 @@ func (s *source) position(line, column int) Position {
 	return s.rawPosition(s.rawOffset(s.offset(line, column)))
 }
 
-// offset is where a place of the expanded text is in its bytes. A parser may
-// name the place behind the end.
+// offset is the byte offset of a place in the expanded text. A parser may name the
+// place behind the end.
 func (s *source) offset(line, column int) int {
 	if line < 1 || line > len(s.textLines) {
 		return len(s.text)
@@ -69,8 +69,8 @@ func (s *source) offset(line, column int) int {
 	return at
 }
 
-// rawOffset translates an offset in the expanded text to one in the file;
-// the text that stands for a reference is where the reference begins.
+// rawOffset translates an offset in the expanded text to one in the file. Text
+// that replaced a reference is at the beginning of the reference.
 func (s *source) rawOffset(at int) int {
 	i := sort.Search(len(s.replacements), func(i int) bool { return s.replacements[i].from > at }) - 1
 	if i < 0 {
@@ -114,7 +114,7 @@ func (s *source) unsetIn(line int) string {
 }
 
 // inComment reports whether a YAML comment covers the offset of the file. It
-// looks at the line alone: a number sign inside a quoted text counts as well.
+// looks at the line only: a number sign inside a quoted text counts too.
 func (s *source) inComment(at int) bool {
 	begin := strings.LastIndexByte(s.raw[:at], '\n') + 1
 	before := s.raw[begin:at]

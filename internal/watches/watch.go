@@ -21,26 +21,26 @@ type Watch struct {
 	// MaxFailedRunnerArtifacts is how many failed runs are kept beside those, of
 	// the ones before them; 0 keeps none, a negative number all.
 	MaxFailedRunnerArtifacts int
-	// ArtifactsMaxAge is how old what is kept may become; nil when unset (the
-	// flag decides), 0 keeps none, less is no limit.
+	// ArtifactsMaxAge is how old kept runs may become; nil when unset (the flag
+	// decides), 0 keeps none, a negative value is no limit.
 	ArtifactsMaxAge *time.Duration
 	// ReconcilePeriod is nil when unset (the flag decides); 0 disables.
 	ReconcilePeriod *time.Duration
-	// Timeout and IdleTimeout bound a run and the time that it gives no sign of
+	// Timeout bounds the time of a run, IdleTimeout the time without a sign of
 	// life; 0 is no limit.
 	Timeout, IdleTimeout time.Duration
-	// OnChange says what becomes of a run whose object is changed meanwhile.
+	// OnChange says what happens to a run if its object is changed meanwhile.
 	OnChange OnChange
 	// Annotations says how much the annotations of an object may ask for.
 	Annotations Annotations
-	// Executor says how runs are made; the one of Defaults when unset.
+	// Executor says how runs are started; the one of Defaults when unset.
 	Executor Executor
 
 	ManageStatus                bool
 	WatchDependentResources     bool
 	WatchClusterScopedResources bool
-	// WatchDependentStatus lets a change of nothing but the status of a
-	// dependent object count as a change of it.
+	// WatchDependentStatus lets a change of only the status of a dependent count as
+	// a change.
 	WatchDependentStatus    bool
 	SnakeCaseParameters     bool
 	WatchAnnotationsChanges bool
@@ -52,16 +52,15 @@ type Watch struct {
 
 	// Blacklist are dependent kinds that are not watched.
 	Blacklist []schema.GroupVersionKind
-	// Adopt says what becomes of objects that a run writes but did not create.
+	// Adopt says whether objects that a run writes but did not create get an owner.
 	Adopt Adopt
 	// PruneOnDelete deletes, with the watched object, the dependent objects
 	// that garbage collection does not reach.
 	PruneOnDelete bool
-	// OwnNamespaceOnly keeps runs from what is not in the namespace of their
-	// object.
+	// OwnNamespaceOnly confines runs to the namespace of their object.
 	OwnNamespaceOnly bool
 	// SecretVars are dotted paths in the object, in its spec and in Vars, as they
-	// are spelled there: what is at or below them is masked.
+	// are spelled there: the values at and below them are masked.
 	SecretVars []string
 	// Selector restricts the objects; the zero value selects all. It is valid.
 	Selector metav1.LabelSelector
@@ -88,11 +87,12 @@ type Content struct {
 // IsZero reports whether neither is set.
 func (c Content) IsZero() bool { return c == Content{} }
 
-// Finalizer says what is run before an object goes.
+// Finalizer says what is run before an object is deleted.
 type Finalizer struct {
 	// Name is the finalizer put on the object.
 	Name string
-	// Content is what is run; the watch's own content where only vars are given.
+	// Content is the role or playbook; the watch's own content if only vars are
+	// given.
 	Content Content
 	// Vars are added after the watch's.
 	Vars map[string]any
@@ -100,8 +100,8 @@ type Finalizer struct {
 	Timeout, IdleTimeout time.Duration
 }
 
-// OnChange is an answer to a change of an object that is being run. What is not
-// [OnChangeRestart], the zero value included, waits.
+// OnChange is the reaction to a change of an object whose run is in progress. Any
+// value but [OnChangeRestart], the zero value included, waits.
 type OnChange string
 
 // The answers to a change.
@@ -112,8 +112,8 @@ const (
 	OnChangeRestart OnChange = "restart"
 )
 
-// Annotations is how much the annotations of an object may ask for. What is not
-// [AnnotationsTrusted], the zero value included, is [AnnotationsBounded].
+// Annotations is how much the annotations of an object may ask for. Any value but
+// [AnnotationsTrusted], the zero value included, means [AnnotationsBounded].
 type Annotations string
 
 // What annotations may ask for.
@@ -124,21 +124,22 @@ const (
 	AnnotationsTrusted Annotations = "trusted"
 )
 
-// Executor is a way to make runs.
+// Executor is a way to start runs.
 type Executor string
 
 // The executors.
 const (
-	// ExecutorAuto: forked from an interpreter that has imported Ansible already,
-	// where that is possible.
+	// ExecutorAuto: forked runs, from a fork server that has imported Ansible
+	// already, where that is possible.
 	ExecutorAuto Executor = "auto"
-	// ExecutorWarm: likewise, and the operator does not start where it is not.
+	// ExecutorWarm: forked runs, and the operator does not start where they are not
+	// possible.
 	ExecutorWarm Executor = "warm"
-	// ExecutorRunner: ansible-runner is started for each.
+	// ExecutorRunner: plain runs, each of which starts ansible-runner.
 	ExecutorRunner Executor = "runner"
 )
 
-// Adopt is a policy for objects that exist without an owner. What is not
+// Adopt is a policy for objects that exist without an owner. Any value but
 // [AdoptIfUnowned], the zero value included, adopts nothing.
 type Adopt string
 

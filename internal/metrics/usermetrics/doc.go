@@ -1,10 +1,10 @@
-// Package usermetrics lets roles and playbooks record metrics of their own: a
-// small HTTP endpoint to which the module osdk_metric posts, as
-// operator-framework's ansible-operator has it.
+// Package usermetrics lets roles and playbooks record their own metrics: it is a
+// small HTTP endpoint to which the module osdk_metric posts, as in
+// operator-framework's ansible-operator.
 //
-// It knows requests, metrics and their bounds. It does not know who posts,
-// where it listens or where metrics are read; listener and registerer are the
-// caller's.
+// It knows requests, metrics and their bounds. It does not know which client
+// posts, where it listens or where metrics are read; the caller passes listener
+// and registerer.
 //
 // # Requests
 //
@@ -20,18 +20,17 @@
 //	summary:   observe
 //
 // and of several operations the first in this order that has an effect counts;
-// to set a gauge to 0 is one. A counter or gauge without operation exists from
-// then on, with the value 0; an observation that is missing is 0. Type, help
-// and label names of a metric are those of its first use, except that
-// histograms and summaries take each other's observations. Null is missing
-// everywhere.
+// setting a gauge to 0 has an effect. A counter or gauge without operation exists
+// from then on, with the value 0; a missing observation is 0. The first use of a
+// metric determines its type, help and label names, except that histograms and
+// summaries accept each other's observations. Null counts as missing everywhere.
 //
 // The answer is 200 without a body, or 400 with the reason as text, and then
-// nothing has changed. Texts that ansible-operator has are the same here.
+// nothing has changed. The texts are ansible-operator's, if it has one.
 //
 // # Differences
 //
 // Labels are an addition. ansible-operator breaks down under concurrent
 // requests, cannot set a gauge to 0, and answers 200 where a name cannot be
-// used; and whoever posts can make it hold any number of metrics.
+// used; and a client that posts can make it hold any number of metrics.
 package usermetrics

@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// maxCount is where counters end. Far above it they would begin again at 0: a
+// maxCount is the highest count. Far above it counters would begin again at 0: a
 // [prometheus.Counter] counts whole numbers in 64 bits.
 const maxCount = 1 << 63
 
@@ -33,7 +33,7 @@ type instrument func(value, amount float64)
 
 // series is one combination of label values.
 type series struct {
-	// value is that of a counter or gauge, the sum of a histogram or summary.
+	// value is the value of a counter or gauge, the sum of a histogram or summary.
 	value  float64
 	record instrument
 }
@@ -73,8 +73,8 @@ func observer(vec prometheus.ObserverVec) func(values []string) instrument {
 	}
 }
 
-// apply makes a change to the series with these labels, and returns what all
-// metrics take then, if they took total before. After an error nothing has
+// apply makes a change to the series with these labels. It returns the usage of all
+// metrics afterwards; total is the usage before. After an error nothing has
 // changed.
 func (f *family) apply(c change, labels map[string]string, total usage) (usage, error) {
 	if c.kind.class() != f.kind.class() {
@@ -114,7 +114,7 @@ func (f *family) apply(c change, labels map[string]string, total usage) (usage, 
 	return total, nil
 }
 
-// written is how much of a line of the exposition name and labels take, in which
+// written is the length of name and labels in a line of the exposition, in which
 // quotes, backslashes and line ends are escaped.
 func written(name string, labels map[string]string) int {
 	n := len(name)
@@ -124,7 +124,7 @@ func written(name string, labels map[string]string) int {
 	return n
 }
 
-// applied returns the value that follows from the one before.
+// applied returns the value after the change.
 func (c change) applied(before float64) (float64, error) {
 	value := before + c.amount
 	if c.set {

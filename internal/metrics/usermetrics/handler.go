@@ -13,8 +13,8 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// What is kept lasts as long as the operator, and its roles decide about it, in
-// a loop by mistake: each part is bounded, far above what a dashboard shows.
+// Metrics are kept as long as the operator runs, and a role may create them in a
+// loop by mistake: so each part is bounded, far above what a dashboard shows.
 const (
 	defaultMaxMetrics = 500
 	defaultMaxSeries  = 1000
@@ -62,13 +62,13 @@ type Handler struct {
 	total    usage
 }
 
-// usage is what all metrics take.
+// usage is the usage of all metrics together.
 type usage struct{ series, text int }
 
-// errFull is wrapped by refusals for which there is too much already.
+// errFull is wrapped by refusals because a limit is reached.
 var errFull = errors.New("post fewer metrics or label values, or restart the operator, which begins without any")
 
-// check says what of u there is too much of.
+// check returns an error that names the limit that u exceeds.
 func (o *Options) check(u usage) error {
 	switch {
 	case u.series > o.MaxTotal:
@@ -101,8 +101,8 @@ func New(opts Options) *Handler {
 	return &Handler{opts: opts, families: map[string]*family{}}
 }
 
-// Close forgets all metrics and takes them out of the registerer. There, their
-// names stay bound to their descriptions and labels.
+// Close drops all metrics and removes them from the registerer. There, their names
+// stay bound to their descriptions and labels.
 func (h *Handler) Close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -133,7 +133,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// record carries a request out. An error is for the one who posts.
+// record executes a request. An error is for the client.
 func (h *Handler) record(r request) error {
 	c, err := r.change()
 	if err != nil {
@@ -154,7 +154,7 @@ func (h *Handler) record(r request) error {
 	return h.recordFirst(r, c)
 }
 
-// recordFirst carries out the first request about a metric.
+// recordFirst executes the first request for a metric.
 func (h *Handler) recordFirst(r request, c change) error {
 	if err := r.checkNames(c.kind); err != nil {
 		return err
@@ -171,7 +171,7 @@ func (h *Handler) recordFirst(r request, c change) error {
 		return err
 	}
 	if h.opts.Registerer.Register(f.vec) != nil {
-		// Names and labels are valid, so that it is the name that is not free.
+		// Names and labels are valid, so the reason is that the name is taken.
 		return fmt.Errorf("%s is the name of one of the operator's own metrics", r.Name)
 	}
 	h.families[r.Name], h.total = f, total
@@ -196,7 +196,7 @@ func (h *Handler) confusable(name string, k kind) string {
 		if f, own := h.families[base]; own && !slices.Contains(f.kind.suffixes(), suffix) {
 			continue
 		}
-		// Of what type somebody else's metric is, the registerer does not say.
+		// The registerer does not say which type the metric of another part has.
 		if h.registered(base) {
 			return base
 		}
@@ -204,14 +204,15 @@ func (h *Handler) confusable(name string, k kind) string {
 	return ""
 }
 
-// errFree is how a probe fails whose name nobody has.
+// errFree is the error of a probe if no metric has its name.
 var errFree = errors.New("the name is free")
 
 // probe describes a metric that is never registered.
 type probe string
 
-// Describe gives the name with a help text that no metric of the operator has,
-// which is refused if the name is known, and then what is always refused.
+// Describe sends the name with a help text that no metric of the operator has,
+// which is refused if the name is known, and then a description that is always
+// refused.
 func (p probe) Describe(ch chan<- *prometheus.Desc) {
 	ch <- prometheus.NewDesc(string(p), "\x00", nil, nil)
 	ch <- prometheus.NewInvalidDesc(errFree)

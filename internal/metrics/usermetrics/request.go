@@ -21,7 +21,7 @@ const (
 	summary   kind = "summary"
 )
 
-// class names what metrics of the kind and requests must have in common.
+// class is the same for a metric and for the requests that it accepts.
 func (k kind) class() string {
 	if k == histogram || k == summary {
 		return "histogram or summary"
@@ -29,7 +29,7 @@ func (k kind) class() string {
 	return string(k)
 }
 
-// lines are how many of the exposition a series takes.
+// lines is how many lines a series takes in the exposition.
 func (k kind) lines() int {
 	switch k {
 	case histogram:
@@ -52,7 +52,7 @@ func (k kind) suffixes() []string {
 	return nil
 }
 
-// request is the body of a POST. What is null or missing is nil.
+// request is the body of a POST. A field that is null or missing is nil.
 type request struct {
 	Name        string            `json:"name"`
 	Description string            `json:"description"`
@@ -91,9 +91,9 @@ func decode(body io.Reader) (request, error) {
 	return r, err
 }
 
-// change is what a request does to a series: it adds amount to a counter,
-// gives it to a histogram or summary as observation, and adds a gauge to it or,
-// with set, replaces it by it.
+// change is the change that a request makes to a series: it adds amount to a
+// counter, passes it to a histogram or summary as an observation, and adds it to a
+// gauge or, with set, sets the gauge to it.
 type change struct {
 	kind   kind
 	amount float64

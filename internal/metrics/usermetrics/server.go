@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Clients are on the same machine and send one small request: who takes longer
-// has stopped. readHeader is the incumbent's.
+// Clients are on the same machine and send one small request: a client that
+// takes longer has stopped. readHeaderTimeout is ansible-operator's.
 const (
 	readHeaderTimeout = 5 * time.Second
 	readTimeout       = 5 * time.Second
@@ -19,7 +19,7 @@ const (
 )
 
 // Serve answers POST /metrics on l until ctx is done, and returns nil when the
-// requests under way have been answered; slow ones hold it up for some seconds,
+// requests in progress have been answered; slow ones delay that by some seconds,
 // never longer. Any other end of the listener is an error. It closes l.
 func (h *Handler) Serve(ctx context.Context, l net.Listener) error {
 	mux := http.NewServeMux()

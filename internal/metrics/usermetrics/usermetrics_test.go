@@ -323,7 +323,7 @@ func TestServeHTTP_SetsToTheCurrentTime(t *testing.T) {
 }
 
 // TestServeHTTP_TakesWhatTheModulePosts plays the bodies that the module
-// osdk_metric of operator_sdk.util 0.5.0 was seen to post.
+// osdk_metric of operator_sdk.util 0.5.0 posts.
 func TestServeHTTP_TakesWhatTheModulePosts(t *testing.T) {
 	bodies, err := os.ReadFile("testdata/osdk_metric.jsonl")
 	if err != nil {
@@ -353,7 +353,7 @@ func TestServeHTTP_TakesWhatTheModulePosts(t *testing.T) {
 }
 
 // TestServeHTTP_LeavesTheOperatorsMetricsAlone: a registry that was read before
-// can be read after, and its own metrics are what they were.
+// can be read afterwards, and its own metrics are unchanged.
 func TestServeHTTP_LeavesTheOperatorsMetricsAlone(t *testing.T) {
 	h, reg := newHandler(t)
 	plain := prometheus.NewGauge(prometheus.GaugeOpts{Name: "own_plain", Help: "d"})
@@ -444,7 +444,7 @@ func TestNew_HasDefaultBounds(t *testing.T) {
 	}
 }
 
-// Beyond what all metrics together may take, what there is goes on, and what is refused is counted.
+// If all metrics together reach a limit, existing metrics still work, and refused ones are counted.
 func TestServeHTTP_BoundsAllMetricsTogether(t *testing.T) {
 	for name, tt := range map[string]struct {
 		labels int // of each series, besides the first

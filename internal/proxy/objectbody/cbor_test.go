@@ -43,6 +43,6 @@ func TestAddToCBOR_KeepsTheBytesOfOtherValues(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Contains(marked, double) {
-		t.Errorf("the number was encoded anew: %q", marked)
+		t.Errorf("the number was encoded again: %q", marked)
 	}
 }

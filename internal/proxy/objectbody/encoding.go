@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Encoding is a media type of bodies that an API server takes.
+// Encoding is a media type of bodies that an API server accepts.
 type Encoding string
 
 const (
@@ -26,15 +26,15 @@ const (
 )
 
 // ErrUnmarkable is in the chain of Add's errors if an API server may accept the
-// body, but the mark cannot be added without changing what else is stored. Every
-// other error is of a body that an API server refuses.
+// body, but the mark cannot be added without another change of the stored object.
+// Every other error means that an API server refuses the body.
 var ErrUnmarkable = errors.New("the ownership mark cannot be added")
 
-// EncodingOf returns the encoding that a Content-Type header names; no header is
-// JSON. It is false if no API server takes the media type.
+// EncodingOf returns the encoding that a Content-Type header names; no header means
+// JSON. It is false if no API server accepts the media type.
 //
-// Parameters are not looked at: what an API server thinks of them depends on the
-// method, and none of them changes the encoding.
+// Parameters are ignored: how an API server treats them depends on the method, and
+// none of them changes the encoding.
 func EncodingOf(contentType string) (Encoding, bool) {
 	mediaType, _, _ := strings.Cut(contentType, ";")
 	switch e := Encoding(strings.ToLower(strings.TrimSpace(mediaType))); e {
@@ -47,8 +47,8 @@ func EncodingOf(contentType string) (Encoding, bool) {
 	}
 }
 
-// IsApply reports whether the body is one of server-side apply: the only patch
-// that creates an object.
+// IsApply reports whether the body is for server-side apply: the only patch that
+// creates an object.
 func (e Encoding) IsApply() bool { return e == ApplyYAML || e == ApplyCBOR }
 
 // onlyChanges reports whether the body is a patch of an object that exists.
@@ -56,7 +56,7 @@ func (e Encoding) onlyChanges() bool {
 	return e == JSONPatch || e == MergePatch || e == StrategicMergePatch
 }
 
-// Mark says who owns an object. Exactly one of its fields is set.
+// Mark is an owner mark. Exactly one of its fields is set.
 type Mark struct {
 	// Reference has at least a UID.
 	Reference *metav1.OwnerReference
@@ -71,7 +71,7 @@ func (m Mark) valid() bool {
 	return len(m.Annotations) > 0
 }
 
-// Meta is what a body says of an object. What it does not say is empty.
+// Meta is the metadata in a body. Fields that the body does not have are empty.
 type Meta struct {
 	APIVersion, Kind              string
 	Name, GenerateName, Namespace string
@@ -88,7 +88,7 @@ const (
 )
 
 // metadata is the part of an object's metadata that Meta holds. The rest is not
-// decoded: what is wrong there is the API server's to say.
+// decoded: the API server reports errors in it.
 type metadata struct {
 	Name            string                  `json:"name"`
 	GenerateName    string                  `json:"generateName"`
@@ -108,8 +108,8 @@ func (m metadata) meta(apiVersion, kind string) Meta {
 	}
 }
 
-// Read returns what the body says of its object. A merge patch says what it
-// changes; a JSON patch is a list of operations and says nothing.
+// Read returns the metadata in the body. In a merge patch that is the metadata that
+// it changes; a JSON patch is a list of operations and has none.
 func (e Encoding) Read(body []byte) (Meta, error) {
 	if e == JSONPatch {
 		_, err := decodePatch(body)
@@ -133,14 +133,14 @@ func (e Encoding) Read(body []byte) (Meta, error) {
 	return o.meta()
 }
 
-// Add returns the body with the mark in it. A body that bears the mark already
-// is returned as it is.
+// Add returns the body with the mark in it. A body that has the mark already is
+// returned as it is.
 //
 // Stored is the object that a patch applies to, nil if there is none. Only JSON,
 // merge and strategic merge patches need it. They never create an object: with
 // nothing stored they are returned as they are, and the API server refuses them.
-// Adding a reference to a JSON or merge patch says what the whole list is, from
-// what is stored: what others add to the list meanwhile is lost.
+// A reference that is added to a JSON or merge patch sets the whole list, made from
+// the stored one: entries that others add to the list meanwhile are lost.
 func (e Encoding) Add(body []byte, m Mark, stored *Meta) ([]byte, error) {
 	if !m.valid() {
 		return nil, errors.New("a mark is either a reference with a uid or annotations")
@@ -164,7 +164,7 @@ func (e Encoding) Add(body []byte, m Mark, stored *Meta) ([]byte, error) {
 	}
 }
 
-// in reports whether the object that the metadata is of bears the mark.
+// in reports whether the object with this metadata has the mark.
 func (m Mark) in(meta Meta) bool {
 	if m.Reference != nil {
 		for _, r := range meta.OwnerReferences {

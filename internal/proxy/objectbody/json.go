@@ -50,8 +50,8 @@ func (e Encoding) addToJSON(body []byte, m Mark, stored *Meta) ([]byte, error) {
 	return whole.with("metadata", md.with(m.field(), changed)), nil
 }
 
-// addReference returns the list with the reference in it; nil if nothing has to
-// be said, because what is stored has it and stays.
+// addReference returns the list with the reference in it; nil if the body needs no
+// list, because the stored one has the reference and stays.
 func (e Encoding) addReference(list []byte, ref metav1.OwnerReference, md object, stored *Meta) ([]byte, error) {
 	if e == StrategicMergePatch && md.get("$setElementOrder/ownerReferences") != nil {
 		return nil, fmt.Errorf("%w: the patch sets the order of the references", ErrUnmarkable)
@@ -70,7 +70,8 @@ func (e Encoding) addReference(list []byte, ref metav1.OwnerReference, md object
 	}
 	var have []struct {
 		UID string `json:"uid"`
-		// Directive is set in elements of a strategic merge patch that are none.
+		// Directive is set in elements of a strategic merge patch that are no
+		// references.
 		Directive string `json:"$patch"`
 	}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(list, &have); err != nil {

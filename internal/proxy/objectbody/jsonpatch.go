@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// operation is one that is added to a JSON patch.
+// operation is an operation that is added to a JSON patch.
 type operation struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
@@ -31,8 +31,8 @@ func decodePatch(body []byte) (jsonpatch.Patch, error) {
 	return p, nil
 }
 
-// addToPatch appends operations to a JSON patch. What they have to be depends on
-// what the patch has made of the stored metadata by then.
+// addToPatch appends operations to a JSON patch. Which ones depends on the stored
+// metadata after the patch.
 func addToPatch(body []byte, m Mark, stored Meta) ([]byte, error) {
 	patch, err := decodePatch(body)
 	if err != nil {
@@ -108,8 +108,8 @@ func tokens(path string) []string {
 
 func depth(path string) int { return len(tokens(path)) }
 
-// concerns reports whether the path is that of the field of metadata, of a part
-// of it, or of something that it is a part of.
+// concerns reports whether the path names the field of metadata, a part of it, or
+// something that contains it.
 func concerns(path, field string) bool {
 	parts, of := tokens(path), []string{"metadata", field}
 	n := min(len(parts), len(of))

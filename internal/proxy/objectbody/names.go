@@ -13,9 +13,8 @@ import (
 // is an object or the status of a successful deletion, all of them if it is a
 // list, none if it is any other status.
 //
-// A status does not say what kind the object is of, its Meta has only a name and
-// a UID. The objects of a list do not always say it, then it follows from the
-// list's.
+// A status does not contain the object's kind: its Meta has only a name and a UID.
+// Objects of a list do not always contain it; then it follows from the list's kind.
 func (e Encoding) Names(body []byte) ([]Meta, error) {
 	if e == Protobuf {
 		return protobufNames(body)

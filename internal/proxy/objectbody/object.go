@@ -16,7 +16,7 @@ type object struct {
 	members []member
 }
 
-// member is one of an object's. Its value is text[start:end] of the object.
+// member is a member of an object. Its value is text[start:end] of the object.
 type member struct {
 	name       string
 	start, end int
@@ -59,8 +59,8 @@ func parseObject(text []byte) (object, error) {
 	return o, nil
 }
 
-// get returns the value that an API server takes: the last one. It is nil if
-// there is none.
+// get returns the value that an API server uses: the last one. It is nil if there
+// is none.
 func (o object) get(name string) []byte {
 	for _, m := range slices.Backward(o.members) {
 		if m.name == name {
@@ -123,9 +123,9 @@ func (o object) meta() (Meta, error) {
 
 // metadata returns the object's metadata, where field is to be changed.
 //
-// Where the metadata is given twice, the last one counts for custom resources, but
-// built-in kinds are decoded one on top of the other. The last one is the right
-// place for both unless the field is in another.
+// If the metadata is given twice, the last one counts for custom resources, but for
+// built-in kinds each is decoded on top of the one before. The last one is the right
+// place for both, unless the field is in another.
 func (o object) metadata(field string) (object, error) {
 	last, given := object{text: []byte("{}")}, 0
 	for _, m := range o.members {

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// magic precedes every message of Kubernetes: a runtime.Unknown, which says the
-// kind and holds the object.
+// magic precedes every message of Kubernetes: a runtime.Unknown, which contains the
+// kind and the object.
 const magic = "k8s\x00"
 
 // Field numbers of Kubernetes' messages.
@@ -88,8 +88,8 @@ func eachField(message []byte, number protowire.Number, f func(field, start, end
 	return nil
 }
 
-// protobufMetadata reads an object's metadata. Where it comes in pieces, each is
-// decoded on top of the former, as everywhere in protobuf.
+// protobufMetadata reads an object's metadata. If it comes in pieces, each is
+// decoded on top of the one before, as always in protobuf.
 func protobufMetadata(object []byte) (metadata, error) {
 	var md metav1.ObjectMeta
 	err := eachField(object, objectMetadata, func(_, start, end int) error {
@@ -106,8 +106,8 @@ func protobufMetadata(object []byte) (metadata, error) {
 }
 
 // addToProtobuf adds the mark as one more piece of the object's metadata, at the
-// end, so that all that was there stays as it is. Lists grow by what a later
-// piece has, and of a map's entries with the same key the later one counts.
+// end, so that the rest stays as it is. A later piece adds its elements to lists,
+// and of a map's entries with the same key the later one counts.
 func addToProtobuf(body []byte, m Mark) ([]byte, error) {
 	p, err := decodeProtobuf(body)
 	if err != nil {

@@ -12,21 +12,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Field numbers of Secret (k8s.io/api/core/v1/generated.proto). An entry of a
-// map has a key and a value, as those of annotations.
+// Field numbers of Secret (k8s.io/api/core/v1/generated.proto). An entry of a map
+// has a key and a value, as the entries of annotations.
 const (
 	secretData       protowire.Number = 2
 	secretStringData protowire.Number = 4
 )
 
-// lastApplied is the annotation in which kubectl keeps what it has applied, with
-// the values in it.
+// lastApplied is the annotation in which kubectl keeps the object that it applied,
+// including the values.
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// SecretValues returns the values of the Secrets in a body that is about
-// Secrets and nothing else: one, a list, a table, a patch, an event of a watch,
-// or none, as where only metadata was asked for. The error is of a body in
-// which there may be values that cannot be read.
+// SecretValues returns the values of the Secrets in a body that is only about
+// Secrets: one Secret, a list, a table, a patch, an event of a watch, or none, for
+// example if only metadata was asked for. It returns an error if the body may hold
+// values that cannot be read.
 func (e Encoding) SecretValues(body []byte) ([]string, error) {
 	if len(body) == 0 {
 		return nil, nil
@@ -48,8 +48,8 @@ func (e Encoding) SecretValues(body []byte) ([]string, error) {
 	return treeSecrets(nil, tree), nil
 }
 
-// patchSecrets takes every text of a JSON patch for a value: what it is said of
-// depends on what is stored.
+// patchSecrets treats every text of a JSON patch as a value, because its meaning
+// depends on the stored object.
 func patchSecrets(body []byte) ([]string, error) {
 	var operations []struct {
 		Value any `json:"value"`
@@ -115,8 +115,8 @@ func entries(m map[string]any, encoded bool) []string {
 	return values
 }
 
-// decoded is what a value of data stands for; what cannot be decoded stands for
-// itself, and the API server refuses it.
+// decoded is a value of data, decoded. A value that cannot be decoded is returned as
+// it is; the API server refuses it.
 func decoded(text string) string {
 	value, err := base64.StdEncoding.DecodeString(strings.TrimSpace(text))
 	if err != nil {

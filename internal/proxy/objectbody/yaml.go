@@ -14,7 +14,7 @@ import (
 
 // How much larger than its text a document may become. Without aliases a node
 // takes at least two bytes of text, so that only aliases reach the limit; the
-// allowance is for small documents that make good use of them.
+// allowance is for small documents with many aliases.
 const (
 	nodeCost       = 8
 	expansion      = 8
@@ -24,8 +24,8 @@ const (
 // yamlToJSON converts the first document, with the library that API servers use:
 // they do not look at the others.
 //
-// The library bounds how many nodes aliases become, but not how much text, so
-// that is measured first, while aliases of a string still share it.
+// The library bounds how many nodes aliases expand to, but not how much text. So the
+// text is measured first, while aliases of a string still share it.
 func yamlToJSON(body []byte) ([]byte, error) {
 	if json.Valid(body) {
 		return body, nil
@@ -44,7 +44,7 @@ func yamlToJSON(body []byte) ([]byte, error) {
 	return text, nil
 }
 
-// remaining is what the tree leaves of a size; below zero if it is larger.
+// remaining is the rest of a size after the tree; below zero if the tree is larger.
 func remaining(tree any, size int) int {
 	size -= nodeCost
 	switch t := tree.(type) {
@@ -79,12 +79,12 @@ func (e Encoding) addToYAML(body []byte, m Mark) ([]byte, error) {
 	if json.Valid(body) {
 		return marked, nil
 	}
-	// A client that asked for strict validation is told of duplicates. They are
-	// gone from the JSON.
+	// A client that asked for strict validation gets errors about duplicates. The
+	// JSON would not have them any more.
 	if _, err := yaml.YAMLToJSONStrict(body); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnmarkable, err)
 	}
-	// JSON is YAML but for details, such as keys longer than 1024 bytes and
+	// JSON is YAML except for details, such as keys longer than 1024 bytes and
 	// control characters above ASCII's.
 	if again, err := yaml.YAMLToJSON(text); err != nil || !sameObject(text, again) {
 		return nil, fmt.Errorf("%w: the document does not survive as JSON", ErrUnmarkable)

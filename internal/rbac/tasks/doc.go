@@ -1,8 +1,8 @@
 // Package tasks reads roles and playbooks, and lists the requests to the API
 // server that stand literally in their tasks, templates and manifests: module,
-// apiVersion and kind. Everything else it lists as not known, with file and line:
-// a record of runs has the true answer.
+// apiVersion and kind. It lists all other requests as not known, with file and
+// line: a record of runs contains them.
 //
-// Nothing is run and no expression is evaluated. The package does not know which
-// resources there are, nor RBAC; kinds are returned as they are written.
+// It runs nothing and evaluates no expression. It does not know RBAC, or which
+// resources exist; kinds are returned as written.
 package tasks

@@ -103,14 +103,14 @@ func (a args) file(n *yaml.Node, kind string) []object {
 	return a.documents(string(data), path, 1)
 }
 
-// keyLine matches the lines of a manifest that are read: those of the object
-// itself, at the left.
+// keyLine matches the lines of a manifest that are read: the keys of the object
+// itself, which are not indented.
 var keyLine = regexp.MustCompile(`^(apiVersion|kind):\s*(.*?)\s*$`)
 
 // comment matches comments and statements of Jinja.
 var comment = regexp.MustCompile(`(?s)\{#.*?#\}|\{%.*?%\}`)
 
-// key is such a line.
+// key is a line that keyLine matches.
 type key struct {
 	name, value string
 	line        int

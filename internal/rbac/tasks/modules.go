@@ -10,8 +10,8 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// request is what a module sends. Without a kind it is for the kind that the
-// arguments name.
+// request is a request that a module sends. Without a kind it is for the kind
+// that the arguments name.
 type request struct {
 	apiVersion, kind, subresource string
 	verbs                         string

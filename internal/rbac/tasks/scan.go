@@ -28,8 +28,8 @@ func (p Place) String() string {
 // Use is a request that a task makes.
 type Use struct {
 	Place
-	// APIVersion and Kind are as the task has them. A kind may be the name of a
-	// resource or a short name, as the modules take it.
+	// APIVersion and Kind are as written in the task. A kind may be the name of a
+	// resource or a short name, which the modules accept.
 	APIVersion, Kind string
 	// Subresource is empty for the object itself.
 	Subresource string
@@ -65,7 +65,7 @@ type Content struct{ Playbook, Role string }
 type Options struct {
 	// RolesPath and CollectionsPath are where other roles are searched.
 	RolesPath, CollectionsPath []string
-	// APIVersion and Kind are those of the watched kind.
+	// APIVersion and Kind are the watched kind.
 	APIVersion, Kind string
 }
 

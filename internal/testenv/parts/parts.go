@@ -1,6 +1,6 @@
-// Package parts decides about tests that need a part which is not there: a
-// control plane, Ansible, root, time. They are skipped, so that go test works in any clone.
-// Where ROLEWRIGHT_TEST_PARTS is "required", as in make test, they fail.
+// Package parts decides about tests that need a part which is missing: a control
+// plane, Ansible, root, time. They are skipped, so that go test works in any clone.
+// If ROLEWRIGHT_TEST_PARTS is "required", as in make test, they fail.
 package parts
 
 import (
