@@ -32,7 +32,7 @@ import (
 // A mark is what an object says of its owner. Anything else that one may say
 // is spelled out where it is found, and equals none of these.
 const (
-	nobody    = "no mark"
+	unmarked  = "no mark"
 	reference = "one owner reference"
 	annotated = "both annotations"
 )
