@@ -203,6 +203,7 @@ fuzz-short: ## run every fuzz target for FUZZTIME (3000x: so many inputs)
 
 .PHONY: lint
 lint: lint-tools ## check formatting, style and the import directions
+	@tools/words.sh
 	@tools/python/check.sh
 	@$(TOOLS)/golangci-lint run --build-tags e2e ./...
 	@cd tools && $(TOOLS)/golangci-lint run --config $(CURDIR)/.golangci.yml ./controlplane/...

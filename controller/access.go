@@ -31,7 +31,7 @@ type Gateway interface {
 	Discovery() *discovery.Cache
 }
 
-// admitted is the access of a run that is under way.
+// admitted is the access of a run in progress.
 type admitted struct {
 	access *proxy.Access
 	life   *lifetime
@@ -119,7 +119,7 @@ func (w *witness) Deleted(c proxy.Child) {
 	}
 }
 
-// end is called when no request of the run is under way any more.
+// end is called when no request of the run is in progress any more.
 func (w *witness) end() []schema.GroupVersionResource {
 	if w.tracked == nil {
 		return nil
@@ -127,7 +127,7 @@ func (w *witness) end() []schema.GroupVersionResource {
 	return w.tracked.End()
 }
 
-// Grant is what the watches say about whoever acts for owner without being a
+// Grant is what the watches say about a client that acts for owner without being a
 // run of it.
 func (s *Set) Grant(owner proxy.Owner) proxy.Grant {
 	for _, k := range s.kinds {
@@ -146,7 +146,7 @@ func (s *Set) Grant(owner proxy.Owner) proxy.Grant {
 	return proxy.Grant{Owner: owner, Inject: s.inject}
 }
 
-// bystander has the dependents watched that somebody else than a run writes.
+// bystander has the dependents watched that other clients than a run write.
 // What it writes counts as a change like anybody's.
 type bystander struct {
 	r     *reconciler
@@ -164,7 +164,7 @@ func (b *bystander) Wrote(proxy.Child) {}
 // Deleted implements [proxy.Tracker].
 func (b *bystander) Deleted(proxy.Child) {}
 
-// grant is what the watch says about whoever acts for owner.
+// grant is what the watch says about a client that acts for owner.
 func (r *reconciler) grant(owner proxy.Owner) proxy.Grant {
 	return proxy.Grant{
 		Owner: owner, Inject: r.opts.InjectOwnerRef,
@@ -224,9 +224,9 @@ func runEnv(dir string) map[string]string {
 	return env
 }
 
-// goings tells the runs under way that their objects go, or change. ctx is the service's;
+// watchObjects notifies the runs in progress that their objects go, or change. ctx is the service's;
 // r.looks has to be waited for after it.
-func (r *reconciler) goings(ctx context.Context) toolscache.ResourceEventHandler {
+func (r *reconciler) watchObjects(ctx context.Context) toolscache.ResourceEventHandler {
 	return toolscache.ResourceEventHandlerFuncs{
 		UpdateFunc: func(before, after any) {
 			was, wasOK := before.(*unstructured.Unstructured)

@@ -35,7 +35,7 @@ func (a *ages) mark(key types.NamespacedName, at time.Time) {
 }
 
 // take is called when the object is looked at: it returns since when that was
-// due, now if nobody knows.
+// due, now if no one knows.
 func (a *ages) take(key types.NamespacedName, now time.Time) time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -29,7 +29,7 @@ type retention struct {
 // archive knows the private data directories of finished runs, and removes
 // those that are too many, too old, or together too large. What it knows is
 // measured once, at the end of a run or when its object is first met, so that
-// nothing is walked to decide. Directories of runs that are under way, or whose
+// nothing is walked to decide. Directories of runs in progress, or whose
 // end is not in the status yet, are not touched.
 type archive struct {
 	runs     string // the directory with one for each object
@@ -265,7 +265,7 @@ func (a *archive) forget(object string) error {
 		a.metrics.Artifacts(a.count, a.bytes)
 	}
 	a.mu.Unlock()
-	return runner.Remove(filepath.Join(a.runs, object)) //nolint:wrapcheck // it says what it is
+	return runner.Remove(filepath.Join(a.runs, object))
 }
 
 // over is called under the lock.

@@ -98,7 +98,7 @@ func startOnce(t *testing.T, a *archive) {
 }
 
 // Runs are kept by number and age, failed ones in addition; 0 keeps none, less
-// than 0 all. The run that is under way is never touched, nor counted.
+// than 0 all. The run in progress is never touched, nor counted.
 func TestArchive_KeepsWhatTheObjectsLimitsSay(t *testing.T) {
 	t.Parallel()
 	// Of the minutes 1 to 6, runs 1, 2 and 4 have failed.
@@ -400,7 +400,7 @@ func TestArchive_IsBackAtItsBaselineWhenObjectsAreGone(t *testing.T) {
 	}
 }
 
-// A path that somebody else has prepared is not used.
+// A path that another user has prepared is not used.
 func TestRundirs_RefusesAForeignRunnerRoot(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {

@@ -13,7 +13,7 @@ import (
 )
 
 // contentMaxAge bounds how often the files of a role are looked at: often
-// enough for somebody who edits one, seldom enough for a thousand objects that
+// enough for someone who edits one, seldom enough for a thousand objects that
 // are looked at together after a restart.
 const contentMaxAge = 10 * time.Second
 

@@ -28,7 +28,7 @@ func (r *reconciler) queueSource() source.Source {
 	})
 }
 
-// touch is called when somebody else has changed a dependent of an object: the
+// touch is called when another client has changed a dependent of an object: the
 // object is run again. uid is empty where the dependent does not say it.
 func (r *reconciler) touch(key types.NamespacedName, uid types.UID, why string) {
 	r.mu.Lock()

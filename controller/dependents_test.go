@@ -240,13 +240,13 @@ func TestDependents_PrunedWhereGarbageCollectionDoesNotReach(t *testing.T) {
 					return apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(gone), gone.DeepCopy()))
 				})
 			}
-			get(t, c, foreign) // is nobody's, and still there
+			get(t, c, foreign) // is no one's, and still there
 		})
 	}
 }
 
 // What was promised for an object is done, also after the watch has stopped to
-// say so: nobody else takes our finalizer off.
+// say so: no one else takes our finalizer off.
 func TestDependents_PrunedAfterTheWatchHasDroppedTheKey(t *testing.T) {
 	t.Parallel()
 	cfg := testenv.Config(t)

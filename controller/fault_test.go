@@ -91,7 +91,7 @@ func TestReconcile_FinalizerOfAnObjectThatLeftTheSelector(t *testing.T) {
 	})
 }
 
-// A schema that lists the incumbent's conditions as the only ones keeps them.
+// A schema that lists ansible-operator's conditions as the only ones keeps them.
 func TestKind_SchemaThatAllowsTheIncumbentsConditionsOnly(t *testing.T) {
 	t.Parallel()
 	cfg := testenv.Config(t)
@@ -158,7 +158,7 @@ func (b between) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // A run that is on record before it starts, and then does not because the
-// object has changed back meanwhile, does not stay on record as under way.
+// object has changed back meanwhile, does not stay on record as in progress.
 func TestReconcile_RunThatIsNotWantedAnyMoreLeavesTheRecord(t *testing.T) {
 	t.Parallel()
 	cfg := testenv.Config(t)
@@ -187,7 +187,7 @@ func TestReconcile_RunThatIsNotWantedAnyMoreLeavesTheRecord(t *testing.T) {
 	})
 	st, _ := get(t, c, obj).Object["status"].(map[string]any)
 	if hasActiveRun(st) {
-		t.Error("a run is on record as under way, and none is")
+		t.Error("a run is on record as in progress, and none is")
 	}
 }
 
@@ -210,8 +210,8 @@ func (f refusing) RoundTrip(req *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// A policy or a permission that refuses the end of one run is somebody else's,
-// and may be mended: the result is written then, in full, and no run waits for it.
+// A policy or a permission that refuses the end of one run is another's,
+// and may be fixed: the result is written then, in full, and no run waits for it.
 func TestReconcile_ResultThatIsRefusedIsWrittenLater(t *testing.T) {
 	t.Parallel()
 	for _, code := range []int{http.StatusForbidden, http.StatusUnprocessableEntity} {

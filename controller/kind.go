@@ -258,7 +258,7 @@ func (k *kind) serve(ctx context.Context, res resource) error {
 		obj.SetGroupVersionKind(k.watch.GVK)
 		informer, err := kinds.GetInformer(ctx, obj) // which waits for its first list
 		if err == nil {
-			_, err = informer.AddEventHandler(r.goings(ctx))
+			_, err = informer.AddEventHandler(r.watchObjects(ctx))
 		}
 		if err == nil {
 			k.report(nil)

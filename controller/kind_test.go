@@ -103,7 +103,7 @@ func listOf(gvk schema.GroupVersionKind) *unstructured.UnstructuredList {
 	return list
 }
 
-// Two groups with one kind and version, which the incumbent refuses.
+// Two groups with one kind and version, which ansible-operator refuses.
 func TestKind_TwoGroupsWithOneKind(t *testing.T) {
 	t.Parallel()
 	cfg := testenv.Config(t)

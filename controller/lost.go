@@ -24,7 +24,7 @@ import (
 // believes nothing else about it.
 const ticketFile = "ticket.json"
 
-// ticket is what the status does not say of a run that is under way.
+// ticket is what the status does not say of a run in progress.
 type ticket struct {
 	Run string
 	// The object: its kind and name are for finding out whether it is gone.
@@ -63,7 +63,7 @@ func readTicket(dir string) (ticket, error) {
 	return t, nil
 }
 
-// settleLost settles a run that the status says is under way, and that is none
+// settleLost settles a run that the status says is in progress, and that is none
 // of this process's: its operator has died, or was frozen and has lost its
 // leadership. What is left of it on this machine is ended. If its end is known
 // after all, it counts; else it is recorded as lost, and run again.
@@ -115,7 +115,7 @@ func (r *reconciler) settleLost(ctx context.Context, s *scope) (*ctrl.Result, er
 		if _, err := r.conclude(ctx, found); err != nil {
 			return nil, err
 		}
-		return again(), nil // nobody has looked at what has changed since that run began
+		return again(), nil // no one has looked at what has changed since that run began
 	case !errors.Is(err, runner.ErrNoRecord):
 		return nil, err
 	}
@@ -123,7 +123,7 @@ func (r *reconciler) settleLost(ctx context.Context, s *scope) (*ctrl.Result, er
 	run := status.Run{
 		ID: lost.ID, Cause: lost.Cause, Generation: lost.Generation, Started: lost.Started, Finished: r.now(),
 		Result: status.Interrupted, Reason: status.ReasonLost, Dependents: resourceNames(r.record(s.object).Dependents),
-		Message: fmt.Sprintf("Run %s was lost: nobody saw its end; it is repeated", shortID(lost.ID)),
+		Message: fmt.Sprintf("Run %s was lost: its end was not seen; it is retried", shortID(lost.ID)),
 	}
 	if s.memory.last != nil {
 		run.Fingerprint = s.memory.last.Fingerprint
@@ -171,12 +171,12 @@ func (r *reconciler) find(ctx context.Context, s *scope, lost status.Active, t t
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", runner.ErrNoRecord, err)
 	}
-	// Which Secrets the run has read, nobody knows any more.
+	// Which Secrets the run has read, no one knows any more.
 	mask := redact.New()
 	mask.Withhold()
 	result, err := r.opts.Runner.Recover(ctx, dir, lost.ID, r.masker(mask))
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it says what it is
+		return nil, err
 	}
 	found := *s
 	found.runID, found.active, found.fingerprint = lost.ID, lost, t.Fingerprint

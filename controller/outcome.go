@@ -176,7 +176,7 @@ func requeueAfter(text string) (time.Duration, error) {
 		return 0, fmt.Errorf("unable to parse time input: %q is negative; the normal period applies", clip(text))
 	}
 	if d == 0 {
-		return 0, nil // no wish, as for the incumbent
+		return 0, nil // no wish, as for ansible-operator
 	}
 	return min(max(d, minPeriod), maxPeriod), nil
 }
@@ -217,7 +217,7 @@ func countsOf(s jobevent.Summary) status.Counts {
 	}
 }
 
-// localhost is what the incumbent reports in ansibleResult: the counts of the
+// localhost is what ansible-operator reports in ansibleResult: the counts of the
 // host of that name, or of all hosts where there is none.
 func localhost(s jobevent.Summary) status.Counts {
 	const host = "localhost"

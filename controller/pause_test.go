@@ -15,7 +15,7 @@ import (
 	"github.com/rolewright/rolewright/runner"
 )
 
-// A pause lets the run that is under way end, and none begin: not for what
+// A pause lets the run in progress end, and none begin: not for what
 // changes, nor after a restart. What changed is run once when it is over, and an
 // object that is deleted is finalized nevertheless.
 func TestPause_FinishesTheRunAndBeginsNone(t *testing.T) {
@@ -41,7 +41,7 @@ func TestPause_FinishesTheRunAndBeginsNone(t *testing.T) {
 	}
 	o := start(t, cfg, exec, opts)
 	obj := create(t, c, object(gvk, ns, "it", map[string]any{"size": int64(1)}))
-	eventually(t, "the run is under way", func() bool { return exec.count() == 1 })
+	eventually(t, "the run is in progress", func() bool { return exec.count() == 1 })
 	edit := func(size int64, annotations map[string]any) {
 		t.Helper()
 		update(t, c, obj, func(is map[string]any) {
@@ -61,11 +61,11 @@ func TestPause_FinishesTheRunAndBeginsNone(t *testing.T) {
 		})
 		settle()
 		if n := exec.count(); n != 1 {
-			t.Fatalf("%d runs, want that which was under way", n)
+			t.Fatalf("%d runs, want the one in progress", n)
 		}
 		is := get(t, c, obj)
 		if last, _ := lastRun(is.Object["status"].(map[string]any)); last.Result != status.Succeeded || last.Generation != 1 {
-			t.Errorf("the run that was under way ended as %+v", last)
+			t.Errorf("the run in progress ended as %+v", last)
 		}
 	}
 	held(2)
@@ -144,7 +144,7 @@ func TestPause_EndsByItself(t *testing.T) {
 	}
 }
 
-// A pause that cannot be read is one, and the status says what to mend.
+// A pause that cannot be read is one, and the status says what to fix.
 func TestPause_ThatCannotBeReadHolds(t *testing.T) {
 	t.Parallel()
 	cfg := testenv.Config(t)

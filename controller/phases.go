@@ -18,7 +18,7 @@ import (
 	"github.com/rolewright/rolewright/internal/metrics"
 )
 
-// again is the result of a reconcile that has to look at the object anew, once
+// again is the result of a reconcile that has to look at the object again, once
 // the cache has caught up.
 func again() *ctrl.Result { return &ctrl.Result{RequeueAfter: 200 * time.Millisecond} }
 
@@ -239,7 +239,7 @@ func (r *reconciler) begin(ctx context.Context, s *scope) (*ctrl.Result, error) 
 		return nil, err
 	}
 	// A conflict may have brought another object than the plan was made for. The
-	// run is on record and has to get an end, or it would seem under way for ever.
+	// run is on record and has to get an end, or it would seem in progress for ever.
 	planned := s.fingerprint
 	if s.fingerprint, err = r.content.fingerprint(ctx, s); err != nil {
 		s.err = err

@@ -216,7 +216,7 @@ func TestPlanted_AStatusTouchesNothingOfOthers(t *testing.T) {
 			w.MaxRunnerArtifacts, w.WatchDependentResources, w.MaxConcurrentReconciles = 1, true, 8
 		})}}
 
-	// A run is under way, another has ended, and a third was lost.
+	// A run is in progress, another has ended, and a third was lost.
 	release := make(chan struct{})
 	var running sync.Once
 	victim := make(chan runner.Request, 1)

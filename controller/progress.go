@@ -89,7 +89,7 @@ func (p *progress) write(ctx context.Context) {
 	defer cancel()
 	err := p.r.writeProgress(ctx, p.object, a)
 	if apierrors.IsConflict(err) {
-		// Somebody else wrote, the role for example. An object that is gone or
+		// Another client wrote, the role for example. An object that is gone or
 		// not the same any more is not written to: its resource version stays old.
 		err = p.r.readAgain(ctx, p.object)
 		if err == nil {

@@ -11,7 +11,7 @@ import (
 // protectEnv names, to a run, the file by which its role protects a section from
 // being cut short: while the file exists, the run is not stopped because its
 // object is deleted, gone or changed. The run's timeout, and the end of the
-// operator, wait for nobody.
+// operator, wait for no one.
 const protectEnv = "ROLEWRIGHT_PROTECT"
 
 // protectFile is that file's name in the run's private data directory.
@@ -21,7 +21,7 @@ const protectFile = "protect"
 const sectionPoll = 100 * time.Millisecond
 
 // barrier stands where the file would be once the run is being stopped: a link
-// through which nobody can create a file, so that no section begins then.
+// through which no one can create a file, so that no section begins then.
 const barrier = "stopped/by-the-operator"
 
 // section is the file by which a run protects itself.
@@ -31,7 +31,7 @@ func (d *rundirs) section(s *scope) section {
 	return section(filepath.Join(d.object(s.object.GetUID()), s.runID, protectFile))
 }
 
-// bar reports whether no protected section is under way, and sees to it that none
+// bar reports whether no protected section is in progress, and sees to it that none
 // begins any more.
 func (s section) bar() bool {
 	err := os.Symlink(barrier, string(s))

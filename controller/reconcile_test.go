@@ -48,7 +48,7 @@ func TestReconcile_CreatedAndChangedObjectsRunOnce(t *testing.T) {
 	if last, _ = lastRun(is.Object["status"].(map[string]any)); last.Cause != "changed" || last.Generation != 2 {
 		t.Errorf("lastRun after the change = %+v", last)
 	}
-	// Labels, annotations and somebody else's status are no reason to run.
+	// Labels, annotations and another's status are no reason to run.
 	update(t, c, obj, func(m map[string]any) {
 		m["metadata"].(map[string]any)["labels"] = map[string]any{"a": "b"}
 		m["metadata"].(map[string]any)["annotations"] = map[string]any{"a": "b"}
@@ -182,7 +182,7 @@ func TestReconcile_FailedRunIsRetriedWithBackoffAndResetByAChange(t *testing.T) 
 	c := clientOf(t, cfg)
 	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
 	exec := &fakeExecutor{do: func(_ context.Context, req runner.Request) (runner.Result, error) {
-		if strings.Contains(string(req.ExtraVars), "mended") {
+		if strings.Contains(string(req.ExtraVars), "fixed") {
 			return succeeded(), nil
 		}
 		return failed("the disk is full"), nil
@@ -206,7 +206,7 @@ func TestReconcile_FailedRunIsRetriedWithBackoffAndResetByAChange(t *testing.T) 
 	if ready := condition(is, status.Ready); ready["reason"] != string(runner.TaskFailed) {
 		t.Errorf("Ready = %v", ready)
 	}
-	update(t, c, obj, func(m map[string]any) { m["spec"] = map[string]any{"state": "mended"} })
+	update(t, c, obj, func(m map[string]any) { m["spec"] = map[string]any{"state": "fixed"} })
 	awaitCondition(t, c, obj, status.Ready, "True")
 }
 
@@ -369,7 +369,7 @@ func TestReconcile_ObjectsWithoutGenerationRunOnRealChanges(t *testing.T) {
 	eventually(t, "the run for the change", func() bool { return exec.count() == 2 })
 	// The same content again, with other bookkeeping.
 	if err := c.Patch(t.Context(), cm.DeepCopy(), client.RawPatch("application/merge-patch+json", []byte(`{"data":{"a":"2"}}`)),
-		client.FieldOwner("somebody-else")); err != nil {
+		client.FieldOwner("another")); err != nil {
 		t.Fatal(err)
 	}
 	settle()
@@ -438,7 +438,7 @@ func TestReconcile_ManageStatusFalseWritesNothing(t *testing.T) {
 	}
 }
 
-// An operator error has the incumbent's text, the cause, and is retried.
+// An operator error has ansible-operator's text, the cause, and is retried.
 func TestReconcile_RunThatCannotStartIsReported(t *testing.T) {
 	t.Parallel()
 	cfg := testenv.Config(t)

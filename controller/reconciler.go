@@ -61,22 +61,22 @@ type reconciler struct {
 	memories map[types.NamespacedName]*memory
 	// queue is nil before the controller has started.
 	queue workqueue.TypedRateLimitingInterface[ctrl.Request]
-	// touched are the objects of which somebody else has changed a dependent.
+	// touched are the objects of which another client has changed a dependent.
 	touched map[types.NamespacedName]string
-	// runs are those under way, by the UID of the object.
+	// runs are those in progress, by the UID of the object.
 	runs map[types.UID]admitted
-	// looks are the live reads under way that settle whether an object is gone.
+	// looks are the live reads in progress that settle whether an object is gone.
 	looks sync.WaitGroup
 }
 
 // memory is what the reconciler remembers of an object between reconciles. It
-// is used by the one reconcile of the object that is under way.
+// is used by the one reconcile of the object in progress.
 type memory struct {
 	uid types.UID
 	// last is the object's last run, as recorded in its status when the
 	// process met it, and as it took place since.
 	last *status.Run
-	// lost is the run that the status says nobody has ended; nil if there is none.
+	// lost is the run that the status says no one has ended; nil if there is none.
 	lost *status.Active
 	// unwritten is a run whose end could not be written yet.
 	unwritten *status.Run

@@ -80,7 +80,7 @@ func (r *reconciler) execute(ctx context.Context, req runner.Request) (runner.Re
 	for {
 		result, err := r.opts.Runner.Run(ctx, req)
 		if !errors.Is(err, runner.ErrNoSpace) || !result.Started.IsZero() || !r.dirs.archive.makeRoom() {
-			return result, err //nolint:wrapcheck // it says what it is
+			return result, err
 		}
 	}
 }

@@ -22,7 +22,7 @@ import (
 //	.runs/<uid>/<run ID>                     one per run
 //	<group>/<version>/<Kind>/<namespace>/<name>   link to an object's latest run
 //
-// The links are the incumbent's documented paths. What decides about a
+// The links are ansible-operator's documented paths. What decides about a
 // directory is the object's UID and the run's ID, never a name.
 type rundirs struct {
 	root string
@@ -53,12 +53,12 @@ func newRundirs(opts *Options, log logr.Logger) (*rundirs, error) {
 		return nil, fmt.Errorf("%s is not a directory; remove it or choose another --runner-root", runs)
 	}
 	if err := os.Chmod(runs, 0o700); err != nil {
-		return nil, fmt.Errorf("%s belongs to somebody else: %w; choose another --runner-root", runs, err)
+		return nil, fmt.Errorf("%s belongs to another user: %w; choose another --runner-root", runs, err)
 	}
 	return &rundirs{root: root, log: log, archive: newArchive(runs, opts.ArtifactsMaxBytes, opts.Metrics, log)}, nil
 }
 
-// checkOwners refuses a path of which somebody else may have prepared a part:
+// checkOwners refuses a path of which another user may have prepared a part:
 // below a directory in which everybody may create files, such as /tmp, each
 // part of the path must belong to us or to root, be it a directory or a link.
 func checkOwners(path string) error {
@@ -127,7 +127,7 @@ func (d *rundirs) finish(uid types.UID, runID string, keep retention) {
 	}
 }
 
-// settled is called when no run of the object is under way or unrecorded.
+// settled is called when no run of the object is in progress or unrecorded.
 func (d *rundirs) settled(uid types.UID, keep retention) {
 	d.archive.settled(filepath.Base(d.object(uid)), keep)
 }
@@ -144,7 +144,7 @@ func (d *rundirs) link(gvk schema.GroupVersionKind, key types.NamespacedName, di
 	}
 }
 
-// documented is the incumbent's path for an object; empty if its names do not
+// documented is ansible-operator's path for an object; empty if its names do not
 // make a path.
 func (d *rundirs) documented(gvk schema.GroupVersionKind, key types.NamespacedName) string {
 	path := d.root

@@ -59,7 +59,7 @@ type situation struct {
 	last *status.Run
 	// deleting is true if the object is being deleted and waits for us.
 	deleting bool
-	// dependent is true if somebody else has changed what the object owns.
+	// dependent is true if another client has changed what the object owns.
 	dependent bool
 	// fingerprint and generation are the current inputs'.
 	fingerprint string

@@ -117,7 +117,7 @@ func (r *reconciler) finalizers() []string {
 }
 
 // releases is true for a finalizer that the operator takes off: those that it
-// puts on, and its own of a watch that has said pruneOnDelete once, since nobody
+// puts on, and its own of a watch that has said pruneOnDelete once, since no one
 // else would.
 func (r *reconciler) releases(finalizer string) bool {
 	return finalizer == pruneFinalizer || slices.Contains(r.finalizers(), finalizer)

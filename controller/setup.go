@@ -116,7 +116,7 @@ func (s *Set) watchDependents(mgr manager.Manager, opts Options, log logr.Logger
 	return nil
 }
 
-// controllerNames are the controller labels of metrics: the incumbent's, with
+// controllerNames are the controller labels of metrics: ansible-operator's, with
 // the group where two watches would share one.
 func controllerNames(all []watches.Watch) []string {
 	count := map[string]int{}
@@ -164,7 +164,7 @@ func (s *Set) Close(cause error) {
 	s.active.Wait()
 }
 
-// Abort stops the runs that are under way, with cause, and waits for nothing.
+// Abort stops the runs in progress, with cause, and waits for nothing.
 func (s *Set) Abort(cause error) { s.abort(cause) }
 
 // enter is called by a kind that starts; it is false if the set is closed.

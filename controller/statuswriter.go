@@ -28,7 +28,7 @@ type change func(map[string]any) map[string]any
 // writeStatus brings the status of obj to what ch makes of it, and obj to what
 // the API server then holds. The write is a merge patch of the difference
 // under the resource version that was read; on a conflict the object is read
-// again and ch applied again, so that nobody's words are lost. No difference,
+// again and ch applied again, so that no one's words are lost. No difference,
 // no write. An object that is not the same any more is left alone: then the
 // error is a NotFound.
 func (r *reconciler) writeStatus(ctx context.Context, obj *unstructured.Unstructured, moment metrics.Moment, ch change) error {
@@ -85,7 +85,7 @@ func (r *reconciler) patchStatus(ctx context.Context, obj *unstructured.Unstruct
 	}
 	err := r.sendStatus(ctx, obj, after)
 	if ofSchema(err) && !r.legacy.Load() {
-		// A schema made for the incumbent may list the conditions it allows.
+		// A schema made for ansible-operator may list the conditions it allows.
 		if r.sendStatus(ctx, obj, status.Legacy(before, after)) == nil {
 			r.legacy.Store(true)
 			r.log.Info("The CustomResourceDefinition's schema refuses the conditions Ready, Reconciling and Stalled or the summary; "+
@@ -181,7 +181,7 @@ func refused(err error) bool {
 }
 
 // final tells those of refused that will be the same next time. A policy or a
-// permission is somebody else's, who may mend it.
+// permission is another's, who may fix it.
 func final(err error) bool {
 	return ofSchema(err) || apierrors.IsBadRequest(err) || tooLarge(err)
 }

@@ -81,7 +81,7 @@ func listUIDs(ctx context.Context, client metadata.ResourceInterface, into map[t
 	for {
 		list, err := client.List(ctx, page)
 		if err != nil {
-			return err //nolint:wrapcheck // the caller says what it was for
+			return err
 		}
 		for i := range list.Items {
 			into[list.Items[i].UID] = true

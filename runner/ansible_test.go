@@ -165,6 +165,6 @@ func send(t *testing.T, id string, sig syscall.Signal, fits func(cmdline string)
 		}
 	}
 	if sent == 0 {
-		t.Errorf("nobody to signal among %v", marked(t, id))
+		t.Errorf("no process to signal among %v", marked(t, id))
 	}
 }

@@ -196,7 +196,7 @@ func TestRemove_RefusesWhatIsNoRun(t *testing.T) {
 }
 
 // asNobody runs f on a thread whose file accesses are those of a user without
-// privileges, whoever runs the tests.
+// privileges, anyone who runs the tests.
 func asNobody(t *testing.T, f func()) {
 	t.Helper()
 	done := make(chan struct{})

@@ -104,7 +104,7 @@ func inherited(environ []string) []string {
 // with the guard before whatever callback plugins there are, and with Ansible's
 // temporary files in the private data directory, where nothing outlives the
 // run's retention, unless they were given another place. So are the sockets of
-// its connections by ssh: whoever opens the first is the others' way to the host,
+// its connections by ssh: the run that opens the first is the others' way to the host,
 // and goes with its run. The home directory is
 // there too where there is none, as that of a user whom no passwd file knows.
 func (req Request) environment(environ []string) []string {
@@ -126,7 +126,7 @@ func (req Request) environment(environ []string) []string {
 
 // housed returns an environment with a home directory, dir where there is none,
 // and with other places in dir for what is written to the home directory, where
-// nobody can: Ansible would make directories there, or in one of the name ~. It
+// no one can: Ansible would make directories there, or in one of the name ~. It
 // leaves alone what has a place already. A user whom no passwd file knows has a
 // name there too: without one ansible-core 2.19 does not start.
 func housed(environ []string, dir string) []string {

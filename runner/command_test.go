@@ -15,7 +15,7 @@ const (
 	testDir = "/tmp/ansible-operator/runner/g/v1/Kind/ns/name/" + testID
 )
 
-// TestArguments pins the command lines of the incumbent, less its
+// TestArguments pins the command lines of ansible-operator, less its
 // --rotate-artifacts.
 func TestArguments(t *testing.T) {
 	tests := []struct {

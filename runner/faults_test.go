@@ -22,7 +22,7 @@ import (
 	"github.com/rolewright/rolewright/runner/supervise"
 )
 
-// Whoever of the processes between the operator and the tasks is killed, the
+// Whichever of the processes between the operator and the tasks is killed, the
 // rest goes as well, with what has detached itself.
 func TestRun_NothingSurvivesWhoeverIsKilled(t *testing.T) {
 	everything := []string{"sleep 600", "sleep 601", "sleep 602"}
@@ -119,7 +119,7 @@ func TestRun_CancelIsQuick(t *testing.T) {
 	wg.Wait()
 	slices.Sort(took)
 	t.Logf("%d runs of Ansible were gone after: median %v, at most %v", runs, took[len(took)/2], took[len(took)-1])
-	// Whoever does not go within the grace is killed.
+	// A process that does not go within the grace is killed.
 	if most := took[len(took)-1]; most > time.Minute {
 		t.Errorf("at most %v: that is no busy machine, that hangs", most)
 	}

@@ -200,7 +200,7 @@ func (d privateDir) inventory(req Request, environ []string) error {
 // asyncDir is where asynchronous tasks leave their results, which stay where they
 // are; empty if Ansible's place is to be taken, in the home directory of the
 // task's user. That may be anybody where the operator is root (become), and
-// nobody else can write to the private data directory.
+// no one else can write to the private data directory.
 func asyncDir(dir string, environ []string, euid int) string {
 	if euid == 0 || lookup(environ, "ANSIBLE_ASYNC_DIR") != "" {
 		return ""
@@ -243,7 +243,7 @@ func (d privateDir) copyTree(from *os.Root, to string) error {
 	})
 }
 
-// playbook copies the playbook for whoever looks at the directory; it is run
+// playbook copies the playbook for anyone who looks at the directory; it is run
 // from where it is. That it cannot be read is for Ansible to report.
 func (d privateDir) playbook(source string) error {
 	if source == "" {
@@ -334,7 +334,7 @@ func (d privateDir) copyPath(source, target string, mode fs.FileMode) error {
 }
 
 // copy copies a file. The owner's bits are kept, so that an inventory script
-// stays executable; nobody else gets any.
+// stays executable; no one else gets any.
 func (d privateDir) copy(in io.Reader, target string, mode fs.FileMode) error {
 	out, err := d.create(target, mode&dirMode|fileMode)
 	if err != nil {

@@ -33,7 +33,7 @@ type Options struct {
 	Supervisor []string
 	// Warm has the fork servers from which runs are started where there is one,
 	// with the environment Environ, but for requests that say otherwise; nil means
-	// that every run starts Python anew.
+	// that every run starts a new Python.
 	Warm *warm.Pool
 	// ForkTimeout is how long such a server may take to fork a run before it is
 	// replaced, and the run made plainly; 0 means [supervise.DefaultForkTimeout].
@@ -74,7 +74,7 @@ func New(opts Options) *Runner {
 }
 
 // Close ends what the Runner keeps between runs. It is called when no run is
-// under way, and none comes.
+// in progress, and none comes.
 func (r *Runner) Close() { r.supervisor.Close() }
 
 // SupervisorCommand is the hidden subcommand of a program that makes runs: all

@@ -75,7 +75,7 @@ type Request struct {
 	// Mask hides values in all that leaves the run: events, Summary and Tail.
 	// nil hides nothing.
 	Mask Masker
-	// Executor is [ExecutorRunner] for a run that starts Python anew although the
+	// Executor is [ExecutorRunner] for a run that starts a new Python although the
 	// Runner has fork servers.
 	Executor Executor
 

@@ -58,7 +58,7 @@ func Space(dir string) (size, free int64, err error) {
 	if err := unix.Statfs(dir, &st); err != nil {
 		return 0, 0, fmt.Errorf("look at the file system of %s: %w", dir, err)
 	}
-	return int64(st.Blocks) * st.Bsize, int64(st.Bavail) * st.Bsize, nil //nolint:gosec // no disk is that large
+	return int64(st.Blocks) * st.Bsize, int64(st.Bavail) * st.Bsize, nil
 }
 
 // exhausted tells whether a file cannot be written in dir for want of space. It
@@ -91,7 +91,7 @@ func Usage(dir string) int64 {
 	return sum
 }
 
-// guard watches over the private data directory of a run that is under way.
+// guard watches over the private data directory of a run in progress.
 type guard struct {
 	req    Request
 	cancel context.CancelCauseFunc
@@ -175,7 +175,7 @@ func (g *guard) checkSpace() {
 
 // clear removes what a playbook has put where ansible-runner writes its last
 // files: it would write into the target of a link, and wait for ever for
-// somebody to read from a pipe.
+// someone to read from a pipe.
 func (g *guard) clear() {
 	root, err := plainfile.OpenDir(g.req.Dir)
 	if err != nil {

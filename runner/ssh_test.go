@@ -61,7 +61,7 @@ func TestRun_SharesNoConnectionBySSH(t *testing.T) {
 	}
 }
 
-// serveSSH serves ssh to whoever comes, until the test ends, and returns the port.
+// serveSSH serves ssh to anyone who comes, until the test ends, and returns the port.
 func serveSSH(t *testing.T) int {
 	t.Helper()
 	_, key, err := ed25519.GenerateKey(rand.Reader)
@@ -133,11 +133,11 @@ func execute(t *testing.T, channel ssh.Channel, payload []byte) {
 		t.Error(err)
 		return
 	}
-	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", request.Command) //nolint:gosec // that is what it is for
+	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", request.Command)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = channel, channel, channel.Stderr()
 	var exit *exec.ExitError
 	if err := cmd.Run(); err != nil && !errors.As(err, &exit) {
 		return // the client has gone
 	}
-	_, _ = channel.SendRequest("exit-status", false, ssh.Marshal(struct{ Code uint32 }{uint32(cmd.ProcessState.ExitCode())})) //nolint:gosec // as above
+	_, _ = channel.SendRequest("exit-status", false, ssh.Marshal(struct{ Code uint32 }{uint32(cmd.ProcessState.ExitCode())}))
 }

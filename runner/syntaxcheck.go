@@ -88,7 +88,7 @@ func SyntaxCheck(ctx context.Context, content Content, env []string) (err error)
 	}
 	found := parseSyntaxError(text)
 	if found.File == "" || strings.HasPrefix(found.File, dir+string(filepath.Separator)) {
-		// Ansible named none, or our own file, which nobody wants to see.
+		// Ansible named none, or our own file, which no one wants to see.
 		found.File, found.Line, found.Column = checked, 0, 0
 	}
 	if found.Message == "" {

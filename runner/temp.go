@@ -15,14 +15,14 @@ import (
 // Temp is the directory that the runs of a [Runner] have for temporary files
 // (TMPDIR). A process that is killed leaves some there: Ansible's modules unpack
 // their arguments and utilities, Kubernetes clients write keys. What runs have
-// left is removed when none of those is under way that can have made it; what
+// left is removed when none of those is in progress that can have made it; what
 // they keep there for each other, as the Kubernetes client keeps what it has
 // discovered, stays until Close. It is safe for concurrent use; nil is none.
 type Temp struct {
 	dir lockeddir.Dir
 
 	mu sync.Mutex
-	// begun counts the runs; live are the numbers of those under way.
+	// begun counts the runs; live are the numbers of those in progress.
 	begun uint64
 	live  map[uint64]bool
 	// seen has what may be left of runs: that and its file, with begun at the time
@@ -48,7 +48,7 @@ func NewTemp(parent string) (*Temp, error) {
 	return &Temp{dir: dir, live: map[uint64]bool{}, seen: map[string]leftover{}}, nil
 }
 
-// Close removes the directory. It is called when no run is under way, and none
+// Close removes the directory. It is called when no run is in progress, and none
 // comes.
 func (t *Temp) Close() {
 	if t != nil {
@@ -76,7 +76,7 @@ func (t *Temp) begin() (controlDir string, ended func()) {
 	if t == nil {
 		return "", func() {}
 	}
-	// Somebody may clean up where it stands.
+	// Someone may clean up where it stands.
 	_ = os.Mkdir(t.dir.Name(), dirMode)
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -103,7 +103,7 @@ func (t *Temp) begin() (controlDir string, ended func()) {
 // multiprocessing where no other name is given.
 var transient = regexp.MustCompile(`^(ansible_.*_payload_|tmp|pymp-)[a-z0-9_]{8}`)
 
-// leftLocked are the paths of what was seen when no run was under way that is now.
+// leftLocked are the paths of what was seen when no run was in progress that is now.
 func (t *Temp) leftLocked() []string {
 	oldest := t.begun + 1
 	for number := range t.live {

@@ -2,7 +2,7 @@
 # gotest.sh PACKAGES FLAGS...: go test, where a test that fails is repeated once.
 #
 # On real API servers, kernels and interpreters a machine can be too slow for a
-# test in a way that nobody has met yet. Such a test is named, here and at the
+# test in a way that no one has met yet. Such a test is named, here and at the
 # end of `make test`, and passes if it does alone. Nothing is repeated after a
 # data race, a panic, a timeout or more than three failures; what fails
 # otherwise than in a test, as where goroutines are left, has failed.

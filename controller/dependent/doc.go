@@ -1,5 +1,5 @@
 // Package dependent watches the objects that belong to custom resources and
-// says which owner has to run again because somebody else changed one of them.
+// says which owner has to run again because another client changed one of them.
 //
 // It watches metadata only, one resource at a time, and keeps a small record of
 // each owned object and nothing of the others: what it costs follows what is

@@ -15,7 +15,7 @@ import (
 
 const (
 	// maxQuestions is how many comparisons may wait. What comes on top counts as changed:
-	// so many changes are one for somebody anyway.
+	// so many changes are one for someone anyway.
 	maxQuestions = 1024
 	// readTimeout is for one version of one object.
 	readTimeout = 10 * time.Second

@@ -32,9 +32,9 @@ type feed struct {
 	// hints are owners that are said to own objects here. They are dropped
 	// when a list has shown what they own.
 	hints map[ownerKey]struct{}
-	// runs are under way and write such objects.
+	// runs are in progress and write such objects.
 	runs map[*Run]struct{}
-	// used is true if somebody was interested since it was last looked at.
+	// used is true if someone was interested since it was last looked at.
 	used bool
 }
 

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// run watches until ctx ends or nobody has been interested for a while.
+// run watches until ctx ends or no one has been interested for a while.
 func (f *feed) run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
@@ -30,7 +30,7 @@ func (f *feed) run(ctx context.Context) {
 	}
 }
 
-// retire takes the feed out of the registry if nobody was interested between
+// retire takes the feed out of the registry if no one was interested between
 // two calls.
 func (f *feed) retire() bool {
 	f.registry.mu.Lock()

@@ -185,7 +185,7 @@ func (w *world) configMap(meta metav1.ObjectMeta) *corev1.ConfigMap {
 func (w *world) set(name, value string) *corev1.ConfigMap {
 	w.t.Helper()
 	made, err := w.client.CoreV1().ConfigMaps(w.namespace).Patch(w.t.Context(), name, types.MergePatchType,
-		fmt.Appendf(nil, `{"data":{"key":%q}}`, value), metav1.PatchOptions{FieldManager: "somebody"})
+		fmt.Appendf(nil, `{"data":{"key":%q}}`, value), metav1.PatchOptions{FieldManager: "another"})
 	if err != nil {
 		w.t.Fatalf("change ConfigMap %s: %v", name, err)
 	}
@@ -355,7 +355,7 @@ func (wi *wire) cut(code int) {
 	wi.open = nil
 }
 
-func (wi *wire) mend() { wi.cut(0) }
+func (wi *wire) restore() { wi.cut(0) }
 
 // awaitRefusal returns when another watch was refused.
 func (wi *wire) awaitRefusal(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 type verdict int
 
 const (
-	// bookkeeping is an update that nobody acts on.
+	// bookkeeping is an update that no one acts on.
 	bookkeeping verdict = iota
 	// statusWrite is an update of the status, with whatever metadata came along.
 	statusWrite
@@ -69,7 +69,7 @@ type managed struct {
 }
 
 // withoutStatus leaves out the labels and annotations that status writes have
-// set and nobody else has a say in. The Deployment controller's revision is the
+// set and no one else has a say in. The Deployment controller's revision is the
 // best known. Its second write within a second changes no managed fields, so
 // that by them alone it would look like anybody's change.
 func withoutStatus(labels, annotations map[string]string, status, other []metav1.ManagedFieldsEntry) (l, a map[string]string) {
@@ -83,7 +83,7 @@ func withoutStatus(labels, annotations map[string]string, status, other []metav1
 }
 
 // managedBy joins the labels and annotations of entries. Fields that cannot be
-// read are nobody's.
+// read are no one's.
 func managedBy(entries []metav1.ManagedFieldsEntry) managed {
 	var all managed
 	for _, entry := range entries {

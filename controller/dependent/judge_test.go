@@ -73,7 +73,7 @@ func TestJudge_FollowsItsRules(t *testing.T) {
 			was: object(1, map[string]string{"mine": "1"}, role, status), is: object(1, map[string]string{"mine": "2"}, role, status),
 		},
 		{
-			name: "an annotation of the status that somebody takes over", want: changed,
+			name: "an annotation of the status that another client takes over", want: changed,
 			was: object(1, map[string]string{"its": "1"}, role, status),
 			is: object(1, map[string]string{"its": "2"}, entry("kubectl", "", `{"f:metadata":{"f:annotations":{"f:its":{}}}}`), role,
 				entry("controller", "status", `{"f:status":{}}`)),

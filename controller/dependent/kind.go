@@ -23,10 +23,10 @@ type OwnerKind struct {
 	Status bool
 	// Blacklist has the kinds of dependents that are not watched.
 	Blacklist []schema.GroupVersionKind
-	// Changed is called when a dependent was changed or deleted by somebody
+	// Changed is called when a dependent was changed or deleted by someone
 	// else than the owner's own run. The UID is that of the mark; it is empty
 	// if only annotations name the owner. It is called concurrently and must
-	// not block. No run of the owner is under way unless it began just now.
+	// not block. No run of the owner is in progress unless it began just now.
 	Changed func(owner types.NamespacedName, uid types.UID, why string)
 }
 
@@ -56,7 +56,7 @@ type change struct {
 	id   types.NamespacedName
 	uid  types.UID
 	// mark is the UID by which the object names its owner, or, where it is gone
-	// and nobody saw it, that of the owner whose run wrote it.
+	// and no one saw it, that of the owner whose run wrote it.
 	mark types.UID
 	// was and is are the resource versions; is is empty for a deletion.
 	was, is string
@@ -139,7 +139,7 @@ func (k *Kind) Forget(name types.NamespacedName) {
 	k.registry.unrecord(func(o ownerKey) bool { return o == ownerKey{k, name} })
 }
 
-// Close ends the subscription. A call of Changed that is under way may still
+// Close ends the subscription. A call of Changed in progress may still
 // end after it.
 func (k *Kind) Close() {
 	k.registry.mu.Lock()

@@ -8,7 +8,7 @@ import (
 
 // maxVersions is how many versions of one object are remembered until the
 // watch has shown them. A watch that is so far behind lets the oldest count as
-// somebody else's.
+// another's.
 const maxVersions = 32
 
 // own is what runs did to one object and no event has shown yet.
@@ -71,7 +71,7 @@ func reached(position, version string) bool {
 	return position == version || newer(position, version)
 }
 
-// ownOf returns what runs did to an object; nil if nobody is going to see it.
+// ownOf returns what runs did to an object; nil if no one is going to see it.
 func (f *feed) ownOf(id types.NamespacedName, uid types.UID) *own {
 	w := f.own[uid]
 	if w == nil {
@@ -97,7 +97,7 @@ func (f *feed) expectVersion(id types.NamespacedName, uid types.UID, v ownVersio
 }
 
 // expectDeletion remembers that a run has deleted an object, unless that was
-// seen already or nobody is interested.
+// seen already or no one is interested.
 func (f *feed) expectDeletion(id types.NamespacedName, uid types.UID, key ownerKey) {
 	rec := f.records[id]
 	if (rec == nil || rec.uid != uid) && f.own[uid] == nil && f.complete() {

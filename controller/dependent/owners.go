@@ -52,7 +52,7 @@ func add(owners []ownership, next ownership) []ownership {
 
 // refersTo is true if ref, on an object in namespace, names an object of the
 // kind in any version. A namespaced owner of a cluster-scoped object is an
-// illegal reference, which names nobody.
+// illegal reference, which names no one.
 func (k *Kind) refersTo(ref metav1.OwnerReference, namespace string) bool {
 	if ref.Kind != k.spec.GVK.Kind || (k.spec.Namespaced && namespace == "") {
 		return false

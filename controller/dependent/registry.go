@@ -28,7 +28,7 @@ type Options struct {
 	// Log is the logger; the zero value logs nothing.
 	Log logr.Logger
 	// Idle is how long a watch is kept at least after the last object that
-	// somebody owned; 0 means a minute.
+	// someone owned; 0 means a minute.
 	Idle time.Duration
 }
 

@@ -176,7 +176,7 @@ func TestRun_OwnWritesAreNotNews(t *testing.T) {
 			},
 		},
 		{
-			name: "a write that nobody answers for", want: told,
+			name: "a write without an answer", want: told,
 			do: func(w *world, _ *Run) { w.awaitSeen(configMaps, w.set("object", "foreign")) },
 		},
 		{
@@ -321,7 +321,7 @@ func TestRun_JudgesWhatHappenedBeforeTheFirstList(t *testing.T) {
 			run := w.begin("owner")
 			object := w.configMap(ownedBy(owner, "object"))
 			tt.do(w)
-			// Nothing has listed yet: for the registry the write is under way.
+			// Nothing has listed yet: for the registry the write is in progress.
 			run.Expect(child(configMaps, witness))
 			if !tt.late {
 				run.Wrote(child(configMaps, object))
@@ -601,7 +601,7 @@ func TestRegistry_BeginsAForbiddenWatchWhenItIsAllowed(t *testing.T) {
 	t.Parallel()
 	cfg := testenv.Config(t)
 	user := rest.CopyConfig(cfg)
-	user.Impersonate.UserName = testenv.Random("somebody-")
+	user.Impersonate.UserName = testenv.Random("another-")
 	w := newWorld(t, testenv.CRD(t, cfg), as(user))
 	w.configMap(ownedBy(w.owner("owner"), "object"))
 	w.kind.Restore(w.name("owner"), []schema.GroupVersionResource{configMaps})
@@ -625,7 +625,7 @@ func TestRegistry_BeginsAForbiddenWatchWhenItIsAllowed(t *testing.T) {
 	}
 }
 
-// allow gives rights in the namespace to somebody.
+// allow gives rights in the namespace to someone.
 func (w *world) allow(user string, rule rbacv1.PolicyRule) {
 	w.t.Helper()
 	meta := metav1.ObjectMeta{Name: user}
@@ -675,7 +675,7 @@ func TestRegistry_FindsWhatHappenedInAGap(t *testing.T) {
 			run.Wrote(child(configMaps, w.configMap(remade.meta("remade"))))
 			run.End()
 			wire.awaitRefusal(t)
-			wire.mend()
+			wire.restore()
 			last := w.set("changed", "third")
 			w.awaitSeen(configMaps, last)
 			w.awaitTold("changed")
@@ -769,7 +769,7 @@ func TestKind_JoinsAWatchOfAnotherKind(t *testing.T) {
 	}
 }
 
-// A list that was under way when a kind of owners came knows nothing of what
+// A list that was in progress when a kind of owners came knows nothing of what
 // they own. It must not say that it is gone.
 func TestKind_TakesNoListFromBeforeItJoined(t *testing.T) {
 	t.Parallel()

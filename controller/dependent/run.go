@@ -9,7 +9,7 @@ import (
 	"github.com/rolewright/rolewright/internal/proxy"
 )
 
-// Run is one run of an owner. While it is under way, changes of the owner's
+// Run is one run of an owner. While it is in progress, changes of the owner's
 // dependents are kept: the news of a write may come before its answer.
 //
 // A write must be told with the version that it made. One that changed nothing
@@ -18,7 +18,7 @@ type Run struct {
 	kind  *Kind
 	owner types.NamespacedName
 	uid   types.UID
-	// feeds are kept while the run is under way.
+	// feeds are kept while the run is in progress.
 	feeds map[*feed]struct{}
 	ended bool
 }

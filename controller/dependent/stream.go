@@ -26,7 +26,7 @@ type stream struct {
 	// were handled. Both are empty before the first list.
 	listed, position string
 	// working is true once everything that is owned was listed and a watch
-	// stands from there on. A watch that breaks and is begun anew changes
+	// stands from there on. A watch that breaks and is begun again changes
 	// nothing about that.
 	working bool
 	// denied is true after the API server has refused, or does not know the
@@ -41,7 +41,7 @@ const (
 	pageSize = 500
 	// pageTimeout is for one page.
 	pageTimeout = time.Minute
-	// watchTimeout is the least time after which a watch is begun anew; the
+	// watchTimeout is the least time after which a watch is begun again; the
 	// longest is twice that. It spreads the watches over the API servers.
 	watchTimeout = 5 * time.Minute
 	// A broken watch is tried again after minDelay, twice that, and so on.
@@ -95,7 +95,7 @@ func (s *stream) follow(ctx context.Context, resume bool) error {
 	r.mu.Lock()
 	resource, kinds, wanted, position := s.feed.resource, s.feed.kinds, s.feed.wanted, s.position
 	s.denied = false             // until it turns out again
-	resume = resume && s.working // else somebody has joined whose objects are not listed
+	resume = resume && s.working // else someone has joined whose objects are not listed
 	r.mu.Unlock()
 	if !resume {
 		found, listed, err := s.list(ctx, resource, kinds)
@@ -110,7 +110,7 @@ func (s *stream) follow(ctx context.Context, resume bool) error {
 	return s.watch(ctx, resource, position, wanted)
 }
 
-// take merges a list into what is known. It is false if somebody has joined
+// take merges a list into what is known. It is false if someone has joined
 // meanwhile: the list does not show what that one owns.
 func (s *stream) take(found map[types.NamespacedName]*record, listed string, wanted <-chan struct{}) bool {
 	r := s.feed.registry
@@ -211,7 +211,7 @@ func (s *stream) handle(event watch.Event) error {
 	return nil
 }
 
-// opened notes that a watch stands. If nobody has joined since it began, it is
+// opened notes that a watch stands. If no one has joined since it began, it is
 // all that is wanted.
 func (s *stream) opened(resource schema.GroupVersionResource, wanted <-chan struct{}) {
 	f := s.feed

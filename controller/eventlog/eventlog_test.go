@@ -54,7 +54,7 @@ func captured(t *testing.T) []jobevent.Event {
 const gvk = "cache.example.com/v1, Kind=Memcached"
 
 // TestLogger_RealRun compares the whole log of a real run with what it should
-// be. UPDATE_GOLDEN=1 writes the files anew; read the difference.
+// be. UPDATE_GOLDEN=1 writes the files again; read the difference.
 func TestLogger_RealRun(t *testing.T) {
 	for name, tc := range map[string]struct {
 		opts      Options
@@ -102,7 +102,7 @@ func TestLogger_RealRun(t *testing.T) {
 }
 
 // TestLogger_LinesThatPeopleSearchFor holds the texts that must not change,
-// apart from the golden files, which somebody may write anew.
+// apart from the golden files, which someone may write again.
 func TestLogger_LinesThatPeopleSearchFor(t *testing.T) {
 	var got bytes.Buffer
 	out := NewOutput(&got)

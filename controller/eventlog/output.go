@@ -38,7 +38,7 @@ func (o *Output) block(s string) {
 	o.together(func() { _, _ = io.WriteString(o, s) })
 }
 
-// together runs f, in which Write may be called, while nobody else's is run.
+// together runs f, in which Write may be called, while no other's is run.
 func (o *Output) together(f func()) {
 	o.events.Lock()
 	defer o.events.Unlock()

@@ -1,5 +1,5 @@
 // Package extravars turns a custom resource into the extra variables of a run:
-// names, order and conversion as the incumbent has them, with nothing in the
+// names, order and conversion as ansible-operator has them, with nothing in the
 // result that Ansible would execute, template, decrypt or take for a setting
 // of its own.
 //
@@ -11,7 +11,7 @@
 //
 // The variables of a watch and of its finalizer are written by the author of
 // the operator and pass as they are, templates, vault texts and reserved names
-// included. Everything that comes from the object is data of whoever may write
+// included. Everything that comes from the object is data of anyone who may write
 // it: its strings are marked unsafe, names that Ansible reserves never become
 // variables, and maps that look like Ansible's own markers arrive as plain maps.
 // Whatever was left out or changed on the way is told in a [Notice], and stays

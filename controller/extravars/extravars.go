@@ -9,7 +9,7 @@ import (
 const OperatorMeta = "ansible_operator_meta"
 
 // Options say how an object becomes variables. The zero value is the strictest
-// choice for a kind of the core group, but for MarkUnsafe: whoever builds
+// choice for a kind of the core group, but for MarkUnsafe: anyone who builds
 // Options from a watch sets it unless the watch says otherwise.
 type Options struct {
 	// Group and Kind are those of the watched kind; they name the variables
@@ -21,7 +21,7 @@ type Options struct {
 	// it for a template.
 	MarkUnsafe bool
 	// AllowReserved lets keys of the spec become variables that Ansible
-	// reserves. It gives whoever may write the object the operator's rights:
+	// reserves. It gives anyone who may write the object the operator's rights:
 	// it exists for projects that depend on it.
 	AllowReserved bool
 	// KeepControlCharacters leaves control characters in the object's strings.

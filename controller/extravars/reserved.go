@@ -9,7 +9,7 @@ import (
 
 // reserved reports whether a variable of this name would change how Ansible
 // works instead of being data to it. Extra variables have the highest
-// precedence, so whoever sets one of these decides for the operator.
+// precedence, so anyone who sets one of these decides for the operator.
 //
 // Not reserved are the keywords of plays and tasks (name, port, tags, hosts,
 // connection, …): Ansible warns about variables of that name and does not use

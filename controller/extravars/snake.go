@@ -3,7 +3,7 @@ package extravars
 import "strings"
 
 // ToSnake converts a key of a spec to the name of its variable, exactly as the
-// incumbent does: its odd results (URL → __url, HTTPS → http_s) are names that
+// ansible-operator does: its odd results (URL → __url, HTTPS → http_s) are names that
 // roles rely on. A key that is empty or all spaces gives the empty string.
 func ToSnake(s string) string {
 	s = strings.Trim(spaceNumbers(s), " ")
@@ -28,7 +28,7 @@ func ToSnake(s string) string {
 
 // spaceNumbers sets blanks around digits that stand between letters and are
 // followed by a letter and further digits: a1b2 → "a 1 b2". It is the
-// incumbent's ([a-zA-Z])(\d+)([a-zA-Z](\d+)) → "$1 $2 $3", without the cost of
+// ansible-operator's ([a-zA-Z])(\d+)([a-zA-Z](\d+)) → "$1 $2 $3", without the cost of
 // a regular expression for each key of a large object.
 func spaceNumbers(s string) string {
 	var out strings.Builder

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// TestToSnake_AsTheIncumbent is the incumbent's behaviour, oddities included:
+// TestToSnake_AsTheIncumbent is ansible-operator's behaviour, oddities included:
 // these names are in the roles of its users.
 func TestToSnake_AsTheIncumbent(t *testing.T) {
 	for in, want := range map[string]string{
@@ -29,7 +29,7 @@ func TestToSnake_AsTheIncumbent(t *testing.T) {
 		"egressIPsegress": "egress_ips_egress", "IPsegress": "_ips_egress", "URLsIPs": "_urls__ips",
 		"URLegressIPEgressHTTP":    "url_egress_ip_egress_http",
 		"URLsegressIPsEgressHTTPs": "_urls_egress_ips_egress_https",
-		"":                         "", " ": "", "   ": "", // the incumbent panics
+		"":                         "", " ": "", "   ": "", // ansible-operator panics
 	} {
 		if got := ToSnake(in); got != want {
 			t.Errorf("ToSnake(%q) = %q, want %q", in, got, want)

@@ -18,7 +18,7 @@ import (
 )
 
 // maxHashed is the size above which a file counts with its size and time
-// instead of its content: nobody edits such a file in place unnoticed.
+// instead of its content: no one edits such a file in place unnoticed.
 const maxHashed = 32 << 20
 
 // Roots says where the content of a run lies. Missing places count as missing,

@@ -4,7 +4,7 @@ import (
 	"time"
 )
 
-// Condition types. The first three are the incumbent's, with its statuses,
+// Condition types. The first three are ansible-operator's, with its statuses,
 // reasons and messages; the others follow kstatus.
 const (
 	Running    = "Running"
@@ -16,7 +16,7 @@ const (
 	Stalled     = "Stalled"
 )
 
-// Texts that users and tools of the incumbent search for.
+// Texts that users and tools of ansible-operator search for.
 const (
 	messageRunning   = "Running reconciliation"
 	messageAwaiting  = "Awaiting next reconciliation"
@@ -60,7 +60,7 @@ func (c *conditions) find(kind string) (int, map[string]any) {
 	return -1, nil
 }
 
-// set puts one of the incumbent's conditions by its rule: the same status and
+// set puts one of ansible-operator's conditions by its rule: the same status and
 // reason change nothing, unless always; otherwise the condition is replaced
 // and moves to the end, and keeps its transition time if its status is equal.
 func (c *conditions) set(kind, value, reason, message string, result map[string]any, always bool) {
@@ -85,7 +85,7 @@ func (c *conditions) set(kind, value, reason, message string, result map[string]
 }
 
 // add puts one of the added conditions, in place, and steps back where
-// somebody else writes a condition of that type.
+// another client writes a condition of that type.
 func (c *conditions) add(kind, value, reason, message string) {
 	next := map[string]any{
 		"type": kind, "status": value, "reason": reason, "message": message,

@@ -139,7 +139,7 @@ func (t Task) encode() map[string]any {
 	return m
 }
 
-// ansibleResult is the incumbent's counter block; completion is the creation
+// ansibleResult is ansible-operator's counter block; completion is the creation
 // time of the stats event in its layout.
 func (r Run) ansibleResult() map[string]any {
 	return map[string]any{

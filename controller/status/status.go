@@ -150,7 +150,7 @@ func Hold(st map[string]any, generation int64, cause string, warnings []string, 
 	return out
 }
 
-// Legacy is after with nothing but the incumbent's conditions added to before.
+// Legacy is after with nothing but ansible-operator's conditions added to before.
 func Legacy(before, after map[string]any) map[string]any {
 	out := clone(before)
 	var list []any

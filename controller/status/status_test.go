@@ -29,7 +29,7 @@ func failure(gen, attempts int64) Run {
 		Completed: at(2), FailedTask: &Task{Name: "x", Host: "localhost", Path: "main.yml:3"}}
 }
 
-// order shows the incumbent's conditions as it would list them, and ours apart.
+// order shows ansible-operator's conditions as it would list them, and ours apart.
 func order(st map[string]any) string {
 	var theirs, added []string
 	for _, item := range st["conditions"].([]any) {
@@ -45,7 +45,7 @@ func order(st map[string]any) string {
 	return strings.Join(theirs, " ") + " | " + strings.Join(added, " ")
 }
 
-// The order and the values are those of the incumbent over a life of an object,
+// The order and the values are those of ansible-operator over a life of an object,
 // but for the two reasons that contradicted their status.
 func TestStatus_ConditionsOverTheLifeOfAnObject(t *testing.T) {
 	st := map[string]any(nil)

@@ -74,8 +74,8 @@ func CheckPlace(p Place) Finding {
 	switch {
 	case mode.Perm()&0o002 != 0 && mode&fs.ModeSticky == 0 && !p.Alone:
 		return fail("%s can be written by everybody (mode %#o), who can put something else in the place of its files", path, mode.Perm())
-	case disk.Bavail*uint64(disk.Bsize) < leastSpace: //nolint:gosec // a block size is positive
-		f.State, f.Found = Note, fmt.Sprintf("%s has %d MiB left", path, disk.Bavail*uint64(disk.Bsize)>>20) //nolint:gosec // as above
+	case disk.Bavail*uint64(disk.Bsize) < leastSpace:
+		f.State, f.Found = Note, fmt.Sprintf("%s has %d MiB left", path, disk.Bavail*uint64(disk.Bsize)>>20)
 	case mode.Perm()&0o020 != 0 && mode&fs.ModeSticky == 0 && !p.Alone:
 		f.State, f.Found = Note, fmt.Sprintf("%s can be written by its whole group (mode %#o)", path, mode.Perm())
 	case disk.Flags&unix.ST_NOEXEC != 0:

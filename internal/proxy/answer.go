@@ -37,7 +37,7 @@ func (r *recording) Read(b []byte) (int, error) {
 	default:
 		r.kept.Write(b[:n])
 	}
-	return n, err //nolint:wrapcheck // a reader's end is io.EOF and nothing else
+	return n, err
 }
 
 // observe is called with the API server's answer before it goes back.
@@ -128,7 +128,7 @@ func (x *exchange) disown(ctx context.Context, m objectbody.Meta) {
 	}
 	x.marked = false
 	if err != nil {
-		x.p.log.Error(err, "Mark of the owner cannot be taken off an object that somebody else has just created", "path", x.info.Path)
+		x.p.log.Error(err, "Mark of the owner cannot be taken off an object that another client has just created", "path", x.info.Path)
 	}
 }
 

@@ -62,7 +62,7 @@ func (p *Proxy) session(r *http.Request) (*session, *refusal) {
 		return p.anonymous(r), nil
 	}
 	return nil, refuse(http.StatusUnauthorized, metav1.StatusReasonUnauthorized,
-		"the API proxy wants the token of a run that is under way: use the kubeconfig of the run (KUBECONFIG, K8S_AUTH_KUBECONFIG)")
+		"the API proxy wants the token of a run in progress: use the kubeconfig of the run (KUBECONFIG, K8S_AUTH_KUBECONFIG)")
 }
 
 // websocketBearer is the subprotocol in which a client in a browser, which cannot

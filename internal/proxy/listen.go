@@ -43,7 +43,7 @@ type eitherListener struct {
 func (l *eitherListener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err != nil {
-		return nil, err //nolint:wrapcheck // http.Server looks at it
+		return nil, err
 	}
 	return &eitherConn{Conn: conn, config: l.config}, nil
 }
@@ -67,7 +67,7 @@ func (c *eitherConn) Read(b []byte) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return is.Read(b) //nolint:wrapcheck // net/http looks at it
+	return is.Read(b)
 }
 
 func (c *eitherConn) Write(b []byte) (int, error) {
@@ -77,7 +77,7 @@ func (c *eitherConn) Write(b []byte) (int, error) {
 	if is == nil {
 		return 0, errors.New("written before anything was read")
 	}
-	return is.Write(b) //nolint:wrapcheck // net/http looks at it
+	return is.Write(b)
 }
 
 // Close ends TLS properly: otherwise a client would consider an answer that ends
@@ -89,7 +89,7 @@ func (c *eitherConn) Close() error {
 	if is == nil {
 		is = c.Conn
 	}
-	return is.Close() //nolint:wrapcheck // net/http looks at it
+	return is.Close()
 }
 
 // decide is called by the connection's one reader.
@@ -102,7 +102,7 @@ func (c *eitherConn) decide() (net.Conn, error) {
 	}
 	first := make([]byte, 1)
 	if _, err := c.Conn.Read(first); err != nil {
-		return nil, err //nolint:wrapcheck // net/http looks at it
+		return nil, err
 	}
 	is = &prefixConn{Conn: c.Conn, prefix: first}
 	if first[0] == recordHandshake {
@@ -126,5 +126,5 @@ func (c *prefixConn) Read(b []byte) (int, error) {
 		c.prefix = c.prefix[n:]
 		return n, nil
 	}
-	return c.Conn.Read(b) //nolint:wrapcheck // net/http looks at it
+	return c.Conn.Read(b)
 }

@@ -23,7 +23,7 @@ func posts(all []cell) []cell {
 			c.code = http.StatusCreated
 		}
 		if c.want == "" {
-			c.want = nobody
+			c.want = unmarked
 		}
 	}
 	return all
@@ -47,15 +47,15 @@ func alreadyOwned() []cell {
 		{name: "with no references", body: configMapKind().object(`,"ownerReferences":[]`), want: reference},
 		{name: "with null annotations", away: true, body: configMapKind().object(`,"annotations":null`), want: annotated},
 		{name: "with other annotations", away: true, body: configMapKind().object(`,"annotations":{"a":"\u00e9"}`), want: annotated},
-		{name: "kept from owners", body: configMapKind().object(nobodys), want: nobody},
-		{name: "kept from owners in protobuf", media: mediaProtobuf, body: configMapKind().object(nobodys), want: nobody},
-		{name: "kept from owners in CBOR", media: mediaCBOR, body: configMapKind().object(nobodys), want: nobody},
-		{name: "kept from owners elsewhere", away: true, body: configMapKind().object(nobodys), want: nobody},
+		{name: "kept from owners", body: configMapKind().object(keptFree), want: unmarked},
+		{name: "kept from owners in protobuf", media: mediaProtobuf, body: configMapKind().object(keptFree), want: unmarked},
+		{name: "kept from owners in CBOR", media: mediaCBOR, body: configMapKind().object(keptFree), want: unmarked},
+		{name: "kept from owners elsewhere", away: true, body: configMapKind().object(keptFree), want: unmarked},
 		{name: "with another word for the owner", body: configMapKind().object(`,"annotations":{"rolewright.dev/owner":"some"}`), want: reference},
-		{name: "injecting nothing", by: asker{silent: true}, want: nobody},
+		{name: "injecting nothing", by: asker{silent: true}, want: unmarked},
 		{name: "of a namespace in the body", body: configMapKind().object(`,"namespace":"$NAMESPACE"`), want: reference},
-		{name: "of another namespace in the body", body: configMapKind().object(`,"namespace":"another"`), code: http.StatusBadRequest, want: nobody},
-		{name: "what is there already", before: free, body: configMapKind().object(""), code: http.StatusConflict, want: nobody},
+		{name: "of another namespace in the body", body: configMapKind().object(`,"namespace":"another"`), code: http.StatusBadRequest, want: unmarked},
+		{name: "what is there already", before: free, body: configMapKind().object(""), code: http.StatusConflict, want: unmarked},
 		{name: "of a kind that is not there", of: resource{apiVersion: "v1", kind: "Nothing", plural: "nothings"}, code: http.StatusNotFound},
 	}
 	for i := range all {
@@ -175,7 +175,7 @@ func unmarkable() []cell {
 			c.refused = http.StatusUnprocessableEntity
 		}
 		if c.want == "" {
-			c.want = nobody
+			c.want = unmarked
 		}
 	}
 	return all
@@ -223,30 +223,30 @@ func subresources() []cell {
 	binding := `{"apiVersion":"v1","kind":"Binding","metadata":{"name":"$NAME"},"target":{"kind":"Node","name":"no-such-node"}}`
 	all := []cell{
 		// Those of a service's status and of a binding take metadata over into the object.
-		{name: "PATCH the status of no one's service", of: serviceKind(), sub: "/status", method: http.MethodPatch, before: free, media: mediaMerge, body: conditions, want: nobody},
-		{name: "PATCH the status of no one's service elsewhere", of: serviceKind(), away: true, sub: "/status", method: http.MethodPatch, before: free, media: mediaStrategic, body: conditions, want: nobody},
+		{name: "PATCH the status of no one's service", of: serviceKind(), sub: "/status", method: http.MethodPatch, before: free, media: mediaMerge, body: conditions, want: unmarked},
+		{name: "PATCH the status of no one's service elsewhere", of: serviceKind(), away: true, sub: "/status", method: http.MethodPatch, before: free, media: mediaStrategic, body: conditions, want: unmarked},
 		{name: "PATCH the status of the owner's service", of: serviceKind(), sub: "/status", method: http.MethodPatch, before: ours, media: mediaMerge, body: conditions, want: reference},
-		{name: "bind a pod elsewhere", of: podKind(), away: true, sub: "/binding", method: http.MethodPost, before: free, media: mediaJSON, body: binding, code: http.StatusCreated, want: nobody},
+		{name: "bind a pod elsewhere", of: podKind(), away: true, sub: "/binding", method: http.MethodPost, before: free, media: mediaJSON, body: binding, code: http.StatusCreated, want: unmarked},
 		{
-			name: "request a token", of: serviceAccountKind(), sub: "/token", method: http.MethodPost, before: free, media: mediaJSON, code: http.StatusCreated, want: nobody, blind: true,
+			name: "request a token", of: serviceAccountKind(), sub: "/token", method: http.MethodPost, before: free, media: mediaJSON, code: http.StatusCreated, want: unmarked, blind: true,
 			body: `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","metadata":{},"spec":{"audiences":["a"]}}`,
 		},
-		{name: "PATCH the status of no one's", sub: "/status", method: http.MethodPatch, before: free, media: mediaMerge, body: `{"status":{"phase":"x"}}`, want: nobody},
+		{name: "PATCH the status of no one's", sub: "/status", method: http.MethodPatch, before: free, media: mediaMerge, body: `{"status":{"phase":"x"}}`, want: unmarked},
 		{name: "PATCH the status of the owner's", sub: "/status", method: http.MethodPatch, before: ours, media: mediaMerge, body: `{"status":{"phase":"x"}}`, want: reference},
-		{name: "apply the status of no one's", sub: "/status", method: http.MethodPatch, query: "?fieldManager=status", before: free, media: mediaApply, body: status(thingKind(), ""), want: nobody},
+		{name: "apply the status of no one's", sub: "/status", method: http.MethodPatch, query: "?fieldManager=status", before: free, media: mediaApply, body: status(thingKind(), ""), want: unmarked},
 		{name: "apply the status of the owner's", sub: "/status", method: http.MethodPatch, query: "?fieldManager=status", before: ours, media: mediaApply, body: status(thingKind(), ""), want: reference},
-		{name: "apply the status of nothing", sub: "/status", method: http.MethodPatch, query: "?fieldManager=status", media: mediaApply, body: status(thingKind(), ""), code: http.StatusNotFound, want: nobody},
-		{name: "JSON-patch the status elsewhere", sub: "/status", method: http.MethodPatch, away: true, before: free, media: mediaJSONPatch, body: `[{"op":"add","path":"/status","value":{"phase":"x"}}]`, want: nobody},
-		{name: "PUT the scale of no one's", sub: "/scale", method: http.MethodPut, before: free, media: mediaJSON, body: scale, want: nobody},
+		{name: "apply the status of nothing", sub: "/status", method: http.MethodPatch, query: "?fieldManager=status", media: mediaApply, body: status(thingKind(), ""), code: http.StatusNotFound, want: unmarked},
+		{name: "JSON-patch the status elsewhere", sub: "/status", method: http.MethodPatch, away: true, before: free, media: mediaJSONPatch, body: `[{"op":"add","path":"/status","value":{"phase":"x"}}]`, want: unmarked},
+		{name: "PUT the scale of no one's", sub: "/scale", method: http.MethodPut, before: free, media: mediaJSON, body: scale, want: unmarked},
 		{name: "PUT the scale of the owner's", sub: "/scale", method: http.MethodPut, before: ours, media: mediaJSON, body: scale, want: reference},
-		{name: "PATCH the scale of no one's", sub: "/scale", method: http.MethodPatch, before: free, media: mediaMerge, body: `{"spec":{"replicas":5}}`, want: nobody},
-		{name: "PATCH the scale of nothing", sub: "/scale", method: http.MethodPatch, media: mediaMerge, body: `{"spec":{"replicas":5}}`, code: http.StatusNotFound, want: nobody},
+		{name: "PATCH the scale of no one's", sub: "/scale", method: http.MethodPatch, before: free, media: mediaMerge, body: `{"spec":{"replicas":5}}`, want: unmarked},
+		{name: "PATCH the scale of nothing", sub: "/scale", method: http.MethodPatch, media: mediaMerge, body: `{"spec":{"replicas":5}}`, code: http.StatusNotFound, want: unmarked},
 		{
-			name: "bind a pod", of: podKind(), sub: "/binding", method: http.MethodPost, before: free, media: mediaJSON, code: http.StatusCreated, want: nobody,
+			name: "bind a pod", of: podKind(), sub: "/binding", method: http.MethodPost, before: free, media: mediaJSON, code: http.StatusCreated, want: unmarked,
 			body: binding,
 		},
 		{
-			name: "evict a pod", of: podKind(), sub: "/eviction", method: http.MethodPost, before: free, media: mediaJSON, code: http.StatusCreated, want: nobody,
+			name: "evict a pod", of: podKind(), sub: "/eviction", method: http.MethodPost, before: free, media: mediaJSON, code: http.StatusCreated, want: unmarked,
 			body: `{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":"$NAME"}}`,
 		},
 	}
@@ -289,12 +289,12 @@ func questions() []cell {
 			metadata = `"namespace":"$NAMESPACE"`
 		}
 		for _, media := range []string{mediaJSON, mediaProtobuf} {
-			all = append(all, cell{name: "POST " + r.kind + " in " + media, of: r, method: http.MethodPost, media: media, body: r.with(metadata), code: http.StatusCreated, want: nobody, blind: r.kind == "SelfSubjectRulesReview"})
+			all = append(all, cell{name: "POST " + r.kind + " in " + media, of: r, method: http.MethodPost, media: media, body: r.with(metadata), code: http.StatusCreated, want: unmarked, blind: r.kind == "SelfSubjectRulesReview"})
 		}
 	}
 	return append(all, cell{
 		name: "POST a binding", of: resource{apiVersion: "v1", kind: "Binding", plural: "bindings", content: `,"target":{"kind":"Node","name":"n"}`},
 		method: http.MethodPost, media: mediaJSON, body: `{"apiVersion":"v1","kind":"Binding","metadata":{"name":"$NAME"},"target":{"kind":"Node","name":"no-such-node"}}`,
-		code: http.StatusNotFound, want: nobody,
+		code: http.StatusNotFound, want: unmarked,
 	})
 }

@@ -69,7 +69,7 @@ const (
 	ours       = `,"labels":{"was":"there"}$MARK`
 	others     = `,"ownerReferences":[$OTHER]`
 	elsewheres = `,"annotations":{"operator-sdk/primary-resource":"elsewhere/x","operator-sdk/primary-resource-type":"X.x"}`
-	nobodys    = `,"annotations":{"rolewright.dev/owner":"none"}`
+	keptFree   = `,"annotations":{"rolewright.dev/owner":"none"}`
 )
 
 const (
@@ -171,7 +171,7 @@ func patches() []cell {
 		{"the owner's", ours, false},
 		{"someone else's", others, false},
 		{"annotated as someone else's", elsewheres, false},
-		{"kept from owners", nobodys, false},
+		{"kept from owners", keptFree, false},
 	}
 	var all []cell
 	for _, p := range patchesOfEachSort() {
@@ -181,7 +181,7 @@ func patches() []cell {
 					c := cell{
 						name: fmt.Sprintf("%s of an object that is %s, elsewhere %t, adopting %t", p.media, s.name, away, adopt),
 						by:   asker{adopt: adopt}, of: configMapKind(), away: away, before: s.before,
-						method: http.MethodPatch, media: p.media, body: p.body, code: http.StatusOK, want: nobody,
+						method: http.MethodPatch, media: p.media, body: p.body, code: http.StatusOK, want: unmarked,
 					}
 					if s.before == ours || adopt && s.adopted {
 						c.want = c.owned()
@@ -197,19 +197,19 @@ func patches() []cell {
 // patchesOfTheMark change owners themselves.
 func patchesOfTheMark() []cell {
 	all := []cell{
-		{name: "merge patch that takes the owner off", before: ours, media: mediaMerge, body: `{"metadata":{"ownerReferences":null}}`, want: nobody},
+		{name: "merge patch that takes the owner off", before: ours, media: mediaMerge, body: `{"metadata":{"ownerReferences":null}}`, want: unmarked},
 		{name: "strategic merge patch that takes the owner off", before: ours, media: mediaStrategic, body: `{"metadata":{"ownerReferences":[$OWN,{"$patch":"replace"}]}}`, want: reference},
-		{name: "JSON patch that takes the owner off", before: ours, media: mediaJSONPatch, body: `[{"op":"remove","path":"/metadata/ownerReferences"}]`, want: nobody},
+		{name: "JSON patch that takes the owner off", before: ours, media: mediaJSONPatch, body: `[{"op":"remove","path":"/metadata/ownerReferences"}]`, want: unmarked},
 		{name: "merge patch that adds another owner to no one's", before: free, media: mediaMerge, body: `{"metadata":{"ownerReferences":[$OTHER]}}`, want: reference},
 		{name: "strategic merge patch that adds another owner to no one's", before: free, media: mediaStrategic, body: `{"metadata":{"ownerReferences":[$OTHER]}}`, want: reference},
 		{name: "JSON patch that adds another owner to no one's", before: free, media: mediaJSONPatch, body: `[{"op":"add","path":"/metadata/ownerReferences","value":[$OTHER]}]`, want: reference},
 		{name: "strategic merge patch that adds another owner to the owner's", before: ours, media: mediaStrategic, body: `{"metadata":{"ownerReferences":[$OTHER]}}`, want: reference},
-		{name: "merge patch that keeps no one's from owners", before: free, media: mediaMerge, body: `{"metadata":{"annotations":{"rolewright.dev/owner":"none"}}}`, want: nobody},
-		{name: "merge patch that takes all annotations off elsewhere", away: true, before: free, media: mediaMerge, body: `{"metadata":{"annotations":null}}`, want: nobody},
+		{name: "merge patch that keeps no one's from owners", before: free, media: mediaMerge, body: `{"metadata":{"annotations":{"rolewright.dev/owner":"none"}}}`, want: unmarked},
+		{name: "merge patch that takes all annotations off elsewhere", away: true, before: free, media: mediaMerge, body: `{"metadata":{"annotations":null}}`, want: unmarked},
 		{name: "merge patch that changes nothing", before: free, media: mediaMerge, body: `{}`, want: reference},
 		{name: "JSON patch that changes nothing", before: free, media: mediaJSONPatch, body: `[]`, want: reference},
-		{name: "JSON patch of which the test fails", before: free, media: mediaJSONPatch, body: `[{"op":"test","path":"/data/a","value":"9"}]`, code: http.StatusUnprocessableEntity, want: nobody},
-		{name: "merge patch of another version of the object", before: free, media: mediaMerge, body: `{"metadata":{"resourceVersion":"1"}}`, code: http.StatusConflict, want: nobody},
+		{name: "JSON patch of which the test fails", before: free, media: mediaJSONPatch, body: `[{"op":"test","path":"/data/a","value":"9"}]`, code: http.StatusUnprocessableEntity, want: unmarked},
+		{name: "merge patch of another version of the object", before: free, media: mediaMerge, body: `{"metadata":{"resourceVersion":"1"}}`, code: http.StatusConflict, want: unmarked},
 	}
 	for i := range all {
 		c := &all[i]
@@ -231,7 +231,7 @@ func patchesOfNothing() []cell {
 			}
 			all = append(all, cell{
 				name: p.media + " of no " + r.kind, by: asker{adopt: true}, of: r,
-				method: http.MethodPatch, media: p.media, body: p.body, code: http.StatusNotFound, want: nobody,
+				method: http.MethodPatch, media: p.media, body: p.body, code: http.StatusNotFound, want: unmarked,
 			})
 		}
 	}
@@ -241,13 +241,13 @@ func patchesOfNothing() []cell {
 // replacements are PUTs of existing objects, and of one that a PUT cannot create.
 func replacements() []cell {
 	all := []cell{
-		{name: "one that is not there", body: configMapKind().object(""), code: http.StatusNotFound, want: nobody},
-		{name: "one that is not there, with its UID", body: configMapKind().object(`,"uid":"0-0"`), code: http.StatusNotFound, want: nobody},
-		{name: "no one's", before: free, body: configMapKind().object(""), want: nobody},
+		{name: "one that is not there", body: configMapKind().object(""), code: http.StatusNotFound, want: unmarked},
+		{name: "one that is not there, with its UID", body: configMapKind().object(`,"uid":"0-0"`), code: http.StatusNotFound, want: unmarked},
+		{name: "no one's", before: free, body: configMapKind().object(""), want: unmarked},
 		{name: "no one's, adopting", before: free, by: asker{adopt: true}, body: configMapKind().object(""), want: reference},
 		{name: "no one's elsewhere, adopting", away: true, before: free, by: asker{adopt: true}, body: configMapKind().object(""), want: annotated},
-		{name: "someone else's, adopting", before: others, by: asker{adopt: true}, body: configMapKind().object(others), want: nobody},
-		{name: "someone else's, freeing it", before: others, by: asker{adopt: true}, body: configMapKind().object(""), want: nobody},
+		{name: "someone else's, adopting", before: others, by: asker{adopt: true}, body: configMapKind().object(others), want: unmarked},
+		{name: "someone else's, freeing it", before: others, by: asker{adopt: true}, body: configMapKind().object(""), want: unmarked},
 		{name: "the owner's", before: ours, body: configMapKind().object(""), want: reference},
 		{name: "the owner's, for an owner of the cluster", before: ours, by: asker{global: true}, away: true, body: configMapKind().object(""), want: reference},
 		{name: "the owner's elsewhere", before: ours, away: true, body: configMapKind().object(""), want: annotated},
@@ -257,8 +257,8 @@ func replacements() []cell {
 		{name: "the owner's in protobuf", before: ours, media: mediaProtobuf, body: configMapKind().object(""), want: reference},
 		{name: "the owner's in CBOR", before: ours, media: mediaCBOR, body: configMapKind().object(""), want: reference},
 		{name: "the owner's, giving it to someone else too", before: ours, body: configMapKind().object(others), want: reference},
-		{name: "the owner's, keeping it from owners", before: ours, body: configMapKind().object(nobodys), want: nobody},
-		{name: "the owner's, injecting nothing", by: asker{silent: true}, before: ours, body: configMapKind().object(""), want: nobody},
+		{name: "the owner's, keeping it from owners", before: ours, body: configMapKind().object(keptFree), want: unmarked},
+		{name: "the owner's, injecting nothing", by: asker{silent: true}, before: ours, body: configMapKind().object(""), want: unmarked},
 		{name: "the owner's, a later one", before: ours, body: configMapKind().object(`,"resourceVersion":"1"`), code: http.StatusConflict, want: reference},
 	}
 	for i := range all {
@@ -284,19 +284,19 @@ func applies() []cell {
 		{name: "again of a custom resource", of: thingKind(), before: ours, query: applying, body: thingKind().object(""), want: reference},
 		{name: "again of a cluster role", of: clusterRoleKind(), before: ours, query: applying, body: clusterRoleKind().object(""), want: annotated},
 		{name: "again in CBOR", before: ours, query: applying, media: mediaApplyCBOR, body: changed, want: reference},
-		{name: "again, injecting nothing", by: asker{silent: true}, before: ours, query: applying, body: changed, want: nobody},
-		{name: "again, keeping it from owners", before: ours, query: applying, body: configMapKind().object(nobodys), want: nobody},
+		{name: "again, injecting nothing", by: asker{silent: true}, before: ours, query: applying, body: changed, want: unmarked},
+		{name: "again, keeping it from owners", before: ours, query: applying, body: configMapKind().object(keptFree), want: unmarked},
 		{name: "by another manager", before: ours, query: another, body: configMapKind().object(""), want: reference},
 		{name: "by another manager, in conflict", before: ours, query: another, body: changed, code: http.StatusConflict, want: reference},
 		{name: "by another manager, forced", before: ours, query: forced, body: changed, want: reference},
 		{name: "by another manager elsewhere, forced", away: true, before: ours, query: forced, body: changed, want: annotated},
-		{name: "to no one's", before: free, query: applying, body: changed, want: nobody},
+		{name: "to no one's", before: free, query: applying, body: changed, want: unmarked},
 		{name: "to no one's, adopting", by: asker{adopt: true}, before: free, query: applying, body: changed, want: reference},
 		{name: "to no one's elsewhere, adopting", by: asker{adopt: true}, away: true, before: free, query: forced, body: changed, want: annotated},
-		{name: "to someone else's, adopting", by: asker{adopt: true}, before: others, query: forced, body: changed, want: nobody},
-		{name: "without a manager", query: "?force=true", body: changed, code: http.StatusUnprocessableEntity, want: nobody},
-		{name: "of another name", query: applying, body: configMapKind().with(`"name":"another"`), code: http.StatusBadRequest, want: nobody},
-		{name: "of a UID that is not there", query: applying, body: configMapKind().object(`,"uid":"0-0"`), code: http.StatusConflict, want: nobody},
+		{name: "to someone else's, adopting", by: asker{adopt: true}, before: others, query: forced, body: changed, want: unmarked},
+		{name: "without a manager", query: "?force=true", body: changed, code: http.StatusUnprocessableEntity, want: unmarked},
+		{name: "of another name", query: applying, body: configMapKind().with(`"name":"another"`), code: http.StatusBadRequest, want: unmarked},
+		{name: "of a UID that is not there", query: applying, body: configMapKind().object(`,"uid":"0-0"`), code: http.StatusConflict, want: unmarked},
 	}
 	for i := range all {
 		c := &all[i]
@@ -327,7 +327,7 @@ func dryRuns() []cell {
 		},
 		{
 			name: "POST dryRun of a wrong value", of: configMapKind(), method: http.MethodPost, query: "?dryRun=Some", media: mediaJSON,
-			body: configMapKind().object(""), code: http.StatusUnprocessableEntity, want: nobody,
+			body: configMapKind().object(""), code: http.StatusUnprocessableEntity, want: unmarked,
 		},
 		{
 			name: "PUT dryRun that would create", of: leaseKind(), method: http.MethodPut, query: "?dryRun=All", media: mediaJSON,
@@ -339,7 +339,7 @@ func dryRuns() []cell {
 		},
 		{
 			name: "merge patch dryRun, adopting", by: asker{adopt: true}, of: configMapKind(), before: free,
-			method: http.MethodPatch, query: "?dryRun=All", media: mediaMerge, body: `{"data":{"b":"2"}}`, code: http.StatusOK, want: nobody,
+			method: http.MethodPatch, query: "?dryRun=All", media: mediaMerge, body: `{"data":{"b":"2"}}`, code: http.StatusOK, want: unmarked,
 		},
 	}
 }

@@ -152,7 +152,7 @@ func (n normalizer) mark(tree any) string {
 		found = append(found, fmt.Sprint(owner, kind))
 	}
 	if found == nil {
-		return nobody
+		return unmarked
 	}
 	return strings.Join(found, ", ")
 }

@@ -32,7 +32,7 @@ import (
 // The owner marks that an object may have. Any other mark is described in words
 // where it is found, and equals none of these.
 const (
-	nobody    = "no mark"
+	unmarked  = "no mark"
 	reference = "one owner reference"
 	annotated = "both annotations"
 )

@@ -203,7 +203,7 @@ type connKey struct{}
 // kindOf is the name of a resource's kind; empty if it is not known.
 func (p *Proxy) kindOf(ctx context.Context, gvr schema.GroupVersionResource) string {
 	if kind, ok := p.kinds.Load(gvr); ok {
-		return kind.(string) //nolint:forcetypeassert // nothing else is stored
+		return kind.(string)
 	}
 	res, err := p.discovery.Lookup(ctx, gvr)
 	if err != nil {

@@ -37,9 +37,9 @@ func (x *exchange) tellsSecrets() bool {
 // secretsIn returns the values in a body.
 func (x *exchange) secretsIn(encoding objectbody.Encoding, body []byte) ([]string, error) {
 	if x.info.Subresource == "token" {
-		return encoding.RequestedToken(body) //nolint:wrapcheck // it says what it is
+		return encoding.RequestedToken(body)
 	}
-	return encoding.SecretValues(body) //nolint:wrapcheck // as above
+	return encoding.SecretValues(body)
 }
 
 // writtenSecrets passes the values in the body of a request to [Secrets]. The API
@@ -99,7 +99,7 @@ func (x *exchange) readSecrets(resp *http.Response) error {
 // tell adds values to those of the run, and fails if the run has ended.
 func (x *exchange) tell(values []string) error {
 	x.s.Secrets.Add(x.s.ctx, values...)
-	return context.Cause(x.s.ctx) //nolint:wrapcheck // errRunEnded
+	return context.Cause(x.s.ctx)
 }
 
 func (x *exchange) withhold(why string) {
@@ -131,7 +131,7 @@ type watchedSecrets struct {
 func (w *watchedSecrets) Read(b []byte) (int, error) {
 	n, err := w.ReadCloser.Read(b)
 	if w.lost {
-		return n, err //nolint:wrapcheck // a reader's end is io.EOF and nothing else
+		return n, err
 	}
 	w.frame = append(w.frame, b[:n]...)
 	for {
@@ -152,7 +152,7 @@ func (w *watchedSecrets) Read(b []byte) (int, error) {
 	if len(w.frame) > maxSecrets {
 		w.lose("an event is larger than 16 MiB")
 	}
-	return n, err //nolint:wrapcheck // as above
+	return n, err
 }
 
 func (w *watchedSecrets) lose(why string) {

@@ -117,7 +117,7 @@ func (p *Proxy) stored(ctx context.Context, info *request.RequestInfo) (*objectb
 	switch status {
 	case http.StatusOK:
 	case http.StatusNotFound:
-		return nil, nil //nolint:nilnil // there is no object, and that is no error
+		return nil, nil
 	case http.StatusForbidden, http.StatusMethodNotAllowed:
 		return nil, fmt.Errorf("read the metadata of %s: %w", path, errUnreadable)
 	default:

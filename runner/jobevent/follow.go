@@ -60,7 +60,7 @@ const (
 // directories count as missing.
 //
 // Memory is bounded, however large the events and however many there are. The
-// sequence can be iterated over more than once; each time it starts anew.
+// sequence can be iterated over more than once; each time it starts again.
 func Follow(ctx context.Context, dir string, done <-chan struct{}) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		f := newFollower(dir)
@@ -87,7 +87,7 @@ type follower struct {
 	}
 	duplicates []fileName
 
-	// stale is true if the directory may hold names that nobody told of.
+	// stale is true if the directory may hold names that no one told of.
 	stale bool
 	// scanned and scanTook say when the last listing ended and what it cost.
 	scanned  time.Time

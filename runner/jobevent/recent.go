@@ -2,7 +2,7 @@ package jobevent
 
 import "slices"
 
-// maxRecent is enough for the hosts and tasks that are under way at one time.
+// maxRecent is enough for the hosts and tasks in progress at one time.
 const maxRecent = 64
 
 // recent is a map that keeps the most recently set keys, so that what is

@@ -61,7 +61,7 @@ func TestRequeueAfter(t *testing.T) {
 		res              string
 		want             *RequeueAfter
 	}{
-		"the incumbent's":       {"operator_sdk.util.requeue_after", "", `{"period":"1m"}`, &RequeueAfter{Period: "1m"}},
+		"ansible-operator's":    {"operator_sdk.util.requeue_after", "", `{"period":"1m"}`, &RequeueAfter{Period: "1m"}},
 		"ours":                  {"rolewright.operator.requeue_after", "", `{"period":"1m"}`, &RequeueAfter{Period: "1m"}},
 		"by resolved name":      {"requeue", "operator_sdk.util.requeue_after", `{"period":"1m"}`, &RequeueAfter{Period: "1m"}},
 		"another module":        {"other.util.requeue_after", "other.util.requeue_after", `{"period":"1m"}`, nil},

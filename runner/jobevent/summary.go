@@ -47,7 +47,7 @@ type Summary struct {
 	RequeueAfter *RequeueAfter
 
 	// started holds the tasks by UUID: under the free strategy several are
-	// under way.
+	// in progress.
 	started recent[string, startedTask]
 	// items collects failed loop items until their task's own event.
 	items recent[hostTask, failedItems]
@@ -268,7 +268,7 @@ const maxFailures = 10
 // and for each unreachable one, the task that could not reach it. What was
 // rescued is left out, as rescue comes before a host's final failure; only a
 // failure that is rescued in an always section after the one that counts is
-// taken for it, which the events do not allow to tell. Without stats nobody
+// taken for it, which the events do not allow to tell. Without stats no one
 // knows which failures count, and all of Failed is returned.
 func (s *Summary) Culprits() []Failure {
 	if s.Stats == nil {

@@ -142,7 +142,7 @@ func TestReapOrphans_WaitsForStrangersOnly(t *testing.T) {
 	if err := exec.Command("/bin/sh", "-c", "for i in 1 2 3 4 5; do sleep 0.1 & done").Run(); err != nil {
 		t.Fatal(err)
 	}
-	// Those that somebody waits for are left to them.
+	// Those that someone waits for are left to them.
 	var wg sync.WaitGroup
 	for code := range 20 {
 		wg.Go(func() {
@@ -183,7 +183,7 @@ func TestSupervisor_SparesWhoeverGotThePIDOfADeadProcess(t *testing.T) {
 }
 
 // withPID starts a process that has a pid. It takes the right to set the next
-// one, and that nobody else is quicker.
+// one, and that no one else is quicker.
 func withPID(t *testing.T, pid int) int {
 	t.Helper()
 	const tries = 200
@@ -205,7 +205,7 @@ func withPID(t *testing.T, pid int) int {
 		}
 		end()
 	}
-	t.Skipf("NOT TESTED WITH A RECYCLED PID: somebody else got it %d times", tries)
+	t.Skipf("NOT TESTED WITH A RECYCLED PID: another process got it %d times", tries)
 	return 0
 }
 

@@ -23,7 +23,7 @@ import (
 // DefaultForkTimeout is the ForkTimeout of a [Command] that names none. A fork
 // takes milliseconds, and seconds on a machine that has too much to do: where
 // the server is given up then, it is replaced, and the run that starts Python
-// anew makes the machine slower still. Only a server that is frozen costs a run
+// again makes the machine slower still. Only a server that is frozen costs a run
 // all that time.
 const DefaultForkTimeout = 15 * time.Second
 
@@ -66,7 +66,7 @@ type forkAnswer struct {
 func runForked(ctx context.Context, c Command, out *os.File) (Exit, error) {
 	f, err := fork(c, out)
 	if errors.Is(err, ErrNotStarted) {
-		return Exit{Code: -1}, err // too late, whoever starts it
+		return Exit{Code: -1}, err // too late for any start
 	}
 	if err != nil {
 		return Exit{Code: -1}, fmt.Errorf("%w: %w: %w", ErrNotStarted, ErrServer, err)
@@ -150,7 +150,7 @@ func findLeader(pid int) (leader, error) {
 func (l leader) wait() error {
 	raw, err := l.SyscallConn()
 	if err != nil {
-		return err //nolint:wrapcheck // it is closed
+		return err
 	}
 	return raw.Read(func(fd uintptr) bool {
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
@@ -175,7 +175,7 @@ func fork(c Command, out *os.File) (_ *forked, err error) {
 	}
 	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: c.Server, Net: "unix"})
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it says what it is
+		return nil, err
 	}
 	defer func() {
 		if err != nil {
@@ -183,7 +183,7 @@ func fork(c Command, out *os.File) (_ *forked, err error) {
 		}
 	}()
 	if err := conn.SetDeadline(time.Now().Add(cmp.Or(c.ForkTimeout, DefaultForkTimeout))); err != nil {
-		return nil, err //nolint:wrapcheck // as above
+		return nil, err
 	}
 	length := binary.BigEndian.AppendUint32(nil, uint32(len(message)))
 	if _, _, err := conn.WriteMsgUnix(length, unix.UnixRights(int(out.Fd())), nil); err != nil {
@@ -233,7 +233,7 @@ func (c Command) forkRequest() ([]byte, error) {
 		name, value, _ := strings.Cut(entry, "=")
 		request.Env[name] = value
 	}
-	return json.Marshal(request) //nolint:wrapcheck // strings and numbers
+	return json.Marshal(request)
 }
 
 // answer reads one line, which may list many processes.
@@ -241,9 +241,9 @@ func (f *forked) answer() (forkAnswer, error) {
 	var a forkAnswer
 	line, err := readLine(f.lines)
 	if err != nil {
-		return a, err //nolint:wrapcheck // the caller says what was read
+		return a, err
 	}
-	return a, json.Unmarshal(line, &a) //nolint:wrapcheck // as above
+	return a, json.Unmarshal(line, &a)
 }
 
 // wait returns the last answer, when the connection has ended or its deadline is

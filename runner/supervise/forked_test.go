@@ -172,7 +172,7 @@ func TestForked_HearsALongAnswer(t *testing.T) {
 }
 
 // A command that may not be started any more when the server answers is not, and
-// nobody is to start it in another way.
+// no one is to start it in another way.
 func TestForked_IsNotStartedWhenItIsTooLate(t *testing.T) {
 	t.Parallel()
 	c := command(t, "echo it was not forked")

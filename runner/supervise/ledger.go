@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Subject is what a command is run for, as whoever gives the command names it.
+// Subject is what a command is run for, as the caller names it.
 type Subject struct {
 	UID        string `json:"uid,omitempty"`
 	Generation int64  `json:"generation,omitempty"`
@@ -63,7 +63,7 @@ type Entry struct {
 	Event Event     `json:"event"`
 	Time  time.Time `json:"time"`
 	// Boot is the time since the machine's start (CLOCK_BOOTTIME), in
-	// nanoseconds: it compares between processes, and nobody sets it.
+	// nanoseconds: it compares between processes, and no one sets it.
 	Boot int64 `json:"boot"`
 	// Run is the command's.
 	Run string `json:"run"`
@@ -146,7 +146,7 @@ func openLedger(path string, room int64) (file *os.File, size int64, err error) 
 		// Whatever else may stand there is not opened, or does not block.
 		file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
 		if err != nil {
-			return nil, 0, err //nolint:wrapcheck // it names the file
+			return nil, 0, err
 		}
 		locked := lock(file)
 		opened, err := file.Stat()
@@ -159,7 +159,7 @@ func openLedger(path string, room int64) (file *os.File, size int64, err error) 
 		named, err := os.Lstat(path)
 		switch {
 		case err != nil || !os.SameFile(opened, named):
-			// Somebody has set it aside meanwhile.
+			// Someone has set it aside meanwhile.
 		case locked && opened.Size() > 0 && opened.Size()+room > ledgerLimit:
 			if err := os.Rename(path, setAside(path)); err != nil {
 				return nil, 0, errors.Join(err, file.Close())
@@ -173,7 +173,7 @@ func openLedger(path string, room int64) (file *os.File, size int64, err error) 
 }
 
 // lock takes a ledger for this process and tells whether it could. It gives up
-// after a second: whoever holds it that long is frozen, and only the setting
+// after a second: anyone who holds it that long is frozen, and only the setting
 // aside depends on it.
 func lock(file *os.File) bool {
 	const (

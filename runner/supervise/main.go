@@ -53,7 +53,7 @@ func supervise(stdin *os.File) error {
 	in := bufio.NewReaderSize(stdin, 4096)
 	line, err := readLine(in)
 	if errors.Is(err, io.EOF) {
-		return nil // nobody wants anything
+		return nil // no one wants anything
 	}
 	if err != nil {
 		return fmt.Errorf("read the order: %w", err)
@@ -119,7 +119,7 @@ func readLine(in *bufio.Reader) ([]byte, error) {
 			return nil, io.ErrUnexpectedEOF
 		}
 		if !errors.Is(err, bufio.ErrBufferFull) {
-			return nil, err //nolint:wrapcheck // the caller says what was read
+			return nil, err
 		}
 	}
 	return nil, errors.New("it is too long")

@@ -14,16 +14,16 @@ import (
 )
 
 // settled is how long a dead child must have been waited for in vain to be
-// nobody's: whoever starts a process waits for it all the time.
+// no one's: anyone who starts a process waits for it all the time.
 const settled = time.Second
 
 // ReapOrphans makes this process the one that the orphans among its descendants
 // come to, as if it were process 1, and waits for those that have died until
-// ctx ends. Without it, a supervising process that is killed leaves nobody to
+// ctx ends. Without it, a supervising process that is killed leaves no one to
 // know those of its daemons that have cleared their environment; and process 1
 // of a container collects zombies.
 //
-// Whoever starts processes beside it must wait for each of them from its start.
+// Anyone who starts processes beside it must wait for each of them from its start.
 func ReapOrphans(ctx context.Context) error {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become the reaper of orphans: %w", err)
@@ -76,7 +76,7 @@ func reapDead(before map[identity]bool) map[identity]bool {
 // to this one as an orphan of a command: whatever the command does, it descends
 // from a session of its own, and is more expendable than this process. A
 // supervising process, known by argv, may look like that for a moment. Where
-// the score cannot be raised, nobody is known.
+// the score cannot be raised, no one is known.
 func adopted(argv []string) func(process) bool {
 	self, err := readProcess(os.Getpid())
 	score, ok := readScore("/proc/self/oom_score_adj")

@@ -19,7 +19,7 @@ import (
 )
 
 // suite are the arguments of the test binary for the tests that hold for
-// everybody, whatever process it is and whoever it runs as.
+// every process of every user.
 func suite() []string {
 	return []string{
 		"-test.v", "-test.timeout=5m", "-test.parallel=4",
@@ -28,7 +28,7 @@ func suite() []string {
 	}
 }
 
-// runSuite runs the suite, in a process that becomes somebody else first.
+// runSuite runs the suite, in a process that becomes another user first.
 func runSuite(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	if os.Geteuid() != 0 {

@@ -73,7 +73,7 @@ type Command struct {
 	// the environment and by which its descendants are known.
 	Cookie string
 	// Output is the path of a file that receives stdout and stderr. It is
-	// created, must not exist, and starts anew when it exceeds 1 MiB: it is a
+	// created, must not exist, and starts again when it exceeds 1 MiB: it is a
 	// file and no pipe, so that nothing has to be drained.
 	Output string
 	// Grace is the time between SIGTERM and SIGKILL; 0 means [DefaultGrace].
@@ -101,7 +101,7 @@ type Command struct {
 
 	// Until is the latest moment for the start of the command, by the clock of
 	// [SinceBoot]; 0 is no limit. The supervising process looks right before the
-	// start: whoever has ordered it may have been frozen since.
+	// start: the operator that ordered it may have been frozen since.
 	Until time.Duration
 
 	// groups is the directory in which the command gets a control group of its
@@ -113,7 +113,7 @@ type Command struct {
 }
 
 // SinceBoot is a clock that all processes of a machine share. It runs while they
-// are frozen, and nobody sets it.
+// are frozen, and no one sets it.
 func SinceBoot() time.Duration {
 	var t unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) // which every kernel has
@@ -216,7 +216,7 @@ func (c Command) start(ctx context.Context, out *os.File, group cgroup, stopped 
 	if group != "" {
 		dir, err := os.Open(string(group))
 		if err != nil {
-			return nil, err //nolint:wrapcheck // it names the directory
+			return nil, err
 		}
 		defer dir.Close()
 		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(dir.Fd())
@@ -229,7 +229,7 @@ func (c Command) start(ctx context.Context, out *os.File, group cgroup, stopped 
 		return nil, err
 	}
 	if err := cmd.Start(); err != nil {
-		return nil, err //nolint:wrapcheck // it names the executable
+		return nil, err
 	}
 	if c.alone {
 		yielding(cmd.Process.Pid)

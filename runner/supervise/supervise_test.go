@@ -23,7 +23,7 @@ import (
 const (
 	asSupervisor = "supervise"
 	asOperator   = "operate"
-	// asUser and asInit do the package's tests as somebody else.
+	// asUser and asInit do the package's tests as another user.
 	asUser = "user"
 	asInit = "init"
 	// asWriter adds a line to a ledger.
@@ -70,7 +70,7 @@ func alive(t *testing.T, cookie string) []string {
 	_, value, _ := strings.Cut(cookie, "=")
 	var found []string
 	for _, dir := range dirs {
-		env, _ := os.ReadFile(filepath.Join(dir, "environ")) // it may be somebody else's
+		env, _ := os.ReadFile(filepath.Join(dir, "environ")) // it may be another's
 		cmdline, _ := os.ReadFile(filepath.Join(dir, "cmdline"))
 		if bytes.Contains(env, []byte(value)) || bytes.Contains(cmdline, []byte(value)) {
 			found = append(found, dir+" "+string(bytes.ReplaceAll(cmdline, []byte{0}, []byte{' '})))

@@ -114,7 +114,7 @@ func (s *Supervisor) take() (*supervising, error) {
 	if p != nil {
 		select {
 		case <-p.ended:
-			_ = p.stdin.Close() // somebody has killed it
+			_ = p.stdin.Close() // someone has killed it
 		default:
 			return p, nil
 		}
@@ -235,7 +235,7 @@ type supervising struct {
 func (s *Supervisor) start() (*supervising, error) {
 	theirs, ours, err := os.Pipe()
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it says what it is
+		return nil, err
 	}
 	defer theirs.Close()
 	p := &supervising{stdin: ours, ended: make(chan struct{})}

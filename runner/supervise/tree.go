@@ -37,7 +37,7 @@ func newTree(pid int, cookie string) *tree {
 		members:  map[identity]struct{}{},
 		sessions: map[int]struct{}{pid: {}}, // it was started with setsid
 	}
-	// Nobody has waited for the process yet, so that its pid is still its own.
+	// No one has waited for the process yet, so that its pid is still its own.
 	if p, err := readProcess(pid); err == nil {
 		t.root = p.identity
 		t.add(p)
@@ -192,7 +192,7 @@ func (t *tree) addChildren(all []process) bool {
 
 // reap waits for a dead orphan of the tree that became our child. The command
 // itself, and whatever else this program has started and waits for, is left
-// to whoever started it: those lead a session or are no members.
+// to what started it: those lead a session or are no members.
 func (t *tree) reap(p process, self int) {
 	if p.ppid != self || p.pid == t.root.pid {
 		return
@@ -221,7 +221,7 @@ const (
 // kill kills the members until a survey finds none, and returns how many there
 // were. One pass is never enough: what was just born is seen by the next.
 //
-// Nobody is frozen first. What can be stopped can be killed as well, and those
+// No process is frozen first. What can be stopped can be killed as well, and those
 // that are orphaned in between come to their reaper, where the next pass finds
 // them; a control group kills all at once.
 func (t *tree) kill() (int, error) {
@@ -273,7 +273,7 @@ func childless() bool {
 }
 
 // sigkill kills exactly this process: the pidfd that os.FindProcess opens
-// holds on to whoever has the pid then, and the start time tells who that is.
+// holds on to the process that has the pid then, and the start time tells who that is.
 func sigkill(id identity) error {
 	p, err := os.FindProcess(id.pid)
 	if err != nil {

@@ -170,7 +170,7 @@ func (c contest) memory(ctx context.Context) error {
 	return nil
 }
 
-// hold measures the memory while k runs are under way.
+// hold measures the memory while k runs are in progress.
 func (c contest) hold(ctx context.Context, r *runner.Runner, k int) (footprint, error) {
 	gate := filepath.Join(c.b.dir, "gate-"+uuid.NewString())
 	ended := make(chan error, k)

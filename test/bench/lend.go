@@ -90,7 +90,7 @@ func (b *bench) nextAccess(ctx context.Context) (*access, error) {
 	return a, nil
 }
 
-// endLending lets all runs end that are still under way.
+// endLending lets all runs end that are still in progress.
 func (b *bench) endLending() error {
 	entries, err := os.ReadDir(b.lent())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -37,7 +37,7 @@ func (b *bench) memory(ctx context.Context) error {
 		return err
 	}
 	var runs []*access
-	err = b.memoryOf(ctx, fmt.Sprintf("%d runs under way that do nothing", readers), resting, func() (string, error) {
+	err = b.memoryOf(ctx, fmt.Sprintf("%d runs in progress that do nothing", readers), resting, func() (string, error) {
 		for i := range readers {
 			run, err := b.borrow(ctx, memoryNamespace, fmt.Sprintf("reader-%d", i))
 			if err != nil {
@@ -79,7 +79,7 @@ func (b *bench) memoryOf(ctx context.Context, name string, settling time.Duratio
 	return nil
 }
 
-// fill creates the ConfigMaps that belong to nobody, and says how long it took.
+// fill creates the ConfigMaps that belong to no one, and says how long it took.
 func (b *bench) fill(ctx context.Context) (time.Duration, error) {
 	began := time.Now()
 	err := b.write(ctx, b.opts.configMaps, func(i int) call {
@@ -191,7 +191,7 @@ func (b *bench) watching(ctx context.Context, runs []*access) error {
 	return b.provoke(ctx, fmt.Sprintf(child, 1))
 }
 
-// stir changes ConfigMaps that belong to nobody. It says what that cost the
+// stir changes ConfigMaps that belong to no one. It says what that cost the
 // operator, which sees the changes.
 func (b *bench) stir(ctx context.Context) (string, error) {
 	before, err := b.operator.usage()

@@ -25,7 +25,7 @@ type operator struct {
 	metrics string // the address of the metrics server
 }
 
-// freeAddress is a loopback address that nobody listens on.
+// freeAddress is a loopback address that no one listens on.
 func freeAddress() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -149,7 +149,7 @@ func (o *operator) usage() (usage, error) {
 	return u, nil
 }
 
-// resetPeak begins the measurement of the most memory anew (proc_pid_clear_refs(5)).
+// resetPeak begins the measurement of the most memory again (proc_pid_clear_refs(5)).
 func (o *operator) resetPeak() error {
 	file := filepath.Join("/proc", strconv.Itoa(o.cmd.Process.Pid), "clear_refs")
 	if err := os.WriteFile(file, []byte("5"), 0); err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/rolewright/rolewright/internal/testenv"
 )
 
-// failOver is a true crash: whoever is told to stop gives up the Lease, and the others need not wait.
+// failOver is a true crash: a replica that is stopped in order gives up the Lease, and the others need not wait.
 func failOver(t *testing.T, s *shell) {
 	t.Helper()
 	s.heading("Lose the leader of two", "It is killed on its node, and cannot give up the Lease: the other takes over when that has expired. "+

@@ -127,7 +127,7 @@ func entries(archive io.Reader, visit func(string, *tar.Header, io.Reader) error
 func TestImage(t *testing.T) {
 	ours := readImage(t, filepath.Join(repository, "bin/image/rolewright-operator.tar"))
 
-	t.Run("is begun as the incumbent's is", func(t *testing.T) {
+	t.Run("is begun as ansible-operator's is", func(t *testing.T) {
 		config := ours.config.Config
 		if config.User != "1001:0" || config.WorkingDir != "/opt/ansible" || !slices.Contains(config.Env, "HOME=/opt/ansible") {
 			t.Errorf("user %q in %q with %q", config.User, config.WorkingDir, config.Env)
@@ -149,7 +149,7 @@ func TestImage(t *testing.T) {
 			t.Errorf("its version is %q", version)
 		}
 	})
-	t.Run("lets nobody but its owner write", func(t *testing.T) {
+	t.Run("lets only its owner write", func(t *testing.T) {
 		for name, file := range ours.files {
 			if mode := file.FileInfo().Mode(); mode.Perm()&0o022 != 0 && mode.Type() != fs.ModeSymlink && name != "tmp" {
 				t.Errorf("/%s has mode %s", name, mode)

@@ -162,7 +162,7 @@ func (s *shell) publish(t *testing.T) {
 		t.Fatalf("read the transcript: %v", err)
 	}
 	if diff := cmp.Diff(outline(string(written)), outline(s.transcript.String())); diff != "" {
-		t.Errorf("%s is another transcript; `make transcript` writes it anew (-page +now)\n%s", page, diff)
+		t.Errorf("%s is another transcript; `make transcript` writes it again (-page +now)\n%s", page, diff)
 	}
 }
 

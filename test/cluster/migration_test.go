@@ -26,7 +26,7 @@ var outcomes = map[string]bool{
 	"fail": false, "undefined": false, "unreachable": false, "item": false,
 }
 
-// TestMigration takes a project of the incumbent's users, in the layout of its scaffold, as it is: its image is built of
+// TestMigration takes a project of ansible-operator's users, in the layout of its scaffold, as it is: its image is built of
 // its own Dockerfile with another FROM line, and its own manifests install it. Its verdicts in the Pod, with the newer
 // line of Ansible, are those of the program outside.
 func TestMigration(t *testing.T) {
@@ -105,7 +105,7 @@ func brew(t *testing.T, s *shell) {
 	s.eventually(t, "the recipe to go", s.equals("", recipe...))
 }
 
-// harden gives the Pod what stricter clusters do: a user whom nobody knows, and a root that cannot be written. What the
+// harden gives the Pod what stricter clusters do: an unknown user, and a root that cannot be written. What the
 // image's build has installed, collections as well, has to be found all the same.
 func harden(t *testing.T, s *shell) {
 	t.Helper()

@@ -57,7 +57,7 @@ func (d *demo) install(ctx context.Context) error {
 }
 
 // uninstall removes the kind, and with it every object of it; an object that
-// still waits for a finalizer nobody runs any more is let go.
+// still waits for a finalizer no one runs any more is let go.
 func (d *demo) uninstall(ctx context.Context) error {
 	if obj, err := d.read(ctx); err == nil {
 		patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))

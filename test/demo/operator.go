@@ -114,7 +114,7 @@ func (o *operator) tail() string {
 	return string(bytes.Join(lines[max(0, len(lines)-15):], []byte("\n")))
 }
 
-// freeAddress is a loopback address that nobody listens on.
+// freeAddress is a loopback address that no one listens on.
 func freeAddress() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -266,7 +266,7 @@ func copyRepository(t *testing.T, to string) {
 			args = append(args, filepath.Join(repository, e.Name()))
 		}
 	}
-	if err := os.MkdirAll(filepath.Join(to, "bin"), 0o755); err != nil { //nolint:gosec // as a clone has it
+	if err := os.MkdirAll(filepath.Join(to, "bin"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if out, err := exec.Command("cp", append(args, to)...).CombinedOutput(); err != nil {

@@ -57,7 +57,7 @@ func TestDisk_FullIsReportedAndPasses(t *testing.T) {
 	}
 	k.patch("full", `{"spec":{"fill":false}}`)
 	k.await("full", "it is ready when there is room", func(is object) bool {
-		_ = os.Remove(filler) // the run that is under way may fill it once more
+		_ = os.Remove(filler) // the run in progress may fill it once more
 		return is.ready()
 	})
 }

@@ -49,7 +49,7 @@ func (m molecule) play(name string) string {
 	return string(out)
 }
 
-// needKwok fails the test where nobody plays the kubelet: a Deployment would never become available.
+// needKwok fails the test where no one plays the kubelet: a Deployment would never become available.
 func needKwok(t *testing.T, s *stage) {
 	t.Helper()
 	nodes, err := kubernetes.NewForConfigOrDie(s.cfg).CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})

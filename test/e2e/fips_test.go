@@ -72,7 +72,7 @@ func TestFIPS_OurCodeHasNoMD5AndNoSHA1(t *testing.T) {
 func TestFIPS_DependenciesHaveThemWhereKnown(t *testing.T) {
 	t.Parallel()
 	known := []string{
-		"github.com/google/uuid",     // UUIDs of versions 3 and 5, which nobody here makes
+		"github.com/google/uuid",     // UUIDs of versions 3 and 5, which no one here makes
 		"golang.org/x/net/websocket", // the handshake of a client or server of its own; the proxy copies bytes
 	}
 	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f",

@@ -98,7 +98,7 @@ func (r *replicas) another(args ...string) *operator {
 }
 
 // asInPod gives a replica processes of its own, as a Pod does: it is the first of them, and sees no others, so that
-// nobody but itself can end its runs. Where that is not permitted, the test proves less.
+// no one but itself can end its runs. Where that is not permitted, the test proves less.
 func (r *replicas) asInPod(o *operator) {
 	probe := exec.Command("true")
 	probe.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS}

@@ -15,7 +15,7 @@ import (
 	"github.com/rolewright/rolewright/internal/testenv"
 )
 
-// What becomes of objects, their runs and their finalizers when somebody deletes, recreates or changes them at a bad
+// What becomes of objects, their runs and their finalizers when someone deletes, recreates or changes them at a bad
 // moment: with the real Ansible, and a daemon in every run.
 
 // errors counts the reconciles of a kind that have failed.
@@ -104,7 +104,7 @@ func TestLifeCycle_AHundredChangesDuringARunAreOneMoreRun(t *testing.T) {
 	s.watch(k, "role: gated")
 	o := s.start()
 	made := k.create("it", map[string]any{"note": "0"})
-	testenv.Eventually(t, "the first run is under way", func(context.Context) error {
+	testenv.Eventually(t, "the first run is in progress", func(context.Context) error {
 		if got := note("it"); got != "0" {
 			return fmt.Errorf("note = %q", got)
 		}
@@ -185,7 +185,7 @@ func TestLifeCycle_FinalizersOfOthersAndByHand(t *testing.T) {
 	k.awaitReady("foreign")
 	k.awaitReady("byhand")
 
-	// One that waits for somebody else as well is finalized once, and left alone then.
+	// One that waits for another finalizer as well is finalized once, and left alone then.
 	k.patch("foreign", `{"metadata":{"finalizers":["example.com/other","`+finalizerName+`"]}}`)
 	k.delete("foreign")
 	k.await("foreign", "left to the others", func(o object) bool { return slices.Equal(o.GetFinalizers(), []string{"example.com/other"}) })

@@ -17,8 +17,8 @@ import (
 	"github.com/rolewright/rolewright/internal/testenv"
 )
 
-// An operator hears nobody but on the addresses that its flags name, and on its
-// API proxy's, which is on the loopback device; and nobody gets a profile there.
+// An operator hears no one but on the addresses that its flags name, and on its
+// API proxy's, which is on the loopback device; and no one gets a profile there.
 func TestOperator_ListensOnWhatItsFlagsName(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)

@@ -47,8 +47,8 @@ func binary(t *testing.T) string {
 		if program.dir, program.err = os.MkdirTemp("", "rolewright-e2e-"); program.err != nil {
 			return
 		}
-		// One test runs the program as nobody.
-		if program.err = os.Chmod(program.dir, 0o755); program.err != nil { //nolint:gosec // as said above
+		// One test runs the program as the user "nobody".
+		if program.err = os.Chmod(program.dir, 0o755); program.err != nil {
 			return
 		}
 		args := []string{"build", "-o", program.dir, "-buildvcs=false"} // a tarball is enough

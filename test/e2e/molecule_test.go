@@ -210,7 +210,7 @@ case "$1 $2 $3 $4" in
 esac
 `
 	for name, script := range map[string]string{"docker": docker, "kind": kind} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o700); err != nil { //nolint:gosec // it is a program
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -131,7 +131,7 @@ func ansiblePython(t *testing.T) string {
 	return string(found[1])
 }
 
-// clientStage is a stage with an object it, a proxy for it, and a ConfigMap lost that is nobody's. The watch has these
+// clientStage is a stage with an object it, a proxy for it, and a ConfigMap lost that is no one's. The watch has these
 // further fields.
 func clientStage(t *testing.T, fields ...string) (*stage, kind, object, byHand) {
 	t.Helper()
@@ -144,7 +144,7 @@ func clientStage(t *testing.T, fields ...string) (*stage, kind, object, byHand) 
 	it := k.create("it", nil)
 	p := s.proxy("Widget/it")
 	if out, err := s.command(testenv.Kubeconfig(t, s.cfg), "kubectl", "create", "configmap", "lost", "--namespace="+s.namespace); err != nil {
-		t.Fatalf("create what is nobody's: %v\n%s", err, out)
+		t.Fatalf("create what has no owner: %v\n%s", err, out)
 	}
 	return s, k, it, p
 }

@@ -38,7 +38,7 @@ func ask(t *testing.T, method, url, user, body string) (int, string) {
 	return res.StatusCode, string(data)
 }
 
-// userTag is the user name by which clients of the incumbent say whose objects they make.
+// userTag is the user name by which clients of ansible-operator say whose objects they make.
 func userTag(t *testing.T, o object) string {
 	t.Helper()
 	data, err := json.Marshal(map[string]string{
@@ -96,7 +96,7 @@ func TestProxy_LetsClientsWithoutATokenInOnlyWhereToldTo(t *testing.T) {
 		}
 	}
 	if _, metrics := ask(t, http.MethodGet, o.metrics, "", ""); !strings.Contains(metrics, "\nrolewright_proxy_anonymous 0\n") {
-		t.Error("the metrics do not say that nobody is let in without a token")
+		t.Error("the metrics do not say that no client is let in without a token")
 	}
 
 	late := s.launch("--proxy-port=" + port)

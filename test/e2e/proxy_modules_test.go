@@ -177,7 +177,7 @@ func TestProxy_KubernetesCoreModules(t *testing.T) {
 	})
 
 	// All that the run has written was its own, and the Deployment has become available meanwhile: the first thing to be
-	// noticed is what somebody else does.
+	// noticed is what another client does.
 	o.awaitChildrenWatched("/v1, Kind=ConfigMap", "/v1, Kind=Secret", "apps/v1, Kind=Deployment", "rbac.authorization.k8s.io/v1, Kind=ClusterRole")
 	if noticed := o.noticed(); len(noticed) > 0 {
 		t.Errorf("noticed of the run's own writes:\n%s", strings.Join(noticed, "\n"))
@@ -185,7 +185,7 @@ func TestProxy_KubernetesCoreModules(t *testing.T) {
 	cs.delete(remote)
 	cs.await(remote, "back", func(*unstructured.Unstructured) bool { return true })
 	k.await("it", "run for the dependent", func(o object) bool { return o.ready() && o.lastRun().Cause == "dependent" })
-	o.expectRuns(it, 2, "one for the object, one for the child that somebody else has deleted")
+	o.expectRuns(it, 2, "one for the object, one for the child that another client has deleted")
 	cs.owned(it, remote)
 
 	k.delete("it")

@@ -26,7 +26,7 @@ const restlessTasks = `
           template:
             metadata: {labels: {app: web}}
             spec: {containers: [{name: web, image: web}]}
-- name: Begin anew
+- name: Begin again
   kubernetes.core.k8s: {api_version: v1, kind: Secret, name: key, namespace: "{{ ns }}", state: "{{ item }}"}
   loop: [absent, present]
 `

@@ -153,7 +153,7 @@ func (cs children) owned(owner object, all ...child) {
 	}
 }
 
-// unowned checks that the objects are nobody's.
+// unowned checks that the objects are no one's.
 func (cs children) unowned(all ...child) {
 	cs.t.Helper()
 	for _, c := range all {
@@ -179,7 +179,7 @@ func (o *operator) awaitChildrenWatched(kinds ...string) {
 	})
 }
 
-// noticed are the changes of dependents that the operator has taken for somebody else's. It logs them with
+// noticed are the changes of dependents that the operator has taken for another's. It logs them with
 // --zap-log-level=debug.
 func (o *operator) noticed() []string {
 	o.t.Helper()

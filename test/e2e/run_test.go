@@ -53,7 +53,7 @@ func TestRun_IsConfiguredAsDocumented(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("what the run was given (-want +got):\n%s", diff)
 	}
-	// The paths that the incumbent documents.
+	// The paths that ansible-operator documents.
 	documented := filepath.Join(s.root, k.gvk.Group, k.gvk.Version, k.gvk.Kind, s.namespace, "it")
 	for _, path := range []string{"inventory/hosts", "artifacts/latest/stdout", "artifacts/latest/job_events"} {
 		if _, err := os.Stat(filepath.Join(documented, path)); err != nil {

@@ -122,7 +122,7 @@ func TestLeadership_LostLeaseStopsRuns(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		holder, now, seconds := "somebody-else", metav1.NowMicro(), int32(3600)
+		holder, now, seconds := "another", metav1.NowMicro(), int32(3600)
 		is.Spec = coordinationv1.LeaseSpec{HolderIdentity: &holder, AcquireTime: &now, RenewTime: &now, LeaseDurationSeconds: &seconds}
 		_, err = leases.Update(t.Context(), is, metav1.UpdateOptions{})
 		return err

@@ -16,7 +16,7 @@ func TestOperator_AsARestrictedPod(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	volume := filepath.Join(t.TempDir(), "volume")
-	if err := os.Mkdir(volume, 0o755); err != nil { //nolint:gosec // a tmpfs is mounted there
+	if err := os.Mkdir(volume, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	s.role("main", `- name: Look at oneself
@@ -44,7 +44,7 @@ func TestOperator_AsARestrictedPod(t *testing.T) {
 	if os.Getenv("TEST_EXECUTOR") == "warm" {
 		s.env = append(s.env, "HOME=/") // a fork server needs one; it need not be writable
 	}
-	if err := os.Chmod(filepath.Dir(s.dir), 0o755); err != nil { //nolint:gosec // for that user to pass
+	if err := os.Chmod(filepath.Dir(s.dir), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	for _, path := range []string{s.dir, strings.TrimPrefix(slices.DeleteFunc(slices.Clone(s.env), func(e string) bool {

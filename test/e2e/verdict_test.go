@@ -44,7 +44,7 @@ func verdictCases() []verdictCase {
 		},
 		{
 			name: "rescued", tasks: "- block:\n    - name: Break\n      ansible.builtin.fail:\n  rescue:\n" +
-				"    - name: Mend\n      ansible.builtin.debug:\n        msg: mended\n",
+				"    - name: Fix\n      ansible.builtin.debug:\n        msg: fixed\n",
 			reason: "RunSucceeded",
 		},
 		{

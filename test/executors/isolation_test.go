@@ -15,7 +15,7 @@ import (
 	"github.com/rolewright/rolewright/runner"
 )
 
-// nowhere is a web server that nobody asks.
+// nowhere is a web server that gets no requests.
 const nowhere = "http://nowhere.invalid"
 
 // project writes files below a directory of their own and returns it.

@@ -122,7 +122,7 @@ func (n normaliser) events(t *testing.T, dir string) (kept []any, output []strin
 		events = append(events, event)
 	}
 	slices.SortFunc(events, func(a, b map[string]any) int {
-		return cmp.Compare(a["counter"].(float64), b["counter"].(float64)) //nolint:forcetypeassert // ansible-runner's
+		return cmp.Compare(a["counter"].(float64), b["counter"].(float64))
 	})
 	orderHosts(events)
 	for i, event := range events {

@@ -21,7 +21,7 @@ type hostile struct {
 	row, name string
 	// object is JSON with spec, status, labels, annotations and metadata, each
 	// a map; what a custom resource has besides is added. BAIT stands for a
-	// path that nobody has a reason to touch: a program that tells when it runs.
+	// path that no one has a reason to touch: a program that tells when it runs.
 	object string
 	// reserved says that no key of the spec may become a variable.
 	reserved bool

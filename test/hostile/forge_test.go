@@ -99,7 +99,7 @@ type play struct {
 	// fail says how it ends.
 	fail bool
 	// fromObject says that the text is the object's; else the playbook reads it
-	// from a file that somebody else has written.
+	// from a file that another client has written.
 	fromObject bool
 	// pastDisplay says that a plugin of the author's prints it.
 	pastDisplay bool
@@ -176,7 +176,7 @@ func together(all []forgery) map[string]string {
 	return texts
 }
 
-// TestForgeries_ReachNoChannel: whoever wrote them, and wherever the playbook
+// TestForgeries_ReachNoChannel: whatever wrote them, and wherever the playbook
 // displays them, they are text. ansible-runner reads, merges and removes the
 // file that an event's UUID names, and dies of an event that is no object.
 func TestForgeries_ReachNoChannel(t *testing.T) {

@@ -93,7 +93,7 @@ func TestReserved_AreNoVariables(t *testing.T) {
 			if !slices.ContainsFunc(notices, func(n extravars.Notice) bool {
 				return n.Key == strings.ReplaceAll(cleanText(key), "\t", "�") && n.Kind == extravars.ReservedVariable
 			}) {
-				t.Errorf("nobody is told of %q: %+v", key, notices)
+				t.Errorf("there is no notice of %q: %+v", key, notices)
 			}
 			if asMap(vars[objectVariable+"_spec"])[cleanText(key)] == nil {
 				t.Errorf("%q cannot be read in the spec", key)

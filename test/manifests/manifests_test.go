@@ -314,7 +314,7 @@ func TestConfig_FitsTheProgram(t *testing.T) {
 		t.Fatalf("the arguments %q are refused: %s", container.Args, stderr(err))
 	}
 	defaultOf := func(flag string) string {
-		found := regexp.MustCompile(`--` + flag + ` [^(]*\(default "?([^")]*)"?\)`).FindSubmatch(help)
+		found := regexp.MustCompile(`--` + flag + ` [^(]*\(default\s+"?([^")]*)"?\)`).FindSubmatch(help)
 		if found == nil {
 			t.Fatalf("--%s has no default in the help:\n%s", flag, help)
 		}

@@ -28,7 +28,7 @@ type readiness struct {
 // reportFD is where the background process finds its end of the progress pipe: the first after the standard three.
 const reportFD = 3
 
-// report is how the background process tells up of its progress. The zero value tells nobody.
+// report is how the background process tells up of its progress. The zero value reports to no one.
 type report struct {
 	pipe *os.File
 }
@@ -55,7 +55,7 @@ func (r *report) ready(c *cluster, opts options) error {
 	if err != nil {
 		return fmt.Errorf("encode the readiness: %w", err)
 	}
-	// Renamed into place: whoever sees the file sees all of it.
+	// Renamed into place: anyone who sees the file sees all of it.
 	partial := c.dir.join(readyFile + ".partial")
 	if err := os.WriteFile(partial, data, 0o600); err != nil {
 		return fmt.Errorf("write the readiness: %w", err)

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// cluster is a control plane that is starting or up. Whoever made it calls stop exactly once.
+// cluster is a control plane that is starting or up. Its maker calls stop exactly once.
 type cluster struct {
 	dir       stateDir
 	layout    layout
@@ -37,7 +37,7 @@ func open(opts options, progress io.Writer) (*cluster, error) {
 		spawner: newSpawner(),
 		ended:   make(chan *component, 8), // more than there are components: none ever blocks
 		report: func(format string, args ...any) {
-			// Progress that nobody can read any more stops nothing.
+			// Progress that no one can read any more stops nothing.
 			_, _ = fmt.Fprintf(progress, "control plane %5.1fs  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
 		},
 	}
@@ -181,7 +181,7 @@ func (c *cluster) await(ctx context.Context, what string, ask func(context.Conte
 		}
 		select {
 		case <-ctx.Done():
-			if !errors.Is(ctx.Err(), context.DeadlineExceeded) { // whoever interrupts wants no details
+			if !errors.Is(ctx.Err(), context.DeadlineExceeded) { // anyone who interrupts wants no details
 				return fmt.Errorf("wait for %s: %w", what, context.Cause(ctx))
 			}
 			return fmt.Errorf("wait for %s: %w (last answer: %w)%s", what, context.Cause(ctx), err, c.logs())

@@ -98,7 +98,7 @@ func (l layout) newAPIServer() (*component, error) {
 	return l.component("kube-apiserver", args...)
 }
 
-// The two below run once here and serve nobody: no leader election, and no port (0).
+// The two below run once here and serve no one: no leader election, and no port (0).
 
 func (l layout) newControllerManager() (*component, error) {
 	return l.component("kube-controller-manager",

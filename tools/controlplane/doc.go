@@ -7,5 +7,5 @@
 //
 // Everything it makes (certificates, etcd's data, logs, the kubeconfig) lies in one directory, which goes when it stops.
 // Nothing listens on anything but the loopback address, and nothing answers without a client certificate or a token, but
-// for one port that --pods-exec opens: kwok asks nobody who he is.
+// for one port that --pods-exec opens: kwok authenticates no client.
 package main

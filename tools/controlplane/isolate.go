@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// A real node mounts file systems, makes network devices and leaves processes behind that nobody waits for. So with
+// A real node mounts file systems, makes network devices and leaves processes behind that no one waits for. So with
 // --node this program runs itself in namespaces of its own: with the last process they go, and with them all of that.
 
 // isolatedFlag tells the program that it is in namespaces of its own. It is not for users.
@@ -47,7 +47,7 @@ func isolate(opts options, mode string, args []string) (code int, err error) {
 	if err != nil {
 		return 1, fmt.Errorf("find this program: %w", err)
 	}
-	// The shell is the first process of the namespace, where it waits for whoever has lost its parent.
+	// The shell is the first process of the namespace, where it waits for processes that have lost their parent.
 	command := slices.Concat([]string{"--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--",
 		"sh", "-c", `"$@" & wait "$!"`, "sh", self, mode, isolatedFlag, "--dir", dir}, args)
 	cmd := exec.Command("unshare", command...)

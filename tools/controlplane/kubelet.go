@@ -63,7 +63,7 @@ func (l layout) kubeletArgs() []string {
 	}
 }
 
-// launchKwok starts kwok, which cannot share a port: the reservation of the node's ends right before. Whoever takes the
+// launchKwok starts kwok, which cannot share a port: the reservation of the node's ends right before. A process that takes the
 // port in between ends kwok, and so this control plane, with a message.
 func (c *cluster) launchKwok(ctx context.Context) error {
 	if !c.layout.podsExec {

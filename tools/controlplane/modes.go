@@ -34,7 +34,7 @@ func stay(ctx context.Context, opts options, out, progress io.Writer) (err error
 		c.report("stopping")
 		return nil
 	case part := <-c.ended:
-		// Nobody watches a background process: the logs are all that explains it.
+		// No one watches a background process: the logs are all that explains it.
 		keep = opts.ReportFD != 0
 		return part.failure()
 	}

@@ -49,7 +49,7 @@ const networkConfig = `{"cniVersion": "0.4.0", "name": "pods", "plugins": [{
 }]}
 `
 
-// The address is that of the API server's certificate for this server. Whoever has a certificate of the authority may do
+// The address is that of the API server's certificate for this server. Anyone who has a certificate of the authority may do
 // everything. What keeps a full disk of the machine from being the node's is that eviction begins late.
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration

@@ -28,7 +28,7 @@ const (
 const lifetime = 30 * 24 * time.Hour
 
 // authority is a certificate authority that lives as long as one control plane. It signs for servers and clients alike:
-// whoever holds a certificate of it is one of our own programs or the administrator.
+// anyone who holds a certificate of it is one of our own programs or the administrator.
 type authority struct {
 	dir  string // where the files go
 	key  *ecdsa.PrivateKey
@@ -139,7 +139,7 @@ contexts:
 current-context: rolewright
 `
 
-// kubeconfig writes a kubeconfig for a user of the group system:masters to file, readable by nobody else. The programs
+// kubeconfig writes a kubeconfig for a user of the group system:masters to file, readable by no one else. The programs
 // of the control plane are in that group too: they run without a service account of their own per controller.
 func (a *authority) kubeconfig(file, server, user string) (identity, error) {
 	id, err := a.issue(user, "system:masters")

@@ -69,7 +69,7 @@ func lockPatiently(path string) (*os.File, error) {
 	}
 }
 
-// prepareDir refuses what is somebody else's: the directory will be removed with all that is in it.
+// prepareDir refuses what is another's: the directory will be removed with all that is in it.
 func prepareDir(path string) error {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return fmt.Errorf("make the directory: %w", err)
@@ -144,7 +144,7 @@ func sameFile(file *os.File, name string) error {
 		return err // os.ErrNotExist where it was removed meanwhile
 	}
 	if !os.SameFile(opened, present) {
-		return errHeld // whoever replaced it is about to take it
+		return errHeld // the process that replaced it is about to take it
 	}
 	return nil
 }
@@ -172,7 +172,7 @@ func (d stateDir) clear() error {
 	return nil
 }
 
-// remove deletes the directory and gives up the claim, in this order, so that nobody claims what is about to go.
+// remove deletes the directory and gives up the claim, in this order, so that no one claims what is about to go.
 func (d stateDir) remove() error {
 	err := os.RemoveAll(d.path)
 	d.release()

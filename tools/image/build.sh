@@ -7,7 +7,7 @@
 #
 # NAME is also the archive's: rolewright/operator:dev becomes DIR/rolewright-operator.tar. The arguments are those of
 # `buildah build`: --target operator . An unchanged step is not carried out again: what was built is kept in
-# ~/.cache/rolewright/image, which can be removed. With a new week the base image is made anew, and all that is installed
+# ~/.cache/rolewright/image, which can be removed. With a new week the base image is made again, and all that is installed
 # on it; with a new version of Go, that of Go.
 set -euo pipefail
 

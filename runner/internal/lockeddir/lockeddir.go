@@ -1,4 +1,4 @@
-// Package lockeddir makes directories that show whether whoever made them still
+// Package lockeddir makes directories that show whether the process that made them still
 // lives, below a directory that may be everybody's, as /tmp is.
 package lockeddir
 
@@ -20,7 +20,7 @@ type Dir struct{ *os.File }
 // has removed those of processes that are no more.
 func Make(parent, prefix string) (Dir, error) {
 	sweep(parent, prefix)
-	const tries = 10 // somebody who sweeps may be faster
+	const tries = 10 // someone who sweeps may be faster
 	for range tries {
 		path, err := os.MkdirTemp(parent, prefix)
 		if err != nil {
@@ -34,14 +34,14 @@ func Make(parent, prefix string) (Dir, error) {
 			return Dir{}, errors.Join(fmt.Errorf("lock %s: %w", path, err), os.Remove(path))
 		}
 	}
-	return Dir{}, fmt.Errorf("somebody removes what is made in %s", parent)
+	return Dir{}, fmt.Errorf("another process removes what is made in %s", parent)
 }
 
 // lock takes the lock of a directory that is there.
 func lock(path string) (_ Dir, err error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
-		return Dir{}, err //nolint:wrapcheck // it says what it is
+		return Dir{}, err
 	}
 	defer func() {
 		if err != nil {
@@ -49,17 +49,17 @@ func lock(path string) (_ Dir, err error) {
 		}
 	}()
 	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return Dir{}, err //nolint:wrapcheck // as above
+		return Dir{}, err
 	}
 	mine, err := file.Stat()
 	if err != nil {
-		return Dir{}, err //nolint:wrapcheck // as above
+		return Dir{}, err
 	}
 	now, err := os.Lstat(path)
 	if err == nil && !os.SameFile(mine, now) {
 		err = os.ErrNotExist
 	}
-	return Dir{file}, err //nolint:wrapcheck // as above
+	return Dir{file}, err
 }
 
 // Remove removes the directory with all that is in it.
@@ -68,8 +68,8 @@ func (d Dir) Remove() error {
 }
 
 // sweep removes what processes have left below a directory that did not live to
-// do it: directories of this user, closed to others, that nobody has locked.
-// What cannot be removed stays: somebody else may be at it.
+// do it: directories of this user, closed to others, that no one has locked.
+// What cannot be removed stays: another process may be at it.
 func sweep(parent, prefix string) {
 	found, _ := filepath.Glob(filepath.Join(parent, prefix+"*")) // the pattern is right
 	for _, path := range found {

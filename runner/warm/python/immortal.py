@@ -1,6 +1,6 @@
 """Objects that are never freed, and so never written to for being used.
 
-Whoever uses an object counts that in the object itself, and the first such write
+Each use of an object is counted in the object itself, and the first such write
 to a page has a forked process copy the page. Since Python 3.12 there are objects
 that are not counted: those whose count is as large as can be (PEP 683). The
 server makes all of its own such objects before it forks. They live as long as

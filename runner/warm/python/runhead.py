@@ -127,7 +127,7 @@ def become_command(request: dict, output: int, head: int) -> None:
 
 
 def send(connection: socket.socket, message: dict) -> None:
-    """Send a line. Nobody listening is no error: the run ends all the same."""
+    """Send a line. That no client listens is no error: the run ends all the same."""
     try:
         connection.sendall(json.dumps(message).encode() + b"\n")
     except OSError:

@@ -30,7 +30,7 @@ type Options struct {
 	Runner string
 	// Dir is where the histories go. It exists.
 	Dir string
-	// Kubeconfig and AuditLog are those of a control plane that nobody else uses.
+	// Kubeconfig and AuditLog are those of a control plane that no one else uses.
 	Kubeconfig, AuditLog string
 	// SoakRuns is how many runs the workload of [SoakPlan] makes.
 	SoakRuns int

@@ -169,7 +169,7 @@ func (a *actor) await(what, name string, is func(obj *unstructured.Unstructured,
 	}
 }
 
-// running waits until a run of the object's generation is under way: it is
+// running waits until a run of the object's generation is in progress: it is
 // recorded, and it has begun.
 func (a *actor) running(name string) {
 	a.await("a run", name, func(obj *unstructured.Unstructured, st objectStatus) bool {

@@ -150,13 +150,13 @@ func (e *execution) open(ctx context.Context, reference string) error {
 	upstream := rest.CopyConfig(e.c.config)
 	upstream.UserAgent = ""
 	if e.wire, err = wire.New(wire.Options{Upstream: upstream, Rules: e.plan.Rules, Crash: e.crash}); err != nil {
-		return err //nolint:wrapcheck // it says what it is
+		return err
 	}
 	for i := range max(1, e.plan.Replicas, e.work.replicas) {
 		name := strconv.Itoa(i)
 		config, err := e.wire.Kubeconfig(name)
 		if err != nil {
-			return err //nolint:wrapcheck // it says what it is
+			return err
 		}
 		path := filepath.Join(e.dir, "kubeconfig-"+name)
 		if err := os.WriteFile(path, config, 0o600); err != nil {

@@ -70,7 +70,7 @@ func leadingTo(point string) ([]plan.Rule, []plan.Failpoint) {
 			Action: plan.Action{Do: plan.Unavailable, For: metav1.Duration{Duration: 3 * time.Second}},
 		}}, nil
 	case point == "lost.found":
-		// The run has ended, and nobody has written it down.
+		// The run has ended, and no one has written it down.
 		return nil, []plan.Failpoint{{Name: "run.ended", Do: "kill"}}
 	case strings.HasPrefix(point, "lost."):
 		return nil, []plan.Failpoint{{Name: "begin.after-write", Do: "kill"}}

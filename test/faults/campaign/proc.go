@@ -51,7 +51,7 @@ func members(mark string) []member {
 	return found
 }
 
-// zombies are the dead children of a process that nobody has waited for.
+// zombies are the dead children of a process that no one has waited for.
 func zombies(parent int) int {
 	n := 0
 	entries, _ := filepath.Glob("/proc/[0-9]*")

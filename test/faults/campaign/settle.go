@@ -29,7 +29,7 @@ const (
 	// collection bounds how long the garbage collector takes: it looks for new
 	// kinds every 30 s.
 	collection = 45 * time.Second
-	// leaving is how long runs may take to end of which nobody wants anything: the
+	// leaving is how long runs may take to end of which no one wants anything: the
 	// operator has to hear of it, and they have a grace period.
 	leaving = 15 * time.Second
 	// tail is how long the operator may write after the last word of the runs.
@@ -140,7 +140,7 @@ func (e *execution) objectSettled(ctx context.Context, name string, w want) erro
 	st := statusOf(obj)
 	switch generation := obj.GetGeneration(); {
 	case st.Ansible.ActiveRun != nil:
-		return fmt.Errorf("run %s is under way", st.Ansible.ActiveRun.ID)
+		return fmt.Errorf("run %s is in progress", st.Ansible.ActiveRun.ID)
 	case st.Ansible.LastRun.Result != "Succeeded":
 		return fmt.Errorf("its last run has ended as %q", st.Ansible.LastRun.Result)
 	case st.ObservedGeneration != generation:
@@ -191,7 +191,7 @@ func (e *execution) get(ctx context.Context, kind, name string) (*unstructured.U
 func (e *execution) led(ctx context.Context) error {
 	lease, err := e.leader(ctx)
 	if err == nil && lease == "" {
-		err = errors.New("nobody leads")
+		err = errors.New("no replica leads")
 	}
 	return err
 }

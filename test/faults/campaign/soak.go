@@ -214,7 +214,7 @@ func (e *execution) goroutines(ctx context.Context) (int, error) {
 	return 0, errors.New("the operator says nothing of its goroutines")
 }
 
-// freeAddress is a loopback address that nobody listens on.
+// freeAddress is a loopback address that no one listens on.
 func freeAddress() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -35,7 +35,7 @@ const (
 // slow is a run that something can happen to.
 func slow() fake { return fake{"sleep": "700ms", "tasks": int64(3)} }
 
-// workloads are made anew for each plan: nothing is shared.
+// workloads are made again for each plan: nothing is shared.
 func workloads() map[string]workload {
 	all := map[string]workload{
 		"create":         {do: func(a *actor) { a.create(kindThing, "o-0", "A", nil); a.settled() }},

@@ -169,7 +169,7 @@ func (t *truth) fill(p *play) {
 	t.Boot, t.Time = bootTime(), time.Now().UTC().Format(time.RFC3339Nano)
 }
 
-// bootTime is a clock that all processes share and nobody sets.
+// bootTime is a clock that all processes share and no one sets.
 func bootTime() float64 {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {

@@ -182,7 +182,7 @@ func (p *play) sleep(d time.Duration) error {
 	}
 }
 
-// lend writes the path of the kubeconfig into file, and returns when somebody
+// lend writes the path of the kubeconfig into file, and returns when someone
 // has removed it.
 func lend(file, kubeconfig string) error {
 	if err := os.WriteFile(file+".tmp", []byte(kubeconfig), 0o600); err != nil {

@@ -39,7 +39,7 @@ func (r *Request) run() string {
 	return id
 }
 
-// operator tells whether the operator itself made the request: nobody else is
+// operator tells whether the operator itself made the request: no one else is
 // left when the campaign's client, the runs and the control plane are not.
 func (r *Request) operator() bool {
 	return r.run() == "" && !strings.HasPrefix(r.UserAgent, "campaign") && !strings.HasPrefix(r.UserAgent, "kube-") &&

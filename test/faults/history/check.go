@@ -12,7 +12,7 @@ import (
 type Violation struct {
 	// Invariant is I1 to I15.
 	Invariant string
-	// UID and Run say whose; empty where it is nobody's.
+	// UID and Run say whose; empty where it is no one's.
 	UID, Run string
 	// Text says what is wrong; the lines after the first are the evidence.
 	Text string

@@ -58,7 +58,7 @@ func (c *checker) stable() {
 		case last == nil:
 			c.add("I8", uid, "", "the object has no record of a run", f)
 		case f.status.Ansible.ActiveRun != nil:
-			c.add("I8", uid, f.status.Ansible.ActiveRun.ID, "the status says that a run is under way, and nothing happens", f)
+			c.add("I8", uid, f.status.Ansible.ActiveRun.ID, "the status says that a run is in progress, and nothing happens", f)
 		case f.status.ObservedGeneration != f.Metadata.Generation:
 			c.add("I8", uid, "", "the newest generation is not recorded", f)
 		case last.Result == interrupted:

@@ -32,7 +32,7 @@ func (c *checker) identity() {
 		for _, v := range o.Versions {
 			if a := v.Status.Ansible.ActiveRun; a != nil && v.operator() {
 				if r := c.h.runs[a.ID]; r != nil && r.UID != "" && r.UID != o.UID {
-					c.add("I2", o.UID, r.ID, "a run of another object is recorded as under way: that one's UID is "+r.UID, v.Request, r)
+					c.add("I2", o.UID, r.ID, "a run of another object is recorded as in progress: that one's UID is "+r.UID, v.Request, r)
 				}
 			}
 			if c.hasTruth() {
@@ -67,7 +67,7 @@ func (c *checker) recordNamesItsRun(rec record) {
 	}
 }
 
-// claimHolds checks the success that a version claims anew.
+// claimHolds checks the success that a version claims again.
 func (c *checker) claimHolds(o *Object, before, v *Version) {
 	claims := func(v *Version) bool {
 		return v != nil && (v.Status.condition("Successful") == "True" || v.Status.condition("Ready") == "True")
@@ -182,7 +182,7 @@ func (c *checker) noFalseSuccess() {
 		switch {
 		case rec.last.Result == succeeded && r == nil:
 			if c.hasTruth() {
-				c.add("I4", uid, rec.last.ID, "a run was recorded as Succeeded that nobody knows of", rec)
+				c.add("I4", uid, rec.last.ID, "a run was recorded as Succeeded that is not known", rec)
 			}
 		case r == nil:
 		case rec.last.Result == succeeded && r.Begin == 0:
@@ -236,7 +236,7 @@ func (c *checker) removalProved(o *Object, v *Version) {
 	}
 }
 
-// finalizerFirst checks that nothing was run that nobody would clean up.
+// finalizerFirst checks that nothing was run that no one would clean up.
 func (c *checker) finalizerFirst(o *Object, name string) {
 	var since Instant
 	for _, v := range o.Versions {

@@ -22,7 +22,7 @@ func (c *checker) authority() {
 		r := c.h.runs[id]
 		if r == nil {
 			if len(c.h.Runs) > 0 {
-				c.add("I11", "", id, "a request was served of a run that nobody knows", q)
+				c.add("I11", "", id, "a request was served of a run that is not known", q)
 			}
 			continue
 		}
@@ -52,7 +52,7 @@ func (r *Run) over() (Instant, bool) {
 const fenceTolerance = time.Second
 
 // fenced checks that the operator of a run held the lease when it forwarded a
-// write: it renewed it within the renew deadline, and nobody else has since.
+// write: it renewed it within the renew deadline, and no one else has since.
 func (c *checker) fenced(q *Request, r *Run) {
 	deadline, elects := c.renewDeadline()
 	replica := q.Replica

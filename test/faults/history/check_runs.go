@@ -86,7 +86,7 @@ func (c *checker) continued(stop DriverEvent, within time.Duration) bool {
 }
 
 // isOperator tells whether a process is an operator: a supervising process can
-// be frozen as well, and nobody else ends its run then.
+// be frozen as well, and no one else ends its run then.
 func (c *checker) isOperator(pid int) bool {
 	return slices.ContainsFunc(c.h.events("start"), func(e DriverEvent) bool { return e.PID == pid })
 }

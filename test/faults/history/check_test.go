@@ -150,7 +150,7 @@ func TestCheck(t *testing.T) {
 			w.driver("start", 3, `"replica":"b"`)
 			w.conclude(6, "u1", "r1", "created", interrupted, 1)
 		}},
-		{name: "I2: another object's run is under way", want: []string{"I2"}, do: func(w *world) {
+		{name: "I2: another object's run is in progress", want: []string{"I2"}, do: func(w *world) {
 			oneRun(w)
 			w.create(3, "u2", "red")
 			w.begin(3.5, "u2", "r1", "created", 1)
@@ -204,7 +204,7 @@ func TestCheck(t *testing.T) {
 			w.run(run{id: "r1", uid: "u1", value: "red", begin: 1.5, end: 2, killed: true, unledgered: true})
 			w.conclude(2.5, "u1", "r1", "created", succeeded, 1)
 		}},
-		{name: "I4: a success that nobody ran", want: []string{"I4"}, do: func(w *world) {
+		{name: "I4: a success without a run", want: []string{"I4"}, do: func(w *world) {
 			oneRun(w)
 			w.conclude(3, "u1", "r9", "period", succeeded, 1)
 		}},
@@ -279,7 +279,7 @@ func TestCheck(t *testing.T) {
 			w.update(3, "u1", "blue")
 			w.settle(9)
 		}},
-		{name: "I8: a run is under way that is not", want: []string{"I8"}, do: func(w *world) {
+		{name: "I8: a run is in progress that is not", want: []string{"I8"}, do: func(w *world) {
 			oneRun(w)
 			w.begin(5, "u1", "r2", "period", 1)
 			w.settle(9)
@@ -307,7 +307,7 @@ func TestCheck(t *testing.T) {
 			w.settle(9)
 			w.file(referenceFile, w.end())
 		}},
-		{name: "I10: the dependent is somebody else's", want: []string{"I10"}, do: func(w *world) {
+		{name: "I10: the dependent is another owner's", want: []string{"I10"}, do: func(w *world) {
 			twoRuns(w)
 			w.settle(9)
 			w.changeEnd(func(end map[string]any) { delete(owned(end)["metadata"].(map[string]any), "ownerReferences") })
@@ -327,7 +327,7 @@ func TestCheck(t *testing.T) {
 			w.request(3.5, runnerAgent+"r1", "create", "configmaps", "o-u1", "", 201, nil)
 			w.line(wireFile, `{"auditID":"a3.500000","sent":1001.9,"replica":"a"}`+"\n")
 		}},
-		{name: "I11: a token of nobody", want: []string{"I11"}, do: func(w *world) {
+		{name: "I11: a token without a run", want: []string{"I11"}, do: func(w *world) {
 			oneRun(w)
 			w.request(1.6, runnerAgent+"r7", "create", "configmaps", "o-u1", "", 201, nil)
 		}},
@@ -471,7 +471,7 @@ func TestCheck_AnExemptionIsForOneInvariantOfOneObject(t *testing.T) {
 	}
 }
 
-// Whoever writes a log may be killed while it does.
+// Anyone who writes a log may be killed while it does.
 func TestLoad_ATornLastLineIsNotThere(t *testing.T) {
 	w := newWorld(t)
 	twoRuns(w)

@@ -204,7 +204,7 @@ func (o *Object) value(generation int64) (string, bool) {
 	return v, ok
 }
 
-// Run is the run of that ID, nil if nobody knows it.
+// Run is the run of that ID, nil if no one knows it.
 func (h *History) Run(id string) *Run { return h.runs[id] }
 
 // Object is the object of that UID, nil if no write of it was seen.

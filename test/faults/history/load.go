@@ -285,7 +285,7 @@ func (l *loader) version(r *Request) {
 	if r.operator() {
 		l.look("status "+r.String(), string(s.Status))
 	}
-	// A status that somebody else made a mess of says nothing.
+	// A status that another client made a mess of says nothing.
 	_ = json.Unmarshal(s.Status, &v.Status)
 	o.values[v.Generation] = valueText(s.Spec.Value)
 	if v.Deleting {

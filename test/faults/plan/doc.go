@@ -78,7 +78,7 @@
 // operator reads before it acts, it reads from etcd. Plans for that are not generated.
 //
 // The signal of a crash is KILL, TERM or STOP. After KILL the connection is gone. After TERM the request goes its way. After STOP
-// it is held for the time of for, then the replica gets CONT and the request goes its way: a write that was under way while
+// it is held for the time of for, then the replica gets CONT and the request goes its way: a write that was in progress while
 // its sender lost the lease.
 //
 // Go's HTTP client sends a read once more if a connection that was in use before is reset, and client-go waits and does the

@@ -52,7 +52,7 @@ func statusOf(do plan.Do, is plan.Request) metav1.Status {
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
 		Status:   metav1.StatusFailure,
 		Message:  fmt.Sprintf("fault plan: %s of %s %q", do, is.Resource, is.Name),
-		Reason:   reason, Code: int32(code), //nolint:gosec // three digits
+		Reason:   reason, Code: int32(code),
 		Details: &metav1.StatusDetails{Name: is.Name, Group: is.Group, Kind: is.Resource},
 	}
 	if do == plan.Throttle {

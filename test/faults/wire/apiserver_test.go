@@ -238,7 +238,7 @@ func TestAPIServer_InformerGoesOnAfterItsWatchEnded(t *testing.T) {
 	}
 }
 
-// A client that begins anew begins with the state before the last change, and then goes on to the present one.
+// A client that begins again begins with the state before the last change, and then goes on to the present one.
 func TestAPIServer_NewInformerBeginsInThePast(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, rule(plan.Match{Verb: "watch", Resource: "configmaps"}, plan.Action{Do: plan.Stale}))

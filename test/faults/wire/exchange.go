@@ -84,7 +84,7 @@ func (x *exchange) before() (*http.Response, error) {
 	case plan.Conflict, plan.Throttle, plan.Error, plan.Unavailable, plan.Forbid, plan.Invalid, plan.Gone:
 		return refusal(x.request, x.action.Do, x.is), nil
 	}
-	return nil, nil //nolint:nilnil // the exchange goes on
+	return nil, nil
 }
 
 // forward asks the API server. What is to be committed whatever becomes of the client has a context of its own.
@@ -121,7 +121,7 @@ type cancelling struct {
 // Close implements [io.Closer].
 func (c cancelling) Close() error {
 	c.cancel()
-	return c.ReadCloser.Close() //nolint:wrapcheck // it stands for it
+	return c.ReadCloser.Close()
 }
 
 // after does what is to be done when the API server has answered.
@@ -219,11 +219,11 @@ func (s *slow) Read(b []byte) (int, error) {
 	if !s.started && len(b) > 1 {
 		n, err := s.ReadCloser.Read(b[:1])
 		s.started = n > 0
-		return n, err //nolint:wrapcheck // it stands for it
+		return n, err
 	}
 	if s.wait != nil {
 		s.wait()
 		s.wait = nil
 	}
-	return s.ReadCloser.Read(b) //nolint:wrapcheck // it stands for it
+	return s.ReadCloser.Read(b)
 }

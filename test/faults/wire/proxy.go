@@ -62,7 +62,7 @@ type listener struct {
 	served  chan struct{} // closed when Serve has returned
 }
 
-// New contacts nobody; the replicas' listeners open with [Proxy.Kubeconfig].
+// New contacts no one; the replicas' listeners open with [Proxy.Kubeconfig].
 func New(o Options) (*Proxy, error) {
 	for i, r := range o.Rules {
 		if (r.Action.Do == plan.CrashBefore || r.Action.Do == plan.CrashAfter) && o.Crash == nil {
@@ -70,7 +70,7 @@ func New(o Options) (*Proxy, error) {
 		}
 	}
 	config := rest.CopyConfig(o.Upstream)
-	// One connection for each request under way: a stream that is held must hold no other.
+	// One connection for each request in progress: a stream that is held must hold no other.
 	config.NextProtos = []string{"http/1.1"}
 	transport, err := rest.TransportFor(config)
 	if err != nil {
@@ -122,7 +122,7 @@ func (p *Proxy) listen(replica string) (string, error) {
 	}
 	socket, err := (&net.ListenConfig{}).Listen(p.ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
-		return "", err //nolint:wrapcheck // the caller says what for
+		return "", err
 	}
 	quietLog := log.New(io.Discard, "", 0) // aborted connections are the point here
 	forward := &httputil.ReverseProxy{

@@ -61,7 +61,7 @@ func (s *stream) Read(b []byte) (int, error) {
 		}
 		s.advance()
 	}
-	return s.out.Read(b) //nolint:wrapcheck // it stands for it
+	return s.out.Read(b)
 }
 
 // Close implements [io.Closer].

@@ -95,11 +95,11 @@ func handwritten(dir string, files map[string][]byte) error {
 		}
 		data, err := os.ReadFile(path)
 		if err != nil {
-			return err //nolint:wrapcheck // see below
+			return err
 		}
 		rel, err := filepath.Rel(dir, path)
 		files[filepath.ToSlash(filepath.Join("dist/chart", rel))] = data
-		return err //nolint:wrapcheck // see below
+		return err
 	})
 	if err != nil {
 		return fmt.Errorf("read the chart's sources: %w", err)

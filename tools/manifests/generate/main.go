@@ -23,14 +23,14 @@ func run(args []string) error {
 	flags := flag.NewFlagSet("generate", flag.ContinueOnError)
 	config := flags.String("config", "config", "the `directory` with the manifests")
 	kubectl := flags.String("kubectl", "kubectl", "the `program` that builds them")
-	out := flags.String("out", ".", "the `directory` in which dist/chart or bundle is made anew")
+	out := flags.String("out", ".", "the `directory` in which dist/chart or bundle is made again")
 	image := flags.String("image", "", "the operator's image in the bundle; that of config/ if empty")
 	flags.Usage = func() {
 		fmt.Fprintln(flags.Output(), "Usage: generate [flags] chart|bundle")
 		flags.PrintDefaults()
 	}
 	if err := flags.Parse(args); err != nil {
-		return err //nolint:wrapcheck // it names the flag
+		return err
 	}
 	k := kustomize{kubectl: *kubectl, config: *config}
 	var files map[string][]byte
@@ -61,10 +61,10 @@ func replace(root, place string, files map[string][]byte) error {
 	}
 	for name, data := range files {
 		path := filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // for everybody to read
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return fmt.Errorf("make a directory: %w", err)
 		}
-		if err := os.WriteFile(path, data, 0o644); err != nil { //nolint:gosec // for everybody to read
+		if err := os.WriteFile(path, data, 0o644); err != nil {
 			return fmt.Errorf("write a file: %w", err)
 		}
 	}

@@ -29,7 +29,7 @@ func run(args []string) error {
 		flags.PrintDefaults()
 	}
 	if err := flags.Parse(args); err != nil {
-		return err //nolint:wrapcheck // it names the flag
+		return err
 	}
 	if *rules == "" || *dashboard == "" || flags.NArg() == 0 {
 		flags.Usage()

@@ -142,7 +142,7 @@ func fires(t *testing.T, expr, series string) bool {
 	return len(vector) > 0
 }
 
-// Whoever is called looks the alert up.
+// An operator who is paged looks the alert up.
 func TestAlerts_AreExplained(t *testing.T) {
 	data, err := os.ReadFile("../../../docs/operations.md")
 	if err != nil {

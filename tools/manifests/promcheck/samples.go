@@ -65,7 +65,7 @@ func load(files []string) (_ *samples, err error) {
 }
 
 func (s *samples) close() {
-	_ = s.db.Close() // nobody needs it any more
+	_ = s.db.Close() // no one needs it any more
 	_ = os.RemoveAll(s.dir)
 }
 
@@ -74,7 +74,7 @@ func (s *samples) close() {
 func (s *samples) add(file string, at time.Time) error {
 	data, err := os.ReadFile(file)
 	if err != nil {
-		return err //nolint:wrapcheck // the caller names the file
+		return err
 	}
 	app := s.db.Appender(context.Background())
 	store := func(l labels.Labels, value float64) error {
@@ -86,7 +86,7 @@ func (s *samples) add(file string, at time.Time) error {
 			b.Set(name, is)
 		}
 		_, err := app.Append(0, b.Labels(), at.UnixMilli(), value)
-		return err //nolint:wrapcheck // the caller names the file
+		return err
 	}
 	if err := store(labels.FromStrings("__name__", "up"), 1); err != nil {
 		return errors.Join(err, app.Rollback())
@@ -95,7 +95,7 @@ func (s *samples) add(file string, at time.Time) error {
 	for {
 		entry, err := p.Next()
 		if errors.Is(err, io.EOF) {
-			return app.Commit() //nolint:wrapcheck // the caller names the file
+			return app.Commit()
 		}
 		if err != nil {
 			return errors.Join(fmt.Errorf("no metrics: %w", err), app.Rollback())
@@ -116,12 +116,12 @@ func (s *samples) add(file string, at time.Time) error {
 func (s *samples) ask(query string) (promql.Vector, error) {
 	q, err := s.engine.NewInstantQuery(context.Background(), s.queryable, nil, query, s.end)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it says where in the query
+		return nil, err
 	}
 	defer q.Close()
 	res := q.Exec(context.Background())
 	if res.Err != nil {
-		return nil, res.Err //nolint:wrapcheck // it says what is wrong with the query
+		return nil, res.Err
 	}
 	vector, err := res.Vector()
 	if err != nil {
@@ -135,7 +135,7 @@ func (s *samples) ask(query string) (promql.Vector, error) {
 func (s *samples) checkNames(query string) error {
 	expr, err := parser.ParseExpr(query)
 	if err != nil {
-		return err //nolint:wrapcheck // it says where in the query
+		return err
 	}
 	var problems []error
 	parser.Inspect(expr, func(node parser.Node, path []parser.Node) error {
