@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -63,7 +64,9 @@ func (s *sandbox) bait() string {
 func (s *sandbox) run() runner.Result {
 	s.t.Helper()
 	command, environ, touches := s.trace()
-	base := append(os.Environ(), "HOME="+filepath.Join(s.root, "home"), "TMPDIR="+filepath.Join(s.root, "tmp"),
+	// Runs do not inherit the operator's own variables, and neither must the fork server.
+	own := func(entry string) bool { return strings.HasPrefix(entry, "ROLEWRIGHT_") }
+	base := append(slices.DeleteFunc(os.Environ(), own), "HOME="+filepath.Join(s.root, "home"), "TMPDIR="+filepath.Join(s.root, "tmp"),
 		// The packages of Ansible are not the run's to change.
 		"PYTHONDONTWRITEBYTECODE=1",
 		// What a vault in an object would be decrypted with.
