@@ -6,4 +6,7 @@ config=tools/python/setup.cfg
 flake8 --config $config runner test/python
 # The files of the fork server import one another by their bare names. The guard wraps methods of Ansible, which has no types.
 MYPYPATH=runner/warm/python mypy --config-file $config --no-error-summary --cache-dir=/dev/null runner/warm/python/*.py runner/libraries.py
-PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=runner/warm/python python3 -m unittest discover --start-directory test/python --pattern '*_test.py' --buffer
+# The Python of the PATH need not be the one that pexpect was installed for.
+python=python3
+$python -c 'import pexpect' 2>/dev/null || python=/usr/bin/python3
+PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=runner/warm/python $python -m unittest discover --start-directory test/python --pattern '*_test.py' --buffer
