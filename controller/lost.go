@@ -6,11 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/failpoint"
@@ -63,83 +61,77 @@ func readTicket(dir string) (ticket, error) {
 	return t, nil
 }
 
-// settleLost settles a run that the status says is in progress, and that is none
+// settleLost ends a run that the status says is in progress, and that is none
 // of this process's: its operator has died, or was frozen and has lost its
 // leadership. What is left of it on this machine is ended. If its end is known
-// after all, it counts; else it is recorded as lost, and run again.
-func (r *reconciler) settleLost(ctx context.Context, s *scope) (*ctrl.Result, error) {
+// after all, it counts; else it has ended as lost, and is run again.
+func (r *reconciler) settleLost(ctx context.Context, s *scope) (outcome, error) {
 	if s.memory.lost == nil {
 		r.dirs.settled(s.object.GetUID(), s.settings.retention())
-		return nil, nil
+		return nextPhase, nil
 	}
 	failpoint.Hit("lost.before-read")
 	// The cache may be behind an end that was recorded.
 	if err := r.readLive(ctx, s); apierrors.IsNotFound(err) {
-		return done(), nil
+		return finished, nil
 	} else if err != nil {
-		return nil, fmt.Errorf("read the object: %w", err)
+		return finished, fmt.Errorf("read the object: %w", err)
 	}
 	s.memory.recall(r.record(s.object))
-	lost := s.memory.lost
-	if lost == nil {
-		return nil, nil
+	if s.memory.lost == nil {
+		return nextPhase, nil
 	}
 	if _, busy := r.set.busy.Load(s.object.GetUID()); busy {
-		return again(), nil // the watch of another version of the kind runs it
+		return lookAgain, nil // the watch of another version of the kind runs it
 	}
-	t, noTicket := r.dirs.ticket(s.object.GetUID(), *lost)
+	if err := r.recoverRun(ctx, s, *s.memory.lost); err != nil {
+		return finished, err
+	}
+	s.earlier = true
+	return runEnded, nil
+}
+
+// recoverRun ends what is left of a run of an earlier process, and puts its end
+// into s: as that process has recorded it, as this disk shows it, or as lost.
+func (r *reconciler) recoverRun(ctx context.Context, s *scope, lost status.Active) error {
+	t, noTicket := r.dirs.ticket(s.object.GetUID(), lost)
 	if noTicket == nil {
 		failpoint.Hit("lost.before-reap")
 		if err := r.opts.Runner.Reap(lost.ID); err != nil {
-			return nil, err
+			return err
 		}
 		r.strip(s, lost.ID)
 	}
-	if run, ok := r.dirs.recorded(s.object.GetUID(), s.deleting, *lost); ok {
+	if run, ok := r.dirs.recorded(s.object.GetUID(), s.deleting, lost); ok {
 		s.log.Info("Run of an earlier process has ended; its end is written now", "run", run.ID)
-		s.fingerprint = run.Fingerprint
-		if _, err := r.recordEnd(ctx, s, run); err != nil {
-			return nil, err
-		}
-		return again(), nil // as below
+		s.fingerprint, s.recorded = run.Fingerprint, &run
+		return nil
 	}
 	failpoint.Hit("lost.reaped")
-	found, err := s, noTicket
+	err := noTicket
 	if noTicket == nil {
-		found, err = r.find(ctx, s, *lost, t)
+		err = r.find(ctx, s, lost, t)
 	}
 	switch {
 	case err == nil:
 		s.log.Info("Run of an earlier process has ended; its result counts", "run", lost.ID)
 		failpoint.Hit("lost.found")
-		if _, err := r.conclude(ctx, found); err != nil {
-			return nil, err
-		}
-		return again(), nil // no one has looked at what has changed since that run began
+		return nil
 	case !errors.Is(err, runner.ErrNoRecord):
-		return nil, err
+		return err
 	}
 	s.log.Info("Run of an earlier process is lost; it is run again", "run", lost.ID, "reason", err.Error())
-	run := status.Run{
+	s.recorded = &status.Run{
 		ID: lost.ID, Cause: lost.Cause, Generation: lost.Generation, Started: lost.Started, Finished: r.now(),
 		Result: status.Interrupted, Reason: status.ReasonLost, Dependents: resourceNames(r.record(s.object).Dependents),
 		Message: fmt.Sprintf("Run %s was lost: its end was not seen; it is retried", shortID(lost.ID)),
 	}
 	if s.memory.last != nil {
-		run.Fingerprint = s.memory.last.Fingerprint
+		s.recorded.Fingerprint = s.memory.last.Fingerprint
 	}
-	failpoint.Hit("lost.before-write")
-	if err := r.writeEnd(ctx, s, run); refused(err) {
-		r.logRefusal(s, err)
-		s.memory.unwritten = &run
-	} else if err != nil {
-		return nil, err
-	}
-	failpoint.Hit("lost.written")
 	r.metrics.RunLost(r.gvk)
-	s.memory.last, s.memory.lost = &run, nil
-	r.dirs.finish(s.object.GetUID(), lost.ID, s.settings.retention())
-	return nil, nil
+	failpoint.Hit("lost.before-write")
+	return nil
 }
 
 // ticket is that of a run which a status says was begun for an object. The
@@ -161,27 +153,26 @@ func (d *rundirs) ticket(uid types.UID, lost status.Active) (ticket, error) {
 	return t, nil
 }
 
-// find is the scope of a run of an earlier process, as if this one had made it.
-// The error wraps [runner.ErrNoRecord] unless everything agrees.
-func (r *reconciler) find(ctx context.Context, s *scope, lost status.Active, t ticket) (*scope, error) {
+// find puts a run of an earlier process into s, as if this one had made it. The
+// error wraps [runner.ErrNoRecord] unless everything agrees.
+func (r *reconciler) find(ctx context.Context, s *scope, lost status.Active, t ticket) error {
 	if t.Deleting != s.deleting {
-		return nil, fmt.Errorf("%w: its ticket is for something else", runner.ErrNoRecord)
+		return fmt.Errorf("%w: its ticket is for something else", runner.ErrNoRecord)
 	}
 	dir, err := r.dirs.run(s.object.GetUID(), lost.ID)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", runner.ErrNoRecord, err)
+		return fmt.Errorf("%w: %w", runner.ErrNoRecord, err)
 	}
 	// Which Secrets the run has read, no one knows any more.
 	mask := redact.New()
 	mask.Withhold()
 	result, err := r.opts.Runner.Recover(ctx, dir, lost.ID, r.masker(mask))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	found := *s
-	found.runID, found.active, found.fingerprint = lost.ID, lost, t.Fingerprint
-	found.plan, found.result, found.ran = plan{cause: cause(lost.Cause)}, result, true
-	found.dependents = resourceNames(r.record(s.object).Dependents)
-	found.warnings = append(slices.Clone(s.warnings), withheldBecause+"another operator process has begun the run, and which secrets it has read is not known")
-	return &found, nil
+	s.runID, s.active, s.fingerprint = lost.ID, lost, t.Fingerprint
+	s.plan, s.result, s.ran = plan{cause: cause(lost.Cause)}, result, true
+	s.dependents = resourceNames(r.record(s.object).Dependents)
+	s.warnings = append(s.warnings, withheldBecause+"another operator process has begun the run, and which secrets it has read is not known")
+	return nil
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/rolewright/rolewright/runner/jobevent"
 )
 
-// outcome is the record of the run of s, whether it took place or not.
-func (r *reconciler) outcome(s *scope) status.Run {
+// endedRun is the record of the run of s, whether it took place or not.
+func (r *reconciler) endedRun(s *scope) status.Run {
 	run := status.Run{
 		ID: s.runID, Cause: string(s.plan.cause), Generation: s.active.Generation, Fingerprint: s.fingerprint,
 		Started: s.active.Started, Finished: r.now(),

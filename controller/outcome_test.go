@@ -52,7 +52,7 @@ func TestOutcome_SaysWhyTextIsWithheld(t *testing.T) {
 			s.mask.Withhold()
 			want = []string{"[masked]", withheldBecause + "it has read Secrets of which the values cannot be told"}
 		}
-		if diff := cmp.Diff(want, r.outcome(s).Warnings); diff != "" {
+		if diff := cmp.Diff(want, r.endedRun(s).Warnings); diff != "" {
 			t.Errorf("%s: warnings (-want +got):\n%s", name, diff)
 		}
 	}
@@ -76,7 +76,7 @@ func TestOutcome_NamesTheTaskWhateverWordsItIsMadeOf(t *testing.T) {
 		s.result.Summary.Task = task
 		s.result.Summary.Failed = []jobevent.Failure{{Task: task, Message: "not managed"}}
 		s.mask.Add(t.Context(), "managed")
-		if run := r.outcome(s); run.Message != tc.want || run.FailedTask == nil || run.FailedTask.Name != task.Name {
+		if run := r.endedRun(s); run.Message != tc.want || run.FailedTask == nil || run.FailedTask.Name != task.Name {
 			t.Errorf("%s: message %q, want %q; task %+v", name, run.Message, tc.want, run.FailedTask)
 		}
 	}

@@ -10,7 +10,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rolewright/rolewright/controller/status"
@@ -18,29 +17,40 @@ import (
 	"github.com/rolewright/rolewright/internal/metrics"
 )
 
-// again is the result of a reconcile that has to look at the object again, once
-// the cache has caught up.
-func again() *ctrl.Result { return &ctrl.Result{RequeueAfter: 200 * time.Millisecond} }
+// outcome is what a phase says of its reconcile: after how long the object is
+// requeued, or one of the values below.
+type outcome time.Duration
 
-// done is the result of a reconcile that leaves nothing to do.
-func done() *ctrl.Result { return &ctrl.Result{} }
+const (
+	// finished leaves nothing to do.
+	finished outcome = 0
+	// lookAgain requeues the object for when the cache has caught up.
+	lookAgain = outcome(200 * time.Millisecond)
+	// nextPhase goes on with the next phase.
+	nextPhase outcome = -1
+	// runEnded says that the scope has a run that ended, which is concluded now.
+	runEnded outcome = -2
+)
+
+// after requeues the object after d; zero leaves nothing to do.
+func after(d time.Duration) outcome { return outcome(max(d, 0)) }
 
 // checkFinalizer ends the reconcile of a deleted object that does not wait for
 // this operator, and lets one go whose finalizer run is proved already.
-func (r *reconciler) checkFinalizer(ctx context.Context, s *scope) (*ctrl.Result, error) {
+func (r *reconciler) checkFinalizer(ctx context.Context, s *scope) (outcome, error) {
 	if !r.waits(s.object) {
 		s.log.Info("Resource is terminated, skipping reconciliation")
-		return done(), nil
+		return finished, nil
 	}
 	if s.memory.finalized || !r.hasFinalizer(s.object) {
-		return done(), r.release(ctx, s)
+		return finished, r.release(ctx, s)
 	}
-	return nil, nil
+	return nextPhase, nil
 }
 
 // ensureFinalizer puts the finalizer on the object before anything exists that
 // it would have to clean up.
-func (r *reconciler) ensureFinalizer(ctx context.Context, s *scope) (*ctrl.Result, error) {
+func (r *reconciler) ensureFinalizer(ctx context.Context, s *scope) (outcome, error) {
 	finalizers := slices.Clone(s.object.GetFinalizers())
 	for _, f := range r.finalizers() {
 		if !slices.Contains(finalizers, f) {
@@ -48,23 +58,23 @@ func (r *reconciler) ensureFinalizer(ctx context.Context, s *scope) (*ctrl.Resul
 		}
 	}
 	if len(finalizers) == len(s.object.GetFinalizers()) {
-		return nil, nil
+		return nextPhase, nil
 	}
 	failpoint.Hit("finalizer.before-patch")
 	err := r.patchFinalizers(ctx, s.object, finalizers)
 	failpoint.Hit("finalizer.after-patch")
 	switch {
 	case apierrors.IsNotFound(err):
-		return done(), nil
+		return finished, nil
 	case apierrors.IsConflict(err):
-		return again(), nil
+		return lookAgain, nil
 	case apierrors.IsForbidden(err):
-		return nil, fmt.Errorf("add the finalizer: %w; grant the operator patch on %s in group %q", err, r.res.plural, r.gvk.Group)
+		return finished, fmt.Errorf("add the finalizer: %w; grant the operator patch on %s in group %q", err, r.res.plural, r.gvk.Group)
 	case err != nil:
-		return nil, fmt.Errorf("add the finalizer: %w", err)
+		return finished, fmt.Errorf("add the finalizer: %w", err)
 	}
 	s.trimmed = false
-	return nil, nil
+	return nextPhase, nil
 }
 
 // release lets an object go whose finalizer run was proved, if it has one.
@@ -102,47 +112,47 @@ func (r *reconciler) patchFinalizers(ctx context.Context, obj *unstructured.Unst
 // writeUnwritten writes the end of an earlier run that could not be written
 // then. The run is not repeated for it, and while it is refused other runs do not
 // wait for it.
-func (r *reconciler) writeUnwritten(ctx context.Context, s *scope) (*ctrl.Result, error) {
+func (r *reconciler) writeUnwritten(ctx context.Context, s *scope) (outcome, error) {
 	run := s.memory.unwritten
 	if run == nil {
-		return nil, nil
+		return nextPhase, nil
 	}
 	failpoint.Hit("unwritten.before-write")
 	if err := r.writeEnd(ctx, s, *run); refused(err) {
-		return nil, nil
+		return nextPhase, nil
 	} else if err != nil {
-		return nil, err
+		return finished, err
 	}
 	s.memory.unwritten = nil
 	r.dirs.finish(s.object.GetUID(), run.ID, s.settings.retention())
-	return nil, nil
+	return nextPhase, nil
 }
 
 // decide ends the reconcile if no run is due. It reads the cache only, and
 // writes nothing but the generation that a success counts for.
-func (r *reconciler) decide(ctx context.Context, s *scope) (*ctrl.Result, error) {
+func (r *reconciler) decide(ctx context.Context, s *scope) (outcome, error) {
 	var err error
 	if s.fingerprint, err = r.content.fingerprint(ctx, s); err != nil {
-		return nil, err
+		return finished, err
 	}
 	now := r.now()
 	s.plan = decide(now, r.situation(s))
 	r.metrics.Decision(r.gvk, s.plan.cause != "")
 	if s.plan.cause != "" {
-		return nil, nil
+		return nextPhase, nil
 	}
 	report := r.observe
 	if s.plan.held != "" {
 		report = r.hold
 	}
 	if err := report(ctx, s, now); err != nil {
-		return nil, err
+		return finished, err
 	}
 	wait := s.plan.wait
 	if s.memory.unwritten != nil && (wait == 0 || wait > r.opts.RetryMax) {
 		wait = r.opts.RetryMax // to write what was refused
 	}
-	return &ctrl.Result{RequeueAfter: wait}, nil
+	return after(wait), nil
 }
 
 // observe says in the status that a generation with the inputs of the last
@@ -189,35 +199,35 @@ func (r *reconciler) hold(ctx context.Context, s *scope, now time.Time) error {
 
 // begin looks at the object as it is now, not as the cache had it, and records
 // the run before it starts.
-func (r *reconciler) begin(ctx context.Context, s *scope) (*ctrl.Result, error) {
+func (r *reconciler) begin(ctx context.Context, s *scope) (outcome, error) {
 	failpoint.Hit("begin.before-read")
 	if err := r.readLive(ctx, s); apierrors.IsNotFound(err) {
-		return done(), nil
+		return finished, nil
 	} else if err != nil {
-		return nil, fmt.Errorf("read the object before the run: %w", err)
+		return finished, fmt.Errorf("read the object before the run: %w", err)
 	}
 	failpoint.Hit("begin.after-read")
 	if by, busy := r.set.busy.LoadOrStore(s.object.GetUID(), s.runID); busy && by != s.runID {
-		return &ctrl.Result{RequeueAfter: time.Second}, nil // the watch of another version of the kind runs it
+		return after(time.Second), nil // the watch of another version of the kind runs it
 	}
 	if deleting := s.object.GetDeletionTimestamp() != nil; deleting != s.deleting || deleting && !r.hasFinalizer(s.object) {
-		return again(), nil // the cache will know in a moment
+		return lookAgain, nil // the cache will know in a moment
 	}
 	if !s.memory.ran {
 		// The cache may have been behind a run that another process recorded.
 		s.memory.recall(r.record(s.object))
 		if s.memory.lost != nil {
-			return again(), nil
+			return lookAgain, nil
 		}
 	}
 	var err error
 	if s.fingerprint, err = r.content.fingerprint(ctx, s); err != nil {
-		return nil, err
+		return finished, err
 	}
 	now, _ := annotated(s.object, s.settings, false)
 	s.settings.paused = now.paused
 	if s.plan = decide(r.now(), r.situation(s)); s.plan.cause == "" {
-		return again(), nil
+		return lookAgain, nil
 	}
 	s.active = status.Active{
 		ID: s.runID, Cause: string(s.plan.cause), Generation: s.object.GetGeneration(), Started: r.now(),
@@ -229,28 +239,27 @@ func (r *reconciler) begin(ctx context.Context, s *scope) (*ctrl.Result, error) 
 	failpoint.Hit("begin.after-write")
 	switch {
 	case apierrors.IsNotFound(err):
-		return done(), nil
+		return finished, nil
 	case refused(err):
 		// The run is worth more than its mark.
 		r.logRefusal(s, err)
 	case err != nil:
 		// It may have been written nevertheless.
 		s.memory.lost = &s.active
-		return nil, err
+		return finished, err
 	}
 	// A conflict may have brought another object than the plan was made for. The
 	// run is on record and has to get an end, or it would seem in progress for ever.
 	planned := s.fingerprint
-	if s.fingerprint, err = r.content.fingerprint(ctx, s); err != nil {
-		s.err = err
-		return r.conclude(ctx, s)
-	}
-	if s.fingerprint != planned || s.object.GetGeneration() != s.active.Generation ||
-		(s.object.GetDeletionTimestamp() != nil) != s.deleting {
+	s.fingerprint, s.err = r.content.fingerprint(ctx, s)
+	if s.err == nil && (s.fingerprint != planned || s.object.GetGeneration() != s.active.Generation ||
+		(s.object.GetDeletionTimestamp() != nil) != s.deleting) {
 		s.err = ErrObjectChanged
-		return r.conclude(ctx, s)
 	}
-	r.settle(s.key)
-	s.memory.held = heldRun{}
-	return nil, nil
+	if s.err == nil {
+		r.settle(s.key)
+		s.memory.held = heldRun{}
+		return nextPhase, nil
+	}
+	return runEnded, nil
 }

@@ -110,12 +110,11 @@ func newReconciler(k *kind, res resource, cached client.Reader, c client.Client)
 	return r
 }
 
-// phase is one step of a reconcile. A result ends the reconcile, nil goes on to
-// the next step; an error is retried with backoff. The name is a label of
-// metrics.
+// phase is one step of a reconcile. Its outcome says how the reconcile goes on;
+// an error ends it, and is retried with backoff. The name is a label of metrics.
 type phase struct {
 	name string
-	do   func(ctx context.Context, s *scope) (*ctrl.Result, error)
+	do   func(ctx context.Context, s *scope) (outcome, error)
 }
 
 // Reconcile is called for one object at a time, and never twice at once for the
@@ -149,34 +148,46 @@ func (r *reconciler) reconcile(ctx context.Context, req ctrl.Request, due time.T
 	s.due = due
 	defer r.set.busy.CompareAndDelete(obj.GetUID(), s.runID)
 	failpoint.Hit("reconcile.opened")
-	for _, p := range r.phases(s) {
-		began := r.now()
-		res, err := p.do(ctx, s)
-		r.metrics.Phase(r.gvk, p.name, r.now().Sub(began))
-		if err != nil {
-			return ctrl.Result{}, err
-		}
-		if res != nil {
-			if s.ran {
-				r.metrics.Reconciled(r.gvk, r.now().Sub(started))
-			}
-			return *res, nil
-		}
+	out, err := r.each(ctx, s, r.phases(s))
+	if err == nil && out == runEnded {
+		out, err = r.each(ctx, s, []phase{{"conclude", r.conclude}})
 	}
-	return ctrl.Result{}, nil
+	switch {
+	case err != nil:
+		return ctrl.Result{}, err
+	case s.earlier:
+		out = lookAgain // the object may have changed since that run began
+	case s.ran:
+		r.metrics.Reconciled(r.gvk, r.now().Sub(started))
+	}
+	return ctrl.Result{RequeueAfter: time.Duration(out)}, nil
 }
 
-// phases is what happens to an object, in order.
+// each does the phases in order, up to the first that does not go on.
+func (r *reconciler) each(ctx context.Context, s *scope, phases []phase) (outcome, error) {
+	for _, p := range phases {
+		began := r.now()
+		out, err := p.do(ctx, s)
+		r.metrics.Phase(r.gvk, p.name, r.now().Sub(began))
+		if err != nil || out != nextPhase {
+			return out, err
+		}
+	}
+	return finished, nil
+}
+
+// phases is what happens to an object, in order, up to the end of a run, which
+// is concluded.
 func (r *reconciler) phases(s *scope) []phase {
 	if s.deleting {
 		return []phase{
 			{"finalizer", r.checkFinalizer}, {"unwritten", r.writeUnwritten}, {"lost", r.settleLost},
-			{"decide", r.decide}, {"begin", r.begin}, {"run", r.run}, {"conclude", r.conclude},
+			{"decide", r.decide}, {"begin", r.begin}, {"run", r.run},
 		}
 	}
 	return []phase{
 		{"unwritten", r.writeUnwritten}, {"lost", r.settleLost}, {"finalizer", r.ensureFinalizer},
-		{"decide", r.decide}, {"begin", r.begin}, {"run", r.run}, {"conclude", r.conclude},
+		{"decide", r.decide}, {"begin", r.begin}, {"run", r.run},
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"path/filepath"
 
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rolewright/rolewright/controller/eventlog"
@@ -23,9 +22,8 @@ import (
 // kubeconfigFile is the name of the run's kubeconfig in its private data directory.
 const kubeconfigFile = "kubeconfig"
 
-// run executes the role or playbook and waits for its end. Whatever the end is,
-// the next phase concludes it.
-func (r *reconciler) run(ctx context.Context, s *scope) (*ctrl.Result, error) {
+// run executes the role or playbook and waits for its end.
+func (r *reconciler) run(ctx context.Context, s *scope) (outcome, error) {
 	s.mask = r.newMasker(ctx, s)
 	ctx, life := r.lifetime(ctx, s.settings)
 	defer life.end()
@@ -35,7 +33,7 @@ func (r *reconciler) run(ctx context.Context, s *scope) (*ctrl.Result, error) {
 	req, err := r.request(s)
 	if err != nil {
 		s.err = err
-		return nil, nil
+		return runEnded, nil
 	}
 	r.dirs.link(r.gvk, s.key, req.Dir)
 
@@ -72,7 +70,7 @@ func (r *reconciler) run(ctx context.Context, s *scope) (*ctrl.Result, error) {
 	r.strip(s, req.ID)
 	r.countEvents(s.result.Summary)
 	events.Finish(s.result.Summary, req.Dir, filepath.Join("artifacts", req.ID, "stdout"))
-	return nil, nil
+	return runEnded, nil
 }
 
 // execute makes the run; on a full disk, as soon as old runs have made room.
@@ -161,8 +159,11 @@ func (r *reconciler) countEvents(sum jobevent.Summary) {
 
 // conclude records how the run ended, and takes the finalizer off if a
 // finalizer run was proved.
-func (r *reconciler) conclude(ctx context.Context, s *scope) (*ctrl.Result, error) {
-	run := r.outcome(s)
+func (r *reconciler) conclude(ctx context.Context, s *scope) (outcome, error) {
+	if s.recorded != nil {
+		return r.recordEnd(ctx, s, *s.recorded)
+	}
+	run := r.endedRun(s)
 	if run.Reason == string(runner.NoSpace) {
 		r.dirs.archive.makeRoom() // for the next one
 	}
@@ -174,7 +175,7 @@ func (r *reconciler) conclude(ctx context.Context, s *scope) (*ctrl.Result, erro
 
 // recordEnd is the second half of conclude. It has a context of its own: a result
 // is written also while the operator stops.
-func (r *reconciler) recordEnd(ctx context.Context, s *scope, run status.Run) (*ctrl.Result, error) {
+func (r *reconciler) recordEnd(ctx context.Context, s *scope, run status.Run) (outcome, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), concludeTimeout)
 	defer cancel()
 	m := s.memory
@@ -199,23 +200,23 @@ func (r *reconciler) recordEnd(ctx context.Context, s *scope, run status.Run) (*
 	case refused(err):
 		r.logRefusal(s, err)
 		if !m.finalized { // an object that goes has no use for the result
-			return &ctrl.Result{RequeueAfter: r.opts.RetryMin}, nil
+			return after(r.opts.RetryMin), nil
 		}
 	case err != nil:
 		s.log.Error(err, "Result of the run cannot be written yet; it is kept and written later")
-		return &ctrl.Result{RequeueAfter: r.opts.RetryMin}, nil
+		return after(r.opts.RetryMin), nil
 	}
 	m.unwritten = nil
 	failpoint.Hit("conclude.written")
 	r.dirs.finish(s.object.GetUID(), run.ID, s.settings.retention())
 	failpoint.Hit("conclude.pruned")
 	if m.finalized {
-		return done(), r.release(ctx, s)
+		return finished, r.release(ctx, s)
 	}
 	if run.Result == status.Interrupted {
-		return again(), nil
+		return lookAgain, nil
 	}
-	return &ctrl.Result{RequeueAfter: r.situationAfter(s, run).delay()}, nil
+	return after(r.situationAfter(s, run).delay()), nil
 }
 
 // writeEnd records run in the object's status. An object that is gone, or whose

@@ -58,6 +58,10 @@ type scope struct {
 	ran     bool
 	result  runner.Result
 	err     error
+	// earlier and recorded are set by settleLost: the run is one of an earlier
+	// process, and how it ended, where that is known already.
+	earlier  bool
+	recorded *status.Run
 }
 
 // open begins the reconcile of obj, which it owns from now on.

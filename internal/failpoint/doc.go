@@ -41,7 +41,7 @@ func Points() []string {
 		"release.before-patch", "release.after-patch",
 		"forget.before-remove", "forget.half-removed", "forget.removed",
 		// What another process has left.
-		"lost.before-read", "lost.before-reap", "lost.reaped", "lost.found", "lost.before-write", "lost.written",
+		"lost.before-read", "lost.before-reap", "lost.reaped", "lost.found", "lost.before-write",
 		"sweep.listed", "sweep.before-remove",
 		// The operator itself.
 		"lease.before-write", "lease.written", "lease.before-release", "lease.released",
