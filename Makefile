@@ -89,7 +89,7 @@ image-reproducible: setup-image ## build the image for operators twice from noth
 ##@ Tests
 
 .PHONY: test
-test: ## set-up, lint, unit and integration tests on real parts, and a short fuzz run
+test: ## set-up, lint, unit and integration tests on real parts
 	@rm -f $(BIN)/repeated
 	@tools/step.sh 'set-up' $(MAKE) setup setup-race setup-trace second-line
 	@tools/step.sh 'development tools' $(MAKE) cluster-tools-kwok lint-tools client-tools
@@ -98,13 +98,17 @@ test: ## set-up, lint, unit and integration tests on real parts, and a short fuz
 	@tools/step.sh 'unit and integration tests' $(MAKE) integration
 	@tools/step.sh 'the newer line of Ansible' $(MAKE) test-second-line
 	@tools/step.sh 'chart, bundle and rules' $(MAKE) test-manifests
-	@tools/step.sh 'forked runs on the newer line' $(MAKE) test-forked
 	@tools/step.sh 'a real Pod in a real cluster' $(MAKE) e2e-where-possible
+	@tools/step.sh 'fault plans' $(MAKE) fault-plans
+	@$(MAKE) e2e-not-run
+	@if [ -s $(BIN)/repeated ]; then cat $(BIN)/repeated; fi
+
+.PHONY: test-all
+test-all: test ## make test, then what takes longer: forked runs, the image, the development control plane, fuzz targets
+	@tools/step.sh 'forked runs on the newer line' $(MAKE) test-forked
 	@tools/step.sh 'Python and Ansible of the image' $(MAKE) test-image-where-possible
 	@tools/step.sh 'tests of the development control plane' $(MAKE) test-tools
-	@tools/step.sh 'fault plans' $(MAKE) fault-plans
 	@tools/step.sh 'fuzz targets' $(MAKE) fuzz-short
-	@$(MAKE) e2e-not-run
 	@if [ -s $(BIN)/repeated ]; then cat $(BIN)/repeated; fi
 
 .PHONY: integration
