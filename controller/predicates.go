@@ -2,7 +2,6 @@ package controller
 
 import (
 	"maps"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
@@ -36,6 +35,3 @@ func changes(selector labels.Selector) predicate.Predicate {
 		},
 	}
 }
-
-// lower is for names that Kubernetes compares in lower case.
-func lower(s string) string { return strings.ToLower(s) }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -121,7 +122,7 @@ func (s *Set) watchDependents(mgr manager.Manager, opts Options, log logr.Logger
 func controllerNames(all []watches.Watch) []string {
 	count := map[string]int{}
 	plain := func(w watches.Watch) string {
-		return lower(w.GVK.Kind) + "-" + lower(w.GVK.Version) + "-controller"
+		return strings.ToLower(w.GVK.Kind) + "-" + strings.ToLower(w.GVK.Version) + "-controller"
 	}
 	for _, w := range all {
 		count[plain(w)]++
@@ -130,7 +131,7 @@ func controllerNames(all []watches.Watch) []string {
 	for i, w := range all {
 		names[i] = plain(w)
 		if count[names[i]] > 1 {
-			names[i] = lower(w.GVK.Kind) + "-" + lower(w.GVK.Version) + "-" + lower(w.GVK.Group) + "-controller"
+			names[i] = strings.ToLower(w.GVK.Kind) + "-" + strings.ToLower(w.GVK.Version) + "-" + strings.ToLower(w.GVK.Group) + "-controller"
 		}
 	}
 	return names

@@ -56,7 +56,7 @@ func (req Request) normalise() (Request, error) {
 
 // arguments returns the arguments of ansible-runner for a normalised request.
 // Artifacts are not rotated by it: it would count the link to the latest run,
-// and might remove a run that is alive (see [Prune]).
+// and might remove a run that is alive.
 func (req Request) arguments() []string {
 	args := []string{"run", req.Dir}
 	if c := req.Content; c.Playbook != "" {

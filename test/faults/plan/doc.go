@@ -20,7 +20,7 @@
 //	- match: {verb: get, resource: memcacheds}
 //	  action: {do: unavailable, for: 3s}
 //	failpoints:
-//	- {name: run-record-written, do: stop, for: 20s, occurrence: 1}
+//	- {name: begin.after-write, do: stop, for: 20s, occurrence: 1}
 //
 // # Match
 //

@@ -27,7 +27,7 @@ rules:
 - match: {verb: watch, resource: memcacheds, event: DELETED}
   action: {do: drop-event}
 failpoints:
-- {name: run-record-written, do: sleep, for: 2s, occurrence: 3, replica: b}
+- {name: begin.after-write, do: sleep, for: 2s, occurrence: 3, replica: b}
 `
 
 func TestPlan_IsTheSameAfterSaveAndLoad(t *testing.T) {
@@ -45,7 +45,7 @@ func TestPlan_IsTheSameAfterSaveAndLoad(t *testing.T) {
 			},
 			{Match: plan.Match{Verb: "watch", Resource: "memcacheds", Event: "DELETED"}, Action: plan.Action{Do: plan.DropEvent}},
 		},
-		Failpoints: []plan.Failpoint{{Name: "run-record-written", Do: "sleep", For: metav1.Duration{Duration: 2 * time.Second}, Occurrence: 3, Replica: "b"}},
+		Failpoints: []plan.Failpoint{{Name: "begin.after-write", Do: "sleep", For: metav1.Duration{Duration: 2 * time.Second}, Occurrence: 3, Replica: "b"}},
 	}
 	if diff := cmp.Diff(want, p); diff != "" {
 		t.Error(diff)
