@@ -102,7 +102,7 @@ func ofSecret(object map[string]any) []string {
 	if err != nil {
 		return nil // which cannot be: it was JSON
 	}
-	values, _ := objectbody.JSON.SecretValues(text)
+	values, _ := objectbody.SecretValues("application/json", text)
 	return values
 }
 

@@ -4,9 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,14 +18,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rolewright/rolewright/internal/proxy/objectbody"
+	"github.com/rolewright/rolewright/internal/text"
 )
 
 // recording is a body that is copied while it is passed on.
 type recording struct {
 	io.ReadCloser
-	contentType string
-	kept        bytes.Buffer
-	overflown   bool
+	kept      bytes.Buffer
+	overflown bool
 }
 
 // maxAnswer is how much of an answer is kept: enough for the largest object, and
@@ -52,8 +56,16 @@ func (x *exchange) observe(resp *http.Response) error {
 	if err := x.readSecrets(resp); err != nil {
 		return err
 	}
-	if x.follows() && resp.StatusCode < http.StatusMultipleChoices && resp.StatusCode >= http.StatusOK {
-		x.answer = &recording{ReadCloser: resp.Body, contentType: resp.Header.Get("Content-Type")}
+	if resp.StatusCode < http.StatusOK || resp.StatusCode >= http.StatusMultipleChoices {
+		return nil
+	}
+	if x.markAfter {
+		if err := x.addMark(resp); err != nil {
+			return err
+		}
+	}
+	if x.follows() {
+		x.answer = &recording{ReadCloser: resp.Body}
 		resp.Body = x.answer
 	}
 	return nil
@@ -79,11 +91,7 @@ func (x *exchange) follow(ctx context.Context) []Child {
 	if x.answer == nil || x.answer.overflown {
 		return nil
 	}
-	encoding, ok := objectbody.EncodingOf(x.answer.contentType)
-	if !ok {
-		return nil
-	}
-	objects, err := encoding.Names(x.answer.kept.Bytes())
+	objects, err := objectbody.Names(x.answer.kept.Bytes())
 	if err != nil {
 		x.p.log.Error(err, "Answer to a write cannot be read; the change may start another run", "path", x.info.Path)
 		return nil
@@ -108,32 +116,102 @@ func (x *exchange) follow(ctx context.Context) []Child {
 	return children
 }
 
+// addMark gives the mark to the object that has just been written without it. The
+// answer to the client is the object with the mark.
+func (x *exchange) addMark(resp *http.Response) error {
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return fmt.Errorf("read the answer: %w", err)
+	}
+	_ = resp.Body.Close() // all of it is read
+	resp.Body = io.NopCloser(bytes.NewReader(body))
+	written, err := objectbody.Names(body)
+	if err == nil && (len(written) != 1 || written[0].UID == "") {
+		err = errors.New("the answer does not name it")
+	}
+	if err != nil {
+		return x.unmarkable(err)
+	}
+	m := written[0]
+	existed := x.created && x.info.Verb != "create" && x.code == http.StatusOK && !x.s.AdoptUnowned
+	if existed || m.Annotations[annotationOwned] == ownedByNobody {
+		x.marked, x.created = false, false
+		return nil
+	}
+	if x.ours(m) {
+		return nil
+	}
+	if x.s.Tracker != nil {
+		c := x.child(m.Kind, m.Name)
+		x.s.Tracker.Expect(c)
+		c.UID, c.ResourceVersion = m.UID, m.ResourceVersion
+		x.s.Tracker.Wrote(c)
+	}
+	metadata := x.mark().Metadata(m)
+	metadata["uid"] = m.UID
+	// The client may be gone already: its object is there all the same.
+	sent := resp.Request.Header
+	header := http.Header{"Accept": sent["Accept"], "User-Agent": sent["User-Agent"]}
+	if body, err = x.patchMetadata(context.WithoutCancel(resp.Request.Context()), m.Name, metadata, header); err != nil {
+		return x.unmarkable(err)
+	}
+	resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	resp.Header.Set("Content-Length", strconv.Itoa(len(body)))
+	return nil
+}
+
+// unmarkable is the answer for an object that could not be given the mark after it
+// was written.
+func (x *exchange) unmarkable(err error) error {
+	return refuse(http.StatusInternalServerError, metav1.StatusReasonInternalError, fmt.Sprintf(
+		"the object was written, but not marked as owned by %s %q: %v; send the object as application/json, and let the operator patch %s",
+		x.s.Owner.GVK.Kind, x.s.Owner.Name, err, x.info.Resource))
+}
+
 // disown takes the mark off an object that was not there when the run asked to
 // create it, and had another owner a moment later.
 func (x *exchange) disown(ctx context.Context, m objectbody.Meta) {
-	metadata := map[string]any{"uid": m.UID, "resourceVersion": m.ResourceVersion}
+	metadata := map[string]any{"annotations": map[string]any{annotationOwner: nil, annotationOwnerType: nil}}
 	if mark := x.mark(); mark.Reference != nil {
-		metadata["ownerReferences"] = slices.DeleteFunc(slices.Clone(m.OwnerReferences), func(ref metav1.OwnerReference) bool {
+		metadata = map[string]any{"ownerReferences": slices.DeleteFunc(slices.Clone(m.OwnerReferences), func(ref metav1.OwnerReference) bool {
 			return ref.UID == mark.Reference.UID
-		})
-	} else {
-		metadata["annotations"] = map[string]any{annotationOwner: nil, annotationOwnerType: nil}
+		})}
 	}
-	body, err := json.Marshal(map[string]any{"metadata": metadata})
-	if err == nil {
-		ctx, cancel := context.WithTimeout(ctx, disownTimeout)
-		defer cancel()
-		header := http.Header{"Content-Type": {string(types.MergePatchType)}, "Accept": {partialMetadata}}
-		_, _, err = x.p.call(ctx, http.MethodPatch, x.info.Path, bytes.NewReader(body), header)
-	}
+	metadata["uid"], metadata["resourceVersion"] = m.UID, m.ResourceVersion
 	x.marked = false
-	if err != nil {
+	if _, err := x.patchMetadata(ctx, m.Name, metadata, http.Header{"Accept": {partialMetadata}}); err != nil {
 		x.p.log.Error(err, "Mark of the owner cannot be taken off an object that another client has just created", "path", x.info.Path)
 	}
 }
 
-// disownTimeout bounds the one request of disown.
-const disownTimeout = 10 * time.Second
+// patchMetadata changes the object that the exchange has written, and returns the
+// API server's answer.
+func (x *exchange) patchMetadata(ctx context.Context, name string, metadata map[string]any, header http.Header) ([]byte, error) {
+	patch, err := json.Marshal(map[string]any{"metadata": metadata})
+	if err != nil {
+		return nil, fmt.Errorf("encode the mark: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, patchTimeout)
+	defer cancel()
+	path := strings.TrimSuffix(x.info.Path, "/")
+	if x.info.Verb == "create" {
+		path += "/" + name
+	}
+	header.Set("Content-Type", string(types.MergePatchType))
+	code, answer, err := x.p.call(ctx, http.MethodPatch, path, bytes.NewReader(patch), header)
+	if err != nil {
+		return nil, err
+	}
+	if code != http.StatusOK {
+		var status metav1.Status
+		_ = json.Unmarshal(answer, &status) // without a message the code says enough
+		return nil, fmt.Errorf("the API server answers %d to the patch of its metadata: %s", code, text.Cut(status.Message, 300))
+	}
+	return answer, nil
+}
+
+// patchTimeout bounds the one request of patchMetadata.
+const patchTimeout = 10 * time.Second
 
 // buffers is the pool of buffers through which answers are copied. It implements
 // [httputil.BufferPool].

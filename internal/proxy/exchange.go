@@ -1,15 +1,18 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
 	"net"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
@@ -33,6 +36,10 @@ type exchange struct {
 	// true if it was.
 	version string
 	looked  bool
+	// markAfter is true if the written object gets the mark after the write.
+	markAfter bool
+	// unread is why the values of Secrets in the request could not be read.
+	unread error
 
 	// code, answer and failure are how the API server answered.
 	code   int
@@ -147,7 +154,36 @@ func (x *exchange) serve(w http.ResponseWriter, r *http.Request) {
 	} else {
 		x.logRead()
 	}
+	if x.readsAnswer() {
+		accept, ok := onlyJSON(r.Header.Values("Accept"))
+		if !ok {
+			x.refused(w, refuse(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
+				"a run's writes, and its reads of Secrets, are answered in JSON: accept application/json"))
+			return
+		}
+		r.Header.Set("Accept", accept)
+	}
 	x.forward(w, r)
+}
+
+// readsAnswer reports whether the answer is read as it passes.
+func (x *exchange) readsAnswer() bool {
+	return x.tellsSecrets() || x.write && x.info.IsResourceRequest && !isConnection(x.info, "exec", "attach", "portforward", "proxy")
+}
+
+// onlyJSON is what of an Accept header is answered in JSON; false if nothing is.
+func onlyJSON(header []string) (string, bool) {
+	var ranges []string
+	for _, r := range strings.Split(strings.Join(header, ","), ",") {
+		switch r = strings.TrimSpace(r); mediaType(r) {
+		case runtime.ContentTypeJSON:
+			ranges = append(ranges, cmp.Or(r, runtime.ContentTypeJSON))
+		case "application/*", "*/*":
+			_, parameters, _ := strings.Cut(r, ";")
+			ranges = append(ranges, strings.TrimSuffix(runtime.ContentTypeJSON+";"+parameters, ";"))
+		}
+	}
+	return strings.Join(ranges, ", "), len(ranges) > 0
 }
 
 func (x *exchange) refused(w http.ResponseWriter, err error) {

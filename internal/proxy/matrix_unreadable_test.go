@@ -61,7 +61,7 @@ func TestMatrix_AnOperatorThatMayNotReadWritesAllTheSame(t *testing.T) {
 	home := testenv.Namespace(t, cfg)
 	owner := newOwner(t, cfg, testenv.CRD(t, cfg), home)
 	operator := testenv.User(t, cfg, []rbacv1.PolicyRule{
-		{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"create", "update"}},
+		{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"create", "update", "patch"}},
 	})
 	inside := runOf(t, startProxy(t, operator), Grant{Owner: owner, Inject: true}).CoreV1().ConfigMaps(home)
 	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "x"}}

@@ -15,6 +15,9 @@ func (x *exchange) record() {
 	case x.code == http.StatusCreated && x.info.Verb != "create":
 		verbs = append(verbs, "create") // by an apply or a PUT
 	}
+	if x.markAfter && x.info.Verb != "patch" {
+		verbs = append(verbs, "patch")
+	}
 	if x.looked {
 		verbs = append(verbs, "get")
 	}

@@ -3,10 +3,12 @@ package proxy
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"io"
 	"net/http"
 	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/rolewright/rolewright/internal/proxy/objectbody"
 )
@@ -35,44 +37,61 @@ func (x *exchange) tellsSecrets() bool {
 }
 
 // secretsIn returns the values in a body.
-func (x *exchange) secretsIn(encoding objectbody.Encoding, body []byte) ([]string, error) {
+func (x *exchange) secretsIn(contentType string, body []byte) ([]string, error) {
 	if x.info.Subresource == "token" {
-		return encoding.RequestedToken(body)
+		return objectbody.RequestedToken(body)
 	}
-	return encoding.SecretValues(body)
+	return objectbody.SecretValues(mediaType(contentType), body)
 }
 
-// writtenSecrets passes the values in the body of a request to [Secrets]. The API
-// server refuses a body that cannot be read. It fails if the run has ended.
+// mediaType is what a Content-Type says without its parameters; no header means
+// JSON.
+func mediaType(contentType string) string {
+	if contentType == "" {
+		return runtime.ContentTypeJSON
+	}
+	name, _, _ := strings.Cut(contentType, ";")
+	return strings.ToLower(strings.TrimSpace(name))
+}
+
+// writtenSecrets passes the values in the body of a request to [Secrets]. It fails
+// if the run has ended. Values that cannot be read are in the answer, if the API
+// server accepts the request.
 func (x *exchange) writtenSecrets(contentType string, body []byte) error {
-	encoding, ok := objectbody.EncodingOf(contentType)
-	if !ok || !x.tellsSecrets() {
+	if !x.tellsSecrets() || x.info.Subresource == "token" {
 		return nil
 	}
-	if values, err := x.secretsIn(encoding, body); err == nil {
-		return x.tell(values)
-	}
-	return nil
+	var values []string
+	values, x.unread = x.secretsIn(contentType, body)
+	return x.tell(values)
 }
 
 // readSecrets passes the values in the answer to [Secrets]. It fails if the run
 // has ended meanwhile: then [Secrets] may not have them, and the answer must not
 // be passed on.
 func (x *exchange) readSecrets(resp *http.Response) error {
-	if !x.tellsSecrets() || resp.StatusCode >= http.StatusMultipleChoices {
+	if !x.tellsSecrets() {
 		return nil
 	}
-	if resp.StatusCode == http.StatusSwitchingProtocols {
+	switch code := resp.StatusCode; {
+	case code == http.StatusBadRequest, code == http.StatusUnsupportedMediaType:
+		return nil // the API server could not read the body either
+	case code >= http.StatusMultipleChoices:
+		if x.unread != nil {
+			x.withhold(x.unread.Error())
+		}
+		return nil
+	case code == http.StatusSwitchingProtocols:
 		x.withhold("it watches them over a websocket")
 		return nil
 	}
-	encoding, ok := objectbody.EncodingOf(resp.Header.Get("Content-Type"))
-	if !ok || resp.Header.Get("Content-Encoding") != "" {
-		x.withhold("its answer is of type " + resp.Header.Get("Content-Type"))
+	contentType := resp.Header.Get("Content-Type")
+	if mediaType(contentType) != runtime.ContentTypeJSON || resp.Header.Get("Content-Encoding") != "" {
+		x.withhold("its answer is of type " + contentType)
 		return nil
 	}
 	if x.info.Verb == "watch" {
-		resp.Body = &watchedSecrets{ReadCloser: resp.Body, x: x, encoding: encoding}
+		resp.Body = &watchedSecrets{ReadCloser: resp.Body, x: x}
 		return nil
 	}
 	head, err := io.ReadAll(io.LimitReader(resp.Body, maxSecrets+1))
@@ -88,7 +107,7 @@ func (x *exchange) readSecrets(resp *http.Response) error {
 		x.withhold("its answer is larger than 16 MiB")
 		return nil
 	}
-	values, err := x.secretsIn(encoding, head)
+	values, err := x.secretsIn(contentType, head)
 	if err != nil {
 		x.withhold(err.Error())
 		return nil
@@ -117,14 +136,13 @@ type failingReader struct{ err error }
 
 func (r failingReader) Read([]byte) (int, error) { return 0, r.err }
 
-// watchedSecrets passes the values of each event to [Secrets] before the event's
-// last byte is passed on.
+// watchedSecrets passes the values of each event, which is a line, to [Secrets]
+// before the end of the line is passed on.
 type watchedSecrets struct {
 	io.ReadCloser
-	x        *exchange
-	encoding objectbody.Encoding
-	frame    []byte
-	lost     bool
+	x     *exchange
+	frame []byte
+	lost  bool
 }
 
 // Read implements [io.Reader].
@@ -135,11 +153,11 @@ func (w *watchedSecrets) Read(b []byte) (int, error) {
 	}
 	w.frame = append(w.frame, b[:n]...)
 	for {
-		frame, size := w.next()
-		if size == 0 {
+		end := bytes.IndexByte(w.frame, '\n')
+		if end < 0 {
 			break
 		}
-		values, err := w.encoding.WatchedSecret(frame)
+		values, err := objectbody.SecretValues(runtime.ContentTypeJSON, w.frame[:end])
 		if err != nil {
 			w.lose(err.Error())
 			break
@@ -147,7 +165,7 @@ func (w *watchedSecrets) Read(b []byte) (int, error) {
 		if err := w.x.tell(values); err != nil {
 			return 0, err
 		}
-		w.frame = slices.Delete(w.frame, 0, size)
+		w.frame = slices.Delete(w.frame, 0, end+1)
 	}
 	if len(w.frame) > maxSecrets {
 		w.lose("an event is larger than 16 MiB")
@@ -158,27 +176,4 @@ func (w *watchedSecrets) Read(b []byte) (int, error) {
 func (w *watchedSecrets) lose(why string) {
 	w.lost, w.frame = true, nil
 	w.x.withhold(why)
-}
-
-// next is the first whole event, and how much of the stream it is; 0 if there
-// is none yet.
-func (w *watchedSecrets) next() ([]byte, int) {
-	switch w.encoding {
-	case objectbody.Protobuf: // four bytes of length before each
-		if len(w.frame) < 4 {
-			return nil, 0
-		}
-		size := 4 + int64(binary.BigEndian.Uint32(w.frame))
-		if int64(len(w.frame)) < size {
-			return nil, 0
-		}
-		return w.frame[4:size], int(size)
-	case objectbody.JSON: // a line each
-		if i := bytes.IndexByte(w.frame, '\n'); i >= 0 {
-			return w.frame[:i], i + 1
-		}
-	default:
-		w.lose("its events are framed in a way that is not known")
-	}
-	return nil, 0
 }

@@ -15,6 +15,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
@@ -89,10 +90,9 @@ func TestSecrets_ValuesAreKnownWhenTheAnswerIs(t *testing.T) {
 	}{
 		{name: "get", url: one, accept: asJSON, want: []string{"value as stored", "value of before"}},
 		{name: "get packed", url: one, accept: asJSON, want: []string{"value as stored"}},
-		{name: "get YAML", url: one, accept: asYAML, want: []string{"value as stored", "value of before"}},
-		{name: "get protobuf", url: one, accept: asProtobuf, want: []string{"value as stored", "value of before"}},
+		{name: "get YAML", url: one, accept: asYAML},
+		{name: "get protobuf or JSON", url: one, accept: asProtobuf + "," + asJSON, want: []string{"value as stored", "value of before"}},
 		{name: "list", url: all, accept: asJSON, want: []string{"value as stored"}},
-		{name: "list protobuf", url: all, accept: asProtobuf, want: []string{"value as stored", "value of before"}},
 		{name: "list everywhere", url: p.URL() + "/api/v1/secrets", accept: asJSON, want: []string{"value as stored"}},
 		{name: "table of objects", url: all + "?includeObject=Object", accept: asTable, want: []string{"value as stored"}},
 		{name: "metadata", url: one, accept: asMetadata, want: []string{"value of before"}},
@@ -144,8 +144,38 @@ func TestSecrets_ValuesAreKnownWhenTheAnswerIs(t *testing.T) {
 	}
 }
 
-// TestSecrets_ValuesOfAWatchAreKnownWithEachEvent reads the stream of a watch, in
-// both framings.
+// TestSecrets_ValuesThatAreNotReadAreInTheAnswerOrWithheld writes Secrets in
+// protobuf, of which only the answer is read.
+func TestSecrets_ValuesThatAreNotReadAreInTheAnswerOrWithheld(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	ns := testenv.Namespace(t, cfg)
+	secrets := &told{}
+	a, _, _ := admit(t, startProxy(t, cfg), Grant{Secrets: secrets})
+	secrets.take()
+	through := configOf(t, a)
+	through.ContentType = asProtobuf
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "x"}, StringData: map[string]string{"a": "value as sent"}}
+	create := func() error {
+		_, err := kubernetes.NewForConfigOrDie(through).CoreV1().Secrets(ns).Create(t.Context(), secret, metav1.CreateOptions{})
+		return err
+	}
+	if err := create(); err != nil {
+		t.Fatal(err)
+	}
+	if got, withheld := secrets.take(); withheld || !slices.Equal(got, []string{"value as sent"}) {
+		t.Errorf("told %q, withheld %t", got, withheld)
+	}
+	if err := create(); !apierrors.IsAlreadyExists(err) {
+		t.Fatalf("create again: %v", err)
+	}
+	if got, withheld := secrets.take(); !withheld || len(got) != 0 {
+		t.Errorf("refused: told %q, withheld %t", got, withheld)
+	}
+}
+
+// TestSecrets_ValuesOfAWatchAreKnownWithEachEvent reads the stream of a watch, as
+// clients of JSON and of protobuf do.
 func TestSecrets_ValuesOfAWatchAreKnownWithEachEvent(t *testing.T) {
 	t.Parallel()
 	cfg := testenv.Config(t)
@@ -209,7 +239,7 @@ func TestSecrets_RequestedTokensAreKnownWhenTheAnswerIs(t *testing.T) {
 	for _, encoding := range []string{asJSON, asProtobuf} {
 		secrets.take()
 		through := configOf(t, a)
-		through.ContentType, through.AcceptContentTypes = encoding, encoding
+		through.ContentType = encoding
 		answer, err := kubernetes.NewForConfigOrDie(through).CoreV1().ServiceAccounts(ns).CreateToken(t.Context(), "asked",
 			&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 		if err != nil {

@@ -28,7 +28,7 @@ import (
 func TestWatch_EventsComeAsTheyHappen(t *testing.T) {
 	cfg := testenv.Config(t)
 	namespace := testenv.Namespace(t, cfg)
-	a, _, _ := admit(t, startProxy(t, cfg), Grant{Inject: true})
+	a, _, _ := admit(t, startProxy(t, cfg), Grant{})
 	client := clientOf(t, a).CoreV1().ConfigMaps(namespace)
 	w, err := client.Watch(t.Context(), metav1.ListOptions{LabelSelector: "seen in (yes,no)"})
 	if err != nil {

@@ -65,8 +65,7 @@ func (x *exchange) forward(w http.ResponseWriter, r *http.Request) {
 			pr.SetURL(x.p.base)
 			stripIdentity(pr.Out.Header)
 			pr.Out.Trailer = nil // may say who the client is, too
-			if x.write || x.tellsSecrets() {
-				// The answer is read as it passes.
+			if x.readsAnswer() {
 				pr.Out.Header.Del("Accept-Encoding")
 			}
 		},
@@ -90,11 +89,17 @@ func isUpgrade(h http.Header) bool {
 	return h.Get("Upgrade") != "" && strings.Contains(strings.ToLower(strings.Join(h.Values("Connection"), ",")), "upgrade")
 }
 
-// unanswered is called if the API server does not answer.
+// unanswered is called if the API server does not answer, and for an answer
+// of which nothing can be passed on.
 func (x *exchange) unanswered(w http.ResponseWriter, r *http.Request, err error) {
 	x.failure = err
 	if r.Context().Err() != nil || x.s.ctx.Err() != nil {
 		panic(http.ErrAbortHandler) // to return would say 200 to a client that is still there
+	}
+	var refused *refusal
+	if errors.As(err, &refused) {
+		refused.write(w)
+		return
 	}
 	refuse(http.StatusBadGateway, "", "the API server cannot be reached: "+err.Error()).write(w)
 }
@@ -123,7 +128,7 @@ func (p *Proxy) stored(ctx context.Context, info *request.RequestInfo) (*objectb
 	default:
 		return nil, fmt.Errorf("read the metadata of %s: the API server answers %d", path, status)
 	}
-	meta, err := objectbody.JSON.Read(body)
+	meta, err := objectbody.Read(body)
 	if err != nil {
 		return nil, fmt.Errorf("read the metadata of %s: %w", path, err)
 	}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/rolewright/rolewright/internal/proxy/objectbody"
@@ -100,20 +102,25 @@ func (x *exchange) ownable(r *http.Request) bool {
 	return true
 }
 
-// own puts the owner's mark into body if the written object must have it. A body
-// that cannot be read is forwarded as it is: the API server reports best what is
-// wrong with it.
+// own puts the owner's mark into body if the written object must have it. Only an
+// object in JSON can be given one; after every other write the mark is added by a
+// request of its own. A body that the API server cannot read either is forwarded
+// as it is: the API server reports best what is wrong with it.
 func (x *exchange) own(r *http.Request, body []byte) ([]byte, error) {
-	encoding, ok := objectbody.EncodingOf(r.Header.Get("Content-Type"))
-	if !ok {
+	contentType := mediaType(r.Header.Get("Content-Type"))
+	apply := contentType == string(types.ApplyYAMLPatchType) || contentType == string(types.ApplyCBORPatchType)
+	// Clients send JSON in an apply, too, which is YAML.
+	isObject := contentType == runtime.ContentTypeJSON || contentType == string(types.ApplyYAMLPatchType)
+	var meta objectbody.Meta
+	if isObject {
+		meta, _ = objectbody.Read(body) // with an error it is empty
+	}
+	if meta.Annotations[annotationOwned] == ownedByNobody {
 		return body, nil
 	}
-	meta, err := encoding.Read(body) // an API server unpacks no body, so a packed one cannot be read either
-	if err != nil || meta.Annotations[annotationOwned] == ownedByNobody {
-		return body, nil //nolint:nilerr // see above
-	}
-	due, stored, err := x.due(r.Context(), encoding)
-	if err != nil && x.replaces(encoding) && !errors.Is(err, errUnreadable) {
+	replaces := x.info.Verb != "patch" || apply
+	due, err := x.due(r.Context(), replaces)
+	if err != nil && replaces && !errors.Is(err, errUnreadable) {
 		// Later there is: until then the write could take the mark away.
 		return nil, refuse(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "there is no telling whose the object is: "+err.Error())
 	}
@@ -127,63 +134,50 @@ func (x *exchange) own(r *http.Request, body []byte) ([]byte, error) {
 	if !due {
 		return body, nil
 	}
-	with, err := encoding.Add(body, x.mark(), stored)
-	if errors.Is(err, objectbody.ErrUnmarkable) && x.replaces(encoding) {
-		return nil, refuse(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid,
-			"the object cannot be given its owner: "+err.Error()+"; write it in a plainer form, without keys that are there twice")
-	}
-	if err != nil {
-		x.marked = false
-		return body, nil //nolint:nilerr // see above
-	}
 	x.p.log.V(1).Info("Injecting owner reference", "job", x.s.RunID, "path", x.info.Path)
-	return with, nil
+	if isObject {
+		if with, err := objectbody.Add(body, x.mark()); err == nil {
+			return with, nil
+		}
+	}
+	x.markAfter = !x.dryRun
+	return body, nil
 }
 
-// due decides whether the mark must be in the body. It notes what is known about
-// the object after the write. stored is the object that a patch applies to.
-func (x *exchange) due(ctx context.Context, encoding objectbody.Encoding) (due bool, stored *objectbody.Meta, err error) {
+// due decides whether the written object must be given the mark. It notes what is
+// known about the object after the write.
+//
+// A write that replaces has a whole object in its body, or all fields that its
+// manager has applied. It creates a missing object. It removes the mark from an
+// existing object, unless the body has the mark too.
+func (x *exchange) due(ctx context.Context, replaces bool) (bool, error) {
 	if x.info.Verb == "create" {
 		x.marked, x.created = true, true
-		return true, nil, nil
+		return true, nil
 	}
 	x.looked = true
-	if stored, err = x.p.stored(ctx, x.info); err != nil {
-		return false, nil, err
+	stored, err := x.p.stored(ctx, x.info)
+	if err != nil {
+		return false, err
 	}
-	if stored != nil {
-		x.version = stored.ResourceVersion
+	if stored == nil {
+		x.marked, x.created = replaces, replaces // other patches create nothing
+		return replaces, nil
 	}
+	x.version = stored.ResourceVersion
 	switch {
-	case stored == nil && x.replaces(encoding):
-		x.marked, x.created = true, true
-		return true, nil, nil
-	case stored == nil:
-		return false, nil, nil // other patches create nothing
 	case x.ours(*stored):
 		x.marked = true
-		return x.replaces(encoding), stored, nil
+		return replaces, nil
 	case x.inherited(*stored), x.s.AdoptUnowned && unowned(*stored):
 		x.marked = true
-		return true, stored, nil
+		return true, nil
 	}
-	return false, stored, nil
-}
-
-// replaces reports whether the body is a whole object, or all fields that its
-// manager has applied. Such a write creates a missing object. It removes the mark
-// from an existing object, unless the body has the mark too.
-func (x *exchange) replaces(encoding objectbody.Encoding) bool {
-	return x.info.Verb != "patch" || encoding.IsApply()
+	return false, nil
 }
 
 // ours reports whether an object bears the owner's mark.
-func (x *exchange) ours(m objectbody.Meta) bool {
-	if x.mark().Reference != nil {
-		return slices.ContainsFunc(m.OwnerReferences, func(ref metav1.OwnerReference) bool { return ref.UID == x.s.Owner.UID })
-	}
-	return AnnotatedBy(m.Annotations, x.s.Owner)
-}
+func (x *exchange) ours(m objectbody.Meta) bool { return x.mark().In(m) }
 
 // inherited reports whether an object belongs to an earlier object with the
 // owner's name, which is gone: only one object has a name at a time. No other
@@ -228,12 +222,7 @@ func annotations(owner Owner) map[string]string {
 // AnnotatedBy reports whether these annotations of an object say that it is
 // owner's.
 func AnnotatedBy(found map[string]string, owner Owner) bool {
-	for key, value := range annotations(owner) {
-		if found[key] != value {
-			return false
-		}
-	}
-	return true
+	return objectbody.Mark{Annotations: annotations(owner)}.In(objectbody.Meta{Annotations: found})
 }
 
 // namespace is the namespace of the written object, from the URL.
@@ -249,7 +238,7 @@ func namespaceOf(info *request.RequestInfo) string {
 }
 
 func (x *exchange) child(kind, name string) Child {
-	if kind == "" || x.info.Subresource != "" {
+	if kind == "" || kind == "PartialObjectMetadata" || x.info.Subresource != "" {
 		kind = x.kind // the kind of the subresource does not matter
 	}
 	if name == "" {

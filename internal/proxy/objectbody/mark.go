@@ -1,0 +1,168 @@
+package objectbody
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	kjson "sigs.k8s.io/json"
+)
+
+// Mark is an owner mark. Exactly one of its fields is set.
+type Mark struct {
+	// Reference has at least a UID.
+	Reference *metav1.OwnerReference
+	// Annotations replace those of the same name.
+	Annotations map[string]string
+}
+
+// Meta is the metadata in a body. Fields that the body does not have are empty.
+type Meta struct {
+	APIVersion, Kind string
+	Name             string
+	UID              types.UID
+	ResourceVersion  string
+	OwnerReferences  []metav1.OwnerReference
+	Annotations      map[string]string
+}
+
+// In reports whether the object with this metadata has the mark.
+func (m Mark) In(meta Meta) bool {
+	if m.Reference != nil {
+		return slices.ContainsFunc(meta.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == m.Reference.UID })
+	}
+	for k, v := range m.Annotations {
+		if have, ok := meta.Annotations[k]; !ok || have != v {
+			return false
+		}
+	}
+	return true
+}
+
+// Metadata is what an object with this metadata needs to have the mark too, as
+// the metadata of a JSON merge patch. The list of references is a whole one.
+func (m Mark) Metadata(meta Meta) map[string]any {
+	if m.Reference != nil {
+		return map[string]any{"ownerReferences": append(slices.Clone(meta.OwnerReferences), *m.Reference)}
+	}
+	return map[string]any{"annotations": m.Annotations}
+}
+
+// Read returns the metadata of an object in JSON, read as an API server reads it:
+// of a member that is there twice, the last one counts.
+func Read(body []byte) (Meta, error) {
+	var object struct {
+		metav1.TypeMeta `json:",inline"`
+		// The rest of the metadata is not decoded: the API server reports errors in it.
+		Metadata struct {
+			Name            string                  `json:"name"`
+			UID             types.UID               `json:"uid"`
+			ResourceVersion string                  `json:"resourceVersion"`
+			OwnerReferences []metav1.OwnerReference `json:"ownerReferences"`
+			Annotations     map[string]string       `json:"annotations"`
+		} `json:"metadata"`
+	}
+	if err := decode(body, &object); err != nil {
+		return Meta{}, err
+	}
+	md := object.Metadata
+	return Meta{object.APIVersion, object.Kind, md.Name, md.UID, md.ResourceVersion, md.OwnerReferences, md.Annotations}, nil
+}
+
+// decode reads a JSON object.
+func decode(body []byte, into any) error {
+	if !bytes.HasPrefix(bytes.TrimSpace(body), []byte("{")) {
+		return errors.New("not a JSON object")
+	}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(body, into); err != nil {
+		return fmt.Errorf("not the JSON of an object: %w", err)
+	}
+	return nil
+}
+
+// Add returns the JSON of an object with the mark in it. A body that has the mark
+// already is returned as it is. Every value beside the mark keeps its text.
+//
+// It fails if the body is not the JSON of an object, and if members stand there
+// twice where the mark belongs: one of them would be lost, and with it the API
+// server's warning.
+func Add(body []byte, m Mark) ([]byte, error) {
+	whole, err := members(body)
+	if err != nil {
+		return nil, err
+	}
+	metadata, err := members(whole["metadata"])
+	if err != nil {
+		return nil, fmt.Errorf("metadata: %w", err)
+	}
+	if meta, err := Read(body); err != nil || m.In(meta) {
+		return body, err
+	}
+	if m.Reference != nil {
+		var list []json.RawMessage
+		if err := unmarshal(metadata["ownerReferences"], &list); err != nil {
+			return nil, err
+		}
+		reference, err := json.Marshal(m.Reference)
+		if err != nil {
+			return nil, fmt.Errorf("encode an owner reference: %w", err)
+		}
+		return with(whole, metadata, "ownerReferences", append(list, reference))
+	}
+	annotations, err := members(metadata["annotations"])
+	if err != nil {
+		return nil, fmt.Errorf("annotations: %w", err)
+	}
+	for _, key := range slices.Sorted(maps.Keys(m.Annotations)) {
+		if annotations[key], err = json.Marshal(m.Annotations[key]); err != nil {
+			return nil, fmt.Errorf("encode an annotation: %w", err)
+		}
+	}
+	return with(whole, metadata, "annotations", annotations)
+}
+
+// with is the text of an object after a change of its metadata.
+func with(whole, metadata map[string]json.RawMessage, field string, value any) ([]byte, error) {
+	var err error
+	if metadata[field], err = json.Marshal(value); err == nil {
+		whole["metadata"], err = json.Marshal(metadata)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("encode an object: %w", err)
+	}
+	body, err := json.Marshal(whole)
+	if err != nil {
+		return nil, fmt.Errorf("encode an object: %w", err)
+	}
+	return body, nil
+}
+
+// members are the members of an object; none of what is missing or null.
+func members(text []byte) (map[string]json.RawMessage, error) {
+	var found map[string]json.RawMessage
+	if err := unmarshal(text, &found); err != nil {
+		return nil, err
+	}
+	if found == nil {
+		found = map[string]json.RawMessage{}
+	}
+	return found, nil
+}
+
+// unmarshal refuses members that are there twice. It leaves into as it is if
+// there is no text.
+func unmarshal(text []byte, into any) error {
+	if text == nil {
+		return nil
+	}
+	twice, err := kjson.UnmarshalStrict(text, into, kjson.DisallowDuplicateFields)
+	if err = errors.Join(append(twice, err)...); err != nil {
+		return fmt.Errorf("read members: %w", err)
+	}
+	return nil
+}
