@@ -33,6 +33,7 @@ type Gateway interface {
 
 // admitted is the access of a run in progress.
 type admitted struct {
+	uid    types.UID
 	access *proxy.Access
 	life   *lifetime
 	log    logr.Logger
@@ -57,11 +58,11 @@ func (r *reconciler) admit(s *scope, life *lifetime) {
 	}
 	grant.Tracker, grant.Secrets = s.witness, s.mask
 	s.access = r.opts.Gateway.Admit(grant)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.runs[s.object.GetUID()] = admitted{
-		access: s.access, life: life, log: s.log, section: r.dirs.section(s), generation: s.active.Generation, finalizes: s.deleting,
+	run := &admitted{
+		uid: s.object.GetUID(), access: s.access, life: life, log: s.log,
+		section: r.section(s), generation: s.active.Generation, finalizes: s.deleting,
 	}
+	r.objects.with(s.key, func(e *entry) { e.run = run })
 }
 
 // dismiss ends the access of s's run, and judges what happened to the object's
@@ -70,9 +71,7 @@ func (r *reconciler) dismiss(s *scope) {
 	if s.access == nil {
 		return
 	}
-	r.mu.Lock()
-	delete(r.runs, s.object.GetUID())
-	r.mu.Unlock()
+	r.objects.with(s.key, func(e *entry) { e.run = nil })
 	s.access.Revoke()
 	owned := s.witness.end()
 	if r.watch.PruneOnDelete {
@@ -175,24 +174,26 @@ func (r *reconciler) grant(owner proxy.Owner) proxy.Grant {
 
 // stop lets a run write nothing more, and ends it; both after the section that
 // its role protects.
-func (a admitted) stop(cause error) {
+func (a *admitted) stop(cause error) {
 	if a.life.withdraw(cause, a.section, func() { a.access.Refuse(cause.Error()) }) {
 		a.log.Info("Run is to be stopped, and goes on to the end of its protected section", "reason", cause.Error())
 	}
 }
 
 // withdraw stops the run of an object that is gone.
-func (r *reconciler) withdraw(uid types.UID) {
-	if run, ok := r.running(uid); ok {
+func (r *reconciler) withdraw(obj *unstructured.Unstructured) {
+	if run := r.running(obj); run != nil {
 		run.stop(ErrObjectGone)
 	}
 }
 
-func (r *reconciler) running(uid types.UID) (admitted, bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	run, ok := r.runs[uid]
-	return run, ok
+// running is the run of an object in progress; nil if there is none.
+func (r *reconciler) running(obj *unstructured.Unstructured) *admitted {
+	run := r.objects.get(client.ObjectKeyFromObject(obj)).run
+	if run == nil || run.uid != obj.GetUID() {
+		return nil
+	}
+	return run
 }
 
 // direct is what the environment of a run has to say so that clients do not ask
@@ -235,11 +236,11 @@ func (r *reconciler) watchObjects(ctx context.Context) toolscache.ResourceEventH
 				return
 			}
 			if was.GetUID() != is.GetUID() {
-				r.withdraw(was.GetUID())
+				r.withdraw(was)
 			}
-			run, ok := r.running(is.GetUID())
+			run := r.running(is)
 			switch {
-			case !ok || run.finalizes:
+			case run == nil || run.finalizes:
 			case is.GetDeletionTimestamp() != nil:
 				run.stop(ErrObjectDeleted)
 			case r.watch.OnChange == watches.OnChangeRestart && is.GetGeneration() > run.generation:
@@ -254,7 +255,7 @@ func (r *reconciler) watchObjects(ctx context.Context) toolscache.ResourceEventH
 			if !ok {
 				return
 			}
-			if _, ok := r.running(obj.GetUID()); ok {
+			if r.running(obj) != nil {
 				r.looks.Go(func() { r.lookAfter(ctx, obj) })
 			}
 		},
@@ -269,7 +270,7 @@ func (r *reconciler) lookAfter(ctx context.Context, obj *unstructured.Unstructur
 	is := r.newObject()
 	err := r.live.Get(ctx, client.ObjectKeyFromObject(obj), is)
 	if apierrors.IsNotFound(err) || err == nil && is.GetUID() != obj.GetUID() {
-		r.withdraw(obj.GetUID())
+		r.withdraw(obj)
 	}
 }
 

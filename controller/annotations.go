@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/rolewright/rolewright/controller/runstore"
 )
 
 // Prefixes of the annotations on a watched object. Where both are set, ours wins.
@@ -34,8 +36,8 @@ type settings struct {
 // forEver is the end of a pause that has none.
 func forEver() time.Time { return time.Unix(1<<40, 0) }
 
-func (s settings) retention() retention {
-	return retention{runs: s.artifacts, failed: s.failedArtifacts, age: s.artifactsAge}
+func (s settings) retention() runstore.Retention {
+	return runstore.Retention{Runs: s.artifacts, Failed: s.failedArtifacts, Age: s.artifactsAge}
 }
 
 const maxVerbosity = 7

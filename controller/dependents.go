@@ -18,12 +18,7 @@ import (
 // reconcile that are no events of the kind.
 func (r *reconciler) queueSource() source.Source {
 	return source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.queue = q
-		for key := range r.touched { // before there was a queue
-			q.Add(reconcile.Request{NamespacedName: key})
-		}
+		r.objects.start(q)
 		return nil
 	})
 }
@@ -31,33 +26,9 @@ func (r *reconciler) queueSource() source.Source {
 // touch is called when another client has changed a dependent of an object: the
 // object is run again. uid is empty where the dependent does not say it.
 func (r *reconciler) touch(key types.NamespacedName, uid types.UID, why string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if m := r.memories[key]; m != nil && uid != "" && m.uid != uid {
-		return // its predecessor's
+	if r.objects.touch(key, uid, r.now()) {
+		r.log.V(1).Info("Dependent has changed", "namespace", key.Namespace, "name", key.Name, "change", why)
 	}
-	r.log.V(1).Info("Dependent has changed", "namespace", key.Namespace, "name", key.Name, "change", why)
-	r.touched[key] = why
-	r.ages.mark(key, r.now())
-	if r.queue != nil {
-		r.queue.Add(reconcile.Request{NamespacedName: key})
-	}
-}
-
-// isTouched reports whether a dependent of the object was changed since its
-// last run began.
-func (r *reconciler) isTouched(key types.NamespacedName) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	_, touched := r.touched[key]
-	return touched
-}
-
-// settle is called when a run begins that sees every change there was.
-func (r *reconciler) settle(key types.NamespacedName) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.touched, key)
 }
 
 // subscribe has the dependents of the kind watched, from now on until the

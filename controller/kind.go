@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/rolewright/rolewright/controller/runstore"
 	"github.com/rolewright/rolewright/internal/metrics"
 	"github.com/rolewright/rolewright/internal/watches"
 )
@@ -46,7 +47,7 @@ type kind struct {
 	selector labels.Selector
 	content  *contents
 	secrets  *secrets
-	dirs     *rundirs
+	store    *runstore.Store
 	log      logr.Logger
 
 	mu     sync.Mutex
@@ -238,7 +239,7 @@ func (k *kind) serve(ctx context.Context, res resource) error {
 	}
 	r := newReconciler(k, res, kinds, c)
 	defer r.subscribe()()
-	defer r.metrics.WatchAges(r.gvk, func() metrics.Ages { return r.ages.oldest(r.now()) })()
+	defer r.metrics.WatchAges(r.gvk, func() metrics.Ages { return r.objects.oldest(r.now()) })()
 	k.mu.Lock()
 	k.served = r
 	k.mu.Unlock()

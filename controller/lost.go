@@ -5,42 +5,22 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"path/filepath"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/rolewright/rolewright/controller/runstore"
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/failpoint"
 	"github.com/rolewright/rolewright/internal/redact"
 	"github.com/rolewright/rolewright/runner"
-	"github.com/rolewright/rolewright/runner/plainfile"
 )
 
-// ticketFile is the file of a run's private data directory that says what the
-// run was made for. An operator that finds the directory of another one
-// believes nothing else about it.
-const ticketFile = "ticket.json"
-
-// ticket is what the status does not say of a run in progress.
-type ticket struct {
-	Run string
-	// The object: its kind and name are for finding out whether it is gone.
-	Group, Version, Kind string
-	Namespace, Name      string
-	UID                  types.UID
-
-	Generation  int64
-	Fingerprint string
-	// Deleting is true for a finalizer run.
-	Deleting bool
-}
-
+// ticketOf is the ticket of a run that is about to start.
 func ticketOf(s *scope) []byte {
 	gvk := s.object.GroupVersionKind()
-	data, err := json.Marshal(ticket{
+	data, err := json.Marshal(runstore.Ticket{
 		Run: s.runID, Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind,
-		Namespace: s.key.Namespace, Name: s.key.Name, UID: s.object.GetUID(),
+		Namespace: s.key.Namespace, Name: s.key.Name, UID: s.uid(),
 		Generation: s.active.Generation, Fingerprint: s.fingerprint, Deleting: s.deleting,
 	})
 	if err != nil {
@@ -49,25 +29,13 @@ func ticketOf(s *scope) []byte {
 	return data
 }
 
-func readTicket(dir string) (ticket, error) {
-	var t ticket
-	data, err := plainfile.Read(filepath.Join(dir, ticketFile), noteLimit)
-	if err != nil {
-		return t, fmt.Errorf("read the ticket of a run: %w", err)
-	}
-	if err := json.Unmarshal(data, &t); err != nil {
-		return t, fmt.Errorf("read the ticket of a run: %s: %w", filepath.Join(dir, ticketFile), err)
-	}
-	return t, nil
-}
-
 // settleLost ends a run that the status says is in progress, and that is none
 // of this process's: its operator has died, or was frozen and has lost its
 // leadership. What is left of it on this machine is ended. If its end is known
 // after all, it counts; else it has ended as lost, and is run again.
 func (r *reconciler) settleLost(ctx context.Context, s *scope) (outcome, error) {
 	if s.memory.lost == nil {
-		r.dirs.settled(s.object.GetUID(), s.settings.retention())
+		r.store.Settled(s.uid(), s.settings.retention())
 		return nextPhase, nil
 	}
 	failpoint.Hit("lost.before-read")
@@ -94,7 +62,7 @@ func (r *reconciler) settleLost(ctx context.Context, s *scope) (outcome, error) 
 // recoverRun ends what is left of a run of an earlier process, and puts its end
 // into s: as that process has recorded it, as this disk shows it, or as lost.
 func (r *reconciler) recoverRun(ctx context.Context, s *scope, lost status.Active) error {
-	t, noTicket := r.dirs.ticket(s.object.GetUID(), lost)
+	t, noTicket := r.store.Ticket(s.uid(), lost)
 	if noTicket == nil {
 		failpoint.Hit("lost.before-reap")
 		if err := r.opts.Runner.Reap(lost.ID); err != nil {
@@ -102,7 +70,7 @@ func (r *reconciler) recoverRun(ctx context.Context, s *scope, lost status.Activ
 		}
 		r.strip(s, lost.ID)
 	}
-	if run, ok := r.dirs.recorded(s.object.GetUID(), s.deleting, lost); ok {
+	if run, ok := r.store.Recorded(s.uid(), s.deleting, lost); ok {
 		s.log.Info("Run of an earlier process has ended; its end is written now", "run", run.ID)
 		s.fingerprint, s.recorded = run.Fingerprint, &run
 		return nil
@@ -134,32 +102,13 @@ func (r *reconciler) recoverRun(ctx context.Context, s *scope, lost status.Activ
 	return nil
 }
 
-// ticket is that of a run which a status says was begun for an object. The
-// status is no evidence: before anything is done to processes or files of the
-// run, this disk has to have its ticket, for the same object and generation.
-// The error wraps [runner.ErrNoRecord].
-func (d *rundirs) ticket(uid types.UID, lost status.Active) (ticket, error) {
-	dir, err := d.run(uid, lost.ID)
-	if err != nil {
-		return ticket{}, fmt.Errorf("%w: %w", runner.ErrNoRecord, err)
-	}
-	t, err := readTicket(dir)
-	if err != nil {
-		return ticket{}, fmt.Errorf("%w: %w", runner.ErrNoRecord, err)
-	}
-	if t.Run != lost.ID || t.UID != uid || t.Generation != lost.Generation {
-		return ticket{}, fmt.Errorf("%w: its ticket is for something else", runner.ErrNoRecord)
-	}
-	return t, nil
-}
-
 // find puts a run of an earlier process into s, as if this one had made it. The
 // error wraps [runner.ErrNoRecord] unless everything agrees.
-func (r *reconciler) find(ctx context.Context, s *scope, lost status.Active, t ticket) error {
+func (r *reconciler) find(ctx context.Context, s *scope, lost status.Active, t runstore.Ticket) error {
 	if t.Deleting != s.deleting {
 		return fmt.Errorf("%w: its ticket is for something else", runner.ErrNoRecord)
 	}
-	dir, err := r.dirs.run(s.object.GetUID(), lost.ID)
+	dir, err := r.store.Dir(s.uid(), lost.ID)
 	if err != nil {
 		return fmt.Errorf("%w: %w", runner.ErrNoRecord, err)
 	}

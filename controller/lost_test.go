@@ -11,9 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 
+	"github.com/rolewright/rolewright/controller/runstore"
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/testenv"
 	"github.com/rolewright/rolewright/internal/watches"
@@ -27,7 +29,7 @@ func TestLost_WhatIsProvedCounts(t *testing.T) {
 	proved := func(string, string) (runner.Result, error) { return succeeded(), nil }
 	failing := func(string, string) (runner.Result, error) { return failed("broken"), nil }
 	for name, tt := range map[string]struct {
-		change  func(*ticket)
+		change  func(*runstore.Ticket)
 		file    string // instead of the ticket
 		recover func(dir, id string) (runner.Result, error)
 		adopted status.Result // empty: lost
@@ -38,10 +40,10 @@ func TestLost_WhatIsProvedCounts(t *testing.T) {
 		"a success":           {recover: proved, adopted: status.Succeeded},
 		"a failure":           {recover: failing, adopted: status.Failed},
 		"an unknown end":      {},
-		"another run":         {change: func(t *ticket) { t.Run = newUID() }, recover: proved, stranger: true},
-		"another object":      {change: func(t *ticket) { t.UID = "other" }, recover: proved, stranger: true},
-		"another generation":  {change: func(t *ticket) { t.Generation++ }, recover: proved, stranger: true},
-		"a finalizer run":     {change: func(t *ticket) { t.Deleting = true }, recover: proved},
+		"another run":         {change: func(t *runstore.Ticket) { t.Run = newUID() }, recover: proved, stranger: true},
+		"another object":      {change: func(t *runstore.Ticket) { t.UID = "other" }, recover: proved, stranger: true},
+		"another generation":  {change: func(t *runstore.Ticket) { t.Generation++ }, recover: proved, stranger: true},
+		"a finalizer run":     {change: func(t *runstore.Ticket) { t.Deleting = true }, recover: proved},
 		"a ticket cut short":  {file: `{"Run": "`, recover: proved, stranger: true},
 		"a ticket of nothing": {file: `null`, recover: proved, stranger: true},
 	} {
@@ -116,17 +118,17 @@ func TestLost_WhatHasChangedSinceIsRun(t *testing.T) {
 }
 
 // leave makes the private data directory that an earlier process has left.
-func leave(t *testing.T, root string, obj *unstructured.Unstructured, run status.Active, fingerprint string, change func(*ticket), instead string) {
+func leave(t *testing.T, root string, obj *unstructured.Unstructured, run status.Active, fingerprint string, change func(*runstore.Ticket), instead string) {
 	t.Helper()
-	dirs := &rundirs{root: root}
-	dir := filepath.Join(dirs.object(obj.GetUID()), run.ID)
+	store := storeOf(t, root)
+	dir := filepath.Join(store.Object(string(obj.GetUID())), run.ID)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	gvk := obj.GroupVersionKind()
-	tk := ticket{
+	tk := runstore.Ticket{
 		Run: run.ID, Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind, Namespace: obj.GetNamespace(), Name: obj.GetName(),
-		UID: obj.GetUID(), Generation: run.Generation, Fingerprint: fingerprint,
+		UID: string(obj.GetUID()), Generation: run.Generation, Fingerprint: fingerprint,
 	}
 	if change != nil {
 		change(&tk)
@@ -138,9 +140,19 @@ func leave(t *testing.T, root string, obj *unstructured.Unstructured, run status
 	if instead != "" {
 		data = []byte(instead)
 	}
-	if err := os.WriteFile(filepath.Join(dir, ticketFile), data, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, runstore.TicketFile), data, 0o600); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// storeOf is a store that is asked only where things are.
+func storeOf(t *testing.T, root string) *runstore.Store {
+	t.Helper()
+	store, err := runstore.New(runstore.Options{Root: root, MaxBytes: -1}, logr.Discard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
 }
 
 func TestSweep_RemovesWhatObjectsLeftThatWereDeletedMeanwhile(t *testing.T) {
@@ -150,7 +162,7 @@ func TestSweep_RemovesWhatObjectsLeftThatWereDeletedMeanwhile(t *testing.T) {
 	opts := Options{RunnerRoot: t.TempDir(), Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) {
 		w.Selector.MatchLabels = map[string]string{"tier": "gold"}
 	})}}
-	dirs := &rundirs{root: opts.RunnerRoot}
+	store := storeOf(t, opts.RunnerRoot)
 	gone, unmatched := object(gvk, ns, "gone", nil), create(t, c, object(gvk, ns, "unmatched", nil))
 	gone.SetUID("11111111-2222-3333-4444-555555555555")
 	other := object(testenv.CRD(t, cfg), ns, "other", nil)
@@ -158,7 +170,7 @@ func TestSweep_RemovesWhatObjectsLeftThatWereDeletedMeanwhile(t *testing.T) {
 	for _, obj := range []*unstructured.Unstructured{gone, unmatched, other} {
 		leave(t, opts.RunnerRoot, obj, status.Active{ID: newUID()}, "", nil, "")
 	}
-	stranger := filepath.Join(opts.RunnerRoot, runsDir, "stranger")
+	stranger := filepath.Join(opts.RunnerRoot, ".runs", "stranger")
 	if err := os.MkdirAll(filepath.Join(stranger, "something"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -177,8 +189,8 @@ func TestSweep_RemovesWhatObjectsLeftThatWereDeletedMeanwhile(t *testing.T) {
 		_, err := os.Stat(path)
 		return err == nil
 	}
-	eventually(t, "the directories of the gone object are removed", func() bool { return !exists(dirs.object(gone.GetUID())) })
-	for _, path := range []string{dirs.object(unmatched.GetUID()), dirs.object(other.GetUID()), stranger} {
+	eventually(t, "the directories of the gone object are removed", func() bool { return !exists(store.Object(string(gone.GetUID()))) })
+	for _, path := range []string{store.Object(string(unmatched.GetUID())), store.Object(string(other.GetUID())), stranger} {
 		if !exists(path) {
 			t.Errorf("%s is removed", path)
 		}

@@ -92,7 +92,7 @@ func (r *reconciler) release(ctx context.Context, s *scope) error {
 	if err != nil {
 		return fmt.Errorf("remove the finalizer: %w", err)
 	}
-	r.ages.waits(s.key, time.Time{})
+	r.objects.waits(s.key, time.Time{})
 	s.log.Info("Finalizer removed", "remaining", finalizers)
 	return nil
 }
@@ -124,7 +124,7 @@ func (r *reconciler) writeUnwritten(ctx context.Context, s *scope) (outcome, err
 		return finished, err
 	}
 	s.memory.unwritten = nil
-	r.dirs.finish(s.object.GetUID(), run.ID, s.settings.retention())
+	r.store.Finish(s.uid(), run.ID, s.settings.retention())
 	return nextPhase, nil
 }
 
@@ -257,7 +257,7 @@ func (r *reconciler) begin(ctx context.Context, s *scope) (outcome, error) {
 		s.err = ErrObjectChanged
 	}
 	if s.err == nil {
-		r.settle(s.key)
+		r.objects.with(s.key, func(e *entry) { e.touched = false }) // the run sees every change there was
 		s.memory.held = heldRun{}
 		return nextPhase, nil
 	}

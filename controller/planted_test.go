@@ -244,8 +244,8 @@ func TestPlanted_AStatusTouchesNothingOfOthers(t *testing.T) {
 	}
 	canaries := func() map[string]string {
 		all := map[string]string{}
-		dirs := &rundirs{root: opts.RunnerRoot}
-		for _, dir := range []string{filepath.Join(base, "precious"), filepath.Join(base, "elsewhere"), live.Dir, dirs.object(ended.GetUID())} {
+		store := storeOf(t, opts.RunnerRoot)
+		for _, dir := range []string{filepath.Join(base, "precious"), filepath.Join(base, "elsewhere"), live.Dir, store.Object(string(ended.GetUID()))} {
 			for path, data := range tree(t, dir) {
 				all[path] = data
 			}

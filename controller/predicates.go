@@ -35,3 +35,12 @@ func changes(selector labels.Selector) predicate.Predicate {
 		},
 	}
 }
+
+// note marks the object of each event that gets as far as this predicate, which
+// lets all of them through.
+func (r *reconciler) note() predicate.Predicate {
+	return predicate.NewPredicateFuncs(func(o client.Object) bool {
+		r.objects.mark(client.ObjectKeyFromObject(o), r.now())
+		return true
+	})
+}

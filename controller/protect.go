@@ -27,8 +27,8 @@ const barrier = "stopped/by-the-operator"
 // section is the file by which a run protects itself.
 type section string
 
-func (d *rundirs) section(s *scope) section {
-	return section(filepath.Join(d.object(s.object.GetUID()), s.runID, protectFile))
+func (r *reconciler) section(s *scope) section {
+	return section(filepath.Join(r.store.Object(s.uid()), s.runID, protectFile))
 }
 
 // bar reports whether no protected section is in progress, and sees to it that none

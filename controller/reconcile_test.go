@@ -475,7 +475,7 @@ func TestReconcile_ArtifactsAreBoundedAndGoWithTheObject(t *testing.T) {
 		update(t, c, obj, func(m map[string]any) { m["spec"] = map[string]any{"n": int64(i)} })
 		awaitCondition(t, c, obj, status.Ready, "True")
 	}
-	dir := filepath.Join(o.root, runsDir, string(obj.GetUID()))
+	dir := filepath.Join(o.root, ".runs", string(obj.GetUID()))
 	eventually(t, "2 runs are kept", func() bool {
 		entries, _ := os.ReadDir(dir)
 		return len(entries) == 2

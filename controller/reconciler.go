@@ -14,11 +14,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/metadata"
-	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rolewright/rolewright/controller/dependent"
+	"github.com/rolewright/rolewright/controller/runstore"
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/failpoint"
 	"github.com/rolewright/rolewright/internal/metrics"
@@ -37,9 +37,9 @@ type reconciler struct {
 	client  client.Client
 	content *contents
 	secrets *secrets
-	dirs    *rundirs
+	store   *runstore.Store
 	metrics *metrics.Recorder
-	ages    *ages
+	objects *objects
 	log     logr.Logger
 	now     func() time.Time
 	// selector is the watch's.
@@ -57,14 +57,6 @@ type reconciler struct {
 	// dependents is nil where the dependents of the kind are not watched.
 	dependents *dependent.Kind
 
-	mu       sync.Mutex
-	memories map[types.NamespacedName]*memory
-	// queue is nil before the controller has started.
-	queue workqueue.TypedRateLimitingInterface[ctrl.Request]
-	// touched are the objects of which another client has changed a dependent.
-	touched map[types.NamespacedName]string
-	// runs are those in progress, by the UID of the object.
-	runs map[types.UID]admitted
 	// looks are the live reads in progress that settle whether an object is gone.
 	looks sync.WaitGroup
 }
@@ -99,9 +91,8 @@ type heldRun struct {
 func newReconciler(k *kind, res resource, cached client.Reader, c client.Client) *reconciler {
 	r := &reconciler{
 		watch: k.watch, gvk: k.watch.GVK, res: res, opts: k.opts, cached: cached, live: c, client: c,
-		content: k.content, secrets: k.secrets, dirs: k.dirs, metrics: k.opts.Metrics, ages: newAges(), log: k.log.WithValues("gvk", k.watch.GVK.String()),
+		content: k.content, secrets: k.secrets, store: k.store, metrics: k.opts.Metrics, objects: newObjects(), log: k.log.WithValues("gvk", k.watch.GVK.String()),
 		now: time.Now, selector: k.selector, set: k.set, metadata: k.set.metadata,
-		memories: map[types.NamespacedName]*memory{}, touched: map[types.NamespacedName]string{}, runs: map[types.UID]admitted{},
 	}
 	if k.watch.ManageStatus && !res.hasStatus {
 		r.log.Info("The kind has no status subresource: no status is written; add subresources.status to its " +
@@ -120,10 +111,10 @@ type phase struct {
 // Reconcile is called for one object at a time, and never twice at once for the
 // same one.
 func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	res, err := r.reconcile(ctx, req, r.ages.take(req.NamespacedName, r.now()))
+	res, err := r.reconcile(ctx, req, r.objects.take(req.NamespacedName, r.now()))
 	if err != nil || res.RequeueAfter > 0 {
 		// After an error it is due at once, and has to wait.
-		r.ages.mark(req.NamespacedName, r.now().Add(res.RequeueAfter))
+		r.objects.mark(req.NamespacedName, r.now().Add(res.RequeueAfter))
 	}
 	return res, err
 }
@@ -204,9 +195,7 @@ func (r *reconciler) resource() schema.GroupResource {
 // remember is the memory of an object, new if its UID is.
 func (r *reconciler) remember(obj *unstructured.Unstructured) (m *memory, stale types.UID) {
 	key := client.ObjectKeyFromObject(obj)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	m = r.memories[key]
+	m = r.objects.get(key).memory
 	if m != nil && m.uid == obj.GetUID() {
 		return m, ""
 	}
@@ -221,8 +210,8 @@ func (r *reconciler) remember(obj *unstructured.Unstructured) (m *memory, stale 
 			"namespace", key.Namespace, "name", key.Name, "part", part)
 	}
 	m.recall(record)
+	r.objects.with(key, func(e *entry) { e.memory = m })
 	r.restore(key, record.Dependents)
-	r.memories[key] = m
 	return m, stale
 }
 
@@ -251,21 +240,18 @@ func (r *reconciler) concerns(obj *unstructured.Unstructured) bool {
 	if r.selector.Matches(labels.Set(obj.GetLabels())) {
 		return true
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	m := r.memories[client.ObjectKeyFromObject(obj)]
+	m := r.objects.get(client.ObjectKeyFromObject(obj)).memory
 	return m != nil && m.uid == obj.GetUID() && obj.GetDeletionTimestamp() != nil && r.waits(obj)
 }
 
 // forget drops what is kept of an object that is not in view any more. Its
 // directories go only if it is really gone: it may just have left the selector.
 func (r *reconciler) forget(ctx context.Context, key types.NamespacedName) error {
-	r.mu.Lock()
-	m := r.memories[key]
-	delete(r.touched, key)
-	r.mu.Unlock()
+	var m *memory
+	r.objects.with(key, func(e *entry) {
+		m, e.touched, e.due, e.deleted = e.memory, false, time.Time{}, time.Time{}
+	})
 	r.metrics.ObjectGone(r.gvk, key.Namespace, key.Name)
-	r.ages.forget(key)
 	if r.dependents != nil {
 		r.dependents.Forget(key)
 	}
@@ -279,13 +265,11 @@ func (r *reconciler) forget(ctx context.Context, key types.NamespacedName) error
 	}
 	if err != nil || obj.GetUID() != m.uid {
 		failpoint.Hit("forget.before-remove")
-		if err := r.dirs.remove(r.gvk, key, m.uid); err != nil {
+		if err := r.store.Forget(string(m.uid), r.pathOf(key)...); err != nil {
 			r.log.Error(err, "Directories of a deleted object cannot be removed", "namespace", key.Namespace, "name", key.Name)
 		}
 		failpoint.Hit("forget.removed")
 	}
-	r.mu.Lock()
-	delete(r.memories, key)
-	r.mu.Unlock()
+	r.objects.with(key, func(e *entry) { e.memory = nil })
 	return nil
 }

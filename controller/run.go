@@ -10,6 +10,7 @@ import (
 
 	"github.com/rolewright/rolewright/controller/eventlog"
 	"github.com/rolewright/rolewright/controller/extravars"
+	"github.com/rolewright/rolewright/controller/runstore"
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/failpoint"
 	"github.com/rolewright/rolewright/internal/metrics"
@@ -35,7 +36,7 @@ func (r *reconciler) run(ctx context.Context, s *scope) (outcome, error) {
 		s.err = err
 		return runEnded, nil
 	}
-	r.dirs.link(r.gvk, s.key, req.Dir)
+	r.store.Link(req.Dir, r.pathOf(s.key)...)
 
 	events := eventlog.New(eventlog.Options{
 		Level: r.opts.LogEvents, DebugLogs: r.opts.DebugLogs, Out: r.opts.EventOut, Masked: s.mask.Reader,
@@ -77,7 +78,7 @@ func (r *reconciler) run(ctx context.Context, s *scope) (outcome, error) {
 func (r *reconciler) execute(ctx context.Context, req runner.Request) (runner.Result, error) {
 	for {
 		result, err := r.opts.Runner.Run(ctx, req)
-		if !errors.Is(err, runner.ErrNoSpace) || !result.Started.IsZero() || !r.dirs.archive.makeRoom() {
+		if !errors.Is(err, runner.ErrNoSpace) || !result.Started.IsZero() || !r.store.MakeRoom() {
 			return result, err
 		}
 	}
@@ -86,7 +87,7 @@ func (r *reconciler) execute(ctx context.Context, req runner.Request) (runner.Re
 // strip removes from the directory of a run that has ended what is of no use to
 // anybody now: the way to the API server, the extra vars, the environment.
 func (r *reconciler) strip(s *scope, run string) {
-	dir, err := r.dirs.run(s.object.GetUID(), run)
+	dir, err := r.store.Dir(s.uid(), run)
 	if err == nil {
 		err = runner.Strip(dir, kubeconfigFile)
 	}
@@ -116,7 +117,7 @@ func (r *reconciler) request(s *scope) (runner.Request, error) {
 		}
 		s.warnings = append(s.warnings, n.Detail)
 	}
-	dir, err := r.dirs.create(s.object.GetUID(), s.runID)
+	dir, err := r.store.Create(s.uid(), s.runID)
 	if err != nil {
 		return runner.Request{}, err
 	}
@@ -126,10 +127,10 @@ func (r *reconciler) request(s *scope) (runner.Request, error) {
 	}
 	return runner.Request{
 		ID: s.runID, Dir: dir, Content: contentOf(content), ExtraVars: vars,
-		Subject: supervise.Subject{UID: string(s.object.GetUID()), Generation: s.active.Generation, Deleting: s.deleting},
+		Subject: supervise.Subject{UID: s.uid(), Generation: s.active.Generation, Deleting: s.deleting},
 		Until:   r.opts.Leads,
 		Env:     runEnv(dir),
-		Files:   map[string][]byte{kubeconfigFile: access, ticketFile: ticketOf(s)},
+		Files:   map[string][]byte{kubeconfigFile: access, runstore.TicketFile: ticketOf(s)},
 
 		Verbosity: s.settings.verbosity, Cmdline: r.opts.AnsibleArgs,
 		Inventory: r.opts.Inventory, SkipFacts: r.opts.SkipFacts, MaxBytes: r.opts.RunMaxBytes,
@@ -165,9 +166,9 @@ func (r *reconciler) conclude(ctx context.Context, s *scope) (outcome, error) {
 	}
 	run := r.endedRun(s)
 	if run.Reason == string(runner.NoSpace) {
-		r.dirs.archive.makeRoom() // for the next one
+		r.store.MakeRoom() // for the next one
 	}
-	if err := r.dirs.record(s.object.GetUID(), s.deleting, run); err != nil {
+	if err := r.store.Record(s.uid(), s.deleting, run); err != nil {
 		s.log.Error(err, "The end of the run is kept in memory only until it is written")
 	}
 	return r.recordEnd(ctx, s, run)
@@ -208,7 +209,7 @@ func (r *reconciler) recordEnd(ctx context.Context, s *scope, run status.Run) (o
 	}
 	m.unwritten = nil
 	failpoint.Hit("conclude.written")
-	r.dirs.finish(s.object.GetUID(), run.ID, s.settings.retention())
+	r.store.Finish(s.uid(), run.ID, s.settings.retention())
 	failpoint.Hit("conclude.pruned")
 	if m.finalized {
 		return finished, r.release(ctx, s)

@@ -71,7 +71,7 @@ func (r *reconciler) open(ctx context.Context, obj *unstructured.Unstructured) (
 	id := uuid.NewString()
 	log := ctrllog.FromContext(ctx).WithValues("job", id)
 	if stale != "" {
-		if err := r.dirs.remove(r.gvk, key, stale); err != nil {
+		if err := r.store.Forget(string(stale), r.pathOf(key)...); err != nil {
 			log.Error(err, "Directories of a deleted object cannot be removed")
 		}
 	}
@@ -98,7 +98,7 @@ func (r *reconciler) open(ctx context.Context, obj *unstructured.Unstructured) (
 	if s.deleting && r.waits(obj) {
 		since = obj.GetDeletionTimestamp().Time
 	}
-	r.ages.waits(key, since)
+	r.objects.waits(key, since)
 	r.metrics.ObjectSeen(r.gvk, key.Namespace, key.Name, created(obj))
 	return s, nil
 }
@@ -134,7 +134,7 @@ func (r *reconciler) waits(obj *unstructured.Unstructured) bool {
 
 func (r *reconciler) situation(s *scope) situation {
 	return situation{
-		last: s.memory.last, deleting: s.deleting, dependent: r.isTouched(s.key),
+		last: s.memory.last, deleting: s.deleting, dependent: r.objects.get(s.key).touched,
 		fingerprint: s.fingerprint, generation: s.object.GetGeneration(),
 		period: s.settings.period, retry: retry{min: r.opts.RetryMin, max: r.opts.RetryMax}, paused: s.settings.paused,
 	}
@@ -146,4 +146,13 @@ func shortID(id string) string {
 		return strconv.Quote(id)
 	}
 	return id[:8]
+}
+
+// uid is the UID of the object.
+func (s *scope) uid() string { return string(s.object.GetUID()) }
+
+// pathOf is the path of an object below the runner root that ansible-operator
+// documents, as its parts.
+func (r *reconciler) pathOf(key client.ObjectKey) []string {
+	return []string{r.gvk.Group, r.gvk.Version, r.gvk.Kind, key.Namespace, key.Name}
 }

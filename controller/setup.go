@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/rolewright/rolewright/controller/dependent"
+	"github.com/rolewright/rolewright/controller/runstore"
 	"github.com/rolewright/rolewright/internal/discovery"
 	"github.com/rolewright/rolewright/internal/vault"
 	"github.com/rolewright/rolewright/internal/watches"
@@ -54,12 +55,14 @@ func Setup(mgr manager.Manager, opts Options) (*Set, error) {
 		opts.KindPollInterval = 10 * time.Second
 	}
 	log := mgr.GetLogger().WithName("ansible-controller")
-	dirs, err := newRundirs(&opts, log)
+	store, err := runstore.New(runstore.Options{
+		Root: opts.RunnerRoot, MaxBytes: opts.ArtifactsMaxBytes, Given: []string{kubeconfigFile}, Metrics: opts.Metrics,
+	}, log)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("directories of runs: %w", err)
 	}
-	if err := mgr.Add(dirs.archive); err != nil {
-		return nil, fmt.Errorf("add the keeper of artifacts: %w", err)
+	if err := mgr.Add(store); err != nil {
+		return nil, fmt.Errorf("add the store of runs: %w", err)
 	}
 	set := &Set{standby: opts.Leads != nil, elected: mgr.Elected(), inject: opts.InjectOwnerRef}
 	if err := set.watchDependents(mgr, opts, log); err != nil {
@@ -76,7 +79,7 @@ func Setup(mgr manager.Manager, opts Options) (*Set, error) {
 		k := &kind{
 			watch: w, name: names[i], opts: &opts, set: set,
 			cfg: mgr.GetConfig(), http: mgr.GetHTTPClient(), scheme: mgr.GetScheme(),
-			selector: selector, dirs: dirs, log: log, state: errNotStarted,
+			selector: selector, store: store, log: log, state: errNotStarted,
 			content: newContents(w, &opts),
 		}
 		k.secrets = newSecrets(encrypted, w, k.content, opts.Inventory, k.cfg)

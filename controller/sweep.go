@@ -3,8 +3,6 @@ package controller
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -38,7 +36,7 @@ func (r *reconciler) sweepUntilDone(ctx context.Context) {
 // no operator looked. It is called when the kind begins to be served. Those of
 // other kinds, and those that say nothing of themselves, are left alone.
 func (r *reconciler) sweep(ctx context.Context) error {
-	kept := r.dirs.of(r.gvk.Group, r.gvk.Kind) // before the objects are listed: what comes later is of living ones
+	kept := r.store.Tickets(r.gvk.Group, r.gvk.Kind) // before the objects are listed: what comes later is of living ones
 	if len(kept) == 0 {
 		return nil
 	}
@@ -55,12 +53,12 @@ func (r *reconciler) sweep(ctx context.Context) error {
 	}
 	failpoint.Hit("sweep.listed")
 	for _, t := range kept {
-		if living[t.UID] || !r.watchesNamespace(t.Namespace) {
+		if living[types.UID(t.UID)] || !r.watchesNamespace(t.Namespace) {
 			continue
 		}
 		failpoint.Hit("sweep.before-remove")
 		key := types.NamespacedName{Namespace: t.Namespace, Name: t.Name}
-		if err := r.dirs.remove(r.gvk, key, t.UID); err != nil {
+		if err := r.store.Forget(t.UID, r.pathOf(key)...); err != nil {
 			return err
 		}
 		r.log.Info("Directories of an object removed that was deleted meanwhile", "namespace", t.Namespace, "name", t.Name)
@@ -90,37 +88,4 @@ func listUIDs(ctx context.Context, client metadata.ResourceInterface, into map[t
 			return nil
 		}
 	}
-}
-
-// of are the tickets of the objects of a kind that have directories, one each.
-func (d *rundirs) of(group, kind string) []ticket {
-	var found []ticket
-	objects, err := os.ReadDir(filepath.Join(d.root, runsDir))
-	if err != nil {
-		return nil // there is nothing to remove that can be found
-	}
-	for _, object := range objects {
-		if !object.IsDir() {
-			continue
-		}
-		dir := filepath.Join(d.root, runsDir, object.Name())
-		if t, ok := ticketIn(dir); ok && t.Group == group && t.Kind == kind && d.object(t.UID) == dir {
-			found = append(found, t)
-		}
-	}
-	return found
-}
-
-// ticketIn is the ticket of any of the runs of an object.
-func ticketIn(dir string) (ticket, bool) {
-	runs, err := os.ReadDir(dir)
-	if err != nil {
-		return ticket{}, false
-	}
-	for _, run := range runs {
-		if t, err := readTicket(filepath.Join(dir, run.Name())); err == nil {
-			return t, true
-		}
-	}
-	return ticket{}, false
 }

@@ -79,7 +79,7 @@ func TestOutcome_WaitsOnDiskForTheNextProcess(t *testing.T) {
 				t.Errorf("%d writes of the status, want 1", n)
 			}
 			eventually(t, "the directory goes, now that the end is written", func() bool {
-				_, err := os.Lstat(filepath.Join(opts.RunnerRoot, runsDir, string(obj.GetUID())))
+				_, err := os.Lstat(filepath.Join(opts.RunnerRoot, ".runs", string(obj.GetUID())))
 				return os.IsNotExist(err)
 			})
 		})
@@ -106,9 +106,8 @@ func TestReconcile_OnAFullDisk(t *testing.T) {
 	full.Store(true)
 	old.Store(exec.runs[0].Dir)
 	eventually(t, "the run is an old one", func() bool {
-		o.set.kinds[0].dirs.archive.mu.Lock()
-		defer o.set.kinds[0].dirs.archive.mu.Unlock()
-		return o.set.kinds[0].dirs.archive.count == 1
+		_, busy := o.set.busy.Load(obj.GetUID())
+		return !busy
 	})
 	update(t, c, obj, func(m map[string]any) { m["spec"] = map[string]any{"n": int64(1)} })
 	awaitCondition(t, c, obj, status.Ready, "True")

@@ -1,4 +1,4 @@
-package controller
+package runstore
 
 import (
 	"cmp"
@@ -8,42 +8,18 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 	"time"
 
-	"github.com/go-logr/logr"
-
 	"github.com/rolewright/rolewright/controller/status"
-	"github.com/rolewright/rolewright/internal/metrics"
 	"github.com/rolewright/rolewright/runner"
 )
 
-// retention says which finished runs of an object are kept: the newest, and of
+// Retention says which finished runs of an object are kept: the newest, and of
 // those before them the newest that failed. Of each number 0 keeps none, and a
 // negative one all.
-type retention struct {
-	runs, failed int
-	age          time.Duration
-}
-
-// archive knows the private data directories of finished runs, and removes
-// those that are too many, too old, or together too large. What it knows is
-// measured once, at the end of a run or when its object is first met, so that
-// nothing is walked to decide. Directories of runs in progress, or whose
-// end is not in the status yet, are not touched.
-type archive struct {
-	runs     string // the directory with one for each object
-	maxBytes int64  // over all objects; 0 keeps none, negative is no limit
-	log      logr.Logger
-	metrics  *metrics.Recorder
-	now      func() time.Time
-	// wake has a token while the total is to be looked at.
-	wake chan struct{}
-
-	mu      sync.Mutex
-	shelves map[string]*shelf // by the name of the object's directory
-	bytes   int64
-	count   int
+type Retention struct {
+	Runs, Failed int
+	Age          time.Duration
 }
 
 // shelf is the finished runs of one object.
@@ -51,7 +27,7 @@ type shelf struct {
 	indexed bool
 	runs    []kept
 	busy    map[string]bool // the runs whose directories are not to be touched
-	keep    *retention      // nil before the object was reconciled
+	keep    *Retention      // nil before the object was reconciled
 }
 
 // kept is a finished run.
@@ -68,26 +44,35 @@ type kept struct {
 	noted bool
 }
 
-func newArchive(runs string, maxBytes int64, rec *metrics.Recorder, log logr.Logger) *archive {
-	return &archive{
-		runs: runs, maxBytes: maxBytes, log: log, metrics: rec, now: time.Now,
-		wake: make(chan struct{}, 1), shelves: map[string]*shelf{},
-	}
-}
-
 // ageEvery is how often runs are looked for that have become too old.
 const ageEvery = time.Minute
 
 // Start implements manager.Runnable: it reads what earlier processes have left,
 // removes remains, and keeps the limits until ctx ends.
-func (a *archive) Start(ctx context.Context) error {
+func (a *Store) Start(ctx context.Context) error {
+	a.readAll(ctx)
+	tick := time.NewTicker(ageEvery)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		a.enforce()
+		select {
+		case <-ctx.Done():
+		case <-a.wake:
+		case <-tick.C:
+		}
+	}
+	return nil
+}
+
+// readAll reads what earlier processes have left, and removes remains.
+func (a *Store) readAll(ctx context.Context) {
 	entries, err := os.ReadDir(a.runs)
 	if err != nil {
 		a.log.Error(err, "Directories of earlier runs cannot be read")
 	}
 	for _, entry := range entries {
 		if ctx.Err() != nil {
-			return nil
+			return
 		}
 		switch name := entry.Name(); {
 		case !entry.IsDir():
@@ -100,31 +85,20 @@ func (a *archive) Start(ctx context.Context) error {
 			a.mu.Unlock()
 		}
 	}
-	tick := time.NewTicker(ageEvery)
-	defer tick.Stop()
-	for {
-		a.enforce()
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-a.wake:
-		case <-tick.C:
-		}
-	}
 }
 
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
-func (a *archive) NeedLeaderElection() bool { return true }
+func (a *Store) NeedLeaderElection() bool { return true }
 
 // begin reserves the directory of a run that is about to start.
-func (a *archive) begin(object, run string) {
+func (a *Store) begin(object, run string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.shelf(object).busy[run] = true
 }
 
 // shelf is called under the lock.
-func (a *archive) shelf(object string) *shelf {
+func (a *Store) shelf(object string) *shelf {
 	s := a.shelves[object]
 	if s == nil {
 		s = &shelf{busy: map[string]bool{}}
@@ -134,7 +108,7 @@ func (a *archive) shelf(object string) *shelf {
 }
 
 // index reads what is there of an object, if that was not done.
-func (a *archive) index(object string) {
+func (a *Store) index(object string) {
 	a.mu.Lock()
 	indexed := a.shelf(object).indexed
 	a.mu.Unlock()
@@ -176,10 +150,10 @@ func (a *archive) index(object string) {
 }
 
 // strip removes what runs were given whose process had no time to do it.
-func (a *archive) strip(object string, runs []string) {
+func (a *Store) strip(object string, runs []string) {
 	for _, id := range runs {
 		dir := filepath.Join(a.runs, object, id)
-		if err := runner.Strip(dir, kubeconfigFile); err != nil {
+		if err := runner.Strip(dir, a.opts.Given...); err != nil {
 			a.log.Error(err, "Secrets of an earlier run cannot be removed", "directory", dir)
 		}
 	}
@@ -202,17 +176,17 @@ func readKept(object string, p runner.Past) kept {
 }
 
 // add is called under the lock.
-func (a *archive) add(s *shelf, k kept) {
+func (a *Store) add(s *shelf, k kept) {
 	s.runs = append(s.runs, k)
 	a.bytes += k.bytes
 	a.count++
-	a.metrics.Artifacts(a.count, a.bytes)
+	a.opts.Metrics.Artifacts(a.count, a.bytes)
 }
 
 // settled notes that no earlier process's run of an object waits for anything,
 // and how many of its runs are kept. What such a run was given, and its process
 // had no time to remove, goes.
-func (a *archive) settled(object string, keep retention) {
+func (a *Store) settled(object string, keep Retention) {
 	a.mu.Lock()
 	s := a.shelf(object)
 	s.keep = &keep
@@ -228,7 +202,7 @@ func (a *archive) settled(object string, keep retention) {
 }
 
 // finish notes that the end of a run is recorded, and keeps the object's limits.
-func (a *archive) finish(object, run string, keep retention) {
+func (a *Store) finish(object, run string, keep Retention) {
 	a.index(object)
 	dir := filepath.Join(a.runs, object)
 	_, err := os.Lstat(filepath.Join(dir, run))
@@ -254,7 +228,7 @@ func (a *archive) finish(object, run string, keep retention) {
 }
 
 // forget drops an object that is gone, with all that is left of it.
-func (a *archive) forget(object string) error {
+func (a *Store) forget(object string) error {
 	a.mu.Lock()
 	if s := a.shelves[object]; s != nil {
 		for _, k := range s.runs {
@@ -262,18 +236,18 @@ func (a *archive) forget(object string) error {
 			a.count--
 		}
 		delete(a.shelves, object)
-		a.metrics.Artifacts(a.count, a.bytes)
+		a.opts.Metrics.Artifacts(a.count, a.bytes)
 	}
 	a.mu.Unlock()
 	return runner.Remove(filepath.Join(a.runs, object))
 }
 
 // over is called under the lock.
-func (a *archive) over() bool { return a.maxBytes >= 0 && a.bytes > a.maxBytes }
+func (a *Store) over() bool { return a.opts.MaxBytes >= 0 && a.bytes > a.opts.MaxBytes }
 
 // expired takes the runs off a shelf that are too many or too old, and returns
 // their directories. It is called under the lock.
-func (a *archive) expired(object string, s *shelf) []string {
+func (a *Store) expired(object string, s *shelf) []string {
 	if s.keep == nil {
 		return nil
 	}
@@ -282,19 +256,19 @@ func (a *archive) expired(object string, s *shelf) []string {
 	})
 	stays, failed := map[string]bool{}, 0
 	for i, k := range s.runs {
-		among := s.keep.runs < 0 || i < s.keep.runs
+		among := s.keep.Runs < 0 || i < s.keep.Runs
 		if !among && k.failed {
 			failed++
-			among = s.keep.failed < 0 || failed <= s.keep.failed
+			among = s.keep.Failed < 0 || failed <= s.keep.Failed
 		}
-		young := s.keep.age < 0 || a.now().Sub(k.finished) < s.keep.age
+		young := s.keep.Age < 0 || a.now().Sub(k.finished) < s.keep.Age
 		stays[k.id] = among && young || k.unsettled
 	}
 	return a.take(object, s, func(k kept) bool { return !stays[k.id] })
 }
 
 // take takes runs off a shelf. It is called under the lock.
-func (a *archive) take(object string, s *shelf, which func(kept) bool) []string {
+func (a *Store) take(object string, s *shelf, which func(kept) bool) []string {
 	var dirs []string
 	s.runs = slices.DeleteFunc(s.runs, func(k kept) bool {
 		if !which(k) {
@@ -306,14 +280,14 @@ func (a *archive) take(object string, s *shelf, which func(kept) bool) []string 
 		return true
 	})
 	if len(dirs) > 0 {
-		a.metrics.Artifacts(a.count, a.bytes)
+		a.opts.Metrics.Artifacts(a.count, a.bytes)
 	}
 	return dirs
 }
 
 // enforce removes what is too old, and runs while all together are too large:
 // then down to nine tenths, so as not to begin again with each run.
-func (a *archive) enforce() {
+func (a *Store) enforce() {
 	a.mu.Lock()
 	var old []string
 	for object, s := range a.shelves {
@@ -321,16 +295,16 @@ func (a *archive) enforce() {
 	}
 	if a.over() {
 		const part = 10
-		most := a.maxBytes - a.maxBytes/part
+		most := a.opts.MaxBytes - a.opts.MaxBytes/part
 		old = append(old, a.evict(func() bool { return a.bytes <= most })...)
 	}
 	a.mu.Unlock()
 	a.remove(old...)
 }
 
-// makeRoom removes a quarter of what finished runs take, since the disk is full.
+// MakeRoom removes a quarter of what finished runs take, since the disk is full.
 // It is false if there are none.
-func (a *archive) makeRoom() bool {
+func (a *Store) MakeRoom() bool {
 	a.mu.Lock()
 	const part = 4
 	most, count := a.bytes-(a.bytes+part-1)/part, a.count
@@ -345,7 +319,7 @@ func (a *archive) makeRoom() bool {
 
 // tidy removes the directory of an object of which there is no run. It is called
 // under the lock, so that none begins meanwhile.
-func (a *archive) tidy(object string) {
+func (a *Store) tidy(object string) {
 	if s := a.shelves[object]; s == nil || len(s.runs)+len(s.busy) == 0 {
 		_ = os.Remove(filepath.Join(a.runs, object)) // if it is not empty, it stays
 	}
@@ -353,7 +327,7 @@ func (a *archive) tidy(object string) {
 
 // remove removes directories of runs, and those of their objects if they were
 // the last.
-func (a *archive) remove(dirs ...string) {
+func (a *Store) remove(dirs ...string) {
 	for _, dir := range dirs {
 		if err := runner.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			a.log.Error(err, "An old run cannot be removed", "directory", dir)

@@ -1,7 +1,6 @@
-package controller
+package runstore
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,11 +16,8 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rolewright/rolewright/controller/status"
-	"github.com/rolewright/rolewright/internal/testenv/parts"
 )
 
 // someTime is when the first of the runs of these tests has finished.
@@ -36,7 +32,7 @@ func shelve(t *testing.T, runs, object, id string, minute int, result status.Res
 		t.Fatal(err)
 	}
 	when := someTime.Add(time.Duration(minute) * time.Minute)
-	data, err := json.Marshal(noted{UID: types.UID(object), Bytes: 1000, Run: status.Run{ID: id, Result: result, Finished: when}})
+	data, err := json.Marshal(outcome{UID: object, Bytes: 1000, Run: status.Run{ID: id, Result: result, Finished: when}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,10 +44,12 @@ func shelve(t *testing.T, runs, object, id string, minute int, result status.Res
 	}
 }
 
-func archiveIn(runs string, maxBytes int64) *archive {
-	a := newArchive(runs, maxBytes, nil, logr.Discard())
-	a.now = func() time.Time { return someTime.Add(time.Hour) }
-	return a
+func storeIn(runs string, maxBytes int64) *Store {
+	return &Store{
+		root: filepath.Dir(runs), runs: runs, opts: Options{MaxBytes: maxBytes, Given: []string{"kubeconfig"}},
+		log: logr.Discard(), now: func() time.Time { return someTime.Add(time.Hour) },
+		wake: make(chan struct{}, 1), shelves: map[string]*shelf{},
+	}
 }
 
 // left are the runs on disk, as object/run.
@@ -69,56 +67,35 @@ func left(t *testing.T, runs string) []string {
 	return names
 }
 
-// startOnce does what an archive does at its start.
-func startOnce(t *testing.T, a *archive) {
+// startOnce does what a store does at its start.
+func startOnce(t *testing.T, a *Store) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		if err := a.Start(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-	eventually(t, "the walk at the start", func() bool {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		for _, s := range a.shelves {
-			if !s.indexed {
-				return false
-			}
-		}
-		entries, err := os.ReadDir(a.runs)
-		return err == nil && !slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
-			_, known := a.shelves[e.Name()]
-			return e.Name()[0] == '.' || !known
-		})
-	})
-	cancel()
-	wg.Wait()
+	a.readAll(t.Context())
+	a.enforce()
 }
 
 // Runs are kept by number and age, failed ones in addition; 0 keeps none, less
 // than 0 all. The run in progress is never touched, nor counted.
-func TestArchive_KeepsWhatTheObjectsLimitsSay(t *testing.T) {
+func TestStore_KeepsWhatTheObjectsLimitsSay(t *testing.T) {
 	t.Parallel()
 	// Of the minutes 1 to 6, runs 1, 2 and 4 have failed.
 	all := []string{"1", "2", "3", "4", "5", "6"}
 	for name, tt := range map[string]struct {
-		keep retention
+		keep Retention
 		want []string
 	}{
-		"all":                       {retention{-1, 0, -1}, all},
-		"as negative as can be":     {retention{-5, -5, -1}, all},
-		"none":                      {retention{0, 0, -1}, nil},
-		"one":                       {retention{1, 0, -1}, []string{"6"}},
-		"more than there are":       {retention{20, 0, -1}, all},
-		"one and a failed one":      {retention{1, 1, -1}, []string{"4", "6"}},
-		"failed ones only":          {retention{0, 2, -1}, []string{"2", "4"}},
-		"all failed ones":           {retention{1, -1, -1}, []string{"1", "2", "4", "6"}},
-		"those of 57 minutes":       {retention{-1, 0, 57 * time.Minute}, []string{"4", "5", "6"}},
-		"no age":                    {retention{-1, -1, 0}, nil},
-		"two, of 57 minutes":        {retention{2, 5, 57 * time.Minute}, []string{"4", "5", "6"}},
-		"any number, any age, zero": {retention{0, 0, 0}, nil},
+		"all":                       {Retention{-1, 0, -1}, all},
+		"as negative as can be":     {Retention{-5, -5, -1}, all},
+		"none":                      {Retention{0, 0, -1}, nil},
+		"one":                       {Retention{1, 0, -1}, []string{"6"}},
+		"more than there are":       {Retention{20, 0, -1}, all},
+		"one and a failed one":      {Retention{1, 1, -1}, []string{"4", "6"}},
+		"failed ones only":          {Retention{0, 2, -1}, []string{"2", "4"}},
+		"all failed ones":           {Retention{1, -1, -1}, []string{"1", "2", "4", "6"}},
+		"those of 57 minutes":       {Retention{-1, 0, 57 * time.Minute}, []string{"4", "5", "6"}},
+		"no age":                    {Retention{-1, -1, 0}, nil},
+		"two, of 57 minutes":        {Retention{2, 5, 57 * time.Minute}, []string{"4", "5", "6"}},
+		"any number, any age, zero": {Retention{0, 0, 0}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -130,7 +107,7 @@ func TestArchive_KeepsWhatTheObjectsLimitsSay(t *testing.T) {
 				}
 				shelve(t, runs, "object", id, i+1, result)
 			}
-			a := archiveIn(runs, -1)
+			a := storeIn(runs, -1)
 			shelve(t, runs, "object", "live", 0, status.Succeeded)
 			a.begin("object", "live")
 			a.finish("object", "6", tt.keep)
@@ -141,7 +118,7 @@ func TestArchive_KeepsWhatTheObjectsLimitsSay(t *testing.T) {
 			if diff := cmp.Diff(want, left(t, runs)); diff != "" {
 				t.Errorf("kept (-want +got):\n%s", diff)
 			}
-			a.finish("object", "live", retention{0, 0, 0})
+			a.finish("object", "live", Retention{0, 0, 0})
 			if _, err := os.Lstat(filepath.Join(runs, "object")); !os.IsNotExist(err) {
 				t.Errorf("the directory of an object without runs stays: %v", err)
 			}
@@ -155,7 +132,7 @@ func TestArchive_KeepsWhatTheObjectsLimitsSay(t *testing.T) {
 // The total is over all objects: of those that keep as much, the oldest go first,
 // the newest run of an object after them, then the newest failed one, and last
 // what another process may have left unread.
-func TestArchive_BoundsTheTotalOverAllObjects(t *testing.T) {
+func TestStore_BoundsTheTotalOverAllObjects(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		most int64
@@ -177,10 +154,10 @@ func TestArchive_BoundsTheTotalOverAllObjects(t *testing.T) {
 			shelve(t, runs, "a", "a3", 3, status.Succeeded)
 			shelve(t, runs, "b", "b4", 4, status.Succeeded)
 			shelve(t, runs, "c", "live", 5, status.Succeeded)
-			a := archiveIn(runs, tt.most)
+			a := storeIn(runs, tt.most)
 			a.begin("c", "live")
 			for _, object := range []string{"a", "b"} {
-				a.settled(object, retention{-1, -1, -1})
+				a.settled(object, Retention{-1, -1, -1})
 			}
 			startOnce(t, a)
 			if diff := cmp.Diff(tt.want, left(t, runs)); diff != "" {
@@ -191,7 +168,7 @@ func TestArchive_BoundsTheTotalOverAllObjects(t *testing.T) {
 }
 
 // Who keeps the most loses first; what others keep does not depend on it.
-func TestEvict_TakesFromTheObjectThatKeepsTheMost(t *testing.T) {
+func TestStore_TakesFromTheObjectThatKeepsTheMost(t *testing.T) {
 	t.Parallel()
 	// Runs have the sizes given, one finished a minute after the other, those of
 	// the first object last; F is one that failed.
@@ -213,7 +190,7 @@ func TestEvict_TakesFromTheObjectThatKeepsTheMost(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a := archiveIn(t.TempDir(), -1)
+			a := storeIn(t.TempDir(), -1)
 			minute := 0
 			for object, runs := range slices.Backward(tt.objects) {
 				for i, r := range runs {
@@ -238,9 +215,9 @@ func TestEvict_TakesFromTheObjectThatKeepsTheMost(t *testing.T) {
 
 // The one run of an object, which has just failed and said much, is what people
 // look for: earlier runs of others go first, though those objects keep less.
-func TestEvict_KeepsLastRunsWhileThereAreEarlierOnes(t *testing.T) {
+func TestStore_KeepsLastRunsWhileThereAreEarlierOnes(t *testing.T) {
 	t.Parallel()
-	a := archiveIn(t.TempDir(), -1)
+	a := storeIn(t.TempDir(), -1)
 	a.add(a.shelf("failing"), kept{id: "only", bytes: 40, failed: true, finished: someTime})
 	for object := range 20 {
 		for i := range 3 {
@@ -261,17 +238,16 @@ func TestEvict_KeepsLastRunsWhileThereAreEarlierOnes(t *testing.T) {
 
 // On a full disk old runs go, a part at a time, until there is room or nothing
 // left that may go.
-func TestArchive_MakesRoomOnAFullDisk(t *testing.T) {
+func TestStore_MakesRoomOnAFullDisk(t *testing.T) {
 	t.Parallel()
 	runs := t.TempDir()
 	for i := range 8 {
 		shelve(t, runs, "object", fmt.Sprint(i), i, status.Succeeded)
 	}
-	a := archiveIn(runs, -1)
+	a := storeIn(runs, -1)
 	a.index("object")
-	dirs := &rundirs{archive: a}
 	tries := 0
-	err := dirs.withRoom(func() error {
+	err := a.withRoom(func() error {
 		if tries++; tries < 3 {
 			return fmt.Errorf("write: %w", unix.ENOSPC)
 		}
@@ -280,17 +256,17 @@ func TestArchive_MakesRoomOnAFullDisk(t *testing.T) {
 	if got := left(t, runs); err != nil || len(got) != 4 || got[0] != "object/4" {
 		t.Errorf("left after two attempts: %v, %v", got, err)
 	}
-	if err := dirs.withRoom(func() error { return unix.EDQUOT }); err == nil || len(left(t, runs)) > 0 {
+	if err := a.withRoom(func() error { return unix.EDQUOT }); err == nil || len(left(t, runs)) > 0 {
 		t.Errorf("left when there was never room: %v, %v", left(t, runs), err)
 	}
-	if err := dirs.withRoom(func() error { return fs.ErrPermission }); err == nil {
+	if err := a.withRoom(func() error { return fs.ErrPermission }); err == nil {
 		t.Error("another error is lost")
 	}
 }
 
 // What was cut short when an operator died is removed by the next one, twenty
 // times over, and is never taken for a run.
-func TestArchive_StartsAnewAsOftenAsOneLikes(t *testing.T) {
+func TestStore_StartsAnewAsOftenAsOneLikes(t *testing.T) {
 	t.Parallel()
 	runs := t.TempDir()
 	shelve(t, runs, "object", "whole", 1, status.Succeeded)
@@ -302,7 +278,7 @@ func TestArchive_StartsAnewAsOftenAsOneLikes(t *testing.T) {
 		}
 	}
 	for range 20 {
-		a := archiveIn(runs, 3000)
+		a := storeIn(runs, 3000)
 		a.begin("object", "live")
 		startOnce(t, a)
 		entries, err := os.ReadDir(filepath.Join(runs, "object"))
@@ -326,7 +302,7 @@ func TestArchive_StartsAnewAsOftenAsOneLikes(t *testing.T) {
 }
 
 // What a run was given goes also where the operator died before the run's end, and nothing says that there was one.
-func TestArchive_StripsRunsOfAnOperatorThatDied(t *testing.T) {
+func TestStore_StripsRunsOfAnOperatorThatDied(t *testing.T) {
 	t.Parallel()
 	runs := t.TempDir()
 	shelve(t, runs, "object", "noted", 1, status.Succeeded)
@@ -337,9 +313,9 @@ func TestArchive_StripsRunsOfAnOperatorThatDied(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	a := archiveIn(runs, -1)
+	a := storeIn(runs, -1)
 	startOnce(t, a)
-	a.settled("object", retention{-1, -1, -1})
+	a.settled("object", Retention{-1, -1, -1})
 	for _, name := range []string{"ticket.json", "artifacts/cut/stdout", "env", "kubeconfig", "artifacts/cut/fact_cache"} {
 		_, err := os.Lstat(filepath.Join(runs, "object", "cut", name))
 		if stays := name == "ticket.json" || name == "artifacts/cut/stdout"; stays != (err == nil) {
@@ -348,39 +324,37 @@ func TestArchive_StripsRunsOfAnOperatorThatDied(t *testing.T) {
 	}
 }
 
-// Thousands of objects come, run and go; no file is left, and no number.
-func TestArchive_IsBackAtItsBaselineWhenObjectsAreGone(t *testing.T) {
-	parts.Time(t)
+// A thousand objects come, run and go; no file is left, and no number.
+func TestStore_IsBackAtItsBaselineWhenObjectsAreGone(t *testing.T) {
 	t.Parallel()
-	const objects = 10_000
+	const objects = 1000
 	root := t.TempDir()
-	dirs, err := newRundirs(&Options{RunnerRoot: root, ArtifactsMaxBytes: -1}, logr.Discard())
+	store, err := New(Options{Root: root, MaxBytes: -1}, logr.Discard())
 	if err != nil {
 		t.Fatal(err)
 	}
-	gvk := schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}
 	var wg sync.WaitGroup
 	for worker := range 4 {
 		wg.Go(func() {
 			for i := worker; i < objects; i += 4 {
-				uid := types.UID(fmt.Sprintf("00000000-0000-0000-0000-%012d", i))
-				key := types.NamespacedName{Namespace: fmt.Sprintf("ns%d", i%7), Name: fmt.Sprint(i)}
+				uid := fmt.Sprintf("00000000-0000-0000-0000-%012d", i)
+				path := []string{"example.com", "v1", "Widget", fmt.Sprintf("ns%d", i%7), fmt.Sprint(i)}
 				for n := range 3 {
 					id := fmt.Sprintf("%d-%d", i, n)
-					dir, err := dirs.create(uid, id)
+					dir, err := store.Create(uid, id)
 					if err == nil {
 						err = os.MkdirAll(filepath.Join(dir, "artifacts", id, "job_events"), 0o700)
 					}
 					if err == nil {
-						err = dirs.record(uid, false, status.Run{ID: id, Result: status.Failed, Finished: time.Now()})
+						err = store.Record(uid, false, status.Run{ID: id, Result: status.Failed, Finished: time.Now()})
 					}
 					if err != nil {
 						t.Error(err)
 					}
-					dirs.link(gvk, key, dir)
-					dirs.finish(uid, id, retention{2, 0, -1})
+					store.Link(dir, path...)
+					store.Finish(uid, id, Retention{2, 0, -1})
 				}
-				if err := dirs.remove(gvk, key, uid); err != nil {
+				if err := store.Forget(uid, path...); err != nil {
 					t.Error(err)
 				}
 			}
@@ -395,13 +369,13 @@ func TestArchive_IsBackAtItsBaselineWhenObjectsAreGone(t *testing.T) {
 	if diff := cmp.Diff([]string{"", "/" + runsDir}, files); diff != "" {
 		t.Errorf("left (-want +got):\n%s", diff)
 	}
-	if a := dirs.archive; a.count != 0 || a.bytes != 0 || len(a.shelves) != 0 {
+	if a := store; a.count != 0 || a.bytes != 0 || len(a.shelves) != 0 {
 		t.Errorf("%d runs, %d bytes, %d objects are counted", a.count, a.bytes, len(a.shelves))
 	}
 }
 
 // A path that another user has prepared is not used.
-func TestRundirs_RefusesAForeignRunnerRoot(t *testing.T) {
+func TestStore_RefusesAForeignRunnerRoot(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("NOT TESTED: files of other users. Run the test as root")
@@ -439,7 +413,7 @@ func TestRundirs_RefusesAForeignRunnerRoot(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = newRundirs(&Options{RunnerRoot: root}, logr.Discard())
+			_, err = New(Options{Root: root}, logr.Discard())
 			switch {
 			case tt.want == "" && err != nil:
 				t.Error(err)
@@ -461,7 +435,7 @@ func chowned(err error, path string, uid int) error {
 // waited for, nor written into.
 func TestOutcome_OfWhatWasPlanted(t *testing.T) {
 	t.Parallel()
-	const uid, id = types.UID("00000000-0000-0000-0000-000000000001"), "run"
+	const uid, id = "00000000-0000-0000-0000-000000000001", "run"
 	for name, plant := range map[string]func(path, outside string) error{
 		"a link":      func(path, outside string) error { return os.Symlink(outside, path) },
 		"a hard link": func(path, outside string) error { return os.Link(outside, path) },
@@ -477,22 +451,22 @@ func TestOutcome_OfWhatWasPlanted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dirs, err := newRundirs(&Options{RunnerRoot: t.TempDir(), ArtifactsMaxBytes: -1}, logr.Discard())
+			store, err := New(Options{Root: t.TempDir(), MaxBytes: -1}, logr.Discard())
 			if err != nil {
 				t.Fatal(err)
 			}
-			dir, err := dirs.create(uid, id)
+			dir, err := store.Create(uid, id)
 			if err != nil {
 				t.Fatal(err)
 			}
-			outside := filepath.Join(dirs.root, "outside")
+			outside := filepath.Join(store.root, "outside")
 			if err := os.WriteFile(outside, []byte("precious"), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			if err := os.MkdirAll(filepath.Join(dir, "artifacts"), 0o700); err != nil {
 				t.Fatal(err)
 			}
-			for _, file := range []string{ticketFile, outcomeFile, "." + outcomeFile + ".new"} {
+			for _, file := range []string{TicketFile, outcomeFile, "." + outcomeFile + ".new"} {
 				if err := plant(filepath.Join(dir, file), outside); err != nil {
 					t.Fatal(err)
 				}
@@ -501,21 +475,21 @@ func TestOutcome_OfWhatWasPlanted(t *testing.T) {
 				t.Error("the ticket is believed")
 			}
 			lost := status.Active{ID: id, Generation: 3}
-			if _, ok := dirs.recorded(uid, false, lost); ok {
+			if _, ok := store.Recorded(uid, false, lost); ok {
 				t.Error("the outcome is believed")
 			}
 			run := status.Run{ID: id, Generation: 3, Result: status.Failed, Reason: "TimedOut", Finished: someTime}
-			if err := dirs.record(uid, false, run); err != nil {
+			if err := store.Record(uid, false, run); err != nil {
 				t.Fatal(err)
 			}
-			if got, ok := dirs.recorded(uid, false, lost); !ok || !cmp.Equal(got, run) {
+			if got, ok := store.Recorded(uid, false, lost); !ok || !cmp.Equal(got, run) {
 				t.Errorf("recorded = %+v, %v", got, ok)
 			}
-			dirs.finish(uid, id, retention{0, 0, -1})
+			store.Finish(uid, id, Retention{0, 0, -1})
 			if data, err := os.ReadFile(outside); err != nil || string(data) != "precious" {
 				t.Errorf("outside = %q, %v", data, err)
 			}
-			if left := left(t, filepath.Join(dirs.root, runsDir)); len(left) > 0 {
+			if left := left(t, filepath.Join(store.root, runsDir)); len(left) > 0 {
 				t.Errorf("left: %v", left)
 			}
 		})

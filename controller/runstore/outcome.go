@@ -1,4 +1,4 @@
-package controller
+package runstore
 
 import (
 	"encoding/json"
@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
-
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/runner"
@@ -22,9 +20,9 @@ const outcomeFile = "outcome.json"
 // noteLimit bounds ticket.json and outcome.json, whose parts are bounded.
 const noteLimit = 256 << 10
 
-// noted is the content of outcome.json.
-type noted struct {
-	UID types.UID
+// outcome is the content of outcome.json.
+type outcome struct {
+	UID string
 	// Deleting is true for a finalizer run.
 	Deleting bool
 	// Bytes is how much of the disk the directory takes.
@@ -32,39 +30,39 @@ type noted struct {
 	Run   status.Run
 }
 
-func readOutcome(dir string) (noted, error) {
-	var o noted
+func readOutcome(dir string) (outcome, error) {
+	var o outcome
 	data, err := plainfile.Read(filepath.Join(dir, outcomeFile), noteLimit)
 	if err == nil {
 		err = json.Unmarshal(data, &o)
 	}
 	if err != nil {
-		return noted{}, fmt.Errorf("read the outcome of a run: %w", err)
+		return outcome{}, fmt.Errorf("read the outcome of a run: %w", err)
 	}
 	return o, nil
 }
 
-// record notes how a run has ended, if it has a directory.
-func (d *rundirs) record(uid types.UID, deleting bool, run status.Run) error {
-	dir, err := d.run(uid, run.ID)
+// Record notes how a run has ended, if it has a directory.
+func (s *Store) Record(uid string, deleting bool, run status.Run) error {
+	dir, err := s.Dir(uid, run.ID)
 	if err != nil {
 		return err
 	}
-	data, err := json.Marshal(noted{UID: uid, Deleting: deleting, Bytes: runner.Usage(dir), Run: run})
+	data, err := json.Marshal(outcome{UID: uid, Deleting: deleting, Bytes: runner.Usage(dir), Run: run})
 	if err != nil {
 		return fmt.Errorf("encode the outcome of a run: %w", err)
 	}
-	err = d.withRoom(func() error { return plainfile.Replace(filepath.Join(dir, outcomeFile), data) })
+	err = s.withRoom(func() error { return plainfile.Replace(filepath.Join(dir, outcomeFile), data) })
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("note the outcome of a run: %w", err)
 	}
 	return nil
 }
 
-// recorded is how a run of an earlier process has ended, as that one noted it
+// Recorded is how a run of an earlier process has ended, as that one noted it
 // for this object, generation and purpose.
-func (d *rundirs) recorded(uid types.UID, deleting bool, lost status.Active) (status.Run, bool) {
-	dir, err := d.run(uid, lost.ID)
+func (s *Store) Recorded(uid string, deleting bool, lost status.Active) (status.Run, bool) {
+	dir, err := s.Dir(uid, lost.ID)
 	if err != nil {
 		return status.Run{}, false
 	}
@@ -81,10 +79,10 @@ func (d *rundirs) recorded(uid types.UID, deleting bool, lost status.Active) (st
 
 // withRoom does what needs space on the disk, and removes old runs as long as
 // there is none.
-func (d *rundirs) withRoom(do func() error) error {
+func (s *Store) withRoom(do func() error) error {
 	for {
 		err := do()
-		if !runner.IsNoSpace(err) || !d.archive.makeRoom() {
+		if !runner.IsNoSpace(err) || !s.MakeRoom() {
 			return err
 		}
 	}

@@ -17,10 +17,10 @@ import (
 	"github.com/rolewright/rolewright/runner"
 )
 
-func TestAges_AreThoseOfTheOldest(t *testing.T) {
+func TestObjects_AgesAreThoseOfTheOldest(t *testing.T) {
 	now := time.Now()
 	one, two := types.NamespacedName{Name: "one"}, types.NamespacedName{Name: "two"}
-	a := newAges()
+	a := newObjects()
 	a.mark(one, now.Add(-time.Minute))
 	a.mark(one, now) // is due already
 	a.mark(two, now.Add(time.Hour))
@@ -38,6 +38,9 @@ func TestAges_AreThoseOfTheOldest(t *testing.T) {
 	a.waits(two, time.Time{})
 	if got := a.oldest(now); got != (metrics.Ages{}) {
 		t.Errorf("ages of nothing: %+v", got)
+	}
+	if len(a.table) > 0 {
+		t.Errorf("%d empty entries are kept", len(a.table))
 	}
 }
 

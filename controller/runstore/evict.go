@@ -1,4 +1,4 @@
-package controller
+package runstore
 
 import (
 	"cmp"
@@ -21,7 +21,7 @@ const (
 // evict takes runs until enough is true, class by class, each from the object
 // that keeps the most bytes then: however much one keeps, others do not lose
 // their last runs. It is called under the lock.
-func (a *archive) evict(enough func() bool) []string {
+func (a *Store) evict(enough func() bool) []string {
 	var dirs []string
 	large := a.bytes / 2
 	for class := range classes {

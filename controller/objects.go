@@ -1,0 +1,131 @@
+package controller
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/rolewright/rolewright/internal/metrics"
+)
+
+// objects is what a reconciler knows of the objects of its kind beside the cache.
+// It is safe for concurrent use.
+type objects struct {
+	mu    sync.Mutex
+	table map[types.NamespacedName]*entry
+	// queue is nil before the controller has started.
+	queue workqueue.TypedRateLimitingInterface[reconcile.Request]
+}
+
+// entry is what is known of one object. An empty one is dropped.
+type entry struct {
+	memory *memory
+	// touched is true if another client has changed a dependent since the last run began.
+	touched bool
+	// run is the one in progress.
+	run *admitted
+	// due is when the next reconcile is due, which may be in the future; zero if that
+	// is not known.
+	due time.Time
+	// deleted is when the deletion began of an object that waits for a finalizer.
+	deleted time.Time
+}
+
+func newObjects() *objects { return &objects{table: map[types.NamespacedName]*entry{}} }
+
+// with calls do, under the lock, with the entry of an object.
+func (o *objects) with(key types.NamespacedName, do func(e *entry)) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	e := o.table[key]
+	if e == nil {
+		e = &entry{}
+	}
+	do(e)
+	if *e == (entry{}) {
+		delete(o.table, key)
+	} else {
+		o.table[key] = e
+	}
+}
+
+// get is a copy of the entry of an object.
+func (o *objects) get(key types.NamespacedName) (found entry) {
+	o.with(key, func(e *entry) { found = *e })
+	return found
+}
+
+// start has the objects reconciled that were touched before there was a queue, and
+// those that are touched from now on.
+func (o *objects) start(queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.queue = queue
+	for key, e := range o.table {
+		if e.touched {
+			queue.Add(reconcile.Request{NamespacedName: key})
+		}
+	}
+}
+
+// touch has an object reconciled of which another client has changed a dependent.
+// It is false, and nothing happens, if uid is that of an earlier object with the
+// name; it is empty where the dependent does not say it.
+func (o *objects) touch(key types.NamespacedName, uid types.UID, now time.Time) (ok bool) {
+	o.with(key, func(e *entry) {
+		if ok = e.memory == nil || uid == "" || e.memory.uid == uid; !ok {
+			return
+		}
+		e.touched = true
+		e.mark(now)
+		if o.queue != nil {
+			o.queue.Add(reconcile.Request{NamespacedName: key})
+		}
+	})
+	return ok
+}
+
+// mark notes that the object is due at a time, if it is not due before.
+func (o *objects) mark(key types.NamespacedName, at time.Time) {
+	o.with(key, func(e *entry) { e.mark(at) })
+}
+
+func (e *entry) mark(at time.Time) {
+	if e.due.IsZero() || at.Before(e.due) {
+		e.due = at
+	}
+}
+
+// take is called when the object is looked at: it returns since when that was
+// due, now if that is not known.
+func (o *objects) take(key types.NamespacedName, now time.Time) (since time.Time) {
+	o.with(key, func(e *entry) { since, e.due = e.due, time.Time{} })
+	if since.IsZero() || since.After(now) {
+		return now
+	}
+	return since
+}
+
+// waits notes since when an object waits for its finalizer; zero if it does not.
+func (o *objects) waits(key types.NamespacedName, since time.Time) {
+	o.with(key, func(e *entry) { e.deleted = since })
+}
+
+// oldest are the ages that metrics show.
+func (o *objects) oldest(now time.Time) metrics.Ages {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var ages metrics.Ages
+	for _, e := range o.table {
+		if !e.due.IsZero() {
+			ages.Queue = max(ages.Queue, now.Sub(e.due))
+		}
+		if !e.deleted.IsZero() {
+			ages.Deletion = max(ages.Deletion, now.Sub(e.deleted))
+		}
+	}
+	return ages
+}

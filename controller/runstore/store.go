@@ -1,0 +1,253 @@
+// Package runstore keeps the private data directories of runs on disk: where they
+// are, what they say of a run whose process is gone, and which of them stay.
+//
+// It knows disks, and no Kubernetes: an object is a UID and the parts of a path.
+// What it finds in a directory is input: a role can write there.
+package runstore
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/rolewright/rolewright/internal/metrics"
+	"github.com/rolewright/rolewright/runner"
+)
+
+// Store lays out the private data directories below the runner root:
+//
+//	.runs/<uid>/<run ID>                          one per run
+//	<group>/<version>/<Kind>/<namespace>/<name>   link to an object's latest run
+//
+// The links are ansible-operator's documented paths. What decides about a
+// directory is the object's UID and the run's ID, never a name.
+//
+// It knows the directories of finished runs, and removes those that are too many,
+// too old, or together too large. What it knows is measured once, at the end of a
+// run or when its object is first met, so that nothing is walked to decide.
+// Directories of runs in progress, or whose end is not in the status yet, are not
+// touched. Its methods may be called concurrently.
+type Store struct {
+	root string
+	runs string // the directory with one for each object
+	opts Options
+	log  logr.Logger
+	now  func() time.Time
+	// wake has a token while the total is to be looked at.
+	wake chan struct{}
+
+	mu      sync.Mutex
+	shelves map[string]*shelf // by the name of the object's directory
+	bytes   int64
+	count   int
+}
+
+// Options are those of [New].
+type Options struct {
+	// Root is the runner root. It is created where it is missing.
+	Root string
+	// MaxBytes bounds the finished runs of all objects; 0 keeps none, negative is no limit.
+	MaxBytes int64
+	// Given are files of a run's directory that only the run needs. They are removed
+	// after its end.
+	Given []string
+	// Metrics may be nil.
+	Metrics *metrics.Recorder
+}
+
+const runsDir = ".runs"
+
+// New refuses a root of which another user may have prepared a part.
+func New(opts Options, log logr.Logger) (*Store, error) {
+	root, err := filepath.Abs(opts.Root)
+	if err != nil {
+		return nil, fmt.Errorf("runner root: %w", err)
+	}
+	runs := filepath.Join(root, runsDir)
+	if err := os.MkdirAll(runs, 0o700); err != nil {
+		return nil, fmt.Errorf("create the runner root %s: %w; choose a writable directory with --runner-root", root, err)
+	}
+	if err := checkOwners(runs); err != nil {
+		return nil, err
+	}
+	info, err := os.Lstat(runs)
+	if err != nil {
+		return nil, fmt.Errorf("runner root: %w", err)
+	}
+	if !info.IsDir() {
+		return nil, fmt.Errorf("%s is not a directory; remove it or choose another --runner-root", runs)
+	}
+	if err := os.Chmod(runs, 0o700); err != nil {
+		return nil, fmt.Errorf("%s belongs to another user: %w; choose another --runner-root", runs, err)
+	}
+	return &Store{
+		root: root, runs: runs, opts: opts, log: log, now: time.Now,
+		wake: make(chan struct{}, 1), shelves: map[string]*shelf{},
+	}, nil
+}
+
+// checkOwners refuses a path of which another user may have prepared a part:
+// below a directory in which everybody may create files, such as /tmp, each
+// part of the path must belong to us or to root, be it a directory or a link.
+func checkOwners(path string) error {
+	exposed := false
+	for i := 1; i <= len(path); i++ {
+		if i < len(path) && path[i] != filepath.Separator {
+			continue
+		}
+		part := path[:i]
+		info, err := os.Lstat(part)
+		if err != nil {
+			return fmt.Errorf("runner root: %w", err)
+		}
+		st, ok := info.Sys().(*syscall.Stat_t)
+		if ok && exposed && st.Uid != 0 && int(st.Uid) != os.Geteuid() {
+			return fmt.Errorf("%s belongs to the user %d and stands where everybody may create files; "+
+				"remove it or choose another --runner-root", part, st.Uid)
+		}
+		if info.IsDir() && info.Mode().Perm()&0o002 != 0 {
+			exposed = true
+		}
+	}
+	return nil
+}
+
+// Object is the directory of all runs of the object with this UID.
+func (s *Store) Object(uid string) string {
+	name := uid
+	if !runner.IsID(name) {
+		sum := sha256.Sum256([]byte(uid))
+		name = hex.EncodeToString(sum[:16])
+	}
+	return filepath.Join(s.runs, name)
+}
+
+// Dir is the directory of one run. What is no ID of a run has none.
+func (s *Store) Dir(uid, run string) (string, error) {
+	if !runner.IsID(run) {
+		return "", fmt.Errorf("%.40q is no ID of a run", run)
+	}
+	return filepath.Join(s.Object(uid), run), nil
+}
+
+// Create makes room for a run and returns the path of its private data directory,
+// which does not exist yet. Until [Store.Finish] is called, nothing is removed of
+// it.
+func (s *Store) Create(uid, run string) (string, error) {
+	dir, err := s.Dir(uid, run)
+	if err != nil {
+		return "", err
+	}
+	object := filepath.Dir(dir)
+	s.begin(filepath.Base(object), run)
+	if err := s.withRoom(func() error { return os.MkdirAll(object, 0o700) }); runner.IsNoSpace(err) {
+		return "", fmt.Errorf("%w: create the directory of the object's runs: %w", runner.ErrNoSpace, err)
+	} else if err != nil {
+		return "", fmt.Errorf("create the directory of the object's runs: %w", err)
+	}
+	return dir, nil
+}
+
+// Finish is called when the end of a run is in the status. It keeps the object's
+// limits.
+func (s *Store) Finish(uid, run string, keep Retention) {
+	if runner.IsID(run) {
+		s.finish(filepath.Base(s.Object(uid)), run, keep)
+	}
+}
+
+// Settled is called when no run of the object is in progress or unrecorded.
+func (s *Store) Settled(uid string, keep Retention) {
+	s.settled(filepath.Base(s.Object(uid)), keep)
+}
+
+// Link points the path of an object below the root, given by its parts, to one of
+// its runs. A path that cannot be had costs a log line, not the run.
+func (s *Store) Link(dir string, object ...string) {
+	path := s.documented(object)
+	if path == "" {
+		return
+	}
+	if err := s.replaceLink(path, dir); err != nil {
+		s.log.Info("Documented runner path cannot be linked", "path", path, "error", err.Error())
+	}
+}
+
+// documented is ansible-operator's path for an object; empty if its names do not
+// make a path.
+func (s *Store) documented(object []string) string {
+	path := s.root
+	for _, part := range object {
+		if part == "" {
+			continue
+		}
+		if !filepath.IsLocal(part) || filepath.Base(part) != part || part == "." {
+			return ""
+		}
+		path = filepath.Join(path, part)
+	}
+	return path
+}
+
+func (s *Store) replaceLink(path, dir string) error {
+	root, err := os.OpenRoot(s.root)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	if path, err = filepath.Rel(s.root, path); err != nil {
+		return err
+	}
+	parent := filepath.Dir(path)
+	target, err := filepath.Rel(filepath.Join(s.root, parent), dir)
+	if err != nil {
+		return err
+	}
+	if info, err := root.Lstat(path); err == nil && info.Mode().Type() != fs.ModeSymlink {
+		return errors.New("something else stands there; remove it")
+	}
+	tmp := path + "%new" // no object has a percent sign in its name
+	if err := root.RemoveAll(tmp); err != nil {
+		return err
+	}
+	// A parent may go at the same time with the last of its objects.
+	const tries = 3
+	for range tries {
+		if err = root.MkdirAll(parent, 0o700); err == nil {
+			err = root.Symlink(target, tmp)
+		}
+		if err == nil {
+			return root.Rename(tmp, path)
+		}
+	}
+	return err
+}
+
+// Forget removes everything of an object that is gone: its runs, and the link to
+// them.
+func (s *Store) Forget(uid string, object ...string) error {
+	dir := s.Object(uid)
+	if path := s.documented(object); path != "" {
+		// Another object may have taken over the name, and the link with it.
+		if target, err := filepath.EvalSymlinks(path); err != nil || filepath.Dir(target) == dir {
+			if info, err := os.Lstat(path); err == nil && info.Mode().Type() == fs.ModeSymlink {
+				if err := os.Remove(path); err != nil {
+					return fmt.Errorf("remove the link of a deleted object: %w", err)
+				}
+				for dir := filepath.Dir(path); dir != s.root && os.Remove(dir) == nil; {
+					dir = filepath.Dir(dir) // which other objects have no need of
+				}
+			}
+		}
+	}
+	return s.forget(filepath.Base(dir))
+}
