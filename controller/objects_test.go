@@ -58,8 +58,11 @@ func TestMetrics_ShowWhatWaits(t *testing.T) {
 	goOn := make(chan struct{})
 	var broken atomic.Bool
 	broken.Store(true)
+	watch := watchOf(gvk, func(w *watches.Watch) {
+		w.Finalizer = &watches.Finalizer{Name: "example.com/finalizer", Content: watches.Content{Role: "testdata/roles/finalizer"}}
+	})
 	exec := &fakeExecutor{do: func(ctx context.Context, req runner.Request) (runner.Result, error) {
-		if req.Subject.Deleting && broken.Load() {
+		if req.Content.Role == watch.Finalizer.Content.Role && broken.Load() {
 			return failed("it cannot be taken down"), nil
 		}
 		select {
@@ -68,9 +71,6 @@ func TestMetrics_ShowWhatWaits(t *testing.T) {
 		}
 		return succeeded(), nil
 	}}
-	watch := watchOf(gvk, func(w *watches.Watch) {
-		w.Finalizer = &watches.Finalizer{Name: "example.com/finalizer", Content: watches.Content{Role: "testdata/roles/finalizer"}}
-	})
 	o := start(t, cfg, exec, Options{Watches: []watches.Watch{watch}, Metrics: recorder})
 	obj := create(t, c, object(gvk, ns, "one", map[string]any{"size": int64(1)}))
 	eventually(t, "the first run", func() bool { return o.exec.count() == 1 })

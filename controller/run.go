@@ -17,7 +17,6 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/jobevent"
-	"github.com/rolewright/rolewright/runner/supervise"
 )
 
 // kubeconfigFile is the name of the run's kubeconfig in its private data directory.
@@ -127,10 +126,9 @@ func (r *reconciler) request(s *scope) (runner.Request, error) {
 	}
 	return runner.Request{
 		ID: s.runID, Dir: dir, Content: contentOf(content), ExtraVars: vars,
-		Subject: supervise.Subject{UID: s.uid(), Generation: s.active.Generation, Deleting: s.deleting},
-		Until:   r.opts.Leads,
-		Env:     runEnv(dir),
-		Files:   map[string][]byte{kubeconfigFile: access, runstore.TicketFile: ticketOf(s)},
+		Until: r.opts.Leads,
+		Env:   runEnv(dir),
+		Files: map[string][]byte{kubeconfigFile: access, runstore.TicketFile: ticketOf(s)},
 
 		Verbosity: s.settings.verbosity, Cmdline: r.opts.AnsibleArgs,
 		Inventory: r.opts.Inventory, SkipFacts: r.opts.SkipFacts, MaxBytes: r.opts.RunMaxBytes,

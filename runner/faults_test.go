@@ -222,34 +222,3 @@ func starve(path, dir string) int {
 	}
 	return fail("no run succeeded")
 }
-
-func TestRun_IsInTheLedger(t *testing.T) {
-	t.Parallel()
-	ledger, path := filepath.Join(t.TempDir(), "ledger.jsonl"), program(t)
-	r := New(Options{Path: path, Ledger: ledger})
-	defer r.Close()
-	req := request(t, "success.yml")
-	req.Subject = supervise.Subject{UID: "5f0c", Generation: 7}
-	if _, err := r.Run(t.Context(), req); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Reap(req.ID); err != nil {
-		t.Fatal(err)
-	}
-	entries, err := supervise.ReadLedger(ledger)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for _, e := range entries {
-		line := fmt.Sprint(e.Event, " ", e.Run == req.ID, " ", e.Subject)
-		if e.End != nil {
-			line += fmt.Sprint(" ", e.Code, e.Reason)
-		}
-		got = append(got, line)
-	}
-	want := []string{"start true {5f0c 7 false}", "end true {5f0c 7 false} 0", "end true { 0 false} -1reaped"}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("ledger (-want +got):\n%s", diff)
-	}
-}

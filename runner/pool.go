@@ -40,7 +40,7 @@ func (o Options) checkServer(ctx context.Context, dir, socket string) error {
 	if err := os.WriteFile(playbook, checkPlaybook, fileMode); err != nil {
 		return fmt.Errorf("write its playbook: %w", err)
 	}
-	o.Warm, o.Ledger = nil, ""
+	o.Warm = nil
 	r := New(o)
 	defer r.Close()
 	var answer string

@@ -38,10 +38,6 @@ type Options struct {
 	// ForkTimeout is how long such a server may take to fork a run before it is
 	// replaced, and the run made plainly; 0 means [supervise.DefaultForkTimeout].
 	ForkTimeout time.Duration
-	// Ledger is the path of the file that gets a line at the start and one at
-	// the end of each run, which [supervise.ReadLedger] reads; it is set aside at
-	// 4 MiB. Empty means none.
-	Ledger string
 	// Trace is that of [warm.Options], for [NewPool].
 	Trace string
 	// Temp is the directory for the temporary files of runs; with nil they have
@@ -54,7 +50,6 @@ type Runner struct {
 	path    string
 	environ []string
 	grace   time.Duration
-	ledger  string
 	temp    *Temp
 	// patience is [fullPatience], but in tests.
 	patience time.Duration
@@ -68,7 +63,7 @@ type Runner struct {
 func New(opts Options) *Runner {
 	opts = opts.complete()
 	return &Runner{
-		path: opts.Path, environ: opts.Environ, grace: opts.Grace, ledger: opts.Ledger, temp: opts.Temp, patience: fullPatience,
+		path: opts.Path, environ: opts.Environ, grace: opts.Grace, temp: opts.Temp, patience: fullPatience,
 		supervisor: supervise.NewSupervisor(opts.Supervisor), warm: opts.Warm, forkTimeout: opts.ForkTimeout,
 	}
 }
@@ -188,7 +183,7 @@ func (r *Runner) Reap(id string) error {
 	if !idPattern.MatchString(id) {
 		return nil // no run of ours
 	}
-	if err := r.supervisor.Reap(supervise.Command{Cookie: cookieName + "=" + id, Run: id, Ledger: r.ledger}); err != nil {
+	if err := r.supervisor.Reap(supervise.Command{Cookie: cookieName + "=" + id, Run: id}); err != nil {
 		return fmt.Errorf("end what is left of run %s: %w", id, err)
 	}
 	return nil
@@ -210,7 +205,7 @@ func (r *Runner) supervise(ctx context.Context, executable string, req Request) 
 		Output: filepath.Join(req.Dir, runnerLog),
 		Grace:  r.grace,
 		Record: filepath.Join(req.Dir, endRecord),
-		Run:    req.ID, Ledger: r.ledger, Subject: req.Subject, Until: req.latest(),
+		Run:    req.ID, Until: req.latest(),
 		ForkTimeout: r.forkTimeout,
 	})
 	close(done)

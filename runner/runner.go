@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/rolewright/rolewright/runner/jobevent"
-	"github.com/rolewright/rolewright/runner/supervise"
 )
 
 // ErrUnavailable is returned when ansible-runner cannot be started: not
@@ -58,9 +57,6 @@ type Request struct {
 	Inventory string
 	// SkipFacts turns fact gathering off for role runs (ANSIBLE_GATHERING=explicit).
 	SkipFacts bool
-	// Subject is what the run is for, as the caller names it; it is written down
-	// in the ledger, and decides nothing.
-	Subject supervise.Subject
 	// Until is the latest moment at which the run may begin, with a monotonic
 	// clock reading; it is asked right before the order to start, which no process
 	// carries out later: [ErrTooLate]. nil is no limit.

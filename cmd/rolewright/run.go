@@ -25,10 +25,6 @@ import (
 // leanHeap is the garbage collector's target: percent of garbage before it runs.
 const leanHeap = 50
 
-// ledgerFile is the file of the runner root in which the beginnings and ends of
-// all runs are written down.
-const ledgerFile = "ledger.jsonl"
-
 // runCommand is the name of the command that is the operator.
 const runCommand = "run"
 

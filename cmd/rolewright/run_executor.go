@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/go-logr/logr"
@@ -28,7 +27,7 @@ func uses(watched []watches.Watch, ways ...watches.Executor) bool {
 // progress. While there is no fork server, runs are plain, and the log says why,
 // once. If a watch requires forked runs, that is an error at the start.
 func (o *runOptions) newExecutor(ctx context.Context, watched []watches.Watch, recorder *metrics.Recorder, log logr.Logger) (_ *runner.Runner, end func(), err error) {
-	options := runner.Options{Path: o.ansibleRunner, Ledger: filepath.Join(o.runnerRoot, ledgerFile)}
+	options := runner.Options{Path: o.ansibleRunner}
 	if options.Temp, err = runner.NewTemp(os.TempDir()); err != nil {
 		log.Error(err, "Temporary files of killed runs are not removed")
 	}

@@ -17,6 +17,9 @@ const (
 	// process's ID. All processes that share the directory count together, so
 	// that the action of a mark happens once, no matter which process restarts.
 	DirVariable = "ROLEWRIGHT_FAILPOINT_DIR"
+	// HistoryVariable names a file that gets a line of JSON for each [Note]; no
+	// file if it is empty.
+	HistoryVariable = "ROLEWRIGHT_FAILPOINT_HISTORY"
 )
 
 // Points are the names of all marks, in the order in which a run passes them.

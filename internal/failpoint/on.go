@@ -4,6 +4,7 @@ package failpoint
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Hit marks a place; see [Points]. What the environment asks for there happens
@@ -36,11 +39,41 @@ func Hit(name string) {
 	}
 }
 
+// Note adds a line to the history: what is given, the time by the wall and by the
+// clock that all processes share, and what the file ticket in JSON says, if there
+// is one.
+func Note(ticket string, line map[string]any) {
+	path := os.Getenv(HistoryVariable)
+	if path == "" {
+		return
+	}
+	if data, err := os.ReadFile(ticket); err == nil {
+		_ = json.Unmarshal(data, &line) // a test may have damaged it
+	}
+	var boot unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot); err != nil {
+		panic(fmt.Sprintf("failpoint: read the clock: %v", err))
+	}
+	line["time"], line["boot"] = time.Now(), boot.Nano()
+	text, err := json.Marshal(line)
+	if err != nil {
+		panic(fmt.Sprintf("failpoint: encode a note: %v", err))
+	}
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		panic(fmt.Sprintf("failpoint: %v", err))
+	}
+	defer file.Close()
+	if _, err := file.Write(append(text, '\n')); err != nil { // at once: lines of other processes stay whole
+		panic(fmt.Sprintf("failpoint: %v", err))
+	}
+}
+
 // Environ is the environment of a process that inherits none but what this
 // package reads.
 func Environ() []string {
 	environ := []string{}
-	for _, name := range []string{Variable, DirVariable} {
+	for _, name := range []string{Variable, DirVariable, HistoryVariable} {
 		if value, ok := os.LookupEnv(name); ok {
 			environ = append(environ, name+"="+value)
 		}

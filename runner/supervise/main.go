@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"time"
 
@@ -69,15 +70,13 @@ func supervise(stdin *os.File) error {
 	return o.carryOut(ctx)
 }
 
-// carryOut runs the command and writes down what became of it. A ledger that
-// cannot be written keeps no command from running.
+// carryOut runs the command and writes down what became of it.
 func (o order) carryOut(ctx context.Context) error {
 	o.alone, o.groups = true, o.Groups
 	if err := o.late(); err != nil {
 		return Record{NotStarted: err.Error()}.write(o.Record) // nothing was begun
 	}
-	ledgerErr := o.note(EventStart, os.Getpid(), nil)
-
+	o.note("start", Record{}, "")
 	failpoint.Hit("supervising.before-start")
 	r := Record{Started: time.Now()}
 	var runErr error
@@ -92,9 +91,20 @@ func (o order) carryOut(ctx context.Context) error {
 	// The next command of the subject may begin once the record is there, and
 	// this process has ended.
 	failpoint.Hit("supervising.before-record")
+	r.Reason = reasonOf(ctx, r.Exit)
 	err := r.write(o.Record)
 	failpoint.Hit("supervising.recorded")
-	return errors.Join(err, ledgerErr, o.note(EventEnd, os.Getpid(), r.end(reasonOf(ctx, r.Exit))))
+	o.note("end", r, r.Reason)
+	return err
+}
+
+// note tells tests of histories of the start and the ends of a command; the last
+// end holds.
+func (c Command) note(event string, r Record, reason Reason) {
+	failpoint.Note(filepath.Join(filepath.Dir(c.Record), "ticket.json"), map[string]any{
+		"event": event, "run": c.Run, "reason": reason, "code": r.Exit.Code, "signal": r.Exit.Signal, "stopped": r.Exit.Stopped,
+		"killed": r.Exit.Killed, "notStarted": r.NotStarted, "survivors": r.Survivors,
+	})
 }
 
 // reasonOf says why the command was stopped, if it was.

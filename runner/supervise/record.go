@@ -16,9 +16,34 @@ type Record struct {
 	NotStarted, Survivors string
 	// Server is true if NotStarted is the fork server's doing.
 	Server bool `json:",omitempty"`
+	// Reason is empty for a command that ended by itself.
+	Reason Reason `json:",omitempty"`
 	// Started and Finished enclose the life of the tree.
 	Started, Finished time.Time
 }
+
+// Reason says why a command was stopped. It is the cause of a context's end.
+type Reason string
+
+// The reasons of an end. The last two are in no record: they are of commands whose
+// supervising process had no time to write one.
+const (
+	// ReasonTold: the operator wanted it.
+	ReasonTold Reason = "told"
+	// ReasonSilent: the operator has said nothing for five seconds.
+	ReasonSilent Reason = "silent"
+	// ReasonOrphan: the operator is gone, or a signal to the supervising process
+	// says so.
+	ReasonOrphan Reason = "orphan"
+	// ReasonAbandoned: the supervising process was killed, and the operator
+	// has killed the rest.
+	ReasonAbandoned Reason = "abandoned"
+	// ReasonReaped: a later operator has looked for what was left.
+	ReasonReaped Reason = "reaped"
+)
+
+// Error implements error.
+func (r Reason) Error() string { return string(r) }
 
 // recordSpace is set aside for a record before the command starts: that it
 // fills the disk must not hide how it ended. A record takes some hundred bytes,

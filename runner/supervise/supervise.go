@@ -81,14 +81,9 @@ type Command struct {
 	// Record is the path of the file that a supervising process writes at the
 	// end; see [Record].
 	Record string
-	// Run names the command: in its ledger, and its control group. It is unique
-	// and fit to be the name of a file.
+	// Run names the command and its control group. It is unique and fit to be the
+	// name of a file.
 	Run string
-	// Ledger is the path of the file to which a supervising process adds a line
-	// at the start and one at the end of the command; see [Entry]. Empty means none.
-	Ledger string
-	// Subject goes into the ledger.
-	Subject Subject
 
 	// Server is the path of a fork server's socket. If it is set, the server is
 	// asked to start the command by forking (see runner/warm), with Env as its

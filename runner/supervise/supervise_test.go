@@ -26,8 +26,6 @@ const (
 	// asUser and asInit do the package's tests as another user.
 	asUser = "user"
 	asInit = "init"
-	// asWriter adds a line to a ledger.
-	asWriter = "write"
 )
 
 func TestMain(m *testing.M) {
@@ -40,8 +38,6 @@ func TestMain(m *testing.M) {
 		os.Exit(becomeUser())
 	case len(os.Args) > 1 && os.Args[1] == asInit:
 		os.Exit(becomeInit())
-	case len(os.Args) > 4 && os.Args[1] == asWriter:
-		os.Exit(write(os.Args[2], os.Args[3], os.Args[4]))
 	}
 	leaktest.Main(m, ReapOrphans)
 }

@@ -179,7 +179,7 @@ func (s *Supervisor) Run(ctx context.Context, c Command) (Exit, error) {
 	record, err := ReadRecord(c.Record)
 	if err == nil {
 		if state := p.cmd.ProcessState; state == nil || !state.Exited() {
-			_ = c.note(EventEnd, p.cmd.Process.Pid, record.end(ReasonAbandoned)) // it may have had no time to
+			c.note("end", record, ReasonAbandoned) // it may have had no time to
 		}
 		return record.Exit, record.err()
 	}
@@ -198,8 +198,7 @@ func (s *Supervisor) abandoned(ctx context.Context, p *supervising, c Command, e
 	if killErr != nil {
 		r.Survivors = killErr.Error()
 	}
-	// The ledger is evidence; that it cannot be written changes nothing.
-	_ = c.note(EventEnd, p.cmd.Process.Pid, r.end(ReasonAbandoned))
+	c.note("end", r, ReasonAbandoned)
 	if errors.Is(err, os.ErrNotExist) {
 		err = nil
 	}
@@ -208,7 +207,7 @@ func (s *Supervisor) abandoned(ctx context.Context, p *supervising, c Command, e
 
 // Reap kills what is left of a command that another process has run on this
 // machine, and returns when nothing is. Of the command, it is enough to know
-// Cookie, Run and Ledger.
+// Cookie and Run.
 func (s *Supervisor) Reap(c Command) error {
 	t := newOrphans(c.Cookie)
 	t.group, _ = cgroupOf(s.groups(), c.Run)
@@ -217,7 +216,7 @@ func (s *Supervisor) Reap(c Command) error {
 	if err != nil {
 		r.Survivors = err.Error()
 	}
-	_ = c.note(EventEnd, 0, r.end(ReasonReaped)) // as in abandoned
+	c.note("end", r, ReasonReaped)
 	return err
 }
 

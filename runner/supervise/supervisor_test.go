@@ -25,14 +25,12 @@ func supervisor(t testing.TB) *Supervisor {
 	return s
 }
 
-// recorded is command with a place for the record, and a ledger.
+// recorded is command with a place for the record.
 func recorded(t *testing.T, script string) Command {
 	t.Helper()
 	c := command(t, script)
 	c.Record = filepath.Join(t.TempDir(), "record.json")
 	c.Run = uuid.NewString()
-	c.Ledger = filepath.Join(t.TempDir(), "ledger.jsonl")
-	c.Subject = Subject{UID: "5f0c", Generation: 7, Deleting: true}
 	return c
 }
 
@@ -159,13 +157,12 @@ func TestSupervisor_TellsHowTheCommandEnded(t *testing.T) {
 					t.Errorf("exit (-want +got):\n%s", diff)
 				}
 				record, err := ReadRecord(c.Record)
-				if err != nil || record.Exit != got || record.Started.After(record.Finished) {
+				if err != nil || record.Exit != got || record.Reason != "" || record.Started.After(record.Finished) {
 					t.Errorf("record = %+v, %v", record, err)
 				}
 				if left := alive(t, c.Cookie); len(left) > 0 {
 					t.Errorf("survivors: %q", left)
 				}
-				checkLedger(t, c, got, "")
 			})
 		})
 	}
@@ -191,7 +188,9 @@ func TestSupervisor_CancelKillsTheWholeTree(t *testing.T) {
 		if left := alive(t, c.Cookie); len(left) > 0 {
 			t.Errorf("survivors: %q", left)
 		}
-		checkLedger(t, c, got, ReasonTold)
+		if record, err := ReadRecord(c.Record); err != nil || record.Reason != ReasonTold {
+			t.Errorf("record = %+v, %v", record, err)
+		}
 	})
 }
 
@@ -220,11 +219,9 @@ func TestSupervisor_NothingSurvivesTheOperator(t *testing.T) {
 				t.Logf("gone after %v", time.Since(since))
 				waitFor(t, c.Record)
 				record, err := ReadRecord(c.Record)
-				if err != nil || !record.Exit.Stopped {
-					t.Errorf("record = %+v, %v; want that of a stopped command", record, err)
+				if err != nil || !record.Exit.Stopped || record.Reason != tt.reason {
+					t.Errorf("record = %+v, %v; want that of a stopped command, with the reason %s", record, err, tt.reason)
 				}
-				awaitEnd(t, c)
-				checkLedger(t, c, record.Exit, tt.reason)
 			})
 		})
 	}
@@ -272,7 +269,6 @@ func TestSupervisor_NothingSurvivesTheSupervisingProcess(t *testing.T) {
 		if _, err := ReadRecord(c.Record); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("a killed process has left a record: %v", err)
 		}
-		checkLedger(t, c, got, ReasonAbandoned)
 		if group, err := cgroupOf(s.groups(), c.Run); way == grouping && (err != nil || len(group.all()) > 0) {
 			t.Errorf("left: %v, %v", group.all(), err)
 		}
@@ -345,10 +341,6 @@ func TestSupervisor_StartsNothingTooLate(t *testing.T) {
 			dir := strings.TrimPrefix(c.Env[len(c.Env)-1], "DIR=")
 			if _, err := os.Stat(filepath.Join(dir, "ran")); (err == nil) != tt.runs {
 				t.Errorf("it has run: %v", err)
-			}
-			entries, err := ReadLedger(c.Ledger)
-			if tt.runs != (len(entries) > 0) {
-				t.Errorf("ledger = %+v, %v", entries, err)
 			}
 		})
 	}

@@ -277,10 +277,6 @@ func (e *execution) collect(from int64) error {
 	err = errors.Join(err, audit.Close())
 	err = errors.Join(err, e.keepTrace())
 	for _, r := range e.replicas {
-		ledger, readErr := os.ReadFile(filepath.Join(r.root(), "ledger.jsonl"))
-		if readErr == nil {
-			err = errors.Join(err, os.WriteFile(filepath.Join(e.dir, "ledger-"+r.name+".jsonl"), ledger, 0o600))
-		}
 		log, readErr := os.ReadFile(filepath.Join(e.dir, "operator-"+r.name+".log"))
 		if readErr == nil {
 			e.lookForCrashes(r.name, string(log))

@@ -149,7 +149,8 @@ func (r *replica) start(n int) (*exec.Cmd, error) {
 	}
 	cmd := exec.Command(r.e.c.opts.Rolewright, args...)
 	cmd.Dir = r.e.c.project
-	cmd.Env = append(r.e.environ(), "KUBECONFIG="+r.kubeconfig, r.mark(n), "ROLEWRIGHT_FAILPOINT="+r.e.failpoints(r.name))
+	cmd.Env = append(r.e.environ(), "KUBECONFIG="+r.kubeconfig, r.mark(n), "ROLEWRIGHT_FAILPOINT="+r.e.failpoints(r.name),
+		"ROLEWRIGHT_FAILPOINT_HISTORY="+filepath.Join(r.e.dir, "ledger-"+r.name+".jsonl"))
 	cmd.Stdout, cmd.Stderr = log, log
 	r.mu.Lock()
 	defer r.mu.Unlock()

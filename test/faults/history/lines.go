@@ -40,7 +40,8 @@ func (l *TruthLine) proves() bool {
 		(l.Stats == nil || *l.Stats) && l.Failures == 0 && l.Unreachable == 0 && !l.NoHosts
 }
 
-// LedgerLine is a line of <runner root>/ledger.jsonl.
+// LedgerLine is what a supervisor of a run notes, in a program built with the tag
+// failpoint.
 type LedgerLine struct {
 	Event, Run, UID string
 	Generation      int64
