@@ -15,11 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
-
-	"github.com/rolewright/rolewright/runner/supervise"
 )
 
 // Whichever of the processes between the operator and the tasks is killed, the
