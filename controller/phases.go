@@ -197,32 +197,11 @@ func (r *reconciler) hold(ctx context.Context, s *scope, now time.Time) error {
 	return nil
 }
 
-// begin looks at the object as it is now, not as the cache had it, and records
+// begin decides by the object as it is now, not as the cache had it, and records
 // the run before it starts.
 func (r *reconciler) begin(ctx context.Context, s *scope) (outcome, error) {
-	failpoint.Hit("begin.before-read")
-	if err := r.readLive(ctx, s); apierrors.IsNotFound(err) {
-		return finished, nil
-	} else if err != nil {
-		return finished, fmt.Errorf("read the object before the run: %w", err)
-	}
-	failpoint.Hit("begin.after-read")
-	if by, busy := r.set.busy.LoadOrStore(s.object.GetUID(), s.runID); busy && by != s.runID {
-		return after(time.Second), nil // the watch of another version of the kind runs it
-	}
-	if deleting := s.object.GetDeletionTimestamp() != nil; deleting != s.deleting || deleting && !r.hasFinalizer(s.object) {
-		return lookAgain, nil // the cache will know in a moment
-	}
-	if !s.memory.ran {
-		// The cache may have been behind a run that another process recorded.
-		s.memory.recall(r.record(s.object))
-		if s.memory.lost != nil {
-			return lookAgain, nil
-		}
-	}
-	var err error
-	if s.fingerprint, err = r.content.fingerprint(ctx, s); err != nil {
-		return finished, err
+	if then, err := r.mayBegin(ctx, s); then != nextPhase || err != nil {
+		return then, err
 	}
 	now, _ := annotated(s.object, s.settings, false)
 	s.settings.paused = now.paused
@@ -233,7 +212,7 @@ func (r *reconciler) begin(ctx context.Context, s *scope) (outcome, error) {
 		ID: s.runID, Cause: string(s.plan.cause), Generation: s.object.GetGeneration(), Started: r.now(),
 	}
 	failpoint.Hit("begin.before-write")
-	err = r.writeStatus(ctx, s.object, metrics.MomentStart, func(st map[string]any) map[string]any {
+	err := r.writeStatus(ctx, s.object, metrics.MomentStart, func(st map[string]any) map[string]any {
 		return status.Begin(st, s.active, s.deleting, s.active.Started)
 	})
 	failpoint.Hit("begin.after-write")
@@ -262,4 +241,34 @@ func (r *reconciler) begin(ctx context.Context, s *scope) (outcome, error) {
 		return nextPhase, nil
 	}
 	return runEnded, nil
+}
+
+// mayBegin reads the object from the API server, and sees whether this is the
+// reconcile that may run it.
+func (r *reconciler) mayBegin(ctx context.Context, s *scope) (outcome, error) {
+	failpoint.Hit("begin.before-read")
+	if err := r.readLive(ctx, s); apierrors.IsNotFound(err) {
+		return finished, nil
+	} else if err != nil {
+		return finished, fmt.Errorf("read the object before the run: %w", err)
+	}
+	failpoint.Hit("begin.after-read")
+	if by, busy := r.set.busy.LoadOrStore(s.object.GetUID(), s.runID); busy && by != s.runID {
+		return after(time.Second), nil // the watch of another version of the kind runs it
+	}
+	if deleting := s.object.GetDeletionTimestamp() != nil; deleting != s.deleting || deleting && !r.hasFinalizer(s.object) {
+		return lookAgain, nil // the cache will know in a moment
+	}
+	if !s.memory.ran {
+		// The cache may have been behind a run that another process recorded.
+		s.memory.recall(r.record(s.object))
+		if s.memory.lost != nil {
+			return lookAgain, nil
+		}
+	}
+	var err error
+	if s.fingerprint, err = r.content.fingerprint(ctx, s); err != nil {
+		return finished, err
+	}
+	return nextPhase, nil
 }

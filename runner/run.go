@@ -127,17 +127,7 @@ func (r *Runner) Run(ctx context.Context, req Request) (Result, error) {
 	}
 	res.Finished = time.Now()
 	if errors.Is(err, supervise.ErrNotStarted) {
-		switch {
-		case ctx.Err() != nil:
-			err = fmt.Errorf("run %s not started: %w", req.ID, context.Cause(ctx))
-		case req.Until != nil && !time.Now().Before(req.Until()):
-			err = fmt.Errorf("%w: %w", ErrTooLate, err)
-		case IsNoSpace(err) || exhausted(req.Dir):
-			err = fmt.Errorf("%w: %w", ErrNoSpace, err)
-		default:
-			err = fmt.Errorf("%w: %w", ErrUnavailable, err)
-		}
-		return res, errors.Join(err, os.RemoveAll(req.Dir))
+		return res, errors.Join(notStarted(ctx, req, err), os.RemoveAll(req.Dir))
 	}
 	res.ExitCode, res.Signal, res.Summary = exit.Code, exit.Signal, summary
 	res.Notes, res.Memory = exit.Notes, exit.Memory
@@ -149,6 +139,19 @@ func (r *Runner) Run(ctx context.Context, req Request) (Result, error) {
 	// A convenience for people: that it is missing makes no result an error.
 	_ = linkLatest(req.Dir, req.ID)
 	return res, err
+}
+
+// notStarted says why there was no run.
+func notStarted(ctx context.Context, req Request, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("run %s not started: %w", req.ID, context.Cause(ctx))
+	case req.Until != nil && !time.Now().Before(req.Until()):
+		return fmt.Errorf("%w: %w", ErrTooLate, err)
+	case IsNoSpace(err) || exhausted(req.Dir):
+		return fmt.Errorf("%w: %w", ErrNoSpace, err)
+	}
+	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }
 
 // Recover returns what is known of a run whose operator did not live to see
