@@ -63,12 +63,13 @@ spec: {nodeName: rolewright-0, automountServiceAccountToken: false, containers: 
 }
 
 // eachProtocol tests streams by either protocol.
-func eachProtocol(t *testing.T, test func(*testing.T, pod)) {
+func eachProtocol(t *testing.T, test func(pod)) {
+	t.Helper()
 	t.Parallel()
 	for _, way := range protocols() {
 		t.Run(way.name, func(t *testing.T) {
 			t.Parallel()
-			test(t, podStage(t, way))
+			test(podStage(t, way))
 		})
 	}
 }
@@ -152,7 +153,8 @@ func (s stream) exit() {
 }
 
 func TestProxyStreams_ExecCarriesStreamsAndResult(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, p pod) {
+	eachProtocol(t, func(p pod) {
+		t := p.t
 		out, errOut, err := p.run(nil, "exec", "web", "--", "sh", "-c", "echo to-out; echo to-err >&2")
 		if out != "to-out\n" || errOut != "to-err\n" || err != nil {
 			t.Errorf("exec printed %q and %q with %v", out, errOut, err)
@@ -173,7 +175,8 @@ func TestProxyStreams_ExecCarriesStreamsAndResult(t *testing.T) {
 }
 
 func TestProxyStreams_CopyIsExactBothWays(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, p pod) {
+	eachProtocol(t, func(p pod) {
+		t := p.t
 		const size = 5 << 20
 		want := make([]byte, size)
 		_, _ = rand.Read(want) // which never fails
@@ -210,7 +213,8 @@ func TestProxyStreams_LogsArriveAsTheyAreWritten(t *testing.T) {
 var forwarding = regexp.MustCompile(`Forwarding from (127\.0\.0\.1:\d+) `)
 
 func TestProxyStreams_PortForwardCarriesBothWays(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, p pod) {
+	eachProtocol(t, func(p pod) {
+		t := p.t
 		forward := p.start("port-forward", "-v=8", "--address=127.0.0.1", "web", ":80")
 		forward.await("Forwarding from 127.0.0.1")
 		conn, err := net.Dial("tcp", forwarding.FindStringSubmatch(forward.lines.Text())[1])
@@ -262,7 +266,7 @@ func (p pod) awaitAttached(attach stream) {
 }
 
 func TestProxyStreams_EndWithTheProxy(t *testing.T) {
-	eachProtocol(t, func(t *testing.T, p pod) {
+	eachProtocol(t, func(p pod) {
 		talk := p.start("exec", "-i", "web", "--", "sed", "-u", "s/^/heard /")
 		talk.say("one")
 		talk.await("heard one")
