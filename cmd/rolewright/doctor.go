@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"runtime"
@@ -18,16 +17,16 @@ import (
 
 // doctorOptions are the flags of rolewright doctor.
 type doctorOptions struct {
-	ansibleRunner, executor    string
-	watchesFile, definitions   string
-	runnerRoot                 string
-	maxConcurrent              int
-	rolesPath, collectionsPath string
-	user                       string
-	leaderNamespace            string
-	output                     string
-	leaderElect, requireRBAC   bool
-	offline, strict            bool
+	ansibleRunner, executor  string
+	watchesFile, definitions string
+	runnerRoot               string
+	maxConcurrent            int
+	contentPaths
+	user                     string
+	leaderNamespace          string
+	output                   string
+	leaderElect, requireRBAC bool
+	offline, strict          bool
 }
 
 func newDoctorCommand() *cobra.Command {
@@ -82,8 +81,7 @@ func (o *doctorOptions) bindFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.maxConcurrent, "max-concurrent-reconciles", runtime.GOMAXPROCS(0), "As for \"run\".")
 	// As in the flags of run.
 	fs.Lookup("max-concurrent-reconciles").DefValue = "the CPUs that the process may use"
-	fs.StringVar(&o.rolesPath, "ansible-roles-path", "", "Where to look for roles; overrides ANSIBLE_ROLES_PATH.")
-	fs.StringVar(&o.collectionsPath, "ansible-collections-path", "", "Where to look for collections; overrides ANSIBLE_COLLECTIONS_PATH.")
+	o.contentPaths.bindFlags(fs)
 	fs.StringVar(&o.user, "as", "", "Ask for the permissions of this user, such as system:serviceaccount:NAMESPACE:NAME. Takes the permission to impersonate it.")
 	fs.BoolVar(&o.leaderElect, "leader-elect", false, "As for \"run\": a missing permission for the Lease is a failed check, and else a note.")
 	fs.StringVar(&o.leaderNamespace, "leader-election-namespace", "", "As for \"run\"; that of the service account if --as names one.")
@@ -107,8 +105,8 @@ func (o *doctorOptions) run(ctx context.Context, out io.Writer) error {
 	if all := executors(); !slices.Contains(all, watches.Executor(o.executor)) {
 		return usage(fmt.Errorf("--executor %q: give one of %q", o.executor, all))
 	}
-	if o.output != outputText && o.output != outputJSON {
-		return usage(fmt.Errorf("--output must be %s or %s, not %q", outputText, outputJSON, o.output))
+	if err := checkOutput(o.output); err != nil {
+		return err
 	}
 	var d diagnosis
 	for _, check := range []func(context.Context) []doctor.Finding{
@@ -140,10 +138,7 @@ func (o *doctorOptions) run(ctx context.Context, out io.Writer) error {
 
 func (d diagnosis) print(out io.Writer, format string) error {
 	if format == outputJSON {
-		encoder := json.NewEncoder(out)
-		encoder.SetEscapeHTML(false)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(d)
+		return printJSON(out, d)
 	}
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, f := range d.Findings {

@@ -82,7 +82,7 @@ func (o *doctorOptions) checkLibraries(ctx context.Context, v runner.Versions) [
 	if python == "" {
 		return []doctor.Finding{{Check: "Kubernetes client", State: doctor.LeftOut, Found: "ansible-playbook does not say which Python is its"}}
 	}
-	l, err := runner.FindLibraries(ctx, python, os.Environ(), collectionsDirs(lookupWith(o.overrides())))
+	l, err := runner.FindLibraries(ctx, python, os.Environ(), collectionsDirs(o.lookupEnv))
 	if err != nil {
 		return []doctor.Finding{{
 			Check: "Kubernetes client", State: doctor.Failed, Found: err.Error(), Remedy: "let VIRTUAL_ENV name an environment of Python, or unset it",
@@ -141,15 +141,10 @@ func (o *doctorOptions) checkPlaces(context.Context) []doctor.Finding {
 	return append(found, doctor.CheckAccounts("/etc/passwd"))
 }
 
-func (o *doctorOptions) overrides() []string {
-	v := validateOptions{rolesPath: o.rolesPath, collectionsPath: o.collectionsPath}
-	return v.overrides()
-}
-
 // checkProject looks at the watches file and at what depends on it.
 func (o *doctorOptions) checkProject(ctx context.Context) []doctor.Finding {
 	watched, problems, err := watches.Load(o.watchesFile, watches.Options{
-		LookupEnv: lookupWith(o.overrides()), Defaults: watches.Defaults{MaxConcurrentReconciles: max(1, o.maxConcurrent)},
+		LookupEnv: o.lookupEnv, Defaults: watches.Defaults{MaxConcurrentReconciles: max(1, o.maxConcurrent)},
 	})
 	runs := 0
 	for _, w := range watched {
@@ -203,7 +198,7 @@ func (o *doctorOptions) checkCluster(ctx context.Context, watched []watches.Watc
 		found = append(found, doctor.CheckKind(ctx, client, doctor.Kind{
 			GroupVersionKind: w.GVK, Status: w.ManageStatus,
 			Replaced: func(declared []string) []string {
-				return replaceable(w, declared, rolesDirs(lookupWith(o.overrides())))
+				return replaceable(w, declared, rolesDirs(o.lookupEnv))
 			},
 		})...)
 	}
@@ -225,10 +220,9 @@ func (o *doctorOptions) checkPermissions(ctx context.Context, client kubernetes.
 		return failed(doctor.LeftOut, err)
 	}
 	served := rbac.FromDiscovery(lists)
-	lookupEnv := lookupWith(o.overrides())
 	out, err := rbac.Generate(rbac.Input{
 		WatchesFile: o.watchesFile, Watches: watched, InjectOwnerRef: true, Scan: true,
-		RolesPath: rolesDirs(lookupEnv), CollectionsPath: installedCollections(lookupEnv),
+		RolesPath: rolesDirs(o.lookupEnv), CollectionsPath: installedCollections(o.lookupEnv),
 		Find: func(apiVersion, kind string) (rbac.Resource, bool) {
 			if r, ok := served.Find(apiVersion, kind); ok {
 				return r, true

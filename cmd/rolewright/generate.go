@@ -41,7 +41,7 @@ type generateRBACOptions struct {
 	definitions                  string
 	scan, offline, strict, allow bool
 	injectOwnerRef               bool
-	rolesPath, collectionsPath   string
+	contentPaths
 }
 
 func newGenerateRBACCommand() *cobra.Command {
@@ -105,8 +105,7 @@ func (o *generateRBACOptions) bindFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.strict, "strict", false, "Fail, and write nothing, if there is something that cannot be known.")
 	fs.BoolVar(&o.allow, "allow-unknown", false, "Succeed although requests of some tasks are not known.")
 	fs.BoolVar(&o.injectOwnerRef, "inject-owner-ref", true, "As for \"run\".")
-	fs.StringVar(&o.rolesPath, "ansible-roles-path", "", "Where to look for roles; overrides ANSIBLE_ROLES_PATH.")
-	fs.StringVar(&o.collectionsPath, "ansible-collections-path", "", "Where to look for collections; overrides ANSIBLE_COLLECTIONS_PATH.")
+	o.contentPaths.bindFlags(fs)
 }
 
 // run writes the rules, and lists what is not known.
@@ -160,14 +159,7 @@ func (o *generateRBACOptions) validate() error {
 
 // generate adds up the needs. Places are as seen from the working directory.
 func (o *generateRBACOptions) generate(ctx context.Context, stderr io.Writer) (rbac.Needs, []tasks.Gap, error) {
-	var overrides []string
-	for name, value := range map[string]string{envRolesPath: o.rolesPath, envCollectionsPath: o.collectionsPath} {
-		if value != "" {
-			overrides = append(overrides, name+"="+value)
-		}
-	}
-	lookupEnv := lookupWith(overrides)
-	watched, problems, err := watches.Load(o.watchesFile, watches.Options{LookupEnv: lookupEnv})
+	watched, problems, err := watches.Load(o.watchesFile, watches.Options{LookupEnv: o.lookupEnv})
 	if err != nil {
 		return nil, nil, usage(problemsError(err, problems))
 	}
@@ -185,7 +177,7 @@ func (o *generateRBACOptions) generate(ctx context.Context, stderr io.Writer) (r
 	}
 	out, err := rbac.Generate(rbac.Input{
 		WatchesFile: o.watchesFile, Watches: watched, Calls: calls, Find: find, InjectOwnerRef: o.injectOwnerRef, Scan: o.scan,
-		RolesPath: rolesDirs(lookupEnv), CollectionsPath: installedCollections(lookupEnv),
+		RolesPath: rolesDirs(o.lookupEnv), CollectionsPath: installedCollections(o.lookupEnv),
 	})
 	if err != nil {
 		return nil, nil, err

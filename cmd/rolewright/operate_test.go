@@ -18,10 +18,6 @@ import (
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
 	"github.com/rolewright/rolewright/internal/testenv"
@@ -149,11 +145,7 @@ func fetch(ctx context.Context, url, token string) (status int, body string, err
 // watchesFor is a watches file for a new kind, with a playbook that says hello.
 func watchesFor(t *testing.T, cfg *rest.Config) string {
 	t.Helper()
-	return watchesForKind(t, testenv.CRD(t, cfg))
-}
-
-func watchesForKind(t *testing.T, gvk schema.GroupVersionKind) string {
-	t.Helper()
+	gvk := testenv.CRD(t, cfg)
 	dir := t.TempDir()
 	playbook := filepath.Join(dir, "playbook.yml")
 	write(t, playbook, "- hosts: localhost\n  gather_facts: false\n  tasks:\n"+
@@ -210,49 +202,6 @@ func TestRun_ServesHealthAndMetricsAndEndsInOrder(t *testing.T) {
 	} {
 		if !strings.Contains(p.output.String(), line) {
 			t.Errorf("log lacks %s", line)
-		}
-	}
-}
-
-func TestRun_RunsThePlaybookForAnObject(t *testing.T) {
-	cfg := testenv.Config(t)
-	gvk := testenv.CRD(t, cfg)
-	p := startRun(t, []string{kubeconfigEnv(t, cfg)}, "--watches-file="+watchesForKind(t, gvk))
-
-	objects := dynamic.NewForConfigOrDie(cfg).
-		Resource(gvk.GroupVersion().WithResource(strings.ToLower(gvk.Kind) + "s")).
-		Namespace(testenv.Namespace(t, cfg))
-	object := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"who": "world"}}}
-	object.SetGroupVersionKind(gvk)
-	object.SetName("w")
-	if _, err := objects.Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	testenv.Eventually(t, "condition Successful", func(ctx context.Context) error {
-		now, err := objects.Get(ctx, "w", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		conditions, _, err := unstructured.NestedSlice(now.Object, "status", "conditions")
-		for _, c := range conditions {
-			if c := c.(map[string]any); c["type"] == "Successful" && c["status"] == "True" {
-				return nil
-			}
-		}
-		return errors.Join(err, fmt.Errorf("conditions are %v", conditions))
-	})
-	p.eventuallyLogs(t, "Ansible Task StdOut")
-	_, body, err := fetch(t.Context(), p.metrics, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, series := range []string{
-		`ansible_operator_reconcile_result{GVK="` + gvk.String() + `",result="succeeded"} 1`,
-		`rolewright_runs_total{`,
-		`resource_created_at_seconds{`,
-	} {
-		if !strings.Contains(body, "\n"+series) {
-			t.Errorf("metrics lack %s", series)
 		}
 	}
 }
@@ -324,8 +273,6 @@ func TestRun_RefusesToStartAndSaysWhy(t *testing.T) {
 	defer busy.Close()
 	unreachable := testenv.Address(t)
 	good := watchesFor(t, cfg)
-	invalid := filepath.Join(t.TempDir(), "watches.yaml")
-	write(t, invalid, "- version: v1\n  kind: A\n  role: nowhere\n- kind: B\n  role: nowhere\n")
 
 	tests := []struct {
 		name string
@@ -344,18 +291,6 @@ func TestRun_RefusesToStartAndSaysWhy(t *testing.T) {
 			env:  "KUBECONFIG=" + writeKubeconfig(t, "https://"+unreachable, "c"),
 			args: []string{"--watches-file=" + good},
 			want: []string{"the API server does not answer, trying again", "Error: connect to the API server https://" + unreachable + " (from KUBECONFIG=", "connection refused", "check that the server runs"},
-		},
-		{
-			name: "watches file that does not exist",
-			env:  kubeconfigEnv(t, cfg),
-			args: []string{"--watches-file=/does/not/exist.yaml"},
-			want: []string{"Error: load watches: open /does/not/exist.yaml: no such file or directory; "},
-		},
-		{
-			name: "watches file with two faults",
-			env:  kubeconfigEnv(t, cfg),
-			args: []string{"--watches-file=" + invalid},
-			want: []string{"Error: load ", invalid + ":3:", invalid + ":4:", "version must not be empty"},
 		},
 		{
 			name: "metrics address in use",

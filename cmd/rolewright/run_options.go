@@ -20,6 +20,8 @@ import (
 // complete adds the environment and settles what depends on several flags.
 type runOptions struct {
 	// The content and how it is run.
+	contentPaths
+
 	watchesFile         string
 	strict              bool
 	ansibleRunner       string
@@ -30,8 +32,6 @@ type runOptions struct {
 	artifactsMaxBytes   byteSize
 	runMaxBytes         byteSize
 	ansibleVerbosity    int
-	rolesPath           string
-	collectionsPath     string
 	ansibleArgs         string
 	logEvents           string
 	injectOwnerRef      bool

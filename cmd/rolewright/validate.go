@@ -22,9 +22,9 @@ import (
 
 // validateOptions are the flags of rolewright validate.
 type validateOptions struct {
-	strict, syntaxCheck        bool
-	output, definitions        string
-	rolesPath, collectionsPath string
+	strict, syntaxCheck bool
+	output, definitions string
+	contentPaths
 }
 
 // The values of --output.
@@ -74,8 +74,7 @@ func (o *validateOptions) bindFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.strict, "strict", false, "Treat warnings as errors.")
 	fs.StringVarP(&o.output, "output", "o", outputText, "How to print the result: text or json.")
 	fs.StringVar(&o.definitions, "crd-dir", defaultDefinitions, "A directory with CustomResourceDefinitions.")
-	fs.StringVar(&o.rolesPath, "ansible-roles-path", "", "Where to look for roles; overrides ANSIBLE_ROLES_PATH.")
-	fs.StringVar(&o.collectionsPath, "ansible-collections-path", "", "Where to look for collections; overrides ANSIBLE_COLLECTIONS_PATH.")
+	o.contentPaths.bindFlags(fs)
 	fs.BoolVar(&o.syntaxCheck, "syntax-check", true, "Let ansible-playbook check the syntax of the playbooks and roles.")
 }
 
@@ -117,12 +116,11 @@ const (
 // run checks the file and prints the result. It returns errInvalid if there is
 // an error among the problems.
 func (o *validateOptions) run(ctx context.Context, file string, out io.Writer) error {
-	if o.output != outputText && o.output != outputJSON {
-		return usage(fmt.Errorf("--output must be %s or %s, not %q", outputText, outputJSON, o.output))
+	if err := checkOutput(o.output); err != nil {
+		return err
 	}
-	overrides := o.overrides()
 	watched, problems, err := watches.Load(file, watches.Options{
-		LookupEnv: lookupWith(overrides),
+		LookupEnv: o.lookupEnv,
 		Strict:    o.strict,
 	})
 	if err != nil && len(problems) == 0 {
@@ -136,7 +134,7 @@ func (o *validateOptions) run(ctx context.Context, file string, out io.Writer) e
 	state := syntaxSkipped
 	if o.syntaxCheck {
 		var more []watches.Problem
-		if more, state, err = checkSyntax(ctx, file, watched, append(os.Environ(), overrides...)); err != nil {
+		if more, state, err = checkSyntax(ctx, file, watched, append(os.Environ(), o.overrides()...)); err != nil {
 			return err
 		}
 		problems = append(problems, more...)
@@ -156,30 +154,6 @@ func (o *validateOptions) run(ctx context.Context, file string, out io.Writer) e
 		return usage(errInvalid)
 	}
 	return errInvalid
-}
-
-// overrides are the environment entries that the flags set.
-func (o *validateOptions) overrides() []string {
-	var entries []string
-	if o.rolesPath != "" {
-		entries = append(entries, envRolesPath+"="+o.rolesPath)
-	}
-	if o.collectionsPath != "" {
-		entries = append(entries, envCollectionsPath+"="+o.collectionsPath)
-	}
-	return entries
-}
-
-// lookupWith looks at the entries first and then at the process's environment.
-func lookupWith(entries []string) func(string) (string, bool) {
-	return func(name string) (string, bool) {
-		for _, entry := range entries {
-			if value, ok := strings.CutPrefix(entry, name+"="); ok {
-				return value, true
-			}
-		}
-		return os.LookupEnv(name)
-	}
 }
 
 func (v validationReport) printText(out io.Writer, problems []watches.Problem) error {
@@ -218,10 +192,22 @@ func (v validationReport) printJSON(out io.Writer, problems []watches.Problem) e
 			Path: p.Path, Text: p.Text, Message: p.Message, Hint: p.Hint,
 		})
 	}
+	return printJSON(out, v)
+}
+
+func printJSON(out io.Writer, result any) error {
 	encoder := json.NewEncoder(out)
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "  ")
-	return encoder.Encode(v)
+	return encoder.Encode(result)
+}
+
+// checkOutput refuses a value of --output.
+func checkOutput(output string) error {
+	if output != outputText && output != outputJSON {
+		return usage(fmt.Errorf("--output must be %s or %s, not %q", outputText, outputJSON, output))
+	}
+	return nil
 }
 
 // usedContent is a playbook or role and the first watch that names it.

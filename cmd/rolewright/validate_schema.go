@@ -70,7 +70,7 @@ func (o *validateOptions) checkSchemas(file string, watched []watches.Watch) ([]
 		if !keeps {
 			continue
 		}
-		if names := replaceable(w, declared, rolesDirs(lookupWith(o.overrides()))); len(names) > 0 {
+		if names := replaceable(w, declared, rolesDirs(o.lookupEnv)); len(names) > 0 {
 			p := watches.Problem{File: file, Pos: w.Pos, Severity: severity}
 			p.Message, p.Hint = doctor.Replaceable(names)
 			p.Message = w.GVK.Kind + ": " + p.Message

@@ -426,27 +426,6 @@ func TestAPIServer_AGroupWithoutABackendHarmsNoOther(t *testing.T) {
 	}
 }
 
-func TestAPIServer_LookupAsksForOneDocumentOnly(t *testing.T) {
-	api := connect(t)
-	gv := api.orphan(t)
-	var mu sync.Mutex
-	var asked []string
-	cache := New(transportFunc(func(r *http.Request) (*http.Response, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		asked = append(asked, r.URL.Path)
-		return api.transport.RoundTrip(r)
-	}), api.server, testr.New(t))
-	for _, gvr := range []schema.GroupVersionResource{
-		{Version: "v1", Resource: "pods"}, {Group: "apps", Version: "v1", Resource: "deployments"}, gv.WithResource("things"),
-	} {
-		_, _ = cache.Lookup(t.Context(), gvr)
-	}
-	if diff := cmp.Diff([]string{"/api/v1", "/apis/apps/v1", "/apis/" + gv.String()}, asked); diff != "" {
-		t.Errorf("paths (-want +got):\n%s", diff)
-	}
-}
-
 func TestAPIServer_LookupKnowsResources(t *testing.T) {
 	api := connect(t)
 	cache := api.cache(t)

@@ -1,17 +1,15 @@
 package doctor
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
+
+	"github.com/rolewright/rolewright/internal/rbac"
 )
 
 // Schema is the part of the schema of a kind that is read.
@@ -49,29 +47,16 @@ func Replaceable(names []string) (found, remedy string) {
 		"declare the fields of the spec, and take x-kubernetes-preserve-unknown-fields away from it"
 }
 
-// ReadSchemas reads the CustomResourceDefinitions in the YAML and JSON files of
-// a directory and of those below it. A version without a schema has an empty
-// one that keeps everything. Other documents, such as patches and templates, are
-// skipped. The result is empty if the directory does not exist.
+// ReadSchemas reads the CustomResourceDefinitions in a directory. A version
+// without a schema has an empty one that keeps everything. Other documents, such as
+// patches and templates, are skipped.
 func ReadSchemas(dir string) (map[schema.GroupVersionKind]Schema, error) {
 	schemas := map[schema.GroupVersionKind]Schema{}
-	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(path)) {
-			return err
-		}
-		data, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		for doc := range strings.SplitSeq("\n"+string(data), "\n---") {
-			addSchemas(schemas, doc)
-		}
+	err := rbac.EachDocument(dir, func(_, doc string) error {
+		addSchemas(schemas, doc)
 		return nil
 	})
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("read the CustomResourceDefinitions: %w", err)
-	}
-	return schemas, nil
+	return schemas, err
 }
 
 func addSchemas(schemas map[schema.GroupVersionKind]Schema, doc string) {

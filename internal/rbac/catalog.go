@@ -113,30 +113,15 @@ type definition struct {
 	}
 }
 
-// ReadDefinitions is the catalog of the CustomResourceDefinitions in the YAML
-// files of a directory and of those below it. It is empty if the directory is
-// not there.
+// ReadDefinitions is the catalog of the CustomResourceDefinitions in a directory.
 func ReadDefinitions(dir string) (Catalog, error) {
 	var c Catalog
-	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
+	err := EachDocument(dir, func(path, doc string) error {
+		var d definition
+		if err := yaml.Unmarshal([]byte(doc), &d); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
 		}
-		if entry.IsDir() || !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(path)) {
-			return nil
-		}
-		data, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		for doc := range strings.SplitSeq("\n"+string(data), "\n---") {
-			var d definition
-			if err := yaml.Unmarshal([]byte(doc), &d); err != nil {
-				return fmt.Errorf("%s: %w", path, err)
-			}
-			if d.Kind != "CustomResourceDefinition" {
-				continue
-			}
+		if d.Kind == "CustomResourceDefinition" {
 			c = append(c, Resource{
 				Group: d.Spec.Group, Name: d.Spec.Names.Plural, Kind: d.Spec.Names.Kind, Singular: d.Spec.Names.Singular,
 				ShortNames: d.Spec.Names.ShortNames, Namespaced: d.Spec.Scope != "Cluster",
@@ -144,11 +129,32 @@ func ReadDefinitions(dir string) (Catalog, error) {
 		}
 		return nil
 	})
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
 	if err != nil {
-		return nil, fmt.Errorf("read the CustomResourceDefinitions: %w", err)
+		return nil, err
 	}
 	return c, nil
+}
+
+// EachDocument calls read for each document of the YAML and JSON files of a
+// directory and of those below it; for none if the directory is not there.
+func EachDocument(dir string, read func(path, doc string) error) error {
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(path)) {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for doc := range strings.SplitSeq("\n"+string(data), "\n---") {
+			if err := read(path, doc); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("read the CustomResourceDefinitions: %w", err)
+	}
+	return nil
 }

@@ -65,6 +65,7 @@ func newIndex() *index {
 	_, _ = rand.Read(key[:]) // which never fails: it ends the program instead
 	x := &index{
 		base:  1<<32 + binary.LittleEndian.Uint64(key[:])%(modulus-1<<33),
+		heads: table[head]{}, tails: table[int32]{}, wholes: table[form]{},
 		maybe: make([]uint64, maybeBits/64),
 	}
 	power := x.base

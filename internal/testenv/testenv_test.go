@@ -5,15 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -57,35 +54,6 @@ func widget(gvk schema.GroupVersionKind, namespace string, content map[string]an
 	return object
 }
 
-func TestServer_CollectsWhatADeletedOwnerOwned(t *testing.T) {
-	t.Parallel()
-	cfg := testenv.Config(t)
-	maps := kubernetes.NewForConfigOrDie(cfg).CoreV1().ConfigMaps(testenv.Namespace(t, cfg))
-	owner, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner"}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatalf("create the owner: %v", err)
-	}
-	reference := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID}
-	for _, meta := range []metav1.ObjectMeta{
-		{Name: "owned", OwnerReferences: []metav1.OwnerReference{reference}},
-		{Name: "free"},
-	} {
-		if _, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: meta}, metav1.CreateOptions{}); err != nil {
-			t.Fatalf("create %s: %v", meta.Name, err)
-		}
-	}
-	if err := maps.Delete(t.Context(), owner.Name, metav1.DeleteOptions{}); err != nil {
-		t.Fatalf("delete the owner: %v", err)
-	}
-	testenv.Eventually(t, "the owned object collected", func(ctx context.Context) error {
-		_, err := maps.Get(ctx, "owned", metav1.GetOptions{})
-		return gone(err)
-	})
-	if _, err := maps.Get(t.Context(), "free", metav1.GetOptions{}); err != nil {
-		t.Errorf("get the object without owner: %v", err)
-	}
-}
-
 func TestServer_CollectsWhatACustomResourceOwned(t *testing.T) {
 	t.Parallel()
 	cfg := testenv.Config(t)
@@ -108,111 +76,6 @@ func TestServer_CollectsWhatACustomResourceOwned(t *testing.T) {
 	testenv.Eventually(t, "the owned object collected", func(ctx context.Context) error {
 		return gone(c.Get(ctx, client.ObjectKeyFromObject(owned), owned))
 	})
-}
-
-func TestServer_DeletesANamespaceWithItsCustomResources(t *testing.T) {
-	t.Parallel()
-	cfg := testenv.Config(t)
-	gvk, namespace := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
-	c := newClient(t, cfg)
-	if err := c.Create(t.Context(), widget(gvk, namespace, map[string]any{})); err != nil {
-		t.Fatalf("create an object: %v", err)
-	}
-	object := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
-	if err := c.Delete(t.Context(), object); err != nil {
-		t.Fatalf("delete the namespace: %v", err)
-	}
-	testenv.Eventually(t, "the namespace deleted", func(ctx context.Context) error {
-		return gone(c.Get(ctx, client.ObjectKeyFromObject(object), object))
-	})
-}
-
-func TestCRD_InstallsWhatTheOptionsSay(t *testing.T) {
-	t.Parallel()
-	strict := apiextensionsv1.JSONSchemaProps{
-		Type: "object",
-		Properties: map[string]apiextensionsv1.JSONSchemaProps{
-			"spec": {Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"size": {Type: "integer"}}},
-		},
-	}
-	given := map[string]any{"size": int64(3), "extra": "x"}
-	tests := []struct {
-		name    string
-		opts    []testenv.CRDOption
-		scope   meta.RESTScopeName
-		kind    string
-		version string
-		spec    map[string]any // what is kept of given
-		status  bool           // whether a status that comes with the object is dropped, as a subresource does
-	}{
-		{name: "nothing", scope: meta.RESTScopeNameNamespace, kind: "Widget", version: "v1alpha1", spec: given, status: true},
-		{
-			name: "a kind for the whole cluster in two versions", kind: "Gadget", version: "v1",
-			opts:  []testenv.CRDOption{testenv.WithKind("Gadget"), testenv.ClusterScoped(), testenv.WithVersions("v1", "v1beta1")},
-			scope: meta.RESTScopeNameRoot, spec: given, status: true,
-		},
-		{
-			name: "no status subresource", kind: "Widget", version: "v1alpha1",
-			opts: []testenv.CRDOption{testenv.WithoutStatus()}, scope: meta.RESTScopeNameNamespace, spec: given,
-		},
-		{
-			name: "a schema that prunes", kind: "Widget", version: "v1alpha1",
-			opts: []testenv.CRDOption{testenv.WithSchema(strict)}, scope: meta.RESTScopeNameNamespace,
-			spec: map[string]any{"size": int64(3)}, status: true,
-		},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			cfg := testenv.Config(t)
-			gvk := testenv.CRD(t, cfg, tt.opts...)
-			if gvk.Kind != tt.kind || gvk.Version != tt.version {
-				t.Errorf("CRD returned %s %s, want %s %s", gvk.Version, gvk.Kind, tt.version, tt.kind)
-			}
-			c := newClient(t, cfg)
-			mapping, err := c.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
-			if err != nil {
-				t.Fatalf("find the kind: %v", err)
-			}
-			if mapping.Scope.Name() != tt.scope {
-				t.Errorf("scope = %s, want %s", mapping.Scope.Name(), tt.scope)
-			}
-			namespace := ""
-			if tt.scope == meta.RESTScopeNameNamespace {
-				namespace = testenv.Namespace(t, cfg)
-			}
-			object := widget(gvk, namespace, map[string]any{"spec": given, "status": map[string]any{"phase": "x"}})
-			if err := c.Create(t.Context(), object); err != nil {
-				t.Fatalf("create an object: %v", err)
-			}
-			if diff := cmp.Diff(tt.spec, object.Object["spec"]); diff != "" {
-				t.Errorf("spec (-want +got):\n%s", diff)
-			}
-			if _, kept := object.Object["status"]; kept == tt.status {
-				t.Errorf("status kept = %t, want %t", kept, !tt.status)
-			}
-		})
-	}
-}
-
-func TestKubeconfig_LeadsToTheServerAndIsPrivate(t *testing.T) {
-	t.Parallel()
-	cfg := testenv.Config(t)
-	path := testenv.Kubeconfig(t, cfg)
-	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatalf("look at the kubeconfig: %v", err)
-	}
-	if info.Mode().Perm() != 0o600 {
-		t.Errorf("mode = %v, want 0600", info.Mode().Perm())
-	}
-	read, err := clientcmd.BuildConfigFromFlags("", path)
-	if err != nil {
-		t.Fatalf("read the kubeconfig: %v", err)
-	}
-	if _, err := kubernetes.NewForConfigOrDie(read).Discovery().ServerVersion(); err != nil {
-		t.Errorf("ask the server: %v", err)
-	}
 }
 
 func TestUser_MayDoWhatTheRulesSayAndNothingElse(t *testing.T) {

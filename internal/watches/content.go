@@ -10,16 +10,9 @@ import (
 	"syscall"
 )
 
-// contentKeys is where a watch or finalizer names what is run.
-type contentKeys struct {
-	owner          at
-	keys           map[string]at
-	playbook, role string
-}
-
-// content finds the role or playbook. One that cannot be found is reported with
-// the given severity, and returned too; ok is false if none is named.
-func (c *decoding) content(k contentKeys, severity Severity) (found Content, ok bool) {
+// content finds the role or playbook that is named. One that cannot be found is
+// reported with the given severity, and returned too.
+func (c *decoding) content(k mapping, severity Severity) Content {
 	switch {
 	case k.playbook != "":
 		if a, both := k.keys["role"]; both && k.role != "" {
@@ -27,60 +20,56 @@ func (c *decoding) content(k contentKeys, severity Severity) (found Content, ok 
 		}
 		path := absolute(c.opts.Dir, k.playbook)
 		c.checkPlaybook(k.keys["playbook"], path, severity)
-		return Content{Playbook: path}, true
+		return Content{Playbook: path}
 	case k.role != "":
 		path, tried := c.findRole(k.role)
-		c.checkRole(k.keys["role"], path, tried, severity)
-		return Content{Role: path}, true
+		a := k.keys["role"]
+		if info := c.stat(a, "role: "+path, path, "looked for "+strings.Join(tried, ", "), severity); info != nil && !info.IsDir() {
+			c.report(a, severity, fmt.Sprintf("role: %s is not a directory", path), `name a role's directory; a file goes with "playbook:"`)
+		}
+		return Content{Role: path}
+	case !k.mismatched("playbook") && !k.mismatched("role"):
+		c.report(k.at, Error, "must specify Role or Playbook", `add "role:" or "playbook:"`)
 	}
-	if mismatched(k.keys, "playbook") || mismatched(k.keys, "role") {
-		return Content{}, false
-	}
-	c.report(k.owner, Error, "must specify Role or Playbook", `add "role:" or "playbook:"`)
-	return Content{}, false
+	return Content{}
 }
 
 func (c *decoding) checkPlaybook(a at, path string, severity Severity) {
-	info, err := os.Stat(path)
+	what := "playbook: " + path
+	info := c.stat(a, what, path, "name a file, absolute or relative to "+c.opts.Dir, severity)
 	switch {
-	case isMissing(err):
-		c.report(a, severity, fmt.Sprintf("playbook: %s was not found", path),
-			pathHint(a.node.Value, "name a file, absolute or relative to "+c.opts.Dir))
-		return
-	case err != nil:
-		c.report(a, severity, fmt.Sprintf("playbook: %s was not found: %s", path, cause(err)), "make its directories accessible")
+	case info == nil:
 		return
 	case info.IsDir():
-		c.report(a, severity, fmt.Sprintf("playbook: %s is a directory", path), `name a playbook file; a role goes with "role:"`)
+		c.report(a, severity, what+" is a directory", `name a playbook file; a role goes with "role:"`)
 		return
 	case !info.Mode().IsRegular():
-		c.report(a, severity, fmt.Sprintf("playbook: %s is not a regular file", path), "name a playbook file")
+		c.report(a, severity, what+" is not a regular file", "name a playbook file")
 		return
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		c.report(a, severity, fmt.Sprintf("playbook: %s cannot be read: %s", path, cause(err)), "make the file readable")
+		c.report(a, severity, fmt.Sprintf("%s cannot be read: %s", what, cause(err)), "make the file readable")
 		return
 	}
 	_ = f.Close() // opened only to see whether that is allowed
 }
 
-func (c *decoding) checkRole(a at, path string, tried []string, severity Severity) {
+// stat looks at a path. It reports one that cannot be found and returns nil.
+func (c *decoding) stat(a at, what, path, searched string, severity Severity) fs.FileInfo {
 	info, err := os.Stat(absolute(c.opts.Dir, path))
+	what += " was not found"
 	switch {
-	case isMissing(err):
-		c.report(a, severity, fmt.Sprintf("role: %s was not found", path),
-			pathHint(a.node.Value, "looked for "+strings.Join(tried, ", ")))
-	case err != nil:
-		c.report(a, severity, fmt.Sprintf("role: %s was not found: %s", path, cause(err)), "make its directories accessible")
-	case !info.IsDir():
-		c.report(a, severity, fmt.Sprintf("role: %s is not a directory", path), `name a role's directory; a file goes with "playbook:"`)
+	case err == nil:
+		return info
+	case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR): // a part of the path may be a file
+		c.report(a, severity, fmt.Sprintf("%s: %s", what, cause(err)), "make its directories accessible")
+	case strings.HasPrefix(a.node.Value, "~"):
+		c.report(a, severity, what, `"~" is not expanded; write ${HOME}`)
+	default:
+		c.report(a, severity, what, searched)
 	}
-}
-
-// isMissing reports whether a path does not exist, also if a part of it is a file.
-func isMissing(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
+	return nil
 }
 
 // cause is the error without the path, which the message names already.
@@ -90,14 +79,6 @@ func cause(err error) error {
 		return pathErr.Err
 	}
 	return err
-}
-
-// pathHint recognises a path that begins with a tilde, which is a mistake.
-func pathHint(written, otherwise string) string {
-	if strings.HasPrefix(written, "~") {
-		return `"~" is not expanded; write ${HOME}`
-	}
-	return otherwise
 }
 
 // findRole returns the first place where the role is, or the role as written if

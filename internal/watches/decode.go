@@ -3,6 +3,7 @@ package watches
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"gopkg.in/yaml.v3"
@@ -104,44 +105,143 @@ func (c *decoding) warning() Severity {
 	return Warning
 }
 
-// enter begins to read a node: it follows an alias and counts the value. If it
-// reports true, leave must be called when the node has been read.
-func (c *decoding) enter(a at) (target at, leave func(), ok bool) {
+// plain is a tree without aliases and merge keys, in which every key is a string
+// and stands once. It reports what cannot become so and leaves it out; false if
+// that is all of it.
+func (c *decoding) plain(a at) (at, bool) {
+	nothing := at{node: &yaml.Node{Kind: yaml.ScalarNode, Line: a.node.Line, Column: a.node.Column}, path: a.path}
 	c.values++
 	if c.values > maxValues {
 		if c.values == maxValues+1 {
 			c.error(a, fmt.Sprintf("the document has more than %d values", maxValues),
 				"aliases multiply what they refer to; write fewer of them")
 		}
-		return a, nil, false
+		return nothing, false
 	}
-	if a.node.Kind != yaml.AliasNode {
-		return a, func() {}, true
+	if alias := a.node; alias.Kind == yaml.AliasNode {
+		if c.active[alias] {
+			c.error(a, fmt.Sprintf("anchor '%s' value contains itself", alias.Value), "")
+			return nothing, false
+		}
+		c.active[alias] = true
+		defer delete(c.active, alias)
+		a.node = alias.Alias
 	}
-	alias := a.node
-	if c.active[alias] {
-		c.error(a, fmt.Sprintf("anchor '%s' value contains itself", alias.Value), "")
-		return a, nil, false
+	n := *a.node
+	switch n.Kind {
+	case yaml.MappingNode:
+		n.Content = c.plainPairs(a)
+	case yaml.SequenceNode:
+		n.Content = make([]*yaml.Node, 0, len(a.node.Content))
+		for i := range a.node.Content {
+			element, _ := c.plain(a.index(i))
+			n.Content = append(n.Content, element.node)
+		}
 	}
-	c.active[alias] = true
-	a.node = alias.Alias
-	return a, func() { delete(c.active, alias) }, true
+	return at{node: &n, path: a.path}, true
 }
 
-// value converts a node to the value that encoding/json would decode, except that
-// integers stay integers: nil, bool, int64, uint64, float64, string, []any or
-// map[string]any. It returns false after it has reported why.
-func (c *decoding) value(a at) (any, bool) {
-	a, leave, ok := c.enter(a)
-	if !ok {
-		return nil, false
+// plainPairs returns the keys of a mapping, each followed by its value. Of equal
+// keys the last one counts, also if a merge key added it: so do YAML 1.1 parsers
+// like ansible-operator's.
+func (c *decoding) plainPairs(m at) (list []*yaml.Node) {
+	index := map[string]int{}
+	put := func(key, value *yaml.Node) {
+		if i, known := index[key.Value]; known {
+			list[i], list[i+1] = key, value
+			return
+		}
+		index[key.Value] = len(list)
+		list = append(list, key, value)
 	}
-	defer leave()
+	own := map[string]*yaml.Node{}
+	for i := 0; i+1 < len(m.node.Content); i += 2 {
+		k, v := m.node.Content[i], m.node.Content[i+1]
+		if k.Kind == yaml.ScalarNode && k.Value == "<<" && k.Tag == "!!merge" {
+			merged := c.merge(at{node: v, path: m.path})
+			for j := 0; j < len(merged); j += 2 {
+				put(merged[j], merged[j+1])
+			}
+			continue
+		}
+		key, ok := c.keyText(at{node: k, path: m.path})
+		if !ok {
+			continue
+		}
+		value, _ := c.plain(m.key(v, key))
+		if first, twice := own[key]; twice {
+			c.warn(at{node: k, path: value.path}, fmt.Sprintf("key %q is given twice, first at line %d; this one counts", excerpt(key),
+				c.src.position(first.Line, first.Column).Line), "remove one of the two")
+		}
+		own[key] = k
+		put(&yaml.Node{Kind: yaml.ScalarNode, Value: key, Line: k.Line, Column: k.Column}, value.node)
+	}
+	return list
+}
+
+// merge returns the pairs that a merge key brings in.
+func (c *decoding) merge(a at) (list []*yaml.Node) {
+	sources := []*yaml.Node{a.node}
+	if a.node.Kind == yaml.SequenceNode {
+		sources = slices.Clone(a.node.Content)
+		slices.Reverse(sources) // earlier mappings take precedence, so they come last
+	}
+	for _, source := range sources {
+		mapping, ok := c.plain(at{node: source, path: a.path})
+		if ok && mapping.node.Kind != yaml.MappingNode {
+			c.error(mapping, "map merge requires map or sequence of maps as the value", `write "<<: *name" with the anchor of a mapping`)
+			ok = false
+		}
+		if !ok {
+			return nil
+		}
+		list = append(list, mapping.node.Content...)
+	}
+	return list
+}
+
+// keyText converts a mapping's key to the string that it is in JSON.
+func (c *decoding) keyText(a at) (string, bool) {
+	a, ok := c.plain(a)
+	if !ok {
+		return "", false
+	}
+	if a.node.Kind != yaml.ScalarNode {
+		c.error(a, "invalid map key: a mapping or a list cannot be a key",
+			`put a value that begins with "{{" or "[" in quotes`)
+		return "", false
+	}
+	v, err := resolve(a.node)
+	if err != nil {
+		c.error(a, err.Error(), "write the key without the tag")
+		return "", false
+	}
+	switch f := v.(type) {
+	case nil, uint64:
+		c.error(a, fmt.Sprintf("unsupported map key %q", a.node.Value), "put it in quotes")
+		return "", false
+	case float64:
+		switch {
+		case math.IsNaN(f):
+			return ".nan", true
+		case math.IsInf(f, +1):
+			return ".inf", true
+		case math.IsInf(f, -1):
+			return "-.inf", true
+		}
+	}
+	return scalarText(v), true
+}
+
+// value converts a plain node to the value that encoding/json would decode, except
+// that integers stay integers: nil, bool, int64, uint64, float64, string, []any or
+// map[string]any. It returns false after it has reported why.
+func (c *decoding) value(a at) (result any, ok bool) {
+	ok = true
 	switch a.node.Kind {
 	case yaml.MappingNode:
-		pairs, ok := c.pairs(a)
-		m := make(map[string]any, len(pairs))
-		for _, p := range pairs {
+		m := map[string]any{}
+		for _, p := range pairs(a) {
 			v, good := c.value(p.value)
 			ok = ok && good
 			m[p.key] = v
@@ -169,136 +269,26 @@ func (c *decoding) value(a at) (any, bool) {
 	return v, true
 }
 
-// pair is one key of a mapping with its value.
+// pair is one key of a plain mapping with its value.
 type pair struct {
 	key   string
 	name  at // the key's own node
 	value at
 }
 
-// pairs returns the pairs of a mapping in order, with keys as strings and merge
-// keys resolved. Of equal keys the last one counts, also if a merge key added it:
-// so do YAML 1.1 parsers like ansible-operator's.
-func (c *decoding) pairs(m at) (pairs []pair, ok bool) {
-	ok = true
-	index := map[string]int{}
-	put := func(p pair) {
-		if i, known := index[p.key]; known {
-			pairs[i] = p
-			return
-		}
-		index[p.key] = len(pairs)
-		pairs = append(pairs, p)
-	}
-	own := map[string]*yaml.Node{}
+func pairs(m at) []pair {
+	list := make([]pair, 0, len(m.node.Content)/2)
 	for i := 0; i+1 < len(m.node.Content); i += 2 {
-		k, v := m.node.Content[i], m.node.Content[i+1]
-		if isMerge(k) {
-			merged, good := c.merge(at{node: v, path: m.path})
-			ok = ok && good
-			for _, p := range merged {
-				put(p)
-			}
-			continue
-		}
-		key, good := c.keyText(at{node: k, path: m.path})
-		if !good {
-			ok = false
-			continue
-		}
-		p := pair{key: key, name: at{node: k, path: m.key(v, key).path}, value: m.key(v, key)}
-		if first, twice := own[key]; twice {
-			c.warn(p.name, fmt.Sprintf("key %q is given twice, first at line %d; this one counts", excerpt(key),
-				c.src.position(first.Line, first.Column).Line), "remove one of the two")
-		}
-		own[key] = k
-		put(p)
+		k := m.node.Content[i]
+		value := m.key(m.node.Content[i+1], k.Value)
+		list = append(list, pair{key: k.Value, name: at{node: k, path: value.path}, value: value})
 	}
-	return pairs, ok
-}
-
-func isMerge(k *yaml.Node) bool {
-	return k.Kind == yaml.ScalarNode && k.Value == "<<" && k.Tag == "!!merge"
-}
-
-// merge returns the pairs that a merge key brings in.
-func (c *decoding) merge(a at) (pairs []pair, ok bool) {
-	listed := a.node.Kind == yaml.SequenceNode
-	a, leave, ok := c.enter(a)
-	if !ok {
-		return nil, false
-	}
-	defer leave()
-	switch {
-	case a.node.Kind == yaml.MappingNode:
-		return c.pairs(a)
-	case listed:
-		// Earlier mappings take precedence, so they come last.
-		for i := len(a.node.Content) - 1; i >= 0; i-- {
-			element := at{node: a.node.Content[i], path: a.path}
-			target, leave, good := c.enter(element)
-			if !good {
-				return nil, false
-			}
-			if target.node.Kind != yaml.MappingNode {
-				leave()
-				return nil, c.badMerge(element)
-			}
-			more, good := c.pairs(target)
-			leave()
-			ok = ok && good
-			pairs = append(pairs, more...)
-		}
-		return pairs, ok
-	}
-	return nil, c.badMerge(a)
-}
-
-func (c *decoding) badMerge(a at) bool {
-	c.error(a, "map merge requires map or sequence of maps as the value", `write "<<: *name" with the anchor of a mapping`)
-	return false
-}
-
-// keyText converts a mapping's key to the string that it is in JSON.
-func (c *decoding) keyText(a at) (string, bool) {
-	a, leave, ok := c.enter(a)
-	if !ok {
-		return "", false
-	}
-	defer leave()
-	if a.node.Kind != yaml.ScalarNode {
-		c.error(a, "invalid map key: a mapping or a list cannot be a key",
-			`put a value that begins with "{{" or "[" in quotes`)
-		return "", false
-	}
-	v, err := resolve(a.node)
-	if err != nil {
-		c.error(a, err.Error(), "write the key without the tag")
-		return "", false
-	}
-	switch f := v.(type) {
-	case nil, uint64:
-		c.error(a, fmt.Sprintf("unsupported map key %q", a.node.Value), "put it in quotes")
-		return "", false
-	case float64:
-		switch {
-		case math.IsNaN(f):
-			return ".nan", true
-		case math.IsInf(f, +1):
-			return ".inf", true
-		case math.IsInf(f, -1):
-			return "-.inf", true
-		}
-	}
-	key, _ := scalarText(v)
-	return key, true
+	return list
 }
 
 // describeNode names a node for a message about its type.
 func describeNode(n *yaml.Node) string {
 	switch {
-	case n.Kind == yaml.AliasNode:
-		return describeNode(n.Alias)
 	case n.Kind == yaml.MappingNode:
 		return "a mapping"
 	case n.Kind == yaml.SequenceNode:

@@ -23,7 +23,8 @@ func decodeText(text string) (any, []Problem) {
 	if root == nil {
 		return nil, c.problems
 	}
-	v, _ := c.value(at{node: root})
+	plain, _ := c.plain(at{node: root})
+	v, _ := c.value(plain)
 	return v, c.problems
 }
 

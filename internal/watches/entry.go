@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -13,24 +12,25 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
+// mapping is a watch or a finalizer as it is written, and what it runs.
+type mapping struct {
+	at             at
+	keys           map[string]at
+	playbook, role string
+}
+
 // entry is a watch while it is read.
 type entry struct {
-	watch          Watch
-	playbook, role string
-	finalizer      *finalizer
-
-	at at
-	ok bool // no errors were reported for it
+	mapping
+	watch     Watch
+	finalizer *finalizer
+	ok        bool // no errors were reported for it
 }
 
 // finalizer is a watch's finalizer as it is written.
 type finalizer struct {
-	name, playbook, role string
-	vars                 map[string]any
-	timeout, idleTimeout time.Duration
-
-	at   at
-	keys map[string]at
+	mapping
+	Finalizer
 }
 
 // entry reads one watch; nil if it is no mapping.
@@ -38,7 +38,7 @@ func (c *decoding) entry(a at) *entry {
 	if isNull(a.node) { // an empty mapping, as it is for ansible-operator
 		a.node = &yaml.Node{Kind: yaml.MappingNode, Line: a.node.Line, Column: a.node.Column}
 	}
-	e := &entry{at: a, watch: Watch{
+	e := &entry{mapping: mapping{at: a}, watch: Watch{
 		MaxRunnerArtifacts:      defaultMaxRunnerArtifacts,
 		ManageStatus:            true,
 		WatchDependentResources: true,
@@ -52,63 +52,58 @@ func (c *decoding) entry(a at) *entry {
 		Executor:                c.opts.Defaults.Executor,
 		Pos:                     c.src.position(a.node.Line, a.node.Column),
 	}}
-	if resolved := a.node; resolved.Kind != yaml.MappingNode && (resolved.Kind != yaml.AliasNode || resolved.Alias.Kind != yaml.MappingNode) {
+	if a.node.Kind != yaml.MappingNode {
 		c.error(a, describeNode(a.node)+" is not a watch",
 			`write "version:", "kind:" and "role:" or "playbook:" after the "- "`)
 		return nil
 	}
-	keys := object(c, a, watchFields(), e)
-	if keys == nil {
-		return nil
-	}
-	c.checkKind(e, keys)
-	if _, said := keys["maxFailedRunnerArtifacts"]; !said && e.watch.MaxRunnerArtifacts != 0 {
+	e.keys = object(c, a, watchFields(), e)
+	c.checkKind(e)
+	if _, said := e.keys["maxFailedRunnerArtifacts"]; !said && e.watch.MaxRunnerArtifacts != 0 {
 		e.watch.MaxFailedRunnerArtifacts = defaultMaxFailedRunnerArtifacts
 	}
-	if main, ok := c.content(contentKeys{a, keys, e.playbook, e.role}, Error); ok {
-		e.watch.Content = main
-	}
+	e.watch.Content = c.content(e.mapping, Error)
 	if e.finalizer != nil {
 		e.watch.Finalizer = c.checkFinalizer(e)
 	}
-	c.perKind(e, keys)
+	c.perKind(e)
 	return e
 }
 
 // checkKind checks what is watched.
-func (c *decoding) checkKind(e *entry, keys map[string]at) {
+func (c *decoding) checkKind(e *entry) {
 	kind := e.watch.GVK
 	invalid := "invalid GVK: " + kind.String() + ": "
-	if a := orAt(keys, "version", e.at); kind.Version == "" && !mismatched(keys, "version") {
-		c.error(a, invalid+"version must not be empty", `add "version:", such as v1`)
+	if kind.Version == "" && !e.mismatched("version") {
+		c.error(e.value("version"), invalid+"version must not be empty", `add "version:", such as v1`)
 	}
-	if a := orAt(keys, "kind", e.at); kind.Kind == "" && !mismatched(keys, "kind") {
-		c.error(a, invalid+"kind must not be empty", `add "kind:", such as Memcached`)
+	if kind.Kind == "" && !e.mismatched("kind") {
+		c.error(e.value("kind"), invalid+"kind must not be empty", `add "kind:", such as Memcached`)
 	}
 	for _, key := range []string{"group", "version", "kind"} {
-		if a, given := keys[key]; given && strings.Contains(a.node.Value, "/") {
+		if a, given := e.keys[key]; given && strings.Contains(a.node.Value, "/") {
 			c.warn(a, fmt.Sprintf("no %s contains a slash", key), `"group:" and "version:" are two keys`)
 		}
 	}
 }
 
-// orAt is the place of a key's value, or of the mapping that lacks the key.
-func orAt(keys map[string]at, key string, owner at) at {
-	if a, given := keys[key]; given {
+// value is the place of a key's value, or of the mapping that lacks the key.
+func (m mapping) value(key string) at {
+	if a, given := m.keys[key]; given {
 		return a
 	}
-	return owner
+	return m.at
 }
 
 // mismatched reports whether a key that should hold a string holds something
 // else, which has been reported.
-func mismatched(keys map[string]at, key string) bool {
-	a, given := keys[key]
+func (m mapping) mismatched(key string) bool {
+	a, given := m.keys[key]
 	return given && a.node.Kind != yaml.ScalarNode
 }
 
 func setFinalizer(c *decoding, e *entry, a at) {
-	f := &finalizer{at: a, timeout: defaultTimeout, idleTimeout: defaultIdleTimeout}
+	f := &finalizer{mapping: mapping{at: a}, Finalizer: Finalizer{Timeout: defaultTimeout, IdleTimeout: defaultIdleTimeout}}
 	if f.keys = object(c, a, finalizerFields(), f); f.keys != nil {
 		e.finalizer = f
 	}
@@ -118,18 +113,17 @@ func setFinalizer(c *decoding, e *entry, a at) {
 func (c *decoding) checkFinalizer(e *entry) *Finalizer {
 	f := e.finalizer
 	c.checkFinalizerName(f, e.watch.GVK)
-	result := &Finalizer{Name: f.name, Vars: f.vars, Timeout: f.timeout, IdleTimeout: f.idleTimeout}
 	switch {
-	case f.playbook == "" && f.role == "" && len(f.vars) > 0:
-		result.Content = e.watch.Content
-	case len(f.vars) > 0:
+	case len(f.Vars) == 0:
+		f.Content = c.content(f.mapping, Error)
+	case f.playbook == "" && f.role == "":
+		f.Content = e.watch.Content
+	default:
 		// ansible-operator does not look at the path then, so that existing
 		// files keep loading; the run will fail.
-		result.Content, _ = c.content(contentKeys{f.at, f.keys, f.playbook, f.role}, c.warning())
-	default:
-		result.Content, _ = c.content(contentKeys{f.at, f.keys, f.playbook, f.role}, Error)
+		f.Content = c.content(f.mapping, c.warning())
 	}
-	return result
+	return &f.Finalizer
 }
 
 // checkFinalizerName applies the API server's rules: a name that it refuses
@@ -140,20 +134,19 @@ func (c *decoding) checkFinalizerName(f *finalizer, kind schema.GroupVersionKind
 		domain = "example.com"
 	}
 	suggestion := fmt.Sprintf("write a name with a domain, such as %s/finalizer", domain)
-	if f.name == "" && mismatched(f.keys, "name") {
-		return
-	}
-	if f.name == "" {
-		c.error(orAt(f.keys, "name", f.at), "finalizer must have name", suggestion)
+	if f.Name == "" {
+		if !f.mismatched("name") {
+			c.error(f.value("name"), "finalizer must have name", suggestion)
+		}
 		return
 	}
 	a := f.keys["name"]
-	if problems := validation.IsQualifiedName(f.name); len(problems) > 0 {
-		c.error(a, fmt.Sprintf("the API server refuses the finalizer name %q: %s", excerpt(f.name), problems[0]), suggestion)
+	if problems := validation.IsQualifiedName(f.Name); len(problems) > 0 {
+		c.error(a, fmt.Sprintf("the API server refuses the finalizer name %q: %s", excerpt(f.Name), problems[0]), suggestion)
 		return
 	}
-	if !strings.Contains(f.name, "/") {
-		c.warn(a, fmt.Sprintf("the finalizer name %q has no domain; others may use the same", f.name), suggestion)
+	if !strings.Contains(f.Name, "/") {
+		c.warn(a, fmt.Sprintf("the finalizer name %q has no domain; others may use the same", f.Name), suggestion)
 	}
 }
 
@@ -180,12 +173,7 @@ func (c *decoding) elements(a at, read func(at)) {
 		return
 	}
 	for i := range a.node.Content {
-		element, leave, ok := c.enter(a.index(i))
-		if !ok {
-			return
-		}
-		read(element)
-		leave()
+		read(a.index(i))
 	}
 }
 
@@ -205,44 +193,26 @@ func setSecretVars(c *decoding, e *entry, a at) {
 	})
 }
 
-func setAdopt(c *decoding, e *entry, a at) {
-	oneOf(c, a, "policy of adoption", &e.watch.Adopt, AdoptNever, AdoptIfUnowned)
-}
-
-func setOnChange(c *decoding, e *entry, a at) {
-	oneOf(c, a, "answer to a change", &e.watch.OnChange, OnChangeWait, OnChangeRestart)
-}
-
-func setAnnotations(c *decoding, e *entry, a at) {
-	oneOf(c, a, "value of annotations", &e.watch.Annotations, AnnotationsBounded, AnnotationsTrusted)
-}
-
-func setExecutor(c *decoding, e *entry, a at) {
-	oneOf(c, a, "executor", &e.watch.Executor, ExecutorAuto, ExecutorWarm, ExecutorRunner)
-}
-
-// oneOf stores a word if it is one of those allowed.
-func oneOf[T ~string](c *decoding, a at, what string, into *T, allowed ...T) {
-	if a.node.Kind != yaml.ScalarNode {
-		c.mismatch(a, typeString)
-		return
+// word reads one of the words that are allowed.
+func word[T ~string](what string, of func(*Watch) *T, allowed ...T) func(*decoding, *entry, at) {
+	return func(c *decoding, e *entry, a at) {
+		if a.node.Kind != yaml.ScalarNode {
+			c.mismatch(a, typeString)
+			return
+		}
+		v, err := resolve(a.node)
+		word, _ := v.(string)
+		if err == nil && slices.Contains(allowed, T(word)) {
+			*of(&e.watch) = T(word)
+			return
+		}
+		words := make([]string, len(allowed))
+		for i, one := range allowed {
+			words[i] = string(one)
+		}
+		last := len(words) - 1
+		c.error(a, fmt.Sprintf("%q is no %s", excerpt(a.node.Value), what), "write "+strings.Join(words[:last], ", ")+" or "+words[last])
 	}
-	v, err := resolve(a.node)
-	word, _ := v.(string)
-	if err == nil && slices.Contains(allowed, T(word)) {
-		*into = T(word)
-		return
-	}
-	words := make([]string, len(allowed))
-	for i, one := range allowed {
-		words[i] = string(one)
-	}
-	last := len(words) - 1
-	c.error(a, fmt.Sprintf("%q is no %s", excerpt(a.node.Value), what), "write "+strings.Join(words[:last], ", ")+" or "+words[last])
-}
-
-func setSelector(c *decoding, e *entry, a at) {
-	object(c, a, selectorFields(), &e.watch.Selector)
 }
 
 func setMatchLabels(c *decoding, s *metav1.LabelSelector, a at) {
@@ -250,20 +220,12 @@ func setMatchLabels(c *decoding, s *metav1.LabelSelector, a at) {
 		c.mismatch(a, typeMap)
 		return
 	}
-	pairs, _ := c.pairs(a)
-	s.MatchLabels = make(map[string]string, len(pairs))
-	for _, p := range pairs {
-		value, leave, ok := c.enter(p.value)
-		if !ok {
-			return
+	s.MatchLabels = map[string]string{}
+	for _, p := range pairs(a) {
+		if label, ok := c.string(p.value); ok {
+			s.MatchLabels[p.key] = label
+			c.checkSelector(p.name, metav1.LabelSelector{MatchLabels: map[string]string{p.key: label}})
 		}
-		label, ok := c.string(value)
-		leave()
-		if !ok {
-			continue
-		}
-		s.MatchLabels[p.key] = label
-		c.checkSelector(p.name, metav1.LabelSelector{MatchLabels: map[string]string{p.key: label}})
 	}
 }
 

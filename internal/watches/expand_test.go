@@ -4,10 +4,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
-
-	"github.com/rolewright/rolewright/internal/text"
 )
 
 // osExpand expands the text as ansible-operator does.
@@ -88,27 +84,5 @@ func TestLoad_PositionsAreThoseOfTheFile(t *testing.T) {
 				t.Errorf("want one problem at %s, got %q", tt.want, got.problems)
 			}
 		})
-	}
-}
-
-func TestNearest_FindsSlips(t *testing.T) {
-	var keys []string
-	for _, f := range describe("", watchFields()) {
-		keys = append(keys, f.Key)
-	}
-	got := map[string]string{}
-	for _, key := range []string{
-		"rolle", "playbok", "paybook", "reconcileperoid", "reconcile_period", "manage_status", "finaliser", "var", "variables",
-		"watchAnnotationChanges", "versoin", "black-list", "foo", "x", "", "name", strings.Repeat("kind", 100),
-	} {
-		got[key] = text.Nearest(key, keys)
-	}
-	want := map[string]string{
-		"rolle": "role", "playbok": "playbook", "paybook": "playbook", "reconcileperoid": "reconcilePeriod", "reconcile_period": "reconcilePeriod",
-		"manage_status": "manageStatus", "finaliser": "finalizer", "var": "vars", "variables": "", "watchAnnotationChanges": "watchAnnotationsChanges",
-		"versoin": "version", "black-list": "blacklist", "foo": "", "x": "", "": "", "name": "", strings.Repeat("kind", 100): "",
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
 	}
 }

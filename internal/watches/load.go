@@ -148,11 +148,6 @@ func (c *decoding) load(raw string) []Watch {
 
 // entries decodes the list of watches.
 func (c *decoding) entries(a at) []*entry {
-	a, leave, ok := c.enter(a)
-	if !ok {
-		return nil
-	}
-	defer leave()
 	if a.node.Kind != yaml.SequenceNode {
 		c.error(a, describeNode(a.node)+" is not a list of watches", `begin each watch with "- "`)
 		return nil
@@ -161,9 +156,10 @@ func (c *decoding) entries(a at) []*entry {
 		c.warn(a, noWatches, "")
 	}
 	entries := make([]*entry, 0, len(a.node.Content))
-	for i, n := range a.node.Content {
+	for i := range a.node.Content {
 		before := c.errors
-		e := c.entry(at{node: n, path: fmt.Sprintf("[%d]", i)})
+		plain, _ := c.plain(a.index(i))
+		e := c.entry(plain)
 		if e == nil {
 			continue
 		}

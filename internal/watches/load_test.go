@@ -10,10 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 func updateFlag() *bool {
@@ -90,14 +88,14 @@ func loadText(t testing.TB, dir, text string, opts Options) loaded {
 	return got
 }
 
-// TestLoad_Documents reads whole files like those of real operators.
+// TestLoad_Documents reads whole files: some like those of real operators, and one with settings in all their spellings.
 func TestLoad_Documents(t *testing.T) {
 	env := map[string]string{
 		"CONSOLE_PLAYBOOKS": "playbooks", "CONSOLE_PERIOD": "1h30m", "CONSOLE_WATCH": "no", "CONSOLE_IMAGE": "console:1",
 		"ANSIBLE_COLLECTIONS_PATH": "/nowhere:collections", "HOME": "/nowhere",
 		"MAX_CONCURRENT_RECONCILES_SUITE_SUITE_EXAMPLE_COM": "3", "WORKER_SECRET_": "4", "ANSIBLE_VERBOSITY_SECRET_": "0",
 	}
-	for _, name := range []string{"suite", "console", "wrong"} {
+	for _, name := range []string{"suite", "console", "settings", "wrong"} {
 		t.Run(name, func(t *testing.T) {
 			text, err := os.ReadFile("testdata/" + name + ".yaml")
 			if err != nil {
@@ -382,91 +380,6 @@ func TestLoad_ManyProblems(t *testing.T) {
 		t.Errorf("the last problem is %s; error %v", got.problems[n-1], got.err)
 	}
 }
-
-// TestLoad_ReconcilePeriod: unset, zero and a period mean different things.
-func TestLoad_ReconcilePeriod(t *testing.T) {
-	for text, want := range map[string]*time.Duration{
-		"": nil, "~": nil, "0": new(time.Duration), "0s": new(time.Duration), "'0'": new(time.Duration), "0.0": new(time.Duration),
-		"5m": ptr(5 * time.Minute), `"1h30m"`: ptr(90 * time.Minute), "1.5s": ptr(1500 * time.Millisecond), "1us": ptr(time.Second),
-	} {
-		got := loadText(t, project(t), watch("  reconcilePeriod: "+text), Options{})
-		if got.err != nil || len(got.watches) != 1 {
-			t.Fatalf("%q: %v", text, got.problems)
-		}
-		if diff := cmp.Diff(want, got.watches[0].ReconcilePeriod); diff != "" {
-			t.Errorf("%q: %s", text, diff)
-		}
-	}
-}
-
-// TestLoad_Dependents: the keys about the objects that runs write are read, and
-// each has its default if it is missing or null.
-func TestLoad_Dependents(t *testing.T) {
-	type dependents struct {
-		Resources, ClusterScoped, Status, Prune bool
-
-		Adopt     Adopt
-		Blacklist []schema.GroupVersionKind
-	}
-	defaults := dependents{Resources: true, Adopt: AdoptNever}
-	for name, tt := range map[string]struct {
-		lines []string
-		// change is what differs from the defaults.
-		change func(*dependents)
-	}{
-		"missing": {nil, func(*dependents) {}},
-		"null": {
-			[]string{"  watchDependentResources: ~", "  watchClusterScopedResources:", "  watchDependentStatus: null", "  pruneOnDelete:", "  adopt: ~", "  blacklist:"},
-			func(*dependents) {},
-		},
-		"resources":      {[]string{"  watchDependentResources: false"}, func(d *dependents) { d.Resources = false }},
-		"cluster-scoped": {[]string{"  watchClusterScopedResources: true"}, func(d *dependents) { d.ClusterScoped = true }},
-		"status":         {[]string{"  watchDependentStatus: true"}, func(d *dependents) { d.Status = true }},
-		"prune":          {[]string{"  pruneOnDelete: yes"}, func(d *dependents) { d.Prune = true }},
-		"never":          {[]string{"  adopt: never"}, func(*dependents) {}},
-		"if unowned":     {[]string{"  adopt: 'ifUnowned'"}, func(d *dependents) { d.Adopt = AdoptIfUnowned }},
-		"key in any case": {
-			[]string{"  ADOPT: ifUnowned", "  pruneondelete: true"},
-			func(d *dependents) { d.Adopt, d.Prune = AdoptIfUnowned, true },
-		},
-		"blacklist": {
-			[]string{"  blacklist:", "  - {version: v1, kind: Event}", "  - {group: apps, version: v1, kind: ReplicaSet}"},
-			func(d *dependents) {
-				d.Blacklist = []schema.GroupVersionKind{{Version: "v1", Kind: "Event"}, {Group: "apps", Version: "v1", Kind: "ReplicaSet"}}
-			},
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got := loadText(t, project(t), watch(tt.lines...), Options{Strict: true})
-			if got.err != nil || len(got.watches) != 1 {
-				t.Fatalf("%v: %q", got.err, got.problems)
-			}
-			want, w := defaults, got.watches[0]
-			tt.change(&want)
-			if diff := cmp.Diff(want, dependents{
-				Resources: w.WatchDependentResources, ClusterScoped: w.WatchClusterScopedResources, Status: w.WatchDependentStatus,
-				Prune: w.PruneOnDelete, Adopt: w.Adopt, Blacklist: w.Blacklist,
-			}); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
-// TestLoad_Annotations: they are trusted only if the watch says so in a known word.
-func TestLoad_Annotations(t *testing.T) {
-	for line, want := range map[string]Annotations{
-		"": AnnotationsBounded, "  annotations: ~": AnnotationsBounded, "  annotations: bounded": AnnotationsBounded,
-		"  annotations: trusted": AnnotationsTrusted, "  annotations: true": "", "  annotations: Trusted": "", "  annotations: [trusted]": "",
-	} {
-		got := loadText(t, project(t), watch(line), Options{})
-		if (got.err == nil) != (want != "") || got.err == nil && got.watches[0].Annotations != want {
-			t.Errorf("%q: %+v, %q", line, got.watches, got.problems)
-		}
-	}
-}
-
-func ptr[T any](v T) *T { return &v }
 
 // TestLoad_TheOthersAreReturned: one broken watch does not hide the others from
 // tools, and is not returned itself.

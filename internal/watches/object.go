@@ -19,55 +19,36 @@ import (
 // Keys match in any case. Of keys that differ only in case, the one that sorts
 // last counts, as with encoding/json behind a sorted map.
 func object[T any](c *decoding, a at, fields []field[T], into *T) map[string]at {
-	a, leave, ok := c.enter(a)
-	if !ok {
-		return nil
-	}
-	defer leave()
 	if a.node.Kind != yaml.MappingNode {
 		c.mismatch(a, typeMap)
 		return nil
 	}
-	pairs, _ := c.pairs(a)
-	known := map[string]at{}
-	names := map[string]pair{}
-	for _, p := range pairs {
+	known := map[string]pair{}
+	for _, p := range pairs(a) {
 		i := slices.IndexFunc(fields, func(f field[T]) bool { return strings.EqualFold(f.Key, p.key) })
 		if i < 0 {
 			c.unknownKey(p, describe("", fields))
 			continue
 		}
 		key := fields[i].Key
-		if other, twice := names[key]; twice {
+		if other, twice := known[key]; twice {
 			winner := max(other.key, p.key)
 			c.warn(p.name, fmt.Sprintf("keys %q and %q are the same key; %q counts", other.key, p.key, winner), "remove one of the two")
 			if winner != p.key {
 				continue
 			}
 		}
-		names[key] = p
-		known[key] = p.value
+		known[key] = p
 	}
+	given := map[string]at{}
 	// In the order of the table, so that problems at one place have a fixed order.
 	for _, f := range fields {
-		value, given := known[f.Key]
-		if !given {
-			continue
+		if p, ok := known[f.Key]; ok && !isNull(p.value.node) {
+			f.set(c, into, p.value)
+			given[f.Key] = p.value
 		}
-		target, leave, ok := c.enter(value)
-		if !ok {
-			continue
-		}
-		if isNull(target.node) {
-			delete(known, f.Key)
-			leave()
-			continue
-		}
-		f.set(c, into, target)
-		leave()
-		known[f.Key] = target
 	}
-	return known
+	return given
 }
 
 // unknownKey warns of a key without effect and names the one that was meant.
@@ -80,7 +61,6 @@ func (c *decoding) unknownKey(p pair, fields []Field) {
 	if key := text.Nearest(p.key, keys); key != "" {
 		hint = fmt.Sprintf("did you mean %q?", key)
 	}
-	p.name.node = &yaml.Node{Kind: yaml.ScalarNode, Value: p.key, Line: p.name.node.Line, Column: p.name.node.Column}
 	if foreign := foreignKey(p.key); foreign != "" {
 		hint = foreign
 	}
@@ -131,7 +111,7 @@ func (c *decoding) string(a at) (string, bool) {
 		c.error(a, err.Error(), "write the text in quotes")
 		return "", false
 	}
-	s, _ := scalarText(v) // null is the empty string
+	s := scalarText(v)
 	if _, isText := v.(string); !isText && s != a.node.Value && v != nil {
 		c.warn(a, fmt.Sprintf("%s is read as %q", a.node.Value, s), fmt.Sprintf("write %q if that is meant", a.node.Value))
 	}

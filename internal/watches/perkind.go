@@ -2,6 +2,7 @@ package watches
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
@@ -18,53 +19,38 @@ func variableFor(prefix string, kind schema.GroupVersionKind) string {
 }
 
 // perKind applies the settings that the environment has for a kind.
-func (c *decoding) perKind(e *entry, keys map[string]at) {
-	a := orAt(keys, "kind", e.at)
-	e.watch.MaxConcurrentReconciles = c.opts.Defaults.MaxConcurrentReconciles
-	e.watch.AnsibleVerbosity = c.opts.Defaults.AnsibleVerbosity
-
+func (c *decoding) perKind(e *entry) {
+	a := e.value("kind")
 	name := variableFor("MAX_CONCURRENT_RECONCILES", e.watch.GVK)
 	if _, set := c.opts.LookupEnv(name); !set {
-		if old := variableFor("WORKER", e.watch.GVK); c.isSet(old) {
+		old := variableFor("WORKER", e.watch.GVK)
+		if _, set := c.opts.LookupEnv(old); set {
 			c.warn(a, fmt.Sprintf("Environment variable %s is deprecated, use %s instead", old, name), "rename the variable")
 			name = old
 		}
 	}
-	if n, ok := c.integer(a, name); ok {
-		if n > 0 {
-			e.watch.MaxConcurrentReconciles = n
-		} else {
-			c.warn(a, fmt.Sprintf("environment variable %s=%d is not positive; using default value %d",
-				name, n, c.opts.Defaults.MaxConcurrentReconciles), "set it to 1 or more")
-		}
-	}
+	e.watch.MaxConcurrentReconciles = c.opts.Defaults.MaxConcurrentReconciles
+	c.setting(a, name, &e.watch.MaxConcurrentReconciles, 1, math.MaxInt, "is not positive", "set it to 1 or more")
+	e.watch.AnsibleVerbosity = c.opts.Defaults.AnsibleVerbosity
 	name = variableFor("ANSIBLE_VERBOSITY", e.watch.GVK)
-	if n, ok := c.integer(a, name); ok {
-		if n >= 0 && n <= maxVerbosity {
-			e.watch.AnsibleVerbosity = n
-		} else {
-			c.warn(a, fmt.Sprintf("environment variable %s=%d is out of range; using default value %d",
-				name, n, c.opts.Defaults.AnsibleVerbosity), "set it to 0 … 7")
-		}
-	}
+	c.setting(a, name, &e.watch.AnsibleVerbosity, 0, maxVerbosity, "is out of range", "set it to 0 … 7")
 }
 
-func (c *decoding) isSet(name string) bool {
-	_, set := c.opts.LookupEnv(name)
-	return set
-}
-
-// integer reads a variable; false if it is not set or no integer.
-func (c *decoding) integer(a at, name string) (int, bool) {
+// setting reads a variable that holds an integer between two bounds. If it is not
+// set, or wrong, the value stays what it is.
+func (c *decoding) setting(a at, name string, into *int, least, most int, wrong, hint string) {
 	value, set := c.opts.LookupEnv(name)
 	if !set {
-		return 0, false
+		return
 	}
 	n, err := strconv.Atoi(value)
-	if err != nil {
+	switch {
+	case err != nil:
 		c.warn(a, fmt.Sprintf("Could not parse environment variable as an integer; using default value: %s=%q", name, excerpt(value)),
 			"set it to a whole number")
-		return 0, false
+	case n < least || n > most:
+		c.warn(a, fmt.Sprintf("environment variable %s=%d %s; using default value %d", name, n, wrong, *into), hint)
+	default:
+		*into = n
 	}
-	return n, true
 }

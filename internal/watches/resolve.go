@@ -2,6 +2,7 @@ package watches
 
 import (
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -61,20 +62,14 @@ func scalarOr(text string, v any) any {
 }
 
 // scalarText is the text of a number or boolean where a string is expected, or
-// where it is a map's key.
-func scalarText(v any) (string, bool) {
+// where it is a map's key; null is the empty string.
+func scalarText(v any) string {
 	switch v := v.(type) {
-	case string:
-		return v, true
-	case bool:
-		return strconv.FormatBool(v), true
-	case int64:
-		return strconv.FormatInt(v, 10), true
-	case uint64:
-		return strconv.FormatUint(v, 10), true
+	case nil:
+		return ""
 	case float64:
 		// 32 bits are sigs.k8s.io/yaml's choice: 3.14159265358979 is "3.1415927".
-		return strconv.FormatFloat(v, 'g', -1, 32), true
+		return strconv.FormatFloat(v, 'g', -1, 32)
 	}
-	return "", false
+	return fmt.Sprint(v)
 }

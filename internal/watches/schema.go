@@ -125,15 +125,15 @@ func runFields() []field[entry] {
 		{Field{"onChange", typeString, "wait", false,
 			"What becomes of a run whose object is changed meanwhile: with wait it goes on and another one follows, with restart " +
 				"it is stopped first."},
-			setOnChange},
+			word("answer to a change", func(w *Watch) *OnChange { return &w.OnChange }, OnChangeWait, OnChangeRestart)},
 		{Field{"annotations", typeString, "bounded", false,
 			"What annotations of an object may change of timeout, idleTimeout, maxRunnerArtifacts and the raw output in the log: " +
 				"with bounded they ask for no more than the watch allows, with trusted for anything."},
-			setAnnotations},
+			word("value of annotations", func(w *Watch) *Annotations { return &w.Annotations }, AnnotationsBounded, AnnotationsTrusted)},
 		{Field{"executor", typeString, "--executor", false,
 			"How runs are made: auto forks them from an interpreter that has imported Ansible already, where that is possible; " +
 				"so does warm, with which the operator does not start where it is not; runner starts ansible-runner for each."},
-			setExecutor},
+			word("executor", func(w *Watch) *Executor { return &w.Executor }, ExecutorAuto, ExecutorWarm, ExecutorRunner)},
 	}
 }
 
@@ -170,7 +170,7 @@ func dependentFields() []field[entry] {
 		{Field{"adopt", typeString, "never", false,
 			"What becomes of an object that a run changes and that has no owner: with never it stays without, with ifUnowned the " +
 				"watched object becomes its owner."},
-			setAdopt},
+			word("policy of adoption", func(w *Watch) *Adopt { return &w.Adopt }, AdoptNever, AdoptIfUnowned)},
 		{Field{"pruneOnDelete", typeBool, "false", false,
 			"Whether the operator deletes, with an object, what its runs created where garbage collection does not reach: in " +
 				"other namespaces and cluster-scoped."},
@@ -183,7 +183,7 @@ func dependentFields() []field[entry] {
 				"vars, such as database.password."},
 			setSecretVars},
 		{Field{"selector", typeMap, "", false, "The labels of the objects that are watched; all objects if it is missing."},
-			setSelector},
+			func(c *decoding, e *entry, a at) { object(c, a, selectorFields(), &e.watch.Selector) }},
 		{Field{"finalizer", typeMap, "", false, "What is run before an object goes."},
 			setFinalizer},
 	}
@@ -192,18 +192,18 @@ func dependentFields() []field[entry] {
 func finalizerFields() []field[finalizer] {
 	return []field[finalizer]{
 		{Field{"name", typeString, "", true, "The finalizer on the object, such as example.com/finalizer."},
-			textField(func(f *finalizer) *string { return &f.name })},
+			textField(func(f *finalizer) *string { return &f.Name })},
 		{Field{"playbook", typeString, "", false, "The playbook to run. It wins over role."},
 			textField(func(f *finalizer) *string { return &f.playbook })},
 		{Field{"role", typeString, "", false, "The role to run."},
 			textField(func(f *finalizer) *string { return &f.role })},
 		{Field{"vars", typeMap, "", false,
 			"Extra vars of the finalizer run. If there is neither playbook nor role, the watch's own is run with them."},
-			variables(func(f *finalizer) *map[string]any { return &f.vars })},
+			variables(func(f *finalizer) *map[string]any { return &f.Vars })},
 		{Field{"timeout", typeDuration, "2h", false, "As timeout, for the finalizer run."},
-			limit(func(f *finalizer) *time.Duration { return &f.timeout })},
+			limit(func(f *finalizer) *time.Duration { return &f.Timeout })},
 		{Field{"idleTimeout", typeDuration, "30m", false, "As idleTimeout, for the finalizer run."},
-			limit(func(f *finalizer) *time.Duration { return &f.idleTimeout })},
+			limit(func(f *finalizer) *time.Duration { return &f.IdleTimeout })},
 	}
 }
 

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -50,28 +49,10 @@ func (b *bench) perMinute(c cost) float64 { return 60 * float64(b.opts.objects) 
 // crowd starts an operator and creates the objects; the time runs until all are
 // ready, for the operator and everything below it.
 func (b *bench) crowd(ctx context.Context, name, executor string) (c cost, err error) {
-	playbook, err := b.workload(name)
-	if err != nil {
-		return c, err
-	}
-	watches := filepath.Join(b.dir, name+".yaml")
-	g := thing()
-	text := fmt.Sprintf("- {group: %s, version: %s, kind: %s, playbook: %q, reconcilePeriod: 0s}\n", g.Group, g.Version, g.Kind, playbook)
-	if err := os.WriteFile(watches, []byte(text), 0o600); err != nil {
-		return c, err
-	}
-	if err := b.removeThings(ctx); err != nil {
-		return c, err
-	}
-	if err := b.startReal(ctx, "--watches-file", watches, "--executor", executor); err != nil {
+	if err := b.startWorkload(ctx, name, executor); err != nil {
 		return c, err
 	}
 	defer func() { err = errors.Join(err, b.operator.stop()); b.operator = nil }()
-	if executor != "runner" {
-		if err := wait(ctx, "the fork server", func() bool { return b.logged(forkedMessage) }); err != nil {
-			return c, err
-		}
-	}
 	pid := b.operator.cmd.Process.Pid
 	before, err := cpuOf(pid)
 	if err != nil {
@@ -83,20 +64,7 @@ func (b *bench) crowd(ctx context.Context, name, executor string) (c cost, err e
 			return c, err
 		}
 	}
-	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(thing())
-	err = wait(ctx, "the objects to be ready", func() bool {
-		if b.client.List(ctx, list) != nil {
-			return false
-		}
-		for i := range list.Items {
-			if !ready(&list.Items[i]) {
-				return false
-			}
-		}
-		return true
-	})
-	if err != nil {
+	if err := b.awaitReady(ctx); err != nil {
 		return c, err
 	}
 	c.wall = time.Since(began).Seconds()
@@ -106,6 +74,27 @@ func (b *bench) crowd(ctx context.Context, name, executor string) (c cost, err e
 		err = errors.Join(err, errors.New("the fork server was not there all the time: the machine is too busy to measure"))
 	}
 	return c, err
+}
+
+// startWorkload starts an operator, with no objects, whose runs are of a workload.
+func (b *bench) startWorkload(ctx context.Context, name, executor string, args ...string) error {
+	playbook, err := b.workload(name)
+	if err != nil {
+		return err
+	}
+	watches := filepath.Join(b.dir, name+".yaml")
+	g := thing()
+	text := fmt.Sprintf("- {group: %s, version: %s, kind: %s, playbook: %q, reconcilePeriod: 0s}\n", g.Group, g.Version, g.Kind, playbook)
+	if err := os.WriteFile(watches, []byte(text), 0o600); err != nil {
+		return err
+	}
+	if err := b.removeThings(ctx); err != nil {
+		return err
+	}
+	if err := b.startReal(ctx, append([]string{"--watches-file", watches, "--executor", executor}, args...)...); err != nil || executor == "runner" {
+		return err
+	}
+	return wait(ctx, "the fork server", func() bool { return b.logged(forkedMessage) })
 }
 
 // logged tells whether the operator has logged a text.
@@ -122,13 +111,12 @@ func (b *bench) removeThings(ctx context.Context) error {
 		}
 		b.operator = nil
 	}
-	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(thing())
-	if err := b.client.List(ctx, list); err != nil {
+	list, err := b.things(ctx)
+	if err != nil {
 		return fmt.Errorf("list the objects of the last part: %w", err)
 	}
-	for i := range list.Items {
-		if err := client.IgnoreNotFound(b.client.Delete(ctx, &list.Items[i])); err != nil {
+	for i := range list {
+		if err := client.IgnoreNotFound(b.client.Delete(ctx, &list[i])); err != nil {
 			return fmt.Errorf("delete the objects of the last part: %w", err)
 		}
 	}

@@ -40,6 +40,21 @@ func newEnd(name string, config *rest.Config, fresh bool) (*end, error) {
 	return &end{name: name, server: config.Host, client: &http.Client{Transport: transport}}, nil
 }
 
+// bothEnds are the direct way, and that through the API proxy.
+func (b *bench) bothEnds(proxied *rest.Config) (direct, through *end, err error) {
+	if direct, err = newEnd("direct", b.config, false); err != nil {
+		return nil, nil, err
+	}
+	through, err = newEnd("proxied", proxied, false)
+	return direct, through, err
+}
+
+// createConfigMap creates a ConfigMap of usual size.
+func (e *end) createConfigMap(ctx context.Context, namespace, name string, i int) error {
+	_, err := e.do(ctx, call{http.MethodPost, configMaps(namespace), "application/json", configMap(name, i)})
+	return err
+}
+
 // plain is config without TLS, which the API proxy takes on the same port.
 func plain(config *rest.Config) *rest.Config {
 	c := rest.CopyConfig(config)

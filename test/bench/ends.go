@@ -12,7 +12,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 // ends ends runs that would go on for ever, by deleting their objects and by
@@ -46,29 +45,10 @@ func printEnds(what string, took []float64, reach string) {
 
 // startEndless starts an operator whose runs do not end by themselves.
 func (b *bench) startEndless(ctx context.Context, executor string) error {
-	playbook, err := b.workload("endless")
-	if err != nil {
-		return err
-	}
-	watches := filepath.Join(b.dir, "endless.yaml")
-	g := thing()
-	text := fmt.Sprintf("- {group: %s, version: %s, kind: %s, playbook: %q, reconcilePeriod: 0s}\n", g.Group, g.Version, g.Kind, playbook)
-	if err := os.WriteFile(watches, []byte(text), 0o600); err != nil {
-		return err
-	}
-	if err := b.startReal(ctx, "--watches-file", watches, "--executor", executor, "--max-concurrent-reconciles", fmt.Sprint(atOnce)); err != nil {
-		return err
-	}
-	if executor == "runner" {
-		return nil
-	}
-	return wait(ctx, "the fork server", func() bool { return b.logged(forkedMessage) })
+	return b.startWorkload(ctx, "endless", executor, "--max-concurrent-reconciles", fmt.Sprint(atOnce))
 }
 
 func (b *bench) endByDeleting(ctx context.Context, executor string) (took []float64, err error) {
-	if err := b.removeThings(ctx); err != nil {
-		return nil, err
-	}
 	if err := b.startEndless(ctx, executor); err != nil {
 		return nil, err
 	}
@@ -78,12 +58,8 @@ func (b *bench) endByDeleting(ctx context.Context, executor string) (took []floa
 		if err := b.createEndless(ctx, name); err != nil {
 			return nil, err
 		}
-		obj := &unstructured.Unstructured{}
-		obj.SetGroupVersionKind(thing())
-		obj.SetNamespace(metav1.NamespaceDefault)
-		obj.SetName(name)
 		began := time.Now()
-		if err := b.client.Delete(ctx, obj); err != nil {
+		if err := b.client.Delete(ctx, newThing(metav1.NamespaceDefault, name)); err != nil {
 			return nil, fmt.Errorf("delete an object: %w", err)
 		}
 		if err := b.awaitNoRun(ctx); err != nil {
@@ -96,9 +72,6 @@ func (b *bench) endByDeleting(ctx context.Context, executor string) (took []floa
 
 func (b *bench) endByKilling(ctx context.Context, executor string) (took []float64, err error) {
 	for range (b.opts.ended + 4) / 5 {
-		if err := b.removeThings(ctx); err != nil {
-			return nil, err
-		}
 		if err := b.startEndless(ctx, executor); err != nil {
 			return nil, err
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -115,28 +116,20 @@ func (b *bench) latency(ctx context.Context) error {
 
 // furnish makes the objects that are read and patched.
 func (b *bench) furnish(ctx context.Context, proxied *rest.Config) error {
-	direct, err := newEnd("direct", b.config, false)
-	if err != nil {
-		return err
-	}
-	through, err := newEnd("proxied", proxied, false)
+	direct, through, err := b.bothEnds(proxied)
 	if err != nil {
 		return err
 	}
 	for i := range listedObjects - 2 {
-		if _, err := direct.do(ctx, call{http.MethodPost, configMaps(latencyNamespace), "application/json", configMap(fmt.Sprintf("listed-%d", i), i)}); err != nil {
+		if err := direct.createConfigMap(ctx, latencyNamespace, fmt.Sprintf("listed-%d", i), i); err != nil {
 			return err
 		}
 	}
-	if _, err := direct.do(ctx, call{http.MethodPost, configMaps(latencyNamespace), "application/json", configMap("read", 0)}); err != nil {
-		return err
-	}
-	for _, e := range []*end{direct, through} {
-		if _, err := e.do(ctx, call{http.MethodPost, configMaps(latencyNamespace), "application/json", configMap("merged-"+e.name, 0)}); err != nil {
-			return err
-		}
-	}
-	return nil
+	return errors.Join(
+		direct.createConfigMap(ctx, latencyNamespace, "read", 0),
+		direct.createConfigMap(ctx, latencyNamespace, "merged-direct", 0),
+		through.createConfigMap(ctx, latencyNamespace, "merged-proxied", 0),
+	)
 }
 
 // keptConnections compares requests on connections that stay, as a client in
@@ -144,11 +137,7 @@ func (b *bench) furnish(ctx context.Context, proxied *rest.Config) error {
 func (b *bench) keptConnections(ctx context.Context, proxied *rest.Config) error {
 	header(fmt.Sprintf("one request, kept connection, %d pairs, ms", b.opts.pairs))
 	for _, op := range operations() {
-		direct, err := newEnd("direct", b.config, false)
-		if err != nil {
-			return err
-		}
-		through, err := newEnd("proxied", proxied, false)
+		direct, through, err := b.bothEnds(proxied)
 		if err != nil {
 			return err
 		}

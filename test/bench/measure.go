@@ -130,9 +130,10 @@ func (b *bench) install(ctx context.Context) error {
 	if err := b.client.Create(ctx, b.crd); err != nil {
 		return fmt.Errorf("install the kind: %w", err)
 	}
-	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(g)
-	return wait(ctx, "the kind", func() bool { return b.client.List(ctx, list) == nil })
+	return wait(ctx, "the kind", func() bool {
+		_, err := b.things(ctx)
+		return err == nil
+	})
 }
 
 func (b *bench) cleanUp() error {
@@ -222,17 +223,36 @@ func (b *bench) measurePath(ctx context.Context) (pathFigures, error) {
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-func (b *bench) create(ctx context.Context, namespace, name string) error {
+func newThing(namespace, name string) *unstructured.Unstructured {
 	obj := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
 		"size": int64(3), "image": "memcached:1.6", "labels": map[string]any{"team": "a"},
 	}}}
 	obj.SetGroupVersionKind(thing())
 	obj.SetNamespace(namespace)
 	obj.SetName(name)
-	if err := b.client.Create(ctx, obj); err != nil {
+	return obj
+}
+
+func (b *bench) create(ctx context.Context, namespace, name string) error {
+	if err := b.client.Create(ctx, newThing(namespace, name)); err != nil {
 		return fmt.Errorf("create an object: %w", err)
 	}
 	return nil
+}
+
+func (b *bench) things(ctx context.Context) ([]unstructured.Unstructured, error) {
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(thing())
+	err := b.client.List(ctx, list)
+	return list.Items, err
+}
+
+// awaitReady waits until all objects are ready.
+func (b *bench) awaitReady(ctx context.Context) error {
+	return wait(ctx, "the objects to be ready", func() bool {
+		list, err := b.things(ctx)
+		return err == nil && !slices.ContainsFunc(list, func(o unstructured.Unstructured) bool { return !ready(&o) })
+	})
 }
 
 func ready(obj *unstructured.Unstructured) bool {
@@ -280,15 +300,7 @@ func (b *bench) measureIdle(ctx context.Context) (idleFigures, error) {
 			return idleFigures{}, err
 		}
 	}
-	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(thing())
-	err := wait(ctx, "all objects to be ready", func() bool {
-		if b.client.List(ctx, list) != nil {
-			return false
-		}
-		return !slices.ContainsFunc(list.Items, func(o unstructured.Unstructured) bool { return !ready(&o) })
-	})
-	if err != nil {
+	if err := b.awaitReady(ctx); err != nil {
 		return idleFigures{}, err
 	}
 	before := b.runs()

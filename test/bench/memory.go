@@ -166,8 +166,7 @@ func (b *bench) watching(ctx context.Context, runs []*access) error {
 			return "", err
 		}
 		for i := range b.opts.owned {
-			_, err := through.do(ctx, call{http.MethodPost, configMaps(memoryNamespace), "application/json", configMap(fmt.Sprintf(child, i), i)})
-			if err != nil {
+			if err := through.createConfigMap(ctx, memoryNamespace, fmt.Sprintf(child, i), i); err != nil {
 				return "", err
 			}
 		}

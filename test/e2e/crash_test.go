@@ -51,7 +51,7 @@ func TestCrash_AKilledOperatorLeavesNothingAndTheRunIsMadeGood(t *testing.T) {
 	if last := o.lastRun(); last.ID == l.active.ID || last.Cause != "interrupted" || o.status.Ansible.ActiveRun != nil {
 		t.Errorf("status after the restart: %+v", o.status)
 	}
-	if ran := len(l.allRuns()); ran != 2 {
+	if ran := len(l.runs()); ran != 2 {
 		t.Errorf("%d runs, want the lost one and another", ran)
 	}
 	l.nothingLeft()

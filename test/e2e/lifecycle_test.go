@@ -34,12 +34,7 @@ func TestLifeCycle_ADeletedObjectWithoutFinalizerStopsItsRun(t *testing.T) {
 	l.kind.delete("it")
 	l.awaitNothingLeft()
 	l.kind.awaitGone("it")
-	testenv.Eventually(t, "the directories of the object gone", func(context.Context) error {
-		if left := l.allRuns(); len(left) > 0 {
-			return fmt.Errorf("left: %v", left)
-		}
-		return nil
-	})
+	l.awaitNoRuns()
 	if n := l.operator.reconcileErrors(); n != 0 {
 		t.Errorf("%v reconciles have failed for an object that is gone", n)
 	}
@@ -62,12 +57,7 @@ func TestLifeCycle_ADeletedObjectIsFinalizedAfterItsRunIsGone(t *testing.T) {
 	})
 	k.delete("it")
 	k.awaitGone("it") // a failed farewell would be tried again for ever, and its task fail again while the daemon lives
-	testenv.Eventually(t, "the directories of the object gone", func(context.Context) error {
-		if left := s.runs(made); len(left) > 0 {
-			return fmt.Errorf("left: %v", left)
-		}
-		return nil
-	})
+	s.awaitNoRuns(made)
 }
 
 func TestLifeCycle_ARecreatedObjectHasNothingOfItsPredecessor(t *testing.T) {
@@ -86,12 +76,7 @@ func TestLifeCycle_ARecreatedObjectHasNothingOfItsPredecessor(t *testing.T) {
 	if ran := l.runs(o); !slices.Equal(ran, []string{o.lastRun().ID}) {
 		t.Errorf("runs of the second object = %v, want only %s", ran, o.lastRun().ID)
 	}
-	testenv.Eventually(t, "the directories of the first object gone", func(context.Context) error {
-		if left := l.runs(before); len(left) > 0 {
-			return fmt.Errorf("left: %v", left)
-		}
-		return nil
-	})
+	l.awaitNoRuns(before)
 }
 
 func TestLifeCycle_AHundredChangesDuringARunAreOneMoreRun(t *testing.T) {
@@ -273,12 +258,7 @@ func TestLifeCycle_ARoleEndsItsProtectedSection(t *testing.T) {
 	if err := os.WriteFile(gate+".open", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, "the end of the run", func(context.Context) error {
-		if left := s.allRuns(); len(left) > 0 {
-			return fmt.Errorf("left: %v", left)
-		}
-		return nil
-	})
+	s.awaitNoRuns()
 	if got := note("it"); got != "moved" {
 		t.Errorf("note of the protected section = %q", got)
 	}

@@ -157,7 +157,7 @@ func (o *operator) cleanUp() {
 			<-o.ended
 		}
 	}
-	for pid, cmdline := range processesOf(o.t, o.stage.allRuns()...) {
+	for pid, cmdline := range processesOf(o.t, o.stage.runs()...) {
 		o.t.Errorf("process %d of a run is left: %s", pid, cmdline)
 		_ = syscall.Kill(pid, syscall.SIGKILL) // it may be gone by now
 	}

@@ -62,6 +62,18 @@ spec: {nodeName: rolewright-0, automountServiceAccountToken: false, containers: 
 	return pod{t, p, way}
 }
 
+// eachProtocol tests streams by either protocol.
+func eachProtocol(t *testing.T, test func(pod)) {
+	t.Helper()
+	t.Parallel()
+	for _, way := range protocols() {
+		t.Run(way.name, func(t *testing.T) {
+			t.Parallel()
+			test(podStage(t, way))
+		})
+	}
+}
+
 func (p pod) kubectl(args ...string) *exec.Cmd {
 	p.t.Helper()
 	cmd := p.proxy.stage.client(p.proxy.kubeconfig, "kubectl", append([]string{"--namespace=" + p.proxy.stage.namespace}, args...)...)
@@ -141,53 +153,45 @@ func (s stream) exit() {
 }
 
 func TestProxyStreams_ExecCarriesStreamsAndResult(t *testing.T) {
-	t.Parallel()
-	for _, way := range protocols() {
-		t.Run(way.name, func(t *testing.T) {
-			t.Parallel()
-			p := podStage(t, way)
-			out, errOut, err := p.run(nil, "exec", "web", "--", "sh", "-c", "echo to-out; echo to-err >&2")
-			if out != "to-out\n" || errOut != "to-err\n" || err != nil {
-				t.Errorf("exec printed %q and %q with %v", out, errOut, err)
-			}
-			// kwok reports every failure as an internal error, whatever the exit code is.
-			out, errOut, err = p.run(nil, "exec", "web", "--", "sh", "-c", "echo before; exit 3")
-			if out != "before\n" || !strings.Contains(errOut, "exit status 3") || err == nil {
-				t.Errorf("a failing exec printed %q and %q with %v", out, errOut, err)
-			}
-			if out := p.mustRun(strings.NewReader("piped\n"), "exec", "-i", "web", "--", "head", "-n", "1"); out != "piped\n" {
-				t.Errorf("an exec that reads got %q", out)
-			}
-			_, errOut, err = p.run(nil, "exec", "-v=8", "web", "--", "true")
-			if err != nil || !strings.Contains(errOut, way.upgraded) {
-				t.Errorf("exec: %v, want it by %s:\n%s", err, way.name, errOut)
-			}
-		})
-	}
+	eachProtocol(t, func(p pod) {
+		t := p.t
+		out, errOut, err := p.run(nil, "exec", "web", "--", "sh", "-c", "echo to-out; echo to-err >&2")
+		if out != "to-out\n" || errOut != "to-err\n" || err != nil {
+			t.Errorf("exec printed %q and %q with %v", out, errOut, err)
+		}
+		// kwok reports every failure as an internal error, whatever the exit code is.
+		out, errOut, err = p.run(nil, "exec", "web", "--", "sh", "-c", "echo before; exit 3")
+		if out != "before\n" || !strings.Contains(errOut, "exit status 3") || err == nil {
+			t.Errorf("a failing exec printed %q and %q with %v", out, errOut, err)
+		}
+		if out := p.mustRun(strings.NewReader("piped\n"), "exec", "-i", "web", "--", "head", "-n", "1"); out != "piped\n" {
+			t.Errorf("an exec that reads got %q", out)
+		}
+		_, errOut, err = p.run(nil, "exec", "-v=8", "web", "--", "true")
+		if err != nil || !strings.Contains(errOut, p.protocol.upgraded) {
+			t.Errorf("exec: %v, want it by %s:\n%s", err, p.protocol.name, errOut)
+		}
+	})
 }
 
 func TestProxyStreams_CopyIsExactBothWays(t *testing.T) {
-	t.Parallel()
-	for _, way := range protocols() {
-		t.Run(way.name, func(t *testing.T) {
-			t.Parallel()
-			p := podStage(t, way)
-			const size = 5 << 20
-			want := make([]byte, size)
-			_, _ = rand.Read(want) // which never fails
-			there := testenv.Random("copied")
-			p.proxy.stage.write("sent", string(want))
-			p.mustRun(nil, "cp", "sent", "web:"+there)
-			if got := p.mustRun(nil, "exec", "web", "--", "wc", "-c", there); !strings.HasPrefix(got, "5242880 ") {
-				t.Errorf("in the Pod are %q bytes", got)
-			}
-			p.mustRun(nil, "cp", "web:"+there, "received")
-			got, err := os.ReadFile(filepath.Join(p.proxy.stage.dir, "received"))
-			if err != nil || !bytes.Equal(got, want) {
-				t.Errorf("%d bytes came back, %v; want the %d that were sent", len(got), err, len(want))
-			}
-		})
-	}
+	eachProtocol(t, func(p pod) {
+		t := p.t
+		const size = 5 << 20
+		want := make([]byte, size)
+		_, _ = rand.Read(want) // which never fails
+		there := testenv.Random("copied")
+		p.proxy.stage.write("sent", string(want))
+		p.mustRun(nil, "cp", "sent", "web:"+there)
+		if got := p.mustRun(nil, "exec", "web", "--", "wc", "-c", there); !strings.HasPrefix(got, "5242880 ") {
+			t.Errorf("in the Pod are %q bytes", got)
+		}
+		p.mustRun(nil, "cp", "web:"+there, "received")
+		got, err := os.ReadFile(filepath.Join(p.proxy.stage.dir, "received"))
+		if err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%d bytes came back, %v; want the %d that were sent", len(got), err, len(want))
+		}
+	})
 }
 
 func TestProxyStreams_LogsArriveAsTheyAreWritten(t *testing.T) {
@@ -209,35 +213,31 @@ func TestProxyStreams_LogsArriveAsTheyAreWritten(t *testing.T) {
 var forwarding = regexp.MustCompile(`Forwarding from (127\.0\.0\.1:\d+) `)
 
 func TestProxyStreams_PortForwardCarriesBothWays(t *testing.T) {
-	t.Parallel()
-	for _, way := range protocols() {
-		t.Run(way.name, func(t *testing.T) {
-			t.Parallel()
-			p := podStage(t, way)
-			forward := p.start("port-forward", "-v=8", "--address=127.0.0.1", "web", ":80")
-			forward.await("Forwarding from 127.0.0.1")
-			conn, err := net.Dial("tcp", forwarding.FindStringSubmatch(forward.lines.Text())[1])
-			if err != nil {
-				t.Fatal(err)
+	eachProtocol(t, func(p pod) {
+		t := p.t
+		forward := p.start("port-forward", "-v=8", "--address=127.0.0.1", "web", ":80")
+		forward.await("Forwarding from 127.0.0.1")
+		conn, err := net.Dial("tcp", forwarding.FindStringSubmatch(forward.lines.Text())[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		for _, word := range []string{"there and back", "again"} {
+			got := make([]byte, len(word))
+			_, writeErr := conn.Write([]byte(word))
+			if _, err := io.ReadFull(conn, got); err != nil || writeErr != nil || string(got) != word {
+				t.Fatalf("sent %q: %v; got %q back: %v", word, writeErr, got, err)
 			}
-			defer conn.Close()
-			for _, word := range []string{"there and back", "again"} {
-				got := make([]byte, len(word))
-				_, writeErr := conn.Write([]byte(word))
-				if _, err := io.ReadFull(conn, got); err != nil || writeErr != nil || string(got) != word {
-					t.Fatalf("sent %q: %v; got %q back: %v", word, writeErr, got, err)
-				}
-			}
-			p.proxy.stop()
-			if n, err := conn.Read(make([]byte, 1)); err == nil {
-				t.Errorf("the connection gave %d more bytes after the proxy's end", n)
-			}
-			forward.exit()
-			if out := forward.stderr.String(); !strings.Contains(out, way.upgraded) {
-				t.Errorf("port-forward did not go by %s:\n%s", way.name, out)
-			}
-		})
-	}
+		}
+		p.proxy.stop()
+		if n, err := conn.Read(make([]byte, 1)); err == nil {
+			t.Errorf("the connection gave %d more bytes after the proxy's end", n)
+		}
+		forward.exit()
+		if out := forward.stderr.String(); !strings.Contains(out, p.protocol.upgraded) {
+			t.Errorf("port-forward did not go by %s:\n%s", p.protocol.name, out)
+		}
+	})
 }
 
 // awaitAttached waits until what is written to the log arrives. Who attaches gets only what is new, and there is no other
@@ -266,26 +266,21 @@ func (p pod) awaitAttached(attach stream) {
 }
 
 func TestProxyStreams_EndWithTheProxy(t *testing.T) {
-	t.Parallel()
-	for _, way := range protocols() {
-		t.Run(way.name, func(t *testing.T) {
-			t.Parallel()
-			p := podStage(t, way)
-			talk := p.start("exec", "-i", "web", "--", "sed", "-u", "s/^/heard /")
-			talk.say("one")
-			talk.await("heard one")
-			talk.say("two")
-			talk.await("heard two")
-			silent := p.start("exec", "web", "--", "sh", "-c", "echo started; exec sleep 600")
-			silent.await("started")
-			attach := p.start("attach", "web")
-			p.awaitAttached(attach)
-			p.proxy.stop()
-			talk.exit()
-			silent.exit()
-			attach.exit()
-		})
-	}
+	eachProtocol(t, func(p pod) {
+		talk := p.start("exec", "-i", "web", "--", "sed", "-u", "s/^/heard /")
+		talk.say("one")
+		talk.await("heard one")
+		talk.say("two")
+		talk.await("heard two")
+		silent := p.start("exec", "web", "--", "sh", "-c", "echo started; exec sleep 600")
+		silent.await("started")
+		attach := p.start("attach", "web")
+		p.awaitAttached(attach)
+		p.proxy.stop()
+		talk.exit()
+		silent.exit()
+		attach.exit()
+	})
 }
 
 func TestProxyStreams_KubernetesCoreExecutesAndReadsLogs(t *testing.T) {

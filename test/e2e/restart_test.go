@@ -36,7 +36,7 @@ func TestRestart_FiftyConvergedObjectsRunNothing(t *testing.T) {
 	}
 	first.stop()
 	want := lastRuns(k, names)
-	if ran := len(s.allRuns()); ran != n {
+	if ran := len(s.runs()); ran != n {
 		t.Fatalf("%d runs for %d new objects", ran, n)
 	}
 
@@ -46,7 +46,7 @@ func TestRestart_FiftyConvergedObjectsRunNothing(t *testing.T) {
 	if diff := cmp.Diff(want, lastRuns(k, names)); diff != "" {
 		t.Errorf("recorded runs after a restart (-want +got):\n%s", diff)
 	}
-	if ran := len(s.allRuns()); ran != n {
+	if ran := len(s.runs()); ran != n {
 		t.Errorf("%d runs after a restart in which nothing was changed, want %d", ran, n)
 	}
 
@@ -62,7 +62,7 @@ func TestRestart_FiftyConvergedObjectsRunNothing(t *testing.T) {
 	if diff := cmp.Diff(want, lastRuns(k, names)); diff != "" {
 		t.Errorf("recorded runs after one object was changed (-want +got):\n%s", diff)
 	}
-	if ran := len(s.allRuns()); ran != n+1 {
+	if ran := len(s.runs()); ran != n+1 {
 		t.Errorf("%d runs after one object was changed while the operator was away, want %d", ran, n+1)
 	}
 }

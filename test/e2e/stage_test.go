@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -86,26 +87,14 @@ func (s *stage) watch(k kind, lines ...string) {
 	s.write("watches.yaml", string(before)+entry)
 }
 
-// runs are the runs of an object that have left a directory, in no order.
-func (s *stage) runs(o object) []string {
+// runs are the runs that have left a directory, in no order: those of an object, or all.
+func (s *stage) runs(of ...object) []string {
 	s.t.Helper()
-	entries, err := os.ReadDir(filepath.Join(s.root, ".runs", string(o.GetUID())))
-	if err != nil && !os.IsNotExist(err) {
-		s.t.Fatal(err)
+	uid := "*"
+	if len(of) > 0 {
+		uid = string(of[0].GetUID())
 	}
-	var ids []string
-	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), ".") {
-			ids = append(ids, e.Name())
-		}
-	}
-	return ids
-}
-
-// allRuns are the runs of all objects.
-func (s *stage) allRuns() []string {
-	s.t.Helper()
-	paths, err := filepath.Glob(filepath.Join(s.root, ".runs", "*", "[0-9a-f]*"))
+	paths, err := filepath.Glob(filepath.Join(s.root, ".runs", uid, "[0-9a-f]*"))
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -113,6 +102,17 @@ func (s *stage) allRuns() []string {
 		paths[i] = filepath.Base(path)
 	}
 	return paths
+}
+
+// awaitNoRuns waits until there are none.
+func (s *stage) awaitNoRuns(of ...object) {
+	s.t.Helper()
+	testenv.Eventually(s.t, "the directories of runs gone", func(context.Context) error {
+		if left := s.runs(of...); len(left) > 0 {
+			return fmt.Errorf("left: %v", left)
+		}
+		return nil
+	})
 }
 
 // kubeconfigWithoutAuthority writes a kubeconfig that knows the server, but not who vouches for it.

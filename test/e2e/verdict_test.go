@@ -14,9 +14,8 @@ import (
 // verdictCase is an end of a run, and what the object's status has to say about it.
 type verdictCase struct {
 	name string
-	// role or tasks (of a playbook) or files (with playbook.yml among them) are the content.
+	// role or tasks (of a playbook) are the content.
 	role, tasks string
-	files       map[string]string
 	// reason is Ready's, contains what the message has to say; the path in it ends the failed task's too.
 	reason   string
 	contains []string
@@ -25,30 +24,12 @@ type verdictCase struct {
 	stalled  bool   // no retry can help
 }
 
-// play is a playbook of one play.
-func play(lines ...string) map[string]string {
-	return map[string]string{"playbook.yml": "- hosts: localhost\n  gather_facts: false\n" + indent(strings.Join(lines, "\n"), "  ")}
-}
-
-const vaulted = "$ANSIBLE_VAULT;1.1;AES256\n" +
-	"38616562343831313038363062396533663430653964326464616263343234386365336161303138\n" +
-	"6263346364616439\n"
-
+// verdictCases are one for each way in which a status tells of a run; what the
+// verdict on a run is, runner.TestVerdict_RealAnsible shows.
 func verdictCases() []verdictCase {
-	vault := play("vars_files: [secret.yml]", "tasks:", "- ansible.builtin.debug: {msg: never}")
-	vault["secret.yml"] = vaulted
 	return []verdictCase{
 		{
 			name: "success", role: "- name: Say it\n  ansible.builtin.debug:\n    msg: done\n",
-			reason: "RunSucceeded",
-		},
-		{
-			name: "rescued", tasks: "- block:\n    - name: Break\n      ansible.builtin.fail:\n  rescue:\n" +
-				"    - name: Fix\n      ansible.builtin.debug:\n        msg: fixed\n",
-			reason: "RunSucceeded",
-		},
-		{
-			name: "ended early", tasks: "- ansible.builtin.meta: end_play\n- ansible.builtin.fail:\n",
 			reason: "RunSucceeded",
 		},
 		{
@@ -56,22 +37,6 @@ func verdictCases() []verdictCase {
 				"- name: Refuse\n  ansible.builtin.fail:\n    msg: the disk is full\n",
 			reason: "TaskFailed", contains: []string{"the disk is full", "host localhost"},
 			task: "Refuse", path: "tasks/main.yml:4",
-		},
-		{
-			name: "failed loop item", tasks: "- name: Try each\n  ansible.builtin.command:\n    cmd: \"{{ item }}\"\n  loop: [\"true\", \"false\"]\n",
-			reason: "ItemFailed", contains: []string{"One or more items failed", "false"},
-			task: "Try each", path: "playbook.yml:4",
-		},
-		{
-			name: "unreachable host", files: play("vars:", "  ansible_remote_tmp: /dev/null/none", "tasks:",
-				"- name: Knock", "  ansible.builtin.ping:"),
-			reason: "Unreachable", contains: []string{"Failed to create temporary directory"},
-			task: "Knock", path: "playbook.yml:6",
-		},
-		{
-			name: "undefined variable", tasks: "- name: Use it\n  ansible.builtin.debug:\n    msg: \"{{ no_such_variable }}\"\n",
-			reason: "UndefinedVariable", contains: []string{"'no_such_variable' is undefined"},
-			task: "Use it", path: "playbook.yml:4",
 		},
 		{
 			name: "hidden failure", tasks: "- name: Fail in secret\n  ansible.builtin.fail:\n    msg: canary-secret\n  no_log: true\n",
@@ -85,26 +50,8 @@ func verdictCases() []verdictCase {
 			task: "Shout", path: "playbook.yml:4",
 		},
 		{
-			name: "failed handler", files: play("tasks:", "- name: Change", "  ansible.builtin.command: \"true\"", "  notify: Restart it",
-				"handlers:", "- name: Restart it", "  ansible.builtin.fail:", "    msg: it does not start"),
-			reason: "HandlerFailed", contains: []string{"it does not start"},
-			task: "Restart it", path: "playbook.yml:8",
-		},
-		{
-			name: "syntax error", files: play("tasks:", "- name: [unclosed"),
+			name: "syntax error", tasks: "- name: [unclosed",
 			reason: "PlaybookInvalid", contains: []string{"playbook.yml:"}, stalled: true,
-		},
-		{
-			name: "missing role inside a playbook", files: play("roles:", "- no_such_role"),
-			reason: "RoleNotFound", contains: []string{"the role 'no_such_role' was not found", "playbook.yml:4"}, stalled: true,
-		},
-		{
-			name: "no hosts matched", files: map[string]string{"playbook.yml": "- hosts: nobody\n  tasks:\n  - ansible.builtin.ping:\n"},
-			reason: "NoHostsMatched", contains: []string{"no hosts matched"},
-		},
-		{
-			name: "vault without password", files: vault,
-			reason: "VaultError", contains: []string{"no vault secrets found"},
 		},
 	}
 }
@@ -116,13 +63,7 @@ func (c verdictCase) content(s *stage, i int) string {
 		s.role(name, c.role)
 		return "role: " + name
 	}
-	files := c.files
-	if files == nil {
-		files = play("tasks:\n" + c.tasks)
-	}
-	for path, text := range files {
-		s.write(name+"/"+path, text)
-	}
+	s.write(name+"/playbook.yml", "- hosts: localhost\n  gather_facts: false\n  tasks:\n"+indent(c.tasks, "  "))
 	return "playbook: " + name + "/playbook.yml"
 }
 

@@ -42,12 +42,41 @@ func clientOf(t *testing.T, kubeconfig string) apiClient {
 	return client
 }
 
+// startKwok starts a control plane with kwok, which has to leave nothing.
+func startKwok(t *testing.T, flag string) (client apiClient, dir string) {
+	t.Helper()
+	assets(t, "kube-scheduler", "kwok", "kwok-stages.yaml")
+	dir = filepath.Join(t.TempDir(), "state")
+	r := startRun(t, dir, flag)
+	t.Cleanup(func() {
+		if err := errors.Join(r.cmd.Process.Signal(os.Interrupt), r.cmd.Wait()); err != nil {
+			t.Errorf("run: %v\n%s", err, r.stderr)
+		}
+		wantNothingLeft(t, dir)
+	})
+	return clientOf(t, r.kubeconfig), dir
+}
+
+// await asks until the answer is the one that is wanted.
+func await(t *testing.T, client apiClient, path string, wanted func([]byte) bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeoutCause(t.Context(), patience, errors.New("out of patience"))
+	defer cancel()
+	for {
+		data, err := client.do(ctx, http.MethodGet, path, nil)
+		if err == nil && wanted(data) {
+			return
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("%s is %s, %v", path, data, err)
+		}
+		time.Sleep(pollInterval)
+	}
+}
+
 func TestRun_WithKwokMakesDeploymentsAvailable(t *testing.T) {
 	t.Parallel()
-	assets(t, "kube-scheduler", "kwok", "kwok-stages.yaml")
-	dir := filepath.Join(t.TempDir(), "state")
-	r := startRun(t, dir, "--kwok")
-	client := clientOf(t, r.kubeconfig)
+	client, _ := startKwok(t, "--kwok")
 	const deployments = "/apis/apps/v1/namespaces/default/deployments"
 	labels := map[string]string{"app": "web"}
 	_, err := client.do(t.Context(), http.MethodPost, deployments, map[string]any{
@@ -64,39 +93,17 @@ func TestRun_WithKwokMakesDeploymentsAvailable(t *testing.T) {
 	if err != nil {
 		t.Fatalf("create a Deployment: %v", err)
 	}
-	ctx, cancel := context.WithTimeoutCause(t.Context(), patience, errors.New("out of patience"))
-	defer cancel()
-	for {
-		data, err := client.do(ctx, http.MethodGet, deployments+"/web", nil)
-		if err != nil {
-			t.Fatalf("get the Deployment: %v", err)
-		}
+	await(t, client, deployments+"/web", func(data []byte) bool {
 		var deployment struct {
 			Status struct{ AvailableReplicas int }
 		}
-		if err := json.Unmarshal(data, &deployment); err != nil {
-			t.Fatal(err)
-		}
-		if deployment.Status.AvailableReplicas == 3 {
-			break
-		}
-		time.Sleep(pollInterval)
-	}
-	if err := r.cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.cmd.Wait(); err != nil {
-		t.Errorf("run: %v\n%s", err, r.stderr)
-	}
-	wantNothingLeft(t, dir)
+		return json.Unmarshal(data, &deployment) == nil && deployment.Status.AvailableReplicas == 3
+	})
 }
 
 func TestRun_WithPodsExecAnswersForPods(t *testing.T) {
 	t.Parallel()
-	assets(t, "kube-scheduler", "kwok", "kwok-stages.yaml")
-	dir := filepath.Join(t.TempDir(), "state")
-	r := startRun(t, dir, "--pods-exec")
-	client := clientOf(t, r.kubeconfig)
+	client, dir := startKwok(t, "--pods-exec")
 	const pods = "/api/v1/namespaces/default/pods"
 	_, err := client.do(t.Context(), http.MethodPost, pods, map[string]any{
 		"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": "web"},
@@ -109,23 +116,5 @@ func TestRun_WithPodsExecAnswersForPods(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "pods", "log"), []byte(line), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeoutCause(t.Context(), patience, errors.New("out of patience"))
-	defer cancel()
-	for {
-		data, err := client.do(ctx, http.MethodGet, pods+"/web/log", nil)
-		if err == nil && string(data) == "hello\n" {
-			break
-		}
-		if ctx.Err() != nil {
-			t.Fatalf("the Pod's log is %q, %v", data, err)
-		}
-		time.Sleep(pollInterval)
-	}
-	if err := r.cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.cmd.Wait(); err != nil {
-		t.Errorf("run: %v\n%s", err, r.stderr)
-	}
-	wantNothingLeft(t, dir)
+	await(t, client, pods+"/web/log", func(data []byte) bool { return string(data) == "hello\n" })
 }

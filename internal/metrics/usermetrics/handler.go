@@ -1,6 +1,7 @@
 package usermetrics
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -83,18 +84,10 @@ var _ http.Handler = (*Handler)(nil)
 
 // New returns a Handler without metrics.
 func New(opts Options) *Handler {
-	if opts.MaxMetrics == 0 {
-		opts.MaxMetrics = defaultMaxMetrics
-	}
-	if opts.MaxSeries == 0 {
-		opts.MaxSeries = defaultMaxSeries
-	}
-	if opts.MaxTotal == 0 {
-		opts.MaxTotal = defaultMaxTotal
-	}
-	if opts.MaxText == 0 {
-		opts.MaxText = defaultMaxText
-	}
+	opts.MaxMetrics = cmp.Or(opts.MaxMetrics, defaultMaxMetrics)
+	opts.MaxSeries = cmp.Or(opts.MaxSeries, defaultMaxSeries)
+	opts.MaxTotal = cmp.Or(opts.MaxTotal, defaultMaxTotal)
+	opts.MaxText = cmp.Or(opts.MaxText, defaultMaxText)
 	if opts.Full == nil {
 		opts.Full = func() {}
 	}

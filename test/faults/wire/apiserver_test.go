@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -129,30 +128,6 @@ func (p *place) untilSaid(s *seen, want string) {
 	})
 }
 
-func maps(verb string) plan.Match { return plan.Match{Verb: verb, Resource: "configmaps", Name: "one"} }
-
-func event(kind string) plan.Match {
-	return plan.Match{Verb: "watch", Resource: "configmaps", Name: "one", Event: kind}
-}
-
-func TestAPIServer_ConflictChangesNothing(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t, rule(maps("patch"), plan.Action{Do: plan.Conflict}))
-	p.must(p.create(p.through, "one"))
-	if err := p.patch(p.through, "one", "1"); !apierrors.IsConflict(err) {
-		t.Errorf("error %v, want a conflict", err)
-	}
-	m, err := p.direct.CoreV1().ConfigMaps(p.namespace).Get(t.Context(), "one", metav1.GetOptions{})
-	if err != nil || m.Data["v"] != "" {
-		t.Errorf("the object has %v (%v)", m.Data, err)
-	}
-	p.must(p.patch(p.through, "one", "2"))
-	trace := p.proxy.Trace()
-	if last := trace[len(trace)-1]; last.Code != 200 || last.Occurrence != 2 || last.UID != string(m.UID) {
-		t.Errorf("the trace ends with %+v", last)
-	}
-}
-
 // Both are written, whatever the client hears of it: also by the encoding that typed clients may use.
 func TestAPIServer_WriteWhoseAnswerIsLostIsCommitted(t *testing.T) {
 	t.Parallel()
@@ -174,20 +149,10 @@ func TestAPIServer_WriteWhoseAnswerIsLostIsCommitted(t *testing.T) {
 	}
 }
 
-func TestAPIServer_InformerSeesADuplicateOnce(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t, rule(event("MODIFIED"), plan.Action{Do: plan.DuplicateEvent}))
-	p.must(p.create(p.direct, "one"))
-	s := p.informer()
-	p.must(p.patch(p.direct, "one", "1"))
-	p.must(p.create(p.direct, "two"))
-	p.untilSaid(s, "add one, update one1, update one1, add two")
-}
-
 // What is dropped is unknown to the informer until it lists again; what else happens it hears of.
 func TestAPIServer_InformerMissesADeletionUntilItListsAgain(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t, rule(event("DELETED"), plan.Action{Do: plan.DropEvent}))
+	p := newPlace(t, rule(plan.Match{Verb: "watch", Resource: "configmaps", Name: "one", Event: "DELETED"}, plan.Action{Do: plan.DropEvent}))
 	p.must(p.create(p.direct, "one"))
 	s := p.informer()
 	p.must(p.direct.CoreV1().ConfigMaps(p.namespace).Delete(t.Context(), "one", metav1.DeleteOptions{}))
@@ -197,44 +162,6 @@ func TestAPIServer_InformerMissesADeletionUntilItListsAgain(t *testing.T) {
 	p.until("the informer to miss the object", func() bool { return strings.Contains(s.all(), "miss one") })
 	if n := p.proxy.Unreached(); len(n) > 0 {
 		t.Errorf("unreached: %v", n)
-	}
-}
-
-func TestAPIServer_HeldEventComesLater(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t, rule(event("MODIFIED"), lasting(plan.HoldWatch, time.Hour)))
-	p.must(p.create(p.direct, "one"))
-	s := p.informer()
-	p.must(p.patch(p.direct, "one", "1"))
-	p.until("the event to be held", func() bool { return len(p.proxy.Fired()) == 1 })
-	p.must(p.create(p.direct, "two"))
-	if got := s.all(); got != "add one" {
-		t.Errorf("the informer says %s", got)
-	}
-	p.proxy.Quiet()
-	p.untilSaid(s, "add one, update one1, add two")
-}
-
-func TestAPIServer_InformerGoesOnAfterItsWatchEnded(t *testing.T) {
-	t.Parallel()
-	for _, do := range []plan.Do{plan.Gone, plan.CutWatch} {
-		t.Run(string(do), func(t *testing.T) {
-			t.Parallel()
-			p := newPlace(t, rule(event("MODIFIED"), plan.Action{Do: do}))
-			p.must(p.create(p.direct, "one"))
-			s := p.informer()
-			p.must(p.patch(p.direct, "one", "1"))
-			p.untilSaid(s, "add one, update one1")
-			opened := 0
-			for _, r := range p.proxy.Trace() {
-				if r.Event == "" && r.Resource == "configmaps" {
-					opened++
-				}
-			}
-			if opened < 2 {
-				t.Errorf("%d lists and watches, want another after the end of the first", opened)
-			}
-		})
 	}
 }
 
