@@ -124,7 +124,9 @@ func TestModule_HasItsOwnUtilities(t *testing.T) {
 
 // A run leaves nothing where others look: no temporary file, and no process.
 func TestRun_LeavesNoTemporaryFiles(t *testing.T) {
-	w, temp := bothWays(t), os.TempDir()
+	temp := t.TempDir()
+	t.Setenv("TMPDIR", temp)
+	w := bothWays(t)
 	before := names(t, temp)
 	sleep := fmt.Sprintf("sleep 77777.%d", os.Getpid())
 	dir := project(t, map[string]string{"play.yml": "- hosts: localhost\n  tasks:\n  - ping:\n" +

@@ -34,7 +34,6 @@ type ways struct {
 // HOME of the test's own.
 func bothWays(t *testing.T) ways {
 	t.Helper()
-	t.Setenv("TMPDIR", t.TempDir()) // a module that is killed leaves files
 	supervisor := []string{"/proc/self/exe", runner.SupervisorCommand}
 	o := warm.Options{Dir: t.TempDir(), Supervisor: supervisor, Trace: filepath.Join(t.TempDir(), "trace")}
 	for _, entry := range os.Environ() {
