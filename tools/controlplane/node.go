@@ -71,13 +71,10 @@ imageGCHighThresholdPercent: 100
 resolvConf: ""
 `
 
-// fixedPlaces are the directories outside of the state directory that containerd, the network plugins and the kubelet
-// write to, whatever they are configured to do.
-var fixedPlaces = []string{"/run/containerd", "/run/netns", "/var/lib/cni", "/var/log/containers", "/var/log/pods"}
-
-// hideFixedPlaces gives the node fixed places of its own, which go with its mount namespace.
+// hideFixedPlaces gives the node directories of its own where containerd, the network plugins and the kubelet write
+// whatever they are configured to do. They go with the mount namespace.
 func hideFixedPlaces() error {
-	for _, dir := range fixedPlaces {
+	for _, dir := range []string{"/run/containerd", "/run/netns", "/var/lib/cni", "/var/log/containers", "/var/log/pods"} {
 		err := os.MkdirAll(dir, 0o755)
 		if err == nil {
 			err = syscall.Mount("tmpfs", dir, "tmpfs", 0, "")
