@@ -352,7 +352,7 @@ func TestArchive_StripsRunsOfAnOperatorThatDied(t *testing.T) {
 func TestArchive_IsBackAtItsBaselineWhenObjectsAreGone(t *testing.T) {
 	parts.Time(t)
 	t.Parallel()
-	const objects = 10_000
+	const objects = 1_000
 	root := t.TempDir()
 	dirs, err := newRundirs(&Options{RunnerRoot: root, ArtifactsMaxBytes: -1}, logr.Discard())
 	if err != nil {
