@@ -51,7 +51,7 @@ func (s *server) get() error {
 // for all that programs leave there, such as the discovery cache of Kubernetes' Python client; Main removes it. Without
 // Main the control plane ends a moment after the process.
 func Main(m *testing.M) {
-	temp, err := os.MkdirTemp("", "test-") // the path of a socket in it is short
+	temp, err := os.MkdirTemp("", "t") // the path of a socket in it is short
 	if err == nil {
 		err = errors.Join(os.Chmod(temp, 0o777|os.ModeSticky), os.Setenv("TMPDIR", temp)) // as /tmp is
 	}
