@@ -93,9 +93,10 @@ func (o *operator) awaitWatch(resource string) {
 	})
 }
 
-// quiet fails the test if there are more runs than expected by now.
+// quiet waits for the runs that are expected, and fails the test if there are more.
 func quiet(t *testing.T, exec *fakeExecutor, want int, why string) {
 	t.Helper()
+	eventually(t, why, func() bool { return exec.count() >= want })
 	settle()
 	if n := exec.count(); n != want {
 		t.Fatalf("%d runs, want %d: %s", n, want, why)
@@ -127,12 +128,11 @@ func TestDependents_OneRunPerCause(t *testing.T) {
 	quiet(t, exec, 2, "the second run has rewritten both children")
 
 	update(t, c, child, func(o map[string]any) { o["data"] = map[string]any{"key": "changed"} })
-	eventually(t, "the run for the changed child", func() bool { return exec.count() == 3 })
 	quiet(t, exec, 3, "one run for one change")
-	last, _ := lastRun(get(t, c, obj).Object["status"].(map[string]any))
-	if last.Cause != string(causeDependent) {
-		t.Errorf("cause = %q", last.Cause)
-	}
+	eventually(t, "the run for the changed child is recorded", func() bool {
+		last, _ := lastRun(get(t, c, obj).Object["status"].(map[string]any))
+		return last.Cause == string(causeDependent)
+	})
 
 	if err := c.Delete(t.Context(), child.DeepCopy()); err != nil {
 		t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -33,7 +34,10 @@ import (
 	"github.com/rolewright/rolewright/runner/jobevent"
 )
 
-func TestMain(m *testing.M) { testenv.Main(m) }
+func TestMain(m *testing.M) {
+	_ = flag.Set("test.parallel", "4") // unless one is given: these tests wait, for the most part
+	testenv.Main(m)
+}
 
 // fakeExecutor stands in for ansible-runner where a test is about the cluster
 // and not about Ansible: it does what a function says, in no time.
@@ -268,8 +272,9 @@ func eventually(t *testing.T, what string, cond func() bool) {
 	}
 }
 
-// settle gives an operator the time to do what it should not do.
-func settle() { time.Sleep(1500 * time.Millisecond) }
+// settle gives an operator the time to do what it should not do. Nothing tells
+// of a run that was put off; and it is put off for minPeriod.
+func settle() { time.Sleep(minPeriod + 200*time.Millisecond) }
 
 // taskStart is the i-th event of a play whose tasks do nothing but start.
 func taskStart(i int) jobevent.Event {

@@ -272,7 +272,7 @@ func TestShutdown_WaitsForTheRunAndWritesItsResult(t *testing.T) {
 	obj := create(t, c, object(gvk, ns, "one", nil))
 	<-begun
 	o.cancel()
-	time.Sleep(300 * time.Millisecond)
+	eventually(t, "the operator stops", func() bool { return strings.Contains(o.log(), "Stopping and waiting for leader election runnables") })
 	close(release)
 	o.stop()
 	is := get(t, c, obj)
@@ -361,12 +361,14 @@ func TestReconcile_ProgressIsWrittenAtABoundedRate(t *testing.T) {
 	o := start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk)}, ProgressInterval: 500 * time.Millisecond})
 	obj := create(t, c, object(gvk, ns, "one", nil))
 	began := time.Now()
-	var task map[string]string
-	eventually(t, "the current task is shown", func() bool {
-		task, _, _ = unstructured.NestedStringMap(get(t, c, obj).Object, "status", "ansible", "activeRun", "task")
-		return strings.HasPrefix(task["name"], "task ") && strings.HasPrefix(task["path"], "main.yml:")
+	shown := map[string]bool{}
+	eventually(t, "the current task is shown, then another and another", func() bool {
+		task, _, _ := unstructured.NestedStringMap(get(t, c, obj).Object, "status", "ansible", "activeRun", "task")
+		if strings.HasPrefix(task["name"], "task ") && strings.HasPrefix(task["path"], "main.yml:") {
+			shown[task["name"]] = true
+		}
+		return len(shown) == 3
 	})
-	time.Sleep(2 * time.Second)
 	close(release)
 	is := awaitCondition(t, c, obj, status.Ready, "True")
 	most := int64(time.Since(began)/(500*time.Millisecond)) + 2

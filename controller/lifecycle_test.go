@@ -119,7 +119,7 @@ func TestReconcile_ObjectsOfAnyShape(t *testing.T) {
 // restless one more.
 func TestReconcile_ManyObjectsAndARestlessOne(t *testing.T) {
 	t.Parallel()
-	const many = 400
+	const many = 100
 	cfg := rest.CopyConfig(testenv.Config(t))
 	cfg.QPS = -1
 	c := clientOf(t, cfg)

@@ -324,27 +324,16 @@ func TestReconcile_ResultOfADeletedObjectIsNotItsSuccessors(t *testing.T) {
 		t.Fatal(err)
 	}
 	successor := create(t, c, object(gvk, ns, "one", map[string]any{}))
-	var seen []string
-	var mu sync.Mutex
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		w := object(gvk, ns, "one", nil)
-		for i := 0; i < 200; i++ {
-			if c.Get(context.Background(), client.ObjectKeyFromObject(successor), w) == nil {
-				mu.Lock()
-				seen = append(seen, fmt.Sprint(condition(w, status.Failure)["message"]))
-				if task, _, _ := unstructured.NestedString(w.Object, "status", "ansible", "activeRun", "task", "name"); task != "" {
-					seen = append(seen, "of the first object: "+task)
-				}
-				mu.Unlock()
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
-	}()
 	close(release)
-	awaitCondition(t, c, successor, status.Ready, "True")
-	<-done
+	var seen []string
+	eventually(t, "the successor's run", func() bool {
+		w := get(t, c, successor)
+		seen = append(seen, fmt.Sprint(condition(w, status.Failure)["message"]))
+		if task, _, _ := unstructured.NestedString(w.Object, "status", "ansible", "activeRun", "task", "name"); task != "" {
+			seen = append(seen, "of the first object: "+task)
+		}
+		return condition(w, status.Ready)["status"] == "True"
+	})
 	if all := strings.Join(seen, "|"); strings.Contains(all, "of the first object") {
 		t.Errorf("the successor was told the end of its predecessor's run: %s", all)
 	}
@@ -403,13 +392,12 @@ func TestReconcile_SelectorIsFollowed(t *testing.T) {
 	label("gold")
 	eventually(t, "runs once it matches", func() bool { return exec.count() >= 2 })
 	label("silver")
-	settle()
-	n := exec.count()
-	settle()
-	settle()
-	if exec.count() != n {
-		t.Errorf("%d more runs after it ceased to match", exec.count()-n)
-	}
+	eventually(t, "no more runs after it ceased to match", func() bool {
+		n := exec.count()
+		settle()
+		settle() // two periods
+		return exec.count() == n
+	})
 }
 
 func TestReconcile_ManageStatusFalseWritesNothing(t *testing.T) {

@@ -86,7 +86,7 @@ func killSupervising(t *testing.T, req Request) {
 }
 
 func TestRun_CancelIsQuick(t *testing.T) {
-	const runs, atOnce = 10, 2
+	const runs, atOnce = 4, 2
 	r := ansible(t)
 	var mu sync.Mutex
 	var took []time.Duration

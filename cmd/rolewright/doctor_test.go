@@ -88,6 +88,7 @@ func TestDoctor_TellsWhatRunsWouldFind(t *testing.T) {
 			}
 			t.Setenv("ANSIBLE_LOCAL_TEMP", shared)
 			t.Setenv("HOME", "/nowhere")
+			t.Setenv("TMPDIR", t.TempDir()) // stands in for the home
 		}, args: []string{"--executor=runner", "--runner-root=/proc/runner"}, failed: true, want: []string{
 			`(?m)^failed +runner root +/proc cannot be written: .*; choose another with --runner-root`, `(?m)^note +HOME +stat /nowhere: no such file`,
 			`(?m)^failed +ANSIBLE_LOCAL_TEMP +/\S+ can be written by everybody \(mode 0777\)`,

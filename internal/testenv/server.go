@@ -47,17 +47,23 @@ func (s *server) get() error {
 }
 
 // Main runs the tests of a package, waits until a control plane that they have started is gone, and fails if goroutines
-// are left. TestMain should do nothing else, because Main exits the process; functions in then are called before that.
-// Without Main the control plane ends a moment after the process.
-func Main(m *testing.M, then ...func()) {
-	code := m.Run()
-	if shared.stop != nil {
-		if err := shared.stop(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-		}
+// are left. TestMain should do nothing else, because Main exits the process. TMPDIR is a directory of the package's own,
+// for all that programs leave there, such as the discovery cache of Kubernetes' Python client; Main removes it. Without
+// Main the control plane ends a moment after the process.
+func Main(m *testing.M) {
+	temp, err := os.MkdirTemp("", "t") // the path of a socket in it is short
+	if err == nil {
+		err = errors.Join(os.Chmod(temp, 0o777|os.ModeSticky), os.Setenv("TMPDIR", temp)) // as /tmp is
 	}
-	for _, do := range then {
-		do()
+	code := 1
+	if err == nil {
+		code = m.Run()
+	}
+	if shared.stop != nil {
+		err = shared.stop()
+	}
+	if err = errors.Join(err, os.RemoveAll(temp)); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 	}
 	// Connections of clients are kept for the clients of other tests.
 	kept := []goleak.Option{

@@ -217,7 +217,7 @@ func percentiles(d []time.Duration) (p50, p99, most time.Duration) {
 
 func TestSupervisor_CancelIsQuick(t *testing.T) {
 	s := supervisor(t)
-	const runs, atOnce = 100, 4
+	const runs, atOnce = 20, 4
 	var mu sync.Mutex
 	var took []time.Duration
 	var wg sync.WaitGroup

@@ -15,7 +15,7 @@ import (
 // does not grow with them.
 func TestRun_GivesItsMemoryBack(t *testing.T) {
 	t.Parallel()
-	const early, late, most = 5, 55, 2 << 10 // KiB: a leak of a page per run would be 200
+	const early, late, most = 5, 30, 1 << 10 // KiB: a leak of a page per run would be 100
 	o := options(t)
 	r, _ := start(t, o)
 	found := slices.Collect(maps.Keys(servers(t, o.Dir)))

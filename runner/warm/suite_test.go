@@ -89,7 +89,8 @@ func options(t testing.TB) warm.Options {
 	return o
 }
 
-// environ is this process's environment with another HOME.
+// environ is this process's environment with another HOME, and a place for what
+// a module that is killed leaves.
 func environ(t testing.TB) []string {
 	t.Helper()
 	var kept []string
@@ -98,7 +99,7 @@ func environ(t testing.TB) []string {
 			kept = append(kept, entry)
 		}
 	}
-	return append(kept, "HOME="+t.TempDir())
+	return append(kept, "HOME="+t.TempDir(), "TMPDIR="+t.TempDir())
 }
 
 // start returns a Runner whose runs are forked.

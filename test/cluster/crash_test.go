@@ -40,7 +40,7 @@ func failOver(t *testing.T, s *shell) {
 	succeeded(t, s, old)
 	settled(t, s)
 	serving(t, s, 3)
-	time.Sleep(5 * time.Second) // another run would begin in them
+	time.Sleep(2 * time.Second) // another run would begin in them
 	if ran := runsFor(t, generation); len(ran) != 1 {
 		t.Errorf("the change was run for by %q, want one run", ran)
 	}

@@ -294,7 +294,7 @@ func restart(t *testing.T, s *shell) {
 	before, old := writes(t), leader(t, s)
 	s.kubectl(t, "delete", "pod/"+old, "--namespace="+system)
 	succeeded(t, s, old)
-	time.Sleep(5 * time.Second) // a run would begin in the first of them
+	time.Sleep(2 * time.Second) // a run would begin in the first of them
 	s.kubectl(t, "get", "pods", "--namespace="+system)
 	if after := writes(t); after != before {
 		t.Errorf("the successor changed something of an unchanged object: %d writes, %d before", after, before)

@@ -25,8 +25,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rolewright/rolewright/internal/testenv"
 	"github.com/rolewright/rolewright/internal/testenv/parts"
 )
+
+func TestMain(m *testing.M) { testenv.Main(m) }
 
 const repository = "../.."
 

@@ -30,14 +30,7 @@ var program struct {
 
 func TestMain(m *testing.M) {
 	parts.AnsibleOrExit()
-	testenv.Main(m, func() {
-		if program.dir == "" {
-			return
-		}
-		if err := os.RemoveAll(program.dir); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-		}
-	})
+	testenv.Main(m)
 }
 
 // binary is the path of the program, built as the tests are: with the race detector if they have it.

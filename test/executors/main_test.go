@@ -35,7 +35,7 @@ type ways struct {
 func bothWays(t *testing.T) ways {
 	t.Helper()
 	supervisor := []string{"/proc/self/exe", runner.SupervisorCommand}
-	o := warm.Options{Dir: t.TempDir(), Supervisor: supervisor, Trace: filepath.Join(t.TempDir(), "trace")}
+	o := warm.Options{Supervisor: supervisor, Trace: filepath.Join(t.TempDir(), "trace")}
 	for _, entry := range os.Environ() {
 		if !strings.HasPrefix(entry, "HOME=") && !strings.HasPrefix(entry, "ROLEWRIGHT_") && !strings.HasPrefix(entry, "KUBECONFIG=") {
 			o.Environ = append(o.Environ, entry)

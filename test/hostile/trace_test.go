@@ -15,7 +15,8 @@ import (
 type touch struct {
 	path string
 	// changes says that the file was opened for writing, created, removed,
-	// renamed, or given other rights; else it was looked for, read or executed.
+	// renamed, or given other rights; else it is a bait's that was looked for, read
+	// or executed.
 	changes bool
 	// how is the line of the trace.
 	how string
@@ -112,7 +113,7 @@ var (
 	changeCalls  = regexp.MustCompile(`^(creat|unlink|rename|mkdir|rmdir|symlink|link|mknod|truncate|chmod|fchmodat|chown|lchown|fchownat|utime|futimesat|setxattr|lsetxattr|removexattr)`)
 )
 
-// readTrace reads what one process did. Calls without a descriptor of their
+// readTrace reads what one process changed, and what it did with baits. Calls without a descriptor of their
 // directory have their paths relative to the one that the others name.
 func readTrace(t *testing.T, file string) []touch {
 	t.Helper()
@@ -128,12 +129,16 @@ func readTrace(t *testing.T, file string) []touch {
 	lines := bufio.NewScanner(strings.NewReader(string(text)))
 	lines.Buffer(nil, 16<<20)
 	for lines.Scan() {
+		if m := workingDir.FindStringSubmatch(lines.Text()); m != nil {
+			cwd = m[1]
+		}
+		// Of the many thousand that only look, those matter that look for a bait.
+		if line := lines.Text(); !changeCalls.MatchString(line) && !opensToWrite.MatchString(line) && !strings.Contains(cwd+line, "bait") {
+			continue
+		}
 		call := callLine.FindStringSubmatch(lines.Text())
 		if call == nil {
 			continue // of a process that was killed in it
-		}
-		if m := workingDir.FindStringSubmatch(call[2]); m != nil {
-			cwd = m[1]
 		}
 		changes := call[3] != "-1" && (changeCalls.MatchString(call[1]) ||
 			strings.HasPrefix(call[1], "open") && opensToWrite.MatchString(call[2]))

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 )
 
 // A real node: containerd, runc, the bridge plugin of CNI, and a kubelet. It is for namespaces of its own (isolate.go).
@@ -41,6 +42,8 @@ bin_dir = %[5]q
 conf_dir = %[6]q
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
 runtime_type = "io.containerd.runc.v2"
+[plugins."io.containerd.internal.v1.opt"]
+path = %[7]q
 `
 
 const networkConfig = `{"cniVersion": "0.4.0", "name": "pods", "plugins": [{
@@ -68,6 +71,21 @@ imageGCHighThresholdPercent: 100
 resolvConf: ""
 `
 
+// hideFixedPlaces gives the node directories of its own where containerd, the network plugins and the kubelet write
+// whatever they are configured to do. They go with the mount namespace.
+func hideFixedPlaces() error {
+	for _, dir := range []string{"/run/containerd", "/run/netns", "/var/lib/cni", "/var/log/containers", "/var/log/pods"} {
+		err := os.MkdirAll(dir, 0o755)
+		if err == nil {
+			err = syscall.Mount("tmpfs", dir, "tmpfs", 0, "")
+		}
+		if err != nil {
+			return fmt.Errorf("mount %s for the node: %w", dir, err)
+		}
+	}
+	return nil
+}
+
 // prepareNode makes the network and writes the files that containerd and the kubelet read.
 func (c *cluster) prepareNode() error {
 	devices, err := net.Interfaces()
@@ -93,6 +111,9 @@ func (c *cluster) prepareNode() error {
 			return err
 		}
 	}
+	if err := hideFixedPlaces(); err != nil {
+		return err
+	}
 	plugins, err := networkPlugins()
 	if err != nil {
 		return err
@@ -104,7 +125,8 @@ func (c *cluster) prepareNode() error {
 		}
 	}
 	for name, text := range map[string]string{
-		"containerd.toml":      fmt.Sprintf(containerdConfig, at("containerd"), at("containerd-state"), c.layout.containerd(), pauseImage, plugins, at("cni")),
+		"containerd.toml": fmt.Sprintf(containerdConfig, at("containerd"), at("containerd-state"), c.layout.containerd(), pauseImage,
+			plugins, at("cni"), at("opt")),
 		"cni/10-pods.conflist": fmt.Sprintf(networkConfig, nodeBridge, at("ipam"), podRange, nodeIP),
 		"kubelet.yaml": fmt.Sprintf(kubeletConfig, nodeIP, c.layout.pki("ca.crt"), c.layout.pki("server.crt"), c.layout.pki("server.key"),
 			controlGroup(c.dir.path), c.layout.containerd()),

@@ -63,13 +63,22 @@ func TestExec_WithANodeRunsPodsAndLeavesNothing(t *testing.T) {
 	able(t)
 	dir := nodeDir(t)
 	// The service account of the namespace comes with the controllers; the node is ready before.
-	cmd := command(t, dir, "exec", "--node", "--", "sh", "-c", pauseTwice)
+	cmd := command(t, dir, "exec", "--node", "--", "sh", "-c", pauseTwice+" && ls /run/netns")
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, cmd.Stderr)
 	}
-	if got := strings.TrimSpace(string(out)); got != "2" { // the Pod's container, and what keeps its namespaces
-		t.Errorf("%q processes of the pause image, want 2", got)
+	count, namespaces, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+	if count != "2" { // the Pod's container, and what keeps its namespaces
+		t.Errorf("%q processes of the pause image, want 2", count)
+	}
+	if namespaces == "" {
+		t.Error("the Pod has no network namespace")
+	}
+	for _, name := range strings.Fields(namespaces) {
+		if _, err := os.Lstat("/run/netns/" + name); err == nil {
+			t.Errorf("left behind: the network namespace %s", name)
+		}
 	}
 	wantNoNodeLeft(t, dir)
 }

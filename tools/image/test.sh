@@ -20,7 +20,8 @@ shift
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/rolewright/image
 buildah() { command buildah --root "$cache/storage" --runroot "$cache/run" "$@"; }
 container=$(buildah from --pull-never rolewright/operator:e2e)
-trap 'buildah umount "$container" >/dev/null; buildah rm "$container" >/dev/null' EXIT
+work=$(mktemp -d)
+trap 'rm -rf "$work"; buildah umount "$container" >/dev/null; buildah rm "$container" >/dev/null' EXIT
 root=$(buildah mount "$container")
 goroot=$(go env GOROOT)
 for dir in "$PWD" "$goroot" "$(go env GOMODCACHE)" "$(go env GOCACHE)" /tmp /dev /proc /sys; do
@@ -29,11 +30,10 @@ for dir in "$PWD" "$goroot" "$(go env GOMODCACHE)" "$(go env GOCACHE)" /tmp /dev
 done
 export KUBECONFIG=${KUBECONFIG:?run it below controlplane exec}
 for package in "${packages[@]}"; do
-  binary=$(mktemp -d)/test
+  binary=$work/test
   CGO_ENABLED=0 go test -c -o "$binary" "./$package"
   echo "in the image: $package"
   chroot "$root" /usr/bin/env HOME=/root LANG=C.UTF-8 GOMODCACHE="$(go env GOMODCACHE)" GOCACHE="$(go env GOCACHE)" \
     PATH="$PWD/bin/tools:$goroot/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin" \
     sh -c 'cd "$1" && shift && exec "$@"' sh "$PWD/$package" "$binary" "$@"
-  rm -r "$(dirname "$binary")"
 done

@@ -134,7 +134,9 @@ func fires(t *testing.T, expr, series string) bool {
 		script.WriteString("  " + name + "{" + labels + "} " + values + "\n")
 	}
 	s := &samples{engine: promqltest.NewTestEngine(t, false, 0, promqltest.DefaultMaxSamplesPerQuery), end: time.Unix(0, 0).Add(2 * time.Hour)}
-	s.queryable = promqltest.LoadedStorage(t, script.String())
+	loaded := promqltest.LoadedStorage(t, script.String())
+	defer loaded.Close()
+	s.queryable = loaded
 	vector, err := s.ask(expr)
 	if err != nil {
 		t.Fatal(err)
