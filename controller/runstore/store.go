@@ -73,10 +73,13 @@ func New(opts Options, log logr.Logger) (*Store, error) {
 		return nil, fmt.Errorf("runner root: %w", err)
 	}
 	runs := filepath.Join(root, runsDir)
+	if err := checkOwners(runs); err != nil {
+		return nil, err
+	}
 	if err := os.MkdirAll(runs, 0o700); err != nil {
 		return nil, fmt.Errorf("create the runner root %s: %w; choose a writable directory with --runner-root", root, err)
 	}
-	if err := checkOwners(runs); err != nil {
+	if err := checkOwners(runs); err != nil { // of what was made meanwhile
 		return nil, err
 	}
 	info, err := os.Lstat(runs)
@@ -106,8 +109,11 @@ func checkOwners(path string) error {
 		}
 		part := path[:i]
 		info, err := os.Lstat(part)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // nothing is there to be prepared
+		}
 		if err != nil {
-			return fmt.Errorf("runner root: %w", err)
+			return fmt.Errorf("runner root: %w; choose a writable directory with --runner-root", err)
 		}
 		st, ok := info.Sys().(*syscall.Stat_t)
 		if ok && exposed && st.Uid != 0 && int(st.Uid) != os.Geteuid() {
