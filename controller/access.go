@@ -86,7 +86,7 @@ func (r *reconciler) dismiss(s *scope) {
 // witness sees what a run writes of its object's. It is a [proxy.Tracker].
 type witness struct {
 	// tracked is nil where the dependents are not watched.
-	tracked *dependent.Run
+	tracked *dependent.Session
 
 	mu      sync.Mutex
 	written []schema.GroupVersionResource

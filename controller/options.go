@@ -12,8 +12,8 @@ import (
 	"github.com/rolewright/rolewright/runner"
 )
 
-// Executor executes one run and returns when nothing of it is left.
-type Executor interface {
+// Runner makes one run and returns when nothing of it is left.
+type Runner interface {
 	Run(ctx context.Context, req runner.Request) (runner.Result, error)
 	// Recover returns what Run would have, for a run whose operator did not
 	// live to see its end; [runner.ErrNoRecord] if that is not known.
@@ -26,7 +26,7 @@ type Executor interface {
 // what the flag of the same name says about zero.
 type Options struct {
 	Watches []watches.Watch
-	Runner  Executor
+	Runner  Runner
 	Gateway Gateway
 	// InjectOwnerRef marks what runs create as their objects', and watches it.
 	InjectOwnerRef bool

@@ -4,7 +4,7 @@
 // It watches metadata only, one resource at a time, and keeps a small record of
 // each owned object and nothing of the others: what it costs follows what is
 // owned, not what the cluster holds. It is told by the API proxy what a run
-// writes ([Run]), so that a run is not answered with another one.
+// writes ([Session]), so that a run is not answered with another one.
 //
 // The metadata does not always say what a write has changed. Where it does not,
 // the two versions of the object are read and compared, one object at a time;

@@ -33,7 +33,7 @@ type feed struct {
 	// when a list has shown what they own.
 	hints map[ownerKey]struct{}
 	// runs are in progress and write such objects.
-	runs map[*Run]struct{}
+	runs map[*Session]struct{}
 	// used is true if someone was interested since it was last looked at.
 	used bool
 }
@@ -60,7 +60,7 @@ func newFeed(r *Registry, resource schema.GroupVersionResource) *feed {
 		records: map[types.NamespacedName]*record{},
 		own:     map[types.UID]*own{},
 		hints:   map[ownerKey]struct{}{},
-		runs:    map[*Run]struct{}{},
+		runs:    map[*Session]struct{}{},
 	}
 }
 

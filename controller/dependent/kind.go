@@ -94,13 +94,13 @@ func (k *Kind) blacklisted(gvk schema.GroupVersionKind) bool {
 
 // Begin says that a run of an owner starts. By the UID what becomes of its writes
 // is not taken for a matter of a successor with the same name.
-func (k *Kind) Begin(name types.NamespacedName, uid types.UID) *Run {
+func (k *Kind) Begin(name types.NamespacedName, uid types.UID) *Session {
 	k.registry.mu.Lock()
 	defer k.registry.mu.Unlock()
 	if !k.closed {
 		k.owner(name).runs++
 	}
-	return &Run{kind: k, owner: name, uid: uid, feeds: map[*feed]struct{}{}}
+	return &Session{kind: k, owner: name, uid: uid, feeds: map[*feed]struct{}{}}
 }
 
 // Owned returns, sorted, the resources of which an owner owns objects. While a

@@ -143,16 +143,16 @@ func TestRun_OwnWritesAreNotNews(t *testing.T) {
 	gvk := testenv.CRD(t, testenv.Config(t))
 	tests := []struct {
 		name string
-		do   func(*world, *Run) // between Begin and End of a run that knows the object
+		do   func(*world, *Session) // between Begin and End of a run that knows the object
 		want bool
 	}{
 		{
 			name: "an answer that comes before the event", want: quiet,
-			do: func(w *world, r *Run) { r.Wrote(child(configMaps, w.set("object", "own"))) },
+			do: func(w *world, r *Session) { r.Wrote(child(configMaps, w.set("object", "own"))) },
 		},
 		{
 			name: "an answer that comes after the event", want: quiet,
-			do: func(w *world, r *Run) {
+			do: func(w *world, r *Session) {
 				o := w.set("object", "own")
 				w.awaitSeen(configMaps, o)
 				r.Wrote(child(configMaps, o))
@@ -160,7 +160,7 @@ func TestRun_OwnWritesAreNotNews(t *testing.T) {
 		},
 		{
 			name: "several answers that come after their events", want: quiet,
-			do: func(w *world, r *Run) {
+			do: func(w *world, r *Session) {
 				a, b := w.set("object", "own"), w.set("object", "own too")
 				w.awaitSeen(configMaps, b)
 				r.Wrote(child(configMaps, b))
@@ -169,7 +169,7 @@ func TestRun_OwnWritesAreNotNews(t *testing.T) {
 		},
 		{
 			name: "an answer to a write of a subresource", want: quiet,
-			do: func(w *world, r *Run) {
+			do: func(w *world, r *Session) {
 				c := child(configMaps, w.set("object", "own"))
 				c.Subresource = "scale" // a ConfigMap has none; what was written is the same to the watch
 				r.Wrote(c)
@@ -177,11 +177,11 @@ func TestRun_OwnWritesAreNotNews(t *testing.T) {
 		},
 		{
 			name: "a write without an answer", want: told,
-			do: func(w *world, _ *Run) { w.awaitSeen(configMaps, w.set("object", "foreign")) },
+			do: func(w *world, _ *Session) { w.awaitSeen(configMaps, w.set("object", "foreign")) },
 		},
 		{
 			name: "a foreign write after an own one", want: told,
-			do: func(w *world, r *Run) {
+			do: func(w *world, r *Session) {
 				o := w.set("object", "own")
 				w.awaitSeen(configMaps, w.set("object", "foreign"))
 				r.Wrote(child(configMaps, o))
@@ -189,14 +189,14 @@ func TestRun_OwnWritesAreNotNews(t *testing.T) {
 		},
 		{
 			name: "a foreign write that was undone", want: told,
-			do: func(w *world, r *Run) {
+			do: func(w *world, r *Session) {
 				w.awaitSeen(configMaps, w.set("object", "foreign"))
 				r.Wrote(child(configMaps, w.set("object", "own")))
 			},
 		},
 		{
 			name: "a deletion that is answered before the event", want: quiet,
-			do: func(w *world, r *Run) {
+			do: func(w *world, r *Session) {
 				o := w.created("object").object
 				r.Deleted(child(configMaps, o))
 				w.deleteConfigMap("object")
@@ -204,7 +204,7 @@ func TestRun_OwnWritesAreNotNews(t *testing.T) {
 		},
 		{
 			name: "a deletion that is answered after the event", want: quiet,
-			do: func(w *world, r *Run) {
+			do: func(w *world, r *Session) {
 				o := w.created("object").object
 				w.deleteConfigMap("object")
 				w.awaitSeen(configMaps, w.set("witness", "not yet"))
@@ -213,7 +213,7 @@ func TestRun_OwnWritesAreNotNews(t *testing.T) {
 		},
 		{
 			name: "an object deleted and made again", want: quiet,
-			do: func(w *world, r *Run) {
+			do: func(w *world, r *Session) {
 				o := w.created("object")
 				w.deleteConfigMap("object")
 				r.Deleted(child(configMaps, o.object))
@@ -224,7 +224,7 @@ func TestRun_OwnWritesAreNotNews(t *testing.T) {
 		},
 		{
 			name: "a foreign deletion during the run", want: told,
-			do: func(w *world, _ *Run) {
+			do: func(w *world, _ *Session) {
 				w.deleteConfigMap("object")
 				w.awaitSeen(configMaps, w.set("witness", "not yet"))
 			},

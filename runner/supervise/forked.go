@@ -59,9 +59,9 @@ type forkAnswer struct {
 // forks leads it: the reaper of all that descends from the command, which ends
 // the command when this process is gone, kills what the command leaves, and
 // ends when it has no children any more. The server keeps the connection open
-// until the leader has ended, and what a leader has left that was killed: the
+// until the head has ended, and what a head has left that was killed: the
 // end of the connection is that of the tree. A server that is frozen closes no
-// connection; then the leader's end is the end, and what it has left is killed
+// connection; then the head's end is the end, and what it has left is killed
 // from here.
 func runForked(ctx context.Context, c Command, out *os.File) (Exit, error) {
 	f, err := fork(c, out)
@@ -72,13 +72,13 @@ func runForked(ctx context.Context, c Command, out *os.File) (Exit, error) {
 		return Exit{Code: -1}, fmt.Errorf("%w: %w: %w", ErrNotStarted, ErrServer, err)
 	}
 	defer f.conn.Close()
-	t := newTree(f.leader.pid, c.Cookie)
+	t := newTree(f.head.pid, c.Cookie)
 	stopSampling := t.sampleUntilStopped(out)
 	var stopped atomic.Bool
 	ended := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if f.leader.wait() == nil {
+		if f.head.wait() == nil {
 			_ = f.conn.SetReadDeadline(time.Now().Add(latest))
 		}
 	})
@@ -99,12 +99,12 @@ func runForked(ctx context.Context, c Command, out *os.File) (Exit, error) {
 		select {
 		case <-ended:
 		case <-time.After(latest):
-			f.leader.kill() // it is frozen
+			f.head.kill() // it is frozen
 		}
 	})
 	answer, err := f.wait()
 	close(ended)
-	_ = f.leader.Close() // ends the wait for its end
+	_ = f.head.Close() // ends the wait for its end
 	wg.Wait()
 	stopSampling()
 
@@ -126,29 +126,29 @@ func runForked(ctx context.Context, c Command, out *os.File) (Exit, error) {
 
 // forked is a command that a fork server has started.
 type forked struct {
-	conn   *net.UnixConn
-	lines  *bufio.Reader
-	leader leader
+	conn  *net.UnixConn
+	lines *bufio.Reader
+	head  head
 }
 
-// leader is the process that leads a command: its pidfd.
-type leader struct {
+// head is the run head, the process that leads a command: its pidfd.
+type head struct {
 	*os.File
 	pid int
 }
 
-// findLeader returns the process that has the pid now.
-func findLeader(pid int) (leader, error) {
+// findHead returns the process that has the pid now.
+func findHead(pid int) (head, error) {
 	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
 	if err != nil {
-		return leader{}, fmt.Errorf("open process %d: %w", pid, err)
+		return head{}, fmt.Errorf("open process %d: %w", pid, err)
 	}
-	return leader{os.NewFile(uintptr(fd), "pidfd"), pid}, nil
+	return head{os.NewFile(uintptr(fd), "pidfd"), pid}, nil
 }
 
-// wait returns when the process has ended, or the leader is closed.
-func (l leader) wait() error {
-	raw, err := l.SyscallConn()
+// wait returns when the process has ended, or the head is closed.
+func (h head) wait() error {
+	raw, err := h.SyscallConn()
 	if err != nil {
 		return err
 	}
@@ -159,8 +159,8 @@ func (l leader) wait() error {
 }
 
 // kill kills the process. That it cannot means that it has ended.
-func (l leader) kill() {
-	raw, err := l.SyscallConn()
+func (h head) kill() {
+	raw, err := h.SyscallConn()
 	if err == nil {
 		_ = raw.Control(func(fd uintptr) { _ = unix.PidfdSendSignal(int(fd), unix.SIGKILL, nil, 0) })
 	}
@@ -206,11 +206,11 @@ func fork(c Command, out *os.File) (_ *forked, err error) {
 		return nil, err
 	}
 	// It waits for our word, so that the pid is its own.
-	if f.leader, err = findLeader(answer.PID); err != nil {
+	if f.head, err = findHead(answer.PID); err != nil {
 		return nil, err
 	}
 	if _, err := conn.Write([]byte{'G'}); err != nil {
-		return nil, errors.Join(fmt.Errorf("start: %w", err), f.leader.Close())
+		return nil, errors.Join(fmt.Errorf("start: %w", err), f.head.Close())
 	}
 	// Whatever comes now, it has been started.
 	_ = conn.SetDeadline(time.Time{})
@@ -247,7 +247,7 @@ func (f *forked) answer() (forkAnswer, error) {
 }
 
 // wait returns the last answer, when the connection has ended or its deadline is
-// reached. It has no code when the leader did not live to give one.
+// reached. It has no code when the head did not live to give one.
 func (f *forked) wait() (forkAnswer, error) {
 	answer, err := f.answer()
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, os.ErrDeadlineExceeded) {

@@ -15,8 +15,8 @@ import (
 )
 
 // forkServer answers one request as a script says: fork servers themselves are
-// tested in runner/warm. leader is the process that it says leads the command.
-func forkServer(t *testing.T, answer func(conn *net.UnixConn, leader *exec.Cmd)) (socket string, leader *exec.Cmd) {
+// tested in runner/warm. head is the process that it says leads the command.
+func forkServer(t *testing.T, answer func(conn *net.UnixConn, head *exec.Cmd)) (socket string, head *exec.Cmd) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "f") // the path of a socket is short
 	if err != nil {
@@ -27,13 +27,13 @@ func forkServer(t *testing.T, answer func(conn *net.UnixConn, leader *exec.Cmd))
 	if err != nil {
 		t.Fatal(err)
 	}
-	leader = exec.Command("sleep", "600")
-	if err := leader.Start(); err != nil {
+	head = exec.Command("sleep", "600")
+	if err := head.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = leader.Process.Kill() // it may be gone
-		_ = leader.Wait()
+		_ = head.Process.Kill() // it may be gone
+		_ = head.Wait()
 	})
 	done := make(chan struct{})
 	go func() {
@@ -52,18 +52,18 @@ func forkServer(t *testing.T, answer func(conn *net.UnixConn, leader *exec.Cmd))
 			t.Error(err)
 			return
 		}
-		answer(conn, leader)
+		answer(conn, head)
 	}()
 	t.Cleanup(func() {
 		_ = listener.Close()
 		<-done
 	})
-	return listener.Addr().String(), leader
+	return listener.Addr().String(), head
 }
 
-// ready says that the leader waits for the word to start.
-func ready(conn *net.UnixConn, leader *exec.Cmd) {
-	fmt.Fprintf(conn, "{\"pid\": %d}\n", leader.Process.Pid)
+// ready says that the head waits for the word to start.
+func ready(conn *net.UnixConn, head *exec.Cmd) {
+	fmt.Fprintf(conn, "{\"pid\": %d}\n", head.Process.Pid)
 }
 
 // word is what the client says next; empty if nothing.
@@ -80,43 +80,43 @@ func TestForked_IsStartedOnceOrNotAtAll(t *testing.T) {
 	const notStarted, killed = "not started", "killed"
 	const timeout = time.Second
 	for name, tt := range map[string]struct {
-		answer func(conn *net.UnixConn, leader *exec.Cmd)
+		answer func(conn *net.UnixConn, head *exec.Cmd)
 		want   string
 	}{
 		"it answers nothing":  {func(conn *net.UnixConn, _ *exec.Cmd) { word(conn) }, notStarted},
 		"it ends":             {func(*net.UnixConn, *exec.Cmd) {}, notStarted},
 		"it refuses":          {func(conn *net.UnixConn, _ *exec.Cmd) { fmt.Fprintln(conn, `{"refused": "no"}`) }, notStarted},
 		"it answers nonsense": {func(conn *net.UnixConn, _ *exec.Cmd) { fmt.Fprintln(conn, `Traceback`) }, notStarted},
-		"its leader is gone":  {func(conn *net.UnixConn, leader *exec.Cmd) { end(leader); ready(conn, leader) }, notStarted},
-		"it answers too late": {func(conn *net.UnixConn, leader *exec.Cmd) {
+		"its head is gone":    {func(conn *net.UnixConn, head *exec.Cmd) { end(head); ready(conn, head) }, notStarted},
+		"it answers too late": {func(conn *net.UnixConn, head *exec.Cmd) {
 			time.Sleep(2 * timeout)
-			ready(conn, leader)
+			ready(conn, head)
 			if got := word(conn); got != "" {
 				t.Errorf("the client says %q", got)
 			}
 		}, notStarted},
-		"it ends after the word": {func(conn *net.UnixConn, leader *exec.Cmd) { ready(conn, leader); started(t, conn) }, killed},
-		"its leader ends after it": {func(conn *net.UnixConn, leader *exec.Cmd) {
-			ready(conn, leader)
+		"it ends after the word": {func(conn *net.UnixConn, head *exec.Cmd) { ready(conn, head); started(t, conn) }, killed},
+		"its head ends after it": {func(conn *net.UnixConn, head *exec.Cmd) {
+			ready(conn, head)
 			started(t, conn)
-			end(leader)
+			end(head)
 			word(conn)
 		}, killed},
-		"it tells how the command ended": {func(conn *net.UnixConn, leader *exec.Cmd) {
-			ready(conn, leader)
+		"it tells how the command ended": {func(conn *net.UnixConn, head *exec.Cmd) {
+			ready(conn, head)
 			started(t, conn)
 			fmt.Fprintln(conn, `{"code": 7, "notes": "forked"}`)
 		}, "7 forked"},
-		"it ends while it tells so": {func(conn *net.UnixConn, leader *exec.Cmd) {
-			ready(conn, leader)
+		"it ends while it tells so": {func(conn *net.UnixConn, head *exec.Cmd) {
+			ready(conn, head)
 			started(t, conn)
 			fmt.Fprint(conn, `{"code": 7, "no`)
 		}, killed},
-		"it tells so, and is frozen then": {func(conn *net.UnixConn, leader *exec.Cmd) {
-			ready(conn, leader)
+		"it tells so, and is frozen then": {func(conn *net.UnixConn, head *exec.Cmd) {
+			ready(conn, head)
 			started(t, conn)
 			fmt.Fprintln(conn, `{"code": 7, "notes": "forked"}`)
-			end(leader)
+			end(head)
 			word(conn)
 		}, "7 forked"},
 	} {
@@ -153,8 +153,8 @@ func TestForked_HearsALongAnswer(t *testing.T) {
 	survivors := strings.Repeat("4194304, ", 5000) + "4194305"
 	notes := strings.Repeat("note ", 5000)
 	c := command(t, "echo it was not forked")
-	c.Server, _ = forkServer(t, func(conn *net.UnixConn, leader *exec.Cmd) {
-		ready(conn, leader)
+	c.Server, _ = forkServer(t, func(conn *net.UnixConn, head *exec.Cmd) {
+		ready(conn, head)
 		started(t, conn)
 		fmt.Fprintf(conn, "{\"code\": 7, \"notes\": %q, \"survivors\": [%s]}\n", notes, survivors)
 	})
@@ -177,9 +177,9 @@ func TestForked_IsNotStartedWhenItIsTooLate(t *testing.T) {
 	t.Parallel()
 	c := command(t, "echo it was not forked")
 	c.Until = SinceBoot() + time.Second
-	c.Server, _ = forkServer(t, func(conn *net.UnixConn, leader *exec.Cmd) {
+	c.Server, _ = forkServer(t, func(conn *net.UnixConn, head *exec.Cmd) {
 		time.Sleep(c.Until - SinceBoot() + time.Millisecond)
-		ready(conn, leader)
+		ready(conn, head)
 		if got := word(conn); got != "" {
 			t.Errorf("the client says %q", got)
 		}
@@ -196,8 +196,8 @@ func started(t *testing.T, conn *net.UnixConn) {
 	}
 }
 
-// end ends a leader, and waits for it as its parent does.
-func end(leader *exec.Cmd) {
-	_ = leader.Process.Kill()
-	_ = leader.Wait()
+// end ends a head, and waits for it as its parent does.
+func end(head *exec.Cmd) {
+	_ = head.Process.Kill()
+	_ = head.Wait()
 }

@@ -9,12 +9,12 @@ import (
 	"github.com/rolewright/rolewright/internal/proxy"
 )
 
-// Run is one run of an owner. While it is in progress, changes of the owner's
+// Session is one run of an owner. While it is in progress, changes of the owner's
 // dependents are kept: the news of a write may come before its answer.
 //
 // A write must be told with the version that it made. One that changed nothing
 // has made none; telling the version that was there may hide who made that.
-type Run struct {
+type Session struct {
 	kind  *Kind
 	owner types.NamespacedName
 	uid   types.UID
@@ -23,10 +23,10 @@ type Run struct {
 	ended bool
 }
 
-var _ proxy.Tracker = (*Run)(nil)
+var _ proxy.Tracker = (*Session)(nil)
 
 // Expect begins to watch the child's resource.
-func (r *Run) Expect(c proxy.Child) {
+func (r *Session) Expect(c proxy.Child) {
 	registry := r.kind.registry
 	registry.mu.Lock()
 	defer registry.mu.Unlock()
@@ -45,7 +45,7 @@ func (r *Run) Expect(c proxy.Child) {
 }
 
 // Wrote recognises the version of the child as the owner's own.
-func (r *Run) Wrote(c proxy.Child) {
+func (r *Session) Wrote(c proxy.Child) {
 	registry := r.kind.registry
 	registry.mu.Lock()
 	defer registry.mu.Unlock()
@@ -68,7 +68,7 @@ func (r *Run) Wrote(c proxy.Child) {
 }
 
 // owns is true if the object is known to belong to the run's owner.
-func (f *feed) owns(id types.NamespacedName, uid types.UID, r *Run) bool {
+func (f *feed) owns(id types.NamespacedName, uid types.UID, r *Session) bool {
 	rec := f.records[id]
 	return rec != nil && rec.uid == uid && slices.ContainsFunc(rec.owners, func(o ownership) bool {
 		return o.kind == r.kind && o.owner == r.owner
@@ -77,7 +77,7 @@ func (f *feed) owns(id types.NamespacedName, uid types.UID, r *Run) bool {
 
 // recognise finds a version that was seen before its answer came among the
 // changes that are kept.
-func (r *Run) recognise(f *feed, id types.NamespacedName, c proxy.Child) {
+func (r *Session) recognise(f *feed, id types.NamespacedName, c proxy.Child) {
 	o := r.kind.owner(r.owner)
 	o.kept = slices.DeleteFunc(o.kept, func(ch change) bool {
 		return ch.feed == f && ch.uid == c.UID && ch.is == c.ResourceVersion
@@ -90,7 +90,7 @@ func (r *Run) recognise(f *feed, id types.NamespacedName, c proxy.Child) {
 
 // Deleted recognises the deletion of the child as the owner's own, now or
 // whenever it is done.
-func (r *Run) Deleted(c proxy.Child) {
+func (r *Session) Deleted(c proxy.Child) {
 	registry := r.kind.registry
 	registry.mu.Lock()
 	defer registry.mu.Unlock()
@@ -105,12 +105,12 @@ func (r *Run) Deleted(c proxy.Child) {
 	f.expectDeletion(types.NamespacedName{Namespace: c.Namespace, Name: c.Name}, c.UID, ownerKey{r.kind, r.owner})
 }
 
-func (r *Run) over() bool { return r.ended || r.kind.closed }
+func (r *Session) over() bool { return r.ended || r.kind.closed }
 
 // End says that the run and all its requests have ended. What others did
 // meanwhile is judged now. It returns what Owned does. Only the first call does
 // something more.
-func (r *Run) End() []schema.GroupVersionResource {
+func (r *Session) End() []schema.GroupVersionResource {
 	registry := r.kind.registry
 	registry.mu.Lock()
 	var notices []notice
@@ -129,7 +129,7 @@ func (r *Run) End() []schema.GroupVersionResource {
 }
 
 // conclude judges what was kept.
-func (r *Run) conclude() []notice {
+func (r *Session) conclude() []notice {
 	o := r.kind.owner(r.owner)
 	if o.runs--; o.runs > 0 {
 		return nil
