@@ -117,7 +117,8 @@ func (x *exchange) follow(ctx context.Context) []Child {
 }
 
 // addMark gives the mark to the object that has just been written without it. The
-// answer to the client is the object with the mark.
+// answer to the client is the object with the mark. The patch is a part of the
+// write: it is sent also if the run, or the leadership, has ended since.
 func (x *exchange) addMark(resp *http.Response) error {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {

@@ -156,12 +156,14 @@ func (x *exchange) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	if x.readsAnswer() {
 		accept, ok := onlyJSON(r.Header.Values("Accept"))
-		if !ok {
+		if !ok && x.info.Subresource == "" {
 			x.refused(w, refuse(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
 				"a run's writes, and its reads of Secrets, are answered in JSON: accept application/json"))
 			return
 		}
-		r.Header.Set("Accept", accept)
+		if ok {
+			r.Header.Set("Accept", accept)
+		}
 	}
 	x.forward(w, r)
 }
@@ -171,16 +173,19 @@ func (x *exchange) readsAnswer() bool {
 	return x.tellsSecrets() || x.write && x.info.IsResourceRequest && !isConnection(x.info, "exec", "attach", "portforward", "proxy")
 }
 
-// onlyJSON is what of an Accept header is answered in JSON; false if nothing is.
+// onlyJSON is what of an Accept header is answered in JSON; false if nothing is. A
+// server that has no JSON for a client that takes anything sends what it has.
 func onlyJSON(header []string) (string, bool) {
 	var ranges []string
-	for _, r := range strings.Split(strings.Join(header, ","), ",") {
-		switch r = strings.TrimSpace(r); mediaType(r) {
+	all := cmp.Or(strings.TrimSpace(strings.Join(header, ",")), runtime.ContentTypeJSON)
+	for r := range strings.SplitSeq(all, ",") {
+		r = strings.TrimSpace(r)
+		switch name, _, _ := strings.Cut(r, ";"); strings.ToLower(strings.TrimSpace(name)) {
 		case runtime.ContentTypeJSON:
-			ranges = append(ranges, cmp.Or(r, runtime.ContentTypeJSON))
+			ranges = append(ranges, r)
 		case "application/*", "*/*":
 			_, parameters, _ := strings.Cut(r, ";")
-			ranges = append(ranges, strings.TrimSuffix(runtime.ContentTypeJSON+";"+parameters, ";"))
+			ranges = append(ranges, strings.TrimSuffix(runtime.ContentTypeJSON+";"+parameters, ";"), "*/*;q=0.01")
 		}
 	}
 	return strings.Join(ranges, ", "), len(ranges) > 0
