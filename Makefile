@@ -55,7 +55,8 @@ build: ## build bin/rolewright, a static binary
 	$(GO_BUILD) -o $(BIN)/rolewright ./cmd/rolewright
 
 .PHONY: demo
-demo: setup cluster-tools-kwok build ## watch the example operator from the first object to its finalizer, on a control plane of its own
+demo: ## watch the example operator from the first object to its finalizer, on a control plane of its own
+	@$(MAKE) --no-print-directory -j 2 setup cluster-tools-kwok build
 	@$(GO_BUILD) -o $(BIN)/demo ./test/demo
 	@$(TOOLS)/controlplane exec --kwok -- $(BIN)/demo -rolewright $(BIN)/rolewright
 
@@ -284,21 +285,25 @@ lint-tools: $(TOOLS)/golangci-lint ## build the linter, and install those for Py
 $(TOOLS)/controlplane: $(wildcard tools/controlplane/*.go) tools/go.mod
 	cd tools && CGO_ENABLED=0 go build -o $@ ./controlplane
 
-# The pins decide: a changed pin builds again. The first build takes minutes, then Go's cache has the packages.
+# The pins decide: a changed pin builds again. The first builds take minutes, then Go's cache has the packages.
+first_build = @echo 'Building $(@F). The first time that takes about $(1) on two cores.'
+
 $(TOOLS)/etcd: tools/go.mod tools/go.sum
-	cd tools && go build -ldflags '$(KUBERNETES_LDFLAGS)' -o $@ go.etcd.io/etcd/server/v3
+	$(call first_build,40 seconds)
+	@cd tools && go build -ldflags '$(KUBERNETES_LDFLAGS)' -o $@ go.etcd.io/etcd/server/v3
 	@touch $@
 
 # The servers and kubectl.
 $(TOOLS)/kube%: tools/go.mod tools/go.sum
-	@echo 'The first build of $(@F) takes minutes.'
-	cd tools && go build -ldflags '$(KUBERNETES_LDFLAGS)' -o $@ k8s.io/kubernetes/cmd/$(@F)
+	$(call first_build,$(if $(filter kube-apiserver,$(@F)),4 minutes,a minute))
+	@cd tools && go build -ldflags '$(KUBERNETES_LDFLAGS)' -o $@ k8s.io/kubernetes/cmd/$(@F)
 	@touch $@
 
 # With kwok come the stages that its authors ship: what a node and a pod go through.
 KWOK_STAGES := node/fast/node-initialize node/heartbeat-with-lease/node-heartbeat-with-lease pod/fast/pod-ready pod/fast/pod-complete pod/fast/pod-delete
 $(TOOLS)/kwok: tools/kwok/go.mod tools/kwok/go.sum
-	cd tools/kwok && go build -trimpath -ldflags '-s -w' -o $@ sigs.k8s.io/kwok/cmd/kwok
+	$(call first_build,2 minutes)
+	@cd tools/kwok && go build -trimpath -ldflags '-s -w' -o $@ sigs.k8s.io/kwok/cmd/kwok
 	@cd "$$(cd tools/kwok && go list -m -f '{{.Dir}}' sigs.k8s.io/kwok)/kustomize/stage" && \
 		for stage in $(KWOK_STAGES); do echo ---; cat $$stage.yaml; done > $@-stages.yaml
 	@touch $@
