@@ -28,10 +28,10 @@ import (
 	"github.com/rolewright/rolewright/controller/eventlog"
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/proxy"
-	"github.com/rolewright/rolewright/internal/testenv"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/jobevent"
+	"github.com/rolewright/rolewright/test/testenv"
 )
 
 func TestMain(m *testing.M) {

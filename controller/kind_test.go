@@ -15,9 +15,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rolewright/rolewright/controller/status"
-	"github.com/rolewright/rolewright/internal/testenv"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/test/testenv"
 )
 
 // crdObject is the CustomResourceDefinition of gvk as it is installed.

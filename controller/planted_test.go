@@ -23,9 +23,9 @@ import (
 
 	"github.com/rolewright/rolewright/controller/status"
 	opmetrics "github.com/rolewright/rolewright/internal/metrics"
-	"github.com/rolewright/rolewright/internal/testenv"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/test/testenv"
 )
 
 // onDisk makes what a run leaves on disk, and looks for processes and records

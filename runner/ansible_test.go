@@ -13,10 +13,10 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/rolewright/rolewright/internal/testenv/parts"
-	"github.com/rolewright/rolewright/runner/internal/leaktest"
 	"github.com/rolewright/rolewright/runner/supervise"
 	"github.com/rolewright/rolewright/runner/warm"
+	"github.com/rolewright/rolewright/test/leaktest"
+	"github.com/rolewright/rolewright/test/testenv/parts"
 )
 
 func TestMain(m *testing.M) {

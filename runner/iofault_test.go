@@ -13,7 +13,7 @@ import (
 	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
 
-	"github.com/rolewright/rolewright/internal/testenv/parts"
+	"github.com/rolewright/rolewright/test/testenv/parts"
 )
 
 // asFailing is the argument by which the test binary makes one run, traced by

@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/rolewright/rolewright/internal/testenv/parts"
+	"github.com/rolewright/rolewright/test/testenv/parts"
 )
 
 func TestPool_ChecksItsServers(t *testing.T) {

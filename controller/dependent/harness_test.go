@@ -24,7 +24,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/rolewright/rolewright/internal/proxy"
-	"github.com/rolewright/rolewright/internal/testenv"
+	"github.com/rolewright/rolewright/test/testenv"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rolewright/rolewright/internal/testenv/parts"
+	"github.com/rolewright/rolewright/test/testenv/parts"
 )
 
 // play runs a playbook with the given content of env/extravars in an empty

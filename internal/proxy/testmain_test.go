@@ -3,7 +3,7 @@ package proxy
 import (
 	"testing"
 
-	"github.com/rolewright/rolewright/internal/testenv"
+	"github.com/rolewright/rolewright/test/testenv"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }

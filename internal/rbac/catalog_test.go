@@ -13,7 +13,7 @@ import (
 	godiff "github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/discovery"
 
-	"github.com/rolewright/rolewright/internal/testenv"
+	"github.com/rolewright/rolewright/test/testenv"
 )
 
 var update = flag.Bool("update", false, "write the golden files again")

@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rolewright/rolewright/internal/testenv/parts"
+	"github.com/rolewright/rolewright/test/testenv/parts"
 )
 
 // write makes a file below dir and returns its path.

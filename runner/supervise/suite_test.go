@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rolewright/rolewright/internal/testenv/parts"
+	"github.com/rolewright/rolewright/test/testenv/parts"
 )
 
 // suite are the arguments of the test binary for the tests that hold for

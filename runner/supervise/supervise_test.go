@@ -15,7 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rolewright/rolewright/runner/internal/leaktest"
+	"github.com/rolewright/rolewright/test/leaktest"
 )
 
 // The test binary plays the programs that a test needs beside itself: the

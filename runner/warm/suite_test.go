@@ -17,11 +17,11 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/rolewright/rolewright/internal/testenv/parts"
 	"github.com/rolewright/rolewright/runner"
-	"github.com/rolewright/rolewright/runner/internal/leaktest"
 	"github.com/rolewright/rolewright/runner/supervise"
 	"github.com/rolewright/rolewright/runner/warm"
+	"github.com/rolewright/rolewright/test/leaktest"
+	"github.com/rolewright/rolewright/test/testenv/parts"
 )
 
 // asOperator is the argument with which the test binary is an operator.

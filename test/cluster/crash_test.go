@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rolewright/rolewright/internal/testenv"
+	"github.com/rolewright/rolewright/test/testenv"
 )
 
 // failOver is a true crash: a replica that is stopped in order gives up the Lease, and the others need not wait.

@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rolewright/rolewright/internal/testenv"
+	"github.com/rolewright/rolewright/test/testenv"
 )
 
 var _ = flag.String("transcript", "", "a file for what was said and answered")

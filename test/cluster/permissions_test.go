@@ -11,7 +11,7 @@ import (
 
 	rbacv1 "k8s.io/api/rbac/v1"
 
-	"github.com/rolewright/rolewright/internal/testenv"
+	"github.com/rolewright/rolewright/test/testenv"
 )
 
 // granted are the roles of the operator and where they lie; the other roles of config/rbac are for people.

@@ -25,8 +25,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rolewright/rolewright/internal/testenv"
-	"github.com/rolewright/rolewright/internal/testenv/parts"
+	"github.com/rolewright/rolewright/test/testenv"
+	"github.com/rolewright/rolewright/test/testenv/parts"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }

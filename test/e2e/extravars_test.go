@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rolewright/rolewright/internal/testenv"
+	"github.com/rolewright/rolewright/test/testenv"
 )
 
 // dumpTasks writes the variables of a run whose names are in the list names, as JSON, into $DUMP/<object>.json. A value

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rolewright/rolewright/internal/testenv"
+	"github.com/rolewright/rolewright/test/testenv"
 )
 
 const finalizerName = "example.com/finalizer"

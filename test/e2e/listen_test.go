@@ -14,7 +14,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rolewright/rolewright/internal/testenv"
+	"github.com/rolewright/rolewright/test/testenv"
 )
 
 // An operator hears no one but on the addresses that its flags name, and on its

@@ -14,8 +14,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/rolewright/rolewright/internal/testenv"
-	"github.com/rolewright/rolewright/internal/testenv/parts"
+	"github.com/rolewright/rolewright/test/testenv"
+	"github.com/rolewright/rolewright/test/testenv/parts"
 )
 
 // repository is the top of the repository, seen from where the tests of this package run.

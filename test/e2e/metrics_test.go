@@ -12,7 +12,7 @@ import (
 
 	rbacv1 "k8s.io/api/rbac/v1"
 
-	"github.com/rolewright/rolewright/internal/testenv"
+	"github.com/rolewright/rolewright/test/testenv"
 )
 
 // Every query of the dashboard gives data, and every rule names what there is, with the metrics of an operator whose runs

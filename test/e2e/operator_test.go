@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rolewright/rolewright/internal/testenv"
+	"github.com/rolewright/rolewright/test/testenv"
 )
 
 // operator is a process of the program.

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/rolewright/rolewright/internal/testenv"
+	"github.com/rolewright/rolewright/test/testenv"
 )
 
 // gatedTasks write once they are let on.

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rolewright/rolewright/internal/testenv"
+	"github.com/rolewright/rolewright/test/testenv"
 )
 
 // ask makes a request as curl would, and returns the status and the body of the answer.

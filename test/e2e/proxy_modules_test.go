@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 
-	"github.com/rolewright/rolewright/internal/testenv"
+	"github.com/rolewright/rolewright/test/testenv"
 )
 
 // moduleTasks use each module of kubernetes.core that writes, and read right after it. Their objects are rewritten in

@@ -16,7 +16,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rolewright/rolewright/internal/testenv"
+	"github.com/rolewright/rolewright/test/testenv"
 )
 
 // protocol is how kubectl streams. It takes the other one by itself where the first does not get through.

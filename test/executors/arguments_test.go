@@ -21,8 +21,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/rolewright/rolewright/internal/testenv"
 	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/test/testenv"
 )
 
 // zipped is a zip file in base64, as the file of a module has one.

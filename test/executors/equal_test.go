@@ -13,9 +13,9 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
-	"github.com/rolewright/rolewright/internal/testenv"
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/jobevent"
+	"github.com/rolewright/rolewright/test/testenv"
 )
 
 // observed is what there is to see of a run, without times and identifiers.

@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rolewright/rolewright/internal/testenv"
-	"github.com/rolewright/rolewright/internal/testenv/parts"
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/supervise"
 	"github.com/rolewright/rolewright/runner/warm"
+	"github.com/rolewright/rolewright/test/testenv"
+	"github.com/rolewright/rolewright/test/testenv/parts"
 )
 
 func TestMain(m *testing.M) {

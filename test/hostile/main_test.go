@@ -12,9 +12,9 @@ import (
 
 	"go.uber.org/goleak"
 
-	needed "github.com/rolewright/rolewright/internal/testenv/parts"
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/supervise"
+	needed "github.com/rolewright/rolewright/test/testenv/parts"
 )
 
 func TestMain(m *testing.M) {

@@ -32,8 +32,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
 
-	"github.com/rolewright/rolewright/internal/testenv"
-	"github.com/rolewright/rolewright/internal/testenv/parts"
+	"github.com/rolewright/rolewright/test/testenv"
+	"github.com/rolewright/rolewright/test/testenv/parts"
 )
 
 const repository = "../.."

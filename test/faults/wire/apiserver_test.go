@@ -18,9 +18,9 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/rolewright/rolewright/internal/testenv"
 	"github.com/rolewright/rolewright/test/faults/plan"
 	"github.com/rolewright/rolewright/test/faults/wire"
+	"github.com/rolewright/rolewright/test/testenv"
 )
 
 func clientset(t *testing.T, cfg *rest.Config) kubernetes.Interface {

@@ -20,9 +20,9 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/rolewright/rolewright/internal/testenv"
 	"github.com/rolewright/rolewright/test/faults/plan"
 	"github.com/rolewright/rolewright/test/faults/wire"
+	"github.com/rolewright/rolewright/test/testenv"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }
