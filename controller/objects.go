@@ -71,7 +71,7 @@ func (o *objects) start(queue workqueue.TypedRateLimitingInterface[reconcile.Req
 	}
 }
 
-// touch has an object reconciled of which another client has changed a dependent.
+// touch queues an object after another client has changed one of its dependents.
 // It is false, and nothing happens, if uid is that of an earlier object with the
 // name; it is empty where the dependent does not say it.
 func (o *objects) touch(key types.NamespacedName, uid types.UID, now time.Time) (ok bool) {
@@ -109,8 +109,8 @@ func (o *objects) take(key types.NamespacedName, now time.Time) (since time.Time
 	return since
 }
 
-// waits notes since when an object waits for its finalizer; zero if it does not.
-func (o *objects) waits(key types.NamespacedName, since time.Time) {
+// setDeleted notes since when an object waits for its finalizer; zero if it does not.
+func (o *objects) setDeleted(key types.NamespacedName, since time.Time) {
 	o.with(key, func(e *entry) { e.deleted = since })
 }
 

@@ -24,7 +24,7 @@ func TestObjects_AgesAreThoseOfTheOldest(t *testing.T) {
 	a.mark(one, now.Add(-time.Minute))
 	a.mark(one, now) // is due already
 	a.mark(two, now.Add(time.Hour))
-	a.waits(two, now.Add(-time.Hour))
+	a.setDeleted(two, now.Add(-time.Hour))
 	want := metrics.Ages{Queue: time.Minute, Deletion: time.Hour}
 	if diff := gocmp.Diff(want, a.oldest(now)); diff != "" {
 		t.Errorf("ages (-want +got):\n%s", diff)
@@ -35,7 +35,7 @@ func TestObjects_AgesAreThoseOfTheOldest(t *testing.T) {
 	if since := a.take(two, now); !since.Equal(now) {
 		t.Errorf("the second is due since %s, and is looked at before it is due", since)
 	}
-	a.waits(two, time.Time{})
+	a.setDeleted(two, time.Time{})
 	if got := a.oldest(now); got != (metrics.Ages{}) {
 		t.Errorf("ages of nothing: %+v", got)
 	}

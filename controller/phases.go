@@ -18,7 +18,7 @@ import (
 )
 
 // outcome is what a phase says of its reconcile: after how long the object is
-// requeued, or one of the values below.
+// requeued, or one of the values below. Those below zero are no durations.
 type outcome time.Duration
 
 const (
@@ -92,7 +92,7 @@ func (r *reconciler) release(ctx context.Context, s *scope) error {
 	if err != nil {
 		return fmt.Errorf("remove the finalizer: %w", err)
 	}
-	r.objects.waits(s.key, time.Time{})
+	r.objects.setDeleted(s.key, time.Time{})
 	s.log.Info("Finalizer removed", "remaining", finalizers)
 	return nil
 }
@@ -220,7 +220,7 @@ func (r *reconciler) begin(ctx context.Context, s *scope) (outcome, error) {
 	case apierrors.IsNotFound(err):
 		return finished, nil
 	case refused(err):
-		// The run is worth more than its mark.
+		// A status that is refused must not prevent the run.
 		r.logRefusal(s, err)
 	case err != nil:
 		// It may have been written nevertheless.

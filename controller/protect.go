@@ -31,8 +31,8 @@ func (r *reconciler) section(s *scope) section {
 	return section(filepath.Join(r.store.Object(s.uid()), s.runID, protectFile))
 }
 
-// bar reports whether no protected section is in progress, and sees to it that none
-// begins any more.
+// bar reports whether no protected section is in progress, and prevents any
+// further one.
 func (s section) bar() bool {
 	err := os.Symlink(barrier, string(s))
 	if !errors.Is(err, fs.ErrExist) {

@@ -68,7 +68,8 @@ type memory struct {
 	// last is the object's last run, as recorded in its status when the
 	// process met it, and as it took place since.
 	last *status.Run
-	// lost is the run that the status says no one has ended; nil if there is none.
+	// lost is the run that the status shows in progress and that this process does
+	// not make; nil if there is none.
 	lost *status.Active
 	// unwritten is a run whose end could not be written yet.
 	unwritten *status.Run
@@ -119,7 +120,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return res, err
 }
 
-// reconcile is one that was due at a time.
+// reconcile brings one object forward; due is when it should have been looked at.
 func (r *reconciler) reconcile(ctx context.Context, req ctrl.Request, due time.Time) (ctrl.Result, error) {
 	obj := r.newObject()
 	if err := r.cached.Get(ctx, req.NamespacedName, obj); apierrors.IsNotFound(err) {
@@ -167,8 +168,7 @@ func (r *reconciler) each(ctx context.Context, s *scope, phases []phase) (outcom
 	return finished, nil
 }
 
-// phases is what happens to an object, in order, up to the end of a run, which
-// is concluded.
+// phases are those of an object, in order. After a run, reconcile calls conclude.
 func (r *reconciler) phases(s *scope) []phase {
 	if s.deleting {
 		return []phase{

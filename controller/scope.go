@@ -48,7 +48,7 @@ type scope struct {
 	// mask is set by run; nil before.
 	mask *redact.Masker
 	// access and witness are set by run; access is nil again once the run has
-	// ended. dependents are the resources of which the object owns objects then.
+	// ended. dependents are the resources of the objects that it owns then.
 	access     *proxy.Access
 	witness    *witness
 	dependents []string
@@ -98,7 +98,7 @@ func (r *reconciler) open(ctx context.Context, obj *unstructured.Unstructured) (
 	if s.deleting && r.waits(obj) {
 		since = obj.GetDeletionTimestamp().Time
 	}
-	r.objects.waits(key, since)
+	r.objects.setDeleted(key, since)
 	r.metrics.ObjectSeen(r.gvk, key.Namespace, key.Name, created(obj))
 	return s, nil
 }

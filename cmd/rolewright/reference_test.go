@@ -88,7 +88,7 @@ func statusMeanings() map[string]string {
 		"lastRun.message": "What went wrong: at most 1 KiB. Missing after a success.", "lastRun.counts": "Results of tasks, on all hosts.", "lastRun.failedTask": "The task that decided a failure.",
 		"lastRun.failedTask.name": "Its name.", "lastRun.failedTask.role": "Its role.", "lastRun.failedTask.host": "The host on which it failed.", "lastRun.failedTask.path": "Its file and line.",
 		"lastRun.attempts": "How many runs in a row have failed.", "lastRun.requeueAfter": "The time until the next run, where the run asked for one.", "lastRun.fingerprint": "Identifies the inputs: a success with the same ones is not repeated.",
-		"dependents": "The resources of which the object owns objects, and which are watched for it.", "warnings": "What the author of the object should know.",
+		"dependents": "The resources of the objects that this object owns. They are watched for it.", "warnings": "What the author of the object should know.",
 	}
 }
 

@@ -219,7 +219,7 @@ func (s *Store) replaceLink(path, dir string) error {
 		return err
 	}
 	if info, err := root.Lstat(path); err == nil && info.Mode().Type() != fs.ModeSymlink {
-		return errors.New("something else stands there; remove it")
+		return errors.New("the path is not a link to a run; remove it")
 	}
 	tmp := path + "%new" // no object has a percent sign in its name
 	if err := root.RemoveAll(tmp); err != nil {

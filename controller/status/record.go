@@ -51,7 +51,7 @@ type Run struct {
 	RequeueAfter time.Duration
 	// Attempts counts the consecutive runs that failed, this one included.
 	Attempts int64
-	// Dependents are the resources of which the object owns objects
+	// Dependents are the resources of the objects that this object owns
 	// (status.ansible.dependents), as kubectl takes them: deployments.v1.apps.
 	// The first [MaxDependents] are recorded.
 	Dependents []string

@@ -54,7 +54,7 @@ func (w *window) pop() fileName {
 }
 
 // add inserts one name, in most cases at the end. After names were left out
-// there is no telling what comes between them and a name beyond.
+// it is not known what comes between them and a later name.
 func (w *window) add(n fileName) {
 	i, found := slices.BinarySearchFunc(w.names, n, compareNames)
 	if found || w.truncated && i == len(w.names) {

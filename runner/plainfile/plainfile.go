@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNotPlain is wrapped if what stands there is no regular file of bearable
-// size, or no directory.
+// ErrNotPlain is wrapped if the path is not a regular file, is too large, or
+// is not a directory.
 var ErrNotPlain = errors.New("not what it should be")
 
 // Open opens a regular file for reading.

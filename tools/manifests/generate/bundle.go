@@ -200,7 +200,7 @@ func (b *bundler) kinds() error {
 		}
 	}
 	for id := range said {
-		return fmt.Errorf("config/manifests/bases: customresourcedefinitions.owned has %s, of which there is no CustomResourceDefinition", id)
+		return fmt.Errorf("config/manifests/bases: customresourcedefinitions.owned has %s, and there is no CustomResourceDefinition for it", id)
 	}
 	return nil
 }
