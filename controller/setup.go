@@ -59,7 +59,7 @@ func Setup(mgr manager.Manager, opts Options) (*Set, error) {
 		Root: opts.RunnerRoot, MaxBytes: opts.ArtifactsMaxBytes, Given: []string{kubeconfigFile}, Metrics: opts.Metrics,
 	}, log)
 	if err != nil {
-		return nil, fmt.Errorf("directories of runs: %w", err)
+		return nil, err
 	}
 	if err := mgr.Add(store); err != nil {
 		return nil, fmt.Errorf("add the store of runs: %w", err)

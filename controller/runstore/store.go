@@ -109,11 +109,11 @@ func checkOwners(path string) error {
 		}
 		part := path[:i]
 		info, err := os.Lstat(part)
-		if errors.Is(err, fs.ErrNotExist) {
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 			return nil // nothing is there to be prepared
 		}
 		if err != nil {
-			return fmt.Errorf("runner root: %w; choose a writable directory with --runner-root", err)
+			return fmt.Errorf("runner root: %w", err)
 		}
 		st, ok := info.Sys().(*syscall.Stat_t)
 		if ok && exposed && st.Uid != 0 && int(st.Uid) != os.Geteuid() {
