@@ -60,7 +60,7 @@ func (x *exchange) observe(resp *http.Response) error {
 		return nil
 	}
 	if x.markAfter {
-		if err := x.addMark(resp); err != nil {
+		if err := errors.Join(x.addMark(resp), x.readSecrets(resp)); err != nil {
 			return err
 		}
 	}
@@ -148,17 +148,53 @@ func (x *exchange) addMark(resp *http.Response) error {
 		c.UID, c.ResourceVersion = m.UID, m.ResourceVersion
 		x.s.Tracker.Wrote(c)
 	}
-	metadata := x.mark().Metadata(m)
-	metadata["uid"] = m.UID
 	// The client may be gone already: its object is there all the same.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(resp.Request.Context()), patchTimeout)
+	defer cancel()
 	sent := resp.Request.Header
-	header := http.Header{"Accept": sent["Accept"], "User-Agent": sent["User-Agent"]}
-	if body, err = x.patchMetadata(context.WithoutCancel(resp.Request.Context()), m.Name, metadata, header); err != nil {
+	body, err = x.patchMark(ctx, m, http.Header{"Accept": sent["Accept"], "User-Agent": sent["User-Agent"]})
+	if err != nil {
 		return x.unmarkable(err)
 	}
 	resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	resp.Header.Set("Content-Length", strconv.Itoa(len(body)))
 	return nil
+}
+
+// patchMark adds the mark to an object, and returns the API server's answer. It
+// looks at the object again if another client has changed it meanwhile.
+func (x *exchange) patchMark(ctx context.Context, m objectbody.Meta, header http.Header) ([]byte, error) {
+	const tries = 5
+	for n := 1; ; n++ {
+		metadata := x.mark().Metadata(m)
+		metadata["uid"], metadata["resourceVersion"] = m.UID, m.ResourceVersion
+		body, err := x.patchMetadata(ctx, m.Name, metadata, header)
+		if !errors.Is(err, errConflict) || n == tries {
+			return body, err
+		}
+		info := *x.info
+		info.Path = x.pathOf(m.Name)
+		stored, err := x.p.stored(ctx, &info)
+		if err != nil {
+			return nil, err
+		}
+		if stored == nil || stored.UID != m.UID {
+			return nil, errors.New("it is gone")
+		}
+		m = *stored
+	}
+}
+
+// errConflict is in the chain of patchMetadata's errors if the object has changed.
+var errConflict = errors.New("another client has changed the object")
+
+// pathOf is the path of the object of that name which the exchange has written.
+func (x *exchange) pathOf(name string) string {
+	path := strings.TrimSuffix(x.info.Path, "/")
+	if x.info.Verb == "create" {
+		path += "/" + name
+	}
+	return path
 }
 
 // unmarkable is the answer for an object that could not be given the mark after it
@@ -180,6 +216,8 @@ func (x *exchange) disown(ctx context.Context, m objectbody.Meta) {
 	}
 	metadata["uid"], metadata["resourceVersion"] = m.UID, m.ResourceVersion
 	x.marked = false
+	ctx, cancel := context.WithTimeout(ctx, patchTimeout)
+	defer cancel()
 	if _, err := x.patchMetadata(ctx, m.Name, metadata, http.Header{"Accept": {partialMetadata}}); err != nil {
 		x.p.log.Error(err, "Mark of the owner cannot be taken off an object that another client has just created", "path", x.info.Path)
 	}
@@ -192,16 +230,13 @@ func (x *exchange) patchMetadata(ctx context.Context, name string, metadata map[
 	if err != nil {
 		return nil, fmt.Errorf("encode the mark: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, patchTimeout)
-	defer cancel()
-	path := strings.TrimSuffix(x.info.Path, "/")
-	if x.info.Verb == "create" {
-		path += "/" + name
-	}
 	header.Set("Content-Type", string(types.MergePatchType))
-	code, answer, err := x.p.call(ctx, http.MethodPatch, path, bytes.NewReader(patch), header)
+	code, answer, err := x.p.call(ctx, http.MethodPatch, x.pathOf(name), bytes.NewReader(patch), header)
 	if err != nil {
 		return nil, err
+	}
+	if code == http.StatusConflict {
+		return nil, errConflict
 	}
 	if code != http.StatusOK {
 		var status metav1.Status
@@ -211,7 +246,7 @@ func (x *exchange) patchMetadata(ctx context.Context, name string, metadata map[
 	return answer, nil
 }
 
-// patchTimeout bounds the one request of patchMetadata.
+// patchTimeout bounds what is done to the marks after a write.
 const patchTimeout = 10 * time.Second
 
 // buffers is the pool of buffers through which answers are copied. It implements

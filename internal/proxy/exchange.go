@@ -233,6 +233,9 @@ func (x *exchange) finish(ctx context.Context) {
 		outcome = OutcomeClient
 	}
 	x.p.opts.Metrics.ProxyRequest(x.verb(), x.kind, outcome)
+	if x.unread != nil && x.code != http.StatusUnsupportedMediaType {
+		x.withhold(x.unread.Error())
+	}
 	x.record()
 	if !x.write {
 		return

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,6 +29,53 @@ func (u unreading) RoundTrip(r *http.Request) (*http.Response, error) {
 		StatusCode: http.StatusInternalServerError, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: http.Header{}, Body: io.NopCloser(strings.NewReader("no")), Request: r,
 	}, nil
+}
+
+// meddling is a transport on which another client adds an owner to each config map
+// that is about to be patched for the first time.
+type meddling struct {
+	http.RoundTripper
+	meddle func(name string)
+	seen   *sync.Map
+}
+
+func (m meddling) RoundTrip(r *http.Request) (*http.Response, error) {
+	if _, name, ok := strings.Cut(r.URL.Path, "/configmaps/"); ok && r.Method == http.MethodPatch {
+		if _, seen := m.seen.LoadOrStore(name, true); !seen {
+			m.meddle(name)
+		}
+	}
+	return m.RoundTripper.RoundTrip(r)
+}
+
+func TestMatrix_AMarkThatIsAddedLaterTakesNoOwnerAway(t *testing.T) {
+	t.Parallel()
+	cfg, client := administrator(t)
+	home := testenv.Namespace(t, cfg)
+	gvk := testenv.CRD(t, cfg)
+	owner, other := newOwner(t, cfg, gvk, home), newOwner(t, cfg, gvk, home)
+	maps := client.CoreV1().ConfigMaps(home)
+	between := rest.CopyConfig(cfg)
+	between.Wrap(func(rt http.RoundTripper) http.RoundTripper {
+		return meddling{rt, func(name string) {
+			patch := []byte(`{"metadata":{"ownerReferences":[` + referenceTo(other, "") + `]}}`)
+			if _, err := maps.Patch(t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+				t.Error(err)
+			}
+		}, &sync.Map{}}
+	})
+	inside := runOf(t, startProxy(t, between), Grant{Owner: owner, Inject: true}).CoreV1().ConfigMaps(home)
+	created, err := inside.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatalf("create the object, in protobuf: %v", err)
+	}
+	var uids []types.UID
+	for _, ref := range created.OwnerReferences {
+		uids = append(uids, ref.UID)
+	}
+	if !slices.Equal(uids, []types.UID{other.UID, owner.UID}) {
+		t.Errorf("owners = %q, want the other one and the run's", uids)
+	}
 }
 
 func TestMatrix_AnObjectThatCannotBeReadNowIsNotReplaced(t *testing.T) {

@@ -56,9 +56,10 @@ func mediaType(contentType string) string {
 
 // writtenSecrets passes the values in the body of a request to [Secrets]. It fails
 // if the run has ended. Values that cannot be read are in the answer, if the API
-// server accepts the request.
+// server accepts the request and answers with the object; else finish withholds
+// the output.
 func (x *exchange) writtenSecrets(contentType string, body []byte) error {
-	if !x.tellsSecrets() || x.info.Subresource == "token" {
+	if !x.tellsSecrets() || x.info.Subresource == "token" || strings.HasPrefix(x.info.Verb, "delete") {
 		return nil
 	}
 	var values []string
@@ -74,12 +75,7 @@ func (x *exchange) readSecrets(resp *http.Response) error {
 		return nil
 	}
 	switch code := resp.StatusCode; {
-	case code == http.StatusBadRequest, code == http.StatusUnsupportedMediaType:
-		return nil // the API server could not read the body either
 	case code >= http.StatusMultipleChoices:
-		if x.unread != nil {
-			x.withhold(x.unread.Error())
-		}
 		return nil
 	case code == http.StatusSwitchingProtocols:
 		x.withhold("it watches them over a websocket")
@@ -101,7 +97,8 @@ func (x *exchange) readSecrets(resp *http.Response) error {
 	}
 	resp.Body = readCloser{io.MultiReader(bytes.NewReader(head), rest), resp.Body}
 	if err != nil {
-		return nil //nolint:nilerr // the client reads the error where the answer breaks off
+		x.withhold("its answer breaks off: " + err.Error())
+		return nil //nolint:nilerr // the client reads the error there
 	}
 	if len(head) > maxSecrets {
 		x.withhold("its answer is larger than 16 MiB")
@@ -111,6 +108,9 @@ func (x *exchange) readSecrets(resp *http.Response) error {
 	if err != nil {
 		x.withhold(err.Error())
 		return nil
+	}
+	if meta, err := objectbody.Read(head); err == nil && meta.Kind == "Secret" {
+		x.unread = nil // a table or the metadata alone would not show what was written
 	}
 	return x.tell(values)
 }
@@ -169,6 +169,8 @@ func (w *watchedSecrets) Read(b []byte) (int, error) {
 	}
 	if len(w.frame) > maxSecrets {
 		w.lose("an event is larger than 16 MiB")
+	} else if err != nil && len(w.frame) > 0 {
+		w.lose("the last event breaks off")
 	}
 	return n, err
 }

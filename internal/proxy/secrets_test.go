@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/rolewright/rolewright/test/testenv"
@@ -169,8 +170,37 @@ func TestSecrets_ValuesThatAreNotReadAreInTheAnswerOrWithheld(t *testing.T) {
 	if err := create(); !apierrors.IsAlreadyExists(err) {
 		t.Fatalf("create again: %v", err)
 	}
-	if got, withheld := secrets.take(); !withheld || len(got) != 0 {
-		t.Errorf("refused: told %q, withheld %t", got, withheld)
+	withheld := func(context.Context) error { // when the exchange has ended, after the answer
+		if got, withheld := secrets.take(); !withheld {
+			return fmt.Errorf("told %q", got)
+		}
+		return nil
+	}
+	testenv.Eventually(t, "the output is withheld after a refusal", withheld)
+	secret.Name, through.AcceptContentTypes = "y", asMetadata
+	_ = create() // its client expects the Secret, and not the metadata alone
+	testenv.Eventually(t, "the output is withheld after an answer without values", withheld)
+}
+
+func TestDeletesNothing(t *testing.T) {
+	encoded := func(options metav1.DeleteOptions) string {
+		raw, err := options.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := (&runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"}, Raw: raw}).Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return "k8s\x00" + string(body)
+	}
+	for body, want := range map[string]bool{
+		`{}`: false, `{"propagationPolicy":"Background"}`: false, `{"dryRun":["All"]}`: true, "kind: DeleteOptions": true,
+		encoded(metav1.DeleteOptions{}): false, encoded(metav1.DeleteOptions{DryRun: []string{"All"}}): true, "k8s\x00?": true,
+	} {
+		if got := deletesNothing([]byte(body)); got != want {
+			t.Errorf("%q: %t, want %t", body, got, want)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package proxy
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -51,6 +52,9 @@ func (x *exchange) prepare(w http.ResponseWriter, r *http.Request) error {
 	if err := x.writtenSecrets(r.Header.Get("Content-Type"), body); err != nil {
 		return err
 	}
+	if strings.HasPrefix(x.info.Verb, "delete") && len(body) > 0 {
+		x.dryRun = deletesNothing(body) // the API server does not look at the query then
+	}
 	if x.s.Inject && x.ownable(r) {
 		if body, err = x.own(r, body); err != nil {
 			return err
@@ -79,6 +83,17 @@ func readBody(w http.ResponseWriter, r *http.Request, timeout time.Duration) ([]
 	}
 	_ = control.SetReadDeadline(time.Time{}) // after an error it stays: net/http reads on before it answers
 	return body, nil
+}
+
+// deletesNothing reports whether a body of DeleteOptions asks for a dry run. One that
+// cannot be read counts as one: at worst, another run follows the deletion.
+func deletesNothing(body []byte) bool {
+	var options metav1.DeleteOptions
+	if packed, ok := bytes.CutPrefix(body, []byte("k8s\x00")); ok {
+		var envelope runtime.Unknown
+		return envelope.Unmarshal(packed) != nil || options.Unmarshal(envelope.Raw) != nil || len(options.DryRun) > 0
+	}
+	return json.Unmarshal(body, &options) != nil || len(options.DryRun) > 0
 }
 
 // ownable reports whether the request writes an object that can belong to

@@ -29,8 +29,8 @@ func SecretValues(mediaType string, body []byte) ([]string, error) {
 	var tree any
 	switch mediaType {
 	case runtime.ContentTypeJSON, string(types.MergePatchType), string(types.StrategicMergePatchType):
-		if err := json.Unmarshal(body, &tree); err != nil {
-			return nil, fmt.Errorf("read the values of Secrets: %w", err)
+		if err := unmarshal(body, &tree); err != nil { // which refuses members that are there twice
+			return nil, err
 		}
 	case runtime.ContentTypeYAML, string(types.ApplyYAMLPatchType):
 		var document yaml.Node
@@ -86,9 +86,10 @@ func treeSecrets(values []string, tree any) []string {
 		for _, v := range t {
 			values = treeSecrets(values, v)
 		}
-	case map[string]any:
-		for key, v := range t {
-			m, isMap := v.(map[string]any)
+	case map[string]any, map[any]any:
+		object, _ := asMap(t)
+		for key, v := range object {
+			m, isMap := asMap(v)
 			switch {
 			case key == "data" && isMap:
 				values = append(values, entries(m, true)...)
@@ -106,6 +107,21 @@ func treeSecrets(values []string, tree any) []string {
 		}
 	}
 	return values
+}
+
+// asMap is an object. YAML may have keys that are no texts, of which the API server
+// makes texts.
+func asMap(v any) (map[string]any, bool) {
+	m, ok := v.(map[any]any)
+	if !ok {
+		m, ok := v.(map[string]any)
+		return m, ok
+	}
+	plain := make(map[string]any, len(m))
+	for key, v := range m {
+		plain[fmt.Sprint(key)] = v
+	}
+	return plain, true
 }
 
 func entries(m map[string]any, encoded bool) []string {
