@@ -196,6 +196,9 @@ func TestKind_SchemaThatPrunesTheSummary(t *testing.T) {
 	if n := strings.Count(o.log(), "schema drops status.ansible"); n != 1 {
 		t.Errorf("the log says %d times that the summary is dropped, want once", n)
 	}
+	if strings.Contains(o.log(), "unknown field") {
+		t.Errorf("the log has warnings of the API server:\n%s", o.log())
+	}
 	update(t, c, obj, func(m map[string]any) { m["spec"] = map[string]any{"size": int64(2)} })
 	awaitCondition(t, c, obj, status.Ready, "True")
 }

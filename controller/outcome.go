@@ -48,6 +48,15 @@ const withheldBecause = "what the run has said is withheld: "
 func (r *reconciler) notRun(s *scope, run *status.Run) {
 	said := s.mask.Mask(s.err.Error())
 	switch {
+	case errors.Is(s.err, runner.ErrCut) && s.cutBefore():
+		// Most likely it is the run, with the memory that it takes.
+		run.Result, run.Reason = status.Failed, string(runner.RunnerDied)
+		run.Message = short(said + ", again: the run may take more memory than there is")
+		run.Counts = countsOf(s.result.Summary)
+	case errors.Is(s.err, runner.ErrCut):
+		run.Result, run.Reason = status.Interrupted, status.ReasonCut
+		run.Message = fmt.Sprintf("Run %s was interrupted: %s; it is repeated", shortID(s.runID), said)
+		run.Counts = countsOf(s.result.Summary)
 	case interrupted(s.err):
 		run.Result, run.Reason = status.Interrupted, string(status.Interrupted)
 		run.Message = fmt.Sprintf("Run %s was interrupted: %s; it is repeated", shortID(s.runID), said)
@@ -73,6 +82,14 @@ func (r *reconciler) notRun(s *scope, run *status.Run) {
 		run.Result, run.Reason = status.Failed, status.ReasonNotRun
 		run.Message = short("Unable to run reconciliation: " + said)
 	}
+}
+
+// cutBefore reports whether the last run, of the same inputs, ended with a helper
+// process that was killed, too.
+func (s *scope) cutBefore() bool {
+	last := s.memory.last
+	return last != nil && last.Fingerprint == s.fingerprint &&
+		(last.Reason == status.ReasonCut || last.Reason == string(runner.RunnerDied))
 }
 
 // noSpace is the message of a run that a full disk has hindered.

@@ -82,6 +82,24 @@ func TestOutcome_NamesTheTaskWhateverWordsItIsMadeOf(t *testing.T) {
 	}
 }
 
+// A run is not to blame for the death of a helper process, unless it happens again.
+func TestOutcome_OfAHelperThatIsKilled(t *testing.T) {
+	t.Parallel()
+	r := &reconciler{now: time.Now, secrets: &secrets{}}
+	m := &memory{}
+	var got []string
+	for range 3 {
+		s := &scope{memory: m, mask: redact.New(), runID: "1", fingerprint: "same", err: fmt.Errorf("run: %w", runner.ErrCut)}
+		run := r.endedRun(s)
+		m.last = &run
+		got = append(got, fmt.Sprint(run.Result, " ", run.Reason, " ", run.Attempts))
+	}
+	want := []string{"Interrupted HelperKilled 0", "Failed RunnerDied 1", "Failed RunnerDied 2"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("ends (-want +got):\n%s", diff)
+	}
+}
+
 // reasonsOf are the constants of a type in a file.
 func reasonsOf(t *testing.T, file, kind string) []string {
 	t.Helper()

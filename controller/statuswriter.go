@@ -108,13 +108,19 @@ func (r *reconciler) sendStatus(ctx context.Context, obj *unstructured.Unstructu
 	next.Object["status"] = after
 	patch := client.MergeFromWithOptions(obj.DeepCopy(), client.MergeFromWithOptimisticLock{})
 	failpoint.Hit("status.before-patch")
-	if err := r.client.Status().Patch(ctx, next, patch); err != nil {
+	if err := r.client.Status().Patch(ctx, next, patch, unwarned()); err != nil {
 		return err
 	}
 	failpoint.Hit("status.after-patch")
 	obj.Object = next.Object
 	r.noticePruning(obj, after)
 	return nil
+}
+
+// unwarned keeps the API server from a warning, with each write, of what the schema
+// drops: noticePruning says it once.
+func unwarned() client.SubResourcePatchOption {
+	return &client.SubResourcePatchOptions{PatchOptions: client.PatchOptions{FieldValidation: metav1.FieldValidationIgnore}}
 }
 
 // noticePruning logs once if the schema of the kind drops what is written.
@@ -145,7 +151,7 @@ func (r *reconciler) writeProgress(ctx context.Context, obj *unstructured.Unstru
 	target := r.newObject()
 	target.SetNamespace(obj.GetNamespace())
 	target.SetName(obj.GetName())
-	err = r.client.Status().Patch(ctx, target, client.RawPatch(types.MergePatchType, data))
+	err = r.client.Status().Patch(ctx, target, client.RawPatch(types.MergePatchType, data), unwarned())
 	r.metrics.StatusWrite(r.gvk, metrics.MomentProgress, err)
 	if err == nil {
 		obj.Object = target.Object

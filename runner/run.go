@@ -94,7 +94,8 @@ const tailLimit = 16 << 10
 //
 // Other errors mean that there was no run ([ErrUnavailable], a private data
 // directory that could not be created), after which the directory does not
-// exist, or that processes survived ([supervise.ErrSurvivors]).
+// exist, that a helper process of the run was killed ([ErrCut]), or that processes
+// survived ([supervise.ErrSurvivors]).
 func (r *Runner) Run(ctx context.Context, req Request) (Result, error) {
 	res := Result{ID: req.ID, ExitCode: -1}
 	req, err := req.normalise()
@@ -133,6 +134,9 @@ func (r *Runner) Run(ctx context.Context, req Request) (Result, error) {
 	res.Notes, res.Memory = exit.Notes, exit.Memory
 	res.Status, res.Tail = readArtifacts(req)
 	res.NoSpace = !res.proved() && (g.noSpace || full(req.Dir) || exhausted(req.Dir))
+	if exit.Cut {
+		err = errors.Join(ErrCut, err)
+	}
 	if exit.Stopped && !res.ended() {
 		err = errors.Join(fmt.Errorf("run %s cut short: %w", req.ID, context.Cause(ctx)), err)
 	}
@@ -174,7 +178,7 @@ func (r *Runner) Recover(ctx context.Context, dir, id string, mask Masker) (Resu
 	res.ExitCode, res.Signal, res.Summary = record.Exit.Code, record.Exit.Signal, follow(ctx, req, done)
 	res.Notes, res.Memory = record.Exit.Notes, record.Exit.Memory
 	res.Status, res.Tail = readArtifacts(req)
-	if record.Exit.Stopped && !res.ended() {
+	if record.Exit.Cut || record.Exit.Stopped && !res.ended() {
 		return res, fmt.Errorf("%w: it was stopped", ErrNoRecord)
 	}
 	return res, nil

@@ -13,6 +13,10 @@ import (
 // installed, not executable, or of a version that Rolewright does not know.
 var ErrUnavailable = errors.New("ansible-runner is unavailable")
 
+// ErrCut is returned for a run that ended with a helper process that was killed:
+// its supervisor, the fork server, or the run head. It says nothing of the content.
+var ErrCut = errors.New("a process that supervised the run was killed")
+
 // ErrTooLate is returned for a run that was not started because
 // [Request.Until] was over.
 var ErrTooLate = errors.New("it is too late to start the run")

@@ -20,6 +20,8 @@ const (
 	ReasonNotRun = "RunNotStarted"
 	// ReasonLost: the run's end was not seen.
 	ReasonLost = "Lost"
+	// ReasonCut: a helper process of the run was killed.
+	ReasonCut = "HelperKilled"
 	// ReasonTimedOut: the run was stopped at a limit of its watch.
 	ReasonTimedOut = "TimedOut"
 	// ReasonArtifactsTooLarge: the run was stopped because it had written too much.

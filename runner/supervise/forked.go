@@ -108,7 +108,7 @@ func runForked(ctx context.Context, c Command, out *os.File) (Exit, error) {
 	wg.Wait()
 	stopSampling()
 
-	exit := Exit{Code: -1, Signal: "SIGKILL", Stopped: stopped.Load()}
+	exit := Exit{Code: -1, Signal: "SIGKILL", Stopped: stopped.Load(), Cut: answer.Code == nil && !stopped.Load()}
 	if answer.Code != nil {
 		exit.Code, exit.Signal, exit.Killed, exit.Notes = *answer.Code, "", answer.Killed, answer.Notes
 		if answer.Signal != 0 {

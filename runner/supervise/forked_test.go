@@ -134,7 +134,7 @@ func TestForked_IsStartedOnceOrNotAtAll(t *testing.T) {
 				got = notStarted
 			case err != nil:
 				t.Error(err)
-			case exit.Code == -1 && exit.Signal == "SIGKILL":
+			case exit.Code == -1 && exit.Signal == "SIGKILL" && exit.Cut:
 				got = killed
 			}
 			if got != tt.want {

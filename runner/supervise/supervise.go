@@ -141,6 +141,9 @@ type Exit struct {
 	Stopped bool
 	// Killed counts the processes that outlived the command and were killed.
 	Killed int
+	// Cut is true if the process that supervised the command, or led it, was killed
+	// first, and the command with it: how it would have ended is not known.
+	Cut bool `json:",omitempty"`
 	// Notes are the lines that a fork server has noted of the command; empty if
 	// it was not started by one.
 	Notes string `json:",omitempty"`

@@ -191,7 +191,7 @@ func (s *Supervisor) abandoned(ctx context.Context, p *supervising, c Command, e
 	t := newOrphans(c.Cookie)
 	t.root.start, t.adopted = p.since, adopted(s.argv)
 	t.group, _ = cgroupOf(c.groups, c.Run)
-	exit := Exit{Code: -1, Signal: "SIGKILL", Stopped: ctx.Err() != nil}
+	exit := Exit{Code: -1, Signal: "SIGKILL", Stopped: ctx.Err() != nil, Cut: ctx.Err() == nil}
 	var killErr error
 	exit.Killed, killErr = t.kill()
 	r := Record{Exit: exit}

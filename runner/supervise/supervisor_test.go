@@ -260,7 +260,7 @@ func TestSupervisor_NothingSurvivesTheSupervisingProcess(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got.Code != -1 || got.Signal != "SIGKILL" || got.Stopped {
+		if got.Code != -1 || got.Signal != "SIGKILL" || got.Stopped || !got.Cut {
 			t.Errorf("exit = %+v, want one that says SIGKILL", got)
 		}
 		if left := alive(t, c.Cookie); len(left) > 0 {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -164,7 +165,7 @@ func TestRun_OutlivesTheServer(t *testing.T) {
 				}
 			}()
 			res, err := r.Run(t.Context(), g.Request)
-			if v := res.Verdict(); err != nil || v.Success == tt.head || tt.head && v.Reason != runner.RunnerDied {
+			if v := res.Verdict(); v.Success == tt.head || errors.Is(err, runner.ErrCut) != tt.head || err != nil && !tt.head {
 				t.Errorf("error %v, verdict %+v", err, v)
 			}
 			if left := processes(t, g.dir); len(left) > 0 || g.started() != 1 {
@@ -176,6 +177,40 @@ func TestRun_OutlivesTheServer(t *testing.T) {
 			run(t, next, simple)
 			eventually(t, "another server", func() bool { return pool.Wait(t.Context()) == nil })
 		})
+	}
+}
+
+// The keeper of a server takes its runs with it. They are cut, which is no failure
+// of theirs, and the next is forked from another server.
+func TestRun_IsCutWithTheKeeper(t *testing.T) {
+	t.Parallel()
+	o := options(t)
+	r, pool := start(t, o)
+	var wg sync.WaitGroup
+	gates := make([]gated, 3)
+	for i := range gates {
+		g := newGated(t)
+		gates[i] = g
+		wg.Go(func() {
+			res, err := r.Run(t.Context(), g.Request)
+			if !errors.Is(err, runner.ErrCut) || res.Verdict().Success {
+				t.Errorf("error %v, verdict %+v", err, res.Verdict())
+			}
+		})
+	}
+	for _, g := range gates {
+		eventually(t, "the run", func() bool { return g.started() > 0 })
+	}
+	send(t, syscall.SIGKILL, processes(t, "/server.py "+o.Dir+"/"))
+	wg.Wait()
+	for _, g := range gates {
+		if left := processes(t, g.dir); len(left) > 0 {
+			t.Errorf("left: %v", left)
+		}
+	}
+	eventually(t, "another server", func() bool { return pool.Wait(t.Context()) == nil })
+	if res := run(t, r, simple); res.Executor() != runner.ExecutorWarm {
+		t.Errorf("executor %s", res.Executor())
 	}
 }
 
