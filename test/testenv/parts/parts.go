@@ -52,7 +52,7 @@ func Root(t testing.TB) {
 func AnsibleOrExit() {
 	if err := ansible(); err != nil && !required() {
 		fmt.Printf("NOT TESTED: %v; run `make test`\n", err)
-		os.Exit(0)                                           //nolint:forbidigo // as TestMain does
+		os.Exit(0) //nolint:forbidigo // as TestMain does
 	}
 }
 
