@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/rolewright/rolewright/runner/jobevent"
@@ -35,9 +36,15 @@ type Options struct {
 	// with the environment Environ, but for requests that say otherwise; nil means
 	// that every run starts a new Python.
 	Warm *warm.Pool
-	// ForkTimeout is how long such a server may take to fork a run before it is
-	// replaced, and the run made plainly; 0 means [supervise.DefaultForkTimeout].
+	// ForkTimeout is how long such a server may take to fork a run; 0 means
+	// [supervise.DefaultForkTimeout]. A fork that comes late halves the number of
+	// runs at a time, and the run is forked in its turn. The server is replaced if
+	// the run was the only one, or no run has begun since the last halving.
 	ForkTimeout time.Duration
+	// OnLimit is called with the number of runs at a time when forks come late, and
+	// with 0 when there is no limit any more: one call after the other. It must not
+	// call the Runner. It may be nil.
+	OnLimit func(int)
 	// Trace is that of [warm.Options], for [NewPool].
 	Trace string
 	// Temp is the directory for the temporary files of runs; with nil they have
@@ -57,6 +64,7 @@ type Runner struct {
 	supervisor  *supervise.Supervisor
 	warm        *warm.Pool
 	forkTimeout time.Duration
+	throttle    *throttle
 }
 
 // New returns a Runner. It looks for nothing; see [Runner.Check].
@@ -65,6 +73,7 @@ func New(opts Options) *Runner {
 	return &Runner{
 		path: opts.Path, environ: opts.Environ, grace: opts.Grace, temp: opts.Temp, patience: fullPatience,
 		supervisor: supervise.NewSupervisor(opts.Supervisor), warm: opts.Warm, forkTimeout: opts.ForkTimeout,
+		throttle: newThrottle(opts.OnLimit),
 	}
 }
 
@@ -202,6 +211,14 @@ func (r *Runner) supervise(ctx context.Context, executable string, req Request) 
 	// until then is part of the result.
 	done := make(chan struct{})
 	summaries := make(chan jobevent.Summary, 1)
+	begun := sync.OnceFunc(r.throttle.begun)
+	observe := req.OnEvent
+	req.OnEvent = func(e jobevent.Event) {
+		begun()
+		if observe != nil {
+			observe(e)
+		}
+	}
 	go func() { summaries <- follow(context.WithoutCancel(ctx), req, done) }()
 
 	exit, err := r.start(ctx, req, supervise.Command{
@@ -235,23 +252,63 @@ func (r *Runner) start(ctx context.Context, req Request, c supervise.Command) (s
 	if c.Server = req.server; c.Server != "" || r.warm == nil || req.Executor == ExecutorRunner {
 		return r.supervisor.Run(ctx, c)
 	}
+	for {
+		exit, again, err := r.startOnce(ctx, c)
+		if !again {
+			return exit, err
+		}
+	}
+}
+
+// startOnce runs ansible-runner when it is its turn. If it says again, the fork
+// came late among other runs, and nothing was started.
+func (r *Runner) startOnce(ctx context.Context, c supervise.Command) (_ supervise.Exit, again bool, _ error) {
+	limited, err := r.throttle.enter(ctx)
+	if err != nil {
+		return supervise.Exit{Code: -1}, false, fmt.Errorf("%w: %w", supervise.ErrNotStarted, err)
+	}
+	defer r.throttle.leave()
+	if limited {
+		// A machine that is late has no time for a new Python. That there will be no
+		// server is what Acquire says.
+		_ = r.warm.Wait(ctx)
+	}
 	lease, err := r.warm.Acquire() //nolint:contextcheck // a server outlives the run
 	if err != nil {
-		return r.supervisor.Run(ctx, c)
+		exit, err := r.supervisor.Run(ctx, c)
+		return exit, false, err
 	}
 	forked := c
 	forked.Server, forked.Trace = lease.Socket, lease.Trace
+	asked := time.Now()
 	exit, err := r.supervisor.Run(ctx, forked)
-	lease.Release(exit, err)
 	if !errors.Is(err, supervise.ErrServer) || ctx.Err() != nil {
-		return exit, err
+		lease.Release(exit, err)
+		return exit, false, err
 	}
+	late := errors.Is(err, supervise.ErrLate)
+	if late && r.throttle.late(asked) {
+		err = nil // the server may be well
+	}
+	lease.Release(exit, err)
+	if err := removeStart(c); err != nil {
+		return exit, false, err
+	}
+	if late && (err == nil || limited) {
+		return exit, true, nil
+	}
+	exit, err = r.supervisor.Run(ctx, c)
+	return exit, false, err
+}
+
+// removeStart removes what a command has left that was not started.
+func removeStart(c supervise.Command) error {
 	for _, name := range []string{c.Output, c.Record} {
 		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return exit, fmt.Errorf("%w: %w", supervise.ErrNotStarted, err)
+			return fmt.Errorf("%w: %w", supervise.ErrNotStarted, err)
 		}
 	}
-	return r.supervisor.Run(ctx, c)
+	return nil
 }
 
 // follow adds up the events of a run until done is closed and the last one

@@ -21,10 +21,7 @@ import (
 )
 
 // DefaultForkTimeout is the ForkTimeout of a [Command] that names none. A fork
-// takes milliseconds, and seconds on a machine that has too much to do: where
-// the server is given up then, it is replaced, and the run that starts Python
-// again makes the machine slower still. Only a server that is frozen costs a run
-// all that time.
+// takes milliseconds, and seconds on a machine that has too much to do.
 const DefaultForkTimeout = 15 * time.Second
 
 // latest is how long a fork server, or the process that leads the command, may
@@ -67,6 +64,9 @@ func runForked(ctx context.Context, c Command, out *os.File) (Exit, error) {
 	f, err := fork(c, out)
 	if errors.Is(err, ErrNotStarted) {
 		return Exit{Code: -1}, err // too late for any start
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = fmt.Errorf("%w: %w", ErrLate, err)
 	}
 	if err != nil {
 		return Exit{Code: -1}, fmt.Errorf("%w: %w: %w", ErrNotStarted, ErrServer, err)

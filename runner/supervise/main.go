@@ -84,7 +84,7 @@ func (o order) carryOut(ctx context.Context) error {
 	r.Finished = time.Now()
 	switch {
 	case errors.Is(runErr, ErrNotStarted):
-		r.NotStarted, r.Server = runErr.Error(), errors.Is(runErr, ErrServer)
+		r.NotStarted, r.Server, r.Late = runErr.Error(), errors.Is(runErr, ErrServer), errors.Is(runErr, ErrLate)
 	case runErr != nil:
 		r.Survivors = runErr.Error()
 	}

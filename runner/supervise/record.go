@@ -14,8 +14,10 @@ type Record struct {
 	Exit Exit
 	// NotStarted and Survivors are the texts of errors; empty if there are none.
 	NotStarted, Survivors string
-	// Server is true if NotStarted is the fork server's doing.
+	// Server is true if NotStarted is the fork server's doing, and Late if it took
+	// too long.
 	Server bool `json:",omitempty"`
+	Late   bool `json:",omitempty"`
 	// Reason is empty for a command that ended by itself.
 	Reason Reason `json:",omitempty"`
 	// Started and Finished enclose the life of the tree.
@@ -70,6 +72,8 @@ func ReadRecord(path string) (Record, error) {
 // err is the error of [Run].
 func (r Record) err() error {
 	switch {
+	case r.Late:
+		return fmt.Errorf("%w: %w: %w: %s", ErrNotStarted, ErrServer, ErrLate, r.NotStarted)
 	case r.Server:
 		return fmt.Errorf("%w: %w: %s", ErrNotStarted, ErrServer, r.NotStarted)
 	case r.NotStarted != "":

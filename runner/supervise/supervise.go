@@ -37,6 +37,9 @@ var ErrNotStarted = errors.New("command not started")
 // ErrServer is wrapped, beside it, where that is the fork server's doing.
 var ErrServer = errors.New("fork server")
 
+// ErrLate is wrapped, beside both, where the server took longer than ForkTimeout.
+var ErrLate = errors.New("the fork came late")
+
 // ErrSurvivors is wrapped when processes of the tree could not be killed,
 // because they run as a user that we may not signal.
 var ErrSurvivors = errors.New("processes survived")

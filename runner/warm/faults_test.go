@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -242,6 +243,67 @@ func TestRun_IsMadePlainlyWhereTheServerIsFrozen(t *testing.T) {
 	if res := run(t, r, simple); res.Executor() != runner.ExecutorWarm {
 		t.Errorf("executor %s", res.Executor())
 	}
+}
+
+// On a machine on which forks come late there are fewer runs at a time, and hardly
+// one that starts a new Python. The server gets no CPU for three seconds of four.
+func TestRun_IsForkedLaterOnAStarvedMachine(t *testing.T) {
+	t.Parallel()
+	const runs = 40
+	o := options(t)
+	_, pool := start(t, o)
+	var limits []int
+	r := runner.New(runner.Options{
+		Environ: o.Environ, Supervisor: o.Supervisor, Warm: pool, ForkTimeout: impatient,
+		OnLimit: func(limit int) { limits = append(limits, limit) },
+	})
+	t.Cleanup(r.Close)
+	done := make(chan struct{})
+	var starved sync.WaitGroup
+	starved.Go(func() {
+		for {
+			for _, step := range []struct {
+				signal syscall.Signal
+				length time.Duration
+			}{{syscall.SIGSTOP, 3 * time.Second}, {syscall.SIGCONT, time.Second}} {
+				for pid := range servers(t, o.Dir) {
+					_ = syscall.Kill(pid, step.signal) // it may have been replaced
+				}
+				select {
+				case <-done:
+					return
+				case <-time.After(step.length):
+				}
+			}
+		}
+	})
+	var cold atomic.Int32
+	var wg sync.WaitGroup
+	for range runs {
+		req := request(t, simple)
+		wg.Go(func() {
+			res, err := r.Run(t.Context(), req)
+			if err != nil || !res.Verdict().Success {
+				t.Errorf("error %v, verdict %+v", err, res.Verdict())
+			}
+			if res.Executor() != runner.ExecutorWarm {
+				cold.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	close(done)
+	starved.Wait()
+	for pid := range servers(t, o.Dir) {
+		_ = syscall.Kill(pid, syscall.SIGCONT)
+	}
+	if len(limits) == 0 || limits[0] > runs/2 {
+		t.Errorf("the number of runs at a time: %v", limits)
+	}
+	if cold.Load() >= runs/4 {
+		t.Errorf("%d of %d runs started a new Python", cold.Load(), runs)
+	}
+	t.Logf("%d of %d runs started a new Python; limits %v", cold.Load(), runs, limits)
 }
 
 // A server that answers too late finds that no client waits for it: the run is made

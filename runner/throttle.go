@@ -1,0 +1,101 @@
+package runner
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// throttle lowers the number of runs at a time while forks come late: more runs,
+// or new Pythons in their place, would make the machine later still. The limit is
+// halved by a fork that comes late, grows by one with each run that begins, and
+// goes when it is above the number of runs that there were at first.
+type throttle struct {
+	onChange func(limit int)
+
+	mu      sync.Mutex
+	running int
+	// limit is 0 while there is none; most is where it ends.
+	limit, most int
+	// lowered is when the limit was last lowered, and alive whether a run has begun
+	// since.
+	lowered time.Time
+	alive   bool
+	// free is closed when there may be a place.
+	free chan struct{}
+}
+
+func newThrottle(onChange func(limit int)) *throttle {
+	if onChange == nil {
+		onChange = func(int) {}
+	}
+	return &throttle{onChange: onChange, free: make(chan struct{})}
+}
+
+// enter waits for a place, and tells whether there is a limit. The error is the
+// cause of the context's end.
+func (t *throttle) enter(ctx context.Context) (limited bool, err error) {
+	for {
+		t.mu.Lock()
+		if t.limit == 0 || t.running < t.limit {
+			t.running++
+			limited = t.limit > 0
+			t.mu.Unlock()
+			return limited, nil
+		}
+		free := t.free
+		t.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
+		case <-free:
+		}
+	}
+}
+
+// leave gives the place back.
+func (t *throttle) leave() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.running--
+	t.wake()
+}
+
+// wake is called under the lock.
+func (t *throttle) wake() {
+	close(t.free)
+	t.free = make(chan struct{})
+}
+
+// late lowers the limit because of a fork that was asked for at a time and came
+// late. It is false if that does not help: the run was the only one, or no run has
+// begun since the limit was lowered. Then the server is to be given up.
+func (t *throttle) late(asked time.Time) (helps bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case asked.Before(t.lowered):
+		return true // among more runs than there are now
+	case t.running == 1, t.limit > 0 && !t.alive:
+		return false
+	}
+	t.most = max(t.most, t.running)
+	t.limit, t.lowered, t.alive = t.running/2, time.Now(), false
+	t.onChange(t.limit)
+	return true
+}
+
+// begun is called when a run has begun its playbook.
+func (t *throttle) begun() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.alive = true
+	if t.limit == 0 {
+		return
+	}
+	if t.limit++; t.limit > t.most {
+		t.limit, t.most = 0, 0
+	}
+	t.onChange(t.limit)
+	t.wake()
+}

@@ -1,0 +1,83 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+)
+
+// Forks that come late halve the number of runs at a time, once for those that
+// were asked for together, and runs that begin raise it again.
+func TestThrottle(t *testing.T) {
+	t.Parallel()
+	var limits []int
+	th := newThrottle(func(limit int) { limits = append(limits, limit) })
+	for range 8 {
+		if limited, err := th.enter(t.Context()); limited || err != nil {
+			t.Fatal(limited, err)
+		}
+	}
+	asked := time.Now()
+	for range 6 {
+		if !th.late(asked) {
+			t.Error("the server is given up before there are fewer runs")
+		}
+		th.leave()
+	}
+	for range 2 {
+		if limited, err := th.enter(t.Context()); !limited || err != nil {
+			t.Fatal(limited, err)
+		}
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	ended := errors.New("ended")
+	cancel(ended)
+	if _, err := th.enter(ctx); !errors.Is(err, ended) {
+		t.Errorf("a fifth run: %v", err)
+	}
+	if th.late(time.Now()) {
+		t.Error("a server that starts nothing is kept")
+	}
+	th.begun()
+	if !th.late(time.Now()) || th.limit != 2 {
+		t.Errorf("limit %d", th.limit)
+	}
+	entered := make(chan error)
+	go func() {
+		_, err := th.enter(t.Context())
+		entered <- err
+	}()
+	for range 2 { // of the four there are
+		th.leave()
+	}
+	th.leave()
+	if err := <-entered; err != nil {
+		t.Error(err)
+	}
+	for range 7 {
+		th.begun()
+	}
+	if want := []int{4, 5, 2, 3, 4, 5, 6, 7, 8, 0}; !slices.Equal(limits, want) {
+		t.Errorf("limits %v, want %v", limits, want)
+	}
+	for range 8 {
+		if _, err := th.enter(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A fork that comes late to the only run says that the server is not well.
+func TestThrottle_OfOneRun(t *testing.T) {
+	t.Parallel()
+	th := newThrottle(func(limit int) { t.Error(fmt.Sprint("limit ", limit)) })
+	if _, err := th.enter(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if th.late(time.Now()) {
+		t.Error("the server is kept")
+	}
+}
