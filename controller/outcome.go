@@ -26,6 +26,9 @@ func (r *reconciler) endedRun(s *scope) status.Run {
 	} else {
 		r.judged(s, &run)
 	}
+	if s.ran {
+		run.Executor, run.Modules = string(s.result.Executor()), s.result.Modules()
+	}
 	if run.Result == status.Failed {
 		run.Attempts = 1
 		if last := s.memory.last; last != nil && last.Result == status.Failed && last.Fingerprint == s.fingerprint &&

@@ -60,6 +60,7 @@ func (r *reconciler) run(ctx context.Context, s *scope) (outcome, error) {
 	if s.ran = s.err == nil || !s.result.Finished.IsZero(); s.ran {
 		r.metrics.RunMade(r.gvk, string(s.result.Executor()))
 		r.metrics.RunMemory(r.gvk, string(s.result.Executor()), s.result.Memory)
+		r.metrics.ModulesRun(r.gvk, s.result.Modules())
 	}
 	if why := s.result.Unsuited(); why != "" {
 		s.log.V(1).Info("Run could not be forked", "reason", why)

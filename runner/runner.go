@@ -3,6 +3,7 @@ package runner
 import (
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -130,7 +131,7 @@ const (
 const (
 	playbookForked   = "playbook forked"
 	playbookExecuted = "playbook executed: "
-	moduleForked     = "module forked"
+	modulesCounted   = "modules "
 )
 
 // Executor is how the run was made: [ExecutorWarm] if the playbook was forked
@@ -148,6 +149,30 @@ func (r Result) Unsuited() string {
 	_, why, _ := strings.Cut(r.Notes, playbookExecuted)
 	why, _, _ = strings.Cut(why, "\n")
 	return why
+}
+
+// ModulesForked is the way of a module that was forked, and ModuleWays are those
+// of modules that a new Python executed: why. They are those of
+// warm/python/runtrace.py.
+const ModulesForked = "forked"
+
+// ModuleWays returns the ways of modules that were not forked.
+func ModuleWays() []string {
+	return []string{"async", "become", "connection", "pipelining", "interpreter", "environment", "libraries", "other"}
+}
+
+// Modules counts the modules of a run whose playbook was forked, by
+// [ModulesForked] and [ModuleWays]; it is empty for other runs.
+func (r Result) Modules() map[string]int64 {
+	modules := map[string]int64{}
+	for line := range strings.Lines(r.Notes) {
+		way, number, _ := strings.Cut(strings.TrimPrefix(strings.TrimSuffix(line, "\n"), modulesCounted), ": ")
+		n, err := strconv.ParseUint(number, 10, 32)
+		if err == nil && n > 0 && strings.HasPrefix(line, modulesCounted) && (way == ModulesForked || slices.Contains(ModuleWays(), way)) {
+			modules[way] = int64(n)
+		}
+	}
+	return modules
 }
 
 // noted tells whether there is such a line among the notes.

@@ -52,6 +52,7 @@ func sampleRun(result status.Result, reason string) status.Run {
 		ID: "1c5a1f0e-…", Cause: "changed", Generation: 3, Fingerprint: "v1:5f0c…", Started: began, Finished: began.Add(42 * time.Second),
 		Result: result, Reason: reason, Message: "MESSAGE", RequeueAfter: time.Minute, Attempts: 1, Counts: status.Counts{OK: 4, Changed: 1},
 		FailedTask: &status.Task{Name: "Make it", Role: "web", Host: "localhost", Path: "roles/web/tasks/main.yml:3"},
+		Executor:   "warm", Modules: map[string]int64{"forked": 7},
 		Dependents: []string{"deployments.v1.apps"}, Warnings: []string{"WARNING"}, Completed: began,
 	}
 }
@@ -87,7 +88,9 @@ func statusMeanings() map[string]string {
 		"lastRun.finished": "When it ended.", "lastRun.duration": "How long it took.", "lastRun.result": "Succeeded, Failed or Interrupted.", "lastRun.reason": "The end in one word, see the reasons.",
 		"lastRun.message": "What went wrong: at most 1 KiB. Missing after a success.", "lastRun.counts": "Results of tasks, on all hosts.", "lastRun.failedTask": "The task that decided a failure.",
 		"lastRun.failedTask.name": "Its name.", "lastRun.failedTask.role": "Its role.", "lastRun.failedTask.host": "The host on which it failed.", "lastRun.failedTask.path": "Its file and line.",
-		"lastRun.attempts": "How many runs in a row have failed.", "lastRun.requeueAfter": "The time until the next run, where the run asked for one.", "lastRun.fingerprint": "Identifies the inputs: a success with the same ones is not repeated.",
+		"lastRun.executor": "warm or runner: how the run was made.", "lastRun.modules": "How many modules a forked run executed, by how.",
+		"lastRun.modules.forked": "Those that were forked. Other names are reasons for a new Python.",
+		"lastRun.attempts":       "How many runs in a row have failed.", "lastRun.requeueAfter": "The time until the next run, where the run asked for one.", "lastRun.fingerprint": "Identifies the inputs: a success with the same ones is not repeated.",
 		"dependents": "The resources of the objects that this object owns. They are watched for it.", "warnings": "What the author of the object should know.",
 	}
 }

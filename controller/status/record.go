@@ -47,6 +47,11 @@ type Run struct {
 	// Permanent is true where the same inputs cannot succeed (not recorded).
 	Permanent bool
 	Counts    Counts
+	// Executor says how the run was made, and Modules counts its modules by how they
+	// were executed: forked, or why not. Both are empty for a run that did not take
+	// place.
+	Executor string
+	Modules  map[string]int64
 	// FailedTask is the task that decided a failure; nil where there is none.
 	FailedTask *Task
 	// RequeueAfter is the wish of the run for the time until the next one; 0 if none.
@@ -98,6 +103,16 @@ func (r Run) encode() map[string]any {
 	}
 	if r.Message != "" {
 		m["message"] = r.Message
+	}
+	if r.Executor != "" {
+		m["executor"] = r.Executor
+	}
+	if len(r.Modules) > 0 {
+		modules := make(map[string]any, len(r.Modules))
+		for way, number := range r.Modules {
+			modules[way] = number
+		}
+		m["modules"] = modules
 	}
 	if r.FailedTask != nil {
 		m["failedTask"] = r.FailedTask.encode()

@@ -55,7 +55,9 @@ type Recorder struct {
 	phases       *prometheus.HistogramVec
 	runs         *prometheus.CounterVec
 	executors    *prometheus.CounterVec
+	modules      *prometheus.CounterVec
 	warmReady    *prometheus.GaugeVec
+	runLimit     *prometheus.GaugeVec
 	inFlight     *prometheus.GaugeVec
 	waits        *prometheus.HistogramVec
 	memory       *prometheus.HistogramVec
@@ -103,8 +105,13 @@ func New(reg prometheus.Registerer) (*Recorder, error) {
 		executors: counter("rolewright_runs_by_executor_total",
 			"Ansible runs that took place, by executor: warm (forked) or runner (a new Python).",
 			"group", "version", "kind", "executor"),
+		modules: counter("rolewright_modules_total",
+			"Modules that forked runs executed, by how: forked, or why a new Python was started (pipelining, become, async, connection, …).",
+			"group", "version", "kind", "way"),
 		warmReady: gauge("rolewright_warm_ready",
 			"1 while there is a fork server from which runs are made, else 0."),
+		runLimit: gauge("rolewright_runs_limit",
+			"How many runs there are at a time while the fork server answers late; 0 while there is no such limit."),
 		inFlight: gauge("rolewright_runs_in_flight",
 			"Ansible runs in progress.", "group", "version", "kind"),
 		waits: histogram("rolewright_run_wait_seconds",
@@ -187,7 +194,7 @@ func histogram(name, help string, buckets []float64, labels ...string) *promethe
 func (r *Recorder) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		r.buildInfo, r.reconcileResult, r.reconciles, r.createdAt,
-		r.phases, r.runs, r.executors, r.warmReady, r.inFlight, r.events, r.statusWrites, r.decisions, r.kindReady, r.artifactRuns, r.artifactBytes,
+		r.phases, r.runs, r.executors, r.modules, r.warmReady, r.runLimit, r.inFlight, r.events, r.statusWrites, r.decisions, r.kindReady, r.artifactRuns, r.artifactBytes,
 		r.proxyRequests, r.proxyAnonymous, r.anonymous, r.userFull, r.waits, r.memory, r.lost, r.rejected, r.failures, &r.scraped,
 	}
 }
@@ -279,6 +286,25 @@ func (r *Recorder) RunMade(gvk schema.GroupVersionKind, executor string) {
 		return
 	}
 	r.executors.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind, executor).Inc()
+}
+
+// ModulesRun counts the modules of a run, by how they were executed.
+func (r *Recorder) ModulesRun(gvk schema.GroupVersionKind, modules map[string]int64) {
+	if r == nil {
+		return
+	}
+	for way, number := range modules {
+		r.modules.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind, way).Add(float64(number))
+	}
+}
+
+// RunLimit says how many runs there may be at a time because forks come late; 0 is
+// no limit.
+func (r *Recorder) RunLimit(limit int) {
+	if r == nil {
+		return
+	}
+	r.runLimit.WithLabelValues().Set(float64(limit))
 }
 
 // WarmReady says whether runs can be forked at the moment.

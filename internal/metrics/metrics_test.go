@@ -38,7 +38,9 @@ func recordAll(r *Recorder) {
 	r.RunStarted(widget)
 	r.RunEnded(widget, "generation", "TaskFailed")
 	r.RunMade(widget, "warm")
+	r.ModulesRun(widget, map[string]int64{"pipelining": 3})
 	r.WarmReady(true)
+	r.RunLimit(20)
 	r.RunEvents(EventAccepted, 40)
 	r.RunEvents(EventForeign, 1)
 	r.RunEvents(EventGap, 0)
@@ -154,6 +156,12 @@ rolewright_runs_by_executor_total{executor="warm",group="apps.example.com",kind=
 # HELP rolewright_user_metrics_refused_total Metrics of roles that were refused because a limit was reached.
 # TYPE rolewright_user_metrics_refused_total counter
 rolewright_user_metrics_refused_total 1
+# HELP rolewright_modules_total Modules that forked runs executed, by how: forked, or why a new Python was started (pipelining, become, async, connection, …).
+# TYPE rolewright_modules_total counter
+rolewright_modules_total{group="apps.example.com",kind="Widget",version="v1",way="pipelining"} 3
+# HELP rolewright_runs_limit How many runs there are at a time while the fork server answers late; 0 while there is no such limit.
+# TYPE rolewright_runs_limit gauge
+rolewright_runs_limit 20
 # HELP rolewright_warm_ready 1 while there is a fork server from which runs are made, else 0.
 # TYPE rolewright_warm_ready gauge
 rolewright_warm_ready 1
@@ -168,7 +176,7 @@ rolewright_status_writes_total{group="apps.example.com",kind="Widget",moment="st
 	if err := testutil.GatherAndCompare(reg, strings.NewReader(want),
 		"rolewright_decisions_total", "rolewright_kind_ready", "rolewright_artifact_bytes", "rolewright_artifact_runs",
 		"rolewright_proxy_anonymous", "rolewright_proxy_anonymous_requests_total", "rolewright_proxy_requests_total", "rolewright_run_events_total",
-		"rolewright_runs_in_flight", "rolewright_runs_total", "rolewright_runs_by_executor_total", "rolewright_warm_ready", "rolewright_user_metrics_refused_total", "rolewright_status_writes_total"); err != nil {
+		"rolewright_runs_in_flight", "rolewright_runs_total", "rolewright_runs_by_executor_total", "rolewright_modules_total", "rolewright_runs_limit", "rolewright_warm_ready", "rolewright_user_metrics_refused_total", "rolewright_status_writes_total"); err != nil {
 		t.Error(err)
 	}
 	phases, err := testutil.GatherAndCount(reg, "rolewright_phase_duration_seconds")

@@ -2,7 +2,9 @@ package warm_test
 
 import (
 	"fmt"
+	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -25,6 +27,54 @@ func TestRun_IsForked(t *testing.T) {
 	others := strings.Count(trace, "\n") - strings.Count(trace, "\nused ")
 	if !strings.HasPrefix(trace, "playbook forked\n") || strings.Count(trace, "module forked ") != 2 || others != 3 {
 		t.Errorf("trace:\n%s", trace)
+	}
+}
+
+// What of a run is not forked is counted, with the reason.
+func TestRun_CountsModules(t *testing.T) {
+	t.Parallel()
+	r, _ := start(t, options(t))
+	req := request(t, `
+- hosts: localhost
+  gather_facts: false
+  vars: {ansible_async_dir: "{{ playbook_dir }}/async"}
+  tasks:
+  - ping:
+  - ping:
+  - ping:
+    vars: {ansible_pipelining: true}
+  - command: "true"
+    async: 30
+    poll: 1
+  - ping:
+    vars: {ansible_python_interpreter: "{{ playbook_dir }}/python"}
+  - own:
+  - ping:
+    become: true
+    vars: {ansible_become_exe: /nowhere/sudo}
+    ignore_errors: true
+`)
+	dir := filepath.Dir(req.Content.Playbook)
+	python, err := exec.LookPath("python3")
+	if err == nil {
+		err = os.Symlink(python, filepath.Join(dir, "python"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	library := filepath.Join(dir, "library")
+	if err := os.Mkdir(library, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(library, "own.py"), "import sys\nfrom ansible.module_utils.basic import AnsibleModule\nsys.path.append('/nowhere')\nAnsibleModule(argument_spec={}).exit_json()\n")
+	res, err := r.Run(t.Context(), req)
+	if err != nil || !res.Verdict().Success {
+		t.Fatalf("error %v, verdict %+v\n%s", err, res.Verdict(), res.Tail)
+	}
+	// Those that ask for the end of the asynchronous one are forked.
+	want := map[string]int64{"forked": 4, "pipelining": 1, "async": 1, "interpreter": 1, "libraries": 1, "become": 1}
+	if got := res.Modules(); !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }
 

@@ -15,8 +15,9 @@ class Notes(unittest.TestCase):
         runtrace.begin_run("")
         self.assertEqual(runtrace.notes(), "")
         runtrace.trace("playbook executed:", "LANG")
-        runtrace.trace("module", "forked", "/tmp/x")
-        self.assertEqual(runtrace.notes(), "playbook executed: LANG\nmodule forked")
+        for way in ("forked", "pipelining", "forked"):
+            runtrace.count(way)
+        self.assertEqual(runtrace.notes(), "playbook executed: LANG\nmodules forked: 2\nmodules pipelining: 1")
 
 
 class Early(unittest.TestCase):

@@ -34,12 +34,47 @@ EXECUTABLE = re.compile(rf"chmod u\+(x|rwx) {PATH} {PATH} && sleep 0")
 REMOVE = re.compile(rf"rm -f -r {PATH} > /dev/null 2>&1 && sleep 0")
 
 
+#: Why the last module was not forked that came here; the empty string if it was.
+_why = "other"
+
+
+def count_modules() -> None:
+    """Count the modules of this run by how they are executed."""
+    from ansible.plugins.action import ActionBase
+
+    ordinary = ActionBase._execute_module
+
+    def execute_module(self: ActionBase, *args: Any, **kwargs: Any) -> dict:
+        global _why
+        _why = "other"
+        try:
+            return ordinary(self, *args, **kwargs)
+        finally:
+            if _why:
+                runtrace.count(unforked(self, bool(kwargs.get("wrap_async"))))
+
+    ActionBase._execute_module = execute_module
+
+
+def unforked(action: Any, wrap_async: bool) -> str:
+    """Return why a module was not forked, one of runtrace.WAYS."""
+    connection = action._connection
+    if wrap_async or action._task.async_val:
+        return "async"
+    if connection.become is not None:
+        return "become"
+    if connection.transport != "local":
+        return "connection"
+    return "pipelining" if action._is_pipelining_enabled("new", wrap_async) else _why
+
+
 def install(channel: socket.socket) -> None:
     """Let the connection plugin local execute modules through module.serve, and
     do the work around them itself.
     """
     from ansible.plugins.connection import local
 
+    count_modules()
     ordinary = local.Connection.exec_command
 
     def exec_command(self: local.Connection, cmd: str, in_data: bytes | None = None, sudoable: bool = True) -> tuple[int, bytes, bytes]:
@@ -53,6 +88,7 @@ def install(channel: socket.socket) -> None:
             if request is not None:
                 result = module.execute(channel, *request)
                 runtrace.trace("module", "executed" if result is None else "forked", script)
+                decline("other" if result is None else "")
             if result is not None:
                 say(self, cmd)
                 return result
@@ -60,6 +96,12 @@ def install(channel: socket.socket) -> None:
         return ordinary(self, cmd, in_data=in_data, sudoable=sudoable)
 
     local.Connection.exec_command = exec_command
+
+
+def decline(why: str) -> None:
+    """Remember why the module that is executed now is not forked."""
+    global _why
+    _why = why
 
 
 def shell_script(self: Any, cmd: str) -> str | None:
@@ -125,12 +167,16 @@ def recognise(self: Any, script: str) -> tuple[str, dict[str, str], str | None] 
     it in; None if the script is anything else.
     """
     match = MODULE.fullmatch(script)
-    if match is None or shlex.split(match[2]) != [sys.executable]:
+    if match is None:
+        return None
+    if shlex.split(match[2]) != [sys.executable]:
+        decline("interpreter")
         return None
     environment = dict(os.environ)
     for assignment in shlex.split(match[1]):
         name, _, value = assignment.partition("=")
         if serverstate.is_early(name):
+            decline("environment")
             return None
         environment[name] = value
     (path,) = shlex.split(match[3])

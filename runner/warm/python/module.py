@@ -226,7 +226,9 @@ def execute_file(path: str) -> int:
     with open(path, "rb") as file:
         source = file.read()
     archive = find_archive(source)
-    if archive is None or looks_elsewhere(archive):
+    own_libraries = archive is None or looks_elsewhere(archive)
+    runtrace.count("libraries" if own_libraries else "forked")
+    if own_libraries:
         runtrace.trace("module executed", path)
         os.execv(sys.executable, [sys.executable, path])
     try:

@@ -3,22 +3,37 @@
 from __future__ import annotations
 
 import mmap
+import multiprocessing
 import resource
+import struct
+from typing import Any
 
 #: A file to which is written what becomes of the parts of a run; empty for none.
 TRACE = ""
 #: What is noted of each run: the beginnings of the lines of the trace.
-NOTED = ("playbook forked", "playbook executed", "module forked", "module executed")
-#: The notes: a byte for each of NOTED, then why the playbook is executed. The
-#: processes of a run share them.
+NOTED = ("playbook forked", "playbook executed")
+#: How modules are executed: forked, or Ansible's way and why.
+WAYS = ("forked", "async", "become", "connection", "pipelining", "interpreter", "environment", "libraries", "other")
+COUNTS = struct.Struct(f"{len(WAYS)}I")
+#: Where the reason begins why the playbook is executed.
+REASON = len(NOTED) + COUNTS.size
+#: The notes: a byte for each of NOTED, the counts of WAYS, and the reason. The
+#: processes of a run share them, and the lock.
 _notes: mmap.mmap | None = None
+_lock: Any = None
+#: How long a process waits for the lock: one that was killed may have held it.
+PATIENCE = 0.1
 
 
 def begin_run(trace_file: str) -> None:
     """Make room for the notes of a run. Called by its run head."""
-    global TRACE, _notes
+    global TRACE, _notes, _lock
     TRACE = trace_file
     _notes = mmap.mmap(-1, mmap.PAGESIZE)
+    try:
+        _lock = multiprocessing.get_context("fork").Lock()
+    except OSError:  # without /dev/shm, where modules of several hosts may be counted too low
+        _lock = None
 
 
 def trace(*words: str) -> None:
@@ -29,11 +44,23 @@ def trace(*words: str) -> None:
             if line.startswith(what):
                 _notes[index] = 1
         if line.startswith("playbook executed"):
-            why = line.partition(": ")[2].encode()[: len(_notes) - len(NOTED)]
-            _notes[len(NOTED) : len(NOTED) + len(why)] = why
+            why = line.partition(": ")[2].encode()[: len(_notes) - REASON]
+            _notes[REASON : REASON + len(why)] = why
     if TRACE:
         with open(TRACE, "a") as file:
             file.write(line + "\n")
+
+
+def count(way: str) -> None:
+    """Count a module by one of WAYS."""
+    if _notes is None:
+        return
+    locked = _lock is not None and _lock.acquire(timeout=PATIENCE)
+    counts = list(COUNTS.unpack_from(_notes, len(NOTED)))
+    counts[WAYS.index(way)] += 1
+    COUNTS.pack_into(_notes, len(NOTED), *counts)
+    if locked:
+        _lock.release()
 
 
 def trace_usage(kind: str) -> None:
@@ -46,7 +73,13 @@ def trace_usage(kind: str) -> None:
 
 
 def notes() -> str:
-    """Return lines with what of NOTED has happened in the run, and why the playbook was executed."""
-    page = bytes(_notes or b"")
-    why = page[len(NOTED) :].rstrip(b"\0").decode(errors="replace")
-    return "\n".join(f"{what}: {why}" if what == "playbook executed" else what for what, happened in zip(NOTED, page) if happened)
+    """Return lines with what of NOTED has happened in the run, why the playbook was
+    executed, and how many modules went each of WAYS.
+    """
+    if _notes is None:
+        return ""
+    page = bytes(_notes)
+    why = page[REASON:].rstrip(b"\0").decode(errors="replace")
+    lines = [f"{what}: {why}" if what == "playbook executed" else what for what, happened in zip(NOTED, page) if happened]
+    lines.extend(f"modules {way}: {number}" for way, number in zip(WAYS, COUNTS.unpack_from(page, len(NOTED))) if number)
+    return "\n".join(lines)
