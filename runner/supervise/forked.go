@@ -36,6 +36,7 @@ type forkRequest struct {
 	Cookie string            `json:"cookie"`
 	Grace  float64           `json:"grace"` // seconds
 	Trace  string            `json:"trace"`
+	Group  string            `json:"group"` // the directory of its control group, or nothing
 }
 
 // forkAnswer is a line of a fork server's answer: that it is ready to start the
@@ -61,7 +62,11 @@ type forkAnswer struct {
 // connection; then the head's end is the end, and what it has left is killed
 // from here.
 func runForked(ctx context.Context, c Command, out *os.File) (Exit, error) {
-	f, err := fork(c, out)
+	group, _ := newCgroup(c.groups, c.Run) // where there is none, the sweep does without
+	f, err := fork(c, out, group)
+	if err != nil {
+		_ = group.remove()
+	}
 	if errors.Is(err, ErrNotStarted) {
 		return Exit{Code: -1}, err // too late for any start
 	}
@@ -73,6 +78,7 @@ func runForked(ctx context.Context, c Command, out *os.File) (Exit, error) {
 	}
 	defer f.conn.Close()
 	t := newTree(f.head.pid, c.Cookie)
+	t.group = group
 	stopSampling := t.sampleUntilStopped(out)
 	var stopped atomic.Bool
 	ended := make(chan struct{})
@@ -166,10 +172,10 @@ func (h head) kill() {
 	}
 }
 
-// fork has the server start the command. After an error it is not started, and
-// will not be.
-func fork(c Command, out *os.File) (_ *forked, err error) {
-	message, err := c.forkRequest()
+// fork has the server start the command, in a control group if there is one. After
+// an error it is not started, and will not be.
+func fork(c Command, out *os.File, group cgroup) (_ *forked, err error) {
+	message, err := c.forkRequest(group)
 	if err != nil {
 		return nil, err
 	}
@@ -218,13 +224,14 @@ func fork(c Command, out *os.File) (_ *forked, err error) {
 }
 
 // forkRequest encodes the command for a fork server.
-func (c Command) forkRequest() ([]byte, error) {
+func (c Command) forkRequest(group cgroup) ([]byte, error) {
 	request := forkRequest{
 		Args:   append([]string{c.Path}, c.Args...),
 		Env:    make(map[string]string, len(c.Env)),
 		Cookie: c.Cookie,
 		Grace:  c.grace().Seconds(),
 		Trace:  c.Trace,
+		Group:  string(group),
 	}
 	for _, entry := range c.Env {
 		if !utf8.ValidString(entry) {

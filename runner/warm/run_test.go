@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/runner/jobevent"
 )
 
 const simple = `
@@ -75,6 +76,30 @@ func TestRun_CountsModules(t *testing.T) {
 	want := map[string]int64{"forked": 4, "pipelining": 1, "async": 1, "interpreter": 1, "libraries": 1, "become": 1}
 	if got := res.Modules(); !maps.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// A forked run has a control group of its own where a plain run has one.
+func TestRun_HasAControlGroupAsPlainRunsHave(t *testing.T) {
+	t.Parallel()
+	r, _ := start(t, options(t))
+	grouped := map[runner.Executor]bool{}
+	for _, executor := range []runner.Executor{runner.ExecutorWarm, runner.ExecutorRunner} {
+		req := request(t, "- hosts: localhost\n  gather_facts: false\n  tasks: [{command: cat /proc/self/cgroup}]\n")
+		req.Executor = executor
+		req.OnEvent = func(e jobevent.Event) {
+			grouped[executor] = grouped[executor] || strings.Contains(string(e.Data.Res), "/rolewright-"+req.ID+`"`) ||
+				strings.Contains(string(e.Data.Res), "/rolewright-"+req.ID+`\n`)
+		}
+		if res, err := r.Run(t.Context(), req); err != nil || res.Executor() != executor {
+			t.Errorf("executor %s, error %v", res.Executor(), err)
+		}
+	}
+	if grouped[runner.ExecutorWarm] != grouped[runner.ExecutorRunner] {
+		t.Errorf("in a control group: %v", grouped)
+	}
+	if !grouped[runner.ExecutorRunner] {
+		t.Log("NOT TESTED WITH CONTROL GROUPS: it takes a writable cgroup2, as root has it")
 	}
 }
 

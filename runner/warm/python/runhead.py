@@ -7,7 +7,7 @@ has no descendants: that is how it knows.
 
 Protocol, on a unix stream socket: the client sends a length (4 bytes, big
 endian) with the descriptor of the output file, and that many bytes of JSON:
-{"args", "env", "cookie", "grace", "trace"}. The run head answers lines of JSON:
+{"args", "env", "cookie", "grace", "trace", "group"}. The run head answers lines of JSON:
 {"pid"} when it is ready, and {"code", "signal", "killed", "survivors",
 "notes"} when nothing is left, or {"refused"}. The client sends G to start, so that nothing is
 run for a client that has waited too long, T for SIGTERM and K for SIGKILL.
@@ -117,6 +117,7 @@ def become_command(request: dict, output: int, head: int) -> None:
     if os.getppid() != head:
         os._exit(1)
     os.setsid()
+    join(request["group"])
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.dup2(output, 1)
@@ -124,6 +125,18 @@ def become_command(request: dict, output: int, head: int) -> None:
     process.close_from(3)
 
     command.main(request["args"], dict(request["env"]), request["cookie"])
+
+
+def join(group: str) -> None:
+    """Move this process to a control group; where that is forbidden, what descends
+    from it is found without.
+    """
+    if group:
+        try:
+            with open(os.path.join(group, "cgroup.procs"), "w") as file:
+                file.write("0")
+        except OSError:
+            pass
 
 
 def send(connection: socket.socket, message: dict) -> None:
