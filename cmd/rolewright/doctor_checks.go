@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/rolewright/rolewright/internal/doctor"
+	"github.com/rolewright/rolewright/internal/limits"
 	"github.com/rolewright/rolewright/internal/rbac"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
@@ -150,7 +151,7 @@ func (o *doctorOptions) checkProject(ctx context.Context) []doctor.Finding {
 	for _, w := range watched {
 		runs += w.MaxConcurrentReconciles
 	}
-	found := doctor.CheckLimits(doctor.ReadLimits("/"), max(1, runs))
+	found := doctor.CheckLimits(limits.Find("/").Limits(), max(1, runs))
 	f := doctor.Finding{Check: "watches", State: doctor.OK, Found: fmt.Sprintf("%s is valid: %s", o.watchesFile, counted(len(watched), "watch", "watches"))}
 	if _, missing := os.Stat(o.watchesFile); missing != nil {
 		f.State, f.Found, f.Remedy = doctor.Failed, o.watchesFile+" does not exist", "pass --watches-file, or run in the project's directory"

@@ -2,10 +2,9 @@ package doctor
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
-	"strings"
+
+	"github.com/rolewright/rolewright/internal/limits"
 )
 
 // The memory and processes that an operator and its runs need, from
@@ -24,64 +23,8 @@ const (
 	operatorProcesses = 24
 )
 
-// Limits are the limits of a control group; 0 is no limit.
-type Limits struct {
-	Memory    int64
-	Processes int64
-	CPUs      float64
-}
-
-// ReadLimits reads the limits of this process below root, which is "/" except in
-// tests: those of cgroups version 2, else of version 1.
-func ReadLimits(root string) Limits {
-	groups := map[string]string{} // by controller; "" is the second version
-	data, err := os.ReadFile(filepath.Join(root, "proc", "self", "cgroup"))
-	if err != nil {
-		return Limits{}
-	}
-	for line := range strings.Lines(string(data)) {
-		if parts := strings.SplitN(strings.TrimSpace(line), ":", 3); len(parts) == 3 {
-			for controller := range strings.SplitSeq(parts[1], ",") {
-				groups[controller] = parts[2]
-			}
-		}
-	}
-	read := func(controller, name string) string {
-		base := filepath.Join(root, "sys", "fs", "cgroup", controller)
-		// In a container the group is the root of the mount, whatever its name
-		// outside.
-		for _, dir := range []string{filepath.Join(base, groups[controller]), base} {
-			if data, err := os.ReadFile(filepath.Join(dir, name)); err == nil {
-				return strings.TrimSpace(string(data))
-			}
-		}
-		return ""
-	}
-	first := func(texts ...string) int64 {
-		for _, text := range texts {
-			n, err := strconv.ParseInt(text, 10, 64)
-			if err == nil && n > 0 && n < 1<<60 { // the first version's word for no limit is a large number
-				return n
-			}
-		}
-		return 0
-	}
-	l := Limits{
-		Memory:    first(read("", "memory.max"), read("memory", "memory.limit_in_bytes")),
-		Processes: first(read("", "pids.max"), read("pids", "pids.max")),
-	}
-	quota, period, _ := strings.Cut(read("", "cpu.max"), " ")
-	if quota == "" {
-		quota, period = read("cpu", "cpu.cfs_quota_us"), read("cpu", "cpu.cfs_period_us")
-	}
-	if q, p := first(quota), first(period); q > 0 && p > 0 {
-		l.CPUs = float64(q) / float64(p)
-	}
-	return l
-}
-
 // CheckLimits compares limits with the needs of so many runs at the same time.
-func CheckLimits(l Limits, runs int) []Finding {
+func CheckLimits(l limits.Limits, runs int) []Finding {
 	memory := Finding{Check: "memory", State: OK, Found: "no limit"}
 	if l.Memory > 0 {
 		have, need := l.Memory>>20, int64(operatorMiB+serverMiB+runMiB*runs)

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/rolewright/rolewright/internal/limits"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/client-go/kubernetes"
 
@@ -87,57 +89,19 @@ func TestCheckAccounts_FindsAListThatOthersCanWrite(t *testing.T) {
 	}
 }
 
-func TestReadLimits_KnowsBothVersions(t *testing.T) {
-	t.Parallel()
-	for name, tt := range map[string]struct {
-		files map[string]string
-		want  Limits
-	}{
-		"nothing": {nil, Limits{}},
-		"second, in a container": {map[string]string{
-			"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "805306368\n", "sys/fs/cgroup/pids.max": "512\n", "sys/fs/cgroup/cpu.max": "50000 100000\n",
-		}, Limits{805306368, 512, 0.5}},
-		"second, without limits": {map[string]string{
-			"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/b/memory.max": "max\n", "sys/fs/cgroup/a/b/pids.max": "max\n", "sys/fs/cgroup/a/b/cpu.max": "max 100000\n",
-		}, Limits{}},
-		"first": {map[string]string{
-			"proc/self/cgroup": "4:memory:/x\n3:pids:/x\n2:cpu,cpuacct:/outside\n",
-			"sys/fs/cgroup/memory/x/memory.limit_in_bytes": "268435456\n", "sys/fs/cgroup/pids/x/pids.max": "max\n",
-			"sys/fs/cgroup/cpu/cpu.cfs_quota_us": "200000\n", "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
-		}, Limits{268435456, 0, 2}},
-		"first, without limits": {map[string]string{
-			"proc/self/cgroup": "4:memory:/\n", "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n", "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n",
-		}, Limits{}},
-	} {
-		root := t.TempDir()
-		for path, text := range tt.files {
-			path = filepath.Join(root, path)
-			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if got := ReadLimits(root); got != tt.want {
-			t.Errorf("%s: %+v, want %+v", name, got, tt.want)
-		}
-	}
-}
-
 func TestCheckLimits_ComparesThemWithTheRuns(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		limits Limits
+		limits limits.Limits
 		runs   int
 		want   []State // memory, processes, CPUs
 	}{
-		{Limits{}, 100, []State{OK, OK, OK}},
-		{Limits{768 << 20, 512, 4}, 4, []State{OK, OK, OK}},
-		{Limits{768 << 20, 64, 1}, 8, []State{Note, Note, Note}},
-		{Limits{128 << 20, 20, 1}, 1, []State{Failed, Failed, OK}},
-		{Limits{424 << 20, 0, 0}, 2, []State{OK, OK, OK}}, // 60 + 120 + 2 × (115 + 7)
-		{Limits{423 << 20, 0, 0}, 2, []State{Note, OK, OK}},
+		{limits.Limits{}, 100, []State{OK, OK, OK}},
+		{limits.Limits{Memory: 768 << 20, Processes: 512, CPUs: 4}, 4, []State{OK, OK, OK}},
+		{limits.Limits{Memory: 768 << 20, Processes: 64, CPUs: 1}, 8, []State{Note, Note, Note}},
+		{limits.Limits{Memory: 128 << 20, Processes: 20, CPUs: 1}, 1, []State{Failed, Failed, OK}},
+		{limits.Limits{Memory: 424 << 20, Processes: 0, CPUs: 0}, 2, []State{OK, OK, OK}}, // 60 + 120 + 2 × (115 + 7)
+		{limits.Limits{Memory: 423 << 20, Processes: 0, CPUs: 0}, 2, []State{Note, OK, OK}},
 	} {
 		var got []State
 		for _, f := range CheckLimits(tt.limits, tt.runs) {

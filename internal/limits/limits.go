@@ -1,0 +1,109 @@
+// Package limits reads what the control group of this process may take, and takes:
+// those of cgroups version 2, else of version 1 (cgroups(7)).
+package limits
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// Limits are the limits of a control group; 0 is no limit.
+type Limits struct {
+	Memory    int64
+	Processes int64
+	CPUs      float64
+}
+
+// Group is the control group of this process.
+type Group struct {
+	root string
+	dirs map[string]string // by controller; "" is the second version
+}
+
+// Find finds the control group below root, which is "/" except in tests.
+func Find(root string) Group {
+	g := Group{root: root, dirs: map[string]string{}}
+	data, err := os.ReadFile(filepath.Join(root, "proc", "self", "cgroup"))
+	if err != nil {
+		return g
+	}
+	for line := range strings.Lines(string(data)) {
+		if parts := strings.SplitN(strings.TrimSpace(line), ":", 3); len(parts) == 3 {
+			for controller := range strings.SplitSeq(parts[1], ",") {
+				g.dirs[controller] = parts[2]
+			}
+		}
+	}
+	return g
+}
+
+// read returns the text of a file of the group; empty if there is none.
+func (g Group) read(controller, name string) string {
+	base := filepath.Join(g.root, "sys", "fs", "cgroup", controller)
+	// In a container the group is the root of the mount, whatever its name
+	// outside.
+	for _, dir := range []string{filepath.Join(base, g.dirs[controller]), base} {
+		if data, err := os.ReadFile(filepath.Join(dir, name)); err == nil {
+			return strings.TrimSpace(string(data))
+		}
+	}
+	return ""
+}
+
+// first is the first number that is there; 0 if there is none.
+func first(texts ...string) int64 {
+	for _, text := range texts {
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err == nil && n > 0 && n < 1<<60 { // the first version's word for no limit is a large number
+			return n
+		}
+	}
+	return 0
+}
+
+// Limits reads the limits of the group.
+func (g Group) Limits() Limits {
+	l := Limits{
+		Memory:    first(g.read("", "memory.max"), g.read("memory", "memory.limit_in_bytes")),
+		Processes: first(g.read("", "pids.max"), g.read("pids", "pids.max")),
+	}
+	quota, period, _ := strings.Cut(g.read("", "cpu.max"), " ")
+	if quota == "" {
+		quota, period = g.read("cpu", "cpu.cfs_quota_us"), g.read("cpu", "cpu.cfs_period_us")
+	}
+	if q, p := first(quota), first(period); q > 0 && p > 0 {
+		l.CPUs = float64(q) / float64(p)
+	}
+	return l
+}
+
+// Used reads the memory in bytes and the processes that the group takes now; 0 is
+// not known. Files that the kernel may forget at any time do not count.
+func (g Group) Used() (memory, processes int64) {
+	processes = first(g.read("", "pids.current"), g.read("pids", "pids.current"))
+	if memory = first(g.read("", "memory.current")); memory > 0 {
+		return max(memory-field(g.read("", "memory.stat"), "inactive_file "), 0), processes
+	}
+	memory = first(g.read("memory", "memory.usage_in_bytes"))
+	return max(memory-field(g.read("memory", "memory.stat"), "total_inactive_file "), 0), processes
+}
+
+// Machine reads the memory of the machine, and how much of it is in use, in bytes.
+func (g Group) Machine() (total, used int64) {
+	const kibi = 1 << 10
+	data, _ := os.ReadFile(filepath.Join(g.root, "proc", "meminfo")) // without it nothing is known
+	total = field(string(data), "MemTotal:") * kibi
+	return total, max(total-field(string(data), "MemAvailable:")*kibi, 0)
+}
+
+// field is the number after a name at the beginning of a line; 0 if there is none.
+func field(text, name string) int64 {
+	for line := range strings.Lines(text) {
+		if rest, ok := strings.CutPrefix(line, name); ok {
+			return first(strings.TrimSuffix(strings.TrimSpace(rest), " kB"))
+		}
+	}
+	return 0
+}
