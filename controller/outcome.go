@@ -51,6 +51,14 @@ const withheldBecause = "what the run has said is withheld: "
 func (r *reconciler) notRun(s *scope, run *status.Run) {
 	said := s.mask.Mask(s.err.Error())
 	switch {
+	case errors.Is(s.err, runner.ErrMemory), errors.Is(s.err, runner.ErrProcesses):
+		run.Result, run.Reason = status.Failed, status.ReasonOutOfMemory
+		if errors.Is(s.err, runner.ErrProcesses) {
+			run.Reason = status.ReasonTooManyProcesses
+		}
+		run.Message = short(stoppedAt(s, said) + "; let the role take less, raise the limit, or lower --max-concurrent-reconciles")
+		run.Counts = countsOf(s.result.Summary)
+		run.FailedTask = taskAt(s)
 	case errors.Is(s.err, runner.ErrCut) && s.cutBefore():
 		// Most likely it is the run, with the memory that it takes.
 		run.Result, run.Reason = status.Failed, string(runner.RunnerDied)
@@ -66,11 +74,9 @@ func (r *reconciler) notRun(s *scope, run *status.Run) {
 		run.Counts = countsOf(s.result.Summary)
 	case errors.Is(s.err, ErrTimeout), errors.Is(s.err, ErrIdle):
 		run.Result, run.Reason = status.Failed, status.ReasonTimedOut
-		run.Message = short(timedOut(s, said))
+		run.Message = short(stoppedAt(s, said))
 		run.Counts = countsOf(s.result.Summary)
-		if task := taskOf(s.result.Summary.Task); task.Name != "" {
-			run.FailedTask = &task
-		}
+		run.FailedTask = taskAt(s)
 	case errors.Is(s.err, runner.ErrNoSpace):
 		run.Result, run.Reason = status.Failed, string(runner.NoSpace)
 		run.Message, run.Counts = r.noSpace("Unable to run reconciliation: "+said), countsOf(s.result.Summary)
@@ -116,8 +122,17 @@ func interrupted(err error) bool {
 	return false
 }
 
-// timedOut adds to a message what the run did when its time was over.
-func timedOut(s *scope, message string) string {
+// taskAt is the task that ran when the run was stopped; nil if there was none.
+func taskAt(s *scope) *status.Task {
+	task := taskOf(s.result.Summary.Task)
+	if task.Name == "" {
+		return nil
+	}
+	return &task
+}
+
+// stoppedAt adds to a message what the run did when it was stopped.
+func stoppedAt(s *scope, message string) string {
 	if task := s.result.Summary.Task; task.Name != "" {
 		message += fmt.Sprintf("; the task that ran was %q", task.Name)
 		if task.Role != "" {

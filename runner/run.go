@@ -65,6 +65,7 @@ type Runner struct {
 	warm        *warm.Pool
 	forkTimeout time.Duration
 	throttle    *throttle
+	pressure    *pressure
 }
 
 // New returns a Runner. It looks for nothing; see [Runner.Check].
@@ -73,7 +74,7 @@ func New(opts Options) *Runner {
 	return &Runner{
 		path: opts.Path, environ: opts.Environ, grace: opts.Grace, temp: opts.Temp, patience: fullPatience,
 		supervisor: supervise.NewSupervisor(opts.Supervisor), warm: opts.Warm, forkTimeout: opts.ForkTimeout,
-		throttle: newThrottle(opts.OnLimit),
+		throttle: newThrottle(opts.OnLimit), pressure: newPressure(),
 	}
 }
 
@@ -129,7 +130,8 @@ func (r *Runner) Run(ctx context.Context, req Request) (Result, error) {
 	res.Started = time.Now()
 	controlDir, ended := r.temp.begin()
 	req.controlDir = controlDir
-	g := watch(req, r.patience, cancel)
+	g := r.watch(req, cancel)
+	before := r.pressure.shortage()
 	exit, summary, err := r.supervise(ctx, executable, req)
 	g.stop()
 	if !errors.Is(err, supervise.ErrSurvivors) {
@@ -146,8 +148,12 @@ func (r *Runner) Run(ctx context.Context, req Request) (Result, error) {
 	if exit.Cut {
 		err = errors.Join(ErrCut, err)
 	}
-	if exit.Stopped && !res.ended() {
-		err = errors.Join(fmt.Errorf("run %s cut short: %w", req.ID, context.Cause(ctx)), err)
+	cause := context.Cause(ctx)
+	if cause == nil && !exit.Cut && res.died() {
+		cause = r.pressure.shortage().since(before)
+	}
+	if exit.Stopped && !res.ended() || !res.proved() && (errors.Is(cause, ErrMemory) || errors.Is(cause, ErrProcesses)) {
+		err = errors.Join(fmt.Errorf("run %s cut short: %w", req.ID, cause), err)
 	}
 	// A convenience for people: that it is missing makes no result an error.
 	_ = linkLatest(req.Dir, req.ID)

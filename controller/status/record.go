@@ -24,6 +24,11 @@ const (
 	ReasonCut = "HelperKilled"
 	// ReasonTimedOut: the run was stopped at a limit of its watch.
 	ReasonTimedOut = "TimedOut"
+	// ReasonOutOfMemory: the run was stopped because it took the memory that was left.
+	ReasonOutOfMemory = "OutOfMemory"
+	// ReasonTooManyProcesses: the run was stopped because it started so many processes
+	// that hardly another could be started.
+	ReasonTooManyProcesses = "TooManyProcesses"
 	// ReasonArtifactsTooLarge: the run was stopped because it had written too much.
 	ReasonArtifactsTooLarge = "ArtifactsTooLarge"
 )

@@ -90,6 +90,13 @@ func (g Group) Used() (memory, processes int64) {
 	return max(memory-field(g.read("memory", "memory.stat"), "total_inactive_file "), 0), processes
 }
 
+// Exhausted counts the processes of the group that the kernel has killed because
+// memory was used up, and those that could not be started because there were too many.
+func (g Group) Exhausted() (killed, refused int64) {
+	killed = max(field(g.read("", "memory.events"), "oom_kill "), field(g.read("memory", "memory.oom_control"), "oom_kill "))
+	return killed, max(field(g.read("", "pids.events"), "max "), field(g.read("pids", "pids.events"), "max "))
+}
+
 // Machine reads the memory of the machine, and how much of it is in use, in bytes.
 func (g Group) Machine() (total, used int64) {
 	const kibi = 1 << 10

@@ -32,6 +32,7 @@ func Main(stdin *os.File, stderr io.Writer) int {
 	// The command is to be told of the death of this process, which is that of
 	// the thread which starts it; and orphans of the tree come here.
 	runtime.LockOSThread()
+	ReserveThreads(spareThreads)
 	if err := supervise(stdin); err != nil {
 		fmt.Fprintf(stderr, "supervise: %v\n", err)
 		return 1

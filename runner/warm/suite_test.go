@@ -34,6 +34,8 @@ func TestMain(m *testing.M) {
 			os.Exit(supervise.Main(os.Stdin, os.Stderr))
 		case asOperator:
 			os.Exit(operate())
+		case asLimited:
+			os.Exit(operateLimited())
 		}
 	}
 	parts.AnsibleOrExit()

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -43,6 +44,12 @@ func TestRun_IsTheSameForkedAndExecuted(t *testing.T) {
 				t.Parallel()
 				want := s.observe(t, w.executed, server)
 				got := s.observe(t, w.forked, server)
+				for range 5 {
+					if !cutOff(want.Output, got.Output) {
+						break
+					}
+					want = s.observe(t, w.executed, server)
+				}
 				if diff := gocmp.Diff(want, got); diff != "" {
 					t.Errorf("executed (-), forked (+):\n%s", diff)
 				}
@@ -56,6 +63,15 @@ func TestRun_IsTheSameForkedAndExecuted(t *testing.T) {
 	}
 	t.Logf("playbooks forked %d, executed %d; modules forked %d; commands %d",
 		forked, executed, strings.Count(trace, "module forked"), strings.Count(trace, "\ncommand"))
+}
+
+// cutOff tells whether there is only the beginning of an output. ansible-runner
+// stops to read when ansible-playbook has ended: on a busy machine a plain run
+// loses the rest of what ansible-playbook says last, which a forked run reads.
+func cutOff(output, whole []string) bool {
+	last := len(output) - 1
+	return last >= 0 && last < len(whole) && slices.Equal(output[:last], whole[:last]) &&
+		strings.HasPrefix(whole[last], output[last]) && !slices.Equal(output, whole)
 }
 
 // errStopped is why runs are stopped that would not end.

@@ -1,0 +1,162 @@
+package warm_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/runner/jobevent"
+	"github.com/rolewright/rolewright/runner/warm"
+)
+
+// asLimited is the argument with which the test binary is an operator that makes
+// two runs at a time.
+const asLimited = "limited"
+
+// limitedOrder is what it is to run.
+type limitedOrder struct {
+	Options  warm.Options
+	Executor runner.Executor
+	Modest   string // a playbook that waits for the file over in Dir
+	Greedy   string // another, begun after the first task of the former
+	Dir      string
+	Mark     string // the runs of no other operator have it
+}
+
+// limitedEnds says how the two runs have ended.
+type limitedEnds struct {
+	Memory, Processes, Modest bool
+	Said                      string
+}
+
+// operateLimited makes the two runs.
+func operateLimited() int {
+	var o limitedOrder
+	if err := json.NewDecoder(os.Stdin).Decode(&o); err != nil {
+		return 2
+	}
+	pool := warm.New(o.Options)
+	defer pool.Close()
+	if err := pool.Wait(context.Background()); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 3
+	}
+	r := runnerOf(o.Options, pool, patient)
+	defer r.Close()
+	request := func(name, playbook string) runner.Request {
+		return runner.Request{ID: o.Mark + name, Dir: filepath.Join(o.Dir, name), Executor: o.Executor, Content: runner.Content{Playbook: playbook}}
+	}
+	var ends limitedEnds
+	begun := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		req := request("modest", o.Modest)
+		begin := sync.OnceFunc(func() { close(begun) })
+		defer begin()
+		req.OnEvent = func(e jobevent.Event) {
+			if e.Kind == jobevent.RunnerOK {
+				begin()
+			}
+		}
+		res, err := r.Run(context.Background(), req)
+		ends.Modest = err == nil && res.Verdict().Success
+	})
+	<-begun
+	res, err := r.Run(context.Background(), request("greedy", o.Greedy))
+	ends.Memory, ends.Processes = errors.Is(err, runner.ErrMemory), errors.Is(err, runner.ErrProcesses)
+	ends.Said = fmt.Sprintf("%v, %+v", err, res.Verdict())
+	if err := os.WriteFile(filepath.Join(o.Dir, "over"), nil, 0o600); err != nil {
+		return 5
+	}
+	wg.Wait()
+	if err := json.NewEncoder(os.Stdout).Encode(ends); err != nil {
+		return 4
+	}
+	return 0
+}
+
+// group makes a control group with a limit; the directory is where processes join.
+func group(t *testing.T, controller, file string, limit int64) string {
+	t.Helper()
+	self, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := "rolewright-test-" + mark(t)
+	for line := range strings.Lines(string(self)) {
+		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(parts) != 3 || parts[1] != "" && parts[1] != controller {
+			continue
+		}
+		dir := filepath.Join("/sys/fs/cgroup", parts[1], parts[2], name)
+		if os.Mkdir(dir, 0o700) != nil {
+			continue
+		}
+		t.Cleanup(func() { eventually(t, "the group is empty", func() bool { return os.Remove(dir) == nil }) })
+		limits := map[string]string{"memory": "memory.max", "pids": "pids.max"}
+		if parts[1] != "" {
+			limits["memory"] = "memory.limit_in_bytes"
+		}
+		if os.WriteFile(filepath.Join(dir, limits[controller]), []byte(strconv.FormatInt(limit, 10)), 0) == nil {
+			return dir
+		}
+	}
+	t.Skipf("NOT TESTED: a control group with a limit of %s takes root, and the controller %s", file, controller)
+	return ""
+}
+
+// A run that eats memory, or forks without end, is ended and named where the
+// container has a limit; the operator and the other run go on.
+func TestRun_ThatTakesAllIsEnded(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		controller string
+		limit      int64
+		program    string
+		want       limitedEnds
+	}{
+		"memory": {"memory", 1200 << 20, "import time\nkept = []\nwhile True:\n    kept.append(bytearray(3 << 20))\n    time.sleep(0.05)\n", limitedEnds{Memory: true, Modest: true}},
+		"processes": {"pids", 300, "import os, time\nwhile True:\n    try:\n        os.fork()\n        time.sleep(0.01)\n    except OSError:\n        time.sleep(0.1)\n",
+			limitedEnds{Processes: true, Modest: true}},
+	} {
+		for _, executor := range []runner.Executor{runner.ExecutorWarm, runner.ExecutorRunner} {
+			t.Run(name+" "+string(executor), func(t *testing.T) {
+				t.Parallel()
+				dir := t.TempDir()
+				write(t, filepath.Join(dir, "program.py"), tt.program)
+				write(t, filepath.Join(dir, "greedy.yml"), "- hosts: localhost\n  gather_facts: false\n  tasks: [{command: 'python3 "+filepath.Join(dir, "program.py")+"'}]\n")
+				write(t, filepath.Join(dir, "modest.yml"), "- hosts: localhost\n  gather_facts: false\n  tasks: [{ping: }, {wait_for: {path: "+filepath.Join(dir, "over")+", timeout: 600}}, {command: 'true'}]\n")
+				o := limitedOrder{Options: options(t), Executor: executor, Dir: dir, Mark: mark(t), Greedy: filepath.Join(dir, "greedy.yml"), Modest: filepath.Join(dir, "modest.yml")}
+				order, err := json.Marshal(o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				in := group(t, tt.controller, name, tt.limit)
+				cmd := exec.Command("/bin/sh", "-c", `echo $$ >"$1/cgroup.procs" && exec "$2" `+asLimited, "sh", in, os.Args[0])
+				cmd.Stdin, cmd.Stderr = strings.NewReader(string(order)), os.Stderr
+				out, err := cmd.Output()
+				if err != nil {
+					t.Fatalf("the operator has ended: %v", err)
+				}
+				var got limitedEnds
+				if err := json.Unmarshal(out, &got); err != nil {
+					t.Fatal(err)
+				}
+				t.Log(got.Said)
+				got.Said = ""
+				if got != tt.want {
+					t.Errorf("%+v, want %+v", got, tt.want)
+				}
+			})
+		}
+	}
+}
