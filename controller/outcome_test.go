@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -21,7 +22,8 @@ import (
 // shows a failure gives way to the next success.
 func TestOutcome_NoReasonOfAFailureStays(t *testing.T) {
 	t.Parallel()
-	reasons := append(reasonsOf(t, "../runner/verdict.go", "Reason"), status.ReasonUnavailable, status.ReasonNotRun, status.ReasonTimedOut, status.ReasonArtifactsTooLarge)
+	reasons := append(reasonsOf(t, "../runner/verdict.go", "Reason"), status.ReasonUnavailable, status.ReasonNotRun, status.ReasonTimedOut, status.ReasonArtifactsTooLarge,
+		status.ReasonOutOfMemory, status.ReasonTooManyProcesses)
 	if len(reasons) < 15 {
 		t.Fatalf("reasons = %q", reasons)
 	}
@@ -70,6 +72,9 @@ func TestOutcome_NamesTheTaskWhateverWordsItIsMadeOf(t *testing.T) {
 		"failed": {nil, "not [masked]\ntask \"Wait for the managed DB\", role \"managed\", at /roles/managed/tasks/main.yml:3"},
 		"timed out": {fmt.Errorf("%w for managed", ErrTimeout), ErrTimeout.Error() +
 			" for [masked]; the task that ran was \"Wait for the managed DB\", role \"managed\", at /roles/managed/tasks/main.yml:3"},
+		"out of memory": {errors.Join(fmt.Errorf("%w of managed", runner.ErrMemory), runner.ErrCut), runner.ErrMemory.Error() +
+			" of [masked]\na process that supervised the run was killed; the task that ran was \"Wait for the managed DB\", role \"managed\", at /roles/managed/tasks/main.yml:3" +
+			"; let the role take less, raise the limit, or lower --max-concurrent-reconciles"},
 	} {
 		s := &scope{memory: &memory{}, mask: redact.New(), runID: "1", err: tc.err}
 		s.result = runner.Result{ExitCode: 2, Status: "failed"}

@@ -128,6 +128,7 @@ func verdictReasons() map[string]bool {
 		"RoleNotFound": true, "VaultError": true, "BadArguments": true, "RunnerDied": true,
 		"ResultIncomplete": true, "PlaybookFailed": true, ReasonUnavailable: true, ReasonNotRun: true,
 		ReasonTimedOut: true, "NoSpace": true, ReasonArtifactsTooLarge: true,
+		ReasonOutOfMemory: true, ReasonTooManyProcesses: true,
 	}
 }
 

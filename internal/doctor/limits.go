@@ -29,6 +29,9 @@ func CheckLimits(l limits.Limits, runs int) []Finding {
 	if l.Memory > 0 {
 		have, need := l.Memory>>20, int64(operatorMiB+serverMiB+runMiB*runs)
 		memory.Found = fmt.Sprintf("%d MiB; the operator with %s at a time takes about %d MiB", have, count(runs), need)
+		if l.Whole {
+			memory.Found += "; where they are used up, the kernel ends the whole container"
+		}
 		if have < need {
 			memory.State = Note
 			memory.Remedy = "raise the limit, or lower --max-concurrent-reconciles; what a role itself needs comes on top"

@@ -14,6 +14,9 @@ type Limits struct {
 	Memory    int64
 	Processes int64
 	CPUs      float64
+	// Whole is true if the kernel kills all processes of the group where its memory is
+	// used up: memory.oom.group, which kubelets set for containers.
+	Whole bool
 }
 
 // Group is the control group of this process.
@@ -68,6 +71,7 @@ func (g Group) Limits() Limits {
 	l := Limits{
 		Memory:    first(g.read("", "memory.max"), g.read("memory", "memory.limit_in_bytes")),
 		Processes: first(g.read("", "pids.max"), g.read("pids", "pids.max")),
+		Whole:     g.read("", "memory.oom.group") == "1",
 	}
 	quota, period, _ := strings.Cut(g.read("", "cpu.max"), " ")
 	if quota == "" {
