@@ -105,8 +105,9 @@ test: ## set-up, lint, unit and integration tests on real parts
 	@if [ -s $(BIN)/repeated ]; then cat $(BIN)/repeated; fi
 
 .PHONY: test-all
-test-all: test ## make test, then what takes longer: forked runs, the image, the development control plane, fuzz targets
+test-all: test ## make test, then what takes longer: forked runs, fault plans with them, the image, the development control plane, fuzz targets
 	@tools/step.sh 'forked runs on the newer line' $(MAKE) test-forked
+	@tools/step.sh 'fault plans with forked runs' $(MAKE) fault-plans-forked
 	@tools/step.sh 'Python and Ansible of the image' $(MAKE) test-image-where-possible
 	@tools/step.sh 'tests of the development control plane' $(MAKE) test-tools
 	@tools/step.sh 'fuzz targets' $(MAKE) fuzz-short
@@ -148,10 +149,16 @@ fault-tools: cluster-tools
 fault-plans: fault-tools ## carry out the fixed fault plans with a scripted ansible-runner
 	@$(FAULTS) -plans test/faults/testdata/plans -parallel 6 $(FAULTSFLAGS)
 
+.PHONY: fault-plans-forked
+fault-plans-forked: setup fault-tools ## the same plans, where a fork server starts the scripted ansible-runner
+	@$(FAULTS) -plans test/faults/testdata/plans -runner forked -parallel 4 $(FAULTSFLAGS)
+
 .PHONY: faults
 faults: setup fault-tools ## meet the operator with all faults: generated plans, a kill matrix, soaks; hours
 	@$(FAULTS) -generate 650 -parallel 6 $(FAULTSFLAGS)
 	@$(FAULTS) -kill-matrix -parallel 8 $(FAULTSFLAGS)
+	@$(FAULTS) -generate 650 -runner forked -parallel 4 $(FAULTSFLAGS)
+	@$(FAULTS) -kill-matrix -runner forked -parallel 4 $(FAULTSFLAGS)
 	@$(FAULTS) -soak 10000 $(FAULTSFLAGS)
 	@$(FAULTS) -soak 500 -runner real $(FAULTSFLAGS)
 

@@ -46,6 +46,26 @@ type pressure struct {
 	mu   sync.Mutex
 	last reading
 	next time.Time
+	// load is what the runs take, with their memory if it is weighed, until stale.
+	load    map[string]supervise.Load
+	weighed bool
+	stale   time.Time
+}
+
+// loadShare is the part of the time that may be spent on the loads of runs: there
+// may be many processes.
+const loadShare = 5
+
+// loads returns what the runs take, with their memory if that is to be weighed.
+func (p *pressure) loads(weigh bool) map[string]supervise.Load {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if time.Now().After(p.stale) || weigh && !p.weighed {
+		began := time.Now()
+		p.load, p.weighed = supervise.Loads(cookieName, weigh), weigh
+		p.stale = time.Now().Add(loadShare * time.Since(began))
+	}
+	return p.load
 }
 
 // reading is what is in use and what there is; nothing is known where that is 0.
@@ -89,7 +109,7 @@ func (g *guard) checkPressure() time.Duration {
 	if !memory && !processes {
 		return pause
 	}
-	loads := supervise.Loads(cookieName, memory)
+	loads := g.pressure.loads(memory)
 	own := loads[g.req.ID]
 	for id, other := range loads {
 		if id != g.req.ID {

@@ -35,6 +35,8 @@ func Points() []string {
 		// The supervising process, seen from the operator, and in it.
 		"supervisor.before-order", "supervisor.ordered",
 		"supervising.before-start", "supervising.started", "supervising.ended", "supervising.before-record", "supervising.recorded",
+		// In place of started and ended where a fork server starts the run.
+		"forked.started", "forked.ended",
 		"supervisor.ended",
 		// After the run.
 		"run.ended", "run.dismissed",

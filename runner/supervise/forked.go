@@ -18,6 +18,8 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rolewright/rolewright/internal/failpoint"
 )
 
 // DefaultForkTimeout is the ForkTimeout of a [Command] that names none. A fork
@@ -77,6 +79,7 @@ func runForked(ctx context.Context, c Command, out *os.File) (Exit, error) {
 		return Exit{Code: -1}, fmt.Errorf("%w: %w: %w", ErrNotStarted, ErrServer, err)
 	}
 	defer f.conn.Close()
+	failpoint.Hit("forked.started")
 	t := newTree(f.head.pid, c.Cookie)
 	t.group = group
 	stopSampling := t.sampleUntilStopped(out)
@@ -109,6 +112,7 @@ func runForked(ctx context.Context, c Command, out *os.File) (Exit, error) {
 		}
 	})
 	answer, err := f.wait()
+	failpoint.Hit("forked.ended")
 	close(ended)
 	_ = f.head.Close() // ends the wait for its end
 	wg.Wait()

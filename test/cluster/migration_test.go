@@ -54,6 +54,7 @@ func TestMigration(t *testing.T) {
 	t.Run("a role's object", func(t *testing.T) { brew(t, s) })
 	forked(t, s, teaSystem, "deployment/tea-operator-controller-manager")
 	t.Run("verdicts", func(t *testing.T) { verdicts(t, s) })
+	t.Run("a greedy role", func(t *testing.T) { greedy(t, s) })
 	harden(t, s)
 	t.Run("a role's object, as any user", func(t *testing.T) { brew(t, s) })
 	if t.Failed() {
@@ -144,6 +145,28 @@ func verdicts(t *testing.T, s *shell) {
 		if inside.Result == "Succeeded" != good || strings.Contains(inside.Types, "Failure=True") == good {
 			t.Errorf("%s: %+v", outcome, inside)
 		}
+	}
+}
+
+// greedy has a run eat the memory of the container: it is ended and named, the other
+// object runs, and the container is not restarted.
+func greedy(t *testing.T, s *shell) {
+	t.Helper()
+	in := "--namespace=inside"
+	restarts := []string{"get", "pods", "--namespace=" + teaSystem, "--output=jsonpath={.items[*].status.containerStatuses[*].restartCount}"}
+	before := s.ask(t, restarts...)
+	object := `{"apiVersion": "kitchen.example.com/v1alpha1", "kind": "Pot", "metadata": {"name": "greedy"}, "spec": {"outcome": "greedy"}}`
+	if err := os.WriteFile(filepath.Join(s.dir, "greedy.json"), []byte(object), 0o600); err != nil {
+		t.Fatalf("write an object: %v", err)
+	}
+	s.ask(t, "apply", in, "--filename", "greedy.json")
+	if got := judged(t, s, "inside", "greedy"); got.Reason != "OutOfMemory" || !strings.Contains(got.Message, "MiB were in use") {
+		t.Errorf("%+v", got)
+	}
+	s.ask(t, "delete", "pot/greedy", in)
+	brew(t, s)
+	if after := s.ask(t, restarts...); after != before {
+		t.Errorf("containers were restarted: %s, before %s", after, before)
 	}
 }
 

@@ -78,7 +78,7 @@ func (d *driver) choose(ctx context.Context) ([]plan.Plan, error) {
 		plans = append(plans, generated...)
 	}
 	if d.o.matrix {
-		matrix := campaign.KillMatrix()
+		matrix := campaign.KillMatrix(d.o.Forked)
 		if only := names(d.o.workloads); len(only) > 0 {
 			matrix = slices.DeleteFunc(matrix, func(p plan.Plan) bool { return !slices.Contains(only, p.Workload) })
 		}
@@ -230,7 +230,7 @@ func (d *driver) done(res campaign.Result) {
 
 // report prints the table, and returns what is wrong.
 func (d *driver) report() error {
-	type row struct{ plans, reached, violations, runs int }
+	type row struct{ plans, reached, violations, runs, forked, plain int }
 	rows := map[string]*row{}
 	total := &row{}
 	violated := map[string]int{}
@@ -238,6 +238,8 @@ func (d *driver) report() error {
 		for _, r := range []*row{at(rows, classOf(res.Plan)), total} {
 			r.plans++
 			r.runs += res.Runs
+			r.forked += res.Forked
+			r.plain += res.Plain
 			if res.Reached {
 				r.reached++
 			}
@@ -250,11 +252,11 @@ func (d *driver) report() error {
 		}
 	}
 	w := tabwriter.NewWriter(os.Stdout, 2, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "\nfault\tplans\treached\tviolated\truns\n")
+	fmt.Fprintf(w, "\nfault\tplans\treached\tviolated\truns\tforked\n")
 	for _, name := range sorted(rows) {
-		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\n", name, rows[name].plans, rows[name].reached, rows[name].violations, rows[name].runs)
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\n", name, rows[name].plans, rows[name].reached, rows[name].violations, rows[name].runs, rows[name].forked)
 	}
-	fmt.Fprintf(w, "all\t%d\t%d\t%d\t%d\n", total.plans, total.reached, total.violations, total.runs)
+	fmt.Fprintf(w, "all\t%d\t%d\t%d\t%d\t%d\n", total.plans, total.reached, total.violations, total.runs, total.forked)
 	_ = w.Flush()
 	for _, line := range d.soaked {
 		fmt.Println(line)
@@ -266,6 +268,9 @@ func (d *driver) report() error {
 	errs := slices.Clone(d.errs)
 	if total.violations > 0 {
 		errs = append(errs, fmt.Errorf("%d plans violate an invariant", total.violations))
+	}
+	if d.o.Forked && total.plain > total.forked/10 {
+		errs = append(errs, fmt.Errorf("%d runs were forked and %d were not: nearly all are to be", total.forked, total.plain))
 	}
 	if missed := total.plans - total.reached; float64(missed) > d.o.unreached*float64(total.plans) {
 		errs = append(errs, fmt.Errorf("%d of %d plans found no chance to do what they are for", missed, total.plans))

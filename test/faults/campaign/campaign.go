@@ -2,10 +2,12 @@ package campaign
 
 import (
 	"context"
+	_ "embed" // what makes the forked ansible-runner the scripted one
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"sync/atomic"
 	"time"
@@ -26,8 +28,10 @@ import (
 type Options struct {
 	// Rolewright is the operator's binary, built with the tag failpoint.
 	Rolewright string
-	// Runner is the fake ansible-runner; empty for the real one of PATH.
+	// Runner is the scripted ansible-runner; empty for the real one of PATH.
 	Runner string
+	// Forked has a fork server start it: the real Ansible is imported, and checked.
+	Forked bool
 	// Dir is where the histories go. It exists.
 	Dir string
 	// Kubeconfig and AuditLog are those of a control plane that no one else uses.
@@ -35,6 +39,9 @@ type Options struct {
 	// SoakRuns is how many runs the workload of [SoakPlan] makes.
 	SoakRuns int
 }
+
+//go:embed sitecustomize.py
+var sitecustomize []byte
 
 // Campaign carries out plans on one control plane. It is safe for concurrent
 // use.
@@ -130,11 +137,20 @@ func (c *Campaign) content() error {
 	if c.opts.Runner == "" {
 		return nil
 	}
-	link := filepath.Join(c.bin, "ansible-runner")
+	target, link := c.opts.Runner, filepath.Join(c.bin, "ansible-runner")
+	if c.opts.Forked {
+		var err error
+		if target, err = exec.LookPath("ansible-runner"); err != nil {
+			return fmt.Errorf("link the runner: %w", err)
+		}
+		if err := os.WriteFile(filepath.Join(c.bin, "sitecustomize.py"), sitecustomize, 0o600); err != nil {
+			return fmt.Errorf("link the runner: %w", err)
+		}
+	}
 	if err := os.Remove(link); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("link the runner: %w", err)
 	}
-	if err := os.Symlink(c.opts.Runner, link); err != nil {
+	if err := os.Symlink(target, link); err != nil {
 		return fmt.Errorf("link the runner: %w", err)
 	}
 	return nil

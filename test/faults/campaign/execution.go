@@ -32,8 +32,9 @@ type Result struct {
 	Took time.Duration
 	// Trace is what came through the fault proxy.
 	Trace []plan.Request
-	// Runs is how many were begun.
-	Runs int
+	// Runs is how many were begun. Of those that came as far as to say so, Forked were
+	// started by a fork server, and Plain were not.
+	Runs, Forked, Plain int
 	// Report is what the workload has to say.
 	Report string
 }
@@ -113,6 +114,14 @@ func (c *Campaign) Run(ctx context.Context, p plan.Plan, reference string) (Resu
 	res.Violations = append(e.violations, history.Check(h)...)
 	res.Report = e.report
 	res.Runs, res.Took = len(h.Runs), time.Since(began)
+	for _, run := range h.Runs {
+		switch {
+		case run.Forked:
+			res.Forked++
+		case run.Begin != 0 && run.HasValue:
+			res.Plain++
+		}
+	}
 	return res, nil
 }
 

@@ -15,11 +15,24 @@ import (
 const frozen = 20 * time.Second
 
 // KillMatrix are the plans in which the operator dies at each of its failpoints
-// in each way, alone and with another replica.
-func KillMatrix() []plan.Plan {
+// in each way, alone and with another replica: at those that it passes with runs
+// that are forked, or that are not.
+func KillMatrix(forked bool) []plan.Plan {
+	passed := func(point string) bool {
+		switch point {
+		case "forked.started", "forked.ended":
+			return forked
+		case "supervising.started", "supervising.ended":
+			return !forked
+		}
+		return true
+	}
 	var plans []plan.Plan
 	for _, replicas := range []int{1, 2} {
 		for _, point := range failpoint.Points() {
+			if !passed(point) {
+				continue
+			}
 			for _, do := range []string{"kill", "term", "stop", "panic"} {
 				p := plan.Plan{
 					Name:     fmt.Sprintf("%s-%s-%d", point, do, replicas),

@@ -140,6 +140,9 @@ func (r *replica) start(n int) (*exec.Cmd, error) {
 		"--user-metrics-bind-address", "0", "--proxy-port", "0", "--ansible-log-events", "Tasks", "--reconcile-period", "0",
 		"--retry-min", retryMin.String(), "--retry-max", retryMax.String(), "--max-concurrent-reconciles", "4",
 	}
+	if r.e.c.opts.Forked {
+		args = append(args, "--executor", "warm")
+	}
 	event := map[string]any{
 		"event": "start", "replica": r.name, "retryMin": retryMin.String(), "finalizers": map[string]string{"things": finalizer},
 	}
@@ -177,6 +180,9 @@ func (e *execution) environ() []string {
 	environ := []string{
 		"HOME=" + os.Getenv("HOME"), "LANG=C.UTF-8", "PATH=" + e.c.bin + ":" + os.Getenv("PATH"),
 		"WATCH_NAMESPACE=" + e.namespace, truthVariable + "=" + e.truth(), "ROLEWRIGHT_FAILPOINT_DIR=" + e.failpointDir(),
+	}
+	if e.c.opts.Forked {
+		environ = append(environ, "PYTHONPATH="+e.c.bin, "FAKERUNNER="+e.c.opts.Runner)
 	}
 	if procs := os.Getenv("GOMAXPROCS"); procs != "" {
 		environ = append(environ, "GOMAXPROCS="+procs)

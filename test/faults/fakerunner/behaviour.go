@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -148,7 +149,8 @@ type truth struct {
 	Deleting   bool    `json:"deleting"`
 	Value      string  `json:"value"`
 	PID        int     `json:"pid"`
-	Boot       float64 `json:"boot"` // seconds since the machine's start
+	Forked     bool    `json:"forked"` // by a fork server
+	Boot       float64 `json:"boot"`   // seconds since the machine's start
 	Time       string  `json:"time"`
 	// The rest is of the end: what the artifacts say, and what was meant.
 	Code         int    `json:"rc"`
@@ -166,6 +168,8 @@ func (t *truth) fill(p *play) {
 	m := p.object.Metadata
 	t.Run, t.UID, t.Namespace, t.Name, t.Generation = p.ident, m.UID, m.Namespace, m.Name, m.Generation
 	t.Deleting, t.Value, t.PID = p.object.deleting(), p.object.Spec.Value, os.Getpid()
+	head, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", os.Getppid())) // a parent that has ended is no fork server
+	t.Forked = bytes.HasPrefix(head, []byte("rolewright-run"))
 	t.Boot, t.Time = bootTime(), time.Now().UTC().Format(time.RFC3339Nano)
 }
 

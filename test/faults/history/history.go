@@ -87,6 +87,8 @@ type Run struct {
 	Value    string
 	HasValue bool
 	Deleting bool
+	// Forked is true if a fork server started the run.
+	Forked bool
 
 	// Begin and LastSign are the run's own first and last word: it certainly lived between them.
 	Begin, LastSign Instant

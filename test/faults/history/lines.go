@@ -17,7 +17,7 @@ import (
 type TruthLine struct {
 	Event, Run, UID, Name string
 	Generation            int64
-	Deleting              bool
+	Deleting, Forked      bool
 	Value                 *string
 	Boot                  Instant
 	Time                  time.Time

@@ -93,6 +93,7 @@ func (l *loader) truth() error {
 				r.Begin = t.Boot
 			}
 			r.UID, r.Name, r.Generation, r.Deleting = cmp.Or(t.UID, r.UID), t.Name, t.Generation, t.Deleting
+			r.Forked = t.Forked
 			r.Replica = cmp.Or(r.Replica, t.Replica)
 			if t.Value != nil {
 				r.Value, r.HasValue = *t.Value, true

@@ -160,7 +160,7 @@ func (h *hunt) candidates(ctx context.Context, m mutant) ([]plan.Plan, error) {
 		var from []plan.Plan
 		switch {
 		case faulty && workload == "matrix":
-			from = campaign.KillMatrix()
+			from = campaign.KillMatrix(false)
 		case faulty && workload == "fixed":
 			p, err := plan.Load(filepath.Join(h.o.root, "test/faults/testdata/plans", part+".json"))
 			if err != nil {
