@@ -46,11 +46,17 @@ type pressure struct {
 	mu   sync.Mutex
 	last reading
 	next time.Time
+	// limits are those of the group, until limitsStale: they hardly ever change.
+	limits      limits.Limits
+	limitsStale time.Time
 	// load is what the runs take, with their memory if it is weighed, until stale.
 	load    map[string]supervise.Load
 	weighed bool
 	stale   time.Time
 }
+
+// limitsHold is how long limits are taken for granted.
+const limitsHold = 10 * time.Second
 
 // loadShare is the part of the time that may be spent on the loads of runs: there
 // may be many processes.
@@ -86,11 +92,15 @@ func (p *pressure) read() (reading, time.Duration) {
 	if wait := time.Until(p.next); wait > 0 {
 		return p.last, wait
 	}
-	l := p.group.Limits()
-	r := reading{memoryLimit: l.Memory, processesLimit: l.Processes}
+	if now := time.Now(); now.After(p.limitsStale) {
+		p.limits, p.limitsStale = p.group.Limits(), now.Add(limitsHold)
+	}
+	r := reading{memoryLimit: p.limits.Memory, processesLimit: p.limits.Processes}
 	r.memory, r.processes = p.group.Used()
-	if total, used := p.group.Machine(); r.memoryLimit == 0 || total > 0 && total < r.memoryLimit {
-		r.memory, r.memoryLimit = used, total
+	if r.memoryLimit == 0 {
+		r.memoryLimit, r.memory = p.group.Machine()
+	} else if r.memory > r.memoryLimit/2 {
+		r.memory = max(r.memory-p.group.Cached(), 0)
 	}
 	pause := pressureEvery
 	if r.memory > r.memoryLimit/2 || r.processesLimit > 0 && r.processes > r.processesLimit/2 {

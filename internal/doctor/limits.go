@@ -18,9 +18,10 @@ const (
 	supervisorMiB = 7
 	runMiB        = 115 + supervisorMiB
 	// A run is ansible-runner, ansible-playbook, a worker and a module, and the
-	// threads of them; the operator itself has a dozen threads.
-	runProcesses      = 12
-	operatorProcesses = 24
+	// threads of them and of its supervisor; the operator itself has two dozen threads,
+	// and the fork server two processes and a supervisor.
+	runProcesses      = 20
+	operatorProcesses = 44
 )
 
 // CheckLimits compares limits with the needs of so many runs at the same time.

@@ -84,14 +84,20 @@ func (g Group) Limits() Limits {
 }
 
 // Used reads the memory in bytes and the processes that the group takes now; 0 is
-// not known. Files that the kernel may forget at any time do not count.
+// not known. The memory includes what the kernel may forget at any time, see [Group.Cached].
 func (g Group) Used() (memory, processes int64) {
-	processes = first(g.read("", "pids.current"), g.read("pids", "pids.current"))
-	if memory = first(g.read("", "memory.current")); memory > 0 {
-		return max(memory-field(g.read("", "memory.stat"), "inactive_file "), 0), processes
+	return first(g.read("", "memory.current"), g.read("memory", "memory.usage_in_bytes")),
+		first(g.read("", "pids.current"), g.read("pids", "pids.current"))
+}
+
+// Cached reads how much of the memory that is used the kernel takes back where it
+// is needed: the contents of files, in bytes.
+func (g Group) Cached() int64 {
+	if stat := g.read("", "memory.stat"); stat != "" {
+		return field(stat, "inactive_file ") + field(stat, "active_file ") + field(stat, "slab_reclaimable ")
 	}
-	memory = first(g.read("memory", "memory.usage_in_bytes"))
-	return max(memory-field(g.read("memory", "memory.stat"), "total_inactive_file "), 0), processes
+	stat := g.read("memory", "memory.stat")
+	return field(stat, "total_inactive_file ") + field(stat, "total_active_file ")
 }
 
 // Exhausted counts the processes of the group that the kernel has killed because
