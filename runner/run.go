@@ -39,7 +39,7 @@ type Options struct {
 	// ForkTimeout is how long such a server may take to fork a run; 0 means
 	// [supervise.DefaultForkTimeout]. A fork that comes late halves the number of
 	// runs at a time, and the run is forked in its turn. The server is replaced if
-	// the run was the only one, or no run has begun since the last halving.
+	// the run was the only one.
 	ForkTimeout time.Duration
 	// OnLimit is called with the number of runs at a time when forks come late, and
 	// with 0 when there is no limit any more: one call after the other. It must not

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -9,21 +10,24 @@ import (
 // throttle lowers the number of runs at a time while forks come late: more runs,
 // or new Pythons in their place, would make the machine later still. The limit is
 // halved by a fork that comes late, grows by one with each run that begins, and
-// goes when it is above the number of runs that there were at first.
+// where a run has waited for a while (long runs may hold all places), and goes when
+// it is above the number of runs that there were at first.
 type throttle struct {
 	onChange func(limit int)
+	// pause is how long a run waits before the limit grows; 0 means [throttlePause].
+	pause time.Duration
 
 	mu      sync.Mutex
 	running int
 	// limit is 0 while there is none; most is where it ends.
 	limit, most int
-	// lowered is when the limit was last lowered, and alive whether a run has begun
-	// since.
-	lowered time.Time
-	alive   bool
+	// lowered is when the limit was last lowered, and changed when it was changed.
+	lowered, changed time.Time
 	// free is closed when there may be a place.
 	free chan struct{}
 }
+
+const throttlePause = 15 * time.Second
 
 func newThrottle(onChange func(limit int)) *throttle {
 	if onChange == nil {
@@ -35,8 +39,12 @@ func newThrottle(onChange func(limit int)) *throttle {
 // enter waits for a place, and tells whether there is a limit. The error is the
 // cause of the context's end.
 func (t *throttle) enter(ctx context.Context) (limited bool, err error) {
+	pause := cmp.Or(t.pause, throttlePause)
 	for {
 		t.mu.Lock()
+		if t.limit > 0 && t.running >= t.limit && time.Since(t.changed) > pause {
+			t.raise()
+		}
 		if t.limit == 0 || t.running < t.limit {
 			t.running++
 			limited = t.limit > 0
@@ -45,10 +53,14 @@ func (t *throttle) enter(ctx context.Context) (limited bool, err error) {
 		}
 		free := t.free
 		t.mu.Unlock()
+		timer := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():
+			timer.Stop()
 			return false, context.Cause(ctx)
 		case <-free:
+			timer.Stop()
+		case <-timer.C:
 		}
 	}
 }
@@ -68,19 +80,20 @@ func (t *throttle) wake() {
 }
 
 // late lowers the limit because of a fork that was asked for at a time and came
-// late. It is false if that does not help: the run was the only one, or no run has
-// begun since the limit was lowered. Then the server is to be given up.
+// late. It is false if that does not help, because the run was the only one. Then the
+// server is to be given up.
 func (t *throttle) late(asked time.Time) (helps bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
 	case asked.Before(t.lowered):
 		return true // among more runs than there are now
-	case t.running == 1, t.limit > 0 && !t.alive:
+	case t.running == 1:
 		return false
 	}
 	t.most = max(t.most, t.running)
-	t.limit, t.lowered, t.alive = t.running/2, time.Now(), false
+	t.limit, t.lowered = t.running/2, time.Now()
+	t.changed = t.lowered
 	t.onChange(t.limit)
 	return true
 }
@@ -89,10 +102,14 @@ func (t *throttle) late(asked time.Time) (helps bool) {
 func (t *throttle) begun() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.alive = true
-	if t.limit == 0 {
-		return
+	if t.limit > 0 {
+		t.raise()
 	}
+}
+
+// raise is called under the lock, while there is a limit.
+func (t *throttle) raise() {
+	t.changed = time.Now()
 	if t.limit++; t.limit > t.most {
 		t.limit, t.most = 0, 0
 	}

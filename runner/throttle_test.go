@@ -38,10 +38,6 @@ func TestThrottle(t *testing.T) {
 	if _, err := th.enter(ctx); !errors.Is(err, ended) {
 		t.Errorf("a fifth run: %v", err)
 	}
-	if th.late(time.Now()) {
-		t.Error("a server that starts nothing is kept")
-	}
-	th.begun()
 	if !th.late(time.Now()) || th.limit != 2 {
 		t.Errorf("limit %d", th.limit)
 	}
@@ -60,13 +56,31 @@ func TestThrottle(t *testing.T) {
 	for range 7 {
 		th.begun()
 	}
-	if want := []int{4, 5, 2, 3, 4, 5, 6, 7, 8, 0}; !slices.Equal(limits, want) {
+	if want := []int{4, 2, 3, 4, 5, 6, 7, 8, 0}; !slices.Equal(limits, want) {
 		t.Errorf("limits %v, want %v", limits, want)
 	}
 	for range 8 {
 		if _, err := th.enter(t.Context()); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// Runs that take long hold no other back for longer than a pause.
+func TestThrottle_GrowsWhereARunWaits(t *testing.T) {
+	t.Parallel()
+	th := newThrottle(nil)
+	th.pause = time.Millisecond
+	for range 4 {
+		if _, err := th.enter(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !th.late(time.Now()) {
+		t.Error("the server is given up")
+	}
+	if _, err := th.enter(t.Context()); err != nil || th.limit != 0 {
+		t.Errorf("limit %d, %v", th.limit, err)
 	}
 }
 

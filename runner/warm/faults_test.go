@@ -246,7 +246,7 @@ func TestRun_IsMadePlainlyWhereTheServerIsFrozen(t *testing.T) {
 }
 
 // On a machine on which forks come late there are fewer runs at a time, and hardly
-// one that starts a new Python. The server gets no CPU for three seconds of four.
+// one that starts a new Python. The server gets no CPU for three seconds of six.
 func TestRun_IsForkedLaterOnAStarvedMachine(t *testing.T) {
 	t.Parallel()
 	const runs = 40
@@ -265,7 +265,7 @@ func TestRun_IsForkedLaterOnAStarvedMachine(t *testing.T) {
 			for _, step := range []struct {
 				signal syscall.Signal
 				length time.Duration
-			}{{syscall.SIGSTOP, 3 * time.Second}, {syscall.SIGCONT, time.Second}} {
+			}{{syscall.SIGSTOP, 3 * time.Second}, {syscall.SIGCONT, 3 * time.Second}} {
 				for pid := range servers(t, o.Dir) {
 					_ = syscall.Kill(pid, step.signal) // it may have been replaced
 				}
