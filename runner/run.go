@@ -259,7 +259,7 @@ func (r *Runner) start(ctx context.Context, req Request, c supervise.Command) (s
 		return r.supervisor.Run(ctx, c)
 	}
 	for {
-		exit, again, err := r.startOnce(ctx, c)
+		exit, again, err := r.startOnce(ctx, req, c)
 		if !again {
 			return exit, err
 		}
@@ -268,7 +268,7 @@ func (r *Runner) start(ctx context.Context, req Request, c supervise.Command) (s
 
 // startOnce runs ansible-runner when it is its turn. If it says again, the fork
 // came late among other runs, and nothing was started.
-func (r *Runner) startOnce(ctx context.Context, c supervise.Command) (_ supervise.Exit, again bool, _ error) {
+func (r *Runner) startOnce(ctx context.Context, req Request, c supervise.Command) (_ supervise.Exit, again bool, _ error) {
 	limited, err := r.throttle.enter(ctx)
 	if err != nil {
 		return supervise.Exit{Code: -1}, false, fmt.Errorf("%w: %w", supervise.ErrNotStarted, err)
@@ -279,6 +279,7 @@ func (r *Runner) startOnce(ctx context.Context, c supervise.Command) (_ supervis
 		// server is what Acquire says.
 		_ = r.warm.Wait(ctx)
 	}
+	c.Until = req.latest()         // it has waited
 	lease, err := r.warm.Acquire() //nolint:contextcheck // a server outlives the run
 	if err != nil {
 		exit, err := r.supervisor.Run(ctx, c)
@@ -303,6 +304,7 @@ func (r *Runner) startOnce(ctx context.Context, c supervise.Command) (_ supervis
 	if late && (err == nil || limited) {
 		return exit, true, nil
 	}
+	c.Until = req.latest()
 	exit, err = r.supervisor.Run(ctx, c)
 	return exit, false, err
 }

@@ -222,7 +222,10 @@ func TestRun_IsMadePlainlyWhereTheServerIsFrozen(t *testing.T) {
 	frozen := servers(t, o.Dir)
 	g := newGated(t)
 	g.goOn(t)
-	plain := runnerOf(o, pool, impatient)
+	// The lease is renewed meanwhile: the start is in time by what it says then.
+	const lease = 8 * time.Second
+	g.Until = func() time.Time { return time.Now().Add(lease) }
+	plain := runnerOf(o, pool, lease+impatient)
 	defer plain.Close()
 	res, err := plain.Run(t.Context(), g.Request)
 	if err != nil || !res.Verdict().Success || res.Executor() != runner.ExecutorRunner || g.started() != 1 {
