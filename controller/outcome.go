@@ -51,6 +51,9 @@ const withheldBecause = "what the run has said is withheld: "
 func (r *reconciler) notRun(s *scope, run *status.Run) {
 	said := s.mask.Mask(s.err.Error())
 	switch {
+	case errors.Is(s.err, runner.ErrNoTurn):
+		run.Result, run.Reason = status.Interrupted, string(status.Interrupted)
+		run.Message = fmt.Sprintf("Run %s was interrupted: %s; it is repeated", shortID(s.runID), said)
 	case errors.Is(s.err, runner.ErrMemory), errors.Is(s.err, runner.ErrProcesses):
 		run.Result, run.Reason = status.Failed, status.ReasonOutOfMemory
 		if errors.Is(s.err, runner.ErrProcesses) {

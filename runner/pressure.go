@@ -1,13 +1,17 @@
 package runner
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/rolewright/rolewright/internal/limits"
 	"github.com/rolewright/rolewright/runner/supervise"
+	"github.com/rolewright/rolewright/runner/warm"
 )
 
 // ErrMemory is wrapped by the error of a run that was stopped because next to no
@@ -38,8 +42,8 @@ const (
 // [supervise.ReserveThreads].
 const spareThreads = 16
 
-// pressure tells how much memory and how many processes are left. It is safe for
-// concurrent use.
+// pressure tells how much memory and how many processes are left, and chooses the
+// run that is stopped. It is safe for concurrent use.
 type pressure struct {
 	group limits.Group
 
@@ -49,29 +53,45 @@ type pressure struct {
 	// limits are those of the group, until limitsStale: they hardly ever change.
 	limits      limits.Limits
 	limitsStale time.Time
-	// load is what the runs take, with their memory if it is weighed, until stale.
-	load    map[string]supervise.Load
-	weighed bool
-	stale   time.Time
+	// runs are those in progress, with what stops them.
+	runs map[string]context.CancelCauseFunc
+	// victim is the run that was stopped last, until settled: what it had takes a
+	// while to come back.
+	victim  string
+	settled time.Time
+	// looking is true while a goroutine looks at what the runs take, and quiet is the
+	// time before which no one needs to.
+	looking bool
+	quiet   time.Time
 }
 
-// limitsHold is how long limits are taken for granted.
-const limitsHold = 10 * time.Second
+const (
+	// limitsHold is how long limits are taken for granted.
+	limitsHold = 10 * time.Second
+	// settling is how long no other run is stopped after one.
+	settling = 3 * time.Second
+	// loadShare is the part of the time that may be spent on what runs take: there may
+	// be many processes. Where no run takes much, it is not looked at for quietTime.
+	loadShare = 5
+	quietTime = 2 * time.Second
+)
 
-// loadShare is the part of the time that may be spent on the loads of runs: there
-// may be many processes.
-const loadShare = 5
+func newPressure() *pressure {
+	supervise.ReserveThreads(spareThreads)
+	return &pressure{group: limits.Find("/"), runs: map[string]context.CancelCauseFunc{}}
+}
 
-// loads returns what the runs take, with their memory if that is to be weighed.
-func (p *pressure) loads(weigh bool) map[string]supervise.Load {
+// begin and end say that a run is in progress, which stop ends.
+func (p *pressure) begin(id string, stop context.CancelCauseFunc) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if time.Now().After(p.stale) || weigh && !p.weighed {
-		began := time.Now()
-		p.load, p.weighed = supervise.Loads(cookieName, weigh), weigh
-		p.stale = time.Now().Add(loadShare * time.Since(began))
-	}
-	return p.load
+	p.runs[id] = stop
+}
+
+func (p *pressure) end(id string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.runs, id)
 }
 
 // reading is what is in use and what there is; nothing is known where that is 0.
@@ -80,9 +100,12 @@ type reading struct {
 	processes, processesLimit int64
 }
 
-func newPressure() *pressure {
-	supervise.ReserveThreads(spareThreads)
-	return &pressure{group: limits.Find("/")}
+func (r reading) noMemory() bool {
+	return r.memoryLimit > 0 && r.memoryLimit-r.memory < r.memoryLimit/memoryLeft
+}
+
+func (r reading) noProcesses() bool {
+	return r.processesLimit > 0 && r.processesLimit-r.processes < r.processesLimit/processesLeft
 }
 
 // read returns the state of now, and when to look again.
@@ -100,7 +123,10 @@ func (p *pressure) read() (reading, time.Duration) {
 	if r.memoryLimit == 0 {
 		r.memoryLimit, r.memory = p.group.Machine()
 	} else if r.memory > r.memoryLimit/2 {
-		r.memory = max(r.memory-p.group.Cached(), 0)
+		r.memory -= p.group.Cached()
+	}
+	if r.memory > r.memoryLimit/2 {
+		r.memory -= p.group.Swap()
 	}
 	pause := pressureEvery
 	if r.memory > r.memoryLimit/2 || r.processesLimit > 0 && r.processes > r.processesLimit/2 {
@@ -110,33 +136,66 @@ func (p *pressure) read() (reading, time.Duration) {
 	return r, pause
 }
 
-// checkPressure stops the run if it takes what is left, and returns when to look
-// again.
-func (g *guard) checkPressure() time.Duration {
-	r, pause := g.pressure.read()
-	memory := r.memoryLimit > 0 && r.memoryLimit-r.memory < r.memoryLimit/memoryLeft
-	processes := r.processesLimit > 0 && r.processesLimit-r.processes < r.processesLimit/processesLeft
-	if !memory && !processes {
-		return pause
+// culprit returns what stops the run that takes most, what it takes, and the reason to
+// stop it; no reason if none is to be stopped, or another goroutine is at it.
+func (p *pressure) culprit(r reading) (stop context.CancelCauseFunc, load supervise.Load, reason error) {
+	now := time.Now()
+	p.mu.Lock()
+	busy, victim, id := p.looking || now.Before(p.quiet), "", ""
+	if now.Before(p.settled) {
+		victim = p.victim
 	}
-	loads := g.pressure.loads(memory)
-	own := loads[g.req.ID]
-	for id, other := range loads {
-		if id != g.req.ID {
-			memory = memory && other.Memory <= own.Memory
-			processes = processes && len(other.Processes) <= len(own.Processes)
+	runs := maps.Clone(p.runs)
+	p.looking = p.looking || !busy
+	p.mu.Unlock()
+	if busy {
+		return nil, load, nil
+	}
+	loads := supervise.Loads(cookieName, r.noMemory(), isServer)
+	for run, one := range loads {
+		switch {
+		case runs[run] == nil || victim != "" && run != victim:
+		case r.noMemory() && one.Memory > max(load.Memory, r.memoryLimit/mostShare):
+			id, load = run, one
+			reason = fmt.Errorf("%w: %d MiB, when %d of %d MiB were in use", ErrMemory, one.Memory>>20, r.memory>>20, r.memoryLimit>>20)
+		case r.noProcesses() && !errors.Is(reason, ErrMemory) && one.Tasks > max(load.Tasks, r.processesLimit/mostShare):
+			id, load = run, one
+			reason = fmt.Errorf("%w: %d, when there were %d of %d", ErrProcesses, one.Tasks, r.processes, r.processesLimit)
 		}
 	}
-	switch number := int64(len(own.Processes)); {
-	case memory && own.Memory > r.memoryLimit/mostShare:
-		g.cancel(fmt.Errorf("%w: %d MiB, when %d of %d MiB were in use", ErrMemory, own.Memory>>20, r.memory>>20, r.memoryLimit>>20))
-		own.KillLargest() // it would take the rest before it hears
-	case processes && number > r.processesLimit/mostShare:
-		g.cancel(fmt.Errorf("%w: %d, when there were %d of %d", ErrProcesses, number, r.processes, r.processesLimit))
-		own.KillYoungest(leaders)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.looking = false
+	p.quiet = time.Now().Add(max(loadShare*time.Since(now), pressureOften))
+	if reason != nil {
+		p.victim, p.settled = id, time.Now().Add(settling)
+	} else if victim == "" {
+		p.quiet = time.Now().Add(quietTime)
+	}
+	return runs[id], load, reason
+}
+
+// check stops a run if it takes what is left, and returns when to look again.
+func (p *pressure) check() time.Duration {
+	now, pause := p.read()
+	if !now.noMemory() && !now.noProcesses() {
+		return pause
+	}
+	stop, load, reason := p.culprit(now)
+	if reason == nil {
+		return pause
+	}
+	stop(reason)
+	if errors.Is(reason, ErrMemory) {
+		load.KillLargest() // it would take the rest before it hears
+	} else {
+		load.KillYoungest(leaders)
 	}
 	return pause
 }
+
+// isServer tells that a cookie is that of a fork server.
+func isServer(value string) bool { return strings.HasPrefix(value, warm.ServerPrefix) }
 
 // leaders are the first processes of a run, which tell how it ends: the run head of
 // a forked run, and ansible-runner.
@@ -151,14 +210,14 @@ func (p *pressure) shortage() shortage {
 	return shortage{killed, refused}
 }
 
-// since is why a run may have died that began at the earlier count; nil if memory
-// and processes were enough.
-func (e shortage) since(began shortage) error {
+// since says what a run may have died of that began at the earlier count; it is empty
+// if memory and processes were enough.
+func (e shortage) since(began shortage) string {
 	switch {
 	case e.killed > began.killed:
-		return fmt.Errorf("%w: the kernel has killed %d processes of the container meanwhile, because its memory was used up", ErrMemory, e.killed-began.killed)
+		return fmt.Sprintf("since it began, the kernel has killed %d processes of the container, because its memory was used up", e.killed-began.killed)
 	case e.refused > began.refused:
-		return fmt.Errorf("%w: the container reached its limit of processes meanwhile", ErrProcesses)
+		return "since it began, the container reached its limit of processes"
 	}
-	return nil
+	return ""
 }

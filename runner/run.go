@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rolewright/rolewright/runner/jobevent"
@@ -149,8 +150,8 @@ func (r *Runner) Run(ctx context.Context, req Request) (Result, error) {
 		err = errors.Join(ErrCut, err)
 	}
 	cause := context.Cause(ctx)
-	if cause == nil && !exit.Cut && res.died() {
-		cause = r.pressure.shortage().since(before)
+	if res.died() {
+		res.Shortage = r.pressure.shortage().since(before)
 	}
 	if exit.Stopped && !res.ended() || !res.proved() && (errors.Is(cause, ErrMemory) || errors.Is(cause, ErrProcesses)) {
 		err = errors.Join(fmt.Errorf("run %s cut short: %w", req.ID, cause), err)
@@ -163,6 +164,8 @@ func (r *Runner) Run(ctx context.Context, req Request) (Result, error) {
 // notStarted says why there was no run.
 func notStarted(ctx context.Context, req Request, err error) error {
 	switch {
+	case errors.Is(err, ErrNoTurn):
+		return fmt.Errorf("run %s not started: %w: %w", req.ID, ErrNoTurn, context.Cause(ctx))
 	case ctx.Err() != nil:
 		return fmt.Errorf("run %s not started: %w", req.ID, context.Cause(ctx))
 	case req.Until != nil && !time.Now().Before(req.Until()):
@@ -217,7 +220,12 @@ func (r *Runner) supervise(ctx context.Context, executable string, req Request) 
 	// until then is part of the result.
 	done := make(chan struct{})
 	summaries := make(chan jobevent.Summary, 1)
-	begun := sync.OnceFunc(r.throttle.begun)
+	req.asked = &atomic.Pointer[time.Time]{}
+	begun := sync.OnceFunc(func() {
+		if asked := req.asked.Load(); asked != nil {
+			r.throttle.begun(*asked)
+		}
+	})
 	observe := req.OnEvent
 	req.OnEvent = func(e jobevent.Event) {
 		begun()
@@ -271,7 +279,7 @@ func (r *Runner) start(ctx context.Context, req Request, c supervise.Command) (s
 func (r *Runner) startOnce(ctx context.Context, req Request, c supervise.Command) (_ supervise.Exit, again bool, _ error) {
 	limited, err := r.throttle.enter(ctx)
 	if err != nil {
-		return supervise.Exit{Code: -1}, false, fmt.Errorf("%w: %w", supervise.ErrNotStarted, err)
+		return supervise.Exit{Code: -1}, false, fmt.Errorf("%w: %w: %w", supervise.ErrNotStarted, ErrNoTurn, err)
 	}
 	defer r.throttle.leave()
 	if limited {
@@ -288,11 +296,13 @@ func (r *Runner) startOnce(ctx context.Context, req Request, c supervise.Command
 	forked := c
 	forked.Server, forked.Trace = lease.Socket, lease.Trace
 	asked := time.Now()
+	req.asked.Store(&asked)
 	exit, err := r.supervisor.Run(ctx, forked)
 	if !errors.Is(err, supervise.ErrServer) || ctx.Err() != nil {
 		lease.Release(exit, err)
 		return exit, false, err
 	}
+	req.asked.Store(nil)
 	late := errors.Is(err, supervise.ErrLate)
 	if late && r.throttle.late(asked) {
 		err = nil // the server may be well

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/rolewright/rolewright/runner/jobevent"
@@ -83,6 +84,9 @@ type Request struct {
 	// server is the socket of the fork server that has to start the run; empty
 	// leaves that to the Runner.
 	server string
+	// asked is when the fork server was asked for the run that it has forked; it points
+	// to nil while it has forked none.
+	asked *atomic.Pointer[time.Time]
 	// controlDir is where ssh has the sockets of connections; empty leaves that to
 	// Ansible.
 	controlDir string
@@ -107,6 +111,9 @@ type Result struct {
 	// NoSpace is true if the run is no success and the file system of its private
 	// data directory was full while it ran or when it ended.
 	NoSpace bool
+	// Shortage says what was short in the container while a run was in progress that
+	// died; it is empty if nothing was.
+	Shortage string
 	// Started and Finished enclose the process tree's life.
 	Started, Finished time.Time
 	// Memory is the most that the run's processes were seen to take together, in

@@ -111,6 +111,7 @@ type guard struct {
 // watch guards a run until stop is called; cancel ends the run.
 func (r *Runner) watch(req Request, cancel context.CancelCauseFunc) *guard {
 	g := &guard{req: req, patience: r.patience, cancel: cancel, pressure: r.pressure, quit: make(chan struct{})}
+	r.pressure.begin(req.ID, cancel)
 	g.group.Go(g.run)
 	g.group.Go(g.press)
 	return g
@@ -119,6 +120,7 @@ func (r *Runner) watch(req Request, cancel context.CancelCauseFunc) *guard {
 func (g *guard) stop() {
 	close(g.quit)
 	g.group.Wait()
+	g.pressure.end(g.req.ID)
 	for _, f := range g.pipes {
 		_ = f.Close() // nothing was written
 	}
@@ -127,7 +129,7 @@ func (g *guard) stop() {
 // press looks at memory and processes until stop is called.
 func (g *guard) press() {
 	for {
-		timer := time.NewTimer(max(g.checkPressure(), time.Millisecond))
+		timer := time.NewTimer(max(g.pressure.check(), time.Millisecond))
 		select {
 		case <-g.quit:
 			timer.Stop()

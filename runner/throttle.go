@@ -3,9 +3,15 @@ package runner
 import (
 	"cmp"
 	"context"
+	"errors"
+	"math/bits"
 	"sync"
 	"time"
 )
+
+// ErrNoTurn is wrapped by the error of a run that was stopped while it waited for its
+// turn, because forks come late. Nothing was started.
+var ErrNoTurn = errors.New("it was stopped before its turn came")
 
 // throttle lowers the number of runs at a time while forks come late: more runs,
 // or new Pythons in their place, would make the machine later still. The limit is
@@ -22,7 +28,9 @@ type throttle struct {
 	// limit is 0 while there is none; most is where it ends.
 	limit, most int
 	// lowered is when the limit was last lowered, and changed when it was changed.
+	// futile counts how often it was lowered since a run has begun.
 	lowered, changed time.Time
+	futile           int
 	// free is closed when there may be a place.
 	free chan struct{}
 }
@@ -80,29 +88,34 @@ func (t *throttle) wake() {
 }
 
 // late lowers the limit because of a fork that was asked for at a time and came
-// late. It is false if that does not help, because the run was the only one. Then the
-// server is to be given up.
+// late. It is false if that does not help, because the run was the only one, or no run
+// has begun since the limit was lowered so often that it would be 1. Then the server is
+// to be given up.
 func (t *throttle) late(asked time.Time) (helps bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
 	case asked.Before(t.lowered):
 		return true // among more runs than there are now
-	case t.running == 1:
+	case t.running == 1, t.futile > bits.Len(uint(t.most)):
+		t.futile = 0
 		return false
 	}
+	t.futile++
 	t.most = max(t.most, t.running)
-	t.limit, t.lowered = t.running/2, time.Now()
+	t.limit, t.lowered = max(t.running/2, 1), time.Now()
 	t.changed = t.lowered
 	t.onChange(t.limit)
 	return true
 }
 
-// begun is called when a run has begun its playbook.
-func (t *throttle) begun() {
+// begun is called when a run has begun its playbook that was forked, which was asked
+// for at a time.
+func (t *throttle) begun(asked time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.limit > 0 {
+	if t.limit > 0 && asked.After(t.lowered) {
+		t.futile = 0
 		t.raise()
 	}
 }
@@ -111,7 +124,7 @@ func (t *throttle) begun() {
 func (t *throttle) raise() {
 	t.changed = time.Now()
 	if t.limit++; t.limit > t.most {
-		t.limit, t.most = 0, 0
+		t.limit, t.most, t.futile = 0, 0, 0
 	}
 	t.onChange(t.limit)
 	t.wake()

@@ -54,7 +54,7 @@ func TestThrottle(t *testing.T) {
 		t.Error(err)
 	}
 	for range 7 {
-		th.begun()
+		th.begun(time.Now())
 	}
 	if want := []int{4, 2, 3, 4, 5, 6, 7, 8, 0}; !slices.Equal(limits, want) {
 		t.Errorf("limits %v, want %v", limits, want)
@@ -93,5 +93,27 @@ func TestThrottle_OfOneRun(t *testing.T) {
 	}
 	if th.late(time.Now()) {
 		t.Error("the server is kept")
+	}
+}
+
+// A server that starts nothing is given up, also where another run goes on.
+func TestThrottle_GivesUpAServerThatStartsNothing(t *testing.T) {
+	t.Parallel()
+	th := newThrottle(nil)
+	th.pause = time.Nanosecond
+	for range 2 { // one of which goes on
+		if _, err := th.enter(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	late := 0
+	for th.late(time.Now()) {
+		if late++; late > 5 {
+			t.Fatal("the server is kept")
+		}
+		th.leave()
+		if _, err := th.enter(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -157,6 +157,14 @@ func (r Result) died() bool {
 }
 
 func (r Result) explainDeath() (Reason, string, string) {
+	reason, text, place := r.death()
+	if reason == RunnerDied && r.Shortage != "" {
+		text += "; " + r.Shortage
+	}
+	return reason, text, place
+}
+
+func (r Result) death() (Reason, string, string) {
 	place := r.lastTask()
 	switch {
 	case r.Signal != "":

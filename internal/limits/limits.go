@@ -109,10 +109,26 @@ func (g Group) Exhausted() (killed, refused int64) {
 
 // Machine reads the memory of the machine, and how much of it is in use, in bytes.
 func (g Group) Machine() (total, used int64) {
+	total = g.meminfo("MemTotal:")
+	return total, max(total-g.meminfo("MemAvailable:"), 0)
+}
+
+// Swap reads how much swap the group may still use, in bytes.
+func (g Group) Swap() int64 {
+	free := g.meminfo("SwapFree:")
+	if limit := g.read("", "memory.swap.max"); limit == "0" {
+		return 0
+	} else if n := first(limit); n > 0 {
+		return min(free, max(n-first(g.read("", "memory.swap.current")), 0))
+	}
+	return free
+}
+
+// meminfo is a field of /proc/meminfo, in bytes; 0 if nothing is known.
+func (g Group) meminfo(name string) int64 {
 	const kibi = 1 << 10
-	data, _ := os.ReadFile(filepath.Join(g.root, "proc", "meminfo")) // without it nothing is known
-	total = field(string(data), "MemTotal:") * kibi
-	return total, max(total-field(string(data), "MemAvailable:")*kibi, 0)
+	data, _ := os.ReadFile(filepath.Join(g.root, "proc", "meminfo"))
+	return field(string(data), name) * kibi
 }
 
 // field is the number after a name at the beginning of a line; 0 if there is none.

@@ -13,7 +13,10 @@ import (
 type Load struct {
 	// Memory is in bytes, what processes share in shares; 0 where it was not asked for.
 	Memory int64
-	// Processes are those of the command, the oldest first.
+	// Tasks counts what a limit of processes counts: threads, and the dead that no one
+	// has waited for.
+	Tasks int64
+	// Processes are those that live, the oldest first.
 	Processes []Process
 }
 
@@ -24,39 +27,80 @@ type Process struct {
 }
 
 // Loads returns what each command of this machine takes whose cookie has the name,
-// by the cookie's value. A process without a cookie counts for its parent's command.
-// weigh asks for memory too, which takes milliseconds for each process.
-func Loads(name string, weigh bool) map[string]Load {
+// by the cookie's value. A process counts for the command of its parent, whatever its
+// own environment says; one whose parent is the supervising process counts for that
+// one's command. ignore names cookies that are no command's. weigh asks for memory
+// too, which takes milliseconds for each process.
+func Loads(name string, weigh bool, ignore func(value string) bool) map[string]Load {
 	all, err := processes(0)
 	if err != nil {
 		return nil // out of file descriptors
 	}
-	of := make(map[int]string, len(all)) // the cookie's value by pid
-	parents := make(map[int]int, len(all))
-	for _, p := range all {
-		of[p.pid], parents[p.pid] = cookieOf(p.pid, name), p.ppid
-	}
-	slices.SortFunc(all, func(a, b process) int {
+	slices.SortFunc(all, func(a, b process) int { // parents before their children
 		return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.pid, b.pid))
 	})
-	loads := map[string]Load{}
+	self, parents := os.Getpid(), make(map[int]int, len(all))
 	for _, p := range all {
-		value := ""
-		for pid, steps := p.pid, 0; value == "" && pid > 1 && steps < len(all); steps++ {
-			value, pid = of[pid], parents[pid]
+		parents[p.pid] = p.ppid
+	}
+	of := make(map[int]string, len(all))       // the command by pid
+	supervised := make(map[int]string)         // that of a supervising process's children
+	ignored := make(map[int]bool)              // fork servers, whose children are of many commands
+	orphans := make([]process, 0, len(all))    // of no command, as far as is known
+	loads := make(map[string]Load, len(all)/4) //nolint:mnd // a run has some processes
+	add := func(p process, value string) {
+		load := loads[value]
+		load.Tasks += max(int64(p.threads), 1)
+		if !p.zombie {
+			one := Process{identity: p.identity}
+			if weigh {
+				one.memory = cmp.Or(weight([]identity{p.identity}), unsharedSize(p.pid))
+			}
+			load.Memory += one.memory
+			load.Processes = append(load.Processes, one)
 		}
-		if value == "" || p.zombie {
+		of[p.pid], loads[value] = value, load
+	}
+	for _, p := range all {
+		value := of[p.ppid]
+		if value == "" {
+			value = cookieOf(p.pid, name)
+			if ignored[p.pid] = value != "" && ignore(value); ignored[p.pid] {
+				continue
+			}
+			if value != "" && !ignored[p.ppid] && parents[p.ppid] == self {
+				supervised[p.ppid] = value // and no stranger's, such as init's
+			}
+		}
+		if value == "" {
+			orphans = append(orphans, p)
 			continue
 		}
-		load, one := loads[value], Process{identity: p.identity}
-		if weigh {
-			one.memory = weight([]identity{p.identity})
+		add(p, value)
+	}
+	for _, p := range orphans { // with a cleared environment, and what descends from them
+		if value := cmp.Or(supervised[p.ppid], of[p.ppid]); value != "" {
+			add(p, value)
 		}
-		load.Memory += one.memory
-		load.Processes = append(load.Processes, one)
-		loads[value] = load
 	}
 	return loads
+}
+
+// unsharedSize is the resident memory of a process that it shares with no file, in
+// bytes: what is known of a process of another user.
+func unsharedSize(pid int) int64 {
+	data, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/statm") // it has ended
+	fields := strings.Fields(string(data))
+	const resident, shared = 1, 2
+	if len(fields) <= shared {
+		return 0
+	}
+	all, err := strconv.ParseInt(fields[resident], 10, 64)
+	files, err2 := strconv.ParseInt(fields[shared], 10, 64)
+	if err != nil || err2 != nil {
+		return 0
+	}
+	return max(all-files, 0) * int64(os.Getpagesize())
 }
 
 // cookieOf is the value of a process's cookie with the name; empty without.

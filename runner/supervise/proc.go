@@ -19,6 +19,7 @@ type identity struct {
 type process struct {
 	identity
 	ppid, session int
+	threads       int
 	// zombie is true for a process that is dead in all its threads and only
 	// waits for its parent.
 	zombie bool
@@ -70,6 +71,7 @@ func parseStat(pid int, data []byte) (process, error) {
 		identity: identity{pid, start},
 		ppid:     ppid,
 		session:  session,
+		threads:  threads,
 		zombie:   (f[fieldState] == "Z" || f[fieldState] == "X") && threads <= 1,
 		kernel:   flags&flagKernelThread != 0,
 	}, nil

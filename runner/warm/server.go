@@ -48,6 +48,9 @@ const lookAgain = time.Second
 // of runs are written; see python/process.py.
 const cookieSpace = 128
 
+// ServerPrefix begins the values of the cookies of fork servers; it begins no run's ID.
+const ServerPrefix = "server-"
+
 // titleSpace is the room for the command lines of forked processes, as ps shows
 // them.
 const titleSpace = 2048
@@ -225,7 +228,7 @@ func (s *server) environ(of []string) []string {
 
 // run runs the server until it ends or ctx does, and nothing is left of it.
 func (s *server) run(ctx context.Context, opts Options, python string) error {
-	cookie := "ROLEWRIGHT_RUN=server-" + rand.Text()
+	cookie := "ROLEWRIGHT_RUN=" + ServerPrefix + rand.Text()
 	supervisor := supervise.NewSupervisor(opts.Supervisor)
 	defer supervisor.Close()
 	exit, err := supervisor.Run(ctx, supervise.Command{
