@@ -354,7 +354,7 @@ func TestParseStat(t *testing.T) {
 	stat := func(name, state, threads, flags string) string {
 		return "42 (" + name + ") " + state + " 7 8 9 0 -1 " + flags + " 0 0 0 0 0 0 0 0 20 0 " + threads + " 0 12345 0"
 	}
-	proc := process{identity: identity{42, 12345}, ppid: 7, session: 9}
+	proc := process{identity: identity{42, 12345}, ppid: 7, session: 9, threads: 1}
 	with := func(change func(*process)) process {
 		p := proc
 		change(&p)
@@ -369,7 +369,7 @@ func TestParseStat(t *testing.T) {
 		{"plain", stat("sleep", "S", "1", "4194304"), proc, nil},
 		{"hostile name", stat(") Z 1 1 (", "S", "1", "0"), proc, nil},
 		{"zombie", stat("sleep", "Z", "1", "0"), with(func(p *process) { p.zombie = true }), nil},
-		{"zombie whose threads live", stat("sleep", "Z", "2", "0"), proc, nil},
+		{"zombie whose threads live", stat("sleep", "Z", "2", "0"), with(func(p *process) { p.threads = 2 }), nil},
 		{"kernel thread", stat("kworker", "I", "1", strconv.Itoa(flagKernelThread)), with(func(p *process) { p.kernel = true }), nil},
 		{"empty", "", process{}, errMalformed},
 		{"cut short", "42 (sleep) S 7 8", process{}, errMalformed},
