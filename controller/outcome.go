@@ -59,7 +59,7 @@ func (r *reconciler) notRun(s *scope, run *status.Run) {
 		if errors.Is(s.err, runner.ErrProcesses) {
 			run.Reason = status.ReasonTooManyProcesses
 		}
-		run.Message = short(stoppedAt(s, said) + "; let the role take less, raise the limit, or lower --max-concurrent-reconciles")
+		run.Message = short(stoppedAt(s, said) + "; let the role take less, raise the container's limit, or lower --max-concurrent-reconciles")
 		run.Counts = countsOf(s.result.Summary)
 		run.FailedTask = taskAt(s)
 	case errors.Is(s.err, runner.ErrCut) && s.cutBefore():

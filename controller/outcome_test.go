@@ -74,7 +74,7 @@ func TestOutcome_NamesTheTaskWhateverWordsItIsMadeOf(t *testing.T) {
 			" for [masked]; the task that ran was \"Wait for the managed DB\", role \"managed\", at /roles/managed/tasks/main.yml:3"},
 		"out of memory": {errors.Join(fmt.Errorf("%w of managed", runner.ErrMemory), runner.ErrCut), runner.ErrMemory.Error() +
 			" of [masked]\na process that supervised the run was killed; the task that ran was \"Wait for the managed DB\", role \"managed\", at /roles/managed/tasks/main.yml:3" +
-			"; let the role take less, raise the limit, or lower --max-concurrent-reconciles"},
+			"; let the role take less, raise the container's limit, or lower --max-concurrent-reconciles"},
 	} {
 		s := &scope{memory: &memory{}, mask: redact.New(), runID: "1", err: tc.err}
 		s.result = runner.Result{ExitCode: 2, Status: "failed"}

@@ -56,21 +56,27 @@ func (o *runOptions) newExecutor(ctx context.Context, watched []watches.Watch, r
 			return nil, nil, fmt.Errorf("executor %s: %w; use the executor %s to start all the same", watches.ExecutorWarm, err, watches.ExecutorAuto)
 		}
 	}
-	limited := 0
-	options.OnLimit = func(limit int) {
-		recorder.RunLimit(limit)
-		switch {
-		case limit == 0:
-			log.Info("Forks are in time again: the number of runs at a time is not limited any more")
-		case limited == 0 || limit < limited:
-			log.Info("A fork came late: this machine has too much to do, and there are fewer runs at a time", "limit", limit)
-		}
-		limited = limit
-	}
+	options.OnLimit = limitLog(recorder, log)
 	r := runner.New(options)
 	return r, func() {
 		r.Close()
 		options.Warm.Close()
 		options.Temp.Close()
 	}, nil
+}
+
+// limitLog returns what is told of the number of runs at a time while forks come late.
+func limitLog(recorder *metrics.Recorder, log logr.Logger) func(limit int) {
+	last := 0
+	return func(limit int) {
+		recorder.RunLimit(limit)
+		switch {
+		case limit == 0:
+			log.Info("Forks are in time again: the number of runs at a time is not limited any more")
+		case last == 0 || limit < last:
+			log.Info("A fork came late: this machine has too much to do, and there are fewer runs at a time; "+
+				"give it more CPU, or lower --max-concurrent-reconciles", "limit", limit)
+		}
+		last = limit
+	}
 }

@@ -91,26 +91,7 @@ func runForked(ctx context.Context, c Command, out *os.File) (Exit, error) {
 			_ = f.conn.SetReadDeadline(time.Now().Add(latest))
 		}
 	})
-	wg.Go(func() {
-		select {
-		case <-ended:
-			return
-		case <-ctx.Done():
-		}
-		_, err := f.conn.Write([]byte{'T'})
-		stopped.Store(err == nil)
-		select {
-		case <-ended:
-			return
-		case <-time.After(c.grace()):
-			_, _ = f.conn.Write([]byte{'K'}) // an error means that it has ended
-		}
-		select {
-		case <-ended:
-		case <-time.After(latest):
-			f.head.kill() // it is frozen
-		}
-	})
+	wg.Go(func() { f.stopAfter(ctx, c.grace(), ended, &stopped) })
 	answer, err := f.wait()
 	failpoint.Hit("forked.ended")
 	close(ended)
@@ -139,6 +120,29 @@ type forked struct {
 	conn  *net.UnixConn
 	lines *bufio.Reader
 	head  head
+}
+
+// stopAfter stops the command when ctx ends, unless it has ended, and notes that it
+// was told so.
+func (f *forked) stopAfter(ctx context.Context, grace time.Duration, ended <-chan struct{}, stopped *atomic.Bool) {
+	select {
+	case <-ended:
+		return
+	case <-ctx.Done():
+	}
+	_, err := f.conn.Write([]byte{'T'})
+	stopped.Store(err == nil)
+	select {
+	case <-ended:
+		return
+	case <-time.After(grace):
+		_, _ = f.conn.Write([]byte{'K'}) // an error means that it has ended
+	}
+	select {
+	case <-ended:
+	case <-time.After(latest):
+		f.head.kill() // it is frozen
+	}
 }
 
 // head is the run head, the process that leads a command: its pidfd.
