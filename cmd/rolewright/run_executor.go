@@ -67,6 +67,7 @@ func (o *runOptions) newExecutor(ctx context.Context, watched []watches.Watch, r
 
 // limitLog returns what is told of the number of runs at a time while forks come late.
 func limitLog(recorder *metrics.Recorder, log logr.Logger) func(limit int) {
+	recorder.RunLimit(0)
 	last := 0
 	return func(limit int) {
 		recorder.RunLimit(limit)
