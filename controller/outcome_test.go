@@ -131,3 +131,13 @@ func reasonsOf(t *testing.T, file, kind string) []string {
 	})
 	return found
 }
+
+// A run that has waited for its turn until its time was over has not failed.
+func TestOutcome_OfARunWhoseTurnNeverCame(t *testing.T) {
+	t.Parallel()
+	r := &reconciler{now: time.Now, secrets: &secrets{}}
+	s := &scope{memory: &memory{}, mask: redact.New(), runID: "1", err: fmt.Errorf("not started: %w: %w", runner.ErrNoTurn, ErrTimeout)}
+	if run := r.endedRun(s); run.Result != status.Interrupted || run.Attempts != 0 {
+		t.Errorf("%+v", run)
+	}
+}
