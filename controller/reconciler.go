@@ -172,7 +172,7 @@ func (r *reconciler) each(ctx context.Context, s *scope, phases []phase) (outcom
 func (r *reconciler) phases(s *scope) []phase {
 	if s.deleting {
 		return []phase{
-			{"finalizer", r.checkFinalizer}, {"unwritten", r.writeUnwritten}, {"lost", r.settleLost},
+			{"unwritten", r.writeUnwritten}, {"finalizer", r.checkFinalizer}, {"lost", r.settleLost},
 			{"decide", r.decide}, {"begin", r.begin}, {"run", r.run},
 		}
 	}

@@ -123,7 +123,8 @@ func (c *checker) owesRecord(r *Run) bool {
 	if o == nil || c.refusedStatus(o, r) {
 		return false
 	}
-	return o.Gone == 0 || r.LastAlive().Plus(lostTolerance) < o.Going
+	// Nothing keeps an object that has no finalizer until the end of its run is recorded.
+	return r.Deleting || o.Gone == 0 || r.LastAlive().Plus(lostTolerance) < o.Going
 }
 
 // refusedStatus tells whether the API server did not want to have the status.
