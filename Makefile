@@ -153,14 +153,28 @@ fault-plans: fault-tools ## carry out the fixed fault plans with a scripted ansi
 fault-plans-forked: setup fault-tools ## the same plans, where a fork server starts the scripted ansible-runner
 	@$(FAULTS) -plans test/faults/testdata/plans -runner forked -parallel 4 $(FAULTSFLAGS)
 
+# The parts of the whole campaign. Each keeps its operator, its plans and its results in a directory of its own, so that
+# it can be stopped and resumed: make faults goes on where it was, and so does make
+# faults-part-PART with one part.
+FAULTS_DIR    ?= $(BIN)/campaign
+FAULTS_PARTS  := generated matrix fail-overs generated-forked matrix-forked fail-overs-forked soak soak-real
+faults-generated         := -generate 650 -parallel 6
+faults-matrix            := -kill-matrix -parallel 8
+faults-fail-overs        := -fail-overs 50 -parallel 5
+faults-generated-forked  := -generate 650 -runner forked -parallel 4
+faults-matrix-forked     := -kill-matrix -runner forked -parallel 4
+faults-fail-overs-forked := -fail-overs 50 -runner forked -parallel 5
+faults-soak              := -soak 10000
+faults-soak-real         := -soak 500 -runner real
+
 .PHONY: faults
-faults: setup fault-tools ## meet the operator with all faults: generated plans, a kill matrix, soaks; hours
-	@$(FAULTS) -generate 650 -parallel 6 $(FAULTSFLAGS)
-	@$(FAULTS) -kill-matrix -parallel 8 $(FAULTSFLAGS)
-	@$(FAULTS) -generate 650 -runner forked -parallel 4 $(FAULTSFLAGS)
-	@$(FAULTS) -kill-matrix -runner forked -parallel 4 $(FAULTSFLAGS)
-	@$(FAULTS) -soak 10000 $(FAULTSFLAGS)
-	@$(FAULTS) -soak 500 -runner real $(FAULTSFLAGS)
+faults: setup fault-tools ## meet the operator with all faults: generated plans, kill matrices, fail-overs, soaks; hours, can be stopped and resumed
+	@failed=; for part in $(FAULTS_PARTS); do $(MAKE) --no-print-directory faults-part-$$part || failed="$$failed $$part"; done; \
+		if [ -n "$$failed" ]; then echo "not passed, or not whole:$$failed" >&2; exit 1; fi
+
+.PHONY: $(FAULTS_PARTS:%=faults-part-%)
+$(FAULTS_PARTS:%=faults-part-%): faults-part-%:
+	@$(FAULTS) $(faults-$*) -out $(FAULTS_DIR)/$* $(FAULTSFLAGS)
 
 .PHONY: test-executors
 test-executors: cluster-tools-kwok client-tools setup-trace second-line ## tests of what depends on how runs are made, with each executor

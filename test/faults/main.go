@@ -3,7 +3,9 @@
 // was recorded, and prints a table. It exits with 1 if an invariant was
 // violated, or if too many plans never met what they wait for.
 //
-// `make faults` runs all of it, `make test` the fixed plans.
+// `make faults` runs all of it, `make test` the fixed plans. With -out a campaign
+// can be stopped and resumed: the directory keeps the operator, the plans and
+// their results, and the next call goes on with the plans that have none.
 package main
 
 import (
@@ -25,10 +27,11 @@ type options struct {
 	runner   string
 	parallel int
 	// What to do: the plans of files or directories, generated ones, the kill matrix, the soak.
-	plans    string
-	generate int
-	matrix   bool
-	soak     int
+	plans     string
+	generate  int
+	matrix    bool
+	soak      int
+	failovers int
 	// workloads restricts what is generated; repeat carries all out so often.
 	workloads string
 	repeat    int
@@ -47,12 +50,13 @@ func main() {
 	flag.IntVar(&o.generate, "generate", 0, "carry out so many plans that are made of reference runs")
 	flag.BoolVar(&o.matrix, "kill-matrix", false, "carry out a plan for each failpoint, way to die and number of replicas")
 	flag.IntVar(&o.soak, "soak", 0, "make so many runs under faults, and look whether everything is back to where it was")
+	flag.IntVar(&o.failovers, "fail-overs", 0, "take the lead from a replica so often, in plans of ten")
 	flag.StringVar(&o.workloads, "workloads", "", "restrict generated plans and the matrix to these workloads, separated by commas")
 	flag.IntVar(&o.repeat, "repeat", 1, "carry out each plan so often")
 	flag.StringVar(&o.save, "save", "", "write the plans into this directory instead of carrying them out")
 	flag.IntVar(&o.parallel, "parallel", 4, "how many plans are carried out at a time")
 	flag.Float64Var(&o.unreached, "unreached", 0.05, "the share of plans that may find no chance to do what they are for")
-	flag.StringVar(&o.Dir, "out", "", "keep plans and histories in this directory; a temporary one if empty, which is removed unless there are violations")
+	flag.StringVar(&o.Dir, "out", "", "keep plans, results and histories in this directory, and resume the campaign that it has; a temporary one if empty, which is removed unless there are violations")
 	flag.BoolVar(&o.keep, "keep", false, "keep the histories of plans without violations too")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
@@ -72,23 +76,33 @@ func run(ctx context.Context, o options) (err error) {
 		return err
 	}
 	o.SoakRuns = o.soak
+	k, err := keep(&o)
+	if err != nil {
+		return fmt.Errorf("resume the campaign: %w", err)
+	}
+	defer func() { err = errors.Join(err, k.log.Close()) }()
 	c, err := campaign.New(ctx, o.Options)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
-	d := &driver{o: o, c: c, references: map[string]*reference{}}
-	plans, err := d.choose(ctx)
-	if err != nil {
-		return err
+	d := newDriver(o, c, k)
+	if k.plans == nil {
+		plans, err := d.choose(ctx)
+		if err != nil {
+			return err
+		}
+		if o.save != "" {
+			return save(plans, o.save)
+		}
+		if err := k.choose(o, plans); err != nil {
+			return fmt.Errorf("keep the plans: %w", err)
+		}
 	}
-	if o.save != "" {
-		return save(plans, o.save)
+	if n := len(k.plans) - k.left(); n > 0 {
+		fmt.Printf("%d plans were carried out before, %d are left\n", n, k.left())
 	}
-	d.carryOut(ctx, plans)
-	if o.soak > 0 && ctx.Err() == nil {
-		d.soak(ctx)
-	}
+	d.carryOut(ctx)
 	verdict := errors.Join(ctx.Err(), d.report())
 	if verdict == nil && temporary {
 		return os.RemoveAll(o.Dir)

@@ -55,6 +55,8 @@ type Campaign struct {
 	// Namespaces have the prefix, and a number.
 	prefix string
 	serial *atomic.Int64
+	// sampler looks at the processes of all runs.
+	sampler *sampler
 }
 
 // group is the API group of the campaign's kinds.
@@ -94,6 +96,7 @@ func New(ctx context.Context, opts Options) (*Campaign, error) {
 			return nil, err
 		}
 	}
+	c.sampler = newSampler()
 	return c, nil
 }
 
@@ -107,6 +110,7 @@ func (c *Campaign) With(rolewright, dir string) *Campaign {
 
 // Close removes the kinds.
 func (c *Campaign) Close() error {
+	c.sampler.close()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	var errs []error

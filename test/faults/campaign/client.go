@@ -190,6 +190,13 @@ func (a *actor) failed(name string) {
 	})
 }
 
+// triedAgain waits until an object has failed so often in a row.
+func (a *actor) triedAgain(name string, attempts int64) {
+	a.await("another failure", name, func(_ *unstructured.Unstructured, st objectStatus) bool {
+		return st.Ansible.LastRun.Result == "Failed" && st.Ansible.LastRun.Attempts >= attempts
+	})
+}
+
 // ran waits until a run for a cause is recorded.
 func (a *actor) ran(name, cause string) {
 	a.await("a run by "+cause, name, func(_ *unstructured.Unstructured, st objectStatus) bool { return st.Ansible.LastRun.Cause == cause })
@@ -216,9 +223,11 @@ func (a *actor) settled() {
 	}
 }
 
-// signal sends a signal to the replica that leads, as far as one can tell, or
-// to the only one.
-func (a *actor) signal(sig syscall.Signal) {
+// signal sends a signal to the replica that leads.
+func (a *actor) signal(sig syscall.Signal) { a.leading().signal(sig) }
+
+// leading is the replica that leads, as far as one can tell, or the only one.
+func (a *actor) leading() *replica {
 	leading := a.e.replicas[0]
 	if len(a.e.replicas) > 1 {
 		// Who last renewed the lease.
@@ -233,7 +242,7 @@ func (a *actor) signal(sig syscall.Signal) {
 			}
 		}
 	}
-	leading.signal(sig)
+	return leading
 }
 
 // down kills the operators and keeps them down; up lets them come back.

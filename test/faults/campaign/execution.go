@@ -31,7 +31,7 @@ type Result struct {
 	Dir  string
 	Took time.Duration
 	// Trace is what came through the fault proxy.
-	Trace []plan.Request
+	Trace []plan.Request `json:"-"`
 	// Runs is how many were begun. Of those that came as far as to say so, Forked were
 	// started by a fork server, and Plain were not.
 	Runs, Forked, Plain int
@@ -284,7 +284,7 @@ func (e *execution) collect(from int64) error {
 	}
 	_, err = history.CopyAudit(audit, e.c.opts.AuditLog, from, e.namespace)
 	err = errors.Join(err, audit.Close())
-	err = errors.Join(err, e.keepTrace())
+	err = errors.Join(err, e.keepTrace(), e.keepSeen())
 	for _, r := range e.replicas {
 		log, readErr := os.ReadFile(filepath.Join(e.dir, "operator-"+r.name+".log"))
 		if readErr == nil {
@@ -302,12 +302,24 @@ func (e *execution) keepTrace() error {
 	}
 	now, boot := time.Now(), history.Boot()
 	for _, r := range e.wire.Record() {
-		if r.Event == "" {
+		if r.Event == "" || r.Fault != "" {
 			j.add(map[string]any{
 				"auditID": r.AuditID, "replica": r.Replica, "verb": r.Verb, "path": r.Resource + "/" + r.Name, "fault": r.Fault,
 				"sent": seconds(boot.Plus(-now.Sub(r.Time))),
 			})
 		}
+	}
+	return j.close()
+}
+
+// keepSeen writes when each run was last seen to have a process.
+func (e *execution) keepSeen() error {
+	j, err := openJournal(filepath.Join(e.dir, "seen.jsonl"))
+	if err != nil {
+		return err
+	}
+	for run, last := range e.c.sampler.take(e.truth()) {
+		j.add(map[string]any{"run": run, "last": seconds(last)})
 	}
 	return j.close()
 }

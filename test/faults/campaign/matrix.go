@@ -2,6 +2,7 @@ package campaign
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,12 +28,13 @@ func KillMatrix(forked bool) []plan.Plan {
 		}
 		return true
 	}
+	points := slices.DeleteFunc(failpoint.Points(), func(point string) bool { return !passed(point) })
+	if forked {
+		points = append(points, pythonPoints()...)
+	}
 	var plans []plan.Plan
 	for _, replicas := range []int{1, 2} {
-		for _, point := range failpoint.Points() {
-			if !passed(point) {
-				continue
-			}
+		for _, point := range points {
 			for _, do := range []string{"kill", "term", "stop", "panic"} {
 				p := plan.Plan{
 					Name:     fmt.Sprintf("%s-%s-%d", point, do, replicas),
@@ -40,6 +42,9 @@ func KillMatrix(forked bool) []plan.Plan {
 				}
 				p.Rules, p.Failpoints = leadingTo(point)
 				f := plan.Failpoint{Name: point, Do: do}
+				if point == serverPoint {
+					f.Occurrence = 3 // a question and the self-check come first
+				}
 				if do == "stop" {
 					f.For = metav1.Duration{Duration: frozen}
 				}
@@ -49,6 +54,18 @@ func KillMatrix(forked bool) []plan.Plan {
 		}
 	}
 	return plans
+}
+
+// serverPoint is that of the fork server itself.
+const serverPoint = "python.server.before-fork"
+
+// pythonPoints are the failpoints of sitecustomize.py, in the order in which a run
+// passes them.
+func pythonPoints() []string {
+	return []string{
+		serverPoint, "python.head.received", "python.head.ready", "python.head.started", "python.command.joined",
+		"python.head.ended", "python.head.killed", "python.head.before-answer",
+	}
 }
 
 // workloadOf is a workload in which an operator passes a failpoint.

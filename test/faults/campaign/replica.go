@@ -152,7 +152,8 @@ func (r *replica) start(n int) (*exec.Cmd, error) {
 	}
 	cmd := exec.Command(r.e.c.opts.Rolewright, args...)
 	cmd.Dir = r.e.c.project
-	cmd.Env = append(r.e.environ(), "KUBECONFIG="+r.kubeconfig, r.mark(n), "ROLEWRIGHT_FAILPOINT="+r.e.failpoints(r.name),
+	points := r.e.failpoints(r.name)
+	cmd.Env = append(r.e.environ(), "KUBECONFIG="+r.kubeconfig, r.mark(n), "ROLEWRIGHT_FAILPOINT="+points, "FAULTS_POINTS="+points,
 		"ROLEWRIGHT_FAILPOINT_HISTORY="+filepath.Join(r.e.dir, "ledger-"+r.name+".jsonl"))
 	cmd.Stdout, cmd.Stderr = log, log
 	r.mu.Lock()
@@ -182,7 +183,7 @@ func (e *execution) environ() []string {
 		"WATCH_NAMESPACE=" + e.namespace, truthVariable + "=" + e.truth(), "ROLEWRIGHT_FAILPOINT_DIR=" + e.failpointDir(),
 	}
 	if e.c.opts.Forked {
-		environ = append(environ, "PYTHONPATH="+e.c.bin, "FAKERUNNER="+e.c.opts.Runner)
+		environ = append(environ, "PYTHONPATH="+e.c.bin, "FAKERUNNER="+e.c.opts.Runner, "FAULTS_POINTS_DIR="+e.failpointDir())
 	}
 	if procs := os.Getenv("GOMAXPROCS"); procs != "" {
 		environ = append(environ, "GOMAXPROCS="+procs)

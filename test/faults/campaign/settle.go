@@ -164,6 +164,7 @@ type objectStatus struct {
 		LastRun   struct {
 			ID, Result, Cause string
 			Generation        int64
+			Attempts          int64
 		}
 	}
 }

@@ -7,12 +7,15 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/common/expfmt"
@@ -27,7 +30,8 @@ import (
 const soakWorkload = "soak"
 
 // SoakPlan is a plan of many runs, during which now and then a write is refused,
-// answered late or not at all, and watches are cut; the operator is not killed.
+// answered late or not at all, watches are cut, and processes are killed: in the
+// first rounds the operator, then any of its processes.
 func SoakPlan(name string, runs int) plan.Plan {
 	p := plan.Plan{Name: name, Workload: soakWorkload, Replicas: 1}
 	dos := []plan.Do{plan.Conflict, plan.Error, plan.TimeoutAfterCommit, plan.ResetAfter, plan.Throttle}
@@ -67,13 +71,22 @@ func soak(a *actor) {
 		objects = 8
 	}
 	rounds := max(2, runs/objects)
-	a.round(objects, 0, max(rounds/20, min(warm, rounds/3)))
+	a.round(objects, 0, max(rounds/20, min(warm, rounds/3)), func(i int) {
+		if i%3 == 1 {
+			a.e.replicas[0].signal(syscall.SIGKILL)
+		}
+	})
+	a.round(objects, 1, min(warm, rounds/3), func(int) {})
 	before, err := a.e.rest(a.ctx)
 	if err != nil {
 		a.e.violate("I14", "the operator does not come to rest: "+err.Error())
 		return
 	}
-	a.round(objects, 1, rounds)
+	a.round(objects, 2, rounds, func(i int) {
+		if i%3 == 1 {
+			a.e.replicas[0].killOne(i)
+		}
+	})
 	var after usage
 	err = poll(a.ctx, time.Minute, func() error {
 		if after, err = a.e.rest(a.ctx); err != nil {
@@ -115,8 +128,26 @@ func (u usage) grownTo(after usage) error {
 	return errors.Join(errs...)
 }
 
-// round makes objects, changes them so often, and deletes them.
-func (a *actor) round(objects, first, rounds int) {
+// killOne kills one of the operator's processes: a supervising process, a fork
+// server, a run head, a runner.
+func (r *replica) killOne(i int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.cmd == nil {
+		return
+	}
+	pids := slices.Sorted(maps.Keys(descendants(r.cmd.Process.Pid)))
+	if len(pids) == 0 {
+		return
+	}
+	pid := pids[i*7919%len(pids)]
+	r.e.driver.add(map[string]any{"event": "kill", "replica": r.name, "pid": pid})
+	_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
+}
+
+// round makes objects, changes them so often, and deletes them; meanwhile is called
+// after each change.
+func (a *actor) round(objects, first, rounds int, meanwhile func(i int)) {
 	patience := func(what string) {
 		err := poll(a.ctx, 10*time.Minute, func() error { return a.e.settled(a.ctx) })
 		if err != nil {
@@ -136,6 +167,7 @@ func (a *actor) round(objects, first, rounds int) {
 		for i := range objects {
 			a.update(name(i), strconv.Itoa(n), nil)
 		}
+		meanwhile(n)
 		patience("changed")
 	}
 	for i := range objects {

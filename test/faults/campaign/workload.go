@@ -20,7 +20,7 @@ func Workloads() []string {
 		"create", "create-several", "change", "change-back", "change-during-run", "back-during-run", "delete", "delete-during-run",
 		"delete-plain", "recreate", "recreate-plain", "failing", "finalizer-failing", "bad-ends", "requeue", "period",
 		"dependent", "ten", "daemons", "restart", "deleted-while-down", "elected", "leader-change", "leader-crash",
-		"delete-long-run", "recreate-again", "timeout", "forged", "down", "delete-failing", "stolen-token",
+		"delete-long-run", "recreate-again", "timeout", "forged", "down", "delete-failing", "stolen-token", "finalizer-stuck",
 	}
 }
 
@@ -128,6 +128,17 @@ func endings() map[string]workload {
 			a.failed("o-0")
 			a.update("o-0", "A", fake{"finalizer": map[string]any{}})
 			a.gone("o-0")
+		}},
+		"finalizer-stuck": {do: func(a *actor) {
+			a.create(kindThing, "o-0", "A", fake{"finalizer": map[string]any{"outcome": "failed"}})
+			a.settled()
+			a.remove("o-0")
+			a.triedAgain("o-0", 2)
+			a.create(kindPlain, "o-1", "A", nil)
+			a.triedAgain("o-0", 3)
+			a.update("o-0", "A", fake{"finalizer": map[string]any{}})
+			a.gone("o-0")
+			a.settled()
 		}},
 		"bad-ends": {do: func(a *actor) {
 			for i, outcome := range []string{"unreachable", "no-hosts", "no-stats", "no-rc", "died"} {
@@ -241,7 +252,8 @@ func cuts() map[string]workload {
 // come and go.
 func lives() map[string]workload {
 	return map[string]workload{
-		soakWorkload: {do: soak},
+		soakWorkload:     {do: soak},
+		failoverWorkload: {replicas: 2, do: failovers},
 		"ten": {do: func(a *actor) {
 			several(a, 10)
 			a.settled()

@@ -55,23 +55,11 @@ func Check(h *History) []Violation {
 	} {
 		check()
 	}
-	found := slices.DeleteFunc(c.found, c.exempt)
+	found := c.found
 	slices.SortStableFunc(found, func(a, b Violation) int {
 		return strings.Compare(fmt.Sprintf("%4s", a.Invariant), fmt.Sprintf("%4s", b.Invariant))
 	})
 	return found
-}
-
-// exempt tells whether the plan says that an invariant cannot hold: an event
-// "exempt" whose detail is the invariant and, if it is for one object only, its name.
-func (c *checker) exempt(v Violation) bool {
-	for _, e := range c.h.events("exempt") {
-		invariant, name, _ := strings.Cut(e.Detail, " ")
-		if o := c.h.objects[v.UID]; invariant == v.Invariant && (name == "" || o != nil && o.Name == name) {
-			return true
-		}
-	}
-	return false
 }
 
 // add notes a violation; evidence is printed with %v, a line each, nil left out.

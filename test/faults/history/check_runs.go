@@ -20,6 +20,7 @@ func (c *checker) singleFlight() {
 		}
 		for _, earlier := range byUID[r.UID] {
 			switch {
+			case c.frozen(earlier, r.Started()):
 			case earlier.Begin != 0 && r.Begin != 0 && earlier.LastSign > r.Begin,
 				earlier.Begin != 0 && r.Begin == 0 && earlier.LastSign > r.Started():
 				c.add("I1", r.UID, r.ID, fmt.Sprintf("two runs at once: run %s still lived %s after the start of run %s",
@@ -32,6 +33,23 @@ func (c *checker) singleFlight() {
 		}
 		byUID[r.UID] = append(byUID[r.UID], r)
 	}
+}
+
+// frozen tells whether a run had been stopped with its operator, by SIGSTOP, at an
+// instant, or had not been going on for long enough to notice what it has missed:
+// see noSurvivors. That it has no authority any more is I11.
+func (c *checker) frozen(r *Run, at Instant) bool {
+	is := false
+	for _, e := range c.h.Driver {
+		switch {
+		case !c.ranUnder(r, e):
+		case e.Event == "freeze" && e.Boot < at:
+			is = true
+		case e.Event == "thaw" && e.Boot.Plus(survivalLimit) < at:
+			is = false
+		}
+	}
+	return is
 }
 
 // Limits of I7: after the operator's death by a signal, and where it only fell
@@ -51,6 +69,8 @@ func (c *checker) noSurvivors() {
 	for _, e := range c.h.Driver {
 		limit := survivalLimit
 		switch {
+		case e.Event == "thaw": // of an operator with all its runs: only now can they notice
+			limit = silenceLimit
 		case e.Event == "exit", e.Event == "signal" && e.Signal == "KILL", e.Event == "signal" && e.Signal == "SIGKILL":
 		case e.Event == "signal" && (e.Signal == "STOP" || e.Signal == "SIGSTOP"):
 			limit = silenceLimit
@@ -68,7 +88,7 @@ func (c *checker) noSurvivors() {
 		}
 	}
 	for _, rec := range c.records {
-		if r := c.h.runs[rec.last.ID]; r != nil && r.LastSign > rec.Received.Plus(clockError) {
+		if r := c.h.runs[rec.last.ID]; r != nil && r.LastSign > rec.Received.Plus(clockError) && !c.frozen(r, rec.Received) {
 			c.add("I7", rec.object.UID, r.ID, fmt.Sprintf("the run was recorded as ended while it lived: %s before its last sign of life",
 				r.LastSign.Since(rec.Received).Round(time.Millisecond)), rec, r)
 		}
@@ -89,27 +109,6 @@ func (c *checker) continued(stop DriverEvent, within time.Duration) bool {
 // be frozen as well, and no one else ends its run then.
 func (c *checker) isOperator(pid int) bool {
 	return slices.ContainsFunc(c.h.events("start"), func(e DriverEvent) bool { return e.PID == pid })
-}
-
-// cancelLimit is how long a run may go on when its object is being deleted:
-// noticing, a grace of five seconds and the kill, on a machine that is choked.
-const cancelLimit = 30 * time.Second
-
-// liveness is I6 and I8 as far as they are about single runs: a run for the
-// living ends with its object, where no fault hides that from the operator.
-func (c *checker) liveness() {
-	if !c.h.Faultless {
-		return
-	}
-	for _, r := range c.h.Runs {
-		o := c.h.objects[r.UID]
-		if o == nil || o.Deleted == 0 || r.Deleting || r.Begin == 0 || r.Begin > o.Deleted {
-			continue
-		}
-		if late := r.LastSign.Since(o.Deleted); late > cancelLimit {
-			c.add("I6", r.UID, r.ID, fmt.Sprintf("the run went on for %s after the deletion of its object", late.Round(time.Millisecond)), r)
-		}
-	}
 }
 
 // ranUnder tells whether a run was one of the operator that an event is about:

@@ -217,6 +217,17 @@ func (w *world) settle(s float64) {
 	w.file(endFile, end)
 }
 
+// fault records that a fault met the operator.
+func (w *world) fault(s float64) {
+	w.line(wireFile, fmt.Sprintf(`{"sent":%s,"replica":"a","fault":"error"}`+"\n", boot(s)))
+}
+
+// told records that the client was told that a generation is stored.
+func (w *world) told(s float64, uid string, generation int) {
+	w.line(clientFile, fmt.Sprintf(`{"op":"update","name":"o-%s","uid":%q,"generation":%d,"invoked":%s,"completed":%s}`+"\n",
+		uid, uid, generation, boot(s), boot(s+0.01)))
+}
+
 // leases records that a replica wrote the lease; there is election then.
 func (w *world) leases(replica string, s float64) {
 	w.driver("start", s, `"replica":"`+replica+`"`, `"leaderElect":true`, `"renewDeadline":"10s"`)

@@ -68,13 +68,13 @@ type History struct {
 	Kept map[string][]string
 	// Leaks are where the canary stands that must not.
 	Leaks []string
-	// Faultless is true if the plan has no faults.
-	Faultless bool
 	// Notes say what could not be read; a torn last line is none.
 	Notes []string
 
 	runs    map[string]*Run
 	objects map[string]*Object
+	// hindered is when a fault met the operator, or ended, in order.
+	hindered []Instant
 }
 
 // Run is one run, by all accounts of it.
@@ -90,7 +90,8 @@ type Run struct {
 	// Forked is true if a fork server started the run.
 	Forked bool
 
-	// Begin and LastSign are the run's own first and last word: it certainly lived between them.
+	// Begin is the run's own first word, and LastSign its last one, or when it was last
+	// seen to have a process: it certainly lived between them.
 	Begin, LastSign Instant
 	// End is the run's own account of its end; nil if it was killed.
 	End *TruthLine

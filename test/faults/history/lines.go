@@ -78,7 +78,8 @@ type Operation struct {
 
 // DriverEvent is what the driver did to the operator, or saw of it.
 type DriverEvent struct {
-	// Event is start, exit, signal, quiet, stable, unstable, survivor, zombie, leftover, steady-begin, steady-end, exempt.
+	// Event is start, exit, signal, kill (of a process of the operator's), freeze and thaw (of the operator with all of its
+	// processes), quiet, stable, unstable, survivor, zombie, leftover, steady-begin, steady-end.
 	Event, Replica, Signal, Detail string
 	PID, Code                      int
 	Boot                           Instant
@@ -98,6 +99,13 @@ type Forwarded struct {
 	Sent                Instant
 	Replica, Verb, Path string
 	Fault               string
+}
+
+// Seen is when a run was last seen to have a process, by a look at all processes
+// of the machine.
+type Seen struct {
+	Run  string
+	Last Instant
 }
 
 // End is the state of the world at the end.

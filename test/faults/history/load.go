@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // The files of a history's directory. All but plan.json, end.json and reference.json are
@@ -22,6 +24,7 @@ const (
 	clientFile    = "client.jsonl"
 	driverFile    = "driver.jsonl"
 	wireFile      = "wire.jsonl"
+	seenFile      = "seen.jsonl"
 	endFile       = "end.json"
 	planFile      = "plan.json"
 	referenceFile = "reference.json"
@@ -31,7 +34,7 @@ const (
 // that make no sense are in Notes.
 func Load(dir string) (*History, error) {
 	l := loader{h: &History{Dir: dir, runs: map[string]*Run{}, objects: map[string]*Object{}}}
-	for _, step := range []func() error{l.driver, l.client, l.truth, l.ledgers, l.clock, l.audit, l.wire, l.ends, l.kept, l.secrets} {
+	for _, step := range []func() error{l.driver, l.client, l.truth, l.ledgers, l.seen, l.clock, l.audit, l.plan, l.wire, l.ends, l.kept, l.secrets} {
 		if err := step(); err != nil {
 			return nil, err
 		}
@@ -46,6 +49,8 @@ type loader struct {
 	// offsets are wall clock minus boot clock, wherever both were noted.
 	offsets []time.Duration
 	offset  time.Duration
+	// longest is how long a fault on the wire lasts at most.
+	longest time.Duration
 }
 
 func (l *loader) path(name string) string { return filepath.Join(l.h.Dir, name) }
@@ -61,6 +66,10 @@ func (l *loader) driver() error {
 	return readLines(l.h, l.path(driverFile), func(e DriverEvent) {
 		l.both(e.Time, e.Boot)
 		l.h.Driver = append(l.h.Driver, e)
+		switch e.Event {
+		case "start", "exit", "signal", "freeze", "thaw", "kill", "quiet":
+			l.h.hindered = append(l.h.hindered, e.Boot)
+		}
 	})
 }
 
@@ -139,6 +148,15 @@ func (l *loader) ledgers() error {
 	return nil
 }
 
+// seen reads when runs were last seen to have a process.
+func (l *loader) seen() error {
+	return readLines(l.h, l.path(seenFile), func(s Seen) {
+		if r := l.h.runs[s.Run]; r != nil {
+			r.LastSign = max(r.LastSign, s.Last)
+		}
+	})
+}
+
 // clock finds how far the wall clock is from the boot clock: the median, so that
 // a line that was written late does not count.
 func (l *loader) clock() error {
@@ -175,6 +193,9 @@ func (l *loader) wire() error {
 		byID[r.AuditID] = r
 	}
 	return readLines(l.h, l.path(wireFile), func(s Forwarded) {
+		if s.Fault != "" {
+			l.h.hindered = append(l.h.hindered, s.Sent, s.Sent.Plus(l.longest))
+		}
 		if r := byID[s.AuditID]; r != nil && s.AuditID != "" {
 			r.Replica = s.Replica
 			if s.Sent != 0 && s.Sent < r.Received {
@@ -198,14 +219,23 @@ func (l *loader) ends() error {
 			return fmt.Errorf("read the history: %s: %w", l.path(name), err)
 		}
 	}
-	var plan struct{ Rules, Failpoints []any }
+	return nil
+}
+
+// plan reads how long the faults of the plan last at most.
+func (l *loader) plan() error {
+	var plan struct {
+		Rules []struct{ Action struct{ For metav1.Duration } }
+	}
 	data, err := os.ReadFile(l.path(planFile))
 	if err == nil {
 		err = json.Unmarshal(data, &plan)
-		l.h.Faultless = err == nil && len(plan.Rules)+len(plan.Failpoints) == 0
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("read the history: %s: %w", l.path(planFile), err)
+	}
+	for _, r := range plan.Rules {
+		l.longest = max(l.longest, r.Action.For.Duration)
 	}
 	return nil
 }
@@ -237,6 +267,7 @@ func (l *loader) merge() {
 		slices.SortStableFunc(o.Versions, func(a, b *Version) int { return cmp.Compare(a.ResourceVersion, b.ResourceVersion) })
 	}
 	slices.SortStableFunc(l.h.Runs, func(a, b *Run) int { return cmp.Compare(a.Started(), b.Started()) })
+	slices.Sort(l.h.hindered)
 }
 
 // stored is what the checks look at in a stored object, or in the answer to its deletion.

@@ -1,0 +1,79 @@
+package campaign
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/rolewright/rolewright/test/faults/history"
+)
+
+// sampling is how often all processes of the machine are looked at (I7).
+const sampling = 100 * time.Millisecond
+
+// sampler notes when each run was last seen to have a process. It is safe for
+// concurrent use.
+type sampler struct {
+	stop context.CancelFunc
+	done chan struct{}
+
+	mu sync.Mutex
+	// seen is by truth log, which marks a plan, and run.
+	seen map[string]map[string]history.Instant
+}
+
+func newSampler() *sampler {
+	ctx, stop := context.WithCancel(context.Background())
+	s := &sampler{stop: stop, done: make(chan struct{}), seen: map[string]map[string]history.Instant{}}
+	go func() {
+		defer close(s.done)
+		ticks := time.NewTicker(sampling)
+		defer ticks.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticks.C:
+				s.sample()
+			}
+		}
+	}()
+	return s
+}
+
+// sample looks at each process. One that is frozen or dead does nothing, and is
+// left out.
+func (s *sampler) sample() {
+	for _, pid := range processes() {
+		now := history.Boot() // it lived at least until then
+		environ := environOf(pid)
+		truth, run := variable(environ, truthVariable), variable(environ, "ROLEWRIGHT_RUN")
+		if truth == "" || run == "" {
+			continue
+		}
+		if state := processState(pid); state == 0 || state == 'T' || state == 'Z' {
+			continue
+		}
+		s.mu.Lock()
+		if s.seen[truth] == nil {
+			s.seen[truth] = map[string]history.Instant{}
+		}
+		s.seen[truth][run] = now
+		s.mu.Unlock()
+	}
+}
+
+// take returns what was seen of a plan, and forgets it.
+func (s *sampler) take(truth string) map[string]history.Instant {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	seen := maps.Clone(s.seen[truth])
+	delete(s.seen, truth)
+	return seen
+}
+
+func (s *sampler) close() {
+	s.stop()
+	<-s.done
+}

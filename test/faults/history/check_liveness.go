@@ -1,0 +1,71 @@
+package history
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Limits of I6 and of what the client has been told, from the last fault on that
+// hinders the operator: a lease that has to run out, the back-off, and runs of
+// other objects, on a machine that is choked.
+const (
+	cancelLimit = 30 * time.Second
+	retryLimit  = 45 * time.Second
+	changeLimit = 75 * time.Second
+)
+
+// liveness is I6, and I8 as far as it is about single runs: a run for the living
+// ends with its object, a failure is tried again, and what the API server has told
+// the client is stored leads to a run.
+func (c *checker) liveness() {
+	for _, r := range c.h.Runs {
+		o := c.h.objects[r.UID]
+		if o == nil || o.Deleted == 0 || r.Deleting || r.Begin == 0 || r.Begin > o.Deleted {
+			continue
+		}
+		if deadline := c.deadline(o.Deleted, cancelLimit); r.LastSign > deadline {
+			c.add("I6", r.UID, r.ID, fmt.Sprintf("the run went on for %s after the deletion of its object", r.LastSign.Since(o.Deleted).Round(time.Millisecond)), r)
+		}
+	}
+	for _, rec := range c.records {
+		if rec.last.Result != failed {
+			continue
+		}
+		again := slices.ContainsFunc(c.h.Runs, func(r *Run) bool { return r.UID == rec.object.UID && r.Started() > rec.Received.Plus(-clockError) })
+		if deadline := c.deadline(rec.Received, retryLimit); !again && !c.goneBy(rec.object, deadline) {
+			c.add("I6", rec.object.UID, rec.last.ID, "the failed run was not tried again", rec)
+		}
+	}
+	for _, op := range c.h.Operations {
+		o := c.h.objects[op.UID]
+		if op.Error != "" || op.Op != "create" && op.Op != "update" || o == nil {
+			continue
+		}
+		deadline := c.deadline(op.Completed, changeLimit)
+		ran := slices.ContainsFunc(c.h.Runs, func(r *Run) bool { return r.UID == op.UID && r.Generation >= op.Generation && r.Started() < deadline })
+		if !ran && !c.goneBy(o, deadline) {
+			c.add("I8", op.UID, "", fmt.Sprintf("the client was told at %s that generation %d is stored, and no run of it began", op.Completed, op.Generation))
+		}
+	}
+}
+
+// goneBy tells whether an object was deleted before an instant, or the history
+// ends before it.
+func (c *checker) goneBy(o *Object, at Instant) bool {
+	if o.Deleted != 0 && o.Deleted < at {
+		return true
+	}
+	return !slices.ContainsFunc(c.h.Driver, func(e DriverEvent) bool { return e.Boot > at })
+}
+
+// deadline is from plus limit; each fault until then starts the time again.
+func (c *checker) deadline(from Instant, limit time.Duration) Instant {
+	deadline := from.Plus(limit)
+	for _, at := range c.h.hindered {
+		if at > from && at < deadline {
+			deadline = at.Plus(limit)
+		}
+	}
+	return deadline
+}

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/rolewright/rolewright/test/faults/campaign"
+	"github.com/rolewright/rolewright/test/faults/plan"
+)
+
+// kept is what a campaign keeps in its directory, so that it can be stopped and
+// resumed: the operator that it tests, its plans, and the result of each plan that
+// was carried out. No plan has two results.
+type kept struct {
+	dir     string
+	plans   []plan.Plan
+	results map[string]campaign.Result
+	log     *os.File
+}
+
+// keptPlans is plans.json.
+type keptPlans struct {
+	// What are the options that chose the plans.
+	What  string      `json:"what"`
+	Plans []plan.Plan `json:"plans"`
+}
+
+// keep opens the directory of a campaign, and replaces the operator and the
+// scripted ansible-runner of the options by the copies that it has or makes.
+func keep(o *options) (*kept, error) {
+	for _, binary := range []*string{&o.Rolewright, &o.Options.Runner} {
+		if *binary == "" {
+			continue
+		}
+		own := filepath.Join(o.Dir, filepath.Base(*binary))
+		if _, err := os.Stat(own); errors.Is(err, fs.ErrNotExist) {
+			if err := copyProgram(*binary, own); err != nil {
+				return nil, err
+			}
+		} else if err != nil {
+			return nil, err
+		}
+		*binary = own
+	}
+	k := &kept{dir: o.Dir, results: map[string]campaign.Result{}}
+	data, err := os.ReadFile(k.path("plans.json"))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return nil, err
+	default:
+		var before keptPlans
+		if err := json.Unmarshal(data, &before); err != nil {
+			return nil, fmt.Errorf("%s: %w", k.path("plans.json"), err)
+		}
+		if before.What != o.what() {
+			return nil, fmt.Errorf("%s has a campaign of %q, this one is of %q: give another directory by -out", o.Dir, before.What, o.what())
+		}
+		k.plans = before.Plans
+	}
+	if err := k.readResults(); err != nil {
+		return nil, err
+	}
+	k.log, err = os.OpenFile(k.path("results.jsonl"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	return k, err
+}
+
+func (k *kept) path(name string) string { return filepath.Join(k.dir, name) }
+
+// readResults reads results.jsonl. A last line without its end is none: the
+// program was killed while it wrote it, and the plan is carried out again.
+func (k *kept) readResults() error {
+	file, err := os.OpenFile(k.path("results.jsonl"), os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	in, whole := bufio.NewReader(file), int64(0)
+	for {
+		line, err := in.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return file.Truncate(whole)
+		}
+		if err != nil {
+			return err
+		}
+		whole += int64(len(line))
+		var res campaign.Result
+		if err := json.Unmarshal(line, &res); err != nil {
+			return fmt.Errorf("%s: %w", file.Name(), err)
+		}
+		k.results[res.Plan.Name] = res
+	}
+}
+
+// choose keeps the plans of a campaign that begins.
+func (k *kept) choose(o options, plans []plan.Plan) error {
+	k.plans = plans
+	data, err := json.Marshal(keptPlans{What: o.what(), Plans: plans})
+	if err != nil {
+		return err
+	}
+	temporary := k.path("plans.json.new")
+	return errors.Join(os.WriteFile(temporary, data, 0o600), os.Rename(temporary, k.path("plans.json")))
+}
+
+// add keeps a result.
+func (k *kept) add(res campaign.Result) error {
+	line, err := json.Marshal(res)
+	if err == nil {
+		_, err = k.log.Write(append(line, '\n'))
+	}
+	return err
+}
+
+// left are the plans that have no result.
+func (k *kept) left() int {
+	n := 0
+	for _, p := range k.plans {
+		if _, done := k.results[p.Name]; !done {
+			n++
+		}
+	}
+	return n
+}
+
+// what are the options that choose plans.
+func (o options) what() string {
+	return fmt.Sprintf("%s runner, plans %q, %d generated, matrix %t, soak %d, fail-overs %d, workloads %q, %d times",
+		o.runner, o.plans, o.generate, o.matrix, o.soak, o.failovers, o.workloads, o.repeat)
+}
+
+func copyProgram(from, to string) error {
+	data, err := os.ReadFile(from)
+	if err == nil {
+		err = os.WriteFile(to, data, 0o700)
+	}
+	if err != nil {
+		return fmt.Errorf("copy the program: %w", err)
+	}
+	return nil
+}
