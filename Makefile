@@ -150,8 +150,8 @@ fault-plans: fault-tools ## carry out the fixed fault plans with a scripted ansi
 	@$(FAULTS) -plans test/faults/testdata/plans -parallel 6 $(FAULTSFLAGS)
 
 .PHONY: fault-plans-forked
-fault-plans-forked: setup fault-tools ## the same plans, where a fork server starts the scripted ansible-runner
-	@$(FAULTS) -plans test/faults/testdata/plans -runner forked -parallel 4 $(FAULTSFLAGS)
+fault-plans-forked: setup fault-tools ## the same plans, and those of fork servers, where one starts the scripted ansible-runner
+	@$(FAULTS) -plans test/faults/testdata/plans,test/faults/testdata/plans-forked -runner forked -parallel 4 $(FAULTSFLAGS)
 
 # The parts of the whole campaign. Each keeps its operator, its plans and its results in a directory of its own, so that
 # it can be stopped and resumed: make faults goes on where it was, and so does make
@@ -243,11 +243,10 @@ bench: setup cluster-tools build ## measure our own path around a run, memory wi
 	@$(TOOLS)/controlplane exec -- $(BIN)/bench $(BENCHFLAGS)
 
 .PHONY: mutants
-mutants: cluster-tools-kwok ## seed bugs into the operator, one at a time, and see whether the campaign of faults finds them
-	@$(GO_BUILD) -tags failpoint -o $(BIN)/rolewright-failpoint ./cmd/rolewright
+mutants: setup cluster-tools-kwok ## seed bugs into the operator, one at a time, and see whether the campaign of faults finds them; hours, can be stopped and resumed
 	@$(GO_BUILD) -o $(BIN)/fakerunner ./test/faults/fakerunner
 	@$(GO_BUILD) -o $(BIN)/mutants ./test/faults/mutants
-	@$(TOOLS)/controlplane exec --audit-log audit.log -- $(BIN)/mutants $(MUTANTSFLAGS)
+	@$(TOOLS)/controlplane exec --audit-log audit.log -- $(BIN)/mutants -fakerunner $(BIN)/fakerunner -out $(BIN)/mutation $(MUTANTSFLAGS)
 
 ##@ Manifests
 

@@ -138,17 +138,20 @@ func (b *bench) awaitNoRun(ctx context.Context) error {
 }
 
 // processesOfRuns returns the command lines of the processes of the operator's
-// runs, whose environment names the directory of the run.
+// runs: they inherit its environment, and carry the run's cookie. That of a forked
+// process is as the fork server got it, but for the cookie.
 func (b *bench) processesOfRuns() ([][]byte, error) {
 	files, err := filepath.Glob("/proc/[0-9]*/environ")
 	if err != nil {
 		return nil, err
 	}
-	runs := []byte("=" + filepath.Join(b.dir, "runner", ".runs") + "/")
+	mark, cookie := []byte(timesEnv+"="+b.times()+"\x00"), []byte("ROLEWRIGHT_RUN=")
 	var found [][]byte
 	for _, file := range files {
 		environ, err := os.ReadFile(file)
-		if err == nil && bytes.Contains(environ, runs) { // else it has ended
+		_, run, _ := bytes.Cut(environ, cookie)
+		server := bytes.HasPrefix(run, []byte("server-"))
+		if err == nil && bytes.Contains(environ, mark) && len(run) > 0 && !server { // else it has ended
 			command, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "cmdline")) // nor has it one then
 			found = append(found, bytes.TrimRight(command, "\x00"))
 		}

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -80,7 +78,7 @@ func (d *driver) reference(ctx context.Context, workload string, replicas int) (
 func (d *driver) choose(ctx context.Context) ([]plan.Plan, error) {
 	var plans []plan.Plan
 	for _, name := range names(d.o.plans) {
-		read, err := load(name)
+		read, err := plan.LoadDir(name)
 		if err != nil {
 			return nil, err
 		}
@@ -147,28 +145,6 @@ func (d *driver) generate(ctx context.Context) ([]plan.Plan, error) {
 	fmt.Printf("%d plans made of %d reference runs, %d of them chosen; %d classes are not covered\n",
 		len(all), len(workloads), len(picked), len(plan.Uncovered(all, picked)))
 	return picked, nil
-}
-
-// load reads the plans of a file or a directory.
-func load(name string) ([]plan.Plan, error) {
-	info, err := os.Stat(name)
-	if err != nil {
-		return nil, err
-	}
-	if !info.IsDir() {
-		p, err := plan.Load(name)
-		return []plan.Plan{p}, err
-	}
-	var plans []plan.Plan
-	err = filepath.WalkDir(name, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return err
-		}
-		p, err := plan.Load(path)
-		plans = append(plans, p)
-		return err
-	})
-	return plans, err
 }
 
 func save(plans []plan.Plan, dir string) error {

@@ -78,6 +78,7 @@ func (p *play) finish() (int, error) {
 	case outcomeNoRC:
 		return exitCrashed, nil
 	case outcomeDied:
+		p.note(truth{Event: "dies"})
 		return 0, syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	}
 	if p.does.requeue != "" {

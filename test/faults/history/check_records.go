@@ -88,6 +88,16 @@ func (c *checker) claimHolds(o *Object, before, v *Version) {
 	c.add("I2", o.UID, "", fmt.Sprintf("generation %d (value %q) is called successful, and no run with that spec has succeeded", generation, value), v.Request)
 }
 
+// cut tells whether a run had begun and was ended by something else than itself: no
+// fault of the role, then. Where a fault of the driver kills ansible-runner, that
+// is not told from one that dies.
+func (c *checker) cut(r *Run) bool {
+	if !c.hasTruth() || r.Begin == 0 || r.Dies || len(c.h.events("kill")) > 0 {
+		return false
+	}
+	return r.End == nil || r.End.Status == "canceled"
+}
+
 // lostTolerance is how long after a run's last word its end is certainly on
 // disk, where no ledger says when.
 const lostTolerance = 2 * time.Second
@@ -194,6 +204,8 @@ func (c *checker) noFalseSuccess() {
 			c.add("I4", uid, r.ID, "a run was recorded as Succeeded that has not succeeded", rec, r)
 		case rec.last.Result == failed && rec.last.Reason != reasonTimedOut && r.Proved() && r.LedgerEnd != nil && !r.LedgerEnd.Stopped:
 			c.add("I4", uid, r.ID, "a run was recorded as Failed that has succeeded", rec, r)
+		case rec.last.Result == failed && rec.last.Reason != reasonTimedOut && c.cut(r):
+			c.add("I4", uid, r.ID, "a run was recorded as Failed that was cut short from outside", rec, r)
 		}
 	}
 }

@@ -18,6 +18,9 @@ func (c *checker) singleFlight() {
 		if r.UID == "" || r.Started() == 0 {
 			continue
 		}
+		if r.Begins > 1 {
+			c.add("I1", r.UID, r.ID, fmt.Sprintf("the run was begun %d times", r.Begins), r)
+		}
 		for _, earlier := range byUID[r.UID] {
 			switch {
 			case c.frozen(earlier, r.Started()):

@@ -192,6 +192,23 @@ func TestCheck(t *testing.T) {
 			w.delete(2, "u1")
 			w.fault(5)
 		}},
+		{name: "I4: a run that was cut short is a failure", want: []string{"I4"}, do: func(w *world) {
+			w.create(1, "u1", "red")
+			w.begin(1.2, "u1", "r1", "created", 1)
+			w.run(run{id: "r1", uid: "u1", value: "red", begin: 1.5, end: 2, killed: true, code: -1, more: `,"signal":"SIGKILL"`})
+			w.conclude(2.5, "u1", "r1", "created", failed, 1)
+		}},
+		{name: "a run that kills itself is a failure", do: func(w *world) {
+			w.create(1, "u1", "red")
+			w.begin(1.2, "u1", "r1", "created", 1)
+			w.run(run{id: "r1", uid: "u1", value: "red", begin: 1.5, end: 2, killed: true, code: -1, more: `,"signal":"SIGKILL"`})
+			w.line(truthFile, `{"event":"dies","run":"r1","uid":"u1","boot":1001.9}`+"\n")
+			w.conclude(2.5, "u1", "r1", "created", failed, 1)
+		}},
+		{name: "I1: one run is begun twice", want: []string{"I1"}, do: func(w *world) {
+			oneRun(w)
+			w.line(truthFile, `{"event":"begin","run":"r1","uid":"u1","boot":1001.6,"pid":9}`+"\n")
+		}},
 		{name: "I6: a failure is not tried again", want: []string{"I6"}, do: func(w *world) {
 			w.create(1, "u1", "red")
 			w.begin(1.2, "u1", "r1", "created", 1)

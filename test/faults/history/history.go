@@ -87,8 +87,10 @@ type Run struct {
 	Value    string
 	HasValue bool
 	Deleting bool
-	// Forked is true if a fork server started the run.
-	Forked bool
+	// Forked is true if a fork server started the run, and Dies if it kills itself.
+	Forked, Dies bool
+	// Begins is how often something has begun as this run.
+	Begins int
 
 	// Begin is the run's own first word, and LastSign its last one, or when it was last
 	// seen to have a process: it certainly lived between them.

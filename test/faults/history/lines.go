@@ -13,7 +13,8 @@ import (
 )
 
 // TruthLine is a line of the log that the (fake) runs keep themselves: begin,
-// beat (20 a second while anything of the run lives) and end.
+// beat (20 a second while anything of the run lives), and end, or dies before a run
+// kills itself.
 type TruthLine struct {
 	Event, Run, UID, Name string
 	Generation            int64

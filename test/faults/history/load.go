@@ -97,7 +97,10 @@ func (l *loader) truth() error {
 		r := l.run(t.Run)
 		r.LastSign = max(r.LastSign, t.Boot)
 		switch t.Event {
+		case "dies":
+			r.Dies = true
 		case "begin":
+			r.Begins++
 			if r.Begin == 0 {
 				r.Begin = t.Boot
 			}

@@ -1,31 +1,33 @@
 package main
 
 import (
+	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
-	"text/tabwriter"
 	"time"
 
 	"github.com/rolewright/rolewright/test/faults/campaign"
 	"github.com/rolewright/rolewright/test/faults/plan"
 )
 
-// hunt looks for plans that catch mutants. It is safe for concurrent use.
-type hunt struct {
-	o options
+// suite is what each mutant has to pass: the workloads without faults, the fixed
+// plans, and plans that are generated as those of `make faults`. It is safe for
+// concurrent use.
+type suite struct {
 	// sound carries plans out with the operator that has no seeded bug.
 	sound *campaign.Campaign
+	plans []plan.Plan
 
-	mu sync.Mutex
-	// sounds are its runs, by plan.
-	sounds  map[string]*outcome
-	results []result
+	mu   sync.Mutex
+	runs map[string]*outcome
 }
 
 // outcome is a plan that was carried out without a seeded bug.
@@ -33,73 +35,119 @@ type outcome struct {
 	once sync.Once
 	campaign.Result
 
-	// generated are the plans that are made of it, if it is a workload without faults.
-	generated []plan.Plan
-	err       error
+	err error
 }
 
-// result is what became of a mutant.
+// result is what became of a mutant, a line of results.jsonl.
 type result struct {
-	mutant
-	// by is the plan that caught it, empty if none did, and what the invariant; missed says more then.
-	by, what, missed string
-	// outdated: the patch does not apply.
-	outdated bool
-	plans    int
-	took     time.Duration
-}
-
-// try looks for a plan that the mutant fails and the sound operator passes.
-func (h *hunt) try(ctx context.Context, m mutant) {
-	began := time.Now()
-	r := result{mutant: m}
-	dir := filepath.Join(h.o.Dir, "mutants", m.Name)
-	binary, err := m.build(ctx, h.o.root, dir)
-	if err != nil {
-		r.missed, r.outdated = err.Error(), errors.Is(err, errOutdated)
-	} else {
-		h.catch(ctx, &r, h.sound.With(binary, dir))
-	}
-	if !h.o.keep {
-		_ = os.RemoveAll(dir) // the whole directory goes in the end
-	}
-	r.took = time.Since(began)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.results = append(h.results, r)
-	fmt.Println(r)
+	Name string `json:"name"`
+	Seen string `json:"seen"`
+	// By is the plan that caught it, empty if none did, and What the invariants.
+	By   string `json:"by,omitempty"`
+	What string `json:"what,omitempty"`
+	// Elsewhere is the test that catches it if no plan does.
+	Elsewhere string `json:"elsewhere,omitempty"`
+	// Error says why it was not tried: the patch does not apply, or does not compile.
+	Error string        `json:"error,omitempty"`
+	Plans int           `json:"plans"`
+	Took  time.Duration `json:"took"`
 }
 
 // String is the line of a mutant.
 func (r result) String() string {
-	if r.by == "" {
-		return fmt.Sprintf("MISSED %-50s %4.0fs %2d plans  %s", r.Name, r.took.Seconds(), r.plans, r.missed)
+	switch {
+	case r.Error != "":
+		return fmt.Sprintf("NOT TRIED %s: %s", r.Name, r.Error)
+	case r.By == "":
+		return fmt.Sprintf("MISSED %-50s %4.0fs %3d plans", r.Name, r.Took.Seconds(), r.Plans)
 	}
-	return fmt.Sprintf("caught %-50s %4.0fs %2d plans  %s by %s", r.Name, r.took.Seconds(), r.plans, r.what, r.by)
+	return fmt.Sprintf("caught %-50s %4.0fs %3d plans  %s by %s", r.Name, r.Took.Seconds(), r.Plans, r.What, r.By)
 }
 
-// catch carries out the mutant's plans until one is violated.
-func (h *hunt) catch(ctx context.Context, r *result, c *campaign.Campaign) {
-	candidates, err := h.candidates(ctx, r.mutant)
-	if err != nil {
-		r.missed = err.Error()
-	} else if len(candidates) == 0 {
-		r.missed = "there is no such plan"
+// newSuite carries out the workloads without faults, and makes plans of them.
+func newSuite(ctx context.Context, c *campaign.Campaign, o options, forked bool) (*suite, error) {
+	s := &suite{sound: c, runs: map[string]*outcome{}}
+	workloads := campaign.Workloads()
+	errs := make([]error, len(workloads))
+	each(o.parallel, len(workloads), func(i int) { errs[i] = s.reference(ctx, workloads[i]).err })
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
 	}
-	for _, p := range candidates {
-		found, err := c.Run(ctx, p, h.reference(ctx, p.Workload).Dir)
-		r.plans++
-		switch {
-		case err != nil:
-			r.missed = err.Error()
-		case len(found.Violations) == 0:
-		case !h.passes(ctx, p):
-			r.missed = "the operator without the bug fails " + p.Name + " too"
-		default:
-			r.by, r.what = p.Name, invariants(found)
+	var generated []plan.Plan
+	for _, workload := range workloads {
+		p := faultless(workload)
+		s.plans = append(s.plans, p)
+		generated = append(generated, plan.Generate(s.reference(ctx, workload).Trace, plan.Options{Workload: workload, Replicas: 1})...)
+	}
+	dirs := []string{"plans"}
+	if forked {
+		dirs = append(dirs, "plans-forked")
+	}
+	for _, dir := range dirs {
+		fixed, err := plan.LoadDir(filepath.Join(o.root, "test/faults/testdata", dir))
+		if err != nil {
+			return nil, err
+		}
+		s.plans = append(s.plans, fixed...)
+	}
+	s.plans = append(s.plans, plan.Pick(generated, o.generate)...)
+	return s, nil
+}
+
+// try looks for a plan that the mutant fails and the sound operator passes.
+func (s *suite) try(ctx context.Context, o options, m mutant) result {
+	began := time.Now()
+	r := result{Name: m.Name, Seen: m.Seen, Elsewhere: m.Elsewhere}
+	dir := filepath.Join(o.Dir, "mutants", m.Name)
+	binary, err := m.build(ctx, o.root, dir)
+	if err != nil {
+		r.Error = err.Error()
+	} else {
+		s.catch(ctx, o.parallel, &r, s.sound.With(binary, dir))
+	}
+	if !o.keep {
+		_ = os.RemoveAll(dir) // the whole directory goes in the end
+	}
+	r.Took = time.Since(began)
+	return r
+}
+
+// catch carries out the plans, once each, until one is violated.
+func (s *suite) catch(ctx context.Context, parallel int, r *result, c *campaign.Campaign) {
+	ctx, caught := context.WithCancel(ctx)
+	defer caught()
+	var mu sync.Mutex
+	each(parallel, len(s.plans), func(i int) {
+		if ctx.Err() != nil {
 			return
 		}
+		p := s.plans[i]
+		found, err := c.Run(ctx, p, s.reference(ctx, p.Workload).Dir)
+		if err != nil || len(found.Violations) > 0 && !s.passes(ctx, p) {
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		r.Plans++
+		if len(found.Violations) > 0 && r.By == "" {
+			r.By, r.What = p.Name, invariants(found)
+			caught()
+		}
+	})
+}
+
+// each calls do for 0 to n-1, so many at a time.
+func each(parallel, n int, do func(i int)) {
+	var all sync.WaitGroup
+	turns := make(chan struct{}, max(1, parallel))
+	for i := range n {
+		turns <- struct{}{}
+		all.Go(func() {
+			defer func() { <-turns }()
+			do(i)
+		})
 	}
+	all.Wait()
 }
 
 // invariants are those that a plan has seen violated.
@@ -115,21 +163,18 @@ func invariants(r campaign.Result) string {
 }
 
 // soundly carries a plan out without a seeded bug, once.
-func (h *hunt) soundly(ctx context.Context, p plan.Plan, reference string) *outcome {
-	h.mu.Lock()
-	r := h.sounds[p.Name]
+func (s *suite) soundly(ctx context.Context, p plan.Plan, reference string) *outcome {
+	s.mu.Lock()
+	r := s.runs[p.Name]
 	if r == nil {
 		r = &outcome{}
-		h.sounds[p.Name] = r
+		s.runs[p.Name] = r
 	}
-	h.mu.Unlock()
+	s.mu.Unlock()
 	r.once.Do(func() {
-		r.Result, r.err = h.sound.Run(ctx, p, reference)
+		r.Result, r.err = s.sound.Run(ctx, p, reference)
 		for _, v := range r.Violations {
 			fmt.Printf("       %s is violated without a bug: %s\n", p.Name, v)
-		}
-		if r.err == nil && len(p.Rules)+len(p.Failpoints) == 0 {
-			r.generated = plan.Generate(r.Trace, plan.Options{Workload: p.Workload, Replicas: 1})
 		}
 	})
 	return r
@@ -141,66 +186,66 @@ func faultless(workload string) plan.Plan {
 }
 
 // reference carries a workload out without faults and without a seeded bug.
-func (h *hunt) reference(ctx context.Context, workload string) *outcome {
-	return h.soundly(ctx, faultless(workload), "")
+func (s *suite) reference(ctx context.Context, workload string) *outcome {
+	return s.soundly(ctx, faultless(workload), "")
 }
 
 // passes tells whether the operator without a seeded bug survives a plan.
-func (h *hunt) passes(ctx context.Context, p plan.Plan) bool {
-	r := h.soundly(ctx, p, h.reference(ctx, p.Workload).Dir)
+func (s *suite) passes(ctx context.Context, p plan.Plan) bool {
+	r := s.soundly(ctx, p, s.reference(ctx, p.Workload).Dir)
 	return r.err == nil && len(r.Violations) == 0
 }
 
-// candidates are the plans of a mutant, in the order in which they are tried.
-func (h *hunt) candidates(ctx context.Context, m mutant) ([]plan.Plan, error) {
-	const perPattern = 5
-	var found []plan.Plan
-	for _, pattern := range m.Plans {
-		workload, part, faulty := strings.Cut(pattern, "/")
-		var from []plan.Plan
-		switch {
-		case faulty && workload == "matrix":
-			from = campaign.KillMatrix(false)
-		case faulty && workload == "fixed":
-			p, err := plan.Load(filepath.Join(h.o.root, "test/faults/testdata/plans", part+".json"))
-			if err != nil {
-				return nil, err
-			}
-			from = []plan.Plan{p}
-		case !slices.Contains(campaign.Workloads(), workload):
-			return nil, fmt.Errorf("there is no workload %q", workload)
-		case faulty:
-			r := h.reference(ctx, workload)
-			if r.err != nil {
-				return nil, r.err
-			}
-			from = r.generated
-		default:
-			from = []plan.Plan{faultless(workload)}
-		}
-		n := 0
-		for _, p := range from {
-			if n < perPattern && strings.Contains(p.Name, part) && !slices.ContainsFunc(found, func(q plan.Plan) bool { return q.Name == p.Name }) {
-				found = append(found, p)
-				n++
-			}
-		}
+// readResults reads results.jsonl: what earlier calls have found out.
+func readResults(path string) ([]result, error) {
+	file, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
 	}
-	return found[:min(len(found), h.o.most)], nil
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	var all []result
+	lines := bufio.NewScanner(file)
+	for lines.Scan() {
+		var r result
+		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		all = append(all, r)
+	}
+	return all, lines.Err()
 }
 
-// report prints the table; the error says that too few were caught.
-func (h *hunt) report() error {
-	caught := 0
-	var outdated []string
-	w := tabwriter.NewWriter(os.Stdout, 2, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "\nseeded bug\tseen\tcaught by\tinvariant\n")
-	for _, r := range h.results {
-		if r.outdated {
-			outdated = append(outdated, r.Name)
+// addResult appends to results.jsonl.
+func addResult(path string, r result) error {
+	line, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(append(line, '\n'))
+	return errors.Join(err, file.Close())
+}
+
+// report prints the table of all results; the error says that too few were caught,
+// or that some are left.
+func report(o options, results []result, left int) error {
+	slices.SortFunc(results, func(a, b result) int { return strings.Compare(a.Name, b.Name) })
+	caught, tried := 0, 0
+	var problems []error
+	fmt.Printf("\n| seeded bug | seen | caught by | invariant |\n|---|---|---|---|\n")
+	for _, r := range results {
+		if r.Error != "" {
+			problems = append(problems, fmt.Errorf("%s: %s", r.Name, r.Error))
 			continue
 		}
-		by := r.by
+		tried++
+		by := r.By
 		switch {
 		case by != "":
 			caught++
@@ -209,17 +254,14 @@ func (h *hunt) report() error {
 		default:
 			by = "-"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", r.Name, r.Seen, by, r.what)
+		fmt.Printf("| %s | %s | %s | %s |\n", r.Name, r.Seen, by, r.What)
 	}
-	_ = w.Flush()
-	tried := len(h.results) - len(outdated)
-	fmt.Printf("%d of %d seeded bugs caught\n", caught, tried)
-	var problems []error
-	if float64(caught) < h.o.least*float64(tried) {
-		problems = append(problems, fmt.Errorf("%d of %d seeded bugs were not caught; at least %.0f %% must be", tried-caught, tried, 100*h.o.least))
+	fmt.Printf("\n%d of %d seeded bugs caught, commit %s\n", caught, tried, o.commit)
+	if float64(caught) < o.least*float64(tried) {
+		problems = append(problems, fmt.Errorf("%d of %d seeded bugs were not caught; at least %.0f %% must be", tried-caught, tried, 100*o.least))
 	}
-	if len(outdated) > 0 {
-		problems = append(problems, fmt.Errorf("%w, make them again: %s", errOutdated, strings.Join(outdated, ", ")))
+	if left > 0 {
+		problems = append(problems, fmt.Errorf("%d seeded bugs are left: call it again with -out %s", left, o.Dir))
 	}
 	return errors.Join(problems...)
 }

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
-	"sync"
 	"syscall"
 
 	"github.com/rolewright/rolewright/test/faults/campaign"
@@ -17,37 +19,34 @@ import (
 
 type options struct {
 	campaign.Options
-	// root is the module's directory.
-	root string
+	// root is the module's directory, and commit what it has checked out.
+	root, commit string
 	// only restricts the mutants to those of which the names contain one of these words.
 	only string
-	// most is how many plans are tried per mutant.
-	most int
-	// parallel is how many mutants are tried at a time.
+	// generate is how many plans are made of the workloads.
+	generate int
+	// parallel is how many plans are carried out at a time.
 	parallel int
 	// least is the share of mutants that have to be caught.
 	least float64
 	apply bool
 	build bool
-	list  bool
 	// keep leaves the histories of mutants in the directory.
 	keep bool
 }
 
 func main() {
 	var o options
-	flag.StringVar(&o.root, "root", ".", "the directory of the module")
-	flag.StringVar(&o.Rolewright, "rolewright", "bin/rolewright-failpoint", "the operator without seeded bugs, built with -tags failpoint")
+	flag.StringVar(&o.root, "root", ".", "the directory of the module, a git repository: its last commit is what is tested")
 	flag.StringVar(&o.Runner, "fakerunner", "bin/fakerunner", "the fake ansible-runner")
-	flag.StringVar(&o.Dir, "out", "", "keep binaries and histories in this directory; a temporary one if empty, which is removed")
+	flag.StringVar(&o.Dir, "out", "", "keep the tree, results and histories in this directory, and resume what it has; a temporary one if empty, which is removed")
 	flag.StringVar(&o.only, "only", "", "try the mutants only of which the name contains one of these words, separated by commas")
-	flag.IntVar(&o.most, "plans", 16, "try so many plans per mutant")
-	flag.IntVar(&o.parallel, "parallel", 3, "how many mutants are tried at a time")
+	flag.IntVar(&o.generate, "generate", 150, "try so many plans that are made of the workloads, after the fixed ones")
+	flag.IntVar(&o.parallel, "parallel", 6, "how many plans are carried out at a time")
 	flag.Float64Var(&o.least, "least", 0.95, "the share of mutants that has to be caught")
 	flag.BoolVar(&o.apply, "apply", false, "only check that each patch applies")
 	flag.BoolVar(&o.build, "build", false, "only look whether each mutant compiles")
 	flag.BoolVar(&o.keep, "keep", false, "keep the binaries and histories of mutants, below -out")
-	flag.BoolVar(&o.list, "list", false, "only print the mutants")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -59,17 +58,6 @@ func main() {
 }
 
 func run(ctx context.Context, o options) (err error) {
-	known, err := load(filepath.Join(o.root, "test/faults/mutants/testdata"))
-	if err != nil {
-		return err
-	}
-	chosen := o.choose(known)
-	if o.list {
-		for _, m := range chosen {
-			fmt.Printf("%s\t%s\t%s\n", m.Name, m.Seen, strings.Join(m.Plans, " "))
-		}
-		return nil
-	}
 	temporary, err := o.complete()
 	if err != nil {
 		return err
@@ -77,6 +65,16 @@ func run(ctx context.Context, o options) (err error) {
 	if temporary {
 		defer func() { err = errors.Join(err, os.RemoveAll(o.Dir)) }()
 	}
+	if !o.apply && !o.build {
+		if err := o.snapshot(ctx); err != nil {
+			return err
+		}
+	}
+	known, err := load(filepath.Join(o.root, "test/faults/mutants/testdata"))
+	if err != nil {
+		return err
+	}
+	chosen := o.choose(known)
 	if o.build || o.apply {
 		var errs []error
 		for _, m := range chosen {
@@ -92,26 +90,77 @@ func run(ctx context.Context, o options) (err error) {
 	if o.Kubeconfig == "" || o.AuditLog == "" {
 		return errors.New("there is no control plane with an audit log: call `make mutants`")
 	}
-	c, err := campaign.New(ctx, o.Options)
+	return o.hunt(ctx, chosen)
+}
+
+// hunt tries the mutants that have no result yet: first those of plain runs, then
+// those of forked ones.
+func (o options) hunt(ctx context.Context, chosen []mutant) error {
+	path := filepath.Join(o.Dir, "results.jsonl")
+	results, err := readResults(path)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, c.Close()) }()
-	h := &hunt{o: o, sound: c, sounds: map[string]*outcome{}}
-	// Plans mostly wait, so that several mutants at a time take little longer than one.
-	var all sync.WaitGroup
-	turns := make(chan struct{}, max(1, o.parallel))
-	for _, m := range chosen {
-		turns <- struct{}{}
-		all.Go(func() {
-			defer func() { <-turns }()
-			if ctx.Err() == nil {
-				h.try(ctx, m)
-			}
-		})
+	left := slices.DeleteFunc(chosen, func(m mutant) bool {
+		return slices.ContainsFunc(results, func(r result) bool { return r.Name == m.Name })
+	})
+	if o.Rolewright, err = (mutant{Name: "sound"}).build(ctx, o.root, filepath.Join(o.Dir, "sound")); err != nil {
+		return err
 	}
-	all.Wait()
-	return errors.Join(ctx.Err(), h.report())
+	n := len(left)
+	for _, forked := range []bool{false, true} {
+		mine := slices.DeleteFunc(slices.Clone(left), func(m mutant) bool { return m.Forked != forked })
+		if len(mine) == 0 {
+			continue
+		}
+		opts := o.Options
+		opts.Forked, opts.Dir = forked, filepath.Join(o.Dir, fmt.Sprintf("sound-forked-%t", forked))
+		if err := os.MkdirAll(opts.Dir, 0o700); err != nil {
+			return err
+		}
+		c, err := campaign.New(ctx, opts)
+		if err != nil {
+			return err
+		}
+		s, err := newSuite(ctx, c, o, forked)
+		for _, m := range mine {
+			if err != nil || ctx.Err() != nil {
+				break
+			}
+			r := s.try(ctx, o, m)
+			if ctx.Err() != nil {
+				break
+			}
+			fmt.Println(r)
+			results, n = append(results, r), n-1
+			err = addResult(path, r)
+		}
+		if err := errors.Join(err, c.Close()); err != nil {
+			return err
+		}
+	}
+	return errors.Join(ctx.Err(), report(o, results, n))
+}
+
+// snapshot makes a copy of the last commit, or uses the one that is there, so that
+// a hunt that is resumed is of one tree.
+func (o *options) snapshot(ctx context.Context) error {
+	tree, file := filepath.Join(o.Dir, "tree"), filepath.Join(o.Dir, "commit")
+	commit, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		script := `set -e; commit=$(git rev-parse HEAD); mkdir -p "$1"; git archive "$commit" | tar -x -C "$1"; echo "$commit" > "$2"`
+		cmd := exec.CommandContext(ctx, "bash", "-o", "pipefail", "-c", script, "-", tree, file)
+		cmd.Dir = o.root
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("copy the last commit: %w\n%s", err, out)
+		}
+		commit, err = os.ReadFile(file)
+	}
+	if err != nil {
+		return err
+	}
+	o.root, o.commit = tree, strings.TrimSpace(string(commit))
+	return nil
 }
 
 func (o options) choose(all []mutant) []mutant {
@@ -139,7 +188,7 @@ func (o *options) complete() (temporary bool, err error) {
 			return false, fmt.Errorf("make a directory: %w", err)
 		}
 	}
-	for _, path := range []*string{&o.root, &o.Rolewright, &o.Runner, &o.Dir} {
+	for _, path := range []*string{&o.root, &o.Runner, &o.Dir} {
 		if *path, err = filepath.Abs(*path); err != nil {
 			return temporary, fmt.Errorf("find out where that is: %w", err)
 		}

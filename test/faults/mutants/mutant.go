@@ -18,11 +18,8 @@ type mutant struct {
 	Name string
 	// Seen says where such a bug was seen.
 	Seen string
-	// Plans are where the bug should show, the most likely first: names of
-	// workloads without faults, and after a slash a part of the name of a plan that
-	// is made of the workload; matrix/ and fixed/ are the kill matrix and the fixed
-	// plans.
-	Plans []string
+	// Forked is true if it is in the path of forked runs.
+	Forked bool
 	// Elsewhere names the test that catches it, if the campaign cannot.
 	Elsewhere string
 
@@ -71,16 +68,19 @@ func parse(name, text string) (mutant, error) {
 		switch key {
 		case "seen":
 			m.Seen = value
-		case "plan":
-			m.Plans = append(m.Plans, value)
+		case "runner":
+			if value != "forked" {
+				return m, fmt.Errorf("runner %q: want forked, or no such line", value)
+			}
+			m.Forked = true
 		case "elsewhere":
 			m.Elsewhere = value
 		default:
-			return m, fmt.Errorf("unknown key %q in the header: want seen, plan or elsewhere", key)
+			return m, fmt.Errorf("unknown key %q in the header: want seen, runner or elsewhere", key)
 		}
 	}
-	if m.Seen == "" || len(m.Plans) == 0 || len(m.files) == 0 {
-		return m, errors.New("the header has no seen or no plan, or the patch has no file")
+	if m.Seen == "" || len(m.files) == 0 {
+		return m, errors.New("the header has no seen, or the patch has no file")
 	}
 	return m, nil
 }
@@ -116,8 +116,13 @@ func (m mutant) apply(ctx context.Context, root, dir string) error {
 
 // build builds the mutated operator with its failpoints into dir and returns its path.
 func (m mutant) build(ctx context.Context, root, dir string) (string, error) {
-	if err := m.apply(ctx, root, filepath.Join(dir, "patched")); err != nil {
-		return "", err
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", fmt.Errorf("mutant %s: %w", m.Name, err)
+	}
+	if len(m.files) > 0 {
+		if err := m.apply(ctx, root, filepath.Join(dir, "patched")); err != nil {
+			return "", err
+		}
 	}
 	replace := map[string]string{}
 	for _, file := range m.files {
@@ -133,7 +138,7 @@ func (m mutant) build(ctx context.Context, root, dir string) (string, error) {
 	}
 	binary := filepath.Join(dir, "rolewright")
 	// Without symbols it is linked in half the time.
-	cmd := exec.CommandContext(ctx, "go", "build", "-tags", "failpoint", "-ldflags", "-s -w", "-overlay", overlay, "-o", binary, "./cmd/rolewright")
+	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-tags", "failpoint", "-ldflags", "-s -w", "-overlay", overlay, "-o", binary, "./cmd/rolewright")
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("mutant %s does not compile: %w\n%s", m.Name, err, out)

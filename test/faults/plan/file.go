@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -39,6 +40,20 @@ func Load(file string) (Plan, error) {
 		return Plan{}, fmt.Errorf("load %s: %w", file, err)
 	}
 	return p, nil
+}
+
+// LoadDir reads and validates the plans in a file, or in all files of a directory.
+func LoadDir(name string) ([]Plan, error) {
+	var plans []Plan
+	err := filepath.WalkDir(name, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		p, err := Load(path)
+		plans = append(plans, p)
+		return err
+	})
+	return plans, err
 }
 
 // Save writes p into the directory dir, which exists, as a file with the name of the plan, and returns its path.
