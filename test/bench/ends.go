@@ -137,6 +137,9 @@ func (b *bench) awaitNoRun(ctx context.Context) error {
 	}
 }
 
+// markEnv is in the environment of the operators of this program, and so of their runs.
+const markEnv = "BENCH_DIR"
+
 // processesOfRuns returns the command lines of the processes of the operator's
 // runs: they inherit its environment, and carry the run's cookie. That of a forked
 // process is as the fork server got it, but for the cookie.
@@ -145,7 +148,7 @@ func (b *bench) processesOfRuns() ([][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	mark, cookie := []byte(timesEnv+"="+b.times()+"\x00"), []byte("ROLEWRIGHT_RUN=")
+	mark, cookie := []byte(markEnv+"="+b.dir+"\x00"), []byte("ROLEWRIGHT_RUN=")
 	var found [][]byte
 	for _, file := range files {
 		environ, err := os.ReadFile(file)

@@ -76,7 +76,7 @@ func (b *bench) startProcess(ctx context.Context, args, env []string) error {
 		"--user-metrics-bind-address", "0"}, args...)
 	o.cmd = exec.Command(binary, args...)
 	o.cmd.Dir = b.dir
-	o.cmd.Env = append(os.Environ(), env...)
+	o.cmd.Env = append(append(os.Environ(), markEnv+"="+b.dir), env...)
 	o.cmd.Stdout, o.cmd.Stderr = log, log
 	if err := o.cmd.Start(); err != nil {
 		return fmt.Errorf("start the operator: %w", err)
