@@ -29,7 +29,7 @@ func newGenerateCommand() *cobra.Command {
 		Args:  explainArgument,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newGenerateRBACCommand())
+	cmd.AddCommand(newGenerateCRDCommand(), newGenerateSampleCommand(), newGenerateRBACCommand())
 	return cmd
 }
 
@@ -123,7 +123,7 @@ func (o *generateRBACOptions) run(ctx context.Context, stdout, stderr io.Writer)
 	if len(gaps) > 0 && o.strict {
 		return fmt.Errorf("%s not known (--strict): %s", counted(len(gaps), "place is", "places are"), recordIt)
 	}
-	text := rbac.Role{Name: o.name, Namespaces: o.namespaces}.YAML(needs, gaps)
+	text := o.yaml(needs, gaps)
 	if o.output == "" {
 		_, err = io.WriteString(stdout, text)
 	} else if err = os.WriteFile(o.output, []byte(text), 0o644); err != nil {
@@ -133,6 +133,10 @@ func (o *generateRBACOptions) run(ctx context.Context, stdout, stderr io.Writer)
 		return fmt.Errorf("%s not known, so the role may lack permissions: %s", counted(len(gaps), "place is", "places are"), recordIt)
 	}
 	return err
+}
+
+func (o *generateRBACOptions) yaml(needs rbac.Needs, gaps []tasks.Gap) string {
+	return rbac.Role{Name: o.name, Namespaces: o.namespaces}.YAML(needs, gaps)
 }
 
 // recordIt is what to do about places that are not known.

@@ -38,13 +38,14 @@ func newRootCommand(arg0 string) *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Version:       version.Read().Line(name),
-		Example: "  rolewright validate                  # check watches.yaml and the roles, without a cluster\n" +
+		Example: "  rolewright init                      # make the project of an operator in this directory\n" +
+			"  rolewright validate                  # check watches.yaml and the roles, without a cluster\n" +
 			"  rolewright doctor                    # check Ansible, directories, cluster and permissions\n" +
 			"  rolewright run --zap-encoder=console # run the operator against the current kubeconfig",
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetFlagErrorFunc(explainFlagError)
-	root.AddCommand(newRunCommand(), newValidateCommand(), newDoctorCommand(), newGenerateCommand(), newProxyCommand(), newVersionCommand(name))
+	root.AddCommand(newInitCommand(), newCreateCommand(), newRunCommand(), newValidateCommand(), newDoctorCommand(), newGenerateCommand(), newProxyCommand(), newVersionCommand(name))
 	return root
 }
 

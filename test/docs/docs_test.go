@@ -40,13 +40,15 @@ var (
 )
 
 func TestDocuments_NameTargetsAndTestsThatExist(t *testing.T) {
-	makefile, err := os.ReadFile(filepath.Join(repository, "Makefile"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	var known []string
-	for _, m := range targets.FindAllStringSubmatch(string(makefile), -1) {
-		known = append(known, m[1])
+	for _, path := range []string{"Makefile", "internal/scaffold/files/project/Makefile"} {
+		makefile, err := os.ReadFile(filepath.Join(repository, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range targets.FindAllStringSubmatch(string(makefile), -1) {
+			known = append(known, m[1])
+		}
 	}
 	tests := testNames(t)
 	for _, document := range documents(t) {

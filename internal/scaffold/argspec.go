@@ -1,0 +1,230 @@
+package scaffold
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+)
+
+// option is a variable of a role: one of its argument spec, or of its defaults.
+type option struct {
+	Name string
+
+	Type, Elements                                     string
+	Required, NoLog                                    bool
+	Default                                            *yaml.Node // nil if there is none
+	Choices                                            []*yaml.Node
+	Description                                        string
+	Options                                            []option
+	MutuallyExclusive, RequiredTogether, RequiredOneOf [][]string
+	RequiredIf                                         []requiredIf
+	RequiredBy                                         map[string][]string
+}
+
+// requiredIf is an entry of required_if: where key has the value, all of names are
+// required, or with any one of them.
+type requiredIf struct {
+	key   string
+	value *yaml.Node
+	names []string
+	any   bool
+}
+
+// The sources of options.
+const (
+	FromArgspec  = "argspec"
+	FromDefaults = "defaults"
+	FromNone     = "none"
+)
+
+// reader returns the content of a file of a role, such as meta/main.yml.
+type reader func(name string) ([]byte, error)
+
+// options returns the options of a role, in their order, from the argument spec of
+// its entry point main or from its defaults. An empty source is the argument spec,
+// or the defaults if there is none.
+func (read reader) options(source string) ([]option, error) {
+	if source == FromNone {
+		return nil, nil
+	}
+	if source != FromDefaults {
+		for _, name := range []string{"argument_specs", "argument_specs.yml", "argument_specs.yaml", "argument_specs.json", "main.yml", "main.yaml"} {
+			name = "meta/" + name
+			root, err := read.yaml(name)
+			if err != nil {
+				return nil, err
+			}
+			if spec := at(at(at(root, "argument_specs"), "main"), "options"); spec != nil {
+				return readOptions(name, spec)
+			}
+		}
+		if source == FromArgspec {
+			return nil, errors.New("the role has no meta/argument_specs.yml with options of main: write one, or have the defaults read")
+		}
+	}
+	for _, name := range []string{"defaults/main.yml", "defaults/main.yaml"} {
+		root, err := read.yaml(name)
+		if err != nil {
+			return nil, err
+		}
+		if root != nil {
+			return defaultsOf(root), nil
+		}
+	}
+	return nil, nil
+}
+
+// yaml returns the content of a file, nil if it does not exist or is empty.
+func (read reader) yaml(name string) (*yaml.Node, error) {
+	data, err := read(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var doc yaml.Node
+	if err := yaml.Unmarshal(data, &doc); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	if len(doc.Content) == 0 {
+		return nil, nil
+	}
+	return doc.Content[0], nil
+}
+
+// at is the value of a key, nil if there is none.
+func at(node *yaml.Node, key string) *yaml.Node {
+	if node == nil || node.Kind != yaml.MappingNode {
+		return nil
+	}
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		if node.Content[i].Value == key {
+			return node.Content[i+1]
+		}
+	}
+	return nil
+}
+
+// types are those of an argument spec.
+func types() []string {
+	return []string{"str", "list", "dict", "bool", "int", "float", "path", "raw", "jsonarg", "json", "bytes", "bits"}
+}
+
+func readOptions(file string, spec *yaml.Node) ([]option, error) {
+	if spec.Kind != yaml.MappingNode {
+		return nil, fmt.Errorf("%s:%d: options: a mapping of names is expected", file, spec.Line)
+	}
+	var all []option
+	var errs []error
+	for i := 0; i+1 < len(spec.Content); i += 2 {
+		o, err := readOption(file, spec.Content[i].Value, spec.Content[i+1])
+		all, errs = append(all, o), append(errs, err)
+	}
+	return all, errors.Join(errs...)
+}
+
+func readOption(file, name string, node *yaml.Node) (option, error) {
+	o := option{Name: name, Default: at(node, "default"), Type: "str"}
+	var errs []error
+	wrong := func(key string, n *yaml.Node, want string) {
+		errs = append(errs, fmt.Errorf("%s:%d: option %s: %s: %s expected", file, n.Line, name, key, want))
+	}
+	read := func(key string, into any, want string) {
+		if n := at(node, key); n != nil && n.Decode(into) != nil {
+			wrong(key, n, want)
+		}
+	}
+	read("type", &o.Type, "a string")
+	read("elements", &o.Elements, "a string")
+	read("required", &o.Required, "true or false")
+	read("no_log", &o.NoLog, "true or false")
+	read("mutually_exclusive", &o.MutuallyExclusive, "a list of lists of names")
+	read("required_together", &o.RequiredTogether, "a list of lists of names")
+	read("required_one_of", &o.RequiredOneOf, "a list of lists of names")
+	read("required_by", &o.RequiredBy, "a mapping of names to lists of names")
+	for key, value := range map[string]string{"type": o.Type, "elements": o.Elements} {
+		if n := at(node, key); n != nil && !slices.Contains(types(), value) {
+			wrong(key, n, "one of "+strings.Join(types(), ", "))
+		}
+	}
+	if n := at(node, "choices"); n != nil {
+		if n.Kind != yaml.SequenceNode {
+			wrong("choices", n, "a list")
+		}
+		o.Choices = n.Content
+	}
+	if n := at(node, "required_if"); n != nil {
+		for _, entry := range n.Content {
+			if entry.Kind != yaml.SequenceNode || len(entry.Content) < 3 {
+				wrong("required_if", entry, "lists of a name, a value and a list of names")
+				continue
+			}
+			r := requiredIf{key: entry.Content[0].Value, value: entry.Content[1]}
+			if entry.Content[2].Decode(&r.names) != nil {
+				wrong("required_if", entry, "lists of a name, a value and a list of names")
+			}
+			r.any = len(entry.Content) > 3 && entry.Content[3].Value == "true"
+			o.RequiredIf = append(o.RequiredIf, r)
+		}
+	}
+	o.Description = describe(at(node, "description"))
+	if o.Required && o.Default != nil {
+		errs = append(errs, fmt.Errorf("%s:%d: option %s: it is required and has a default, which Ansible refuses: take one of them away", file, node.Line, name))
+	}
+	if n := at(node, "options"); n != nil {
+		var err error
+		o.Options, err = readOptions(file, n)
+		errs = append(errs, err)
+	}
+	return o, errors.Join(errs...)
+}
+
+// describe is a description, a string or a list of them, without Ansible's markup.
+func describe(node *yaml.Node) string {
+	if node == nil {
+		return ""
+	}
+	parts := []string{node.Value}
+	if node.Kind == yaml.SequenceNode {
+		parts = nil
+		for _, n := range node.Content {
+			parts = append(parts, n.Value)
+		}
+	}
+	return markup.ReplaceAllString(strings.TrimSpace(strings.Join(parts, " ")), "$1")
+}
+
+// defaultsOf are options of which only the default is known. Names that begin with _
+// are the role's own.
+func defaultsOf(root *yaml.Node) []option {
+	var all []option
+	for i := 0; i+1 < len(root.Content); i += 2 {
+		name, value := root.Content[i].Value, root.Content[i+1]
+		if strings.HasPrefix(name, "_") {
+			continue
+		}
+		o := option{Name: name, Default: value, Type: "raw"}
+		switch {
+		case value.Kind == yaml.SequenceNode:
+			o.Type = "list"
+		case value.Kind == yaml.MappingNode:
+			o.Type = "dict"
+		case strings.Contains(value.Value, "{{"):
+		case value.Tag == "!!bool":
+			o.Type = "bool"
+		case value.Tag == "!!int":
+			o.Type = "int"
+		case value.Tag == "!!float":
+			o.Type = "float"
+		case value.Tag == "!!str":
+			o.Type = "str"
+		}
+		all = append(all, o)
+	}
+	return all
+}

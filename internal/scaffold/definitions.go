@@ -1,0 +1,184 @@
+package scaffold
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/rolewright/rolewright/internal/watches"
+)
+
+// All are the files of a kind with its CRD and its sample, and notes for people.
+// source is what the CRD is made of: one of [FromArgspec] and so on, or empty for
+// what there is.
+func (k Kind) All(dir, source string, variable Variable) (files []File, notes []string, err error) {
+	if files, err = k.Files(dir); err != nil {
+		return nil, nil, err
+	}
+	role := path.Join("roles", k.Role)
+	read := reader(func(name string) ([]byte, error) { return os.ReadFile(filepath.Join(dir, role, name)) })
+	if !exists(dir, role) {
+		read = func(name string) ([]byte, error) {
+			for _, f := range files {
+				if f.Path == path.Join(role, name) {
+					return []byte(f.Text), nil
+				}
+			}
+			return nil, fs.ErrNotExist
+		}
+	}
+	options, err := read.options(source)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", role, err)
+	}
+	var fixed map[string]any
+	if k.Finalizer {
+		fixed = map[string]any{"state": nil}
+	}
+	s := newSchema(options, fixed, variable)
+	if source == FromNone {
+		s.spec = mapping("type", scalar("object"), "x-kubernetes-preserve-unknown-fields", literal("!!bool", "true"))
+	}
+	definition := File{Path: k.Definition()}
+	if definition.Text, _, _, err = k.definitionText("", s); err != nil {
+		return nil, nil, err
+	}
+	sample := File{Path: k.Sample()}
+	if sample.Text, err = k.sampleText(s, options); err != nil {
+		return nil, nil, err
+	}
+	return append(files, definition, sample), s.notes, nil
+}
+
+// Definition is the CRD of a watch, brought up to date.
+type Definition struct {
+	// File has no path if the watch has nothing that a CRD is made of.
+	File File
+	// Sample is an object of the kind, empty like the path of File.
+	Sample string
+	// Breaks are changes that objects which exist may violate.
+	Breaks []string
+	Notes  []string
+}
+
+// DefinitionOf returns the CRD of a watch in the project's directory.
+func DefinitionOf(dir string, p Project, w watches.Watch, source string, variable Variable) (Definition, error) {
+	var d Definition
+	k := Kind{Project: p, Version: w.GVK.Version, Kind: w.GVK.Kind, Namespaced: true}
+	if group, ok := strings.CutSuffix(w.GVK.Group, "."+p.Domain); ok {
+		k.Group = group
+	} else {
+		k.Project.Domain = w.GVK.Group
+	}
+	for _, r := range p.Resources {
+		if r.Kind == k.Kind && r.Group == k.Group {
+			k.Namespaced = r.API.Namespaced
+		}
+	}
+	role := w.Content.Role
+	if role == "" {
+		var err error
+		if role, err = roleOf(w.Content.Playbook); err != nil {
+			return d, err
+		}
+	}
+	if role == "" {
+		d.Notes = append(d.Notes, fmt.Sprintf("%s: %s names no role under roles: its CRD is left as it is", k.Kind, w.Content.Playbook))
+		return d, nil
+	}
+	options, err := reader(func(name string) ([]byte, error) { return os.ReadFile(filepath.Join(role, name)) }).options(source)
+	if err != nil {
+		return d, fmt.Errorf("%s: %w", role, err)
+	}
+	if len(options) == 0 {
+		d.Notes = append(d.Notes, fmt.Sprintf("%s: the role %s has neither argument spec nor defaults: its CRD is left as it is", k.Kind, filepath.Base(role)))
+		return d, nil
+	}
+	fixed := map[string]any{}
+	for name := range w.Vars {
+		fixed[name] = nil
+	}
+	if w.Finalizer != nil {
+		for name := range w.Finalizer.Vars {
+			fixed[name] = nil
+		}
+	}
+	file, old, err := k.find(dir)
+	if err != nil {
+		return d, err
+	}
+	if !w.SnakeCaseParameters {
+		variable = nil
+	}
+	s := newSchema(options, fixed, variable)
+	text, breaks, kept, err := k.definitionText(old, s)
+	if err != nil {
+		return d, err
+	}
+	d.File, d.Breaks, d.Notes = File{Path: file, Text: text}, breaks, s.notes
+	if d.Sample, err = k.sampleText(s, options); err != nil {
+		return d, err
+	}
+	for _, field := range kept {
+		d.Notes = append(d.Notes, fmt.Sprintf("%s: %s is in the CRD, and no option of the role: it is kept", k.Kind, field))
+	}
+	return d, nil
+}
+
+// roleOf is the directory of the first role that a playbook names, beside it or
+// beside its directory; empty if it names none.
+func roleOf(playbook string) (string, error) {
+	read := reader(func(name string) ([]byte, error) { return os.ReadFile(name) })
+	root, err := read.yaml(playbook)
+	if err != nil || root == nil {
+		return "", err
+	}
+	for _, play := range root.Content {
+		roles := at(play, "roles")
+		if roles == nil || len(roles.Content) == 0 {
+			continue
+		}
+		name := text(roles.Content[0])
+		if name == "" {
+			name = text(at(roles.Content[0], "role"))
+		}
+		for _, dir := range []string{filepath.Dir(playbook), filepath.Dir(filepath.Dir(playbook))} {
+			if role := filepath.Join(dir, "roles", name); name != "" && exists(role, "") {
+				return role, nil
+			}
+		}
+	}
+	return "", nil
+}
+
+// find is the CRD that the directory has for the kind, and where a new one goes.
+func (k Kind) find(dir string) (file, old string, err error) {
+	paths, err := filepath.Glob(filepath.Join(dir, "config/crd/bases/*.y*ml"))
+	if err != nil {
+		return "", "", err
+	}
+	for _, p := range paths {
+		data, err := os.ReadFile(p)
+		if err != nil {
+			return "", "", err
+		}
+		root, err := reader(func(string) ([]byte, error) { return data, nil }).yaml(p)
+		if err != nil {
+			return "", "", err
+		}
+		spec := at(root, "spec")
+		if text(at(spec, "group")) == k.FullGroup() && text(at(at(spec, "names"), "kind")) == k.Kind {
+			rel, err := filepath.Rel(dir, p)
+			return filepath.ToSlash(rel), string(data), err
+		}
+	}
+	data, err := os.ReadFile(filepath.Join(dir, k.Definition()))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", "", err
+	}
+	return k.Definition(), string(data), nil
+}

@@ -1,0 +1,188 @@
+package scaffold
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// Project is the file PROJECT, as operator-sdk writes it: fields that are not
+// known here are kept.
+type Project struct {
+	Domain    string     `yaml:"domain"`
+	Layout    []string   `yaml:"layout"`
+	Name      string     `yaml:"projectName"`
+	Resources []Resource `yaml:"resources,omitempty"`
+	Version   string     `yaml:"version"`
+
+	Other map[string]any `yaml:",inline"`
+}
+
+// Resource is a kind of a [Project].
+type Resource struct {
+	API     API    `yaml:"api"`
+	Domain  string `yaml:"domain"`
+	Group   string `yaml:"group"`
+	Kind    string `yaml:"kind"`
+	Version string `yaml:"version"`
+
+	Other map[string]any `yaml:",inline"`
+}
+
+// API says how the CRD of a kind is.
+type API struct {
+	CRDVersion string `yaml:"crdVersion"`
+	Namespaced bool   `yaml:"namespaced,omitempty"`
+}
+
+// projectFile is the name of the file with the [Project].
+const projectFile = "PROJECT"
+
+// layout is that of operator-sdk's Ansible plugin, whose tools then know the
+// project.
+const layout = "ansible.sdk.operatorframework.io/v1"
+
+// New returns a project without kinds. The error says what is wrong with the
+// domain or the name, and what is wanted.
+func New(domain, name string) (Project, error) {
+	var errs []error
+	if why := validation.IsDNS1123Subdomain(domain); len(why) > 0 {
+		errs = append(errs, fmt.Errorf("--domain %q: %s; give one of yours, such as example.com", domain, why[0]))
+	}
+	// Names of objects begin with it: the longest has 40 characters more.
+	const longest = 63 - len("-controller-manager-metrics-service")
+	if why := validation.IsDNS1123Label(name); len(why) > 0 {
+		errs = append(errs, fmt.Errorf("--name %q: %s", name, why[0]))
+	} else if len(name) > longest {
+		errs = append(errs, fmt.Errorf("--name %q: at most %d characters, names of objects begin with it", name, longest))
+	}
+	return Project{Domain: domain, Layout: []string{layout}, Name: name, Version: "3"}, errors.Join(errs...)
+}
+
+// Read returns the project of a directory. The error wraps [fs.ErrNotExist] if
+// there is none.
+func Read(dir string) (Project, error) {
+	var p Project
+	path := filepath.Join(dir, projectFile)
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return p, fmt.Errorf("%s: %w; make a project with \"rolewright init\", or change to its directory", path, fs.ErrNotExist)
+	}
+	if err != nil {
+		return p, fmt.Errorf("read the project: %w", err)
+	}
+	if err := yaml.Unmarshal(data, &p); err != nil {
+		return p, fmt.Errorf("%s: %w", path, err)
+	}
+	if _, err := New(p.Domain, p.Name); err != nil {
+		return p, fmt.Errorf("%s: domain or projectName: %w", path, err)
+	}
+	return p, nil
+}
+
+// Files are those of a project without kinds.
+func (p Project) Files() ([]File, error) {
+	files, err := render("files/project", p)
+	if err != nil {
+		return nil, err
+	}
+	own, err := p.file()
+	return append(files, own, File{Path: "playbooks/.gitkeep"}, File{Path: "roles/.gitkeep"}), err
+}
+
+// file is PROJECT.
+func (p Project) file() (File, error) {
+	var text bytes.Buffer
+	out := yaml.NewEncoder(&text)
+	out.SetIndent(2)
+	if err := out.Encode(p); err != nil {
+		return File{}, fmt.Errorf("encode the project: %w", err)
+	}
+	return File{Path: projectFile, Text: text.String()}, nil
+}
+
+// Kind is what "create api" adds to a project.
+type Kind struct {
+	Project Project
+	// Group is without the domain; it may be empty.
+	Group, Version, Kind string
+	Namespaced           bool
+	// Role is the name of the role. Playbook is a path that watches.yaml names
+	// instead, or empty.
+	Role, Playbook string
+	// Finalizer is true if the content runs for objects that are being deleted.
+	Finalizer bool
+}
+
+// FullGroup is the group with the domain.
+func (k Kind) FullGroup() string {
+	return strings.TrimPrefix(k.Group+"."+k.Project.Domain, ".")
+}
+
+// Name is the project's.
+func (k Kind) Name() string { return k.Project.Name }
+
+// Singular is the kind in lower case.
+func (k Kind) Singular() string { return strings.ToLower(k.Kind) }
+
+// Plural is the name of the resource, by the rules that kubebuilder has for it.
+func (k Kind) Plural() string {
+	s := k.Singular()
+	switch {
+	case strings.HasSuffix(s, "s"), strings.HasSuffix(s, "x"), strings.HasSuffix(s, "ch"), strings.HasSuffix(s, "sh"):
+		return s + "es"
+	case strings.HasSuffix(s, "y") && len(s) > 1 && !strings.ContainsRune("aeiou", rune(s[len(s)-2])):
+		return s[:len(s)-1] + "ies"
+	}
+	return s + "s"
+}
+
+// Definition is the path of the CRD.
+func (k Kind) Definition() string {
+	return fmt.Sprintf("config/crd/bases/%s_%s.yaml", k.FullGroup(), k.Plural())
+}
+
+// Validate says what is wrong with the names, and what is wanted.
+func (k Kind) Validate() error {
+	var errs []error
+	check := func(flag, value string, why []string, want string) {
+		if len(why) > 0 {
+			errs = append(errs, fmt.Errorf("--%s %q: %s; %s", flag, value, why[0], want))
+		}
+	}
+	if k.Group != "" {
+		check("group", k.Group, validation.IsDNS1123Subdomain(k.Group), "the domain of the project follows it, so cache is enough")
+	}
+	check("version", k.Version, validation.IsDNS1035Label(k.Version), "such as v1alpha1")
+	check("kind", k.Kind, validation.IsDNS1035Label(k.Singular()), "such as Memcached")
+	if k.Kind != "" && (k.Kind[0] < 'A' || k.Kind[0] > 'Z') {
+		errs = append(errs, fmt.Errorf("--kind %q: it begins with a capital letter, such as Memcached", k.Kind))
+	}
+	if !rolePattern.MatchString(k.Role) {
+		errs = append(errs, fmt.Errorf("--role %q: lower-case letters, digits and _, beginning with a letter", k.Role))
+	}
+	if k.Playbook != "" && (!filepath.IsLocal(k.Playbook) || !strings.Contains(k.Playbook, "/")) {
+		errs = append(errs, fmt.Errorf("--playbook %q: a path in a directory below this one, such as playbooks/%s.yml", k.Playbook, k.Role))
+	}
+	return errors.Join(errs...)
+}
+
+// addTo returns the project with the kind.
+func (k Kind) addTo(p Project) Project {
+	r := Resource{
+		API: API{CRDVersion: "v1", Namespaced: k.Namespaced}, Domain: p.Domain, Group: k.Group, Kind: k.Kind, Version: k.Version,
+	}
+	same := func(o Resource) bool { return o.Group == r.Group && o.Kind == r.Kind && o.Version == r.Version }
+	if !slices.ContainsFunc(p.Resources, same) {
+		p.Resources = append(slices.Clip(p.Resources), r)
+	}
+	return p
+}

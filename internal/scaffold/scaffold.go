@@ -1,0 +1,261 @@
+// Package scaffold makes the files of an operator's project: those of a new
+// project, those of a new kind in it, and the CRD of a role's argument spec.
+//
+// It knows the layout of operator-sdk's Ansible projects, and adds to such a
+// project as well as to one of its own. It reads and writes files of the project's directory, and
+// nothing else.
+package scaffold
+
+import (
+	"bytes"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"text/template"
+)
+
+//go:embed all:files
+var embedded embed.FS
+
+var rolePattern = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
+
+// File is a file that a project is to have.
+type File struct {
+	// Path is relative to the project's directory, with slashes.
+	Path string
+	Text string
+	// Replaces is true if what is there is replaced: the text was made of it.
+	Replaces bool
+	// Link is where a symbolic link leads, in place of a text.
+	Link string
+}
+
+// Change says what [Write] did with a file.
+type Change struct {
+	Path string
+	// Did is created, changed or unchanged.
+	Did string
+}
+
+// ErrDiffers is wrapped by the error of [Write] about files that exist with
+// another text. Nothing was written then.
+var ErrDiffers = errors.New("it exists, and differs")
+
+// Differs is that error, for one file.
+type Differs struct {
+	Path      string
+	Old, Text string
+}
+
+// Error names the file and the first line that differs.
+func (d *Differs) Error() string {
+	old, want := strings.Split(d.Old, "\n"), strings.Split(d.Text, "\n")
+	for i := range max(len(old), len(want)) {
+		there, wanted := "", ""
+		if i < len(old) {
+			there = old[i]
+		}
+		if i < len(want) {
+			wanted = want[i]
+		}
+		if there != wanted {
+			return fmt.Sprintf("%s:%d: %s: there is %q, wanted %q", d.Path, i+1, ErrDiffers, there, wanted)
+		}
+	}
+	return fmt.Sprintf("%s: %s", d.Path, ErrDiffers)
+}
+
+func (d *Differs) Unwrap() error { return ErrDiffers }
+
+// Write writes the files into the directory, all or none: with force also over
+// others. A file that has the text already is left alone.
+func Write(dir string, files []File, force bool) ([]Change, error) {
+	var changes []Change
+	var differing []error
+	for _, f := range files {
+		target := filepath.Join(dir, filepath.FromSlash(f.Path))
+		if _, err := os.Lstat(target); f.Link != "" && err == nil { // whatever it is, it is people's own
+			changes = append(changes, Change{f.Path, "unchanged"})
+			continue
+		}
+		old, err := os.ReadFile(target)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			changes = append(changes, Change{f.Path, "created"})
+		case err != nil:
+			return nil, err
+		case string(old) == f.Text:
+			changes = append(changes, Change{f.Path, "unchanged"})
+		case f.Replaces || force:
+			changes = append(changes, Change{f.Path, "changed"})
+		default:
+			differing = append(differing, &Differs{Path: f.Path, Old: string(old), Text: f.Text})
+		}
+	}
+	if len(differing) > 0 {
+		return nil, errors.Join(differing...)
+	}
+	for i, f := range files {
+		if changes[i].Did == "unchanged" {
+			continue
+		}
+		target := filepath.Join(dir, filepath.FromSlash(f.Path))
+		if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+			return nil, err
+		}
+		write := func() error { return os.WriteFile(target, []byte(f.Text), 0o644) }
+		if f.Link != "" {
+			write = func() error { return os.Symlink(f.Link, target) }
+		}
+		if err := write(); err != nil {
+			return nil, err
+		}
+	}
+	return changes, nil
+}
+
+// render executes the templates of a directory.
+func render(dir string, data any) ([]File, error) {
+	var files []File
+	err := fs.WalkDir(embedded, dir, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		text, err := execute(name, data)
+		if err != nil {
+			return err
+		}
+		target := strings.TrimPrefix(name, dir+"/")
+		if base, ok := strings.CutPrefix(path.Base(target), "dot-"); ok {
+			target = path.Join(path.Dir(target), "."+base)
+		}
+		files = append(files, File{Path: target, Text: text})
+		return nil
+	})
+	return files, err
+}
+
+// execute executes one template. Its delimiters are << and >>: braces are Ansible's.
+func execute(name string, data any) (string, error) {
+	source, err := embedded.ReadFile(name)
+	if err != nil {
+		return "", err
+	}
+	t, err := template.New(name).Delims("<<", ">>").Option("missingkey=error").Parse(string(source))
+	if err != nil {
+		return "", err
+	}
+	var text bytes.Buffer
+	err = t.Execute(&text, data)
+	return text.String(), err
+}
+
+// Files are those of a kind: what is new, and what changes in the project's
+// own files. A role or playbook that exists is used as it is.
+func (k Kind) Files(dir string) ([]File, error) {
+	if err := k.Validate(); err != nil {
+		return nil, err
+	}
+	project, err := k.addTo(k.Project).file()
+	if err != nil {
+		return nil, err
+	}
+	project.Replaces = true
+	files := []File{project}
+	if !exists(dir, "roles/"+k.Role) {
+		role, err := render("files/kind/role", k)
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range role {
+			f.Path = path.Join("roles", k.Role, f.Path)
+			files = append(files, f)
+		}
+	}
+	if k.Playbook != "" && !exists(dir, k.Playbook) {
+		text, err := execute("files/kind/playbook.yml", k)
+		if err != nil {
+			return nil, err
+		}
+		// Ansible looks for roles beside the playbook.
+		files = append(files, File{Path: k.Playbook, Text: text}, File{Path: path.Join(path.Dir(k.Playbook), "roles"), Link: k.rolesFrom()})
+	}
+	for _, role := range []string{"editor", "viewer"} {
+		text, err := execute("files/kind/"+role+"_role.yaml", k)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, File{Path: fmt.Sprintf("config/rbac/%s_%s_role.yaml", k.Singular(), role), Text: text})
+	}
+	changed, err := k.lists(dir)
+	return append(files, changed...), err
+}
+
+// rolesFrom is the way from the directory of the playbook to that of the roles.
+func (k Kind) rolesFrom() string {
+	return strings.Repeat("../", strings.Count(path.Clean(k.Playbook), "/")) + "roles"
+}
+
+// lists are the files of the project that name each kind or its files.
+func (k Kind) lists(dir string) ([]File, error) {
+	watch, err := execute("files/kind/watch.yaml", k)
+	if err != nil {
+		return nil, err
+	}
+	rbac := fmt.Sprintf("  - %s_editor_role.yaml\n  - %[1]s_viewer_role.yaml\n", k.Singular())
+	entries := []struct{ path, marker, has, text string }{
+		{"watches.yaml", "# +kubebuilder:scaffold:watch", fmt.Sprintf("group: %s\n  version: %s\n  kind: %s\n", k.FullGroup(), k.Version, k.Kind), watch},
+		{"config/crd/kustomization.yaml", "# +kubebuilder:scaffold:crdkustomizeresource", "bases/" + path.Base(k.Definition()) + "\n", "  - bases/" + path.Base(k.Definition()) + "\n"},
+		{"config/samples/kustomization.yaml", "# +kubebuilder:scaffold:manifestskustomizesamples", k.sample() + "\n", "  - " + k.sample() + "\n"},
+		{"config/rbac/kustomization.yaml", "", k.Singular() + "_editor_role.yaml\n", rbac},
+	}
+	var files []File
+	for _, e := range entries {
+		data, err := os.ReadFile(filepath.Join(dir, e.path))
+		if err != nil {
+			return nil, fmt.Errorf("%w: it is part of a project; \"rolewright init\" writes it", err)
+		}
+		text := string(data)
+		if strings.Contains(text, e.has) {
+			continue
+		}
+		text = insert(text, e.marker, e.text)
+		files = append(files, File{Path: e.path, Text: text, Replaces: true})
+	}
+	return files, nil
+}
+
+// insert puts text before the line with the marker, with the indentation that
+// lists have in the file, or at the end where there is no marker.
+func insert(file, marker, text string) string {
+	if strings.Contains(file, "\n- ") {
+		text = strings.ReplaceAll("\n"+text, "\n  - ", "\n- ")[1:]
+	}
+	if at := strings.Index(file, marker); marker != "" && at >= 0 {
+		at = strings.LastIndexByte(file[:at], '\n') + 1
+		return file[:at] + text + file[at:]
+	}
+	if file != "" && !strings.HasSuffix(file, "\n") {
+		file += "\n"
+	}
+	return file + text
+}
+
+// sample is the file's name of the kind's sample.
+func (k Kind) sample() string {
+	return strings.TrimPrefix(fmt.Sprintf("%s_%s_%s.yaml", k.Group, k.Version, k.Singular()), "_")
+}
+
+// Sample is the path of it.
+func (k Kind) Sample() string { return "config/samples/" + k.sample() }
+
+func exists(dir, name string) bool {
+	_, err := os.Stat(filepath.Join(dir, filepath.FromSlash(name)))
+	return err == nil
+}

@@ -1,0 +1,200 @@
+package scaffold
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/rolewright/rolewright/controller/extravars"
+)
+
+// schemaOf is the text of the schema of an argument spec.
+func schemaOf(t *testing.T, spec string) (*schema, string) {
+	t.Helper()
+	s := newSchema(optionsOf(t, "meta/argument_specs.yml", "argument_specs: {main: {options: "+spec+"}}"), nil, extravars.ToSnake)
+	text, err := encode(s.spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, text
+}
+
+func optionsOf(t *testing.T, file, content string) []option {
+	t.Helper()
+	options, err := reader(func(name string) ([]byte, error) {
+		if name != file {
+			return nil, os.ErrNotExist
+		}
+		return []byte(content), nil
+	}).options("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return options
+}
+
+// compact is YAML without the spaces that do not count.
+func compact(t *testing.T, text string) string {
+	t.Helper()
+	var n yaml.Node
+	if err := yaml.Unmarshal([]byte(text), &n); err != nil {
+		t.Fatal(err)
+	}
+	var flow func(n *yaml.Node)
+	flow = func(n *yaml.Node) {
+		n.Style, n.HeadComment, n.LineComment = n.Style|yaml.FlowStyle, "", ""
+		for _, c := range n.Content {
+			flow(c)
+		}
+	}
+	flow(n.Content[0])
+	data, err := yaml.Marshal(&n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(strings.Fields(string(data)), " ")
+}
+
+func TestSchema_OfEachType(t *testing.T) {
+	tests := []struct{ spec, want string }{
+		{"{log_level: {type: str}}", "{logLevel: {type: string}}"},
+		{"{a: {}}", "{a: {type: string}}"},
+		{"{a: {type: bool}}", "{a: {type: boolean}}"},
+		{"{a: {type: int, choices: [1, 2]}}", "{a: {type: integer, format: int64, enum: [1, 2]}}"},
+		{"{a: {type: float}}", "{a: {type: number}}"},
+		{"{a: {type: path, choices: [yes, no]}}", `{a: {type: string, enum: ["yes", "no"]}}`},
+		{"{a: {type: raw}}", "{a: {x-kubernetes-preserve-unknown-fields: true}}"},
+		{"{a: {type: list, elements: str}}", "{a: {type: array, items: {type: string, maxLength: 1024}, x-kubernetes-list-type: atomic}}"},
+		{"{a: {type: dict}}", "{a: {type: object, x-kubernetes-preserve-unknown-fields: true}}"},
+		{"{a: {type: dict, options: {b: {type: int, required: true}}}}", "{a: {type: object, properties: {b: {type: integer, format: int64}}, required: [b]}}"},
+		{"{a: {type: int, default: 3, description: [One., 'See O(b).']}}", "{a: {description: 'One. See b. Default: 3, from the role.', type: integer, format: int64}}"},
+	}
+	for _, tt := range tests {
+		_, text := schemaOf(t, tt.spec)
+		if got, want := compact(t, text), compact(t, "{type: object, properties: "+tt.want+"}"); got != want {
+			t.Errorf("%s\n got %s\nwant %s", tt.spec, got, want)
+		}
+	}
+}
+
+// Where the API server would not give the role what it is told, people hear of it.
+func TestSchema_Notes(t *testing.T) {
+	for spec, want := range map[string]string{
+		"{a1b2: {}}":                 "a1b2: no field of an object becomes this variable",
+		"{password: {no_log: true}}": "password is a secret",
+		"{a: {type: list}}":          "a is a list of anything",
+		"{a: {choices: [on, off]}}":  "",
+	} {
+		s, text := schemaOf(t, spec)
+		if got := strings.Join(s.notes, "\n"); !strings.Contains(got, want) || (want == "") != (got == "") {
+			t.Errorf("%s: notes %q, want %q; %s", spec, got, want, text)
+		}
+	}
+}
+
+func TestOptions_OfDefaults(t *testing.T) {
+	options := optionsOf(t, "defaults/main.yml", "size: 1\nname: x\non: true\nratio: 0.5\nall: []\nmore: {}\nmade: '{{ size }}'\nnone:\n_own: 1\n")
+	var got []string
+	for _, o := range options {
+		got = append(got, o.Name+" "+o.Type)
+	}
+	want := []string{"size int", "name str", "on bool", "ratio float", "all list", "more dict", "made raw", "none raw"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+func TestOptions_ErrorsNameThePlace(t *testing.T) {
+	for content, want := range map[string]string{
+		"argument_specs: {main: {options: {a: {type: string}}}}":               "meta/argument_specs.yml:1: option a: type: one of str, list",
+		"argument_specs: {main: {options: {a: {required: true, default: 1}}}}": "option a: it is required and has a default",
+		"argument_specs: {main: {options: [a]}}":                               "a mapping of names is expected",
+		"argument_specs: [":                                                    "meta/argument_specs.yml: yaml:",
+	} {
+		_, err := reader(func(name string) ([]byte, error) {
+			if name != "meta/argument_specs.yml" {
+				return nil, os.ErrNotExist
+			}
+			return []byte(content), nil
+		}).options("")
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", content, err, want)
+		}
+	}
+}
+
+// What people have written into a CRD is theirs.
+func TestDefinition_KeepsWhatTheOptionsDoNotSay(t *testing.T) {
+	k := Kind{Project: Project{Domain: "example.com", Name: "op"}, Group: "web", Version: "v1", Kind: "Site", Namespaced: true}
+	s, _ := schemaOf(t, "{size: {type: int}, color: {choices: [red, blue]}}")
+	first, breaks, kept, err := k.definitionText("", s)
+	if err != nil || len(breaks)+len(kept) > 0 {
+		t.Fatal(err, breaks, kept)
+	}
+	edited := strings.Replace(first, "                  format: int64\n", "                  format: int64\n                  # Ours.\n                  maximum: 9\n", 1)
+	edited = strings.Replace(edited, "                color:\n", "                extra: {type: string}\n                color:\n", 1)
+	again, breaks, kept, err := k.definitionText(edited, s)
+	if err != nil || len(breaks) > 0 || !slices.Equal(kept, []string{"spec.extra"}) || !strings.Contains(again, "# Ours.\n                  maximum: 9\n") {
+		t.Errorf("%v, breaks %v, kept %v:\n%s", err, breaks, kept, again)
+	}
+	if twice, _, _, _ := k.definitionText(again, s); twice != again {
+		t.Errorf("it changes what it has written:\n%s", twice)
+	}
+	s, _ = schemaOf(t, "{size: {type: str}, color: {choices: [red], required: true}, shape: {required: true}}")
+	_, breaks, _, err = k.definitionText(again, s)
+	want := []string{
+		"spec.color: it is required, and was not", "spec.shape: it is required, and was not",
+		"spec.size: it was of type integer, and is of type string", "spec.color: blue is no choice any more",
+	}
+	if err != nil || !slices.Equal(breaks, want) {
+		t.Errorf("%v, %q, want %q", err, breaks, want)
+	}
+}
+
+func TestKind_Plural(t *testing.T) {
+	for kind, want := range map[string]string{
+		"Memcached": "memcacheds", "Policy": "policies", "Gateway": "gateways", "Ingress": "ingresses", "Box": "boxes", "Mesh": "meshes",
+	} {
+		if got := (Kind{Kind: kind}).Plural(); got != want {
+			t.Errorf("%s: %s, want %s", kind, got, want)
+		}
+	}
+}
+
+// Nothing half written: where one file differs, none is touched.
+func TestWrite_IsAllOrNothing(t *testing.T) {
+	dir := t.TempDir()
+	files := []File{{Path: "a/new", Text: "new\n"}, {Path: "there", Text: "one\ntwo\n"}}
+	if err := os.WriteFile(filepath.Join(dir, "there"), []byte("one\n2\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Write(dir, files, false)
+	if !errors.Is(err, ErrDiffers) || !strings.Contains(err.Error(), `there:2: it exists, and differs: there is "2", wanted "two"`) || exists(dir, "a/new") {
+		t.Errorf("%v; new file there: %t", err, exists(dir, "a/new"))
+	}
+	for _, want := range []string{"changed", "unchanged"} {
+		changes, err := Write(dir, files, true)
+		if err != nil || changes[1].Did != want {
+			t.Errorf("%v, %v, want %s", err, changes, want)
+		}
+	}
+}
+
+// A project that operator-sdk has made has lists without indentation.
+func TestInsert_WritesListsAsTheFileDoes(t *testing.T) {
+	const marker = "# +kubebuilder:scaffold:x"
+	for file, want := range map[string]string{
+		"resources:\n- a\n" + marker + "\n":   "resources:\n- a\n- b\n" + marker + "\n",
+		"resources:\n  - a\n" + marker + "\n": "resources:\n  - a\n  - b\n" + marker + "\n",
+		"resources:\n  - a":                   "resources:\n  - a\n  - b\n",
+	} {
+		if got := insert(file, marker, "  - b\n"); got != want {
+			t.Errorf("%q: %q, want %q", file, got, want)
+		}
+	}
+}

@@ -1,0 +1,252 @@
+package scaffold
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+)
+
+// markup is that of Ansible's documentation: O(name), C(code) and so on.
+var markup = regexp.MustCompile(`\b[A-Z]\(([^)]*)\)`)
+
+// schema is that of the options, and what people should know of it.
+type schema struct {
+	// spec is the schema of the object's spec.
+	spec *yaml.Node
+	// notes say what could not be said in the schema, and what is better changed.
+	notes []string
+
+	variable Variable
+}
+
+// Variable returns the variable that a field of a spec becomes.
+type Variable func(field string) string
+
+// newSchema returns the schema of a spec with the options, but for those named in fixed,
+// which watches.yaml sets. Fields have the names that become those of the options; the same
+// ones if variable is nil.
+func newSchema(options []option, fixed map[string]any, variable Variable) *schema {
+	s := &schema{variable: variable}
+	var free []option
+	for _, o := range options {
+		if _, set := fixed[o.Name]; set {
+			s.note("%s is set in watches.yaml, and no field", o.Name)
+			continue
+		}
+		free = append(free, o)
+	}
+	s.spec = s.object(option{Options: free}, "", false)
+	return s
+}
+
+func (s *schema) note(format string, args ...any) {
+	s.notes = append(s.notes, fmt.Sprintf(format, args...))
+}
+
+// object is the schema of a dict with options.
+func (s *schema) object(o option, path string, listed bool) *yaml.Node {
+	properties, required := mapping(), sequence()
+	fields := map[string]string{}
+	for _, inner := range o.Options {
+		field, ok := s.field(inner.Name)
+		if !ok {
+			s.note("%s%s: no field of an object becomes this variable; give it another name", path, inner.Name)
+			continue
+		}
+		fields[inner.Name] = field
+		set(properties, field, s.property(inner, path+inner.Name, listed))
+		if inner.Required {
+			required.Content = append(required.Content, scalar(field))
+		}
+	}
+	node := mapping("type", scalar("object"), "properties", properties)
+	if len(required.Content) > 0 {
+		set(node, "required", required)
+	}
+	if rules := s.rules(o, fields); len(rules.Content) > 0 {
+		set(node, "x-kubernetes-validations", rules)
+	}
+	return node
+}
+
+// field is the name of the field that becomes a variable: in camelCase, as is, or
+// none.
+func (s *schema) field(name string) (string, bool) {
+	if s.variable == nil {
+		return name, true
+	}
+	words := strings.Split(name, "_")
+	camel := words[0]
+	for _, w := range words[1:] {
+		if w != "" {
+			camel += strings.ToUpper(w[:1]) + w[1:]
+		}
+	}
+	for _, field := range []string{camel, name} {
+		if s.variable(field) == name {
+			return field, true
+		}
+	}
+	return "", false
+}
+
+// property is the schema of one option.
+func (s *schema) property(o option, path string, listed bool) *yaml.Node {
+	node := s.typed(o, path, listed)
+	text := o.Description
+	if o.Default != nil && o.Default.Kind == yaml.ScalarNode && o.Default.Value != "" && !strings.Contains(o.Default.Value, "{{") {
+		text = strings.TrimSpace(text + " Default: " + o.Default.Value + ", from the role.")
+	}
+	if o.NoLog {
+		s.note("%s is a secret (no_log): a field that names a Secret is safer than the value itself", path)
+		if at(node, "type") != nil && at(node, "type").Value == "string" {
+			set(node, "format", scalar("password"))
+		}
+	}
+	if text != "" {
+		node.Content = append([]*yaml.Node{scalar("description"), scalar(text)}, node.Content...)
+	}
+	return node
+}
+
+// anything is the schema of what may be anything.
+func anything() *yaml.Node {
+	return mapping("x-kubernetes-preserve-unknown-fields", literal("!!bool", "true"))
+}
+
+const size = `^[0-9]+(\.[0-9]+)?\s*[KMGTPEZYkmgtpezy]?([Bb](it)?)?$`
+
+func (s *schema) typed(o option, path string, listed bool) *yaml.Node {
+	var node *yaml.Node
+	switch o.Type {
+	case "bool":
+		node = mapping("type", scalar("boolean"))
+	case "int":
+		node = mapping("type", scalar("integer"), "format", scalar("int64"))
+	case "float":
+		node = mapping("type", scalar("number"))
+	case "bytes", "bits":
+		return mapping("x-kubernetes-int-or-string", literal("!!bool", "true"), "pattern", scalar(size))
+	case "raw", "json", "jsonarg":
+		return anything()
+	case "list":
+		return s.list(o, path)
+	case "dict":
+		if len(o.Options) > 0 {
+			return s.object(o, path+".", listed)
+		}
+		return mapping("type", scalar("object"), "x-kubernetes-preserve-unknown-fields", literal("!!bool", "true"))
+	default:
+		node = mapping("type", scalar("string"))
+		if listed {
+			set(node, "maxLength", literal("!!int", "1024"))
+		}
+	}
+	if choices := s.choices(o, path); choices != nil {
+		set(node, "enum", choices)
+	}
+	return node
+}
+
+// list is the schema of a list. Where rules apply to its elements, it is bounded, so that
+// the API server can tell what they cost.
+func (s *schema) list(o option, path string) *yaml.Node {
+	element := option{Name: o.Name, Type: o.Elements, Options: o.Options, Choices: o.Choices,
+		MutuallyExclusive: o.MutuallyExclusive, RequiredTogether: o.RequiredTogether, RequiredOneOf: o.RequiredOneOf,
+		RequiredIf: o.RequiredIf, RequiredBy: o.RequiredBy}
+	if o.Elements == "" {
+		element.Type = "raw"
+		if len(o.Options) > 0 {
+			element.Type = "dict"
+		}
+		if element.Type == "raw" {
+			s.note("%s is a list of anything: say what its elements are (elements)", path)
+		}
+	}
+	items := s.typed(element, path+"[]", true)
+	node := mapping("type", scalar("array"), "items", items, "x-kubernetes-list-type", scalar("atomic"))
+	if at(items, "x-kubernetes-validations") != nil {
+		set(node, "maxItems", literal("!!int", "100"))
+	}
+	return node
+}
+
+// choices are the values of an enum, quoted where the type is string.
+func (s *schema) choices(o option, path string) *yaml.Node {
+	if len(o.Choices) == 0 {
+		return nil
+	}
+	enum := sequence()
+	for _, c := range o.Choices {
+		switch {
+		case c.Tag == "!!null":
+		case o.Type == "int", o.Type == "float", o.Type == "bool":
+			enum.Content = append(enum.Content, literal(c.Tag, c.Value))
+		default:
+			if c.Tag != "!!str" {
+				s.note("%s: the choice %s is no string to YAML; quote it", path, c.Value)
+			}
+			enum.Content = append(enum.Content, scalar(c.Value))
+		}
+	}
+	return enum
+}
+
+// rules are what an argument spec says of several options together. Ansible itself
+// heeds them in nested options only.
+func (s *schema) rules(o option, fields map[string]string) *yaml.Node {
+	all := sequence()
+	add := func(rule, message string) {
+		all.Content = append(all.Content, mapping("rule", scalar(rule), "message", scalar(message)))
+	}
+	has := func(names []string) (terms, known []string) {
+		for _, n := range names {
+			if f, ok := fields[n]; ok {
+				terms, known = append(terms, "has(self."+f+")"), append(known, f)
+			}
+		}
+		return terms, known
+	}
+	for _, names := range o.MutuallyExclusive {
+		if terms, known := has(names); len(terms) > 1 {
+			add("["+strings.Join(terms, ", ")+"].filter(set, set).size() <= 1", "at most one of "+strings.Join(known, ", "))
+		}
+	}
+	for _, names := range o.RequiredTogether {
+		terms, known := has(names)
+		for i := 1; i < len(terms); i++ {
+			add(terms[0]+" == "+terms[i], known[0]+" and "+known[i]+" go together")
+		}
+	}
+	for _, names := range o.RequiredOneOf {
+		if terms, known := has(names); len(terms) > 0 {
+			add(strings.Join(terms, " || "), "one of "+strings.Join(known, ", ")+" is required")
+		}
+	}
+	for _, name := range sortedKeys(o.RequiredBy) {
+		terms, known := has(o.RequiredBy[name])
+		if by, ok := fields[name]; ok && len(terms) > 0 {
+			add("!has(self."+by+") || "+strings.Join(terms, " && "), by+" requires "+strings.Join(known, ", "))
+		}
+	}
+	for _, r := range o.RequiredIf {
+		terms, known := has(r.names)
+		key, ok := fields[r.key]
+		if !ok || len(terms) == 0 {
+			continue
+		}
+		value := r.value.Value
+		if r.value.Tag == "!!str" {
+			value = fmt.Sprintf("%q", value)
+		}
+		and := " && "
+		if r.any {
+			and = " || "
+		}
+		add(fmt.Sprintf("!has(self.%s) || self.%[1]s != %s || (%s)", key, value, strings.Join(terms, and)),
+			fmt.Sprintf("%s is required where %s is %s", strings.Join(known, strings.Trim(and, " ")), key, r.value.Value))
+	}
+	return all
+}

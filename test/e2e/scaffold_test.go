@@ -1,0 +1,208 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/yaml"
+
+	"github.com/rolewright/rolewright/test/testenv"
+)
+
+// tool runs the program in the stage's project, and returns its standard output.
+func (s *stage) tool(want int, args ...string) string {
+	s.t.Helper()
+	cmd := exec.Command(binary(s.t), args...)
+	cmd.Dir, cmd.Env = s.dir, s.env
+	var out, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &stderr
+	_ = cmd.Run() // the exit code says it all
+	if got := cmd.ProcessState.ExitCode(); got != want {
+		s.t.Fatalf("rolewright %s: exit code %d, want %d\n%s%s", strings.Join(args, " "), got, want, out.String(), stderr.String())
+	}
+	return out.String() + stderr.String()
+}
+
+// files are the texts of the stage's project.
+func (s *stage) texts() map[string]string {
+	s.t.Helper()
+	found := map[string]string{}
+	err := filepath.WalkDir(s.dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		found[strings.TrimPrefix(path, s.dir+"/")] = string(data)
+		return err
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return found
+}
+
+// read decodes a manifest of the project.
+func (s *stage) read(path string, into any) {
+	s.t.Helper()
+	data, err := os.ReadFile(filepath.Join(s.dir, path))
+	if err == nil {
+		err = yaml.UnmarshalStrict(data, into)
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// install installs the CRDs of the project, and returns their kinds by name.
+func (s *stage) install() map[string]kind {
+	s.t.Helper()
+	kinds := map[string]kind{}
+	paths, err := filepath.Glob(s.dir + "/config/crd/bases/*.yaml")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, path := range paths {
+		crd := &apiextensionsv1.CustomResourceDefinition{}
+		s.read(strings.TrimPrefix(path, s.dir+"/"), crd)
+		testenv.InstallCRD(s.t, s.cfg, crd)
+		k := s.kindOf(schema.GroupVersionKind{Group: crd.Spec.Group, Version: crd.Spec.Versions[0].Name, Kind: crd.Spec.Names.Kind})
+		kinds[crd.Spec.Names.Kind] = k
+	}
+	return kinds
+}
+
+// sample creates an object as a sample of the project asks for it.
+func (s *stage) sample(k kind, path string) object {
+	s.t.Helper()
+	u := &unstructured.Unstructured{}
+	s.read(path, &u.Object)
+	spec, _, err := unstructured.NestedMap(u.Object, "spec")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return k.create(u.GetName(), spec)
+}
+
+// A project of a role with a finalizer, one of a playbook, and one that
+// operator-sdk's users have: each object becomes Ready, with the permissions that
+// were made for it and no others, and the finalizer removes what belongs to it.
+func TestScaffold_AProjectComesToReady(t *testing.T) {
+	t.Parallel()
+	needAnsible(t)
+	s := newStage(t)
+	domain := testenv.Random("d") + ".example.com"
+	s.tool(0, "init", "--domain", domain, "--name", "web-operator")
+	s.tool(0, "create", "api", "--group", "web", "--version", "v1", "--kind", "Site", "--finalizer")
+	s.tool(0, "create", "api", "--group", "web", "--version", "v1", "--kind", "Page", "--playbook", "playbooks/page.yml")
+	before := s.texts()
+	s.tool(0, "init", "--domain", domain, "--name", "web-operator")
+	s.tool(0, "create", "api", "--group", "web", "--version", "v1", "--kind", "Page", "--playbook", "playbooks/page.yml")
+	if after := s.texts(); len(after) != len(before) {
+		t.Errorf("called again it writes files: %d, then %d", len(before), len(after))
+	} else {
+		for path, text := range before {
+			if after[path] != text {
+				t.Errorf("called again it changes %s:\n%s", path, after[path])
+			}
+		}
+	}
+	s.tool(0, "validate")
+	s.tool(0, "generate", "crd", "--check")
+
+	kinds := s.install()
+	var role rbacv1.ClusterRole
+	s.read("config/rbac/role.yaml", &role)
+	user := testenv.User(t, s.cfg, role.Rules)
+	s.env = append(slices.Clip(s.env), "KUBECONFIG="+testenv.Kubeconfig(t, user))
+	s.start()
+	site := s.sample(kinds["Site"], "config/samples/web_v1_site.yaml")
+	page := s.sample(kinds["Page"], "config/samples/web_v1_page.yaml")
+	kinds["Site"].awaitReady(site.GetName())
+	kinds["Page"].awaitReady(page.GetName())
+	made := kubernetes.NewForConfigOrDie(s.cfg).CoreV1().ConfigMaps(s.namespace)
+	var found *corev1.ConfigMap
+	found, err := made.Get(t.Context(), site.GetName(), metav1.GetOptions{})
+	if err != nil || found.Data["text"] != "Hello" {
+		t.Errorf("what the role makes: %v, %v", found, err)
+	}
+	kinds["Site"].delete(site.GetName())
+	kinds["Site"].awaitGone(site.GetName())
+	if _, err := made.Get(t.Context(), site.GetName(), metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("what the role made is there after its finalizer: %v", err)
+	}
+}
+
+// The API server takes the schema that is made of an argument spec, and refuses
+// what Ansible would.
+func TestScaffold_TheSchemaIsTheArgumentSpec(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.tool(0, "init", "--domain", testenv.Random("d")+".example.com", "--name", "op")
+	s.role("thing", "[]\n")
+	s.write("roles/thing/meta/argument_specs.yml", `argument_specs:
+  main:
+    options:
+      size: {type: int, required: true}
+      log_level: {type: str, choices: [debug, info, off]}
+      memory: {type: bytes}
+      anything: {type: raw}
+      tls:
+        type: dict
+        mutually_exclusive: [[secret, issuer]]
+        required_together: [[key, cert]]
+        options: {secret: {}, issuer: {}, key: {}, cert: {}}
+      backends:
+        type: list
+        elements: dict
+        required_if: [[kind, http, [port]]]
+        options: {kind: {choices: [http, file]}, port: {type: int}}
+`)
+	s.tool(0, "create", "api", "--version", "v1", "--kind", "Thing", "--group", "x")
+	s.tool(0, "generate", "crd", "--check")
+	k := s.install()["Thing"]
+	for name, tt := range map[string]struct {
+		spec  string
+		valid bool
+	}{
+		"all":       {`{size: 1, logLevel: "off", memory: 10MB, anything: [1, {a: b}], tls: {key: a, cert: b}, backends: [{kind: http, port: 80}, {kind: file}]}`, true},
+		"required":  {`{logLevel: debug}`, false},
+		"choice":    {`{size: 1, logLevel: loud}`, false},
+		"type":      {`{size: large}`, false},
+		"number":    {`{size: 1, memory: 1024}`, true},
+		"exclusive": {`{size: 1, tls: {secret: a, issuer: b}}`, false},
+		"together":  {`{size: 1, tls: {key: a}}`, false},
+		"if":        {`{size: 1, backends: [{kind: http}]}`, false},
+	} {
+		u := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte("{metadata: {name: "+name+"}, spec: "+tt.spec+"}"), &u.Object); err != nil {
+			t.Fatal(err)
+		}
+		u.SetGroupVersionKind(k.gvk)
+		_, err := k.objects.Create(context.Background(), u, metav1.CreateOptions{})
+		if tt.valid && err != nil || !tt.valid && !apierrors.IsInvalid(err) {
+			t.Errorf("%s: %s: %v, want valid %t", name, tt.spec, err, tt.valid)
+		}
+	}
+	s.write("roles/thing/meta/argument_specs.yml", "argument_specs: {main: {options: {size: {type: str, required: true}}}}\n")
+	s.tool(1, "generate", "crd", "--check")
+	if out := s.tool(1, "generate", "crd"); !strings.Contains(out, "spec.size: it was of type integer, and is of type string") {
+		t.Error(out)
+	}
+	s.tool(0, "generate", "crd", "--allow-breaking")
+	s.tool(0, "generate", "crd", "--check")
+}
