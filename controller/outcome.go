@@ -117,7 +117,7 @@ func (r *reconciler) noSpace(message string) string {
 // interrupted reports whether a run was stopped by something that is not its
 // own fault.
 func interrupted(err error) bool {
-	for _, cause := range []error{ErrShutdown, ErrKindGone, ErrLeadershipLost, ErrObjectDeleted, ErrObjectGone, ErrObjectChanged} {
+	for _, cause := range []error{ErrShutdown, ErrKindGone, ErrLeadershipLost, ErrObjectDeleted, ErrObjectGone, ErrObjectChanged, runner.ErrStoodStill} {
 		if errors.Is(err, cause) {
 			return true
 		}

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -105,8 +106,9 @@ const tailLimit = 16 << 10
 //
 // Other errors mean that there was no run ([ErrUnavailable], a private data
 // directory that could not be created), after which the directory does not
-// exist, that a helper process of the run was killed ([ErrCut]), or that processes
-// survived ([supervise.ErrSurvivors]).
+// exist, that a helper process of the run was killed ([ErrCut]), that the run was
+// stopped since this process stood still ([ErrStoodStill]), or that processes survived
+// ([supervise.ErrSurvivors]).
 func (r *Runner) Run(ctx context.Context, req Request) (Result, error) {
 	res := Result{ID: req.ID, ExitCode: -1}
 	req, err := req.normalise()
@@ -154,7 +156,7 @@ func (r *Runner) Run(ctx context.Context, req Request) (Result, error) {
 		res.Shortage = r.pressure.shortage().since(before)
 	}
 	if exit.Stopped && !res.ended() || !res.proved() && (errors.Is(cause, ErrMemory) || errors.Is(cause, ErrProcesses)) {
-		err = errors.Join(fmt.Errorf("run %s cut short: %w", req.ID, cause), err)
+		err = errors.Join(fmt.Errorf("run %s cut short: %w", req.ID, cmp.Or(cause, ErrStoodStill)), err)
 	}
 	// A convenience for people: that it is missing makes no result an error.
 	_ = linkLatest(req.Dir, req.ID)

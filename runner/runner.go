@@ -19,6 +19,10 @@ var ErrUnavailable = errors.New("ansible-runner is unavailable")
 // its supervisor, the fork server, or the run head. It says nothing of the content.
 var ErrCut = errors.New("a process that supervised the run was killed")
 
+// ErrStoodStill is wrapped by the error of a run whose supervisor has stopped it, since
+// this process did not say for five seconds that it lives. It says nothing of the content.
+var ErrStoodStill = errors.New("the operator stood still for more than five seconds")
+
 // ErrTooLate is returned for a run that was not started because
 // [Request.Until] was over.
 var ErrTooLate = errors.New("it is too late to start the run")
