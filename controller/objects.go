@@ -88,6 +88,20 @@ func (o *objects) touch(key types.NamespacedName, uid types.UID, now time.Time) 
 	return ok
 }
 
+// queueAll has all objects looked at that were looked at before.
+func (o *objects) queueAll() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.queue == nil {
+		return
+	}
+	for key, e := range o.table {
+		if e.memory != nil {
+			o.queue.Add(reconcile.Request{NamespacedName: key})
+		}
+	}
+}
+
 // mark notes that the object is due at a time, if it is not due before.
 func (o *objects) mark(key types.NamespacedName, at time.Time) {
 	o.with(key, func(e *entry) { e.mark(at) })

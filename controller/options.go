@@ -6,10 +6,15 @@ import (
 	"io"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/rolewright/rolewright/controller/eventlog"
+	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/metrics"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/runner/jobevent"
 )
 
 // Runner makes one run and returns when nothing of it is left.
@@ -76,7 +81,16 @@ type Options struct {
 	// EventOut receives the task blocks of the log; it is shared by all runs.
 	EventOut  io.Writer
 	DebugLogs bool
-	Metrics   *metrics.Recorder
+	// Follow, if not nil, is called when a run starts, and returns what is told of it.
+	// The ends of those runs are not logged.
+	Follow  func(gvk schema.GroupVersionKind, object types.NamespacedName, cause string) Follower
+	Metrics *metrics.Recorder
+}
+
+// Follower is told of one run, from one goroutine. What it is told is masked.
+type Follower interface {
+	Event(e jobevent.Event)
+	End(run status.Run)
 }
 
 // Reasons for which a run is cut short: context.Cause of its context.

@@ -41,10 +41,16 @@ func (r *reconciler) run(ctx context.Context, s *scope) (outcome, error) {
 		Level: r.opts.LogEvents, DebugLogs: r.opts.DebugLogs, Out: r.opts.EventOut, Masked: s.mask.Reader,
 	}, s.log, r.gvk.String(), s.key.Name, s.key.Namespace, r.logVerbosity(s))
 	p := r.newProgress(s)
+	if r.opts.Follow != nil {
+		s.follower = r.opts.Follow(r.gvk, s.key, string(s.plan.cause))
+	}
 	req.OnEvent = func(e jobevent.Event) {
 		life.sign()
 		events.Event(e)
 		p.observe(e)
+		if s.follower != nil {
+			s.follower.Event(e)
+		}
 	}
 
 	s.log.Info("Run starts", "cause", s.plan.cause, "generation", s.active.Generation, "directory", req.Dir)
@@ -181,7 +187,11 @@ func (r *reconciler) recordEnd(ctx context.Context, s *scope, run status.Run) (o
 	m := s.memory
 	m.last, m.lost, m.unwritten, m.ran = &run, nil, &run, true
 	m.finalized = s.deleting && run.Result == status.Succeeded && run.RequeueAfter == 0
-	r.logEnd(s, run)
+	if s.follower != nil {
+		s.follower.End(run)
+	} else {
+		r.logEnd(s, run)
+	}
 	if s.started {
 		r.metrics.RunEnded(r.gvk, run.Cause, run.Reason)
 	}

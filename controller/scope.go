@@ -56,8 +56,10 @@ type scope struct {
 	// place, and how it ended.
 	started bool
 	ran     bool
-	result  runner.Result
-	err     error
+	// follower is set by run where runs are followed.
+	follower Follower
+	result   runner.Result
+	err      error
 	// earlier and recorded are set by settleLost: the run is one of an earlier
 	// process, and how it ended, where that is known already.
 	earlier  bool

@@ -140,6 +140,20 @@ func controllerNames(all []watches.Watch) []string {
 	return names
 }
 
+// ContentChanged has all objects looked at whose roles or playbooks may have changed:
+// those run for which they have. Safe for concurrent use.
+func (s *Set) ContentChanged() {
+	for _, k := range s.kinds {
+		k.content.files.Forget()
+		k.mu.Lock()
+		r := k.served
+		k.mu.Unlock()
+		if r != nil {
+			r.objects.queueAll()
+		}
+	}
+}
+
 // Ready is nil if every watched kind that is installed is served, or if
 // another replica leads. Safe for concurrent use.
 func (s *Set) Ready() error {

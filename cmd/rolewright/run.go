@@ -124,6 +124,9 @@ func (o *runOptions) operate(ctx context.Context, stdout io.Writer) error {
 	if set, err = o.addControllers(mgr, lease, executor, gateway, watched, recorder, stdout); err != nil {
 		return err
 	}
+	if o.started != nil {
+		o.started(set)
+	}
 	metricsServer, err := o.newUserMetrics(ctx, recorder, log)
 	if err != nil {
 		return err

@@ -10,8 +10,11 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
+	"github.com/rolewright/rolewright/controller"
 	"github.com/rolewright/rolewright/controller/eventlog"
 	"github.com/rolewright/rolewright/internal/watches"
 )
@@ -67,6 +70,10 @@ type runOptions struct {
 	logVerbosity int
 	inventory    string
 	skipFacts    bool
+
+	// Set by dev: who follows the runs, and who is told of the controllers. Else nil.
+	follow  func(gvk schema.GroupVersionKind, object types.NamespacedName, cause string) controller.Follower
+	started func(*controller.Set)
 }
 
 // flagGroup is a set of flags that belong together, in the help and in the

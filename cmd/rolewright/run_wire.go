@@ -94,6 +94,7 @@ func (o *runOptions) addControllers(
 		LogVerbosity:     o.logVerbosity,
 		EventOut:         eventlog.NewOutput(stdout),
 		DebugLogs:        o.debugLogs,
+		Follow:           o.follow,
 		Metrics:          recorder,
 	}
 	if lease != nil {

@@ -100,6 +100,13 @@ func (c *Contents) Digest(ctx context.Context, roots Roots) (string, error) {
 	return sum, nil
 }
 
+// Forget has the next digest of any roots be that of the files as they are then.
+func (c *Contents) Forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.known)
+}
+
 // walk is one look at the content; it adds what it finds to h.
 type walk struct {
 	c *Contents

@@ -87,6 +87,9 @@ func readResult(res json.RawMessage) result {
 
 func changed(res json.RawMessage) bool { return readResult(res).changed }
 
+// Changed tells whether the result of the event says that something was changed.
+func (e Event) Changed() bool { return changed(e.Data.Res) }
+
 // describe tells what a result says about its failure. Items are those whose
 // own events were seen; if there are none, the result's list is used.
 func describe(res json.RawMessage, items failedItems) Failure {

@@ -34,7 +34,7 @@ func main() {
 	var opts options
 	flag.StringVar(&opts.binary, "rolewright", "bin/rolewright", "the operator's binary")
 	flag.StringVar(&opts.stub, "stub", "bin/fakerunner", "the stub: the binary built of ./test/faults/fakerunner")
-	flag.StringVar(&opts.part, "part", "", "measure only path, latency, memory, executors, profile, crowd, ends or masking")
+	flag.StringVar(&opts.part, "part", "", "measure only path, latency, memory, executors, profile, crowd, ends, dev or masking")
 	flag.BoolVar(&opts.quick, "quick", false, "measure little of everything, to see that it works")
 	flag.IntVar(&opts.runs, "runs", 100, "objects that are created one after the other to measure the path of a run")
 	flag.IntVar(&opts.idle, "idle", 1000, "objects that the idle operator watches")
@@ -50,12 +50,13 @@ func main() {
 	flag.IntVar(&opts.objects, "objects", 100, "objects of each workload that are created at once")
 	flag.IntVar(&opts.rounds, "rounds", 1, "how often they are, with each executor")
 	flag.IntVar(&opts.ended, "ended", 100, "runs that are ended by deleting their objects; for every five of them, the operator is killed once")
+	flag.IntVar(&opts.saved, "saved", 20, "how often a role is saved while rolewright dev runs")
 	flag.DurationVar(&opts.masking, "masking", time.Second, "how long each text is masked")
 	flag.Parse()
 	if opts.quick {
 		opts.runs, opts.idle, opts.watch = 10, 50, 5*time.Second
 		opts.pairs, opts.configMaps, opts.listing, opts.settling = 30, 2000, 5*time.Second, 5*time.Second
-		opts.repeats, opts.objects, opts.rounds, opts.ended, opts.masking = 1, 2, 1, 2, 20*time.Millisecond
+		opts.repeats, opts.objects, opts.rounds, opts.ended, opts.saved, opts.masking = 1, 2, 1, 2, 2, 20*time.Millisecond
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -76,7 +77,7 @@ func run(ctx context.Context, opts options) (err error) {
 	for _, part := range []struct {
 		name    string
 		measure func(context.Context) error
-	}{{"path", b.pathAndIdle}, {"latency", b.latency}, {"memory", b.memory}, {"executors", b.oneAtATime}, {"profile", b.profile}, {"crowd", b.manyAtOnce}, {"ends", b.ends}, {"masking", b.masking}} {
+	}{{"path", b.pathAndIdle}, {"latency", b.latency}, {"memory", b.memory}, {"executors", b.oneAtATime}, {"profile", b.profile}, {"crowd", b.manyAtOnce}, {"ends", b.ends}, {"dev", b.dev}, {"masking", b.masking}} {
 		if opts.part != "" && opts.part != part.name {
 			continue
 		}

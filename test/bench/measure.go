@@ -46,6 +46,7 @@ type options struct {
 	objects    int
 	rounds     int
 	ended      int
+	saved      int
 	masking    time.Duration
 }
 

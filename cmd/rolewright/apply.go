@@ -1,0 +1,92 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// fieldManager is the name under which manifests are applied.
+const fieldManager = "rolewright"
+
+// installPatience is how long a kind may take to be served after its CRD was applied.
+const installPatience = 10 * time.Second
+
+// applier applies manifests, as kubectl apply --server-side does.
+type applier struct {
+	client    client.Client
+	namespace string // of objects that name none
+}
+
+func newApplier(c cluster, namespaces []string) (*applier, error) {
+	objects, err := client.New(c.config, client.Options{})
+	if err != nil {
+		return nil, fmt.Errorf("client for manifests: %w", err)
+	}
+	a := &applier{client: objects, namespace: c.namespace}
+	if len(namespaces) > 0 {
+		a.namespace = namespaces[0]
+	}
+	if a.namespace == "" {
+		a.namespace = "default"
+	}
+	return a, nil
+}
+
+// apply applies the objects of a file, in their order, and returns their kinds and names.
+func (a *applier) apply(ctx context.Context, path string) (names []string, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	documents := yaml.NewYAMLOrJSONDecoder(bufio.NewReader(f), 4096)
+	for {
+		u := &unstructured.Unstructured{}
+		if err := documents.Decode(&u.Object); errors.Is(err, io.EOF) {
+			return names, nil
+		} else if err != nil {
+			return names, err
+		}
+		if len(u.Object) == 0 || u.GetAPIVersion() == "kustomize.config.k8s.io/v1beta1" || u.GetName() == "" {
+			continue // nothing that an API server takes
+		}
+		if err := a.one(ctx, u); err != nil {
+			return names, fmt.Errorf("%s %s: %w", u.GetKind(), u.GetName(), err)
+		}
+		names = append(names, u.GetKind()+"/"+u.GetName())
+	}
+}
+
+// one applies an object, as soon as its kind is served.
+func (a *applier) one(ctx context.Context, u *unstructured.Unstructured) error {
+	ctx, cancel := context.WithTimeout(ctx, installPatience)
+	defer cancel()
+	for {
+		namespaced, err := a.client.IsObjectNamespaced(u)
+		if err == nil {
+			if namespaced && u.GetNamespace() == "" {
+				u.SetNamespace(a.namespace)
+			}
+			err = a.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(fieldManager), client.ForceOwnership)
+		}
+		if err == nil || !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}

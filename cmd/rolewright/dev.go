@@ -1,0 +1,315 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync/atomic"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+	uberzap "go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"gopkg.in/yaml.v3"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rolewright/rolewright/controller"
+	"github.com/rolewright/rolewright/controller/console"
+	"github.com/rolewright/rolewright/internal/filewatch"
+)
+
+// devOptions are the settings of dev: those of run, of which it has some set.
+type devOptions struct {
+	runOptions
+
+	remote  bool
+	noApply bool
+
+	// level is that of the log, where people have not chosen one.
+	level uberzap.AtomicLevel
+}
+
+func newDevCommand() *cobra.Command {
+	var o devOptions
+	cmd := &cobra.Command{
+		Use:   "dev",
+		Short: "Run the operator while you write its roles",
+		Long: `Run the operator of the project in this directory, and show its runs as
+ansible-playbook does. The CRDs in config/crd/bases and the objects in
+config/samples are applied to the cluster first.
+
+When a file is saved, what it concerns is done: after a change of a role or a
+playbook, the objects run again for which it counts; a changed CRD or sample is
+applied; a changed watches.yaml takes effect when the runs in progress have
+ended. What cannot be read is reported, and nothing runs for it until it is
+mended.
+
+The cluster is that of KUBECONFIG or of ~/.kube/config, and has to be on this
+machine, unless with --allow-remote. Stop an operator that is deployed there
+first, or give WATCH_NAMESPACE: two operators run each object twice.`,
+		Example: `  rolewright dev
+  WATCH_NAMESPACE=mine rolewright dev --allow-remote --no-apply`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.settle(cmd.Flags().Changed)
+			if _, err := o.complete(sources{given: cmd.Flags().Changed, lookupEnv: os.LookupEnv}); err != nil {
+				return usage(err)
+			}
+			return o.run(cmd)
+		},
+	}
+	fs := cmd.Flags()
+	o.bindContent(fs)
+	o.bindRuns(fs)
+	o.bindReconcile(fs)
+	bindZapFlags(&o.zap, fs)
+	hideFlags(fs)
+	fs.BoolVar(&o.remote, "allow-remote", false, "Work in a cluster that is not on this machine.")
+	fs.BoolVar(&o.noApply, "no-apply", false, "Apply no CRDs and samples.")
+	return cmd
+}
+
+// settle sets what run has flags for, and dev has not: it serves nothing, and its
+// console says what people need to know.
+func (o *devOptions) settle(given func(flag string) bool) {
+	o.injectOwnerRef, o.logEvents = true, "Nothing"
+	o.metricsBindAddress, o.userMetricsAddress, o.healthBindAddress = "0", "0", "0"
+	if cache, err := os.UserCacheDir(); err == nil && !given("runner-root") {
+		o.runnerRoot = filepath.Join(cache, "rolewright", "dev")
+	}
+	o.zap.Development = true
+	if o.zap.Level == nil {
+		o.level = uberzap.NewAtomicLevelAt(zapcore.ErrorLevel)
+		o.zap.Level = o.level
+	}
+	if o.zap.StacktraceLevel == nil {
+		o.zap.StacktraceLevel = zapcore.PanicLevel
+	}
+}
+
+func (o *devOptions) setLevel(level zapcore.Level) {
+	if o.level != (uberzap.AtomicLevel{}) {
+		o.level.SetLevel(level)
+	}
+}
+
+// dev is the loop.
+type dev struct {
+	opts    *devOptions
+	console *console.Console
+	watcher *filewatch.Watcher
+	applier *applier // nil where nothing is applied
+	// set is that of the operator that runs, nil while there is none.
+	set atomic.Pointer[controller.Set]
+	// broken are the files that cannot be read, with the reason.
+	broken map[string]error
+}
+
+func (o *devOptions) run(cmd *cobra.Command) error {
+	ctx := logr.NewContext(cmd.Context(), newLogger(o.zap, cmd.ErrOrStderr()))
+	dir, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	found, err := findCluster(os.LookupEnv)
+	if err != nil {
+		return unreachable(err)
+	}
+	if !o.remote && !onThisMachine(found.config.Host) {
+		return usage(fmt.Errorf("%s is not on this machine: if it is the right one, give --allow-remote", found))
+	}
+	d := &dev{opts: o, console: console.New(cmd.OutOrStdout(), coloured(cmd.OutOrStdout())), broken: map[string]error{}}
+	if d.watcher, err = filewatch.New(dir); err != nil {
+		return err
+	}
+	defer func() { _ = d.watcher.Close() }()
+	if !o.noApply {
+		if d.applier, err = newApplier(found, o.namespaces); err != nil {
+			return err
+		}
+	}
+	o.follow = func(gvk schema.GroupVersionKind, object types.NamespacedName, cause string) controller.Follower {
+		return d.console.Start(gvk.Kind+"/"+object.Name, cause)
+	}
+	o.started = d.set.Store
+	d.console.Say("the cluster is %s", found)
+	for ctx.Err() == nil {
+		if err := d.once(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// once runs the operator until watches.yaml has changed, or ctx ends.
+func (d *dev) once(ctx context.Context) error {
+	watched, err := d.opts.loadWatches(logr.Discard())
+	for err != nil {
+		d.console.Problem(err)
+		if err = d.await(ctx, func(paths []string) bool { return true }); err != nil {
+			return endOf(ctx, err)
+		}
+		watched, err = d.opts.loadWatches(logr.Discard())
+	}
+	d.apply(ctx, globbed("config/crd/bases/*.y*ml"))
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- d.opts.operate(ctx, io.Discard)
+		stop()
+	}()
+	// What breaks off at a stop is no error.
+	quiet := context.AfterFunc(ctx, func() { d.opts.setLevel(zapcore.PanicLevel) })
+	defer func() {
+		quiet()
+		d.opts.setLevel(zapcore.ErrorLevel)
+	}()
+	for _, w := range watched {
+		d.console.Say("%s is watched", w.GVK.Kind)
+	}
+	d.apply(ctx, globbed("config/samples/*.y*ml"))
+	awaited := d.await(ctx, func(paths []string) bool { return d.changed(ctx, paths) })
+	stop()
+	d.set.Store(nil)
+	if err := <-ended; err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	return awaited
+}
+
+// await waits for changes of files until enough says that it is so.
+func (d *dev) await(ctx context.Context, enough func(paths []string) bool) error {
+	for {
+		paths, err := d.watcher.Next(ctx)
+		if err != nil || enough(paths) {
+			return err
+		}
+	}
+}
+
+// changed does what the changed files ask for; it is true if the operator has to
+// start again.
+func (d *dev) changed(ctx context.Context, paths []string) (again bool) {
+	var content, manifests []string
+	for _, p := range paths {
+		switch {
+		case p == path.Clean(filepath.ToSlash(d.opts.watchesFile)):
+			_, err := d.opts.loadWatches(logr.Discard())
+			if err != nil {
+				d.console.Problem(fmt.Errorf("%w\nthe one before goes on", err))
+				continue
+			}
+			d.console.Say("%s has changed: the operator starts again", p)
+			again = true
+		case strings.HasPrefix(p, "config/crd/bases/"), strings.HasPrefix(p, "config/samples/"):
+			manifests = append(manifests, p)
+		case strings.HasPrefix(p, "config/"), !strings.Contains(p, "/") && path.Ext(p) != ".cfg" && path.Ext(p) != ".yml" && path.Ext(p) != ".yaml":
+			// Neither the operator nor Ansible reads it.
+		default:
+			content = append(content, p)
+		}
+	}
+	d.apply(ctx, manifests)
+	set := d.set.Load()
+	if len(content) == 0 || again || set == nil {
+		return again
+	}
+	for _, p := range content {
+		delete(d.broken, p)
+		if err := readable(p); err != nil {
+			d.broken[p] = err
+		}
+	}
+	for _, err := range d.broken {
+		d.console.Problem(err)
+	}
+	if len(d.broken) > 0 {
+		return false
+	}
+	d.console.Say("changed: %s", strings.Join(content, ", "))
+	set.ContentChanged()
+	return false
+}
+
+func (d *dev) apply(ctx context.Context, paths []string) {
+	if d.applier == nil {
+		return
+	}
+	for _, p := range paths {
+		names, err := d.applier.apply(ctx, p)
+		for _, name := range names {
+			d.console.Say("%s: %s applied", p, name)
+		}
+		if err != nil && ctx.Err() == nil && !errors.Is(err, fs.ErrNotExist) {
+			d.console.Problem(fmt.Errorf("%s: %w", p, err))
+		}
+	}
+}
+
+func globbed(pattern string) []string {
+	paths, err := filepath.Glob(pattern)
+	if err != nil { // the pattern is ours
+		return nil
+	}
+	return paths
+}
+
+var yamlLine = regexp.MustCompile(`^yaml: line (\d+): `)
+
+// readable says why a file of a role or playbook is no YAML. Templates and files are
+// not looked at.
+func readable(p string) error {
+	ext := path.Ext(p)
+	if ext != ".yml" && ext != ".yaml" || strings.Contains("/"+p, "/templates/") || strings.Contains("/"+p, "/files/") {
+		return nil
+	}
+	data, err := os.ReadFile(filepath.FromSlash(p))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var n yaml.Node
+	if err := yaml.Unmarshal(data, &n); err != nil {
+		if m := yamlLine.FindStringSubmatch(err.Error()); m != nil {
+			return fmt.Errorf("%s:%s: %s; nothing runs for it until it is mended", p, m[1], strings.TrimPrefix(err.Error(), m[0]))
+		}
+		return fmt.Errorf("%s: %w; nothing runs for it until it is mended", p, err)
+	}
+	return nil
+}
+
+// onThisMachine tells whether the address of an API server is one of this machine.
+func onThisMachine(server string) bool {
+	u, err := url.Parse(server)
+	if err != nil || u.Host == "" {
+		u = &url.URL{Host: server}
+	}
+	ip := net.ParseIP(u.Hostname())
+	return u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// coloured tells whether w is a terminal whose user wants colours.
+func coloured(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}

@@ -1,0 +1,135 @@
+// Package console writes runs for people who watch a terminal.
+package console
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/text"
+	"github.com/rolewright/rolewright/runner/jobevent"
+)
+
+// maxLine bounds what is written of one event.
+const maxLine = 16 << 10
+
+// Console writes a line for each result of a task, in the words and colours of
+// ansible-playbook, with its object, duration and file:line. Safe for concurrent use.
+type Console struct {
+	mu     sync.Mutex
+	out    io.Writer
+	colour bool
+	dir    string // of the project; file names are relative to it
+	now    func() time.Time
+}
+
+// New returns a console; colour says whether out understands colours.
+func New(out io.Writer, colour bool) *Console {
+	dir, err := os.Getwd()
+	if err != nil {
+		dir = "/" // file names stay absolute
+	}
+	return &Console{out: out, colour: colour, dir: dir, now: time.Now}
+}
+
+// The colours of ansible-playbook.
+const (
+	green  = "32"
+	yellow = "33"
+	red    = "31"
+	cyan   = "36"
+)
+
+// Say writes a line that is about no run.
+func (c *Console) Say(format string, args ...any) {
+	c.write("", fmt.Sprintf(format, args...))
+}
+
+// Problem writes a line about what has to be mended.
+func (c *Console) Problem(err error) { c.write(red, err.Error()) }
+
+func (c *Console) write(code, line string) {
+	line = text.Uncoloured(text.Cut(line, maxLine))
+	if c.colour && code != "" {
+		line = "\x1b[" + code + "m" + line + "\x1b[0m"
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	// A terminal that is gone is no reason to end a run.
+	_, _ = io.WriteString(c.out, c.now().Format(time.TimeOnly)+"  "+line+"\n")
+}
+
+// Run is one run on a console. Its methods are called from one goroutine.
+type Run struct {
+	console *Console
+	object  string
+	began   time.Time // of the task
+}
+
+// Start writes that a run of an object starts, and why.
+func (c *Console) Start(object, cause string) *Run {
+	c.write("", fmt.Sprintf("%s  run starts: %s", object, cause))
+	return &Run{console: c, object: object}
+}
+
+// Event writes a line for the result of a task.
+func (r *Run) Event(e jobevent.Event) {
+	word, code := "", ""
+	switch e.Kind {
+	case jobevent.TaskStart, jobevent.HandlerTaskStart:
+		r.began = e.Created
+		return
+	case jobevent.RunnerOK:
+		word, code = "ok", green
+		if e.Changed() {
+			word, code = "changed", yellow
+		}
+	case jobevent.RunnerSkipped:
+		word, code = "skipped", cyan
+	case jobevent.RunnerFailed, jobevent.RunnerUnreach:
+		word, code = "failed", red
+		if e.Data.IgnoreErrors {
+			word, code = "ignored", cyan
+		}
+	default:
+		return
+	}
+	took := time.Duration(0)
+	if !r.began.IsZero() {
+		took = max(e.Created.Sub(r.began), 0)
+	}
+	r.console.write(code, strings.TrimRight(fmt.Sprintf("%s  %-7s %5.1fs  %s  %s", r.object, word, took.Seconds(), oneLine(e.Data.Task), r.console.place(e.Data.TaskPath)), " "))
+}
+
+// End writes how the run ended, and what has to be mended.
+func (r *Run) End(run status.Run) {
+	took := run.Finished.Sub(run.Started).Round(10 * time.Millisecond)
+	for _, w := range run.Warnings {
+		r.console.write(yellow, r.object+"  warning: "+oneLine(w))
+	}
+	if run.Result == status.Succeeded {
+		r.console.write(green, fmt.Sprintf("%s  succeeded in %s: %d ok, %d changed", r.object, took, run.Counts.OK, run.Counts.Changed))
+		return
+	}
+	place := ""
+	if run.FailedTask != nil && run.FailedTask.Path != "" {
+		place = "\n  " + r.console.place(run.FailedTask.Path)
+	}
+	r.console.write(red, fmt.Sprintf("%s  %s after %s: %s%s\n  %s", r.object, strings.ToLower(string(run.Result)), took, run.Reason, place,
+		strings.ReplaceAll(run.Message, "\n", "\n  ")))
+}
+
+// place is a file:line as terminals open it.
+func (c *Console) place(path string) string {
+	if rel, err := filepath.Rel(c.dir, path); err == nil && filepath.IsLocal(rel) {
+		path = rel
+	}
+	return oneLine(path)
+}
+
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

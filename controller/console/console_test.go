@@ -1,0 +1,46 @@
+package console
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/runner/jobevent"
+)
+
+func TestConsole(t *testing.T) {
+	var out bytes.Buffer
+	c := New(&out, false)
+	c.dir = "/project"
+	now := time.Date(2026, 11, 24, 10, 0, 0, 0, time.UTC)
+	c.now = func() time.Time { return now }
+	r := c.Start("Site/a", "created")
+	result := func(kind jobevent.Kind, task, path, res string, ignored bool) {
+		r.Event(jobevent.Event{Kind: jobevent.TaskStart, Created: now})
+		r.Event(jobevent.Event{Kind: kind, Created: now.Add(1500 * time.Millisecond),
+			Data: jobevent.Data{Task: task, TaskPath: path, Res: json.RawMessage(res), IgnoreErrors: ignored}})
+	}
+	result(jobevent.RunnerOK, "Look", "/project/roles/a/tasks/main.yml:3", `{}`, false)
+	result(jobevent.RunnerOK, "Write", "/elsewhere/main.yml:4", `{"changed": true}`, false)
+	result(jobevent.RunnerFailed, "Try", "", `{}`, true)
+	// What a role says is no line of its own, and no command to the terminal.
+	result(jobevent.RunnerFailed, "x\n10:00:00  Site/b  \x1b[2Jsucceeded", "", `{}`, false)
+	r.End(status.Run{Result: status.Failed, Reason: "TaskFailed", Message: "one\ntwo", Started: now, Finished: now.Add(time.Second),
+		FailedTask: &status.Task{Path: "/project/roles/a/tasks/main.yml:9"}})
+	want := strings.ReplaceAll(`@Site/a  run starts: created
+@Site/a  ok        1.5s  Look  roles/a/tasks/main.yml:3
+@Site/a  changed   1.5s  Write  /elsewhere/main.yml:4
+@Site/a  ignored   1.5s  Try
+@Site/a  failed    1.5s  x 10:00:00 Site/b succeeded
+@Site/a  failed after 1s: TaskFailed
+  roles/a/tasks/main.yml:9
+  one
+  two
+`, "@", "10:00:00  ")
+	if out.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
+	}
+}

@@ -1,0 +1,162 @@
+// Package filewatch tells which files of a project have changed.
+package filewatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+// quiet is how long nothing may change before changes are told of: an editor writes
+// a file in several steps, and git many files.
+const quiet = 100 * time.Millisecond
+
+// longest is how long changes that never stop are kept back.
+const longest = time.Second
+
+// maxDirectories bounds the directories that are watched: each takes a watch of the
+// kernel, of which a user has some thousands.
+const maxDirectories = 4096
+
+// Watcher watches the files below a directory.
+type Watcher struct {
+	dir     string
+	watcher *fsnotify.Watcher
+	count   int
+}
+
+// New watches the files below dir from now on, which is an absolute path. Hidden
+// directories, and those of other tools, are left out. Close it after use.
+func New(dir string) (*Watcher, error) {
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		return nil, fmt.Errorf("watch %s: %w", dir, err)
+	}
+	w := &Watcher{dir: dir, watcher: watcher}
+	if _, err := w.add(dir); err != nil {
+		_ = watcher.Close()
+		return nil, err
+	}
+	return w, nil
+}
+
+// Close ends the watch.
+func (w *Watcher) Close() error { return w.watcher.Close() }
+
+// Next waits until files have changed and then rested, and returns their paths,
+// relative to the directory, in order. Those that are gone are among them.
+func (w *Watcher) Next(ctx context.Context) ([]string, error) {
+	changed, created := map[string]bool{}, map[string]bool{}
+	var rest, end <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case event, ok := <-w.watcher.Events:
+			if !ok {
+				return nil, errors.New("the watch was closed")
+			}
+			paths, err := w.changed(event)
+			if err != nil {
+				return nil, err
+			}
+			for _, p := range paths {
+				created[p] = created[p] || !changed[p] && event.Has(fsnotify.Create)
+				changed[p] = true
+			}
+			if len(changed) > 0 {
+				rest = time.After(quiet)
+			}
+			if end == nil && len(changed) > 0 {
+				end = time.After(longest)
+			}
+			continue
+		case err := <-w.watcher.Errors:
+			return nil, fmt.Errorf("watch %s: %w", w.dir, err)
+		case <-rest:
+		case <-end:
+		}
+		paths := make([]string, 0, len(changed))
+		for p := range changed {
+			// A file that came and went was some tool's, on its way to another.
+			if _, err := os.Lstat(filepath.Join(w.dir, p)); err == nil || !created[p] {
+				paths = append(paths, p)
+			}
+		}
+		if len(paths) == 0 {
+			rest, end = nil, nil
+			clear(changed)
+			clear(created)
+			continue
+		}
+		slices.Sort(paths)
+		return paths, nil
+	}
+}
+
+// changed are the files that an event is about; those of a new directory, too.
+func (w *Watcher) changed(event fsnotify.Event) ([]string, error) {
+	if event.Op == fsnotify.Chmod || left(filepath.Base(event.Name)) {
+		return nil, nil
+	}
+	if info, err := os.Stat(event.Name); err == nil && info.IsDir() {
+		if !event.Has(fsnotify.Create) {
+			return nil, nil
+		}
+		return w.add(event.Name)
+	}
+	return []string{w.relative(event.Name)}, nil
+}
+
+// add watches a directory and all below it, and returns the files there.
+func (w *Watcher) add(dir string) (files []string, err error) {
+	err = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil // it went while we looked
+		case err != nil:
+			return err
+		case path != w.dir && left(entry.Name()) && entry.IsDir():
+			return fs.SkipDir
+		case !entry.IsDir():
+			if !left(entry.Name()) {
+				files = append(files, w.relative(path))
+			}
+			return nil
+		}
+		if w.count++; w.count > maxDirectories {
+			return fmt.Errorf("%s has more than %d directories: start in the directory of the project", w.dir, maxDirectories)
+		}
+		return w.watcher.Add(path)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("watch %s: %w", dir, err)
+	}
+	return files, nil
+}
+
+func (w *Watcher) relative(path string) string {
+	if rel, err := filepath.Rel(w.dir, path); err == nil {
+		return filepath.ToSlash(rel)
+	}
+	return path
+}
+
+// left tells whether a file or directory is none of the project's content: hidden ones,
+// editors' copies, and what tools leave.
+func left(name string) bool {
+	switch name {
+	case "__pycache__", "node_modules", "bin", "4913": // vim tries whether it may write with the last one
+		return true
+	}
+	return strings.HasPrefix(name, ".") || strings.HasPrefix(name, "#") || strings.HasSuffix(name, "~") ||
+		strings.HasSuffix(name, ".swp") || strings.HasSuffix(name, ".swx") || strings.HasSuffix(name, ".tmp") || strings.HasSuffix(name, ".pyc")
+}

@@ -1,0 +1,64 @@
+package filewatch
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+)
+
+// What editors, git and people do to files is told of, and what tools leave is not.
+func TestWatcher_TellsOfTheProjectsFiles(t *testing.T) {
+	dir := t.TempDir()
+	write := func(path string) {
+		t.Helper()
+		path = filepath.Join(dir, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("roles/a/tasks/main.yml")
+	write(".git/HEAD")
+	w, err := New(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	for _, step := range []struct {
+		do   func()
+		want []string
+	}{
+		{func() { write("roles/a/tasks/main.yml"); write(".git/HEAD"); write("roles/a/tasks/.main.yml.swp") }, []string{"roles/a/tasks/main.yml"}},
+		{func() { write("roles/b/tasks/main.yml"); write("watches.yaml") }, []string{"roles/b/tasks/main.yml", "watches.yaml"}},
+		{func() { write("roles/b/tasks/main.yml") }, []string{"roles/b/tasks/main.yml"}},
+		{func() { // as many editors write
+			write("sedFsX1")
+			if err := os.Rename(filepath.Join(dir, "sedFsX1"), filepath.Join(dir, "watches.yaml")); err != nil {
+				t.Fatal(err)
+			}
+		}, []string{"watches.yaml"}},
+		{func() {
+			if err := os.Remove(filepath.Join(dir, "watches.yaml")); err != nil {
+				t.Fatal(err)
+			}
+		}, []string{"watches.yaml"}},
+	} {
+		step.do()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		got, err := w.Next(ctx)
+		cancel()
+		if err != nil || !slices.Equal(got, step.want) {
+			t.Fatalf("changed %q, %v; want %q", got, err, step.want)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := w.Next(ctx); err == nil {
+		t.Error("no error although the context has ended")
+	}
+}
