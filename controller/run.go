@@ -102,8 +102,26 @@ func (r *reconciler) strip(s *scope, run string) {
 	}
 }
 
-// request says what is run for the object.
+// request says what is run for the object, and where.
 func (r *reconciler) request(s *scope) (runner.Request, error) {
+	req, err := r.what(s)
+	if err != nil {
+		return runner.Request{}, err
+	}
+	if req.Dir, err = r.store.Create(s.uid(), s.runID); err != nil {
+		return runner.Request{}, err
+	}
+	access, err := s.access.Kubeconfig()
+	if err != nil {
+		return runner.Request{}, err
+	}
+	req.ID, req.Until, req.Env = s.runID, r.opts.Leads, runEnv(req.Dir)
+	req.Files = map[string][]byte{kubeconfigFile: access, runstore.TicketFile: ticketOf(s)}
+	return req, nil
+}
+
+// what says what is run for the object.
+func (r *reconciler) what(s *scope) (runner.Request, error) {
 	content, finalizerVars := r.watch.Content, map[string]any(nil)
 	if s.deleting {
 		content, finalizerVars = r.watch.Finalizer.Content, r.watch.Finalizer.Vars
@@ -123,20 +141,8 @@ func (r *reconciler) request(s *scope) (runner.Request, error) {
 		}
 		s.warnings = append(s.warnings, n.Detail)
 	}
-	dir, err := r.store.Create(s.uid(), s.runID)
-	if err != nil {
-		return runner.Request{}, err
-	}
-	access, err := s.access.Kubeconfig()
-	if err != nil {
-		return runner.Request{}, err
-	}
 	return runner.Request{
-		ID: s.runID, Dir: dir, Content: contentOf(content), ExtraVars: vars,
-		Until: r.opts.Leads,
-		Env:   runEnv(dir),
-		Files: map[string][]byte{kubeconfigFile: access, runstore.TicketFile: ticketOf(s)},
-
+		Content: contentOf(content), ExtraVars: vars,
 		Verbosity: s.settings.verbosity, Cmdline: r.opts.AnsibleArgs,
 		Inventory: r.opts.Inventory, SkipFacts: r.opts.SkipFacts, MaxBytes: r.opts.RunMaxBytes,
 		Mask: r.masker(s.mask), Executor: runner.Executor(r.watch.Executor),

@@ -77,20 +77,8 @@ func (r *reconciler) open(ctx context.Context, obj *unstructured.Unstructured) (
 			log.Error(err, "Directories of a deleted object cannot be removed")
 		}
 	}
-	period := r.opts.ReconcilePeriod
-	if r.watch.ReconcilePeriod != nil {
-		period = *r.watch.ReconcilePeriod
-	}
-	age := r.opts.ArtifactsMaxAge
-	if r.watch.ArtifactsMaxAge != nil {
-		age = *r.watch.ArtifactsMaxAge
-	}
 	s := &scope{key: key, log: log, object: obj, trimmed: true, memory: m, runID: id, deleting: obj.GetDeletionTimestamp() != nil}
-	s.settings, s.warnings = annotated(obj, settings{
-		period: period, artifacts: r.watch.MaxRunnerArtifacts, failedArtifacts: r.watch.MaxFailedRunnerArtifacts, artifactsAge: age,
-		verbosity: r.watch.AnsibleVerbosity,
-		timeout:   r.watch.Timeout, idleTimeout: r.watch.IdleTimeout,
-	}, r.watch.Annotations == watches.AnnotationsTrusted)
+	s.settings, s.warnings = r.settingsOf(obj)
 	if s.deleting && r.watch.Finalizer != nil {
 		// The limits of the object's annotations are those of its runs while it
 		// lives; what the finalizer needs is for the author of the watch to say.
@@ -103,6 +91,24 @@ func (r *reconciler) open(ctx context.Context, obj *unstructured.Unstructured) (
 	r.objects.setDeleted(key, since)
 	r.metrics.ObjectSeen(r.gvk, key.Namespace, key.Name, created(obj))
 	return s, nil
+}
+
+// settingsOf are what the flags, the watch and the object's annotations say together, and
+// what is wrong with the annotations.
+func (r *reconciler) settingsOf(obj *unstructured.Unstructured) (settings, []string) {
+	period := r.opts.ReconcilePeriod
+	if r.watch.ReconcilePeriod != nil {
+		period = *r.watch.ReconcilePeriod
+	}
+	age := r.opts.ArtifactsMaxAge
+	if r.watch.ArtifactsMaxAge != nil {
+		age = *r.watch.ArtifactsMaxAge
+	}
+	return annotated(obj, settings{
+		period: period, artifacts: r.watch.MaxRunnerArtifacts, failedArtifacts: r.watch.MaxFailedRunnerArtifacts, artifactsAge: age,
+		verbosity: r.watch.AnsibleVerbosity,
+		timeout:   r.watch.Timeout, idleTimeout: r.watch.IdleTimeout,
+	}, r.watch.Annotations == watches.AnnotationsTrusted)
 }
 
 // hasFinalizer is true if the watch has a finalizer and the object bears it.

@@ -52,7 +52,7 @@ When a file is saved, what it concerns is done: after a change of a role or a
 playbook, the objects run again for which it counts; a changed CRD or sample is
 applied; a changed watches.yaml takes effect when the runs in progress have
 ended. What cannot be read is reported, and nothing runs for it until it is
-mended.
+fixed.
 
 The cluster is that of KUBECONFIG or of ~/.kube/config, and has to be on this
 machine, unless with --allow-remote. Stop an operator that is deployed there
@@ -287,9 +287,9 @@ func readable(p string) error {
 	var n yaml.Node
 	if err := yaml.Unmarshal(data, &n); err != nil {
 		if m := yamlLine.FindStringSubmatch(err.Error()); m != nil {
-			return fmt.Errorf("%s:%s: %s; nothing runs for it until it is mended", p, m[1], strings.TrimPrefix(err.Error(), m[0]))
+			return fmt.Errorf("%s:%s: %s; nothing runs for it until it is fixed", p, m[1], strings.TrimPrefix(err.Error(), m[0]))
 		}
-		return fmt.Errorf("%s: %w; nothing runs for it until it is mended", p, err)
+		return fmt.Errorf("%s: %w; nothing runs for it until it is fixed", p, err)
 	}
 	return nil
 }

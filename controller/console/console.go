@@ -50,7 +50,7 @@ func (c *Console) Say(format string, args ...any) {
 	c.write("", fmt.Sprintf(format, args...))
 }
 
-// Problem writes a line about what has to be mended.
+// Problem writes a line about what has to be fixed.
 func (c *Console) Problem(err error) { c.write(red, err.Error()) }
 
 func (c *Console) write(code, line string) {
@@ -106,7 +106,7 @@ func (r *Run) Event(e jobevent.Event) {
 	r.console.write(code, strings.TrimRight(fmt.Sprintf("%s  %-7s %5.1fs  %s  %s", r.object, word, took.Seconds(), oneLine(e.Data.Task), r.console.place(e.Data.TaskPath)), " "))
 }
 
-// End writes how the run ended, and what has to be mended.
+// End writes how the run ended, and what has to be fixed.
 func (r *Run) End(run status.Run) {
 	took := run.Finished.Sub(run.Started).Round(10 * time.Millisecond)
 	for _, w := range run.Warnings {

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/rolewright/rolewright/controller"
+	"github.com/rolewright/rolewright/internal/watches"
+)
+
+// templateOptions are the settings of template: those of run that go into every run.
+type templateOptions struct {
+	runOptions
+
+	file, output string
+	deleting     bool
+}
+
+func newTemplateCommand() *cobra.Command {
+	var o templateOptions
+	cmd := &cobra.Command{
+		Use:   "template -f FILE",
+		Short: "Show what a run of an object gets: extra vars, inventory, command, environment",
+		Long: `Show what a run of an object gets: extra vars, inventory, command line and
+environment, as the operator would write them. It asks no cluster and runs
+nothing. Values of secretVars, of vaults and of variables that are known to be
+secret are masked.
+
+RUN-ID and /RUN-DIR stand for the ID and the directory of the run. Give the same
+flags and variables as to the operator; an object of the cluster can be read from
+standard input.`,
+		Example: `  rolewright template -f config/samples/cache_v1_memcached.yaml
+  kubectl get memcached a -o yaml | rolewright template -f - -o json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.logEvents = "Nothing"
+			if _, err := o.complete(sources{given: cmd.Flags().Changed, lookupEnv: os.LookupEnv}); err != nil {
+				return usage(err)
+			}
+			return o.run(cmd)
+		},
+	}
+	fs := cmd.Flags()
+	fs.StringVarP(&o.file, "filename", "f", "", "The file with the object, - for standard input.")
+	fs.StringVarP(&o.output, "output", "o", outputText, "How to print the result: text or json.")
+	fs.BoolVar(&o.deleting, "deleting", false, "Show the run of the watch's finalizer, for an object that is deleted.")
+	o.bindContent(fs)
+	o.bindRuns(fs)
+	o.bindReconcile(fs)
+	hideFlags(fs)
+	return cmd
+}
+
+func (o *templateOptions) run(cmd *cobra.Command) error {
+	if err := checkOutput(o.output); err != nil {
+		return err
+	}
+	obj, err := o.object(cmd.InOrStdin())
+	if err != nil {
+		return usage(err)
+	}
+	if err := o.setAnsiblePaths(logr.Discard()); err != nil {
+		return err
+	}
+	watched, err := o.loadWatches(logr.Discard())
+	if err != nil {
+		return usage(err)
+	}
+	at := slices.IndexFunc(watched, func(w watches.Watch) bool { return w.GVK == obj.GroupVersionKind() })
+	if at < 0 {
+		return usage(fmt.Errorf("%s has no watch of %s", o.watchesFile, obj.GroupVersionKind()))
+	}
+	p, err := controller.NewPreview(cmd.Context(), watched[at], controller.Options{
+		AnsibleArgs: o.ansibleArgs, Inventory: o.inventory, SkipFacts: o.skipFacts,
+		RolesPath: rolesDirs(os.LookupEnv), CollectionsPath: collectionsDirs(os.LookupEnv),
+	}, obj, o.deleting || obj.GetDeletionTimestamp() != nil)
+	if err != nil {
+		return err
+	}
+	if o.output == outputJSON {
+		return printJSON(cmd.OutOrStdout(), previewJSON{
+			Command: p.Command, AnsibleArgs: p.More, Environment: p.Environment, Inventory: p.Inventory,
+			ExtraVars: structured(p.ExtraVars), Warnings: p.Warnings,
+		})
+	}
+	return printPreview(cmd.OutOrStdout(), p)
+}
+
+// object reads the one object of the file.
+func (o *templateOptions) object(stdin io.Reader) (*unstructured.Unstructured, error) {
+	var data []byte
+	var err error
+	switch o.file {
+	case "":
+		return nil, fmt.Errorf("give the file with the object: -f FILE, or -f - for standard input")
+	case "-":
+		data, err = io.ReadAll(stdin)
+	default:
+		data, err = os.ReadFile(o.file)
+	}
+	if err != nil {
+		return nil, err
+	}
+	obj := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal(data, &obj.Object); err != nil {
+		return nil, fmt.Errorf("%s: %w", o.file, err)
+	}
+	if obj.GetKind() == "" || obj.GetAPIVersion() == "" {
+		return nil, fmt.Errorf("%s: an object with apiVersion and kind is expected", o.file)
+	}
+	return obj, nil
+}
+
+// previewJSON is the result of -o json. Its keys are an interface.
+type previewJSON struct {
+	Command     []string          `json:"command"`
+	AnsibleArgs string            `json:"ansibleArgs"`
+	Environment []string          `json:"environment"`
+	Inventory   map[string]string `json:"inventory"`
+	ExtraVars   any               `json:"extraVars"`
+	Warnings    []string          `json:"warnings"`
+}
+
+// structured is JSON as what it is; YAML, which has tags that JSON has not, stays a text.
+func structured(text string) any {
+	if json.Valid([]byte(text)) {
+		return json.RawMessage(text)
+	}
+	return text
+}
+
+func printPreview(out io.Writer, p controller.Preview) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "# Command\n%s\n", strings.Join(p.Command, " "))
+	if p.More != "" {
+		fmt.Fprintf(&b, "\n# Arguments for ansible-playbook (env/cmdline)\n%s\n", p.More)
+	}
+	fmt.Fprintf(&b, "\n# Environment, beside the operator's\n%s\n", strings.Join(p.Environment, "\n"))
+	for _, name := range slices.Sorted(maps.Keys(p.Inventory)) {
+		fmt.Fprintf(&b, "\n# inventory/%s\n%s\n", name, strings.TrimSpace(p.Inventory[name]))
+	}
+	fmt.Fprintf(&b, "\n# Extra vars (env/extravars)\n%s\n", p.ExtraVars)
+	for _, w := range p.Warnings {
+		fmt.Fprintf(&b, "\nwarning: %s\n", w)
+	}
+	_, err := io.WriteString(out, b.String())
+	return err
+}

@@ -1,0 +1,52 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rolewright/rolewright/internal/vault"
+	"github.com/rolewright/rolewright/internal/watches"
+	"github.com/rolewright/rolewright/runner"
+)
+
+// Preview is what a run of an object would get, with secret values masked.
+type Preview struct {
+	runner.Preview
+	// Warnings are things that the author of the object should know.
+	Warnings []string
+}
+
+// NewPreview returns what a run of obj by the watch would get, for its deletion if deleting
+// is true and the watch has a finalizer. It asks no cluster; of opts it uses what goes
+// into every run. obj is not changed.
+func NewPreview(ctx context.Context, w watches.Watch, opts Options, obj *unstructured.Unstructured, deleting bool) (Preview, error) {
+	content := newContents(w, &opts)
+	r := &reconciler{
+		watch: w, gvk: w.GVK, opts: &opts, content: content,
+		secrets: newSecrets(vault.New(opts.AnsibleArgs, os.LookupEnv), w, content, opts.Inventory, nil),
+	}
+	if deleting && w.Finalizer == nil {
+		return Preview{}, fmt.Errorf("the watch of %s has no finalizer: nothing runs for an object that is deleted", w.GVK)
+	}
+	s := &scope{key: client.ObjectKeyFromObject(obj), log: logr.Discard(), object: obj.DeepCopy(), runID: runner.PreviewID, deleting: deleting}
+	s.settings, s.warnings = r.settingsOf(obj)
+	s.mask = r.newMasker(ctx, s)
+	req, err := r.what(s)
+	if err != nil {
+		return Preview{}, err
+	}
+	req.ID, req.Env = s.runID, runEnv(runner.PreviewDir)
+	shown, err := runner.NewPreview(req, os.Environ())
+	if err != nil {
+		return Preview{}, err
+	}
+	for i, warning := range s.warnings {
+		s.warnings[i] = s.mask.Mask(warning)
+	}
+	return Preview{Preview: shown, Warnings: s.warnings}, nil
+}

@@ -1,0 +1,90 @@
+package runner
+
+import (
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// What stands in a [Preview] for what each run has of its own.
+const (
+	PreviewID  = "RUN-ID"
+	PreviewDir = "/RUN-DIR"
+)
+
+// Preview is what a run is started with, as text.
+type Preview struct {
+	// Command is ansible-runner with its arguments; More are those for ansible-playbook,
+	// which it reads from env/cmdline.
+	Command []string
+	More    string
+	// Environment are the variables, NAME=value, that a run has beside or in place of
+	// those of the operator.
+	Environment []string
+	// Inventory are the files of the inventory, by name.
+	Inventory map[string]string
+	// ExtraVars is env/extravars, JSON or YAML.
+	ExtraVars string
+}
+
+// NewPreview returns what a run of req would be started with in an environment, masked by
+// req.Mask. [PreviewDir] stands for its directory. It makes and removes a directory for
+// temporary files, and starts nothing.
+func NewPreview(req Request, environ []string) (p Preview, err error) {
+	temp, err := os.MkdirTemp("", "rolewright-preview-")
+	if err != nil {
+		return p, fmt.Errorf("prepare the preview: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(temp) }()
+	req.Dir = filepath.Join(temp, "run")
+	if req, err = req.normalise(); err != nil {
+		return p, err
+	}
+	environ = inherited(environ)
+	if err := createPrivateDir(req, environ); err != nil {
+		return p, err
+	}
+	shown := func(text string) string {
+		text = strings.ReplaceAll(text, req.Dir, PreviewDir)
+		if req.Mask != nil {
+			text = req.Mask.Mask(text)
+		}
+		return text
+	}
+	p.Inventory = map[string]string{}
+	inventory := os.DirFS(filepath.Join(req.Dir, "inventory"))
+	err = fs.WalkDir(inventory, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() {
+			return err
+		}
+		data, err := fs.ReadFile(inventory, name)
+		p.Inventory[name] = shown(string(data))
+		return err
+	})
+	if err != nil {
+		return p, fmt.Errorf("read the inventory: %w", err)
+	}
+	extraVars, err := os.ReadFile(filepath.Join(req.Dir, "env", "extravars"))
+	if err != nil {
+		return p, err
+	}
+	p.ExtraVars = shown(string(extraVars))
+	p.More = shown(strings.TrimSpace(unquote(req.Cmdline)))
+	for _, arg := range append([]string{"ansible-runner"}, req.arguments()...) {
+		p.Command = append(p.Command, shown(arg))
+	}
+	for _, entry := range req.environment(environ) {
+		if !slices.Contains(environ, entry) {
+			p.Environment = append(p.Environment, shown(entry))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(req.Env)) {
+		p.Environment = append(p.Environment, shown(name+"="+req.Env[name]))
+	}
+	slices.Sort(p.Environment)
+	return p, nil
+}
