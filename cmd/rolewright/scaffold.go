@@ -18,7 +18,7 @@ import (
 
 func newInitCommand() *cobra.Command {
 	var domain, name string
-	var force bool
+	var force, adopt bool
 	cmd := &cobra.Command{
 		Use:   "init",
 		Short: "Make the project of an operator in this directory",
@@ -27,10 +27,18 @@ watches.yaml, the manifests below config/, and PROJECT, in the layout of
 operator-sdk. "create api" adds kinds to it.
 
 Called again it writes nothing. A file that exists with another text is shown,
-and nothing is written, unless with --force.`,
-		Example: "  rolewright init --domain example.com --name cache-operator",
-		Args:    cobra.NoArgs,
+and nothing is written, unless with --force.
+
+With --from-operator-sdk it takes over the project that operator-sdk has made in
+this directory: the lines of Dockerfile and Makefile that name ansible-operator
+name Rolewright then, and nothing else changes.`,
+		Example: `  rolewright init --domain example.com --name cache-operator
+  rolewright init --from-operator-sdk`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if adopt {
+				return adoptProject(cmd)
+			}
 			if name == "" {
 				dir, err := os.Getwd()
 				if err != nil {
@@ -62,7 +70,25 @@ and nothing is written, unless with --force.`,
 	cmd.Flags().StringVar(&domain, "domain", "example.com", "The domain of the API groups of all kinds.")
 	cmd.Flags().StringVar(&name, "name", "", "The name of the operator: names of its objects begin with it; that of the directory if empty.")
 	cmd.Flags().BoolVar(&force, "force", false, "Write over files that exist.")
+	cmd.Flags().BoolVar(&adopt, "from-operator-sdk", false, "Take over the project of operator-sdk in this directory.")
+	cmd.MarkFlagsMutuallyExclusive("from-operator-sdk", "domain")
+	cmd.MarkFlagsMutuallyExclusive("from-operator-sdk", "name")
 	return cmd
+}
+
+func adoptProject(cmd *cobra.Command) error {
+	files, notes, err := scaffold.Adopt(".")
+	if err != nil {
+		return usage(err)
+	}
+	if err := writeFiles(cmd.OutOrStdout(), cmd.ErrOrStderr(), files, false,
+		"next: rolewright validate, then rolewright dev; the migration guide has the differences"); err != nil {
+		return err
+	}
+	for _, n := range notes {
+		fmt.Fprintln(cmd.ErrOrStderr(), "note:", n)
+	}
+	return nil
 }
 
 func newCreateCommand() *cobra.Command {

@@ -198,3 +198,40 @@ func TestInsert_WritesListsAsTheFileDoes(t *testing.T) {
 		}
 	}
 }
+
+// Only the lines that name ansible-operator change, once.
+func TestAdopt_ChangesWhatNamesTheIncumbent(t *testing.T) {
+	dir := t.TempDir()
+	write := func(path, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, path), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("PROJECT", "domain: example.com\nlayout:\n- ansible.sdk.operatorframework.io/v1\nprojectName: tea\nversion: \"3\"\n")
+	write("Dockerfile", "FROM --platform=linux/amd64 host.example/operator-framework/ansible-operator:v1.42.3 AS base\nCOPY roles/ ${HOME}/roles/\n")
+	write("Makefile", "run: ansible-operator ## Run it\n\t$(ANSIBLE_OPERATOR) run\n\nansible-operator:\n\tcurl $(URL)/ansible-operator\n")
+	for range 2 {
+		files, notes, err := Adopt(dir)
+		if err != nil || len(notes) > 0 {
+			t.Fatal(err, notes)
+		}
+		want := map[string]string{
+			"Dockerfile": "FROM --platform=linux/amd64 rolewright/operator AS base\nCOPY roles/ ${HOME}/roles/\n",
+			"Makefile": "run: ansible-operator ## Run it\n\trolewright run\n\nansible-operator:\n\tcurl $(URL)/ansible-operator\n" +
+				"\n.PHONY: dev\ndev: ## Run the operator while its roles are written.\n\trolewright dev\n",
+		}
+		for _, f := range files {
+			if f.Text != want[f.Path] {
+				t.Errorf("%s:\n%s\nwant\n%s", f.Path, f.Text, want[f.Path])
+			}
+		}
+		if _, err := Write(dir, files, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("PROJECT", "domain: example.com\nlayout:\n- go.kubebuilder.io/v4\nprojectName: tea\nversion: \"3\"\n")
+	if _, _, err := Adopt(dir); err == nil || !strings.Contains(err.Error(), "not that of an Ansible project") {
+		t.Error(err)
+	}
+}

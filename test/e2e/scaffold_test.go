@@ -206,3 +206,33 @@ func TestScaffold_TheSchemaIsTheArgumentSpec(t *testing.T) {
 	s.tool(0, "generate", "crd", "--allow-breaking")
 	s.tool(0, "generate", "crd", "--check")
 }
+
+// A project of operator-sdk gets another kind, which becomes Ready beside those it has;
+// of its own files only those change that list kinds or name ansible-operator.
+func TestScaffold_TakesOverAProjectOfOperatorSDK(t *testing.T) {
+	t.Parallel()
+	needAnsible(t)
+	s := newStage(t)
+	if err := os.CopyFS(s.dir, os.DirFS("../cluster/testdata/tea-operator")); err != nil {
+		t.Fatal(err)
+	}
+	before := s.texts()
+	s.tool(0, "init", "--from-operator-sdk")
+	s.tool(0, "create", "api", "--group", "kitchen", "--version", "v1alpha1", "--kind", "Cup")
+	after := s.texts()
+	var changed []string
+	for path, text := range before {
+		if after[path] != text {
+			changed = append(changed, path)
+		}
+	}
+	slices.Sort(changed)
+	want := []string{"Dockerfile", "PROJECT", "config/crd/kustomization.yaml", "config/rbac/kustomization.yaml", "config/samples/kustomization.yaml", "watches.yaml"}
+	if !slices.Equal(changed, want) {
+		t.Errorf("changed %q, want %q", changed, want)
+	}
+	kinds := s.install()
+	s.start()
+	cup := s.sample(kinds["Cup"], "config/samples/kitchen_v1alpha1_cup.yaml")
+	kinds["Cup"].awaitReady(cup.GetName())
+}

@@ -1,0 +1,75 @@
+package scaffold
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// image is what a project's image is built on.
+const image = "rolewright/operator"
+
+var (
+	// incumbentBase is the line of a Dockerfile that names ansible-operator's image.
+	incumbentBase = regexp.MustCompile(`(?m)^(FROM[ \t]+(?:--\S+[ \t]+)*)\S*/?ansible-operator(?:[:@]\S+)?([ \t]|$)`)
+	// incumbentRun is the line of a Makefile that runs ansible-operator.
+	incumbentRun = regexp.MustCompile(`(?m)^(\t.*)(?:\$\(ANSIBLE_OPERATOR\)|\bansible-operator) run\b`)
+	devTarget    = regexp.MustCompile(`(?m)^dev:`)
+)
+
+// Adopt returns the files that a project of operator-sdk has otherwise with Rolewright:
+// those that name ansible-operator, which are its Dockerfile and its Makefile, with the
+// few lines changed that do. Roles, playbooks, watches.yaml and manifests stay. notes
+// say what people look at themselves.
+func Adopt(dir string) (files []File, notes []string, err error) {
+	p, err := Read(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !slices.ContainsFunc(p.Layout, func(l string) bool { return strings.HasPrefix(l, "ansible.") || strings.Contains(l, "/ansible") }) {
+		return nil, nil, fmt.Errorf("%s: the layout %q is not that of an Ansible project", projectFile, p.Layout)
+	}
+	for _, f := range []struct {
+		path   string
+		change func(text string) (string, string)
+	}{{"Dockerfile", adoptDockerfile}, {"Makefile", adoptMakefile}} {
+		data, err := os.ReadFile(filepath.Join(dir, f.path))
+		if errors.Is(err, fs.ErrNotExist) {
+			notes = append(notes, "there is no "+f.path)
+			continue
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		text, note := f.change(string(data))
+		if note != "" {
+			notes = append(notes, f.path+": "+note)
+		}
+		files = append(files, File{Path: f.path, Text: text, Replaces: true})
+	}
+	return files, notes, nil
+}
+
+func adoptDockerfile(text string) (changed, note string) {
+	changed = incumbentBase.ReplaceAllString(text, "${1}"+image+"${2}")
+	if changed == text && !strings.Contains(text, image) {
+		note = "no line FROM names ansible-operator: build the image on " + image + " yourself"
+	}
+	return changed, note
+}
+
+func adoptMakefile(text string) (changed, note string) {
+	changed = incumbentRun.ReplaceAllString(text, "${1}rolewright run")
+	if changed == text && !strings.Contains(text, "rolewright run") {
+		note = "no target runs ansible-operator: start the operator with rolewright run"
+	}
+	if !devTarget.MatchString(changed) {
+		changed = strings.TrimRight(changed, "\n") + "\n\n.PHONY: dev\ndev: ## Run the operator while its roles are written.\n\trolewright dev\n"
+	}
+	return changed, note
+}
