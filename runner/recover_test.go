@@ -51,6 +51,17 @@ func TestRecover_ARunWithoutAnEndIsNotBelieved(t *testing.T) {
 	if _, err := during(ctx, t, r, stopped, []string{"sleep 600"}, cancel); !errors.Is(err, context.Canceled) {
 		t.Fatalf("error = %v", err)
 	}
+	killed := request(t, "sleep.yml")
+	if _, err := during(t.Context(), t, r, killed, []string{"sleep 600"}, func() {
+		if err := r.Reap(killed.ID); err != nil {
+			t.Error(err)
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Recover(t.Context(), killed.Dir, killed.ID, nil); !errors.Is(err, ErrNoRecord) {
+		t.Errorf("killed: error = %v, want ErrNoRecord", err)
+	}
 	finished := request(t, "requeue.yml")
 	if _, err := r.Run(t.Context(), finished); err != nil {
 		t.Fatal(err)

@@ -201,6 +201,10 @@ func (r *Runner) Recover(ctx context.Context, dir, id string, mask Masker) (Resu
 	if record.Exit.Cut || record.Exit.Stopped && !res.ended() {
 		return res, fmt.Errorf("%w: it was stopped", ErrNoRecord)
 	}
+	if record.Exit.Signal == "SIGKILL" && !res.ended() {
+		// [Runner.Reap] may have done that, before the supervisor knew that it was alone.
+		return res, fmt.Errorf("%w: it was killed", ErrNoRecord)
+	}
 	return res, nil
 }
 
