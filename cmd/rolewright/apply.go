@@ -3,17 +3,16 @@ package main
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rolewright/rolewright/controller/scenario"
 )
 
 // fieldManager is the name under which manifests are applied.
@@ -50,33 +49,29 @@ func (a *applier) apply(ctx context.Context, path string) (names []string, err e
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
-	documents := yaml.NewYAMLOrJSONDecoder(bufio.NewReader(f), 4096)
-	for {
-		u := &unstructured.Unstructured{}
-		if err := documents.Decode(&u.Object); errors.Is(err, io.EOF) {
-			return names, nil
-		} else if err != nil {
-			return names, err
-		}
-		if len(u.Object) == 0 || u.GetAPIVersion() == "kustomize.config.k8s.io/v1beta1" || u.GetName() == "" {
-			continue // nothing that an API server takes
-		}
-		if err := a.one(ctx, u); err != nil {
+	objects, err := scenario.Decode(bufio.NewReader(f))
+	if err != nil {
+		return nil, err
+	}
+	for _, u := range objects {
+		if err := a.one(ctx, u, a.namespace); err != nil {
 			return names, fmt.Errorf("%s %s: %w", u.GetKind(), u.GetName(), err)
 		}
 		names = append(names, u.GetKind()+"/"+u.GetName())
 	}
+	return names, nil
 }
 
-// one applies an object, as soon as its kind is served.
-func (a *applier) one(ctx context.Context, u *unstructured.Unstructured) error {
+// one applies an object, as soon as its kind is served, in the namespace if it names
+// none and needs one.
+func (a *applier) one(ctx context.Context, u *unstructured.Unstructured, namespace string) error {
 	ctx, cancel := context.WithTimeout(ctx, installPatience)
 	defer cancel()
 	for {
 		namespaced, err := a.client.IsObjectNamespaced(u)
 		if err == nil {
 			if namespaced && u.GetNamespace() == "" {
-				u.SetNamespace(a.namespace)
+				u.SetNamespace(namespace)
 			}
 			err = a.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(fieldManager), client.ForceOwnership)
 		}

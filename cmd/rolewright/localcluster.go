@@ -1,0 +1,135 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rolewright/rolewright/internal/localcluster"
+)
+
+// localClusterOptions are the flags of rolewright cluster.
+type localClusterOptions struct {
+	download bool
+	dir      string
+}
+
+func newClusterCommand() *cobra.Command {
+	var o localClusterOptions
+	cmd := &cobra.Command{
+		Use:   "cluster",
+		Short: "Start and stop an API server on this machine",
+		Long: `Start and stop an API server on this machine, for development: etcd and
+kube-apiserver, and kube-controller-manager where it is beside them. It has no
+nodes, so that no Pod starts. Its objects are gone when it stops.
+
+The programs are those of envtest: in the directory KUBEBUILDER_ASSETS, those that
+setup-envtest has installed, or those in PATH. With --download they are fetched
+where they are missing. Without kube-controller-manager, which envtest does not
+have, dependents of deleted objects stay.`,
+		Example: `  eval "$(rolewright cluster up)"
+  rolewright cluster down
+  rolewright cluster exec -- make install`,
+		Args: explainArgument,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	up := &cobra.Command{
+		Use:   "up",
+		Short: "Start an API server in the background, and print the line that sets KUBECONFIG",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return o.up(cmd) },
+	}
+	down := &cobra.Command{
+		Use:   "down",
+		Short: "Stop the API server that up has started",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return o.down(cmd) },
+	}
+	command := &cobra.Command{
+		Use:   "exec -- COMMAND [ARG...]",
+		Short: "Run a command with an API server of its own",
+		Long: `Start an API server, run the command with KUBECONFIG set, and stop the API server.
+The exit code is that of the command.`,
+		Example: "  rolewright cluster exec -- kubectl get namespaces",
+		Args:    cobra.MinimumNArgs(1),
+		RunE:    func(cmd *cobra.Command, args []string) error { return o.exec(cmd, args) },
+	}
+	serve := &cobra.Command{
+		Use:    "serve",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return explainPrograms(localcluster.Background{Dir: o.dir}.Serve(cmd.Context(), localcluster.Options{Download: o.download}))
+		},
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		cache = os.TempDir()
+	}
+	for _, c := range []*cobra.Command{up, down, serve} {
+		c.Flags().StringVar(&o.dir, "dir", filepath.Join(cache, "rolewright", "cluster"), "Where the cluster keeps its files: one cluster for each directory.")
+		c.Flags().Lookup("dir").DefValue = "~/.cache/rolewright/cluster" // in documents
+	}
+	for _, c := range []*cobra.Command{up, command, serve} {
+		c.Flags().BoolVar(&o.download, "download", false, "Fetch etcd and kube-apiserver from the releases of controller-tools where they are missing.")
+	}
+	cmd.AddCommand(up, down, command, serve)
+	return cmd
+}
+
+func (o *localClusterOptions) up(cmd *cobra.Command) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	args := []string{"cluster", "serve", "--dir=" + o.dir}
+	if o.download {
+		args = append(args, "--download")
+	}
+	b := localcluster.Background{Dir: o.dir}
+	if err := b.Up(cmd.Context(), self, args...); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "export KUBECONFIG=%s\n", shellWord(b.Kubeconfig()))
+	return err
+}
+
+func (o *localClusterOptions) down(cmd *cobra.Command) error {
+	err := localcluster.Background{Dir: o.dir}.Down(cmd.Context())
+	if errors.Is(err, localcluster.ErrNotRunning) {
+		fmt.Fprintln(cmd.ErrOrStderr(), err)
+		return nil
+	}
+	return err
+}
+
+func (o *localClusterOptions) exec(cmd *cobra.Command, args []string) (err error) {
+	c, err := localcluster.StartKept(localcluster.Options{Download: o.download})
+	if err != nil {
+		return explainPrograms(err)
+	}
+	defer func() { err = errors.Join(err, c.Stop()) }()
+	streams := localcluster.Streams{In: cmd.InOrStdin(), Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr()}
+	code, err := c.Exec(cmd.Context(), streams, args[0], args[1:]...)
+	if code > 0 {
+		return coded(fmt.Errorf("%s ended with exit code %d", args[0], code), code)
+	}
+	return err
+}
+
+// explainPrograms adds how to get the programs to an error about missing ones.
+func explainPrograms(err error) error {
+	if errors.Is(err, localcluster.ErrNoPrograms) {
+		return fmt.Errorf("%w; fetch them with: rolewright cluster up --download", err)
+	}
+	return err
+}
+
+// shellWord quotes a word for a shell.
+func shellWord(word string) string {
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}

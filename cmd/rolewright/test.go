@@ -1,0 +1,282 @@
+package main
+
+import (
+	"context"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+	"go.uber.org/zap/zapcore"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/rolewright/rolewright/controller/scenario"
+	"github.com/rolewright/rolewright/internal/localcluster"
+	"github.com/rolewright/rolewright/internal/watches"
+)
+
+// testOptions are the settings of test: those of dev, and its own.
+type testOptions struct {
+	devOptions
+
+	current, download bool
+	parallel          int
+	stepTimeout       time.Duration
+	junit             string
+}
+
+func newTestCommand() *cobra.Command {
+	var o testOptions
+	cmd := &cobra.Command{
+		Use:   "test [FILE...]",
+		Short: "Play the scenarios of this project against an API server",
+		Long: `Play scenarios: start an API server and the operator of this project, apply
+objects, and look whether the runs and the cluster are as expected. Scenarios are
+the files that are named, or else those in tests/, or else one for each sample: it
+becomes Ready, a second run changes nothing, and it can be deleted.
+
+A scenario is a list of steps. Paths are relative to it:
+
+  given: secret.yaml
+  steps:
+    - apply: ../config/samples/cache_v1_memcached.yaml
+      expect:
+        apiVersion: apps/v1
+        kind: Deployment
+        metadata: {name: memcached-sample}
+        spec: {replicas: 3}
+    - apply: broken.yaml
+      fails: TaskFailed
+      message: size must be positive
+    - delete: ../config/samples/cache_v1_memcached.yaml
+      absent: {apiVersion: apps/v1, kind: Deployment, metadata: {name: memcached-sample}}
+
+Each value is an object, the path of a file with objects, or a list of them. The
+runs of what is applied have to succeed, or to fail with the reason that fails
+names, and a second run must not change anything, unless with idempotent: false.
+changed says how many tasks the run changes, timeout how long the step may take.
+Objects of expect may have more fields than are named.
+
+The API server is that of "rolewright cluster exec": without nodes, so that no Pod
+starts. For roles that wait for Pods, give --current-cluster, with a cluster for
+tests as the current one.`,
+		Example: `  rolewright test
+  rolewright test tests/size.yaml --junit report.xml`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.settle(cmd.Flags().Changed)
+			if _, err := o.complete(sources{given: cmd.Flags().Changed, lookupEnv: os.LookupEnv}); err != nil {
+				return usage(err)
+			}
+			o.namespaces = nil // scenarios have namespaces of their own
+			return o.run(cmd, args)
+		},
+	}
+	fs := cmd.Flags()
+	o.bindContent(fs)
+	o.bindRuns(fs)
+	o.bindReconcile(fs)
+	bindZapFlags(&o.zap, fs)
+	hideFlags(fs)
+	fs.BoolVar(&o.current, "current-cluster", false, "Use the current cluster, which has to be for tests: the CRDs are applied to it, and the operator watches all of it.")
+	fs.BoolVar(&o.download, "download", false, "Fetch etcd and kube-apiserver where they are missing.")
+	fs.IntVar(&o.parallel, "parallel", 4, "How many scenarios are played at a time.")
+	fs.DurationVar(&o.stepTimeout, "step-timeout", 2*time.Minute, "How long a step may take that says nothing of it.")
+	fs.StringVar(&o.junit, "junit", "", "Write the results to this file, in the format of JUnit.")
+	return cmd
+}
+
+func (o *testOptions) run(cmd *cobra.Command, args []string) (err error) {
+	scenarios, err := readScenarios(args)
+	if err != nil {
+		return usage(err)
+	}
+	if o.parallel < 1 || o.stepTimeout <= 0 {
+		return usage(errors.New("--parallel and --step-timeout have to be more than 0"))
+	}
+	watched, err := o.loadWatches(logr.Discard())
+	if err != nil {
+		return usage(err)
+	}
+	if !o.current {
+		stop, err := o.startCluster()
+		if err != nil {
+			return explainPrograms(err)
+		}
+		defer func() { err = errors.Join(err, stop()) }()
+	}
+	ctx, stop := context.WithCancel(logr.NewContext(cmd.Context(), newLogger(o.zap, cmd.ErrOrStderr())))
+	defer stop()
+	player, err := o.player(ctx, watched)
+	if err != nil {
+		return err
+	}
+	o.follow = player.Runs.Follow
+	ended := make(chan error, 1)
+	go func() {
+		ended <- o.operate(ctx, io.Discard)
+		stop()
+	}()
+	results := playAll(ctx, player, scenarios, o.parallel, func(r scenario.Result) { printResult(cmd.OutOrStdout(), r) })
+	interrupted := cmd.Context().Err()
+	o.setLevel(zapcore.PanicLevel) // what breaks off now is no error
+	stop()
+	if err := errors.Join(<-ended, interrupted); err != nil {
+		return err
+	}
+	if o.junit != "" {
+		if err := writeJUnit(o.junit, results); err != nil {
+			return err
+		}
+	}
+	failed := 0
+	for _, r := range results {
+		if r.Failed() {
+			failed++
+		}
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "%d of %d scenarios passed\n", len(results)-failed, len(results))
+	if failed > 0 {
+		return errInvalid
+	}
+	return nil
+}
+
+// readScenarios reads those that are named, or those of the project.
+func readScenarios(paths []string) ([]scenario.Scenario, error) {
+	read := scenario.Read
+	if len(paths) == 0 {
+		paths = globbed("tests/*.y*ml")
+	}
+	if len(paths) == 0 {
+		read = scenario.OfSample
+		paths = slices.DeleteFunc(globbed("config/samples/*.y*ml"), func(p string) bool {
+			return strings.HasPrefix(filepath.Base(p), "kustomization.")
+		})
+	}
+	if len(paths) == 0 {
+		return nil, errors.New("there is nothing to play: name scenarios, or write some into tests/ or samples into config/samples/")
+	}
+	var all []scenario.Scenario
+	var errs []error
+	for _, p := range paths {
+		s, err := read(p)
+		all, errs = append(all, s), append(errs, err)
+	}
+	return all, errors.Join(errs...)
+}
+
+// startCluster starts an API server, and makes it the current cluster of this process.
+func (o *testOptions) startCluster() (stop func() error, err error) {
+	c, err := localcluster.StartKept(localcluster.Options{Download: o.download})
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Setenv("KUBECONFIG", c.Path); err != nil {
+		return nil, errors.Join(err, c.Stop())
+	}
+	return c.Stop, nil
+}
+
+// player installs the CRDs, and returns what plays scenarios there.
+func (o *testOptions) player(ctx context.Context, watched []watches.Watch) (*scenario.Player, error) {
+	found, err := findCluster(os.LookupEnv)
+	if err != nil {
+		return nil, unreachable(err)
+	}
+	manifests, err := newApplier(found, nil)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range globbed("config/crd/bases/*.y*ml") {
+		if _, err := manifests.apply(ctx, p); err != nil {
+			return nil, fmt.Errorf("%s: %w", p, err)
+		}
+	}
+	isWatched := func(gvk schema.GroupVersionKind) bool {
+		return slices.ContainsFunc(watched, func(w watches.Watch) bool { return w.GVK == gvk })
+	}
+	return &scenario.Player{Client: manifests.client, Apply: manifests.one, Runs: scenario.NewRuns(), Watched: isWatched, Timeout: o.stepTimeout}, nil
+}
+
+// playAll plays the scenarios, so many at a time, and says of each how it ended.
+func playAll(ctx context.Context, player *scenario.Player, all []scenario.Scenario, parallel int, say func(scenario.Result)) []scenario.Result {
+	results := make([]scenario.Result, len(all))
+	turns := make(chan struct{}, parallel)
+	var saying sync.Mutex
+	var wg sync.WaitGroup
+	for i, s := range all {
+		wg.Go(func() {
+			turns <- struct{}{}
+			defer func() { <-turns }()
+			results[i] = player.Play(ctx, s)
+			saying.Lock()
+			defer saying.Unlock()
+			say(results[i])
+		})
+	}
+	wg.Wait()
+	return results
+}
+
+func printResult(out io.Writer, r scenario.Result) {
+	for _, s := range r.Steps {
+		word, why := "ok", ""
+		if s.Err != nil {
+			word, why = "FAILED", "\n    "+strings.ReplaceAll(s.Err.Error(), "\n", "\n    ")
+		}
+		fmt.Fprintf(out, "%-6s %5.1fs  %s: %s%s\n", word, s.Took.Seconds(), r.Path, s.Name, why)
+	}
+}
+
+// The elements of JUnit's reports that readers of them know.
+type (
+	junitSuites struct {
+		XMLName xml.Name     `xml:"testsuites"`
+		Suites  []junitSuite `xml:"testsuite"`
+	}
+	junitSuite struct {
+		Name     string      `xml:"name,attr"`
+		Tests    int         `xml:"tests,attr"`
+		Failures int         `xml:"failures,attr"`
+		Time     float64     `xml:"time,attr"`
+		Cases    []junitCase `xml:"testcase"`
+	}
+	junitCase struct {
+		Name    string        `xml:"name,attr"`
+		Class   string        `xml:"classname,attr"`
+		Time    float64       `xml:"time,attr"`
+		Failure *junitFailure `xml:"failure,omitempty"`
+	}
+	junitFailure struct {
+		Message string `xml:"message,attr"`
+	}
+)
+
+func writeJUnit(path string, results []scenario.Result) error {
+	var report junitSuites
+	for _, r := range results {
+		suite := junitSuite{Name: r.Path, Tests: len(r.Steps), Time: r.Took.Seconds()}
+		for _, s := range r.Steps {
+			one := junitCase{Name: s.Name, Class: r.Path, Time: s.Took.Seconds()}
+			if s.Err != nil {
+				suite.Failures++
+				one.Failure = &junitFailure{Message: s.Err.Error()}
+			}
+			suite.Cases = append(suite.Cases, one)
+		}
+		report.Suites = append(report.Suites, suite)
+	}
+	data, err := xml.MarshalIndent(report, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append([]byte(xml.Header), append(data, '\n')...), 0o644)
+}

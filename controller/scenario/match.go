@@ -1,0 +1,77 @@
+package scenario
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+)
+
+// mismatch says where have is not as want asks for; it is empty if it is. Fields
+// that want does not name may be anything. Of a list of objects each that is
+// wanted has to be there, in any order; other lists have to be equal.
+func mismatch(want, have any, path string) string {
+	switch want := want.(type) {
+	case map[string]any:
+		fields, ok := have.(map[string]any)
+		if !ok {
+			return differs(path, want, have)
+		}
+		for _, name := range slices.Sorted(maps.Keys(want)) {
+			if why := mismatch(want[name], fields[name], path+"."+name); why != "" {
+				return why
+			}
+		}
+		return ""
+	case []any:
+		list, ok := have.([]any)
+		if !ok || !allObjects(want) {
+			break
+		}
+		for i, wanted := range want {
+			if !slices.ContainsFunc(list, func(element any) bool { return mismatch(wanted, element, "") == "" }) {
+				if len(want) == 1 && len(list) == 1 {
+					return mismatch(wanted, list[0], path+"[0]")
+				}
+				return fmt.Sprintf("%s: no element is as wanted[%d] %s", path, i, brief(wanted))
+			}
+		}
+		return ""
+	case int64: // numbers of YAML and of the API server may differ in type
+		if f, ok := have.(float64); ok && f == float64(want) {
+			return ""
+		}
+	case float64:
+		if i, ok := have.(int64); ok && float64(i) == want {
+			return ""
+		}
+	}
+	if !equality.Semantic.DeepEqual(want, have) {
+		return differs(path, want, have)
+	}
+	return ""
+}
+
+func allObjects(list []any) bool {
+	return len(list) > 0 && !slices.ContainsFunc(list, func(element any) bool { _, ok := element.(map[string]any); return !ok })
+}
+
+func differs(path string, want, have any) string {
+	if have == nil {
+		return fmt.Sprintf("%s: wanted %s, it is not there", path, brief(want))
+	}
+	return fmt.Sprintf("%s: wanted %s, it is %s", path, brief(want), brief(have))
+}
+
+func brief(v any) string {
+	const most = 200
+	text := fmt.Sprintf("%v", v)
+	if s, ok := v.(string); ok {
+		text = fmt.Sprintf("%q", s)
+	}
+	if len(text) > most {
+		text = text[:most] + "…"
+	}
+	return text
+}

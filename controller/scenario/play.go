@@ -1,0 +1,272 @@
+package scenario
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/text"
+)
+
+const (
+	pollInterval = 100 * time.Millisecond
+	// soon makes a second run due.
+	soonAnnotation = "rolewright.dev/reconcile-period"
+	soon           = "1s"
+	// cleanUpPatience is how long the namespace of a scenario is worked at.
+	cleanUpPatience = 10 * time.Second
+)
+
+// Player plays scenarios, several at a time if wanted. The operator has to run.
+type Player struct {
+	Client client.Client
+	// Apply applies an object, as soon as its kind is served, in the namespace if it
+	// names none and needs one. The object is then as the API server has it.
+	Apply func(ctx context.Context, u *unstructured.Unstructured, namespace string) error
+	Runs  *Runs
+	// Watched tells whether the operator runs something for a kind.
+	Watched func(schema.GroupVersionKind) bool
+	// Timeout is that of steps without their own.
+	Timeout time.Duration
+}
+
+// Result is how a scenario ended.
+type Result struct {
+	Path  string
+	Took  time.Duration
+	Steps []StepResult
+}
+
+// StepResult is how a step ended; Err is nil if all is as expected.
+type StepResult struct {
+	Name string
+	Took time.Duration
+	Err  error
+}
+
+// Failed tells whether a step did not end as expected.
+func (r Result) Failed() bool {
+	for _, s := range r.Steps {
+		if s.Err != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// Play plays the steps up to the first that fails.
+func (p *Player) Play(ctx context.Context, s Scenario) Result {
+	began := time.Now()
+	result := Result{Path: s.Path}
+	step := func(name string, do func() error) bool {
+		began := time.Now()
+		err := do()
+		result.Steps = append(result.Steps, StepResult{name, time.Since(began), err})
+		return err == nil
+	}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "rolewright-test-"}}
+	if err := p.Client.Create(ctx, namespace); err != nil {
+		step("namespace", func() error { return err })
+		return result
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpPatience)
+		defer cancel()
+		_ = p.Client.Delete(ctx, namespace) // it was made for the scenario; its name says so
+	}()
+	if len(s.Given.All) > 0 && !step("given", func() error { return p.give(ctx, s.Given, namespace.Name) }) {
+		return result
+	}
+	for _, one := range s.Steps {
+		if !step(one.Name, func() error { return p.step(ctx, one, namespace.Name) }) {
+			break
+		}
+	}
+	result.Took = time.Since(began)
+	return result
+}
+
+func (p *Player) give(ctx context.Context, objects Objects, namespace string) error {
+	for _, u := range objects.All {
+		if err := p.Apply(ctx, u.DeepCopy(), namespace); err != nil {
+			return fmt.Errorf("%s: %w", name(u), err)
+		}
+	}
+	return nil
+}
+
+func (p *Player) step(ctx context.Context, s Step, namespace string) error {
+	timeout := p.Timeout
+	if s.Timeout != nil {
+		timeout = s.Timeout.Duration
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	for _, u := range s.Apply.All {
+		u = u.DeepCopy()
+		if err := p.Apply(ctx, u, namespace); err != nil {
+			return fmt.Errorf("apply %s: %w", name(u), err)
+		}
+		if p.Watched(u.GroupVersionKind()) {
+			if err := p.runs(ctx, s, u); err != nil {
+				return fmt.Errorf("%s: %w", name(u), err)
+			}
+		}
+	}
+	if err := p.each(ctx, s.Delete, namespace, func(ctx context.Context, u *unstructured.Unstructured) error {
+		return client.IgnoreNotFound(p.Client.Delete(ctx, u))
+	}); err != nil {
+		return err
+	}
+	if err := p.each(ctx, s.Delete, namespace, p.absent); err != nil {
+		return err
+	}
+	if err := p.each(ctx, s.Expect, namespace, p.expect); err != nil {
+		return err
+	}
+	return p.each(ctx, s.Absent, namespace, p.absent)
+}
+
+// runs waits for the run that the object as applied has to have, and for a second one.
+func (p *Player) runs(ctx context.Context, s Step, u *unstructured.Unstructured) error {
+	of := object{u.GroupVersionKind(), client.ObjectKeyFromObject(u)}
+	first, err := p.Runs.await(ctx, of, func(r run) bool {
+		return r.Generation == u.GetGeneration() && r.Result != status.Interrupted
+	})
+	if err != nil {
+		return fmt.Errorf("no run of generation %d has ended in time: %w", u.GetGeneration(), err)
+	}
+	if err := ended(first, s); err != nil || s.Fails != "" || s.Idempotent != nil && !*s.Idempotent {
+		return err
+	}
+	if err := p.annotate(ctx, u, soon); err != nil {
+		return err
+	}
+	second, err := p.Runs.await(ctx, of, func(r run) bool {
+		return r.Started.After(first.Finished) && r.Result != status.Interrupted
+	})
+	if err != nil {
+		return fmt.Errorf("no second run has ended in time: %w", err)
+	}
+	if err := p.annotate(ctx, u, nil); err != nil {
+		return err
+	}
+	if err := ended(second, Step{}); err != nil {
+		return fmt.Errorf("the second run: %w", err)
+	}
+	if second.Counts.Changed > 0 {
+		return fmt.Errorf("a second run changes something again: %s; make the tasks change nothing when nothing is to do, or write \"idempotent: false\"",
+			strings.Join(second.changed, ", "))
+	}
+	return nil
+}
+
+// ended says why a run did not end as the step wants.
+func ended(r run, s Step) error {
+	switch {
+	case s.Fails == "" && r.Result != status.Succeeded:
+		where := ""
+		if r.FailedTask != nil {
+			where = fmt.Sprintf(" (%s  %s)", r.FailedTask.Name, r.FailedTask.Path)
+		}
+		return errors.New(text.Uncoloured(fmt.Sprintf("the run did not succeed: %s%s: %s", r.Reason, where, r.Message)))
+	case s.Fails != "" && r.Reason != s.Fails:
+		return errors.New(text.Uncoloured(fmt.Sprintf("wanted a run that fails with %s, it ended with %s %s", s.Fails, r.Reason, r.Message)))
+	case !strings.Contains(r.Message, s.Message):
+		return errors.New(text.Uncoloured(fmt.Sprintf("wanted %q in the message, which is: %s", s.Message, r.Message)))
+	case s.Changed != nil && r.Counts.Changed != *s.Changed:
+		return fmt.Errorf("wanted %d changed tasks, there were %d: %s", *s.Changed, r.Counts.Changed, strings.Join(r.changed, ", "))
+	}
+	return nil
+}
+
+// annotate asks for a run soon, or no longer.
+func (p *Player) annotate(ctx context.Context, u *unstructured.Unstructured, value any) error {
+	data, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{soonAnnotation: value}}})
+	if err != nil {
+		return err
+	}
+	return p.Client.Patch(ctx, u.DeepCopy(), client.RawPatch(types.MergePatchType, data))
+}
+
+func (p *Player) each(ctx context.Context, objects Objects, namespace string, do func(context.Context, *unstructured.Unstructured) error) error {
+	for _, u := range objects.All {
+		u = in(u, namespace)
+		if err := do(ctx, u); err != nil {
+			return fmt.Errorf("%s: %w", name(u), err)
+		}
+	}
+	return nil
+}
+
+// expect waits until an object is as wanted.
+func (p *Player) expect(ctx context.Context, want *unstructured.Unstructured) error {
+	return p.until(ctx, want, func(have *unstructured.Unstructured) string {
+		if have == nil {
+			return "it does not exist"
+		}
+		fields := want.DeepCopy()
+		unstructured.RemoveNestedField(fields.Object, "metadata", "namespace") // it was found in it
+		return strings.TrimPrefix(mismatch(fields.Object, have.Object, ""), ".")
+	})
+}
+
+// absent waits until an object does not exist.
+func (p *Player) absent(ctx context.Context, u *unstructured.Unstructured) error {
+	return p.until(ctx, u, func(have *unstructured.Unstructured) string {
+		if have == nil {
+			return ""
+		}
+		return fmt.Sprintf("it exists; finalizers: %v", have.GetFinalizers())
+	})
+}
+
+// until waits until look has nothing to say of the object as it is, nil if there is none.
+func (p *Player) until(ctx context.Context, u *unstructured.Unstructured, look func(*unstructured.Unstructured) string) error {
+	key := client.ObjectKeyFromObject(u)
+	why := "it could not be read"
+	for {
+		have := &unstructured.Unstructured{}
+		have.SetGroupVersionKind(u.GroupVersionKind())
+		err := p.Client.Get(ctx, key, have)
+		if apierrors.IsNotFound(err) {
+			have, err = nil, nil
+		}
+		if err == nil {
+			why = look(have)
+		} else if ctx.Err() == nil {
+			return err
+		}
+		if err == nil && why == "" {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return errors.New(why)
+		case <-time.After(pollInterval):
+		}
+	}
+}
+
+// in is a copy of the object, in the namespace if it names none.
+func in(u *unstructured.Unstructured, namespace string) *unstructured.Unstructured {
+	u = u.DeepCopy()
+	if u.GetNamespace() == "" {
+		u.SetNamespace(namespace)
+	}
+	return u
+}
+
+func name(u *unstructured.Unstructured) string { return u.GetKind() + "/" + u.GetName() }

@@ -1,0 +1,207 @@
+// Package scenario reads and plays the scenarios of rolewright test: objects that
+// are applied, and what is expected of the runs and of the cluster then.
+package scenario
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+)
+
+// Scenario is a file with steps. It is played in a namespace of its own.
+type Scenario struct {
+	// Path is that of the file.
+	Path string `json:"-"`
+	// Given are objects that are there before the first step.
+	Given Objects `json:"given,omitempty"`
+	Steps []Step  `json:"steps"`
+}
+
+// Step applies or deletes objects, and says what is expected of it. Objects
+// without a namespace are in that of the scenario.
+type Step struct {
+	Name string `json:"name,omitempty"`
+	// Apply are applied; the runs of those that are watched have to succeed.
+	Apply Objects `json:"apply,omitempty"`
+	// Delete are deleted, and have to be gone at the end.
+	Delete Objects `json:"delete,omitempty"`
+
+	// Fails is the reason with which the run has to fail, such as TaskFailed, and
+	// Message a text that is in its message.
+	Fails   string `json:"fails,omitempty"`
+	Message string `json:"message,omitempty"`
+	// Changed is how many tasks of the run have to change something.
+	Changed *int64 `json:"changed,omitempty"`
+	// Idempotent is false where a second run may change something.
+	Idempotent *bool `json:"idempotent,omitempty"`
+
+	// Expect are objects as they have to become: fields that are not named may be
+	// anything, and a list of objects may have more.
+	Expect Objects `json:"expect,omitempty"`
+	// Absent are objects that must not exist, or not any more.
+	Absent Objects `json:"absent,omitempty"`
+	// Timeout is how long the step may take.
+	Timeout *metav1.Duration `json:"timeout,omitempty"`
+}
+
+// Objects are written as an object, as the path of a file with objects, relative
+// to the scenario, or as a list of both.
+type Objects struct {
+	All   []*unstructured.Unstructured
+	paths []string
+}
+
+// UnmarshalJSON reads one of the forms.
+func (o *Objects) UnmarshalJSON(data []byte) error {
+	var list []json.RawMessage
+	if data = bytes.TrimSpace(data); len(data) > 0 && data[0] != '[' {
+		list = []json.RawMessage{data}
+	} else if err := json.Unmarshal(data, &list); err != nil {
+		return err
+	}
+	for _, one := range list {
+		var path string
+		if json.Unmarshal(one, &path) == nil {
+			o.paths = append(o.paths, path)
+			continue
+		}
+		u := &unstructured.Unstructured{}
+		if err := json.Unmarshal(one, &u.Object); err != nil {
+			return errors.New("a path or an object expected")
+		}
+		o.All = append(o.All, u)
+	}
+	return nil
+}
+
+// Read reads a scenario with the files that it names. The error names the file
+// and the step.
+func Read(path string) (Scenario, error) {
+	s := Scenario{Path: path}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return s, err
+	}
+	if err := yaml.UnmarshalStrict(data, &s); err != nil {
+		return s, fmt.Errorf("%s: %w", path, err)
+	}
+	if len(s.Steps) == 0 {
+		return s, fmt.Errorf("%s: it has no steps; write at least one, with apply", path)
+	}
+	if err := s.Given.resolve(path); err != nil {
+		return s, fmt.Errorf("%s: given: %w", path, err)
+	}
+	for i := range s.Steps {
+		if err := s.Steps[i].complete(path); err != nil {
+			return s, fmt.Errorf("%s: step %d: %w", path, i+1, err)
+		}
+	}
+	return s, nil
+}
+
+// OfSample is the scenario for a file with objects: they become Ready, a second
+// run changes nothing, and they can be deleted.
+func OfSample(path string) (Scenario, error) {
+	sample := Objects{paths: []string{filepath.Base(path)}}
+	if err := sample.resolve(path); err != nil {
+		return Scenario{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return Scenario{Path: path, Steps: []Step{{Name: "apply", Apply: sample}, {Name: "delete", Delete: sample}}}, nil
+}
+
+func (s *Step) complete(path string) error {
+	var errs []error
+	for name, objects := range map[string]*Objects{"apply": &s.Apply, "delete": &s.Delete, "expect": &s.Expect, "absent": &s.Absent} {
+		if err := objects.resolve(path); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", name, err))
+		}
+	}
+	if len(s.Apply.All) == 0 && (s.Fails != "" || s.Changed != nil) {
+		errs = append(errs, errors.New("fails and changed are about the runs of apply, which is missing"))
+	}
+	if s.Message != "" && s.Fails == "" {
+		errs = append(errs, errors.New("message is about a run that fails: give fails too"))
+	}
+	if s.Timeout != nil && s.Timeout.Duration <= 0 {
+		errs = append(errs, fmt.Errorf("timeout %s: more than 0 expected, such as 2m", s.Timeout.Duration.Round(time.Millisecond)))
+	}
+	if s.Name == "" {
+		s.Name = strings.Join(append(s.Apply.names(), s.Delete.names()...), ", ")
+	}
+	return errors.Join(errs...)
+}
+
+func (o *Objects) names() []string {
+	var names []string
+	for _, u := range o.All {
+		names = append(names, u.GetKind()+"/"+u.GetName())
+	}
+	return names
+}
+
+// resolve reads the files, and checks that each object has a kind and a name.
+func (o *Objects) resolve(scenario string) error {
+	for _, p := range o.paths {
+		if !filepath.IsAbs(p) {
+			p = filepath.Join(filepath.Dir(scenario), p)
+		}
+		f, err := os.Open(p)
+		if err != nil {
+			return err
+		}
+		found, err := Decode(f)
+		_ = f.Close()
+		if err != nil {
+			return fmt.Errorf("%s: %w", p, err)
+		}
+		o.All = append(o.All, found...)
+	}
+	o.paths = nil
+	for _, u := range o.All {
+		if u.GetAPIVersion() == "" || u.GetKind() == "" || u.GetName() == "" {
+			return fmt.Errorf("an object has no apiVersion, kind or metadata.name: %s", head(u))
+		}
+	}
+	return nil
+}
+
+// Decode reads the objects of a file. Documents that no API server takes are left
+// out: empty ones, and kustomizations.
+func Decode(r io.Reader) ([]*unstructured.Unstructured, error) {
+	var all []*unstructured.Unstructured
+	for documents := utilyaml.NewYAMLOrJSONDecoder(r, 4096); ; {
+		u := &unstructured.Unstructured{}
+		if err := documents.Decode(&u.Object); errors.Is(err, io.EOF) {
+			return all, nil
+		} else if err != nil {
+			return nil, err
+		}
+		if len(u.Object) > 0 && !strings.HasPrefix(u.GetAPIVersion(), "kustomize.config.k8s.io/") {
+			all = append(all, u)
+		}
+	}
+}
+
+// head is the beginning of an object, for messages.
+func head(u *unstructured.Unstructured) string {
+	const most = 80
+	data, err := json.Marshal(u.Object)
+	if err != nil {
+		return "?"
+	}
+	if len(data) > most {
+		return string(data[:most]) + "…"
+	}
+	return string(data)
+}

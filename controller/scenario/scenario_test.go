@@ -1,0 +1,78 @@
+package scenario
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+func TestMismatch(t *testing.T) {
+	t.Parallel()
+	have := `{a: 1, b: {c: x, d: ""}, list: [{n: one, v: 1}, {n: two, v: 2}], args: [p, q]}`
+	for want, why := range map[string]string{
+		`{}`:                                "",
+		`{a: 1.0, b: {d: ""}}`:              "",
+		`{list: [{n: two}]}`:                "",
+		`{args: [p, q]}`:                    "",
+		`{a: 0}`:                            ".a: wanted 0, it is 1",
+		`{a: "1"}`:                          `.a: wanted "1", it is 1`,
+		`{b: {e: z}}`:                       `.b.e: wanted "z", it is not there`,
+		`{b: [x]}`:                          ".b: wanted [x], it is map[",
+		`{list: [{n: two, v: 1}]}`:          ".list: no element is as wanted[0]",
+		`{list: []}`:                        ".list: wanted []",
+		`{args: [p]}`:                       ".args: wanted [p], it is [p q]",
+		`{list: [{n: one}, {n: three}]}`:    ".list: no element is as wanted[1]",
+		`{b: {c: x, d: null}}`:              `.b.d: wanted <nil>, it is ""`,
+		`{list: [{n: one}, {n: [{x: 1}]}]}`: ".list: no element is as wanted[1]",
+	} {
+		got := mismatch(decoded(t, want), decoded(t, have), "")
+		if why == "" && got != "" || !strings.HasPrefix(got, why) {
+			t.Errorf("want %s: got %q, want %q", want, got, why)
+		}
+	}
+}
+
+func decoded(t *testing.T, text string) map[string]any {
+	t.Helper()
+	var v map[string]any
+	if err := yaml.Unmarshal([]byte(text), &v); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// Bad input is named with file, step and field.
+func TestRead_SaysWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	const object = "{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}"
+	if err := os.WriteFile(filepath.Join(dir, "two.yaml"), []byte(object+"\n---\n"+object+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for text, why := range map[string]string{
+		"steps: [{apply: two.yaml, expect: [" + object + "]}]": "",
+		"given: two.yaml":                                "it has no steps",
+		"steps: [{aply: two.yaml}]":                      `unknown field "aply"`,
+		"steps: [{apply: three.yaml}]":                   "step 1: apply: open ",
+		"steps: [{apply: two.yaml}, {apply: {kind: A}}]": "step 2: apply: an object has no apiVersion, kind or metadata.name",
+		"steps: [{apply: 3}]":                            "a path or an object expected",
+		"steps: [{delete: two.yaml, fails: TaskFailed}]": "step 1: fails and changed are about the runs of apply",
+		"steps: [{apply: two.yaml, message: x}]":         "step 1: message is about a run that fails",
+		"steps: [{apply: two.yaml, timeout: -1s}]":       "step 1: timeout -1s",
+	} {
+		path := filepath.Join(dir, "scenario.yaml")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, err := Read(path)
+		if why == "" && (err != nil || len(s.Steps) != 1 || len(s.Steps[0].Apply.All) != 2) {
+			t.Errorf("%s: %v, %v", text, s, err)
+		}
+		if why != "" && (err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), why)) {
+			t.Errorf("%s: got %v, want %q", text, err, why)
+		}
+	}
+}

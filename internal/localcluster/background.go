@@ -1,0 +1,178 @@
+package localcluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Files of a cluster in the background. The lock is held while the process lives,
+// and has its number.
+const (
+	lockFile       = "lock"
+	logFile        = "log"
+	kubeconfigFile = "kubeconfig"
+)
+
+// ErrNotRunning says that no cluster runs in the background.
+var ErrNotRunning = errors.New("no cluster is running")
+
+// Background is a cluster of a process of its own: the one in a directory.
+type Background struct {
+	Dir string
+}
+
+// Kubeconfig is the path of the administrator's kubeconfig.
+func (b Background) Kubeconfig() string { return filepath.Join(b.Dir, kubeconfigFile) }
+
+// Up starts a process that has to call [Background.Serve], unless the cluster is
+// running, and returns when the cluster answers.
+func (b Background) Up(ctx context.Context, program string, args ...string) error {
+	if err := os.MkdirAll(b.Dir, 0o700); err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	if _, err := b.pid(); errors.Is(err, ErrNotRunning) {
+		log, err := os.OpenFile(filepath.Join(b.Dir, logFile), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = log.Close() }()
+		if err := os.Remove(b.Kubeconfig()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		server := exec.Command(program, args...)
+		server.Stdout, server.Stderr = log, log
+		server.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		if err := server.Start(); err != nil {
+			return err
+		}
+		go func() { ended <- server.Wait() }()
+	} else if err != nil {
+		return err
+	}
+	for {
+		if _, err := os.Stat(b.Kubeconfig()); err == nil {
+			return nil
+		}
+		select {
+		case err := <-ended:
+			said, _ := os.ReadFile(filepath.Join(b.Dir, logFile)) // what is there is said
+			if len(said) == 0 {
+				return fmt.Errorf("the cluster did not start: %w", err)
+			}
+			return fmt.Errorf("the cluster did not start: %s", strings.TrimPrefix(strings.TrimSpace(string(said)), "Error: "))
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// Down stops the cluster, and returns when its processes have ended. The error
+// wraps [ErrNotRunning] if there is none.
+func (b Background) Down(ctx context.Context) error {
+	pid, err := b.pid()
+	if err != nil {
+		return err
+	}
+	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return fmt.Errorf("stop process %d: %w", pid, err)
+	}
+	for {
+		if _, err := b.pid(); errors.Is(err, ErrNotRunning) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// Serve runs the cluster until ctx is done.
+func (b Background) Serve(ctx context.Context, o Options) (err error) {
+	lock, err := b.lock()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lock.Close()) }()
+	o.Dir = b.Dir
+	c, err := Start(o)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		err = errors.Join(err, os.Remove(b.Kubeconfig()), c.Stop())
+	}()
+	if !c.Collects {
+		fmt.Fprintf(os.Stderr, "no %s: dependents of deleted objects stay\n", controllerManager)
+	}
+	temporary := b.Kubeconfig() + ".new"
+	if err := os.WriteFile(temporary, c.Kubeconfig, 0o600); err != nil {
+		return err
+	}
+	if err := os.Rename(temporary, b.Kubeconfig()); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// lock takes the lock, and writes the number of this process into it.
+func (b Background) lock() (*os.File, error) {
+	file, err := os.OpenFile(filepath.Join(b.Dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: another process runs a cluster here: %w", b.Dir, err), file.Close())
+	}
+	if err := file.Truncate(0); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	if _, err := file.WriteString(strconv.Itoa(os.Getpid())); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
+}
+
+// pid is the number of the process that holds the lock.
+func (b Background) pid() (int, error) {
+	file, err := os.Open(filepath.Join(b.Dir, lockFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, ErrNotRunning
+	}
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = file.Close() }()
+	switch err := unix.Flock(int(file.Fd()), unix.LOCK_SH|unix.LOCK_NB); {
+	case err == nil:
+		return 0, ErrNotRunning
+	case !errors.Is(err, unix.EWOULDBLOCK):
+		return 0, err
+	}
+	data, err := os.ReadFile(file.Name())
+	if err != nil {
+		return 0, err
+	}
+	pid, err := strconv.Atoi(string(data))
+	if err != nil || pid <= 1 {
+		return 0, fmt.Errorf("%s: it has no process number; stop the cluster by hand", file.Name())
+	}
+	return pid, nil
+}

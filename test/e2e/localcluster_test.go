@@ -1,0 +1,106 @@
+package e2e
+
+import (
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rolewright/rolewright/test/testenv"
+)
+
+// ownCluster has the stage's commands find the programs of an API server.
+func (s *stage) ownCluster() {
+	s.t.Helper()
+	s.env = append(s.env, "KUBEBUILDER_ASSETS="+absolute(s.t, "bin", "tools"))
+}
+
+// What people need without a cluster: an API server that starts, answers and ends.
+func TestCluster_UpAndDown(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	env := s.env
+	s.env = append(slices.Clip(env), "PATH=/usr/bin:/bin", "HOME="+t.TempDir())
+	if out := s.tool(1, "cluster", "exec", "--", "true"); !strings.Contains(out, "rolewright cluster up --download") {
+		t.Errorf("without the programs it says\n%s", out)
+	}
+	s.env = env
+	s.ownCluster()
+	dir := "--dir=" + t.TempDir()
+	up := s.tool(0, "cluster", "up", dir)
+	t.Cleanup(func() { s.tool(0, "cluster", "down", dir) })
+	kubeconfig := strings.Trim(strings.TrimPrefix(strings.TrimSpace(up), "export KUBECONFIG="), "'")
+	if info, err := os.Stat(kubeconfig); err != nil || info.Mode().Perm() != 0o600 {
+		t.Fatalf("up prints %s: %v %v", up, info, err)
+	}
+	if again := s.tool(0, "cluster", "up", dir); again != up {
+		t.Errorf("called again, up prints %s", again)
+	}
+	kubectl := exec.Command(absolute(t, "bin", "tools", "kubectl"), "--kubeconfig="+kubeconfig, "create", "namespace", "mine")
+	if out, err := kubectl.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	s.tool(0, "cluster", "down", dir)
+	if _, err := os.Stat(kubeconfig); err == nil {
+		t.Error("the kubeconfig is left")
+	}
+	s.tool(7, "cluster", "exec", "--", "sh", "-c", "test -s $KUBECONFIG && exit 7")
+}
+
+// Scenarios of a project: what is as expected passes, and what is not is named.
+func TestTest_PlaysScenarios(t *testing.T) {
+	t.Parallel()
+	needAnsible(t)
+	s := newStage(t)
+	s.ownCluster()
+	s.tool(0, "init", "--domain", testenv.Random("d")+".example.com", "--name", "web-operator")
+	s.tool(0, "create", "api", "--group", "web", "--version", "v1", "--kind", "Site", "--finalizer")
+	out := s.tool(0, "test", "--junit", "report.xml")
+	for _, want := range []string{"config/samples/web_v1_site.yaml: apply", "config/samples/web_v1_site.yaml: delete", "1 of 1 scenarios passed"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is not in\n%s", want, out)
+		}
+	}
+	if report := s.texts()["report.xml"]; !strings.Contains(report, `tests="2" failures="0"`) {
+		t.Errorf("the report is\n%s", report)
+	}
+
+	s.write("tests/good.yaml", `
+given: {apiVersion: v1, kind: ConfigMap, metadata: {name: given}}
+steps:
+  - apply: ../config/samples/web_v1_site.yaml
+    changed: 1
+    expect: {apiVersion: v1, kind: ConfigMap, metadata: {name: site-sample}, data: {text: Hello}}
+  - delete: ../config/samples/web_v1_site.yaml
+    absent: {apiVersion: v1, kind: ConfigMap, metadata: {name: site-sample}}
+`)
+	s.write("tests/other.yaml", `
+steps:
+  - apply: ../config/samples/web_v1_site.yaml
+    idempotent: false
+    timeout: 15s
+    expect: {apiVersion: v1, kind: ConfigMap, metadata: {name: site-sample}, data: {text: Bye}}
+`)
+	s.write("tests/fails.yaml", `
+steps:
+  - apply: ../config/samples/web_v1_site.yaml
+    fails: TaskFailed
+`)
+	out = s.tool(1, "test")
+	for _, want := range []string{
+		`ConfigMap/site-sample: data.text: wanted "Bye", it is "Hello"`, "wanted a run that fails with TaskFailed, it ended with Succeeded", "1 of 3 scenarios passed",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is not in\n%s", want, out)
+		}
+	}
+	s.replace("roles/site/tasks/main.yml", "- name: Write a ConfigMap", "- name: Always\n  ansible.builtin.command: echo\n- name: Write a ConfigMap")
+	if out := s.tool(1, "test", "tests/good.yaml"); !strings.Contains(out, "wanted 1 changed tasks, there were 2: Always, Write a ConfigMap") {
+		t.Error(out)
+	}
+	s.replace("tests/good.yaml", "    changed: 1\n", "")
+	if out := s.tool(1, "test", "tests/good.yaml"); !strings.Contains(out, "a second run changes something again: Always") {
+		t.Error(out)
+	}
+}
