@@ -250,19 +250,17 @@ mutants: setup cluster-tools-kwok ## seed bugs into the operator, one at a time,
 
 ##@ Manifests
 
-GENERATE = cd tools/manifests && go run ./generate -config $(CURDIR)/config -kubectl $(TOOLS)/kubectl -out $(CURDIR)
-
 .PHONY: chart
-chart: $(TOOLS)/kubectl $(TOOLS)/helm ## make the Helm chart in dist/chart out of config/
-	@$(GENERATE) chart
+chart: build $(TOOLS)/kubectl $(TOOLS)/helm ## make the Helm chart in dist/chart out of config/
+	@$(TOOLS)/kubectl kustomize config/default | $(BIN)/rolewright generate chart
 	@$(TOOLS)/helm lint --strict --quiet dist/chart
 
 .PHONY: bundle
-bundle: $(TOOLS)/kubectl ## make the OLM bundle, for the image IMG, in bundle/ out of config/
-	@$(GENERATE) $(if $(IMG),-image $(IMG)) bundle
+bundle: build $(TOOLS)/kubectl ## make the OLM bundle, for the image IMG, in bundle/ out of config/
+	@$(TOOLS)/kubectl kustomize config/manifests | $(BIN)/rolewright generate bundle $(if $(IMG),--image $(IMG))
 
 .PHONY: test-manifests
-test-manifests: client-tools ## tests of chart, bundle, rules and dashboard
+test-manifests: build client-tools ## tests of chart, bundle, rules and dashboard
 	@cd tools/manifests && go test -count=1 $(TESTFLAGS) ./... # Go does not see that config/ has changed
 
 ##@ The development control plane

@@ -29,7 +29,10 @@ func newGenerateCommand() *cobra.Command {
 		Args:  explainArgument,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newGenerateCRDCommand(), newGenerateSampleCommand(), newGenerateRBACCommand())
+	cmd.AddCommand(newGenerateCRDCommand(), newGenerateSampleCommand(), newGenerateRBACCommand(),
+		newGenerateChartCommand(), newGenerateBundleCommand(),
+		newGenerateCommonCommand("alerts", "Print the manifests of what collects the operator's metrics, and of its alerts", "prometheus"),
+		newGenerateCommonCommand("dashboard", "Print the operator's dashboard for Grafana", "grafana"))
 	return cmd
 }
 

@@ -94,8 +94,12 @@ func (p Project) Files() ([]File, error) {
 	if err != nil {
 		return nil, err
 	}
+	about, err := execute("files/csv.yaml", p)
+	if err != nil {
+		return nil, err
+	}
 	own, err := p.file()
-	return append(files, own, File{Path: "playbooks/.gitkeep"}, File{Path: "roles/.gitkeep"}), err
+	return append(files, own, File{Path: "config/manifests/bases/" + p.Name + ".clusterserviceversion.yaml", Text: about}, File{Path: "playbooks/.gitkeep"}, File{Path: "roles/.gitkeep"}), err
 }
 
 // file is PROJECT.

@@ -1,4 +1,6 @@
-package main
+// Package generate has the tests of the charts and bundles that rolewright generate makes: of this repository's
+// manifests, and of a new project's.
+package generate
 
 import (
 	"bytes"
@@ -14,69 +16,134 @@ import (
 	apimanifests "github.com/operator-framework/api/pkg/manifests"
 	"github.com/operator-framework/api/pkg/validation"
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 )
 
 const (
 	repository = "../../.."
-	tools      = repository + "/bin/tools/"
+	instance   = "app.kubernetes.io/instance"
 )
 
-func source(t *testing.T) kustomize {
+// program is the path of one that make has built.
+func program(t *testing.T, name string) string {
 	t.Helper()
-	for _, name := range []string{"kubectl", "helm"} {
-		if _, err := os.Stat(tools + name); err != nil {
-			t.Fatalf("run `make client-tools`: %v", err)
-		}
+	path, err := filepath.Abs(filepath.Join(repository, "bin", name))
+	if err == nil {
+		_, err = os.Stat(path)
 	}
-	return kustomize{kubectl: tools + "kubectl", config: repository + "/config"}
+	if err != nil {
+		t.Fatalf("run `make build client-tools`: %v", err)
+	}
+	return path
+}
+
+// output is what a program prints, started in a directory.
+func output(t *testing.T, dir string, stdin []byte, name string, args ...string) []byte {
+	t.Helper()
+	cmd := exec.Command(program(t, name), args...)
+	cmd.Dir, cmd.Stdin = dir, bytes.NewReader(stdin)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, stderr.String())
+	}
+	return out
+}
+
+// object is one of Kubernetes.
+type object map[string]any
+
+func (o object) at(path ...string) any {
+	value, _, _ := unstructured.NestedFieldNoCopy(o, path...)
+	return value
+}
+
+func (o object) text(path ...string) string {
+	s, _ := o.at(path...).(string)
+	return s
+}
+
+func (o object) kind() string { return o.text("kind") }
+func (o object) name() string { return o.text("metadata", "name") }
+
+// build returns the objects of a directory of config/.
+func build(t *testing.T, dir string) []object {
+	t.Helper()
+	var objects []object
+	for text := range strings.SplitSeq(string(output(t, repository, nil, "tools/kubectl", "kustomize", "config/"+dir)), "\n---\n") {
+		o := object{}
+		if err := yaml.Unmarshal([]byte(text), &o); err != nil {
+			t.Fatal(err)
+		}
+		objects = append(objects, o)
+	}
+	return objects
+}
+
+// generate makes chart and bundle of a project's config/ in its directory.
+func generate(t *testing.T, dir string) {
+	t.Helper()
+	for what, of := range map[string]string{"chart": "default", "bundle": "manifests"} {
+		stream := output(t, dir, nil, "tools/kubectl", "kustomize", "config/"+of)
+		output(t, dir, stream, "rolewright", "generate", what)
+	}
 }
 
 func TestChartAndBundle_AreUpToDate(t *testing.T) {
-	k := source(t)
-	for name, tt := range map[string]struct {
-		make  func() (map[string][]byte, error)
-		place string
-	}{
-		"chart":  {func() (map[string][]byte, error) { return chart(k) }, "dist/chart"},
-		"bundle": {func() (map[string][]byte, error) { return bundle(k, "") }, "bundle"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			files, err := tt.make()
-			if err != nil {
-				t.Fatal(err)
-			}
-			again, err := tt.make()
-			if err != nil || !reflect.DeepEqual(files, again) {
-				t.Errorf("made twice, it differs (%v)", err)
-			}
-			known := slices.Collect(maps.Keys(files))
-			err = filepath.WalkDir(filepath.Join(repository, tt.place), func(path string, entry os.DirEntry, err error) error {
-				if err == nil && !entry.IsDir() {
-					rel, _ := filepath.Rel(repository, path)
-					if !slices.Contains(known, rel) {
-						t.Errorf("%s is not made from config/ any more; run `make %s`", rel, name)
-					}
-				}
-				return err
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			for file, want := range files {
-				got, err := os.ReadFile(filepath.Join(repository, file))
-				if err != nil || !bytes.Equal(got, want) {
-					t.Errorf("%s differs from what config/ makes; run `make %s` (%v)", file, name, err)
-				}
-			}
-		})
+	dir := t.TempDir()
+	if err := os.CopyFS(dir+"/config", os.DirFS(repository+"/config")); err != nil {
+		t.Fatal(err)
+	}
+	generate(t, dir)
+	for _, place := range []string{"dist/chart", "bundle", "bundle.Dockerfile"} {
+		if out, err := exec.Command("diff", "-r", filepath.Join(repository, place), filepath.Join(dir, place)).CombinedOutput(); err != nil {
+			t.Errorf("%s is not what config/ makes; run `make chart bundle`: %v\n%s", place, err, out)
+		}
+	}
+}
+
+// A new project's chart and bundle are valid, and have its own names.
+func TestScaffold_ChartAndBundleAreValid(t *testing.T) {
+	dir := t.TempDir()
+	output(t, dir, nil, "rolewright", "init", "--domain", "example.com", "--name", "web-operator")
+	output(t, dir, nil, "rolewright", "create", "api", "--group", "web", "--version", "v1", "--kind", "Site", "--finalizer")
+	generate(t, dir)
+	generate(t, dir) // what is there is replaced
+	output(t, dir, nil, "tools/helm", "lint", "--strict", "dist/chart")
+	rendered := output(t, dir, nil, "tools/helm", "template", "release", "dist/chart", "--kube-version=1.36.0",
+		"--set=metrics.prometheusRule.enabled=true,metrics.serviceMonitor.enabled=true,metrics.dashboard.enabled=true,networkPolicy.enabled=true")
+	for _, want := range []string{`job="web-operator"`, "name: release-controller-manager-rules", "kind: ServiceMonitor", "sites.web.example.com"} {
+		if !bytes.Contains(rendered, []byte(want)) {
+			t.Errorf("the chart has no %s", want)
+		}
+	}
+	if bytes.Contains(rendered, []byte("memcached")) {
+		t.Error("the chart names the example operator")
+	}
+	for _, problem := range problems(t, dir+"/bundle") {
+		t.Error(problem)
+	}
+	for what, want := range map[string]string{"alerts": `job="web-operator"`, "dashboard": "rolewright_runs_total"} {
+		if out := output(t, dir, nil, "rolewright", "generate", what); !bytes.Contains(out, []byte(want)) {
+			t.Errorf("generate %s has no %s", what, want)
+		}
+	}
+	if err := os.Remove(dir + "/dist/chart/Chart.yaml"); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program(t, "rolewright"), "generate", "chart")
+	cmd.Dir, cmd.Stdin = dir, bytes.NewReader(output(t, dir, nil, "tools/kubectl", "kustomize", "config/default"))
+	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "it was not made by this command") {
+		t.Errorf("a directory of something else: %v\n%s", err, out)
 	}
 }
 
 // helm renders the chart as its installation would.
 func helm(t *testing.T, args ...string) (string, error) {
 	t.Helper()
-	cmd := exec.Command(tools+"helm", append([]string{"template", "memcached-operator", repository + "/dist/chart",
+	cmd := exec.Command(program(t, "tools/helm"), append([]string{"template", "memcached-operator", repository + "/dist/chart",
 		"--namespace=memcached-operator-system", "--kube-version=1.36.0"}, args...)...)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
@@ -110,21 +177,21 @@ func rendered(t *testing.T, args ...string) map[string]object {
 // With no values the chart is config/default, but for the namespace, which is the release's, the kind, which stays, and the
 // label of the release.
 func TestChart_IsConfigDefault(t *testing.T) {
-	objects, err := source(t).build("default")
-	if err != nil {
-		t.Fatal(err)
-	}
 	got := rendered(t)
-	for _, want := range objects {
+	for _, want := range build(t, "default") {
 		id := want.kind() + " " + want.text("metadata", "namespace") + "/" + want.name()
 		switch want.kind() {
 		case "Namespace":
 			continue
 		case "CustomResourceDefinition":
-			want.part("metadata", "annotations")["helm.sh/resource-policy"] = "keep"
+			want.at("metadata").(map[string]any)["annotations"] = map[string]any{"helm.sh/resource-policy": "keep"}
 		}
-		for _, labels := range named(want) {
-			labels[instance] = "memcached-operator"
+		for _, path := range [][]string{
+			{"metadata", "labels"}, {"spec", "selector"}, {"spec", "selector", "matchLabels"}, {"spec", "template", "metadata", "labels"},
+		} {
+			if labels, ok := want.at(path...).(map[string]any); ok && labels["app.kubernetes.io/name"] != nil {
+				labels[instance] = "memcached-operator"
+			}
 		}
 		if !reflect.DeepEqual(map[string]any(want), map[string]any(got[id])) {
 			t.Errorf("%s differs:\nconfig/default: %v\nchart: %v", id, want, got[id])
@@ -138,7 +205,6 @@ func TestChart_IsConfigDefault(t *testing.T) {
 
 // Two operators in one namespace do not mix: nothing selects by the label that all of them have alone.
 func TestSelectors_NameTheOperator(t *testing.T) {
-	k := source(t)
 	count := 0
 	check := func(o object, keys ...string) {
 		for _, path := range [][]string{{"spec", "selector"}, {"spec", "selector", "matchLabels"}, {"spec", "podSelector", "matchLabels"}} {
@@ -155,11 +221,7 @@ func TestSelectors_NameTheOperator(t *testing.T) {
 		}
 	}
 	for _, dir := range []string{"default", "network-policy", "network-policy-egress", "prometheus"} {
-		objects, err := k.build(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, o := range objects {
+		for _, o := range build(t, dir) {
 			check(o, "app.kubernetes.io/name")
 		}
 	}
@@ -172,15 +234,13 @@ func TestSelectors_NameTheOperator(t *testing.T) {
 }
 
 func TestChart_Lints(t *testing.T) {
-	source(t)
-	out, err := exec.Command(tools+"helm", "lint", "--strict", repository+"/dist/chart").CombinedOutput()
+	out, err := exec.Command(program(t, "tools/helm"), "lint", "--strict", repository+"/dist/chart").CombinedOutput()
 	if err != nil {
 		t.Errorf("helm lint --strict: %v\n%s", err, out)
 	}
 }
 
 func TestChart_TakesValues(t *testing.T) {
-	source(t)
 	values := filepath.Join(t.TempDir(), "values.yaml")
 	const text = `
 image: {repository: example.com/operator, tag: v1, pullPolicy: Never}
@@ -285,7 +345,6 @@ func decode(t *testing.T, o object, into any) {
 }
 
 func TestChart_RefusesWhatItDoesNotKnow(t *testing.T) {
-	source(t)
 	for set, want := range map[string]string{
 		"replica=2":                  "'replica' not allowed",
 		"replicas=two":               "got string, want integer",
@@ -299,11 +358,7 @@ func TestChart_RefusesWhatItDoesNotKnow(t *testing.T) {
 }
 
 func TestConfig_IsKnownToThePrometheusOperator(t *testing.T) {
-	objects, err := source(t).build("prometheus")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, o := range objects {
+	for _, o := range build(t, "prometheus") {
 		switch o.kind() {
 		case "ServiceMonitor":
 			decode(t, o, &monitoringv1.ServiceMonitor{})

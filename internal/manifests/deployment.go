@@ -1,4 +1,4 @@
-package main
+package manifests
 
 import (
 	"errors"
@@ -31,7 +31,11 @@ func (c *charter) deployment(o object) error {
 	if len(volumes) != 1 {
 		return errors.New("it has more than the one volume that the chart knows")
 	}
-	work := object(volumes[0].(map[string]any)).part("emptyDir")
+	volume, ok := volumes[0].(map[string]any)
+	if !ok {
+		return errors.New("its volume is no object")
+	}
+	work := object(volume).part("emptyDir")
 	work["sizeLimit"] = c.say("{{ .Values.work.sizeLimit }}")
 	work[c.block("{{- with .Values.work.medium }}", "medium: {{ . }}", "{{- end }}")] = ""
 	if err := c.arguments(container); err != nil {
@@ -60,7 +64,7 @@ func (c *charter) arguments(container map[string]any) error {
 	args := stringsOf(container["args"])
 	metrics := slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return !strings.HasPrefix(arg, "--metrics-") })
 	if len(metrics) == 0 {
-		return errors.New("it has no arguments about metrics; config/default/manager_metrics_patch.yaml adds them")
+		return errors.New("it has no arguments about metrics, such as --metrics-bind-address=:8443")
 	}
 	lines := []string{"{{- if .Values.metrics.enabled }}"}
 	for _, arg := range metrics {

@@ -1,7 +1,8 @@
-package main
+package manifests
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,28 +28,25 @@ type bundler struct {
 	rest []object
 }
 
-// bundle returns the files of the OLM bundle: those of bundle/, and the
-// Dockerfile of its image. image is the operator's; empty for that of config/.
-func bundle(k kustomize, image string) (map[string][]byte, error) {
-	n, err := k.naming()
+// Bundle returns the files of an OLM bundle for the objects of the stream, with
+// paths relative to bundle/, and the Dockerfile of its image. image is the
+// operator's; empty for that of the Deployment.
+func Bundle(stream []byte, version, image string) (files map[string][]byte, dockerfile []byte, err error) {
+	objects, err := decode(stream)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	version, err := k.version()
+	n, err := nameOf(objects)
 	if err != nil {
-		return nil, err
-	}
-	objects, err := k.build("manifests")
-	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	b := &bundler{roles: map[string]object{}, bound: map[string]string{}}
 	if err := b.sort(objects); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	name := strings.TrimSuffix(n.NamePrefix, "-")
 	if err := b.fill(name, version, image); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	annotations := map[string]string{
 		"operators.operatorframework.io.bundle.mediatype.v1":       "registry+v1",
@@ -58,39 +56,25 @@ func bundle(k kustomize, image string) (map[string][]byte, error) {
 		"operators.operatorframework.io.bundle.channels.v1":        channel,
 		"operators.operatorframework.io.bundle.channel.default.v1": channel,
 	}
-	files := map[string][]byte{"bundle.Dockerfile": dockerfile(annotations)}
-	if files["bundle/metadata/annotations.yaml"], err = yaml.Marshal(map[string]any{"annotations": annotations}); err != nil {
-		return nil, fmt.Errorf("encode the annotations: %w", err)
+	files = map[string][]byte{}
+	if files["metadata/annotations.yaml"], err = yaml.Marshal(map[string]any{"annotations": annotations}); err != nil {
+		return nil, nil, fmt.Errorf("encode the annotations: %w", err)
 	}
 	for _, o := range append(b.rest, b.csv) {
 		file := o.name() + "." + strings.ToLower(o.kind()) + ".yaml"
 		if o.kind() == b.csv.kind() {
 			file = name + ".clusterserviceversion.yaml"
 		}
-		if files["bundle/manifests/"+file], err = yaml.Marshal(o); err != nil {
-			return nil, fmt.Errorf("encode %s: %w", file, err)
+		if files["manifests/"+file], err = yaml.Marshal(o); err != nil {
+			return nil, nil, fmt.Errorf("encode %s: %w", file, err)
 		}
 	}
-	return files, nil
-}
-
-// version is the chart's, so that there is one.
-func (k kustomize) version() (string, error) {
-	data, err := k.read("chart/Chart.yaml")
-	if err != nil {
-		return "", err
-	}
-	var chart struct {
-		Version string `json:"version"`
-	}
-	if err := yaml.Unmarshal(data, &chart); err != nil || chart.Version == "" {
-		return "", errors.Join(errors.New("config/chart/Chart.yaml: set version"), err)
-	}
-	return chart.Version, nil
+	return files, bundleImage(annotations), nil
 }
 
 // sort tells what becomes of each object.
 func (b *bundler) sort(objects []object) error {
+	var others []object
 	for _, o := range objects {
 		delete(o.part("metadata"), "namespace") // OLM decides it
 		switch o.kind() {
@@ -110,7 +94,14 @@ func (b *bundler) sort(objects []object) error {
 		case "Service":
 			b.rest = append(b.rest, o)
 		default:
+			others = append(others, o)
+		}
+	}
+	for _, o := range others {
+		if b.owns(o) {
 			b.samples = append(b.samples, o)
+		} else {
+			b.rest = append(b.rest, o)
 		}
 	}
 	for _, name := range sortedKeys(b.roles) {
@@ -119,9 +110,17 @@ func (b *bundler) sort(objects []object) error {
 		}
 	}
 	if b.csv == nil || b.deployment == nil {
-		return errors.New("config/manifests needs a ClusterServiceVersion and a Deployment")
+		return errors.New("a ClusterServiceVersion and a Deployment are needed; give what \"kubectl kustomize config/manifests\" makes")
 	}
 	return nil
+}
+
+// owns tells whether an object is of a kind of the operator.
+func (b *bundler) owns(o object) bool {
+	group, _, _ := strings.Cut(o.text("apiVersion"), "/")
+	return slices.ContainsFunc(b.owned, func(crd object) bool {
+		return crd.text("spec", "group") == group && crd.text("spec", "names", "kind") == o.kind()
+	})
 }
 
 func sortedKeys(m map[string]object) []string {
@@ -175,38 +174,47 @@ func (b *bundler) permissions(account, binding string) []any {
 	var rules []any
 	for _, name := range sortedKeys(b.roles) {
 		if b.bound[name] == binding {
-			rules = append(rules, b.roles[name]["rules"].([]any)...)
+			more, _ := b.roles[name]["rules"].([]any)
+			rules = append(rules, more...)
 		}
 	}
 	return []any{map[string]any{"serviceAccountName": account, "rules": rules}}
 }
 
-// kinds checks that the ClusterServiceVersion describes all versions of all kinds,
-// and none that does not exist.
+// kinds has the ClusterServiceVersion describe all versions of all kinds, and
+// checks that it describes none that does not exist.
 func (b *bundler) kinds() error {
 	said := map[string]bool{}
 	list, _ := b.csv.at("spec", "customresourcedefinitions", "owned").([]any)
 	for _, item := range list {
-		o := object(item.(map[string]any))
-		said[o.text("name")+"/"+o.text("version")+" "+o.text("kind")] = true
+		if fields, ok := item.(map[string]any); ok {
+			o := object(fields)
+			said[o.text("name")+"/"+o.text("version")+" "+o.text("kind")] = true
+		}
 	}
 	for _, crd := range b.owned {
-		for _, v := range crd.at("spec", "versions").([]any) {
-			id := crd.name() + "/" + object(v.(map[string]any)).text("name") + " " + crd.text("spec", "names", "kind")
+		versions, _ := crd.at("spec", "versions").([]any)
+		for _, item := range versions {
+			fields, _ := item.(map[string]any)
+			v, kind := object(fields), crd.text("spec", "names", "kind")
+			id := crd.name() + "/" + v.text("name") + " " + kind
 			if !said[id] {
-				return fmt.Errorf("config/manifests/bases: describe %s under customresourcedefinitions.owned", id)
+				description := v.text("schema", "openAPIV3Schema", "description")
+				list = append(list, map[string]any{"name": crd.name(), "version": v.text("name"), "kind": kind, "displayName": kind,
+					"description": cmp.Or(description, "An object of the kind "+kind+".")})
 			}
 			delete(said, id)
 		}
 	}
 	for id := range said {
-		return fmt.Errorf("config/manifests/bases: customresourcedefinitions.owned has %s, and there is no CustomResourceDefinition for it", id)
+		return fmt.Errorf("the ClusterServiceVersion describes %s under customresourcedefinitions.owned, and there is no CustomResourceDefinition for it", id)
 	}
+	b.csv.part("spec", "customresourcedefinitions")["owned"] = list
 	return nil
 }
 
-// dockerfile is that of the bundle's image, which has files and labels only.
-func dockerfile(annotations map[string]string) []byte {
+// bundleImage is the Dockerfile of the bundle's image, which has files and labels only.
+func bundleImage(annotations map[string]string) []byte {
 	var out bytes.Buffer
 	out.WriteString("# Written by make bundle.\nFROM scratch\n\n")
 	var labels []string

@@ -1,15 +1,16 @@
-package main
+package manifests
 
 import (
 	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"path/filepath"
+	"path"
 	"strings"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/rolewright/rolewright/config"
 )
 
 // charter turns objects into templates.
@@ -25,32 +26,37 @@ type word struct {
 	lines        []string
 }
 
-// chart returns the files of the chart: what is written by hand in config/chart,
-// and a template for each object.
-func chart(k kustomize) (map[string][]byte, error) {
-	n, err := k.naming()
+// Chart returns the files of a chart for the objects of the stream, with paths
+// relative to the chart. own are chart sources that are written by hand, such as
+// Chart.yaml and values.yaml; it may be nil.
+func Chart(stream []byte, version string, own fs.FS) (map[string][]byte, error) {
+	objects, err := decode(stream)
+	if err != nil {
+		return nil, err
+	}
+	n, err := nameOf(objects)
 	if err != nil {
 		return nil, err
 	}
 	c := &charter{naming: n}
-	files := map[string][]byte{}
-	if err := handwritten(filepath.Join(k.config, "chart"), files); err != nil {
-		return nil, err
-	}
-	objects, err := k.build("default")
+	files, err := sources(n, version, own)
 	if err != nil {
 		return nil, err
 	}
 	for _, dir := range []string{"prometheus", "network-policy", "network-policy-egress"} {
-		more, err := k.build(dir)
+		more, err := Common(dir, n.Operator)
 		if err != nil {
 			return nil, err
 		}
-		for _, o := range more { // as config/default would with them
+		added, err := decode(more)
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range added { // as config/default would with them
 			o.part("metadata")["name"] = c.NamePrefix + o.name()
 			o.part("metadata")["namespace"] = c.Namespace
 		}
-		objects = append(objects, more...)
+		objects = append(objects, added...)
 	}
 	for _, o := range objects {
 		if o.kind() == "Namespace" {
@@ -61,15 +67,34 @@ func chart(k kustomize) (map[string][]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s %s: %w", o.kind(), name, err)
 		}
-		files["dist/chart/templates/"+strings.ToLower(o.kind())+"-"+name+".yaml"] = text
+		files["templates/"+strings.ToLower(o.kind())+"-"+name+".yaml"] = text
 	}
-	dashboard, err := k.read("grafana/dashboard.json")
+	if files["files/dashboard.json"], err = Common("grafana", n.Operator); err != nil {
+		return nil, err
+	}
+	files["templates/configmap-dashboard.yaml"] = []byte(dashboardTemplate)
+	return files, nil
+}
+
+// Common are the manifests of a directory of [config.Files], for the operator of
+// this name: those of prometheus and the network policies, or grafana's dashboard.
+func Common(dir, operator string) ([]byte, error) {
+	entries, err := config.Files.ReadDir(dir)
 	if err != nil {
 		return nil, err
 	}
-	files["dist/chart/files/dashboard.json"] = dashboard
-	files["dist/chart/templates/configmap-dashboard.yaml"] = []byte(dashboardTemplate)
-	return files, nil
+	var all [][]byte
+	for _, e := range entries {
+		if e.Name() == "kustomization.yaml" {
+			continue
+		}
+		data, err := config.Files.ReadFile(path.Join(dir, e.Name()))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, bytes.ReplaceAll(data, []byte(config.Name), []byte(operator)))
+	}
+	return bytes.Join(all, nil), nil
 }
 
 const dashboardTemplate = `{{- if .Values.metrics.dashboard.enabled }}
@@ -87,24 +112,39 @@ data:
 {{- end }}
 `
 
-// handwritten adds the files of a directory to the chart.
-func handwritten(dir string, files map[string][]byte) error {
-	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+// sources are the chart's files that are no templates of objects: those of own, and
+// for the rest those of all operators.
+func sources(n naming, version string, own fs.FS) (map[string][]byte, error) {
+	chart, err := fs.Sub(config.Files, "chart")
+	if err != nil {
+		return nil, err
+	}
+	files := map[string][]byte{}
+	if err := collect(chart, files); err != nil {
+		return nil, err
+	}
+	if files["Chart.yaml"], err = yaml.Marshal(map[string]any{
+		"apiVersion": "v2", "name": strings.TrimSuffix(n.NamePrefix, "-"), "type": "application",
+		"description": "The operator " + n.Operator, "version": version, "appVersion": version,
+	}); err != nil {
+		return nil, err
+	}
+	files["templates/NOTES.txt"] = []byte("The operator is installed in the namespace {{ .Release.Namespace }}.\n")
+	if own == nil {
+		return files, nil
+	}
+	return files, collect(own, files)
+}
+
+// collect adds the files of a directory.
+func collect(dir fs.FS, files map[string][]byte) error {
+	return fs.WalkDir(dir, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
 		}
-		data, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		rel, err := filepath.Rel(dir, path)
-		files[filepath.ToSlash(filepath.Join("dist/chart", rel))] = data
+		files[name], err = fs.ReadFile(dir, name)
 		return err
 	})
-	if err != nil {
-		return fmt.Errorf("read the chart's sources: %w", err)
-	}
-	return nil
 }
 
 // say returns a word that stands for a template.
@@ -132,8 +172,12 @@ func (c *charter) template(o object, name string) ([]byte, error) {
 	}
 	if role := o.text("roleRef", "name"); role != "" {
 		o.part("roleRef")["name"] = c.released(role)
-		for _, s := range o["subjects"].([]any) {
-			subject := s.(map[string]any)
+		subjects, _ := o["subjects"].([]any)
+		for _, s := range subjects {
+			subject, ok := s.(map[string]any)
+			if !ok {
+				return nil, errors.New("a subject is no object")
+			}
 			subject["name"] = c.say(`{{ include "serviceAccount" . }}`)
 			subject["namespace"] = c.say("{{ .Release.Namespace }}")
 		}
@@ -253,7 +297,7 @@ func (c *charter) special(o object, name string) (condition string, err error) {
 	case "Deployment":
 		return "", c.deployment(o)
 	}
-	return "", errors.New("the chart does not know what to do with the kind; say it in tools/manifests/generate")
+	return "", errors.New("the chart does not know what to do with the kind; leave it out of what is built")
 }
 
 // egress makes values of the API server's addresses and of further rules.
@@ -262,7 +306,11 @@ func (c *charter) egress(o object) error {
 	if len(rules) != 2 {
 		return errors.New("it has other rules than those for DNS and the API server")
 	}
-	rules[1].(map[string]any)[c.block("{{- with .Values.networkPolicy.egress.apiServer }}", "to:",
+	rule, ok := rules[1].(map[string]any)
+	if !ok {
+		return errors.New("a rule is no object")
+	}
+	rule[c.block("{{- with .Values.networkPolicy.egress.apiServer }}", "to:",
 		"{{- range . }}", "- ipBlock:", "    cidr: {{ . }}", "{{- end }}", "{{- end }}")] = ""
 	o.part("spec")["egress"] = append(rules, c.items("networkPolicy.egress.more"))
 	return nil

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
+	"github.com/rolewright/rolewright/internal/manifests"
+	"github.com/rolewright/rolewright/internal/scaffold"
+)
+
+const (
+	// chartSources are the parts of the chart that a project writes by hand.
+	chartSources = "config/chart"
+	firstVersion = "0.1.0"
+)
+
+func newGenerateChartCommand() *cobra.Command {
+	var output, version string
+	cmd := &cobra.Command{
+		Use:   "chart",
+		Short: "Make a Helm chart of the manifests on standard input",
+		Long: `Make a Helm chart of the manifests on standard input, as kustomize builds
+config/default. Image, resources, namespaces, permissions, metrics, alerts,
+dashboard and network policies become values.
+
+Files in config/chart, such as Chart.yaml, values.yaml or templates/NOTES.txt, are
+taken in place of the usual ones.`,
+		Example: "  kubectl kustomize config/default | rolewright generate chart",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			version, err := projectVersion(version)
+			if err != nil {
+				return usage(err)
+			}
+			stream, err := io.ReadAll(cmd.InOrStdin())
+			if err != nil {
+				return err
+			}
+			var own fs.FS
+			if _, err := os.Stat(chartSources); err == nil {
+				own = os.DirFS(chartSources)
+			}
+			files, err := manifests.Chart(stream, version, own)
+			if err != nil {
+				return usage(err)
+			}
+			return replaceDirectory(cmd, output, "Chart.yaml", files)
+		},
+	}
+	cmd.Flags().StringVar(&output, "output", "dist/chart", "The directory of the chart, which is made new.")
+	cmd.Flags().StringVar(&version, "version", "", "The version; that of config/chart/Chart.yaml if empty, or else "+firstVersion+".")
+	return cmd
+}
+
+func newGenerateBundleCommand() *cobra.Command {
+	var image, version string
+	cmd := &cobra.Command{
+		Use:   "bundle",
+		Short: "Make an OLM bundle of the manifests on standard input",
+		Long: `Make an OLM bundle of the manifests on standard input, as kustomize builds
+config/manifests: what config/default has, samples, and a ClusterServiceVersion,
+into which the Deployment, the permissions, the kinds and the samples are written.
+The bundle is in bundle/, and bundle.Dockerfile makes its image.`,
+		Example: "  kubectl kustomize config/manifests | rolewright generate bundle --version 0.2.0 --image REGISTRY/cache-operator:v0.2.0",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			version, err := projectVersion(version)
+			if err != nil {
+				return usage(err)
+			}
+			stream, err := io.ReadAll(cmd.InOrStdin())
+			if err != nil {
+				return err
+			}
+			files, dockerfile, err := manifests.Bundle(stream, version, image)
+			if err != nil {
+				return usage(err)
+			}
+			if err := replaceDirectory(cmd, "bundle", "metadata/annotations.yaml", files); err != nil {
+				return err
+			}
+			return os.WriteFile("bundle.Dockerfile", dockerfile, 0o644)
+		},
+	}
+	cmd.Flags().StringVar(&image, "image", "", "The operator's image; that of the Deployment if empty.")
+	cmd.Flags().StringVar(&version, "version", "", "The version; that of config/chart/Chart.yaml if empty, or else "+firstVersion+".")
+	return cmd
+}
+
+// newGenerateCommonCommand prints what is the same for all operators but for the name.
+func newGenerateCommonCommand(use, short, dir string) *cobra.Command {
+	var name string
+	cmd := &cobra.Command{
+		Use:   use,
+		Short: short,
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if name == "" {
+				p, err := scaffold.Read(".")
+				if err != nil {
+					return usage(fmt.Errorf("%w; or give --name", err))
+				}
+				name = p.Name
+			}
+			if _, err := scaffold.New("example.com", name); err != nil {
+				return usage(err)
+			}
+			data, err := manifests.Common(dir, name)
+			if err != nil {
+				return err
+			}
+			_, err = cmd.OutOrStdout().Write(data)
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&name, "name", "", "The operator's name: the label app.kubernetes.io/name of its Pods; that of PROJECT if empty.")
+	return cmd
+}
+
+// projectVersion is the version that is given, or that of the project's own Chart.yaml.
+func projectVersion(given string) (string, error) {
+	if given != "" {
+		return given, nil
+	}
+	path := chartSources + "/Chart.yaml"
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return firstVersion, nil
+	}
+	var chart struct {
+		Version string `json:"version"`
+	}
+	if err == nil {
+		err = yaml.Unmarshal(data, &chart)
+	}
+	if err != nil || chart.Version == "" {
+		return "", errors.Join(fmt.Errorf("%s: set version", path), err)
+	}
+	return chart.Version, nil
+}
+
+// replaceDirectory writes a directory again. What is there has to be one that was
+// made before, which has the marker.
+func replaceDirectory(cmd *cobra.Command, dir, marker string, files map[string][]byte) error {
+	if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
+		if _, err := os.Stat(filepath.Join(dir, marker)); err != nil {
+			return usage(fmt.Errorf("%s exists, and has no %s: it was not made by this command; remove it, or give another directory", dir, marker))
+		}
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return err
+	}
+	for name, data := range files {
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, data, 0o644); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s: %d files\n", dir, len(files))
+	return nil
+}

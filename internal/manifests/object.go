@@ -1,0 +1,116 @@
+// Package manifests makes a Helm chart and an OLM bundle out of an operator's
+// manifests, as kustomize builds them. It knows the layout of operator-sdk's
+// projects, and what chart and bundle are made of; names, labels and permissions
+// come from the manifests alone, so that all ways to install are the same.
+package manifests
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+)
+
+// object is one of Kubernetes.
+type object map[string]any
+
+// at is what is found by going down a path of keys; nil if there is none. It
+// is nil, too, where something else than an object is on the way.
+func (o object) at(path ...string) any {
+	var value any = map[string]any(o)
+	for _, key := range path {
+		fields, ok := value.(map[string]any)
+		if !ok {
+			return nil
+		}
+		value = fields[key]
+	}
+	return value
+}
+
+// text is the string at a path; empty if there is none.
+func (o object) text(path ...string) string {
+	s, _ := o.at(path...).(string)
+	return s
+}
+
+// part is the object at a path, which is made if it is not there.
+func (o object) part(path ...string) map[string]any {
+	value := map[string]any(o)
+	for _, key := range path {
+		next, ok := value[key].(map[string]any)
+		if !ok {
+			next = map[string]any{}
+			value[key] = next
+		}
+		value = next
+	}
+	return value
+}
+
+func (o object) kind() string { return o.text("kind") }
+func (o object) name() string { return o.text("metadata", "name") }
+
+// decode returns the objects of a stream, in their order.
+func decode(stream []byte) ([]object, error) {
+	var objects []object
+	for text := range strings.SplitSeq("\n"+string(stream), "\n---\n") {
+		o := object{}
+		if err := yaml.Unmarshal([]byte(text), &o); err != nil {
+			return nil, fmt.Errorf("read the manifests: %w", err)
+		}
+		if len(o) > 0 {
+			objects = append(objects, o)
+		}
+	}
+	return objects, nil
+}
+
+// naming is what config/default/kustomization.yaml gives all objects.
+type naming struct {
+	// Operator is the label app.kubernetes.io/name.
+	Operator, Namespace, NamePrefix string
+}
+
+// deploymentName is that of the Deployment, without the prefix.
+const deploymentName = "controller-manager"
+
+// nameOf reads the names from the Deployment.
+func nameOf(objects []object) (naming, error) {
+	for _, o := range objects {
+		prefix, ok := strings.CutSuffix(o.name(), deploymentName)
+		if o.kind() != "Deployment" || !ok || prefix == "" {
+			continue
+		}
+		n := naming{Operator: o.text("metadata", "labels", "app.kubernetes.io/name"), Namespace: o.text("metadata", "namespace"), NamePrefix: prefix}
+		if n.Operator == "" || n.Namespace == "" {
+			return n, fmt.Errorf("the Deployment %s needs a namespace, and the label app.kubernetes.io/name", o.name())
+		}
+		return n, nil
+	}
+	return naming{}, errors.New("there is no Deployment PREFIX-" + deploymentName + "; give what \"kubectl kustomize\" makes of config/default or config/manifests")
+}
+
+// operator is the container of the Deployment.
+func operator(deployment object) (map[string]any, error) {
+	containers, _ := deployment.at("spec", "template", "spec", "containers").([]any)
+	if len(containers) != 1 {
+		return nil, fmt.Errorf("deployment %s has %d containers; one is expected", deployment.name(), len(containers))
+	}
+	container, ok := containers[0].(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("deployment %s: its container is no object", deployment.name())
+	}
+	return container, nil
+}
+
+// strings of a list.
+func stringsOf(list any) []string {
+	items, _ := list.([]any)
+	var out []string
+	for _, item := range items {
+		out = append(out, fmt.Sprint(item))
+	}
+	return out
+}
