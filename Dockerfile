@@ -14,6 +14,7 @@ WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
 COPY cmd cmd
+COPY config config
 COPY controller controller
 COPY internal internal
 COPY runner runner
