@@ -195,8 +195,12 @@ e2e: setup setup-image setup-node cluster-tools node-tools client-tools build ##
 	@$(IMAGE) rolewright/rebased:e2e $(IMAGE_ARGS) --build-arg BASE=own-base:e2e --target operator .
 	@$(IMAGE) own-ansible:e2e --file test/cluster/testdata/own-ansible.Dockerfile test/cluster/testdata
 	@$(IMAGE) tea-operator:v0.0.1 --from rolewright/operator:e2e test/cluster/testdata/tea-operator
+	@rm -rf $(IMAGES)/site-operator && mkdir -p $(IMAGES)/site-operator && cd $(IMAGES)/site-operator && \
+		$(BIN)/rolewright init --domain example.com --name site-operator >/dev/null && \
+		$(BIN)/rolewright create api --group web --version v1 --kind Site --finalizer >/dev/null
+	@$(IMAGE) site-operator:v0.0.1 --from rolewright/operator:e2e $(IMAGES)/site-operator
 	@$(IMAGE) memcached:1.6 --file test/cluster/testdata/memcached.Dockerfile test/cluster/testdata
-	@$(TOOLS)/controlplane exec --node --audit-log audit.log --image $(IMAGES)/rolewright-example.tar --image $(IMAGES)/tea-operator.tar --image $(IMAGES)/memcached.tar -- \
+	@$(TOOLS)/controlplane exec --node --audit-log audit.log --image $(IMAGES)/rolewright-example.tar --image $(IMAGES)/tea-operator.tar --image $(IMAGES)/site-operator.tar --image $(IMAGES)/memcached.tar -- \
 		go test -tags e2e -count=1 -timeout 15m ./test/cluster $(TESTFLAGS)
 
 .PHONY: transcript
