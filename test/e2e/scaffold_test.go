@@ -123,6 +123,9 @@ func TestScaffold_AProjectComesToReady(t *testing.T) {
 	}
 	s.tool(0, "validate")
 	s.tool(0, "generate", "crd", "--check")
+	if schema := s.tool(0, "generate", "schema", "Site"); !strings.Contains(schema, `"web.`+domain+`/v1"`) || !strings.Contains(schema, `"text"`) {
+		t.Errorf("the schema of a Site is %s", schema)
+	}
 
 	kinds := s.install()
 	var role rbacv1.ClusterRole

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/rolewright/rolewright/internal/watches"
+)
+
+func newGenerateSchemaCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "schema [KIND]",
+		Short: "Print the JSON Schema of watches.yaml, or of the objects of a kind, for editors",
+		Long: `Print the JSON Schema of watches.yaml, or of the objects of a kind, as its CRD in
+config/crd/bases has it. Editors complete and check files with it: those with
+yaml-language-server, such as VS Code, by a first line
+
+  # yaml-language-server: $schema=watches.schema.json`,
+		Example: `  rolewright generate schema > watches.schema.json
+  rolewright generate schema Memcached > config/samples/memcached.schema.json`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var schema any = watches.JSONSchema()
+			if len(args) == 1 {
+				var err error
+				if schema, err = schemaOfKind(args[0]); err != nil {
+					return usage(err)
+				}
+			}
+			out := json.NewEncoder(cmd.OutOrStdout())
+			out.SetIndent("", "  ")
+			out.SetEscapeHTML(false)
+			return out.Encode(schema)
+		},
+	}
+}
+
+// schemaOfKind is the schema of the kind's objects: a choice, where there are
+// several versions.
+func schemaOfKind(kind string) (any, error) {
+	var kinds []string
+	for _, path := range globbed(defaultDefinitions + "/*.y*ml") {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		var crd apiextensionsv1.CustomResourceDefinition
+		if err := yaml.Unmarshal(data, &crd); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		kinds = append(kinds, crd.Spec.Names.Kind)
+		if crd.Spec.Names.Kind != kind {
+			continue
+		}
+		var versions []any
+		for _, v := range crd.Spec.Versions {
+			if v.Schema == nil || v.Schema.OpenAPIV3Schema == nil {
+				continue
+			}
+			s := v.Schema.OpenAPIV3Schema.DeepCopy()
+			if s.Properties == nil {
+				s.Properties = map[string]apiextensionsv1.JSONSchemaProps{}
+			}
+			for key, value := range map[string]string{"apiVersion": crd.Spec.Group + "/" + v.Name, "kind": kind} {
+				s.Properties[key] = apiextensionsv1.JSONSchemaProps{Type: "string", Enum: []apiextensionsv1.JSON{{Raw: fmt.Appendf(nil, "%q", value)}}}
+			}
+			s.Required = append(s.Required, "apiVersion", "kind")
+			versions = append(versions, s)
+		}
+		if len(versions) == 1 {
+			return versions[0], nil
+		}
+		return map[string]any{"anyOf": versions}, nil
+	}
+	return nil, fmt.Errorf("no CRD of the kind %s in %s; there are: %s", kind, defaultDefinitions, strings.Join(kinds, ", "))
+}
