@@ -21,6 +21,8 @@ import (
 	"github.com/rolewright/rolewright/controller/scenario"
 	"github.com/rolewright/rolewright/internal/localcluster"
 	"github.com/rolewright/rolewright/internal/watches"
+
+	plaintext "github.com/rolewright/rolewright/internal/text"
 )
 
 // testOptions are the settings of test: those of dev, and its own.
@@ -232,7 +234,8 @@ func printResult(out io.Writer, r scenario.Result) {
 		if s.Err != nil {
 			word, why = "FAILED", "\n    "+strings.ReplaceAll(s.Err.Error(), "\n", "\n    ")
 		}
-		fmt.Fprintf(out, "%-6s %5.1fs  %s: %s%s\n", word, s.Took.Seconds(), r.Path, s.Name, why)
+		// Values of the cluster are in it, and are no commands to the terminal.
+		fmt.Fprintln(out, plaintext.Uncoloured(fmt.Sprintf("%-6s %5.1fs  %s: %s%s", word, s.Took.Seconds(), r.Path, s.Name, why)))
 	}
 }
 
