@@ -30,7 +30,7 @@ func newGenerateCommand() *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newGenerateCRDCommand(), newGenerateSampleCommand(), newGenerateRBACCommand(),
-		newGenerateSchemaCommand(), newGenerateChartCommand(), newGenerateBundleCommand(),
+		newGenerateArgspecCommand(), newGenerateSchemaCommand(), newGenerateChartCommand(), newGenerateBundleCommand(),
 		newGenerateCommonCommand("alerts", "Print the manifests of what collects the operator's metrics, and of its alerts", "prometheus"),
 		newGenerateCommonCommand("dashboard", "Print the operator's dashboard for Grafana", "grafana"))
 	return cmd

@@ -2,14 +2,17 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/rolewright/rolewright/internal/scaffold"
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
@@ -79,4 +82,39 @@ func schemaOfKind(kind string) (any, error) {
 		return map[string]any{"anyOf": versions}, nil
 	}
 	return nil, fmt.Errorf("no CRD of the kind %s in %s; there are: %s", kind, defaultDefinitions, strings.Join(kinds, ", "))
+}
+
+func newGenerateArgspecCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "argspec [ROLE...]",
+		Short: "Write the argument specs of roles that have none, made of their defaults",
+		Long: `Write meta/argument_specs.yml for the roles that are named, or for all in roles/
+that have none. Types are those of the values in defaults/main.yml, descriptions
+the comments above them. Say in it then which options are required, and which
+choices there are: Ansible checks it before the first task, and "generate crd"
+makes the CRD of it.`,
+		Example: "  rolewright generate argspec memcached",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			named := len(args) > 0
+			if !named {
+				for _, dir := range globbed("roles/*") {
+					args = append(args, filepath.Base(dir))
+				}
+			}
+			var files []scaffold.File
+			for _, name := range args {
+				role := filepath.Join("roles", name)
+				if !filepath.IsLocal(role) || filepath.Dir(role) != "roles" {
+					return usage(fmt.Errorf("%q: the name of a role in roles/ expected", name))
+				}
+				f, err := scaffold.ArgumentSpec(".", role)
+				if err == nil {
+					files = append(files, f)
+				} else if named || !errors.Is(err, os.ErrExist) && !errors.Is(err, scaffold.ErrNoDefaults) {
+					return usage(err)
+				}
+			}
+			return writeFiles(cmd.OutOrStdout(), cmd.ErrOrStderr(), files, false, "next: say which options are required, then rolewright generate crd")
+		},
+	}
 }

@@ -199,7 +199,7 @@ func describe(node *yaml.Node) string {
 	return markup.ReplaceAllString(strings.TrimSpace(strings.Join(parts, " ")), "$1")
 }
 
-// defaultsOf are options of which only the default is known. Names that begin with _
+// defaultsOf are options of which only the default is known, and the comment above it. Names that begin with _
 // are the role's own.
 func defaultsOf(root *yaml.Node) []option {
 	var all []option
@@ -208,23 +208,26 @@ func defaultsOf(root *yaml.Node) []option {
 		if strings.HasPrefix(name, "_") {
 			continue
 		}
-		o := option{Name: name, Default: value, Type: "raw"}
-		switch {
-		case value.Kind == yaml.SequenceNode:
-			o.Type = "list"
-		case value.Kind == yaml.MappingNode:
-			o.Type = "dict"
-		case strings.Contains(value.Value, "{{"):
-		case value.Tag == "!!bool":
-			o.Type = "bool"
-		case value.Tag == "!!int":
-			o.Type = "int"
-		case value.Tag == "!!float":
-			o.Type = "float"
-		case value.Tag == "!!str":
-			o.Type = "str"
-		}
-		all = append(all, o)
+		all = append(all, option{Name: name, Default: value, Type: typeOf(value), Description: comment(root.Content[i].HeadComment)})
 	}
 	return all
+}
+
+// typeOf is the type that a value has in argument specs, raw if it may be another.
+func typeOf(value *yaml.Node) string {
+	switch {
+	case value.Kind == yaml.SequenceNode:
+		return "list"
+	case value.Kind == yaml.MappingNode:
+		return "dict"
+	case strings.Contains(value.Value, "{{"):
+		return "raw"
+	case value.Tag == "!!str" && value.Style == 0 && slices.Contains([]string{"yes", "no", "on", "off"}, strings.ToLower(value.Value)):
+		return "bool" // for Ansible, which reads YAML 1.1
+	}
+	types := map[string]string{"!!bool": "bool", "!!int": "int", "!!float": "float", "!!str": "str"}
+	if name, ok := types[value.Tag]; ok {
+		return name
+	}
+	return "raw"
 }

@@ -235,3 +235,55 @@ func TestAdopt_ChangesWhatNamesTheIncumbent(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// The argument spec of a role's defaults: as the reader of argument specs understands it, and never in place of one.
+func TestArgumentSpec(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	put := func(name, text string) {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("roles/web/defaults/main.yml", `---
+# How many Pods there are,
+# at least.
+replicas: 2
+tone: "yes"
+ratio: 0.5
+wanted: no
+names: [a, b]
+mixed: [a, 1]
+settings: {LEVEL: debug}
+# What depends on others.
+url: "http://{{ tone }}"
+nothing:
+_own: 1
+`)
+	f, err := ArgumentSpec(dir, "roles/web")
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(f.Path, f.Text)
+	for _, want := range []string{
+		"replicas:\n        type: int\n        default: 2\n        description: How many Pods there are, at least.\n",
+		"tone:\n        type: str\n        default: \"yes\"\n", "ratio:\n        type: float\n        default: 0.5\n", "wanted:\n        type: bool\n        default: no\n",
+		"names:\n        type: list\n        elements: str\n        description", "mixed:\n        type: list\n        description", "settings:\n        type: dict\n        description",
+		"url:\n        type: raw\n        description: What depends on others.\n", "nothing:\n        type: raw\n        description",
+	} {
+		if !strings.Contains(f.Text, want) {
+			t.Errorf("no %q in\n%s", want, f.Text)
+		}
+	}
+	if strings.Contains(f.Text, "_own") {
+		t.Error("it has the role's own variable")
+	}
+	if _, err := ArgumentSpec(dir, "roles/web"); !errors.Is(err, os.ErrExist) || !strings.Contains(err.Error(), "9 options") {
+		t.Errorf("where there is one already: %v", err)
+	}
+}

@@ -1,0 +1,82 @@
+package scaffold
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+)
+
+// ErrNoDefaults is wrapped by the error of [ArgumentSpec] about a role without defaults.
+var ErrNoDefaults = errors.New("there are no variables in defaults/main.yml")
+
+// ArgumentSpec is the argument spec of a role, made of its defaults: types are
+// those of the values, descriptions the comments above them. role is the
+// directory of the role, relative to dir. The error wraps [os.ErrExist] if the
+// role has an argument spec.
+func ArgumentSpec(dir, role string) (File, error) {
+	read := reader(func(name string) ([]byte, error) { return os.ReadFile(filepath.Join(dir, role, name)) })
+	if there, err := read.options(FromArgspec); err == nil {
+		return File{}, fmt.Errorf("%s: %w: its argument spec has %d options; edit it", role, os.ErrExist, len(there))
+	}
+	options, err := read.options(FromDefaults)
+	if err != nil {
+		return File{}, fmt.Errorf("%s: %w", role, err)
+	}
+	if len(options) == 0 {
+		return File{}, fmt.Errorf("%s: %w", role, ErrNoDefaults)
+	}
+	specs := mapping()
+	for _, o := range options {
+		spec := mapping("type", scalar(o.Type))
+		if elements := elementsOf(o.Default); elements != "" {
+			set(spec, "elements", scalar(elements))
+		}
+		if o.Type != "raw" && o.Default.Kind == yaml.ScalarNode {
+			set(spec, "default", &yaml.Node{Kind: yaml.ScalarNode, Tag: o.Default.Tag, Value: o.Default.Value, Style: o.Default.Style})
+		}
+		description := o.Description
+		if description == "" {
+			description = "The variable " + o.Name + "."
+		}
+		set(spec, "description", scalar(description))
+		set(specs, o.Name, spec)
+	}
+	root := mapping("argument_specs", mapping("main", mapping(
+		"short_description", scalar("The variables of the role "+path.Base(role)), "options", specs)))
+	var text strings.Builder
+	text.WriteString("---\n# Made of defaults/main.yml: look at the types, and say which options are required.\n")
+	out := yaml.NewEncoder(&text)
+	out.SetIndent(2)
+	if err := errors.Join(out.Encode(root), out.Close()); err != nil {
+		return File{}, fmt.Errorf("encode the argument spec: %w", err)
+	}
+	return File{Path: path.Join(filepath.ToSlash(role), "meta/argument_specs.yml"), Text: text.String()}, nil
+}
+
+// elementsOf is the type of all elements of a list; empty if they have none in
+// common.
+func elementsOf(list *yaml.Node) string {
+	if list.Kind != yaml.SequenceNode || len(list.Content) == 0 {
+		return ""
+	}
+	first := typeOf(list.Content[0])
+	if first == "raw" || slices.ContainsFunc(list.Content, func(n *yaml.Node) bool { return typeOf(n) != first }) {
+		return ""
+	}
+	return first
+}
+
+// comment is the text of a comment.
+func comment(text string) string {
+	var words []string
+	for line := range strings.Lines(text) {
+		words = append(words, strings.Fields(strings.TrimLeft(strings.TrimSpace(line), "#"))...)
+	}
+	return strings.Join(words, " ")
+}
