@@ -196,10 +196,13 @@ func (k Kind) sampleText(s *schema, options []option) (string, error) {
 		if !ok || at(at(s.spec, "properties"), field) == nil {
 			continue
 		}
-		switch {
-		case o.Default != nil && o.Default.Kind == yaml.ScalarNode && o.Default.Tag != "!!null" && o.Default.Value != "" && !strings.Contains(o.Default.Value, "{{"):
-			set(spec, field, literal(o.Default.Tag, o.Default.Value))
-		case o.Required:
+		if o.Default != nil && o.Default.Value != "" {
+			if value := valueOf(o.Type, o.Default); value != nil {
+				set(spec, field, value)
+				continue
+			}
+		}
+		if o.Required {
 			set(spec, field, example(o, s))
 		}
 	}
@@ -211,8 +214,10 @@ func (k Kind) sampleText(s *schema, options []option) (string, error) {
 
 // example is a value that an option allows.
 func example(o option, s *schema) *yaml.Node {
-	if len(o.Choices) > 0 && o.Type != "list" {
-		return o.Choices[0]
+	for _, c := range o.Choices {
+		if value := valueOf(o.Type, c); value != nil {
+			return value
+		}
 	}
 	switch o.Type {
 	case "bool":

@@ -65,7 +65,7 @@ func (s *schema) object(o option, path string, listed bool) *yaml.Node {
 	if len(required.Content) > 0 {
 		set(node, "required", required)
 	}
-	if rules := s.rules(o, fields); len(rules.Content) > 0 {
+	if rules := s.rules(o, fields, properties, path); len(rules.Content) > 0 {
 		set(node, "x-kubernetes-validations", rules)
 	}
 	return node
@@ -183,7 +183,12 @@ func (s *schema) choices(o option, path string) *yaml.Node {
 		switch {
 		case c.Tag == "!!null":
 		case o.Type == "int", o.Type == "float", o.Type == "bool":
-			enum.Content = append(enum.Content, literal(c.Tag, c.Value))
+			value := valueOf(o.Type, c)
+			if value == nil {
+				s.note("%s: the choice %s is no %s", path, c.Value, o.Type)
+				return nil
+			}
+			enum.Content = append(enum.Content, value)
 		default:
 			if c.Tag != "!!str" {
 				s.note("%s: the choice %s is no string to YAML; quote it", path, c.Value)
@@ -192,61 +197,4 @@ func (s *schema) choices(o option, path string) *yaml.Node {
 		}
 	}
 	return enum
-}
-
-// rules are what an argument spec says of several options together. Ansible itself
-// heeds them in nested options only.
-func (s *schema) rules(o option, fields map[string]string) *yaml.Node {
-	all := sequence()
-	add := func(rule, message string) {
-		all.Content = append(all.Content, mapping("rule", scalar(rule), "message", scalar(message)))
-	}
-	has := func(names []string) (terms, known []string) {
-		for _, n := range names {
-			if f, ok := fields[n]; ok {
-				terms, known = append(terms, "has(self."+f+")"), append(known, f)
-			}
-		}
-		return terms, known
-	}
-	for _, names := range o.MutuallyExclusive {
-		if terms, known := has(names); len(terms) > 1 {
-			add("["+strings.Join(terms, ", ")+"].filter(set, set).size() <= 1", "at most one of "+strings.Join(known, ", "))
-		}
-	}
-	for _, names := range o.RequiredTogether {
-		terms, known := has(names)
-		for i := 1; i < len(terms); i++ {
-			add(terms[0]+" == "+terms[i], known[0]+" and "+known[i]+" go together")
-		}
-	}
-	for _, names := range o.RequiredOneOf {
-		if terms, known := has(names); len(terms) > 0 {
-			add(strings.Join(terms, " || "), "one of "+strings.Join(known, ", ")+" is required")
-		}
-	}
-	for _, name := range sortedKeys(o.RequiredBy) {
-		terms, known := has(o.RequiredBy[name])
-		if by, ok := fields[name]; ok && len(terms) > 0 {
-			add("!has(self."+by+") || "+strings.Join(terms, " && "), by+" requires "+strings.Join(known, ", "))
-		}
-	}
-	for _, r := range o.RequiredIf {
-		terms, known := has(r.names)
-		key, ok := fields[r.key]
-		if !ok || len(terms) == 0 {
-			continue
-		}
-		value := r.value.Value
-		if r.value.Tag == "!!str" {
-			value = fmt.Sprintf("%q", value)
-		}
-		and := " && "
-		if r.any {
-			and = " || "
-		}
-		add(fmt.Sprintf("!has(self.%s) || self.%[1]s != %s || (%s)", key, value, strings.Join(terms, and)),
-			fmt.Sprintf("%s is required where %s is %s", strings.Join(known, strings.Trim(and, " ")), key, r.value.Value))
-	}
-	return all
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -238,4 +239,50 @@ func TestScaffold_TakesOverAProjectOfOperatorSDK(t *testing.T) {
 	s.start()
 	cup := s.sample(kinds["Cup"], "config/samples/kitchen_v1alpha1_cup.yaml")
 	kinds["Cup"].awaitReady(cup.GetName())
+}
+
+// The API server takes the CRD and the sample that are made of an argument spec with options of all shapes, and it
+// refuses what Ansible would refuse.
+func TestScaffold_TheAPIServerTakesAnyArgumentSpec(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	spec, err := os.ReadFile("testdata/argument_specs.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.write("roles/odd/meta/argument_specs.yml", string(spec))
+	s.write("roles/odd/tasks/main.yml", "---\n- name: Nothing\n  ansible.builtin.debug:\n")
+	s.tool(0, "init", "--domain", testenv.Random("d")+".example.com", "--name", "odd-operator")
+	s.tool(0, "create", "api", "--group", "odd", "--version", "v1", "--kind", "Odd")
+	odd := s.install()["Odd"]
+	sample := s.sample(odd, "config/samples/odd_v1_odd.yaml")
+	base, _, err := unstructured.NestedMap(sample.Object, "spec")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, valid := range map[string]bool{
+		"{s: b}": true, "{s: c}": false, "{yn: maybe}": false, "{ints: 4}": false, "{f: x}": false, "{b: x}": false,
+		"{by: 10 MB}": true, "{by: 5}": true, "{by: many}": false, `{ls: ["y"]}`: true, "{ls: [z]}": false, "{fch: 2.5}": true, "{fch: 3}": false,
+		"{r: {x: [1]}, j: 1, ja: x, l: [1, {a: b}], d: {x: 1}}": true,
+		"{ld: [{a: x}]}": false, "{ld: [{a: x, c: true, d: 1}]}": true, // required_by
+		"{ld: [{b: 1}]}": true, "{ld: [{a: x, b: 1, c: true}]}": false, "{ld: [{}]}": false,
+		"{ld: [{b: 1, k: other}]}": false, "{ld: [{b: 1, deep: {deeper: [{}]}}]}": false, "{ld: [{b: 1, deep: {deeper: [{x: 1}]}}]}": true,
+		"{dn: {mode: 3}}": false, "{dn: {mode: 3, x: a}}": true, "{dn: {flag: true, x: a}}": false, "{dn: {flag: false}}": true, "{dn: {fl: 3}}": false,
+		"{dn: {mode: 4}}": false, "{self: {in: x}}": false, "{self: {in: x, self: b, has: z}}": true,
+	} {
+		var more map[string]any
+		if err := yaml.Unmarshal([]byte(text), &more); err != nil {
+			t.Fatal(err)
+		}
+		u := sample.DeepCopy()
+		merged := map[string]any{}
+		maps.Copy(merged, base)
+		maps.Copy(merged, more)
+		u.Object = map[string]any{"apiVersion": sample.GetAPIVersion(), "kind": "Odd", "spec": merged,
+			"metadata": map[string]any{"generateName": "odd-", "namespace": s.namespace}}
+		_, err := odd.objects.Create(t.Context(), u, metav1.CreateOptions{DryRun: []string{"All"}})
+		if (err == nil) != valid || err != nil && !apierrors.IsInvalid(err) {
+			t.Errorf("%s: valid %v, want %v: %v", text, err == nil, valid, err)
+		}
+	}
 }
