@@ -74,17 +74,23 @@ func (d *Differs) Error() string {
 func (d *Differs) Unwrap() error { return ErrDiffers }
 
 // Write writes the files into the directory, all or none: with force also over
-// others. A file that has the text already is left alone.
+// others. A file that has the text already is left alone. A link in the directory
+// that leads out of it is an error.
 func Write(dir string, files []File, force bool) ([]Change, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = root.Close() }()
 	var changes []Change
 	var differing []error
 	for _, f := range files {
-		target := filepath.Join(dir, filepath.FromSlash(f.Path))
-		if _, err := os.Lstat(target); f.Link != "" && err == nil { // whatever it is, it is people's own
+		target := filepath.FromSlash(f.Path)
+		if _, err := root.Lstat(target); f.Link != "" && err == nil { // whatever it is, it is people's own
 			changes = append(changes, Change{f.Path, "unchanged"})
 			continue
 		}
-		old, err := os.ReadFile(target)
+		old, err := root.ReadFile(target)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			changes = append(changes, Change{f.Path, "created"})
@@ -105,19 +111,22 @@ func Write(dir string, files []File, force bool) ([]Change, error) {
 		if changes[i].Did == "unchanged" {
 			continue
 		}
-		target := filepath.Join(dir, filepath.FromSlash(f.Path))
-		if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
-			return nil, err
-		}
-		write := func() error { return os.WriteFile(target, []byte(f.Text), 0o644) }
-		if f.Link != "" {
-			write = func() error { return os.Symlink(f.Link, target) }
-		}
-		if err := write(); err != nil {
+		if err := write(root, f); err != nil {
 			return nil, err
 		}
 	}
 	return changes, nil
+}
+
+func write(root *os.Root, f File) error {
+	target := filepath.FromSlash(f.Path)
+	if err := root.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+		return err
+	}
+	if f.Link != "" {
+		return root.Symlink(f.Link, target)
+	}
+	return root.WriteFile(target, []byte(f.Text), 0o644)
 }
 
 // render executes the templates of a directory.

@@ -287,3 +287,18 @@ _own: 1
 		t.Errorf("where there is one already: %v", err)
 	}
 }
+
+// A project of a stranger has no files written elsewhere.
+func TestWrite_StaysInTheDirectory(t *testing.T) {
+	t.Parallel()
+	dir, elsewhere := t.TempDir(), t.TempDir()
+	if err := os.Symlink(elsewhere, filepath.Join(dir, "config")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Write(dir, []File{{Path: "config/crd/a.yaml", Text: "a"}}, true); err == nil || !strings.Contains(err.Error(), "escapes") {
+		t.Errorf("got %v", err)
+	}
+	if found, _ := os.ReadDir(elsewhere); len(found) > 0 {
+		t.Errorf("written elsewhere: %v", found)
+	}
+}
