@@ -161,7 +161,7 @@ func (d *dev) once(ctx context.Context) error {
 		}
 		watched, err = d.opts.loadWatches(logr.Discard())
 	}
-	d.apply(ctx, globbed("config/crd/bases/*.y*ml"))
+	d.apply(ctx, globbed(kindDefinitions))
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	ended := make(chan error, 1)

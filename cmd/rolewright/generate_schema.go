@@ -44,11 +44,14 @@ yaml-language-server, such as VS Code, by a first line
 	}
 }
 
+// kindDefinitions are the CRDs of a project.
+const kindDefinitions = defaultDefinitions + "/bases/*.y*ml"
+
 // schemaOfKind is the schema of the kind's objects: a choice, where there are
 // several versions.
 func schemaOfKind(kind string) (any, error) {
 	var kinds []string
-	for _, path := range globbed(defaultDefinitions + "/*.y*ml") {
+	for _, path := range globbed(kindDefinitions) {
 		data, err := os.ReadFile(path)
 		if err != nil {
 			return nil, err
@@ -81,7 +84,7 @@ func schemaOfKind(kind string) (any, error) {
 		}
 		return map[string]any{"anyOf": versions}, nil
 	}
-	return nil, fmt.Errorf("no CRD of the kind %s in %s; there are: %s", kind, defaultDefinitions, strings.Join(kinds, ", "))
+	return nil, fmt.Errorf("no CRD of the kind %s in %s; there are: %s", kind, kindDefinitions, strings.Join(kinds, ", "))
 }
 
 func newGenerateArgspecCommand() *cobra.Command {

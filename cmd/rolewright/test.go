@@ -197,7 +197,7 @@ func (o *testOptions) player(ctx context.Context, watched []watches.Watch) (*sce
 	if err != nil {
 		return nil, err
 	}
-	for _, p := range globbed("config/crd/bases/*.y*ml") {
+	for _, p := range globbed(kindDefinitions) {
 		if _, err := manifests.apply(ctx, p); err != nil {
 			return nil, fmt.Errorf("%s: %w", p, err)
 		}

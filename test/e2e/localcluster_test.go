@@ -79,7 +79,7 @@ steps:
 steps:
   - apply: ../config/samples/web_v1_site.yaml
     idempotent: false
-    timeout: 15s
+    timeout: 90s
     expect: {apiVersion: v1, kind: ConfigMap, metadata: {name: site-sample}, data: {text: Bye}}
 `)
 	s.write("tests/fails.yaml", `
