@@ -32,19 +32,19 @@ func TestReconcile_ResultIsWrittenLaterAndTheRunNotRepeated(t *testing.T) {
 	c := clientOf(t, cfg)
 	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
 	exec := &fakeExecutor{}
-	var broken atomic.Bool
+	var broken atomic.Int32 // no status is written after so many runs
 	faulty := rest.CopyConfig(cfg)
 	faulty.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return failing{next: next, hits: func(req *http.Request) bool {
-			return broken.Load() && exec.count() > 0 && strings.HasSuffix(req.URL.Path, "/status")
+			return exec.count() == int(broken.Load()) && strings.HasSuffix(req.URL.Path, "/status")
 		}}
 	})
-	broken.Store(true)
+	broken.Store(1)
 	start(t, faulty, exec, Options{Watches: []watches.Watch{watchOf(gvk, withFinalizer)}})
 	obj := create(t, c, object(gvk, ns, "one", map[string]any{}))
 	eventually(t, "the run", func() bool { return exec.count() == 1 })
 	settle()
-	broken.Store(false)
+	broken.Store(2)
 	is := awaitCondition(t, c, obj, status.Ready, "True")
 	if n := exec.count(); n != 1 {
 		t.Fatalf("%d runs, want 1", n)
@@ -52,10 +52,13 @@ func TestReconcile_ResultIsWrittenLaterAndTheRunNotRepeated(t *testing.T) {
 	if err := c.Delete(t.Context(), is); err != nil {
 		t.Fatal(err)
 	}
+	eventually(t, "the finalizer run", func() bool { return exec.count() == 2 })
+	settle()
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(obj), is); err != nil {
+		t.Errorf("the object goes before the end of its finalizer run is recorded: %v", err)
+	}
+	broken.Store(0)
 	eventually(t, "the object goes", func() bool {
-		if exec.count() > 1 {
-			broken.Store(true) // the finalizer has run; its record is refused
-		}
 		return apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(obj), object(gvk, ns, "one", nil)))
 	})
 	if n := exec.count(); n != 2 {

@@ -249,16 +249,22 @@ func TestRun_IsMadePlainlyWhereTheServerIsFrozen(t *testing.T) {
 }
 
 // On a machine on which forks come late there are fewer runs at a time, and hardly
-// one that starts a new Python. The server gets no CPU for three seconds of six.
+// one that starts a new Python. The server gets no CPU until forks have come late, and
+// then for three seconds of six.
 func TestRun_IsForkedLaterOnAStarvedMachine(t *testing.T) {
 	t.Parallel()
 	const runs = 40
 	o := options(t)
 	_, pool := start(t, o)
 	var limits []int
+	late := make(chan struct{})
 	r := runner.New(runner.Options{
 		Environ: o.Environ, Supervisor: o.Supervisor, Warm: pool, ForkTimeout: impatient,
-		OnLimit: func(limit int) { limits = append(limits, limit) },
+		OnLimit: func(limit int) {
+			if limits = append(limits, limit); len(limits) == 1 {
+				close(late)
+			}
+		},
 	})
 	t.Cleanup(r.Close)
 	done := make(chan struct{})
@@ -271,6 +277,11 @@ func TestRun_IsForkedLaterOnAStarvedMachine(t *testing.T) {
 			}{{syscall.SIGSTOP, 3 * time.Second}, {syscall.SIGCONT, 3 * time.Second}} {
 				for pid := range servers(t, o.Dir) {
 					_ = syscall.Kill(pid, step.signal) // it may have been replaced
+				}
+				select {
+				case <-done:
+					return
+				case <-late:
 				}
 				select {
 				case <-done:
