@@ -14,9 +14,11 @@ import (
 	"regexp"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	uberzap "go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"gopkg.in/yaml.v3"
@@ -34,6 +36,7 @@ type devOptions struct {
 
 	remote  bool
 	noApply bool
+	diff    bool
 
 	// level is that of the log, where people have not chosen one.
 	level uberzap.AtomicLevel
@@ -74,9 +77,15 @@ first, or give WATCH_NAMESPACE: two operators run each object twice.`,
 	o.bindReconcile(fs)
 	bindZapFlags(&o.zap, fs)
 	hideFlags(fs)
+	o.bindDiff(fs)
 	fs.BoolVar(&o.remote, "allow-remote", false, "Work in a cluster that is not on this machine.")
 	fs.BoolVar(&o.noApply, "no-apply", false, "Apply no CRDs and samples.")
 	return cmd
+}
+
+// bindDiff adds the flag that shows what runs change.
+func (o *devOptions) bindDiff(fs *pflag.FlagSet) {
+	fs.BoolVar(&o.diff, "diff", false, "Show what tasks change: run Ansible with --diff. What is written to Secrets is shown, too.")
 }
 
 // settle sets what run has flags for, and dev has not: it serves nothing, and its
@@ -86,6 +95,9 @@ func (o *devOptions) settle(given func(flag string) bool) {
 	o.metricsBindAddress, o.userMetricsAddress, o.healthBindAddress = "0", "0", "0"
 	if cache, err := os.UserCacheDir(); err == nil && !given("runner-root") {
 		o.runnerRoot = filepath.Join(cache, "rolewright", "dev")
+	}
+	if o.diff {
+		o.ansibleArgs = strings.TrimSpace(o.ansibleArgs + " --diff")
 	}
 	o.zap.Development = true
 	if o.zap.Level == nil {
@@ -121,14 +133,11 @@ func (o *devOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	found, err := findCluster(os.LookupEnv)
+	found, err := o.localCluster()
 	if err != nil {
-		return unreachable(err)
+		return err
 	}
-	if !o.remote && !onThisMachine(found.config.Host) {
-		return usage(fmt.Errorf("%s is not on this machine: if it is the right one, give --allow-remote", found))
-	}
-	d := &dev{opts: o, console: console.New(cmd.OutOrStdout(), coloured(cmd.OutOrStdout())), broken: map[string]error{}}
+	d := &dev{opts: o, console: console.New(cmd.OutOrStdout(), coloured(cmd.OutOrStdout()), time.Now), broken: map[string]error{}}
 	if d.watcher, err = filewatch.New(dir); err != nil {
 		return err
 	}
@@ -149,6 +158,19 @@ func (o *devOptions) run(cmd *cobra.Command) error {
 		}
 	}
 	return nil
+}
+
+// localCluster is the current cluster, which has to be on this machine if nothing
+// else was asked for.
+func (o *devOptions) localCluster() (cluster, error) {
+	found, err := findCluster(os.LookupEnv)
+	if err != nil {
+		return cluster{}, unreachable(err)
+	}
+	if !o.remote && !onThisMachine(found.config.Host) {
+		return cluster{}, usage(fmt.Errorf("%s is not on this machine: if it is the right one, give --allow-remote", found))
+	}
+	return found, nil
 }
 
 // once runs the operator until watches.yaml has changed, or ctx ends.

@@ -17,6 +17,8 @@ const (
 	exitUsage = 2
 	// exitUnreachable: the cluster could not be asked.
 	exitUnreachable = 3
+	// exitTimeout: what was waited for took too long.
+	exitTimeout = 4
 	// exitSignal is added to the number of the signal that ended a command.
 	exitSignal = 128
 )

@@ -148,7 +148,7 @@ func (o *runOptions) bindReconcile(fs *pflag.FlagSet) {
 func (o *runOptions) bindRuns(fs *pflag.FlagSet) {
 	o.artifactsMaxBytes, o.runMaxBytes = 1<<30, 512<<20
 	fs.StringVar(&o.executor, "executor", string(watches.ExecutorAuto), "How runs start, for kinds whose watch does not say: auto forks them from a fork server that has Ansible loaded, and starts ansible-runner where the server's self-check fails; warm refuses to start then; runner always starts ansible-runner.")
-	fs.StringVar(&o.runnerRoot, "runner-root", "/tmp/ansible-operator/runner", "The directory for the private data directories and artifacts of runs.")
+	bindRunnerRoot(fs, &o.runnerRoot)
 	fs.IntVar(&o.ansibleVerbosity, "ansible-verbosity", 2, "Ansible's verbosity, 0 to 7, for kinds without a variable ANSIBLE_VERBOSITY_<KIND>_<GROUP> or an annotation.")
 	fs.StringVar(&o.ansibleArgs, "ansible-args", "", "Further arguments for ansible-playbook in every run, such as '--tags \"a,b\"'.")
 	fs.DurationVar(&o.progressInterval, "progress-interval", 5*time.Second, "The shortest time between two reports of progress in the object's status; 0 for no reports.")
@@ -156,6 +156,11 @@ func (o *runOptions) bindRuns(fs *pflag.FlagSet) {
 	fs.Var(&o.artifactsMaxBytes, "artifacts-max-bytes", "How much disk the artifacts of finished runs of all objects may take, such as 500Mi. The object with the most loses its oldest first. 0 keeps none, a negative number is no limit.")
 	fs.Var(&o.runMaxBytes, "artifacts-max-bytes-per-run", "How much disk one run may take. A run that takes more is stopped and has failed. 0 is no limit.")
 	fs.DurationVar(&o.artifactsMaxAge, "artifacts-max-age", -time.Second, "How long the artifacts of a run are kept, for kinds whose watch does not say. 0 keeps none, a negative duration is no limit.")
+}
+
+// bindRunnerRoot adds the flag that several subcommands have.
+func bindRunnerRoot(fs *pflag.FlagSet, root *string) {
+	fs.StringVar(root, "runner-root", "/tmp/ansible-operator/runner", "The directory for the private data directories and artifacts of runs.")
 }
 
 func (o *runOptions) bindProxy(fs *pflag.FlagSet) {

@@ -65,22 +65,18 @@ func (o *templateOptions) run(cmd *cobra.Command) error {
 	if err := checkOutput(o.output); err != nil {
 		return err
 	}
-	obj, err := o.object(cmd.InOrStdin())
+	obj, err := readObject(o.file, cmd.InOrStdin())
 	if err != nil {
 		return usage(err)
 	}
 	if err := o.setAnsiblePaths(logr.Discard()); err != nil {
 		return err
 	}
-	watched, err := o.loadWatches(logr.Discard())
+	w, err := o.watchOf(obj)
 	if err != nil {
 		return usage(err)
 	}
-	at := slices.IndexFunc(watched, func(w watches.Watch) bool { return w.GVK == obj.GroupVersionKind() })
-	if at < 0 {
-		return usage(fmt.Errorf("%s has no watch of %s", o.watchesFile, obj.GroupVersionKind()))
-	}
-	p, err := controller.NewPreview(cmd.Context(), watched[at], controller.Options{
+	p, err := controller.NewPreview(cmd.Context(), w, controller.Options{
 		AnsibleArgs: o.ansibleArgs, Inventory: o.inventory, SkipFacts: o.skipFacts,
 		RolesPath: rolesDirs(os.LookupEnv), CollectionsPath: collectionsDirs(os.LookupEnv),
 	}, obj, o.deleting || obj.GetDeletionTimestamp() != nil)
@@ -96,27 +92,40 @@ func (o *templateOptions) run(cmd *cobra.Command) error {
 	return printPreview(cmd.OutOrStdout(), p)
 }
 
-// object reads the one object of the file.
-func (o *templateOptions) object(stdin io.Reader) (*unstructured.Unstructured, error) {
+// watchOf is the watch of the object's kind.
+func (o *runOptions) watchOf(obj *unstructured.Unstructured) (watches.Watch, error) {
+	watched, err := o.loadWatches(logr.Discard())
+	if err != nil {
+		return watches.Watch{}, err
+	}
+	at := slices.IndexFunc(watched, func(w watches.Watch) bool { return w.GVK == obj.GroupVersionKind() })
+	if at < 0 {
+		return watches.Watch{}, fmt.Errorf("%s has no watch of %s", o.watchesFile, obj.GroupVersionKind())
+	}
+	return watched[at], nil
+}
+
+// readObject reads the one object of a file, or of the standard input for -.
+func readObject(file string, stdin io.Reader) (*unstructured.Unstructured, error) {
 	var data []byte
 	var err error
-	switch o.file {
+	switch file {
 	case "":
 		return nil, fmt.Errorf("give the file with the object: -f FILE, or -f - for standard input")
 	case "-":
 		data, err = io.ReadAll(stdin)
 	default:
-		data, err = os.ReadFile(o.file)
+		data, err = os.ReadFile(file)
 	}
 	if err != nil {
 		return nil, err
 	}
 	obj := &unstructured.Unstructured{}
 	if err := yaml.Unmarshal(data, &obj.Object); err != nil {
-		return nil, fmt.Errorf("%s: %w", o.file, err)
+		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	if obj.GetKind() == "" || obj.GetAPIVersion() == "" {
-		return nil, fmt.Errorf("%s: an object with apiVersion and kind is expected", o.file)
+		return nil, fmt.Errorf("%s: an object with apiVersion and kind is expected", file)
 	}
 	return obj, nil
 }

@@ -18,6 +18,9 @@ import (
 // maxLine bounds what is written of one event.
 const maxLine = 16 << 10
 
+// maxDiff bounds what is shown of what one task changes.
+const maxDiff = 64 << 10
+
 // Console writes a line for each result of a task, in the words and colours of
 // ansible-playbook, with its object, duration and file:line. Safe for concurrent use.
 type Console struct {
@@ -28,13 +31,14 @@ type Console struct {
 	now    func() time.Time
 }
 
-// New returns a console; colour says whether out understands colours.
-func New(out io.Writer, colour bool) *Console {
+// New returns a console; colour says whether out understands colours, and now is the
+// time that a line gets.
+func New(out io.Writer, colour bool, now func() time.Time) *Console {
 	dir, err := os.Getwd()
 	if err != nil {
 		dir = "/" // file names stay absolute
 	}
-	return &Console{out: out, colour: colour, dir: dir, now: time.Now}
+	return &Console{out: out, colour: colour, dir: dir, now: now}
 }
 
 // The colours of ansible-playbook.
@@ -96,6 +100,9 @@ func (r *Run) Event(e jobevent.Event) {
 		if e.Data.IgnoreErrors {
 			word, code = "ignored", cyan
 		}
+	case jobevent.FileDiff:
+		r.console.diff(r.object, e.Stdout)
+		return
 	default:
 		return
 	}
@@ -104,6 +111,23 @@ func (r *Run) Event(e jobevent.Event) {
 		took = max(e.Created.Sub(r.began), 0)
 	}
 	r.console.write(code, strings.TrimRight(fmt.Sprintf("%s  %-7s %5.1fs  %s  %s", r.object, word, took.Seconds(), oneLine(e.Data.Task), r.console.place(e.Data.TaskPath)), " "))
+}
+
+// diff writes what a task changes, as Ansible shows it.
+func (c *Console) diff(object, shown string) {
+	for line := range strings.Lines(text.Uncoloured(text.Cut(shown, maxDiff))) {
+		line = strings.TrimRight(line, "\r\n")
+		code := ""
+		switch {
+		case strings.HasPrefix(line, "+"):
+			code = green
+		case strings.HasPrefix(line, "-"):
+			code = red
+		}
+		if line != "" {
+			c.write(code, object+"  | "+line)
+		}
+	}
 }
 
 // End writes how the run ended, and what has to be fixed.

@@ -13,10 +13,9 @@ import (
 
 func TestConsole(t *testing.T) {
 	var out bytes.Buffer
-	c := New(&out, false)
-	c.dir = "/project"
 	now := time.Date(2026, 11, 24, 10, 0, 0, 0, time.UTC)
-	c.now = func() time.Time { return now }
+	c := New(&out, false, func() time.Time { return now })
+	c.dir = "/project"
 	r := c.Start("Site/a", "created")
 	result := func(kind jobevent.Kind, task, path, res string, ignored bool) {
 		r.Event(jobevent.Event{Kind: jobevent.TaskStart, Created: now})
@@ -26,6 +25,7 @@ func TestConsole(t *testing.T) {
 	result(jobevent.RunnerOK, "Look", "/project/roles/a/tasks/main.yml:3", `{}`, false)
 	result(jobevent.RunnerOK, "Write", "/elsewhere/main.yml:4", `{"changed": true}`, false)
 	result(jobevent.RunnerFailed, "Try", "", `{}`, true)
+	r.Event(jobevent.Event{Kind: jobevent.FileDiff, Stdout: "\x1b[31m-a: 1\x1b[0m\r\n\x1b[32m+a: 2\x1b[0m\r\n\r\n same"})
 	// What a role says is no line of its own, and no command to the terminal.
 	result(jobevent.RunnerFailed, "x\n10:00:00  Site/b  \x1b[2Jsucceeded", "", `{}`, false)
 	r.End(status.Run{Result: status.Failed, Reason: "TaskFailed", Message: "one\ntwo", Started: now, Finished: now.Add(time.Second),
@@ -34,6 +34,9 @@ func TestConsole(t *testing.T) {
 @Site/a  ok        1.5s  Look  roles/a/tasks/main.yml:3
 @Site/a  changed   1.5s  Write  /elsewhere/main.yml:4
 @Site/a  ignored   1.5s  Try
+@Site/a  | -a: 1
+@Site/a  | +a: 2
+@Site/a  |  same
 @Site/a  failed    1.5s  x 10:00:00 Site/b succeeded
 @Site/a  failed after 1s: TaskFailed
   roles/a/tasks/main.yml:9

@@ -22,6 +22,7 @@ const (
 	RunnerUnreach    Kind = "runner_on_unreachable"
 	ItemOK           Kind = "runner_item_on_ok"
 	ItemFailed       Kind = "runner_item_on_failed"
+	FileDiff         Kind = "runner_on_file_diff"
 	Verbose          Kind = "verbose"
 )
 

@@ -1,0 +1,270 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rolewright/rolewright/controller"
+	"github.com/rolewright/rolewright/controller/console"
+	"github.com/rolewright/rolewright/controller/eventlog"
+	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/metrics"
+	"github.com/rolewright/rolewright/internal/watches"
+	"github.com/rolewright/rolewright/runner/supervise"
+)
+
+// onceOptions are the settings of once: those of dev, and its own.
+type onceOptions struct {
+	devOptions
+
+	file, output    string
+	check, deleting bool
+	timeout         time.Duration
+}
+
+func newOnceCommand() *cobra.Command {
+	var o onceOptions
+	cmd := &cobra.Command{
+		Use:   "once -f FILE",
+		Short: "Make one run of an object, as the operator would",
+		Long: `Run the role or playbook once for the object of a file, and show the run as
+ansible-playbook does. The object gets the extra vars, the access to the API
+server and the limits that the operator would give it. Nothing is written to the
+object: no status, no finalizer. Where an object of that name is in the cluster,
+what the run creates is owned by it; else it is owned by none and stays.
+
+With --check --diff it only says what it would change. Modules that have no check
+mode do nothing then. A diff shows what is written, also to Secrets.
+
+The cluster is that of KUBECONFIG or of ~/.kube/config, and has to be on this
+machine, unless with --allow-remote. An object without a namespace is one of
+WATCH_NAMESPACE, or of the namespace that the kubeconfig names. An operator that is deployed there may run
+the object at the same time.
+
+The exit code is 0 if the run has succeeded, 1 if not, and 4 if it has reached
+--timeout or the timeout of the watch. With -o json one object is printed, with
+the keys run, result, reason, message, exitCode (of ansible-runner, -1 if that is
+not known), started, finished, counts, failedTask, warnings and directory.`,
+		Example: `  rolewright once -f config/samples/cache_v1_memcached.yaml --check --diff
+  kubectl get memcached a -o yaml | rolewright once -f - -o json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.settle(cmd.Flags().Changed)
+			if _, err := o.complete(sources{given: cmd.Flags().Changed, lookupEnv: os.LookupEnv}); err != nil {
+				return usage(err)
+			}
+			return o.run(cmd)
+		},
+	}
+	fs := cmd.Flags()
+	fs.StringVarP(&o.file, "filename", "f", "", "The file with the object, - for standard input.")
+	fs.StringVarP(&o.output, "output", "o", outputText, "How to print the result: text or json.")
+	fs.BoolVar(&o.check, "check", false, "Change nothing: run Ansible with --check.")
+	o.bindDiff(fs)
+	fs.BoolVar(&o.deleting, "deleting", false, "Run what the watch's finalizer says.")
+	fs.DurationVar(&o.timeout, "timeout", 0, "How long the run may take; 0 for the timeout of the watch.")
+	o.bindContent(fs)
+	o.bindRuns(fs)
+	o.bindReconcile(pflag.NewFlagSet("", pflag.ContinueOnError)) // for their defaults
+	bindZapFlags(&o.zap, fs)
+	hideFlags(fs)
+	fs.BoolVar(&o.remote, "allow-remote", false, "Work in a cluster that is not on this machine.")
+	return cmd
+}
+
+func (o *onceOptions) settle(given func(flag string) bool) {
+	o.devOptions.settle(given)
+	// One run is not worth a fork server, and ends when it is told to.
+	if !given("executor") {
+		o.executor = string(watches.ExecutorRunner)
+	}
+	if !given("graceful-shutdown-timeout") {
+		o.gracefulShutdown = 0
+	}
+	if o.check {
+		o.ansibleArgs = strings.TrimSpace(o.ansibleArgs + " --check")
+	}
+}
+
+func (o *onceOptions) run(cmd *cobra.Command) error {
+	if err := checkOutput(o.output); err != nil {
+		return err
+	}
+	if o.timeout < 0 {
+		return usage(errors.New("--timeout must not be negative"))
+	}
+	obj, err := readObject(o.file, cmd.InOrStdin())
+	if err != nil {
+		return usage(err)
+	}
+	if err := o.setAnsiblePaths(logr.Discard()); err != nil {
+		return err
+	}
+	w, err := o.watchOf(obj)
+	if err != nil {
+		return usage(err)
+	}
+	if o.deleting && w.Finalizer == nil {
+		return usage(fmt.Errorf("--deleting: the watch of %s has no finalizer", w.GVK))
+	}
+	found, err := o.localCluster()
+	if err != nil {
+		return err
+	}
+	ctx := logr.NewContext(cmd.Context(), newLogger(o.zap, cmd.ErrOrStderr()))
+	screen := console.New(cmd.OutOrStdout(), coloured(cmd.OutOrStdout()), time.Now)
+	if o.output == outputJSON {
+		screen = console.New(cmd.ErrOrStderr(), coloured(cmd.ErrOrStderr()), time.Now)
+	}
+	owned, err := place(ctx, found, o.namespaces, obj)
+	if err != nil {
+		return err
+	}
+	if !owned {
+		screen.Say("%s %s is not in the cluster: what the run creates is owned by none", obj.GetKind(), obj.GetName())
+	}
+	o.follow = func(gvk schema.GroupVersionKind, object types.NamespacedName, cause string) controller.Follower {
+		return screen.Start(gvk.Kind+"/"+object.Name, cause)
+	}
+	once, err := o.make(ctx, found, w, obj)
+	if err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if o.output == outputJSON {
+		if err := printJSON(cmd.OutOrStdout(), onceJSONOf(once)); err != nil {
+			return err
+		}
+	} else {
+		screen.Say("artifacts: %s", once.Dir)
+	}
+	switch {
+	case once.Result == status.Succeeded:
+		return nil
+	case once.Reason == status.ReasonTimedOut:
+		return coded(errInvalid, exitTimeout)
+	}
+	return errInvalid
+}
+
+// place completes obj by what the cluster knows: the namespace, and of the object of
+// its name the UID and the generation. It is false if there is none.
+func place(ctx context.Context, c cluster, namespaces []string, obj *unstructured.Unstructured) (exists bool, err error) {
+	objects, err := newApplier(c, namespaces)
+	if err != nil {
+		return false, unreachable(err)
+	}
+	namespaced, err := objects.client.IsObjectNamespaced(obj)
+	if meta.IsNoMatchError(err) {
+		return false, fmt.Errorf("%w; install its CRD first: kubectl apply -f %s", err, defaultDefinitions+"/bases")
+	}
+	if err != nil {
+		return false, unreachable(err)
+	}
+	if namespaced && obj.GetNamespace() == "" {
+		obj.SetNamespace(objects.namespace)
+	}
+	obj.SetUID("")
+	is := &unstructured.Unstructured{}
+	is.SetGroupVersionKind(obj.GroupVersionKind())
+	err = objects.client.Get(ctx, client.ObjectKeyFromObject(obj), is)
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, unreachable(err)
+	}
+	obj.SetUID(is.GetUID())
+	obj.SetGeneration(is.GetGeneration())
+	return true, nil
+}
+
+// make makes the run, with all that it needs around it.
+func (o *onceOptions) make(ctx context.Context, c cluster, w watches.Watch, obj *unstructured.Unstructured) (once controller.Once, err error) {
+	log := logr.FromContextOrDiscard(ctx)
+	recorder, err := metrics.New(prometheus.NewRegistry())
+	if err != nil {
+		return once, err
+	}
+	executor, end, err := o.newExecutor(ctx, []watches.Watch{w}, recorder, log.WithName("runner"))
+	if err != nil {
+		return once, err
+	}
+	defer end()
+	gateway, err := o.newProxy(ctx, c, nil, nil, recorder, nil, log)
+	if err != nil {
+		return once, err
+	}
+	root, err := filepath.Abs(o.runnerRoot)
+	if err != nil {
+		return once, fmt.Errorf("--runner-root %s: %w", o.runnerRoot, err)
+	}
+	options := controller.Options{
+		Runner: executor, Gateway: gateway, InjectOwnerRef: o.injectOwnerRef, RunnerRoot: root,
+		ArtifactsMaxBytes: int64(o.artifactsMaxBytes), ArtifactsMaxAge: o.artifactsMaxAge, RunMaxBytes: int64(o.runMaxBytes),
+		GracefulShutdown: o.gracefulShutdown, AnsibleArgs: o.ansibleArgs, Inventory: o.inventory, SkipFacts: o.skipFacts,
+		RolesPath: rolesDirs(os.LookupEnv), CollectionsPath: collectionsDirs(os.LookupEnv),
+		LogEvents: o.eventLevel, EventOut: eventlog.NewOutput(io.Discard), Follow: o.follow, Metrics: recorder,
+	}
+	err = withServers(ctx, func(ctx context.Context) error {
+		once, err = controller.RunOnce(ctx, c.config, w, options, obj, o.deleting, o.timeout)
+		return err
+	}, gateway.Start, supervise.ReapOrphans)
+	return once, err
+}
+
+// onceJSON is the result of -o json. Its keys are an interface: see the help.
+type onceJSON struct {
+	Run        string           `json:"run"`
+	Result     string           `json:"result"`
+	Reason     string           `json:"reason"`
+	Message    string           `json:"message"`
+	ExitCode   int              `json:"exitCode"`
+	Started    time.Time        `json:"started"`
+	Finished   time.Time        `json:"finished"`
+	Counts     map[string]int64 `json:"counts"`
+	FailedTask *taskJSON        `json:"failedTask"`
+	Warnings   []string         `json:"warnings"`
+	Directory  string           `json:"directory"`
+}
+
+type taskJSON struct {
+	Name string `json:"name"`
+	Role string `json:"role"`
+	Path string `json:"path"`
+	Host string `json:"host"`
+}
+
+func onceJSONOf(once controller.Once) onceJSON {
+	j := onceJSON{
+		Run: once.ID, Result: string(once.Result), Reason: once.Reason, Message: once.Message, ExitCode: once.ExitCode,
+		Started: once.Started.UTC(), Finished: once.Finished.UTC(), Warnings: append([]string{}, once.Warnings...), Directory: once.Dir,
+		Counts: map[string]int64{
+			"ok": once.Counts.OK, "changed": once.Counts.Changed, "skipped": once.Counts.Skipped, "failed": once.Counts.Failed,
+			"unreachable": once.Counts.Unreachable, "rescued": once.Counts.Rescued, "ignored": once.Counts.Ignored,
+		},
+	}
+	if t := once.FailedTask; t != nil {
+		j.FailedTask = &taskJSON{Name: t.Name, Role: t.Role, Path: t.Path, Host: t.Host}
+	}
+	return j
+}

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rolewright/rolewright/controller"
+	"github.com/rolewright/rolewright/controller/console"
+	"github.com/rolewright/rolewright/controller/runstore"
+	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/runner/jobevent"
+)
+
+// replayOptions are the flags of replay.
+type replayOptions struct{ root, output string }
+
+func newReplayCommand() *cobra.Command {
+	var o replayOptions
+	cmd := &cobra.Command{
+		Use:   "replay RUN",
+		Short: "Show a run that has ended: its tasks, and why it failed",
+		Long: `Show a run that has ended from its artifacts: each task with its result, duration
+and file:line, and how the run ended. Nothing runs. RUN is the ID of the run, as in
+status.ansible.lastRun.id, or the first characters of it, or the directory of the run.
+
+The artifacts are where the run was made: in the operator's Pod, or on this machine
+after dev and once. Names of tasks are shown as they were, without masks.
+
+The exit code is 0 if the run has succeeded, and 1 if not, or if its end is not
+known. The keys of -o json are those of "rolewright once".`,
+		Example: `  kubectl exec -n memcached-operator-system deployment/controller-manager -- rolewright replay 4f0c12aa
+  rolewright replay /tmp/ansible-operator/runner/cache.example.com/v1/Memcached/default/a`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) },
+	}
+	fs := cmd.Flags()
+	bindRunnerRoot(fs, &o.root)
+	fs.StringVarP(&o.output, "output", "o", outputText, "How to print the result: text or json.")
+	return cmd
+}
+
+func (o *replayOptions) run(cmd *cobra.Command, name string) error {
+	if err := checkOutput(o.output); err != nil {
+		return err
+	}
+	dir, err := o.find(name)
+	if err != nil {
+		return usage(err)
+	}
+	ticket, run, err := runstore.Read(dir)
+	if err != nil && !errors.Is(err, runstore.ErrNoEnd) {
+		return usage(err)
+	}
+	if o.output == outputJSON {
+		if err != nil {
+			return err
+		}
+		// Ansible's exit code is not recorded.
+		if err := printJSON(cmd.OutOrStdout(), onceJSONOf(controller.Once{Run: run, ExitCode: -1, Dir: dir})); err != nil {
+			return err
+		}
+	} else {
+		show(cmd.Context(), cmd.OutOrStdout(), dir, ticket, run)
+	}
+	if err != nil || run.Result == status.Succeeded {
+		return err
+	}
+	return errInvalid
+}
+
+// find is the directory of the run.
+func (o *replayOptions) find(name string) (string, error) {
+	if filepath.Base(name) == name {
+		return runstore.Find(o.root, name)
+	}
+	dir, err := filepath.EvalSymlinks(name) // the path that ansible-operator documents is a link
+	if err != nil {
+		return "", err
+	}
+	return filepath.Abs(dir)
+}
+
+// show writes the events of a run, each with the time at which it was, and the end
+// of the run where it is known.
+func show(ctx context.Context, out io.Writer, dir string, ticket runstore.Ticket, run status.Run) {
+	now := run.Started
+	screen := console.New(out, coloured(out), func() time.Time { return now.Local() })
+	var shown *console.Run
+	ended := make(chan struct{})
+	close(ended)
+	for event, err := range jobevent.Follow(ctx, filepath.Join(dir, "artifacts", ticket.Run, "job_events"), ended) {
+		if err != nil {
+			screen.Problem(err)
+			continue
+		}
+		if now = event.Created; shown == nil {
+			shown = screen.Start(ticket.Kind+"/"+ticket.Name, run.Cause)
+		}
+		shown.Event(jobevent.WithoutCensored(event))
+	}
+	if run.Result == "" {
+		return
+	}
+	if now = run.Finished; shown == nil {
+		shown = screen.Start(ticket.Kind+"/"+ticket.Name, run.Cause)
+	}
+	shown.End(run)
+}

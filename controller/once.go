@@ -1,0 +1,87 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/google/uuid"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rolewright/rolewright/controller/runstore"
+	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/vault"
+	"github.com/rolewright/rolewright/internal/watches"
+)
+
+// causeOnce is never in a status.
+const causeOnce cause = "once"
+
+// Once is the run that [RunOnce] has made.
+type Once struct {
+	status.Run
+	// ExitCode is that of ansible-runner; -1 where that is not known.
+	ExitCode int
+	// Dir is the private data directory of the run.
+	Dir string
+}
+
+// RunOnce makes one run of obj by the watch, as the operator would; for its deletion
+// if deleting is true and the watch has a finalizer. It writes nothing to the object.
+// What the run creates gets an owner reference if obj has a UID, which has to be that
+// of the object in the cluster. timeout is the limit of the run; 0 for the watch's. An
+// error means that there was no run. obj is not changed.
+func RunOnce(ctx context.Context, config *rest.Config, w watches.Watch, opts Options, obj *unstructured.Unstructured, deleting bool, timeout time.Duration) (Once, error) {
+	log := logr.FromContextOrDiscard(ctx)
+	if deleting && w.Finalizer == nil {
+		return Once{}, fmt.Errorf("the watch of %s has no finalizer: nothing runs for an object that is deleted", w.GVK)
+	}
+	w.ManageStatus = false
+	opts.InjectOwnerRef = opts.InjectOwnerRef && obj.GetUID() != ""
+	store, err := runstore.New(runstore.Options{
+		Root: opts.RunnerRoot, MaxBytes: opts.ArtifactsMaxBytes, Given: []string{kubeconfigFile}, Metrics: opts.Metrics,
+	}, log)
+	if err != nil {
+		return Once{}, err
+	}
+	content := newContents(w, &opts)
+	r := &reconciler{
+		watch: w, gvk: w.GVK, opts: &opts, content: content, store: store, metrics: opts.Metrics, objects: newObjects(),
+		secrets: newSecrets(vault.New(opts.AnsibleArgs, os.LookupEnv), w, content, opts.Inventory, config),
+		log:     log, now: time.Now, set: &Set{runs: context.WithoutCancel(ctx)},
+	}
+	id := uuid.NewString()
+	s := &scope{
+		key: client.ObjectKeyFromObject(obj), log: log, object: obj.DeepCopy(), memory: &memory{}, runID: id, deleting: deleting,
+		due: r.now(), plan: plan{cause: causeOnce},
+	}
+	s.active = status.Active{ID: id, Cause: string(causeOnce), Generation: obj.GetGeneration(), Started: r.now()}
+	s.settings, s.warnings = r.settingsOf(obj)
+	if deleting {
+		s.settings.timeout, s.settings.idleTimeout = w.Finalizer.Timeout, w.Finalizer.IdleTimeout
+	}
+	if timeout > 0 {
+		s.settings.timeout = timeout
+	}
+	if _, err := r.run(ctx, s); err != nil {
+		return Once{}, err
+	}
+	run := r.endedRun(s)
+	if s.follower != nil {
+		s.follower.End(run)
+	}
+	if err := store.Record(s.uid(), deleting, run); err != nil {
+		log.Error(err, "The end of the run cannot be noted in its directory")
+	}
+	store.Finish(s.uid(), id, s.settings.retention())
+	once := Once{Run: run, ExitCode: -1, Dir: filepath.Join(store.Object(s.uid()), id)}
+	if s.ran {
+		once.ExitCode = s.result.ExitCode
+	}
+	return once, nil
+}

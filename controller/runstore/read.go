@@ -1,0 +1,65 @@
+package runstore
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/runner"
+)
+
+var someID = regexp.MustCompile(`^[0-9a-f][0-9a-f-]{3,}$`)
+
+// Find returns the directory of a run below the runner root by its ID, or by the
+// first characters of it, four at least. The root may be that of a running operator.
+func Find(root, id string) (string, error) {
+	if !someID.MatchString(id) {
+		return "", fmt.Errorf("%.40q is no ID of a run: give its first characters, four at least", id)
+	}
+	found, err := filepath.Glob(filepath.Join(root, runsDir, "*", id+"*"))
+	if err != nil {
+		return "", err
+	}
+	switch len(found) {
+	case 0:
+		if _, err := os.Stat(filepath.Join(root, runsDir)); err != nil {
+			return "", fmt.Errorf("%w; is it the --runner-root of the operator?", err)
+		}
+		return "", fmt.Errorf("there is no run %s below %s: its artifacts may have been removed (maxRunnerArtifacts)", id, root)
+	case 1:
+		return found[0], nil
+	}
+	var names []string
+	for _, dir := range found {
+		names = append(names, filepath.Base(dir))
+	}
+	return "", fmt.Errorf("several runs begin with %s: %s", id, strings.Join(names, ", "))
+}
+
+// ErrNoEnd says that a run has not ended, or that nothing tells how.
+var ErrNoEnd = errors.New("the end of the run is not known: it is in progress, or its operator has been killed")
+
+// Read returns what the directory of a run says: for what it was made and how it ended.
+// The error wraps [ErrNoEnd] where the ticket is right and the end is not there.
+func Read(dir string) (Ticket, status.Run, error) {
+	t, err := readTicket(dir)
+	if err == nil && (!runner.IsID(t.Run) || t.Run != filepath.Base(dir)) {
+		err = fmt.Errorf("%s is of another run", filepath.Join(dir, TicketFile))
+	}
+	if err != nil {
+		return Ticket{}, status.Run{}, err
+	}
+	o, err := readOutcome(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return t, status.Run{}, ErrNoEnd
+	}
+	if err == nil && o.Run.ID != t.Run {
+		err = fmt.Errorf("%s is of another run", filepath.Join(dir, outcomeFile))
+	}
+	return t, o.Run, err
+}

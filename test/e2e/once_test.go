@@ -1,0 +1,84 @@
+package e2e
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/rolewright/rolewright/test/testenv"
+)
+
+// One run without the operator: what it would change, what it changes, and why it
+// fails, each with its exit code. Nothing is written to the object.
+func TestOnce_MakesOneRun(t *testing.T) {
+	t.Parallel()
+	needAnsible(t)
+	s := newStage(t)
+	s.tool(0, "init", "--domain", testenv.Random("d")+".example.com", "--name", "web-operator")
+	s.tool(0, "create", "api", "--group", "web", "--version", "v1", "--kind", "Site", "--finalizer")
+	site := s.install()["Site"]
+	const sample = "config/samples/web_v1_site.yaml"
+	once := func(want int, args ...string) string {
+		t.Helper()
+		return s.tool(want, append([]string{"once", "-f", sample, "--runner-root=" + s.root}, args...)...)
+	}
+	configMaps := kubernetes.NewForConfigOrDie(s.cfg).CoreV1().ConfigMaps(s.namespace)
+
+	if out := once(0, "--check"); !strings.Contains(out, "is owned by none") || !strings.Contains(out, "  changed ") {
+		t.Errorf("with --check it says\n%s", out)
+	}
+	if _, err := configMaps.Get(t.Context(), "site-sample", metav1.GetOptions{}); err == nil {
+		t.Error("--check has changed the cluster")
+	}
+	obj := s.sample(site, sample)
+	var made struct {
+		Result, Run, Directory string
+		ExitCode               int
+		Counts                 map[string]int
+	}
+	answer := once(0, "-o", "json")
+	if err := json.NewDecoder(strings.NewReader(answer)).Decode(&made); err != nil {
+		t.Fatalf("%v in\n%s", err, answer)
+	}
+	if made.Result != "Succeeded" || made.ExitCode != 0 || made.Counts["changed"] != 1 {
+		t.Errorf("got %+v", made)
+	}
+	if _, err := os.Stat(made.Directory + "/artifacts/" + made.Run + "/stdout"); err != nil {
+		t.Error(err)
+	}
+	if out := s.tool(0, "replay", made.Run[:8], "--runner-root="+s.root); !strings.Contains(out, "Write a ConfigMap") || !strings.Contains(out, "succeeded in ") {
+		t.Errorf("replay says\n%s", out)
+	}
+	cm, err := configMaps.Get(t.Context(), "site-sample", metav1.GetOptions{})
+	if err != nil || len(cm.OwnerReferences) != 1 || cm.OwnerReferences[0].UID != obj.GetUID() {
+		t.Errorf("the ConfigMap is %v, %v", cm, err)
+	}
+	is := site.get(obj.GetName())
+	if is.Object["status"] != nil || len(is.GetFinalizers()) > 0 || is.GetGeneration() != obj.GetGeneration() {
+		t.Errorf("the object has become %v", is.Object)
+	}
+	s.replace(sample, "text: Hello", "text: Bye")
+	out := once(0, "--check", "--diff")
+	if !strings.Contains(out, "| -") || !strings.Contains(out, "Hello") || !strings.Contains(out, "| +") || !strings.Contains(out, "Bye") {
+		t.Errorf("with --check --diff it says\n%s", out)
+	}
+	once(0, "--deleting")
+
+	s.replace("roles/site/tasks/main.yml", "  kubernetes.core.k8s:\n", "  no_such_module:\n")
+	out = once(1)
+	_, dir, _ := strings.Cut(strings.TrimSpace(out), "artifacts: ")
+	for what, said := range map[string]string{"once": out, "replay": s.tool(1, "replay", dir)} {
+		if !strings.Contains(said, "roles/site/tasks/main.yml:") || !strings.Contains(said, "no_such_module") {
+			t.Errorf("of a failure, %s says\n%s", what, said)
+		}
+	}
+	s.tool(2, "replay", "../..", "--runner-root="+s.root)
+	s.write("roles/site/tasks/main.yml", "- name: Wait\n  ansible.builtin.command: sleep 60\n")
+	if out := once(4, "--timeout=3s"); !strings.Contains(out, "TimedOut") {
+		t.Errorf("of its timeout it says\n%s", out)
+	}
+}
