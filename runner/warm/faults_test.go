@@ -269,25 +269,25 @@ func TestRun_IsForkedLaterOnAStarvedMachine(t *testing.T) {
 	t.Cleanup(r.Close)
 	done := make(chan struct{})
 	var starved sync.WaitGroup
+	pause := func() (ended bool) {
+		select {
+		case <-done:
+			return true
+		case <-time.After(3 * time.Second):
+			return false
+		}
+	}
+	send(t, syscall.SIGSTOP, servers(t, o.Dir)) // before the first run asks for its fork
 	starved.Go(func() {
-		for {
-			for _, step := range []struct {
-				signal syscall.Signal
-				length time.Duration
-			}{{syscall.SIGSTOP, 3 * time.Second}, {syscall.SIGCONT, 3 * time.Second}} {
-				for pid := range servers(t, o.Dir) {
-					_ = syscall.Kill(pid, step.signal) // it may have been replaced
-				}
-				select {
-				case <-done:
-					return
-				case <-late:
-				}
-				select {
-				case <-done:
-					return
-				case <-time.After(step.length):
-				}
+		select {
+		case <-done:
+			return
+		case <-late:
+		}
+		for i := 0; !pause(); i++ {
+			signal := []syscall.Signal{syscall.SIGCONT, syscall.SIGSTOP}[i%2]
+			for pid := range servers(t, o.Dir) {
+				_ = syscall.Kill(pid, signal) // it may have been replaced
 			}
 		}
 	})
