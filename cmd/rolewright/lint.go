@@ -1,0 +1,298 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rolewright/rolewright/controller/extravars"
+	"github.com/rolewright/rolewright/internal/lint"
+	"github.com/rolewright/rolewright/internal/scaffold"
+	"github.com/rolewright/rolewright/internal/version"
+	"github.com/rolewright/rolewright/internal/watches"
+)
+
+// lintOptions are the flags of lint.
+type lintOptions struct {
+	contentPaths
+
+	file, output        string
+	strict, syntaxCheck bool
+}
+
+// The values of lint's --output, beside those of the other commands.
+const (
+	outputSARIF  = "sarif"
+	outputGitHub = "github"
+)
+
+func newLintCommand() *cobra.Command {
+	var o lintOptions
+	cmd := &cobra.Command{
+		Use:   "lint",
+		Short: "Compare the parts of this project with each other, without a cluster",
+		Long: `Compare watches.yaml, roles, argument specs, CRDs, samples, permissions and
+requirements.yml with each other. Each finding has its place, what to do, and the ID
+of its rule: "rolewright explain RW103" says more. Everything that "rolewright
+validate" finds is among the findings.
+
+The exit code is 1 if there is an error among them, with --strict a warning, too. With
+-o sarif it writes what code scanning reads, and with -o github commands that annotate
+a pull request, which is the default where GITHUB_ACTIONS is true.`,
+		Example: `  rolewright lint
+  rolewright lint -o sarif > rolewright.sarif`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !cmd.Flags().Changed("output") && os.Getenv("GITHUB_ACTIONS") == "true" {
+				o.output = outputGitHub
+			}
+			return o.run(cmd)
+		},
+	}
+	fs := cmd.Flags()
+	fs.StringVar(&o.file, "watches-file", "./watches.yaml", "The file that says which kinds are watched.")
+	fs.StringVarP(&o.output, "output", "o", outputText, "How to print the findings: text, json, sarif or github.")
+	fs.BoolVar(&o.strict, "strict", false, "Fail on warnings, too.")
+	fs.BoolVar(&o.syntaxCheck, "syntax-check", true, "Let ansible-playbook check the syntax of the playbooks and roles.")
+	o.contentPaths.bindFlags(fs)
+	return cmd
+}
+
+func newExplainCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "explain RULE",
+		Short:   "Explain a rule of lint",
+		Example: "  rolewright explain RW103",
+		Args:    cobra.ExactArgs(1),
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			var ids []string
+			for _, r := range lint.Rules() {
+				ids = append(ids, r.ID+"\t"+r.Title)
+			}
+			return ids, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			text, err := lint.Explain(args[0])
+			if err != nil {
+				return usage(err)
+			}
+			_, err = io.WriteString(cmd.OutOrStdout(), text)
+			return err
+		},
+	}
+}
+
+func (o *lintOptions) run(cmd *cobra.Command) error {
+	if !slices.Contains([]string{outputText, outputJSON, outputSARIF, outputGitHub}, o.output) {
+		return usage(fmt.Errorf("--output must be text, json, sarif or github, not %q", o.output))
+	}
+	o.file = filepath.Clean(o.file)
+	found, checked, err := o.findings(cmd.Context())
+	if err != nil {
+		return usage(err)
+	}
+	found = lint.Sort(found)
+	out := cmd.OutOrStdout()
+	switch o.output {
+	case outputJSON:
+		err = printJSON(out, map[string]any{"findings": append([]lint.Finding{}, found...)})
+	case outputSARIF:
+		err = lint.SARIF(out, found, version.Read().Version)
+	case outputGitHub:
+		err = lint.GitHub(out, found)
+	default:
+		for _, f := range found {
+			fmt.Fprintln(out, f)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	bad := slices.ContainsFunc(found, func(f lint.Finding) bool { return f.Severity == lint.Error || o.strict })
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s in %s\n", counted(len(found), "finding", "findings"), checked)
+	if bad {
+		return errInvalid
+	}
+	return nil
+}
+
+// findings compares everything, and says what it has looked at. An error is about a
+// file that cannot be read.
+func (o *lintOptions) findings(ctx context.Context) (found []lint.Finding, checked string, err error) {
+	watched, problems, err := watches.Load(o.file, watches.Options{LookupEnv: o.lookupEnv})
+	if err != nil && len(problems) == 0 {
+		return nil, "", err
+	}
+	found = ofProblems(lint.Watches, problems)
+	definitions, err := lint.ReadDefinitions(globbed(kindDefinitions))
+	if err != nil {
+		return nil, "", err
+	}
+	samples := slices.DeleteFunc(globbed("config/samples/*.y*ml"), func(p string) bool { return strings.HasPrefix(filepath.Base(p), "kustomization.") })
+	checked = counted(len(watched), "watch", "watches") + ", " + counted(len(definitions), "version of a CRD", "versions of CRDs") + ", " + counted(len(samples), "sample", "samples")
+	for _, w := range watched {
+		if d, ok := definitions[w.GVK]; !ok {
+			found = append(found, lint.Finding{
+				Rule: lint.NoDefinition, Severity: lint.Warning, File: relative(o.file), Line: w.Pos.Line, Column: w.Pos.Column,
+				Message: fmt.Sprintf("no CRD in %s defines %s", kindDefinitions, w.GVK), Hint: "rolewright generate crd",
+			})
+		} else if w.ManageStatus && !d.HasStatus {
+			found = append(found, lint.Finding{
+				Rule: lint.NoStatus, Severity: lint.Warning, File: d.File, Line: d.Line,
+				Message: "the version has no status subresource: no status is written", Hint: "add subresources: {status: {}}",
+			})
+		}
+	}
+	for _, part := range []func(context.Context, []watches.Watch) ([]lint.Finding, error){o.ofSchemas, o.ofSyntax, o.ofRoles, o.ofPermissions} {
+		more, err := part(ctx, watched)
+		if err != nil {
+			return nil, "", err
+		}
+		found = append(found, more...)
+	}
+	for _, path := range samples {
+		more, err := lint.Sample(path, definitions)
+		if err != nil {
+			return nil, "", err
+		}
+		found = append(found, more...)
+	}
+	return found, checked, nil
+}
+
+func ofProblems(rule string, problems []watches.Problem) []lint.Finding {
+	var found []lint.Finding
+	for _, p := range problems {
+		message := p.Message
+		if p.Path != "" {
+			message = p.Path + ": " + message
+		}
+		found = append(found, lint.Finding{
+			Rule: rule, Severity: lint.Severity(p.Severity), File: relative(p.File), Line: p.Pos.Line, Column: p.Pos.Column, Message: message, Hint: p.Hint,
+		})
+	}
+	return found
+}
+
+// ofSchemas are objects that can replace variables of the content.
+func (o *lintOptions) ofSchemas(_ context.Context, watched []watches.Watch) ([]lint.Finding, error) {
+	v := validateOptions{definitions: defaultDefinitions, contentPaths: o.contentPaths}
+	problems, err := v.checkSchemas(o.file, watched)
+	return ofProblems(lint.KeepsUnknown, problems), err
+}
+
+// ofSyntax is what Ansible says of the content.
+func (o *lintOptions) ofSyntax(ctx context.Context, watched []watches.Watch) ([]lint.Finding, error) {
+	if !o.syntaxCheck {
+		return nil, nil
+	}
+	problems, _, err := checkSyntax(ctx, o.file, watched, append(os.Environ(), o.overrides()...))
+	return ofProblems(lint.Syntax, problems), err
+}
+
+// ofRoles compares roles with their argument specs, CRDs and requirements.
+func (o *lintOptions) ofRoles(_ context.Context, watched []watches.Watch) ([]lint.Finding, error) {
+	var found []lint.Finding
+	p, err := scaffold.Read(".")
+	ours := err == nil
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	for _, w := range watched {
+		if ours {
+			more, err := ofDefinition(p, w)
+			if err != nil {
+				return nil, err
+			}
+			found = append(found, more...)
+		}
+	}
+	for _, used := range contents(watched) {
+		path := used.content.Role + used.content.Playbook
+		if used.content.Role != "" {
+			mismatches, err := scaffold.Mismatches(used.content.Role)
+			if err != nil {
+				return nil, err
+			}
+			for _, m := range mismatches {
+				f := lint.Finding{Rule: lint.Contradiction, Severity: lint.Error, File: relative(m.File), Line: m.Line, Message: m.Message, Hint: "change one of them"}
+				if m.Undocumented {
+					f.Rule, f.Severity, f.Hint = lint.Undocumented, lint.Warning, "add it to meta/argument_specs.yml, or begin its name with _"
+				}
+				found = append(found, f)
+			}
+		}
+		more, err := lint.Collections(path, "requirements.yml")
+		if err != nil {
+			return nil, err
+		}
+		for i := range more {
+			more[i].File = relative(more[i].File)
+		}
+		found = append(found, more...)
+	}
+	return found, nil
+}
+
+// ofDefinition compares the CRD of a watch with its role.
+func ofDefinition(p scaffold.Project, w watches.Watch) ([]lint.Finding, error) {
+	d, err := scaffold.DefinitionOf(".", p, w, "", extravars.ToSnake)
+	if err != nil {
+		return nil, err
+	}
+	var found []lint.Finding
+	for _, n := range d.Notes {
+		found = append(found, lint.Finding{Rule: lint.NotInSchema, Severity: lint.Warning, File: relative(w.Content.Role + w.Content.Playbook), Message: n})
+	}
+	there, err := os.ReadFile(d.File.Path)
+	if err == nil && string(there) != d.File.Text {
+		hint := "rolewright generate crd"
+		if len(d.Breaks) > 0 {
+			hint += " --allow-breaking, since objects that exist may violate it: " + strings.Join(d.Breaks, "; ")
+		}
+		found = append(found, lint.Finding{
+			Rule: lint.Stale, Severity: lint.Error, File: d.File.Path, Line: firstDifference(string(there), d.File.Text),
+			Message: "the CRD is not what the role's argument spec or defaults say", Hint: hint,
+		})
+	}
+	return found, nil
+}
+
+// firstDifference is the first line in which two texts differ.
+func firstDifference(a, b string) int {
+	as, bs := strings.Split(a, "\n"), strings.Split(b, "\n")
+	for i := range min(len(as), len(bs)) {
+		if as[i] != bs[i] {
+			return i + 1
+		}
+	}
+	return min(len(as), len(bs))
+}
+
+// ofPermissions compares what the tasks request with config/rbac/role.yaml.
+func (o *lintOptions) ofPermissions(ctx context.Context, _ []watches.Watch) ([]lint.Finding, error) {
+	if _, err := os.Stat(rulesFile); err != nil {
+		return nil, nil //nolint:nilerr // the permissions come from elsewhere
+	}
+	g := generateRBACOptions{watchesFile: o.file, definitions: defaultDefinitions, scan: true, offline: true, injectOwnerRef: true, contentPaths: o.contentPaths}
+	needs, gaps, err := g.generate(ctx, io.Discard)
+	if err != nil {
+		return nil, nil //nolint:nilerr // watches.yaml or the syntax is wrong, which is found already
+	}
+	found, err := lint.Permissions(rulesFile, needs.Rules())
+	for _, gap := range gaps {
+		found = append(found, lint.Finding{
+			Rule: lint.NotKnown, Severity: lint.Warning, File: gap.File, Line: gap.Line, Message: gap.What,
+			Hint: `list what it needs in a comment of the task, such as "# rolewright:rbac apps deployments get,patch"`,
+		})
+	}
+	return found, err
+}

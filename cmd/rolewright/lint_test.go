@@ -1,0 +1,159 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/rolewright/rolewright/internal/lint"
+)
+
+// scaffolded makes a project of one kind in a new working directory.
+func scaffolded(t *testing.T) {
+	t.Helper()
+	t.Chdir(t.TempDir())
+	t.Setenv("GITHUB_ACTIONS", "")
+	for _, args := range [][]string{
+		{"rolewright", "init", "--domain", "example.com", "--name", "shop"},
+		{"rolewright", "create", "api", "--group", "apps", "--version", "v1", "--kind", "Web"},
+	} {
+		if code, _, stderr := invoke(args...); code != 0 {
+			t.Fatalf("%s: code %d\n%s", strings.Join(args, " "), code, stderr)
+		}
+	}
+}
+
+// replaceIn changes a file, where old must be.
+func replaceIn(t *testing.T, file, old, with string) {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(data), old) {
+		t.Fatalf("%s has no %q:\n%s", file, old, data)
+	}
+	if err := os.WriteFile(file, []byte(strings.Replace(string(data), old, with, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestLint_FindsWhatDoesNotFitAndWhere(t *testing.T) {
+	requireAnsible(t)
+	const (
+		spec     = "roles/web/meta/argument_specs.yml"
+		defaults = "roles/web/defaults/main.yml"
+		tasks    = "roles/web/tasks/main.yml"
+		crd      = "config/crd/bases/apps.example.com_webs.yaml"
+		sample   = "config/samples/apps_v1_web.yaml"
+	)
+	tests := map[string]struct {
+		file, old, with string
+		// want are the findings, as far as their messages are shown here.
+		want []string
+		code int
+	}{
+		"nothing":                 {"watches.yaml", "kind: Web", "kind: Web", nil, 0},
+		"an unknown key":          {"watches.yaml", "role: web", "role: web\n  rolle: x", []string{"watches.yaml:8:3: warning: [0].rolle: unknown key", "RW001"}, 0},
+		"a watch without a kind":  {"watches.yaml", "kind: Web", "knd: Web", []string{"watches.yaml:6:3: warning: [0].knd: unknown key", "RW001", "watches.yaml:4:3: error: [0]: invalid GVK", "RW001"}, 1},
+		"a task of two modes":     {tasks, "  kubernetes.core.k8s:", "  command: ls\n  kubernetes.core.k8s:", []string{tasks + ":4:3: error: conflicting action statements", "RW002"}, 1},
+		"no CRD":                  {crd, "kind: Web\n", "kind: Webb\n", []string{"watches.yaml:4:3: warning: no CRD in", "RW101"}, 0},
+		"no status":               {crd, "      subresources:\n        # The operator and its roles write the status.\n        status: {}\n", "", []string{crd + ":15: warning: the version has no status", "RW102"}, 0},
+		"a CRD that is behind":    {spec, "    options:\n", "    options:\n      size: {type: int}\n", []string{crd + ":47: error: the CRD is not what", "rolewright generate crd", "RW103"}, 1},
+		"another default":         {spec, "default: Hello", "default: Bye", []string{defaults + ":3: error: the default of text is not the one", "RW201", crd + ":45: error: the CRD is not what", "RW103"}, 1},
+		"a default of other type": {defaults, "text: Hello", "text: [Hello]", []string{defaults + ":3: error: the default of text is of type list", "RW201"}, 1},
+		"a default of no option":  {defaults, "text: Hello", "text: Hello\nsize: 1\n_own: 1", []string{defaults + ":4: warning: size is no option", "RW202"}, 0},
+		"a sample's other field":  {sample, "text: Hello", "txet: Hello", []string{sample + ":7:3: error: Web: spec.txet is not in the schema", "RW301"}, 1},
+		"a sample's other type":   {sample, "text: Hello", "text: [1]", []string{sample + ":7:3: error: Web: spec.text in body must be of type string", "RW301"}, 1},
+		"a permission":            {"config/rbac/role.yaml", "list, watch, create, patch", "list, watch, patch", []string{"config/rbac/role.yaml: error: no permission to create configmaps in group \"\"", "RW401"}, 1},
+		"an unknown kind":         {tasks, "kind: ConfigMap", `kind: "{{ k }}"`, []string{tasks + ":7: warning:", "RW402"}, 0},
+		"a collection":            {"requirements.yml", "kubernetes.core\n", "community.general\n", []string{tasks + ":5: warning: ", "RW501"}, 0},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			scaffolded(t)
+			replaceIn(t, tt.file, tt.old, tt.with)
+			code, stdout, stderr := invoke("rolewright", "lint")
+			if code != tt.code {
+				t.Errorf("code %d, want %d\n%s", code, tt.code, stderr)
+			}
+			rules := 0
+			for _, want := range tt.want {
+				if !strings.Contains(stdout, want) {
+					t.Errorf("no %q", want)
+				}
+				if strings.HasPrefix(want, "RW") {
+					rules++
+				}
+			}
+			if n := strings.Count(stdout, "[RW"); n != rules {
+				t.Errorf("%d findings, want %d", n, rules)
+			}
+			if t.Failed() {
+				t.Logf("%s%s", stdout, stderr)
+			}
+		})
+	}
+}
+
+// TestLint_SpeaksTheFormsOfPipelines: a warning in each form, its exit code with
+// --strict, and a file that cannot be read.
+func TestLint_SpeaksTheFormsOfPipelines(t *testing.T) {
+	scaffolded(t)
+	replaceIn(t, "roles/web/defaults/main.yml", "text: Hello", "text: Hello\nsize: 1")
+	const message = "size is no option of the argument spec"
+
+	code, stdout, _ := invoke("rolewright", "lint", "--syntax-check=false", "-o", "sarif")
+	var sarif struct {
+		Version string
+		Runs    []struct {
+			Tool struct {
+				Driver struct{ Rules []struct{ ID string } }
+			}
+			Results []struct {
+				RuleID, Level string
+				Message       struct{ Text string }
+				Locations     []struct {
+					PhysicalLocation struct {
+						ArtifactLocation struct{ URI string }
+						Region           struct{ StartLine int }
+					}
+				}
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(stdout), &sarif); err != nil || code != 0 {
+		t.Fatalf("code %d, %v\n%s", code, err, stdout)
+	}
+	run := sarif.Runs[0]
+	result := run.Results[0]
+	place := result.Locations[0].PhysicalLocation
+	if sarif.Version != "2.1.0" || len(run.Tool.Driver.Rules) != len(lint.Rules()) || result.RuleID != "RW202" || result.Level != "warning" ||
+		!strings.HasPrefix(result.Message.Text, message) || place.ArtifactLocation.URI != "roles/web/defaults/main.yml" || place.Region.StartLine != 4 {
+		t.Errorf("%s", stdout)
+	}
+
+	t.Setenv("GITHUB_ACTIONS", "true")
+	_, stdout, _ = invoke("rolewright", "lint", "--syntax-check=false")
+	if want := "::warning file=roles/web/defaults/main.yml,line=4,col=1,title=RW202::" + message + "%0A"; !strings.HasPrefix(stdout, want) {
+		t.Errorf("%s\nwant %s", stdout, want)
+	}
+	if code, _, _ := invoke("rolewright", "lint", "--syntax-check=false", "--strict"); code != 1 {
+		t.Errorf("--strict: code %d, want 1", code)
+	}
+	if code, stdout, _ := invoke("rolewright", "lint", "--watches-file", "gone.yaml"); code != 1 || !strings.Contains(stdout, "file=gone.yaml") {
+		t.Errorf("code %d: %s", code, stdout)
+	}
+}
+
+func TestExplain_SaysWhatARuleMeans(t *testing.T) {
+	for _, r := range lint.Rules() {
+		if code, stdout, _ := invoke("rolewright", "explain", strings.ToLower(r.ID)); code != 0 || !strings.HasPrefix(stdout, r.ID+": ") {
+			t.Errorf("%s: code %d\n%s", r.ID, code, stdout)
+		}
+	}
+	if code, _, stderr := invoke("rolewright", "explain", "RW999"); code != 2 || !strings.Contains(stderr, "RW103") {
+		t.Errorf("code %d: %s", code, stderr)
+	}
+}

@@ -1,0 +1,212 @@
+package lint
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+	"k8s.io/kube-openapi/pkg/validation/strfmt"
+	"k8s.io/kube-openapi/pkg/validation/validate"
+
+	kubeerrors "k8s.io/kube-openapi/pkg/validation/errors"
+)
+
+// Definition is a version of a kind as its CRD defines it.
+type Definition struct {
+	// File is that of the CRD, Line that of the version.
+	File string
+	Line int
+	// HasStatus is true if there is a status subresource.
+	HasStatus bool
+	// schema is nil where the version has none.
+	schema *spec.Schema
+}
+
+// ReadDefinitions reads the CRDs of files. What is no CRD is left out.
+func ReadDefinitions(paths []string) (map[schema.GroupVersionKind]Definition, error) {
+	all := map[schema.GroupVersionKind]Definition{}
+	for _, path := range paths {
+		err := eachDocument(path, func(root *yaml.Node) error {
+			var d struct {
+				Kind string
+				Spec struct {
+					Group    string
+					Names    struct{ Kind string }
+					Versions []yaml.Node
+				}
+			}
+			if err := root.Decode(&d); err != nil {
+				return err
+			}
+			if d.Kind != "CustomResourceDefinition" {
+				return nil
+			}
+			for _, node := range d.Spec.Versions {
+				var v struct {
+					Name   string
+					Schema struct {
+						OpenAPIV3Schema map[string]any `yaml:"openAPIV3Schema"`
+					}
+					Subresources struct{ Status *yaml.Node }
+				}
+				if err := node.Decode(&v); err != nil {
+					return err
+				}
+				is := Definition{File: path, Line: node.Line, HasStatus: v.Subresources.Status != nil}
+				if v.Schema.OpenAPIV3Schema != nil {
+					data, err := json.Marshal(v.Schema.OpenAPIV3Schema)
+					if err != nil {
+						return err
+					}
+					is.schema = &spec.Schema{}
+					if err := json.Unmarshal(data, is.schema); err != nil {
+						return err
+					}
+				}
+				all[schema.GroupVersionKind{Group: d.Spec.Group, Version: v.Name, Kind: d.Spec.Names.Kind}] = is
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// Sample compares the objects of a file with the schemas of their kinds. Kinds without a
+// definition are left out, and so are the CEL rules of schemas.
+func Sample(path string, definitions map[schema.GroupVersionKind]Definition) ([]Finding, error) {
+	var all []Finding
+	err := eachDocument(path, func(root *yaml.Node) error {
+		var object map[string]any
+		if err := root.Decode(&object); err != nil {
+			return fmt.Errorf("%s:%d: %w", path, root.Line, err)
+		}
+		version, _ := object["apiVersion"].(string)
+		kind, _ := object["kind"].(string)
+		d, known := definitions[schema.FromAPIVersionAndKind(version, kind)]
+		if !known || d.schema == nil {
+			return nil
+		}
+		data, err := json.Marshal(object) // numbers and keys as the API server sees them
+		if err != nil {
+			return fmt.Errorf("%s:%d: %w", path, root.Line, err)
+		}
+		object = nil
+		if err := json.Unmarshal(data, &object); err != nil {
+			return fmt.Errorf("%s:%d: %w", path, root.Line, err)
+		}
+		found := func(place, message string) {
+			node := locate(root, strings.FieldsFunc(place, func(r rune) bool { return r == '.' || r == '[' || r == ']' }))
+			all = append(all, Finding{
+				Rule: BadSample, Severity: Error, File: path, Line: node.Line, Column: node.Column, Message: kind + ": " + message,
+				Hint: "the schema is in " + d.File,
+			})
+		}
+		for _, err := range validate.NewSchemaValidator(d.schema, nil, "", strfmt.Default).Validate(object).Errors {
+			var invalid *kubeerrors.Validation
+			if errors.As(err, &invalid) {
+				found(invalid.Name, invalid.Error())
+			} else {
+				found("", err.Error())
+			}
+		}
+		for _, place := range unknown(object, d.schema, "") {
+			found(place, place+" is not in the schema: the API server removes it")
+		}
+		return nil
+	})
+	return all, err
+}
+
+// unknown are the fields of a value that the schema does not keep. Those that each
+// object has are not among them.
+func unknown(value any, s *spec.Schema, place string) []string {
+	var found []string
+	if keep, _ := s.Extensions.GetBool("x-kubernetes-preserve-unknown-fields"); keep {
+		return nil
+	}
+	switch v := value.(type) {
+	case map[string]any:
+		if s.AdditionalProperties != nil {
+			return nil
+		}
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			at := strings.TrimPrefix(place+"."+name, ".")
+			property, known := s.Properties[name]
+			switch {
+			case place == "" && (name == "apiVersion" || name == "kind" || name == "metadata"):
+			case known:
+				found = append(found, unknown(v[name], &property, at)...)
+			default:
+				found = append(found, at)
+			}
+		}
+	case []any:
+		for i, element := range v {
+			if s.Items != nil && s.Items.Schema != nil {
+				found = append(found, unknown(element, s.Items.Schema, fmt.Sprintf("%s[%d]", place, i))...)
+			}
+		}
+	}
+	return found
+}
+
+// locate is the node at a path, or the last one of the path that there is.
+func locate(node *yaml.Node, path []string) *yaml.Node {
+	if len(path) == 0 {
+		return node
+	}
+	switch node.Kind {
+	case yaml.MappingNode:
+		for i := 0; i+1 < len(node.Content); i += 2 {
+			if node.Content[i].Value == path[0] {
+				if len(path) == 1 {
+					return node.Content[i]
+				}
+				return locate(node.Content[i+1], path[1:])
+			}
+		}
+	case yaml.SequenceNode:
+		var i int
+		if _, err := fmt.Sscanf(path[0], "%d", &i); err == nil && i >= 0 && i < len(node.Content) {
+			return locate(node.Content[i], path[1:])
+		}
+	}
+	return node
+}
+
+// eachDocument calls do with the root of each document of a YAML file.
+func eachDocument(path string, do func(root *yaml.Node) error) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	in := yaml.NewDecoder(bytes.NewReader(data))
+	for {
+		var doc yaml.Node
+		err := in.Decode(&doc)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		if len(doc.Content) == 0 {
+			continue
+		}
+		if err := do(doc.Content[0]); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+	}
+}

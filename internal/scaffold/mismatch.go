@@ -1,0 +1,123 @@
+package scaffold
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+)
+
+// Mismatch is a place where the defaults of a role are not what its argument spec says.
+type Mismatch struct {
+	File string
+	Line int
+	// Undocumented is true for a variable that the argument spec does not name.
+	Undocumented bool
+	Message      string
+}
+
+// Mismatches compares the defaults of a role with its argument spec. A role without one of
+// them has none.
+func Mismatches(role string) ([]Mismatch, error) {
+	read := reader(func(name string) ([]byte, error) { return os.ReadFile(filepath.Join(role, name)) })
+	options, err := read.options("")
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", role, err)
+	}
+	if _, err := read.options(FromArgspec); err != nil {
+		return nil, nil //nolint:nilerr // the options are those of the defaults
+	}
+	var all []Mismatch
+	for _, name := range []string{"defaults/main.yml", "defaults/main.yaml"} {
+		root, err := read.yaml(name)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", role, err)
+		}
+		if root == nil || root.Kind != yaml.MappingNode {
+			continue
+		}
+		for i := 0; i+1 < len(root.Content); i += 2 {
+			key, value := root.Content[i], root.Content[i+1]
+			m := Mismatch{File: filepath.Join(role, name), Line: key.Line}
+			at := slices.IndexFunc(options, func(o option) bool { return o.Name == key.Value })
+			if at >= 0 {
+				m.Message = options[at].contradicts(value)
+			} else if m.Undocumented = !strings.HasPrefix(key.Value, "_"); m.Undocumented {
+				m.Message = key.Value + " is no option of the argument spec"
+			}
+			if m.Message != "" {
+				all = append(all, m)
+			}
+		}
+	}
+	return all, nil
+}
+
+// contradicts says why a default is not what the option says; empty if it may be.
+func (o option) contradicts(value *yaml.Node) string {
+	is := typeOf(value)
+	text := value.Value
+	if is == "raw" || value.Tag == "!!null" { // an expression, or nothing
+		return ""
+	}
+	if !o.takes(is, text) {
+		return fmt.Sprintf("the default of %s is of type %s, and the option is of type %s", o.Name, is, o.Type)
+	}
+	if o.Type != "list" && len(o.Choices) > 0 && value.Kind == yaml.ScalarNode &&
+		!slices.ContainsFunc(o.Choices, func(c *yaml.Node) bool { return c.Value == text }) {
+		return fmt.Sprintf("the default of %s, %s, is none of its choices", o.Name, text)
+	}
+	if o.Required {
+		return fmt.Sprintf("%s is required, and has a default: it is never missing", o.Name)
+	}
+	if o.Default != nil && o.Default.Tag != "!!null" && typeOf(o.Default) != "raw" && !same(o.Default, value) {
+		return fmt.Sprintf("the default of %s is not the one that the argument spec names, %s", o.Name, short(o.Default))
+	}
+	return ""
+}
+
+// takes tells whether Ansible makes the option's type of a value that is of type is:
+// AnsibleModule's check_type functions.
+func (o option) takes(is, text string) bool {
+	var err error
+	switch o.Type {
+	case "int":
+		_, err = strconv.ParseInt(text, 0, 64)
+		return is == "int" || is == "str" && err == nil
+	case "float":
+		_, err = strconv.ParseFloat(text, 64)
+		return is == "float" || is == "int" || is == "str" && err == nil
+	case "bool":
+		return is == "bool" || slices.Contains([]string{"yes", "no", "y", "n", "on", "off", "true", "false", "t", "f", "1", "0"}, strings.ToLower(text))
+	case "dict":
+		return is == "dict" || is == "str"
+	case "str", "path":
+		return is != "list" && is != "dict"
+	}
+	return true // a list is made of one value
+}
+
+// same tells whether two nodes have the same value, whatever style it is written in.
+func same(a, b *yaml.Node) bool {
+	if a.Kind != b.Kind || len(a.Content) != len(b.Content) || a.Kind == yaml.ScalarNode && a.Value != b.Value {
+		return false
+	}
+	for i := range a.Content {
+		if !same(a.Content[i], b.Content[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// short is a value in one line.
+func short(node *yaml.Node) string {
+	if node.Kind == yaml.ScalarNode {
+		return node.Value
+	}
+	return fmt.Sprintf("in line %d", node.Line)
+}
