@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/rolewright/rolewright/controller/runstore"
+	"github.com/rolewright/rolewright/controller/status"
 )
 
 // Prefixes of the annotations on a watched object. Where both are set, ours wins.
@@ -31,6 +32,8 @@ type settings struct {
 	verbose bool
 	// paused is until when no run may start; zero is no pause.
 	paused time.Time
+	// requested names the run that was asked for by hand last; empty if none was.
+	requested string
 }
 
 // forEver is the end of a pause that has none.
@@ -82,6 +85,14 @@ func annotated(obj *unstructured.Unstructured, s settings, trusted bool) (settin
 		until, err := parsePause(value)
 		s.paused = until
 		return err
+	})
+	a.read("reconcile-at", func(value string) error {
+		if !status.IsToken(value) {
+			return fmt.Errorf("%q is not 1 to %d printable characters without spaces; write for example the time: \"2026-05-06T18:00:00Z\"",
+				clip(value), status.MaxToken)
+		}
+		s.requested = value
+		return nil
 	})
 	return s, a.warnings
 }

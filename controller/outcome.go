@@ -15,7 +15,7 @@ import (
 func (r *reconciler) endedRun(s *scope) status.Run {
 	run := status.Run{
 		ID: s.runID, Cause: string(s.plan.cause), Generation: s.active.Generation, Fingerprint: s.fingerprint,
-		Started: s.active.Started, Finished: r.now(),
+		Started: s.active.Started, Finished: r.now(), Handled: s.handled(),
 	}
 	// Warnings and errors may quote the object.
 	for i, w := range s.warnings {
@@ -41,6 +41,19 @@ func (r *reconciler) endedRun(s *scope) status.Run {
 		run.Warnings = append(run.Warnings, withheldBecause+why)
 	}
 	return run
+}
+
+// handled is the last request for a run that has been answered when the run of s
+// ends. What was asked for since a run of an earlier process began is not known to
+// be: it gets a run of its own.
+func (s *scope) handled() string {
+	if s.earlier && s.memory.last != nil {
+		return s.memory.last.Handled
+	}
+	if s.earlier {
+		return ""
+	}
+	return s.settings.requested
 }
 
 // withheldBecause begins the warning that says why all that there is of a run's

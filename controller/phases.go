@@ -204,7 +204,7 @@ func (r *reconciler) begin(ctx context.Context, s *scope) (outcome, error) {
 		return then, err
 	}
 	now, _ := annotated(s.object, s.settings, false)
-	s.settings.paused = now.paused
+	s.settings.paused, s.settings.requested = now.paused, now.requested
 	if s.plan = decide(r.now(), r.situation(s)); s.plan.cause == "" {
 		return lookAgain, nil
 	}

@@ -20,6 +20,7 @@ const (
 	causeRequeueAfter cause = "requeue_after"
 	causeRetry        cause = "retry"
 	causeInterrupted  cause = "interrupted"
+	causeManual       cause = "manual"
 	causeDeleted      cause = "deleted"
 )
 
@@ -69,6 +70,8 @@ type situation struct {
 	retry  retry
 	// paused is until when nothing but a deletion starts a run.
 	paused time.Time
+	// requested names the run that was asked for by hand last; empty if none was.
+	requested string
 }
 
 // plan is the decision: run now for a cause, or wait. A wait of 0 without a
@@ -108,6 +111,8 @@ func (s situation) due(now time.Time) plan {
 			return plan{cause: causeChanged}
 		}
 		return plan{cause: causeContent}
+	case s.requested != "" && s.requested != last.Handled:
+		return plan{cause: s.ifDeleting(causeManual)}
 	}
 	due, why := s.next()
 	if why == "" {

@@ -23,6 +23,7 @@ func TestDecide(t *testing.T) {
 	}
 	finalizer := func(r *status.Run) { r.Cause = string(causeDeleted) }
 	requeue := func(d time.Duration) func(*status.Run) { return func(r *status.Run) { r.RequeueAfter = d } }
+	handled := func(token string) func(*status.Run) { return func(r *status.Run) { r.Handled = token } }
 	attempts := func(n int64) func(*status.Run) { return func(r *status.Run) { r.Attempts = n } }
 
 	tests := []struct {
@@ -42,6 +43,11 @@ func TestDecide(t *testing.T) {
 		{"content changed", situation{last: run(status.Succeeded, 0, func(r *status.Run) { r.Fingerprint = "other" })},
 			plan{cause: causeContent}},
 		{"new generation of the same inputs", situation{last: run(status.Succeeded, 0, func(r *status.Run) { r.Generation = 9 })}, plan{}},
+		{"asked for", situation{last: run(status.Succeeded, time.Second), requested: "b"}, plan{cause: causeManual}},
+		{"asked for, failed, backoff not over", situation{last: run(status.Failed, time.Second, attempts(9), handled("a")), requested: "b"}, plan{cause: causeManual}},
+		{"asked for and handled", situation{last: run(status.Succeeded, time.Hour, handled("a")), requested: "a"}, plan{}},
+		{"asked for while paused", situation{last: run(status.Succeeded, time.Hour), requested: "b", paused: forEver()}, plan{held: causeManual}},
+		{"asked for while the finalizer waits", situation{last: run(status.Failed, 0, finalizer, attempts(2)), requested: "b", deleting: true}, plan{cause: causeDeleted}},
 		{"interrupted", situation{last: run(status.Interrupted, 0)}, plan{cause: causeInterrupted}},
 		{"failed, backoff not over", situation{last: run(status.Failed, time.Second, attempts(3))},
 			plan{wait: j(4*time.Second) - time.Second}},

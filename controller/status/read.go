@@ -20,6 +20,7 @@ const (
 	partLast       = "lastRun"
 	partActive     = "activeRun"
 	partDependents = "dependents"
+	partHandled    = "lastHandledReconcileAt"
 )
 
 // Record is what a status says of the runs of its object. Everybody who may
@@ -27,7 +28,8 @@ const (
 // this package writes, and a bounded size, and is true only as far as other
 // evidence agrees.
 type Record struct {
-	// Last is the run that ended last; nil if there is none.
+	// Last is the run that ended last, with the request that was handled last; nil
+	// if there is none.
 	Last *Run
 	// Active is the run that was recorded as begun and not as ended; nil if
 	// there is none.
@@ -59,6 +61,14 @@ func Read(st map[string]any) Record {
 			r.Rejected = append(r.Rejected, partActive)
 		}
 	}
+	if v, there := ansible[partHandled]; there {
+		token, ok := v.(string)
+		if ok = ok && IsToken(token); !ok {
+			r.Rejected = append(r.Rejected, partHandled)
+		} else if r.Last != nil {
+			r.Last.Handled = token
+		}
+	}
 	if v, there := ansible[partDependents]; there {
 		var ok bool
 		if r.Dependents, ok = readDependents(v); !ok {
@@ -73,7 +83,7 @@ func Read(st map[string]any) Record {
 func Recorded(st map[string]any) map[string]any {
 	ansible := maps.Clone(mapAt(st, "ansible"))
 	maps.DeleteFunc(ansible, func(part string, _ any) bool {
-		return part != partLast && part != partActive && part != partDependents
+		return part != partLast && part != partActive && part != partDependents && part != partHandled
 	})
 	if len(ansible) == 0 {
 		return map[string]any{}
@@ -108,6 +118,7 @@ var (
 	causeForm       = regexp.MustCompile(`^[a-z_]{1,32}$`)
 	fingerprintForm = regexp.MustCompile(`^([0-9a-f]{32})?$`)
 	reasonForm      = regexp.MustCompile(`^[A-Za-z]{1,64}$`)
+	tokenForm       = regexp.MustCompile(`^[!-~]{1,64}$`)
 )
 
 const (
@@ -115,6 +126,12 @@ const (
 	// maxRequeue is the longest period, too: ten years.
 	maxRequeue = 10 * 365 * 24 * time.Hour
 )
+
+// MaxToken is how many characters a request for a run has at most.
+const MaxToken = 64
+
+// IsToken tells whether s can name a request for a run.
+func IsToken(s string) bool { return tokenForm.MatchString(s) }
 
 // fields reads the fields of a run, and remembers whether one was not as it
 // should be.

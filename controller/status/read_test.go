@@ -66,6 +66,7 @@ func TestRead_RejectsWhatIsNotOfItsForm(t *testing.T) {
 			"": odd, "id": slices.Concat(odd, paths), "cause": odd[:8],
 			"generation": slices.DeleteFunc(slices.Clone(odd), func(v string) bool { return v == "5" }), "started": slices.Concat(odd, times),
 		},
+		partHandled:    {"": append(slices.DeleteFunc(slices.Clone(odd), func(v string) bool { return v == `"x"` }), `"a b"`, `"a\n"`, `"é"`, `"`+strings.Repeat("a", 65)+`"`)},
 		partDependents: {"": slices.Concat(slices.DeleteFunc(slices.Clone(odd), func(v string) bool { return v == "[]" }), resources)},
 	} {
 		for field, values := range fields {

@@ -61,6 +61,9 @@ type Run struct {
 	FailedTask *Task
 	// RequeueAfter is the wish of the run for the time until the next one; 0 if none.
 	RequeueAfter time.Duration
+	// Handled is the value of the annotation reconcile-at when the run began
+	// (status.ansible.lastHandledReconcileAt); empty if there was none.
+	Handled string
 	// Attempts counts the consecutive runs that failed, this one included.
 	Attempts int64
 	// Dependents are the resources of the objects that this object owns

@@ -60,6 +60,10 @@ func Conclude(st map[string]any, r Run, next time.Duration, now time.Time) map[s
 		delete(ansible, partActive) // another's is not ours to end
 	}
 	ansible[partLast] = r.encode()
+	delete(ansible, partHandled)
+	if r.Handled != "" {
+		ansible[partHandled] = r.Handled
+	}
 	delete(ansible, partDependents)
 	if n := min(len(r.Dependents), MaxDependents); n > 0 {
 		ansible[partDependents] = stringList(r.Dependents[:n])
