@@ -4,8 +4,6 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/rolewright/rolewright/controller/fingerprint"
@@ -41,13 +39,14 @@ func newContents(w watches.Watch, opts *Options) *contents {
 	if opts.Inventory != "" {
 		roots.Trees = append(roots.Trees, opts.Inventory)
 	}
+	roots.Patterns = w.Inputs.Files
 	return &contents{
 		files: fingerprint.Contents{MaxAge: contentMaxAge},
 		roots: roots,
 		settings: map[string]any{
 			"content": w.Content, "vars": w.Vars, "snakeCase": w.SnakeCaseParameters, "markUnsafe": w.MarkUnsafe,
 			"allowReserved": w.AllowReservedVariables, "args": opts.AnsibleArgs, "skipFacts": opts.SkipFacts,
-			"environment": environment(os.Environ()),
+			"environment": environment(os.Environ(), w.Inputs.Env),
 		},
 		annotations: w.WatchAnnotationsChanges,
 	}
@@ -56,22 +55,6 @@ func newContents(w watches.Watch, opts *Options) *contents {
 // configurations are the files in which Ansible looks for its configuration.
 func configurations() []string {
 	return []string{os.Getenv("ANSIBLE_CONFIG"), "ansible.cfg", "/etc/ansible/ansible.cfg"}
-}
-
-// environment is the part of the environment that changes what a run does and
-// is the same in every Pod of a Deployment: Ansible's configuration, and the
-// images that OLM hands to operators in RELATED_IMAGE_ variables.
-func environment(environ []string) []string {
-	var kept []string
-	for _, entry := range environ {
-		switch {
-		case strings.HasPrefix(entry, "ANSIBLE_VERBOSITY"), strings.HasPrefix(entry, "ANSIBLE_DEBUG"):
-		case strings.HasPrefix(entry, "ANSIBLE_"), strings.HasPrefix(entry, "RELATED_IMAGE_"):
-			kept = append(kept, entry)
-		}
-	}
-	slices.Sort(kept)
-	return kept
 }
 
 // fingerprint identifies the inputs of a run of the scope's object now.

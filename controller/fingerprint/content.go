@@ -30,6 +30,8 @@ type Roots struct {
 	Playbooks []string
 	// Files are single files; an empty name is none.
 	Files []string
+	// Patterns are those of files and of directories, which count whole.
+	Patterns []string
 	// Collections are directories that hold ansible_collections. An installed
 	// collection counts with its manifest, which names every file's checksum;
 	// one without a manifest, as in development, counts whole.
@@ -84,6 +86,11 @@ func (c *Contents) Digest(ctx context.Context, roots Roots) (string, error) {
 			continue
 		}
 		if err := w.file(name); err != nil {
+			return "", err
+		}
+	}
+	for _, pattern := range roots.Patterns {
+		if err := w.pattern(ctx, pattern); err != nil {
 			return "", err
 		}
 	}
@@ -184,6 +191,27 @@ func (w walk) collections(ctx context.Context, dir string) error {
 			continue
 		}
 		if err := w.tree(ctx, collection); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pattern adds what matches a pattern: files, and directories whole.
+// pattern adds what matches a pattern: files, and directories whole.
+func (w walk) pattern(ctx context.Context, pattern string) error {
+	found, err := filepath.Glob(pattern)
+	if err != nil {
+		return fmt.Errorf("list %s: %w", pattern, err)
+	}
+	for _, name := range found {
+		info, err := os.Stat(name)
+		if err == nil && info.IsDir() {
+			err = w.tree(ctx, name)
+		} else {
+			err = w.file(name)
+		}
+		if err != nil {
 			return err
 		}
 	}

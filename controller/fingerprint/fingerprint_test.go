@@ -104,6 +104,7 @@ func TestDigest_FollowsWhatARunReads(t *testing.T) {
 			"roles/r/tasks/main.yml": "- debug:", "roles/r/tasks/__pycache__/m.pyc": "1", "roles/r/.git/HEAD": "1",
 			"coll/ansible_collections/ns/released/MANIFEST.json": "{}", "coll/ansible_collections/ns/released/plugins/modules/m.py": "1",
 			"coll/ansible_collections/ns/source/plugins/modules/m.py": "1",
+			"etc/app/a.yml": "1", "etc/app/conf.d/b.yml": "1", "etc/other": "1",
 		} {
 			write(t, dir, name, text)
 		}
@@ -126,13 +127,17 @@ func TestDigest_FollowsWhatARunReads(t *testing.T) {
 		{"coll/ansible_collections/ns/released/MANIFEST.json", true, "{ }"},
 		{"coll/ansible_collections/ns/released/plugins/modules/m.py", false, "2"},
 		{"coll/ansible_collections/ns/source/plugins/modules/m.py", true, "2"},
+		{"etc/app/a.yml", true, "2"},
+		{"etc/app/new.yml", true, "2"},
+		{"etc/app/conf.d/b.yml", true, "2"},
+		{"etc/other", false, "2"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.file, func(t *testing.T) {
 			dir := build(t)
 			roots := Roots{
 				Trees: []string{filepath.Join(dir, "roles")}, Playbooks: []string{filepath.Join(dir, "play/site.yml")},
-				Collections: []string{filepath.Join(dir, "coll")},
+				Collections: []string{filepath.Join(dir, "coll")}, Patterns: []string{filepath.Join(dir, "etc/app/*")},
 			}
 			var c Contents
 			was, err := c.Digest(t.Context(), roots)

@@ -46,6 +46,7 @@ type Field struct {
 func Fields() []Field {
 	list := describe("", watchFields())
 	list = append(list, describe("finalizer.", finalizerFields())...)
+	list = append(list, describe("inputs.", inputsFields())...)
 	list = append(list, describe("blacklist[].", kindFields())...)
 	list = append(list, describe("selector.", selectorFields())...)
 	return append(list, describe("selector.matchExpressions[].", requirementFields())...)
@@ -159,6 +160,8 @@ func objectFields() []field[entry] {
 		{Field{"allowReservedVariables", typeBool, "false", false,
 			"Whether spec keys become extra vars even where Ansible gives their names a meaning, as in ansible_connection."},
 			boolean(func(e *entry) *bool { return &e.watch.AllowReservedVariables })},
+		{Field{"inputs", typeMap, "", false, "What else starts a run when it changes: environment variables and files."},
+			func(c *decoding, e *entry, a at) { object(c, a, inputsFields(), &e.watch.Inputs) }},
 	}
 }
 

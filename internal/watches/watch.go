@@ -50,6 +50,9 @@ type Watch struct {
 	// ansible-operator's unsafe behaviour.
 	AllowReservedVariables bool
 
+	// Inputs says what else decides whether a run is due.
+	Inputs Inputs
+
 	// Blacklist are dependent kinds that are not watched.
 	Blacklist []schema.GroupVersionKind
 	// Adopt says whether objects that a run writes but did not create get an owner.

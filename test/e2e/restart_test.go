@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -40,6 +41,7 @@ func TestRestart_ConvergedObjectsRunNothing(t *testing.T) {
 		t.Fatalf("%d runs for %d new objects", ran, n)
 	}
 
+	s.env = append(s.env, "HOSTNAME=another-pod", "TEA_SERVICE_HOST=10.0.0.7", "TEA_PORT=tcp://10.0.0.7:80")
 	second := s.start()
 	second.awaitDecided(k, n)
 	second.stop()
@@ -73,10 +75,13 @@ func TestRestart_ChangedContentRunsEveryObjectOnce(t *testing.T) {
 		name  string
 		watch string
 		file  string // what is changed
+		env   string // a variable that is set
 	}{
-		{"role", "role: one", "roles/one/tasks/main.yml"},
-		{"role that the playbook uses", "playbook: play.yml", "roles/one/tasks/main.yml"},
-		{"playbook", "playbook: play.yml", "play.yml"},
+		{"role", "role: one", "roles/one/tasks/main.yml", ""},
+		{"role that the playbook uses", "playbook: play.yml", "roles/one/tasks/main.yml", ""},
+		{"playbook", "playbook: play.yml", "play.yml", ""},
+		{"environment", "role: one", "", "DEFAULT_TEA_VERSION=2"},
+		{"inputs", "role: one\ninputs: {files: [DIR/mounted/*]}", "mounted/vars.yml", ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -90,7 +95,7 @@ func TestRestart_ChangedContentRunsEveryObjectOnce(t *testing.T) {
 			for path, content := range files {
 				s.write(path, content)
 			}
-			s.watch(k, tt.watch)
+			s.watch(k, strings.ReplaceAll(tt.watch, "DIR", s.dir))
 			o := s.start()
 			names := []string{"a", "b"}
 			for _, name := range names {
@@ -101,7 +106,11 @@ func TestRestart_ChangedContentRunsEveryObjectOnce(t *testing.T) {
 			}
 			o.stop()
 
-			s.write(tt.file, files[tt.file]+"# changed\n")
+			if tt.file != "" {
+				s.write(tt.file, files[tt.file]+"# changed\n")
+			} else {
+				s.env = append(s.env, tt.env)
+			}
 			o = s.start()
 			for _, name := range names {
 				ran := k.await(name, "run for the new content", func(o object) bool { return o.ready() && o.lastRun().Cause == "content" })

@@ -1,0 +1,75 @@
+package controller
+
+import (
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// environment is the part of an environment that decides whether a run is due: all
+// that a run inherits, but for what says where the operator runs and what only the
+// operator reads. These differ from Pod to Pod and from shell to shell, and a restart
+// must not run every object. patterns are those of the watch, [watches.Inputs].
+func environment(environ, patterns []string) []string {
+	var kept []string
+	for _, entry := range environ {
+		name, value, ok := strings.Cut(entry, "=")
+		if ok && counts(name, value, patterns) {
+			kept = append(kept, entry)
+		}
+	}
+	slices.Sort(kept)
+	return slices.Compact(kept)
+}
+
+func counts(name, value string, patterns []string) bool {
+	for _, pattern := range slices.Backward(patterns) {
+		pattern, not := strings.CutPrefix(pattern, "-")
+		if match, _ := path.Match(pattern, name); match { // patterns were checked when they were read
+			return !not
+		}
+	}
+	return !ofThePlace(name, value) && !ofTheOperator(name)
+}
+
+// ofThePlace are variables of a Pod, a shell, a terminal or an init system.
+func ofThePlace(name, value string) bool {
+	switch name {
+	case "HOSTNAME", "POD_NAME", "POD_IP", "POD_IPS", "POD_UID", "NODE_NAME", "HOST_IP", "OPERATOR_CONDITION_NAME",
+		"HOME", "USER", "LOGNAME", "USERNAME", "MAIL", "SHELL", "PATH", "PWD", "OLDPWD", "SHLVL", "_", "TMPDIR", "TMP", "TEMP",
+		"TERM", "COLORTERM", "NO_COLOR", "COLUMNS", "LINES", "LS_COLORS", "LESS", "PAGER", "EDITOR", "VISUAL", "PS1", "PROMPT_COMMAND",
+		"DISPLAY", "WAYLAND_DISPLAY", "WINDOWID", "STY", "KUBECONFIG", "K8S_AUTH_KUBECONFIG",
+		"INVOCATION_ID", "JOURNAL_STREAM", "NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC", "MAINPID",
+		"MAKEFLAGS", "MAKELEVEL", "MFLAGS", "VIRTUAL_ENV", "VIRTUAL_ENV_PROMPT":
+		return true
+	}
+	for _, prefix := range []string{"KUBERNETES_", "SSH_", "XDG_", "DBUS_", "GPG_", "TERM_", "TMUX", "VTE_", "VSCODE_", "SUDO_"} {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	return serviceLink.MatchString(name) || servicePort.MatchString(name) && strings.Contains(value, "://")
+}
+
+// Kubernetes tells each Pod the addresses of the services in its namespace, as they
+// are when it starts: https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables
+var (
+	serviceLink = regexp.MustCompile(`_SERVICE_HOST$|_SERVICE_PORT(_[A-Z0-9_]+)?$|_PORT_[0-9]+_(TCP|UDP|SCTP)_(PROTO|PORT|ADDR)$`)
+	servicePort = regexp.MustCompile(`_PORT(_[0-9]+_(TCP|UDP|SCTP))?$`)
+)
+
+// ofTheOperator are variables that say how the operator works, and nothing of what a
+// run does.
+func ofTheOperator(name string) bool {
+	switch name {
+	case "WATCH_NAMESPACE", "GOGC", "GOMEMLIMIT", "GOMAXPROCS", "GODEBUG", "GOTRACEBACK", "GOCOVERDIR", "GORACE":
+		return true
+	}
+	for _, prefix := range []string{"ROLEWRIGHT_", "MAX_CONCURRENT_RECONCILES_", "WORKER_", "ANSIBLE_VERBOSITY", "ANSIBLE_DEBUG"} {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,62 @@
+package watches
+
+import (
+	"fmt"
+	"path"
+	"path/filepath"
+	"strings"
+)
+
+// Inputs says what else decides whether a run is due, beside the object, the content
+// and the environment.
+type Inputs struct {
+	// Env are patterns of [path.Match] for names of variables: those that match count,
+	// though they would not by default, and those of a pattern after "-" do not. The
+	// last pattern that matches wins.
+	Env []string
+	// Files are absolute patterns of [filepath.Match] for files and directories.
+	Files []string
+}
+
+func inputsFields() []field[Inputs] {
+	return []field[Inputs]{
+		{Field{"env", typeList, "[]", false,
+			"Environment variables whose change starts a run, beside those that do by default: names or patterns such as APP_*, " +
+				"and with a - before them those that do not."},
+			setInputsEnv},
+		{Field{"files", typeList, "[]", false,
+			"Files and directories whose change starts a run, beside the role or playbook: absolute paths or patterns such as " +
+				"/etc/app/*."},
+			setInputsFiles},
+	}
+}
+
+func setInputsEnv(c *decoding, in *Inputs, a at) {
+	c.elements(a, func(element at) {
+		pattern, ok := c.string(element)
+		if !ok {
+			return
+		}
+		name := strings.TrimPrefix(pattern, "-")
+		if _, err := path.Match(name, ""); err != nil || name == "" || strings.ContainsAny(name, "=/ ") {
+			c.error(element, fmt.Sprintf("%q is no name of an environment variable and no pattern of names", excerpt(pattern)),
+				`write for example "APP_*", or "-APP_BUILD_*" for variables that do not count`)
+			return
+		}
+		in.Env = append(in.Env, pattern)
+	})
+}
+
+func setInputsFiles(c *decoding, in *Inputs, a at) {
+	c.elements(a, func(element at) {
+		pattern, ok := c.string(element)
+		if !ok {
+			return
+		}
+		if _, err := filepath.Match(pattern, ""); err != nil || !filepath.IsAbs(pattern) {
+			c.error(element, fmt.Sprintf("%q is no absolute path and no pattern of one", excerpt(pattern)), `write for example "/etc/app/*"`)
+			return
+		}
+		in.Files = append(in.Files, filepath.Clean(pattern))
+	})
+}
