@@ -10,6 +10,13 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
+// validations is the key of the rules of a schema, and ofSpec the comment of each that was
+// made of an argument spec: those without it are people's own.
+const (
+	validations = "x-kubernetes-validations"
+	ofSpec      = "# Of the argument spec."
+)
+
 // ruling makes the rules of one dict, in CEL.
 type ruling struct {
 	*schema
@@ -76,7 +83,9 @@ func (r *ruling) requiredIf(condition requiredIf) {
 }
 
 func (r *ruling) add(rule, message string) {
-	r.all.Content = append(r.all.Content, mapping("rule", scalar(rule), "message", scalar(message)))
+	one := mapping("rule", scalar(rule), "message", scalar(message))
+	one.HeadComment = ofSpec
+	r.all.Content = append(r.all.Content, one)
 }
 
 func (r *ruling) leave(rule, name, why string) {
