@@ -272,6 +272,9 @@ func (d *dev) apply(ctx context.Context, paths []string) {
 		return
 	}
 	for _, p := range paths {
+		if strings.HasPrefix(path.Base(p), "kustomization.") { // it is for kubectl
+			continue
+		}
 		names, err := d.applier.apply(ctx, p)
 		for _, name := range names {
 			d.console.Say("%s: %s applied", p, name)
