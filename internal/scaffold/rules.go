@@ -15,6 +15,8 @@ import (
 const (
 	validations = "x-kubernetes-validations"
 	ofSpec      = "# Of the argument spec."
+	// mostLists are the lists in each other with 100 elements each at the end of which any rule is cheap enough for the API server.
+	mostLists = 2
 )
 
 // ruling makes the rules of one dict, in CEL.
@@ -30,8 +32,14 @@ type ruling struct {
 
 // rules are what an argument spec says of several options together. Ansible itself
 // heeds them in nested options only. A rule about an option that CEL cannot see is
-// left to Ansible.
+// left to Ansible, and so are all rules in more lists than the API server would compute.
 func (s *schema) rules(o option, fields map[string]string, properties *yaml.Node, path string) *yaml.Node {
+	if strings.Count(path, "[]") > mostLists {
+		if len(o.MutuallyExclusive)+len(o.RequiredTogether)+len(o.RequiredOneOf)+len(o.RequiredBy)+len(o.RequiredIf) > 0 {
+			s.note("%s: its rules are left to Ansible, since it is in more than %d lists", strings.TrimSuffix(path, "."), mostLists)
+		}
+		return sequence()
+	}
 	r := &ruling{schema: s, of: o, fields: fields, properties: properties, path: path, all: sequence()}
 	for _, names := range o.MutuallyExclusive {
 		if terms, ok := r.has("mutually_exclusive", names); ok {

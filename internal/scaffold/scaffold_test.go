@@ -90,8 +90,9 @@ func TestSchema_Notes(t *testing.T) {
 		"{a1b2: {}}":                 "a1b2: no field of an object becomes this variable",
 		"{password: {no_log: true}}": "password is a secret",
 		"{a: {type: list}}":          "a is a list of anything",
-		"{a: {aliases: [b]}}":        "an alias is no field of an object, write a in place of b",
-		"{a: {choices: [on, off]}}":  "",
+		"{a: {type: list, elements: dict, options: {b: {type: list, elements: dict, options: {c: {type: list, elements: dict, required_together: [[x, y]], options: {x: {}, y: {}}}}}}}}": "a[].b[].c[]: its rules are left to Ansible, since it is in more than 2 lists",
+		"{a: {aliases: [b]}}":       "an alias is no field of an object, write a in place of b",
+		"{a: {choices: [on, off]}}": "",
 	} {
 		s, text := schemaOf(t, spec)
 		if got := strings.Join(s.notes, "\n"); !strings.Contains(got, want) || (want == "") != (got == "") {

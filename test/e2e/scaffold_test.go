@@ -3,6 +3,9 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -18,9 +21,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
 
+	"github.com/rolewright/rolewright/controller/extravars"
+	"github.com/rolewright/rolewright/internal/scaffold"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -285,6 +291,106 @@ func TestScaffold_TheAPIServerTakesAnyArgumentSpec(t *testing.T) {
 		_, err := odd.objects.Create(t.Context(), u, metav1.CreateOptions{DryRun: []string{"All"}})
 		if (err == nil) != valid || err != nil && !apierrors.IsInvalid(err) {
 			t.Errorf("%s: valid %v, want %v: %v", text, err == nil, valid, err)
+		}
+	}
+}
+
+// roleSpec is an argument spec in a shape that roles have, and specs of objects that its CRD has to take and to refuse.
+type roleSpec struct {
+	Name           string           `json:"name"`
+	Options        map[string]any   `json:"options"`
+	Valid, Invalid []map[string]any `json:",omitempty"`
+}
+
+// roleSpecs are those of the file.
+func roleSpecs(t *testing.T) []roleSpec {
+	t.Helper()
+	file, err := os.Open("testdata/role_specs.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	var all []roleSpec
+	for documents := utilyaml.NewYAMLOrJSONDecoder(file, 4096); ; {
+		var one roleSpec
+		if err := documents.Decode(&one); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, one)
+	}
+}
+
+// The CRDs of sixty argument specs, as one kind with as many versions: the API server takes each schema and its sample,
+// and of the objects those that it should.
+func TestScaffold_TheAPIServerTakesArgumentSpecsOfRoles(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	domain := testenv.Random("d") + ".example.com"
+	s.tool(0, "init", "--domain", domain, "--name", "many")
+	project, err := scaffold.Read(s.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	specs := roleSpecs(t)
+	var crd *apiextensionsv1.CustomResourceDefinition
+	samples := make([]map[string]any, len(specs))
+	for i, spec := range specs {
+		text, err := yaml.Marshal(map[string]any{"argument_specs": map[string]any{"main": map[string]any{"options": spec.Options}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		role := fmt.Sprint("r", i)
+		s.write("roles/"+role+"/meta/argument_specs.yml", string(text))
+		k := scaffold.Kind{Project: project, Group: "many", Version: fmt.Sprint("v", i+1), Kind: "Thing", Namespaced: true, Role: role}
+		files, _, err := k.All(s.dir, scaffold.FromArgspec, extravars.ToSnake)
+		if err != nil {
+			t.Fatalf("%s: %v", spec.Name, err)
+		}
+		one := &apiextensionsv1.CustomResourceDefinition{}
+		for _, f := range files {
+			switch f.Path {
+			case k.Definition():
+				err = yaml.UnmarshalStrict([]byte(f.Text), one)
+			case k.Sample():
+				err = yaml.UnmarshalStrict([]byte(f.Text), &samples[i])
+			}
+			if err != nil {
+				t.Fatalf("%s: %s: %v", spec.Name, f.Path, err)
+			}
+		}
+		if crd == nil {
+			crd = one
+			continue
+		}
+		one.Spec.Versions[0].Storage = false
+		crd.Spec.Versions = append(crd.Spec.Versions, one.Spec.Versions[0])
+	}
+	if len(specs) != 60 {
+		t.Errorf("there are %d argument specs, want 60", len(specs))
+	}
+	testenv.InstallCRD(t, s.cfg, crd)
+	for i, spec := range specs {
+		k := s.kindOf(schema.GroupVersionKind{Group: crd.Spec.Group, Version: crd.Spec.Versions[i].Name, Kind: "Thing"})
+		try := func(object map[string]any, valid bool) {
+			u := &unstructured.Unstructured{Object: map[string]any{"spec": object, "metadata": map[string]any{"generateName": "a-"}}}
+			u.SetGroupVersionKind(k.gvk)
+			_, err := k.objects.Create(t.Context(), u, metav1.CreateOptions{DryRun: []string{"All"}, FieldValidation: metav1.FieldValidationStrict})
+			if (err == nil) != valid || err != nil && !apierrors.IsInvalid(err) {
+				t.Errorf("%s: %v: valid %t, want %t: %v", spec.Name, object, err == nil, valid, err)
+			}
+		}
+		sample, _, err := unstructured.NestedMap(samples[i], "spec")
+		if err != nil {
+			t.Fatal(err)
+		}
+		try(sample, true)
+		for _, object := range spec.Valid {
+			try(object, true)
+		}
+		for _, object := range spec.Invalid {
+			try(object, false)
 		}
 	}
 }
