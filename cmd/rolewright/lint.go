@@ -259,7 +259,7 @@ func ofDefinition(p scaffold.Project, w watches.Watch) ([]lint.Finding, error) {
 	for _, n := range d.Notes {
 		found = append(found, lint.Finding{
 			Rule: lint.NotInSchema, Severity: lint.Warning, File: relative(w.Content.Role + w.Content.Playbook), Message: n,
-			Hint: "the argument spec, the defaults or the CRD say it otherwise; \"rolewright generate crd\" says the same",
+			Hint: "change the argument spec, the defaults or the CRD, so that they agree",
 		})
 	}
 	there, err := os.ReadFile(d.File.Path)

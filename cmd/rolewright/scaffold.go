@@ -183,7 +183,7 @@ func (o *createAPIOptions) run(cmd *cobra.Command) error {
 	if err := root.ExecuteContext(cmd.Context()); err != nil {
 		return fmt.Errorf("the files are written, but for the permissions: %w", err)
 	}
-	fmt.Fprintln(cmd.ErrOrStderr(), "next: rolewright dev, or make test")
+	fmt.Fprintln(cmd.ErrOrStderr(), "next: make dev, or make test")
 	return nil
 }
 

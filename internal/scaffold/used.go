@@ -43,9 +43,10 @@ var (
 	elsewhere = regexp.MustCompile(`\b(include_role|import_role|hostvars|varnames)\b|\bvars\s*\[|['"]vars['"]|(?m)^dependencies:\s*\n\s*-`)
 	// defaultKeys are the variables that a file of defaults sets, which is no use of them.
 	defaultKeys = regexp.MustCompile(`(?m)^[A-Za-z_]\w*:`)
-	// largestText is how much of a file is read.
-	largestText = int64(1 << 20)
 )
+
+// largestText is how large a file may be that is read.
+const largestText = 1 << 20
 
 // textsOf are the files of a role that may read its variables.
 func textsOf(role string) (string, error) {
