@@ -239,7 +239,7 @@ func (d *dev) changed(ctx context.Context, paths []string) (again bool) {
 			again = true
 		case strings.HasPrefix(p, "config/crd/bases/"), strings.HasPrefix(p, "config/samples/"):
 			manifests = append(manifests, p)
-		case strings.HasPrefix(p, "config/"), !strings.Contains(p, "/") && path.Ext(p) != ".cfg" && path.Ext(p) != ".yml" && path.Ext(p) != ".yaml":
+		case strings.HasPrefix(p, "config/"), strings.HasPrefix(p, "molecule/"), strings.HasPrefix(p, "tests/"), !strings.Contains(p, "/") && path.Ext(p) != ".cfg" && path.Ext(p) != ".yml" && path.Ext(p) != ".yaml":
 			// Neither the operator nor Ansible reads it.
 		default:
 			content = append(content, p)
@@ -272,6 +272,9 @@ func (d *dev) apply(ctx context.Context, paths []string) {
 		return
 	}
 	for _, p := range paths {
+		if strings.HasPrefix(path.Base(p), "kustomization.") { // it is for kubectl
+			continue
+		}
 		names, err := d.applier.apply(ctx, p)
 		for _, name := range names {
 			d.console.Say("%s: %s applied", p, name)

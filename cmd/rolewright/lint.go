@@ -215,6 +215,13 @@ func (o *lintOptions) ofRoles(_ context.Context, watched []watches.Watch) ([]lin
 			found = append(found, more...)
 		}
 	}
+	for _, w := range watched {
+		more, err := ofOptions(w)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, more...)
+	}
 	for _, used := range contents(watched) {
 		path := used.content.Role + used.content.Playbook
 		if used.content.Role != "" {
@@ -250,7 +257,10 @@ func ofDefinition(p scaffold.Project, w watches.Watch) ([]lint.Finding, error) {
 	}
 	var found []lint.Finding
 	for _, n := range d.Notes {
-		found = append(found, lint.Finding{Rule: lint.NotInSchema, Severity: lint.Warning, File: relative(w.Content.Role + w.Content.Playbook), Message: n})
+		found = append(found, lint.Finding{
+			Rule: lint.NotInSchema, Severity: lint.Warning, File: relative(w.Content.Role + w.Content.Playbook), Message: n,
+			Hint: "change the argument spec, the defaults or the CRD, so that they agree",
+		})
 	}
 	there, err := os.ReadFile(d.File.Path)
 	if err == nil && string(there) != d.File.Text {
@@ -262,6 +272,33 @@ func ofDefinition(p scaffold.Project, w watches.Watch) ([]lint.Finding, error) {
 			Rule: lint.Stale, Severity: lint.Error, File: d.File.Path, Line: firstDifference(string(there), d.File.Text),
 			Message: "the CRD is not what the role's argument spec or defaults say", Hint: hint,
 		})
+	}
+	return found, nil
+}
+
+// ofOptions are the options of a watch's role that have no effect.
+func ofOptions(w watches.Watch) ([]lint.Finding, error) {
+	if w.Content.Role == "" {
+		return nil, nil
+	}
+	options, err := scaffold.SpecOptions(w.Content.Role)
+	if err != nil {
+		return nil, err
+	}
+	var found []lint.Finding
+	for _, o := range options {
+		f := lint.Finding{Severity: lint.Warning, File: relative(o.File), Line: o.Line}
+		switch {
+		case extravars.Reserved(o.Name) && !w.AllowReservedVariables:
+			f.Rule, f.Severity = lint.Reserved, lint.Error
+			f.Message, f.Hint = o.Name+" is a name that Ansible reserves: no object can set it", "give the option another name"
+		case o.Unused:
+			f.Rule = lint.Unused
+			f.Message, f.Hint = "nothing in the role reads "+o.Name, "use it in a task or template, or remove it"
+		default:
+			continue
+		}
+		found = append(found, f)
 	}
 	return found, nil
 }

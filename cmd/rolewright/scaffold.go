@@ -183,7 +183,7 @@ func (o *createAPIOptions) run(cmd *cobra.Command) error {
 	if err := root.ExecuteContext(cmd.Context()); err != nil {
 		return fmt.Errorf("the files are written, but for the permissions: %w", err)
 	}
-	fmt.Fprintln(cmd.ErrOrStderr(), "next: make install run, and in another terminal: kubectl apply -k config/samples")
+	fmt.Fprintln(cmd.ErrOrStderr(), "next: make dev, or make test")
 	return nil
 }
 
@@ -276,7 +276,7 @@ func readDefinitions(stderr io.Writer, watchesFile, from string) ([]scaffold.Def
 		if err != nil {
 			return nil, err
 		}
-		for _, n := range d.Notes {
+		for _, n := range append(d.Notes, d.Guessed...) {
 			fmt.Fprintln(stderr, "note:", n)
 		}
 		if d.File.Path != "" {

@@ -67,9 +67,20 @@ names, and a second run must not change anything, unless with idempotent: false.
 changed says how many tasks the run changes, timeout how long the step may take.
 Objects of expect may have more fields than are named.
 
-The API server is that of "rolewright cluster exec": without nodes, so that no Pod
-starts. For roles that wait for Pods, give --current-cluster, with a cluster for
-tests as the current one.`,
+The API server is that of "rolewright cluster exec": without nodes and most
+controllers, so that no Pod starts and no Deployment becomes available. For a role
+that waits for them, say in the step what becomes of them: status sets the status of
+objects as soon as they exist, with their observedGeneration if it names none.
+
+    - apply: ../config/samples/cache_v1_memcached.yaml
+      status:
+        apiVersion: apps/v1
+        kind: Deployment
+        metadata: {name: memcached-sample}
+        status: {replicas: 3, readyReplicas: 3, updatedReplicas: 3, availableReplicas: 3}
+
+Objects of given get their status, too. Or have the scenarios played in a cluster for
+tests that does it, such as one of kind or kwokctl: --current-cluster.`,
 		Example: `  rolewright test
   rolewright test tests/size.yaml --junit report.xml`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -138,17 +149,28 @@ func (o *testOptions) run(cmd *cobra.Command, args []string) (err error) {
 			return err
 		}
 	}
-	failed := 0
+	failed, waited := 0, false
 	for _, r := range results {
 		if r.Failed() {
 			failed++
 		}
+		waited = waited || !o.current && timedOut(r)
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "%d of %d scenarios passed\n", len(results)-failed, len(results))
+	if waited {
+		fmt.Fprintln(cmd.ErrOrStderr(), "hint: this API server starts no Pods: where a role waits for them, set the status in the step, or give --current-cluster; see --help")
+	}
 	if failed > 0 {
 		return errInvalid
 	}
 	return nil
+}
+
+// timedOut tells whether a task has waited in vain, as kubernetes.core says it.
+func timedOut(r scenario.Result) bool {
+	return slices.ContainsFunc(r.Steps, func(s scenario.StepResult) bool {
+		return s.Err != nil && strings.Contains(strings.ToLower(s.Err.Error()), "timed out")
+	})
 }
 
 // readScenarios reads those that are named, or those of the project.

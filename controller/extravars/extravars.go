@@ -91,7 +91,7 @@ func specVars(spec any, opts Options, notices *noticeList) map[string]any {
 		_, set := vars[name]
 		switch {
 		case !set:
-		case reserved(name) && !opts.AllowReserved:
+		case Reserved(name) && !opts.AllowReserved:
 			delete(vars, name)
 			notices.add(ReservedVariable, key, name, "%q of the spec is no variable, since Ansible reserves the name %q; it is only in %s_spec",
 				key, name, ObjectVariable(opts.Group, opts.Kind))

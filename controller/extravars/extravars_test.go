@@ -240,7 +240,7 @@ func TestReserved(t *testing.T) {
 		"item", "become", "become_user", "become_method", "play_hosts", "delegated_vars", "sops_binary",
 		"passwordstore", "passwordstore_backend", "lmdb_kv_db", "http_login_user", "http_login_password",
 	} {
-		if !reserved(name) {
+		if !Reserved(name) {
 			t.Errorf("%q is not reserved", name)
 		}
 	}
@@ -249,7 +249,7 @@ func TestReserved(t *testing.T) {
 		"size", "image", "replicas", "namespace", "serial", "when", "loop", "register", "ansible", "answer", "var",
 		"host_vars", "group", "queries", "lookups", "omitted", "items", "environments", "inventory", "role", "日本", "", "_",
 	} {
-		if reserved(name) {
+		if Reserved(name) {
 			t.Errorf("%q is reserved", name)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// reserved reports whether a variable of this name would change how Ansible
+// Reserved reports whether a variable of this name would change how Ansible
 // works instead of being data to it. Extra variables have the highest
 // precedence, so anyone who sets one of these decides for the operator.
 //
@@ -16,7 +16,7 @@ import (
 // them, and specs commonly have such keys. Nor are namespace, dict, range and
 // now, which hide functions of templates, too: many a spec has a namespace,
 // and nothing but a template that calls the function fails.
-func reserved(name string) bool {
+func Reserved(name string) bool {
 	name = plain(name)
 	switch name {
 	case // Magic variables; most are overwritten by Ansible, some in a part of the run only.

@@ -103,17 +103,30 @@ func (p *Player) give(ctx context.Context, objects Objects, namespace string) er
 		if err := p.Apply(ctx, u.DeepCopy(), namespace); err != nil {
 			return fmt.Errorf("%s: %w", name(u), err)
 		}
+		if !hasStatus(u) {
+			continue
+		}
+		if err := p.setStatus(ctx, in(u, namespace)); err != nil {
+			return fmt.Errorf("the status of %s: %w", name(u), err)
+		}
 	}
 	return nil
 }
 
-func (p *Player) step(ctx context.Context, s Step, namespace string) error {
+func (p *Player) step(ctx context.Context, s Step, namespace string) (err error) {
 	timeout := p.Timeout
 	if s.Timeout != nil {
 		timeout = s.Timeout.Duration
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	played := p.playControllers(ctx, s.Status, namespace)
+	defer func() {
+		cancel()
+		if why := <-played; err != nil && why != nil {
+			err = fmt.Errorf("%w; %w", err, why)
+		}
+	}()
 	for _, u := range s.Apply.All {
 		u = u.DeepCopy()
 		if err := p.Apply(ctx, u, namespace); err != nil {
@@ -190,6 +203,53 @@ func ended(r run, s Step) error {
 		return fmt.Errorf("wanted %d changed tasks, there were %d: %s", *s.Changed, r.Counts.Changed, strings.Join(r.changed, ", "))
 	}
 	return nil
+}
+
+// playControllers keeps the status of the objects as it is given, until ctx is done. Then the
+// channel has what has hindered it at last, nil if nothing has.
+func (p *Player) playControllers(ctx context.Context, objects Objects, namespace string) <-chan error {
+	ended := make(chan error, 1)
+	go func() {
+		last := make([]error, len(objects.All))
+		for len(objects.All) > 0 {
+			for i, u := range objects.All {
+				if err := p.setStatus(ctx, in(u, namespace)); err != nil && ctx.Err() == nil {
+					last[i] = fmt.Errorf("the status of %s is not set: %w", name(u), err)
+				} else if err == nil {
+					last[i] = nil
+				}
+			}
+			select {
+			case <-ctx.Done():
+				ended <- errors.Join(last...)
+				return
+			case <-time.After(pollInterval):
+			}
+		}
+		ended <- nil
+	}()
+	return ended
+}
+
+// setStatus gives an object the status that is wanted, of its present generation. The error is NotFound while it does not exist.
+func (p *Player) setStatus(ctx context.Context, want *unstructured.Unstructured) error {
+	have := &unstructured.Unstructured{}
+	have.SetGroupVersionKind(want.GroupVersionKind())
+	if err := p.Client.Get(ctx, client.ObjectKeyFromObject(want), have); err != nil {
+		return err
+	}
+	status := want.DeepCopy().Object["status"].(map[string]any)
+	if _, given := status["observedGeneration"]; !given && have.GetGeneration() > 0 {
+		status["observedGeneration"] = have.GetGeneration()
+	}
+	if mismatch(status, have.Object["status"], "") == "" {
+		return nil
+	}
+	data, err := json.Marshal(map[string]any{"status": status})
+	if err != nil {
+		return err
+	}
+	return p.Client.Status().Patch(ctx, have, client.RawPatch(types.MergePatchType, data))
 }
 
 // annotate asks for a run soon, or no longer.

@@ -23,7 +23,8 @@ import (
 type Scenario struct {
 	// Path is that of the file.
 	Path string `json:"-"`
-	// Given are objects that are there before the first step.
+	// Given are objects that are there before the first step, with their status where
+	// they have one.
 	Given Objects `json:"given,omitempty"`
 	Steps []Step  `json:"steps"`
 }
@@ -36,6 +37,11 @@ type Step struct {
 	Apply Objects `json:"apply,omitempty"`
 	// Delete are deleted, and have to be gone at the end.
 	Delete Objects `json:"delete,omitempty"`
+
+	// Status are objects of which the step sets the status as soon as they exist, as
+	// the controllers would that the API server lacks: a Deployment that has become
+	// available, for instance.
+	Status Objects `json:"status,omitempty"`
 
 	// Fails is the reason with which the run has to fail, such as TaskFailed, and
 	// Message a text that is in its message.
@@ -122,13 +128,18 @@ func OfSample(path string) (Scenario, error) {
 
 func (s *Step) complete(path string) error {
 	var errs []error
-	for name, objects := range map[string]*Objects{"apply": &s.Apply, "delete": &s.Delete, "expect": &s.Expect, "absent": &s.Absent} {
+	for name, objects := range map[string]*Objects{"apply": &s.Apply, "delete": &s.Delete, "expect": &s.Expect, "absent": &s.Absent, "status": &s.Status} {
 		if err := objects.resolve(path); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", name, err))
 		}
 	}
 	if len(s.Apply.All) == 0 && (s.Fails != "" || s.Changed != nil) {
 		errs = append(errs, errors.New("fails and changed are about the runs of apply, which is missing"))
+	}
+	for _, u := range s.Status.All {
+		if !hasStatus(u) {
+			errs = append(errs, fmt.Errorf("status: %s has no field status: write the one that it is to get", name(u)))
+		}
 	}
 	if s.Message != "" && s.Fails == "" {
 		errs = append(errs, errors.New("message is about a run that fails: give fails too"))
@@ -148,6 +159,11 @@ func (o *Objects) names() []string {
 		names = append(names, u.GetKind()+"/"+u.GetName())
 	}
 	return names
+}
+
+func hasStatus(u *unstructured.Unstructured) bool {
+	status, ok := u.Object["status"].(map[string]any)
+	return ok && len(status) > 0
 }
 
 // resolve reads the files, and checks that each object has a kind and a name.

@@ -60,6 +60,7 @@ func TestRead_SaysWhatIsWrong(t *testing.T) {
 		"steps: [{apply: two.yaml}, {apply: {kind: A}}]": "step 2: apply: an object has no apiVersion, kind or metadata.name",
 		"steps: [{apply: 3}]":                            "a path or an object expected",
 		"steps: [{delete: two.yaml, fails: TaskFailed}]": "step 1: fails and changed are about the runs of apply",
+		"steps: [{status: two.yaml}]":                    "step 1: status: ConfigMap/a has no field status",
 		"steps: [{apply: two.yaml, message: x}]":         "step 1: message is about a run that fails",
 		"steps: [{apply: two.yaml, timeout: -1s}]":       "step 1: timeout -1s",
 	} {

@@ -75,6 +75,8 @@ const (
 	Contradiction = "RW201"
 	Undocumented  = "RW202"
 	NotInSchema   = "RW203"
+	Unused        = "RW204"
+	Reserved      = "RW205"
 	BadSample     = "RW301"
 	Denied        = "RW401"
 	NotKnown      = "RW402"
@@ -93,6 +95,8 @@ func Rules() []Rule {
 		{Contradiction, "an argument spec contradicts the defaults", "What people read in the argument spec and in the CRD is not what they get: Ansible takes the value of defaults/main.yml, and refuses one that the argument spec does not allow."},
 		{Undocumented, "a default has no argument spec", "The variable is no field of the CRD, so no object can set it. Add an option to meta/argument_specs.yml, or begin its name with _ to say that it is the role's own."},
 		{NotInSchema, "an option is not in the CRD as it is in the argument spec", "What the schema cannot say is checked by Ansible only, when the object runs."},
+		{Unused, "nothing reads an option", "People set the field, and nothing happens: the name is in no task, template or default of the role. Use it, or remove it from the argument spec and from the CRD. Roles that run other roles are not looked at."},
+		{Reserved, "an option has a name that Ansible reserves", "A field of that name never becomes a variable, since it would change how Ansible works: the role gets its default. Give the option another name."},
 		{BadSample, "a sample is not valid", "The API server would refuse it, or remove the field. CEL rules are not checked here: \"rolewright test\" applies the samples to an API server."},
 		{Denied, "the operator lacks a permission", "The task would fail with \"forbidden\". \"rolewright generate rbac --output config/rbac/role.yaml\" writes what the tasks need."},
 		{NotKnown, "what a task requests is not known", "The kind is an expression, or it is a command, a chart or a module of your own. List what it needs in a comment (\"rolewright generate rbac --help\"), or record it."},

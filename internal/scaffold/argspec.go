@@ -13,16 +13,32 @@ import (
 // option is a variable of a role: one of its argument spec, or of its defaults.
 type option struct {
 	Name string
+	// file and line are where it is in an argument spec.
+	file string
+	line int
 
 	Type, Elements                                     string
 	Required, NoLog                                    bool
 	Default                                            *yaml.Node // nil if there is none
 	Choices                                            []*yaml.Node
 	Description                                        string
+	Aliases                                            []string
 	Options                                            []option
 	MutuallyExclusive, RequiredTogether, RequiredOneOf [][]string
 	RequiredIf                                         []requiredIf
-	RequiredBy                                         map[string][]string
+	RequiredBy                                         map[string]names
+}
+
+// names are those that required_by has for an option: a list, or one.
+type names []string
+
+// UnmarshalYAML reads one of the forms.
+func (n *names) UnmarshalYAML(node *yaml.Node) error {
+	if node.Kind == yaml.ScalarNode {
+		*n = names{node.Value}
+		return nil
+	}
+	return node.Decode((*[]string)(n))
 }
 
 // requiredIf is an entry of required_if: where key has the value, all of names are
@@ -52,7 +68,7 @@ func (read reader) options(source string) ([]option, error) {
 		return nil, nil
 	}
 	if source != FromDefaults {
-		for _, name := range []string{"argument_specs", "argument_specs.yml", "argument_specs.yaml", "argument_specs.json", "main.yml", "main.yaml"} {
+		for _, name := range specFiles() {
 			name = "meta/" + name
 			root, err := read.yaml(name)
 			if err != nil {
@@ -76,6 +92,21 @@ func (read reader) options(source string) ([]option, error) {
 		}
 	}
 	return nil, nil
+}
+
+// about is the short description of the role's argument spec; empty if it has none.
+func (read reader) about() string {
+	for _, name := range specFiles() {
+		if root, err := read.yaml("meta/" + name); err == nil && at(root, "argument_specs") != nil {
+			return describe(at(at(at(root, "argument_specs"), "main"), "short_description"))
+		}
+	}
+	return ""
+}
+
+// specFiles are where Ansible looks for an argument spec, in its order, below meta.
+func specFiles() []string {
+	return []string{"argument_specs", "argument_specs.yml", "argument_specs.yaml", "argument_specs.json", "main.yml", "main.yaml"}
 }
 
 // yaml returns the content of a file, nil if it does not exist or is empty.
@@ -123,6 +154,7 @@ func readOptions(file string, spec *yaml.Node) ([]option, error) {
 	var errs []error
 	for i := 0; i+1 < len(spec.Content); i += 2 {
 		o, err := readOption(file, spec.Content[i].Value, spec.Content[i+1])
+		o.file, o.line = file, spec.Content[i].Line
 		all, errs = append(all, o), append(errs, err)
 	}
 	return all, errors.Join(errs...)
@@ -147,6 +179,7 @@ func readOption(file, name string, node *yaml.Node) (option, error) {
 	read("required_together", &o.RequiredTogether, "a list of lists of names")
 	read("required_one_of", &o.RequiredOneOf, "a list of lists of names")
 	read("required_by", &o.RequiredBy, "a mapping of names to lists of names")
+	read("aliases", &o.Aliases, "a list of names")
 	for key, value := range map[string]string{"type": o.Type, "elements": o.Elements} {
 		if n := at(node, key); n != nil && !slices.Contains(types(), value) {
 			wrong(key, n, "one of "+strings.Join(types(), ", "))
@@ -173,6 +206,9 @@ func readOption(file, name string, node *yaml.Node) (option, error) {
 		}
 	}
 	o.Description = describe(at(node, "description"))
+	if n := at(node, "removed_in_version"); n != nil {
+		o.Description = strings.TrimSpace(o.Description + " Deprecated: removed in version " + n.Value + " of the role.")
+	}
 	if o.Required && o.Default != nil {
 		errs = append(errs, fmt.Errorf("%s:%d: option %s: it is required and has a default, which Ansible refuses: take one of them away", file, node.Line, name))
 	}

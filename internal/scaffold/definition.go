@@ -26,6 +26,9 @@ func (k Kind) definitionText(old string, s *schema) (text string, breaks, kept [
 	if openAPI == nil || openAPI.Kind != yaml.MappingNode {
 		return "", nil, nil, fmt.Errorf("%s: version %s has no schema.openAPIV3Schema", k.Definition(), k.Version)
 	}
+	if s.about != "" && at(openAPI, "description") == nil {
+		openAPI.Content = append([]*yaml.Node{scalar("description"), scalar(s.about)}, openAPI.Content...)
+	}
 	properties := at(openAPI, "properties")
 	if properties == nil {
 		properties = mapping()
@@ -85,11 +88,15 @@ func owned() []string {
 // merge changes old to what the options say, and keeps what they say nothing of.
 func (m *merging) merge(old, next *yaml.Node, path string) {
 	m.compare(old, next, path)
-	// A comment and a rule of people's own are kept with the rest.
 	for _, key := range owned() {
 		if at(next, key) == nil {
 			remove(old, key)
 		}
+	}
+	if rules := mergeRules(at(old, validations), at(next, validations)); len(rules.Content) > 0 {
+		set(old, validations, rules)
+	} else {
+		remove(old, validations)
 	}
 	for i := 0; i+1 < len(next.Content); i += 2 {
 		key, value := next.Content[i].Value, next.Content[i+1]
@@ -99,10 +106,32 @@ func (m *merging) merge(old, next *yaml.Node, path string) {
 			m.mergeProperties(before, value, path)
 		case key == "items" && before != nil:
 			m.merge(before, value, path+"[]")
+		case key == validations: // merged above
+		case before != nil && slices.Contains(limits(), key): // one of people's own
 		default:
 			set(old, key, value)
 		}
 	}
+}
+
+// limits are keys of a schema that are set where there are none, so that the API server can tell what rules cost.
+func limits() []string { return []string{"maxItems", "maxLength"} }
+
+// mergeRules are the rules that are made of the options, before them those of people.
+func mergeRules(old, next *yaml.Node) *yaml.Node {
+	all := sequence()
+	made := values(next, "rule")
+	if old != nil {
+		for _, r := range old.Content {
+			if !strings.Contains(r.HeadComment, ofSpec) && !slices.Contains(made, text(at(r, "rule"))) {
+				all.Content = append(all.Content, r)
+			}
+		}
+	}
+	if next != nil {
+		all.Content = append(all.Content, next.Content...)
+	}
+	return all
 }
 
 func (m *merging) mergeProperties(old, next *yaml.Node, path string) {
@@ -126,6 +155,19 @@ func (m *merging) compare(old, next *yaml.Node, path string) {
 	was, is := text(at(old, "type")), text(at(next, "type"))
 	if was != is && is != "" {
 		m.breaks = append(m.breaks, fmt.Sprintf("%s: it was of type %s, and is of type %s", path, orAny(was), is))
+	}
+	if keeps := "x-kubernetes-preserve-unknown-fields"; at(old, keeps) != nil && at(next, keeps) == nil {
+		m.breaks = append(m.breaks, path+": it kept what the schema does not name, and does not")
+	}
+	for _, rule := range values(at(next, validations), "rule") {
+		if !slices.Contains(values(at(old, validations), "rule"), rule) {
+			m.breaks = append(m.breaks, fmt.Sprintf("%s: it has to fulfil %s, and had not", path, rule))
+		}
+	}
+	for _, key := range append(limits(), "pattern") {
+		if limit := at(next, key); limit != nil && at(old, key) == nil && was != "" {
+			m.breaks = append(m.breaks, fmt.Sprintf("%s: it has the %s %s, and had none", path, key, limit.Value))
+		}
 	}
 	for _, name := range values(at(next, "required")) {
 		if !slices.Contains(values(at(old, "required")), name) {
@@ -158,11 +200,15 @@ func text(node *yaml.Node) string {
 	return node.Value
 }
 
-func values(node *yaml.Node) []string {
+// values are the scalars of a list, or those under a key of its elements.
+func values(node *yaml.Node, key ...string) []string {
 	var all []string
 	if node != nil {
 		for _, n := range node.Content {
-			all = append(all, n.Value)
+			for _, k := range key {
+				n = at(n, k)
+			}
+			all = append(all, text(n))
 		}
 	}
 	return all
@@ -185,59 +231,4 @@ func remove(node *yaml.Node, key string) {
 			return
 		}
 	}
-}
-
-// sampleText is an object of the kind with the defaults of the options, and
-// values that are valid where one is required.
-func (k Kind) sampleText(s *schema, options []option) (string, error) {
-	spec := mapping()
-	for _, o := range options {
-		field, ok := s.field(o.Name)
-		if !ok || at(at(s.spec, "properties"), field) == nil {
-			continue
-		}
-		if o.Default != nil && o.Default.Value != "" {
-			if value := valueOf(o.Type, o.Default); value != nil {
-				set(spec, field, value)
-				continue
-			}
-		}
-		if o.Required {
-			set(spec, field, example(o, s))
-		}
-	}
-	return encode(mapping(
-		"apiVersion", scalar(k.FullGroup()+"/"+k.Version), "kind", scalar(k.Kind),
-		"metadata", mapping("name", scalar(k.Singular()+"-sample")), "spec", spec,
-	))
-}
-
-// example is a value that an option allows.
-func example(o option, s *schema) *yaml.Node {
-	for _, c := range o.Choices {
-		if value := valueOf(o.Type, c); value != nil {
-			return value
-		}
-	}
-	switch o.Type {
-	case "bool":
-		return literal("!!bool", "true")
-	case "int":
-		return literal("!!int", "1")
-	case "float":
-		return literal("!!float", "1.5")
-	case "bytes", "bits":
-		return scalar("1M")
-	case "list":
-		return sequence()
-	case "dict":
-		inner := mapping()
-		for _, o := range o.Options {
-			if field, ok := s.field(o.Name); ok && o.Required {
-				set(inner, field, example(o, s))
-			}
-		}
-		return inner
-	}
-	return scalar("example")
 }

@@ -40,6 +40,7 @@ func (k Kind) All(dir, source string, variable Variable) (files []File, notes []
 		fixed = map[string]any{"state": nil}
 	}
 	s := newSchema(options, fixed, variable)
+	s.about = read.about()
 	if source == FromNone {
 		s.spec = mapping("type", scalar("object"), "x-kubernetes-preserve-unknown-fields", literal("!!bool", "true"))
 	}
@@ -51,8 +52,24 @@ func (k Kind) All(dir, source string, variable Variable) (files []File, notes []
 	if sample.Text, err = k.sampleText(s, options); err != nil {
 		return nil, nil, err
 	}
-	return append(files, definition, sample), s.notes, nil
+	return append(files, definition, sample), append(s.notes, guessed(read, source, role, options)...), nil
 }
+
+// guessed says that options are those of the defaults, and which types they seem to have.
+func guessed(read reader, source, role string, options []option) []string {
+	if _, err := read.options(FromArgspec); source != FromDefaults && err == nil || len(options) == 0 {
+		return nil
+	}
+	var types []string
+	for _, o := range options {
+		types = append(types, o.Name+" "+o.Type)
+	}
+	return []string{fmt.Sprintf("%s: the fields and their types are guessed from its defaults: %s; \"rolewright generate argspec\" writes an argument spec to correct them",
+		role, strings.Join(types, ", "))}
+}
+
+// largest is how large an object may be of which kubectl apply keeps a copy in an annotation.
+const largest = 256 << 10
 
 // Definition is the CRD of a watch, brought up to date.
 type Definition struct {
@@ -63,6 +80,8 @@ type Definition struct {
 	// Breaks are changes that objects which exist may violate.
 	Breaks []string
 	Notes  []string
+	// Guessed is a note about fields that are made of defaults.
+	Guessed []string
 }
 
 // DefinitionOf returns the CRD of a watch in the project's directory.
@@ -90,7 +109,8 @@ func DefinitionOf(dir string, p Project, w watches.Watch, source string, variabl
 		d.Notes = append(d.Notes, fmt.Sprintf("%s: %s names no role under roles: its CRD is left as it is", k.Kind, w.Content.Playbook))
 		return d, nil
 	}
-	options, err := reader(func(name string) ([]byte, error) { return os.ReadFile(filepath.Join(role, name)) }).options(source)
+	read := reader(func(name string) ([]byte, error) { return os.ReadFile(filepath.Join(role, name)) })
+	options, err := read.options(source)
 	if err != nil {
 		return d, fmt.Errorf("%s: %w", role, err)
 	}
@@ -115,16 +135,21 @@ func DefinitionOf(dir string, p Project, w watches.Watch, source string, variabl
 		variable = nil
 	}
 	s := newSchema(options, fixed, variable)
+	s.about = read.about()
 	text, breaks, kept, err := k.definitionText(old, s)
 	if err != nil {
 		return d, err
 	}
 	d.File, d.Breaks, d.Notes = File{Path: file, Text: text}, breaks, s.notes
+	d.Guessed = guessed(read, source, filepath.Base(role), options)
+	if len(text) > largest {
+		d.Notes = append(d.Notes, fmt.Sprintf("%s: it has %d bytes, and kubectl apply takes %d at most: install it with kubectl apply --server-side", file, len(text), largest))
+	}
 	if d.Sample, err = k.sampleText(s, options); err != nil {
 		return d, err
 	}
 	for _, field := range kept {
-		d.Notes = append(d.Notes, fmt.Sprintf("%s: %s is in the CRD, and no option of the role: it is kept", k.Kind, field))
+		d.Notes = append(d.Notes, fmt.Sprintf("%s: %s is in the CRD, and no option of the role: it is kept; remove it from %s if no object has it", k.Kind, field, file))
 	}
 	return d, nil
 }

@@ -10,6 +10,15 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
+// validations is the key of the rules of a schema, and ofSpec the comment of each that was
+// made of an argument spec: those without it are people's own.
+const (
+	validations = "x-kubernetes-validations"
+	ofSpec      = "# Of the argument spec."
+	// mostLists are the lists in each other with 100 elements each at the end of which any rule is cheap enough for the API server.
+	mostLists = 2
+)
+
 // ruling makes the rules of one dict, in CEL.
 type ruling struct {
 	*schema
@@ -23,8 +32,14 @@ type ruling struct {
 
 // rules are what an argument spec says of several options together. Ansible itself
 // heeds them in nested options only. A rule about an option that CEL cannot see is
-// left to Ansible.
+// left to Ansible, and so are all rules in more lists than the API server would compute.
 func (s *schema) rules(o option, fields map[string]string, properties *yaml.Node, path string) *yaml.Node {
+	if strings.Count(path, "[]") > mostLists {
+		if len(o.MutuallyExclusive)+len(o.RequiredTogether)+len(o.RequiredOneOf)+len(o.RequiredBy)+len(o.RequiredIf) > 0 {
+			s.note("%s: its rules are left to Ansible, since it is in more than %d lists", strings.TrimSuffix(path, "."), mostLists)
+		}
+		return sequence()
+	}
 	r := &ruling{schema: s, of: o, fields: fields, properties: properties, path: path, all: sequence()}
 	for _, names := range o.MutuallyExclusive {
 		if terms, ok := r.has("mutually_exclusive", names); ok {
@@ -76,7 +91,9 @@ func (r *ruling) requiredIf(condition requiredIf) {
 }
 
 func (r *ruling) add(rule, message string) {
-	r.all.Content = append(r.all.Content, mapping("rule", scalar(rule), "message", scalar(message)))
+	one := mapping("rule", scalar(rule), "message", scalar(message))
+	one.HeadComment = ofSpec
+	r.all.Content = append(r.all.Content, one)
 }
 
 func (r *ruling) leave(rule, name, why string) {

@@ -53,22 +53,34 @@ type Differs struct {
 	Old, Text string
 }
 
-// Error names the file and the first line that differs.
+// Error shows the file's lines from the first to the last that differ: with - those
+// that there are, with + those that would be.
 func (d *Differs) Error() string {
 	old, want := strings.Split(d.Old, "\n"), strings.Split(d.Text, "\n")
-	for i := range max(len(old), len(want)) {
-		there, wanted := "", ""
-		if i < len(old) {
-			there = old[i]
-		}
-		if i < len(want) {
-			wanted = want[i]
-		}
-		if there != wanted {
-			return fmt.Sprintf("%s:%d: %s: there is %q, wanted %q", d.Path, i+1, ErrDiffers, there, wanted)
-		}
+	first := 0
+	for first < min(len(old), len(want)) && old[first] == want[first] {
+		first++
 	}
-	return fmt.Sprintf("%s: %s", d.Path, ErrDiffers)
+	last := 0
+	for last < min(len(old), len(want))-first && old[len(old)-1-last] == want[len(want)-1-last] {
+		last++
+	}
+	var shown strings.Builder
+	fmt.Fprintf(&shown, "%s:%d: %s", d.Path, first+1, ErrDiffers)
+	show(&shown, "- ", old[first:len(old)-last])
+	show(&shown, "+ ", want[first:len(want)-last])
+	return shown.String()
+}
+
+// show writes lines, up to so many that a person reads them.
+func show(out *strings.Builder, sign string, lines []string) {
+	const most = 20
+	for _, line := range lines[:min(len(lines), most)] {
+		fmt.Fprintf(out, "\n  %s%s", sign, line)
+	}
+	if more := len(lines) - most; more > 0 {
+		fmt.Fprintf(out, "\n  %s… %d more lines", sign, more)
+	}
 }
 
 func (d *Differs) Unwrap() error { return ErrDiffers }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -72,6 +73,7 @@ func TestSchema_OfEachType(t *testing.T) {
 		{"{a: {type: list, elements: str}}", "{a: {type: array, items: {type: string, maxLength: 1024}, x-kubernetes-list-type: atomic}}"},
 		{"{a: {type: dict}}", "{a: {type: object, x-kubernetes-preserve-unknown-fields: true}}"},
 		{"{a: {type: dict, options: {b: {type: int, required: true}}}}", "{a: {type: object, properties: {b: {type: integer, format: int64}}, required: [b]}}"},
+		{"{a: {removed_in_version: '2', type: dict, options: {}}}", "{a: {description: 'Deprecated: removed in version 2 of the role.', type: object, x-kubernetes-preserve-unknown-fields: true}}"},
 		{"{a: {type: int, default: 3, description: [One., 'See O(b).']}}", "{a: {description: 'One. See b. Default: 3, from the role.', type: integer, format: int64}}"},
 	}
 	for _, tt := range tests {
@@ -88,7 +90,9 @@ func TestSchema_Notes(t *testing.T) {
 		"{a1b2: {}}":                 "a1b2: no field of an object becomes this variable",
 		"{password: {no_log: true}}": "password is a secret",
 		"{a: {type: list}}":          "a is a list of anything",
-		"{a: {choices: [on, off]}}":  "",
+		"{a: {type: list, elements: dict, options: {b: {type: list, elements: dict, options: {c: {type: list, elements: dict, required_together: [[x, y]], options: {x: {}, y: {}}}}}}}}": "a[].b[].c[]: its rules are left to Ansible, since it is in more than 2 lists",
+		"{a: {aliases: [b]}}":       "an alias is no field of an object, write a in place of b",
+		"{a: {choices: [on, off]}}": "",
 	} {
 		s, text := schemaOf(t, spec)
 		if got := strings.Join(s.notes, "\n"); !strings.Contains(got, want) || (want == "") != (got == "") {
@@ -156,6 +160,39 @@ func TestDefinition_KeepsWhatTheOptionsDoNotSay(t *testing.T) {
 	}
 }
 
+// Rules and limits of people's own are kept beside those of the options; those of the options go with them.
+func TestDefinition_KeepsRulesAndLimits(t *testing.T) {
+	k := Kind{Project: Project{Domain: "example.com", Name: "op"}, Group: "web", Version: "v1", Kind: "Site", Namespaced: true}
+	spec := func(extra string) *schema {
+		s, _ := schemaOf(t, "{tls: {type: list, elements: dict, "+extra+"options: {a: {}, b: {}, c: {type: dict, required_by: {a: b}, options: {a: {}, b: {}}}}}}")
+		return s
+	}
+	text := func(old string, s *schema, breaks ...string) string {
+		t.Helper()
+		text, found, _, err := k.definitionText(old, s)
+		if err != nil || !slices.Equal(found, breaks) {
+			t.Errorf("%v; breaks %q, want %q", err, found, breaks)
+		}
+		return text
+	}
+	const together = "has(self.a) == has(self.b)"
+	first := text("", spec("required_together: [[a, b]], "))
+	edited := regexp.MustCompile(`(validations:\n)( +)(# Of)`).ReplaceAllString(first, "$1$2- rule: self.a != 'x'\n$2$3")
+	edited = strings.Replace(edited, "maxItems: 100", "maxItems: 7", 1)
+	if edited = text(edited, spec("required_together: [[a, b]], ")); !strings.Contains(edited, "maxItems: 7") || strings.Count(edited, "rule: ") != 4 ||
+		!strings.Contains(edited, "self.a != 'x'") || !strings.Contains(edited, ofSpec) {
+		t.Errorf("it keeps no limit or rule of people's own:\n%s", edited)
+	}
+	without := text(edited, spec(""))
+	if strings.Contains(without, together) || !strings.Contains(without, "self.a != 'x'") {
+		t.Errorf("the rule of the option that is gone is there, or the other one is not:\n%s", without)
+	}
+	text(without, spec("required_together: [[a, b]], "), "spec.tls[]: it has to fulfil "+together+", and had not")
+	s, _ := schemaOf(t, "{tls: {type: dict, options: {a: {}}}}")
+	free, _ := schemaOf(t, "{tls: {type: dict}}")
+	text(text("", free), s, "spec.tls: it kept what the schema does not name, and does not")
+}
+
 func TestKind_Plural(t *testing.T) {
 	for kind, want := range map[string]string{
 		"Memcached": "memcacheds", "Policy": "policies", "Gateway": "gateways", "Ingress": "ingresses", "Box": "boxes", "Mesh": "meshes",
@@ -174,7 +211,7 @@ func TestWrite_IsAllOrNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := Write(dir, files, false)
-	if !errors.Is(err, ErrDiffers) || !strings.Contains(err.Error(), `there:2: it exists, and differs: there is "2", wanted "two"`) || exists(dir, "a/new") {
+	if !errors.Is(err, ErrDiffers) || !strings.Contains(err.Error(), "there:2: it exists, and differs\n  - 2\n  + two") || exists(dir, "a/new") {
 		t.Errorf("%v; new file there: %t", err, exists(dir, "a/new"))
 	}
 	for _, want := range []string{"changed", "unchanged"} {

@@ -3,6 +3,7 @@ package scaffold
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"gopkg.in/yaml.v3"
@@ -15,6 +16,8 @@ var markup = regexp.MustCompile(`\b[A-Z]\(([^)]*)\)`)
 type schema struct {
 	// spec is the schema of the object's spec.
 	spec *yaml.Node
+	// about describes the kind; it may be empty.
+	about string
 	// notes say what could not be said in the schema, and what is better changed.
 	notes []string
 
@@ -60,13 +63,16 @@ func (s *schema) object(o option, path string, listed bool) *yaml.Node {
 		if inner.Required {
 			required.Content = append(required.Content, scalar(field))
 		}
+		if len(inner.Aliases) > 0 {
+			s.note("%s%s: an alias is no field of an object, write %s in place of %s", path, inner.Name, field, strings.Join(inner.Aliases, ", "))
+		}
 	}
 	node := mapping("type", scalar("object"), "properties", properties)
 	if len(required.Content) > 0 {
 		set(node, "required", required)
 	}
 	if rules := s.rules(o, fields, properties, path); len(rules.Content) > 0 {
-		set(node, "x-kubernetes-validations", rules)
+		set(node, validations, rules)
 	}
 	return node
 }
@@ -150,8 +156,8 @@ func (s *schema) typed(o option, path string, listed bool) *yaml.Node {
 	return node
 }
 
-// list is the schema of a list. Where rules apply to its elements, it is bounded, so that
-// the API server can tell what they cost.
+// list is the schema of a list. Where rules apply to its elements, or to what is in them, it
+// is bounded, so that the API server can tell what they cost.
 func (s *schema) list(o option, path string) *yaml.Node {
 	element := option{Name: o.Name, Type: o.Elements, Options: o.Options, Choices: o.Choices,
 		MutuallyExclusive: o.MutuallyExclusive, RequiredTogether: o.RequiredTogether, RequiredOneOf: o.RequiredOneOf,
@@ -167,10 +173,15 @@ func (s *schema) list(o option, path string) *yaml.Node {
 	}
 	items := s.typed(element, path+"[]", true)
 	node := mapping("type", scalar("array"), "items", items, "x-kubernetes-list-type", scalar("atomic"))
-	if at(items, "x-kubernetes-validations") != nil {
+	if hasRules(items) {
 		set(node, "maxItems", literal("!!int", "100"))
 	}
 	return node
+}
+
+// hasRules tells whether a schema has rules at any depth.
+func hasRules(node *yaml.Node) bool {
+	return at(node, validations) != nil || slices.ContainsFunc(node.Content, hasRules)
 }
 
 // choices are the values of an enum, quoted where the type is string.

@@ -54,7 +54,8 @@ func TestTest_PlaysScenarios(t *testing.T) {
 	needAnsible(t)
 	s := newStage(t)
 	s.ownCluster()
-	s.tool(0, "init", "--domain", testenv.Random("d")+".example.com", "--name", "web-operator")
+	domain := testenv.Random("d") + ".example.com"
+	s.tool(0, "init", "--domain", domain, "--name", "web-operator")
 	s.tool(0, "create", "api", "--group", "web", "--version", "v1", "--kind", "Site", "--finalizer")
 	out := s.tool(0, "test", "--junit", "report.xml")
 	for _, want := range []string{"config/samples/web_v1_site.yaml: apply", "config/samples/web_v1_site.yaml: delete", "1 of 1 scenarios passed"} {
@@ -102,5 +103,33 @@ steps:
 	s.replace("tests/good.yaml", "    changed: 1\n", "")
 	if out := s.tool(1, "test", "tests/good.yaml"); !strings.Contains(out, "a second run changes something again: Always") {
 		t.Error(out)
+	}
+	s.write("roles/site/tasks/main.yml", `---
+- name: Write a Deployment
+  kubernetes.core.k8s:
+    wait: true
+    wait_timeout: "{{ (text == 'Bye') | ternary(1, 90) }}"
+    definition:
+      apiVersion: apps/v1
+      kind: Deployment
+      metadata: {name: "{{ ansible_operator_meta.name }}", namespace: "{{ ansible_operator_meta.namespace }}"}
+      spec:
+        selector: {matchLabels: {app: a}}
+        template: {metadata: {labels: {app: a}}, spec: {containers: [{name: a, image: a}]}}
+`)
+	s.write("tests/waits.yaml", `
+given: {apiVersion: apps/v1, kind: Deployment, metadata: {name: given}, spec: {selector: {matchLabels: {app: a}}, template: {metadata: {labels: {app: a}}, spec: {containers: [{name: a, image: a}]}}}, status: {replicas: 2}}
+steps:
+  - apply: ../config/samples/web_v1_site.yaml
+    status: {apiVersion: apps/v1, kind: Deployment, metadata: {name: site-sample}, status: {replicas: 1, readyReplicas: 1, updatedReplicas: 1, availableReplicas: 1}}
+    expect: {apiVersion: apps/v1, kind: Deployment, metadata: {name: given}, status: {replicas: 2}}
+  - apply: {apiVersion: web.DOMAIN/v1, kind: Site, metadata: {name: other}, spec: {text: Bye}}
+`)
+	s.replace("tests/waits.yaml", "DOMAIN", domain)
+	out = s.tool(1, "test", "tests/waits.yaml")
+	for _, want := range []string{"ok", "tests/waits.yaml: Site/site-sample", "the run did not succeed: TaskFailed (Write a Deployment", "hint: this API server starts no Pods"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is not in\n%s", want, out)
+		}
 	}
 }

@@ -3,6 +3,9 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -12,16 +15,18 @@ import (
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
 
+	"github.com/rolewright/rolewright/controller/extravars"
+	"github.com/rolewright/rolewright/internal/scaffold"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -99,9 +104,22 @@ func (s *stage) sample(k kind, path string) object {
 	return k.create(u.GetName(), spec)
 }
 
-// A project of a role with a finalizer, one of a playbook, and one that
-// operator-sdk's users have: each object becomes Ready, with the permissions that
-// were made for it and no others, and the finalizer removes what belongs to it.
+// molecule plays a part of the project's scenario, as molecule does, and returns its output.
+func (s *stage) molecule(part string) string {
+	s.t.Helper()
+	cmd := exec.Command("ansible-playbook", "-e", "sample_namespace="+s.namespace, "molecule/default/"+part+".yml")
+	cmd.Dir = s.dir
+	cmd.Env = append(cleanEnvironment(), "KUBECONFIG="+testenv.Kubeconfig(s.t, s.cfg))
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		s.t.Fatalf("%s: %v\n%s", part, err, out)
+	}
+	return string(out)
+}
+
+// A project of a role with a finalizer, of a playbook, and of objects in no namespace: the
+// molecule scenario passes in its order, with the permissions that were made for the
+// operator and no others, and the finalizer removes what belongs to its object.
 func TestScaffold_AProjectComesToReady(t *testing.T) {
 	t.Parallel()
 	needAnsible(t)
@@ -110,43 +128,33 @@ func TestScaffold_AProjectComesToReady(t *testing.T) {
 	s.tool(0, "init", "--domain", domain, "--name", "web-operator")
 	s.tool(0, "create", "api", "--group", "web", "--version", "v1", "--kind", "Site", "--finalizer")
 	s.tool(0, "create", "api", "--group", "web", "--version", "v1", "--kind", "Page", "--playbook", "playbooks/page.yml")
-	before := s.texts()
-	s.tool(0, "init", "--domain", domain, "--name", "web-operator")
-	s.tool(0, "create", "api", "--group", "web", "--version", "v1", "--kind", "Page", "--playbook", "playbooks/page.yml")
-	if after := s.texts(); len(after) != len(before) {
-		t.Errorf("called again it writes files: %d, then %d", len(before), len(after))
-	} else {
-		for path, text := range before {
-			if after[path] != text {
-				t.Errorf("called again it changes %s:\n%s", path, after[path])
-			}
-		}
-	}
+	s.tool(0, "create", "api", "--group", "web", "--version", "v1", "--kind", "Zone", "--cluster-scoped")
+	s.replace("config/samples/web_v1_zone.yaml", "targetNamespace: default", "targetNamespace: "+s.namespace)
 	s.tool(0, "validate")
 	s.tool(0, "generate", "crd", "--check")
 	if schema := s.tool(0, "generate", "schema", "Site"); !strings.Contains(schema, `"web.`+domain+`/v1"`) || !strings.Contains(schema, `"text"`) {
 		t.Errorf("the schema of a Site is %s", schema)
 	}
 
-	kinds := s.install()
+	s.install()
 	var role rbacv1.ClusterRole
 	s.read("config/rbac/role.yaml", &role)
 	user := testenv.User(t, s.cfg, role.Rules)
 	s.env = append(slices.Clip(s.env), "KUBECONFIG="+testenv.Kubeconfig(t, user))
 	s.start()
-	site := s.sample(kinds["Site"], "config/samples/web_v1_site.yaml")
-	page := s.sample(kinds["Page"], "config/samples/web_v1_page.yaml")
-	kinds["Site"].awaitReady(site.GetName())
-	kinds["Page"].awaitReady(page.GetName())
-	made := kubernetes.NewForConfigOrDie(s.cfg).CoreV1().ConfigMaps(s.namespace)
-	var found *corev1.ConfigMap
-	found, err := made.Get(t.Context(), site.GetName(), metav1.GetOptions{})
-	if err != nil || found.Data["text"] != "Hello" {
-		t.Errorf("what the role makes: %v, %v", found, err)
+	s.molecule("converge")
+	s.molecule("verify")
+	if again := s.molecule("converge"); !strings.Contains(again, "changed=0") {
+		t.Errorf("the samples again:\n%s", again)
 	}
-	kinds["Site"].delete(site.GetName())
-	kinds["Site"].awaitGone(site.GetName())
-	if _, err := made.Get(t.Context(), site.GetName(), metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+	made := kubernetes.NewForConfigOrDie(s.cfg).CoreV1().ConfigMaps(s.namespace)
+	for _, name := range []string{"site-sample", "page-sample", "zone-sample"} {
+		if found, err := made.Get(t.Context(), name, metav1.GetOptions{}); err != nil || found.Data["text"] != "Hello" {
+			t.Errorf("what the role makes: %v, %v", found, err)
+		}
+	}
+	s.molecule("destroy")
+	if _, err := made.Get(t.Context(), "site-sample", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("what the role made is there after its finalizer: %v", err)
 	}
 }
@@ -283,6 +291,106 @@ func TestScaffold_TheAPIServerTakesAnyArgumentSpec(t *testing.T) {
 		_, err := odd.objects.Create(t.Context(), u, metav1.CreateOptions{DryRun: []string{"All"}})
 		if (err == nil) != valid || err != nil && !apierrors.IsInvalid(err) {
 			t.Errorf("%s: valid %v, want %v: %v", text, err == nil, valid, err)
+		}
+	}
+}
+
+// roleSpec is an argument spec in a shape that roles have, and specs of objects that its CRD has to take and to refuse.
+type roleSpec struct {
+	Name           string           `json:"name"`
+	Options        map[string]any   `json:"options"`
+	Valid, Invalid []map[string]any `json:",omitempty"`
+}
+
+// roleSpecs are those of the file.
+func roleSpecs(t *testing.T) []roleSpec {
+	t.Helper()
+	file, err := os.Open("testdata/role_specs.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	var all []roleSpec
+	for documents := utilyaml.NewYAMLOrJSONDecoder(file, 4096); ; {
+		var one roleSpec
+		if err := documents.Decode(&one); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, one)
+	}
+}
+
+// The CRDs of sixty argument specs, as one kind with as many versions: the API server takes each schema and its sample,
+// and of the objects those that it should.
+func TestScaffold_TheAPIServerTakesArgumentSpecsOfRoles(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	domain := testenv.Random("d") + ".example.com"
+	s.tool(0, "init", "--domain", domain, "--name", "many")
+	project, err := scaffold.Read(s.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	specs := roleSpecs(t)
+	var crd *apiextensionsv1.CustomResourceDefinition
+	samples := make([]map[string]any, len(specs))
+	for i, spec := range specs {
+		text, err := yaml.Marshal(map[string]any{"argument_specs": map[string]any{"main": map[string]any{"options": spec.Options}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		role := fmt.Sprint("r", i)
+		s.write("roles/"+role+"/meta/argument_specs.yml", string(text))
+		k := scaffold.Kind{Project: project, Group: "many", Version: fmt.Sprint("v", i+1), Kind: "Thing", Namespaced: true, Role: role}
+		files, _, err := k.All(s.dir, scaffold.FromArgspec, extravars.ToSnake)
+		if err != nil {
+			t.Fatalf("%s: %v", spec.Name, err)
+		}
+		one := &apiextensionsv1.CustomResourceDefinition{}
+		for _, f := range files {
+			switch f.Path {
+			case k.Definition():
+				err = yaml.UnmarshalStrict([]byte(f.Text), one)
+			case k.Sample():
+				err = yaml.UnmarshalStrict([]byte(f.Text), &samples[i])
+			}
+			if err != nil {
+				t.Fatalf("%s: %s: %v", spec.Name, f.Path, err)
+			}
+		}
+		if crd == nil {
+			crd = one
+			continue
+		}
+		one.Spec.Versions[0].Storage = false
+		crd.Spec.Versions = append(crd.Spec.Versions, one.Spec.Versions[0])
+	}
+	if len(specs) != 60 {
+		t.Errorf("there are %d argument specs, want 60", len(specs))
+	}
+	testenv.InstallCRD(t, s.cfg, crd)
+	for i, spec := range specs {
+		k := s.kindOf(schema.GroupVersionKind{Group: crd.Spec.Group, Version: crd.Spec.Versions[i].Name, Kind: "Thing"})
+		try := func(object map[string]any, valid bool) {
+			u := &unstructured.Unstructured{Object: map[string]any{"spec": object, "metadata": map[string]any{"generateName": "a-"}}}
+			u.SetGroupVersionKind(k.gvk)
+			_, err := k.objects.Create(t.Context(), u, metav1.CreateOptions{DryRun: []string{"All"}, FieldValidation: metav1.FieldValidationStrict})
+			if (err == nil) != valid || err != nil && !apierrors.IsInvalid(err) {
+				t.Errorf("%s: %v: valid %t, want %t: %v", spec.Name, object, err == nil, valid, err)
+			}
+		}
+		sample, _, err := unstructured.NestedMap(samples[i], "spec")
+		if err != nil {
+			t.Fatal(err)
+		}
+		try(sample, true)
+		for _, object := range spec.Valid {
+			try(object, true)
+		}
+		for _, object := range spec.Invalid {
+			try(object, false)
 		}
 	}
 }

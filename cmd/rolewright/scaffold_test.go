@@ -1,0 +1,149 @@
+package main
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// treeText is what there is in a directory: each file with its name above its text.
+func treeText(t *testing.T, dir string) string {
+	t.Helper()
+	var all strings.Builder
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		rel, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		if entry.Type()&fs.ModeSymlink != 0 {
+			target, err := os.Readlink(path)
+			fmt.Fprintf(&all, "-- %s -> %s --\n", rel, target)
+			return err
+		}
+		data, err := os.ReadFile(path)
+		fmt.Fprintf(&all, "-- %s --\n%s", rel, data)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all.String()
+}
+
+// The files of a project with a kind of each sort are those of the golden file, and the
+// commands change nothing when they are called again after all others.
+func TestScaffold_Golden(t *testing.T) {
+	golden, err := filepath.Abs("testdata/scaffold.golden")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(t.TempDir())
+	for path, text := range map[string]string{
+		"roles/cache/tasks/main.yml":    "---\n- name: Nothing\n  ansible.builtin.debug:\n",
+		"roles/cache/defaults/main.yml": "---\n# How many.\nsize: 3\nmodes: [a]\nanything:\n_own: 1\n",
+	} {
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	commands := []string{
+		"init --domain example.com --name web-operator",
+		"create api --group web --version v1 --kind Site --finalizer",
+		"create api --group web --version v1 --kind Page --playbook playbooks/page.yml",
+		"create api --group web --version v1alpha1 --kind Zone --cluster-scoped --role zones",
+		"create api --version v1 --kind Any --crd-from none",
+		"create api --group web --version v1 --kind Cache --role cache --crd-from defaults",
+	}
+	run := func(command string) (said string) {
+		t.Helper()
+		code, stdout, stderr := invoke(append([]string{programName}, strings.Fields(command)...)...)
+		if code != 0 {
+			t.Fatalf("rolewright %s: code %d\n%s", command, code, stderr)
+		}
+		return stdout + stderr
+	}
+	for _, c := range commands {
+		run(c)
+	}
+	got := treeText(t, ".")
+	for _, c := range commands {
+		if said := run(c); !strings.Contains(said, "nothing to do") {
+			t.Errorf("rolewright %s, again:\n%s", c, said)
+		}
+	}
+	if diff := cmp.Diff(got, treeText(t, ".")); diff != "" {
+		t.Errorf("called again, the commands change (-before +after):\n%s", diff)
+	}
+	if *update {
+		if err := os.WriteFile(golden, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatalf("%v; write it with -update", err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("the project is another one; write the golden file with -update (-golden +got):\n%s", diff)
+	}
+}
+
+// Bad input is named with what to do, and nothing is written.
+func TestScaffold_RefusesBadInput(t *testing.T) {
+	const api = "create api --group web --version v1 --kind Site "
+	for name, tt := range map[string]struct {
+		command, file, text, want string
+	}{
+		"no project":            {command: "create api --version v1 --kind Site", file: "PROJECT", want: `make a project with "rolewright init"`},
+		"a domain":              {command: "init --domain ex_ample --name other", want: "--domain"},
+		"another project":       {command: "init --domain example.org --name other", want: `"rolewright create api" adds a kind`},
+		"a kind in small":       {command: "create api --version v1 --kind site", want: `--kind "site": it begins with a capital letter`},
+		"a version":             {command: "create api --version 1 --kind Site", want: `--version "1": `},
+		"a group":               {command: "create api --group Web --version v1 --kind Site", want: `--group "Web": `},
+		"a role":                {command: api + "--role ../site", want: `--role "../site": lower-case letters`},
+		"a playbook elsewhere":  {command: api + "--playbook ../site.yml", want: `--playbook "../site.yml": a path in a directory below this one`},
+		"a source":              {command: api + "--crd-from role", want: `--crd-from "role": argspec, defaults or none`},
+		"no argument spec":      {command: api + "--crd-from argspec", file: "roles/site/tasks/main.yml", text: "[]\n", want: "the role has no meta/argument_specs.yml"},
+		"a wrong argument spec": {command: api, file: "roles/site/meta/argument_specs.yml", text: "argument_specs: {main: {options: {a: {type: string}}}}\n", want: "meta/argument_specs.yml:1: option a: type: "},
+		"a file that differs":   {command: api, file: "config/samples/web_v1_site.yaml", text: "---\nmine: 1\n", want: "config/samples/web_v1_site.yaml:2: it exists, and differs\n  - mine: 1\n  + apiVersion: web.example.com/v1\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Chdir(t.TempDir())
+			if code, _, stderr := invoke(programName, "init", "--name", "web-operator"); code != 0 {
+				t.Fatal(stderr)
+			}
+			if tt.file != "" {
+				if err := os.MkdirAll(filepath.Dir(tt.file), 0o700); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(tt.file, []byte(tt.text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if tt.file == "PROJECT" {
+				if err := os.Remove(tt.file); err != nil {
+					t.Fatal(err)
+				}
+			}
+			before := treeText(t, ".")
+			code, _, stderr := invoke(append([]string{programName}, strings.Fields(tt.command)...)...)
+			if code != 2 || !strings.Contains(stderr, tt.want) {
+				t.Errorf("code %d\n%s\nwant %q", code, stderr, tt.want)
+			}
+			if diff := cmp.Diff(before, treeText(t, ".")); diff != "" {
+				t.Errorf("it has written (-before +after):\n%s", diff)
+			}
+		})
+	}
+}
