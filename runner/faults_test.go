@@ -17,6 +17,8 @@ import (
 
 	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // Whichever of the processes between the operator and the tasks is killed, the
@@ -60,10 +62,7 @@ func TestRun_NothingSurvivesWhoeverIsKilled(t *testing.T) {
 // killSupervising kills the supervising process of a run: that which has its log open.
 func killSupervising(t *testing.T, req Request) {
 	t.Helper()
-	links, err := filepath.Glob("/proc/[0-9]*/fd/*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	links := must.Get(filepath.Glob("/proc/[0-9]*/fd/*"))(t)
 	for _, link := range links {
 		if to, _ := os.Readlink(link); to != filepath.Join(req.Dir, runnerLog) {
 			continue

@@ -15,6 +15,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -35,14 +36,9 @@ func diagnose(t *testing.T, args ...string) (stdout string, err error) {
 func wrappedAnsible(t *testing.T) {
 	t.Helper()
 	requireAnsible(t)
-	playbook, err := exec.LookPath("ansible-playbook")
-	if err != nil {
-		t.Fatal(err)
-	}
+	playbook := must.Get(exec.LookPath("ansible-playbook"))(t)
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "ansible-playbook"), []byte("#!/bin/sh\nexec "+playbook+" \"$@\"\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(dir, "ansible-playbook"), []byte("#!/bin/sh\nexec "+playbook+" \"$@\"\n"), 0o755))
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 }
 
@@ -50,9 +46,7 @@ func wrappedAnsible(t *testing.T) {
 func soundWatches(t *testing.T) {
 	t.Helper()
 	t.Chdir(t.TempDir())
-	if err := os.WriteFile("watches.yaml", nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile("watches.yaml", nil, 0o600))
 }
 
 func TestDoctor_TellsWhatRunsWouldFind(t *testing.T) {
@@ -83,9 +77,7 @@ func TestDoctor_TellsWhatRunsWouldFind(t *testing.T) {
 		"places": {change: func(t *testing.T) {
 			t.Helper()
 			shared := t.TempDir()
-			if err := os.Chmod(shared, 0o777); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.Chmod(shared, 0o777))
 			t.Setenv("ANSIBLE_LOCAL_TEMP", shared)
 			t.Setenv("HOME", "/nowhere")
 			t.Setenv("TMPDIR", t.TempDir()) // stands in for the home
@@ -96,9 +88,7 @@ func TestDoctor_TellsWhatRunsWouldFind(t *testing.T) {
 		"a watches file that is broken": {change: func(t *testing.T) {
 			t.Helper()
 			t.Chdir(t.TempDir())
-			if err := os.WriteFile("watches.yaml", []byte("- kind: X\n"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile("watches.yaml", []byte("- kind: X\n"), 0o600))
 		}, args: []string{"--executor=runner"}, failed: true, want: []string{`(?m)^failed +watches +.*watches\.yaml:1:3: .*version must not be empty.*; see "rolewright validate"$`}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/rolewright/rolewright/internal/lint"
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // scaffolded makes a project of one kind in a new working directory.
@@ -27,16 +28,11 @@ func scaffolded(t *testing.T) {
 // replaceIn changes a file, where old must be.
 func replaceIn(t *testing.T, file, old, with string) {
 	t.Helper()
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile(file))(t)
 	if !strings.Contains(string(data), old) {
 		t.Fatalf("%s has no %q:\n%s", file, old, data)
 	}
-	if err := os.WriteFile(file, []byte(strings.Replace(string(data), old, with, 1)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte(strings.Replace(string(data), old, with, 1)), 0o600))
 }
 
 func TestLint_FindsWhatDoesNotFitAndWhere(t *testing.T) {

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // block is a fenced block of shell commands in a document.
@@ -42,15 +44,9 @@ func documents(t *testing.T) []string {
 	t.Helper()
 	found := []string{"README.md", "CONTRIBUTING.md"}
 	for _, pattern := range []string{"docs/*.md", "docs/reference/*.md", "docs/inside/*.md"} {
-		matches, err := filepath.Glob(filepath.Join(repository, pattern))
-		if err != nil {
-			t.Fatal(err)
-		}
+		matches := must.Get(filepath.Glob(filepath.Join(repository, pattern)))(t)
 		for _, path := range matches {
-			relative, err := filepath.Rel(repository, path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			relative := must.Get(filepath.Rel(repository, path))(t)
 			found = append(found, relative)
 		}
 	}
@@ -60,10 +56,7 @@ func documents(t *testing.T) []string {
 // read returns the lines of a document.
 func read(t *testing.T, document string) []string {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(repository, document))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile(filepath.Join(repository, document)))(t)
 	return strings.Split(string(data), "\n")
 }
 

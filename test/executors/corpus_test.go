@@ -15,6 +15,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // verdicts are the playbooks of the verdict table, and roles those of its roles.
@@ -123,10 +124,7 @@ func absolute(path string) string {
 // optionsOf reads the options of a playbook.
 func optionsOf(t *testing.T, playbook string) sampleOptions {
 	t.Helper()
-	text, err := os.ReadFile(playbook)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(playbook))(t)
 	var opts sampleOptions
 	line, _, _ := strings.Cut(string(text), "\n")
 	if given, ok := strings.CutPrefix(line, "# options:"); ok {
@@ -196,10 +194,7 @@ func web(t *testing.T) string {
 
 // The table of contents names every playbook of the corpus, and none that there is not.
 func TestCorpus_IsInItsTableOfContents(t *testing.T) {
-	text, err := os.ReadFile("testdata/corpus/README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("testdata/corpus/README.md"))(t)
 	named := map[string]bool{}
 	for _, match := range regexp.MustCompile("`([\\w/]+\\.yml)`").FindAllStringSubmatch(string(text), -1) {
 		named[match[1]] = true

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/jobevent"
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -156,14 +157,8 @@ for parts in (text, ["".join(text)]):
         output.write(part)
     print(json.dumps([handle.getvalue(), [e for e in events if e]]))
 `
-	script, err := exec.LookPath("ansible-runner")
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := exec.CommandContext(t.Context(), interpreter(t, script), "-c", program).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	script := must.Get(exec.LookPath("ansible-runner"))(t)
+	out := must.Get(exec.CommandContext(t.Context(), interpreter(t, script), "-c", program).Output())(t)
 	want := `["one\r\ntwo\r\nof the event\n", ["one", "two", "of the event"]]
 ["two\nof the event\n", ["one", "two", "of the event"]]
 `

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/rolewright/rolewright/controller/extravars"
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // everyCase reports whether each case gets a run of its own, as `make hostile`
@@ -192,9 +193,6 @@ func (b *batch) checkArrived(t *testing.T, s *sandbox, object map[string]any, na
 // text is a value as JSON, the same for the same value.
 func text(t *testing.T, value any) string {
 	t.Helper()
-	out, err := json.Marshal(exact(value))
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(json.Marshal(exact(value)))(t)
 	return string(out)
 }

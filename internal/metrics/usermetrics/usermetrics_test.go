@@ -22,6 +22,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // newHandler returns a Handler and its registry, which checks at every reading
@@ -325,10 +327,7 @@ func TestServeHTTP_SetsToTheCurrentTime(t *testing.T) {
 // TestServeHTTP_TakesWhatTheModulePosts plays the bodies that the module
 // osdk_metric of operator_sdk.util 0.5.0 posts.
 func TestServeHTTP_TakesWhatTheModulePosts(t *testing.T) {
-	bodies, err := os.ReadFile("testdata/osdk_metric.jsonl")
-	if err != nil {
-		t.Fatal(err)
-	}
+	bodies := must.Get(os.ReadFile("testdata/osdk_metric.jsonl"))(t)
 	synctest.Test(t, func(t *testing.T) {
 		h, reg := newHandler(t)
 		var refusals []string
@@ -473,10 +472,7 @@ func TestServeHTTP_BoundsAllMetricsTogether(t *testing.T) {
 				} else {
 					r.Counter = &counting{Increment: true}
 				}
-				body, err := json.Marshal(r)
-				if err != nil {
-					t.Fatal(err)
-				}
+				body := must.Get(json.Marshal(r))(t)
 				return string(body)
 			}
 			for i := range tt.kept {
@@ -610,10 +606,7 @@ func TestServeHTTP_IsSafeForConcurrentUse(t *testing.T) {
 // FuzzServeHTTP: whatever is posted, one request a line, each is answered, the
 // registry stays readable and finite, and the operator's metric stays.
 func FuzzServeHTTP(f *testing.F) {
-	bodies, err := os.ReadFile("testdata/osdk_metric.jsonl")
-	if err != nil {
-		f.Fatal(err)
-	}
+	bodies := must.Get(os.ReadFile("testdata/osdk_metric.jsonl"))(f)
 	f.Add(string(bodies))
 	f.Add(`{"name":"own_seconds_sum","counter":{"add":1}}`)
 	f.Add(`{"name":"x","histogram":{}}` + "\n" + `{"name":"x_count","gauge":{}}`)

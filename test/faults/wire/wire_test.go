@@ -22,6 +22,7 @@ import (
 
 	"github.com/rolewright/rolewright/test/faults/plan"
 	"github.com/rolewright/rolewright/test/faults/wire"
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -93,28 +94,17 @@ func proxied(t *testing.T, upstream *rest.Config, o wire.Options) (*wire.Proxy, 
 	t.Helper()
 	o.Upstream = upstream
 	for _, r := range o.Rules {
-		if err := (plan.Plan{Name: "x", Workload: "x", Rules: []plan.Rule{r}}).Validate(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, (plan.Plan{Name: "x", Workload: "x", Rules: []plan.Rule{r}}).Validate())
 	}
-	p, err := wire.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(wire.New(o))(t)
 	t.Cleanup(p.Close)
 	return p, config(t, p, "a")
 }
 
 func config(t *testing.T, p *wire.Proxy, replica string) *rest.Config {
 	t.Helper()
-	data, err := p.Kubeconfig(replica)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg, err := clientcmd.RESTConfigFromKubeConfig(data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(p.Kubeconfig(replica))(t)
+	cfg := must.Get(clientcmd.RESTConfigFromKubeConfig(data))(t)
 	return cfg
 }
 
@@ -137,10 +127,7 @@ func ask(t *testing.T, method, url string) (reply, error) {
 	if method != http.MethodGet {
 		body = strings.NewReader(`{"metadata":{"name":"one"}}`)
 	}
-	req, err := http.NewRequestWithContext(t.Context(), method, url, body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := must.Get(http.NewRequestWithContext(t.Context(), method, url, body))(t)
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := client.Do(req)
 	if err != nil {
@@ -269,14 +256,8 @@ func startWatch(t *testing.T, cfg *rest.Config, query string) *watch {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, cfg.Host+collection+"?watch=true"+query, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := must.Get(http.NewRequestWithContext(ctx, http.MethodGet, cfg.Host+collection+"?watch=true"+query, nil))(t)
+	resp := must.Get(http.DefaultClient.Do(req))(t)
 	t.Cleanup(func() { _ = resp.Body.Close() })
 	return &watch{lines: bufio.NewScanner(resp.Body), cancel: cancel}
 }
