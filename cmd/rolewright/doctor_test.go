@@ -63,18 +63,15 @@ func TestDoctor_TellsWhatRunsWouldFind(t *testing.T) {
 			`(?m)^ok +runner root +/`, `(?m)^ok +TMPDIR +/`, `(?m)^(ok|note) +memory `, `(?m)^(ok|note) +processes `, `(?m)^(ok|note) +CPUs `,
 			`(?m)^ok +watches +\./watches\.yaml is valid`, `(?m)^2 checks skipped \(not verified\)$`,
 		}},
-		"what is left out counts": {change: soundWatches, args: []string{"--executor=runner", "--strict"}, failed: true, want: []string{`2 checks skipped`}},
-		"no watches file": {args: []string{"--executor=runner"}, failed: true, want: []string{
-			`(?m)^failed +watches +\./watches\.yaml does not exist; pass --watches-file, or run in the project's directory$`,
-		}},
-		"nothing is to be forked":       {change: soundWatches, args: []string{"--executor=runner"}, want: []string{ansible, `(?m)^ok +executor +ansible-runner is started for each run$`}},
+		"nothing is to be forked, and what is left out counts": {change: soundWatches, args: []string{"--executor=runner", "--strict"}, failed: true,
+			want: []string{ansible, `(?m)^ok +executor +ansible-runner is started for each run$`, `2 checks skipped`}},
 		"no forks, and none needed":     {change: func(t *testing.T) { t.Helper(); wrappedAnsible(t); soundWatches(t) }, want: []string{ansible, `(?m)^note +` + why}},
 		"no forks, and they are needed": {change: wrappedAnsible, args: []string{"--executor=warm"}, want: []string{ansible, `(?m)^failed +` + why}, failed: true},
 		"no Ansible": {change: func(t *testing.T) { t.Helper(); t.Setenv("PATH", t.TempDir()) }, failed: true, want: []string{
 			`(?m)^failed +Ansible +ansible-runner is unavailable: (.|\n)*not found in \$PATH(.|\n)*; install ansible-core and ansible-runner, or see --ansible-runner$`,
 			`(?m)^note +executor +runs are not forked, each starts a new Python: .*not found in \$PATH$`,
 		}},
-		"places": {change: func(t *testing.T) {
+		"places, and no watches file": {change: func(t *testing.T) {
 			t.Helper()
 			shared := t.TempDir()
 			must.Do(t, os.Chmod(shared, 0o777))
@@ -84,6 +81,7 @@ func TestDoctor_TellsWhatRunsWouldFind(t *testing.T) {
 		}, args: []string{"--executor=runner", "--runner-root=/proc/runner"}, failed: true, want: []string{
 			`(?m)^failed +runner root +/proc cannot be written: .*; choose another with --runner-root`, `(?m)^note +HOME +stat /nowhere: no such file`,
 			`(?m)^failed +ANSIBLE_LOCAL_TEMP +/\S+ can be written by everybody \(mode 0777\)`,
+			`(?m)^failed +watches +\./watches\.yaml does not exist; pass --watches-file, or run in the project's directory$`,
 		}},
 		"a watches file that is broken": {change: func(t *testing.T) {
 			t.Helper()
@@ -184,8 +182,8 @@ func TestDoctor_LooksAtTheCluster(t *testing.T) {
 	})))
 	look(false, []string{"--watches-file=" + one, "--strict"}, `^ok +permissions +all 4 that`)
 	// The operator's own needs count where it is said that it has them.
-	look(true, []string{"--watches-file=" + one, "--leader-elect", "--leader-election-namespace=default"}, `^failed +`+lease)
-	look(true, []string{"--watches-file=" + one, "--metrics-require-rbac"}, `^failed +permissions +create on subjectaccessreviews in the group`)
+	look(true, []string{"--watches-file=" + one, "--leader-elect", "--leader-election-namespace=default", "--metrics-require-rbac"}, `^failed +`+lease,
+		`^failed +permissions +create on subjectaccessreviews in the group`)
 	look(false, []string{"--watches-file=" + one, "--leader-elect"}, `^left out +permissions +those for the Lease of leader election: its namespace is not known; name it`)
 	// No cluster at all.
 	t.Setenv("KUBECONFIG", "nowhere")

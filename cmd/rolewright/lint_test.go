@@ -70,7 +70,11 @@ func TestLint_FindsWhatDoesNotFitAndWhere(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			scaffolded(t)
 			replaceIn(t, tt.file, tt.old, tt.with)
-			code, stdout, stderr := invoke("rolewright", "lint")
+			args := []string{"rolewright", "lint"}
+			if tt.file != tasks && tt.code+len(tt.want) > 0 {
+				args = append(args, "--syntax-check=false") // Ansible takes a second, and has nothing to say of these
+			}
+			code, stdout, stderr := invoke(args...)
 			if code != tt.code {
 				t.Errorf("code %d, want %d\n%s", code, tt.code, stderr)
 			}
