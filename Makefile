@@ -216,14 +216,14 @@ transcript: ## write docs/in-a-cluster.md, what make e2e does with the example o
 .PHONY: test-image
 test-image: setup-image cluster-tools-kwok client-tools ## tests of what depends on Ansible and Python, on those of the image: as root, on Debian
 	@$(IMAGE) rolewright/operator:e2e $(IMAGE_ARGS) --target operator .
-	@$(TOOLS)/controlplane exec --pods-exec -- tools/image/test.sh controller/extravars runner/warm test/executors -- -test.timeout=40m $(TESTFLAGS)
+	@$(TOOLS)/controlplane exec --pods-exec -- env ROLEWRIGHT_TEST_EVERY_CASE=1 tools/image/test.sh controller/extravars runner/warm test/executors -- -test.timeout=40m $(TESTFLAGS)
 
 # Where there are no images, the newer line stands for theirs.
 .PHONY: test-image-where-possible
 test-image-where-possible: $(TOOLS)/gotestsum
 	@if tools/node/able.sh >/dev/null; then timeout --foreground 30m $(MAKE) test-image; else \
 		echo 'NOT RUN: `make test-image`, see `make e2e`. Instead, on the newer line:'; \
-		PATH=$(SECOND_LINE)/bin:$$PATH tools/gotest.sh './runner/warm ./test/executors' -count=1 -timeout 20m $(TESTFLAGS); fi
+		ROLEWRIGHT_TEST_EVERY_CASE=1 PATH=$(SECOND_LINE)/bin:$$PATH tools/gotest.sh './runner/warm ./test/executors' -count=1 -timeout 20m $(TESTFLAGS); fi
 
 .PHONY: e2e-where-possible
 e2e-where-possible: e2e-not-run

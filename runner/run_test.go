@@ -278,39 +278,6 @@ func TestRun_NothingHappensWhenTheContextIsOver(t *testing.T) {
 	}
 }
 
-func TestRun_Unavailable(t *testing.T) {
-	dir := t.TempDir()
-	write(t, filepath.Join(dir, "ansible-playbook"), "#!/bin/sh\necho 'ansible-playbook [core 2.14.18]'\n", 0o755)
-	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
-	tests := []struct{ name, path string }{
-		{"missing", filepath.Join(dir, "missing")},
-		{"not in PATH", "ansible-runner-that-does-not-exist"},
-		{"not executable", write(t, filepath.Join(dir, "plain"), "#!/bin/sh\n", 0o644)},
-		{"no program", write(t, filepath.Join(dir, "garbage"), "\x7fELF?", 0o755)},
-		{"interpreter missing", write(t, filepath.Join(dir, "script"), "#!/no/such/python\n", 0o755)},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			req := request(t, "success.yml")
-			r := New(Options{Path: tt.path})
-			defer r.Close()
-			res, err := r.Run(t.Context(), req)
-			if !errors.Is(err, ErrUnavailable) {
-				t.Errorf("error = %v, want ErrUnavailable", err)
-			}
-			if res.Verdict().Success {
-				t.Error("it is a success")
-			}
-			if _, err := os.Lstat(req.Dir); !errors.Is(err, os.ErrNotExist) {
-				t.Errorf("the private data dir: %v", err)
-			}
-			if _, err := r.Check(t.Context()); !errors.Is(err, ErrUnavailable) {
-				t.Errorf("Check: %v, want ErrUnavailable", err)
-			}
-		})
-	}
-}
-
 func TestCheck_RealAnsible(t *testing.T) {
 	t.Parallel()
 	got := must.Get(ansible(t).Check(t.Context()))(t)

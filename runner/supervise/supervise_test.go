@@ -86,33 +86,6 @@ func waitFor(t *testing.T, file string) {
 	}
 }
 
-func TestRun_TellsHowTheCommandEnded(t *testing.T) {
-	tests := []struct {
-		name   string
-		script string
-		want   Exit
-	}{
-		{"success", `exit 0`, Exit{}},
-		{"exit code", `exit 7`, Exit{Code: 7}},
-		{"signal", `kill -KILL $$`, Exit{Code: -1, Signal: "SIGKILL"}},
-		{"one left in the background", `sleep 600 & exit 3`, Exit{Code: 3, Killed: 1}},
-		{"one daemonised", `setsid nohup sleep 600 >/dev/null 2>&1 & sleep 0.1`, Exit{Killed: 1}},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			c := command(t, tt.script)
-			got := must.Get(Run(t.Context(), c))(t)
-			got.Memory = 0 // some live to see it measured
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Errorf("exit (-want +got):\n%s", diff)
-			}
-			if left := alive(t, c.Cookie); len(left) > 0 {
-				t.Errorf("survivors: %q", left)
-			}
-		})
-	}
-}
-
 func TestRun_MeasuresMemory(t *testing.T) {
 	// What has been written is cut off after each look, and the second look weighs.
 	got, err := Run(t.Context(), command(t, `for look in 1 2; do

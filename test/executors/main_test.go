@@ -71,11 +71,3 @@ func (w ways) traced(t *testing.T) string {
 	}
 	return string(text)
 }
-
-// interpreter is the Python of a script.
-func interpreter(t *testing.T, script string) string {
-	t.Helper()
-	text := must.Get(os.ReadFile(script))(t)
-	line, _, _ := strings.Cut(string(text), "\n")
-	return strings.TrimSpace(strings.TrimPrefix(line, "#!"))
-}

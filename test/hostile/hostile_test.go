@@ -27,25 +27,6 @@ func corpus(t *testing.T) []hostile {
 	return all
 }
 
-func TestCorpus_IsWhatWasAskedFor(t *testing.T) {
-	titles := map[string]bool{}
-	for _, c := range corpus(t) {
-		if titles[c.title()] {
-			t.Errorf("two cases are called %s", c.title())
-		}
-		titles[c.title()] = true
-	}
-	for what, count := range map[string][2]int{
-		"reserved names": {len(reservedNames()), 150}, "templates": {len(templates()), 25},
-		"vault and unsafe maps": {len(markers(t)), 10}, "forged events and paths": {len(forgeries()) + len(places()), 15},
-		"cases": {len(titles) + len(forgeries()), 200},
-	} {
-		if t.Logf("%d %s", count[0], what); count[0] < count[1] {
-			t.Errorf("the corpus has %d %s of %d", count[0], what, count[1])
-		}
-	}
-}
-
 // TestCorpus_ObjectsAreData makes runs with all cases of the corpus.
 func TestCorpus_ObjectsAreData(t *testing.T) {
 	for _, b := range batches(t, corpus(t), true, everyCase()) {
