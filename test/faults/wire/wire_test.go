@@ -257,7 +257,10 @@ func startWatch(t *testing.T, cfg *rest.Config, query string) *watch {
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
 	req := must.Get(http.NewRequestWithContext(ctx, http.MethodGet, cfg.Host+collection+"?watch=true"+query, nil))(t)
-	resp := must.Get(http.DefaultClient.Do(req))(t)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() { _ = resp.Body.Close() })
 	return &watch{lines: bufio.NewScanner(resp.Body), cancel: cancel}
 }
