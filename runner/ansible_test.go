@@ -16,6 +16,7 @@ import (
 	"github.com/rolewright/rolewright/runner/supervise"
 	"github.com/rolewright/rolewright/runner/warm"
 	"github.com/rolewright/rolewright/test/leaktest"
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv/parts"
 )
 
@@ -42,10 +43,7 @@ func ansible(t *testing.T, environ ...string) *Runner {
 	t.Helper()
 	parts.Ansible(t)
 	environ = inherited(append(append(os.Environ(), "HOME="+t.TempDir()), environ...))
-	temp, err := NewTemp(os.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	temp := must.Get(NewTemp(os.TempDir()))(t)
 	t.Cleanup(func() {
 		if left := transients(t, temp); len(left) > 0 {
 			t.Errorf("temporary files left: %q", left)
@@ -72,9 +70,7 @@ func pool(t *testing.T, opts Options) *warm.Pool {
 		}
 	})
 	t.Cleanup(p.Close)
-	if err := p.Wait(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.Wait(t.Context()))
 	return p
 }
 
@@ -91,10 +87,7 @@ func request(t *testing.T, playbook string) Request {
 
 func testdata(t *testing.T, name string) string {
 	t.Helper()
-	path, err := filepath.Abs(filepath.Join("testdata", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := must.Get(filepath.Abs(filepath.Join("testdata", name)))(t)
 	return path
 }
 
@@ -102,10 +95,7 @@ func testdata(t *testing.T, name string) string {
 // command line. It shares nothing with what it checks.
 func marked(t *testing.T, id string) map[string]string {
 	t.Helper()
-	files, err := filepath.Glob("/proc/[0-9]*/environ")
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := must.Get(filepath.Glob("/proc/[0-9]*/environ"))(t)
 	found := map[string]string{}
 	for _, file := range files {
 		env, err := os.ReadFile(file)

@@ -12,6 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 func TestTail(t *testing.T) {
@@ -35,10 +37,7 @@ func TestTail(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			name := write(t, filepath.Join(t.TempDir(), "stdout"), tt.content, 0o600)
-			got, err := Tail(name, tt.limit)
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := must.Get(Tail(name, tt.limit))(t)
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("tail (-want +got):\n%s", diff)
 			}
@@ -48,18 +47,12 @@ func TestTail(t *testing.T) {
 
 func TestTail_ReadsTheEndOfAHugeFile(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "stdout")
-	f, err := os.Create(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(os.Create(name))(t)
 	defer f.Close()
 	if _, err := f.WriteAt([]byte("\nthe end\n"), 1<<34); err != nil { // sparse
 		t.Fatal(err)
 	}
-	got, err := Tail(name, 1024)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Get(Tail(name, 1024))(t)
 	if got != "the end\n" {
 		t.Errorf("tail = %q", got)
 	}
@@ -69,12 +62,8 @@ func TestTail_RefusesWhatIsNoFile(t *testing.T) {
 	dir := t.TempDir()
 	target := write(t, filepath.Join(dir, "target"), "secret", 0o600)
 	link, fifo := filepath.Join(dir, "link"), filepath.Join(dir, "fifo")
-	if err := os.Symlink(target, link); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Symlink(target, link))
+	must.Do(t, syscall.Mkfifo(fifo, 0o600))
 	for _, name := range []string{link, fifo, dir, filepath.Join(dir, "missing")} {
 		if got, err := Tail(name, 100); err == nil {
 			t.Errorf("Tail(%s) = %q", name, got)
@@ -98,21 +87,14 @@ func makeRun(t *testing.T, objectDir, id string, finished time.Time) {
 	t.Helper()
 	write(t, filepath.Join(objectDir, id, "env/extravars"), "{}", 0o600)
 	write(t, filepath.Join(objectDir, id, "artifacts", id, "status"), "successful", 0o600)
-	if err := os.Symlink(id, filepath.Join(objectDir, id, "artifacts", "latest")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chtimes(filepath.Join(objectDir, id, "artifacts", id), finished, finished); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Symlink(id, filepath.Join(objectDir, id, "artifacts", "latest")))
+	must.Do(t, os.Chtimes(filepath.Join(objectDir, id, "artifacts", id), finished, finished))
 }
 
 // list returns the names in a directory.
 func list(t *testing.T, dir string) []string {
 	t.Helper()
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := must.Get(os.ReadDir(dir))(t)
 	var names []string
 	for _, entry := range entries {
 		names = append(names, entry.Name())
@@ -131,9 +113,7 @@ func TestRuns_ListsPrivateDirectoriesAndRemainsOnly(t *testing.T) {
 		write(t, filepath.Join(objectDir, name), "", 0o600)
 	}
 	for name, target := range map[string]string{"latest": "past/artifacts/past", "link-to-run": filepath.Join(outside, "victim")} {
-		if err := os.Symlink(target, filepath.Join(objectDir, name)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Symlink(target, filepath.Join(objectDir, name)))
 	}
 	runs, remains, err := Runs(objectDir)
 	if err != nil {
@@ -157,12 +137,8 @@ func TestRemove(t *testing.T) {
 	parent, outside := t.TempDir(), t.TempDir()
 	makeRun(t, outside, "victim", time.Unix(1, 0))
 	makeRun(t, filepath.Join(parent, "object"), "run", time.Unix(1, 0))
-	if err := os.Symlink(outside, filepath.Join(parent, "object", "link")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(outside, filepath.Join(parent, "linked")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Symlink(outside, filepath.Join(parent, "object", "link")))
+	must.Do(t, os.Symlink(outside, filepath.Join(parent, "linked")))
 	write(t, filepath.Join(parent, ".half.removing", "artifacts", "x"), "", 0o600)
 	for _, name := range []string{"object", "linked", "missing", ".half.removing", "missing/missing"} {
 		if err := Remove(filepath.Join(parent, name)); err != nil {
@@ -219,12 +195,8 @@ func asNobody(t *testing.T, f func()) {
 // A playbook may close its directories; they go all the same.
 func TestRemove_OpensWhatWasClosed(t *testing.T) {
 	parent := t.TempDir()
-	if err := os.Chmod(parent, 0o777); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(filepath.Dir(parent), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Chmod(parent, 0o777))
+	must.Do(t, os.Chmod(filepath.Dir(parent), 0o755))
 	asNobody(t, func() {
 		for _, dir := range []string{"run/artifacts/run/none", "run/artifacts/run/read"} {
 			if err := os.MkdirAll(filepath.Join(parent, dir), 0o700); err != nil {

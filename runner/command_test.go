@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 const (
@@ -67,10 +69,7 @@ func TestArguments(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.req.ID, tt.req.Dir = testID, testDir
-			req, err := tt.req.normalise()
-			if err != nil {
-				t.Fatal(err)
-			}
+			req := must.Get(tt.req.normalise())(t)
 			if diff := cmp.Diff(strings.Fields(tt.want), req.arguments()); diff != "" {
 				t.Errorf("arguments (-want +got):\n%s", diff)
 			}
@@ -79,14 +78,8 @@ func TestArguments(t *testing.T) {
 }
 
 func TestNormalise_RelativeRoleIsOfTheWorkingDirectory(t *testing.T) {
-	dir, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	req, err := Request{ID: testID, Dir: testDir, Content: Content{Role: "roles/memcached"}}.normalise()
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := must.Get(os.Getwd())(t)
+	req := must.Get(Request{ID: testID, Dir: testDir, Content: Content{Role: "roles/memcached"}}.normalise())(t)
 	if want := filepath.Join(dir, "roles/memcached"); req.Content.Role != want {
 		t.Errorf("role = %q, want %q", req.Content.Role, want)
 	}
@@ -152,9 +145,7 @@ func TestInherited(t *testing.T) {
 // A home directory in which nothing can be written has a file in the way here: root writes everywhere else.
 func TestHoused_GivesAPlaceToWhatIsWrittenHome(t *testing.T) {
 	open, closed, elsewhere := t.TempDir(), t.TempDir(), t.TempDir()
-	if err := os.WriteFile(filepath.Join(closed, ".ansible"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(closed, ".ansible"), nil, 0o600))
 	for _, tc := range []struct {
 		name          string
 		environ, want []string

@@ -17,6 +17,8 @@ import (
 
 	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // Whichever of the processes between the operator and the tasks is killed, the
@@ -60,10 +62,7 @@ func TestRun_NothingSurvivesWhoeverIsKilled(t *testing.T) {
 // killSupervising kills the supervising process of a run: that which has its log open.
 func killSupervising(t *testing.T, req Request) {
 	t.Helper()
-	links, err := filepath.Glob("/proc/[0-9]*/fd/*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	links := must.Get(filepath.Glob("/proc/[0-9]*/fd/*"))(t)
 	for _, link := range links {
 		if to, _ := os.Readlink(link); to != filepath.Join(req.Dir, runnerLog) {
 			continue
@@ -133,6 +132,8 @@ func TestRun_UnavailableSaysWhatToDo(t *testing.T) {
 		opts Options
 		want []string
 	}{
+		"not in PATH":         {Options{Path: "ansible-runner-that-does-not-exist"}, []string{"not found in $PATH", "install it"}},
+		"no program":          {Options{Path: write(t, filepath.Join(t.TempDir(), "x"), "\x7fELF?", 0o755)}, []string{"exec format error"}},
 		"missing":             {Options{Path: "/nowhere/ansible-runner"}, []string{"/nowhere/ansible-runner", "no such file", "install it"}},
 		"interpreter missing": {Options{Path: write(t, filepath.Join(t.TempDir(), "x"), "#!/nowhere/python\n", 0o755)}, []string{"no such file", "interpreter"}},
 		"not executable":      {Options{Path: write(t, filepath.Join(t.TempDir(), "x"), "#!/bin/sh\n", 0o644)}, []string{"permission denied", "make it executable"}},
@@ -155,6 +156,12 @@ func TestRun_UnavailableSaysWhatToDo(t *testing.T) {
 			}
 			if _, err := os.Lstat(req.Dir); !errors.Is(err, os.ErrNotExist) {
 				t.Errorf("the private data dir: %v", err)
+			}
+			if name != "no program" {
+				return
+			}
+			if _, err := r.Check(t.Context()); !errors.Is(err, ErrUnavailable) {
+				t.Errorf("Check: %v, want ErrUnavailable", err)
 			}
 		})
 	}

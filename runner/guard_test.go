@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // TestGuard_EndsTheRunWhereItCannotWork: with an Ansible that has not what the
@@ -27,13 +29,8 @@ class VarsModule(BaseVarsPlugin):
     def get_vars(self, loader, path, entities, cache=True):
         return {}
 `
-	if err := os.WriteFile(filepath.Join(plugins, "other.py"), []byte(other), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	result, err := ansible(t, "ANSIBLE_VARS_PLUGINS="+plugins).Run(t.Context(), request(t, "always.yml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(plugins, "other.py"), []byte(other), 0o600))
+	result := must.Get(ansible(t, "ANSIBLE_VARS_PLUGINS="+plugins).Run(t.Context(), request(t, "always.yml")))(t)
 	v := result.Verdict()
 	if v.Success || !strings.Contains(v.Message, "This version of Ansible cannot be kept from evaluating data") {
 		t.Errorf("verdict = %+v\n%s", v, result.Tail)

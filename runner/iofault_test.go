@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
 
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv/parts"
 )
 
@@ -109,9 +110,7 @@ func failing(t *testing.T, inject []string, ours bool) end {
 	} else {
 		command[2] = filepath.Join(dir, "ansible-runner")
 		script := "#!/bin/sh\nexec '" + strings.Join(append(inject, path), "' '") + "' \"$@\"\n"
-		if err := os.WriteFile(command[2], []byte(script), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(command[2], []byte(script), 0o700))
 	}
 	cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
 	cmd.Env = inherited(append(os.Environ(), "HOME="+t.TempDir()))

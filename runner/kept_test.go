@@ -6,16 +6,15 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // What Ansible reads when it is imported a forked run does not read again: each such
 // setting is one for which a run is not forked, on each line of Ansible.
 func TestKept_HasWhatAnsibleReadsAtImport(t *testing.T) {
 	t.Parallel()
-	script, err := os.ReadFile(mustLook(t, "ansible-playbook"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	script := must.Get(os.ReadFile(mustLook(t, "ansible-playbook")))(t)
 	line, _, _ := bytes.Cut(script, []byte("\n"))
 	python := strings.TrimSpace(strings.TrimPrefix(string(line), "#!"))
 	out, err := exec.CommandContext(t.Context(), python, "testdata/settings_at_import.py", "warm/python").CombinedOutput()

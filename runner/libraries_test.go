@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 func TestFindLibraries_FindsWhatModulesWouldImport(t *testing.T) {
@@ -18,12 +20,8 @@ func TestFindLibraries_FindsWhatModulesWouldImport(t *testing.T) {
 	write := func(path, text string) {
 		t.Helper()
 		path = filepath.Join(dir, path)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		must.Do(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	const manifest = "/ansible_collections/kubernetes/core/MANIFEST.json"
 	write("broken"+manifest, "{")
@@ -36,9 +34,7 @@ func TestFindLibraries_FindsWhatModulesWouldImport(t *testing.T) {
 		t.Errorf("%+v, %v; want %+v", got, err, want)
 	}
 	write("python3", "#!/bin/sh\necho no packages >&2\nexit 3\n")
-	if err := os.Chmod(filepath.Join(dir, "python3"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Chmod(filepath.Join(dir, "python3"), 0o700))
 	if _, err := FindLibraries(t.Context(), filepath.Join(dir, "python3"), nil, nil); err == nil || !strings.HasSuffix(err.Error(), "exit status 3: no packages") {
 		t.Errorf("of a Python that fails: %v", err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rolewright/rolewright/runner/jobevent"
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // TestNoLog_HidesMessagesAndNamesThePlace: ansible-core 2.19 prints the
@@ -26,19 +27,10 @@ func TestNoLog_HidesMessagesAndNamesThePlace(t *testing.T) {
 		}
 		said.Write(text)
 	}
-	res, err := r.Run(t.Context(), req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	file, err := os.Open(filepath.Join(artifactsDir(req), "stdout"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	res := must.Get(r.Run(t.Context(), req))(t)
+	file := must.Get(os.Open(filepath.Join(artifactsDir(req), "stdout")))(t)
 	defer file.Close()
-	output, err := io.ReadAll(jobevent.CensoredReader(file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	output := must.Get(io.ReadAll(jobevent.CensoredReader(file)))(t)
 	v := res.Verdict()
 	for where, text := range map[string]string{"events": said.String(), "tail": res.Tail, "output": string(output), "verdict": v.Message} {
 		if strings.Contains(text, "canary") {
@@ -129,10 +121,7 @@ func TestRun_MasksEventsSummaryAndTail(t *testing.T) {
 			t.Errorf("event: %s", text)
 		}
 	}
-	res, err := r.Run(t.Context(), req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	res := must.Get(r.Run(t.Context(), req))(t)
 	if v := res.Verdict(); !strings.HasPrefix(v.Message, "it is ***\n") || !strings.Contains(v.Message, `task "Break ***"`) {
 		t.Errorf("verdict: %q", v.Message)
 	}

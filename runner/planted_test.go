@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rolewright/rolewright/runner/supervise"
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // A playbook that puts links, pipes, devices and closed directories where files
@@ -46,10 +47,7 @@ func TestRun_WhosePlaybookPlantsThings(t *testing.T) {
 			req := request(t, "script.yml")
 			script := fmt.Sprintf("A=artifacts/%s; OUT=%q; %s", req.ID, outside, tt.script)
 			req.ExtraVars = fmt.Appendf(nil, `{"dir": %q, "script": %q}`, req.Dir, script)
-			res, err := r.Run(t.Context(), req)
-			if err != nil {
-				t.Fatal(err)
-			}
+			res := must.Get(r.Run(t.Context(), req))(t)
 			if v := res.Verdict(); v.Success != tt.succeed {
 				t.Errorf("verdict = %+v, want success: %v\n%+v", v, tt.succeed, res)
 			}

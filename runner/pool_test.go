@@ -4,6 +4,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv/parts"
 )
 
@@ -13,9 +14,7 @@ func TestPool_ChecksItsServers(t *testing.T) {
 	o := Options{Environ: append(os.Environ(), "HOME="+t.TempDir()), ForkTimeout: patient}
 	o.Warm = NewPool(o, nil)
 	t.Cleanup(o.Warm.Close)
-	if err := o.Warm.Wait(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, o.Warm.Wait(t.Context()))
 	r := New(o)
 	t.Cleanup(r.Close)
 	res, err := r.Run(t.Context(), request(t, "success.yml"))

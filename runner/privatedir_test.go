@@ -10,13 +10,15 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // tree describes a directory: path → mode and content, or link target.
 func tree(t *testing.T, root string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
-	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+	must.Do(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -42,25 +44,16 @@ func tree(t *testing.T, root string) map[string]string {
 		name, _ := filepath.Rel(root, path)
 		found[name] = text
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return found
 }
 
 // write creates a file with a mode, and its directories.
 func write(t *testing.T, name, content string, mode fs.FileMode) string {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(name, []byte(content), mode); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(name, mode); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(filepath.Dir(name), 0o755))
+	must.Do(t, os.WriteFile(name, []byte(content), mode))
+	must.Do(t, os.Chmod(name, mode))
 	return name
 }
 
@@ -112,9 +105,7 @@ func TestCreatePrivateDir_Layout(t *testing.T) {
 		if diff := cmp.Diff(want, tree(t, dir)); diff != "" {
 			t.Errorf("umask %o: private data dir (-want +got):\n%s", umask, diff)
 		}
-		if err := os.RemoveAll(dir); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.RemoveAll(dir))
 	}
 }
 
@@ -149,10 +140,7 @@ func TestCreatePrivateDir_Cmdline(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.cmdline, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), testID)
-			err := createPrivateDir(Request{ID: testID, Dir: dir, Content: Content{Role: "/r"}, Cmdline: tt.cmdline}, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, createPrivateDir(Request{ID: testID, Dir: dir, Content: Content{Role: "/r"}, Cmdline: tt.cmdline}, nil))
 			got, err := os.ReadFile(filepath.Join(dir, "env/cmdline"))
 			if (tt.want == "") != errors.Is(err, fs.ErrNotExist) || string(got) != tt.want {
 				t.Errorf("env/cmdline = %q, %v, want %q", got, err, tt.want)
@@ -170,9 +158,7 @@ func TestCreatePrivateDir_Inventory(t *testing.T) {
 	write(t, filepath.Join(source, "tree/script.sh"), "#!/bin/sh\n", 0o755)
 	write(t, filepath.Join(source, "mounted/..2026/hosts"), "three\n", 0o644)
 	link := func(target, name string) {
-		if err := os.Symlink(target, filepath.Join(source, name)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Symlink(target, filepath.Join(source, name)))
 	}
 	link("..2026", "mounted/..data")
 	link("..data/hosts", "mounted/hosts")
@@ -213,9 +199,7 @@ func TestCreatePrivateDir_Inventory(t *testing.T) {
 			if tt.source != "" {
 				req.Inventory = filepath.Join(source, tt.source)
 			}
-			if err := createPrivateDir(req, tt.environ); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, createPrivateDir(req, tt.environ))
 			got := tree(t, filepath.Join(dir, "inventory"))
 			delete(got, ".")
 			if tt.source == "" { // the layout has them
@@ -232,18 +216,14 @@ func TestCreatePrivateDir_Inventory(t *testing.T) {
 func TestCreatePrivateDir_Refuses(t *testing.T) {
 	source := t.TempDir()
 	for _, dir := range []string{"escaping", "absolute", "fifo"} {
-		if err := os.Mkdir(filepath.Join(source, dir), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Mkdir(filepath.Join(source, dir), 0o755))
 	}
-	if err := errors.Join(
+	must.Do(t, errors.Join(
 		os.Symlink("../../../../etc/hostname", filepath.Join(source, "escaping/hosts")),
 		os.Symlink("/etc/hostname", filepath.Join(source, "absolute/hosts")),
 		syscall.Mkfifo(filepath.Join(source, "fifo/hosts"), 0o600),
 		syscall.Mkfifo(filepath.Join(source, "pipe"), 0o600),
-	); err != nil {
-		t.Fatal(err)
-	}
+	))
 	tests := []struct {
 		name   string
 		change func(*Request)
@@ -276,9 +256,7 @@ func TestCreatePrivateDir_Refuses(t *testing.T) {
 
 func TestCreatePrivateDir_NeverReusesADirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), testID)
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(dir, 0o700))
 	err := createPrivateDir(Request{ID: testID, Dir: dir, Content: Content{Role: "/r"}}, nil)
 	if !errors.Is(err, fs.ErrExist) {
 		t.Errorf("error = %v, want ErrExist", err)
@@ -290,10 +268,7 @@ func TestCreatePrivateDir_NeverReusesADirectory(t *testing.T) {
 
 func TestCreatePrivateDir_MissingPlaybookIsForAnsibleToReport(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), testID)
-	err := createPrivateDir(Request{ID: testID, Dir: dir, Content: Content{Playbook: "/no/such/playbook.yml"}}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, createPrivateDir(Request{ID: testID, Dir: dir, Content: Content{Playbook: "/no/such/playbook.yml"}}, nil))
 	for name := range tree(t, filepath.Join(dir, "project")) {
 		if strings.HasPrefix(name, "playbook") {
 			t.Errorf("project/%s exists", name)

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rolewright/rolewright/runner/jobevent"
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv/parts"
 )
 
@@ -45,10 +46,7 @@ func TestRun_PassesVariablesAndEnvironment(t *testing.T) {
 			messages = append(messages, result.Msg)
 		}
 	}
-	res, err := r.Run(t.Context(), req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	res := must.Get(r.Run(t.Context(), req))(t)
 	if v := res.Verdict(); !v.Success {
 		t.Fatalf("verdict = %+v\n%s", v, res.Tail)
 	}
@@ -72,10 +70,7 @@ func TestRun_PassesVariablesAndEnvironment(t *testing.T) {
 func TestRun_LeavesPrivateArtifacts(t *testing.T) {
 	t.Parallel()
 	req := request(t, "success.yml")
-	res, err := ansible(t).Run(t.Context(), req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	res := must.Get(ansible(t).Run(t.Context(), req))(t)
 	if !res.Verdict().Success {
 		t.Fatalf("verdict = %+v\n%s", res.Verdict(), res.Tail)
 	}
@@ -103,10 +98,7 @@ func TestRun_LeavesPrivateArtifacts(t *testing.T) {
 
 func TestRun_NotesTheWishToRequeue(t *testing.T) {
 	t.Parallel()
-	res, err := ansible(t).Run(t.Context(), request(t, "requeue.yml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	res := must.Get(ansible(t).Run(t.Context(), request(t, "requeue.yml")))(t)
 	wish := res.Summary.RequeueAfter
 	if !res.Verdict().Success || wish == nil || wish.Period != "10s" || !strings.HasSuffix(wish.Task.Path, "requeue.yml:4") {
 		t.Errorf("wish = %+v, verdict = %+v\n%s", wish, res.Verdict(), res.Tail)
@@ -116,10 +108,7 @@ func TestRun_NotesTheWishToRequeue(t *testing.T) {
 func TestRun_DaemonsEndWithTheRun(t *testing.T) {
 	t.Parallel()
 	req := request(t, "daemons.yml")
-	res, err := ansible(t).Run(t.Context(), req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	res := must.Get(ansible(t).Run(t.Context(), req))(t)
 	if !res.Verdict().Success {
 		t.Errorf("verdict = %+v\n%s", res.Verdict(), res.Tail)
 	}
@@ -243,10 +232,7 @@ printf successful >status
 `)
 	var kinds []jobevent.Kind
 	req.OnEvent = func(e jobevent.Event) { kinds = append(kinds, e.Kind) }
-	res, err := r.Run(t.Context(), req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	res := must.Get(r.Run(t.Context(), req))(t)
 	if diff := cmp.Diff([]jobevent.Kind{jobevent.PlaybookStart}, kinds); diff != "" {
 		t.Errorf("events told of (-want +got):\n%s", diff)
 	}
@@ -269,10 +255,7 @@ func TestRun_HostileArtifacts(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			req := request(t, "success.yml")
-			res, err := stub(t, req, tt.script).Run(t.Context(), req)
-			if err != nil {
-				t.Fatal(err)
-			}
+			res := must.Get(stub(t, req, tt.script).Run(t.Context(), req))(t)
 			v := res.Verdict()
 			if v.Success {
 				t.Errorf("it is a success: %+v", res)
@@ -295,45 +278,9 @@ func TestRun_NothingHappensWhenTheContextIsOver(t *testing.T) {
 	}
 }
 
-func TestRun_Unavailable(t *testing.T) {
-	dir := t.TempDir()
-	write(t, filepath.Join(dir, "ansible-playbook"), "#!/bin/sh\necho 'ansible-playbook [core 2.14.18]'\n", 0o755)
-	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
-	tests := []struct{ name, path string }{
-		{"missing", filepath.Join(dir, "missing")},
-		{"not in PATH", "ansible-runner-that-does-not-exist"},
-		{"not executable", write(t, filepath.Join(dir, "plain"), "#!/bin/sh\n", 0o644)},
-		{"no program", write(t, filepath.Join(dir, "garbage"), "\x7fELF?", 0o755)},
-		{"interpreter missing", write(t, filepath.Join(dir, "script"), "#!/no/such/python\n", 0o755)},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			req := request(t, "success.yml")
-			r := New(Options{Path: tt.path})
-			defer r.Close()
-			res, err := r.Run(t.Context(), req)
-			if !errors.Is(err, ErrUnavailable) {
-				t.Errorf("error = %v, want ErrUnavailable", err)
-			}
-			if res.Verdict().Success {
-				t.Error("it is a success")
-			}
-			if _, err := os.Lstat(req.Dir); !errors.Is(err, os.ErrNotExist) {
-				t.Errorf("the private data dir: %v", err)
-			}
-			if _, err := r.Check(t.Context()); !errors.Is(err, ErrUnavailable) {
-				t.Errorf("Check: %v, want ErrUnavailable", err)
-			}
-		})
-	}
-}
-
 func TestCheck_RealAnsible(t *testing.T) {
 	t.Parallel()
-	got, err := ansible(t).Check(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Get(ansible(t).Check(t.Context()))(t)
 	if !versionPattern.MatchString(got.Runner) || !strings.HasPrefix(got.Core, "2.") {
 		t.Errorf("versions = %+v", got)
 	}

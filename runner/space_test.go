@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rolewright/rolewright/runner/supervise"
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // smallDisk mounts a file system with the options of tmpfs.
@@ -35,17 +36,10 @@ func smallDisk(t *testing.T, options string) string {
 func leaveFree(t *testing.T, dir string, bytes int64) {
 	t.Helper()
 	var st unix.Statfs_t
-	if err := unix.Statfs(dir, &st); err != nil {
-		t.Fatal(err)
-	}
-	f, err := os.Create(filepath.Join(dir, "ballast"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.Statfs(dir, &st))
+	f := must.Get(os.Create(filepath.Join(dir, "ballast")))(t)
 	defer f.Close()
-	if err := unix.Fallocate(int(f.Fd()), 0, 0, int64(st.Bavail)*st.Bsize-bytes); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.Fallocate(int(f.Fd()), 0, 0, int64(st.Bavail)*st.Bsize-bytes))
 }
 
 // moment says when the disk was full, for the coverage of a test: before the
@@ -174,9 +168,7 @@ func TestStrip_LeavesNoExtraVarsAndNoEnvironment(t *testing.T) {
 	r, req := ansible(t, "SECRET_OF_THE_OPERATOR="+canary), request(t, "facts.yml")
 	req.ExtraVars, req.Env = []byte(`{"password": "`+canary+`"}`), map[string]string{"TOKEN": canary}
 	req.Files = map[string][]byte{"kubeconfig": []byte(canary), "ticket.json": []byte("{}")}
-	if _, err := r.Run(t.Context(), req); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(r.Run(t.Context(), req))(t)
 	cached := false
 	for _, text := range tree(t, filepath.Join(artifactsDir(req), "fact_cache")) {
 		cached = cached || strings.Contains(text, canary)
@@ -185,9 +177,7 @@ func TestStrip_LeavesNoExtraVarsAndNoEnvironment(t *testing.T) {
 		t.Error("no fact has it: there is nothing that could be left")
 	}
 	for range 2 {
-		if err := Strip(req.Dir, "kubeconfig"); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, Strip(req.Dir, "kubeconfig"))
 	}
 	for name, text := range tree(t, req.Dir) {
 		if strings.Contains(text, canary) {

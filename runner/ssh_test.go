@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"golang.org/x/crypto/ssh"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // Connections by ssh outlive the process that has opened them, for the next one
@@ -26,10 +28,7 @@ func TestRun_SharesNoConnectionBySSH(t *testing.T) {
 	start := func(begun, end string) <-chan Verdict {
 		t.Helper()
 		req := request(t, "ssh.yml")
-		vars, err := json.Marshal(map[string]any{"port": port, "begun": filepath.Join(dir, begun), "end": filepath.Join(dir, end)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		vars := must.Get(json.Marshal(map[string]any{"port": port, "begun": filepath.Join(dir, begun), "end": filepath.Join(dir, end)}))(t)
 		req.ExtraVars = vars
 		ended := make(chan Verdict, 1)
 		go func() {
@@ -50,9 +49,7 @@ func TestRun_SharesNoConnectionBySSH(t *testing.T) {
 	if v := <-first; !v.Success {
 		t.Errorf("the first run: %+v", v)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "end"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(dir, "end"), nil, 0o600))
 	if v := <-second; !v.Success {
 		t.Errorf("the second run, when the first has ended: %+v", v)
 	}
@@ -68,16 +65,10 @@ func serveSSH(t *testing.T) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	signer, err := ssh.NewSignerFromKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	signer := must.Get(ssh.NewSignerFromKey(key))(t)
 	config := &ssh.ServerConfig{NoClientAuth: true}
 	config.AddHostKey(signer)
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must.Get((&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0"))(t)
 	var wg sync.WaitGroup
 	t.Cleanup(func() {
 		_ = listener.Close()

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // TestParseSyntaxError reads captured output of both lines of ansible-core.
@@ -99,12 +101,8 @@ func syntaxProject(t *testing.T, files map[string]string) string {
 	dir := t.TempDir()
 	for name, text := range files {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must.Do(t, os.WriteFile(path, []byte(text), 0o644))
 	}
 	return dir
 }
@@ -179,9 +177,7 @@ func TestSyntaxCheck_EndsWithItsContext(t *testing.T) {
 	bin, temp := t.TempDir(), t.TempDir()
 	started := filepath.Join(bin, "started")
 	script := "#!/bin/sh\n: >" + started + "\nsleep 1000\n"
-	if err := os.WriteFile(filepath.Join(bin, "ansible-playbook"), []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(bin, "ansible-playbook"), []byte(script), 0o755))
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	t.Setenv("TMPDIR", temp)
 	cause := errors.New("enough")

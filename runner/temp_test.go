@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // transients are the names of what is left in a directory for temporary files.
@@ -28,10 +30,7 @@ func transients(t *testing.T, temp *Temp) []string {
 
 func newTemp(t *testing.T) *Temp {
 	t.Helper()
-	temp, err := NewTemp(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	temp := must.Get(NewTemp(t.TempDir()))(t)
 	t.Cleanup(temp.Close)
 	return temp
 }
@@ -42,17 +41,12 @@ func TestTemp_KeepsWhatALivingRunMayHaveMade(t *testing.T) {
 	made := func(names ...string) {
 		t.Helper()
 		for _, name := range names {
-			if err := os.MkdirAll(filepath.Join(temp.dir.Name(), name, "x"), 0o700); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.MkdirAll(filepath.Join(temp.dir.Name(), name, "x"), 0o700))
 		}
 	}
 	expect := func(when string, want ...string) {
 		t.Helper()
-		entries, err := os.ReadDir(temp.dir.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
+		entries := must.Get(os.ReadDir(temp.dir.Name()))(t)
 		var got []string
 		for _, entry := range entries {
 			got = append(got, entry.Name())
@@ -83,9 +77,7 @@ func TestTemp_KeepsWhatALivingRunMayHaveMade(t *testing.T) {
 func TestTemp_IsMadeAnewIfSomebodyRemovesIt(t *testing.T) {
 	t.Parallel()
 	temp := newTemp(t)
-	if err := os.Remove(temp.dir.Name()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Remove(temp.dir.Name()))
 	_, ended := temp.begin()
 	ended()
 	if info, err := os.Stat(temp.dir.Name()); err != nil || info.Mode() != os.ModeDir|dirMode {

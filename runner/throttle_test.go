@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // Forks that come late halve the number of runs at a time, once for those that
@@ -72,9 +74,7 @@ func TestThrottle_GrowsWhereARunWaits(t *testing.T) {
 	th := newThrottle(nil)
 	th.pause = time.Millisecond
 	for range 4 {
-		if _, err := th.enter(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(th.enter(t.Context()))(t)
 	}
 	if !th.late(time.Now()) {
 		t.Error("the server is given up")
@@ -88,9 +88,7 @@ func TestThrottle_GrowsWhereARunWaits(t *testing.T) {
 func TestThrottle_OfOneRun(t *testing.T) {
 	t.Parallel()
 	th := newThrottle(func(limit int) { t.Error(fmt.Sprint("limit ", limit)) })
-	if _, err := th.enter(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(th.enter(t.Context()))(t)
 	if th.late(time.Now()) {
 		t.Error("the server is kept")
 	}
@@ -102,9 +100,7 @@ func TestThrottle_GivesUpAServerThatStartsNothing(t *testing.T) {
 	th := newThrottle(nil)
 	th.pause = time.Nanosecond
 	for range 2 { // one of which goes on
-		if _, err := th.enter(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(th.enter(t.Context()))(t)
 	}
 	late := 0
 	for th.late(time.Now()) {
@@ -112,8 +108,6 @@ func TestThrottle_GivesUpAServerThatStartsNothing(t *testing.T) {
 			t.Fatal("the server is kept")
 		}
 		th.leave()
-		if _, err := th.enter(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(th.enter(t.Context()))(t)
 	}
 }

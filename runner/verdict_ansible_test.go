@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/rolewright/rolewright/runner/jobevent"
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // TestVerdict_RealAnsible is the table of what a run can come to, on the
@@ -101,10 +102,7 @@ func TestVerdict_RealAnsible(t *testing.T) {
 			if tt.change != nil {
 				tt.change(&req)
 			}
-			res, err := ansible(t).Run(t.Context(), req)
-			if err != nil {
-				t.Fatal(err)
-			}
+			res := must.Get(ansible(t).Run(t.Context(), req))(t)
 			v := res.Verdict()
 			if v.Reason != tt.reason || v.Success != (tt.reason == Succeeded) {
 				t.Errorf("verdict = %v, %s, want %s", v.Success, v.Reason, tt.reason)
@@ -180,14 +178,11 @@ func TestVerdict_RunnerKilled(t *testing.T) {
 func TestVerdict_PlaybookKilled(t *testing.T) {
 	t.Parallel()
 	req := request(t, "sleep.yml")
-	res, err := during(t.Context(), t, ansible(t), req, []string{"sleep 600"}, func() {
+	res := must.Get(during(t.Context(), t, ansible(t), req, []string{"sleep 600"}, func() {
 		send(t, req.ID, syscall.SIGKILL, func(cmdline string) bool {
 			return strings.Contains(cmdline, "ansible-playbook") && !strings.Contains(cmdline, "ansible-runner run ")
 		})
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	v := res.Verdict()
 	if v.Reason != RunnerDied || !strings.HasPrefix(v.Message, "ansible-playbook was killed by a signal\n") || !strings.Contains(v.Message, "sleep.yml:4") {
 		t.Errorf("verdict = %+v of %+v", v, res)
@@ -203,16 +198,11 @@ func TestVerdict_PlaybookMissing(t *testing.T) {
 	// ansible-runner is there, ansible-playbook is not.
 	bin := t.TempDir()
 	python := mustLook(t, "python3")
-	if err := os.Symlink(python, filepath.Join(bin, "python3")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Symlink(python, filepath.Join(bin, "python3")))
 	r := ansible(t)
 	r.path = mustLook(t, "ansible-runner")
 	r.environ, r.warm = inherited(append(r.environ, "PATH="+bin)), nil
-	res, err := r.Run(t.Context(), request(t, "success.yml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	res := must.Get(r.Run(t.Context(), request(t, "success.yml")))(t)
 	v := res.Verdict()
 	if v.Success || !strings.Contains(v.Message, "ansible-playbook") {
 		t.Errorf("verdict = %+v of %+v", v, res)

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rolewright/rolewright/runner/jobevent"
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // stats returns a summary whose stats event arrived: per host its failures and
@@ -161,10 +162,7 @@ func TestVerdict_Output(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.file, func(t *testing.T) {
-			text, err := Tail(filepath.Join("testdata/output", tt.file), tailLimit)
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := must.Get(Tail(filepath.Join("testdata/output", tt.file), tailLimit))(t)
 			v := Result{ExitCode: tt.exitCode, Status: "failed", Tail: text}.Verdict()
 			first, rest, _ := strings.Cut(v.Message, "\n")
 			if v.Reason != tt.reason || first != tt.first {
@@ -221,10 +219,7 @@ func FuzzVerdict(f *testing.F) {
 		f.Fatal(files, err)
 	}
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			f.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(file))(f)
 		f.Add(2, "failed", string(text))
 	}
 	f.Fuzz(func(t *testing.T, exitCode int, status, tail string) {

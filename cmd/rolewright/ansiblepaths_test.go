@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 func TestSearchPath_IsWhereAnsibleLooks(t *testing.T) {
@@ -61,9 +63,7 @@ func TestSetAnsiblePaths_FlagBeatsTheEnvironment(t *testing.T) {
 	t.Setenv("ANSIBLE_ROLES_PATH", "/from/env")
 	t.Setenv("ANSIBLE_COLLECTIONS_PATH", "/from/env")
 	o, _ := parse(t, []string{"--ansible-roles-path=/from/flag"}, nil)
-	if err := o.setAnsiblePaths(discard); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, o.setAnsiblePaths(discard))
 	if got := os.Getenv("ANSIBLE_ROLES_PATH"); got != "/from/flag" {
 		t.Errorf("ANSIBLE_ROLES_PATH = %q, want the flag's", got)
 	}

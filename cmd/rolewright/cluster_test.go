@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 const kubeconfigTemplate = `apiVersion: v1
@@ -40,9 +42,7 @@ func writeKubeconfig(t *testing.T, server, currentContext string) string {
 func writeFile(t *testing.T, content string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte(content), 0o600))
 	return file
 }
 
@@ -50,13 +50,9 @@ func TestFindCluster_LooksWhereAnsibleOperatorLooks(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "") // no Pod
 	good := writeKubeconfig(t, "https://good.example:6443", "c")
 	home := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(home, ".kube"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(filepath.Join(home, ".kube"), 0o700))
 	inHome := filepath.Join(home, ".kube", "config")
-	if err := os.WriteFile(inHome, fmt.Appendf(nil, kubeconfigTemplate, "https://home.example", "c"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(inHome, fmt.Appendf(nil, kubeconfigTemplate, "https://home.example", "c"), 0o600))
 	tests := []struct {
 		name       string
 		kubeconfig string // KUBECONFIG

@@ -15,6 +15,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -35,14 +36,9 @@ func diagnose(t *testing.T, args ...string) (stdout string, err error) {
 func wrappedAnsible(t *testing.T) {
 	t.Helper()
 	requireAnsible(t)
-	playbook, err := exec.LookPath("ansible-playbook")
-	if err != nil {
-		t.Fatal(err)
-	}
+	playbook := must.Get(exec.LookPath("ansible-playbook"))(t)
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "ansible-playbook"), []byte("#!/bin/sh\nexec "+playbook+" \"$@\"\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(dir, "ansible-playbook"), []byte("#!/bin/sh\nexec "+playbook+" \"$@\"\n"), 0o755))
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 }
 
@@ -50,9 +46,7 @@ func wrappedAnsible(t *testing.T) {
 func soundWatches(t *testing.T) {
 	t.Helper()
 	t.Chdir(t.TempDir())
-	if err := os.WriteFile("watches.yaml", nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile("watches.yaml", nil, 0o600))
 }
 
 func TestDoctor_TellsWhatRunsWouldFind(t *testing.T) {
@@ -69,36 +63,30 @@ func TestDoctor_TellsWhatRunsWouldFind(t *testing.T) {
 			`(?m)^ok +runner root +/`, `(?m)^ok +TMPDIR +/`, `(?m)^(ok|note) +memory `, `(?m)^(ok|note) +processes `, `(?m)^(ok|note) +CPUs `,
 			`(?m)^ok +watches +\./watches\.yaml is valid`, `(?m)^2 checks skipped \(not verified\)$`,
 		}},
-		"what is left out counts": {change: soundWatches, args: []string{"--executor=runner", "--strict"}, failed: true, want: []string{`2 checks skipped`}},
-		"no watches file": {args: []string{"--executor=runner"}, failed: true, want: []string{
-			`(?m)^failed +watches +\./watches\.yaml does not exist; pass --watches-file, or run in the project's directory$`,
-		}},
-		"nothing is to be forked":       {change: soundWatches, args: []string{"--executor=runner"}, want: []string{ansible, `(?m)^ok +executor +ansible-runner is started for each run$`}},
+		"nothing is to be forked, and what is left out counts": {change: soundWatches, args: []string{"--executor=runner", "--strict"}, failed: true,
+			want: []string{ansible, `(?m)^ok +executor +ansible-runner is started for each run$`, `2 checks skipped`}},
 		"no forks, and none needed":     {change: func(t *testing.T) { t.Helper(); wrappedAnsible(t); soundWatches(t) }, want: []string{ansible, `(?m)^note +` + why}},
 		"no forks, and they are needed": {change: wrappedAnsible, args: []string{"--executor=warm"}, want: []string{ansible, `(?m)^failed +` + why}, failed: true},
 		"no Ansible": {change: func(t *testing.T) { t.Helper(); t.Setenv("PATH", t.TempDir()) }, failed: true, want: []string{
 			`(?m)^failed +Ansible +ansible-runner is unavailable: (.|\n)*not found in \$PATH(.|\n)*; install ansible-core and ansible-runner, or see --ansible-runner$`,
 			`(?m)^note +executor +runs are not forked, each starts a new Python: .*not found in \$PATH$`,
 		}},
-		"places": {change: func(t *testing.T) {
+		"places, and no watches file": {change: func(t *testing.T) {
 			t.Helper()
 			shared := t.TempDir()
-			if err := os.Chmod(shared, 0o777); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.Chmod(shared, 0o777))
 			t.Setenv("ANSIBLE_LOCAL_TEMP", shared)
 			t.Setenv("HOME", "/nowhere")
 			t.Setenv("TMPDIR", t.TempDir()) // stands in for the home
 		}, args: []string{"--executor=runner", "--runner-root=/proc/runner"}, failed: true, want: []string{
 			`(?m)^failed +runner root +/proc cannot be written: .*; choose another with --runner-root`, `(?m)^note +HOME +stat /nowhere: no such file`,
 			`(?m)^failed +ANSIBLE_LOCAL_TEMP +/\S+ can be written by everybody \(mode 0777\)`,
+			`(?m)^failed +watches +\./watches\.yaml does not exist; pass --watches-file, or run in the project's directory$`,
 		}},
 		"a watches file that is broken": {change: func(t *testing.T) {
 			t.Helper()
 			t.Chdir(t.TempDir())
-			if err := os.WriteFile("watches.yaml", []byte("- kind: X\n"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile("watches.yaml", []byte("- kind: X\n"), 0o600))
 		}, args: []string{"--executor=runner"}, failed: true, want: []string{`(?m)^failed +watches +.*watches\.yaml:1:3: .*version must not be empty.*; see "rolewright validate"$`}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -194,8 +182,8 @@ func TestDoctor_LooksAtTheCluster(t *testing.T) {
 	})))
 	look(false, []string{"--watches-file=" + one, "--strict"}, `^ok +permissions +all 4 that`)
 	// The operator's own needs count where it is said that it has them.
-	look(true, []string{"--watches-file=" + one, "--leader-elect", "--leader-election-namespace=default"}, `^failed +`+lease)
-	look(true, []string{"--watches-file=" + one, "--metrics-require-rbac"}, `^failed +permissions +create on subjectaccessreviews in the group`)
+	look(true, []string{"--watches-file=" + one, "--leader-elect", "--leader-election-namespace=default", "--metrics-require-rbac"}, `^failed +`+lease,
+		`^failed +permissions +create on subjectaccessreviews in the group`)
 	look(false, []string{"--watches-file=" + one, "--leader-elect"}, `^left out +permissions +those for the Lease of leader election: its namespace is not known; name it`)
 	// No cluster at all.
 	t.Setenv("KUBECONFIG", "nowhere")

@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -58,9 +60,7 @@ func checkPage(t *testing.T, name, want string) {
 	t.Helper()
 	page := filepath.Join("..", "..", "docs", "reference", name)
 	if *update {
-		if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(page, []byte(want), 0o644))
 	}
 	have, err := os.ReadFile(page)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -33,10 +34,7 @@ func TestGenerateRBAC_TheExampleHasWhatItWrites(t *testing.T) {
 	if err != nil || stderr != "" {
 		t.Fatalf("%v\n%s", err, stderr)
 	}
-	have, err := os.ReadFile(filepath.Join(root, "config", "rbac", "role.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	have := must.Get(os.ReadFile(filepath.Join(root, "config", "rbac", "role.yaml")))(t)
 	if diff := cmp.Diff(string(have), got); diff != "" {
 		t.Errorf("config/rbac/role.yaml is not what the example needs; %s (-file +command):\n%s", remedy, diff)
 	}
@@ -59,9 +57,7 @@ func TestGenerateRBAC_WritesStableManifests(t *testing.T) {
 			got := stdout + "\n# stderr\n" + stderr
 			golden := filepath.Join(project, "golden", name+".yaml")
 			if *update {
-				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.WriteFile(golden, []byte(got), 0o644))
 			}
 			want, err := os.ReadFile(golden)
 			if err != nil {
@@ -79,9 +75,7 @@ func TestGenerateRBAC_SaysWhatIsWrong(t *testing.T) {
 	dir := t.TempDir()
 	output := filepath.Join(dir, "role.yaml")
 	bad := filepath.Join(dir, "bad.jsonl")
-	if err := os.WriteFile(bad, []byte("{\"verb\":\"get\",\"group\":\"\",\"version\":\"v1\",\"resource\":\"pods\"}\n{\"verb\":1}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(bad, []byte("{\"verb\":\"get\",\"group\":\"\",\"version\":\"v1\",\"resource\":\"pods\"}\n{\"verb\":1}\n"), 0o600))
 	for name, tt := range map[string]struct {
 		args []string
 		want string

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
 
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -26,22 +27,14 @@ func TestLeaderElection_UsesAllThatItsRoleGrantsAndNoMore(t *testing.T) {
 	cfg := testenv.Config(t)
 	ns := testenv.Namespace(t, cfg)
 	gvk := testenv.CRD(t, cfg)
-	data, err := os.ReadFile(filepath.Join("..", "..", "config", "rbac", "leader_election_role.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile(filepath.Join("..", "..", "config", "rbac", "leader_election_role.yaml")))(t)
 	var role rbacv1.Role
-	if err := yaml.UnmarshalStrict(data, &role); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.UnmarshalStrict(data, &role))
 	user := testenv.User(t, cfg, append(role.Rules, rbacv1.PolicyRule{
 		APIGroups: []string{gvk.Group}, Resources: []string{"widgets", "widgets/status"}, Verbs: []string{"get", "list", "watch", "patch"},
 	}))
 	client := kubernetes.NewForConfigOrDie(user)
-	me, err := client.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	me := must.Get(client.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{}))(t)
 	p := startRun(t, []string{"KUBECONFIG=" + testenv.Kubeconfig(t, user)}, "--watches-file="+project(t, gvk), "--executor=runner",
 		"--leader-elect", "--leader-election-id=it", "--leader-election-namespace="+ns)
 	asked := func() (verbs []string) {
@@ -61,9 +54,7 @@ func TestLeaderElection_UsesAllThatItsRoleGrantsAndNoMore(t *testing.T) {
 		}
 		return nil
 	})
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.cmd.Process.Signal(syscall.SIGTERM))
 	if code := p.exit(); code != 0 {
 		t.Errorf("exit code %d", code)
 	}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -130,13 +131,10 @@ func TestLease_GivesUpNoneButItsOwn(t *testing.T) {
 	defer cancel()
 	led := make(chan struct{})
 	var frozen sync.Mutex // while it is held, the elector renews nothing
-	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+	elector := must.Get(leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: &freezing{l, &frozen}, LeaseDuration: 1000 * time.Hour, RenewDeadline: 100 * time.Hour, RetryPeriod: 50 * time.Millisecond, ReleaseOnCancel: true,
 		Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) { close(led) }, OnStoppedLeading: func() {}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -186,13 +184,10 @@ func replica(ctx context.Context, t *testing.T, client kubernetes.Interface, nam
 		},
 		good: deadline,
 	}
-	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+	elector := must.Get(leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: l, LeaseDuration: 3 * time.Second, RenewDeadline: deadline, RetryPeriod: 200 * time.Millisecond, ReleaseOnCancel: true,
 		Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) {}, OnStoppedLeading: func() {}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -207,10 +202,7 @@ func replica(ctx context.Context, t *testing.T, client kubernetes.Interface, nam
 func TestLease_TwoReplicasNeverBothHoldIt(t *testing.T) {
 	cfg := testenv.Config(t)
 	namespace := testenv.Namespace(t, cfg)
-	client, err := kubernetes.NewForConfig(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := must.Get(kubernetes.NewForConfig(cfg))(t)
 	var both, changes atomic.Int64
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
@@ -267,10 +259,7 @@ func TestLease_WatchAndFenceWhenLeadershipCannotBeProved(t *testing.T) {
 			return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
 		})}
 		send := func(method, path string) error {
-			req, err := http.NewRequestWithContext(t.Context(), method, "http://server"+path, strings.NewReader("{}"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			req := must.Get(http.NewRequestWithContext(t.Context(), method, "http://server"+path, strings.NewReader("{}")))(t)
 			answer, err := client.RoundTrip(req)
 			if err == nil {
 				_ = answer.Body.Close()
@@ -290,9 +279,7 @@ func TestLease_WatchAndFenceWhenLeadershipCannotBeProved(t *testing.T) {
 			}
 		}
 		for range 5 {
-			if err := l.Update(ctx, mine); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, l.Update(ctx, mine))
 			if err := send(http.MethodPatch, "/api/v1/things"); err != nil {
 				t.Errorf("a write by the leader: %v", err)
 			}

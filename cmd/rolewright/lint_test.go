@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/rolewright/rolewright/internal/lint"
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // scaffolded makes a project of one kind in a new working directory.
@@ -27,16 +28,11 @@ func scaffolded(t *testing.T) {
 // replaceIn changes a file, where old must be.
 func replaceIn(t *testing.T, file, old, with string) {
 	t.Helper()
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile(file))(t)
 	if !strings.Contains(string(data), old) {
 		t.Fatalf("%s has no %q:\n%s", file, old, data)
 	}
-	if err := os.WriteFile(file, []byte(strings.Replace(string(data), old, with, 1)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte(strings.Replace(string(data), old, with, 1)), 0o600))
 }
 
 func TestLint_FindsWhatDoesNotFitAndWhere(t *testing.T) {
@@ -75,7 +71,11 @@ func TestLint_FindsWhatDoesNotFitAndWhere(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			scaffolded(t)
 			replaceIn(t, tt.file, tt.old, tt.with)
-			code, stdout, stderr := invoke("rolewright", "lint")
+			args := []string{"rolewright", "lint"}
+			if tt.file != tasks && tt.code+len(tt.want) > 0 {
+				args = append(args, "--syntax-check=false") // Ansible takes a second, and has nothing to say of these
+			}
+			code, stdout, stderr := invoke(args...)
 			if code != tt.code {
 				t.Errorf("code %d, want %d\n%s", code, tt.code, stderr)
 			}

@@ -20,6 +20,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -70,9 +71,7 @@ func startRun(t *testing.T, env []string, args ...string) *program {
 	}
 	p.cmd.Env = append(append(os.Environ(), asProgram+"=1", "WATCH_NAMESPACE="), env...)
 	p.cmd.Stdout, p.cmd.Stderr = &p.output, &p.output
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.cmd.Start())
 	go func() {
 		_ = p.cmd.Wait() // its result is in ProcessState
 		close(p.ended)
@@ -158,9 +157,7 @@ func watchesFor(t *testing.T, cfg *rest.Config) string {
 
 func write(t *testing.T, file, content string) {
 	t.Helper()
-	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte(content), 0o600))
 }
 
 // kubeconfigEnv is the environment by which a program reaches the test's API
@@ -190,9 +187,7 @@ func TestRun_ServesHealthAndMetricsAndEndsInOrder(t *testing.T) {
 	}
 	p.eventuallyLogs(t, "ansible-runner is ready")
 
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.cmd.Process.Signal(syscall.SIGTERM))
 	if code := p.exit(); code != exitOK {
 		t.Errorf("exit code after SIGTERM = %d, want %d", code, exitOK)
 	}
@@ -254,9 +249,7 @@ func TestRun_LeaderHandsOverAtItsEnd(t *testing.T) {
 		t.Error("two instances serve the kind at the same time")
 	}
 
-	if err := first.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, first.cmd.Process.Signal(syscall.SIGTERM))
 	if code := first.exit(); code != exitOK {
 		t.Errorf("exit code of the leader = %d, want %d", code, exitOK)
 	}
@@ -266,10 +259,7 @@ func TestRun_LeaderHandsOverAtItsEnd(t *testing.T) {
 
 func TestRun_RefusesToStartAndSaysWhy(t *testing.T) {
 	cfg := testenv.Config(t)
-	busy, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	busy := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer busy.Close()
 	unreachable := testenv.Address(t)
 	good := watchesFor(t, cfg)

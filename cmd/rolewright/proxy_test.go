@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -25,17 +26,13 @@ import (
 func project(t *testing.T, kinds ...schema.GroupVersionKind) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(dir, "roles", "one", "tasks"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(filepath.Join(dir, "roles", "one", "tasks"), 0o700))
 	var watches strings.Builder
 	for _, gvk := range kinds {
 		watches.WriteString("- {group: " + gvk.Group + ", version: " + gvk.Version + ", kind: " + gvk.Kind + ", role: " + dir + "/roles/one}\n")
 	}
 	path := filepath.Join(dir, "watches.yaml")
-	if err := os.WriteFile(path, []byte(watches.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, []byte(watches.String()), 0o600))
 	return path
 }
 
@@ -50,19 +47,14 @@ func TestProxyCommand_SaysWhatToDoAboutBadInput(t *testing.T) {
 	next := schema.GroupVersionKind{Group: gvk.Group, Version: "v2", Kind: gvk.Kind}
 	watchesFile, twins := project(t, gvk, missing, global), project(t, gvk, next, twin)
 	createObject(t, gvk, ns, "it")
-	taken, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	taken := must.Get((&net.ListenConfig{}).Listen(t.Context(), "tcp4", "127.0.0.1:0"))(t)
 	defer taken.Close()
 	_, port, err := net.SplitHostPort(taken.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	existing := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := os.WriteFile(existing, []byte("mine"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(existing, []byte("mine"), 0o600))
 	tests := []struct {
 		name   string
 		code   int
@@ -150,14 +142,9 @@ func TestProxyCommand_PrintsAKubeconfigThatWorksUntilTheEnd(t *testing.T) {
 	namespaced := testenv.CRD(t, cfg)
 	global := testenv.CRD(t, cfg, testenv.WithKind("Globe"), testenv.ClusterScoped())
 	watchesFile := project(t, namespaced, global)
-	text, err := os.ReadFile(watchesFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(watchesFile))(t)
 	text = bytes.Replace(text, []byte("kind: "+namespaced.Kind), []byte("ownNamespaceOnly: true, kind: "+namespaced.Kind), 1)
-	if err := os.WriteFile(watchesFile, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(watchesFile, text, 0o600))
 	tests := []struct {
 		owner     string
 		gvk       schema.GroupVersionKind
@@ -186,10 +173,7 @@ func TestProxyCommand_PrintsAKubeconfigThatWorksUntilTheEnd(t *testing.T) {
 			if err != nil {
 				t.Fatalf("the output is no kubeconfig: %v\n%s", err, printed[:n])
 			}
-			c, err := dynamic.NewForConfig(way)
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := must.Get(dynamic.NewForConfig(way))(t)
 			configMaps := c.Resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}).Namespace(ns)
 			child := &unstructured.Unstructured{Object: map[string]any{
 				"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"generateName": "child-"},

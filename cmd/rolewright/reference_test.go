@@ -16,6 +16,7 @@ import (
 
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/watches"
+	"github.com/rolewright/rolewright/test/must"
 )
 
 func watchesDoc() string {
@@ -116,10 +117,7 @@ func paths(prefix string, value any, into map[string]string) {
 // reasonsOf are the constants of a file whose values are reasons, with what their comments say.
 func reasonsOf(t *testing.T, path string, is func(name string) bool) []string {
 	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must.Get(parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments))(t)
 	var rows []string
 	ast.Inspect(file, func(n ast.Node) bool {
 		spec, ok := n.(*ast.ValueSpec)
@@ -130,10 +128,7 @@ func reasonsOf(t *testing.T, path string, is func(name string) bool) []string {
 		if !ok {
 			return true
 		}
-		word, err := strconv.Unquote(value.Value)
-		if err != nil {
-			t.Fatal(err)
-		}
+		word := must.Get(strconv.Unquote(value.Value))(t)
 		_, says, ok := strings.Cut(strings.Join(strings.Fields(spec.Doc.Text()), " "), ": ")
 		if !ok {
 			t.Errorf("%s: the comment of %s has not the form NAME: meaning", path, spec.Names[0].Name)
@@ -204,14 +199,8 @@ func TestStatusReference_IsInStepWithWhatIsWritten(t *testing.T) {
 
 // Every variable that the program reads itself is on the page.
 func TestEnvironmentReference_HasEveryVariable(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "reference", "environment.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	file, err := parser.ParseFile(token.NewFileSet(), "run_complete.go", nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Get(os.ReadFile(filepath.Join("..", "..", "docs", "reference", "environment.md")))(t)
+	file := must.Get(parser.ParseFile(token.NewFileSet(), "run_complete.go", nil, 0))(t)
 	found := 0
 	ast.Inspect(file, func(n ast.Node) bool {
 		spec, ok := n.(*ast.ValueSpec)

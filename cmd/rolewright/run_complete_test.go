@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/rolewright/rolewright/controller/eventlog"
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // parse returns options as the command line and the environment give them,
@@ -20,9 +21,7 @@ func parse(t *testing.T, args []string, env map[string]string) (*runOptions, sou
 	fs := pflag.NewFlagSet("run", pflag.ContinueOnError)
 	fs.SetOutput(&strings.Builder{})
 	o.BindFlags(fs)
-	if err := fs.Parse(args); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, fs.Parse(args))
 	return o, sources{
 		given:     fs.Changed,
 		lookupEnv: func(name string) (string, bool) { v, ok := env[name]; return v, ok },
@@ -178,10 +177,7 @@ func TestComplete_SettlesFlagsAndEnvironment(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			o, src := parse(t, tt.args, tt.env)
-			notices, err := o.complete(src)
-			if err != nil {
-				t.Fatal(err)
-			}
+			notices := must.Get(o.complete(src))(t)
 			if diff := cmp.Diff(tt.want, tt.check(o)); diff != "" {
 				t.Errorf("setting (-want +got):\n%s", diff)
 			}
@@ -212,10 +208,7 @@ func TestComplete_WarnsOfOpenMetricsOnly(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			o, src := parse(t, tt.args, nil)
-			notices, err := o.complete(src)
-			if err != nil {
-				t.Fatal(err)
-			}
+			notices := must.Get(o.complete(src))(t)
 			got := map[string]bool{}
 			for _, line := range text(notices) {
 				got[line] = true

@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/pflag"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 var discard = logr.Discard()
@@ -83,9 +85,7 @@ func TestManagerOptions_SayWhatTheFlagsSay(t *testing.T) {
 		"--leader-elect-lease-duration=20s", "--leader-elect-renew-deadline=12s", "--health-probe-bind-address=:1",
 		"--metrics-bind-address=:2", "--metrics-secure", "--metrics-require-rbac", "--graceful-shutdown-timeout=1m",
 	}, map[string]string{"WATCH_NAMESPACE": "a,b"})
-	if _, err := o.complete(src); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(o.complete(src))(t)
 	got := o.managerOptions(discard)
 	lease, renew, retry, grace := 20*time.Second, 12*time.Second, 2*time.Second, time.Minute
 	want := ctrl.Options{

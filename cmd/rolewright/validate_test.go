@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv/parts"
 )
 
@@ -33,12 +34,8 @@ func validateProject(t *testing.T, watchesFile string) {
 			"---\n" + definition("Closed", "{type: object, properties: {imageName: {type: string}}}"),
 	} {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must.Do(t, os.WriteFile(path, []byte(text), 0o644))
 	}
 	t.Chdir(dir)
 }

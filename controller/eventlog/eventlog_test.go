@@ -20,6 +20,7 @@ import (
 	ctrlzap "sigs.k8s.io/controller-runtime/pkg/log/zap"
 
 	"github.com/rolewright/rolewright/runner/jobevent"
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // jsonLog is the operator's logger, without times and stacks.
@@ -33,19 +34,13 @@ func jsonLog(out *Output) logr.Logger {
 // 2.3.1 wrote for a play with a task of every kind that is logged differently.
 func captured(t *testing.T) []jobevent.Event {
 	t.Helper()
-	file, err := os.Open(filepath.Join("testdata", "events.jsonl"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must.Get(os.Open(filepath.Join("testdata", "events.jsonl")))(t)
 	defer func() { _ = file.Close() }()
 	var events []jobevent.Event
 	lines := bufio.NewScanner(file)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
-		e, err := jobevent.Decode(bytes.NewReader(lines.Bytes()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := must.Get(jobevent.Decode(bytes.NewReader(lines.Bytes())))(t)
 		events = append(events, e)
 	}
 	return events
@@ -79,21 +74,14 @@ func TestLogger_RealRun(t *testing.T) {
 				stdout.WriteString(e.Stdout + "\r\n")
 			}
 			path := filepath.Join(t.TempDir(), "stdout")
-			if err := os.WriteFile(path, []byte(stdout.String()), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(path, []byte(stdout.String()), 0o600))
 			l.Finish(summary, filepath.Dir(path), "stdout")
 
 			golden := filepath.Join("testdata", name+".golden")
 			if os.Getenv("UPDATE_GOLDEN") != "" {
-				if err := os.WriteFile(golden, got.Bytes(), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.WriteFile(golden, got.Bytes(), 0o600))
 			}
-			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
+			want := must.Get(os.ReadFile(golden))(t)
 			if diff := cmp.Diff(string(want), got.String()); diff != "" {
 				t.Errorf("log (-want +got):\n%s", diff)
 			}
@@ -211,9 +199,7 @@ func TestFinish_RunWithoutStatsHasNoRecap(t *testing.T) {
 // What a run has put in the place of its output is neither read nor waited for.
 func TestFinish_OfWhatWasPlanted(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "stdout")
-	if err := os.WriteFile(outside, []byte("precious"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(outside, []byte("precious"), 0o600))
 	for name, plant := range map[string]func(dir, stdout string) error{
 		"a link":             func(_, stdout string) error { return os.Symlink(outside, stdout) },
 		"a directory's link": func(dir, _ string) error { return errors.Join(os.Remove(dir), os.Symlink(filepath.Dir(outside), dir)) },
@@ -227,9 +213,7 @@ func TestFinish_OfWhatWasPlanted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			run := t.TempDir()
 			dir := filepath.Join(run, "artifacts")
-			if err := errors.Join(os.Mkdir(dir, 0o700), plant(dir, filepath.Join(dir, "stdout"))); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, errors.Join(os.Mkdir(dir, 0o700), plant(dir, filepath.Join(dir, "stdout"))))
 			var got bytes.Buffer
 			New(Options{Out: &got, DebugLogs: true}, logr.Discard(), gvk, "n", "ns", 0).Finish(jobevent.Summary{}, run, "artifacts/stdout")
 			if got.Len() > 0 {
@@ -244,9 +228,7 @@ func TestFinish_OfWhatWasPlanted(t *testing.T) {
 func TestFinish_DebugResultOfAnySize(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "stdout")
 	content := strings.Repeat("a line\n", 50_000) + strings.Repeat("x", 5*maxBlock) + "\nno end of line"
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, []byte(content), 0o600))
 	var got largest
 	New(Options{Out: &got, DebugLogs: true}, logr.Discard(), gvk, "n", "ns", 0).Finish(jobevent.Summary{}, filepath.Dir(path), "stdout")
 	want := "\n----- " + fmt.Sprintf("%70s", "Ansible Debug Result (cache.example.com/v1, Kind=Memcached, n/ns)") + " -----\n\n" + content + "\n\n----------\n"

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv/parts"
 )
 
@@ -31,16 +32,12 @@ func play(t *testing.T, playbook string, content []byte, args ...string) (dir, o
 	}
 	dir = t.TempDir()
 	for name, text := range map[string][]byte{"play.yml": []byte(playbook), "extravars": content} {
-		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(dir, name), text, 0o600))
 	}
 	// The interpreter is Ansible's own, as the runner has it: what discovery finds
 	// may be of no use.
 	hosts := filepath.Join(dir, "hosts")
-	if err := os.WriteFile(hosts, []byte("localhost ansible_connection=local ansible_python_interpreter={{ansible_playbook_python}}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(hosts, []byte("localhost ansible_connection=local ansible_python_interpreter={{ansible_playbook_python}}\n"), 0o600))
 	args = append([]string{"-i", hosts, "-c", "local", "-e", "@" + filepath.Join(dir, "extravars"), "play.yml"}, args...)
 	cmd := exec.CommandContext(t.Context(), command, args...)
 	cmd.Dir = dir
@@ -123,20 +120,12 @@ func TestAnsible_ValuesArriveUnchanged(t *testing.T) {
 
 func readBack(t *testing.T, file string) any {
 	t.Helper()
-	encoded, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := base64.StdEncoding.DecodeString(string(encoded))
-	if err != nil {
-		t.Fatal(err)
-	}
+	encoded := must.Get(os.ReadFile(file))(t)
+	text := must.Get(base64.StdEncoding.DecodeString(string(encoded)))(t)
 	decoder := json.NewDecoder(strings.NewReader(string(text)))
 	decoder.UseNumber()
 	var out any
-	if err := decoder.Decode(&out); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, decoder.Decode(&out))
 	return out
 }
 
@@ -330,15 +319,10 @@ func TestAnsible_ReservedNamesDecideNothing(t *testing.T) {
 // TestAnsible_VaultTextsOfTheObjectAreNotDecrypted: the operator's vault
 // password is the author's, and decrypts the author's variables only.
 func TestAnsible_VaultTextsOfTheObjectAreNotDecrypted(t *testing.T) {
-	vaulted, err := os.ReadFile(filepath.Join("testdata", "vaulted.txt"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	vaulted := must.Get(os.ReadFile(filepath.Join("testdata", "vaulted.txt")))(t)
 	marker := map[string]any{"__ansible_vault": string(vaulted)}
 	password := filepath.Join(t.TempDir(), "password")
-	if err := os.WriteFile(password, []byte("swordfish"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(password, []byte("swordfish"), 0o600))
 	const playbook = `
 - hosts: localhost
   gather_facts: false

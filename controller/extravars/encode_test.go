@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"gopkg.in/yaml.v3"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 func TestBuild_MarksInJSON(t *testing.T) {
@@ -162,9 +164,7 @@ func FuzzBuild(f *testing.F) {
 		want := plainValue(vars)
 		if json.Valid(got) {
 			var decoded any
-			if err := json.Unmarshal(got, &decoded); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, json.Unmarshal(got, &decoded))
 			if diff := cmp.Diff(want, unmarked(decoded)); diff != "" {
 				t.Fatalf("JSON decodes to something else (-want +got):\n%s", diff)
 			}

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 func custom(edit ...func(map[string]any)) map[string]any {
@@ -69,14 +71,8 @@ func TestOf_ChangesExactlyWithTheInputs(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			was, err := of(tt.was, tt.wasIn)
-			if err != nil {
-				t.Fatal(err)
-			}
-			is, err := of(tt.is, tt.iIn)
-			if err != nil {
-				t.Fatal(err)
-			}
+			was := must.Get(of(tt.was, tt.wasIn))(t)
+			is := must.Get(of(tt.is, tt.iIn))(t)
 			if (was == is) != tt.same {
 				t.Errorf("same = %v, want %v", was == is, tt.same)
 			}
@@ -87,12 +83,8 @@ func TestOf_ChangesExactlyWithTheInputs(t *testing.T) {
 func write(t *testing.T, dir, name, text string) {
 	t.Helper()
 	path := filepath.Join(dir, name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	must.Do(t, os.WriteFile(path, []byte(text), 0o644))
 }
 
 func TestDigest_FollowsWhatARunReads(t *testing.T) {
@@ -140,18 +132,12 @@ func TestDigest_FollowsWhatARunReads(t *testing.T) {
 				Collections: []string{filepath.Join(dir, "coll")}, Patterns: []string{filepath.Join(dir, "etc/app/*")},
 			}
 			var c Contents
-			was, err := c.Digest(t.Context(), roots)
-			if err != nil {
-				t.Fatal(err)
-			}
+			was := must.Get(c.Digest(t.Context(), roots))(t)
 			if again, _ := c.Digest(t.Context(), roots); again != was {
 				t.Fatal("the digest of unchanged files changed")
 			}
 			write(t, dir, tt.file, tt.content)
-			is, err := c.Digest(t.Context(), roots)
-			if err != nil {
-				t.Fatal(err)
-			}
+			is := must.Get(c.Digest(t.Context(), roots))(t)
 			if (was != is) != tt.counts {
 				t.Errorf("changed = %v, want %v", was != is, tt.counts)
 			}
@@ -165,16 +151,11 @@ func TestDigest_FollowsLinksToDirectories(t *testing.T) {
 	write(t, dir, "play/site.yml", "- hosts: all")
 	write(t, dir, "roles/r/tasks/main.yml", "- debug:")
 	for link, target := range map[string]string{"play/roles": "../roles", "roles/r/loop": "../../roles"} {
-		if err := os.Symlink(target, filepath.Join(dir, link)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Symlink(target, filepath.Join(dir, link)))
 	}
 	roots := Roots{Playbooks: []string{filepath.Join(dir, "play/site.yml")}}
 	var c Contents
-	was, err := c.Digest(t.Context(), roots)
-	if err != nil {
-		t.Fatal(err)
-	}
+	was := must.Get(c.Digest(t.Context(), roots))(t)
 	write(t, dir, "roles/r/tasks/main.yml", "- fail:")
 	if is, err := c.Digest(t.Context(), roots); err != nil || is == was {
 		t.Errorf("a change behind a link was not seen (%v)", err)
@@ -188,9 +169,7 @@ func TestDigest_OfAMountedConfigMapIsThatOfItsContent(t *testing.T) {
 		dir := t.TempDir()
 		write(t, dir, stamp+"/main.yml", "- debug:")
 		for link, target := range map[string]string{"..data": stamp, "main.yml": "..data/main.yml"} {
-			if err := os.Symlink(target, filepath.Join(dir, link)); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.Symlink(target, filepath.Join(dir, link)))
 		}
 		return dir
 	}
@@ -198,14 +177,9 @@ func TestDigest_OfAMountedConfigMapIsThatOfItsContent(t *testing.T) {
 	link := filepath.Join(t.TempDir(), "role")
 	for _, stamp := range []string{"..2026_01_01", "..2026_02_02"} {
 		_ = os.Remove(link)
-		if err := os.Symlink(mount(stamp), link); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Symlink(mount(stamp), link))
 		var c Contents
-		sum, err := c.Digest(t.Context(), Roots{Trees: []string{link}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		sum := must.Get(c.Digest(t.Context(), Roots{Trees: []string{link}}))(t)
 		sums = append(sums, sum)
 	}
 	if sums[0] != sums[1] {
@@ -217,14 +191,9 @@ func TestDigest_MissingAndOddFilesAreStates(t *testing.T) {
 	dir := t.TempDir()
 	roots := Roots{Trees: []string{filepath.Join(dir, "role")}, Playbooks: []string{filepath.Join(dir, "none/site.yml")}}
 	var c Contents
-	missing, err := c.Digest(t.Context(), roots)
-	if err != nil {
-		t.Fatal(err)
-	}
+	missing := must.Get(c.Digest(t.Context(), roots))(t)
 	write(t, dir, "role/tasks/main.yml", "x")
-	if err := os.Symlink("/nowhere", filepath.Join(dir, "role/dangling")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Symlink("/nowhere", filepath.Join(dir, "role/dangling")))
 	present, err := c.Digest(t.Context(), roots)
 	if err != nil || present == missing {
 		t.Errorf("digest %q (%v), want another than %q", present, err, missing)
@@ -236,10 +205,7 @@ func TestDigest_IsKeptForAWhile(t *testing.T) {
 	write(t, dir, "main.yml", "x")
 	roots := Roots{Trees: []string{dir}}
 	c := Contents{MaxAge: time.Hour}
-	was, err := c.Digest(t.Context(), roots)
-	if err != nil {
-		t.Fatal(err)
-	}
+	was := must.Get(c.Digest(t.Context(), roots))(t)
 	write(t, dir, "main.yml", "y")
 	if is, _ := c.Digest(t.Context(), roots); is != was {
 		t.Error("the files were read again at once")

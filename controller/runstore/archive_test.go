@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // someTime is when the first of the runs of these tests has finished.
@@ -28,20 +29,11 @@ var someTime = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 func shelve(t *testing.T, runs, object, id string, minute int, result status.Result) {
 	t.Helper()
 	dir := filepath.Join(runs, object, id)
-	if err := os.MkdirAll(filepath.Join(dir, "artifacts", id), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(filepath.Join(dir, "artifacts", id), 0o700))
 	when := someTime.Add(time.Duration(minute) * time.Minute)
-	data, err := json.Marshal(outcome{UID: object, Bytes: 1000, Run: status.Run{ID: id, Result: result, Finished: when}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, outcomeFile), data, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chtimes(filepath.Join(dir, "artifacts", id), when, when); err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(json.Marshal(outcome{UID: object, Bytes: 1000, Run: status.Run{ID: id, Result: result, Finished: when}}))(t)
+	must.Do(t, os.WriteFile(filepath.Join(dir, outcomeFile), data, 0o600))
+	must.Do(t, os.Chtimes(filepath.Join(dir, "artifacts", id), when, when))
 }
 
 func storeIn(runs string, maxBytes int64) *Store {
@@ -55,10 +47,7 @@ func storeIn(runs string, maxBytes int64) *Store {
 // left are the runs on disk, as object/run.
 func left(t *testing.T, runs string) []string {
 	t.Helper()
-	found, err := filepath.Glob(filepath.Join(runs, "*", "*"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	found := must.Get(filepath.Glob(filepath.Join(runs, "*", "*")))(t)
 	var names []string
 	for _, path := range found {
 		name, _ := filepath.Rel(runs, path)
@@ -273,18 +262,13 @@ func TestStore_StartsAnewAsOftenAsOneLikes(t *testing.T) {
 	shelve(t, runs, "object", "live", 2, status.Succeeded)
 	shelve(t, runs, "object", "unread", 0, status.Failed)
 	for _, dir := range []string{"object/.half.removing/artifacts/half", "object/.dead.building/env", "object/.live.building/env", ".gone.removing/x/artifacts", "empty"} {
-		if err := os.MkdirAll(filepath.Join(runs, dir), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(filepath.Join(runs, dir), 0o700))
 	}
 	for range 20 {
 		a := storeIn(runs, 3000)
 		a.begin("object", "live")
 		startOnce(t, a)
-		entries, err := os.ReadDir(filepath.Join(runs, "object"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		entries := must.Get(os.ReadDir(filepath.Join(runs, "object")))(t)
 		var names []string
 		for _, entry := range entries {
 			names = append(names, entry.Name())
@@ -309,9 +293,7 @@ func TestStore_StripsRunsOfAnOperatorThatDied(t *testing.T) {
 	given := []string{"env/extravars", "kubeconfig", "artifacts/cut/fact_cache/localhost"}
 	for _, name := range append([]string{"ticket.json", "artifacts/cut/stdout"}, given...) {
 		path := filepath.Join(runs, "object", "cut", name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte("{}"), 0o600)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte("{}"), 0o600)))
 	}
 	a := storeIn(runs, -1)
 	startOnce(t, a)
@@ -329,10 +311,7 @@ func TestStore_IsBackAtItsBaselineWhenObjectsAreGone(t *testing.T) {
 	t.Parallel()
 	const objects = 1000
 	root := t.TempDir()
-	store, err := New(Options{Root: root, MaxBytes: -1}, logr.Discard())
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := must.Get(New(Options{Root: root, MaxBytes: -1}, logr.Discard()))(t)
 	var wg sync.WaitGroup
 	for worker := range 4 {
 		wg.Go(func() {
@@ -407,9 +386,7 @@ func TestStore_RefusesAForeignRunnerRoot(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			shared := t.TempDir()
-			if err := os.Chmod(shared, 0o1777); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.Chmod(shared, 0o1777))
 			root, err := tt.prepare(shared)
 			if err != nil {
 				t.Fatal(err)
@@ -452,25 +429,13 @@ func TestOutcome_OfWhatWasPlanted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			store, err := New(Options{Root: t.TempDir(), MaxBytes: -1}, logr.Discard())
-			if err != nil {
-				t.Fatal(err)
-			}
-			dir, err := store.Create(uid, id)
-			if err != nil {
-				t.Fatal(err)
-			}
+			store := must.Get(New(Options{Root: t.TempDir(), MaxBytes: -1}, logr.Discard()))(t)
+			dir := must.Get(store.Create(uid, id))(t)
 			outside := filepath.Join(store.root, "outside")
-			if err := os.WriteFile(outside, []byte("precious"), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.MkdirAll(filepath.Join(dir, "artifacts"), 0o700); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(outside, []byte("precious"), 0o600))
+			must.Do(t, os.MkdirAll(filepath.Join(dir, "artifacts"), 0o700))
 			for _, file := range []string{TicketFile, outcomeFile, "." + outcomeFile + ".new"} {
-				if err := plant(filepath.Join(dir, file), outside); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, plant(filepath.Join(dir, file), outside))
 			}
 			if _, err := readTicket(dir); err == nil {
 				t.Error("the ticket is believed")
@@ -480,9 +445,7 @@ func TestOutcome_OfWhatWasPlanted(t *testing.T) {
 				t.Error("the outcome is believed")
 			}
 			run := status.Run{ID: id, Generation: 3, Result: status.Failed, Reason: "TimedOut", Finished: someTime}
-			if err := store.Record(uid, false, run); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, store.Record(uid, false, run))
 			if got, ok := store.Recorded(uid, false, lost); !ok || !cmp.Equal(got, run) {
 				t.Errorf("recorded = %+v, %v", got, ok)
 			}

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 func TestMismatch(t *testing.T) {
@@ -38,9 +40,7 @@ func TestMismatch(t *testing.T) {
 func decoded(t *testing.T, text string) map[string]any {
 	t.Helper()
 	var v map[string]any
-	if err := yaml.Unmarshal([]byte(text), &v); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.Unmarshal([]byte(text), &v))
 	return v
 }
 
@@ -49,9 +49,7 @@ func TestRead_SaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	const object = "{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}"
-	if err := os.WriteFile(filepath.Join(dir, "two.yaml"), []byte(object+"\n---\n"+object+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(dir, "two.yaml"), []byte(object+"\n---\n"+object+"\n"), 0o600))
 	for text, why := range map[string]string{
 		"steps: [{apply: two.yaml, expect: [" + object + "]}]": "",
 		"given: two.yaml":                                "it has no steps",
@@ -65,9 +63,7 @@ func TestRead_SaysWhatIsWrong(t *testing.T) {
 		"steps: [{apply: two.yaml, timeout: -1s}]":       "step 1: timeout -1s",
 	} {
 		path := filepath.Join(dir, "scenario.yaml")
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(path, []byte(text), 0o600))
 		s, err := Read(path)
 		if why == "" && (err != nil || len(s.Steps) != 1 || len(s.Steps[0].Apply.All) != 2) {
 			t.Errorf("%s: %v, %v", text, s, err)

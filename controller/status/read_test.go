@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // record is a status that this package has written, with one field of one part
@@ -19,18 +21,11 @@ func record(t *testing.T, part, field, value string) map[string]any {
 	if part == partActive {
 		st = Begin(st, Active{ID: someID, Cause: "period", Generation: 7, Started: at(3)}, false, at(3))
 	}
-	data, err := json.Marshal(st)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(json.Marshal(st))(t)
 	var read map[string]any
-	if err := json.Unmarshal(data, &read); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(data, &read))
 	var v any
-	if err := json.Unmarshal([]byte(value), &v); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal([]byte(value), &v))
 	in := mapAt(read, "ansible")
 	if field == "" {
 		in[part] = v

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 const (
@@ -127,9 +129,7 @@ func TestConclude_KeepsForeignContent(t *testing.T) {
 	  "nodes": ["a", "b"], "ratio": 0.25, "ansible": {"note": "from a role"}
 	}`
 	var before map[string]any
-	if err := json.Unmarshal([]byte(foreign), &before); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal([]byte(foreign), &before))
 	original := clone(before)
 	after := Conclude(Begin(before, Active{ID: someID, Generation: 1}, false, at(0)), failure(1, 1), 0, at(2))
 	if diff := cmp.Diff(original, before); diff != "" {
@@ -157,14 +157,9 @@ func TestConclude_RecordReadsBack(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			st := Conclude(nil, run, 0, at(2))
-			data, err := json.Marshal(st)
-			if err != nil {
-				t.Fatal(err)
-			}
+			data := must.Get(json.Marshal(st))(t)
 			var read map[string]any
-			if err := json.Unmarshal(data, &read); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, json.Unmarshal(data, &read))
 			got := Read(read)
 			if got.Last == nil {
 				t.Fatalf("no record in %s", data)
@@ -195,10 +190,7 @@ func TestMinimal_KeepsForeignContentAndShortensOurs(t *testing.T) {
 	run := failure(1, 1)
 	run.Message = strings.Repeat("é", 500)
 	got := Minimal(before, Conclude(before, run, 0, at(2)))
-	data, err := json.Marshal(got)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(json.Marshal(got))(t)
 	if len(data) > 1500 || got["keep"] != "me" || mapAt(got, "ansible")["activeRun"] != nil || strings.Contains(string(data), "�") {
 		t.Errorf("minimal status is %s", data)
 	}

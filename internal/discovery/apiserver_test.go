@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -155,16 +156,11 @@ func TestAPIServer_EveryDocumentIsAsItWouldBeDirectly(t *testing.T) {
 
 func TestAPIServer_AnOpenAPIDocumentUnderItsHashIsAsItWouldBeDirectly(t *testing.T) {
 	api := connect(t)
-	got, err := api.direct(t.Context(), "/openapi/v3", http.Header{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Get(api.direct(t.Context(), "/openapi/v3", http.Header{}))(t)
 	var list struct {
 		Paths map[string]struct{ ServerRelativeURL string }
 	}
-	if err := json.Unmarshal([]byte(got.Body), &list); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal([]byte(got.Body), &list))
 	hashed := list.Paths["apis/apps/v1"].ServerRelativeURL
 	if !strings.Contains(hashed, "?hash=") {
 		t.Fatalf("there is no hash in %q", hashed)
@@ -355,10 +351,7 @@ func TestAPIServer_AKindOfWhichNobodyTellsShowsWithinTheWindow(t *testing.T) {
 			return errors.Join(err, errAbsent)
 		})
 	}
-	got, err := cache.Lookup(t.Context(), gvr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Get(cache.Lookup(t.Context(), gvr))(t)
 	got.Verbs = nil // TestAPIServer_LookupKnowsResources has them
 	if diff := cmp.Diff(Resource{GVR: gvr, Kind: "Gadget"}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -462,15 +455,9 @@ func TestAPIServer_LookupKnowsResources(t *testing.T) {
 
 func TestAPIServer_WithoutACredentialForItRefusalsPassOn(t *testing.T) {
 	api := connect(t)
-	transport, err := rest.TransportFor(rest.AnonymousClientConfig(api.cfg))
-	if err != nil {
-		t.Fatal(err)
-	}
+	transport := must.Get(rest.TransportFor(rest.AnonymousClientConfig(api.cfg)))(t)
 	cache := New(transport, api.server, testr.New(t))
-	got, err := cached(t.Context(), t, cache, "/apis", http.Header{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Get(cached(t.Context(), t, cache, "/apis", http.Header{}))(t)
 	var status metav1.Status
 	if err := json.Unmarshal([]byte(got.Body), &status); err != nil || int(status.Code) != got.Status || got.Status/100 != 4 {
 		t.Errorf("the answer is %d %s (%v)", got.Status, got.Body, err)

@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 const widgets = `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"g.test/v1","resources":[
@@ -51,10 +53,7 @@ func TestLookup_ReadsTheDocumentOfItsGroupVersionOnly(t *testing.T) {
 				c, s := scripted(t, only(tc.path, says(200, widgets)))
 				tc.want.GVR = tc.gvr
 				for range 10 {
-					got, err := c.Lookup(t.Context(), tc.gvr)
-					if err != nil {
-						t.Fatal(err)
-					}
+					got := must.Get(c.Lookup(t.Context(), tc.gvr))(t)
 					if diff := cmp.Diff(tc.want, got); diff != "" {
 						t.Fatalf("(-want +got):\n%s", diff)
 					}
@@ -139,9 +138,7 @@ func TestLookup_NotToBeAskedIsNotAbsent(t *testing.T) {
 					t.Errorf("without a document the error is %v", err)
 				}
 				c.upstream.transport = s
-				if _, err := c.Lookup(t.Context(), widget("widgets")); err != nil {
-					t.Fatal(err)
-				}
+				must.Get(c.Lookup(t.Context(), widget("widgets")))(t)
 				c.upstream.transport = failure
 				time.Sleep(freshFor)
 				if _, err := c.Lookup(t.Context(), widget("widgets")); err != nil {

@@ -16,6 +16,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -26,16 +27,10 @@ func TestCheckPlace_SaysWhatIsWrong(t *testing.T) {
 	dir := t.TempDir()
 	for name, mode := range map[string]fs.FileMode{"own": 0o700, "shared": 0o777, "sticky": 0o777 | fs.ModeSticky, "group": 0o770} {
 		path := filepath.Join(dir, name)
-		if err := os.Mkdir(path, 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chmod(path, mode); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Mkdir(path, 0o700))
+		must.Do(t, os.Chmod(path, mode))
 	}
-	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
 	in := func(name string) string { return filepath.Join(dir, name) }
 	for _, tt := range []struct {
 		place Place
@@ -75,15 +70,11 @@ func TestCheckAccounts_FindsAListThatOthersCanWrite(t *testing.T) {
 	if got := CheckAccounts(path); got.State != OK {
 		t.Errorf("of none: %+v", got)
 	}
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, nil, 0o600))
 	if got := CheckAccounts(path); got.State != OK {
 		t.Errorf("of one's own: %+v", got)
 	}
-	if err := os.Chmod(path, 0o664); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Chmod(path, 0o664))
 	if got := CheckAccounts(path); got.State != Failed || !strings.Contains(got.Found, "CVE-2025-7195") {
 		t.Errorf("of the group's: %+v", got)
 	}
@@ -119,10 +110,7 @@ func TestCheckLimits_ComparesThemWithTheRuns(t *testing.T) {
 // The figures are the documented ones.
 func TestCheckLimits_HasTheFiguresOfTheDocumentation(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../docs/operations.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Get(os.ReadFile("../../docs/operations.md"))(t)
 	for _, row := range []string{
 		fmt.Sprintf("| the operator, 1,000 idle objects | %d MiB |", operatorMiB),
 		fmt.Sprintf("| the fork server | %d MiB |", serverMiB),
@@ -138,10 +126,7 @@ func TestCheckLimits_HasTheFiguresOfTheDocumentation(t *testing.T) {
 func TestCheckKind_ReadsTheSchema(t *testing.T) {
 	t.Parallel()
 	cfg := testenv.Config(t)
-	client, err := kubernetes.NewForConfig(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := must.Get(kubernetes.NewForConfig(cfg))(t)
 	yes := true
 	object := func(properties map[string]apiextensionsv1.JSONSchemaProps) apiextensionsv1.JSONSchemaProps {
 		return apiextensionsv1.JSONSchemaProps{Type: "object", Properties: properties}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/rolewright/rolewright/internal/failpoint"
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // A failpoint whose name is nowhere in the code would never crash anything, and
@@ -15,7 +16,7 @@ import (
 func TestPoints_AreEachAtOnePlaceOfTheProgram(t *testing.T) {
 	count := map[string]int{}
 	for _, dir := range []string{"cmd", "controller", "runner"} {
-		err := filepath.WalkDir(filepath.Join("..", "..", dir), func(path string, _ fs.DirEntry, err error) error {
+		must.Do(t, filepath.WalkDir(filepath.Join("..", "..", dir), func(path string, _ fs.DirEntry, err error) error {
 			if err != nil || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
 				return err
 			}
@@ -27,10 +28,7 @@ func TestPoints_AreEachAtOnePlaceOfTheProgram(t *testing.T) {
 				count[name] += strings.Count(string(source), `"`+name+`"`)
 			}
 			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 	}
 	for _, name := range failpoint.Points() {
 		if count[name] != 1 {

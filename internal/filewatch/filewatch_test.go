@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // What editors, git and people do to files is told of, and what tools leave is not.
@@ -15,19 +17,12 @@ func TestWatcher_TellsOfTheProjectsFiles(t *testing.T) {
 	write := func(path string) {
 		t.Helper()
 		path = filepath.Join(dir, path)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		must.Do(t, os.WriteFile(path, []byte("x"), 0o600))
 	}
 	write("roles/a/tasks/main.yml")
 	write(".git/HEAD")
-	w, err := New(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := must.Get(New(dir))(t)
 	defer w.Close()
 	for _, step := range []struct {
 		do   func()
@@ -38,14 +33,10 @@ func TestWatcher_TellsOfTheProjectsFiles(t *testing.T) {
 		{func() { write("roles/b/tasks/main.yml") }, []string{"roles/b/tasks/main.yml"}},
 		{func() { // as many editors write
 			write("sedFsX1")
-			if err := os.Rename(filepath.Join(dir, "sedFsX1"), filepath.Join(dir, "watches.yaml")); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.Rename(filepath.Join(dir, "sedFsX1"), filepath.Join(dir, "watches.yaml")))
 		}, []string{"watches.yaml"}},
 		{func() {
-			if err := os.Remove(filepath.Join(dir, "watches.yaml")); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.Remove(filepath.Join(dir, "watches.yaml")))
 		}, []string{"watches.yaml"}},
 	} {
 		step.do()

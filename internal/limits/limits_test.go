@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 func TestGroup_KnowsBothVersions(t *testing.T) {
@@ -36,12 +38,8 @@ func TestGroup_KnowsBothVersions(t *testing.T) {
 		root := t.TempDir()
 		for path, text := range tt.files {
 			path = filepath.Join(root, path)
-			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.MkdirAll(filepath.Dir(path), 0o700))
+			must.Do(t, os.WriteFile(path, []byte(text), 0o600))
 		}
 		g := Find(root)
 		var used [6]int64

@@ -11,6 +11,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 var widget = schema.GroupVersionKind{Group: "apps.example.com", Version: "v1", Kind: "Widget"}
@@ -18,10 +20,7 @@ var widget = schema.GroupVersionKind{Group: "apps.example.com", Version: "v1", K
 func newRecorder(t *testing.T) (*Recorder, *prometheus.Registry) {
 	t.Helper()
 	reg := prometheus.NewPedanticRegistry()
-	r, err := New(reg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(New(reg))(t)
 	return r, reg
 }
 
@@ -188,10 +187,7 @@ rolewright_status_writes_total{group="apps.example.com",kind="Widget",moment="st
 func TestRecorder_NamesAreCleanForTheLinter(t *testing.T) {
 	r, reg := newRecorder(t)
 	recordAll(r)
-	problems, err := testutil.GatherAndLint(reg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	problems := must.Get(testutil.GatherAndLint(reg))(t)
 	for _, p := range problems {
 		t.Errorf("%s: %s", p.Metric, p.Text)
 	}

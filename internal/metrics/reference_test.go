@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 var update = flag.Bool("update", false, "write the reference again")
@@ -18,10 +20,7 @@ var update = flag.Bool("update", false, "write the reference again")
 // metricsDoc is the reference page of the metrics of a registry.
 func metricsDoc(t *testing.T, reg *prometheus.Registry) (page string, found int) {
 	t.Helper()
-	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	families := must.Get(reg.Gather())(t)
 	var b strings.Builder
 	b.WriteString("# Metrics\n\n" +
 		"Written by `go test ./internal/metrics -run MetricsReference -update`; edit the metrics in the code, not this page.\n\n" +
@@ -51,9 +50,7 @@ func TestMetricsReference_IsInStepWithTheRegistry(t *testing.T) {
 	}
 	page := filepath.Join("..", "..", "docs", "reference", "metrics.md")
 	if *update {
-		if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(page, []byte(want), 0o644))
 	}
 	have, err := os.ReadFile(page)
 	if err != nil {

@@ -87,20 +87,6 @@ func TestListen_OnlyLoopbackHears(t *testing.T) {
 	}
 }
 
-func TestListen_ATakenPortIsAnErrorThatNamesTheFlag(t *testing.T) {
-	api := script(t, nil, plainly)
-	first := startProxy(t, api.config())
-	_, err := New(t.Context(), Options{Config: api.config(), Port: portOf(first.listeners[0])})
-	if err == nil {
-		t.Fatal("a taken port is no error")
-	}
-	for _, part := range []string{first.listeners[0].Addr().String(), "address already in use", "--proxy-port"} {
-		if !strings.Contains(err.Error(), part) {
-			t.Errorf("the error does not say %q: %v", part, err)
-		}
-	}
-}
-
 func TestListen_TheCertificateIsThatOfTheLoopbackNames(t *testing.T) {
 	api := script(t, nil, plainly)
 	p := startProxy(t, api.config())

@@ -13,6 +13,7 @@ import (
 	godiff "github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/discovery"
 
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -23,10 +24,7 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 // served are the resources of Kubernetes' own groups, from discovery of the control plane of the tests.
 func served(t *testing.T) Catalog {
 	t.Helper()
-	client, err := discovery.NewDiscoveryClientForConfig(testenv.Config(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := must.Get(discovery.NewDiscoveryClientForConfig(testenv.Config(t)))(t)
 	_, lists, err := client.ServerGroupsAndResources()
 	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
 		t.Fatal(err)
@@ -43,10 +41,7 @@ func TestBuiltin_IsWhatAnAPIServerTells(t *testing.T) {
 	var text strings.Builder
 	text.WriteString("[")
 	for i, r := range served(t) {
-		line, err := json.Marshal(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		line := must.Get(json.Marshal(r))(t)
 		if i > 0 {
 			text.WriteString(",")
 		}
@@ -54,14 +49,9 @@ func TestBuiltin_IsWhatAnAPIServerTells(t *testing.T) {
 	}
 	text.WriteString("\n]\n")
 	if *update {
-		if err := os.WriteFile("kinds.json", []byte(text.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile("kinds.json", []byte(text.String()), 0o644))
 	}
-	have, err := os.ReadFile("kinds.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	have := must.Get(os.ReadFile("kinds.json"))(t)
 	if diff := godiff.Diff(string(have), text.String()); diff != "" {
 		t.Errorf("the table is not what the API server tells; write it with -update (-table +server):\n%s", diff)
 	}
@@ -69,10 +59,7 @@ func TestBuiltin_IsWhatAnAPIServerTells(t *testing.T) {
 
 func TestCatalog_FindsAKindByItsNames(t *testing.T) {
 	t.Parallel()
-	c, err := Builtin()
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(Builtin())(t)
 	for _, tt := range []struct {
 		apiVersion, kind string
 		want             string // GROUP/NAME, empty if there is none
@@ -103,10 +90,7 @@ func TestCatalog_FindsAKindByItsNames(t *testing.T) {
 
 func TestReadDefinitions_ReadsTheShippedOnes(t *testing.T) {
 	t.Parallel()
-	c, err := ReadDefinitions(filepath.Join("..", "..", "config", "crd"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(ReadDefinitions(filepath.Join("..", "..", "config", "crd")))(t)
 	want := Catalog{{
 		Group: "cache.example.com", Name: "memcacheds", Kind: "Memcached",
 		Singular: "memcached", ShortNames: []string{"mc"}, Namespaced: true,
@@ -118,9 +102,7 @@ func TestReadDefinitions_ReadsTheShippedOnes(t *testing.T) {
 		t.Errorf("of a directory that is not there: %v, %v", c, err)
 	}
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "broken.yaml"), []byte("a: [\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(dir, "broken.yaml"), []byte("a: [\n"), 0o600))
 	if _, err := ReadDefinitions(dir); err == nil || !strings.Contains(err.Error(), "broken.yaml: ") {
 		t.Errorf("of a broken file: %v", err)
 	}

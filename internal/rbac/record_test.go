@@ -9,14 +9,13 @@ import (
 	"testing"
 
 	godiff "github.com/google/go-cmp/cmp"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 func record(t *testing.T, path string, calls ...Call) {
 	t.Helper()
-	r, err := OpenRecorder(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(OpenRecorder(path))(t)
 	var wg sync.WaitGroup
 	for _, c := range calls {
 		wg.Go(func() {
@@ -26,9 +25,7 @@ func record(t *testing.T, path string, calls ...Call) {
 		})
 	}
 	wg.Wait()
-	if err := r.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.Close())
 }
 
 func TestRecorder_WritesEachCallOnce(t *testing.T) {
@@ -42,16 +39,11 @@ func TestRecorder_WritesEachCallOnce(t *testing.T) {
 	if err != nil || info.Mode() != 0o600 {
 		t.Errorf("the file is %v, %v; want mode 0600", info, err)
 	}
-	file, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must.Get(os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0))(t)
 	if _, err := file.WriteString(`{"verb":"ge`); err != nil { // a process that was killed
 		t.Fatal(err)
 	}
-	if err := file.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, file.Close())
 	if got, err := ReadCalls(path); err != nil || len(got) != 2 {
 		t.Errorf("with a line that is cut off: %v, %v", got, err)
 	}
@@ -67,24 +59,12 @@ func TestOpenRecorder_RefusesWhatIsNotItsOwn(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	target := filepath.Join(dir, "target")
-	if err := os.WriteFile(target, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(target, filepath.Join(dir, "link")); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "open"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(filepath.Join(dir, "open"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "other"), []byte("{}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(target, nil, 0o600))
+	must.Do(t, os.Symlink(target, filepath.Join(dir, "link")))
+	must.Do(t, syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o600))
+	must.Do(t, os.WriteFile(filepath.Join(dir, "open"), nil, 0o600))
+	must.Do(t, os.Chmod(filepath.Join(dir, "open"), 0o644))
+	must.Do(t, os.WriteFile(filepath.Join(dir, "other"), []byte("{}\n"), 0o600))
 	for name, want := range map[string]string{
 		"link": "too many levels of symbolic links", "fifo": "is no regular file", "open": "may be read or written by others", "other": "other:1: this is no recorded API call",
 		"none/file": "no such file or directory", ".": "is a directory",

@@ -6,6 +6,8 @@ import (
 	godiff "github.com/google/go-cmp/cmp"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 func TestRules_AreFewAndNoWider(t *testing.T) {
@@ -26,9 +28,7 @@ func TestRules_AreFewAndNoWider(t *testing.T) {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 	var role rbacv1.ClusterRole
-	if err := yaml.UnmarshalStrict([]byte(Role{Name: "no"}.YAML(needs, nil)), &role); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.UnmarshalStrict([]byte(Role{Name: "no"}.YAML(needs, nil)), &role))
 	if diff := godiff.Diff(want, role.Rules); diff != "" || role.Name != "no" {
 		t.Errorf("written and read (name %q, -want +got)\n%s", role.Name, diff)
 	}

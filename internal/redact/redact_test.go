@@ -15,6 +15,8 @@ import (
 	"sync"
 	"testing"
 	"testing/iotest"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // encodings are the forms in which a value may be printed.
@@ -205,10 +207,7 @@ func TestReader_HidesValuesAcrossReads(t *testing.T) {
 		"at once": strings.NewReader(in.String()), "halves": iotest.HalfReader(strings.NewReader(in.String())),
 		"late end": iotest.DataErrReader(strings.NewReader(in.String())),
 	} {
-		out, err := io.ReadAll(m.Reader(from))
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := must.Get(io.ReadAll(m.Reader(from)))(t)
 		for what, v := range values {
 			for form, encode := range encodings {
 				if bytes.Contains(out, []byte(encode(strings.TrimSpace(v)))) {
@@ -421,10 +420,7 @@ func FuzzMask(f *testing.F) {
 		} {
 			whole := before + text + after
 			masked := m.Mask(whole)
-			streamed, err := io.ReadAll(m.Reader(iotest.HalfReader(strings.NewReader(whole))))
-			if err != nil {
-				t.Fatal(err)
-			}
+			streamed := must.Get(io.ReadAll(m.Reader(iotest.HalfReader(strings.NewReader(whole)))))(t)
 			for how, got := range map[string]string{"Mask": masked, "Reader": string(streamed)} {
 				if !strings.Contains(got, Replacement) {
 					t.Errorf("%s: %s of %q in %q is left: %q", how, form, value, whole, got)

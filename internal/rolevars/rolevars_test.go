@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 func TestOf_NamesWhatTheFilesSet(t *testing.T) {
@@ -43,12 +45,8 @@ func TestOf_NamesWhatTheFilesSet(t *testing.T) {
 		"more.yml": "- debug: {}\n  register: included\n- include_tasks: more.yml\n",
 	} {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		must.Do(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	far := []string{filepath.Join(dir, "elsewhere")}
 	for _, tt := range []struct {

@@ -12,30 +12,25 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/rolewright/rolewright/controller/extravars"
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // schemaOf is the text of the schema of an argument spec.
 func schemaOf(t *testing.T, spec string) (*schema, string) {
 	t.Helper()
 	s := newSchema(optionsOf(t, "meta/argument_specs.yml", "argument_specs: {main: {options: "+spec+"}}"), nil, extravars.ToSnake)
-	text, err := encode(s.spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(encode(s.spec))(t)
 	return s, text
 }
 
 func optionsOf(t *testing.T, file, content string) []option {
 	t.Helper()
-	options, err := reader(func(name string) ([]byte, error) {
+	options := must.Get(reader(func(name string) ([]byte, error) {
 		if name != file {
 			return nil, os.ErrNotExist
 		}
 		return []byte(content), nil
-	}).options("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	}).options(""))(t)
 	return options
 }
 
@@ -43,9 +38,7 @@ func optionsOf(t *testing.T, file, content string) []option {
 func compact(t *testing.T, text string) string {
 	t.Helper()
 	var n yaml.Node
-	if err := yaml.Unmarshal([]byte(text), &n); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.Unmarshal([]byte(text), &n))
 	var flow func(n *yaml.Node)
 	flow = func(n *yaml.Node) {
 		n.Style, n.HeadComment, n.LineComment = n.Style|yaml.FlowStyle, "", ""
@@ -54,10 +47,7 @@ func compact(t *testing.T, text string) string {
 		}
 	}
 	flow(n.Content[0])
-	data, err := yaml.Marshal(&n)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(yaml.Marshal(&n))(t)
 	return strings.Join(strings.Fields(string(data)), " ")
 }
 
@@ -207,9 +197,7 @@ func TestKind_Plural(t *testing.T) {
 func TestWrite_IsAllOrNothing(t *testing.T) {
 	dir := t.TempDir()
 	files := []File{{Path: "a/new", Text: "new\n"}, {Path: "there", Text: "one\ntwo\n"}}
-	if err := os.WriteFile(filepath.Join(dir, "there"), []byte("one\n2\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(dir, "there"), []byte("one\n2\n"), 0o600))
 	_, err := Write(dir, files, false)
 	if !errors.Is(err, ErrDiffers) || !strings.Contains(err.Error(), "there:2: it exists, and differs\n  - 2\n  + two") || exists(dir, "a/new") {
 		t.Errorf("%v; new file there: %t", err, exists(dir, "a/new"))
@@ -241,9 +229,7 @@ func TestAdopt_ChangesWhatNamesTheIncumbent(t *testing.T) {
 	dir := t.TempDir()
 	write := func(path, text string) {
 		t.Helper()
-		if err := os.WriteFile(filepath.Join(dir, path), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(dir, path), []byte(text), 0o600))
 	}
 	write("PROJECT", "domain: example.com\nlayout:\n- ansible.sdk.operatorframework.io/v1\nprojectName: tea\nversion: \"3\"\n")
 	write("Dockerfile", "FROM --platform=linux/amd64 host.example/operator-framework/ansible-operator:v1.42.3 AS base\nCOPY roles/ ${HOME}/roles/\n")
@@ -263,9 +249,7 @@ func TestAdopt_ChangesWhatNamesTheIncumbent(t *testing.T) {
 				t.Errorf("%s:\n%s\nwant\n%s", f.Path, f.Text, want[f.Path])
 			}
 		}
-		if _, err := Write(dir, files, false); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(Write(dir, files, false))(t)
 	}
 	write("PROJECT", "domain: example.com\nlayout:\n- go.kubebuilder.io/v4\nprojectName: tea\nversion: \"3\"\n")
 	if _, _, err := Adopt(dir); err == nil || !strings.Contains(err.Error(), "not that of an Ansible project") {
@@ -280,12 +264,8 @@ func TestArgumentSpec(t *testing.T) {
 	put := func(name, text string) {
 		t.Helper()
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		must.Do(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	put("roles/web/defaults/main.yml", `---
 # How many Pods there are,
@@ -302,10 +282,7 @@ url: "http://{{ tone }}"
 nothing:
 _own: 1
 `)
-	f, err := ArgumentSpec(dir, "roles/web")
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(ArgumentSpec(dir, "roles/web"))(t)
 	put(f.Path, f.Text)
 	for _, want := range []string{
 		"replicas:\n        type: int\n        default: 2\n        description: How many Pods there are, at least.\n",
@@ -329,9 +306,7 @@ _own: 1
 func TestWrite_StaysInTheDirectory(t *testing.T) {
 	t.Parallel()
 	dir, elsewhere := t.TempDir(), t.TempDir()
-	if err := os.Symlink(elsewhere, filepath.Join(dir, "config")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Symlink(elsewhere, filepath.Join(dir, "config")))
 	if _, err := Write(dir, []File{{Path: "config/crd/a.yaml", Text: "a"}}, true); err == nil || !strings.Contains(err.Error(), "escapes") {
 		t.Errorf("got %v", err)
 	}

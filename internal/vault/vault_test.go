@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv/parts"
 )
 
@@ -17,12 +18,8 @@ import (
 func write(t *testing.T, dir, name, text string, mode os.FileMode) string {
 	t.Helper()
 	path := filepath.Join(dir, name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), mode); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(filepath.Dir(path), 0o700))
+	must.Do(t, os.WriteFile(path, []byte(text), mode))
 	return path
 }
 
@@ -36,10 +33,7 @@ func encrypt(t *testing.T, identity, text string) string {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("ansible-vault: %v\n%s", err, out)
 	}
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile(path))(t)
 	return string(data)
 }
 

@@ -9,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	sigsyaml "sigs.k8s.io/yaml"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // alias has the shape of ansible-operator's type.
@@ -71,9 +73,7 @@ func TestLoad_KeysMatchInAnyCase(t *testing.T) {
 		"- {version: v1, kind: 2001-01-01, role: memcached, selector: {matchexpressions: [{KEY: a, Operator: In, VALUES: [1, no, x]}]}}",
 	} {
 		var want []alias
-		if err := sigsyaml.Unmarshal([]byte(text), &want); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, sigsyaml.Unmarshal([]byte(text), &want))
 		got := loadText(t, dir, text, Options{})
 		if got.err != nil {
 			t.Errorf("%q: %q", text, got.problems)

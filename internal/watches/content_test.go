@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // TestLoad_FindsContent follows ansible-operator's order of places.
@@ -89,9 +91,7 @@ func TestLoad_LinkedRoleIsARole(t *testing.T) {
 	dir := t.TempDir()
 	create(t, dir, "elsewhere/x/")
 	create(t, dir, "roles/")
-	if err := os.Symlink("../elsewhere/x", filepath.Join(dir, "roles/x")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Symlink("../elsewhere/x", filepath.Join(dir, "roles/x")))
 	got := loadText(t, dir, "- version: v1\n  kind: A\n  role: x\n", Options{})
 	if got.err != nil || got.watches[0].Content.Role != filepath.Join(dir, "roles/x") {
 		t.Errorf("watches %v, problems %q", got.watches, got.problems)

@@ -4,16 +4,15 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // FuzzLoad: for any file, Load returns, its problems are in the
 // file, and it fails exactly if one of them is an error.
 func FuzzLoad(f *testing.F) {
 	for _, name := range []string{"suite", "console", "wrong"} {
-		text, err := os.ReadFile("testdata/" + name + ".yaml")
-		if err != nil {
-			f.Fatal(err)
-		}
+		text := must.Get(os.ReadFile("testdata/" + name + ".yaml"))(f)
 		f.Add(string(text))
 	}
 	for _, s := range scalars() {

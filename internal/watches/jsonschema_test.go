@@ -8,19 +8,16 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/strfmt"
 	"k8s.io/kube-openapi/pkg/validation/validate"
 	"sigs.k8s.io/yaml"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // What editors are told is what Load takes.
 func TestJSONSchema(t *testing.T) {
 	t.Parallel()
-	data, err := json.Marshal(JSONSchema())
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(json.Marshal(JSONSchema()))(t)
 	var schema spec.Schema
-	if err := json.Unmarshal(data, &schema); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(data, &schema))
 	for text, valid := range map[string]bool{
 		"- {group: g, version: v1, kind: K, role: r}":                                          true,
 		"- {version: v1, kind: K, role: r, reconcilePeriod: 30m, timeout: 60, vars: {a: [1]}}": true,
@@ -35,9 +32,7 @@ func TestJSONSchema(t *testing.T) {
 		"- {version: v1, kind: K, role: r, selector: {matchExpressions: [{key: a, values: x}]}}": false,
 	} {
 		var value any
-		if err := yaml.Unmarshal([]byte(text), &value); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, yaml.Unmarshal([]byte(text), &value))
 		result := validate.NewSchemaValidator(&schema, nil, "", strfmt.Default).Validate(value)
 		if result.IsValid() != valid {
 			t.Errorf("%s: valid %v, want %v: %v", text, result.IsValid(), valid, result.Errors)

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 func updateFlag() *bool {
@@ -49,13 +51,9 @@ func create(t testing.TB, dir, name string) {
 	if strings.HasSuffix(name, "/") {
 		parent = path
 	}
-	if err := os.MkdirAll(parent, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(parent, 0o755))
 	if parent != path {
-		if err := os.WriteFile(path, []byte("- hosts: localhost\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(path, []byte("- hosts: localhost\n"), 0o644))
 	}
 }
 
@@ -76,9 +74,7 @@ type loaded struct {
 
 func loadText(t testing.TB, dir, text string, opts Options) loaded {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(dir, "watches.yaml"), []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(dir, "watches.yaml"), []byte(text), 0o644))
 	opts.Dir = dir
 	var got loaded
 	got.watches, got.raw, got.err = Load("watches.yaml", opts)
@@ -97,10 +93,7 @@ func TestLoad_Documents(t *testing.T) {
 	}
 	for _, name := range []string{"suite", "console", "settings", "wrong"} {
 		t.Run(name, func(t *testing.T) {
-			text, err := os.ReadFile("testdata/" + name + ".yaml")
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := must.Get(os.ReadFile("testdata/" + name + ".yaml"))(t)
 			dir := project(t)
 			got := loadText(t, dir, string(text), Options{
 				LookupEnv: lookup(env), Defaults: Defaults{MaxConcurrentReconciles: 8, AnsibleVerbosity: 2, Executor: ExecutorAuto},
@@ -108,10 +101,7 @@ func TestLoad_Documents(t *testing.T) {
 			if (got.err != nil) != (name == "wrong") {
 				t.Errorf("error: %v", got.err)
 			}
-			watches, err := json.MarshalIndent(got.watches, "", "  ")
-			if err != nil {
-				t.Fatal(err)
-			}
+			watches := must.Get(json.MarshalIndent(got.watches, "", "  "))(t)
 			golden(t, name, strings.Join(got.problems, "\n")+"\n\n"+strings.ReplaceAll(string(watches), dir, "DIR")+"\n")
 		})
 	}
@@ -121,14 +111,9 @@ func golden(t *testing.T, name, got string) {
 	t.Helper()
 	path := "testdata/" + name + ".golden"
 	if *updateFlag() {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(path, []byte(got), 0o644))
 	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := must.Get(os.ReadFile(path))(t)
 	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Errorf("differs from %s (-want +got); go test -update writes it:\n%s", path, diff)
 	}
@@ -328,9 +313,7 @@ func TestLoad_UnreadableFiles(t *testing.T) {
 		t.Errorf("directory: %v, %v", problems, err)
 	}
 	create(t, dir, "watches.yaml")
-	if err := os.Truncate(filepath.Join(dir, "watches.yaml"), maxBytes+1); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Truncate(filepath.Join(dir, "watches.yaml"), maxBytes+1))
 	_, problems, err = Load("watches.yaml", Options{Dir: dir})
 	if err == nil || len(problems) != 1 || !strings.Contains(problems[0].String(), "larger than 1048576 bytes") {
 		t.Errorf("huge file: %v, %v", problems, err)

@@ -14,6 +14,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 func TestDecode_RealEvent(t *testing.T) {
@@ -196,9 +198,7 @@ func TestDecode_CutsStringsBetweenCharacters(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var char string
-			if err := json.Unmarshal([]byte(`"`+unit+`"`), &char); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, json.Unmarshal([]byte(`"`+unit+`"`), &char))
 			for shift := range len(unit) + 1 {
 				pad := strings.Repeat("x", shift)
 				n := maxString/len(unit) + 20

@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // TestFollow_ThingsThatAreNoFiles plants what would block, act, or lead out of
@@ -35,9 +37,7 @@ func TestFollow_ThingsThatAreNoFiles(t *testing.T) {
 			writeEvent(t, dir, 3, "b")
 			writeEvent(t, dir, 4, "b")
 			for _, name := range []string{"2-x.json", "3-a.json", "4-c.json"} {
-				if err := put(filepath.Join(dir, name)); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, put(filepath.Join(dir, name)))
 			}
 			done := closedAfter(t, dir)
 			got := log(follow(dir, done, func(f *follower) { f.poll, f.patience = time.Millisecond, time.Millisecond }))
@@ -80,9 +80,7 @@ func TestFollow_DirectoryThatIsNone(t *testing.T) {
 		"a pipe": func() error { return unix.Mkfifo(dir, 0o600) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := put(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, put())
 			defer func() { _ = os.Remove(dir) }()
 			if diff := cmp.Diff([]string{"error"}, log(Follow(t.Context(), dir, closed()))); diff != "" {
 				t.Errorf("yielded (-want +got):\n%s", diff)
@@ -106,9 +104,7 @@ func TestFollow_StaysInItsDirectory(t *testing.T) {
 	done := make(chan struct{})
 	got := script(t, follow(dir, done, func(f *follower) { f.poll = time.Millisecond }), map[string]func(){
 		"1-a": func() {
-			if err := errors.Join(os.Rename(dir, moved), os.Symlink(other, dir)); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, errors.Join(os.Rename(dir, moved), os.Symlink(other, dir)))
 			writeEvent(t, moved, 2, "a")
 		},
 		"2-a": func() { close(done) },

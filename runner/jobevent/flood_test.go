@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // TestFollow_MoreThanTheWindowHolds shuffles far more events than the window
@@ -126,13 +128,9 @@ func linkEvents(t *testing.T, dir string, n int) {
 		path := filepath.Join(dir, fmt.Sprintf("%d-%08x-0000-4000-8000-000000000000.json", i+1, i))
 		if i%each == 0 {
 			first = path
-			if err := os.WriteFile(path, []byte(`{"event":"verbose"}`), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(path, []byte(`{"event":"verbose"}`), 0o600))
 			continue
 		}
-		if err := os.Link(first, path); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Link(first, path))
 	}
 }

@@ -13,6 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -28,12 +30,8 @@ func writeEvent(t testing.TB, dir string, counter int, id string) {
 func writeFile(t testing.TB, dir, name, text string) {
 	t.Helper()
 	path := filepath.Join(dir, name)
-	if err := os.WriteFile(path+".tmp", []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path+".tmp", path); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path+".tmp", []byte(text), 0o600))
+	must.Do(t, os.Rename(path+".tmp", path))
 }
 
 func closed() chan struct{} {
@@ -191,9 +189,7 @@ func TestFollow_DeliversWhileTheRunLasts(t *testing.T) {
 
 func mkdir(t testing.TB, dir string) {
 	t.Helper()
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(dir, 0o700))
 }
 
 // script returns what log does, and takes the step that belongs to a word as

@@ -13,16 +13,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // captured returns the events that ansible-runner wrote for a playbook in
 // testdata/project, one JSON text each.
 func captured(t testing.TB, playbook string) []string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("testdata", "events", playbook+".jsonl"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(filepath.Join("testdata", "events", playbook+".jsonl")))(t)
 	return strings.Split(strings.TrimSpace(string(text)), "\n")
 }
 

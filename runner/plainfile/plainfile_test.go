@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // plants are what a playbook can put in the place of a file. outside is a file
@@ -30,17 +32,13 @@ func plants(outside string) map[string]func(name string) error {
 func TestPlanted(t *testing.T) {
 	dir := t.TempDir()
 	outside := filepath.Join(dir, "outside")
-	if err := os.WriteFile(outside, []byte("precious"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(outside, []byte("precious"), 0o600))
 	for what, plant := range plants(outside) {
 		t.Run(what, func(t *testing.T) {
 			dir := t.TempDir()
 			name := filepath.Join(dir, "file")
 			// The second plant is where Replace writes first.
-			if err := errors.Join(plant(name), plant(filepath.Join(dir, successor("file")))); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, errors.Join(plant(name), plant(filepath.Join(dir, successor("file")))))
 			if what != "hard link" {
 				if f, err := OpenBelow(dir, "file"); err == nil {
 					t.Errorf("OpenBelow: %v, %v", f, err)
@@ -49,9 +47,7 @@ func TestPlanted(t *testing.T) {
 					t.Errorf("Read: %q", data)
 				}
 			}
-			if err := Replace(name, []byte("new")); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, Replace(name, []byte("new")))
 			if data, err := Read(name, 100); err != nil || string(data) != "new" {
 				t.Errorf("after Replace: %q, %v", data, err)
 			}
@@ -69,16 +65,12 @@ func TestPlanted(t *testing.T) {
 func TestReplace_UsesWhatIsReserved(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "file")
-	if err := Reserve(name, 1000); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, Reserve(name, 1000))
 	reserved, err := os.Lstat(filepath.Join(dir, successor("file")))
 	if err != nil || reserved.Size() != 1000 {
 		t.Fatalf("reserved: %v, %v", reserved, err)
 	}
-	if err := Replace(name, []byte("short")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, Replace(name, []byte("short")))
 	if fi, err := os.Lstat(name); err != nil || !os.SameFile(fi, reserved) || fi.Size() != 5 {
 		t.Errorf("another file than the one that was reserved: %v, %v", fi, err)
 	}
@@ -90,9 +82,7 @@ func TestReplace_UsesWhatIsReserved(t *testing.T) {
 func TestRead_Bounds(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "file")
-	if err := os.WriteFile(name, []byte(strings.Repeat("x", 10)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(name, []byte(strings.Repeat("x", 10)), 0o600))
 	if data, err := Read(name, 10); err != nil || len(data) != 10 {
 		t.Errorf("of the size that is allowed: %q, %v", data, err)
 	}
@@ -100,9 +90,7 @@ func TestRead_Bounds(t *testing.T) {
 		t.Errorf("one byte too many: %v", err)
 	}
 	link := filepath.Join(t.TempDir(), "link")
-	if err := os.Symlink(dir, link); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Symlink(dir, link))
 	if _, err := OpenBelow(link, "file"); !errors.Is(err, ErrNotPlain) {
 		t.Errorf("below a link: %v", err)
 	}

@@ -5,6 +5,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 func TestOwnGroup(t *testing.T) {
@@ -42,10 +44,7 @@ func TestCgroup_HoldsTheCommandAndGoes(t *testing.T) {
 		if err != nil || got.Killed != 1 {
 			t.Errorf("exit = %+v, %v", got, err)
 		}
-		out, err := os.ReadFile(c.Output)
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := must.Get(os.ReadFile(c.Output))(t)
 		if in := strings.Contains(string(out), "/"+cgroupPrefix+c.Run+"\n"); in != (way == grouping) {
 			t.Errorf("the command is in\n%s", out)
 		}

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // until polls a condition; only a hanging test fails here.
@@ -27,10 +29,7 @@ func until(t *testing.T, what string, condition func() bool) {
 // zombies counts the dead children of a process.
 func zombies(t *testing.T, parent int) int {
 	t.Helper()
-	all, err := processes(0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := must.Get(processes(0))(t)
 	n := 0
 	for _, p := range all {
 		if p.zombie && p.ppid == parent {
@@ -64,9 +63,7 @@ func TestSupervisor_CatchesWhatRunsAway(t *testing.T) {
 	bothWays(t, func(t *testing.T, _ string, s *Supervisor) {
 		t.Helper()
 		script := filepath.Join(t.TempDir(), "run-away")
-		if err := os.WriteFile(script, []byte("#!/bin/sh\nsetsid \"$0\" &\n"), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(script, []byte("#!/bin/sh\nsetsid \"$0\" &\n"), 0o700))
 		c := recorded(t, `"$SCRIPT" & touch $DIR/ready; exec sleep 600`)
 		c.Env = append([]string{"SCRIPT=" + script}, c.Env...)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -90,22 +87,11 @@ func TestSupervisor_RunsAreTheFirstToGoAndTheLastToCome(t *testing.T) {
 	t.Parallel()
 	const show = `cat /proc/self/oom_score_adj; nice`
 	c := recorded(t, show+`; env -i setsid sh -c '`+show+`'; cat /proc/$PPID/oom_score_adj`)
-	if _, err := supervisor(t).Run(t.Context(), c); err != nil {
-		t.Fatal(err)
-	}
-	out, err := os.ReadFile(c.Output)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Get(supervisor(t).Run(t.Context(), c))(t)
+	out := must.Get(os.ReadFile(c.Output))(t)
 	own, _ := readScore("/proc/self/oom_score_adj")
-	niceness, err := exec.Command("nice").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	nice, err := strconv.Atoi(strings.TrimSpace(string(niceness)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	niceness := must.Get(exec.Command("nice").Output())(t)
+	nice := must.Get(strconv.Atoi(strings.TrimSpace(string(niceness))))(t)
 	score, low := strconv.Itoa(min(own+moreExpendable, maxScore)), strconv.Itoa(min(nice+lessUrgent, 19))
 	want := []string{score, low, score, low, strconv.Itoa(own)}
 	if got := strings.Fields(string(out)); !slices.Equal(got, want) {
@@ -139,9 +125,7 @@ touch $DIR/ready; while ! [ -e $DIR/end ]; do sleep 0.01; done`)
 func TestReapOrphans_WaitsForStrangersOnly(t *testing.T) {
 	t.Parallel()
 	// What a helper leaves behind comes here, and dies unnoticed.
-	if err := exec.Command("/bin/sh", "-c", "for i in 1 2 3 4 5; do sleep 0.1 & done").Run(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, exec.Command("/bin/sh", "-c", "for i in 1 2 3 4 5; do sleep 0.1 & done").Run())
 	// Those that someone waits for are left to them.
 	var wg sync.WaitGroup
 	for code := range 20 {
@@ -159,13 +143,8 @@ func TestReapOrphans_WaitsForStrangersOnly(t *testing.T) {
 // The pid of a supervising process that has died is free when its tree is killed.
 func TestSupervisor_SparesWhoeverGotThePIDOfADeadProcess(t *testing.T) {
 	c, s := recorded(t, `touch $DIR/ready; exec sleep 600`), supervisor(t)
-	p, err := s.start()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.order(c); err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(s.start())(t)
+	must.Do(t, p.order(c))
 	waitFor(t, filepath.Join(dirOf(c), "ready"))
 	p.kill()
 	_ = p.stdin.Close()
@@ -192,9 +171,7 @@ func withPID(t *testing.T, pid int) int {
 			t.Skipf("NOT TESTED WITH A RECYCLED PID: %v; it takes root", err)
 		}
 		cmd := exec.Command("sleep", "600")
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, cmd.Start())
 		end := func() {
 			_ = cmd.Process.Kill()
 			_ = cmd.Wait()

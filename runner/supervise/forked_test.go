@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // forkServer answers one request as a script says: fork servers themselves are
@@ -23,14 +25,9 @@ func forkServer(t *testing.T, answer func(conn *net.UnixConn, head *exec.Cmd)) (
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, "socket"), Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := must.Get(net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, "socket"), Net: "unix"}))(t)
 	head = exec.Command("sleep", "600")
-	if err := head.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, head.Start())
 	t.Cleanup(func() {
 		_ = head.Process.Kill() // it may be gone
 		_ = head.Wait()
@@ -163,9 +160,7 @@ func TestForked_HearsALongAnswer(t *testing.T) {
 		t.Errorf("code %d, %d bytes of notes, error %.100v", exit.Code, len(exit.Notes), err)
 	}
 	path := filepath.Join(t.TempDir(), "end.json")
-	if err := (Record{Exit: exit, Survivors: err.Error()}).write(path); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, (Record{Exit: exit, Survivors: err.Error()}).write(path))
 	if r, err := ReadRecord(path); err != nil || r.Exit.Code != 7 || !errors.Is(r.err(), ErrSurvivors) {
 		t.Errorf("record %.100v, %v", r, err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv/parts"
 )
 
@@ -96,14 +97,10 @@ func TestSuite_AsAnArbitraryUser(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	binary, tmp := filepath.Join(dir, "supervise.test"), filepath.Join(dir, "tmp")
-	if err := errors.Join(os.Chmod(dir, 0o755), copyTestBinary(binary), os.Mkdir(tmp, 0o700)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(os.Chmod(dir, 0o755), copyTestBinary(binary), os.Mkdir(tmp, 0o700)))
 	cmd := exec.Command(binary, asUser)
 	if os.Geteuid() == 0 {
-		if err := os.Chown(tmp, uid, 0); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Chown(tmp, uid, 0))
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: 0}}
 	}
 	if group := delegate(t, uid); group != nil {
@@ -120,24 +117,16 @@ func delegate(t *testing.T, uid int) *os.File {
 	if err != nil {
 		return nil
 	}
-	group, err := newCgroup(parent, "test-"+strconv.Itoa(os.Getpid()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	group := must.Get(newCgroup(parent, "test-"+strconv.Itoa(os.Getpid())))(t)
 	t.Cleanup(func() {
 		if err := group.remove(); err != nil {
 			t.Error(err)
 		}
 	})
 	for _, name := range []string{"", "cgroup.procs", "cgroup.threads", "cgroup.subtree_control"} {
-		if err := os.Chown(group.file(name), uid, 0); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Chown(group.file(name), uid, 0))
 	}
-	dir, err := os.Open(string(group))
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := must.Get(os.Open(string(group)))(t)
 	t.Cleanup(func() { _ = dir.Close() })
 	return dir
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rolewright/rolewright/test/leaktest"
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // The test binary plays the programs that a test needs beside itself: the
@@ -59,10 +60,7 @@ func command(t *testing.T, script string) Command {
 // their command line, and are not dead. It shares nothing with what it checks.
 func alive(t *testing.T, cookie string) []string {
 	t.Helper()
-	dirs, err := filepath.Glob("/proc/[0-9]*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dirs := must.Get(filepath.Glob("/proc/[0-9]*"))(t)
 	_, value, _ := strings.Cut(cookie, "=")
 	var found []string
 	for _, dir := range dirs {
@@ -88,36 +86,6 @@ func waitFor(t *testing.T, file string) {
 	}
 }
 
-func TestRun_TellsHowTheCommandEnded(t *testing.T) {
-	tests := []struct {
-		name   string
-		script string
-		want   Exit
-	}{
-		{"success", `exit 0`, Exit{}},
-		{"exit code", `exit 7`, Exit{Code: 7}},
-		{"signal", `kill -KILL $$`, Exit{Code: -1, Signal: "SIGKILL"}},
-		{"one left in the background", `sleep 600 & exit 3`, Exit{Code: 3, Killed: 1}},
-		{"one daemonised", `setsid nohup sleep 600 >/dev/null 2>&1 & sleep 0.1`, Exit{Killed: 1}},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			c := command(t, tt.script)
-			got, err := Run(t.Context(), c)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got.Memory = 0 // some live to see it measured
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Errorf("exit (-want +got):\n%s", diff)
-			}
-			if left := alive(t, c.Cookie); len(left) > 0 {
-				t.Errorf("survivors: %q", left)
-			}
-		})
-	}
-}
-
 func TestRun_MeasuresMemory(t *testing.T) {
 	// What has been written is cut off after each look, and the second look weighs.
 	got, err := Run(t.Context(), command(t, `for look in 1 2; do
@@ -140,27 +108,14 @@ if child:
     print(child, flush=True)
 sys.stdin.read()
 `)
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	stdin := must.Get(cmd.StdinPipe())(t)
+	stdout := must.Get(cmd.StdoutPipe())(t)
+	must.Do(t, cmd.Start())
 	var child int
-	if _, err := fmt.Fscan(stdout, &child); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(fmt.Fscan(stdout, &child))(t)
 	var both []identity
 	for _, pid := range []int{cmd.Process.Pid, child} {
-		p, err := readProcess(pid)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := must.Get(readProcess(pid))(t)
 		both = append(both, p.identity)
 	}
 	if got := weight(both); got < size || got > size+size/2 {
@@ -178,13 +133,8 @@ sys.stdin.read()
 func TestRun_PassesEnvironmentAndCollectsOutput(t *testing.T) {
 	c := command(t, `echo "out $ROLEWRIGHT_TEST $A"; echo err >&2; read line || echo "no input"`)
 	c.Env = append(c.Env, "A=b")
-	if _, err := Run(t.Context(), c); err != nil {
-		t.Fatal(err)
-	}
-	got, err := os.ReadFile(c.Output)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Get(Run(t.Context(), c))(t)
+	got := must.Get(os.ReadFile(c.Output))(t)
 	_, id, _ := strings.Cut(c.Cookie, "=")
 	if diff := cmp.Diff("out "+id+" b\nerr\nno input\n", string(got)); diff != "" {
 		t.Errorf("output (-want +got):\n%s", diff)
@@ -212,10 +162,7 @@ func TestRun_CancelKillsTheWholeTree(t *testing.T) {
 				waitFor(t, filepath.Join(dir, "ready"))
 				cancel()
 			}()
-			got, err := Run(ctx, c)
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := must.Get(Run(ctx, c))(t)
 			if got.Code != -1 || got.Signal != tt.signal || !got.Stopped {
 				t.Errorf("exit = %+v, want a stop by %s", got, tt.signal)
 			}
@@ -236,9 +183,7 @@ func TestRun_NotStarted(t *testing.T) {
 	})
 	t.Run("output exists", func(t *testing.T) {
 		c := command(t, "exit 0")
-		if err := os.WriteFile(c.Output, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(c.Output, nil, 0o600))
 		if _, err := Run(t.Context(), c); !errors.Is(err, ErrNotStarted) || !errors.Is(err, os.ErrExist) {
 			t.Errorf("error = %v, want ErrNotStarted and ErrExist", err)
 		}
@@ -257,13 +202,8 @@ func TestRun_OutputStaysShort(t *testing.T) {
 	// supervisor that does not cut makes the script, and the test, wait for ever.
 	c := command(t, `head -c 2000000 /dev/zero; while [ "$(stat -c %s "$OUT")" -gt 1500000 ]; do sleep 0.02; done; echo end`)
 	c.Env = append(c.Env, "OUT="+c.Output)
-	if _, err := Run(t.Context(), c); err != nil {
-		t.Fatal(err)
-	}
-	got, err := os.ReadFile(c.Output)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Get(Run(t.Context(), c))(t)
+	got := must.Get(os.ReadFile(c.Output))(t)
 	if diff := cmp.Diff("end\n", string(got)); diff != "" {
 		t.Errorf("output (-want +got):\n%s", diff)
 	}
@@ -273,10 +213,7 @@ func TestRun_ReapsOrphansItInherits(t *testing.T) {
 	// As it does here; see TestMain. Orphans of earlier tests may wait to be
 	// found still.
 	mine := func() map[identity]process {
-		all, err := processes(0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		all := must.Get(processes(0))(t)
 		found := map[identity]process{}
 		for _, p := range all {
 			if p.ppid == os.Getpid() {
@@ -287,9 +224,7 @@ func TestRun_ReapsOrphansItInherits(t *testing.T) {
 	}
 	before := mine()
 	c := command(t, `sh -c 'sleep 0.05 & exit 0' & setsid nohup sleep 600 & sleep 0.3`)
-	if _, err := Run(t.Context(), c); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(Run(t.Context(), c))(t)
 	for id, p := range mine() {
 		if _, ok := before[id]; !ok {
 			t.Errorf("child left: %+v", p)
@@ -302,23 +237,16 @@ func TestTree_KnowsThoseThatClearedTheirEnvironment(t *testing.T) {
 	// The daemon's parent is gone and its environment empty when the tree is
 	// killed: only the sample knows that it belongs to it.
 	cmd := exec.Command("/bin/sh", "-c", `env -i setsid sleep 600 & : >`+dir+`/ready; exec sleep 600`)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	tr := newTree(cmd.Process.Pid, "ROLEWRIGHT_TEST=nobody")
 	waitFor(t, filepath.Join(dir, "ready"))
 	tr.sample()
 	if len(tr.members) != 2 {
 		t.Errorf("members = %v, want the shell and its child", tr.members)
 	}
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Process.Kill())
 	_ = cmd.Wait()
-	killed, err := tr.kill()
-	if err != nil {
-		t.Fatal(err)
-	}
+	killed := must.Get(tr.kill())(t)
 	if killed != 1 {
 		t.Errorf("killed %d processes, want 1", killed)
 	}
@@ -331,18 +259,11 @@ func TestTree_KnowsThoseThatClearedTheirEnvironment(t *testing.T) {
 
 func TestSigkill_SparesWhoeverHasTheRecycledPID(t *testing.T) {
 	cmd := exec.Command("sleep", "600")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	defer func() { _ = cmd.Wait() }()
 	defer func() { _ = cmd.Process.Kill() }()
-	p, err := readProcess(cmd.Process.Pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := sigkill(identity{pid: p.pid, start: p.start - 1}); err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(readProcess(cmd.Process.Pid))(t)
+	must.Do(t, sigkill(identity{pid: p.pid, start: p.start - 1}))
 	if now, err := readProcess(p.pid); err != nil || now.zombie {
 		t.Errorf("the stranger is gone: %+v, %v", now, err)
 	}
@@ -392,14 +313,11 @@ func TestParseStat(t *testing.T) {
 func BenchmarkRun(b *testing.B) {
 	dir := b.TempDir()
 	for i := 0; b.Loop(); i++ {
-		_, err := Run(b.Context(), Command{
+		must.Get(Run(b.Context(), Command{
 			Path:   "/bin/true",
 			Env:    os.Environ(),
 			Cookie: "ROLEWRIGHT_TEST=" + strconv.Itoa(i),
 			Output: filepath.Join(dir, strconv.Itoa(i)),
-		})
-		if err != nil {
-			b.Fatal(err)
-		}
+		}))(b)
 	}
 }

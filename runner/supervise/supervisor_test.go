@@ -15,6 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // supervisor runs commands under a supervising process, which is this binary.
@@ -82,15 +84,10 @@ func bothWays(t *testing.T, test func(t *testing.T, way string, s *Supervisor)) 
 // its file ready.
 func operator(t *testing.T, way string, c Command) *os.Process {
 	t.Helper()
-	order, err := json.Marshal(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	order := must.Get(json.Marshal(c))(t)
 	cmd := exec.Command("/proc/self/exe", asOperator, way)
 	cmd.Stdin, cmd.Stderr = strings.NewReader(string(order)), os.Stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -148,10 +145,7 @@ func TestSupervisor_TellsHowTheCommandEnded(t *testing.T) {
 			bothWays(t, func(t *testing.T, _ string, s *Supervisor) {
 				t.Helper()
 				c := recorded(t, tt.script)
-				got, err := s.Run(t.Context(), c)
-				if err != nil {
-					t.Fatal(err)
-				}
+				got := must.Get(s.Run(t.Context(), c))(t)
 				got.Memory = 0 // some live to see it measured
 				if diff := cmp.Diff(tt.want, got); diff != "" {
 					t.Errorf("exit (-want +got):\n%s", diff)
@@ -178,10 +172,7 @@ func TestSupervisor_CancelKillsTheWholeTree(t *testing.T) {
 			waitFor(t, filepath.Join(dirOf(c), "ready"))
 			cancel()
 		}()
-		got, err := s.Run(ctx, c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must.Get(s.Run(ctx, c))(t)
 		if !got.Stopped || got.Killed < 4 {
 			t.Errorf("exit = %+v, want a stop, and the family killed", got)
 		}
@@ -212,9 +203,7 @@ func TestSupervisor_NothingSurvivesTheOperator(t *testing.T) {
 					t.Fatalf("the family is too small: %q", left)
 				}
 				since := time.Now()
-				if err := p.Signal(tt.signal); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, p.Signal(tt.signal))
 				awaitNobody(t, c.Cookie)
 				t.Logf("gone after %v", time.Since(since))
 				waitFor(t, c.Record)
@@ -231,18 +220,10 @@ func TestSupervisor_NothingSurvivesTheOperator(t *testing.T) {
 // shell.
 func supervisingPID(t *testing.T, c Command) int {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(dirOf(c), "pid"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile(filepath.Join(dirOf(c), "pid")))(t)
 	var pid int
-	if err := json.Unmarshal(data, &pid); err != nil {
-		t.Fatal(err)
-	}
-	p, err := readProcess(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(data, &pid))
+	p := must.Get(readProcess(pid))(t)
 	return p.ppid
 }
 
@@ -256,10 +237,7 @@ func TestSupervisor_NothingSurvivesTheSupervisingProcess(t *testing.T) {
 				t.Error(err)
 			}
 		}()
-		got, err := s.Run(t.Context(), c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must.Get(s.Run(t.Context(), c))(t)
 		if got.Code != -1 || got.Signal != "SIGKILL" || got.Stopped || !got.Cut {
 			t.Errorf("exit = %+v, want one that says SIGKILL", got)
 		}
@@ -291,10 +269,7 @@ func TestSupervisor_NotStarted(t *testing.T) {
 func TestMain_StartsNothingForStrangers(t *testing.T) {
 	t.Parallel()
 	c := recorded(t, "touch $DIR/ready")
-	alien, err := json.Marshal(order{Command: c, Parent: os.Getpid() + 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	alien := must.Get(json.Marshal(order{Command: c, Parent: os.Getpid() + 1}))(t)
 	for name, input := range map[string]string{"an orphan": string(alien) + "\n", "half an order": string(alien), "no order": "{]\n", "endless": strings.Repeat("x", 2*maxOrder)} {
 		cmd := exec.Command("/proc/self/exe", asSupervisor)
 		cmd.Env, cmd.Stdin = c.Env, strings.NewReader(input)
@@ -312,12 +287,9 @@ func BenchmarkSupervisor(b *testing.B) {
 	dir, s := b.TempDir(), supervisor(b)
 	for i := 0; b.Loop(); i++ {
 		name := filepath.Join(dir, strconv.Itoa(i))
-		_, err := s.Run(b.Context(), Command{
+		must.Get(s.Run(b.Context(), Command{
 			Path: "/bin/true", Env: os.Environ(), Cookie: "ROLEWRIGHT_TEST=" + strconv.Itoa(i), Output: name, Record: name + ".json",
-		})
-		if err != nil {
-			b.Fatal(err)
-		}
+		}))(b)
 	}
 }
 

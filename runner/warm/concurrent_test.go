@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // The end of a connection to the server says that the run has ended. A run that
@@ -40,9 +42,7 @@ func TestRun_EndsWhileAnotherGoesOn(t *testing.T) {
 		}
 	}
 	for n, gate := range gates { // the first ends while the others are in progress, and so on
-		if err := os.WriteFile(gate, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(gate, nil, 0o600))
 		if err := <-ended[n]; err != nil {
 			t.Error(err)
 		}
@@ -57,10 +57,7 @@ func TestRun_EndsWhileAnotherGoesOn(t *testing.T) {
 // sockets counts those of a process.
 func sockets(t *testing.T, pid int) int {
 	t.Helper()
-	descriptors, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	descriptors := must.Get(filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid)))(t)
 	n := 0
 	for _, descriptor := range descriptors {
 		if target, err := os.Readlink(descriptor); err == nil && strings.HasPrefix(target, "socket:") {

@@ -22,6 +22,7 @@ import (
 
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/warm"
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // However a run is cut short, nothing of it is left when it returns.
@@ -231,9 +232,7 @@ func TestRun_IsMadePlainlyWhereTheServerIsFrozen(t *testing.T) {
 	if err != nil || !res.Verdict().Success || res.Executor() != runner.ExecutorRunner || g.started() != 1 {
 		t.Errorf("error %v, verdict %+v, executor %s, started %d times", err, res.Verdict(), res.Executor(), g.started())
 	}
-	if err := pool.Wait(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, pool.Wait(t.Context()))
 	eventually(t, "the frozen server is gone", func() bool {
 		now := processes(t, "rolewright-fork-server "+o.Dir)
 		for pid := range frozen {
@@ -382,27 +381,18 @@ func TestOperator_KilledLeavesNothing(t *testing.T) {
 	m := mark(t)
 	o := options(t)
 	req := request(t, family(m))
-	text, err := json.Marshal(order{o, req.ID, req.Dir, req.Content.Playbook})
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(json.Marshal(order{o, req.ID, req.Dir, req.Content.Playbook}))(t)
 	cmd := exec.Command("/proc/self/exe", asOperator)
 	cmd.Stdin, cmd.Stderr = bytes.NewReader(text), os.Stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	awaitFamily(t, m)
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Process.Kill())
 	_ = cmd.Wait()
 	eventually(t, "nothing is left", func() bool { return len(processes(t, m))+len(processes(t, o.Dir)) == 0 })
 	left := entries(t, o.Dir)
 	pool := warm.New(o)
 	defer pool.Close()
-	if err := pool.Wait(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, pool.Wait(t.Context()))
 	if now := entries(t, o.Dir); len(left) != 1 || len(now) != 1 || now[0] == left[0] {
 		t.Errorf("directories: %v, then %v", left, now)
 	}

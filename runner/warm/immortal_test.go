@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // immortalise imports, marks, and prints what has come of it: the version's
@@ -66,10 +68,7 @@ print("fine")
 // and those before have none, and are left as they are.
 func TestImmortal(t *testing.T) {
 	t.Parallel()
-	directory, err := filepath.Abs("python")
-	if err != nil {
-		t.Fatal(err)
-	}
+	directory := must.Get(filepath.Abs("python"))(t)
 	out, err := exec.Command(interpreter(t), "-c", immortalise, directory).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -97,14 +96,8 @@ func TestImmortal(t *testing.T) {
 // interpreter is the Python of ansible-runner: that of its first line.
 func interpreter(t *testing.T) string {
 	t.Helper()
-	path, err := exec.LookPath("ansible-runner")
-	if err != nil {
-		t.Fatal(err)
-	}
-	file, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := must.Get(exec.LookPath("ansible-runner"))(t)
+	file := must.Get(os.Open(path))(t)
 	defer file.Close()
 	line, err := bufio.NewReader(file).ReadString('\n')
 	fields := strings.Fields(strings.TrimPrefix(line, "#!"))

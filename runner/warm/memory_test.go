@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // What runs have taken is given back: of none a process is left, and the server
@@ -56,16 +58,10 @@ func TestRun_GivesItsMemoryBack(t *testing.T) {
 // anonymous is the memory of a process that is of no file, in KiB (proc_pid_smaps(5)).
 func anonymous(t *testing.T, pid int) int {
 	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid)))(t)
 	for line := range strings.Lines(string(text)) {
 		if fields := strings.Fields(line); len(fields) == 3 && fields[0] == "Anonymous:" {
-			n, err := strconv.Atoi(fields[1])
-			if err != nil {
-				t.Fatal(err)
-			}
+			n := must.Get(strconv.Atoi(fields[1]))(t)
 			return n
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rolewright/rolewright/runner/supervise"
 	"github.com/rolewright/rolewright/runner/warm"
+	"github.com/rolewright/rolewright/test/must"
 )
 
 func TestPool_ReplacesAServer(t *testing.T) {
@@ -31,14 +32,9 @@ func TestPool_ReplacesAServer(t *testing.T) {
 		"with a package that has another's size and time": {cause: func(t *testing.T, o warm.Options) {
 			t.Helper()
 			path := filepath.Join(packages(o), "requests.py")
-			before, err := os.Stat(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			before := must.Get(os.Stat(path))(t)
 			write(t, path+".new", "A = 2\n")
-			if err := errors.Join(os.Chtimes(path+".new", before.ModTime(), before.ModTime()), os.Rename(path+".new", path)); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, errors.Join(os.Chtimes(path+".new", before.ModTime(), before.ModTime()), os.Rename(path+".new", path)))
 		}},
 		"with changed options of plugins": {cause: func(t *testing.T, o warm.Options) {
 			t.Helper()
@@ -55,23 +51,16 @@ func TestPool_ReplacesAServer(t *testing.T) {
 			if tt.change != nil {
 				tt.change(t, &o)
 			}
-			text, err := os.ReadFile(o.Runner)
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := must.Get(os.ReadFile(o.Runner))(t)
 			o.Runner = filepath.Join(t.TempDir(), "ansible-runner")
-			if err := os.WriteFile(o.Runner, text, 0o700); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(o.Runner, text, 0o700))
 			// A library that the server imports.
 			write(t, filepath.Join(packages(o), "requests.py"), "A = 1\n")
 			write(t, filepath.Join(home(o), ".ansible/plugins/doc_fragments/own.py"), "")
 			o.Environ = append(o.Environ, "PYTHONPATH="+packages(o)+":"+os.Getenv("PYTHONPATH"))
 			pool := warm.New(o)
 			defer pool.Close()
-			if err := pool.Wait(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, pool.Wait(t.Context()))
 			first := servers(t, o.Dir)
 			lease, err := pool.Acquire()
 			if tt.cause != nil {
@@ -87,9 +76,7 @@ func TestPool_ReplacesAServer(t *testing.T) {
 				}
 				return err != nil
 			})
-			if err := pool.Wait(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, pool.Wait(t.Context()))
 			for pid := range first {
 				_, alive := processes(t, "rolewright-fork-server "+o.Dir)[pid]
 				if lease != nil && !alive {
@@ -153,17 +140,12 @@ func wrapped(o warm.Options) string { return filepath.Join(home(o), "bin", "pyth
 func wrapInterpreter(t *testing.T, o *warm.Options) {
 	t.Helper()
 	for _, script := range []*string{&o.Runner, &o.Playbook} {
-		text, err := os.ReadFile(*script)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(*script))(t)
 		python, rest, _ := strings.Cut(strings.TrimPrefix(string(text), "#!"), "\n")
 		write(t, wrapped(*o), "#!/bin/sh\nexec "+python+" \"$@\"\n")
 		path := filepath.Join(home(*o), "bin", filepath.Base(*script))
 		write(t, path, "#!"+wrapped(*o)+"\n"+rest)
-		if err := errors.Join(os.Chmod(path, 0o700), os.Chmod(wrapped(*o), 0o700)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, errors.Join(os.Chmod(path, 0o700), os.Chmod(wrapped(*o), 0o700)))
 		*script = path
 	}
 }
@@ -178,29 +160,20 @@ func packages(o warm.Options) string { return filepath.Join(home(o), "packages")
 
 func write(t *testing.T, name, text string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(filepath.Dir(name), 0o700))
+	must.Do(t, os.WriteFile(name, []byte(text), 0o600))
 }
 
 func touch(t *testing.T, name string) {
 	t.Helper()
 	later := time.Now().Add(time.Hour)
-	if err := os.Chtimes(name, later, later); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Chtimes(name, later, later))
 }
 
 // entries are the names in a directory.
 func entries(t *testing.T, dir string) []string {
 	t.Helper()
-	found, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	found := must.Get(os.ReadDir(dir))(t)
 	names := make([]string, len(found))
 	for i, entry := range found {
 		names[i] = entry.Name()
@@ -217,9 +190,7 @@ func TestPool_SaysWhyThereIsNoServer(t *testing.T) {
 		"a shell script": {func(t *testing.T, o *warm.Options) {
 			t.Helper()
 			o.Playbook = filepath.Join(t.TempDir(), "ansible-playbook")
-			if err := os.WriteFile(o.Playbook, []byte("#!/bin/sh\nexec true\n"), 0o700); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(o.Playbook, []byte("#!/bin/sh\nexec true\n"), 0o700))
 		}, "no Python script"},
 		"no program": {func(_ *testing.T, o *warm.Options) { o.Runner = "/nowhere/ansible-runner" }, "/nowhere/ansible-runner: no such file"},
 		"an unknown Ansible": {func(t *testing.T, o *warm.Options) {
@@ -235,9 +206,7 @@ func TestPool_SaysWhyThereIsNoServer(t *testing.T) {
 		"a long path": {func(t *testing.T, o *warm.Options) {
 			t.Helper()
 			o.Dir = filepath.Join(o.Dir, strings.Repeat("long", 20))
-			if err := os.Mkdir(o.Dir, 0o700); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.Mkdir(o.Dir, 0o700))
 		}, "too long for the path of a socket"},
 		"a check that fails": {func(t *testing.T, o *warm.Options) {
 			t.Helper()
@@ -275,32 +244,22 @@ func TestPool_SweepsWhatNobodyUses(t *testing.T) {
 	o := options(t)
 	other := warm.New(o)
 	defer other.Close()
-	if err := other.Wait(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, other.Wait(t.Context()))
 	kept := entries(t, o.Dir)
 	for name, mode := range map[string]os.FileMode{"rolewright-warm-1": 0o700, "rolewright-warm-2": 0o755, "rolewright-warmth": 0o700} {
 		path := filepath.Join(o.Dir, name)
-		if err := errors.Join(os.Mkdir(path, mode), os.Chmod(path, mode)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, errors.Join(os.Mkdir(path, mode), os.Chmod(path, mode)))
 	}
 	elsewhere := t.TempDir()
-	if err := errors.Join(os.Chmod(elsewhere, 0o700), os.Symlink(elsewhere, filepath.Join(o.Dir, "rolewright-warm-3"))); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(os.Chmod(elsewhere, 0o700), os.Symlink(elsewhere, filepath.Join(o.Dir, "rolewright-warm-3"))))
 	kept = append(kept, "rolewright-warm-2", "rolewright-warm-3", "rolewright-warmth")
 	if os.Geteuid() == 0 {
 		path := filepath.Join(o.Dir, "rolewright-warm-4")
-		if err := errors.Join(os.Mkdir(path, 0o700), os.Chown(path, 1, 1)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, errors.Join(os.Mkdir(path, 0o700), os.Chown(path, 1, 1)))
 		kept = append(kept, "rolewright-warm-4")
 	}
 	pool := warm.New(o)
-	if err := pool.Wait(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, pool.Wait(t.Context()))
 	pool.Close()
 	slices.Sort(kept)
 	if left := entries(t, o.Dir); !slices.Equal(left, kept) {

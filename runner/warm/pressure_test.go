@@ -16,6 +16,7 @@ import (
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/jobevent"
 	"github.com/rolewright/rolewright/runner/warm"
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // asLimited is the argument with which the test binary is an operator that makes
@@ -87,10 +88,7 @@ func operateLimited() int {
 // group makes a control group with a limit; the directory is where processes join.
 func group(t *testing.T, controller, file string, limit int64) string {
 	t.Helper()
-	self, err := os.ReadFile("/proc/self/cgroup")
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := must.Get(os.ReadFile("/proc/self/cgroup"))(t)
 	name := "rolewright-test-" + mark(t)
 	for line := range strings.Lines(string(self)) {
 		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
@@ -136,10 +134,7 @@ func TestRun_ThatTakesAllIsEnded(t *testing.T) {
 				write(t, filepath.Join(dir, "greedy.yml"), "- hosts: localhost\n  gather_facts: false\n  tasks: [{command: 'python3 "+filepath.Join(dir, "program.py")+"'}]\n")
 				write(t, filepath.Join(dir, "modest.yml"), "- hosts: localhost\n  gather_facts: false\n  tasks: [{ping: }, {wait_for: {path: "+filepath.Join(dir, "over")+", timeout: 600}}, {command: 'true'}]\n")
 				o := limitedOrder{Options: options(t), Executor: executor, Dir: dir, Mark: mark(t), Greedy: filepath.Join(dir, "greedy.yml"), Modest: filepath.Join(dir, "modest.yml")}
-				order, err := json.Marshal(o)
-				if err != nil {
-					t.Fatal(err)
-				}
+				order := must.Get(json.Marshal(o))(t)
 				in := group(t, tt.controller, name, tt.limit)
 				cmd := exec.Command("/bin/sh", "-c", `echo $$ >"$1/cgroup.procs" && exec "$2" `+asLimited, "sh", in, os.Args[0])
 				cmd.Stdin, cmd.Stderr = strings.NewReader(string(order)), os.Stderr
@@ -148,9 +143,7 @@ func TestRun_ThatTakesAllIsEnded(t *testing.T) {
 					t.Fatalf("the operator has ended: %v", err)
 				}
 				var got limitedEnds
-				if err := json.Unmarshal(out, &got); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, json.Unmarshal(out, &got))
 				t.Log(got.Said)
 				got.Said = ""
 				if got != tt.want {

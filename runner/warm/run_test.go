@@ -11,6 +11,7 @@ import (
 
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/jobevent"
+	"github.com/rolewright/rolewright/test/must"
 )
 
 const simple = `
@@ -64,9 +65,7 @@ func TestRun_CountsModules(t *testing.T) {
 		t.Fatal(err)
 	}
 	library := filepath.Join(dir, "library")
-	if err := os.Mkdir(library, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(library, 0o700))
 	write(t, filepath.Join(library, "own.py"), "import sys\nfrom ansible.module_utils.basic import AnsibleModule\nsys.path.append('/nowhere')\nAnsibleModule(argument_spec={}).exit_json()\n")
 	res, err := r.Run(t.Context(), req)
 	if err != nil || !res.Verdict().Success {
@@ -127,20 +126,14 @@ func TestRun_SeesNothingOfAnother(t *testing.T) {
 			" 'leaked' in kubernetes.client.Configuration.get_default_copy().host, ansible.constants.DEFAULT_TIMEOUT, hasattr(json, 'leaked'), multiprocessing.current_process().authkey == key]))}\n",
 	} {
 		path = filepath.Join(dir, path)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		must.Do(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	content := func(name, expression string) runner.Request {
 		req := request(t, "")
 		req.Content.Playbook = filepath.Join(dir, name, req.ID+".yml")
 		text := "- hosts: localhost\n  gather_facts: false\n  tasks: [{debug: {msg: \"" + expression + "\"}}]\n"
-		if err := os.WriteFile(req.Content.Playbook, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(req.Content.Playbook, []byte(text), 0o600))
 		return req
 	}
 	for _, tt := range []struct {
@@ -152,10 +145,7 @@ func TestRun_SeesNothingOfAnother(t *testing.T) {
 		{content("second", "{{ 'x' | look }}"), "None 0o22 False False None False 0 True False 10 False False", true},
 		{content("second", "{{ 'x' | leaked }}"), "", false},
 	} {
-		res, err := r.Run(t.Context(), tt.req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		res := must.Get(r.Run(t.Context(), tt.req))(t)
 		if res.Verdict().Success != tt.ok || !strings.Contains(res.Tail, tt.want) {
 			t.Errorf("want %q, verdict %+v\n%s", tt.want, res.Verdict(), res.Tail)
 		}
@@ -206,10 +196,7 @@ func TestRun_DoesNotWaitForTheLocksOfAnother(t *testing.T) {
 		req := request(t, tt.playbook)
 		dir := filepath.Join(filepath.Dir(req.Content.Playbook), "lookup_plugins")
 		write(t, filepath.Join(dir, "holder.py"), holder)
-		res, err := r.Run(t.Context(), req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		res := must.Get(r.Run(t.Context(), req))(t)
 		if res.Verdict().Success != tt.ok {
 			t.Errorf("verdict %+v\n%s", res.Verdict(), res.Tail)
 		}

@@ -21,6 +21,7 @@ import (
 	"github.com/rolewright/rolewright/runner/supervise"
 	"github.com/rolewright/rolewright/runner/warm"
 	"github.com/rolewright/rolewright/test/leaktest"
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv/parts"
 )
 
@@ -109,9 +110,7 @@ func start(t *testing.T, o warm.Options) (*runner.Runner, *warm.Pool) {
 	t.Helper()
 	pool := warm.New(o)
 	t.Cleanup(pool.Close)
-	if err := pool.Wait(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, pool.Wait(t.Context()))
 	r := runnerOf(o, pool, patient)
 	t.Cleanup(r.Close)
 	return r, pool
@@ -134,9 +133,7 @@ func request(t *testing.T, playbook string) runner.Request {
 	t.Helper()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "playbook.yml")
-	if err := os.WriteFile(path, []byte(playbook), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, []byte(playbook), 0o600))
 	id := uuid.NewString()
 	return runner.Request{ID: id, Dir: filepath.Join(dir, id), Content: runner.Content{Playbook: path}}
 }
@@ -144,10 +141,7 @@ func request(t *testing.T, playbook string) runner.Request {
 // run makes a run that is to succeed.
 func run(t *testing.T, r *runner.Runner, playbook string) runner.Result {
 	t.Helper()
-	res, err := r.Run(t.Context(), request(t, playbook))
-	if err != nil {
-		t.Fatal(err)
-	}
+	res := must.Get(r.Run(t.Context(), request(t, playbook)))(t)
 	if v := res.Verdict(); !v.Success {
 		t.Fatalf("verdict %+v\n%s", v, res.Tail)
 	}
@@ -167,10 +161,7 @@ func traced(t *testing.T, o warm.Options) string {
 // processes returns those whose command line contains a text: pid → command line.
 func processes(t testing.TB, text string) map[int]string {
 	t.Helper()
-	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := must.Get(filepath.Glob("/proc/[0-9]*/cmdline"))(t)
 	found := map[int]string{}
 	for _, file := range files {
 		line, err := os.ReadFile(file)

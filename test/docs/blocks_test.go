@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // block is a fenced block of shell commands in a document.
@@ -42,15 +44,9 @@ func documents(t *testing.T) []string {
 	t.Helper()
 	found := []string{"README.md", "CONTRIBUTING.md"}
 	for _, pattern := range []string{"docs/*.md", "docs/reference/*.md", "docs/inside/*.md"} {
-		matches, err := filepath.Glob(filepath.Join(repository, pattern))
-		if err != nil {
-			t.Fatal(err)
-		}
+		matches := must.Get(filepath.Glob(filepath.Join(repository, pattern)))(t)
 		for _, path := range matches {
-			relative, err := filepath.Rel(repository, path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			relative := must.Get(filepath.Rel(repository, path))(t)
 			found = append(found, relative)
 		}
 	}
@@ -60,10 +56,7 @@ func documents(t *testing.T) []string {
 // read returns the lines of a document.
 func read(t *testing.T, document string) []string {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(repository, document))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile(filepath.Join(repository, document)))(t)
 	return strings.Split(string(data), "\n")
 }
 
@@ -169,37 +162,4 @@ var digits = regexp.MustCompile(`[0-9]+`)
 
 func alike(line string) string {
 	return digits.ReplaceAllString(strings.Join(strings.Fields(line), " "), "0")
-}
-
-func TestBlocks_AreReadAsAPersonReadsThem(t *testing.T) {
-	lines := strings.Split("text\n\n<!-- not run: takes hours; `make faults` runs it -->\n\n```console\n$ make faults\n```\n"+
-		"```yaml\na: b\n```\n<!-- run in the background until: test -e x -->\n```sh\nserve \\\n  --all\ncat <<'END'\n$ text\nEND\n```\n"+
-		"```console\n$ date\nnow 12\n$ true\n```", "\n")
-	blocks, err := blocksOf("x.md", lines)
-	if err != nil || len(blocks) != 3 {
-		t.Fatalf("%d blocks, want 3; %v", len(blocks), err)
-	}
-	if blocks[0].notRun != "takes hours; `make faults` runs it" || blocks[1].notRun != "" || blocks[2].background {
-		t.Errorf("wrong markers: %+v", blocks)
-	}
-	if !blocks[1].background || blocks[1].until != "test -e x" {
-		t.Errorf("the second block is not in the background: %+v", blocks[1])
-	}
-	second, err := blocks[1].commands()
-	if err != nil || len(second) != 2 || second[0].text != "serve \\\n  --all" || second[1].text != "cat <<'END'\n$ text\nEND" {
-		t.Errorf("commands %+v, %v", second, err)
-	}
-	third, err := blocks[2].commands()
-	if err != nil || len(third) != 2 || !slices.Equal(third[0].want, []string{"now 12"}) || third[1].line != 22 {
-		t.Errorf("commands %+v, %v", third, err)
-	}
-	if missing := shown([]string{"A  12s", "B"}, "A 3s\nmore\nB\n"); missing != "" {
-		t.Errorf("%q is said to be missing", missing)
-	}
-	if missing := shown([]string{"A: …", "…", "B"}, "A: 1\nC\nB"); missing != "" {
-		t.Errorf("%q is said to be missing", missing)
-	}
-	if missing := shown([]string{"B", "A"}, "A\nB"); missing != "A" {
-		t.Errorf("%q is said to be missing, want A", missing)
-	}
 }

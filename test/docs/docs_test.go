@@ -25,6 +25,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 	"github.com/rolewright/rolewright/test/testenv/parts"
 )
@@ -42,10 +43,7 @@ var (
 func TestDocuments_NameTargetsAndTestsThatExist(t *testing.T) {
 	var known []string
 	for _, path := range []string{"Makefile", "internal/scaffold/files/project/Makefile"} {
-		makefile, err := os.ReadFile(filepath.Join(repository, path))
-		if err != nil {
-			t.Fatal(err)
-		}
+		makefile := must.Get(os.ReadFile(filepath.Join(repository, path)))(t)
 		for _, m := range targets.FindAllStringSubmatch(string(makefile), -1) {
 			known = append(known, m[1])
 		}
@@ -85,7 +83,7 @@ func testNames(t *testing.T) []string {
 	t.Helper()
 	var names []string
 	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
-	err := filepath.WalkDir(repository, func(path string, d fs.DirEntry, err error) error {
+	must.Do(t, filepath.WalkDir(repository, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -100,10 +98,7 @@ func testNames(t *testing.T) []string {
 			names = append(names, string(m[1]))
 		}
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return names
 }
 
@@ -188,9 +183,7 @@ func (h *house) startExample(t *testing.T, home string) {
 		" --metrics-bind-address=0 --health-probe-bind-address=127.0.0.1:0 --runner-root=" + home + "/runner")
 	operator.Stdout, operator.Stderr = &log, &log
 	operator.Env = append(slices.Clone(operator.Env), "WATCH_NAMESPACE=default")
-	if err := operator.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, operator.Start())
 	t.Cleanup(func() {
 		out, err := h.shell("kill -TERM $(cat bin/example.pid)").CombinedOutput()
 		if err = errors.Join(err, operator.Wait()); err != nil {
@@ -216,15 +209,10 @@ func (h *house) runDocument(t *testing.T, blocks []block) {
 	script.WriteString("set -e\nexec 3>&1\ntrap 'for p in $started; do kill -TERM -- -$p; wait $p || :; done' EXIT\n")
 	var all []command
 	for _, b := range blocks {
-		commands, err := b.commands()
-		if err != nil {
-			t.Fatal(err)
-		}
+		commands := must.Get(b.commands())(t)
 		for i, c := range commands {
 			path := filepath.Join(dir, fmt.Sprint(len(all)))
-			if err := os.WriteFile(path, []byte(c.text+"\n"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(path, []byte(c.text+"\n"), 0o600))
 			all = append(all, c)
 			fmt.Fprintf(&script, "echo '%s:%d' >&3\n", b.document, c.line)
 			if !b.background {
@@ -261,19 +249,14 @@ func (h *house) runDocument(t *testing.T, blocks []block) {
 // are not built again.
 func copyRepository(t *testing.T, to string) {
 	t.Helper()
-	entries, err := os.ReadDir(repository)
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := must.Get(os.ReadDir(repository))(t)
 	args := []string{"-a"}
 	for _, e := range entries {
 		if e.Name() != ".git" && e.Name() != "bin" {
 			args = append(args, filepath.Join(repository, e.Name()))
 		}
 	}
-	if err := os.MkdirAll(filepath.Join(to, "bin"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(filepath.Join(to, "bin"), 0o755))
 	if out, err := exec.Command("cp", append(args, to)...).CombinedOutput(); err != nil {
 		t.Fatalf("copy the repository: %v\n%s", err, out)
 	}
@@ -281,16 +264,11 @@ func copyRepository(t *testing.T, to string) {
 		t.Fatalf("age the copy: %v\n%s", err, out)
 	}
 	for _, name := range []string{"tools", "ansible"} {
-		shared, err := filepath.Abs(filepath.Join(repository, "bin", name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		shared := must.Get(filepath.Abs(filepath.Join(repository, "bin", name)))(t)
 		if _, err := os.Stat(shared); err != nil {
 			continue // tools: make says so; ansible: it is the system's
 		}
-		if err := os.Symlink(shared, filepath.Join(to, "bin", name)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Symlink(shared, filepath.Join(to, "bin", name)))
 	}
 }
 
@@ -305,14 +283,8 @@ func ownWorld(t *testing.T) []string {
 		unshare, enter = append(unshare, "--map-root-user"), append(enter, "--preserve-credentials")
 	}
 	holder := exec.Command("unshare", append(unshare, "sh", "-c", script)...)
-	in, err := holder.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := holder.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := must.Get(holder.StdinPipe())(t)
+	out := must.Get(holder.StdoutPipe())(t)
 	if err := holder.Start(); err != nil {
 		t.Fatalf("make a network: %v", err)
 	}

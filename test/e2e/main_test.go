@@ -7,6 +7,7 @@
 package e2e
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -29,6 +30,7 @@ var program struct {
 }
 
 func TestMain(m *testing.M) {
+	_ = flag.Set("test.parallel", "4") // unless one is given: these tests wait, for the most part
 	parts.AnsibleOrExit()
 	testenv.Main(m)
 }

@@ -114,15 +114,3 @@ func (s *stage) awaitNoRuns(of ...object) {
 		return nil
 	})
 }
-
-// kubeconfigWithoutAuthority writes a kubeconfig that knows the server, but not who vouches for it.
-func (s *stage) kubeconfigWithoutAuthority() {
-	s.t.Helper()
-	cfg := rest.AnonymousClientConfig(s.cfg)
-	cfg.CAData, cfg.CAFile = nil, ""
-	data, err := os.ReadFile(testenv.Kubeconfig(s.t, cfg))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	s.write("other.kubeconfig", string(data))
-}

@@ -148,16 +148,3 @@ func checkMessage(t *testing.T, message string) {
 		t.Error("message tells a secret")
 	}
 }
-
-func TestVerdict_ArgumentsThatAnsibleRefuses(t *testing.T) {
-	t.Parallel()
-	s := newStage(t)
-	k := s.kind()
-	s.role("one", "- ansible.builtin.debug:\n    msg: done\n")
-	s.watch(k, "role: one")
-	s.start("--ansible-args=--no-such-argument")
-	k.create("it", nil)
-	verdictCase{
-		reason: "BadArguments", contains: []string{"unrecognized arguments: --no-such-argument"}, stalled: true,
-	}.check(t, k.await("it", "end of its run", object.settled))
-}

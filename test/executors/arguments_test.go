@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -30,14 +31,9 @@ func zipped(t *testing.T) string {
 	t.Helper()
 	var buffer bytes.Buffer
 	writer := zip.NewWriter(&buffer)
-	file, err := writer.CreateHeader(&zip.FileHeader{Name: "ansible/__init__.py", Method: zip.Store})
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must.Get(writer.CreateHeader(&zip.FileHeader{Name: "ansible/__init__.py", Method: zip.Store}))(t)
 	fmt.Fprintln(file, "#", random(6000))
-	if err := writer.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, writer.Close())
 	return base64.StdEncoding.EncodeToString(buffer.Bytes())
 }
 
@@ -129,10 +125,7 @@ func argumentsProject(t *testing.T) (playbook string, want map[string]string) {
 			fmt.Fprintf(&data, "          %q: \"{{ lookup('file', playbook_dir ~ '/texts/%s', rstrip=false) }}\"\n", name, name)
 		}
 	}
-	binary, err := base64.StdEncoding.DecodeString(texts["zip"])
-	if err != nil {
-		t.Fatal(err)
-	}
+	binary := must.Get(base64.StdEncoding.DecodeString(texts["zip"]))(t)
 	want["k8s-binary"] = string(binary)
 	files["play.yml"] = fmt.Sprintf(argumentsPlay, data.String())
 	return filepath.Join(project(t, files), "play.yml"), want
@@ -158,14 +151,8 @@ func TestModule_GetsItsArguments(t *testing.T) {
 				got[name] = string(text)
 			}
 		}
-		client, err := kubernetes.NewForConfig(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		made, err := client.CoreV1().ConfigMaps(p.namespace).Get(t.Context(), "k8s", metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		client := must.Get(kubernetes.NewForConfig(cfg))(t)
+		made := must.Get(client.CoreV1().ConfigMaps(p.namespace).Get(t.Context(), "k8s", metav1.GetOptions{}))(t)
 		got["k8s-binary"] = string(made.BinaryData["binary"])
 		for name, text := range made.Data {
 			got["k8s-"+name] = text

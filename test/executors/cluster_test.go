@@ -13,26 +13,22 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // objects returns what a run has left in its namespace, by resource and name,
 // without what the API server and the controllers make of it.
 func (n normaliser) objects(t *testing.T, cfg *rest.Config, namespace string) map[string]any {
 	t.Helper()
-	client, err := dynamic.NewForConfig(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := must.Get(dynamic.NewForConfig(cfg))(t)
 	lists, err := discovery.NewDiscoveryClientForConfigOrDie(cfg).ServerPreferredNamespacedResources()
 	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) { // those are of other tests
 		t.Fatal(err)
 	}
 	found := map[string]any{}
 	for _, list := range lists {
-		gv, err := schema.ParseGroupVersion(list.GroupVersion)
-		if err != nil {
-			t.Fatal(err)
-		}
+		gv := must.Get(schema.ParseGroupVersion(list.GroupVersion))(t)
 		for _, resource := range list.APIResources {
 			if !slices.Contains(resource.Verbs, "list") || resource.Name == "events" {
 				continue
@@ -68,10 +64,7 @@ func (n normaliser) object(t *testing.T, o unstructured.Unstructured) any {
 	var writers []any
 	for _, m := range o.GetManagedFields() {
 		if m.Subresource == "" && !strings.HasPrefix(m.Manager, "kube-") {
-			fields, err := json.Marshal(m.FieldsV1)
-			if err != nil {
-				t.Fatal(err)
-			}
+			fields := must.Get(json.Marshal(m.FieldsV1))(t)
 			writers = append(writers, strings.Join([]string{m.Manager, string(m.Operation), m.APIVersion, string(fields)}, " "))
 		}
 	}

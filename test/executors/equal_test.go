@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -137,37 +136,4 @@ func (s sample) observe(t *testing.T, r *runner.Runner, server string) observed 
 		}
 	}
 	return seen
-}
-
-// What ansible-runner writes to the file stdout of lines that are no event's
-// depends on how much it reads at once, with either executor.
-func TestRunner_LosesLinesInStdout(t *testing.T) {
-	const program = `
-import base64, io, json, sys
-from ansible_runner.utils import OutputEventFilter
-token = base64.b64encode(json.dumps({"uuid": "x", "event": "runner_on_ok"}).encode()).decode()
-text = ["one\r\n", "two\r\n", "\x1b[K%s\x1b[1D\x1b[K" % token, "of the event\r\n", "\x1b[Ke30=\x1b[1D\x1b[K"]
-for parts in (text, ["".join(text)]):
-    class Handle(io.StringIO):
-        def close(self): pass
-    handle, events = Handle(), []
-    output = OutputEventFilter(handle, lambda event: events.append(event.get("stdout")), suppress_ansible_output=True)
-    for part in parts:
-        output.write(part)
-    print(json.dumps([handle.getvalue(), [e for e in events if e]]))
-`
-	script, err := exec.LookPath("ansible-runner")
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := exec.CommandContext(t.Context(), interpreter(t, script), "-c", program).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := `["one\r\ntwo\r\nof the event\n", ["one", "two", "of the event"]]
-["two\nof the event\n", ["one", "two", "of the event"]]
-`
-	if diff := gocmp.Diff(want, string(out)); diff != "" {
-		t.Errorf("ansible-runner does it no more: compare its files stdout:\n%s", diff)
-	}
 }

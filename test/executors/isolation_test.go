@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // nowhere is a web server that gets no requests.
@@ -24,12 +25,8 @@ func project(t *testing.T, files map[string]string) string {
 	dir := t.TempDir()
 	for name, text := range files {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		must.Do(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	return dir
 }
@@ -149,10 +146,7 @@ func TestRun_LeavesNoTemporaryFiles(t *testing.T) {
 // processes are the command lines that have a text.
 func processes(t *testing.T, text string) []string {
 	t.Helper()
-	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := must.Get(filepath.Glob("/proc/[0-9]*/cmdline"))(t)
 	var found []string
 	for _, file := range files {
 		line, _ := os.ReadFile(file) // it may have ended
@@ -188,10 +182,7 @@ func TestRun_HasTheUmaskOfTheOperator(t *testing.T) {
 // names are those of the files in a directory.
 func names(t *testing.T, dir string) []string {
 	t.Helper()
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := must.Get(os.ReadDir(dir))(t)
 	var found []string
 	for _, entry := range entries {
 		found = append(found, entry.Name())

@@ -11,6 +11,7 @@ import (
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/supervise"
 	"github.com/rolewright/rolewright/runner/warm"
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 	"github.com/rolewright/rolewright/test/testenv/parts"
 )
@@ -50,9 +51,7 @@ func bothWays(t *testing.T) ways {
 	}
 	pool := warm.New(o)
 	t.Cleanup(pool.Close)
-	if err := pool.Wait(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, pool.Wait(t.Context()))
 	w := ways{
 		forked:   runner.New(runner.Options{Environ: o.Environ, Supervisor: supervisor, Warm: pool, ForkTimeout: time.Minute}),
 		executed: runner.New(runner.Options{Environ: o.Environ, Supervisor: supervisor}),
@@ -71,15 +70,4 @@ func (w ways) traced(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return string(text)
-}
-
-// interpreter is the Python of a script.
-func interpreter(t *testing.T, script string) string {
-	t.Helper()
-	text, err := os.ReadFile(script)
-	if err != nil {
-		t.Fatal(err)
-	}
-	line, _, _ := strings.Cut(string(text), "\n")
-	return strings.TrimSpace(strings.TrimPrefix(line, "#!"))
 }

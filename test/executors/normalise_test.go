@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // normaliser takes from values what differs between any two runs.
@@ -102,19 +104,13 @@ func (n normaliser) value(value any) any {
 // TestRunner_LosesLinesInStdout.
 func (n normaliser) events(t *testing.T, dir string) (kept []any, output []string) {
 	t.Helper()
-	names, err := filepath.Glob(filepath.Join(dir, "*.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	names := must.Get(filepath.Glob(filepath.Join(dir, "*.json")))(t)
 	var events []map[string]any
 	for _, name := range names {
 		if strings.HasSuffix(name, "-partial.json") {
 			continue // it was written, and not yet displayed when the run was stopped
 		}
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(name))(t)
 		var event map[string]any
 		if err := json.Unmarshal(text, &event); err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -198,7 +194,7 @@ func encoded(value any) string {
 func (n normaliser) files(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
-	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+	must.Do(t, filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || path == dir {
 			return err
 		}
@@ -216,9 +212,6 @@ func (n normaliser) files(t *testing.T, dir string) map[string]string {
 			found[name] += " " + n.text(string(text))
 		}
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return found
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // stream is what a run left behind, by whatever wrote it: a script in the place
@@ -107,9 +108,7 @@ func (s stream) leave(t *testing.T) runner.Result {
 	t.Helper()
 	root, id := t.TempDir(), uuid.NewString()
 	left := filepath.Join(root, "left")
-	if err := os.MkdirAll(filepath.Join(left, "job_events"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(filepath.Join(left, "job_events"), 0o700))
 	for name, text := range s.events {
 		write(t, filepath.Join(left, "job_events", name), text, 0o600)
 	}
@@ -122,10 +121,7 @@ func (s stream) leave(t *testing.T) runner.Result {
 	write(t, path, fmt.Sprintf("#!/bin/sh\nmv %s %s/%s/artifacts/%s\nexit %d\n", left, root, id, id, s.rc), 0o700)
 	r := runner.New(runner.Options{Path: path})
 	defer r.Close()
-	result, err := r.Run(t.Context(), runner.Request{ID: id, Dir: filepath.Join(root, id), Content: runner.Content{Playbook: absolute(t, "testdata/probe.yml")}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	result := must.Get(r.Run(t.Context(), runner.Request{ID: id, Dir: filepath.Join(root, id), Content: runner.Content{Playbook: absolute(t, "testdata/probe.yml")}}))(t)
 	return result
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rolewright/rolewright/controller/extravars"
 	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // token is data as ansible-runner's callback announces it in the output.
@@ -139,9 +140,7 @@ func (s *sandbox) layVictims() []string {
 	bystander := filepath.Join(s.root, "runs", "bystander")
 	var victims []string
 	for _, dir := range []string{"", "artifacts/x/job_events"} {
-		if err := os.MkdirAll(filepath.Join(bystander, dir), 0o700); err != nil {
-			s.t.Fatal(err)
-		}
+		must.Do(s.t, os.MkdirAll(filepath.Join(bystander, dir), 0o700))
 		victim := filepath.Join(bystander, dir, "victim-partial.json")
 		write(s.t, victim, "{}", 0o600)
 		victims = append(victims, victim)

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/rolewright/rolewright/controller/extravars"
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // everyCase reports whether each case gets a run of its own, as `make hostile`
@@ -24,25 +25,6 @@ func corpus(t *testing.T) []hostile {
 	all := slices.Concat(reservedNames(), templates(), markers(t), texts(), numbers(), places())
 	slices.SortFunc(all, func(a, b hostile) int { return strings.Compare(a.title(), b.title()) })
 	return all
-}
-
-func TestCorpus_IsWhatWasAskedFor(t *testing.T) {
-	titles := map[string]bool{}
-	for _, c := range corpus(t) {
-		if titles[c.title()] {
-			t.Errorf("two cases are called %s", c.title())
-		}
-		titles[c.title()] = true
-	}
-	for what, count := range map[string][2]int{
-		"reserved names": {len(reservedNames()), 150}, "templates": {len(templates()), 25},
-		"vault and unsafe maps": {len(markers(t)), 10}, "forged events and paths": {len(forgeries()) + len(places()), 15},
-		"cases": {len(titles) + len(forgeries()), 200},
-	} {
-		if t.Logf("%d %s", count[0], what); count[0] < count[1] {
-			t.Errorf("the corpus has %d %s of %d", count[0], what, count[1])
-		}
-	}
 }
 
 // TestCorpus_ObjectsAreData makes runs with all cases of the corpus.
@@ -192,9 +174,6 @@ func (b *batch) checkArrived(t *testing.T, s *sandbox, object map[string]any, na
 // text is a value as JSON, the same for the same value.
 func text(t *testing.T, value any) string {
 	t.Helper()
-	out, err := json.Marshal(exact(value))
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(json.Marshal(exact(value)))(t)
 	return string(out)
 }

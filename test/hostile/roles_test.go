@@ -12,6 +12,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/rolewright/rolewright/controller/extravars"
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // roleCase is one object, and how the roles get at the map whose keys are data.
@@ -114,22 +115,14 @@ func (c roleCase) spec() map[string]any {
 // roles writes the playbook of a case: a block for each role of the corpus.
 func (c roleCase) roles(t *testing.T, dir string, hostile bool) (playbook string, count int) {
 	t.Helper()
-	text, err := os.ReadFile("testdata/roles.yml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("testdata/roles.yml"))(t)
 	var roles map[string][]any
-	if err := yaml.Unmarshal([]byte(strings.ReplaceAll(string(text), "MAP", c.variable)), &roles); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.Unmarshal([]byte(strings.ReplaceAll(string(text), "MAP", c.variable)), &roles))
 	var blocks []any
 	for _, name := range slices.Sorted(maps.Keys(roles)) {
 		blocks = append(blocks, map[string]any{"block": roles[name], "vars": map[string]any{"role": name}, "ignore_errors": hostile})
 	}
-	content, err := yaml.Marshal([]any{map[string]any{"hosts": "localhost", "gather_facts": false, "tasks": blocks}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	content := must.Get(yaml.Marshal([]any{map[string]any{"hosts": "localhost", "gather_facts": false, "tasks": blocks}}))(t)
 	for name, content := range map[string]string{
 		"roles.yml":  string(content),
 		"passed.yml": `[{debug: {msg: "{{ passed }}"}}, {set_fact: {fact: "{{ passed | trim }}"}}, {debug: {msg: "{{ fact }}"}}]`,

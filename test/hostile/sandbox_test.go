@@ -19,6 +19,7 @@ import (
 
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/warm"
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // sandbox is what one run has: places of its own, and baits.
@@ -42,9 +43,7 @@ func newSandbox(t *testing.T) *sandbox {
 		}
 	})
 	for _, dir := range []string{"home", "tmp", "runs", "bait", "trace-of"} {
-		if err := os.Mkdir(filepath.Join(root, dir), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Mkdir(filepath.Join(root, dir), 0o700))
 	}
 	id := uuid.NewString()
 	return &sandbox{t: t, root: root, req: runner.Request{
@@ -85,9 +84,7 @@ func (s *sandbox) run() runner.Result {
 			Supervisor: []string{"/proc/self/exe", runner.SupervisorCommand},
 		})
 		defer options.Warm.Close()
-		if err := options.Warm.Wait(s.t.Context()); err != nil {
-			s.t.Fatal(err)
-		}
+		must.Do(s.t, options.Warm.Wait(s.t.Context()))
 	}
 	r := runner.New(options)
 	defer r.Close()
@@ -152,35 +149,24 @@ func (s *sandbox) checkTouches(touches []touch) {
 func (s *sandbox) files(dir string) map[string]bool {
 	s.t.Helper()
 	found := map[string]bool{}
-	err := filepath.WalkDir(filepath.Join(s.root, dir), func(path string, entry fs.DirEntry, err error) error {
+	must.Do(s.t, filepath.WalkDir(filepath.Join(s.root, dir), func(path string, entry fs.DirEntry, err error) error {
 		if err == nil && !entry.IsDir() {
 			found[path] = true
 		}
 		return err
-	})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	}))
 	return found
 }
 
 // arrived reads what the probe wrote.
 func (s *sandbox) arrived() map[string]any {
 	s.t.Helper()
-	encoded, err := os.ReadFile(filepath.Join(s.req.Dir, "arrived"))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	text, err := base64.StdEncoding.DecodeString(string(encoded))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	encoded := must.Get(os.ReadFile(filepath.Join(s.req.Dir, "arrived")))(s.t)
+	text := must.Get(base64.StdEncoding.DecodeString(string(encoded)))(s.t)
 	decoder := json.NewDecoder(strings.NewReader(string(text)))
 	decoder.UseNumber()
 	var out map[string]any
-	if err := decoder.Decode(&out); err != nil {
-		s.t.Fatal(err)
-	}
+	must.Do(s.t, decoder.Decode(&out))
 	return out
 }
 
@@ -202,17 +188,12 @@ func checkMessage(t *testing.T, v runner.Verdict) {
 
 func write(t *testing.T, name, content string, mode fs.FileMode) {
 	t.Helper()
-	if err := os.WriteFile(name, []byte(content), mode); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(name, []byte(content), mode))
 }
 
 func absolute(t *testing.T, path string) string {
 	t.Helper()
-	abs, err := filepath.Abs(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	abs := must.Get(filepath.Abs(path))(t)
 	return abs
 }
 

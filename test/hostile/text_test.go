@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // template payloads: what they would do shows at the bait.
@@ -82,10 +84,7 @@ func templates() []hostile {
 // for safe or unsafe (H.4).
 func markers(t *testing.T) []hostile {
 	t.Helper()
-	vaulted, err := os.ReadFile(filepath.Join("testdata", "vaulted.txt"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	vaulted := must.Get(os.ReadFile(filepath.Join("testdata", "vaulted.txt")))(t)
 	vault := `{"__ansible_vault": ` + quoted(string(vaulted)) + `}`
 	run := quoted(payloads()[0])
 	var cases []hostile

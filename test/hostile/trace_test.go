@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // touch is a file that a run had to do with.
@@ -39,19 +41,10 @@ func forkable(t *testing.T, dir, name, command string) string {
 	if err != nil {
 		t.Fatalf("%v: run `make setup`", err)
 	}
-	text, err := os.ReadFile(script)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(script))(t)
 	line, rest, _ := strings.Cut(string(text), "\n")
-	tracing, err := os.ReadFile(command)
-	if err != nil {
-		t.Fatal(err)
-	}
-	real, err := exec.LookPath("ansible-runner")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tracing := must.Get(os.ReadFile(command))(t)
+	real := must.Get(exec.LookPath("ansible-runner"))(t)
 	python := filepath.Join(dir, "python3")
 	write(t, python, strings.Replace(string(tracing), real, strings.TrimSpace(strings.TrimPrefix(line, "#!")), 1), 0o700)
 	path := filepath.Join(dir, "forked-"+name)
@@ -71,9 +64,7 @@ func traced(t *testing.T, dir string) (command string, environ []string, touches
 	}
 	traces := filepath.Join(dir, "trace")
 	for _, d := range []string{traces, filepath.Join(dir, "hook")} {
-		if err := os.Mkdir(d, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Mkdir(d, 0o700))
 	}
 	command = filepath.Join(dir, "ansible-runner")
 	script := "#!/bin/sh\nexec " + real + ` "$@"` + "\n"
@@ -82,10 +73,7 @@ func traced(t *testing.T, dir string) (command string, environ []string, touches
 		// in the kernel makes all other system calls as fast as ever.
 		script = "#!/bin/sh\nexec strace -ff --seccomp-bpf -qq -y -s 8192 -e trace=%file -e signal=none -o " + traces + "/p " + real + ` "$@"` + "\n"
 	} else {
-		hook, err := os.ReadFile("testdata/audit.py")
-		if err != nil {
-			t.Fatal(err)
-		}
+		hook := must.Get(os.ReadFile("testdata/audit.py"))(t)
 		write(t, filepath.Join(dir, "hook", "sitecustomize.py"), string(hook), 0o600)
 		environ = []string{"PYTHONPATH=" + filepath.Join(dir, "hook"), "AUDIT_TO=" + traces}
 	}
@@ -117,10 +105,7 @@ var (
 // directory have their paths relative to the one that the others name.
 func readTrace(t *testing.T, file string) []touch {
 	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(file))(t)
 	cwd := "/unknown"
 	if m := workingDir.FindSubmatch(text); m != nil {
 		cwd = string(m[1])
@@ -158,9 +143,7 @@ func readTrace(t *testing.T, file string) []touch {
 			all = append(all, touch{path, changes, lines.Text()})
 		}
 	}
-	if err := lines.Err(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, lines.Err())
 	return all
 }
 

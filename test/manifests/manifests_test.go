@@ -32,6 +32,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
 
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 	"github.com/rolewright/rolewright/test/testenv/parts"
 )
@@ -148,14 +149,10 @@ func TestConfig_IsAccepted(t *testing.T) {
 			// A namespace of the test's own: nothing else of this is written.
 			mine := testenv.Namespace(t, cfg)
 			objects := parse(t, strings.ReplaceAll(text, namespace, mine))
-			if _, err := client.CoreV1().Namespaces().Patch(t.Context(), mine, "application/merge-patch+json",
-				[]byte(`{"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}`), metav1.PatchOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(client.CoreV1().Namespaces().Patch(t.Context(), mine, "application/merge-patch+json",
+				[]byte(`{"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}`), metav1.PatchOptions{}))(t)
 			account := one[corev1.ServiceAccount](t, objects, "ServiceAccount")
-			if _, err := client.CoreV1().ServiceAccounts(mine).Create(t.Context(), &account, metav1.CreateOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(client.CoreV1().ServiceAccounts(mine).Create(t.Context(), &account, metav1.CreateOptions{}))(t)
 			apply := exec.Command(tool(t, "kubectl"), "--kubeconfig="+testenv.Kubeconfig(t, cfg),
 				"apply", "--server-side", "--force-conflicts", "--validate=strict", "--dry-run=server", "-f", "-")
 			apply.Stdin = strings.NewReader(strings.ReplaceAll(text, namespace, mine))

@@ -163,17 +163,6 @@ func TestExec_ExitsAsTheCommandDid(t *testing.T) {
 	}
 }
 
-func TestExec_EndsWhatTheCommandLeftBehind(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "state")
-	// $0 of the background process names the directory, so that it is found.
-	out, err := command(t, dir, "exec", "--", "sh", "-c", `sh -c 'sleep 100000; true' "$0/left" & exit 0`, dir).CombinedOutput()
-	if err != nil {
-		t.Fatalf("exec: %v\n%s", err, out)
-	}
-	wantNothingLeft(t, dir)
-}
-
 func TestExec_ForwardsSignalsToTheWholeGroupAndLetsItCleanUp(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")
@@ -224,53 +213,6 @@ func TestExec_KilledLeavesNothing(t *testing.T) {
 	wantNothingLeft(t, dir)
 }
 
-func TestRun_KilledLeavesNothing(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "state")
-	r := startRun(t, dir)
-	if len(processes(t, dir)) < 5 { // launcher, janitor, three components
-		t.Fatalf("too few processes: %q", processes(t, dir))
-	}
-	if err := r.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	_ = r.cmd.Wait() // it was killed
-	wantNothingLeft(t, dir)
-}
-
-func TestRun_InterruptedDuringTheStartLeavesNothing(t *testing.T) {
-	t.Parallel()
-	// Moments between the first process and readiness; which step they meet does not matter.
-	for _, after := range []time.Duration{0, 50 * time.Millisecond, 500 * time.Millisecond, 2 * time.Second} {
-		t.Run(after.String(), func(t *testing.T) {
-			t.Parallel()
-			dir := filepath.Join(t.TempDir(), "state")
-			cmd := command(t, dir, "run")
-			stderr, err := cmd.StderrPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			if !bufio.NewScanner(stderr).Scan() {
-				t.Fatal("no progress")
-			}
-			time.Sleep(after)
-			if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
-				t.Fatal(err)
-			}
-			_, _ = io.Copy(io.Discard, stderr)
-			_ = cmd.Wait() // the code says it
-			// 0: the machine was so quick that it was up already.
-			if got := cmd.ProcessState.ExitCode(); got != exitInterrupted && got != 0 {
-				t.Errorf("exit code %d, want %d", got, exitInterrupted)
-			}
-			wantNothingLeft(t, dir)
-		})
-	}
-}
-
 func TestRun_EndsWithItsParentAndNotWithCtrlC(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")
@@ -286,45 +228,6 @@ func TestRun_EndsWithItsParentAndNotWithCtrlC(t *testing.T) {
 	}
 	if err := r.cmd.Wait(); err != nil {
 		t.Errorf("run: %v\n%s", err, r.stderr)
-	}
-	wantNothingLeft(t, dir)
-}
-
-func TestRun_TellsWhichComponentEndedAndShowsItsLog(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "state")
-	r := startRun(t, dir)
-	for _, process := range processes(t, "--data-dir="+dir) {
-		var pid int
-		if _, err := fmt.Sscan(process, &pid); err != nil {
-			t.Fatal(err)
-		}
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := r.cmd.Wait(); err == nil {
-		t.Error("run ended with success")
-	}
-	if text := r.stderr.String(); !strings.Contains(text, "etcd ended by itself") || !strings.Contains(text, `"caller":`) {
-		t.Errorf("message without the name of etcd or the end of its log:\n%s", text)
-	}
-	wantNothingLeft(t, dir)
-}
-
-func TestRun_FailedStartShowsTheLogAndLeavesNothing(t *testing.T) {
-	t.Parallel()
-	broken := t.TempDir()
-	script := "#!/bin/sh\necho the disk is on fire >&2\nexit 1\n"
-	if err := os.WriteFile(filepath.Join(broken, "etcd"), []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	dir := filepath.Join(t.TempDir(), "state")
-	cmd := command(t, dir, "run")
-	cmd.Env = append(cmd.Env, "KUBEBUILDER_ASSETS="+broken)
-	out, err := cmd.CombinedOutput()
-	if err == nil || !bytes.Contains(out, []byte("the disk is on fire")) {
-		t.Errorf("run: error %v, want one and the end of etcd's log in:\n%s", err, out)
 	}
 	wantNothingLeft(t, dir)
 }

@@ -92,8 +92,8 @@ func (f *family) apply(c change, labels map[string]string, total usage) (usage, 
 	var before float64
 	if s != nil {
 		before = s.value
-	} else if len(f.series) == f.opts.MaxSeries {
-		return total, fmt.Errorf("%s has %d combinations of label values already, and more are not kept: %w", f.name, f.opts.MaxSeries, errFull)
+	} else if len(f.series) == maxSeries {
+		return total, fmt.Errorf("%s has %d combinations of label values already, and more are not kept: %w", f.name, maxSeries, errFull)
 	} else {
 		total.series++
 		total.text += f.kind.lines() * written(f.name, labels)

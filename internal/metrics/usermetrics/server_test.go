@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -56,9 +58,7 @@ func (p *pipes) dial(t *testing.T) net.Conn {
 
 func write(t *testing.T, c net.Conn, text string) {
 	t.Helper()
-	if _, err := io.WriteString(c, text); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(io.WriteString(c, text))(t)
 }
 
 func serve(ctx context.Context, h *Handler, l net.Listener) <-chan error {
@@ -69,10 +69,7 @@ func serve(ctx context.Context, h *Handler, l net.Listener) <-chan error {
 
 func TestServe_AnswersOnItsPathOnlyAndEndsWithItsContext(t *testing.T) {
 	h, reg := newHandler(t)
-	l, err := net.Listen("tcp", "localhost:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp", "localhost:0"))(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	served := serve(ctx, h, l)
 	client := http.Client{}

@@ -22,6 +22,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // newHandler returns a Handler and its registry, which checks at every reading
@@ -325,10 +327,7 @@ func TestServeHTTP_SetsToTheCurrentTime(t *testing.T) {
 // TestServeHTTP_TakesWhatTheModulePosts plays the bodies that the module
 // osdk_metric of operator_sdk.util 0.5.0 posts.
 func TestServeHTTP_TakesWhatTheModulePosts(t *testing.T) {
-	bodies, err := os.ReadFile("testdata/osdk_metric.jsonl")
-	if err != nil {
-		t.Fatal(err)
-	}
+	bodies := must.Get(os.ReadFile("testdata/osdk_metric.jsonl"))(t)
 	synctest.Test(t, func(t *testing.T) {
 		h, reg := newHandler(t)
 		var refusals []string
@@ -398,39 +397,15 @@ func TestServeHTTP_LeavesTheOperatorsMetricsAlone(t *testing.T) {
 	}
 }
 
-func TestServeHTTP_BoundsTheMetrics(t *testing.T) {
-	h, reg := newHandler(t, func(o *Options) { o.MaxMetrics = 2 })
-	mustPost(t, h, `{"name":"a","counter":{}}`, `{"name":"b","counter":{}}`)
-	want := "there are 2 user metrics already, and more are not kept: " + errFull.Error()
-	if got := post(t, h, `{"name":"c","counter":{}}`); got != want {
-		t.Errorf("refusal %q, want %q", got, want)
-	}
-	mustPost(t, h, `{"name":"a","counter":{"increment":true}}`)
-	wantValues(t, reg, map[string]float64{"a": 1, "b": 0})
-}
-
-func TestServeHTTP_BoundsTheLabelValuesOfEachMetric(t *testing.T) {
-	h, reg := newHandler(t, func(o *Options) { o.MaxSeries = 2 })
-	one := func(name, value string) string {
-		return fmt.Sprintf(`{"name":%q,"labels":{"v":%q},"counter":{"increment":true}}`, name, value)
-	}
-	mustPost(t, h, one("a", "1"), one("a", "2"), one("b", "3"), one("b", "4"))
-	want := "a has 2 combinations of label values already, and more are not kept: " + errFull.Error()
-	if got := post(t, h, one("a", "3")); got != want {
-		t.Errorf("refusal %q, want %q", got, want)
-	}
-	mustPost(t, h, one("a", "2"))
-	wantValues(t, reg, map[string]float64{"a{v=1}": 1, "a{v=2}": 2, "b{v=3}": 1, "b{v=4}": 1})
-}
-
-func TestNew_HasDefaultBounds(t *testing.T) {
+func TestServeHTTP_BoundsTheMetricsAndTheLabelValuesOfEach(t *testing.T) {
 	h, reg := newHandler(t)
-	for i := range defaultMaxMetrics {
+	for i := range maxMetrics {
 		mustPost(t, h, fmt.Sprintf(`{"name":"m%d","labels":{"a":"0"},"counter":{}}`, i))
 	}
-	for i := range defaultMaxSeries {
+	for i := range maxSeries {
 		mustPost(t, h, fmt.Sprintf(`{"name":"m0","labels":{"a":"%d"},"counter":{}}`, i))
 	}
+	mustPost(t, h, `{"name":"m1","labels":{"a":"0"},"counter":{"increment":true}}`) // what is there goes on
 	for body, want := range map[string]string{
 		`{"name":"x","counter":{}}`:                     "there are 500 user metrics already, and more are not kept: " + errFull.Error(),
 		`{"name":"m0","labels":{"a":"x"},"counter":{}}`: "m0 has 1000 combinations of label values already, and more are not kept: " + errFull.Error(),
@@ -439,8 +414,8 @@ func TestNew_HasDefaultBounds(t *testing.T) {
 			t.Errorf("refusal %q, want %q", got, want)
 		}
 	}
-	if n := len(values(t, reg)); n != defaultMaxMetrics-1+defaultMaxSeries {
-		t.Errorf("%d series, want %d", n, defaultMaxMetrics-1+defaultMaxSeries)
+	if n := len(values(t, reg)); n != maxMetrics-1+maxSeries {
+		t.Errorf("%d series, want %d", n, maxMetrics-1+maxSeries)
 	}
 }
 
@@ -452,11 +427,11 @@ func TestServeHTTP_BoundsAllMetricsTogether(t *testing.T) {
 		want   string
 		kept   int
 	}{
-		"short labels": {0, counter, "all user metrics together have 10000 combinations of label values already, and more are not kept: ", defaultMaxTotal},
+		"short labels": {0, counter, "all user metrics together have 10000 combinations of label values already, and more are not kept: ", maxTotal},
 		"long labels": {maxLabels - 1, counter, "names, labels and descriptions of all user metrics together would have more than 4194304 bytes: ",
-			defaultMaxText / (len("m0") + len("l00000") + (maxLabels-1)*(2+maxLabelValue))},
+			maxText / (len("m0") + len("l00000") + (maxLabels-1)*(2+maxLabelValue))},
 		"histograms": {1, histogram, "names, labels and descriptions of all user metrics together would have more than 4194304 bytes: ",
-			defaultMaxText / (14 * (len("m0") + len("l00000") + 2 + maxLabelValue))},
+			maxText / (14 * (len("m0") + len("l00000") + 2 + maxLabelValue))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var full int
@@ -467,16 +442,13 @@ func TestServeHTTP_BoundsAllMetricsTogether(t *testing.T) {
 				for n := range tt.labels {
 					labels[fmt.Sprintf("l%d", n)] = long
 				}
-				r := request{Name: fmt.Sprintf("m%d", i/defaultMaxSeries), Labels: labels}
+				r := request{Name: fmt.Sprintf("m%d", i/maxSeries), Labels: labels}
 				if tt.kind == histogram {
 					r.Histogram = &observing{Observe: 1}
 				} else {
 					r.Counter = &counting{Increment: true}
 				}
-				body, err := json.Marshal(r)
-				if err != nil {
-					t.Fatal(err)
-				}
+				body := must.Get(json.Marshal(r))(t)
 				return string(body)
 			}
 			for i := range tt.kept {
@@ -610,10 +582,7 @@ func TestServeHTTP_IsSafeForConcurrentUse(t *testing.T) {
 // FuzzServeHTTP: whatever is posted, one request a line, each is answered, the
 // registry stays readable and finite, and the operator's metric stays.
 func FuzzServeHTTP(f *testing.F) {
-	bodies, err := os.ReadFile("testdata/osdk_metric.jsonl")
-	if err != nil {
-		f.Fatal(err)
-	}
+	bodies := must.Get(os.ReadFile("testdata/osdk_metric.jsonl"))(f)
 	f.Add(string(bodies))
 	f.Add(`{"name":"own_seconds_sum","counter":{"add":1}}`)
 	f.Add(`{"name":"x","histogram":{}}` + "\n" + `{"name":"x_count","gauge":{}}`)

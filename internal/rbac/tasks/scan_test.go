@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // content writes the files of a case and returns their directory. The role is roles/main.
@@ -17,12 +19,8 @@ func content(t *testing.T, files map[string]string) string {
 	dir := t.TempDir()
 	for name, text := range files {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		must.Do(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	return dir
 }
@@ -228,12 +226,9 @@ func TestScan_SaysWhatTasksDo(t *testing.T) {
 				files[path] = text
 			}
 			dir := content(t, files)
-			got, err := Scan(Content{Role: filepath.Join(dir, "roles", "main")}, Options{
+			got := must.Get(Scan(Content{Role: filepath.Join(dir, "roles", "main")}, Options{
 				APIVersion: "g.example.com/v1", Kind: "Widget",
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			}))(t)
 			if diff := cmp.Diff(tt.want, lines(dir, got)); diff != "" {
 				t.Errorf("(-want +got)\n%s", diff)
 			}
@@ -254,10 +249,7 @@ func TestScan_ReadsPlaybooks(t *testing.T) {
 		"playbooks/roles/main/tasks/main.yml": "- k8s_info: {kind: Pod, name: x}\n",
 		"elsewhere/other/tasks/main.yml":      "- k8s_info: {kind: Service, name: x}\n",
 	})
-	got, err := Scan(Content{Playbook: filepath.Join(dir, "playbooks", "main.yml")}, Options{RolesPath: []string{filepath.Join(dir, "elsewhere")}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Get(Scan(Content{Playbook: filepath.Join(dir, "playbooks", "main.yml")}, Options{RolesPath: []string{filepath.Join(dir, "elsewhere")}}))(t)
 	want := []string{
 		"playbooks/second.yml:2 v1 Namespace get", "playbooks/roles/main/tasks/main.yml:1 v1 Pod get", "elsewhere/other/tasks/main.yml:1 v1 Service get",
 		"playbooks/main.yml:3 v1 Secret create,get,patch +", "playbooks/main.yml:5 v1 Node get",

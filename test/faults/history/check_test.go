@@ -523,18 +523,6 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-func TestCheck_SaysWhoseViolationAndWhy(t *testing.T) {
-	w := newWorld(t)
-	twoRuns(w)
-	w.line(truthFile, `{"event":"beat","run":"r1","uid":"u1","boot":1003.7,"pid":77}`+"\n")
-	_, texts := w.check()
-	for _, want := range []string{"I1: uid u1, run r2: two runs at once", "200ms", "lived from 1001.500s to 1003.700s", "value \"blue\""} {
-		if !strings.Contains(texts, want) {
-			t.Errorf("%q is missing in\n%s", want, texts)
-		}
-	}
-}
-
 // Anyone who writes a log may be killed while it does.
 func TestLoad_ATornLastLineIsNotThere(t *testing.T) {
 	w := newWorld(t)

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // world is a history in the making: a machine that was booted at the epoch, so
@@ -44,14 +46,9 @@ func newWorld(t *testing.T) *world {
 
 func (w *world) line(file, line string) {
 	w.t.Helper()
-	f, err := os.OpenFile(filepath.Join(w.dir, file), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	f := must.Get(os.OpenFile(filepath.Join(w.dir, file), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600))(w.t)
 	defer f.Close()
-	if _, err := f.WriteString(line); err != nil {
-		w.t.Fatal(err)
-	}
+	must.Get(f.WriteString(line))(w.t)
 }
 
 func (w *world) driver(event string, s float64, more ...string) {
@@ -268,9 +265,7 @@ func owned(end map[string]any) map[string]any { return end["owned"].([]any)[0].(
 func (w *world) keep(runs ...string) {
 	w.t.Helper()
 	for _, run := range runs {
-		if err := os.MkdirAll(filepath.Join(w.dir, "runner-a/.runs", run), 0o700); err != nil {
-			w.t.Fatal(err)
-		}
+		must.Do(w.t, os.MkdirAll(filepath.Join(w.dir, "runner-a/.runs", run), 0o700))
 	}
 	w.driver("steady-begin", 7)
 	w.driver("steady-end", 8)
@@ -307,10 +302,7 @@ func (w *world) file(name string, content any) {
 // check loads the world and returns the invariants that are violated, with the texts.
 func (w *world) check() ([]string, string) {
 	w.t.Helper()
-	h, err := Load(w.dir)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	h := must.Get(Load(w.dir))(w.t)
 	if len(h.Notes) > 0 {
 		w.t.Errorf("notes: %v", h.Notes)
 	}

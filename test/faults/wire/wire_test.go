@@ -22,6 +22,7 @@ import (
 
 	"github.com/rolewright/rolewright/test/faults/plan"
 	"github.com/rolewright/rolewright/test/faults/wire"
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -93,28 +94,17 @@ func proxied(t *testing.T, upstream *rest.Config, o wire.Options) (*wire.Proxy, 
 	t.Helper()
 	o.Upstream = upstream
 	for _, r := range o.Rules {
-		if err := (plan.Plan{Name: "x", Workload: "x", Rules: []plan.Rule{r}}).Validate(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, (plan.Plan{Name: "x", Workload: "x", Rules: []plan.Rule{r}}).Validate())
 	}
-	p, err := wire.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(wire.New(o))(t)
 	t.Cleanup(p.Close)
 	return p, config(t, p, "a")
 }
 
 func config(t *testing.T, p *wire.Proxy, replica string) *rest.Config {
 	t.Helper()
-	data, err := p.Kubeconfig(replica)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg, err := clientcmd.RESTConfigFromKubeConfig(data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(p.Kubeconfig(replica))(t)
+	cfg := must.Get(clientcmd.RESTConfigFromKubeConfig(data))(t)
 	return cfg
 }
 
@@ -137,10 +127,7 @@ func ask(t *testing.T, method, url string) (reply, error) {
 	if method != http.MethodGet {
 		body = strings.NewReader(`{"metadata":{"name":"one"}}`)
 	}
-	req, err := http.NewRequestWithContext(t.Context(), method, url, body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := must.Get(http.NewRequestWithContext(t.Context(), method, url, body))(t)
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := client.Do(req)
 	if err != nil {
@@ -241,63 +228,6 @@ func checkAnswer(t *testing.T, resp reply, err error, code int, reason metav1.St
 	}
 }
 
-// A refusal with a duration meets everything until it is over or the faults end; held requests go on then.
-func TestProxy_QuietEndsWhatLasts(t *testing.T) {
-	t.Parallel()
-	u := newUpstream(t)
-	p, cfg := proxied(t, &rest.Config{Host: u.URL}, wire.Options{Rules: []plan.Rule{
-		rule(plan.Match{Verb: "get"}, lasting(plan.Unavailable, time.Hour)),
-		rule(plan.Match{Verb: "update"}, lasting(plan.Slow, time.Hour)),
-	}})
-	for range 3 {
-		if resp, err := ask(t, "GET", cfg.Host+object); err != nil || resp.code != 503 {
-			t.Fatalf("%v, %v, want 503", resp, err)
-		}
-	}
-	done := make(chan error)
-	go func() {
-		_, err := ask(t, "PUT", cfg.Host+object)
-		done <- err
-	}()
-	testenv.Eventually(t, "the slow answer to begin", func(context.Context) error {
-		if len(p.Unreached()) > 0 {
-			return errors.New("not yet")
-		}
-		return nil
-	})
-	p.Quiet()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-	if resp, err := ask(t, "GET", cfg.Host+object); err != nil || resp.code != 200 {
-		t.Errorf("%v, %v, want 200", resp, err)
-	}
-	if n := len(p.Trace()); n != 4 {
-		t.Errorf("the trace has %d requests, want the 4 that faults could meet", n)
-	}
-}
-
-// Replicas are told apart, whatever they send.
-func TestProxy_KnowsWhichReplicaAsks(t *testing.T) {
-	t.Parallel()
-	u := newUpstream(t)
-	p, a := proxied(t, &rest.Config{Host: u.URL}, wire.Options{Rules: []plan.Rule{rule(plan.Match{Replica: "b"}, plan.Action{Do: plan.Error})}})
-	b := config(t, p, "b")
-	for cfg, want := range map[*rest.Config]int{a: 200, b: 500} {
-		if resp, err := ask(t, "GET", cfg.Host+"/version"); err != nil || resp.code != want {
-			t.Errorf("%v, %v, want %d", resp, err, want)
-		}
-	}
-	if again := config(t, p, "b"); again.Host != b.Host {
-		t.Errorf("replica b has moved from %s to %s", b.Host, again.Host)
-	}
-	for _, r := range p.Trace() {
-		if r.Resource != "/version" || r.Verb != "get" || (r.Fault != "") != (r.Replica == "b") {
-			t.Errorf("trace has %+v", r)
-		}
-	}
-}
-
 // An answer that is stale is the latest that differed; the rule waits until there is one.
 func TestProxy_AnswersWithSomethingEarlier(t *testing.T) {
 	t.Parallel()
@@ -326,10 +256,7 @@ func startWatch(t *testing.T, cfg *rest.Config, query string) *watch {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, cfg.Host+collection+"?watch=true"+query, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := must.Get(http.NewRequestWithContext(ctx, http.MethodGet, cfg.Host+collection+"?watch=true"+query, nil))(t)
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)
@@ -405,43 +332,5 @@ func TestProxy_ActsOnOneEvent(t *testing.T) {
 				t.Errorf("fired %+v, signals %q", fired, signals.all())
 			}
 		})
-	}
-}
-
-// What a stream hides it does not hide for ever.
-func TestProxy_StreamThatHidesSomethingEndsWithTheFaults(t *testing.T) {
-	t.Parallel()
-	u := newUpstream(t)
-	p, cfg := proxied(t, &rest.Config{Host: u.URL}, wire.Options{Rules: []plan.Rule{
-		rule(plan.Match{Verb: "watch", Event: "DELETED"}, plan.Action{Do: plan.DropEvent}),
-	}})
-	w := startWatch(t, cfg, "")
-	u.events <- frame("DELETED", "one", 1)
-	u.events <- frame("ADDED", "two", 2)
-	if got := w.next(); got != "ADDED two 2" {
-		t.Errorf("the client sees %s first", got)
-	}
-	p.Quiet()
-	if got := w.next() + ", " + w.next(); got != "ERROR 410, end" {
-		t.Errorf("then it sees %s", got)
-	}
-}
-
-// A stream whose client has gone does not keep the proxy from closing.
-func TestProxy_CloseEndsStreamsAndHeldRequests(t *testing.T) {
-	t.Parallel()
-	u := newUpstream(t)
-	p, cfg := proxied(t, &rest.Config{Host: u.URL}, wire.Options{Rules: []plan.Rule{
-		rule(plan.Match{Verb: "watch", Event: "ADDED"}, lasting(plan.HoldWatch, time.Hour)),
-	}})
-	w := startWatch(t, cfg, "")
-	u.events <- frame("ADDED", "one", 1)
-	p.Close()
-	if got := w.next(); got != "cut" && got != "ADDED one 1" {
-		t.Errorf("the client sees %s", got)
-	}
-	p.Close()
-	if _, err := p.Kubeconfig("c"); err == nil {
-		t.Error("a closed proxy opens a listener")
 	}
 }

@@ -397,35 +397,3 @@ func TestBundle_IsValid(t *testing.T) {
 		t.Error(problem)
 	}
 }
-
-// The validation above can fail.
-func TestBundle_FaultsAreFound(t *testing.T) {
-	for name, change := range map[string][2]string{
-		"another version":      {"version: 0.1.0", "version: one"},
-		"an unknown kind":      {"name: memcacheds.cache.example.com\n      version: v1alpha1", "name: memcacheds.cache.example.com\n      version: v2"},
-		"no display name":      {"displayName: Memcached Operator", "displayName: ''"},
-		"a made-up capability": {"capabilities: Basic Install", "capabilities: Everything"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			if err := os.CopyFS(dir, os.DirFS(repository+"/bundle")); err != nil {
-				t.Fatal(err)
-			}
-			file := dir + "/manifests/memcached-operator.clusterserviceversion.yaml"
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			changed := strings.Replace(string(text), change[0], change[1], 1)
-			if changed == string(text) {
-				t.Fatalf("there is no %q to change", change[0])
-			}
-			if err := os.WriteFile(file, []byte(changed), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			if len(problems(t, dir)) == 0 {
-				t.Error("no problem was found")
-			}
-		})
-	}
-}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -157,51 +156,5 @@ func TestAlerts_AreExplained(t *testing.T) {
 		if rule.Annotations["summary"] == "" || rule.Annotations["description"] == "" || rule.Labels["severity"] == "" {
 			t.Errorf("alert %s needs a summary, a description and a severity", name)
 		}
-	}
-}
-
-// The queries of a dashboard or of rules that are wrong are found.
-func TestRun_FindsWrongQueries(t *testing.T) {
-	const scrape = "# TYPE a counter\na{kind=\"A\"} 1\nb 0\n"
-	for name, tt := range map[string]struct{ panel, rule, want string }{
-		"right":               {panel: `sum by (kind) (a)`, rule: `sum by (kind) (a) > 7`},
-		"no data":             {panel: `a > 7`, want: "no data"},
-		"not a number":        {panel: `b / b`, want: "no data"},
-		"a panel's metric":    {panel: `a + c`, want: "there is no metric c"},
-		"a panel's label":     {panel: `sum by (king) (a)`, want: "no series of a has a label king"},
-		"a rule's metric":     {rule: `c > 7`, want: "there is no metric c"},
-		"a rule's label":      {rule: `b{kind="A"} > 7`, want: "no series of b has a label kind"},
-		"not a query":         {panel: `sum by`, want: "parse error"},
-		"not a query in rule": {rule: `sum by`, want: "parse error"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			write := func(name, text string) string {
-				path := filepath.Join(dir, name)
-				if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
-				return path
-			}
-			if tt.panel == "" {
-				tt.panel = "a"
-			}
-			if tt.rule == "" {
-				tt.rule = "a"
-			}
-			panels := strings.ReplaceAll(`{"panels": [{"type": "stat", "title": "T", "description": "D", "targets": [{"expr": "EXPR"}]}]}`,
-				"EXPR", strings.ReplaceAll(tt.panel, `"`, `\"`))
-			err := run([]string{
-				"-dashboard", write("dashboard.json", panels),
-				"-rules", write("rules.yaml", "spec: {groups: [{name: g, rules: [{alert: A, expr: '"+tt.rule+"'}]}]}"),
-				write("1", scrape), write("2", scrape),
-			})
-			switch {
-			case tt.want == "" && err != nil:
-				t.Error(err)
-			case tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)):
-				t.Errorf("error %v, want %q", err, tt.want)
-			}
-		})
 	}
 }
