@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rolewright/rolewright/internal/text"
 	"github.com/rolewright/rolewright/runner/jobevent"
 	"github.com/rolewright/rolewright/runner/supervise"
 	"github.com/rolewright/rolewright/runner/warm"
@@ -370,10 +371,10 @@ func readArtifacts(req Request) (status, tail string) {
 	status, _ = tailBelow(req.Dir, filepath.Join(dir, "status"), 64, nil)
 	var parts []string
 	for _, name := range []string{filepath.Join(dir, "stdout"), runnerLog} {
-		if text, err := tailBelow(req.Dir, name, tailLimit, req.Mask); err == nil && strings.TrimSpace(text) != "" {
-			parts = append(parts, strings.TrimRight(text, "\n"))
+		if said, err := tailBelow(req.Dir, name, tailLimit, req.Mask); err == nil && strings.TrimSpace(said) != "" {
+			parts = append(parts, strings.TrimRight(said, "\n"))
 		} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			parts = append(parts, printable(err.Error()))
+			parts = append(parts, text.Plain(err.Error()))
 		}
 	}
 	return strings.TrimSpace(status), strings.Join(parts, "\n")
