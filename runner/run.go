@@ -135,8 +135,10 @@ func (r *Runner) Run(ctx context.Context, req Request) (Result, error) {
 	controlDir, ended := r.temp.begin()
 	req.controlDir = controlDir
 	g := r.watch(req, cancel)
+	relieve := r.pressure.begin(req.ID, cancel)
 	before := r.pressure.shortage()
 	exit, summary, err := r.supervise(ctx, executable, req)
+	relieve()
 	g.stop()
 	if !errors.Is(err, supervise.ErrSurvivors) {
 		ended()
