@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/rolewright/rolewright/internal/content"
 	"github.com/rolewright/rolewright/internal/rbac/tasks"
 	"github.com/rolewright/rolewright/internal/watches"
 )
@@ -135,9 +136,7 @@ func (g *generator) scan(i int, w watches.Watch) error {
 		if c.IsZero() {
 			continue
 		}
-		report, err := tasks.Scan(tasks.Content(c), tasks.Options{
-			RolesPath: g.RolesPath, CollectionsPath: g.CollectionsPath, APIVersion: w.GVK.GroupVersion().String(), Kind: w.GVK.Kind,
-		})
+		report, err := tasks.Scan(content.Content(c), content.Options{RolesPath: g.RolesPath, CollectionsPath: g.CollectionsPath})
 		if err != nil {
 			return fmt.Errorf("read the content of the watch of %s: %w", w.GVK, err)
 		}

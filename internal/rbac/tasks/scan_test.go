@@ -9,10 +9,12 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/rolewright/rolewright/internal/content"
 )
 
-// content writes the files of a case and returns their directory. The role is roles/main.
-func content(t *testing.T, files map[string]string) string {
+// written writes the files of a case and returns their directory. The role is roles/main.
+func written(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range files {
@@ -205,9 +207,13 @@ func scanCases() map[string]scanCase {
 # rolewright:rbac none
 - mine: {}
 - shell: kubectl do more
+# rolewright:rbac core nodes list
+- block:
+    # rolewright:rbac none
+    - shell: kubectl do nothing
 `,
 			want: []string{
-				at + "2 = \"apps\" deployments get,patch", at + "2 = \"apps\" deployments/scale get,patch", at + "2 = \"\" pods delete",
+				at + "2 = \"apps\" deployments get,patch", at + "2 = \"apps\" deployments/scale get,patch", at + "2 = \"\" pods delete", at + "9 = \"\" nodes list",
 				"? " + at + "7 a shell that uses kubectl",
 			},
 		},
@@ -227,10 +233,8 @@ func TestScan_SaysWhatTasksDo(t *testing.T) {
 			for path, text := range tt.files {
 				files[path] = text
 			}
-			dir := content(t, files)
-			got, err := Scan(Content{Role: filepath.Join(dir, "roles", "main")}, Options{
-				APIVersion: "g.example.com/v1", Kind: "Widget",
-			})
+			dir := written(t, files)
+			got, err := Scan(content.Content{Role: filepath.Join(dir, "roles", "main")}, content.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -243,7 +247,7 @@ func TestScan_SaysWhatTasksDo(t *testing.T) {
 
 func TestScan_ReadsPlaybooks(t *testing.T) {
 	t.Parallel()
-	dir := content(t, map[string]string{
+	dir := written(t, map[string]string{
 		"playbooks/main.yml": `- import_playbook: second.yml
 - hosts: localhost
   pre_tasks: [{k8s: {kind: Secret, name: x}}]
@@ -254,7 +258,7 @@ func TestScan_ReadsPlaybooks(t *testing.T) {
 		"playbooks/roles/main/tasks/main.yml": "- k8s_info: {kind: Pod, name: x}\n",
 		"elsewhere/other/tasks/main.yml":      "- k8s_info: {kind: Service, name: x}\n",
 	})
-	got, err := Scan(Content{Playbook: filepath.Join(dir, "playbooks", "main.yml")}, Options{RolesPath: []string{filepath.Join(dir, "elsewhere")}})
+	got, err := Scan(content.Content{Playbook: filepath.Join(dir, "playbooks", "main.yml")}, content.Options{RolesPath: []string{filepath.Join(dir, "elsewhere")}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -281,7 +285,7 @@ func TestScan_NamesTheFileThatIsWrong(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := Scan(Content{Role: filepath.Join(content(t, tt.files), "roles", "main")}, Options{})
+			_, err := Scan(content.Content{Role: filepath.Join(written(t, tt.files), "roles", "main")}, content.Options{})
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("error = %v, want one with %q", err, tt.want)
 			}
@@ -294,7 +298,7 @@ func FuzzScan(f *testing.F) {
 		f.Add(tt.tasks)
 	}
 	f.Fuzz(func(t *testing.T, tasks string) {
-		dir := content(t, map[string]string{main: tasks})
-		_, _ = Scan(Content{Role: filepath.Join(dir, "roles", "main")}, Options{}) // any answer will do, but there must be one
+		dir := written(t, map[string]string{main: tasks})
+		_, _ = Scan(content.Content{Role: filepath.Join(dir, "roles", "main")}, content.Options{}) // any answer will do, but there must be one
 	})
 }
