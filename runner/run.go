@@ -147,9 +147,7 @@ func (r *Runner) Run(ctx context.Context, req Request) (Result, error) {
 	if errors.Is(err, supervise.ErrNotStarted) {
 		return res, errors.Join(notStarted(ctx, req, err), os.RemoveAll(req.Dir))
 	}
-	res.ExitCode, res.Signal, res.Summary = exit.Code, exit.Signal, summary
-	res.Notes, res.Memory = exit.Notes, exit.Memory
-	res.Status, res.Tail = readArtifacts(req)
+	res.fill(req, exit, summary)
 	res.NoSpace = !res.proved() && (g.noSpace || full(req.Dir) || exhausted(req.Dir))
 	if exit.Cut {
 		err = errors.Join(ErrCut, err)
@@ -188,23 +186,18 @@ func notStarted(ctx context.Context, req Request, err error) error {
 func (r *Runner) Recover(ctx context.Context, dir, id string, mask Masker) (Result, error) {
 	req := Request{ID: id, Dir: dir, Mask: mask}
 	res := Result{ID: id, ExitCode: -1}
-	record, err := supervise.ReadRecord(filepath.Join(dir, endRecord))
+	exit, err := supervise.ReadExit(filepath.Join(dir, endRecord))
 	if err != nil {
 		return res, fmt.Errorf("%w: %w", ErrNoRecord, err)
 	}
-	if record.NotStarted != "" || record.Survivors != "" {
-		return res, fmt.Errorf("%w: %s%s", ErrNoRecord, record.NotStarted, record.Survivors)
-	}
 	done := make(chan struct{})
 	close(done)
-	res.Started, res.Finished = record.Started, record.Finished
-	res.ExitCode, res.Signal, res.Summary = record.Exit.Code, record.Exit.Signal, follow(ctx, req, done)
-	res.Notes, res.Memory = record.Exit.Notes, record.Exit.Memory
-	res.Status, res.Tail = readArtifacts(req)
-	if record.Exit.Cut || record.Exit.Stopped && !res.ended() {
+	res.Started, res.Finished = exit.Started, exit.Finished
+	res.fill(req, exit, follow(ctx, req, done))
+	if exit.Cut || exit.Stopped && !res.ended() {
 		return res, fmt.Errorf("%w: it was stopped", ErrNoRecord)
 	}
-	if record.Exit.Signal == "SIGKILL" && !res.ended() {
+	if exit.Signal == "SIGKILL" && !res.ended() {
 		// [Runner.Reap] may have done that, before the supervisor knew that it was alone.
 		return res, fmt.Errorf("%w: it was killed", ErrNoRecord)
 	}
@@ -358,6 +351,13 @@ func follow(ctx context.Context, req Request, done <-chan struct{}) jobevent.Sum
 
 func artifactsDir(req Request) string {
 	return filepath.Join(req.Dir, "artifacts", req.ID)
+}
+
+// fill adds how the process tree has ended, and what the run has left in its directory.
+func (r *Result) fill(req Request, exit supervise.Exit, summary jobevent.Summary) {
+	r.ExitCode, r.Signal, r.Notes, r.Memory = exit.Code, exit.Signal, exit.Notes, exit.Memory
+	r.Summary = summary
+	r.Status, r.Tail = readArtifacts(req)
 }
 
 // ended tells whether ansible-runner brought the run to an end by itself.

@@ -163,11 +163,11 @@ func TestForked_HearsALongAnswer(t *testing.T) {
 		t.Errorf("code %d, %d bytes of notes, error %.100v", exit.Code, len(exit.Notes), err)
 	}
 	path := filepath.Join(t.TempDir(), "end.json")
-	if err := (Record{Exit: exit, Survivors: err.Error()}).write(path); err != nil {
+	if err := newRecord(exit, err).write(path); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := ReadRecord(path); err != nil || r.Exit.Code != 7 || !errors.Is(r.err(), ErrSurvivors) {
-		t.Errorf("record %.100v, %v", r, err)
+	if again, err := ReadExit(path); again.Code != 7 || !errors.Is(err, ErrSurvivors) {
+		t.Errorf("exit %.100v, %v", again, err)
 	}
 }
 
