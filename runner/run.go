@@ -29,9 +29,6 @@ type Options struct {
 	// Environ is the environment that runs inherit, less the variables that
 	// concern only the operator; nil means that of this process.
 	Environ []string
-	// Grace is how long a run that is cut short has between SIGTERM and
-	// SIGKILL; 0 means [supervise.DefaultGrace].
-	Grace time.Duration
 	// Supervisor is the command line that calls [supervise.Main]; nil means the
 	// subcommand supervise of the program that runs.
 	Supervisor []string
@@ -59,8 +56,9 @@ type Options struct {
 type Runner struct {
 	path    string
 	environ []string
-	grace   time.Duration
 	temp    *Temp
+	// grace is that of the runs; 0, but in tests.
+	grace time.Duration
 	// patience is [fullPatience], but in tests.
 	patience time.Duration
 
@@ -75,7 +73,7 @@ type Runner struct {
 func New(opts Options) *Runner {
 	opts = opts.complete()
 	return &Runner{
-		path: opts.Path, environ: opts.Environ, grace: opts.Grace, temp: opts.Temp, patience: fullPatience,
+		path: opts.Path, environ: opts.Environ, temp: opts.Temp, patience: fullPatience,
 		supervisor: supervise.NewSupervisor(opts.Supervisor), warm: opts.Warm, forkTimeout: opts.ForkTimeout,
 		throttle: newThrottle(opts.OnLimit), pressure: newPressure(),
 	}

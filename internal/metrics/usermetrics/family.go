@@ -24,7 +24,6 @@ type family struct {
 	// instrument makes the series with these label values.
 	instrument func(values []string) instrument
 	series     map[string]*series
-	opts       *Options
 }
 
 // instrument records a change of a series. It gets the new value and the amount of
@@ -39,8 +38,8 @@ type series struct {
 }
 
 // newFamily returns a family without series. Its names must be valid.
-func newFamily(r request, k kind, opts *Options) *family {
-	f := &family{name: r.Name, kind: k, labels: slices.Sorted(maps.Keys(r.Labels)), series: map[string]*series{}, opts: opts}
+func newFamily(r request, k kind) *family {
+	f := &family{name: r.Name, kind: k, labels: slices.Sorted(maps.Keys(r.Labels)), series: map[string]*series{}}
 	switch k {
 	case counter:
 		vec := prometheus.NewCounterVec(prometheus.CounterOpts{Name: r.Name, Help: r.Description}, f.labels)
@@ -92,12 +91,12 @@ func (f *family) apply(c change, labels map[string]string, total usage) (usage, 
 	var before float64
 	if s != nil {
 		before = s.value
-	} else if len(f.series) == f.opts.MaxSeries {
-		return total, fmt.Errorf("%s has %d combinations of label values already, and more are not kept: %w", f.name, f.opts.MaxSeries, errFull)
+	} else if len(f.series) == maxSeries {
+		return total, fmt.Errorf("%s has %d combinations of label values already, and more are not kept: %w", f.name, maxSeries, errFull)
 	} else {
 		total.series++
 		total.text += f.kind.lines() * written(f.name, labels)
-		if err := f.opts.check(total); err != nil {
+		if err := total.check(); err != nil {
 			return total, err
 		}
 	}

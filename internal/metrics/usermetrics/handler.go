@@ -1,7 +1,6 @@
 package usermetrics
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -17,11 +16,13 @@ import (
 // Metrics are kept as long as the operator runs, and a role may create them in a
 // loop by mistake: so each part is bounded, far above what a dashboard shows.
 const (
-	defaultMaxMetrics = 500
-	defaultMaxSeries  = 1000
-	// Of all metrics together.
-	defaultMaxTotal = 10_000
-	defaultMaxText  = 4 << 20
+	maxMetrics = 500
+	// maxSeries bounds the combinations of label values of each metric, and maxTotal
+	// those of all. maxText bounds the bytes of names, labels and descriptions that one
+	// reading of all has: a series of a histogram has 14 lines.
+	maxSeries = 1000
+	maxTotal  = 10_000
+	maxText   = 4 << 20
 
 	maxName        = 200 // of a metric or label, in bytes
 	maxDescription = 1024
@@ -32,24 +33,15 @@ const (
 	maxBody = 64 << 10
 )
 
-// Options says where user metrics go and how many there may be.
+// Options says where user metrics go.
 type Options struct {
 	// Registerer is a [prometheus.Registry], which gets every user metric. The
 	// operator's own must be registered before the first request, or they may
 	// find their names taken.
 	Registerer prometheus.Registerer
 	Log        logr.Logger
-	// MaxMetrics bounds the number of metrics; 0 means 500.
-	MaxMetrics int
-	// MaxSeries bounds the combinations of label values of each metric; 0 means
-	// 1000.
-	MaxSeries int
-	// MaxTotal bounds the combinations of label values of all metrics, and
-	// MaxText the bytes of names, labels and descriptions that one reading of
-	// them has: a series of a histogram has 14 lines. 0 means 10,000 and 4 MiB.
-	MaxTotal, MaxText int
-	// Full, unless it is nil, is called when a request is refused because of
-	// these bounds.
+	// Full, unless it is nil, is called when a request is refused because there are
+	// too many metrics.
 	Full func()
 }
 
@@ -69,13 +61,13 @@ type usage struct{ series, text int }
 // errFull is wrapped by refusals because a limit is reached.
 var errFull = errors.New("post fewer metrics or label values, or restart the operator, which begins without any")
 
-// check returns an error that names the limit that u exceeds.
-func (o *Options) check(u usage) error {
+// check returns an error that names the limit that is exceeded.
+func (u usage) check() error {
 	switch {
-	case u.series > o.MaxTotal:
-		return fmt.Errorf("all user metrics together have %d combinations of label values already, and more are not kept: %w", o.MaxTotal, errFull)
-	case u.text > o.MaxText:
-		return fmt.Errorf("names, labels and descriptions of all user metrics together would have more than %d bytes: %w", o.MaxText, errFull)
+	case u.series > maxTotal:
+		return fmt.Errorf("all user metrics together have %d combinations of label values already, and more are not kept: %w", maxTotal, errFull)
+	case u.text > maxText:
+		return fmt.Errorf("names, labels and descriptions of all user metrics together would have more than %d bytes: %w", maxText, errFull)
 	}
 	return nil
 }
@@ -84,10 +76,6 @@ var _ http.Handler = (*Handler)(nil)
 
 // New returns a Handler without metrics.
 func New(opts Options) *Handler {
-	opts.MaxMetrics = cmp.Or(opts.MaxMetrics, defaultMaxMetrics)
-	opts.MaxSeries = cmp.Or(opts.MaxSeries, defaultMaxSeries)
-	opts.MaxTotal = cmp.Or(opts.MaxTotal, defaultMaxTotal)
-	opts.MaxText = cmp.Or(opts.MaxText, defaultMaxText)
 	if opts.Full == nil {
 		opts.Full = func() {}
 	}
@@ -152,13 +140,13 @@ func (h *Handler) recordFirst(r request, c change) error {
 	if err := r.checkNames(c.kind); err != nil {
 		return err
 	}
-	if len(h.families) >= h.opts.MaxMetrics {
-		return fmt.Errorf("there are %d user metrics already, and more are not kept: %w", h.opts.MaxMetrics, errFull)
+	if len(h.families) >= maxMetrics {
+		return fmt.Errorf("there are %d user metrics already, and more are not kept: %w", maxMetrics, errFull)
 	}
 	if other := h.confusable(r.Name, c.kind); other != "" {
 		return fmt.Errorf("%s cannot be a %s beside the metric %s: both would have series of the same name", r.Name, c.kind, other)
 	}
-	f := newFamily(r, c.kind, &h.opts)
+	f := newFamily(r, c.kind)
 	total, err := f.apply(c, r.Labels, usage{series: h.total.series, text: h.total.text + len(r.Description)})
 	if err != nil {
 		return err

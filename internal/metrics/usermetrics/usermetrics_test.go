@@ -398,37 +398,13 @@ func TestServeHTTP_LeavesTheOperatorsMetricsAlone(t *testing.T) {
 	}
 }
 
-func TestServeHTTP_BoundsTheMetrics(t *testing.T) {
-	h, reg := newHandler(t, func(o *Options) { o.MaxMetrics = 2 })
-	mustPost(t, h, `{"name":"a","counter":{}}`, `{"name":"b","counter":{}}`)
-	want := "there are 2 user metrics already, and more are not kept: " + errFull.Error()
-	if got := post(t, h, `{"name":"c","counter":{}}`); got != want {
-		t.Errorf("refusal %q, want %q", got, want)
-	}
-	mustPost(t, h, `{"name":"a","counter":{"increment":true}}`)
-	wantValues(t, reg, map[string]float64{"a": 1, "b": 0})
-}
-
-func TestServeHTTP_BoundsTheLabelValuesOfEachMetric(t *testing.T) {
-	h, reg := newHandler(t, func(o *Options) { o.MaxSeries = 2 })
-	one := func(name, value string) string {
-		return fmt.Sprintf(`{"name":%q,"labels":{"v":%q},"counter":{"increment":true}}`, name, value)
-	}
-	mustPost(t, h, one("a", "1"), one("a", "2"), one("b", "3"), one("b", "4"))
-	want := "a has 2 combinations of label values already, and more are not kept: " + errFull.Error()
-	if got := post(t, h, one("a", "3")); got != want {
-		t.Errorf("refusal %q, want %q", got, want)
-	}
-	mustPost(t, h, one("a", "2"))
-	wantValues(t, reg, map[string]float64{"a{v=1}": 1, "a{v=2}": 2, "b{v=3}": 1, "b{v=4}": 1})
-}
-
-func TestNew_HasDefaultBounds(t *testing.T) {
+// What is there goes on when a limit is reached.
+func TestServeHTTP_BoundsMetricsAndTheirLabelValues(t *testing.T) {
 	h, reg := newHandler(t)
-	for i := range defaultMaxMetrics {
+	for i := range maxMetrics {
 		mustPost(t, h, fmt.Sprintf(`{"name":"m%d","labels":{"a":"0"},"counter":{}}`, i))
 	}
-	for i := range defaultMaxSeries {
+	for i := range maxSeries {
 		mustPost(t, h, fmt.Sprintf(`{"name":"m0","labels":{"a":"%d"},"counter":{}}`, i))
 	}
 	for body, want := range map[string]string{
@@ -439,8 +415,12 @@ func TestNew_HasDefaultBounds(t *testing.T) {
 			t.Errorf("refusal %q, want %q", got, want)
 		}
 	}
-	if n := len(values(t, reg)); n != defaultMaxMetrics-1+defaultMaxSeries {
-		t.Errorf("%d series, want %d", n, defaultMaxMetrics-1+defaultMaxSeries)
+	mustPost(t, h, `{"name":"m0","labels":{"a":"7"},"counter":{"increment":true}}`)
+	if got := values(t, reg)["m0{a=7}"]; got != 1 {
+		t.Errorf("m0{a=7} is %v, want 1", got)
+	}
+	if n := len(values(t, reg)); n != maxMetrics-1+maxSeries {
+		t.Errorf("%d series, want %d", n, maxMetrics-1+maxSeries)
 	}
 }
 
@@ -452,11 +432,11 @@ func TestServeHTTP_BoundsAllMetricsTogether(t *testing.T) {
 		want   string
 		kept   int
 	}{
-		"short labels": {0, counter, "all user metrics together have 10000 combinations of label values already, and more are not kept: ", defaultMaxTotal},
+		"short labels": {0, counter, "all user metrics together have 10000 combinations of label values already, and more are not kept: ", maxTotal},
 		"long labels": {maxLabels - 1, counter, "names, labels and descriptions of all user metrics together would have more than 4194304 bytes: ",
-			defaultMaxText / (len("m0") + len("l00000") + (maxLabels-1)*(2+maxLabelValue))},
+			maxText / (len("m0") + len("l00000") + (maxLabels-1)*(2+maxLabelValue))},
 		"histograms": {1, histogram, "names, labels and descriptions of all user metrics together would have more than 4194304 bytes: ",
-			defaultMaxText / (14 * (len("m0") + len("l00000") + 2 + maxLabelValue))},
+			maxText / (14 * (len("m0") + len("l00000") + 2 + maxLabelValue))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var full int
@@ -467,7 +447,7 @@ func TestServeHTTP_BoundsAllMetricsTogether(t *testing.T) {
 				for n := range tt.labels {
 					labels[fmt.Sprintf("l%d", n)] = long
 				}
-				r := request{Name: fmt.Sprintf("m%d", i/defaultMaxSeries), Labels: labels}
+				r := request{Name: fmt.Sprintf("m%d", i/maxSeries), Labels: labels}
 				if tt.kind == histogram {
 					r.Histogram = &observing{Observe: 1}
 				} else {
