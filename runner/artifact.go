@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rolewright/rolewright/internal/failpoint"
+	"github.com/rolewright/rolewright/internal/text"
 	"github.com/rolewright/rolewright/runner/jobevent"
 	"github.com/rolewright/rolewright/runner/plainfile"
 )
@@ -51,19 +52,20 @@ func tailOf(f *os.File, limit int64, mask Masker) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("read tail: %w", err)
 	}
-	text := string(data)
+	tail := string(data)
 	if start > 0 {
-		if _, rest, ok := strings.Cut(text, "\n"); ok && rest != "" {
-			text = rest
+		if _, rest, ok := strings.Cut(tail, "\n"); ok && rest != "" {
+			tail = rest
 		}
 	}
-	if visible, err := io.ReadAll(jobevent.CensoredReader(strings.NewReader(text))); err == nil {
-		text = string(visible)
+	if visible, err := io.ReadAll(jobevent.CensoredReader(strings.NewReader(tail))); err == nil {
+		tail = string(visible)
 	}
+	tail = text.Plain(tail)
 	if mask != nil {
-		text = mask.MaskTail(text)
+		tail = mask.MaskTail(tail)
 	}
-	return printable(text), nil
+	return tail, nil
 }
 
 // Past is the private data directory of a run that was made some time.

@@ -4,11 +4,9 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
@@ -67,17 +65,6 @@ func TestTail_RefusesWhatIsNoFile(t *testing.T) {
 	for _, name := range []string{link, fifo, dir, filepath.Join(dir, "missing")} {
 		if got, err := Tail(name, 100); err == nil {
 			t.Errorf("Tail(%s) = %q", name, got)
-		}
-	}
-}
-
-func TestClip(t *testing.T) {
-	for limit := range 20 {
-		for _, text := range []string{"", "short", strings.Repeat("é", 30), strings.Repeat("😀", 30)} {
-			got := clip(text, limit)
-			if limit >= len("…") && len(got) > limit || !utf8.ValidString(got) {
-				t.Errorf("clip(%q, %d) = %q", text, limit, got)
-			}
 		}
 	}
 }

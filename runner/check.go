@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/rolewright/rolewright/internal/text"
 )
 
 // Versions are those of the programs that a run needs.
@@ -86,16 +88,16 @@ func (r *Runner) version(ctx context.Context, name string) (version, python stri
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
-		return "", "", fmt.Errorf("%s --version: %w: %s", name, err, clip(strings.TrimSpace(printable(stderr.String())), 256))
+		return "", "", fmt.Errorf("%s --version: %w: %s", name, err, text.Clip(strings.TrimSpace(text.Plain(stderr.String())), 256))
 	}
-	text := printable(string(out))
-	line, _, _ := strings.Cut(text, "\n")
+	said := text.Plain(string(out))
+	line, _, _ := strings.Cut(said, "\n")
 	match := versionPattern.FindString(line)
 	if match == "" {
-		return "", "", fmt.Errorf("%s --version: no version in %q", name, clip(line, 256))
+		return "", "", fmt.Errorf("%s --version: no version in %q", name, text.Clip(line, 256))
 	}
-	if said := pythonPattern.FindStringSubmatch(text); said != nil {
-		python = strings.TrimSpace(said[1] + " " + said[2])
+	if match := pythonPattern.FindStringSubmatch(said); match != nil {
+		python = strings.TrimSpace(match[1] + " " + match[2])
 	}
 	return strings.Trim(match, " []"), python, nil
 }
@@ -128,7 +130,7 @@ func FindLibraries(ctx context.Context, python string, environ, collections []st
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
-		return Libraries{}, fmt.Errorf("ask %s for its packages: %w: %s", python, err, clip(strings.TrimSpace(printable(stderr.String())), 256))
+		return Libraries{}, fmt.Errorf("ask %s for its packages: %w: %s", python, err, text.Clip(strings.TrimSpace(text.Plain(stderr.String())), 256))
 	}
 	var l Libraries
 	if err := json.Unmarshal(out, &l); err != nil {

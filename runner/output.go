@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+
+	"github.com/rolewright/rolewright/internal/text"
 )
 
 // What Ansible prints when it ends without a failed task. ansible-core up to
@@ -55,32 +57,32 @@ func classify(text string, otherwise Reason) Reason {
 // explainOutput explains the end of a run in which no task is known to have
 // failed by the end of its output.
 func (r Result) explainOutput() (Reason, string, string) {
-	text := r.Tail
-	found := errorLine.FindAllStringIndex(text, -1)
+	output := r.Tail
+	found := errorLine.FindAllStringIndex(output, -1)
 	if len(found) > 0 {
-		text = text[found[len(found)-1][0]:]
-		if end := afterError.FindStringIndex(text); end != nil {
-			text = text[:end[0]]
+		output = output[found[len(found)-1][0]:]
+		if end := afterError.FindStringIndex(output); end != nil {
+			output = output[:end[0]]
 		}
 	}
 	place := fmt.Sprintf("ansible-playbook ended with exit code %d", r.ExitCode)
-	if m := position.FindStringSubmatch(text); m != nil {
+	if m := position.FindStringSubmatch(output); m != nil {
 		place = "at " + strings.TrimSuffix(m[1]+m[3]+":"+m[2]+m[4], ":") + "\n" + place
 	} else if r.Summary.Task.Path != "" {
 		place = r.lastTask() + "\n" + place
 	}
 	if len(found) == 0 {
-		if strings.TrimSpace(text) == "" {
-			text = "ansible-playbook left neither result nor output"
+		if strings.TrimSpace(output) == "" {
+			output = "ansible-playbook left neither result nor output"
 		}
-		return PlaybookFailed, lastLines(text, messageLimit-placeLimit), place
+		return PlaybookFailed, text.LastLines(output, messageLimit-placeLimit), place
 	}
-	usage := usageError.MatchString(text)
-	text = jsonDetour.ReplaceAllString(errorLine.ReplaceAllString(text, ""), "$1 ")
-	if deadWorker.MatchString(text) {
-		return RunnerDied, "a process of ansible-playbook was killed: " + text, place
+	usage := usageError.MatchString(output)
+	output = jsonDetour.ReplaceAllString(errorLine.ReplaceAllString(output, ""), "$1 ")
+	if deadWorker.MatchString(output) {
+		return RunnerDied, "a process of ansible-playbook was killed: " + output, place
 	}
-	return r.outputReason(text, usage), text, place
+	return r.outputReason(output, usage), output, place
 }
 
 // Exit codes of ansible-core. Those of a failed or unreachable host come with
@@ -107,17 +109,4 @@ func (r Result) outputReason(text string, usage bool) Reason {
 func lastLine(text string) string {
 	text = strings.TrimSpace(text)
 	return strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:])
-}
-
-// lastLines is the end of text, from the beginning of a line where possible.
-func lastLines(text string, limit int) string {
-	text = strings.TrimSpace(text)
-	if len(text) <= limit {
-		return text
-	}
-	text = text[len(text)-limit:]
-	if _, rest, ok := strings.Cut(text, "\n"); ok {
-		text = rest
-	}
-	return strings.ToValidUTF8(text, "")
 }

@@ -51,7 +51,7 @@ func TestRun_WhosePlaybookPlantsThings(t *testing.T) {
 			if v := res.Verdict(); v.Success != tt.succeed {
 				t.Errorf("verdict = %+v, want success: %v\n%+v", v, tt.succeed, res)
 			}
-			if rec, err := supervise.ReadRecord(filepath.Join(req.Dir, endRecord)); err != nil || time.Since(rec.Finished) > time.Hour {
+			if rec, err := supervise.ReadExit(filepath.Join(req.Dir, endRecord)); err != nil || time.Since(rec.Finished) > time.Hour {
 				t.Errorf("the end is %+v, %v", rec, err)
 			}
 			if _, err := r.Recover(t.Context(), req.Dir, req.ID, nil); err != nil {

@@ -42,27 +42,26 @@ const (
 // [supervise.ReserveThreads].
 const spareThreads = 16
 
-// pressure tells how much memory and how many processes are left, and chooses the
-// run that is stopped. It is safe for concurrent use.
+// pressure looks at how much memory and how many processes are left while there are
+// runs, and stops the run that takes most. It is safe for concurrent use.
 type pressure struct {
 	group limits.Group
 
-	mu   sync.Mutex
-	last reading
-	next time.Time
+	mu sync.Mutex
+	// runs are those in progress, with what stops them.
+	runs map[string]context.CancelCauseFunc
+	// rest ends the goroutine that looks while there are runs.
+	rest func()
+
+	// looking is held by that goroutine, which alone uses what follows.
+	looking sync.Mutex
 	// limits are those of the group, until limitsStale: they hardly ever change.
 	limits      limits.Limits
 	limitsStale time.Time
-	// runs are those in progress, with what stops them.
-	runs map[string]context.CancelCauseFunc
 	// victim is the run that was stopped last, until settled: what it had takes a
 	// while to come back.
 	victim  string
 	settled time.Time
-	// looking is true while a goroutine looks at what the runs take, and quiet is the
-	// time before which no one needs to.
-	looking bool
-	quiet   time.Time
 }
 
 const (
@@ -81,17 +80,46 @@ func newPressure() *pressure {
 	return &pressure{group: limits.Find("/"), runs: map[string]context.CancelCauseFunc{}}
 }
 
-// begin and end say that a run is in progress, which stop ends.
-func (p *pressure) begin(id string, stop context.CancelCauseFunc) {
+// begin says that a run is in progress, which stop ends, until end is called.
+func (p *pressure) begin(id string, stop context.CancelCauseFunc) (end func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.runs[id] = stop
+	if p.runs[id] = stop; len(p.runs) == 1 {
+		p.rest = p.look()
+	}
+	return func() {
+		p.mu.Lock()
+		rest := func() {}
+		if delete(p.runs, id); len(p.runs) == 0 {
+			rest = p.rest
+		}
+		p.mu.Unlock()
+		rest()
+	}
 }
 
-func (p *pressure) end(id string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.runs, id)
+// look checks again and again until rest is called, which waits for the last check.
+func (p *pressure) look() (rest func()) {
+	quit := make(chan struct{})
+	var group sync.WaitGroup
+	group.Go(func() {
+		p.looking.Lock() // an earlier one may be about to end
+		defer p.looking.Unlock()
+		timer := time.NewTimer(0)
+		defer timer.Stop()
+		for {
+			select {
+			case <-quit:
+				return
+			case <-timer.C:
+				timer.Reset(p.check())
+			}
+		}
+	})
+	return func() {
+		close(quit)
+		group.Wait()
+	}
 }
 
 // reading is what is in use and what there is; nothing is known where that is 0.
@@ -108,13 +136,16 @@ func (r reading) noProcesses() bool {
 	return r.processesLimit > 0 && r.processesLimit-r.processes < r.processesLimit/processesLeft
 }
 
-// read returns the state of now, and when to look again.
-func (p *pressure) read() (reading, time.Duration) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if wait := time.Until(p.next); wait > 0 {
-		return p.last, wait
+// pause is how long nothing has to be read again.
+func (r reading) pause() time.Duration {
+	if r.memory > r.memoryLimit/2 || r.processesLimit > 0 && r.processes > r.processesLimit/2 {
+		return pressureOften
 	}
+	return pressureEvery
+}
+
+// read returns the state of now.
+func (p *pressure) read() reading {
 	if now := time.Now(); now.After(p.limitsStale) {
 		p.limits, p.limitsStale = p.group.Limits(), now.Add(limitsHold)
 	}
@@ -128,61 +159,23 @@ func (p *pressure) read() (reading, time.Duration) {
 	if r.memory > r.memoryLimit/2 {
 		r.memory -= p.group.Swap()
 	}
-	pause := pressureEvery
-	if r.memory > r.memoryLimit/2 || r.processesLimit > 0 && r.processes > r.processesLimit/2 {
-		pause = pressureOften
-	}
-	p.last, p.next = r, time.Now().Add(pause)
-	return r, pause
-}
-
-// culprit returns what stops the run that takes most, what it takes, and the reason to
-// stop it; no reason if none is to be stopped, or another goroutine is at it.
-func (p *pressure) culprit(r reading) (stop context.CancelCauseFunc, load supervise.Load, reason error) {
-	now := time.Now()
-	p.mu.Lock()
-	busy, victim, id := p.looking || now.Before(p.quiet), "", ""
-	if now.Before(p.settled) {
-		victim = p.victim
-	}
-	runs := maps.Clone(p.runs)
-	p.looking = p.looking || !busy
-	p.mu.Unlock()
-	if busy {
-		return nil, load, nil
-	}
-	loads := supervise.Loads(cookieName, r.noMemory(), isServer)
-	for run, one := range loads {
-		switch {
-		case runs[run] == nil || victim != "" && run != victim:
-		case r.noMemory() && one.Memory > max(load.Memory, r.memoryLimit/mostShare):
-			id, load = run, one
-			reason = fmt.Errorf("%w: %d MiB, when %d of %d MiB were in use", ErrMemory, one.Memory>>20, r.memory>>20, r.memoryLimit>>20)
-		case r.noProcesses() && !errors.Is(reason, ErrMemory) && one.Tasks > max(load.Tasks, r.processesLimit/mostShare):
-			id, load = run, one
-			reason = fmt.Errorf("%w: %d, when there were %d of %d", ErrProcesses, one.Tasks, r.processes, r.processesLimit)
-		}
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.looking = false
-	p.quiet = time.Now().Add(max(loadShare*time.Since(now), pressureOften))
-	if reason != nil {
-		p.victim, p.settled = id, time.Now().Add(settling)
-	} else if victim == "" {
-		p.quiet = time.Now().Add(quietTime)
-	}
-	return runs[id], load, reason
+	return r
 }
 
 // check stops a run if it takes what is left, and returns when to look again.
 func (p *pressure) check() time.Duration {
-	now, pause := p.read()
+	now := p.read()
 	if !now.noMemory() && !now.noProcesses() {
-		return pause
+		return now.pause()
 	}
-	stop, load, reason := p.culprit(now)
-	if reason == nil {
+	began := time.Now()
+	settled := began.After(p.settled)
+	stop, load, reason := p.culprit(now, settled)
+	pause := max(loadShare*time.Since(began), pressureOften)
+	switch {
+	case reason == nil && settled:
+		return quietTime
+	case reason == nil:
 		return pause
 	}
 	stop(reason)
@@ -192,6 +185,32 @@ func (p *pressure) check() time.Duration {
 		load.KillYoungest(leaders)
 	}
 	return pause
+}
+
+// culprit returns what stops the run that takes most, what it takes, and the reason to
+// stop it; no reason if none is to be stopped. Until the last one has settled, that is
+// the only one.
+func (p *pressure) culprit(r reading, settled bool) (stop context.CancelCauseFunc, load supervise.Load, reason error) {
+	p.mu.Lock()
+	runs := maps.Clone(p.runs)
+	p.mu.Unlock()
+	for run, one := range supervise.Loads(cookieName, r.noMemory(), isServer) {
+		switch {
+		case runs[run] == nil || !settled && run != p.victim:
+			continue
+		case r.noMemory() && one.Memory > max(load.Memory, r.memoryLimit/mostShare):
+			reason = fmt.Errorf("%w: %d MiB, when %d of %d MiB were in use", ErrMemory, one.Memory>>20, r.memory>>20, r.memoryLimit>>20)
+		case r.noProcesses() && !errors.Is(reason, ErrMemory) && one.Tasks > max(load.Tasks, r.processesLimit/mostShare):
+			reason = fmt.Errorf("%w: %d, when there were %d of %d", ErrProcesses, one.Tasks, r.processes, r.processesLimit)
+		default:
+			continue
+		}
+		p.victim, load, stop = run, one, runs[run]
+	}
+	if reason != nil {
+		p.settled = time.Now().Add(settling)
+	}
+	return stop, load, reason
 }
 
 // isServer tells that a cookie is that of a fork server.

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rolewright/rolewright/internal/text"
 	"github.com/rolewright/rolewright/runner/jobevent"
 	"github.com/rolewright/rolewright/runner/supervise"
 	"github.com/rolewright/rolewright/runner/warm"
@@ -28,9 +29,6 @@ type Options struct {
 	// Environ is the environment that runs inherit, less the variables that
 	// concern only the operator; nil means that of this process.
 	Environ []string
-	// Grace is how long a run that is cut short has between SIGTERM and
-	// SIGKILL; 0 means [supervise.DefaultGrace].
-	Grace time.Duration
 	// Supervisor is the command line that calls [supervise.Main]; nil means the
 	// subcommand supervise of the program that runs.
 	Supervisor []string
@@ -58,8 +56,9 @@ type Options struct {
 type Runner struct {
 	path    string
 	environ []string
-	grace   time.Duration
 	temp    *Temp
+	// grace is that of the runs; 0, but in tests.
+	grace time.Duration
 	// patience is [fullPatience], but in tests.
 	patience time.Duration
 
@@ -74,7 +73,7 @@ type Runner struct {
 func New(opts Options) *Runner {
 	opts = opts.complete()
 	return &Runner{
-		path: opts.Path, environ: opts.Environ, grace: opts.Grace, temp: opts.Temp, patience: fullPatience,
+		path: opts.Path, environ: opts.Environ, temp: opts.Temp, patience: fullPatience,
 		supervisor: supervise.NewSupervisor(opts.Supervisor), warm: opts.Warm, forkTimeout: opts.ForkTimeout,
 		throttle: newThrottle(opts.OnLimit), pressure: newPressure(),
 	}
@@ -134,8 +133,10 @@ func (r *Runner) Run(ctx context.Context, req Request) (Result, error) {
 	controlDir, ended := r.temp.begin()
 	req.controlDir = controlDir
 	g := r.watch(req, cancel)
+	relieve := r.pressure.begin(req.ID, cancel)
 	before := r.pressure.shortage()
 	exit, summary, err := r.supervise(ctx, executable, req)
+	relieve()
 	g.stop()
 	if !errors.Is(err, supervise.ErrSurvivors) {
 		ended()
@@ -144,9 +145,7 @@ func (r *Runner) Run(ctx context.Context, req Request) (Result, error) {
 	if errors.Is(err, supervise.ErrNotStarted) {
 		return res, errors.Join(notStarted(ctx, req, err), os.RemoveAll(req.Dir))
 	}
-	res.ExitCode, res.Signal, res.Summary = exit.Code, exit.Signal, summary
-	res.Notes, res.Memory = exit.Notes, exit.Memory
-	res.Status, res.Tail = readArtifacts(req)
+	res.fill(req, exit, summary)
 	res.NoSpace = !res.proved() && (g.noSpace || full(req.Dir) || exhausted(req.Dir))
 	if exit.Cut {
 		err = errors.Join(ErrCut, err)
@@ -185,23 +184,18 @@ func notStarted(ctx context.Context, req Request, err error) error {
 func (r *Runner) Recover(ctx context.Context, dir, id string, mask Masker) (Result, error) {
 	req := Request{ID: id, Dir: dir, Mask: mask}
 	res := Result{ID: id, ExitCode: -1}
-	record, err := supervise.ReadRecord(filepath.Join(dir, endRecord))
+	exit, err := supervise.ReadExit(filepath.Join(dir, endRecord))
 	if err != nil {
 		return res, fmt.Errorf("%w: %w", ErrNoRecord, err)
 	}
-	if record.NotStarted != "" || record.Survivors != "" {
-		return res, fmt.Errorf("%w: %s%s", ErrNoRecord, record.NotStarted, record.Survivors)
-	}
 	done := make(chan struct{})
 	close(done)
-	res.Started, res.Finished = record.Started, record.Finished
-	res.ExitCode, res.Signal, res.Summary = record.Exit.Code, record.Exit.Signal, follow(ctx, req, done)
-	res.Notes, res.Memory = record.Exit.Notes, record.Exit.Memory
-	res.Status, res.Tail = readArtifacts(req)
-	if record.Exit.Cut || record.Exit.Stopped && !res.ended() {
+	res.Started, res.Finished = exit.Started, exit.Finished
+	res.fill(req, exit, follow(ctx, req, done))
+	if exit.Cut || exit.Stopped && !res.ended() {
 		return res, fmt.Errorf("%w: it was stopped", ErrNoRecord)
 	}
-	if record.Exit.Signal == "SIGKILL" && !res.ended() {
+	if exit.Signal == "SIGKILL" && !res.ended() {
 		// [Runner.Reap] may have done that, before the supervisor knew that it was alone.
 		return res, fmt.Errorf("%w: it was killed", ErrNoRecord)
 	}
@@ -357,6 +351,13 @@ func artifactsDir(req Request) string {
 	return filepath.Join(req.Dir, "artifacts", req.ID)
 }
 
+// fill adds how the process tree has ended, and what the run has left in its directory.
+func (r *Result) fill(req Request, exit supervise.Exit, summary jobevent.Summary) {
+	r.ExitCode, r.Signal, r.Notes, r.Memory = exit.Code, exit.Signal, exit.Notes, exit.Memory
+	r.Summary = summary
+	r.Status, r.Tail = readArtifacts(req)
+}
+
 // ended tells whether ansible-runner brought the run to an end by itself.
 func (r Result) ended() bool {
 	return r.Summary.Complete && (r.Status == statusSuccessful || r.Status == statusFailed)
@@ -370,10 +371,10 @@ func readArtifacts(req Request) (status, tail string) {
 	status, _ = tailBelow(req.Dir, filepath.Join(dir, "status"), 64, nil)
 	var parts []string
 	for _, name := range []string{filepath.Join(dir, "stdout"), runnerLog} {
-		if text, err := tailBelow(req.Dir, name, tailLimit, req.Mask); err == nil && strings.TrimSpace(text) != "" {
-			parts = append(parts, strings.TrimRight(text, "\n"))
+		if said, err := tailBelow(req.Dir, name, tailLimit, req.Mask); err == nil && strings.TrimSpace(said) != "" {
+			parts = append(parts, strings.TrimRight(said, "\n"))
 		} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			parts = append(parts, printable(err.Error()))
+			parts = append(parts, text.Plain(err.Error()))
 		}
 	}
 	return strings.TrimSpace(status), strings.Join(parts, "\n")

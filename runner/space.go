@@ -91,14 +91,12 @@ func Usage(dir string) int64 {
 	return sum
 }
 
-// guard watches over the private data directory of a run in progress, and over what
-// the run takes of the machine.
+// guard watches over the private data directory of a run in progress.
 type guard struct {
-	req      Request
-	cancel   context.CancelCauseFunc
-	pressure *pressure
-	quit     chan struct{}
-	group    sync.WaitGroup
+	req    Request
+	cancel context.CancelCauseFunc
+	quit   chan struct{}
+	group  sync.WaitGroup
 	// noSpace is true if the file system was seen full; read it after stop.
 	noSpace bool
 	// since is when it became full, patience how long the run may go on then.
@@ -110,32 +108,16 @@ type guard struct {
 
 // watch guards a run until stop is called; cancel ends the run.
 func (r *Runner) watch(req Request, cancel context.CancelCauseFunc) *guard {
-	g := &guard{req: req, patience: r.patience, cancel: cancel, pressure: r.pressure, quit: make(chan struct{})}
-	r.pressure.begin(req.ID, cancel)
+	g := &guard{req: req, patience: r.patience, cancel: cancel, quit: make(chan struct{})}
 	g.group.Go(g.run)
-	g.group.Go(g.press)
 	return g
 }
 
 func (g *guard) stop() {
 	close(g.quit)
 	g.group.Wait()
-	g.pressure.end(g.req.ID)
 	for _, f := range g.pipes {
 		_ = f.Close() // nothing was written
-	}
-}
-
-// press looks at memory and processes until stop is called.
-func (g *guard) press() {
-	for {
-		timer := time.NewTimer(max(g.pressure.check(), time.Millisecond))
-		select {
-		case <-g.quit:
-			timer.Stop()
-			return
-		case <-timer.C:
-		}
 	}
 }
 

@@ -136,7 +136,7 @@ func TestRun_ThatFillsTheDisk(t *testing.T) {
 			if res.Summary.Task.Name != "Fill the disk" {
 				t.Errorf("the run got to %+v", res.Summary.Task)
 			}
-			if _, err := supervise.ReadRecord(filepath.Join(req.Dir, endRecord)); err != nil {
+			if _, err := supervise.ReadExit(filepath.Join(req.Dir, endRecord)); err != nil {
 				t.Errorf("the end of the run is not recorded: %v", err)
 			}
 			if err := Remove(req.Dir); err != nil {

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rolewright/rolewright/internal/text"
 	"github.com/rolewright/rolewright/runner/supervise"
 )
 
@@ -82,11 +83,11 @@ func SyntaxCheck(ctx context.Context, content Content, env []string) (err error)
 	case exit.Code == 0:
 		return nil
 	}
-	text, err := Tail(output, tailLimit)
+	said, err := Tail(output, tailLimit)
 	if err != nil {
 		return fmt.Errorf("check syntax of %s: read output: %w", checked, err)
 	}
-	found := parseSyntaxError(text)
+	found := parseSyntaxError(said)
 	if found.File == "" || strings.HasPrefix(found.File, dir+string(filepath.Separator)) {
 		// Ansible named none, or our own file, which no one wants to see.
 		found.File, found.Line, found.Column = checked, 0, 0
@@ -139,16 +140,16 @@ var (
 )
 
 // parseSyntaxError reads the output of a failed syntax check.
-func parseSyntaxError(text string) *SyntaxError {
+func parseSyntaxError(output string) *SyntaxError {
 	e := &SyntaxError{}
-	if found := errorLine.FindAllStringIndex(text, -1); len(found) > 0 {
-		text = text[found[len(found)-1][1]:]
+	if found := errorLine.FindAllStringIndex(output, -1); len(found) > 0 {
+		output = output[found[len(found)-1][1]:]
 	} else {
-		text = lastLines(text, messageLimit)
+		output = text.LastLines(output, messageLimit)
 	}
 	for _, place := range []*regexp.Regexp{placeBefore219, placeSince219} {
 		// The last is the cause of the others.
-		if all := place.FindAllStringSubmatch(text, -1); len(all) > 0 {
+		if all := place.FindAllStringSubmatch(output, -1); len(all) > 0 {
 			m := all[len(all)-1]
 			e.File = m[1]
 			// Not a number means not there: zero.
@@ -156,7 +157,7 @@ func parseSyntaxError(text string) *SyntaxError {
 			e.Column, _ = strconv.Atoi(m[3])
 		}
 	}
-	text = excerptOfFile.ReplaceAllString(jsonDetour.ReplaceAllString(text, "$1 "), "")
-	e.Message = clip(strings.Join(strings.Fields(text), " "), messageLimit)
+	output = excerptOfFile.ReplaceAllString(jsonDetour.ReplaceAllString(output, "$1 "), "")
+	e.Message = text.Clip(strings.Join(strings.Fields(output), " "), messageLimit)
 	return e
 }

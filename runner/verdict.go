@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rolewright/rolewright/internal/text"
 	"github.com/rolewright/rolewright/runner/jobevent"
 )
 
@@ -77,8 +78,8 @@ func (r Result) Verdict() Verdict {
 	if r.proved() {
 		return Verdict{Success: true, Reason: Succeeded}
 	}
-	reason, text, place := r.explain()
-	return Verdict{Reason: reason, Message: compose(text, place)}
+	reason, what, place := r.explain()
+	return Verdict{Reason: reason, Message: compose(what, place)}
 }
 
 // proved tells whether the run is known to have succeeded. Nothing processed
@@ -202,7 +203,7 @@ func (r Result) lackedSpace(culprits []jobevent.Failure) bool {
 func (r Result) explainNoSpace() (Reason, string, string) {
 	place := r.lastTask()
 	if line := lastLine(r.Tail); fullDisk.MatchString(line) {
-		place += "\n" + clip(oneLine(line), 200)
+		place += "\n" + text.Clip(oneLine(line), 200)
 	}
 	return NoSpace, "no space left on the file system of the run's files: its result cannot be relied on", place
 }
@@ -223,17 +224,17 @@ func explainTasks(culprits []jobevent.Failure) (Reason, string, string) {
 	// What must not be lost stands first: compose cuts at the end.
 	place := []string{describe(f.Task, f.Host)}
 	if f.Detail != "" {
-		place = append(place, clip(oneLine(f.Detail), 200))
+		place = append(place, text.Clip(oneLine(f.Detail), 200))
 	}
 	for _, item := range f.Items {
-		place = append(place, "item "+clip(oneLine(item), 120))
+		place = append(place, "item "+text.Clip(oneLine(item), 120))
 	}
 	if more := f.ItemsFailed - len(f.Items); more > 0 && len(f.Items) > 0 {
 		place = append(place, fmt.Sprintf("and %d more items", more))
 	}
 	for i, other := range culprits {
 		if i != first {
-			place = append(place, "also "+describe(other.Task, other.Host)+": "+clip(oneLine(other.Message), 120))
+			place = append(place, "also "+describe(other.Task, other.Host)+": "+text.Clip(oneLine(other.Message), 120))
 		}
 	}
 	return taskReason(f), f.Message, strings.Join(place, "\n")
@@ -263,13 +264,13 @@ var speaksForItself = regexp.MustCompile(`(^|\.)(fail|assert)$`)
 func describe(t jobevent.Task, host string) string {
 	var parts []string
 	if t.Name != "" || t.Action != "" {
-		parts = append(parts, fmt.Sprintf("task %q", clip(oneLine(cmp.Or(t.Name, t.Action)), 120)))
+		parts = append(parts, fmt.Sprintf("task %q", text.Clip(oneLine(cmp.Or(t.Name, t.Action)), 120)))
 	}
 	if t.Role != "" {
-		parts = append(parts, fmt.Sprintf("role %q", clip(oneLine(t.Role), 80)))
+		parts = append(parts, fmt.Sprintf("role %q", text.Clip(oneLine(t.Role), 80)))
 	}
 	if host != "" {
-		parts = append(parts, "host "+clip(oneLine(host), 80))
+		parts = append(parts, "host "+text.Clip(oneLine(host), 80))
 	}
 	if t.Path != "" {
 		parts = append(parts, "at "+oneLine(t.Path))
@@ -279,7 +280,7 @@ func describe(t jobevent.Task, host string) string {
 
 // hosts lists the names of a stats map.
 func hosts(counts map[string]int) string {
-	return clip(oneLine(strings.Join(slices.Sorted(maps.Keys(counts)), ", ")), 200)
+	return text.Clip(oneLine(strings.Join(slices.Sorted(maps.Keys(counts)), ", ")), 200)
 }
 
 // messageLimit bounds a verdict's message; placeLimit is the part of it that
@@ -291,22 +292,22 @@ const (
 
 // compose makes the message of a verdict: the text, and on the lines after it
 // the place, both cut as far as needed.
-func compose(text, place string) string {
-	text = strings.TrimSpace(plain(text))
+func compose(what, place string) string {
+	what = strings.TrimSpace(plain(what))
 	place = strings.TrimSpace(plain(place))
 	if place == "" {
-		return clip(text, messageLimit)
+		return text.Clip(what, messageLimit)
 	}
-	place = clip(place, max(placeLimit, messageLimit-len(text)-1))
-	return clip(text, messageLimit-len(place)-1) + "\n" + place
+	place = text.Clip(place, max(placeLimit, messageLimit-len(what)-1))
+	return text.Clip(what, messageLimit-len(place)-1) + "\n" + place
 }
 
 // plain is printable text with newlines as the only control characters.
-func plain(text string) string {
-	return strings.ReplaceAll(printable(text), "\t", " ")
+func plain(s string) string {
+	return strings.ReplaceAll(text.Plain(s), "\t", " ")
 }
 
 // oneLine is plain text on one line.
-func oneLine(text string) string {
-	return strings.Join(strings.Fields(plain(text)), " ")
+func oneLine(s string) string {
+	return strings.Join(strings.Fields(plain(s)), " ")
 }

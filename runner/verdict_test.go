@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rolewright/rolewright/internal/text"
 	"github.com/rolewright/rolewright/runner/jobevent"
 	"github.com/rolewright/rolewright/test/must"
 )
@@ -223,7 +224,7 @@ func FuzzVerdict(f *testing.F) {
 		f.Add(2, "failed", string(text))
 	}
 	f.Fuzz(func(t *testing.T, exitCode int, status, tail string) {
-		v := Result{ExitCode: exitCode, Status: status, Tail: printable(tail)}.Verdict()
+		v := Result{ExitCode: exitCode, Status: status, Tail: text.Plain(tail)}.Verdict()
 		if v.Success {
 			t.Error("success without stats")
 		}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -104,7 +105,7 @@ func (b *bundler) sort(objects []object) error {
 			b.rest = append(b.rest, o)
 		}
 	}
-	for _, name := range sortedKeys(b.roles) {
+	for _, name := range slices.Sorted(maps.Keys(b.roles)) {
 		if b.bound[name] == "" {
 			b.rest = append(b.rest, b.roles[name])
 		}
@@ -121,15 +122,6 @@ func (b *bundler) owns(o object) bool {
 	return slices.ContainsFunc(b.owned, func(crd object) bool {
 		return crd.text("spec", "group") == group && crd.text("spec", "names", "kind") == o.kind()
 	})
-}
-
-func sortedKeys(m map[string]object) []string {
-	var keys []string
-	for key := range m {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // fill completes the ClusterServiceVersion.
@@ -172,7 +164,7 @@ func (b *bundler) fill(name, version, image string) error {
 // permissions are the rules of the roles that have a binding of a kind.
 func (b *bundler) permissions(account, binding string) []any {
 	var rules []any
-	for _, name := range sortedKeys(b.roles) {
+	for _, name := range slices.Sorted(maps.Keys(b.roles)) {
 		if b.bound[name] == binding {
 			more, _ := b.roles[name]["rules"].([]any)
 			rules = append(rules, more...)

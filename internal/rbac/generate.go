@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/rolewright/rolewright/internal/content"
 	"github.com/rolewright/rolewright/internal/rbac/tasks"
 	"github.com/rolewright/rolewright/internal/watches"
 )
@@ -43,21 +44,15 @@ type Output struct {
 type generator struct {
 	Input
 	out Output
-	// makes are the resources that the runs of a watch may create.
-	makes map[int]map[madeOf]bool
-}
-
-// madeOf is a resource that runs create.
-type madeOf struct {
-	Group, Name string
-	Namespaced  bool
+	// makes are the resources that the runs of a watch may create, without a verb.
+	makes map[int]map[Need]bool
 }
 
 // Generate adds up the permissions that the operator needs for its watches, for
 // the tasks of their content and for the recorded calls of their runs. An error
 // means that content cannot be read.
 func Generate(in Input) (Output, error) {
-	g := generator{Input: in, out: Output{Needs: Needs{}}, makes: map[int]map[madeOf]bool{}}
+	g := generator{Input: in, out: Output{Needs: Needs{}}, makes: map[int]map[Need]bool{}}
 	for i, w := range in.Watches {
 		g.own(w)
 		if in.Scan {
@@ -106,11 +101,10 @@ func (g *generator) own(w watches.Watch) {
 
 // dependent adds what the operator does with the dependents that the runs of a
 // watch create: it watches them, and may have to delete them.
-func (g *generator) dependent(w watches.Watch, made madeOf) {
-	n := Need{Group: made.Group, Resource: made.Name, Namespaced: made.Namespaced}
+func (g *generator) dependent(w watches.Watch, made Need) {
 	watched := w.WatchDependentResources && (made.Namespaced || w.WatchClusterScopedResources)
 	for _, listed := range w.Blacklist {
-		if r, ok := g.Find(listed.GroupVersion().String(), listed.Kind); ok && r.Group == made.Group && r.Name == made.Name {
+		if r, ok := g.Find(listed.GroupVersion().String(), listed.Kind); ok && r.Group == made.Group && r.Name == made.Resource {
 			watched = false
 		}
 	}
@@ -118,10 +112,10 @@ func (g *generator) dependent(w watches.Watch, made madeOf) {
 		return
 	}
 	if watched {
-		g.out.Needs.Add(n, "list", "watch")
+		g.out.Needs.Add(made, "list", "watch")
 	}
 	if w.PruneOnDelete {
-		g.out.Needs.Add(n, "list", "delete")
+		g.out.Needs.Add(made, "list", "delete")
 	}
 }
 
@@ -135,9 +129,7 @@ func (g *generator) scan(i int, w watches.Watch) error {
 		if c.IsZero() {
 			continue
 		}
-		report, err := tasks.Scan(tasks.Content(c), tasks.Options{
-			RolesPath: g.RolesPath, CollectionsPath: g.CollectionsPath, APIVersion: w.GVK.GroupVersion().String(), Kind: w.GVK.Kind,
-		})
+		report, err := tasks.Scan(content.Content(c), content.Options{RolesPath: g.RolesPath, CollectionsPath: g.CollectionsPath})
 		if err != nil {
 			return fmt.Errorf("read the content of the watch of %s: %w", w.GVK, err)
 		}
@@ -172,20 +164,22 @@ func (g *generator) used(i int, w watches.Watch, uses []tasks.Use) {
 			g.gap(u.Place, "%s is cluster-scoped, and the watch says ownNamespaceOnly: the API proxy refuses it, and no permission is granted", r.Kind)
 			continue
 		}
-		g.out.Needs.Add(Need{Group: r.Group, Resource: r.Name, Subresource: u.Subresource, Namespaced: r.Namespaced}, u.Verbs...)
+		n := Need{Group: r.Group, Resource: r.Name, Namespaced: r.Namespaced}
 		if u.Makes {
-			g.made(i, madeOf{r.Group, r.Name, r.Namespaced}, u.Place)
+			g.made(i, n, u.Place)
 		}
+		n.Subresource = u.Subresource
+		g.out.Needs.Add(n, u.Verbs...)
 	}
 }
 
-func (g *generator) made(i int, r madeOf, place tasks.Place) {
+func (g *generator) made(i int, n Need, place tasks.Place) {
 	if g.makes[i] == nil {
-		g.makes[i] = map[madeOf]bool{}
+		g.makes[i] = map[Need]bool{}
 	}
-	g.makes[i][r] = true
-	if r.Group == "rbac.authorization.k8s.io" {
-		g.gap(place, "%s are written: the operator must hold every permission that they grant, or the verbs bind and escalate", r.Name)
+	g.makes[i][n] = true
+	if n.Group == "rbac.authorization.k8s.io" {
+		g.gap(place, "%s are written: the operator must hold every permission that they grant, or the verbs bind and escalate", n.Resource)
 	}
 }
 
@@ -197,7 +191,7 @@ func (g *generator) called(c Call) {
 	}
 	for i, w := range g.Watches {
 		if c.Owner == w.GVK.GroupKind().String() {
-			g.made(i, madeOf{c.Group, c.Resource, c.Namespaced}, tasks.Place{File: "recorded calls"})
+			g.made(i, Need{Group: c.Group, Resource: c.Resource, Namespaced: c.Namespaced}, tasks.Place{File: "recorded calls"})
 		}
 	}
 }

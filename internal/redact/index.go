@@ -17,10 +17,11 @@ type index struct {
 	base   uint64
 	powers [maxClass + 1]uint64
 	// heads has the beginnings, tails the ends with the length of the longest
-	// pattern with that end.
-	heads  table[head]
-	tails  table[int32]
-	wholes table[form]
+	// pattern with that end, wholes the patterns: true for the inner part of an
+	// encoded value.
+	heads  map[uint64]*head
+	tails  map[uint64]int32
+	wholes map[uint64]bool
 	// classes has a bit for each class that has a pattern.
 	classes uint32
 	// maybe rules out, by the first six bytes, most texts that begin no pattern.
@@ -30,9 +31,6 @@ type index struct {
 	// sums is memory for insert.
 	sums hashes
 }
-
-// form says whether a pattern is the inner part of an encoded value.
-type form struct{ known, base64 bool }
 
 // head describes the patterns with the same first 2^class bytes.
 type head struct {
@@ -65,7 +63,7 @@ func newIndex() *index {
 	_, _ = rand.Read(key[:]) // which never fails: it ends the program instead
 	x := &index{
 		base:  1<<32 + binary.LittleEndian.Uint64(key[:])%(modulus-1<<33),
-		heads: table[head]{}, tails: table[int32]{}, wholes: table[form]{},
+		heads: map[uint64]*head{}, tails: map[uint64]int32{}, wholes: map[uint64]bool{},
 		maybe: make([]uint64, maybeBits/64),
 	}
 	power := x.base
@@ -121,19 +119,24 @@ func (x *index) insert(p pattern) {
 	n := len(p.text)
 	x.sums = hash(x, x.sums[:0], p.text)
 	top := min(classOf(n), maxClass)
-	w := x.wholes.add(x.whole(x.sums, x.part(x.sums, 0, top), 0, n, top))
-	if w.known {
+	whole := x.whole(x.sums, x.part(x.sums, 0, top), 0, n, top)
+	if _, known := x.wholes[whole]; known {
 		return
 	}
-	w.known, w.base64 = true, p.base64
+	x.wholes[whole] = p.base64
 	for class := minClass; class <= top; class++ {
-		h := x.heads.add(x.part(x.sums, 0, class))
+		first := x.part(x.sums, 0, class)
+		h := x.heads[first]
+		if h == nil {
+			h = &head{}
+			x.heads[first] = h
+		}
 		h.longest = max(h.longest, int32(n))
 		if class == top {
 			h.end(n)
 		}
-		last := x.tails.add(x.part(x.sums, n-1<<class, class))
-		*last = max(*last, int32(n))
+		last := x.part(x.sums, n-1<<class, class)
+		x.tails[last] = max(x.tails[last], int32(n))
 	}
 	x.classes |= 1 << top
 	var key [8]byte

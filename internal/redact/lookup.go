@@ -82,7 +82,7 @@ func (l *lookup) top(i, lowest, highest int) (class int, h *head, first uint64) 
 func (l *lookup) head(i, class int) (*head, uint64) {
 	l.steps++
 	first := l.x.part(l.sums, i-l.origin, class)
-	return l.x.heads.find(first), first
+	return l.x.heads[first], first
 }
 
 // longest searches for whole patterns among those that share 2^top bytes with the
@@ -104,8 +104,8 @@ func (l *lookup) longest(i, least, lowest, top int, h *head, first uint64) (leng
 			if n <= least {
 				break
 			}
-			if f := l.whole(i, n, class, first); f != nil {
-				return n, f.base64
+			if inner, ok := l.whole(i, n, class, first); ok {
+				return n, inner
 			}
 		}
 		for short := h.short; short != 0; {
@@ -114,8 +114,8 @@ func (l *lookup) longest(i, least, lowest, top int, h *head, first uint64) (leng
 			if n <= least {
 				break
 			}
-			if f := l.whole(i, n, class, first); f != nil {
-				return n, f.base64
+			if inner, ok := l.whole(i, n, class, first); ok {
+				return n, inner
 			}
 		}
 		if 1<<top >= long && l.steps-before > maxSteps {
@@ -125,14 +125,15 @@ func (l *lookup) longest(i, least, lowest, top int, h *head, first uint64) (leng
 	return 0, false
 }
 
-// whole is the form of the pattern that equals the n bytes at i, nil if there is
-// none.
-func (l *lookup) whole(i, n, class int, first uint64) *form {
+// whole looks for the pattern that equals the n bytes at i, and tells whether it is
+// the inner part of an encoded value.
+func (l *lookup) whole(i, n, class int, first uint64) (inner, ok bool) {
 	if n > len(l.text)-i {
-		return nil
+		return false, false
 	}
 	l.steps++
-	return l.x.wholes.find(l.x.whole(l.sums, first, i-l.origin, n, class))
+	inner, ok = l.x.wholes[l.x.whole(l.sums, first, i-l.origin, n, class)]
+	return inner, ok
 }
 
 // ending is how much of the beginning of the text is the end of a longer pattern,
@@ -146,7 +147,7 @@ func (l *lookup) ending() int {
 	for ; n >= window; n-- {
 		l.steps++
 		class := min(classOf(n), maxClass)
-		if longest := l.x.tails.find(l.x.part(sums, n-1<<class, class)); longest != nil && int(*longest) > n {
+		if longest := l.x.tails[l.x.part(sums, n-1<<class, class)]; int(longest) > n {
 			return n
 		}
 	}

@@ -59,10 +59,6 @@ func decodeEvent(text []byte) Event {
 			e.Created = asTime(value)
 		case "stdout":
 			e.Stdout = asString(value)
-		case "start_line":
-			e.StartLine = asInt(value)
-		case "end_line":
-			e.EndLine = asInt(value)
 		case "event_data":
 			data = value
 		}

@@ -21,12 +21,11 @@ import (
 func TestDecode_RealEvent(t *testing.T) {
 	e := decode(t, captured(t, "role")[4])
 	want := Event{
-		UUID:      e.UUID,
-		Counter:   5,
-		Kind:      RunnerFailed,
-		Created:   e.Created,
-		Stdout:    e.Stdout,
-		StartLine: 4, EndLine: 5,
+		UUID:    e.UUID,
+		Counter: 5,
+		Kind:    RunnerFailed,
+		Created: e.Created,
+		Stdout:  e.Stdout,
 		Data: Data{
 			PlaybookUUID: e.Data.PlaybookUUID, Play: "localhost", Task: "in a role", TaskUUID: e.Data.TaskUUID,
 			TaskAction: "ansible.builtin.fail", ResolvedAction: "ansible.builtin.fail",

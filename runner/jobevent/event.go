@@ -37,9 +37,8 @@ type Event struct {
 	// Created is in UTC; zero if the event carried no readable time.
 	Created time.Time
 	// Stdout is the event's part of the output, escape sequences included.
-	Stdout             string
-	StartLine, EndLine int
-	Data               Data
+	Stdout string
+	Data   Data
 }
 
 // Data is the event_data of an event, as far as Rolewright reads it.

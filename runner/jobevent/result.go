@@ -104,7 +104,6 @@ func describe(res json.RawMessage, items failedItems) Failure {
 	f := Failure{
 		Items:       items.described,
 		ItemsFailed: items.count,
-		NoLog:       r.noLog,
 		FailedWhen:  r.failedWhen,
 	}
 	switch {

@@ -30,7 +30,7 @@ func TestDescribe(t *testing.T) {
 		"nothing to say":       {`{"changed":false}`, Failure{Message: unknownFailure}},
 		"failed_when":          {`{"msg":"m","failed_when_result":true}`, Failure{Message: "m", FailedWhen: true}},
 		"failed_when false":    {`{"msg":"m","failed_when_result":false}`, Failure{Message: "m"}},
-		"censored":             {`{"censored":"c","msg":"secret","stderr":"secret"}`, Failure{Message: unknownFailure, Detail: hiddenDetail, NoLog: true}},
+		"censored":             {`{"censored":"c","msg":"secret","stderr":"secret"}`, Failure{Message: unknownFailure, Detail: hiddenDetail}},
 		"dropped":              {`{}`, Failure{Message: unknownFailure, Detail: droppedDetail}},
 		"absent":               {``, Failure{Message: unknownFailure, Detail: droppedDetail}},
 		"a list for a result":  {`["a"]`, Failure{Message: unknownFailure, Detail: droppedDetail}},

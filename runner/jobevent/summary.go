@@ -90,8 +90,6 @@ type Failure struct {
 	Items []string
 	// ItemsFailed counts them all.
 	ItemsFailed int
-	// NoLog is true if the result was censored.
-	NoLog bool
 	// Handler, FailedWhen and Unreachable tell what kind of failure it is.
 	Handler, FailedWhen, Unreachable bool
 }

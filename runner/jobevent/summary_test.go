@@ -137,14 +137,14 @@ func TestSummary_OfCapturedRuns(t *testing.T) {
 			want: Summary{TasksStarted: 1, Failures: 1},
 			failed: []Failure{{
 				Task: failTask("hidden", "no_log", 4), Host: "localhost",
-				Message: unknownFailure, Detail: hiddenDetail, NoLog: true,
+				Message: unknownFailure, Detail: hiddenDetail,
 			}},
 		},
 		"no_log_loop": {
 			want: Summary{TasksStarted: 1, Failures: 1},
 			failed: []Failure{{
 				Task: command("hidden", "no_log_loop", 4), Host: "localhost",
-				Message: unknownFailure, Detail: hiddenDetail, NoLog: true, ItemsFailed: 2,
+				Message: unknownFailure, Detail: hiddenDetail, ItemsFailed: 2,
 			}},
 		},
 		"requeue": {want: Summary{

@@ -160,9 +160,11 @@ func TestForked_HearsALongAnswer(t *testing.T) {
 		t.Errorf("code %d, %d bytes of notes, error %.100v", exit.Code, len(exit.Notes), err)
 	}
 	path := filepath.Join(t.TempDir(), "end.json")
-	must.Do(t, (Record{Exit: exit, Survivors: err.Error()}).write(path))
-	if r, err := ReadRecord(path); err != nil || r.Exit.Code != 7 || !errors.Is(r.err(), ErrSurvivors) {
-		t.Errorf("record %.100v, %v", r, err)
+	if err := newRecord(exit, err).write(path); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := ReadExit(path); again.Code != 7 || !errors.Is(err, ErrSurvivors) {
+		t.Errorf("exit %.100v, %v", again, err)
 	}
 }
 

@@ -75,35 +75,28 @@ func supervise(stdin *os.File) error {
 func (o order) carryOut(ctx context.Context) error {
 	o.alone, o.groups = true, o.Groups
 	if err := o.late(); err != nil {
-		return Record{NotStarted: err.Error()}.write(o.Record) // nothing was begun
+		return newRecord(Exit{Code: -1}, err).write(o.Record) // nothing was begun
 	}
-	o.note("start", Record{}, "")
+	o.note("start", record{})
 	failpoint.Hit("supervising.before-start")
-	r := Record{Started: time.Now()}
-	var runErr error
-	r.Exit, runErr = Run(ctx, o.Command)
-	r.Finished = time.Now()
-	switch {
-	case errors.Is(runErr, ErrNotStarted):
-		r.NotStarted, r.Server, r.Late = runErr.Error(), errors.Is(runErr, ErrServer), errors.Is(runErr, ErrLate)
-	case runErr != nil:
-		r.Survivors = runErr.Error()
-	}
+	started := time.Now()
+	exit, err := Run(ctx, o.Command)
+	exit.Started, exit.Finished, exit.Reason = started, time.Now(), reasonOf(ctx, exit)
+	r := newRecord(exit, err)
 	// The next command of the subject may begin once the record is there, and
 	// this process has ended.
 	failpoint.Hit("supervising.before-record")
-	r.Reason = reasonOf(ctx, r.Exit)
-	err := r.write(o.Record)
+	err = r.write(o.Record)
 	failpoint.Hit("supervising.recorded")
-	o.note("end", r, r.Reason)
+	o.note("end", r)
 	return err
 }
 
 // note tells tests of histories of the start and the ends of a command; the last
 // end holds.
-func (c Command) note(event string, r Record, reason Reason) {
+func (c Command) note(event string, r record) {
 	failpoint.Note(filepath.Join(filepath.Dir(c.Record), "ticket.json"), map[string]any{
-		"event": event, "run": c.Run, "reason": reason, "code": r.Exit.Code, "signal": r.Exit.Signal, "stopped": r.Exit.Stopped,
+		"event": event, "run": c.Run, "reason": r.Exit.Reason, "code": r.Exit.Code, "signal": r.Exit.Signal, "stopped": r.Exit.Stopped,
 		"killed": r.Exit.Killed, "notStarted": r.NotStarted, "survivors": r.Survivors,
 	})
 }

@@ -1,16 +1,17 @@
 package supervise
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"time"
 
 	"github.com/rolewright/rolewright/runner/plainfile"
 )
 
-// Record is how a command ended, as its supervising process has written it,
-// when nothing of the command was left any more or could be killed.
-type Record struct {
+// record is the file in which a supervising process says how its command ended, when
+// nothing of the command is left any more or can be killed.
+type record struct {
 	Exit Exit
 	// NotStarted and Survivors are the texts of errors; empty if there are none.
 	NotStarted, Survivors string
@@ -18,10 +19,6 @@ type Record struct {
 	// too long.
 	Server bool `json:",omitempty"`
 	Late   bool `json:",omitempty"`
-	// Reason is empty for a command that ended by itself.
-	Reason Reason `json:",omitempty"`
-	// Started and Finished enclose the life of the tree.
-	Started, Finished time.Time
 }
 
 // Reason says why a command was stopped. It is the cause of a context's end.
@@ -55,22 +52,43 @@ const (
 	recordLimit = 1 << 20
 )
 
-// ReadRecord reads the record of a command. The error is [os.ErrNotExist] if
-// there is none.
-func ReadRecord(path string) (Record, error) {
-	var r Record
+// ReadExit returns what [Supervisor.Run] has returned of a command, or would have,
+// by the command's Record. The error is [os.ErrNotExist] if there is none.
+func ReadExit(path string) (Exit, error) {
+	r, err := readRecord(path)
+	if err != nil {
+		return Exit{Code: -1}, err
+	}
+	return r.Exit, r.err()
+}
+
+func readRecord(path string) (r record, err error) {
 	data, err := plainfile.Read(path, recordLimit)
 	if err != nil {
 		return r, fmt.Errorf("record of the supervising process: %w", err)
 	}
-	if err := json.Unmarshal(data, &r); err != nil {
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.DisallowUnknownFields() // what another version has written may lack what counts
+	if err := decoder.Decode(&r); err != nil {
 		return r, fmt.Errorf("record of the supervising process %s: %w", path, err)
 	}
 	return r, nil
 }
 
+// newRecord is the record of what [Run] has returned.
+func newRecord(exit Exit, err error) record {
+	r := record{Exit: exit, Server: errors.Is(err, ErrServer), Late: errors.Is(err, ErrLate)}
+	switch {
+	case errors.Is(err, ErrNotStarted):
+		r.NotStarted = err.Error()
+	case err != nil:
+		r.Survivors = err.Error()
+	}
+	return r
+}
+
 // err is the error of [Run].
-func (r Record) err() error {
+func (r record) err() error {
 	switch {
 	case r.Late:
 		return fmt.Errorf("%w: %w: %w: %s", ErrNotStarted, ErrServer, ErrLate, r.NotStarted)
@@ -86,7 +104,7 @@ func (r Record) err() error {
 
 // write leaves a whole record or none. It is not synced: what a machine forgets
 // that loses its power, it has forgotten the processes with.
-func (r Record) write(path string) error {
+func (r record) write(path string) error {
 	data, err := json.Marshal(r)
 	if err != nil {
 		return fmt.Errorf("encode the record: %w", err)

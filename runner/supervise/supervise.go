@@ -82,7 +82,7 @@ type Command struct {
 	// Grace is the time between SIGTERM and SIGKILL; 0 means [DefaultGrace].
 	Grace time.Duration
 	// Record is the path of the file that a supervising process writes at the
-	// end; see [Record].
+	// end; see [ReadExit].
 	Record string
 	// Run names the command and its control group. It is unique and fit to be the
 	// name of a file.
@@ -154,6 +154,11 @@ type Exit struct {
 	// together, in bytes, what they share with others in shares; 0 if the command
 	// ended before anybody looked.
 	Memory int64 `json:",omitempty"`
+	// Reason is why a supervising process has stopped the command; empty for one that
+	// ended by itself. Started and Finished enclose the life of the tree; they are zero
+	// where none has written a record.
+	Reason            Reason `json:",omitempty"`
+	Started, Finished time.Time
 }
 
 // Run runs the command and returns when its whole process tree is gone. When

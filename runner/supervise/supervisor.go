@@ -176,12 +176,14 @@ func (s *Supervisor) Run(ctx context.Context, c Command) (Exit, error) {
 	failpoint.Hit("supervisor.ordered")
 	p.keep(ctx, c)
 	failpoint.Hit("supervisor.ended")
-	record, err := ReadRecord(c.Record)
+	r, err := readRecord(c.Record)
 	if err == nil {
 		if state := p.cmd.ProcessState; state == nil || !state.Exited() {
-			c.note("end", record, ReasonAbandoned) // it may have had no time to
+			again := r
+			again.Exit.Reason = ReasonAbandoned
+			c.note("end", again) // it may have had no time to
 		}
-		return record.Exit, record.err()
+		return r.Exit, r.err()
 	}
 	return s.abandoned(ctx, p, c, err)
 }
@@ -191,14 +193,10 @@ func (s *Supervisor) abandoned(ctx context.Context, p *supervising, c Command, e
 	t := newOrphans(c.Cookie)
 	t.root.start, t.adopted = p.since, adopted(s.argv)
 	t.group, _ = cgroupOf(c.groups, c.Run)
-	exit := Exit{Code: -1, Signal: "SIGKILL", Stopped: ctx.Err() != nil, Cut: ctx.Err() == nil}
+	exit := Exit{Code: -1, Signal: "SIGKILL", Stopped: ctx.Err() != nil, Cut: ctx.Err() == nil, Reason: ReasonAbandoned}
 	var killErr error
 	exit.Killed, killErr = t.kill()
-	r := Record{Exit: exit}
-	if killErr != nil {
-		r.Survivors = killErr.Error()
-	}
-	c.note("end", r, ReasonAbandoned)
+	c.note("end", newRecord(exit, killErr))
 	if errors.Is(err, os.ErrNotExist) {
 		err = nil
 	}
@@ -212,11 +210,7 @@ func (s *Supervisor) Reap(c Command) error {
 	t := newOrphans(c.Cookie)
 	t.group, _ = cgroupOf(s.groups(), c.Run)
 	killed, err := t.kill()
-	r := Record{Exit: Exit{Code: -1, Killed: killed}}
-	if err != nil {
-		r.Survivors = err.Error()
-	}
-	c.note("end", r, ReasonReaped)
+	c.note("end", newRecord(Exit{Code: -1, Killed: killed, Reason: ReasonReaped}, err))
 	return err
 }
 

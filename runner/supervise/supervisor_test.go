@@ -145,14 +145,17 @@ func TestSupervisor_TellsHowTheCommandEnded(t *testing.T) {
 			bothWays(t, func(t *testing.T, _ string, s *Supervisor) {
 				t.Helper()
 				c := recorded(t, tt.script)
-				got := must.Get(s.Run(t.Context(), c))(t)
-				got.Memory = 0 // some live to see it measured
+				got, err := s.Run(t.Context(), c)
+				if err != nil {
+					t.Fatal(err)
+				}
+				read, err := ReadExit(c.Record)
+				if err != nil || read != got || got.Started.IsZero() || got.Started.After(got.Finished) {
+					t.Errorf("record = %+v, %v; want %+v", read, err, got)
+				}
+				got.Memory, got.Started, got.Finished = 0, time.Time{}, time.Time{} // some live to see it measured
 				if diff := cmp.Diff(tt.want, got); diff != "" {
 					t.Errorf("exit (-want +got):\n%s", diff)
-				}
-				record, err := ReadRecord(c.Record)
-				if err != nil || record.Exit != got || record.Reason != "" || record.Started.After(record.Finished) {
-					t.Errorf("record = %+v, %v", record, err)
 				}
 				if left := alive(t, c.Cookie); len(left) > 0 {
 					t.Errorf("survivors: %q", left)
@@ -172,15 +175,15 @@ func TestSupervisor_CancelKillsTheWholeTree(t *testing.T) {
 			waitFor(t, filepath.Join(dirOf(c), "ready"))
 			cancel()
 		}()
-		got := must.Get(s.Run(ctx, c))(t)
-		if !got.Stopped || got.Killed < 4 {
+		got, err := s.Run(ctx, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !got.Stopped || got.Killed < 4 || got.Reason != ReasonTold {
 			t.Errorf("exit = %+v, want a stop, and the family killed", got)
 		}
 		if left := alive(t, c.Cookie); len(left) > 0 {
 			t.Errorf("survivors: %q", left)
-		}
-		if record, err := ReadRecord(c.Record); err != nil || record.Reason != ReasonTold {
-			t.Errorf("record = %+v, %v", record, err)
 		}
 	})
 }
@@ -207,9 +210,9 @@ func TestSupervisor_NothingSurvivesTheOperator(t *testing.T) {
 				awaitNobody(t, c.Cookie)
 				t.Logf("gone after %v", time.Since(since))
 				waitFor(t, c.Record)
-				record, err := ReadRecord(c.Record)
-				if err != nil || !record.Exit.Stopped || record.Reason != tt.reason {
-					t.Errorf("record = %+v, %v; want that of a stopped command, with the reason %s", record, err, tt.reason)
+				exit, err := ReadExit(c.Record)
+				if err != nil || !exit.Stopped || exit.Reason != tt.reason {
+					t.Errorf("exit = %+v, %v; want that of a stopped command, with the reason %s", exit, err, tt.reason)
 				}
 			})
 		})
@@ -244,7 +247,7 @@ func TestSupervisor_NothingSurvivesTheSupervisingProcess(t *testing.T) {
 		if left := alive(t, c.Cookie); len(left) > 0 {
 			t.Errorf("survivors: %q", left)
 		}
-		if _, err := ReadRecord(c.Record); !errors.Is(err, os.ErrNotExist) {
+		if _, err := ReadExit(c.Record); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("a killed process has left a record: %v", err)
 		}
 		if group, err := cgroupOf(s.groups(), c.Run); way == grouping && (err != nil || len(group.all()) > 0) {

@@ -24,7 +24,6 @@ type family struct {
 	// instrument makes the series with these label values.
 	instrument func(values []string) instrument
 	series     map[string]*series
-	opts       *Options
 }
 
 // instrument records a change of a series. It gets the new value and the amount of
@@ -39,8 +38,8 @@ type series struct {
 }
 
 // newFamily returns a family without series. Its names must be valid.
-func newFamily(r request, k kind, opts *Options) *family {
-	f := &family{name: r.Name, kind: k, labels: slices.Sorted(maps.Keys(r.Labels)), series: map[string]*series{}, opts: opts}
+func newFamily(r request, k kind) *family {
+	f := &family{name: r.Name, kind: k, labels: slices.Sorted(maps.Keys(r.Labels)), series: map[string]*series{}}
 	switch k {
 	case counter:
 		vec := prometheus.NewCounterVec(prometheus.CounterOpts{Name: r.Name, Help: r.Description}, f.labels)
@@ -97,7 +96,7 @@ func (f *family) apply(c change, labels map[string]string, total usage) (usage, 
 	} else {
 		total.series++
 		total.text += f.kind.lines() * written(f.name, labels)
-		if err := f.opts.check(total); err != nil {
+		if err := total.check(); err != nil {
 			return total, err
 		}
 	}

@@ -17,10 +17,12 @@ import (
 // loop by mistake: so each part is bounded, far above what a dashboard shows.
 const (
 	maxMetrics = 500
-	maxSeries  = 1000
-	// Of all metrics together.
-	maxTotal = 10_000
-	maxText  = 4 << 20
+	// maxSeries bounds the combinations of label values of each metric, and maxTotal
+	// those of all. maxText bounds the bytes of names, labels and descriptions that one
+	// reading of all has: a series of a histogram has 14 lines.
+	maxSeries = 1000
+	maxTotal  = 10_000
+	maxText   = 4 << 20
 
 	maxName        = 200 // of a metric or label, in bytes
 	maxDescription = 1024
@@ -31,15 +33,15 @@ const (
 	maxBody = 64 << 10
 )
 
-// Options says where user metrics go and how many there may be.
+// Options says where user metrics go.
 type Options struct {
 	// Registerer is a [prometheus.Registry], which gets every user metric. The
 	// operator's own must be registered before the first request, or they may
 	// find their names taken.
 	Registerer prometheus.Registerer
 	Log        logr.Logger
-	// Full, unless it is nil, is called when a request is refused because of
-	// these bounds.
+	// Full, unless it is nil, is called when a request is refused because there are
+	// too many metrics.
 	Full func()
 }
 
@@ -59,8 +61,8 @@ type usage struct{ series, text int }
 // errFull is wrapped by refusals because a limit is reached.
 var errFull = errors.New("post fewer metrics or label values, or restart the operator, which begins without any")
 
-// check returns an error that names the limit that u exceeds.
-func (o *Options) check(u usage) error {
+// check returns an error that names the limit that is exceeded.
+func (u usage) check() error {
 	switch {
 	case u.series > maxTotal:
 		return fmt.Errorf("all user metrics together have %d combinations of label values already, and more are not kept: %w", maxTotal, errFull)
@@ -144,7 +146,7 @@ func (h *Handler) recordFirst(r request, c change) error {
 	if other := h.confusable(r.Name, c.kind); other != "" {
 		return fmt.Errorf("%s cannot be a %s beside the metric %s: both would have series of the same name", r.Name, c.kind, other)
 	}
-	f := newFamily(r, c.kind, &h.opts)
+	f := newFamily(r, c.kind)
 	total, err := f.apply(c, r.Labels, usage{series: h.total.series, text: h.total.text + len(r.Description)})
 	if err != nil {
 		return err

@@ -397,7 +397,8 @@ func TestServeHTTP_LeavesTheOperatorsMetricsAlone(t *testing.T) {
 	}
 }
 
-func TestServeHTTP_BoundsTheMetricsAndTheLabelValuesOfEach(t *testing.T) {
+// What is there goes on when a limit is reached.
+func TestServeHTTP_BoundsMetricsAndTheirLabelValues(t *testing.T) {
 	h, reg := newHandler(t)
 	for i := range maxMetrics {
 		mustPost(t, h, fmt.Sprintf(`{"name":"m%d","labels":{"a":"0"},"counter":{}}`, i))
@@ -413,6 +414,10 @@ func TestServeHTTP_BoundsTheMetricsAndTheLabelValuesOfEach(t *testing.T) {
 		if got := post(t, h, body); got != want {
 			t.Errorf("refusal %q, want %q", got, want)
 		}
+	}
+	mustPost(t, h, `{"name":"m0","labels":{"a":"7"},"counter":{"increment":true}}`)
+	if got := values(t, reg)["m0{a=7}"]; got != 1 {
+		t.Errorf("m0{a=7} is %v, want 1", got)
 	}
 	if n := len(values(t, reg)); n != maxMetrics-1+maxSeries {
 		t.Errorf("%d series, want %d", n, maxMetrics-1+maxSeries)

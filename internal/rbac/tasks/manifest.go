@@ -1,11 +1,14 @@
 package tasks
 
 import (
+	"cmp"
 	"os"
 	"regexp"
 	"strings"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/rolewright/rolewright/internal/content"
 )
 
 // object is an object that a task writes or reads.
@@ -35,7 +38,7 @@ var fileLookup = regexp.MustCompile(`^\s*\{\{-?\s*(?:lookup|query|q)\(\s*['"](?:
 // defined reads a definition: a mapping, a list of them, text, or a lookup of a
 // file.
 func (a args) defined(n *yaml.Node) []object {
-	switch n = resolved(n); n.Kind {
+	switch n = content.Resolved(n); n.Kind {
 	case yaml.MappingNode:
 		return a.mapping(n)
 	case yaml.SequenceNode:
@@ -52,53 +55,53 @@ func (a args) defined(n *yaml.Node) []object {
 		return a.file(&yaml.Node{Kind: yaml.ScalarNode, Value: m[2], Line: n.Line}, m[1]+"s")
 	}
 	if !strings.Contains(n.Value, "kind:") {
-		a.s.gap(a.f, n.Line, "the definition is an expression: %s", text(n))
+		a.s.Gap(a.f, n.Line, "the definition is an expression: %s", content.Text(n))
 		return nil
 	}
 	first := n.Line
 	if n.Style&(yaml.LiteralStyle|yaml.FoldedStyle) != 0 {
 		first++ // the text begins below its key
 	}
-	return a.documents(n.Value, a.f.file, first)
+	return a.documents(n.Value, a.f.File, first)
 }
 
 // mapping reads a definition that is YAML in the task.
 func (a args) mapping(n *yaml.Node) []object {
-	kind := get(n, "kind")
-	if items := get(n, "items"); kind != nil && strings.HasSuffix(kind.Value, "List") && items != nil {
+	kind := content.Get(n, "kind")
+	if items := content.Get(n, "items"); kind != nil && strings.HasSuffix(kind.Value, "List") && items != nil {
 		return a.defined(items)
 	}
-	meta := get(n, "metadata")
-	if refs := get(meta, "ownerReferences"); refs != nil {
-		a.s.gap(a.f, refs.Line, "owner references: blockOwnerDeletion needs update of the finalizers of the owner")
+	meta := content.Get(n, "metadata")
+	if refs := content.Get(meta, "ownerReferences"); refs != nil {
+		a.s.Gap(a.f, refs.Line, "owner references: blockOwnerDeletion needs update of the finalizers of the owner")
 	}
-	o := object{place: Place{a.f.file, n.Line}, named: get(meta, "name") != nil}
-	return a.objectOf(either(kind, a.get("kind")), either(get(n, "apiVersion"), a.get("api_version", "api", "version")), o)
+	o := object{place: Place{a.f.File, n.Line}, named: content.Get(meta, "name") != nil}
+	return a.objectOf(cmp.Or(kind, a.get("kind")), cmp.Or(content.Get(n, "apiVersion"), a.get("api_version", "api", "version")), o)
 }
 
 // file reads the objects of a file, which may be a template.
 func (a args) file(n *yaml.Node, kind string) []object {
-	n = either(get(n, "path"), n)
+	n = cmp.Or(content.Get(n, "path"), n)
 	if n.Kind == yaml.SequenceNode {
 		var list []object
 		for _, child := range n.Content {
-			list = append(list, a.file(resolved(child), kind)...)
+			list = append(list, a.file(content.Resolved(child), kind)...)
 		}
 		return list
 	}
-	name, ok := literal(n)
+	name, ok := content.Literal(n)
 	if !ok {
-		a.s.gap(a.f, a.line, "the file is named by an expression: %s", text(n))
+		a.s.Gap(a.f, a.line, "the file is named by an expression: %s", content.Text(n))
 		return nil
 	}
-	path := findFile(name, a.s.searched(a.f, kind))
+	path := content.FindFile(name, a.f.Searched(kind)...)
 	data, err := os.ReadFile(path)
 	if err != nil {
-		a.s.gap(a.f, a.line, "the file %s does not exist", name)
+		a.s.Gap(a.f, a.line, "the file %s does not exist", name)
 		return nil
 	}
 	if strings.Contains(string(data), "{% include") || strings.Contains(string(data), "{%- include") {
-		a.s.gap(frame{file: path}, 0, "the template includes another one")
+		a.s.Gap(content.Frame{File: path}, 0, "the template includes another one")
 	}
 	return a.documents(string(data), path, 1)
 }
@@ -164,7 +167,7 @@ func (a args) document(keys []key, file string, line int) []object {
 		return a.named()
 	}
 	if ambiguous || kind.value == "" || strings.HasSuffix(kind.value, "List") {
-		a.s.gap(frame{file: file}, line, "this document has no literal kind, or more than one")
+		a.s.Gap(content.Frame{File: file}, line, "this document has no literal kind, or more than one")
 		return nil
 	}
 	return a.objectOf(scalar(kind), scalar(version), object{place: Place{file, kind.line}, named: true})

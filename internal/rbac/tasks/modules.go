@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/rolewright/rolewright/internal/content"
 )
 
 // request is a request that a module sends. Without a kind it is for the kind
@@ -49,7 +51,7 @@ func modules() map[string][]request {
 // args are the arguments of a task.
 type args struct {
 	s    *scanner
-	f    frame
+	f    content.Frame
 	node *yaml.Node
 	line int
 }
@@ -57,12 +59,12 @@ type args struct {
 // module reads a task of a module.
 func (s *scanner) module(name string, a args) {
 	if s.local(name, a.f) {
-		s.gap(a.f, a.line, "the requests of library/%s.py", name)
+		s.Gap(a.f, a.line, "the requests of library/%s.py", name)
 		return
 	}
 	short := name
 	for _, prefix := range []string{
-		"ansible.builtin.", "ansible.legacy.", "kubernetes.core.", "community.kubernetes.", "community.okd.", "redhat.openshift.", "operator_sdk.util.",
+		"kubernetes.core.", "community.kubernetes.", "community.okd.", "redhat.openshift.", "operator_sdk.util.",
 	} {
 		short = strings.TrimPrefix(short, prefix)
 	}
@@ -71,11 +73,11 @@ func (s *scanner) module(name string, a args) {
 	case known || slices.Contains([]string{"k8s", "k8s_info", "k8s_facts", "k8s_scale", "k8s_service"}, short):
 		a.kubernetes(name, short, requests)
 	case slices.Contains([]string{"raw", "script"}, short):
-		s.gap(a.f, a.line, "the commands of %s", short)
+		s.Gap(a.f, a.line, "the commands of %s", short)
 	case slices.Contains([]string{"command", "shell", "expect", "uri", "get_url"}, short):
 		a.commands(short)
 	case strings.Contains(short, ".") && !quiet.MatchString(short):
-		s.gap(a.f, a.line, "the requests of the module %s", name)
+		s.Gap(a.f, a.line, "the requests of the module %s", name)
 	}
 }
 
@@ -83,8 +85,8 @@ func (s *scanner) module(name string, a args) {
 var quiet = regexp.MustCompile(`^(ansible\.(posix|utils)|community\.(general|crypto))\.`)
 
 // local reports whether a module comes with the role or playbook.
-func (s *scanner) local(name string, f frame) bool {
-	for _, dir := range []string{filepath.Dir(f.file), f.roleDir} {
+func (s *scanner) local(name string, f content.Frame) bool {
+	for _, dir := range []string{filepath.Dir(f.File), f.RoleDir} {
 		if _, err := os.Stat(filepath.Join(dir, "library", name+".py")); err == nil && dir != "" {
 			return true
 		}
@@ -98,27 +100,27 @@ var client = regexp.MustCompile(`\b(kubectl|oc|helm|istioctl|velero|argocd|flux|
 // commands reports a task whose text names a client of the API server, or is an
 // expression.
 func (a args) commands(module string) {
-	_, literalURL := literal(a.get("url"))
+	_, literalURL := content.Literal(a.get("url"))
 	if a.node == nil || a.has("url") && !literalURL {
-		a.s.gap(a.f, a.line, "the arguments of %s are an expression", module)
+		a.s.Gap(a.f, a.line, "the arguments of %s are an expression", module)
 		return
 	}
 	var found []string
 	scalars(a.node, func(n *yaml.Node) { found = append(found, client.FindString(n.Value)) })
 	if i := slices.IndexFunc(found, func(s string) bool { return s != "" }); i >= 0 {
-		a.s.gap(a.f, a.line, "a %s that uses %s", module, found[i])
+		a.s.Gap(a.f, a.line, "a %s that uses %s", module, found[i])
 	}
 }
 
 // kubernetes reads a task of a module that talks to the API server.
 func (a args) kubernetes(name, short string, requests []request) {
 	if a.node == nil {
-		a.s.gap(a.f, a.line, "the arguments of %s are an expression", name)
+		a.s.Gap(a.f, a.line, "the arguments of %s are an expression", name)
 		return
 	}
 	for _, key := range []string{"kubeconfig", "host", "api_key"} {
 		if a.has(key) && !a.mayLack(key) {
-			a.s.gap(a.f, a.line, "%s names with %s the cluster that it uses; nothing is granted for it", name, key)
+			a.s.Gap(a.f, a.line, "%s names with %s the cluster that it uses; nothing is granted for it", name, key)
 			return
 		}
 	}
@@ -126,7 +128,7 @@ func (a args) kubernetes(name, short string, requests []request) {
 	case "k8s":
 		a.k8s(a.objects())
 	case "k8s_service":
-		a.k8s([]object{{place: Place{a.f.file, a.line}, apiVersion: "v1", kind: "Service", named: true}})
+		a.k8s([]object{{place: Place{a.f.File, a.line}, apiVersion: "v1", kind: "Service", named: true}})
 	case "k8s_info", "k8s_facts":
 		verbs := "get"
 		if a.mayLack("name") {
@@ -141,7 +143,7 @@ func (a args) kubernetes(name, short string, requests []request) {
 		a.use(a.objects(), "scale", "patch", false)
 	}
 	for _, r := range requests {
-		objects := []object{{place: Place{a.f.file, a.line}, apiVersion: r.apiVersion, kind: r.kind}}
+		objects := []object{{place: Place{a.f.File, a.line}, apiVersion: r.apiVersion, kind: r.kind}}
 		if r.kind == "" {
 			objects = a.named()
 		}
@@ -151,7 +153,7 @@ func (a args) kubernetes(name, short string, requests []request) {
 	case short == "k8s_status" && a.on("force"):
 		a.use(a.named(), "status", "update", false)
 	case short == "helm":
-		a.s.gap(a.f, a.line, "the objects of the Helm chart %s", text(a.get("chart_ref", "chart_reference")))
+		a.s.Gap(a.f, a.line, "the objects of the Helm chart %s", content.Text(a.get("chart_ref", "chart_reference")))
 	}
 }
 
@@ -193,7 +195,7 @@ func (a args) use(objects []object, subresource, verbs string, makes bool) {
 // get is an argument by one of its names; nil if it is not given.
 func (a args) get(names ...string) *yaml.Node {
 	for _, name := range names {
-		if n := get(a.node, name); n != nil && n.Tag != "!!null" {
+		if n := content.Get(a.node, name); n != nil && n.Tag != "!!null" {
 			return n
 		}
 	}
@@ -204,7 +206,7 @@ func (a args) has(names ...string) bool { return a.get(names...) != nil }
 
 // may reports whether an argument is one of these words, or an expression.
 func (a args) may(name string, words ...string) bool {
-	value, ok := literal(a.get(name))
+	value, ok := content.Literal(a.get(name))
 	return a.has(name) && (!ok || slices.Contains(words, strings.ToLower(value)))
 }
 
@@ -219,24 +221,58 @@ func (a args) mayLack(name string) bool {
 
 // named is the object whose kind the arguments kind and api_version name.
 func (a args) named() []object {
-	return a.objectOf(a.get("kind"), a.get("api_version", "api", "version"), object{place: Place{a.f.file, a.line}})
+	return a.objectOf(a.get("kind"), a.get("api_version", "api", "version"), object{place: Place{a.f.File, a.line}})
 }
 
 // objectOf completes an object by a literal kind and version; it reports any
 // other.
 func (a args) objectOf(kind, apiVersion *yaml.Node, o object) []object {
-	at := frame{file: o.place.File}
+	at := content.Frame{File: o.place.File}
 	var ok bool
-	if o.kind, ok = literal(kind); !ok {
-		a.s.gap(at, o.place.Line, "the kind is not literal: %s", text(kind))
+	if o.kind, ok = content.Literal(kind); !ok {
+		a.s.Gap(at, o.place.Line, "the kind is not literal: %s", content.Text(kind))
 		return nil
 	}
 	o.apiVersion = "v1"
 	if apiVersion != nil {
-		if o.apiVersion, ok = literal(apiVersion); !ok {
-			a.s.gap(at, o.place.Line, "the API version of %s is not literal: %s", o.kind, text(apiVersion))
+		if o.apiVersion, ok = content.Literal(apiVersion); !ok {
+			a.s.Gap(at, o.place.Line, "the API version of %s is not literal: %s", o.kind, content.Text(apiVersion))
 			return nil
 		}
 	}
 	return []object{o}
+}
+
+// arguments are those of a module and of the keyword args, as one mapping; nil
+// if they are not literal.
+func arguments(value, extra *yaml.Node) *yaml.Node {
+	merged := &yaml.Node{Kind: yaml.MappingNode}
+	for _, from := range []*yaml.Node{value, extra} {
+		switch {
+		case from == nil || from.Tag == "!!null":
+		case from.Kind == yaml.MappingNode:
+			content.Each(from, func(key, value *yaml.Node) { merged.Content = append(merged.Content, key, value) })
+		default:
+			words, ok := content.Literal(from)
+			if !ok || strings.Contains(words, "=") {
+				return nil // key=value is not read
+			}
+			merged.Content = append(merged.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: "_raw_params"}, from)
+		}
+	}
+	return merged
+}
+
+// scalars calls do for each scalar that is written in n; aliases are not
+// followed.
+func scalars(n *yaml.Node, do func(*yaml.Node)) {
+	if n == nil {
+		return
+	}
+	if n.Kind == yaml.ScalarNode {
+		do(n)
+	}
+	for _, child := range n.Content {
+		scalars(child, do)
+	}
 }

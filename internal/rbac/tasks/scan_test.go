@@ -10,11 +10,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rolewright/rolewright/internal/content"
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// content writes the files of a case and returns their directory. The role is roles/main.
-func content(t *testing.T, files map[string]string) string {
+// written writes the files of a case and returns their directory. The role is roles/main.
+func written(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range files {
@@ -203,9 +204,13 @@ func scanCases() map[string]scanCase {
 # rolewright:rbac none
 - mine: {}
 - shell: kubectl do more
+# rolewright:rbac core nodes list
+- block:
+    # rolewright:rbac none
+    - shell: kubectl do nothing
 `,
 			want: []string{
-				at + "2 = \"apps\" deployments get,patch", at + "2 = \"apps\" deployments/scale get,patch", at + "2 = \"\" pods delete",
+				at + "2 = \"apps\" deployments get,patch", at + "2 = \"apps\" deployments/scale get,patch", at + "2 = \"\" pods delete", at + "9 = \"\" nodes list",
 				"? " + at + "7 a shell that uses kubectl",
 			},
 		},
@@ -225,10 +230,11 @@ func TestScan_SaysWhatTasksDo(t *testing.T) {
 			for path, text := range tt.files {
 				files[path] = text
 			}
-			dir := content(t, files)
-			got := must.Get(Scan(Content{Role: filepath.Join(dir, "roles", "main")}, Options{
-				APIVersion: "g.example.com/v1", Kind: "Widget",
-			}))(t)
+			dir := written(t, files)
+			got, err := Scan(content.Content{Role: filepath.Join(dir, "roles", "main")}, content.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
 			if diff := cmp.Diff(tt.want, lines(dir, got)); diff != "" {
 				t.Errorf("(-want +got)\n%s", diff)
 			}
@@ -238,7 +244,7 @@ func TestScan_SaysWhatTasksDo(t *testing.T) {
 
 func TestScan_ReadsPlaybooks(t *testing.T) {
 	t.Parallel()
-	dir := content(t, map[string]string{
+	dir := written(t, map[string]string{
 		"playbooks/main.yml": `- import_playbook: second.yml
 - hosts: localhost
   pre_tasks: [{k8s: {kind: Secret, name: x}}]
@@ -249,7 +255,10 @@ func TestScan_ReadsPlaybooks(t *testing.T) {
 		"playbooks/roles/main/tasks/main.yml": "- k8s_info: {kind: Pod, name: x}\n",
 		"elsewhere/other/tasks/main.yml":      "- k8s_info: {kind: Service, name: x}\n",
 	})
-	got := must.Get(Scan(Content{Playbook: filepath.Join(dir, "playbooks", "main.yml")}, Options{RolesPath: []string{filepath.Join(dir, "elsewhere")}}))(t)
+	got, err := Scan(content.Content{Playbook: filepath.Join(dir, "playbooks", "main.yml")}, content.Options{RolesPath: []string{filepath.Join(dir, "elsewhere")}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	want := []string{
 		"playbooks/second.yml:2 v1 Namespace get", "playbooks/roles/main/tasks/main.yml:1 v1 Pod get", "elsewhere/other/tasks/main.yml:1 v1 Service get",
 		"playbooks/main.yml:3 v1 Secret create,get,patch +", "playbooks/main.yml:5 v1 Node get",
@@ -273,7 +282,7 @@ func TestScan_NamesTheFileThatIsWrong(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := Scan(Content{Role: filepath.Join(content(t, tt.files), "roles", "main")}, Options{})
+			_, err := Scan(content.Content{Role: filepath.Join(written(t, tt.files), "roles", "main")}, content.Options{})
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("error = %v, want one with %q", err, tt.want)
 			}
@@ -286,7 +295,7 @@ func FuzzScan(f *testing.F) {
 		f.Add(tt.tasks)
 	}
 	f.Fuzz(func(t *testing.T, tasks string) {
-		dir := content(t, map[string]string{main: tasks})
-		_, _ = Scan(Content{Role: filepath.Join(dir, "roles", "main")}, Options{}) // any answer will do, but there must be one
+		dir := written(t, map[string]string{main: tasks})
+		_, _ = Scan(content.Content{Role: filepath.Join(dir, "roles", "main")}, content.Options{}) // any answer will do, but there must be one
 	})
 }

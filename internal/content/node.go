@@ -1,0 +1,99 @@
+package content
+
+import (
+	"regexp"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+)
+
+// Literal is a scalar without expressions.
+func Literal(n *yaml.Node) (string, bool) {
+	n = Resolved(n)
+	if n == nil || n.Kind != yaml.ScalarNode || strings.Contains(n.Value, "{{") || strings.Contains(n.Value, "{%") {
+		return "", false
+	}
+	return n.Value, true
+}
+
+// Resolved follows an alias.
+func Resolved(n *yaml.Node) *yaml.Node {
+	for n != nil && n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	return n
+}
+
+// Get is the value of a key, no alias; nil if there is none.
+func Get(n *yaml.Node, key string) *yaml.Node {
+	var found *yaml.Node
+	Each(n, func(k, value *yaml.Node) {
+		if k.Value == key && found == nil {
+			found = value
+		}
+	})
+	return found
+}
+
+// Each calls do for the pairs of a mapping, and then for those of its merge keys
+// (<<). No value is an alias.
+func Each(n *yaml.Node, do func(key, value *yaml.Node)) {
+	n = Resolved(n)
+	if n == nil || n.Kind != yaml.MappingNode {
+		return
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Tag != "!!merge" {
+			do(n.Content[i], Resolved(n.Content[i+1]))
+		}
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if from := Resolved(n.Content[i+1]); n.Content[i].Tag == "!!merge" {
+			Each(from, do)
+			for _, one := range from.Content {
+				if from.Kind == yaml.SequenceNode {
+					Each(one, do)
+				}
+			}
+		}
+	}
+}
+
+// Text is the beginning of a scalar, for messages.
+func Text(n *yaml.Node) string {
+	if n == nil || n.Kind != yaml.ScalarNode {
+		return "no text"
+	}
+	line, _, more := strings.Cut(strings.TrimSpace(n.Value), "\n")
+	if more || len(line) > 80 {
+		line = strings.ToValidUTF8(line[:min(len(line), 80)], "") + " …"
+	}
+	return line
+}
+
+// action is the module of a task and its arguments: the first key that is not a
+// keyword.
+func action(node *yaml.Node) (name string, value *yaml.Node, line int) {
+	Each(node, func(key, v *yaml.Node) {
+		if name == "" && !keywords.MatchString(key.Value) {
+			name, value, line = key.Value, v, key.Line
+		}
+	})
+	if name != "action" && name != "local_action" {
+		return name, value, line
+	}
+	if module := Get(value, "module"); module != nil {
+		return module.Value, value, line
+	}
+	text := ""
+	if value != nil {
+		text = strings.TrimSpace(value.Value)
+	}
+	name, rest, _ := strings.Cut(text, " ")
+	return name, &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: rest, Line: line}, line
+}
+
+// keywords matches the keywords of tasks.
+var keywords = regexp.MustCompile(`^(any_errors_fatal|args|async|become(_\w+)?|changed_when|check_mode|collections|connection|debugger|` +
+	`delay|delegate_(facts|to)|diff|environment|failed_when|ignore_\w+|listen|loop(_control)?|module_defaults|name|no_log|notify|` +
+	`poll|port|register|remote_user|retries|run_once|tags|throttle|timeout|until|vars|when|with_\w+)$`)
