@@ -224,8 +224,8 @@ func (o *lintOptions) ofRoles(_ context.Context, watched []watches.Watch) ([]lin
 	}
 	for _, used := range contents(watched) {
 		path := used.content.Role + used.content.Playbook
-		if used.content.Role != "" {
-			mismatches, err := scaffold.Mismatches(used.content.Role)
+		if role := roleOf(used.content); role != "" {
+			mismatches, err := scaffold.Mismatches(role)
 			if err != nil {
 				return nil, err
 			}
@@ -276,12 +276,25 @@ func ofDefinition(p scaffold.Project, w watches.Watch) ([]lint.Finding, error) {
 	return found, nil
 }
 
+// roleOf is the role that is run, or that a playbook runs first; empty if there is none.
+func roleOf(c watches.Content) string {
+	if c.Role != "" {
+		return c.Role
+	}
+	role, err := scaffold.RoleOf(c.Playbook)
+	if err != nil {
+		return "" // it is missing or no YAML, which is found already
+	}
+	return role
+}
+
 // ofOptions are the options of a watch's role that have no effect.
 func ofOptions(w watches.Watch) ([]lint.Finding, error) {
-	if w.Content.Role == "" {
+	role := roleOf(w.Content)
+	if role == "" {
 		return nil, nil
 	}
-	options, err := scaffold.SpecOptions(w.Content.Role)
+	options, err := scaffold.SpecOptions(role)
 	if err != nil {
 		return nil, err
 	}
@@ -292,7 +305,7 @@ func ofOptions(w watches.Watch) ([]lint.Finding, error) {
 		case extravars.Reserved(o.Name) && !w.AllowReservedVariables:
 			f.Rule, f.Severity = lint.Reserved, lint.Error
 			f.Message, f.Hint = o.Name+" is a name that Ansible reserves: no object can set it", "give the option another name"
-		case o.Unused:
+		case o.Unused && w.Content.Role != "": // a playbook may read it
 			f.Rule = lint.Unused
 			f.Message, f.Hint = "nothing in the role reads "+o.Name, "use it in a task or template, or remove it"
 		default:

@@ -56,11 +56,11 @@ func TestLint_FindsWhatDoesNotFitAndWhere(t *testing.T) {
 		"a task of two modes":     {tasks, "  kubernetes.core.k8s:", "  command: ls\n  kubernetes.core.k8s:", []string{tasks + ":4:3: error: conflicting action statements", "RW002"}, 1},
 		"no CRD":                  {crd, "kind: Web\n", "kind: Webb\n", []string{"watches.yaml:4:3: warning: no CRD in", "RW101"}, 0},
 		"no status":               {crd, "      subresources:\n        # The operator and its roles write the status.\n        status: {}\n", "", []string{crd + ":15: warning: the version has no status", "RW102"}, 0},
-		"a CRD that is behind":    {spec, "    options:\n", "    options:\n      size: {type: int}\n", []string{spec + ":8: warning: nothing in the role reads size", "RW204", crd + ":48: error: the CRD is not what", "rolewright generate crd", "RW103"}, 1},
-		"another default":         {spec, "default: Hello", "default: Bye", []string{defaults + ":3: error: the default of text is not the one", "RW201", crd + ":46: error: the CRD is not what", "RW103"}, 1},
+		"a CRD that is behind":    {spec, "    options:\n", "    options:\n      size: {type: int}\n", []string{spec + ":8: warning: nothing in the role reads size", "RW204", crd + ":51: error: the CRD is not what", "rolewright generate crd", "RW103"}, 1},
+		"another default":         {spec, "default: Hello", "default: Bye", []string{defaults + ":3: error: the default of text is not the one", "RW201", crd + ":49: error: the CRD is not what", "RW103"}, 1},
 		"a default of other type": {defaults, "text: Hello", "text: [Hello]", []string{defaults + ":3: error: the default of text is of type list", "RW201"}, 1},
 		"a default of no option":  {defaults, "text: Hello", "text: Hello\nsize: 1\n_own: 1", []string{defaults + ":4: warning: size is no option", "RW202"}, 0},
-		"a name of Ansible's":     {spec, "      text:\n", "      ansible_host:\n        type: str\n      text:\n", []string{spec + ":8: error: ansible_host is a name that Ansible reserves", "RW205", crd + ":48: error: the CRD is not what", "RW103"}, 1},
+		"a name of Ansible's":     {spec, "      text:\n", "      ansible_host:\n        type: str\n      text:\n", []string{spec + ":8: error: ansible_host is a name that Ansible reserves", "RW205", crd + ":51: error: the CRD is not what", "RW103"}, 1},
 		"a sample's other field":  {sample, "text: Hello", "txet: Hello", []string{sample + ":7:3: error: Web: spec.txet is not in the schema", "RW301"}, 1},
 		"a sample's other type":   {sample, "text: Hello", "text: [1]", []string{sample + ":7:3: error: Web: spec.text in body must be of type string", "RW301"}, 1},
 		"a permission":            {"config/rbac/role.yaml", "list, watch, create, patch", "list, watch, patch", []string{"config/rbac/role.yaml: error: no permission to create configmaps in group \"\"", "RW401"}, 1},
@@ -145,6 +145,21 @@ func TestLint_SpeaksTheFormsOfPipelines(t *testing.T) {
 	}
 	if code, stdout, _ := invoke("rolewright", "lint", "--watches-file", "gone.yaml"); code != 1 || !strings.Contains(stdout, "file=gone.yaml") {
 		t.Errorf("code %d: %s", code, stdout)
+	}
+}
+
+// The role of a playbook is compared as a role of a watch is, but for what the playbook may read.
+func TestLint_LooksAtTheRoleOfAPlaybook(t *testing.T) {
+	scaffolded(t)
+	if code, _, stderr := invoke("rolewright", "create", "api", "--version", "v1", "--kind", "Page", "--playbook", "playbooks/page.yml"); code != 0 {
+		t.Fatal(stderr)
+	}
+	replaceIn(t, "roles/page/defaults/main.yml", "text: Hello", "text: [Hello]\nsize: 1")
+	replaceIn(t, "roles/page/tasks/main.yml", "{{ text }}", "x")
+	_, stdout, _ := invoke("rolewright", "lint", "--syntax-check=false")
+	if strings.Count(stdout, "[RW") != 2 || !strings.Contains(stdout, "roles/page/defaults/main.yml:3: error: the default of text is of type list") ||
+		!strings.Contains(stdout, "roles/page/defaults/main.yml:4: warning: size is no option") {
+		t.Error(stdout)
 	}
 }
 

@@ -101,7 +101,7 @@ func DefinitionOf(dir string, p Project, w watches.Watch, source string, variabl
 	role := w.Content.Role
 	if role == "" {
 		var err error
-		if role, err = roleOf(w.Content.Playbook); err != nil {
+		if role, err = RoleOf(w.Content.Playbook); err != nil {
 			return d, err
 		}
 	}
@@ -154,9 +154,9 @@ func DefinitionOf(dir string, p Project, w watches.Watch, source string, variabl
 	return d, nil
 }
 
-// roleOf is the directory of the first role that a playbook names, beside it or
+// RoleOf is the directory of the first role that a playbook names, beside it or
 // beside its directory; empty if it names none.
-func roleOf(playbook string) (string, error) {
+func RoleOf(playbook string) (string, error) {
 	read := reader(func(name string) ([]byte, error) { return os.ReadFile(name) })
 	root, err := read.yaml(playbook)
 	if err != nil || root == nil {
