@@ -127,6 +127,10 @@ func (m *merging) compare(old, next *yaml.Node, path string) {
 	if was != is && is != "" {
 		m.breaks = append(m.breaks, fmt.Sprintf("%s: it was of type %s, and is of type %s", path, orAny(was), is))
 	}
+	const keep = "x-kubernetes-preserve-unknown-fields"
+	if text(at(old, keep)) == "true" && text(at(next, keep)) != "true" {
+		m.breaks = append(m.breaks, path+": it kept all fields, and only those of the schema stay in objects")
+	}
 	for _, name := range values(at(next, "required")) {
 		if !slices.Contains(values(at(old, "required")), name) {
 			m.breaks = append(m.breaks, fmt.Sprintf("%s.%s: it is required, and was not", path, name))
