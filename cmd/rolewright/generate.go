@@ -96,6 +96,8 @@ Paths, environment variables and defaults count as they do for "run".`,
 		},
 	}
 	o.bindFlags(cmd.Flags())
+	completeFlag(cmd, "output", files("yaml", "yml"))
+	completeFlag(cmd, "namespace", fromCluster(namespaces))
 	return cmd
 }
 

@@ -131,6 +131,7 @@ out.
 With -o lua it prints the script alone, which is the same for all kinds.`,
 		Example: `  rolewright generate health-lua > argocd-cm.yaml
   rolewright generate health-lua -o lua > health.lua`,
+		ValidArgsFunction: watchedKinds,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch output {
 			case outputYAML, outputLua:
@@ -151,6 +152,7 @@ With -o lua it prints the script alone, which is the same for all kinds.`,
 	}
 	cmd.Flags().StringVar(&watchesFile, "watches-file", "./watches.yaml", "The file that says which kinds are watched.")
 	cmd.Flags().StringVarP(&output, "output", "o", outputYAML, "What to print: yaml, the ConfigMap, or lua, the script.")
+	completeFlag(cmd, "output", fixed(outputYAML, outputLua))
 	return cmd
 }
 

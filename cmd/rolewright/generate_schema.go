@@ -27,7 +27,8 @@ yaml-language-server, such as VS Code, by a first line
   # yaml-language-server: $schema=watches.schema.json`,
 		Example: `  rolewright generate schema > watches.schema.json
   rolewright generate schema Memcached > config/samples/memcached.schema.json`,
-		Args: cobra.MaximumNArgs(1),
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: onlyFirst(definedKinds),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var schema any = watches.JSONSchema()
 			if len(args) == 1 {
@@ -108,7 +109,8 @@ that have none. Types are those of the values in defaults/main.yml, descriptions
 the comments above them. Say in it then which options are required, and which
 choices there are: Ansible checks it before the first task, and "generate crd"
 makes the CRD of it.`,
-		Example: "  rolewright generate argspec memcached",
+		Example:           "  rolewright generate argspec memcached",
+		ValidArgsFunction: roles,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.start(cmd); err != nil {
 				return err

@@ -56,7 +56,10 @@ have, dependents of deleted objects stay.`,
 The exit code is that of the command.`,
 		Example: "  rolewright cluster exec -- kubectl get namespaces",
 		Args:    cobra.MinimumNArgs(1),
-		RunE:    func(cmd *cobra.Command, args []string) error { return o.exec(cmd, args) },
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return nil, cobra.ShellCompDirectiveDefault // programs and files, as the shell knows them
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return o.exec(cmd, args) },
 	}
 	serve := &cobra.Command{
 		Use:    "serve",

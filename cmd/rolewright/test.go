@@ -72,6 +72,7 @@ starts. For roles that wait for Pods, give --current-cluster, with a cluster for
 tests as the current one.`,
 		Example: `  rolewright test
   rolewright test tests/size.yaml --junit report.xml`,
+		ValidArgsFunction: files("yaml", "yml"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.settle(cmd.Flags().Changed)
 			if _, err := o.complete(sources{given: cmd.Flags().Changed, lookupEnv: os.LookupEnv}); err != nil {
