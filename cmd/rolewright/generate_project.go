@@ -37,7 +37,8 @@ written, and a list that lacks a file of a kind gets it.
 A file that exists with another text is kept. The diff to what would be written is
 shown, and the exit code is 1. --force writes over such files; to have only one of
 them written again, remove it. CRDs and samples that exist are left as they are:
-"rolewright generate crd" brings CRDs up to date.`,
+"rolewright generate crd" brings CRDs up to date. A project of operator-sdk has
+other manifests: look at the diffs of --check first.`,
 		Example: `  rolewright generate manifests
   rolewright generate manifests --check`,
 		Args: cobra.NoArgs,
