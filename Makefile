@@ -54,6 +54,10 @@ help: ## list the targets
 build: ## build bin/rolewright, a static binary
 	$(GO_BUILD) -o $(BIN)/rolewright ./cmd/rolewright
 
+.PHONY: man
+man: ## write the manual pages to bin/man
+	@go test ./cmd/rolewright -count=1 -run TestManPages -args -man $(BIN)/man
+
 .PHONY: demo
 demo: ## watch the example operator from the first object to its finalizer, on a control plane of its own
 	@$(MAKE) --no-print-directory -j 2 setup cluster-tools-kwok build

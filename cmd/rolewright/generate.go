@@ -31,6 +31,7 @@ func newGenerateCommand() *cobra.Command {
 	}
 	cmd.AddCommand(newGenerateCRDCommand(), newGenerateSampleCommand(), newGenerateRBACCommand(),
 		newGenerateArgspecCommand(), newGenerateSchemaCommand(), newGenerateChartCommand(), newGenerateBundleCommand(),
+		newGenerateManifestsCommand(), newGenerateHealthLuaCommand(),
 		newGenerateCommonCommand("alerts", "Print the manifests of what collects the operator's metrics, and of its alerts", "prometheus"),
 		newGenerateCommonCommand("dashboard", "Print the operator's dashboard for Grafana", "grafana"))
 	return cmd
@@ -44,6 +45,8 @@ type generateRBACOptions struct {
 	definitions                  string
 	scan, offline, strict, allow bool
 	injectOwnerRef               bool
+	// own are kinds whose CRDs may not be written yet.
+	own rbac.Catalog
 	contentPaths
 }
 
@@ -93,6 +96,8 @@ Paths, environment variables and defaults count as they do for "run".`,
 		},
 	}
 	o.bindFlags(cmd.Flags())
+	completeFlag(cmd, "output", files("yaml", "yml"))
+	completeFlag(cmd, "namespace", fromCluster(namespaces))
 	return cmd
 }
 
@@ -187,7 +192,7 @@ func (o *generateRBACOptions) generate(ctx context.Context, stderr io.Writer) (r
 		RolesPath: rolesDirs(o.lookupEnv), CollectionsPath: installedCollections(o.lookupEnv),
 	})
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, usage(err)
 	}
 	for i, g := range out.Gaps {
 		out.Gaps[i].File = relative(absolutePath(g.File))
@@ -222,7 +227,7 @@ func (o *generateRBACOptions) finder(ctx context.Context, stderr io.Writer) (fun
 	if err != nil {
 		return nil, usage(fmt.Errorf("--crd-dir: %w", err))
 	}
-	known = append(defined, known...)
+	known = slices.Concat(o.own, defined, known)
 	var served rbac.Catalog
 	asked := o.offline
 	return func(apiVersion, kind string) (rbac.Resource, bool) {

@@ -55,6 +55,7 @@ taken in place of the usual ones.`,
 		},
 	}
 	cmd.Flags().StringVar(&output, "output", "dist/chart", "The directory of the chart, which is made new.")
+	completeFlag(cmd, "output", directories)
 	cmd.Flags().StringVar(&version, "version", "", "The version; that of config/chart/Chart.yaml if empty, or else "+firstVersion+".")
 	return cmd
 }

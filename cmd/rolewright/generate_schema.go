@@ -27,7 +27,8 @@ yaml-language-server, such as VS Code, by a first line
   # yaml-language-server: $schema=watches.schema.json`,
 		Example: `  rolewright generate schema > watches.schema.json
   rolewright generate schema Memcached > config/samples/memcached.schema.json`,
-		Args: cobra.MaximumNArgs(1),
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: onlyFirst(definedKinds),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var schema any = watches.JSONSchema()
 			if len(args) == 1 {
@@ -87,8 +88,20 @@ func schemaOfKind(kind string) (any, error) {
 	return nil, fmt.Errorf("no CRD of the kind %s in %s; there are: %s", kind, kindDefinitions, strings.Join(kinds, ", "))
 }
 
+// projectRoles are the names of the roles of the project in this directory.
+func projectRoles() []string {
+	var names []string
+	for _, dir := range globbed("roles/*") {
+		if info, err := os.Stat(dir); err == nil && info.IsDir() {
+			names = append(names, filepath.Base(dir))
+		}
+	}
+	return names
+}
+
 func newGenerateArgspecCommand() *cobra.Command {
-	return &cobra.Command{
+	var o filesOptions
+	cmd := &cobra.Command{
 		Use:   "argspec [ROLE...]",
 		Short: "Write the argument specs of roles that have none, made of their defaults",
 		Long: `Write meta/argument_specs.yml for the roles that are named, or for all in roles/
@@ -96,19 +109,24 @@ that have none. Types are those of the values in defaults/main.yml, descriptions
 the comments above them. Say in it then which options are required, and which
 choices there are: Ansible checks it before the first task, and "generate crd"
 makes the CRD of it.`,
-		Example: "  rolewright generate argspec memcached",
+		Example:           "  rolewright generate argspec memcached",
+		ValidArgsFunction: roles,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.start(cmd); err != nil {
+				return err
+			}
 			named := len(args) > 0
 			if !named {
-				for _, dir := range globbed("roles/*") {
-					args = append(args, filepath.Base(dir))
-				}
+				args = projectRoles()
 			}
 			var files []scaffold.File
 			for _, name := range args {
 				role := filepath.Join("roles", name)
 				if !filepath.IsLocal(role) || filepath.Dir(role) != "roles" {
 					return usage(fmt.Errorf("%q: the name of a role in roles/ expected", name))
+				}
+				if _, err := os.Stat(role); err != nil && named {
+					return usage(fmt.Errorf("there is no role %s: %w", name, err))
 				}
 				f, err := scaffold.ArgumentSpec(".", role)
 				if err == nil {
@@ -117,7 +135,9 @@ makes the CRD of it.`,
 					return usage(err)
 				}
 			}
-			return writeFiles(cmd.OutOrStdout(), cmd.ErrOrStderr(), files, false, "next: say which options are required, then rolewright generate crd")
+			return o.write(files, nil, "next: say which options are required, then rolewright generate crd")
 		},
 	}
+	o.bindOutput(cmd)
+	return cmd
 }

@@ -63,6 +63,7 @@ a pull request, which is the default where GITHUB_ACTIONS is true.`,
 	fs.BoolVar(&o.strict, "strict", false, "Fail on warnings, too.")
 	fs.BoolVar(&o.syntaxCheck, "syntax-check", true, "Let ansible-playbook check the syntax of the playbooks and roles.")
 	o.contentPaths.bindFlags(fs)
+	completeFlag(cmd, "output", fixed(outputText, outputJSON, outputSARIF, outputGitHub))
 	return cmd
 }
 

@@ -14,8 +14,8 @@ import (
 
 // localClusterOptions are the flags of rolewright cluster.
 type localClusterOptions struct {
-	download bool
-	dir      string
+	download    bool
+	dir, output string
 }
 
 func newClusterCommand() *cobra.Command {
@@ -56,7 +56,10 @@ have, dependents of deleted objects stay.`,
 The exit code is that of the command.`,
 		Example: "  rolewright cluster exec -- kubectl get namespaces",
 		Args:    cobra.MinimumNArgs(1),
-		RunE:    func(cmd *cobra.Command, args []string) error { return o.exec(cmd, args) },
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return nil, cobra.ShellCompDirectiveDefault // programs and files, as the shell knows them
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return o.exec(cmd, args) },
 	}
 	serve := &cobra.Command{
 		Use:    "serve",
@@ -66,6 +69,7 @@ The exit code is that of the command.`,
 			return explainPrograms(localcluster.Background{Dir: o.dir}.Serve(cmd.Context(), localcluster.Options{Download: o.download}))
 		},
 	}
+	up.Flags().StringVarP(&o.output, "output", "o", outputText, "How to print it: text, the line for a shell, or json, an object with the key kubeconfig.")
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		cache = os.TempDir()
@@ -82,6 +86,9 @@ The exit code is that of the command.`,
 }
 
 func (o *localClusterOptions) up(cmd *cobra.Command) error {
+	if err := checkOutput(o.output); err != nil {
+		return err
+	}
 	self, err := os.Executable()
 	if err != nil {
 		return err
@@ -93,6 +100,9 @@ func (o *localClusterOptions) up(cmd *cobra.Command) error {
 	b := localcluster.Background{Dir: o.dir}
 	if err := b.Up(cmd.Context(), self, args...); err != nil {
 		return err
+	}
+	if o.output == outputJSON {
+		return printJSON(cmd.OutOrStdout(), map[string]string{"kubeconfig": b.Kubeconfig()})
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "export KUBECONFIG=%s\n", shellWord(b.Kubeconfig()))
 	return err

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -195,6 +196,33 @@ func TestNearestFlag_NamesNoHiddenOrDeprecatedFlag(t *testing.T) {
 	for _, tt := range tests {
 		if got := nearestFlag(flags, tt.name); got != tt.want {
 			t.Errorf("nearestFlag(%q) = %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
+// Colours are for terminals alone, and for people who want them.
+func TestColoured_OnlyOnATerminal(t *testing.T) {
+	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer func() { _ = terminal.Close() }()
+	file, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	for _, tt := range []struct {
+		out         io.Writer
+		noColor, as string
+		want        bool
+	}{
+		{terminal, "", "xterm", true}, {terminal, "1", "xterm", false}, {terminal, "", "dumb", false}, {file, "", "xterm", false}, {io.Discard, "", "xterm", false},
+	} {
+		t.Setenv("NO_COLOR", tt.noColor)
+		t.Setenv("TERM", tt.as)
+		if got := coloured(tt.out); got != tt.want {
+			t.Errorf("%T, NO_COLOR=%q, TERM=%q: %t", tt.out, tt.noColor, tt.as, got)
 		}
 	}
 }

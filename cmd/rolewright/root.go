@@ -46,6 +46,7 @@ func newRootCommand(arg0 string) *cobra.Command {
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetFlagErrorFunc(explainFlagError)
 	root.AddCommand(newInitCommand(), newCreateCommand(), newDevCommand(), newTestCommand(), newClusterCommand(), newTemplateCommand(), newOnceCommand(), newReplayCommand(), newRunCommand(), newValidateCommand(), newLintCommand(), newExplainCommand(), newDoctorCommand(), newGenerateCommand(), newProxyCommand(), newVersionCommand(name))
+	completeRoot(root)
 	return root
 }
 

@@ -7,18 +7,22 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rolewright/rolewright/controller/extravars"
+	"github.com/rolewright/rolewright/internal/content"
+	"github.com/rolewright/rolewright/internal/rbac/tasks"
 	"github.com/rolewright/rolewright/internal/scaffold"
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
 func newInitCommand() *cobra.Command {
+	var o filesOptions
 	var domain, name string
-	var force, adopt bool
+	var adopt bool
 	cmd := &cobra.Command{
 		Use:   "init",
 		Short: "Make the project of an operator in this directory",
@@ -26,8 +30,8 @@ func newInitCommand() *cobra.Command {
 watches.yaml, the manifests below config/, and PROJECT, in the layout of
 operator-sdk. "create api" adds kinds to it.
 
-Called again it writes nothing. A file that exists with another text is shown,
-and nothing is written, unless with --force.
+Called again it writes nothing. Where a file exists with another text, the diff is
+shown and nothing is written, unless with --force.
 
 With --from-operator-sdk it takes over the project that operator-sdk has made in
 this directory: the lines of Dockerfile and Makefile that name ansible-operator
@@ -36,8 +40,11 @@ name Rolewright then, and nothing else changes.`,
   rolewright init --from-operator-sdk`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.start(cmd); err != nil {
+				return err
+			}
 			if adopt {
-				return adoptProject(cmd)
+				return o.adopt()
 			}
 			if name == "" {
 				dir, err := os.Getwd()
@@ -51,11 +58,11 @@ name Rolewright then, and nothing else changes.`,
 				return usage(err)
 			}
 			switch there, err := scaffold.Read("."); {
-			case err == nil && (there.Domain != domain || there.Name != name) && !force:
+			case err == nil && (there.Domain != domain || there.Name != name) && (!o.force || len(there.Resources) > 0):
 				return usage(fmt.Errorf("PROJECT is of %q in the domain %q: it is a project already; \"rolewright create api\" adds a kind", there.Name, there.Domain))
 			case err == nil && len(there.Resources) > 0:
-				fmt.Fprintln(cmd.ErrOrStderr(), "it is a project already, with kinds: nothing to do")
-				return nil
+				fmt.Fprintln(o.stderr, "it is a project already, with kinds: nothing to do; \"rolewright generate manifests\" writes what is missing in config")
+				return o.print(nil, nil)
 			case err != nil && !errors.Is(err, fs.ErrNotExist):
 				return usage(err)
 			}
@@ -63,32 +70,26 @@ name Rolewright then, and nothing else changes.`,
 			if err != nil {
 				return err
 			}
-			return writeFiles(cmd.OutOrStdout(), cmd.ErrOrStderr(), files, force,
-				"next: rolewright create api --group GROUP --version v1alpha1 --kind KIND")
+			return o.write(files, nil, "next: rolewright create api --group GROUP --version v1alpha1 --kind KIND")
 		},
 	}
 	cmd.Flags().StringVar(&domain, "domain", "example.com", "The domain of the API groups of all kinds.")
 	cmd.Flags().StringVar(&name, "name", "", "The name of the operator: names of its objects begin with it; that of the directory if empty.")
-	cmd.Flags().BoolVar(&force, "force", false, "Write over files that exist.")
+	cmd.Flags().BoolVar(&o.force, "force", false, "Write over files that exist.")
+	o.bindOutput(cmd)
 	cmd.Flags().BoolVar(&adopt, "from-operator-sdk", false, "Take over the project of operator-sdk in this directory.")
 	cmd.MarkFlagsMutuallyExclusive("from-operator-sdk", "domain")
 	cmd.MarkFlagsMutuallyExclusive("from-operator-sdk", "name")
 	return cmd
 }
 
-func adoptProject(cmd *cobra.Command) error {
+// adopt takes over a project of operator-sdk.
+func (o *filesOptions) adopt() error {
 	files, notes, err := scaffold.Adopt(".")
 	if err != nil {
 		return usage(err)
 	}
-	if err := writeFiles(cmd.OutOrStdout(), cmd.ErrOrStderr(), files, false,
-		"next: rolewright validate, then rolewright dev; the migration guide has the differences"); err != nil {
-		return err
-	}
-	for _, n := range notes {
-		fmt.Fprintln(cmd.ErrOrStderr(), "note:", n)
-	}
-	return nil
+	return o.write(files, notes, "next: rolewright validate, then rolewright dev; the migration guide has the differences")
 }
 
 func newCreateCommand() *cobra.Command {
@@ -104,9 +105,11 @@ func newCreateCommand() *cobra.Command {
 
 // createAPIOptions are the flags of rolewright create api.
 type createAPIOptions struct {
-	kind                 scaffold.Kind
-	from                 string
-	clusterScoped, force bool
+	filesOptions
+
+	kind          scaffold.Kind
+	from          string
+	clusterScoped bool
 }
 
 func newCreateAPICommand() *cobra.Command {
@@ -120,8 +123,8 @@ CRD that is made of it, a sample, permissions, and an entry in watches.yaml.
 A role or playbook that exists is used as it is, and the CRD is made of the
 role's argument spec (meta/argument_specs.yml), or of its defaults.
 
-Called again it writes nothing. A file that exists with another text is shown,
-and nothing is written, unless with --force.`,
+Called again it writes nothing. Where a file exists with another text, the diff is
+shown and nothing is written, unless with --force.`,
 		Example: `  rolewright create api --group cache --version v1alpha1 --kind Memcached
   rolewright create api --group web --version v1 --kind Site --role site --finalizer
   rolewright create api --group infra --version v1 --kind Zone --playbook playbooks/zone.yml --cluster-scoped`,
@@ -140,10 +143,14 @@ and nothing is written, unless with --force.`,
 	fs.BoolVar(&o.clusterScoped, "cluster-scoped", false, "The objects are in no namespace.")
 	fs.BoolVar(&o.kind.Finalizer, "finalizer", false, "Run for an object that is being deleted, too, with state=absent.")
 	fs.BoolVar(&o.force, "force", false, "Write over files that exist.")
+	o.bindOutput(cmd)
 	return cmd
 }
 
 func (o *createAPIOptions) run(cmd *cobra.Command) error {
+	if err := o.start(cmd); err != nil {
+		return err
+	}
 	p, err := scaffold.Read(".")
 	if err != nil {
 		return usage(err)
@@ -165,15 +172,16 @@ func (o *createAPIOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return usage(err)
 	}
-	if err := writeFiles(cmd.OutOrStdout(), cmd.ErrOrStderr(), files, o.force, ""); err != nil {
-		return err
+	more, err := o.checkContent()
+	if err != nil {
+		return usage(err)
 	}
-	for _, n := range notes {
-		fmt.Fprintln(cmd.ErrOrStderr(), "note:", n)
+	if err := o.write(files, append(notes, more...), ""); err != nil {
+		return err
 	}
 	again := []string{"generate", "rbac", "--offline", "--allow-unknown", "--output", rulesFile}
 	if !fit {
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s was changed by hand: look what it lacks with \"rolewright generate rbac\"\n", rulesFile)
+		fmt.Fprintf(o.stderr, "%s is not what the tasks need, so it may have been changed by hand and is kept: see what it lacks with \"rolewright lint\"\n", rulesFile)
 		return nil
 	}
 	root := newRootCommand(programName)
@@ -183,8 +191,36 @@ func (o *createAPIOptions) run(cmd *cobra.Command) error {
 	if err := root.ExecuteContext(cmd.Context()); err != nil {
 		return fmt.Errorf("the files are written, but for the permissions: %w", err)
 	}
-	fmt.Fprintln(cmd.ErrOrStderr(), "next: make dev, or make test")
+	fmt.Fprintln(o.stderr, "next: make dev, or make test")
 	return nil
+}
+
+// checkContent reads the tasks of a role or playbook that exists, before anything is
+// written for it, and returns where its defaults contradict its argument spec.
+func (o *createAPIOptions) checkContent() (notes []string, err error) {
+	what := content.Content{Role: filepath.Join("roles", o.kind.Role)}
+	if o.kind.Playbook != "" {
+		what = content.Content{Playbook: filepath.Clean(o.kind.Playbook)}
+	}
+	if _, err := os.Stat(what.Role + what.Playbook); err != nil {
+		return nil, nil //nolint:nilerr // it is written now
+	}
+	options := content.Options{RolesPath: rolesDirs(os.LookupEnv), CollectionsPath: installedCollections(os.LookupEnv)}
+	if _, err := tasks.Scan(what, options); err != nil {
+		return nil, fmt.Errorf("%w; nothing was written", err)
+	}
+	return contradictions(filepath.Join("roles", o.kind.Role))
+}
+
+// contradictions are the places where the defaults of a role contradict its argument spec.
+func contradictions(role string) (notes []string, err error) {
+	found, err := scaffold.Mismatches(absolutePath(role))
+	for _, m := range found {
+		if !m.Undocumented {
+			notes = append(notes, fmt.Sprintf("%s:%d: %s: change one of them", relative(m.File), m.Line, m.Message))
+		}
+	}
+	return notes, err
 }
 
 // rulesFile are the operator's permissions in a project.
@@ -209,8 +245,7 @@ func (o *createAPIOptions) rulesFit(cmd *cobra.Command) (bool, error) {
 }
 
 func newGenerateCRDCommand() *cobra.Command {
-	var watchesFile, from string
-	var check, allow bool
+	var o generateCRDOptions
 	cmd := &cobra.Command{
 		Use:   "crd",
 		Short: "Bring the CRDs up to date with the argument specs of the roles",
@@ -230,18 +265,30 @@ unless with --allow-breaking: another type, a new required field, fewer choices.
   rolewright generate crd --check`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return generateCRDs(cmd, watchesFile, from, check, allow)
+			return o.run(cmd)
 		},
 	}
-	cmd.Flags().StringVar(&watchesFile, "watches-file", "./watches.yaml", "The file that says which kinds are watched.")
-	cmd.Flags().StringVar(&from, "from", "", "What they are made of: argspec or defaults; the argument spec, or else the defaults, if empty.")
-	cmd.Flags().BoolVar(&check, "check", false, "Write nothing, and fail if a CRD is not up to date.")
-	cmd.Flags().BoolVar(&allow, "allow-breaking", false, "Write changes that objects which exist may violate.")
+	cmd.Flags().StringVar(&o.watchesFile, "watches-file", "./watches.yaml", "The file that says which kinds are watched.")
+	cmd.Flags().StringVar(&o.from, "from", "", "What they are made of: argspec or defaults; the argument spec, or else the defaults, if empty.")
+	cmd.Flags().BoolVar(&o.checkOnly, "check", false, "Write nothing, show the diff, and fail if a CRD is not up to date.")
+	cmd.Flags().BoolVar(&o.allow, "allow-breaking", false, "Write changes that objects which exist may violate.")
+	o.bindOutput(cmd)
 	return cmd
 }
 
-func generateCRDs(cmd *cobra.Command, watchesFile, from string, check, allow bool) error {
-	definitions, err := readDefinitions(cmd.ErrOrStderr(), watchesFile, from)
+// generateCRDOptions are the flags of rolewright generate crd.
+type generateCRDOptions struct {
+	filesOptions
+
+	watchesFile, from string
+	checkOnly, allow  bool
+}
+
+func (o *generateCRDOptions) run(cmd *cobra.Command) error {
+	if err := o.start(cmd); err != nil {
+		return err
+	}
+	definitions, notes, err := readDefinitions(o.watchesFile, o.from)
 	if err != nil {
 		return err
 	}
@@ -250,40 +297,51 @@ func generateCRDs(cmd *cobra.Command, watchesFile, from string, check, allow boo
 	for _, d := range definitions {
 		files, breaks = append(files, d.File), append(breaks, d.Breaks...)
 	}
-	if check {
-		return checkFiles(files)
+	if o.checkOnly {
+		return o.check(files, notes, `run "rolewright generate crd"`)
 	}
-	if len(breaks) > 0 && !allow {
+	if len(breaks) > 0 && !o.allow {
+		for _, n := range notes {
+			fmt.Fprintln(o.stderr, "note:", n)
+		}
 		return fmt.Errorf("objects that exist may not be valid any more:\n  %s\nmake a new version of the kind, or write it with --allow-breaking", strings.Join(breaks, "\n  "))
 	}
-	return writeFiles(cmd.OutOrStdout(), cmd.ErrOrStderr(), files, true, "")
+	o.force = true // what is there is part of what is written
+	return o.write(files, notes, "")
 }
 
-// readDefinitions returns what is made of the roles of the watches, and prints
-// the notes about it.
-func readDefinitions(stderr io.Writer, watchesFile, from string) ([]scaffold.Definition, error) {
+// readDefinitions returns what is made of the roles of the watches, and the notes
+// about it.
+func readDefinitions(watchesFile, from string) (all []scaffold.Definition, notes []string, err error) {
+	if from != "" && from != scaffold.FromArgspec && from != scaffold.FromDefaults {
+		return nil, nil, usage(fmt.Errorf("--from %q: argspec or defaults expected", from))
+	}
 	p, err := scaffold.Read(".")
 	if err != nil {
-		return nil, usage(err)
+		return nil, nil, usage(err)
 	}
 	watched, problems, err := watches.Load(watchesFile, watches.Options{})
 	if err != nil {
-		return nil, usage(problemsError(err, problems))
+		return nil, nil, usage(problemsError(err, problems))
 	}
-	var all []scaffold.Definition
 	for _, w := range watched {
 		d, err := scaffold.DefinitionOf(".", p, w, from, extravars.ToSnake)
 		if err != nil {
-			return nil, err
+			return nil, nil, usage(err)
 		}
-		for _, n := range append(d.Notes, d.Guessed...) {
-			fmt.Fprintln(stderr, "note:", n)
+		notes = slices.Concat(notes, d.Notes, d.Guessed)
+		if w.Content.Role != "" && from != scaffold.FromDefaults {
+			more, err := contradictions(w.Content.Role)
+			if err != nil {
+				return nil, nil, usage(err)
+			}
+			notes = append(notes, more...)
 		}
 		if d.File.Path != "" {
 			all = append(all, d)
 		}
 	}
-	return all, nil
+	return all, notes, nil
 }
 
 func newGenerateSampleCommand() *cobra.Command {
@@ -297,9 +355,12 @@ option with one that the schema allows.`,
 		Example: "  rolewright generate sample > config/samples/cache_v1_memcached.yaml",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			definitions, err := readDefinitions(cmd.ErrOrStderr(), watchesFile, from)
+			definitions, notes, err := readDefinitions(watchesFile, from)
 			if err != nil {
 				return err
+			}
+			for _, n := range notes {
+				fmt.Fprintln(cmd.ErrOrStderr(), "note:", n)
 			}
 			for _, d := range definitions {
 				if _, err := io.WriteString(cmd.OutOrStdout(), d.Sample); err != nil {
@@ -312,40 +373,4 @@ option with one that the schema allows.`,
 	cmd.Flags().StringVar(&watchesFile, "watches-file", "./watches.yaml", "The file that says which kinds are watched.")
 	cmd.Flags().StringVar(&from, "from", "", "What they are made of: argspec or defaults; the argument spec, or else the defaults, if empty.")
 	return cmd
-}
-
-// checkFiles fails if a file has another text.
-func checkFiles(files []scaffold.File) error {
-	var stale []string
-	for _, f := range files {
-		if there, err := os.ReadFile(f.Path); err != nil || string(there) != f.Text {
-			stale = append(stale, f.Path)
-		}
-	}
-	if len(stale) > 0 {
-		return fmt.Errorf("not up to date with the roles: %s; run \"rolewright generate crd\"", strings.Join(stale, ", "))
-	}
-	return nil
-}
-
-// writeFiles writes into this directory, and lists what it did.
-func writeFiles(out, stderr io.Writer, files []scaffold.File, force bool, next string) error {
-	changes, err := scaffold.Write(".", files, force)
-	if err != nil {
-		return usage(fmt.Errorf("%w\nnothing was written; --force writes over what is there", err))
-	}
-	same := 0
-	for _, c := range changes {
-		if c.Did == "unchanged" {
-			same++
-			continue
-		}
-		fmt.Fprintf(out, "%-8s %s\n", c.Did, c.Path)
-	}
-	if same == len(changes) {
-		fmt.Fprintln(stderr, "nothing to do: all files are as they would be written")
-	} else if next != "" {
-		fmt.Fprintln(stderr, next)
-	}
-	return nil
 }

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -12,6 +15,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
 	"github.com/rolewright/rolewright/controller"
@@ -86,7 +90,7 @@ func (o *templateOptions) run(cmd *cobra.Command) error {
 	if o.output == outputJSON {
 		return printJSON(cmd.OutOrStdout(), previewJSON{
 			Command: p.Command, AnsibleArgs: p.More, Environment: p.Environment, Inventory: p.Inventory,
-			ExtraVars: structured(p.ExtraVars), Warnings: p.Warnings,
+			ExtraVars: structured(p.ExtraVars), Warnings: append([]string{}, p.Warnings...),
 		})
 	}
 	return printPreview(cmd.OutOrStdout(), p)
@@ -120,14 +124,41 @@ func readObject(file string, stdin io.Reader) (*unstructured.Unstructured, error
 	if err != nil {
 		return nil, err
 	}
+	data, err = onlyDocument(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
 	obj := &unstructured.Unstructured{}
 	if err := yaml.Unmarshal(data, &obj.Object); err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
-	if obj.GetKind() == "" || obj.GetAPIVersion() == "" {
-		return nil, fmt.Errorf("%s: an object with apiVersion and kind is expected", file)
+	if obj.GetKind() == "" || obj.GetAPIVersion() == "" || obj.GetName() == "" {
+		return nil, fmt.Errorf("%s: an object with apiVersion, kind and metadata.name is expected", file)
 	}
 	return obj, nil
+}
+
+// onlyDocument is the one document of a YAML stream that is not empty.
+func onlyDocument(stream []byte) ([]byte, error) {
+	var only []byte
+	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(stream)))
+	for {
+		d, err := documents.Read()
+		switch {
+		case errors.Is(err, io.EOF):
+			return only, nil
+		case err != nil:
+			return nil, err
+		}
+		var content any
+		if yaml.Unmarshal(d, &content) == nil && content == nil {
+			continue // comments
+		}
+		if only != nil {
+			return nil, errors.New("it has several objects: give a file with one")
+		}
+		only = d
+	}
 }
 
 // previewJSON is the result of -o json. Its keys are an interface.

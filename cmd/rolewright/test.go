@@ -83,6 +83,7 @@ Objects of given get their status, too. Or have the scenarios played in a cluste
 tests that does it, such as one of kind or kwokctl: --current-cluster.`,
 		Example: `  rolewright test
   rolewright test tests/size.yaml --junit report.xml`,
+		ValidArgsFunction: files("yaml", "yml"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.settle(cmd.Flags().Changed)
 			if _, err := o.complete(sources{given: cmd.Flags().Changed, lookupEnv: os.LookupEnv}); err != nil {

@@ -57,7 +57,8 @@ column, severity ("error" or "warning"), path (the place in the document, such a
 texts that are not known are empty; keys may be added, but are never renamed.`,
 		Example: `  rolewright validate
   rolewright validate --strict -o json config/watches.yaml`,
-		Args: cobra.MaximumNArgs(1),
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: onlyFirst(files("yaml", "yml")),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			file := "watches.yaml"
 			if len(args) > 0 {

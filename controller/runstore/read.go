@@ -4,10 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/runner"
@@ -62,4 +65,31 @@ func Read(dir string) (Ticket, status.Run, error) {
 		err = fmt.Errorf("%s is of another run", filepath.Join(dir, outcomeFile))
 	}
 	return t, o.Run, err
+}
+
+// Latest are the tickets of the latest runs below the runner root whose IDs begin
+// with start: the latest first, at most limit of them. What cannot be read is left
+// out. The root may be that of a running operator.
+func Latest(root, start string, limit int) []Ticket {
+	if strings.ContainsFunc(start, func(r rune) bool { return !strings.ContainsRune("0123456789abcdef-", r) }) {
+		return nil // no ID begins so; and none of it is a pattern
+	}
+	found, err := filepath.Glob(filepath.Join(root, runsDir, "*", start+"*"))
+	if err != nil {
+		return nil
+	}
+	began := map[string]time.Time{}
+	for _, dir := range found {
+		if info, err := os.Lstat(filepath.Join(dir, TicketFile)); err == nil {
+			began[dir] = info.ModTime()
+		}
+	}
+	dirs := slices.SortedFunc(maps.Keys(began), func(a, b string) int { return began[b].Compare(began[a]) })
+	var tickets []Ticket
+	for _, dir := range dirs[:min(len(dirs), limit)] {
+		if t, err := readTicket(dir); err == nil && runner.IsID(t.Run) && t.Run == filepath.Base(dir) {
+			tickets = append(tickets, t)
+		}
+	}
+	return tickets
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path"
 	"slices"
 	"strings"
 
@@ -62,28 +63,28 @@ type reader func(name string) ([]byte, error)
 
 // options returns the options of a role, in their order, from the argument spec of
 // its entry point main or from its defaults. An empty source is the argument spec,
-// or the defaults if there is none.
-func (read reader) options(source string) ([]option, error) {
+// or the defaults if there is none. role is the path of the role in errors.
+func (read reader) options(role, source string) ([]option, error) {
 	if source == FromNone {
 		return nil, nil
 	}
 	if source != FromDefaults {
 		for _, name := range specFiles() {
 			name = "meta/" + name
-			root, err := read.yaml(name)
+			root, err := read.mapping(role, name)
 			if err != nil {
 				return nil, err
 			}
 			if spec := at(at(at(root, "argument_specs"), "main"), "options"); spec != nil {
-				return readOptions(name, spec)
+				return readOptions(path.Join(role, name), spec)
 			}
 		}
 		if source == FromArgspec {
-			return nil, errors.New("the role has no meta/argument_specs.yml with options of main: write one, or have the defaults read")
+			return nil, fmt.Errorf("%s: the role has no meta/argument_specs.yml with options of main: write one, or have the defaults read", role)
 		}
 	}
 	for _, name := range []string{"defaults/main.yml", "defaults/main.yaml"} {
-		root, err := read.yaml(name)
+		root, err := read.mapping(role, name)
 		if err != nil {
 			return nil, err
 		}
@@ -97,7 +98,7 @@ func (read reader) options(source string) ([]option, error) {
 // about is the short description of the role's argument spec; empty if it has none.
 func (read reader) about() string {
 	for _, name := range specFiles() {
-		if root, err := read.yaml("meta/" + name); err == nil && at(root, "argument_specs") != nil {
+		if root, err := read.yaml("", "meta/"+name); err == nil && at(root, "argument_specs") != nil {
 			return describe(at(at(at(root, "argument_specs"), "main"), "short_description"))
 		}
 	}
@@ -109,8 +110,9 @@ func specFiles() []string {
 	return []string{"argument_specs", "argument_specs.yml", "argument_specs.yaml", "argument_specs.json", "main.yml", "main.yaml"}
 }
 
-// yaml returns the content of a file, nil if it does not exist or is empty.
-func (read reader) yaml(name string) (*yaml.Node, error) {
+// yaml returns the content of a file, nil if it does not exist or is empty. dir is
+// where the file is, for errors.
+func (read reader) yaml(dir, name string) (*yaml.Node, error) {
 	data, err := read(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -120,12 +122,22 @@ func (read reader) yaml(name string) (*yaml.Node, error) {
 	}
 	var doc yaml.Node
 	if err := yaml.Unmarshal(data, &doc); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, fmt.Errorf("%s: %w", path.Join(dir, name), err)
 	}
-	if len(doc.Content) == 0 {
+	if len(doc.Content) == 0 || doc.Content[0].Tag == "!!null" {
 		return nil, nil
 	}
 	return doc.Content[0], nil
+}
+
+// mapping returns the content of a file of a role, which has to be a mapping: nil if
+// it does not exist or is empty.
+func (read reader) mapping(role, name string) (*yaml.Node, error) {
+	root, err := read.yaml(role, name)
+	if err == nil && root != nil && root.Kind != yaml.MappingNode {
+		return nil, fmt.Errorf("%s:%d: a mapping is expected", path.Join(role, name), root.Line)
+	}
+	return root, err
 }
 
 // at is the value of a key, nil if there is none.
@@ -211,6 +223,11 @@ func readOption(file, name string, node *yaml.Node) (option, error) {
 	}
 	if o.Required && o.Default != nil {
 		errs = append(errs, fmt.Errorf("%s:%d: option %s: it is required and has a default, which Ansible refuses: take one of them away", file, node.Line, name))
+	}
+	if n := o.Default; n != nil && len(errs) == 0 {
+		if why := o.refuses(n); why != "" {
+			errs = append(errs, fmt.Errorf("%s:%d: option %s: the default %s: change one of them", file, n.Line, name, why))
+		}
 	}
 	if n := at(node, "options"); n != nil {
 		var err error

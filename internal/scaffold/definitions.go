@@ -31,9 +31,9 @@ func (k Kind) All(dir, source string, variable Variable) (files []File, notes []
 			return nil, fs.ErrNotExist
 		}
 	}
-	options, err := read.options(source)
+	options, err := read.options(role, source)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", role, err)
+		return nil, nil, err
 	}
 	var fixed map[string]any
 	if k.Finalizer {
@@ -57,7 +57,7 @@ func (k Kind) All(dir, source string, variable Variable) (files []File, notes []
 
 // guessed says that options are those of the defaults, and which types they seem to have.
 func guessed(read reader, source, role string, options []option) []string {
-	if _, err := read.options(FromArgspec); source != FromDefaults && err == nil || len(options) == 0 {
+	if _, err := read.options("", FromArgspec); source != FromDefaults && err == nil || len(options) == 0 {
 		return nil
 	}
 	var types []string
@@ -84,20 +84,26 @@ type Definition struct {
 	Guessed []string
 }
 
-// DefinitionOf returns the CRD of a watch in the project's directory.
-func DefinitionOf(dir string, p Project, w watches.Watch, source string, variable Variable) (Definition, error) {
-	var d Definition
-	k := Kind{Project: p, Version: w.GVK.Version, Kind: w.GVK.Kind, Namespaced: true}
+// kindOf is the kind of a watch; known is false if PROJECT has it not.
+func (p Project) kindOf(w watches.Watch) (k Kind, known bool) {
+	k = Kind{Project: p, Version: w.GVK.Version, Kind: w.GVK.Kind, Namespaced: true}
 	if group, ok := strings.CutSuffix(w.GVK.Group, "."+p.Domain); ok {
 		k.Group = group
-	} else {
+	} else if w.GVK.Group != p.Domain {
 		k.Project.Domain = w.GVK.Group
 	}
 	for _, r := range p.Resources {
 		if r.Kind == k.Kind && r.Group == k.Group {
-			k.Namespaced = r.API.Namespaced
+			k.Namespaced, known = r.API.Namespaced, true
 		}
 	}
+	return k, known
+}
+
+// DefinitionOf returns the CRD of a watch in the project's directory.
+func DefinitionOf(dir string, p Project, w watches.Watch, source string, variable Variable) (Definition, error) {
+	var d Definition
+	k, _ := p.kindOf(w)
 	role := w.Content.Role
 	if role == "" {
 		var err error
@@ -110,9 +116,9 @@ func DefinitionOf(dir string, p Project, w watches.Watch, source string, variabl
 		return d, nil
 	}
 	read := reader(func(name string) ([]byte, error) { return os.ReadFile(filepath.Join(role, name)) })
-	options, err := read.options(source)
+	options, err := read.options(shown(dir, role), source)
 	if err != nil {
-		return d, fmt.Errorf("%s: %w", role, err)
+		return d, err
 	}
 	if len(options) == 0 {
 		d.Notes = append(d.Notes, fmt.Sprintf("%s: the role %s has neither argument spec nor defaults: its CRD is left as it is", k.Kind, filepath.Base(role)))
@@ -154,11 +160,23 @@ func DefinitionOf(dir string, p Project, w watches.Watch, source string, variabl
 	return d, nil
 }
 
+// shown is a path as people know it: relative to the directory where it is in it.
+func shown(dir, name string) string {
+	whole, err := filepath.Abs(dir)
+	if err != nil {
+		return name
+	}
+	if rel, err := filepath.Rel(whole, name); err == nil && filepath.IsLocal(rel) {
+		return filepath.ToSlash(rel)
+	}
+	return name
+}
+
 // RoleOf is the directory of the first role that a playbook names, beside it or
 // beside its directory; empty if it names none.
 func RoleOf(playbook string) (string, error) {
 	read := reader(func(name string) ([]byte, error) { return os.ReadFile(name) })
-	root, err := read.yaml(playbook)
+	root, err := read.yaml("", playbook)
 	if err != nil || root == nil {
 		return "", err
 	}
@@ -191,7 +209,7 @@ func (k Kind) find(dir string) (file, old string, err error) {
 		if err != nil {
 			return "", "", err
 		}
-		root, err := reader(func(string) ([]byte, error) { return data, nil }).yaml(p)
+		root, err := reader(func(string) ([]byte, error) { return data, nil }).yaml("", p)
 		if err != nil {
 			return "", "", err
 		}

@@ -24,18 +24,18 @@ type Mismatch struct {
 // them has none.
 func Mismatches(role string) ([]Mismatch, error) {
 	read := reader(func(name string) ([]byte, error) { return os.ReadFile(filepath.Join(role, name)) })
-	options, err := read.options("")
+	options, err := read.options(shown(".", role), "")
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", role, err)
+		return nil, err
 	}
-	if _, err := read.options(FromArgspec); err != nil {
+	if _, err := read.options(role, FromArgspec); err != nil {
 		return nil, nil //nolint:nilerr // the options are those of the defaults
 	}
 	var all []Mismatch
 	for _, name := range []string{"defaults/main.yml", "defaults/main.yaml"} {
-		root, err := read.yaml(name)
+		root, err := read.yaml(shown(".", role), name)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", role, err)
+			return nil, err
 		}
 		if root == nil || root.Kind != yaml.MappingNode {
 			continue
@@ -59,23 +59,32 @@ func Mismatches(role string) ([]Mismatch, error) {
 
 // contradicts says why a default is not what the option says; empty if it may be.
 func (o option) contradicts(value *yaml.Node) string {
-	is := typeOf(value)
-	text := value.Value
-	if is == "raw" || value.Tag == "!!null" { // an expression, or nothing
+	if typeOf(value) == "raw" || value.Tag == "!!null" { // an expression, or nothing
 		return ""
 	}
-	if !o.takes(is, text) {
-		return fmt.Sprintf("the default of %s is of type %s, and the option is of type %s", o.Name, is, o.Type)
-	}
-	if o.Type != "list" && len(o.Choices) > 0 && value.Kind == yaml.ScalarNode &&
-		!slices.ContainsFunc(o.Choices, func(c *yaml.Node) bool { return c.Value == text }) {
-		return fmt.Sprintf("the default of %s, %s, is none of its choices", o.Name, text)
+	if why := o.refuses(value); why != "" {
+		return fmt.Sprintf("the default of %s %s", o.Name, why)
 	}
 	if o.Required {
 		return fmt.Sprintf("%s is required, and has a default: it is never missing", o.Name)
 	}
 	if o.Default != nil && o.Default.Tag != "!!null" && typeOf(o.Default) != "raw" && !same(o.Default, value) {
 		return fmt.Sprintf("the default of %s is not the one that the argument spec names, %s", o.Name, short(o.Default))
+	}
+	return ""
+}
+
+// refuses says why Ansible refuses a default for the option; empty if it may take it.
+func (o option) refuses(value *yaml.Node) string {
+	is := typeOf(value)
+	switch {
+	case is == "raw" || value.Tag == "!!null": // an expression, or nothing
+		return ""
+	case !o.takes(is, value.Value):
+		return fmt.Sprintf("is of type %s, and the option is of type %s", is, o.Type)
+	case o.Type != "list" && len(o.Choices) > 0 && value.Kind == yaml.ScalarNode &&
+		!slices.ContainsFunc(o.Choices, func(c *yaml.Node) bool { return c.Value == value.Value }):
+		return fmt.Sprintf("is %s, which is none of the choices", short(value))
 	}
 	return ""
 }

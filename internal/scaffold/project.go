@@ -124,6 +124,8 @@ type Kind struct {
 	Role, Playbook string
 	// Finalizer is true if the content runs for objects that are being deleted.
 	Finalizer bool
+
+	plural string // of the CRD that there is
 }
 
 // FullGroup is the group with the domain.
@@ -141,6 +143,8 @@ func (k Kind) Singular() string { return strings.ToLower(k.Kind) }
 func (k Kind) Plural() string {
 	s := k.Singular()
 	switch {
+	case k.plural != "":
+		return k.plural
 	case strings.HasSuffix(s, "s"), strings.HasSuffix(s, "x"), strings.HasSuffix(s, "ch"), strings.HasSuffix(s, "sh"):
 		return s + "es"
 	case strings.HasSuffix(s, "y") && len(s) > 1 && !strings.ContainsRune("aeiou", rune(s[len(s)-2])):
@@ -170,11 +174,12 @@ func (k Kind) Validate() error {
 	if k.Kind != "" && (k.Kind[0] < 'A' || k.Kind[0] > 'Z') {
 		errs = append(errs, fmt.Errorf("--kind %q: it begins with a capital letter, such as Memcached", k.Kind))
 	}
-	if !rolePattern.MatchString(k.Role) {
+	if k.Kind+k.Role != "" && !rolePattern.MatchString(k.Role) {
 		errs = append(errs, fmt.Errorf("--role %q: lower-case letters, digits and _, beginning with a letter", k.Role))
 	}
-	if k.Playbook != "" && (!filepath.IsLocal(k.Playbook) || !strings.Contains(k.Playbook, "/")) {
-		errs = append(errs, fmt.Errorf("--playbook %q: a path in a directory below this one, such as playbooks/%s.yml", k.Playbook, k.Role))
+	ending := filepath.Ext(k.Playbook)
+	if k.Playbook != "" && (!filepath.IsLocal(k.Playbook) || !strings.Contains(k.Playbook, "/") || ending != ".yml" && ending != ".yaml") {
+		errs = append(errs, fmt.Errorf("--playbook %q: a path in a directory below this one, with the ending .yml or .yaml, such as playbooks/%s.yml", k.Playbook, k.Singular()))
 	}
 	return errors.Join(errs...)
 }

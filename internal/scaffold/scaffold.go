@@ -18,6 +18,8 @@ import (
 	"regexp"
 	"strings"
 	"text/template"
+
+	"github.com/pmezard/go-difflib/difflib"
 )
 
 //go:embed all:files
@@ -84,6 +86,19 @@ func show(out *strings.Builder, sign string, lines []string) {
 }
 
 func (d *Differs) Unwrap() error { return ErrDiffers }
+
+// Diff is what would change in the file, as a unified diff. It is empty where only the
+// line feed at the end of the file is missing.
+func (d *Differs) Diff() string {
+	// The writer is a buffer: there is no error.
+	text, _ := difflib.GetUnifiedDiffString(difflib.UnifiedDiff{
+		A: linesOf(d.Old), B: linesOf(d.Text), FromFile: d.Path, ToFile: d.Path + " (new)", Context: 3,
+	})
+	return text
+}
+
+// linesOf are the lines of a text, each with a line feed.
+func linesOf(text string) []string { return difflib.SplitLines(strings.TrimSuffix(text, "\n")) }
 
 // Write writes the files into the directory, all or none: with force also over
 // others. A file that has the text already is left alone. A link in the directory
@@ -207,6 +222,17 @@ func (k Kind) Files(dir string) ([]File, error) {
 		// Ansible looks for roles beside the playbook.
 		files = append(files, File{Path: k.Playbook, Text: text}, File{Path: path.Join(path.Dir(k.Playbook), "roles"), Link: k.rolesFrom()})
 	}
+	people, err := k.forPeople()
+	if err != nil {
+		return nil, err
+	}
+	changed, err := k.lists(dir)
+	return append(append(files, people...), changed...), err
+}
+
+// forPeople are the permissions of people who work with the kind.
+func (k Kind) forPeople() ([]File, error) {
+	var files []File
 	for _, role := range []string{"editor", "viewer"} {
 		text, err := execute("files/kind/"+role+"_role.yaml", k)
 		if err != nil {
@@ -214,13 +240,33 @@ func (k Kind) Files(dir string) ([]File, error) {
 		}
 		files = append(files, File{Path: fmt.Sprintf("config/rbac/%s_%s_role.yaml", k.Singular(), role), Text: text})
 	}
-	changed, err := k.lists(dir)
-	return append(files, changed...), err
+	return files, nil
 }
 
 // rolesFrom is the way from the directory of the playbook to that of the roles.
 func (k Kind) rolesFrom() string {
 	return strings.Repeat("../", strings.Count(path.Clean(k.Playbook), "/")) + "roles"
+}
+
+// entry is what a list of the project has for a kind.
+type entry struct{ path, marker, has, text string }
+
+// addTo returns the text of the list with the entry.
+func (e entry) addTo(text string) string {
+	if strings.Contains(text, e.has) {
+		return text
+	}
+	return insert(text, e.marker, e.text)
+}
+
+// entries are those of the lists in config, for a CRD and a sample of these names.
+func (k Kind) entries(definition, sample string) []entry {
+	rbac := fmt.Sprintf("  - %s_editor_role.yaml\n  - %[1]s_viewer_role.yaml\n", k.Singular())
+	return []entry{
+		{"config/crd/kustomization.yaml", "# +kubebuilder:scaffold:crdkustomizeresource", "bases/" + definition + "\n", "  - bases/" + definition + "\n"},
+		{"config/samples/kustomization.yaml", "# +kubebuilder:scaffold:manifestskustomizesamples", sample + "\n", "  - " + sample + "\n"},
+		{"config/rbac/kustomization.yaml", "", k.Singular() + "_editor_role.yaml\n", rbac},
+	}
 }
 
 // lists are the files of the project that name each kind or its files.
@@ -229,25 +275,18 @@ func (k Kind) lists(dir string) ([]File, error) {
 	if err != nil {
 		return nil, err
 	}
-	rbac := fmt.Sprintf("  - %s_editor_role.yaml\n  - %[1]s_viewer_role.yaml\n", k.Singular())
-	entries := []struct{ path, marker, has, text string }{
+	entries := append([]entry{
 		{"watches.yaml", "# +kubebuilder:scaffold:watch", fmt.Sprintf("group: %s\n  version: %s\n  kind: %s\n", k.FullGroup(), k.Version, k.Kind), watch},
-		{"config/crd/kustomization.yaml", "# +kubebuilder:scaffold:crdkustomizeresource", "bases/" + path.Base(k.Definition()) + "\n", "  - bases/" + path.Base(k.Definition()) + "\n"},
-		{"config/samples/kustomization.yaml", "# +kubebuilder:scaffold:manifestskustomizesamples", k.sample() + "\n", "  - " + k.sample() + "\n"},
-		{"config/rbac/kustomization.yaml", "", k.Singular() + "_editor_role.yaml\n", rbac},
-	}
+	}, k.entries(path.Base(k.Definition()), k.sample())...)
 	var files []File
 	for _, e := range entries {
 		data, err := os.ReadFile(filepath.Join(dir, e.path))
 		if err != nil {
 			return nil, fmt.Errorf("%w: it is part of a project; \"rolewright init\" writes it", err)
 		}
-		text := string(data)
-		if strings.Contains(text, e.has) {
-			continue
+		if text := e.addTo(string(data)); text != string(data) {
+			files = append(files, File{Path: e.path, Text: text, Replaces: true})
 		}
-		text = insert(text, e.marker, e.text)
-		files = append(files, File{Path: e.path, Text: text, Replaces: true})
 	}
 	return files, nil
 }

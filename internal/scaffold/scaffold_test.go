@@ -30,7 +30,7 @@ func optionsOf(t *testing.T, file, content string) []option {
 			return nil, os.ErrNotExist
 		}
 		return []byte(content), nil
-	}).options(""))(t)
+	}).options("", ""))(t)
 	return options
 }
 
@@ -115,7 +115,7 @@ func TestOptions_ErrorsNameThePlace(t *testing.T) {
 				return nil, os.ErrNotExist
 			}
 			return []byte(content), nil
-		}).options("")
+		}).options("", "")
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", content, err, want)
 		}
@@ -147,6 +147,11 @@ func TestDefinition_KeepsWhatTheOptionsDoNotSay(t *testing.T) {
 	}
 	if err != nil || !slices.Equal(breaks, want) {
 		t.Errorf("%v, %q, want %q", err, breaks, want)
+	}
+	open := strings.Replace(first, "                color:\n", "                color:\n                  x-kubernetes-preserve-unknown-fields: true\n", 1)
+	s, _ = schemaOf(t, "{size: {type: int}, color: {choices: [red, blue]}}")
+	if _, breaks, _, err = k.definitionText(open, s); err != nil || len(breaks) != 1 || !strings.HasPrefix(breaks[0], "spec.color: it kept what the schema") {
+		t.Errorf("fields that are no longer kept: %v, %q", err, breaks)
 	}
 }
 

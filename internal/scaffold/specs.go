@@ -21,12 +21,12 @@ var ErrNoDefaults = errors.New("there are no variables in defaults/main.yml")
 // role has an argument spec.
 func ArgumentSpec(dir, role string) (File, error) {
 	read := reader(func(name string) ([]byte, error) { return os.ReadFile(filepath.Join(dir, role, name)) })
-	if there, err := read.options(FromArgspec); err == nil {
-		return File{}, fmt.Errorf("%s: %w: its argument spec has %d options; edit it", role, os.ErrExist, len(there))
+	if there, err := read.options(role, FromArgspec); err == nil {
+		return File{}, fmt.Errorf("%s: %w: it has an argument spec with %d options; edit it, or remove it", role, os.ErrExist, len(there))
 	}
-	options, err := read.options(FromDefaults)
+	options, err := read.options(role, FromDefaults)
 	if err != nil {
-		return File{}, fmt.Errorf("%s: %w", role, err)
+		return File{}, err
 	}
 	if len(options) == 0 {
 		return File{}, fmt.Errorf("%s: %w", role, ErrNoDefaults)

@@ -22,7 +22,7 @@ type SpecOption struct {
 // begins with the one of the role.
 func SpecOptions(role string) ([]SpecOption, error) {
 	read := reader(func(name string) ([]byte, error) { return os.ReadFile(filepath.Join(role, name)) })
-	options, err := read.options(FromArgspec)
+	options, err := read.options("", FromArgspec)
 	if err != nil {
 		return nil, nil //nolint:nilerr // there is none, or what is wrong with it is found elsewhere
 	}

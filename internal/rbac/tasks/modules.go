@@ -44,7 +44,7 @@ func modules() map[string][]request {
 		"helm_info":  {{"v1", "Secret", "", "get list"}},
 
 		"k8s_cluster_info": {}, "requeue_after": {}, "osdk_metric": {},
-		"helm_template": {}, "helm_pull": {}, "helm_repository": {}, "helm_plugin": {}, "helm_plugin_info": {},
+		"helm_registry_auth": {}, "kubeconfig": {}, "helm_template": {}, "helm_pull": {}, "helm_repository": {}, "helm_plugin": {}, "helm_plugin_info": {},
 	}
 }
 
@@ -63,10 +63,14 @@ func (s *scanner) module(name string, a args) {
 		return
 	}
 	short := name
-	for _, prefix := range []string{
-		"kubernetes.core.", "community.kubernetes.", "community.okd.", "redhat.openshift.", "operator_sdk.util.",
-	} {
+	for _, prefix := range []string{"ansible.builtin.", "ansible.legacy."} {
 		short = strings.TrimPrefix(short, prefix)
+	}
+	ofKubernetes := false
+	for _, prefix := range []string{"kubernetes.core.", "community.kubernetes.", "community.okd.", "redhat.openshift.", "operator_sdk.util."} {
+		if rest, ok := strings.CutPrefix(short, prefix); ok {
+			short, ofKubernetes = rest, true
+		}
 	}
 	requests, known := modules()[short]
 	switch {
@@ -76,7 +80,7 @@ func (s *scanner) module(name string, a args) {
 		s.Gap(a.f, a.line, "the commands of %s", short)
 	case slices.Contains([]string{"command", "shell", "expect", "uri", "get_url"}, short):
 		a.commands(short)
-	case strings.Contains(short, ".") && !quiet.MatchString(short):
+	case ofKubernetes || strings.Contains(short, ".") && !quiet.MatchString(short):
 		s.Gap(a.f, a.line, "the requests of the module %s", name)
 	}
 }

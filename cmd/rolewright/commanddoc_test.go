@@ -1,0 +1,108 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
+)
+
+// manDir is where make man has the manual pages.
+var manDir = flag.String("man", "", "write the manual pages to this directory")
+
+// commands are all commands that people use, each before those below it.
+func commands(cmd *cobra.Command) []*cobra.Command {
+	all := []*cobra.Command{cmd}
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			all = append(all, commands(c)...)
+		}
+	}
+	return all
+}
+
+// documented is the command line, complete.
+func documented() *cobra.Command {
+	root := newRootCommand(programName)
+	root.InitDefaultCompletionCmd()
+	root.DisableAutoGenTag = true
+	for _, c := range commands(root) {
+		c.InitDefaultHelpFlag()
+	}
+	return root
+}
+
+// commandDoc is the reference page of all commands: what --help prints.
+func commandDoc(t *testing.T) string {
+	t.Helper()
+	var b strings.Builder
+	b.WriteString("# Commands\n\n" +
+		"Written by `go test ./cmd/rolewright -run CommandReference -update`; edit the commands, not this page.\n\n" +
+		"It is what `--help` prints. All flags of `run` are in [flags](flags.md), exit codes in [exit codes](exit-codes.md). `make man` writes\n" +
+		"manual pages of the same text. Completion for shells: `rolewright completion --help`.\n")
+	for _, c := range commands(documented()) {
+		help := c.UsageString()
+		if text := strings.TrimSpace(c.Long); text != "" {
+			help = text + "\n\n" + help
+		} else {
+			help = c.Short + "\n\n" + help
+		}
+		fmt.Fprintf(&b, "\n## %s\n\n```text\n%s\n```\n", c.CommandPath(), strings.TrimSpace(help))
+	}
+	return b.String()
+}
+
+func TestCommandReference_IsInStepWithTheCommands(t *testing.T) {
+	checkPage(t, "commands.md", commandDoc(t))
+}
+
+// The manual pages have every command and its flags. With -man they are written there.
+func TestManPages_HaveEveryCommand(t *testing.T) {
+	dir := *manDir
+	if dir == "" {
+		dir = t.TempDir()
+	} else if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	root := documented()
+	for _, c := range commands(root) {
+		c.Long = indented(c.Long)
+	}
+	never := time.Unix(0, 0).UTC() // the same pages each time
+	if err := doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "Rolewright", Manual: "Rolewright", Date: &never}, dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range commands(root) {
+		page, err := os.ReadFile(filepath.Join(dir, strings.ReplaceAll(c.CommandPath(), " ", "-")+".1"))
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if c.HasAvailableLocalFlags() && !strings.Contains(string(page), "SH OPTIONS") {
+			t.Errorf("%s: the page has no options", c.CommandPath())
+		}
+	}
+}
+
+// indented makes what is indented in a help text a block of Markdown, which is not filled.
+func indented(help string) string {
+	var b strings.Builder
+	before := false
+	for line := range strings.Lines(help) {
+		now := strings.HasPrefix(line, "  ") || before && strings.TrimSpace(line) == ""
+		if now != before {
+			b.WriteString("\n")
+		}
+		if before = now; now {
+			b.WriteString("    ")
+		}
+		b.WriteString(line)
+	}
+	return b.String()
+}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rolewright/rolewright/controller/runstore"
+	"github.com/rolewright/rolewright/test/testenv"
+)
+
+// The numbers of cobra's directives for shells, as they end what __complete prints.
+const (
+	shellsOwn = ":0"
+	noFiles   = ":4"
+	byEnding  = ":8"
+	onlyDirs  = ":16"
+	keptOrder = ":36" // no files either
+)
+
+// ticket makes the directory of a run that ended some minutes ago.
+func ticket(t *testing.T, root, id, object string, minutes int) {
+	t.Helper()
+	dir := filepath.Join(root, ".runs", "someone", id)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, runstore.TicketFile)
+	if err := os.WriteFile(file, fmt.Appendf(nil, `{"Run": "%s", "Kind": "Web", "Namespace": "shop", "Name": "%s"}`, id, object), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	then := time.Now().Add(-time.Duration(minutes) * time.Minute)
+	if err := os.Chtimes(file, then, then); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestCompletion_OffersWhatFits(t *testing.T) {
+	scaffolded(t)
+	t.Setenv("KUBECONFIG", "nowhere")
+	const early, late = "11111111-1111-4111-8111-111111111111", "12222222-2222-4222-8222-222222222222"
+	ticket(t, "root", early, "a", 2)
+	ticket(t, "root", late, `b\u001b[2J`, 1)
+	for args, want := range map[string][]string{
+		"create ":                            {"api\tAdd a kind: its role, CRD, sample and permissions, and its entry in watches.yaml", noFiles},
+		"create api --role ":                 {"web", noFiles},
+		"create api --crd-from ":             {"argspec", "defaults", "none", noFiles},
+		"create api --playbook ":             {"yml", "yaml", byEnding},
+		"lint ":                              {noFiles},
+		"lint -o ":                           {"text", "json", "sarif", "github", noFiles},
+		"validate ":                          {"yaml", "yml", byEnding},
+		"validate a.yaml ":                   {noFiles},
+		"test a.yaml ":                       {"yaml", "yml", byEnding},
+		"once --filename ":                   {"yaml", "yml", "json", byEnding},
+		"run --executor ":                    {"auto", "warm", "runner", noFiles},
+		"generate schema ":                   {"Web", noFiles},
+		"generate argspec ":                  {"web", noFiles},
+		"generate argspec web ":              {noFiles},
+		"generate health-lua ":               {"Web", noFiles},
+		"generate health-lua Web ":           {noFiles},
+		"generate rbac --output ":            {"yaml", "yml", byEnding},
+		"generate chart --output ":           {onlyDirs},
+		"replay --runner-root root ":         {late + "\tWeb shop/b", early + "\tWeb shop/a", keptOrder},
+		"replay --runner-root root 11":       {early + "\tWeb shop/a", keptOrder},
+		"replay --runner-root root *":        {keptOrder},
+		"replay --runner-root root /t":       {onlyDirs},
+		"cluster exec -- ":                   {shellsOwn},
+		"generate rbac --namespace ":         {noFiles}, // there is no cluster
+		"doctor --as system:serviceaccount:": {noFiles},
+	} {
+		words := append([]string{"rolewright", "__complete"}, strings.Split(args, " ")...)
+		code, stdout, stderr := invoke(words...)
+		got := strings.Split(strings.TrimSpace(stdout), "\n")
+		if code != 0 || !slices.Equal(got, want) || strings.Contains(stderr, "rror") {
+			t.Errorf("%q: code %d, %q, want %q\n%s", args, code, got, want, stderr)
+		}
+	}
+	if _, stdout, _ := invoke("rolewright", "__complete", "explain", "RW10"); !strings.Contains(stdout, "\nRW101\t") {
+		t.Errorf("explain RW10: %q", stdout)
+	}
+}
+
+func TestCompletion_AsksTheCluster(t *testing.T) {
+	cfg := testenv.Config(t)
+	t.Setenv("KUBECONFIG", testenv.Kubeconfig(t, cfg))
+	for args, want := range map[string]string{
+		"generate rbac --namespace ":         "kube-system",
+		"generate rbac --namespace default,": "default,kube-system",
+	} {
+		words := append([]string{"rolewright", "__complete"}, strings.Split(args, " ")...)
+		if _, stdout, stderr := invoke(words...); !slices.Contains(strings.Split(stdout, "\n"), want) {
+			t.Errorf("%q: %q, want %q\n%s", args, stdout, want, stderr)
+		}
+	}
+}
+
+// The scripts are cobra's own; that a shell can read them is what is to be known here.
+func TestCompletion_ShellsReadTheScripts(t *testing.T) {
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		t.Run(shell, func(t *testing.T) {
+			program, err := exec.LookPath(shell)
+			if err != nil {
+				t.Skip(err)
+			}
+			code, script, stderr := invoke("rolewright", "completion", shell)
+			if code != 0 {
+				t.Fatalf("code %d: %s", code, stderr)
+			}
+			cmd := exec.CommandContext(t.Context(), program, "-n")
+			cmd.Stdin = strings.NewReader(script)
+			if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
+				t.Errorf("%v: %s", err, out)
+			}
+		})
+	}
+}

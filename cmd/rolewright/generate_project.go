@@ -1,0 +1,194 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/rolewright/rolewright/controller/extravars"
+	"github.com/rolewright/rolewright/internal/manifests"
+	"github.com/rolewright/rolewright/internal/rbac"
+	"github.com/rolewright/rolewright/internal/scaffold"
+	"github.com/rolewright/rolewright/internal/watches"
+)
+
+// generateManifestsOptions are the flags of rolewright generate manifests.
+type generateManifestsOptions struct {
+	filesOptions
+
+	watchesFile string
+	checkOnly   bool
+}
+
+func newGenerateManifestsCommand() *cobra.Command {
+	var o generateManifestsOptions
+	cmd := &cobra.Command{
+		Use:   "manifests",
+		Short: "Write the manifests in config again, as the watches need them",
+		Long: `Write the manifests in config again that "init" and "create api" have written, for
+the kinds of watches.yaml and the project of PROJECT: a file that is missing is
+written, and a list that lacks a file of a kind gets it.
+
+A file that exists with another text is kept. The diff to what would be written is
+shown, and the exit code is 1. --force writes over such files; to have only one of
+them written again, remove it. CRDs and samples that exist are left as they are:
+"rolewright generate crd" brings CRDs up to date. A project of operator-sdk has
+other manifests: look at the diffs of --check first.`,
+		Example: `  rolewright generate manifests
+  rolewright generate manifests --check`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
+	}
+	cmd.Flags().StringVar(&o.watchesFile, "watches-file", "./watches.yaml", "The file that says which kinds are watched.")
+	cmd.Flags().BoolVar(&o.checkOnly, "check", false, "Write nothing, and fail if a file is missing or has another text.")
+	cmd.Flags().BoolVar(&o.force, "force", false, "Write over files that exist with another text.")
+	cmd.MarkFlagsMutuallyExclusive("check", "force")
+	o.bindOutput(cmd)
+	return cmd
+}
+
+func (o *generateManifestsOptions) run(cmd *cobra.Command) error {
+	if err := o.start(cmd); err != nil {
+		return err
+	}
+	p, err := scaffold.Read(".")
+	if err != nil {
+		return usage(err)
+	}
+	watched, problems, err := watches.Load(o.watchesFile, watches.Options{})
+	if err != nil {
+		return usage(problemsError(err, problems))
+	}
+	made, err := scaffold.ManifestsOf(".", p, watched, extravars.ToSnake)
+	if err != nil {
+		return usage(err)
+	}
+	rules := generateRBACOptions{watchesFile: o.watchesFile, name: "manager-role", definitions: defaultDefinitions, scan: true, offline: true, injectOwnerRef: true}
+	for _, k := range made.Kinds {
+		rules.own = append(rules.own, rbac.Resource{Group: k.FullGroup(), Kind: k.Kind, Name: k.Plural(), Namespaced: k.Namespaced})
+	}
+	needs, gaps, err := rules.generate(cmd.Context(), io.Discard)
+	if err != nil {
+		return err
+	}
+	for _, g := range gaps {
+		made.Notes = append(made.Notes, fmt.Sprintf("%s: the permissions that it needs are not known: %s", g.Place, g.What))
+	}
+	files := append(made.Files, scaffold.File{Path: rulesFile, Text: rules.yaml(needs, gaps)})
+	if o.checkOnly {
+		return o.check(files, made.Notes, `run "rolewright generate manifests"`)
+	}
+	return o.restore(files, made.Notes)
+}
+
+// restore writes the files that are missing, and keeps those that exist with another
+// text, unless with force.
+func (o *filesOptions) restore(files []scaffold.File, notes []string) error {
+	var kept []*scaffold.Differs
+	files = slices.DeleteFunc(files, func(f scaffold.File) bool {
+		there, err := os.ReadFile(f.Path)
+		if err != nil || string(there) == f.Text || f.Replaces || o.force {
+			return false
+		}
+		kept = append(kept, &scaffold.Differs{Path: f.Path, Old: string(there), Text: f.Text})
+		return true
+	})
+	if len(kept) == 0 {
+		return o.write(files, notes, "")
+	}
+	changes, err := scaffold.Write(".", files, o.force)
+	if err != nil {
+		return usage(err)
+	}
+	all := ofDiffering(kept)
+	for _, c := range changes {
+		all = append(all, fileJSON{Path: c.Path, Did: c.Did})
+	}
+	if err := o.print(all, notes); err != nil {
+		return err
+	}
+	return fmt.Errorf("kept: %s, with another text than would be written: %s\n--force writes over what is there; to have one written again, remove it",
+		counted(len(kept), "file", "files"), strings.Join(pathsOf(kept), ", "))
+}
+
+// newGenerateHealthLuaCommand prints health checks for Argo CD.
+func newGenerateHealthLuaCommand() *cobra.Command {
+	var watchesFile, output string
+	cmd := &cobra.Command{
+		Use:   "health-lua [KIND...]",
+		Short: "Print a health check for Argo CD, for the kinds of this project",
+		Long: `Print Argo CD's ConfigMap with a health check in Lua for each kind of watches.yaml, or
+for those that are named. An object is Healthy when its spec as it is now has run
+successfully, Degraded when the run has failed, Suspended when it is paused, and else
+Progressing. It reads the conditions Ready, Reconciling and Stalled, and their
+observedGeneration; a kind whose watch says manageStatus: false has none, and is left
+out.
+
+With -o lua it prints the script alone, which is the same for all kinds.`,
+		Example: `  rolewright generate health-lua > argocd-cm.yaml
+  rolewright generate health-lua -o lua > health.lua`,
+		ValidArgsFunction: watchedKinds,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch output {
+			case outputYAML, outputLua:
+			default:
+				return usage(fmt.Errorf("--output must be %s or %s, not %q", outputYAML, outputLua, output))
+			}
+			kinds, err := managedKinds(cmd.ErrOrStderr(), watchesFile, args)
+			if err != nil {
+				return usage(err)
+			}
+			text := manifests.HealthLua()
+			if output == outputYAML {
+				text = manifests.ArgoCDHealth(kinds)
+			}
+			_, err = io.WriteString(cmd.OutOrStdout(), text)
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&watchesFile, "watches-file", "./watches.yaml", "The file that says which kinds are watched.")
+	cmd.Flags().StringVarP(&output, "output", "o", outputYAML, "What to print: yaml, the ConfigMap, or lua, the script.")
+	completeFlag(cmd, "output", fixed(outputYAML, outputLua))
+	return cmd
+}
+
+// The values of health-lua's --output.
+const (
+	outputYAML = "yaml"
+	outputLua  = "lua"
+)
+
+// managedKinds are the kinds of the watches file whose status the operator writes,
+// or those of them that are named.
+func managedKinds(stderr io.Writer, watchesFile string, named []string) ([]schema.GroupKind, error) {
+	watched, problems, err := watches.Load(watchesFile, watches.Options{LookupEnv: os.LookupEnv})
+	if err != nil {
+		return nil, problemsError(err, problems)
+	}
+	var kinds []schema.GroupKind
+	var all []string
+	for _, w := range watched {
+		all = append(all, w.GVK.Kind)
+		switch {
+		case len(named) > 0 && !slices.Contains(named, w.GVK.Kind), slices.Contains(kinds, w.GVK.GroupKind()):
+		case !w.ManageStatus:
+			fmt.Fprintf(stderr, "note: %s is left out: its watch says manageStatus: false, so it has no conditions\n", w.GVK.Kind)
+		default:
+			kinds = append(kinds, w.GVK.GroupKind())
+		}
+	}
+	for _, name := range named {
+		if !slices.Contains(all, name) {
+			return nil, fmt.Errorf("%s has no watch of the kind %s; it has %q", watchesFile, name, all)
+		}
+	}
+	if len(kinds) == 0 {
+		return nil, fmt.Errorf("%s has no kind whose status is written: there is nothing to check", watchesFile)
+	}
+	return kinds, nil
+}

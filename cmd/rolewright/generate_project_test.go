@@ -1,0 +1,165 @@
+package main
+
+import (
+	"encoding/json"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	lua "github.com/yuin/gopher-lua"
+	"sigs.k8s.io/yaml"
+)
+
+// textsIn are the files below a directory, by their paths.
+func textsIn(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	texts := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		texts[path] = string(data)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return texts
+}
+
+// A project whose config is gone gets it as init and create api have written it.
+func TestGenerateManifests_WritesWhatIsMissingAndKeepsWhatDiffers(t *testing.T) {
+	scaffolded(t)
+	if code, _, stderr := invoke("rolewright", "create", "api", "--group", "net", "--version", "v1", "--kind", "Zone", "--cluster-scoped", "--playbook", "playbooks/zone.yml"); code != 0 {
+		t.Fatal(stderr)
+	}
+	want := textsIn(t, "config")
+	generate := func(code int, args ...string) (stdout, stderr string) {
+		t.Helper()
+		got, stdout, stderr := invoke(append([]string{"rolewright", "generate", "manifests"}, args...)...)
+		if got != code {
+			t.Errorf("%q: code %d, want %d\n%s%s", args, got, code, stdout, stderr)
+		}
+		return stdout, stderr
+	}
+	generate(0, "--check")
+	if err := os.RemoveAll("config"); err != nil {
+		t.Fatal(err)
+	}
+	generate(0)
+	if diff := cmp.Diff(want, textsIn(t, "config")); diff != "" {
+		t.Errorf("-had +has: %s", diff)
+	}
+
+	const changed, lost, list = "config/manager/manager.yaml", "config/rbac/role_binding.yaml", "config/crd/kustomization.yaml"
+	replaceIn(t, changed, "cpu: 10m", "cpu: 20m")
+	replaceIn(t, list, "  - bases/net.example.com_zones.yaml\n", "")
+	if err := os.Remove(lost); err != nil {
+		t.Fatal(err)
+	}
+	before := textsIn(t, "config")
+	generate(1, "--check")
+	if diff := cmp.Diff(before, textsIn(t, "config")); diff != "" {
+		t.Errorf("--check writes: %s", diff)
+	}
+	stdout, stderr := generate(1)
+	if !strings.Contains(stdout, "-              cpu: 20m\n+              cpu: 10m\n") || !strings.Contains(stderr, changed) {
+		t.Errorf("%s%s", stdout, stderr)
+	}
+	now := maps.Clone(want)
+	now[changed] = before[changed]
+	if diff := cmp.Diff(now, textsIn(t, "config")); diff != "" {
+		t.Errorf("-want +has: %s", diff)
+	}
+	generate(0, "--force")
+	if diff := cmp.Diff(want, textsIn(t, "config")); diff != "" {
+		t.Errorf("--force: -want +has: %s", diff)
+	}
+}
+
+// luaValue is a value of JSON in Lua.
+func luaValue(l *lua.LState, value any) lua.LValue {
+	switch v := value.(type) {
+	case map[string]any:
+		table := l.NewTable()
+		for key, inner := range v {
+			table.RawSetString(key, luaValue(l, inner))
+		}
+		return table
+	case []any:
+		table := l.NewTable()
+		for _, inner := range v {
+			table.Append(luaValue(l, inner))
+		}
+		return table
+	case string:
+		return lua.LString(v)
+	case float64:
+		return lua.LNumber(v)
+	case bool:
+		return lua.LBool(v)
+	}
+	return lua.LNil
+}
+
+// The script is run by Argo CD's interpreter on statuses that the operator writes.
+func TestGenerateHealthLua_JudgesWhatTheOperatorWrites(t *testing.T) {
+	scaffolded(t)
+	code, stdout, stderr := invoke("rolewright", "generate", "health-lua", "Web")
+	var config struct{ Data map[string]string }
+	if err := yaml.Unmarshal([]byte(stdout), &config); err != nil || code != 0 {
+		t.Fatalf("code %d, %v\n%s%s", code, err, stdout, stderr)
+	}
+	script := config.Data["resource.customizations.health.apps.example.com_Web"]
+	if _, alone, _ := invoke("rolewright", "generate", "health-lua", "-o", "lua"); alone != script || script == "" {
+		t.Errorf("the script alone is another one:\n%s", alone)
+	}
+	health := func(object map[string]any) string {
+		data, err := json.Marshal(object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var plain any
+		if err := json.Unmarshal(data, &plain); err != nil {
+			t.Fatal(err)
+		}
+		l := lua.NewState(lua.Options{SkipOpenLibs: true})
+		defer l.Close()
+		lua.OpenBase(l)
+		l.SetTop(0)
+		l.SetGlobal("obj", luaValue(l, plain))
+		if err := l.DoString(script); err != nil {
+			t.Fatal(err)
+		}
+		table, ok := l.Get(1).(*lua.LTable)
+		if !ok {
+			t.Fatalf("it returns %v", l.Get(1))
+		}
+		if message := table.RawGetString("message"); message.Type() != lua.LTString || message.String() == "" {
+			t.Errorf("no message for %s", data)
+		}
+		return table.RawGetString("status").String()
+	}
+	wanted := []string{"Progressing", "Healthy", "Degraded", "Degraded", "Progressing", "Progressing", "Healthy", "Suspended"}
+	for i, s := range situations() {
+		meta := map[string]any{"generation": 3}
+		if strings.Contains(s.title, "inalizer") {
+			meta["deletionTimestamp"] = "2026-05-06T07:08:09Z"
+		}
+		if got := health(map[string]any{"metadata": meta, "status": s.status}); got != wanted[i] {
+			t.Errorf("%s: %s, want %s", s.title, got, wanted[i])
+		}
+		meta["generation"] = 4 // the spec has changed since
+		if got := health(map[string]any{"metadata": meta, "status": s.status}); got != "Progressing" {
+			t.Errorf("%s, of the generation before: %s", s.title, got)
+		}
+	}
+	if got := health(map[string]any{"metadata": map[string]any{"generation": 1}}); got != "Progressing" {
+		t.Errorf("without a status: %s", got)
+	}
+}

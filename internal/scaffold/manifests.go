@@ -1,0 +1,168 @@
+package scaffold
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/rolewright/rolewright/internal/watches"
+)
+
+// Manifests are the files of a project in config.
+type Manifests struct {
+	Files []File
+	Kinds []Kind
+	Notes []string
+}
+
+// permissions is the one file in config that is not made of the watches alone.
+const permissions = "config/rbac/role.yaml"
+
+// ManifestsOf returns what "init" and "create api" write in config for a project with
+// these watches, but for the operator's own permissions. CRDs and samples are among
+// them only where the directory has none of the kind, and a list that exists gets
+// the entries that it has not.
+func ManifestsOf(dir string, p Project, watched []watches.Watch, variable Variable) (Manifests, error) {
+	var m Manifests
+	base, err := p.Files()
+	if err != nil {
+		return m, err
+	}
+	lists := map[string]string{}
+	for _, w := range watched {
+		made, err := p.manifestsOf(dir, w, variable)
+		if err != nil {
+			return m, err
+		}
+		for _, e := range made.entries {
+			if _, ok := lists[e.path]; !ok {
+				if lists[e.path], err = listOf(dir, e.path, base); err != nil {
+					return m, err
+				}
+			}
+			lists[e.path] = e.addTo(lists[e.path])
+		}
+		m.add(made.files...)
+		m.Kinds, m.Notes = append(m.Kinds, made.kind), append(m.Notes, made.notes...)
+	}
+	for _, f := range base {
+		if text, ok := lists[f.Path]; ok {
+			f.Text, f.Replaces = text, true
+		}
+		if strings.HasPrefix(f.Path, "config/") && f.Path != permissions {
+			m.add(f)
+		}
+	}
+	return m, nil
+}
+
+// add leaves out what is there: two versions of a kind have files in common.
+func (m *Manifests) add(files ...File) {
+	for _, f := range files {
+		known := false
+		for _, have := range m.Files {
+			known = known || have.Path == f.Path
+		}
+		if !known {
+			m.Files = append(m.Files, f)
+		}
+	}
+}
+
+// listOf is the text of a list: what is in the directory, or else a new one.
+func listOf(dir, name string, base []File) (string, error) {
+	data, err := os.ReadFile(filepath.Join(dir, name))
+	if !os.IsNotExist(err) {
+		return string(data), err
+	}
+	for _, f := range base {
+		if f.Path == name {
+			return f.Text, nil
+		}
+	}
+	return "", nil
+}
+
+// ofKind are the manifests of one kind.
+type ofKind struct {
+	kind    Kind
+	files   []File
+	entries []entry
+	notes   []string
+}
+
+func (p Project) manifestsOf(dir string, w watches.Watch, variable Variable) (ofKind, error) {
+	k, known := p.kindOf(w)
+	definition, old, err := k.find(dir)
+	if err != nil {
+		return ofKind{}, err
+	}
+	made := ofKind{}
+	d := Definition{}
+	sample, err := k.findSample(dir)
+	if err != nil {
+		return ofKind{}, err
+	}
+	if old == "" || sample == "" {
+		if d, err = DefinitionOf(dir, p, w, "", variable); err != nil {
+			return ofKind{}, err
+		}
+	}
+	if d.File.Path == "" { // nothing says what the spec is
+		s := newSchema(nil, nil, variable)
+		s.spec = mapping("type", scalar("object"), "x-kubernetes-preserve-unknown-fields", literal("!!bool", "true"))
+		if d.Sample, err = k.sampleText(s, nil); err != nil {
+			return ofKind{}, err
+		}
+		if d.File.Text, _, _, err = k.definitionText(old, s); err != nil {
+			return ofKind{}, err
+		}
+	}
+	if old == "" {
+		made.files = append(made.files, File{Path: definition, Text: d.File.Text})
+		if !known {
+			made.notes = append(made.notes, fmt.Sprintf("%s: PROJECT does not have it: its objects are in namespaces", k.Kind))
+		}
+	} else if err := k.takeNames(old); err != nil {
+		return ofKind{}, fmt.Errorf("%s: %w", definition, err)
+	}
+	if sample == "" {
+		sample = k.sample()
+		made.files = append(made.files, File{Path: k.Sample(), Text: d.Sample})
+	}
+	people, err := k.forPeople()
+	if err != nil {
+		return ofKind{}, err
+	}
+	made.kind, made.files, made.entries = k, append(made.files, people...), k.entries(path.Base(definition), sample)
+	return made, nil
+}
+
+// takeNames takes from the CRD that there is what it is free to say.
+func (k *Kind) takeNames(definition string) error {
+	root, err := reader(func(string) ([]byte, error) { return []byte(definition), nil }).yaml("", "")
+	spec := at(root, "spec")
+	k.plural, k.Namespaced = text(at(at(spec, "names"), "plural")), text(at(spec, "scope")) != "Cluster"
+	return err
+}
+
+// findSample is the name of a file in config/samples with an object of the kind,
+// empty if there is none.
+func (k Kind) findSample(dir string) (string, error) {
+	paths, err := filepath.Glob(filepath.Join(dir, "config/samples/*.y*ml"))
+	if err != nil {
+		return "", err
+	}
+	for _, p := range paths {
+		root, err := reader(func(name string) ([]byte, error) { return os.ReadFile(name) }).yaml("", p)
+		if err != nil {
+			return "", err
+		}
+		if text(at(root, "kind")) == k.Kind && text(at(root, "apiVersion")) == k.FullGroup()+"/"+k.Version {
+			return filepath.Base(p), nil
+		}
+	}
+	return "", nil
+}
