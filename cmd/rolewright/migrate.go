@@ -30,7 +30,7 @@ func newMigrateCommand() *cobra.Command {
 		Args:  explainArgument,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newMigrateReportCommand(), newMigrateApplyCommand())
+	cmd.AddCommand(newMigrateReportCommand(), newMigrateSimulateCommand(), newMigrateApplyCommand())
 	return cmd
 }
 

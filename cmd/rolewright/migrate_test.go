@@ -137,7 +137,7 @@ func TestMigrateReport_OfAProjectThatFits(t *testing.T) {
 		t.Errorf("code %d\n%s%s", code, stdout, stderr)
 	}
 	t.Chdir(t.TempDir())
-	for _, args := range [][]string{{"report"}, {"report", "missing"}, {"report", ".", "--root", "."}, {"report", "-o", "yaml"}, {"report", "--deployment", "x"}, {"apply", "--level", "most"}} {
+	for _, args := range [][]string{{"report"}, {"report", "missing"}, {"report", ".", "--root", "."}, {"report", "-o", "yaml"}, {"report", "--deployment", "x"}, {"apply", "--level", "most"}, {"simulate", "."}} {
 		if code, _, stderr := invoke(append([]string{"rolewright", "migrate"}, args...)...); code != 2 || stderr == "" {
 			t.Errorf("%q: code %d: %s", args, code, stderr)
 		}

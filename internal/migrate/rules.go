@@ -1,5 +1,5 @@
 // Package migrate says what is different for an operator that was ansible-operator's: in
-// its project and in its Deployment. It changes a
+// its project, in its Deployment, and in the results of its past runs. It changes a
 // project where that is asked for. It knows files, not clusters.
 package migrate
 
