@@ -15,6 +15,7 @@ import (
 
 	"github.com/rolewright/rolewright/controller/extravars"
 	"github.com/rolewright/rolewright/internal/lint"
+	"github.com/rolewright/rolewright/internal/migrate"
 	"github.com/rolewright/rolewright/internal/scaffold"
 	"github.com/rolewright/rolewright/internal/version"
 	"github.com/rolewright/rolewright/internal/watches"
@@ -70,18 +71,18 @@ a pull request, which is the default where GITHUB_ACTIONS is true.`,
 func newExplainCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "explain RULE",
-		Short:   "Explain a rule of lint",
+		Short:   "Explain a rule of lint or migrate report",
 		Example: "  rolewright explain RW103",
 		Args:    cobra.ExactArgs(1),
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			var ids []string
-			for _, r := range lint.Rules() {
+			for _, r := range explainedRules() {
 				ids = append(ids, r.ID+"\t"+r.Title)
 			}
 			return ids, cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			text, err := lint.Explain(args[0])
+			text, err := lint.Explain(explainedRules(), args[0])
 			if err != nil {
 				return usage(err)
 			}
@@ -90,6 +91,9 @@ func newExplainCommand() *cobra.Command {
 		},
 	}
 }
+
+// explainedRules are those of all commands that have findings.
+func explainedRules() []lint.Rule { return append(lint.Rules(), migrate.LintRules()...) }
 
 func (o *lintOptions) run(cmd *cobra.Command) error {
 	if !slices.Contains([]string{outputText, outputJSON, outputSARIF, outputGitHub}, o.output) {
@@ -106,7 +110,7 @@ func (o *lintOptions) run(cmd *cobra.Command) error {
 	case outputJSON:
 		err = printJSON(out, map[string]any{"findings": append([]lint.Finding{}, found...)})
 	case outputSARIF:
-		err = lint.SARIF(out, found, version.Read().Version)
+		err = lint.SARIF(out, lint.Rules(), found, version.Read().Version)
 	case outputGitHub:
 		err = lint.GitHub(out, found)
 	default:

@@ -16,6 +16,8 @@ type Severity string
 const (
 	Error   Severity = "error"
 	Warning Severity = "warning"
+	// Note needs nothing to be done.
+	Note Severity = "note"
 )
 
 // Finding is a thing that does not fit.
@@ -104,10 +106,10 @@ func Rules() []Rule {
 	}
 }
 
-// Explain is the text about a rule; the error names the rules that there are.
-func Explain(id string) (string, error) {
+// Explain is the text about one of the rules; the error names the rules that there are.
+func Explain(rules []Rule, id string) (string, error) {
 	var known []string
-	for _, r := range Rules() {
+	for _, r := range rules {
 		if strings.EqualFold(r.ID, id) {
 			return fmt.Sprintf("%s: %s\n\n%s\n", r.ID, r.Title, r.Text), nil
 		}

@@ -70,10 +70,11 @@ type (
 	}
 )
 
-// SARIF writes findings in the form that code scanning reads; version is the program's.
-func SARIF(out io.Writer, all []Finding, version string) error {
+// SARIF writes findings of rules in the form that code scanning reads; version is the
+// program's.
+func SARIF(out io.Writer, rules []Rule, all []Finding, version string) error {
 	run := sarifRun{Tool: sarifTool{sarifDriver{Name: "rolewright", Version: version}}, Results: []sarifResult{}}
-	for _, r := range Rules() {
+	for _, r := range rules {
 		run.Tool.Driver.Rules = append(run.Tool.Driver.Rules, sarifRule{r.ID, sarifText{r.Title}, sarifText{r.Text}})
 	}
 	for _, f := range all {

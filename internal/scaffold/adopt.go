@@ -16,10 +16,12 @@ const image = "rolewright/operator"
 
 var (
 	// incumbentBase is the line of a Dockerfile that names ansible-operator's image.
-	incumbentBase = regexp.MustCompile(`(?m)^(FROM[ \t]+(?:--\S+[ \t]+)*)\S*/?ansible-operator(?:[:@]\S+)?([ \t]|$)`)
+	incumbentBase = regexp.MustCompile(`(?m)^(FROM[ \t]+(?:--\S+[ \t]+)*)\S*/?ansible-operator(?:[:@]\S+)?([ \t\r]|$)`)
 	// incumbentRun is the line of a Makefile that runs ansible-operator.
 	incumbentRun = regexp.MustCompile(`(?m)^(\t.*)(?:\$\(ANSIBLE_OPERATOR\)|\bansible-operator) run\b`)
-	devTarget    = regexp.MustCompile(`(?m)^dev:`)
+	// incumbentTool is what such a line needs: the target that downloads ansible-operator.
+	incumbentTool = regexp.MustCompile(`(?m)^(run:.*?)[ \t]+ansible-operator\b`)
+	devTarget     = regexp.MustCompile(`(?m)^dev:`)
 )
 
 // Adopt returns the files that a project of operator-sdk has otherwise with Rolewright:
@@ -55,8 +57,18 @@ func Adopt(dir string) (files []File, notes []string, err error) {
 	return files, notes, nil
 }
 
+// WithImage is a Dockerfile, or a line of one, with Rolewright's image in the place of
+// ansible-operator's.
+func WithImage(text string) string { return incumbentBase.ReplaceAllString(text, "${1}"+image+"${2}") }
+
+// WithProgram is a Makefile, or a line of one, that runs rolewright in the place of
+// ansible-operator, which it does not download for that.
+func WithProgram(text string) string {
+	return incumbentTool.ReplaceAllString(incumbentRun.ReplaceAllString(text, "${1}rolewright run"), "${1}")
+}
+
 func adoptDockerfile(text string) (changed, note string) {
-	changed = incumbentBase.ReplaceAllString(text, "${1}"+image+"${2}")
+	changed = WithImage(text)
 	if changed == text && !strings.Contains(text, image) {
 		note = "no line FROM names ansible-operator: build the image on " + image + " yourself"
 	}
@@ -64,7 +76,7 @@ func adoptDockerfile(text string) (changed, note string) {
 }
 
 func adoptMakefile(text string) (changed, note string) {
-	changed = incumbentRun.ReplaceAllString(text, "${1}rolewright run")
+	changed = WithProgram(text)
 	if changed == text && !strings.Contains(text, "rolewright run") {
 		note = "no target runs ansible-operator: start the operator with rolewright run"
 	}

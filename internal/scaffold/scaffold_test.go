@@ -246,7 +246,7 @@ func TestAdopt_ChangesWhatNamesTheIncumbent(t *testing.T) {
 		}
 		want := map[string]string{
 			"Dockerfile": "FROM --platform=linux/amd64 rolewright/operator AS base\nCOPY roles/ ${HOME}/roles/\n",
-			"Makefile": "run: ansible-operator ## Run it\n\trolewright run\n\nansible-operator:\n\tcurl $(URL)/ansible-operator\n" +
+			"Makefile": "run: ## Run it\n\trolewright run\n\nansible-operator:\n\tcurl $(URL)/ansible-operator\n" +
 				"\n.PHONY: dev\ndev: ## Run the operator while its roles are written.\n\trolewright dev\n",
 		}
 		for _, f := range files {

@@ -1,0 +1,87 @@
+package migrate
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// repository is the git repository of a project.
+type repository struct{ dir string }
+
+// openRepository finds the repository that a directory is in; nil if it is in none.
+func openRepository(ctx context.Context, dir string) (*repository, error) {
+	at, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		if _, err := os.Lstat(filepath.Join(at, ".git")); err == nil {
+			break
+		}
+		if at == filepath.Dir(at) {
+			return nil, nil //nolint:nilnil // there is none, which is no error
+		}
+		at = filepath.Dir(at)
+	}
+	r := &repository{dir}
+	if _, err := r.git(ctx, "rev-parse", "--is-inside-work-tree"); err != nil {
+		return nil, fmt.Errorf("%s has a git repository, which cannot be used: %w", at, err)
+	}
+	return r, nil
+}
+
+// ready returns the current commit, if nothing else would become part of the next ones.
+func (r *repository) ready(ctx context.Context, paths []string) (string, error) {
+	status, err := r.git(ctx, "status", "--porcelain")
+	if err != nil {
+		return "", err
+	}
+	if status != "" {
+		lines := strings.Split(status, "\n")
+		more := ""
+		if len(lines) > 5 {
+			lines, more = lines[:5], fmt.Sprintf("\n  and %d more", len(lines)-5)
+		}
+		return "", fmt.Errorf("%w:\n  %s%s\ncommit or stash them first; nothing was written", ErrNotClean, strings.Join(lines, "\n  "), more)
+	}
+	if len(paths) > 0 {
+		if _, err := r.git(ctx, append([]string{"ls-files", "--error-unmatch", "--"}, paths...)...); err != nil {
+			return "", fmt.Errorf("a file that would change is not in git: %w", err)
+		}
+	}
+	return r.git(ctx, "rev-parse", "HEAD")
+}
+
+// commit commits the files of a step, and nothing else.
+func (r *repository) commit(ctx context.Context, s Step) (string, error) {
+	args := []string{"commit", "--quiet", "-m", s.Subject, "-m", s.Body, "--"}
+	for _, f := range s.Files {
+		args = append(args, f.Path)
+	}
+	if _, err := r.git(ctx, args...); err != nil {
+		return "", fmt.Errorf("the step is not made, since it cannot be committed: %w", err)
+	}
+	return r.git(ctx, "rev-parse", "--short", "HEAD")
+}
+
+// git runs a subcommand, and returns its output without the last newline.
+func (r *repository) git(ctx context.Context, args ...string) (string, error) {
+	// A repository can name a program that git status starts: that is not ours to run.
+	cmd := exec.CommandContext(ctx, "git", append([]string{"-c", "core.fsmonitor=false", "--literal-pathspecs", "-C", r.dir}, args...)...)
+	cmd.Env = append(os.Environ(), "LC_ALL=C", "GIT_TERMINAL_PROMPT=0")
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		if text := strings.TrimSpace(stderr.String()); text != "" {
+			err = errors.New(text)
+		}
+		return "", fmt.Errorf("git %s: %w", args[0], err)
+	}
+	return strings.TrimRight(stdout.String(), "\n"), nil
+}

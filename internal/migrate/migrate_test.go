@@ -1,0 +1,156 @@
+package migrate
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// known is a Rolewright that knows one flag and one reserved name.
+func known() Options {
+	return Options{
+		KnownFlag: func(name string) bool { return name == "leader-elect" },
+		Variable: func(key string) string {
+			if key == "environment" {
+				return "makes it none"
+			}
+			return ""
+		},
+		LookupEnv: func(string) (string, bool) { return "", false },
+	}
+}
+
+// changed is what a plan makes of a text in a file of a project with a watch.
+func changed(t testing.TB, file, text string) (string, string) {
+	t.Helper()
+	dir := t.TempDir()
+	for path, text := range map[string]string{
+		"watches.yaml": "- {version: v1, group: example.com, kind: Tea, role: .}\n",
+		file:           text,
+	} {
+		path = filepath.Join(dir, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p, err := NewPlan(dir, Safe, known())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := p.Make(t.Context(), dir); err != nil {
+		t.Fatal(err)
+	}
+	again, err := NewPlan(dir, Safe, known())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(again.Steps) > 0 {
+		t.Errorf("a second time there is something to do: %+v", again.Steps)
+	}
+	got, err := os.ReadFile(filepath.Join(dir, file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(got), p.Diff()
+}
+
+// What is changed keeps comments, layout and quotes; what is written in a way that has no
+// line of its own is left to people.
+func TestPlan_MakesTheSmallestChange(t *testing.T) {
+	const head = "kind: Deployment\nspec:\n  selector: {}\n  template:\n    spec:\n"
+	tests := map[string]struct{ file, text, want string }{
+		"a value in quotes":     {"m.yaml", head + "      terminationGracePeriodSeconds: \"10\" # short\n      containers: [{name: manager}]\n", head + "      terminationGracePeriodSeconds: 45 # short\n      containers: [{name: manager}]\n"},
+		"no newline at the end": {"m.yaml", head + "      containers: [{name: manager}]\n      terminationGracePeriodSeconds: 10", head + "      containers: [{name: manager}]\n      terminationGracePeriodSeconds: 45"},
+		"all in one line":       {"m.yaml", "{kind: Deployment, spec: {selector: {}, template: {spec: {containers: [{name: manager}]}}}}\n", ""},
+		"an anchor":             {"m.yaml", head + "      containers: &c [{name: manager}]\n      terminationGracePeriodSeconds: &g 10\n", ""},
+		"letters before it":     {"m.yaml", "# tée\nkind: Deployment\nspec: {template: {spec: {é: 1, containers: [{name: manager, resources: {limits: {memory: 64Mi}}}]}}}\n", "# tée\nkind: Deployment\nspec: {template: {spec: {é: 1, containers: [{name: manager, resources: {limits: {memory: 768Mi}}}]}}}\n"},
+		"verbs in lines":        {"r.yaml", "kind: Role\nrules:\n- apiGroups: [example.com]\n  resources: [teas/status]\n  verbs:\n  - 'update' # all of it\n", "kind: Role\nrules:\n- apiGroups: [example.com]\n  resources: [teas/status]\n  verbs:\n  - 'update' # all of it\n  - patch\n"},
+		"verbs of another":      {"r.yaml", "kind: Role\nrules:\n- apiGroups: [example.org]\n  resources: [teas]\n  verbs: [update]\n", ""},
+		"the second document":   {"r.yaml", "kind: Service\n---\nkind: Role\nrules: [{apiGroups: [example.com], resources: ['*'], verbs: [\"update\"]}]\n", "kind: Service\n---\nkind: Role\nrules: [{apiGroups: [example.com], resources: ['*'], verbs: [\"update\", patch]}]\n"},
+		"lines of Windows":      {"Dockerfile", "FROM x/ansible-operator:v1\r\nUSER 0\r\n", "FROM rolewright/operator\r\nUSER 0\r\n"},
+		"a stage":               {"build/Dockerfile.ci", "FROM --platform=linux/amd64 x/ansible-operator@sha256:0 AS op\n", "FROM --platform=linux/amd64 rolewright/operator AS op\n"},
+		"the tool's target":     {"Makefile", "run: ansible-operator ## Run it\n\tX=1 $(ANSIBLE_OPERATOR) run --strict\n", "run: ## Run it\n\tX=1 rolewright run --strict\n"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, _ := changed(t, tt.file, tt.text)
+			if tt.want == "" {
+				tt.want = tt.text
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestRead_StaysInTheProject: what is not a file of the project is not opened, and said.
+func TestRead_StaysInTheProject(t *testing.T) {
+	outside, dir := t.TempDir(), t.TempDir()
+	if err := os.WriteFile(filepath.Join(outside, "Dockerfile"), []byte("FROM x/ansible-operator\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(outside, "watches.yaml"), []byte("[]"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, to := range map[string]string{"Dockerfile": "Dockerfile", "watches.yaml": "watches.yaml", "config": "."} {
+		if err := os.Symlink(filepath.Join(outside, to), filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := Read(dir, known())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, d := range r.Differences {
+		got = append(got, d.Rule+" "+d.File)
+	}
+	if diff := cmp.Diff([]string{"RW641 Dockerfile", "RW641 config", "RW641 watches.yaml", "RW641 watches.yaml"}, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// FuzzPlan: whatever the files of a project are, they are compared, and what is changed can
+// still be read.
+func FuzzPlan(f *testing.F) {
+	for _, seed := range []string{
+		"", "- 1\n- {kind: Tea, markUnsafe: no}\n", "kind: Deployment\nspec: {template: {spec: {containers: [{name: manager}]}}}\n", "FROM ansible-operator\\\nENTRYPOINT [\"--\n", "a: &a [*a]\n", "\tansible-operator run\n",
+		"kind: Role\nrules: [{apiGroups: [example.com], resources: [teas], verbs: [update]}]\n", "? {a: b}\n: |\n  x\n", "kind: CustomResourceDefinition\nspec: {group: example.com, names: {kind: Tea}, versions: [{schema: {openAPIV3Schema: {properties: {status: {a: b}}}}}]}\n",
+		"kind: Deployment\nspec:\n  selector:\n  template:\n    spec:\n      containers:\n      - name: manager\n        resources:\n          limits:\n            memory: 1\n      terminationGracePeriodSeconds: 1\n",
+	} {
+		f.Add(seed)
+	}
+	// inMemory is a reporter of one file, and what it plans.
+	inMemory := func(t *testing.T, file string, compare func(*reporter, string), text string) Plan {
+		t.Helper()
+		r := newReporter(known())
+		r.file, r.kinds = file, []kind{{schema.GroupKind{Group: "example.com", Kind: "Tea"}, "teas", true}}
+		compare(r, text)
+		p, err := r.plan(Safe)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		for file, compare := range map[string]func(*reporter, string){
+			"m.yaml": (*reporter).manifests, "Dockerfile": (*reporter).dockerfile, "Makefile": (*reporter).makefile,
+			"roles/tea/tasks/main.yml": (*reporter).content, "watches.yaml": (*reporter).watchesText,
+		} {
+			p := inMemory(t, file, compare, text)
+			_ = p.Diff()
+			for _, s := range p.Steps[max(0, len(p.Steps)-1):] {
+				if again := inMemory(t, file, compare, s.Files[0].New); len(again.Steps) > 0 {
+					t.Errorf("%s: a second time there is something to do: %+v", file, again.Steps)
+				}
+			}
+		}
+	})
+}

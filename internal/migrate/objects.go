@@ -1,0 +1,239 @@
+package migrate
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// object compares an object with what Rolewright makes of it.
+func (r *reporter) object(text string, root *yaml.Node) {
+	switch child(root, "kind").Value {
+	case deploymentKind:
+		r.text = text
+		r.pod(root, child(root, "spec"), false)
+	case "ClusterServiceVersion":
+		r.text = text
+		install := child(root, "spec", "install", "spec")
+		for _, d := range child(install, "deployments").Content {
+			r.pod(d, child(d, "spec"), false)
+		}
+		for _, list := range []string{"clusterPermissions", "permissions"} {
+			for _, p := range child(install, list).Content {
+				r.permissions(text, child(p, "rules"))
+			}
+		}
+	case "CustomResourceDefinition":
+		spec := child(root, "spec")
+		k := r.watched(child(spec, "group").Value, child(spec, "names", "kind").Value)
+		for _, v := range child(spec, "versions").Content {
+			if k != nil {
+				r.version(text, k, v)
+			}
+		}
+	case "ClusterRole", "Role":
+		name := child(root, "metadata", "name").Value
+		if !strings.Contains(name, "editor") && !strings.Contains(name, "admin") && !strings.Contains(name, "viewer") {
+			r.permissions(text, child(root, "rules"))
+		}
+	default:
+		r.customResource(root)
+	}
+}
+
+// pod compares the Pod of a Deployment, of which there may be a patch only. It is the
+// operator's if a container seems to be; with sure, it is in any case.
+func (r *reporter) pod(owner, spec *yaml.Node, sure bool) {
+	pod := child(spec, "template", "spec")
+	containers := child(pod, "containers").Content
+	operator := slices.IndexFunc(containers, r.isOperator)
+	if operator < 0 && sure && len(containers) > 0 {
+		operator = 0
+	}
+	if operator < 0 {
+		return
+	}
+	for i, c := range containers {
+		switch {
+		case i == operator:
+			r.container(c)
+		case anyValue(child(c, "command"), "ao-logs") || anyValue(child(c, "args"), "ao-logs"):
+			r.add(logSidecar, c.Line, child(c, "name").Value)
+		}
+	}
+	whole := child(spec, "selector").Kind != 0
+	seconds := child(pod, "terminationGracePeriodSeconds")
+	switch n, err := strconv.Atoi(seconds.Value); {
+	case err == nil && n < 45:
+		r.change(r.add(grace, seconds.Line, "terminationGracePeriodSeconds: "+seconds.Value), DropIn, r.text, replace(r.text, seconds, graceSeconds))
+	case seconds.Kind == 0 && whole:
+		key := keyOf(pod, "containers")
+		r.change(r.add(grace, owner.Line, "no terminationGracePeriodSeconds, which is 30 then"), DropIn, r.text,
+			lineBefore(r.text, key, "terminationGracePeriodSeconds: "+graceSeconds))
+	}
+}
+
+// isOperator tells whether a container seems to be ansible-operator: by its names, or by
+// what only ansible-operator is given.
+func (r *reporter) isOperator(c *yaml.Node) bool {
+	name := child(c, "name").Value
+	if strings.Contains(name+child(c, "image").Value, "rbac-proxy") || anyValue(child(c, "command"), "ao-logs") {
+		return false
+	}
+	for _, env := range child(c, "env").Content {
+		if n := child(env, "name").Value; n == "WATCH_NAMESPACE" || n == "OPERATOR_NAME" || strings.HasPrefix(n, "ANSIBLE_") {
+			return true
+		}
+	}
+	return name == "manager" || strings.HasSuffix(name, "-manager") || anyValue(child(c, "args"), "--leader-elect") ||
+		anyValue(child(c, "args"), "--watches-file") || anyValue(child(c, "command"), "ansible-operator")
+}
+
+// anyValue tells whether a list has a text with the part.
+func anyValue(list *yaml.Node, part string) bool {
+	return slices.ContainsFunc(list.Content, func(n *yaml.Node) bool { return strings.Contains(n.Value, part) })
+}
+
+// container compares flags, environment and limits.
+func (r *reporter) container(c *yaml.Node) {
+	bounded := false
+	for _, list := range []string{"command", "args"} {
+		for _, arg := range child(c, list).Content {
+			name, _, _ := strings.Cut(strings.TrimLeft(arg.Value, "-"), "=")
+			if strings.HasPrefix(arg.Value, "-") && name != "" {
+				r.flag(name, arg.Value, arg.Line)
+				bounded = bounded || name == "max-concurrent-reconciles" || name == "max-workers"
+			}
+		}
+	}
+	for _, env := range child(c, "env").Content {
+		name := child(env, "name").Value
+		bounded = bounded || strings.HasPrefix(name, "MAX_CONCURRENT_RECONCILES_") || strings.HasPrefix(name, "WORKER_")
+	}
+	limits := child(c, "resources", "limits")
+	if cpu := child(limits, "cpu"); cpu.Value != "" && !bounded {
+		r.add(concurrency, cpu.Line, "cpu: "+cpu.Value)
+	}
+	size := child(limits, "memory")
+	if q, err := resource.ParseQuantity(size.Value); err == nil && q.Cmp(resource.MustParse(leastMemory)) < 0 {
+		r.change(r.add(memory, size.Line, "memory: "+size.Value), DropIn, r.text, replace(r.text, size, limitOfMemory))
+	}
+}
+
+// permissions compares rules of a role.
+func (r *reporter) permissions(text string, rules *yaml.Node) {
+	for _, rule := range rules.Content {
+		verbs := child(rule, "verbs")
+		at := slices.IndexFunc(verbs.Content, func(n *yaml.Node) bool { return n.Value == "update" })
+		if at < 0 || slices.ContainsFunc(verbs.Content, func(n *yaml.Node) bool { return n.Value == "patch" || n.Value == "*" }) {
+			continue
+		}
+		groups, resources := child(rule, "apiGroups"), child(rule, "resources")
+		for _, k := range r.kinds {
+			has := func(n *yaml.Node) bool {
+				return k.Group != "" && (n.Value == k.plural || n.Value == k.plural+"/status" || n.Value == "*")
+			}
+			if i := slices.IndexFunc(resources.Content, has); i >= 0 && slices.ContainsFunc(groups.Content, func(n *yaml.Node) bool { return n.Value == k.Group || n.Value == "*" }) {
+				r.change(r.add(noPatch, verbs.Content[at].Line, resources.Content[i].Value+" of "+k.Group), DropIn, text, itemAfter(text, verbs, at, "patch"))
+				break
+			}
+		}
+	}
+}
+
+// version compares a version of a watched kind.
+func (r *reporter) version(text string, k *kind, v *yaml.Node) {
+	whole := child(v, "schema", "openAPIV3Schema")
+	schema := child(whole, "properties")
+	status := child(schema, "status")
+	kept := keeps(whole) || keeps(status) || child(status, "properties", "ansible").Kind != 0
+	if schema.Kind != 0 && !kept {
+		e := none()
+		line := v.Line
+		if status.Kind == yaml.MappingNode && len(status.Content) > 0 {
+			line, e = status.Line, lineBefore(text, status.Content[0], "x-kubernetes-preserve-unknown-fields: true")
+		}
+		r.change(r.add(statusSchema, line, k.Kind+": status"), DropIn, text, e)
+	}
+	r.keys(child(schema, "spec", "properties"))
+}
+
+// keeps tells whether a schema keeps what it does not declare.
+func keeps(schema *yaml.Node) bool {
+	return child(schema, "x-kubernetes-preserve-unknown-fields").Value == "true" || child(schema, "additionalProperties").Kind != 0
+}
+
+// customResource compares an object of a watched kind.
+func (r *reporter) customResource(root *yaml.Node) {
+	group, _, _ := strings.Cut(child(root, "apiVersion").Value, "/")
+	k := r.watched(group, child(root, "kind").Value)
+	if k == nil || k.Group == "" {
+		return
+	}
+	annotations := child(root, "metadata", "annotations")
+	for i := 0; annotations.Kind == yaml.MappingNode && i+1 < len(annotations.Content); i += 2 {
+		name, ok := strings.CutPrefix(annotations.Content[i].Value, "ansible.sdk.operatorframework.io/")
+		n, err := strconv.Atoi(annotations.Content[i+1].Value)
+		if ok && err == nil && (name == "verbosity" && n > 0 || name == "max-runner-artifacts" && (n == 0 || n > 20)) {
+			r.add(annotation, annotations.Content[i].Line, name+": "+annotations.Content[i+1].Value)
+		}
+	}
+	spec := child(root, "spec")
+	r.keys(spec)
+	if k.unmarked {
+		r.templates(spec, 0)
+	}
+}
+
+// keys compares the fields of a spec, which become variables.
+func (r *reporter) keys(spec *yaml.Node) {
+	for i := 0; spec.Kind == yaml.MappingNode && i+1 < len(spec.Content); i += 2 {
+		if why := r.Variable(spec.Content[i].Value); why != "" {
+			rule := r.rules[reservedName]
+			rule.Rolewright = why
+			r.addWith(rule, spec.Content[i].Line, spec.Content[i].Value)
+		}
+	}
+}
+
+// maxDepth bounds how deep templates are looked for.
+const maxDepth = 100
+
+// templates finds strings of an object that Ansible would evaluate.
+func (r *reporter) templates(node *yaml.Node, depth int) {
+	if node.Kind == yaml.ScalarNode && (strings.Contains(node.Value, "{{") || strings.Contains(node.Value, "{%")) {
+		r.add(marking, node.Line, node.Value)
+	}
+	for _, n := range node.Content {
+		if depth < maxDepth {
+			r.templates(n, depth+1)
+		}
+	}
+}
+
+// child is the node at a path of keys; where there is none, one without kind.
+func child(node *yaml.Node, path ...string) *yaml.Node {
+	for _, key := range path {
+		found := &yaml.Node{}
+		for i := 0; node.Kind == yaml.MappingNode && i+1 < len(node.Content); i += 2 {
+			if node.Content[i].Value == key {
+				found = node.Content[i+1]
+			}
+		}
+		node = found
+	}
+	return node
+}
+
+// keyOf is the node of a key itself; where there is none, one without kind.
+func keyOf(node *yaml.Node, key string) *yaml.Node {
+	for i := 0; node.Kind == yaml.MappingNode && i+1 < len(node.Content); i += 2 {
+		if node.Content[i].Value == key {
+			return node.Content[i]
+		}
+	}
+	return &yaml.Node{}
+}

@@ -1,0 +1,370 @@
+package migrate
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/rolewright/rolewright/internal/lint"
+)
+
+// Difference is a place of a project where it counts which of the two runs it.
+type Difference struct {
+	Rule     string   `json:"rule"`
+	Severity Severity `json:"severity"`
+	// File is relative to the project, with slashes, or says where else the text is
+	// from; Line is 0 where it is the file as a whole.
+	File string `json:"file"`
+	Line int    `json:"line"`
+	// Text is what is there.
+	Text string `json:"text"`
+	// The others are as those of the [Rule].
+	AnsibleOperator string `json:"ansibleOperator"`
+	Rolewright      string `json:"rolewright"`
+	Switch          string `json:"switch"`
+	Do              string `json:"do"`
+	// Level is that of [Plan] which makes the change; empty if people do.
+	Level Level `json:"level"`
+
+	edit edit
+}
+
+// Explanation are the sentences about a difference, each with what it is.
+func (d Difference) Explanation() [][2]string {
+	do := d.Do
+	switch d.Level {
+	case DropIn:
+		do += "; rolewright migrate apply does it"
+	case Safe:
+		do += "; rolewright migrate apply --level safe does it"
+	}
+	return Rule{AnsibleOperator: d.AnsibleOperator, Rolewright: d.Rolewright, Switch: d.Switch, Do: do}.parts()
+}
+
+// Options say what is known of Rolewright and of the project.
+type Options struct {
+	// KnownFlag tells whether the operator has a flag.
+	KnownFlag func(name string) bool
+	// Variable says why a key of a spec becomes no variable; empty if it becomes one.
+	Variable func(key string) string
+	// WatchesFile is relative to the project; empty for those that begin with "watches".
+	WatchesFile string
+	// LookupEnv is the environment of the operator, for watches.yaml.
+	LookupEnv func(name string) (string, bool)
+	// Image is true if the project is what an image has of it.
+	Image bool
+}
+
+// Report is what was found in a project.
+type Report struct {
+	// Differences are in the order of their severity, rule and place.
+	Differences []Difference `json:"differences"`
+	// Skipped are the directories that were not looked at.
+	Skipped []string `json:"skipped"`
+}
+
+// DropIn tells whether nothing stops Rolewright from taking ansible-operator's place.
+func (r Report) DropIn() bool {
+	return !slices.ContainsFunc(r.Differences, func(d Difference) bool { return d.Severity == Blocked })
+}
+
+// Count is how many differences have the severity.
+func (r Report) Count(s Severity) int {
+	n := 0
+	for _, d := range r.Differences {
+		if d.Severity == s {
+			n++
+		}
+	}
+	return n
+}
+
+// Findings are the differences as findings of lint, for the formats it knows.
+func (r Report) Findings() []lint.Finding {
+	var all []lint.Finding
+	for _, d := range r.Differences {
+		f := lint.Finding{Rule: d.Rule, Severity: lint.Warning, File: d.File, Line: d.Line, Message: d.Text}
+		switch d.Severity {
+		case Blocked:
+			f.Severity = lint.Error
+		case Better, Unread:
+			f.Severity = lint.Note
+		default:
+		}
+		for _, part := range d.Explanation() {
+			f.Hint += part[0] + ": " + part[1] + "\n"
+		}
+		f.Hint = strings.TrimSuffix(f.Hint, "\n")
+		all = append(all, f)
+	}
+	return all
+}
+
+// The bounds of what is read. Known operators have some hundred files.
+const (
+	maxFile  = 4 << 20
+	maxFiles = 20000
+	maxTotal = 256 << 20
+	// maxText bounds what a difference shows of a line.
+	maxText = 200
+	// maxSame bounds the places of one rule in one file.
+	maxSame = 100
+)
+
+type reporter struct {
+	Options
+	root  *os.Root
+	file  string
+	text  string // of the file with a Deployment
+	kinds []kind
+	texts map[string]string // of the files that have edits
+	lines lineRules
+	rules map[string]Rule
+	same  map[string]int // places by file and rule
+	files int
+	total int64
+	Report
+}
+
+// Read compares the project in a directory. It opens nothing outside of it, and
+// writes nothing. The error is about the directory or the watches file.
+func Read(dir string, opts Options) (Report, error) {
+	r, err := read(dir, opts)
+	if err != nil {
+		return Report{}, err
+	}
+	return r.Report, r.root.Close()
+}
+
+func read(dir string, opts Options) (*reporter, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	r := newReporter(opts)
+	r.root = root
+	if opts.Image {
+		r.file = "."
+		r.unread(errors.New("the entrypoint and the environment of an image are not among its files"))
+	}
+	if err := r.watches(dir); err != nil {
+		return nil, errors.Join(err, root.Close())
+	}
+	if err := fs.WalkDir(root.FS(), ".", r.visit); err != nil && !errors.Is(err, errTooMuch) {
+		return nil, errors.Join(err, root.Close())
+	}
+	r.sort()
+	return r, nil
+}
+
+func newReporter(opts Options) *reporter {
+	r := &reporter{Options: opts, lines: newLineRules(), texts: map[string]string{}, rules: map[string]Rule{}, same: map[string]int{}}
+	r.Differences, r.Skipped = []Difference{}, []string{}
+	for _, rule := range Rules() {
+		r.rules[rule.ID] = rule
+	}
+	return r
+}
+
+// Deployment compares the operator's Deployment of a cluster, as YAML.
+func Deployment(name string, text []byte, opts Options) (Report, error) {
+	r := newReporter(opts)
+	r.file = name
+	var doc yaml.Node
+	if err := yaml.Unmarshal(text, &doc); err != nil || len(doc.Content) == 0 {
+		return Report{}, fmt.Errorf("read %s: %w", name, cmp.Or(err, errors.New("it is empty")))
+	}
+	r.pod(doc.Content[0], child(doc.Content[0], "spec"), true)
+	for i := range r.Differences { // the lines of the object are not what people see
+		r.Differences[i].Line, r.Differences[i].Level = 0, ""
+	}
+	r.sort()
+	return r.Report, nil
+}
+
+// Merge adds what was found elsewhere.
+func (r *Report) Merge(other Report) {
+	r.Differences, r.Skipped = append(r.Differences, other.Differences...), append(r.Skipped, other.Skipped...)
+	r.sort()
+}
+
+func (r *Report) sort() {
+	slices.SortStableFunc(r.Differences, func(a, b Difference) int {
+		order := Severities()
+		return cmp.Or(cmp.Compare(slices.Index(order, a.Severity), slices.Index(order, b.Severity)), cmp.Compare(a.Rule, b.Rule),
+			cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line))
+	})
+}
+
+// errTooMuch ends the walk.
+var errTooMuch = errors.New("the project is too large")
+
+// skipped are directories whose files the operator does not have.
+func skipped(name string) bool {
+	return strings.HasPrefix(name, ".") || slices.Contains([]string{"molecule", "tests", "test", "node_modules", "docs", "bin"}, name)
+}
+
+func (r *reporter) visit(name string, entry fs.DirEntry, err error) error {
+	r.file = name
+	switch {
+	case err != nil:
+		r.unread(err)
+		if entry != nil && entry.IsDir() {
+			return fs.SkipDir
+		}
+		return nil
+	case entry.IsDir() && name != "." && skipped(entry.Name()):
+		r.Skipped = append(r.Skipped, name)
+		return fs.SkipDir
+	case entry.Type()&fs.ModeSymlink != 0:
+		if _, err := r.root.Stat(name); err != nil {
+			r.unread(fmt.Errorf("the link is not followed: %w", err))
+		}
+		return nil // what is in the project is read where it is
+	case !entry.Type().IsRegular():
+		return nil
+	}
+	if r.files++; r.files > maxFiles || r.total > maxTotal {
+		r.unread(fmt.Errorf("%w: more than %d files or %d MiB; what comes after %s was not read", errTooMuch, maxFiles, maxTotal>>20, name))
+		return errTooMuch
+	}
+	compare := r.reader(name)
+	if compare == nil {
+		return nil
+	}
+	text, err := r.read(name)
+	if err != nil {
+		r.unread(err)
+		return nil
+	}
+	compare(text)
+	return nil
+}
+
+// reader is how a file is compared; nil if it is of no concern.
+func (r *reporter) reader(name string) func(text string) {
+	base, ext := path.Base(name), path.Ext(name)
+	content := strings.Contains("/"+name, "/roles/") || strings.Contains("/"+name, "/playbooks/")
+	switch isYAML := ext == ".yml" || ext == ".yaml"; {
+	case strings.HasPrefix(base, "Dockerfile"), strings.HasPrefix(base, "Containerfile"), ext == ".Dockerfile":
+		return r.dockerfile
+	case base == "Makefile":
+		return r.makefile
+	case content && (isYAML || ext == ".j2"):
+		return r.content
+	case isYAML && strings.HasPrefix(base, "watches"):
+		return nil // it was read
+	case isYAML:
+		return r.manifests
+	}
+	return nil
+}
+
+// read reads a file of the project.
+func (r *reporter) read(name string) (string, error) {
+	f, err := r.root.Open(name)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = f.Close() }()
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return "", err
+	}
+	if len(data) > maxFile {
+		return "", fmt.Errorf("it is larger than %d MiB", maxFile>>20)
+	}
+	r.total += int64(len(data))
+	return string(data), nil
+}
+
+// add adds a difference of a rule at a line of the file.
+func (r *reporter) add(rule string, line int, text string) *Difference {
+	return r.addWith(r.rules[rule], line, text)
+}
+
+func (r *reporter) addWith(rule Rule, line int, text string) *Difference {
+	text, _, _ = strings.Cut(strings.TrimSpace(text), "\n")
+	if key := r.file + "\x00" + rule.ID; r.same[key] >= maxSame {
+		return &Difference{}
+	} else if r.same[key]++; r.same[key] == maxSame {
+		text = "there may be more of this in the file: they are not listed"
+	}
+	if len(text) > maxText {
+		text = strings.ToValidUTF8(text[:maxText], "") + "…"
+	}
+	r.Differences = append(r.Differences, Difference{
+		Rule: rule.ID, Severity: rule.Severity, File: r.file, Line: line, Text: printable(text),
+		AnsibleOperator: rule.AnsibleOperator, Rolewright: rule.Rolewright, Switch: rule.Switch, Do: rule.Do,
+	})
+	return &r.Differences[len(r.Differences)-1]
+}
+
+// change lets [Plan] make the difference's change.
+func (r *reporter) change(d *Difference, level Level, text string, e edit) {
+	if d.Rule == "" || e.start < 0 {
+		return
+	}
+	d.Level, d.edit, r.texts[r.file] = level, e, text
+}
+
+func (r *reporter) unread(err error) { r.add(notRead, 0, err.Error()) }
+
+// printable takes control characters out of a text of the project.
+func printable(text string) string {
+	return strings.Map(func(c rune) rune {
+		if c == '\t' {
+			return ' '
+		}
+		if c < ' ' || c == 0x7f || c >= 0x80 && c < 0xa0 {
+			return -1
+		}
+		return c
+	}, strings.ToValidUTF8(text, ""))
+}
+
+// manifests compares the objects of a file.
+func (r *reporter) manifests(text string) {
+	r.lines.compare(r, r.lines.manifest, text)
+	if !strings.Contains(text, "kind:") {
+		return
+	}
+	if strings.Contains("/"+r.file, "/templates/") && strings.Contains(text, "{{") {
+		r.template(text, errors.New("it is a template"))
+		return
+	}
+	in := yaml.NewDecoder(strings.NewReader(text))
+	for {
+		var doc yaml.Node
+		err := in.Decode(&doc)
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		if err != nil {
+			r.template(text, err)
+			return
+		}
+		if len(doc.Content) > 0 {
+			r.object(text, doc.Content[0])
+		}
+	}
+}
+
+// template tells about a file that is no plain YAML, if it seems to have an object that
+// counts.
+func (r *reporter) template(text string, why error) {
+	for _, kind := range []string{deploymentKind, "ClusterServiceVersion", "CustomResourceDefinition", "ClusterRole", "Role"} {
+		if strings.Contains(text, "kind: "+kind+"\n") {
+			r.unread(fmt.Errorf("the %s in it was not compared: %w", kind, why))
+			return
+		}
+	}
+}

@@ -1,0 +1,276 @@
+// Package migrate says what is different for an operator that was ansible-operator's: in
+// its project, in its Deployment, and in the results of its past runs. It changes a
+// project where that is asked for. It knows files, not clusters.
+package migrate
+
+import "github.com/rolewright/rolewright/internal/lint"
+
+// Severity is what a difference means for people.
+type Severity string
+
+// The severities, the most urgent first.
+const (
+	// Blocked: the operator, its image or its roles do not work before it is changed.
+	Blocked Severity = "blocked"
+	// Change: a line that leads to ansible-operator, and has to lead to Rolewright.
+	Change Severity = "change"
+	// Different: it works, and does something else.
+	Different Severity = "different"
+	// Better: what ansible-operator gets wrong.
+	Better Severity = "better"
+	// Unread: it could not be looked at.
+	Unread Severity = "unread"
+)
+
+// Severities are all of them, in order.
+func Severities() []Severity { return []Severity{Blocked, Change, Different, Better, Unread} }
+
+// Rule is a kind of difference.
+type Rule struct {
+	// ID is such as RW601.
+	ID       string
+	Severity Severity
+	Title    string
+	// AnsibleOperator and Rolewright say what each does; either may be empty.
+	AnsibleOperator, Rolewright string
+	// Switch brings the old behaviour back; empty if nothing does.
+	Switch string
+	// Do says what to do; empty if nothing needs to be done.
+	Do string
+}
+
+// The IDs of the rules. docs/migration.md has all differences, these are the ones that
+// files show.
+const (
+	baseImage     = "RW601"
+	runTarget     = "RW602"
+	dnfPackages   = "RW603"
+	pipPackages   = "RW604"
+	unknownFlag   = "RW605"
+	logSidecar    = "RW606"
+	noPatch       = "RW607"
+	badWatch      = "RW608"
+	grace         = "RW611"
+	memory        = "RW612"
+	statusSchema  = "RW613"
+	concurrency   = "RW614"
+	restart       = "RW615"
+	environment   = "RW616"
+	marking       = "RW617"
+	reservedName  = "RW618"
+	annotation    = "RW619"
+	longTask      = "RW620"
+	background    = "RW621"
+	openProxy     = "RW622"
+	statusModule  = "RW623"
+	alert         = "RW624"
+	otherWatch    = "RW625"
+	rescued       = "RW631"
+	requeue       = "RW632"
+	otherHosts    = "RW633"
+	finalizer     = "RW634"
+	markingOff    = "RW635"
+	notRead       = "RW641"
+	unnamedImage  = "RW642"
+	roleElsewhere = "RW643"
+)
+
+// deploymentKind is that of the operator.
+const deploymentKind = "Deployment"
+
+// graceSeconds and the memory are what the guide for the migration asks of a Pod.
+const (
+	graceSeconds  = "45"
+	leastMemory   = "384Mi"
+	limitOfMemory = "768Mi"
+)
+
+// Rules are all rules, by their IDs.
+func Rules() []Rule {
+	return append(append(rulesOfWork(), rulesOfBehaviour()...), rulesOfFaults()...)
+}
+
+// rulesOfWork are those about what has to be changed first.
+func rulesOfWork() []Rule {
+	return []Rule{
+		{
+			ID: baseImage, Severity: Change, Title: "the image is built on ansible-operator's",
+			AnsibleOperator: "ansible-core 2.18 on UBI 9",
+			Rolewright:      "ansible-core 2.19 on Debian, which is stricter about templates: conditions have to be true or false",
+			Do:              "FROM rolewright/operator; or keep your image, and copy the program into it",
+		},
+		{
+			ID: runTarget, Severity: Change, Title: "a line runs ansible-operator",
+			Rolewright: "has the same subcommand and flags", Do: "rolewright run",
+		},
+		{
+			ID: dnfPackages, Severity: Blocked, Title: "the image installs packages of UBI",
+			AnsibleOperator: "UBI 9, with dnf and microdnf", Rolewright: "Debian, with apt-get",
+			Do: "apt-get install, or keep your image, and copy the program into it (docs/image.md)",
+		},
+		{
+			ID: pipPackages, Severity: Blocked, Title: "the image installs packages with pip",
+			AnsibleOperator: "UBI's Python, for which projects call pip", Rolewright: "neither pip nor a compiler in the image",
+			Do: "Debian's packages, such as python3-jmespath, or a stage of its own (docs/image.md)",
+		},
+		{
+			ID: unknownFlag, Severity: Blocked, Title: "a flag is not known",
+			AnsibleOperator: "v1.42 refuses it, too", Rolewright: "refuses it, and does not start", Do: "remove the flag",
+		},
+		{
+			ID: logSidecar, Severity: Blocked, Title: "a container shows the output of runs",
+			AnsibleOperator: "old images had the program ao-logs", Rolewright: "has no such program: tasks are in the log of the operator",
+			Switch: "ANSIBLE_DEBUG_LOGS=true has the whole output", Do: "remove the container",
+		},
+		{
+			ID: noPatch, Severity: Blocked, Title: "the operator may update a watched kind, and not patch it",
+			AnsibleOperator: "writes status and finalizers with an update", Rolewright: "writes them with a patch, and otherwise has no status and no finalizer",
+			Do: "grant patch beside update",
+		},
+		{ID: badWatch, Severity: Blocked, Title: "watches.yaml is not right", Do: "rolewright validate"},
+	}
+}
+
+// rulesOfBehaviour are those about what is otherwise.
+func rulesOfBehaviour() []Rule {
+	return []Rule{
+		{
+			ID: grace, Severity: Different, Title: "the Pod has less time to end than its runs",
+			AnsibleOperator: "does not end its runs: they are killed with the Pod",
+			Rolewright:      "ends its runs within 30 s, and records how they ended; the kubelet kills it before",
+			Do:              "terminationGracePeriodSeconds: " + graceSeconds,
+		},
+		{
+			ID: memory, Severity: Different, Title: "the memory is less than forked runs take",
+			AnsibleOperator: "a new Python for each run",
+			Rolewright:      "keeps Ansible in memory and forks runs: two at a time take " + leastMemory + ", and " + limitOfMemory + " at most",
+			Switch:          "--executor=runner", Do: "limits: {memory: " + limitOfMemory + "}",
+		},
+		{
+			ID: statusSchema, Severity: Different, Title: "a schema drops the record of runs",
+			AnsibleOperator: "keeps no record", Rolewright: "keeps a record in status.ansible; without it each restart runs every object",
+			Do: "x-kubernetes-preserve-unknown-fields: true in the schema of the status",
+		},
+		{
+			ID: concurrency, Severity: Different, Title: "a limit of CPU decides how many runs there are at a time",
+			AnsibleOperator: "as many of a kind as the node has CPUs",
+			Rolewright:      "as many as the CPU limit, rounded up, at least two where the node has them",
+			Switch:          "--max-concurrent-reconciles",
+		},
+		{
+			ID: restart, Severity: Different, Title: "without a period, only a change runs an object",
+			AnsibleOperator: "a restart ran every object", Rolewright: "a restart runs the objects whose inputs changed: the object, the content, the settings of the watch",
+			Do: "set a period for roles that must run now and then",
+		},
+		{
+			ID: environment, Severity: Different, Title: "a role reads a variable that differs from Pod to Pod",
+			AnsibleOperator: "a restart ran every object, so that a new value took effect",
+			Rolewright:      "a new value of an environment variable runs every object, but for those that differ from Pod to Pod, as this one",
+			Do:              "name the variable in inputs.env of the watch if a new value has to run the objects",
+		},
+		{
+			ID: marking, Severity: Different, Title: "strings of an object are not evaluated",
+			AnsibleOperator: "evaluates templates in an object, so who writes one can run commands in the operator",
+			Rolewright:      "takes them as text", Switch: "markUnsafe: false in the watch",
+		},
+		{
+			ID: reservedName, Severity: Different, Title: "a field becomes no variable",
+			AnsibleOperator: "makes each field of the spec a variable, whatever its name does to Ansible",
+			Rolewright:      "makes it none, since the name is Ansible's, or an expression; it is there in the variable of the whole spec",
+			Switch:          "allowReservedVariables: true in the watch, or markUnsafe: false for names that are expressions",
+		},
+		{
+			ID: annotation, Severity: Different, Title: "an annotation asks for more than the watch allows",
+			AnsibleOperator: "obeys it", Rolewright: "obeys it as far as the watch allows, with a warning", Switch: "annotations: trusted in the watch",
+		},
+		{
+			ID: longTask, Severity: Different, Title: "a task may take longer than a run may be silent",
+			AnsibleOperator: "a run may take any time", Rolewright: "a run fails after 2 h, or 30 min without a sign of life",
+			Switch: "timeout: 0s and idleTimeout: 0s in the watch",
+		},
+		{
+			ID: background, Severity: Different, Title: "a task goes on in the background",
+			AnsibleOperator: "it goes on after the run", Rolewright: "it ends with its run", Do: "wait for it in the same run, with async_status",
+		},
+		{
+			ID: openProxy, Severity: Different, Title: "the API proxy is addressed by hand",
+			AnsibleOperator: "serves every process of the Pod",
+			Rolewright:      "wants the token of a run, which is in the kubeconfig that K8S_AUTH_KUBECONFIG names",
+			Switch:          "--proxy-anonymous", Do: "use the kubeconfig of the run",
+		},
+		{
+			ID: statusModule, Severity: Different, Title: "a role writes the status of its object",
+			AnsibleOperator: "writes the status before and after the run",
+			Rolewright:      "writes progress in between, too: the module fails with 409 if that falls between its read and its write",
+			Switch:          "--progress-interval=0", Do: "retry the task, or switch progress off",
+		},
+		{
+			ID: alert, Severity: Different, Title: "a metric does not count failed runs",
+			AnsibleOperator: "a failed run is an error of the reconcile", Rolewright: "a failed run is a result: errors are what keeps a run from taking place",
+			Do: `ansible_operator_reconcile_result{result="failed"} or rolewright_runs_total`,
+		},
+		{ID: otherWatch, Severity: Different, Title: "watches.yaml means something else", AnsibleOperator: "does not mind"},
+	}
+}
+
+// rulesOfFaults are those about what ansible-operator gets wrong, and what cannot be
+// compared.
+func rulesOfFaults() []Rule {
+	return []Rule{
+		{
+			ID: rescued, Severity: Better, Title: "a rescued task",
+			AnsibleOperator: "fails the run, which is repeated for ever", Rolewright: "the run succeeds if the rescue does",
+		},
+		{
+			ID: requeue, Severity: Better, Title: "requeue_after",
+			AnsibleOperator: "ends the reconcile at once, while the play goes on: its failures are lost",
+			Rolewright:      "obeys it when the run has ended and its result is written",
+		},
+		{
+			ID: otherHosts, Severity: Better, Title: "hosts beside localhost",
+			AnsibleOperator: "unreachable hosts, and plays that find no host, count as success",
+			Rolewright:      "they fail the run, with the reason Unreachable or NoHostsMatched", Do: "check that the inventory has them",
+		},
+		{
+			ID: finalizer, Severity: Better, Title: "a finalizer",
+			AnsibleOperator: "goes when no failed task was seen, even if the play could not be read",
+			Rolewright:      "goes after a proved success only; a run in progress is stopped first",
+		},
+		{
+			ID: markingOff, Severity: Better, Title: "strings of an object are evaluated",
+			AnsibleOperator: "evaluates templates in an object, so who writes one can run commands in the operator",
+			Rolewright:      "does the same with markUnsafe: false; without the key, it takes them as text",
+			Do:              "markUnsafe: true, unless objects need templates",
+		},
+		{ID: notRead, Severity: Unread, Title: "a file was not read", Do: "look at it yourself"},
+		{
+			ID: unnamedImage, Severity: Unread, Title: "the base image is an argument",
+			Do: "give it rolewright/operator, or an image of your own with the program, where the image is built",
+		},
+		{ID: roleElsewhere, Severity: Unread, Title: "the content of a watch is not here", Do: "report on the root of the image, with --root"},
+	}
+}
+
+// LintRules are the rules as those of lint, for what explains and prints them.
+func LintRules() []lint.Rule {
+	var all []lint.Rule
+	for _, r := range Rules() {
+		text := ""
+		for _, part := range r.parts() {
+			text += part[0] + ": " + part[1] + "\n"
+		}
+		all = append(all, lint.Rule{ID: r.ID, Title: r.Title, Text: text + "docs/migration.md has all differences."})
+	}
+	return all
+}
+
+// parts are what is said of a rule, each with what it is.
+func (r Rule) parts() [][2]string {
+	var all [][2]string
+	for _, part := range [][2]string{{"ansible-operator", r.AnsibleOperator}, {"Rolewright", r.Rolewright}, {"switch back", r.Switch}, {"do", r.Do}} {
+		if part[1] != "" {
+			all = append(all, part)
+		}
+	}
+	return all
+}

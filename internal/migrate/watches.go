@@ -1,0 +1,136 @@
+package migrate
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/rolewright/rolewright/internal/watches"
+)
+
+// home is where the content is in images, as watches.yaml may name it.
+const home = "/opt/ansible/"
+
+// kind is a watched kind, as far as it concerns other files.
+type kind struct {
+	schema.GroupKind
+	// plural is the resource, as its name is usually made.
+	plural string
+	// unmarked is true if markUnsafe is not said.
+	unmarked bool
+}
+
+// errNoWatches is about a directory that has no project.
+var errNoWatches = errors.New("there is no watches file")
+
+// watches compares the watches files.
+func (r *reporter) watches(dir string) error {
+	names := []string{r.WatchesFile}
+	if r.WatchesFile == "" {
+		var err error
+		if names, err = fs.Glob(r.root.FS(), "watches*.y*ml"); err != nil {
+			return err
+		}
+	}
+	if len(names) == 0 {
+		return fmt.Errorf("%w in %s: name the directory of a project, or the file with --watches-file", errNoWatches, dir)
+	}
+	for _, name := range names {
+		r.file = filepath.ToSlash(filepath.Clean(name))
+		text, err := r.read(r.file) // of the project, whatever links lead out of it
+		if err != nil && r.WatchesFile != "" {
+			return err
+		}
+		if err != nil {
+			r.unread(err)
+			continue
+		}
+		absolute, err := filepath.Abs(dir)
+		if err != nil {
+			return err
+		}
+		_, problems, _ := watches.Load(name, watches.Options{Dir: absolute, LookupEnv: r.LookupEnv})
+		for _, p := range problems {
+			r.problem(p)
+		}
+		r.watchesText(text)
+	}
+	return nil
+}
+
+// watchesText compares the entries of a watches file.
+func (r *reporter) watchesText(text string) {
+	var doc yaml.Node
+	if yaml.Unmarshal([]byte(text), &doc) == nil && len(doc.Content) > 0 && doc.Content[0].Kind == yaml.SequenceNode {
+		for _, entry := range doc.Content[0].Content {
+			r.watch(text, entry)
+		}
+	}
+}
+
+// problem is what "rolewright validate" would say.
+func (r *reporter) problem(p watches.Problem) {
+	rule := r.rules[otherWatch]
+	switch inImage, ok := strings.CutPrefix(p.Text, home); {
+	case ok && strings.Contains(p.Message, "not found"):
+		if _, err := r.root.Stat(inImage); err == nil {
+			return // it is there in the image
+		}
+		rule = r.rules[badWatch]
+	case strings.Contains(p.Message, "not found") && strings.Count(p.Text, ".") == 2 && !strings.Contains(p.Text, "/"):
+		rule = r.rules[roleElsewhere] // it is a collection's
+	case p.Severity == watches.Error:
+		rule = r.rules[badWatch]
+	}
+	rule.Rolewright = p.Message
+	if p.Hint != "" && rule.ID != roleElsewhere {
+		rule.Do = p.Hint
+	}
+	text := p.Path
+	if p.Text != "" {
+		text += ": " + p.Text
+	}
+	r.addWith(rule, p.Pos.Line, text)
+}
+
+// watch compares an entry.
+func (r *reporter) watch(text string, entry *yaml.Node) {
+	value := func(key string) *yaml.Node { // keys may be written in any case
+		for i := 0; entry.Kind == yaml.MappingNode && i+1 < len(entry.Content); i += 2 {
+			if strings.EqualFold(entry.Content[i].Value, key) {
+				return entry.Content[i+1]
+			}
+		}
+		return &yaml.Node{}
+	}
+	gvk := schema.GroupVersionKind{Group: value("group").Value, Version: value("version").Value, Kind: value("kind").Value}
+	plural, _ := meta.UnsafeGuessKindToResource(gvk)
+	marked := value("markUnsafe")
+	r.kinds = append(r.kinds, kind{gvk.GroupKind(), plural.Resource, marked.Kind == 0})
+	if marked.Kind == 0 {
+		r.add(marking, entry.Line, gvk.Kind+": markUnsafe is not set")
+	}
+	var unsafe bool
+	if marked.Kind == yaml.ScalarNode && marked.Decode(&unsafe) == nil && !unsafe {
+		r.change(r.add(markingOff, marked.Line, gvk.Kind+": markUnsafe: "+marked.Value), Safe, text, replace(text, marked, "true"))
+	}
+	if f := value("finalizer"); f.Kind != 0 {
+		r.add(finalizer, f.Line, gvk.Kind+": "+child(f, "name").Value)
+	}
+}
+
+// watched is the kind that is watched; nil if it is none.
+func (r *reporter) watched(group, name string) *kind {
+	i := slices.IndexFunc(r.kinds, func(k kind) bool { return k.Group == group && k.Kind == name })
+	if i < 0 {
+		return nil
+	}
+	return &r.kinds[i]
+}
