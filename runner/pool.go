@@ -63,7 +63,7 @@ func (o Options) checkServer(ctx context.Context, dir, socket string) error {
 		return fmt.Errorf("the module returns %q instead of %q", answer, checkAnswer)
 	case !res.noted(playbookForked):
 		return fmt.Errorf("the playbook is not forked: %s", res.Unsuited())
-	case res.Modules()[ModulesForked] == 0:
+	case res.Modules()[modulesForked] == 0:
 		return errors.New("the module is not forked")
 	}
 	return os.RemoveAll(filepath.Join(dir, "check"))
