@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/rolewright/rolewright/runner/internal/ansibleenv"
 	"github.com/rolewright/rolewright/runner/supervise"
 	"github.com/rolewright/rolewright/runner/warm"
 	"github.com/rolewright/rolewright/test/leaktest"
@@ -42,7 +43,7 @@ const patient = time.Minute
 func ansible(t *testing.T, environ ...string) *Runner {
 	t.Helper()
 	parts.Ansible(t)
-	environ = inherited(append(append(os.Environ(), "HOME="+t.TempDir()), environ...))
+	environ = ansibleenv.Inherited(append(append(os.Environ(), "HOME="+t.TempDir()), environ...))
 	temp := must.Get(NewTemp(os.TempDir()))(t)
 	t.Cleanup(func() {
 		if left := transients(t, temp); len(left) > 0 {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	_ "embed" // the program that asks Python
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/rolewright/rolewright/internal/text"
+	"github.com/rolewright/rolewright/runner/internal/ansibleenv"
 )
 
 // Versions are those of the programs that a run needs.
@@ -77,7 +77,7 @@ func (r *Runner) Installed() (string, error) {
 // version runs a program with --version. python is empty where it says nothing of it.
 func (r *Runner) version(ctx context.Context, name string) (version, python string, err error) {
 	cmd := exec.CommandContext(ctx, name, "--version")
-	cmd.Env = housed(r.environ, os.TempDir())
+	cmd.Env = ansibleenv.WithHome(r.environ, os.TempDir())
 	// Nothing that the program leaves behind may keep us waiting for its end
 	// of the pipe.
 	cmd.WaitDelay = time.Second
@@ -100,41 +100,4 @@ func (r *Runner) version(ctx context.Context, name string) (version, python stri
 		python = strings.TrimSpace(match[1] + " " + match[2])
 	}
 	return strings.Trim(match, " []"), python, nil
-}
-
-// Libraries are what modules of Kubernetes need beside Ansible; empty if they
-// are not found.
-type Libraries struct {
-	// Client is the version of the Python package kubernetes, Core that of the
-	// collection kubernetes.core that is found first.
-	Client, Core string
-}
-
-// librariesProgram prints the versions as JSON. argv: directories of collections.
-//
-//go:embed libraries.py
-var librariesProgram string
-
-// FindLibraries asks the Python interpreter that modules on localhost use.
-// collections are where Ansible looks for collections before the directories of
-// Python's own packages. environ is the environment, with a home directory that
-// need not exist.
-func FindLibraries(ctx context.Context, python string, environ, collections []string) (Libraries, error) {
-	cmd := exec.CommandContext(ctx, python, append([]string{"-c", librariesProgram}, collections...)...)
-	cmd.Env = housed(environ, os.TempDir())
-	cmd.WaitDelay = time.Second // as above
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		if ctx.Err() != nil {
-			err = context.Cause(ctx)
-		}
-		return Libraries{}, fmt.Errorf("ask %s for its packages: %w: %s", python, err, text.Clip(strings.TrimSpace(text.Plain(stderr.String())), 256))
-	}
-	var l Libraries
-	if err := json.Unmarshal(out, &l); err != nil {
-		return Libraries{}, fmt.Errorf("ask %s for its packages: %w", python, err)
-	}
-	return l, nil
 }

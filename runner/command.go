@@ -3,15 +3,12 @@ package runner
 import (
 	"errors"
 	"fmt"
-	"os"
-	"os/user"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
+	"github.com/rolewright/rolewright/runner/internal/ansibleenv"
 )
 
 // cookieName is the variable that marks every process of a run.
@@ -75,31 +72,6 @@ func (req Request) arguments() []string {
 	return args
 }
 
-// internalVariables are the beginnings of the names of those variables of the
-// operator's environment that are none of a playbook's business. Everything
-// else is inherited: roles read it, and ANSIBLE_* configures Ansible.
-func internalVariables() []string { return []string{"ROLEWRIGHT_"} }
-
-// inherited returns the environment entries that a run inherits, later ones
-// winning over earlier ones of the same name.
-func inherited(environ []string) []string {
-	seen := map[string]bool{}
-	var kept []string
-	for _, entry := range slices.Backward(environ) {
-		name, _, ok := strings.Cut(entry, "=")
-		internal := slices.ContainsFunc(internalVariables(), func(prefix string) bool {
-			return strings.HasPrefix(name, prefix)
-		})
-		if !ok || name == "" || internal || seen[name] {
-			continue
-		}
-		seen[name] = true
-		kept = append(kept, entry)
-	}
-	slices.Reverse(kept)
-	return kept
-}
-
 // environment returns the environment of the run, from one without duplicates:
 // with the guard before whatever callback plugins there are, and with Ansible's
 // temporary files in the private data directory, where nothing outlives the
@@ -110,68 +82,16 @@ func inherited(environ []string) []string {
 func (req Request) environment(environ []string) []string {
 	const callbacks, localTemp = "ANSIBLE_CALLBACK_PLUGINS", "ANSIBLE_LOCAL_TEMP"
 	plugins := filepath.Join(req.Dir, callbackDir)
-	if more := lookup(environ, callbacks); more != "" {
+	if more := ansibleenv.Lookup(environ, callbacks); more != "" {
 		plugins += ":" + more
 	}
 	out := slices.DeleteFunc(slices.Clone(environ), func(entry string) bool { return strings.HasPrefix(entry, callbacks+"=") })
 	out = append(out, callbacks+"="+plugins)
-	if lookup(environ, localTemp) == "" {
+	if ansibleenv.Lookup(environ, localTemp) == "" {
 		out = append(out, localTemp+"="+filepath.Join(req.Dir, tempDir))
 	}
-	if req.controlDir != "" && lookup(environ, "ANSIBLE_SSH_CONTROL_PATH_DIR") == "" {
+	if req.controlDir != "" && ansibleenv.Lookup(environ, "ANSIBLE_SSH_CONTROL_PATH_DIR") == "" {
 		out = append(out, "ANSIBLE_SSH_CONTROL_PATH_DIR="+req.controlDir)
 	}
-	return housed(out, filepath.Join(req.Dir, tempDir))
-}
-
-// housed returns an environment with a home directory, dir where there is none,
-// and with other places in dir for what is written to the home directory, where
-// no one can: Ansible would make directories there, or in one of the name ~. It
-// leaves alone what has a place already. A user whom no passwd file knows has a
-// name there too: without one ansible-core 2.19 does not start.
-func housed(environ []string, dir string) []string {
-	if _, err := user.LookupId(strconv.Itoa(os.Getuid())); err != nil && lookup(environ, "LOGNAME") == "" && lookup(environ, "USER") == "" {
-		environ = append(slices.Clone(environ), "USER=ansible")
-	}
-	home := lookup(environ, "HOME")
-	if fi, err := os.Stat(home); err != nil || !fi.IsDir() {
-		out := slices.DeleteFunc(slices.Clone(environ), func(entry string) bool { return strings.HasPrefix(entry, "HOME=") })
-		return append(out, "HOME="+dir)
-	}
-	if canWrite(filepath.Join(home, ".ansible", "tmp")) {
-		return environ
-	}
-	out := slices.Clone(environ)
-	for _, names := range [][]string{
-		{"ANSIBLE_LOCAL_TEMP"},
-		{"ANSIBLE_REMOTE_TEMP", "ANSIBLE_REMOTE_TMP"},
-		{"ANSIBLE_ASYNC_DIR"},
-	} {
-		if !slices.ContainsFunc(names, func(name string) bool { return lookup(environ, name) != "" }) {
-			out = append(out, names[0]+"="+dir)
-		}
-	}
-	return out
-}
-
-// canWrite tells whether files can be made in a directory, made for that where
-// it is missing.
-func canWrite(dir string) bool {
-	for {
-		err := unix.Access(dir, unix.W_OK|unix.X_OK)
-		if !errors.Is(err, unix.ENOENT) || dir == filepath.Dir(dir) {
-			return err == nil
-		}
-		dir = filepath.Dir(dir)
-	}
-}
-
-// lookup returns the value of a variable in an environment without duplicates.
-func lookup(environ []string, name string) string {
-	for _, entry := range environ {
-		if key, value, ok := strings.Cut(entry, "="); ok && key == name {
-			return value
-		}
-	}
-	return ""
+	return ansibleenv.WithHome(out, filepath.Join(req.Dir, tempDir))
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
 
+	"github.com/rolewright/rolewright/runner/internal/ansibleenv"
 	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv/parts"
 )
@@ -113,7 +114,7 @@ func failing(t *testing.T, inject []string, ours bool) end {
 		must.Do(t, os.WriteFile(command[2], []byte(script), 0o700))
 	}
 	cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
-	cmd.Env = inherited(append(os.Environ(), "HOME="+t.TempDir()))
+	cmd.Env = ansibleenv.Inherited(append(os.Environ(), "HOME="+t.TempDir()))
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	stdout, err := cmd.Output()

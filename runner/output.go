@@ -6,13 +6,11 @@ import (
 	"strings"
 
 	"github.com/rolewright/rolewright/internal/text"
+	"github.com/rolewright/rolewright/runner/internal/ansibleerror"
 )
 
-// What Ansible prints when it ends without a failed task. ansible-core up to
-// 2.18 starts the line with "ERROR! " ("ERROR: " before it is set up), 2.19 with
-// "[ERROR]: "; argparse of either prints usage and "ansible-playbook: error: …".
+// What Ansible prints when it ends without a failed task; see [ansibleerror].
 var (
-	errorLine = regexp.MustCompile(`(?m)^(?:ERROR[!:] |\[ERROR\]: |ansible-playbook: error: )`)
 	// afterError matches where the text of an error is over: at the recap, and
 	// at the help that argparse prints after its error.
 	afterError = regexp.MustCompile(`(?m)^(?:PLAY RECAP \*| \n)`)
@@ -20,8 +18,6 @@ var (
 	usageError = regexp.MustCompile(`(?m)^ansible-playbook: error: `)
 	// badCmdline matches ansible-runner's traceback over env/cmdline.
 	badCmdline = regexp.MustCompile(`ValueError: No (?:closing quotation|escaped character)`)
-	// jsonDetour matches what 2.14 says before it comes to the syntax error.
-	jsonDetour = regexp.MustCompile(`(?s)^We were unable to read either as JSON nor YAML.*?\n\n(Syntax Error while loading YAML\.)\s*`)
 	// deadWorker matches what ansible-playbook says when one of its processes
 	// was killed, most likely for want of memory.
 	deadWorker = regexp.MustCompile(`worker was found in a dead state`)
@@ -57,13 +53,9 @@ func classify(text string, otherwise Reason) Reason {
 // explainOutput explains the end of a run in which no task is known to have
 // failed by the end of its output.
 func (r Result) explainOutput() (Reason, string, string) {
-	output := r.Tail
-	found := errorLine.FindAllStringIndex(output, -1)
-	if len(found) > 0 {
-		output = output[found[len(found)-1][0]:]
-		if end := afterError.FindStringIndex(output); end != nil {
-			output = output[:end[0]]
-		}
+	output, found := ansibleerror.Last(r.Tail)
+	if end := afterError.FindStringIndex(output); found && end != nil {
+		output = output[:end[0]]
 	}
 	place := fmt.Sprintf("ansible-playbook ended with exit code %d", r.ExitCode)
 	if m := position.FindStringSubmatch(output); m != nil {
@@ -71,14 +63,14 @@ func (r Result) explainOutput() (Reason, string, string) {
 	} else if r.Summary.Task.Path != "" {
 		place = r.lastTask() + "\n" + place
 	}
-	if len(found) == 0 {
+	if !found {
 		if strings.TrimSpace(output) == "" {
 			output = "ansible-playbook left neither result nor output"
 		}
 		return PlaybookFailed, text.LastLines(output, messageLimit-placeLimit), place
 	}
 	usage := usageError.MatchString(output)
-	output = jsonDetour.ReplaceAllString(errorLine.ReplaceAllString(output, ""), "$1 ")
+	output = ansibleerror.Text(output)
 	if deadWorker.MatchString(output) {
 		return RunnerDied, "a process of ansible-playbook was killed: " + output, place
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/rolewright/rolewright/runner/internal/ansibleenv"
 	"github.com/rolewright/rolewright/runner/jobevent"
 	"github.com/rolewright/rolewright/runner/warm"
 )
@@ -20,7 +21,7 @@ import (
 func NewPool(opts Options, onChange func(error)) *warm.Pool {
 	opts = opts.complete()
 	return warm.New(warm.Options{
-		Environ: housed(opts.Environ, os.TempDir()), Runner: opts.Path, Playbook: "ansible-playbook", Supervisor: opts.Supervisor,
+		Environ: ansibleenv.WithHome(opts.Environ, os.TempDir()), Runner: opts.Path, Playbook: "ansible-playbook", Supervisor: opts.Supervisor,
 		Check: opts.checkServer, Trace: opts.Trace, OnChange: onChange,
 	})
 }
@@ -62,7 +63,7 @@ func (o Options) checkServer(ctx context.Context, dir, socket string) error {
 		return fmt.Errorf("the module returns %q instead of %q", answer, checkAnswer)
 	case !res.noted(playbookForked):
 		return fmt.Errorf("the playbook is not forked: %s", res.Unsuited())
-	case res.Modules()[ModulesForked] == 0:
+	case res.Modules()[modulesForked] == 0:
 		return errors.New("the module is not forked")
 	}
 	return os.RemoveAll(filepath.Join(dir, "check"))
@@ -76,7 +77,7 @@ func (o Options) complete() Options {
 	if o.Environ == nil {
 		o.Environ = os.Environ()
 	}
-	o.Environ = inherited(o.Temp.environ(o.Environ))
+	o.Environ = ansibleenv.Inherited(o.Temp.environ(o.Environ))
 	if o.Supervisor == nil {
 		// Whatever has become of the file since this process started.
 		o.Supervisor = []string{"/proc/self/exe", SupervisorCommand}

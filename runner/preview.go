@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/rolewright/rolewright/runner/internal/ansibleenv"
 )
 
 // What stands in a [Preview] for what each run has of its own.
@@ -44,7 +46,7 @@ func NewPreview(req Request, environ []string) (p Preview, err error) {
 	if req, err = req.normalise(); err != nil {
 		return p, err
 	}
-	environ = inherited(environ)
+	environ = ansibleenv.Inherited(environ)
 	if err := createPrivateDir(req, environ); err != nil {
 		return p, err
 	}

@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/rolewright/rolewright/internal/failpoint"
+	"github.com/rolewright/rolewright/runner/internal/ansibleenv"
 )
 
 // The modes of everything in a private data directory: extra vars and
@@ -169,7 +170,7 @@ func (d privateDir) inventory(req Request, environ []string) error {
 			return err
 		}
 		python := "{{ansible_playbook_python}}"
-		if venv := lookup(environ, "VIRTUAL_ENV"); venv != "" {
+		if venv := ansibleenv.Lookup(environ, "VIRTUAL_ENV"); venv != "" {
 			python = path.Join(venv, "bin", "python3")
 		}
 		line := "localhost ansible_connection=local ansible_python_interpreter=" + python
@@ -202,7 +203,7 @@ func (d privateDir) inventory(req Request, environ []string) error {
 // task's user. That may be anybody where the operator is root (become), and
 // no one else can write to the private data directory.
 func asyncDir(dir string, environ []string, euid int) string {
-	if euid == 0 || lookup(environ, "ANSIBLE_ASYNC_DIR") != "" {
+	if euid == 0 || ansibleenv.Lookup(environ, "ANSIBLE_ASYNC_DIR") != "" {
 		return ""
 	}
 	return path.Join(dir, tempDir)

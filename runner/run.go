@@ -37,7 +37,7 @@ type Options struct {
 	// that every run starts a new Python.
 	Warm *warm.Pool
 	// ForkTimeout is how long such a server may take to fork a run; 0 means
-	// [supervise.DefaultForkTimeout]. A fork that comes late halves the number of
+	// 15 seconds. A fork that comes late halves the number of
 	// runs at a time, and the run is forked in its turn. The server is replaced if
 	// the run was the only one.
 	ForkTimeout time.Duration

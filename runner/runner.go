@@ -162,24 +162,24 @@ func (r Result) Unsuited() string {
 	return why
 }
 
-// ModulesForked is the way of a module that was forked, and ModuleWays are those
-// of modules that a new Python executed: why. They are those of
-// warm/python/runtrace.py.
-const ModulesForked = "forked"
+// modulesForked is the way of a module that was forked.
+const modulesForked = "forked"
 
-// ModuleWays returns the ways of modules that were not forked.
-func ModuleWays() []string {
-	return []string{"async", "become", "connection", "pipelining", "interpreter", "environment", "libraries", "other"}
+// moduleWays are the ways of modules, as warm/python/runtrace.py has them: forked, or
+// why a new Python has executed them.
+func moduleWays() []string {
+	return []string{modulesForked, "async", "become", "connection", "pipelining", "interpreter", "environment", "libraries", "other"}
 }
 
-// Modules counts the modules of a run whose playbook was forked, by
-// [ModulesForked] and [ModuleWays]; it is empty for other runs.
+// Modules counts the modules of a run whose playbook was forked: those that were
+// "forked" too, and others by the reason why a new Python has executed them. It is
+// empty for other runs.
 func (r Result) Modules() map[string]int64 {
 	modules := map[string]int64{}
 	for line := range strings.Lines(r.Notes) {
 		way, number, _ := strings.Cut(strings.TrimPrefix(strings.TrimSuffix(line, "\n"), modulesCounted), ": ")
 		n, err := strconv.ParseUint(number, 10, 32)
-		if err == nil && n > 0 && strings.HasPrefix(line, modulesCounted) && (way == ModulesForked || slices.Contains(ModuleWays(), way)) {
+		if err == nil && n > 0 && strings.HasPrefix(line, modulesCounted) && slices.Contains(moduleWays(), way) {
 			modules[way] = int64(n)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/rolewright/rolewright/internal/text"
+	"github.com/rolewright/rolewright/runner/internal/ansibleerror"
 	"github.com/rolewright/rolewright/runner/jobevent"
 )
 
@@ -194,9 +195,9 @@ func (r Result) lackedSpace(culprits []jobevent.Failure) bool {
 		return true
 	case len(culprits) > 0:
 		return fullDisk.MatchString(culprits[0].Message + culprits[0].Detail)
-	default:
-		return !errorLine.MatchString(r.Tail)
 	}
+	_, said := ansibleerror.Last(r.Tail)
+	return !said
 }
 
 // explainNoSpace explains the end of a run on a full disk.

@@ -10,6 +10,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/rolewright/rolewright/runner/internal/ansibleenv"
 	"github.com/rolewright/rolewright/runner/jobevent"
 	"github.com/rolewright/rolewright/test/must"
 )
@@ -201,7 +202,7 @@ func TestVerdict_PlaybookMissing(t *testing.T) {
 	must.Do(t, os.Symlink(python, filepath.Join(bin, "python3")))
 	r := ansible(t)
 	r.path = mustLook(t, "ansible-runner")
-	r.environ, r.warm = inherited(append(r.environ, "PATH="+bin)), nil
+	r.environ, r.warm = ansibleenv.Inherited(append(r.environ, "PATH="+bin)), nil
 	res := must.Get(r.Run(t.Context(), request(t, "success.yml")))(t)
 	v := res.Verdict()
 	if v.Success || !strings.Contains(v.Message, "ansible-playbook") {

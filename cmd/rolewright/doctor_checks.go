@@ -19,6 +19,7 @@ import (
 	"github.com/rolewright/rolewright/internal/rbac"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/runner/libraries"
 )
 
 // dpkgStatus is where Debian keeps the versions of its packages.
@@ -83,7 +84,7 @@ func (o *doctorOptions) checkLibraries(ctx context.Context, v runner.Versions) [
 	if python == "" {
 		return []doctor.Finding{{Check: "Kubernetes client", State: doctor.LeftOut, Found: "ansible-playbook does not say which Python is its"}}
 	}
-	l, err := runner.FindLibraries(ctx, python, os.Environ(), collectionsDirs(o.lookupEnv))
+	l, err := libraries.Find(ctx, python, os.Environ(), collectionsDirs(o.lookupEnv))
 	if err != nil {
 		return []doctor.Finding{{
 			Check: "Kubernetes client", State: doctor.Failed, Found: err.Error(), Remedy: "let VIRTUAL_ENV name an environment of Python, or unset it",

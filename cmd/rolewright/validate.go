@@ -18,6 +18,7 @@ import (
 
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/runner/syntaxcheck"
 )
 
 // validateOptions are the flags of rolewright validate.
@@ -250,7 +251,7 @@ func checkSyntax(ctx context.Context, file string, watched []watches.Watch, envi
 		wg.Go(func() {
 			places <- struct{}{}
 			defer func() { <-places }()
-			errs[i] = runner.SyntaxCheck(ctx, runner.Content(u.content), environ)
+			errs[i] = syntaxcheck.Check(ctx, runner.Content(u.content), environ)
 		})
 	}
 	wg.Wait()
@@ -258,7 +259,7 @@ func checkSyntax(ctx context.Context, file string, watched []watches.Watch, envi
 	var problems []watches.Problem
 	state := syntaxPassed
 	for i, err := range errs {
-		var found *runner.SyntaxError
+		var found *syntaxcheck.Error
 		switch {
 		case err == nil:
 		case errors.Is(err, runner.ErrUnavailable):
@@ -279,7 +280,7 @@ func checkSyntax(ctx context.Context, file string, watched []watches.Watch, envi
 
 // syntaxProblem reports a mistake in the content where it is, and says which
 // watch is concerned.
-func syntaxProblem(file string, user watches.Watch, found *runner.SyntaxError) watches.Problem {
+func syntaxProblem(file string, user watches.Watch, found *syntaxcheck.Error) watches.Problem {
 	return watches.Problem{
 		File:     relative(found.File),
 		Pos:      watches.Position{Line: found.Line, Column: found.Column},

@@ -37,8 +37,8 @@ func (s Needs) Add(like Need, verbs ...string) {
 	}
 }
 
-// Split separates namespaced resources from cluster-scoped ones.
-func (s Needs) Split() (namespaced, cluster Needs) {
+// split separates namespaced resources from cluster-scoped ones.
+func (s Needs) split() (namespaced, cluster Needs) {
 	namespaced, cluster = Needs{}, Needs{}
 	for n := range s {
 		if n.Namespaced {

@@ -33,7 +33,7 @@ func (r Role) YAML(needs Needs, gaps []tasks.Gap) string {
 		manifest(&b, "ClusterRole", r.Name, "", needs.Rules())
 		return b.String()
 	}
-	namespaced, cluster := needs.Split()
+	namespaced, cluster := needs.split()
 	for i, namespace := range r.Namespaces {
 		if i > 0 {
 			b.WriteString("---\n")

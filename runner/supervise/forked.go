@@ -22,9 +22,9 @@ import (
 	"github.com/rolewright/rolewright/internal/failpoint"
 )
 
-// DefaultForkTimeout is the ForkTimeout of a [Command] that names none. A fork
+// defaultForkTimeout is the ForkTimeout of a [Command] that names none. A fork
 // takes milliseconds, and seconds on a machine that has too much to do.
-const DefaultForkTimeout = 15 * time.Second
+const defaultForkTimeout = 15 * time.Second
 
 // latest is how long a fork server, or the process that leads the command, may
 // take to tell that the command has ended before it is taken for frozen.
@@ -196,7 +196,7 @@ func fork(c Command, out *os.File, group cgroup) (_ *forked, err error) {
 			_ = conn.Close()
 		}
 	}()
-	if err := conn.SetDeadline(time.Now().Add(cmp.Or(c.ForkTimeout, DefaultForkTimeout))); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(cmp.Or(c.ForkTimeout, defaultForkTimeout))); err != nil {
 		return nil, err
 	}
 	length := binary.BigEndian.AppendUint32(nil, uint32(len(message)))

@@ -3,6 +3,7 @@ package supervise
 import (
 	"bytes"
 	"cmp"
+	"fmt"
 	"os"
 	"slices"
 	"strconv"
@@ -86,29 +87,28 @@ func Loads(name string, weigh bool, ignore func(value string) bool) map[string]L
 	return loads
 }
 
-// unsharedSize is the resident memory of a process that it shares with no file, in
-// bytes: what is known of a process of another user.
-func unsharedSize(pid int) int64 {
+// ResidentMemory reads the resident memory of a process of any user, and what of it
+// the process shares with files, in bytes; 0 if that is not known.
+func ResidentMemory(pid int) (all, files int64) {
 	data, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/statm") // it has ended
-	fields := strings.Fields(string(data))
-	const resident, shared = 1, 2
-	if len(fields) <= shared {
-		return 0
+	var size int64
+	if _, err := fmt.Sscan(string(data), &size, &all, &files); err != nil {
+		return 0, 0
 	}
-	all, err := strconv.ParseInt(fields[resident], 10, 64)
-	files, err2 := strconv.ParseInt(fields[shared], 10, 64)
-	if err != nil || err2 != nil {
-		return 0
-	}
-	return max(all-files, 0) * int64(os.Getpagesize())
+	page := int64(os.Getpagesize())
+	return all * page, files * page
+}
+
+// unsharedSize is the memory of a process that it shares with no file: what is known
+// of one of another user.
+func unsharedSize(pid int) int64 {
+	all, files := ResidentMemory(pid)
+	return max(all-files, 0)
 }
 
 // cookieOf is the value of a process's cookie with the name; empty without.
 func cookieOf(pid int, name string) string {
-	env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
-	if err != nil {
-		return ""
-	}
+	env, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ") // it has ended, or is another user's
 	for entry := range bytes.SplitSeq(env, []byte{0}) {
 		if value, ok := strings.CutPrefix(string(entry), name+"="); ok {
 			return value

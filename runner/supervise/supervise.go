@@ -44,10 +44,10 @@ var ErrLate = errors.New("the fork came late")
 // because they run as a user that we may not signal.
 var ErrSurvivors = errors.New("processes survived")
 
-// DefaultGrace is the time between SIGTERM and SIGKILL of a [Command] that
+// defaultGrace is the time between SIGTERM and SIGKILL of a [Command] that
 // names none. ansible-runner needs up to its pexpect_timeout to notice a
 // signal (1 s as Rolewright sets it) and some time to write its last files.
-const DefaultGrace = 5 * time.Second
+const defaultGrace = 5 * time.Second
 
 // outputLimit bounds the output file. What is supervised writes its own log
 // elsewhere; the file is there for tracebacks.
@@ -79,7 +79,7 @@ type Command struct {
 	// created, must not exist, and starts again when it exceeds 1 MiB: it is a
 	// file and no pipe, so that nothing has to be drained.
 	Output string
-	// Grace is the time between SIGTERM and SIGKILL; 0 means [DefaultGrace].
+	// Grace is the time between SIGTERM and SIGKILL; 0 means 5 seconds.
 	Grace time.Duration
 	// Record is the path of the file that a supervising process writes at the
 	// end; see [ReadExit].
@@ -94,7 +94,7 @@ type Command struct {
 	// which the server writes what becomes of the command's parts; empty for none.
 	Server, Trace string
 	// ForkTimeout is how long the server may take to fork; then the command is not
-	// started, and never will be. 0 means [DefaultForkTimeout].
+	// started, and never will be. 0 means 15 seconds.
 	ForkTimeout time.Duration
 
 	// Until is the latest moment for the start of the command, by the clock of
@@ -128,7 +128,7 @@ func (c Command) late() error {
 
 func (c Command) grace() time.Duration {
 	if c.Grace <= 0 {
-		return DefaultGrace
+		return defaultGrace
 	}
 	return c.Grace
 }

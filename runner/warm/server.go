@@ -78,10 +78,9 @@ type server struct {
 
 // about is what a server says of itself.
 type about struct {
-	Core   string   `json:"core"`
-	Python string   `json:"python"`
-	PID    int      `json:"pid"`
-	Files  []string `json:"files"` // what it has imported and read, or would have
+	Core  string   `json:"core"`
+	PID   int      `json:"pid"`
+	Files []string `json:"files"` // what it has imported and read, or would have
 }
 
 // startTries is how many servers are started one after the other because a file
@@ -295,10 +294,11 @@ func (s *server) ask(ctx context.Context) (about, error) {
 
 // worn returns why the server is to be replaced; nil if it is not.
 func (s *server) worn(opts Options) error {
+	memory, _ := supervise.ResidentMemory(s.about.PID)
 	switch {
 	case s.runs >= opts.MaxRuns:
 		return fmt.Errorf("%w: it has made %d runs, and is replaced", ErrNotReady, s.runs)
-	case residentMemory(s.about.PID) > opts.MaxMemory:
+	case memory > opts.MaxMemory:
 		return fmt.Errorf("%w: it has grown beyond %d MiB, and is replaced", ErrNotReady, opts.MaxMemory>>20)
 	}
 	if time.Since(s.looked) < lookAgain {
@@ -318,18 +318,4 @@ func (s *server) endWhenIdle() {
 	if s.retired && s.inFlight == 0 {
 		s.stop()
 	}
-}
-
-// residentMemory is that of a process in bytes; 0 if there is none.
-func residentMemory(pid int) int64 {
-	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/statm")
-	if err != nil {
-		return 0
-	}
-	fields := strings.Fields(string(data))
-	if len(fields) < 2 {
-		return 0
-	}
-	pages, _ := strconv.ParseInt(fields[1], 10, 64) // 0 means unknown
-	return pages * int64(os.Getpagesize())
 }

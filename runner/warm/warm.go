@@ -31,10 +31,10 @@ type Options struct {
 	// Supervisor is the command line that calls supervise.Main.
 	Supervisor []string
 	// MaxRuns is how many runs a server makes before it is replaced; 0 means
-	// [DefaultMaxRuns].
+	// 1000.
 	MaxRuns int
 	// MaxMemory is the resident memory of a server, in bytes, beyond which it is
-	// replaced; 0 means [DefaultMaxMemory].
+	// replaced; 0 means 400 MiB.
 	MaxMemory int64
 	// Check makes a run from the server with that socket, and returns an error
 	// if it is not what it would be without; then the server is not used. It may
@@ -51,8 +51,8 @@ type Options struct {
 // Defaults of [Options]. A server only forks, so that it grows by what Python
 // keeps for that: next to nothing. The limits are there for leaks that are not known.
 const (
-	DefaultMaxRuns         = 1000
-	DefaultMaxMemory int64 = 400 << 20
+	defaultMaxRuns         = 1000
+	defaultMaxMemory int64 = 400 << 20
 )
 
 // retryAfter is how long a pool waits after a server that did not become ready,
@@ -92,10 +92,10 @@ type Pool struct {
 // New returns a Pool and starts its first server, for which it does not wait.
 func New(opts Options) *Pool {
 	if opts.MaxRuns <= 0 {
-		opts.MaxRuns = DefaultMaxRuns
+		opts.MaxRuns = defaultMaxRuns
 	}
 	if opts.MaxMemory <= 0 {
-		opts.MaxMemory = DefaultMaxMemory
+		opts.MaxMemory = defaultMaxMemory
 	}
 	if opts.Dir == "" {
 		opts.Dir = os.TempDir()

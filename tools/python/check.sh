@@ -5,7 +5,7 @@ cd "$(dirname "$0")/../.."
 config=tools/python/setup.cfg
 flake8 --config $config runner test/python
 # The files of the fork server import one another by their bare names. The guard wraps methods of Ansible, which has no types.
-MYPYPATH=runner/warm/python mypy --config-file $config --no-error-summary --cache-dir=/dev/null runner/warm/python/*.py runner/libraries.py
+MYPYPATH=runner/warm/python mypy --config-file $config --no-error-summary --cache-dir=/dev/null runner/warm/python/*.py runner/libraries/libraries.py
 # The Python of the PATH need not be the one that pexpect was installed for.
 python=python3
 $python -c 'import pexpect' 2>/dev/null || python=/usr/bin/python3

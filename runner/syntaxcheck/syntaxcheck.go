@@ -1,4 +1,5 @@
-package runner
+// Package syntaxcheck lets Ansible parse a playbook or role without running it.
+package syntaxcheck
 
 import (
 	"context"
@@ -14,11 +15,20 @@ import (
 	"strings"
 
 	"github.com/rolewright/rolewright/internal/text"
+	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/runner/internal/ansibleenv"
+	"github.com/rolewright/rolewright/runner/internal/ansibleerror"
 	"github.com/rolewright/rolewright/runner/supervise"
 )
 
-// SyntaxError is what Ansible has against a playbook or role.
-type SyntaxError struct {
+// outputLimit bounds what is read of the output, and messageLimit a message.
+const (
+	outputLimit  = 16 << 10
+	messageLimit = 1 << 10
+)
+
+// Error is what Ansible has against a playbook or role.
+type Error struct {
 	// File is where the mistake is: often a file that the content imports. It
 	// is the playbook or the role's directory if Ansible named no file.
 	File string
@@ -29,7 +39,7 @@ type SyntaxError struct {
 }
 
 // Error renders the place and the message as compilers do.
-func (e *SyntaxError) Error() string {
+func (e *Error) Error() string {
 	place := e.File
 	for _, n := range []int{e.Line, e.Column} {
 		if n == 0 {
@@ -40,19 +50,19 @@ func (e *SyntaxError) Error() string {
 	return place + ": " + e.Message
 }
 
-// SyntaxCheck lets ansible-playbook parse the content and everything that it
+// Check lets ansible-playbook parse the content and everything that it
 // imports, without running any of it; that takes about a second. As in a run,
 // an empty directory is the working directory, so that no ansible.cfg of the
 // caller's applies, and a role is found through its own parent directory first.
 // env is the complete environment.
 //
-// It blocks until the process tree is gone. The error is a [*SyntaxError] if
-// Ansible refuses the content, wraps [ErrUnavailable] if there is no
+// It blocks until the process tree is gone. The error is a [*Error] if
+// Ansible refuses the content, wraps [runner.ErrUnavailable] if there is no
 // ansible-playbook, and wraps [context.Cause] if ctx ended first.
-func SyntaxCheck(ctx context.Context, content Content, env []string) (err error) {
+func Check(ctx context.Context, content runner.Content, env []string) (err error) {
 	executable, err := exec.LookPath("ansible-playbook")
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+		return fmt.Errorf("%w: %w", runner.ErrUnavailable, err)
 	}
 	dir, err := os.MkdirTemp("", "rolewright-syntax-")
 	if err != nil {
@@ -60,7 +70,7 @@ func SyntaxCheck(ctx context.Context, content Content, env []string) (err error)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 
-	checked, playbook, env, err := prepareSyntaxCheck(dir, content, inherited(env))
+	checked, playbook, env, err := prepare(dir, content, ansibleenv.Inherited(env))
 	if err != nil {
 		return fmt.Errorf("check syntax: %w", err)
 	}
@@ -70,12 +80,12 @@ func SyntaxCheck(ctx context.Context, content Content, env []string) (err error)
 		Path:   "/bin/sh",
 		Args:   []string{"-c", `cd "$1" && shift && exec "$@"`, "sh", filepath.Join(dir, "project"), executable, "--syntax-check", "-i", "localhost,", "--", playbook},
 		Env:    append(env, "ANSIBLE_NOCOLOR=1", "ANSIBLE_FORCE_COLOR=0"),
-		Cookie: cookieName + "=syntax-check-" + rand.Text(),
+		Cookie: "ROLEWRIGHT_RUN=syntax-check-" + rand.Text(),
 		Output: output,
 	})
 	switch {
 	case errors.Is(err, supervise.ErrNotStarted) && ctx.Err() == nil:
-		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+		return fmt.Errorf("%w: %w", runner.ErrUnavailable, err)
 	case ctx.Err() != nil:
 		return errors.Join(fmt.Errorf("check syntax of %s: %w", checked, context.Cause(ctx)), err)
 	case err != nil:
@@ -83,11 +93,11 @@ func SyntaxCheck(ctx context.Context, content Content, env []string) (err error)
 	case exit.Code == 0:
 		return nil
 	}
-	said, err := Tail(output, tailLimit)
+	said, err := runner.Tail(output, outputLimit)
 	if err != nil {
 		return fmt.Errorf("check syntax of %s: read output: %w", checked, err)
 	}
-	found := parseSyntaxError(said)
+	found := parse(said)
 	if found.File == "" || strings.HasPrefix(found.File, dir+string(filepath.Separator)) {
 		// Ansible named none, or our own file, which no one wants to see.
 		found.File, found.Line, found.Column = checked, 0, 0
@@ -98,9 +108,9 @@ func SyntaxCheck(ctx context.Context, content Content, env []string) (err error)
 	return found
 }
 
-// prepareSyntaxCheck makes the working directory and, for a role, the playbook
+// prepare makes the working directory and, for a role, the playbook
 // to check in its place. checked is the content's own path.
-func prepareSyntaxCheck(dir string, content Content, env []string) (checked, playbook string, environ []string, err error) {
+func prepare(dir string, content runner.Content, env []string) (checked, playbook string, environ []string, err error) {
 	if err := os.Mkdir(filepath.Join(dir, "project"), 0o700); err != nil {
 		return "", "", nil, err
 	}
@@ -111,7 +121,7 @@ func prepareSyntaxCheck(dir string, content Content, env []string) (checked, pla
 		return "", "", nil, err
 	}
 	roles, name := filepath.Split(checked)
-	if path := lookup(env, "ANSIBLE_ROLES_PATH"); path != "" {
+	if path := ansibleenv.Lookup(env, "ANSIBLE_ROLES_PATH"); path != "" {
 		roles += ":" + path
 	}
 	playbook = filepath.Join(dir, "role.yml")
@@ -139,12 +149,11 @@ var (
 	excerptOfFile = regexp.MustCompile(`(?ms)^(?:The error appears to be in '|Origin: |<<< caused by >>>).*`)
 )
 
-// parseSyntaxError reads the output of a failed syntax check.
-func parseSyntaxError(output string) *SyntaxError {
-	e := &SyntaxError{}
-	if found := errorLine.FindAllStringIndex(output, -1); len(found) > 0 {
-		output = output[found[len(found)-1][1]:]
-	} else {
+// parse reads the output of a failed syntax check.
+func parse(output string) *Error {
+	e := &Error{}
+	output, found := ansibleerror.Last(output)
+	if !found {
 		output = text.LastLines(output, messageLimit)
 	}
 	for _, place := range []*regexp.Regexp{placeBefore219, placeSince219} {
@@ -157,7 +166,7 @@ func parseSyntaxError(output string) *SyntaxError {
 			e.Column, _ = strconv.Atoi(m[3])
 		}
 	}
-	output = excerptOfFile.ReplaceAllString(jsonDetour.ReplaceAllString(output, "$1 "), "")
+	output = excerptOfFile.ReplaceAllString(ansibleerror.Text(output), "")
 	e.Message = text.Clip(strings.Join(strings.Fields(output), " "), messageLimit)
 	return e
 }

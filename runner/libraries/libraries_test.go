@@ -1,4 +1,4 @@
-package runner
+package libraries
 
 import (
 	"os"
@@ -10,7 +10,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-func TestFindLibraries_FindsWhatModulesWouldImport(t *testing.T) {
+func TestFind_FindsWhatModulesWouldImport(t *testing.T) {
 	t.Parallel()
 	python, err := exec.LookPath("python3")
 	if err != nil {
@@ -29,16 +29,16 @@ func TestFindLibraries_FindsWhatModulesWouldImport(t *testing.T) {
 	write("second"+manifest, `{"collection_info": {"version": "1.0.0"}}`)
 	write("packages/kubernetes-31.2.1.dist-info/METADATA", "Metadata-Version: 2.1\nName: kubernetes\nVersion: 31.2.1\n")
 	environ := []string{"PYTHONPATH=" + dir + "/packages", "PATH=" + os.Getenv("PATH")}
-	got, err := FindLibraries(t.Context(), python, environ, []string{dir + "/none", dir + "/broken", dir + "/first", dir + "/second"})
+	got, err := Find(t.Context(), python, environ, []string{dir + "/none", dir + "/broken", dir + "/first", dir + "/second"})
 	if want := (Libraries{Client: "31.2.1", Core: "9.8.7"}); err != nil || got != want {
 		t.Errorf("%+v, %v; want %+v", got, err, want)
 	}
 	write("python3", "#!/bin/sh\necho no packages >&2\nexit 3\n")
 	must.Do(t, os.Chmod(filepath.Join(dir, "python3"), 0o700))
-	if _, err := FindLibraries(t.Context(), filepath.Join(dir, "python3"), nil, nil); err == nil || !strings.HasSuffix(err.Error(), "exit status 3: no packages") {
+	if _, err := Find(t.Context(), filepath.Join(dir, "python3"), nil, nil); err == nil || !strings.HasSuffix(err.Error(), "exit status 3: no packages") {
 		t.Errorf("of a Python that fails: %v", err)
 	}
-	if _, err := FindLibraries(t.Context(), filepath.Join(dir, "nowhere"), nil, nil); err == nil || !strings.Contains(err.Error(), "no such file or directory") {
+	if _, err := Find(t.Context(), filepath.Join(dir, "nowhere"), nil, nil); err == nil || !strings.Contains(err.Error(), "no such file or directory") {
 		t.Errorf("of no Python: %v", err)
 	}
 }
