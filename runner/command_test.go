@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/rolewright/rolewright/test/must"
 )
 
@@ -70,9 +68,7 @@ func TestArguments(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.req.ID, tt.req.Dir = testID, testDir
 			req := must.Get(tt.req.normalise())(t)
-			if diff := cmp.Diff(strings.Fields(tt.want), req.arguments()); diff != "" {
-				t.Errorf("arguments (-want +got):\n%s", diff)
-			}
+			must.Be(t, "arguments", strings.Fields(tt.want), req.arguments())
 		})
 	}
 }
@@ -137,9 +133,7 @@ func TestInherited(t *testing.T) {
 		"EQUAL=a=b",
 		"PATH=/usr/bin:/bin",
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("environment (-want +got):\n%s", diff)
-	}
+	must.Be(t, "environment", want, got)
 }
 
 // A home directory in which nothing can be written has a file in the way here: root writes everywhere else.

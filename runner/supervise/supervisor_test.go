@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
 
@@ -147,9 +146,7 @@ func TestSupervisor_TellsHowTheCommandEnded(t *testing.T) {
 				c := recorded(t, tt.script)
 				got := must.Get(s.Run(t.Context(), c))(t)
 				got.Memory = 0 // some live to see it measured
-				if diff := cmp.Diff(tt.want, got); diff != "" {
-					t.Errorf("exit (-want +got):\n%s", diff)
-				}
+				must.Be(t, "exit", tt.want, got)
 				record, err := ReadRecord(c.Record)
 				if err != nil || record.Exit != got || record.Reason != "" || record.Started.After(record.Finished) {
 					t.Errorf("record = %+v, %v", record, err)
