@@ -157,7 +157,7 @@ fault-tools: cluster-tools
 
 .PHONY: fault-plans
 fault-plans: fault-tools ## carry out the fixed fault plans with a scripted ansible-runner
-	@$(FAULTS) -plans test/faults/testdata/plans -parallel 6 $(FAULTSFLAGS)
+	@$(FAULTS) -plans test/faults/testdata/plans -parallel 8 $(FAULTSFLAGS)
 
 .PHONY: fault-plans-forked
 fault-plans-forked: setup fault-tools ## the same plans, and those of fork servers, where one starts the scripted ansible-runner

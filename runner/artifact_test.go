@@ -36,9 +36,7 @@ func TestTail(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			name := write(t, filepath.Join(t.TempDir(), "stdout"), tt.content, 0o600)
 			got := must.Get(Tail(name, tt.limit))(t)
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Errorf("tail (-want +got):\n%s", diff)
-			}
+			must.Be(t, "tail", tt.want, got)
 		})
 	}
 }
@@ -106,12 +104,8 @@ func TestRuns_ListsPrivateDirectoriesAndRemainsOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]Past{{"past", time.Unix(1000, 0)}}, runs); diff != "" {
-		t.Errorf("runs (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(map[string]string{".dead.building": "dead", ".half.removing": "half"}, remains); diff != "" {
-		t.Errorf("remains (-want +got):\n%s", diff)
-	}
+	must.Be(t, "runs", []Past{{"past", time.Unix(1000, 0)}}, runs)
+	must.Be(t, "remains", map[string]string{".dead.building": "dead", ".half.removing": "half"}, remains)
 	if runs, _, err := Runs(filepath.Join(objectDir, "missing")); err != nil || len(runs) > 0 {
 		t.Errorf("a missing directory: %v, %v", runs, err)
 	}
@@ -135,9 +129,7 @@ func TestRemove(t *testing.T) {
 	if left := list(t, parent); len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}
-	if diff := cmp.Diff([]string{"victim"}, list(t, outside)); diff != "" {
-		t.Errorf("outside (-want +got):\n%s", diff)
-	}
+	must.Be(t, "outside", []string{"victim"}, list(t, outside))
 }
 
 func TestRemove_RefusesWhatIsNoRun(t *testing.T) {

@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/rolewright/rolewright/test/must"
 )
 
@@ -69,9 +67,7 @@ func TestArguments(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.req.ID, tt.req.Dir = testID, testDir
 			req := must.Get(tt.req.normalise())(t)
-			if diff := cmp.Diff(strings.Fields(tt.want), req.arguments()); diff != "" {
-				t.Errorf("arguments (-want +got):\n%s", diff)
-			}
+			must.Be(t, "arguments", strings.Fields(tt.want), req.arguments())
 		})
 	}
 }

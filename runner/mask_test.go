@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/rolewright/rolewright/runner/jobevent"
 	"github.com/rolewright/rolewright/test/must"
 )
@@ -77,9 +75,7 @@ func TestMasked_AllTextOfAnEventButThePlace(t *testing.T) {
 	want.Data.Stats = &jobevent.Stats{
 		OK: map[string]int{"***": 3}, Changed: none, Failures: none, Dark: none, Skipped: none, Rescued: none, Ignored: none, Processed: none,
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("event (-want +got):\n%s", diff)
-	}
+	must.Be(t, "event", want, got)
 	if e.Data.Stats.OK["canary"] != 1 {
 		t.Error("the event that was given is changed")
 	}

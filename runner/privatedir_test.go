@@ -206,9 +206,7 @@ func TestCreatePrivateDir_Inventory(t *testing.T) {
 				delete(got, "host_vars")
 				delete(got, "host_vars/localhost.json")
 			}
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Errorf("inventory (-want +got):\n%s", diff)
-			}
+			must.Be(t, "inventory", tt.want, got)
 		})
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/rolewright/rolewright/runner/jobevent"
@@ -27,12 +26,8 @@ func TestRecover_IsWhatRunReturned(t *testing.T) {
 			want := must.Get(r.Run(t.Context(), req))(t)
 			got := must.Get(r.Recover(t.Context(), req.Dir, req.ID, nil))(t)
 			got.Started, got.Finished = want.Started, want.Finished // measured by another process
-			if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(jobevent.Summary{})); diff != "" {
-				t.Errorf("result (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(want.Verdict(), got.Verdict()); diff != "" {
-				t.Errorf("verdict (-want +got):\n%s", diff)
-			}
+			must.Be(t, "result", want, got, cmpopts.IgnoreUnexported(jobevent.Summary{}))
+			must.Be(t, "verdict", want.Verdict(), got.Verdict())
 		})
 	}
 }

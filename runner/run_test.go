@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/rolewright/rolewright/runner/jobevent"
 	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv/parts"
@@ -51,9 +49,7 @@ func TestRun_PassesVariablesAndEnvironment(t *testing.T) {
 		t.Fatalf("verdict = %+v\n%s", v, res.Tail)
 	}
 	want := []string{"{{ lookup('pipe', 'id') }} grüß inherited added []"}
-	if diff := cmp.Diff(want, messages); diff != "" {
-		t.Errorf("messages (-want +got):\n%s", diff)
-	}
+	must.Be(t, "messages", want, messages)
 	for i := 1; i < len(counters); i++ {
 		if counters[i] <= counters[i-1] {
 			t.Errorf("events out of order: %v", counters)
@@ -233,9 +229,7 @@ printf successful >status
 	var kinds []jobevent.Kind
 	req.OnEvent = func(e jobevent.Event) { kinds = append(kinds, e.Kind) }
 	res := must.Get(r.Run(t.Context(), req))(t)
-	if diff := cmp.Diff([]jobevent.Kind{jobevent.PlaybookStart}, kinds); diff != "" {
-		t.Errorf("events told of (-want +got):\n%s", diff)
-	}
+	must.Be(t, "events told of", []jobevent.Kind{jobevent.PlaybookStart}, kinds)
 	if v := res.Verdict(); v.Success || v.Reason != ResultIncomplete || res.Summary.Foreign != 1 {
 		t.Errorf("verdict = %+v of %+v", v, res)
 	}
@@ -314,9 +308,7 @@ func TestCheck_Versions(t *testing.T) {
 			if !errors.Is(err, tt.err) {
 				t.Errorf("error = %v, want %v", err, tt.err)
 			}
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Errorf("versions (-want +got):\n%s", diff)
-			}
+			must.Be(t, "versions", tt.want, got)
 		})
 	}
 }

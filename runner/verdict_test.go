@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/rolewright/rolewright/internal/text"
 	"github.com/rolewright/rolewright/runner/jobevent"
 	"github.com/rolewright/rolewright/test/must"
@@ -129,9 +127,7 @@ func TestVerdict(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			got := tt.result.Verdict()
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Errorf("verdict (-want +got):\n%s", diff)
-			}
+			must.Be(t, "verdict", tt.want, got)
 			checkMessage(t, got)
 		})
 	}

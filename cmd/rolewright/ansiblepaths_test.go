@@ -4,8 +4,6 @@ import (
 	"os"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/rolewright/rolewright/test/must"
 )
 
@@ -49,12 +47,8 @@ func TestSearchPath_IsWhereAnsibleLooks(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			lookup := func(name string) (string, bool) { v, ok := tt.env[name]; return v, ok }
-			if diff := cmp.Diff(tt.roles, rolesDirs(lookup)); diff != "" {
-				t.Errorf("roles (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(tt.collections, collectionsDirs(lookup)); diff != "" {
-				t.Errorf("collections (-want +got):\n%s", diff)
-			}
+			must.Be(t, "roles", tt.roles, rolesDirs(lookup))
+			must.Be(t, "collections", tt.collections, collectionsDirs(lookup))
 		})
 	}
 }

@@ -10,8 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -141,9 +140,7 @@ func TestExecute_EndsWithTheRightCodeAndSaysWhy(t *testing.T) {
 			if tt.stdout == "" && stdout != "" || !strings.Contains(stdout, tt.stdout) {
 				t.Errorf("stdout = %q, want %q in it", stdout, tt.stdout)
 			}
-			if diff := cmp.Diff(tt.stderr, stderr); diff != "" {
-				t.Errorf("stderr (-want +got):\n%s", diff)
-			}
+			must.Be(t, "stderr", tt.stderr, stderr)
 		})
 	}
 }

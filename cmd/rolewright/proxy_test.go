@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -184,9 +183,7 @@ func TestProxyCommand_PrintsAKubeconfigThatWorksUntilTheEnd(t *testing.T) {
 			want := []metav1.OwnerReference{{
 				APIVersion: tt.gvk.GroupVersion().String(), Kind: tt.gvk.Kind, Name: "it", UID: owner.GetUID(),
 			}}
-			if diff := cmp.Diff(want, child.GetOwnerReferences()); diff != "" {
-				t.Errorf("owner of the child (-want +got):\n%s", diff)
-			}
+			must.Be(t, "owner of the child", want, child.GetOwnerReferences())
 			namespaces := c.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"})
 			if _, err := namespaces.Get(t.Context(), ns, metav1.GetOptions{}); (err == nil) != (tt.namespace == "") {
 				t.Errorf("read the namespace's own object: %v", err)

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
 
 	"github.com/rolewright/rolewright/controller/eventlog"
@@ -178,18 +177,14 @@ func TestComplete_SettlesFlagsAndEnvironment(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			o, src := parse(t, tt.args, tt.env)
 			notices := must.Get(o.complete(src))(t)
-			if diff := cmp.Diff(tt.want, tt.check(o)); diff != "" {
-				t.Errorf("setting (-want +got):\n%s", diff)
-			}
+			must.Be(t, "setting", tt.want, tt.check(o))
 			var notes []string
 			for _, line := range text(notices) {
 				if line != "Watching all namespaces" && !strings.HasPrefix(line, plainMetrics) {
 					notes = append(notes, line)
 				}
 			}
-			if diff := cmp.Diff(tt.notes, notes); diff != "" {
-				t.Errorf("notices (-want +got):\n%s", diff)
-			}
+			must.Be(t, "notices", tt.notes, notes)
 		})
 	}
 }
@@ -217,9 +212,7 @@ func TestComplete_WarnsOfOpenMetricsOnly(t *testing.T) {
 			for _, line := range tt.want {
 				want[line] = true
 			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("notices (-want +got):\n%s", diff)
-			}
+			must.Be(t, "notices", want, got)
 		})
 	}
 }
@@ -329,9 +322,7 @@ func TestComplete_RefusesWhatCannotBeMeant(t *testing.T) {
 			if err == nil {
 				t.Fatal("no error")
 			}
-			if diff := cmp.Diff(tt.want, err.Error()); diff != "" {
-				t.Errorf("error (-want +got):\n%s", diff)
-			}
+			must.Be(t, "error", tt.want, err.Error())
 		})
 	}
 }

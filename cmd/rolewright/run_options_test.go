@@ -74,9 +74,7 @@ func TestBindFlags_HasEveryFlagOfAnsibleOperatorAndOurOwn(t *testing.T) {
 	fs.VisitAll(func(f *pflag.Flag) {
 		got[f.Name] = flag{f.DefValue, f.Hidden}
 	})
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("flags (-want +got):\n%s", diff)
-	}
+	must.Be(t, "flags", want, got)
 }
 
 func TestManagerOptions_SayWhatTheFlagsSay(t *testing.T) {

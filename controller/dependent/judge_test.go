@@ -5,9 +5,10 @@ import (
 	"os"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 var verdicts = map[string]verdict{"bookkeeping": bookkeeping, "status": statusWrite, "changed": changed, "unclear": unclear}
@@ -120,9 +121,7 @@ func TestJudgeContent_LooksPastMetadata(t *testing.T) {
 					t.Fatalf("decode %s: %v", text, err)
 				}
 			}
-			if diff := cmp.Diff(tt.want, judgeContent(&was, &is)); diff != "" {
-				t.Errorf("verdict (-want +got):\n%s", diff)
-			}
+			must.Be(t, "verdict", tt.want, judgeContent(&was, &is))
 		})
 	}
 }

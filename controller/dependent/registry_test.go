@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/rolewright/rolewright/internal/proxy"
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -95,9 +96,7 @@ func TestRegistry_TellsAnOwnerOfWhatOthersDoToItsConfigMaps(t *testing.T) {
 			if tt.want {
 				want["owner"] = 1
 			}
-			if diff := cmp.Diff(want, w.awaitTold("witness")); diff != "" {
-				t.Errorf("owners told (-want +got):\n%s", diff)
-			}
+			must.Be(t, "owners told", want, w.awaitTold("witness"))
 		})
 	}
 }
@@ -252,9 +251,7 @@ func TestRun_OwnWritesAreNotNews(t *testing.T) {
 			if tt.want {
 				want["owner"] = 1
 			}
-			if diff := cmp.Diff(want, w.tally()); diff != "" {
-				t.Errorf("owners told (-want +got):\n%s", diff)
-			}
+			must.Be(t, "owners told", want, w.tally())
 			w.assertSettled()
 		})
 	}
@@ -289,9 +286,7 @@ func TestRun_OwnWritesAreNewsToOtherOwners(t *testing.T) {
 	run.Expect(child(configMaps, object))
 	run.Wrote(child(configMaps, w.set("object", "second")))
 	run.End()
-	if diff := cmp.Diff(map[string]int{"other": 1}, w.awaitTold("other")); diff != "" {
-		t.Errorf("owners told (-want +got):\n%s", diff)
-	}
+	must.Be(t, "owners told", map[string]int{"other": 1}, w.awaitTold("other"))
 }
 
 // The first list of a resource comes after the first write. What happened in
@@ -336,9 +331,7 @@ func TestRun_JudgesWhatHappenedBeforeTheFirstList(t *testing.T) {
 			if tt.want {
 				want["owner"] = 1
 			}
-			if diff := cmp.Diff(want, w.awaitTold("witness")); diff != "" {
-				t.Errorf("owners told (-want +got):\n%s", diff)
-			}
+			must.Be(t, "owners told", want, w.awaitTold("witness"))
 			if strings.HasPrefix(tt.name, "a deletion") && !slices.Contains(w.marks(), runUID("owner")) {
 				t.Errorf("marks %q: a successor of the owner would be told of what was its predecessor's", w.marks())
 			}
@@ -440,9 +433,7 @@ func TestRun_TheDeploymentControllerIsNoNewsUnlessStatusCounts(t *testing.T) {
 			}
 			// A change of the specification is one, and comes after.
 			w.patchDeployment("witness", `{"spec":{"minReadySeconds":1}}`)
-			if diff := cmp.Diff(map[string]int{"witness": 1}, w.awaitTold("witness")); diff != "" {
-				t.Errorf("owners told (-want +got):\n%s", diff)
-			}
+			must.Be(t, "owners told", map[string]int{"witness": 1}, w.awaitTold("witness"))
 		})
 	}
 }
@@ -512,9 +503,7 @@ func TestRegistry_FollowsAnnotations(t *testing.T) {
 		w.await(configMaps)
 		w.set("object", "second")
 		w.awaitTold("owner")
-		if diff := cmp.Diff([]types.UID{""}, w.marks()); diff != "" {
-			t.Errorf("UIDs told (-want +got):\n%s", diff)
-		}
+		must.Be(t, "UIDs told", []types.UID{""}, w.marks())
 	})
 	for _, follows := range []bool{true, false} {
 		t.Run(fmt.Sprintf("on objects of the cluster is %t", follows), func(t *testing.T) {
@@ -565,9 +554,7 @@ func TestRegistry_StopsAWatchThatIsOfNoUse(t *testing.T) {
 		object := w.configMap(ownedBy(owner, "object"))
 		run.Wrote(child(configMaps, object))
 		w.await(configMaps)
-		if diff := cmp.Diff([]schema.GroupVersionResource{configMaps}, run.End()); diff != "" {
-			t.Errorf("resources owned at the end of the run (-want +got):\n%s", diff)
-		}
+		must.Be(t, "resources owned at the end of the run", []schema.GroupVersionResource{configMaps}, run.End())
 		w.deleteConfigMap("object")
 		testenv.Eventually(t, "the watch stopped", func(context.Context) error {
 			if watching := w.registry.Watching(); len(watching) != 0 {
@@ -613,9 +600,7 @@ func TestRegistry_BeginsAForbiddenWatchWhenItIsAllowed(t *testing.T) {
 		return nil
 	})
 	run := w.begin("owner")
-	if diff := cmp.Diff([]schema.GroupVersionResource{configMaps}, run.End()); diff != "" {
-		t.Errorf("resources owned while they cannot be listed (-want +got):\n%s", diff)
-	}
+	must.Be(t, "resources owned while they cannot be listed", []schema.GroupVersionResource{configMaps}, run.End())
 	w.allow(user.Impersonate.UserName, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"list", "watch"}})
 	w.await(configMaps)
 	w.set("object", "second")
@@ -682,9 +667,7 @@ func TestRegistry_FindsWhatHappenedInAGap(t *testing.T) {
 			got := w.awaitTold("deleted")
 			got["changed"] = min(got["changed"], 1) // as often as it was seen
 			want := map[string]int{"changed": 1, "deleted": 1, "replaced": 1}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("owners told (-want +got):\n%s", diff)
-			}
+			must.Be(t, "owners told", want, got)
 			w.assertSettled()
 		})
 	}
@@ -764,9 +747,7 @@ func TestKind_JoinsAWatchOfAnotherKind(t *testing.T) {
 	w.set("first", "second")
 	w.set("second", "second")
 	other.awaitTold("second")
-	if diff := cmp.Diff(map[string]int{"first": 1}, w.tally()); diff != "" {
-		t.Errorf("owners of the first kind told (-want +got):\n%s", diff)
-	}
+	must.Be(t, "owners of the first kind told", map[string]int{"first": 1}, w.tally())
 }
 
 // A list that was in progress when a kind of owners came knows nothing of what
@@ -789,9 +770,7 @@ func TestKind_TakesNoListFromBeforeItJoined(t *testing.T) {
 	w.await(configMaps)
 	run.End()
 	w.set("witness", "second")
-	if diff := cmp.Diff(map[string]int{"witness": 1}, w.awaitTold("witness")); diff != "" {
-		t.Errorf("owners told (-want +got):\n%s", diff)
-	}
+	must.Be(t, "owners told", map[string]int{"witness": 1}, w.awaitTold("witness"))
 }
 
 func TestKind_CloseForgetsItsOwners(t *testing.T) {

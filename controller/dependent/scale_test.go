@@ -12,7 +12,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -21,6 +20,7 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -108,12 +108,8 @@ func TestRegistry_KeepsOnlyWhatIsOwnedAndLeavesNothingRunning(t *testing.T) {
 	if records != 1 || version != strconv.Itoa(c.owned+1) {
 		t.Errorf("%d records, the last of version %s; want one of version %d", records, version, c.owned+1)
 	}
-	if diff := cmp.Diff(slices.Repeat([]string{"500"}, 100), c.limits); diff != "" {
-		t.Errorf("limits of the lists (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff([]schema.GroupVersionResource{configMaps}, k.Owned(owner)); diff != "" {
-		t.Errorf("resources owned (-want +got):\n%s", diff)
-	}
+	must.Be(t, "limits of the lists", slices.Repeat([]string{"500"}, 100), c.limits)
+	must.Be(t, "resources owned", []schema.GroupVersionResource{configMaps}, k.Owned(owner))
 	cancel()
 	if err := <-done; err != nil {
 		t.Errorf("Start returned %v", err)

@@ -14,7 +14,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-logr/logr"
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/zap/zapcore"
 	"golang.org/x/sys/unix"
 	ctrlzap "sigs.k8s.io/controller-runtime/pkg/log/zap"
@@ -82,9 +81,7 @@ func TestLogger_RealRun(t *testing.T) {
 				must.Do(t, os.WriteFile(golden, got.Bytes(), 0o600))
 			}
 			want := must.Get(os.ReadFile(golden))(t)
-			if diff := cmp.Diff(string(want), got.String()); diff != "" {
-				t.Errorf("log (-want +got):\n%s", diff)
-			}
+			must.Be(t, "log", string(want), got.String())
 		})
 	}
 }

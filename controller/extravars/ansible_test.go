@@ -363,9 +363,7 @@ func TestAnsible_VaultTextsOfTheObjectAreNotDecrypted(t *testing.T) {
 			if tc.want != nil {
 				want = []any{tc.secret, tc.want["v"], tc.want["w"]}
 			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("own, v, w (-want +got):\n%s", diff)
-			}
+			must.Be(t, "own, v, w", want, got)
 		})
 	}
 }

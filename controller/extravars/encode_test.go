@@ -30,9 +30,7 @@ func TestBuild_MarksInJSON(t *testing.T) {
 "n": 1,
 "v": "{{ y }}"}
 `
-	if diff := cmp.Diff(want, string(got)); diff != "" {
-		t.Errorf("content (-want +got):\n%s", diff)
-	}
+	must.Be(t, "content", want, string(got))
 }
 
 // TestBuild_MarkersOfTheObjectForceYAML: as JSON, Ansible would replace these
@@ -60,9 +58,7 @@ func TestBuild_MarkersOfTheObjectForceYAML(t *testing.T) {
 		}
 	}
 	want := []Notice{{Kind: MarkerEncoded, Key: "{{ k }}", Detail: notices[0].Detail}}
-	if diff := cmp.Diff(want, notices); diff != "" {
-		t.Errorf("notices (-want +got):\n%s", diff)
-	}
+	must.Be(t, "notices", want, notices)
 }
 
 func TestBuild_MarkerKeysAreFoundWhereverTheyAre(t *testing.T) {

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // object decodes an object the way a client does: integers as int64.
@@ -82,9 +84,7 @@ func TestVars_NamesAndOrderAsTheIncumbent(t *testing.T) {
 		"replicas": int64(5), "fromWatch": "{{ 1 + 1 }}", "both": "finalizer",
 		"ansible_python_interpreter": "/usr/bin/python3",
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("Vars (-want +got):\n%s", diff)
-	}
+	must.Be(t, "Vars", want, got)
 	if len(notices) > 0 {
 		t.Errorf("notices %v, want none", notices)
 	}
@@ -98,9 +98,7 @@ func TestVars_WithoutConversionKeysAreCopied(t *testing.T) {
 		"__secret":              map[string]any{"metadata": map[string]any{"name": "c"}, "spec": map[string]any{"fooBar": map[string]any{"aB": "{{ x }}"}}},
 		"__secret_spec":         map[string]any{"fooBar": map[string]any{"aB": "{{ x }}"}},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("Vars (-want +got):\n%s", diff)
-	}
+	must.Be(t, "Vars", want, got)
 }
 
 func TestVars_OnlyNamesOfDNSAreUnmarkedInTheMeta(t *testing.T) {
@@ -203,12 +201,8 @@ func TestVars_OddSpecs(t *testing.T) {
 			if tc.spec == nil {
 				tc.spec = map[string]any{}
 			}
-			if diff := cmp.Diff(tc.spec, got); diff != "" {
-				t.Errorf("variables of the spec (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(tc.notices, kinds(notices)); diff != "" {
-				t.Errorf("notices (-want +got):\n%s", diff)
-			}
+			must.Be(t, "variables of the spec", tc.spec, got)
+			must.Be(t, "notices", tc.notices, kinds(notices))
 		})
 	}
 }
@@ -217,16 +211,12 @@ func TestVars_OddSpecs(t *testing.T) {
 // still in the variable that holds the spec, with its own key.
 func TestVars_ReservedNamesStayReadable(t *testing.T) {
 	got, notices := Vars(object(t, `{"spec": {"ansibleHost": "h"}}`), Options{Group: "g", Kind: "K", SnakeCase: true, MarkUnsafe: true})
-	if diff := cmp.Diff(map[string]any{"ansibleHost": Unsafe("h")}, got["_g_k_spec"]); diff != "" {
-		t.Errorf("_g_k_spec (-want +got):\n%s", diff)
-	}
+	must.Be(t, "_g_k_spec", map[string]any{"ansibleHost": Unsafe("h")}, got["_g_k_spec"])
 	want := Notice{
 		Kind: ReservedVariable, Key: "ansibleHost", Name: "ansible_host",
 		Detail: `"ansibleHost" of the spec is no variable, since Ansible reserves the name "ansible_host"; it is only in _g_k_spec`,
 	}
-	if diff := cmp.Diff([]Notice{want}, notices); diff != "" {
-		t.Errorf("notices (-want +got):\n%s", diff)
-	}
+	must.Be(t, "notices", []Notice{want}, notices)
 }
 
 func TestReserved(t *testing.T) {
@@ -277,9 +267,7 @@ func TestVars_DoesNotChangeTheObject(t *testing.T) {
 	text := `{"metadata": {"name": "w"}, "spec": {"aB": ["\u001b", {"cD": "x"}], "vars": 1, "": 2}}`
 	in := object(t, text)
 	Vars(in, Options{SnakeCase: true, MarkUnsafe: true})
-	if diff := cmp.Diff(object(t, text), in); diff != "" {
-		t.Errorf("the object was changed (-want +got):\n%s", diff)
-	}
+	must.Be(t, "the object was changed", object(t, text), in)
 }
 
 func TestBuild_TooDeepIsAnError(t *testing.T) {

@@ -104,9 +104,7 @@ func TestStore_KeepsWhatTheObjectsLimitsSay(t *testing.T) {
 			for _, id := range append(tt.want, "live") {
 				want = append(want, "object/"+id)
 			}
-			if diff := cmp.Diff(want, left(t, runs)); diff != "" {
-				t.Errorf("kept (-want +got):\n%s", diff)
-			}
+			must.Be(t, "kept", want, left(t, runs))
 			a.finish("object", "live", Retention{0, 0, 0})
 			if _, err := os.Lstat(filepath.Join(runs, "object")); !os.IsNotExist(err) {
 				t.Errorf("the directory of an object without runs stays: %v", err)
@@ -149,9 +147,7 @@ func TestStore_BoundsTheTotalOverAllObjects(t *testing.T) {
 				a.settled(object, Retention{-1, -1, -1})
 			}
 			startOnce(t, a)
-			if diff := cmp.Diff(tt.want, left(t, runs)); diff != "" {
-				t.Errorf("kept (-want +got):\n%s", diff)
-			}
+			must.Be(t, "kept", tt.want, left(t, runs))
 		})
 	}
 }
@@ -195,9 +191,7 @@ func TestStore_TakesFromTheObjectThatKeepsTheMost(t *testing.T) {
 				}
 			}
 			slices.Sort(got)
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Errorf("kept (-want +got):\n%s", diff)
-			}
+			must.Be(t, "kept", tt.want, got)
 		})
 	}
 }
@@ -345,9 +339,7 @@ func TestStore_IsBackAtItsBaselineWhenObjectsAreGone(t *testing.T) {
 		files = append(files, strings.TrimPrefix(path, root))
 		return nil
 	})
-	if diff := cmp.Diff([]string{"", "/" + runsDir}, files); diff != "" {
-		t.Errorf("left (-want +got):\n%s", diff)
-	}
+	must.Be(t, "left", []string{"", "/" + runsDir}, files)
 	if a := store; a.count != 0 || a.bytes != 0 || len(a.shelves) != 0 {
 		t.Errorf("%d runs, %d bytes, %d objects are counted", a.count, a.bytes, len(a.shelves))
 	}

@@ -112,9 +112,7 @@ func TestConclude_SuccessIsTheIncumbents(t *testing.T) {
 			got = append(got, item)
 		}
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("conditions (-want +got):\n%s", diff)
-	}
+	must.Be(t, "conditions", want, got)
 }
 
 // What others wrote comes back as it was, whatever it is.

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 func TestHandles_KnowsDocumentsAndLeavesTheRest(t *testing.T) {
@@ -204,12 +206,8 @@ func TestServeHTTP_NothingOfAClientGoesUpstreamOrToAnother(t *testing.T) {
 			"Impersonate-User", "admin", "Impersonate-Group", "system:masters", "X-Remote-User", "admin",
 			"User-Agent", "curious", "X-Forwarded-For", "10.0.0.1", "If-None-Match", `"A"`)
 		want(t, got, 200, "one")
-		if diff := cmp.Diff(http.Header{"Accept-Encoding": {"identity"}}, s.asked()[0].Header); diff != "" {
-			t.Errorf("header of the request (-want +got):\n%s", diff)
-		}
-		if diff := cmp.Diff(http.Header{"X-Other": {"kept"}, "Content-Length": {"3"}}, got.Header()); diff != "" {
-			t.Errorf("header of the answer (-want +got):\n%s", diff)
-		}
+		must.Be(t, "header of the request", http.Header{"Accept-Encoding": {"identity"}}, s.asked()[0].Header)
+		must.Be(t, "header of the answer", http.Header{"X-Other": {"kept"}, "Content-Length": {"3"}}, got.Header())
 	})
 }
 

@@ -54,9 +54,7 @@ func TestValues_RealVaultTexts(t *testing.T) {
 	v := New("-v --vault-password-file='"+one+"' --vault-id prod@"+two+" -e @"+extra, none)
 	got, err := v.Values(t.Context(), content, filepath.Join(dir, "no such"))
 	slices.Sort(got)
-	if diff := cmp.Diff([]string{"extra: vars\n", "inline secret", "password: of a file\n"}, got); diff != "" {
-		t.Errorf("values (-want +got):\n%s", diff)
-	}
+	must.Be(t, "values", []string{"extra: vars\n", "inline secret", "password: of a file\n"}, got)
 	if err == nil || !strings.Contains(err.Error(), "damaged") {
 		t.Errorf("error = %v, want one that names the damaged file", err)
 	}
@@ -84,9 +82,7 @@ func TestSources_AreThoseOfAnsible(t *testing.T) {
 		{path: "/a b"}, {"x", "/c d"}, {path: "/env/file"}, {"e", "/env/id"},
 		{path: filepath.Join(dir, "pass")}, {"a", "/ids/a"}, {path: "/ids/c"},
 	}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(source{})); diff != "" {
-		t.Errorf("sources (-want +got):\n%s", diff)
-	}
+	must.Be(t, "sources", want, got, cmp.AllowUnexported(source{}))
 }
 
 func TestValues_WithoutPasswordsLooksAtNothing(t *testing.T) {

@@ -5,7 +5,7 @@ import (
 	"runtime/debug"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/rolewright/rolewright/test/must"
 )
 
 func TestAssemble_PrefersWhatTheLinkerWasTold(t *testing.T) {
@@ -62,9 +62,7 @@ func TestAssemble_PrefersWhatTheLinkerWasTold(t *testing.T) {
 				Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH,
 			}
 			got := assemble(tt.release, tt.describe, tt.commit, tt.build)
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("assemble (-want +got):\n%s", diff)
-			}
+			must.Be(t, "assemble", want, got)
 		})
 	}
 }

@@ -286,9 +286,7 @@ func TestLoad_Problems(t *testing.T) {
 			for _, w := range tt.want {
 				want = append(want, "watches.yaml:"+w)
 			}
-			if diff := cmp.Diff(want, got.problems); diff != "" {
-				t.Errorf("problems (-want +got):\n%s", diff)
-			}
+			must.Be(t, "problems", want, got.problems)
 			errorCount, _ := Count(got.raw)
 			if invalid := errors.Is(got.err, ErrInvalid); invalid != (errorCount > 0) {
 				t.Errorf("%d errors, but Load says %v", errorCount, got.err)

@@ -13,8 +13,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/rolewright/rolewright/test/must"
 )
 
@@ -33,9 +31,7 @@ func TestDecode_RealEvent(t *testing.T) {
 			Res: json.RawMessage(`{"msg": "\u001b[31mr\u00f4le\u001b[0m br\u00f8ken\nsecond line", "_ansible_no_log": false, "changed": false}`),
 		},
 	}
-	if diff := cmp.Diff(want, e); diff != "" {
-		t.Errorf("event (-want +got):\n%s", diff)
-	}
+	must.Be(t, "event", want, e)
 	for name, text := range map[string]string{
 		"uuid": e.UUID, "playbook_uuid": e.Data.PlaybookUUID, "task_uuid": e.Data.TaskUUID, "stdout": e.Stdout,
 	} {
@@ -160,9 +156,7 @@ func TestDecode_IsTolerant(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tt.want, decode(t, tt.text)); diff != "" {
-				t.Errorf("event (-want +got):\n%s", diff)
-			}
+			must.Be(t, "event", tt.want, decode(t, tt.text))
 		})
 	}
 }
@@ -235,9 +229,7 @@ func TestDecode_DropsLargeMembers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			want := Event{Kind: RunnerOK, Counter: 7, Data: Data{Host: "h", Role: "r"}}
-			if diff := cmp.Diff(want, decode(t, text)); diff != "" {
-				t.Errorf("event (-want +got):\n%s", diff)
-			}
+			must.Be(t, "event", want, decode(t, text))
 		})
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/rolewright/rolewright/test/must"
@@ -41,9 +40,7 @@ func TestFollow_ThingsThatAreNoFiles(t *testing.T) {
 			}
 			done := closedAfter(t, dir)
 			got := log(follow(dir, done, func(f *follower) { f.poll, f.patience = time.Millisecond, time.Millisecond }))
-			if diff := cmp.Diff([]string{"1-a", "gap 2-2", "3-b", "4-b", "5-end"}, got); diff != "" {
-				t.Errorf("yielded (-want +got):\n%s", diff)
-			}
+			must.Be(t, "yielded", []string{"1-a", "gap 2-2", "3-b", "4-b", "5-end"}, got)
 		})
 	}
 }
@@ -82,9 +79,7 @@ func TestFollow_DirectoryThatIsNone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			must.Do(t, put())
 			defer func() { _ = os.Remove(dir) }()
-			if diff := cmp.Diff([]string{"error"}, log(Follow(t.Context(), dir, closed()))); diff != "" {
-				t.Errorf("yielded (-want +got):\n%s", diff)
-			}
+			must.Be(t, "yielded", []string{"error"}, log(Follow(t.Context(), dir, closed())))
 		})
 	}
 	t.Run("nothing", func(t *testing.T) {
@@ -109,7 +104,5 @@ func TestFollow_StaysInItsDirectory(t *testing.T) {
 		},
 		"2-a": func() { close(done) },
 	})
-	if diff := cmp.Diff([]string{"1-a", "2-a"}, got); diff != "" {
-		t.Errorf("yielded (-want +got):\n%s", diff)
-	}
+	must.Be(t, "yielded", []string{"1-a", "2-a"}, got)
 }

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/rolewright/rolewright/test/must"
@@ -109,9 +108,7 @@ func TestFollow_Directories(t *testing.T) {
 				writeFile(t, dir, name, text)
 			}
 			got := log(Follow(t.Context(), dir, closed()))
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Errorf("yielded (-want +got):\n%s", diff)
-			}
+			must.Be(t, "yielded", tt.want, got)
 		})
 	}
 }
@@ -180,9 +177,7 @@ func TestFollow_DeliversWhileTheRunLasts(t *testing.T) {
 			for n := range yielded {
 				rest = append(rest, n)
 			}
-			if diff := cmp.Diff([]int{last}, rest); diff != "" {
-				t.Errorf("after done (-want +got):\n%s", diff)
-			}
+			must.Be(t, "after done", []int{last}, rest)
 		})
 	}
 }
@@ -217,9 +212,7 @@ func TestFollow_WaitsForALateEvent(t *testing.T) {
 		"1-a": func() { time.AfterFunc(20*time.Millisecond, func() { writeEvent(t, dir, 2, "a") }) },
 		"3-a": func() { close(done) },
 	})
-	if diff := cmp.Diff([]string{"1-a", "2-a", "3-a"}, got); diff != "" {
-		t.Errorf("yielded (-want +got):\n%s", diff)
-	}
+	must.Be(t, "yielded", []string{"1-a", "2-a", "3-a"}, got)
 }
 
 func TestFollow_GivesUpAGapWhileTheRunLasts(t *testing.T) {
@@ -235,9 +228,7 @@ func TestFollow_GivesUpAGapWhileTheRunLasts(t *testing.T) {
 		},
 		"4-a": func() { close(done) },
 	})
-	if diff := cmp.Diff([]string{"1-a", "gap 2-2", "3-a", "4-a"}, got); diff != "" {
-		t.Errorf("yielded (-want +got):\n%s", diff)
-	}
+	must.Be(t, "yielded", []string{"1-a", "gap 2-2", "3-a", "4-a"}, got)
 }
 
 // A stray file with an absurd counter must not make the genuine events late.
@@ -251,9 +242,7 @@ func TestFollow_AFarCounterIsNoGapWhileTheRunLasts(t *testing.T) {
 		"1-a": func() { time.AfterFunc(50*time.Millisecond, func() { writeEvent(t, dir, 2, "a") }) },
 		"2-a": func() { close(done) },
 	})
-	if diff := cmp.Diff([]string{"1-a", "2-a", "gap 3-4999999", "5000000-stray"}, got); diff != "" {
-		t.Errorf("yielded (-want +got):\n%s", diff)
-	}
+	must.Be(t, "yielded", []string{"1-a", "2-a", "gap 3-4999999", "5000000-stray"}, got)
 }
 
 func TestFollow_ASecondFileThatComesLaterIsBad(t *testing.T) {
@@ -271,9 +260,7 @@ func TestFollow_ASecondFileThatComesLaterIsBad(t *testing.T) {
 				"second 1-a.json": func() { writeEvent(t, dir, 3, "b") },
 				"3-b":             func() { close(done) },
 			})
-			if diff := cmp.Diff([]string{"1-b", "2-b", "second 1-a.json", "3-b"}, got); diff != "" {
-				t.Errorf("yielded (-want +got):\n%s", diff)
-			}
+			must.Be(t, "yielded", []string{"1-b", "2-b", "second 1-a.json", "3-b"}, got)
 		})
 	}
 }

@@ -7,8 +7,9 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 func TestDescribe(t *testing.T) {
@@ -48,9 +49,7 @@ func TestDescribe(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			got := describe(json.RawMessage(tt.res), failedItems{})
-			if diff := cmp.Diff(tt.want, got, cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("failure (-want +got):\n%s", diff)
-			}
+			must.Be(t, "failure", tt.want, got, cmpopts.EquateEmpty())
 		})
 	}
 }
@@ -82,9 +81,7 @@ func TestRequeueAfter(t *testing.T) {
 			s.Observe(Event{Kind: RunnerOK, Data: Data{
 				PlaybookUUID: "a", TaskAction: tt.action, ResolvedAction: tt.resolved, Res: json.RawMessage(tt.res),
 			}})
-			if diff := cmp.Diff(tt.want, s.RequeueAfter, cmpopts.IgnoreFields(RequeueAfter{}, "Task")); diff != "" {
-				t.Errorf("RequeueAfter (-want +got):\n%s", diff)
-			}
+			must.Be(t, "RequeueAfter", tt.want, s.RequeueAfter, cmpopts.IgnoreFields(RequeueAfter{}, "Task"))
 		})
 	}
 }

@@ -240,19 +240,13 @@ func TestSummary_OfCapturedRuns(t *testing.T) {
 		t.Run(playbook, func(t *testing.T) {
 			s := summarise(t, playbook)
 			tt.want.Complete = true
-			if diff := cmp.Diff(tt.want, *s, totals); diff != "" {
-				t.Errorf("totals (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(tt.failed, s.Failed, totals); diff != "" {
-				t.Errorf("Failed (-want +got):\n%s", diff)
-			}
+			must.Be(t, "totals", tt.want, *s, totals)
+			must.Be(t, "Failed", tt.failed, s.Failed, totals)
 			culprits := tt.culprits
 			if culprits == nil && !tt.none {
 				culprits = tt.failed
 			}
-			if diff := cmp.Diff(culprits, s.Culprits(), totals); diff != "" {
-				t.Errorf("Culprits (-want +got):\n%s", diff)
-			}
+			must.Be(t, "Culprits", culprits, s.Culprits(), totals)
 			if want := len(captured(t, playbook)) - tt.want.Foreign; s.Events != want {
 				t.Errorf("Events = %d, want %d", s.Events, want)
 			}
@@ -303,9 +297,7 @@ func TestSummary_CountsWhileTheRunLasts(t *testing.T) {
 		s.Observe(decode(t, text))
 	}
 	got := []any{s.OK, s.Changed, s.Failures, s.TasksStarted, s.Task.Name, s.Complete}
-	if diff := cmp.Diff([]any{1, 1, 1, 2, "restart it", false}, got); diff != "" {
-		t.Errorf("OK, Changed, Failures, TasksStarted, Task, Complete (-want +got):\n%s", diff)
-	}
+	must.Be(t, "OK, Changed, Failures, TasksStarted, Task, Complete", []any{1, 1, 1, 2, "restart it", false}, got)
 	if len(s.Culprits()) != 1 {
 		t.Errorf("without stats Culprits = %+v, want all failures", s.Culprits())
 	}
@@ -357,9 +349,7 @@ func TestSummary_CulpritsOfALiteral(t *testing.T) {
 			got = append(got, f.Message)
 		}
 	}
-	if diff := cmp.Diff([]string{"unreachable", "final"}, got); diff != "" {
-		t.Errorf("culprits (-want +got):\n%s", diff)
-	}
+	must.Be(t, "culprits", []string{"unreachable", "final"}, got)
 }
 
 // TestSummary_IsBounded floods a summary with distinct, large, hostile events.

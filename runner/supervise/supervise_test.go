@@ -136,9 +136,7 @@ func TestRun_PassesEnvironmentAndCollectsOutput(t *testing.T) {
 	must.Get(Run(t.Context(), c))(t)
 	got := must.Get(os.ReadFile(c.Output))(t)
 	_, id, _ := strings.Cut(c.Cookie, "=")
-	if diff := cmp.Diff("out "+id+" b\nerr\nno input\n", string(got)); diff != "" {
-		t.Errorf("output (-want +got):\n%s", diff)
-	}
+	must.Be(t, "output", "out "+id+" b\nerr\nno input\n", string(got))
 }
 
 func TestRun_CancelKillsTheWholeTree(t *testing.T) {
@@ -204,9 +202,7 @@ func TestRun_OutputStaysShort(t *testing.T) {
 	c.Env = append(c.Env, "OUT="+c.Output)
 	must.Get(Run(t.Context(), c))(t)
 	got := must.Get(os.ReadFile(c.Output))(t)
-	if diff := cmp.Diff("end\n", string(got)); diff != "" {
-		t.Errorf("output (-want +got):\n%s", diff)
-	}
+	must.Be(t, "output", "end\n", string(got))
 }
 
 func TestRun_ReapsOrphansItInherits(t *testing.T) {
@@ -302,9 +298,7 @@ func TestParseStat(t *testing.T) {
 			if !errors.Is(err, tt.err) {
 				t.Fatalf("error = %v, want %v", err, tt.err)
 			}
-			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(process{}, identity{})); diff != "" {
-				t.Errorf("process (-want +got):\n%s", diff)
-			}
+			must.Be(t, "process", tt.want, got, cmp.AllowUnexported(process{}, identity{}))
 		})
 	}
 }

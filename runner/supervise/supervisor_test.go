@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
 
@@ -154,9 +153,7 @@ func TestSupervisor_TellsHowTheCommandEnded(t *testing.T) {
 					t.Errorf("record = %+v, %v; want %+v", read, err, got)
 				}
 				got.Memory, got.Started, got.Finished = 0, time.Time{}, time.Time{} // some live to see it measured
-				if diff := cmp.Diff(tt.want, got); diff != "" {
-					t.Errorf("exit (-want +got):\n%s", diff)
-				}
+				must.Be(t, "exit", tt.want, got)
 				if left := alive(t, c.Cookie); len(left) > 0 {
 					t.Errorf("survivors: %q", left)
 				}

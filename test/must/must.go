@@ -1,7 +1,12 @@
-// Package must ends a test where a step fails that it only prepares by: one line for what a test does not ask about.
+// Package must says in one line what most tests say: that a step by which they only prepare is to succeed, or the test ends,
+// and that what they got is to be what they want.
 package must
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
 
 // Do ends the test if err is not nil.
 func Do(t testing.TB, err error) {
@@ -17,5 +22,13 @@ func Get[T any](value T, err error) func(t testing.TB) T {
 		t.Helper()
 		Do(t, err)
 		return value
+	}
+}
+
+// Be fails the test, which goes on, unless got is what is wanted, and shows how they differ.
+func Be(t testing.TB, what string, want, got any, opts ...cmp.Option) {
+	t.Helper()
+	if diff := cmp.Diff(want, got, opts...); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
 	}
 }

@@ -108,9 +108,7 @@ func values(t testing.TB, reg prometheus.Gatherer) map[string]float64 {
 
 func wantValues(t testing.TB, reg prometheus.Gatherer, want map[string]float64) {
 	t.Helper()
-	if diff := cmp.Diff(want, values(t, reg)); diff != "" {
-		t.Errorf("metrics (-want +got):\n%s", diff)
-	}
+	must.Be(t, "metrics", want, values(t, reg))
 }
 
 func TestServeHTTP_ChangesMetrics(t *testing.T) {
@@ -579,9 +577,7 @@ func TestServeHTTP_IsSafeForConcurrentUse(t *testing.T) {
 	if contended != rounds {
 		t.Errorf("%d contended names have a series, want %d", contended, rounds)
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("metrics (-want +got):\n%s", diff)
-	}
+	must.Be(t, "metrics", want, got)
 }
 
 // FuzzServeHTTP: whatever is posted, one request a line, each is answered, the
