@@ -74,6 +74,9 @@ type runOptions struct {
 	// Set by dev: who follows the runs, and who is told of the controllers. Else nil.
 	follow  func(gvk schema.GroupVersionKind, object types.NamespacedName, cause string) controller.Follower
 	started func(*controller.Set)
+	// held is the lease of dev while it has taken over from another operator: it is held
+	// already, and stays so.
+	held *lease
 }
 
 // flagGroup is a set of flags that belong together, in the help and in the

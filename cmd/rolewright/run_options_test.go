@@ -80,7 +80,7 @@ func TestBindFlags_HasEveryFlagOfAnsibleOperatorAndOurOwn(t *testing.T) {
 func TestManagerOptions_SayWhatTheFlagsSay(t *testing.T) {
 	o, src := parse(t, []string{
 		"--leader-elect", "--leader-election-id=id", "--leader-election-namespace=ns",
-		"--leader-elect-lease-duration=20s", "--leader-elect-renew-deadline=12s", "--health-probe-bind-address=:1",
+		"--leader-elect-lease-duration=20s", "--leader-elect-renew-deadline=12s",
 		"--metrics-bind-address=:2", "--metrics-secure", "--metrics-require-rbac", "--graceful-shutdown-timeout=1m",
 	}, map[string]string{"WATCH_NAMESPACE": "a,b"})
 	if _, err := o.complete(src); err != nil {
@@ -90,7 +90,7 @@ func TestManagerOptions_SayWhatTheFlagsSay(t *testing.T) {
 	lease, renew, retry, grace := 20*time.Second, 12*time.Second, 2*time.Second, time.Minute
 	want := ctrl.Options{
 		Cache:                         cache.Options{DefaultNamespaces: map[string]cache.Config{"a": {}, "b": {}}},
-		HealthProbeBindAddress:        ":1",
+		HealthProbeBindAddress:        "0",
 		GracefulShutdownTimeout:       &grace,
 		LeaderElection:                true,
 		LeaderElectionID:              "id",

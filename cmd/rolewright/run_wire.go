@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -56,7 +55,7 @@ func problemsError(err error, problems []watches.Problem) error {
 	return fmt.Errorf("%w%s", err, &lines)
 }
 
-// addControllers adds the controllers and their readiness checks to mgr.
+// addControllers adds the controllers to mgr.
 func (o *runOptions) addControllers(
 	mgr ctrl.Manager, lease *lease, executor *runner.Runner, gateway controller.Gateway,
 	watched []watches.Watch, recorder *metrics.Recorder, stdout io.Writer,
@@ -69,7 +68,6 @@ func (o *runOptions) addControllers(
 		size, free, err := runner.Space(root)
 		return metrics.Disk{Size: size, Free: free}, err
 	})
-	check := newRunnerCheck(whileUnchanged(executor.Installed, executor.Check), runnerCheckPeriod, mgr.GetLogger().WithName("runner"))
 	options := controller.Options{
 		Watches:        watched,
 		Runner:         executor,
@@ -104,9 +102,5 @@ func (o *runOptions) addControllers(
 	if err != nil {
 		return nil, fmt.Errorf("set up the controllers: %w", err)
 	}
-	return set, errors.Join(
-		mgr.Add(check),
-		mgr.AddReadyzCheck("ansible-runner", check.Check),
-		mgr.AddReadyzCheck("caches", func(*http.Request) error { return set.Ready() }),
-	)
+	return set, nil
 }
