@@ -11,7 +11,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -21,12 +20,12 @@ import (
 	"github.com/spf13/pflag"
 	uberzap "go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
-	"gopkg.in/yaml.v3"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rolewright/rolewright/controller"
 	"github.com/rolewright/rolewright/controller/console"
+	"github.com/rolewright/rolewright/internal/contentcopy"
 	"github.com/rolewright/rolewright/internal/filewatch"
 )
 
@@ -344,28 +343,14 @@ func globbed(pattern string) []string {
 	return paths
 }
 
-var yamlLine = regexp.MustCompile(`^yaml: line (\d+): `)
-
 // readable says why a file of a role or playbook is no YAML. Templates and files are
 // not looked at.
 func readable(p string) error {
-	ext := path.Ext(p)
-	if ext != ".yml" && ext != ".yaml" || strings.Contains("/"+p, "/templates/") || strings.Contains("/"+p, "/files/") {
+	if strings.Contains("/"+p, "/templates/") || strings.Contains("/"+p, "/files/") {
 		return nil
 	}
-	data, err := os.ReadFile(filepath.FromSlash(p))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	var n yaml.Node
-	if err := yaml.Unmarshal(data, &n); err != nil {
-		if m := yamlLine.FindStringSubmatch(err.Error()); m != nil {
-			return fmt.Errorf("%s:%s: %s; nothing runs for it until it is fixed", p, m[1], strings.TrimPrefix(err.Error(), m[0]))
-		}
-		return fmt.Errorf("%s: %w; nothing runs for it until it is fixed", p, err)
+	if err := contentcopy.Readable(filepath.FromSlash(p)); err != nil {
+		return fmt.Errorf("%w; nothing runs for it until it is fixed", err)
 	}
 	return nil
 }

@@ -1,28 +1,29 @@
 package main
 
 import (
-	"bytes"
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/google/uuid"
-	"gopkg.in/yaml.v3"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	clientcoordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/yaml"
 
-	"github.com/go-logr/logr"
+	"github.com/rolewright/rolewright/controller/scenario"
 )
 
 // The times of the election in which dev takes part: the defaults of run.
@@ -216,35 +217,32 @@ const (
 // deployedLease is the Lease of the operator that the project in this directory
 // deploys, with its namespace.
 func deployedLease() (string, error) {
-	var kustomization struct{ Namespace string }
+	var kustomization struct {
+		Namespace string `json:"namespace"`
+	}
 	data, err := os.ReadFile(defaultManifest)
 	if err == nil {
 		err = yaml.Unmarshal(data, &kustomization)
 	}
 	if err != nil {
+		return "", fmt.Errorf("%s: %w", defaultManifest, err)
+	}
+	f, err := os.Open(managerManifest)
+	if err != nil {
 		return "", err
 	}
-	if data, err = os.ReadFile(managerManifest); err != nil {
-		return "", err
+	defer func() { _ = f.Close() }()
+	objects, err := scenario.Decode(bufio.NewReader(f))
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", managerManifest, err)
 	}
 	namespace, name := kustomization.Namespace, ""
-	for documents := yaml.NewDecoder(bytes.NewReader(data)); ; {
-		var deployment struct {
-			Spec struct {
-				Template struct {
-					Spec struct {
-						Containers []struct{ Command, Args []string }
-					}
-				}
-			}
-		}
-		if err := documents.Decode(&deployment); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			return "", fmt.Errorf("%s: %w", managerManifest, err)
-		}
-		for _, c := range deployment.Spec.Template.Spec.Containers {
-			for _, arg := range append(c.Command, c.Args...) {
+	for _, o := range objects {
+		containers, _, _ := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
+		for _, c := range containers {
+			container, _ := c.(map[string]any)
+			args, _, _ := unstructured.NestedStringSlice(container, "args")
+			for _, arg := range args {
 				if value, ok := strings.CutPrefix(arg, "--leader-election-id="); ok {
 					name = value
 				}

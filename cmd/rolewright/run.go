@@ -15,6 +15,7 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/rolewright/rolewright/controller"
+	"github.com/rolewright/rolewright/internal/contentcopy"
 	"github.com/rolewright/rolewright/internal/failpoint"
 	"github.com/rolewright/rolewright/internal/metrics"
 	"github.com/rolewright/rolewright/internal/proxy"
@@ -117,7 +118,15 @@ func (o *runOptions) operate(ctx context.Context, stdout io.Writer) error {
 	if op.probes, err = o.newProbes(ctx, check); err != nil {
 		return err
 	}
-	return withServers(ctx, op.lead, op.probes.serve, check.Start, supervise.ReapOrphans)
+	servers := []func(context.Context) error{op.probes.serve, check.Start, supervise.ReapOrphans}
+	if o.watchContent {
+		r, err := o.newReload(ctx, op)
+		if err != nil {
+			return endOf(ctx, err)
+		}
+		servers = append(servers, r.run)
+	}
+	return withServers(ctx, op.lead, servers...)
 }
 
 // operator is what lasts as long as the process, while it leads again and again.
@@ -126,13 +135,17 @@ type operator struct {
 
 	log      logr.Logger
 	stdout   io.Writer
-	watched  []watches.Watch
 	cluster  cluster
 	recorder *metrics.Recorder
 	executor *runner.Runner
 	lease    *lease
 	calls    *rbac.Recorder
 	probes   *probes
+
+	mu      sync.Mutex
+	watched []watches.Watch
+	content *contentcopy.Copy // nil without --watch-content
+	ending  func() bool       // whether what serves the kinds does not any more
 }
 
 // lead takes part in the election, and does so again after another client has asked
@@ -168,10 +181,9 @@ func (op *operator) once(ctx context.Context) error {
 	if err != nil {
 		return endOf(ctx, err)
 	}
-	if set, err = op.addControllers(mgr, op.lease, op.executor, gateway, op.watched, op.recorder, op.stdout); err != nil {
+	if set, err = op.newSet(ctx, mgr, gateway); err != nil {
 		return err
 	}
-	op.probes.set.Store(set)
 	if op.started != nil {
 		op.started(set)
 	}
@@ -185,6 +197,17 @@ func (op *operator) once(ctx context.Context) error {
 		servers = append(servers, op.lease.watch(func() { set.Abort(controller.ErrLeadershipLost) }))
 	}
 	return withServers(ctx, func(ctx context.Context) error { return serve(ctx, mgr, set) }, servers...)
+}
+
+// newSet adds the controllers to mgr, for the watches as they are now.
+func (op *operator) newSet(ctx context.Context, mgr manager.Manager, gateway controller.Gateway) (*controller.Set, error) {
+	op.mu.Lock()
+	defer op.mu.Unlock()
+	set, err := op.addControllers(mgr, gateway)
+	if err == nil {
+		op.serves(set, func() bool { return ctx.Err() != nil })
+	}
+	return set, err
 }
 
 // serve runs the manager, and ends the runs that it leaves.

@@ -54,6 +54,7 @@ func TestBindFlags_HasEveryFlagOfAnsibleOperatorAndOurOwn(t *testing.T) {
 		"zap-stacktrace-level":        {},
 		"zap-time-encoding":           {},
 		// Rolewright's.
+		"watch-content":             {Default: "false"},
 		"strict":                    {Default: "false"},
 		"proxy-anonymous":           {Default: "false"},
 		"record-api-calls":          {},

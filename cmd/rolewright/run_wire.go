@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -56,10 +55,8 @@ func problemsError(err error, problems []watches.Problem) error {
 }
 
 // addControllers adds the controllers to mgr.
-func (o *runOptions) addControllers(
-	mgr ctrl.Manager, lease *lease, executor *runner.Runner, gateway controller.Gateway,
-	watched []watches.Watch, recorder *metrics.Recorder, stdout io.Writer,
-) (*controller.Set, error) {
+func (op *operator) addControllers(mgr ctrl.Manager, gateway controller.Gateway) (*controller.Set, error) {
+	o, recorder := op.runOptions, op.recorder
 	root, err := filepath.Abs(o.runnerRoot)
 	if err != nil {
 		return nil, fmt.Errorf("--runner-root %s: %w", o.runnerRoot, err)
@@ -69,8 +66,9 @@ func (o *runOptions) addControllers(
 		return metrics.Disk{Size: size, Free: free}, err
 	})
 	options := controller.Options{
-		Watches:        watched,
-		Runner:         executor,
+		Watches:        op.watched,
+		Content:        op.content,
+		Runner:         op.executor,
 		Gateway:        gateway,
 		InjectOwnerRef: o.injectOwnerRef,
 		RunnerRoot:     root,
@@ -90,13 +88,13 @@ func (o *runOptions) addControllers(
 		CollectionsPath:  collectionsDirs(os.LookupEnv),
 		LogEvents:        o.eventLevel,
 		LogVerbosity:     o.logVerbosity,
-		EventOut:         eventlog.NewOutput(stdout),
+		EventOut:         eventlog.NewOutput(op.stdout),
 		DebugLogs:        o.debugLogs,
 		Follow:           o.follow,
 		Metrics:          recorder,
 	}
-	if lease != nil {
-		options.Leads = lease.proved
+	if op.lease != nil {
+		options.Leads = op.lease.proved
 	}
 	set, err := controller.Setup(mgr, options)
 	if err != nil {
