@@ -1,6 +1,10 @@
 package controller
 
 import (
+	"os"
+	"path/filepath"
+	"strings"
+
 	"github.com/rolewright/rolewright/controller/fingerprint"
 	"github.com/rolewright/rolewright/internal/contentcopy"
 	"github.com/rolewright/rolewright/internal/vault"
@@ -57,4 +61,59 @@ func (k *kind) change(u *use) {
 	if r != nil {
 		r.objects.queueAll()
 	}
+}
+
+// rolesPath is where the roles are that playbooks name, in a copy of the content; empty
+// if the copy has none of the places, which Ansible finds by itself then.
+func rolesPath(c *contentcopy.Copy, lookupEnv func(string) (string, bool)) string {
+	list, _ := lookupEnv(rolesPathEnv)
+	from := "."
+	if list == "" {
+		list, from = configuredRolesPath(lookupEnv)
+	}
+	found := false
+	var dirs []string
+	for _, dir := range filepath.SplitList(list) {
+		if rest, underHome := strings.CutPrefix(dir, "~/"); underHome {
+			home, _ := lookupEnv("HOME")
+			dir = filepath.Join(home, rest)
+		} else if !filepath.IsAbs(dir) {
+			dir = filepath.Join(from, dir)
+		}
+		is := c.Path(dir)
+		found = found || is != dir
+		dirs = append(dirs, is)
+	}
+	if !found {
+		return ""
+	}
+	return strings.Join(dirs, string(filepath.ListSeparator))
+}
+
+// configuredRolesPath is that of the configuration file that Ansible reads, and the
+// directory from which it counts.
+func configuredRolesPath(lookupEnv func(string) (string, bool)) (list, from string) {
+	named, _ := lookupEnv("ANSIBLE_CONFIG")
+	home, _ := lookupEnv("HOME")
+	for _, path := range []string{named, filepath.Join(home, ".ansible.cfg"), "/etc/ansible/ansible.cfg"} {
+		if info, err := os.Stat(path); err == nil && info.IsDir() {
+			path = filepath.Join(path, "ansible.cfg")
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			continue
+		}
+		section := ""
+		for line := range strings.Lines(string(data)) {
+			line = strings.TrimSpace(line)
+			if strings.HasPrefix(line, "[") {
+				section = line
+			}
+			if key, value, ok := strings.Cut(line, "="); ok && section == "[defaults]" && strings.TrimSpace(key) == "roles_path" {
+				return strings.TrimSpace(value), filepath.Dir(path)
+			}
+		}
+		return "", ""
+	}
+	return "", ""
 }

@@ -90,7 +90,7 @@ func (k *kind) Start(ctx context.Context) error {
 	k.atEnd = func(do func()) func() bool { return context.AfterFunc(operator, do) }
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer context.AfterFunc(k.stopped, func() { cancel(context.Cause(k.stopped)) })()
+	defer context.AfterFunc(k.stopped, func() { cancel(context.Cause(k.stopped)) })() //nolint:contextcheck // the kind ends with either
 	if k.after != nil {
 		<-k.after // which ends with the operator, too
 	}

@@ -46,14 +46,15 @@ func (s *Set) Watch(all []watches.Watch, content *contentcopy.Copy) error {
 			s.log.Info("Not watching resource any more as it was", "gvk", k.watch.GVK.String())
 		}
 	}
-	first := s.kinds == nil
+	for _, k := range added {
+		if k.after = s.ending[k.watch.GVK]; s.kinds != nil {
+			k.state = errWaiting // which leaves a Pod ready
+		}
+	}
 	s.mu.Lock()
 	s.kinds = append([]*kind{}, kinds...)
 	s.mu.Unlock()
 	for _, k := range added {
-		if k.after = s.ending[k.watch.GVK]; !first {
-			k.state = errWaiting // which leaves a Pod ready
-		}
 		s.log.Info("Watching resource", "Options.Group", k.watch.GVK.Group, "Options.Version", k.watch.GVK.Version, "Options.Kind", k.watch.GVK.Kind)
 		if err := s.mgr.Add(k); err != nil {
 			return fmt.Errorf("add watch %s: %w", k.watch.GVK, err)

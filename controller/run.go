@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -122,8 +121,8 @@ func (r *reconciler) request(s *scope) (runner.Request, error) {
 		return runner.Request{}, err
 	}
 	req.ID, req.Until, req.Env = s.runID, r.opts.Leads, runEnv(req.Dir)
-	if path := os.Getenv(rolesPathEnv); path != "" && s.use.copy != nil {
-		req.Env[rolesPathEnv] = strings.Join(s.use.copy.Paths(filepath.SplitList(path)), ":")
+	if path := rolesPath(s.use.copy, os.LookupEnv); path != "" {
+		req.Env[rolesPathEnv] = path
 	}
 	req.Files = map[string][]byte{kubeconfigFile: access, runstore.TicketFile: ticketOf(s)}
 	return req, nil

@@ -135,8 +135,7 @@ func (t *takeOver) await(ctx context.Context, led <-chan struct{}, holder string
 				"\"kubectl -n %s scale deployment NAME --replicas=0\", or work in another namespace with WATCH_NAMESPACE",
 				t.place, t.lease.lastHolder(), patience, namespace), exitTimeout)
 		case <-again.C:
-			var err error
-			if holder, err = t.ask(ctx); err != nil {
+			if _, err := t.ask(ctx); err != nil {
 				return err
 			}
 		}

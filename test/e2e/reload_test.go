@@ -57,10 +57,11 @@ func TestWatchContent_ChangesAreUsedWhenTheyCanBeRead(t *testing.T) {
 	expect := func(want string) {
 		t.Helper()
 		testenv.Eventually(t, want, func(context.Context) error {
-			if data, err := os.ReadFile(said); err != nil || strings.TrimSpace(string(data)) != want {
-				return fmt.Errorf("it says %q, %v", data, err)
+			data, err := os.ReadFile(said)
+			if err == nil && strings.TrimSpace(string(data)) != want {
+				err = fmt.Errorf("it says %q", data)
 			}
-			return nil
+			return err
 		})
 	}
 	says.create("it", map[string]any{"word": "a"})
