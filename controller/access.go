@@ -129,7 +129,7 @@ func (w *witness) end() []schema.GroupVersionResource {
 // Grant is what the watches say about a client that acts for owner without being a
 // run of it.
 func (s *Set) Grant(owner proxy.Owner) proxy.Grant {
-	for _, k := range s.kinds {
+	for _, k := range s.all() {
 		k.mu.Lock()
 		r := k.served
 		k.mu.Unlock()

@@ -24,7 +24,8 @@ type contents struct {
 	annotations bool
 }
 
-func newContents(w watches.Watch, opts *Options) *contents {
+// contentsOf is the content of a watch as it lies there.
+func contentsOf(w watches.Watch, opts *Options) *contents {
 	roots := fingerprint.Roots{Collections: opts.CollectionsPath, Files: configurations()}
 	if w.Content.Playbook != "" {
 		roots.Playbooks = []string{w.Content.Playbook}

@@ -45,19 +45,28 @@ type kind struct {
 	http     *http.Client
 	scheme   *runtime.Scheme
 	selector labels.Selector
-	content  *contents
-	secrets  *secrets
 	store    *runstore.Store
 	log      logr.Logger
+
+	// stopped ends when the kind is not served any more, as stop says. ended is closed
+	// after that, and after is what was served under the name before, or nil.
+	stopped context.Context //nolint:containedctx // it is the kind's own end
+	stop    context.CancelCauseFunc
+	ended   chan struct{}
+	after   <-chan struct{}
+	// atEnd has a function called when the operator stops.
+	atEnd func(do func()) (unhook func() bool)
 
 	mu     sync.Mutex
 	state  error       // why the kind is not served; nil while it is
 	served *reconciler // that of the current service; nil before the first one
+	use    *use
 }
 
 // Reasons for which a kind is not served.
 var (
 	errNotStarted   = errors.New("not started")
+	errWaiting      = errors.New("not started; runs of the watch before it may go on")
 	errNotInstalled = errors.New("the kind is not installed")
 )
 
@@ -72,10 +81,19 @@ type resource struct {
 // Start serves the kind until ctx ends. It implements manager.Runnable and
 // needs leadership.
 func (k *kind) Start(ctx context.Context) error {
+	defer close(k.ended)
 	if !k.set.enter() {
 		return nil
 	}
 	defer k.set.active.Done()
+	operator := ctx
+	k.atEnd = func(do func()) func() bool { return context.AfterFunc(operator, do) }
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(k.stopped, func() { cancel(context.Cause(k.stopped)) })() //nolint:contextcheck // the kind ends with either
+	if k.after != nil {
+		<-k.after // which ends with the operator, too
+	}
 	for {
 		res, err := k.look(ctx)
 		if err == nil {
@@ -380,7 +398,7 @@ func (k *kind) report(state error) {
 func (k *kind) ready() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.state == nil || errors.Is(k.state, errNotInstalled) || errors.Is(k.state, ErrKindGone) {
+	if k.state == nil || errors.Is(k.state, errWaiting) || errors.Is(k.state, errNotInstalled) || errors.Is(k.state, ErrKindGone) {
 		return nil
 	}
 	return fmt.Errorf("%s: %w", k.watch.GVK, k.state)

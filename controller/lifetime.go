@@ -45,11 +45,16 @@ func (r *reconciler) lifetime(ctx context.Context, s settings) (context.Context,
 	l.unhook = []func() bool{
 		context.AfterFunc(r.set.runs, func() { cancel(context.Cause(r.set.runs)) }),
 		context.AfterFunc(ctx, func() {
-			if errors.Is(context.Cause(ctx), ErrKindGone) {
+			stop := func() { l.stopWithin(r.opts.GracefulShutdown - ending) }
+			switch cause := context.Cause(ctx); {
+			case errors.Is(cause, ErrKindGone):
 				cancel(ErrKindGone)
-				return
+			case errors.Is(cause, errReplaced):
+				unhook := r.atEnd(stop)
+				context.AfterFunc(long, func() { unhook() })
+			default:
+				stop()
 			}
-			l.stopWithin(r.opts.GracefulShutdown - ending)
 		}),
 	}
 	return long, l

@@ -115,7 +115,7 @@ func (r *reconciler) find(ctx context.Context, s *scope, lost status.Active, t r
 	// Which Secrets the run has read, no one knows any more.
 	mask := redact.New()
 	mask.Withhold()
-	result, err := r.opts.Runner.Recover(ctx, dir, lost.ID, r.masker(mask))
+	result, err := r.opts.Runner.Recover(ctx, dir, lost.ID, s.masker(mask))
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/rolewright/rolewright/internal/contentcopy"
 	"github.com/rolewright/rolewright/internal/proxy/objectbody"
 	"github.com/rolewright/rolewright/internal/redact"
 	"github.com/rolewright/rolewright/internal/vault"
@@ -25,14 +26,13 @@ import (
 type secrets struct {
 	vault *vault.Vault
 	// paths are the files and directories with vault texts in them.
-	paths  []string
-	config *rest.Config
+	paths []string
 	// literals are the names in the content that are no secrets, whatever words
 	// they are made of.
 	literals *literals
 }
 
-func newSecrets(v *vault.Vault, w watches.Watch, content *contents, inventory string, config *rest.Config) *secrets {
+func newSecrets(v *vault.Vault, w watches.Watch, content *contents, inventory string, c *contentcopy.Copy) *secrets {
 	paths := slices.Clone(content.roots.Trees)
 	if inventory != "" {
 		for _, name := range []string{"group_vars", "host_vars"} {
@@ -43,16 +43,16 @@ func newSecrets(v *vault.Vault, w watches.Watch, content *contents, inventory st
 	if w.Finalizer != nil {
 		contents = append(contents, w.Finalizer.Content)
 	}
-	for _, c := range contents {
-		if c.Role != "" {
-			paths = append(paths, c.Role)
+	for _, is := range contents {
+		if is.Role != "" {
+			paths = append(paths, c.Path(is.Role))
 		}
-		if c.Playbook != "" {
-			paths = append(paths, besidePlaybook(c.Playbook)...)
+		if is.Playbook != "" {
+			paths = append(paths, besidePlaybook(c.Path(is.Playbook))...)
 		}
 	}
 	slices.Sort(paths)
-	return &secrets{vault: v, paths: slices.Compact(paths), config: config, literals: newLiterals(content.roots)}
+	return &secrets{vault: v, paths: slices.Compact(paths), literals: newLiterals(content.roots)}
 }
 
 // besidePlaybook is where a playbook has its variables: in its directory, which
@@ -72,13 +72,13 @@ func besidePlaybook(playbook string) []string {
 // newMasker knows what is secret to the run of s when it begins.
 func (r *reconciler) newMasker(ctx context.Context, s *scope) *redact.Masker {
 	m := redact.New(s.key.Name, s.key.Namespace, r.gvk.Kind, r.gvk.Group, s.runID, string(s.object.GetUID()))
-	m.Add(ctx, credentials(r.secrets.config)...)
+	m.Add(ctx, credentials(r.cfg)...)
 	vars := []any{r.watch.Vars}
 	if r.watch.Finalizer != nil {
 		vars = append(vars, r.watch.Finalizer.Vars)
 	}
-	values, err := r.secrets.vault.Values(ctx, r.secrets.paths...)
-	texts, textErr := r.secrets.vault.Texts(ctx, valuesAt(nil, vars, nil)...)
+	values, err := s.use.secrets.vault.Values(ctx, s.use.secrets.paths...)
+	texts, textErr := s.use.secrets.vault.Texts(ctx, valuesAt(nil, vars, nil)...)
 	if err := errors.Join(err, textErr); err != nil {
 		s.log.V(1).Info("Not all vault values can be read; those that cannot are not masked", "error", err.Error())
 	}
@@ -110,9 +110,19 @@ func ofSecret(object map[string]any) []string {
 type masker struct {
 	*redact.Masker
 	literals *literals
+	copy     *contentcopy.Copy
 }
 
-func (r *reconciler) masker(m *redact.Masker) masker { return masker{m, r.secrets.literals} }
+func (s *scope) masker(m *redact.Masker) masker { return masker{m, s.use.secrets.literals, s.use.copy} }
+
+// Place implements [runner.Placer].
+func (m masker) Place(text string) string { return m.copy.Original(text) }
+
+// Mask implements [runner.Masker].
+func (m masker) Mask(text string) string { return m.Masker.Mask(m.Place(text)) }
+
+// MaskTail implements [runner.Masker].
+func (m masker) MaskTail(text string) string { return m.Masker.MaskTail(m.Place(text)) }
 
 // Name implements [runner.Masker].
 func (m masker) Name(name, place string) string {

@@ -54,8 +54,8 @@ func TestNewMasker_KnowsWhatComesWithTheObject(t *testing.T) {
 		{Version: "v1", Kind: "Secret"}:                       append([]string{"in data", "in string data"}, declared...),
 		{Group: "example.com", Version: "v1", Kind: "Secret"}: declared,
 	} {
-		r := &reconciler{gvk: kind, watch: watch, secrets: &secrets{}}
-		m := r.newMasker(t.Context(), &scope{log: logr.Discard(), object: &unstructured.Unstructured{Object: object}})
+		r := &reconciler{gvk: kind, watch: watch}
+		m := r.newMasker(t.Context(), &scope{use: &use{secrets: &secrets{}}, log: logr.Discard(), object: &unstructured.Unstructured{Object: object}})
 		var masked []string
 		for _, text := range []string{"in data", "in string data", "in an annotation", "in the spec", "in the status", "in the variables", "is no secret"} {
 			if m.Mask(text) == redact.Replacement {

@@ -49,16 +49,14 @@ func RunOnce(ctx context.Context, config *rest.Config, w watches.Watch, opts Opt
 	if err != nil {
 		return Once{}, err
 	}
-	content := newContents(w, &opts)
 	r := &reconciler{
-		watch: w, gvk: w.GVK, opts: &opts, content: content, store: store, metrics: opts.Metrics, objects: newObjects(),
-		secrets: newSecrets(vault.New(opts.AnsibleArgs, os.LookupEnv), w, content, opts.Inventory, config),
-		log:     log, now: time.Now, set: &Set{runs: context.WithoutCancel(ctx)},
+		watch: w, gvk: w.GVK, opts: &opts, cfg: config, store: store, metrics: opts.Metrics, objects: newObjects(),
+		log: log, now: time.Now, set: &Set{runs: context.WithoutCancel(ctx)},
 	}
 	id := uuid.NewString()
 	s := &scope{
 		key: client.ObjectKeyFromObject(obj), log: log, object: obj.DeepCopy(), memory: &memory{}, runID: id, deleting: deleting,
-		due: r.now(), plan: plan{cause: causeOnce},
+		use: newUse(w, &opts, nil, vault.New(opts.AnsibleArgs, os.LookupEnv)), due: r.now(), plan: plan{cause: causeOnce},
 	}
 	s.active = status.Active{ID: id, Cause: string(causeOnce), Generation: obj.GetGeneration(), Started: r.now()}
 	s.settings, s.warnings = r.settingsOf(obj)

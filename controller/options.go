@@ -11,6 +11,7 @@ import (
 
 	"github.com/rolewright/rolewright/controller/eventlog"
 	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/contentcopy"
 	"github.com/rolewright/rolewright/internal/metrics"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
@@ -31,6 +32,8 @@ type Runner interface {
 // what the flag of the same name says about zero.
 type Options struct {
 	Watches []watches.Watch
+	// Content is the copy of the content from which runs are made; nil for what lies there.
+	Content *contentcopy.Copy
 	Runner  Runner
 	Gateway Gateway
 	// InjectOwnerRef marks what runs create as their objects', and watches it.
@@ -101,6 +104,8 @@ var (
 	ErrLeadershipLost = errors.New("leadership was lost")
 	// ErrKindGone: the kind is no longer installed.
 	ErrKindGone = errors.New("the kind is no longer installed")
+	// errReplaced: the watch of the kind was changed or removed. Its runs go on to their end.
+	errReplaced = errors.New("the watch was changed or removed")
 	// ErrObjectDeleted: the object is being deleted, and this is not the run
 	// that it waits for.
 	ErrObjectDeleted = errors.New("the object is being deleted")

@@ -214,7 +214,7 @@ func (r *reconciler) shown(s *scope, message string) string {
 	for _, task := range append([]jobevent.Failure{{Task: sum.Task}}, sum.Culprits()...) {
 		kept = append(kept, fmt.Sprintf("task %q", task.Task.Name), fmt.Sprintf("role %q", task.Task.Role), "at "+task.Task.Path)
 	}
-	return runner.MaskAround(r.masker(s.mask), message, kept...)
+	return runner.MaskAround(s.masker(s.mask), message, kept...)
 }
 
 // requeueAfter reads the period of a requeue_after task.

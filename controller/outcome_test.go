@@ -45,9 +45,9 @@ func TestOutcome_NoReasonOfAFailureStays(t *testing.T) {
 // TestOutcome_SaysWhyTextIsWithheld: in a warning, which is not withheld itself.
 func TestOutcome_SaysWhyTextIsWithheld(t *testing.T) {
 	t.Parallel()
-	r := &reconciler{now: time.Now, secrets: &secrets{}}
+	r := &reconciler{now: time.Now}
 	for name, withheld := range map[string]bool{"masked": false, "withheld": true} {
-		s := &scope{memory: &memory{}, mask: redact.New(), result: succeeded(), warnings: []string{"quotes hunter22"}, runID: "1"}
+		s := &scope{use: &use{secrets: &secrets{}}, memory: &memory{}, mask: redact.New(), result: succeeded(), warnings: []string{"quotes hunter22"}, runID: "1"}
 		s.mask.Add(t.Context(), "hunter22")
 		want := []string{"quotes [masked]"}
 		if withheld {
@@ -63,7 +63,7 @@ func TestOutcome_SaysWhyTextIsWithheld(t *testing.T) {
 // TestOutcome_NamesTheTaskWhateverWordsItIsMadeOf: in a message that is masked as a whole.
 func TestOutcome_NamesTheTaskWhateverWordsItIsMadeOf(t *testing.T) {
 	t.Parallel()
-	r := &reconciler{now: time.Now, secrets: &secrets{}}
+	r := &reconciler{now: time.Now}
 	task := jobevent.Task{Name: "Wait for the managed DB", Role: "managed", Path: "/roles/managed/tasks/main.yml:3"}
 	for name, tc := range map[string]struct {
 		err  error
@@ -76,7 +76,7 @@ func TestOutcome_NamesTheTaskWhateverWordsItIsMadeOf(t *testing.T) {
 			" of [masked]\na process that supervised the run was killed; the task that ran was \"Wait for the managed DB\", role \"managed\", at /roles/managed/tasks/main.yml:3" +
 			"; let the role take less, raise the container's limit, or lower --max-concurrent-reconciles"},
 	} {
-		s := &scope{memory: &memory{}, mask: redact.New(), runID: "1", err: tc.err}
+		s := &scope{use: &use{secrets: &secrets{}}, memory: &memory{}, mask: redact.New(), runID: "1", err: tc.err}
 		s.result = runner.Result{ExitCode: 2, Status: "failed"}
 		s.result.Summary.Task = task
 		s.result.Summary.Failed = []jobevent.Failure{{Task: task, Message: "not managed"}}
@@ -90,11 +90,11 @@ func TestOutcome_NamesTheTaskWhateverWordsItIsMadeOf(t *testing.T) {
 // A run is not to blame for the death of a helper process, unless it happens again.
 func TestOutcome_OfAHelperThatIsKilled(t *testing.T) {
 	t.Parallel()
-	r := &reconciler{now: time.Now, secrets: &secrets{}}
+	r := &reconciler{now: time.Now}
 	m := &memory{}
 	var got []string
 	for range 3 {
-		s := &scope{memory: m, mask: redact.New(), runID: "1", fingerprint: "same", err: fmt.Errorf("run: %w", runner.ErrCut)}
+		s := &scope{use: &use{secrets: &secrets{}}, memory: m, mask: redact.New(), runID: "1", fingerprint: "same", err: fmt.Errorf("run: %w", runner.ErrCut)}
 		run := r.endedRun(s)
 		m.last = &run
 		got = append(got, fmt.Sprint(run.Result, " ", run.Reason, " ", run.Attempts))
@@ -135,8 +135,8 @@ func reasonsOf(t *testing.T, file, kind string) []string {
 // A run that has waited for its turn until its time was over has not failed.
 func TestOutcome_OfARunWhoseTurnNeverCame(t *testing.T) {
 	t.Parallel()
-	r := &reconciler{now: time.Now, secrets: &secrets{}}
-	s := &scope{memory: &memory{}, mask: redact.New(), runID: "1", err: fmt.Errorf("not started: %w: %w", runner.ErrNoTurn, ErrTimeout)}
+	r := &reconciler{now: time.Now}
+	s := &scope{use: &use{secrets: &secrets{}}, memory: &memory{}, mask: redact.New(), runID: "1", err: fmt.Errorf("not started: %w: %w", runner.ErrNoTurn, ErrTimeout)}
 	if run := r.endedRun(s); run.Result != status.Interrupted || run.Attempts != 0 {
 		t.Errorf("%+v", run)
 	}

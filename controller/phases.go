@@ -132,7 +132,7 @@ func (r *reconciler) writeUnwritten(ctx context.Context, s *scope) (outcome, err
 // writes nothing but the generation that a success counts for.
 func (r *reconciler) decide(ctx context.Context, s *scope) (outcome, error) {
 	var err error
-	if s.fingerprint, err = r.content.fingerprint(ctx, s); err != nil {
+	if s.fingerprint, err = s.use.content.fingerprint(ctx, s); err != nil {
 		return finished, err
 	}
 	now := r.now()
@@ -230,7 +230,7 @@ func (r *reconciler) begin(ctx context.Context, s *scope) (outcome, error) {
 	// A conflict may have brought another object than the plan was made for. The
 	// run is on record and has to get an end, or it would seem in progress for ever.
 	planned := s.fingerprint
-	s.fingerprint, s.err = r.content.fingerprint(ctx, s)
+	s.fingerprint, s.err = s.use.content.fingerprint(ctx, s)
 	if s.err == nil && (s.fingerprint != planned || s.object.GetGeneration() != s.active.Generation ||
 		(s.object.GetDeletionTimestamp() != nil) != s.deleting) {
 		s.err = ErrObjectChanged
@@ -267,7 +267,7 @@ func (r *reconciler) mayBegin(ctx context.Context, s *scope) (outcome, error) {
 		}
 	}
 	var err error
-	if s.fingerprint, err = r.content.fingerprint(ctx, s); err != nil {
+	if s.fingerprint, err = s.use.content.fingerprint(ctx, s); err != nil {
 		return finished, err
 	}
 	return nextPhase, nil

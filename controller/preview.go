@@ -25,15 +25,12 @@ type Preview struct {
 // is true and the watch has a finalizer. It asks no cluster; of opts it uses what goes
 // into every run. obj is not changed.
 func NewPreview(ctx context.Context, w watches.Watch, opts Options, obj *unstructured.Unstructured, deleting bool) (Preview, error) {
-	content := newContents(w, &opts)
-	r := &reconciler{
-		watch: w, gvk: w.GVK, opts: &opts, content: content,
-		secrets: newSecrets(vault.New(opts.AnsibleArgs, os.LookupEnv), w, content, opts.Inventory, nil),
-	}
+	r := &reconciler{watch: w, gvk: w.GVK, opts: &opts}
 	if deleting && w.Finalizer == nil {
 		return Preview{}, fmt.Errorf("the watch of %s has no finalizer: nothing runs for an object that is deleted", w.GVK)
 	}
 	s := &scope{key: client.ObjectKeyFromObject(obj), log: logr.Discard(), object: obj.DeepCopy(), runID: runner.PreviewID, deleting: deleting}
+	s.use = newUse(w, &opts, nil, vault.New(opts.AnsibleArgs, os.LookupEnv))
 	s.settings, s.warnings = r.settingsOf(obj)
 	s.mask = r.newMasker(ctx, s)
 	req, err := r.what(s)

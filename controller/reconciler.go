@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -35,8 +36,9 @@ type reconciler struct {
 	cached  client.Reader
 	live    client.Reader
 	client  client.Client
-	content *contents
-	secrets *secrets
+	cfg     *rest.Config
+	take    func() *use
+	atEnd   func(do func()) (unhook func() bool)
 	store   *runstore.Store
 	metrics *metrics.Recorder
 	objects *objects
@@ -92,7 +94,7 @@ type heldRun struct {
 func newReconciler(k *kind, res resource, cached client.Reader, c client.Client) *reconciler {
 	r := &reconciler{
 		watch: k.watch, gvk: k.watch.GVK, res: res, opts: k.opts, cached: cached, live: c, client: c,
-		content: k.content, secrets: k.secrets, store: k.store, metrics: k.opts.Metrics, objects: newObjects(), log: k.log.WithValues("gvk", k.watch.GVK.String()),
+		cfg: k.cfg, take: k.take, atEnd: k.atEnd, store: k.store, metrics: k.opts.Metrics, objects: newObjects(), log: k.log.WithValues("gvk", k.watch.GVK.String()),
 		now: time.Now, selector: k.selector, set: k.set, metadata: k.set.metadata,
 	}
 	if k.watch.ManageStatus && !res.hasStatus {
@@ -137,7 +139,8 @@ func (r *reconciler) reconcile(ctx context.Context, req ctrl.Request, due time.T
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	s.due = due
+	s.due, s.use = due, r.take()
+	defer s.use.copy.Release()
 	defer r.set.busy.CompareAndDelete(obj.GetUID(), s.runID)
 	failpoint.Hit("reconcile.opened")
 	out, err := r.each(ctx, s, r.phases(s))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -12,12 +13,16 @@ import (
 	"github.com/rolewright/rolewright/controller/extravars"
 	"github.com/rolewright/rolewright/controller/runstore"
 	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/contentcopy"
 	"github.com/rolewright/rolewright/internal/failpoint"
 	"github.com/rolewright/rolewright/internal/metrics"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/jobevent"
 )
+
+// rolesPathEnv is where Ansible looks for the roles that playbooks name.
+const rolesPathEnv = "ANSIBLE_ROLES_PATH"
 
 // kubeconfigFile is the name of the run's kubeconfig in its private data directory.
 const kubeconfigFile = "kubeconfig"
@@ -116,6 +121,9 @@ func (r *reconciler) request(s *scope) (runner.Request, error) {
 		return runner.Request{}, err
 	}
 	req.ID, req.Until, req.Env = s.runID, r.opts.Leads, runEnv(req.Dir)
+	if path := rolesPath(s.use.copy, os.LookupEnv); path != "" {
+		req.Env[rolesPathEnv] = path
+	}
 	req.Files = map[string][]byte{kubeconfigFile: access, runstore.TicketFile: ticketOf(s)}
 	return req, nil
 }
@@ -142,15 +150,15 @@ func (r *reconciler) what(s *scope) (runner.Request, error) {
 		s.warnings = append(s.warnings, n.Detail)
 	}
 	return runner.Request{
-		Content: contentOf(content), ExtraVars: vars,
+		Content: contentOf(s.use.copy, content), ExtraVars: vars,
 		Verbosity: s.settings.verbosity, Cmdline: r.opts.AnsibleArgs,
-		Inventory: r.opts.Inventory, SkipFacts: r.opts.SkipFacts, MaxBytes: r.opts.RunMaxBytes,
-		Mask: r.masker(s.mask), Executor: runner.Executor(r.watch.Executor),
+		Inventory: s.use.copy.Path(r.opts.Inventory), SkipFacts: r.opts.SkipFacts, MaxBytes: r.opts.RunMaxBytes,
+		Mask: s.masker(s.mask), Executor: runner.Executor(r.watch.Executor),
 	}, nil
 }
 
-func contentOf(c watches.Content) runner.Content {
-	return runner.Content{Playbook: c.Playbook, Role: c.Role}
+func contentOf(c *contentcopy.Copy, is watches.Content) runner.Content {
+	return runner.Content{Playbook: c.Path(is.Playbook), Role: c.Path(is.Role)}
 }
 
 // logVerbosity is the verbosity that switches the log to raw output: the

@@ -35,6 +35,8 @@ type scope struct {
 	deleting bool
 	// due is since when the reconcile was due.
 	due time.Time
+	// use is the content of which the run is made, should there be one.
+	use *use
 	// settings and warnings come from the watch and the object's annotations.
 	settings settings
 	warnings []string

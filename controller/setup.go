@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
@@ -26,7 +25,11 @@ import (
 
 // Set is all watched kinds of an operator.
 type Set struct {
-	kinds []*kind
+	mgr       manager.Manager
+	opts      *Options
+	store     *runstore.Store
+	encrypted *vault.Vault
+	log       logr.Logger
 	// standby is true if another replica may lead.
 	standby bool
 	elected <-chan struct{}
@@ -44,6 +47,8 @@ type Set struct {
 	busy sync.Map
 
 	mu     sync.Mutex
+	kinds  []*kind
+	ending map[schema.GroupVersionKind]<-chan struct{} // the last kind of that name that was stopped
 	closed bool
 	active sync.WaitGroup // the kinds that are being served
 }
@@ -64,32 +69,16 @@ func Setup(mgr manager.Manager, opts Options) (*Set, error) {
 	if err := mgr.Add(store); err != nil {
 		return nil, fmt.Errorf("add the store of runs: %w", err)
 	}
-	set := &Set{standby: opts.Leads != nil, elected: mgr.Elected(), inject: opts.InjectOwnerRef}
+	set := &Set{
+		mgr: mgr, opts: &opts, store: store, encrypted: vault.New(opts.AnsibleArgs, os.LookupEnv), log: log,
+		standby: opts.Leads != nil, elected: mgr.Elected(), inject: opts.InjectOwnerRef,
+		ending: map[schema.GroupVersionKind]<-chan struct{}{},
+	}
 	if err := set.watchDependents(mgr, opts, log); err != nil {
 		return nil, err
 	}
 	set.runs, set.abort = context.WithCancelCause(context.Background())
-	names := controllerNames(opts.Watches)
-	encrypted := vault.New(opts.AnsibleArgs, os.LookupEnv)
-	for i, w := range opts.Watches {
-		selector, err := metav1.LabelSelectorAsSelector(&w.Selector)
-		if err != nil {
-			return nil, fmt.Errorf("selector of watch %s: %w", w.GVK, err)
-		}
-		k := &kind{
-			watch: w, name: names[i], opts: &opts, set: set,
-			cfg: mgr.GetConfig(), http: mgr.GetHTTPClient(), scheme: mgr.GetScheme(),
-			selector: selector, store: store, log: log, state: errNotStarted,
-			content: newContents(w, &opts),
-		}
-		k.secrets = newSecrets(encrypted, w, k.content, opts.Inventory, k.cfg)
-		log.Info("Watching resource", "Options.Group", w.GVK.Group, "Options.Version", w.GVK.Version, "Options.Kind", w.GVK.Kind)
-		if err := mgr.Add(k); err != nil {
-			return nil, fmt.Errorf("add watch %s: %w", w.GVK, err)
-		}
-		set.kinds = append(set.kinds, k)
-	}
-	return set, nil
+	return set, set.Watch(opts.Watches, opts.Content)
 }
 
 // watchDependents adds to mgr what watches the objects that the watched kinds
@@ -140,20 +129,6 @@ func controllerNames(all []watches.Watch) []string {
 	return names
 }
 
-// ContentChanged has all objects looked at whose roles or playbooks may have changed:
-// those run for which they have. Safe for concurrent use.
-func (s *Set) ContentChanged() {
-	for _, k := range s.kinds {
-		k.content.files.Forget()
-		k.mu.Lock()
-		r := k.served
-		k.mu.Unlock()
-		if r != nil {
-			r.objects.queueAll()
-		}
-	}
-}
-
 // Ready is nil if every watched kind that is installed is served, or if
 // another replica leads. Safe for concurrent use.
 func (s *Set) Ready() error {
@@ -165,7 +140,7 @@ func (s *Set) Ready() error {
 		}
 	}
 	var errs []error
-	for _, k := range s.kinds {
+	for _, k := range s.all() {
 		errs = append(errs, k.ready())
 	}
 	return errors.Join(errs...)

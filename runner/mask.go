@@ -21,6 +21,10 @@ type Masker interface {
 	Name(name, place string) string
 }
 
+// Placer is a [Masker] of a run whose content is a copy. Place returns a text that names
+// files of the copy with the names of those that the author knows.
+type Placer interface{ Place(text string) string }
+
 // MaskAround is [Masker.Mask] for a text of which these parts are no secret.
 func MaskAround(m Masker, text string, kept ...string) string {
 	for i, part := range kept {
@@ -37,8 +41,12 @@ func masked(e jobevent.Event, m Masker) jobevent.Event {
 	if m == nil {
 		return e
 	}
-	maskedNames(&e, m)
 	d := &e.Data
+	place := d.TaskPath
+	if p, ok := m.(Placer); ok {
+		e.Stdout, d.TaskPath = p.Place(e.Stdout), p.Place(place)
+	}
+	maskedNames(&e, m, place)
 	for _, text := range []*string{&d.TaskArgs, &d.Host} {
 		*text = m.Mask(*text)
 	}
@@ -60,10 +68,10 @@ func masked(e jobevent.Event, m Masker) jobevent.Event {
 }
 
 // maskedNames hides values in the names of task and play, and in the output, which
-// names one where it begins.
-func maskedNames(e *jobevent.Event, m Masker) {
+// names one where it begins. The task is at place.
+func maskedNames(e *jobevent.Event, m Masker, place string) {
 	d := &e.Data
-	task, play := m.Name(d.Task, d.TaskPath), m.Name(d.Play, "")
+	task, play := m.Name(d.Task, place), m.Name(d.Play, "")
 	var kept []string
 	switch e.Kind {
 	case jobevent.TaskStart, jobevent.HandlerTaskStart:

@@ -11,7 +11,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -21,12 +20,12 @@ import (
 	"github.com/spf13/pflag"
 	uberzap "go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
-	"gopkg.in/yaml.v3"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rolewright/rolewright/controller"
 	"github.com/rolewright/rolewright/controller/console"
+	"github.com/rolewright/rolewright/internal/contentcopy"
 	"github.com/rolewright/rolewright/internal/filewatch"
 )
 
@@ -37,6 +36,10 @@ type devOptions struct {
 	remote  bool
 	noApply bool
 	diff    bool
+
+	// takeOver is the Lease that is taken from the operator in the cluster; empty for none.
+	takeOver        string
+	takeOverTimeout time.Duration
 
 	// level is that of the log, where people have not chosen one.
 	level uberzap.AtomicLevel
@@ -58,9 +61,12 @@ ended. What cannot be read is reported, and nothing runs for it until it is
 fixed.
 
 The cluster is that of KUBECONFIG or of ~/.kube/config, and has to be on this
-machine, unless with --allow-remote. Stop an operator that is deployed there
-first, or give WATCH_NAMESPACE: two operators run each object twice.`,
+machine, unless with --allow-remote. Two operators run each object twice. So
+where one is deployed there, give --take-over: it leaves its Lease to this one,
+and takes it back at the end; or work in another namespace, with
+WATCH_NAMESPACE; or stop it first.`,
 		Example: `  rolewright dev
+  rolewright dev --allow-remote --take-over
   WATCH_NAMESPACE=mine rolewright dev --allow-remote --no-apply`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -80,6 +86,9 @@ first, or give WATCH_NAMESPACE: two operators run each object twice.`,
 	o.bindDiff(fs)
 	fs.BoolVar(&o.remote, "allow-remote", false, "Work in a cluster that is not on this machine.")
 	fs.BoolVar(&o.noApply, "no-apply", false, "Apply no CRDs and samples.")
+	fs.StringVar(&o.takeOver, "take-over", "", "Take over from the operator in the cluster that holds this Lease, given as NAMESPACE/LEASE, and give it back at the end. Without a value: the Lease that config/manager and config/default name.")
+	fs.Lookup("take-over").NoOptDefVal = fromProject
+	fs.DurationVar(&o.takeOverTimeout, "take-over-timeout", time.Minute, "How long to wait for that operator to leave its Lease: its runs in progress may end first.")
 	return cmd
 }
 
@@ -152,6 +161,50 @@ func (o *devOptions) run(cmd *cobra.Command) error {
 	}
 	o.started = d.set.Store
 	d.console.Say("the cluster is %s", found)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if o.takeOver != "" {
+		giveBack, err := d.takeOver(ctx, found, func() { cancel(errTakenBack) })
+		if err != nil {
+			return endOf(cmd.Context(), err)
+		}
+		defer giveBack()
+	}
+	err = d.loop(ctx)
+	if errors.Is(context.Cause(ctx), errTakenBack) {
+		return errTakenBack
+	}
+	return err
+}
+
+// errTakenBack is why dev ends by itself.
+var errTakenBack = errors.New("the Lease could not be renewed in time: the operator in the cluster may lead again; start once more")
+
+// takeOver takes the Lease, and gives it back when giveBack is called, which the end of
+// ctx does not do: runs end first.
+func (d *dev) takeOver(ctx context.Context, c cluster, lost func()) (giveBack func(), err error) {
+	t, err := d.opts.newTakeOver(c, logr.FromContextOrDiscard(ctx))
+	if err != nil {
+		return nil, err
+	}
+	electing, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer context.AfterFunc(ctx, stop)() // only until the Lease is held
+	end, err := t.hold(electing, d.opts.takeOverTimeout, lost, d.console.Say)
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	d.console.Say("taken over: the Lease %s is held", t.place)
+	d.opts.held = t.lease
+	return func() {
+		end()
+		stop()
+		d.console.Say("given back: the Lease %s is free", t.place)
+	}, nil
+}
+
+// loop runs the operator again and again, until ctx ends.
+func (d *dev) loop(ctx context.Context) error {
 	for ctx.Err() == nil {
 		if err := d.once(ctx); err != nil {
 			return err
@@ -293,28 +346,14 @@ func globbed(pattern string) []string {
 	return paths
 }
 
-var yamlLine = regexp.MustCompile(`^yaml: line (\d+): `)
-
 // readable says why a file of a role or playbook is no YAML. Templates and files are
 // not looked at.
 func readable(p string) error {
-	ext := path.Ext(p)
-	if ext != ".yml" && ext != ".yaml" || strings.Contains("/"+p, "/templates/") || strings.Contains("/"+p, "/files/") {
+	if strings.Contains("/"+p, "/templates/") || strings.Contains("/"+p, "/files/") {
 		return nil
 	}
-	data, err := os.ReadFile(filepath.FromSlash(p))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	var n yaml.Node
-	if err := yaml.Unmarshal(data, &n); err != nil {
-		if m := yamlLine.FindStringSubmatch(err.Error()); m != nil {
-			return fmt.Errorf("%s:%s: %s; nothing runs for it until it is fixed", p, m[1], strings.TrimPrefix(err.Error(), m[0]))
-		}
-		return fmt.Errorf("%s: %w; nothing runs for it until it is fixed", p, err)
+	if err := contentcopy.Readable(filepath.FromSlash(p)); err != nil {
+		return fmt.Errorf("%w; nothing runs for it until it is fixed", err)
 	}
 	return nil
 }

@@ -23,9 +23,8 @@ const runnerCheckTimeout = 20 * time.Second
 // errNotChecked is the state before the first answer.
 var errNotChecked = errors.New("ansible-runner has not been checked yet")
 
-// runnerCheck is a readiness check that is answered from memory. A manager
-// runs its Start, which keeps the answer fresh, on every instance whether it
-// leads or not.
+// runnerCheck is a readiness check that is answered from memory. Its Start keeps
+// the answer fresh, on every replica whether it leads or not.
 type runnerCheck struct {
 	// look finds out whether runs are possible. It may take seconds.
 	look   func(context.Context) (runner.Versions, error)
@@ -85,9 +84,6 @@ func (c *runnerCheck) lookOnce(ctx context.Context) (runner.Versions, error) {
 	defer cancel()
 	return c.look(ctx)
 }
-
-// NeedLeaderElection tells the manager not to wait for leadership.
-func (c *runnerCheck) NeedLeaderElection() bool { return false }
 
 // Check is a [healthz.Checker]; it never blocks.
 func (c *runnerCheck) Check(*http.Request) error {

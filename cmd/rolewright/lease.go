@@ -10,7 +10,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/google/uuid"
+	apicoordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
@@ -31,15 +33,20 @@ type lease struct {
 	// is shorter than what others wait for.
 	good time.Duration
 
+	// keeps is true for a client to whom others leave the Lease, and says so with
+	// each renewal.
+	keeps bool
+
 	mu     sync.Mutex
 	until  time.Time // zero while leadership is not held
 	holder string    // as last read
+	yields yields
 }
 
 // newLease is nil if there is no election.
-func (o *runOptions) newLease(c cluster) (*lease, error) {
-	if !o.leaderElect {
-		return nil, nil
+func (o *runOptions) newLease(c cluster, log logr.Logger) (*lease, error) {
+	if o.held != nil || !o.leaderElect {
+		return o.held, nil
 	}
 	namespace := o.leaderNamespace
 	if namespace == "" {
@@ -53,32 +60,93 @@ func (o *runOptions) newLease(c cluster) (*lease, error) {
 	if err != nil {
 		return nil, fmt.Errorf("name of this replica: %w", err)
 	}
+	client, err := leaseClient(c, o.leaderRenewDeadline)
+	if err != nil {
+		return nil, err
+	}
+	return leaseOf(client, namespace, o.leaderID, host+"_"+uuid.NewString(), o.leaderRenewDeadline, log), nil
+}
+
+func leaseClient(c cluster, renewDeadline time.Duration) (coordinationv1.LeasesGetter, error) {
 	config := rest.AddUserAgent(rest.CopyConfig(c.config), "leader-election")
 	// One request that hangs must not lose the leadership.
-	config.Timeout = max(o.leaderRenewDeadline/2, time.Second)
+	config.Timeout = max(renewDeadline/2, time.Second)
 	client, err := coordinationv1.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("client for the Lease: %w", err)
 	}
-	return &lease{
-		Interface: &resourcelock.LeaseLock{
-			LeaseMeta:  metav1.ObjectMeta{Namespace: namespace, Name: o.leaderID},
-			Client:     client,
-			LockConfig: resourcelock.ResourceLockConfig{Identity: host + "_" + uuid.NewString()},
-		},
-		good: o.leaderRenewDeadline,
-	}, nil
+	return client, nil
+}
+
+// leaseOf is the lock of a Lease, to be held by the name identity.
+func leaseOf(client coordinationv1.LeasesGetter, namespace, name, identity string, renewDeadline time.Duration, log logr.Logger) *lease {
+	l := &lease{good: renewDeadline, yields: yields{log: log}}
+	l.Interface = &resourcelock.LeaseLock{
+		LeaseMeta:  metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Client:     seen{client, l.stamp, l.see},
+		LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
+	}
+	return l
+}
+
+// see takes note of the Lease as the API server has it.
+func (l *lease) see(is *apicoordinationv1.Lease) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.yields.see(is, time.Now())
+}
+
+// stamp says in what is about to be written to whom the Lease is left: to the
+// client that keeps it, and to no one once that gives it up.
+func (l *lease) stamp(is *apicoordinationv1.Lease) {
+	switch {
+	case !l.keeps:
+	case is.Spec.HolderIdentity != nil && *is.Spec.HolderIdentity == l.Identity():
+		yield{to: l.Identity(), until: time.Now().Add(yieldLength)}.annotate(is)
+	default:
+		yield{}.annotate(is)
+	}
+}
+
+// onYield has leave called when the Lease is held and another client asks for it.
+func (l *lease) onYield(leave func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.yields.leave = leave
+}
+
+// yielded is to whom the Lease is left, if that is another client; empty if not.
+func (l *lease) yielded() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.keeps {
+		return ""
+	}
+	return l.yields.to(l.Identity(), time.Now())
 }
 
 // Get implements [resourcelock.Interface].
 func (l *lease) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.Interface.Get(ctx)
-	if err == nil {
-		l.mu.Lock()
-		l.holder = record.HolderIdentity
-		l.mu.Unlock()
+	if err != nil {
+		return record, raw, err
 	}
-	return record, raw, err
+	l.mu.Lock()
+	l.holder = record.HolderIdentity
+	leave := l.yields.leave
+	l.mu.Unlock()
+	to := l.yielded()
+	switch {
+	case to == "":
+	case record.HolderIdentity != l.Identity():
+		// The elector waits as long as another client holds the Lease and renews it.
+		held := *record
+		held.HolderIdentity = to
+		return &held, fmt.Appendf(raw, " left to %q at %s", to, time.Now()), nil
+	case leave != nil:
+		leave()
+	}
+	return record, raw, nil
 }
 
 // Create implements [resourcelock.Interface].
@@ -102,6 +170,11 @@ func (l *lease) renew(ctx context.Context, r resourcelock.LeaderElectionRecord, 
 			return fmt.Errorf("the lease is not given up: it is held by %q by now", holder)
 		}
 		before, after = "lease.before-release", "lease.released"
+	} else if l.lastHolder() != l.Identity() {
+		// The elector has seen it as held: Get says so. This is for what it knew before.
+		if to := l.yielded(); to != "" {
+			return fmt.Errorf("the lease is left to %q", to)
+		}
 	}
 	failpoint.Hit(before)
 	err := write(ctx, r)

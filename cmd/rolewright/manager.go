@@ -2,14 +2,12 @@ package main
 
 import (
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/go-logr/logr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 )
@@ -38,7 +36,7 @@ func (o *runOptions) managerOptions(log logr.Logger) ctrl.Options {
 		Logger:                  log,
 		Cache:                   cache.Options{DefaultNamespaces: o.cacheNamespaces()},
 		Metrics:                 o.metricsServerOptions(),
-		HealthProbeBindAddress:  o.healthBindAddress,
+		HealthProbeBindAddress:  "0", // see probes
 		GracefulShutdownTimeout: &grace,
 
 		LeaderElection:          o.leaderElect,
@@ -47,7 +45,7 @@ func (o *runOptions) managerOptions(log logr.Logger) ctrl.Options {
 		LeaseDuration:           &o.leaderLeaseDuration,
 		RenewDeadline:           &o.leaderRenewDeadline,
 		RetryPeriod:             &retry,
-		// Safe because the process ends with the manager, and the manager
+		// Safe because what writes ends with the manager, and the manager
 		// with the last run.
 		LeaderElectionReleaseOnCancel: true,
 	}
@@ -76,23 +74,19 @@ func (o *runOptions) metricsServerOptions() metricsserver.Options {
 	return options
 }
 
-// newManager returns a manager that serves metrics and the health checks that
-// do not depend on what is watched.
+// newManager returns a manager that serves metrics. It takes part in the election
+// of the lease, unless that is held already.
 func (o *runOptions) newManager(c cluster, lease *lease, log logr.Logger) (ctrl.Manager, error) {
 	options, config := o.managerOptions(log), c.config
 	if lease != nil {
-		options.LeaderElectionResourceLockInterface = lease
 		config = lease.fence(config)
+	}
+	if o.held == nil && lease != nil {
+		options.LeaderElectionResourceLockInterface = lease
 	}
 	mgr, err := ctrl.NewManager(config, options)
 	if err != nil {
 		return nil, fmt.Errorf("prepare the operator: %w", err)
 	}
-	// The liveness checks stay trivial: to restart the process cures neither
-	// a missing ansible-runner nor an API server that is away.
-	return mgr, errors.Join(
-		mgr.AddHealthzCheck("healthz", healthz.Ping),
-		mgr.AddHealthzCheck("ping", healthz.Ping),
-		mgr.AddReadyzCheck("readyz", healthz.Ping),
-	)
+	return mgr, nil
 }

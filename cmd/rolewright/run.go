@@ -15,10 +15,14 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/rolewright/rolewright/controller"
+	"github.com/rolewright/rolewright/internal/contentcopy"
 	"github.com/rolewright/rolewright/internal/failpoint"
 	"github.com/rolewright/rolewright/internal/metrics"
 	"github.com/rolewright/rolewright/internal/proxy"
+	"github.com/rolewright/rolewright/internal/rbac"
 	"github.com/rolewright/rolewright/internal/version"
+	"github.com/rolewright/rolewright/internal/watches"
+	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/supervise"
 )
 
@@ -79,68 +83,135 @@ func (o *runOptions) operate(ctx context.Context, stdout io.Writer) error {
 	if err := o.setAnsiblePaths(log.WithName("cmd")); err != nil {
 		return err
 	}
-	watched, err := o.loadWatches(log.WithName("watches"))
-	if err != nil {
+	op := &operator{runOptions: o, log: log, stdout: stdout}
+	var err error
+	if op.watched, err = o.loadWatches(log.WithName("watches")); err != nil {
 		return err
 	}
-	cluster, err := findCluster(os.LookupEnv)
-	if err != nil {
+	if op.cluster, err = findCluster(os.LookupEnv); err != nil {
 		return err
 	}
-	recorder, err := metrics.New(ctrlmetrics.Registry)
-	if err != nil {
+	if op.recorder, err = metrics.New(ctrlmetrics.Registry); err != nil {
 		return err
 	}
-	defer ctrlmetrics.Registry.Unregister(recorder)
+	defer ctrlmetrics.Registry.Unregister(op.recorder)
 	build := version.Read()
-	recorder.BuildInfo(build.Version, build.Commit)
-	executor, endExecutor, err := o.newExecutor(ctx, watched, recorder, log.WithName("runner"))
+	op.recorder.BuildInfo(build.Version, build.Commit)
+	var endExecutor func()
+	op.executor, endExecutor, err = o.newExecutor(ctx, op.watched, op.recorder, log.WithName("runner"))
 	if err != nil {
 		return endOf(ctx, err)
 	}
 	defer endExecutor()
-	if err := cluster.waitForServer(logr.NewContext(ctx, log.WithName("cmd")), startPatience()); err != nil {
+	if err := op.cluster.waitForServer(logr.NewContext(ctx, log.WithName("cmd")), startPatience()); err != nil {
 		return endOf(ctx, err)
 	}
-
-	lease, err := o.newLease(cluster)
-	if err != nil {
+	if op.lease, err = o.newLease(op.cluster, log.WithName("leader-election")); err != nil {
 		return err
 	}
-	mgr, err := o.newManager(cluster, lease, log)
-	if err != nil {
-		return err
-	}
-	calls, endCalls, err := o.openCallRecord()
-	if err != nil {
+	var endCalls func()
+	if op.calls, endCalls, err = o.openCallRecord(); err != nil {
 		return err
 	}
 	defer endCalls()
+	check := newRunnerCheck(whileUnchanged(op.executor.Installed, op.executor.Check), runnerCheckPeriod, log.WithName("runner"))
+	if op.probes, err = o.newProbes(ctx, check); err != nil {
+		return err
+	}
+	servers := []func(context.Context) error{op.probes.serve, check.Start, supervise.ReapOrphans}
+	if o.watchContent {
+		r, err := o.newReload(ctx, op)
+		if err != nil {
+			return endOf(ctx, err)
+		}
+		servers = append(servers, r.run)
+	}
+	return withServers(ctx, op.lead, servers...)
+}
+
+// operator is what lasts as long as the process, while it leads again and again.
+type operator struct {
+	*runOptions
+
+	log      logr.Logger
+	stdout   io.Writer
+	cluster  cluster
+	recorder *metrics.Recorder
+	executor *runner.Runner
+	lease    *lease
+	calls    *rbac.Recorder
+	probes   *probes
+
+	mu      sync.Mutex
+	watched []watches.Watch
+	content *contentcopy.Copy // nil without --watch-content
+	ending  func() bool       // whether what serves the kinds does not any more
+}
+
+// lead takes part in the election, and does so again after another client has asked
+// for the Lease.
+func (op *operator) lead(ctx context.Context) error {
+	for {
+		again, stop := context.WithCancelCause(ctx)
+		if op.lease != nil {
+			op.lease.onYield(func() { stop(errYielded) })
+		}
+		err := op.once(again)
+		yielded := errors.Is(context.Cause(again), errYielded)
+		stop(nil)
+		switch {
+		case err != nil:
+			return err
+		case !yielded:
+			op.log.WithName("cmd").Info("Exiting.")
+			return nil
+		}
+	}
+}
+
+// once puts together what serves the kinds, and runs it until ctx is done or the
+// leadership is lost.
+func (op *operator) once(ctx context.Context) error {
+	mgr, err := op.newManager(op.cluster, op.lease, op.log)
+	if err != nil {
+		return err
+	}
 	var set *controller.Set
-	gateway, err := o.newProxy(ctx, cluster, lease, func(owner proxy.Owner) proxy.Grant { return set.Grant(owner) }, recorder, calls, log)
+	gateway, err := op.newProxy(ctx, op.cluster, op.lease, func(owner proxy.Owner) proxy.Grant { return set.Grant(owner) }, op.recorder, op.calls, op.log)
 	if err != nil {
+		return endOf(ctx, err)
+	}
+	if set, err = op.newSet(ctx, mgr, gateway); err != nil {
 		return err
 	}
-	if set, err = o.addControllers(mgr, lease, executor, gateway, watched, recorder, stdout); err != nil {
-		return err
+	if op.started != nil {
+		op.started(set)
 	}
-	if o.started != nil {
-		o.started(set)
-	}
-	metricsServer, err := o.newUserMetrics(ctx, recorder, log)
+	metricsServer, err := op.newUserMetrics(ctx, op.recorder, op.log)
 	if err != nil {
-		return err
+		return endOf(ctx, err)
 	}
 	defer onAbort(ctx, func() { set.Abort(controller.ErrShutdown) })()
-	servers := []func(context.Context) error{gateway.Start, metricsServer, supervise.ReapOrphans}
-	if lease != nil {
-		servers = append(servers, lease.watch(func() { set.Abort(controller.ErrLeadershipLost) }))
+	servers := []func(context.Context) error{gateway.Start, metricsServer}
+	if op.lease != nil {
+		servers = append(servers, op.lease.watch(func() { set.Abort(controller.ErrLeadershipLost) }))
 	}
-	return withServers(ctx, func(ctx context.Context) error { return serve(ctx, mgr, set, log) }, servers...)
+	return withServers(ctx, func(ctx context.Context) error { return serve(ctx, mgr, set) }, servers...)
+}
+
+// newSet adds the controllers to mgr, for the watches as they are now.
+func (op *operator) newSet(ctx context.Context, mgr manager.Manager, gateway controller.Gateway) (*controller.Set, error) {
+	op.mu.Lock()
+	defer op.mu.Unlock()
+	set, err := op.addControllers(mgr, gateway)
+	if err == nil {
+		op.serves(set, func() bool { return ctx.Err() != nil })
+	}
+	return set, err
 }
 
 // serve runs the manager, and ends the runs that it leaves.
-func serve(ctx context.Context, mgr manager.Manager, set *controller.Set, log logr.Logger) error {
+func serve(ctx context.Context, mgr manager.Manager, set *controller.Set) error {
 	err := mgr.Start(ctx)
 	failpoint.Hit("shutdown.before-close")
 	cause := controller.ErrShutdown
@@ -152,7 +223,6 @@ func serve(ctx context.Context, mgr manager.Manager, set *controller.Set, log lo
 	if err != nil {
 		return fmt.Errorf("run the operator: %w", err)
 	}
-	log.WithName("cmd").Info("Exiting.")
 	return nil
 }
 

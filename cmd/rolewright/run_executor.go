@@ -31,7 +31,9 @@ func (o *runOptions) newExecutor(ctx context.Context, watched []watches.Watch, r
 	if options.Temp, err = runner.NewTemp(os.TempDir()); err != nil {
 		log.Error(err, "Temporary files of killed runs are not removed")
 	}
-	if !uses(watched, watches.ExecutorAuto, watches.ExecutorWarm) {
+	// Watches that come later may be such.
+	later := o.watchContent && o.executor != string(watches.ExecutorRunner)
+	if !later && !uses(watched, watches.ExecutorAuto, watches.ExecutorWarm) {
 		r := runner.New(options)
 		return r, func() {
 			r.Close()

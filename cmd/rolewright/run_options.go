@@ -27,6 +27,7 @@ type runOptions struct {
 
 	watchesFile         string
 	strict              bool
+	watchContent        bool
 	ansibleRunner       string
 	executor            string
 	refuseVulnerable    bool // ignored
@@ -74,6 +75,9 @@ type runOptions struct {
 	// Set by dev: who follows the runs, and who is told of the controllers. Else nil.
 	follow  func(gvk schema.GroupVersionKind, object types.NamespacedName, cause string) controller.Follower
 	started func(*controller.Set)
+	// held is the lease of dev while it has taken over from another operator: it is held
+	// already, and stays so.
+	held *lease
 }
 
 // flagGroup is a set of flags that belong together, in the help and in the
@@ -85,7 +89,10 @@ type flagGroup struct {
 
 func (o *runOptions) flagGroups() []flagGroup {
 	return []flagGroup{
-		{"Content", o.bindContent},
+		{"Content", func(fs *pflag.FlagSet) {
+			o.bindContent(fs)
+			o.bindWatchContent(fs)
+		}},
 		{"Runs", o.bindRuns},
 		{"Reconciling", o.bindReconcile},
 		{"API proxy", o.bindProxy},
@@ -129,6 +136,10 @@ func (o *runOptions) bindContent(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.refuseVulnerable, "refuse-vulnerable-ansible", false, "Ignored.")
 	fs.StringVar(&o.rolesPath, "ansible-roles-path", "", "Directories with roles, separated by colons. Sets ANSIBLE_ROLES_PATH.")
 	fs.StringVar(&o.collectionsPath, "ansible-collections-path", "", "Directories with collections, separated by colons. Sets ANSIBLE_COLLECTIONS_PATH.")
+}
+
+func (o *runOptions) bindWatchContent(fs *pflag.FlagSet) {
+	fs.BoolVar(&o.watchContent, "watch-content", false, "Use changed roles, playbooks and watches without a restart, as soon as all of them can be read. Runs are made of a copy of them below --runner-root.")
 }
 
 // bindAnsibleRunner adds the flag that several subcommands have.

@@ -56,6 +56,7 @@ func TestBindFlags_HasEveryFlagOfAnsibleOperatorAndOurOwn(t *testing.T) {
 		"zap-stacktrace-level":        {},
 		"zap-time-encoding":           {},
 		// Rolewright's.
+		"watch-content":             {Default: "false"},
 		"strict":                    {Default: "false"},
 		"proxy-anonymous":           {Default: "false"},
 		"record-api-calls":          {},
@@ -80,7 +81,7 @@ func TestBindFlags_HasEveryFlagOfAnsibleOperatorAndOurOwn(t *testing.T) {
 func TestManagerOptions_SayWhatTheFlagsSay(t *testing.T) {
 	o, src := parse(t, []string{
 		"--leader-elect", "--leader-election-id=id", "--leader-election-namespace=ns",
-		"--leader-elect-lease-duration=20s", "--leader-elect-renew-deadline=12s", "--health-probe-bind-address=:1",
+		"--leader-elect-lease-duration=20s", "--leader-elect-renew-deadline=12s",
 		"--metrics-bind-address=:2", "--metrics-secure", "--metrics-require-rbac", "--graceful-shutdown-timeout=1m",
 	}, map[string]string{"WATCH_NAMESPACE": "a,b"})
 	must.Get(o.complete(src))(t)
@@ -88,7 +89,7 @@ func TestManagerOptions_SayWhatTheFlagsSay(t *testing.T) {
 	lease, renew, retry, grace := 20*time.Second, 12*time.Second, 2*time.Second, time.Minute
 	want := ctrl.Options{
 		Cache:                         cache.Options{DefaultNamespaces: map[string]cache.Config{"a": {}, "b": {}}},
-		HealthProbeBindAddress:        ":1",
+		HealthProbeBindAddress:        "0",
 		GracefulShutdownTimeout:       &grace,
 		LeaderElection:                true,
 		LeaderElectionID:              "id",

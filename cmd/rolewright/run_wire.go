@@ -3,8 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -56,11 +54,9 @@ func problemsError(err error, problems []watches.Problem) error {
 	return fmt.Errorf("%w%s", err, &lines)
 }
 
-// addControllers adds the controllers and their readiness checks to mgr.
-func (o *runOptions) addControllers(
-	mgr ctrl.Manager, lease *lease, executor *runner.Runner, gateway controller.Gateway,
-	watched []watches.Watch, recorder *metrics.Recorder, stdout io.Writer,
-) (*controller.Set, error) {
+// addControllers adds the controllers to mgr.
+func (op *operator) addControllers(mgr ctrl.Manager, gateway controller.Gateway) (*controller.Set, error) {
+	o, recorder := op.runOptions, op.recorder
 	root, err := filepath.Abs(o.runnerRoot)
 	if err != nil {
 		return nil, fmt.Errorf("--runner-root %s: %w", o.runnerRoot, err)
@@ -69,10 +65,10 @@ func (o *runOptions) addControllers(
 		size, free, err := runner.Space(root)
 		return metrics.Disk{Size: size, Free: free}, err
 	})
-	check := newRunnerCheck(whileUnchanged(executor.Installed, executor.Check), runnerCheckPeriod, mgr.GetLogger().WithName("runner"))
 	options := controller.Options{
-		Watches:        watched,
-		Runner:         executor,
+		Watches:        op.watched,
+		Content:        op.content,
+		Runner:         op.executor,
 		Gateway:        gateway,
 		InjectOwnerRef: o.injectOwnerRef,
 		RunnerRoot:     root,
@@ -92,21 +88,17 @@ func (o *runOptions) addControllers(
 		CollectionsPath:  collectionsDirs(os.LookupEnv),
 		LogEvents:        o.eventLevel,
 		LogVerbosity:     o.logVerbosity,
-		EventOut:         eventlog.NewOutput(stdout),
+		EventOut:         eventlog.NewOutput(op.stdout),
 		DebugLogs:        o.debugLogs,
 		Follow:           o.follow,
 		Metrics:          recorder,
 	}
-	if lease != nil {
-		options.Leads = lease.proved
+	if op.lease != nil {
+		options.Leads = op.lease.proved
 	}
 	set, err := controller.Setup(mgr, options)
 	if err != nil {
 		return nil, fmt.Errorf("set up the controllers: %w", err)
 	}
-	return set, errors.Join(
-		mgr.Add(check),
-		mgr.AddReadyzCheck("ansible-runner", check.Check),
-		mgr.AddReadyzCheck("caches", func(*http.Request) error { return set.Ready() }),
-	)
+	return set, nil
 }

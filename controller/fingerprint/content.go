@@ -43,6 +43,8 @@ type Roots struct {
 type Contents struct {
 	// MaxAge is how long a digest is given out without another look.
 	MaxAge time.Duration
+	// Name is the name under which a file counts; nil for that by which it is reached.
+	Name func(path string) string
 
 	mu    sync.Mutex
 	files map[string]file
@@ -132,7 +134,7 @@ func (w walk) playbook(ctx context.Context, path string) error {
 	dir := filepath.Dir(path)
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		fmt.Fprintf(w.h, "missing %q\n", dir)
+		fmt.Fprintf(w.h, "missing %q\n", w.c.name(dir))
 		return nil //nolint:nilerr // a state like any other
 	}
 	for _, e := range entries {
@@ -239,7 +241,7 @@ func (w walk) tree(ctx context.Context, root string) error {
 		if err != nil {
 			// A file that goes while it is looked at, or that cannot be read, is
 			// a state of the content too; the run will say what it misses.
-			fmt.Fprintf(w.h, "unreadable %q\n", name)
+			fmt.Fprintf(w.h, "unreadable %q\n", w.c.name(name))
 			if d != nil && d.IsDir() {
 				return fs.SkipDir
 			}
@@ -264,26 +266,33 @@ func (w walk) tree(ctx context.Context, root string) error {
 	})
 }
 
+func (c *Contents) name(path string) string {
+	if c.Name == nil {
+		return path
+	}
+	return c.Name(path)
+}
+
 // file adds one file: its path, and its content as far as it is regular.
 func (w walk) file(path string) error {
 	info, err := os.Stat(path)
 	if err != nil {
-		fmt.Fprintf(w.h, "missing %q\n", path)
+		fmt.Fprintf(w.h, "missing %q\n", w.c.name(path))
 		return nil //nolint:nilerr // a state like any other
 	}
 	if !info.Mode().IsRegular() {
-		fmt.Fprintf(w.h, "special %q %v\n", path, info.Mode().Type())
+		fmt.Fprintf(w.h, "special %q %v\n", w.c.name(path), info.Mode().Type())
 		return nil
 	}
 	sum, err := w.c.sum(path, info)
 	if err != nil {
 		if errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) {
-			fmt.Fprintf(w.h, "unreadable %q\n", path)
+			fmt.Fprintf(w.h, "unreadable %q\n", w.c.name(path))
 			return nil
 		}
 		return fmt.Errorf("digest of the content: %w", err)
 	}
-	fmt.Fprintf(w.h, "file %q %v %s\n", path, info.Mode().Perm()&0o111, sum)
+	fmt.Fprintf(w.h, "file %q %v %s\n", w.c.name(path), info.Mode().Perm()&0o111, sum)
 	return nil
 }
 

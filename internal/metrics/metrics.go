@@ -69,6 +69,7 @@ type Recorder struct {
 	statusWrites *prometheus.CounterVec
 	decisions    *prometheus.CounterVec
 	kindReady    *prometheus.GaugeVec
+	broken       *prometheus.GaugeVec
 
 	artifactRuns  *prometheus.GaugeVec
 	artifactBytes *prometheus.GaugeVec
@@ -138,6 +139,8 @@ func New(reg prometheus.Registerer) (*Recorder, error) {
 			"Decisions whether a run is due.", "group", "kind", "decision"),
 		kindReady: gauge("rolewright_kind_ready",
 			"1 while a watched kind is installed and its cache is in step, else 0.", "group", "version", "kind"),
+		broken: gauge("rolewright_content_broken",
+			"1 while changed content or a changed watches file cannot be used and the one before stays in use (--watch-content), else 0."),
 
 		artifactRuns: gauge("rolewright_artifact_runs",
 			"Finished runs whose artifacts are kept."),
@@ -194,7 +197,7 @@ func histogram(name, help string, buckets []float64, labels ...string) *promethe
 func (r *Recorder) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		r.buildInfo, r.reconcileResult, r.reconciles, r.createdAt,
-		r.phases, r.runs, r.executors, r.modules, r.warmReady, r.runLimit, r.inFlight, r.events, r.statusWrites, r.decisions, r.kindReady, r.artifactRuns, r.artifactBytes,
+		r.phases, r.runs, r.executors, r.modules, r.warmReady, r.runLimit, r.inFlight, r.events, r.statusWrites, r.decisions, r.kindReady, r.broken, r.artifactRuns, r.artifactBytes,
 		r.proxyRequests, r.proxyAnonymous, r.anonymous, r.userFull, r.waits, r.memory, r.lost, r.rejected, r.failures, &r.scraped,
 	}
 }
@@ -354,6 +357,22 @@ func (r *Recorder) KindReady(gvk schema.GroupVersionKind, ready bool) {
 		return
 	}
 	r.kindReady.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind).Set(oneIf(ready))
+}
+
+// KindRemoved forgets a kind that is not watched any more.
+func (r *Recorder) KindRemoved(gvk schema.GroupVersionKind) {
+	if r == nil {
+		return
+	}
+	r.kindReady.DeleteLabelValues(gvk.Group, gvk.Version, gvk.Kind)
+}
+
+// ContentBroken says whether changed content cannot be used.
+func (r *Recorder) ContentBroken(broken bool) {
+	if r == nil {
+		return
+	}
+	r.broken.WithLabelValues().Set(oneIf(broken))
 }
 
 // Artifacts says how many finished runs are kept on disk, and their size.

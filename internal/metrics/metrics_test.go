@@ -27,6 +27,7 @@ func newRecorder(t *testing.T) (*Recorder, *prometheus.Registry) {
 // recordAll calls every method once with distinguishable values.
 func recordAll(r *Recorder) {
 	r.BuildInfo("v1.2.3", "abc")
+	r.ContentBroken(true)
 	r.Reconciled(widget, 45*time.Second)
 	r.ReconcileResult(widget, true)
 	r.ReconcileResult(widget, false)

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+
+	"github.com/rolewright/rolewright/controller"
+)
+
+// probes answers the kubelet as long as the process lives: also between two
+// managers, when an operator that has left its Lease to another client stands by
+// again.
+type probes struct {
+	listener net.Listener // nil where nothing is served
+	runner   *runnerCheck
+	set      atomic.Pointer[controller.Set]
+}
+
+// newProbes listens.
+func (o *runOptions) newProbes(ctx context.Context, check *runnerCheck) (*probes, error) {
+	p := &probes{runner: check}
+	if o.healthBindAddress == "" || o.healthBindAddress == "0" {
+		return p, nil
+	}
+	var lc net.ListenConfig
+	var err error
+	if p.listener, err = lc.Listen(ctx, "tcp", o.healthBindAddress); err != nil {
+		return nil, fmt.Errorf("prepare the operator: listen for health probes: %w; choose another address with --health-probe-bind-address (0: none)", err)
+	}
+	return p, nil
+}
+
+// serve answers until ctx ends.
+func (p *probes) serve(ctx context.Context) error {
+	if p.listener == nil {
+		return nil
+	}
+	mux := http.NewServeMux()
+	for path, checks := range map[string]map[string]healthz.Checker{
+		// The liveness checks stay trivial: to restart the process cures neither
+		// a missing ansible-runner nor an API server that is away.
+		"/healthz": {"healthz": healthz.Ping, "ping": healthz.Ping},
+		"/readyz":  {"readyz": healthz.Ping, "ansible-runner": p.runner.Check, "caches": p.served},
+	} {
+		handler := http.StripPrefix(path, &healthz.Handler{Checks: checks})
+		mux.Handle(path, handler)
+		mux.Handle(path+"/", handler)
+	}
+	server := &http.Server{Handler: mux, MaxHeaderBytes: 1 << 16, IdleTimeout: 90 * time.Second, ReadHeaderTimeout: 30 * time.Second}
+	ended := make(chan struct{})
+	defer context.AfterFunc(ctx, func() {
+		defer close(ended)
+		_ = server.Close() // a probe that is cut short means nothing any more
+	})()
+	if err := server.Serve(p.listener); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve health probes: %w", err)
+	}
+	<-ended
+	return nil
+}
+
+// errNoSet is the state before the first manager.
+var errNoSet = errors.New("the operator has not started yet")
+
+func (p *probes) served(*http.Request) error {
+	set := p.set.Load()
+	if set == nil {
+		return errNoSet
+	}
+	return set.Ready()
+}

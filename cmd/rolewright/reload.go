@@ -1,0 +1,198 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/rolewright/rolewright/controller"
+	"github.com/rolewright/rolewright/internal/contentcopy"
+	"github.com/rolewright/rolewright/internal/watches"
+)
+
+// contentPeriod is how often the files of the content are looked at, with
+// --watch-content. A look, and not a notification: a mounted ConfigMap changes through
+// links, and network disks tell nothing. What has changed has to rest for as long.
+const contentPeriod = 2 * time.Second
+
+// reload has the operator use changed content, all of it or nothing.
+type reload struct {
+	op          *operator
+	dir, parent string // the working directory, and that of the copies
+	log         logr.Logger
+
+	place contentcopy.Place
+	// used is the state of what is in use, seen that of the last look, and refused that
+	// of what cannot be used.
+	used, seen, refused contentcopy.State
+	// broken is why what is in use cannot be read, as at the start; and reported the last
+	// reason that was.
+	broken   error
+	reported string
+}
+
+// newReload makes the first copy of the content. There is no one before it to stay in use,
+// so that it may be broken: its runs say how.
+func (o *runOptions) newReload(ctx context.Context, op *operator) (*reload, error) {
+	root, err := filepath.Abs(o.runnerRoot)
+	if err != nil {
+		return nil, fmt.Errorf("--runner-root %s: %w", o.runnerRoot, err)
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return nil, fmt.Errorf("--watch-content: %w", err)
+	}
+	r := &reload{op: op, dir: dir, parent: filepath.Join(root, ".content"), log: op.log.WithName("content")}
+	for range 10 { // it may be changed meanwhile, but not for ever
+		if err = r.copy(ctx, op.watched); !errors.Is(err, contentcopy.ErrChanging) {
+			break
+		}
+		sleep(ctx, contentPeriod)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--watch-content: %w", err)
+	}
+	if r.broken = op.content.Check(ctx); r.broken != nil {
+		r.report(r.broken, "Content is broken: runs fail until it is fixed")
+	}
+	r.log.Info("Runs are made of a copy of the content, which is replaced when the content changes", "directories", r.place.Dirs, "copies", r.parent)
+	return r, nil
+}
+
+// copy makes a copy of the content of watches, and has it used if it is not broken. The
+// first one is used in any case.
+func (r *reload) copy(ctx context.Context, watched []watches.Watch) error {
+	file, err := filepath.Abs(r.op.watchesFile)
+	if err != nil {
+		return err
+	}
+	place := contentcopy.Of(r.dir, file, watched)
+	place.Except = filepath.Dir(r.parent)
+	state, err := place.State(ctx)
+	if err != nil {
+		return err
+	}
+	content, err := contentcopy.New(ctx, place, state, r.parent)
+	if err != nil {
+		return err
+	}
+	if r.used != "" {
+		err = content.Check(ctx)
+		if now, stateErr := r.place.State(ctx); err == nil && (stateErr != nil || now != r.seen) {
+			err = errors.Join(contentcopy.ErrChanging, stateErr) // the watches file, maybe
+		}
+	}
+	if err != nil {
+		content.Close()
+		return err
+	}
+	r.place, r.used = place, state
+	return r.op.use(watched, content)
+}
+
+// run looks at the content until ctx ends.
+func (r *reload) run(ctx context.Context) error {
+	defer func() { r.op.content.Close() }()
+	for {
+		sleep(ctx, contentPeriod)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err := r.look(ctx); err != nil && ctx.Err() == nil {
+			return fmt.Errorf("use changed content: %w", err)
+		}
+	}
+}
+
+// look takes what has changed, if it has come to rest. An error is none of the content.
+func (r *reload) look(ctx context.Context) error {
+	state, err := r.place.State(ctx)
+	switch {
+	case err != nil:
+		r.report(err, brokenContent)
+		return nil
+	case state == r.used:
+		r.seen, r.refused = state, ""
+		r.report(r.broken, brokenContent)
+		return nil
+	case state != r.seen:
+		r.seen = state
+		return nil
+	case state == r.refused:
+		return nil
+	}
+	watched, err := r.op.loadWatches(r.log)
+	if err != nil {
+		r.report(err, brokenContent) // which may be about files elsewhere: it is loaded again at the next look
+		return nil
+	}
+	err = r.copy(ctx, watched)
+	var failed useError
+	switch {
+	case errors.As(err, &failed):
+		return err
+	case errors.Is(err, contentcopy.ErrChanging):
+		r.seen = ""
+		return nil
+	case err == nil:
+		r.broken = nil
+		r.log.Info("Changed content is in use", "watches", len(watched))
+	default:
+		r.refused = state
+	}
+	r.report(err, brokenContent)
+	return nil
+}
+
+const brokenContent = "Changed content is broken: what was before it stays in use until it is fixed"
+
+// report says once what is wrong with the content; nil: nothing.
+func (r *reload) report(err error, message string) {
+	r.op.recorder.ContentBroken(err != nil)
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	switch {
+	case text == r.reported:
+	case err != nil:
+		r.log.Error(err, message)
+	default:
+		r.log.Info("Content is not broken any more")
+	}
+	r.reported = text
+}
+
+// useError is about what serves the kinds, and not about the content.
+type useError struct{ error }
+
+// Unwrap returns the reason.
+func (e useError) Unwrap() error { return e.error }
+
+// use has the watches served, and runs made of the content, from now on.
+func (op *operator) use(watched []watches.Watch, content *contentcopy.Copy) error {
+	op.mu.Lock()
+	defer op.mu.Unlock()
+	before := op.content
+	op.watched, op.content = watched, content
+	defer before.Close()
+	set := op.probes.set.Load()
+	if set == nil || op.ending() {
+		return nil // the next one begins with them
+	}
+	if err := set.Watch(watched, content); err != nil && !op.ending() {
+		return useError{err}
+	}
+	return nil
+}
+
+// serves notes what serves the kinds, until ending is true.
+func (op *operator) serves(set *controller.Set, ending func() bool) {
+	op.probes.set.Store(set)
+	op.ending = ending
+}

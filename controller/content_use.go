@@ -1,0 +1,119 @@
+package controller
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/rolewright/rolewright/controller/fingerprint"
+	"github.com/rolewright/rolewright/internal/contentcopy"
+	"github.com/rolewright/rolewright/internal/vault"
+	"github.com/rolewright/rolewright/internal/watches"
+)
+
+// use is the content of which the runs of a watch are made at a time: a copy, or
+// what lies there.
+type use struct {
+	copy    *contentcopy.Copy // nil for what lies there
+	content *contents
+	secrets *secrets
+}
+
+// newUse is the content of a watch, in a copy.
+func newUse(w watches.Watch, opts *Options, c *contentcopy.Copy, v *vault.Vault) *use {
+	content := newContents(w, opts, c)
+	return &use{copy: c, content: content, secrets: newSecrets(v, w, content, opts.Inventory, c)}
+}
+
+// newContents is what identifies the inputs of the runs of a watch, made of a copy of
+// its content. Its files count under the names of those that they are copies of.
+func newContents(w watches.Watch, opts *Options, c *contentcopy.Copy) *contents {
+	content := contentsOf(w, opts)
+	roots := content.roots
+	content.roots = fingerprint.Roots{
+		Trees: c.Paths(roots.Trees), Playbooks: c.Paths(roots.Playbooks), Files: roots.Files, Collections: roots.Collections,
+	}
+	if c != nil {
+		content.files.Name = c.Original
+	}
+	return content
+}
+
+// take returns the content for one reconcile, to be released after it.
+func (k *kind) take() *use {
+	for {
+		k.mu.Lock()
+		u := k.use
+		k.mu.Unlock()
+		if u.copy.Hold() {
+			return u
+		}
+		// It was replaced in between.
+	}
+}
+
+// change has runs that begin from now on made of u, and all objects looked at.
+func (k *kind) change(u *use) {
+	k.mu.Lock()
+	k.use = u
+	r := k.served
+	k.mu.Unlock()
+	if r != nil {
+		r.objects.queueAll()
+	}
+}
+
+// rolesPath is where the roles are that playbooks name, in a copy of the content; empty
+// if the copy has none of the places, which Ansible finds by itself then.
+func rolesPath(c *contentcopy.Copy, lookupEnv func(string) (string, bool)) string {
+	list, _ := lookupEnv(rolesPathEnv)
+	from := "."
+	if list == "" {
+		list, from = configuredRolesPath(lookupEnv)
+	}
+	found := false
+	var dirs []string
+	for _, dir := range filepath.SplitList(list) {
+		if rest, underHome := strings.CutPrefix(dir, "~/"); underHome {
+			home, _ := lookupEnv("HOME")
+			dir = filepath.Join(home, rest)
+		} else if !filepath.IsAbs(dir) {
+			dir = filepath.Join(from, dir)
+		}
+		is := c.Path(dir)
+		found = found || is != dir
+		dirs = append(dirs, is)
+	}
+	if !found {
+		return ""
+	}
+	return strings.Join(dirs, string(filepath.ListSeparator))
+}
+
+// configuredRolesPath is that of the configuration file that Ansible reads, and the
+// directory from which it counts.
+func configuredRolesPath(lookupEnv func(string) (string, bool)) (list, from string) {
+	named, _ := lookupEnv("ANSIBLE_CONFIG")
+	home, _ := lookupEnv("HOME")
+	for _, path := range []string{named, filepath.Join(home, ".ansible.cfg"), "/etc/ansible/ansible.cfg"} {
+		if info, err := os.Stat(path); err == nil && info.IsDir() {
+			path = filepath.Join(path, "ansible.cfg")
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			continue
+		}
+		section := ""
+		for line := range strings.Lines(string(data)) {
+			line = strings.TrimSpace(line)
+			if strings.HasPrefix(line, "[") {
+				section = line
+			}
+			if key, value, ok := strings.Cut(line, "="); ok && section == "[defaults]" && strings.TrimSpace(key) == "roles_path" {
+				return strings.TrimSpace(value), filepath.Dir(path)
+			}
+		}
+		return "", ""
+	}
+	return "", ""
+}

@@ -1,0 +1,43 @@
+package controller
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/rolewright/rolewright/internal/contentcopy"
+)
+
+// Roles that playbooks name are looked for in the copy, where Ansible would look for
+// them outside of it.
+func TestRolesPath_IsThatOfTheCopy(t *testing.T) {
+	dir, elsewhere := t.TempDir(), t.TempDir()
+	place := contentcopy.Place{Dirs: []string{dir}}
+	state, err := place.State(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := contentcopy.New(t.Context(), place, state, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	config := filepath.Join(elsewhere, "ansible.cfg")
+	if err := os.WriteFile(config, []byte("[other]\nroles_path = /x\n[defaults]\nroles_path = ours:"+dir+"/roles\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		env  map[string]string
+		want string
+	}{
+		"none":                 {map[string]string{"HOME": elsewhere + "/none"}, ""},
+		"of the variable":      {map[string]string{"ANSIBLE_ROLES_PATH": "/x:" + dir + "/roles", "ANSIBLE_CONFIG": config}, "/x:" + c.Path(dir+"/roles")},
+		"elsewhere":            {map[string]string{"ANSIBLE_ROLES_PATH": "/x"}, ""},
+		"of the configuration": {map[string]string{"ANSIBLE_CONFIG": config}, elsewhere + "/ours:" + c.Path(dir+"/roles")},
+		"below home":           {map[string]string{"ANSIBLE_ROLES_PATH": "~/roles", "HOME": dir}, c.Path(dir + "/roles")},
+	} {
+		if got := rolesPath(c, func(name string) (string, bool) { v, ok := tc.env[name]; return v, ok }); got != tc.want {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
+	}
+}

@@ -1,0 +1,266 @@
+package contentcopy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+	"gopkg.in/yaml.v3"
+)
+
+// Copy is a copy of the content of a place. A nil Copy is the place itself.
+type Copy struct {
+	place Place
+	root  string // the copy of /a/b is root/a/b
+	lock  *os.File
+
+	mu    sync.Mutex
+	holds int
+	ended bool
+}
+
+// ErrChanging is returned for a place that is changed while it is copied.
+var ErrChanging = errors.New("the content is being changed")
+
+// New copies what is at the place to a new directory in parent, which is made where it
+// is missing. The copy is complete, and what the state was of, or there is none. Close
+// it after use.
+func New(ctx context.Context, place Place, state State, parent string) (_ *Copy, err error) {
+	if err := os.MkdirAll(parent, 0o700); err != nil {
+		return nil, fmt.Errorf("copy the content: %w", err)
+	}
+	if parent, err = filepath.EvalSymlinks(parent); err != nil { // as Ansible names the files
+		return nil, fmt.Errorf("copy the content: %w", err)
+	}
+	removeLeft(parent)
+	c := &Copy{place: place}
+	if c.root, err = os.MkdirTemp(parent, ""); err != nil {
+		return nil, fmt.Errorf("copy the content: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			c.Close()
+		}
+	}()
+	if c.lock, err = os.Open(c.root); err == nil {
+		err = unix.Flock(int(c.lock.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("copy the content: %w", err)
+	}
+	for _, dir := range place.Dirs {
+		if err := os.MkdirAll(c.root+dir, 0o700); err != nil {
+			return nil, fmt.Errorf("copy the content: %w", err)
+		}
+	}
+	if err := place.walk(ctx, c.add); err != nil {
+		return nil, fmt.Errorf("copy the content: %w", err)
+	}
+	now, err := place.State(ctx)
+	if err == nil && now != state {
+		err = ErrChanging
+	}
+	return c, err
+}
+
+// removeLeft removes the copies of processes that have ended.
+func removeLeft(parent string) {
+	entries, err := os.ReadDir(parent)
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		path := filepath.Join(parent, e.Name())
+		dir, err := os.Open(path)
+		if err != nil {
+			continue
+		}
+		if unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+			_ = os.RemoveAll(path) // what stays is tried again
+		}
+		_ = dir.Close()
+	}
+}
+
+// add copies one file or directory. The directory of the copies is private; below it,
+// modes are as the author has set them, since roles may copy them.
+func (c *Copy) add(path string, info fs.FileInfo) error {
+	if info.IsDir() {
+		if err := os.Mkdir(c.root+path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		return nil
+	}
+	in, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // the state will tell
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = in.Close() }()
+	out, err := os.OpenFile(c.root+path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	// No more than the state knows of: the file may grow.
+	_, err = io.Copy(out, io.LimitReader(in, info.Size()))
+	return errors.Join(err, out.Chmod(info.Mode().Perm()|0o400), out.Close())
+}
+
+// Path is where the copy has what is at a path, which is the path itself where there
+// is no copy of it. Relative paths count from the working directory.
+func (c *Copy) Path(path string) string {
+	if c == nil || path == "" {
+		return path
+	}
+	absolute, err := filepath.Abs(path)
+	if err != nil || !c.place.Has(absolute) {
+		return path
+	}
+	return c.root + absolute
+}
+
+// Paths is Path of each.
+func (c *Copy) Paths(paths []string) []string {
+	out := make([]string, len(paths))
+	for i, p := range paths {
+		out[i] = c.Path(p)
+	}
+	return out
+}
+
+// Original is a text that names files of the copy, with the names of those that they
+// are copies of.
+func (c *Copy) Original(text string) string {
+	if c == nil {
+		return text
+	}
+	return strings.ReplaceAll(text, c.root+"/", "/")
+}
+
+// Hold keeps the files of the copy until Release, also when it is closed meanwhile. It is
+// false if it is too late for that.
+func (c *Copy) Hold() bool {
+	if c == nil {
+		return true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended && c.holds == 0 {
+		return false
+	}
+	c.holds++
+	return true
+}
+
+// Release ends a Hold.
+func (c *Copy) Release() {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.holds--; c.ended && c.holds == 0 {
+		c.remove()
+	}
+}
+
+// Close removes the copy as soon as it is not held.
+func (c *Copy) Close() {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.ended && c.holds == 0 {
+		c.remove()
+	}
+	c.ended = true
+}
+
+func (c *Copy) remove() {
+	_ = os.RemoveAll(c.root) // what stays is removed before another copy is made
+	if c.lock != nil {
+		_ = c.lock.Close()
+	}
+}
+
+// maxProblems bounds what is said of broken content at a time.
+const maxProblems = 10
+
+var yamlLine = regexp.MustCompile(`^yaml: line (\d+): `)
+
+// Check returns an error for a file of a role or playbook that is no YAML, with the
+// name and line of what it is a copy of. Templates and files of roles are not looked at.
+func (c *Copy) Check(ctx context.Context) error {
+	var problems []error
+	for _, dir := range c.place.Dirs {
+		err := filepath.WalkDir(c.root+dir, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || ctx.Err() != nil {
+				return errors.Join(err, ctx.Err())
+			}
+			if d.IsDir() {
+				if other(d.Name(), filepath.Dir(path) == c.root+dir) {
+					return fs.SkipDir
+				}
+				return nil
+			}
+			if err := Readable(path); err != nil {
+				problems = append(problems, errors.New(c.Original(err.Error())))
+			}
+			if len(problems) == maxProblems {
+				return fs.SkipAll
+			}
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("check the content: %w", err)
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// other tells whether what is in a directory is no YAML for Ansible: not in any place, or
+// not beside the roles and playbooks of a project.
+func other(name string, top bool) bool {
+	switch name {
+	case "templates", "files":
+		return true
+	case "molecule", "charts", "config", "bundle", "dist":
+		return top
+	}
+	return false
+}
+
+// Readable says why a file is no YAML, with its line; nil if it is, or if its name does
+// not say that it should be.
+func Readable(path string) error {
+	if ext := filepath.Ext(path); ext != ".yml" && ext != ".yaml" {
+		return nil
+	}
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var n yaml.Node
+	if err := yaml.Unmarshal(data, &n); err != nil {
+		if m := yamlLine.FindStringSubmatch(err.Error()); m != nil {
+			return fmt.Errorf("%s:%s: %s", path, m[1], strings.TrimPrefix(err.Error(), m[0]))
+		}
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}

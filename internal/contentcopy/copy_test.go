@@ -1,0 +1,149 @@
+package contentcopy
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rolewright/rolewright/internal/watches"
+)
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o640); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func copyOf(t *testing.T, p Place, parent string) *Copy {
+	t.Helper()
+	state, err := p.State(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := New(t.Context(), p, state, parent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+func TestOf_TakesTheProjectAndWhatWatchesNameElsewhere(t *testing.T) {
+	role := func(path string) watches.Watch { return watches.Watch{Content: watches.Content{Role: path}} }
+	for name, c := range map[string]struct {
+		dir  string
+		all  []watches.Watch
+		want []string
+	}{
+		"in the project":       {"/opt/ansible", []watches.Watch{role("roles/a"), role("/opt/ansible/roles/b"), {Content: watches.Content{Playbook: "/opt/ansible/p.yml"}}}, []string{"/opt/ansible"}},
+		"elsewhere":            {"/opt/ansible", []watches.Watch{role("/mnt/roles/a"), role("/srv/c"), {Content: watches.Content{Playbook: "/mnt/p/p.yml"}}}, []string{"/mnt/roles", "/srv/c", "/mnt/p"}},
+		"a finalizer's":        {"/opt/ansible", []watches.Watch{{Content: watches.Content{Role: "/a/b"}, Finalizer: &watches.Finalizer{Content: watches.Content{Role: "/c/roles/d"}}}}, []string{"/a/b", "/c/roles"}},
+		"of a collection":      {"/opt/ansible", []watches.Watch{role("/opt/ansible/.ansible/collections/ansible_collections/a/b/roles/c"), role("/usr/share/ansible/collections/ansible_collections/a/b/roles/c")}, nil},
+		"below each other":     {"/opt/ansible", []watches.Watch{role("/mnt/a/b"), {Content: watches.Content{Playbook: "/mnt/p.yml"}}}, []string{"/mnt"}},
+		"the root is no place": {"/", []watches.Watch{role("/roles/a"), {Content: watches.Content{Playbook: "/p.yml"}}}, []string{"/roles", "/p.yml"}},
+	} {
+		if diff := cmp.Diff(c.want, Of(c.dir, "/watches.yaml", c.all).Dirs); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// What links lead to is copied under the name of the link, as Ansible would reach it; a
+// link to where it is has no end.
+func TestNew_CopiesWhatAnsibleReaches(t *testing.T) {
+	dir, parent := t.TempDir(), filepath.Join(t.TempDir(), "copies")
+	p := Place{Dirs: []string{dir}, Except: filepath.Join(dir, "runner")}
+	write(t, dir+"/roles/a/..v1/main.yml", "from a ConfigMap")
+	write(t, dir+"/roles/a/files/.profile", "hidden")
+	write(t, dir+"/.git/config", "left out")
+	write(t, dir+"/runner/.runs/x", "left out")
+	for link, to := range map[string]string{"roles/a/..data": "..v1", "roles/a/tasks": "..data", "roles/a/up": "..", "roles/a/nowhere": "missing"} {
+		if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chmod(dir+"/roles/a/files/.profile", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	c := copyOf(t, p, parent)
+	got := map[string]string{}
+	err := filepath.WalkDir(c.Path(dir), func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		info, statErr := d.Info()
+		got[strings.TrimPrefix(c.Original(path), dir+"/")] = string(data) + " " + info.Mode().String()
+		return errors.Join(err, statErr)
+	})
+	want := map[string]string{"roles/a/tasks/main.yml": "from a ConfigMap -rw-r-----", "roles/a/files/.profile": "hidden -rwxr-xr-x"}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("%v; copied (-want +got):\n%s", err, diff)
+	}
+	for _, path := range []string{dir + "/.git/config", dir + "x", "/etc"} {
+		if got := c.Path(path); got != path {
+			t.Errorf("%s is looked for at %s", path, got)
+		}
+	}
+}
+
+// A copy is of one state, or there is none.
+func TestNew_RefusesAPlaceThatChanges(t *testing.T) {
+	dir, parent := t.TempDir(), t.TempDir()
+	p := Place{Dirs: []string{dir}, Watches: filepath.Join(dir, "watches.yaml")}
+	write(t, dir+"/roles/a/tasks/main.yml", "- name: one")
+	before, err := p.State(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"roles/a/tasks/main.yml", "watches.yaml", "roles/b/tasks/main.yml"} {
+		write(t, filepath.Join(dir, path), "- name: "+path)
+		if _, err := New(t.Context(), p, before, parent); !errors.Is(err, ErrChanging) {
+			t.Errorf("%s was changed: %v", path, err)
+		}
+		if before, err = p.State(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if left, err := os.ReadDir(parent); err != nil || len(left) > 0 {
+		t.Errorf("%v; left: %v", err, left)
+	}
+}
+
+// The files of a run stay until it ends; those of a process that was killed do not.
+func TestCopy_IsKeptWhileItIsHeld(t *testing.T) {
+	dir, parent := t.TempDir(), t.TempDir()
+	write(t, dir+"/a.yml", "a: [\n")
+	p := Place{Dirs: []string{dir}}
+	write(t, parent+"/killed/opt/a.yml", "")
+	first := copyOf(t, p, parent)
+	second := copyOf(t, p, parent) // removes only what no process has
+	if entries, err := os.ReadDir(parent); err != nil || len(entries) != 2 {
+		t.Errorf("%v; copies: %v", err, entries)
+	}
+	if err := second.Check(t.Context()); err == nil || !strings.HasPrefix(err.Error(), dir+"/a.yml:") {
+		t.Errorf("what is no YAML: %v", err)
+	}
+	if !first.Hold() {
+		t.Fatal("it cannot be held")
+	}
+	first.Close()
+	if _, err := os.Stat(first.Path(dir + "/a.yml")); err != nil {
+		t.Errorf("while it is held: %v", err)
+	}
+	first.Release()
+	if _, err := os.Stat(first.Path(dir)); !os.IsNotExist(err) {
+		t.Errorf("after that: %v", err)
+	}
+	if first.Hold() {
+		t.Error("it can be held again")
+	}
+}

@@ -1,0 +1,219 @@
+package contentcopy
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/rolewright/rolewright/internal/watches"
+)
+
+// Bounds of what is copied: projects have some hundred files and some megabytes.
+const (
+	maxFiles = 20_000
+	maxBytes = 256 << 20
+	maxDepth = 40
+)
+
+// Place is where the content of an operator lies.
+type Place struct {
+	// Dirs are absolute, and none is below another one.
+	Dirs []string
+	// Watches is the watches file, which is not copied.
+	Watches string
+	// Except is a directory that is left out.
+	Except string
+}
+
+// Of is where the roles and playbooks of watches lie. It is the directory dir, the
+// working directory, as far as they are below it, since playbooks name files by ways
+// through their neighbours. Of a role elsewhere it is the roles directory, of a
+// playbook elsewhere its directory. Installed collections are left out.
+func Of(dir, file string, all []watches.Watch) Place {
+	p := Place{Watches: file}
+	add := func(path, outside string) {
+		switch {
+		case path == "" || p.Has(path):
+			return
+		case below(path, dir) && dir != "/":
+			outside = dir
+		case below(path, outside) && outside != "/":
+		default:
+			outside = path
+		}
+		if !leftOut(outside) {
+			p.Dirs = append(slices.DeleteFunc(p.Dirs, func(d string) bool { return below(d, outside) }), outside)
+		}
+	}
+	for _, w := range all {
+		contents := []watches.Content{w.Content}
+		if w.Finalizer != nil {
+			contents = append(contents, w.Finalizer.Content)
+		}
+		for _, c := range contents {
+			if c.Playbook != "" {
+				add(c.Playbook, filepath.Dir(c.Playbook))
+			}
+			if c.Role == "" {
+				continue
+			}
+			role := c.Role
+			if !filepath.IsAbs(role) {
+				role = filepath.Join(dir, role)
+			}
+			siblings := filepath.Dir(role)
+			if filepath.Base(siblings) != "roles" {
+				siblings = role
+			}
+			if !leftOut(strings.TrimPrefix(role, dir)) {
+				add(role, siblings)
+			}
+		}
+	}
+	return p
+}
+
+// Has tells whether a copy of the place has an absolute path.
+func (p Place) Has(path string) bool {
+	return slices.ContainsFunc(p.Dirs, func(dir string) bool { return below(path, dir) && !leftOut(strings.TrimPrefix(path, dir)) })
+}
+
+func below(path, dir string) bool { return path == dir || strings.HasPrefix(path, dir+"/") }
+
+// leftOut tells whether a path leads through a directory that is not looked at: those of
+// the kubelet, which links lead to, of tools, and installed collections.
+func leftOut(path string) bool {
+	return slices.ContainsFunc(strings.Split(path, "/"), func(name string) bool {
+		switch name {
+		case ".git", ".ansible", ".cache", ".tox", ".venv", "__pycache__", "node_modules", "ansible_collections":
+			return true
+		}
+		return strings.HasPrefix(name, "..")
+	})
+}
+
+// State says which files there are: two states are equal if no file was changed,
+// added or removed in between.
+type State string
+
+// State looks at all files of the place.
+func (p Place) State(ctx context.Context) (State, error) {
+	h := sha256.New()
+	note(h, p.Watches)
+	err := p.walk(ctx, func(path string, info fs.FileInfo) error {
+		noteInfo(h, path, info)
+		return nil
+	})
+	return State(hex.EncodeToString(h.Sum(nil))), err
+}
+
+func note(h hash.Hash, path string) {
+	if info, err := os.Stat(path); err == nil {
+		noteInfo(h, path, info)
+	}
+}
+
+func noteInfo(h hash.Hash, path string, info fs.FileInfo) {
+	var inode uint64
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		inode = st.Ino
+	}
+	if info.IsDir() {
+		fmt.Fprintf(h, "%q %v\n", path, info.Mode()) // what is in it is noted with its own name
+		return
+	}
+	fmt.Fprintf(h, "%q %v %d %d %d\n", path, info.Mode(), info.Size(), info.ModTime().UnixNano(), inode)
+}
+
+// walk calls do for all directories and regular files of the place, with the names by
+// which they are reached: links are what they lead to.
+func (p Place) walk(ctx context.Context, do func(path string, info fs.FileInfo) error) error {
+	w := walk{ctx: ctx, except: p.Except, do: do}
+	for _, dir := range p.Dirs {
+		if err := w.dir(dir, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type walk struct {
+	ctx    context.Context //nolint:containedctx // of one call
+	except string
+	do     func(path string, info fs.FileInfo) error
+	files  int
+	bytes  int64
+}
+
+// dir walks a directory; above are the real names of those that it is in.
+func (w *walk) dir(path string, above []string) error {
+	if path == w.except {
+		return nil
+	}
+	if err := w.ctx.Err(); err != nil {
+		return err
+	}
+	target, err := filepath.EvalSymlinks(path)
+	if errors.Is(err, fs.ErrNotExist) || slices.Contains(above, target) {
+		return nil // it went, or is a link to where it is
+	}
+	if err != nil {
+		return err
+	}
+	if len(above) > maxDepth {
+		return fmt.Errorf("%s: more than %d directories deep", path, maxDepth)
+	}
+	entries, err := os.ReadDir(target)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	above = append(slices.Clone(above), target)
+	for _, e := range entries {
+		if leftOut(e.Name()) {
+			continue
+		}
+		if err := w.entry(filepath.Join(path, e.Name()), above); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *walk) entry(path string, above []string) error {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil // a link to nowhere, or it went
+	case err != nil:
+		return err
+	case info.IsDir():
+		if path == w.except {
+			return nil
+		}
+		if err := w.do(path, info); err != nil {
+			return err
+		}
+		return w.dir(path, above)
+	case !info.Mode().IsRegular():
+		return nil
+	}
+	w.files++
+	w.bytes += info.Size()
+	if w.files > maxFiles || w.bytes > maxBytes {
+		return fmt.Errorf("%s has more than %d files or %d MiB: start the operator in a directory with no more than its roles and playbooks",
+			above[0], maxFiles, maxBytes>>20)
+	}
+	return w.do(path, info)
+}
