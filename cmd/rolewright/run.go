@@ -121,13 +121,15 @@ func (o *runOptions) operate(ctx context.Context, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if set, err = o.addControllers(mgr, lease, executor, gateway, watched, recorder, stdout); err != nil {
+	ofRoles := newUserMetrics(ctrlmetrics.Registry, recorder, log)
+	defer ofRoles.Close()
+	if set, err = o.addControllers(mgr, lease, executor, gateway, watched, recorder, metricCall(ofRoles), stdout); err != nil {
 		return err
 	}
 	if o.started != nil {
 		o.started(set)
 	}
-	metricsServer, err := o.newUserMetrics(ctx, recorder, log)
+	metricsServer, err := o.serveUserMetrics(ctx, ofRoles)
 	if err != nil {
 		return err
 	}

@@ -59,7 +59,7 @@ func problemsError(err error, problems []watches.Problem) error {
 // addControllers adds the controllers and their readiness checks to mgr.
 func (o *runOptions) addControllers(
 	mgr ctrl.Manager, lease *lease, executor *runner.Runner, gateway controller.Gateway,
-	watched []watches.Watch, recorder *metrics.Recorder, stdout io.Writer,
+	watched []watches.Watch, recorder *metrics.Recorder, metric func([]byte) error, stdout io.Writer,
 ) (*controller.Set, error) {
 	root, err := filepath.Abs(o.runnerRoot)
 	if err != nil {
@@ -96,6 +96,7 @@ func (o *runOptions) addControllers(
 		DebugLogs:        o.debugLogs,
 		Follow:           o.follow,
 		Metrics:          recorder,
+		Metric:           metric,
 	}
 	if lease != nil {
 		options.Leads = lease.proved

@@ -93,7 +93,7 @@ func (f *family) apply(c change, labels map[string]string, total usage) (usage, 
 	if s != nil {
 		before = s.value
 	} else if len(f.series) == f.opts.MaxSeries {
-		return total, fmt.Errorf("%s has %d combinations of label values already, and more are not kept: %w", f.name, f.opts.MaxSeries, errFull)
+		return total, fmt.Errorf("%s has %d combinations of label values already, and more are not kept: %w", f.name, f.opts.MaxSeries, ErrFull)
 	} else {
 		total.series++
 		total.text += f.kind.lines() * written(f.name, labels)

@@ -401,7 +401,7 @@ func TestServeHTTP_LeavesTheOperatorsMetricsAlone(t *testing.T) {
 func TestServeHTTP_BoundsTheMetrics(t *testing.T) {
 	h, reg := newHandler(t, func(o *Options) { o.MaxMetrics = 2 })
 	mustPost(t, h, `{"name":"a","counter":{}}`, `{"name":"b","counter":{}}`)
-	want := "there are 2 user metrics already, and more are not kept: " + errFull.Error()
+	want := "there are 2 user metrics already, and more are not kept: " + ErrFull.Error()
 	if got := post(t, h, `{"name":"c","counter":{}}`); got != want {
 		t.Errorf("refusal %q, want %q", got, want)
 	}
@@ -415,7 +415,7 @@ func TestServeHTTP_BoundsTheLabelValuesOfEachMetric(t *testing.T) {
 		return fmt.Sprintf(`{"name":%q,"labels":{"v":%q},"counter":{"increment":true}}`, name, value)
 	}
 	mustPost(t, h, one("a", "1"), one("a", "2"), one("b", "3"), one("b", "4"))
-	want := "a has 2 combinations of label values already, and more are not kept: " + errFull.Error()
+	want := "a has 2 combinations of label values already, and more are not kept: " + ErrFull.Error()
 	if got := post(t, h, one("a", "3")); got != want {
 		t.Errorf("refusal %q, want %q", got, want)
 	}
@@ -432,8 +432,8 @@ func TestNew_HasDefaultBounds(t *testing.T) {
 		mustPost(t, h, fmt.Sprintf(`{"name":"m0","labels":{"a":"%d"},"counter":{}}`, i))
 	}
 	for body, want := range map[string]string{
-		`{"name":"x","counter":{}}`:                     "there are 500 user metrics already, and more are not kept: " + errFull.Error(),
-		`{"name":"m0","labels":{"a":"x"},"counter":{}}`: "m0 has 1000 combinations of label values already, and more are not kept: " + errFull.Error(),
+		`{"name":"x","counter":{}}`:                     "there are 500 user metrics already, and more are not kept: " + ErrFull.Error(),
+		`{"name":"m0","labels":{"a":"x"},"counter":{}}`: "m0 has 1000 combinations of label values already, and more are not kept: " + ErrFull.Error(),
 	} {
 		if got := post(t, h, body); got != want {
 			t.Errorf("refusal %q, want %q", got, want)
@@ -483,7 +483,7 @@ func TestServeHTTP_BoundsAllMetricsTogether(t *testing.T) {
 				mustPost(t, h, one(i))
 			}
 			for range 2 {
-				if got, want := post(t, h, one(tt.kept)), tt.want+errFull.Error(); got != want {
+				if got, want := post(t, h, one(tt.kept)), tt.want+ErrFull.Error(); got != want {
 					t.Errorf("refusal %q, want %q", got, want)
 				}
 			}
