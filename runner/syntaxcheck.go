@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rolewright/rolewright/runner/collection"
 	"github.com/rolewright/rolewright/runner/supervise"
 )
 
@@ -59,7 +60,12 @@ func SyntaxCheck(ctx context.Context, content Content, env []string) (err error)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 
-	checked, playbook, env, err := prepareSyntaxCheck(dir, content, inherited(env))
+	provided, err := collection.Install(dir)
+	if err != nil {
+		return fmt.Errorf("check syntax: %w", err)
+	}
+	defer provided.Close()
+	checked, playbook, env, err := prepareSyntaxCheck(dir, content, inherited(provided.Environ(env)))
 	if err != nil {
 		return fmt.Errorf("check syntax: %w", err)
 	}
