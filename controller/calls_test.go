@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,6 +28,7 @@ type caller struct {
 }
 
 func callerOf(t *testing.T, req runner.Request) *caller {
+	t.Helper()
 	config, err := clientcmd.RESTConfigFromKubeConfig(req.Files[kubeconfigFile])
 	if err != nil {
 		t.Error(err)
@@ -61,6 +63,7 @@ func (c *caller) call(name, body string, code int, says string) {
 
 // calling is an executor whose runs do nothing but call.
 func calling(t *testing.T, do func(c *caller)) *fakeExecutor {
+	t.Helper()
 	return &fakeExecutor{do: func(_ context.Context, req runner.Request) (runner.Result, error) {
 		if c := callerOf(t, req); c != nil {
 			do(c)
@@ -178,8 +181,14 @@ func TestCalls_Park(t *testing.T) {
 	c := clientOf(t, cfg)
 	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
 	ask := `{"apiVersion": "v1", "kind": "ConfigMap", "namespace": "` + ns + `", "name": "x", "for": "jsonpath={.data.a}", "timeout": 3600, "park": true}`
-	says := `"parked":true`
-	exec := calling(t, func(c *caller) { c.call("wait", ask, 200, says) })
+	var there atomic.Bool
+	exec := calling(t, func(c *caller) {
+		if there.Load() {
+			c.call("wait", ask, 200, `"met":true`)
+		} else {
+			c.call("wait", ask, 200, `"parked":true`)
+		}
+	})
 	start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk)}})
 	obj := create(t, c, object(gvk, ns, "it", map[string]any{"size": int64(1)}))
 	waits := func(generation int64) status.Run {
@@ -201,7 +210,7 @@ func TestCalls_Park(t *testing.T) {
 	if last := waits(2); last.Cause != string(causeChanged) {
 		t.Errorf("the run after a change: %+v", last)
 	}
-	says = `"met":true`
+	there.Store(true)
 	if err := c.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "x"}, Data: map[string]string{"a": "b"}}); err != nil {
 		t.Fatal(err)
 	}

@@ -59,6 +59,9 @@ func TestRead_RejectsWhatIsNotOfItsForm(t *testing.T) {
 			if err == nil {
 				err = json.Unmarshal(text, &wait)
 			}
+			if err != nil {
+				t.Fatal(err)
+			}
 			wait[field] = json.RawMessage(value)
 			if text, err = json.Marshal(wait); err != nil {
 				t.Fatal(err)

@@ -78,7 +78,6 @@ func (s *scanner) module(name string, a args) {
 	}
 	requests, known := modules()[short]
 	if own, ok := strings.CutPrefix(name, "rolewright.operator."); ok {
-		short = own
 		if requests, known = operatorModules()[own]; known && len(requests) == 0 {
 			return
 		}
