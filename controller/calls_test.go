@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -218,4 +219,20 @@ func TestCalls_Park(t *testing.T) {
 	if last, _ := lastRun(is.Object["status"].(map[string]any)); last.Cause != string(causeWaited) || last.Wait != nil || exec.count() != 3 {
 		t.Errorf("%d runs, the last %+v", exec.count(), last)
 	}
+}
+
+// What the operator may not do, a call says.
+func TestCalls_WithoutPermission(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	c := clientOf(t, cfg)
+	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	limited := testenv.User(t, cfg, []rbacv1.PolicyRule{{APIGroups: []string{gvk.Group}, Resources: []string{"*"}, Verbs: []string{"*"}}})
+	exec := calling(t, func(c *caller) {
+		c.call("event", `{"type": "Normal", "reason": "Denied", "message": "a"}`, 403, `grant the operator create on events in group \"events.k8s.io\"`)
+		c.call("wait", `{"apiVersion": "v1", "kind": "Pod", "namespace": "`+ns+`", "name": "x", "for": "ready", "timeout": 5, "park": true}`, 403, `cannot get resource \"pods\"`)
+	})
+	start(t, limited, exec, Options{Watches: []watches.Watch{watchOf(gvk)}})
+	obj := create(t, c, object(gvk, ns, "it", nil))
+	awaitCondition(t, c, obj, status.Ready, "True")
 }
