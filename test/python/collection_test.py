@@ -55,7 +55,7 @@ class Wait(unittest.TestCase):
     def test_goals(self) -> None:
         for goal, params in {
             "ready": {"ready": True}, "condition=Up=False": {"condition": "Up=False"}, "jsonpath={.a}=b": {"jsonpath": ".a", "value": "b"},
-            "jsonpath={.a}": {"jsonpath": "{.a}"},
+            "jsonpath={.a}": {"jsonpath": "{.a}"}, "jsonpath={.a}=true": {"jsonpath": ".a", "value": True}, "jsonpath={.a}=0": {"jsonpath": ".a", "value": 0},
         }.items():
             self.assertEqual(wait_for.goal(self.params(**params)), goal)
 
@@ -116,6 +116,37 @@ class Status(unittest.TestCase):
         there = {"a": {"b": 1, "c": [1, 2]}, "d": 1}
         self.assertEqual(k8s_status.merged(there, {"a": {"c": [2, 3]}, "e": 2}, False), {"a": {"b": 1, "c": [1, 2, 3]}, "d": 1, "e": 2})
         self.assertEqual(k8s_status.merged(there, {"a": {"c": [2, 3]}}, True), {"a": {"b": 1, "c": [2, 3]}, "d": 1})
+
+    def write(self, conflicts: int, **given) -> tuple:
+        """Return the result of a write that another client is faster than, and what is written in the end."""
+        sent = []
+
+        def request(method, path, body=None, content_type=""):
+            if method == "GET" and path == "/apis/g/v1":
+                return {"resources": [{"name": "as", "kind": "A", "namespaced": True}, {"name": "as/status", "kind": "A"}]}
+            if method == "GET":
+                return {"metadata": {"resourceVersion": str(len(sent))}, "status": {"a": 1}}
+            sent.append((method, path, body, content_type))
+            if len(sent) <= conflicts:
+                raise run.Refused(409, "the object has been modified")
+            return body
+
+        params = {"api_version": "g/v1", "kind": "A", "namespace": "ns", "name": "x", "status": None, "conditions": None, "replace": False,
+                  "replace_lists": False, **given}
+        client = unittest.mock.Mock()
+        client.request = request
+        return k8s_status.write(client, params, False), sent
+
+    def test_write(self) -> None:
+        result, sent = self.write(2, status={"b": 2})
+        self.assertEqual(sent[-1], ("PATCH", "/apis/g/v1/namespaces/ns/as/x/status",
+                                    {"metadata": {"resourceVersion": "2"}, "status": {"a": 1, "b": 2}}, "application/merge-patch+json"))
+        self.assertTrue(result["changed"])
+        self.assertEqual(self.write(0, status={"a": 1}), ({"changed": False, "result": {"metadata": {"resourceVersion": "0"}, "status": {"a": 1}}}, []))
+        _, sent = self.write(0, status={"b": 2}, replace=True)
+        self.assertEqual((sent[0][0], sent[0][2]["status"]), ("PUT", {"b": 2}))
+        with self.assertRaises(run.Refused):
+            self.write(100, status={"b": 2})
 
     def test_path(self) -> None:
         client = unittest.mock.Mock()

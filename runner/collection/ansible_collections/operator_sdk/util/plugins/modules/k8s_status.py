@@ -82,6 +82,9 @@ CONDITION = {
     "lastTransitionTime": {"type": "str"},
 }
 
+#: How often a write is tried again whose object another client has changed meanwhile; the operator itself may be that client.
+TRIES = 5
+
 REASON = re.compile(r"[A-Z][A-Za-z0-9]*")
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 
@@ -139,10 +142,20 @@ def path_of(run: Run, api_version: str, kind: str, namespace: str | None, name: 
     raise Refused(404, f"the API server does not serve {kind} of {api_version}")
 
 
-def write(run: Run, module: AnsibleModule) -> dict:
+def write(run: Run, params: dict, check: bool) -> dict:
     """Bring the status of the object to what the task says, and return the result of the module."""
-    params = module.params
     path = path_of(run, params["api_version"], params["kind"], params["namespace"], params["name"])
+    for tried in range(1, TRIES + 1):
+        try:
+            return write_once(run, path, params, check)
+        except Refused as error:
+            if error.code != 409 or tried == TRIES:
+                raise
+    raise AssertionError("not reached")
+
+
+def write_once(run: Run, path: str, params: dict, check: bool) -> dict:
+    """Read the object and write its status."""
     is_now = run.request("GET", path)
     wished = copy.deepcopy(is_now)
     before = is_now.get("status") or {}
@@ -155,7 +168,7 @@ def write(run: Run, module: AnsibleModule) -> dict:
         wished["status"] = merged(before, params["status"] or {}, params["replace_lists"])
     if wished["status"] == before:
         return {"changed": False, "result": is_now}
-    if module.check_mode:
+    if check:
         return {"changed": True, "result": wished}
     # The resource version makes it a conflict if another client has written meanwhile.
     if params["replace"]:
@@ -182,7 +195,7 @@ def main() -> None:
     try:
         for condition in module.params["conditions"] or []:
             check_condition(condition)
-        result = write(Run(module.params["kubeconfig"] or ""), module)
+        result = write(Run(module.params["kubeconfig"] or ""), module.params, module.check_mode)
     except ValueError as error:
         module.fail_json(msg="conditions: " + str(error))
     except Refused as error:

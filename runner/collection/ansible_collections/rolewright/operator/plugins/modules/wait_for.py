@@ -40,8 +40,8 @@ options:
     description: Wait for a field, by a path without wildcards, as C({.status.phase}) is.
     type: str
   value:
-    description: What the field has to be. Without it, it has to be there.
-    type: str
+    description: What the field has to be, as text, a number or a boolean. Without it, it has to be there.
+    type: raw
   timeout:
     description: For how many seconds to wait in all.
     type: int
@@ -114,10 +114,12 @@ def goal(params: dict) -> str:
         return "ready"
     if params["condition"]:
         return "condition=" + params["condition"]
-    path = params["jsonpath"]
+    path, value = params["jsonpath"], params["value"]
     if not path.startswith("{"):
         path = "{" + path + "}"
-    return "jsonpath=" + path + ("=" + params["value"] if params["value"] else "")
+    if isinstance(value, bool):
+        value = str(value).lower()  # as JSON has it
+    return f"jsonpath={path}" + ("" if value in (None, "") else f"={value}")
 
 
 def wanted(params: dict, namespace: str, park: bool) -> dict:
@@ -148,7 +150,7 @@ def main() -> None:
             "ready": {"type": "bool", "default": False},
             "condition": {"type": "str"},
             "jsonpath": {"type": "str"},
-            "value": {"type": "str"},
+            "value": {"type": "raw"},
             "timeout": {"type": "int", "default": 600},
             "mode": {"type": "str", "default": "park", "choices": ["park", "block"]},
         },
