@@ -96,5 +96,9 @@ func (c *calls) object(ctx context.Context) (*unstructured.Unstructured, error) 
 	obj.SetNamespace(c.owner.Namespace)
 	obj.SetName(c.owner.Name)
 	obj.SetUID(c.owner.UID)
-	return obj, c.r.readAgain(ctx, obj)
+	err := c.r.readAgain(ctx, obj)
+	if apierrors.IsNotFound(err) {
+		err = apierrors.NewGone("the object of this run is gone: " + err.Error())
+	}
+	return obj, err
 }

@@ -48,6 +48,18 @@ users: [{{name: u, user: {{token: secret}}}}]
             run.Run()
 
 
+class Foreign(unittest.TestCase):
+    def test_who_answers(self) -> None:
+        for (code, message), foreign in {
+            (404, "the server could not find the requested resource"): True,
+            (403, 'forbidden: User "system:serviceaccount:a:b" cannot post path "/rolewright/v1/run/status"'): True,
+            (404, "there is no such call: this operator has status below /rolewright/v1/run"): False,
+            (403, 'pods "x" is forbidden: User "a" cannot get resource "pods"'): False,
+            (410, "the object of this run is gone"): False,
+        }.items():
+            self.assertEqual(run.is_foreign(run.Refused(code, message)), foreign, message)
+
+
 class Wait(unittest.TestCase):
     def params(self, **given) -> dict:
         return {"ready": False, "condition": None, "jsonpath": None, "value": None, **given}

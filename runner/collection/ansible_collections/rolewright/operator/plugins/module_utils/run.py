@@ -38,15 +38,19 @@ class Run:
 
     def about(self) -> dict:
         """Return what the operator says of the run."""
-        return self.request("GET", ROOT)
+        return self.ask("GET", ROOT)
 
     def call(self, name: str, body: dict) -> dict:
         """Ask the operator for something."""
+        return self.ask("POST", ROOT + "/" + name, body)
+
+    def ask(self, method: str, path: str, body: dict | None = None) -> dict:
+        """Send a request that only Rolewright answers."""
         try:
-            return self.request("POST", ROOT + "/" + name, body)
+            return self.request(method, path, body)
         except Refused as error:
-            if error.code in (403, 404) and "rolewright" not in str(error):
-                raise Refused(error.code, "the operator is not Rolewright, or older than its collection: " + str(error)) from error
+            if is_foreign(error):
+                raise Refused(error.code, "this module needs Rolewright, and the run's operator is another one: " + str(error)) from error
             raise
 
     def request(self, method: str, path: str, body: dict | None = None, content_type: str = "application/json") -> dict:
@@ -76,6 +80,12 @@ class Run:
             message = answer.get("message") or text[:1000].decode(errors="replace").strip()
             raise Refused(response.status, message or f"the API proxy answers {response.status}")
         return answer
+
+
+def is_foreign(error: Refused) -> bool:
+    """Tell whether an API server has answered, to which another operator has forwarded what it does not know."""
+    message = str(error)
+    return error.code == 404 and "this operator has" not in message or error.code == 403 and f'path "{ROOT}' in message
 
 
 def decoded(text: bytes) -> dict:
