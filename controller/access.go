@@ -56,7 +56,8 @@ func (r *reconciler) admit(s *scope, life *lifetime) {
 	if r.dependents != nil {
 		s.witness.tracked = r.dependents.Begin(s.key, s.object.GetUID())
 	}
-	grant.Tracker, grant.Secrets = s.witness, s.mask
+	s.calls = r.newCalls(s, grant.Owner)
+	grant.Tracker, grant.Secrets, grant.Calls = s.witness, s.mask, s.calls
 	s.access = r.opts.Gateway.Admit(grant)
 	run := &admitted{
 		uid: s.object.GetUID(), access: s.access, life: life, log: s.log,

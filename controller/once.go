@@ -10,6 +10,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/google/uuid"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -49,9 +50,13 @@ func RunOnce(ctx context.Context, config *rest.Config, w watches.Watch, opts Opt
 	if err != nil {
 		return Once{}, err
 	}
+	targets, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return Once{}, fmt.Errorf("client for what runs wait for: %w", err)
+	}
 	r := &reconciler{
 		watch: w, gvk: w.GVK, opts: &opts, cfg: config, store: store, metrics: opts.Metrics, objects: newObjects(),
-		log: log, now: time.Now, set: &Set{runs: context.WithoutCancel(ctx)},
+		log: log, now: time.Now, set: &Set{runs: context.WithoutCancel(ctx), content: targets},
 	}
 	id := uuid.NewString()
 	s := &scope{

@@ -88,6 +88,9 @@ type Options struct {
 	// The ends of those runs are not logged.
 	Follow  func(gvk schema.GroupVersionKind, object types.NamespacedName, cause string) Follower
 	Metrics *metrics.Recorder
+	// Metric changes a metric of a role's; nil keeps none. The request is as the API
+	// proxy got it. Errors are answered as those of [proxy.Calls] are.
+	Metric func(request []byte) error
 }
 
 // Follower is told of one run, from one goroutine. What it is told is masked.

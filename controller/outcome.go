@@ -29,12 +29,11 @@ func (r *reconciler) endedRun(s *scope) status.Run {
 	if s.ran {
 		run.Executor, run.Modules = string(s.result.Executor()), s.result.Modules()
 	}
+	if run.Result == status.Succeeded && s.calls != nil {
+		run.Wait = s.calls.parked()
+	}
 	if run.Result == status.Failed {
-		run.Attempts = 1
-		if last := s.memory.last; last != nil && last.Result == status.Failed && last.Fingerprint == s.fingerprint &&
-			(last.Cause == string(causeDeleted)) == s.deleting {
-			run.Attempts = last.Attempts + 1
-		}
+		run.Attempts = s.attempts() + 1
 	}
 	run.Warnings, run.Dependents = bounded(s.warnings), s.dependents
 	if why := s.mask.Withheld(); why != "" {

@@ -128,13 +128,14 @@ func (r *reconciler) writeUnwritten(ctx context.Context, s *scope) (outcome, err
 	return nextPhase, nil
 }
 
-// decide ends the reconcile if no run is due. It reads the cache only, and
-// writes nothing but the generation that a success counts for.
+// decide ends the reconcile if no run is due. It reads the cache only, but for what
+// the object waits for, and writes nothing but the generation that a success counts for.
 func (r *reconciler) decide(ctx context.Context, s *scope) (outcome, error) {
 	var err error
 	if s.fingerprint, err = s.use.content.fingerprint(ctx, s); err != nil {
 		return finished, err
 	}
+	r.checkWait(ctx, s)
 	now := r.now()
 	s.plan = decide(now, r.situation(s))
 	r.metrics.Decision(r.gvk, s.plan.cause != "")
@@ -160,7 +161,7 @@ func (r *reconciler) decide(ctx context.Context, s *scope) (outcome, error) {
 func (r *reconciler) observe(ctx context.Context, s *scope, now time.Time) error {
 	generation, last := s.object.GetGeneration(), s.memory.last
 	known := last.Generation == generation || s.memory.observed == generation
-	if last.Result != status.Succeeded || known && s.memory.held == (heldRun{}) || !r.writesStatus() {
+	if last.Result != status.Succeeded || last.Wait != nil || known && s.memory.held == (heldRun{}) || !r.writesStatus() {
 		return nil
 	}
 	err := r.readLive(ctx, s)

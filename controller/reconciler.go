@@ -79,6 +79,8 @@ type memory struct {
 	finalized bool
 	// ran is true once this process has run the object.
 	ran bool
+	// nextLook is when to look again for what the object waits for.
+	nextLook time.Time
 	// observed is the last generation that the status was brought to without a run.
 	observed int64
 	// held is the run that the status says a pause holds back; zero for none.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -199,8 +200,8 @@ func (r *reconciler) recordEnd(ctx context.Context, s *scope, run status.Run) (o
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), concludeTimeout)
 	defer cancel()
 	m := s.memory
-	m.last, m.lost, m.unwritten, m.ran = &run, nil, &run, true
-	m.finalized = s.deleting && run.Result == status.Succeeded && run.RequeueAfter == 0
+	m.last, m.lost, m.unwritten, m.ran, m.nextLook = &run, nil, &run, true, time.Time{}
+	m.finalized = s.deleting && run.Result == status.Succeeded && run.RequeueAfter == 0 && run.Wait == nil
 	if s.follower != nil {
 		s.follower.End(run)
 	} else {

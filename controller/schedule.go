@@ -22,6 +22,7 @@ const (
 	causeInterrupted  cause = "interrupted"
 	causeManual       cause = "manual"
 	causeDeleted      cause = "deleted"
+	causeWaited       cause = "waited"
 )
 
 // minPeriod is the shortest time between two runs that a period or a
@@ -68,6 +69,10 @@ type situation struct {
 	// period is the time between runs that nothing asks for; 0 disables.
 	period time.Duration
 	retry  retry
+	// arrived is true if what the last run has parked the object for is there;
+	// nextLook is when to look again.
+	arrived  bool
+	nextLook time.Time
 	// paused is until when nothing but a deletion starts a run.
 	paused time.Time
 	// requested names the run that was asked for by hand last; empty if none was.
@@ -114,6 +119,9 @@ func (s situation) due(now time.Time) plan {
 	case s.requested != "" && s.requested != last.Handled:
 		return plan{cause: s.ifDeleting(causeManual)}
 	}
+	if s.last.Wait != nil && (!s.dependent || s.deleting) {
+		return s.waiting(now)
+	}
 	due, why := s.next()
 	if why == "" {
 		return plan{}
@@ -124,6 +132,18 @@ func (s situation) due(now time.Time) plan {
 		return plan{wait: min(wait, due.Sub(s.last.Finished))}
 	}
 	return plan{cause: s.ifDeleting(why)}
+}
+
+// waiting is the plan for an object that the last run has parked. When the time is
+// over the object runs, too: the run says so.
+func (s situation) waiting(now time.Time) plan {
+	wait := s.last.Wait
+	if s.arrived || !now.Before(wait.Until) {
+		return plan{cause: s.ifDeleting(causeWaited)}
+	}
+	// A recorded time in the future is a clock that went back.
+	next := min(wait.Until.Sub(now), wait.Until.Sub(wait.Since), max(s.nextLook.Sub(now), minLook))
+	return plan{wait: max(next, time.Millisecond)}
 }
 
 func (s situation) ifDeleting(c cause) cause {
@@ -144,6 +164,8 @@ func (s situation) next() (time.Time, cause) {
 	case s.dependent && !s.deleting:
 		// At most so often: another controller may change back what a run does.
 		delay, why = minPeriod, causeDependent
+	case last.Wait != nil:
+		return last.Finished.Add(minLook), causeWaited
 	case last.RequeueAfter > 0:
 		delay, why = last.RequeueAfter, causeRequeueAfter
 	case s.deleting:

@@ -24,6 +24,9 @@ func TestDecide(t *testing.T) {
 	finalizer := func(r *status.Run) { r.Cause = string(causeDeleted) }
 	requeue := func(d time.Duration) func(*status.Run) { return func(r *status.Run) { r.RequeueAfter = d } }
 	handled := func(token string) func(*status.Run) { return func(r *status.Run) { r.Handled = token } }
+	parked := func(since, until time.Duration) func(*status.Run) {
+		return func(r *status.Run) { r.Wait = &status.Wait{Since: now.Add(since), Until: now.Add(until)} }
+	}
 	attempts := func(n int64) func(*status.Run) { return func(r *status.Run) { r.Attempts = n } }
 
 	tests := []struct {
@@ -62,6 +65,22 @@ func TestDecide(t *testing.T) {
 			plan{cause: causeRequeueAfter}},
 		{"failed, requeue_after is longer", situation{last: run(status.Failed, time.Second, requeue(time.Hour))},
 			plan{wait: j(time.Hour) - time.Second}},
+		{"waits", situation{last: run(status.Succeeded, time.Minute, parked(0, time.Hour)), nextLook: now.Add(7 * time.Second), period: time.Second},
+			plan{wait: 7 * time.Second}},
+		{"waits, a look is due", situation{last: run(status.Succeeded, time.Minute, parked(0, time.Hour))}, plan{wait: minLook}},
+		{"waits, the time is over before the next look", situation{last: run(status.Succeeded, time.Minute, parked(0, time.Millisecond*300))},
+			plan{wait: 300 * time.Millisecond}},
+		{"waits, the clock went back", situation{last: run(status.Succeeded, 0, parked(time.Hour, time.Hour+time.Minute)), nextLook: now.Add(time.Hour)},
+			plan{wait: time.Minute}},
+		{"what it waits for is there", situation{last: run(status.Succeeded, time.Minute, parked(0, time.Hour)), arrived: true}, plan{cause: causeWaited}},
+		{"the time to wait is over", situation{last: run(status.Succeeded, time.Minute, parked(-time.Hour, 0))}, plan{cause: causeWaited}},
+		{"waits, and a dependent changes", situation{last: run(status.Succeeded, time.Minute, parked(0, time.Hour)), dependent: true},
+			plan{cause: causeDependent}},
+		{"waits, and the spec changes", situation{last: run(status.Succeeded, 0, parked(0, time.Hour), func(r *status.Run) { r.Fingerprint = "other"; r.Generation = 0 })},
+			plan{cause: causeChanged}},
+		{"the finalizer waits", situation{last: run(status.Succeeded, 0, finalizer, parked(0, time.Hour)), deleting: true, dependent: true}, plan{wait: minLook}},
+		{"what the finalizer waits for is there", situation{last: run(status.Succeeded, 0, finalizer, parked(0, time.Hour)), deleting: true, arrived: true},
+			plan{cause: causeDeleted}},
 		{"clock went back", situation{last: run(status.Succeeded, -48*time.Hour), period: time.Hour}, plan{wait: j(time.Hour)}},
 		{"deleted", situation{last: run(status.Succeeded, 0), deleting: true}, plan{cause: causeDeleted}},
 		{"deleted, never run", situation{deleting: true}, plan{cause: causeDeleted}},

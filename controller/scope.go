@@ -41,18 +41,20 @@ type scope struct {
 	settings settings
 	warnings []string
 
-	// fingerprint and plan are set by decide; begin renews the fingerprint.
+	// fingerprint, arrived and plan are set by decide; begin renews the fingerprint.
 	fingerprint string
+	arrived     bool
 	plan        plan
 
 	// active is set by begin.
 	active status.Active
 	// mask is set by run; nil before.
 	mask *redact.Masker
-	// access and witness are set by run; access is nil again once the run has
+	// access, witness and calls are set by run; access is nil again once the run has
 	// ended. dependents are the resources of the objects that it owns then.
 	access     *proxy.Access
 	witness    *witness
+	calls      *calls
 	dependents []string
 	// started, ran, result and err are set by run: the run was tried, it took
 	// place, and how it ended.
@@ -146,7 +148,8 @@ func (r *reconciler) situation(s *scope) situation {
 	return situation{
 		last: s.memory.last, deleting: s.deleting, dependent: r.objects.get(s.key).touched,
 		fingerprint: s.fingerprint, generation: s.object.GetGeneration(),
-		period: s.settings.period, retry: retry{min: r.opts.RetryMin, max: r.opts.RetryMax}, paused: s.settings.paused, requested: s.settings.requested,
+		period: s.settings.period, retry: retry{min: r.opts.RetryMin, max: r.opts.RetryMax},
+		paused: s.settings.paused, requested: s.settings.requested, arrived: s.arrived, nextLook: s.memory.nextLook,
 	}
 }
 

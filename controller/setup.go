@@ -42,6 +42,8 @@ type Set struct {
 	// dependents watches what the objects of all kinds own, metadata reads it.
 	dependents *dependent.Registry
 	metadata   metadata.Interface
+	// content reads what objects wait for, and reports Events.
+	content dynamic.Interface
 	// busy has the UIDs of the objects that are being run, with the run's ID:
 	// two watches of two versions of a kind see the same objects.
 	busy sync.Map
@@ -88,12 +90,12 @@ func (s *Set) watchDependents(mgr manager.Manager, opts Options, log logr.Logger
 	if s.metadata, err = metadata.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient()); err != nil {
 		return fmt.Errorf("client for metadata: %w", err)
 	}
-	content, err := dynamic.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
+	s.content, err = dynamic.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
 		return fmt.Errorf("client for dependents: %w", err)
 	}
 	s.dependents = dependent.New(dependent.Options{
-		Client: s.metadata, Content: content, Namespaces: opts.Namespaces, Log: log,
+		Client: s.metadata, Content: s.content, Namespaces: opts.Namespaces, Log: log,
 		Lookup: func(ctx context.Context, gvr schema.GroupVersionResource) (string, bool, error) {
 			served, err := opts.Gateway.Discovery().Serves(ctx, gvr.GroupVersion())
 			if err != nil || !served {

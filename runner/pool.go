@@ -77,7 +77,7 @@ func (o Options) complete() Options {
 	if o.Environ == nil {
 		o.Environ = os.Environ()
 	}
-	o.Environ = ansibleenv.Inherited(o.Temp.environ(o.Environ))
+	o.Environ = ansibleenv.Inherited(o.Collections.Environ(o.Temp.environ(o.Environ)))
 	if o.Supervisor == nil {
 		// Whatever has become of the file since this process started.
 		o.Supervisor = []string{"/proc/self/exe", SupervisorCommand}

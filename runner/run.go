@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/rolewright/rolewright/internal/text"
+	"github.com/rolewright/rolewright/runner/collection"
 	"github.com/rolewright/rolewright/runner/jobevent"
 	"github.com/rolewright/rolewright/runner/supervise"
 	"github.com/rolewright/rolewright/runner/warm"
@@ -50,6 +51,8 @@ type Options struct {
 	// Temp is the directory for the temporary files of runs; with nil they have
 	// theirs where TMPDIR in Environ says.
 	Temp *Temp
+	// Collections has the collections that runs find beside the user's; nil has none.
+	Collections *collection.Dir
 }
 
 // Runner executes runs. It is safe for concurrent use.
@@ -57,6 +60,8 @@ type Runner struct {
 	path    string
 	environ []string
 	temp    *Temp
+	// collections is looked at before each run.
+	collections *collection.Dir
 	// grace is that of the runs; 0, but in tests.
 	grace time.Duration
 	// patience is [fullPatience], but in tests.
@@ -73,7 +78,7 @@ type Runner struct {
 func New(opts Options) *Runner {
 	opts = opts.complete()
 	return &Runner{
-		path: opts.Path, environ: opts.Environ, temp: opts.Temp, patience: fullPatience,
+		path: opts.Path, environ: opts.Environ, temp: opts.Temp, collections: opts.Collections, patience: fullPatience,
 		supervisor: supervise.NewSupervisor(opts.Supervisor), warm: opts.Warm, forkTimeout: opts.ForkTimeout,
 		throttle: newThrottle(opts.OnLimit), pressure: newPressure(),
 	}
@@ -120,6 +125,9 @@ func (r *Runner) Run(ctx context.Context, req Request) (Result, error) {
 	executable, err := exec.LookPath(r.path)
 	if err != nil {
 		return res, fmt.Errorf("%w: %w; %s", ErrUnavailable, err, installIt)
+	}
+	if err := r.collections.Ensure(); err != nil {
+		return res, fmt.Errorf("run %s not started: %w", req.ID, err)
 	}
 	if err := createPrivateDir(req, r.environ); IsNoSpace(err) {
 		return res, fmt.Errorf("%w: %w", ErrNoSpace, err)

@@ -201,7 +201,8 @@ func place(ctx context.Context, c cluster, namespaces []string, obj *unstructure
 // make makes the run, with all that it needs around it.
 func (o *onceOptions) make(ctx context.Context, c cluster, w watches.Watch, obj *unstructured.Unstructured) (once controller.Once, err error) {
 	log := logr.FromContextOrDiscard(ctx)
-	recorder, err := metrics.New(prometheus.NewRegistry())
+	registry := prometheus.NewRegistry()
+	recorder, err := metrics.New(registry)
 	if err != nil {
 		return once, err
 	}
@@ -224,6 +225,7 @@ func (o *onceOptions) make(ctx context.Context, c cluster, w watches.Watch, obj 
 		GracefulShutdown: o.gracefulShutdown, AnsibleArgs: o.ansibleArgs, Inventory: o.inventory, SkipFacts: o.skipFacts,
 		RolesPath: rolesDirs(os.LookupEnv), CollectionsPath: collectionsDirs(os.LookupEnv),
 		LogEvents: o.eventLevel, EventOut: eventlog.NewOutput(io.Discard), Follow: o.follow, Metrics: recorder,
+		Metric: metricCall(newUserMetrics(registry, recorder, log)),
 	}
 	err = withServers(ctx, func(ctx context.Context) error {
 		once, err = controller.RunOnce(ctx, c.config, w, options, obj, o.deleting, o.timeout)

@@ -66,9 +66,12 @@ func situations() []situation {
 	permanent.Permanent = true
 	succeeded := sampleRun(status.Succeeded, "Succeeded")
 	succeeded.Message, succeeded.Attempts, succeeded.FailedTask = "", 0, nil
+	parked := succeeded
+	parked.Wait = &status.Wait{APIVersion: "apps/v1", Kind: "Deployment", Namespace: "prod", Name: "web", For: "ready", Since: now, Until: now.Add(time.Hour)}
 	return []situation{
 		{"first run in progress", begun()},
 		{"run succeeded", status.Conclude(begun(), succeeded, 0, now)},
+		{"run succeeded, and the object waits (wait_for)", status.Conclude(begun(), parked, 0, now)},
 		{"run failed, and is retried", status.Conclude(begun(), sampleRun(status.Failed, "TaskFailed"), 4*time.Second, now)},
 		{"run failed, and the content must be fixed", status.Conclude(begun(), permanent, time.Minute, now)},
 		{"run interrupted", status.Conclude(begun(), sampleRun(status.Interrupted, "Interrupted"), 0, now)},
@@ -92,6 +95,10 @@ func statusMeanings() map[string]string {
 		"lastRun.executor": "warm or runner: how the run was made.", "lastRun.modules": "How many modules a forked run executed, by how.",
 		"lastRun.modules.forked": "Those that were forked. Other names are reasons for a new Python.",
 		"lastRun.attempts":       "How many runs in a row have failed.", "lastRun.requeueAfter": "The time until the next run, where the run asked for one.", "lastRun.fingerprint": "Identifies the inputs: a success with the same ones is not repeated.",
+		"lastRun.wait": "What the object waits for, where the run has parked it.", "lastRun.wait.apiVersion": "The API version of what it waits for.",
+		"lastRun.wait.kind": "Its kind.", "lastRun.wait.namespace": "Its namespace, if it is in one.", "lastRun.wait.name": "Its name.",
+		"lastRun.wait.for":   "What has to be true of it, as `kubectl wait --for` takes it, or `ready`.",
+		"lastRun.wait.since": "When it was asked for first.", "lastRun.wait.until": "When the object runs at the latest.",
 		"dependents": "The resources of the objects that this object owns. They are watched for it.", "warnings": "What the author of the object should know.",
 	}
 }

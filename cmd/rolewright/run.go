@@ -18,6 +18,7 @@ import (
 	"github.com/rolewright/rolewright/internal/contentcopy"
 	"github.com/rolewright/rolewright/internal/failpoint"
 	"github.com/rolewright/rolewright/internal/metrics"
+	"github.com/rolewright/rolewright/internal/metrics/usermetrics"
 	"github.com/rolewright/rolewright/internal/proxy"
 	"github.com/rolewright/rolewright/internal/rbac"
 	"github.com/rolewright/rolewright/internal/version"
@@ -97,6 +98,8 @@ func (o *runOptions) operate(ctx context.Context, stdout io.Writer) error {
 	defer ctrlmetrics.Registry.Unregister(op.recorder)
 	build := version.Read()
 	op.recorder.BuildInfo(build.Version, build.Commit)
+	op.ofRoles = newUserMetrics(ctrlmetrics.Registry, op.recorder, log)
+	defer op.ofRoles.Close()
 	var endExecutor func()
 	op.executor, endExecutor, err = o.newExecutor(ctx, op.watched, op.recorder, log.WithName("runner"))
 	if err != nil {
@@ -141,6 +144,7 @@ type operator struct {
 	lease    *lease
 	calls    *rbac.Recorder
 	probes   *probes
+	ofRoles  *usermetrics.Handler
 
 	mu      sync.Mutex
 	watched []watches.Watch
@@ -187,7 +191,7 @@ func (op *operator) once(ctx context.Context) error {
 	if op.started != nil {
 		op.started(set)
 	}
-	metricsServer, err := op.newUserMetrics(ctx, op.recorder, op.log)
+	metricsServer, err := op.serveUserMetrics(ctx, op.ofRoles)
 	if err != nil {
 		return endOf(ctx, err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/rolewright/rolewright/internal/metrics"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/runner/collection"
 )
 
 // executors are the values of --executor.
@@ -31,13 +32,20 @@ func (o *runOptions) newExecutor(ctx context.Context, watched []watches.Watch, r
 	if options.Temp, err = runner.NewTemp(os.TempDir()); err != nil {
 		log.Error(err, "Temporary files of killed runs are not removed")
 	}
+	if options.Collections, err = collection.Install(os.TempDir()); err != nil {
+		log.Error(err, "Runs do without the collection rolewright.operator, unless it is installed")
+	}
+	endFiles := func() {
+		options.Collections.Close()
+		options.Temp.Close()
+	}
 	// Watches that come later may be such.
 	later := o.watchContent && o.executor != string(watches.ExecutorRunner)
 	if !later && !uses(watched, watches.ExecutorAuto, watches.ExecutorWarm) {
 		r := runner.New(options)
 		return r, func() {
 			r.Close()
-			options.Temp.Close()
+			endFiles()
 		}, nil
 	}
 	said := ""
@@ -54,7 +62,7 @@ func (o *runOptions) newExecutor(ctx context.Context, watched []watches.Watch, r
 	if uses(watched, watches.ExecutorWarm) {
 		if err := options.Warm.Wait(ctx); err != nil {
 			options.Warm.Close()
-			options.Temp.Close()
+			endFiles()
 			return nil, nil, fmt.Errorf("executor %s: %w; use the executor %s to start all the same", watches.ExecutorWarm, err, watches.ExecutorAuto)
 		}
 	}
@@ -63,7 +71,7 @@ func (o *runOptions) newExecutor(ctx context.Context, watched []watches.Watch, r
 	return r, func() {
 		r.Close()
 		options.Warm.Close()
-		options.Temp.Close()
+		endFiles()
 	}, nil
 }
 

@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"sync/atomic"
 
 	"github.com/go-logr/logr"
-	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/rolewright/rolewright/internal/metrics"
 	"github.com/rolewright/rolewright/internal/metrics/usermetrics"
@@ -65,9 +67,28 @@ func recordCalls(calls *rbac.Recorder, log logr.Logger) func(proxy.Call) {
 	}
 }
 
-// newUserMetrics opens the address to which roles post metrics, and returns
+// newUserMetrics keeps the metrics of roles.
+func newUserMetrics(registerer prometheus.Registerer, recorder *metrics.Recorder, log logr.Logger) *usermetrics.Handler {
+	return usermetrics.New(usermetrics.Options{Registerer: registerer, Log: log.WithName("metrics"), Full: recorder.UserMetricRefused})
+}
+
+// metricCall answers the runs that change a metric through the API proxy.
+func metricCall(handler *usermetrics.Handler) func([]byte) error {
+	return func(request []byte) error {
+		err := handler.Record(request)
+		switch {
+		case errors.Is(err, usermetrics.ErrFull):
+			return apierrors.NewTooManyRequestsError(err.Error())
+		case err != nil:
+			return apierrors.NewBadRequest(err.Error())
+		}
+		return nil
+	}
+}
+
+// serveUserMetrics opens the address to which roles post metrics, and returns
 // what serves it until its context ends.
-func (o *runOptions) newUserMetrics(ctx context.Context, recorder *metrics.Recorder, log logr.Logger) (func(context.Context) error, error) {
+func (o *runOptions) serveUserMetrics(ctx context.Context, handler *usermetrics.Handler) (func(context.Context) error, error) {
 	if o.userMetricsAddress == "" || o.userMetricsAddress == "0" {
 		return func(context.Context) error { return nil }, nil
 	}
@@ -76,10 +97,7 @@ func (o *runOptions) newUserMetrics(ctx context.Context, recorder *metrics.Recor
 	if err != nil {
 		return nil, fmt.Errorf("listen for the metrics of roles: %w; choose another address with --user-metrics-bind-address (0: none)", err)
 	}
-	log = log.WithName("metrics")
-	handler := usermetrics.New(usermetrics.Options{Registerer: ctrlmetrics.Registry, Log: log, Full: recorder.UserMetricRefused})
 	return func(ctx context.Context) error {
-		defer handler.Close()
 		if err := handler.Serve(ctx, listener); err != nil {
 			return fmt.Errorf("serve the metrics of roles: %w", err)
 		}

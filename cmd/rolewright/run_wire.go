@@ -92,6 +92,7 @@ func (op *operator) addControllers(mgr ctrl.Manager, gateway controller.Gateway)
 		DebugLogs:        o.debugLogs,
 		Follow:           o.follow,
 		Metrics:          recorder,
+		Metric:           metricCall(op.ofRoles),
 	}
 	if op.lease != nil {
 		options.Leads = op.lease.proved

@@ -36,6 +36,7 @@ const (
 	reasonSettled     = "RunSucceeded"
 	reasonRunFailed   = "RunFailed"
 	reasonPaused      = "Paused"
+	reasonWaiting     = "Waiting"
 )
 
 // conditions is status.conditions as it was read: any element may be anything,
@@ -112,7 +113,7 @@ func (c *conditions) add(kind, value, reason, message string) {
 func ours(cond map[string]any) bool {
 	reason, _ := cond["reason"].(string)
 	switch reason {
-	case reasonInProgress, reasonRetrying, reasonDeleting, reasonInterrupted, reasonSettled, reasonRunFailed, reasonPaused:
+	case reasonInProgress, reasonRetrying, reasonDeleting, reasonInterrupted, reasonSettled, reasonRunFailed, reasonPaused, reasonWaiting:
 		return true
 	}
 	return verdictReasons()[reason]

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"fmt"
 	"maps"
 	"math"
 	"regexp"
@@ -94,6 +95,10 @@ func Recorded(st map[string]any) map[string]any {
 	for _, part := range []string{partLast, partActive} {
 		if run := maps.Clone(mapAt(ansible, part)); run != nil {
 			maps.DeleteFunc(run, func(field string, _ any) bool { return !slices.Contains(runFields(), field) })
+			if wait := maps.Clone(mapAt(run, "wait")); wait != nil {
+				maps.DeleteFunc(wait, func(field string, _ any) bool { return !slices.Contains(waitFields(), field) })
+				run["wait"] = wait
+			}
 			ansible[part] = run
 		}
 	}
@@ -102,7 +107,12 @@ func Recorded(st map[string]any) map[string]any {
 
 // runFields are those of a run that are read.
 func runFields() []string {
-	return []string{"id", "cause", "generation", "fingerprint", "started", "finished", "result", "reason", "requeueAfter", "attempts"}
+	return []string{"id", "cause", "generation", "fingerprint", "started", "finished", "result", "reason", "requeueAfter", "wait", "attempts"}
+}
+
+// waitFields are those of a wait.
+func waitFields() []string {
+	return []string{"apiVersion", "kind", "namespace", "name", "for", "since", "until"}
 }
 
 // discardRejected removes from a status of the caller's what Read rejects.
@@ -185,10 +195,58 @@ func readRun(v any) (Run, bool) {
 		r.RequeueAfter, ok = readDuration(after)
 		f.bad = f.bad || !ok
 	}
+	if wait, there := m["wait"]; there {
+		w, ok := readWait(wait)
+		r.Wait = &w
+		f.bad = f.bad || !ok || r.Result != Succeeded
+	}
 	if f.bad {
 		return Run{}, false
 	}
 	return r, true
+}
+
+// Forms of a wait. What it waits for is text, of which package waitfor makes sense.
+var (
+	apiVersionForm = regexp.MustCompile(`^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?v[a-z0-9]{1,62}$`)
+	kindForm       = regexp.MustCompile(`^[A-Z][A-Za-z0-9]{0,62}$`)
+	namespaceForm  = regexp.MustCompile(`^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?$`)
+	nameForm       = regexp.MustCompile(`^[A-Za-z0-9][-A-Za-z0-9_.:]{0,252}$`)
+	forForm        = regexp.MustCompile(`^[^\pC]{1,512}$`)
+)
+
+// readWait reads a wait that anyone may have written.
+func readWait(v any) (Wait, bool) {
+	m, ok := v.(map[string]any)
+	if !ok {
+		return Wait{}, false
+	}
+	if _, there := m["namespace"]; !there {
+		m = maps.Clone(m)
+		m["namespace"] = ""
+	}
+	f := fields{m: m}
+	w := Wait{
+		APIVersion: f.text("apiVersion", apiVersionForm), Kind: f.text("kind", kindForm), Namespace: f.text("namespace", namespaceForm),
+		Name: f.text("name", nameForm), For: f.text("for", forForm), Since: f.time("since"), Until: f.time("until"),
+	}
+	return w, !f.bad
+}
+
+// Check says what is wrong with a wait that a run asks for.
+func (w Wait) Check() error {
+	for _, field := range []struct {
+		name, text string
+		form       *regexp.Regexp
+	}{
+		{"apiVersion", w.APIVersion, apiVersionForm}, {"kind", w.Kind, kindForm}, {"namespace", w.Namespace, namespaceForm},
+		{"name", w.Name, nameForm}, {"for", w.For, forForm},
+	} {
+		if !field.form.MatchString(field.text) {
+			return fmt.Errorf("%s: %.80q cannot be one, or is too long", field.name, field.text)
+		}
+	}
+	return nil
 }
 
 func readActive(v any) (Active, bool) {

@@ -42,6 +42,28 @@ func TestRead_RejectsWhatIsNotOfItsForm(t *testing.T) {
 		`"` + strings.ToUpper(someID) + `"`, `"{` + someID + `}"`, `"urn:uuid:` + someID + `"`, `"` + strings.Repeat("a", 1<<20) + `"`, `"\u0000"`,
 	}
 	times := []string{`"yesterday"`, `"2026-01-02"`, `"0001-01-01T00:00:00Z"`, `"9999-01-01T00:00:00Z"`, `"2026-01-02T03:04:05.` + strings.Repeat("1", 1<<16) + `Z"`}
+	var waits []string
+	for field, values := range map[string][]string{
+		"apiVersion": {"5", `"a/b/v1"`, `"../v1"`, `""`}, "kind": {`"pod"`, `"Pod/x"`, `""`}, "namespace": {"null", `"A"`, `"a/b"`, `".."`},
+		"name": {`"a/b"`, `".."`, `""`, `"` + strings.Repeat("a", 254) + `"`}, "for": {`""`, `"a\nb"`, `"` + strings.Repeat("a", 513) + `"`, "{}"},
+		"since": times, "until": times,
+	} {
+		for _, value := range values {
+			wait := map[string]json.RawMessage{}
+			text, err := json.Marshal(someWait().encode())
+			if err == nil {
+				err = json.Unmarshal(text, &wait)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			wait[field] = json.RawMessage(value)
+			if text, err = json.Marshal(wait); err != nil {
+				t.Fatal(err)
+			}
+			waits = append(waits, string(text))
+		}
+	}
 	resources := []string{
 		`["a"]`, `["a.b"]`, `["..."]`, `["a.v1.B"]`, `["a b.v1.x"]`, `["a/b.v1.x"]`, `["../x.v1.y"]`, `[5]`, `[null]`, `[["a.v1.b"]]`,
 		`["deployments.v1.apps", "x"]`, `["` + strings.Repeat("a", 64) + `.v1.b"]`, `["a.v1.` + strings.Repeat("b", 1<<20) + `"]`,
@@ -55,6 +77,7 @@ func TestRead_RejectsWhatIsNotOfItsForm(t *testing.T) {
 			"started":     slices.Concat(odd, times), "finished": slices.Concat(odd, times),
 			"result": append(slices.Clone(odd), `"Great"`), "reason": append(odd[:8:8], `"a b"`, `"../x"`, `"`+strings.Repeat("a", 65)+`"`),
 			"requeueAfter": append(slices.Clone(odd), `"-5s"`, `"`+strings.Repeat("1", 1<<16)+`s"`),
+			"wait":         slices.Concat(odd, waits),
 			"attempts":     slices.DeleteFunc(slices.Clone(odd), func(v string) bool { return v == "5" }),
 		},
 		partActive: {
@@ -85,6 +108,28 @@ func TestRead_RejectsWhatIsNotOfItsForm(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+func someWait() Wait {
+	return Wait{APIVersion: "apps/v1", Kind: "Deployment", Namespace: "a", Name: "web", For: "condition=Available", Since: at(1), Until: at(9)}
+}
+
+// A wait reads as it was written, and nothing else is kept of it.
+func TestRead_Wait(t *testing.T) {
+	parked, wait := success(7), someWait()
+	parked.Wait = &wait
+	st := Conclude(nil, parked, 0, at(2))
+	mapAt(mapAt(mapAt(st, "ansible"), partLast), "wait")["more"] = strings.Repeat("a", 1<<20)
+	if got := Read(Recorded(st)); got.Last == nil || got.Last.Wait == nil || *got.Last.Wait != wait {
+		t.Errorf("read %+v", got)
+	}
+	if kept, err := json.Marshal(Recorded(st)); err != nil || len(kept) > 2000 {
+		t.Errorf("%d bytes are kept, %v", len(kept), err)
+	}
+	wait.Namespace = ""
+	if got := Read(Conclude(nil, parked, 0, at(2))); got.Last == nil || *got.Last.Wait != wait {
+		t.Errorf("of the cluster: %+v", got)
 	}
 }
 

@@ -1,6 +1,9 @@
 package status
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // Result is how a run ended, as recorded.
 type Result string
@@ -64,6 +67,9 @@ type Run struct {
 	// Handled is the value of the annotation reconcile-at when the run began
 	// (status.ansible.lastHandledReconcileAt); empty if there was none.
 	Handled string
+	// Wait is what the object waits for, where the run has parked it; nil where it has
+	// not. Only a run that succeeded has one.
+	Wait *Wait
 	// Attempts counts the consecutive runs that failed, this one included.
 	Attempts int64
 	// Dependents are the resources of the objects that this object owns
@@ -76,6 +82,25 @@ type Run struct {
 	Localhost Counts
 	Completed time.Time
 }
+
+// Wait is what a run has parked its object for.
+type Wait struct {
+	APIVersion, Kind string
+	// Namespace is empty for a cluster-scoped object.
+	Namespace, Name string
+	// For is what has to be true of it, in the words of package waitfor.
+	For string
+	// Since is when it was asked for first, Until when it is over at the latest.
+	Since, Until time.Time
+}
+
+// Same reports whether two waits are for the same.
+func (w Wait) Same(other Wait) bool {
+	w.Since, w.Until, other.Since, other.Until = time.Time{}, time.Time{}, time.Time{}, time.Time{}
+	return w == other
+}
+
+func (w Wait) String() string { return fmt.Sprintf("waits for %s %s: %s", w.Kind, w.Name, w.For) }
 
 // Counts are task results.
 type Counts struct {
@@ -128,6 +153,9 @@ func (r Run) encode() map[string]any {
 	if r.RequeueAfter > 0 {
 		m["requeueAfter"] = r.RequeueAfter.String()
 	}
+	if r.Wait != nil {
+		m["wait"] = r.Wait.encode()
+	}
 	if r.Attempts > 0 {
 		m["attempts"] = r.Attempts
 	}
@@ -143,6 +171,17 @@ func (a Active) encode() map[string]any {
 		m["task"] = a.Task.encode()
 		m["tasksStarted"] = a.TasksStarted
 		m["counts"] = a.Counts.encode()
+	}
+	return m
+}
+
+func (w Wait) encode() map[string]any {
+	m := map[string]any{
+		"apiVersion": w.APIVersion, "kind": w.Kind, "name": w.Name, "for": w.For,
+		"since": w.Since.UTC().Format(timeLayout), "until": w.Until.UTC().Format(timeLayout),
+	}
+	if w.Namespace != "" {
+		m["namespace"] = w.Namespace
 	}
 	return m
 }

@@ -43,16 +43,18 @@ func Conclude(st map[string]any, r Run, next time.Duration, now time.Time) map[s
 	out := clone(st)
 	discardRejected(out)
 	c := readConditions(out, r.Generation, now)
-	switch r.Result {
-	case Succeeded:
+	switch {
+	case r.Wait != nil:
+		concludeWaiting(c, r)
+	case r.Result == Succeeded:
 		concludeSuccess(c, r)
-	case Interrupted:
+	case r.Result == Interrupted:
 		concludeInterrupted(c, r)
 	default:
 		concludeFailure(c, r, next)
 	}
 	c.write(out)
-	if r.Result != Interrupted && r.Generation > 0 {
+	if r.Result != Interrupted && r.Wait == nil && r.Generation > 0 {
 		out["observedGeneration"] = r.Generation
 	}
 	ansible := owned(out)
@@ -83,6 +85,14 @@ func concludeSuccess(c *conditions, r Run) {
 	c.add(Ready, "True", reasonSettled, messageSucceeded)
 	c.add(Reconciling, "False", reasonSettled, messageAwaiting)
 	c.add(Stalled, "False", reasonSettled, "")
+}
+
+// concludeWaiting leaves the conditions of ansible-operator as they are during a run:
+// for its users the run goes on.
+func concludeWaiting(c *conditions, r Run) {
+	c.add(Ready, "False", reasonWaiting, "The object "+r.Wait.String())
+	c.add(Reconciling, "True", reasonWaiting, "The object "+r.Wait.String())
+	c.add(Stalled, "False", reasonWaiting, "")
 }
 
 func concludeFailure(c *conditions, r Run, next time.Duration) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -34,21 +35,48 @@ type Resource struct {
 // resource: now or, if nothing was invalidated since, a few hundred milliseconds
 // ago. Any other error means that the API server could not be asked.
 func (c *Cache) Lookup(ctx context.Context, gvr schema.GroupVersionResource) (Resource, error) {
-	q := question{path: "/apis/" + gvr.Group + "/" + gvr.Version, accept: "application/json"}
-	if gvr.Group == "" {
-		q.path = "/api/" + gvr.Version
-	}
-	if !isDocument(q.path) {
-		return Resource{}, fmt.Errorf("look up %s: %w", gvr, ErrNotFound)
-	}
-	t := c.termsNow(freshFor, missingFor)
-	r, err := find(c.get(ctx, q, t), gvr)
-	if errors.Is(err, ErrNotFound) {
-		t.found = t.missing // a document without the resource may be no older than that
-		r, err = find(c.get(ctx, q, t), gvr)
-	}
+	r, err := c.lookup(ctx, gvr.GroupVersion(), func(resources map[string]Resource) (string, bool) {
+		_, found := resources[gvr.Resource]
+		return gvr.Resource, found
+	})
 	if err != nil {
 		return Resource{}, fmt.Errorf("look up %s: %w", gvr, err)
+	}
+	return r, nil
+}
+
+// choice picks a resource of a group version by its name; false if it is not there.
+type choice func(resources map[string]Resource) (name string, found bool)
+
+func (c *Cache) lookup(ctx context.Context, gv schema.GroupVersion, pick choice) (Resource, error) {
+	q := question{path: "/apis/" + gv.Group + "/" + gv.Version, accept: "application/json"}
+	if gv.Group == "" {
+		q.path = "/api/" + gv.Version
+	}
+	if !isDocument(q.path) {
+		return Resource{}, ErrNotFound
+	}
+	t := c.termsNow(freshFor, missingFor)
+	r, err := find(c.get(ctx, q, t), gv, pick)
+	if errors.Is(err, ErrNotFound) {
+		t.found = t.missing // a document without the resource may be no older than that
+		r, err = find(c.get(ctx, q, t), gv, pick)
+	}
+	return r, err
+}
+
+// LookupKind looks the resource of a kind up, as [Cache.Lookup] does for a resource.
+func (c *Cache) LookupKind(ctx context.Context, gvk schema.GroupVersionKind) (Resource, error) {
+	r, err := c.lookup(ctx, gvk.GroupVersion(), func(resources map[string]Resource) (string, bool) {
+		for name, r := range resources {
+			if r.Kind == gvk.Kind && !strings.Contains(name, "/") {
+				return name, true
+			}
+		}
+		return "", false
+	})
+	if err != nil {
+		return Resource{}, fmt.Errorf("look up %s: %w", gvk, err)
 	}
 	return r, nil
 }
@@ -82,10 +110,10 @@ func (c *Cache) Serves(ctx context.Context, gv schema.GroupVersion) (bool, error
 }
 
 // find reads the resource from the API server's answer.
-func find(a *answer, gvr schema.GroupVersionResource) (Resource, error) {
+func find(a *answer, gv schema.GroupVersion, pick choice) (Resource, error) {
 	switch {
 	case a.oversize:
-		return Resource{}, fmt.Errorf("the document of %s is larger than %d bytes", gvr.GroupVersion(), maxDocument)
+		return Resource{}, fmt.Errorf("the document of %s is larger than %d bytes", gv, maxDocument)
 	case a.status == http.StatusNotFound:
 		return Resource{}, ErrNotFound
 	case a.status != http.StatusOK:
@@ -96,12 +124,13 @@ func find(a *answer, gvr schema.GroupVersionResource) (Resource, error) {
 	}
 	resources, err := a.resources()
 	if err != nil {
-		return Resource{}, fmt.Errorf("read the document of %s: %w", gvr.GroupVersion(), err)
+		return Resource{}, fmt.Errorf("read the document of %s: %w", gv, err)
 	}
-	r, found := resources[gvr.Resource]
+	name, found := pick(resources)
 	switch {
 	case found:
-		r.GVR = gvr
+		r := resources[name]
+		r.GVR = gv.WithResource(name)
 		return r, nil
 	case a.failure != nil: // an older document cannot know
 		return Resource{}, a.failure

@@ -13,6 +13,8 @@ import (
 
 	"gopkg.in/yaml.v3"
 	rbacv1 "k8s.io/api/rbac/v1"
+
+	"github.com/rolewright/rolewright/runner/collection"
 )
 
 // Permissions compares what the operator needs with the roles of a file.
@@ -65,7 +67,7 @@ func Permissions(path string, needs []rbacv1.PolicyRule) ([]Finding, error) {
 }
 
 // module is a task's module of a collection, as YAML is written by people.
-var module = regexp.MustCompile(`^\s*(?:-\s+)?([a-z][a-z0-9_]*\.[a-z][a-z0-9_]*)\.[a-z][a-z0-9_]*:`)
+var module = regexp.MustCompile(`^\s*(?:-\s+)?(([a-z][a-z0-9_]*\.[a-z][a-z0-9_]*)\.[a-z][a-z0-9_]*):`)
 
 // Collections compares the collections of the modules in a role's directory, or in a
 // playbook, with those that the requirements file names.
@@ -84,6 +86,7 @@ func Collections(content, requirements string) ([]Finding, error) {
 		return nil, fmt.Errorf("%s: %w", requirements, err)
 	}
 	required := []string{"ansible.builtin", "ansible.legacy"}
+	provided := collection.Modules()
 	for _, node := range named.Collections {
 		var c struct{ Name string }
 		if node.Kind == yaml.ScalarNode {
@@ -109,11 +112,11 @@ func Collections(content, requirements string) ([]Finding, error) {
 		defer func() { _ = f.Close() }()
 		lines := bufio.NewScanner(f)
 		for n := 1; lines.Scan(); n++ {
-			if m := module.FindStringSubmatch(lines.Text()); m != nil && !slices.Contains(required, m[1]) {
-				required = append(required, m[1])
+			if m := module.FindStringSubmatch(lines.Text()); m != nil && !slices.Contains(required, m[2]) && !slices.Contains(provided, m[1]) {
+				required = append(required, m[2])
 				all = append(all, Finding{
 					Rule: NotRequired, Severity: Warning, File: path, Line: n,
-					Message: fmt.Sprintf("%s does not name the collection %s", requirements, m[1]),
+					Message: fmt.Sprintf("%s does not name the collection %s", requirements, m[2]),
 					Hint:    "add it to the collections of " + requirements,
 				})
 			}

@@ -28,6 +28,9 @@ type exchange struct {
 	// write is true if the request can change something.
 	write  bool
 	dryRun bool
+	// call is true for what the operator answers itself: it is neither forwarded nor
+	// confined to a namespace, and the run's calls see to what it may do.
+	call bool
 
 	// marked is true if the written object bears the owner's mark afterwards;
 	// created, if it was put on an object that did not exist.
@@ -97,6 +100,9 @@ func (p *Proxy) open(r *http.Request) (*exchange, *refusal) {
 	if refused := checkPath(r, isConnection(info, "proxy")); refused != nil {
 		return nil, refused
 	}
+	if isCall(r) {
+		return &exchange{p: p, s: s, info: info, call: true}, nil
+	}
 	if refused := p.confine(s, r, info); refused != nil {
 		return nil, refused
 	}
@@ -138,6 +144,10 @@ func (x *exchange) gvr() schema.GroupVersionResource {
 
 func (x *exchange) serve(w http.ResponseWriter, r *http.Request) {
 	defer x.finish(context.WithoutCancel(r.Context()))
+	if x.call {
+		x.answerCall(w, r)
+		return
+	}
 	if discovery.Handles(r) {
 		x.code = http.StatusOK
 		x.p.discovery.ServeHTTP(w, r)

@@ -41,6 +41,8 @@ type Grant struct {
 	Tracker Tracker
 	// Secrets gets the values of Secrets, and the token; it may be nil.
 	Secrets Secrets
+	// Calls answers what the run asks of the operator itself; nil refuses that.
+	Calls Calls
 }
 
 // session is a grant in use.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rolewright/rolewright/internal/text"
 	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/runner/collection"
 	"github.com/rolewright/rolewright/runner/internal/ansibleenv"
 	"github.com/rolewright/rolewright/runner/internal/ansibleerror"
 	"github.com/rolewright/rolewright/runner/supervise"
@@ -70,7 +71,12 @@ func Check(ctx context.Context, content runner.Content, env []string) (err error
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 
-	checked, playbook, env, err := prepare(dir, content, ansibleenv.Inherited(env))
+	provided, err := collection.Install(dir)
+	if err != nil {
+		return fmt.Errorf("check syntax: %w", err)
+	}
+	defer provided.Close()
+	checked, playbook, env, err := prepare(dir, content, ansibleenv.Inherited(provided.Environ(env)))
 	if err != nil {
 		return fmt.Errorf("check syntax: %w", err)
 	}

@@ -76,6 +76,18 @@ func TestOnce_MakesOneRun(t *testing.T) {
 			t.Errorf("of a failure, %s says\n%s", what, said)
 		}
 	}
+	// Modules of the operator work, and change nothing of the object.
+	s.write("roles/site/tasks/main.yml", `- rolewright.operator.status: {fields: {a: b}}
+- rolewright.operator.event: {reason: Tried, message: b}
+- rolewright.operator.metric: {name: tries_total, description: Tries., type: counter}
+- rolewright.operator.wait_for: {kind: ConfigMap, name: none, ready: true}
+  register: wait
+- ansible.builtin.assert: {that: wait.parked}
+`)
+	once(0)
+	if is := site.get(obj.GetName()); is.Object["status"] != nil {
+		t.Errorf("the status has become %v", is.Object["status"])
+	}
 	s.tool(2, "replay", "../..", "--runner-root="+s.root)
 	s.write("roles/site/tasks/main.yml", "- name: Wait\n  ansible.builtin.command: sleep 60\n")
 	if out := once(4, "--timeout=3s"); !strings.Contains(out, "TimedOut") {

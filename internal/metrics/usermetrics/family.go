@@ -92,7 +92,7 @@ func (f *family) apply(c change, labels map[string]string, total usage) (usage, 
 	if s != nil {
 		before = s.value
 	} else if len(f.series) == maxSeries {
-		return total, fmt.Errorf("%s has %d combinations of label values already, and more are not kept: %w", f.name, maxSeries, errFull)
+		return total, fmt.Errorf("%s has %d combinations of label values already, and more are not kept: %w", f.name, maxSeries, ErrFull)
 	} else {
 		total.series++
 		total.text += f.kind.lines() * written(f.name, labels)

@@ -1,6 +1,8 @@
 package usermetrics
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -58,16 +60,16 @@ type Handler struct {
 // usage is the usage of all metrics together.
 type usage struct{ series, text int }
 
-// errFull is wrapped by refusals because a limit is reached.
-var errFull = errors.New("post fewer metrics or label values, or restart the operator, which begins without any")
+// ErrFull is wrapped by refusals because a limit is reached.
+var ErrFull = errors.New("post fewer metrics or label values, or restart the operator, which begins without any")
 
 // check returns an error that names the limit that is exceeded.
 func (u usage) check() error {
 	switch {
 	case u.series > maxTotal:
-		return fmt.Errorf("all user metrics together have %d combinations of label values already, and more are not kept: %w", maxTotal, errFull)
+		return fmt.Errorf("all user metrics together have %d combinations of label values already, and more are not kept: %w", maxTotal, ErrFull)
 	case u.text > maxText:
-		return fmt.Errorf("names, labels and descriptions of all user metrics together would have more than %d bytes: %w", maxText, errFull)
+		return fmt.Errorf("names, labels and descriptions of all user metrics together would have more than %d bytes: %w", maxText, ErrFull)
 	}
 	return nil
 }
@@ -105,13 +107,33 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		err = h.record(req)
 	}
-	if errors.Is(err, errFull) {
-		h.opts.Full()
-	}
 	if err != nil {
-		h.opts.Log.Info("user metric refused", "reason", err.Error())
+		h.refused(err)
 		http.Error(w, err.Error(), http.StatusBadRequest)
 	}
+}
+
+// Record executes a request that has come another way: the same JSON, without unknown
+// fields. An error is for who sent it, and wraps [ErrFull] if a limit is reached.
+func (h *Handler) Record(body []byte) error {
+	var req request
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	decoder.DisallowUnknownFields()
+	err := decoder.Decode(&req)
+	if err == nil {
+		err = h.record(req)
+	}
+	if err != nil {
+		h.refused(err)
+	}
+	return err
+}
+
+func (h *Handler) refused(err error) {
+	if errors.Is(err, ErrFull) {
+		h.opts.Full()
+	}
+	h.opts.Log.Info("user metric refused", "reason", err.Error())
 }
 
 // record executes a request. An error is for the client.
@@ -141,7 +163,7 @@ func (h *Handler) recordFirst(r request, c change) error {
 		return err
 	}
 	if len(h.families) >= maxMetrics {
-		return fmt.Errorf("there are %d user metrics already, and more are not kept: %w", maxMetrics, errFull)
+		return fmt.Errorf("there are %d user metrics already, and more are not kept: %w", maxMetrics, ErrFull)
 	}
 	if other := h.confusable(r.Name, c.kind); other != "" {
 		return fmt.Errorf("%s cannot be a %s beside the metric %s: both would have series of the same name", r.Name, c.kind, other)

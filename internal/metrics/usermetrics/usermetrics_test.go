@@ -406,8 +406,8 @@ func TestServeHTTP_BoundsMetricsAndTheirLabelValues(t *testing.T) {
 	}
 	mustPost(t, h, `{"name":"m1","labels":{"a":"0"},"counter":{"increment":true}}`) // what is there goes on
 	for body, want := range map[string]string{
-		`{"name":"x","counter":{}}`:                     "there are 500 user metrics already, and more are not kept: " + errFull.Error(),
-		`{"name":"m0","labels":{"a":"x"},"counter":{}}`: "m0 has 1000 combinations of label values already, and more are not kept: " + errFull.Error(),
+		`{"name":"x","counter":{}}`:                     "there are 500 user metrics already, and more are not kept: " + ErrFull.Error(),
+		`{"name":"m0","labels":{"a":"x"},"counter":{}}`: "m0 has 1000 combinations of label values already, and more are not kept: " + ErrFull.Error(),
 	} {
 		if got := post(t, h, body); got != want {
 			t.Errorf("refusal %q, want %q", got, want)
@@ -458,7 +458,7 @@ func TestServeHTTP_BoundsAllMetricsTogether(t *testing.T) {
 				mustPost(t, h, one(i))
 			}
 			for range 2 {
-				if got, want := post(t, h, one(tt.kept)), tt.want+errFull.Error(); got != want {
+				if got, want := post(t, h, one(tt.kept)), tt.want+ErrFull.Error(); got != want {
 					t.Errorf("refusal %q, want %q", got, want)
 				}
 			}

@@ -48,6 +48,16 @@ func modules() map[string][]request {
 	}
 }
 
+// operatorModules are the requests of the modules of rolewright.operator, which the
+// operator sends for them. What it does to the object of the run it is permitted anyway.
+func operatorModules() map[string][]request {
+	return map[string][]request{
+		"status": {}, "requeue_after": {}, "metric": {}, "trigger_info": {},
+		"event":    {{"events.k8s.io/v1", "Event", "", "create"}},
+		"wait_for": {{verbs: "get"}},
+	}
+}
+
 // args are the arguments of a task.
 type args struct {
 	s    *scanner
@@ -73,6 +83,11 @@ func (s *scanner) module(name string, a args) {
 		}
 	}
 	requests, known := modules()[short]
+	if own, ok := strings.CutPrefix(name, "rolewright.operator."); ok {
+		if requests, known = operatorModules()[own]; known && len(requests) == 0 {
+			return
+		}
+	}
 	switch {
 	case known || slices.Contains([]string{"k8s", "k8s_info", "k8s_facts", "k8s_scale", "k8s_service"}, short):
 		a.kubernetes(name, short, requests)

@@ -91,6 +91,18 @@ func scanCases() map[string]scanCase {
 				at + "5 v1 ConfigMap create,get,patch +", at + "6 v1 Secret delete,get", at + "6 v1 Secret get,patch", at + "6 v1 Secret create,get,patch +",
 			},
 		},
+		"modules of the operator": {
+			tasks: `- rolewright.operator.trigger_info:
+- rolewright.operator.status: {fields: {a: b}}
+- rolewright.operator.event: {reason: A, message: b}
+- rolewright.operator.wait_for: {api_version: apps/v1, kind: Deployment, name: x, ready: true}
+- rolewright.operator.other: {}
+- ansible.builtin.wait_for: {port: 80}
+`,
+			want: []string{
+				at + "3 events.k8s.io/v1 Event create", at + "4 apps/v1 Deployment get", "? " + at + "5 the requests of the module rolewright.operator.other",
+			},
+		},
 		"lists, and text": {
 			tasks: `- k8s:
     definition:

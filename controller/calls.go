@@ -1,0 +1,137 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	sigsjson "sigs.k8s.io/json"
+
+	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/proxy"
+)
+
+// calls answers what the modules of the collection rolewright.operator ask for, for one
+// run. It is a [proxy.Calls].
+type calls struct {
+	r      *reconciler
+	owner  proxy.Owner
+	about  about
+	masker masker
+	log    func(message string, values ...any)
+	// before is what the object waited for when the run began; nil for nothing.
+	before *status.Wait
+
+	mu sync.Mutex
+	// events counts those that the run has reported.
+	events int
+	// wait is what the run has parked its object for; nil for nothing.
+	wait *status.Wait
+}
+
+// about is the answer to GET /rolewright/v1/run.
+type about struct {
+	RunID      string   `json:"runID"`
+	Cause      string   `json:"cause"`
+	Generation int64    `json:"generation"`
+	Attempt    int64    `json:"attempt"`
+	Object     aboutObj `json:"object"`
+}
+
+type aboutObj struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Namespace  string `json:"namespace,omitempty"`
+	Name       string `json:"name"`
+	UID        string `json:"uid,omitempty"`
+}
+
+// newCalls is for the run of s, which acts for owner.
+func (r *reconciler) newCalls(s *scope, owner proxy.Owner) *calls {
+	c := &calls{r: r, owner: owner, masker: s.masker(s.mask), log: s.log.Info, about: about{
+		RunID: s.runID, Cause: string(s.plan.cause), Generation: s.active.Generation, Attempt: s.attempts() + 1,
+		Object: aboutObj{owner.GVK.GroupVersion().String(), owner.GVK.Kind, owner.Namespace, owner.Name, string(owner.UID)},
+	}}
+	if last := s.memory.last; last != nil && last.Fingerprint == s.fingerprint {
+		c.before = last.Wait // with other inputs, the time counts from its beginning
+	}
+	return c
+}
+
+// attempts is how many runs of the same inputs have failed in a row before this one.
+func (s *scope) attempts() int64 {
+	last := s.memory.last
+	if last != nil && last.Result == status.Failed && last.Fingerprint == s.fingerprint &&
+		(last.Cause == string(causeDeleted)) == s.deleting {
+		return last.Attempts
+	}
+	return 0
+}
+
+// About implements [proxy.Calls].
+func (c *calls) About() any { return c.about }
+
+// Names implements [proxy.Calls].
+func (c *calls) Names() []string { return []string{"event", "metric", "status", "wait"} }
+
+// callTimeout bounds what one call asks of the API server.
+const callTimeout = 20 * time.Second
+
+// Call implements [proxy.Calls].
+func (c *calls) Call(ctx context.Context, name string, body []byte) (any, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	switch name {
+	case "status":
+		return c.status(ctx, body)
+	case "event":
+		return c.event(ctx, body)
+	case "wait":
+		return c.waitFor(ctx, body)
+	case "metric":
+		return c.metric(body)
+	}
+	return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "calls"}, name)
+}
+
+// parked is what the run has parked its object for; nil for nothing. It is called when
+// no call is in progress any more.
+func (c *calls) parked() *status.Wait {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.wait
+}
+
+// decodeCall reads the body of a call: JSON of exactly the fields of target.
+func decodeCall(body []byte, target any) error {
+	strict, err := sigsjson.UnmarshalStrict(body, target)
+	if err = errors.Join(append(slices.Clone(strict), err)...); err != nil {
+		return badCall("the request is not as this operator reads it: %s", strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	return nil
+}
+
+// badCall is the answer to a call that is wrong.
+func badCall(format string, args ...any) error {
+	return apierrors.NewBadRequest(fmt.Sprintf(format, args...))
+}
+
+// metric changes a metric of the role's.
+func (c *calls) metric(body []byte) (any, error) {
+	if c.r.opts.Metric == nil {
+		return nil, badCall("there is no endpoint of metrics here: the metric is not kept")
+	}
+	if err := c.r.opts.Metric(body); err != nil {
+		return nil, err
+	}
+	return changed(true), nil
+}
+
+// changed is the answer of a call that says no more than whether something changed.
+func changed(is bool) map[string]any { return map[string]any{"changed": is} }

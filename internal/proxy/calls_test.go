@@ -1,0 +1,82 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// callsOf answers what a test needs.
+type callsOf struct{}
+
+func (callsOf) About() any      { return map[string]string{"runID": "id"} }
+func (callsOf) Names() []string { return []string{"echo", "fail", "full", "wrong"} }
+
+func (callsOf) Call(_ context.Context, name string, body []byte) (any, error) {
+	switch name {
+	case "wrong":
+		return nil, apierrors.NewBadRequest("it is wrong")
+	case "full":
+		return nil, apierrors.NewTooManyRequestsError("too many")
+	case "fail":
+		return nil, errors.New("broken")
+	}
+	return map[string]int{"length": len(body)}, nil
+}
+
+// Calls are answered for the run of the token only, within bounds, and never forwarded.
+func TestCalls(t *testing.T) {
+	api := script(t, nil, plainly)
+	p := startProxy(t, api.config())
+	_, client, _ := admit(t, p, Grant{Calls: callsOf{}, OwnNamespaceOnly: true})
+	_, without, _ := admit(t, p, Grant{})
+	gone, ended, _ := admit(t, p, Grant{Calls: callsOf{}})
+	gone.Revoke()
+	fenced, refused, _ := admit(t, p, Grant{Calls: callsOf{}})
+	fenced.Refuse("the object is gone")
+	for name, tt := range map[string]struct {
+		client             *http.Client
+		method, path, body string
+		code               int
+		answer             string
+	}{
+		"about":           {client, "GET", "/rolewright/v1/run", "", 200, `{"runID":"id"}`},
+		"call":            {client, "POST", "/rolewright/v1/run/echo", "12345", 200, `{"length":5}`},
+		"largest":         {client, "POST", "/rolewright/v1/run/echo", strings.Repeat("a", maxCall), 200, `65536`},
+		"too large":       {client, "POST", "/rolewright/v1/run/echo", strings.Repeat("a", maxCall+1), 413, "larger than 65536 bytes"},
+		"wrong method":    {client, "PUT", "/rolewright/v1/run/echo", "", 405, "use POST"},
+		"about by POST":   {client, "POST", "/rolewright/v1/run", "", 405, "use GET"},
+		"unknown":         {client, "POST", "/rolewright/v1/run/other", "", 404, "this operator has echo, fail, full, wrong"},
+		"below a call":    {client, "POST", "/rolewright/v1/run/echo/x", "", 404, "no such call"},
+		"another version": {client, "GET", "/rolewright/v2", "", 404, "no such call"},
+		"wrong":           {client, "POST", "/rolewright/v1/run/wrong", "", 400, "it is wrong"},
+		"too many":        {client, "POST", "/rolewright/v1/run/full", "", 429, "too many"},
+		"broken":          {client, "POST", "/rolewright/v1/run/fail", "", 500, "broken"},
+		"no run":          {without, "GET", "/rolewright/v1/run", "", 403, "is for runs"},
+		"ended":           {ended, "POST", "/rolewright/v1/run/echo", "", 401, "token of a run in progress"},
+		"fenced":          {refused, "POST", "/rolewright/v1/run/echo", "", 503, "the object is gone"},
+		"fenced, asks":    {refused, "GET", "/rolewright/v1/run", "", 200, "id"},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), tt.method, p.URL()+tt.path, strings.NewReader(tt.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := tt.client.Do(req)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		answer, _ := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if resp.StatusCode != tt.code || !strings.Contains(string(answer), tt.answer) {
+			t.Errorf("%s: %s %s; want %d %q", name, resp.Status, answer, tt.code, tt.answer)
+		}
+	}
+	if seen := api.seen(); len(seen) > 0 {
+		t.Errorf("forwarded: %v", seen)
+	}
+}

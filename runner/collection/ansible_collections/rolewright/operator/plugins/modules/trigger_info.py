@@ -1,0 +1,68 @@
+"""What the run is, and why it was started."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: trigger_info
+short_description: Tell why the operator has started this run
+description:
+  - Tells what the run is, for which object, and what started it.
+  - It changes nothing.
+  - It does not tell which fields of the object have changed, nor what they were before.
+attributes:
+  check_mode:
+    description: Works in check mode.
+    support: full
+author: The Rolewright authors
+"""
+
+EXAMPLES = r"""
+- name: Ask why this run was started
+  rolewright.operator.trigger_info:
+  register: trigger
+
+- name: Back up before a change
+  ansible.builtin.include_tasks: backup.yml
+  when: trigger.cause == "changed"
+"""
+
+RETURN = r"""
+run_id:
+  description: The ID of the run, as in the log and in C(status.ansible).
+  returned: always
+  type: str
+cause:
+  description: Why it was started, in the words of C(status.ansible.lastRun.cause).
+  returned: always
+  type: str
+generation:
+  description: The generation of the object that the run is for.
+  returned: always
+  type: int
+attempt:
+  description: 1 for the first run of these inputs, and one more after each that failed.
+  returned: always
+  type: int
+object:
+  description: The object, as C(api_version), C(kind), C(namespace), C(name) and C(uid).
+  returned: always
+  type: dict
+"""
+
+from ansible.module_utils.basic import AnsibleModule  # noqa: E402, its documentation stands first
+
+from ansible_collections.rolewright.operator.plugins.module_utils.run import answer_or_fail  # noqa: E402
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec={}, supports_check_mode=True)
+    about = answer_or_fail(module, lambda run: run.about())
+    of = about.get("object") or {}
+    module.exit_json(
+        changed=False, run_id=about.get("runID"), cause=about.get("cause"), generation=about.get("generation"), attempt=about.get("attempt"),
+        object={"api_version": of.get("apiVersion"), "kind": of.get("kind"), "namespace": of.get("namespace"), "name": of.get("name"),
+                "uid": of.get("uid")})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/rolewright/rolewright/test/testenv"
+)
+
+// A role that uses every module of rolewright.operator, and those of operator_sdk.util that come with the operator.
+func TestCollection_EveryModule(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.temp()
+	k := s.kind()
+	s.role("all", `- name: Ask why
+  rolewright.operator.trigger_info:
+  register: trigger
+- name: Write the status
+  rolewright.operator.status:
+    fields: {cause: "{{ trigger.cause }}", of: {attempt: "{{ trigger.attempt | int }}"}}
+    conditions: [{type: DatabaseReady, status: "True", reason: Reachable, message: It answers}]
+  register: wrote
+- name: Write the same
+  rolewright.operator.status: {fields: {cause: "{{ trigger.cause }}"}}
+  register: again
+- name: Write what is the operator's
+  rolewright.operator.status:
+    conditions: [{type: Ready, status: "True", reason: Mine}]
+  register: refused
+  ignore_errors: true
+- name: Write as roles of ansible-operator do
+  operator_sdk.util.k8s_status:
+    api_version: "{{ trigger.object.api_version }}"
+    kind: "{{ trigger.object.kind }}"
+    name: "{{ trigger.object.name }}"
+    namespace: "{{ trigger.object.namespace }}"
+    conditions: [{type: Old, status: "False", reason: Late}]
+- name: Read a Secret
+  kubernetes.core.k8s:
+    definition: {apiVersion: v1, kind: Secret, metadata: {name: s, namespace: "{{ trigger.object.namespace }}"}, stringData: {password: correct-horse}}
+- name: Report
+  rolewright.operator.event: {reason: BackupTaken, message: "It is there, by correct-horse"}
+- name: Count
+  rolewright.operator.metric: {name: rows_left, description: Rows., type: gauge, value: 0, labels: {tier: gold}}
+- name: Wait for what is there
+  rolewright.operator.wait_for: {kind: Secret, name: s, jsonpath: .data.password, mode: block}
+- name: Next
+  rolewright.operator.requeue_after: {time: 1h}
+- ansible.builtin.assert:
+    that: [wrote.changed, not again.changed, "'the operator writes the condition Ready' in refused.msg", trigger.generation == 1]
+`)
+	s.watch(k, "role: all")
+	o := s.start("--executor=warm")
+	k.create("it", nil)
+	is := k.awaitReady("it")
+	o.awaitMetric(0, "rows_left", `tier="gold"`)
+	if forked, err := o.metric(t.Context(), "rolewright_modules_total", `way="forked"`); err != nil || forked < 9 {
+		t.Errorf("%v modules were forked, %v", forked, err)
+	}
+	cause, _, _ := unstructured.NestedString(is.Object, "status", "cause")
+	if c := is.condition("DatabaseReady"); cause != "created" || c.Status != "True" || c.ObservedGeneration != 1 || is.condition("Old").Reason != "Late" {
+		t.Errorf("status of the role: %v", is.Object["status"])
+	}
+	if after := is.lastRun().RequeueAfter; after != "1h0m0s" {
+		t.Errorf("the next run is after %q", after)
+	}
+	client, err := kubernetes.NewForConfig(s.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	events, err := client.CoreV1().Events(s.namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.uid=" + string(is.GetUID())})
+	if err != nil || len(events.Items) != 1 || events.Items[0].Reason != "BackupTaken" || events.Items[0].Message != "It is there, by [masked]" {
+		t.Errorf("Events of the role: %+v, %v", events, err)
+	}
+	o.stop()
+}
+
+// An object that waits costs no process, outlives its operator, and runs when what it waits for is there, or the time is over.
+func TestCollection_Park(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.temp()
+	k := s.kind()
+	s.role("park", `- name: Wait
+  rolewright.operator.wait_for: {kind: ConfigMap, name: gate, jsonpath: "{.data.open}", value: "yes", timeout: "{{ patience }}"}
+  register: gate
+- name: Go on when it is there
+  ansible.builtin.meta: end_play
+  when: gate.parked
+- name: Say so
+  rolewright.operator.status: {fields: {passed: true}}
+`)
+	s.watch(k, "role: park")
+	o := s.start()
+	k.create("it", map[string]any{"patience": 3000})
+	k.create("hasty", map[string]any{"patience": 2})
+	waits := func(is object) bool { return is.condition("Reconciling").Reason == "Waiting" }
+	is := k.await("it", "waiting", waits)
+	if is.condition("Ready").Status != "False" || is.condition("Successful").Status == "True" || is.status.ObservedGeneration != 0 ||
+		!strings.Contains(is.condition("Ready").Message, "waits for ConfigMap gate") {
+		t.Errorf("status of an object that waits: %v", is.Object["status"])
+	}
+	late := k.await("hasty", "failed", func(o object) bool { return o.lastRun().Result == "Failed" }).lastRun()
+	if late.Cause != "waited" || !strings.Contains(late.Message, "ConfigMap gate has not come to") || !strings.Contains(late.Message, "it does not exist") {
+		t.Errorf("the run when the time was over: %+v", late)
+	}
+	k.delete("hasty")
+	o.stop()
+	o = s.start()
+	o.awaitDecided(k, 1)
+	if left := processesOf(t, s.runs(is)...); len(left) > 0 {
+		t.Errorf("processes of an object that waits: %v", left)
+	}
+	client, err := kubernetes.NewForConfig(s.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ran := len(s.runs(is)); ran != 1 {
+		t.Errorf("%d runs before it is there", ran)
+	}
+	gate := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "gate"}, Data: map[string]string{"open": "yes"}}
+	if _, err := client.CoreV1().ConfigMaps(s.namespace).Create(t.Context(), gate, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, "the object to go on", func(context.Context) error {
+		if is := k.get("it"); !is.ready() {
+			return fmt.Errorf("status %v", is.Object["status"])
+		}
+		return nil
+	})
+	if is = k.get("it"); is.lastRun().Cause != "waited" || len(s.runs(is)) != 2 {
+		t.Errorf("cause %q, %d runs", is.lastRun().Cause, len(s.runs(is)))
+	}
+	if passed, _, _ := unstructured.NestedBool(is.Object, "status", "passed"); !passed {
+		t.Error("the role did not go on")
+	}
+}
