@@ -98,7 +98,7 @@ func (c *calls) object(ctx context.Context) (*unstructured.Unstructured, error) 
 	obj.SetUID(c.owner.UID)
 	err := c.r.readAgain(ctx, obj)
 	if apierrors.IsNotFound(err) {
-		err = apierrors.NewGone("the object of this run is gone: " + err.Error())
+		err = apierrors.NewResourceExpired("the object of this run is gone: " + err.Error())
 	}
 	return obj, err
 }
