@@ -18,6 +18,7 @@ import (
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -110,9 +111,7 @@ func TestCalls_Refuse(t *testing.T) {
 	awaitCondition(t, c, obj, status.Ready, "True")
 	var events corev1.EventList
 	cs := clientOf(t, cfg)
-	if err := cs.List(t.Context(), &events); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cs.List(t.Context(), &events))
 	n := 0
 	for _, e := range events.Items {
 		if e.Namespace == ns && e.Reason == "Often" {
@@ -212,9 +211,7 @@ func TestCalls_Park(t *testing.T) {
 		t.Errorf("the run after a change: %+v", last)
 	}
 	there.Store(true)
-	if err := c.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "x"}, Data: map[string]string{"a": "b"}}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "x"}, Data: map[string]string{"a": "b"}}))
 	is := awaitCondition(t, c, obj, status.Ready, "True")
 	if last, _ := lastRun(is.Object["status"].(map[string]any)); last.Cause != string(causeWaited) || last.Wait != nil || exec.count() != 3 {
 		t.Errorf("%d runs, the last %+v", exec.count(), last)

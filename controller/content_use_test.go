@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/rolewright/rolewright/internal/contentcopy"
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // Roles that playbooks name are looked for in the copy, where Ansible would look for
@@ -13,19 +14,11 @@ import (
 func TestRolesPath_IsThatOfTheCopy(t *testing.T) {
 	dir, elsewhere := t.TempDir(), t.TempDir()
 	place := contentcopy.Place{Dirs: []string{dir}}
-	state, err := place.State(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := contentcopy.New(t.Context(), place, state, t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	state := must.Get(place.State(t.Context()))(t)
+	c := must.Get(contentcopy.New(t.Context(), place, state, t.TempDir()))(t)
 	t.Cleanup(c.Close)
 	config := filepath.Join(elsewhere, "ansible.cfg")
-	if err := os.WriteFile(config, []byte("[other]\nroles_path = /x\n[defaults]\nroles_path = ours:"+dir+"/roles\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(config, []byte("[other]\nroles_path = /x\n[defaults]\nroles_path = ours:"+dir+"/roles\n"), 0o600))
 	for name, tc := range map[string]struct {
 		env  map[string]string
 		want string

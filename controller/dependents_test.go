@@ -20,6 +20,7 @@ import (
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -134,9 +135,7 @@ func TestDependents_OneRunPerCause(t *testing.T) {
 		return last.Cause == string(causeDependent)
 	})
 
-	if err := c.Delete(t.Context(), child.DeepCopy()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Delete(t.Context(), child.DeepCopy()))
 	eventually(t, "the child is back", func() bool {
 		return c.Get(t.Context(), client.ObjectKeyFromObject(child), child.DeepCopy()) == nil
 	})
@@ -159,9 +158,7 @@ func TestDependents_WatchedAgainAfterARestart(t *testing.T) {
 	o = start(t, cfg, second, owning(watchOf(gvk)))
 	o.awaitWatch("configmaps.v1.")
 	quiet(t, second, 0, "nothing has changed")
-	if err := c.Delete(t.Context(), child.DeepCopy()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Delete(t.Context(), child.DeepCopy()))
 	eventually(t, "the child is back", func() bool {
 		return c.Get(t.Context(), client.ObjectKeyFromObject(child), child.DeepCopy()) == nil
 	})
@@ -193,9 +190,7 @@ func TestDependents_OffByTheWatchAndByTheFlag(t *testing.T) {
 			if owned := len(get(t, c, child).GetOwnerReferences()) > 0; owned != tt.owned {
 				t.Errorf("the child is owned: %t, want %t", owned, tt.owned)
 			}
-			if err := c.Delete(t.Context(), child.DeepCopy()); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, c.Delete(t.Context(), child.DeepCopy()))
 			quiet(t, exec, 1, "the child is not watched")
 			if w := o.set.dependents.Watching(); len(w) > 0 {
 				t.Errorf("watched: %v", w)
@@ -232,9 +227,7 @@ func TestDependents_PrunedWhereGarbageCollectionDoesNotReach(t *testing.T) {
 			exec.mu.Lock()
 			exec.do = nil // the finalizer run, should there be one, writes nothing
 			exec.mu.Unlock()
-			if err := c.Delete(t.Context(), obj.DeepCopy()); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, c.Delete(t.Context(), obj.DeepCopy()))
 			for _, gone := range []*unstructured.Unstructured{obj, child, role} {
 				eventually(t, gone.GetKind()+" is gone", func() bool {
 					return apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(gone), gone.DeepCopy()))
@@ -259,9 +252,7 @@ func TestDependents_PrunedAfterTheWatchHasDroppedTheKey(t *testing.T) {
 	o.stop()
 
 	start(t, cfg, &fakeExecutor{}, owning(watchOf(gvk)))
-	if err := c.Delete(t.Context(), obj.DeepCopy()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Delete(t.Context(), obj.DeepCopy()))
 	for _, gone := range []*unstructured.Unstructured{obj, child} {
 		eventually(t, gone.GetKind()+" is gone", func() bool {
 			return apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(gone), gone.DeepCopy()))
@@ -303,9 +294,7 @@ func TestAccess_NoWriteForAnObjectThatGoes(t *testing.T) {
 			obj.SetFinalizers(tt.finalizers)
 			create(t, c, obj)
 			<-began
-			if err := c.Delete(t.Context(), obj.DeepCopy()); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, c.Delete(t.Context(), obj.DeepCopy()))
 			if err := <-refused; !apierrors.IsServiceUnavailable(err) || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("the write is refused with %v, want %q", err, tt.want)
 			}
@@ -359,10 +348,7 @@ func TestAccess_EndsWithTheRun(t *testing.T) {
 	exec := &fakeExecutor{}
 	start(t, cfg, exec, owning(watchOf(gvk)))
 	awaitCondition(t, c, create(t, c, object(gvk, ns, "one", map[string]any{})), status.Ready, "True")
-	run, err := asRun(exec.runs[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	run := must.Get(asRun(exec.runs[0]))(t)
 	if err := run.Create(t.Context(), configMap(ns, "late")); !apierrors.IsUnauthorized(err) {
 		t.Errorf("a write after the run's end: %v", err)
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/watches"
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -49,9 +50,7 @@ func TestReconcile_ResultIsWrittenLaterAndTheRunNotRepeated(t *testing.T) {
 	if n := exec.count(); n != 1 {
 		t.Fatalf("%d runs, want 1", n)
 	}
-	if err := c.Delete(t.Context(), is); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Delete(t.Context(), is))
 	eventually(t, "the finalizer run", func() bool { return exec.count() == 2 })
 	settle()
 	if err := c.Get(t.Context(), client.ObjectKeyFromObject(obj), is); err != nil {
@@ -86,9 +85,7 @@ func TestReconcile_FinalizerOfAnObjectThatLeftTheSelector(t *testing.T) {
 	if n := exec.count(); n != 1 {
 		t.Errorf("%d runs, want 1: it does not match any more", n)
 	}
-	if err := c.Delete(t.Context(), obj); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Delete(t.Context(), obj))
 	eventually(t, "the object goes", func() bool {
 		return apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(obj), object(gvk, ns, "one", nil)))
 	})

@@ -31,6 +31,7 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/jobevent"
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -319,18 +320,13 @@ func object(gvk schema.GroupVersionKind, namespace, name string, spec map[string
 
 func clientOf(t *testing.T, cfg *rest.Config) client.Client {
 	t.Helper()
-	c, err := client.New(cfg, client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(client.New(cfg, client.Options{}))(t)
 	return c
 }
 
 func create(t *testing.T, c client.Client, obj *unstructured.Unstructured) *unstructured.Unstructured {
 	t.Helper()
-	if err := c.Create(t.Context(), obj); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Create(t.Context(), obj))
 	return obj
 }
 
@@ -338,9 +334,7 @@ func get(t *testing.T, c client.Client, obj *unstructured.Unstructured) *unstruc
 	t.Helper()
 	out := &unstructured.Unstructured{}
 	out.SetGroupVersionKind(obj.GroupVersionKind())
-	if err := c.Get(t.Context(), client.ObjectKeyFromObject(obj), out); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Get(t.Context(), client.ObjectKeyFromObject(obj), out))
 	return out
 }
 

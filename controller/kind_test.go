@@ -17,6 +17,7 @@ import (
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -25,9 +26,7 @@ func crdObject(t *testing.T, c client.Client, gvk schema.GroupVersionKind) *unst
 	t.Helper()
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinitionList"))
-	if err := c.List(t.Context(), list); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.List(t.Context(), list))
 	for _, item := range list.Items {
 		group, _, _ := unstructured.NestedString(item.Object, "spec", "group")
 		kind, _, _ := unstructured.NestedString(item.Object, "spec", "names", "kind")
@@ -58,9 +57,7 @@ func TestKind_LifeCycleOfTheDefinition(t *testing.T) {
 	c := clientOf(t, cfg)
 	gone, other, ns := testenv.CRD(t, cfg), testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
 	crd := crdObject(t, c, gone)
-	if err := c.Delete(t.Context(), crd.DeepCopy()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Delete(t.Context(), crd.DeepCopy()))
 	eventually(t, "the kind is gone", func() bool {
 		return c.List(t.Context(), listOf(gone)) != nil
 	})
@@ -80,9 +77,7 @@ func TestKind_LifeCycleOfTheDefinition(t *testing.T) {
 	})
 	awaitCondition(t, c, obj, status.Ready, "True")
 
-	if err := c.Delete(t.Context(), crdObject(t, c, gone)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Delete(t.Context(), crdObject(t, c, gone)))
 	eventually(t, "the log says that the kind is gone", func() bool {
 		return strings.Count(o.log(), "Waiting for kind to be installed") == 2
 	})
@@ -329,9 +324,7 @@ func TestReconcile_RunThatNobodyEndedIsRepeated(t *testing.T) {
 	o.stop()
 	is.Object["status"] = status.Begin(is.Object["status"].(map[string]any),
 		status.Active{ID: newUID(), Cause: "period", Generation: is.GetGeneration(), Started: time.Now()}, false, time.Now())
-	if err := c.Status().Update(t.Context(), is); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Status().Update(t.Context(), is))
 	exec := &fakeExecutor{}
 	start(t, cfg, exec, opts)
 	eventually(t, "the lost run is made good", func() bool {

@@ -18,6 +18,7 @@ import (
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -44,9 +45,7 @@ func TestReconcile_AFinalizerThatFailsForEverHoldsUpNobody(t *testing.T) {
 	})}})
 	stuck := create(t, c, object(gvk, ns, "stuck", map[string]any{}))
 	awaitCondition(t, c, stuck, status.Ready, "True")
-	if err := c.Delete(t.Context(), stuck.DeepCopy()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Delete(t.Context(), stuck.DeepCopy()))
 	eventually(t, "many failures", func() bool { return farewells.Load() >= 20 })
 	for i := range 10 {
 		other := create(t, c, object(gvk, ns, fmt.Sprintf("other-%d", i), map[string]any{}))
@@ -176,9 +175,7 @@ func TestDependents_ChangesDuringARunAreOneMoreRun(t *testing.T) {
 		t.Helper()
 		is := configMap(ns, "flapping")
 		data := fmt.Appendf(nil, `{"data":{"n":"%d"}}`, i)
-		if err := c.Patch(t.Context(), is, client.RawPatch("application/merge-patch+json", data)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.Patch(t.Context(), is, client.RawPatch("application/merge-patch+json", data)))
 	}
 	flap(0)
 	<-began

@@ -16,6 +16,7 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/jobevent"
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -118,9 +119,7 @@ func TestLifetime_DeletionStopsTheRunAndTheFinalizerRunsAtOnce(t *testing.T) {
 	})}})
 	obj := create(t, c, object(gvk, ns, "one", map[string]any{}))
 	<-began
-	if err := c.Delete(t.Context(), obj.DeepCopy()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Delete(t.Context(), obj.DeepCopy()))
 	if second := <-began; !strings.HasSuffix(second.Content.Role, "/finalizer") {
 		t.Errorf("after the deletion, %s runs", second.Content.Role)
 	}
@@ -139,9 +138,7 @@ func TestLifetime_AGoneObjectStopsItsRun(t *testing.T) {
 	o := start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk)}})
 	obj := create(t, c, object(gvk, ns, "one", map[string]any{}))
 	<-began
-	if err := c.Delete(t.Context(), obj.DeepCopy()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Delete(t.Context(), obj.DeepCopy()))
 	eventually(t, "the run has ended", func() bool { return strings.Contains(o.log(), ErrObjectGone.Error()) })
 	quiet(t, exec, 1, "there is nothing to run")
 
@@ -204,9 +201,7 @@ func TestLifetime_AProtectedSectionIsNotCutShort(t *testing.T) {
 	})}})
 	obj := create(t, c, object(gvk, ns, "one", map[string]any{}))
 	file := <-began
-	if err := c.Delete(t.Context(), obj.DeepCopy()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Delete(t.Context(), obj.DeepCopy()))
 	eventually(t, "the section is seen", func() bool { return strings.Contains(o.log(), "goes on to the end of its protected section") })
 	settle()
 	select {
@@ -214,9 +209,7 @@ func TestLifetime_AProtectedSectionIsNotCutShort(t *testing.T) {
 		t.Fatal("the run was stopped in its protected section")
 	default:
 	}
-	if err := os.Remove(file); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Remove(file))
 	if <-stopped == false {
 		t.Error("nothing bars the way of another section")
 	}

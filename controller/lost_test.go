@@ -19,6 +19,7 @@ import (
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -60,9 +61,7 @@ func TestLost_WhatIsProvedCounts(t *testing.T) {
 			before, _ := lastRun(is.Object["status"].(map[string]any))
 			lost := status.Active{ID: newUID(), Cause: "period", Generation: is.GetGeneration(), Started: time.Now()}
 			is.Object["status"] = status.Begin(is.Object["status"].(map[string]any), lost, false, time.Now())
-			if err := c.Status().Update(t.Context(), is); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, c.Status().Update(t.Context(), is))
 			leave(t, opts.RunnerRoot, is, lost, before.Fingerprint, tt.change, tt.file)
 
 			exec := &fakeExecutor{recover: tt.recover}
@@ -100,9 +99,7 @@ func TestLost_WhatHasChangedSinceIsRun(t *testing.T) {
 	obj := create(t, c, object(gvk, ns, "one", map[string]any{"size": int64(1)}))
 	lost := status.Active{ID: newUID(), Cause: string(causeCreated), Generation: 1, Started: time.Now()}
 	obj.Object["status"] = status.Begin(nil, lost, false, time.Now())
-	if err := c.Status().Update(t.Context(), obj); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Status().Update(t.Context(), obj))
 	leave(t, opts.RunnerRoot, obj, lost, "earlier", nil, "")
 	update(t, c, obj, func(m map[string]any) { m["spec"] = map[string]any{"size": int64(2)} })
 
@@ -122,9 +119,7 @@ func leave(t *testing.T, root string, obj *unstructured.Unstructured, run status
 	t.Helper()
 	store := storeOf(t, root)
 	dir := filepath.Join(store.Object(string(obj.GetUID())), run.ID)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(dir, 0o700))
 	gvk := obj.GroupVersionKind()
 	tk := runstore.Ticket{
 		Run: run.ID, Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind, Namespace: obj.GetNamespace(), Name: obj.GetName(),
@@ -133,25 +128,17 @@ func leave(t *testing.T, root string, obj *unstructured.Unstructured, run status
 	if change != nil {
 		change(&tk)
 	}
-	data, err := json.Marshal(tk)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(json.Marshal(tk))(t)
 	if instead != "" {
 		data = []byte(instead)
 	}
-	if err := os.WriteFile(filepath.Join(dir, runstore.TicketFile), data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(dir, runstore.TicketFile), data, 0o600))
 }
 
 // storeOf is a store that is asked only where things are.
 func storeOf(t *testing.T, root string) *runstore.Store {
 	t.Helper()
-	store, err := runstore.New(runstore.Options{Root: root, MaxBytes: -1}, logr.Discard())
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := must.Get(runstore.New(runstore.Options{Root: root, MaxBytes: -1}, logr.Discard()))(t)
 	return store
 }
 
@@ -171,9 +158,7 @@ func TestSweep_RemovesWhatObjectsLeftThatWereDeletedMeanwhile(t *testing.T) {
 		leave(t, opts.RunnerRoot, obj, status.Active{ID: newUID()}, "", nil, "")
 	}
 	stranger := filepath.Join(opts.RunnerRoot, ".runs", "stranger")
-	if err := os.MkdirAll(filepath.Join(stranger, "something"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(filepath.Join(stranger, "something"), 0o700))
 
 	// The first try to find out which objects are gone fails.
 	var tried atomic.Bool

@@ -16,6 +16,7 @@ import (
 	"github.com/rolewright/rolewright/controller/fingerprint"
 	"github.com/rolewright/rolewright/internal/redact"
 	"github.com/rolewright/rolewright/internal/watches"
+	"github.com/rolewright/rolewright/test/must"
 )
 
 func TestValuesAt(t *testing.T) {
@@ -92,16 +93,10 @@ func TestLiterals_AreNamesWithoutTemplatesInTheContent(t *testing.T) {
 		playbook: "- name: Serve the managed DB\n  hosts: all\n  tasks:\n    - name: Wait\n- name: Serve {{ it }}\n",
 		filepath.Join(dir, "roles", "a", "tasks", "broken.yml"): "- name: {{ x }}\n",
 	} {
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		must.Do(t, os.WriteFile(path, []byte(text), 0o600))
 	}
-	if err := os.Symlink(outside, filepath.Join(dir, "roles", "a", "tasks", "link.yml")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Symlink(outside, filepath.Join(dir, "roles", "a", "tasks", "link.yml")))
 	l := newLiterals(fingerprint.Roots{Trees: []string{filepath.Join(dir, "roles", "a")}, Playbooks: []string{playbook}})
 	for _, tc := range []struct {
 		name, place string
@@ -136,11 +131,7 @@ func TestCredentials_AreReadWhenTheyAreNeeded(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	config := &rest.Config{BearerTokenFile: file, BearerToken: "first", Password: "pass", TLSClientConfig: rest.TLSClientConfig{KeyData: []byte("key")}}
 	for _, token := range []string{"second", "third"} {
-		if err := os.WriteFile(file, []byte(token), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff([]string{"first", "pass", "key", token}, credentials(config)); diff != "" {
-			t.Errorf("credentials (-want +got):\n%s", diff)
-		}
+		must.Do(t, os.WriteFile(file, []byte(token), 0o600))
+		must.Be(t, "credentials", []string{"first", "pass", "key", token}, credentials(config))
 	}
 }

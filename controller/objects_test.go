@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"k8s.io/apimachinery/pkg/types"
@@ -14,6 +13,7 @@ import (
 	"github.com/rolewright/rolewright/internal/metrics"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -26,9 +26,7 @@ func TestObjects_AgesAreThoseOfTheOldest(t *testing.T) {
 	a.mark(two, now.Add(time.Hour))
 	a.setDeleted(two, now.Add(-time.Hour))
 	want := metrics.Ages{Queue: time.Minute, Deletion: time.Hour}
-	if diff := gocmp.Diff(want, a.oldest(now)); diff != "" {
-		t.Errorf("ages (-want +got):\n%s", diff)
-	}
+	must.Be(t, "ages", want, a.oldest(now))
 	if since := a.take(one, now); !since.Equal(now.Add(-time.Minute)) {
 		t.Errorf("the first is due since %s", since)
 	}
@@ -51,10 +49,7 @@ func TestMetrics_ShowWhatWaits(t *testing.T) {
 	cfg := testenv.Config(t)
 	c, gvk, ns := clientOf(t, cfg), testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
 	reg := prometheus.NewPedanticRegistry()
-	recorder, err := metrics.New(reg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	recorder := must.Get(metrics.New(reg))(t)
 	goOn := make(chan struct{})
 	var broken atomic.Bool
 	broken.Store(true)
@@ -76,10 +71,7 @@ func TestMetrics_ShowWhatWaits(t *testing.T) {
 	eventually(t, "the first run", func() bool { return o.exec.count() == 1 })
 	update(t, c, obj, func(o map[string]any) { o["spec"] = map[string]any{"size": int64(2)} })
 	value := func(name string) float64 {
-		families, err := reg.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
+		families := must.Get(reg.Gather())(t)
 		for _, f := range families {
 			if f.GetName() == name {
 				return f.GetMetric()[0].GetGauge().GetValue()
@@ -92,9 +84,7 @@ func TestMetrics_ShowWhatWaits(t *testing.T) {
 	eventually(t, "the second run, and nothing to wait", func() bool {
 		return o.exec.count() == 2 && value("rolewright_queue_oldest_seconds") == 0
 	})
-	if err := c.Delete(t.Context(), obj); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Delete(t.Context(), obj))
 	eventually(t, "the deletion to be seen to wait", func() bool {
 		return value("rolewright_deletion_oldest_seconds") > 0 && o.exec.count() > 3 // a finalizer run has failed
 	})

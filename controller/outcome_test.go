@@ -16,6 +16,7 @@ import (
 	"github.com/rolewright/rolewright/internal/redact"
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/jobevent"
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // Every reason that a verdict can have is known as ours: the condition that
@@ -100,18 +101,13 @@ func TestOutcome_OfAHelperThatIsKilled(t *testing.T) {
 		got = append(got, fmt.Sprint(run.Result, " ", run.Reason, " ", run.Attempts))
 	}
 	want := []string{"Interrupted HelperKilled 0", "Failed RunnerDied 1", "Failed RunnerDied 2"}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("ends (-want +got):\n%s", diff)
-	}
+	must.Be(t, "ends", want, got)
 }
 
 // reasonsOf are the constants of a type in a file.
 func reasonsOf(t *testing.T, file, kind string) []string {
 	t.Helper()
-	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	parsed := must.Get(parser.ParseFile(token.NewFileSet(), file, nil, 0))(t)
 	var found []string
 	ast.Inspect(parsed, func(n ast.Node) bool {
 		spec, ok := n.(*ast.ValueSpec)
@@ -121,10 +117,7 @@ func reasonsOf(t *testing.T, file, kind string) []string {
 		name, isName := spec.Type.(*ast.Ident)
 		value, isValue := spec.Values[0].(*ast.BasicLit)
 		if isName && isValue && name.Name == kind {
-			text, err := strconv.Unquote(value.Value)
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := must.Get(strconv.Unquote(value.Value))(t)
 			found = append(found, text)
 		}
 		return true

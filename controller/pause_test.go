@@ -12,6 +12,7 @@ import (
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -94,9 +95,7 @@ func TestPause_FinishesTheRunAndBeginsNone(t *testing.T) {
 	if ran == 1 {
 		t.Error("what changed was not run")
 	}
-	if err := c.Delete(t.Context(), obj.DeepCopy()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Delete(t.Context(), obj.DeepCopy()))
 	eventually(t, "the object is finalized", func() bool {
 		return apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(obj), obj.DeepCopy()))
 	})

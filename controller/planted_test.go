@@ -25,6 +25,7 @@ import (
 	opmetrics "github.com/rolewright/rolewright/internal/metrics"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -55,9 +56,7 @@ func process(t *testing.T, run string) (lives func() bool) {
 	t.Helper()
 	cmd := exec.Command("sleep", "3600")
 	cmd.Env = []string{"ROLEWRIGHT_RUN=" + run}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	ended := make(chan struct{})
 	go func() {
 		_ = cmd.Wait() // it is killed in any case
@@ -81,7 +80,7 @@ func process(t *testing.T, run string) (lives func() bool) {
 func tree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
-	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+	must.Do(t, filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -92,10 +91,7 @@ func tree(t *testing.T, dir string) map[string]string {
 			found[path] = info.Mode().String() + " " + string(data)
 		}
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return found
 }
 
@@ -207,10 +203,7 @@ func TestPlanted_AStatusTouchesNothingOfOthers(t *testing.T) {
 	cfg := testenv.Config(t)
 	c, gvk, ns := clientOf(t, cfg), testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
 	base := t.TempDir()
-	recorder, err := opmetrics.New(prometheus.NewRegistry())
-	if err != nil {
-		t.Fatal(err)
-	}
+	recorder := must.Get(opmetrics.New(prometheus.NewRegistry()))(t)
 	opts := Options{RunnerRoot: filepath.Join(base, "runner"), InjectOwnerRef: true, RetryMin: time.Hour, RetryMax: time.Hour, Metrics: recorder,
 		Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) {
 			w.MaxRunnerArtifacts, w.WatchDependentResources, w.MaxConcurrentReconciles = 1, true, 8
@@ -235,12 +228,8 @@ func TestPlanted_AStatusTouchesNothingOfOthers(t *testing.T) {
 	live := <-victim
 	victimLives := process(t, live.ID)
 	for _, path := range []string{"precious/file", "elsewhere/command", "elsewhere/sub/file"} {
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(base, path)), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(base, path), []byte(`{"important":"config"}`), 0o640); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(filepath.Dir(filepath.Join(base, path)), 0o700))
+		must.Do(t, os.WriteFile(filepath.Join(base, path), []byte(`{"important":"config"}`), 0o640))
 	}
 	canaries := func() map[string]string {
 		all := map[string]string{}

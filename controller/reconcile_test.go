@@ -19,6 +19,7 @@ import (
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -167,9 +168,7 @@ func TestReconcile_StatusConflictsLoseNothing(t *testing.T) {
 		t.Errorf("status written by the role: %v", st)
 	}
 	want := map[string]any{"type": "DatabaseUp", "status": "True", "severity": "none", "weight": 1.25, "lastTransitionTime": "2020-01-01T00:00:00.5Z"}
-	if diff := cmp.Diff(want, condition(is, "DatabaseUp")); diff != "" {
-		t.Errorf("condition written by the role (-want +got):\n%s", diff)
-	}
+	must.Be(t, "condition written by the role", want, condition(is, "DatabaseUp"))
 	settle()
 	if n := exec.count(); n != 1 {
 		t.Errorf("%d runs, want 1: a conflict is no reason to run again\n%s", n, o.log())
@@ -272,9 +271,7 @@ func TestReconcile_FinalizerGoesOnlyAfterAProvedSuccess(t *testing.T) {
 	if diff := cmp.Diff([]string{"example.com/finalizer"}, is.GetFinalizers()); diff != "" {
 		t.Fatalf("finalizers: %s", diff)
 	}
-	if err := c.Delete(t.Context(), is); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Delete(t.Context(), is))
 	eventually(t, "the first failed finalizer run is shown", func() bool {
 		is := object(gvk, ns, "one", nil)
 		if err := c.Get(t.Context(), client.ObjectKeyFromObject(obj), is); err != nil {
@@ -320,9 +317,7 @@ func TestReconcile_ResultOfADeletedObjectIsNotItsSuccessors(t *testing.T) {
 	start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk)}, ProgressInterval: 50 * time.Millisecond})
 	obj := create(t, c, object(gvk, ns, "one", map[string]any{}))
 	<-begun
-	if err := c.Delete(t.Context(), obj); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Delete(t.Context(), obj))
 	successor := create(t, c, object(gvk, ns, "one", map[string]any{}))
 	close(release)
 	var seen []string
@@ -357,10 +352,8 @@ func TestReconcile_ObjectsWithoutGenerationRunOnRealChanges(t *testing.T) {
 	update(t, c, cm, func(m map[string]any) { m["data"] = map[string]any{"a": "2"} })
 	eventually(t, "the run for the change", func() bool { return exec.count() == 2 })
 	// The same content again, with other bookkeeping.
-	if err := c.Patch(t.Context(), cm.DeepCopy(), client.RawPatch("application/merge-patch+json", []byte(`{"data":{"a":"2"}}`)),
-		client.FieldOwner("another")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Patch(t.Context(), cm.DeepCopy(), client.RawPatch("application/merge-patch+json", []byte(`{"data":{"a":"2"}}`)),
+		client.FieldOwner("another")))
 	settle()
 	if n := exec.count(); n != 2 {
 		t.Errorf("%d runs, want 2", n)
@@ -472,9 +465,7 @@ func TestReconcile_ArtifactsAreBoundedAndGoWithTheObject(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(link, "artifacts")); err != nil {
 		t.Errorf("the documented path does not resolve: %v", err)
 	}
-	if err := c.Delete(t.Context(), obj); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Delete(t.Context(), obj))
 	eventually(t, "the directories go with the object", func() bool {
 		_, dirErr := os.Lstat(dir)
 		_, linkErr := os.Lstat(link)

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // callsOf answers what a test needs.
@@ -62,10 +64,7 @@ func TestCalls(t *testing.T) {
 		"fenced":          {refused, "POST", "/rolewright/v1/run/echo", "", 503, "the object is gone"},
 		"fenced, asks":    {refused, "GET", "/rolewright/v1/run", "", 200, "id"},
 	} {
-		req, err := http.NewRequestWithContext(t.Context(), tt.method, p.URL()+tt.path, strings.NewReader(tt.body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := must.Get(http.NewRequestWithContext(t.Context(), tt.method, p.URL()+tt.path, strings.NewReader(tt.body)))(t)
 		resp, err := tt.client.Do(req)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // A run that is confined to its owner's namespace reaches nothing else, whatever the
@@ -67,10 +69,7 @@ func TestConfine_ReachesTheOwnNamespaceOnly(t *testing.T) {
 		for _, only := range []bool{true, false} {
 			_, client, _ := admit(t, p, Grant{Owner: tt.owner, OwnNamespaceOnly: only})
 			before := len(api.seen())
-			req, err := http.NewRequestWithContext(t.Context(), tt.method, p.URL()+tt.path, strings.NewReader(""))
-			if err != nil {
-				t.Fatal(err)
-			}
+			req := must.Get(http.NewRequestWithContext(t.Context(), tt.method, p.URL()+tt.path, strings.NewReader("")))(t)
 			resp, err := client.Do(req)
 			if err != nil {
 				t.Fatalf("%s %s: %v", tt.method, tt.path, err)

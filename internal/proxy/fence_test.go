@@ -12,12 +12,12 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -137,16 +137,12 @@ func TestFence_IsAskedAfterTheBodyIsThere(t *testing.T) {
 		_ = resp.Body.Close()
 		done <- resp.StatusCode
 	}()
-	if _, err := io.WriteString(sink, `{"kind":"ConfigMap",`); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(io.WriteString(sink, `{"kind":"ConfigMap",`))(t)
 	if asked.Load() {
 		t.Error("the fence is asked before the body is there")
 	}
 	lost.Store(true)
-	if _, err := io.WriteString(sink, `"apiVersion":"v1","metadata":{"name":"late"}}`); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(io.WriteString(sink, `"apiVersion":"v1","metadata":{"name":"late"}}`))(t)
 	_ = sink.Close()
 	if code := <-done; code != http.StatusServiceUnavailable {
 		t.Errorf("answered %d", code)
@@ -181,18 +177,13 @@ func TestFence_IsAskedAfterTheObjectHasBeenLookedAt(t *testing.T) {
 	for _, a := range api.seen() {
 		methods = append(methods, a.Method)
 	}
-	if diff := cmp.Diff([]string{"GET"}, methods); diff != "" {
-		t.Errorf("arrived (-want +got):\n%s", diff)
-	}
+	must.Be(t, "arrived", []string{"GET"}, methods)
 }
 
 func TestFence_WatchesOutliveTheLeadership(t *testing.T) {
 	cfg := testenv.Config(t)
 	namespace := testenv.Namespace(t, cfg)
-	direct, err := kubernetes.NewForConfig(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	direct := must.Get(kubernetes.NewForConfig(cfg))(t)
 	var lost atomic.Bool
 	p := startProxy(t, cfg, func(o *Options) {
 		o.MayWrite = func() error {
@@ -204,19 +195,14 @@ func TestFence_WatchesOutliveTheLeadership(t *testing.T) {
 	})
 	a, _, _ := admit(t, p, Grant{})
 	proxied := clientOf(t, a)
-	w, err := proxied.CoreV1().ConfigMaps(namespace).Watch(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=seen"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := must.Get(proxied.CoreV1().ConfigMaps(namespace).Watch(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=seen"}))(t)
 	defer w.Stop()
 	lost.Store(true)
 	seen := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "seen"}}
 	if _, err := proxied.CoreV1().ConfigMaps(namespace).Create(t.Context(), seen, metav1.CreateOptions{}); err == nil || !strings.Contains(err.Error(), errFollower.Error()) {
 		t.Errorf("a write is answered %v", err)
 	}
-	if _, err := direct.CoreV1().ConfigMaps(namespace).Create(t.Context(), seen, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(direct.CoreV1().ConfigMaps(namespace).Create(t.Context(), seen, metav1.CreateOptions{}))(t)
 	if e, ok := <-w.ResultChan(); !ok || e.Object.(*corev1.ConfigMap).Name != "seen" {
 		t.Errorf("the watch says %v", e)
 	}
@@ -225,10 +211,7 @@ func TestFence_WatchesOutliveTheLeadership(t *testing.T) {
 // clientOf is a client like those of runs.
 func clientOf(t testing.TB, a *Access) kubernetes.Interface {
 	t.Helper()
-	client, err := kubernetes.NewForConfig(configOf(t, a))
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := must.Get(kubernetes.NewForConfig(configOf(t, a)))(t)
 	return client
 }
 

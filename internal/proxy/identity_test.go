@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -125,10 +126,7 @@ func dialers(t testing.TB, p *Proxy) map[string]dialer {
 	config.ClientSessionCache = tls.NewLRUClientSessionCache(1) // thousands of handshakes take their time
 	dial := func(t testing.TB) net.Conn {
 		t.Helper()
-		conn, err := net.Dial("tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := must.Get(net.Dial("tcp", address))(t)
 		t.Cleanup(func() { _ = conn.Close() })
 		return conn
 	}
@@ -363,10 +361,7 @@ func TestIdentity_TheAPIServerServesNoForgery(t *testing.T) {
 	if events := testenv.AuditEvents(t, func(e testenv.AuditEvent) bool { return e.UserAgent == agent }); len(events) != 0 {
 		t.Errorf("the API server has been asked: %+v", events)
 	}
-	client, err := kubernetes.NewForConfig(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := must.Get(kubernetes.NewForConfig(cfg))(t)
 	if _, err := client.CoreV1().ConfigMaps(namespace).Get(t.Context(), "forged", metav1.GetOptions{}); err == nil {
 		t.Error("a forgery has created something")
 	}
@@ -488,15 +483,9 @@ func ownerNamed(o Owner) []byte {
 func TestAnonymous_OwnersTagMarksWhatIsCreated(t *testing.T) {
 	cfg := testenv.Config(t)
 	namespace := testenv.Namespace(t, cfg)
-	direct, err := kubernetes.NewForConfig(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	direct := must.Get(kubernetes.NewForConfig(cfg))(t)
 	configMaps := direct.CoreV1().ConfigMaps(namespace)
-	parent, err := configMaps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner"}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	parent := must.Get(configMaps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "owner"}}, metav1.CreateOptions{}))(t)
 	var numbers counts
 	var asked []Owner
 	var mu sync.Mutex
@@ -537,10 +526,7 @@ func TestAnonymous_OwnersTagMarksWhatIsCreated(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			body := fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q}}`, name)
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, strings.Replace(p.URL(), "https", "http", 1)+"/api/v1/namespaces/"+namespace+"/configmaps", strings.NewReader(body))
-			if err != nil {
-				t.Fatal(err)
-			}
+			req := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPost, strings.Replace(p.URL(), "https", "http", 1)+"/api/v1/namespaces/"+namespace+"/configmaps", strings.NewReader(body)))(t)
 			req.Header.Set("Content-Type", "application/json")
 			switch {
 			case tt.authorization != "":
@@ -559,17 +545,12 @@ func TestAnonymous_OwnersTagMarksWhatIsCreated(t *testing.T) {
 			if tt.code != http.StatusCreated {
 				return
 			}
-			got, err := configMaps.Get(t.Context(), name, metav1.GetOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := must.Get(configMaps.Get(t.Context(), name, metav1.GetOptions{}))(t)
 			var owners []string
 			for _, ref := range got.OwnerReferences {
 				owners = append(owners, string(ref.UID))
 			}
-			if diff := cmp.Diff(tt.owners, owners); diff != "" {
-				t.Errorf("owners (-want +got):\n%s", diff)
-			}
+			must.Be(t, "owners", tt.owners, owners)
 		})
 	}
 	if _, n := numbers.get(); n != 8 {

@@ -34,6 +34,7 @@ import (
 	"k8s.io/client-go/transport"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -46,10 +47,7 @@ func TestListen_OnlyLoopbackHears(t *testing.T) {
 			t.Errorf("a listener is at %v", l.Addr())
 		}
 	}
-	addresses, err := net.InterfaceAddrs()
-	if err != nil {
-		t.Fatal(err)
-	}
+	addresses := must.Get(net.InterfaceAddrs())(t)
 	for _, a := range addresses {
 		ip, _, err := net.ParseCIDR(a.String())
 		if err != nil || ip.IsLoopback() || ip.IsLinkLocalUnicast() {
@@ -121,29 +119,17 @@ func TestKubeconfig_IsWhatClientsLoad(t *testing.T) {
 	var servers []string
 	for _, namespace := range []string{"first", "second"} {
 		a, _, token := admit(t, p, Grant{Owner: Owner{Namespace: namespace}})
-		data, err := a.Kubeconfig()
-		if err != nil {
-			t.Fatal(err)
-		}
-		loaded, err := clientcmd.Load(data)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.Get(a.Kubeconfig())(t)
+		loaded := must.Get(clientcmd.Load(data))(t)
 		if want := namespace + "/proxy-server"; loaded.CurrentContext != want || loaded.Contexts[want].Namespace != "" {
 			t.Errorf("the context is %q in namespace %q", loaded.CurrentContext, loaded.Contexts[want].Namespace)
 		}
-		config, err := clientcmd.RESTConfigFromKubeConfig(data)
-		if err != nil {
-			t.Fatal(err)
-		}
+		config := must.Get(clientcmd.RESTConfigFromKubeConfig(data))(t)
 		servers = append(servers, config.Host)
 		if config.BearerToken != token {
 			t.Error("the token is another")
 		}
-		client, err := kubernetes.NewForConfig(config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		client := must.Get(kubernetes.NewForConfig(config))(t)
 		if _, err := client.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{Limit: 1}); err != nil {
 			t.Errorf("a client of %s: %v", namespace, err)
 		}
@@ -165,10 +151,7 @@ const patient = time.Hour
 
 func withPatience(t *testing.T, api *scripted, patience time.Duration) *Proxy {
 	t.Helper()
-	p, err := New(t.Context(), Options{Config: api.config()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(New(t.Context(), Options{Config: api.config()}))(t)
 	p.headerTimeout, p.bodyTimeout = patience, patience
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan error, 1)
@@ -231,9 +214,7 @@ func TestSlowClients_AreCutAndHinderNobody(t *testing.T) {
 			t.Parallel() // each that is not cut shows by itself
 			conn := conns[i]
 			end := time.Now().Add(time.Minute) // far beyond the patience; a failure, not a measure
-			if err := conn.SetReadDeadline(end); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, conn.SetReadDeadline(end))
 			r := bufio.NewReader(conn)
 			if c.answered != 0 {
 				resp, err := http.ReadResponse(r, nil) //nolint:bodyclose // the connection is
@@ -266,10 +247,7 @@ func TestBody_TheLimitIsTheAPIServersOwn(t *testing.T) {
 	namespace := testenv.Namespace(t, cfg)
 	p := startProxy(t, cfg)
 	_, client, _ := admit(t, p, Grant{})
-	tr, err := rest.TransportFor(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tr := must.Get(rest.TransportFor(cfg))(t)
 	ways := map[string]func(string) string{"direct": nil, "proxied": nil}
 	for way := range ways {
 		ways[way] = func(extra string) string {
@@ -388,9 +366,7 @@ func TestLoad_APanicEndsOneRequestAlone(t *testing.T) {
 	if got := requests["delete/ConfigMap/failed"]; got >= 10 {
 		requests["delete/ConfigMap/failed"] = 10
 	}
-	if diff := cmp.Diff(want, requests); diff != "" {
-		t.Errorf("counted (-want +got):\n%s", diff)
-	}
+	must.Be(t, "counted", want, requests)
 }
 
 func TestErrors_AnAPIServerThatIsAwayIs502(t *testing.T) {
@@ -439,10 +415,7 @@ func TestErrors_WhatTheAPIServerAnswersPassesUnchanged(t *testing.T) {
 			"X-Kubernetes-Pf-Flowschema-Uid": {"f"}, "Www-Authenticate": {"Basic"}, "Location": {"https://elsewhere.example/"},
 		}, fmt.Sprintf(`{"kind":"Status","code":%d}`+"\n", code)}
 		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete} {
-			req, err := http.NewRequestWithContext(t.Context(), method, p.URL()+"/api/v1/namespaces/n/pods", strings.NewReader(`{"kind":"Pod"}`))
-			if err != nil {
-				t.Fatal(err)
-			}
+			req := must.Get(http.NewRequestWithContext(t.Context(), method, p.URL()+"/api/v1/namespaces/n/pods", strings.NewReader(`{"kind":"Pod"}`)))(t)
 			req.Header.Set("Content-Type", "application/json")
 			resp, err := client.Transport.RoundTrip(req)
 			if err != nil {
@@ -540,9 +513,7 @@ func TestLog_EveryWriteHasALineAndNoneItsBody(t *testing.T) {
 		{"create", pods, "eviction", "n", "p", "ok", 200, false}, {"create", secrets, "", "n", "", "ok", 200, true},
 		{"delete", secrets, "", "n", "refused", "refused", 0, false},
 	}
-	if diff := cmp.Diff(want, found); diff != "" {
-		t.Errorf("lines (-want +got):\n%s", diff)
-	}
+	must.Be(t, "lines", want, found)
 	for _, secret := range []string{"hunter2", a.token, operatorToken} {
 		if strings.Contains(text.String(), secret) {
 			t.Errorf("%q is in the log:\n%s", secret, text.String())
@@ -575,9 +546,7 @@ func TestLog_SkippingCacheLookupIsTheIncumbentsLine(t *testing.T) {
 		`"Skipping cache lookup","resource":{"IsResourceRequest":true,"Path":"/api/v1/namespaces/ns/pods/p/log","Verb":"get","APIPrefix":"api","APIGroup":"","APIVersion":"v1","Namespace":"ns","Resource":"pods","Subresource":"log","Name":"p","Parts":["pods","p","log"]}}`,
 		`"Skipping cache lookup","resource":{"IsResourceRequest":true,"Path":"/apis/x.y/v1/things","Verb":"watch","APIPrefix":"apis","APIGroup":"x.y","APIVersion":"v1","Namespace":"","Resource":"things","Subresource":"","Name":"","Parts":["things"]}}`,
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("lines (-want +got):\n%s", diff)
-	}
+	must.Be(t, "lines", want, got)
 }
 
 // secured is an API server behind TLS that accepts only the credentials that are
@@ -635,9 +604,7 @@ func TestCredentials_APluginIsAskedAgain(t *testing.T) {
 	plugin, secret := filepath.Join(dir, "plugin"), filepath.Join(dir, "secret")
 	write(t, secret, "first")
 	write(t, plugin, "#!/bin/sh\nprintf '{\"apiVersion\":\"client.authentication.k8s.io/v1\",\"kind\":\"ExecCredential\",\"status\":{\"token\":\"%s\"}}' \"$(cat "+secret+")\"\n")
-	if err := os.Chmod(plugin, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Chmod(plugin, 0o700))
 	p := startProxy(t, &rest.Config{
 		Host: api.URL, TLSClientConfig: rest.TLSClientConfig{CAData: ca},
 		ExecProvider: &clientcmdapi.ExecConfig{APIVersion: "client.authentication.k8s.io/v1", Command: plugin, InteractiveMode: clientcmdapi.NeverExecInteractiveMode},
@@ -680,16 +647,11 @@ func clientCertificate(t *testing.T) (cert, key string, der []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(made.PrivateKey)
-	if err != nil {
-		t.Fatal(err)
-	}
+	keyDER := must.Get(x509.MarshalPKCS8PrivateKey(made.PrivateKey))(t)
 	return string(certPEM), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})), made.Certificate[0]
 }
 
 func write(t *testing.T, path, content string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, []byte(content), 0o600))
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -52,10 +53,7 @@ func TestRecord_TellsWhatHasToBePermitted(t *testing.T) {
 		}},
 		{"GET", "/api/v1/namespaces/" + ns, "", "", []string{"get /namespaces/ namespaced=false owned=false Widget"}},
 	} {
-		req, err := http.NewRequestWithContext(t.Context(), tt.method, p.URL()+tt.path, strings.NewReader(tt.body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := must.Get(http.NewRequestWithContext(t.Context(), tt.method, p.URL()+tt.path, strings.NewReader(tt.body)))(t)
 		if tt.contentType != "" {
 			req.Header.Set("Content-Type", tt.contentType)
 		}

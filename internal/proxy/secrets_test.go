@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -74,9 +75,7 @@ func TestSecrets_ValuesAreKnownWhenTheAnswerIs(t *testing.T) {
 		},
 		StringData: map[string]string{"password": "value as stored"},
 	}
-	if _, err := direct.Create(t.Context(), stored, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(direct.Create(t.Context(), stored, metav1.CreateOptions{}))(t)
 	p := startProxy(t, cfg)
 	secrets := &told{}
 	_, client, token := admit(t, p, Grant{Secrets: secrets})
@@ -112,10 +111,7 @@ func TestSecrets_ValuesAreKnownWhenTheAnswerIs(t *testing.T) {
 		{name: "delete", method: "DELETE", url: all + "/made"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			req, err := http.NewRequestWithContext(t.Context(), cmp.Or(tc.method, http.MethodGet), tc.url, strings.NewReader(tc.body))
-			if err != nil {
-				t.Fatal(err)
-			}
+			req := must.Get(http.NewRequestWithContext(t.Context(), cmp.Or(tc.method, http.MethodGet), tc.url, strings.NewReader(tc.body)))(t)
 			req.Header.Set("Accept", tc.accept)
 			if tc.contentType != "" {
 				req.Header.Set("Content-Type", tc.contentType)
@@ -161,9 +157,7 @@ func TestSecrets_ValuesThatAreNotReadAreInTheAnswerOrWithheld(t *testing.T) {
 		_, err := kubernetes.NewForConfigOrDie(through).CoreV1().Secrets(ns).Create(t.Context(), secret, metav1.CreateOptions{})
 		return err
 	}
-	if err := create(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, create())
 	if got, withheld := secrets.take(); withheld || !slices.Equal(got, []string{"value as sent"}) {
 		t.Errorf("told %q, withheld %t", got, withheld)
 	}
@@ -184,14 +178,8 @@ func TestSecrets_ValuesThatAreNotReadAreInTheAnswerOrWithheld(t *testing.T) {
 
 func TestDeletesNothing(t *testing.T) {
 	encoded := func(options metav1.DeleteOptions) string {
-		raw, err := options.Marshal()
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, err := (&runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"}, Raw: raw}).Marshal()
-		if err != nil {
-			t.Fatal(err)
-		}
+		raw := must.Get(options.Marshal())(t)
+		body := must.Get((&runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"}, Raw: raw}).Marshal())(t)
 		return "k8s\x00" + string(body)
 	}
 	for body, want := range map[string]bool{
@@ -215,10 +203,7 @@ func TestSecrets_ValuesOfAWatchAreKnownWithEachEvent(t *testing.T) {
 	secrets := &told{}
 	a, client, _ := admit(t, p, Grant{Secrets: secrets})
 	secrets.take()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.URL()+"/api/v1/namespaces/"+ns+"/secrets?watch=true", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, p.URL()+"/api/v1/namespaces/"+ns+"/secrets?watch=true", nil))(t)
 	req.Header.Set("Accept", asJSON)
 	resp, err := client.Do(req)
 	if err != nil {
@@ -227,22 +212,15 @@ func TestSecrets_ValuesOfAWatchAreKnownWithEachEvent(t *testing.T) {
 	defer resp.Body.Close()
 	through := configOf(t, a)
 	through.ContentType = asProtobuf
-	watch, err := kubernetes.NewForConfigOrDie(through).CoreV1().Secrets(ns).Watch(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	watch := must.Get(kubernetes.NewForConfigOrDie(through).CoreV1().Secrets(ns).Watch(t.Context(), metav1.ListOptions{}))(t)
 	defer watch.Stop()
 	lines := bufio.NewReader(resp.Body)
 	for i := range 3 {
 		value := fmt.Sprintf("value number %d", i)
-		if _, err := direct.Create(t.Context(), &corev1.Secret{
+		must.Get(direct.Create(t.Context(), &corev1.Secret{
 			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("s%d", i)}, StringData: map[string]string{"a": value},
-		}, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := lines.ReadString('\n'); err != nil {
-			t.Fatal(err)
-		}
+		}, metav1.CreateOptions{}))(t)
+		must.Get(lines.ReadString('\n'))(t)
 		if event := <-watch.ResultChan(); event.Object.(*corev1.Secret).Name != fmt.Sprintf("s%d", i) {
 			t.Errorf("event: %v", event)
 		}
@@ -260,9 +238,7 @@ func TestSecrets_RequestedTokensAreKnownWhenTheAnswerIs(t *testing.T) {
 	cfg := testenv.Config(t)
 	ns := testenv.Namespace(t, cfg)
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "asked"}}
-	if _, err := kubernetes.NewForConfigOrDie(cfg).CoreV1().ServiceAccounts(ns).Create(t.Context(), account, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(kubernetes.NewForConfigOrDie(cfg).CoreV1().ServiceAccounts(ns).Create(t.Context(), account, metav1.CreateOptions{}))(t)
 	p := startProxy(t, cfg)
 	secrets := &told{}
 	a, _, _ := admit(t, p, Grant{Secrets: secrets})
@@ -270,11 +246,8 @@ func TestSecrets_RequestedTokensAreKnownWhenTheAnswerIs(t *testing.T) {
 		secrets.take()
 		through := configOf(t, a)
 		through.ContentType = encoding
-		answer, err := kubernetes.NewForConfigOrDie(through).CoreV1().ServiceAccounts(ns).CreateToken(t.Context(), "asked",
-			&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		answer := must.Get(kubernetes.NewForConfigOrDie(through).CoreV1().ServiceAccounts(ns).CreateToken(t.Context(), "asked",
+			&authenticationv1.TokenRequest{}, metav1.CreateOptions{}))(t)
 		if got, withheld := secrets.take(); withheld || !slices.Equal(got, []string{answer.Status.Token}) {
 			t.Errorf("%s: told %d values, withheld %t; want the token", encoding, len(got), withheld)
 		}
@@ -308,10 +281,7 @@ func TestRevoke_DoesNotWaitForSecretsToBeTold(t *testing.T) {
 			p := startProxy(t, api.config())
 			secrets := &blocked{begun: make(chan struct{})}
 			a, client, _ := admit(t, p, Grant{Secrets: secrets})
-			req, err := http.NewRequestWithContext(t.Context(), method, p.URL()+"/api/v1/namespaces/x/secrets", strings.NewReader(secret))
-			if err != nil {
-				t.Fatal(err)
-			}
+			req := must.Get(http.NewRequestWithContext(t.Context(), method, p.URL()+"/api/v1/namespaces/x/secrets", strings.NewReader(secret)))(t)
 			req.Header.Set("Content-Type", asJSON)
 			done := make(chan struct{})
 			go func() {

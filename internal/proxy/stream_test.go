@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -30,19 +31,14 @@ func TestWatch_EventsComeAsTheyHappen(t *testing.T) {
 	namespace := testenv.Namespace(t, cfg)
 	a, _, _ := admit(t, startProxy(t, cfg), Grant{})
 	client := clientOf(t, a).CoreV1().ConfigMaps(namespace)
-	w, err := client.Watch(t.Context(), metav1.ListOptions{LabelSelector: "seen in (yes,no)"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := must.Get(client.Watch(t.Context(), metav1.ListOptions{LabelSelector: "seen in (yes,no)"}))(t)
 	defer w.Stop()
 	// Each event is awaited before the next is caused: one that were kept back
 	// until more come would never be seen.
 	for i := range 20 {
 		name := fmt.Sprintf("c%d", i)
 		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"seen": "yes"}}}
-		if _, err := client.Create(t.Context(), cm, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(client.Create(t.Context(), cm, metav1.CreateOptions{}))(t)
 		e, ok := <-w.ResultChan()
 		if got, _ := e.Object.(*corev1.ConfigMap); !ok || e.Type != "ADDED" || got == nil || got.Name != name {
 			t.Fatalf("event %d is %v", i, e)
@@ -55,28 +51,16 @@ func TestReads_AreAnsweredAsDirectly(t *testing.T) {
 	namespace := testenv.Namespace(t, cfg)
 	p := startProxy(t, cfg)
 	_, proxied, _ := admit(t, p, Grant{Inject: true})
-	tr, err := rest.TransportFor(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tr := must.Get(rest.TransportFor(cfg))(t)
 	direct := &http.Client{Transport: tr}
-	client, err := kubernetes.NewForConfig(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := must.Get(kubernetes.NewForConfig(cfg))(t)
 	var version string
 	for i := range 7 {
 		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("c%d", i), Labels: map[string]string{"n": fmt.Sprint(i)}}}
-		made, err := client.CoreV1().ConfigMaps(namespace).Create(t.Context(), cm, metav1.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		made := must.Get(client.CoreV1().ConfigMaps(namespace).Create(t.Context(), cm, metav1.CreateOptions{}))(t)
 		version = made.ResourceVersion
 	}
-	first, err := client.CoreV1().ConfigMaps(namespace).List(t.Context(), metav1.ListOptions{Limit: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := must.Get(client.CoreV1().ConfigMaps(namespace).List(t.Context(), metav1.ListOptions{Limit: 2}))(t)
 	base := "/api/v1/namespaces/" + namespace + "/configmaps"
 	for _, path := range []string{
 		base + "/c1", base + "/none", base + "?labelSelector=n+in+(1,2),n!=2", base + "?labelSelector=n%20notin%20(1)", base + "?labelSelector=!n", base + "?labelSelector=((",
@@ -96,10 +80,7 @@ func TestReads_AreAnsweredAsDirectly(t *testing.T) {
 				Type, Cache, Body string
 			}
 			ask := func(c *http.Client, server string) answer {
-				req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server+path, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				req := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, server+path, nil))(t)
 				req.Header.Set("Accept", accept)
 				resp, err := c.Do(req)
 				if err != nil {
@@ -167,10 +148,7 @@ func TestStream_AClientThatDoesNotReadStopsTheAPIServer(t *testing.T) {
 			cfg.Insecure = strings.HasPrefix(api.URL, "https")
 			p := startProxy(t, cfg)
 			_, client, _ := admit(t, p, Grant{})
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.URL()+"/api/v1/namespaces/n/pods/p/log?follow=true", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			req := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, p.URL()+"/api/v1/namespaces/n/pods/p/log?follow=true", nil))(t)
 			resp, err := client.Do(req)
 			if err != nil {
 				t.Fatal(err)
@@ -238,9 +216,7 @@ func upgraded(t testing.TB, dial dialer, token, method, path, protocol string) (
 
 func repeats(t testing.TB, conn net.Conn, r *bufio.Reader, text string) {
 	t.Helper()
-	if _, err := io.WriteString(conn, text); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(io.WriteString(conn, text))(t)
 	got := make([]byte, len(text))
 	if _, err := io.ReadFull(r, got); err != nil || string(got) != text {
 		t.Fatalf("%q comes back, %v", got, err)
@@ -392,10 +368,7 @@ func TestStream_AClientThatIsGoneFreesEverything(t *testing.T) {
 func TestStart_ReturnsWhenNothingIsServedAnyMore(t *testing.T) {
 	e := &endless{}
 	api := script(t, e.ServeHTTP, plainly)
-	p, err := New(t.Context(), Options{Config: api.config(), Anonymous: func(Owner) Grant { return Grant{} }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(New(t.Context(), Options{Config: api.config(), Anonymous: func(Owner) Grant { return Grant{} }}))(t)
 	var serving atomic.Int64
 	p.direct, p.upgrades = counting(p.direct, &serving), counting(p.upgrades, &serving)
 	ctx, stop := context.WithCancel(t.Context())

@@ -7,15 +7,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // TestScaffold deploys a project of `rolewright init` and `create api` with its own Makefile; `make e2e` has made the
 // project, and its image with its own Dockerfile.
 func TestScaffold(t *testing.T) {
-	bin, err := filepath.Abs(filepath.Join(repository, "bin"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	bin := must.Get(filepath.Abs(filepath.Join(repository, "bin")))(t)
 	s := &shell{dir: filepath.Join(bin, "image/site-operator")}
 	deploy := exec.Command("make", "deploy", "IMG=site-operator:v0.0.1")
 	deploy.Dir = s.dir

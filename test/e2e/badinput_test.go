@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // refusedStart is an operator that must not start, and what it has to say.
@@ -113,22 +115,17 @@ func TestBadInput_ObjectAtTheSizeLimitRuns(t *testing.T) {
 
 func (s *stage) chmod(path string, mode fs.FileMode) {
 	s.t.Helper()
-	if err := os.Chmod(filepath.Join(s.dir, path), mode); err != nil {
-		s.t.Fatal(err)
-	}
+	must.Do(s.t, os.Chmod(filepath.Join(s.dir, path), mode))
 }
 
 // files are the paths below the project.
 func (s *stage) files() []string {
 	s.t.Helper()
 	var paths []string
-	err := filepath.WalkDir(s.dir, func(path string, _ fs.DirEntry, err error) error {
+	must.Do(s.t, filepath.WalkDir(s.dir, func(path string, _ fs.DirEntry, err error) error {
 		paths = append(paths, path)
 		return err
-	})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	}))
 	slices.Sort(paths)
 	return paths
 }
@@ -141,8 +138,6 @@ func asNobody(o *operator) {
 	const nobody = 65534
 	o.cmd.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
 	for _, dir := range []string{o.stage.dir, filepath.Dir(o.stage.dir)} {
-		if err := os.Chmod(dir, 0o755); err != nil {
-			o.t.Fatal(err)
-		}
+		must.Do(o.t, os.Chmod(dir, 0o755))
 	}
 }

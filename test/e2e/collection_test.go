@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -72,10 +73,7 @@ func TestCollection_EveryModule(t *testing.T) {
 	if after := is.lastRun().RequeueAfter; after != "1h0m0s" {
 		t.Errorf("the next run is after %q", after)
 	}
-	client, err := kubernetes.NewForConfig(s.cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := must.Get(kubernetes.NewForConfig(s.cfg))(t)
 	events, err := client.CoreV1().Events(s.namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.uid=" + string(is.GetUID())})
 	if err != nil || len(events.Items) != 1 || events.Items[0].Reason != "BackupTaken" || events.Items[0].Message != "It is there, by [masked]" {
 		t.Errorf("Events of the role: %+v, %v", events, err)
@@ -119,17 +117,12 @@ func TestCollection_Park(t *testing.T) {
 	if left := processesOf(t, s.runs(is)...); len(left) > 0 {
 		t.Errorf("processes of an object that waits: %v", left)
 	}
-	client, err := kubernetes.NewForConfig(s.cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := must.Get(kubernetes.NewForConfig(s.cfg))(t)
 	if ran := len(s.runs(is)); ran != 1 {
 		t.Errorf("%d runs before it is there", ran)
 	}
 	gate := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "gate"}, Data: map[string]string{"open": "yes"}}
-	if _, err := client.CoreV1().ConfigMaps(s.namespace).Create(t.Context(), gate, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(client.CoreV1().ConfigMaps(s.namespace).Create(t.Context(), gate, metav1.CreateOptions{}))(t)
 	testenv.Eventually(t, "the object to go on", func(context.Context) error {
 		if is := k.get("it"); !is.ready() {
 			return fmt.Errorf("status %v", is.Object["status"])

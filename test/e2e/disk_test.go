@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // An operator whose disk a run fills says so in the object, removes old runs, and
@@ -15,9 +17,7 @@ import (
 func TestDisk_FullIsReportedAndPasses(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
-	if err := os.MkdirAll(s.root, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(s.root, 0o700))
 	if err := unix.Mount("tmpfs", s.root, "tmpfs", 0, "size=4m,mode=0700"); err != nil {
 		t.Skipf("NOT TESTED: an operator on a full disk. A file system cannot be mounted here (%v); run the test as root with CAP_SYS_ADMIN", err)
 	}

@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -52,10 +53,7 @@ func (m molecule) play(name string) string {
 // needKwok fails the test where no one plays the kubelet: a Deployment would never become available.
 func needKwok(t *testing.T, s *stage) {
 	t.Helper()
-	nodes, err := kubernetes.NewForConfigOrDie(s.cfg).CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	nodes := must.Get(kubernetes.NewForConfigOrDie(s.cfg).CoreV1().Nodes().List(t.Context(), metav1.ListOptions{}))(t)
 	for _, node := range nodes.Items {
 		for _, c := range node.Status.Conditions {
 			if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
@@ -118,18 +116,13 @@ func TestExampleOperator_MoleculeOrder(t *testing.T) {
 // variantOf is the repository's watches.yaml with another answer than the role.
 func variantOf(t *testing.T, entry string) string {
 	t.Helper()
-	data, err := os.ReadFile(absolute(t, "watches.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile(absolute(t, "watches.yaml")))(t)
 	const role = "\n  role: memcached\n"
 	if !strings.Contains(string(data), role) {
 		t.Fatalf("watches.yaml has no line %q", role)
 	}
 	path := t.TempDir() + "/watches.yaml"
-	if err := os.WriteFile(path, []byte(strings.Replace(string(data), role, "\n  "+entry+"\n", 1)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, []byte(strings.Replace(string(data), role, "\n  "+entry+"\n", 1)), 0o600))
 	return path
 }
 
@@ -142,10 +135,7 @@ func shippedRules(t *testing.T) []rbacv1.PolicyRule {
 // rulesOf are those of a role in a file.
 func rulesOf(t *testing.T, file string) []rbacv1.PolicyRule {
 	t.Helper()
-	data, err := os.ReadFile(absolute(t, file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile(absolute(t, file)))(t)
 	var role rbacv1.ClusterRole
 	if err := yaml.UnmarshalStrict(data, &role); err != nil {
 		t.Fatalf("read the rules of %s: %v", file, err)
@@ -157,11 +147,8 @@ func rulesOf(t *testing.T, file string) []rbacv1.PolicyRule {
 // that was not needed.
 func checkRights(t *testing.T, user *rest.Config, rules []rbacv1.PolicyRule) {
 	t.Helper()
-	review, err := kubernetes.NewForConfigOrDie(user).AuthenticationV1().SelfSubjectReviews().
-		Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	review := must.Get(kubernetes.NewForConfigOrDie(user).AuthenticationV1().SelfSubjectReviews().
+		Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{}))(t)
 	used := map[string]bool{}
 	for _, e := range testenv.AuditEvents(t, func(e testenv.AuditEvent) bool { return e.User.Username == review.Status.UserInfo.Username }) {
 		if e.ResponseStatus.Code == http.StatusForbidden {
@@ -199,9 +186,7 @@ func checkRecord(t *testing.T, s *stage, record string, shipped []rbacv1.PolicyR
 		t.Fatalf("make rules of the record: %v", err)
 	}
 	var role rbacv1.ClusterRole
-	if err := yaml.UnmarshalStrict(out, &role); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, yaml.UnmarshalStrict(out, &role))
 	recorded, all := rights(role.Rules), rights(shipped)
 	for r := range all {
 		if !recorded[r] && !slices.Contains(idleRights(), r) {
@@ -236,10 +221,7 @@ func right(verb, group, resource, subresource string) string {
 // uninstallAfter takes the kind out again that the scenario installs and leaves.
 func uninstallAfter(t *testing.T) {
 	t.Helper()
-	client, err := apiextensions.NewForConfig(testenv.Config(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := must.Get(apiextensions.NewForConfig(testenv.Config(t)))(t)
 	ctx := context.WithoutCancel(t.Context()) // clean-up comes after the test's context has ended
 	t.Cleanup(func() {
 		crds := client.ApiextensionsV1().CustomResourceDefinitions()

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -31,14 +32,9 @@ func (s *stage) temp() string {
 func (s *stage) wrapAnsible() {
 	s.t.Helper()
 	needAnsible(s.t)
-	playbook, err := exec.LookPath("ansible-playbook")
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	playbook := must.Get(exec.LookPath("ansible-playbook"))(s.t)
 	s.write("bin/ansible-playbook", "#!/bin/sh\nexec "+playbook+" \"$@\"\n")
-	if err := os.Chmod(filepath.Join(s.dir, "bin/ansible-playbook"), 0o700); err != nil {
-		s.t.Fatal(err)
-	}
+	must.Do(s.t, os.Chmod(filepath.Join(s.dir, "bin/ansible-playbook"), 0o700))
 	s.env = append(s.env, "PATH="+filepath.Join(s.dir, "bin")+":"+os.Getenv("PATH"))
 }
 
@@ -142,9 +138,7 @@ func TestExecutor_FaultsOfTheServer(t *testing.T) {
 			found := 0
 			for pid, line := range titled(t, tt.process) {
 				if strings.Contains(line, temp) || strings.Contains(line, l.active.ID) {
-					if err := syscall.Kill(pid, tt.signal); err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, syscall.Kill(pid, tt.signal))
 					found++
 				}
 			}
@@ -174,10 +168,7 @@ func TestExecutor_FaultsOfTheServer(t *testing.T) {
 // titled are the processes whose command lines contain a text: pid → command line.
 func titled(t *testing.T, text string) map[int]string {
 	t.Helper()
-	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := must.Get(filepath.Glob("/proc/[0-9]*/cmdline"))(t)
 	found := map[int]string{}
 	for _, file := range files {
 		line, err := os.ReadFile(file)

@@ -7,8 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -107,19 +106,14 @@ func TestExtraVars_ArriveAsTheIncumbents(t *testing.T) {
 					want[key] = value
 				}
 			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("variables (-want +got):\n%s", diff)
-			}
+			must.Be(t, "variables", want, got)
 		})
 	}
 }
 
 func readDump(t *testing.T, path string) map[string]any {
 	t.Helper()
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile(path))(t)
 	var dump map[string]any
 	if err := json.Unmarshal(data, &dump); err != nil {
 		t.Fatalf("decode what the role wrote: %v\n%s", err, data)

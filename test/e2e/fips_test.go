@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // broken are packages of algorithms that FIPS 140 does not approve.
@@ -23,7 +25,7 @@ var otherwise = regexp.MustCompile(`(?i)\b_?(md5|sha1)\b|hashlib\.new|\|\s*(chec
 func TestFIPS_OurCodeHasNoMD5AndNoSHA1(t *testing.T) {
 	t.Parallel()
 	looked := map[string]int{}
-	err := filepath.WalkDir(absolute(t), func(path string, d fs.DirEntry, err error) error {
+	must.Do(t, filepath.WalkDir(absolute(t), func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -58,10 +60,7 @@ func TestFIPS_OurCodeHasNoMD5AndNoSHA1(t *testing.T) {
 			}
 		}
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	if looked[".go"] < 100 || looked[".py"] < 5 || looked[".j2"] < 2 {
 		t.Errorf("the test sees too little: %v", looked)
 	}
@@ -78,10 +77,7 @@ func TestFIPS_DependenciesHaveThemWhereKnown(t *testing.T) {
 	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f",
 		`{{if not .Standard}}{{.ImportPath}}{{range .Imports}} {{.}}{{end}}{{end}}`, "./cmd/rolewright")
 	list.Dir = absolute(t)
-	out, err := list.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(list.Output())(t)
 	var found []string
 	for line := range strings.Lines(string(out)) {
 		imports := strings.Fields(line)

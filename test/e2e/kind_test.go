@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -35,10 +36,7 @@ func (s *stage) kind(opts ...testenv.CRDOption) kind {
 // kindOf is a kind that is installed already.
 func (s *stage) kindOf(gvk schema.GroupVersionKind) kind {
 	s.t.Helper()
-	client, err := dynamic.NewForConfig(s.cfg)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	client := must.Get(dynamic.NewForConfig(s.cfg))(s.t)
 	resource := gvk.GroupVersion().WithResource(strings.ToLower(gvk.Kind) + "s")
 	return kind{t: s.t, gvk: gvk, objects: client.Resource(resource).Namespace(s.namespace)}
 }

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -21,10 +22,7 @@ import (
 // errors counts the reconciles of a kind that have failed.
 func (o *operator) reconcileErrors() float64 {
 	o.t.Helper()
-	n, err := o.metric(o.t.Context(), "controller_runtime_reconcile_errors_total")
-	if err != nil {
-		o.t.Fatal(err)
-	}
+	n := must.Get(o.metric(o.t.Context(), "controller_runtime_reconcile_errors_total"))(o.t)
 	return n
 }
 
@@ -98,9 +96,7 @@ func TestLifeCycle_AHundredChangesDuringARunAreOneMoreRun(t *testing.T) {
 	for i := range 100 {
 		k.patch("it", fmt.Sprintf(`{"spec":{"note":"%d"}}`, i+1))
 	}
-	if err := os.WriteFile(gate, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(gate, nil, 0o600))
 	is := k.awaitReady("it")
 	o.stop()
 	if ran := s.runs(made); len(ran) != 2 || note("it") != "100" || is.lastRun().Generation != is.GetGeneration() {
@@ -215,9 +211,7 @@ func TestLifeCycle_ATerminatingNamespaceIsFinalized(t *testing.T) {
 	k.create("it", nil)
 	k.awaitReady("it")
 	namespaces := kubernetes.NewForConfigOrDie(s.cfg).CoreV1().Namespaces()
-	if err := namespaces.Delete(t.Context(), s.namespace, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, namespaces.Delete(t.Context(), s.namespace, metav1.DeleteOptions{}))
 	k.awaitGone("it")
 	if got := note("it"); got != "farewell" {
 		t.Errorf("note of the finalizer run = %q", got)
@@ -255,9 +249,7 @@ func TestLifeCycle_ARoleEndsItsProtectedSection(t *testing.T) {
 	})
 	k.delete("it")
 	o.awaitOutput("goes on to the end of its protected section")
-	if err := os.WriteFile(gate+".open", nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(gate+".open", nil, 0o600))
 	s.awaitNoRuns()
 	if got := note("it"); got != "moved" {
 		t.Errorf("note of the protected section = %q", got)

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -65,10 +66,7 @@ var socketLink = regexp.MustCompile(`^socket:\[(\d+)\]$`)
 func listening(t *testing.T, pid int) []netip.AddrPort {
 	t.Helper()
 	proc := fmt.Sprintf("/proc/%d", pid)
-	links, err := filepath.Glob(proc + "/fd/*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	links := must.Get(filepath.Glob(proc + "/fd/*"))(t)
 	mine := map[string]bool{}
 	for _, link := range links {
 		target, _ := os.Readlink(link) // it may be closed by now
@@ -78,10 +76,7 @@ func listening(t *testing.T, pid int) []netip.AddrPort {
 	}
 	var found []netip.AddrPort
 	for _, table := range []string{"tcp", "tcp6"} {
-		text, err := os.ReadFile(proc + "/net/" + table)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(proc + "/net/" + table))(t)
 		for line := range strings.Lines(string(text)) {
 			const listens = "0A"
 			if f := strings.Fields(line); len(f) > 9 && f[3] == listens && mine[f[9]] {
@@ -97,10 +92,7 @@ func listening(t *testing.T, pid int) []netip.AddrPort {
 func addressOf(t *testing.T, text string) netip.AddrPort {
 	t.Helper()
 	host, port, _ := strings.Cut(text, ":")
-	raw, err := hex.DecodeString(host)
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := must.Get(hex.DecodeString(host))(t)
 	for i := 0; i+4 <= len(raw); i += 4 {
 		slices.Reverse(raw[i : i+4])
 	}

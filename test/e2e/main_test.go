@@ -15,6 +15,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 	"github.com/rolewright/rolewright/test/testenv/parts"
 )
@@ -71,9 +72,6 @@ func needAnsible(t *testing.T) {
 // absolute is the absolute form of a path in the repository.
 func absolute(t *testing.T, path ...string) string {
 	t.Helper()
-	abs, err := filepath.Abs(filepath.Join(append([]string{repository}, path...)...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	abs := must.Get(filepath.Abs(filepath.Join(append([]string{repository}, path...)...)))(t)
 	return abs
 }

@@ -12,6 +12,7 @@ import (
 
 	rbacv1 "k8s.io/api/rbac/v1"
 
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -58,9 +59,7 @@ func TestMetrics_AnswerEveryQuery(t *testing.T) {
 			t.Fatalf("metrics answer %d: %v", status, err)
 		}
 		file := filepath.Join(t.TempDir(), fmt.Sprintf("scrape-%d.txt", len(scrapes)))
-		if err := os.WriteFile(file, []byte(body), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(file, []byte(body), 0o600))
 		scrapes = append(scrapes, file)
 	}
 

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // moleculeFile is what the scenarios use of molecule.yml. What it does not know, such as a driver that is a plugin, is an
@@ -55,10 +57,7 @@ func newScenario(t *testing.T, project, name string, env []string) *scenario {
 	needAnsible(t)
 	s := &scenario{t: t, name: name, project: project, ephemeral: t.TempDir()}
 	file := filepath.Join(s.dir(), "molecule.yml")
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile(file))(t)
 	path := os.Getenv("PATH")
 	for _, entry := range env {
 		if value, found := strings.CutPrefix(entry, "PATH="); found {
@@ -101,12 +100,8 @@ func (s *scenario) dir() string { return filepath.Join(s.project, "molecule", s.
 func (s *scenario) write(name, content string) {
 	s.t.Helper()
 	path := filepath.Join(s.ephemeral, name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		s.t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		s.t.Fatal(err)
-	}
+	must.Do(s.t, os.MkdirAll(filepath.Dir(path), 0o700))
+	must.Do(s.t, os.WriteFile(path, []byte(content), 0o600))
 }
 
 // interpolation is ${NAME} or ${NAME:-default}.
@@ -145,17 +140,11 @@ func (s *scenario) configure() {
 			inventory[name] = group{map[string]map[string]string{platform.Name: {}}, variables}
 		}
 	}
-	data, err := json.Marshal(inventory)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	data := must.Get(json.Marshal(inventory))(s.t)
 	s.write("inventory/ansible_inventory.yml", string(data))
 	s.write("ansible.cfg", "[defaults]\ndisplay_failed_stderr = True\nforks = 50\nretry_files_enabled = False\n"+
 		"host_key_checking = False\nnocows = 1\ninterpreter_python = auto_silent\n")
-	home, err := os.UserHomeDir()
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	home := must.Get(os.UserHomeDir())(s.t)
 	shared := func(kind string) string {
 		return filepath.Join(home, ".ansible", kind) + ":" + filepath.Join("/usr/share/ansible", kind)
 	}
@@ -219,10 +208,7 @@ func (s *scenario) play(step string, args ...string) string {
 // dependency stands in for ansible-galaxy, which wants the network: what the requirements name has to be installed.
 func (s *scenario) dependency() {
 	s.t.Helper()
-	data, err := os.ReadFile(filepath.Join(s.project, s.config.Dependency.Options["requirements-file"]))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile(filepath.Join(s.project, s.config.Dependency.Options["requirements-file"])))(s.t)
 	var requirements struct {
 		Collections []struct{ Name, Version string }
 	}

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -81,11 +82,8 @@ func besidePod(t *testing.T, cfg *rest.Config, namespace, image, project string)
 	if manager.Image != image {
 		t.Errorf("the Deployment's image is %s, want %s", manager.Image, image)
 	}
-	token, err := client.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), pod.ServiceAccountName,
-		&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	token := must.Get(client.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), pod.ServiceAccountName,
+		&authenticationv1.TokenRequest{}, metav1.CreateOptions{}))(t)
 	account := rest.AnonymousClientConfig(cfg)
 	account.BearerToken = token.Status.Token
 
@@ -160,9 +158,7 @@ func mounts(t *testing.T, volumes []corev1.VolumeMount) func(string) string {
 func projectCopy(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "project")
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(dir, 0o700))
 	args := []string{"-a"}
 	for _, name := range []string{"Dockerfile", "config", "molecule", "playbooks", "requirements.yml", "roles", "watches.yaml"} {
 		args = append(args, absolute(t, name))
@@ -210,9 +206,7 @@ case "$1 $2 $3 $4" in
 esac
 `
 	for name, script := range map[string]string{"docker": docker, "kind": kind} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(script), 0o700))
 	}
 	return dir
 }

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -73,10 +74,7 @@ func (s *stage) launchWith(adjust func(*operator), args ...string) *operator {
 		"--health-probe-bind-address=" + health, "--metrics-bind-address=" + metrics, "--runner-root=" + s.root,
 		"--proxy-port=0", "--user-metrics-bind-address=0"}, args...)...)
 	o.cmd.Dir, o.cmd.Env = s.dir, s.env
-	log, err := os.CreateTemp(s.t.TempDir(), "operator-*.log")
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	log := must.Get(os.CreateTemp(s.t.TempDir(), "operator-*.log"))(s.t)
 	defer log.Close()
 	o.log, o.cmd.Stdout, o.cmd.Stderr = log.Name(), log, log
 	o.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM} // see run
@@ -177,10 +175,7 @@ func (o *operator) cleanUp() {
 // output is what the operator has printed so far.
 func (o *operator) output() string {
 	o.t.Helper()
-	data, err := os.ReadFile(o.log)
-	if err != nil {
-		o.t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile(o.log))(o.t)
 	return string(data)
 }
 
@@ -259,10 +254,7 @@ func fetch(ctx context.Context, url string) (status int, body string, err error)
 func processesOf(t *testing.T, runs ...string) map[int]string {
 	t.Helper()
 	found := map[int]string{}
-	files, err := filepath.Glob("/proc/[0-9]*/environ")
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := must.Get(filepath.Glob("/proc/[0-9]*/environ"))(t)
 	for _, file := range files {
 		environ, err := os.ReadFile(file)
 		if err != nil {

@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -120,10 +121,7 @@ print("done")
 // ansiblePython is the interpreter that Ansible runs with, whose packages are those of modules.
 func ansiblePython(t *testing.T) string {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "ansible-playbook", "--version").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(exec.CommandContext(t.Context(), "ansible-playbook", "--version").Output())(t)
 	found := regexp.MustCompile(`python version = .*\((/[^)]+)\)`).FindSubmatch(out)
 	if found == nil {
 		t.Fatalf("ansible-playbook does not say which Python it uses:\n%s", out)
@@ -258,10 +256,7 @@ spec:
 // expectEnd stops the proxy, and checks that nothing of it is left.
 func (b byHand) expectEnd() {
 	b.t.Helper()
-	data, err := os.ReadFile(b.kubeconfig)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile(b.kubeconfig))(b.t)
 	b.stage.write("kept.kubeconfig", string(data))
 	b.stop()
 	if _, err := os.Stat(b.kubeconfig); !os.IsNotExist(err) {
@@ -282,13 +277,8 @@ type watching struct {
 func (s *stage) watching(p byHand, args ...string) watching {
 	s.t.Helper()
 	cmd := s.client(p.kubeconfig, "kubectl", append(args, "--request-timeout=2m")...)
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		s.t.Fatal(err)
-	}
+	out := must.Get(cmd.StdoutPipe())(s.t)
+	must.Do(s.t, cmd.Start())
 	return watching{s.t, cmd, bufio.NewScanner(out)}
 }
 

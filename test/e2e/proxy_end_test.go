@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -46,9 +47,7 @@ func (g gates) await(name string) {
 
 func (g gates) open(name string) {
 	g.t.Helper()
-	if err := os.WriteFile(filepath.Join(g.dir, name+".open"), nil, 0o600); err != nil {
-		g.t.Fatal(err)
-	}
+	must.Do(g.t, os.WriteFile(filepath.Join(g.dir, name+".open"), nil, 0o600))
 }
 
 // awaitLine waits until one line of the log has all the words.

@@ -10,16 +10,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
 // ask makes a request as curl would, and returns the status and the body of the answer.
 func ask(t *testing.T, method, url, user, body string) (int, string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := must.Get(http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body)))(t)
 	if user != "" {
 		req.SetBasicAuth(user, "unused")
 	}
@@ -41,12 +39,9 @@ func ask(t *testing.T, method, url, user, body string) (int, string) {
 // userTag is the user name by which clients of ansible-operator say whose objects they make.
 func userTag(t *testing.T, o object) string {
 	t.Helper()
-	data, err := json.Marshal(map[string]string{
+	data := must.Get(json.Marshal(map[string]string{
 		"apiVersion": o.GetAPIVersion(), "kind": o.GetKind(), "name": o.GetName(), "uid": string(o.GetUID()), "namespace": o.GetNamespace(),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	return base64.URLEncoding.EncodeToString(data)
 }
 

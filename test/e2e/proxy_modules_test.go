@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -212,10 +213,7 @@ func TestProxy_RunsShareWhatIsDiscovered(t *testing.T) {
 	o := s.start()
 	asked := func() float64 {
 		t.Helper()
-		all, err := o.metric(t.Context(), "rolewright_proxy_requests_total", `kind=""`, `verb="get"`)
-		if err != nil {
-			t.Fatal(err)
-		}
+		all := must.Get(o.metric(t.Context(), "rolewright_proxy_requests_total", `kind=""`, `verb="get"`))(t)
 		return all
 	}
 	k.create("it", map[string]any{"size": "1"})

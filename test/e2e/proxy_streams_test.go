@@ -16,6 +16,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -121,15 +122,10 @@ func (p pod) start(args ...string) stream {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	stdout := must.Get(cmd.StdoutPipe())(p.t)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
-	if err := cmd.Start(); err != nil {
-		p.t.Fatal(err)
-	}
+	must.Do(p.t, cmd.Start())
 	return stream{watching{p.t, cmd, bufio.NewScanner(stdout)}, args, stdin, &stderr}
 }
 
@@ -217,10 +213,7 @@ func TestProxyStreams_PortForwardCarriesBothWays(t *testing.T) {
 		t := p.t
 		forward := p.start("port-forward", "-v=8", "--address=127.0.0.1", "web", ":80")
 		forward.await("Forwarding from 127.0.0.1")
-		conn, err := net.Dial("tcp", forwarding.FindStringSubmatch(forward.lines.Text())[1])
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := must.Get(net.Dial("tcp", forwarding.FindStringSubmatch(forward.lines.Text())[1]))(t)
 		defer conn.Close()
 		for _, word := range []string{"there and back", "again"} {
 			got := make([]byte, len(word))

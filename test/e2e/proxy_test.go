@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -33,10 +34,7 @@ type children struct {
 
 func (s *stage) children() children {
 	s.t.Helper()
-	client, err := dynamic.NewForConfig(s.cfg)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	client := must.Get(dynamic.NewForConfig(s.cfg))(s.t)
 	return children{s.t, client}
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -23,13 +24,9 @@ func (s *stage) mount(role, version, tasks string) {
 			s.t.Fatal(err)
 		}
 	}
-	if err := os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data")); err != nil {
-		s.t.Fatal(err)
-	}
+	must.Do(s.t, os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data")))
 	if old != "" {
-		if err := os.RemoveAll(filepath.Join(dir, old)); err != nil {
-			s.t.Fatal(err)
-		}
+		must.Do(s.t, os.RemoveAll(filepath.Join(dir, old)))
 	}
 }
 
@@ -48,10 +45,7 @@ func TestWatchContent_ChangesAreUsedWhenTheyCanBeRead(t *testing.T) {
 	s.role("beat", beatTasks)
 	s.watch(says, "role: say")
 	s.watch(beating, "role: beat", "vars: {color: blue}")
-	before, err := os.ReadFile(s.dir + "/watches.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := must.Get(os.ReadFile(s.dir + "/watches.yaml"))(t)
 	o := s.start("--watch-content")
 	o.expectAlive()
 	expect := func(want string) {

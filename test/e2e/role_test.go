@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -73,10 +73,7 @@ func TestStatus_RoleWritesItsOwn(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	k := s.kind()
-	module, err := os.ReadFile(absolute(t, "roles/memcached/library/object_status.py"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	module := must.Get(os.ReadFile(absolute(t, "roles/memcached/library/object_status.py")))(t)
 	s.write("roles/one/library/object_status.py", string(module))
 	// A merge patch replaces the list of conditions: what Rolewright wrote at the start goes with it.
 	s.role("one", `- name: Report
@@ -116,9 +113,7 @@ func TestStatus_RoleWritesItsOwn(t *testing.T) {
 				foreign = append(foreign, c)
 			}
 		}
-		if diff := cmp.Diff(own, foreign); diff != "" {
-			t.Errorf("the role's own conditions (-want +got):\n%s", diff)
-		}
+		must.Be(t, "the role's own conditions", own, foreign)
 		for _, kind := range []string{"Running", "Failure", "Reconciling", "Stalled"} {
 			if o.condition(kind).Status == "" {
 				t.Errorf("there is no condition %s", kind)
@@ -131,9 +126,7 @@ func TestStatus_RoleWritesItsOwn(t *testing.T) {
 			"endpoint": endpoint, "load": 0.25,
 			"nested": map[string]any{"list": []any{"a", map[string]any{"b": int64(1)}}, "empty": map[string]any{}},
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("the role's own status (-want +got):\n%s", diff)
-		}
+		must.Be(t, "the role's own status", want, got)
 	}
 	k.create("it", map[string]any{"port": int64(1)})
 	check(1, "it:1")

@@ -9,11 +9,11 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -38,9 +38,7 @@ func TestRun_IsConfiguredAsDocumented(t *testing.T) {
 	u.SetGroupVersionKind(k.gvk)
 	u.SetName("it")
 	u.SetAnnotations(map[string]string{"ansible.sdk.operatorframework.io/verbosity": "3"})
-	if _, err := k.objects.Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(k.objects.Create(t.Context(), u, metav1.CreateOptions{}))(t)
 	o := k.awaitReady("it")
 
 	dir := filepath.Join(s.root, ".runs", string(o.GetUID()), o.lastRun().ID)
@@ -50,9 +48,7 @@ func TestRun_IsConfiguredAsDocumented(t *testing.T) {
 		"ansible_verbosity": 3.0, "tags": []any{"a", "b"}, "hosts": []any{"localhost", "other"},
 		"kubeconfigs": []any{dir + "/kubeconfig"}, "setting": "inherited", "facts": "0",
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("what the run was given (-want +got):\n%s", diff)
-	}
+	must.Be(t, "what the run was given", want, got)
 	// The paths that ansible-operator documents.
 	documented := filepath.Join(s.root, k.gvk.Group, k.gvk.Version, k.gvk.Kind, s.namespace, "it")
 	for _, path := range []string{"inventory/hosts", "artifacts/latest/stdout", "artifacts/latest/job_events"} {

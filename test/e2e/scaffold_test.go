@@ -27,6 +27,7 @@ import (
 
 	"github.com/rolewright/rolewright/controller/extravars"
 	"github.com/rolewright/rolewright/internal/scaffold"
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -48,17 +49,14 @@ func (s *stage) tool(want int, args ...string) string {
 func (s *stage) texts() map[string]string {
 	s.t.Helper()
 	found := map[string]string{}
-	err := filepath.WalkDir(s.dir, func(path string, entry fs.DirEntry, err error) error {
+	must.Do(s.t, filepath.WalkDir(s.dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.Type().IsRegular() {
 			return err
 		}
 		data, err := os.ReadFile(path)
 		found[strings.TrimPrefix(path, s.dir+"/")] = string(data)
 		return err
-	})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	}))
 	return found
 }
 
@@ -78,10 +76,7 @@ func (s *stage) read(path string, into any) {
 func (s *stage) install() map[string]kind {
 	s.t.Helper()
 	kinds := map[string]kind{}
-	paths, err := filepath.Glob(s.dir + "/config/crd/bases/*.yaml")
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	paths := must.Get(filepath.Glob(s.dir + "/config/crd/bases/*.yaml"))(s.t)
 	for _, path := range paths {
 		crd := &apiextensionsv1.CustomResourceDefinition{}
 		s.read(strings.TrimPrefix(path, s.dir+"/"), crd)
@@ -201,9 +196,7 @@ func TestScaffold_TheSchemaIsTheArgumentSpec(t *testing.T) {
 		"if":        {`{size: 1, backends: [{kind: http}]}`, false},
 	} {
 		u := &unstructured.Unstructured{}
-		if err := yaml.Unmarshal([]byte("{metadata: {name: "+name+"}, spec: "+tt.spec+"}"), &u.Object); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, yaml.Unmarshal([]byte("{metadata: {name: "+name+"}, spec: "+tt.spec+"}"), &u.Object))
 		u.SetGroupVersionKind(k.gvk)
 		_, err := k.objects.Create(context.Background(), u, metav1.CreateOptions{})
 		if tt.valid && err != nil || !tt.valid && !apierrors.IsInvalid(err) {
@@ -225,9 +218,7 @@ func TestScaffold_TakesOverAProjectOfOperatorSDK(t *testing.T) {
 	t.Parallel()
 	needAnsible(t)
 	s := newStage(t)
-	if err := os.CopyFS(s.dir, os.DirFS("../cluster/testdata/tea-operator")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.CopyFS(s.dir, os.DirFS("../cluster/testdata/tea-operator")))
 	before := s.texts()
 	s.tool(0, "init", "--from-operator-sdk")
 	s.tool(0, "create", "api", "--group", "kitchen", "--version", "v1alpha1", "--kind", "Cup")
@@ -254,10 +245,7 @@ func TestScaffold_TakesOverAProjectOfOperatorSDK(t *testing.T) {
 func TestScaffold_TheAPIServerTakesAnyArgumentSpec(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
-	spec, err := os.ReadFile("testdata/argument_specs.yml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	spec := must.Get(os.ReadFile("testdata/argument_specs.yml"))(t)
 	s.write("roles/odd/meta/argument_specs.yml", string(spec))
 	s.write("roles/odd/tasks/main.yml", "---\n- name: Nothing\n  ansible.builtin.debug:\n")
 	s.tool(0, "init", "--domain", testenv.Random("d")+".example.com", "--name", "odd-operator")
@@ -279,9 +267,7 @@ func TestScaffold_TheAPIServerTakesAnyArgumentSpec(t *testing.T) {
 		"{dn: {mode: 4}}": false, "{self: {in: x}}": false, "{self: {in: x, self: b, has: z}}": true,
 	} {
 		var more map[string]any
-		if err := yaml.Unmarshal([]byte(text), &more); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, yaml.Unmarshal([]byte(text), &more))
 		u := sample.DeepCopy()
 		merged := map[string]any{}
 		maps.Copy(merged, base)
@@ -305,10 +291,7 @@ type roleSpec struct {
 // roleSpecs are those of the file.
 func roleSpecs(t *testing.T) []roleSpec {
 	t.Helper()
-	file, err := os.Open("testdata/role_specs.yml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := must.Get(os.Open("testdata/role_specs.yml"))(t)
 	defer func() { _ = file.Close() }()
 	var all []roleSpec
 	for documents := utilyaml.NewYAMLOrJSONDecoder(file, 4096); ; {
@@ -329,18 +312,12 @@ func TestScaffold_TheAPIServerTakesArgumentSpecsOfRoles(t *testing.T) {
 	s := newStage(t)
 	domain := testenv.Random("d") + ".example.com"
 	s.tool(0, "init", "--domain", domain, "--name", "many")
-	project, err := scaffold.Read(s.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	project := must.Get(scaffold.Read(s.dir))(t)
 	specs := roleSpecs(t)
 	var crd *apiextensionsv1.CustomResourceDefinition
 	samples := make([]map[string]any, len(specs))
 	for i, spec := range specs {
-		text, err := yaml.Marshal(map[string]any{"argument_specs": map[string]any{"main": map[string]any{"options": spec.Options}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(yaml.Marshal(map[string]any{"argument_specs": map[string]any{"main": map[string]any{"options": spec.Options}}}))(t)
 		role := fmt.Sprint("r", i)
 		s.write("roles/"+role+"/meta/argument_specs.yml", string(text))
 		k := scaffold.Kind{Project: project, Group: "many", Version: fmt.Sprint("v", i+1), Kind: "Thing", Namespaced: true, Role: role}

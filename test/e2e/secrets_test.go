@@ -17,6 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // The canaries, by where a run has them from.
@@ -100,18 +102,13 @@ func (s *stage) encrypted(text string) string {
 	s.t.Helper()
 	needAnsible(s.t)
 	path := filepath.Join(s.t.TempDir(), "text")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		s.t.Fatal(err)
-	}
+	must.Do(s.t, os.WriteFile(path, []byte(text), 0o600))
 	cmd := exec.CommandContext(s.t.Context(), "ansible-vault", "encrypt", "--vault-id", "prod@"+filepath.Join(s.dir, "password"), path)
 	cmd.Env = s.env
 	if out, err := cmd.CombinedOutput(); err != nil {
 		s.t.Fatalf("encrypt: %v\n%s", err, out)
 	}
-	data, err := os.ReadFile(path)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile(path))(s.t)
 	return string(data)
 }
 
@@ -188,16 +185,11 @@ func TestSecrets_AreNowhereOutsideTheRun(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newStage(t)
-			client, err := kubernetes.NewForConfig(s.cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
+			client := must.Get(kubernetes.NewForConfig(s.cfg))(t)
 			secret := &corev1.Secret{
 				ObjectMeta: metav1.ObjectMeta{Name: "canary"}, StringData: map[string]string{"password": fromSecret, "key": fromKey, "word": "managed"},
 			}
-			if _, err := client.CoreV1().Secrets(s.namespace).Create(t.Context(), secret, metav1.CreateOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(client.CoreV1().Secrets(s.namespace).Create(t.Context(), secret, metav1.CreateOptions{}))(t)
 			notes := t.TempDir()
 			s.env = append(s.env, "NOTES="+notes)
 			s.env = append(s.env, tc.env...)
@@ -216,9 +208,7 @@ func TestSecrets_AreNowhereOutsideTheRun(t *testing.T) {
 			if name == "raw" {
 				u.SetAnnotations(map[string]string{"ansible.sdk.operatorframework.io/verbosity": "3"})
 			}
-			if _, err := k.objects.Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(k.objects.Create(t.Context(), u, metav1.CreateOptions{}))(t)
 			it := k.await("it", "to have run", func(o object) bool { return o.settled() })
 			processes := stop()
 			if it.lastRun().Reason != "TaskFailed" || it.lastRun().FailedTask == nil || it.lastRun().FailedTask.Name != "Break the managed DB" {
@@ -233,10 +223,7 @@ func TestSecrets_AreNowhereOutsideTheRun(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			events, err := client.CoreV1().Events(s.namespace).List(t.Context(), metav1.ListOptions{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			events := must.Get(client.CoreV1().Events(s.namespace).List(t.Context(), metav1.ListOptions{}))(t)
 			o.stop()
 			status, _ := json.Marshal(it.Object["status"])
 			log := o.output()
@@ -263,10 +250,7 @@ func TestSecrets_AreNowhereOutsideTheRun(t *testing.T) {
 				}
 			}
 			// What proves that the search finds what there is.
-			stdout, err := os.ReadFile(filepath.Join(s.root, ".runs", string(it.GetUID()), it.lastRun().ID, "artifacts", it.lastRun().ID, "stdout"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			stdout := must.Get(os.ReadFile(filepath.Join(s.root, ".runs", string(it.GetUID()), it.lastRun().ID, "artifacts", it.lastRun().ID, "stdout")))(t)
 			for _, canary := range canaries {
 				if canary != fromPassword && canary != unknown && len(hits(string(stdout), canary)) == 0 {
 					t.Errorf("%q is not in the run's own output", canary)
@@ -281,20 +265,14 @@ func TestSecrets_AreNowhereOutsideTheRun(t *testing.T) {
 
 func encoded(t *testing.T, v any) string {
 	t.Helper()
-	data, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(json.Marshal(v))(t)
 	return string(data)
 }
 
 // tokenIn is the bearer token in a kubeconfig.
 func tokenIn(t *testing.T, path string) string {
 	t.Helper()
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile(path))(t)
 	_, token, ok := strings.Cut(string(data), `token`)
 	if !ok {
 		t.Fatalf("no token in %s", path)

@@ -11,6 +11,8 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // longRun is a stage on which the run of an object is in the middle of a command that ends when it is let go on.
@@ -48,9 +50,7 @@ func (s *stage) startLongRun(args ...string) longRun {
 // goOn lets the command end, and that of every later run.
 func (l longRun) goOn() {
 	l.t.Helper()
-	if err := os.WriteFile(l.gate, nil, 0o600); err != nil {
-		l.t.Fatal(err)
-	}
+	must.Do(l.t, os.WriteFile(l.gate, nil, 0o600))
 }
 
 // nothingLeft checks that no process of the run has survived.

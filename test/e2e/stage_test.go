@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -48,12 +49,8 @@ func cleanEnvironment() []string {
 func (s *stage) write(path, content string) {
 	s.t.Helper()
 	path = filepath.Join(s.dir, path)
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		s.t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		s.t.Fatal(err)
-	}
+	must.Do(s.t, os.MkdirAll(filepath.Dir(path), 0o700))
+	must.Do(s.t, os.WriteFile(path, []byte(content), 0o600))
 }
 
 // role makes a role of one task file.
@@ -94,10 +91,7 @@ func (s *stage) runs(of ...object) []string {
 	if len(of) > 0 {
 		uid = string(of[0].GetUID())
 	}
-	paths, err := filepath.Glob(filepath.Join(s.root, ".runs", uid, "[0-9a-f]*"))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	paths := must.Get(filepath.Glob(filepath.Join(s.root, ".runs", uid, "[0-9a-f]*")))(s.t)
 	for i, path := range paths {
 		paths[i] = filepath.Base(path)
 	}

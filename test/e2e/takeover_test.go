@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -134,9 +135,7 @@ func TestDev_DoesNotRunBesideAnOperatorThatKeepsItsLease(t *testing.T) {
 	made := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: r.lease}, Spec: coordinationv1.LeaseSpec{
 		HolderIdentity: &holder, RenewTime: &now, AcquireTime: &now, LeaseDurationSeconds: &seconds,
 	}}
-	if _, err := leases.Create(t.Context(), made, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(leases.Create(t.Context(), made, metav1.CreateOptions{}))(t)
 	if out := r.tool(4, args...); !strings.Contains(out, "still held by "+holder) || !strings.Contains(out, "WATCH_NAMESPACE") {
 		t.Errorf("with a Lease that is kept: %s", out)
 	}

@@ -8,6 +8,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // What template shows is what the run of the object gets, but for what only the cluster
@@ -31,10 +33,7 @@ func TestTemplate_ShowsWhatARunGets(t *testing.T) {
 		"\nmetadata: {name: it, namespace: "+s.namespace+"}\nspec: {logLevel: '{{ debug }}', password: correct horse battery}\n")
 	cmd := exec.Command(binary(t), "template", "-f", "it.yaml", "-o", "json")
 	cmd.Dir, cmd.Env = s.dir, s.env
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(cmd.Output())(t)
 	if strings.Contains(string(out), "correct horse") {
 		t.Errorf("the password is shown:\n%s", out)
 	}
@@ -42,9 +41,7 @@ func TestTemplate_ShowsWhatARunGets(t *testing.T) {
 		Inventory map[string]string
 		ExtraVars map[string]any
 	}
-	if err := json.Unmarshal(out, &shown); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(out, &shown))
 	var got map[string]any
 	data, err := os.ReadFile(filepath.Join(kept, "env/extravars"))
 	if err == nil {

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // A Pod with restricted security: a user whom no passwd file knows, in group 0, with no capabilities and none to be had,
@@ -16,9 +18,7 @@ func TestOperator_AsARestrictedPod(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	volume := filepath.Join(t.TempDir(), "volume")
-	if err := os.Mkdir(volume, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(volume, 0o755))
 	s.role("main", `- name: Look at oneself
   ansible.builtin.shell: "echo $(id -u):$(id -g) $(grep -c . /proc/self/status) $(sed -n 's/^CapBnd:[[:space:]]*//p; s/^NoNewPrivs:[[:space:]]*/n/p' /proc/self/status)"
   register: me
@@ -44,9 +44,7 @@ func TestOperator_AsARestrictedPod(t *testing.T) {
 	if os.Getenv("TEST_EXECUTOR") == "warm" {
 		s.env = append(s.env, "HOME=/") // a fork server needs one; it need not be writable
 	}
-	if err := os.Chmod(filepath.Dir(s.dir), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Chmod(filepath.Dir(s.dir), 0o755))
 	for _, path := range []string{s.dir, strings.TrimPrefix(slices.DeleteFunc(slices.Clone(s.env), func(e string) bool {
 		return !strings.HasPrefix(e, "KUBECONFIG=")
 	})[0], "KUBECONFIG=")} {
