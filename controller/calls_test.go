@@ -218,6 +218,46 @@ func TestCalls_Park(t *testing.T) {
 	}
 }
 
+// A restart goes on with a wait that is on the operator's disk. What else a status says
+// to wait for, as if its author were the operator, is not read: the object runs.
+func TestCalls_ParkedOverARestart(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	c := clientOf(t, cfg)
+	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	ask := `{"apiVersion": "v1", "kind": "ConfigMap", "namespace": "` + ns + `", "name": "x", "for": "jsonpath={.data.a}", "timeout": 3600, "park": true}`
+	exec := onDisk(calling(t, func(c *caller) { c.call("wait", ask, 200, `"parked":true`) }).do)
+	opts := Options{RunnerRoot: t.TempDir() + "/runner", Watches: []watches.Watch{watchOf(gvk)}}
+	o := start(t, cfg, exec, opts)
+	obj := create(t, c, object(gvk, ns, "it", map[string]any{"size": int64(1)}))
+	waits := func(runs int, cause cause) {
+		t.Helper()
+		eventually(t, "the object waits", func() bool {
+			st, _ := get(t, c, obj).Object["status"].(map[string]any)
+			last, _ := lastRun(st)
+			return last.Wait != nil && last.Wait.Name == "x" && last.Cause == string(cause) && exec.count() == runs
+		})
+		settle()
+		if n := exec.count(); n != runs {
+			t.Fatalf("%d runs of an object that waits, want %d", n, runs)
+		}
+	}
+	waits(1, causeCreated)
+	o.stop()
+	o = start(t, cfg, exec, opts)
+	waits(1, causeCreated)
+	o.stop()
+	updateStatus(t, c, obj, func(st map[string]any) {
+		wait := st["ansible"].(map[string]any)["lastRun"].(map[string]any)["wait"].(map[string]any)
+		wait["kind"], wait["name"], wait["namespace"] = "Secret", "of-others", "kube-system"
+	})
+	o = start(t, cfg, exec, opts)
+	waits(2, causeWaited)
+	if n := o.count("GET secret"); n > 0 {
+		t.Errorf("the Secret was read %d times", n)
+	}
+}
+
 // What the operator may not do, a call says.
 func TestCalls_WithoutPermission(t *testing.T) {
 	t.Parallel()

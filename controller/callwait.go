@@ -137,6 +137,11 @@ func (r *reconciler) checkWait(ctx context.Context, s *scope) {
 	if last == nil || last.Wait == nil || r.now().Before(s.memory.nextLook) {
 		return
 	}
+	if !r.proved(s, *last) {
+		s.log.Info("What the object waits for is not on this operator's disk: the object runs, and says it again", "for", last.Wait.String())
+		s.arrived = true
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	met, detail, err := r.look(ctx, s.key.Namespace, *last.Wait)
@@ -150,6 +155,17 @@ func (r *reconciler) checkWait(ctx context.Context, s *scope) {
 	}
 	s.arrived = met
 	s.memory.nextLook = r.now().Add(lookPause(r.now().Sub(last.Wait.Since)))
+}
+
+// proved tells whether a run of this operator has parked the object until what its
+// status says. Who may write the status could otherwise have the operator read, with
+// its own permissions, what they cannot.
+func (r *reconciler) proved(s *scope, last status.Run) bool {
+	if s.memory.ran {
+		return true // the record is the one of this process
+	}
+	run, ok := r.store.Recorded(s.uid(), s.deleting, status.Active{ID: last.ID, Generation: last.Generation})
+	return ok && run.Wait != nil && run.Wait.Same(*last.Wait)
 }
 
 // lookPause is the time from one look to the next after waiting for so long.

@@ -139,6 +139,9 @@ func (c requests) RoundTrip(req *http.Request) (*http.Response, error) {
 	if strings.HasSuffix(req.URL.Path, "/status") {
 		kind += " status"
 	}
+	if strings.Contains(req.URL.Path, "/secrets/") {
+		kind += " secret"
+	}
 	if strings.HasSuffix(req.URL.Path, "/selfsubjectaccessreviews") {
 		kind = "review" // writes nothing
 	}
