@@ -41,13 +41,14 @@ func contentsOf(w watches.Watch, opts *Options) *contents {
 		roots.Trees = append(roots.Trees, opts.Inventory)
 	}
 	roots.Patterns = w.Inputs.Files
+	host, _ := os.Hostname() // without a name, no variable has it in its value
 	return &contents{
 		files: fingerprint.Contents{MaxAge: contentMaxAge},
 		roots: roots,
 		settings: map[string]any{
 			"content": w.Content, "vars": w.Vars, "snakeCase": w.SnakeCaseParameters, "markUnsafe": w.MarkUnsafe,
 			"allowReserved": w.AllowReservedVariables, "args": opts.AnsibleArgs, "skipFacts": opts.SkipFacts,
-			"environment": environment(os.Environ(), w.Inputs.Env),
+			"environment": environment(os.Environ(), w.Inputs.Env, host),
 		},
 		annotations: w.WatchAnnotationsChanges,
 	}

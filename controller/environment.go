@@ -9,13 +9,14 @@ import (
 
 // environment is the part of an environment that decides whether a run is due: all
 // that a run inherits, but for what says where the operator runs and what only the
-// operator reads. These differ from Pod to Pod and from shell to shell, and a restart
-// must not run every object. patterns are those of the watch, [watches.Inputs].
-func environment(environ, patterns []string) []string {
+// operator reads. These differ from Pod to Pod, from start to start and from shell to
+// shell, and a restart must not run every object. patterns are those of the watch,
+// [watches.Inputs]; host is the name of the machine or Pod.
+func environment(environ, patterns []string, host string) []string {
 	var kept []string
 	for _, entry := range environ {
 		name, value, ok := strings.Cut(entry, "=")
-		if ok && counts(name, value, patterns) {
+		if ok && counts(name, value, patterns, host) {
 			kept = append(kept, entry)
 		}
 	}
@@ -23,33 +24,45 @@ func environment(environ, patterns []string) []string {
 	return slices.Compact(kept)
 }
 
-func counts(name, value string, patterns []string) bool {
+func counts(name, value string, patterns []string, host string) bool {
 	for _, pattern := range slices.Backward(patterns) {
 		pattern, not := strings.CutPrefix(pattern, "-")
 		if match, _ := path.Match(pattern, name); match { // patterns were checked when they were read
 			return !not
 		}
 	}
-	return !ofThePlace(name, value) && !ofTheOperator(name)
+	return !ofThePlace(name, value, host) && !ofTheOperator(name)
 }
 
-// ofThePlace are variables of a Pod, a shell, a terminal or an init system.
-func ofThePlace(name, value string) bool {
+// ofThePlace are variables of a Pod, a shell, a terminal or an init system: those of
+// the lists, and those with the name of the machine or Pod in their value, as agents
+// and the downward API set them under names of all kinds.
+func ofThePlace(name, value, host string) bool {
 	switch name {
-	case "HOSTNAME", "POD_NAME", "POD_IP", "POD_IPS", "POD_UID", "NODE_NAME", "HOST_IP", "OPERATOR_CONDITION_NAME",
+	case "HOSTNAME", "POD_NAME", "POD_IP", "POD_IPS", "POD_UID", "NODE_NAME", "NODE_IP", "HOST_IP", "OPERATOR_CONDITION_NAME",
 		"HOME", "USER", "LOGNAME", "USERNAME", "MAIL", "SHELL", "PATH", "PWD", "OLDPWD", "SHLVL", "_", "TMPDIR", "TMP", "TEMP",
 		"TERM", "COLORTERM", "NO_COLOR", "COLUMNS", "LINES", "LS_COLORS", "LESS", "PAGER", "EDITOR", "VISUAL", "PS1", "PROMPT_COMMAND",
-		"DISPLAY", "WAYLAND_DISPLAY", "WINDOWID", "STY", "KUBECONFIG", "K8S_AUTH_KUBECONFIG",
-		"INVOCATION_ID", "JOURNAL_STREAM", "NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC", "MAINPID",
+		"DISPLAY", "WAYLAND_DISPLAY", "WINDOWID", "WINDOW", "STY", "SESSION_MANAGER", "DESKTOP_SESSION", "KUBECONFIG", "K8S_AUTH_KUBECONFIG",
+		"INVOCATION_ID", "JOURNAL_STREAM", "NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC", "MAINPID", "MANAGERPID",
 		"MAKEFLAGS", "MAKELEVEL", "MFLAGS", "VIRTUAL_ENV", "VIRTUAL_ENV_PROMPT":
 		return true
 	}
-	for _, prefix := range []string{"KUBERNETES_", "SSH_", "XDG_", "DBUS_", "GPG_", "TERM_", "TMUX", "VTE_", "VSCODE_", "SUDO_"} {
+	for _, suffix := range []string{"_POD_NAME", "_POD_IP", "_POD_UID", "_NODE_NAME", "_NODE_IP", "_HOST_IP"} {
+		if strings.HasSuffix(name, suffix) {
+			return true
+		}
+	}
+	for _, prefix := range []string{
+		"KUBERNETES_", "SYSTEMD_", "LISTEN_", "MEMORY_PRESSURE_", "OTEL_RESOURCE_ATTRIBUTES", "DD_", "SSH_", "XDG_", "DBUS_", "GPG_", "TERM_",
+		"TMUX", "VTE_", "VSCODE_", "KITTY_", "ITERM_", "GNOME_", "KDE_", "KONSOLE_", "WSL_", "SUDO_",
+	} {
 		if strings.HasPrefix(name, prefix) {
 			return true
 		}
 	}
-	return serviceLink.MatchString(name) || servicePort.MatchString(name) && strings.Contains(value, "://")
+	const shortest = 10 // of a name that is not in a value by chance, as that of a Pod
+	return len(host) >= shortest && strings.Contains(value, host) ||
+		serviceLink.MatchString(name) || servicePort.MatchString(name) && strings.Contains(value, "://")
 }
 
 // Kubernetes tells each Pod the addresses of the services in its namespace, as they

@@ -14,6 +14,8 @@ func TestEnvironment_IsWhatDoesNotChangeByItself(t *testing.T) {
 		"HOSTNAME=tea-7d9-x", "KUBERNETES_SERVICE_HOST=10.0.0.1", "TEA_SERVICE_PORT_HTTP=80", "TEA_PORT=tcp://10.0.0.7:80",
 		"TEA_PORT_80_TCP_ADDR=10.0.0.7", "PATH=/bin", "SSH_CLIENT=::1", "WATCH_NAMESPACE=a", "ANSIBLE_VERBOSITY=3", "ANSIBLE_DEBUG_LOGS=true",
 		"MAX_CONCURRENT_RECONCILES_TEA_EXAMPLE_COM=2", "no equals sign",
+		"SYSTEMD_EXEC_PID=71", "MY_POD_NAME=tea-7d9-x", "K8S_NODE_NAME=n", "OTEL_RESOURCE_ATTRIBUTES_NODE_NAME=n", "DD_ENTITY_ID=1",
+		"AGENT_TAGS=pod:tea-7d9d9-x,team:tea",
 	}
 	tests := []struct {
 		patterns []string
@@ -28,7 +30,7 @@ func TestEnvironment_IsWhatDoesNotChangeByItself(t *testing.T) {
 	for _, tt := range tests {
 		want := slices.DeleteFunc(slices.Concat(counting, tt.more), func(v string) bool { return v == tt.without })
 		slices.Sort(want)
-		if got := environment(slices.Concat(others, counting), tt.patterns); !slices.Equal(got, want) {
+		if got := environment(slices.Concat(others, counting), tt.patterns, "tea-7d9d9-x"); !slices.Equal(got, want) {
 			t.Errorf("with %q: %q, want %q", tt.patterns, got, want)
 		}
 	}

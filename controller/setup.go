@@ -79,6 +79,13 @@ func Setup(mgr manager.Manager, opts Options) (*Set, error) {
 	if err := set.watchDependents(mgr, opts, log); err != nil {
 		return nil, err
 	}
+	host, _ := os.Hostname()
+	var names []string
+	for _, entry := range environment(os.Environ(), nil, host) {
+		name, _, _ := strings.Cut(entry, "=")
+		names = append(names, name)
+	}
+	log.Info("Environment variables that are inputs of runs", "names", names)
 	set.runs, set.abort = context.WithCancelCause(context.Background())
 	return set, set.Watch(opts.Watches, opts.Content)
 }

@@ -145,7 +145,7 @@ func TestGenerateHealthLua_JudgesWhatTheOperatorWrites(t *testing.T) {
 		}
 		return table.RawGetString("status").String()
 	}
-	wanted := []string{"Progressing", "Healthy", "Degraded", "Degraded", "Progressing", "Progressing", "Healthy", "Suspended"}
+	wanted := []string{"Progressing", "Healthy", "Progressing", "Degraded", "Degraded", "Progressing", "Progressing", "Healthy", "Suspended"}
 	for i, s := range situations() {
 		meta := map[string]any{"generation": 3}
 		if strings.Contains(s.title, "inalizer") {

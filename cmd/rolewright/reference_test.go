@@ -65,7 +65,7 @@ func situations() []situation {
 	permanent := sampleRun(status.Failed, "PlaybookInvalid")
 	permanent.Permanent = true
 	succeeded := sampleRun(status.Succeeded, "Succeeded")
-	succeeded.Message, succeeded.Attempts, succeeded.FailedTask = "", 0, nil
+	succeeded.Message, succeeded.Attempts, succeeded.FailedTask, succeeded.Handled = "", 0, nil, "2026-05-06T18:00:00Z"
 	parked := succeeded
 	parked.Wait = &status.Wait{APIVersion: "apps/v1", Kind: "Deployment", Namespace: "prod", Name: "web", For: "ready", Since: now, Until: now.Add(time.Hour)}
 	return []situation{
@@ -99,7 +99,8 @@ func statusMeanings() map[string]string {
 		"lastRun.wait.kind": "Its kind.", "lastRun.wait.namespace": "Its namespace, if it is in one.", "lastRun.wait.name": "Its name.",
 		"lastRun.wait.for":   "What has to be true of it, as `kubectl wait --for` takes it, or `ready`.",
 		"lastRun.wait.since": "When it was asked for first.", "lastRun.wait.until": "When the object runs at the latest.",
-		"dependents": "The resources of the objects that this object owns. They are watched for it.", "warnings": "What the author of the object should know.",
+		"lastHandledReconcileAt": "The annotation `rolewright.dev/reconcile-at` as it was when the last run began.",
+		"dependents":             "The resources of the objects that this object owns. They are watched for it.", "warnings": "What the author of the object should know.",
 	}
 }
 

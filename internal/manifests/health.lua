@@ -30,6 +30,8 @@ end
 if current("Reconciling", "True") and of.Reconciling.reason == "Paused" then
   health.status = "Suspended"
   health.message = message("Reconciling")
+elseif current("Reconciling", "True") and of.Reconciling.reason == "Waiting" then
+  health.message = message("Reconciling")
 elseif current("Stalled", "True") or current("Ready", "False") then
   health.status = "Degraded"
   health.message = message("Ready") or message("Stalled")

@@ -72,8 +72,13 @@ func (r *repository) commit(ctx context.Context, s Step) (string, error) {
 
 // git runs a subcommand, and returns its output without the last newline.
 func (r *repository) git(ctx context.Context, args ...string) (string, error) {
-	// A repository can name a program that git status starts: that is not ours to run.
-	cmd := exec.CommandContext(ctx, "git", append([]string{"-c", "core.fsmonitor=false", "--literal-pathspecs", "-C", r.dir}, args...)...)
+	// A repository can name programs that git starts. Those of a commit are the user's, as
+	// with any commit; the others are not needed. Filters cannot be turned off.
+	options := []string{"-c", "core.fsmonitor=false", "--literal-pathspecs", "-C", r.dir}
+	if args[0] != "commit" {
+		options = append(options, "-c", "core.hooksPath=/dev/null")
+	}
+	cmd := exec.CommandContext(ctx, "git", append(options, args...)...)
 	cmd.Env = append(os.Environ(), "LC_ALL=C", "GIT_TERMINAL_PROMPT=0")
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr

@@ -58,6 +58,9 @@ func (d *Dir) Ensure() error {
 	if d == nil {
 		return nil
 	}
+	if err := d.dir.Ensure(); err != nil {
+		return fmt.Errorf("the directory of the collection rolewright.operator: %w", err)
+	}
 	err := fs.WalkDir(files, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err

@@ -96,3 +96,35 @@ func TestModules(t *testing.T) {
 		t.Errorf("modules %v", got)
 	}
 }
+
+// Where temporary files are, a directory that is gone may come back as another user's.
+func TestEnsure_TakesNoDirectoryOfOthers(t *testing.T) {
+	t.Parallel()
+	d, err := Install(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	module := filepath.Join(d.dir.Name(), "ansible_collections/rolewright/operator/plugins/modules/status.py")
+	if err := os.RemoveAll(d.dir.Name()); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Ensure(); err != nil {
+		t.Errorf("it is not made again: %v", err)
+	}
+	if _, err := os.Stat(module); err != nil {
+		t.Error(err)
+	}
+	if err := os.RemoveAll(d.dir.Name()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(d.dir.Name(), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(d.dir.Name(), 0o777); err != nil { //nolint:gosec // as another user's may be
+		t.Fatal(err)
+	}
+	if err := d.Ensure(); err == nil {
+		t.Error("a directory that is open to others is used")
+	}
+}

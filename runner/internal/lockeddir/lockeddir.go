@@ -62,6 +62,25 @@ func lock(path string) (_ Dir, err error) {
 	return Dir{file}, err
 }
 
+// Ensure makes the directory again where it is gone. A directory or link of the same
+// name that is not this user's own, and closed to others, is an error.
+func (d Dir) Ensure() error {
+	info, err := os.Lstat(d.Name())
+	if errors.Is(err, os.ErrNotExist) {
+		return os.Mkdir(d.Name(), 0o700)
+	}
+	if err == nil && !own(info) {
+		err = fmt.Errorf("%s is another user's, or open to others: remove it", d.Name())
+	}
+	return err
+}
+
+// own tells whether it is a directory of this user, closed to others.
+func own(info os.FileInfo) bool {
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	return info.Mode() == os.ModeDir|0o700 && ok && int(owner.Uid) == os.Geteuid()
+}
+
 // Remove removes the directory with all that is in it.
 func (d Dir) Remove() error {
 	return errors.Join(os.RemoveAll(d.Name()), d.Close())
@@ -74,10 +93,7 @@ func sweep(parent, prefix string) {
 	found, _ := filepath.Glob(filepath.Join(parent, prefix+"*")) // the pattern is right
 	for _, path := range found {
 		info, err := os.Lstat(path)
-		if err != nil || info.Mode() != os.ModeDir|0o700 {
-			continue
-		}
-		if owner, ok := info.Sys().(*syscall.Stat_t); !ok || int(owner.Uid) != os.Geteuid() {
+		if err != nil || !own(info) {
 			continue
 		}
 		if d, err := lock(path); err == nil {
