@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/rolewright/rolewright/controller/fingerprint"
 	"github.com/rolewright/rolewright/internal/contentcopy"
 	"github.com/rolewright/rolewright/internal/vault"
 	"github.com/rolewright/rolewright/internal/watches"
@@ -29,10 +28,7 @@ func newUse(w watches.Watch, opts *Options, c *contentcopy.Copy, v *vault.Vault)
 // its content. Its files count under the names of those that they are copies of.
 func newContents(w watches.Watch, opts *Options, c *contentcopy.Copy) *contents {
 	content := contentsOf(w, opts)
-	roots := content.roots
-	content.roots = fingerprint.Roots{
-		Trees: c.Paths(roots.Trees), Playbooks: c.Paths(roots.Playbooks), Files: roots.Files, Collections: roots.Collections,
-	}
+	content.roots.Trees, content.roots.Playbooks = c.Paths(content.roots.Trees), c.Paths(content.roots.Playbooks)
 	if c != nil {
 		content.files.Name = c.Original
 	}
