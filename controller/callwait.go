@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -24,7 +26,16 @@ const maxWait = 7 * 24 * time.Hour
 const (
 	minLook = time.Second
 	maxLook = 30 * time.Second
+	// failPause is that between two looks at a kind of which the API server gives no
+	// answer, by any object.
+	failPause = 10 * time.Second
 )
+
+// waitLookTimeout bounds a look that no run makes: it takes a worker.
+const waitLookTimeout = 2 * time.Second
+
+// maxSilent bounds the kinds that are known to fail.
+const maxSilent = 100
 
 // waitCall is what the module wait_for sends.
 type waitCall struct {
@@ -133,8 +144,8 @@ func (r *reconciler) look(ctx context.Context, home string, w status.Wait) (met 
 
 // checkWait looks, at its time, whether what the object waits for has come.
 func (r *reconciler) checkWait(ctx context.Context, s *scope) {
-	last := s.memory.last
-	if last == nil || last.Wait == nil || r.now().Before(s.memory.nextLook) {
+	last, m := s.memory.last, s.memory
+	if last == nil || last.Wait == nil || r.now().Before(m.nextLook) {
 		return
 	}
 	if !r.proved(s, *last) {
@@ -142,19 +153,36 @@ func (r *reconciler) checkWait(ctx context.Context, s *scope) {
 		s.arrived = true
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	kind := schema.FromAPIVersionAndKind(last.Wait.APIVersion, last.Wait.Kind)
+	if until, ok := r.silent.mayLook(kind, r.now()); !ok {
+		m.nextLook = until.Add(jitter(failPause, s.uid()) - failPause)
+		return
+	}
+	within, cancel := context.WithTimeout(ctx, waitLookTimeout)
 	defer cancel()
-	met, detail, err := r.look(ctx, s.key.Namespace, *last.Wait)
+	met, detail, err := r.look(within, s.key.Namespace, *last.Wait)
+	var answer apierrors.APIStatus
+	switch {
+	case err == nil:
+		r.silent.answered(kind)
+		m.looks = looks{}
+		if !met {
+			s.log.V(1).Info("The object waits", "for", last.Wait.String(), "detail", detail)
+		}
+	case errors.As(err, &answer) && answer.Status().Code < http.StatusInternalServerError && !apierrors.IsTooManyRequests(err):
+		// What stays, the next run reports. What has passed at the next look wakes nothing.
+		r.silent.answered(kind)
+		met = m.looks.refused
+		m.looks = looks{refused: !met}
+	default:
+		r.silent.failed(kind, r.now())
+		m.looks = looks{failed: m.looks.failed + 1}
+	}
 	if err != nil {
 		s.log.V(1).Info("What the object waits for cannot be read", "error", err.Error())
-		// What stays, the next run reports.
-		var refused apierrors.APIStatus
-		met = errors.As(err, &refused) && refused.Status().Code < http.StatusInternalServerError && !apierrors.IsTooManyRequests(err)
-	} else if !met {
-		s.log.V(1).Info("The object waits", "for", last.Wait.String(), "detail", detail)
 	}
 	s.arrived = met
-	s.memory.nextLook = r.now().Add(lookPause(r.now().Sub(last.Wait.Since)))
+	m.nextLook = r.now().Add(lookPause(r.now().Sub(last.Wait.Since), m.looks.failed, s.uid()))
 }
 
 // proved tells whether a run of this operator has parked the object until what its
@@ -168,5 +196,69 @@ func (r *reconciler) proved(s *scope, last status.Run) bool {
 	return ok && run.Wait != nil && run.Wait.Same(*last.Wait)
 }
 
-// lookPause is the time from one look to the next after waiting for so long.
-func lookPause(waited time.Duration) time.Duration { return min(max(waited/10, minLook), maxLook) }
+// looks is what the last looks for an object have had for an answer.
+type looks struct {
+	// failed counts those in a row that had none.
+	failed int
+	// refused is true if the last was refused.
+	refused bool
+}
+
+// lookPause is the time from one look to the next after waiting for so long, of which
+// the last failed ones in a row had no answer. It differs between objects, so that those
+// parked together do not look together.
+func lookPause(waited time.Duration, failed int, uid string) time.Duration {
+	pause := max(waited/10, minLook)
+	for ; failed > 0 && pause < maxLook; failed-- {
+		pause *= 2
+	}
+	return jitter(min(pause, maxLook), uid)
+}
+
+// silentKinds are those of which a look had no answer. Objects that wait for one look
+// one after the other, with a pause, so that an API that hangs does not keep the workers
+// from other objects.
+type silentKinds struct {
+	mu sync.Mutex
+	// until is when a kind may be looked at again; at most [maxSilent] kinds.
+	until map[schema.GroupVersionKind]time.Time
+}
+
+// mayLook reports whether a kind may be looked at, and if not, when again. Of a kind
+// that has failed, one may look, and the others after the next pause.
+func (f *silentKinds) mayLook(kind schema.GroupVersionKind, now time.Time) (until time.Time, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	until, has := f.until[kind]
+	if !has {
+		return time.Time{}, true
+	}
+	if now.Before(until) {
+		return until, false
+	}
+	f.until[kind] = now.Add(failPause)
+	return time.Time{}, true
+}
+
+// failed is called after a look that had no answer.
+func (f *silentKinds) failed(kind schema.GroupVersionKind, now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.until == nil {
+		f.until = map[schema.GroupVersionKind]time.Time{}
+	}
+	if _, has := f.until[kind]; !has && len(f.until) >= maxSilent {
+		maps.DeleteFunc(f.until, func(_ schema.GroupVersionKind, until time.Time) bool { return until.Before(now) })
+		if len(f.until) >= maxSilent {
+			return
+		}
+	}
+	f.until[kind] = now.Add(failPause)
+}
+
+// answered is called after a look that had an answer.
+func (f *silentKinds) answered(kind schema.GroupVersionKind) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.until, kind)
+}

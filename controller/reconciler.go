@@ -61,6 +61,8 @@ type reconciler struct {
 
 	// looks are the live reads in progress that settle whether an object is gone.
 	looks sync.WaitGroup
+	// silent are the kinds that parked objects cannot look at.
+	silent silentKinds
 }
 
 // memory is what the reconciler remembers of an object between reconciles. It
@@ -79,8 +81,9 @@ type memory struct {
 	finalized bool
 	// ran is true once this process has run the object.
 	ran bool
-	// nextLook is when to look again for what the object waits for.
+	// nextLook is when to look again for what the object waits for, looks how the last went.
 	nextLook time.Time
+	looks    looks
 	// observed is the last generation that the status was brought to without a run.
 	observed int64
 	// held is the run that the status says a pause holds back; zero for none.
