@@ -86,6 +86,9 @@ func (c *calls) waitFor(ctx context.Context, body []byte) (any, error) {
 	if !call.Park {
 		return waitAnswer{Detail: detail}, nil
 	}
+	if err := c.recordable(call); err != nil {
+		return nil, err
+	}
 	if c.before != nil && c.before.Same(wait) {
 		wait.Since, wait.Until = c.before.Since, c.before.Since.Add(wait.Until.Sub(wait.Since))
 	}
@@ -98,6 +101,24 @@ func (c *calls) waitFor(ctx context.Context, body []byte) (any, error) {
 		c.wait = &wait // the first of several: when it is reached, the next run asks for the others
 	}
 	return waitAnswer{Parked: true, Detail: detail}, nil
+}
+
+// recordable refuses to park an object for what would be masked: what it waits for stands
+// in its status.
+func (c *calls) recordable(call waitCall) error {
+	for _, field := range []struct{ name, text string }{
+		{"for", call.For}, {"name", call.Name}, {"namespace", call.Namespace},
+	} {
+		if c.masker.Masker.Mask(field.text) == field.text {
+			continue
+		}
+		if why := c.masker.Withheld(); why != "" {
+			return badCall("the object cannot be parked: what it waits for would stand in its status, and what this run says is withheld: %s", why)
+		}
+		return badCall("%s: it has a value of a Secret that this run has read, and would stand in the status of the object; "+
+			"wait for something else, or in the run, with mode: block", field.name)
+	}
+	return nil
 }
 
 // look reports whether the goal of a wait is reached, and if not, what there is instead.
@@ -161,27 +182,20 @@ func (r *reconciler) checkWait(ctx context.Context, s *scope) {
 	within, cancel := context.WithTimeout(ctx, waitLookTimeout)
 	defer cancel()
 	met, detail, err := r.look(within, s.key.Namespace, *last.Wait)
-	var answer apierrors.APIStatus
-	switch {
-	case err == nil:
-		r.silent.answered(kind)
-		m.looks = looks{}
-		if !met {
-			s.log.V(1).Info("The object waits", "for", last.Wait.String(), "detail", detail)
-		}
-	case errors.As(err, &answer) && answer.Status().Code < http.StatusInternalServerError && !apierrors.IsTooManyRequests(err):
-		// What stays, the next run reports. What has passed at the next look wakes nothing.
-		r.silent.answered(kind)
-		met = m.looks.refused
-		m.looks = looks{refused: !met}
-	default:
+	before := m.looks
+	m.looks = before.after(err)
+	if m.looks.failed > 0 {
 		r.silent.failed(kind, r.now())
-		m.looks = looks{failed: m.looks.failed + 1}
+	} else {
+		r.silent.answered(kind)
 	}
 	if err != nil {
 		s.log.V(1).Info("What the object waits for cannot be read", "error", err.Error())
+	} else if !met {
+		s.log.V(1).Info("The object waits", "for", last.Wait.String(), "detail", detail)
 	}
-	s.arrived = met
+	// What stays, the next run reports. What has passed at the next look wakes nothing.
+	s.arrived = met || before.refused && m.looks.refused
 	m.nextLook = r.now().Add(lookPause(r.now().Sub(last.Wait.Since), m.looks.failed, s.uid()))
 }
 
@@ -202,6 +216,18 @@ type looks struct {
 	failed int
 	// refused is true if the last was refused.
 	refused bool
+}
+
+// after are the looks after one more, of which the answer was err.
+func (l looks) after(err error) looks {
+	var answer apierrors.APIStatus
+	switch {
+	case err == nil:
+		return looks{}
+	case errors.As(err, &answer) && answer.Status().Code < http.StatusInternalServerError && !apierrors.IsTooManyRequests(err):
+		return looks{refused: true}
+	}
+	return looks{failed: l.failed + 1}
 }
 
 // lookPause is the time from one look to the next after waiting for so long, of which

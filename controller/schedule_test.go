@@ -1,12 +1,10 @@
 package controller
 
 import (
-	"strconv"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/rolewright/rolewright/controller/status"
 )
@@ -133,48 +131,5 @@ func TestJitter_NeverShortensAndStaysWithinATenth(t *testing.T) {
 	first := jitter(time.Hour, "x")
 	if again := jitter(time.Hour, "x"); again != first {
 		t.Error("jitter is not repeatable")
-	}
-}
-
-// What waits for longer is looked for less often, and so is what cannot be read.
-func TestLookPause(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct {
-		waited time.Duration
-		failed int
-		want   time.Duration
-	}{
-		{0, 0, minLook}, {-time.Hour, 0, minLook}, {100 * time.Second, 0, 10 * time.Second}, {time.Hour, 0, maxLook},
-		{0, 1, 2 * minLook}, {0, 3, 8 * minLook}, {100 * time.Second, 1, 20 * time.Second}, {0, 1 << 30, maxLook},
-	} {
-		if got := lookPause(tt.waited, tt.failed, "a"); got < tt.want || got > tt.want+tt.want/10 {
-			t.Errorf("after %v and %d failures: %v, want %v and up to a tenth", tt.waited, tt.failed, got, tt.want)
-		}
-	}
-}
-
-// A kind that gives no answer is looked at by one object at a time.
-func TestSilentKinds(t *testing.T) {
-	t.Parallel()
-	var f silentKinds
-	now, kind := time.Now(), schema.GroupVersionKind{Version: "v1", Kind: "Pod"}
-	may := func(want bool, after time.Duration) {
-		t.Helper()
-		if _, ok := f.mayLook(kind, now.Add(after)); ok != want {
-			t.Errorf("may look after %v: %t", after, ok)
-		}
-	}
-	may(true, 0)
-	f.failed(kind, now)
-	may(false, failPause-1)
-	may(true, failPause)
-	may(false, failPause)
-	f.answered(kind)
-	may(true, failPause)
-	for i := range 2 * maxSilent {
-		f.failed(schema.GroupVersionKind{Kind: strconv.Itoa(i)}, now)
-	}
-	if len(f.until) != maxSilent {
-		t.Errorf("%d kinds are kept", len(f.until))
 	}
 }
