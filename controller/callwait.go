@@ -89,14 +89,16 @@ func (c *calls) waitFor(ctx context.Context, body []byte) (any, error) {
 	if err := c.recordable(call); err != nil {
 		return nil, err
 	}
-	if c.before != nil && c.before.Same(wait) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	// A time in the future is a clock that went back.
+	if c.before != nil && c.before.Same(wait) && !c.over && !c.before.Since.After(now) {
 		wait.Since, wait.Until = c.before.Since, c.before.Since.Add(wait.Until.Sub(wait.Since))
 	}
 	if !now.Before(wait.Until) {
+		c.over = true
 		return waitAnswer{TimedOut: true, Detail: detail}, nil
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if c.wait == nil {
 		c.wait = &wait // the first of several: when it is reached, the next run asks for the others
 	}

@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/redact"
 )
 
@@ -92,5 +93,36 @@ func TestCalls_Recordable(t *testing.T) {
 	mask.Withhold()
 	if err := c.recordable(waitCall{For: "ready"}); err == nil || !strings.Contains(err.Error(), "withheld") {
 		t.Errorf("all is withheld: %v", err)
+	}
+}
+
+// The time to wait goes on after a run that fails or is interrupted, and ends with a
+// success that does not ask, or when it is over.
+func TestAskedAfter(t *testing.T) {
+	t.Parallel()
+	before, now := status.Wait{Name: "before"}, status.Wait{Name: "now"}
+	for _, tt := range []struct {
+		name  string
+		calls *calls
+		run   status.Run
+		want  string
+	}{
+		{"parked", &calls{before: &before}, status.Run{Result: status.Succeeded, Wait: &now}, "now"},
+		{"succeeded", &calls{before: &before}, status.Run{Result: status.Succeeded}, ""},
+		{"failed", &calls{before: &before}, status.Run{Result: status.Failed}, "before"},
+		{"failed after it has asked", &calls{before: &before, wait: &now}, status.Run{Result: status.Failed}, "now"},
+		{"interrupted", &calls{before: &before}, status.Run{Result: status.Interrupted}, "before"},
+		{"not begun", nil, status.Run{Result: status.Interrupted}, "before"},
+		{"over", &calls{before: &before, over: true}, status.Run{Result: status.Failed}, ""},
+		{"failed with other inputs", &calls{}, status.Run{Result: status.Failed}, ""},
+	} {
+		s := &scope{memory: &memory{asked: &asked{wait: before}}, calls: tt.calls}
+		got := ""
+		if a := s.askedAfter(tt.run); a != nil {
+			got = a.wait.Name
+		}
+		if got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
 	}
 }
