@@ -306,11 +306,9 @@ func TestCalls_ParkedOnWhatHangs(t *testing.T) {
 		}
 	})
 	start(t, hangs, exec, Options{Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) { w.MaxConcurrentReconciles = 1 })}})
-	const parked = 10
-	for i := range parked {
-		create(t, c, object(gvk, ns, fmt.Sprint("parked", i), nil))
+	for i := range 10 {
+		awaitCondition(t, c, create(t, c, object(gvk, ns, fmt.Sprint("parked", i), nil)), status.Ready, "False")
 	}
-	eventually(t, "all are parked", func() bool { return exec.count() == parked })
 	on.Store(true)
 	time.Sleep(2 * minLook) // all are to look
 	began := time.Now()
