@@ -19,9 +19,6 @@ import (
 	"github.com/rolewright/rolewright/internal/discovery"
 )
 
-// maxWait is the longest timeout of a wait.
-const maxWait = 7 * 24 * time.Hour
-
 // The pauses between two looks at what an object waits for.
 const (
 	minLook = time.Second
@@ -65,8 +62,8 @@ func (c *calls) waitFor(ctx context.Context, body []byte) (any, error) {
 	if err := decodeCall(body, &call); err != nil {
 		return nil, err
 	}
-	if call.Timeout < 1 || call.Timeout > maxWait.Seconds() {
-		return nil, badCall("timeout: %g seconds are not from 1 to %g", call.Timeout, maxWait.Seconds())
+	if call.Timeout < 1 || call.Timeout > status.MaxWait.Seconds() {
+		return nil, badCall("timeout: %g seconds are not from 1 to %g", call.Timeout, status.MaxWait.Seconds())
 	}
 	if c.owner.GVK.GroupVersion().String() == call.APIVersion && c.owner.GVK.Kind == call.Kind && c.owner.Name == call.Name && call.Namespace == c.owner.Namespace && call.Park {
 		return nil, badCall("an object cannot be parked until it has changed itself")
