@@ -25,7 +25,8 @@ type calls struct {
 	about  about
 	masker masker
 	log    func(message string, values ...any)
-	// before is what the object waited for when the run began; nil for nothing.
+	// before is what the object waited for when the run began, or when the last of its
+	// runs began that asked; nil for nothing.
 	before *status.Wait
 
 	mu sync.Mutex
@@ -33,6 +34,8 @@ type calls struct {
 	events int
 	// wait is what the run has parked its object for; nil for nothing.
 	wait *status.Wait
+	// over is true once the time of before is over.
+	over bool
 }
 
 // about is the answer to GET /rolewright/v1/run.
@@ -58,8 +61,8 @@ func (r *reconciler) newCalls(s *scope, owner proxy.Owner) *calls {
 		RunID: s.runID, Cause: string(s.plan.cause), Generation: s.active.Generation, Attempt: s.attempts() + 1,
 		Object: aboutObj{owner.GVK.GroupVersion().String(), owner.GVK.Kind, owner.Namespace, owner.Name, string(owner.UID)},
 	}}
-	if last := s.memory.last; last != nil && last.Fingerprint == s.fingerprint {
-		c.before = last.Wait // with other inputs, the time counts from its beginning
+	if asked := s.memory.asked; asked != nil && asked.fingerprint == s.fingerprint {
+		c.before = &asked.wait // with other inputs, the time counts from its beginning
 	}
 	return c
 }
@@ -106,6 +109,33 @@ func (c *calls) parked() *status.Wait {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.wait
+}
+
+// asked is what an object was parked for, and by a run of which inputs.
+type asked struct {
+	fingerprint string
+	wait        status.Wait
+}
+
+// askedAfter is what the object of s has asked for after its run has ended as run. A run
+// that does not succeed leaves the time to wait as it is.
+func (s *scope) askedAfter(run status.Run) *asked {
+	switch {
+	case run.Wait != nil:
+		return &asked{run.Fingerprint, *run.Wait}
+	case run.Result == status.Succeeded:
+		return nil
+	case s.calls == nil:
+		return s.memory.asked
+	}
+	wait := s.calls.parked()
+	if wait == nil && !s.calls.over {
+		wait = s.calls.before
+	}
+	if wait == nil {
+		return nil
+	}
+	return &asked{run.Fingerprint, *wait}
 }
 
 // decodeCall reads the body of a call: JSON of exactly the fields of target.

@@ -2,12 +2,14 @@ package controller
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -272,4 +274,48 @@ func TestCalls_WithoutPermission(t *testing.T) {
 	start(t, limited, exec, Options{Watches: []watches.Watch{watchOf(gvk)}})
 	obj := create(t, c, object(gvk, ns, "it", nil))
 	awaitCondition(t, c, obj, status.Ready, "True")
+}
+
+// silentAPI gives no answer to reads of ConfigMaps while it is on.
+type silentAPI struct {
+	next http.RoundTripper
+	on   *atomic.Bool
+}
+
+func (h silentAPI) RoundTrip(req *http.Request) (*http.Response, error) {
+	if h.on.Load() && req.Method == http.MethodGet && strings.Contains(req.URL.Path, "/configmaps/") {
+		<-req.Context().Done()
+		return nil, req.Context().Err()
+	}
+	return h.next.RoundTrip(req)
+}
+
+// Objects that wait for a kind that gives no answer do not keep the workers from others.
+func TestCalls_ParkedOnWhatHangs(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	c := clientOf(t, cfg)
+	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	var on atomic.Bool
+	hangs := rest.CopyConfig(cfg)
+	hangs.Wrap(func(next http.RoundTripper) http.RoundTripper { return silentAPI{next, &on} })
+	ask := `{"apiVersion": "v1", "kind": "ConfigMap", "namespace": "` + ns + `", "name": "x", "for": "jsonpath={.data.a}", "timeout": 3600, "park": true}`
+	exec := calling(t, func(c *caller) {
+		if !on.Load() {
+			c.call("wait", ask, 200, `"parked":true`)
+		}
+	})
+	start(t, hangs, exec, Options{Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) { w.MaxConcurrentReconciles = 1 })}})
+	for i := range 10 {
+		awaitCondition(t, c, create(t, c, object(gvk, ns, fmt.Sprint("parked", i), nil)), status.Ready, "False")
+	}
+	on.Store(true)
+	time.Sleep(2 * minLook) // all are to look
+	began := time.Now()
+	obj := create(t, c, object(gvk, ns, "fresh", nil))
+	awaitCondition(t, c, obj, status.Ready, "True")
+	// One after the other, the looks would take 20 s.
+	if took := time.Since(began); took > 5*waitLookTimeout {
+		t.Errorf("the fresh object has run after %v", took)
+	}
 }

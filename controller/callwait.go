@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,14 +19,20 @@ import (
 	"github.com/rolewright/rolewright/internal/discovery"
 )
 
-// maxWait is the longest timeout of a wait.
-const maxWait = 7 * 24 * time.Hour
-
 // The pauses between two looks at what an object waits for.
 const (
 	minLook = time.Second
 	maxLook = 30 * time.Second
+	// failPause is that between two looks at a kind of which the API server gives no
+	// answer, by any object.
+	failPause = 10 * time.Second
 )
+
+// waitLookTimeout bounds a look that no run makes: it takes a worker.
+const waitLookTimeout = 2 * time.Second
+
+// maxSilent bounds the kinds that are known to fail.
+const maxSilent = 100
 
 // waitCall is what the module wait_for sends.
 type waitCall struct {
@@ -54,8 +62,8 @@ func (c *calls) waitFor(ctx context.Context, body []byte) (any, error) {
 	if err := decodeCall(body, &call); err != nil {
 		return nil, err
 	}
-	if call.Timeout < 1 || call.Timeout > maxWait.Seconds() {
-		return nil, badCall("timeout: %g seconds are not from 1 to %g", call.Timeout, maxWait.Seconds())
+	if call.Timeout < 1 || call.Timeout > status.MaxWait.Seconds() {
+		return nil, badCall("timeout: %g seconds are not from 1 to %g", call.Timeout, status.MaxWait.Seconds())
 	}
 	if c.owner.GVK.GroupVersion().String() == call.APIVersion && c.owner.GVK.Kind == call.Kind && c.owner.Name == call.Name && call.Namespace == c.owner.Namespace && call.Park {
 		return nil, badCall("an object cannot be parked until it has changed itself")
@@ -75,18 +83,41 @@ func (c *calls) waitFor(ctx context.Context, body []byte) (any, error) {
 	if !call.Park {
 		return waitAnswer{Detail: detail}, nil
 	}
-	if c.before != nil && c.before.Same(wait) {
-		wait.Since, wait.Until = c.before.Since, c.before.Since.Add(wait.Until.Sub(wait.Since))
-	}
-	if !now.Before(wait.Until) {
-		return waitAnswer{TimedOut: true, Detail: detail}, nil
+	if err := c.recordable(call); err != nil {
+		return nil, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	// A time in the future is a clock that went back.
+	if c.before != nil && c.before.Same(wait) && !c.over && !c.before.Since.After(now) {
+		wait.Since, wait.Until = c.before.Since, c.before.Since.Add(wait.Until.Sub(wait.Since))
+	}
+	if !now.Before(wait.Until) {
+		c.over = true
+		return waitAnswer{TimedOut: true, Detail: detail}, nil
+	}
 	if c.wait == nil {
 		c.wait = &wait // the first of several: when it is reached, the next run asks for the others
 	}
 	return waitAnswer{Parked: true, Detail: detail}, nil
+}
+
+// recordable refuses to park an object for what would be masked: what it waits for stands
+// in its status.
+func (c *calls) recordable(call waitCall) error {
+	for _, field := range []struct{ name, text string }{
+		{"for", call.For}, {"name", call.Name}, {"namespace", call.Namespace},
+	} {
+		if c.masker.Masker.Mask(field.text) == field.text {
+			continue
+		}
+		if why := c.masker.Withheld(); why != "" {
+			return badCall("the object cannot be parked: what it waits for would stand in its status, and what this run says is withheld: %s", why)
+		}
+		return badCall("%s: it has a value of a Secret that this run has read, and would stand in the status of the object; "+
+			"wait for something else, or in the run, with mode: block", field.name)
+	}
+	return nil
 }
 
 // look reports whether the goal of a wait is reached, and if not, what there is instead.
@@ -133,8 +164,8 @@ func (r *reconciler) look(ctx context.Context, home string, w status.Wait) (met 
 
 // checkWait looks, at its time, whether what the object waits for has come.
 func (r *reconciler) checkWait(ctx context.Context, s *scope) {
-	last := s.memory.last
-	if last == nil || last.Wait == nil || r.now().Before(s.memory.nextLook) {
+	last, m := s.memory.last, s.memory
+	if last == nil || last.Wait == nil || r.now().Before(m.nextLook) {
 		return
 	}
 	if !r.proved(s, *last) {
@@ -142,19 +173,29 @@ func (r *reconciler) checkWait(ctx context.Context, s *scope) {
 		s.arrived = true
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	kind := schema.FromAPIVersionAndKind(last.Wait.APIVersion, last.Wait.Kind)
+	if until, ok := r.silent.mayLook(kind, r.now()); !ok {
+		m.nextLook = until.Add(jitter(failPause, s.uid()) - failPause)
+		return
+	}
+	within, cancel := context.WithTimeout(ctx, waitLookTimeout)
 	defer cancel()
-	met, detail, err := r.look(ctx, s.key.Namespace, *last.Wait)
+	met, detail, err := r.look(within, s.key.Namespace, *last.Wait)
+	before := m.looks
+	m.looks = before.after(err)
+	if m.looks.failed > 0 {
+		r.silent.failed(kind, r.now())
+	} else {
+		r.silent.answered(kind)
+	}
 	if err != nil {
 		s.log.V(1).Info("What the object waits for cannot be read", "error", err.Error())
-		// What stays, the next run reports.
-		var refused apierrors.APIStatus
-		met = errors.As(err, &refused) && refused.Status().Code < http.StatusInternalServerError && !apierrors.IsTooManyRequests(err)
 	} else if !met {
 		s.log.V(1).Info("The object waits", "for", last.Wait.String(), "detail", detail)
 	}
-	s.arrived = met
-	s.memory.nextLook = r.now().Add(lookPause(r.now().Sub(last.Wait.Since)))
+	// What stays, the next run reports. What has passed at the next look wakes nothing.
+	s.arrived = met || before.refused && m.looks.refused
+	m.nextLook = r.now().Add(lookPause(r.now().Sub(last.Wait.Since), m.looks.failed, s.uid()))
 }
 
 // proved tells whether a run of this operator has parked the object until what its
@@ -168,5 +209,81 @@ func (r *reconciler) proved(s *scope, last status.Run) bool {
 	return ok && run.Wait != nil && run.Wait.Same(*last.Wait)
 }
 
-// lookPause is the time from one look to the next after waiting for so long.
-func lookPause(waited time.Duration) time.Duration { return min(max(waited/10, minLook), maxLook) }
+// looks is what the last looks for an object have had for an answer.
+type looks struct {
+	// failed counts those in a row that had none.
+	failed int
+	// refused is true if the last was refused.
+	refused bool
+}
+
+// after are the looks after one more, of which the answer was err.
+func (l looks) after(err error) looks {
+	var answer apierrors.APIStatus
+	switch {
+	case err == nil:
+		return looks{}
+	case errors.As(err, &answer) && answer.Status().Code < http.StatusInternalServerError && !apierrors.IsTooManyRequests(err):
+		return looks{refused: true}
+	}
+	return looks{failed: l.failed + 1}
+}
+
+// lookPause is the time from one look to the next after waiting for so long, of which
+// the last failed ones in a row had no answer. It differs between objects, so that those
+// parked together do not look together.
+func lookPause(waited time.Duration, failed int, uid string) time.Duration {
+	pause := max(waited/10, minLook)
+	for ; failed > 0 && pause < maxLook; failed-- {
+		pause *= 2
+	}
+	return jitter(min(pause, maxLook), uid)
+}
+
+// silentKinds are those of which a look had no answer. Objects that wait for one look
+// one after the other, with a pause, so that an API that hangs does not keep the workers
+// from other objects.
+type silentKinds struct {
+	mu sync.Mutex
+	// until is when a kind may be looked at again; at most [maxSilent] kinds.
+	until map[schema.GroupVersionKind]time.Time
+}
+
+// mayLook reports whether a kind may be looked at, and if not, when again. Of a kind
+// that has failed, one may look, and the others after the next pause.
+func (f *silentKinds) mayLook(kind schema.GroupVersionKind, now time.Time) (until time.Time, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	until, has := f.until[kind]
+	if !has {
+		return time.Time{}, true
+	}
+	if now.Before(until) {
+		return until, false
+	}
+	f.until[kind] = now.Add(failPause)
+	return time.Time{}, true
+}
+
+// failed is called after a look that had no answer.
+func (f *silentKinds) failed(kind schema.GroupVersionKind, now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.until == nil {
+		f.until = map[schema.GroupVersionKind]time.Time{}
+	}
+	if _, has := f.until[kind]; !has && len(f.until) >= maxSilent {
+		maps.DeleteFunc(f.until, func(_ schema.GroupVersionKind, until time.Time) bool { return until.Before(now) })
+		if len(f.until) >= maxSilent {
+			return
+		}
+	}
+	f.until[kind] = now.Add(failPause)
+}
+
+// answered is called after a look that had an answer.
+func (f *silentKinds) answered(kind schema.GroupVersionKind) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.until, kind)
+}

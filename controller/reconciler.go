@@ -61,6 +61,8 @@ type reconciler struct {
 
 	// looks are the live reads in progress that settle whether an object is gone.
 	looks sync.WaitGroup
+	// silent are the kinds that parked objects cannot look at.
+	silent silentKinds
 }
 
 // memory is what the reconciler remembers of an object between reconciles. It
@@ -79,8 +81,12 @@ type memory struct {
 	finalized bool
 	// ran is true once this process has run the object.
 	ran bool
-	// nextLook is when to look again for what the object waits for.
+	// nextLook is when to look again for what the object waits for, looks how the last went.
 	nextLook time.Time
+	looks    looks
+	// asked is what the object was parked for last, unless a success has asked for
+	// nothing since; nil for nothing.
+	asked *asked
 	// observed is the last generation that the status was brought to without a run.
 	observed int64
 	// held is the run that the status says a pause holds back; zero for none.
@@ -235,6 +241,9 @@ func (r *reconciler) record(obj *unstructured.Unstructured) status.Record {
 func (m *memory) recall(record status.Record) {
 	if record.Last != nil {
 		m.last = record.Last
+		if wait := m.last.Wait; wait != nil {
+			m.asked = &asked{m.last.Fingerprint, *wait}
+		}
 	}
 	m.lost = record.Active
 }

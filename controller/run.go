@@ -200,7 +200,8 @@ func (r *reconciler) recordEnd(ctx context.Context, s *scope, run status.Run) (o
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), concludeTimeout)
 	defer cancel()
 	m := s.memory
-	m.last, m.lost, m.unwritten, m.ran, m.nextLook = &run, nil, &run, true, time.Time{}
+	m.asked = s.askedAfter(run)
+	m.last, m.lost, m.unwritten, m.ran, m.nextLook, m.looks = &run, nil, &run, true, time.Time{}, looks{}
 	m.finalized = s.deleting && run.Result == status.Succeeded && run.RequeueAfter == 0 && run.Wait == nil
 	if s.follower != nil {
 		s.follower.End(run)

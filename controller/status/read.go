@@ -198,7 +198,8 @@ func readRun(v any) (Run, bool) {
 	if wait, there := m["wait"]; there {
 		w, ok := readWait(wait)
 		r.Wait = &w
-		f.bad = f.bad || !ok || r.Result != Succeeded
+		f.bad = f.bad || !ok || r.Result != Succeeded || w.Since.After(r.Finished.Add(time.Second)) ||
+			!w.Since.Before(w.Until) || w.Until.Sub(w.Since) > MaxWait
 	}
 	if f.bad {
 		return Run{}, false

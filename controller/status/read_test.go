@@ -46,7 +46,9 @@ func TestRead_RejectsWhatIsNotOfItsForm(t *testing.T) {
 	for field, values := range map[string][]string{
 		"apiVersion": {"5", `"a/b/v1"`, `"../v1"`, `""`}, "kind": {`"pod"`, `"Pod/x"`, `""`}, "namespace": {"null", `"A"`, `"a/b"`, `".."`},
 		"name": {`"a/b"`, `".."`, `""`, `"` + strings.Repeat("a", 254) + `"`}, "for": {`""`, `"a\nb"`, `"` + strings.Repeat("a", 513) + `"`, "{}"},
-		"since": times, "until": times,
+		// The run has finished at 03:04:02, and waits from 03:04:01 to 03:04:09.
+		"since": append(slices.Clone(times), `"2026-01-02T03:04:03.1Z"`, `"2026-01-02T03:04:09Z"`),
+		"until": append(slices.Clone(times), `"2026-01-02T03:04:01Z"`, `"2026-01-02T03:04:00Z"`, `"2026-01-09T03:04:01.1Z"`),
 	} {
 		for _, value := range values {
 			wait := map[string]json.RawMessage{}

@@ -83,6 +83,9 @@ type Run struct {
 	Completed time.Time
 }
 
+// MaxWait is the longest time to wait.
+const MaxWait = 7 * 24 * time.Hour
+
 // Wait is what a run has parked its object for.
 type Wait struct {
 	APIVersion, Kind string
@@ -100,7 +103,13 @@ func (w Wait) Same(other Wait) bool {
 	return w == other
 }
 
-func (w Wait) String() string { return fmt.Sprintf("waits for %s %s: %s", w.Kind, w.Name, w.For) }
+func (w Wait) String() string {
+	name := w.Name
+	if w.Namespace != "" {
+		name = w.Namespace + "/" + name
+	}
+	return fmt.Sprintf("waits for %s %s: %s, until %s", w.Kind, name, w.For, w.Until.UTC().Format(time.RFC3339))
+}
 
 // Counts are task results.
 type Counts struct {

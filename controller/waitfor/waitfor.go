@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/util/jsonpath"
 )
 
@@ -69,8 +70,16 @@ func parsePath(text string) (Goal, error) {
 }
 
 // Met reports whether the goal is reached by an object, and if not, what there is
-// instead.
+// instead. Of what a Secret holds it tells nothing.
 func (g Goal) Met(obj *unstructured.Unstructured) (bool, string) {
+	met, detail := g.met(obj)
+	if !met && obj.GroupVersionKind().GroupKind() == (schema.GroupKind{Kind: "Secret"}) {
+		detail = "the Secret is not like that; what it holds is not shown"
+	}
+	return met, detail
+}
+
+func (g Goal) met(obj *unstructured.Unstructured) (bool, string) {
 	switch {
 	case g.ready:
 		return ready(obj)

@@ -35,6 +35,8 @@ func TestMet(t *testing.T) {
 		{"condition=Ready", "status: odd", false, "no condition Ready"},
 		{"jsonpath={.status.phase}=Bound", "status: {phase: Bound}", true, ""},
 		{"jsonpath={.status.phase}=Bound", "status: {phase: Pending}", false, `it is "Pending"`},
+		{"jsonpath={.data.a}=b", "apiVersion: v1\nkind: Secret\ndata: {a: c2VjcmV0}", false, "what it holds is not shown"},
+		{"jsonpath={.data.a[0]}", "apiVersion: v1\nkind: Secret\ndata: {a: c2VjcmV0}", false, "what it holds is not shown"},
 		{"jsonpath={.status.count}=3", "status: {count: 3}", true, ""},
 		{"jsonpath={.status.lb.ingress[0].ip}", "status: {lb: {ingress: [{ip: 10.0.0.1}]}}", true, ""},
 		{"jsonpath={.status.lb.ingress[0].ip}", "status: {}", false, ""},

@@ -103,7 +103,7 @@ func TestCollection_Park(t *testing.T) {
 	waits := func(is object) bool { return is.condition("Reconciling").Reason == "Waiting" }
 	is := k.await("it", "waiting", waits)
 	if is.condition("Ready").Status != "False" || is.condition("Successful").Status == "True" || is.status.ObservedGeneration != 0 ||
-		!strings.Contains(is.condition("Ready").Message, "waits for ConfigMap gate") {
+		!strings.Contains(is.condition("Ready").Message, "waits for ConfigMap "+is.GetNamespace()+"/gate: ") {
 		t.Errorf("status of an object that waits: %v", is.Object["status"])
 	}
 	late := k.await("hasty", "failed", func(o object) bool { return o.lastRun().Result == "Failed" }).lastRun()
