@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"testing"
@@ -32,5 +33,29 @@ func TestRolesPath_IsThatOfTheCopy(t *testing.T) {
 		if got := rolesPath(c, func(name string) (string, bool) { v, ok := tc.env[name]; return v, ok }); got != tc.want {
 			t.Errorf("%s: %q, want %q", name, got, tc.want)
 		}
+	}
+}
+
+// The queue of a kind that was stopped still hands out objects, when its copy may be gone.
+func TestTake_EndsWithTheKind(t *testing.T) {
+	place := contentcopy.Place{Dirs: []string{t.TempDir()}}
+	state := must.Get(place.State(t.Context()))(t)
+	c := must.Get(contentcopy.New(t.Context(), place, state, t.TempDir()))(t)
+	k := &kind{use: &use{copy: c}}
+	k.stopped, k.stop = context.WithCancelCause(t.Context())
+	k.stop(errReplaced)
+	if k.take(t.Context()) == nil {
+		t.Fatal("no content, while the copy is there")
+	}
+	c.Close()
+	c.Release()
+	if k.take(t.Context()) != nil {
+		t.Error("the kind was stopped and its copy is gone: there is content")
+	}
+	k.stopped = context.Background()
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if k.take(ended) != nil {
+		t.Error("the operator stops and the copy is gone: there is content")
 	}
 }

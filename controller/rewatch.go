@@ -88,7 +88,10 @@ func (s *Set) newKind(w watches.Watch, name string, content *contentcopy.Copy) (
 // those run for which they have. Safe for concurrent use.
 func (s *Set) ContentChanged() {
 	for _, k := range s.all() {
-		u := k.take()
+		u := k.take(context.Background())
+		if u == nil {
+			continue
+		}
 		u.content.files.Forget()
 		k.change(u)
 		u.copy.Release()
