@@ -4,9 +4,19 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/rolewright/rolewright/internal/contentcopy"
+	"github.com/rolewright/rolewright/internal/metrics"
+	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/test/must"
 )
 
@@ -58,4 +68,29 @@ func TestTake_EndsWithTheKind(t *testing.T) {
 	if k.take(ended) != nil {
 		t.Error("the operator stops and the copy is gone: there is content")
 	}
+}
+
+// A changed watch waits for a run in progress with the old one: that is told, and an alert.
+func TestAwaitBefore_SaysWhatIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reg, before, log := prometheus.NewRegistry(), make(chan struct{}), &strings.Builder{}
+		k := &kind{
+			watch: watches.Watch{GVK: schema.GroupVersionKind{Group: "g", Version: "v1", Kind: "Busy"}}, after: before,
+			opts: &Options{Metrics: must.Get(metrics.New(reg))(t)},
+			log:  funcr.New(func(_, args string) { log.WriteString(args) }, funcr.Options{}),
+		}
+		done := make(chan struct{})
+		go func() { k.awaitBefore(); close(done) }()
+		time.Sleep(time.Minute)
+		if !strings.Contains(log.String(), "Kind=Busy") || !strings.Contains(log.String(), "runs in progress have to end") {
+			t.Errorf("log: %s", log)
+		}
+		want := "# HELP rolewright_kind_ready 1 while a watched kind is installed and its cache is in step, else 0.\n# TYPE rolewright_kind_ready gauge\n" +
+			"rolewright_kind_ready{group=\"g\",kind=\"Busy\",version=\"v1\"} 0\n"
+		if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "rolewright_kind_ready"); err != nil {
+			t.Error(err)
+		}
+		close(before)
+		<-done
+	})
 }

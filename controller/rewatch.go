@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -61,6 +62,23 @@ func (s *Set) Watch(all []watches.Watch, content *contentcopy.Copy) error {
 		}
 	}
 	return nil
+}
+
+// awaitBefore waits for the end of what was served under the name before, which comes with
+// the end of the operator, too.
+func (k *kind) awaitBefore() {
+	if k.after == nil {
+		return
+	}
+	k.opts.Metrics.KindReady(k.watch.GVK, false)
+	select {
+	case <-k.after:
+		return
+	case <-time.After(time.Second): // what is idle has ended by then
+	}
+	k.log.Info("Kind is not served: its watch was changed, and its runs in progress have to end first. "+
+		"They end by themselves or at their timeout and idleTimeout; restart the operator to end them now", "gvk", k.watch.GVK.String())
+	<-k.after
 }
 
 // same tells whether two watches are, wherever they stand in the file.
