@@ -2,6 +2,7 @@ package contentcopy
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -145,5 +146,21 @@ func TestCopy_IsKeptWhileItIsHeld(t *testing.T) {
 	}
 	if first.Hold() {
 		t.Error("it can be held again")
+	}
+}
+
+// Two links to the next directory in each of 30 are a thousand million ways to the last one.
+func TestState_HasABoundForLinks(t *testing.T) {
+	dir := t.TempDir()
+	for i := range 30 {
+		write(t, fmt.Sprintf("%s/other/%d/main.yml", dir, i), "")
+		for _, link := range []string{"a", "b"} {
+			if err := os.Symlink(fmt.Sprintf("../%d", i+1), fmt.Sprintf("%s/other/%d/%s", dir, i, link)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if _, err := (Place{Dirs: []string{dir}}).State(t.Context()); err == nil || !strings.Contains(err.Error(), "files and directories") {
+		t.Errorf("no bound: %v", err)
 	}
 }

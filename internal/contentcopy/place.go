@@ -19,7 +19,7 @@ import (
 
 // Bounds of what is copied: projects have some hundred files and some megabytes.
 const (
-	maxFiles = 20_000
+	maxFiles = 20_000 // and directories
 	maxBytes = 256 << 20
 	maxDepth = 40
 )
@@ -147,11 +147,11 @@ func (p Place) walk(ctx context.Context, do func(path string, info fs.FileInfo) 
 }
 
 type walk struct {
-	ctx    context.Context //nolint:containedctx // of one call
-	except string
-	do     func(path string, info fs.FileInfo) error
-	files  int
-	bytes  int64
+	ctx     context.Context //nolint:containedctx // of one call
+	except  string
+	do      func(path string, info fs.FileInfo) error
+	entries int
+	bytes   int64
 }
 
 // dir walks a directory; above are the real names of those that it is in.
@@ -202,6 +202,9 @@ func (w *walk) entry(path string, above []string) error {
 		if path == w.except {
 			return nil
 		}
+		if err := w.count(above[0], 0); err != nil {
+			return err
+		}
 		if err := w.do(path, info); err != nil {
 			return err
 		}
@@ -209,11 +212,20 @@ func (w *walk) entry(path string, above []string) error {
 	case !info.Mode().IsRegular():
 		return nil
 	}
-	w.files++
-	w.bytes += info.Size()
-	if w.files > maxFiles || w.bytes > maxBytes {
-		return fmt.Errorf("%s has more than %d files or %d MiB: start the operator in a directory with no more than its roles and playbooks",
-			above[0], maxFiles, maxBytes>>20)
+	if err := w.count(above[0], info.Size()); err != nil {
+		return err
 	}
 	return w.do(path, info)
+}
+
+// count counts a file or directory below top. Links to directories make more of them than
+// there are, by each way that leads to one.
+func (w *walk) count(top string, size int64) error {
+	w.entries++
+	w.bytes += size
+	if w.entries > maxFiles || w.bytes > maxBytes {
+		return fmt.Errorf("%s has more than %d files and directories, counted by each link that leads to them, or %d MiB: "+
+			"start the operator in a directory with no more than its roles and playbooks", top, maxFiles, maxBytes>>20)
+	}
+	return nil
 }
