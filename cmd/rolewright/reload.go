@@ -20,6 +20,9 @@ import (
 // links, and network disks tell nothing. What has changed has to rest for as long.
 const contentPeriod = 2 * time.Second
 
+// restPatience is how long content may take to come to rest before that is reported.
+const restPatience = time.Minute
+
 // reload has the operator use changed content, all of it or nothing.
 type reload struct {
 	op          *operator
@@ -34,6 +37,10 @@ type reload struct {
 	// reason that was.
 	broken   error
 	reported string
+	// unrest is since when the content has changed at each look, restless is true if that
+	// was reported.
+	unrest   time.Time
+	restless bool
 }
 
 // newReload makes the first copy of the content. There is no one before it to stay in use,
@@ -117,17 +124,20 @@ func (r *reload) look(ctx context.Context) error {
 		r.report(err, brokenContent)
 		return nil
 	case state == r.used:
+		r.rests()
 		r.seen, r.refused = state, ""
 		r.report(r.broken, brokenContent)
 		return nil
 	case state != r.seen:
 		r.seen = state
+		r.changes(ctx)
 		return nil
 	case state == r.refused:
 		return nil
 	}
 	watched, err := r.op.loadWatches(r.log)
 	if err != nil {
+		r.rests()
 		r.report(err, brokenContent) // which may be about files elsewhere: it is loaded again at the next look
 		return nil
 	}
@@ -138,6 +148,7 @@ func (r *reload) look(ctx context.Context) error {
 		return err
 	case errors.Is(err, contentcopy.ErrChanging):
 		r.seen = ""
+		r.changes(ctx)
 		return nil
 	case err == nil:
 		r.broken = nil
@@ -145,9 +156,27 @@ func (r *reload) look(ctx context.Context) error {
 	default:
 		r.refused = state
 	}
+	r.rests()
 	r.report(err, brokenContent)
 	return nil
 }
+
+// changes reports content that has changed at each look for too long.
+func (r *reload) changes(ctx context.Context) {
+	if r.unrest.IsZero() {
+		r.unrest = time.Now()
+	}
+	if r.restless || time.Since(r.unrest) < restPatience {
+		return
+	}
+	file, err := r.place.Newest(ctx)
+	r.restless = true
+	r.report(errors.Join(fmt.Errorf("content does not come to rest: %s keeps changing; have it written to another directory", file), err),
+		"Changed content is not used: what was before it stays in use until all files rest")
+}
+
+// rests notes that the content did not change between two looks.
+func (r *reload) rests() { r.unrest, r.restless = time.Time{}, false }
 
 const brokenContent = "Changed content is broken: what was before it stays in use until it is fixed"
 

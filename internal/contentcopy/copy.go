@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -62,7 +63,7 @@ func New(ctx context.Context, place Place, state State, parent string) (_ *Copy,
 			return nil, fmt.Errorf("copy the content: %w", err)
 		}
 	}
-	if err := place.walk(ctx, c.add); err != nil {
+	if err := errors.Join(place.walk(ctx, c.add), c.link()); err != nil {
 		return nil, fmt.Errorf("copy the content: %w", err)
 	}
 	now, err := place.State(ctx)
@@ -115,6 +116,27 @@ func (c *Copy) add(path string, info fs.FileInfo) error {
 	// No more than the state knows of: the file may grow.
 	_, err = io.Copy(out, io.LimitReader(in, info.Size()))
 	return errors.Join(err, out.Chmod(info.Mode().Perm()|0o400), out.Close())
+}
+
+// link has the names of hidden directories that are left out lead to them.
+func (c *Copy) link() error {
+	if !slices.Contains(c.place.Dirs, c.place.work) {
+		return nil
+	}
+	entries, err := os.ReadDir(c.place.work)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		path := filepath.Join(c.place.work, e.Name())
+		if leftOut(e.Name()) || path == c.place.Except || !c.place.hidden(path) {
+			continue
+		}
+		if err := os.Symlink(path, c.root+path); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Path is where the copy has what is at a path, which is the path itself where there
@@ -214,6 +236,9 @@ func (c *Copy) Check(ctx context.Context) error {
 					return fs.SkipDir
 				}
 				return nil
+			}
+			if !d.Type().IsRegular() {
+				return nil // a link to what is left out
 			}
 			if err := Readable(path); err != nil {
 				problems = append(problems, errors.New(c.Original(err.Error())))

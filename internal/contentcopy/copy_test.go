@@ -164,3 +164,29 @@ func TestState_HasABoundForLinks(t *testing.T) {
 		t.Errorf("no bound: %v", err)
 	}
 }
+
+// What tools keep in the working directory changes all the time: it is used where it is. Roles are not left out.
+func TestOf_LeavesHiddenDirectoriesOfTheWorkingDirectoryOut(t *testing.T) {
+	dir := t.TempDir()
+	p := Of(dir, "", []watches.Watch{{Content: watches.Content{Role: ".roles/a"}}, {Content: watches.Content{Playbook: dir + "/p.yml"}}})
+	for _, name := range []string{"p.yml", ".roles/a/tasks/main.yml", ".kube/cache/x", ".vault-pass", "roles/.b/x"} {
+		write(t, filepath.Join(dir, name), name)
+	}
+	before, err := p.State(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, dir+"/.kube/cache/x", "and another text")
+	if now, err := p.State(t.Context()); err != nil || now != before {
+		t.Errorf("a cache counts as content: %v", err)
+	}
+	c := copyOf(t, p, t.TempDir())
+	for name, want := range map[string]bool{"p.yml": true, ".roles/a/tasks/main.yml": true, ".kube/cache/x": false, ".kube": false, ".vault-pass": true, "roles/.b/x": true} {
+		if got := c.Path(dir+"/"+name) != dir+"/"+name; got != want {
+			t.Errorf("%s is copied: %v", name, got)
+		}
+		if _, err := os.Stat(c.root + dir + "/" + name); err != nil {
+			t.Errorf("from a file of the copy: %v", err)
+		}
+	}
+}
