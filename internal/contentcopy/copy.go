@@ -220,6 +220,9 @@ func (c *Copy) remove() {
 // maxProblems bounds what is said of broken content at a time.
 const maxProblems = 10
 
+// maxYAML bounds a file of a role or playbook, which is some kilobytes.
+const maxYAML = 4 << 20
+
 var yamlLine = regexp.MustCompile(`^yaml: line (\d+): `)
 
 // Check returns an error for a file of a role or playbook that is no YAML, with the
@@ -273,12 +276,21 @@ func Readable(path string) error {
 	if ext := filepath.Ext(path); ext != ".yml" && ext != ".yaml" {
 		return nil
 	}
-	data, err := os.ReadFile(path)
+	file, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
 		return err
+	}
+	defer func() { _ = file.Close() }()
+	data, err := io.ReadAll(io.LimitReader(file, maxYAML+1))
+	if err != nil {
+		return err
+	}
+	if len(data) > maxYAML {
+		return fmt.Errorf("%s: more than %d MiB of YAML: keep data in a directory named files, or under a name that does not end with %s",
+			path, maxYAML>>20, filepath.Ext(path))
 	}
 	var n yaml.Node
 	if err := yaml.Unmarshal(data, &n); err != nil {
