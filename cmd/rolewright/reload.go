@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -41,6 +42,7 @@ type reload struct {
 	// was reported.
 	unrest   time.Time
 	restless bool
+	warned   []watches.Problem // about the watches file, and logged
 }
 
 // newReload makes the first copy of the content. There is no one before it to stay in use,
@@ -135,7 +137,7 @@ func (r *reload) look(ctx context.Context) error {
 	case state == r.refused:
 		return nil
 	}
-	watched, err := r.op.loadWatches(r.log)
+	watched, err := r.load()
 	if err != nil {
 		r.rests()
 		r.report(err, brokenContent) // which may be about files elsewhere: it is loaded again at the next look
@@ -159,6 +161,21 @@ func (r *reload) look(ctx context.Context) error {
 	r.rests()
 	r.report(err, brokenContent)
 	return nil
+}
+
+// load loads the watches file; what is odd in it is logged once.
+func (r *reload) load() ([]watches.Watch, error) {
+	watched, problems, err := r.op.readWatches()
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range problems {
+		if !slices.ContainsFunc(r.warned, func(w watches.Problem) bool { return w.String() == p.String() }) {
+			r.log.Info(watchesProblem, "problem", p.String())
+		}
+	}
+	r.warned = problems
+	return watched, nil
 }
 
 // changes reports content that has changed at each look for too long.
