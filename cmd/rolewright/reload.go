@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"time"
 
@@ -100,9 +101,17 @@ func (r *reload) copy(ctx context.Context, watched []watches.Watch) error {
 		content.Close()
 		return err
 	}
+	same := r.used != "" && content.Same(r.op.content) && reflect.DeepEqual(watched, r.op.watched)
 	r.place, r.used = place, state
+	if same {
+		content.Close()
+		return errSame
+	}
 	return r.op.use(watched, content)
 }
+
+// errSame is returned for content that was written again as it was.
+var errSame = errors.New("the content is the same")
 
 // run looks at the content until ctx ends.
 func (r *reload) run(ctx context.Context) error {
@@ -152,6 +161,8 @@ func (r *reload) look(ctx context.Context) error {
 		r.seen = ""
 		r.changes(ctx)
 		return nil
+	case errors.Is(err, errSame):
+		err = nil
 	case err == nil:
 		r.broken = nil
 		r.log.Info("Changed content is in use", "watches", len(watched))

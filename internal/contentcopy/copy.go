@@ -1,9 +1,12 @@
 package contentcopy
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"io/fs"
 	"os"
@@ -23,6 +26,7 @@ type Copy struct {
 	place Place
 	root  string // the copy of /a/b is root/a/b
 	lock  *os.File
+	sum   hash.Hash // of what was copied, with names and modes
 
 	mu    sync.Mutex
 	holds int
@@ -43,7 +47,7 @@ func New(ctx context.Context, place Place, state State, parent string) (_ *Copy,
 		return nil, fmt.Errorf("copy the content: %w", err)
 	}
 	removeLeft(parent)
-	c := &Copy{place: place}
+	c := &Copy{place: place, sum: sha256.New()}
 	if c.root, err = os.MkdirTemp(parent, ""); err != nil {
 		return nil, fmt.Errorf("copy the content: %w", err)
 	}
@@ -95,6 +99,7 @@ func removeLeft(parent string) {
 // add copies one file or directory. The directory of the copies is private; below it,
 // modes are as the author has set them, since roles may copy them.
 func (c *Copy) add(path string, info fs.FileInfo) error {
+	fmt.Fprintf(c.sum, "%q %v\n", path, info.Mode())
 	if info.IsDir() {
 		if err := os.Mkdir(c.root+path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
@@ -114,7 +119,8 @@ func (c *Copy) add(path string, info fs.FileInfo) error {
 		return err
 	}
 	// No more than the state knows of: the file may grow.
-	_, err = io.Copy(out, io.LimitReader(in, info.Size()))
+	n, err := io.Copy(io.MultiWriter(out, c.sum), io.LimitReader(in, info.Size()))
+	fmt.Fprintf(c.sum, "\n%d\n", n)
 	return errors.Join(err, out.Chmod(info.Mode().Perm()|0o400), out.Close())
 }
 
@@ -137,6 +143,11 @@ func (c *Copy) link() error {
 		}
 	}
 	return nil
+}
+
+// Same tells whether two copies have the same files, whenever these were written.
+func (c *Copy) Same(other *Copy) bool {
+	return c != nil && other != nil && bytes.Equal(c.sum.Sum(nil), other.sum.Sum(nil))
 }
 
 // Path is where the copy has what is at a path, which is the path itself where there

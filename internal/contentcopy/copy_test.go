@@ -130,6 +130,13 @@ func TestCopy_IsKeptWhileItIsHeld(t *testing.T) {
 	if entries, err := os.ReadDir(parent); err != nil || len(entries) != 2 {
 		t.Errorf("%v; copies: %v", err, entries)
 	}
+	if !first.Same(second) {
+		t.Error("the copies of one state are not the same")
+	}
+	write(t, dir+"/a.yml", "b: [\n")
+	if first.Same(copyOf(t, p, t.TempDir())) {
+		t.Error("the copies of two texts are the same")
+	}
 	if err := second.Check(t.Context()); err == nil || !strings.HasPrefix(err.Error(), dir+"/a.yml:") {
 		t.Errorf("what is no YAML: %v", err)
 	}
