@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -35,14 +36,19 @@ func newContents(w watches.Watch, opts *Options, c *contentcopy.Copy) *contents 
 	return content
 }
 
-// take returns the content for one reconcile, to be released after it.
-func (k *kind) take() *use {
+// take returns the content for one reconcile, to be released after it. It is nil when the
+// copy is gone and no other one comes: ctx or the kind has ended, while its queue still
+// hands out the objects that it had.
+func (k *kind) take(ctx context.Context) *use {
 	for {
 		k.mu.Lock()
 		u := k.use
 		k.mu.Unlock()
 		if u.copy.Hold() {
 			return u
+		}
+		if ctx.Err() != nil || k.stopped.Err() != nil {
+			return nil
 		}
 		// It was replaced in between.
 	}

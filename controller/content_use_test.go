@@ -1,11 +1,22 @@
 package controller
 
 import (
+	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/rolewright/rolewright/internal/contentcopy"
+	"github.com/rolewright/rolewright/internal/metrics"
+	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/test/must"
 )
 
@@ -33,4 +44,53 @@ func TestRolesPath_IsThatOfTheCopy(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, tc.want)
 		}
 	}
+}
+
+// The queue of a kind that was stopped still hands out objects, when its copy may be gone.
+func TestTake_EndsWithTheKind(t *testing.T) {
+	place := contentcopy.Place{Dirs: []string{t.TempDir()}}
+	state := must.Get(place.State(t.Context()))(t)
+	c := must.Get(contentcopy.New(t.Context(), place, state, t.TempDir()))(t)
+	k := &kind{use: &use{copy: c}}
+	k.stopped, k.stop = context.WithCancelCause(t.Context())
+	k.stop(errReplaced)
+	if k.take(t.Context()) == nil {
+		t.Fatal("no content, while the copy is there")
+	}
+	c.Close()
+	c.Release()
+	if k.take(t.Context()) != nil {
+		t.Error("the kind was stopped and its copy is gone: there is content")
+	}
+	k.stopped = context.Background()
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if k.take(ended) != nil {
+		t.Error("the operator stops and the copy is gone: there is content")
+	}
+}
+
+// A changed watch waits for a run in progress with the old one: that is told, and an alert.
+func TestAwaitBefore_SaysWhatIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reg, before, log := prometheus.NewRegistry(), make(chan struct{}), &strings.Builder{}
+		k := &kind{
+			watch: watches.Watch{GVK: schema.GroupVersionKind{Group: "g", Version: "v1", Kind: "Busy"}}, after: before,
+			opts: &Options{Metrics: must.Get(metrics.New(reg))(t)},
+			log:  funcr.New(func(_, args string) { log.WriteString(args) }, funcr.Options{}),
+		}
+		done := make(chan struct{})
+		go func() { k.awaitBefore(); close(done) }()
+		time.Sleep(time.Minute)
+		if !strings.Contains(log.String(), "Kind=Busy") || !strings.Contains(log.String(), "runs in progress have to end") {
+			t.Errorf("log: %s", log)
+		}
+		want := "# HELP rolewright_kind_ready 1 while a watched kind is installed and its cache is in step, else 0.\n# TYPE rolewright_kind_ready gauge\n" +
+			"rolewright_kind_ready{group=\"g\",kind=\"Busy\",version=\"v1\"} 0\n"
+		if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "rolewright_kind_ready"); err != nil {
+			t.Error(err)
+		}
+		close(before)
+		<-done
+	})
 }

@@ -91,9 +91,7 @@ func (k *kind) Start(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(k.stopped, func() { cancel(context.Cause(k.stopped)) })() //nolint:contextcheck // the kind ends with either
-	if k.after != nil {
-		<-k.after // which ends with the operator, too
-	}
+	k.awaitBefore()
 	for {
 		res, err := k.look(ctx)
 		if err == nil {

@@ -37,7 +37,7 @@ type reconciler struct {
 	live    client.Reader
 	client  client.Client
 	cfg     *rest.Config
-	take    func() *use
+	take    func(ctx context.Context) *use
 	atEnd   func(do func()) (unhook func() bool)
 	store   *runstore.Store
 	metrics *metrics.Recorder
@@ -147,7 +147,9 @@ func (r *reconciler) reconcile(ctx context.Context, req ctrl.Request, due time.T
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	s.due, s.use = due, r.take()
+	if s.due, s.use = due, r.take(ctx); s.use == nil {
+		return ctrl.Result{}, nil // it is looked at when its kind is served again
+	}
 	defer s.use.copy.Release()
 	defer r.set.busy.CompareAndDelete(obj.GetUID(), s.runID)
 	failpoint.Hit("reconcile.opened")

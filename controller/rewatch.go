@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -63,6 +64,23 @@ func (s *Set) Watch(all []watches.Watch, content *contentcopy.Copy) error {
 	return nil
 }
 
+// awaitBefore waits for the end of what was served under the name before, which comes with
+// the end of the operator, too.
+func (k *kind) awaitBefore() {
+	if k.after == nil {
+		return
+	}
+	k.opts.Metrics.KindReady(k.watch.GVK, false)
+	select {
+	case <-k.after:
+		return
+	case <-time.After(time.Second): // what is idle has ended by then
+	}
+	k.log.Info("Kind is not served: its watch was changed, and its runs in progress have to end first. "+
+		"They end by themselves or at their timeout and idleTimeout; restart the operator to end them now", "gvk", k.watch.GVK.String())
+	<-k.after
+}
+
 // same tells whether two watches are, wherever they stand in the file.
 func same(a, b watches.Watch) bool {
 	a.Pos, b.Pos = watches.Position{}, watches.Position{}
@@ -88,7 +106,10 @@ func (s *Set) newKind(w watches.Watch, name string, content *contentcopy.Copy) (
 // those run for which they have. Safe for concurrent use.
 func (s *Set) ContentChanged() {
 	for _, k := range s.all() {
-		u := k.take()
+		u := k.take(context.Background())
+		if u == nil {
+			continue
+		}
 		u.content.files.Forget()
 		k.change(u)
 		u.copy.Release()

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -19,6 +21,9 @@ import (
 // --watch-content. A look, and not a notification: a mounted ConfigMap changes through
 // links, and network disks tell nothing. What has changed has to rest for as long.
 const contentPeriod = 2 * time.Second
+
+// restPatience is how long content may take to come to rest before that is reported.
+const restPatience = time.Minute
 
 // reload has the operator use changed content, all of it or nothing.
 type reload struct {
@@ -34,6 +39,11 @@ type reload struct {
 	// reason that was.
 	broken   error
 	reported string
+	// unrest is since when the content has changed at each look, restless is true if that
+	// was reported.
+	unrest   time.Time
+	restless bool
+	warned   []watches.Problem // about the watches file, and logged
 }
 
 // newReload makes the first copy of the content. There is no one before it to stay in use,
@@ -91,9 +101,17 @@ func (r *reload) copy(ctx context.Context, watched []watches.Watch) error {
 		content.Close()
 		return err
 	}
+	same := r.used != "" && content.Same(r.op.content) && reflect.DeepEqual(watched, r.op.watched)
 	r.place, r.used = place, state
+	if same {
+		content.Close()
+		return errSame
+	}
 	return r.op.use(watched, content)
 }
+
+// errSame is returned for content that was written again as it was.
+var errSame = errors.New("the content is the same")
 
 // run looks at the content until ctx ends.
 func (r *reload) run(ctx context.Context) error {
@@ -117,17 +135,20 @@ func (r *reload) look(ctx context.Context) error {
 		r.report(err, brokenContent)
 		return nil
 	case state == r.used:
+		r.rests()
 		r.seen, r.refused = state, ""
 		r.report(r.broken, brokenContent)
 		return nil
 	case state != r.seen:
 		r.seen = state
+		r.changes(ctx)
 		return nil
 	case state == r.refused:
 		return nil
 	}
-	watched, err := r.op.loadWatches(r.log)
+	watched, err := r.load()
 	if err != nil {
+		r.rests()
 		r.report(err, brokenContent) // which may be about files elsewhere: it is loaded again at the next look
 		return nil
 	}
@@ -138,16 +159,52 @@ func (r *reload) look(ctx context.Context) error {
 		return err
 	case errors.Is(err, contentcopy.ErrChanging):
 		r.seen = ""
+		r.changes(ctx)
 		return nil
+	case errors.Is(err, errSame):
+		err = nil
 	case err == nil:
 		r.broken = nil
 		r.log.Info("Changed content is in use", "watches", len(watched))
 	default:
 		r.refused = state
 	}
+	r.rests()
 	r.report(err, brokenContent)
 	return nil
 }
+
+// load loads the watches file; what is odd in it is logged once.
+func (r *reload) load() ([]watches.Watch, error) {
+	watched, problems, err := r.op.readWatches()
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range problems {
+		if !slices.ContainsFunc(r.warned, func(w watches.Problem) bool { return w.String() == p.String() }) {
+			r.log.Info(watchesProblem, "problem", p.String())
+		}
+	}
+	r.warned = problems
+	return watched, nil
+}
+
+// changes reports content that has changed at each look for too long.
+func (r *reload) changes(ctx context.Context) {
+	if r.unrest.IsZero() {
+		r.unrest = time.Now()
+	}
+	if r.restless || time.Since(r.unrest) < restPatience {
+		return
+	}
+	file, err := r.place.Newest(ctx)
+	r.restless = true
+	r.report(errors.Join(fmt.Errorf("content does not come to rest: %s keeps changing; have it written to another directory", file), err),
+		"Changed content is not used: what was before it stays in use until all files rest")
+}
+
+// rests notes that the content did not change between two looks.
+func (r *reload) rests() { r.unrest, r.restless = time.Time{}, false }
 
 const brokenContent = "Changed content is broken: what was before it stays in use until it is fixed"
 

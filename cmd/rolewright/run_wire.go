@@ -20,6 +20,17 @@ import (
 // loadWatches logs the warnings about the watches file, and returns all its
 // errors in one.
 func (o *runOptions) loadWatches(log logr.Logger) ([]watches.Watch, error) {
+	watched, problems, err := o.readWatches()
+	for _, p := range problems {
+		log.Info(watchesProblem, "problem", p.String())
+	}
+	return watched, err
+}
+
+const watchesProblem = "problem in the watches file"
+
+// readWatches returns the watches with the warnings about them, or all errors in one.
+func (o *runOptions) readWatches() ([]watches.Watch, []watches.Problem, error) {
 	watched, problems, err := watches.Load(o.watchesFile, watches.Options{
 		LookupEnv: os.LookupEnv,
 		Strict:    o.strict,
@@ -30,12 +41,9 @@ func (o *runOptions) loadWatches(log logr.Logger) ([]watches.Watch, error) {
 		},
 	})
 	if err != nil {
-		return nil, problemsError(err, problems)
+		return nil, nil, problemsError(err, problems)
 	}
-	for _, p := range problems {
-		log.Info("problem in the watches file", "problem", p.String())
-	}
-	return watched, nil
+	return watched, problems, nil
 }
 
 // problemsError adds to err what only the problems know: each of them with its

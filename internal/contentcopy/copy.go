@@ -1,14 +1,18 @@
 package contentcopy
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -22,6 +26,7 @@ type Copy struct {
 	place Place
 	root  string // the copy of /a/b is root/a/b
 	lock  *os.File
+	sum   hash.Hash // of what was copied, with names and modes
 
 	mu    sync.Mutex
 	holds int
@@ -42,7 +47,7 @@ func New(ctx context.Context, place Place, state State, parent string) (_ *Copy,
 		return nil, fmt.Errorf("copy the content: %w", err)
 	}
 	removeLeft(parent)
-	c := &Copy{place: place}
+	c := &Copy{place: place, sum: sha256.New()}
 	if c.root, err = os.MkdirTemp(parent, ""); err != nil {
 		return nil, fmt.Errorf("copy the content: %w", err)
 	}
@@ -62,7 +67,7 @@ func New(ctx context.Context, place Place, state State, parent string) (_ *Copy,
 			return nil, fmt.Errorf("copy the content: %w", err)
 		}
 	}
-	if err := place.walk(ctx, c.add); err != nil {
+	if err := errors.Join(place.walk(ctx, c.add), c.link()); err != nil {
 		return nil, fmt.Errorf("copy the content: %w", err)
 	}
 	now, err := place.State(ctx)
@@ -94,6 +99,7 @@ func removeLeft(parent string) {
 // add copies one file or directory. The directory of the copies is private; below it,
 // modes are as the author has set them, since roles may copy them.
 func (c *Copy) add(path string, info fs.FileInfo) error {
+	fmt.Fprintf(c.sum, "%q %v\n", path, info.Mode())
 	if info.IsDir() {
 		if err := os.Mkdir(c.root+path, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
@@ -113,8 +119,35 @@ func (c *Copy) add(path string, info fs.FileInfo) error {
 		return err
 	}
 	// No more than the state knows of: the file may grow.
-	_, err = io.Copy(out, io.LimitReader(in, info.Size()))
+	n, err := io.Copy(io.MultiWriter(out, c.sum), io.LimitReader(in, info.Size()))
+	fmt.Fprintf(c.sum, "\n%d\n", n)
 	return errors.Join(err, out.Chmod(info.Mode().Perm()|0o400), out.Close())
+}
+
+// link has the names of hidden directories that are left out lead to them.
+func (c *Copy) link() error {
+	if !slices.Contains(c.place.Dirs, c.place.work) {
+		return nil
+	}
+	entries, err := os.ReadDir(c.place.work)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		path := filepath.Join(c.place.work, e.Name())
+		if leftOut(e.Name()) || path == c.place.Except || !c.place.hidden(path) {
+			continue
+		}
+		if err := os.Symlink(path, c.root+path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Same tells whether two copies have the same files, whenever these were written.
+func (c *Copy) Same(other *Copy) bool {
+	return c != nil && other != nil && bytes.Equal(c.sum.Sum(nil), other.sum.Sum(nil))
 }
 
 // Path is where the copy has what is at a path, which is the path itself where there
@@ -198,6 +231,9 @@ func (c *Copy) remove() {
 // maxProblems bounds what is said of broken content at a time.
 const maxProblems = 10
 
+// maxYAML bounds a file of a role or playbook, which is some kilobytes.
+const maxYAML = 4 << 20
+
 var yamlLine = regexp.MustCompile(`^yaml: line (\d+): `)
 
 // Check returns an error for a file of a role or playbook that is no YAML, with the
@@ -214,6 +250,9 @@ func (c *Copy) Check(ctx context.Context) error {
 					return fs.SkipDir
 				}
 				return nil
+			}
+			if !d.Type().IsRegular() {
+				return nil // a link to what is left out
 			}
 			if err := Readable(path); err != nil {
 				problems = append(problems, errors.New(c.Original(err.Error())))
@@ -248,12 +287,21 @@ func Readable(path string) error {
 	if ext := filepath.Ext(path); ext != ".yml" && ext != ".yaml" {
 		return nil
 	}
-	data, err := os.ReadFile(path)
+	file, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
 		return err
+	}
+	defer func() { _ = file.Close() }()
+	data, err := io.ReadAll(io.LimitReader(file, maxYAML+1))
+	if err != nil {
+		return err
+	}
+	if len(data) > maxYAML {
+		return fmt.Errorf("%s: more than %d MiB of YAML: keep data in a directory named files, or under a name that does not end with %s",
+			path, maxYAML>>20, filepath.Ext(path))
 	}
 	var n yaml.Node
 	if err := yaml.Unmarshal(data, &n); err != nil {

@@ -2,6 +2,7 @@ package contentcopy
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -129,6 +130,13 @@ func TestCopy_IsKeptWhileItIsHeld(t *testing.T) {
 	if entries, err := os.ReadDir(parent); err != nil || len(entries) != 2 {
 		t.Errorf("%v; copies: %v", err, entries)
 	}
+	if !first.Same(second) {
+		t.Error("the copies of one state are not the same")
+	}
+	write(t, dir+"/a.yml", "b: [\n")
+	if first.Same(copyOf(t, p, t.TempDir())) {
+		t.Error("the copies of two texts are the same")
+	}
 	if err := second.Check(t.Context()); err == nil || !strings.HasPrefix(err.Error(), dir+"/a.yml:") {
 		t.Errorf("what is no YAML: %v", err)
 	}
@@ -145,5 +153,47 @@ func TestCopy_IsKeptWhileItIsHeld(t *testing.T) {
 	}
 	if first.Hold() {
 		t.Error("it can be held again")
+	}
+}
+
+// Two links to the next directory in each of 30 are a thousand million ways to the last one.
+func TestState_HasABoundForLinks(t *testing.T) {
+	dir := t.TempDir()
+	for i := range 30 {
+		write(t, fmt.Sprintf("%s/other/%d/main.yml", dir, i), "")
+		for _, link := range []string{"a", "b"} {
+			if err := os.Symlink(fmt.Sprintf("../%d", i+1), fmt.Sprintf("%s/other/%d/%s", dir, i, link)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if _, err := (Place{Dirs: []string{dir}}).State(t.Context()); err == nil || !strings.Contains(err.Error(), "files and directories") {
+		t.Errorf("no bound: %v", err)
+	}
+}
+
+// What tools keep in the working directory changes all the time: it is used where it is. Roles are not left out.
+func TestOf_LeavesHiddenDirectoriesOfTheWorkingDirectoryOut(t *testing.T) {
+	dir := t.TempDir()
+	p := Of(dir, "", []watches.Watch{{Content: watches.Content{Role: ".roles/a"}}, {Content: watches.Content{Playbook: dir + "/p.yml"}}})
+	for _, name := range []string{"p.yml", ".roles/a/tasks/main.yml", ".kube/cache/x", ".vault-pass", "roles/.b/x"} {
+		write(t, filepath.Join(dir, name), name)
+	}
+	before, err := p.State(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, dir+"/.kube/cache/x", "and another text")
+	if now, err := p.State(t.Context()); err != nil || now != before {
+		t.Errorf("a cache counts as content: %v", err)
+	}
+	c := copyOf(t, p, t.TempDir())
+	for name, want := range map[string]bool{"p.yml": true, ".roles/a/tasks/main.yml": true, ".kube/cache/x": false, ".kube": false, ".vault-pass": true, "roles/.b/x": true} {
+		if got := c.Path(dir+"/"+name) != dir+"/"+name; got != want {
+			t.Errorf("%s is copied: %v", name, got)
+		}
+		if _, err := os.Stat(c.root + dir + "/" + name); err != nil {
+			t.Errorf("from a file of the copy: %v", err)
+		}
 	}
 }

@@ -13,13 +13,14 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
 // Bounds of what is copied: projects have some hundred files and some megabytes.
 const (
-	maxFiles = 20_000
+	maxFiles = 20_000 // and directories
 	maxBytes = 256 << 20
 	maxDepth = 40
 )
@@ -32,15 +33,24 @@ type Place struct {
 	Watches string
 	// Except is a directory that is left out.
 	Except string
+
+	work  string   // the working directory
+	named []string // its hidden directories that watches name
 }
 
 // Of is where the roles and playbooks of watches lie. It is the directory dir, the
 // working directory, as far as they are below it, since playbooks name files by ways
 // through their neighbours. Of a role elsewhere it is the roles directory, of a
-// playbook elsewhere its directory. Installed collections are left out.
+// playbook elsewhere its directory. Installed collections are left out, and hidden
+// directories directly below the working directory, where tools keep what they need at
+// the moment, unless a watch names them.
 func Of(dir, file string, all []watches.Watch) Place {
-	p := Place{Watches: file}
+	p := Place{Watches: file, work: dir}
 	add := func(path, outside string) {
+		if rest, inside := strings.CutPrefix(path, dir+"/"); inside {
+			top, _, _ := strings.Cut(rest, "/")
+			p.named = append(p.named, top)
+		}
 		switch {
 		case path == "" || p.Has(path):
 			return
@@ -84,7 +94,20 @@ func Of(dir, file string, all []watches.Watch) Place {
 
 // Has tells whether a copy of the place has an absolute path.
 func (p Place) Has(path string) bool {
-	return slices.ContainsFunc(p.Dirs, func(dir string) bool { return below(path, dir) && !leftOut(strings.TrimPrefix(path, dir)) })
+	return !p.hidden(path) &&
+		slices.ContainsFunc(p.Dirs, func(dir string) bool { return below(path, dir) && !leftOut(strings.TrimPrefix(path, dir)) })
+}
+
+// hidden tells whether a path is a hidden directory directly below the working directory,
+// or in one, and no watch names it.
+func (p Place) hidden(path string) bool {
+	rest, inside := strings.CutPrefix(path, p.work+"/")
+	top, _, deeper := strings.Cut(rest, "/")
+	if p.work == "" || !inside || !strings.HasPrefix(top, ".") || slices.Contains(p.named, top) {
+		return false
+	}
+	info, err := os.Stat(path)
+	return deeper || err == nil && info.IsDir()
 }
 
 func below(path, dir string) bool { return path == dir || strings.HasPrefix(path, dir+"/") }
@@ -116,6 +139,18 @@ func (p Place) State(ctx context.Context) (State, error) {
 	return State(hex.EncodeToString(h.Sum(nil))), err
 }
 
+// Newest is the file that was written last.
+func (p Place) Newest(ctx context.Context) (string, error) {
+	newest, at := "", time.Time{}
+	err := p.walk(ctx, func(path string, info fs.FileInfo) error {
+		if !info.IsDir() && info.ModTime().After(at) {
+			newest, at = path, info.ModTime()
+		}
+		return nil
+	})
+	return newest, err
+}
+
 func note(h hash.Hash, path string) {
 	if info, err := os.Stat(path); err == nil {
 		noteInfo(h, path, info)
@@ -137,7 +172,7 @@ func noteInfo(h hash.Hash, path string, info fs.FileInfo) {
 // walk calls do for all directories and regular files of the place, with the names by
 // which they are reached: links are what they lead to.
 func (p Place) walk(ctx context.Context, do func(path string, info fs.FileInfo) error) error {
-	w := walk{ctx: ctx, except: p.Except, do: do}
+	w := walk{ctx: ctx, except: p.Except, hidden: p.hidden, do: do}
 	for _, dir := range p.Dirs {
 		if err := w.dir(dir, nil); err != nil {
 			return err
@@ -147,11 +182,12 @@ func (p Place) walk(ctx context.Context, do func(path string, info fs.FileInfo) 
 }
 
 type walk struct {
-	ctx    context.Context //nolint:containedctx // of one call
-	except string
-	do     func(path string, info fs.FileInfo) error
-	files  int
-	bytes  int64
+	ctx     context.Context //nolint:containedctx // of one call
+	except  string
+	hidden  func(path string) bool
+	do      func(path string, info fs.FileInfo) error
+	entries int
+	bytes   int64
 }
 
 // dir walks a directory; above are the real names of those that it is in.
@@ -199,8 +235,11 @@ func (w *walk) entry(path string, above []string) error {
 	case err != nil:
 		return err
 	case info.IsDir():
-		if path == w.except {
+		if path == w.except || w.hidden(path) {
 			return nil
+		}
+		if err := w.count(above[0], 0); err != nil {
+			return err
 		}
 		if err := w.do(path, info); err != nil {
 			return err
@@ -209,11 +248,20 @@ func (w *walk) entry(path string, above []string) error {
 	case !info.Mode().IsRegular():
 		return nil
 	}
-	w.files++
-	w.bytes += info.Size()
-	if w.files > maxFiles || w.bytes > maxBytes {
-		return fmt.Errorf("%s has more than %d files or %d MiB: start the operator in a directory with no more than its roles and playbooks",
-			above[0], maxFiles, maxBytes>>20)
+	if err := w.count(above[0], info.Size()); err != nil {
+		return err
 	}
 	return w.do(path, info)
+}
+
+// count counts a file or directory below top. Links to directories make more of them than
+// there are, by each way that leads to one.
+func (w *walk) count(top string, size int64) error {
+	w.entries++
+	w.bytes += size
+	if w.entries > maxFiles || w.bytes > maxBytes {
+		return fmt.Errorf("%s has more than %d files and directories, counted by each link that leads to them, or %d MiB: "+
+			"start the operator in a directory with no more than its roles and playbooks", top, maxFiles, maxBytes>>20)
+	}
+	return nil
 }
