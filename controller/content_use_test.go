@@ -82,6 +82,7 @@ func TestAwaitBefore_SaysWhatIsWaitedFor(t *testing.T) {
 		done := make(chan struct{})
 		go func() { k.awaitBefore(); close(done) }()
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		if !strings.Contains(log.String(), "Kind=Busy") || !strings.Contains(log.String(), "runs in progress have to end") {
 			t.Errorf("log: %s", log)
 		}
