@@ -85,6 +85,9 @@ tests that does it, such as one of kind or kwokctl: --current-cluster.`,
   rolewright test tests/size.yaml --junit report.xml`,
 		ValidArgsFunction: files("yaml", "yml"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := gatherAsDeployed(); err != nil {
+				return err
+			}
 			o.settle(cmd.Flags().Changed)
 			if _, err := o.complete(sources{given: cmd.Flags().Changed, lookupEnv: os.LookupEnv}); err != nil {
 				return usage(err)
