@@ -135,6 +135,9 @@ func (o *testOptions) run(cmd *cobra.Command, args []string) (err error) {
 	if err != nil {
 		return err
 	}
+	player.Waiting = func(object, why string) {
+		fmt.Fprintln(cmd.ErrOrStderr(), plaintext.Uncoloured(fmt.Sprintf("still waiting for %s: %s", object, why)))
+	}
 	o.follow = player.Runs.Follow
 	ended := make(chan error, 1)
 	go func() {
