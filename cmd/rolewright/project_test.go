@@ -36,3 +36,25 @@ func TestGatherAsDeployed(t *testing.T) {
 		t.Errorf("what is set was changed: %v, %q", err, os.Getenv(envGathering))
 	}
 }
+
+// What is missing is said in our words, with exit code 2.
+func TestMissing_IsSaid(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if code, _, stderr := invoke("rolewright", "init"); code != 0 {
+		t.Fatal(stderr)
+	}
+	for args, want := range map[string]string{
+		"explain":                       "give the ID of a rule, such as RW103",
+		"migrate simulate":              "give the directory with the artifacts",
+		"replay":                        "give the ID of a run",
+		"completion bsh":                `unknown command "bsh" for "rolewright completion"; did you mean "bash"?`,
+		"generate sample":               "add one with \"rolewright create api\"",
+		"generate argspec":              "there are no roles in roles/",
+		"dev --watches-file=other.yaml": "there is no other.yaml: make a project with \"rolewright init\"",
+		"explain RW103 RW104":           "one argument expected, there are 2",
+	} {
+		if code, _, stderr := invoke(append([]string{"rolewright"}, strings.Fields(args)...)...); code != 2 || !strings.Contains(stderr, want) {
+			t.Errorf("%s: code %d, %s, want %q", args, code, stderr, want)
+		}
+	}
+}

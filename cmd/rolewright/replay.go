@@ -47,7 +47,7 @@ The exit code is 0 if the run has succeeded, and 1 if not, or if its end is not
 known. The keys of -o json are those of "rolewright once".`,
 		Example: `  kubectl exec -n memcached-operator-system deployment/controller-manager -- rolewright replay 4f0c12aa
   rolewright replay /tmp/ansible-operator/runner/cache.example.com/v1/Memcached/default/a`,
-		Args:              cobra.ExactArgs(1),
+		Args:              oneArgument("give the ID of a run, its first characters, or its directory"),
 		ValidArgsFunction: onlyFirst(o.completeRuns),
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) },
 	}
