@@ -54,10 +54,9 @@ func newDevCommand() *cobra.Command {
 ansible-playbook does. The CRDs in config/crd/bases and the objects in
 config/samples are applied to the cluster first.
 
-When a file is saved, what it concerns is done: after a change of a role or a
-playbook, the objects run again for which it counts; a changed CRD or sample is
-applied; a changed watches.yaml takes effect when the runs in progress have
-ended. What cannot be read is reported, and the objects do not run for the change;
+What is saved takes effect: after a change of a role or a playbook, the objects
+that use the file run again; a changed CRD or sample is applied; a changed
+watches.yaml takes effect when the runs in progress have ended. What cannot be read is reported, and the objects do not run for the change;
 runs that are due for another reason, such as a retry, fail until it is fixed.
 
 Facts are gathered as in the Pod: ANSIBLE_GATHERING is that of the project's
