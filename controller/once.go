@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -75,6 +76,9 @@ func RunOnce(ctx context.Context, config *rest.Config, w watches.Watch, opts Opt
 		return Once{}, err
 	}
 	run := r.endedRun(s)
+	if run.Result == status.Interrupted {
+		run.Message = strings.TrimSuffix(run.Message, "; it is repeated") + "; what it had done by then stays"
+	}
 	if s.follower != nil {
 		s.follower.End(run)
 	}

@@ -131,15 +131,17 @@ func watchedKinds(cmd *cobra.Command, args []string, _ string) ([]string, cobra.
 // offeredRuns is how many runs are offered.
 const offeredRuns = 50
 
-// completeRuns offers the latest runs below the runner root with their objects, or
+// completeRuns offers the latest runs below the runner roots with their objects, or
 // directories where a path is begun.
-func (o *replayOptions) completeRuns(_ *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
+func (o *replayOptions) completeRuns(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
 	if strings.Contains(begun, "/") {
 		return nil, cobra.ShellCompDirectiveFilterDirs
 	}
 	var ids []string
-	for _, t := range runstore.Latest(o.root, begun, offeredRuns) {
-		ids = append(ids, cobra.CompletionWithDesc(t.Run, plaintext.Plain(strings.Trim(t.Kind+" "+t.Namespace+"/"+t.Name, "/"))))
+	for _, root := range o.roots(cmd) {
+		for _, t := range runstore.Latest(root, begun, offeredRuns) {
+			ids = append(ids, cobra.CompletionWithDesc(t.Run, plaintext.Plain(strings.Trim(t.Kind+" "+t.Namespace+"/"+t.Name, "/"))))
+		}
 	}
 	return ids, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 }

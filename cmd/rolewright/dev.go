@@ -54,11 +54,13 @@ func newDevCommand() *cobra.Command {
 ansible-playbook does. The CRDs in config/crd/bases and the objects in
 config/samples are applied to the cluster first.
 
-When a file is saved, what it concerns is done: after a change of a role or a
-playbook, the objects run again for which it counts; a changed CRD or sample is
-applied; a changed watches.yaml takes effect when the runs in progress have
-ended. What cannot be read is reported, and nothing runs for it until it is
-fixed.
+What is saved takes effect: after a change of a role or a playbook, the objects
+that use the file run again; a changed CRD or sample is applied; a changed
+watches.yaml takes effect when the runs in progress have ended. What cannot be read is reported, and the objects do not run for the change;
+runs that are due for another reason, such as a retry, fail until it is fixed.
+
+Facts are gathered as in the Pod: ANSIBLE_GATHERING is that of the project's
+config/manager/manager.yaml, where it is not set.
 
 The cluster is that of KUBECONFIG or of ~/.kube/config, and has to be on this
 machine, unless with --allow-remote. Two operators run each object twice. So
@@ -70,6 +72,12 @@ WATCH_NAMESPACE; or stop it first.`,
   WATCH_NAMESPACE=mine rolewright dev --allow-remote --no-apply`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := needWatches(o.watchesFile); err != nil {
+				return err
+			}
+			if err := gatherAsDeployed(); err != nil {
+				return err
+			}
 			o.settle(cmd.Flags().Changed)
 			if _, err := o.complete(sources{given: cmd.Flags().Changed, lookupEnv: os.LookupEnv}); err != nil {
 				return usage(err)
@@ -102,8 +110,8 @@ func (o *devOptions) bindDiff(fs *pflag.FlagSet) {
 func (o *devOptions) settle(given func(flag string) bool) {
 	o.injectOwnerRef, o.logEvents = true, "Nothing"
 	o.metricsBindAddress, o.userMetricsAddress, o.healthBindAddress = "0", "0", "0"
-	if cache, err := os.UserCacheDir(); err == nil && !given("runner-root") {
-		o.runnerRoot = filepath.Join(cache, "rolewright", "dev")
+	if root := devRunnerRoot(); root != "" && !given("runner-root") {
+		o.runnerRoot = root
 	}
 	if o.diff {
 		o.ansibleArgs = strings.TrimSpace(o.ansibleArgs + " --diff")
@@ -218,7 +226,7 @@ func (d *dev) loop(ctx context.Context) error {
 func (o *devOptions) localCluster() (cluster, error) {
 	found, err := findCluster(os.LookupEnv)
 	if err != nil {
-		return cluster{}, unreachable(err)
+		return cluster{}, unreachable(fmt.Errorf("%w; or start one: %s", err, startCluster))
 	}
 	if !o.remote && !onThisMachine(found.config.Host) {
 		return cluster{}, usage(fmt.Errorf("%s is not on this machine: if it is the right one, give --allow-remote", found))
@@ -353,7 +361,7 @@ func readable(p string) error {
 		return nil
 	}
 	if err := contentcopy.Readable(filepath.FromSlash(p)); err != nil {
-		return fmt.Errorf("%w; nothing runs for it until it is fixed", err)
+		return fmt.Errorf("%w; the objects do not run for this change; retries and other runs that are due fail until it is fixed", err)
 	}
 	return nil
 }

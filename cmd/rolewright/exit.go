@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -48,6 +49,17 @@ func coded(err error, code int) error {
 	}
 	return codedError{err, code}
 }
+
+// interruptedError says that a signal ended a run of once. It is [context.Canceled], which
+// leads to the exit code of the signal.
+type interruptedError struct{}
+
+func (interruptedError) Error() string {
+	return "interrupted: what the run had done by then stays; start it once more to complete it"
+}
+
+// Unwrap returns the error that a signal leads to.
+func (interruptedError) Unwrap() error { return context.Canceled }
 
 // exitCode prints err, once and in one place, and returns the exit code.
 func exitCode(err error, stderr io.Writer) int {

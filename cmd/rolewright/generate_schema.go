@@ -117,7 +117,9 @@ makes the CRD of it.`,
 			}
 			named := len(args) > 0
 			if !named {
-				args = projectRoles()
+				if args = projectRoles(); len(args) == 0 {
+					return usage(errors.New("there are no roles in roles/: go to the directory of a project, or add a kind with \"rolewright create api\""))
+				}
 			}
 			var files []scaffold.File
 			for _, name := range args {

@@ -73,7 +73,7 @@ func newExplainCommand() *cobra.Command {
 		Use:     "explain RULE",
 		Short:   "Explain a rule of lint or migrate report",
 		Example: "  rolewright explain RW103",
-		Args:    cobra.ExactArgs(1),
+		Args:    oneArgument("give the ID of a rule, such as RW103"),
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			var ids []string
 			for _, r := range explainedRules() {

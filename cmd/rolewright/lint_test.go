@@ -152,7 +152,7 @@ func TestLint_SpeaksTheFormsOfPipelines(t *testing.T) {
 // The role of a playbook is compared as a role of a watch is, but for what the playbook may read.
 func TestLint_LooksAtTheRoleOfAPlaybook(t *testing.T) {
 	scaffolded(t)
-	if code, _, stderr := invoke("rolewright", "create", "api", "--version", "v1", "--kind", "Page", "--playbook", "playbooks/page.yml"); code != 0 {
+	if code, _, stderr := invoke("rolewright", "create", "api", "--group=", "--version", "v1", "--kind", "Page", "--playbook", "playbooks/page.yml"); code != 0 {
 		t.Fatal(stderr)
 	}
 	replaceIn(t, "roles/page/defaults/main.yml", "text: Hello", "text: [Hello]\nsize: 1")

@@ -105,6 +105,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	root.SetArgs(args[1:])
 	root.SetOut(stdout)
 	root.SetErr(stderr)
+	checkCompletion(root)
 	understood := false // cobra gives its errors about the command line no type
 	root.PersistentPreRun = func(*cobra.Command, []string) { understood = true }
 	cmd, err := root.ExecuteContextC(ctx)

@@ -25,7 +25,7 @@ DIR is a copy of the directory in the operator's Pod: /tmp/ansible-operator/runn
 The exit code is 0 where runs could be judged, whatever they say.`,
 		Example: `  kubectl cp my-operator-system/POD:/tmp/ansible-operator/runner runs
   rolewright migrate simulate runs`,
-		Args: cobra.ExactArgs(1),
+		Args: oneArgument("give the directory with the artifacts of past runs"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkOutput(output); err != nil {
 				return err

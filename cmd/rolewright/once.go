@@ -55,8 +55,9 @@ mode do nothing then. A diff shows what is written, also to Secrets.
 
 The cluster is that of KUBECONFIG or of ~/.kube/config, and has to be on this
 machine, unless with --allow-remote. An object without a namespace is one of
-WATCH_NAMESPACE, or of the namespace that the kubeconfig names. An operator that is deployed there may run
-the object at the same time.
+WATCH_NAMESPACE, or of the namespace that the kubeconfig names. An operator that is
+deployed there may run the object at the same time. ANSIBLE_GATHERING is that of
+config/manager/manager.yaml, where it is not set.
 
 The exit code is 0 if the run has succeeded, 1 if not, and 4 if it has reached
 --timeout or the timeout of the watch. With -o json one object is printed, with
@@ -66,6 +67,9 @@ not known), started, finished, counts, failedTask, warnings and directory.`,
   kubectl get memcached a -o yaml | rolewright once -f - -o json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := gatherAsDeployed(); err != nil {
+				return err
+			}
 			o.settle(cmd.Flags().Changed)
 			if _, err := o.complete(sources{given: cmd.Flags().Changed, lookupEnv: os.LookupEnv}); err != nil {
 				return usage(err)
@@ -147,8 +151,8 @@ func (o *onceOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if err := ctx.Err(); err != nil {
-		return err
+	if ctx.Err() != nil {
+		return interruptedError{}
 	}
 	if o.output == outputJSON {
 		if err := printJSON(cmd.OutOrStdout(), onceJSONOf(once)); err != nil {

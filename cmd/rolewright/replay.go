@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"path/filepath"
 	"time"
@@ -19,6 +20,16 @@ import (
 // replayOptions are the flags of replay.
 type replayOptions struct{ root, output string }
 
+// roots are where runs are looked for: where the operator has them, and where dev and
+// once have them, unless one place is given.
+func (o *replayOptions) roots(cmd *cobra.Command) []string {
+	local := devRunnerRoot()
+	if cmd.Flags().Changed("runner-root") || local == "" {
+		return []string{o.root}
+	}
+	return []string{o.root, local}
+}
+
 func newReplayCommand() *cobra.Command {
 	var o replayOptions
 	cmd := &cobra.Command{
@@ -29,13 +40,14 @@ and file:line, and how the run ended. Nothing runs. RUN is the ID of the run, as
 status.ansible.lastRun.id, or the first characters of it, or the directory of the run.
 
 The artifacts are where the run was made: in the operator's Pod, or on this machine
-after dev and once. Names of tasks are shown as they were, without masks.
+after dev and once, which have theirs in ~/.cache/rolewright/dev. Both places are
+looked at, unless with --runner-root. Names of tasks are shown as they were, without masks.
 
 The exit code is 0 if the run has succeeded, and 1 if not, or if its end is not
 known. The keys of -o json are those of "rolewright once".`,
 		Example: `  kubectl exec -n memcached-operator-system deployment/controller-manager -- rolewright replay 4f0c12aa
   rolewright replay /tmp/ansible-operator/runner/cache.example.com/v1/Memcached/default/a`,
-		Args:              cobra.ExactArgs(1),
+		Args:              oneArgument("give the ID of a run, its first characters, or its directory"),
 		ValidArgsFunction: onlyFirst(o.completeRuns),
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) },
 	}
@@ -49,7 +61,7 @@ func (o *replayOptions) run(cmd *cobra.Command, name string) error {
 	if err := checkOutput(o.output); err != nil {
 		return err
 	}
-	dir, err := o.find(name)
+	dir, err := find(o.roots(cmd), name)
 	if err != nil {
 		return usage(err)
 	}
@@ -74,10 +86,23 @@ func (o *replayOptions) run(cmd *cobra.Command, name string) error {
 	return errInvalid
 }
 
-// find is the directory of the run.
-func (o *replayOptions) find(name string) (string, error) {
+// find is the directory of the run, below the first of the roots that has it.
+func find(roots []string, name string) (string, error) {
 	if filepath.Base(name) == name {
-		return runstore.Find(o.root, name)
+		var failed error
+		for _, root := range roots {
+			dir, err := runstore.Find(root, name)
+			if err == nil {
+				return dir, nil
+			}
+			switch {
+			case failed == nil:
+				failed = err
+			case failed.Error() != err.Error(): // which is so where the name is no ID
+				failed = fmt.Errorf("%w\n%w", failed, err)
+			}
+		}
+		return "", failed
 	}
 	dir, err := filepath.EvalSymlinks(name) // the path that ansible-operator documents is a link
 	if err != nil {

@@ -98,6 +98,30 @@ func explainArgument(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("%w; see %q", err, cmd.CommandPath()+" --help")
 }
 
+// oneArgument takes one argument, and says what is missing where there is none.
+func oneArgument(missing string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch len(args) {
+		case 0:
+			return fmt.Errorf("%s; see %q", missing, cmd.CommandPath()+" --help")
+		case 1:
+			return nil
+		}
+		return fmt.Errorf("one argument expected, there are %d; see %q", len(args), cmd.CommandPath()+" --help")
+	}
+}
+
+// checkCompletion has cobra's command for completions refuse shells that it does not know.
+func checkCompletion(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		if cmd.Name() == "completion" {
+			cmd.Args = explainArgument
+			cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		}
+	}
+}
+
 // nearestFlag is the flag that name was probably meant to be; empty if none is
 // close.
 func nearestFlag(flags *pflag.FlagSet, name string) string {

@@ -134,7 +134,7 @@ shown and nothing is written, unless with --force.`,
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringVar(&o.kind.Group, "group", "", "The API group, to which the project's domain is added.")
+	fs.StringVar(&o.kind.Group, "group", "", "The API group, to which the project's domain is added; give \"\" for the domain alone.")
 	fs.StringVar(&o.kind.Version, "version", "", "The version, such as v1alpha1.")
 	fs.StringVar(&o.kind.Kind, "kind", "", "The kind, such as Memcached.")
 	fs.StringVar(&o.kind.Role, "role", "", "The role: one in roles/, or a new one; the kind in lower case if empty.")
@@ -154,6 +154,9 @@ func (o *createAPIOptions) run(cmd *cobra.Command) error {
 	p, err := scaffold.Read(".")
 	if err != nil {
 		return usage(err)
+	}
+	if !cmd.Flags().Changed("group") {
+		return usage(errors.New("--group is missing: give one such as cache, to which the project's domain is added, or --group \"\" for the domain alone"))
 	}
 	o.kind.Project, o.kind.Namespaced = p, !o.clusterScoped
 	if o.kind.Role == "" {
@@ -361,6 +364,9 @@ option with one that the schema allows.`,
 			}
 			for _, n := range notes {
 				fmt.Fprintln(cmd.ErrOrStderr(), "note:", n)
+			}
+			if len(definitions) == 0 {
+				return usage(fmt.Errorf("%s has no kind of which a sample can be made: add one with \"rolewright create api\"", watchesFile))
 			}
 			for _, d := range definitions {
 				if _, err := io.WriteString(cmd.OutOrStdout(), d.Sample); err != nil {

@@ -62,7 +62,7 @@ func TestScaffold_Golden(t *testing.T) {
 		"create api --group web --version v1 --kind Site --finalizer",
 		"create api --group web --version v1 --kind Page --playbook playbooks/page.yml",
 		"create api --group web --version v1alpha1 --kind Zone --cluster-scoped --role zones",
-		"create api --version v1 --kind Any --crd-from none",
+		"create api --group= --version v1 --kind Any --crd-from none",
 		"create api --group web --version v1 --kind Cache --role cache --crd-from defaults",
 	}
 	run := func(command string) (said string) {
@@ -108,15 +108,16 @@ func TestScaffold_RefusesBadInput(t *testing.T) {
 		"no project":            {command: "create api --version v1 --kind Site", file: "PROJECT", want: `make a project with "rolewright init"`},
 		"a domain":              {command: "init --domain ex_ample --name other", want: "--domain"},
 		"another project":       {command: "init --domain example.org --name other", want: `"rolewright create api" adds a kind`},
-		"a kind in small":       {command: "create api --version v1 --kind site", want: `--kind "site": it begins with a capital letter`},
-		"a version":             {command: "create api --version 1 --kind Site", want: `--version "1": `},
-		"a group":               {command: "create api --group Web --version v1 --kind Site", want: `--group "Web": `},
+		"a kind in small":       {command: "create api --group web --version v1 --kind site", want: `--kind "site": it begins with a capital letter`},
+		"a version":             {command: "create api --group web --version 1 --kind Site", want: `--version "1": `},
+		"no group":              {command: "create api --version v1 --kind Site", want: `--group is missing`},
+		"a group":               {command: "create api --group Web --version v1 --kind Site", want: `--group "Web": lower-case letters, digits, - and .; `},
 		"a role":                {command: api + "--role ../site", want: `--role "../site": lower-case letters`},
 		"a playbook elsewhere":  {command: api + "--playbook ../site.yml", want: `--playbook "../site.yml": a path in a directory below this one`},
 		"a source":              {command: api + "--crd-from role", want: `--crd-from "role": argspec, defaults or none`},
 		"no argument spec":      {command: api + "--crd-from argspec", file: "roles/site/tasks/main.yml", text: "[]\n", want: "the role has no meta/argument_specs.yml"},
 		"a wrong argument spec": {command: api, file: "roles/site/meta/argument_specs.yml", text: "argument_specs: {main: {options: {a: {type: string}}}}\n", want: "meta/argument_specs.yml:1: option a: type: "},
-		"a file that differs":   {command: api, file: "config/samples/web_v1_site.yaml", text: "---\nmine: 1\n", want: "config/samples/web_v1_site.yaml:2: it exists, and differs\n  - mine: 1\n  + apiVersion: web.example.com/v1\n"},
+		"a file that differs":   {command: api, file: "config/samples/web_v1_site.yaml", text: "---\nmine: 1\n", want: "+++ config/samples/web_v1_site.yaml (new)\n@@ -1,2 +1,7 @@\n ---\n-mine: 1\n+apiVersion: web.example.com/v1\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Chdir(t.TempDir())
@@ -137,8 +138,8 @@ func TestScaffold_RefusesBadInput(t *testing.T) {
 				}
 			}
 			before := treeText(t, ".")
-			code, _, stderr := invoke(append([]string{programName}, strings.Fields(tt.command)...)...)
-			if code != 2 || !strings.Contains(stderr, tt.want) {
+			code, stdout, stderr := invoke(append([]string{programName}, strings.Fields(tt.command)...)...)
+			if stderr += stdout; code != 2 || !strings.Contains(stderr, tt.want) {
 				t.Errorf("code %d\n%s\nwant %q", code, stderr, tt.want)
 			}
 			if diff := cmp.Diff(before, treeText(t, ".")); diff != "" {

@@ -85,6 +85,9 @@ tests that does it, such as one of kind or kwokctl: --current-cluster.`,
   rolewright test tests/size.yaml --junit report.xml`,
 		ValidArgsFunction: files("yaml", "yml"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := gatherAsDeployed(); err != nil {
+				return err
+			}
 			o.settle(cmd.Flags().Changed)
 			if _, err := o.complete(sources{given: cmd.Flags().Changed, lookupEnv: os.LookupEnv}); err != nil {
 				return usage(err)
@@ -131,6 +134,9 @@ func (o *testOptions) run(cmd *cobra.Command, args []string) (err error) {
 	player, err := o.player(ctx, watched)
 	if err != nil {
 		return err
+	}
+	player.Waiting = func(object, why string) {
+		fmt.Fprintln(cmd.ErrOrStderr(), plaintext.Uncoloured(fmt.Sprintf("still waiting for %s: %s", object, why)))
 	}
 	o.follow = player.Runs.Follow
 	ended := make(chan error, 1)

@@ -27,6 +27,8 @@ const (
 	soon           = "1s"
 	// cleanUpPatience is how long the namespace of a scenario is worked at.
 	cleanUpPatience = 10 * time.Second
+	// quietly is how long an expectation is waited for without a word.
+	quietly = 10 * time.Second
 )
 
 // Player plays scenarios, several at a time if wanted. The operator has to run.
@@ -40,6 +42,8 @@ type Player struct {
 	Watched func(schema.GroupVersionKind) bool
 	// Timeout is that of steps without their own.
 	Timeout time.Duration
+	// Waiting is told once of what has not come true for some seconds, if it is not nil.
+	Waiting func(object, why string)
 }
 
 // Result is how a scenario ended.
@@ -297,6 +301,7 @@ func (p *Player) absent(ctx context.Context, u *unstructured.Unstructured) error
 func (p *Player) until(ctx context.Context, u *unstructured.Unstructured, look func(*unstructured.Unstructured) string) error {
 	key := client.ObjectKeyFromObject(u)
 	why := "it could not be read"
+	said := time.After(quietly)
 	for {
 		have := &unstructured.Unstructured{}
 		have.SetGroupVersionKind(u.GroupVersionKind())
@@ -315,6 +320,10 @@ func (p *Player) until(ctx context.Context, u *unstructured.Unstructured, look f
 		select {
 		case <-ctx.Done():
 			return errors.New(why)
+		case <-said:
+			if p.Waiting != nil {
+				p.Waiting(name(u), why)
+			}
 		case <-time.After(pollInterval):
 		}
 	}

@@ -92,7 +92,7 @@ func (o *Objects) UnmarshalJSON(data []byte) error {
 }
 
 // Read reads a scenario with the files that it names. The error names the file
-// and the step.
+// and the step, or the line and the key.
 func Read(path string) (Scenario, error) {
 	s := Scenario{Path: path}
 	data, err := os.ReadFile(path)
@@ -100,7 +100,7 @@ func Read(path string) (Scenario, error) {
 		return s, err
 	}
 	if err := yaml.UnmarshalStrict(data, &s); err != nil {
-		return s, fmt.Errorf("%s: %w", path, err)
+		return s, explain(path, data, err)
 	}
 	if len(s.Steps) == 0 {
 		return s, fmt.Errorf("%s: it has no steps; write at least one, with apply", path)

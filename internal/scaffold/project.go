@@ -55,12 +55,12 @@ const layout = "ansible.sdk.operatorframework.io/v1"
 func New(domain, name string) (Project, error) {
 	var errs []error
 	if why := validation.IsDNS1123Subdomain(domain); len(why) > 0 {
-		errs = append(errs, fmt.Errorf("--domain %q: %s; give one of yours, such as example.com", domain, why[0]))
+		errs = append(errs, fmt.Errorf("--domain %q: %s; give one of yours, such as example.com", domain, plainly(why, "lower-case letters, digits, - and .")))
 	}
 	// Names of objects begin with it: the longest has 40 characters more.
 	const longest = 63 - len("-controller-manager-metrics-service")
 	if why := validation.IsDNS1123Label(name); len(why) > 0 {
-		errs = append(errs, fmt.Errorf("--name %q: %s", name, why[0]))
+		errs = append(errs, fmt.Errorf("--name %q: %s", name, plainly(why, "lower-case letters, digits and -, with a letter or digit at both ends")))
 	} else if len(name) > longest {
 		errs = append(errs, fmt.Errorf("--name %q: at most %d characters, names of objects begin with it", name, longest))
 	}
@@ -158,19 +158,28 @@ func (k Kind) Definition() string {
 	return fmt.Sprintf("config/crd/bases/%s_%s.yaml", k.FullGroup(), k.Plural())
 }
 
+// plainly is why a name is refused, without the regular expression: by the letters that it
+// may have, or by its length.
+func plainly(why []string, letters string) string {
+	if strings.Contains(why[0], "regex") {
+		return letters
+	}
+	return why[0]
+}
+
 // Validate says what is wrong with the names, and what is wanted.
 func (k Kind) Validate() error {
 	var errs []error
-	check := func(flag, value string, why []string, want string) {
+	check := func(flag, value string, why []string, letters, want string) {
 		if len(why) > 0 {
-			errs = append(errs, fmt.Errorf("--%s %q: %s; %s", flag, value, why[0], want))
+			errs = append(errs, fmt.Errorf("--%s %q: %s; %s", flag, value, plainly(why, letters), want))
 		}
 	}
 	if k.Group != "" {
-		check("group", k.Group, validation.IsDNS1123Subdomain(k.Group), "the domain of the project follows it, so cache is enough")
+		check("group", k.Group, validation.IsDNS1123Subdomain(k.Group), "lower-case letters, digits, - and .", "the domain of the project follows it, so cache is enough")
 	}
-	check("version", k.Version, validation.IsDNS1035Label(k.Version), "such as v1alpha1")
-	check("kind", k.Kind, validation.IsDNS1035Label(k.Singular()), "such as Memcached")
+	check("version", k.Version, validation.IsDNS1035Label(k.Version), "lower-case letters, digits and -, beginning with a letter", "such as v1alpha1")
+	check("kind", k.Kind, validation.IsDNS1035Label(k.Singular()), "letters, digits and -, beginning with a letter", "such as Memcached")
 	if k.Kind != "" && (k.Kind[0] < 'A' || k.Kind[0] > 'Z') {
 		errs = append(errs, fmt.Errorf("--kind %q: it begins with a capital letter, such as Memcached", k.Kind))
 	}

@@ -62,7 +62,7 @@ func TestDev_WhatIsSavedTakesEffect(t *testing.T) {
 	d.awaitOutput("Site/site-sample  run starts: changed")
 
 	s.replace(tasks, "  kubernetes.core.k8s:\n", "  kubernetes.core.k8s: [\n")
-	d.awaitOutput("nothing runs for it until it is fixed")
+	d.awaitOutput("the objects do not run for this change")
 	s.replace(tasks, "  kubernetes.core.k8s: [\n", "  no_such_module:\n")
 	d.awaitOutput("Site/site-sample  failed after ")
 	s.replace(tasks, "  no_such_module:\n", "  kubernetes.core.k8s:\n")

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/rolewright/rolewright/controller/scenario"
+)
+
+// devRunnerRoot is where dev, once and test have the directories of their runs; empty
+// where the user has no cache directory.
+func devRunnerRoot() string {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(cache, "rolewright", "dev")
+}
+
+// managerFile is the Deployment of the operator in a project.
+const managerFile = "config/manager/manager.yaml"
+
+// gatherAsDeployed sets ANSIBLE_GATHERING as the project's Deployment does, where it is
+// not set: runs on this machine then gather facts if those in the Pod do.
+func gatherAsDeployed() error {
+	if _, set := os.LookupEnv(envGathering); set {
+		return nil
+	}
+	value := deployedEnv(managerFile, envGathering)
+	if value == "" {
+		return nil
+	}
+	return os.Setenv(envGathering, value)
+}
+
+// deployedEnv is the value of an environment variable in the Deployments of a file; empty
+// where it is not there. A file that cannot be read is for kubectl to complain about.
+func deployedEnv(file, variable string) string {
+	f, err := os.Open(filepath.FromSlash(file))
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = f.Close() }()
+	objects, err := scenario.Decode(bufio.NewReader(f))
+	if err != nil {
+		return ""
+	}
+	for _, u := range objects {
+		var d appsv1.Deployment
+		if u.GetKind() != "Deployment" || runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &d) != nil {
+			continue
+		}
+		for _, c := range d.Spec.Template.Spec.Containers {
+			for _, e := range c.Env {
+				if e.Name == variable && e.Value != "" {
+					return e.Value
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// startCluster is what people without a cluster can do.
+const startCluster = `eval "$(rolewright cluster up)"`
+
+// needWatches refuses to wait for a watches file that is not there at the start.
+func needWatches(file string) error {
+	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+		return usage(fmt.Errorf("there is no %s: make a project with \"rolewright init\", or name the file with --watches-file", file))
+	}
+	return nil
+}

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A run of dev is found without --runner-root, and what is nowhere is said of both places.
+func TestReplay_LooksWhereDevHasItsRuns(t *testing.T) {
+	cache := t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", cache)
+	local := filepath.Join(cache, "rolewright", "dev")
+	ticket(t, local, "11111111-1111-4111-8111-111111111111", "a", 1)
+	if code, _, stderr := invoke("rolewright", "replay", "11111111"); code != 1 || !strings.Contains(stderr, "the end of the run is not known") {
+		t.Errorf("code %d: %s", code, stderr)
+	}
+	if code, _, stderr := invoke("rolewright", "replay", "22222222"); code != 2 || !strings.Contains(stderr, local) || !strings.Contains(stderr, "/tmp/ansible-operator/runner") {
+		t.Errorf("code %d: %s", code, stderr)
+	}
+}
+
+// What is typed gathers facts as the project's Pod does.
+func TestGatherAsDeployed(t *testing.T) {
+	scaffolded(t)
+	if err := os.Unsetenv(envGathering); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Unsetenv(envGathering) })
+	if err := gatherAsDeployed(); err != nil || os.Getenv(envGathering) != "explicit" {
+		t.Errorf("%v, %q", err, os.Getenv(envGathering))
+	}
+	t.Setenv(envGathering, "smart")
+	if err := gatherAsDeployed(); err != nil || os.Getenv(envGathering) != "smart" {
+		t.Errorf("what is set was changed: %v, %q", err, os.Getenv(envGathering))
+	}
+}
+
+// What is missing is said in our words, with exit code 2.
+func TestMissing_IsSaid(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if code, _, stderr := invoke("rolewright", "init"); code != 0 {
+		t.Fatal(stderr)
+	}
+	for args, want := range map[string]string{
+		"explain":                       "give the ID of a rule, such as RW103",
+		"migrate simulate":              "give the directory with the artifacts",
+		"replay":                        "give the ID of a run",
+		"completion bsh":                `unknown command "bsh" for "rolewright completion"; did you mean "bash"?`,
+		"generate sample":               "add one with \"rolewright create api\"",
+		"generate argspec":              "there are no roles in roles/",
+		"dev --watches-file=other.yaml": "there is no other.yaml: make a project with \"rolewright init\"",
+		"explain RW103 RW104":           "one argument expected, there are 2",
+	} {
+		if code, _, stderr := invoke(append([]string{"rolewright"}, strings.Fields(args)...)...); code != 2 || !strings.Contains(stderr, want) {
+			t.Errorf("%s: code %d, %s, want %q", args, code, stderr, want)
+		}
+	}
+}
