@@ -27,6 +27,7 @@ import (
 	"github.com/rolewright/rolewright/controller/console"
 	"github.com/rolewright/rolewright/internal/contentcopy"
 	"github.com/rolewright/rolewright/internal/filewatch"
+	"github.com/rolewright/rolewright/internal/watches"
 )
 
 // devOptions are the settings of dev: those of run, of which it has some set.
@@ -56,8 +57,8 @@ config/samples are applied to the cluster first.
 
 What is saved takes effect: after a change of a role or a playbook, the objects
 that use the file run again; a changed CRD or sample is applied; a changed
-watches.yaml takes effect when the runs in progress have ended. What cannot be read is reported, and the objects do not run for the change;
-runs that are due for another reason, such as a retry, fail until it is fixed.
+watches.yaml takes effect when the runs in progress have ended. What cannot be read
+is reported, and the state before it stays in use until it is fixed.
 
 Facts are gathered as in the Pod: ANSIBLE_GATHERING is that of the project's
 config/manager/manager.yaml, where it is not set.
@@ -140,6 +141,10 @@ type dev struct {
 	applier *applier // nil where nothing is applied
 	// set is that of the operator that runs, nil while there is none.
 	set atomic.Pointer[controller.Set]
+	// watched are the watches, and copy is the content that runs are made of: as it was
+	// when all of it could be read last. Without a copy they are made of what lies there.
+	watched []watches.Watch
+	copy    *contentcopy.Copy
 	// broken are the files that cannot be read, with the reason.
 	broken map[string]error
 }
@@ -245,6 +250,12 @@ func (d *dev) once(ctx context.Context) error {
 		watched, err = d.opts.loadWatches(logr.Discard())
 	}
 	d.apply(ctx, globbed(kindDefinitions))
+	d.watched, d.copy = watched, nil
+	if d.copy, err = d.copied(ctx); err != nil && ctx.Err() == nil {
+		d.console.Problem(fmt.Errorf("runs are made of the files as they are, also of broken ones: %w", err))
+	}
+	d.opts.copied = d.copy
+	defer func() { d.copy.Close() }()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	ended := make(chan error, 1)
@@ -324,8 +335,52 @@ func (d *dev) changed(ctx context.Context, paths []string) (again bool) {
 		return false
 	}
 	d.console.Say("changed: %s", strings.Join(content, ", "))
-	set.ContentChanged()
+	if err := d.use(ctx, set); err != nil && ctx.Err() == nil {
+		d.console.Problem(err)
+	}
 	return false
+}
+
+// use has runs made of the content as it is now, and the objects looked at.
+func (d *dev) use(ctx context.Context, set *controller.Set) error {
+	if d.copy == nil {
+		set.ContentChanged()
+		return nil
+	}
+	next, err := d.copied(ctx)
+	if errors.Is(err, contentcopy.ErrChanging) {
+		return nil // the next change is seen, too
+	}
+	if err != nil {
+		return fmt.Errorf("%w; the state before it stays in use", err)
+	}
+	before := d.copy
+	d.copy = next
+	defer before.Close()
+	return set.Watch(d.watched, next)
+}
+
+// copied is a copy of the content as it is now.
+func (d *dev) copied(ctx context.Context) (*contentcopy.Copy, error) {
+	root, err := filepath.Abs(d.opts.runnerRoot)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return nil, err
+	}
+	file, err := filepath.Abs(d.opts.watchesFile)
+	if err != nil {
+		return nil, err
+	}
+	place := contentcopy.Of(dir, file, d.watched)
+	place.Except = root
+	state, err := place.State(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return contentcopy.New(ctx, place, state, filepath.Join(root, ".content"))
 }
 
 func (d *dev) apply(ctx context.Context, paths []string) {
@@ -361,7 +416,7 @@ func readable(p string) error {
 		return nil
 	}
 	if err := contentcopy.Readable(filepath.FromSlash(p)); err != nil {
-		return fmt.Errorf("%w; the objects do not run for this change; retries and other runs that are due fail until it is fixed", err)
+		return fmt.Errorf("%w; the state before it stays in use until it is fixed", err)
 	}
 	return nil
 }

@@ -84,7 +84,7 @@ func (o *runOptions) operate(ctx context.Context, stdout io.Writer) error {
 	if err := o.setAnsiblePaths(log.WithName("cmd")); err != nil {
 		return err
 	}
-	op := &operator{runOptions: o, log: log, stdout: stdout}
+	op := &operator{runOptions: o, log: log, stdout: stdout, content: o.copied}
 	var err error
 	if op.watched, err = o.loadWatches(log.WithName("watches")); err != nil {
 		return err
@@ -148,7 +148,7 @@ type operator struct {
 
 	mu      sync.Mutex
 	watched []watches.Watch
-	content *contentcopy.Copy // nil without --watch-content
+	content *contentcopy.Copy // nil where runs are made of what lies there
 	ending  func() bool       // whether what serves the kinds does not any more
 }
 

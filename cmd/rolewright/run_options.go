@@ -16,6 +16,7 @@ import (
 
 	"github.com/rolewright/rolewright/controller"
 	"github.com/rolewright/rolewright/controller/eventlog"
+	"github.com/rolewright/rolewright/internal/contentcopy"
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
@@ -75,6 +76,8 @@ type runOptions struct {
 	// Set by dev: who follows the runs, and who is told of the controllers. Else nil.
 	follow  func(gvk schema.GroupVersionKind, object types.NamespacedName, cause string) controller.Follower
 	started func(*controller.Set)
+	// copied is the content that dev has copied; nil for what lies there.
+	copied *contentcopy.Copy
 	// held is the lease of dev while it has taken over from another operator: it is held
 	// already, and stays so.
 	held *lease

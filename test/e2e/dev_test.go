@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"os"
 	"regexp"
 	"strings"
@@ -62,7 +63,15 @@ func TestDev_WhatIsSavedTakesEffect(t *testing.T) {
 	d.awaitOutput("Site/site-sample  run starts: changed")
 
 	s.replace(tasks, "  kubernetes.core.k8s:\n", "  kubernetes.core.k8s: [\n")
-	d.awaitOutput("the objects do not run for this change")
+	d.awaitOutput("the state before it stays in use")
+	s.replace(sample, "  name: site-sample", "  name: site-sample\n  annotations: {rolewright.dev/reconcile-at: now}")
+	d.awaitOutput("Site/site-sample  run starts: manual")
+	testenv.Eventually(t, "the run of the state before", func(context.Context) error {
+		if _, after, ok := strings.Cut(d.output(), "run starts: manual"); !ok || !strings.Contains(after, "Site/site-sample  succeeded in ") {
+			return errors.New("it has not succeeded")
+		}
+		return nil
+	})
 	s.replace(tasks, "  kubernetes.core.k8s: [\n", "  no_such_module:\n")
 	d.awaitOutput("Site/site-sample  failed after ")
 	s.replace(tasks, "  no_such_module:\n", "  kubernetes.core.k8s:\n")
