@@ -163,11 +163,13 @@ func (c *Campaign) content() error {
 // finalizer is that of Things.
 const finalizer = group + "/finalizer"
 
+// FAULTS_ variables mark the processes of one start of an operator.
 const watchesFile = `- version: v1
   group: ` + group + `
   kind: Thing
   role: work
   secretVars: [canary]
+  inputs: {env: [-FAULTS_*]}
   finalizer:
     name: ` + finalizer + `
     role: work
@@ -176,6 +178,7 @@ const watchesFile = `- version: v1
   kind: Plain
   role: work
   secretVars: [canary]
+  inputs: {env: [-FAULTS_*]}
 `
 
 // roleTasks does with the real runner what the fake does: it brings the
