@@ -101,7 +101,8 @@ test: ## set-up, lint, unit and integration tests on real parts
 	@tools/step.sh 'build' $(MAKE) build
 	@tools/step.sh 'lint' $(MAKE) lint
 	@tools/step.sh 'unit and integration tests' $(MAKE) integration
-	@tools/step.sh 'the newer line of Ansible, and fault plans' $(MAKE) -j 2 test-second-line-short fault-plans
+	@tools/step.sh 'the newer line of Ansible' $(MAKE) test-second-line-short
+	@tools/step.sh 'fault plans' $(MAKE) fault-plans
 	@tools/step.sh 'chart, bundle and rules' $(MAKE) test-manifests
 	@tools/step.sh 'a real Pod in a real cluster' $(MAKE) e2e-where-possible
 	@$(MAKE) e2e-not-run
@@ -127,7 +128,7 @@ test-second-line: second-line cluster-tools $(TOOLS)/gotestsum ## tests of what 
 	@PATH=$(SECOND_LINE)/bin:$$PATH tools/gotest.sh './runner ./controller/extravars' -count=1 -timeout 20m $(TESTFLAGS)
 
 # Its texts, verdicts, values, hidden output and versions. What ends processes, fills disks and recovers runs is left to
-# make test-all. Plans wait for the most part, so make test has both at once.
+# make test-all.
 .PHONY: test-second-line-short
 test-second-line-short: ## of these, what depends on the line that Ansible is of, and not on processes and disks
 	@$(MAKE) test-second-line TESTFLAGS='-run "^(Test|Fuzz)(Ansible|Verdict|SyntaxCheck|NoLog|Masked|Guard|Check_|Kept|FindLibraries|Strip|Run_(Passes|Leaves|Notes|Masks|AKilledModule|DaemonsEnd))" $(TESTFLAGS)'
