@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
@@ -37,6 +39,16 @@ func TestCrash_AKilledOperatorLeavesNothingAndTheRunIsMadeGood(t *testing.T) {
 	l.operator.signal(syscall.SIGKILL)
 	l.operator.exit()
 	l.awaitNothingLeft()
+	// What a fork server that is not gone yet writes, the next operator cannot remove.
+	testenv.Eventually(t, "the end of the fork server", func(context.Context) error {
+		files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+		for _, file := range files {
+			if line, _ := os.ReadFile(file); bytes.Contains(line, []byte(temp)) {
+				return fmt.Errorf("%s: %q", file, line)
+			}
+		}
+		return err
+	})
 	if len(temporary()) == 0 {
 		t.Error("there is nothing for the next operator to remove")
 	}
