@@ -88,7 +88,7 @@ def main() -> None:
         supports_check_mode=True)
     if not module.check_mode:
         answer_or_fail(module, lambda run: run.call("metric", request(module.params)))
-    module.exit_json(changed=True)
+    module.exit_json(changed=False)  # a report changes nothing of what the role is there for
 
 
 if __name__ == "__main__":
