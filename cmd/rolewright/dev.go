@@ -362,25 +362,8 @@ func (d *dev) use(ctx context.Context, set *controller.Set) error {
 
 // copied is a copy of the content as it is now.
 func (d *dev) copied(ctx context.Context) (*contentcopy.Copy, error) {
-	root, err := filepath.Abs(d.opts.runnerRoot)
-	if err != nil {
-		return nil, err
-	}
-	dir, err := os.Getwd()
-	if err != nil {
-		return nil, err
-	}
-	file, err := filepath.Abs(d.opts.watchesFile)
-	if err != nil {
-		return nil, err
-	}
-	place := contentcopy.Of(dir, file, d.watched)
-	place.Except = root
-	state, err := place.State(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return contentcopy.New(ctx, place, state, filepath.Join(root, ".content"))
+	c, _, err := contentcopy.Take(ctx, d.opts.runnerRoot, d.opts.watchesFile, d.watched)
+	return c, err
 }
 
 func (d *dev) apply(ctx context.Context, paths []string) {

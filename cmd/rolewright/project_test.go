@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // A run of dev is found without --runner-root, and what is nowhere is said of both places.
@@ -13,8 +15,19 @@ func TestReplay_LooksWhereDevHasItsRuns(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", cache)
 	local := filepath.Join(cache, "rolewright", "dev")
 	ticket(t, local, "11111111-1111-4111-8111-111111111111", "a", 1)
-	if code, _, stderr := invoke("rolewright", "replay", "11111111"); code != 1 || !strings.Contains(stderr, "the end of the run is not known") {
-		t.Errorf("code %d: %s", code, stderr)
+	found, err := filepath.Glob(filepath.Join(local, ".runs/*/11111111-1111-4111-8111-111111111111"))
+	if err != nil || len(found) != 1 {
+		t.Fatal(found, err)
+	}
+	// The run was made of a copy, which is gone.
+	events := filepath.Join(found[0], "artifacts/11111111-1111-4111-8111-111111111111/job_events")
+	must.Do(t, os.MkdirAll(events, 0o700))
+	must.Do(t, os.WriteFile(filepath.Join(events, "1-22222222-2222-4222-8222-222222222222.json"), []byte(`{"uuid": "22222222-2222-4222-8222-222222222222",
+		"counter": 1, "event": "runner_on_ok", "created": "2026-05-06T07:08:09.1+00:00", "stdout": "", "event_data": {"task": "Say it", "host": "localhost",
+		"task_path": "`+must.Get(filepath.EvalSymlinks(local))(t)+`/.content/77/project/roles/a/tasks/main.yml:4", "res": {"changed": false}}}`), 0o600))
+	if code, stdout, stderr := invoke("rolewright", "replay", "11111111"); code != 1 || !strings.Contains(stderr, "the end of the run is not known") ||
+		!strings.Contains(stdout, "Say it  /project/roles/a/tasks/main.yml:4") {
+		t.Errorf("code %d: %s%s", code, stdout, stderr)
 	}
 	if code, _, stderr := invoke("rolewright", "replay", "22222222"); code != 2 || !strings.Contains(stderr, local) || !strings.Contains(stderr, "/tmp/ansible-operator/runner") {
 		t.Errorf("code %d: %s", code, stderr)

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"time"
@@ -27,9 +25,8 @@ const restPatience = time.Minute
 
 // reload has the operator use changed content, all of it or nothing.
 type reload struct {
-	op          *operator
-	dir, parent string // the working directory, and that of the copies
-	log         logr.Logger
+	op  *operator
+	log logr.Logger
 
 	place contentcopy.Place
 	// used is the state of what is in use, seen that of the last look, and refused that
@@ -49,15 +46,8 @@ type reload struct {
 // newReload makes the first copy of the content. There is no one before it to stay in use,
 // so that it may be broken: its runs say how.
 func (o *runOptions) newReload(ctx context.Context, op *operator) (*reload, error) {
-	root, err := filepath.Abs(o.runnerRoot)
-	if err != nil {
-		return nil, fmt.Errorf("--runner-root %s: %w", o.runnerRoot, err)
-	}
-	dir, err := os.Getwd()
-	if err != nil {
-		return nil, fmt.Errorf("--watch-content: %w", err)
-	}
-	r := &reload{op: op, dir: dir, parent: filepath.Join(root, ".content"), log: op.log.WithName("content")}
+	r := &reload{op: op, log: op.log.WithName("content")}
+	var err error
 	for range 10 { // it may be changed meanwhile, but not for ever
 		if err = r.copy(ctx, op.watched); !errors.Is(err, contentcopy.ErrChanging) {
 			break
@@ -70,24 +60,14 @@ func (o *runOptions) newReload(ctx context.Context, op *operator) (*reload, erro
 	if r.broken = op.content.Check(ctx); r.broken != nil {
 		r.report(r.broken, "Content is broken: runs fail until it is fixed")
 	}
-	r.log.Info("Runs are made of a copy of the content, which is replaced when the content changes", "directories", r.place.Dirs, "copies", r.parent)
+	r.log.Info("Runs are made of a copy of the content, which is replaced when the content changes", "directories", r.place.Dirs, "copies", contentcopy.Below(o.runnerRoot))
 	return r, nil
 }
 
 // copy makes a copy of the content of watches, and has it used if it is not broken. The
 // first one is used in any case.
 func (r *reload) copy(ctx context.Context, watched []watches.Watch) error {
-	file, err := filepath.Abs(r.op.watchesFile)
-	if err != nil {
-		return err
-	}
-	place := contentcopy.Of(r.dir, file, watched)
-	place.Except = filepath.Dir(r.parent)
-	state, err := place.State(ctx)
-	if err != nil {
-		return err
-	}
-	content, err := contentcopy.New(ctx, place, state, r.parent)
+	content, state, err := contentcopy.Take(ctx, r.op.runnerRoot, r.op.watchesFile, watched)
 	if err != nil {
 		return err
 	}
@@ -102,7 +82,7 @@ func (r *reload) copy(ctx context.Context, watched []watches.Watch) error {
 		return err
 	}
 	same := r.used != "" && content.Same(r.op.content) && reflect.DeepEqual(watched, r.op.watched)
-	r.place, r.used = place, state
+	r.place, r.used = content.Place(), state
 	if same {
 		content.Close()
 		return errSame

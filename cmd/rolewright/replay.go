@@ -14,6 +14,7 @@ import (
 	"github.com/rolewright/rolewright/controller/console"
 	"github.com/rolewright/rolewright/controller/runstore"
 	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/contentcopy"
 	"github.com/rolewright/rolewright/runner/jobevent"
 )
 
@@ -119,11 +120,16 @@ func show(ctx context.Context, out io.Writer, dir string, ticket runstore.Ticket
 	var shown *console.Run
 	ended := make(chan struct{})
 	close(ended)
+	root := filepath.Join(dir, "../../..") // RUNNER-ROOT/.runs/UID/RUN
+	if is, err := filepath.EvalSymlinks(root); err == nil {
+		root = is // as the copies are named
+	}
 	for event, err := range jobevent.Follow(ctx, filepath.Join(dir, "artifacts", ticket.Run, "job_events"), ended) {
 		if err != nil {
 			screen.Problem(err)
 			continue
 		}
+		event.Data.TaskPath = contentcopy.OriginalOf(root, event.Data.TaskPath)
 		if now = event.Created; shown == nil {
 			shown = screen.Start(ticket.Kind+"/"+ticket.Name, run.Cause)
 		}

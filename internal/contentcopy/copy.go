@@ -19,6 +19,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"gopkg.in/yaml.v3"
+
+	"github.com/rolewright/rolewright/internal/watches"
 )
 
 // Copy is a copy of the content of a place. A nil Copy is the place itself.
@@ -35,6 +37,46 @@ type Copy struct {
 
 // ErrChanging is returned for a place that is changed while it is copied.
 var ErrChanging = errors.New("the content is being changed")
+
+// Below is where an operator has its copies, below its runner root.
+func Below(root string) string { return filepath.Join(root, ".content") }
+
+// Take copies the content of the watches of a file, in the working directory and
+// elsewhere, for an operator with a runner root. The state is the one that was copied.
+func Take(ctx context.Context, root, file string, all []watches.Watch) (*Copy, State, error) {
+	dir, err := os.Getwd()
+	if err == nil {
+		root, err = filepath.Abs(root)
+	}
+	if err == nil {
+		file, err = filepath.Abs(file)
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("copy the content: %w", err)
+	}
+	place := Of(dir, file, all)
+	place.Except = root
+	state, err := place.State(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	c, err := New(ctx, place, state, Below(root))
+	return c, state, err
+}
+
+// Place is what the copy is of.
+func (c *Copy) Place() Place { return c.place }
+
+// OriginalOf is the path of what a path in any copy below a runner root is a copy of, also
+// after the copy is gone; another path stays.
+func OriginalOf(root, path string) string {
+	rest, ok := strings.CutPrefix(path, Below(root)+"/")
+	if !ok {
+		return path
+	}
+	_, rest, _ = strings.Cut(rest, "/")
+	return "/" + rest
+}
 
 // New copies what is at the place to a new directory in parent, which is made where it
 // is missing. The copy is complete, and what the state was of, or there is none. Close
