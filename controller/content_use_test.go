@@ -46,6 +46,32 @@ func TestRolesPath_IsThatOfTheCopy(t *testing.T) {
 	}
 }
 
+// A run of a copy has the inputs of a run of what lies there, or each start with another of
+// the two would run every object.
+func TestContents_OfACopyAreThoseOfWhatLiesThere(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	for _, file := range []string{"roles/one/tasks/main.yml", "roles/other/files/run.sh", "site.yml", "vars/all.yml", "watches.yaml"} {
+		must.Do(t, os.MkdirAll(filepath.Dir(file), 0o700))
+		must.Do(t, os.WriteFile(file, []byte("# "+file+"\n"), 0o700))
+	}
+	all := []watches.Watch{
+		{Content: watches.Content{Role: filepath.Join(dir, "roles/one")}},
+		{Content: watches.Content{Playbook: filepath.Join(dir, "site.yml")}},
+	}
+	c, _, err := contentcopy.Take(t.Context(), t.TempDir(), "watches.yaml", all)
+	must.Do(t, err)
+	t.Cleanup(c.Close)
+	for _, w := range all {
+		opts := &Options{RolesPath: []string{"roles"}}
+		there, copied := contentsOf(w, opts), newContents(w, opts, c)
+		want := must.Get(there.files.Digest(t.Context(), there.roots))(t)
+		if got := must.Get(copied.files.Digest(t.Context(), copied.roots))(t); got != want {
+			t.Errorf("%+v: the digest of the copy is %s, that of what lies there %s", w.Content, got, want)
+		}
+	}
+}
+
 // The queue of a kind that was stopped still hands out objects, when its copy may be gone.
 func TestTake_EndsWithTheKind(t *testing.T) {
 	place := contentcopy.Place{Dirs: []string{t.TempDir()}}

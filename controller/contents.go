@@ -40,6 +40,11 @@ func contentsOf(w watches.Watch, opts *Options) *contents {
 	if opts.Inventory != "" {
 		roots.Trees = append(roots.Trees, opts.Inventory)
 	}
+	for i, tree := range roots.Trees {
+		if path, err := filepath.Abs(tree); err == nil {
+			roots.Trees[i] = path // as a copy of it is named
+		}
+	}
 	roots.Patterns = w.Inputs.Files
 	host, _ := os.Hostname() // without a name, no variable has it in its value
 	return &contents{

@@ -200,7 +200,6 @@ func (w walk) collections(ctx context.Context, dir string) error {
 }
 
 // pattern adds what matches a pattern: files, and directories whole.
-// pattern adds what matches a pattern: files, and directories whole.
 func (w walk) pattern(ctx context.Context, pattern string) error {
 	found, err := filepath.Glob(pattern)
 	if err != nil {
