@@ -13,6 +13,8 @@ import (
 
 	"github.com/google/uuid"
 	"gopkg.in/yaml.v3"
+
+	"github.com/rolewright/rolewright/internal/text"
 )
 
 // Level is how far a project is changed.
@@ -166,6 +168,15 @@ func (p *Plan) Make(ctx context.Context, dir string) (done []Made, before string
 		done = append(done, Made{s, hash})
 	}
 	return done, before, nil
+}
+
+// Diff is all that the plan changes, as patch reads it.
+func (p *Plan) Diff() string {
+	var out strings.Builder
+	for _, path := range slices.Sorted(maps.Keys(p.edits)) {
+		out.WriteString(text.Diff("a/"+path, "b/"+path, p.texts[path], edited(p.texts[path], p.edits[path])))
+	}
+	return out.String()
 }
 
 func (p *Plan) paths() []string {

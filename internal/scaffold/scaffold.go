@@ -19,7 +19,7 @@ import (
 	"strings"
 	"text/template"
 
-	"github.com/pmezard/go-difflib/difflib"
+	unified "github.com/rolewright/rolewright/internal/text"
 )
 
 //go:embed all:files
@@ -55,50 +55,14 @@ type Differs struct {
 	Old, Text string
 }
 
-// Error shows the file's lines from the first to the last that differ: with - those
-// that there are, with + those that would be.
-func (d *Differs) Error() string {
-	old, want := strings.Split(d.Old, "\n"), strings.Split(d.Text, "\n")
-	first := 0
-	for first < min(len(old), len(want)) && old[first] == want[first] {
-		first++
-	}
-	last := 0
-	for last < min(len(old), len(want))-first && old[len(old)-1-last] == want[len(want)-1-last] {
-		last++
-	}
-	var shown strings.Builder
-	fmt.Fprintf(&shown, "%s:%d: %s", d.Path, first+1, ErrDiffers)
-	show(&shown, "- ", old[first:len(old)-last])
-	show(&shown, "+ ", want[first:len(want)-last])
-	return shown.String()
-}
+// Error names the file; [Differs.Diff] has what differs.
+func (d *Differs) Error() string { return d.Path + ": " + ErrDiffers.Error() }
 
-// show writes lines, up to so many that a person reads them.
-func show(out *strings.Builder, sign string, lines []string) {
-	const most = 20
-	for _, line := range lines[:min(len(lines), most)] {
-		fmt.Fprintf(out, "\n  %s%s", sign, line)
-	}
-	if more := len(lines) - most; more > 0 {
-		fmt.Fprintf(out, "\n  %s… %d more lines", sign, more)
-	}
-}
-
+// Unwrap returns [ErrDiffers].
 func (d *Differs) Unwrap() error { return ErrDiffers }
 
-// Diff is what would change in the file, as a unified diff. It is empty where only the
-// line feed at the end of the file is missing.
-func (d *Differs) Diff() string {
-	// The writer is a buffer: there is no error.
-	text, _ := difflib.GetUnifiedDiffString(difflib.UnifiedDiff{
-		A: linesOf(d.Old), B: linesOf(d.Text), FromFile: d.Path, ToFile: d.Path + " (new)", Context: 3,
-	})
-	return text
-}
-
-// linesOf are the lines of a text, each with a line feed.
-func linesOf(text string) []string { return difflib.SplitLines(strings.TrimSuffix(text, "\n")) }
+// Diff is what would change in the file, as a unified diff.
+func (d *Differs) Diff() string { return unified.Diff(d.Path, d.Path+" (new)", d.Old, d.Text) }
 
 // Write writes the files into the directory, all or none: with force also over
 // others. A file that has the text already is left alone. A link in the directory
