@@ -28,7 +28,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/rolewright/rolewright/controller/runstore"
-	"github.com/rolewright/rolewright/internal/metrics"
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
@@ -254,8 +253,9 @@ func (k *kind) serve(ctx context.Context, res resource) error {
 		return err
 	}
 	r := newReconciler(k, res, kinds, c)
+	defer r.places.Close()
 	defer r.subscribe()()
-	defer r.metrics.WatchAges(r.gvk, func() metrics.Ages { return r.objects.oldest(r.now()) })()
+	defer r.metrics.WatchAges(r.gvk, r.ages)()
 	k.mu.Lock()
 	k.served = r
 	k.mu.Unlock()
@@ -336,13 +336,12 @@ func (k *kind) newCache(res resource) (cache.Cache, error) {
 
 func (k *kind) newController(r *reconciler, kinds cache.Cache) (ctrl.Controller, error) {
 	unique := true // the same kind is served again and again under one name
-	// The priority queue of controller-runtime puts objects that were there at
-	// the start behind all others, and keeps them there: they would starve.
+	// What is urgent is for the queue of the runs of all kinds to say.
 	priorities := false
 	c, err := ctrl.NewUnmanaged(k.name, ctrl.Options{
 		SkipNameValidation:      &unique,
 		UsePriorityQueue:        &priorities,
-		MaxConcurrentReconciles: max(k.watch.MaxConcurrentReconciles, 1),
+		MaxConcurrentReconciles: max(k.watch.MaxConcurrentReconciles, 1) + spareWorkers,
 		Reconciler:              r,
 		LogConstructor: func(req *reconcile.Request) logr.Logger {
 			log := k.log.WithValues("controller", k.name)

@@ -88,6 +88,15 @@ func (o *objects) touch(key types.NamespacedName, uid types.UID, now time.Time) 
 	return ok
 }
 
+// look has an object reconciled.
+func (o *objects) look(key types.NamespacedName) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.queue != nil {
+		o.queue.Add(reconcile.Request{NamespacedName: key})
+	}
+}
+
 // queueAll has all objects looked at that were looked at before.
 func (o *objects) queueAll() {
 	o.mu.Lock()

@@ -34,9 +34,7 @@ func TestObjects_AgesAreThoseOfTheOldest(t *testing.T) {
 		t.Errorf("the second is due since %s, and is looked at before it is due", since)
 	}
 	a.setDeleted(two, time.Time{})
-	if got := a.oldest(now); got != (metrics.Ages{}) {
-		t.Errorf("ages of nothing: %+v", got)
-	}
+	must.Be(t, "ages of nothing", metrics.Ages{}, a.oldest(now))
 	if len(a.table) > 0 {
 		t.Errorf("%d empty entries are kept", len(a.table))
 	}

@@ -52,6 +52,9 @@ type Options struct {
 	ArtifactsMaxAge   time.Duration
 	// RunMaxBytes is how much a run may take before it is stopped; 0 is no limit.
 	RunMaxBytes int64
+	// MaxConcurrentRuns is how many runs there are at a time, over all kinds; 0 is no limit
+	// but those of the kinds.
+	MaxConcurrentRuns int
 	// Namespaces restricts what is watched; empty means all.
 	Namespaces []string
 

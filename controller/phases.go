@@ -140,7 +140,10 @@ func (r *reconciler) decide(ctx context.Context, s *scope) (outcome, error) {
 	s.plan = decide(now, r.situation(s))
 	r.metrics.Decision(r.gvk, s.plan.cause != "")
 	if s.plan.cause != "" {
-		return nextPhase, nil
+		if has, err := r.place(ctx, s); err != nil || has {
+			return nextPhase, err
+		}
+		return r.untilWritten(s, 0), nil
 	}
 	report := r.observe
 	if s.plan.held != "" {
@@ -149,11 +152,15 @@ func (r *reconciler) decide(ctx context.Context, s *scope) (outcome, error) {
 	if err := report(ctx, s, now); err != nil {
 		return finished, err
 	}
-	wait := s.plan.wait
+	return r.untilWritten(s, s.plan.wait), nil
+}
+
+// untilWritten requeues the object after wait, or earlier to write an end that was refused.
+func (r *reconciler) untilWritten(s *scope, wait time.Duration) outcome {
 	if s.memory.unwritten != nil && (wait == 0 || wait > r.opts.RetryMax) {
-		wait = r.opts.RetryMax // to write what was refused
+		wait = r.opts.RetryMax
 	}
-	return after(wait), nil
+	return after(wait)
 }
 
 // observe says in the status that a generation with the inputs of the last

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rolewright/rolewright/controller/dependent"
+	"github.com/rolewright/rolewright/controller/runqueue"
 	"github.com/rolewright/rolewright/controller/runstore"
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/failpoint"
@@ -42,6 +43,7 @@ type reconciler struct {
 	store   *runstore.Store
 	metrics *metrics.Recorder
 	objects *objects
+	places  *runqueue.Kind
 	log     logr.Logger
 	now     func() time.Time
 	// selector is the watch's.
@@ -105,6 +107,7 @@ func newReconciler(k *kind, res resource, cached client.Reader, c client.Client)
 		cfg: k.cfg, take: k.take, atEnd: k.atEnd, store: k.store, metrics: k.opts.Metrics, objects: newObjects(), log: k.log.WithValues("gvk", k.watch.GVK.String()),
 		now: time.Now, selector: k.selector, set: k.set, metadata: k.set.metadata,
 	}
+	r.places = k.set.queue.Kind(k.watch.MaxConcurrentReconciles, k.rolloutOf(), r.objects.look)
 	if k.watch.ManageStatus && !res.hasStatus {
 		r.log.Info("The kind has no status subresource: no status is written; add subresources.status to its " +
 			"CustomResourceDefinition, or set manageStatus: false to say that this is meant")
@@ -132,6 +135,12 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 
 // reconcile brings one object forward; due is when it should have been looked at.
 func (r *reconciler) reconcile(ctx context.Context, req ctrl.Request, due time.Time) (ctrl.Result, error) {
+	queued := false
+	defer func() {
+		if !queued {
+			r.places.Leave(req.NamespacedName)
+		}
+	}()
 	obj := r.newObject()
 	if err := r.cached.Get(ctx, req.NamespacedName, obj); apierrors.IsNotFound(err) {
 		return ctrl.Result{}, r.forget(ctx, req.NamespacedName)
@@ -160,6 +169,8 @@ func (r *reconciler) reconcile(ctx context.Context, req ctrl.Request, due time.T
 	switch {
 	case err != nil:
 		return ctrl.Result{}, err
+	case s.queued:
+		queued = true
 	case s.earlier:
 		out = lookAgain // the object may have changed since that run began
 	case s.ran:

@@ -45,6 +45,10 @@ type scope struct {
 	fingerprint string
 	arrived     bool
 	plan        plan
+	// queued is set by decide: the run that is due waits for its place, which wakes the
+	// object. inputs identify the role and the environment of one that has its place.
+	queued bool
+	inputs string
 
 	// active is set by begin.
 	active status.Active

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/rolewright/rolewright/controller/dependent"
+	"github.com/rolewright/rolewright/controller/runqueue"
 	"github.com/rolewright/rolewright/controller/runstore"
 	"github.com/rolewright/rolewright/internal/discovery"
 	"github.com/rolewright/rolewright/internal/vault"
@@ -47,6 +48,8 @@ type Set struct {
 	// busy has the UIDs of the objects that are being run, with the run's ID:
 	// two watches of two versions of a kind see the same objects.
 	busy sync.Map
+	// queue has the runs of all kinds that are due.
+	queue *runqueue.Queue
 
 	mu     sync.Mutex
 	kinds  []*kind
@@ -76,6 +79,7 @@ func Setup(mgr manager.Manager, opts Options) (*Set, error) {
 		standby: opts.Leads != nil, elected: mgr.Elected(), inject: opts.InjectOwnerRef,
 		ending: map[schema.GroupVersionKind]<-chan struct{}{},
 	}
+	set.queue = set.newQueue()
 	if err := set.watchDependents(mgr, opts, log); err != nil {
 		return nil, err
 	}

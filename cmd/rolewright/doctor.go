@@ -20,7 +20,7 @@ type doctorOptions struct {
 	ansibleRunner, executor  string
 	watchesFile, definitions string
 	runnerRoot               string
-	maxConcurrent            int
+	maxConcurrent, maxRuns   int
 	contentPaths
 	user                     string
 	leaderNamespace          string
@@ -79,6 +79,7 @@ func (o *doctorOptions) bindFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.definitions, "crd-dir", defaultDefinitions, "A directory with CustomResourceDefinitions, for kinds that the cluster does not know.")
 	fs.StringVar(&o.runnerRoot, "runner-root", "/tmp/ansible-operator/runner", "As for \"run\".")
 	fs.IntVar(&o.maxConcurrent, "max-concurrent-reconciles", runtime.GOMAXPROCS(0), "As for \"run\".")
+	fs.IntVar(&o.maxRuns, "max-concurrent-runs", 0, "As for \"run\".")
 	// As in the flags of run.
 	fs.Lookup("max-concurrent-reconciles").DefValue = "the CPUs that the process may use"
 	o.contentPaths.bindFlags(fs)

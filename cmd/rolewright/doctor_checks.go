@@ -152,6 +152,7 @@ func (o *doctorOptions) checkProject(ctx context.Context) []doctor.Finding {
 	for _, w := range watched {
 		runs += w.MaxConcurrentReconciles
 	}
+	runs = min(runs, runsAtATime(o.maxRuns, watched))
 	found := doctor.CheckLimits(limits.Find("/").Limits(), max(1, runs))
 	f := doctor.Finding{Check: "watches", State: doctor.OK, Found: fmt.Sprintf("%s is valid: %s", o.watchesFile, counted(len(watched), "watch", "watches"))}
 	if _, missing := os.Stat(o.watchesFile); missing != nil {

@@ -199,6 +199,9 @@ func (o *runOptions) validate() error {
 	if o.reconcilePeriod < 0 {
 		wrong("--reconcile-period %s is negative: give 0 for never", o.reconcilePeriod)
 	}
+	if o.maxRuns < 0 {
+		wrong("--max-concurrent-runs %d is negative: give 0 for what the CPUs allow", o.maxRuns)
+	}
 	if o.ansibleVerbosity < 0 {
 		wrong("--ansible-verbosity %d is negative: give 0 to 7", o.ansibleVerbosity)
 	}

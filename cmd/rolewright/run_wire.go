@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 
 	"github.com/go-logr/logr"
@@ -62,6 +63,23 @@ func problemsError(err error, problems []watches.Problem) error {
 	return fmt.Errorf("%w%s", err, &lines)
 }
 
+// runsPerCPU is how many runs of all kinds there are at a time for each CPU: half of the time
+// a run waits for the API server.
+const runsPerCPU = 4
+
+// runsAtATime is how many runs there are at a time: what --max-concurrent-runs asks for, or
+// what the CPUs allow, but no less than a single kind may have.
+func runsAtATime(asked int, watched []watches.Watch) int {
+	if asked > 0 {
+		return asked
+	}
+	most := runsPerCPU * runtime.GOMAXPROCS(0)
+	for _, w := range watched {
+		most = max(most, w.MaxConcurrentReconciles)
+	}
+	return most
+}
+
 // addControllers adds the controllers to mgr.
 func (op *operator) addControllers(mgr ctrl.Manager, gateway controller.Gateway) (*controller.Set, error) {
 	o, recorder := op.runOptions, op.recorder
@@ -82,6 +100,8 @@ func (op *operator) addControllers(mgr ctrl.Manager, gateway controller.Gateway)
 		RunnerRoot:     root,
 
 		ArtifactsMaxBytes: int64(o.artifactsMaxBytes), ArtifactsMaxAge: o.artifactsMaxAge, RunMaxBytes: int64(o.runMaxBytes),
+
+		MaxConcurrentRuns: runsAtATime(o.maxRuns, op.watched),
 
 		Namespaces:       o.namespaces,
 		ReconcilePeriod:  o.reconcilePeriod,

@@ -58,6 +58,7 @@ type Recorder struct {
 	modules      *prometheus.CounterVec
 	warmReady    *prometheus.GaugeVec
 	runLimit     *prometheus.GaugeVec
+	shortMemory  *prometheus.GaugeVec
 	inFlight     *prometheus.GaugeVec
 	waits        *prometheus.HistogramVec
 	memory       *prometheus.HistogramVec
@@ -113,6 +114,8 @@ func New(reg prometheus.Registerer) (*Recorder, error) {
 			"1 while there is a fork server from which runs are made, else 0."),
 		runLimit: gauge("rolewright_runs_limit",
 			"How many runs there are at a time while the fork server answers late; 0 while there is no such limit."),
+		shortMemory: gauge("rolewright_runs_wait_for_memory",
+			"1 while runs wait because the container may not have the memory for one more, else 0."),
 		inFlight: gauge("rolewright_runs_in_flight",
 			"Ansible runs in progress.", "group", "version", "kind"),
 		waits: histogram("rolewright_run_wait_seconds",
@@ -197,7 +200,7 @@ func histogram(name, help string, buckets []float64, labels ...string) *promethe
 func (r *Recorder) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		r.buildInfo, r.reconcileResult, r.reconciles, r.createdAt,
-		r.phases, r.runs, r.executors, r.modules, r.warmReady, r.runLimit, r.inFlight, r.events, r.statusWrites, r.decisions, r.kindReady, r.broken, r.artifactRuns, r.artifactBytes,
+		r.phases, r.runs, r.executors, r.modules, r.warmReady, r.runLimit, r.shortMemory, r.inFlight, r.events, r.statusWrites, r.decisions, r.kindReady, r.broken, r.artifactRuns, r.artifactBytes,
 		r.proxyRequests, r.proxyAnonymous, r.anonymous, r.userFull, r.waits, r.memory, r.lost, r.rejected, r.failures, &r.scraped,
 	}
 }
@@ -308,6 +311,14 @@ func (r *Recorder) RunLimit(limit int) {
 		return
 	}
 	r.runLimit.WithLabelValues().Set(float64(limit))
+}
+
+// WaitForMemory says whether runs wait for memory.
+func (r *Recorder) WaitForMemory(waits bool) {
+	if r == nil {
+		return
+	}
+	r.shortMemory.WithLabelValues().Set(oneIf(waits))
 }
 
 // WarmReady says whether runs can be forked at the moment.

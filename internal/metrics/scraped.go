@@ -12,6 +12,10 @@ import (
 type Ages struct {
 	// Queue is the longest time that an object has waited for its reconcile.
 	Queue time.Duration
+	// Waiting is how many runs wait for a place, by how urgent they are, and Stopped is true
+	// where a changed role, playbook or environment reaches no further objects.
+	Waiting map[string]int
+	Stopped bool
 	// Deletion is the longest time that an object has been in deletion without the
 	// operator letting it go.
 	Deletion time.Duration
@@ -23,7 +27,7 @@ type Disk struct{ Size, Free int64 }
 // scraped are the metrics that no event updates: their values are read when the
 // metrics are scraped.
 type scraped struct {
-	queue, deletion, size, free *prometheus.Desc
+	queue, waiting, stopped, deletion, size, free *prometheus.Desc
 
 	mu   sync.Mutex
 	ages map[schema.GroupVersionKind]*func() Ages
@@ -37,7 +41,12 @@ func newScraped() scraped {
 	kind := []string{"group", "version", "kind"}
 	return scraped{
 		queue: desc("rolewright_queue_oldest_seconds",
-			"For how long the object has waited longest that is due for a look at whether it needs a run.", kind...),
+			"For how long the object has waited longest that is due for a look at whether it needs a run, or for its run.", kind...),
+		waiting: desc("rolewright_runs_waiting",
+			"Runs that are due and wait for a place, by how urgent they are: deletion, manual, change, effect, content, retry, period.",
+			append(kind, "class")...),
+		stopped: desc("rolewright_rollout_stopped",
+			"1 while a changed role, playbook or environment runs no further objects, because rollout.stopOnFailures have failed with it, else 0.", kind...),
 		deletion: desc("rolewright_deletion_oldest_seconds",
 			"For how long the object is being deleted longest that waits for its finalizer run.", kind...),
 		size: desc("rolewright_disk_size_bytes", "How large the file system of --runner-root is."),
@@ -48,7 +57,7 @@ func newScraped() scraped {
 
 // Describe implements [prometheus.Collector].
 func (s *scraped) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{s.queue, s.deletion, s.size, s.free} {
+	for _, d := range []*prometheus.Desc{s.queue, s.waiting, s.stopped, s.deletion, s.size, s.free} {
 		ch <- d
 	}
 }
@@ -63,6 +72,10 @@ func (s *scraped) Collect(ch chan<- prometheus.Metric) {
 	for gvk, ages := range s.ages {
 		a := (*ages)()
 		gauge(s.queue, max(a.Queue, 0).Seconds(), gvk.Group, gvk.Version, gvk.Kind)
+		for class, n := range a.Waiting {
+			gauge(s.waiting, float64(n), gvk.Group, gvk.Version, gvk.Kind, class)
+		}
+		gauge(s.stopped, oneIf(a.Stopped), gvk.Group, gvk.Version, gvk.Kind)
 		gauge(s.deletion, max(a.Deletion, 0).Seconds(), gvk.Group, gvk.Version, gvk.Kind)
 	}
 	if s.disk == nil {

@@ -47,6 +47,7 @@ func Fields() []Field {
 	list := describe("", watchFields())
 	list = append(list, describe("finalizer.", finalizerFields())...)
 	list = append(list, describe("inputs.", inputsFields())...)
+	list = append(list, describe("rollout.", rolloutFields())...)
 	list = append(list, describe("blacklist[].", kindFields())...)
 	list = append(list, describe("selector.", selectorFields())...)
 	return append(list, describe("selector.matchExpressions[].", requirementFields())...)
@@ -127,6 +128,8 @@ func runFields() []field[entry] {
 			"What becomes of a run whose object is changed meanwhile: with wait it goes on and another one follows, with restart " +
 				"it is stopped first."},
 			word("answer to a change", func(w *Watch) *OnChange { return &w.OnChange }, OnChangeWait, OnChangeRestart)},
+		{Field{"rollout", typeMap, "", false, "How a changed role, playbook or environment reaches the objects: all at once if it is missing."},
+			func(c *decoding, e *entry, a at) { object(c, a, rolloutFields(), &e.watch.Rollout) }},
 		{Field{"annotations", typeString, "bounded", false,
 			"What annotations of an object may change of timeout, idleTimeout, maxRunnerArtifacts and the raw output in the log: " +
 				"with bounded they ask for no more than the watch allows, with trusted for anything."},

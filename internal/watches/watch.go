@@ -52,6 +52,8 @@ type Watch struct {
 
 	// Inputs says what else decides whether a run is due.
 	Inputs Inputs
+	// Rollout says how changed content reaches the objects.
+	Rollout Rollout
 
 	// Blacklist are dependent kinds that are not watched.
 	Blacklist []schema.GroupVersionKind

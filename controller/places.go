@@ -1,0 +1,101 @@
+package controller
+
+import (
+	"context"
+	"errors"
+
+	"github.com/rolewright/rolewright/controller/runqueue"
+	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/limits"
+	"github.com/rolewright/rolewright/internal/metrics"
+)
+
+// spareWorkers are the reconciles of a kind that there may be at a time beside those that
+// run: they decide what is due, which takes next to no time.
+const spareWorkers = 2
+
+// newQueue is the queue of the runs of all kinds.
+func (s *Set) newQueue() *runqueue.Queue {
+	group := limits.Find("/")
+	return runqueue.New(runqueue.Options{
+		Max: s.opts.MaxConcurrentRuns,
+		Memory: func() (used, limit int64) {
+			if limit = group.Limits().Memory; limit == 0 {
+				return 0, 0 // what else runs on the machine is not for the operator to judge
+			}
+			return group.Taken(limit), limit
+		},
+		OnMemory: func(waits bool) {
+			s.opts.Metrics.WaitForMemory(waits)
+			if waits {
+				s.log.Info("Runs wait for memory: with one more of their kind, the runs in progress may need more than the container has. " +
+					"Raise its memory limit, or lower --max-concurrent-runs")
+			}
+		},
+	})
+}
+
+// place asks for a place for the run that is due for the object of s.
+func (r *reconciler) place(ctx context.Context, s *scope) (has bool, err error) {
+	inputs, err := s.use.content.files.Digest(ctx, s.use.content.roots)
+	if err != nil {
+		return false, err
+	}
+	s.due = r.places.Since(s.key, s.due)
+	s.queued = !r.places.Ask(s.key, classOf(s.plan.cause), s.due, inputs)
+	s.inputs = inputs
+	return !s.queued, nil
+}
+
+// classOf is how urgent a run for a cause is.
+func classOf(c cause) runqueue.Class {
+	switch c {
+	case causeDeleted:
+		return runqueue.Deletion
+	case causeManual:
+		return runqueue.Manual
+	case causeCreated, causeChanged, causeInterrupted:
+		return runqueue.Change
+	case causeDependent, causeWaited:
+		return runqueue.Effect
+	case causeContent:
+		return runqueue.Content
+	case causeRetry, causeRequeueAfter:
+		return runqueue.Retry
+	}
+	return runqueue.Period
+}
+
+// judgeRollout notes in the queue what a run that ended tells of the next ones. before is the
+// object's last run before it.
+func (r *reconciler) judgeRollout(s *scope, before *status.Run, run status.Run) {
+	if s.ran {
+		r.places.Used(s.result.Memory)
+	}
+	if classOf(cause(run.Cause)) != runqueue.Content || run.Result != status.Failed || before == nil || before.Result != status.Succeeded {
+		return
+	}
+	if r.places.Failed(s.inputs) {
+		r.log.Error(errors.New("the rollout is stopped"), "The changed role, playbook or environment runs no further objects: as many as "+
+			"rollout.stopOnFailures allows have failed with it. Change it again, or run single objects with the annotation "+ownPrefix+"reconcile-at")
+	}
+}
+
+// ages is what the metrics of the kind show of waiting runs.
+func (r *reconciler) ages() metrics.Ages {
+	now, is := r.now(), r.places.State()
+	ages := r.objects.oldest(now)
+	if !is.Oldest.IsZero() {
+		ages.Queue = max(ages.Queue, now.Sub(is.Oldest))
+	}
+	ages.Waiting, ages.Stopped = map[string]int{}, is.Stopped
+	for class, n := range is.Waiting {
+		ages.Waiting[class.String()] = n
+	}
+	return ages
+}
+
+// rolloutOf is how changed content reaches the objects of a kind.
+func (k *kind) rolloutOf() runqueue.Rollout {
+	return runqueue.Rollout(k.watch.Rollout)
+}

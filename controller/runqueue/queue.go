@@ -1,0 +1,360 @@
+package runqueue
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Class is how urgent a run is.
+type Class int
+
+// The classes, the most urgent first.
+const (
+	Deletion Class = iota // of an object that waits for its finalizer
+	Manual                // somebody has asked for the run
+	Change                // a new object, a changed one, or a run that was cut short
+	Effect                // what the object owns, or has waited for, has changed
+	Content               // the role, the playbook or the environment has changed
+	Retry                 // after a failure, or as a role has asked for
+	Period
+	classes
+)
+
+// urgent tells the classes for which a share of the places is kept.
+func (c Class) urgent() bool { return c <= Change }
+
+// String is the class as metrics have it.
+func (c Class) String() string {
+	return [classes]string{"deletion", "manual", "change", "effect", "content", "retry", "period"}[c]
+}
+
+const (
+	// reserve is the share of the places, one in so many, that is kept for urgent runs.
+	reserve = 4
+	// patience is how often a place goes to what has waited longest, whatever its class: so
+	// nothing waits for ever.
+	patience = 4
+	// memoryPercent is how much of the memory runs may take before the next one waits.
+	memoryPercent = 90
+	// memoryEvery is how often a run that waits for memory is looked at.
+	memoryEvery = time.Second
+)
+
+// Options are the limits over all kinds.
+type Options struct {
+	// Max is how many runs there are at a time; 0 is no limit.
+	Max int
+	// Memory is what is in use and what there is, in bytes, of what the runs may take;
+	// nil, or a limit of 0, where that is not known.
+	Memory func() (used, limit int64)
+	// OnMemory is called when runs begin to wait for memory, and when they do so no more. It
+	// does not use the queue.
+	OnMemory func(waits bool)
+}
+
+// Queue has the runs that are due, and those in progress. It is safe for concurrent use.
+type Queue struct {
+	opts Options
+
+	mu      sync.Mutex
+	kinds   []*Kind
+	running int
+	granted int // so many places so far
+	base    int64
+	short   bool // of memory
+	timer   *time.Timer
+}
+
+// New returns an empty queue.
+func New(opts Options) *Queue { return &Queue{opts: opts} }
+
+// Kind is the runs of one kind.
+type Kind struct {
+	queue   *Queue
+	max     int
+	wake    func(types.NamespacedName)
+	rollout rollout
+
+	places  map[types.NamespacedName]*place
+	waiting [classes]int
+	running int
+	urgent  int   // of those that run
+	need    int64 // bytes of memory of a run
+}
+
+// place is a run that is due or in progress.
+type place struct {
+	class Class
+	since time.Time
+	has   bool
+}
+
+// Kind adds a kind with so many runs at a time. wake is called, from any goroutine and
+// without a lock, when an object has got the place that it waits for.
+func (q *Queue) Kind(limit int, r Rollout, wake func(types.NamespacedName)) *Kind {
+	k := &Kind{queue: q, max: max(limit, 1), wake: wake, rollout: rollout{Rollout: r}, places: map[types.NamespacedName]*place{}}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.kinds = append(q.kinds, k)
+	return k
+}
+
+// Ask asks for a place for a run that is due since a time, and tells whether the object
+// has it. It has it until Leave, and keeps it when it asks once more. Where it has to wait,
+// wake is called for it later; to ask again changes the class. inputs identify the role
+// and its environment, for [Rollout].
+func (k *Kind) Ask(key types.NamespacedName, class Class, since time.Time, inputs string) bool {
+	q := k.queue
+	q.mu.Lock()
+	p := k.places[key]
+	if p == nil {
+		p = &place{since: since}
+		k.places[key] = p
+	} else {
+		k.count(p, -1)
+	}
+	p.class = class
+	if since.Before(p.since) {
+		p.since = since
+	}
+	k.count(p, +1)
+	k.rollout.see(inputs)
+	woken := q.grant()
+	has := p.has
+	q.mu.Unlock()
+	wake(slices.DeleteFunc(woken, func(w waiter) bool { return w.kind == k && w.key == key }))
+	return has
+}
+
+// Since is since when the run of an object is due that has a place or waits for one;
+// otherwise is returned if there is none.
+func (k *Kind) Since(key types.NamespacedName, otherwise time.Time) time.Time {
+	k.queue.mu.Lock()
+	defer k.queue.mu.Unlock()
+	if p := k.places[key]; p != nil && p.since.Before(otherwise) {
+		return p.since
+	}
+	return otherwise
+}
+
+// Leave gives the place of an object back, or has it wait no more.
+func (k *Kind) Leave(key types.NamespacedName) {
+	q := k.queue
+	q.mu.Lock()
+	if p := k.places[key]; p != nil {
+		delete(k.places, key)
+		k.count(p, -1)
+	}
+	woken := q.grant()
+	q.mu.Unlock()
+	wake(woken)
+}
+
+// Used notes how much memory a run of the kind has taken.
+func (k *Kind) Used(bytes int64) {
+	k.queue.mu.Lock()
+	defer k.queue.mu.Unlock()
+	k.need = max(bytes, k.need-k.need/10) // a large one is remembered for a while
+}
+
+// Close removes the kind. Nothing runs for it, and nothing will.
+func (k *Kind) Close() {
+	q := k.queue
+	q.mu.Lock()
+	for key, p := range k.places {
+		delete(k.places, key)
+		k.count(p, -1)
+	}
+	q.kinds = slices.DeleteFunc(q.kinds, func(is *Kind) bool { return is == k })
+	woken := q.grant()
+	q.mu.Unlock()
+	wake(woken)
+}
+
+// State is what waits, for metrics.
+type State struct {
+	// Waiting is how many runs of each class wait for a place, and Oldest since when; zero
+	// if none does.
+	Waiting map[Class]int
+	Oldest  time.Time
+	// Stopped is true while a [Rollout] is stopped.
+	Stopped bool
+}
+
+// State is what waits now.
+func (k *Kind) State() State {
+	k.queue.mu.Lock()
+	defer k.queue.mu.Unlock()
+	s := State{Waiting: map[Class]int{}, Stopped: k.rollout.stopped()}
+	for class, n := range k.waiting {
+		s.Waiting[Class(class)] = n
+	}
+	for _, p := range k.places {
+		if !p.has && (s.Oldest.IsZero() || p.since.Before(s.Oldest)) {
+			s.Oldest = p.since
+		}
+	}
+	return s
+}
+
+// count adds a run to those that wait or are in progress, or takes it off. It is called
+// under the lock, as is all that follows.
+func (k *Kind) count(p *place, n int) {
+	if !p.has {
+		k.waiting[p.class] += n
+		return
+	}
+	k.running += n
+	k.queue.running += n
+	if p.class.urgent() {
+		k.urgent += n
+	}
+	if p.class == Content {
+		k.rollout.running += n
+	}
+}
+
+type waiter struct {
+	kind *Kind
+	key  types.NamespacedName
+}
+
+// grant gives out the places that are free, and returns who has got one.
+func (q *Queue) grant() (woken []waiter) {
+	now := time.Now()
+	var next time.Time // a rollout goes on
+	for {
+		w, wait := q.pick(now)
+		next = wait
+		if w.kind == nil {
+			q.waitsForMemory(false)
+			break
+		}
+		if !q.fits(w.kind) {
+			next = now.Add(memoryEvery)
+			break
+		}
+		p := w.kind.places[w.key]
+		w.kind.count(p, -1)
+		p.has = true
+		q.granted++
+		w.kind.count(p, +1)
+		if p.class == Content {
+			w.kind.rollout.begun(now)
+		}
+		woken = append(woken, w)
+	}
+	q.again(now, next)
+	return woken
+}
+
+// again has places given out at a time.
+func (q *Queue) again(now, at time.Time) {
+	if q.timer != nil {
+		q.timer.Stop()
+		q.timer = nil
+	}
+	if at.IsZero() {
+		return
+	}
+	q.timer = time.AfterFunc(at.Sub(now), func() {
+		q.mu.Lock()
+		woken := q.grant()
+		q.mu.Unlock()
+		wake(woken)
+	})
+}
+
+// wake is called without the lock.
+func wake(all []waiter) {
+	for _, w := range all {
+		w.kind.wake(w.key)
+	}
+}
+
+// pick is the object that gets the next place; none if nothing waits that may have one.
+// next is when that may change by itself.
+func (q *Queue) pick(now time.Time) (best waiter, next time.Time) {
+	oldest := q.granted%patience == patience-1
+	var is *place
+	for _, k := range q.kinds {
+		admitted, at := k.admits(now)
+		if !at.IsZero() && (next.IsZero() || at.Before(next)) {
+			next = at
+		}
+		if admitted == ([classes]bool{}) {
+			continue
+		}
+		for key, p := range k.places {
+			if !p.has && admitted[p.class] && (is == nil || before(k, p, best.kind, is, oldest)) {
+				best, is = waiter{k, key}, p
+			}
+		}
+	}
+	return best, next
+}
+
+// before tells whether p of kind a is to run before q of kind b.
+func before(a *Kind, p *place, b *Kind, q *place, oldest bool) bool {
+	switch {
+	case oldest:
+	case p.class != q.class:
+		return p.class < q.class
+	case a.running != b.running:
+		return a.running < b.running
+	}
+	return p.since.Before(q.since)
+}
+
+// admits tells of which classes a run that waits may have a place now, and when that may
+// change by itself; zero if it does not.
+func (k *Kind) admits(now time.Time) (admitted [classes]bool, at time.Time) {
+	q := k.queue
+	urgent := 0
+	for _, k := range q.kinds {
+		urgent += k.urgent
+	}
+	if k.running >= k.max || q.opts.Max > 0 && q.running >= q.opts.Max {
+		return admitted, at
+	}
+	others := k.running-k.urgent < kept(k.max) && (q.opts.Max == 0 || q.running-urgent < kept(q.opts.Max))
+	for class, n := range k.waiting {
+		admitted[class] = n > 0 && (Class(class).urgent() || others)
+	}
+	if admitted[Content] {
+		admitted[Content], at = k.rollout.admits(now)
+	}
+	return admitted, at
+}
+
+// kept is how many of so many places runs may have that are not urgent.
+func kept(places int) int { return places - places/reserve }
+
+// fits tells whether there is memory for one more run of a kind. One run always has
+// enough: nothing else would give it more.
+func (q *Queue) fits(k *Kind) bool {
+	fits := true
+	if q.opts.Memory != nil {
+		used, limit := q.opts.Memory()
+		needs := k.need
+		for _, k := range q.kinds {
+			needs += int64(k.running) * k.need
+		}
+		if q.running == 0 || q.base == 0 {
+			q.base = used // of the operator itself
+		}
+		fits = q.running == 0 || limit == 0 || k.need == 0 || max(used+k.need, q.base+needs) <= limit/100*memoryPercent
+	}
+	q.waitsForMemory(!fits)
+	return fits
+}
+
+func (q *Queue) waitsForMemory(waits bool) {
+	if q.short != waits && q.opts.OnMemory != nil {
+		q.opts.OnMemory(waits)
+	}
+	q.short = waits
+}

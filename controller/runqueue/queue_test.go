@@ -1,0 +1,190 @@
+package runqueue
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rolewright/rolewright/test/must"
+)
+
+func named(name string) types.NamespacedName { return types.NamespacedName{Name: name} }
+
+// stage is a queue whose runs are started by hand: the kinds note who was woken.
+type stage struct {
+	*Queue
+	t     *testing.T
+	woken []string
+}
+
+func newStage(t *testing.T, opts Options) *stage { return &stage{Queue: New(opts), t: t} }
+
+func (s *stage) kind(limit int, r Rollout) *Kind {
+	return s.Kind(limit, r, func(key types.NamespacedName) { s.woken = append(s.woken, key.Name) })
+}
+
+// ask asks for objects in turn, and returns which of them have a place at once.
+func ask(k *Kind, class Class, names ...string) (have string) {
+	var all []string
+	for i, name := range names {
+		if k.Ask(named(name), class, time.Now().Add(time.Duration(i)), "inputs") {
+			all = append(all, name)
+		}
+	}
+	return strings.Join(all, " ")
+}
+
+// then gives back the place of an object, and expects others to be woken.
+func (s *stage) then(k *Kind, name, want string) {
+	s.t.Helper()
+	s.woken = nil
+	k.Leave(named(name))
+	must.Be(s.t, "woken after "+name, want, strings.Join(s.woken, " "))
+}
+
+func TestQueue_TheMostUrgentRunsNext(t *testing.T) {
+	s := newStage(t, Options{})
+	k := s.kind(1, Rollout{})
+	must.Be(t, "at once", "first", ask(k, Period, "first"))
+	for class := Period; class >= Deletion; class-- {
+		must.Be(t, "at once", "", ask(k, class, class.String()))
+	}
+	// Each fourth place is for what has waited longest.
+	order := []string{"first", "deletion", "manual", "period", "change", "effect", "content", "retry"}
+	for i, name := range order[:len(order)-1] {
+		s.then(k, name, order[i+1])
+	}
+}
+
+func TestQueue_AnObjectThatAsksAgainKeepsItsTurn(t *testing.T) {
+	s := newStage(t, Options{})
+	k := s.kind(1, Rollout{})
+	ask(k, Change, "runs")
+	ask(k, Period, "a", "b", "c")
+	must.Be(t, "who runs asks again", "runs", ask(k, Change, "runs"))
+	ask(k, Change, "c") // it was changed meanwhile
+	k.Leave(named("b")) // it was deleted
+	s.then(k, "runs", "c")
+	s.then(k, "c", "a")
+	s.then(k, "a", "")
+	must.Be(t, "left", 0, len(k.places))
+}
+
+func TestQueue_KindsShareThePlaces(t *testing.T) {
+	s := newStage(t, Options{Max: 4})
+	big, small := s.kind(8, Rollout{}), s.kind(8, Rollout{})
+	must.Be(t, "one place is kept for urgent runs", "a b c", ask(big, Period, "a", "b", "c", "d", "e"))
+	must.Be(t, "no place", "", ask(small, Period, "x"))
+	must.Be(t, "the place that is kept", "new", ask(small, Change, "new"))
+	s.then(big, "a", "x") // of the kind with fewer runs
+	small.Close()
+	must.Be(t, "woken after the end of a kind", "x d", strings.Join(s.woken, " "))
+}
+
+func TestQueue_WaitsForMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		used, told := int64(100), []bool{}
+		s := newStage(t, Options{
+			Memory:   func() (int64, int64) { return used, 1000 },
+			OnMemory: func(waits bool) { told = append(told, waits) },
+		})
+		k := s.kind(10, Rollout{})
+		must.Be(t, "before a run was seen", "a b", ask(k, Change, "a", "b"))
+		k.Used(300)
+		must.Be(t, "100 of the operator and 3 runs of 300", "", ask(k, Change, "c"))
+		s.then(k, "a", "c") // 100 and 600 and 300 are too many, 100 and 300 and 300 are not
+		used = 800
+		must.Be(t, "what is used counts", "", ask(k, Change, "d"))
+		used = 100
+		k.Used(10) // of a smaller one: the large one is forgotten slowly
+		must.Be(t, "need", int64(270), k.need)
+		k.need, s.woken = 200, nil
+		time.Sleep(memoryEvery)
+		synctest.Wait()
+		must.Be(t, "woken by time", "d", strings.Join(s.woken, " "))
+		must.Be(t, "told", fmt.Sprint([]bool{true, false, true, false}), fmt.Sprint(told))
+	})
+}
+
+func TestRollout_ReachesTheFirstFew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, Options{})
+		k := s.kind(8, Rollout{MaxParallel: 2, Interval: time.Minute, StopOnFailures: 3})
+		must.Be(t, "at once", "a", ask(k, Content, "a", "b", "c", "d", "e", "f"))
+		must.Be(t, "others do not wait", "new", ask(k, Change, "new"))
+		pass := func(want string) {
+			t.Helper()
+			s.woken = nil
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			must.Be(t, "woken by time", want, strings.Join(s.woken, " "))
+		}
+		fail := func(name string, stops bool, next string) {
+			t.Helper()
+			must.Be(t, name+" stops it", stops, k.Failed("inputs"))
+			s.then(k, name, next)
+		}
+		pass("b")
+		pass("") // two run
+		s.then(k, "a", "c")
+		k.Failed("inputs of before") // does not count
+		fail("b", false, "")
+		pass("d")
+		fail("c", false, "") // d may fail, too
+		pass("")
+		fail("d", true, "")
+		pass("")
+		must.Be(t, "stopped", true, k.State().Stopped)
+		must.Be(t, "asked for", "e", ask(k, Manual, "e"))
+		k.Ask(named("f"), Content, time.Now(), "mended")
+		must.Be(t, "stopped", false, k.State().Stopped)
+		must.Be(t, "mended", true, k.Ask(named("f"), Content, time.Now(), "mended"))
+	})
+}
+
+// A place that nobody takes up would be lost: whatever happens, all runs end, and there are
+// never too many.
+func TestQueue_NothingIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := New(Options{Max: 5})
+		running, most, ended := 0, 0, map[types.NamespacedName]int{}
+		var kinds []*Kind
+		var due []func()
+		for i := range 3 {
+			var k *Kind
+			look := func(key types.NamespacedName) {
+				if !k.Ask(key, Class(ended[key]%int(classes)), time.Now(), "inputs") {
+					return
+				}
+				running++
+				most = max(most, running)
+				due = append(due, func() {
+					running--
+					ended[key]++
+					k.Leave(key)
+				})
+			}
+			k = q.Kind(i+1, Rollout{}, look)
+			kinds = append(kinds, k)
+			for n := range 50 {
+				look(types.NamespacedName{Name: fmt.Sprint(i, n)})
+			}
+		}
+		for len(due) > 0 {
+			end := due[0]
+			due = slices.Delete(due, 0, 1)
+			end()
+		}
+		must.Be(t, "runs", 150, len(ended))
+		must.Be(t, "most at a time", 5, most)
+		must.Be(t, "places", 0, q.running)
+		for _, k := range kinds {
+			must.Be(t, "of the kind", 0, k.running+len(k.places))
+		}
+	})
+}

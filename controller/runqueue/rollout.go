@@ -1,0 +1,63 @@
+package runqueue
+
+import "time"
+
+// Rollout says how a changed role or environment reaches the objects of a kind.
+type Rollout struct {
+	// MaxParallel is how many runs of class [Content] there are at a time; 0 for as many
+	// as there are places.
+	MaxParallel int
+	// Interval is the least time between the starts of two.
+	Interval time.Duration
+	// StopOnFailures is after how many objects that fail, and did not before, no further
+	// one starts until the role or the environment changes again; 0 for never.
+	StopOnFailures int
+}
+
+// rollout is where a Rollout stands.
+type rollout struct {
+	Rollout
+
+	inputs   string
+	running  int
+	failures int
+	next     time.Time // no run starts before
+}
+
+// see begins anew with other inputs.
+func (r *rollout) see(inputs string) {
+	if inputs != r.inputs {
+		r.inputs, r.failures = inputs, 0
+	}
+}
+
+func (r *rollout) stopped() bool { return r.StopOnFailures > 0 && r.failures >= r.StopOnFailures }
+
+// admits tells whether one more may start, or when; zero if something else has to happen
+// first.
+func (r *rollout) admits(now time.Time) (ok bool, at time.Time) {
+	switch {
+	case r.MaxParallel > 0 && r.running >= r.MaxParallel:
+		return false, time.Time{}
+	case r.StopOnFailures > 0 && r.failures+r.running >= r.StopOnFailures:
+		// Those in progress may fail, too.
+		return false, time.Time{}
+	case now.Before(r.next):
+		return false, r.next
+	}
+	return true, time.Time{}
+}
+
+func (r *rollout) begun(now time.Time) { r.next = now.Add(r.Interval) }
+
+// Failed notes that an object fails with the inputs, and did not with those before. It is
+// true if the rollout stops by that.
+func (k *Kind) Failed(inputs string) bool {
+	k.queue.mu.Lock()
+	defer k.queue.mu.Unlock()
+	if inputs != k.rollout.inputs || k.rollout.stopped() {
+		return false
+	}
+	k.rollout.failures++
+	return k.rollout.stopped()
+}

@@ -1,0 +1,44 @@
+package watches
+
+import (
+	"fmt"
+	"time"
+)
+
+// Rollout says how a changed role, playbook or environment reaches the objects of a watch.
+// The zero value runs them as fast as there are places.
+type Rollout struct {
+	// MaxParallel is how many objects run for that at a time; 0 for no limit of its own.
+	MaxParallel int
+	// Interval is the least time between the starts of two such runs.
+	Interval time.Duration
+	// StopOnFailures is after how many objects that fail, and did not before, no further
+	// one runs for that; 0 for never.
+	StopOnFailures int
+}
+
+func rolloutFields() []field[Rollout] {
+	return []field[Rollout]{
+		{Field{"maxParallel", typeInt, "0", false, "How many objects run for it at a time; 0 for no limit but that of all runs."},
+			count(func(r *Rollout) *int { return &r.MaxParallel })},
+		{Field{"interval", typeDuration, "0s", false, `The least time between the starts of two such runs, such as "10s".`},
+			limit(func(r *Rollout) *time.Duration { return &r.Interval })},
+		{Field{"stopOnFailures", typeInt, "0", false,
+			"After how many objects that fail, and did not before, no further one runs for it until it changes again; 0 for never."},
+			count(func(r *Rollout) *int { return &r.StopOnFailures })},
+	}
+}
+
+// count reads a number of at least 0.
+func count[T any](where func(*T) *int) func(*decoding, *T, at) {
+	return func(c *decoding, into *T, a at) {
+		n, ok := integer(c, a)
+		switch {
+		case !ok:
+		case n < 0:
+			c.error(a, fmt.Sprintf("the number %d is negative", n), "write 0 for no limit")
+		default:
+			*where(into) = n
+		}
+	}
+}
