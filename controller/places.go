@@ -41,10 +41,9 @@ func (r *reconciler) place(ctx context.Context, s *scope) (has bool, err error) 
 	if err != nil {
 		return false, err
 	}
-	s.due = r.places.Since(s.key, s.due)
-	s.queued = !r.places.Ask(s.key, classOf(s.plan.cause), s.due, inputs)
-	s.inputs = inputs
-	return !s.queued, nil
+	has, s.due = r.places.Ask(s.key, classOf(s.plan.cause), s.due, inputs)
+	s.queued, s.inputs = !has, inputs
+	return has, nil
 }
 
 // classOf is how urgent a run for a cause is.

@@ -103,41 +103,29 @@ func (q *Queue) Kind(limit int, r Rollout, wake func(types.NamespacedName)) *Kin
 }
 
 // Ask asks for a place for a run that is due since a time, and tells whether the object
-// has it. It has it until Leave, and keeps it when it asks once more. Where it has to wait,
-// wake is called for it later; to ask again changes the class. inputs identify the role
-// and its environment, for [Rollout].
-func (k *Kind) Ask(key types.NamespacedName, class Class, since time.Time, inputs string) bool {
+// has it, and since when it waits for a run of that class. It has it until Leave, and keeps it
+// when it asks once more. Where it has to wait, wake is called for it later; to ask again
+// changes the class. inputs identify the role and its environment, for [Rollout].
+func (k *Kind) Ask(key types.NamespacedName, class Class, since time.Time, inputs string) (has bool, waits time.Time) {
 	q := k.queue
 	q.mu.Lock()
 	p := k.places[key]
 	if p == nil {
-		p = &place{since: since}
+		p = &place{class: class, since: since}
 		k.places[key] = p
 	} else {
 		k.count(p, -1)
 	}
-	p.class = class
-	if since.Before(p.since) {
-		p.since = since
+	if p.class != class || since.Before(p.since) {
+		p.class, p.since = class, since
 	}
 	k.count(p, +1)
 	k.rollout.see(inputs)
 	woken := q.grant()
-	has := p.has
+	has, waits = p.has, p.since
 	q.mu.Unlock()
 	wake(slices.DeleteFunc(woken, func(w waiter) bool { return w.kind == k && w.key == key }))
-	return has
-}
-
-// Since is since when the run of an object is due that has a place or waits for one;
-// otherwise is returned if there is none.
-func (k *Kind) Since(key types.NamespacedName, otherwise time.Time) time.Time {
-	k.queue.mu.Lock()
-	defer k.queue.mu.Unlock()
-	if p := k.places[key]; p != nil && p.since.Before(otherwise) {
-		return p.since
-	}
-	return otherwise
+	return has, waits
 }
 
 // Leave gives the place of an object back, or has it wait no more.

@@ -32,7 +32,7 @@ func (s *stage) kind(limit int, r Rollout) *Kind {
 func ask(k *Kind, class Class, names ...string) (have string) {
 	var all []string
 	for i, name := range names {
-		if k.Ask(named(name), class, time.Now().Add(time.Duration(i)), "inputs") {
+		if has, _ := k.Ask(named(name), class, time.Now().Add(time.Duration(i)), "inputs"); has {
 			all = append(all, name)
 		}
 	}
@@ -143,7 +143,8 @@ func TestRollout_ReachesTheFirstFew(t *testing.T) {
 		must.Be(t, "asked for", "e", ask(k, Manual, "e"))
 		k.Ask(named("f"), Content, time.Now(), "mended")
 		must.Be(t, "stopped", false, k.State().Stopped)
-		must.Be(t, "mended", true, k.Ask(named("f"), Content, time.Now(), "mended"))
+		has, _ := k.Ask(named("f"), Content, time.Now(), "mended")
+		must.Be(t, "mended", true, has)
 	})
 }
 
@@ -158,7 +159,7 @@ func TestQueue_NothingIsLost(t *testing.T) {
 		for i := range 3 {
 			var k *Kind
 			look := func(key types.NamespacedName) {
-				if !k.Ask(key, Class(ended[key]%int(classes)), time.Now(), "inputs") {
+				if has, _ := k.Ask(key, Class(ended[key]%int(classes)), time.Now(), "inputs"); !has {
 					return
 				}
 				running++
