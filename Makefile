@@ -259,7 +259,7 @@ bench: setup cluster-tools build ## measure our own path around a run, memory wi
 
 .PHONY: simulate-schedule
 simulate-schedule: ## print how long runs wait, by cause: the real decision and queue, 5,000 objects, a clock that jumps
-	@go test -count=1 -v -run TestSimulate ./controller
+	@ROLEWRIGHT_TEST_EVERY_CASE=1 go test -count=1 -v -run TestSimulate ./controller
 
 .PHONY: mutants
 mutants: setup cluster-tools-kwok ## seed bugs into the operator, one at a time, and see whether the campaign of faults finds them; hours, can be stopped and resumed

@@ -35,6 +35,7 @@ func TestBindFlags_HasEveryFlagOfAnsibleOperatorAndOurOwn(t *testing.T) {
 		"ansible-log-events":          {Default: "tasks"},
 		"reconcile-period":            {Default: "10h0m0s"},
 		"max-concurrent-reconciles":   {Default: "the CPUs that the process may use"},
+		"max-concurrent-runs":         {Default: "0"},
 		"metrics-bind-address":        {Default: ":8443"},
 		"metrics-addr":                {Default: ":8443", Hidden: true},
 		"metrics-secure":              {Default: "false"},

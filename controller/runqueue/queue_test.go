@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,14 +20,32 @@ func named(name string) types.NamespacedName { return types.NamespacedName{Name:
 // stage is a queue whose runs are started by hand: the kinds note who was woken.
 type stage struct {
 	*Queue
-	t     *testing.T
+	t *testing.T
+
+	mu    sync.Mutex
 	woken []string
+}
+
+// wake notes that an object was woken.
+func (s *stage) wake(key types.NamespacedName) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.woken = append(s.woken, key.Name)
+}
+
+// taken are the objects that were woken since it was called last.
+func (s *stage) taken() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	woken := strings.Join(s.woken, " ")
+	s.woken = nil
+	return woken
 }
 
 func newStage(t *testing.T, opts Options) *stage { return &stage{Queue: New(opts), t: t} }
 
 func (s *stage) kind(limit int, r Rollout) *Kind {
-	return s.Kind(limit, r, func(key types.NamespacedName) { s.woken = append(s.woken, key.Name) })
+	return s.Kind(limit, r, s.wake)
 }
 
 // ask asks for objects in turn, and returns which of them have a place at once.
@@ -42,9 +62,9 @@ func ask(k *Kind, class Class, names ...string) (have string) {
 // then gives back the place of an object, and expects others to be woken.
 func (s *stage) then(k *Kind, name, want string) {
 	s.t.Helper()
-	s.woken = nil
+	s.taken()
 	k.Leave(named(name))
-	must.Be(s.t, "woken after "+name, want, strings.Join(s.woken, " "))
+	must.Be(s.t, "woken after "+name, want, s.taken())
 }
 
 func TestQueue_TheMostUrgentRunsNext(t *testing.T) {
@@ -83,14 +103,16 @@ func TestQueue_KindsShareThePlaces(t *testing.T) {
 	must.Be(t, "the place that is kept", "new", ask(small, Change, "new"))
 	s.then(big, "a", "x") // of the kind with fewer runs
 	small.Close()
-	must.Be(t, "woken after the end of a kind", "x d", strings.Join(s.woken, " "))
+	must.Be(t, "woken after the end of a kind", "d", s.taken())
 }
 
 func TestQueue_WaitsForMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		used, told := int64(100), []bool{}
+		var used atomic.Int64
+		used.Store(100)
+		var told []bool
 		s := newStage(t, Options{
-			Memory:   func() (int64, int64) { return used, 1000 },
+			Memory:   func() (int64, int64) { return used.Load(), 1000 },
 			OnMemory: func(waits bool) { told = append(told, waits) },
 		})
 		k := s.kind(10, Rollout{})
@@ -98,15 +120,16 @@ func TestQueue_WaitsForMemory(t *testing.T) {
 		k.Used(300)
 		must.Be(t, "100 of the operator and 3 runs of 300", "", ask(k, Change, "c"))
 		s.then(k, "a", "c") // 100 and 600 and 300 are too many, 100 and 300 and 300 are not
-		used = 800
+		used.Store(800)
 		must.Be(t, "what is used counts", "", ask(k, Change, "d"))
-		used = 100
-		k.Used(10) // of a smaller one: the large one is forgotten slowly
-		must.Be(t, "need", int64(270), k.need)
-		k.need, s.woken = 200, nil
+		used.Store(100)
+		for range 3 { // smaller ones: the large one is forgotten slowly
+			k.Used(10)
+		}
+		s.taken()
 		time.Sleep(memoryEvery)
 		synctest.Wait()
-		must.Be(t, "woken by time", "d", strings.Join(s.woken, " "))
+		must.Be(t, "woken by time", "d", s.taken())
 		must.Be(t, "told", fmt.Sprint([]bool{true, false, true, false}), fmt.Sprint(told))
 	})
 }
@@ -119,10 +142,10 @@ func TestRollout_ReachesTheFirstFew(t *testing.T) {
 		must.Be(t, "others do not wait", "new", ask(k, Change, "new"))
 		pass := func(want string) {
 			t.Helper()
-			s.woken = nil
+			s.taken()
 			time.Sleep(time.Minute)
 			synctest.Wait()
-			must.Be(t, "woken by time", want, strings.Join(s.woken, " "))
+			must.Be(t, "woken by time", want, s.taken())
 		}
 		fail := func(name string, stops bool, next string) {
 			t.Helper()

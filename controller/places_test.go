@@ -1,0 +1,170 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/rolewright/rolewright/internal/metrics"
+	"github.com/rolewright/rolewright/internal/watches"
+	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/test/must"
+	"github.com/rolewright/rolewright/test/testenv"
+)
+
+// One run at a time over two kinds: a new object and a deletion do not wait behind the
+// periodic runs that are due, and those that were deleted meanwhile hold no place.
+func TestPlaces_TheMostUrgentOfAllKindsIsNext(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	c, ns := clientOf(t, cfg), testenv.Namespace(t, cfg)
+	some, other := testenv.CRD(t, cfg), testenv.CRD(t, cfg)
+	period := time.Hour
+	next := make(chan struct{})
+	var mu sync.Mutex
+	var order []string
+	hold := false
+	exec := &fakeExecutor{do: func(ctx context.Context, req runner.Request) (runner.Result, error) {
+		name := nameIn(req)
+		if filepath.Base(req.Content.Role) == "finalizer" {
+			name = "end of " + name
+		}
+		mu.Lock()
+		order = append(order, name)
+		held := hold
+		mu.Unlock()
+		if held {
+			select {
+			case <-next:
+			case <-ctx.Done():
+			}
+		}
+		return succeeded(), nil
+	}}
+	reg := prometheus.NewRegistry()
+	o := start(t, cfg, exec, Options{
+		MaxConcurrentRuns: 1, Metrics: must.Get(metrics.New(reg))(t),
+		Watches: []watches.Watch{
+			watchOf(some, func(w *watches.Watch) { w.ReconcilePeriod, w.MaxConcurrentReconciles = &period, 5 }),
+			watchOf(other, func(w *watches.Watch) {
+				w.MaxConcurrentReconciles = 5
+				w.Finalizer = &watches.Finalizer{Name: "example.com/finalizer", Content: watches.Content{Role: "testdata/roles/finalizer"}}
+			}),
+		},
+	})
+	gone := create(t, c, object(other, ns, "gone", nil))
+	for i := range 5 {
+		create(t, c, object(some, ns, fmt.Sprint("due-", i), nil))
+	}
+	eventually(t, "all have run", func() bool { return exec.count() == 6 })
+	mu.Lock()
+	hold, order = true, nil
+	mu.Unlock()
+	waiting := func(n int) {
+		t.Helper()
+		eventually(t, fmt.Sprint(n, " runs wait"), func() bool {
+			var all int
+			for _, k := range o.set.all() {
+				for _, n := range k.served.places.State().Waiting {
+					all += n
+				}
+			}
+			return all == n
+		})
+	}
+	for i := range 5 {
+		due := get(t, c, object(some, ns, fmt.Sprint("due-", i), nil))
+		update(t, c, due, func(is map[string]any) {
+			is["metadata"].(map[string]any)["annotations"] = map[string]any{"ansible.sdk.operatorframework.io/reconcile-period": "1s"}
+		})
+	}
+	waiting(4)
+	create(t, c, object(other, ns, "new", nil))
+	waiting(5)
+	must.Do(t, c.Delete(t.Context(), gone))
+	waiting(6)
+	must.Do(t, c.Delete(t.Context(), object(some, ns, "due-4", nil)))
+	if n := must.Get(testutil.GatherAndCount(reg, "rolewright_runs_waiting"))(t); n != 14 {
+		t.Errorf("%d series of waiting runs, want one for each class of each kind", n)
+	}
+	for range 3 {
+		next <- struct{}{}
+	}
+	eventually(t, "the next ones have run", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(order) >= 4
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	// One of them may be the one that has waited longest.
+	urgent := slices.DeleteFunc(slices.Clone(order[1:4]), func(name string) bool { return strings.HasPrefix(name, "due-") })
+	if got := strings.Join(urgent, ", "); got != "end of gone, new" {
+		t.Errorf("the runs: %q", order)
+	}
+	close(next)
+}
+
+// A changed role that breaks objects reaches as many as the watch allows, and all others once
+// it is mended.
+func TestPlaces_ABadRoleIsStopped(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	c, gvk, ns := clientOf(t, cfg), testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	tasks := filepath.Join(t.TempDir(), "roles", "it", "tasks", "main.yml")
+	must.Do(t, os.MkdirAll(filepath.Dir(tasks), 0o700))
+	write := func(text string) { must.Do(t, os.WriteFile(tasks, []byte(text), 0o600)) }
+	write("[]\n")
+	exec := &fakeExecutor{do: func(context.Context, runner.Request) (runner.Result, error) {
+		if data, err := os.ReadFile(tasks); err != nil || string(data) == "# bad\n" {
+			return failed("it is bad"), nil
+		}
+		return succeeded(), nil
+	}}
+	recorder := must.Get(metrics.New(prometheus.NewRegistry()))(t)
+	o := start(t, cfg, exec, Options{Metrics: recorder, RetryMin: time.Hour, RetryMax: time.Hour, Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) {
+		w.Content = watches.Content{Role: filepath.Dir(filepath.Dir(tasks))}
+		w.Rollout = watches.Rollout{StopOnFailures: 2}
+	})}})
+	for i := range 8 {
+		create(t, c, object(gvk, ns, fmt.Sprint("it-", i), nil))
+	}
+	eventually(t, "all have run", func() bool { return exec.count() == 8 })
+	eventually(t, "all have ended", func() bool { return o.set.all()[0].served.places.State().Oldest.IsZero() })
+	write("# bad\n")
+	o.set.ContentChanged()
+	is := func() (waiting int, stopped bool) {
+		state := o.set.all()[0].served.places.State()
+		for _, n := range state.Waiting {
+			waiting += n
+		}
+		return waiting, state.Stopped
+	}
+	eventually(t, "it is stopped", func() bool {
+		waiting, stopped := is()
+		return stopped && waiting == 6
+	})
+	must.Be(t, "runs with the bad role", 2, exec.count()-8)
+	if !strings.Contains(o.log(), "rollout.stopOnFailures") {
+		t.Error("the log does not say so")
+	}
+	write("# mended\n")
+	o.set.ContentChanged()
+	eventually(t, "all have run", func() bool { return exec.count() == 18 })
+}
+
+// nameIn is the name of the object of a run.
+func nameIn(req runner.Request) string {
+	_, rest, _ := strings.Cut(string(req.ExtraVars), `"ansible_operator_meta": {"name": "`)
+	name, _, _ := strings.Cut(rest, `"`)
+	return name
+}
