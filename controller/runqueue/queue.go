@@ -14,7 +14,7 @@ type Class int
 // The classes, the most urgent first.
 const (
 	Deletion Class = iota // of an object that waits for its finalizer
-	Manual                // somebody has asked for the run
+	Manual                // a run that was asked for
 	Change                // a new object, a changed one, or a run that was cut short
 	Effect                // what the object owns, or has waited for, has changed
 	Content               // the role, the playbook or the environment has changed

@@ -42,8 +42,6 @@ func (s *stage) taken() string {
 	return woken
 }
 
-func newStage(t *testing.T, opts Options) *stage { return &stage{Queue: New(opts), t: t} }
-
 func (s *stage) kind(limit int, r Rollout) *Kind {
 	return s.Kind(limit, r, s.wake)
 }
@@ -68,7 +66,7 @@ func (s *stage) then(k *Kind, name, want string) {
 }
 
 func TestQueue_TheMostUrgentRunsNext(t *testing.T) {
-	s := newStage(t, Options{})
+	s := &stage{Queue: New(Options{}), t: t}
 	k := s.kind(1, Rollout{})
 	must.Be(t, "at once", "first", ask(k, Period, "first"))
 	for class := Period; class >= Deletion; class-- {
@@ -82,7 +80,7 @@ func TestQueue_TheMostUrgentRunsNext(t *testing.T) {
 }
 
 func TestQueue_AnObjectThatAsksAgainKeepsItsTurn(t *testing.T) {
-	s := newStage(t, Options{})
+	s := &stage{Queue: New(Options{}), t: t}
 	k := s.kind(1, Rollout{})
 	ask(k, Change, "runs")
 	ask(k, Period, "a", "b", "c")
@@ -96,7 +94,7 @@ func TestQueue_AnObjectThatAsksAgainKeepsItsTurn(t *testing.T) {
 }
 
 func TestQueue_KindsShareThePlaces(t *testing.T) {
-	s := newStage(t, Options{Max: 4})
+	s := &stage{Queue: New(Options{Max: 4}), t: t}
 	big, small := s.kind(8, Rollout{}), s.kind(8, Rollout{})
 	must.Be(t, "one place is kept for urgent runs", "a b c", ask(big, Period, "a", "b", "c", "d", "e"))
 	must.Be(t, "no place", "", ask(small, Period, "x"))
@@ -111,10 +109,10 @@ func TestQueue_WaitsForMemory(t *testing.T) {
 		var used atomic.Int64
 		used.Store(100)
 		var told []bool
-		s := newStage(t, Options{
+		s := &stage{t: t, Queue: New(Options{
 			Memory:   func() (int64, int64) { return used.Load(), 1000 },
 			OnMemory: func(waits bool) { told = append(told, waits) },
-		})
+		})}
 		k := s.kind(10, Rollout{})
 		must.Be(t, "before a run was seen", "a b", ask(k, Change, "a", "b"))
 		k.Used(300)
@@ -136,7 +134,7 @@ func TestQueue_WaitsForMemory(t *testing.T) {
 
 func TestRollout_ReachesTheFirstFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t, Options{})
+		s := &stage{Queue: New(Options{}), t: t}
 		k := s.kind(8, Rollout{MaxParallel: 2, Interval: time.Minute, StopOnFailures: 3})
 		must.Be(t, "at once", "a", ask(k, Content, "a", "b", "c", "d", "e", "f"))
 		must.Be(t, "others do not wait", "new", ask(k, Change, "new"))

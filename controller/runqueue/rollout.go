@@ -24,7 +24,7 @@ type rollout struct {
 	next     time.Time // no run starts before
 }
 
-// see begins anew with other inputs.
+// see starts the count again with other inputs.
 func (r *rollout) see(inputs string) {
 	if inputs != r.inputs {
 		r.inputs, r.failures = inputs, 0

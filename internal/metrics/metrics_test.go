@@ -64,7 +64,10 @@ func recordAll(r *Recorder) {
 	r.StatusRejected(widget, "activeRun")
 	r.TaskFailed(widget, "/roles/w/tasks/main.yml:3")
 	r.TaskFailed(widget, "")
-	r.WatchAges(widget, func() Ages { return Ages{Queue: time.Second, Deletion: 2 * time.Second} })
+	r.WatchAges(widget, func() Ages {
+		return Ages{Queue: time.Second, Deletion: 2 * time.Second, Waiting: map[string]int{"period": 4}}
+	})
+	r.WaitForMemory(true)
 	r.WatchDisk(func() (Disk, error) { return Disk{Size: 100, Free: 30}, nil })
 }
 

@@ -54,6 +54,10 @@ func TestAlerts_FireWhenTheyShould(t *testing.T) {
 			map[string]string{"an hour": `rolewright_queue_oldest_seconds{kind="A"} 3600x120`},
 			map[string]string{"a minute": `rolewright_queue_oldest_seconds{kind="A"} 60x120`},
 		},
+		"RolewrightRolloutStopped": {
+			map[string]string{"one kind": `rolewright_rollout_stopped{kind="A"} 1x120`},
+			map[string]string{"none": `rolewright_rollout_stopped{kind="A"} 0x120`},
+		},
 		"RolewrightRunsFail": {
 			map[string]string{"two of three": "rolewright_runs_total{kind=\"A\",reason=\"Succeeded\"} 0+1x120\nrolewright_runs_total{kind=\"A\",reason=\"TaskFailed\"} 0+2x120"},
 			map[string]string{
