@@ -33,6 +33,7 @@ type Gateway interface {
 
 // admitted is the access of a run in progress.
 type admitted struct {
+	id     string
 	uid    types.UID
 	access *proxy.Access
 	life   *lifetime
@@ -60,7 +61,7 @@ func (r *reconciler) admit(s *scope, life *lifetime) {
 	grant.Tracker, grant.Secrets, grant.Calls = s.witness, s.mask, s.calls
 	s.access = r.opts.Gateway.Admit(grant)
 	run := &admitted{
-		uid: s.object.GetUID(), access: s.access, life: life, log: s.log,
+		id: s.runID, uid: s.object.GetUID(), access: s.access, life: life, log: s.log,
 		section: r.section(s), generation: s.active.Generation, finalizes: s.deleting,
 	}
 	r.objects.with(s.key, func(e *entry) { e.run = run })
@@ -181,6 +182,23 @@ func (a *admitted) stop(cause error) {
 	}
 }
 
+// cancelled reports whether the annotations of the run's object name the run.
+func (a *admitted) cancelled(obj *unstructured.Unstructured) bool {
+	set, _ := annotated(obj, settings{}, false)
+	return set.cancelled == a.id
+}
+
+// cancelEarly stops the run of s if it was cancelled before anyone listened.
+func (r *reconciler) cancelEarly(ctx context.Context, s *scope) {
+	obj := r.newObject()
+	if r.cached == nil || r.cached.Get(ctx, s.key, obj) != nil {
+		return
+	}
+	if run := r.running(obj); run != nil && run.cancelled(obj) {
+		run.stop(ErrCancelled)
+	}
+}
+
 // withdraw stops the run of an object that is gone.
 func (r *reconciler) withdraw(obj *unstructured.Unstructured) {
 	if run := r.running(obj); run != nil {
@@ -226,8 +244,8 @@ func runEnv(dir string) map[string]string {
 	return env
 }
 
-// watchObjects notifies the runs in progress that their objects go, or change. ctx is the service's;
-// r.looks has to be waited for after it.
+// watchObjects notifies the runs in progress that their objects go or change, or that
+// they are cancelled. ctx is the service's; r.looks has to be waited for after it.
 func (r *reconciler) watchObjects(ctx context.Context) toolscache.ResourceEventHandler {
 	return toolscache.ResourceEventHandlerFuncs{
 		UpdateFunc: func(before, after any) {
@@ -241,7 +259,10 @@ func (r *reconciler) watchObjects(ctx context.Context) toolscache.ResourceEventH
 			}
 			run := r.running(is)
 			switch {
-			case run == nil || run.finalizes:
+			case run == nil:
+			case run.cancelled(is):
+				run.stop(ErrCancelled)
+			case run.finalizes:
 			case is.GetDeletionTimestamp() != nil:
 				run.stop(ErrObjectDeleted)
 			case r.watch.OnChange == watches.OnChangeRestart && is.GetGeneration() > run.generation:

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/google/uuid"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/rolewright/rolewright/controller/runstore"
@@ -34,6 +35,8 @@ type settings struct {
 	paused time.Time
 	// requested names the run that was asked for by hand last; empty if none was.
 	requested string
+	// cancelled is the ID of a run that is to be stopped if it is in progress.
+	cancelled string
 }
 
 // forEver is the end of a pause that has none.
@@ -92,6 +95,13 @@ func annotated(obj *unstructured.Unstructured, s settings, trusted bool) (settin
 				clip(value), status.MaxToken)
 		}
 		s.requested = value
+		return nil
+	})
+	a.read("cancel", func(value string) error {
+		if uuid.Validate(value) != nil {
+			return fmt.Errorf("%q is no ID of a run; write that of status.ansible.activeRun", clip(value))
+		}
+		s.cancelled = value
 		return nil
 	})
 	return s, a.warnings

@@ -462,6 +462,8 @@ func TestAnnotated(t *testing.T) {
 		{"not paused", all{ownPrefix + "paused": "false"}, base, false, func(*settings) {}, ""},
 		{"paused until", all{ownPrefix + "paused": "2026-05-06T18:00:00Z"}, base, false,
 			func(s *settings) { s.paused = time.Date(2026, 5, 6, 18, 0, 0, 0, time.UTC) }, ""},
+		{"cancel", all{ownPrefix + "cancel": "0b1c2d3e-4f50-4162-8374-8596a7b8c9da"}, base, false,
+			func(s *settings) { s.cancelled = "0b1c2d3e-4f50-4162-8374-8596a7b8c9da" }, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -119,6 +119,8 @@ var (
 	ErrObjectGone = errors.New("the object is gone")
 	// ErrObjectChanged: the object is changed, and the watch says onChange: restart.
 	ErrObjectChanged = errors.New("the object was changed")
+	// ErrCancelled: the annotation cancel of the object names the run.
+	ErrCancelled = errors.New("the annotation " + ownPrefix + "cancel names it")
 	// ErrTimeout and ErrIdle: the run has reached a limit of its watch.
 	ErrTimeout = errors.New("timeout")
 	ErrIdle    = errors.New("idleTimeout")

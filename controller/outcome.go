@@ -87,8 +87,11 @@ func (r *reconciler) notRun(s *scope, run *status.Run) {
 		run.Result, run.Reason = status.Interrupted, string(status.Interrupted)
 		run.Message = fmt.Sprintf("Run %s was interrupted: %s; it is repeated", shortID(s.runID), said)
 		run.Counts = countsOf(s.result.Summary)
-	case errors.Is(s.err, ErrTimeout), errors.Is(s.err, ErrIdle):
+	case errors.Is(s.err, ErrTimeout), errors.Is(s.err, ErrIdle), errors.Is(s.err, ErrCancelled):
 		run.Result, run.Reason = status.Failed, status.ReasonTimedOut
+		if errors.Is(s.err, ErrCancelled) {
+			run.Reason = status.ReasonCancelled
+		}
 		run.Message = short(stoppedAt(s, said))
 		run.Counts = countsOf(s.result.Summary)
 		run.FailedTask = taskAt(s)
@@ -180,7 +183,7 @@ func (r *reconciler) judged(s *scope, run *status.Run) {
 	if verdict.Success {
 		run.Result = status.Succeeded
 	}
-	run.Permanent = permanent(verdict.Reason)
+	run.Permanent = permanent(verdict.Reason) && sum.Prepared()
 	run.Counts, run.Completed = countsOf(sum), sum.CompletedAt
 	run.Localhost = localhost(sum)
 	if culprits := sum.Culprits(); !verdict.Success && len(culprits) > 0 {
@@ -231,10 +234,12 @@ func requeueAfter(text string) (time.Duration, error) {
 	return min(max(d, minPeriod), maxPeriod), nil
 }
 
-// permanent tells the verdicts that only other content can change.
+// permanent tells the verdicts that only other inputs can change, where Ansible comes
+// to them before it has read anything of the cluster. An undefined variable is none:
+// roles read fields of objects that are not there yet.
 func permanent(reason runner.Reason) bool {
 	switch reason {
-	case runner.PlaybookInvalid, runner.RoleNotFound, runner.BadArguments:
+	case runner.PlaybookInvalid, runner.RoleNotFound, runner.BadArguments, runner.ArgumentSpecNotMet:
 		return true
 	}
 	return false

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,6 +37,7 @@ func (r *reconciler) run(ctx context.Context, s *scope) (outcome, error) {
 	r.admit(s, life)
 	defer r.dismiss(s)
 	failpoint.Hit("run.admitted")
+	r.cancelEarly(ctx, s)
 	req, err := r.request(s)
 	if err != nil {
 		s.err = err
@@ -199,6 +201,9 @@ func (r *reconciler) conclude(ctx context.Context, s *scope) (outcome, error) {
 func (r *reconciler) recordEnd(ctx context.Context, s *scope, run status.Run) (outcome, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), concludeTimeout)
 	defer cancel()
+	if s.earlier {
+		run.Permanent = false // as far as this process knows, which may be of another image
+	}
 	m := s.memory
 	r.judgeRollout(s, m.last, run)
 	m.asked = s.askedAfter(run)
@@ -243,7 +248,8 @@ func (r *reconciler) recordEnd(ctx context.Context, s *scope, run status.Run) (o
 	if run.Result == status.Interrupted {
 		return lookAgain, nil
 	}
-	return after(r.situationAfter(s, run).delay()), nil
+	then := r.situationAfter(s, run)
+	return after(cmp.Or(then.delay(), then.look())), nil
 }
 
 // writeEnd records run in the object's status. An object that is gone, or whose

@@ -1,10 +1,13 @@
 package controller
 
 import (
+	"cmp"
 	"hash/fnv"
+	"math"
 	"time"
 
 	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/watches"
 )
 
 // cause says why a run starts. The words stand in the status, in logs and in
@@ -34,16 +37,43 @@ const minPeriod = time.Second
 const maxPeriod = 10 * 365 * 24 * time.Hour
 
 // retry is the policy for failed runs.
-type retry struct{ min, max time.Duration }
+type retry struct {
+	min, max time.Duration
+	// factor is by how much the time grows; 0 is 2.
+	factor float64
+	// most is how many runs in a row may fail before the object stalls, or, if that is
+	// false, is run at the longest interval; 0 is no limit.
+	most   int64
+	stalls bool
+}
+
+// retryOf is the policy of a watch, with that of the flags for what it does not say.
+func retryOf(w watches.Retry, shortest, longest time.Duration) retry {
+	r := retry{
+		min: cmp.Or(w.Initial, shortest), max: cmp.Or(w.Max, longest), factor: w.Factor,
+		most: int64(w.MaxAttempts), stalls: w.OnExhausted != watches.OnExhaustedContinue,
+	}
+	if w.Max == 0 {
+		r.max = max(r.max, r.min)
+	}
+	r.min = min(r.min, r.max)
+	return r
+}
 
 // after is the time from the end of the n-th failure in a row to the next run.
 func (r retry) after(n int64) time.Duration {
-	d := r.min
-	for ; n > 1 && d < r.max; n-- {
-		d *= 2
+	if r.exhausted(n) {
+		return r.max
 	}
-	return min(d, r.max)
+	grown := float64(r.min) * math.Pow(cmp.Or(r.factor, 2), float64(max(n-1, 0)))
+	if grown >= float64(r.max) {
+		return r.max
+	}
+	return time.Duration(grown)
 }
+
+// exhausted tells whether n failures in a row are as many as may be.
+func (r retry) exhausted(n int64) bool { return r.most > 0 && n >= r.most }
 
 // jitter lengthens d by up to a tenth, so that objects created together do not
 // run together for ever. It depends on the last run's ID only: a restarted
@@ -124,7 +154,7 @@ func (s situation) due(now time.Time) plan {
 	}
 	due, why := s.next()
 	if why == "" {
-		return plan{}
+		return plan{wait: s.look()}
 	}
 	if wait := due.Sub(now); wait > 0 {
 		// A recorded end in the future is a clock that went back: never wait
@@ -159,8 +189,10 @@ func (s situation) next() (time.Time, cause) {
 	last := s.last
 	delay, why := s.period, causePeriod
 	switch {
+	case s.stalled():
+		return time.Time{}, ""
 	case last.Result == status.Failed:
-		delay, why = max(s.retry.after(last.Attempts), last.RequeueAfter), causeRetry
+		delay, why = s.again()
 	case s.dependent && !s.deleting:
 		// At most so often: another controller may change back what a run does.
 		delay, why = minPeriod, causeDependent
@@ -176,6 +208,45 @@ func (s situation) next() (time.Time, cause) {
 		return time.Time{}, ""
 	}
 	return last.Finished.Add(jitter(delay, last.ID)), why
+}
+
+// stalled is true after a failure that no run follows by itself. A finalizer run is always
+// repeated, since its object keeps others waiting, such as its namespace.
+func (s situation) stalled() bool {
+	switch last := s.last; {
+	case last.Result != status.Failed, s.deleting:
+		return false
+	case last.Permanent, last.Reason == status.ReasonCancelled:
+		return true
+	default:
+		return s.retry.stalls && s.retry.exhausted(last.Attempts) && !s.dependent
+	}
+}
+
+// again is how long after its end a failed run is repeated, and why.
+func (s situation) again() (time.Duration, cause) {
+	last := s.last
+	delay, why := max(s.retry.after(last.Attempts), last.RequeueAfter), causeRetry
+	switch {
+	case s.deleting && last.Permanent:
+		delay = s.retry.max
+	case !s.deleting && s.retry.stalls && s.retry.exhausted(last.Attempts):
+		why = causeDependent
+	}
+	return delay, why
+}
+
+// stallLook is the longest time between two looks at the inputs of a stalled object.
+const stallLook = time.Minute
+
+// look is after how long the inputs of an object are looked at of which no run is
+// planned; 0 if an event tells of all that can start one. No event tells of a role that
+// was fixed in its place.
+func (s situation) look() time.Duration {
+	if s.stalled() {
+		return min(s.retry.max, stallLook)
+	}
+	return 0
 }
 
 // delay is the time from the end of the last run to the next one; 0 if none is planned.

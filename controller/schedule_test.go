@@ -7,6 +7,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/watches"
+	"github.com/rolewright/rolewright/test/must"
 )
 
 func TestDecide(t *testing.T) {
@@ -27,6 +29,12 @@ func TestDecide(t *testing.T) {
 	parked := func(since, until time.Duration) func(*status.Run) {
 		return func(r *status.Run) { r.Wait = &status.Wait{Since: now.Add(since), Until: now.Add(until)} }
 	}
+	other := func(r *status.Run) { r.Fingerprint = "other" }
+	permanent := func(r *status.Run) { r.Permanent = true }
+	cancelled := func(r *status.Run) { r.Reason = status.ReasonCancelled }
+	usual := retry{min: time.Second, max: time.Minute}
+	stalling, continuing := usual, usual
+	stalling.most, stalling.stalls, continuing.most = 3, true, 3
 	attempts := func(n int64) func(*status.Run) { return func(r *status.Run) { r.Attempts = n } }
 
 	tests := []struct {
@@ -59,6 +67,28 @@ func TestDecide(t *testing.T) {
 		{"failed, inputs changed: at once", situation{last: run(status.Failed, 0, attempts(9), func(r *status.Run) { r.Fingerprint = "other" })},
 			plan{cause: causeContent}},
 		{"failed, the period is no reason to wait", situation{last: run(status.Failed, time.Hour), period: 10 * time.Hour}, plan{cause: causeRetry}},
+		{"failed as often as may be", situation{last: run(status.Failed, time.Hour, attempts(3)), retry: stalling, period: time.Second},
+			plan{wait: time.Minute}},
+		{"failed once less", situation{last: run(status.Failed, time.Hour, attempts(2)), retry: stalling}, plan{cause: causeRetry}},
+		{"failed as often as may be, inputs changed", situation{last: run(status.Failed, 0, attempts(3), other), retry: stalling}, plan{cause: causeContent}},
+		{"failed as often as may be, asked for", situation{last: run(status.Failed, 0, attempts(3)), retry: stalling, requested: "b"}, plan{cause: causeManual}},
+		{"failed as often as may be, deleted", situation{last: run(status.Failed, 0, attempts(3)), retry: stalling, deleting: true}, plan{cause: causeDeleted}},
+		{"failed as often as may be, a dependent changes", situation{last: run(status.Failed, time.Hour, attempts(3)), retry: stalling, dependent: true},
+			plan{cause: causeDependent}},
+		{"failed as often as may be, a dependent changes at once", situation{last: run(status.Failed, 0, attempts(3)), retry: stalling, dependent: true},
+			plan{wait: j(time.Minute)}},
+		{"failed as often as may be, and goes on", situation{last: run(status.Failed, 0, attempts(3)), retry: continuing}, plan{wait: j(time.Minute)}},
+		{"finalizer failed as often as may be", situation{last: run(status.Failed, 0, finalizer, attempts(3)), retry: stalling, deleting: true},
+			plan{wait: j(time.Minute)}},
+		{"a fault of the content", situation{last: run(status.Failed, time.Hour, permanent), period: time.Second, dependent: true}, plan{wait: time.Minute}},
+		{"a fault of the content, looked at often", situation{last: run(status.Failed, time.Hour, permanent), retry: retry{min: 1, max: 5 * time.Second}},
+			plan{wait: 5 * time.Second}},
+		{"a fault of the content, which changes", situation{last: run(status.Failed, 0, permanent, other)}, plan{cause: causeContent}},
+		{"a fault of the finalizer's content", situation{last: run(status.Failed, 0, finalizer, permanent), deleting: true}, plan{wait: j(time.Minute)}},
+		{"cancelled", situation{last: run(status.Failed, time.Hour, cancelled), period: time.Second, dependent: true}, plan{wait: time.Minute}},
+		{"cancelled, and the request with it", situation{last: run(status.Failed, time.Hour, cancelled, handled("a")), requested: "a"}, plan{wait: time.Minute}},
+		{"cancelled, asked for", situation{last: run(status.Failed, 0, cancelled), requested: "b"}, plan{cause: causeManual}},
+		{"cancelled finalizer", situation{last: run(status.Failed, 0, finalizer, cancelled), deleting: true}, plan{wait: j(time.Second)}},
 		{"requeue_after not over", situation{last: run(status.Succeeded, time.Second, requeue(time.Minute)), period: 5 * time.Second},
 			plan{wait: j(time.Minute) - time.Second}},
 		{"requeue_after over", situation{last: run(status.Succeeded, 2*time.Minute, requeue(time.Minute)), period: time.Hour},
@@ -108,11 +138,38 @@ func TestDecide(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.in.fingerprint, tt.in.generation = fp, 1
-			tt.in.retry = retry{min: time.Second, max: time.Minute}
+			if tt.in.retry == (retry{}) {
+				tt.in.retry = usual
+			}
 			if diff := cmp.Diff(tt.want, decide(now, tt.in), cmp.AllowUnexported(plan{})); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+func TestRetry(t *testing.T) {
+	const s = time.Second
+	for name, tt := range map[string]struct {
+		watch watches.Retry
+		want  []time.Duration
+	}{
+		"the flags'":                {watches.Retry{}, []time.Duration{s, 2 * s, 4 * s, 8 * s, 10 * s, 10 * s}},
+		"all of the watch's":        {watches.Retry{Initial: 2 * s, Max: 20 * s, Factor: 3}, []time.Duration{2 * s, 6 * s, 18 * s, 20 * s}},
+		"equal":                     {watches.Retry{Initial: 3 * s, Factor: 1}, []time.Duration{3 * s, 3 * s, 3 * s}},
+		"longer than the flags'":    {watches.Retry{Initial: 60 * s}, []time.Duration{60 * s, 60 * s}},
+		"shorter than the flags'":   {watches.Retry{Max: s / 2}, []time.Duration{s / 2, s / 2}},
+		"at the longest in the end": {watches.Retry{MaxAttempts: 3, OnExhausted: watches.OnExhaustedContinue}, []time.Duration{s, 2 * s, 10 * s}},
+	} {
+		r := retryOf(tt.watch, s, 10*s)
+		var got []time.Duration
+		for n := range tt.want {
+			got = append(got, r.after(int64(n+1)))
+		}
+		must.Be(t, name, tt.want, got)
+		if d := r.after(1_000_000); d != tt.want[len(tt.want)-1] {
+			t.Errorf("%s: after a million failures %s", name, d)
+		}
 	}
 }
 

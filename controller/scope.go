@@ -152,7 +152,7 @@ func (r *reconciler) situation(s *scope) situation {
 	return situation{
 		last: s.memory.last, deleting: s.deleting, dependent: r.objects.get(s.key).touched,
 		fingerprint: s.fingerprint, generation: s.object.GetGeneration(),
-		period: s.settings.period, retry: retry{min: r.opts.RetryMin, max: r.opts.RetryMax},
+		period: s.settings.period, retry: retryOf(r.watch.Retry, r.opts.RetryMin, r.opts.RetryMax),
 		paused: s.settings.paused, requested: s.settings.requested, arrived: s.arrived, nextLook: s.memory.nextLook,
 	}
 }

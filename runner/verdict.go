@@ -29,6 +29,8 @@ const (
 	HandlerFailed Reason = "HandlerFailed"
 	// ConditionFailed: a task's failed_when was true.
 	ConditionFailed Reason = "ConditionFailed"
+	// ArgumentSpecNotMet: the arguments of a role do not meet its argument specification.
+	ArgumentSpecNotMet Reason = "ArgumentSpecNotMet"
 	// UndefinedVariable: a task used a variable that is not defined.
 	UndefinedVariable Reason = "UndefinedVariable"
 	// Unreachable: a host could not be reached.
@@ -253,6 +255,8 @@ func taskReason(f jobevent.Failure) Reason {
 		return ConditionFailed
 	case speaksForItself.MatchString(f.Task.Action):
 		return TaskFailed
+	case validates.MatchString(f.Task.Action) && strings.HasPrefix(f.Message, "Validation of arguments failed"):
+		return ArgumentSpecNotMet
 	default:
 		return classify(f.Message, TaskFailed)
 	}
@@ -260,6 +264,10 @@ func taskReason(f jobevent.Failure) Reason {
 
 // speaksForItself matches the actions whose message is the author's.
 var speaksForItself = regexp.MustCompile(`(^|\.)(fail|assert)$`)
+
+// validates matches the action of the task that Ansible puts before those of a role
+// with an argument specification.
+var validates = regexp.MustCompile(`(^|\.)validate_argument_spec$`)
 
 // describe names a task, where it ran, and where it is written.
 func describe(t jobevent.Task, host string) string {

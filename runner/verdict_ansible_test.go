@@ -3,6 +3,7 @@ package runner
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -48,6 +49,8 @@ func TestVerdict_RealAnsible(t *testing.T) {
 			"not rescued\n", []string{`task "Fail before always"`, "always.yml:6"}},
 		{"failing role", "", role("fails"), TaskFailed,
 			"the role refuses\n", []string{`task "Refuse in the role"`, `role "fails"`, "roles/fails/tasks/main.yml:1"}},
+		{"argument specification not met", "", role("picky"), ArgumentSpecNotMet,
+			"Validation of arguments failed:\nmissing required arguments: size\n", []string{`role "picky"`}},
 		{"list as message", "list_message.yml", nil, TaskFailed,
 			"first reason; second reason\n", []string{"list_message.yml:4"}},
 		{"hidden result", "no_log.yml", nil, TaskFailed,
@@ -117,6 +120,11 @@ func TestVerdict_RealAnsible(t *testing.T) {
 				}
 			}
 			checkMessage(t, v)
+			// What is found after a task is not found by the inputs alone.
+			permanent := []Reason{PlaybookInvalid, RoleNotFound, BadArguments, ArgumentSpecNotMet}
+			if late := tt.name == "missing role, included"; slices.Contains(permanent, tt.reason) && res.Summary.Prepared() == late {
+				t.Errorf("found before the first task of the content: %v, want %v", late, !late)
+			}
 			if strings.Contains(v.Message, "canary-secret") {
 				t.Error("message tells a secret")
 			}

@@ -64,6 +64,8 @@ func situations() []situation {
 	begun := func() map[string]any { return status.Begin(map[string]any{}, active, false, now) }
 	permanent := sampleRun(status.Failed, "PlaybookInvalid")
 	permanent.Permanent = true
+	exhausted := sampleRun(status.Failed, "TaskFailed")
+	exhausted.Attempts = 5
 	succeeded := sampleRun(status.Succeeded, "Succeeded")
 	succeeded.Message, succeeded.Attempts, succeeded.FailedTask, succeeded.Handled = "", 0, nil, "2026-05-06T18:00:00Z"
 	parked := succeeded
@@ -73,7 +75,9 @@ func situations() []situation {
 		{"run succeeded", status.Conclude(begun(), succeeded, 0, now)},
 		{"run succeeded, and the object waits (wait_for)", status.Conclude(begun(), parked, 0, now)},
 		{"run failed, and is retried", status.Conclude(begun(), sampleRun(status.Failed, "TaskFailed"), 4*time.Second, now)},
-		{"run failed, and the content must be fixed", status.Conclude(begun(), permanent, time.Minute, now)},
+		{"run failed, and the same inputs cannot succeed", status.Conclude(begun(), permanent, 0, now)},
+		{"run failed, as often as retry.maxAttempts allows", status.Conclude(begun(), exhausted, 0, now)},
+		{"run cancelled", status.Conclude(begun(), sampleRun(status.Failed, status.ReasonCancelled), 0, now)},
 		{"run interrupted", status.Conclude(begun(), sampleRun(status.Interrupted, "Interrupted"), 0, now)},
 		{"finalizer run in progress", status.Begin(status.Conclude(begun(), succeeded, 0, now), active, true, now)},
 		{"a change without a run: its inputs have succeeded before", status.Observe(map[string]any{}, 3, now)},
@@ -100,6 +104,7 @@ func statusMeanings() map[string]string {
 		"lastRun.wait.for":   "What has to be true of it, as `kubectl wait --for` takes it, or `ready`.",
 		"lastRun.wait.since": "When it was asked for first.", "lastRun.wait.until": "When the object runs at the latest.",
 		"lastHandledReconcileAt": "The annotation `rolewright.dev/reconcile-at` as it was when the last run began.",
+		"nextRetry":              "When the failed run is repeated; missing where it is not, and during a run.",
 		"dependents":             "The resources of the objects that this object owns. They are watched for it.", "warnings": "What the author of the object should know.",
 	}
 }

@@ -37,6 +37,7 @@ const (
 	reasonRunFailed   = "RunFailed"
 	reasonPaused      = "Paused"
 	reasonWaiting     = "Waiting"
+	reasonExhausted   = "RetriesExhausted"
 )
 
 // conditions is status.conditions as it was read: any element may be anything,
@@ -113,7 +114,8 @@ func (c *conditions) add(kind, value, reason, message string) {
 func ours(cond map[string]any) bool {
 	reason, _ := cond["reason"].(string)
 	switch reason {
-	case reasonInProgress, reasonRetrying, reasonDeleting, reasonInterrupted, reasonSettled, reasonRunFailed, reasonPaused, reasonWaiting:
+	case reasonInProgress, reasonRetrying, reasonDeleting, reasonInterrupted, reasonSettled, reasonRunFailed, reasonPaused, reasonWaiting,
+		reasonExhausted:
 		return true
 	}
 	return verdictReasons()[reason]
@@ -125,11 +127,11 @@ func ours(cond map[string]any) bool {
 func verdictReasons() map[string]bool {
 	return map[string]bool{
 		"TaskFailed": true, "ItemFailed": true, "HandlerFailed": true, "ConditionFailed": true,
-		"UndefinedVariable": true, "Unreachable": true, "NoHostsMatched": true, "PlaybookInvalid": true,
+		"ArgumentSpecNotMet": true, "UndefinedVariable": true, "Unreachable": true, "NoHostsMatched": true, "PlaybookInvalid": true,
 		"RoleNotFound": true, "VaultError": true, "BadArguments": true, "RunnerDied": true,
 		"ResultIncomplete": true, "PlaybookFailed": true, ReasonUnavailable: true, ReasonNotRun: true,
 		ReasonTimedOut: true, "NoSpace": true, ReasonArtifactsTooLarge: true,
-		ReasonOutOfMemory: true, ReasonTooManyProcesses: true,
+		ReasonOutOfMemory: true, ReasonTooManyProcesses: true, ReasonCancelled: true,
 	}
 }
 

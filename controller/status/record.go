@@ -27,6 +27,9 @@ const (
 	ReasonCut = "HelperKilled"
 	// ReasonTimedOut: the run was stopped at a limit of its watch.
 	ReasonTimedOut = "TimedOut"
+	// ReasonCancelled: the run was stopped because the annotation rolewright.dev/cancel
+	// names it.
+	ReasonCancelled = "Cancelled"
 	// ReasonOutOfMemory: the run was stopped because it took the memory that was left.
 	ReasonOutOfMemory = "OutOfMemory"
 	// ReasonTooManyProcesses: the run was stopped because it started so many processes

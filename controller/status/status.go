@@ -26,8 +26,13 @@ func Begin(st map[string]any, a Active, deleting bool, now time.Time) map[string
 		c.add(Ready, "Unknown", reason, messageRunning)
 	}
 	c.add(Reconciling, "True", reason, message)
+	if _, stalled := c.find(Stalled); stalled != nil && stalled["status"] == "True" {
+		c.add(Stalled, "False", reason, "")
+	}
 	c.write(next)
-	owned(next)[partActive] = a.encode()
+	ansible := owned(next)
+	ansible[partActive] = a.encode()
+	delete(ansible, nextRetry)
 	return next
 }
 
@@ -37,8 +42,11 @@ func Progress(a Active) map[string]any {
 	return map[string]any{"ansible": map[string]any{partActive: a.encode()}}
 }
 
-// Conclude is the status of an object whose run r has ended. next is the time
-// until the next run, 0 if none is planned.
+// nextRetry is when a failed run is repeated. It is for readers, and not read back.
+const nextRetry = "nextRetry"
+
+// Conclude is the status of an object whose run r has ended. next is the time from
+// its end to the next run, 0 if none is planned: after a failure the object has stalled.
 func Conclude(st map[string]any, r Run, next time.Duration, now time.Time) map[string]any {
 	out := clone(st)
 	discardRejected(out)
@@ -62,6 +70,10 @@ func Conclude(st map[string]any, r Run, next time.Duration, now time.Time) map[s
 		delete(ansible, partActive) // another's is not ours to end
 	}
 	ansible[partLast] = r.encode()
+	delete(ansible, nextRetry)
+	if r.Result == Failed && next > 0 {
+		ansible[nextRetry] = r.Finished.Add(next).UTC().Format(timeLayout)
+	}
 	delete(ansible, partHandled)
 	if r.Handled != "" {
 		ansible[partHandled] = r.Handled
@@ -107,9 +119,17 @@ func concludeFailure(c *conditions, r Run, next time.Duration) {
 	c.set(Successful, "False", "", "", nil, false)
 
 	c.add(Ready, "False", r.Reason, r.Message)
-	if r.Permanent {
-		c.add(Reconciling, "False", reasonRunFailed, "The same inputs cannot succeed")
-		c.add(Stalled, "True", r.Reason, "Fix the role or playbook; the run is retried with back-off")
+	if next <= 0 {
+		reason, message := r.Reason, "The same inputs cannot succeed"
+		switch {
+		case r.Permanent:
+		case r.Reason == ReasonCancelled:
+			message = "The run was cancelled"
+		default:
+			reason, message = reasonExhausted, attempts(r.Attempts)
+		}
+		c.add(Reconciling, "False", reasonRunFailed, message)
+		c.add(Stalled, "True", reason, message+"; no run starts until an input changes or the annotation rolewright.dev/reconcile-at asks for one")
 		return
 	}
 	c.add(Reconciling, "True", reasonRetrying,

@@ -78,18 +78,30 @@ func TestStatus_ConditionsOverTheLifeOfAnObject(t *testing.T) {
 		{"permanent failure", func(s map[string]any) map[string]any {
 			r := failure(2, 3)
 			r.Reason, r.Permanent = "PlaybookInvalid", true
-			return Conclude(s, r, time.Second, at(10))
+			return Conclude(s, r, 0, at(10))
 		}, "S=False/ R=False/Failed F=True/Failed | Ready=False/PlaybookInvalid@2 Reconciling=False/RunFailed@2 Stalled=True/PlaybookInvalid@2"},
+		{"start of a run that was asked for", func(s map[string]any) map[string]any { return Begin(s, active(2), false, at(11)) },
+			"S=False/ F=True/Failed R=True/Running | Ready=False/PlaybookInvalid@2 Reconciling=True/RunInProgress@2 Stalled=False/RunInProgress@2"},
+		{"the last failure that may be", func(s map[string]any) map[string]any { return Conclude(s, failure(2, 4), 0, at(11)) },
+			"S=False/ R=False/Failed F=True/Failed | Ready=False/TaskFailed@2 Reconciling=False/RunFailed@2 Stalled=True/RetriesExhausted@2"},
+		{"cancelled", func(s map[string]any) map[string]any {
+			r := failure(2, 5)
+			r.Reason = ReasonCancelled
+			return Conclude(s, r, 0, at(11))
+		}, "S=False/ R=False/Failed F=True/Failed | Ready=False/Cancelled@2 Reconciling=False/RunFailed@2 Stalled=True/Cancelled@2"},
 		{"finalizer run", func(s map[string]any) map[string]any { return Begin(s, active(3), true, at(11)) },
-			"S=False/ F=True/Failed R=True/Running | Ready=False/FinalizerRun@3 Reconciling=True/FinalizerRun@3 Stalled=True/PlaybookInvalid@2"},
+			"S=False/ F=True/Failed R=True/Running | Ready=False/FinalizerRun@3 Reconciling=True/FinalizerRun@3 Stalled=False/FinalizerRun@3"},
 		{"interrupted", func(s map[string]any) map[string]any {
 			return Conclude(s, Run{ID: "r", Generation: 3, Result: Interrupted, Message: "Run r was interrupted"}, 0, at(12))
-		}, "S=False/ F=True/Failed R=False/RunInterrupted | Ready=False/FinalizerRun@3 Reconciling=True/RunInterrupted@3 Stalled=True/PlaybookInvalid@2"},
+		}, "S=False/ F=True/Failed R=False/RunInterrupted | Ready=False/FinalizerRun@3 Reconciling=True/RunInterrupted@3 Stalled=False/FinalizerRun@3"},
 	}
 	for _, step := range steps {
 		st = step.do(st)
 		if got := order(st); got != step.want {
 			t.Fatalf("%s:\n got %s\nwant %s", step.name, got, step.want)
+		}
+		if _, there := mapAt(st, "ansible")["nextRetry"]; there != strings.Contains(step.want, "Reconciling=True/RetryScheduled") {
+			t.Errorf("%s: the time of the next retry is there: %v", step.name, there)
 		}
 	}
 }

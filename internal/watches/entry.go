@@ -194,8 +194,8 @@ func setSecretVars(c *decoding, e *entry, a at) {
 }
 
 // word reads one of the words that are allowed.
-func word[T ~string](what string, of func(*Watch) *T, allowed ...T) func(*decoding, *entry, at) {
-	return func(c *decoding, e *entry, a at) {
+func word[E any, T ~string](what string, of func(*E) *T, allowed ...T) func(*decoding, *E, at) {
+	return func(c *decoding, into *E, a at) {
 		if a.node.Kind != yaml.ScalarNode {
 			c.mismatch(a, typeString)
 			return
@@ -203,7 +203,7 @@ func word[T ~string](what string, of func(*Watch) *T, allowed ...T) func(*decodi
 		v, err := resolve(a.node)
 		word, _ := v.(string)
 		if err == nil && slices.Contains(allowed, T(word)) {
-			*of(&e.watch) = T(word)
+			*of(into) = T(word)
 			return
 		}
 		words := make([]string, len(allowed))

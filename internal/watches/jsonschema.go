@@ -59,7 +59,7 @@ func child(parent map[string]any, name string) map[string]any {
 // schema is that of the values of a key.
 func (f Field) schema() map[string]any {
 	types := map[string]any{
-		typeString: "string", typeBool: "boolean", typeInt: "integer", typeMap: "object", typeList: "array",
+		typeString: "string", typeBool: "boolean", typeInt: "integer", typeNumber: "number", typeMap: "object", typeList: "array",
 		typeDuration: []string{"string", "integer"},
 	}
 	s := map[string]any{"type": types[f.Type], "description": f.Description}

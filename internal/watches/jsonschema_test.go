@@ -24,6 +24,8 @@ func TestJSONSchema(t *testing.T) {
 		"- {version: v1, kind: K, role: r, finalizer: {name: a/b, vars: {state: absent}}}":     true,
 		"- {version: v1, kind: K, role: r, blacklist: [{group: g, version: v1, kind: A}]}":     true,
 		"- {version: v1, kind: K, role: r, selector: {matchLabels: {a: b}}}":                   true,
+		"- {version: v1, kind: K, role: r, retry: {initial: 1s, factor: 1.5, maxAttempts: 3}}": true,
+		"- {version: v1, kind: K, role: r, retry: {factor: often}}":                            false,
 		"- {version: v1, role: r}":                                                               false,
 		"- {version: v1, kind: K, roles: r}":                                                     false,
 		"- {version: v1, kind: K, role: r, manageStatus: often}":                                 false,

@@ -73,6 +73,7 @@ func (c *decoding) mismatch(a at, want string) {
 		typeString:   "write a single word or a text in quotes",
 		typeBool:     "write true or false",
 		typeInt:      "write a whole number, such as 20",
+		typeNumber:   "write a number, such as 1.5",
 		typeDuration: `write a number with a unit in quotes, such as "30s" or "10m"`,
 		typeMap:      `write "key: value" lines, indented below the key`,
 		typeList:     `write a list: "- " before each element`,

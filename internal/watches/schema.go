@@ -46,6 +46,7 @@ type Field struct {
 func Fields() []Field {
 	list := describe("", watchFields())
 	list = append(list, describe("finalizer.", finalizerFields())...)
+	list = append(list, describe("retry.", retryFields())...)
 	list = append(list, describe("inputs.", inputsFields())...)
 	list = append(list, describe("rollout.", rolloutFields())...)
 	list = append(list, describe("blacklist[].", kindFields())...)
@@ -75,6 +76,7 @@ const (
 	typeString   = "string"
 	typeBool     = "boolean"
 	typeInt      = "integer"
+	typeNumber   = "number"
 	typeDuration = "duration"
 	typeMap      = "mapping"
 	typeList     = "list"
@@ -127,17 +129,19 @@ func runFields() []field[entry] {
 		{Field{"onChange", typeString, "wait", false,
 			"What becomes of a run whose object is changed meanwhile: with wait it goes on and another one follows, with restart " +
 				"it is stopped first."},
-			word("answer to a change", func(w *Watch) *OnChange { return &w.OnChange }, OnChangeWait, OnChangeRestart)},
+			word("answer to a change", func(e *entry) *OnChange { return &e.watch.OnChange }, OnChangeWait, OnChangeRestart)},
 		{Field{"rollout", typeMap, "", false, "How a changed role, playbook or environment reaches the objects: all at once if it is missing."},
 			func(c *decoding, e *entry, a at) { object(c, a, rolloutFields(), &e.watch.Rollout) }},
+		{Field{"retry", typeMap, "", false, "When a failed run is repeated."},
+			func(c *decoding, e *entry, a at) { e.watch.Retry = c.retry(a) }},
 		{Field{"annotations", typeString, "bounded", false,
 			"What annotations of an object may change of timeout, idleTimeout, maxRunnerArtifacts and the raw output in the log: " +
 				"with bounded they ask for no more than the watch allows, with trusted for anything."},
-			word("value of annotations", func(w *Watch) *Annotations { return &w.Annotations }, AnnotationsBounded, AnnotationsTrusted)},
+			word("value of annotations", func(e *entry) *Annotations { return &e.watch.Annotations }, AnnotationsBounded, AnnotationsTrusted)},
 		{Field{"executor", typeString, "--executor", false,
 			"How runs are made: auto forks them from an interpreter that has imported Ansible already, where that is possible; " +
 				"so does warm, with which the operator does not start where it is not; runner starts ansible-runner for each."},
-			word("executor", func(w *Watch) *Executor { return &w.Executor }, ExecutorAuto, ExecutorWarm, ExecutorRunner)},
+			word("executor", func(e *entry) *Executor { return &e.watch.Executor }, ExecutorAuto, ExecutorWarm, ExecutorRunner)},
 	}
 }
 
@@ -176,7 +180,7 @@ func dependentFields() []field[entry] {
 		{Field{"adopt", typeString, "never", false,
 			"What becomes of an object that a run changes and that has no owner: with never it stays without, with ifUnowned the " +
 				"watched object becomes its owner."},
-			word("policy of adoption", func(w *Watch) *Adopt { return &w.Adopt }, AdoptNever, AdoptIfUnowned)},
+			word("policy of adoption", func(e *entry) *Adopt { return &e.watch.Adopt }, AdoptNever, AdoptIfUnowned)},
 		{Field{"pruneOnDelete", typeBool, "false", false,
 			"Whether the operator deletes, with an object, what its runs created where garbage collection does not reach: in " +
 				"other namespaces and cluster-scoped."},

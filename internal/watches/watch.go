@@ -35,6 +35,8 @@ type Watch struct {
 	Annotations Annotations
 	// Executor says how runs are started; the one of Defaults when unset.
 	Executor Executor
+	// Retry says when a failed run is repeated.
+	Retry Retry
 
 	ManageStatus                bool
 	WatchDependentResources     bool

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -46,6 +47,8 @@ type Summary struct {
 	// module; nil if there was none.
 	RequeueAfter *RequeueAfter
 
+	// worked is true once a task was begun that is more than preparation.
+	worked bool
 	// started holds the tasks by UUID: under the free strategy several are
 	// in progress.
 	started recent[string, startedTask]
@@ -180,7 +183,16 @@ func (s *Summary) observeStart(e Event) {
 	s.started.set(e.Data.TaskUUID, startedTask{e.Created, e.Data.Handler || e.Kind == HandlerTaskStart})
 	s.Task = s.task(e.Data)
 	s.TasksStarted++
+	switch s.Task.Action[strings.LastIndexByte(s.Task.Action, '.')+1:] {
+	case "gather_facts", "setup", "validate_argument_spec":
+	default:
+		s.worked = true
+	}
 }
+
+// Prepared reports whether no task was begun but those that gather facts and validate
+// arguments: how the run has ended cannot depend on anything that it has read.
+func (s *Summary) Prepared() bool { return !s.worked && s.Bad == 0 && s.Gaps == 0 }
 
 func (s *Summary) task(d Data) Task {
 	name := d.Task

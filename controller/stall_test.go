@@ -1,0 +1,164 @@
+package controller
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/watches"
+	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/runner/jobevent"
+	"github.com/rolewright/rolewright/test/must"
+	"github.com/rolewright/rolewright/test/testenv"
+)
+
+// annotate sets the one annotation of obj.
+func annotate(t *testing.T, c client.Client, obj *unstructured.Unstructured, name, value string) {
+	t.Helper()
+	update(t, c, obj, func(is map[string]any) {
+		is["metadata"].(map[string]any)["annotations"] = map[string]any{ownPrefix + name: value}
+	})
+}
+
+// awaitGone waits until obj is gone.
+func awaitGone(t *testing.T, c client.Client, obj *unstructured.Unstructured) {
+	t.Helper()
+	eventually(t, obj.GetName()+" is gone", func() bool {
+		return apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(obj), obj.DeepCopy()))
+	})
+}
+
+// awaitStalled waits until obj has stalled for reason after so many runs, and sees that
+// no run follows.
+func awaitStalled(t *testing.T, c client.Client, exec *fakeExecutor, obj *unstructured.Unstructured, reason string, runs int) {
+	t.Helper()
+	eventually(t, "the object has stalled", func() bool {
+		s := condition(get(t, c, obj), status.Stalled)
+		return exec.count() == runs && s["status"] == "True" && s["reason"] == reason
+	})
+	quiet(t, exec, runs, "a stalled object is not run")
+	is := get(t, c, obj)
+	if next, there, _ := unstructured.NestedString(is.Object, "status", "ansible", "nextRetry"); there {
+		t.Errorf("a stalled object is to run at %s", next)
+	}
+}
+
+// After the last attempt, nothing but a change or a request starts a run, a restart of the
+// operator neither. A request is one attempt; with other inputs all are there again.
+func TestStall_AfterTheLastAttempt(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	c := clientOf(t, cfg)
+	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	exec := &fakeExecutor{do: func(context.Context, runner.Request) (runner.Result, error) { return failed("the disk is full"), nil }}
+	period := time.Second
+	opts := Options{RunnerRoot: t.TempDir() + "/runner", Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) {
+		w.Retry.MaxAttempts, w.ReconcilePeriod = 2, &period
+	})}}
+	o := start(t, cfg, exec, opts)
+	obj := create(t, c, object(gvk, ns, "it", map[string]any{"size": int64(1)}))
+	awaitStalled(t, c, exec, obj, "RetriesExhausted", 2)
+	o.stop()
+	start(t, cfg, exec, opts)
+	annotate(t, c, obj, "reconcile-at", "a")
+	awaitStalled(t, c, exec, obj, "RetriesExhausted", 3)
+	update(t, c, obj, func(is map[string]any) { is["spec"] = map[string]any{"size": int64(2)} })
+	awaitStalled(t, c, exec, obj, "RetriesExhausted", 5)
+}
+
+// A fault that the same inputs always have is not tried again, but once by each operator
+// process, which may have come with what was missing.
+func TestStall_AtAFaultOfTheContent(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	c := clientOf(t, cfg)
+	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	exec := &fakeExecutor{do: func(context.Context, runner.Request) (runner.Result, error) {
+		return runner.Result{ExitCode: 4, Status: "failed", Finished: time.Now(),
+			Tail: "ERROR! couldn't resolve module/action 'a.b.c'. This often indicates a misspelling, missing collection, or incorrect module path.\n"}, nil
+	}}
+	opts := Options{RunnerRoot: t.TempDir() + "/runner", Watches: []watches.Watch{watchOf(gvk)}}
+	o := start(t, cfg, exec, opts)
+	obj := create(t, c, object(gvk, ns, "it", map[string]any{"size": int64(1)}))
+	awaitStalled(t, c, exec, obj, string(runner.PlaybookInvalid), 1)
+	update(t, c, obj, func(is map[string]any) { is["spec"] = map[string]any{"size": int64(2)} })
+	awaitStalled(t, c, exec, obj, string(runner.PlaybookInvalid), 2)
+	o.stop()
+	start(t, cfg, exec, opts)
+	awaitStalled(t, c, exec, obj, string(runner.PlaybookInvalid), 3)
+}
+
+// The run that the annotation cancel names is stopped, and not repeated until something
+// changes; the ID of another run does nothing.
+func TestCancel(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	c := clientOf(t, cfg)
+	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	exec, began := hanging()
+	start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk)}})
+	obj := create(t, c, object(gvk, ns, "it", map[string]any{"size": int64(1)}))
+	id := (<-began).ID
+	annotate(t, c, obj, "cancel", newUID())
+	settle()
+	if st, _ := get(t, c, obj).Object["status"].(map[string]any); !hasActiveRun(st) {
+		t.Error("the ID of another run has stopped the run")
+	}
+	annotate(t, c, obj, "cancel", id)
+	awaitStalled(t, c, exec, obj, status.ReasonCancelled, 1)
+	last, _ := lastRun(get(t, c, obj).Object["status"].(map[string]any))
+	message, _ := condition(get(t, c, obj), status.Ready)["message"].(string)
+	if last.ID != id || last.Result != status.Failed || !strings.Contains(message, "the annotation rolewright.dev/cancel names it") || !strings.Contains(message, "Wait for nothing") {
+		t.Errorf("record = %+v, message = %q", last, message)
+	}
+	update(t, c, obj, func(is map[string]any) { is["spec"] = map[string]any{"size": int64(2)} })
+	if second := <-began; second.ID == id {
+		t.Error("the second run is the first")
+	}
+}
+
+// finalizing are runs of which those of the finalizer do what do says.
+func finalizing(do func(ctx context.Context, n int64, req runner.Request) (runner.Result, error)) (*fakeExecutor, *atomic.Int64) {
+	var farewells atomic.Int64
+	return &fakeExecutor{do: func(ctx context.Context, req runner.Request) (runner.Result, error) {
+		if !strings.HasSuffix(req.Content.Role, "/finalizer") {
+			return succeeded(), nil
+		}
+		return do(ctx, farewells.Add(1), req)
+	}}, &farewells
+}
+
+// A finalizer run that was cancelled is repeated, whatever the watch says of attempts.
+func TestCancel_AFinalizerRunIsRepeated(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	c := clientOf(t, cfg)
+	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	began := make(chan string, 1)
+	exec, farewells := finalizing(func(ctx context.Context, n int64, req runner.Request) (runner.Result, error) {
+		if n > 1 {
+			return succeeded(), nil
+		}
+		began <- req.ID
+		<-ctx.Done()
+		return cutShort(ctx, req, jobevent.Task{})
+	})
+	start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk, withFinalizer, func(w *watches.Watch) {
+		w.Retry.MaxAttempts = 1
+	})}})
+	obj := create(t, c, object(gvk, ns, "it", map[string]any{}))
+	awaitCondition(t, c, obj, status.Ready, "True")
+	must.Do(t, c.Delete(t.Context(), obj.DeepCopy()))
+	annotate(t, c, obj, "cancel", <-began)
+	awaitGone(t, c, obj)
+	if n := farewells.Load(); n != 2 {
+		t.Errorf("%d finalizer runs, want 2", n)
+	}
+}

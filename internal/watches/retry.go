@@ -1,0 +1,108 @@
+package watches
+
+import (
+	"fmt"
+	"time"
+)
+
+// Retry is the policy for failed runs.
+type Retry struct {
+	// Initial is the time until the first retry, Max the longest time until one; 0 for
+	// that of the flag. Where both are set, Max is not below Initial.
+	Initial, Max time.Duration
+	// Factor, at least 1, is by how much the time grows with each failure in a row; 0
+	// for the default, 2.
+	Factor float64
+	// MaxAttempts is how many runs in a row may fail before OnExhausted holds; 0 is no
+	// limit.
+	MaxAttempts int
+	// OnExhausted says what happens then.
+	OnExhausted OnExhausted
+}
+
+// OnExhausted is what happens after the last attempt. Any value but
+// [OnExhaustedContinue], the zero value included, stalls.
+type OnExhausted string
+
+// What happens after the last attempt.
+const (
+	// OnExhaustedStall: no run starts until something changes, or one is asked for.
+	OnExhaustedStall OnExhausted = "stall"
+	// OnExhaustedContinue: the run is repeated at the longest interval.
+	OnExhaustedContinue OnExhausted = "continue"
+)
+
+// maxFactor bounds Factor: with more, the second retry is after hours.
+const maxFactor = 100
+
+func retryFields() []field[Retry] {
+	return []field[Retry]{
+		{Field{"initial", typeDuration, "--retry-min", false, "The time from the end of a failed run to its repetition; at least 1s."},
+			setInterval(func(r *Retry) *time.Duration { return &r.Initial })},
+		{Field{"max", typeDuration, "--retry-max", false, "The longest time until a repetition."},
+			setInterval(func(r *Retry) *time.Duration { return &r.Max })},
+		{Field{"factor", typeNumber, "2", false, "By how much the time grows with each failure in a row, from 1 to 100."},
+			setFactor},
+		{Field{"maxAttempts", typeInt, "", false, "After how many failures in a row onExhausted holds; no limit if it is missing."},
+			setMaxAttempts},
+		{Field{"onExhausted", typeString, "stall", false,
+			"What happens after maxAttempts failures: with stall no run starts until an input or a dependent changes, or one is " +
+				"asked for; with continue the run is repeated at the interval max."},
+			word("answer to the last failure", func(r *Retry) *OnExhausted { return &r.OnExhausted }, OnExhaustedStall, OnExhaustedContinue)},
+	}
+}
+
+// retry reads a policy, and checks what its keys say together.
+func (c *decoding) retry(a at) Retry {
+	var r Retry
+	keys := object(c, a, retryFields(), &r)
+	if r.Initial > 0 && r.Max > 0 && r.Max < r.Initial {
+		c.error(keys["max"], fmt.Sprintf("the longest interval %s is below the first one, %s", r.Max, r.Initial), "write the longer one below max")
+	}
+	if where, said := keys["onExhausted"]; said && r.MaxAttempts == 0 {
+		if _, tried := keys["maxAttempts"]; !tried {
+			c.warn(where, "onExhausted has no effect without maxAttempts", `add "maxAttempts:", or remove it`)
+		}
+	}
+	return r
+}
+
+func setInterval(of func(*Retry) *time.Duration) func(*decoding, *Retry, at) {
+	return func(c *decoding, r *Retry, a at) {
+		d, ok := duration(c, a)
+		switch {
+		case !ok:
+			return
+		case d <= 0:
+			c.error(a, fmt.Sprintf("the interval %s is not above 0", d), `write "1s" or more`)
+			return
+		case d < minPeriod:
+			c.warn(a, fmt.Sprintf("the interval %s is below the minimum; %s is used", d, minPeriod), `write "1s" or more`)
+			d = minPeriod
+		}
+		*of(r) = d
+	}
+}
+
+func setFactor(c *decoding, r *Retry, a at) {
+	f, ok := number(a.node)
+	switch {
+	case !ok:
+		c.mismatch(a, typeNumber)
+	case !(f >= 1 && f <= maxFactor): // nor is it .nan
+		c.error(a, fmt.Sprintf("the factor %s is not from 1 to %d", a.node.Value, maxFactor), "write 1 for equal intervals, 2 to double them")
+	default:
+		r.Factor = f
+	}
+}
+
+func setMaxAttempts(c *decoding, r *Retry, a at) {
+	n, ok := integer(c, a)
+	switch {
+	case !ok:
+	case n < 1:
+		c.error(a, fmt.Sprintf("%d is no number of attempts", n), "write 1 or more, or remove the key for no limit")
+	default:
+		r.MaxAttempts = n
+	}
+}

@@ -1,0 +1,62 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/rolewright/rolewright/test/testenv"
+)
+
+// What no other run of the same inputs can do better is not run again, and neither is what was cancelled, until the role
+// or the object changes.
+func TestStall_UntilAnInputChanges(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	group := testenv.Random("stall") + ".rolewright.test"
+	kinds := map[string]kind{}
+	for i, name := range []string{"incomplete", "picky", "slow"} {
+		kinds[name] = s.kind(testenv.WithGroup(group), testenv.WithKind("Kind"+string(rune('A'+i))))
+		s.watch(kinds[name], "role: "+name)
+	}
+	const done = "- name: Say it\n  ansible.builtin.debug:\n    msg: done\n"
+	s.role("incomplete", "- name: Use what is not there\n  ansible.builtin.import_role:\n    name: helper\n")
+	s.role("picky", done)
+	s.write("roles/picky/meta/argument_specs.yml", "argument_specs:\n  main:\n    options:\n      size: {type: int, required: true}\n")
+	s.role("slow", "- name: Take long\n  ansible.builtin.command: sleep 600\n  when: not (quick | default(false))\n")
+	s.start("--retry-min=1s", "--retry-max=2s")
+	stalled := func(name, reason string) object {
+		t.Helper()
+		return kinds[name].await("it", "stalled", func(o object) bool {
+			c := o.condition("Stalled")
+			return o.settled() && c.Status == "True" && c.Reason == reason && c.ObservedGeneration == o.GetGeneration()
+		})
+	}
+	for _, k := range kinds {
+		k.create("it", nil)
+	}
+	incomplete, picky := stalled("incomplete", "RoleNotFound"), stalled("picky", "ArgumentSpecNotMet")
+
+	running := kinds["slow"].await("it", "in its task", func(o object) bool {
+		return o.status.Ansible.ActiveRun != nil && len(s.runs(o)) == 1
+	})
+	kinds["slow"].patch("it", `{"metadata":{"annotations":{"rolewright.dev/cancel":"`+running.status.Ansible.ActiveRun.ID+`"}}}`)
+	slow := stalled("slow", "Cancelled")
+	if last := slow.lastRun(); last.Result != "Failed" || last.Reason != "Cancelled" || !strings.Contains(last.Message, "rolewright.dev/cancel") {
+		t.Errorf("cancelled run = %+v", last)
+	}
+
+	// All this time there was no other run.
+	for name, o := range map[string]object{"incomplete": incomplete, "picky": picky, "slow": slow} {
+		if ran := s.runs(o); len(ran) != 1 {
+			t.Errorf("%s: %d runs, want 1", name, len(ran))
+		}
+	}
+	s.role("helper", done)
+	kinds["picky"].patch("it", `{"spec":{"size":3}}`)
+	kinds["slow"].patch("it", `{"spec":{"quick":true}}`)
+	for name, k := range kinds {
+		if o := k.await("it", "ready", object.ready); o.condition("Stalled").Status != "False" {
+			t.Errorf("%s: Stalled = %+v", name, o.condition("Stalled"))
+		}
+	}
+}
