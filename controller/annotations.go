@@ -37,6 +37,8 @@ type settings struct {
 	requested string
 	// cancelled is the ID of a run that is to be stopped if it is in progress.
 	cancelled string
+	// orphan lets a deleted object go without a finalizer run.
+	orphan bool
 }
 
 // forEver is the end of a pause that has none.
@@ -102,6 +104,14 @@ func annotated(obj *unstructured.Unstructured, s settings, trusted bool) (settin
 			return fmt.Errorf("%q is no ID of a run; write that of status.ansible.activeRun", clip(value))
 		}
 		s.cancelled = value
+		return nil
+	})
+	a.read("orphan", func(value string) error {
+		orphan, err := strconv.ParseBool(value)
+		if err != nil {
+			return fmt.Errorf("%q is neither \"true\" nor \"false\"", clip(value))
+		}
+		s.orphan = orphan
 		return nil
 	})
 	return s, a.warnings

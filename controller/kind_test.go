@@ -464,6 +464,7 @@ func TestAnnotated(t *testing.T) {
 			func(s *settings) { s.paused = time.Date(2026, 5, 6, 18, 0, 0, 0, time.UTC) }, ""},
 		{"cancel", all{ownPrefix + "cancel": "0b1c2d3e-4f50-4162-8374-8596a7b8c9da"}, base, false,
 			func(s *settings) { s.cancelled = "0b1c2d3e-4f50-4162-8374-8596a7b8c9da" }, ""},
+		{"orphan", all{ownPrefix + "orphan": "true"}, base, false, func(s *settings) { s.orphan = true }, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

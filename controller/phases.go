@@ -1,8 +1,10 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/failpoint"
 	"github.com/rolewright/rolewright/internal/metrics"
+	"github.com/rolewright/rolewright/internal/watches"
 )
 
 // outcome is what a phase says of its reconcile: after how long the object is
@@ -41,6 +44,11 @@ func (r *reconciler) checkFinalizer(ctx context.Context, s *scope) (outcome, err
 	if !r.waits(s.object) {
 		s.log.Info("Resource is terminated, skipping reconciliation")
 		return finished, nil
+	}
+	if s.settings.orphan {
+		s.log.Info("Object is let go without a finalizer run, because its annotation " + ownPrefix + "orphan says so; " +
+			"what the finalizer would have removed stays")
+		return finished, r.letGo(ctx, s)
 	}
 	if s.memory.finalized || !r.hasFinalizer(s.object) {
 		return finished, r.release(ctx, s)
@@ -77,11 +85,33 @@ func (r *reconciler) ensureFinalizer(ctx context.Context, s *scope) (outcome, er
 	return nextPhase, nil
 }
 
-// release lets an object go whose finalizer run was proved, if it has one.
+// orphanAfter is how many finalizer runs in a row have to fail for an object to be
+// orphaned where the watch does not say it.
+const orphanAfter = 5
+
+// givesUp reports whether an object is let go although its finalizer run has failed. A run
+// that was cancelled, or could not be made, is not what lets it go.
+func (r *reconciler) givesUp(s *scope, run status.Run) bool {
+	most := int64(cmp.Or(r.watch.Retry.MaxAttempts, orphanAfter))
+	if !s.deleting || !s.ran || r.watch.Finalizer.OnFailure != watches.OnFailureOrphan ||
+		run.Result != status.Failed || run.Reason == status.ReasonCancelled || run.Attempts < most {
+		return false
+	}
+	s.log.Error(errors.New(run.Message), "Finalizer run has failed too often: the object is let go, because the watch says onFailure: orphan; "+
+		"what the finalizer should have removed stays", "attempts", run.Attempts)
+	return true
+}
+
+// release lets an object go whose finalizer run was proved or given up, if it has one.
 func (r *reconciler) release(ctx context.Context, s *scope) error {
 	if err := r.prune(ctx, s); err != nil {
 		return err
 	}
+	return r.letGo(ctx, s)
+}
+
+// letGo takes off the finalizers of the operator.
+func (r *reconciler) letGo(ctx context.Context, s *scope) error {
 	finalizers := slices.DeleteFunc(slices.Clone(s.object.GetFinalizers()), r.releases)
 	failpoint.Hit("release.before-patch")
 	err := r.patchFinalizers(ctx, s.object, finalizers)

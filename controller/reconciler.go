@@ -79,7 +79,7 @@ type memory struct {
 	lost *status.Active
 	// unwritten is a run whose end could not be written yet.
 	unwritten *status.Run
-	// finalized is true once a finalizer run of this object was proved.
+	// finalized is true once a finalizer run of this object was proved, or given up.
 	finalized bool
 	// ran is true once this process has run the object.
 	ran bool

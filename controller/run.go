@@ -208,7 +208,7 @@ func (r *reconciler) recordEnd(ctx context.Context, s *scope, run status.Run) (o
 	r.judgeRollout(s, m.last, run)
 	m.asked = s.askedAfter(run)
 	m.last, m.lost, m.unwritten, m.ran, m.nextLook, m.looks = &run, nil, &run, true, time.Time{}, looks{}
-	m.finalized = s.deleting && run.Result == status.Succeeded && run.RequeueAfter == 0 && run.Wait == nil
+	m.finalized = s.deleting && run.Result == status.Succeeded && run.RequeueAfter == 0 && run.Wait == nil || r.givesUp(s, run)
 	if s.follower != nil {
 		s.follower.End(run)
 	} else {

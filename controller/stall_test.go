@@ -135,7 +135,8 @@ func finalizing(do func(ctx context.Context, n int64, req runner.Request) (runne
 	}}, &farewells
 }
 
-// A finalizer run that was cancelled is repeated, whatever the watch says of attempts.
+// A finalizer run that was cancelled is repeated, and lets no object go, whatever the
+// watch says of failures.
 func TestCancel_AFinalizerRunIsRepeated(t *testing.T) {
 	t.Parallel()
 	cfg := testenv.Config(t)
@@ -151,7 +152,7 @@ func TestCancel_AFinalizerRunIsRepeated(t *testing.T) {
 		return cutShort(ctx, req, jobevent.Task{})
 	})
 	start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk, withFinalizer, func(w *watches.Watch) {
-		w.Retry.MaxAttempts = 1
+		w.Finalizer.OnFailure, w.Retry.MaxAttempts = watches.OnFailureOrphan, 1
 	})}})
 	obj := create(t, c, object(gvk, ns, "it", map[string]any{}))
 	awaitCondition(t, c, obj, status.Ready, "True")
@@ -160,5 +161,45 @@ func TestCancel_AFinalizerRunIsRepeated(t *testing.T) {
 	awaitGone(t, c, obj)
 	if n := farewells.Load(); n != 2 {
 		t.Errorf("%d finalizer runs, want 2", n)
+	}
+}
+
+// With onFailure: orphan an object goes after as many failures as may be; without it, it
+// stays, beyond them, until it is let go by hand.
+func TestOrphan(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		onFailure watches.OnFailure
+		runs      int64 // of the finalizer, at least
+	}{
+		"orphan": {watches.OnFailureOrphan, 2},
+		"retry":  {watches.OnFailureRetry, 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := testenv.Config(t)
+			c := clientOf(t, cfg)
+			gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+			exec, farewells := finalizing(func(context.Context, int64, runner.Request) (runner.Result, error) {
+				return failed("the bucket is not empty"), nil
+			})
+			o := start(t, cfg, exec, Options{RetryMin: 50 * time.Millisecond, RetryMax: 200 * time.Millisecond, Watches: []watches.Watch{
+				watchOf(gvk, withFinalizer, func(w *watches.Watch) { w.Finalizer.OnFailure, w.Retry.MaxAttempts = tt.onFailure, 2 }),
+			}})
+			obj := create(t, c, object(gvk, ns, "it", map[string]any{}))
+			awaitCondition(t, c, obj, status.Ready, "True")
+			must.Do(t, c.Delete(t.Context(), obj.DeepCopy()))
+			eventually(t, "the finalizer runs", func() bool { return farewells.Load() >= tt.runs })
+			said := "Finalizer run has failed too often"
+			if tt.onFailure == watches.OnFailureRetry {
+				get(t, c, obj) // which is still there
+				said = "because its annotation rolewright.dev/orphan says so"
+				annotate(t, c, obj, "orphan", "true")
+			}
+			awaitGone(t, c, obj)
+			if n := farewells.Load(); n > tt.runs && tt.onFailure == watches.OnFailureOrphan || !strings.Contains(o.log(), said) {
+				t.Errorf("%d finalizer runs; the log should say %q", n, said)
+			}
+		})
 	}
 }

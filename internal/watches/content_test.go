@@ -107,7 +107,7 @@ func TestLoad_FinalizerVarsAloneRunTheMainContent(t *testing.T) {
 	w := got.watches[0]
 	want := &Finalizer{
 		Name: "example.com/x", Content: w.Content, Vars: map[string]any{"state": "absent"},
-		Timeout: 2 * time.Hour, IdleTimeout: 30 * time.Minute,
+		Timeout: 2 * time.Hour, IdleTimeout: 30 * time.Minute, OnFailure: OnFailureRetry,
 	}
 	if diff := cmp.Diff(want, w.Finalizer); diff != "" || w.Content.IsZero() {
 		t.Error(diff)

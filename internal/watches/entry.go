@@ -103,7 +103,9 @@ func (m mapping) mismatched(key string) bool {
 }
 
 func setFinalizer(c *decoding, e *entry, a at) {
-	f := &finalizer{mapping: mapping{at: a}, Finalizer: Finalizer{Timeout: defaultTimeout, IdleTimeout: defaultIdleTimeout}}
+	f := &finalizer{mapping: mapping{at: a}, Finalizer: Finalizer{
+		Timeout: defaultTimeout, IdleTimeout: defaultIdleTimeout, OnFailure: OnFailureRetry,
+	}}
 	if f.keys = object(c, a, finalizerFields(), f); f.keys != nil {
 		e.finalizer = f
 	}

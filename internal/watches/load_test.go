@@ -165,7 +165,7 @@ func TestLoad_Problems(t *testing.T) {
 		"unknown key": {text: watch("  snakeCaseParameter: true"), want: []string{
 			`4:3: warning: [0].snakeCaseParameter: unknown key "snakeCaseParameter" has no effect; did you mean "snakeCaseParameters"?`}, strict: 1},
 		"far unknown key": {text: watch("  finalizer: {name: example.com/x, vars: {a: 1}, zzzzzzzz: 1}"), want: []string{
-			`4:50: warning: [0].finalizer.zzzzzzzz: unknown key "zzzzzzzz" has no effect; remove it; known keys: name, playbook, role, vars, timeout, idleTimeout`}, strict: 1},
+			`4:50: warning: [0].finalizer.zzzzzzzz: unknown key "zzzzzzzz" has no effect; remove it; known keys: name, playbook, role, vars, timeout, idleTimeout, onFailure`}, strict: 1},
 		"legacy keys": {text: watch("  maxWorkers: 5", "  ansibleVerbosity: 5"), want: []string{
 			`4:3: warning: [0].maxWorkers: unknown key "maxWorkers" has no effect; use the flag --max-concurrent-reconciles or the environment variable MAX_CONCURRENT_RECONCILES_<KIND>_<GROUP>`,
 			`5:3: warning: [0].ansibleVerbosity: unknown key "ansibleVerbosity" has no effect; use the flag --ansible-verbosity or the environment variable ANSIBLE_VERBOSITY_<KIND>_<GROUP>`}, strict: 2},
@@ -242,11 +242,12 @@ func TestLoad_Problems(t *testing.T) {
 		"blacklist text":       {text: watch("  blacklist: [Event]"), want: []string{`4:15: error: [0].blacklist[0]: "Event" is not a mapping; write "key: value" lines, indented below the key`}, strict: 1},
 		"blacklist apiVersion": {text: watch("  blacklist: [{apiVersion: v1, version: v1, kind: Event}]"), want: []string{`4:16: warning: [0].blacklist[0].apiVersion: unknown key "apiVersion" has no effect; write "group:" and "version:"`}, strict: 1},
 
-		"executor unknown": {text: watch("  executor: cold"), want: []string{`4:13: error: [0].executor: "cold" is no executor; write auto, warm or runner`}, strict: 1},
-		"onChange unknown": {text: watch("  onChange: cancel"), want: []string{`4:13: error: [0].onChange: "cancel" is no answer to a change; write wait or restart`}, strict: 1},
-		"timeout negative": {text: watch("  timeout: -1s"), want: []string{`4:12: error: [0].timeout: the limit -1s is negative; write "0s" for no limit`}, strict: 1},
-		"timeout unitless": {text: watch("  idleTimeout: 30"), want: []string{`4:16: error: [0].idleTimeout: 30 has no unit; write "30s" for seconds`}, strict: 1},
-		"retry":            {text: watch("  retry: {initial: 5s, max: 1h, factor: 1.5, maxAttempts: 3, onExhausted: continue}")},
+		"executor unknown":   {text: watch("  executor: cold"), want: []string{`4:13: error: [0].executor: "cold" is no executor; write auto, warm or runner`}, strict: 1},
+		"onChange unknown":   {text: watch("  onChange: cancel"), want: []string{`4:13: error: [0].onChange: "cancel" is no answer to a change; write wait or restart`}, strict: 1},
+		"timeout negative":   {text: watch("  timeout: -1s"), want: []string{`4:12: error: [0].timeout: the limit -1s is negative; write "0s" for no limit`}, strict: 1},
+		"timeout unitless":   {text: watch("  idleTimeout: 30"), want: []string{`4:16: error: [0].idleTimeout: 30 has no unit; write "30s" for seconds`}, strict: 1},
+		"finalizer's answer": {text: watch("  finalizer: {name: example.com/x, vars: {a: b}, onFailure: ignore}"), want: []string{`4:61: error: [0].finalizer.onFailure: "ignore" is no answer to a failure; write retry or orphan`}, strict: 1},
+		"retry":              {text: watch("  retry: {initial: 5s, max: 1h, factor: 1.5, maxAttempts: 3, onExhausted: continue}")},
 		"retry wrong": {text: watch("  retry: {initial: -1s, max: 5, factor: .nan, maxAttempts: 0, onExhausted: stop}"), want: []string{
 			`4:20: error: [0].retry.initial: the interval -1s is not above 0; write "1s" or more`,
 			`4:30: error: [0].retry.max: 5 has no unit; write "5s" for seconds`,

@@ -214,6 +214,10 @@ func finalizerFields() []field[finalizer] {
 			limit(func(f *finalizer) *time.Duration { return &f.Timeout })},
 		{Field{"idleTimeout", typeDuration, "30m", false, "As idleTimeout, for the finalizer run."},
 			limit(func(f *finalizer) *time.Duration { return &f.IdleTimeout })},
+		{Field{"onFailure", typeString, "retry", false,
+			"What becomes of an object whose finalizer run fails: with retry the run is repeated until it succeeds, with orphan the " +
+				"object goes without it after retry.maxAttempts failures, or 5 where that is not set."},
+			word("answer to a failure", func(f *finalizer) *OnFailure { return &f.OnFailure }, OnFailureRetry, OnFailureOrphan)},
 	}
 }
 

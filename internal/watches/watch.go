@@ -105,7 +105,21 @@ type Finalizer struct {
 	Vars map[string]any
 	// Timeout and IdleTimeout are as the watch's, for the finalizer run.
 	Timeout, IdleTimeout time.Duration
+	// OnFailure says what becomes of an object whose finalizer run fails.
+	OnFailure OnFailure
 }
+
+// OnFailure is the answer to a finalizer run that fails. Any value but
+// [OnFailureOrphan], the zero value included, retries.
+type OnFailure string
+
+// The answers to a finalizer run that fails.
+const (
+	// OnFailureRetry: the run is repeated until it succeeds.
+	OnFailureRetry OnFailure = "retry"
+	// OnFailureOrphan: the object goes without it after some failures in a row.
+	OnFailureOrphan OnFailure = "orphan"
+)
 
 // OnChange is the reaction to a change of an object whose run is in progress. Any
 // value but [OnChangeRestart], the zero value included, waits.
