@@ -42,6 +42,7 @@ type calls struct {
 type about struct {
 	RunID      string   `json:"runID"`
 	Cause      string   `json:"cause"`
+	Trigger    string   `json:"trigger,omitempty"`
 	Generation int64    `json:"generation"`
 	Attempt    int64    `json:"attempt"`
 	Object     aboutObj `json:"object"`
@@ -58,7 +59,7 @@ type aboutObj struct {
 // newCalls is for the run of s, which acts for owner.
 func (r *reconciler) newCalls(s *scope, owner proxy.Owner) *calls {
 	c := &calls{r: r, owner: owner, masker: s.masker(s.mask), log: s.log.Info, about: about{
-		RunID: s.runID, Cause: string(s.plan.cause), Generation: s.active.Generation, Attempt: s.attempts() + 1,
+		RunID: s.runID, Cause: string(s.plan.cause), Trigger: s.trigger, Generation: s.active.Generation, Attempt: s.attempts() + 1,
 		Object: aboutObj{owner.GVK.GroupVersion().String(), owner.GVK.Kind, owner.Namespace, owner.Name, string(owner.UID)},
 	}}
 	if asked := s.memory.asked; asked != nil && asked.fingerprint == s.fingerprint {

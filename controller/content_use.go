@@ -21,18 +21,18 @@ type use struct {
 
 // newUse is the content of a watch, in a copy.
 func newUse(w watches.Watch, opts *Options, c *contentcopy.Copy, v *vault.Vault) *use {
-	content := newContents(w, opts, c)
+	content := newContents(w, opts, c, v)
 	return &use{copy: c, content: content, secrets: newSecrets(v, w, content, opts.Inventory, c)}
 }
 
 // newContents is what identifies the inputs of the runs of a watch, made of a copy of
 // its content. Its files count under the names of those that they are copies of.
-func newContents(w watches.Watch, opts *Options, c *contentcopy.Copy) *contents {
-	content := contentsOf(w, opts)
+func newContents(w watches.Watch, opts *Options, c *contentcopy.Copy, v *vault.Vault) *contents {
+	content := contentsOf(w, opts, v)
 	content.roots.Trees, content.roots.Playbooks = c.Paths(content.roots.Trees), c.Paths(content.roots.Playbooks)
-	if c != nil {
-		content.files.Name = c.Original
-	}
+	content.read.Playbook, content.read.Role = c.Path(content.read.Playbook), c.Path(content.read.Role)
+	content.readOptions.RolesPath = c.Paths(content.readOptions.RolesPath)
+	content.nameFiles(c.Original)
 	return content
 }
 

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"sync"
 	"time"
 
@@ -23,8 +24,9 @@ type objects struct {
 // entry is what is known of one object. An empty one is dropped.
 type entry struct {
 	memory *memory
-	// touched is true if another client has changed a dependent since the last run began.
-	touched bool
+	// touched is the first change of a dependent by another client since the last run
+	// began; empty if there was none.
+	touched string
 	// run is the one in progress.
 	run *admitted
 	// due is when the next reconcile is due, which may be in the future; zero if that
@@ -65,21 +67,22 @@ func (o *objects) start(queue workqueue.TypedRateLimitingInterface[reconcile.Req
 	defer o.mu.Unlock()
 	o.queue = queue
 	for key, e := range o.table {
-		if e.touched {
+		if e.touched != "" {
 			queue.Add(reconcile.Request{NamespacedName: key})
 		}
 	}
 }
 
-// touch queues an object after another client has changed one of its dependents.
+// touch queues an object after another client has changed one of its dependents, as
+// why says, which is not empty.
 // It is false, and nothing happens, if uid is that of an earlier object with the
 // name; it is empty where the dependent does not say it.
-func (o *objects) touch(key types.NamespacedName, uid types.UID, now time.Time) (ok bool) {
+func (o *objects) touch(key types.NamespacedName, uid types.UID, why string, now time.Time) (ok bool) {
 	o.with(key, func(e *entry) {
 		if ok = e.memory == nil || uid == "" || e.memory.uid == uid; !ok {
 			return
 		}
-		e.touched = true
+		e.touched = cmp.Or(e.touched, why)
 		e.mark(now)
 		if o.queue != nil {
 			o.queue.Add(reconcile.Request{NamespacedName: key})

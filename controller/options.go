@@ -72,6 +72,10 @@ type Options struct {
 	// KindPollInterval is how often a kind is looked for; 0 means 10 s.
 	KindPollInterval time.Duration
 
+	// Versions tells the versions of Ansible, the same for as long as the process lives. It
+	// may take seconds the first time. Nil: they do not count.
+	Versions func(ctx context.Context) (runner.Versions, error)
+
 	// AnsibleArgs, Inventory and SkipFacts go into every run.
 	AnsibleArgs string
 	Inventory   string

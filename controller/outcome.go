@@ -14,7 +14,8 @@ import (
 // endedRun is the record of the run of s, whether it took place or not.
 func (r *reconciler) endedRun(s *scope) status.Run {
 	run := status.Run{
-		ID: s.runID, Cause: string(s.plan.cause), Generation: s.active.Generation, Fingerprint: s.fingerprint,
+		ID: s.runID, Cause: string(s.plan.cause), Trigger: s.trigger, Generation: s.active.Generation,
+		Fingerprint: s.fingerprint, Inputs: s.inputs,
 		Started: s.active.Started, Finished: r.now(), Handled: s.handled(),
 	}
 	// Warnings and errors may quote the object.

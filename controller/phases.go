@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/rolewright/rolewright/controller/fingerprint"
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/failpoint"
 	"github.com/rolewright/rolewright/internal/metrics"
@@ -170,8 +171,8 @@ func (r *reconciler) decide(ctx context.Context, s *scope) (outcome, error) {
 	s.plan = decide(now, r.situation(s))
 	r.metrics.Decision(r.gvk, s.plan.cause != "")
 	if s.plan.cause != "" {
-		if has, err := r.place(ctx, s); err != nil || has {
-			return nextPhase, err
+		if r.place(s) {
+			return nextPhase, nil
 		}
 		return r.untilWritten(s, 0), nil
 	}
@@ -246,8 +247,9 @@ func (r *reconciler) begin(ctx context.Context, s *scope) (outcome, error) {
 	if s.plan = decide(r.now(), r.situation(s)); s.plan.cause == "" {
 		return lookAgain, nil
 	}
+	s.trigger = r.trigger(s)
 	s.active = status.Active{
-		ID: s.runID, Cause: string(s.plan.cause), Generation: s.object.GetGeneration(), Started: r.now(),
+		ID: s.runID, Cause: string(s.plan.cause), Trigger: s.trigger, Generation: s.object.GetGeneration(), Started: r.now(),
 	}
 	failpoint.Hit("begin.before-write")
 	err := r.writeStatus(ctx, s.object, metrics.MomentStart, func(st map[string]any) map[string]any {
@@ -269,12 +271,13 @@ func (r *reconciler) begin(ctx context.Context, s *scope) (outcome, error) {
 	// run is on record and has to get an end, or it would seem in progress for ever.
 	planned := s.fingerprint
 	s.fingerprint, s.err = s.use.content.fingerprint(ctx, s)
+	s.inputs = fingerprint.Pack(s.parts)
 	if s.err == nil && (s.fingerprint != planned || s.object.GetGeneration() != s.active.Generation ||
 		(s.object.GetDeletionTimestamp() != nil) != s.deleting) {
 		s.err = ErrObjectChanged
 	}
 	if s.err == nil {
-		r.objects.with(s.key, func(e *entry) { e.touched = false }) // the run sees every change there was
+		r.objects.with(s.key, func(e *entry) { e.touched = "" }) // the run sees every change there was
 		s.memory.held = heldRun{}
 		return nextPhase, nil
 	}

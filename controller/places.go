@@ -1,9 +1,10 @@
 package controller
 
 import (
-	"context"
 	"errors"
+	"slices"
 
+	"github.com/rolewright/rolewright/controller/fingerprint"
 	"github.com/rolewright/rolewright/controller/runqueue"
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/limits"
@@ -36,14 +37,11 @@ func (s *Set) newQueue() *runqueue.Queue {
 }
 
 // place asks for a place for the run that is due for the object of s.
-func (r *reconciler) place(ctx context.Context, s *scope) (has bool, err error) {
-	inputs, err := s.use.content.files.Digest(ctx, s.use.content.roots)
-	if err != nil {
-		return false, err
-	}
-	has, s.due = r.places.Ask(s.key, classOf(s.plan.cause), s.due, inputs)
-	s.queued, s.inputs = !has, inputs
-	return has, nil
+func (r *reconciler) place(s *scope) (has bool) {
+	s.rollout = fingerprint.Of(slices.DeleteFunc(slices.Clone(s.parts), func(p fingerprint.Part) bool { return p.Group == fingerprint.OfObject }))
+	has, s.due = r.places.Ask(s.key, classOf(s.plan.cause), s.due, s.rollout)
+	s.queued = !has
+	return has
 }
 
 // classOf is how urgent a run for a cause is.
@@ -57,7 +55,7 @@ func classOf(c cause) runqueue.Class {
 		return runqueue.Change
 	case causeDependent, causeWaited:
 		return runqueue.Effect
-	case causeContent:
+	case causeContent, causeEnvironment:
 		return runqueue.Content
 	case causeRetry, causeRequeueAfter:
 		return runqueue.Retry
@@ -74,7 +72,7 @@ func (r *reconciler) judgeRollout(s *scope, before *status.Run, run status.Run) 
 	if classOf(cause(run.Cause)) != runqueue.Content || run.Result != status.Failed || before == nil || before.Result != status.Succeeded {
 		return
 	}
-	if r.places.Failed(s.inputs) {
+	if r.places.Failed(s.rollout) {
 		r.log.Error(errors.New("the rollout is stopped"), "The changed role, playbook or environment runs no further objects: as many as "+
 			"rollout.stopOnFailures allows have failed with it. Change it again, or run single objects with the annotation "+ownPrefix+"reconcile-at")
 	}

@@ -276,7 +276,7 @@ func (r *reconciler) concerns(obj *unstructured.Unstructured) bool {
 func (r *reconciler) forget(ctx context.Context, key types.NamespacedName) error {
 	var m *memory
 	r.objects.with(key, func(e *entry) {
-		m, e.touched, e.due, e.deleted = e.memory, false, time.Time{}, time.Time{}
+		m, e.touched, e.due, e.deleted = e.memory, "", time.Time{}, time.Time{}
 	})
 	r.metrics.ObjectGone(r.gvk, key.Namespace, key.Name)
 	if r.dependents != nil {

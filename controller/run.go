@@ -61,7 +61,11 @@ func (r *reconciler) run(ctx context.Context, s *scope) (outcome, error) {
 		}
 	}
 
-	s.log.Info("Run starts", "cause", s.plan.cause, "generation", s.active.Generation, "directory", req.Dir)
+	log := s.log
+	if s.trigger != "" {
+		log = log.WithValues("trigger", s.trigger)
+	}
+	log.Info("Run starts", "cause", s.plan.cause, "generation", s.active.Generation, "directory", req.Dir)
 	r.metrics.RunStarted(r.gvk)
 	r.metrics.RunWaited(r.gvk, string(s.plan.cause), r.now().Sub(s.due))
 	s.started = true

@@ -18,6 +18,7 @@ const (
 	causeCreated      cause = "created"
 	causeChanged      cause = "changed"
 	causeContent      cause = "content"
+	causeEnvironment  cause = "environment"
 	causeDependent    cause = "dependent"
 	causePeriod       cause = "period"
 	causeRequeueAfter cause = "requeue_after"
@@ -96,6 +97,8 @@ type situation struct {
 	// fingerprint and generation are the current inputs'.
 	fingerprint string
 	generation  int64
+	// environment is true if nothing but the environment differs from the last run's inputs.
+	environment bool
 	// period is the time between runs that nothing asks for; 0 disables.
 	period time.Duration
 	retry  retry
@@ -142,6 +145,9 @@ func (s situation) due(now time.Time) plan {
 	case s.deleting && last.Fingerprint != s.fingerprint:
 		return plan{cause: causeDeleted}
 	case last.Fingerprint != s.fingerprint:
+		if s.environment {
+			return plan{cause: causeEnvironment}
+		}
 		if last.Generation != s.generation || s.generation == 0 {
 			return plan{cause: causeChanged}
 		}

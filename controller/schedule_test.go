@@ -64,6 +64,8 @@ func TestDecide(t *testing.T) {
 			plan{wait: j(4*time.Second) - time.Second}},
 		{"failed, backoff over", situation{last: run(status.Failed, time.Minute, attempts(3))}, plan{cause: causeRetry}},
 		{"failed often, backoff capped", situation{last: run(status.Failed, 0, attempts(1000))}, plan{wait: j(time.Minute)}},
+		{"environment changed", situation{last: run(status.Succeeded, 0, func(r *status.Run) { r.Fingerprint = "other" }), environment: true},
+			plan{cause: causeEnvironment}},
 		{"failed, inputs changed: at once", situation{last: run(status.Failed, 0, attempts(9), func(r *status.Run) { r.Fingerprint = "other" })},
 			plan{cause: causeContent}},
 		{"failed, the period is no reason to wait", situation{last: run(status.Failed, time.Hour), period: 10 * time.Hour}, plan{cause: causeRetry}},

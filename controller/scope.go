@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/rolewright/rolewright/controller/fingerprint"
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/proxy"
 	"github.com/rolewright/rolewright/internal/redact"
@@ -41,17 +42,20 @@ type scope struct {
 	settings settings
 	warnings []string
 
-	// fingerprint, arrived and plan are set by decide; begin renews the fingerprint.
+	// fingerprint, the parts that it is of, arrived and plan are set by decide; begin
+	// renews the fingerprint.
 	fingerprint string
+	parts       []fingerprint.Part
 	arrived     bool
 	plan        plan
 	// queued is set by decide: the run that is due waits for its place, which wakes the
-	// object. inputs identify the role and the environment of one that has its place.
-	queued bool
-	inputs string
+	// object. rollout identifies the role and the environment of one that has its place.
+	queued  bool
+	rollout string
 
-	// active is set by begin.
-	active status.Active
+	// active is set by begin, with what has caused the run, and what is kept of parts.
+	active          status.Active
+	trigger, inputs string
 	// mask is set by run; nil before.
 	mask *redact.Masker
 	// access, witness and calls are set by run; access is nil again once the run has
@@ -150,8 +154,8 @@ func (r *reconciler) waits(obj *unstructured.Unstructured) bool {
 
 func (r *reconciler) situation(s *scope) situation {
 	return situation{
-		last: s.memory.last, deleting: s.deleting, dependent: r.objects.get(s.key).touched,
-		fingerprint: s.fingerprint, generation: s.object.GetGeneration(),
+		last: s.memory.last, deleting: s.deleting, dependent: r.objects.get(s.key).touched != "",
+		fingerprint: s.fingerprint, environment: onlyEnvironment(s.changes()), generation: s.object.GetGeneration(),
 		period: s.settings.period, retry: retryOf(r.watch.Retry, r.opts.RetryMin, r.opts.RetryMax),
 		paused: s.settings.paused, requested: s.settings.requested, arrived: s.arrived, nextLook: s.memory.nextLook,
 	}

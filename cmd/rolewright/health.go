@@ -33,10 +33,13 @@ type runnerCheck struct {
 
 	mu  sync.Mutex
 	err error
+	// first is the first answer that is no error; looked is closed after the first look.
+	first  *runner.Versions
+	looked chan struct{}
 }
 
 func newRunnerCheck(look func(context.Context) (runner.Versions, error), period time.Duration, log logr.Logger) *runnerCheck {
-	return &runnerCheck{look: look, period: period, log: log, err: errNotChecked}
+	return &runnerCheck{look: look, period: period, log: log, err: errNotChecked, looked: make(chan struct{})}
 }
 
 // Start looks until ctx is done. It logs when the answer changes, not each
@@ -47,7 +50,7 @@ func (c *runnerCheck) Start(ctx context.Context) error {
 		if ctx.Err() != nil {
 			break // the look was cut short; its answer means nothing
 		}
-		before := c.set(err)
+		before := c.set(versions, err)
 		switch {
 		case err != nil && (before == nil || before.Error() != err.Error()):
 			c.log.Error(err, "not ready: Ansible cannot be run; install ansible-runner and ansible-core, or see --ansible-runner")
@@ -92,11 +95,34 @@ func (c *runnerCheck) Check(*http.Request) error {
 	return c.err
 }
 
+// Versions are those that were found first: what the process has begun with. It waits
+// for the first look, and returns its error, or that of the last one, as long as none
+// were found.
+func (c *runnerCheck) Versions(ctx context.Context) (runner.Versions, error) {
+	select {
+	case <-c.looked:
+	case <-ctx.Done():
+		return runner.Versions{}, context.Cause(ctx)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.first == nil {
+		return runner.Versions{}, c.err
+	}
+	return *c.first, nil
+}
+
 // set returns the answer that err replaces.
-func (c *runnerCheck) set(err error) error {
+func (c *runnerCheck) set(versions runner.Versions, err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	before := c.err
 	c.err = err
+	if err == nil && c.first == nil {
+		c.first = &versions
+	}
+	if errors.Is(before, errNotChecked) {
+		close(c.looked)
+	}
 	return before
 }

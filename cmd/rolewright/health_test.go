@@ -47,6 +47,9 @@ func TestRunnerCheck_AnswersFromMemoryAndFollowsTheTruth(t *testing.T) {
 				t.Fatalf("while it is missing: %v", err)
 			}
 		}
+		if _, err := c.Versions(t.Context()); !errors.Is(err, runner.ErrUnavailable) {
+			t.Errorf("the versions, while it is missing: %v", err)
+		}
 		if n := looks.Load(); n != 1 {
 			t.Errorf("100 probes looked %d times, want once", n)
 		}
@@ -58,6 +61,9 @@ func TestRunnerCheck_AnswersFromMemoryAndFollowsTheTruth(t *testing.T) {
 		synctest.Wait()
 		if err := c.Check(nil); err != nil {
 			t.Errorf("after it was installed: %v", err)
+		}
+		if v, err := c.Versions(t.Context()); err != nil || v.Core != "2.14.18" {
+			t.Errorf("the versions, after it was installed: %+v, %v", v, err)
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()

@@ -50,7 +50,7 @@ type situation struct {
 func sampleRun(result status.Result, reason string) status.Run {
 	began := time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC)
 	return status.Run{
-		ID: "1c5a1f0e-…", Cause: "changed", Generation: 3, Fingerprint: "v1:5f0c…", Started: began, Finished: began.Add(42 * time.Second),
+		ID: "1c5a1f0e-…", Cause: "changed", Trigger: "object", Generation: 3, Fingerprint: "v1:5f0c…", Inputs: "q83vEjRW", Started: began, Finished: began.Add(42 * time.Second),
 		Result: result, Reason: reason, Message: "MESSAGE", RequeueAfter: time.Minute, Attempts: 1, Counts: status.Counts{OK: 4, Changed: 1},
 		FailedTask: &status.Task{Name: "Make it", Role: "web", Host: "localhost", Path: "roles/web/tasks/main.yml:3"},
 		Executor:   "warm", Modules: map[string]int64{"forked": 7},
@@ -60,7 +60,7 @@ func sampleRun(result status.Result, reason string) status.Run {
 
 func situations() []situation {
 	now := time.Date(2026, 5, 6, 7, 9, 0, 0, time.UTC)
-	active := status.Active{ID: "1c5a1f0e-…", Cause: "changed", Generation: 3, Started: now, Task: status.Task{Name: "Make it", Role: "web", Path: "roles/web/tasks/main.yml:3"}, TasksStarted: 2}
+	active := status.Active{ID: "1c5a1f0e-…", Cause: "changed", Trigger: "object", Generation: 3, Started: now, Task: status.Task{Name: "Make it", Role: "web", Path: "roles/web/tasks/main.yml:3"}, TasksStarted: 2}
 	begun := func() map[string]any { return status.Begin(map[string]any{}, active, false, now) }
 	permanent := sampleRun(status.Failed, "PlaybookInvalid")
 	permanent.Permanent = true
@@ -89,17 +89,18 @@ func situations() []situation {
 func statusMeanings() map[string]string {
 	return map[string]string{
 		"activeRun": "The run in progress; missing between runs.", "lastRun": "The last run that has ended.",
-		"activeRun.id": "Identifies the run, in the log and on disk too.", "activeRun.cause": "Why it runs.", "activeRun.generation": "The generation of the object that it runs for.",
+		"activeRun.id": "Identifies the run, in the log and on disk too.", "activeRun.cause": "Why it runs.", "activeRun.trigger": "What has caused it: the inputs that have changed, or the dependent. Missing where there is no more to say.", "activeRun.generation": "The generation of the object that it runs for.",
 		"activeRun.started": "When it began.", "activeRun.task": "The task that runs now.", "activeRun.task.name": "Its name.", "activeRun.task.role": "Its role.",
 		"activeRun.task.path": "Its file and line.", "activeRun.tasksStarted": "How many tasks have begun.", "activeRun.counts": "Results of tasks so far.",
-		"lastRun.id": "As of the active run.", "lastRun.cause": "As of the active run.", "lastRun.generation": "As of the active run.", "lastRun.started": "As of the active run.",
+		"lastRun.id": "As of the active run.", "lastRun.cause": "As of the active run.", "lastRun.trigger": "As of the active run.", "lastRun.generation": "As of the active run.", "lastRun.started": "As of the active run.",
 		"lastRun.finished": "When it ended.", "lastRun.duration": "How long it took.", "lastRun.result": "Succeeded, Failed or Interrupted.", "lastRun.reason": "The end in one word, see the reasons.",
 		"lastRun.message": "What went wrong: at most 1 KiB. Missing after a success.", "lastRun.counts": "Results of tasks, on all hosts.", "lastRun.failedTask": "The task that decided a failure.",
 		"lastRun.failedTask.name": "Its name.", "lastRun.failedTask.role": "Its role.", "lastRun.failedTask.host": "The host on which it failed.", "lastRun.failedTask.path": "Its file and line.",
 		"lastRun.executor": "warm or runner: how the run was made.", "lastRun.modules": "How many modules a forked run executed, by how.",
 		"lastRun.modules.forked": "Those that were forked. Other names are reasons for a new Python.",
 		"lastRun.attempts":       "How many runs in a row have failed.", "lastRun.requeueAfter": "The time until the next run, where the run asked for one.", "lastRun.fingerprint": "Identifies the inputs: a success with the same ones is not repeated.",
-		"lastRun.wait": "What the object waits for, where the run has parked it.", "lastRun.wait.apiVersion": "The API version of what it waits for.",
+		"lastRun.inputs": "A few bits of a digest of each input, by which the operator names those that have changed.",
+		"lastRun.wait":   "What the object waits for, where the run has parked it.", "lastRun.wait.apiVersion": "The API version of what it waits for.",
 		"lastRun.wait.kind": "Its kind.", "lastRun.wait.namespace": "Its namespace, if it is in one.", "lastRun.wait.name": "Its name.",
 		"lastRun.wait.for":   "What has to be true of it, as `kubectl wait --for` takes it, or `ready`.",
 		"lastRun.wait.since": "When it was asked for first.", "lastRun.wait.until": "When the object runs at the latest.",

@@ -117,11 +117,11 @@ func (o *runOptions) operate(ctx context.Context, stdout io.Writer) error {
 		return err
 	}
 	defer endCalls()
-	check := newRunnerCheck(whileUnchanged(op.executor.Installed, op.executor.Check), runnerCheckPeriod, log.WithName("runner"))
-	if op.probes, err = o.newProbes(ctx, check); err != nil {
+	op.check = newRunnerCheck(whileUnchanged(op.executor.Installed, op.executor.Check), runnerCheckPeriod, log.WithName("runner"))
+	if op.probes, err = o.newProbes(ctx, op.check); err != nil {
 		return err
 	}
-	servers := []func(context.Context) error{op.probes.serve, check.Start, supervise.ReapOrphans}
+	servers := []func(context.Context) error{op.probes.serve, op.check.Start, supervise.ReapOrphans}
 	if o.watchContent {
 		r, err := o.newReload(ctx, op)
 		if err != nil {
@@ -143,6 +143,7 @@ type operator struct {
 	executor *runner.Runner
 	lease    *lease
 	calls    *rbac.Recorder
+	check    *runnerCheck
 	probes   *probes
 	ofRoles  *usermetrics.Handler
 

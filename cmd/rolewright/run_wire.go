@@ -109,6 +109,7 @@ func (op *operator) addControllers(mgr ctrl.Manager, gateway controller.Gateway)
 		RetryMax:         o.retryMax,
 		ProgressInterval: o.progressInterval,
 		GracefulShutdown: o.grace(),
+		Versions:         op.check.Versions,
 		AnsibleArgs:      o.ansibleArgs,
 		Inventory:        o.inventory,
 		SkipFacts:        o.skipFacts,

@@ -30,6 +30,9 @@ type Roots struct {
 	Playbooks []string
 	// Files are single files; an empty name is none.
 	Files []string
+	// Passwords are files that count with 16 bits of the digest of their content, which
+	// say next to nothing of it: who reads a fingerprint cannot try passwords by it.
+	Passwords []string
 	// Patterns are those of files and of directories, which count whole.
 	Patterns []string
 	// Collections are directories that hold ansible_collections. An installed
@@ -91,6 +94,13 @@ func (c *Contents) Digest(ctx context.Context, roots Roots) (string, error) {
 			return "", err
 		}
 	}
+	w.short = true
+	for _, name := range roots.Passwords {
+		if err := w.file(name); err != nil {
+			return "", err
+		}
+	}
+	w.short = false
 	for _, pattern := range roots.Patterns {
 		if err := w.pattern(ctx, pattern); err != nil {
 			return "", err
@@ -122,6 +132,8 @@ type walk struct {
 	h io.Writer
 	// seen are the directories that were walked already.
 	seen map[string]bool
+	// short has files count with 16 bits of their digest.
+	short bool
 }
 
 // playbook adds a playbook and its neighbours: the files of content beside it
@@ -290,6 +302,9 @@ func (w walk) file(path string) error {
 			return nil
 		}
 		return fmt.Errorf("digest of the content: %w", err)
+	}
+	if w.short {
+		sum = sum[:4]
 	}
 	fmt.Fprintf(w.h, "file %q %v %s\n", w.c.name(path), info.Mode().Perm()&0o111, sum)
 	return nil

@@ -3,6 +3,7 @@ package fingerprint
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
@@ -35,16 +36,13 @@ func plain(edit ...func(map[string]any)) map[string]any {
 
 func TestOf_ChangesExactlyWithTheInputs(t *testing.T) {
 	type inputs struct {
-		Inputs
-		Annotations bool
+		content     string
+		annotations bool
 	}
-	in := inputs{Inputs: Inputs{Content: "c", Settings: map[string]any{"vars": map[string]any{"a": 1}}}}
+	in := inputs{content: "c"}
 	of := func(obj map[string]any, in inputs) (string, error) {
-		var err error
-		if in.Object, err = Object(obj, in.Annotations); err != nil {
-			return "", err
-		}
-		return Of(in.Inputs)
+		object, err := Object(obj, in.annotations)
+		return Of([]Part{{OfObject, "", object}, {OfContent, "roles", in.content}}), err
 	}
 	tests := []struct {
 		name       string
@@ -61,10 +59,9 @@ func TestOf_ChangesExactlyWithTheInputs(t *testing.T) {
 		{"labels", custom(), custom(meta("labels", nil)), in, in, true},
 		{"annotations", custom(), custom(meta("annotations", nil)), in, in, true},
 		{"annotations that count", custom(), custom(meta("annotations", nil)),
-			inputs{Annotations: true}, inputs{Annotations: true}, false},
+			inputs{annotations: true}, inputs{annotations: true}, false},
 		{"uid", custom(), custom(meta("uid", "v")), in, in, false},
-		{"content", custom(), custom(), in, inputs{Inputs: Inputs{Content: "d", Settings: in.Settings}}, false},
-		{"settings", custom(), custom(), in, inputs{Inputs: Inputs{Content: "c", Settings: map[string]any{"vars": map[string]any{"a": 2}}}}, false},
+		{"content", custom(), custom(), in, inputs{content: "d"}, false},
 		{"labels of an object without generation", plain(), plain(meta("labels", nil)), in, in, false},
 		{"annotations of an object without generation", plain(), plain(meta("annotations", nil)), in, in, false},
 		{"bookkeeping of an object without generation", plain(), plain(meta("resourceVersion", "6"), meta("managedFields", nil)), in, in, true},
@@ -197,6 +194,21 @@ func TestDigest_MissingAndOddFilesAreStates(t *testing.T) {
 	present, err := c.Digest(t.Context(), roots)
 	if err != nil || present == missing {
 		t.Errorf("digest %q (%v), want another than %q", present, err, missing)
+	}
+}
+
+// Sixteen bits of a password are enough to see that it is another one, and too few to try others by.
+func TestDigest_OfAPasswordTellsLittle(t *testing.T) {
+	dir := t.TempDir()
+	roots := Roots{Passwords: []string{filepath.Join(dir, "password")}}
+	sums := map[string]bool{}
+	for i := range 1000 {
+		write(t, dir, "password", strconv.Itoa(i))
+		var c Contents
+		sums[must.Get(c.Digest(t.Context(), roots))(t)] = true
+	}
+	if n := len(sums); n < 2 || n == 1000 {
+		t.Errorf("1000 passwords have %d digests", n)
 	}
 }
 

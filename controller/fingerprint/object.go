@@ -9,26 +9,6 @@ import (
 	"maps"
 )
 
-// Inputs are what a run depends on.
-type Inputs struct {
-	// Object is the digest of the object, as [Object] returns it.
-	Object string
-	// Content is the digest of the role or playbook and all that it uses.
-	Content string
-	// Settings is anything else that changes a run: vars, switches, arguments.
-	// It must marshal to JSON.
-	Settings any
-}
-
-// Of is the fingerprint of a run with in.
-func Of(in Inputs) (string, error) {
-	h := sha256.New()
-	if err := encode(h, in); err != nil {
-		return "", fmt.Errorf("fingerprint of the settings: %w", err)
-	}
-	return hex.EncodeToString(h.Sum(nil)[:16]), nil
-}
-
 // Object is the digest of what is [Relevant] of an object.
 func Object(object map[string]any, annotations bool) (string, error) {
 	h := sha256.New()

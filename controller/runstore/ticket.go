@@ -24,8 +24,8 @@ type Ticket struct {
 	Namespace, Name      string
 	UID                  string
 
-	Generation  int64
-	Fingerprint string
+	Generation          int64
+	Fingerprint, Inputs string
 	// Deleting is true for a finalizer run.
 	Deleting bool
 }

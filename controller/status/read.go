@@ -107,7 +107,7 @@ func Recorded(st map[string]any) map[string]any {
 
 // runFields are those of a run that are read.
 func runFields() []string {
-	return []string{"id", "cause", "generation", "fingerprint", "started", "finished", "result", "reason", "requeueAfter", "wait", "attempts"}
+	return []string{"id", "cause", "trigger", "generation", "fingerprint", "inputs", "started", "finished", "result", "reason", "requeueAfter", "wait", "attempts"}
 }
 
 // waitFields are those of a wait.
@@ -127,6 +127,8 @@ var (
 	uuidForm        = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 	causeForm       = regexp.MustCompile(`^[a-z_]{1,32}$`)
 	fingerprintForm = regexp.MustCompile(`^([0-9a-f]{32})?$`)
+	triggerForm     = regexp.MustCompile(`^[^\pC]{1,256}$`)
+	inputsForm      = regexp.MustCompile(`^[A-Za-z0-9+/]{1,1000}$`)
 	reasonForm      = regexp.MustCompile(`^[A-Za-z]{1,64}$`)
 	tokenForm       = regexp.MustCompile(`^[!-~]{1,64}$`)
 )
@@ -159,6 +161,14 @@ func (f *fields) text(field string, form *regexp.Regexp) string {
 	return s
 }
 
+// optional is text of a field that may be missing.
+func (f *fields) optional(field string, form *regexp.Regexp) string {
+	if _, there := f.m[field]; !there {
+		return ""
+	}
+	return f.text(field, form)
+}
+
 func (f *fields) integer(field string, most int64) int64 {
 	n, ok := wholeNumber(f.m[field])
 	f.bad = f.bad || !ok || n < 0
@@ -179,6 +189,7 @@ func readRun(v any) (Run, bool) {
 	f := fields{m: m}
 	r := Run{
 		ID: f.text("id", uuidForm), Cause: f.text("cause", causeForm), Generation: f.integer("generation", math.MaxInt64),
+		Trigger: f.optional("trigger", triggerForm), Inputs: f.optional("inputs", inputsForm),
 		Fingerprint: f.text("fingerprint", fingerprintForm), Reason: f.text("reason", reasonForm),
 		Started: f.time("started"), Finished: f.time("finished"),
 		Result: Result(f.text("result", reasonForm)),
@@ -258,7 +269,7 @@ func readActive(v any) (Active, bool) {
 	f := fields{m: m}
 	a := Active{
 		ID: f.text("id", uuidForm), Cause: f.text("cause", causeForm), Generation: f.integer("generation", math.MaxInt64),
-		Started: f.time("started"),
+		Trigger: f.optional("trigger", triggerForm), Started: f.time("started"),
 	}
 	if f.bad {
 		return Active{}, false

@@ -75,6 +75,8 @@ func TestRead_RejectsWhatIsNotOfItsForm(t *testing.T) {
 		partLast: {
 			"": odd, "id": slices.Concat(odd, paths), "cause": append(odd[:8:8], `"Created"`, `"a b"`, `"`+strings.Repeat("a", 33)+`"`),
 			"generation":  slices.DeleteFunc(slices.Clone(odd), func(v string) bool { return v == "5" }),
+			"trigger":     append(odd[:7:7], `"a\nb"`, `"`+strings.Repeat("a", 257)+`"`, `"\u202e"`),
+			"inputs":      append(odd[:8:8], `"a-b"`, `"AA=="`, `"`+strings.Repeat("a", 1001)+`"`),
 			"fingerprint": append(odd[:6:6], `"x"`, `"`+strings.Repeat("a", 33)+`"`, `"`+strings.ToUpper(someFingerprint)+`"`),
 			"started":     slices.Concat(odd, times), "finished": slices.Concat(odd, times),
 			"result": append(slices.Clone(odd), `"Great"`), "reason": append(odd[:8:8], `"a b"`, `"../x"`, `"`+strings.Repeat("a", 65)+`"`),
@@ -83,7 +85,7 @@ func TestRead_RejectsWhatIsNotOfItsForm(t *testing.T) {
 			"attempts":     slices.DeleteFunc(slices.Clone(odd), func(v string) bool { return v == "5" }),
 		},
 		partActive: {
-			"": odd, "id": slices.Concat(odd, paths), "cause": odd[:8],
+			"": odd, "id": slices.Concat(odd, paths), "cause": odd[:8], "trigger": odd[:7],
 			"generation": slices.DeleteFunc(slices.Clone(odd), func(v string) bool { return v == "5" }), "started": slices.Concat(odd, times),
 		},
 		partHandled:    {"": append(slices.DeleteFunc(slices.Clone(odd), func(v string) bool { return v == `"x"` }), `"a b"`, `"a\n"`, `"é"`, `"`+strings.Repeat("a", 65)+`"`)},

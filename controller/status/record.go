@@ -43,12 +43,14 @@ const (
 type Run struct {
 	// ID is the run's identifier and the name of its artifacts: a UUID.
 	ID string
-	// Cause says why it ran: created, changed, content, period, ….
-	Cause string
+	// Cause says why it ran: created, changed, content, period, …, and Trigger what has
+	// caused it, at most [MaxTrigger] bytes; empty where there is no more to say.
+	Cause, Trigger string
 	// Generation is the object's generation that it ran for.
 	Generation int64
-	// Fingerprint identifies its inputs.
-	Fingerprint string
+	// Fingerprint identifies its inputs. Inputs is what is kept of each of them, as package
+	// fingerprint packs it, for saying later which have changed; empty where that is not known.
+	Fingerprint, Inputs string
 	// Started and Finished enclose it; microseconds are kept.
 	Started, Finished time.Time
 	Result            Result
@@ -85,6 +87,9 @@ type Run struct {
 	Localhost Counts
 	Completed time.Time
 }
+
+// MaxTrigger is how long the text of a trigger is at most, in bytes.
+const MaxTrigger = 256
 
 // MaxWait is the longest time to wait.
 const MaxWait = 7 * 24 * time.Hour
@@ -126,9 +131,9 @@ type Task struct {
 
 // Active is the record of the run in progress: status.ansible.activeRun.
 type Active struct {
-	ID, Cause  string
-	Generation int64
-	Started    time.Time
+	ID, Cause, Trigger string
+	Generation         int64
+	Started            time.Time
 	// Task, TasksStarted and Counts are the progress so far.
 	Task         Task
 	TasksStarted int64
@@ -145,6 +150,10 @@ func (r Run) encode() map[string]any {
 		"duration": r.Finished.Sub(r.Started).Round(time.Millisecond).String(),
 		"result":   string(r.Result), "reason": r.Reason,
 		"counts": r.Counts.encode(),
+	}
+	putTrigger(m, r.Trigger)
+	if inputsForm.MatchString(r.Inputs) { // it may come from a disk
+		m["inputs"] = r.Inputs
 	}
 	if r.Message != "" {
 		m["message"] = r.Message
@@ -179,12 +188,19 @@ func (a Active) encode() map[string]any {
 		"id": a.ID, "cause": a.Cause, "generation": a.Generation,
 		"started": a.Started.UTC().Format(timeLayout),
 	}
+	putTrigger(m, a.Trigger)
 	if a.TasksStarted > 0 {
 		m["task"] = a.Task.encode()
 		m["tasksStarted"] = a.TasksStarted
 		m["counts"] = a.Counts.encode()
 	}
 	return m
+}
+
+func putTrigger(m map[string]any, trigger string) {
+	if triggerForm.MatchString(trigger) && len(trigger) <= MaxTrigger {
+		m["trigger"] = trigger
+	}
 }
 
 func (w Wait) encode() map[string]any {

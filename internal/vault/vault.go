@@ -56,6 +56,17 @@ func New(arguments string, lookupEnv func(string) (string, bool)) *Vault {
 	return &Vault{sources: sourcesOf(args, lookupEnv), files: files, roots: map[string]scan{}, plain: map[[sha256.Size]byte]string{}}
 }
 
+// Files are those from which passwords are read, and those of variables that the arguments name.
+func (v *Vault) Files() (passwords, variables []string) {
+	if v == nil {
+		return nil, nil
+	}
+	for _, s := range v.sources {
+		passwords = append(passwords, s.path)
+	}
+	return passwords, v.files
+}
+
 // Values returns the plain values of all vault texts in files and below
 // directories, except hidden ones, and in files of variables that the arguments
 // name. It returns none if no password is configured. If some values cannot be

@@ -14,7 +14,8 @@ type Inputs struct {
 	// though they would not by default, and those of a pattern after "-" do not. The
 	// last pattern that matches wins.
 	Env []string
-	// Files are absolute patterns of [filepath.Match] for files and directories.
+	// Files are absolute patterns of [filepath.Match] for files and directories. Those of a
+	// pattern after "-" do not count where the content names them.
 	Files []string
 }
 
@@ -26,7 +27,7 @@ func inputsFields() []field[Inputs] {
 			setInputsEnv},
 		{Field{"files", typeList, "[]", false,
 			"Files and directories whose change starts a run, beside the role or playbook: absolute paths or patterns such as " +
-				"/etc/app/*."},
+				"/etc/app/*, and with a - before them those that do not, though the role or playbook names them."},
 			setInputsFiles},
 	}
 }
@@ -53,10 +54,14 @@ func setInputsFiles(c *decoding, in *Inputs, a at) {
 		if !ok {
 			return
 		}
-		if _, err := filepath.Match(pattern, ""); err != nil || !filepath.IsAbs(pattern) {
+		path, not := strings.CutPrefix(pattern, "-")
+		if _, err := filepath.Match(path, ""); err != nil || !filepath.IsAbs(path) {
 			c.error(element, fmt.Sprintf("%q is no absolute path and no pattern of one", excerpt(pattern)), `write for example "/etc/app/*"`)
 			return
 		}
-		in.Files = append(in.Files, filepath.Clean(pattern))
+		if path = filepath.Clean(path); not {
+			path = "-" + path
+		}
+		in.Files = append(in.Files, path)
 	})
 }

@@ -275,7 +275,7 @@ func TestLoad_Problems(t *testing.T) {
 		"secretVars index":   {text: watch("  secretVars: ['users[0].token']"), want: []string{`4:16: error: [0].secretVars[0]: "users[0].token" is no path to a variable; write nothing but keys with dots between them: all that is below a path counts, and a list on the way means each of its elements`}, strict: 1},
 		"rollout":            {text: watch(`  rollout: {maxParallel: 2, interval: "10s", stopOnFailures: 3}`)},
 		"rollout negative":   {text: watch("  rollout: {maxParallel: -1}"), want: []string{`4:26: error: [0].rollout.maxParallel: the number -1 is negative; write 0 for no limit`}, strict: 1},
-		"inputs":             {text: watch("  inputs: {env: [APP_*, -APP_BUILD_*], files: [/etc/app/*]}")},
+		"inputs":             {text: watch("  inputs: {env: [APP_*, -APP_BUILD_*], files: [/etc/app/*, -/etc/app/noise]}")},
 		"inputs env":         {text: watch("  inputs: {env: [A=b]}"), want: []string{`4:18: error: [0].inputs.env[0]: "A=b" is no name of an environment variable and no pattern of names; write for example "APP_*", or "-APP_BUILD_*" for variables that do not count`}, strict: 1},
 		"inputs files":       {text: watch("  inputs: {files: [app/*]}"), want: []string{`4:20: error: [0].inputs.files[0]: "app/*" is no absolute path and no pattern of one; write for example "/etc/app/*"`}, strict: 1},
 		"secretVars text":    {text: watch("  secretVars: a.b"), want: []string{`4:15: error: [0].secretVars: "a.b" is not a list; write a list: "- " before each element`}, strict: 1},

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -14,7 +16,7 @@ func TestRestart_ChangedContentRunsEveryObjectOnce(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	k := s.kind()
-	const tasks = "- name: Say it\n  ansible.builtin.debug:\n    msg: done\n"
+	const tasks = "- rolewright.operator.trigger_info:\n  register: why\n- rolewright.operator.status: {fields: {why: '{{ why.trigger }}'}}\n"
 	s.role("one", tasks)
 	s.write("play.yml", "- hosts: localhost\n  gather_facts: false\n  roles:\n    - one\n")
 	s.write("mounted/vars.yml", "a: 1\n")
@@ -30,16 +32,17 @@ func TestRestart_ChangedContentRunsEveryObjectOnce(t *testing.T) {
 	o.stop()
 
 	changes := []struct {
-		name string
-		make func()
-		ran  int // how many objects run again
+		name           string
+		make           func()
+		ran            int // how many objects run again
+		cause, trigger string
 	}{
-		{"role", func() { s.role("one", tasks+"# changed\n") }, len(names)},
-		{"environment", func() { s.env = append(s.env, "DEFAULT_TEA_VERSION=2") }, len(names)},
-		{"file of inputs", func() { s.write("mounted/vars.yml", "a: 2\n") }, len(names)},
+		{"role", func() { s.role("one", tasks+"# changed\n") }, len(names), "content", "content: roles and playbooks"},
+		{"environment", func() { s.env = append(s.env, "DEFAULT_TEA_VERSION=2") }, len(names), "environment", "environment: DEFAULT_TEA_VERSION"},
+		{"file of inputs", func() { s.write("mounted/vars.yml", "a: 2\n") }, len(names), "content", "files: " + s.dir + "/mounted/*"},
 		{"place", func() {
 			s.env = append(s.env, "HOSTNAME=another-pod", "TEA_SERVICE_HOST=10.0.0.7", "TEA_PORT=tcp://10.0.0.7:80")
-		}, 0},
+		}, 0, "", ""},
 	}
 	for _, change := range changes {
 		before := len(s.runs())
@@ -53,7 +56,11 @@ func TestRestart_ChangedContentRunsEveryObjectOnce(t *testing.T) {
 				return nil
 			})
 			for _, name := range names {
-				k.await(name, "run for the new content", func(o object) bool { return o.ready() && o.lastRun().Cause == "content" })
+				is := k.await(name, "run for the changed "+change.name, func(o object) bool { return o.ready() && o.lastRun().Cause == change.cause })
+				why, _, _ := unstructured.NestedString(is.Object, "status", "why")
+				if is.lastRun().Trigger != change.trigger || why != change.trigger {
+					t.Errorf("%s: the status says %q and the role is told %q, want %q", change.name, is.lastRun().Trigger, why, change.trigger)
+				}
 			}
 		}
 		o.awaitDecided(k, len(names)-change.ran)

@@ -35,6 +35,12 @@ cause:
   description: Why it was started, in the words of C(status.ansible.lastRun.cause).
   returned: always
   type: str
+trigger:
+  description:
+    - "What has caused it, where that can be named, such as C(environment: DEFAULT_TEA_VERSION) or C(configmaps tea/one was changed)."
+    - The text is for people, as in C(status.ansible.lastRun.trigger). It is empty where there is no more to say.
+  returned: always
+  type: str
 generation:
   description: The generation of the object that the run is for.
   returned: always
@@ -59,7 +65,8 @@ def main() -> None:
     about = answer_or_fail(module, lambda run: run.about())
     of = about.get("object") or {}
     module.exit_json(
-        changed=False, run_id=about.get("runID"), cause=about.get("cause"), generation=about.get("generation"), attempt=about.get("attempt"),
+        changed=False, run_id=about.get("runID"), cause=about.get("cause"), trigger=about.get("trigger") or "",
+        generation=about.get("generation"), attempt=about.get("attempt"),
         object={"api_version": of.get("apiVersion"), "kind": of.get("kind"), "namespace": of.get("namespace"), "name": of.get("name"),
                 "uid": of.get("uid")})
 

@@ -1,0 +1,61 @@
+package controller
+
+import (
+	"errors"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// namedFiles decides which of the files that a role or playbook names literally are
+// inputs of its runs.
+type namedFiles struct {
+	// without are the patterns of the watch: those after "-" leave files out.
+	without []string
+	// within are directories that count whole.
+	within []string
+	// mayWrite tells whether the operator may write a file or put another one in its
+	// place. What a run may write itself must not start the next run.
+	mayWrite func(path string) bool
+}
+
+func (n namedFiles) counts(path string) bool {
+	for _, dir := range n.within {
+		if path == dir || strings.HasPrefix(path, dir+"/") {
+			return false
+		}
+	}
+	for _, pattern := range n.without {
+		pattern, not := strings.CutPrefix(pattern, "-")
+		if match, _ := filepath.Match(pattern, path); match && not { // patterns were checked when they were read
+			return false
+		}
+	}
+	return !isOfThePlace(path) && !n.mayWrite(path)
+}
+
+// isOfThePlace are files that say where the operator runs, that change by themselves, or
+// that are for a while only: a restart must not run every object.
+func isOfThePlace(path string) bool {
+	switch path {
+	case "/etc/hostname", "/etc/hosts", "/etc/resolv.conf", "/etc/machine-id", "/etc/mtab":
+		return true
+	}
+	for _, dir := range []string{"/proc/", "/sys/", "/dev/", "/run/", "/tmp/", "/var/run/", "/var/tmp/", "/var/log/"} {
+		if strings.HasPrefix(path+"/", dir) {
+			return true
+		}
+	}
+	return false
+}
+
+// mayWrite tells whether this process may write a file, or make or replace it.
+func mayWrite(path string) bool {
+	err := unix.Access(path, unix.W_OK)
+	for errors.Is(err, unix.ENOENT) && path != "/" {
+		path = filepath.Dir(path)
+		err = unix.Access(path, unix.W_OK)
+	}
+	return err == nil || unix.Access(filepath.Dir(path), unix.W_OK) == nil
+}
