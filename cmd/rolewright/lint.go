@@ -15,7 +15,6 @@ import (
 
 	"github.com/rolewright/rolewright/controller/extravars"
 	"github.com/rolewright/rolewright/internal/lint"
-	"github.com/rolewright/rolewright/internal/migrate"
 	"github.com/rolewright/rolewright/internal/scaffold"
 	"github.com/rolewright/rolewright/internal/version"
 	"github.com/rolewright/rolewright/internal/watches"
@@ -67,33 +66,6 @@ a pull request, which is the default where GITHUB_ACTIONS is true.`,
 	completeFlag(cmd, "output", fixed(outputText, outputJSON, outputSARIF, outputGitHub))
 	return cmd
 }
-
-func newExplainCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:     "explain RULE",
-		Short:   "Explain a rule of lint or migrate report",
-		Example: "  rolewright explain RW103",
-		Args:    oneArgument("give the ID of a rule, such as RW103"),
-		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			var ids []string
-			for _, r := range explainedRules() {
-				ids = append(ids, r.ID+"\t"+r.Title)
-			}
-			return ids, cobra.ShellCompDirectiveNoFileComp
-		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			text, err := lint.Explain(explainedRules(), args[0])
-			if err != nil {
-				return usage(err)
-			}
-			_, err = io.WriteString(cmd.OutOrStdout(), text)
-			return err
-		},
-	}
-}
-
-// explainedRules are those of all commands that have findings.
-func explainedRules() []lint.Rule { return append(lint.Rules(), migrate.LintRules()...) }
 
 func (o *lintOptions) run(cmd *cobra.Command) error {
 	if !slices.Contains([]string{outputText, outputJSON, outputSARIF, outputGitHub}, o.output) {

@@ -140,3 +140,14 @@ func (c *conditions) write(st map[string]any) {
 		st["conditions"] = c.list
 	}
 }
+
+// IsStalled tells whether the status of an object says that a failed run is not repeated.
+func IsStalled(object map[string]any) bool {
+	list, _ := mapAt(object, "status")["conditions"].([]any)
+	for _, item := range list {
+		if c, ok := item.(map[string]any); ok && c["type"] == Stalled {
+			return c["status"] == "True"
+		}
+	}
+	return false
+}

@@ -45,6 +45,13 @@ func TestStall_UntilAnInputChanges(t *testing.T) {
 		t.Errorf("cancelled run = %+v", last)
 	}
 
+	for name, want := range map[string]string{"incomplete": "RoleNotFound", "slow": "Cancelled"} {
+		out := s.tool(0, "explain", strings.ToLower(kinds[name].gvk.Kind)+"/it", "-n", s.namespace)
+		if !strings.Contains(out, "stalled after a failure ("+want+")") || !strings.Contains(out, "created") {
+			t.Errorf("explanation of %s:\n%s", name, out)
+		}
+	}
+
 	// All this time there was no other run.
 	for name, o := range map[string]object{"incomplete": incomplete, "picky": picky, "slow": slow} {
 		if ran := s.runs(o); len(ran) != 1 {

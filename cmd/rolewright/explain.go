@@ -1,0 +1,207 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/rolewright/rolewright/controller"
+	"github.com/rolewright/rolewright/internal/lint"
+	"github.com/rolewright/rolewright/internal/migrate"
+	"github.com/rolewright/rolewright/internal/watches"
+)
+
+// explainOptions are the settings of explain: those of run of which it needs to know.
+type explainOptions struct {
+	runOptions
+
+	namespace, output string
+}
+
+func newExplainCommand() *cobra.Command {
+	var o explainOptions
+	cmd := &cobra.Command{
+		Use:   "explain RULE|KIND/NAME",
+		Short: "Explain a rule, or why an object ran and when it runs next",
+		Long: `Explain a rule of lint or migrate report.
+
+Or explain an object of a watched kind: why it ran last, whether a run is in progress,
+when the next one is due and why, and what holds it back. It reads the object and
+the watches file, so run it in the operator's Pod or in its project. Whether the
+role or the environment of the operator has changed, and how many runs wait, only
+the operator knows: see its log and metrics.`,
+		Example: `  rolewright explain RW103
+  kubectl exec deploy/operator -- rolewright explain memcached/sample -n default`,
+		Args: oneArgument("give the ID of a rule, such as RW103, or an object, such as memcached/sample"),
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			var ids []string
+			for _, r := range explainedRules() {
+				ids = append(ids, r.ID+"\t"+r.Title)
+			}
+			return ids, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if strings.Contains(args[0], "/") {
+				return o.run(cmd, args[0])
+			}
+			text, err := lint.Explain(explainedRules(), args[0])
+			if err != nil {
+				return usage(err)
+			}
+			_, err = io.WriteString(cmd.OutOrStdout(), text)
+			return err
+		},
+	}
+	fs := cmd.Flags()
+	o.bindReconcile(pflag.NewFlagSet("", pflag.ContinueOnError)) // for their defaults
+	fs.StringVarP(&o.namespace, "namespace", "n", "", "The namespace of the object. The default is WATCH_NAMESPACE, or the namespace of the kubeconfig.")
+	fs.StringVarP(&o.output, "output", "o", outputText, "How to print the explanation of an object: text or json.")
+	fs.StringVar(&o.watchesFile, "watches-file", "./watches.yaml", "The file that says which kinds are watched.")
+	fs.DurationVar(&o.reconcilePeriod, "reconcile-period", o.reconcilePeriod, "The --reconcile-period of the operator.")
+	fs.DurationVar(&o.retryMin, "retry-min", o.retryMin, "The --retry-min of the operator.")
+	fs.DurationVar(&o.retryMax, "retry-max", o.retryMax, "The --retry-max of the operator.")
+	return cmd
+}
+
+// explainedRules are those of all commands that have findings.
+func explainedRules() []lint.Rule { return append(lint.Rules(), migrate.LintRules()...) }
+
+// run explains an object, given as KIND/NAME.
+func (o *explainOptions) run(cmd *cobra.Command, object string) error {
+	if err := checkOutput(o.output); err != nil {
+		return err
+	}
+	kind, name, _ := strings.Cut(object, "/")
+	watched, err := o.loadWatches(logr.Discard())
+	if err != nil {
+		return usage(err)
+	}
+	w, err := kindOf(watched, kind)
+	if err != nil {
+		return usage(fmt.Errorf("%s: %w", o.watchesFile, err))
+	}
+	obj, err := o.read(cmd.Context(), w, name)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	e := controller.Explain(obj, w, controller.Options{
+		ReconcilePeriod: o.reconcilePeriod, RetryMin: o.retryMin, RetryMax: o.retryMax,
+	}, now)
+	if o.output == outputJSON {
+		return printJSON(cmd.OutOrStdout(), e)
+	}
+	return printExplanation(cmd.OutOrStdout(), obj, e, now)
+}
+
+// kindOf is the watch of a kind, in any case.
+func kindOf(watched []watches.Watch, kind string) (watches.Watch, error) {
+	var kinds []string
+	for _, w := range watched {
+		if strings.EqualFold(w.GVK.Kind, kind) {
+			return w, nil
+		}
+		kinds = append(kinds, w.GVK.Kind)
+	}
+	return watches.Watch{}, fmt.Errorf("there is no watch of %q; there are watches of %s", kind, strings.Join(kinds, ", "))
+}
+
+func (o *explainOptions) read(ctx context.Context, w watches.Watch, name string) (*unstructured.Unstructured, error) {
+	found, err := findCluster(os.LookupEnv)
+	if err != nil {
+		return nil, unreachable(err)
+	}
+	var namespaces []string
+	if ns := cmp.Or(o.namespace, os.Getenv(envWatchNamespace)); ns != "" {
+		namespaces = strings.Split(ns, ",")
+	}
+	objects, err := newApplier(found, namespaces)
+	if err != nil {
+		return nil, unreachable(err)
+	}
+	obj := &unstructured.Unstructured{}
+	obj.SetGroupVersionKind(w.GVK)
+	namespaced, err := objects.client.IsObjectNamespaced(obj)
+	if err != nil {
+		return nil, unreachable(err)
+	}
+	key := types.NamespacedName{Name: name}
+	if namespaced {
+		key.Namespace = objects.namespace
+	}
+	err = objects.client.Get(ctx, key, obj)
+	if apierrors.IsNotFound(err) {
+		return nil, usage(fmt.Errorf("%w; name its namespace with -n", err))
+	}
+	if err != nil {
+		return nil, unreachable(err)
+	}
+	return obj, nil
+}
+
+func printExplanation(out io.Writer, obj *unstructured.Unstructured, e controller.Explanation, now time.Time) error {
+	tab := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	line := func(what, format string, args ...any) {
+		_, _ = fmt.Fprintf(tab, "%s\t%s\n", what, fmt.Sprintf(format, args...))
+	}
+	line("object", "%s/%s, generation %d", obj.GetKind(), obj.GetName(), obj.GetGeneration())
+	why := func(r *controller.ExplainedRun) string {
+		if r.Trigger == "" {
+			return r.Cause
+		}
+		return r.Cause + " (" + r.Trigger + ")"
+	}
+	if last := e.Last; last != nil {
+		line("last run", "%s, ended %s ago after %s", last.ID, age(now, *last.Finished), last.Finished.Sub(last.Started).Round(time.Millisecond))
+		line("  why", "%s; generation %d", why(last), last.Generation)
+		result := last.Result
+		if last.Reason != last.Result {
+			result += ": " + last.Reason
+		}
+		if last.Task != "" {
+			result += ", at " + last.Task
+		}
+		if last.Attempts > 1 {
+			result += fmt.Sprintf("; %d failures in a row", last.Attempts)
+		}
+		line("  result", "%s", result)
+	} else {
+		line("last run", "none is recorded")
+	}
+	if e.Active != nil {
+		line("in progress", "%s, since %s; why: %s", e.Active.ID, age(now, e.Active.Started), why(e.Active))
+	}
+	switch {
+	case e.At != nil && !e.At.After(now):
+		line("next run", "is due: %s. If it does not start, see the operator's log, and rolewright_runs_waiting", e.Cause)
+	case e.At != nil:
+		line("next run", "in %s (%s): %s", age(*e.At, now), e.At.UTC().Format(time.RFC3339), e.Cause)
+	case e.Cause != "":
+		line("next run", "%s, but is held", e.Cause)
+	default:
+		line("next run", "by a change only")
+	}
+	for _, held := range e.Held {
+		line("held", "%s", held)
+	}
+	for _, w := range e.Warnings {
+		line("warning", "%s", w)
+	}
+	return tab.Flush()
+}
+
+// age is the time from one moment to another, as people read it.
+func age(now, then time.Time) string { return duration.HumanDuration(now.Sub(then)) }

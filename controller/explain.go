@@ -1,0 +1,106 @@
+package controller
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/watches"
+)
+
+// Explanation says why an object ran last, and when it runs next, by what stands in the
+// object and in its watch. Whether the role or the environment of the operator has changed
+// since, and how many runs wait, they do not say.
+type Explanation struct {
+	// Last is the run that ended last, and Active the one in progress; nil if there is none.
+	Last   *ExplainedRun `json:"lastRun,omitempty"`
+	Active *ExplainedRun `json:"activeRun,omitempty"`
+	// Cause is why the next run starts, and At when it is due; empty and nil if only an event
+	// starts one.
+	Cause string     `json:"nextCause,omitempty"`
+	At    *time.Time `json:"nextRun,omitempty"`
+	// Held are the reasons why no run starts though there is a cause, or may soon be one.
+	Held []string `json:"held,omitempty"`
+	// Warnings are annotations that are not followed, and parts of the status that are not
+	// as the operator writes them.
+	Warnings []string `json:"warnings,omitempty"`
+}
+
+// ExplainedRun is a run as its object records it.
+type ExplainedRun struct {
+	ID         string     `json:"id"`
+	Cause      string     `json:"cause"`
+	Trigger    string     `json:"trigger,omitempty"`
+	Generation int64      `json:"generation"`
+	Started    time.Time  `json:"started"`
+	Finished   *time.Time `json:"finished,omitempty"`
+	Result     string     `json:"result,omitempty"`
+	Reason     string     `json:"reason,omitempty"`
+	Attempts   int64      `json:"attempts,omitempty"`
+	Task       string     `json:"task,omitempty"`
+}
+
+// Explain explains an object of a watch. opts has the period and the retries of the flags.
+func Explain(obj *unstructured.Unstructured, w watches.Watch, opts Options, now time.Time) Explanation {
+	r := &reconciler{watch: w, gvk: w.GVK, opts: &opts, res: resource{hasStatus: true}}
+	record := r.record(obj)
+	set, warnings := r.settingsOf(obj)
+	e := Explanation{Warnings: warnings}
+	for _, part := range record.Rejected {
+		e.Warnings = append(e.Warnings, "status.ansible."+part+" is not as the operator writes it, and is ignored")
+	}
+	s := situation{
+		last: record.Last, deleting: obj.GetDeletionTimestamp() != nil, generation: obj.GetGeneration(), period: set.period,
+		retry: retryOf(w.Retry, opts.RetryMin, opts.RetryMax), paused: set.paused, requested: set.requested,
+	}
+	if last := record.Last; last != nil {
+		e.Last = &ExplainedRun{
+			ID: last.ID, Cause: last.Cause, Trigger: last.Trigger, Generation: last.Generation, Started: last.Started,
+			Finished: &last.Finished, Result: string(last.Result), Reason: last.Reason, Attempts: last.Attempts,
+		}
+		if last.FailedTask != nil {
+			e.Last.Task = last.FailedTask.Path
+		}
+		observed, _, _ := unstructured.NestedInt64(obj.Object, "status", "observedGeneration")
+		if last.Generation == s.generation || observed == s.generation {
+			s.fingerprint = last.Fingerprint
+		} // else the spec has changed
+		last.Permanent = status.IsStalled(obj.Object)
+	}
+	if a := record.Active; a != nil {
+		e.Active = &ExplainedRun{ID: a.ID, Cause: a.Cause, Trigger: a.Trigger, Generation: a.Generation, Started: a.Started, Task: a.Task.Path}
+	}
+	e.plan(s, r.waits(obj), now)
+	return e
+}
+
+// plan says what the operator decides of s.
+func (e *Explanation) plan(s situation, waits bool, now time.Time) {
+	if s.deleting && !waits {
+		e.Held = append(e.Held, "it is being deleted, and waits for finalizers of others only")
+		return
+	}
+	p := decide(now, s)
+	switch {
+	case p.held != "":
+		e.Cause = string(p.held)
+		until := "until its annotation goes"
+		if s.paused.Before(forEver()) {
+			until = "until " + s.paused.UTC().Format(time.RFC3339)
+		}
+		e.Held = append(e.Held, "it is paused, "+until)
+	case p.cause != "":
+		e.Cause, e.At = string(p.cause), &now
+	case s.last != nil && s.last.Wait != nil:
+		e.Cause = string(causeWaited)
+		e.Held = append(e.Held, "it "+s.last.Wait.String())
+	case s.last != nil && s.stalled():
+		e.Held = append(e.Held, fmt.Sprintf("it is stalled after a failure (%s): change the object or the role, or ask for a run", s.last.Reason))
+	case p.wait > 0:
+		at := now.Add(p.wait)
+		_, why := s.next()
+		e.Cause, e.At = string(why), &at
+	}
+}

@@ -1,0 +1,72 @@
+package controller
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/watches"
+	"github.com/rolewright/rolewright/test/must"
+)
+
+// What is explained of a status is what the operator decides of it.
+func TestExplain_SaysWhatIsDecided(t *testing.T) {
+	now := time.Date(2026, 5, 6, 18, 0, 0, 0, time.UTC)
+	run := status.Run{
+		ID: "11111111-1111-1111-1111-111111111111", Cause: "environment", Trigger: "environment: A", Generation: 2, Fingerprint: strings.Repeat("ab", 16),
+		Started: now.Add(-time.Minute), Finished: now.Add(-30 * time.Second), Result: status.Succeeded, Reason: "Succeeded",
+	}
+	failed := run
+	failed.Result, failed.Reason, failed.Attempts = status.Failed, "TaskFailed", 3
+	stalls := failed
+	stalls.Permanent = true
+	for name, tc := range map[string]struct {
+		last        *status.Run
+		generation  int64
+		annotations map[string]any
+		cause       string
+		in          time.Duration // below zero for never
+		held        string
+	}{
+		"new":        {nil, 1, nil, "created", 0, ""},
+		"settled":    {&run, 2, nil, "period", time.Hour - 30*time.Second, ""},
+		"changed":    {&run, 3, nil, "changed", 0, ""},
+		"asked for":  {&run, 2, map[string]any{ownPrefix + "reconcile-at": "now"}, "manual", 0, ""},
+		"paused":     {&run, 3, map[string]any{ownPrefix + "paused": "true"}, "changed", -1, "paused"},
+		"no period":  {&run, 2, map[string]any{incumbentPrefix + "reconcile-period": "0s"}, "", -1, ""},
+		"repeated":   {&failed, 2, nil, "retry", 4*time.Minute - 30*time.Second, ""},
+		"stalled":    {&stalls, 2, nil, "", -1, "stalled after a failure (TaskFailed)"},
+		"was mended": {&stalls, 3, nil, "changed", 0, ""},
+	} {
+		obj := &unstructured.Unstructured{Object: map[string]any{
+			"metadata": map[string]any{"name": "it", "generation": tc.generation, "annotations": tc.annotations},
+		}}
+		if tc.last != nil {
+			next := time.Hour
+			if tc.last.Permanent {
+				next = 0
+			}
+			obj.Object["status"] = status.Conclude(nil, *tc.last, next, now)
+		}
+		period := time.Hour
+		e := Explain(obj, watches.Watch{ManageStatus: true, ReconcilePeriod: &period}, Options{RetryMin: time.Minute, RetryMax: time.Hour}, now)
+		must.Be(t, name+": cause", tc.cause, e.Cause)
+		if held := strings.Join(e.Held, "; "); !strings.Contains(held, tc.held) || tc.held == "" && held != "" {
+			t.Errorf("%s: held by %q", name, held)
+		}
+		switch {
+		case tc.in < 0:
+			if e.At != nil {
+				t.Errorf("%s: it runs at %s", name, e.At)
+			}
+		case e.At == nil || e.At.Sub(now) < tc.in || e.At.Sub(now) > tc.in+tc.in/5:
+			t.Errorf("%s: it runs at %v, want in %s", name, e.At, tc.in)
+		}
+		if tc.last != nil && (e.Last == nil || e.Last.Trigger != "environment: A") {
+			t.Errorf("%s: last run %+v", name, e.Last)
+		}
+	}
+}
