@@ -37,6 +37,7 @@ func (r *reconciler) endedRun(s *scope) status.Run {
 		run.Attempts = s.attempts() + 1
 	}
 	run.Warnings, run.Dependents = bounded(s.warnings), s.dependents
+	r.noteLoop(s, &run)
 	if why := s.mask.Withheld(); why != "" {
 		run.Warnings = append(run.Warnings, withheldBecause+why)
 	}

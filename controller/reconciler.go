@@ -89,6 +89,8 @@ type memory struct {
 	// asked is what the object was parked for last, unless a success has asked for
 	// nothing since; nil for nothing.
 	asked *asked
+	// loops is how many runs in a row changes by others have started.
+	loops int
 	// observed is the last generation that the status was brought to without a run.
 	observed int64
 	// held is the run that the status says a pause holds back; zero for none.

@@ -94,6 +94,8 @@ type situation struct {
 	deleting bool
 	// dependent is true if another client has changed what the object owns.
 	dependent bool
+	// loops is how many runs in a row such changes have started.
+	loops int
 	// fingerprint and generation are the current inputs'.
 	fingerprint string
 	generation  int64
@@ -200,8 +202,7 @@ func (s situation) next() (time.Time, cause) {
 	case last.Result == status.Failed:
 		delay, why = s.again()
 	case s.dependent && !s.deleting:
-		// At most so often: another controller may change back what a run does.
-		delay, why = minPeriod, causeDependent
+		delay, why = s.effectPause(), causeDependent
 	case last.Wait != nil:
 		return last.Finished.Add(minLook), causeWaited
 	case last.RequeueAfter > 0:

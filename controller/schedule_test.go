@@ -59,6 +59,8 @@ func TestDecide(t *testing.T) {
 		{"asked for and handled", situation{last: run(status.Succeeded, time.Hour, handled("a")), requested: "a"}, plan{}},
 		{"asked for while paused", situation{last: run(status.Succeeded, time.Hour), requested: "b", paused: forEver()}, plan{held: causeManual}},
 		{"asked for while the finalizer waits", situation{last: run(status.Failed, 0, finalizer, attempts(2)), requested: "b", deleting: true}, plan{cause: causeDeleted}},
+		{"a change by others", situation{last: run(status.Succeeded, 2*time.Second), dependent: true, loops: loopRuns - 1}, plan{cause: causeDependent}},
+		{"a change by others in a loop", situation{last: run(status.Succeeded, 2*time.Second), dependent: true, loops: loopRuns}, plan{wait: j(loopPause) - 2*time.Second}},
 		{"interrupted", situation{last: run(status.Interrupted, 0)}, plan{cause: causeInterrupted}},
 		{"failed, backoff not over", situation{last: run(status.Failed, time.Second, attempts(3))},
 			plan{wait: j(4*time.Second) - time.Second}},

@@ -155,6 +155,7 @@ func (r *reconciler) waits(obj *unstructured.Unstructured) bool {
 func (r *reconciler) situation(s *scope) situation {
 	return situation{
 		last: s.memory.last, deleting: s.deleting, dependent: r.objects.get(s.key).touched != "",
+		loops:       s.memory.loops,
 		fingerprint: s.fingerprint, environment: onlyEnvironment(s.changes()), generation: s.object.GetGeneration(),
 		period: s.settings.period, retry: retryOf(r.watch.Retry, r.opts.RetryMin, r.opts.RetryMax),
 		paused: s.settings.paused, requested: s.settings.requested, arrived: s.arrived, nextLook: s.memory.nextLook,

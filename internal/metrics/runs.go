@@ -33,6 +33,14 @@ func (r *Recorder) RunLost(gvk schema.GroupVersionKind) {
 	r.lost.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind).Inc()
 }
 
+// Loop counts a run of a loop.
+func (r *Recorder) Loop(gvk schema.GroupVersionKind) {
+	if r == nil {
+		return
+	}
+	r.loops.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind).Inc()
+}
+
 // TaskFailed counts a task that made a run fail, by its file:line. Names of
 // tasks are no labels: templates may put anything into them.
 func (r *Recorder) TaskFailed(gvk schema.GroupVersionKind, path string) {

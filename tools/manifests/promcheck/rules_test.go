@@ -66,6 +66,10 @@ func TestAlerts_FireWhenTheyShould(t *testing.T) {
 				"interrupted":  "rolewright_runs_total{kind=\"A\",reason=\"Succeeded\"} 0+1x120\nrolewright_runs_total{kind=\"A\",reason=\"Interrupted\"} 0+9x120",
 			},
 		},
+		"RolewrightLoop": {
+			map[string]string{"two": `rolewright_loops_total{kind="A"} 0x100 1 2x18`},
+			map[string]string{"none": `rolewright_loops_total{kind="A"} 0x120`},
+		},
 		"RolewrightRunsLost": {
 			map[string]string{"one": `rolewright_runs_lost_total{kind="A"} 0x100 1x19`, "before the first scrape": `rolewright_runs_lost_total{kind="A"} _x110 1x9`},
 			map[string]string{"none": `rolewright_runs_lost_total{kind="A"} 0x120`, "long ago": `rolewright_runs_lost_total{kind="A"} 1x120`},

@@ -1,0 +1,48 @@
+package controller
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/rolewright/rolewright/controller/status"
+)
+
+// A role and another controller that change the same object of a cluster back and forth run
+// for ever. After loopRuns runs in a row that changes by others have started, such changes
+// start one run each loopPause.
+const (
+	loopRuns  = 10
+	loopPause = 5 * time.Minute
+)
+
+// loops counts the successful runs in a row that changes by others have started: n before run,
+// which follows last.
+func loops(n int, last *status.Run, run status.Run) int {
+	switch {
+	case run.Cause != string(causeDependent) || run.Result != status.Succeeded:
+		return 0
+	case last != nil && run.Started.Sub(last.Finished) > 2*loopPause:
+		return 1
+	}
+	return n + 1
+}
+
+// effectPause is how long after a run a change by others starts the next one.
+func (s situation) effectPause() time.Duration {
+	if s.loops >= loopRuns {
+		return loopPause
+	}
+	return minPeriod // another controller may change back what a run does
+}
+
+// noteLoop counts the run that ended, and says in it where it is one of a loop.
+func (r *reconciler) noteLoop(s *scope, run *status.Run) {
+	s.memory.loops = loops(s.memory.loops, s.memory.last, *run)
+	if s.memory.loops < loopRuns {
+		return
+	}
+	run.Warnings = append(run.Warnings, fmt.Sprintf("it was run %d times in a row because of changes by others, the last one: %s. "+
+		"Changes by others start one run each %s now: find out who changes it back, or let the role leave those fields alone",
+		s.memory.loops, run.Trigger, loopPause))
+	r.metrics.Loop(r.gvk)
+}
