@@ -145,8 +145,6 @@ type dev struct {
 	// when all of it could be read last. Without a copy they are made of what lies there.
 	watched []watches.Watch
 	copy    *contentcopy.Copy
-	// broken are the files that cannot be read, with the reason.
-	broken map[string]error
 }
 
 func (o *devOptions) run(cmd *cobra.Command) error {
@@ -159,7 +157,7 @@ func (o *devOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	d := &dev{opts: o, console: console.New(cmd.OutOrStdout(), coloured(cmd.OutOrStdout()), time.Now), broken: map[string]error{}}
+	d := &dev{opts: o, console: console.New(cmd.OutOrStdout(), coloured(cmd.OutOrStdout()), time.Now)}
 	if d.watcher, err = filewatch.New(dir); err != nil {
 		return err
 	}
@@ -322,28 +320,17 @@ func (d *dev) changed(ctx context.Context, paths []string) (again bool) {
 	if len(content) == 0 || again || set == nil {
 		return again
 	}
-	for _, p := range content {
-		delete(d.broken, p)
-		if err := readable(p); err != nil {
-			d.broken[p] = err
-		}
-	}
-	for _, err := range d.broken {
-		d.console.Problem(err)
-	}
-	if len(d.broken) > 0 {
-		return false
-	}
-	d.console.Say("changed: %s", strings.Join(content, ", "))
-	if err := d.use(ctx, set); err != nil && ctx.Err() == nil {
+	if err := d.use(ctx, set, content); err != nil && ctx.Err() == nil {
 		d.console.Problem(err)
 	}
 	return false
 }
 
-// use has runs made of the content as it is now, and the objects looked at.
-func (d *dev) use(ctx context.Context, set *controller.Set) error {
+// use has runs made of the content as it is now, if it can be read, and the objects looked
+// at.
+func (d *dev) use(ctx context.Context, set *controller.Set, changed []string) error {
 	if d.copy == nil {
+		d.console.Say("changed: %s", strings.Join(changed, ", "))
 		set.ContentChanged()
 		return nil
 	}
@@ -351,9 +338,15 @@ func (d *dev) use(ctx context.Context, set *controller.Set) error {
 	if errors.Is(err, contentcopy.ErrChanging) {
 		return nil // the next change is seen, too
 	}
-	if err != nil {
-		return fmt.Errorf("%w; the state before it stays in use", err)
+	if err == nil {
+		if err = next.Check(ctx); err != nil {
+			next.Close()
+		}
 	}
+	if err != nil {
+		return fmt.Errorf("%w; the state before it stays in use until it is fixed", err)
+	}
+	d.console.Say("changed: %s", strings.Join(changed, ", "))
 	before := d.copy
 	d.copy = next
 	defer before.Close()
@@ -390,18 +383,6 @@ func globbed(pattern string) []string {
 		return nil
 	}
 	return paths
-}
-
-// readable says why a file of a role or playbook is no YAML. Templates and files are
-// not looked at.
-func readable(p string) error {
-	if strings.Contains("/"+p, "/templates/") || strings.Contains("/"+p, "/files/") {
-		return nil
-	}
-	if err := contentcopy.Readable(filepath.FromSlash(p)); err != nil {
-		return fmt.Errorf("%w; the state before it stays in use until it is fixed", err)
-	}
-	return nil
 }
 
 // onThisMachine tells whether the address of an API server is one of this machine.

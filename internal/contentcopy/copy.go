@@ -296,7 +296,7 @@ func (c *Copy) Check(ctx context.Context) error {
 			if !d.Type().IsRegular() {
 				return nil // a link to what is left out
 			}
-			if err := Readable(path); err != nil {
+			if err := readable(path); err != nil {
 				problems = append(problems, errors.New(c.Original(err.Error())))
 			}
 			if len(problems) == maxProblems {
@@ -323,9 +323,9 @@ func other(name string, top bool) bool {
 	return false
 }
 
-// Readable says why a file is no YAML, with its line; nil if it is, or if its name does
+// readable says why a file is no YAML, with its line; nil if it is, or if its name does
 // not say that it should be.
-func Readable(path string) error {
+func readable(path string) error {
 	if ext := filepath.Ext(path); ext != ".yml" && ext != ".yaml" {
 		return nil
 	}
