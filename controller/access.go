@@ -58,7 +58,7 @@ func (r *reconciler) admit(s *scope, life *lifetime) {
 		s.witness.tracked = r.dependents.Begin(s.key, s.object.GetUID())
 	}
 	s.calls = r.newCalls(s, grant.Owner)
-	grant.Tracker, grant.Secrets, grant.Calls = s.witness, s.mask, s.calls
+	grant.Tracker, grant.Secrets, grant.Calls, grant.Self = s.witness, s.mask, s.calls, s.progress
 	s.access = r.opts.Gateway.Admit(grant)
 	run := &admitted{
 		id: s.runID, uid: s.object.GetUID(), access: s.access, life: life, log: s.log,

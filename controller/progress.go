@@ -20,6 +20,15 @@ type progress struct {
 
 	mu      sync.Mutex
 	summary jobevent.Summary
+	// read is when the run has read its own object last, unless it has written it since.
+	read time.Time
+	// deferred is since when a write is put off; zero while none is.
+	deferred time.Time
+	// stale is true if the run has written its own object after we have seen it.
+	stale bool
+
+	// writing is held during a write.
+	writing sync.Mutex
 
 	// object is as the last write or read left it; it is the writer's alone
 	// until the writer has stopped.
@@ -36,6 +45,52 @@ func (p *progress) observe(e jobevent.Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.summary.Observe(e)
+}
+
+// A role that writes into the status of its own object, as operator_sdk.util.k8s_status
+// does, reads the object, and writes it with the resource version that it has read. A
+// report of progress in between would make that a conflict. So it waits until the run has
+// written, but not longer than roleWrites after the read, and not longer than
+// progressDelay in all: a role may read its object again and again.
+const (
+	roleWrites    = 5 * time.Second
+	progressDelay = 3 * roleWrites
+)
+
+// Reads implements [proxy.Self].
+func (p *progress) Reads() {
+	p.mu.Lock()
+	p.read = p.r.now()
+	p.mu.Unlock()
+	// A write that has begun is waited for; the next one sees the time.
+	p.writing.Lock()
+	defer p.writing.Unlock()
+}
+
+// Wrote implements [proxy.Self].
+func (p *progress) Wrote() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.read, p.stale = time.Time{}, true
+}
+
+// behind reports whether the run has written its own object after we have seen it.
+func (p *progress) behind() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.stale
+}
+
+// defers reports whether a write has to wait for the run's own. The caller holds mu.
+func (p *progress) defers(now time.Time) bool {
+	if now.Sub(p.read) >= roleWrites || !p.deferred.IsZero() && now.Sub(p.deferred) >= progressDelay {
+		p.deferred = time.Time{}
+		return false
+	}
+	if p.deferred.IsZero() {
+		p.deferred = now
+	}
+	return true
 }
 
 // start writes until the returned function is called, which waits for the last
@@ -76,18 +131,28 @@ func (p *progress) write(ctx context.Context) {
 	if p.r.prunes.Load() || p.r.legacy.Load() {
 		return
 	}
+	p.writing.Lock()
+	defer p.writing.Unlock()
 	p.mu.Lock()
-	events := p.summary.Events
+	events, stale := p.summary.Events, p.stale
 	a := p.active
 	a.Task, a.TasksStarted = taskOf(p.summary.Task), int64(p.summary.TasksStarted)
 	a.Counts = countsOf(p.summary)
-	p.mu.Unlock()
-	if events == p.written {
+	if events == p.written || p.defers(p.r.now()) {
+		p.mu.Unlock()
 		return
 	}
+	p.stale = false
+	p.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), progressTimeout)
 	defer cancel()
-	err := p.r.writeProgress(ctx, p.object, a)
+	var err error
+	if stale {
+		err = p.r.readAgain(ctx, p.object)
+	}
+	if err == nil {
+		err = p.r.writeProgress(ctx, p.object, a)
+	}
 	if apierrors.IsConflict(err) {
 		// Another client wrote, the role for example. An object that is gone or
 		// not the same any more is not written to: its resource version stays old.

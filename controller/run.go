@@ -34,6 +34,7 @@ func (r *reconciler) run(ctx context.Context, s *scope) (outcome, error) {
 	s.mask = r.newMasker(ctx, s)
 	ctx, life := r.lifetime(ctx, s.settings)
 	defer life.end()
+	s.progress = r.newProgress(s)
 	r.admit(s, life)
 	defer r.dismiss(s)
 	failpoint.Hit("run.admitted")
@@ -48,14 +49,13 @@ func (r *reconciler) run(ctx context.Context, s *scope) (outcome, error) {
 	events := eventlog.New(eventlog.Options{
 		Level: r.opts.LogEvents, DebugLogs: r.opts.DebugLogs, Out: r.opts.EventOut, Masked: s.mask.Reader,
 	}, s.log, r.gvk.String(), s.key.Name, s.key.Namespace, r.logVerbosity(s))
-	p := r.newProgress(s)
 	if r.opts.Follow != nil {
 		s.follower = r.opts.Follow(r.gvk, s.key, string(s.plan.cause))
 	}
 	req.OnEvent = func(e jobevent.Event) {
 		life.sign()
 		events.Event(e)
-		p.observe(e)
+		s.progress.observe(e)
 		if s.follower != nil {
 			s.follower.Event(e)
 		}
@@ -69,7 +69,7 @@ func (r *reconciler) run(ctx context.Context, s *scope) (outcome, error) {
 	r.metrics.RunStarted(r.gvk)
 	r.metrics.RunWaited(r.gvk, string(s.plan.cause), r.now().Sub(s.due))
 	s.started = true
-	stop := p.start(ctx)
+	stop := s.progress.start(ctx)
 	s.result, s.err = r.execute(ctx, req)
 	if errors.Is(s.err, runner.ErrTooLate) {
 		s.err = ErrLeadershipLost // this process was frozen, maybe
@@ -262,10 +262,10 @@ func (r *reconciler) writeEnd(ctx context.Context, s *scope, run status.Run) err
 	if !r.writesStatus() {
 		return nil
 	}
-	// The object is the one that the run's own writes left, most of the time;
-	// a write by anybody else shows as a conflict and is read then.
+	// The object is the one that our own writes left, most of the time; a write by
+	// anybody else shows as a conflict and is read then.
 	var err error
-	if s.trimmed {
+	if s.trimmed || s.progress != nil && s.progress.behind() {
 		err = r.readLive(ctx, s)
 	}
 	if err == nil {

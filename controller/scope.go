@@ -58,9 +58,10 @@ type scope struct {
 	trigger, inputs string
 	// mask is set by run; nil before.
 	mask *redact.Masker
-	// access, witness and calls are set by run; access is nil again once the run has
-	// ended. dependents are the resources of the objects that it owns then.
+	// access, progress, witness and calls are set by run; access is nil again once the
+	// run has ended. dependents are the resources of the objects that it owns then.
 	access     *proxy.Access
+	progress   *progress
 	witness    *witness
 	calls      *calls
 	dependents []string

@@ -36,7 +36,6 @@ func newLineRules() lineRules {
 		tasks: []lineRule{
 			{rescued, regexp.MustCompile(`^\s*(?:-\s+)?rescue:`), nil},
 			{requeue, regexp.MustCompile(`^\s*(?:-\s+)?(?:operator_sdk\.util\.)?requeue_after:`), nil},
-			{statusModule, regexp.MustCompile(`^\s*(?:-\s+)?(?:operator_sdk\.util\.)?k8s_status:`), nil},
 			{otherHosts, regexp.MustCompile(`^-?\s*hosts:\s*(\S.*)$`), func(hosts string) bool {
 				return !slices.Contains([]string{"localhost", "127.0.0.1", "all"}, strings.Trim(hosts, `"'[] `))
 			}},

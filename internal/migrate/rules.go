@@ -62,7 +62,6 @@ const (
 	longTask      = "RW620"
 	background    = "RW621"
 	openProxy     = "RW622"
-	statusModule  = "RW623"
 	alert         = "RW624"
 	otherWatch    = "RW625"
 	rescued       = "RW631"
@@ -197,12 +196,6 @@ func rulesOfBehaviour() []Rule {
 			AnsibleOperator: "serves every process of the Pod",
 			Rolewright:      "wants the token of a run, which is in the kubeconfig that K8S_AUTH_KUBECONFIG names",
 			Switch:          "--proxy-anonymous", Do: "use the kubeconfig of the run",
-		},
-		{
-			ID: statusModule, Severity: Different, Title: "a role writes the status of its object",
-			AnsibleOperator: "writes the status before and after the run",
-			Rolewright:      "writes progress in between, too: the module fails with 409 if that falls between its read and its write",
-			Switch:          "--progress-interval=0", Do: "retry the task, or switch progress off",
 		},
 		{
 			ID: alert, Severity: Different, Title: "a metric does not count failed runs",

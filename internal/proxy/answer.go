@@ -59,6 +59,9 @@ func (x *exchange) observe(resp *http.Response) error {
 	if resp.StatusCode < http.StatusOK || resp.StatusCode >= http.StatusMultipleChoices {
 		return nil
 	}
+	if x.write && !x.dryRun && x.ofSelf() {
+		x.s.Self.Wrote()
+	}
 	if x.markAfter {
 		if err := errors.Join(x.addMark(resp), x.readSecrets(resp)); err != nil {
 			return err

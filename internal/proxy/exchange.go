@@ -163,6 +163,9 @@ func (x *exchange) serve(w http.ResponseWriter, r *http.Request) {
 		}
 	} else {
 		x.logRead()
+		if x.ofSelf() && x.info.Verb != "watch" {
+			x.s.Self.Reads()
+		}
 	}
 	if x.readsAnswer() {
 		accept, ok := onlyJSON(r.Header.Values("Accept"))
@@ -176,6 +179,14 @@ func (x *exchange) serve(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	x.forward(w, r)
+}
+
+// ofSelf reports whether the exchange is about the owner itself, in any version of its
+// kind, and the grant asks for that.
+func (x *exchange) ofSelf() bool {
+	owner := x.s.Owner
+	return x.s.Self != nil && x.info.IsResourceRequest && x.info.APIGroup == owner.GVK.Group && x.kind == owner.GVK.Kind &&
+		x.info.Name == owner.Name && x.namespace() == owner.Namespace
 }
 
 // readsAnswer reports whether the answer is read as it passes.

@@ -39,10 +39,22 @@ type Grant struct {
 	Blacklist []schema.GroupVersionKind
 	// Tracker is notified of writes; it may be nil.
 	Tracker Tracker
+	// Self is notified of what the run does to the owner itself; it may be nil.
+	Self Self
 	// Secrets gets the values of Secrets, and the token; it may be nil.
 	Secrets Secrets
 	// Calls answers what the run asks of the operator itself; nil refuses that.
 	Calls Calls
+}
+
+// Self is notified of what a run does to its own custom resource. Its methods are
+// called concurrently.
+type Self interface {
+	// Reads is called before a read of the object is forwarded, which waits for it.
+	Reads()
+	// Wrote is called once a write of the object, or of its status, has succeeded, and
+	// before the client gets the answer.
+	Wrote()
 }
 
 // session is a grant in use.

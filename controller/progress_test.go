@@ -1,0 +1,121 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/watches"
+	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/test/must"
+	"github.com/rolewright/rolewright/test/testenv"
+)
+
+// Progress waits for the write that follows a read, but not for ever, however often the
+// run reads.
+func TestProgress_WaitsForTheRun(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1e9, 0)
+	p := &progress{r: &reconciler{now: func() time.Time { return now }}}
+	deferred := func() bool { p.mu.Lock(); defer p.mu.Unlock(); return p.defers(now) }
+	if deferred() {
+		t.Error("put off before the run has read its object")
+	}
+	p.Reads()
+	if !deferred() {
+		t.Error("not put off after the read")
+	}
+	p.Wrote()
+	if deferred() || !p.behind() {
+		t.Error("put off after the write, or not read again")
+	}
+	p.Reads()
+	now = now.Add(roleWrites)
+	if deferred() {
+		t.Error("put off long after a read")
+	}
+	p.Reads()
+	began := now
+	for deferred() {
+		now = now.Add(time.Second)
+		p.Reads()
+	}
+	if waited := now.Sub(began); waited != progressDelay {
+		t.Errorf("put off for %v by reads all the time, want %v", waited, progressDelay)
+	}
+	if !deferred() {
+		t.Error("not put off again after that")
+	}
+}
+
+// A role that reads its object and writes the status with the resource version that it has
+// read, as operator_sdk.util.k8s_status does, meets no conflict with the progress of its run.
+func TestProgress_LeavesTheRunItsOwnStatus(t *testing.T) {
+	t.Parallel()
+	const writes = 1000
+	cfg := rest.CopyConfig(testenv.Config(t))
+	c := clientOf(t, cfg)
+	var conflicts atomic.Int64
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return conflicting{next, &conflicts} })
+	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	shown := map[string]bool{}
+	exec := &fakeExecutor{do: func(ctx context.Context, req runner.Request) (runner.Result, error) {
+		config, err := clientcmd.RESTConfigFromKubeConfig(req.Files[kubeconfigFile])
+		if err != nil {
+			return runner.Result{}, err
+		}
+		config.QPS = -1
+		own, err := client.New(config, client.Options{})
+		if err != nil {
+			return runner.Result{}, err
+		}
+		obj := object(gvk, ns, "it", nil)
+		for n := range int64(writes) {
+			req.OnEvent(taskStart(int(n)))
+			if err := own.Get(ctx, client.ObjectKeyFromObject(obj), obj); err != nil {
+				t.Errorf("read %d: %v", n, err)
+			}
+			task, _, _ := unstructured.NestedString(obj.Object, "status", "ansible", "activeRun", "task", "name")
+			shown[task] = true
+			data := must.Get(json.Marshal(map[string]any{
+				"metadata": map[string]any{"resourceVersion": obj.GetResourceVersion()}, "status": map[string]any{"n": n},
+			}))(t)
+			if err := own.Status().Patch(ctx, obj, client.RawPatch(types.MergePatchType, data)); err != nil {
+				t.Errorf("write %d: %v", n, err)
+			}
+		}
+		return succeeded(), nil
+	}}
+	start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk)}, ProgressInterval: time.Millisecond})
+	is := awaitCondition(t, c, create(t, c, object(gvk, ns, "it", nil)), status.Ready, "True")
+	if n, _, _ := unstructured.NestedInt64(is.Object, "status", "n"); n != writes-1 || conflicts.Load() != 0 {
+		t.Errorf("%d was written last, want %d; %d conflicts", n, writes-1, conflicts.Load())
+	}
+	if len(shown) < 10 {
+		t.Errorf("progress was shown %d times, want it all the time", len(shown))
+	}
+}
+
+// conflicting counts answers that are conflicts.
+type conflicting struct {
+	next  http.RoundTripper
+	count *atomic.Int64
+}
+
+func (c conflicting) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := c.next.RoundTrip(req)
+	if err == nil && resp.StatusCode == http.StatusConflict {
+		c.count.Add(1)
+	}
+	return resp, err
+}
