@@ -110,7 +110,7 @@ func (c *calls) newEvent(call eventCall) *eventsv1.Event {
 		ObjectMeta: metav1.ObjectMeta{GenerateName: strings.TrimRight(text.Cut(c.owner.Name, room), ".-") + "-", Namespace: namespace},
 		EventTime:  metav1.NewMicroTime(c.r.now()),
 		Type:       call.Type, Reason: call.Reason, Action: "Run", Note: text.Cut(c.masker.Mask(call.Message), maxEventNote),
-		ReportingController: "rolewright.dev/operator", ReportingInstance: cmp.Or(text.Cut(instance, 128), "unknown"),
+		ReportingController: reportingController, ReportingInstance: cmp.Or(text.Cut(instance, 128), "unknown"),
 		Regarding: corev1.ObjectReference{
 			APIVersion: c.about.Object.APIVersion, Kind: c.owner.GVK.Kind, Namespace: c.owner.Namespace, Name: c.owner.Name, UID: c.owner.UID,
 		},

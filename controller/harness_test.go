@@ -145,6 +145,9 @@ func (c requests) RoundTrip(req *http.Request) (*http.Response, error) {
 	if strings.HasSuffix(req.URL.Path, "/selfsubjectaccessreviews") {
 		kind = "review" // writes nothing
 	}
+	if strings.HasPrefix(req.URL.Path, "/apis/events.k8s.io/") {
+		kind += " event"
+	}
 	n, _ := c.counts.LoadOrStore(kind, new(atomic.Int64))
 	n.(*atomic.Int64).Add(1)
 	return c.next.RoundTrip(req)

@@ -74,6 +74,8 @@ type memory struct {
 	// last is the object's last run, as recorded in its status when the
 	// process met it, and as it took place since.
 	last *status.Run
+	// judged is the last run that was not interrupted, as far as it is known.
+	judged *status.Run
 	// lost is the run that the status shows in progress and that this process does
 	// not make; nil if there is none.
 	lost *status.Active
@@ -256,11 +258,19 @@ func (r *reconciler) record(obj *unstructured.Unstructured) status.Record {
 func (m *memory) recall(record status.Record) {
 	if record.Last != nil {
 		m.last = record.Last
+		m.judge(*m.last)
 		if wait := m.last.Wait; wait != nil {
 			m.asked = &asked{m.last.Fingerprint, *wait}
 		}
 	}
 	m.lost = record.Active
+}
+
+// judge takes over a run as the last one that was not interrupted, if it was not.
+func (m *memory) judge(run status.Run) {
+	if run.Result != status.Interrupted {
+		m.judged = &run
+	}
 }
 
 // concerns tells whether the object is this watch's business: it matches the

@@ -213,6 +213,8 @@ func (r *reconciler) recordEnd(ctx context.Context, s *scope, run status.Run) (o
 	m.asked = s.askedAfter(run)
 	m.last, m.lost, m.unwritten, m.ran, m.nextLook, m.looks = &run, nil, &run, true, time.Time{}, looks{}
 	m.finalized = s.deleting && run.Result == status.Succeeded && run.RequeueAfter == 0 && run.Wait == nil || r.givesUp(s, run)
+	r.report(s, run)
+	m.judge(run)
 	if s.follower != nil {
 		s.follower.End(run)
 	} else {

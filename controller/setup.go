@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/rolewright/rolewright/controller/dependent"
@@ -45,6 +46,8 @@ type Set struct {
 	metadata   metadata.Interface
 	// content reads what objects wait for, and reports Events.
 	content dynamic.Interface
+	// events reports how runs end; nil where there is no operator.
+	events events.EventRecorder
 	// busy has the UIDs of the objects that are being run, with the run's ID:
 	// two watches of two versions of a kind see the same objects.
 	busy sync.Map
@@ -91,6 +94,14 @@ func Setup(mgr manager.Manager, opts Options) (*Set, error) {
 	}
 	log.Info("Environment variables that are inputs of runs", "names", names)
 	set.runs, set.abort = context.WithCancelCause(context.Background())
+	reporter, err := newReporter(mgr, log)
+	if err != nil {
+		return nil, err
+	}
+	if err := mgr.Add(reporter); err != nil {
+		return nil, fmt.Errorf("add the recorder of Events: %w", err)
+	}
+	set.events = reporter
 	return set, set.Watch(opts.Watches, opts.Content)
 }
 

@@ -69,6 +69,7 @@ func TestStall_AfterTheLastAttempt(t *testing.T) {
 	start(t, cfg, exec, opts)
 	annotate(t, c, obj, "reconcile-at", "a")
 	awaitStalled(t, c, exec, obj, "RetriesExhausted", 3)
+	awaitEvents(t, c, ns, "RetriesExhausted", "TaskFailed")
 	update(t, c, obj, func(is map[string]any) { is["spec"] = map[string]any{"size": int64(2)} })
 	awaitStalled(t, c, exec, obj, "RetriesExhausted", 5)
 }
@@ -171,9 +172,10 @@ func TestOrphan(t *testing.T) {
 	for name, tt := range map[string]struct {
 		onFailure watches.OnFailure
 		runs      int64 // of the finalizer, at least
+		events    []string
 	}{
-		"orphan": {watches.OnFailureOrphan, 2},
-		"retry":  {watches.OnFailureRetry, 4},
+		"orphan": {watches.OnFailureOrphan, 2, []string{"Orphaned", "TaskFailed"}},
+		"retry":  {watches.OnFailureRetry, 4, []string{"TaskFailed"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -200,6 +202,7 @@ func TestOrphan(t *testing.T) {
 			if n := farewells.Load(); n > tt.runs && tt.onFailure == watches.OnFailureOrphan || !strings.Contains(o.log(), said) {
 				t.Errorf("%d finalizer runs; the log should say %q", n, said)
 			}
+			awaitEvents(t, c, ns, tt.events...)
 		})
 	}
 }

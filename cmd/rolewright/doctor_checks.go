@@ -258,6 +258,13 @@ func (o *doctorOptions) checkPermissions(ctx context.Context, client kubernetes.
 func (o *doctorOptions) checkOwnPermissions(ctx context.Context, client kubernetes.Interface) ([]doctor.Finding, error) {
 	var found []doctor.Finding
 	services := []doctor.Service{doctor.Reviews(o.requireRBAC)}
+	namespaces := splitNamespaces(os.Getenv(envWatchNamespace))
+	if len(namespaces) == 0 {
+		namespaces = []string{""} // all
+	}
+	for _, namespace := range namespaces {
+		services = append(services, doctor.Events(namespace))
+	}
 	if namespace := o.leaseNamespace(); namespace != "" {
 		services = append(services, doctor.Lease(namespace, o.leaderElect))
 	} else if o.leaderElect {

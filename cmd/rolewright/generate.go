@@ -188,7 +188,7 @@ func (o *generateRBACOptions) generate(ctx context.Context, stderr io.Writer) (r
 		return nil, nil, err
 	}
 	out, err := rbac.Generate(rbac.Input{
-		WatchesFile: o.watchesFile, Watches: watched, Calls: calls, Find: find, InjectOwnerRef: o.injectOwnerRef, Scan: o.scan,
+		WatchesFile: o.watchesFile, Watches: watched, Calls: calls, Find: find, InjectOwnerRef: o.injectOwnerRef, Scan: o.scan, Events: true,
 		RolesPath: rolesDirs(o.lookupEnv), CollectionsPath: installedCollections(o.lookupEnv),
 	})
 	if err != nil {

@@ -37,7 +37,6 @@ const (
 	reasonRunFailed   = "RunFailed"
 	reasonPaused      = "Paused"
 	reasonWaiting     = "Waiting"
-	reasonExhausted   = "RetriesExhausted"
 )
 
 // conditions is status.conditions as it was read: any element may be anything,
@@ -115,7 +114,7 @@ func ours(cond map[string]any) bool {
 	reason, _ := cond["reason"].(string)
 	switch reason {
 	case reasonInProgress, reasonRetrying, reasonDeleting, reasonInterrupted, reasonSettled, reasonRunFailed, reasonPaused, reasonWaiting,
-		reasonExhausted:
+		ReasonExhausted:
 		return true
 	}
 	return verdictReasons()[reason]

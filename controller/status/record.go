@@ -15,6 +15,9 @@ const (
 	Interrupted Result = "Interrupted"
 )
 
+// ReasonExhausted is why a failed run is the last one: no attempt is left.
+const ReasonExhausted = "RetriesExhausted"
+
 // Reasons of a run that did not take place, or not to its end.
 const (
 	// ReasonUnavailable: ansible-runner could not be started.

@@ -126,7 +126,7 @@ func concludeFailure(c *conditions, r Run, next time.Duration) {
 		case r.Reason == ReasonCancelled:
 			message = "The run was cancelled"
 		default:
-			reason, message = reasonExhausted, attempts(r.Attempts)
+			reason, message = ReasonExhausted, attempts(r.Attempts)
 		}
 		c.add(Reconciling, "False", reasonRunFailed, message)
 		c.add(Stalled, "True", reason, message+"; no run starts until an input changes or the annotation rolewright.dev/reconcile-at asks for one")

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -187,8 +188,8 @@ func missing(ctx context.Context, c kubernetes.Interface, needs rbac.Needs, name
 type Service struct {
 	// Name says what the permissions are for.
 	Name string
-	// Flag is the flag that turns it on. Without the flag, missing permissions are a
-	// note.
+	// Flag is the flag that turns it on; empty if it is always on, and not necessary.
+	// Without the flag, missing permissions are a note.
 	Flag string
 	On   bool
 	// Role is the file of the example in which it is granted.
@@ -212,6 +213,11 @@ func Reviews(on bool) Service {
 	return s
 }
 
+// Events lists the permissions to report failed runs as Events.
+func Events(namespace string) Service {
+	return Service{Name: "the report of failed runs as Events", Role: "role.yaml", Namespace: namespace, Needs: rbac.Events()}
+}
+
 // Check asks the cluster whether the permissions are granted.
 func (s Service) Check(ctx context.Context, c kubernetes.Interface) ([]Finding, error) {
 	lacking, err := missing(ctx, c, s.Needs, s.Namespace)
@@ -227,7 +233,7 @@ func (s Service) Check(ctx context.Context, c kubernetes.Interface) ([]Finding, 
 	}
 	var found []Finding
 	for _, text := range lacking {
-		f.Found = text + ": " + s.Flag + " needs them"
+		f.Found = text + ": " + cmp.Or(s.Flag, s.Name) + " needs them"
 		found = append(found, f)
 	}
 	return found, nil

@@ -31,6 +31,8 @@ type Input struct {
 	InjectOwnerRef bool
 	// Scan is whether the content is read.
 	Scan bool
+	// Events is whether the permission to report failed runs as Events is among them.
+	Events bool
 }
 
 // Output lists what an operator needs, and the gaps in that list.
@@ -80,8 +82,8 @@ func (g *generator) gap(place tasks.Place, format string, args ...any) {
 }
 
 // own adds what the operator itself does with the objects of a watch: it watches
-// them, reads them before and after each run, writes their status, and adds
-// finalizers to them.
+// them, reads them before and after each run, writes their status, adds finalizers to
+// them, and reports Events about them.
 func (g *generator) own(w watches.Watch) {
 	r, ok := g.Find(w.GVK.GroupVersion().String(), w.GVK.Kind)
 	if !ok {
@@ -93,10 +95,26 @@ func (g *generator) own(w watches.Watch) {
 	if w.Finalizer != nil || w.PruneOnDelete {
 		g.out.Needs.Add(n, "patch")
 	}
+	if g.Events {
+		// Those of what is in no namespace are in the namespace default.
+		g.out.Needs.Add(events(r.Namespaced), "create", "patch")
+	}
 	if w.ManageStatus {
 		n.Subresource = "status"
 		g.out.Needs.Add(n, "patch")
 	}
+}
+
+// events are the Events about objects.
+func events(namespaced bool) Need {
+	return Need{Group: "events.k8s.io", Resource: "events", Namespaced: namespaced}
+}
+
+// Events lists the permissions to report Events about objects in namespaces.
+func Events() Needs {
+	needs := Needs{}
+	needs.Add(events(true), "create", "patch")
+	return needs
 }
 
 // dependent adds what the operator does with the dependents that the runs of a

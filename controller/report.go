@@ -1,0 +1,163 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	typedeventsv1 "k8s.io/client-go/kubernetes/typed/events/v1"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/text"
+)
+
+// reportingController is who reports Events: the operator's own, and those of roles.
+const reportingController = "rolewright.dev/operator"
+
+// The action of the operator's Events.
+const (
+	actionReconcile = "Reconcile"
+	actionFinalize  = "Finalize"
+)
+
+// Reasons of Events that are none of a run.
+const (
+	// reasonRecovered: a run has succeeded after failures.
+	reasonRecovered = "Recovered"
+	// reasonOrphaned: an object is let go although its finalizer run has failed.
+	reasonOrphaned = "Orphaned"
+)
+
+// reporter writes the operator's own Events, in the background. Events that are alike are
+// one with a count; that, and what is tried again, is the library's. It is a runnable of
+// the manager, which stops it after the runs: it does not wait for leadership.
+type reporter struct {
+	events.EventRecorder
+	caster events.EventBroadcaster
+	log    logr.Logger
+}
+
+func newReporter(mgr manager.Manager, log logr.Logger) (*reporter, error) {
+	client, err := typedeventsv1.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
+	if err != nil {
+		return nil, fmt.Errorf("client for Events: %w", err)
+	}
+	log = log.WithName("events")
+	caster := events.NewBroadcaster(&eventSink{EventSink: &events.EventSinkImpl{Interface: client}, log: log})
+	return &reporter{caster.NewRecorder(mgr.GetScheme(), reportingController), caster, log}, nil
+}
+
+// Start implements [manager.Runnable].
+func (r *reporter) Start(ctx context.Context) error {
+	if err := r.caster.StartRecordingToSinkWithContext(logr.NewContext(ctx, r.log)); err != nil {
+		return fmt.Errorf("recorder of Events: %w", err)
+	}
+	<-ctx.Done()
+	r.caster.Shutdown()
+	return nil
+}
+
+// NeedLeaderElection implements [manager.LeaderElectionRunnable].
+func (*reporter) NeedLeaderElection() bool { return false }
+
+// eventSink leaves out what may not be written, and says so once.
+type eventSink struct {
+	events.EventSink
+	log  logr.Logger
+	once sync.Once
+}
+
+// Create implements [events.EventSink].
+func (s *eventSink) Create(ctx context.Context, e *eventsv1.Event) (*eventsv1.Event, error) {
+	made, err := s.EventSink.Create(ctx, e)
+	return s.allowed(made, e, err)
+}
+
+// Patch implements [events.EventSink].
+func (s *eventSink) Patch(ctx context.Context, e *eventsv1.Event, data []byte) (*eventsv1.Event, error) {
+	made, err := s.EventSink.Patch(ctx, e, data)
+	return s.allowed(made, e, err)
+}
+
+func (s *eventSink) allowed(made, e *eventsv1.Event, err error) (*eventsv1.Event, error) {
+	if !apierrors.IsForbidden(err) {
+		return made, err
+	}
+	if !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		s.once.Do(func() {
+			s.log.Info("Events that tell of failed runs cannot be written, and are left out; grant the operator create and patch on events in group events.k8s.io",
+				"namespace", e.Namespace, "error", err.Error())
+		})
+	}
+	return e, nil
+}
+
+// report tells of the end of a run as an Event of its object, if it is worth one. The
+// message is masked already.
+func (r *reconciler) report(s *scope, run status.Run) {
+	e, worth := eventOf(s.memory.judged, run, r.givenUp(s, run))
+	if !worth || r.set.events == nil {
+		return
+	}
+	// Without a resource version: Events of two versions would not be alike.
+	r.set.events.Eventf(&corev1.ObjectReference{
+		APIVersion: r.gvk.GroupVersion().String(), Kind: r.gvk.Kind, Namespace: s.key.Namespace, Name: s.key.Name, UID: s.object.GetUID(),
+	}, nil, e.kind, e.reason, e.action, "%s", text.Cut(e.note, maxEventNote))
+}
+
+// givenUp is the reason for which no run follows a failure that others could follow;
+// empty if there is none, or the failure before it was the last one already.
+func (r *reconciler) givenUp(s *scope, run status.Run) string {
+	last := s.memory.judged
+	switch {
+	case run.Result != status.Failed:
+		return ""
+	case s.memory.finalized:
+		return reasonOrphaned
+	case run.Permanent, run.Reason == status.ReasonCancelled, !r.situationAfter(s, run).stalled(),
+		last != nil && last.Fingerprint == run.Fingerprint && r.situationAfter(s, *last).stalled():
+		return ""
+	}
+	return status.ReasonExhausted
+}
+
+// reported is an Event about a run.
+type reported struct{ kind, reason, action, note string }
+
+// eventOf is the Event about a run, and false if there is none: one tells of the first
+// failure of a row, of another reason, of the end of retries, and of the success after
+// that. last is the run before it that was not interrupted; nil if none is known. givenUp
+// is why no run follows a failure; empty if one does, or the failure itself says why.
+func eventOf(last *status.Run, run status.Run, givenUp string) (reported, bool) {
+	e := reported{corev1.EventTypeWarning, run.Reason, actionReconcile, run.Message}
+	if run.Cause == string(causeDeleted) {
+		e.action = actionFinalize
+	}
+	failed := last != nil && last.Result == status.Failed && (last.Cause == string(causeDeleted)) == (run.Cause == string(causeDeleted))
+	switch {
+	case givenUp != "":
+		e.reason = givenUp
+		return e, true
+	case run.Result == status.Failed:
+		return e, !failed || last.Reason != run.Reason || last.Fingerprint != run.Fingerprint || run.Permanent && !last.Permanent
+	case run.Result == status.Succeeded && failed:
+		e.kind, e.reason = corev1.EventTypeNormal, reasonRecovered
+		e.note = fmt.Sprintf("Run %s succeeded after %s failed with %s", shortID(run.ID), runs(last.Attempts), last.Reason)
+		return e, true
+	}
+	return reported{}, false
+}
+
+// runs is a number of runs in words.
+func runs(n int64) string {
+	if n == 1 {
+		return "1 run"
+	}
+	return fmt.Sprintf("%d runs", n)
+}
