@@ -79,28 +79,41 @@ func (r *reconciler) dismiss(s *scope) {
 	if r.watch.PruneOnDelete {
 		// What garbage collection does not reach has to be found again, be it
 		// watched or not.
-		owned = slices.Concat(owned, s.witness.written, r.record(s.object).Dependents)
+		owned = slices.Concat(owned, s.witness.known, r.record(s.object).Dependents)
 	}
 	s.dependents = resourceNames(owned)
 	s.access = nil
 }
 
-// witness sees what a run writes of its object's. It is a [proxy.Tracker].
+// witness sees what a run writes, and finds, of its object's. It is a [proxy.Tracker].
 type witness struct {
 	// tracked is nil where the dependents are not watched.
 	tracked *dependent.Session
 
-	mu      sync.Mutex
-	written []schema.GroupVersionResource
+	mu    sync.Mutex
+	known []schema.GroupVersionResource
+}
+
+// note remembers the resource of a child.
+func (w *witness) note(c proxy.Child) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !slices.Contains(w.known, c.Resource) {
+		w.known = append(w.known, c.Resource)
+	}
+}
+
+// Found implements [proxy.Tracker].
+func (w *witness) Found(c proxy.Child) {
+	w.note(c)
+	if w.tracked != nil {
+		w.tracked.Found(c)
+	}
 }
 
 // Expect implements [proxy.Tracker].
 func (w *witness) Expect(c proxy.Child) {
-	w.mu.Lock()
-	if !slices.Contains(w.written, c.Resource) {
-		w.written = append(w.written, c.Resource)
-	}
-	w.mu.Unlock()
+	w.note(c)
 	if w.tracked != nil {
 		w.tracked.Expect(c)
 	}
@@ -158,6 +171,9 @@ type bystander struct {
 func (b *bystander) Expect(c proxy.Child) {
 	b.r.dependents.Restore(b.owner, []schema.GroupVersionResource{c.Resource})
 }
+
+// Found implements [proxy.Tracker].
+func (b *bystander) Found(c proxy.Child) { b.Expect(c) }
 
 // Wrote implements [proxy.Tracker].
 func (b *bystander) Wrote(proxy.Child) {}

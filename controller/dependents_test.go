@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/clientcmd"
@@ -163,6 +164,50 @@ func TestDependents_WatchedAgainAfterARestart(t *testing.T) {
 		return c.Get(t.Context(), client.ObjectKeyFromObject(child), child.DeepCopy()) == nil
 	})
 	quiet(t, second, 1, "one run brings the child back")
+}
+
+// What an object owns and its runs only read is watched: an earlier operator, of which the
+// status says nothing, may have made it.
+func TestDependents_WatchedOnceRead(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	ns, elsewhere, c := testenv.Namespace(t, cfg), testenv.Namespace(t, cfg), clientOf(t, cfg)
+	gvk := testenv.CRD(t, cfg)
+	obj := create(t, c, object(gvk, ns, "one", map[string]any{}))
+	near, far, foreign := configMap(ns, "near"), secret(elsewhere, "far"), object(schema.GroupVersionKind{Version: "v1", Kind: "ServiceAccount"}, ns, "foreign", nil)
+	near.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: gvk.GroupVersion().String(), Kind: gvk.Kind, Name: "one", UID: obj.GetUID()}})
+	far.SetAnnotations(map[string]string{
+		"operator-sdk/primary-resource": ns + "/one", "operator-sdk/primary-resource-type": gvk.GroupKind().String(),
+	})
+	for _, child := range []*unstructured.Unstructured{near, far, foreign} {
+		create(t, c, child)
+	}
+	exec := &fakeExecutor{do: func(ctx context.Context, req runner.Request) (runner.Result, error) {
+		run, err := asRun(req)
+		if err != nil {
+			return runner.Result{}, err
+		}
+		_ = run.Get(ctx, client.ObjectKeyFromObject(near), near.DeepCopy()) // which may be gone
+		for _, of := range []*unstructured.Unstructured{far, foreign} {
+			list := &unstructured.UnstructuredList{}
+			list.SetGroupVersionKind(of.GroupVersionKind())
+			if err := run.List(ctx, list); err != nil {
+				return runner.Result{}, err
+			}
+		}
+		return succeeded(), nil
+	}}
+	o := start(t, cfg, exec, owning(watchOf(gvk)))
+	is := awaitCondition(t, c, obj, status.Ready, "True")
+	o.awaitWatch("configmaps.v1.")
+	o.awaitWatch("secrets.v1.")
+	want := []string{"configmaps.v1.", "secrets.v1."}
+	must.Be(t, "watched", want, resourceNames(o.set.dependents.Watching()))
+	must.Be(t, "recorded", want, resourceNames(status.Read(is.Object["status"].(map[string]any)).Dependents))
+	must.Do(t, c.Delete(t.Context(), near.DeepCopy()))
+	quiet(t, exec, 2, "one run for the deletion of what was read alone")
+	must.Do(t, c.Delete(t.Context(), far.DeepCopy()))
+	quiet(t, exec, 3, "one run for the deletion of what was listed")
 }
 
 func TestDependents_OffByTheWatchAndByTheFlag(t *testing.T) {

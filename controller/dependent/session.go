@@ -44,6 +44,16 @@ func (r *Session) Expect(c proxy.Child) {
 	}
 }
 
+// Found has the resource of a child watched that the run has only read.
+func (r *Session) Found(c proxy.Child) {
+	registry := r.kind.registry
+	registry.mu.Lock()
+	defer registry.mu.Unlock()
+	if !r.over() && r.kind.watches(c) {
+		registry.feedOf(c.Resource).hint(r.kind, r.owner)
+	}
+}
+
 // Wrote recognises the version of the child as the owner's own.
 func (r *Session) Wrote(c proxy.Child) {
 	registry := r.kind.registry

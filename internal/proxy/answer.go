@@ -15,6 +15,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rolewright/rolewright/internal/proxy/objectbody"
@@ -25,6 +26,7 @@ import (
 type recording struct {
 	io.ReadCloser
 	kept      bytes.Buffer
+	most      int // that is kept
 	overflown bool
 }
 
@@ -36,7 +38,7 @@ func (r *recording) Read(b []byte) (int, error) {
 	n, err := r.ReadCloser.Read(b)
 	switch {
 	case r.overflown:
-	case r.kept.Len()+n > maxAnswer:
+	case r.kept.Len()+n > r.most:
 		r.overflown, r.kept = true, bytes.Buffer{}
 	default:
 		r.kept.Write(b[:n])
@@ -68,7 +70,10 @@ func (x *exchange) observe(resp *http.Response) error {
 		}
 	}
 	if x.follows() {
-		x.answer = &recording{ReadCloser: resp.Body}
+		x.answer = &recording{ReadCloser: resp.Body, most: maxAnswer}
+		resp.Body = x.answer
+	} else if x.finds(resp) {
+		x.answer = &recording{ReadCloser: resp.Body, most: maxFound}
 		resp.Body = x.answer
 	}
 	return nil
@@ -86,6 +91,36 @@ func (x *exchange) follows() bool {
 		return x.s.Tracker != nil && !x.dryRun && x.info.Subresource == ""
 	}
 	return false
+}
+
+// maxFound is how much of the answer to a read is kept: enough for any object.
+const maxFound = maxBody
+
+// finds reports whether the answer may tell of objects that are the owner's.
+func (x *exchange) finds(resp *http.Response) bool {
+	return (x.info.Verb == "get" || x.info.Verb == "list") && x.info.IsResourceRequest && x.info.Subresource == "" &&
+		x.s.Inject && x.s.Tracker != nil && resp.Header.Get("Content-Encoding") == "" &&
+		mediaType(resp.Header.Get("Content-Type")) == runtime.ContentTypeJSON
+}
+
+// found notifies the tracker of the owner's objects in the answer to a read.
+func (x *exchange) found() {
+	if x.answer == nil || x.answer.overflown {
+		return
+	}
+	objects, err := objectbody.Names(x.answer.kept.Bytes())
+	if err != nil {
+		return // the client has broken off, or will see it
+	}
+	owner := x.s.Owner
+	for _, meta := range objects {
+		referred := slices.ContainsFunc(meta.OwnerReferences, func(ref metav1.OwnerReference) bool { return ref.UID == owner.UID })
+		if referred || AnnotatedBy(meta.Annotations, owner) {
+			c := x.child(meta.Kind, meta.Name)
+			c.Namespace = meta.Namespace
+			x.s.Tracker.Found(c)
+		}
+	}
 }
 
 // follow notifies the tracker of the objects that the API server has stored, and

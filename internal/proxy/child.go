@@ -26,6 +26,9 @@ type Tracker interface {
 	// Expect is called before a write is forwarded, if the written object will have
 	// the owner's mark. The name is empty if the API server generates it.
 	Expect(c Child)
+	// Found is called for each object that the run has read and that has the owner's
+	// mark, as far as the answer is in JSON and not too large.
+	Found(c Child)
 	// Wrote is called once such a write has succeeded and made a new version.
 	// It is also called for writes of subresources, no matter who owns the object.
 	Wrote(c Child)

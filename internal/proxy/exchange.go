@@ -239,7 +239,7 @@ func (x *exchange) fence() error {
 	return refuse(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "the API proxy forwards no writes: "+why)
 }
 
-// finish counts and logs the exchange, and notifies the tracker of writes.
+// finish counts and logs the exchange, and notifies the tracker of what the answer says.
 func (x *exchange) finish(ctx context.Context) {
 	outcome := OutcomeOK
 	var refused *refusal
@@ -259,6 +259,7 @@ func (x *exchange) finish(ctx context.Context) {
 	}
 	x.record()
 	if !x.write {
+		x.found()
 		return
 	}
 	written := x.follow(ctx)

@@ -6,8 +6,10 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -112,4 +114,41 @@ func (o *operator) expectNoticed(want ...string) {
 	if noticed := o.noticed(); len(noticed) != len(want) {
 		o.t.Errorf("noticed changes, want %q:\n%s", want, strings.Join(noticed, "\n"))
 	}
+}
+
+// readingTasks read what is there, and make it only where it is missing, as roles do that avoid writes.
+const readingTasks = `
+- name: Look
+  kubernetes.core.k8s_info: {api_version: v1, kind: ConfigMap, name: old, namespace: "{{ ansible_operator_meta.namespace }}"}
+  register: found
+- name: Make
+  kubernetes.core.k8s:
+    definition: {apiVersion: v1, kind: ConfigMap, metadata: {name: old, namespace: "{{ ansible_operator_meta.namespace }}"}}
+  when: not found.resources
+`
+
+// What another operator has made before, and runs only read, comes back when it is deleted.
+func TestProxy_WatchesWhatRunsOnlyRead(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.role("reading", readingTasks)
+	k := s.kind()
+	s.watch(k, "role: reading")
+	cs := s.children()
+	old := child{"configmaps.v1.", s.namespace, "old"}
+	it := k.create("it", nil)
+	made := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{
+		"name": "old", "ownerReferences": []any{map[string]any{
+			"apiVersion": it.GetAPIVersion(), "kind": it.GetKind(), "name": "it", "uid": string(it.GetUID()),
+		}},
+	}}}
+	must.Get(cs.in(old).Create(t.Context(), made, metav1.CreateOptions{}))(t)
+	o := s.start()
+	k.awaitReady("it")
+	o.awaitChildrenWatched("/v1, Kind=ConfigMap")
+	cs.delete(old)
+	it = k.await("it", "run for the dependent", func(o object) bool { return o.ready() && o.lastRun().Cause == "dependent" })
+	cs.owned(it, old)
+	o.expectRuns(it, 2, "one for the object, one for the child that another client has deleted")
+	o.stop()
 }

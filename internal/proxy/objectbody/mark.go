@@ -24,7 +24,7 @@ type Mark struct {
 // Meta is the metadata in a body. Fields that the body does not have are empty.
 type Meta struct {
 	APIVersion, Kind string
-	Name             string
+	Namespace, Name  string
 	UID              types.UID
 	ResourceVersion  string
 	OwnerReferences  []metav1.OwnerReference
@@ -60,6 +60,7 @@ func Read(body []byte) (Meta, error) {
 		metav1.TypeMeta `json:",inline"`
 		// The rest of the metadata is not decoded: the API server reports errors in it.
 		Metadata struct {
+			Namespace       string                  `json:"namespace"`
 			Name            string                  `json:"name"`
 			UID             types.UID               `json:"uid"`
 			ResourceVersion string                  `json:"resourceVersion"`
@@ -71,7 +72,7 @@ func Read(body []byte) (Meta, error) {
 		return Meta{}, err
 	}
 	md := object.Metadata
-	return Meta{object.APIVersion, object.Kind, md.Name, md.UID, md.ResourceVersion, md.OwnerReferences, md.Annotations}, nil
+	return Meta{object.APIVersion, object.Kind, md.Namespace, md.Name, md.UID, md.ResourceVersion, md.OwnerReferences, md.Annotations}, nil
 }
 
 // decode reads a JSON object.

@@ -12,7 +12,7 @@ func TestNames_ReadsEveryAnswer(t *testing.T) {
 		`{"apiVersion":"v1","kind":"Status","status":"Failure","details":{"name":"c","uid":"u"}}`:                     nil,
 		`{"apiVersion":"v1","kind":"Status","status":"Success"}`:                                                      nil,
 		`{"apiVersion":"v1","kind":"Status","status":"Success","details":{"kind":"configmaps"}}`:                      nil,
-		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c","namespace":"n","uid":"u"}}`:                    {{APIVersion: "v1", Kind: "ConfigMap", Name: "c", UID: "u"}},
+		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c","namespace":"n","uid":"u"}}`:                    {{APIVersion: "v1", Kind: "ConfigMap", Namespace: "n", Name: "c", UID: "u"}},
 		`{"apiVersion":"v1","kind":"ConfigMapList","metadata":{},"items":[]}`:                                         nil,
 		`{"apiVersion":"v1","kind":"ConfigMapList","metadata":{"resourceVersion":"7"},"items":[{"metadata":{"name":"c"}},{"metadata":{"name":"d"}}]}`: {
 			{APIVersion: "v1", Kind: "ConfigMap", Name: "c"}, {APIVersion: "v1", Kind: "ConfigMap", Name: "d"}},
