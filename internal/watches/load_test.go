@@ -218,7 +218,7 @@ func TestLoad_Problems(t *testing.T) {
 		"period text of digits": {text: watch("  reconcilePeriod: '30'"), want: []string{`4:20: error: [0].reconcilePeriod: time: missing unit in duration "30"; write "30s" for seconds`}, strict: 1},
 		"period nonsense":       {text: watch("  reconcilePeriod: daily"), want: []string{`4:20: error: [0].reconcilePeriod: time: invalid duration "daily"; write a number with a unit, such as "30s", "10m" or "1h30m"`}, strict: 1},
 		"period boolean":        {text: watch("  reconcilePeriod: off"), want: []string{`4:20: error: [0].reconcilePeriod: "off" is not a duration; write a number with a unit in quotes, such as "30s" or "10m"`}, strict: 1},
-		"period negative":       {text: watch("  reconcilePeriod: -1s"), want: []string{`4:20: error: [0].reconcilePeriod: the period -1s is negative; write "0s" to switch periodic reconciliation off`}, strict: 1},
+		"period negative":       {text: watch("  reconcilePeriod: -1s"), want: []string{`4:20: warning: [0].reconcilePeriod: the period -1s is negative, which switches periodic reconciliation off; write "0s"`}, strict: 1},
 		"period short":          {text: watch("  reconcilePeriod: 1ms"), want: []string{`4:20: warning: [0].reconcilePeriod: the period 1ms is below the minimum; 1s is used; write "1s" or more`}, strict: 1},
 		"period zero": {text: watch("  reconcilePeriod: 0s"), want: []string{
 			`4:20: warning: [0].reconcilePeriod: 0 switches periodic reconciliation off; ansible-operator took it for unset; remove the key to use the period of the flag --reconcile-period`}},

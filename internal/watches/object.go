@@ -217,9 +217,9 @@ func setReconcilePeriod(c *decoding, e *entry, a at) {
 	switch {
 	case !ok:
 		return
-	case d < 0:
-		c.error(a, fmt.Sprintf("the period %s is negative", d), `write "0s" to switch periodic reconciliation off`)
-		return
+	case d < 0: // as ansible-operator has it
+		c.warn(a, fmt.Sprintf("the period %s is negative, which switches periodic reconciliation off", d), `write "0s"`)
+		d = 0
 	case d == 0:
 		c.remark(a, "0 switches periodic reconciliation off; ansible-operator took it for unset",
 			"remove the key to use the period of the flag --reconcile-period")
