@@ -12,6 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	lua "github.com/yuin/gopher-lua"
 	"sigs.k8s.io/yaml"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // textsIn are the files below a directory, by their paths.
@@ -145,7 +147,10 @@ func TestGenerateHealthLua_JudgesWhatTheOperatorWrites(t *testing.T) {
 		}
 		return table.RawGetString("status").String()
 	}
-	wanted := []string{"Progressing", "Healthy", "Progressing", "Degraded", "Degraded", "Progressing", "Progressing", "Healthy", "Suspended"}
+	wanted := []string{
+		"Progressing", "Healthy", "Progressing", "Degraded", "Degraded", "Degraded", "Degraded", "Progressing", "Progressing", "Healthy", "Suspended",
+	}
+	must.Be(t, "number of statuses", len(wanted), len(situations()))
 	for i, s := range situations() {
 		meta := map[string]any{"generation": 3}
 		if strings.Contains(s.title, "inalizer") {
