@@ -39,7 +39,6 @@ type ExplainedRun struct {
 	Result     string     `json:"result,omitempty"`
 	Reason     string     `json:"reason,omitempty"`
 	Attempts   int64      `json:"attempts,omitempty"`
-	Task       string     `json:"task,omitempty"`
 }
 
 // Explain explains an object of a watch. opts has the period and the retries of the flags.
@@ -60,9 +59,6 @@ func Explain(obj *unstructured.Unstructured, w watches.Watch, opts Options, now 
 			ID: last.ID, Cause: last.Cause, Trigger: last.Trigger, Generation: last.Generation, Started: last.Started,
 			Finished: &last.Finished, Result: string(last.Result), Reason: last.Reason, Attempts: last.Attempts,
 		}
-		if last.FailedTask != nil {
-			e.Last.Task = last.FailedTask.Path
-		}
 		observed, _, _ := unstructured.NestedInt64(obj.Object, "status", "observedGeneration")
 		if last.Generation == s.generation || observed == s.generation {
 			s.fingerprint = last.Fingerprint
@@ -70,7 +66,7 @@ func Explain(obj *unstructured.Unstructured, w watches.Watch, opts Options, now 
 		last.Permanent = status.IsStalled(obj.Object)
 	}
 	if a := record.Active; a != nil {
-		e.Active = &ExplainedRun{ID: a.ID, Cause: a.Cause, Trigger: a.Trigger, Generation: a.Generation, Started: a.Started, Task: a.Task.Path}
+		e.Active = &ExplainedRun{ID: a.ID, Cause: a.Cause, Trigger: a.Trigger, Generation: a.Generation, Started: a.Started}
 	}
 	e.plan(s, r.waits(obj), now)
 	return e

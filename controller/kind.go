@@ -254,6 +254,7 @@ func (k *kind) serve(ctx context.Context, res resource) error {
 	}
 	r := newReconciler(k, res, kinds, c)
 	defer r.places.Close()
+	defer context.AfterFunc(ctx, r.places.Drain)()
 	defer r.subscribe()()
 	defer r.metrics.WatchAges(r.gvk, r.ages)()
 	k.mu.Lock()

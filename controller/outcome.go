@@ -33,7 +33,11 @@ func (r *reconciler) endedRun(s *scope) status.Run {
 	if run.Result == status.Succeeded && s.calls != nil {
 		run.Wait = s.calls.parked()
 	}
-	if run.Result == status.Failed {
+	switch {
+	case run.Result != status.Failed:
+	case blameless(run.Reason):
+		run.Attempts = s.attempts()
+	default:
 		run.Attempts = s.attempts() + 1
 	}
 	run.Warnings, run.Dependents = bounded(s.warnings), s.dependents

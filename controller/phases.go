@@ -171,10 +171,7 @@ func (r *reconciler) decide(ctx context.Context, s *scope) (outcome, error) {
 	s.plan = decide(now, r.situation(s))
 	r.metrics.Decision(r.gvk, s.plan.cause != "")
 	if s.plan.cause != "" {
-		if r.place(s) {
-			return nextPhase, nil
-		}
-		return r.untilWritten(s, 0), nil
+		return r.place(s), nil
 	}
 	report := r.observe
 	if s.plan.held != "" {
@@ -247,6 +244,9 @@ func (r *reconciler) begin(ctx context.Context, s *scope) (outcome, error) {
 	if s.plan = decide(r.now(), r.situation(s)); s.plan.cause == "" {
 		return lookAgain, nil
 	}
+	if then := r.place(s); then != nextPhase {
+		return then, nil // it has another cause than when it got its place
+	}
 	s.trigger = r.trigger(s)
 	s.active = status.Active{
 		ID: s.runID, Cause: string(s.plan.cause), Trigger: s.trigger, Generation: s.object.GetGeneration(), Started: r.now(),
@@ -271,6 +271,9 @@ func (r *reconciler) begin(ctx context.Context, s *scope) (outcome, error) {
 	// run is on record and has to get an end, or it would seem in progress for ever.
 	planned := s.fingerprint
 	s.fingerprint, s.err = s.use.content.fingerprint(ctx, s)
+	if s.err != nil && ctx.Err() != nil {
+		s.err = ErrShutdown
+	}
 	s.inputs = fingerprint.Pack(s.parts)
 	if s.err == nil && (s.fingerprint != planned || s.object.GetGeneration() != s.active.Generation ||
 		(s.object.GetDeletionTimestamp() != nil) != s.deleting) {

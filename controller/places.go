@@ -36,12 +36,28 @@ func (s *Set) newQueue() *runqueue.Queue {
 	})
 }
 
-// place asks for a place for the run that is due for the object of s.
-func (r *reconciler) place(s *scope) (has bool) {
+// place asks for a place for the run that is due for the object of s, and goes on if it has
+// it.
+func (r *reconciler) place(s *scope) outcome {
 	s.rollout = fingerprint.Of(slices.DeleteFunc(slices.Clone(s.parts), func(p fingerprint.Part) bool { return p.Group == fingerprint.OfObject }))
-	has, s.due = r.places.Ask(s.key, classOf(s.plan.cause), s.due, s.rollout)
-	s.queued = !has
-	return has
+	s.class = classOf(s.plan.cause)
+	switch last := s.memory.last; {
+	case last == nil:
+	case s.class == runqueue.Deletion && last.Cause == string(causeDeleted) && last.Result == status.Failed:
+		s.class = runqueue.Retry // else objects that cannot go would always be first
+	case s.plan.cause == causeInterrupted && last.Generation == s.object.GetGeneration() && last.Fingerprint != s.fingerprint:
+		s.class = runqueue.Content // the operator was replaced with another role during the run
+	}
+	var has bool
+	if has, s.due = r.places.Ask(s.key, s.class, s.due, s.rollout); has {
+		s.queued = false
+		return nextPhase
+	}
+	s.queued = true
+	if s.class == runqueue.Content {
+		return r.untilWritten(s, stallLook) // no event may tell that the content has changed again
+	}
+	return r.untilWritten(s, 0)
 }
 
 // classOf is how urgent a run for a cause is.
@@ -69,10 +85,17 @@ func (r *reconciler) judgeRollout(s *scope, before *status.Run, run status.Run) 
 	if s.ran {
 		r.places.Used(s.result.Memory)
 	}
-	if classOf(cause(run.Cause)) != runqueue.Content || run.Result != status.Failed || before == nil || before.Result != status.Succeeded {
+	switch {
+	case s.earlier, run.Result == status.Interrupted:
+		return
+	case run.Result == status.Succeeded:
+		r.places.Recovered(s.key, s.rollout)
+		return
+	case s.class != runqueue.Content, s.err != nil, blameless(run.Reason), // the role has not had its chance
+		before == nil, before.Result == status.Failed:
 		return
 	}
-	if r.places.Failed(s.rollout) {
+	if r.places.Failed(s.key, s.rollout) {
 		r.log.Error(errors.New("the rollout is stopped"), "The changed role, playbook or environment runs no further objects: as many as "+
 			"rollout.stopOnFailures allows have failed with it. Change it again, or run single objects with the annotation "+ownPrefix+"reconcile-at")
 	}

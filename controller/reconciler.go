@@ -91,8 +91,10 @@ type memory struct {
 	// asked is what the object was parked for last, unless a success has asked for
 	// nothing since; nil for nothing.
 	asked *asked
-	// loops is how many runs in a row changes by others have started.
-	loops int
+	// loops is how many runs in a row changes by others have started, blocked how many
+	// failures in a row were not the role's.
+	loops   int
+	blocked int64
 	// observed is the last generation that the status was brought to without a run.
 	observed int64
 	// held is the run that the status says a pause holds back; zero for none.

@@ -210,6 +210,9 @@ func (r *reconciler) recordEnd(ctx context.Context, s *scope, run status.Run) (o
 	}
 	m := s.memory
 	r.judgeRollout(s, m.last, run)
+	if m.blocked++; run.Result != status.Failed || !blameless(run.Reason) {
+		m.blocked = 0
+	}
 	m.asked = s.askedAfter(run)
 	m.last, m.lost, m.unwritten, m.ran, m.nextLook, m.looks = &run, nil, &run, true, time.Time{}, looks{}
 	m.finalized = s.deleting && run.Result == status.Succeeded && run.RequeueAfter == 0 && run.Wait == nil || r.givesUp(s, run)

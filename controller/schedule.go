@@ -8,6 +8,7 @@ import (
 
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/watches"
+	"github.com/rolewright/rolewright/runner"
 )
 
 // cause says why a run starts. The words stand in the status, in logs and in
@@ -73,6 +74,22 @@ func (r retry) after(n int64) time.Duration {
 	return time.Duration(grown)
 }
 
+// unbounded is the policy for what is no failure of the role: it goes on for ever.
+func (r retry) unbounded() retry {
+	r.most = 0
+	return r
+}
+
+// blameless tells the reasons of failures that are not the role's: there was no room for the
+// run, it could not be made, or it was cancelled. They do not count as attempts.
+func blameless(reason string) bool {
+	switch reason {
+	case string(runner.NoSpace), status.ReasonUnavailable, status.ReasonNotRun, status.ReasonCancelled:
+		return true
+	}
+	return false
+}
+
 // exhausted tells whether n failures in a row are as many as may be.
 func (r retry) exhausted(n int64) bool { return r.most > 0 && n >= r.most }
 
@@ -94,6 +111,8 @@ type situation struct {
 	deleting bool
 	// dependent is true if another client has changed what the object owns.
 	dependent bool
+	// blocked is how many times in a row there was a failure that is not the role's.
+	blocked int64
 	// loops is how many runs in a row such changes have started.
 	loops int
 	// fingerprint and generation are the current inputs'.
@@ -144,6 +163,8 @@ func (s situation) due(now time.Time) plan {
 		return plan{cause: causeCreated}
 	case last.Result == status.Interrupted:
 		return plan{cause: s.ifDeleting(causeInterrupted)}
+	case s.requested != "" && s.requested != last.Handled:
+		return plan{cause: s.ifDeleting(causeManual)} // also of what a rollout holds
 	case s.deleting && last.Fingerprint != s.fingerprint:
 		return plan{cause: causeDeleted}
 	case last.Fingerprint != s.fingerprint:
@@ -154,9 +175,20 @@ func (s situation) due(now time.Time) plan {
 			return plan{cause: causeChanged}
 		}
 		return plan{cause: causeContent}
-	case s.requested != "" && s.requested != last.Handled:
-		return plan{cause: s.ifDeleting(causeManual)}
 	}
+	p := s.timed(now)
+	if p.cause == "" && s.dependent && s.loops >= loopRuns {
+		// What is due without the change by others does not wait for it.
+		s.dependent = false
+		if other := s.timed(now); other.cause != "" || other.wait > 0 && other.wait < p.wait {
+			return other
+		}
+	}
+	return p
+}
+
+// timed is the plan for an object of which nothing has changed that starts a run at once.
+func (s situation) timed(now time.Time) plan {
 	if s.last.Wait != nil && (!s.dependent || s.deleting) {
 		return s.waiting(now)
 	}
@@ -225,6 +257,8 @@ func (s situation) stalled() bool {
 		return false
 	case last.Permanent, last.Reason == status.ReasonCancelled:
 		return true
+	case blameless(last.Reason):
+		return false
 	default:
 		return s.retry.stalls && s.retry.exhausted(last.Attempts) && !s.dependent
 	}
@@ -235,6 +269,8 @@ func (s situation) again() (time.Duration, cause) {
 	last := s.last
 	delay, why := max(s.retry.after(last.Attempts), last.RequeueAfter), causeRetry
 	switch {
+	case blameless(last.Reason):
+		delay = s.retry.unbounded().after(s.blocked)
 	case s.deleting && last.Permanent:
 		delay = s.retry.max
 	case !s.deleting && s.retry.stalls && s.retry.exhausted(last.Attempts):

@@ -14,6 +14,7 @@ import (
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/rolewright/rolewright/controller/fingerprint"
+	"github.com/rolewright/rolewright/controller/runqueue"
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/proxy"
 	"github.com/rolewright/rolewright/internal/redact"
@@ -48,9 +49,10 @@ type scope struct {
 	parts       []fingerprint.Part
 	arrived     bool
 	plan        plan
-	// queued is set by decide: the run that is due waits for its place, which wakes the
-	// object. rollout identifies the role and the environment of one that has its place.
+	// queued is set by place: the run that is due, of a class, waits for its place, which
+	// wakes the object. rollout identifies its role and its environment.
 	queued  bool
+	class   runqueue.Class
 	rollout string
 
 	// active is set by begin, with what has caused the run, and what is kept of parts.
@@ -156,7 +158,7 @@ func (r *reconciler) waits(obj *unstructured.Unstructured) bool {
 func (r *reconciler) situation(s *scope) situation {
 	return situation{
 		last: s.memory.last, deleting: s.deleting, dependent: r.objects.get(s.key).touched != "",
-		loops:       s.memory.loops,
+		loops: s.memory.loops, blocked: s.memory.blocked,
 		fingerprint: s.fingerprint, environment: onlyEnvironment(s.changes()), generation: s.object.GetGeneration(),
 		period: s.settings.period, retry: retryOf(r.watch.Retry, r.opts.RetryMin, r.opts.RetryMax),
 		paused: s.settings.paused, requested: s.settings.requested, arrived: s.arrived, nextLook: s.memory.nextLook,

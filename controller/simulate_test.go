@@ -137,7 +137,7 @@ func (k *simulatedKind) run(key types.NamespacedName, why cause) {
 	if run.Finished = time.Now(); k.fails != nil && k.fails(run.Fingerprint) {
 		run.Result, run.Attempts = status.Failed, 1
 		if why == causeContent && o.last.Result == status.Succeeded {
-			k.places.Failed(run.Fingerprint)
+			k.places.Failed(key, run.Fingerprint)
 		}
 	}
 	if o.last = &run; why == causeDeleted {

@@ -107,16 +107,24 @@ func (o *explainOptions) run(cmd *cobra.Command, object string) error {
 	return printExplanation(cmd.OutOrStdout(), obj, e, now)
 }
 
-// kindOf is the watch of a kind, in any case.
+// kindOf is the watch of a kind, in any case, given as KIND or KIND.GROUP.
 func kindOf(watched []watches.Watch, kind string) (watches.Watch, error) {
+	kind, group, grouped := strings.Cut(kind, ".")
+	var found []watches.Watch
 	var kinds []string
 	for _, w := range watched {
-		if strings.EqualFold(w.GVK.Kind, kind) {
-			return w, nil
+		if strings.EqualFold(w.GVK.Kind, kind) && (!grouped || w.GVK.Group == group) {
+			found = append(found, w)
 		}
-		kinds = append(kinds, w.GVK.Kind)
+		kinds = append(kinds, w.GVK.Kind+"."+w.GVK.Group)
 	}
-	return watches.Watch{}, fmt.Errorf("there is no watch of %q; there are watches of %s", kind, strings.Join(kinds, ", "))
+	switch len(found) {
+	case 0:
+		return watches.Watch{}, fmt.Errorf("there is no watch of %q; there are watches of %s", kind, strings.Join(kinds, ", "))
+	case 1:
+		return found[0], nil
+	}
+	return watches.Watch{}, fmt.Errorf("%q is a kind of several watches: give KIND.GROUP/NAME, of %s", kind, strings.Join(kinds, ", "))
 }
 
 func (o *explainOptions) read(ctx context.Context, w watches.Watch, name string) (*unstructured.Unstructured, error) {
@@ -170,9 +178,6 @@ func printExplanation(out io.Writer, obj *unstructured.Unstructured, e controlle
 		result := last.Result
 		if last.Reason != last.Result {
 			result += ": " + last.Reason
-		}
-		if last.Task != "" {
-			result += ", at " + last.Task
 		}
 		if last.Attempts > 1 {
 			result += fmt.Sprintf("; %d failures in a row", last.Attempts)

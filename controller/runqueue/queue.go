@@ -34,8 +34,8 @@ func (c Class) String() string {
 const (
 	// reserve is the share of the places, one in so many, that is kept for urgent runs.
 	reserve = 4
-	// patience is how often a place goes to what has waited longest, whatever its class: so
-	// nothing waits for ever.
+	// patience is how often a place goes to what has waited longest, of urgent runs and of
+	// all runs in turn: so nothing waits for ever.
 	patience = 4
 	// memoryPercent is how much of the memory runs may take before the next one waits.
 	memoryPercent = 90
@@ -79,6 +79,7 @@ type Kind struct {
 	rollout rollout
 
 	places  map[types.NamespacedName]*place
+	drained bool
 	waiting [classes]int
 	running int
 	urgent  int   // of those that run
@@ -89,7 +90,8 @@ type Kind struct {
 type place struct {
 	class Class
 	since time.Time
-	has   bool
+	// has is true if the object has the place, and taken once it knows.
+	has, taken bool
 }
 
 // Kind adds a kind with so many runs at a time. wake is called, from any goroutine and
@@ -116,12 +118,16 @@ func (k *Kind) Ask(key types.NamespacedName, class Class, since time.Time, input
 	} else {
 		k.count(p, -1)
 	}
+	if p.class != class && class == Content {
+		p.has = false // it has its place as another run: a rollout may hold this one
+	}
 	if p.class != class || since.Before(p.since) {
 		p.class, p.since = class, since
 	}
 	k.count(p, +1)
 	k.rollout.see(inputs)
 	woken := q.grant()
+	p.taken = p.has
 	has, waits = p.has, p.since
 	q.mu.Unlock()
 	wake(slices.DeleteFunc(woken, func(w waiter) bool { return w.kind == k && w.key == key }))
@@ -148,6 +154,23 @@ func (k *Kind) Used(bytes int64) {
 	k.need = max(bytes, k.need-k.need/10) // a large one is remembered for a while
 }
 
+// Drain has nothing wait any more, and nothing start: what has a place and knows it keeps
+// it until Leave.
+func (k *Kind) Drain() {
+	q := k.queue
+	q.mu.Lock()
+	k.drained = true
+	for key, p := range k.places {
+		if !p.taken {
+			delete(k.places, key)
+			k.count(p, -1)
+		}
+	}
+	woken := q.grant()
+	q.mu.Unlock()
+	wake(woken)
+}
+
 // Close removes the kind. Nothing runs for it, and nothing will.
 func (k *Kind) Close() {
 	q := k.queue
@@ -164,8 +187,8 @@ func (k *Kind) Close() {
 
 // State is what waits, for metrics.
 type State struct {
-	// Waiting is how many runs of each class wait for a place, and Oldest since when; zero
-	// if none does.
+	// Waiting is how many runs of each class wait for a place, and Oldest since when, but for
+	// those that a [Rollout] holds; zero if none does.
 	Waiting map[Class]int
 	Oldest  time.Time
 	// Stopped is true while a [Rollout] is stopped.
@@ -180,8 +203,9 @@ func (k *Kind) State() State {
 	for class, n := range k.waiting {
 		s.Waiting[Class(class)] = n
 	}
+	rolls, _ := k.rollout.admits(time.Now())
 	for _, p := range k.places {
-		if !p.has && (s.Oldest.IsZero() || p.since.Before(s.Oldest)) {
+		if !p.has && (p.class != Content || rolls) && (s.Oldest.IsZero() || p.since.Before(s.Oldest)) {
 			s.Oldest = p.since
 		}
 	}
@@ -214,16 +238,16 @@ type waiter struct {
 func (q *Queue) grant() (woken []waiter) {
 	now := time.Now()
 	var next time.Time // a rollout goes on
+	large := map[*Kind]bool{}
 	for {
-		w, wait := q.pick(now)
+		w, wait := q.pick(now, large)
 		next = wait
 		if w.kind == nil {
-			q.waitsForMemory(false)
 			break
 		}
 		if !q.fits(w.kind) {
-			next = now.Add(memoryEvery)
-			break
+			large[w.kind] = true // a run of another kind may fit
+			continue
 		}
 		p := w.kind.places[w.key]
 		w.kind.count(p, -1)
@@ -235,6 +259,10 @@ func (q *Queue) grant() (woken []waiter) {
 		}
 		woken = append(woken, w)
 	}
+	if len(large) > 0 && (next.IsZero() || next.After(now.Add(memoryEvery))) {
+		next = now.Add(memoryEvery)
+	}
+	q.waitsForMemory(len(large) > 0)
 	q.again(now, next)
 	return woken
 }
@@ -264,20 +292,26 @@ func wake(all []waiter) {
 }
 
 // pick is the object that gets the next place; none if nothing waits that may have one.
-// next is when that may change by itself.
-func (q *Queue) pick(now time.Time) (best waiter, next time.Time) {
-	oldest := q.granted%patience == patience-1
+// next is when that may change by itself. Kinds in without get none.
+func (q *Queue) pick(now time.Time, without map[*Kind]bool) (best waiter, next time.Time) {
+	order := byUrgency
+	switch q.granted % (2 * patience) {
+	case patience - 1:
+		order = oldestUrgent
+	case 2*patience - 1:
+		order = oldest
+	}
 	var is *place
 	for _, k := range q.kinds {
 		admitted, at := k.admits(now)
 		if !at.IsZero() && (next.IsZero() || at.Before(next)) {
 			next = at
 		}
-		if admitted == ([classes]bool{}) {
+		if admitted == ([classes]bool{}) || without[k] {
 			continue
 		}
 		for key, p := range k.places {
-			if !p.has && admitted[p.class] && (is == nil || before(k, p, best.kind, is, oldest)) {
+			if !p.has && admitted[p.class] && (is == nil || before(k, p, best.kind, is, order)) {
 				best, is = waiter{k, key}, p
 			}
 		}
@@ -285,10 +319,19 @@ func (q *Queue) pick(now time.Time) (best waiter, next time.Time) {
 	return best, next
 }
 
+// order is which of the runs that wait gets a place.
+type order int
+
+const (
+	byUrgency order = iota
+	oldestUrgent
+	oldest
+)
+
 // before tells whether p of kind a is to run before q of kind b.
-func before(a *Kind, p *place, b *Kind, q *place, oldest bool) bool {
+func before(a *Kind, p *place, b *Kind, q *place, by order) bool {
 	switch {
-	case oldest:
+	case by == oldest, by == oldestUrgent && p.class.urgent() && q.class.urgent():
 	case p.class != q.class:
 		return p.class < q.class
 	case a.running != b.running:
@@ -305,7 +348,7 @@ func (k *Kind) admits(now time.Time) (admitted [classes]bool, at time.Time) {
 	for _, k := range q.kinds {
 		urgent += k.urgent
 	}
-	if k.running >= k.max || q.opts.Max > 0 && q.running >= q.opts.Max {
+	if k.drained || k.running >= k.max || q.opts.Max > 0 && q.running >= q.opts.Max {
 		return admitted, at
 	}
 	others := k.running-k.urgent < kept(k.max) && (q.opts.Max == 0 || q.running-urgent < kept(q.opts.Max))
@@ -334,9 +377,8 @@ func (q *Queue) fits(k *Kind) bool {
 		if q.running == 0 || q.base == 0 {
 			q.base = used // of the operator itself
 		}
-		fits = q.running == 0 || limit == 0 || k.need == 0 || max(used+k.need, q.base+needs) <= limit/100*memoryPercent
+		fits = q.running == 0 || limit == 0 || max(used+k.need, q.base+needs) <= limit/100*memoryPercent
 	}
-	q.waitsForMemory(!fits)
 	return fits
 }
 

@@ -72,8 +72,8 @@ func TestQueue_TheMostUrgentRunsNext(t *testing.T) {
 	for class := Period; class >= Deletion; class-- {
 		must.Be(t, "at once", "", ask(k, class, class.String()))
 	}
-	// Each fourth place is for what has waited longest.
-	order := []string{"first", "deletion", "manual", "period", "change", "effect", "content", "retry"}
+	// Each fourth place is for the urgent run that has waited longest, or for any run.
+	order := []string{"first", "deletion", "manual", "change", "effect", "content", "retry", "period"}
 	for i, name := range order[:len(order)-1] {
 		s.then(k, name, order[i+1])
 	}
@@ -91,6 +91,25 @@ func TestQueue_AnObjectThatAsksAgainKeepsItsTurn(t *testing.T) {
 	s.then(k, "c", "a")
 	s.then(k, "a", "")
 	must.Be(t, "left", 0, len(k.places))
+}
+
+// What has its place as another run has it taken back where the content has changed: a rollout
+// may hold that. A kind that is replaced keeps only what runs.
+func TestQueue_TakesPlacesBack(t *testing.T) {
+	s := &stage{Queue: New(Options{Max: 2}), t: t}
+	k, other := s.kind(2, Rollout{MaxParallel: 1}), s.kind(2, Rollout{})
+	must.Be(t, "at once", "a b", ask(k, Change, "a", "b"))
+	ask(k, Period, "c", "d")
+	s.then(k, "a", "c")
+	must.Be(t, "one runs for changed content", "b", ask(k, Content, "b"))
+	must.Be(t, "and no other", "", ask(k, Content, "c"))
+	must.Be(t, "its place is free", "d", s.taken())
+	ask(other, Period, "x", "y")
+	s.taken()
+	k.Drain() // d does not know of its place yet
+	must.Be(t, "woken", "x", s.taken())
+	s.then(k, "b", "y")
+	must.Be(t, "of the kind that ends", "", ask(k, Deletion, "e"))
 }
 
 func TestQueue_KindsShareThePlaces(t *testing.T) {
@@ -120,6 +139,7 @@ func TestQueue_WaitsForMemory(t *testing.T) {
 		s.then(k, "a", "c") // 100 and 600 and 300 are too many, 100 and 300 and 300 are not
 		used.Store(800)
 		must.Be(t, "what is used counts", "", ask(k, Change, "d"))
+		must.Be(t, "a kind whose runs are small", "x", ask(s.kind(1, Rollout{}), Period, "x"))
 		used.Store(100)
 		for range 3 { // smaller ones: the large one is forgotten slowly
 			k.Used(10)
@@ -147,13 +167,15 @@ func TestRollout_ReachesTheFirstFew(t *testing.T) {
 		}
 		fail := func(name string, stops bool, next string) {
 			t.Helper()
-			must.Be(t, name+" stops it", stops, k.Failed("inputs"))
+			must.Be(t, name+" stops it", stops, k.Failed(named(name), "inputs"))
 			s.then(k, name, next)
 		}
 		pass("b")
 		pass("") // two run
+		k.Failed(named("a"), "inputs")
+		k.Recovered(named("a"), "inputs") // by its repetition
 		s.then(k, "a", "c")
-		k.Failed("inputs of before") // does not count
+		k.Failed(named("x"), "inputs of before") // does not count
 		fail("b", false, "")
 		pass("d")
 		fail("c", false, "") // d may fail, too

@@ -1,6 +1,10 @@
 package runqueue
 
-import "time"
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
 
 // Rollout says how a changed role or environment reaches the objects of a kind.
 type Rollout struct {
@@ -18,20 +22,20 @@ type Rollout struct {
 type rollout struct {
 	Rollout
 
-	inputs   string
-	running  int
-	failures int
-	next     time.Time // no run starts before
+	inputs  string
+	running int
+	failed  map[types.NamespacedName]bool
+	next    time.Time // no run starts before
 }
 
 // see starts the count again with other inputs.
 func (r *rollout) see(inputs string) {
 	if inputs != r.inputs {
-		r.inputs, r.failures = inputs, 0
+		r.inputs, r.failed = inputs, map[types.NamespacedName]bool{}
 	}
 }
 
-func (r *rollout) stopped() bool { return r.StopOnFailures > 0 && r.failures >= r.StopOnFailures }
+func (r *rollout) stopped() bool { return r.StopOnFailures > 0 && len(r.failed) >= r.StopOnFailures }
 
 // admits tells whether one more may start, or when; zero if something else has to happen
 // first.
@@ -39,7 +43,7 @@ func (r *rollout) admits(now time.Time) (ok bool, at time.Time) {
 	switch {
 	case r.MaxParallel > 0 && r.running >= r.MaxParallel:
 		return false, time.Time{}
-	case r.StopOnFailures > 0 && r.failures+r.running >= r.StopOnFailures:
+	case r.StopOnFailures > 0 && len(r.failed)+r.running >= r.StopOnFailures:
 		// Those in progress may fail, too.
 		return false, time.Time{}
 	case now.Before(r.next):
@@ -52,12 +56,21 @@ func (r *rollout) begun(now time.Time) { r.next = now.Add(r.Interval) }
 
 // Failed notes that an object fails with the inputs, and did not with those before. It is
 // true if the rollout stops by that.
-func (k *Kind) Failed(inputs string) bool {
+func (k *Kind) Failed(key types.NamespacedName, inputs string) bool {
 	k.queue.mu.Lock()
 	defer k.queue.mu.Unlock()
 	if inputs != k.rollout.inputs || k.rollout.stopped() {
 		return false
 	}
-	k.rollout.failures++
+	k.rollout.failed[key] = true
 	return k.rollout.stopped()
+}
+
+// Recovered notes that an object has succeeded with the inputs.
+func (k *Kind) Recovered(key types.NamespacedName, inputs string) {
+	k.queue.mu.Lock()
+	defer k.queue.mu.Unlock()
+	if inputs == k.rollout.inputs {
+		delete(k.rollout.failed, key)
+	}
 }

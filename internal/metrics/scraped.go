@@ -88,7 +88,7 @@ func (s *scraped) Collect(ch chan<- prometheus.Metric) {
 }
 
 // WatchAges calls ages of a kind at each scrape, until the returned function is
-// called, and starts the count of the kind's lost runs at 0. ages is safe for
+// called, and starts the counts of the kind's lost runs and loops at 0. ages is safe for
 // concurrent use and does not block; a later one of the same kind replaces it.
 func (r *Recorder) WatchAges(gvk schema.GroupVersionKind, ages func() Ages) (stop func()) {
 	if r == nil {
@@ -96,6 +96,7 @@ func (r *Recorder) WatchAges(gvk schema.GroupVersionKind, ages func() Ages) (sto
 	}
 	// A counter that is set to 0 here is visible from the first scrape on.
 	r.lost.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind).Add(0)
+	r.loops.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind).Add(0)
 	s, mine := &r.scraped, &ages
 	s.mu.Lock()
 	defer s.mu.Unlock()
