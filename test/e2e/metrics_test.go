@@ -41,6 +41,7 @@ func TestMetrics_AnswerEveryQuery(t *testing.T) {
 	all := []string{"*"}
 	s.env = append(s.env, "KUBECONFIG="+testenv.Kubeconfig(t, testenv.User(t, s.cfg, append(rulesOf(t, "config/rbac/leader_election_role.yaml"),
 		rbacv1.PolicyRule{APIGroups: []string{k.gvk.Group}, Resources: all, Verbs: all},
+		rbacv1.PolicyRule{APIGroups: []string{"events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
 		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: all}))))
 	o := s.start("--leader-elect", "--leader-election-id=metrics", "--leader-election-namespace="+s.namespace,
 		"--retry-min=1s", "--retry-max=1s")
