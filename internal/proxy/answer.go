@@ -244,8 +244,12 @@ func (x *exchange) unmarkable(err error) error {
 }
 
 // disown takes the mark off an object that was not there when the run asked to
-// create it, and had another owner a moment later.
+// create it, and had another owner a moment later. Where this operator does not lead any
+// more, the one that does may have created it, for the same owner: then the mark stays.
 func (x *exchange) disown(ctx context.Context, m objectbody.Meta) {
+	if x.p.opts.MayWrite != nil && x.p.opts.MayWrite() != nil {
+		return
+	}
 	metadata := map[string]any{"annotations": map[string]any{annotationOwner: nil, annotationOwnerType: nil}}
 	if mark := x.mark(); mark.Reference != nil {
 		metadata = map[string]any{"ownerReferences": slices.DeleteFunc(slices.Clone(m.OwnerReferences), func(ref metav1.OwnerReference) bool {
