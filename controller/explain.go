@@ -80,7 +80,7 @@ func (e *Explanation) plan(s situation, waits bool, now time.Time) {
 	}
 	p := decide(now, s)
 	switch {
-	case p.held != "":
+	case s.paused.After(now) && !s.deleting: // whether a run is due already, or not yet
 		e.Cause = string(p.held)
 		until := "until its annotation goes"
 		if s.paused.Before(forEver()) {

@@ -31,15 +31,16 @@ func TestExplain_SaysWhatIsDecided(t *testing.T) {
 		in          time.Duration // below zero for never
 		held        string
 	}{
-		"new":        {nil, 1, nil, "created", 0, ""},
-		"settled":    {&run, 2, nil, "period", time.Hour - 30*time.Second, ""},
-		"changed":    {&run, 3, nil, "changed", 0, ""},
-		"asked for":  {&run, 2, map[string]any{ownPrefix + "reconcile-at": "now"}, "manual", 0, ""},
-		"paused":     {&run, 3, map[string]any{ownPrefix + "paused": "true"}, "changed", -1, "paused"},
-		"no period":  {&run, 2, map[string]any{incumbentPrefix + "reconcile-period": "0s"}, "", -1, ""},
-		"repeated":   {&failed, 2, nil, "retry", 4*time.Minute - 30*time.Second, ""},
-		"stalled":    {&stalls, 2, nil, "", -1, "stalled after a failure (TaskFailed)"},
-		"was mended": {&stalls, 3, nil, "changed", 0, ""},
+		"new":          {nil, 1, nil, "created", 0, ""},
+		"settled":      {&run, 2, nil, "period", time.Hour - 30*time.Second, ""},
+		"changed":      {&run, 3, nil, "changed", 0, ""},
+		"asked for":    {&run, 2, map[string]any{ownPrefix + "reconcile-at": "now"}, "manual", 0, ""},
+		"paused":       {&run, 3, map[string]any{ownPrefix + "paused": "true"}, "changed", -1, "paused"},
+		"paused early": {&run, 2, map[string]any{ownPrefix + "paused": "true"}, "", -1, "paused"},
+		"no period":    {&run, 2, map[string]any{incumbentPrefix + "reconcile-period": "0s"}, "", -1, ""},
+		"repeated":     {&failed, 2, nil, "retry", 4*time.Minute - 30*time.Second, ""},
+		"stalled":      {&stalls, 2, nil, "", -1, "stalled after a failure (TaskFailed)"},
+		"was fixed":    {&stalls, 3, nil, "changed", 0, ""},
 	} {
 		obj := &unstructured.Unstructured{Object: map[string]any{
 			"metadata": map[string]any{"name": "it", "generation": tc.generation, "annotations": tc.annotations},

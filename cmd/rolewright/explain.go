@@ -196,7 +196,7 @@ func printExplanation(out io.Writer, obj *unstructured.Unstructured, e controlle
 		line("next run", "in %s (%s): %s", age(*e.At, now), e.At.UTC().Format(time.RFC3339), e.Cause)
 	case e.Cause != "":
 		line("next run", "%s, but is held", e.Cause)
-	default:
+	case len(e.Held) == 0:
 		line("next run", "by a change only")
 	}
 	for _, held := range e.Held {
