@@ -115,7 +115,7 @@ func TestPlaces_TheMostUrgentOfAllKindsIsNext(t *testing.T) {
 }
 
 // A changed role that breaks objects reaches as many as the watch allows, and all others once
-// it is mended.
+// it is fixed.
 func TestPlaces_ABadRoleIsStopped(t *testing.T) {
 	t.Parallel()
 	cfg := testenv.Config(t)
@@ -157,7 +157,7 @@ func TestPlaces_ABadRoleIsStopped(t *testing.T) {
 	if !strings.Contains(o.log(), "rollout.stopOnFailures") {
 		t.Error("the log does not say so")
 	}
-	write("# mended\n")
+	write("# fixed\n")
 	o.set.ContentChanged()
 	eventually(t, "all have run", func() bool { return exec.count() == 18 })
 }

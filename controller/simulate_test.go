@@ -300,7 +300,7 @@ func TestSimulate_ABadRoleBreaksTheFirstFew(t *testing.T) {
 			return s.started(causeContent) - before
 		}
 		must.Be(t, "objects that ran with the broken role", 3, change("broken"))
-		must.Be(t, "objects that ran with the mended one", len(k.objects), change("mended"))
+		must.Be(t, "objects that ran with the fixed one", len(k.objects), change("fixed"))
 		s.end(0, k)
 	})
 }

@@ -184,14 +184,14 @@ func TestRollout_ReachesTheFirstFew(t *testing.T) {
 		pass("")
 		must.Be(t, "stopped", true, k.State().Stopped)
 		must.Be(t, "asked for", "e", ask(k, Manual, "e"))
-		k.Ask(named("f"), Content, time.Now(), "mended")
+		k.Ask(named("f"), Content, time.Now(), "fixed")
 		must.Be(t, "stopped", false, k.State().Stopped)
-		has, _ := k.Ask(named("f"), Content, time.Now(), "mended")
-		must.Be(t, "mended", true, has)
+		has, _ := k.Ask(named("f"), Content, time.Now(), "fixed")
+		must.Be(t, "fixed", true, has)
 	})
 }
 
-// A place that nobody takes up would be lost: whatever happens, all runs end, and there are
+// A place that is not taken up would be lost: whatever happens, all runs end, and there are
 // never too many.
 func TestQueue_NothingIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
