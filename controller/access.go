@@ -49,9 +49,7 @@ type admitted struct {
 // admit gives the run of s its way to the API server, on which it may write as
 // long as the object is what the run was begun for.
 func (r *reconciler) admit(s *scope, life *lifetime) {
-	grant := r.grant(proxy.Owner{
-		GVK: r.gvk, Namespace: s.key.Namespace, Name: s.key.Name, UID: s.object.GetUID(),
-	})
+	grant := r.grant(r.owner(s))
 	grant.RunID = s.runID
 	s.witness = &witness{}
 	if r.dependents != nil {
@@ -59,6 +57,10 @@ func (r *reconciler) admit(s *scope, life *lifetime) {
 	}
 	s.calls = r.newCalls(s, grant.Owner)
 	grant.Tracker, grant.Secrets, grant.Calls, grant.Self = s.witness, s.mask, s.calls, s.progress
+	if r.referring != nil {
+		s.referring = r.referring.begin(s.key, s.referred)
+		s.witness.referring, grant.Writes = s.referring, s.referring
+	}
 	s.access = r.opts.Gateway.Admit(grant)
 	run := &admitted{
 		id: s.runID, uid: s.object.GetUID(), access: s.access, life: life, log: s.log,
@@ -89,6 +91,8 @@ func (r *reconciler) dismiss(s *scope) {
 type witness struct {
 	// tracked is nil where the dependents are not watched.
 	tracked *dependent.Session
+	// referring is nil where the object refers to no others.
+	referring *referringRun
 
 	mu    sync.Mutex
 	known []schema.GroupVersionResource
@@ -130,6 +134,9 @@ func (w *witness) Wrote(c proxy.Child) {
 func (w *witness) Deleted(c proxy.Child) {
 	if w.tracked != nil {
 		w.tracked.Deleted(c)
+	}
+	if w.referring != nil {
+		w.referring.deleted(c)
 	}
 }
 

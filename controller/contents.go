@@ -213,6 +213,6 @@ func (c *contents) fingerprint(ctx context.Context, s *scope) (string, error) {
 			return "", err
 		}
 	}
-	s.parts = append(parts, fingerprint.Part{Group: fingerprint.OfObject, Value: object})
+	s.parts = append(append(parts, fingerprint.Part{Group: fingerprint.OfObject, Value: object}), referredParts(s.referred)...)
 	return fingerprint.Of(s.parts), nil
 }

@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/rolewright/rolewright/controller/reference"
 	"github.com/rolewright/rolewright/controller/runstore"
 	"github.com/rolewright/rolewright/internal/watches"
 )
@@ -130,7 +131,7 @@ func (k *kind) look(ctx context.Context) (resource, error) {
 			return resource{}, err
 		}
 	}
-	return res, nil
+	return res, k.mayRefer(ctx, c)
 }
 
 // mayServe asks the API server whether the operator may do what serving the
@@ -286,6 +287,9 @@ func (k *kind) serve(ctx context.Context, res resource) error {
 		return nil
 	})
 	part(ctl.Start)
+	if r.referring != nil {
+		part(func(ctx context.Context) error { return r.referring.serve(ctx, k.opts.KindPollInterval) })
+	}
 	wg.Wait()
 	r.looks.Wait()
 	return context.Cause(ctx)
@@ -315,7 +319,7 @@ func (k *kind) newCache(res resource) (cache.Cache, error) {
 		HTTPClient:       k.http,
 		Scheme:           k.scheme,
 		Mapper:           k.mapper(res),
-		DefaultTransform: trim(k.watch.WatchAnnotationsChanges, !k.selector.Empty(), k.watch.ManageStatus && res.hasStatus),
+		DefaultTransform: trim(k.watch.WatchAnnotationsChanges, !k.selector.Empty(), k.watch.ManageStatus && res.hasStatus, reference.Fields(k.watch)...),
 	}
 	if k.watch.Finalizer == nil && !k.watch.PruneOnDelete {
 		// With a finalizer, an object that ceases to match has to stay in view:

@@ -108,6 +108,9 @@ func (r *reconciler) notRun(s *scope, run *status.Run) {
 		run.Result, run.Reason = status.Failed, status.ReasonArtifactsTooLarge
 		run.Message = short(said + "; let the tasks say less, or raise --artifacts-max-bytes-per-run")
 		run.Counts = countsOf(s.result.Summary)
+	case errors.Is(s.err, errReferenceNotFound):
+		run.Result, run.Reason = status.Failed, status.ReasonReferenceNotFound
+		run.Message = short("Unable to run reconciliation: " + said + "; the object runs when it does")
 	case errors.Is(s.err, runner.ErrUnavailable):
 		run.Result, run.Reason = status.Failed, status.ReasonUnavailable
 		run.Message = short("Unable to run reconciliation: " + said)

@@ -24,7 +24,7 @@ import (
 func TestOutcome_NoReasonOfAFailureStays(t *testing.T) {
 	t.Parallel()
 	reasons := append(reasonsOf(t, "../runner/verdict.go", "Reason"), status.ReasonUnavailable, status.ReasonNotRun, status.ReasonTimedOut, status.ReasonArtifactsTooLarge,
-		status.ReasonOutOfMemory, status.ReasonTooManyProcesses)
+		status.ReasonOutOfMemory, status.ReasonTooManyProcesses, status.ReasonReferenceNotFound)
 	if len(reasons) < 15 {
 		t.Fatalf("reasons = %q", reasons)
 	}

@@ -162,6 +162,9 @@ func (r *reconciler) writeUnwritten(ctx context.Context, s *scope) (outcome, err
 // decide ends the reconcile if no run is due. It reads the cache only, but for what
 // the object waits for, and writes nothing but the generation that a success counts for.
 func (r *reconciler) decide(ctx context.Context, s *scope) (outcome, error) {
+	if !r.refer(s) {
+		return r.untilWritten(s, 0), nil // it is looked at when what it refers to is known
+	}
 	var err error
 	if s.fingerprint, err = s.use.content.fingerprint(ctx, s); err != nil {
 		return finished, err
@@ -309,6 +312,9 @@ func (r *reconciler) mayBegin(ctx context.Context, s *scope) (outcome, error) {
 		if s.memory.lost != nil {
 			return lookAgain, nil
 		}
+	}
+	if !r.refer(s) {
+		return lookAgain, nil
 	}
 	var err error
 	if s.fingerprint, err = s.use.content.fingerprint(ctx, s); err != nil {

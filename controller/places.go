@@ -39,7 +39,9 @@ func (s *Set) newQueue() *runqueue.Queue {
 // place asks for a place for the run that is due for the object of s, and goes on if it has
 // it.
 func (r *reconciler) place(s *scope) outcome {
-	s.rollout = fingerprint.Of(slices.DeleteFunc(slices.Clone(s.parts), func(p fingerprint.Part) bool { return p.Group == fingerprint.OfObject }))
+	s.rollout = fingerprint.Of(slices.DeleteFunc(slices.Clone(s.parts), func(p fingerprint.Part) bool {
+		return p.Group == fingerprint.OfObject || p.Group == fingerprint.OfReferences
+	}))
 	s.class = classOf(s.plan.cause)
 	switch last := s.memory.last; {
 	case last == nil:
@@ -69,7 +71,7 @@ func classOf(c cause) runqueue.Class {
 		return runqueue.Manual
 	case causeCreated, causeChanged, causeInterrupted:
 		return runqueue.Change
-	case causeDependent, causeWaited:
+	case causeDependent, causeReference, causeWaited:
 		return runqueue.Effect
 	case causeContent, causeEnvironment:
 		return runqueue.Content

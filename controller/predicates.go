@@ -31,6 +31,7 @@ func changes(selector labels.Selector) predicate.Predicate {
 				was.GetGeneration() != is.GetGeneration() ||
 				was.GetDeletionTimestamp().IsZero() != is.GetDeletionTimestamp().IsZero() ||
 				was.Object[inputsKey] != is.Object[inputsKey] ||
+				was.Object[referencesKey] != is.Object[referencesKey] ||
 				!maps.Equal(was.GetAnnotations(), is.GetAnnotations())
 		},
 	}

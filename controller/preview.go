@@ -33,7 +33,10 @@ func NewPreview(ctx context.Context, w watches.Watch, opts Options, obj *unstruc
 	s.use = newUse(w, &opts, nil, vault.New(opts.AnsibleArgs, os.LookupEnv))
 	s.settings, s.warnings = r.settingsOf(obj)
 	s.mask = r.newMasker(ctx, s)
-	req, err := r.what(s)
+	if len(w.VarsFrom) > 0 {
+		s.warn("the variables of varsFrom are missing here: they are in the cluster")
+	}
+	req, err := r.what(s, nil)
 	if err != nil {
 		return Preview{}, err
 	}

@@ -61,6 +61,9 @@ type reconciler struct {
 	// dependents is nil where the dependents of the kind are not watched.
 	dependents *dependent.Kind
 
+	// referring is nil where the watch refers to no other objects.
+	referring *referring
+
 	// looks are the live reads in progress that settle whether an object is gone.
 	looks sync.WaitGroup
 	// silent are the kinds that parked objects cannot look at.
@@ -114,6 +117,7 @@ func newReconciler(k *kind, res resource, cached client.Reader, c client.Client)
 		now: time.Now, selector: k.selector, set: k.set, metadata: k.set.metadata,
 	}
 	r.places = k.set.queue.Kind(k.watch.MaxConcurrentReconciles, k.rolloutOf(), r.objects.look)
+	r.referring = newReferring(r)
 	if k.watch.ManageStatus && !res.hasStatus {
 		r.log.Info("The kind has no status subresource: no status is written; add subresources.status to its " +
 			"CustomResourceDefinition, or set manageStatus: false to say that this is meant")
@@ -295,6 +299,9 @@ func (r *reconciler) forget(ctx context.Context, key types.NamespacedName) error
 	r.metrics.ObjectGone(r.gvk, key.Namespace, key.Name)
 	if r.dependents != nil {
 		r.dependents.Forget(key)
+	}
+	if r.referring != nil {
+		r.referring.forget(key)
 	}
 	if m == nil {
 		return nil

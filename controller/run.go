@@ -39,7 +39,15 @@ func (r *reconciler) run(ctx context.Context, s *scope) (outcome, error) {
 	defer r.dismiss(s)
 	failpoint.Hit("run.admitted")
 	r.cancelEarly(ctx, s)
-	req, err := r.request(s)
+	if s.referring != nil {
+		defer s.referring.end()
+	}
+	sources, err := r.readVars(ctx, s)
+	if err != nil {
+		s.err = err
+		return runEnded, nil
+	}
+	req, err := r.request(s, sources)
 	if err != nil {
 		s.err = err
 		return runEnded, nil
@@ -85,6 +93,7 @@ func (r *reconciler) run(ctx context.Context, s *scope) (outcome, error) {
 	}
 	s.object = stop()
 	r.dismiss(s) // before the end is recorded, which says what the object owns now
+	r.settleReferences(ctx, s)
 	failpoint.Hit("run.dismissed")
 	r.strip(s, req.ID)
 	r.countEvents(s.result.Summary)
@@ -115,8 +124,8 @@ func (r *reconciler) strip(s *scope, run string) {
 }
 
 // request says what is run for the object, and where.
-func (r *reconciler) request(s *scope) (runner.Request, error) {
-	req, err := r.what(s)
+func (r *reconciler) request(s *scope, sources []extravars.Source) (runner.Request, error) {
+	req, err := r.what(s, sources)
 	if err != nil {
 		return runner.Request{}, err
 	}
@@ -135,8 +144,8 @@ func (r *reconciler) request(s *scope) (runner.Request, error) {
 	return req, nil
 }
 
-// what says what is run for the object.
-func (r *reconciler) what(s *scope) (runner.Request, error) {
+// what says what is run for the object, with variables from other objects.
+func (r *reconciler) what(s *scope, sources []extravars.Source) (runner.Request, error) {
 	content, finalizerVars := r.watch.Content, map[string]any(nil)
 	if s.deleting {
 		content, finalizerVars = r.watch.Finalizer.Content, r.watch.Finalizer.Vars
@@ -144,7 +153,7 @@ func (r *reconciler) what(s *scope) (runner.Request, error) {
 	vars, notices, err := extravars.Build(s.object.Object, extravars.Options{
 		Group: r.gvk.Group, Kind: r.gvk.Kind, SnakeCase: r.watch.SnakeCaseParameters,
 		MarkUnsafe: r.watch.MarkUnsafe, AllowReserved: r.watch.AllowReservedVariables,
-		Vars: r.watch.Vars, FinalizerVars: finalizerVars,
+		From: sources, Vars: r.watch.Vars, FinalizerVars: finalizerVars,
 	})
 	if err != nil {
 		return runner.Request{}, fmt.Errorf("extra vars: %w", err)

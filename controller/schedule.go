@@ -21,6 +21,7 @@ const (
 	causeContent      cause = "content"
 	causeEnvironment  cause = "environment"
 	causeDependent    cause = "dependent"
+	causeReference    cause = "reference"
 	causePeriod       cause = "period"
 	causeRequeueAfter cause = "requeue_after"
 	causeRetry        cause = "retry"
@@ -120,6 +121,8 @@ type situation struct {
 	generation  int64
 	// environment is true if nothing but the environment differs from the last run's inputs.
 	environment bool
+	// reference is true if nothing but what the object refers to does.
+	reference bool
 	// period is the time between runs that nothing asks for; 0 disables.
 	period time.Duration
 	retry  retry
@@ -170,6 +173,13 @@ func (s situation) due(now time.Time) plan {
 	case last.Fingerprint != s.fingerprint:
 		if s.environment {
 			return plan{cause: causeEnvironment}
+		}
+		if s.reference {
+			// At most so often: another controller may change it again and again.
+			if wait := last.Finished.Add(minPeriod).Sub(now); wait > 0 {
+				return plan{wait: min(wait, minPeriod)}
+			}
+			return plan{cause: causeReference}
 		}
 		if last.Generation != s.generation || s.generation == 0 {
 			return plan{cause: causeChanged}

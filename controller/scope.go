@@ -49,6 +49,10 @@ type scope struct {
 	parts       []fingerprint.Part
 	arrived     bool
 	plan        plan
+	// referred are what the object refers to, as decide and begin have found them; referring
+	// is set by run if there is any.
+	referred  []referred
+	referring *referringRun
 	// queued is set by place: the run that is due, of a class, waits for its place, which
 	// wakes the object. rollout identifies its role and its environment.
 	queued  bool
@@ -156,10 +160,11 @@ func (r *reconciler) waits(obj *unstructured.Unstructured) bool {
 }
 
 func (r *reconciler) situation(s *scope) situation {
+	changes := s.changes()
 	return situation{
 		last: s.memory.last, deleting: s.deleting, dependent: r.objects.get(s.key).touched != "",
 		loops: s.memory.loops, blocked: s.memory.blocked,
-		fingerprint: s.fingerprint, environment: onlyEnvironment(s.changes()), generation: s.object.GetGeneration(),
+		fingerprint: s.fingerprint, environment: only(changes, fingerprint.OfEnvironment), reference: only(changes, fingerprint.OfReferences), generation: s.object.GetGeneration(),
 		period: s.settings.period, retry: retryOf(r.watch.Retry, r.opts.RetryMin, r.opts.RetryMax),
 		paused: s.settings.paused, requested: s.settings.requested, arrived: s.arrived, nextLook: s.memory.nextLook,
 	}

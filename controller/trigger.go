@@ -1,6 +1,8 @@
 package controller
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/rolewright/rolewright/controller/fingerprint"
@@ -18,9 +20,9 @@ func (s *scope) changes() []fingerprint.Change {
 	return fingerprint.Since(last.Inputs, s.parts)
 }
 
-// onlyEnvironment is true if nothing but the environment has changed.
-func onlyEnvironment(changes []fingerprint.Change) bool {
-	return len(changes) == 1 && changes[0].Group == fingerprint.OfEnvironment
+// only is true if nothing but a group of inputs has changed.
+func only(changes []fingerprint.Change, group fingerprint.Group) bool {
+	return len(changes) == 1 && changes[0].Group == group
 }
 
 // trigger says what has started the run of s, where its cause has an object or inputs
@@ -30,6 +32,8 @@ func (r *reconciler) trigger(s *scope) string {
 	switch s.plan.cause {
 	case causeDependent:
 		says = r.objects.get(s.key).touched
+	case causeReference:
+		says = s.referenceTrigger()
 	case causeChanged, causeContent, causeEnvironment:
 		var all []string
 		for _, c := range s.changes() {
@@ -38,4 +42,26 @@ func (r *reconciler) trigger(s *scope) string {
 		says = strings.Join(all, "; ")
 	}
 	return text.Clip(says, status.MaxTrigger)
+}
+
+// referenceTrigger says which of the objects that the object refers to have changed.
+func (s *scope) referenceTrigger() string {
+	const most = 5
+	var all []string
+	for _, c := range s.changes() {
+		for _, name := range c.Names {
+			what := "was changed"
+			if slices.ContainsFunc(s.referred, func(r referred) bool { return r.String() == name && r.version == missing }) {
+				what = "was deleted"
+			}
+			all = append(all, name+" "+what)
+		}
+	}
+	if more := len(all) - most; more > 0 {
+		all = append(all[:most], fmt.Sprintf("%d more", more))
+	}
+	if len(all) == 0 {
+		return string(fingerprint.OfReferences) // which, there is no telling
+	}
+	return strings.Join(all, "; ")
 }

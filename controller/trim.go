@@ -6,9 +6,11 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 
 	"github.com/rolewright/rolewright/controller/fingerprint"
+	"github.com/rolewright/rolewright/controller/reference"
 	"github.com/rolewright/rolewright/controller/status"
 )
 
@@ -38,9 +40,9 @@ func created(obj *unstructured.Unstructured) time.Time {
 
 // trim is what the cache keeps of an object: enough to decide whether a run is
 // due, however large the object is, and the labels where there is a selector.
-// Of the status it keeps the record, where the operator writes one. Who needs
+// Of what it refers to by fields it keeps the names. Of the status it keeps the record, where the operator writes one. Who needs
 // more reads the object live, as every run does.
-func trim(annotations, labels, record bool) toolscache.TransformFunc {
+func trim(annotations, labels, record bool, fields ...reference.Field) toolscache.TransformFunc {
 	return func(in any) (any, error) {
 		obj, ok := in.(*unstructured.Unstructured)
 		if !ok {
@@ -57,6 +59,10 @@ func trim(annotations, labels, record bool) toolscache.TransformFunc {
 			"apiVersion": obj.Object["apiVersion"], "kind": obj.Object["kind"],
 			"metadata": trimMetadata(obj, labels), inputsKey: inputs,
 			createdKey: obj.GetCreationTimestamp().UTC().Format(time.RFC3339),
+		}
+		home := types.NamespacedName{Namespace: obj.GetNamespace(), Name: obj.GetName()}
+		if refs, _ := reference.Read(obj.Object, home, obj.GroupVersionKind().GroupKind(), fields); len(refs) > 0 {
+			kept[referencesKey] = packReferences(refs)
 		}
 		if st, ok := obj.Object["status"].(map[string]any); ok && record {
 			kept["status"] = status.Recorded(st)

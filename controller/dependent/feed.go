@@ -34,6 +34,10 @@ type feed struct {
 	hints map[ownerKey]struct{}
 	// runs are in progress and write such objects.
 	runs map[*Session]struct{}
+	// named are those who follow objects by name, and versions what they follow: all
+	// objects of the resource; nil without them.
+	named    []*Named
+	versions map[types.NamespacedName]Version
 	// used is true if someone was interested since it was last looked at.
 	used bool
 }
@@ -79,11 +83,7 @@ func (f *feed) join(k *Kind) bool {
 		return false
 	}
 	f.kinds = append(slices.Clone(f.kinds), k)
-	for _, s := range f.streams {
-		s.working = false // it has not listed what this kind owns
-	}
-	close(f.wanted)
-	f.wanted = make(chan struct{})
+	f.relist() // no stream has listed what this kind owns
 	return true
 }
 
@@ -125,7 +125,7 @@ func (f *feed) complete() bool {
 
 // needed is true if the watch is of use.
 func (f *feed) needed() bool {
-	return len(f.kinds) > 0 && len(f.records)+len(f.hints)+len(f.runs) > 0
+	return len(f.named) > 0 || len(f.kinds) > 0 && len(f.records)+len(f.hints)+len(f.runs) > 0
 }
 
 // ownsFor is true if the owner owns objects of the resource, or is said to.

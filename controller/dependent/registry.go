@@ -150,15 +150,22 @@ func (r *Registry) feedOf(resource schema.GroupVersionResource) *feed {
 	return f
 }
 
-// notice is a call of Changed to be made once the lock is released.
+// notice is a call of Changed, or of tell, to be made once the lock is released.
 type notice struct {
+	tell  func()
 	kind  *Kind
 	owner types.NamespacedName
 	uid   types.UID
 	why   string
 }
 
-func (n notice) deliver() { n.kind.spec.Changed(n.owner, n.uid, n.why) }
+func (n notice) deliver() {
+	if n.tell != nil {
+		n.tell()
+		return
+	}
+	n.kind.spec.Changed(n.owner, n.uid, n.why)
+}
 
 func deliver(notices []notice) {
 	for _, n := range notices {

@@ -29,6 +29,8 @@ type stream struct {
 	// stands from there on. A watch that breaks and is begun again changes
 	// nothing about that.
 	working bool
+	// named is true once all objects were listed for those who follow them by name.
+	named bool
 	// denied is true after the API server has refused, or does not know the
 	// resource.
 	denied bool
@@ -94,54 +96,71 @@ func (s *stream) follow(ctx context.Context, resume bool) error {
 	r := s.feed.registry
 	r.mu.Lock()
 	resource, kinds, wanted, position := s.feed.resource, s.feed.kinds, s.feed.wanted, s.position
+	named := s.feed.versions != nil
 	s.denied = false             // until it turns out again
 	resume = resume && s.working // else someone has joined whose objects are not listed
 	r.mu.Unlock()
 	if !resume {
-		found, listed, err := s.list(ctx, resource, kinds)
+		found, err := s.list(ctx, resource, kinds, named)
 		if err != nil {
 			return err
 		}
-		if !s.take(found, listed, wanted) {
+		if !s.take(found, wanted) {
 			return errWanted
 		}
-		position = listed
+		position = found.version
 	}
 	return s.watch(ctx, resource, position, wanted)
 }
 
 // take merges a list into what is known. It is false if someone has joined
 // meanwhile: the list does not show what that one owns.
-func (s *stream) take(found map[types.NamespacedName]*record, listed string, wanted <-chan struct{}) bool {
+func (s *stream) take(found found, wanted <-chan struct{}) bool {
 	r := s.feed.registry
 	r.mu.Lock()
 	current := wanted == s.feed.wanted
 	var notices []notice
 	if current {
-		notices = s.feed.merge(s, found, listed)
+		notices = append(s.feed.merge(s, found.owned, found.version), s.feed.mergeVersions(s, found.all)...)
 	}
 	r.mu.Unlock()
 	deliver(notices)
 	return current
 }
 
-// list returns what is owned by objects of kinds, and the list's version.
-func (s *stream) list(ctx context.Context, resource schema.GroupVersionResource, kinds []*Kind) (map[types.NamespacedName]*record, string, error) {
-	found := map[types.NamespacedName]*record{}
+// found is what a list has shown.
+type found struct {
+	owned map[types.NamespacedName]*record
+	// all is nil if objects are not followed by name.
+	all map[types.NamespacedName]Version
+	// version is the list's.
+	version string
+}
+
+// list returns what is owned by objects of kinds, and, if named is true, all there is.
+func (s *stream) list(ctx context.Context, resource schema.GroupVersionResource, kinds []*Kind, named bool) (found, error) {
+	is := found{owned: map[types.NamespacedName]*record{}}
+	if named {
+		is.all = map[types.NamespacedName]Version{}
+	}
 	options := metav1.ListOptions{Limit: pageSize}
 	for {
 		page, err := s.page(ctx, resource, options)
 		if err != nil {
-			return nil, "", fmt.Errorf("list: %w", err)
+			return found{}, fmt.Errorf("list: %w", err)
 		}
 		for i := range page.Items {
 			o := &page.Items[i]
 			if owners := ownersOf(o, kinds); len(owners) > 0 {
-				found[idOf(o)] = newRecord(o, owners)
+				is.owned[idOf(o)] = newRecord(o, owners)
+			}
+			if named {
+				is.all[idOf(o)] = VersionOf(o)
 			}
 		}
 		if page.Continue == "" {
-			return found, page.ResourceVersion, nil
+			is.version = page.ResourceVersion
+			return is, nil
 		}
 		options.Continue = page.Continue
 	}
@@ -200,10 +219,11 @@ func (s *stream) handle(event watch.Event) error {
 	var notices []notice
 	switch event.Type {
 	case watch.Deleted:
-		notices = f.deleted(idOf(o))
+		notices = append(f.deleted(idOf(o)), f.putVersion(idOf(o), nil)...)
 		delete(f.own, o.GetUID())
 	case watch.Added, watch.Modified:
-		notices = f.updated(o)
+		v := VersionOf(o)
+		notices = append(f.updated(o), f.putVersion(idOf(o), &v)...)
 	}
 	s.position = o.GetResourceVersion()
 	f.registry.mu.Unlock()
@@ -249,15 +269,26 @@ func (s *stream) judge(err error) bool {
 // deny notes that there is no watch to be had for now.
 func (s *stream) deny(err error) {
 	f := s.feed
+	var notices []notice
+	defer func() { deliver(notices) }() // once the lock is released
 	f.registry.mu.Lock()
 	defer f.registry.mu.Unlock()
 	s.working, s.denied = false, true
 	gone := apierrors.IsNotFound(err)
 	f.abandon(s, gone)
+	if gone && f.versions != nil {
+		s.named = true // there are none
+		notices = f.nowKnown()
+	}
 	if s.logged || gone {
 		return
 	}
 	s.logged = true
+	if len(f.named) > 0 {
+		f.registry.log.Info("Objects that watches refer to cannot be watched; the objects that refer to them wait until the operator may list and watch them",
+			"resource", f.resource.GroupResource().String(), "namespace", s.namespace, "verbs", "list,watch", "error", err.Error())
+		return
+	}
 	f.registry.log.Info("Dependents cannot be watched; allow the operator to list and watch them",
 		"resource", f.resource.GroupResource().String(), "namespace", s.namespace, "verbs", "list,watch", "error", err.Error())
 }

@@ -1,6 +1,7 @@
 package extravars
 
 import (
+	"maps"
 	"regexp"
 	"strings"
 )
@@ -29,6 +30,8 @@ type Options struct {
 	// ansible-runner finds job events in the output by an escape sequence, and
 	// a task name may repeat a string of the object.
 	KeepControlCharacters bool
+	// From are other objects whose keys are variables.
+	From []Source
 	// Vars are the variables of the watch, FinalizerVars those of its
 	// finalizer; nil unless this is a finalizer run.
 	Vars, FinalizerVars map[string]any
@@ -46,26 +49,27 @@ func ObjectVariable(group, kind string) string {
 }
 
 // Vars returns the variables of an object before they are encoded; marked
-// strings are of type [Unsafe]. Later ones replace earlier ones: the keys of
-// the spec, ansible_operator_meta, the object, its raw spec, opts.Vars,
+// strings are of type [Unsafe]. Later ones replace earlier ones: those of
+// opts.From, the keys of the spec, ansible_operator_meta, the object, its raw spec, opts.Vars,
 // opts.FinalizerVars. The object is not changed; the result may share parts
 // with opts and is to be read only.
 func Vars(object map[string]any, opts Options) (map[string]any, []Notice) {
 	notices := &noticeList{}
-	vars := specVars(object["spec"], opts, notices)
+	vars := map[string]any{}
+	sources := sourceVars(opts, notices)
+	maps.Copy(vars, sources)
+	spec := specVars(object["spec"], opts, notices)
+	lay(vars, spec, sources, "the spec", notices)
 
 	own := ownVars(object, opts, notices)
 	for _, name := range sortedKeys(own) {
-		if _, taken := vars[name]; taken {
+		if _, taken := spec[name]; taken {
 			notices.add(KeyCollision, name, name, "%q of the spec is no variable, since Rolewright sets it itself", name)
 		}
-		vars[name] = own[name]
 	}
-	for _, author := range []map[string]any{opts.Vars, opts.FinalizerVars} {
-		for name, value := range author {
-			vars[name] = value
-		}
-	}
+	lay(vars, own, sources, "Rolewright itself", notices)
+	lay(vars, opts.Vars, sources, "the watch", notices)
+	lay(vars, opts.FinalizerVars, sources, "the finalizer", notices)
 	return vars, notices.list()
 }
 

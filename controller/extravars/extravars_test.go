@@ -341,3 +341,46 @@ func TestBuild_IsDeterministic(t *testing.T) {
 		}
 	}
 }
+
+// The keys of other objects are variables below those of the spec, and never templates.
+func TestVars_OfOtherObjects(t *testing.T) {
+	in := object(t, `{"apiVersion": "a.b/v1", "kind": "W", "metadata": {"name": "w", "namespace": "ns"}, "spec": {"db_user": "of the spec"}}`)
+	vars, notices := Vars(in, Options{Group: "a.b", Kind: "W", Vars: map[string]any{"db_host": "of the watch"}, From: []Source{
+		{Name: "secrets ns/one", Prefix: "db_", Data: map[string]string{"password": "{{ lookup('pipe', 'id') }}", "user": "x", "host": "x", "tls.crt": "x", "blob": "\xff"}},
+		{Name: "configmaps ns/two", Data: map[string]string{"db_password": "later\x1b", "ansible_connection": "local", "": "x", "_a_b_w": "x"}},
+	}})
+	delete(vars, "ansible_operator_meta")
+	delete(vars, "_a_b_w_spec")
+	if _, whole := vars["_a_b_w"].(map[string]any); !whole {
+		t.Errorf("the object is replaced: %v", vars["_a_b_w"])
+	}
+	delete(vars, "_a_b_w")
+	if diff := cmp.Diff(map[string]any{"db_password": Unsafe("later\ufffd"), "db_user": "of the spec", "db_host": "of the watch"}, vars); diff != "" {
+		t.Errorf("variables (-want +got):\n%s", diff)
+	}
+	var details []string
+	for _, n := range notices {
+		details = append(details, n.Detail)
+		if strings.Contains(n.Detail, "lookup") || strings.Contains(n.Detail, "later") {
+			t.Errorf("a value is in a notice: %s", n.Detail)
+		}
+	}
+	want := []string{
+		`the key "blob" of secrets ns/one is no variable, since its value is no UTF-8 text`,
+		`the key "tls.crt" of secrets ns/one is no variable, since "db_tls.crt" is no name of one`,
+		`the key "" of configmaps ns/two is no variable, since "" is no name of one`,
+		`the key "ansible_connection" of configmaps ns/two is no variable, since Ansible reserves the name "ansible_connection"`,
+		`the variable "db_password" of an earlier varsFrom is replaced by that of configmaps ns/two`,
+		`control characters in configmaps ns/two, and maybe elsewhere, were replaced by U+FFFD`,
+		`the variable "db_user" of varsFrom is replaced by that of the spec`,
+		`the variable "_a_b_w" of varsFrom is replaced by that of Rolewright itself`,
+		`the variable "db_host" of varsFrom is replaced by that of the watch`,
+	}
+	if diff := cmp.Diff(want, details); diff != "" {
+		t.Errorf("notices (-want +got):\n%s", diff)
+	}
+	content, _, err := Build(in, Options{Group: "a.b", Kind: "W", From: []Source{{Name: "s", Data: map[string]string{"a": "{{ b }}"}}}})
+	if err != nil || !strings.Contains(string(content), `"a": {"__ansible_unsafe": "{{ b }}"}`) {
+		t.Errorf("%s, %v", content, err)
+	}
+}

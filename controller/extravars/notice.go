@@ -25,6 +25,8 @@ const (
 	// SpecNotMap: the object has no spec, or one that is no map, and so no
 	// variables of its own.
 	SpecNotMap NoticeKind = "SpecNotMap"
+	// SourceKey: a key of another object did not become a variable.
+	SourceKey NoticeKind = "SourceKey"
 	// MarkerEncoded: the object holds a map that looks like one of Ansible's
 	// markers, or a key with a brace; all is encoded so that it arrives as the
 	// plain data it is.

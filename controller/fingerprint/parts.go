@@ -33,10 +33,11 @@ const (
 	OfSettings      Group = "settings"
 	OfAnsible       Group = "ansible"
 	OfEnvironment   Group = "environment"
+	OfReferences    Group = "references"
 )
 
 func groups() []Group {
-	return []Group{OfObject, OfContent, OfFiles, OfConfiguration, OfSettings, OfAnsible, OfEnvironment}
+	return []Group{OfObject, OfContent, OfFiles, OfConfiguration, OfSettings, OfAnsible, OfEnvironment, OfReferences}
 }
 
 // Of is the fingerprint of a run that depends on parts, in their order.

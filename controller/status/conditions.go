@@ -128,7 +128,7 @@ func verdictReasons() map[string]bool {
 		"TaskFailed": true, "ItemFailed": true, "HandlerFailed": true, "ConditionFailed": true,
 		"ArgumentSpecNotMet": true, "UndefinedVariable": true, "Unreachable": true, "NoHostsMatched": true, "PlaybookInvalid": true,
 		"RoleNotFound": true, "VaultError": true, "BadArguments": true, "RunnerDied": true,
-		"ResultIncomplete": true, "PlaybookFailed": true, ReasonUnavailable: true, ReasonNotRun: true,
+		"ResultIncomplete": true, "PlaybookFailed": true, ReasonUnavailable: true, ReasonNotRun: true, ReasonReferenceNotFound: true,
 		ReasonTimedOut: true, "NoSpace": true, ReasonArtifactsTooLarge: true,
 		ReasonOutOfMemory: true, ReasonTooManyProcesses: true, ReasonCancelled: true,
 	}

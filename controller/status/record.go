@@ -24,6 +24,8 @@ const (
 	ReasonUnavailable = "RunnerUnavailable"
 	// ReasonNotRun: the run could not be prepared.
 	ReasonNotRun = "RunNotStarted"
+	// ReasonReferenceNotFound: a Secret or ConfigMap of varsFrom does not exist.
+	ReasonReferenceNotFound = "ReferenceNotFound"
 	// ReasonLost: the run's end was not seen.
 	ReasonLost = "Lost"
 	// ReasonCut: a helper process of the run was killed.

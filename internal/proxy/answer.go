@@ -82,6 +82,9 @@ func (x *exchange) observe(resp *http.Response) error {
 // follows reports whether the answer must be read: it tells which of the owner's
 // objects were written, which were deleted, and the names of new ones.
 func (x *exchange) follows() bool {
+	if x.wanted() {
+		return true
+	}
 	switch x.info.Verb {
 	case "create":
 		return x.marked && !x.dryRun
@@ -123,6 +126,12 @@ func (x *exchange) found() {
 	}
 }
 
+// wanted reports whether the grant asks for the stored object.
+func (x *exchange) wanted() bool {
+	return x.s.Writes != nil && !x.dryRun && x.info.Subresource == "" && slices.Contains([]string{"create", "update", "patch"}, x.info.Verb) &&
+		x.s.Writes.Wants(x.gvr(), x.namespace(), x.info.Name)
+}
+
 // follow notifies the tracker of the objects that the API server has stored, and
 // returns them.
 func (x *exchange) follow(ctx context.Context) []Child {
@@ -141,12 +150,16 @@ func (x *exchange) follow(ctx context.Context) []Child {
 			continue
 		}
 		c := x.child(meta.Kind, meta.Name)
-		c.UID, c.ResourceVersion = meta.UID, meta.ResourceVersion
+		c.UID, c.ResourceVersion, c.Generation = meta.UID, meta.ResourceVersion, meta.Generation
 		children = append(children, c)
+		if x.wanted() && c.ResourceVersion != x.version {
+			x.s.Writes.Stored(c)
+		}
 		switch {
 		case x.s.Tracker == nil:
 		case x.info.Verb == "delete", x.info.Verb == "deletecollection":
 			x.s.Tracker.Deleted(c)
+		case !x.marked && x.info.Subresource == "": // another's
 		case c.ResourceVersion != x.version: // else nothing was changed, and the version is another client's
 			x.s.Tracker.Wrote(c)
 		}
@@ -183,8 +196,11 @@ func (x *exchange) addMark(resp *http.Response) error {
 	if x.s.Tracker != nil {
 		c := x.child(m.Kind, m.Name)
 		x.s.Tracker.Expect(c)
-		c.UID, c.ResourceVersion = m.UID, m.ResourceVersion
+		c.UID, c.ResourceVersion, c.Generation = m.UID, m.ResourceVersion, m.Generation
 		x.s.Tracker.Wrote(c)
+		if x.wanted() {
+			x.s.Writes.Stored(c)
+		}
 	}
 	// The client may be gone already: its object is there all the same.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(resp.Request.Context()), patchTimeout)

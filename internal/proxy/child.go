@@ -18,6 +18,18 @@ type Child struct {
 	// is stored, and if the answer does not contain them.
 	UID             types.UID
 	ResourceVersion string
+	// Generation is 0 for kinds without.
+	Generation int64
+}
+
+// Writes is notified of what a run writes to some objects, no matter who owns them. Its
+// methods are called concurrently and do not block.
+type Writes interface {
+	// Wants reports whether Stored is called for writes of an object. The name is empty
+	// if the request does not name it.
+	Wants(resource schema.GroupVersionResource, namespace, name string) bool
+	// Stored is called once a write has succeeded and made a new version.
+	Stored(c Child)
 }
 
 // Tracker is notified of what a run does to the objects of its owner. Its methods

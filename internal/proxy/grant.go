@@ -41,6 +41,8 @@ type Grant struct {
 	Tracker Tracker
 	// Self is notified of what the run does to the owner itself; it may be nil.
 	Self Self
+	// Writes is notified of writes, too; it may be nil.
+	Writes Writes
 	// Secrets gets the values of Secrets, and the token; it may be nil.
 	Secrets Secrets
 	// Calls answers what the run asks of the operator itself; nil refuses that.

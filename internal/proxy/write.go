@@ -60,6 +60,12 @@ func (x *exchange) prepare(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
+	if x.wanted() && !x.looked && x.info.Verb != "create" {
+		x.looked = true
+		if stored, err := x.p.stored(r.Context(), x.info); err == nil && stored != nil {
+			x.version = stored.ResourceVersion // without it a write that changes nothing counts as one
+		}
+	}
 	r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(body)), int64(len(body)), nil
 	r.Header.Set("Content-Length", strconv.Itoa(len(body)))
 	if len(body) == 0 {

@@ -57,6 +57,7 @@ func Generate(in Input) (Output, error) {
 	g := generator{Input: in, out: Output{Needs: Needs{}}, makes: map[int]map[Need]bool{}}
 	for i, w := range in.Watches {
 		g.own(w)
+		g.refers(w)
 		if in.Scan {
 			if err := g.scan(i, w); err != nil {
 				return Output{}, err
@@ -115,6 +116,25 @@ func Events() Needs {
 	needs := Needs{}
 	needs.Add(events(true), "create", "patch")
 	return needs
+}
+
+// refers adds what the operator does with the objects that those of a watch refer to: it
+// watches them, and reads those that variables come from.
+func (g *generator) refers(w watches.Watch) {
+	add := func(kind schema.GroupVersionKind, verbs ...string) {
+		r, ok := g.Find(kind.GroupVersion().String(), kind.Kind)
+		if !ok {
+			g.gap(tasks.Place{File: g.WatchesFile, Line: w.Pos.Line}, "what the resource of %s is called, to which the watch of %s refers", kind, w.GVK)
+			return
+		}
+		g.out.Needs.Add(Need{Group: r.Group, Resource: r.Name, Namespaced: r.Namespaced}, verbs...)
+	}
+	for _, ref := range w.References {
+		add(ref.GVK, "list", "watch")
+	}
+	for _, from := range w.VarsFrom {
+		add(from.Kind(), "get", "list", "watch")
+	}
 }
 
 // dependent adds what the operator does with the dependents that the runs of a

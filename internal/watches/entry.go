@@ -66,6 +66,7 @@ func (c *decoding) entry(a at) *entry {
 	if e.finalizer != nil {
 		e.watch.Finalizer = c.checkFinalizer(e)
 	}
+	c.checkReferences(e)
 	c.perKind(e)
 	return e
 }

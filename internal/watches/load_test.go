@@ -182,6 +182,17 @@ func TestLoad_Problems(t *testing.T) {
 		"map for a text": {text: "- version: v1\n  kind: {A: }\n  role: memcached\n", want: []string{
 			"2:9: error: [0].kind: a mapping is not a string; write a single word or a text in quotes"}, strict: 1},
 
+		"references": {text: watch("  references:", "  - {kind: Secret}", "  - {version: v1, kind: Secret, fromField: status.name}", "  - {version: v1, kind: Secret, fromField: 'spec.[*]'}",
+			"  varsFrom:", "  - {prefix: 1x}", "  - secretRef: {name: A_b}", "  - secretRef: {name: a, nameField: spec.x}", "  - configMapRef: {name: a, namespace: b}", "  ownNamespaceOnly: true"), want: []string{
+			"5:5: error: [0].references[0]: a reference must have version; write version and kind of what is referred to, and where: fromField: spec.passwordSecretName",
+			"5:5: error: [0].references[0]: a reference must have fromField; write version and kind of what is referred to, and where: fromField: spec.passwordSecretName",
+			"6:44: error: [0].references[1].fromField: a field of the status does not count: runs write it themselves; name a field of the spec",
+			`7:44: error: [0].references[2].fromField: "spec.[*]" is no path to a field; write keys with dots between them, such as spec.passwordSecretName: a list on the way means each of its elements`,
+			"9:3: error: [0].varsFrom: a namespace in varsFrom contradicts ownNamespaceOnly; remove it, or ownNamespaceOnly",
+			"9:5: error: [0].varsFrom[0]: variables come from one of secretRef and configMapRef; write one of them in each element of the list",
+			`9:14: error: [0].varsFrom[0].prefix: no name of a variable begins with "1x"; write letters, digits and underscores, such as db_`,
+			`10:23: error: [0].varsFrom[1].secretRef.name: "A_b" is no name: a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*'); write the name as kubectl shows it`,
+			"11:16: error: [0].varsFrom[2].secretRef: there is one of name and nameField; write name: and a name, or nameField: and where the object names it"}, strict: 9},
 		"playbook and role": {text: watch("  playbook: playbooks/suite.yml"), want: []string{
 			"3:9: warning: [0].role: the playbook is run, the role is not: only one of the two can be given; remove the one that is not meant"}, strict: 1},
 		"no content": {text: "- version: v1\n  kind: A\n", want: []string{`1:3: error: [0]: must specify Role or Playbook; add "role:" or "playbook:"`}, strict: 1},

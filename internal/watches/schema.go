@@ -49,6 +49,10 @@ func Fields() []Field {
 	list = append(list, describe("retry.", retryFields())...)
 	list = append(list, describe("inputs.", inputsFields())...)
 	list = append(list, describe("rollout.", rolloutFields())...)
+	list = append(list, describe("references[].", referenceFields())...)
+	list = append(list, describe("varsFrom[].", varsFromFields())...)
+	list = append(list, describe("varsFrom[].secretRef.", varsSourceFields())...)
+	list = append(list, describe("varsFrom[].configMapRef.", varsSourceFields())...)
 	list = append(list, describe("blacklist[].", kindFields())...)
 	list = append(list, describe("selector.", selectorFields())...)
 	return append(list, describe("selector.matchExpressions[].", requirementFields())...)
@@ -169,6 +173,10 @@ func objectFields() []field[entry] {
 			boolean(func(e *entry) *bool { return &e.watch.AllowReservedVariables })},
 		{Field{"inputs", typeMap, "", false, "What else starts a run when it changes: environment variables and files."},
 			func(c *decoding, e *entry, a at) { object(c, a, inputsFields(), &e.watch.Inputs) }},
+		{Field{"references", typeList, "[]", false, "Objects that an object names, such as Secrets: a change of one runs the objects that name it."},
+			setReferences},
+		{Field{"varsFrom", typeList, "[]", false, "Secrets and ConfigMaps whose keys become extra vars. A change of one runs the object, too."},
+			setVarsFrom},
 	}
 }
 

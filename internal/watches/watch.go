@@ -54,6 +54,10 @@ type Watch struct {
 
 	// Inputs says what else decides whether a run is due.
 	Inputs Inputs
+	// References are the objects whose change starts a run of those that refer to them.
+	References []Reference
+	// VarsFrom are Secrets and ConfigMaps whose keys are added to the extra vars.
+	VarsFrom []VarsFrom
 	// Rollout says how changed content reaches the objects.
 	Rollout Rollout
 

@@ -27,6 +27,7 @@ type Meta struct {
 	Namespace, Name  string
 	UID              types.UID
 	ResourceVersion  string
+	Generation       int64
 	OwnerReferences  []metav1.OwnerReference
 	Annotations      map[string]string
 }
@@ -64,6 +65,7 @@ func Read(body []byte) (Meta, error) {
 			Name            string                  `json:"name"`
 			UID             types.UID               `json:"uid"`
 			ResourceVersion string                  `json:"resourceVersion"`
+			Generation      int64                   `json:"generation"`
 			OwnerReferences []metav1.OwnerReference `json:"ownerReferences"`
 			Annotations     map[string]string       `json:"annotations"`
 		} `json:"metadata"`
@@ -72,7 +74,9 @@ func Read(body []byte) (Meta, error) {
 		return Meta{}, err
 	}
 	md := object.Metadata
-	return Meta{object.APIVersion, object.Kind, md.Namespace, md.Name, md.UID, md.ResourceVersion, md.OwnerReferences, md.Annotations}, nil
+	return Meta{
+		object.APIVersion, object.Kind, md.Namespace, md.Name, md.UID, md.ResourceVersion, md.Generation, md.OwnerReferences, md.Annotations,
+	}, nil
 }
 
 // decode reads a JSON object.

@@ -1,0 +1,168 @@
+package dependent
+
+import (
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rolewright/rolewright/internal/proxy"
+)
+
+// Version is what is known of one version of an object, by whomever it is owned.
+type Version struct {
+	UID             types.UID
+	ResourceVersion string
+	// Generation is 0 for kinds without.
+	Generation int64
+	// owners are the UIDs in its owner references; annotations name an owner that no
+	// reference can name.
+	owners      []types.UID
+	annotations map[string]string
+}
+
+// OwnedBy is true if the object bears the mark of an owner.
+func (v Version) OwnedBy(owner proxy.Owner) bool {
+	return slices.Contains(v.owners, owner.UID) || proxy.AnnotatedBy(v.annotations, owner)
+}
+
+// VersionOf is the version of an object of which the metadata is at hand.
+func VersionOf(o metav1.Object) Version {
+	v := Version{UID: o.GetUID(), ResourceVersion: o.GetResourceVersion(), Generation: o.GetGeneration()}
+	for _, ref := range o.GetOwnerReferences() {
+		v.owners = append(v.owners, ref.UID)
+	}
+	if owner, has := o.GetAnnotations()[ownerAnnotation]; has {
+		v.annotations = map[string]string{ownerAnnotation: owner, ownerTypeAnnotation: o.GetAnnotations()[ownerTypeAnnotation]}
+	}
+	return v
+}
+
+// NamedOptions say who is told what. The functions are called concurrently and must not
+// block.
+type NamedOptions struct {
+	// Changed is called when an object was created, changed or deleted.
+	Changed func(id types.NamespacedName, v Version, exists bool)
+	// Known is called once all objects are known.
+	Known func()
+}
+
+// Named knows the objects of a resource by name. It shares the watch of the resource
+// with all others.
+type Named struct {
+	NamedOptions
+	feed *feed
+	// known is true once all objects were listed, and stays so: what was seen last holds
+	// while a watch is broken.
+	known bool
+}
+
+// Named begins to follow the objects of a resource by name.
+func (r *Registry) Named(resource schema.GroupVersionResource, o NamedOptions) *Named {
+	r.mu.Lock()
+	f := r.feedOf(resource)
+	n := &Named{NamedOptions: o, feed: f}
+	f.used = true
+	if f.versions == nil {
+		f.versions = map[types.NamespacedName]Version{}
+		f.relist()
+	}
+	f.named = append(f.named, n)
+	notices := f.nowKnown()
+	r.mu.Unlock()
+	deliver(notices)
+	return n
+}
+
+// Version is the current version of an object; known is false before all are.
+func (n *Named) Version(id types.NamespacedName) (v Version, exists, known bool) {
+	n.feed.registry.mu.Lock()
+	defer n.feed.registry.mu.Unlock()
+	v, exists = n.feed.versions[id]
+	return v, exists, n.known
+}
+
+// Close ends it. A call of its functions in progress may still end after it.
+func (n *Named) Close() {
+	f := n.feed
+	f.registry.mu.Lock()
+	defer f.registry.mu.Unlock()
+	f.named = slices.DeleteFunc(f.named, func(other *Named) bool { return other == n })
+	if len(f.named) == 0 {
+		f.versions = nil
+		for _, s := range f.streams {
+			s.named = false
+		}
+	}
+}
+
+// relist has all streams list at once.
+func (f *feed) relist() {
+	for _, s := range f.streams {
+		s.working = false
+	}
+	close(f.wanted)
+	f.wanted = make(chan struct{})
+}
+
+// nowKnown returns the notices to those for whom all objects are known now.
+func (f *feed) nowKnown() []notice {
+	if len(f.streams) == 0 || slices.ContainsFunc(f.streams, func(s *stream) bool { return !s.named }) {
+		return nil
+	}
+	var notices []notice
+	for _, n := range f.named {
+		if !n.known {
+			n.known = true
+			notices = append(notices, notice{tell: n.Known})
+		}
+	}
+	return notices
+}
+
+// putVersion notes the version of an object; nil for none.
+func (f *feed) putVersion(id types.NamespacedName, v *Version) []notice {
+	was, had := f.versions[id]
+	switch {
+	case f.versions == nil, v == nil && !had:
+		return nil
+	case v == nil:
+		delete(f.versions, id)
+	case had && was.UID == v.UID && was.ResourceVersion == v.ResourceVersion:
+		return nil
+	default:
+		f.versions[id] = *v
+	}
+	var notices []notice
+	for _, n := range f.named {
+		notices = append(notices, notice{tell: func() {
+			if v == nil {
+				n.Changed(id, Version{}, false)
+			} else {
+				n.Changed(id, *v, true)
+			}
+		}})
+	}
+	return notices
+}
+
+// mergeVersions takes over what a list has found; nil if names are not followed.
+func (f *feed) mergeVersions(s *stream, found map[types.NamespacedName]Version) []notice {
+	if f.versions == nil || found == nil {
+		return nil
+	}
+	var notices []notice
+	for id := range f.versions {
+		if _, there := found[id]; !there && s.covers(id) {
+			notices = append(notices, f.putVersion(id, nil)...)
+		}
+	}
+	for id, v := range found {
+		notices = append(notices, f.putVersion(id, &v)...)
+	}
+	if !s.named {
+		s.named, notices = true, nil // of what was there already, no one is told one by one
+	}
+	return append(notices, f.nowKnown()...)
+}

@@ -1,0 +1,58 @@
+package extravars
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"unicode/utf8"
+)
+
+// Source is another object whose keys become variables, such as a Secret. Values are
+// always marked [Unsafe]: who writes them writes no templates.
+type Source struct {
+	// Name names the object for people.
+	Name string
+	// Prefix is put in front of each key.
+	Prefix string
+	Data   map[string]string
+}
+
+var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+// sourceVars returns the variables of opts.From. Of equal names the last one counts.
+func sourceVars(opts Options, notices *noticeList) map[string]any {
+	vars := map[string]any{}
+	c := newConverter(opts, notices)
+	for _, source := range opts.From {
+		c.path = []string{source.Name}
+		for _, key := range slices.Sorted(maps.Keys(source.Data)) {
+			name, value := source.Prefix+key, source.Data[key]
+			_, taken := vars[name]
+			switch {
+			case !variableName.MatchString(name):
+				notices.add(SourceKey, key, name, "the key %q of %s is no variable, since %q is no name of one", key, source.Name, name)
+				continue
+			case Reserved(name):
+				notices.add(ReservedVariable, key, name, "the key %q of %s is no variable, since Ansible reserves the name %q", key, source.Name, name)
+				continue
+			case !utf8.ValidString(value):
+				notices.add(SourceKey, key, name, "the key %q of %s is no variable, since its value is no UTF-8 text", key, source.Name)
+				continue
+			case taken:
+				notices.add(KeyCollision, key, name, "the variable %q of an earlier varsFrom is replaced by that of %s", name, source.Name)
+			}
+			vars[name] = Unsafe(c.text(value))
+		}
+	}
+	return vars
+}
+
+// lay puts vars, which come from where says, over those of other objects.
+func lay(over, vars map[string]any, sources map[string]any, where string, notices *noticeList) {
+	for _, name := range sortedKeys(vars) {
+		if _, replaced := sources[name]; replaced {
+			notices.add(KeyCollision, name, name, "the variable %q of varsFrom is replaced by that of %s", name, where)
+		}
+		over[name] = vars[name]
+	}
+}

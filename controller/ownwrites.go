@@ -1,0 +1,175 @@
+package controller
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rolewright/rolewright/controller/dependent"
+	"github.com/rolewright/rolewright/controller/fingerprint"
+	"github.com/rolewright/rolewright/internal/proxy"
+)
+
+// referringRun is a run in progress of an object that refers to others: what it has
+// written of them, and which of their versions were seen meanwhile. It is a
+// [proxy.Writes].
+type referringRun struct {
+	f   *referring
+	key types.NamespacedName
+	// targets are what the object refers to, by the resources that were known then.
+	targets map[child]target
+
+	mu  sync.Mutex
+	own map[target][]string
+	// seen are the versions that were seen.
+	seen map[target][]string
+}
+
+// child is an object as the API proxy names it.
+type child struct {
+	schema.GroupResource
+	types.NamespacedName
+}
+
+// maxSeen bounds the versions of one object that are remembered of one run. With more,
+// another run follows.
+const maxSeen = 100
+
+// begin is called before a run of an object; end ends it.
+func (f *referring) begin(key types.NamespacedName, all []referred) *referringRun {
+	run := &referringRun{f: f, key: key, targets: map[child]target{}, own: map[target][]string{}, seen: map[target][]string{}}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, is := range all {
+		if is.kind.followed != nil && f.seen(is.target) {
+			run.targets[child{is.kind.resource.GroupResource(), is.NamespacedName}] = is.target
+		}
+	}
+	f.runs[key] = run
+	return run
+}
+
+func (run *referringRun) end() {
+	run.f.mu.Lock()
+	defer run.f.mu.Unlock()
+	if run.f.runs[run.key] == run {
+		delete(run.f.runs, run.key)
+	}
+}
+
+func (run *referringRun) see(t target, version string) {
+	run.mu.Lock()
+	defer run.mu.Unlock()
+	if len(run.seen[t]) <= maxSeen {
+		run.seen[t] = append(run.seen[t], version)
+	}
+}
+
+// Wants implements [proxy.Writes].
+func (run *referringRun) Wants(resource schema.GroupVersionResource, namespace, name string) bool {
+	for c := range run.targets {
+		if c.GroupResource == resource.GroupResource() && c.Namespace == namespace && (name == "" || c.Name == name) {
+			return true
+		}
+	}
+	return false
+}
+
+// Stored implements [proxy.Writes].
+func (run *referringRun) Stored(c proxy.Child) {
+	run.wrote(c, versionName(dependent.Version{UID: c.UID, ResourceVersion: c.ResourceVersion, Generation: c.Generation}))
+}
+
+// deleted is called for each object that the run has deleted.
+func (run *referringRun) deleted(c proxy.Child) { run.wrote(c, missing) }
+
+func (run *referringRun) wrote(c proxy.Child, version string) {
+	t, wanted := run.targets[child{c.Resource.GroupResource(), types.NamespacedName{Namespace: c.Namespace, Name: c.Name}}]
+	if !wanted {
+		return
+	}
+	run.mu.Lock()
+	defer run.mu.Unlock()
+	if own := run.own[t]; len(own) <= maxSeen {
+		run.own[t] = append(own, version)
+	}
+}
+
+// only reports whether nobody but the run has changed an object since its version was,
+// and whether the watch has shown so much that it is certain.
+func (run *referringRun) only(t target, was, is string) (only, certain bool) {
+	run.mu.Lock()
+	defer run.mu.Unlock()
+	own := run.own[t]
+	if len(own) == 0 || len(own) > maxSeen || len(run.seen[t]) > maxSeen {
+		return false, true
+	}
+	for _, version := range run.seen[t] {
+		if version != was && !slices.Contains(own, version) {
+			return false, true
+		}
+	}
+	return is == own[len(own)-1], is == own[len(own)-1]
+}
+
+// The time for which the end of a run waits for the watch to show what the run has
+// written, and how often it looks.
+const (
+	maxShown = 2 * time.Second
+	minShown = 10 * time.Millisecond
+)
+
+// settleReferences takes over, once the run of s has ended, the versions that the run
+// itself has written as those that it has seen. Of what others have changed meanwhile
+// it has not: another run follows.
+func (r *reconciler) settleReferences(ctx context.Context, s *scope) {
+	if s.referring == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, maxShown)
+	defer cancel()
+	for i, was := range s.referred {
+		for {
+			is, _ := s.referring.f.now(was.target, r.owner(s))
+			only, certain := s.referring.only(was.target, was.version, is.version)
+			if only {
+				s.referred[i] = is
+			}
+			if certain || !sleep(ctx, minShown) {
+				break
+			}
+		}
+	}
+	s.noteReferred()
+}
+
+// sleep waits; false if ctx ends.
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+// referredParts are the inputs that come of what an object refers to.
+func referredParts(all []referred) []fingerprint.Part {
+	var parts []fingerprint.Part
+	for _, is := range all {
+		parts = append(parts, fingerprint.Part{Group: fingerprint.OfReferences, Name: is.String(), Value: is.value})
+	}
+	return parts
+}
+
+// noteReferred renews the fingerprint of a run by what is known of the objects that it
+// refers to now.
+func (s *scope) noteReferred() {
+	s.parts = slices.DeleteFunc(slices.Clone(s.parts), func(p fingerprint.Part) bool { return p.Group == fingerprint.OfReferences })
+	s.parts = append(s.parts, referredParts(s.referred)...)
+	s.fingerprint, s.inputs = fingerprint.Of(s.parts), fingerprint.Pack(s.parts)
+}

@@ -1,0 +1,122 @@
+// Package reference reads which other objects an object refers to. It is pure, and knows
+// neither clients nor runs.
+package reference
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/validate/content"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rolewright/rolewright/internal/text"
+	"github.com/rolewright/rolewright/internal/watches"
+)
+
+// Field says how objects of a kind are referred to.
+type Field struct {
+	GVK schema.GroupVersionKind
+	// Name is the name, or Path is where the object has it; the fields are those of
+	// [watches.Reference].
+	Name, Path string
+	// Namespace is the namespace, or NamespacePath is where the object has it; the
+	// namespace is the object's where both are empty.
+	Namespace, NamespacePath string
+}
+
+// Fields are those of a watch: of its references, then of its varsFrom.
+func Fields(w watches.Watch) []Field {
+	var fields []Field
+	for _, r := range w.References {
+		fields = append(fields, Field{GVK: r.GVK, Path: r.FromField, NamespacePath: r.NamespaceField})
+	}
+	for _, v := range w.VarsFrom {
+		fields = append(fields, Field{GVK: v.Kind(), Name: v.Name, Path: v.NameField, Namespace: v.Namespace})
+	}
+	return fields
+}
+
+// Reference is one object that is referred to.
+type Reference struct {
+	GVK schema.GroupVersionKind
+	// NamespacedName has the namespace also where the kind is cluster-scoped.
+	types.NamespacedName
+}
+
+// Most is how many references of one object are followed.
+const Most = 100
+
+// Read returns the references in an object, sorted, each once, and what is wrong with the
+// object. The object itself is no reference.
+func Read(object map[string]any, home types.NamespacedName, kind schema.GroupKind, fields []Field) (refs []Reference, problems []string) {
+	for _, f := range fields {
+		names := []string{f.Name}
+		if f.Name == "" {
+			names = Names(object, f.Path)
+		}
+		namespace := cmp.Or(f.Namespace, home.Namespace)
+		if f.NamespacePath != "" {
+			if said := Names(object, f.NamespacePath); len(said) > 0 {
+				namespace = said[0]
+			}
+		}
+		for _, name := range names {
+			if !IsName(name) || namespace != "" && !IsName(namespace) {
+				problems = append(problems, fmt.Sprintf("%s: %q is no name of an object, and is not followed", f.Path, text.Clip(namespace+"/"+name, 100)))
+				continue
+			}
+			r := Reference{f.GVK, types.NamespacedName{Namespace: namespace, Name: name}}
+			if r.GVK.GroupKind() != kind || r.NamespacedName != home {
+				refs = append(refs, r)
+			}
+		}
+	}
+	slices.SortFunc(refs, func(a, b Reference) int {
+		return cmp.Or(cmp.Compare(a.GVK.String(), b.GVK.String()), cmp.Compare(a.String(), b.String()))
+	})
+	refs = slices.Compact(refs)
+	if len(refs) > Most {
+		problems = append(problems, fmt.Sprintf("the object refers to %d others; %d of them are followed", len(refs), Most))
+		refs = refs[:Most]
+	}
+	return refs, problems
+}
+
+// IsName is true for what the API server may take for a name.
+func IsName(name string) bool {
+	odd := func(r rune) bool { return r <= ' ' || r > '~' }
+	return name != "" && len(name) <= 253 && len(content.IsPathSegmentName(name)) == 0 && !strings.ContainsFunc(name, odd)
+}
+
+// Names are the names at a dotted path: a text, the text with the key name of a mapping,
+// or those of each element of a list. A list on the way is each of its elements. Keys may
+// have dots themselves.
+func Names(object map[string]any, path string) []string {
+	return names(nil, object, strings.Split(path, "."))
+}
+
+func names(found []string, tree any, path []string) []string {
+	switch t := tree.(type) {
+	case []any:
+		for _, v := range t {
+			found = names(found, v, path)
+		}
+	case map[string]any:
+		if name, ok := t["name"].(string); ok && len(path) == 0 && name != "" {
+			found = append(found, name)
+		}
+		for n := range path {
+			if v, has := t[strings.Join(path[:n+1], ".")]; has {
+				found = names(found, v, path[n+1:])
+			}
+		}
+	case string:
+		if len(path) == 0 && t != "" {
+			found = append(found, t)
+		}
+	}
+	return found
+}

@@ -1,0 +1,209 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rolewright/rolewright/controller/dependent"
+	"github.com/rolewright/rolewright/controller/extravars"
+	"github.com/rolewright/rolewright/controller/reference"
+	"github.com/rolewright/rolewright/internal/discovery"
+	"github.com/rolewright/rolewright/internal/proxy"
+	"github.com/rolewright/rolewright/internal/watches"
+)
+
+// errReferenceNotFound is why a run is not made.
+var errReferenceNotFound = errors.New("it does not exist")
+
+// maxVars bounds the values of varsFrom together: those of one object are below it.
+const maxVars = 1 << 20
+
+func (r *reconciler) owner(s *scope) proxy.Owner {
+	return proxy.Owner{GVK: r.gvk, Namespace: s.key.Namespace, Name: s.key.Name, UID: s.object.GetUID()}
+}
+
+// refer finds out what the object of s refers to. It is false if that is not known yet;
+// then the object is looked at again. A deletion depends on no other object.
+func (r *reconciler) refer(s *scope) (known bool) {
+	if r.referring == nil || s.deleting {
+		return true
+	}
+	packed, _ := s.object.Object[referencesKey].(string)
+	refs := unpackReferences(packed)
+	if !s.trimmed {
+		var problems []string
+		refs, problems = reference.Read(s.object.Object, s.key, r.gvk.GroupKind(), r.referring.fields)
+		for _, p := range problems {
+			s.warn(p)
+		}
+	}
+	s.referred, known = r.referring.refer(s.key, r.owner(s), refs)
+	for _, is := range s.referred {
+		if !s.trimmed && !r.referring.seen(is.target) {
+			s.warn(fmt.Sprintf("%s counts as missing: its namespace is none of those that the operator watches", is))
+		}
+	}
+	return known
+}
+
+// warn adds a warning, once.
+func (s *scope) warn(warning string) {
+	if !slices.Contains(s.warnings, warning) {
+		s.warnings = append(s.warnings, warning)
+	}
+}
+
+// readVars reads the objects of varsFrom, whose values it masks where they are secret.
+// An error that wraps [errReferenceNotFound] says that one is missing; a run for a
+// deletion is made without it.
+func (r *reconciler) readVars(ctx context.Context, s *scope) ([]extravars.Source, error) {
+	var sources []extravars.Source
+	size := 0
+	for i, from := range r.watch.VarsFrom {
+		resource := "configmaps"
+		if from.Secret {
+			resource = "secrets"
+		}
+		id, err := varsName(s, from)
+		if err == nil {
+			var obj *unstructured.Unstructured
+			gvr := schema.GroupVersionResource{Version: "v1", Resource: resource}
+			obj, err = r.set.content.Resource(gvr).Namespace(id.Namespace).Get(ctx, id.Name, metav1.GetOptions{})
+			if err == nil {
+				name := resource + " " + id.String()
+				var source extravars.Source
+				if source, err = r.sourceOf(ctx, s, name, from, obj); err == nil {
+					sources = append(sources, source)
+				}
+				for _, value := range source.Data {
+					size += len(value)
+				}
+			} else if apierrors.IsNotFound(err) {
+				err = errReferenceNotFound
+			}
+			if err != nil {
+				err = fmt.Errorf("%s %s: %w", resource, id, err)
+			}
+		}
+		switch absent := errors.Is(err, errReferenceNotFound); {
+		case absent && s.deleting && !from.Optional:
+			s.warn(fmt.Sprintf("varsFrom[%d]: the finalizer runs without the variables: %v", i, err))
+		case err != nil && !absent, absent && !from.Optional:
+			return nil, fmt.Errorf("varsFrom[%d]: %w", i, err)
+		case size > maxVars:
+			return nil, fmt.Errorf("varsFrom[%d]: the values are more than 1 MiB together: let the role read what is large", i)
+		}
+	}
+	if s.referring != nil {
+		s.noteReferred()
+	}
+	return sources, nil
+}
+
+// varsName says which object variables come from.
+func varsName(s *scope, from watches.VarsFrom) (types.NamespacedName, error) {
+	id := types.NamespacedName{Namespace: cmp.Or(from.Namespace, s.key.Namespace), Name: from.Name}
+	if id.Namespace == "" {
+		return id, errors.New("the object is in no namespace: write the namespace in the watch")
+	}
+	if from.NameField == "" {
+		return id, nil
+	}
+	names := reference.Names(s.object.Object, from.NameField)
+	switch {
+	case len(names) == 0:
+		return id, fmt.Errorf("the object has no name at %s: %w", from.NameField, errReferenceNotFound)
+	case len(names) > 1:
+		return id, fmt.Errorf("the object has %d names at %s: give one", len(names), from.NameField)
+	case !reference.IsName(names[0]):
+		return id, fmt.Errorf("%q at %s is no name of an object", clip(names[0]), from.NameField)
+	}
+	id.Name = names[0]
+	return id, nil
+}
+
+// sourceOf are the variables in an object that was read. What it is now is what the run
+// has seen.
+func (r *reconciler) sourceOf(ctx context.Context, s *scope, name string, from watches.VarsFrom, obj *unstructured.Unstructured) (extravars.Source, error) {
+	source := extravars.Source{Name: name, Prefix: from.Prefix, Data: map[string]string{}}
+	data, _, err := unstructured.NestedStringMap(obj.Object, "data")
+	if err != nil {
+		return source, errors.New("its data are no texts")
+	}
+	for key, value := range data {
+		if from.Secret {
+			plain, err := base64.StdEncoding.DecodeString(value)
+			if err != nil {
+				return source, fmt.Errorf("key %q is not in base64", clip(key))
+			}
+			value = string(plain)
+			s.mask.Add(ctx, value)
+		}
+		source.Data[key] = value
+	}
+	if from.Secret {
+		s.mask.Add(ctx, ofSecret(obj.Object)...)
+	}
+	for i, is := range s.referred {
+		if is.String() == name && r.referring.seen(is.target) {
+			v := dependent.VersionOf(obj)
+			s.referred[i].version, s.referred[i].value = versionName(v), valueOf(v, r.owner(s))
+		}
+	}
+	return source, nil
+}
+
+// mayRefer asks the API server whether the operator may watch what the watch refers to,
+// and read what variables come from.
+func (k *kind) mayRefer(ctx context.Context, c client.Client) error {
+	for _, gvk := range referredKinds(k.watch) {
+		res, err := k.opts.Gateway.Discovery().LookupKind(ctx, gvk)
+		if errors.Is(err, discovery.ErrNotFound) {
+			continue // it may be installed later
+		} else if err != nil {
+			return fmt.Errorf("look up what the watch refers to: %w", err)
+		}
+		namespaces := k.opts.Namespaces
+		if len(namespaces) == 0 || !res.Namespaced {
+			namespaces = []string{metav1.NamespaceAll}
+		}
+		verbs := []string{"list", "watch"}
+		if slices.ContainsFunc(k.watch.VarsFrom, func(v watches.VarsFrom) bool { return v.Kind() == gvk }) {
+			verbs = append(verbs, "get")
+		}
+		for _, ns := range namespaces {
+			var missing []string
+			for _, verb := range verbs {
+				review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+					ResourceAttributes: &authorizationv1.ResourceAttributes{
+						Namespace: ns, Verb: verb, Group: res.GVR.Group, Version: res.GVR.Version, Resource: res.GVR.Resource,
+					},
+				}}
+				if err := c.Create(ctx, review); err != nil {
+					return fmt.Errorf("ask for permissions on %s: %w", res.GVR.Resource, err)
+				}
+				if !review.Status.Allowed {
+					missing = append(missing, verb)
+				}
+			}
+			if len(missing) > 0 {
+				return fmt.Errorf("no permission: grant the operator %s on %s in group %q, namespace %q, to which the watch refers",
+					strings.Join(missing, ", "), res.GVR.Resource, res.GVR.Group, ns)
+			}
+		}
+	}
+	return nil
+}

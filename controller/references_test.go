@@ -1,0 +1,163 @@
+package controller
+
+import (
+	"context"
+	"encoding/base64"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/watches"
+	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/test/must"
+	"github.com/rolewright/rolewright/test/testenv"
+)
+
+// referringTo is a watch of objects that name Secrets in spec.secrets.
+func referringTo(gvk schema.GroupVersionKind, edit ...func(*watches.Watch)) watches.Watch {
+	return watchOf(gvk, append([]func(*watches.Watch){func(w *watches.Watch) {
+		w.References = []watches.Reference{{GVK: schema.GroupVersionKind{Version: "v1", Kind: "Secret"}, FromField: "spec.secrets"}}
+	}}, edit...)...)
+}
+
+// secretWith is a Secret with one key.
+func secretWith(namespace, name, value string) *unstructured.Unstructured {
+	obj := secret(namespace, name)
+	obj.Object["data"] = map[string]any{"password": base64.StdEncoding.EncodeToString([]byte(value))}
+	return obj
+}
+
+func setPassword(t *testing.T, c client.Client, obj *unstructured.Unstructured, value string) {
+	t.Helper()
+	update(t, c, obj, func(is map[string]any) {
+		is["data"] = map[string]any{"password": base64.StdEncoding.EncodeToString([]byte(value))}
+	})
+}
+
+// awaitTrigger waits until the last run of an object has a cause and a trigger.
+func awaitTrigger(t *testing.T, c client.Client, obj *unstructured.Unstructured, cause cause, trigger string) {
+	t.Helper()
+	var last status.Run
+	eventually(t, obj.GetName()+" runs for "+trigger, func() bool {
+		st, _ := get(t, c, obj).Object["status"].(map[string]any)
+		last, _ = lastRun(st)
+		return last.Trigger == trigger && last.Cause == string(cause)
+	})
+}
+
+func TestReferences_AChangeRunsOnlyTheObjectsThatReferToIt(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	c, gvk, ns := clientOf(t, cfg), testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	exec := &fakeExecutor{}
+	options := Options{Watches: []watches.Watch{referringTo(gvk)}}
+	o := start(t, cfg, exec, options)
+	one, two := create(t, c, secretWith(ns, "one", "a")), create(t, c, secretWith(ns, "two", "a"))
+	it := create(t, c, object(gvk, ns, "it", map[string]any{"secrets": []any{map[string]any{"name": "one"}, "later"}}))
+	other := create(t, c, object(gvk, ns, "other", map[string]any{"secrets": "two"}))
+	awaitCondition(t, c, it, "Ready", "True")
+	awaitCondition(t, c, other, "Ready", "True")
+
+	setPassword(t, c, one, "b")
+	awaitTrigger(t, c, it, causeReference, "secrets "+ns+"/one was changed")
+	create(t, c, secretWith(ns, "later", "a"))
+	awaitTrigger(t, c, it, causeReference, "secrets "+ns+"/later was changed")
+	must.Do(t, c.Delete(t.Context(), one))
+	awaitTrigger(t, c, it, causeReference, "secrets "+ns+"/one was deleted")
+	create(t, c, secretWith(ns, "unnamed", "a"))
+	quiet(t, exec, 5, "a run for each of three changes")
+	must.Be(t, "runs of the other object", 1, exec.ranFor("other"))
+
+	o.stop()
+	o = start(t, cfg, exec, options)
+	eventually(t, "the kind is served", func() bool { return o.set.Ready() == nil && strings.Contains(o.log(), "Serving kind") })
+	quiet(t, exec, 5, "a restart is no change")
+	o.stop()
+	setPassword(t, c, two, "b")
+	start(t, cfg, exec, options)
+	awaitTrigger(t, c, other, causeReference, "secrets "+ns+"/two was changed")
+	quiet(t, exec, 6, "what was changed meanwhile runs once")
+}
+
+// What a run writes itself, owned or not, starts no other one; what others write meanwhile
+// starts one.
+func TestReferences_OwnWritesDoNotCount(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	for name, inject := range map[string]bool{"owned": true, "nobody's": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, gvk, ns := clientOf(t, cfg), testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+			there := create(t, c, secretWith(ns, "there", "a"))
+			exec := writing(there, secret(ns, "made"))
+			start(t, cfg, exec, Options{InjectOwnerRef: inject, Watches: []watches.Watch{referringTo(gvk, func(w *watches.Watch) { w.WatchDependentResources = true })}})
+			it := create(t, c, object(gvk, ns, "it", map[string]any{"secrets": []any{"there", "made"}}))
+			awaitCondition(t, c, it, "Ready", "True")
+			quiet(t, exec, 1, "its own writes start nothing")
+			setPassword(t, c, there, "b")
+			awaitTrigger(t, c, it, causeReference, "secrets "+ns+"/there was changed")
+			quiet(t, exec, 2, "a change starts one run")
+			do := exec.do
+			exec.do = func(ctx context.Context, req runner.Request) (runner.Result, error) {
+				if exec.count() == 3 {
+					setPassword(t, c, there, "d")
+				}
+				return do(ctx, req)
+			}
+			setPassword(t, c, there, "c")
+			quiet(t, exec, 4, "a change during a run starts one more")
+		})
+	}
+}
+
+// The keys of varsFrom are variables, and masked; without them nothing runs.
+func TestReferences_VarsFrom(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	c, gvk, ns := clientOf(t, cfg), testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	exec := &fakeExecutor{do: func(_ context.Context, req runner.Request) (runner.Result, error) {
+		if strings.Contains(string(req.ExtraVars), "better-value") {
+			return succeeded(), nil
+		}
+		return failed(req.Mask.Mask("the password first-value is bad")), nil
+	}}
+	start(t, cfg, exec, Options{RetryMin: time.Hour, RetryMax: time.Hour, Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) {
+		w.VarsFrom = []watches.VarsFrom{
+			{Secret: true, NameField: "spec.secret", Prefix: "db_"}, {Name: "defaults"}, {Name: "missing", Optional: true},
+		}
+	})}})
+	defaults := configMap(ns, "defaults")
+	defaults.Object["data"] = map[string]any{"color": "green", "not-a-name": "x"}
+	create(t, c, defaults)
+	it := create(t, c, object(gvk, ns, "it", map[string]any{"secret": "database"}))
+	is := awaitCondition(t, c, it, "Ready", "False")
+	must.Be(t, "reason", "ReferenceNotFound", condition(is, "Ready")["reason"])
+	if message, _ := condition(is, "Ready")["message"].(string); !strings.Contains(message, "secrets "+ns+"/database") {
+		t.Errorf("the message does not name the Secret: %q", message)
+	}
+	must.Be(t, "runs", 0, exec.count())
+
+	password := create(t, c, secretWith(ns, "database", "first-value"))
+	awaitTrigger(t, c, it, causeReference, "secrets "+ns+"/database was changed")
+	is = get(t, c, it)
+	if message, _ := condition(is, "Ready")["message"].(string); strings.Contains(message, "first-value") || !strings.Contains(message, "[masked]") {
+		t.Errorf("the value is not masked: %q", message)
+	}
+	vars := string(exec.runs[0].ExtraVars)
+	for _, want := range []string{`"db_password": {"__ansible_unsafe": "first-value"}`, `"color": {"__ansible_unsafe": "green"}`} {
+		if !strings.Contains(vars, want) {
+			t.Errorf("%s is not in the extra vars: %s", want, vars)
+		}
+	}
+	if warnings := encoded(is.Object["status"]); !strings.Contains(warnings, "not-a-name") {
+		t.Errorf("the status does not warn: %s", warnings)
+	}
+	setPassword(t, c, password, "better-value")
+	awaitCondition(t, c, it, "Ready", "True")
+	quiet(t, exec, 2, "one run for each value")
+}

@@ -1,0 +1,42 @@
+package rbac
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/rolewright/rolewright/internal/watches"
+)
+
+func TestGenerate_WhatAWatchRefersTo(t *testing.T) {
+	known := map[string]Resource{
+		"a.b/v1 Tea": {Group: "a.b", Name: "teas", Kind: "Tea", Namespaced: true},
+		"v1 Secret":  {Name: "secrets", Kind: "Secret", Namespaced: true}, "v1 ConfigMap": {Name: "configmaps", Kind: "ConfigMap", Namespaced: true},
+	}
+	out, err := Generate(Input{
+		WatchesFile: "watches.yaml",
+		Find:        func(apiVersion, kind string) (Resource, bool) { r, ok := known[apiVersion+" "+kind]; return r, ok },
+		Watches: []watches.Watch{{
+			GVK: schema.GroupVersionKind{Group: "a.b", Version: "v1", Kind: "Tea"},
+			References: []watches.Reference{
+				{GVK: schema.GroupVersionKind{Version: "v1", Kind: "Secret"}}, {GVK: schema.GroupVersionKind{Group: "c.d", Version: "v1", Kind: "Cup"}},
+			},
+			VarsFrom: []watches.VarsFrom{{Name: "defaults"}},
+		}},
+	})
+	if err != nil || len(out.Gaps) != 1 {
+		t.Errorf("gaps %v, error %v; want one of the kind Cup", out.Gaps, err)
+	}
+	var got []string
+	for n := range out.Needs {
+		got = append(got, fmt.Sprint(n.Verb, " ", n.Resource))
+	}
+	slices.Sort(got)
+	want := []string{"get configmaps", "get teas", "list configmaps", "list secrets", "list teas", "watch configmaps", "watch secrets", "watch teas"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("permissions (-want +got):\n%s", diff)
+	}
+}

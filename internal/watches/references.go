@@ -1,0 +1,209 @@
+package watches
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// Reference says which objects of a kind an object of the watch refers to.
+type Reference struct {
+	// GVK is the kind of the objects that are referred to.
+	GVK schema.GroupVersionKind
+	// FromField is a dotted path in the object: there is a name, a list of names, a
+	// mapping with the key name, or a list of those.
+	FromField string
+	// NamespaceField is a dotted path in the object to the namespace of the objects; the
+	// namespace is that of the object where it is empty, or where there is nothing.
+	NamespaceField string
+}
+
+// VarsFrom is a Secret or ConfigMap whose keys become extra vars.
+type VarsFrom struct {
+	// Secret is true for a Secret, false for a ConfigMap.
+	Secret bool
+	// Name or NameField, a dotted path in the object, is set.
+	Name, NameField string
+	// Namespace is empty for that of the object.
+	Namespace string
+	// Prefix is put in front of each key.
+	Prefix string
+	// Optional is true where a run is made without the Secret or ConfigMap, too.
+	Optional bool
+}
+
+// Kind is the kind of what the variables come from.
+func (v VarsFrom) Kind() schema.GroupVersionKind {
+	if v.Secret {
+		return schema.GroupVersionKind{Version: "v1", Kind: "Secret"}
+	}
+	return schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
+}
+
+// maxReferences bounds references and varsFrom of a watch. Each is looked up in each
+// object.
+const maxReferences = 32
+
+func referenceFields() []field[Reference] {
+	return []field[Reference]{
+		{Field{"group", typeString, `""`, false, "The API group of the kind; empty for the core group."},
+			textField(func(r *Reference) *string { return &r.GVK.Group })},
+		{Field{"version", typeString, "", true, "The API version of the kind."},
+			textField(func(r *Reference) *string { return &r.GVK.Version })},
+		{Field{"kind", typeString, "", true, "The kind of the objects that are referred to."},
+			textField(func(r *Reference) *string { return &r.GVK.Kind })},
+		{Field{"fromField", typeString, "", true,
+			"Where the object names them, such as spec.passwordSecretName: a name, a list of names, a mapping with the key name, or a list of those."},
+			fieldPath(func(r *Reference) *string { return &r.FromField })},
+		{Field{"namespaceField", typeString, "", false, "Where the object names their namespace; its own namespace if the key is missing."},
+			fieldPath(func(r *Reference) *string { return &r.NamespaceField })},
+	}
+}
+
+func varsFromFields() []field[VarsFrom] {
+	return []field[VarsFrom]{
+		{Field{"secretRef", typeMap, "", false, "The Secret of which each key becomes a variable. Its values are masked."},
+			func(c *decoding, v *VarsFrom, a at) { c.varsSource(v, a, true) }},
+		{Field{"configMapRef", typeMap, "", false, "The ConfigMap of which each key becomes a variable, in place of secretRef."},
+			func(c *decoding, v *VarsFrom, a at) { c.varsSource(v, a, false) }},
+		{Field{"prefix", typeString, `""`, false, "What the names of the variables begin with, such as db_."},
+			setPrefix},
+		{Field{"optional", typeBool, "false", false, "Whether runs are made without the Secret or ConfigMap, too."},
+			boolean(func(v *VarsFrom) *bool { return &v.Optional })},
+	}
+}
+
+func varsSourceFields() []field[VarsFrom] {
+	return []field[VarsFrom]{
+		{Field{"name", typeString, "", false, "Its name."},
+			checkedText(func(v *VarsFrom) *string { return &v.Name }, "name", validation.IsDNS1123Subdomain)},
+		{Field{"nameField", typeString, "", false, "Where the object names it, such as spec.secretName, in place of name."},
+			fieldPath(func(v *VarsFrom) *string { return &v.NameField })},
+		{Field{"namespace", typeString, "", false, "Its namespace; that of the object if the key is missing."},
+			checkedText(func(v *VarsFrom) *string { return &v.Namespace }, "namespace", validation.IsDNS1123Label)},
+	}
+}
+
+// setReferences reads what the objects refer to.
+func setReferences(c *decoding, e *entry, a at) {
+	c.elements(a, func(element at) {
+		var r Reference
+		keys := object(c, element, referenceFields(), &r)
+		if keys == nil {
+			return
+		}
+		for _, key := range []string{"version", "kind", "fromField"} {
+			if _, said := keys[key]; !said {
+				c.error(element, "a reference must have "+key, "write version and kind of what is referred to, and where: fromField: spec.passwordSecretName")
+			}
+		}
+		if len(e.watch.References) == maxReferences {
+			c.error(element, fmt.Sprintf("there are more than %d references", maxReferences), "join fields under one mapping or list, or remove references")
+			return
+		}
+		e.watch.References = append(e.watch.References, r)
+	})
+}
+
+// setVarsFrom reads where further variables come from.
+func setVarsFrom(c *decoding, e *entry, a at) {
+	c.elements(a, func(element at) {
+		var v VarsFrom
+		keys := object(c, element, varsFromFields(), &v)
+		_, secret := keys["secretRef"]
+		_, configMap := keys["configMapRef"]
+		switch {
+		case keys == nil:
+			return
+		case secret == configMap:
+			c.error(element, "variables come from one of secretRef and configMapRef", "write one of them in each element of the list")
+			return
+		case len(e.watch.VarsFrom) == maxReferences:
+			c.error(element, fmt.Sprintf("variables come from more than %d objects", maxReferences), "join some of them")
+			return
+		}
+		e.watch.VarsFrom = append(e.watch.VarsFrom, v)
+	})
+}
+
+// varsSource reads which object variables come from.
+func (c *decoding) varsSource(v *VarsFrom, a at, secret bool) {
+	keys := object(c, a, varsSourceFields(), v)
+	if keys == nil {
+		return
+	}
+	v.Secret = secret
+	_, name := keys["name"]
+	if _, where := keys["nameField"]; name == where {
+		c.error(a, "there is one of name and nameField", "write name: and a name, or nameField: and where the object names it")
+	}
+}
+
+// checkReferences checks what the keys of a watch say together.
+func (c *decoding) checkReferences(e *entry) {
+	if !e.watch.OwnNamespaceOnly {
+		return
+	}
+	const hint = "remove it, or ownNamespaceOnly"
+	if slices.ContainsFunc(e.watch.References, func(r Reference) bool { return r.NamespaceField != "" }) {
+		c.error(e.keys["references"], "a namespaceField in references contradicts ownNamespaceOnly", hint)
+	}
+	if slices.ContainsFunc(e.watch.VarsFrom, func(v VarsFrom) bool { return v.Namespace != "" }) {
+		c.error(e.keys["varsFrom"], "a namespace in varsFrom contradicts ownNamespaceOnly", hint)
+	}
+}
+
+// fieldPath reads a dotted path in an object.
+func fieldPath[T any](of func(*T) *string) func(*decoding, *T, at) {
+	return func(c *decoding, into *T, a at) {
+		path, ok := c.string(a)
+		if !ok {
+			return
+		}
+		keys := strings.Split(path, ".")
+		switch {
+		case slices.Contains(keys, "") || strings.ContainsAny(path, "[]{}*$"):
+			c.error(a, fmt.Sprintf("%q is no path to a field", excerpt(path)),
+				"write keys with dots between them, such as spec.passwordSecretName: a list on the way means each of its elements")
+		case keys[0] == "status":
+			c.error(a, "a field of the status does not count: runs write it themselves", "name a field of the spec")
+		case len(keys) == 1:
+			c.warn(a, fmt.Sprintf("%q is a field beside the spec", excerpt(path)), fmt.Sprintf("write spec.%s if that is meant", excerpt(path)))
+			*of(into) = path
+		default:
+			*of(into) = path
+		}
+	}
+}
+
+// checkedText reads a text that Kubernetes has rules for.
+func checkedText[T any](of func(*T) *string, what string, check func(string) []string) func(*decoding, *T, at) {
+	return func(c *decoding, into *T, a at) {
+		s, ok := c.string(a)
+		if !ok {
+			return
+		}
+		if problems := check(s); len(problems) > 0 {
+			c.error(a, fmt.Sprintf("%q is no %s: %s", excerpt(s), what, problems[0]), "write the "+what+" as kubectl shows it")
+			return
+		}
+		*of(into) = s
+	}
+}
+
+var variableForm = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+func setPrefix(c *decoding, v *VarsFrom, a at) {
+	s, ok := c.string(a)
+	switch {
+	case !ok:
+	case s != "" && !variableForm.MatchString(s):
+		c.error(a, fmt.Sprintf("no name of a variable begins with %q", excerpt(s)), "write letters, digits and underscores, such as db_")
+	default:
+		v.Prefix = s
+	}
+}
