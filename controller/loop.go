@@ -19,7 +19,7 @@ const (
 // which follows last.
 func loops(n int, last *status.Run, run status.Run) int {
 	switch {
-	case run.Cause != string(causeDependent) || run.Result != status.Succeeded:
+	case run.Cause != string(causeDependent) && run.Cause != string(causeReference), run.Result != status.Succeeded:
 		return 0
 	case last != nil && run.Started.Sub(last.Finished) > 2*loopPause:
 		return 1

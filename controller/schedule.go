@@ -175,9 +175,9 @@ func (s situation) due(now time.Time) plan {
 			return plan{cause: causeEnvironment}
 		}
 		if s.reference {
-			// At most so often: another controller may change it again and again.
-			if wait := last.Finished.Add(minPeriod).Sub(now); wait > 0 {
-				return plan{wait: min(wait, minPeriod)}
+			pause := s.effectPause()
+			if wait := last.Finished.Add(pause).Sub(now); wait > 0 {
+				return plan{wait: min(wait, pause)}
 			}
 			return plan{cause: causeReference}
 		}
