@@ -50,7 +50,7 @@ type admitted struct {
 // long as the object is what the run was begun for.
 func (r *reconciler) admit(s *scope, life *lifetime) {
 	grant := r.grant(r.owner(s))
-	grant.RunID = s.runID
+	grant.RunID, grant.CheckMode = s.runID, s.plan.check
 	s.witness = &witness{}
 	if r.dependents != nil {
 		s.witness.tracked = r.dependents.Begin(s.key, s.object.GetUID())
@@ -84,6 +84,9 @@ func (r *reconciler) dismiss(s *scope) {
 		owned = slices.Concat(owned, s.witness.known, r.record(s.object).Dependents)
 	}
 	s.dependents = resourceNames(owned)
+	if s.plan.check {
+		s.dependents = resourceNames(r.record(s.object).Dependents) // as they were
+	}
 	s.access = nil
 }
 

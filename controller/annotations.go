@@ -11,6 +11,7 @@ import (
 
 	"github.com/rolewright/rolewright/controller/runstore"
 	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/watches"
 )
 
 // Prefixes of the annotations on a watched object. Where both are set, ours wins.
@@ -35,6 +36,8 @@ type settings struct {
 	paused time.Time
 	// requested names the run that was asked for by hand last; empty if none was.
 	requested string
+	// mode says which runs are checks.
+	mode watches.Mode
 	// cancelled is the ID of a run that is to be stopped if it is in progress.
 	cancelled string
 	// orphan lets a deleted object go without a finalizer run.
@@ -98,6 +101,10 @@ func annotated(obj *unstructured.Unstructured, s settings, trusted bool) (settin
 		}
 		s.requested = value
 		return nil
+	})
+	a.read("mode", func(value string) (err error) {
+		s.mode, err = parseMode(value, s.mode, trusted)
+		return err
 	})
 	a.read("cancel", func(value string) error {
 		if uuid.Validate(value) != nil {

@@ -69,7 +69,7 @@ func (c *calls) event(ctx context.Context, body []byte) (any, error) {
 	if err := call.validate(); err != nil {
 		return nil, err
 	}
-	if call.Check || c.r.client == nil {
+	if call.Check || c.check || c.r.client == nil {
 		return changed(true), nil
 	}
 	if !c.mayReport() {

@@ -62,7 +62,7 @@ func (c *calls) status(ctx context.Context, body []byte) (any, error) {
 		}
 		before, _ := obj.Object["status"].(map[string]any)
 		after := wish.Merge(before, c.about.Generation, c.r.now())
-		if answer.Changed = !reflect.DeepEqual(before, after) && len(before)+len(after) > 0; !answer.Changed || call.Check {
+		if answer.Changed = !reflect.DeepEqual(before, after) && len(before)+len(after) > 0; !answer.Changed || call.Check || c.check {
 			return nil
 		}
 		if err := c.r.sendStatus(ctx, obj, after); err != nil {

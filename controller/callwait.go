@@ -80,7 +80,7 @@ func (c *calls) waitFor(ctx context.Context, body []byte) (any, error) {
 	if err != nil || met {
 		return waitAnswer{Met: met}, err
 	}
-	if !call.Park {
+	if !call.Park || c.check {
 		return waitAnswer{Detail: detail}, nil
 	}
 	if err := c.recordable(call); err != nil {

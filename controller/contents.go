@@ -213,6 +213,9 @@ func (c *contents) fingerprint(ctx context.Context, s *scope) (string, error) {
 			return "", err
 		}
 	}
+	if s.settings.mode == watches.ModeCheck && !s.deleting {
+		parts = append(parts, fingerprint.Part{Group: fingerprint.OfSettings, Name: "mode", Value: string(watches.ModeCheck)})
+	}
 	s.parts = append(append(parts, fingerprint.Part{Group: fingerprint.OfObject, Value: object}), referredParts(s.referred)...)
 	return fingerprint.Of(s.parts), nil
 }

@@ -411,6 +411,7 @@ func TestReconcile_BadAnnotationsAreReported(t *testing.T) {
 func TestAnnotated(t *testing.T) {
 	base := settings{period: time.Hour, artifacts: 20, verbosity: 2, timeout: time.Hour, idleTimeout: time.Minute}
 	none := settings{period: time.Hour, artifacts: -1, verbosity: 2}
+	onlyCheck := settings{mode: watches.ModeCheck}
 	but := func(s settings, change func(*settings)) settings {
 		change(&s)
 		return s
@@ -464,6 +465,11 @@ func TestAnnotated(t *testing.T) {
 			func(s *settings) { s.paused = time.Date(2026, 5, 6, 18, 0, 0, 0, time.UTC) }, ""},
 		{"cancel", all{ownPrefix + "cancel": "0b1c2d3e-4f50-4162-8374-8596a7b8c9da"}, base, false,
 			func(s *settings) { s.cancelled = "0b1c2d3e-4f50-4162-8374-8596a7b8c9da" }, ""},
+		{"mode", all{ownPrefix + "mode": "check"}, base, false, func(s *settings) { s.mode = watches.ModeCheck }, ""},
+		{"mode, trusted", all{ownPrefix + "mode": "apply"}, onlyCheck, true, func(s *settings) { s.mode = watches.ModeApply }, ""},
+		{"more mode", all{ownPrefix + "mode": "checkThenApply"}, onlyCheck, false, func(*settings) {}, "its mode check holds"},
+		{"no mode", all{ownPrefix + "mode": "Check"}, base, true, func(s *settings) { s.mode = watches.ModeCheck },
+			"the object is only checked until it is corrected"},
 		{"orphan", all{ownPrefix + "orphan": "true"}, base, false, func(s *settings) { s.orphan = true }, ""},
 	}
 	for _, tt := range tests {

@@ -21,7 +21,7 @@ func ticketOf(s *scope) []byte {
 	data, err := json.Marshal(runstore.Ticket{
 		Run: s.runID, Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind,
 		Namespace: s.key.Namespace, Name: s.key.Name, UID: s.uid(),
-		Generation: s.active.Generation, Fingerprint: s.fingerprint, Inputs: s.inputs, Deleting: s.deleting,
+		Generation: s.active.Generation, Fingerprint: s.fingerprint, Inputs: s.inputs, Deleting: s.deleting, Check: s.plan.check,
 	})
 	if err != nil {
 		return nil // which cannot be; a run without ticket is run again
@@ -90,7 +90,7 @@ func (r *reconciler) recoverRun(ctx context.Context, s *scope, lost status.Activ
 	}
 	s.log.Info("Run of an earlier process is lost; it is run again", "run", lost.ID, "reason", err.Error())
 	s.recorded = &status.Run{
-		ID: lost.ID, Cause: lost.Cause, Trigger: lost.Trigger, Generation: lost.Generation, Started: lost.Started, Finished: r.now(),
+		ID: lost.ID, Cause: lost.Cause, Trigger: lost.Trigger, Mode: lost.Mode, Generation: lost.Generation, Started: lost.Started, Finished: r.now(),
 		Result: status.Interrupted, Reason: status.ReasonLost, Dependents: resourceNames(r.record(s.object).Dependents),
 		Message: fmt.Sprintf("Run %s was lost: its end was not seen; it is retried", shortID(lost.ID)),
 	}
@@ -105,7 +105,7 @@ func (r *reconciler) recoverRun(ctx context.Context, s *scope, lost status.Activ
 // find puts a run of an earlier process into s, as if this one had made it. The
 // error wraps [runner.ErrNoRecord] unless everything agrees.
 func (r *reconciler) find(ctx context.Context, s *scope, lost status.Active, t runstore.Ticket) error {
-	if t.Deleting != s.deleting {
+	if t.Deleting != s.deleting || t.Check != (lost.Mode == status.ModeCheck) {
 		return fmt.Errorf("%w: its ticket is for something else", runner.ErrNoRecord)
 	}
 	dir, err := r.store.Dir(s.uid(), lost.ID)
@@ -120,7 +120,7 @@ func (r *reconciler) find(ctx context.Context, s *scope, lost status.Active, t r
 		return err
 	}
 	s.runID, s.active, s.fingerprint, s.inputs, s.trigger = lost.ID, lost, t.Fingerprint, t.Inputs, lost.Trigger
-	s.plan, s.result, s.ran = plan{cause: cause(lost.Cause)}, result, true
+	s.plan, s.result, s.ran = plan{cause: cause(lost.Cause), check: t.Check}, result, true
 	s.dependents = resourceNames(r.record(s.object).Dependents)
 	s.warnings = append(s.warnings, withheldBecause+"another operator process has begun the run, and which secrets it has read is not known")
 	return nil

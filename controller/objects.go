@@ -34,6 +34,8 @@ type entry struct {
 	due time.Time
 	// deleted is when the deletion began of an object that waits for a finalizer.
 	deleted time.Time
+	// drifted is true if the object's last run was a check that has found changes.
+	drifted bool
 }
 
 func newObjects() *objects { return &objects{table: map[types.NamespacedName]*entry{}} }
@@ -148,6 +150,9 @@ func (o *objects) oldest(now time.Time) metrics.Ages {
 	for _, e := range o.table {
 		if !e.due.IsZero() {
 			ages.Queue = max(ages.Queue, now.Sub(e.due))
+		}
+		if e.drifted {
+			ages.Drifted++
 		}
 		if !e.deleted.IsZero() {
 			ages.Deletion = max(ages.Deletion, now.Sub(e.deleted))

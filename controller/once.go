@@ -66,6 +66,7 @@ func RunOnce(ctx context.Context, config *rest.Config, w watches.Watch, opts Opt
 	}
 	s.active = status.Active{ID: id, Cause: string(causeOnce), Generation: obj.GetGeneration(), Started: r.now()}
 	s.settings, s.warnings = r.settingsOf(obj)
+	s.plan.check = s.settings.mode == watches.ModeCheck && !deleting
 	if deleting {
 		s.settings.timeout, s.settings.idleTimeout = w.Finalizer.Timeout, w.Finalizer.IdleTimeout
 	}

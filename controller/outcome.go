@@ -14,7 +14,7 @@ import (
 // endedRun is the record of the run of s, whether it took place or not.
 func (r *reconciler) endedRun(s *scope) status.Run {
 	run := status.Run{
-		ID: s.runID, Cause: string(s.plan.cause), Trigger: s.trigger, Generation: s.active.Generation,
+		ID: s.runID, Cause: string(s.plan.cause), Trigger: s.trigger, Mode: s.plan.mode(), Generation: s.active.Generation,
 		Fingerprint: s.fingerprint, Inputs: s.inputs,
 		Started: s.active.Started, Finished: r.now(), Handled: s.handled(),
 	}
@@ -29,6 +29,9 @@ func (r *reconciler) endedRun(s *scope) status.Run {
 	}
 	if s.ran {
 		run.Executor, run.Modules = string(s.result.Executor()), s.result.Modules()
+	}
+	if s.plan.check && run.Result == status.Succeeded && run.Counts.Changed > 0 {
+		run.Drifted, run.Drift = true, r.driftOf(s)
 	}
 	if run.Result == status.Succeeded && s.calls != nil {
 		run.Wait = s.calls.parked()
@@ -259,6 +262,9 @@ func (r *reconciler) logEnd(s *scope, run status.Run) {
 		"duration", run.Finished.Sub(run.Started).Round(time.Millisecond).String())
 	for _, w := range run.Warnings {
 		log.Info("Object needs attention", "warning", w)
+	}
+	if run.Drifted {
+		log.Info("Object has drifted", "changed", run.Counts.Changed, "drift", run.Drift)
 	}
 	switch run.Result {
 	case status.Succeeded:

@@ -199,7 +199,7 @@ func (r *reconciler) untilWritten(s *scope, wait time.Duration) outcome {
 func (r *reconciler) observe(ctx context.Context, s *scope, now time.Time) error {
 	generation, last := s.object.GetGeneration(), s.memory.last
 	known := last.Generation == generation || s.memory.observed == generation
-	if last.Result != status.Succeeded || last.Wait != nil || known && s.memory.held == (heldRun{}) || !r.writesStatus() {
+	if s.settings.mode == watches.ModeCheck || last.Result != status.Succeeded || last.Wait != nil || known && s.memory.held == (heldRun{}) || !r.writesStatus() {
 		return nil
 	}
 	err := r.readLive(ctx, s)
@@ -242,8 +242,6 @@ func (r *reconciler) begin(ctx context.Context, s *scope) (outcome, error) {
 	if then, err := r.mayBegin(ctx, s); then != nextPhase || err != nil {
 		return then, err
 	}
-	now, _ := annotated(s.object, s.settings, false)
-	s.settings.paused, s.settings.requested = now.paused, now.requested
 	if s.plan = decide(r.now(), r.situation(s)); s.plan.cause == "" {
 		return lookAgain, nil
 	}
@@ -252,7 +250,7 @@ func (r *reconciler) begin(ctx context.Context, s *scope) (outcome, error) {
 	}
 	s.trigger = r.trigger(s)
 	s.active = status.Active{
-		ID: s.runID, Cause: string(s.plan.cause), Trigger: s.trigger, Generation: s.object.GetGeneration(), Started: r.now(),
+		ID: s.runID, Cause: string(s.plan.cause), Trigger: s.trigger, Mode: s.plan.mode(), Generation: s.object.GetGeneration(), Started: r.now(),
 	}
 	failpoint.Hit("begin.before-write")
 	err := r.writeStatus(ctx, s.object, metrics.MomentStart, func(st map[string]any) map[string]any {
@@ -273,6 +271,7 @@ func (r *reconciler) begin(ctx context.Context, s *scope) (outcome, error) {
 	// A conflict may have brought another object than the plan was made for. The
 	// run is on record and has to get an end, or it would seem in progress for ever.
 	planned := s.fingerprint
+	r.readSettings(s)
 	s.fingerprint, s.err = s.use.content.fingerprint(ctx, s)
 	if s.err != nil && ctx.Err() != nil {
 		s.err = ErrShutdown
@@ -280,7 +279,7 @@ func (r *reconciler) begin(ctx context.Context, s *scope) (outcome, error) {
 	s.inputs = fingerprint.Pack(s.parts)
 	if s.err == nil && (s.fingerprint != planned || s.object.GetGeneration() != s.active.Generation ||
 		(s.object.GetDeletionTimestamp() != nil) != s.deleting) {
-		s.err = ErrObjectChanged
+		s.err, s.plan.check = ErrObjectChanged, false // what follows is no repetition of a check
 	}
 	if s.err == nil {
 		r.objects.with(s.key, func(e *entry) { e.touched = "" }) // the run sees every change there was
@@ -317,8 +316,15 @@ func (r *reconciler) mayBegin(ctx context.Context, s *scope) (outcome, error) {
 		return lookAgain, nil
 	}
 	var err error
+	r.readSettings(s)
 	if s.fingerprint, err = s.use.content.fingerprint(ctx, s); err != nil {
 		return finished, err
 	}
 	return nextPhase, nil
+}
+
+// readSettings takes from the object as it is now what decides whether it runs.
+func (r *reconciler) readSettings(s *scope) {
+	now, _ := r.settingsOf(s.object)
+	s.settings.paused, s.settings.requested, s.settings.mode = now.paused, now.requested, now.mode
 }

@@ -32,6 +32,7 @@ func NewPreview(ctx context.Context, w watches.Watch, opts Options, obj *unstruc
 	s := &scope{key: client.ObjectKeyFromObject(obj), log: logr.Discard(), object: obj.DeepCopy(), runID: runner.PreviewID, deleting: deleting}
 	s.use = newUse(w, &opts, nil, vault.New(opts.AnsibleArgs, os.LookupEnv))
 	s.settings, s.warnings = r.settingsOf(obj)
+	s.plan.check = s.settings.mode == watches.ModeCheck && !deleting
 	s.mask = r.newMasker(ctx, s)
 	if len(w.VarsFrom) > 0 {
 		s.warn("the variables of varsFrom are missing here: they are in the cluster")

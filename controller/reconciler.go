@@ -77,7 +77,7 @@ type memory struct {
 	// last is the object's last run, as recorded in its status when the
 	// process met it, and as it took place since.
 	last *status.Run
-	// judged is the last run that was not interrupted, as far as it is known.
+	// judged is the last run that was applied and not interrupted, as far as it is known.
 	judged *status.Run
 	// lost is the run that the status shows in progress and that this process does
 	// not make; nil if there is none.
@@ -244,7 +244,7 @@ func (r *reconciler) remember(obj *unstructured.Unstructured) (m *memory, stale 
 			"namespace", key.Namespace, "name", key.Name, "part", part)
 	}
 	m.recall(record)
-	r.objects.with(key, func(e *entry) { e.memory = m })
+	r.objects.with(key, func(e *entry) { e.memory, e.drifted = m, m.last != nil && m.last.Drifted })
 	r.restore(key, record.Dependents)
 	return m, stale
 }
@@ -272,9 +272,9 @@ func (m *memory) recall(record status.Record) {
 	m.lost = record.Active
 }
 
-// judge takes over a run as the last one that was not interrupted, if it was not.
+// judge takes over a run as the last one that was applied and not interrupted, if it was.
 func (m *memory) judge(run status.Run) {
-	if run.Result != status.Interrupted {
+	if run.Result != status.Interrupted && run.Mode != status.ModeCheck {
 		m.judged = &run
 	}
 }
@@ -295,6 +295,7 @@ func (r *reconciler) forget(ctx context.Context, key types.NamespacedName) error
 	var m *memory
 	r.objects.with(key, func(e *entry) {
 		m, e.touched, e.due, e.deleted = e.memory, "", time.Time{}, time.Time{}
+		e.drifted = false
 	})
 	r.metrics.ObjectGone(r.gvk, key.Namespace, key.Name)
 	if r.dependents != nil {

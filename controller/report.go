@@ -102,7 +102,7 @@ func (s *eventSink) allowed(made, e *eventsv1.Event, err error) (*eventsv1.Event
 // message is masked already.
 func (r *reconciler) report(s *scope, run status.Run) {
 	e, worth := eventOf(s.memory.judged, run, r.givenUp(s, run))
-	if !worth || r.set.events == nil {
+	if !worth || r.set.events == nil || run.Mode == status.ModeCheck { // of which Drifted tells
 		return
 	}
 	// Without a resource version: Events of two versions would not be alike.

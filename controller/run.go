@@ -62,7 +62,7 @@ func (r *reconciler) run(ctx context.Context, s *scope) (outcome, error) {
 	}
 	req.OnEvent = func(e jobevent.Event) {
 		life.sign()
-		events.Event(e)
+		events.Event(s.logged(e))
 		s.progress.observe(e)
 		if s.follower != nil {
 			s.follower.Event(e)
@@ -72,6 +72,9 @@ func (r *reconciler) run(ctx context.Context, s *scope) (outcome, error) {
 	log := s.log
 	if s.trigger != "" {
 		log = log.WithValues("trigger", s.trigger)
+	}
+	if s.plan.check {
+		log = log.WithValues("mode", status.ModeCheck)
 	}
 	log.Info("Run starts", "cause", s.plan.cause, "generation", s.active.Generation, "directory", req.Dir)
 	r.metrics.RunStarted(r.gvk)
@@ -167,7 +170,7 @@ func (r *reconciler) what(s *scope, sources []extravars.Source) (runner.Request,
 	}
 	return runner.Request{
 		Content: contentOf(s.use.copy, content), ExtraVars: vars,
-		Verbosity: s.settings.verbosity, Cmdline: r.opts.AnsibleArgs,
+		Verbosity: s.settings.verbosity, Cmdline: s.plan.arguments(r.opts.AnsibleArgs),
 		Inventory: s.use.copy.Path(r.opts.Inventory), SkipFacts: r.opts.SkipFacts, MaxBytes: r.opts.RunMaxBytes,
 		Mask: s.masker(s.mask), Executor: runner.Executor(r.watch.Executor),
 	}, nil
@@ -227,6 +230,9 @@ func (r *reconciler) recordEnd(ctx context.Context, s *scope, run status.Run) (o
 	m.finalized = s.deleting && run.Result == status.Succeeded && run.RequeueAfter == 0 && run.Wait == nil || r.givesUp(s, run)
 	r.report(s, run)
 	m.judge(run)
+	if run.Result != status.Interrupted {
+		r.objects.with(s.key, func(e *entry) { e.drifted = run.Drifted })
+	}
 	if s.follower != nil {
 		s.follower.End(run)
 	} else {

@@ -29,6 +29,7 @@ const (
 	causeManual       cause = "manual"
 	causeDeleted      cause = "deleted"
 	causeWaited       cause = "waited"
+	causeDrift        cause = "drift"
 )
 
 // minPeriod is the shortest time between two runs that a period or a
@@ -126,6 +127,8 @@ type situation struct {
 	// period is the time between runs that nothing asks for; 0 disables.
 	period time.Duration
 	retry  retry
+	// mode says which runs are checks.
+	mode watches.Mode
 	// arrived is true if what the last run has parked the object for is there;
 	// nextLook is when to look again.
 	arrived  bool
@@ -138,19 +141,22 @@ type situation struct {
 
 // plan is the decision: run now for a cause, or wait. A wait of 0 without a
 // cause means that only an event starts the next run. held is the cause of a run
-// that would start now if the object were not paused.
+// that would start now if the object were not paused. check is true for a run that
+// changes nothing.
 type plan struct {
 	cause, held cause
+	check       bool
 	wait        time.Duration
 }
 
 // decide is a pure function of its arguments.
 func decide(now time.Time, s situation) plan {
 	p := s.due(now)
+	p.check = s.checks(p.cause)
 	if p.cause == "" || s.deleting || !s.paused.After(now) {
 		return p
 	}
-	p.held, p.cause = p.cause, ""
+	p.held, p.cause, p.check = p.cause, "", false
 	if s.paused.Before(forEver()) {
 		p.wait = min(s.paused.Sub(now), maxPeriod)
 	}
@@ -239,6 +245,8 @@ func (s situation) next() (time.Time, cause) {
 	last := s.last
 	delay, why := s.period, causePeriod
 	switch {
+	case s.drifted():
+		return last.Finished.Add(time.Millisecond), causeDrift // not at once, which would be never
 	case s.stalled():
 		return time.Time{}, ""
 	case last.Result == status.Failed:

@@ -32,6 +32,9 @@ func TestDecide(t *testing.T) {
 	other := func(r *status.Run) { r.Fingerprint = "other" }
 	permanent := func(r *status.Run) { r.Permanent = true }
 	cancelled := func(r *status.Run) { r.Reason = status.ReasonCancelled }
+	check := func(r *status.Run) { r.Mode = status.ModeCheck }
+	drifted := func(r *status.Run) { r.Mode, r.Drifted = status.ModeCheck, true }
+	const onlyCheck, both = watches.ModeCheck, watches.ModeCheckThenApply
 	usual := retry{min: time.Second, max: time.Minute}
 	stalling, continuing := usual, usual
 	stalling.most, stalling.stalls, continuing.most = 3, true, 3
@@ -140,6 +143,31 @@ func TestDecide(t *testing.T) {
 		{"the pause is over", situation{paused: now}, plan{cause: causeCreated}},
 		{"paused, interrupted", situation{last: run(status.Interrupted, 0), paused: forEver()}, plan{held: causeInterrupted}},
 		{"paused, deleted", situation{last: run(status.Succeeded, 0), deleting: true, paused: forEver()}, plan{cause: causeDeleted}},
+		{"check: never run", situation{mode: onlyCheck}, plan{cause: causeCreated, check: true}},
+		{"check: changed", situation{mode: onlyCheck, last: run(status.Succeeded, 0, drifted, other)}, plan{cause: causeContent, check: true}},
+		{"check: period over, drifted", situation{mode: onlyCheck, last: run(status.Succeeded, 2*time.Hour, drifted), period: time.Hour},
+			plan{cause: causePeriod, check: true}},
+		{"check: drifted, no period", situation{mode: onlyCheck, last: run(status.Succeeded, time.Hour, drifted)}, plan{}},
+		{"check: failed", situation{mode: onlyCheck, last: run(status.Failed, time.Hour, check)}, plan{cause: causeRetry, check: true}},
+		{"check: asked for", situation{mode: onlyCheck, last: run(status.Succeeded, 0, check), requested: "b"}, plan{cause: causeManual, check: true}},
+		{"check: deleted", situation{mode: onlyCheck, last: run(status.Succeeded, 0, drifted), deleting: true}, plan{cause: causeDeleted}},
+		{"check: paused", situation{mode: onlyCheck, paused: forEver()}, plan{held: causeCreated}},
+		{"both: never run", situation{mode: both}, plan{cause: causeCreated}},
+		{"both: changed since a check", situation{mode: both, last: run(status.Succeeded, 0, check, other)}, plan{cause: causeContent}},
+		{"both: period over", situation{mode: both, last: run(status.Succeeded, 2*time.Hour), period: time.Hour}, plan{cause: causePeriod, check: true}},
+		{"both: nothing found", situation{mode: both, last: run(status.Succeeded, time.Minute, check), period: time.Hour},
+			plan{wait: j(time.Hour) - time.Minute}},
+		{"both: drifted", situation{mode: both, last: run(status.Succeeded, time.Second, drifted), period: time.Hour}, plan{cause: causeDrift}},
+		{"both: drifted just now", situation{mode: both, last: run(status.Succeeded, 0, drifted)}, plan{wait: time.Millisecond}},
+		{"both: drifted, paused", situation{mode: both, last: run(status.Succeeded, time.Second, drifted), paused: forEver()}, plan{held: causeDrift}},
+		{"both: the check failed", situation{mode: both, last: run(status.Failed, time.Second, check, permanent)}, plan{cause: causeDrift}},
+		{"both: the check was cancelled", situation{mode: both, last: run(status.Failed, time.Hour, check, cancelled)}, plan{wait: time.Minute}},
+		{"both: the check was interrupted", situation{mode: both, last: run(status.Interrupted, 0, check)}, plan{cause: causeInterrupted, check: true}},
+		{"both: a run was interrupted", situation{mode: both, last: run(status.Interrupted, 0)}, plan{cause: causeInterrupted}},
+		{"both: a check was interrupted by a change", situation{mode: both, last: run(status.Interrupted, 0, check, other)}, plan{cause: causeInterrupted}},
+		{"both: a run failed", situation{mode: both, last: run(status.Failed, time.Hour)}, plan{cause: causeRetry}},
+		{"both: a dependent changes", situation{mode: both, last: run(status.Succeeded, time.Hour, check), dependent: true}, plan{cause: causeDependent}},
+		{"apply again: drifted in the same inputs", situation{last: run(status.Succeeded, time.Hour, drifted)}, plan{}},
 		{"finalizer interrupted", situation{last: run(status.Interrupted, 0, finalizer), deleting: true}, plan{cause: causeDeleted}},
 	}
 	for _, tt := range tests {

@@ -125,8 +125,8 @@ func (r *reconciler) settingsOf(obj *unstructured.Unstructured) (settings, []str
 	}
 	return annotated(obj, settings{
 		period: period, artifacts: r.watch.MaxRunnerArtifacts, failedArtifacts: r.watch.MaxFailedRunnerArtifacts, artifactsAge: age,
-		verbosity: r.watch.AnsibleVerbosity,
-		timeout:   r.watch.Timeout, idleTimeout: r.watch.IdleTimeout,
+		verbosity: r.watch.AnsibleVerbosity, mode: r.watch.Mode,
+		timeout: r.watch.Timeout, idleTimeout: r.watch.IdleTimeout,
 	}, r.watch.Annotations == watches.AnnotationsTrusted)
 }
 
@@ -165,7 +165,7 @@ func (r *reconciler) situation(s *scope) situation {
 		last: s.memory.last, deleting: s.deleting, dependent: r.objects.get(s.key).touched != "",
 		loops: s.memory.loops, blocked: s.memory.blocked,
 		fingerprint: s.fingerprint, environment: only(changes, fingerprint.OfEnvironment), reference: only(changes, fingerprint.OfReferences), generation: s.object.GetGeneration(),
-		period: s.settings.period, retry: retryOf(r.watch.Retry, r.opts.RetryMin, r.opts.RetryMax),
+		period: s.settings.period, mode: s.settings.mode, retry: retryOf(r.watch.Retry, r.opts.RetryMin, r.opts.RetryMax),
 		paused: s.settings.paused, requested: s.settings.requested, arrived: s.arrived, nextLook: s.memory.nextLook,
 	}
 }

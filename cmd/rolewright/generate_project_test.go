@@ -148,7 +148,9 @@ func TestGenerateHealthLua_JudgesWhatTheOperatorWrites(t *testing.T) {
 		return table.RawGetString("status").String()
 	}
 	wanted := []string{
-		"Progressing", "Healthy", "Progressing", "Degraded", "Degraded", "Degraded", "Degraded", "Progressing", "Progressing", "Healthy", "Suspended",
+		"Progressing", "Healthy", "Progressing", "Degraded", "Degraded", "Degraded", "Degraded", "Progressing",
+		"Healthy", "Progressing", "Healthy", "Healthy", // of checks
+		"Progressing", "Healthy", "Suspended",
 	}
 	must.Be(t, "number of statuses", len(wanted), len(situations()))
 	for i, s := range situations() {

@@ -70,6 +70,11 @@ func situations() []situation {
 	succeeded.Message, succeeded.Attempts, succeeded.FailedTask, succeeded.Handled = "", 0, nil, "2026-05-06T18:00:00Z"
 	parked := succeeded
 	parked.Wait = &status.Wait{APIVersion: "apps/v1", Kind: "Deployment", Namespace: "prod", Name: "web", For: "ready", Since: now, Until: now.Add(time.Hour)}
+	checked, drifted, checking := succeeded, succeeded, active
+	checking.Mode, checked.Mode, drifted.Mode, drifted.Drifted, drifted.Drift = status.ModeCheck, status.ModeCheck, status.ModeCheck, true, "1 task would change something …"
+	unchecked := sampleRun(status.Failed, "TaskFailed")
+	unchecked.Mode = status.ModeCheck
+	applied := status.Conclude(begun(), succeeded, 0, now)
 	return []situation{
 		{"first run in progress", begun()},
 		{"run succeeded", status.Conclude(begun(), succeeded, 0, now)},
@@ -79,6 +84,10 @@ func situations() []situation {
 		{"run failed, as often as retry.maxAttempts allows", status.Conclude(begun(), exhausted, 0, now)},
 		{"run cancelled", status.Conclude(begun(), sampleRun(status.Failed, status.ReasonCancelled), 0, now)},
 		{"run interrupted", status.Conclude(begun(), sampleRun(status.Interrupted, "Interrupted"), 0, now)},
+		{"check in progress, after a run", status.Begin(applied, checking, false, now)},
+		{"check that has found changes, of an object that no run was applied to", status.Conclude(status.Begin(nil, checking, false, now), drifted, 0, now)},
+		{"check that has found none, after a run", status.Conclude(applied, checked, 0, now)},
+		{"check that failed, after a run", status.Conclude(applied, unchecked, time.Second, now)},
 		{"finalizer run in progress", status.Begin(status.Conclude(begun(), succeeded, 0, now), active, true, now)},
 		{"a change without a run: its inputs have succeeded before", status.Observe(map[string]any{}, 3, now)},
 		{"run held back by a pause", status.Hold(map[string]any{}, 3, "changed", nil, now)},
@@ -89,10 +98,10 @@ func situations() []situation {
 func statusMeanings() map[string]string {
 	return map[string]string{
 		"activeRun": "The run in progress; missing between runs.", "lastRun": "The last run that has ended.",
-		"activeRun.id": "Identifies the run, in the log and on disk too.", "activeRun.cause": "Why it runs.", "activeRun.trigger": "What has caused it: the inputs that have changed, or the dependent. Missing where there is no more to say.", "activeRun.generation": "The generation of the object that it runs for.",
+		"activeRun.id": "Identifies the run, in the log and on disk too.", "activeRun.cause": "Why it runs.", "activeRun.trigger": "What has caused it: the inputs that have changed, or the dependent. Missing where there is no more to say.", "activeRun.mode": "check for a run that changes nothing; else missing.", "activeRun.generation": "The generation of the object that it runs for.",
 		"activeRun.started": "When it began.", "activeRun.task": "The task that runs now.", "activeRun.task.name": "Its name.", "activeRun.task.role": "Its role.",
 		"activeRun.task.path": "Its file and line.", "activeRun.tasksStarted": "How many tasks have begun.", "activeRun.counts": "Results of tasks so far.",
-		"lastRun.id": "As of the active run.", "lastRun.cause": "As of the active run.", "lastRun.trigger": "As of the active run.", "lastRun.generation": "As of the active run.", "lastRun.started": "As of the active run.",
+		"lastRun.id": "As of the active run.", "lastRun.cause": "As of the active run.", "lastRun.trigger": "As of the active run.", "lastRun.mode": "As of the active run.", "lastRun.drifted": "Whether the check would have changed something; missing after other runs.", "lastRun.generation": "As of the active run.", "lastRun.started": "As of the active run.",
 		"lastRun.finished": "When it ended.", "lastRun.duration": "How long it took.", "lastRun.result": "Succeeded, Failed or Interrupted.", "lastRun.reason": "The end in one word, see the reasons.",
 		"lastRun.message": "What went wrong: at most 1 KiB. Missing after a success.", "lastRun.counts": "Results of tasks, on all hosts.", "lastRun.failedTask": "The task that decided a failure.",
 		"lastRun.failedTask.name": "Its name.", "lastRun.failedTask.role": "Its role.", "lastRun.failedTask.host": "The host on which it failed.", "lastRun.failedTask.path": "Its file and line.",
@@ -122,6 +131,8 @@ func paths(prefix string, value any, into map[string]string) {
 		into[prefix] = "list of strings"
 	case int64:
 		into[prefix] = "integer"
+	case bool:
+		into[prefix] = "boolean"
 	default:
 		into[prefix] = "string"
 	}

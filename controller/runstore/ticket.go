@@ -28,6 +28,8 @@ type Ticket struct {
 	Fingerprint, Inputs string
 	// Deleting is true for a finalizer run.
 	Deleting bool
+	// Check is true for a run that changes nothing.
+	Check bool
 }
 
 func readTicket(dir string) (Ticket, error) {

@@ -108,13 +108,13 @@ func (c *conditions) add(kind, value, reason, message string) {
 	c.list = list
 }
 
-// ours tells whether a Ready, Reconciling or Stalled condition was written by
+// ours tells whether a Ready, Reconciling, Stalled or Drifted condition was written by
 // this package: by its reason, the one mark that every CRD schema keeps.
 func ours(cond map[string]any) bool {
 	reason, _ := cond["reason"].(string)
 	switch reason {
 	case reasonInProgress, reasonRetrying, reasonDeleting, reasonInterrupted, reasonSettled, reasonRunFailed, reasonPaused, reasonWaiting,
-		ReasonExhausted:
+		ReasonExhausted, reasonDrift, reasonNoDrift, reasonChecked:
 		return true
 	}
 	return verdictReasons()[reason]

@@ -107,7 +107,7 @@ func Recorded(st map[string]any) map[string]any {
 
 // runFields are those of a run that are read.
 func runFields() []string {
-	return []string{"id", "cause", "trigger", "generation", "fingerprint", "inputs", "started", "finished", "result", "reason", "requeueAfter", "wait", "attempts"}
+	return []string{"id", "cause", "trigger", "mode", "drifted", "generation", "fingerprint", "inputs", "started", "finished", "result", "reason", "requeueAfter", "wait", "attempts"}
 }
 
 // waitFields are those of a wait.
@@ -127,6 +127,7 @@ var (
 	uuidForm        = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 	causeForm       = regexp.MustCompile(`^[a-z_]{1,32}$`)
 	fingerprintForm = regexp.MustCompile(`^([0-9a-f]{32})?$`)
+	modeForm        = regexp.MustCompile(`^check$`)
 	triggerForm     = regexp.MustCompile(`^[^\pC]{1,256}$`)
 	inputsForm      = regexp.MustCompile(`^[A-Za-z0-9+/]{1,1000}$`)
 	reasonForm      = regexp.MustCompile(`^[A-Za-z]{1,64}$`)
@@ -189,7 +190,7 @@ func readRun(v any) (Run, bool) {
 	f := fields{m: m}
 	r := Run{
 		ID: f.text("id", uuidForm), Cause: f.text("cause", causeForm), Generation: f.integer("generation", math.MaxInt64),
-		Trigger: f.optional("trigger", triggerForm), Inputs: f.optional("inputs", inputsForm),
+		Trigger: f.optional("trigger", triggerForm), Mode: f.optional("mode", modeForm), Inputs: f.optional("inputs", inputsForm),
 		Fingerprint: f.text("fingerprint", fingerprintForm), Reason: f.text("reason", reasonForm),
 		Started: f.time("started"), Finished: f.time("finished"),
 		Result: Result(f.text("result", reasonForm)),
@@ -198,6 +199,10 @@ func readRun(v any) (Run, bool) {
 	case Succeeded, Failed, Interrupted:
 	default:
 		f.bad = true
+	}
+	if drifted, there := m["drifted"]; there {
+		r.Drifted, ok = drifted.(bool)
+		f.bad = f.bad || !ok || r.Drifted && (r.Mode != ModeCheck || r.Result != Succeeded)
 	}
 	if _, there := m["attempts"]; there {
 		r.Attempts = f.integer("attempts", maxAttempts)
@@ -269,7 +274,7 @@ func readActive(v any) (Active, bool) {
 	f := fields{m: m}
 	a := Active{
 		ID: f.text("id", uuidForm), Cause: f.text("cause", causeForm), Generation: f.integer("generation", math.MaxInt64),
-		Trigger: f.optional("trigger", triggerForm), Started: f.time("started"),
+		Trigger: f.optional("trigger", triggerForm), Mode: f.optional("mode", modeForm), Started: f.time("started"),
 	}
 	if f.bad {
 		return Active{}, false

@@ -51,6 +51,12 @@ type Run struct {
 	// Cause says why it ran: created, changed, content, period, …, and Trigger what has
 	// caused it, at most [MaxTrigger] bytes; empty where there is no more to say.
 	Cause, Trigger string
+	// Mode is [ModeCheck] for a check, and empty for a run that was applied. Drifted is
+	// true for a check that succeeded and would have changed something; Drift says what,
+	// in at most [MaxDrift] bytes, and is not read back.
+	Mode    string
+	Drifted bool
+	Drift   string
 	// Generation is the object's generation that it ran for.
 	Generation int64
 	// Fingerprint identifies its inputs. Inputs is what is kept of each of them, as package
@@ -137,8 +143,10 @@ type Task struct {
 // Active is the record of the run in progress: status.ansible.activeRun.
 type Active struct {
 	ID, Cause, Trigger string
-	Generation         int64
-	Started            time.Time
+	// Mode is that of [Run].
+	Mode       string
+	Generation int64
+	Started    time.Time
 	// Task, TasksStarted and Counts are the progress so far.
 	Task         Task
 	TasksStarted int64
@@ -157,6 +165,9 @@ func (r Run) encode() map[string]any {
 		"counts": r.Counts.encode(),
 	}
 	putTrigger(m, r.Trigger)
+	if r.Mode == ModeCheck {
+		m["mode"], m["drifted"] = r.Mode, r.Drifted
+	}
 	if inputsForm.MatchString(r.Inputs) { // it may come from a disk
 		m["inputs"] = r.Inputs
 	}
@@ -194,6 +205,9 @@ func (a Active) encode() map[string]any {
 		"started": a.Started.UTC().Format(timeLayout),
 	}
 	putTrigger(m, a.Trigger)
+	if a.Mode == ModeCheck {
+		m["mode"] = a.Mode
+	}
 	if a.TasksStarted > 0 {
 		m["task"] = a.Task.encode()
 		m["tasksStarted"] = a.TasksStarted

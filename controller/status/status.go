@@ -12,6 +12,12 @@ import (
 func Begin(st map[string]any, a Active, deleting bool, now time.Time) map[string]any {
 	next := clone(st)
 	discardRejected(next)
+	ansible := owned(next)
+	ansible[partActive] = a.encode()
+	delete(ansible, nextRetry)
+	if a.Mode == ModeCheck {
+		return next // the conditions are those of the last run that was applied
+	}
 	c := readConditions(next, a.Generation, now)
 	if _, s := c.find(Successful); s != nil && s["status"] != "False" {
 		c.set(Successful, "False", reasonRunning, messageRunning, nil, false)
@@ -30,9 +36,6 @@ func Begin(st map[string]any, a Active, deleting bool, now time.Time) map[string
 		c.add(Stalled, "False", reason, "")
 	}
 	c.write(next)
-	ansible := owned(next)
-	ansible[partActive] = a.encode()
-	delete(ansible, nextRetry)
 	return next
 }
 
@@ -51,7 +54,12 @@ func Conclude(st map[string]any, r Run, next time.Duration, now time.Time) map[s
 	out := clone(st)
 	discardRejected(out)
 	c := readConditions(out, r.Generation, now)
+	if r.Mode != ModeCheck && r.Result != Interrupted {
+		c.removeDrift()
+	}
 	switch {
+	case r.Mode == ModeCheck:
+		concludeCheck(c, r)
 	case r.Wait != nil:
 		concludeWaiting(c, r)
 	case r.Result == Succeeded:
@@ -62,7 +70,7 @@ func Conclude(st map[string]any, r Run, next time.Duration, now time.Time) map[s
 		concludeFailure(c, r, next)
 	}
 	c.write(out)
-	if r.Result != Interrupted && r.Wait == nil && r.Generation > 0 {
+	if r.Result != Interrupted && r.Mode != ModeCheck && r.Wait == nil && r.Generation > 0 {
 		out["observedGeneration"] = r.Generation
 	}
 	ansible := owned(out)
@@ -192,7 +200,7 @@ func Legacy(before, after map[string]any) map[string]any {
 	for _, item := range items {
 		cond, _ := item.(map[string]any)
 		switch cond["type"] {
-		case Ready, Reconciling, Stalled:
+		case Ready, Reconciling, Stalled, Drifted:
 			if ours(cond) {
 				continue
 			}
@@ -230,7 +238,7 @@ func isOurType(cond map[string]any) bool {
 	switch cond["type"] {
 	case Running, Successful, Failure:
 		return true
-	case Ready, Reconciling, Stalled:
+	case Ready, Reconciling, Stalled, Drifted:
 		return ours(cond)
 	}
 	return false

@@ -106,6 +106,60 @@ func TestStatus_ConditionsOverTheLifeOfAnObject(t *testing.T) {
 	}
 }
 
+// A check leaves what the last run has said that was applied, and that takes away what a check has said.
+func TestStatus_ConditionsOfChecks(t *testing.T) {
+	st := map[string]any(nil)
+	active := Active{ID: someID, Cause: "period", Mode: ModeCheck, Generation: 2, Started: at(0)}
+	check := func(r Run) Run {
+		r.Mode, r.Drifted, r.Drift = ModeCheck, r.Counts.Changed > 0, "1 task"
+		return r
+	}
+	unchanged := check(success(2))
+	unchanged.Drifted = false
+	const failed = "S=False/ R=False/Failed F=True/Failed | Ready=False/TaskFailed@1 Reconciling="
+	for _, step := range []struct {
+		name string
+		do   func(map[string]any) map[string]any
+		want string
+	}{
+		{"before anything was applied", func(s map[string]any) map[string]any {
+			return Conclude(Begin(s, active, false, at(0)), check(success(2)), 0, at(1))
+		},
+			" | Drifted=True/ChangesFound@2 Ready=Unknown/CheckMode@2 Reconciling=False/CheckMode@2"},
+		{"applied", func(s map[string]any) map[string]any { return Conclude(s, failure(1, 1), time.Second, at(2)) },
+			"F=True/Failed S=False/ | Ready=False/TaskFailed@1 Reconciling=True/RetryScheduled@1 Stalled=False/RetryScheduled@1"},
+		{"run again", func(s map[string]any) map[string]any {
+			return Conclude(Begin(s, Active{ID: someID, Generation: 1}, false, at(2)), failure(1, 1), time.Second, at(2))
+		}, failed + "True/RetryScheduled@1 Stalled=False/RetryScheduled@1"},
+		{"drifted", func(s map[string]any) map[string]any {
+			return Conclude(Begin(s, active, false, at(3)), check(success(2)), 0, at(4))
+		},
+			failed + "False/CheckMode@2 Stalled=False/RetryScheduled@1 Drifted=True/ChangesFound@2"},
+		{"interrupted", func(s map[string]any) map[string]any {
+			return Conclude(s, check(Run{
+				ID: someID, Cause: "period", Generation: 2, Started: at(4), Finished: at(5), Result: Interrupted, Reason: "Interrupted",
+			}), 0, at(5))
+		}, failed + "False/CheckMode@2 Stalled=False/RetryScheduled@1 Drifted=True/ChangesFound@2"},
+		{"nothing to change", func(s map[string]any) map[string]any { return Conclude(s, unchanged, 0, at(5)) },
+			failed + "False/CheckMode@2 Stalled=False/RetryScheduled@1 Drifted=False/NoChanges@2"},
+		{"no answer", func(s map[string]any) map[string]any { return Conclude(s, check(failure(2, 1)), 0, at(6)) },
+			failed + "False/CheckMode@2 Stalled=False/RetryScheduled@1 Drifted=Unknown/TaskFailed@2"},
+		{"applied again", func(s map[string]any) map[string]any { return Conclude(s, success(2), 0, at(7)) },
+			"R=True/Successful S=True/Successful F=False/ | Ready=True/RunSucceeded@2 Reconciling=False/RunSucceeded@2 Stalled=False/RunSucceeded@2"},
+	} {
+		st = step.do(st)
+		if got := order(st); got != step.want {
+			t.Fatalf("%s:\n got %s\nwant %s", step.name, got, step.want)
+		}
+		if last := Read(st).Last; last == nil || last.Drifted != strings.Contains(step.want, "Drifted=True") && last.Result != Interrupted {
+			t.Errorf("%s: read back: %+v", step.name, last)
+		}
+		if _, there := st["observedGeneration"]; there && step.name == "before anything was applied" {
+			t.Error("a check counts as seen")
+		}
+	}
+}
+
 func TestConclude_SuccessIsTheIncumbents(t *testing.T) {
 	st := Conclude(Begin(nil, Active{ID: someID, Generation: 1}, false, at(0)), success(1), 0, at(2))
 	want := []any{

@@ -19,6 +19,8 @@ type Ages struct {
 	// Deletion is the longest time that an object has been in deletion without the
 	// operator letting it go.
 	Deletion time.Duration
+	// Drifted is how many objects the last check has found changes for.
+	Drifted int
 }
 
 // Disk is the size of a file system and its free space, in bytes.
@@ -27,7 +29,7 @@ type Disk struct{ Size, Free int64 }
 // scraped are the metrics that no event updates: their values are read when the
 // metrics are scraped.
 type scraped struct {
-	queue, waiting, stopped, deletion, size, free *prometheus.Desc
+	queue, waiting, stopped, deletion, drifted, size, free *prometheus.Desc
 
 	mu   sync.Mutex
 	ages map[schema.GroupVersionKind]*func() Ages
@@ -49,6 +51,8 @@ func newScraped() scraped {
 			"1 while a changed role, playbook or environment runs no further objects, because rollout.stopOnFailures have failed with it, else 0.", kind...),
 		deletion: desc("rolewright_deletion_oldest_seconds",
 			"For how long the object is being deleted longest that waits for its finalizer run.", kind...),
+		drifted: desc("rolewright_drifted",
+			"Objects that have drifted: their last run was a check, and would have changed something.", kind...),
 		size: desc("rolewright_disk_size_bytes", "How large the file system of --runner-root is."),
 		free: desc("rolewright_disk_free_bytes", "How much of the file system of --runner-root is free."),
 		ages: map[schema.GroupVersionKind]*func() Ages{},
@@ -57,7 +61,7 @@ func newScraped() scraped {
 
 // Describe implements [prometheus.Collector].
 func (s *scraped) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{s.queue, s.waiting, s.stopped, s.deletion, s.size, s.free} {
+	for _, d := range []*prometheus.Desc{s.queue, s.waiting, s.stopped, s.deletion, s.drifted, s.size, s.free} {
 		ch <- d
 	}
 }
@@ -77,6 +81,7 @@ func (s *scraped) Collect(ch chan<- prometheus.Metric) {
 		}
 		gauge(s.stopped, oneIf(a.Stopped), gvk.Group, gvk.Version, gvk.Kind)
 		gauge(s.deletion, max(a.Deletion, 0).Seconds(), gvk.Group, gvk.Version, gvk.Kind)
+		gauge(s.drifted, float64(a.Drifted), gvk.Group, gvk.Version, gvk.Kind)
 	}
 	if s.disk == nil {
 		return

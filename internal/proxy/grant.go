@@ -35,6 +35,9 @@ type Grant struct {
 	// OwnNamespaceOnly refuses what is not in the owner's namespace, and is not
 	// the owner itself.
 	OwnNamespaceOnly bool
+	// CheckMode makes all writes dry runs, and refuses those that cannot be one. It
+	// holds whether or not what the run starts knows of check mode.
+	CheckMode bool
 	// Blacklist are the kinds that are not watched for their owner.
 	Blacklist []schema.GroupVersionKind
 	// Tracker is notified of writes; it may be nil.

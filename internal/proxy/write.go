@@ -3,7 +3,6 @@ package proxy
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -42,6 +41,9 @@ const (
 // prepare makes a write ready to be sent: it puts the owner's mark on the object
 // where that is due.
 func (x *exchange) prepare(w http.ResponseWriter, r *http.Request) error {
+	if err := x.checkable(r); err != nil {
+		return err
+	}
 	if isConnection(x.info, "exec", "attach", "portforward", "proxy") || !x.info.IsResourceRequest {
 		return x.fence()
 	}
@@ -54,6 +56,11 @@ func (x *exchange) prepare(w http.ResponseWriter, r *http.Request) error {
 	}
 	if strings.HasPrefix(x.info.Verb, "delete") && len(body) > 0 {
 		x.dryRun = deletesNothing(body) // the API server does not look at the query then
+	}
+	if x.s.CheckMode {
+		if body, err = x.checked(r, body); err != nil {
+			return err
+		}
 	}
 	if x.s.Inject && x.ownable(r) {
 		if body, err = x.own(r, body); err != nil {
@@ -94,12 +101,8 @@ func readBody(w http.ResponseWriter, r *http.Request, timeout time.Duration) ([]
 // deletesNothing reports whether a body of DeleteOptions asks for a dry run. One that
 // cannot be read counts as one: at worst, another run follows the deletion.
 func deletesNothing(body []byte) bool {
-	var options metav1.DeleteOptions
-	if packed, ok := bytes.CutPrefix(body, []byte("k8s\x00")); ok {
-		var envelope runtime.Unknown
-		return envelope.Unmarshal(packed) != nil || options.Unmarshal(envelope.Raw) != nil || len(options.DryRun) > 0
-	}
-	return json.Unmarshal(body, &options) != nil || len(options.DryRun) > 0
+	options, err := deleteOptions(body)
+	return err != nil || len(options.DryRun) > 0
 }
 
 // ownable reports whether the request writes an object that can belong to

@@ -47,6 +47,7 @@ func (c *decoding) entry(a at) *entry {
 		Adopt:                   AdoptNever,
 		Timeout:                 defaultTimeout,
 		IdleTimeout:             defaultIdleTimeout,
+		Mode:                    ModeApply,
 		OnChange:                OnChangeWait,
 		Annotations:             AnnotationsBounded,
 		Executor:                c.opts.Defaults.Executor,

@@ -130,6 +130,10 @@ func runFields() []field[entry] {
 		{Field{"idleTimeout", typeDuration, "30m", false,
 			"How long a run may go without a sign of life, such as the start or the end of a task; 0 for no limit."},
 			limit(func(e *entry) *time.Duration { return &e.watch.IdleTimeout })},
+		{Field{"mode", typeString, "apply", false,
+			"Which runs change something: with apply all; with check none but finalizer runs, the others say what they would change; " +
+				"with checkThenApply those after reconcilePeriod are checks, and one that finds changes is followed by a run that makes them."},
+			word("mode", func(e *entry) *Mode { return &e.watch.Mode }, ModeApply, ModeCheck, ModeCheckThenApply)},
 		{Field{"onChange", typeString, "wait", false,
 			"What becomes of a run whose object is changed meanwhile: with wait it goes on and another one follows, with restart " +
 				"it is stopped first."},
@@ -139,7 +143,7 @@ func runFields() []field[entry] {
 		{Field{"retry", typeMap, "", false, "When a failed run is repeated."},
 			func(c *decoding, e *entry, a at) { e.watch.Retry = c.retry(a) }},
 		{Field{"annotations", typeString, "bounded", false,
-			"What annotations of an object may change of timeout, idleTimeout, maxRunnerArtifacts and the raw output in the log: " +
+			"What annotations of an object may change of mode, timeout, idleTimeout, maxRunnerArtifacts and the raw output in the log: " +
 				"with bounded they ask for no more than the watch allows, with trusted for anything."},
 			word("value of annotations", func(e *entry) *Annotations { return &e.watch.Annotations }, AnnotationsBounded, AnnotationsTrusted)},
 		{Field{"executor", typeString, "--executor", false,

@@ -29,6 +29,8 @@ type Watch struct {
 	// Timeout bounds the time of a run, IdleTimeout the time without a sign of
 	// life; 0 is no limit.
 	Timeout, IdleTimeout time.Duration
+	// Mode says which runs change something.
+	Mode Mode
 	// OnChange says what happens to a run if its object is changed meanwhile.
 	OnChange OnChange
 	// Annotations says how much the annotations of an object may ask for.
@@ -112,6 +114,21 @@ type Finalizer struct {
 	// OnFailure says what becomes of an object whose finalizer run fails.
 	OnFailure OnFailure
 }
+
+// Mode says which runs change something. Any value but [ModeCheck] and
+// [ModeCheckThenApply], the zero value included, is [ModeApply].
+type Mode string
+
+// The modes.
+const (
+	// ModeApply: all runs do.
+	ModeApply Mode = "apply"
+	// ModeCheck: none does, but for finalizer runs.
+	ModeCheck Mode = "check"
+	// ModeCheckThenApply: the runs after a period do not; the others do, among them one
+	// after each check that has found changes, or failed.
+	ModeCheckThenApply Mode = "checkThenApply"
+)
 
 // OnFailure is the answer to a finalizer run that fails. Any value but
 // [OnFailureOrphan], the zero value included, retries.

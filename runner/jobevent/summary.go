@@ -38,6 +38,8 @@ type Summary struct {
 	// NoHostsMatched is true if a play found no host.
 	NoHostsMatched bool
 
+	// Changes holds the first results that say that something was changed, at most 10.
+	Changes []Change
 	// Failed holds the most recent failures, at most 10, the newest last. Those
 	// under ignore_errors are not among them; those that were rescued, and
 	// those under ignore_unreachable, are, because the events do not tell:
@@ -219,14 +221,19 @@ func (s *Summary) observeItem(d Data) {
 func (s *Summary) observeOK(d Data) {
 	s.items.remove(hostTask{d.TaskUUID, d.Host})
 	s.OK++
-	if changed(d.Res) {
-		s.Changed++
-	}
+	s.observeChange(d)
 	if !isRequeueAfter(d.ResolvedAction) && !isRequeueAfter(d.TaskAction) {
 		return
 	}
 	if period, ok := requeuePeriod(d.Res); ok {
 		s.RequeueAfter = &RequeueAfter{Period: period, Task: s.task(d)}
+	}
+}
+
+func (s *Summary) observeChange(d Data) {
+	if changed(d.Res) {
+		s.Changed++
+		s.noteChange(d)
 	}
 }
 
@@ -239,9 +246,7 @@ func (s *Summary) observeFailure(e Event) {
 		// Ansible counts such a result as ok, too.
 		s.OK++
 		s.Ignored++
-		if changed(d.Res) {
-			s.Changed++
-		}
+		s.observeChange(d)
 		return
 	}
 	started, _ := s.started.get(d.TaskUUID)

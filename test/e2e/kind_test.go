@@ -62,10 +62,10 @@ type condition struct {
 
 // run is status.ansible.activeRun or lastRun.
 type run struct {
-	ID, Cause, Trigger, Result, Reason, Message, RequeueAfter string
-	Generation, Attempts                                      int64
-	Started, Finished                                         time.Time
-	FailedTask                                                *struct{ Name, Role, Host, Path string }
+	ID, Cause, Trigger, Mode, Result, Reason, Message, RequeueAfter string
+	Generation, Attempts                                            int64
+	Started, Finished                                               time.Time
+	FailedTask                                                      *struct{ Name, Role, Host, Path string }
 }
 
 func (k kind) decode(u *unstructured.Unstructured) object {

@@ -1,0 +1,130 @@
+package jobevent
+
+import (
+	"bytes"
+	"encoding/json"
+	"regexp"
+	"strings"
+
+	"github.com/rolewright/rolewright/internal/text"
+)
+
+// Change is a task that has changed something on a host, or would have in check mode.
+// Its text is plain: see [Failure].
+type Change struct {
+	Task Task
+	Host string
+	// Diff says what, in the lines of a unified diff; empty where the result has none, or
+	// none that may be shown. All of a summary have 2 KiB, and the last one ends in "…"
+	// where that is not enough.
+	Diff string
+	// Withheld is true if there may be a diff that may not be shown: the task has no_log,
+	// or its result is about a Secret.
+	Withheld bool
+}
+
+const (
+	// maxChanges bounds the changes that are described.
+	maxChanges = 10
+	// maxDiff bounds their diffs in bytes, maxDiffLines the texts that are compared.
+	maxDiff      = 2 << 10
+	maxDiffLines = 500
+)
+
+// secretWord is in the result of every task that reads or writes a Secret, be it an object
+// or a manifest: a diff has the changed fields only, and not the kind.
+var secretWord = regexp.MustCompile(`\bSecret(List)?\b`)
+
+// noteChange describes the change that a result tells of, if there is room.
+func (s *Summary) noteChange(d Data) {
+	if len(s.Changes) == maxChanges {
+		return
+	}
+	c := Change{Task: s.task(d), Host: line(d.Host, maxName)}
+	c.Withheld = bytes.Contains(d.Res, []byte(`"censored"`)) || secretWord.Match(d.Res) || secretWord.MatchString(d.TaskArgs)
+	used := 0
+	for _, before := range s.Changes {
+		used += len(before.Diff)
+	}
+	const least = 100 // bytes: less than that says nothing
+	if room := maxDiff - used; !c.Withheld && room >= least {
+		c.Diff = bound(strings.TrimRight(plain(diffOf(d.Res)), "\n"), room)
+	}
+	s.Changes = append(s.Changes, c)
+}
+
+// diffOf is the diff in a result, or those of its items that have changed something.
+func diffOf(res json.RawMessage) string {
+	var diff, results []byte
+	fields(res, func(key string, value []byte) {
+		switch key {
+		case "diff":
+			diff = value
+		case "results":
+			results = value
+		}
+	})
+	var out strings.Builder
+	if bytes.HasPrefix(diff, []byte("{")) {
+		out.WriteString(renderedDiff(diff))
+	}
+	elements(diff, func(element []byte) { writeDiff(&out, renderedDiff(element)) })
+	elements(results, func(item []byte) {
+		if out.Len() < maxDiff && changed(item) {
+			writeDiff(&out, diffOf(item))
+		}
+	})
+	return out.String()
+}
+
+func writeDiff(out *strings.Builder, diff string) {
+	if out.Len() > 0 && diff != "" && out.Len() < maxDiff {
+		out.WriteByte('\n')
+	}
+	out.WriteString(diff)
+}
+
+// renderedDiff is one diff of a result as text, without the names of files, which may be
+// temporary.
+func renderedDiff(diff []byte) string {
+	var before, after, prepared string
+	fields(diff, func(key string, value []byte) {
+		switch key {
+		case "before":
+			before = compared(value)
+		case "after":
+			after = compared(value)
+		case "prepared":
+			prepared = asString(value)
+		}
+	})
+	if prepared != "" {
+		return prepared
+	}
+	for _, side := range []string{before, after} {
+		if strings.HasSuffix(side, "…") || strings.Count(side, "\n") > maxDiffLines {
+			return "(too large to be shown)"
+		}
+	}
+	_, hunks, _ := strings.Cut(text.Diff("before", "after", before, after), "\n+++ after\n")
+	return hunks
+}
+
+// compared is a side of a diff as text: Ansible shows what is no string as JSON.
+func compared(value []byte) string {
+	if isNull(value) || value[0] == '"' {
+		return asString(value)
+	}
+	var tree any
+	decoder := json.NewDecoder(bytes.NewReader(value))
+	decoder.UseNumber()
+	if decoder.Decode(&tree) != nil {
+		return ""
+	}
+	var out bytes.Buffer
+	encoder := json.NewEncoder(&out)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	_ = encoder.Encode(tree) // what was read can be written
+	return out.String()
+}
