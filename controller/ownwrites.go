@@ -99,7 +99,7 @@ func (run *referringRun) wrote(c proxy.Child, version string) {
 	}
 }
 
-// only reports whether nobody but the run has changed an object since its version was,
+// only reports whether the run alone has changed an object since its version was,
 // and whether the watch has shown so much that it is certain.
 func (run *referringRun) only(t target, was, is string) (only, certain bool) {
 	run.mu.Lock()
