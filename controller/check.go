@@ -75,10 +75,11 @@ func (p plan) arguments(args string) string {
 	return args
 }
 
-// logged is an event as the log shows it. The text of a diff says nothing of the kind of
-// its object, which may be a Secret: driftOf shows those that may be shown.
-func (s *scope) logged(e jobevent.Event) jobevent.Event {
-	if s.plan.check && e.Kind == jobevent.FileDiff {
+// shownEvent is an event as the log and the terminal show it. The text of a diff says
+// nothing of the kind of its object, which may be a Secret: it is shown only where --diff
+// was asked for, and not for a check alone. driftOf shows what may be shown.
+func (r *reconciler) shownEvent(s *scope, e jobevent.Event) jobevent.Event {
+	if s.plan.check && e.Kind == jobevent.FileDiff && !slices.Contains(strings.Fields(r.opts.AnsibleArgs), "--diff") {
 		e.Stdout = ""
 	}
 	return e

@@ -33,13 +33,23 @@ type Once struct {
 	Dir string
 }
 
-// RunOnce makes one run of obj by the watch, as the operator would; for its deletion
-// if deleting is true and the watch has a finalizer. It writes nothing to the object.
-// What the run creates gets an owner reference if obj has a UID, which has to be that
-// of the object in the cluster. timeout is the limit of the run; 0 for the watch's. An
-// error means that there was no run. obj is not changed.
-func RunOnce(ctx context.Context, config *rest.Config, w watches.Watch, opts Options, obj *unstructured.Unstructured, deleting bool, timeout time.Duration) (Once, error) {
-	log := logr.FromContextOrDiscard(ctx)
+// OnceOptions say which run [RunOnce] makes.
+type OnceOptions struct {
+	// Deleting makes the run for the object's deletion. The watch needs a finalizer.
+	Deleting bool
+	// Check makes a run that changes nothing, also where the watch and the object say
+	// otherwise.
+	Check bool
+	// Timeout is the limit of the run; 0 for the watch's.
+	Timeout time.Duration
+}
+
+// RunOnce makes one run of obj by the watch, as the operator would. It writes nothing to
+// the object. What the run creates gets an owner reference if obj has a UID, which has to
+// be that of the object in the cluster. An error means that there was no run. obj is not
+// changed.
+func RunOnce(ctx context.Context, config *rest.Config, w watches.Watch, opts Options, obj *unstructured.Unstructured, how OnceOptions) (Once, error) {
+	log, deleting := logr.FromContextOrDiscard(ctx), how.Deleting
 	if deleting && w.Finalizer == nil {
 		return Once{}, fmt.Errorf("the watch of %s has no finalizer: nothing runs for an object that is deleted", w.GVK)
 	}
@@ -66,12 +76,12 @@ func RunOnce(ctx context.Context, config *rest.Config, w watches.Watch, opts Opt
 	}
 	s.active = status.Active{ID: id, Cause: string(causeOnce), Generation: obj.GetGeneration(), Started: r.now()}
 	s.settings, s.warnings = r.settingsOf(obj)
-	s.plan.check = s.settings.mode == watches.ModeCheck && !deleting
+	s.plan.check = how.Check || s.settings.mode == watches.ModeCheck && !deleting
 	if deleting {
 		s.settings.timeout, s.settings.idleTimeout = w.Finalizer.Timeout, w.Finalizer.IdleTimeout
 	}
-	if timeout > 0 {
-		s.settings.timeout = timeout
+	if how.Timeout > 0 {
+		s.settings.timeout = how.Timeout
 	}
 	if _, err := r.run(ctx, s); err != nil {
 		return Once{}, err

@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/go-logr/logr"
@@ -24,6 +25,7 @@ const reportingController = "rolewright.dev/operator"
 const (
 	actionReconcile = "Reconcile"
 	actionFinalize  = "Finalize"
+	actionCheck     = "Check"
 )
 
 // Reasons of Events that are none of a run.
@@ -98,11 +100,14 @@ func (s *eventSink) allowed(made, e *eventsv1.Event, err error) (*eventsv1.Event
 	return e, nil
 }
 
-// report tells of the end of a run as an Event of its object, if it is worth one. The
-// message is masked already.
-func (r *reconciler) report(s *scope, run status.Run) {
+// report tells of the end of a run as an Event of its object, if it is worth one. before
+// is the run before it; nil if none is known. The message is masked already.
+func (r *reconciler) report(s *scope, before *status.Run, run status.Run) {
 	e, worth := eventOf(s.memory.judged, run, r.givenUp(s, run))
-	if !worth || r.set.events == nil || run.Mode == status.ModeCheck { // of which Drifted tells
+	if run.Mode == status.ModeCheck {
+		e, worth = driftEvent(before, run)
+	}
+	if !worth || r.set.events == nil {
 		return
 	}
 	// Without a resource version: Events of two versions would not be alike.
@@ -152,6 +157,19 @@ func eventOf(last *status.Run, run status.Run, givenUp string) (reported, bool) 
 		return e, true
 	}
 	return reported{}, false
+}
+
+// driftEvent is the Event about a check, and false if there is none: one tells of the
+// first check in a row that finds changes, and of the first that fails.
+func driftEvent(before *status.Run, run status.Run) (reported, bool) {
+	e := reported{corev1.EventTypeWarning, status.Drifted, actionCheck, ""}
+	again := before != nil && before.Mode == status.ModeCheck
+	if run.Result == status.Failed {
+		e.reason, e.note = run.Reason, run.Message
+		return e, !again || before.Result != status.Failed || before.Reason != run.Reason
+	}
+	e.note, _, _ = strings.Cut(run.Drift, "\n\n") // the tasks, without their diffs
+	return e, run.Drifted && !(again && before.Drifted)
 }
 
 // runs is a number of runs in words.

@@ -68,6 +68,31 @@ func TestEventOf(t *testing.T) {
 	}
 }
 
+func TestDriftEvent(t *testing.T) {
+	t.Parallel()
+	check := func(result status.Result, drift string) *status.Run {
+		return &status.Run{Mode: status.ModeCheck, Result: result, Reason: "TaskFailed", Message: "m", Drifted: drift != "", Drift: drift}
+	}
+	const drift = "1 task would change something\ntask \"a\"\n\nmain.yml:1:\n-a\n+b"
+	drifted := reported{corev1.EventTypeWarning, status.Drifted, actionCheck, "1 task would change something\ntask \"a\""}
+	for name, tt := range map[string]struct {
+		before, run *status.Run
+		want        reported
+	}{
+		"nothing":           {nil, check(status.Succeeded, ""), reported{}},
+		"drift":             {nil, check(status.Succeeded, drift), drifted},
+		"drift again":       {check(status.Succeeded, "other"), check(status.Succeeded, drift), reported{}},
+		"drift after a run": {&status.Run{Result: status.Succeeded}, check(status.Succeeded, drift), drifted},
+		"failure":           {check(status.Succeeded, drift), check(status.Failed, ""), reported{corev1.EventTypeWarning, "TaskFailed", actionCheck, "m"}},
+		"another failure":   {check(status.Failed, ""), check(status.Failed, ""), reported{}},
+	} {
+		got, worth := driftEvent(tt.before, *tt.run)
+		if worth != (tt.want != reported{}) || worth && got != tt.want {
+			t.Errorf("%s: %+v, %t; want %+v", name, got, worth, tt.want)
+		}
+	}
+}
+
 // However often a role fails, one Event says so, and one that it succeeds again.
 func TestReport_OncePerStreak(t *testing.T) {
 	t.Parallel()

@@ -62,7 +62,8 @@ func (r *reconciler) run(ctx context.Context, s *scope) (outcome, error) {
 	}
 	req.OnEvent = func(e jobevent.Event) {
 		life.sign()
-		events.Event(s.logged(e))
+		e = r.shownEvent(s, e)
+		events.Event(e)
 		s.progress.observe(e)
 		if s.follower != nil {
 			s.follower.Event(e)
@@ -220,15 +221,15 @@ func (r *reconciler) recordEnd(ctx context.Context, s *scope, run status.Run) (o
 	if s.earlier {
 		run.Permanent = false // as far as this process knows, which may be of another image
 	}
-	m := s.memory
-	r.judgeRollout(s, m.last, run)
+	m, before := s.memory, s.memory.last
+	r.judgeRollout(s, before, run)
 	if m.blocked++; run.Result != status.Failed || !blameless(run.Reason) {
 		m.blocked = 0
 	}
 	m.asked = s.askedAfter(run)
 	m.last, m.lost, m.unwritten, m.ran, m.nextLook, m.looks = &run, nil, &run, true, time.Time{}, looks{}
 	m.finalized = s.deleting && run.Result == status.Succeeded && run.RequeueAfter == 0 && run.Wait == nil || r.givesUp(s, run)
-	r.report(s, run)
+	r.report(s, before, run)
 	m.judge(run)
 	if run.Result != status.Interrupted {
 		r.objects.with(s.key, func(e *entry) { e.drifted = run.Drifted })

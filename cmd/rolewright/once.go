@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -50,8 +49,9 @@ server and the limits that the operator would give it. Nothing is written to the
 object: no status, no finalizer. Where an object of that name is in the cluster,
 what the run creates is owned by it; else it is owned by none and stays.
 
-With --check --diff it only says what it would change. Modules that have no check
-mode do nothing then. A diff shows what is written, also to Secrets.
+With --check --diff it only says what it would change: Ansible runs in check mode,
+and the API server is asked for dry runs only. Modules that have no check mode do
+nothing then. A diff shows what is written, also to Secrets.
 
 The cluster is that of KUBECONFIG or of ~/.kube/config, and has to be on this
 machine, unless with --allow-remote. An object without a namespace is one of
@@ -80,7 +80,7 @@ not known), started, finished, counts, failedTask, warnings and directory.`,
 	fs := cmd.Flags()
 	fs.StringVarP(&o.file, "filename", "f", "", "The file with the object, - for standard input.")
 	fs.StringVarP(&o.output, "output", "o", outputText, "How to print the result: text or json.")
-	fs.BoolVar(&o.check, "check", false, "Change nothing: run Ansible with --check.")
+	fs.BoolVar(&o.check, "check", false, "Change nothing: run Ansible with --check, and let the API server make dry runs of all writes.")
 	o.bindDiff(fs)
 	fs.BoolVar(&o.deleting, "deleting", false, "Run what the watch's finalizer says.")
 	fs.DurationVar(&o.timeout, "timeout", 0, "How long the run may take; 0 for the timeout of the watch.")
@@ -101,9 +101,6 @@ func (o *onceOptions) settle(given func(flag string) bool) {
 	}
 	if !given("graceful-shutdown-timeout") {
 		o.gracefulShutdown = 0
-	}
-	if o.check {
-		o.ansibleArgs = strings.TrimSpace(o.ansibleArgs + " --check")
 	}
 }
 
@@ -232,7 +229,7 @@ func (o *onceOptions) make(ctx context.Context, c cluster, w watches.Watch, obj 
 		Metric: metricCall(newUserMetrics(registry, recorder, log)),
 	}
 	err = withServers(ctx, func(ctx context.Context) error {
-		once, err = controller.RunOnce(ctx, c.config, w, options, obj, o.deleting, o.timeout)
+		once, err = controller.RunOnce(ctx, c.config, w, options, obj, controller.OnceOptions{Deleting: o.deleting, Check: o.check, Timeout: o.timeout})
 		return err
 	}, gateway.Start, supervise.ReapOrphans)
 	return once, err

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -66,6 +67,13 @@ func TestCheck_SaysWhatWouldChangeAndChangesNothing(t *testing.T) {
 	if ready := drifted.condition("Ready"); ready.Status != "Unknown" || ready.Reason != "CheckMode" {
 		t.Errorf("Ready = %+v", ready)
 	}
+	testenv.Eventually(t, "an Event says that it has drifted", func(ctx context.Context) error {
+		events, err := core.Events(s.namespace).List(ctx, metav1.ListOptions{FieldSelector: "reason=Drifted"})
+		if err == nil && (len(events.Items) != 1 || strings.Contains(events.Items[0].Message, "never-shown")) {
+			err = fmt.Errorf("Events %v", events.Items)
+		}
+		return err
+	})
 	n := must.Get(o.metric(t.Context(), "rolewright_drifted", `kind="`+k.gvk.Kind+`"`))(t)
 	must.Be(t, "rolewright_drifted", 1.0, n)
 	for _, name := range []string{"it", "it-raw"} {

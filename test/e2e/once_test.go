@@ -88,6 +88,13 @@ func TestOnce_MakesOneRun(t *testing.T) {
 	if is := site.get(obj.GetName()); is.Object["status"] != nil {
 		t.Errorf("the status has become %v", is.Object["status"])
 	}
+	s.write("roles/site/tasks/main.yml", `- ansible.builtin.command: kubectl create configmap raw -n {{ ansible_operator_meta.namespace }}
+  check_mode: false
+`)
+	once(0, "--check")
+	if _, err := configMaps.Get(t.Context(), "raw", metav1.GetOptions{}); err == nil {
+		t.Error("a command has changed the cluster under --check")
+	}
 	s.tool(2, "replay", "../..", "--runner-root="+s.root)
 	s.write("roles/site/tasks/main.yml", "- name: Wait\n  ansible.builtin.command: sleep 60\n")
 	if out := once(4, "--timeout=3s"); !strings.Contains(out, "TimedOut") {

@@ -70,6 +70,10 @@ func TestAlerts_FireWhenTheyShould(t *testing.T) {
 			map[string]string{"two": `rolewright_loops_total{kind="A"} 0x100 1 2x18`},
 			map[string]string{"none": `rolewright_loops_total{kind="A"} 0x120`},
 		},
+		"RolewrightDrift": {
+			map[string]string{"two": `rolewright_drifted{kind="A"} 2x120`},
+			map[string]string{"none": `rolewright_drifted{kind="A"} 0x120`, "for a while": `rolewright_drifted{kind="A"} 0x80 1x10 0x30`},
+		},
 		"RolewrightRunsLost": {
 			map[string]string{"one": `rolewright_runs_lost_total{kind="A"} 0x100 1x19`, "before the first scrape": `rolewright_runs_lost_total{kind="A"} _x110 1x9`},
 			map[string]string{"none": `rolewright_runs_lost_total{kind="A"} 0x120`, "long ago": `rolewright_runs_lost_total{kind="A"} 1x120`},
