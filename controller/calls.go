@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -48,6 +49,12 @@ type about struct {
 	Generation int64    `json:"generation"`
 	Attempt    int64    `json:"attempt"`
 	Object     aboutObj `json:"object"`
+	// PreviousSpec is the spec of the last successful run, and ChangedFields where that of
+	// the object is another one, MoreChangedFields of them left out. All are empty where
+	// the previous one is not known.
+	PreviousSpec      json.RawMessage `json:"previousSpec,omitempty"`
+	ChangedFields     []string        `json:"changedFields,omitempty"`
+	MoreChangedFields int             `json:"moreChangedFields,omitempty"`
 }
 
 type aboutObj struct {
@@ -62,7 +69,8 @@ type aboutObj struct {
 func (r *reconciler) newCalls(s *scope, owner proxy.Owner) *calls {
 	c := &calls{r: r, owner: owner, masker: s.masker(s.mask), log: s.log.Info, check: s.plan.check, about: about{
 		RunID: s.runID, Cause: string(s.plan.cause), Trigger: s.trigger, Generation: s.active.Generation, Attempt: s.attempts() + 1,
-		Object: aboutObj{owner.GVK.GroupVersion().String(), owner.GVK.Kind, owner.Namespace, owner.Name, string(owner.UID)},
+		Object:       aboutObj{owner.GVK.GroupVersion().String(), owner.GVK.Kind, owner.Namespace, owner.Name, string(owner.UID)},
+		PreviousSpec: s.previous.raw, ChangedFields: s.previous.fields, MoreChangedFields: s.previous.more,
 	}}
 	if asked := s.memory.asked; asked != nil && asked.fingerprint == s.fingerprint {
 		c.before = &asked.wait // with other inputs, the time counts from its beginning

@@ -87,7 +87,7 @@ func (r *reconciler) newMasker(ctx context.Context, s *scope) *redact.Masker {
 	if r.gvk.Group == "" && r.gvk.Kind == "Secret" {
 		m.Add(ctx, ofSecret(s.object.Object)...)
 	}
-	trees := append(vars, s.object.Object["spec"], s.object.Object)
+	trees := append(vars, s.object.Object["spec"], s.object.Object, s.previous.spec, map[string]any{"spec": s.previous.spec})
 	for _, path := range r.watch.SecretVars {
 		for _, tree := range trees {
 			m.Add(ctx, valuesAt(nil, tree, strings.Split(path, "."))...)

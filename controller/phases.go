@@ -248,6 +248,7 @@ func (r *reconciler) begin(ctx context.Context, s *scope) (outcome, error) {
 	if then := r.place(s); then != nextPhase {
 		return then, nil // it has another cause than when it got its place
 	}
+	s.previous = r.previousOf(s)
 	s.trigger = r.trigger(s)
 	s.active = status.Active{
 		ID: s.runID, Cause: string(s.plan.cause), Trigger: s.trigger, Mode: s.plan.mode(), Generation: s.object.GetGeneration(), Started: r.now(),

@@ -140,6 +140,7 @@ func (r *reconciler) request(s *scope, sources []extravars.Source) (runner.Reque
 	if err != nil {
 		return runner.Request{}, err
 	}
+	s.given = s.object.Object["spec"]
 	req.ID, req.Until, req.Env = s.runID, r.opts.Leads, runEnv(req.Dir)
 	if path := rolesPath(s.use.copy, os.LookupEnv); path != "" {
 		req.Env[rolesPathEnv] = path
@@ -226,6 +227,7 @@ func (r *reconciler) recordEnd(ctx context.Context, s *scope, run status.Run) (o
 	if m.blocked++; run.Result != status.Failed || !blameless(run.Reason) {
 		m.blocked = 0
 	}
+	r.keepSpec(s, m.last, run)
 	m.asked = s.askedAfter(run)
 	m.last, m.lost, m.unwritten, m.ran, m.nextLook, m.looks = &run, nil, &run, true, time.Time{}, looks{}
 	m.finalized = s.deleting && run.Result == status.Succeeded && run.RequeueAfter == 0 && run.Wait == nil || r.givesUp(s, run)

@@ -62,6 +62,10 @@ type scope struct {
 	// active is set by begin, with what has caused the run, and what is kept of parts.
 	active          status.Active
 	trigger, inputs string
+	// previous is set by begin: what the last successful run was made for. given is set by
+	// run: the spec that the run gets; nil if the object has none.
+	previous previous
+	given    any
 	// mask is set by run; nil before.
 	mask *redact.Masker
 	// access, progress, witness and calls are set by run; access is nil again once the

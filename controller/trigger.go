@@ -37,6 +37,9 @@ func (r *reconciler) trigger(s *scope) string {
 	case causeChanged, causeContent, causeEnvironment:
 		var all []string
 		for _, c := range s.changes() {
+			if c.Group == fingerprint.OfObject {
+				c.Names, c.More = s.previous.fields, s.previous.more
+			}
 			all = append(all, c.String())
 		}
 		says = strings.Join(all, "; ")

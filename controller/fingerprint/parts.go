@@ -107,6 +107,8 @@ type Change struct {
 	// Names are the parts that were added or have another value. It is empty if the
 	// group has no names, if parts have only been removed, and if there were too many.
 	Names []string
+	// More is how many parts there are besides.
+	More int
 }
 
 // Since are the changes of parts since packed was made; none if packed is not what
@@ -154,7 +156,7 @@ func (c Change) String() string {
 		}
 		names = append(names, text.Clip(name, longest))
 	}
-	if more := len(c.Names) - most; more > 0 {
+	if more := max(len(c.Names)-most, 0) + c.More; more > 0 {
 		names = append(names, fmt.Sprintf("%d more", more))
 	}
 	return string(c.Group) + ": " + strings.Join(names, ", ")

@@ -321,6 +321,7 @@ func (a *Store) MakeRoom() bool {
 // under the lock, so that none begins meanwhile.
 func (a *Store) tidy(object string) {
 	if s := a.shelves[object]; s == nil || len(s.runs)+len(s.busy) == 0 {
+		_ = os.Remove(filepath.Join(a.runs, object, specFile))
 		_ = os.Remove(filepath.Join(a.runs, object)) // if it is not empty, it stays
 	}
 }

@@ -1,0 +1,44 @@
+package controller
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// Of a spec, the paths are named that differ; never what stands there.
+func TestChangedFields(t *testing.T) {
+	type m = map[string]any
+	many, none := m{}, m{}
+	for n := range maxChangedFields + 3 {
+		many[fmt.Sprintf("k%02d", n)] = true
+	}
+	for _, tt := range []struct {
+		name          string
+		before, after any
+		want          []string
+		more          int
+	}{
+		{"nothing", m{"a": m{"b": int64(1)}}, m{"a": m{"b": int64(1)}}, nil, 0},
+		{"values, in order", m{"size": int64(1), "image": m{"tag": "1", "name": "n"}}, m{"size": int64(2), "image": m{"tag": "2", "name": "n"}},
+			[]string{"spec.image.tag", "spec.size"}, 0},
+		{"new and gone", m{"old": m{"a": "x"}}, m{"new": nil}, []string{"spec.new", "spec.old"}, 0},
+		{"another type", m{"a": m{"b": "x"}}, m{"a": []any{"x"}}, []string{"spec.a"}, 0},
+		{"lists", m{"a": []any{m{"b": "x"}, "y"}, "c": []any{"x"}}, m{"a": []any{m{"b": "z"}, "y"}, "c": []any{"x", "y"}},
+			[]string{"spec.a[0].b", "spec.c"}, 0},
+		{"odd keys", m{"l": m{"a.b/c": "x", "": "x", "é\n": "x"}}, m{"l": m{"a.b/c": "y", "": "y", "é\n": "y"}},
+			[]string{`spec.l[""]`, `spec.l["a.b/c"]`, `spec.l["\u00e9\n"]`}, 0},
+		{"no map", "x", "y", []string{"spec"}, 0},
+		{"spec gone", m{"a": "x"}, nil, []string{"spec"}, 0},
+		{"many", none, many, nil, 3},
+	} {
+		got, more := changedFields(tt.before, tt.after)
+		if tt.name == "many" && len(got) == maxChangedFields {
+			got = nil
+		}
+		if diff := cmp.Diff(tt.want, got); diff != "" || more != tt.more {
+			t.Errorf("%s: %d more, want %d (-want +got):\n%s", tt.name, more, tt.more, diff)
+		}
+	}
+}
