@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/rolewright/rolewright/controller/status"
 )
 
@@ -41,8 +43,12 @@ func (r *reconciler) noteLoop(s *scope, run *status.Run) {
 	if s.memory.loops < loopRuns {
 		return
 	}
-	run.Warnings = append(run.Warnings, fmt.Sprintf("it was run %d times in a row because of changes by others, the last one: %s. "+
+	run.Loop = fmt.Sprintf("It was run %d times in a row because of changes by others, the last one: %s. "+
 		"Changes by others start one run each %s now: find out who changes it back, or let the role leave those fields alone",
-		s.memory.loops, run.Trigger, loopPause))
+		s.memory.loops, run.Trigger, loopPause)
+	run.Warnings = append(run.Warnings, run.Loop)
 	r.metrics.Loop(r.gvk)
+	if s.memory.loops == loopRuns {
+		r.tell(s, reported{corev1.EventTypeWarning, status.ReasonLoop, actionReconcile, run.Loop})
+	}
 }

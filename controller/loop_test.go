@@ -31,11 +31,20 @@ func TestLoops_AreSlowedDown(t *testing.T) {
 		})
 	}
 	eventually(t, "the object says so", func() bool {
-		text := fmt.Sprint(get(t, c, obj).Object["status"])
-		return strings.Contains(text, "10 times in a row") && strings.Contains(text, "configmaps "+ns+"/child was changed")
+		is := get(t, c, obj)
+		looping := condition(is, status.Looping)
+		text := fmt.Sprint(looping["message"])
+		return looping["status"] == "True" && strings.Contains(text, "10 times in a row") && strings.Contains(text, "configmaps "+ns+"/child was changed") &&
+			strings.Contains(fmt.Sprint(is.Object["status"].(map[string]any)["ansible"]), text)
 	})
+	awaitEvents(t, c, ns, status.ReasonLoop)
 	update(t, c, child, func(o map[string]any) { o["data"] = map[string]any{"key": "again"} })
 	quiet(t, exec, loopRuns+1, "the next change waits")
+	update(t, c, obj, func(o map[string]any) { o["spec"] = map[string]any{"a": "b"} })
+	eventually(t, "another cause ends it", func() bool {
+		is := get(t, c, obj)
+		return exec.count() == loopRuns+2 && !hasActiveRun(is.Object["status"].(map[string]any)) && len(condition(is, status.Looping)) == 0
+	})
 }
 
 // Only runs count that changes by others have started, one soon after the other.

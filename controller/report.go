@@ -107,7 +107,14 @@ func (r *reconciler) report(s *scope, before *status.Run, run status.Run) {
 	if run.Mode == status.ModeCheck {
 		e, worth = driftEvent(before, run)
 	}
-	if !worth || r.set.events == nil {
+	if worth {
+		r.tell(s, e)
+	}
+}
+
+// tell writes an Event of the object.
+func (r *reconciler) tell(s *scope, e reported) {
+	if r.set.events == nil {
 		return
 	}
 	// Without a resource version: Events of two versions would not be alike.

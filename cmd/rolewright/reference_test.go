@@ -74,10 +74,13 @@ func situations() []situation {
 	checking.Mode, checked.Mode, drifted.Mode, drifted.Drifted, drifted.Drift = status.ModeCheck, status.ModeCheck, status.ModeCheck, true, "1 task would change something …"
 	unchecked := sampleRun(status.Failed, "TaskFailed")
 	unchecked.Mode = status.ModeCheck
+	loop := succeeded
+	loop.Loop = "It was run 10 times in a row because of changes by others, the last one: …"
 	applied := status.Conclude(begun(), succeeded, 0, now)
 	return []situation{
 		{"first run in progress", begun()},
 		{"run succeeded", status.Conclude(begun(), succeeded, 0, now)},
+		{"run succeeded, again because others had changed what runs do", status.Conclude(begun(), loop, 0, now)},
 		{"run succeeded, and the object waits (wait_for)", status.Conclude(begun(), parked, 0, now)},
 		{"run failed, and is retried", status.Conclude(begun(), sampleRun(status.Failed, "TaskFailed"), 4*time.Second, now)},
 		{"run failed, and the same inputs cannot succeed", status.Conclude(begun(), permanent, 0, now)},

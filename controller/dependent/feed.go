@@ -211,7 +211,7 @@ func (f *feed) replace(id types.NamespacedName, last, next *record) []notice {
 		notices = append(notices, f.sinceWritten(id, next)...)
 	case last.version != next.version:
 		notices = f.report(id, last.owners, change{
-			uid: last.uid, was: last.version, is: next.version, verdict: judge(last.facts, next.facts),
+			uid: last.uid, was: last.version, is: next.version, verdict: judge(last.facts, next.facts), part: part(last.facts, next.facts),
 		})
 	}
 	f.put(id, next)
@@ -297,8 +297,11 @@ func (f *feed) report(id types.NamespacedName, owners []ownership, ch change) []
 
 func (k *Kind) notice(name types.NamespacedName, ch change) notice {
 	what := "was changed"
-	if ch.is == "" {
+	switch {
+	case ch.is == "":
 		what = "was deleted"
+	case ch.verdict == changed && ch.part != "":
+		what += ": its " + ch.part
 	}
 	object := ch.id.Name
 	if ch.id.Namespace != "" {

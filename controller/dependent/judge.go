@@ -153,3 +153,15 @@ func judge(was, is facts) verdict {
 		return statusWrite // the second one within a second
 	}
 }
+
+// part is the part of an object that has changed between two versions; empty if the
+// metadata does not tell.
+func part(was, is facts) string {
+	switch {
+	case was.generation != is.generation:
+		return "spec"
+	case was.visible != is.visible && is.generation != 0:
+		return "metadata"
+	}
+	return ""
+}

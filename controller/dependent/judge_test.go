@@ -101,6 +101,23 @@ func TestJudge_FollowsItsRules(t *testing.T) {
 	}
 }
 
+func TestPart_IsWhatTheMetadataTells(t *testing.T) {
+	t.Parallel()
+	labelled := digestOf(map[string]string{"a": "b"})
+	for _, tt := range []struct {
+		was, is facts
+		want    string
+	}{
+		{facts{generation: 1}, facts{generation: 2, visible: labelled}, "spec"},
+		{facts{generation: 1}, facts{generation: 1, visible: labelled}, "metadata"},
+		{facts{}, facts{visible: labelled}, ""}, // its data may have changed too
+	} {
+		if got := part(tt.was, tt.is); got != tt.want {
+			t.Errorf("%+v and %+v: %q, want %q", tt.was, tt.is, got, tt.want)
+		}
+	}
+}
+
 func TestJudgeContent_LooksPastMetadata(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

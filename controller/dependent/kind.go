@@ -61,6 +61,9 @@ type change struct {
 	// was and is are the resource versions; is is empty for a deletion.
 	was, is string
 	verdict verdict
+	// part is the part of the object that has changed; empty where the metadata does not
+	// tell.
+	part string
 }
 
 // maxKept is how many changes of one owner's dependents are remembered during a

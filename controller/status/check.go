@@ -42,9 +42,9 @@ func concludeCheck(c *conditions, r Run) {
 	}
 }
 
-// removeDrift is for the end of a run that was applied: Ready says how things stand.
-func (c *conditions) removeDrift() {
-	if i, old := c.find(Drifted); i >= 0 && ours(old) {
+// remove takes one of the added conditions away that says nothing any more.
+func (c *conditions) remove(kind string) {
+	if i, old := c.find(kind); i >= 0 && ours(old) {
 		c.list = append(append([]any(nil), c.list[:i]...), c.list[i+1:]...)
 	}
 }

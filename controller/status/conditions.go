@@ -14,6 +14,10 @@ const (
 	Ready       = "Ready"
 	Reconciling = "Reconciling"
 	Stalled     = "Stalled"
+
+	// Looping is the condition of an object that is run again and again because others
+	// change what its runs do.
+	Looping = "Looping"
 )
 
 // Texts that users and tools of ansible-operator search for.
@@ -108,13 +112,13 @@ func (c *conditions) add(kind, value, reason, message string) {
 	c.list = list
 }
 
-// ours tells whether a Ready, Reconciling, Stalled or Drifted condition was written by
+// ours tells whether a Ready, Reconciling, Stalled, Drifted or Looping condition was written by
 // this package: by its reason, the one mark that every CRD schema keeps.
 func ours(cond map[string]any) bool {
 	reason, _ := cond["reason"].(string)
 	switch reason {
 	case reasonInProgress, reasonRetrying, reasonDeleting, reasonInterrupted, reasonSettled, reasonRunFailed, reasonPaused, reasonWaiting,
-		ReasonExhausted, reasonDrift, reasonNoDrift, reasonChecked:
+		ReasonExhausted, ReasonLoop, reasonDrift, reasonNoDrift, reasonChecked:
 		return true
 	}
 	return verdictReasons()[reason]

@@ -18,6 +18,9 @@ const (
 // ReasonExhausted is why a failed run is the last one: no attempt is left.
 const ReasonExhausted = "RetriesExhausted"
 
+// ReasonLoop is why an object is looping: others change back what its runs do.
+const ReasonLoop = "TriggeredByOwnEffects"
+
 // Reasons of a run that did not take place, or not to its end.
 const (
 	// ReasonUnavailable: ansible-runner could not be started.
@@ -92,6 +95,9 @@ type Run struct {
 	// (status.ansible.dependents), as kubectl takes them: deployments.v1.apps.
 	// The first [MaxDependents] are recorded.
 	Dependents []string
+	// Loop says what keeps starting runs of the object, at most 1 KiB; empty if nothing does.
+	// It is not read back.
+	Loop string
 	// Warnings are things that the author of the object should know.
 	Warnings []string
 	// Localhost are the counts of ansibleResult, Completed its completion.

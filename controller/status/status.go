@@ -55,7 +55,7 @@ func Conclude(st map[string]any, r Run, next time.Duration, now time.Time) map[s
 	discardRejected(out)
 	c := readConditions(out, r.Generation, now)
 	if r.Mode != ModeCheck && r.Result != Interrupted {
-		c.removeDrift()
+		c.remove(Drifted)
 	}
 	switch {
 	case r.Mode == ModeCheck:
@@ -68,6 +68,12 @@ func Conclude(st map[string]any, r Run, next time.Duration, now time.Time) map[s
 		concludeInterrupted(c, r)
 	default:
 		concludeFailure(c, r, next)
+	}
+	switch {
+	case r.Loop != "":
+		c.add(Looping, "True", ReasonLoop, r.Loop)
+	case r.Result != Interrupted:
+		c.remove(Looping)
 	}
 	c.write(out)
 	if r.Result != Interrupted && r.Mode != ModeCheck && r.Wait == nil && r.Generation > 0 {
@@ -200,7 +206,7 @@ func Legacy(before, after map[string]any) map[string]any {
 	for _, item := range items {
 		cond, _ := item.(map[string]any)
 		switch cond["type"] {
-		case Ready, Reconciling, Stalled, Drifted:
+		case Ready, Reconciling, Stalled, Drifted, Looping:
 			if ours(cond) {
 				continue
 			}
@@ -238,7 +244,7 @@ func isOurType(cond map[string]any) bool {
 	switch cond["type"] {
 	case Running, Successful, Failure:
 		return true
-	case Ready, Reconciling, Stalled, Drifted:
+	case Ready, Reconciling, Stalled, Drifted, Looping:
 		return ours(cond)
 	}
 	return false

@@ -106,6 +106,22 @@ func TestStatus_ConditionsOverTheLifeOfAnObject(t *testing.T) {
 	}
 }
 
+// A loop is told of while it lasts, and leaves nothing behind.
+func TestStatus_LoopingLastsAsLongAsTheLoop(t *testing.T) {
+	loop, cut := success(1), success(1)
+	loop.Loop, cut.Result = "It was run 10 times", Interrupted
+	st := map[string]any(nil)
+	for i, step := range []struct {
+		run  Run
+		want bool
+	}{{success(1), false}, {loop, true}, {cut, true}, {success(1), false}} {
+		st = Conclude(Begin(st, Active{ID: someID, Generation: 1}, false, at(i)), step.run, 0, at(i))
+		if got := strings.Contains(order(st), "Looping=True/TriggeredByOwnEffects@1"); got != step.want || strings.Contains(order(st), "Looping") != step.want {
+			t.Errorf("run %d: %s", i, order(st))
+		}
+	}
+}
+
 // A check leaves what the last run has said that was applied, and that takes away what a check has said.
 func TestStatus_ConditionsOfChecks(t *testing.T) {
 	st := map[string]any(nil)
