@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"gopkg.in/yaml.v3"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/rolewright/rolewright/internal/text"
 )
@@ -136,7 +135,7 @@ func (c *decoding) load(raw string) []Watch {
 		return nil
 	}
 	entries := c.entries(at{node: root})
-	c.checkDuplicates(entries)
+	c.checkOverlaps(entries)
 	var watches []Watch
 	for _, e := range entries {
 		if e.ok {
@@ -170,25 +169,6 @@ func (c *decoding) entries(a at) []*entry {
 }
 
 const noWatches = "the file has no watches; the operator will do nothing"
-
-// checkDuplicates reports kinds that are watched twice. Two groups or two
-// versions of a kind are two kinds.
-func (c *decoding) checkDuplicates(entries []*entry) {
-	first := map[schema.GroupVersionKind]*entry{}
-	for _, e := range entries {
-		kind := e.watch.GVK
-		if kind.Kind == "" || kind.Version == "" {
-			continue // reported already
-		}
-		if other, twice := first[kind]; twice {
-			e.ok = false
-			c.error(e.at, fmt.Sprintf("duplicate GVK: %s; first watched at line %d", kind, other.watch.Pos.Line),
-				"merge the two watches into one")
-			continue
-		}
-		first[kind] = e
-	}
-}
 
 // checkReplacements reports references whose replacement is probably a mistake.
 // Comments are expanded like everything else, but that does no harm.

@@ -161,6 +161,14 @@ func TestLoad_Problems(t *testing.T) {
 		"empty version": {text: "- kind: A\n  version: ''\n  role: memcached\n", want: []string{
 			`2:12: error: [0].version: invalid GVK: /, Kind=A: version must not be empty; add "version:", such as v1`}, strict: 1},
 		"duplicate kind": {text: watch() + watch(), want: []string{`4:3: error: [1]: duplicate GVK: /v1, Kind=A; first watched at line 1; merge the two watches into one`}, strict: 1},
+		"duplicate kind with disjoint selectors": {text: watch("  selector: {matchLabels: {a: x}}") + watch("  selector: {matchLabels: {a: z}}"), want: []string{
+			`5:3: error: [1]: duplicate GVK: /v1, Kind=A; first watched at line 1; merge the two watches into one without a selector, and let its playbook choose by the labels of the object`}, strict: 1},
+		"two versions": {text: watch() + strings.ReplaceAll(watch("  selector: {matchLabels: {a: x}}"), "v1", "v2"), want: []string{
+			`4:3: warning: [1]: A is watched in version v1 at line 1, too: an object is the same in all versions, and both watches run it; ` +
+				`keep one of the two watches, or give each a selector so that no object matches both, such as matchLabels with two values of one key`}, strict: 1},
+		"two versions with disjoint selectors": {text: watch("  selector: {matchLabels: {a: x}}") +
+			strings.ReplaceAll(watch("  selector: {matchExpressions: [{key: a, operator: NotIn, values: [x, other]}]}"), "v1", "v2")},
+		"two groups": {text: watch() + watch("  group: example.com")},
 
 		"unknown key": {text: watch("  snakeCaseParameter: true"), want: []string{
 			`4:3: warning: [0].snakeCaseParameter: unknown key "snakeCaseParameter" has no effect; did you mean "snakeCaseParameters"?`}, strict: 1},
