@@ -216,6 +216,6 @@ func (c *contents) fingerprint(ctx context.Context, s *scope) (string, error) {
 	if s.settings.mode == watches.ModeCheck && !s.deleting {
 		parts = append(parts, fingerprint.Part{Group: fingerprint.OfSettings, Name: "mode", Value: string(watches.ModeCheck)})
 	}
-	s.parts = append(append(parts, fingerprint.Part{Group: fingerprint.OfObject, Value: object}), referredParts(s.referred)...)
+	s.parts = append(append(parts, fingerprint.Part{Group: fingerprint.OfObject, Value: object}), s.referredParts()...)
 	return fingerprint.Of(s.parts), nil
 }

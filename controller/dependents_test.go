@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -45,7 +46,9 @@ func writing(objects ...*unstructured.Unstructured) *fakeExecutor {
 		}
 		for _, obj := range objects {
 			next := obj.DeepCopy()
-			next.SetLabels(map[string]string{"run": fmt.Sprint(n.Add(1))})
+			labels := map[string]string{"run": fmt.Sprint(n.Add(1))}
+			maps.Copy(labels, obj.GetLabels())
+			next.SetLabels(labels)
 			is := obj.DeepCopy()
 			switch err := c.Get(ctx, client.ObjectKeyFromObject(obj), is); {
 			case apierrors.IsNotFound(err):

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,7 +22,7 @@ const (
 // which follows last.
 func loops(n int, last *status.Run, run status.Run) int {
 	switch {
-	case run.Cause != string(causeDependent) && run.Cause != string(causeReference), run.Result != status.Succeeded:
+	case !slices.Contains([]cause{causeDependent, causeReference, causeTrigger}, cause(run.Cause)), run.Result != status.Succeeded:
 		return 0
 	case last != nil && run.Started.Sub(last.Finished) > 2*loopPause:
 		return 1

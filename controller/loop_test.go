@@ -62,7 +62,7 @@ func TestLoops_AreRunsInARow(t *testing.T) {
 		{causeDependent, status.Succeeded, time.Second, 1},
 		{causeDependent, status.Succeeded, loopPause, 2},
 		{causeDependent, status.Succeeded, 3 * loopPause, 1},
-		{causeReference, status.Succeeded, time.Second, 2},
+		{causeReference, status.Succeeded, time.Second, 2}, {causeTrigger, status.Succeeded, time.Second, 3},
 		{causeDependent, status.Failed, time.Second, 0},
 		{causeDependent, status.Succeeded, time.Second, 1},
 		{causeChanged, status.Succeeded, time.Second, 0},

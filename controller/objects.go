@@ -116,6 +116,21 @@ func (o *objects) queueAll() {
 	}
 }
 
+// lookAt has the objects looked at that were looked at before and that something starts;
+// they are due at a time.
+func (o *objects) lookAt(s started, at time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for key, e := range o.table {
+		if e.memory != nil && s.has(key) {
+			e.mark(at)
+			if o.queue != nil {
+				o.queue.Add(reconcile.Request{NamespacedName: key})
+			}
+		}
+	}
+}
+
 // mark notes that the object is due at a time, if it is not due before.
 func (o *objects) mark(key types.NamespacedName, at time.Time) {
 	o.with(key, func(e *entry) { e.mark(at) })

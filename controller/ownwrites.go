@@ -14,14 +14,16 @@ import (
 	"github.com/rolewright/rolewright/internal/proxy"
 )
 
-// referringRun is a run in progress of an object that refers to others: what it has
-// written of them, and which of their versions were seen meanwhile. It is a
+// referringRun is a run in progress of an object that refers to others, or is started by
+// them: what it has written of them, and which of their versions were seen meanwhile. It is a
 // [proxy.Writes].
 type referringRun struct {
 	f   *referring
 	key types.NamespacedName
-	// targets are what the object refers to, by the resources that were known then.
+	// targets are what the object refers to, and what starts it, by the resources that were
+	// known then; members are the latter, by the triggers.
 	targets map[child]target
+	members [][]referred
 
 	mu  sync.Mutex
 	own map[target][]string
@@ -44,6 +46,10 @@ func (f *referring) begin(key types.NamespacedName, all []referred) *referringRu
 	run := &referringRun{f: f, key: key, targets: map[child]target{}, own: map[target][]string{}, seen: map[target][]string{}}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	for _, t := range f.triggers {
+		members := t.membersOf(key)
+		run.members, all = append(run.members, members), append(slices.Clip(all), members...)
+	}
 	for _, is := range all {
 		if is.kind.followed != nil && f.seen(is.target) {
 			run.targets[child{is.kind.resource.GroupResource(), is.NamespacedName}] = is.target
@@ -61,7 +67,12 @@ func (run *referringRun) end() {
 	}
 }
 
+// see notes a version of an object that the watch has shown. The caller holds the lock of
+// referring.
 func (run *referringRun) see(t target, version string) {
+	if _, follows := run.targets[child{t.kind.resource.GroupResource(), t.NamespacedName}]; !follows {
+		return
+	}
 	run.mu.Lock()
 	defer run.mu.Unlock()
 	if len(run.seen[t]) <= maxSeen {
@@ -132,19 +143,33 @@ func (r *reconciler) settleReferences(ctx context.Context, s *scope) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, maxShown)
 	defer cancel()
-	for i, was := range s.referred {
+	f := s.referring.f
+	s.referring.settle(ctx, s.referred, func(t target) referred {
+		is, _ := f.now(t, r.owner(s))
+		return is
+	})
+	for i := range s.triggered { // none in a deletion
+		t, members := f.triggers[i], s.referring.members[i]
+		s.referring.settle(ctx, members, func(of target) referred { return f.memberNow(t, s.key, of) })
+		s.triggered[i].value = digestOf(members)
+	}
+	s.noteReferred()
+}
+
+// settle takes over what now says of the objects that the run alone has changed.
+func (run *referringRun) settle(ctx context.Context, all []referred, now func(target) referred) {
+	for i, was := range all {
 		for {
-			is, _ := s.referring.f.now(was.target, r.owner(s))
-			only, certain := s.referring.only(was.target, was.version, is.version)
+			is := now(was.target)
+			only, certain := run.only(was.target, was.version, is.version)
 			if only {
-				s.referred[i] = is
+				all[i] = is
 			}
 			if certain || !sleep(ctx, minShown) {
 				break
 			}
 		}
 	}
-	s.noteReferred()
 }
 
 // sleep waits; false if ctx ends.
@@ -157,19 +182,26 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// referredParts are the inputs that come of what an object refers to.
-func referredParts(all []referred) []fingerprint.Part {
+// referredParts are the inputs that come of what an object refers to, and of what starts it.
+func (s *scope) referredParts() []fingerprint.Part {
 	var parts []fingerprint.Part
-	for _, is := range all {
+	for _, is := range s.referred {
 		parts = append(parts, fingerprint.Part{Group: fingerprint.OfReferences, Name: is.String(), Value: is.value})
+	}
+	for _, is := range s.triggered {
+		parts = append(parts, is.part(is.value))
 	}
 	return parts
 }
 
+// ofReferred is true for a part that is one of referredParts.
+func ofReferred(p fingerprint.Part) bool {
+	return p.Group == fingerprint.OfReferences || p.Group == fingerprint.OfTriggers
+}
+
 // noteReferred renews the fingerprint of a run by what is known of the objects that it
-// refers to now.
+// refers to, and of those that start it, now.
 func (s *scope) noteReferred() {
-	s.parts = slices.DeleteFunc(slices.Clone(s.parts), func(p fingerprint.Part) bool { return p.Group == fingerprint.OfReferences })
-	s.parts = append(s.parts, referredParts(s.referred)...)
+	s.parts = append(slices.DeleteFunc(slices.Clone(s.parts), ofReferred), s.referredParts()...)
 	s.fingerprint, s.inputs = fingerprint.Of(s.parts), fingerprint.Pack(s.parts)
 }

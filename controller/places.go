@@ -40,7 +40,7 @@ func (s *Set) newQueue() *runqueue.Queue {
 // it.
 func (r *reconciler) place(s *scope) outcome {
 	s.rollout = fingerprint.Of(slices.DeleteFunc(slices.Clone(s.parts), func(p fingerprint.Part) bool {
-		return p.Group == fingerprint.OfObject || p.Group == fingerprint.OfReferences || p.Name == "mode" // those of one object
+		return p.Group == fingerprint.OfObject || ofReferred(p) || p.Name == "mode" // those of one object
 	}))
 	s.class = classOf(s.plan.cause)
 	switch last := s.memory.last; {
@@ -71,7 +71,7 @@ func classOf(c cause) runqueue.Class {
 		return runqueue.Manual
 	case causeCreated, causeChanged, causeInterrupted:
 		return runqueue.Change
-	case causeDependent, causeReference, causeWaited, causeDrift:
+	case causeDependent, causeReference, causeTrigger, causeWaited, causeDrift:
 		return runqueue.Effect
 	case causeContent, causeEnvironment:
 		return runqueue.Content

@@ -35,7 +35,7 @@ func (r *reconciler) owner(s *scope) proxy.Owner {
 	return proxy.Owner{GVK: r.gvk, Namespace: s.key.Namespace, Name: s.key.Name, UID: s.object.GetUID()}
 }
 
-// refer finds out what the object of s refers to. It is false if that is not known yet;
+// refer finds out what the object of s refers to, and what starts it. It is false if that is not known yet;
 // then the object is looked at again. A deletion depends on no other object.
 func (r *reconciler) refer(s *scope) (known bool) {
 	if r.referring == nil || s.deleting {
@@ -51,12 +51,14 @@ func (r *reconciler) refer(s *scope) (known bool) {
 		}
 	}
 	s.referred, known = r.referring.refer(s.key, r.owner(s), refs)
+	var all bool
+	s.triggered, all = r.referring.triggered(s.key)
 	for _, is := range s.referred {
 		if !s.trimmed && !r.referring.seen(is.target) {
 			s.warn(fmt.Sprintf("%s counts as missing: its namespace is none of those that the operator watches", is))
 		}
 	}
-	return known
+	return known && all
 }
 
 // warn adds a warning, once.

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,17 +23,20 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
-// referring follows the objects that those of a kind refer to, while the kind is served.
+// referring follows the objects that those of a kind refer to, and those that start their
+// runs, while the kind is served.
 // It is safe for concurrent use.
 type referring struct {
-	fields []reference.Field
-	kinds  []*referredKind
+	fields   []reference.Field
+	triggers []*trigger
+	kinds    []*referredKind
 	// namespaces are those of which objects are seen; none for all.
 	namespaces []string
 	discovery  *discovery.Cache
 	registry   *dependent.Registry
-	// look has an object looked at, and lookAll has all.
+	// look has an object looked at, lookAt has some, and lookAll has all.
 	look    func(types.NamespacedName)
+	lookAt  func(started)
 	lookAll func()
 	log     logr.Logger
 
@@ -55,8 +59,10 @@ type referredKind struct {
 
 	// absent is true once the API server has said that there is no such kind; followed is
 	// nil before it has said that there is.
+	// scanned is true once all objects are known to the triggers.
 	absent     bool
 	followed   *dependent.Named
+	scanned    bool
 	resource   schema.GroupVersionResource
 	namespaced bool
 }
@@ -107,7 +113,7 @@ func valueOf(v dependent.Version, owner proxy.Owner) string {
 // newReferring returns nil if the watch refers to nothing.
 func newReferring(r *reconciler) *referring {
 	fields := reference.Fields(r.watch)
-	if len(fields) == 0 {
+	if len(fields)+len(r.watch.Triggers) == 0 {
 		return nil
 	}
 	f := &referring{
@@ -116,24 +122,35 @@ func newReferring(r *reconciler) *referring {
 			r.objects.mark(key, r.now())
 			r.objects.look(key)
 		},
+		lookAt:  func(s started) { r.objects.lookAt(s, r.now()) },
 		targets: map[types.NamespacedName][]target{}, from: map[target]map[types.NamespacedName]struct{}{}, runs: map[types.NamespacedName]*referringRun{},
 	}
 	for _, gvk := range referredKinds(r.watch) {
 		resource, _ := meta.UnsafeGuessKindToResource(gvk)
 		f.kinds = append(f.kinds, &referredKind{gvk: gvk, label: resource.GroupResource().String()})
 	}
+	for _, t := range r.watch.Triggers {
+		f.triggers = append(f.triggers, newTrigger(t, f.kind(t.GVK), r.gvk.GroupKind(), r.res.namespaced))
+	}
 	return f
 }
 
-// referredKinds are the kinds that a watch refers to, each once.
+// kind is one of the kinds.
+func (f *referring) kind(gvk schema.GroupVersionKind) *referredKind {
+	return f.kinds[slices.IndexFunc(f.kinds, func(k *referredKind) bool { return k.gvk == gvk })]
+}
+
+// referredKinds are the kinds that a watch refers to, and those of its triggers, each once.
 func referredKinds(w watches.Watch) []schema.GroupVersionKind {
 	var kinds []schema.GroupVersionKind
 	for _, f := range reference.Fields(w) {
-		if !slices.Contains(kinds, f.GVK) {
-			kinds = append(kinds, f.GVK)
-		}
+		kinds = append(kinds, f.GVK)
 	}
-	return kinds
+	for _, t := range w.Triggers {
+		kinds = append(kinds, t.GVK)
+	}
+	slices.SortFunc(kinds, func(a, b schema.GroupVersionKind) int { return cmp.Compare(a.String(), b.String()) })
+	return slices.Compact(kinds)
 }
 
 // serve follows the kinds until ctx ends. Those that are not installed are looked for
@@ -167,10 +184,6 @@ func (f *referring) follow(ctx context.Context, k *referredKind) bool {
 	k.absent = k.absent || errors.Is(err, discovery.ErrNotFound)
 	if err == nil {
 		k.resource, k.namespaced = res.GVR, res.Namespaced
-		k.followed = f.registry.Named(res.GVR, dependent.NamedOptions{
-			Changed: func(id types.NamespacedName, v dependent.Version, exists bool) { f.changed(target{k, id}, v, exists) },
-			Known:   f.lookAll,
-		})
 	}
 	absent := k.absent
 	f.mu.Unlock()
@@ -181,12 +194,19 @@ func (f *referring) follow(ctx context.Context, k *referredKind) bool {
 	case err != nil && !errors.Is(err, discovery.ErrNotFound):
 		f.log.V(1).Info("A kind that the watch refers to is not known yet", "kind", k.gvk.String(), "error", err.Error())
 	case err == nil:
-		f.lookAll() // maybe it was known before the kind was followed here
+		followed := f.registry.Named(res.GVR, dependent.NamedOptions{
+			Changed: func(id types.NamespacedName, v dependent.Version, exists bool) { f.changed(target{k, id}, v, exists) },
+			Known:   func() { f.known(k) },
+		})
+		f.mu.Lock()
+		k.followed = followed
+		f.mu.Unlock()
+		f.known(k) // maybe it was known before the kind was followed here
 	}
 	return err == nil
 }
 
-// changed has the objects looked at that refer to one that has changed.
+// changed has the objects looked at that refer to one that has changed, or that it starts.
 func (f *referring) changed(t target, v dependent.Version, exists bool) {
 	version := missing
 	if exists {
@@ -194,12 +214,19 @@ func (f *referring) changed(t target, v dependent.Version, exists bool) {
 	}
 	f.mu.Lock()
 	keys := slices.Collect(maps.Keys(f.from[t]))
-	for _, key := range keys {
-		if run := f.runs[key]; run != nil {
-			run.see(t, version)
+	for _, run := range f.runs {
+		run.see(t, version)
+	}
+	var starts []started
+	for _, trigger := range f.triggers {
+		if trigger.kind == t.kind && t.kind.followed != nil {
+			starts = append(starts, trigger.put(t.NamespacedName, v, exists)...)
 		}
 	}
 	f.mu.Unlock()
+	for _, s := range starts {
+		f.lookAt(s)
+	}
 	for _, key := range keys {
 		f.look(key)
 	}
@@ -213,8 +240,7 @@ func (f *referring) refer(key types.NamespacedName, owner proxy.Owner, refs []re
 	f.drop(key)
 	known = true
 	for _, ref := range refs {
-		i := slices.IndexFunc(f.kinds, func(k *referredKind) bool { return k.gvk == ref.GVK })
-		t := target{f.kinds[i], ref.NamespacedName}
+		t := target{f.kind(ref.GVK), ref.NamespacedName}
 		if t.kind.followed != nil && !t.kind.namespaced {
 			t.Namespace = ""
 		}

@@ -22,6 +22,7 @@ const (
 	causeEnvironment  cause = "environment"
 	causeDependent    cause = "dependent"
 	causeReference    cause = "reference"
+	causeTrigger      cause = "trigger"
 	causePeriod       cause = "period"
 	causeRequeueAfter cause = "requeue_after"
 	causeRetry        cause = "retry"
@@ -122,8 +123,8 @@ type situation struct {
 	generation  int64
 	// environment is true if nothing but the environment differs from the last run's inputs.
 	environment bool
-	// reference is true if nothing but what the object refers to does.
-	reference bool
+	// others is the cause if nothing but other objects does; else empty.
+	others cause
 	// period is the time between runs that nothing asks for; 0 disables.
 	period time.Duration
 	retry  retry
@@ -180,12 +181,12 @@ func (s situation) due(now time.Time) plan {
 		if s.environment {
 			return plan{cause: causeEnvironment}
 		}
-		if s.reference {
+		if s.others != "" {
 			pause := s.effectPause()
 			if wait := last.Finished.Add(pause).Sub(now); wait > 0 {
 				return plan{wait: min(wait, pause)}
 			}
-			return plan{cause: causeReference}
+			return plan{cause: s.others}
 		}
 		if last.Generation != s.generation || s.generation == 0 {
 			return plan{cause: causeChanged}

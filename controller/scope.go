@@ -49,9 +49,10 @@ type scope struct {
 	parts       []fingerprint.Part
 	arrived     bool
 	plan        plan
-	// referred are what the object refers to, as decide and begin have found them; referring
-	// is set by run if there is any.
+	// referred are what the object refers to, and triggered what starts it, as decide and
+	// begin have found them; referring is set by run if there is any.
 	referred  []referred
+	triggered []triggered
 	referring *referringRun
 	// queued is set by place: the run that is due, of a class, waits for its place, which
 	// wakes the object. rollout identifies its role and its environment.
@@ -168,7 +169,7 @@ func (r *reconciler) situation(s *scope) situation {
 	return situation{
 		last: s.memory.last, deleting: s.deleting, dependent: r.objects.get(s.key).touched != "",
 		loops: s.memory.loops, blocked: s.memory.blocked,
-		fingerprint: s.fingerprint, environment: only(changes, fingerprint.OfEnvironment), reference: only(changes, fingerprint.OfReferences), generation: s.object.GetGeneration(),
+		fingerprint: s.fingerprint, environment: only(changes, fingerprint.OfEnvironment), others: others(changes), generation: s.object.GetGeneration(),
 		period: s.settings.period, mode: s.settings.mode, retry: retryOf(r.watch.Retry, r.opts.RetryMin, r.opts.RetryMax),
 		paused: s.settings.paused, requested: s.settings.requested, arrived: s.arrived, nextLook: s.memory.nextLook,
 	}

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -25,6 +26,22 @@ func only(changes []fingerprint.Change, group fingerprint.Group) bool {
 	return len(changes) == 1 && changes[0].Group == group
 }
 
+// others is the cause of a run of which nothing but other objects has changed; else empty.
+func others(changes []fingerprint.Change) cause {
+	var found cause
+	for _, c := range changes {
+		switch {
+		case c.Group == fingerprint.OfReferences:
+			found = causeReference
+		case c.Group == fingerprint.OfTriggers:
+			found = cmp.Or(found, causeTrigger)
+		default:
+			return ""
+		}
+	}
+	return found
+}
+
 // trigger says what has started the run of s, where its cause has an object or inputs
 // that can be named. It is the text in the status, in the log and for the role.
 func (r *reconciler) trigger(s *scope) string {
@@ -32,8 +49,8 @@ func (r *reconciler) trigger(s *scope) string {
 	switch s.plan.cause {
 	case causeDependent:
 		says = r.objects.get(s.key).touched
-	case causeReference:
-		says = s.referenceTrigger()
+	case causeReference, causeTrigger:
+		says = r.othersTrigger(s)
 	case causeChanged, causeContent, causeEnvironment:
 		var all []string
 		for _, c := range s.changes() {
@@ -47,11 +64,17 @@ func (r *reconciler) trigger(s *scope) string {
 	return text.Clip(says, status.MaxTrigger)
 }
 
-// referenceTrigger says which of the objects that the object refers to have changed.
-func (s *scope) referenceTrigger() string {
+// othersTrigger says which of the objects that the object refers to, or that start it, have
+// changed.
+func (r *reconciler) othersTrigger(s *scope) string {
 	const most = 5
-	var all []string
+	var all, groups []string
 	for _, c := range s.changes() {
+		groups = append(groups, c.String())
+		if c.Group == fingerprint.OfTriggers {
+			all = append(all, r.triggersTrigger(s, c)...)
+			continue
+		}
 		for _, name := range c.Names {
 			what := "was changed"
 			if slices.ContainsFunc(s.referred, func(r referred) bool { return r.String() == name && r.version == missing }) {
@@ -64,7 +87,28 @@ func (s *scope) referenceTrigger() string {
 		all = append(all[:most], fmt.Sprintf("%d more", more))
 	}
 	if len(all) == 0 {
-		return string(fingerprint.OfReferences) // which, there is no telling
+		return strings.Join(groups, "; ") // which, there is no telling
 	}
 	return strings.Join(all, "; ")
+}
+
+// triggersTrigger says which members of the changed triggers have changed; the trigger
+// where that was not seen.
+func (r *reconciler) triggersTrigger(s *scope, c fingerprint.Change) []string {
+	var all []string
+	for _, is := range s.triggered {
+		if !slices.Contains(c.Names, is.name()) {
+			continue
+		}
+		says := r.referring.triggeredSince(is, s.key, s.memory.last.Inputs)
+		if len(says) == 0 {
+			says = []string{fingerprint.Change{Group: c.Group, Names: []string{is.name()}}.String()}
+		}
+		for _, one := range says {
+			if !slices.Contains(all, one) {
+				all = append(all, one)
+			}
+		}
+	}
+	return all
 }

@@ -1,6 +1,7 @@
 package dependent
 
 import (
+	"maps"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,22 +17,37 @@ type Version struct {
 	ResourceVersion string
 	// Generation is 0 for kinds without.
 	Generation int64
-	// owners are the UIDs in its owner references; annotations name an owner that no
+	Labels     map[string]string
+	// owners are those in its owner references; annotations name an owner that no
 	// reference can name.
-	owners      []types.UID
+	owners      []ownerReference
 	annotations map[string]string
+}
+
+type ownerReference struct {
+	uid              types.UID
+	apiVersion, kind string
 }
 
 // OwnedBy is true if the object bears the mark of an owner.
 func (v Version) OwnedBy(owner proxy.Owner) bool {
-	return slices.Contains(v.owners, owner.UID) || proxy.AnnotatedBy(v.annotations, owner)
+	named := func(ref ownerReference) bool { return ref.uid == owner.UID }
+	return slices.ContainsFunc(v.owners, named) || proxy.AnnotatedBy(v.annotations, owner)
+}
+
+// OwnedByAny is true if the object bears the mark of an owner of a kind.
+func (v Version) OwnedByAny(kind schema.GroupKind) bool {
+	named := func(ref ownerReference) bool {
+		return schema.FromAPIVersionAndKind(ref.apiVersion, ref.kind).GroupKind() == kind
+	}
+	return slices.ContainsFunc(v.owners, named) || v.annotations[ownerTypeAnnotation] == kind.String()
 }
 
 // VersionOf is the version of an object of which the metadata is at hand.
 func VersionOf(o metav1.Object) Version {
-	v := Version{UID: o.GetUID(), ResourceVersion: o.GetResourceVersion(), Generation: o.GetGeneration()}
+	v := Version{UID: o.GetUID(), ResourceVersion: o.GetResourceVersion(), Generation: o.GetGeneration(), Labels: o.GetLabels()}
 	for _, ref := range o.GetOwnerReferences() {
-		v.owners = append(v.owners, ref.UID)
+		v.owners = append(v.owners, ownerReference{ref.UID, ref.APIVersion, ref.Kind})
 	}
 	if owner, has := o.GetAnnotations()[ownerAnnotation]; has {
 		v.annotations = map[string]string{ownerAnnotation: owner, ownerTypeAnnotation: o.GetAnnotations()[ownerTypeAnnotation]}
@@ -81,6 +97,13 @@ func (n *Named) Version(id types.NamespacedName) (v Version, exists, known bool)
 	defer n.feed.registry.mu.Unlock()
 	v, exists = n.feed.versions[id]
 	return v, exists, n.known
+}
+
+// All are the current versions of all objects; known is false before all are.
+func (n *Named) All() (all map[types.NamespacedName]Version, known bool) {
+	n.feed.registry.mu.Lock()
+	defer n.feed.registry.mu.Unlock()
+	return maps.Clone(n.feed.versions), n.known
 }
 
 // Close ends it. A call of its functions in progress may still end after it.

@@ -34,10 +34,11 @@ const (
 	OfAnsible       Group = "ansible"
 	OfEnvironment   Group = "environment"
 	OfReferences    Group = "references"
+	OfTriggers      Group = "triggers"
 )
 
 func groups() []Group {
-	return []Group{OfObject, OfContent, OfFiles, OfConfiguration, OfSettings, OfAnsible, OfEnvironment, OfReferences}
+	return []Group{OfObject, OfContent, OfFiles, OfConfiguration, OfSettings, OfAnsible, OfEnvironment, OfReferences, OfTriggers}
 }
 
 // Of is the fingerprint of a run that depends on parts, in their order.
@@ -101,6 +102,23 @@ func Pack(parts []Part) string {
 	return base64.RawStdEncoding.EncodeToString(packed)
 }
 
+func unpack(packed string) map[entry]bool {
+	data, err := base64.RawStdEncoding.DecodeString(packed)
+	if err != nil {
+		return nil
+	}
+	was := map[entry]bool{}
+	for entries := range slices.Chunk(data, len(entry{})) {
+		if len(entries) == len(entry{}) {
+			was[entry(entries)] = true
+		}
+	}
+	return was
+}
+
+// Had is true if p, which has a name, was one of the parts of which packed was made.
+func Had(packed string, p Part) bool { return unpack(packed)[entryOf(p)] }
+
 // Change is a group of which something has changed.
 type Change struct {
 	Group Group
@@ -114,16 +132,7 @@ type Change struct {
 // Since are the changes of parts since packed was made; none if packed is not what
 // [Pack] returns.
 func Since(packed string, parts []Part) []Change {
-	data, err := base64.RawStdEncoding.DecodeString(packed)
-	if err != nil {
-		return nil
-	}
-	was := map[entry]bool{}
-	for entries := range slices.Chunk(data, len(entry{})) {
-		if len(entries) == len(entry{}) {
-			was[entry(entries)] = true
-		}
-	}
+	was := unpack(packed)
 	if len(was) < len(groups()) {
 		return nil
 	}

@@ -118,8 +118,8 @@ func Events() Needs {
 	return needs
 }
 
-// refers adds what the operator does with the objects that those of a watch refer to: it
-// watches them, and reads those that variables come from.
+// refers adds what the operator does with the objects that those of a watch refer to, or
+// that start their runs: it watches them, and reads those that variables come from.
 func (g *generator) refers(w watches.Watch) {
 	add := func(kind schema.GroupVersionKind, verbs ...string) {
 		r, ok := g.Find(kind.GroupVersion().String(), kind.Kind)
@@ -131,6 +131,9 @@ func (g *generator) refers(w watches.Watch) {
 	}
 	for _, ref := range w.References {
 		add(ref.GVK, "list", "watch")
+	}
+	for _, t := range w.Triggers {
+		add(t.GVK, "list", "watch")
 	}
 	for _, from := range w.VarsFrom {
 		add(from.Kind(), "get", "list", "watch")

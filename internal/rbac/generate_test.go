@@ -14,7 +14,7 @@ import (
 func TestGenerate_WhatAWatchRefersTo(t *testing.T) {
 	known := map[string]Resource{
 		"a.b/v1 Tea": {Group: "a.b", Name: "teas", Kind: "Tea", Namespaced: true},
-		"v1 Secret":  {Name: "secrets", Kind: "Secret", Namespaced: true}, "v1 ConfigMap": {Name: "configmaps", Kind: "ConfigMap", Namespaced: true},
+		"v1 Secret":  {Name: "secrets", Kind: "Secret", Namespaced: true}, "v1 Namespace": {Name: "namespaces", Kind: "Namespace"}, "v1 ConfigMap": {Name: "configmaps", Kind: "ConfigMap", Namespaced: true},
 	}
 	out, err := Generate(Input{
 		WatchesFile: "watches.yaml",
@@ -24,6 +24,7 @@ func TestGenerate_WhatAWatchRefersTo(t *testing.T) {
 			References: []watches.Reference{
 				{GVK: schema.GroupVersionKind{Version: "v1", Kind: "Secret"}}, {GVK: schema.GroupVersionKind{Group: "c.d", Version: "v1", Kind: "Cup"}},
 			},
+			Triggers: []watches.Trigger{{GVK: schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}}},
 			VarsFrom: []watches.VarsFrom{{Name: "defaults"}},
 		}},
 	})
@@ -35,7 +36,7 @@ func TestGenerate_WhatAWatchRefersTo(t *testing.T) {
 		got = append(got, fmt.Sprint(n.Verb, " ", n.Resource))
 	}
 	slices.Sort(got)
-	want := []string{"get configmaps", "get teas", "list configmaps", "list secrets", "list teas", "watch configmaps", "watch secrets", "watch teas"}
+	want := []string{"get configmaps", "get teas", "list configmaps", "list namespaces", "list secrets", "list teas", "watch configmaps", "watch namespaces", "watch secrets", "watch teas"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("permissions (-want +got):\n%s", diff)
 	}

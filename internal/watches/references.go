@@ -44,7 +44,7 @@ func (v VarsFrom) Kind() schema.GroupVersionKind {
 	return schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
 }
 
-// maxReferences bounds references and varsFrom of a watch. Each is looked up in each
+// maxReferences bounds references, varsFrom and triggers of a watch. Each is looked up in each
 // object.
 const maxReferences = 32
 
@@ -154,6 +154,9 @@ func (c *decoding) checkReferences(e *entry) {
 	}
 	if slices.ContainsFunc(e.watch.VarsFrom, func(v VarsFrom) bool { return v.Namespace != "" }) {
 		c.error(e.keys["varsFrom"], "a namespace in varsFrom contradicts ownNamespaceOnly", hint)
+	}
+	if slices.ContainsFunc(e.watch.Triggers, func(t Trigger) bool { return t.MapTo == MapToAll }) {
+		c.error(e.keys["triggers"], "mapTo: all in triggers contradicts ownNamespaceOnly", hint)
 	}
 }
 

@@ -53,6 +53,9 @@ func Fields() []Field {
 	list = append(list, describe("varsFrom[].", varsFromFields())...)
 	list = append(list, describe("varsFrom[].secretRef.", varsSourceFields())...)
 	list = append(list, describe("varsFrom[].configMapRef.", varsSourceFields())...)
+	list = append(list, describe("triggers[].", triggerFields())...)
+	list = append(list, describe("triggers[].selector.", selectorFields())...)
+	list = append(list, describe("triggers[].selector.matchExpressions[].", requirementFields())...)
 	list = append(list, describe("blacklist[].", kindFields())...)
 	list = append(list, describe("selector.", selectorFields())...)
 	return append(list, describe("selector.matchExpressions[].", requirementFields())...)
@@ -181,6 +184,8 @@ func objectFields() []field[entry] {
 			setReferences},
 		{Field{"varsFrom", typeList, "[]", false, "Secrets and ConfigMaps whose keys become extra vars. A change of one runs the object, too."},
 			setVarsFrom},
+		{Field{"triggers", typeList, "[]", false, "Objects that start runs when they change though no object names them, such as a shared ConfigMap."},
+			setTriggers},
 	}
 }
 

@@ -60,6 +60,8 @@ type Watch struct {
 	References []Reference
 	// VarsFrom are Secrets and ConfigMaps whose keys are added to the extra vars.
 	VarsFrom []VarsFrom
+	// Triggers are objects whose change starts runs though no object names them.
+	Triggers []Trigger
 	// Rollout says how changed content reaches the objects.
 	Rollout Rollout
 

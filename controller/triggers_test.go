@@ -1,0 +1,157 @@
+package controller
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rolewright/rolewright/controller/dependent"
+	"github.com/rolewright/rolewright/internal/watches"
+	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/test/must"
+	"github.com/rolewright/rolewright/test/testenv"
+)
+
+func labelled(obj *unstructured.Unstructured, labels map[string]string) *unstructured.Unstructured {
+	obj.SetLabels(labels)
+	return obj
+}
+
+// startedBy is a trigger of the objects of a kind with the label of the test.
+func startedBy(kind, mark string, edit ...func(*watches.Trigger)) watches.Trigger {
+	t := watches.Trigger{GVK: schema.GroupVersionKind{Version: "v1", Kind: kind}, Selector: metav1.LabelSelector{MatchLabels: map[string]string{"mark": mark}}}
+	for _, do := range edit {
+		do(&t)
+	}
+	return t
+}
+
+func toAll(t *watches.Trigger) { t.MapTo = watches.MapToAll }
+
+// What one object starts, by the trigger and the kinds.
+func TestTrigger_StartedBy(t *testing.T) {
+	t.Parallel()
+	owners := schema.GroupKind{Group: "a.b", Kind: "Tea"}
+	byName := func(t *watches.Trigger) { t.NameFromLabel, t.Selector = "tea", metav1.LabelSelector{} }
+	labels := map[string]string{"mark": "x", "tea": "green"}
+	owned := func(apiVersion string) *metav1.ObjectMeta {
+		return &metav1.ObjectMeta{Labels: labels, OwnerReferences: []metav1.OwnerReference{{APIVersion: apiVersion, Kind: "Tea", UID: "1"}}}
+	}
+	for name, tt := range map[string]struct {
+		trigger            watches.Trigger
+		ofCluster, cluster bool // the kind of the trigger, and that of the watch
+		is                 *metav1.ObjectMeta
+		want               *started
+	}{
+		"its namespace":       {trigger: startedBy("Secret", "x"), want: &started{Namespace: "here"}},
+		"all":                 {trigger: startedBy("Secret", "x", toAll), want: &started{}},
+		"named":               {trigger: startedBy("Secret", "", byName), want: &started{Namespace: "here", Name: "green"}},
+		"of a cluster":        {trigger: startedBy("Node", "x"), ofCluster: true, want: &started{}},
+		"a namespace":         {trigger: startedBy("Namespace", "x"), ofCluster: true, want: &started{Namespace: "it"}},
+		"for a cluster":       {trigger: startedBy("Secret", "", byName), cluster: true, want: &started{Name: "green"}},
+		"another label":       {trigger: startedBy("Secret", "y")},
+		"no name":             {trigger: startedBy("Secret", "", byName), is: &metav1.ObjectMeta{Labels: map[string]string{"mark": "x"}}},
+		"owned by the kind":   {trigger: startedBy("Secret", "x"), is: owned("a.b/v2")},
+		"owned by another":    {trigger: startedBy("Secret", "x"), is: owned("c.d/v1"), want: &started{Namespace: "here"}},
+		"annotated as owned":  {trigger: startedBy("Secret", "x"), is: &metav1.ObjectMeta{Labels: labels, Annotations: map[string]string{"operator-sdk/primary-resource": "there/green", "operator-sdk/primary-resource-type": "Tea.a.b"}}},
+		"selected and named":  {trigger: startedBy("Secret", "x", func(t *watches.Trigger) { t.NameFromLabel = "tea" }), want: &started{Namespace: "here", Name: "green"}},
+		"named, but unmarked": {trigger: startedBy("Secret", "y", func(t *watches.Trigger) { t.NameFromLabel = "tea" })},
+	} {
+		kind := &referredKind{gvk: tt.trigger.GVK, namespaced: !tt.ofCluster}
+		id := types.NamespacedName{Namespace: "here", Name: "it"}
+		if tt.ofCluster {
+			id.Namespace = ""
+		}
+		if tt.is == nil {
+			tt.is = &metav1.ObjectMeta{Labels: labels}
+		}
+		got, ok := newTrigger(tt.trigger, kind, owners, !tt.cluster).startedBy(id, dependent.VersionOf(tt.is))
+		if ok != (tt.want != nil) || ok && got != *tt.want {
+			t.Errorf("%s: %v, %v; want %v", name, got, ok, tt.want)
+		}
+	}
+}
+
+func TestTriggers_AChangeRunsTheObjectsThatItStarts(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	c, gvk, ns, elsewhere := clientOf(t, cfg), testenv.CRD(t, cfg), testenv.Namespace(t, cfg), testenv.Namespace(t, cfg)
+	exec := &fakeExecutor{}
+	options := Options{Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) {
+		w.Triggers = []watches.Trigger{
+			startedBy("ConfigMap", ns), startedBy("Secret", ns, toAll),
+			startedBy("ConfigMap", ns+"-named", func(t *watches.Trigger) { t.NameFromLabel = "instance" }),
+		}
+	})}}
+	o := start(t, cfg, exec, options)
+	mark := map[string]string{"mark": ns}
+	shared := create(t, c, labelled(configMap(ns, "shared"), mark))
+	create(t, c, configMap(ns, "other"))
+	it, other, far := create(t, c, object(gvk, ns, "it", nil)), create(t, c, object(gvk, ns, "other", nil)), create(t, c, object(gvk, elsewhere, "far", nil))
+	for _, obj := range []*unstructured.Unstructured{it, other, far} {
+		awaitCondition(t, c, obj, "Ready", "True")
+	}
+	set := func(obj *unstructured.Unstructured, value string) {
+		update(t, c, obj, func(is map[string]any) { is["data"] = map[string]any{"key": value} })
+	}
+
+	set(shared, "YQ==")
+	awaitTrigger(t, c, it, causeTrigger, "configmaps "+ns+"/shared was changed")
+	awaitTrigger(t, c, other, causeTrigger, "configmaps "+ns+"/shared was changed")
+	ca := create(t, c, labelled(secret(elsewhere, "ca"), mark))
+	for _, obj := range []*unstructured.Unstructured{it, other, far} {
+		awaitTrigger(t, c, obj, causeTrigger, "secrets "+elsewhere+"/ca was changed")
+	}
+	create(t, c, labelled(configMap(ns, "named"), map[string]string{"mark": ns + "-named", "instance": "it"}))
+	awaitTrigger(t, c, it, causeTrigger, "configmaps "+ns+"/named was changed")
+	must.Do(t, c.Delete(t.Context(), shared))
+	awaitTrigger(t, c, it, causeTrigger, "configmaps "+ns+"/shared was deleted")
+	awaitTrigger(t, c, other, causeTrigger, "configmaps "+ns+"/shared was deleted")
+	quiet(t, exec, 11, "a run for each change, of each object that it starts")
+	must.Be(t, "runs elsewhere", 2, exec.ranFor("far"))
+
+	o.stop()
+	o = start(t, cfg, exec, options)
+	eventually(t, "the kind is served", func() bool { return o.set.Ready() == nil && strings.Contains(o.log(), "Serving kind") })
+	quiet(t, exec, 11, "a restart is no change")
+	o.stop()
+	set(ca, "Yg==")
+	start(t, cfg, exec, options)
+	for _, obj := range []*unstructured.Unstructured{it, other, far} {
+		awaitTrigger(t, c, obj, causeTrigger, "triggers: secrets with mark="+ns)
+	}
+	quiet(t, exec, 14, "what was changed meanwhile runs once")
+}
+
+// What a run writes itself starts no other one; what others write meanwhile starts one.
+func TestTriggers_OwnWritesDoNotCount(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	c, gvk, ns := clientOf(t, cfg), testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	mark := map[string]string{"mark": ns}
+	there, owned := create(t, c, labelled(secretWith(ns, "there", "a"), mark)), labelled(secret(ns, "made"), mark)
+	exec := writing(there, owned)
+	start(t, cfg, exec, Options{InjectOwnerRef: true, Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) {
+		w.WatchDependentResources, w.Triggers = true, []watches.Trigger{startedBy("Secret", ns)}
+	})}})
+	it := create(t, c, object(gvk, ns, "it", nil))
+	awaitCondition(t, c, it, "Ready", "True")
+	quiet(t, exec, 1, "its own writes start nothing")
+	setPassword(t, c, there, "b")
+	awaitTrigger(t, c, it, causeTrigger, "secrets "+ns+"/there was changed")
+	quiet(t, exec, 2, "a change starts one run")
+	do := exec.do
+	exec.do = func(ctx context.Context, req runner.Request) (runner.Result, error) {
+		if exec.count() == 3 {
+			setPassword(t, c, there, "d")
+		}
+		return do(ctx, req)
+	}
+	setPassword(t, c, there, "c")
+	quiet(t, exec, 4, "a change during a run starts one more")
+}
