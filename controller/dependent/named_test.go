@@ -1,0 +1,139 @@
+package dependent
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rolewright/rolewright/test/must"
+	"github.com/rolewright/rolewright/test/testenv"
+)
+
+// follower is what someone who follows a resource by name is told.
+type follower struct {
+	*Named
+	w *world
+
+	mu    sync.Mutex
+	known int
+	told  []string
+}
+
+// follow follows a resource until the test ends.
+func (w *world) follow(resource schema.GroupVersionResource) *follower {
+	fo := &follower{w: w}
+	named := w.registry.Named(resource, NamedOptions{
+		Changed: func(id types.NamespacedName, v Version, exists bool) { fo.tell(id.Name, v, exists) },
+		Known: func() {
+			fo.mu.Lock()
+			defer fo.mu.Unlock()
+			fo.known++
+		},
+	})
+	fo.Named = named
+	w.t.Cleanup(named.Close)
+	testenv.Eventually(w.t, "all objects known", func(context.Context) error {
+		fo.mu.Lock()
+		defer fo.mu.Unlock()
+		if fo.known != 1 {
+			return fmt.Errorf("told so %d times", fo.known)
+		}
+		return nil
+	})
+	return fo
+}
+
+func (fo *follower) tell(name string, v Version, exists bool) {
+	if name == "kube-root-ca.crt" {
+		return // the cluster makes it in each namespace
+	}
+	fo.mu.Lock()
+	defer fo.mu.Unlock()
+	what := name + " gone"
+	if exists {
+		what = name + " " + v.Labels["a"]
+	}
+	fo.told = append(fo.told, what)
+}
+
+// await returns when as many changes were told, and fails if they are others. They are
+// sorted: a list has no order.
+func (fo *follower) await(want ...string) {
+	fo.w.t.Helper()
+	var told []string
+	testenv.Eventually(fo.w.t, "changes told", func(context.Context) error {
+		fo.mu.Lock()
+		defer fo.mu.Unlock()
+		if told = slices.Sorted(slices.Values(fo.told)); len(told) < len(want) {
+			return fmt.Errorf("told of %v", told)
+		}
+		return nil
+	})
+	must.Be(fo.w.t, "changes", want, told)
+}
+
+// label changes the label a of a ConfigMap.
+func (w *world) label(name, value string) {
+	w.t.Helper()
+	if _, err := w.client.CoreV1().ConfigMaps(w.namespace).Patch(w.t.Context(), name, types.MergePatchType,
+		fmt.Appendf(nil, `{"metadata":{"labels":{"a":%q}}}`, value), metav1.PatchOptions{}); err != nil {
+		w.t.Fatalf("label ConfigMap %s: %v", name, err)
+	}
+}
+
+func TestNamed_TellsOfChangesAfterTheFirstListOnly(t *testing.T) {
+	t.Parallel()
+	cfg, wire := wired(testenv.Config(t))
+	w := newWorld(t, testenv.CRD(t, cfg), as(cfg))
+	for _, name := range []string{"there", "removed"} {
+		w.configMap(metav1.ObjectMeta{Name: name})
+	}
+	all := w.follow(configMaps)
+	if _, exists, known := all.Version(w.name("there")); !exists || !known {
+		t.Errorf("what was there: exists %v, known %v", exists, known)
+	}
+	w.await(configMaps)
+	w.configMap(metav1.ObjectMeta{Name: "new", Labels: map[string]string{"a": "1"}})
+	w.label("new", "2")
+	w.deleteConfigMap("new")
+	all.await("new 1", "new 2", "new gone")
+
+	second := w.follow(configMaps) // of the same watch
+	wire.cut(http.StatusGone)
+	w.label("there", "3")
+	w.deleteConfigMap("removed")
+	wire.awaitRefusal(t)
+	wire.restore()
+	second.await("removed gone", "there 3")
+	second.Close()
+	w.label("there", "4")
+	all.await("new 1", "new 2", "new gone", "removed gone", "there 3", "there 4")
+	second.await("removed gone", "there 3")
+}
+
+// A kind that is not installed has no objects; those after its installation are told.
+func TestNamed_FollowsAKindThatIsInstalledLater(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	w := newWorld(t, testenv.CRD(t, cfg))
+	group := testenv.Random("later-") + ".example.com"
+	widgets := schema.GroupVersionResource{Group: group, Version: "v1alpha1", Resource: "widgets"}
+	all := w.follow(widgets)
+	gvk := testenv.CRD(t, cfg, testenv.WithGroup(group))
+	o := &unstructured.Unstructured{}
+	o.SetGroupVersionKind(gvk)
+	o.SetName("object")
+	o.SetLabels(map[string]string{"a": "1"})
+	if _, err := w.dynamic.Resource(gvk.GroupVersion().WithResource("widgets")).Namespace(w.namespace).Create(t.Context(), o, metav1.CreateOptions{}); err != nil {
+		t.Fatalf("create the object: %v", err)
+	}
+	all.await("object 1")
+}
