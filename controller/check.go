@@ -47,7 +47,7 @@ func (s situation) checks(c cause) bool {
 	case s.mode != watches.ModeCheckThenApply:
 		return false
 	}
-	return c == causePeriod ||
+	return c == causePeriod || c == causeSchedule ||
 		c == causeInterrupted && s.last.Mode == status.ModeCheck && s.last.Fingerprint == s.fingerprint
 }
 

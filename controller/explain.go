@@ -21,6 +21,11 @@ type Explanation struct {
 	// starts one.
 	Cause string     `json:"nextCause,omitempty"`
 	At    *time.Time `json:"nextRun,omitempty"`
+	// Firing is when the schedule of the watch fires next, and Window when runs may start
+	// that wait for a maintenance window: not after now if one is open. They are nil where
+	// the watch has none.
+	Firing *time.Time `json:"nextFiring,omitempty"`
+	Window *time.Time `json:"windowOpens,omitempty"`
 	// Held are the reasons why no run starts though there is a cause, or may soon be one.
 	Held []string `json:"held,omitempty"`
 	// Warnings are annotations that are not followed, and parts of the status that are not
@@ -53,6 +58,13 @@ func Explain(obj *unstructured.Unstructured, w watches.Watch, opts Options, now 
 	s := situation{
 		last: record.Last, deleting: obj.GetDeletionTimestamp() != nil, generation: obj.GetGeneration(), period: set.period,
 		retry: retryOf(w.Retry, opts.RetryMin, opts.RetryMax), paused: set.paused, requested: set.requested,
+		times: timetableOf(w.Schedule, obj.GetUID()),
+	}
+	if firing := s.times.firing(now); !firing.IsZero() {
+		e.Firing = &firing
+	}
+	if opens := s.times.opens(now); len(s.times.windows) > 0 {
+		e.Window = &opens
 	}
 	if last := record.Last; last != nil {
 		e.Last = &ExplainedRun{
@@ -87,6 +99,9 @@ func (e *Explanation) plan(s situation, waits bool, now time.Time) {
 			until = "until " + s.paused.UTC().Format(time.RFC3339)
 		}
 		e.Held = append(e.Held, "it is paused, "+until)
+	case p.held != "":
+		e.Cause, e.At = string(p.held), &p.until
+		e.Held = append(e.Held, "it is due, and waits for the maintenance window until "+p.until.UTC().Format(time.RFC3339))
 	case p.cause != "":
 		e.Cause, e.At = string(p.cause), &now
 	case s.last != nil && s.last.Wait != nil:
@@ -96,7 +111,11 @@ func (e *Explanation) plan(s situation, waits bool, now time.Time) {
 		e.Held = append(e.Held, fmt.Sprintf("it is stalled after a failure (%s): change the object or the role, or ask for a run", s.last.Reason))
 	case p.wait > 0:
 		at := now.Add(p.wait)
-		_, why := s.next()
+		_, why := s.next(now)
+		if opens := s.times.opens(at); s.waitsForWindow(why) && opens.After(at) {
+			e.Held = append(e.Held, "it is due at "+at.UTC().Format(time.RFC3339)+", and waits for the maintenance window then")
+			at = opens
+		}
 		e.Cause, e.At = string(why), &at
 	}
 }

@@ -11,13 +11,11 @@ import (
 
 	"github.com/go-logr/logr"
 	authorizationv1 "k8s.io/api/authorization/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -114,7 +112,7 @@ func (k *kind) NeedLeaderElection() bool { return true }
 
 // look asks the API server for the kind, and whether it may be listed.
 func (k *kind) look(ctx context.Context) (resource, error) {
-	res, err := k.discover(ctx)
+	res, err := k.installed(ctx)
 	if err != nil {
 		return resource{}, err
 	}
@@ -182,40 +180,6 @@ func (k *kind) mayServe(ctx context.Context, c client.Client, res resource, name
 			"missing", other, "resource", res.plural, "group", k.watch.GVK.Group, "namespace", namespace)
 	}
 	return nil
-}
-
-// discoveryTimeout bounds one look at the API server; the next one follows soon.
-const discoveryTimeout = 10 * time.Second
-
-// discover looks the kind up in the discovery of its own group and version
-// only: other groups, broken or not, do not matter.
-func (k *kind) discover(ctx context.Context) (resource, error) {
-	d, err := discovery.NewDiscoveryClientForConfigAndClient(k.cfg, k.http)
-	if err != nil {
-		return resource{}, fmt.Errorf("discovery client: %w", err)
-	}
-	ctx, cancel := context.WithTimeout(ctx, discoveryTimeout)
-	defer cancel()
-	list, err := d.ServerResourcesForGroupVersionWithContext(ctx, k.watch.GVK.GroupVersion().String())
-	if apierrors.IsNotFound(err) {
-		return resource{}, errNotInstalled
-	}
-	if err != nil {
-		return resource{}, fmt.Errorf("discover %s: %w", k.watch.GVK.GroupVersion(), err)
-	}
-	var res resource
-	for _, r := range list.APIResources {
-		if r.Kind == k.watch.GVK.Kind && !strings.Contains(r.Name, "/") {
-			res.plural, res.namespaced = r.Name, r.Namespaced
-		}
-	}
-	if res.plural == "" {
-		return resource{}, errNotInstalled
-	}
-	for _, r := range list.APIResources {
-		res.hasStatus = res.hasStatus || r.Name == res.plural+"/status"
-	}
-	return res, ctx.Err()
 }
 
 // mapper knows the one kind as discovered: nothing is asked for twice, and a
@@ -305,7 +269,9 @@ func (k *kind) poll(ctx context.Context, was resource) error {
 			return nil
 		case <-tick.C:
 		}
-		switch is, err := k.discover(ctx); {
+		switch is, err := k.installed(ctx); {
+		case errors.Is(err, ErrKindGone):
+			return err
 		case errors.Is(err, errNotInstalled):
 			return ErrKindGone
 		case err == nil && is != was:
@@ -385,9 +351,12 @@ func (k *kind) report(state error) {
 	if was != nil && state != nil && was.Error() == state.Error() {
 		return
 	}
+	var disabled notEnabledError
 	switch {
 	case state == nil:
 		k.log.Info("Serving kind", "gvk", k.watch.GVK.String())
+	case errors.As(state, &disabled):
+		k.log.Info("Waiting for an API to be installed that enabledIf of the watch names", "gvk", k.watch.GVK.String(), "api", disabled.api.String())
 	case errors.Is(state, errNotInstalled), errors.Is(state, ErrKindGone):
 		k.log.Info("Waiting for kind to be installed; install its CustomResourceDefinition", "gvk", k.watch.GVK.String())
 	default:

@@ -48,7 +48,7 @@ func (r *reconciler) lifetime(ctx context.Context, s settings) (context.Context,
 			stop := func() { l.stopWithin(r.opts.GracefulShutdown - ending) }
 			switch cause := context.Cause(ctx); {
 			case errors.Is(cause, ErrKindGone):
-				cancel(ErrKindGone)
+				cancel(cause)
 			case errors.Is(cause, errReplaced):
 				unhook := r.atEnd(stop)
 				context.AfterFunc(long, func() { unhook() })

@@ -215,22 +215,32 @@ func (r *reconciler) observe(ctx context.Context, s *scope, now time.Time) error
 	return nil
 }
 
-// hold says in the status that a pause holds a run back. It writes once per
-// generation and cause, and not for a run that would only repeat a success.
+// hold says in the status what holds a run back. It writes once per generation, cause
+// and opening of a window, and not for a run that would only repeat a success.
 func (r *reconciler) hold(ctx context.Context, s *scope, now time.Time) error {
-	held, last := heldRun{s.plan.held, s.object.GetGeneration()}, s.memory.last
-	if s.memory.held == held || last != nil && last.Result == status.Succeeded && last.Fingerprint == s.fingerprint {
+	held, last := heldRun{cause: s.plan.held, generation: s.object.GetGeneration()}, s.memory.last
+	if !s.plan.until.IsZero() {
+		held.until = s.plan.until.Unix()
+	}
+	if last != nil && last.Result == status.Succeeded && last.Fingerprint == s.fingerprint {
+		return r.observe(ctx, s, now)
+	}
+	if s.memory.held == held {
 		return nil
 	}
-	s.log.Info("A run is held back: the object is paused", "cause", held.cause)
+	if s.plan.until.IsZero() {
+		s.log.Info("A run is held back: the object is paused", "cause", held.cause)
+	} else {
+		s.log.Info("A run is held back until a maintenance window opens", "cause", held.cause, "opens", s.plan.until.UTC())
+	}
 	err := r.readLive(ctx, s)
 	if err == nil {
 		err = r.writeStatus(ctx, s.object, metrics.MomentEnd, func(st map[string]any) map[string]any {
-			return status.Hold(st, s.object.GetGeneration(), string(held.cause), s.warnings, now)
+			return status.Hold(st, s.object.GetGeneration(), string(held.cause), s.plan.until, s.warnings, now)
 		})
 	}
 	if client.IgnoreNotFound(err) != nil && !final(err) {
-		return fmt.Errorf("record the pause: %w", err)
+		return fmt.Errorf("record what holds the run back: %w", err)
 	}
 	s.memory.held = held
 	return nil

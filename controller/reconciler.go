@@ -100,15 +100,20 @@ type memory struct {
 	blocked int64
 	// observed is the last generation that the status was brought to without a run.
 	observed int64
-	// held is the run that the status says a pause holds back; zero for none.
+	// held is the run that the status says is held back; zero for none.
 	held heldRun
 }
 
-// heldRun is a run that a pause holds back.
+// heldRun is a run that a pause holds back, or, with until, that waits for a maintenance
+// window.
 type heldRun struct {
 	cause      cause
 	generation int64
+	until      int64 // in Unix time
 }
+
+// heldBefore stands for a run that an earlier process held back.
+func heldBefore() heldRun { return heldRun{generation: -1} }
 
 func newReconciler(k *kind, res resource, cached client.Reader, c client.Client) *reconciler {
 	r := &reconciler{
@@ -270,6 +275,9 @@ func (m *memory) recall(record status.Record) {
 		}
 	}
 	m.lost = record.Active
+	if record.Held {
+		m.held = heldBefore()
+	}
 }
 
 // judge takes over a run as the last one that was applied and not interrupted, if it was.

@@ -24,6 +24,7 @@ const (
 	causeReference    cause = "reference"
 	causeTrigger      cause = "trigger"
 	causePeriod       cause = "period"
+	causeSchedule     cause = "schedule"
 	causeRequeueAfter cause = "requeue_after"
 	causeRetry        cause = "retry"
 	causeInterrupted  cause = "interrupted"
@@ -125,6 +126,10 @@ type situation struct {
 	environment bool
 	// others is the cause if nothing but other objects does; else empty.
 	others cause
+	// ofObject is true if the object, or another one that starts its runs, is known to differ too.
+	ofObject bool
+	// times are those of the watch's schedule, for the object.
+	times timetable
 	// period is the time between runs that nothing asks for; 0 disables.
 	period time.Duration
 	retry  retry
@@ -142,10 +147,11 @@ type situation struct {
 
 // plan is the decision: run now for a cause, or wait. A wait of 0 without a
 // cause means that only an event starts the next run. held is the cause of a run
-// that would start now if the object were not paused. check is true for a run that
-// changes nothing.
+// that would start now if the object were not paused, or, with until, if the maintenance
+// window were open that opens then. check is true for a run that changes nothing.
 type plan struct {
 	cause, held cause
+	until       time.Time
 	check       bool
 	wait        time.Duration
 }
@@ -153,18 +159,21 @@ type plan struct {
 // decide is a pure function of its arguments.
 func decide(now time.Time, s situation) plan {
 	p := s.due(now)
+	switch {
+	case p.cause == "" || s.deleting:
+	case s.paused.After(now):
+		p.held, p.cause = p.cause, ""
+		if s.paused.Before(forEver()) {
+			p.wait = min(s.paused.Sub(now), maxPeriod)
+		}
+	default:
+		p = s.inWindow(now, p)
+	}
 	p.check = s.checks(p.cause)
-	if p.cause == "" || s.deleting || !s.paused.After(now) {
-		return p
-	}
-	p.held, p.cause, p.check = p.cause, "", false
-	if s.paused.Before(forEver()) {
-		p.wait = min(s.paused.Sub(now), maxPeriod)
-	}
 	return p
 }
 
-// due is the plan for an object that is not paused.
+// due is the plan for an object that is not paused, at any time.
 func (s situation) due(now time.Time) plan {
 	switch last := s.last; {
 	case s.deleting && (last == nil || last.Cause != string(causeDeleted)):
@@ -209,11 +218,14 @@ func (s situation) timed(now time.Time) plan {
 	if s.last.Wait != nil && (!s.dependent || s.deleting) {
 		return s.waiting(now)
 	}
-	due, why := s.next()
+	due, why := s.next(now)
 	if why == "" {
 		return plan{wait: s.look()}
 	}
 	if wait := due.Sub(now); wait > 0 {
+		if why == causeSchedule {
+			return plan{wait: min(wait, maxPeriod)}
+		}
 		// A recorded end in the future is a clock that went back: never wait
 		// longer than the whole delay for it.
 		return plan{wait: min(wait, due.Sub(s.last.Finished))}
@@ -240,9 +252,26 @@ func (s situation) ifDeleting(c cause) cause {
 	return c
 }
 
-// next is when the run after s.last is due if nothing changes, and why; no
-// cause means never.
-func (s situation) next() (time.Time, cause) {
+// next is when the run after s.last is due if nothing changes, and why; no cause means
+// never. A firing of the schedule counts as long as no run has started since, so that one
+// that was missed is made good once.
+func (s situation) next(now time.Time) (time.Time, cause) {
+	due, why := s.unscheduled()
+	if s.deleting || why == "" && s.stalled() || why != "" && why != causePeriod && why != causeRequeueAfter {
+		return due, why
+	}
+	since := s.last.Started
+	if since.After(now) {
+		since = now // the clock went back
+	}
+	if firing := s.times.firing(since); !firing.IsZero() && (why == "" || firing.Before(due)) {
+		return firing, causeSchedule
+	}
+	return due, why
+}
+
+// unscheduled is next without a schedule.
+func (s situation) unscheduled() (time.Time, cause) {
 	last := s.last
 	delay, why := s.period, causePeriod
 	switch {
@@ -313,9 +342,12 @@ func (s situation) look() time.Duration {
 
 // delay is the time from the end of the last run to the next one; 0 if none is planned.
 func (s situation) delay() time.Duration {
-	due, why := s.next()
-	if why == "" {
+	due, why := s.next(s.last.Finished)
+	switch why {
+	case "":
 		return 0
+	case causeSchedule:
+		return max(due.Sub(s.last.Finished), time.Millisecond) // it may have fired during the run
 	}
 	return due.Sub(s.last.Finished)
 }

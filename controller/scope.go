@@ -121,8 +121,11 @@ func (r *reconciler) open(ctx context.Context, obj *unstructured.Unstructured) (
 // what is wrong with the annotations.
 func (r *reconciler) settingsOf(obj *unstructured.Unstructured) (settings, []string) {
 	period := r.opts.ReconcilePeriod
-	if r.watch.ReconcilePeriod != nil {
+	switch {
+	case r.watch.ReconcilePeriod != nil:
 		period = *r.watch.ReconcilePeriod
+	case r.watch.Schedule.Cron != nil:
+		period = 0 // the schedule says when
 	}
 	age := r.opts.ArtifactsMaxAge
 	if r.watch.ArtifactsMaxAge != nil {
@@ -170,6 +173,7 @@ func (r *reconciler) situation(s *scope) situation {
 		last: s.memory.last, deleting: s.deleting, dependent: r.objects.get(s.key).touched != "",
 		loops: s.memory.loops, blocked: s.memory.blocked,
 		fingerprint: s.fingerprint, environment: only(changes, fingerprint.OfEnvironment), others: others(changes), generation: s.object.GetGeneration(),
+		ofObject: among(changes, fingerprint.OfObject, fingerprint.OfReferences, fingerprint.OfTriggers), times: timetableOf(r.watch.Schedule, s.object.GetUID()),
 		period: s.settings.period, mode: s.settings.mode, retry: retryOf(r.watch.Retry, r.opts.RetryMin, r.opts.RetryMax),
 		paused: s.settings.paused, requested: s.settings.requested, arrived: s.arrived, nextLook: s.memory.nextLook,
 	}

@@ -65,7 +65,7 @@ func (k *simulatedKind) add(name string, period, since time.Duration) types.Name
 	}, since: time.Now()}
 	if since > 0 {
 		o.last = &status.Run{ID: name, Result: status.Succeeded, Fingerprint: k.content, Generation: 1, Finished: time.Now().Add(-since)}
-		if due, why := o.next(); why != "" && due.Before(o.since) {
+		if due, why := o.next(time.Now()); why != "" && due.Before(o.since) {
 			o.since = due
 		}
 	}

@@ -42,6 +42,11 @@ func others(changes []fingerprint.Change) cause {
 	return found
 }
 
+// among is true if one of these groups of inputs has changed, as others may have.
+func among(changes []fingerprint.Change, groups ...fingerprint.Group) bool {
+	return slices.ContainsFunc(changes, func(c fingerprint.Change) bool { return slices.Contains(groups, c.Group) })
+}
+
 // trigger says what has started the run of s, where its cause has an object or inputs
 // that can be named. It is the text in the status, in the log and for the role.
 func (r *reconciler) trigger(s *scope) string {

@@ -199,6 +199,14 @@ func printExplanation(out io.Writer, obj *unstructured.Unstructured, e controlle
 	case len(e.Held) == 0:
 		line("next run", "by a change only")
 	}
+	if e.Firing != nil {
+		line("schedule", "fires in %s (%s)", age(*e.Firing, now), e.Firing.UTC().Format(time.RFC3339))
+	}
+	if e.Window != nil && e.Window.After(now) {
+		line("window", "is closed, and opens in %s (%s)", age(*e.Window, now), e.Window.UTC().Format(time.RFC3339))
+	} else if e.Window != nil {
+		line("window", "is open")
+	}
 	for _, held := range e.Held {
 		line("held", "%s", held)
 	}

@@ -40,6 +40,7 @@ const (
 	reasonSettled     = "RunSucceeded"
 	reasonRunFailed   = "RunFailed"
 	reasonPaused      = "Paused"
+	reasonWindow      = "MaintenanceWindow"
 	reasonWaiting     = "Waiting"
 )
 
@@ -117,7 +118,7 @@ func (c *conditions) add(kind, value, reason, message string) {
 func ours(cond map[string]any) bool {
 	reason, _ := cond["reason"].(string)
 	switch reason {
-	case reasonInProgress, reasonRetrying, reasonDeleting, reasonInterrupted, reasonSettled, reasonRunFailed, reasonPaused, reasonWaiting,
+	case reasonInProgress, reasonRetrying, reasonDeleting, reasonInterrupted, reasonSettled, reasonRunFailed, reasonPaused, reasonWindow, reasonWaiting,
 		ReasonExhausted, ReasonLoop, reasonDrift, reasonNoDrift, reasonChecked:
 		return true
 	}
@@ -142,6 +143,17 @@ func (c *conditions) write(st map[string]any) {
 	if len(c.list) > 0 {
 		st["conditions"] = c.list
 	}
+}
+
+// isHeld tells whether a status says that a run is held back.
+func isHeld(st map[string]any) bool {
+	list, _ := st["conditions"].([]any)
+	for _, item := range list {
+		if c, ok := item.(map[string]any); ok && c["type"] == Reconciling {
+			return c["status"] == "True" && (c["reason"] == reasonPaused || c["reason"] == reasonWindow)
+		}
+	}
+	return false
 }
 
 // IsStalled tells whether the status of an object says that a failed run is not repeated.

@@ -24,6 +24,9 @@ const (
 	partHandled    = "lastHandledReconcileAt"
 )
 
+// keptHeld is where [Recorded] keeps that a run is held back.
+const keptHeld = "held"
+
 // Record is what a status says of the runs of its object. Everybody who may
 // write the status may have written it: every field has one of the forms that
 // this package writes, and a bounded size, and is true only as far as other
@@ -38,6 +41,8 @@ type Record struct {
 	// Dependents are the resources of which the object owned objects after its
 	// last run, at most [MaxDependents].
 	Dependents []schema.GroupVersionResource
+	// Held is true if the conditions say that a run is held back.
+	Held bool
 	// Rejected names the parts of status.ansible that are there, and are not as
 	// this package writes them. They are taken for absent.
 	Rejected []string
@@ -48,6 +53,7 @@ type Record struct {
 func Read(st map[string]any) Record {
 	var r Record
 	ansible := mapAt(st, "ansible")
+	r.Held = isHeld(st) || ansible[keptHeld] == true
 	if v, there := ansible[partLast]; there {
 		if last, ok := readRun(v); ok {
 			r.Last = &last
@@ -86,11 +92,18 @@ func Recorded(st map[string]any) map[string]any {
 	maps.DeleteFunc(ansible, func(part string, _ any) bool {
 		return part != partLast && part != partActive && part != partDependents && part != partHandled
 	})
-	if len(ansible) == 0 {
+	record := Read(st)
+	if len(ansible) == 0 && !record.Held {
 		return map[string]any{}
 	}
-	for _, part := range Read(st).Rejected {
+	if ansible == nil {
+		ansible = map[string]any{}
+	}
+	for _, part := range record.Rejected {
 		ansible[part] = false
+	}
+	if record.Held {
+		ansible[keptHeld] = true
 	}
 	for _, part := range []string{partLast, partActive} {
 		if run := maps.Clone(mapAt(ansible, part)); run != nil {

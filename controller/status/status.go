@@ -182,13 +182,18 @@ func Observe(st map[string]any, generation int64, now time.Time) map[string]any 
 	return out
 }
 
-// Hold is the status of an object whose next run, for a cause, a pause holds
-// back. warnings are what its author should know meanwhile.
-func Hold(st map[string]any, generation int64, cause string, warnings []string, now time.Time) map[string]any {
+// Hold is the status of an object whose next run, for a cause, waits until a maintenance
+// window opens, or, where that is zero, is held back by a pause. warnings are what its
+// author should know meanwhile.
+func Hold(st map[string]any, generation int64, cause string, opens time.Time, warnings []string, now time.Time) map[string]any {
 	out := clone(st)
 	discardRejected(out)
 	c := readConditions(out, generation, now)
-	c.add(Reconciling, "True", reasonPaused, cause+": no run starts while the object is paused")
+	if opens.IsZero() {
+		c.add(Reconciling, "True", reasonPaused, cause+": no run starts while the object is paused")
+	} else {
+		c.add(Reconciling, "True", reasonWindow, cause+": no run starts before the maintenance window opens at "+opens.UTC().Format(time.RFC3339))
+	}
 	c.write(out)
 	if ansible := owned(out); len(warnings) > 0 {
 		ansible["warnings"] = stringList(warnings)

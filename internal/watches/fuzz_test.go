@@ -17,8 +17,10 @@ func FuzzLoad(f *testing.F) {
 	}
 	for _, s := range scalars() {
 		f.Add(watch("  reconcilePeriod: "+s, "  maxRunnerArtifacts: "+s, "  vars: {"+s+": "+s+"}"))
+		f.Add(watch("  schedule: {cron: "+s+", timeZone: "+s+", windows: [{start: "+s+"}]}", "  enabledIf: {apis: ["+s+"]}"))
 		f.Add(watch("  adopt: "+s, "  pruneOnDelete: "+s, "  secretVars: ["+s+"]"))
 	}
+	f.Add(watch("  schedule: {cron: 0-5/2 3,4 1 JAN MON, timeZone: Europe/Berlin}"))
 	f.Add("- &a {<<: *a, x: [*a]}\n---\n}")
 	f.Add("- $A: ${LINES}\r\n  b: $$ ${\n")
 	env := lookup(expandEnv())

@@ -47,6 +47,9 @@ func Fields() []Field {
 	list := describe("", watchFields())
 	list = append(list, describe("finalizer.", finalizerFields())...)
 	list = append(list, describe("retry.", retryFields())...)
+	list = append(list, describe("schedule.", scheduleFields())...)
+	list = append(list, describe("schedule.windows[].", windowFields())...)
+	list = append(list, describe("enabledIf.", enabledIfFields())...)
 	list = append(list, describe("inputs.", inputsFields())...)
 	list = append(list, describe("rollout.", rolloutFields())...)
 	list = append(list, describe("references[].", referenceFields())...)
@@ -109,6 +112,8 @@ func contentFields() []field[entry] {
 			textField(func(e *entry) *string { return &e.role })},
 		{Field{"vars", typeMap, "", false, "Extra vars for every run, of any YAML type."},
 			variables(func(e *entry) *map[string]any { return &e.watch.Vars })},
+		{Field{"enabledIf", typeMap, "", false, "What has to be installed for the kind to be served; nothing else if it is missing."},
+			func(c *decoding, e *entry, a at) { object(c, a, enabledIfFields(), &e.watch.EnabledIf) }},
 	}
 }
 
@@ -128,6 +133,8 @@ func runFields() []field[entry] {
 		{Field{"reconcilePeriod", typeDuration, "--reconcile-period", false,
 			`How long after a run the next one starts although nothing changed, such as "30m"; 0 for never.`},
 			setReconcilePeriod},
+		{Field{"schedule", typeMap, "", false, "When each object is run, as cron, and maintenance windows."},
+			func(c *decoding, e *entry, a at) { e.watch.Schedule = c.schedule(a) }},
 		{Field{"timeout", typeDuration, "2h", false, "How long a run may take before it is stopped, and counts as failed; 0 for no limit."},
 			limit(func(e *entry) *time.Duration { return &e.watch.Timeout })},
 		{Field{"idleTimeout", typeDuration, "30m", false,
@@ -135,7 +142,7 @@ func runFields() []field[entry] {
 			limit(func(e *entry) *time.Duration { return &e.watch.IdleTimeout })},
 		{Field{"mode", typeString, "apply", false,
 			"Which runs change something: with apply all; with check none but finalizer runs, the others say what they would change; " +
-				"with checkThenApply those after reconcilePeriod are checks, and one that finds changes is followed by a run that makes them."},
+				"with checkThenApply those after reconcilePeriod and by schedule are checks, and one that finds changes is followed by a run that makes them."},
 			word("mode", func(e *entry) *Mode { return &e.watch.Mode }, ModeApply, ModeCheck, ModeCheckThenApply)},
 		{Field{"onChange", typeString, "wait", false,
 			"What becomes of a run whose object is changed meanwhile: with wait it goes on and another one follows, with restart " +

@@ -26,6 +26,10 @@ type Watch struct {
 	ArtifactsMaxAge *time.Duration
 	// ReconcilePeriod is nil when unset (the flag decides); 0 disables.
 	ReconcilePeriod *time.Duration
+	// Schedule says when runs start that no object asks for.
+	Schedule Schedule
+	// EnabledIf says what has to be installed for the kind to be served.
+	EnabledIf EnabledIf
 	// Timeout bounds the time of a run, IdleTimeout the time without a sign of
 	// life; 0 is no limit.
 	Timeout, IdleTimeout time.Duration
