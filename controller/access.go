@@ -61,6 +61,10 @@ func (r *reconciler) admit(s *scope, life *lifetime) {
 		s.referring = r.referring.begin(s.key, s.referred)
 		s.witness.referring, grant.Writes = s.referring, s.referring
 	}
+	if r.pruning() && !s.plan.check && !s.deleting {
+		s.touched = &touches{named: map[touch]struct{}{}}
+		grant.Touched = s.touched
+	}
 	s.access = r.opts.Gateway.Admit(grant)
 	run := &admitted{
 		id: s.runID, uid: s.object.GetUID(), access: s.access, life: life, log: s.log,

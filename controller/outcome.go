@@ -43,7 +43,7 @@ func (r *reconciler) endedRun(s *scope) status.Run {
 	default:
 		run.Attempts = s.attempts() + 1
 	}
-	run.Warnings, run.Dependents = bounded(s.warnings), s.dependents
+	run.Warnings, run.Dependents, run.Pruned = bounded(s.warnings), s.dependents, s.pruned
 	r.noteLoop(s, &run)
 	if why := s.mask.Withheld(); why != "" {
 		run.Warnings = append(run.Warnings, withheldBecause+why)

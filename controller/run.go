@@ -96,6 +96,8 @@ func (r *reconciler) run(ctx context.Context, s *scope) (outcome, error) {
 		s.log.V(1).Info("Run could not be forked", "reason", why)
 	}
 	s.object = stop()
+	s.access.Revoke() // no request of the run is in progress any more
+	r.pruneUntouched(ctx, s)
 	r.dismiss(s) // before the end is recorded, which says what the object owns now
 	r.settleReferences(ctx, s)
 	failpoint.Hit("run.dismissed")

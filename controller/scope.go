@@ -76,6 +76,10 @@ type scope struct {
 	witness    *witness
 	calls      *calls
 	dependents []string
+	// touched is set by run where what it does not touch is pruned; nil elsewhere. pruned is
+	// how many objects were.
+	touched *touches
+	pruned  int64
 	// started, ran, result and err are set by run: the run was tried, it took
 	// place, and how it ended.
 	started bool

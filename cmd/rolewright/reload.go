@@ -157,6 +157,9 @@ func (r *reload) look(ctx context.Context) error {
 // load loads the watches file; what is odd in it is logged once.
 func (r *reload) load() ([]watches.Watch, error) {
 	watched, problems, err := r.op.readWatches()
+	if err == nil {
+		err = r.op.checkPrune(watched)
+	}
 	if err != nil {
 		return nil, err
 	}

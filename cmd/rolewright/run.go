@@ -89,6 +89,9 @@ func (o *runOptions) operate(ctx context.Context, stdout io.Writer) error {
 	if op.watched, err = o.loadWatches(log.WithName("watches")); err != nil {
 		return err
 	}
+	if err = o.checkPrune(op.watched); err != nil {
+		return err
+	}
 	if op.cluster, err = findCluster(os.LookupEnv); err != nil {
 		return err
 	}

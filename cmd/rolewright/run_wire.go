@@ -47,6 +47,26 @@ func (o *runOptions) readWatches() ([]watches.Watch, []watches.Problem, error) {
 	return watched, problems, nil
 }
 
+// checkPrune reports watches with prune where the operator does not know what their objects
+// own, or what their runs touch.
+func (o *runOptions) checkPrune(watched []watches.Watch) error {
+	for _, w := range watched {
+		p := watches.Problem{File: o.watchesFile, Pos: w.Pos, Severity: watches.Error}
+		switch {
+		case !w.Prune:
+			continue
+		case !o.injectOwnerRef:
+			p.Message, p.Hint = "prune needs the owner marks that --inject-owner-ref=false turns off", "remove the flag, or prune"
+		case o.proxyAnonymous:
+			p.Message, p.Hint = "prune does not see what a run touches through --proxy-anonymous", "remove the flag, or prune"
+		default:
+			continue
+		}
+		return problemsError(watches.ErrInvalid, []watches.Problem{p})
+	}
+	return nil
+}
+
 // problemsError adds to err what only the problems know: each of them with its
 // place, or what to do about a file that cannot be read.
 func problemsError(err error, problems []watches.Problem) error {

@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"github.com/rolewright/rolewright/internal/proxy"
 )
 
 // feed has what is known of the owned objects of one resource. The registry's
@@ -55,7 +57,9 @@ type record struct {
 	// were seen one by one or judged at a list.
 	first  string
 	owners []ownership
-	facts  facts
+	// creator is the UID of the owner whose run has created it, by its note; empty for none.
+	creator types.UID
+	facts   facts
 }
 
 func newFeed(r *Registry, resource schema.GroupVersionResource) *feed {
@@ -171,7 +175,7 @@ func (f *feed) put(id types.NamespacedName, next *record) {
 func newRecord(o metav1.Object, owners []ownership) *record {
 	return &record{
 		uid: o.GetUID(), version: o.GetResourceVersion(), first: o.GetResourceVersion(),
-		owners: owners, facts: factsOf(o),
+		owners: owners, creator: proxy.Creator(o), facts: factsOf(o),
 	}
 }
 

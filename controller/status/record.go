@@ -89,6 +89,9 @@ type Run struct {
 	// Wait is what the object waits for, where the run has parked it; nil where it has
 	// not. Only a run that succeeded has one.
 	Wait *Wait
+	// Pruned counts the objects that were removed because the run has not touched them; it
+	// is not read back.
+	Pruned int64
 	// Attempts counts the consecutive runs that failed, this one included.
 	Attempts int64
 	// Dependents are the resources of the objects that this object owns
@@ -198,6 +201,9 @@ func (r Run) encode() map[string]any {
 	}
 	if r.Wait != nil {
 		m["wait"] = r.Wait.encode()
+	}
+	if r.Pruned > 0 {
+		m["pruned"] = r.Pruned
 	}
 	if r.Attempts > 0 {
 		m["attempts"] = r.Attempts

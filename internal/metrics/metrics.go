@@ -63,6 +63,7 @@ type Recorder struct {
 	waits        *prometheus.HistogramVec
 	memory       *prometheus.HistogramVec
 	lost         *prometheus.CounterVec
+	pruned       *prometheus.CounterVec
 	loops        *prometheus.CounterVec
 	rejected     *prometheus.CounterVec
 	failures     *prometheus.CounterVec
@@ -127,6 +128,8 @@ func New(reg prometheus.Registerer) (*Recorder, error) {
 			memoryBuckets(), "group", "version", "kind", "executor"),
 		lost: counter("rolewright_runs_lost_total",
 			"Runs of an earlier process whose end was not seen. They are retried.", "group", "version", "kind"),
+		pruned: counter("rolewright_pruned_total",
+			"Objects that were removed because the last run of their owner has not touched them.", "group", "version", "kind"),
 		loops: counter("rolewright_loops_total",
 			"Runs of a loop: that changes by others have started, after ten such runs of the object in a row.", "group", "version", "kind"),
 		rejected: counter("rolewright_status_rejected_total",
@@ -204,7 +207,7 @@ func (r *Recorder) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		r.buildInfo, r.reconcileResult, r.reconciles, r.createdAt,
 		r.phases, r.runs, r.executors, r.modules, r.warmReady, r.runLimit, r.shortMemory, r.inFlight, r.events, r.statusWrites, r.decisions, r.kindReady, r.broken, r.artifactRuns, r.artifactBytes,
-		r.proxyRequests, r.proxyAnonymous, r.anonymous, r.userFull, r.waits, r.memory, r.lost, r.loops, r.rejected, r.failures, &r.scraped,
+		r.proxyRequests, r.proxyAnonymous, r.anonymous, r.userFull, r.waits, r.memory, r.lost, r.pruned, r.loops, r.rejected, r.failures, &r.scraped,
 	}
 }
 

@@ -61,6 +61,7 @@ func recordAll(r *Recorder) {
 	r.RunMemory(widget, "warm", 50<<20)
 	r.RunMemory(widget, "warm", 0)
 	r.RunLost(widget)
+	r.Pruned(widget, 2)
 	r.Loop(widget)
 	r.StatusRejected(widget, "activeRun")
 	r.TaskFailed(widget, "/roles/w/tasks/main.yml:3")

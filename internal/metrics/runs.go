@@ -33,6 +33,15 @@ func (r *Recorder) RunLost(gvk schema.GroupVersionKind) {
 	r.lost.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind).Inc()
 }
 
+// Pruned counts objects that were removed because a run of their owner has not touched
+// them.
+func (r *Recorder) Pruned(gvk schema.GroupVersionKind, n int) {
+	if r == nil {
+		return
+	}
+	r.pruned.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind).Add(float64(n))
+}
+
 // Loop counts a run of a loop.
 func (r *Recorder) Loop(gvk schema.GroupVersionKind) {
 	if r == nil {

@@ -145,9 +145,11 @@ func (x *exchange) follow(ctx context.Context) []Child {
 	}
 	var children []Child
 	for _, meta := range objects {
-		if x.created && x.info.Verb != "create" && x.code == http.StatusOK && !x.s.AdoptUnowned {
+		if x.created && x.info.Verb != "create" && x.code == http.StatusOK {
 			x.disown(ctx, meta)
-			continue
+			if !x.s.AdoptUnowned {
+				continue
+			}
 		}
 		c := x.child(meta.Kind, meta.Name)
 		c.UID, c.ResourceVersion, c.Generation = meta.UID, meta.ResourceVersion, meta.Generation
@@ -185,8 +187,11 @@ func (x *exchange) addMark(resp *http.Response) error {
 		return x.unmarkable(err)
 	}
 	m := written[0]
-	existed := x.created && x.info.Verb != "create" && x.code == http.StatusOK && !x.s.AdoptUnowned
-	if existed || m.Annotations[annotationOwned] == ownedByNobody {
+	existed := x.created && x.info.Verb != "create" && x.code == http.StatusOK
+	if existed {
+		x.noted = false
+	}
+	if existed && !x.s.AdoptUnowned || m.Annotations[annotationOwned] == ownedByNobody {
 		x.marked, x.created = false, false
 		return nil
 	}
@@ -220,7 +225,7 @@ func (x *exchange) addMark(resp *http.Response) error {
 func (x *exchange) patchMark(ctx context.Context, m objectbody.Meta, header http.Header) ([]byte, error) {
 	const tries = 5
 	for n := 1; ; n++ {
-		metadata := x.mark().Metadata(m)
+		metadata := x.noteIn(x.mark(), m.Name).Metadata(m)
 		metadata["uid"], metadata["resourceVersion"] = m.UID, m.ResourceVersion
 		body, err := x.patchMetadata(ctx, m.Name, metadata, header)
 		if !errors.Is(err, errConflict) || n == tries {
@@ -259,21 +264,29 @@ func (x *exchange) unmarkable(err error) error {
 		x.s.Owner.GVK.Kind, x.s.Owner.Name, err, x.info.Resource))
 }
 
-// disown takes the mark off an object that was not there when the run asked to
-// create it, and had another owner a moment later. Where this operator does not lead any
+// disown takes the note off an object that was not there when the run asked to create
+// it, and was a moment later; and the mark, unless such objects are adopted. Where this operator does not lead any
 // more, the one that does may have created it, for the same owner: then the mark stays.
 func (x *exchange) disown(ctx context.Context, m objectbody.Meta) {
 	if x.p.opts.MayWrite != nil && x.p.opts.MayWrite() != nil {
 		return
 	}
-	metadata := map[string]any{"annotations": map[string]any{annotationOwner: nil, annotationOwnerType: nil}}
-	if mark := x.mark(); mark.Reference != nil {
-		metadata = map[string]any{"ownerReferences": slices.DeleteFunc(slices.Clone(m.OwnerReferences), func(ref metav1.OwnerReference) bool {
+	annotations := map[string]any{AnnotationCreated: nil}
+	metadata := map[string]any{"annotations": annotations, "uid": m.UID, "resourceVersion": m.ResourceVersion}
+	_, noted := m.Annotations[AnnotationCreated]
+	mark := x.mark()
+	switch {
+	case x.s.AdoptUnowned && !noted:
+		return
+	case x.s.AdoptUnowned:
+	case mark.Reference != nil:
+		metadata["ownerReferences"] = slices.DeleteFunc(slices.Clone(m.OwnerReferences), func(ref metav1.OwnerReference) bool {
 			return ref.UID == mark.Reference.UID
-		})}
+		})
+	default:
+		annotations[annotationOwner], annotations[annotationOwnerType] = nil, nil
 	}
-	metadata["uid"], metadata["resourceVersion"] = m.UID, m.ResourceVersion
-	x.marked = false
+	x.marked = x.s.AdoptUnowned
 	ctx, cancel := context.WithTimeout(ctx, patchTimeout)
 	defer cancel()
 	if _, err := x.patchMetadata(ctx, m.Name, metadata, http.Header{"Accept": {partialMetadata}}); err != nil {

@@ -35,6 +35,9 @@ type exchange struct {
 	// marked is true if the written object bears the owner's mark afterwards;
 	// created, if it was put on an object that did not exist.
 	marked, created bool
+	// noted is true if the written object bears, or gets, the note that a run of the
+	// owner has created it.
+	noted bool
 	// version is the object's before the write, where it was looked at; looked is
 	// true if it was.
 	version string
@@ -155,6 +158,7 @@ func (x *exchange) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	if x.info.IsResourceRequest {
 		x.kind = x.p.kindOf(r.Context(), x.gvr())
+		x.touch(x.info.Name)
 	}
 	if x.write {
 		if err := x.prepare(w, r); err != nil {

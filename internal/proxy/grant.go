@@ -44,6 +44,10 @@ type Grant struct {
 	Tracker Tracker
 	// Self is notified of what the run does to the owner itself; it may be nil.
 	Self Self
+	// Touched is told of each object that the run names in a request, whatever the
+	// request is and becomes of it; it may be nil. Where it is not, what the run creates
+	// gets a note of that, which [CreatedBy] reads. It is called concurrently.
+	Touched Touched
 	// Writes is notified of writes, too; it may be nil.
 	Writes Writes
 	// Secrets gets the values of Secrets, and the token; it may be nil.
@@ -60,6 +64,13 @@ type Self interface {
 	// Wrote is called once a write of the object, or of its status, has succeeded, and
 	// before the client gets the answer.
 	Wrote()
+}
+
+// Touched is told of the objects that a run names.
+type Touched interface {
+	Touch(resource schema.GroupVersionResource, namespace, name string)
+	// Untold is called where the run has named an object and its name cannot be told.
+	Untold()
 }
 
 // session is a grant in use.

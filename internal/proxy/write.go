@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -62,6 +63,7 @@ func (x *exchange) prepare(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
+	x.touchCreated(body)
 	if x.s.Inject && x.ownable(r) {
 		if body, err = x.own(r, body); err != nil {
 			return err
@@ -160,7 +162,7 @@ func (x *exchange) own(r *http.Request, body []byte) ([]byte, error) {
 	}
 	x.p.log.V(1).Info("Injecting owner reference", "job", x.s.RunID, "path", x.info.Path)
 	if isObject {
-		if with, err := objectbody.Add(body, x.mark()); err == nil {
+		if with, err := objectbody.Add(body, x.noteIn(x.mark(), cmp.Or(x.info.Name, meta.Name))); err == nil {
 			return with, nil
 		}
 	}
@@ -176,7 +178,7 @@ func (x *exchange) own(r *http.Request, body []byte) ([]byte, error) {
 // existing object, unless the body has the mark too.
 func (x *exchange) due(ctx context.Context, replaces bool) (bool, error) {
 	if x.info.Verb == "create" {
-		x.marked, x.created = true, true
+		x.marked, x.created, x.noted = true, true, true
 		return true, nil
 	}
 	x.looked = true
@@ -185,10 +187,10 @@ func (x *exchange) due(ctx context.Context, replaces bool) (bool, error) {
 		return false, err
 	}
 	if stored == nil {
-		x.marked, x.created = replaces, replaces // other patches create nothing
+		x.marked, x.created, x.noted = replaces, replaces, replaces // other patches create nothing
 		return replaces, nil
 	}
-	x.version = stored.ResourceVersion
+	x.version, x.noted = stored.ResourceVersion, x.s.Touched != nil && stored.Annotations[AnnotationCreated] == x.note(x.info.Name)
 	switch {
 	case x.ours(*stored):
 		x.marked = true

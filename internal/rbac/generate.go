@@ -158,6 +158,11 @@ func (g *generator) dependent(w watches.Watch, made Need) {
 	if w.PruneOnDelete {
 		g.out.Needs.Add(made, "list", "delete")
 	}
+	for _, kind := range w.Prunes() {
+		if r, ok := g.Find(kind.GroupVersion().String(), kind.Kind); ok && r.Group == made.Group && r.Name == made.Resource {
+			g.out.Needs.Add(made, "get", "delete")
+		}
+	}
 }
 
 // scan reads the content of a watch and of its finalizer.

@@ -68,6 +68,7 @@ func (c *decoding) entry(a at) *entry {
 		e.watch.Finalizer = c.checkFinalizer(e)
 	}
 	c.checkReferences(e)
+	c.checkPrune(e)
 	c.perKind(e)
 	return e
 }

@@ -322,9 +322,12 @@ func TestLoad_Problems(t *testing.T) {
 		"trigger on":            {text: watch("  triggers: [{version: v1, kind: Secret, selector: {}, on: [create]}]"), want: []string{`4:56: error: [0].triggers[0].true: triggers have no key on; remove it: what counts is which objects there are, and in which versions, also after a restart`}, strict: 1},
 		"trigger namespaces": {text: watch("  ownNamespaceOnly: true", "  triggers: [{version: v1, kind: Secret, selector: {}, mapTo: all}]"), want: []string{
 			`5:13: error: [0].triggers: mapTo: all in triggers contradicts ownNamespaceOnly; remove it, or ownNamespaceOnly`}, strict: 1},
-		"secretVars text": {text: watch("  secretVars: a.b"), want: []string{`4:15: error: [0].secretVars: "a.b" is not a list; write a list: "- " before each element`}, strict: 1},
-		"adopt misspelt":  {text: watch("  adopts: never"), want: []string{`4:3: warning: [0].adopts: unknown key "adopts" has no effect; did you mean "adopt"?`}, strict: 1},
-		"prune text":      {text: watch("  pruneOnDelete: always"), want: []string{`4:18: error: [0].pruneOnDelete: "always" is not a boolean; write true or false`}, strict: 1},
+		"secretVars text":        {text: watch("  secretVars: a.b"), want: []string{`4:15: error: [0].secretVars: "a.b" is not a list; write a list: "- " before each element`}, strict: 1},
+		"adopt misspelt":         {text: watch("  adopts: never"), want: []string{`4:3: warning: [0].adopts: unknown key "adopts" has no effect; did you mean "adopt"?`}, strict: 1},
+		"prune without watching": {text: watch("  prune: true", "  watchDependentResources: false"), want: []string{`4:10: error: [0].prune: prune contradicts watchDependentResources: false: the operator does not know what its objects own; remove one of them`}, strict: 1},
+		"pruneKinds alone":       {text: watch("  pruneKinds: [{version: v1, kind: Secret}]"), want: []string{`4:15: error: [0].pruneKinds: pruneKinds has no effect without prune; add prune: true, or remove it`}, strict: 1},
+		"pruneKinds incomplete":  {text: watch("  prune: true", "  pruneKinds: [{kind: Secret}]"), want: []string{`5:16: error: [0].pruneKinds[0]: a kind to prune must have version and kind; add "version:" and "kind:"`}, strict: 1},
+		"prune text":             {text: watch("  pruneOnDelete: always"), want: []string{`4:18: error: [0].pruneOnDelete: "always" is not a boolean; write true or false`}, strict: 1},
 		"dependent status list": {text: watch("  watchDependentStatus: [a]"), want: []string{
 			`4:25: error: [0].watchDependentStatus: a list is not a boolean; write true or false`}, strict: 1},
 

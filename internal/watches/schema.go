@@ -60,6 +60,7 @@ func Fields() []Field {
 	list = append(list, describe("triggers[].selector.", selectorFields())...)
 	list = append(list, describe("triggers[].selector.matchExpressions[].", requirementFields())...)
 	list = append(list, describe("blacklist[].", kindFields())...)
+	list = append(list, describe("pruneKinds[].", kindFields())...)
 	list = append(list, describe("selector.", selectorFields())...)
 	return append(list, describe("selector.matchExpressions[].", requirementFields())...)
 }
@@ -209,6 +210,12 @@ func dependentFields() []field[entry] {
 			"Whether the operator deletes, with an object, what its runs created where garbage collection does not reach: in " +
 				"other namespaces and cluster-scoped."},
 			boolean(func(e *entry) *bool { return &e.watch.PruneOnDelete })},
+		{Field{"prune", typeBool, "false", false,
+			"Whether the operator removes, after a run has succeeded, what earlier runs of the object have created and this one has not touched."},
+			boolean(func(e *entry) *bool { return &e.watch.Prune })},
+		{Field{"pruneKinds", typeList, "[]", false,
+			"Kinds that prune removes beside those that hold no data."},
+			setPruneKinds},
 		{Field{"ownNamespaceOnly", typeBool, "false", false,
 			"Whether runs may read and write in the namespace of their object only, whatever the operator may."},
 			boolean(func(e *entry) *bool { return &e.watch.OwnNamespaceOnly })},

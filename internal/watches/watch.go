@@ -76,6 +76,10 @@ type Watch struct {
 	// PruneOnDelete deletes, with the watched object, the dependent objects
 	// that garbage collection does not reach.
 	PruneOnDelete bool
+	// Prune removes what earlier runs have created and the last run has not touched, of the
+	// kinds that Prunes lists: PruneKinds are those beside the usual ones.
+	Prune      bool
+	PruneKinds []schema.GroupVersionKind
 	// OwnNamespaceOnly confines runs to the namespace of their object.
 	OwnNamespaceOnly bool
 	// SecretVars are dotted paths in the object, in its spec and in Vars, as they

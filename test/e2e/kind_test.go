@@ -51,6 +51,8 @@ type object struct {
 			ActiveRun *run
 			LastRun   *run
 			Warnings  []string
+
+			LastHandledReconcileAt string
 		}
 	}
 }
@@ -63,7 +65,7 @@ type condition struct {
 // run is status.ansible.activeRun or lastRun.
 type run struct {
 	ID, Cause, Trigger, Mode, Result, Reason, Message, RequeueAfter string
-	Generation, Attempts                                            int64
+	Generation, Attempts, Pruned                                    int64
 	Started, Finished                                               time.Time
 	FailedTask                                                      *struct{ Name, Role, Host, Path string }
 }

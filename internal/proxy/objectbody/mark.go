@@ -13,12 +13,15 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// Mark is an owner mark. Exactly one of its fields is set.
+// Mark is an owner mark. Exactly one of Reference and Annotations is set.
 type Mark struct {
 	// Reference has at least a UID.
 	Reference *metav1.OwnerReference
 	// Annotations replace those of the same name.
 	Annotations map[string]string
+	// Notes are annotations that are put on the object with the mark, and are no part
+	// of it: an object without them has the mark, too.
+	Notes map[string]string
 }
 
 // Meta is the metadata in a body. Fields that the body does not have are empty.
@@ -37,21 +40,40 @@ func (m Mark) In(meta Meta) bool {
 	if m.Reference != nil {
 		return slices.ContainsFunc(meta.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == m.Reference.UID })
 	}
-	for k, v := range m.Annotations {
-		if have, ok := meta.Annotations[k]; !ok || have != v {
+	return within(m.Annotations, meta.Annotations)
+}
+
+// within reports whether these annotations are among those of an object.
+func within(annotations, all map[string]string) bool {
+	for k, v := range annotations {
+		if have, ok := all[k]; !ok || have != v {
 			return false
 		}
 	}
 	return true
 }
 
+// added are the annotations that an object gets.
+func (m Mark) added() map[string]string {
+	all := maps.Clone(m.Notes)
+	if all == nil {
+		all = map[string]string{}
+	}
+	maps.Copy(all, m.Annotations)
+	return all
+}
+
 // Metadata is what an object with this metadata needs to have the mark too, as
 // the metadata of a JSON merge patch. The list of references is a whole one.
 func (m Mark) Metadata(meta Meta) map[string]any {
+	metadata := map[string]any{}
 	if m.Reference != nil {
-		return map[string]any{"ownerReferences": append(slices.Clone(meta.OwnerReferences), *m.Reference)}
+		metadata["ownerReferences"] = append(slices.Clone(meta.OwnerReferences), *m.Reference)
 	}
-	return map[string]any{"annotations": m.Annotations}
+	if all := m.added(); len(all) > 0 {
+		metadata["annotations"] = all
+	}
+	return metadata
 }
 
 // Read returns the metadata of an object in JSON, read as an API server reads it:
@@ -105,10 +127,11 @@ func Add(body []byte, m Mark) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("metadata: %w", err)
 	}
-	if meta, err := Read(body); err != nil || m.In(meta) {
+	meta, err := Read(body)
+	if err != nil || m.In(meta) && within(m.Notes, meta.Annotations) {
 		return body, err
 	}
-	if m.Reference != nil {
+	if m.Reference != nil && !m.In(meta) {
 		var list []json.RawMessage
 		if err := unmarshal(metadata["ownerReferences"], &list); err != nil {
 			return nil, err
@@ -117,27 +140,33 @@ func Add(body []byte, m Mark) ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("encode an owner reference: %w", err)
 		}
-		return with(whole, metadata, "ownerReferences", append(list, reference))
+		if metadata["ownerReferences"], err = json.Marshal(append(list, reference)); err != nil {
+			return nil, fmt.Errorf("encode the owner references: %w", err)
+		}
+	}
+	all := m.added()
+	if len(all) == 0 {
+		return with(whole, metadata)
 	}
 	annotations, err := members(metadata["annotations"])
 	if err != nil {
 		return nil, fmt.Errorf("annotations: %w", err)
 	}
-	for _, key := range slices.Sorted(maps.Keys(m.Annotations)) {
-		if annotations[key], err = json.Marshal(m.Annotations[key]); err != nil {
+	for key, value := range all {
+		if annotations[key], err = json.Marshal(value); err != nil {
 			return nil, fmt.Errorf("encode an annotation: %w", err)
 		}
 	}
-	return with(whole, metadata, "annotations", annotations)
+	if metadata["annotations"], err = json.Marshal(annotations); err != nil {
+		return nil, fmt.Errorf("encode the annotations: %w", err)
+	}
+	return with(whole, metadata)
 }
 
-// with is the text of an object after a change of its metadata.
-func with(whole, metadata map[string]json.RawMessage, field string, value any) ([]byte, error) {
+// with is the text of an object with that metadata.
+func with(whole, metadata map[string]json.RawMessage) ([]byte, error) {
 	var err error
-	if metadata[field], err = json.Marshal(value); err == nil {
-		whole["metadata"], err = json.Marshal(metadata)
-	}
-	if err != nil {
+	if whole["metadata"], err = json.Marshal(metadata); err != nil {
 		return nil, fmt.Errorf("encode an object: %w", err)
 	}
 	body, err := json.Marshal(whole)

@@ -126,3 +126,29 @@ func FuzzAdd(f *testing.F) {
 		}
 	})
 }
+
+// A note is put on an object with the mark, and is no part of it.
+func TestAdd_PutsNotesOn(t *testing.T) {
+	t.Parallel()
+	for field, m := range marks() {
+		m.Notes = map[string]string{"note": "n"}
+		plain := m
+		plain.Notes = nil
+		marked, err := Add([]byte(`{"metadata":{"annotations":{"x":"1"}}}`), plain)
+		if err != nil {
+			t.Fatal(err)
+		}
+		noted, err := Add(marked, m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		meta, err := Read(noted)
+		if err != nil || !m.In(meta) || meta.Annotations["note"] != "n" || meta.Annotations["x"] != "1" || len(meta.OwnerReferences) > 1 {
+			t.Errorf("%s: %s", field, noted)
+		}
+		again, err := Add(noted, m)
+		if err != nil || string(again) != string(noted) {
+			t.Errorf("%s: added again: %s, %v", field, again, err)
+		}
+	}
+}
