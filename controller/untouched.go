@@ -175,12 +175,16 @@ func untouched(owned []dependent.Object, touched map[touch]struct{}, kinds []sch
 			live++
 			continue
 		}
-		prunable := slices.ContainsFunc(kinds, func(k schema.GroupVersionKind) bool { return k.Group == o.Resource.Group && k.Kind == o.Kind })
-		if o.Created && prunable {
+		if o.Created && ofKinds(kinds, o.Resource.Group, o.Kind) {
 			candidates = append(candidates, o)
 		}
 	}
 	return candidates, live
+}
+
+// ofKinds reports whether a kind is one of these, in any version.
+func ofKinds(kinds []schema.GroupVersionKind, group, kind string) bool {
+	return slices.ContainsFunc(kinds, func(k schema.GroupVersionKind) bool { return k.Group == group && k.Kind == kind })
 }
 
 // holds says why so many objects are not removed where the run has touched that many;

@@ -84,16 +84,7 @@ func (o *explainOptions) run(cmd *cobra.Command, object string) error {
 	if err := checkOutput(o.output); err != nil {
 		return err
 	}
-	kind, name, _ := strings.Cut(object, "/")
-	watched, err := o.loadWatches(logr.Discard())
-	if err != nil {
-		return usage(err)
-	}
-	w, err := kindOf(watched, kind)
-	if err != nil {
-		return usage(fmt.Errorf("%s: %w", o.watchesFile, err))
-	}
-	obj, err := o.read(cmd.Context(), w, name)
+	obj, w, _, err := o.find(cmd.Context(), object)
 	if err != nil {
 		return err
 	}
@@ -105,6 +96,21 @@ func (o *explainOptions) run(cmd *cobra.Command, object string) error {
 		return printJSON(cmd.OutOrStdout(), e)
 	}
 	return printExplanation(cmd.OutOrStdout(), obj, e, now)
+}
+
+// find reads an object of a watched kind, given as KIND/NAME.
+func (o *explainOptions) find(ctx context.Context, object string) (*unstructured.Unstructured, watches.Watch, *applier, error) {
+	kind, name, _ := strings.Cut(object, "/")
+	watched, err := o.loadWatches(logr.Discard())
+	if err != nil {
+		return nil, watches.Watch{}, nil, usage(err)
+	}
+	w, err := kindOf(watched, kind)
+	if err != nil {
+		return nil, w, nil, usage(fmt.Errorf("%s: %w", o.watchesFile, err))
+	}
+	obj, objects, err := o.read(ctx, w, name)
+	return obj, w, objects, err
 }
 
 // kindOf is the watch of a kind, in any case, given as KIND or KIND.GROUP.
@@ -127,10 +133,10 @@ func kindOf(watched []watches.Watch, kind string) (watches.Watch, error) {
 	return watches.Watch{}, fmt.Errorf("%q is a kind of several watches: give KIND.GROUP/NAME, of %s", kind, strings.Join(kinds, ", "))
 }
 
-func (o *explainOptions) read(ctx context.Context, w watches.Watch, name string) (*unstructured.Unstructured, error) {
+func (o *explainOptions) read(ctx context.Context, w watches.Watch, name string) (*unstructured.Unstructured, *applier, error) {
 	found, err := findCluster(os.LookupEnv)
 	if err != nil {
-		return nil, unreachable(err)
+		return nil, nil, unreachable(err)
 	}
 	var namespaces []string
 	if ns := cmp.Or(o.namespace, os.Getenv(envWatchNamespace)); ns != "" {
@@ -138,13 +144,13 @@ func (o *explainOptions) read(ctx context.Context, w watches.Watch, name string)
 	}
 	objects, err := newApplier(found, namespaces)
 	if err != nil {
-		return nil, unreachable(err)
+		return nil, nil, unreachable(err)
 	}
 	obj := &unstructured.Unstructured{}
 	obj.SetGroupVersionKind(w.GVK)
 	namespaced, err := objects.client.IsObjectNamespaced(obj)
 	if err != nil {
-		return nil, unreachable(err)
+		return nil, nil, unreachable(err)
 	}
 	key := types.NamespacedName{Name: name}
 	if namespaced {
@@ -152,12 +158,12 @@ func (o *explainOptions) read(ctx context.Context, w watches.Watch, name string)
 	}
 	err = objects.client.Get(ctx, key, obj)
 	if apierrors.IsNotFound(err) {
-		return nil, usage(fmt.Errorf("%w; name its namespace with -n", err))
+		return nil, nil, usage(fmt.Errorf("%w; name its namespace with -n", err))
 	}
 	if err != nil {
-		return nil, unreachable(err)
+		return nil, nil, unreachable(err)
 	}
-	return obj, nil
+	return obj, objects, nil
 }
 
 func printExplanation(out io.Writer, obj *unstructured.Unstructured, e controller.Explanation, now time.Time) error {

@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -103,6 +104,16 @@ func TestPrune_WhatTheLastRunDidNotTouch(t *testing.T) {
 				there(all...)
 			}
 			must.Be(t, "what was pruned so far", 0.0, pruned())
+			out := s.tool(0, "inventory", strings.ToLower(k.gvk.Kind)+"/it", "-n", s.namespace)
+			for name, want := range map[string]string{
+				"ConfigMap b": "Current yes", "ConfigMap annotated": "Current no: its annotation", "ConfigMap copy": "Current no: no run has created it",
+				"Secret b": "Current no: its kind",
+			} {
+				kind, name, _ := strings.Cut(name, " ")
+				if want := kind + " " + s.namespace + " " + name + " " + want; !strings.Contains(strings.Join(strings.Fields(out), " "), want) {
+					t.Errorf("inventory says\n%s\nwant %q in it", out, want)
+				}
+			}
 
 			last := run(`{"extra":false,"ends":false}`).lastRun()
 			must.Be(t, "lastRun.pruned", int64(2), last.Pruned)

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/rolewright/rolewright/controller"
+)
+
+func newInventoryCommand() *cobra.Command {
+	var o explainOptions
+	cmd := &cobra.Command{
+		Use:   "inventory KIND/NAME",
+		Short: "List what an object owns, and what prune may remove of it",
+		Long: `List what an object of a watched kind owns: the objects with its owner mark, of the
+kinds that its status records, each with the status that kstatus computes. Where the
+watch has prune, it says of each whether a run that does not touch it removes it, and
+else why not. It changes nothing. It reads the objects and the watches file, so run it
+in the operator's Pod or in its project.`,
+		Example: `  rolewright inventory memcached/sample -n default
+  rolewright inventory memcached/sample -o json`,
+		Args: oneArgument("give an object, such as memcached/sample"),
+		RunE: func(cmd *cobra.Command, args []string) error { return o.inventory(cmd, args[0]) },
+	}
+	fs := cmd.Flags()
+	o.bindReconcile(pflag.NewFlagSet("", pflag.ContinueOnError)) // for their defaults
+	fs.StringVarP(&o.namespace, "namespace", "n", "", "The namespace of the object. The default is WATCH_NAMESPACE, or the namespace of the kubeconfig.")
+	fs.StringVarP(&o.output, "output", "o", outputText, "How to print the list: text or json.")
+	fs.StringVar(&o.watchesFile, "watches-file", "./watches.yaml", "The file that says which kinds are watched.")
+	return cmd
+}
+
+func (o *explainOptions) inventory(cmd *cobra.Command, object string) error {
+	if err := checkOutput(o.output); err != nil {
+		return err
+	}
+	if !strings.Contains(object, "/") {
+		return usage(fmt.Errorf("%q is no object: give KIND/NAME, such as memcached/sample", object))
+	}
+	obj, w, objects, err := o.find(cmd.Context(), object)
+	if err != nil {
+		return err
+	}
+	var namespaces []string
+	if ns := os.Getenv(envWatchNamespace); ns != "" {
+		namespaces = strings.Split(ns, ",")
+	}
+	items, err := controller.Inventory(cmd.Context(), objects.client, obj, w, namespaces)
+	if err != nil {
+		return unreachable(err)
+	}
+	if o.output == outputJSON {
+		return printJSON(cmd.OutOrStdout(), items)
+	}
+	tab := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+	head := "KIND\tNAMESPACE\tNAME\tSTATUS"
+	if w.Prune {
+		head += "\tREMOVED IF UNTOUCHED"
+	}
+	_, _ = fmt.Fprintln(tab, head)
+	for _, i := range items {
+		line := i.Kind + "\t" + cmp.Or(i.Namespace, "-") + "\t" + i.Name + "\t" + i.Status
+		switch {
+		case i.Prunable:
+			line += "\tyes"
+		case w.Prune:
+			line += "\tno: " + i.Kept
+		}
+		_, _ = fmt.Fprintln(tab, line)
+	}
+	return tab.Flush()
+}

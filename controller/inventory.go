@@ -1,0 +1,119 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	kstatus "github.com/fluxcd/cli-utils/pkg/kstatus/status"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rolewright/rolewright/internal/proxy"
+	"github.com/rolewright/rolewright/internal/text"
+	"github.com/rolewright/rolewright/internal/watches"
+)
+
+// Item is an object that another one owns.
+type Item struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Namespace  string `json:"namespace,omitempty"`
+	Name       string `json:"name"`
+	// Status is kstatus' word for it, such as Current or InProgress, and Message why.
+	Status  string `json:"status"`
+	Message string `json:"message,omitempty"`
+	// Prunable is true if a run that does not touch the object removes it; Kept is why not,
+	// where the watch prunes.
+	Prunable bool   `json:"prunable"`
+	Kept     string `json:"kept,omitempty"`
+}
+
+// maxItemMessage bounds what an object says of itself.
+const maxItemMessage = 200
+
+// Inventory lists what an object of a watch owns, of the kinds that its status records, in
+// these namespaces; none means all.
+func Inventory(ctx context.Context, c client.Client, obj *unstructured.Unstructured, w watches.Watch, namespaces []string) ([]Item, error) {
+	owner := proxy.Owner{GVK: w.GVK, Namespace: obj.GetNamespace(), Name: obj.GetName(), UID: obj.GetUID()}
+	if len(namespaces) == 0 {
+		namespaces = []string{metav1.NamespaceAll}
+	}
+	items := []Item{}
+	r := &reconciler{watch: w, gvk: w.GVK, res: resource{hasStatus: true}}
+	for _, res := range r.record(obj).Dependents {
+		kind, err := c.RESTMapper().KindFor(res)
+		if meta.IsNoMatchError(err) {
+			continue // the kind is gone, and all its objects
+		}
+		if err != nil {
+			return nil, fmt.Errorf("look for %s: %w", res.GroupResource(), err)
+		}
+		owned, err := ownedOf(ctx, c, kind, owner, namespaces)
+		if err != nil {
+			return nil, fmt.Errorf("list %s: %w", res.GroupResource(), err)
+		}
+		for i := range owned {
+			items = append(items, itemOf(&owned[i], res, owner, w))
+		}
+	}
+	slices.SortFunc(items, func(a, b Item) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.APIVersion, b.APIVersion), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return items, nil
+}
+
+// ownedOf are the objects of a kind that bear the owner's mark. Of a kind in no namespace it
+// finds the same objects in each, and asks once.
+func ownedOf(ctx context.Context, c client.Client, kind schema.GroupVersionKind, owner proxy.Owner, namespaces []string) (owned []unstructured.Unstructured, err error) {
+	probe := &unstructured.Unstructured{}
+	probe.SetGroupVersionKind(kind)
+	if namespaced, err := c.IsObjectNamespaced(probe); err != nil {
+		return nil, err //nolint:wrapcheck // the caller says what was asked for
+	} else if !namespaced {
+		namespaces = []string{metav1.NamespaceAll}
+	}
+	for _, namespace := range namespaces {
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
+		err := c.List(ctx, list, client.InNamespace(namespace))
+		if apierrors.IsForbidden(err) && namespace == metav1.NamespaceAll && owner.Namespace != "" {
+			err = c.List(ctx, list, client.InNamespace(owner.Namespace))
+		}
+		if err != nil {
+			return nil, err //nolint:wrapcheck // as above
+		}
+		for _, o := range list.Items {
+			referred := slices.ContainsFunc(o.GetOwnerReferences(), func(ref metav1.OwnerReference) bool { return ref.UID == owner.UID })
+			if referred || proxy.AnnotatedBy(o.GetAnnotations(), owner) {
+				owned = append(owned, o)
+			}
+		}
+	}
+	return owned, nil
+}
+
+func itemOf(o *unstructured.Unstructured, res schema.GroupVersionResource, owner proxy.Owner, w watches.Watch) Item {
+	item := Item{APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()}
+	is, err := kstatus.Compute(o)
+	switch {
+	case err != nil:
+		item.Status, item.Message = string(kstatus.UnknownStatus), err.Error()
+	default:
+		item.Status, item.Message = string(is.Status), is.Message
+	}
+	item.Message = text.Cut(text.Plain(item.Message), maxItemMessage)
+	if !w.Prune {
+		return item
+	}
+	if item.Kept = Kept(o, res, owner); item.Kept == "" && !ofKinds(w.Prunes(), res.Group, o.GetKind()) {
+		item.Kept = "its kind is not in pruneKinds"
+	}
+	item.Prunable = item.Kept == ""
+	return item
+}
