@@ -65,6 +65,9 @@ func (r *reconciler) admit(s *scope, life *lifetime) {
 		s.touched = &touches{named: map[touch]struct{}{}}
 		grant.Touched = s.touched
 	}
+	if r.opts.History != nil {
+		grant.Written = func(w proxy.Written) { r.wrote(s, w) }
+	}
 	s.access = r.opts.Gateway.Admit(grant)
 	run := &admitted{
 		id: s.runID, uid: s.object.GetUID(), access: s.access, life: life, log: s.log,

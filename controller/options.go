@@ -12,6 +12,7 @@ import (
 	"github.com/rolewright/rolewright/controller/eventlog"
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/contentcopy"
+	"github.com/rolewright/rolewright/internal/history"
 	"github.com/rolewright/rolewright/internal/metrics"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
@@ -72,6 +73,8 @@ type Options struct {
 	// KindPollInterval is how often a kind is looked for; 0 means 10 s.
 	KindPollInterval time.Duration
 
+	// History records the runs; it may be nil.
+	History *history.Recorder
 	// Versions tells the versions of Ansible, the same for as long as the process lives. It
 	// may take seconds the first time. Nil: they do not count.
 	Versions func(ctx context.Context) (runner.Versions, error)

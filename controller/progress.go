@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/history"
 	"github.com/rolewright/rolewright/runner/jobevent"
 )
 
@@ -17,6 +18,8 @@ import (
 type progress struct {
 	r      *reconciler
 	active status.Active
+	// recording is nil where there is no history.
+	recording *history.Recording
 
 	mu      sync.Mutex
 	summary jobevent.Summary
@@ -44,7 +47,16 @@ func (r *reconciler) newProgress(s *scope) *progress {
 func (p *progress) observe(e jobevent.Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	result, ended := p.summary.Result(e)
 	p.summary.Observe(e)
+	switch {
+	case p.recording == nil:
+	case ended:
+		p.recording.Now(historyTask(p.summary.Task), historyCounts(countsOf(p.summary)))
+		recordTask(p.recording, result)
+	case e.Kind == jobevent.TaskStart, e.Kind == jobevent.HandlerTaskStart:
+		p.recording.Now(historyTask(p.summary.Task), historyCounts(countsOf(p.summary)))
+	}
 }
 
 // A role that writes into the status of its own object, as operator_sdk.util.k8s_status

@@ -35,6 +35,7 @@ func (r *reconciler) run(ctx context.Context, s *scope) (outcome, error) {
 	ctx, life := r.lifetime(ctx, s.settings)
 	defer life.end()
 	s.progress = r.newProgress(s)
+	r.recordHistory(s)
 	r.admit(s, life)
 	defer r.dismiss(s)
 	failpoint.Hit("run.admitted")
@@ -243,6 +244,7 @@ func (r *reconciler) recordEnd(ctx context.Context, s *scope, run status.Run) (o
 	} else {
 		r.logEnd(s, run)
 	}
+	r.concludeHistory(s, run)
 	if s.started {
 		r.metrics.RunEnded(r.gvk, run.Cause, run.Reason)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/rolewright/rolewright/controller/fingerprint"
 	"github.com/rolewright/rolewright/controller/runqueue"
 	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/history"
 	"github.com/rolewright/rolewright/internal/proxy"
 	"github.com/rolewright/rolewright/internal/redact"
 	"github.com/rolewright/rolewright/internal/watches"
@@ -80,6 +81,8 @@ type scope struct {
 	// how many objects were.
 	touched *touches
 	pruned  int64
+	// recording is set by run where there is a history.
+	recording *history.Recording
 	// started, ran, result and err are set by run: the run was tried, it took
 	// place, and how it ended.
 	started bool

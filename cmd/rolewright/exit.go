@@ -20,6 +20,8 @@ const (
 	exitUnreachable = 3
 	// exitTimeout: what was waited for took too long.
 	exitTimeout = 4
+	// exitNothing: nothing matched.
+	exitNothing = 5
 	// exitSignal is added to the number of the signal that ended a command.
 	exitSignal = 128
 )

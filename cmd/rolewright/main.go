@@ -112,7 +112,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	switch {
 	case err == nil:
 		return nil
-	case cmd.Name() == runCommand:
+	case cmd.Name() == runCommand && cmd.Parent() == root:
 		return coded(err, exitFailed)
 	case !understood:
 		return usage(err)

@@ -17,6 +17,7 @@ import (
 	"github.com/rolewright/rolewright/controller"
 	"github.com/rolewright/rolewright/internal/contentcopy"
 	"github.com/rolewright/rolewright/internal/failpoint"
+	"github.com/rolewright/rolewright/internal/history"
 	"github.com/rolewright/rolewright/internal/metrics"
 	"github.com/rolewright/rolewright/internal/metrics/usermetrics"
 	"github.com/rolewright/rolewright/internal/proxy"
@@ -132,7 +133,9 @@ func (o *runOptions) operate(ctx context.Context, stdout io.Writer) error {
 		}
 		servers = append(servers, r.run)
 	}
-	return withServers(ctx, op.lead, servers...)
+	var serveHistory func(context.Context) error
+	op.history, serveHistory = o.openHistory(o.runnerRoot, log.WithName("history"))
+	return withServers(ctx, op.lead, append(servers, serveHistory)...)
 }
 
 // operator is what lasts as long as the process, while it leads again and again.
@@ -149,6 +152,7 @@ type operator struct {
 	check    *runnerCheck
 	probes   *probes
 	ofRoles  *usermetrics.Handler
+	history  *history.Recorder // nil for none
 
 	mu      sync.Mutex
 	watched []watches.Watch
@@ -200,7 +204,11 @@ func (op *operator) once(ctx context.Context) error {
 		return endOf(ctx, err)
 	}
 	defer onAbort(ctx, func() { set.Abort(controller.ErrShutdown) })()
-	servers := []func(context.Context) error{gateway.Start, metricsServer}
+	apiServer, err := op.serveAPI(ctx, gateway.Discovery())
+	if err != nil {
+		return endOf(ctx, err)
+	}
+	servers := []func(context.Context) error{gateway.Start, metricsServer, apiServer}
 	if op.lease != nil {
 		servers = append(servers, op.lease.watch(func() { set.Abort(controller.ErrLeadershipLost) }))
 	}

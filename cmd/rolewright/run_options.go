@@ -25,6 +25,7 @@ import (
 type runOptions struct {
 	// The content and how it is run.
 	contentPaths
+	historyOptions
 
 	watchesFile         string
 	strict              bool
@@ -101,6 +102,7 @@ func (o *runOptions) flagGroups() []flagGroup {
 		{"Reconciling", o.bindReconcile},
 		{"API proxy", o.bindProxy},
 		{"Metrics and health", o.bindServing},
+		{"History", o.bindHistory},
 		{"Leader election", o.bindLeaderElection},
 		{"Logging", o.bindLogging},
 	}

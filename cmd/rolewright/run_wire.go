@@ -142,6 +142,7 @@ func (op *operator) addControllers(mgr ctrl.Manager, gateway controller.Gateway)
 		Follow:           o.follow,
 		Metrics:          recorder,
 		Metric:           metricCall(op.ofRoles),
+		History:          op.history,
 	}
 	if op.lease != nil {
 		options.Leads = op.lease.proved

@@ -68,34 +68,45 @@ const runsDir = ".runs"
 
 // New refuses a root of which another user may have prepared a part.
 func New(opts Options, log logr.Logger) (*Store, error) {
-	root, err := filepath.Abs(opts.Root)
+	runs, err := Dir(opts.Root, runsDir)
 	if err != nil {
-		return nil, fmt.Errorf("runner root: %w", err)
-	}
-	runs := filepath.Join(root, runsDir)
-	if err := checkOwners(runs); err != nil {
 		return nil, err
-	}
-	if err := os.MkdirAll(runs, 0o700); err != nil {
-		return nil, fmt.Errorf("create the runner root %s: %w; choose a writable directory with --runner-root", root, err)
-	}
-	if err := checkOwners(runs); err != nil { // of what was made meanwhile
-		return nil, err
-	}
-	info, err := os.Lstat(runs)
-	if err != nil {
-		return nil, fmt.Errorf("runner root: %w", err)
-	}
-	if !info.IsDir() {
-		return nil, fmt.Errorf("%s is not a directory; remove it or choose another --runner-root", runs)
-	}
-	if err := os.Chmod(runs, 0o700); err != nil {
-		return nil, fmt.Errorf("%s belongs to another user: %w; choose another --runner-root", runs, err)
 	}
 	return &Store{
-		root: root, runs: runs, opts: opts, log: log, now: time.Now,
+		root: filepath.Dir(runs), runs: runs, opts: opts, log: log, now: time.Now,
 		wake: make(chan struct{}, 1), shelves: map[string]*shelf{},
 	}, nil
+}
+
+// Dir returns a directory below the runner root that is only for the operator's user. It
+// is created where it is missing, and refused where another user may have prepared a part
+// of its path.
+func Dir(runnerRoot, name string) (string, error) {
+	root, err := filepath.Abs(runnerRoot)
+	if err != nil {
+		return "", fmt.Errorf("runner root: %w", err)
+	}
+	dir := filepath.Join(root, name)
+	if err := checkOwners(dir); err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", fmt.Errorf("create the runner root %s: %w; choose a writable directory with --runner-root", root, err)
+	}
+	if err := checkOwners(dir); err != nil { // of what was made meanwhile
+		return "", err
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return "", fmt.Errorf("runner root: %w", err)
+	}
+	if !info.IsDir() {
+		return "", fmt.Errorf("%s is not a directory; remove it or choose another --runner-root", dir)
+	}
+	if err := os.Chmod(dir, 0o700); err != nil {
+		return "", fmt.Errorf("%s belongs to another user: %w; choose another --runner-root", dir, err)
+	}
+	return dir, nil
 }
 
 // checkOwners refuses a path of which another user may have prepared a part:

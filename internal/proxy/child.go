@@ -32,6 +32,22 @@ type Writes interface {
 	Stored(c Child)
 }
 
+// Written is a write of a run that was answered, by the API server or by the proxy.
+type Written struct {
+	// Child is what was written. Its name is empty for many objects, and for one that
+	// was refused before it had a name.
+	Child
+	// Verb is create, update, patch, delete, deletecollection, or that of a connection
+	// such as exec.
+	Verb string
+	// Code is the HTTP status of the answer; 0 if there was none, or the proxy refused the
+	// write.
+	Code   int
+	DryRun bool
+	// Unchanged is true if the write is known to have changed nothing.
+	Unchanged bool
+}
+
 // Tracker is notified of what a run does to the objects of its owner. Its methods
 // are called concurrently and do not block.
 type Tracker interface {

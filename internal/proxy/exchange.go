@@ -267,6 +267,7 @@ func (x *exchange) finish(ctx context.Context) {
 		return
 	}
 	written := x.follow(ctx)
+	x.tellWritten(written)
 	log := x.p.log.V(1)
 	if !log.Enabled() {
 		return

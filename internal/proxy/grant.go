@@ -52,6 +52,9 @@ type Grant struct {
 	Writes Writes
 	// Secrets gets the values of Secrets, and the token; it may be nil.
 	Secrets Secrets
+	// Written is told of each write that is answered; it may be nil. It is called
+	// concurrently, and must not block.
+	Written func(Written)
 	// Calls answers what the run asks of the operator itself; nil refuses that.
 	Calls Calls
 }

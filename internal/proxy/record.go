@@ -2,6 +2,20 @@ package proxy
 
 import "net/http"
 
+// tellWritten tells of the write. children are the objects that the API server has stored, as far
+// as they were read.
+func (x *exchange) tellWritten(children []Child) {
+	if x.s.Written == nil || x.call || !x.info.IsResourceRequest {
+		return
+	}
+	w := Written{Child: x.child("", ""), Verb: x.info.Verb, Code: x.code, DryRun: x.dryRun}
+	if len(children) == 1 {
+		w.Child = children[0]
+		w.Unchanged = x.version != "" && w.ResourceVersion == x.version && (w.Verb == "update" || w.Verb == "patch")
+	}
+	x.s.Written(w)
+}
+
 // record records which permissions the exchange needed.
 func (x *exchange) record() {
 	if x.p.opts.Record == nil || !x.info.IsResourceRequest || x.code == 0 {

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/rolewright/rolewright/controller/runstore"
+	"github.com/rolewright/rolewright/internal/api"
+	"github.com/rolewright/rolewright/internal/discovery"
+	"github.com/rolewright/rolewright/internal/history"
+)
+
+// historyOptions say what is kept of runs, and where it is served.
+type historyOptions struct {
+	historyRuns  int
+	historyAge   time.Duration
+	historyBytes byteSize
+	apiPort      int
+}
+
+func (o *historyOptions) bindHistory(fs *pflag.FlagSet) {
+	o.historyBytes = 64 << 20
+	fs.IntVar(&o.historyRuns, "history-max-runs", 10_000, "How many runs the history keeps; 0 for no history.")
+	fs.DurationVar(&o.historyAge, "history-max-age", 30*24*time.Hour, "How long the history keeps a run; 0 for no limit.")
+	fs.Var(&o.historyBytes, "history-max-bytes", "How much disk the history may take.")
+	fs.IntVar(&o.apiPort, "api-port", 0, "The port on the loopback addresses on which \"rolewright get runs\" and its like find the history; 0 for none.")
+}
+
+// openHistory opens the history below the runner root, and returns what writes it until its
+// context ends; nil where none is kept. A history that cannot be opened keeps no operator
+// from its work.
+func (o *historyOptions) openHistory(runnerRoot string, log logr.Logger) (*history.Recorder, func(context.Context) error) {
+	none := func(context.Context) error { return nil }
+	if o.historyRuns == 0 {
+		return nil, none
+	}
+	dir, err := runstore.Dir(runnerRoot, ".history")
+	var store *history.Store
+	if err == nil {
+		store, err = history.Open(history.Options{
+			Path: filepath.Join(dir, "runs.db"), MaxRuns: o.historyRuns, MaxAge: o.historyAge, MaxBytes: int64(o.historyBytes), Log: log,
+		})
+	}
+	if err != nil {
+		log.Error(err, "There is no history of runs")
+		return nil, none
+	}
+	return history.NewRecorder(store), store.Serve
+}
+
+// serveAPI opens the port of the API, and returns what serves it until its context ends.
+func (op *operator) serveAPI(ctx context.Context, discovered *discovery.Cache) (func(context.Context) error, error) {
+	if op.apiPort == 0 || op.history == nil {
+		return func(context.Context) error { return nil }, nil
+	}
+	client, err := kubernetes.NewForConfig(op.cluster.config)
+	if err != nil {
+		return nil, fmt.Errorf("client for reviews: %w", err)
+	}
+	var lc net.ListenConfig
+	listener, err := lc.Listen(ctx, "tcp", net.JoinHostPort("localhost", strconv.Itoa(op.apiPort)))
+	if err != nil {
+		return nil, fmt.Errorf("listen for readers of the history: %w; choose another port with --api-port (0: none)", err)
+	}
+	handler := api.New(api.Options{
+		History: op.history, Client: client,
+		Kinds: func() []api.Kind { return op.apiKinds(ctx, discovered) },
+		Leads: func() bool { return op.lease == nil || time.Now().Before(op.lease.proved()) },
+	})
+	return func(ctx context.Context) error {
+		server := &http.Server{
+			Handler: handler, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute,
+			MaxHeaderBytes: 32 << 10, BaseContext: func(net.Listener) context.Context { return ctx }, // which ends the streams
+		}
+		stopped := context.AfterFunc(ctx, func() { _ = server.Close() })
+		defer stopped()
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			return fmt.Errorf("serve the history: %w", err)
+		}
+		return nil
+	}, nil
+}
+
+// apiKinds are the watched kinds that are installed, each once.
+func (op *operator) apiKinds(ctx context.Context, discovered *discovery.Cache) []api.Kind {
+	op.mu.Lock()
+	watched := slices.Clone(op.watched)
+	op.mu.Unlock()
+	var kinds []api.Kind
+	for _, w := range watched {
+		res, err := discovered.LookupKind(ctx, w.GVK)
+		if err != nil || slices.ContainsFunc(kinds, func(k api.Kind) bool { return k.Group == w.GVK.Group && k.Kind == w.GVK.Kind }) {
+			continue // its runs cannot be shown, because their readers cannot be known
+		}
+		kinds = append(kinds, api.Kind{
+			Group: w.GVK.Group, Version: w.GVK.Version, Kind: w.GVK.Kind, Resource: res.GVR.Resource, Namespaced: res.Namespaced,
+		})
+	}
+	return kinds
+}

@@ -1,0 +1,261 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/spf13/pflag"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/portforward"
+	"k8s.io/client-go/transport/spdy"
+
+	"github.com/rolewright/rolewright/internal/api"
+)
+
+// readerOptions say how commands that show runs find the operator, and whose runs they show.
+type readerOptions struct {
+	server            string
+	operatorNamespace string
+	serviceAccount    string
+	namespace         string
+	allNamespaces     bool
+}
+
+func (o *readerOptions) bind(fs *pflag.FlagSet) {
+	fs.StringVar(&o.server, "server", "", "The address of an operator's --api-port on this machine, such as http://localhost:6791. By default the operator's Pod is looked for, and its port forwarded.")
+	fs.StringVar(&o.operatorNamespace, "operator-namespace", "", "The namespace of the operator's Pod. By default all namespaces are searched.")
+	fs.StringVar(&o.serviceAccount, "service-account", "", "Read with a token of this service account, NAMESPACE/NAME: for kubeconfigs with a client certificate and no token.")
+	fs.StringVarP(&o.namespace, "namespace", "n", "", "The namespace of the objects. The default is that of the kubeconfig.")
+	fs.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "Show the objects of all namespaces.")
+}
+
+// reader asks an operator's API.
+type reader struct {
+	client *http.Client
+	base   string
+	// namespace is that of the objects; empty for all.
+	namespace string
+	close     func()
+}
+
+// connect finds the operator. The caller closes the reader.
+func (o *readerOptions) connect(ctx context.Context) (*reader, error) {
+	found, err := findCluster(os.LookupEnv)
+	if err != nil {
+		return nil, unreachable(err)
+	}
+	r := &reader{base: strings.TrimSuffix(o.server, "/"), close: func() {}}
+	if !o.allNamespaces {
+		r.namespace = cmp.Or(o.namespace, found.namespace, metav1.NamespaceDefault)
+	}
+	client, err := kubernetes.NewForConfig(found.config)
+	if err != nil {
+		return nil, unreachable(err)
+	}
+	config, err := o.credentials(ctx, found.config, client)
+	if err != nil {
+		return nil, err
+	}
+	if r.client, err = rest.HTTPClientFor(config); err != nil {
+		return nil, unreachable(err)
+	}
+	if r.base == "" {
+		if r.base, r.close, err = forward(ctx, found.config, client, o.operatorNamespace); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// credentials are the user's token for the operator's API, without the certificates of the
+// cluster.
+func (o *readerOptions) credentials(ctx context.Context, config *rest.Config, client kubernetes.Interface) (*rest.Config, error) {
+	c := rest.CopyConfig(config)
+	c.Host, c.TLSClientConfig, c.Timeout = "", rest.TLSClientConfig{}, 0
+	if o.serviceAccount == "" {
+		if c.BearerToken == "" && c.BearerTokenFile == "" && c.ExecProvider == nil && c.AuthProvider == nil {
+			return nil, usage(errors.New("the kubeconfig has no token, with which the operator could know you: " +
+				"give --service-account NAMESPACE/NAME, of one that may get the objects and of which you may make tokens"))
+		}
+		return c, nil
+	}
+	namespace, name, ok := strings.Cut(o.serviceAccount, "/")
+	if !ok {
+		return nil, usage(fmt.Errorf("--service-account %q: give NAMESPACE/NAME", o.serviceAccount))
+	}
+	const lasts = int64(600) // seconds; the API server gives no less
+	seconds := lasts
+	token, err := client.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, name, &authenticationv1.TokenRequest{
+		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return nil, unreachable(fmt.Errorf("token of service account %s: %w", o.serviceAccount, err))
+	}
+	return &rest.Config{BearerToken: token.Status.Token}, nil
+}
+
+// apiPortName is the name of the container port by which the operator's Pod is found.
+const apiPortName = "rolewright-api"
+
+// forward forwards a port of this machine to that of the operator's API, in the way of
+// kubectl port-forward.
+func forward(ctx context.Context, config *rest.Config, client kubernetes.Interface, namespace string) (base string, end func(), err error) {
+	pod, port, err := operatorPod(ctx, client, namespace)
+	if err != nil {
+		return "", nil, err
+	}
+	transport, upgrader, err := spdy.RoundTripperFor(config)
+	if err != nil {
+		return "", nil, unreachable(err)
+	}
+	address := client.CoreV1().RESTClient().Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("portforward").URL()
+	dialer := spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, address)
+	stop, ready, said := make(chan struct{}), make(chan struct{}), &bytes.Buffer{}
+	forwarder, err := portforward.NewOnAddresses(dialer, []string{"127.0.0.1"}, []string{fmt.Sprintf("0:%d", port)}, stop, ready, io.Discard, said)
+	if err != nil {
+		return "", nil, unreachable(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- forwarder.ForwardPorts() }()
+	end = func() {
+		close(stop)
+		_ = <-ended // it has been of use
+	}
+	select {
+	case <-ctx.Done():
+		end()
+		return "", nil, ctx.Err()
+	case err := <-ended:
+		return "", nil, unreachable(fmt.Errorf("forward a port to Pod %s/%s: %w %s", pod.Namespace, pod.Name, err, said))
+	case <-ready:
+	}
+	ports, err := forwarder.GetPorts()
+	if err != nil {
+		end()
+		return "", nil, unreachable(err)
+	}
+	return fmt.Sprintf("http://127.0.0.1:%d", ports[0].Local), end, nil
+}
+
+// operatorPod finds the Pod of an operator, and the port of its API.
+func operatorPod(ctx context.Context, client kubernetes.Interface, namespace string) (pod corev1.Pod, port int32, err error) {
+	pods, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{FieldSelector: "status.phase=Running"})
+	if err != nil {
+		return pod, 0, unreachable(fmt.Errorf("look for the operator's Pod: %w; give --operator-namespace", err))
+	}
+	var names []string
+	for _, p := range pods.Items {
+		for _, c := range p.Spec.Containers {
+			for _, is := range c.Ports {
+				if is.Name == apiPortName {
+					pod, port, names = p, is.ContainerPort, append(names, p.Namespace+"/"+p.Name)
+				}
+			}
+		}
+	}
+	switch len(names) {
+	case 0:
+		return pod, 0, unreachable(fmt.Errorf("no running Pod has a container port with the name %s: give the operator --api-port, and its container that port", apiPortName))
+	case 1:
+		return pod, port, nil
+	}
+	return pod, 0, usage(fmt.Errorf("there are several operators: Pods %s; choose one with --operator-namespace", strings.Join(names, ", ")))
+}
+
+// get reads what is at a path of the API.
+func (r *reader) get(ctx context.Context, path string, query url.Values, into any) error {
+	resp, err := r.ask(ctx, path, query)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
+		return unreachable(fmt.Errorf("answer of the operator: %w", err))
+	}
+	return nil
+}
+
+// ask sends a request. The answer is one of success.
+func (r *reader) ask(ctx context.Context, path string, query url.Values) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.base+api.Root+path+"?"+query.Encode(), nil)
+	if err != nil {
+		return nil, usage(err)
+	}
+	resp, err := r.client.Do(req)
+	if err != nil {
+		return nil, unreachable(fmt.Errorf("ask the operator: %w", err))
+	}
+	if resp.StatusCode == http.StatusOK {
+		return resp, nil
+	}
+	defer func() { _ = resp.Body.Close() }()
+	var said metav1.Status
+	if json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&said) != nil || said.Message == "" {
+		said.Message = resp.Status
+	}
+	err = fmt.Errorf("the operator answers: %s", said.Message)
+	switch resp.StatusCode {
+	case http.StatusNotFound:
+		return nil, coded(err, exitNothing)
+	case http.StatusBadRequest:
+		return nil, usage(err)
+	}
+	return nil, unreachable(err)
+}
+
+// errResync is the error of events where some are missing: the client begins again with a
+// list.
+var errResync = errors.New("the operator has restarted, or this client was too slow")
+
+// events reads the stream of events from a cursor on, until handle returns false, or the
+// connection ends. The cursor is moved on.
+func (r *reader) events(ctx context.Context, query url.Values, cursor *string, handle func(kind string, data []byte) (goOn bool)) error {
+	query.Set("cursor", *cursor)
+	resp, err := r.ask(ctx, "/events", query)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(nil, 1<<20)
+	var kind, id string
+	var data []byte
+	for lines.Scan() {
+		field, value, _ := strings.Cut(lines.Text(), ":")
+		value = strings.TrimPrefix(value, " ")
+		switch field {
+		case "id":
+			id = value
+		case "event":
+			kind = value
+		case "data":
+			data = []byte(value)
+		}
+		if lines.Text() != "" || kind == "" {
+			continue
+		}
+		if kind == "resync" {
+			return errResync
+		}
+		*cursor = id
+		if !handle(kind, data) {
+			return nil
+		}
+		kind, data = "", nil
+	}
+	return cmp.Or(ctx.Err(), lines.Err(), io.ErrUnexpectedEOF)
+}

@@ -1,0 +1,338 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rolewright/rolewright/internal/api"
+	"github.com/rolewright/rolewright/internal/history"
+)
+
+func newDescribeCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "describe", Short: "Show a run",
+		Args: explainArgument,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newDescribeRunCommand())
+	return cmd
+}
+
+func newDescribeRunCommand() *cobra.Command {
+	var o readerOptions
+	output := outputText
+	cmd := &cobra.Command{
+		Use:   "run ID",
+		Short: "Show why a run was made, what failed, what it wrote, and its slowest tasks",
+		Long: `Show a run of the history: why it was made, how long each part of it took, the task that
+failed, what it wrote to the cluster, and its slowest tasks. The beginning of an ID is
+enough if no other run has it. See "rolewright get runs --help" for how the operator is
+found.`,
+		Example: `  rolewright describe run 8c51a3f0
+  rolewright describe run 8c51a3f0 -o json`,
+		Args: oneArgument("give the ID of a run, as rolewright get runs shows it"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkOutput(output); err != nil {
+				return err
+			}
+			r, err := o.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer r.close()
+			var answer api.Run
+			if err := r.get(cmd.Context(), "/runs/"+url.PathEscape(args[0]), nil, &answer); err != nil {
+				return err
+			}
+			if output == outputJSON {
+				return printJSON(cmd.OutOrStdout(), answer)
+			}
+			return describeRun(cmd.OutOrStdout(), answer.Run, time.Now())
+		},
+	}
+	o.bind(cmd.Flags())
+	cmd.Flags().StringVarP(&output, "output", "o", outputText, "How to print the run: text or json.")
+	return cmd
+}
+
+// The most that is shown of one run.
+const (
+	shownWrites  = 20
+	shownSlowest = 5
+)
+
+// describeRun prints a run for people.
+func describeRun(out io.Writer, r history.Run, now time.Time) error {
+	tab := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	line := func(what, format string, args ...any) {
+		_, _ = fmt.Fprintf(tab, "%s\t%s\n", what, strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", "\n\t"))
+	}
+	object := r.Kind + "." + r.Group + "/" + r.Name
+	if r.Namespace != "" {
+		object += " in " + r.Namespace
+	}
+	line("run", "%s", r.ID)
+	line("object", "%s, generation %d", object, r.Generation)
+	why := r.Cause
+	if r.Trigger != "" {
+		why += ": " + r.Trigger
+	}
+	line("why", "%s", why)
+	if r.Finished.IsZero() {
+		line("result", "in progress, since %s", age(now, r.Started))
+	} else {
+		line("result", "%s %s ago after %s (%s)", r.Reason, age(now, r.Finished), r.Finished.Sub(r.Started).Round(time.Millisecond), phases(r))
+	}
+	c := r.Counts
+	line("tasks", "ok %d, changed %d, skipped %d, failed %d, unreachable %d, rescued %d, ignored %d", c.OK, c.Changed, c.Skipped, c.Failed, c.Unreachable, c.Rescued, c.Ignored)
+	if r.Task != nil {
+		name := "task"
+		if r.Result == "Failed" {
+			name = "failed"
+		}
+		line(name, "%s  TASK [%s]", r.Task.Path, taskTitle(*r.Task))
+	}
+	if r.Message != "" && r.Result != "Succeeded" {
+		line("message", "%s", r.Message)
+	}
+	for _, w := range r.Warnings {
+		line("warning", "%s", w)
+	}
+	if r.Memory > 0 {
+		line("memory", "%d MiB", r.Memory>>20)
+	}
+	for i, t := range slowest(r.Tasks) {
+		what := ""
+		if i == 0 {
+			what = "slowest"
+		}
+		line(what, "%s  %s  %s", t.Finished.Sub(t.Started).Round(10*time.Millisecond), taskTitle(t.TaskName), t.Path)
+	}
+	wrote(line, r)
+	return tab.Flush()
+}
+
+// phases are how long the parts of a run took.
+func phases(r history.Run) string {
+	var all []string
+	add := func(name string, from, to time.Time) {
+		if !from.IsZero() && !to.IsZero() {
+			all = append(all, name+" "+max(to.Sub(from), 0).Round(10*time.Millisecond).String())
+		}
+	}
+	add("queue", r.Due, r.Started)
+	add("start", r.Started, r.Prepared)
+	add("Ansible", r.Prepared, r.Ended)
+	add("end", r.Ended, r.Finished)
+	return strings.Join(all, ", ")
+}
+
+func taskTitle(t history.TaskName) string {
+	if t.Role == "" {
+		return t.Name
+	}
+	return t.Role + " : " + t.Name
+}
+
+// slowest are the tasks that took longest.
+func slowest(tasks []history.Task) []history.Task {
+	sorted := slices.DeleteFunc(slices.Clone(tasks), func(t history.Task) bool { return t.Started.IsZero() || t.Outcome == "skipped" })
+	slices.SortStableFunc(sorted, func(a, b history.Task) int { return int(b.Finished.Sub(b.Started) - a.Finished.Sub(a.Started)) })
+	return sorted[:min(len(sorted), shownSlowest)]
+}
+
+// wrote shows what a run wrote, but for what changed nothing.
+func wrote(line func(what, format string, args ...any), r history.Run) {
+	unchanged, shown := 0, 0
+	for _, w := range r.Writes {
+		if w.Result == "unchanged" {
+			unchanged++
+			continue
+		}
+		if shown++; shown > shownWrites {
+			continue
+		}
+		what := ""
+		if shown == 1 {
+			what = "wrote"
+		}
+		name := w.Resource + " " + w.Name
+		if w.Namespace != "" {
+			name = w.Resource + " " + w.Namespace + "/" + w.Name
+		}
+		if w.Subresource != "" {
+			name += " (" + w.Subresource + ")"
+		}
+		task := ""
+		if w.Task >= 0 && w.Task < len(r.Tasks) {
+			task = "  by " + taskTitle(r.Tasks[w.Task].TaskName)
+		}
+		if w.Result == "refused" {
+			line(what, "%s refused with %d: %s%s", w.Verb, w.Code, name, task)
+		} else {
+			line(what, "%s %s%s", w.Result, name, task)
+		}
+	}
+	if more := shown - shownWrites; more > 0 {
+		line("", "and %d more", more+r.WritesLeftOut)
+	}
+	switch {
+	case shown == 0 && unchanged == 0:
+		line("wrote", "nothing")
+	case unchanged > 0:
+		line("", "%d writes changed nothing", unchanged)
+	}
+}
+
+func newLogsCommand() *cobra.Command {
+	var o readerOptions
+	var run string
+	follow := false
+	cmd := &cobra.Command{
+		Use:   "logs KIND.GROUP/NAME",
+		Short: "Show the tasks of an object's newest run",
+		Long: `Show the tasks of an object's newest run, or of the run that --run names, a line for each
+task that has ended. With -f, show the tasks of a run in progress while they end, and
+those of the runs that follow, until the command is interrupted.`,
+		Example: `  rolewright logs memcached.cache.example.com/sample -n default -f
+  rolewright logs memcached.cache.example.com/sample --run 8c51a3f0`,
+		Args: oneArgument("give an object, such as memcached.cache.example.com/sample"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			query := url.Values{}
+			if err := objectQuery(query, args[0]); err != nil {
+				return err
+			}
+			if !query.Has("name") {
+				return usage(fmt.Errorf("%q: give KIND.GROUP/NAME", args[0]))
+			}
+			r, err := o.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer r.close()
+			setQuery(query, "namespace", r.namespace)
+			l := tasksLog{reader: r, query: query, out: cmd.OutOrStdout(), follow: follow}
+			return l.show(cmd.Context(), run)
+		},
+	}
+	o.bind(cmd.Flags())
+	cmd.Flags().StringVar(&run, "run", "", "The ID of the run, or the beginning of it.")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "Go on while runs are in progress.")
+	return cmd
+}
+
+// tasksLog prints the tasks of runs, each once.
+type tasksLog struct {
+	reader *reader
+	query  url.Values
+	out    io.Writer
+	follow bool
+
+	// run is the run that is shown, tasks how many of its tasks were, and ended is true
+	// once its end was.
+	run   string
+	tasks int
+	ended bool
+}
+
+func (l *tasksLog) show(ctx context.Context, id string) error {
+	for {
+		cursor, err := l.catchUp(ctx, id)
+		if err != nil || !l.follow {
+			return err
+		}
+		err = l.reader.events(ctx, l.query, &cursor, func(_ string, data []byte) bool {
+			var e history.Event
+			if json.Unmarshal(data, &e) == nil {
+				l.event(e)
+			}
+			return true
+		})
+		if !errors.Is(err, errResync) {
+			return err
+		}
+		id = ""
+	}
+}
+
+// catchUp prints what there is of a run, the newest where id is empty, and returns from
+// where on events go on.
+func (l *tasksLog) catchUp(ctx context.Context, id string) (cursor string, err error) {
+	if id == "" {
+		var list api.RunList
+		l.query.Set("limit", "1")
+		if err := l.reader.get(ctx, "/runs", l.query, &list); err != nil {
+			return "", err
+		}
+		if len(list.Items) == 0 {
+			if l.follow {
+				return list.Metadata.Cursor, nil
+			}
+			return "", coded(errors.New("no run of the object is known"), exitNothing)
+		}
+		id = list.Items[0].ID
+	}
+	var is api.Run
+	if err := l.reader.get(ctx, "/runs/"+url.PathEscape(id), nil, &is); err != nil {
+		return "", err
+	}
+	l.begin(is.Run.Brief)
+	for n, t := range is.Run.Tasks {
+		l.task(n, t)
+	}
+	if !is.Run.Finished.IsZero() {
+		l.end(is.Run.Brief)
+	}
+	return is.Metadata.Cursor, nil
+}
+
+func (l *tasksLog) event(e history.Event) {
+	l.begin(e.Run)
+	switch e.Kind {
+	case history.TaskEnded:
+		l.task(e.Number, *e.Task)
+	case history.RunEnded:
+		l.end(e.Run)
+	}
+}
+
+// begin prints the first line of another run than the one that is shown.
+func (l *tasksLog) begin(b history.Brief) {
+	if l.run == b.ID {
+		return
+	}
+	l.run, l.tasks, l.ended = b.ID, 0, false
+	fmt.Fprintf(l.out, "run %.8s of %s/%s, %s: %s\n", b.ID, b.Kind, b.Name, b.Started.Local().Format(time.DateTime), strings.TrimSuffix(b.Cause+" "+b.Trigger, " "))
+}
+
+func (l *tasksLog) task(n int, t history.Task) {
+	if n < l.tasks {
+		return // an event of what was in the list already
+	}
+	l.tasks = n + 1
+	took := ""
+	if !t.Started.IsZero() {
+		took = t.Finished.Sub(t.Started).Round(10 * time.Millisecond).String()
+	}
+	fmt.Fprintf(l.out, "  %-11s %8s  %s  %s\n", t.Outcome, took, taskTitle(t.TaskName), t.Path)
+	if t.Message != "" {
+		fmt.Fprintln(l.out, "      "+strings.ReplaceAll(t.Message, "\n", "\n      "))
+	}
+}
+
+func (l *tasksLog) end(b history.Brief) {
+	if !l.ended {
+		fmt.Fprintf(l.out, "  %s after %s\n", b.Reason, b.Finished.Sub(b.Started).Round(10*time.Millisecond))
+	}
+	l.ended = true
+}

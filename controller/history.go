@@ -1,0 +1,106 @@
+package controller
+
+import (
+	"net/http"
+
+	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/history"
+	"github.com/rolewright/rolewright/internal/proxy"
+	"github.com/rolewright/rolewright/internal/text"
+	"github.com/rolewright/rolewright/internal/version"
+	"github.com/rolewright/rolewright/runner/jobevent"
+)
+
+// recordHistory begins to record the run of s in the history.
+func (r *reconciler) recordHistory(s *scope) {
+	s.recording = r.opts.History.Begin(history.Run{
+		Brief: history.Brief{
+			ID: s.runID, Object: r.historyObject(s), Generation: s.active.Generation, Cause: string(s.plan.cause), Trigger: s.trigger,
+			Mode: s.plan.mode(), Started: s.active.Started,
+		},
+		UID: string(s.object.GetUID()), Due: s.due, Prepared: r.now(),
+		Versions: map[string]string{"rolewright": version.Version},
+	})
+	s.progress.recording = s.recording
+}
+
+func (r *reconciler) historyObject(s *scope) history.Object {
+	return history.Object{Group: r.gvk.Group, Version: r.gvk.Version, Kind: r.gvk.Kind, Namespace: s.key.Namespace, Name: s.key.Name}
+}
+
+// concludeHistory records the end of a run in the history.
+func (r *reconciler) concludeHistory(s *scope, run status.Run) {
+	recording := s.recording
+	if recording == nil { // it did not start, or an earlier process has made it
+		recording = r.opts.History.Begin(history.Run{Brief: history.Brief{ID: run.ID, Object: r.historyObject(s)}, UID: string(s.object.GetUID())})
+	}
+	recording.End(func(h *history.Run) {
+		h.Generation, h.Cause, h.Trigger, h.Mode, h.Executor = run.Generation, run.Cause, run.Trigger, run.Mode, run.Executor
+		h.Started, h.Finished, h.Result, h.Reason, h.Attempts = run.Started, run.Finished, string(run.Result), run.Reason, run.Attempts
+		h.Message, h.Warnings, h.Counts, h.Task = run.Message, run.Warnings, historyCounts(run.Counts), nil
+		h.Ended, h.Memory = s.result.Finished, s.result.Memory
+		if t := run.FailedTask; t != nil {
+			h.Task = &history.TaskName{Name: t.Name, Role: t.Role, Path: t.Path, Host: t.Host}
+		}
+		for i := range h.Tasks {
+			if t := &h.Tasks[i]; t.Outcome == string(jobevent.Failed) && s.result.Summary.Stats != nil && s.result.Summary.Stats.Failures[t.Host] == 0 {
+				t.Outcome = "rescued"
+			}
+		}
+		for i := range h.Writes {
+			w := &h.Writes[i]
+			w.Namespace, w.Name = s.mask.Mask(w.Namespace), s.mask.Mask(w.Name)
+		}
+	})
+}
+
+func historyCounts(c status.Counts) history.Counts {
+	return history.Counts{
+		OK: c.OK, Changed: c.Changed, Skipped: c.Skipped, Failed: c.Failed, Unreachable: c.Unreachable, Rescued: c.Rescued, Ignored: c.Ignored,
+	}
+}
+
+func historyTask(t jobevent.Task) history.TaskName {
+	return history.TaskName{Name: t.Name, Role: t.Role, Path: t.Path}
+}
+
+// recordTask records the result of a task.
+func recordTask(recording *history.Recording, t jobevent.TaskResult) {
+	task := history.Task{
+		TaskName: historyTask(t.Task), Play: t.Play, Action: t.Task.Action, Outcome: string(t.Outcome),
+		Started: t.Task.Started, Finished: t.Finished, Items: t.Items, Message: t.Message,
+	}
+	task.Host = t.Host
+	if t.Detail != "" {
+		task.Message += "\n" + t.Detail
+	}
+	recording.Task(task)
+}
+
+// maxWrittenName is how much of a name in a request the history takes.
+const maxWrittenName = 253
+
+// wrote records a write of the run of s.
+func (r *reconciler) wrote(s *scope, w proxy.Written) {
+	s.recording.Write(history.Write{
+		At: r.now(), Verb: text.Cut(w.Verb, maxWrittenName), Resource: text.Cut(w.Resource.GroupResource().String(), 2*maxWrittenName),
+		Subresource: text.Cut(w.Subresource, maxWrittenName), Namespace: text.Cut(w.Namespace, maxWrittenName), Name: text.Cut(w.Name, maxWrittenName),
+		Code: w.Code, DryRun: w.DryRun, Result: resultOf(w),
+	})
+}
+
+// resultOf is what a write has come to.
+func resultOf(w proxy.Written) string {
+	deletes := w.Verb == "delete" || w.Verb == "deletecollection"
+	switch {
+	case w.Code < http.StatusOK || w.Code >= http.StatusMultipleChoices:
+		return "refused"
+	case deletes:
+		return "deleted"
+	case w.Code == http.StatusCreated:
+		return "created"
+	case w.Unchanged:
+		return "unchanged"
+	}
+	return "changed"
+}

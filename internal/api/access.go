@@ -1,0 +1,137 @@
+package api
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+// access asks the API server who a client is, and what it may read.
+type access struct {
+	client kubernetes.Interface
+	now    func() time.Time
+
+	mu    sync.Mutex
+	users map[[sha256.Size]byte]answer[authenticationv1.UserInfo]
+	may   map[question]answer[bool]
+}
+
+// An answer of the API server holds for answerAge. maxAnswers bounds how many are kept.
+const (
+	answerAge  = 10 * time.Second
+	maxAnswers = 10_000
+)
+
+type answer[T any] struct {
+	is T
+	at time.Time
+}
+
+// question is whether the client with a token may get objects: all of a resource where
+// namespace is empty, all of a namespace where name is.
+type question struct {
+	token                            [sha256.Size]byte
+	group, resource, namespace, name string
+}
+
+func newAccess(client kubernetes.Interface) *access {
+	return &access{
+		client: client, now: time.Now,
+		users: map[[sha256.Size]byte]answer[authenticationv1.UserInfo]{}, may: map[question]answer[bool]{},
+	}
+}
+
+// caller is who sends a request.
+type caller struct {
+	token [sha256.Size]byte
+	user  authenticationv1.UserInfo
+}
+
+// authenticate finds out who sends r. The error is for the client.
+func (a *access) authenticate(r *http.Request) (caller, *problem) {
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") || token == "" {
+		return caller{}, &problem{http.StatusUnauthorized, "send a token of the cluster: Authorization: Bearer TOKEN"}
+	}
+	c := caller{token: sha256.Sum256([]byte(token))}
+	if user, known := recent(a, a.users, c.token); known {
+		c.user = user
+		return c, nil
+	}
+	review, err := a.client.AuthenticationV1().TokenReviews().Create(r.Context(), &authenticationv1.TokenReview{
+		Spec: authenticationv1.TokenReviewSpec{Token: token},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return caller{}, unavailable("ask who the client is (create on tokenreviews)", err)
+	}
+	if !review.Status.Authenticated {
+		return caller{}, &problem{http.StatusUnauthorized, "the API server does not know the token"}
+	}
+	c.user = review.Status.User
+	keep(a, a.users, c.token, c.user)
+	return c, nil
+}
+
+// mayGet reports whether a caller may get an object, or all of a namespace where name is
+// empty, or all of the cluster where namespace is, too.
+func (a *access) mayGet(ctx context.Context, c caller, k Kind, namespace, name string) (bool, *problem) {
+	q := question{c.token, k.Group, k.Resource, namespace, name}
+	if may, known := recent(a, a.may, q); known {
+		return may, nil
+	}
+	extra := map[string]authorizationv1.ExtraValue{}
+	for key, values := range c.user.Extra {
+		extra[key] = authorizationv1.ExtraValue(values)
+	}
+	review, err := a.client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
+		Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: c.user.Username, UID: c.user.UID, Groups: c.user.Groups, Extra: extra,
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Verb: "get", Group: k.Group, Version: k.Version, Resource: k.Resource, Namespace: namespace, Name: name,
+			},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return false, unavailable("ask what the client may read (create on subjectaccessreviews)", err)
+	}
+	keep(a, a.may, q, review.Status.Allowed)
+	return review.Status.Allowed, nil
+}
+
+func recent[K comparable, V any](a *access, answers map[K]answer[V], key K) (is V, known bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	found, known := answers[key]
+	if !known || a.now().Sub(found.at) > answerAge {
+		return is, false
+	}
+	return found.is, true
+}
+
+func keep[K comparable, V any](a *access, answers map[K]answer[V], key K, is V) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(answers) >= maxAnswers {
+		clear(answers)
+	}
+	answers[key] = answer[V]{is, a.now()}
+}
+
+// problem is an answer that says what is wrong.
+type problem struct {
+	code    int
+	message string
+}
+
+func unavailable(what string, err error) *problem {
+	return &problem{http.StatusServiceUnavailable, fmt.Sprintf("%s: %v", what, err)}
+}

@@ -1,0 +1,328 @@
+// Package api serves what the operator knows of its runs to people: the history, and what
+// happens now. It only reads. Each client shows a token of the cluster, and sees the runs
+// of the objects that it may get.
+package api
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/rolewright/rolewright/internal/history"
+)
+
+// The version of what is served, in the answers and in their paths.
+const (
+	Version = "rolewright.dev/v1"
+	Root    = "/apis/" + Version
+)
+
+// Kind is a kind that the operator watches.
+type Kind struct {
+	Group, Version, Kind, Resource string
+	Namespaced                     bool
+}
+
+// Options are those of [New].
+type Options struct {
+	History *history.Recorder
+	// Client asks who a client is, and what it may do.
+	Client kubernetes.Interface
+	// Kinds are those of which runs are shown. It is called for each request.
+	Kinds func() []Kind
+	// Leads is true while this process makes runs.
+	Leads func() bool
+}
+
+// RunList is the answer for a list of runs.
+type RunList struct {
+	metav1.TypeMeta
+	Metadata ListMeta        `json:"metadata"`
+	Items    []history.Brief `json:"items"`
+}
+
+// ListMeta says how things stand when a list is made.
+type ListMeta struct {
+	// Continue is where the next page begins; empty on the last page.
+	Continue string `json:"continue,omitempty"`
+	// Cursor is where events begin that are not in the list.
+	Cursor string `json:"cursor"`
+	// Leads is false where another replica makes the runs.
+	Leads bool `json:"leads"`
+}
+
+// Run is the answer for one run.
+type Run struct {
+	metav1.TypeMeta
+	Metadata ListMeta    `json:"metadata"`
+	Run      history.Run `json:"run"`
+}
+
+type server struct {
+	Options
+	access *access
+	// beat is the time between two signs of life in a stream.
+	beat time.Duration
+	// streams is how many clients read events.
+	streams atomic.Int64
+}
+
+// maxStreams is how many clients read events at a time.
+const maxStreams = 100
+
+// New returns the handler of all paths below [Root].
+func New(o Options) http.Handler {
+	s := &server{Options: o, access: newAccess(o.Client), beat: 15 * time.Second}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+Root+"/runs", s.runs)
+	mux.HandleFunc("GET "+Root+"/runs/{id}", s.run)
+	mux.HandleFunc("GET "+Root+"/events", s.events)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Cache-Control", "no-store")
+		h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+		if r.Header.Get("Sec-Fetch-Site") != "" {
+			// A browser sends it: a page of another origin may have found the port.
+			fail(w, &problem{http.StatusForbidden, "no browser reads this"})
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
+}
+
+func fail(w http.ResponseWriter, p *problem) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(p.code)
+	_ = json.NewEncoder(w).Encode(metav1.Status{ // a client that is gone needs no answer
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Message: p.message, Code: int32(p.code),
+	})
+}
+
+func answerJSON(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(v) // as above
+}
+
+// selection says which runs a client has asked for, and may see.
+type selection struct {
+	kinds           map[[2]string]bool // by group and kind
+	namespace, name string
+	result, run     string
+}
+
+// wants reports whether a run is one of them.
+func (q selection) wants(b history.Brief) bool {
+	return q.kinds[[2]string{b.Group, b.Kind}] && (q.namespace == "" || q.namespace == b.Namespace) && (q.name == "" || q.name == b.Name) &&
+		(q.result == "" || q.result == b.Result) && (q.run == "" || q.run == b.ID)
+}
+
+// selects reads the query of r: group and kind, namespace, name, result and run.
+func (s *server) selects(r *http.Request) (selection, *problem) {
+	c, bad := s.access.authenticate(r)
+	if bad != nil {
+		return selection{}, bad
+	}
+	q := r.URL.Query()
+	sel := selection{
+		kinds: map[[2]string]bool{}, namespace: q.Get("namespace"), name: q.Get("name"), result: q.Get("result"), run: q.Get("run"),
+	}
+	asked := false
+	for _, k := range s.Kinds() {
+		if kind := q.Get("kind"); kind != "" && (kind != k.Kind || q.Get("group") != k.Group) {
+			continue
+		}
+		asked = true
+		namespace := sel.namespace
+		if !k.Namespaced {
+			namespace = ""
+		}
+		may, bad := s.access.mayGet(r.Context(), c, k, namespace, sel.name)
+		if bad != nil {
+			return sel, bad
+		}
+		if may {
+			sel.kinds[[2]string{k.Group, k.Kind}] = true
+		}
+	}
+	switch {
+	case !asked:
+		return sel, &problem{http.StatusNotFound, fmt.Sprintf("the operator watches no kind %.100q of group %.100q", q.Get("kind"), q.Get("group"))}
+	case len(sel.kinds) == 0 && sel.namespace == "":
+		return sel, &problem{http.StatusForbidden, fmt.Sprintf("user %q may not get the objects of all namespaces: name a namespace", c.user.Username)}
+	case len(sel.kinds) == 0:
+		return sel, &problem{http.StatusForbidden, fmt.Sprintf("user %q may not get the objects in namespace %.100q", c.user.Username, sel.namespace)}
+	}
+	return sel, nil
+}
+
+// The number of runs in a list.
+const (
+	defaultLimit = 100
+	maxLimit     = 1000
+)
+
+func (s *server) meta(next string) ListMeta {
+	return ListMeta{Continue: next, Cursor: strconv.FormatUint(s.History.Cursor(), 10), Leads: s.Leads()}
+}
+
+// runs lists runs: those in progress first, then the newest.
+func (s *server) runs(w http.ResponseWriter, r *http.Request) {
+	sel, bad := s.selects(r)
+	if bad != nil {
+		fail(w, bad)
+		return
+	}
+	limit := defaultLimit
+	if text := r.URL.Query().Get("limit"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 || n > maxLimit {
+			fail(w, &problem{http.StatusBadRequest, fmt.Sprintf("limit: write a number from 1 to %d", maxLimit)})
+			return
+		}
+		limit = n
+	}
+	list := RunList{TypeMeta: metav1.TypeMeta{APIVersion: Version, Kind: "RunList"}, Items: []history.Brief{}}
+	list.Metadata = s.meta("") // before the list: an event may be in both
+	before := r.URL.Query().Get("continue")
+	if before == "" {
+		for _, b := range s.History.Running() {
+			if sel.wants(b) {
+				list.Items = append(list.Items, b)
+			}
+		}
+	}
+	ended, next, err := s.History.Runs(history.Query{Wants: sel.wants, Limit: limit, Before: before})
+	if err != nil {
+		fail(w, problemOf(err))
+		return
+	}
+	list.Items = append(list.Items, ended...)
+	list.Metadata.Continue = next
+	answerJSON(w, list)
+}
+
+func problemOf(err error) *problem {
+	if errors.Is(err, history.ErrNotFound) {
+		return &problem{http.StatusNotFound, err.Error()}
+	}
+	return &problem{http.StatusInternalServerError, err.Error()}
+}
+
+// run returns one run, if the client may get its object. Of others it says what it says
+// of runs that are not there.
+func (s *server) run(w http.ResponseWriter, r *http.Request) {
+	c, bad := s.access.authenticate(r)
+	if bad != nil {
+		fail(w, bad)
+		return
+	}
+	answer := Run{TypeMeta: metav1.TypeMeta{APIVersion: Version, Kind: "Run"}, Metadata: s.meta("")}
+	run, err := s.History.Run(r.PathValue("id"))
+	if err != nil {
+		fail(w, problemOf(err))
+		return
+	}
+	may := false
+	for _, k := range s.Kinds() {
+		if k.Group == run.Group && k.Kind == run.Kind {
+			if may, bad = s.access.mayGet(r.Context(), c, k, run.Namespace, run.Name); bad != nil {
+				fail(w, bad)
+				return
+			}
+		}
+	}
+	if !may {
+		fail(w, &problem{http.StatusNotFound, fmt.Sprintf("run %.40q: %v", r.PathValue("id"), history.ErrNotFound)})
+		return
+	}
+	answer.Run = run
+	answerJSON(w, answer)
+}
+
+// resync is the event that tells a client to begin again with a list.
+const resync = "event: resync\ndata: {}\n\n"
+
+// writeTimeout is how long a client may take to read one event.
+const writeTimeout = 30 * time.Second
+
+// events streams what happens from the cursor on that the client gives: in the header
+// Last-Event-ID, or as the parameter cursor; without one, from now on. The ID of an event
+// is the cursor after it.
+func (s *server) events(w http.ResponseWriter, r *http.Request) {
+	sel, bad := s.selects(r)
+	if bad != nil {
+		fail(w, bad)
+		return
+	}
+	cursor := s.History.Cursor()
+	for _, text := range []string{r.URL.Query().Get("cursor"), r.Header.Get("Last-Event-ID")} {
+		if text == "" {
+			continue
+		}
+		n, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			fail(w, &problem{http.StatusBadRequest, fmt.Sprintf("cursor: %.40q is not one that was given", text)})
+			return
+		}
+		cursor = n
+	}
+	defer s.streams.Add(-1)
+	if s.streams.Add(1) > maxStreams {
+		fail(w, &problem{http.StatusServiceUnavailable, "too many clients read events: try again later"})
+		return
+	}
+	control := http.NewResponseController(w)
+	h := w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("X-Accel-Buffering", "no")
+	w.WriteHeader(http.StatusOK)
+	send := func(text string) bool {
+		_ = control.SetWriteDeadline(time.Now().Add(writeTimeout)) // where there is none, the end of r is
+		_, err := w.Write([]byte(text))
+		return errors.Join(err, control.Flush()) == nil
+	}
+	beat := time.NewTicker(s.beat)
+	defer beat.Stop()
+	if !send(": " + Version + "\n\n") {
+		return
+	}
+	for {
+		events, more, ok := s.History.Events(cursor)
+		if !ok {
+			send(resync)
+			return
+		}
+		for i, e := range events {
+			if sel.wants(e.Run) && !send(eventText(cursor+uint64(i)+1, e)) {
+				return
+			}
+		}
+		cursor += uint64(len(events))
+		select {
+		case <-r.Context().Done():
+			return
+		case <-more:
+		case <-beat.C:
+			// What the client may read is asked again.
+			if _, bad := s.selects(r); bad != nil || !send(": \n\n") {
+				return
+			}
+		}
+	}
+}
+
+func eventText(id uint64, e history.Event) string {
+	data, err := json.Marshal(e)
+	if err != nil {
+		return resync // which cannot be: its texts are texts
+	}
+	return fmt.Sprintf("id: %d\nevent: %s\ndata: %s\n\n", id, e.Kind, data)
+}

@@ -1,0 +1,202 @@
+package api
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/rolewright/rolewright/internal/history"
+	"github.com/rolewright/rolewright/test/must"
+)
+
+// rights are which namespaces, and which objects of namespaces, a token may get; "*" for all.
+var rights = map[string][]string{
+	"admin": {"/"}, "team": {"one/"}, "single": {"one/a"}, "none": {},
+}
+
+// reviews is a client whose reviews are answered out of rights. TestHistory in test/e2e asks a real API server.
+func reviews() *fake.Clientset {
+	c := fake.NewClientset()
+	c.PrependReactor("create", "tokenreviews", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		r := a.(clienttesting.CreateAction).GetObject().(*authenticationv1.TokenReview)
+		_, r.Status.Authenticated = rights[r.Spec.Token]
+		r.Status.User.Username = r.Spec.Token
+		return true, r, nil
+	})
+	c.PrependReactor("create", "subjectaccessreviews", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		r := a.(clienttesting.CreateAction).GetObject().(*authorizationv1.SubjectAccessReview)
+		of := r.Spec.ResourceAttributes
+		for _, may := range rights[r.Spec.User] {
+			namespace, name, _ := strings.Cut(may, "/")
+			if of.Resource == "as" && of.Verb == "get" && (namespace == "" || namespace == of.Namespace) && (name == "" || name == of.Name) {
+				r.Status.Allowed = true
+			}
+		}
+		return true, r, nil
+	})
+	return c
+}
+
+func serve(t *testing.T) (*httptest.Server, *history.Recorder) {
+	t.Helper()
+	store := must.Get(history.Open(history.Options{Path: filepath.Join(t.TempDir(), "runs.db"), MaxRuns: 1000, MaxBytes: 1 << 20, Log: logr.Discard()}))(t)
+	ctx, stop := context.WithCancel(t.Context())
+	stopped := make(chan error)
+	go func() { stopped <- store.Serve(ctx) }()
+	recorder := history.NewRecorder(store)
+	server := httptest.NewServer(New(Options{
+		History: recorder, Client: reviews(), Leads: func() bool { return true },
+		Kinds: func() []Kind {
+			return []Kind{{"g", "v1", "A", "as", true}, {"g", "v1", "B", "bs", true}}
+		},
+	}))
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+		stop()
+		must.Do(t, <-stopped)
+	})
+	return server, recorder
+}
+
+func begin(r *history.Recorder, id, kind, namespace, name string) *history.Recording {
+	return r.Begin(history.Run{Brief: history.Brief{
+		ID: id, Object: history.Object{Group: "g", Version: "v1", Kind: kind, Namespace: namespace, Name: name}, Started: time.Now(),
+	}})
+}
+
+func end(x *history.Recording) {
+	x.End(func(run *history.Run) { run.Finished, run.Result = time.Now(), "Succeeded" })
+}
+
+func ask(t *testing.T, server *httptest.Server, token, path string, headers ...string) (code int, body io.Reader) {
+	t.Helper()
+	r := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+Root+path, nil))(t)
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	resp := must.Get(server.Client().Do(r))(t) //nolint:bodyclose // it is, at the end of the test
+	t.Cleanup(func() { _ = resp.Body.Close() })
+	return resp.StatusCode, resp.Body
+}
+
+func TestAPI_ShowsWhoMayGetTheObjects(t *testing.T) {
+	t.Parallel()
+	server, recorder := serve(t)
+	for n, of := range []string{"A/one/a", "A/one/b", "A/two/a", "B/one/a"} {
+		parts := strings.Split(of, "/")
+		x := begin(recorder, fmt.Sprintf("%d-run", n), parts[0], parts[1], parts[2])
+		if n > 0 {
+			end(x)
+		}
+	}
+	const (
+		denied, unknown, none = http.StatusForbidden, http.StatusUnauthorized, http.StatusNotFound
+		ok                    = http.StatusOK
+	)
+	for _, tt := range []struct {
+		token, path string
+		code        int
+		ids         string
+	}{
+		{"", "/runs", unknown, ""},
+		{"forged", "/runs", unknown, ""},
+		{"none", "/runs", denied, ""},
+		{"none", "/runs?namespace=one&kind=A&group=g&name=a", denied, ""},
+		{"admin", "/runs", ok, "0 2 1"},
+		{"admin", "/runs?namespace=two", ok, "2"},
+		{"admin", "/runs?kind=B&group=g", denied, ""},
+		{"admin", "/runs?kind=C&group=g", none, ""},
+		{"admin", "/runs?limit=x", http.StatusBadRequest, ""},
+		{"admin", "/runs?continue=gone", none, ""},
+		{"team", "/runs", denied, ""},
+		{"team", "/runs?namespace=two", denied, ""},
+		{"team", "/runs?namespace=one", ok, "0 1"},
+		{"team", "/runs?namespace=one&result=Succeeded", ok, "1"},
+		{"single", "/runs?namespace=one", denied, ""},
+		{"single", "/runs?namespace=one&name=a", ok, "0"},
+		{"single", "/runs?namespace=one&name=b", denied, ""},
+		{"single", "/runs/0-run", ok, ""},
+		{"single", "/runs/1-run", none, ""},
+		{"admin", "/runs/3-run", none, ""},
+		{"none", "/runs/0-run", none, ""},
+		{"none", "/events", denied, ""},
+		{"admin", "/events?cursor=x", http.StatusBadRequest, ""},
+	} {
+		code, body := ask(t, server, tt.token, tt.path)
+		if code != tt.code {
+			t.Errorf("%s asks for %s: %d, want %d", tt.token, tt.path, code, tt.code)
+			continue
+		}
+		if tt.ids == "" {
+			continue
+		}
+		var list RunList
+		must.Do(t, json.NewDecoder(body).Decode(&list))
+		var ids []string
+		for _, b := range list.Items {
+			ids = append(ids, b.ID[:1])
+		}
+		must.Be(t, tt.token+" "+tt.path, tt.ids, strings.Join(ids, " "))
+	}
+	if code, _ := ask(t, server, "admin", "/runs", "Sec-Fetch-Site", "cross-site"); code != denied {
+		t.Errorf("a page in a browser gets %d", code)
+	}
+}
+
+// A client that comes back with the last ID gets each event of what it may see once.
+func TestAPI_Events(t *testing.T) {
+	t.Parallel()
+	server, recorder := serve(t)
+	var list RunList
+	_, body := ask(t, server, "team", "/runs?namespace=one")
+	must.Do(t, json.NewDecoder(body).Decode(&list))
+	x := begin(recorder, "mine", "A", "one", "a")
+	begin(recorder, "other", "A", "two", "a").Task(history.Task{})
+	for range 5 {
+		x.Task(history.Task{Outcome: "ok"})
+	}
+	read := func(cursor string, n int) (seen []string, last string) {
+		_, body := ask(t, server, "team", "/events?namespace=one", "Last-Event-ID", cursor)
+		lines := bufio.NewScanner(body)
+		for len(seen) < n && lines.Scan() {
+			if id, is := strings.CutPrefix(lines.Text(), "id: "); is {
+				last = id
+			}
+			if data, is := strings.CutPrefix(lines.Text(), "data: "); is {
+				var e history.Event
+				must.Do(t, json.Unmarshal([]byte(data), &e))
+				seen = append(seen, fmt.Sprintf("%s %s %d", e.Run.ID, e.Kind, e.Number))
+			}
+		}
+		return seen, last
+	}
+	seen, last := read(list.Metadata.Cursor, 3)
+	must.Be(t, "first events", []string{"mine run-started 0", "mine task 0", "mine task 1"}, seen)
+	go end(x)
+	seen, _ = read(last, 4)
+	must.Be(t, "events after them", []string{"mine task 2", "mine task 3", "mine task 4", "mine run-ended 0"}, seen)
+	_, body = ask(t, server, "team", "/events?namespace=one", "Last-Event-ID", "1")
+	lines := bufio.NewScanner(body)
+	for lines.Scan() && lines.Text() != "event: resync" {
+	}
+	must.Be(t, "after a cursor of before the start", "event: resync", lines.Text())
+}

@@ -1,0 +1,119 @@
+// Package history keeps what is known of runs that have ended: why they ran, what their
+// tasks did, and what they wrote to the cluster. It is for people: nothing is decided by
+// it, and a run is judged by its artifacts.
+//
+// It knows neither Kubernetes nor Ansible. All texts are masked by the caller.
+package history
+
+import (
+	"time"
+)
+
+// Run is a run that has ended, or is in progress where it comes of [Live].
+type Run struct {
+	Brief
+	// UID is the object's.
+	UID string `json:"uid"`
+	// Due is when the run was due. It waited for a place until it started.
+	Due time.Time `json:"due,omitzero"`
+	// Prepared and Ended enclose the time in which Ansible ran.
+	Prepared time.Time `json:"prepared,omitzero"`
+	Ended    time.Time `json:"ended,omitzero"`
+	Message  string    `json:"message,omitempty"`
+	Warnings []string  `json:"warnings,omitempty"`
+	// Memory is the most that the processes of the run were seen to take, in bytes.
+	Memory int64 `json:"memory,omitempty"`
+	// Versions are those of what has made the run, by name.
+	Versions map[string]string `json:"versions,omitempty"`
+	Tasks    []Task            `json:"tasks,omitempty"`
+	// TasksLeftOut and WritesLeftOut are how many there was no room for.
+	TasksLeftOut  int     `json:"tasksLeftOut,omitempty"`
+	Writes        []Write `json:"writes,omitempty"`
+	WritesLeftOut int     `json:"writesLeftOut,omitempty"`
+}
+
+// Brief is what a list of runs shows of one.
+type Brief struct {
+	ID string `json:"id"`
+	Object
+	Generation int64 `json:"generation,omitempty"`
+	// Cause and Trigger say why it ran, Mode is "check" for a check.
+	Cause    string    `json:"cause"`
+	Trigger  string    `json:"trigger,omitempty"`
+	Mode     string    `json:"mode,omitempty"`
+	Executor string    `json:"executor,omitempty"`
+	Started  time.Time `json:"started"`
+	// Finished is zero for a run in progress.
+	Finished time.Time `json:"finished,omitzero"`
+	// Result is Succeeded, Failed or Interrupted; empty for a run in progress.
+	Result string `json:"result,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	// Attempts is how many runs in a row have failed.
+	Attempts int64  `json:"attempts,omitempty"`
+	Counts   Counts `json:"counts"`
+	// Task is the one that failed; of a run in progress, the one that runs.
+	Task *TaskName `json:"task,omitempty"`
+}
+
+// Object is the object of a run.
+type Object struct {
+	Group     string `json:"group"`
+	Version   string `json:"version"`
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+}
+
+// Counts are results of tasks.
+type Counts struct {
+	OK          int64 `json:"ok"`
+	Changed     int64 `json:"changed"`
+	Skipped     int64 `json:"skipped,omitempty"`
+	Failed      int64 `json:"failed,omitempty"`
+	Unreachable int64 `json:"unreachable,omitempty"`
+	Rescued     int64 `json:"rescued,omitempty"`
+	Ignored     int64 `json:"ignored,omitempty"`
+}
+
+// TaskName is a task, and where it stands.
+type TaskName struct {
+	Name string `json:"name"`
+	Role string `json:"role,omitempty"`
+	// Path is file:line.
+	Path string `json:"path,omitempty"`
+	Host string `json:"host,omitempty"`
+}
+
+// Task is a task that has ended on a host.
+type Task struct {
+	TaskName
+	Play   string `json:"play,omitempty"`
+	Action string `json:"action,omitempty"`
+	// Outcome is ok, changed, skipped, failed, ignored, unreachable or rescued.
+	Outcome  string    `json:"outcome"`
+	Started  time.Time `json:"started,omitzero"`
+	Finished time.Time `json:"finished,omitzero"`
+	// Items is how many items its loop had.
+	Items   int    `json:"items,omitempty"`
+	Message string `json:"message,omitempty"`
+}
+
+// Write is a write of a run that the API server has answered.
+type Write struct {
+	At   time.Time `json:"at"`
+	Verb string    `json:"verb"`
+	// Resource is as in "deployments.apps".
+	Resource    string `json:"resource"`
+	Subresource string `json:"subresource,omitempty"`
+	Namespace   string `json:"namespace,omitempty"`
+	Name        string `json:"name,omitempty"`
+	// Code is the HTTP status of the answer.
+	Code int `json:"code"`
+	// Result is created, changed, unchanged, deleted or refused.
+	Result string `json:"result"`
+	DryRun bool   `json:"dryRun,omitempty"`
+	// Fields are the fields that have changed, as far as that is known.
+	Fields []string `json:"fields,omitempty"`
+	// Task is the number of the task in Tasks that has made it; -1 if that is not known.
+	Task int `json:"task"`
+}

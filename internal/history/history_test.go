@@ -1,0 +1,211 @@
+package history
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/testr"
+
+	"github.com/rolewright/rolewright/test/must"
+)
+
+var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// runOf is the n-th run: they end a second after each other.
+func runOf(n int) Run {
+	r := Run{Brief: Brief{
+		ID: fmt.Sprintf("%08d-run", n), Object: Object{Kind: "A", Name: fmt.Sprint(n % 2)}, Result: "Succeeded",
+		Started: epoch, Finished: epoch.Add(time.Duration(n) * time.Second),
+	}, Message: "m"}
+	r.Tasks = []Task{{TaskName: TaskName{Name: "t"}, Outcome: "ok", Started: epoch, Finished: epoch.Add(time.Second)}}
+	return r
+}
+
+func open(t *testing.T, o Options) *Store {
+	t.Helper()
+	o.Log = testr.New(t)
+	if o.MaxRuns == 0 {
+		o.MaxRuns, o.MaxBytes = 1000, 1<<20
+	}
+	s := must.Get(Open(o))(t)
+	s.now = func() time.Time { return epoch.Add(time.Hour) }
+	return s
+}
+
+// written adds runs and waits until they are on disk.
+func written(s *Store, runs ...Run) {
+	for _, r := range runs {
+		s.Add(r)
+	}
+	s.write()
+}
+
+func idsOf(runs []Brief) (all []string) {
+	for _, r := range runs {
+		all = append(all, r.ID[:8])
+	}
+	return all
+}
+
+func TestStore_KeepsRunsOverARestart(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "runs.db")
+	s := open(t, Options{Path: path})
+	for n := range 5 {
+		written(s, runOf(n))
+	}
+	written(s, runOf(4)) // its end is recorded twice, as after a restart
+	must.Do(t, s.db.Close())
+	must.Be(t, "mode", os.FileMode(0o600), must.Get(os.Stat(path))(t).Mode().Perm())
+
+	s = open(t, Options{Path: path})
+	for _, id := range []string{"", "1", "0000000"} {
+		if _, err := s.Run(id); err == nil {
+			t.Errorf("there is a run %q", id)
+		}
+	}
+	s.Add(runOf(5)) // is not written yet
+	runs, next, err := s.Runs(Query{Limit: 3})
+	must.Do(t, err)
+	must.Be(t, "first page", []string{"00000005", "00000004", "00000003"}, idsOf(runs))
+	runs, next, err = s.Runs(Query{Limit: 3, Before: next})
+	must.Do(t, err)
+	must.Be(t, "second page", []string{"00000002", "00000001", "00000000"}, idsOf(runs))
+	must.Be(t, "third page", "", next)
+	runs, _, err = s.Runs(Query{Limit: 3, Wants: func(b Brief) bool { return b.Name == "1" }})
+	must.Do(t, err)
+	must.Be(t, "of one object", []string{"00000005", "00000003", "00000001"}, idsOf(runs))
+
+	is := must.Get(s.Run("00000003"))(t)
+	must.Be(t, "run by the beginning of its ID", runOf(3), is)
+	must.Be(t, "run that waits", runOf(5), must.Get(s.Run("00000005"))(t))
+}
+
+func TestStore_RemovesTheOldest(t *testing.T) {
+	t.Parallel()
+	var all []Run
+	for n := range 10 {
+		all = append(all, runOf(n))
+	}
+	size := func() int64 {
+		s := open(t, Options{Path: filepath.Join(t.TempDir(), "runs.db")})
+		written(s, all[0])
+		return s.bytes
+	}()
+	for name, o := range map[string]Options{
+		"count": {MaxRuns: 3, MaxBytes: 1 << 20},
+		"bytes": {MaxRuns: 100, MaxBytes: 3*size + size/2},
+		"age":   {MaxRuns: 100, MaxBytes: 1 << 20, MaxAge: time.Hour - 7*time.Second},
+	} {
+		o.Path = filepath.Join(t.TempDir(), "runs.db")
+		s := open(t, o)
+		written(s, all...)
+		runs, _, err := s.Runs(Query{Limit: 100})
+		must.Do(t, err)
+		must.Be(t, name, []string{"00000009", "00000008", "00000007"}, idsOf(runs))
+		if _, err := s.Run(all[0].ID); !errors.Is(err, ErrNotFound) {
+			t.Errorf("%s: the oldest run: %v", name, err)
+		}
+		must.Be(t, name+": what is counted", 3, s.count)
+	}
+}
+
+// An operator starts with whatever it finds, and does not lose what it cannot read.
+func TestStore_BeginsAgainWhereItIsDamaged(t *testing.T) {
+	t.Parallel()
+	for name, damage := range map[string]func(path string) error{
+		"garbage":   func(path string) error { return os.WriteFile(path, []byte("garbage"), 0o600) },
+		"cut short": func(path string) error { return os.Truncate(path, 20<<10) },
+		"zeros": func(path string) error {
+			text, err := os.ReadFile(path)
+			clear(text[len(text)/4:])
+			return errors.Join(err, os.WriteFile(path, text, 0o600))
+		},
+	} {
+		path := filepath.Join(t.TempDir(), "runs.db")
+		s := open(t, Options{Path: path})
+		for n := range 50 {
+			written(s, runOf(n))
+		}
+		must.Do(t, s.db.Close())
+		must.Do(t, damage(path))
+		s = open(t, Options{Path: path})
+		written(s, runOf(1))
+		runs, _, err := s.Runs(Query{Limit: 100})
+		must.Do(t, err)
+		must.Be(t, name, []string{"00000001"}, idsOf(runs))
+		must.Get(os.Stat(path + ".damaged"))(t)
+	}
+}
+
+func TestStore_IsWrittenByOneProcess(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "runs.db")
+	s := open(t, Options{Path: path})
+	if _, err := Open(Options{Path: path, Log: testr.New(t)}); !errors.Is(err, errInUse) {
+		t.Errorf("a second one: %v", err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	served := make(chan error)
+	go func() { served <- s.Serve(ctx) }()
+	s.Add(runOf(1))
+	stop()
+	must.Do(t, <-served)
+	must.Get(open(t, Options{Path: path}).Run(runOf(1).ID))(t)
+}
+
+func TestRecorder(t *testing.T) {
+	t.Parallel()
+	r := NewRecorder(open(t, Options{Path: filepath.Join(t.TempDir(), "runs.db")}))
+	from := r.Cursor()
+	begun := runOf(1)
+	begun.Tasks, begun.Finished, begun.Result = nil, time.Time{}, ""
+	x := r.Begin(begun)
+	at := func(s int) time.Time { return epoch.Add(time.Duration(s) * time.Second) }
+	x.Task(Task{Outcome: "ok", Started: at(0), Finished: at(2)})
+	x.Write(Write{Verb: "create", At: at(3)})
+	x.Task(Task{Outcome: "changed", Started: at(2), Finished: at(4)})
+	x.Write(Write{Verb: "patch", At: at(9)})
+	must.Be(t, "runs in progress", 1, len(r.Running()))
+	must.Be(t, "tasks of the run in progress", 2, len(must.Get(r.Run(begun.ID))(t).Tasks))
+	finish := func(run *Run) { run.Finished, run.Result = at(10), "Succeeded" }
+	x.End(finish)
+	x.End(finish) // does nothing
+	is := must.Get(r.Run(begun.ID))(t)
+	must.Be(t, "tasks of the writes", []int{1, -1}, []int{is.Writes[0].Task, is.Writes[1].Task})
+	must.Be(t, "runs in progress", 0, len(r.Running()))
+
+	events, more, ok := r.Events(from)
+	var kinds []EventKind
+	for _, e := range events {
+		kinds = append(kinds, e.Kind)
+	}
+	must.Be(t, "events", []EventKind{RunStarted, TaskEnded, Wrote, TaskEnded, Wrote, RunEnded}, kinds)
+	must.Be(t, "all of them", true, ok)
+	rest, _, _ := r.Events(from + 5)
+	must.Be(t, "events after a cursor", RunEnded, rest[0].Kind)
+	y := r.Begin(runOf(2))
+	<-more
+	for range maxEvents {
+		y.Now(TaskName{}, Counts{})
+		y.Task(Task{})
+		y.Write(Write{})
+	}
+	if is := must.Get(r.Run(runOf(2).ID))(t); len(is.Tasks) != MaxTasks || is.TasksLeftOut != maxEvents-MaxTasks+1 || len(is.Writes) != MaxWrites {
+		t.Errorf("%d tasks, %d left out, %d writes", len(is.Tasks), is.TasksLeftOut, len(is.Writes))
+	}
+	for _, cursor := range []uint64{0, r.Cursor() + 1} {
+		if _, _, ok := r.Events(cursor); ok {
+			t.Errorf("cursor %d is known", cursor)
+		}
+	}
+	if !slices.IsSorted([]uint64{from, r.Cursor()}) {
+		t.Error("the cursor went back")
+	}
+}

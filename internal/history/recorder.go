@@ -1,0 +1,217 @@
+package history
+
+import (
+	"slices"
+	"strings"
+	"sync"
+)
+
+// The most that is kept of one run. What is more is counted.
+const (
+	MaxTasks  = 2000
+	MaxWrites = 1000
+)
+
+// maxEvents is how many events are kept for clients that read later.
+const maxEvents = 8192
+
+// EventKind says what an [Event] tells.
+type EventKind string
+
+// The kinds.
+const (
+	RunStarted EventKind = "run-started"
+	TaskEnded  EventKind = "task"
+	Wrote      EventKind = "write"
+	RunEnded   EventKind = "run-ended"
+)
+
+// Event is what happens to a run in progress.
+type Event struct {
+	Kind EventKind `json:"kind"`
+	// Run is the run as it is then.
+	Run Brief `json:"run"`
+	// Number is the place of Task in Tasks of the run, or of Write in Writes, from 0.
+	Number int    `json:"number,omitempty"`
+	Task   *Task  `json:"task,omitempty"`
+	Write  *Write `json:"write,omitempty"`
+}
+
+// Recorder records runs while they happen, and keeps them in its store when they have
+// ended. It is safe for concurrent use. A nil one records nothing.
+type Recorder struct {
+	store *Store
+
+	mu      sync.Mutex
+	running map[string]*Recording
+	// events are the last ones. The first of them has the number first.
+	events []Event
+	first  uint64
+	// more is closed with the next event.
+	more chan struct{}
+}
+
+// NewRecorder returns a recorder for a store.
+func NewRecorder(s *Store) *Recorder {
+	// Numbers of an earlier process are below those of this one.
+	return &Recorder{store: s, running: map[string]*Recording{}, first: uint64(s.now().UnixMicro()), more: make(chan struct{})}
+}
+
+// Recording is a run in progress. A nil one records nothing.
+type Recording struct {
+	r   *Recorder
+	run Run // guarded by the lock of r
+}
+
+// Begin records that a run begins.
+func (r *Recorder) Begin(run Run) *Recording {
+	if r == nil {
+		return nil
+	}
+	x := &Recording{r: r, run: run}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.running[run.ID] = x
+	r.tell(Event{Kind: RunStarted, Run: run.Brief})
+	return x
+}
+
+// Now sets the task that runs, and the counts of results.
+func (x *Recording) Now(task TaskName, counts Counts) {
+	if x == nil {
+		return
+	}
+	x.r.mu.Lock()
+	defer x.r.mu.Unlock()
+	x.run.Task, x.run.Counts = &task, counts
+}
+
+// Task adds a task that has ended.
+func (x *Recording) Task(t Task) {
+	if x == nil {
+		return
+	}
+	x.r.mu.Lock()
+	defer x.r.mu.Unlock()
+	if len(x.run.Tasks) == MaxTasks {
+		x.run.TasksLeftOut++
+		return
+	}
+	x.run.Tasks = append(x.run.Tasks, t)
+	x.r.tell(Event{Kind: TaskEnded, Run: x.run.Brief, Number: len(x.run.Tasks) - 1, Task: &t})
+}
+
+// Write adds a write. Which task has made it is found out at the end.
+func (x *Recording) Write(w Write) {
+	if x == nil {
+		return
+	}
+	x.r.mu.Lock()
+	defer x.r.mu.Unlock()
+	if len(x.run.Writes) == MaxWrites {
+		x.run.WritesLeftOut++
+		return
+	}
+	w.Task = -1
+	x.run.Writes = append(x.run.Writes, w)
+	x.r.tell(Event{Kind: Wrote, Run: x.run.Brief, Number: len(x.run.Writes) - 1, Write: &w})
+}
+
+// End records how the run has ended, and has it kept. finish completes it.
+func (x *Recording) End(finish func(*Run)) {
+	if x == nil {
+		return
+	}
+	x.r.mu.Lock()
+	defer x.r.mu.Unlock()
+	if x.r.running[x.run.ID] != x {
+		return // it has ended already
+	}
+	delete(x.r.running, x.run.ID)
+	run := x.run
+	run.Tasks, run.Writes = slices.Clone(run.Tasks), slices.Clone(run.Writes)
+	finish(&run)
+	for i := range run.Writes {
+		run.Writes[i].Task = taskAt(run.Tasks, run.Writes[i])
+	}
+	x.r.store.Add(run)
+	x.r.tell(Event{Kind: RunEnded, Run: run.Brief})
+}
+
+// taskAt is the task that ran when a write was answered; of several, the one that was
+// started last.
+func taskAt(tasks []Task, w Write) int {
+	found := -1
+	for i, t := range tasks {
+		if !w.At.Before(t.Started) && !w.At.After(t.Finished) && (found < 0 || !t.Started.Before(tasks[found].Started)) {
+			found = i
+		}
+	}
+	return found
+}
+
+// tell adds an event. The caller holds the lock.
+func (r *Recorder) tell(e Event) {
+	if len(r.events) == maxEvents {
+		const dropped = maxEvents / 8
+		r.events, r.first = slices.Delete(r.events, 0, dropped), r.first+dropped
+	}
+	r.events = append(r.events, e)
+	close(r.more)
+	r.more = make(chan struct{})
+}
+
+// Cursor is the number after that of the last event.
+func (r *Recorder) Cursor() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.first + uint64(len(r.events))
+}
+
+// Events returns the events from the number from on, and a channel that is closed with the
+// next one. It is false where they are not all there any more, or not yet: the client
+// begins again with what there is.
+func (r *Recorder) Events(from uint64) (events []Event, more <-chan struct{}, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if from < r.first || from > r.first+uint64(len(r.events)) {
+		return nil, r.more, false
+	}
+	return slices.Clone(r.events[from-r.first:]), r.more, true
+}
+
+// Run returns a run in progress or a run that is kept: see [Store.Run].
+func (r *Recorder) Run(id string) (Run, error) {
+	if run, found := r.inProgress(id); found {
+		return run, nil
+	}
+	return r.store.Run(id)
+}
+
+func (r *Recorder) inProgress(id string) (Run, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for is, x := range r.running {
+		if id != "" && strings.HasPrefix(is, id) {
+			run := x.run
+			run.Tasks, run.Writes = slices.Clone(run.Tasks), slices.Clone(run.Writes)
+			return run, true
+		}
+	}
+	return Run{}, false
+}
+
+// Running are the runs in progress, in the order of their starts.
+func (r *Recorder) Running() []Brief {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all []Brief
+	for _, x := range r.running {
+		all = append(all, x.run.Brief)
+	}
+	slices.SortFunc(all, func(a, b Brief) int { return a.Started.Compare(b.Started) })
+	return all
+}
+
+// Runs are those that have ended: see [Store.Runs].
+func (r *Recorder) Runs(q Query) ([]Brief, string, error) { return r.store.Runs(q) }

@@ -1,0 +1,370 @@
+package history
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+)
+
+// Options are those of [Open].
+type Options struct {
+	// Path is the file. It is created with mode 0600 in a directory that exists.
+	Path string
+	// MaxRuns, MaxAge and MaxBytes bound what is kept; the oldest runs go first.
+	MaxRuns  int
+	MaxAge   time.Duration
+	MaxBytes int64
+	Log      logr.Logger
+}
+
+// Store is the file with the runs that have ended. One goroutine writes it, [Store.Serve].
+// Its other methods may be called concurrently.
+//
+// It is safe to kill the process at any time: a run is in the file whole or not at all.
+type Store struct {
+	opts Options
+	db   *bbolt.DB
+	now  func() time.Time
+
+	mu sync.Mutex
+	// pending are the runs that are not written yet, the oldest first.
+	pending []Run
+
+	// bytes are those of all values, and count is how many runs there are. They belong to
+	// the goroutine that writes.
+	bytes int64
+	count int
+}
+
+// Each run has a key, by which runs are in the order of their ends. briefs has what lists
+// show, details the rest, and ids the key of each run.
+const (
+	briefs  = "briefs"
+	details = "details"
+	ids     = "ids"
+	meta    = "meta"
+	// format is in meta; a file of another one is begun again.
+	formatKey, format = "format", "1"
+)
+
+func bucket(tx *bbolt.Tx, name string) *bbolt.Bucket { return tx.Bucket([]byte(name)) }
+
+// maxPending is how many runs wait to be written.
+const maxPending = 1000
+
+// Open opens the history, or begins it. One that cannot be read is moved aside.
+func Open(o Options) (*Store, error) {
+	s := &Store{opts: o, now: time.Now}
+	err := s.open()
+	if err == nil || errors.Is(err, errInUse) {
+		return s, err
+	}
+	aside := o.Path + ".damaged"
+	if moved := os.Rename(o.Path, aside); moved != nil {
+		return nil, errors.Join(err, moved)
+	}
+	o.Log.Error(err, "The history of runs cannot be read, and begins again", "kept", aside)
+	return s, s.open()
+}
+
+// errInUse is the error of [Open] if another process has the file open.
+var errInUse = errors.New("another process has it open")
+
+func (s *Store) open() (err error) {
+	// A file that was cut short faults where it is mapped into memory.
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("history of runs %s: damaged: %v", s.opts.Path, p)
+		}
+		if err != nil && s.db != nil {
+			_ = s.db.Close() // the error is at hand
+		}
+	}()
+	s.db, err = bbolt.Open(s.opts.Path, 0o600, &bbolt.Options{Timeout: time.Second})
+	if errors.Is(err, bolterrors.ErrTimeout) {
+		return fmt.Errorf("history of runs %s: %w", s.opts.Path, errInUse)
+	}
+	if err != nil {
+		return fmt.Errorf("history of runs %s: %w", s.opts.Path, err)
+	}
+	err = s.db.Update(func(tx *bbolt.Tx) error {
+		m, err := tx.CreateBucketIfNotExists([]byte(meta))
+		if err != nil {
+			return err
+		}
+		if is := m.Get([]byte(formatKey)); is != nil && string(is) != format {
+			return fmt.Errorf("format %q is none of this version", is)
+		}
+		for _, name := range []string{briefs, details, ids} {
+			if _, err := tx.CreateBucketIfNotExists([]byte(name)); err != nil {
+				return err
+			}
+		}
+		return m.Put([]byte(formatKey), []byte(format))
+	})
+	if err == nil {
+		err = s.measure()
+	}
+	if err != nil {
+		return fmt.Errorf("history of runs %s: %w", s.opts.Path, err)
+	}
+	return nil
+}
+
+// measure reads all of the file, so that what is damaged shows now.
+func (s *Store) measure() error {
+	s.bytes, s.count = 0, 0
+	return s.db.View(func(tx *bbolt.Tx) error {
+		return bucket(tx, briefs).ForEach(func(key, value []byte) error {
+			detail := bucket(tx, details).Get(key)
+			s.count, s.bytes = s.count+1, s.bytes+int64(len(value)+len(detail))
+			if len(key) <= 8 || !bytes.Equal(bucket(tx, ids).Get(key[8:]), key) {
+				return fmt.Errorf("run %x has no ID", key)
+			}
+			_, err := unpack(detail)
+			return err
+		})
+	})
+}
+
+// Add hands over a run that has ended. It does not wait: where runs end faster than they
+// can be written, some are lost.
+func (s *Store) Add(r Run) {
+	s.mu.Lock()
+	full := len(s.pending) == maxPending
+	if !full {
+		s.pending = append(s.pending, r)
+	}
+	s.mu.Unlock()
+	if full {
+		s.opts.Log.Info("A run is missing in the history: too many wait to be written", "job", r.ID)
+	}
+}
+
+// waiting are the runs that are not written yet, the newest first.
+func (s *Store) waiting() []Run {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	runs := slices.Clone(s.pending)
+	slices.Reverse(runs)
+	return runs
+}
+
+// writeInterval is the longest time for which a run waits to be written: those of one
+// interval are written together.
+const writeInterval = time.Second
+
+// Serve writes until ctx ends, then what is still there, and closes the file.
+func (s *Store) Serve(ctx context.Context) error {
+	defer func() { _ = s.db.Close() }() // all of it is written
+	tick := time.NewTicker(writeInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			s.write()
+			return nil
+		case <-tick.C:
+			s.write()
+		}
+	}
+}
+
+// write writes the runs that wait, and removes what is too much.
+func (s *Store) write() {
+	s.mu.Lock()
+	runs := slices.Clone(s.pending)
+	s.mu.Unlock()
+	bytes, count := s.bytes, s.count
+	old := s.opts.MaxAge > 0 && s.now().After(s.oldest().Add(s.opts.MaxAge))
+	if len(runs) == 0 && !old {
+		return
+	}
+	err := s.db.Update(func(tx *bbolt.Tx) error {
+		for _, r := range runs {
+			if err := s.put(tx, r); err != nil {
+				return err
+			}
+		}
+		return s.retain(tx)
+	})
+	if err != nil {
+		s.bytes, s.count = bytes, count
+		s.opts.Log.Error(err, "Runs are missing in the history", "runs", len(runs))
+	}
+	s.mu.Lock()
+	s.pending = slices.Delete(s.pending, 0, len(runs))
+	s.mu.Unlock()
+}
+
+// oldest is when the oldest run has ended; now if there is none.
+func (s *Store) oldest() time.Time {
+	at := s.now()
+	_ = s.db.View(func(tx *bbolt.Tx) error { // it cannot fail
+		if key, _ := bucket(tx, briefs).Cursor().First(); key != nil {
+			at = timeOf(key)
+		}
+		return nil
+	})
+	return at
+}
+
+// keyOf is the key of a run: its end, and its ID where two have the same.
+func keyOf(r Run) []byte {
+	return append(binary.BigEndian.AppendUint64(nil, uint64(r.Finished.UnixNano())), r.ID...)
+}
+
+func timeOf(key []byte) time.Time {
+	return time.Unix(0, int64(binary.BigEndian.Uint64(key)))
+}
+
+func (s *Store) put(tx *bbolt.Tx, r Run) error {
+	if bucket(tx, ids).Get([]byte(r.ID)) != nil {
+		return nil // its end was recorded twice, as after a restart
+	}
+	brief, err := json.Marshal(r.Brief)
+	if err != nil {
+		return fmt.Errorf("run %s: %w", r.ID, err)
+	}
+	detail, err := pack(r)
+	if err != nil {
+		return fmt.Errorf("run %s: %w", r.ID, err)
+	}
+	key := keyOf(r)
+	s.bytes, s.count = s.bytes+int64(len(brief)+len(detail)), s.count+1
+	return errors.Join(bucket(tx, briefs).Put(key, brief), bucket(tx, details).Put(key, detail), bucket(tx, ids).Put([]byte(r.ID), key))
+}
+
+// retain removes the oldest runs while there is too much.
+func (s *Store) retain(tx *bbolt.Tx) error {
+	b, d := bucket(tx, briefs), bucket(tx, details)
+	for {
+		key, value := b.Cursor().First()
+		tooOld := key != nil && s.opts.MaxAge > 0 && s.now().Sub(timeOf(key)) > s.opts.MaxAge
+		if key == nil || s.count <= s.opts.MaxRuns && s.bytes <= s.opts.MaxBytes && !tooOld {
+			return nil
+		}
+		s.bytes, s.count = s.bytes-int64(len(value)+len(d.Get(key))), s.count-1
+		id := bytes.Clone(key[8:])
+		if err := errors.Join(d.Delete(key), bucket(tx, ids).Delete(id), b.Delete(key)); err != nil {
+			return err
+		}
+	}
+}
+
+func pack(r Run) ([]byte, error) {
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	if err := errors.Join(json.NewEncoder(w).Encode(r), w.Close()); err != nil {
+		return nil, err
+	}
+	return b.Bytes(), nil
+}
+
+func unpack(packed []byte) (r Run, err error) {
+	z, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		return r, err
+	}
+	text, err := io.ReadAll(z)
+	if err != nil {
+		return r, err
+	}
+	return r, json.Unmarshal(text, &r)
+}
+
+// ErrNotFound is in the chain of [Store.Run]'s error where the run is not kept, or not
+// any more.
+var ErrNotFound = errors.New("no such run is kept")
+
+// Run returns a run by its ID, or by the beginning of its ID if no other begins so.
+func (s *Store) Run(id string) (r Run, err error) {
+	for _, r := range s.waiting() {
+		if id != "" && strings.HasPrefix(r.ID, id) {
+			return r, nil
+		}
+	}
+	err = s.db.View(func(tx *bbolt.Tx) error {
+		c := bucket(tx, ids).Cursor()
+		is, key := c.Seek([]byte(id))
+		if id == "" || !bytes.HasPrefix(is, []byte(id)) {
+			return fmt.Errorf("run %.40q: %w", id, ErrNotFound)
+		}
+		if next, _ := c.Next(); len(is) > len(id) && bytes.HasPrefix(next, []byte(id)) {
+			return fmt.Errorf("run %.40q: several IDs begin so; give more of it", id)
+		}
+		r, err = unpack(bucket(tx, details).Get(key))
+		if err != nil {
+			return fmt.Errorf("run %s: %w", is, err)
+		}
+		return nil
+	})
+	return r, err
+}
+
+// Query says which runs [Store.Runs] returns.
+type Query struct {
+	// Wants tells whether a run is one of them; nil for all. It may be called for runs
+	// that are not returned.
+	Wants func(Brief) bool
+	// Limit is how many are returned at most.
+	Limit int
+	// Before is what an earlier call has returned as next; empty to begin with the newest.
+	Before string
+}
+
+// Runs returns runs, the newest first, and where to go on; empty at the end.
+func (s *Store) Runs(q Query) (runs []Brief, next string, err error) {
+	seen := map[string]bool{}
+	if q.Before == "" {
+		for _, r := range s.waiting() {
+			if seen[r.ID] = true; q.Wants == nil || q.Wants(r.Brief) {
+				runs = append(runs, r.Brief)
+			}
+		}
+	}
+	err = s.db.View(func(tx *bbolt.Tx) error {
+		c := bucket(tx, briefs).Cursor()
+		key, value := c.Last()
+		if q.Before != "" {
+			before := bucket(tx, ids).Get([]byte(q.Before))
+			if before == nil {
+				return fmt.Errorf("run %.40q: %w", q.Before, ErrNotFound)
+			}
+			c.Seek(before)
+			key, value = c.Prev()
+		}
+		for ; key != nil; key, value = c.Prev() {
+			var b Brief
+			if err := json.Unmarshal(value, &b); err != nil {
+				return fmt.Errorf("run %s: %w", key[8:], err)
+			}
+			if seen[b.ID] || q.Wants != nil && !q.Wants(b) {
+				continue
+			}
+			if len(runs) >= q.Limit {
+				next = runs[len(runs)-1].ID
+				return nil
+			}
+			runs = append(runs, b)
+		}
+		return nil
+	})
+	return runs, next, err
+}

@@ -1,0 +1,184 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/rolewright/rolewright/internal/api"
+	"github.com/rolewright/rolewright/test/must"
+	"github.com/rolewright/rolewright/test/testenv"
+)
+
+const recordedRole = `- name: Create
+  kubernetes.core.k8s:
+    definition:
+      apiVersion: v1
+      kind: ConfigMap
+      metadata: {name: it, namespace: "{{ ansible_operator_meta.namespace }}"}
+      data: {size: "{{ size }}"}
+- name: Skipped
+  ansible.builtin.debug: {msg: never}
+  when: false
+- block:
+    - name: Rescued
+      ansible.builtin.fail: {msg: "with never-shown-text in it"}
+  rescue:
+    - name: Rescue
+      ansible.builtin.debug: {msg: saved}
+- name: Repeat
+  ansible.builtin.debug: {msg: "{{ item }}"}
+  loop: [1, 2, 3]
+- name: Wait
+  ansible.builtin.wait_for: {path: "{{ gate }}", timeout: 60}
+- name: Fail
+  ansible.builtin.fail: {msg: "the size is too large"}
+  when: size == "large"
+`
+
+// serviceAccount makes one, which may get the objects of k if reads is true, and is the argument of a command that reads as it.
+func (s *stage) serviceAccount(name string, k kind, reads bool) string {
+	s.t.Helper()
+	client := must.Get(kubernetes.NewForConfig(s.cfg))(s.t)
+	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	must.Get(client.CoreV1().ServiceAccounts(s.namespace).Create(s.t.Context(), sa, metav1.CreateOptions{}))(s.t)
+	if reads {
+		role := &rbacv1.Role{ObjectMeta: sa.ObjectMeta, Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{k.gvk.Group}, Resources: []string{strings.ToLower(k.gvk.Kind) + "s"}, Verbs: []string{"get"}},
+		}}
+		must.Get(client.RbacV1().Roles(s.namespace).Create(s.t.Context(), role, metav1.CreateOptions{}))(s.t)
+		must.Get(client.RbacV1().RoleBindings(s.namespace).Create(s.t.Context(), &rbacv1.RoleBinding{
+			ObjectMeta: sa.ObjectMeta, Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: s.namespace, Name: name}},
+			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name},
+		}, metav1.CreateOptions{}))(s.t)
+	}
+	return "--service-account=" + s.namespace + "/" + name
+}
+
+// What runs did is listed, described and followed, over a restart, by who may get their objects.
+func TestHistory(t *testing.T) {
+	t.Parallel()
+	needAnsible(t)
+	s := newStage(t)
+	k := s.kind()
+	s.role("recorded", recordedRole)
+	s.watch(k, "role: recorded", "reconcilePeriod: 0s", "retry: {maxAttempts: 1}")
+	_, port, err := net.SplitHostPort(testenv.Address(t))
+	must.Do(t, err)
+	gate, closed := filepath.Join(t.TempDir(), "gate"), filepath.Join(t.TempDir(), "closed")
+	must.Do(t, os.WriteFile(gate, nil, 0o600))
+	client := must.Get(kubernetes.NewForConfig(s.cfg))(t)
+	must.Get(client.CoreV1().Secrets(s.namespace).Create(t.Context(), &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "it"}, StringData: map[string]string{"text": "never-shown-text"},
+	}, metav1.CreateOptions{}))(t)
+	s.write("roles/recorded/tasks/main.yml", "- kubernetes.core.k8s_info: {kind: Secret, namespace: \"{{ ansible_operator_meta.namespace }}\", name: it}\n"+recordedRole)
+	o := s.start("--api-port=" + port)
+	object := k.gvk.Kind + "." + k.gvk.Group + "/it"
+	as := []string{"--server=http://localhost:" + port, "-n", s.namespace, s.serviceAccount("reader", k, true)}
+	tool := func(want int, args ...string) string {
+		t.Helper()
+		return s.tool(want, append(args, as...)...)
+	}
+	runs := func() (list api.RunList) {
+		t.Helper()
+		must.Do(t, json.Unmarshal([]byte(tool(0, "get", "runs", object, "-o", "json")), &list))
+		return list
+	}
+	if out := tool(5, "get", "runs"); !strings.Contains(out, "no runs found") {
+		t.Errorf("before the first run it says\n%s", out)
+	}
+	k.create("it", map[string]any{"size": "small", "gate": gate})
+	k.awaitReady("it")
+	is := runs().Items
+	if len(is) != 1 || is[0].Result != "Succeeded" || is[0].Cause != "created" || is[0].Counts.Rescued != 1 || is[0].Counts.Changed != 1 {
+		t.Fatalf("runs: %+v", is)
+	}
+	said := tool(0, "describe", "run", is[0].ID[:8])
+	for _, want := range []string{"created", "generation 1", "Succeeded", "created configmaps " + s.namespace + "/it  by recorded : Create", "slowest", "rescued 1"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("describe says\n%s\nwant %q", said, want)
+		}
+	}
+	logged := tool(0, "logs", object)
+	for _, want := range []string{"changed", "skipped", "rescued", "recorded : Repeat", "roles/recorded/tasks/main.yml:2\n", "Succeeded after "} {
+		if !strings.Contains(logged, want) {
+			t.Errorf("logs says\n%s\nwant %q", logged, want)
+		}
+	}
+	if strings.Contains(said+logged+tool(0, "describe", "run", is[0].ID, "-o", "json"), "never-shown-text") {
+		t.Error("the value of a Secret is shown")
+	}
+
+	// Another run is followed, while it happens.
+	follow := exec.Command(binary(t), append([]string{"logs", object, "-f"}, as...)...)
+	follow.Dir, follow.Env = s.dir, s.env
+	path := filepath.Join(t.TempDir(), "followed")
+	out := must.Get(os.Create(path))(t)
+	follow.Stdout, follow.Stderr = out, out
+	must.Do(t, follow.Start())
+	t.Cleanup(func() { _ = follow.Process.Kill(); _ = follow.Wait() })
+	followed := func(want string) {
+		t.Helper()
+		testenv.Eventually(t, "logs -f says "+want, func(context.Context) error {
+			if text := string(must.Get(os.ReadFile(path))(t)); !strings.Contains(text, want) {
+				return errors.New(text)
+			}
+			return nil
+		})
+	}
+	followed("Succeeded after")
+	k.patch("it", fmt.Sprintf(`{"spec":{"size":"large","gate":%q}}`, closed))
+	followed(": changed")
+	testenv.Eventually(t, "it waits", func(context.Context) error {
+		if is := runs().Items; is[0].Task == nil || is[0].Task.Name != "Wait" {
+			return fmt.Errorf("%+v", is)
+		}
+		return nil
+	})
+	if out := tool(0, "get", "runs"); !strings.Contains(out, "Running") {
+		t.Errorf("get runs says\n%s", out)
+	}
+	must.Do(t, os.WriteFile(closed, nil, 0o600))
+	followed("the size is too large")
+	followed("TaskFailed after")
+	must.Do(t, follow.Process.Signal(syscall.SIGINT))
+	_ = follow.Wait()
+	text := string(must.Get(os.ReadFile(path))(t))
+	for _, task := range []string{"recorded : Create", "recorded : Skipped", "recorded : Rescued", "recorded : Rescue ", "recorded : Repeat", "recorded : Wait"} {
+		if n := strings.Count(text, task); n != 2 {
+			t.Errorf("logs -f has %q %d times, want it once for each run:\n%s", task, n, text)
+		}
+	}
+
+	o.stop()
+	s.start("--api-port=" + port)
+	is = runs().Items
+	if len(is) != 2 || is[0].Result != "Failed" || is[0].Task == nil || is[0].Task.Name != "Fail" || !strings.HasSuffix(is[0].Task.Path, "main.yml:23") {
+		t.Fatalf("runs after a restart: %+v", is)
+	}
+	if said := tool(0, "describe", "run", is[0].ID); !strings.Contains(said, "failed") || !strings.Contains(said, "the size is too large") || !strings.Contains(said, "changed configmaps") {
+		t.Errorf("of the failed run describe says\n%s", said)
+	}
+
+	// Who may not get the object learns nothing.
+	other := []string{as[0], as[1], as[2], s.serviceAccount("other", k, false)}
+	for want, args := range map[int][]string{3: {"get", "runs"}, 5: {"describe", "run", is[0].ID}} {
+		if out := s.tool(want, append(args, other...)...); strings.Contains(out, "large") {
+			t.Errorf("%v says\n%s", args, out)
+		}
+	}
+	s.tool(3, "get", "runs", "-A", as[0], as[3])
+}
