@@ -37,6 +37,20 @@ func (o *historyOptions) bindHistory(fs *pflag.FlagSet) {
 	fs.IntVar(&o.apiPort, "api-port", 0, "The port on the loopback addresses on which \"rolewright get runs\" and its like find the history; 0 for none.")
 }
 
+func (o *historyOptions) validateHistory() (problems []error) {
+	if o.apiPort < 0 || o.apiPort > 65535 {
+		problems = append(problems, fmt.Errorf("--api-port %d is not a port: give 1 to 65535, or 0 for none", o.apiPort))
+	}
+	if o.apiPort > 0 && o.historyRuns == 0 {
+		problems = append(problems, errors.New("--api-port serves the history, which --history-max-runs=0 switches off: leave one of them out"))
+	}
+	if o.historyRuns < 0 || o.historyAge < 0 || o.historyBytes < 0 {
+		problems = append(problems, fmt.Errorf("--history-max-runs %d, --history-max-age %s and --history-max-bytes %s must not be negative",
+			o.historyRuns, o.historyAge, &o.historyBytes))
+	}
+	return problems
+}
+
 // openHistory opens the history below the runner root, and returns what writes it until its
 // context ends; nil where none is kept. A history that cannot be opened keeps no operator
 // from its work.

@@ -196,6 +196,7 @@ func (o *runOptions) validate() error {
 	if o.proxyPort < 0 || o.proxyPort > 65535 {
 		wrong("--proxy-port %d is not a port: give 1 to 65535, or 0 for any free one", o.proxyPort)
 	}
+	problems = append(problems, o.validateHistory()...)
 	if o.reconcilePeriod < 0 {
 		wrong("--reconcile-period %s is negative: give 0 for never", o.reconcilePeriod)
 	}

@@ -266,6 +266,12 @@ func TestComplete_RefusesWhatCannotBeMeant(t *testing.T) {
 			want: `--user-metrics-bind-address "5050"` + badAddress + "\n--proxy-port 65536 is not a port: give 1 to 65535, or 0 for any free one",
 		},
 		{
+			name: "a history that is none",
+			args: []string{"--history-max-runs=0", "--history-max-bytes=-1", "--api-port=6791"},
+			want: "--api-port serves the history, which --history-max-runs=0 switches off: leave one of them out\n" +
+				"--history-max-runs 0, --history-max-age 720h0m0s and --history-max-bytes -1 must not be negative",
+		},
+		{
 			name: "a port above all ports",
 			args: []string{"--health-probe-bind-address=:99999"},
 			want: `--health-probe-bind-address ":99999"` + badAddress,

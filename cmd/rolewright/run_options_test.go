@@ -59,6 +59,10 @@ func TestBindFlags_HasEveryFlagOfAnsibleOperatorAndOurOwn(t *testing.T) {
 		// Rolewright's.
 		"watch-content":             {Default: "false"},
 		"strict":                    {Default: "false"},
+		"history-max-runs":          {Default: "10000"},
+		"history-max-age":           {Default: "720h0m0s"},
+		"history-max-bytes":         {Default: "64Mi"},
+		"api-port":                  {Default: "0"},
 		"proxy-anonymous":           {Default: "false"},
 		"record-api-calls":          {},
 		"refuse-vulnerable-ansible": {Default: "false", Hidden: true},
