@@ -38,7 +38,7 @@ func (r *reconciler) concludeHistory(s *scope, run status.Run) {
 		h.Generation, h.Cause, h.Trigger, h.Mode, h.Executor = run.Generation, run.Cause, run.Trigger, run.Mode, run.Executor
 		h.Started, h.Finished, h.Result, h.Reason, h.Attempts = run.Started, run.Finished, string(run.Result), run.Reason, run.Attempts
 		h.Message, h.Warnings, h.Counts, h.Task = run.Message, run.Warnings, historyCounts(run.Counts), nil
-		h.Ended, h.Memory = s.result.Finished, s.result.Memory
+		h.Ended, h.Memory, h.CPU = s.result.Finished, s.result.Memory, s.result.CPU.Seconds()
 		if t := run.FailedTask; t != nil {
 			h.Task = &history.TaskName{Name: t.Name, Role: t.Role, Path: t.Path, Host: t.Host}
 		}

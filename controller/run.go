@@ -91,6 +91,7 @@ func (r *reconciler) run(ctx context.Context, s *scope) (outcome, error) {
 	if s.ran = s.err == nil || !s.result.Finished.IsZero(); s.ran {
 		r.metrics.RunMade(r.gvk, string(s.result.Executor()))
 		r.metrics.RunMemory(r.gvk, string(s.result.Executor()), s.result.Memory)
+		r.metrics.RunCPU(r.gvk, string(s.result.Executor()), s.result.CPU)
 		r.metrics.ModulesRun(r.gvk, s.result.Modules())
 	}
 	if why := s.result.Unsuited(); why != "" {

@@ -361,7 +361,7 @@ func artifactsDir(req Request) string {
 
 // fill adds how the process tree has ended, and what the run has left in its directory.
 func (r *Result) fill(req Request, exit supervise.Exit, summary jobevent.Summary) {
-	r.ExitCode, r.Signal, r.Notes, r.Memory = exit.Code, exit.Signal, exit.Notes, exit.Memory
+	r.ExitCode, r.Signal, r.Notes, r.Memory, r.CPU = exit.Code, exit.Signal, exit.Notes, exit.Memory, exit.CPU
 	r.Summary = summary
 	r.Status, r.Tail = readArtifacts(req)
 }

@@ -123,6 +123,8 @@ type Result struct {
 	// Memory is the most that the run's processes were seen to take together, in
 	// bytes; 0 if the run ended before anybody looked.
 	Memory int64
+	// CPU is what ansible-runner and its descendants have taken; 0 where that is not known.
+	CPU time.Duration
 	// Notes are what a fork server has noted of the run; see Executor and Unsuited.
 	Notes string
 }

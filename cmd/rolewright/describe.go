@@ -108,8 +108,8 @@ func describeRun(out io.Writer, r history.Run, now time.Time) error {
 	for _, w := range r.Warnings {
 		line("warning", "%s", w)
 	}
-	if r.Memory > 0 {
-		line("memory", "%d MiB", r.Memory>>20)
+	if r.Memory > 0 || r.CPU > 0 {
+		line("used", "%.2f s of CPU, %d MiB of memory", r.CPU, r.Memory>>20)
 	}
 	for i, t := range slowest(r.Tasks) {
 		what := ""

@@ -23,6 +23,8 @@ type Run struct {
 	Warnings []string  `json:"warnings,omitempty"`
 	// Memory is the most that the processes of the run were seen to take, in bytes.
 	Memory int64 `json:"memory,omitempty"`
+	// CPU is what Ansible and all that it has started have taken, in seconds.
+	CPU float64 `json:"cpu,omitempty"`
 	// Versions are those of what has made the run, by name.
 	Versions map[string]string `json:"versions,omitempty"`
 	Tasks    []Task            `json:"tasks,omitempty"`

@@ -62,6 +62,7 @@ type Recorder struct {
 	inFlight     *prometheus.GaugeVec
 	waits        *prometheus.HistogramVec
 	memory       *prometheus.HistogramVec
+	cpu          *prometheus.CounterVec
 	lost         *prometheus.CounterVec
 	pruned       *prometheus.CounterVec
 	loops        *prometheus.CounterVec
@@ -126,8 +127,8 @@ func New(reg prometheus.Registerer) (*Recorder, error) {
 		memory: histogram("rolewright_run_memory_bytes",
 			"The most memory that the processes of a run were seen to take together, by how the run was made.",
 			memoryBuckets(), "group", "version", "kind", "executor"),
-		lost: counter("rolewright_runs_lost_total",
-			"Runs of an earlier process whose end was not seen. They are retried.", "group", "version", "kind"),
+		cpu: counter("rolewright_run_cpu_seconds_total", "The CPU that runs have taken, by how they were made.", "group", "version", "kind", "executor"),
+		lost: counter("rolewright_runs_lost_total", "Runs of an earlier process whose end was not seen. They are retried.", "group", "version", "kind"),
 		pruned: counter("rolewright_pruned_total", "Objects that were removed because the last run of their owner has not touched them.", "group", "version", "kind"),
 		loops: counter("rolewright_loops_total",
 			"Runs of a loop: that changes by others have started, after ten such runs of the object in a row.", "group", "version", "kind"),
@@ -206,7 +207,7 @@ func (r *Recorder) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		r.buildInfo, r.reconcileResult, r.reconciles, r.createdAt,
 		r.phases, r.runs, r.executors, r.modules, r.warmReady, r.runLimit, r.shortMemory, r.inFlight, r.events, r.statusWrites, r.decisions, r.kindReady, r.broken, r.artifactRuns, r.artifactBytes,
-		r.proxyRequests, r.proxyAnonymous, r.anonymous, r.userFull, r.waits, r.memory, r.lost, r.pruned, r.loops, r.rejected, r.failures, &r.scraped,
+		r.proxyRequests, r.proxyAnonymous, r.anonymous, r.userFull, r.waits, r.memory, r.cpu, r.lost, r.pruned, r.loops, r.rejected, r.failures, &r.scraped,
 	}
 }
 

@@ -60,6 +60,7 @@ func recordAll(r *Recorder) {
 	r.RunWaited(widget, "generation", 3*time.Second)
 	r.RunMemory(widget, "warm", 50<<20)
 	r.RunMemory(widget, "warm", 0)
+	r.RunCPU(widget, "warm", 1500*time.Millisecond)
 	r.RunLost(widget)
 	r.Pruned(widget, 2)
 	r.Loop(widget)

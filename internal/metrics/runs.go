@@ -25,6 +25,14 @@ func (r *Recorder) RunMemory(gvk schema.GroupVersionKind, executor string, bytes
 	r.memory.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind, executor).Observe(float64(bytes))
 }
 
+// RunCPU adds the CPU of a run, by the word for how it was started.
+func (r *Recorder) RunCPU(gvk schema.GroupVersionKind, executor string, took time.Duration) {
+	if r == nil {
+		return
+	}
+	r.cpu.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind, executor).Add(max(took, 0).Seconds())
+}
+
 // RunLost counts a run whose end was not seen.
 func (r *Recorder) RunLost(gvk schema.GroupVersionKind) {
 	if r == nil {

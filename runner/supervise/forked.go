@@ -51,6 +51,8 @@ type forkAnswer struct {
 	Killed    int    `json:"killed"`
 	Survivors []int  `json:"survivors"`
 	Notes     string `json:"notes"`
+	// CPU is in milliseconds.
+	CPU uint32 `json:"cpu"`
 }
 
 // runForked is [Run] with the command's Server.
@@ -102,6 +104,7 @@ func runForked(ctx context.Context, c Command, out *os.File) (Exit, error) {
 	exit := Exit{Code: -1, Signal: "SIGKILL", Stopped: stopped.Load(), Cut: answer.Code == nil && !stopped.Load()}
 	if answer.Code != nil {
 		exit.Code, exit.Signal, exit.Killed, exit.Notes = *answer.Code, "", answer.Killed, answer.Notes
+		exit.CPU = time.Duration(answer.CPU) * time.Millisecond
 		if answer.Signal != 0 {
 			exit.Signal = unix.SignalName(unix.Signal(answer.Signal))
 		}

@@ -154,6 +154,8 @@ type Exit struct {
 	// together, in bytes, what they share with others in shares; 0 if the command
 	// ended before anybody looked.
 	Memory int64 `json:",omitempty"`
+	// CPU is what the command has taken, with all of its descendants that were waited for.
+	CPU time.Duration `json:",omitempty"`
 	// Reason is why a supervising process has stopped the command; empty for one that
 	// ended by itself. Started and Finished enclose the life of the tree; they are zero
 	// where none has written a record.
@@ -203,6 +205,7 @@ func Run(ctx context.Context, c Command) (Exit, error) {
 	failpoint.Hit("supervising.ended")
 	exit := exitOf(cmd.ProcessState)
 	exit.Stopped, exit.Memory = stopped.Load(), t.memory
+	exit.CPU = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	exit.Killed, err = t.kill()
 	return exit, err
 }

@@ -86,6 +86,14 @@ func waitFor(t *testing.T, file string) {
 	}
 }
 
+// What descendants have taken counts, once they have been waited for.
+func TestRun_MeasuresCPU(t *testing.T) {
+	got, err := Run(t.Context(), command(t, `sh -c 'i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done'`))
+	if err != nil || got.CPU < 20*time.Millisecond {
+		t.Errorf("exit %+v, error %v; counting to 300000 takes CPU", got, err)
+	}
+}
+
 func TestRun_MeasuresMemory(t *testing.T) {
 	// What has been written is cut off after each look, and the second look weighs.
 	got, err := Run(t.Context(), command(t, `for look in 1 2; do

@@ -152,7 +152,7 @@ func TestSupervisor_TellsHowTheCommandEnded(t *testing.T) {
 				if err != nil || read != got || got.Started.IsZero() || got.Started.After(got.Finished) {
 					t.Errorf("record = %+v, %v; want %+v", read, err, got)
 				}
-				got.Memory, got.Started, got.Finished = 0, time.Time{}, time.Time{} // some live to see it measured
+				got.Memory, got.CPU, got.Started, got.Finished = 0, 0, time.Time{}, time.Time{} // some live to see it measured
 				must.Be(t, "exit", tt.want, got)
 				if left := alive(t, c.Cookie); len(left) > 0 {
 					t.Errorf("survivors: %q", left)

@@ -173,6 +173,14 @@ func TestHistory(t *testing.T) {
 		t.Errorf("of the failed run describe says\n%s", said)
 	}
 
+	for _, run := range is { // the first one is a cold start, the second one maybe forked
+		var answer api.Run
+		must.Do(t, json.Unmarshal([]byte(tool(0, "describe", "run", run.ID, "-o", "json")), &answer))
+		if r := answer.Run; r.CPU < 0.01 || r.CPU > 60 {
+			t.Errorf("a run by %s has taken %v s of CPU", r.Executor, r.CPU)
+		}
+	}
+
 	// Who may not get the object learns nothing.
 	other := []string{as[0], as[1], as[2], s.serviceAccount("other", k, false)}
 	for want, args := range map[int][]string{3: {"get", "runs"}, 5: {"describe", "run", is[0].ID}} {

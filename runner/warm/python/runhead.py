@@ -9,7 +9,7 @@ Protocol, on a unix stream socket: the client sends a length (4 bytes, big
 endian) with the descriptor of the output file, and that many bytes of JSON:
 {"args", "env", "cookie", "grace", "trace", "group"}. The run head answers lines of JSON:
 {"pid"} when it is ready, and {"code", "signal", "killed", "survivors",
-"notes"} when nothing is left, or {"refused"}. The client sends G to start, so that nothing is
+"notes", "cpu"} when nothing is left, or {"refused"}. The client sends G to start, so that nothing is
 run for a client that has waited too long, T for SIGTERM and K for SIGKILL.
 """
 
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import select
 import signal
 import socket
@@ -101,8 +102,14 @@ def run(connection: socket.socket) -> None:
     code = os.waitstatus_to_exitcode(status)
     runtrace.trace_usage("runhead")
     end = {"code": max(code, -1), "signal": -code if code < 0 else 0, "killed": killed, "survivors": survivors,
-           "notes": runtrace.notes()}
+           "notes": runtrace.notes(), "cpu": cpu()}
     send(connection, end)
+
+
+def cpu() -> int:
+    """Return the CPU that this process and those it has waited for have taken, in milliseconds."""
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return round(1000 * sum(usage.ru_utime + usage.ru_stime for usage in usages))
 
 
 def beside_ansible(environment: dict[str, str]) -> dict[str, str]:
