@@ -34,6 +34,8 @@ type settings struct {
 	verbose bool
 	// paused is until when no run may start; zero is no pause.
 	paused time.Time
+	// pausesDeletion holds the finalizer run back, too, while the object is paused.
+	pausesDeletion bool
 	// requested names the run that was asked for by hand last; empty if none was.
 	requested string
 	// mode says which runs are checks.
@@ -93,6 +95,13 @@ func annotated(obj *unstructured.Unstructured, s settings, trusted bool) (settin
 		until, err := parsePause(value)
 		s.paused = until
 		return err
+	})
+	a.read("pause-deletion", func(value string) (err error) {
+		if s.pausesDeletion, err = strconv.ParseBool(value); err != nil {
+			s.pausesDeletion = true // who writes such a value does not want the object to go
+			return insteadError(fmt.Sprintf("%q is neither \"true\" nor \"false\"; a pause holds the deletion back until it is corrected", clip(value)))
+		}
+		return nil
 	})
 	a.read("reconcile-at", func(value string) error {
 		if !status.IsToken(value) {

@@ -57,7 +57,7 @@ func Explain(obj *unstructured.Unstructured, w watches.Watch, opts Options, now 
 	}
 	s := situation{
 		last: record.Last, deleting: obj.GetDeletionTimestamp() != nil, generation: obj.GetGeneration(), period: set.period,
-		retry: retryOf(w.Retry, opts.RetryMin, opts.RetryMax), paused: set.paused, requested: set.requested,
+		retry: retryOf(w.Retry, opts.RetryMin, opts.RetryMax), paused: set.paused, pausesDeletion: set.pausesDeletion, requested: set.requested,
 		times: timetableOf(w.Schedule, obj.GetUID()),
 	}
 	if firing := s.times.firing(now); !firing.IsZero() {
@@ -92,7 +92,7 @@ func (e *Explanation) plan(s situation, waits bool, now time.Time) {
 	}
 	p := decide(now, s)
 	switch {
-	case s.paused.After(now) && !s.deleting: // whether a run is due already, or not yet
+	case s.paused.After(now) && (!s.deleting || s.pausesDeletion): // whether a run is due already, or not yet
 		e.Cause = string(p.held)
 		until := "until its annotation goes"
 		if s.paused.Before(forEver()) {

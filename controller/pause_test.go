@@ -2,6 +2,8 @@ package controller
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -95,7 +97,12 @@ func TestPause_FinishesTheRunAndBeginsNone(t *testing.T) {
 	if ran == 1 {
 		t.Error("what changed was not run")
 	}
+	edit(3, map[string]any{ownPrefix + "paused": "true", ownPrefix + "pause-deletion": "true"})
 	must.Do(t, c.Delete(t.Context(), obj.DeepCopy()))
+	eventually(t, "the status says that the deletion is held back", func() bool {
+		return strings.HasPrefix(fmt.Sprint(condition(get(t, c, obj), status.Reconciling)["message"]), "deleted: no run starts")
+	})
+	edit(3, paused)
 	eventually(t, "the object is finalized", func() bool {
 		return apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(obj), obj.DeepCopy()))
 	})

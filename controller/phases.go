@@ -222,7 +222,7 @@ func (r *reconciler) hold(ctx context.Context, s *scope, now time.Time) error {
 	if !s.plan.until.IsZero() {
 		held.until = s.plan.until.Unix()
 	}
-	if last != nil && last.Result == status.Succeeded && last.Fingerprint == s.fingerprint {
+	if last != nil && last.Result == status.Succeeded && last.Fingerprint == s.fingerprint && !s.deleting {
 		return r.observe(ctx, s, now)
 	}
 	if s.memory.held == held {
@@ -337,5 +337,6 @@ func (r *reconciler) mayBegin(ctx context.Context, s *scope) (outcome, error) {
 // readSettings takes from the object as it is now what decides whether it runs.
 func (r *reconciler) readSettings(s *scope) {
 	now, _ := r.settingsOf(s.object)
-	s.settings.paused, s.settings.requested, s.settings.mode = now.paused, now.requested, now.mode
+	s.settings.paused, s.settings.pausesDeletion = now.paused, now.pausesDeletion
+	s.settings.requested, s.settings.mode = now.requested, now.mode
 }

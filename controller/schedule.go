@@ -139,8 +139,10 @@ type situation struct {
 	// nextLook is when to look again.
 	arrived  bool
 	nextLook time.Time
-	// paused is until when nothing but a deletion starts a run.
-	paused time.Time
+	// paused is until when nothing but a deletion starts a run, and not even that if
+	// pausesDeletion is true.
+	paused         time.Time
+	pausesDeletion bool
 	// requested names the run that was asked for by hand last; empty if none was.
 	requested string
 }
@@ -160,13 +162,13 @@ type plan struct {
 func decide(now time.Time, s situation) plan {
 	p := s.due(now)
 	switch {
-	case p.cause == "" || s.deleting:
+	case p.cause == "" || s.deleting && !s.pausesDeletion:
 	case s.paused.After(now):
 		p.held, p.cause = p.cause, ""
 		if s.paused.Before(forEver()) {
 			p.wait = min(s.paused.Sub(now), maxPeriod)
 		}
-	default:
+	case !s.deleting:
 		p = s.inWindow(now, p)
 	}
 	p.check = s.checks(p.cause)

@@ -142,6 +142,8 @@ func TestDecide(t *testing.T) {
 		{"paused for a while, never run", situation{paused: now.Add(time.Minute)}, plan{held: causeCreated, wait: time.Minute}},
 		{"the pause is over", situation{paused: now}, plan{cause: causeCreated}},
 		{"paused, interrupted", situation{last: run(status.Interrupted, 0), paused: forEver()}, plan{held: causeInterrupted}},
+		{"paused with deletion, deleted", situation{last: run(status.Succeeded, 0), deleting: true, paused: now.Add(time.Minute), pausesDeletion: true}, plan{held: causeDeleted, wait: time.Minute}},
+		{"pause with deletion is over", situation{last: run(status.Succeeded, 0), deleting: true, paused: now, pausesDeletion: true}, plan{cause: causeDeleted}},
 		{"paused, deleted", situation{last: run(status.Succeeded, 0), deleting: true, paused: forEver()}, plan{cause: causeDeleted}},
 		{"check: never run", situation{mode: onlyCheck}, plan{cause: causeCreated, check: true}},
 		{"check: changed", situation{mode: onlyCheck, last: run(status.Succeeded, 0, drifted, other)}, plan{cause: causeContent, check: true}},

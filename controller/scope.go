@@ -182,7 +182,7 @@ func (r *reconciler) situation(s *scope) situation {
 		fingerprint: s.fingerprint, environment: only(changes, fingerprint.OfEnvironment), others: others(changes), generation: s.object.GetGeneration(),
 		ofObject: among(changes, fingerprint.OfObject, fingerprint.OfReferences, fingerprint.OfTriggers), times: timetableOf(r.watch.Schedule, s.object.GetUID()),
 		period: s.settings.period, mode: s.settings.mode, retry: retryOf(r.watch.Retry, r.opts.RetryMin, r.opts.RetryMax),
-		paused: s.settings.paused, requested: s.settings.requested, arrived: s.arrived, nextLook: s.memory.nextLook,
+		paused: s.settings.paused, pausesDeletion: s.settings.pausesDeletion, requested: s.settings.requested, arrived: s.arrived, nextLook: s.memory.nextLook,
 	}
 }
 
