@@ -89,10 +89,7 @@ func (r *reconciler) run(ctx context.Context, s *scope) (outcome, error) {
 	}
 	failpoint.Hit("run.ended")
 	if s.ran = s.err == nil || !s.result.Finished.IsZero(); s.ran {
-		r.metrics.RunMade(r.gvk, string(s.result.Executor()))
-		r.metrics.RunMemory(r.gvk, string(s.result.Executor()), s.result.Memory)
-		r.metrics.RunCPU(r.gvk, string(s.result.Executor()), s.result.CPU)
-		r.metrics.ModulesRun(r.gvk, s.result.Modules())
+		r.countRun(s.result)
 	}
 	if why := s.result.Unsuited(); why != "" {
 		s.log.V(1).Info("Run could not be forked", "reason", why)
@@ -193,6 +190,14 @@ func (r *reconciler) logVerbosity(s *scope) int {
 		return s.settings.verbosity
 	}
 	return r.opts.LogVerbosity
+}
+
+func (r *reconciler) countRun(result runner.Result) {
+	executor := string(result.Executor())
+	r.metrics.RunMade(r.gvk, executor)
+	r.metrics.RunMemory(r.gvk, executor, result.Memory)
+	r.metrics.RunCPU(r.gvk, executor, result.CPU)
+	r.metrics.ModulesRun(r.gvk, result.Modules())
 }
 
 func (r *reconciler) countEvents(sum jobevent.Summary) {
