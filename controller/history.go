@@ -50,6 +50,9 @@ func (r *reconciler) concludeHistory(s *scope, run status.Run) {
 		for i := range h.Writes {
 			w := &h.Writes[i]
 			w.Namespace, w.Name = s.mask.Mask(w.Namespace), s.mask.Mask(w.Name)
+			for n, field := range w.Fields {
+				w.Fields[n] = s.mask.Mask(field)
+			}
 		}
 	})
 }
@@ -82,11 +85,16 @@ const maxWrittenName = 253
 
 // wrote records a write of the run of s.
 func (r *reconciler) wrote(s *scope, w proxy.Written) {
-	s.recording.Write(history.Write{
-		At: r.now(), Verb: text.Cut(w.Verb, maxWrittenName), Resource: text.Cut(w.Resource.GroupResource().String(), 2*maxWrittenName),
-		Subresource: text.Cut(w.Subresource, maxWrittenName), Namespace: text.Cut(w.Namespace, maxWrittenName), Name: text.Cut(w.Name, maxWrittenName),
+	shown := func(name string) string { return s.mask.Mask(text.Cut(name, maxWrittenName)) }
+	h := history.Write{
+		At: r.now(), Verb: shown(w.Verb), Resource: text.Cut(w.Resource.GroupResource().String(), 2*maxWrittenName),
+		Subresource: shown(w.Subresource), Namespace: shown(w.Namespace), Name: shown(w.Name),
 		Code: w.Code, DryRun: w.DryRun, Result: resultOf(w),
-	})
+	}
+	for _, field := range w.Fields {
+		h.Fields = append(h.Fields, shown(field))
+	}
+	s.recording.Write(h)
 }
 
 // resultOf is what a write has come to.

@@ -2,16 +2,11 @@ package controller
 
 import (
 	"encoding/json"
-	"maps"
-	"reflect"
-	"slices"
-	"strconv"
-	"strings"
 
 	k8sjson "k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/rolewright/rolewright/controller/status"
-	"github.com/rolewright/rolewright/internal/text"
+	"github.com/rolewright/rolewright/internal/fieldpath"
 )
 
 // previous is what the last successful run of an object was made for. The zero value is
@@ -35,7 +30,7 @@ func (r *reconciler) previousOf(s *scope) (p previous) {
 	if p.raw == nil || k8sjson.Unmarshal(p.raw, &p.spec) != nil {
 		return previous{}
 	}
-	p.fields, p.more = changedFields(p.spec, s.object.Object["spec"])
+	p.fields, p.more = fieldpath.Changed("spec", p.spec, s.object.Object["spec"], maxChangedFields)
 	return p
 }
 
@@ -60,71 +55,5 @@ func (r *reconciler) keepSpec(s *scope, last *status.Run, run status.Run) {
 	}
 }
 
-// maxChangedFields is how many paths of a spec are named at most, maxChangedField how
-// long each of them is, in bytes.
-const (
-	maxChangedFields = 20
-	maxChangedField  = 200
-)
-
-// changedFields are the paths at which the spec after is not what it was before, in
-// order, and how many more there are. A field that is only in one of them is named, and
-// not what is in it; so is a list with another number of elements.
-func changedFields(before, after any) (paths []string, more int) {
-	diffFields(before, after, []string{"spec"}, func(path []string) {
-		if len(paths) == maxChangedFields {
-			more++
-			return
-		}
-		paths = append(paths, text.Clip(strings.Join(path, ""), maxChangedField))
-	})
-	return paths, more
-}
-
-// diffFields calls found with the path of each difference, which it may not keep.
-func diffFields(before, after any, path []string, found func(path []string)) {
-	switch a := after.(type) {
-	case map[string]any:
-		b, ok := before.(map[string]any)
-		if !ok {
-			break
-		}
-		keys := maps.Clone(b)
-		maps.Copy(keys, a)
-		for _, key := range slices.Sorted(maps.Keys(keys)) {
-			was, inBefore := b[key]
-			is, inAfter := a[key]
-			below := append(path, step(key))
-			if inBefore != inAfter {
-				found(below)
-			} else {
-				diffFields(was, is, below, found)
-			}
-		}
-		return
-	case []any:
-		b, ok := before.([]any)
-		if !ok || len(a) != len(b) {
-			break
-		}
-		for i := range a {
-			diffFields(b[i], a[i], append(path, "["+strconv.Itoa(i)+"]"), found)
-		}
-		return
-	}
-	if !reflect.DeepEqual(before, after) {
-		found(path)
-	}
-}
-
-// step is a key in a path: quoted, in brackets, where it is more than letters, digits,
-// - and _.
-func step(key string) string {
-	plain := key != "" && !strings.ContainsFunc(key, func(c rune) bool {
-		return c != '-' && c != '_' && (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z')
-	})
-	if plain {
-		return "." + key
-	}
-	return "[" + strconv.QuoteToASCII(key) + "]"
-}
+// maxChangedFields is how many paths of a spec are named at most.
+const maxChangedFields = 20

@@ -173,6 +173,9 @@ func wrote(line func(what, format string, args ...any), r history.Run) {
 		if w.Subresource != "" {
 			name += " (" + w.Subresource + ")"
 		}
+		if len(w.Fields) > 0 {
+			name += ": " + strings.Join(w.Fields, ", ")
+		}
 		task := ""
 		if w.Task >= 0 && w.Task < len(r.Tasks) {
 			task = "  by " + taskTitle(r.Tasks[w.Task].TaskName)

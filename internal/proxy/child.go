@@ -46,6 +46,8 @@ type Written struct {
 	DryRun bool
 	// Unchanged is true if the write is known to have changed nothing.
 	Unchanged bool
+	// Fields are some of the fields that it has changed, where that is known.
+	Fields []string
 }
 
 // Tracker is notified of what a run does to the objects of its owner. Its methods

@@ -264,6 +264,7 @@ func (x *exchange) finish(ctx context.Context) {
 	x.record()
 	if !x.write {
 		x.found()
+		x.see()
 		return
 	}
 	written := x.follow(ctx)

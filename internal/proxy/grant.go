@@ -82,6 +82,8 @@ type session struct {
 	ctx context.Context
 	end context.CancelCauseFunc
 
+	versions versions
+
 	mu      sync.Mutex
 	ended   bool
 	refusal string // why writes are refused; empty while they are not

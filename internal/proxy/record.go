@@ -12,6 +12,7 @@ func (x *exchange) tellWritten(children []Child) {
 	if len(children) == 1 {
 		w.Child = children[0]
 		w.Unchanged = x.version != "" && w.ResourceVersion == x.version && (w.Verb == "update" || w.Verb == "patch")
+		w.Fields = x.fields(w.Name)
 	}
 	x.s.Written(w)
 }

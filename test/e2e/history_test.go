@@ -169,7 +169,7 @@ func TestHistory(t *testing.T) {
 	if len(is) != 2 || is[0].Result != "Failed" || is[0].Task == nil || is[0].Task.Name != "Fail" || !strings.HasSuffix(is[0].Task.Path, "main.yml:23") {
 		t.Fatalf("runs after a restart: %+v", is)
 	}
-	if said := tool(0, "describe", "run", is[0].ID); !strings.Contains(said, "failed") || !strings.Contains(said, "the size is too large") || !strings.Contains(said, "changed configmaps") {
+	if said := tool(0, "describe", "run", is[0].ID); !strings.Contains(said, "failed") || !strings.Contains(said, "the size is too large") || !strings.Contains(said, "changed configmaps "+s.namespace+"/it: data.size  by recorded : Create") {
 		t.Errorf("of the failed run describe says\n%s", said)
 	}
 

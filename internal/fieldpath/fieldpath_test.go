@@ -1,4 +1,4 @@
-package controller
+package fieldpath
 
 import (
 	"fmt"
@@ -8,10 +8,11 @@ import (
 )
 
 // Of a spec, the paths are named that differ; never what stands there.
-func TestChangedFields(t *testing.T) {
+func TestChanged(t *testing.T) {
+	const most = 20
 	type m = map[string]any
 	many, none := m{}, m{}
-	for n := range maxChangedFields + 3 {
+	for n := range most + 3 {
 		many[fmt.Sprintf("k%02d", n)] = true
 	}
 	for _, tt := range []struct {
@@ -33,8 +34,8 @@ func TestChangedFields(t *testing.T) {
 		{"spec gone", m{"a": "x"}, nil, []string{"spec"}, 0},
 		{"many", none, many, nil, 3},
 	} {
-		got, more := changedFields(tt.before, tt.after)
-		if tt.name == "many" && len(got) == maxChangedFields {
+		got, more := Changed("spec", tt.before, tt.after, most)
+		if tt.name == "many" && len(got) == most {
 			got = nil
 		}
 		if diff := cmp.Diff(tt.want, got); diff != "" || more != tt.more {

@@ -1,0 +1,80 @@
+package proxy
+
+import (
+	"encoding/json"
+	"strings"
+	"sync"
+
+	"github.com/rolewright/rolewright/internal/fieldpath"
+)
+
+// versions are the newest versions of objects that a run has seen, by their paths: by
+// them the proxy tells which fields a write has changed.
+type versions struct {
+	mu    sync.Mutex
+	seen  map[string][]byte
+	bytes int
+}
+
+// maxVersions bounds the bytes that are kept of one run. With more, it begins again.
+const maxVersions = 2 << 20
+
+// swap keeps a version, and returns the one before; nil if there is none.
+func (v *versions) swap(path string, body []byte) (before []byte) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	before = v.seen[path]
+	v.bytes += len(body) - len(before)
+	if v.seen == nil || v.bytes > maxVersions {
+		v.seen, v.bytes = map[string][]byte{}, len(body)
+	}
+	v.seen[path] = body
+	return before
+}
+
+// see keeps the object that the run has read.
+func (x *exchange) see() {
+	if x.s.Written != nil && x.info.Verb == "get" && x.info.Subresource == "" && x.answer != nil && !x.answer.overflown {
+		x.s.versions.swap(x.info.Path, x.answer.kept.Bytes())
+	}
+}
+
+// maxFields is how many fields of a write are named.
+const maxFields = 20
+
+// fields are those that the write has changed, where the run has read the version before
+// it, and that is known to be what it has changed.
+func (x *exchange) fields(name string) []string {
+	if x.answer == nil || x.answer.overflown || x.info.Subresource != "" || x.dryRun {
+		return nil
+	}
+	path := strings.TrimSuffix(x.info.Path, "/")
+	if x.info.Verb == "create" {
+		path += "/" + name
+	}
+	body := x.answer.kept.Bytes()
+	before := x.s.versions.swap(path, body)
+	if x.version == "" || before == nil || x.info.Verb == "create" {
+		return nil
+	}
+	var was, is map[string]any
+	if json.Unmarshal(before, &was) != nil || json.Unmarshal(body, &is) != nil {
+		return nil
+	}
+	if version, _ := metadataOf(was)["resourceVersion"].(string); version != x.version {
+		return nil // another client has changed it since the run has read it
+	}
+	for _, object := range []map[string]any{was, is} {
+		metadata := metadataOf(object)
+		for _, own := range []string{"managedFields", "resourceVersion", "generation"} {
+			delete(metadata, own)
+		}
+	}
+	fields, _ := fieldpath.Changed("", was, is, maxFields)
+	return fields
+}
+
+func metadataOf(object map[string]any) map[string]any {
+	metadata, _ := object["metadata"].(map[string]any)
+	return metadata
+}
