@@ -49,9 +49,13 @@ type Reference struct {
 // Most is how many references of one object are followed.
 const Most = 100
 
+// mostProblems is how many names are said to be none: an object can have a hundred thousand.
+const mostProblems = 10
+
 // Read returns the references in an object, sorted, each once, and what is wrong with the
-// object. The object itself is no reference.
+// object, in a few texts. The object itself is no reference.
 func Read(object map[string]any, home types.NamespacedName, kind schema.GroupKind, fields []Field) (refs []Reference, problems []string) {
+	more := 0
 	for _, f := range fields {
 		names := []string{f.Name}
 		if f.Name == "" {
@@ -65,6 +69,10 @@ func Read(object map[string]any, home types.NamespacedName, kind schema.GroupKin
 		}
 		for _, name := range names {
 			if !IsName(name) || namespace != "" && !IsName(namespace) {
+				if len(problems) == mostProblems {
+					more++
+					continue
+				}
 				problems = append(problems, fmt.Sprintf("%s: %q is no name of an object, and is not followed", f.Path, text.Clip(namespace+"/"+name, 100)))
 				continue
 			}
@@ -74,8 +82,12 @@ func Read(object map[string]any, home types.NamespacedName, kind schema.GroupKin
 			}
 		}
 	}
+	if more > 0 {
+		problems = append(problems, fmt.Sprintf("%d more names are none", more))
+	}
 	slices.SortFunc(refs, func(a, b Reference) int {
-		return cmp.Or(cmp.Compare(a.GVK.String(), b.GVK.String()), cmp.Compare(a.String(), b.String()))
+		return cmp.Or(cmp.Compare(a.GVK.Group, b.GVK.Group), cmp.Compare(a.GVK.Version, b.GVK.Version), cmp.Compare(a.GVK.Kind, b.GVK.Kind),
+			cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 	refs = slices.Compact(refs)
 	if len(refs) > Most {
