@@ -18,11 +18,11 @@ const (
 	loopPause = 5 * time.Minute
 )
 
-// loops counts the successful runs in a row that changes by others have started: n before run,
-// which follows last.
+// loops counts the runs in a row that changes by others have started: n before run, which
+// follows last. Failed ones count, too: a change of a reference does not wait for a retry.
 func loops(n int, last *status.Run, run status.Run) int {
 	switch {
-	case !slices.Contains([]cause{causeDependent, causeReference, causeTrigger}, cause(run.Cause)), run.Result != status.Succeeded:
+	case !slices.Contains([]cause{causeDependent, causeReference, causeTrigger}, cause(run.Cause)), run.Result == status.Interrupted:
 		return 0
 	case last != nil && run.Started.Sub(last.Finished) > 2*loopPause:
 		return 1

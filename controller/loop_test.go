@@ -63,7 +63,10 @@ func TestLoops_AreRunsInARow(t *testing.T) {
 		{causeDependent, status.Succeeded, loopPause, 2},
 		{causeDependent, status.Succeeded, 3 * loopPause, 1},
 		{causeReference, status.Succeeded, time.Second, 2}, {causeTrigger, status.Succeeded, time.Second, 3},
-		{causeDependent, status.Failed, time.Second, 0},
+		{causeReference, status.Failed, time.Second, 4}, {causeTrigger, status.Failed, time.Second, 5},
+		{causeRetry, status.Failed, time.Second, 0},
+		{causeDependent, status.Failed, time.Second, 1},
+		{causeDependent, status.Interrupted, time.Second, 0},
 		{causeDependent, status.Succeeded, time.Second, 1},
 		{causeChanged, status.Succeeded, time.Second, 0},
 	} {
