@@ -50,9 +50,9 @@ func Of(parts []Part) string {
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// maxPacked is how many parts are packed one by one. An operator with more can say
-// what kind of inputs has changed, and not which of them.
-const maxPacked = 180
+// maxPacked is how many parts are packed one by one: a status takes 1000 characters. An
+// operator with more can say what kind of inputs has changed, and not which of them.
+const maxPacked = 175
 
 // environmentBits are kept of the digest of a variable: one change in 64 is not named.
 const environmentBits = 6

@@ -64,7 +64,9 @@ func TestSince_NamesWhatHasChanged(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
-	if n := len(Pack(many)); n > 1000 {
-		t.Errorf("%d characters are kept", n)
+	for _, parts := range [][]Part{many, many[:maxPacked]} {
+		if n := len(Pack(parts)); n > 1000 { // what a status takes
+			t.Errorf("%d parts: %d characters are kept", len(parts), n)
+		}
 	}
 }
