@@ -40,7 +40,7 @@ func (s *Set) newQueue() *runqueue.Queue {
 // it.
 func (r *reconciler) place(s *scope) outcome {
 	s.rollout = fingerprint.Of(slices.DeleteFunc(slices.Clone(s.parts), func(p fingerprint.Part) bool {
-		return p.Group == fingerprint.OfObject || ofReferred(p) || p.Name == "mode" // those of one object
+		return p.Group == fingerprint.OfObject || ofReferred(p) || p.Group == fingerprint.OfSettings && p.Name == "mode" // those of one object
 	}))
 	s.class = classOf(s.plan.cause)
 	switch last := s.memory.last; {
