@@ -8,6 +8,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
 // checked makes a write of a run in check mode a dry run, of which the API server stores
@@ -42,6 +43,12 @@ func (x *exchange) checkable(r *http.Request) error {
 		return inCheckMode(r.Method + " of " + x.info.Path + " is refused, because it cannot be a dry run")
 	}
 	return nil
+}
+
+// connects reports whether a request is for a connection that is no watch: what an
+// aggregated API does with its bytes, as on the console of a machine, is not known.
+func connects(r *http.Request, info *request.RequestInfo) bool {
+	return isUpgrade(r.Header) && info.Verb != "watch"
 }
 
 // inCheckMode is the answer to a write that a run in check mode cannot make.

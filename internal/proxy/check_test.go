@@ -116,6 +116,13 @@ func TestCheckMode_WhatCannotBeADryRunIsRefused(t *testing.T) {
 	if code, body, err := send(t.Context(), client, http.MethodDelete, p.URL()+n+"configmaps/x", "kind: DeleteOptions"); err != nil || code != http.StatusForbidden {
 		t.Errorf("options in YAML: %d %s %v", code, body, err)
 	}
+	console := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, p.URL()+"/apis/example.com/v1/namespaces/n/machines/m/console", http.NoBody))(t)
+	console.Header.Set("Connection", "Upgrade")
+	console.Header.Set("Upgrade", "websocket")
+	resp, err := client.Do(console)
+	must.Do(t, err)
+	defer resp.Body.Close()
+	must.Be(t, "the answer to a connection that is no watch", http.StatusForbidden, resp.StatusCode)
 	for _, seen := range api.seen() {
 		if seen.Method == http.MethodGet {
 			continue // of discovery

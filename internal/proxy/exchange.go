@@ -110,7 +110,7 @@ func (p *Proxy) open(r *http.Request) (*exchange, *refusal) {
 		return nil, refused
 	}
 	return &exchange{
-		p: p, s: s, info: info, write: writes(r, info), dryRun: len(r.URL.Query()["dryRun"]) > 0,
+		p: p, s: s, info: info, write: writes(r, info) || s.CheckMode && connects(r, info), dryRun: len(r.URL.Query()["dryRun"]) > 0,
 	}, nil
 }
 
