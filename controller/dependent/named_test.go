@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -136,4 +137,25 @@ func TestNamed_FollowsAKindThatIsInstalledLater(t *testing.T) {
 		t.Fatalf("create the object: %v", err)
 	}
 	all.await("object 1")
+}
+
+// Where the resource goes while the watch is broken, all of its objects are told to be gone.
+func TestNamed_ObjectsGoWithTheirKind(t *testing.T) {
+	r := New(Options{})
+	var told []string
+	n := r.Named(configMaps, NamedOptions{
+		Changed: func(id types.NamespacedName, _ Version, exists bool) { told = append(told, fmt.Sprint(id, exists)) }, Known: func() {},
+	})
+	s := n.feed.begin("ConfigMap", true)[0]
+	id := types.NamespacedName{Namespace: "ns", Name: "it"}
+	s.take(found{all: map[types.NamespacedName]Version{id: {UID: "u", ResourceVersion: "1"}}}, n.feed.wanted)
+	s.deny(apierrors.NewForbidden(configMaps.GroupResource(), "", nil))
+	if _, exists, known := n.Version(id); !exists || !known {
+		t.Errorf("without permission: exists %v, known %v", exists, known)
+	}
+	s.deny(apierrors.NewNotFound(configMaps.GroupResource(), ""))
+	if _, exists, known := n.Version(id); exists || !known {
+		t.Errorf("without the kind: exists %v, known %v", exists, known)
+	}
+	must.Be(t, "what is told", []string{"ns/it false"}, told)
 }

@@ -276,9 +276,8 @@ func (s *stream) deny(err error) {
 	s.working, s.denied = false, true
 	gone := apierrors.IsNotFound(err)
 	f.abandon(s, gone)
-	if gone && f.versions != nil {
-		s.named = true // there are none
-		notices = f.nowKnown()
+	if gone {
+		notices = f.mergeVersions(s, map[types.NamespacedName]Version{}) // there are none
 	}
 	if s.logged || gone {
 		return
