@@ -69,8 +69,8 @@ func (s *scope) warn(warning string) {
 }
 
 // readVars reads the objects of varsFrom, whose values it masks where they are secret.
-// An error that wraps [errReferenceNotFound] says that one is missing; a run for a
-// deletion is made without it.
+// An error that wraps [errReferenceNotFound] says that one is missing. A run for a
+// deletion is made without those that are missing, wrongly named or too large.
 func (r *reconciler) readVars(ctx context.Context, s *scope) ([]extravars.Source, error) {
 	var sources []extravars.Source
 	size := 0
@@ -80,6 +80,7 @@ func (r *reconciler) readVars(ctx context.Context, s *scope) ([]extravars.Source
 			resource = "secrets"
 		}
 		id, err := varsName(s, from)
+		wrong := err != nil // a try later makes nothing better
 		if err == nil {
 			var obj *unstructured.Unstructured
 			gvr := schema.GroupVersionResource{Version: "v1", Resource: resource}
@@ -100,13 +101,16 @@ func (r *reconciler) readVars(ctx context.Context, s *scope) ([]extravars.Source
 				err = fmt.Errorf("%s %s: %w", resource, id, err)
 			}
 		}
+		if err == nil && size > maxVars {
+			err, wrong = errors.New("the values are more than 1 MiB together: let the role read what is large"), true
+			sources = sources[:len(sources)-1]
+		}
 		switch absent := errors.Is(err, errReferenceNotFound); {
-		case absent && s.deleting && !from.Optional:
+		case err == nil, absent && from.Optional:
+		case s.deleting && (absent || wrong):
 			s.warn(fmt.Sprintf("varsFrom[%d]: the finalizer runs without the variables: %v", i, err))
-		case err != nil && !absent, absent && !from.Optional:
+		default:
 			return nil, fmt.Errorf("varsFrom[%d]: %w", i, err)
-		case size > maxVars:
-			return nil, fmt.Errorf("varsFrom[%d]: the values are more than 1 MiB together: let the role read what is large", i)
 		}
 	}
 	if s.referring != nil {

@@ -161,3 +161,24 @@ func TestReferences_VarsFrom(t *testing.T) {
 	awaitCondition(t, c, it, "Ready", "True")
 	quiet(t, exec, 2, "one run for each value")
 }
+
+// A name that is none keeps an object from running, and not from being deleted.
+func TestReadVars_ADeletionWaitsForNoName(t *testing.T) {
+	for name, tt := range map[string]struct {
+		names any
+		want  string
+	}{
+		"none": {nil, "has no name"}, "odd": {"a/../b", "no name of an object"}, "two": {[]any{"a", "b"}, "2 names"},
+	} {
+		r := &reconciler{watch: watches.Watch{VarsFrom: []watches.VarsFrom{{Secret: true, NameField: "spec.names"}}}}
+		s := &scope{object: &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"names": tt.names}}}}
+		s.key.Namespace = "ns"
+		if _, err := r.readVars(t.Context(), s); err == nil || !strings.Contains(err.Error(), tt.want) || len(s.warnings) > 0 {
+			t.Errorf("%s: %v, warnings %q", name, err, s.warnings)
+		}
+		s.deleting = true
+		if sources, err := r.readVars(t.Context(), s); err != nil || len(sources) > 0 || !strings.Contains(strings.Join(s.warnings, "\n"), tt.want) {
+			t.Errorf("%s, in a deletion: %v, warnings %q", name, err, s.warnings)
+		}
+	}
+}
