@@ -54,7 +54,11 @@ func (r *reconciler) refer(s *scope) (known bool) {
 	var all bool
 	s.triggered, all = r.referring.triggered(s.key)
 	for _, is := range s.referred {
-		if !s.trimmed && !r.referring.seen(is.target) {
+		switch {
+		case s.trimmed:
+		case r.referring.nowhere(is.target):
+			s.warn(fmt.Sprintf("%s counts as missing: the object is in no namespace, and names none; the watch needs a namespaceField", is))
+		case !r.referring.seen(is.target):
 			s.warn(fmt.Sprintf("%s counts as missing: its namespace is none of those that the operator watches", is))
 		}
 	}

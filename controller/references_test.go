@@ -9,8 +9,11 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/rolewright/rolewright/controller/dependent"
+	"github.com/rolewright/rolewright/controller/reference"
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
@@ -179,6 +182,24 @@ func TestReadVars_ADeletionWaitsForNoName(t *testing.T) {
 		s.deleting = true
 		if sources, err := r.readVars(t.Context(), s); err != nil || len(sources) > 0 || !strings.Contains(strings.Join(s.warnings, "\n"), tt.want) {
 			t.Errorf("%s, in a deletion: %v, warnings %q", name, err, s.warnings)
+		}
+	}
+}
+
+// A cluster-scoped object that names a Secret is told that it has to name a namespace, too.
+func TestRefer_WarnsOfANameInNoNamespace(t *testing.T) {
+	gvk := schema.GroupVersionKind{Version: "v1", Kind: "Secret"}
+	fields := reference.Fields(watches.Watch{References: []watches.Reference{{GVK: gvk, FromField: "spec.secret", NamespaceField: "spec.in"}}})
+	for _, in := range []string{"", "ns"} {
+		secrets := dependent.New(dependent.Options{}).Named(gvk.GroupVersion().WithResource("secrets"), dependent.NamedOptions{})
+		r := &reconciler{referring: &referring{
+			fields: fields, kinds: []*referredKind{{gvk: gvk, label: "secrets", namespaced: true, followed: secrets}},
+			targets: map[types.NamespacedName][]target{}, from: map[target]map[types.NamespacedName]struct{}{},
+		}}
+		s := &scope{object: &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"secret": "it", "in": in}}}}
+		r.refer(s)
+		if warned := strings.Contains(strings.Join(s.warnings, "\n"), "no namespace"); warned != (in == "") {
+			t.Errorf("in namespace %q: warnings %q", in, s.warnings)
 		}
 	}
 }

@@ -296,6 +296,13 @@ func (f *referring) seen(t target) bool {
 	return t.Namespace == "" || len(f.namespaces) == 0 || slices.Contains(f.namespaces, t.Namespace)
 }
 
+// nowhere is true for an object that has to be in a namespace, of which none is given.
+func (f *referring) nowhere(t target) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return t.Namespace == "" && t.kind.followed != nil && t.kind.namespaced
+}
+
 // referencesKey is where a trimmed object keeps what it refers to, as [packReferences]
 // writes it.
 const referencesKey = "rolewright.dev/references"
