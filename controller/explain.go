@@ -58,7 +58,7 @@ func Explain(obj *unstructured.Unstructured, w watches.Watch, opts Options, now 
 	s := situation{
 		last: record.Last, deleting: obj.GetDeletionTimestamp() != nil, generation: obj.GetGeneration(), period: set.period,
 		retry: retryOf(w.Retry, opts.RetryMin, opts.RetryMax), paused: set.paused, pausesDeletion: set.pausesDeletion, requested: set.requested,
-		times: timetableOf(w.Schedule, obj.GetUID()),
+		times: timetableOf(w.Schedule, obj.GetUID()), mode: set.mode,
 	}
 	if firing := s.times.firing(now); !firing.IsZero() {
 		e.Firing = &firing

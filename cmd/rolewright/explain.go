@@ -41,8 +41,8 @@ func newExplainCommand() *cobra.Command {
 Or explain an object of a watched kind: why it ran last, whether a run is in progress,
 when the next one is due and why, and what holds it back. It reads the object and
 the watches file, so run it in the operator's Pod or in its project. Whether the
-role or the environment of the operator has changed, and how many runs wait, only
-the operator knows: see its log and metrics.`,
+role, the environment of the operator or another object that starts runs has
+changed, and how many runs wait, only the operator knows: see its log and metrics.`,
 		Example: `  rolewright explain RW103
   kubectl exec deploy/operator -- rolewright explain memcached/sample -n default`,
 		Args: oneArgument("give the ID of a rule, such as RW103, or an object, such as memcached/sample"),
