@@ -145,6 +145,8 @@ func (r *reconciler) notWhole(s *scope) string {
 		return "the run waits"
 	case sum.Bad > 0 || sum.Gaps > 0:
 		return "events of the run are missing"
+	case sum.NoHostsMatched:
+		return "a play has found no host"
 	case action == "meta":
 		return "the last task is a meta task, which may have ended the play early"
 	case subset.MatchString(r.opts.AnsibleArgs):

@@ -73,6 +73,7 @@ func TestUntouched_OnlyAfterAWholeRun(t *testing.T) {
 		"requeue_after":   {sum: jobevent.Summary{RequeueAfter: &jobevent.RequeueAfter{Period: "0s"}}},
 		"wait_for":        {calls: &calls{wait: &status.Wait{}}},
 		"missing events":  {sum: jobevent.Summary{Gaps: 1}},
+		"a skipped play":  {sum: jobevent.Summary{NoHostsMatched: true}},
 		"ended early":     {sum: jobevent.Summary{Task: jobevent.Task{Action: "ansible.builtin.meta"}}},
 		"tags":            {args: "--tags=a"},
 		"short tags":      {args: "-vvt a"},
