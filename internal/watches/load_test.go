@@ -166,6 +166,9 @@ func TestLoad_Problems(t *testing.T) {
 		"two versions": {text: watch() + strings.ReplaceAll(watch("  selector: {matchLabels: {a: x}}"), "v1", "v2"), want: []string{
 			`4:3: warning: [1]: A is watched in version v1 at line 1, too: an object is the same in all versions, and both watches run it; ` +
 				`keep one of the two watches, or give each a selector so that no object matches both, such as matchLabels with two values of one key`}, strict: 1},
+		"two versions, of which one prunes": {text: watch("  prune: true") + strings.ReplaceAll(watch(), "v1", "v2"), want: []string{
+			`5:3: error: [1]: prune would remove for one watch what the other one has created: A is watched in version v1 at line 1, too; ` +
+				`remove prune, or give each a selector so that no object matches both, such as matchLabels with two values of one key`}, strict: 1},
 		"two versions with disjoint selectors": {text: watch("  selector: {matchLabels: {a: x}}") +
 			strings.ReplaceAll(watch("  selector: {matchExpressions: [{key: a, operator: NotIn, values: [x, other]}]}"), "v1", "v2")},
 		"two groups": {text: watch() + watch("  group: example.com")},

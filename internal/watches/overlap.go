@@ -33,6 +33,12 @@ func (c *decoding) checkOverlaps(entries []*entry) {
 			if disjoint(other.watch.Selector, e.watch.Selector) {
 				continue
 			}
+			if other.watch.Prune || e.watch.Prune {
+				c.error(e.at, fmt.Sprintf("prune would remove for one watch what the other one has created: %s is watched in version %s at line %d, too",
+					kind.GroupKind(), other.watch.GVK.Version, other.watch.Pos.Line),
+					"remove prune, or give each a selector so that no object matches both, such as matchLabels with two values of one key")
+				break
+			}
 			c.warn(e.at, fmt.Sprintf("%s is watched in version %s at line %d, too: an object is the same in all versions, and both watches run it",
 				kind.GroupKind(), other.watch.GVK.Version, other.watch.Pos.Line),
 				"keep one of the two watches, or give each a selector so that no object matches both, such as matchLabels with two values of one key")
