@@ -37,7 +37,7 @@ type readerOptions struct {
 
 func (o *readerOptions) bind(fs *pflag.FlagSet) {
 	fs.StringVar(&o.server, "server", "", "The address of an operator's --api-port on this machine, such as http://localhost:6791. By default the operator's Pod is looked for, and its port forwarded.")
-	fs.StringVar(&o.operatorNamespace, "operator-namespace", "", "The namespace of the operator's Pod. By default all namespaces are searched.")
+	fs.StringVar(&o.operatorNamespace, "operator-namespace", "", "The namespace of the operator's Pod, which gets your token. Needed without --server.")
 	fs.StringVar(&o.serviceAccount, "service-account", "", "Read with a token of this service account, NAMESPACE/NAME: for kubeconfigs with a client certificate and no token.")
 	fs.StringVarP(&o.namespace, "namespace", "n", "", "The namespace of the objects. The default is that of the kubeconfig.")
 	fs.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "Show the objects of all namespaces.")
@@ -82,10 +82,10 @@ func (o *readerOptions) connect(ctx context.Context) (*reader, error) {
 }
 
 // credentials are the user's token for the operator's API, without the certificates of the
-// cluster.
+// cluster, and without the proxy on the way to it.
 func (o *readerOptions) credentials(ctx context.Context, config *rest.Config, client kubernetes.Interface) (*rest.Config, error) {
 	c := rest.CopyConfig(config)
-	c.Host, c.TLSClientConfig, c.Timeout = "", rest.TLSClientConfig{}, 0
+	c.Host, c.TLSClientConfig, c.Timeout, c.Proxy = "", rest.TLSClientConfig{}, 0, nil
 	if o.serviceAccount == "" {
 		if c.BearerToken == "" && c.BearerTokenFile == "" && c.ExecProvider == nil && c.AuthProvider == nil {
 			return nil, usage(errors.New("the kubeconfig has no token, with which the operator could know you: " +
@@ -151,11 +151,16 @@ func forward(ctx context.Context, config *rest.Config, client kubernetes.Interfa
 	return fmt.Sprintf("http://127.0.0.1:%d", ports[0].Local), end, nil
 }
 
-// operatorPod finds the Pod of an operator, and the port of its API.
+// operatorPod finds the Pod of an operator, and the port of its API. It is looked for only
+// where the user says: it gets the user's token, and whoever may create a Pod somewhere can
+// give it such a port.
 func operatorPod(ctx context.Context, client kubernetes.Interface, namespace string) (pod corev1.Pod, port int32, err error) {
+	if namespace == "" {
+		return pod, 0, usage(errors.New("give --operator-namespace, in which the operator's Pod is: it gets your token"))
+	}
 	pods, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{FieldSelector: "status.phase=Running"})
 	if err != nil {
-		return pod, 0, unreachable(fmt.Errorf("look for the operator's Pod: %w; give --operator-namespace", err))
+		return pod, 0, unreachable(fmt.Errorf("look for the operator's Pod: %w", err))
 	}
 	var names []string
 	for _, p := range pods.Items {
@@ -169,11 +174,11 @@ func operatorPod(ctx context.Context, client kubernetes.Interface, namespace str
 	}
 	switch len(names) {
 	case 0:
-		return pod, 0, unreachable(fmt.Errorf("no running Pod has a container port with the name %s: give the operator --api-port, and its container that port", apiPortName))
+		return pod, 0, unreachable(fmt.Errorf("no running Pod in namespace %s has a container port with the name %s: give the operator --api-port, and its container that port", namespace, apiPortName))
 	case 1:
 		return pod, port, nil
 	}
-	return pod, 0, usage(fmt.Errorf("there are several operators: Pods %s; choose one with --operator-namespace", strings.Join(names, ", ")))
+	return pod, 0, usage(fmt.Errorf("there are several Pods of operators: %s; forward the port of one with kubectl port-forward, and give --server", strings.Join(names, ", ")))
 }
 
 // get reads what is at a path of the API.

@@ -38,8 +38,8 @@ func newDescribeRunCommand() *cobra.Command {
 failed, what it wrote to the cluster, and its slowest tasks. The beginning of an ID is
 enough if no other run has it. See "rolewright get runs --help" for how the operator is
 found.`,
-		Example: `  rolewright describe run 8c51a3f0
-  rolewright describe run 8c51a3f0 -o json`,
+		Example: `  rolewright describe run 8c51a3f0 --operator-namespace operators
+  rolewright describe run 8c51a3f0 -o json --server http://localhost:6791`,
 		Args: oneArgument("give the ID of a run, as rolewright get runs shows it"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkOutput(output); err != nil {
@@ -207,8 +207,8 @@ func newLogsCommand() *cobra.Command {
 		Long: `Show the tasks of an object's newest run, or of the run that --run names, a line for each
 task that has ended. With -f, show the tasks of a run in progress while they end, and
 those of the runs that follow, until the command is interrupted.`,
-		Example: `  rolewright logs memcached.cache.example.com/sample -n default -f
-  rolewright logs memcached.cache.example.com/sample --run 8c51a3f0`,
+		Example: `  rolewright logs memcached.cache.example.com/sample -n default -f --operator-namespace operators
+  rolewright logs memcached.cache.example.com/sample --run 8c51a3f0 --server http://localhost:6791`,
 		Args: oneArgument("give an object, such as memcached.cache.example.com/sample"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			query := url.Values{}

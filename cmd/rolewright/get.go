@@ -51,14 +51,14 @@ func newGetRunsCommand() *cobra.Command {
 		Use:   "runs [KIND.GROUP[/NAME]]",
 		Short: "List runs: those in progress first, then the newest",
 		Long: `List the runs of an operator, as its history has them: those in progress first, then
-the newest. The operator needs --api-port. Its Pod is found by the container port
-with the name rolewright-api, which is forwarded with your rights. You see the runs
-of objects that you may get.
+the newest. The operator needs --api-port. Its Pod is found in --operator-namespace by
+the container port with the name rolewright-api, which is forwarded with your rights.
+The Pod gets your token. You see the runs of objects that you may get.
 
 The kind is given with its group, such as memcached.cache.example.com.`,
-		Example: `  rolewright get runs -A
-  rolewright get runs memcached.cache.example.com/sample -n default -o wide
-  rolewright get runs --result Failed -o json`,
+		Example: `  rolewright get runs -A --operator-namespace operators
+  rolewright get runs memcached.cache.example.com/sample -n default -o wide --server http://localhost:6791
+  rolewright get runs --result Failed -o json --operator-namespace operators`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args) },
 	}
