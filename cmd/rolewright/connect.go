@@ -152,7 +152,7 @@ func forward(ctx context.Context, config *rest.Config, client kubernetes.Interfa
 }
 
 // operatorPod finds the Pod of an operator, and the port of its API. It is looked for only
-// where the user says: it gets the user's token, and whoever may create a Pod somewhere can
+// where the user says: it gets the user's token, and who may create a Pod somewhere can
 // give it such a port.
 func operatorPod(ctx context.Context, client kubernetes.Interface, namespace string) (pod corev1.Pod, port int32, err error) {
 	if namespace == "" {
