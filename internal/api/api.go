@@ -124,6 +124,9 @@ func (q selection) wants(b history.Brief) bool {
 		(q.result == "" || q.result == b.Result) && (q.run == "" || q.run == b.ID)
 }
 
+// maxName is how long the name of an object may be. Answers are kept by names.
+const maxName = 253
+
 // selects reads the query of r: group and kind, namespace, name, result and run.
 func (s *server) selects(r *http.Request) (selection, *problem) {
 	c, bad := s.access.authenticate(r)
@@ -133,6 +136,9 @@ func (s *server) selects(r *http.Request) (selection, *problem) {
 	q := r.URL.Query()
 	sel := selection{
 		kinds: map[[2]string]bool{}, namespace: q.Get("namespace"), name: q.Get("name"), result: q.Get("result"), run: q.Get("run"),
+	}
+	if len(sel.namespace) > maxName || len(sel.name) > maxName {
+		return sel, &problem{http.StatusBadRequest, fmt.Sprintf("namespace and name have at most %d characters", maxName)}
 	}
 	asked := false
 	for _, k := range s.Kinds() {

@@ -140,6 +140,7 @@ func TestAPI_ShowsWhoMayGetTheObjects(t *testing.T) {
 		{"none", "/runs/0-run", none, ""},
 		{"none", "/events", denied, ""},
 		{"admin", "/events?cursor=x", http.StatusBadRequest, ""},
+		{"admin", "/runs?name=" + strings.Repeat("n", 254), http.StatusBadRequest, ""},
 	} {
 		code, body := ask(t, server, tt.token, tt.path)
 		if code != tt.code {
