@@ -77,9 +77,13 @@ type server struct {
 // maxStreams is how many clients read events at a time.
 const maxStreams = 100
 
+func newServer(o Options) *server {
+	return &server{Options: o, access: newAccess(o.Client), beat: 15 * time.Second}
+}
+
 // New returns the handler of all paths below [Root].
 func New(o Options) http.Handler {
-	s := &server{Options: o, access: newAccess(o.Client), beat: 15 * time.Second}
+	s := newServer(o)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+Root+"/runs", s.runs)
 	mux.HandleFunc("GET "+Root+"/runs/{id}", s.run)
@@ -318,7 +322,7 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 		case <-more:
 		case <-beat.C:
 			// What the client may read is asked again.
-			if _, bad := s.selects(r); bad != nil || !send(": \n\n") {
+			if sel, bad = s.selects(r); bad != nil || !send(": \n\n") {
 				return
 			}
 		}

@@ -10,6 +10,8 @@ import (
 	"net/http/httptest"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -200,4 +202,47 @@ func TestAPI_Events(t *testing.T) {
 	for lines.Scan() && lines.Text() != "event: resync" {
 	}
 	must.Be(t, "after a cursor of before the start", "event: resync", lines.Text())
+}
+
+// Where the right to one kind is withdrawn, a stream of several goes on without it.
+func TestAPI_EventsOfAKindEndWithTheRight(t *testing.T) {
+	t.Parallel()
+	_, recorder := serve(t)
+	var withdrawn, times atomic.Int64
+	var once sync.Once
+	asked := make(chan struct{})
+	client := reviews()
+	client.PrependReactor("create", "subjectaccessreviews", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		r := a.(clienttesting.CreateAction).GetObject().(*authorizationv1.SubjectAccessReview)
+		if r.Status.Allowed = r.Spec.ResourceAttributes.Resource == "bs" || withdrawn.Load() == 0; !r.Status.Allowed {
+			once.Do(func() { close(asked) })
+		}
+		return true, r, nil
+	})
+	s := newServer(Options{History: recorder, Client: client, Kinds: func() []Kind {
+		return []Kind{{"g", "v1", "A", "as", true}, {"g", "v1", "B", "bs", true}}
+	}})
+	s.beat = time.Millisecond
+	s.access.now = func() time.Time { return time.Unix(times.Add(60), 0) } // no answer is recent
+	server := httptest.NewServer(http.HandlerFunc(s.events))
+	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
+	_, body := ask(t, server, "admin", "/events")
+	lines := bufio.NewScanner(body)
+	next := func() string {
+		for lines.Scan() {
+			if data, is := strings.CutPrefix(lines.Text(), "data: "); is {
+				var e history.Event
+				must.Do(t, json.Unmarshal([]byte(data), &e))
+				return e.Run.ID
+			}
+		}
+		return ""
+	}
+	begin(recorder, "early", "A", "one", "a")
+	must.Be(t, "event while it may be read", "early", next())
+	withdrawn.Store(1)
+	<-asked
+	begin(recorder, "late", "A", "one", "a")
+	begin(recorder, "other", "B", "one", "a")
+	must.Be(t, "event after the right is withdrawn", "other", next())
 }
