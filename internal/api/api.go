@@ -220,8 +220,11 @@ func (s *server) runs(w http.ResponseWriter, r *http.Request) {
 }
 
 func problemOf(err error) *problem {
-	if errors.Is(err, history.ErrNotFound) {
+	switch {
+	case errors.Is(err, history.ErrNotFound):
 		return &problem{http.StatusNotFound, err.Error()}
+	case errors.Is(err, history.ErrSeveral):
+		return &problem{http.StatusBadRequest, err.Error()}
 	}
 	return &problem{http.StatusInternalServerError, err.Error()}
 }

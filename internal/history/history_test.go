@@ -38,6 +38,28 @@ func open(t *testing.T, o Options) *Store {
 	return s
 }
 
+// The beginning of an ID names a run only where no other one has it, wherever that is kept.
+func TestRecorder_RunByTheBeginningOfItsID(t *testing.T) {
+	t.Parallel()
+	store := open(t, Options{Path: filepath.Join(t.TempDir(), "runs.db")})
+	r := NewRecorder(store)
+	named := func(id string) Run { return Run{Brief: Brief{ID: id, Finished: epoch}} }
+	written(store, named("ab-kept"), named("cd-kept"))
+	store.Add(named("ab-waits"))
+	store.Add(named("ef-waits"))
+	for _, id := range []string{"ab-runs", "ef-runs", "gh-runs"} {
+		r.Begin(named(id))
+	}
+	for id, want := range map[string]string{
+		"ab": "", "ef": "", "cd": "cd-kept", "gh": "gh-runs", "ab-k": "ab-kept", "ab-w": "ab-waits", "ab-runs": "ab-runs", "": "",
+	} {
+		is, err := r.Run(id)
+		if is.ID != want || (err == nil) != (want != "") || len(id) == 2 && want == "" && !errors.Is(err, ErrSeveral) {
+			t.Errorf("run %q: %q, %v", id, is.ID, err)
+		}
+	}
+}
+
 // written adds runs and waits until they are on disk.
 func written(s *Store, runs ...Run) {
 	for _, r := range runs {

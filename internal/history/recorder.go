@@ -182,23 +182,26 @@ func (r *Recorder) Events(from uint64) (events []Event, more <-chan struct{}, ok
 
 // Run returns a run in progress or a run that is kept: see [Store.Run].
 func (r *Recorder) Run(id string) (Run, error) {
-	if run, found := r.inProgress(id); found {
-		return run, nil
+	runs, err := only(id, r.inProgress(id))
+	if err != nil {
+		return Run{}, err
 	}
-	return r.store.Run(id)
+	kept, err := r.store.Run(id)
+	return either(id, runs, kept, err)
 }
 
-func (r *Recorder) inProgress(id string) (Run, bool) {
+// inProgress are the runs in progress whose IDs begin so.
+func (r *Recorder) inProgress(id string) (runs []Run) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for is, x := range r.running {
-		if id != "" && strings.HasPrefix(is, id) {
+		if strings.HasPrefix(is, id) {
 			run := x.run
 			run.Tasks, run.Writes = slices.Clone(run.Tasks), slices.Clone(run.Writes)
-			return run, true
+			runs = append(runs, run)
 		}
 	}
-	return Run{}, false
+	return runs
 }
 
 // Running are the runs in progress, in the order of their starts.

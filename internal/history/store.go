@@ -293,12 +293,14 @@ func unpack(packed []byte) (r Run, err error) {
 // any more.
 var ErrNotFound = errors.New("no such run is kept")
 
+// ErrSeveral is in the chain of [Store.Run]'s error where the IDs of several runs begin so.
+var ErrSeveral = errors.New("several IDs begin so; give more of it")
+
 // Run returns a run by its ID, or by the beginning of its ID if no other begins so.
 func (s *Store) Run(id string) (r Run, err error) {
-	for _, r := range s.waiting() {
-		if id != "" && strings.HasPrefix(r.ID, id) {
-			return r, nil
-		}
+	waits, err := only(id, s.waiting())
+	if err != nil {
+		return r, err
 	}
 	err = s.db.View(func(tx *bbolt.Tx) error {
 		c := bucket(tx, ids).Cursor()
@@ -307,7 +309,7 @@ func (s *Store) Run(id string) (r Run, err error) {
 			return fmt.Errorf("run %.40q: %w", id, ErrNotFound)
 		}
 		if next, _ := c.Next(); len(is) > len(id) && bytes.HasPrefix(next, []byte(id)) {
-			return fmt.Errorf("run %.40q: several IDs begin so; give more of it", id)
+			return fmt.Errorf("run %.40q: %w", id, ErrSeveral)
 		}
 		r, err = unpack(bucket(tx, details).Get(key))
 		if err != nil {
@@ -315,7 +317,33 @@ func (s *Store) Run(id string) (r Run, err error) {
 		}
 		return nil
 	})
-	return r, err
+	return either(id, waits, r, err)
+}
+
+// only is the run whose ID begins so; an empty one if there is none.
+func only(id string, runs []Run) (found Run, err error) {
+	for _, r := range runs {
+		switch {
+		case id == "" || !strings.HasPrefix(r.ID, id):
+		case found.ID != "":
+			return Run{}, fmt.Errorf("run %.40q: %w", id, ErrSeveral)
+		default:
+			found = r
+		}
+	}
+	return found, nil
+}
+
+// either is the run that was found first, if any, or the one that was found then, or the
+// error of that. They may be the same run, which has gone on meanwhile.
+func either(id string, first, then Run, err error) (Run, error) {
+	switch {
+	case first.ID != "" && errors.Is(err, ErrNotFound):
+		return first, nil
+	case first.ID != "" && err == nil && first.ID != then.ID:
+		return Run{}, fmt.Errorf("run %.40q: %w", id, ErrSeveral)
+	}
+	return then, err
 }
 
 // Query says which runs [Store.Runs] returns.
