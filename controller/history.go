@@ -2,6 +2,8 @@ package controller
 
 import (
 	"net/http"
+	"slices"
+	"strings"
 
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/history"
@@ -50,6 +52,7 @@ func (r *reconciler) concludeHistory(s *scope, run status.Run) {
 		for i := range h.Writes {
 			w := &h.Writes[i]
 			w.Namespace, w.Name = s.mask.Mask(w.Namespace), s.mask.Mask(w.Name)
+			w.Fields = slices.Clone(w.Fields) // readers of events have the others
 			for n, field := range w.Fields {
 				w.Fields[n] = s.mask.Mask(field)
 			}
@@ -83,11 +86,16 @@ func recordTask(recording *history.Recording, t jobevent.TaskResult) {
 // maxWrittenName is how much of a name in a request the history takes.
 const maxWrittenName = 253
 
+// plainName is a name in a request, which may be no name at all, in one line.
+func plainName(name string, most int) string {
+	return strings.Join(strings.Fields(text.Plain(text.Cut(name, most))), " ")
+}
+
 // wrote records a write of the run of s.
 func (r *reconciler) wrote(s *scope, w proxy.Written) {
-	shown := func(name string) string { return s.mask.Mask(text.Cut(name, maxWrittenName)) }
+	shown := func(name string) string { return s.mask.Mask(plainName(name, maxWrittenName)) }
 	h := history.Write{
-		At: r.now(), Verb: shown(w.Verb), Resource: text.Cut(w.Resource.GroupResource().String(), 2*maxWrittenName),
+		At: r.now(), Verb: shown(w.Verb), Resource: plainName(w.Resource.GroupResource().String(), 2*maxWrittenName),
 		Subresource: shown(w.Subresource), Namespace: shown(w.Namespace), Name: shown(w.Name),
 		Code: w.Code, DryRun: w.DryRun, Result: resultOf(w),
 	}
