@@ -222,6 +222,11 @@ func TestRecorder(t *testing.T) {
 	if is := must.Get(r.Run(runOf(2).ID))(t); len(is.Tasks) != MaxTasks || is.TasksLeftOut != maxEvents-MaxTasks+1 || len(is.Writes) != MaxWrites {
 		t.Errorf("%d tasks, %d left out, %d writes", len(is.Tasks), is.TasksLeftOut, len(is.Writes))
 	}
+	oldest := r.Cursor() - uint64(len(r.events))
+	events, more, ok = r.Events(oldest)
+	<-more // there are more of them already
+	must.Be(t, "events at a time", maxBatch, len(events))
+	must.Be(t, "they are known", true, ok)
 	for _, cursor := range []uint64{0, r.Cursor() + 1} {
 		if _, _, ok := r.Events(cursor); ok {
 			t.Errorf("cursor %d is known", cursor)

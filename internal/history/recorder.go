@@ -12,8 +12,12 @@ const (
 	MaxWrites = 1000
 )
 
-// maxEvents is how many events are kept for clients that read later.
-const maxEvents = 8192
+// maxEvents is how many events are kept for clients that read later, and maxBatch how many
+// of them one gets at a time: a slow one holds no more.
+const (
+	maxEvents = 8192
+	maxBatch  = 256
+)
 
 // EventKind says what an [Event] tells.
 type EventKind string
@@ -168,8 +172,8 @@ func (r *Recorder) Cursor() uint64 {
 	return r.first + uint64(len(r.events))
 }
 
-// Events returns the events from the number from on, and a channel that is closed with the
-// next one. It is false where they are not all there any more, or not yet: the client
+// Events returns some events from the number from on, and a channel that is closed with the
+// next one, or where there are more already. It is false where they are not all there any more, or not yet: the client
 // begins again with what there is.
 func (r *Recorder) Events(from uint64) (events []Event, more <-chan struct{}, ok bool) {
 	r.mu.Lock()
@@ -177,8 +181,19 @@ func (r *Recorder) Events(from uint64) (events []Event, more <-chan struct{}, ok
 	if from < r.first || from > r.first+uint64(len(r.events)) {
 		return nil, r.more, false
 	}
-	return slices.Clone(r.events[from-r.first:]), r.more, true
+	events, more = r.events[from-r.first:], r.more
+	if len(events) > maxBatch {
+		events, more = events[:maxBatch], closed
+	}
+	return slices.Clone(events), more, true
 }
+
+// closed is a channel that is.
+var closed = func() <-chan struct{} { //nolint:gochecknoglobals // it is never changed
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
 
 // Run returns a run in progress or a run that is kept: see [Store.Run].
 func (r *Recorder) Run(id string) (Run, error) {
