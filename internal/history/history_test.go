@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -234,5 +235,22 @@ func TestRecorder(t *testing.T) {
 	}
 	if !slices.IsSorted([]uint64{from, r.Cursor()}) {
 		t.Error("the cursor went back")
+	}
+}
+
+// What tasks say is bounded for each run: one that says much does not drive the others out.
+func TestRecorder_BoundsWhatTasksSay(t *testing.T) {
+	t.Parallel()
+	r := NewRecorder(open(t, Options{Path: filepath.Join(t.TempDir(), "runs.db")}))
+	x := r.Begin(runOf(1))
+	for range MaxTasks {
+		x.Task(Task{Outcome: "ignored", Message: strings.Repeat("m", 4<<10)})
+	}
+	said := 0
+	for _, task := range must.Get(r.Run(runOf(1).ID))(t).Tasks {
+		said += len(task.Message)
+	}
+	if said < MaxText/2 || said > MaxText {
+		t.Errorf("%d bytes of messages", said)
 	}
 }

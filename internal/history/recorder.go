@@ -6,10 +6,12 @@ import (
 	"sync"
 )
 
-// The most that is kept of one run. What is more is counted.
+// The most that is kept of one run. What is more is counted; tasks have no message where the
+// bytes of messages are more than MaxText.
 const (
 	MaxTasks  = 2000
 	MaxWrites = 1000
+	MaxText   = 1 << 20
 )
 
 // maxEvents is how many events are kept for clients that read later, and maxBatch how many
@@ -65,6 +67,8 @@ func NewRecorder(s *Store) *Recorder {
 type Recording struct {
 	r   *Recorder
 	run Run // guarded by the lock of r
+	// text is how long the messages of its tasks are, guarded likewise.
+	text int
 }
 
 // Begin records that a run begins.
@@ -101,6 +105,10 @@ func (x *Recording) Task(t Task) {
 		x.run.TasksLeftOut++
 		return
 	}
+	if x.text+len(t.Message) > MaxText {
+		t.Message = ""
+	}
+	x.text += len(t.Message)
 	x.run.Tasks = append(x.run.Tasks, t)
 	x.r.tell(Event{Kind: TaskEnded, Run: x.run.Brief, Number: len(x.run.Tasks) - 1, Task: &t})
 }
