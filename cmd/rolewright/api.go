@@ -94,7 +94,7 @@ func (op *operator) serveAPI(ctx context.Context, discovered *discovery.Cache) (
 	})
 	return func(ctx context.Context) error {
 		server := &http.Server{
-			Handler: handler, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute,
+			Handler: handler, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
 			MaxHeaderBytes: 32 << 10, BaseContext: func(net.Listener) context.Context { return ctx }, // which ends the streams
 		}
 		stopped := context.AfterFunc(ctx, func() { _ = server.Close() })
