@@ -312,7 +312,7 @@ node-tools: $(TOOLS)/kubelet ## build the kubelet
 	@:
 
 .PHONY: client-tools
-client-tools: $(TOOLS)/kubectl $(TOOLS)/helm $(TOOLS)/kustomize $(TOOLS)/promcheck ## build kubectl, Helm, Kustomize, and what asks Prometheus' queries, which tests use
+client-tools: $(TOOLS)/kubectl $(TOOLS)/helm $(TOOLS)/kustomize $(TOOLS)/promcheck $(TOOLS)/otelcol ## build kubectl, Helm, Kustomize, what asks Prometheus' queries, and the OpenTelemetry collector, which tests use
 	@:
 
 .PHONY: lint-tools
@@ -357,6 +357,9 @@ $(TOOLS)/kustomize: tools/kustomize/go.mod tools/kustomize/go.sum
 
 $(TOOLS)/promcheck: $(wildcard tools/manifests/promcheck/*.go) tools/manifests/go.mod
 	cd tools/manifests && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $@ ./promcheck
+
+$(TOOLS)/otelcol: tools/otelcol/main.go tools/otelcol/go.mod
+	cd tools/otelcol && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $@ .
 
 $(TOOLS)/golangci-lint: tools/lint/go.mod tools/lint/go.sum
 	cd tools/lint && go build -trimpath -ldflags '-s -w' -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint

@@ -53,7 +53,7 @@ func ofThePlace(name, value, host string) bool {
 		}
 	}
 	for _, prefix := range []string{
-		"KUBERNETES_", "SYSTEMD_", "LISTEN_", "MEMORY_PRESSURE_", "OTEL_RESOURCE_ATTRIBUTES", "DD_", "SSH_", "XDG_", "DBUS_", "GPG_", "TERM_",
+		"KUBERNETES_", "SYSTEMD_", "LISTEN_", "MEMORY_PRESSURE_", "OTEL_", "DD_", "SSH_", "XDG_", "DBUS_", "GPG_", "TERM_",
 		"TMUX", "VTE_", "VSCODE_", "KITTY_", "ITERM_", "GNOME_", "KDE_", "KONSOLE_", "WSL_", "SUDO_",
 	} {
 		if strings.HasPrefix(name, prefix) {

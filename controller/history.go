@@ -24,6 +24,9 @@ func (r *reconciler) recordHistory(s *scope) {
 		Versions: map[string]string{"rolewright": version.Version},
 	})
 	s.progress.recording = s.recording
+	if id := s.recording.TraceID(); id != "" {
+		s.log = s.log.WithValues("trace_id", id)
+	}
 }
 
 func (r *reconciler) historyObject(s *scope) history.Object {

@@ -20,7 +20,7 @@ import (
 func TestHistory_Writes(t *testing.T) {
 	t.Parallel()
 	store := must.Get(history.Open(history.Options{Path: filepath.Join(t.TempDir(), "runs.db"), MaxRuns: 1, MaxBytes: 1 << 20, Log: logr.Discard()}))(t)
-	recorder := history.NewRecorder(store)
+	recorder := history.NewRecorder(store, nil)
 	from := recorder.Cursor()
 	r := &reconciler{now: time.Now, opts: &Options{History: recorder}}
 	s := &scope{runID: "it", object: &unstructured.Unstructured{Object: map[string]any{}}, mask: redact.New(), progress: &progress{}}

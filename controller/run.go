@@ -26,6 +26,10 @@ import (
 // rolesPathEnv is where Ansible looks for the roles that playbooks name.
 const rolesPathEnv = "ANSIBLE_ROLES_PATH"
 
+// traceParentEnv is where callbacks and modules find the trace of the run,
+// https://opentelemetry.io/docs/specs/otel/context/env-carriers/.
+const traceParentEnv = "TRACEPARENT"
+
 // kubeconfigFile is the name of the run's kubeconfig in its private data directory.
 const kubeconfigFile = "kubeconfig"
 
@@ -145,6 +149,9 @@ func (r *reconciler) request(s *scope, sources []extravars.Source) (runner.Reque
 	req.ID, req.Until, req.Env = s.runID, r.opts.Leads, runEnv(req.Dir)
 	if path := rolesPath(s.use.copy, os.LookupEnv); path != "" {
 		req.Env[rolesPathEnv] = path
+	}
+	if parent := s.recording.Parent(); parent != "" {
+		req.Env[traceParentEnv] = parent
 	}
 	req.Files = map[string][]byte{kubeconfigFile: access, runstore.TicketFile: ticketOf(s)}
 	return req, nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -19,6 +20,8 @@ import (
 	"github.com/rolewright/rolewright/internal/api"
 	"github.com/rolewright/rolewright/internal/discovery"
 	"github.com/rolewright/rolewright/internal/history"
+	"github.com/rolewright/rolewright/internal/trace"
+	"github.com/rolewright/rolewright/internal/version"
 )
 
 // historyOptions say what is kept of runs, and where it is served.
@@ -51,13 +54,34 @@ func (o *historyOptions) validateHistory() (problems []error) {
 	return problems
 }
 
-// openHistory opens the history below the runner root, and returns what writes it until its
-// context ends; nil where none is kept. A history that cannot be opened keeps no operator
-// from its work.
-func (o *historyOptions) openHistory(runnerRoot string, log logr.Logger) (*history.Recorder, func(context.Context) error) {
-	none := func(context.Context) error { return nil }
+// openRecorder opens the history below the runner root and what sends traces, and returns
+// what serves both until its context ends; a nil recorder where neither is wanted. A history
+// that cannot be opened keeps no operator from its work.
+func (o *historyOptions) openRecorder(ctx context.Context, runnerRoot string, log logr.Logger) (*history.Recorder, []func(context.Context) error, error) {
+	tracer, err := trace.FromEnvironment(ctx, os.Getenv, version.Version, log)
+	if err != nil {
+		return nil, nil, fmt.Errorf("traces: %w", err)
+	}
+	store := o.openHistory(runnerRoot, log)
+	var serve []func(context.Context) error
+	var observer history.Observer
+	if store != nil {
+		serve = append(serve, store.Serve)
+	}
+	if tracer != nil {
+		observer = tracer
+		serve = append(serve, tracer.Serve)
+	}
+	if len(serve) == 0 {
+		return nil, nil, nil
+	}
+	return history.NewRecorder(store, observer), serve, nil
+}
+
+// openHistory opens the history below the runner root; it is nil where none is kept.
+func (o *historyOptions) openHistory(runnerRoot string, log logr.Logger) *history.Store {
 	if o.historyRuns == 0 {
-		return nil, none
+		return nil
 	}
 	dir, err := runstore.Dir(runnerRoot, ".history")
 	var store *history.Store
@@ -68,9 +92,9 @@ func (o *historyOptions) openHistory(runnerRoot string, log logr.Logger) (*histo
 	}
 	if err != nil {
 		log.Error(err, "There is no history of runs")
-		return nil, none
+		return nil
 	}
-	return history.NewRecorder(store), store.Serve
+	return store
 }
 
 // serveAPI opens the port of the API, and returns what serves it until its context ends.

@@ -133,9 +133,11 @@ func (o *runOptions) operate(ctx context.Context, stdout io.Writer) error {
 		}
 		servers = append(servers, r.run)
 	}
-	var serveHistory func(context.Context) error
-	op.history, serveHistory = o.openHistory(o.runnerRoot, log.WithName("history"))
-	return withServers(ctx, op.lead, append(servers, serveHistory)...)
+	var serveHistory []func(context.Context) error
+	if op.history, serveHistory, err = o.openRecorder(ctx, o.runnerRoot, log.WithName("history")); err != nil {
+		return err
+	}
+	return withServers(ctx, op.lead, append(servers, serveHistory...)...)
 }
 
 // operator is what lasts as long as the process, while it leads again and again.

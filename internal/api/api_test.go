@@ -60,7 +60,7 @@ func serve(t *testing.T) (*httptest.Server, *history.Recorder) {
 	ctx, stop := context.WithCancel(t.Context())
 	stopped := make(chan error)
 	go func() { stopped <- store.Serve(ctx) }()
-	recorder := history.NewRecorder(store)
+	recorder := history.NewRecorder(store, nil)
 	server := httptest.NewServer(New(Options{
 		History: recorder, Client: reviews(), Leads: func() bool { return true },
 		Kinds: func() []Kind {

@@ -43,7 +43,7 @@ func open(t *testing.T, o Options) *Store {
 func TestRecorder_RunByTheBeginningOfItsID(t *testing.T) {
 	t.Parallel()
 	store := open(t, Options{Path: filepath.Join(t.TempDir(), "runs.db")})
-	r := NewRecorder(store)
+	r := NewRecorder(store, nil)
 	named := func(id string) Run { return Run{Brief: Brief{ID: id, Finished: epoch}} }
 	written(store, named("ab-kept"), named("cd-kept"))
 	store.Add(named("ab-waits"))
@@ -185,7 +185,7 @@ func TestStore_IsWrittenByOneProcess(t *testing.T) {
 
 func TestRecorder(t *testing.T) {
 	t.Parallel()
-	r := NewRecorder(open(t, Options{Path: filepath.Join(t.TempDir(), "runs.db")}))
+	r := NewRecorder(open(t, Options{Path: filepath.Join(t.TempDir(), "runs.db")}), nil)
 	from := r.Cursor()
 	begun := runOf(1)
 	begun.Tasks, begun.Finished, begun.Result = nil, time.Time{}, ""
@@ -241,7 +241,7 @@ func TestRecorder(t *testing.T) {
 // What tasks say is bounded for each run: one that says much does not drive the others out.
 func TestRecorder_BoundsWhatTasksSay(t *testing.T) {
 	t.Parallel()
-	r := NewRecorder(open(t, Options{Path: filepath.Join(t.TempDir(), "runs.db")}))
+	r := NewRecorder(open(t, Options{Path: filepath.Join(t.TempDir(), "runs.db")}), nil)
 	x := r.Begin(runOf(1))
 	for range MaxTasks {
 		x.Task(Task{Outcome: "ignored", Message: strings.Repeat("m", 4<<10)})

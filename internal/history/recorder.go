@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 )
 
 // The most that is kept of one run. What is more is counted; tasks have no message where the
@@ -43,10 +44,26 @@ type Event struct {
 	Write  *Write `json:"write,omitempty"`
 }
 
+// Observer is told of runs while they happen.
+type Observer interface {
+	// Begin is told that a run begins, and may add the ID of its trace to it.
+	Begin(run *Run) Observed
+}
+
+// Observed is told what happens to one run, by one caller at a time.
+type Observed interface {
+	// Parent is the value of TRACEPARENT for the processes of the run.
+	Parent() string
+	Task(t Task)
+	Write(w Write)
+	End(run Run)
+}
+
 // Recorder records runs while they happen, and keeps them in its store when they have
 // ended. It is safe for concurrent use. A nil one records nothing.
 type Recorder struct {
-	store *Store
+	store    *Store   // nil where runs are not kept
+	observer Observer // nil for none
 
 	mu      sync.Mutex
 	running map[string]*Recording
@@ -57,16 +74,23 @@ type Recorder struct {
 	more chan struct{}
 }
 
-// NewRecorder returns a recorder for a store.
-func NewRecorder(s *Store) *Recorder {
+// NewRecorder returns a recorder for a store, which may be nil: then runs are not kept. o is
+// told of all runs, and may be nil.
+func NewRecorder(s *Store, o Observer) *Recorder {
+	now := time.Now
+	if s != nil {
+		now = s.now
+	}
 	// Numbers of an earlier process are below those of this one.
-	return &Recorder{store: s, running: map[string]*Recording{}, first: uint64(s.now().UnixMicro()), more: make(chan struct{})}
+	return &Recorder{store: s, observer: o, running: map[string]*Recording{}, first: uint64(now().UnixMicro()), more: make(chan struct{})}
 }
 
 // Recording is a run in progress. A nil one records nothing.
 type Recording struct {
 	r   *Recorder
 	run Run // guarded by the lock of r
+	// observed is nil for none, and told of the run under the lock of r.
+	observed Observed
 	// text is how long the messages of its tasks are, guarded likewise.
 	text int
 }
@@ -76,12 +100,34 @@ func (r *Recorder) Begin(run Run) *Recording {
 	if r == nil {
 		return nil
 	}
-	x := &Recording{r: r, run: run}
+	x := &Recording{r: r}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.observer != nil {
+		x.observed = r.observer.Begin(&run)
+	}
+	x.run = run
 	r.running[run.ID] = x
 	r.tell(Event{Kind: RunStarted, Run: run.Brief})
 	return x
+}
+
+// Parent is the variable TRACEPARENT for the processes of the run; empty where it is not traced.
+func (x *Recording) Parent() string {
+	if x == nil || x.observed == nil {
+		return ""
+	}
+	return x.observed.Parent()
+}
+
+// TraceID is the ID of the run's trace; empty where it is not traced.
+func (x *Recording) TraceID() string {
+	if x == nil {
+		return ""
+	}
+	x.r.mu.Lock()
+	defer x.r.mu.Unlock()
+	return x.run.TraceID
 }
 
 // Now sets the task that runs, and the counts of results.
@@ -110,6 +156,9 @@ func (x *Recording) Task(t Task) {
 	}
 	x.text += len(t.Message)
 	x.run.Tasks = append(x.run.Tasks, t)
+	if x.observed != nil {
+		x.observed.Task(t)
+	}
 	x.r.tell(Event{Kind: TaskEnded, Run: x.run.Brief, Number: len(x.run.Tasks) - 1, Task: &t})
 }
 
@@ -126,6 +175,9 @@ func (x *Recording) Write(w Write) {
 	}
 	w.Task = -1
 	x.run.Writes = append(x.run.Writes, w)
+	if x.observed != nil {
+		x.observed.Write(w)
+	}
 	x.r.tell(Event{Kind: Wrote, Run: x.run.Brief, Number: len(x.run.Writes) - 1, Write: &w})
 }
 
@@ -146,7 +198,12 @@ func (x *Recording) End(finish func(*Run)) {
 	for i := range run.Writes {
 		run.Writes[i].Task = taskAt(run.Tasks, run.Writes[i])
 	}
-	x.r.store.Add(run)
+	if x.observed != nil {
+		x.observed.End(run)
+	}
+	if x.r.store != nil {
+		x.r.store.Add(run)
+	}
 	x.r.tell(Event{Kind: RunEnded, Run: run.Brief})
 }
 
@@ -209,6 +266,9 @@ func (r *Recorder) Run(id string) (Run, error) {
 	if err != nil {
 		return Run{}, err
 	}
+	if r.store == nil {
+		return either(id, runs, Run{}, ErrNotFound)
+	}
 	kept, err := r.store.Run(id)
 	return either(id, runs, kept, err)
 }
@@ -240,4 +300,9 @@ func (r *Recorder) Running() []Brief {
 }
 
 // Runs are those that have ended: see [Store.Runs].
-func (r *Recorder) Runs(q Query) ([]Brief, string, error) { return r.store.Runs(q) }
+func (r *Recorder) Runs(q Query) ([]Brief, string, error) {
+	if r.store == nil {
+		return nil, "", nil
+	}
+	return r.store.Runs(q)
+}
