@@ -55,6 +55,7 @@ func newRunCommand() *cobra.Command {
 			if len(args) > 0 {
 				notices = append(notices, notice{"ignoring arguments that are no flags", []any{"arguments", args}})
 			}
+			o.debugWindow = newDebugWindow(&o.zap)
 			log := newLogger(o.zap, cmd.ErrOrStderr())
 			logVersion(log.WithName("cmd"))
 			logNotices(log.WithName("cmd"), notices)
@@ -126,6 +127,9 @@ func (o *runOptions) operate(ctx context.Context, stdout io.Writer) error {
 		return err
 	}
 	servers := []func(context.Context) error{op.probes.serve, op.check.Start, supervise.ReapOrphans}
+	if o.debugWindow != nil {
+		servers = append(servers, o.debugWindow.serve)
+	}
 	if o.watchContent {
 		r, err := o.newReload(ctx, op)
 		if err != nil {

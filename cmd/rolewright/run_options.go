@@ -65,6 +65,7 @@ type runOptions struct {
 	leaderLeaseDuration time.Duration
 	leaderRenewDeadline time.Duration
 	zap                 zap.Options
+	debugWindow         *debugWindow // set by the command run
 
 	// Set by complete: what logEvents means, and the environment.
 	eventLevel eventlog.Level
