@@ -4,8 +4,11 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 var (
@@ -16,7 +19,7 @@ var (
 
 func TestDocuments_LinksLeadSomewhere(t *testing.T) {
 	indexed := map[string]bool{}
-	for _, document := range documents(t) {
+	for _, document := range slices.Concat(documents(t), runbooks(t)) {
 		for i, line := range read(t, document) {
 			for _, m := range link.FindAllStringSubmatch(line, -1) {
 				if strings.Contains(m[1], "://") {
@@ -45,6 +48,15 @@ func TestDocuments_LinksLeadSomewhere(t *testing.T) {
 			t.Errorf("docs/index.md does not lead to %s", document)
 		}
 	}
+}
+
+// runbooks are the pages of alerts. Their commands need a cluster in trouble.
+func runbooks(t *testing.T) (pages []string) {
+	t.Helper()
+	for _, path := range must.Get(filepath.Glob(filepath.Join(repository, "docs/runbooks/*.md")))(t) {
+		pages = append(pages, filepath.Join("docs/runbooks", filepath.Base(path)))
+	}
+	return pages
 }
 
 // hasAnchor says whether a document has a heading with that anchor, made as the usual renderers make it.
