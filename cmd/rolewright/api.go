@@ -54,15 +54,14 @@ func (o *historyOptions) validateHistory() (problems []error) {
 	return problems
 }
 
-// openRecorder opens the history below the runner root and what sends traces, and returns
-// what serves both until its context ends; a nil recorder where neither is wanted. A history
-// that cannot be opened keeps no operator from its work.
-func (o *historyOptions) openRecorder(ctx context.Context, runnerRoot string, log logr.Logger) (*history.Recorder, []func(context.Context) error, error) {
+// newRecorder returns what records runs in the history below the runner root and sends traces,
+// and what serves both until its context ends; a nil recorder where neither is wanted.
+func (o *historyOptions) newRecorder(ctx context.Context, runnerRoot string, log logr.Logger) (*history.Recorder, []func(context.Context) error, error) {
 	tracer, err := trace.FromEnvironment(ctx, os.Getenv, version.Version, log)
 	if err != nil {
 		return nil, nil, fmt.Errorf("traces: %w", err)
 	}
-	store := o.openHistory(runnerRoot, log)
+	store := o.newHistory(runnerRoot, log)
 	var serve []func(context.Context) error
 	var observer history.Observer
 	if store != nil {
@@ -78,23 +77,19 @@ func (o *historyOptions) openRecorder(ctx context.Context, runnerRoot string, lo
 	return history.NewRecorder(store, observer), serve, nil
 }
 
-// openHistory opens the history below the runner root; it is nil where none is kept.
-func (o *historyOptions) openHistory(runnerRoot string, log logr.Logger) *history.Store {
+// newHistory is the history below the runner root; it is nil where none is kept.
+func (o *historyOptions) newHistory(runnerRoot string, log logr.Logger) *history.Store {
 	if o.historyRuns == 0 {
 		return nil
 	}
 	dir, err := runstore.Dir(runnerRoot, ".history")
-	var store *history.Store
-	if err == nil {
-		store, err = history.Open(history.Options{
-			Path: filepath.Join(dir, "runs.db"), MaxRuns: o.historyRuns, MaxAge: o.historyAge, MaxBytes: int64(o.historyBytes), Log: log,
-		})
-	}
 	if err != nil {
 		log.Error(err, "There is no history of runs")
 		return nil
 	}
-	return store
+	return history.New(history.Options{
+		Path: filepath.Join(dir, "runs.db"), MaxRuns: o.historyRuns, MaxAge: o.historyAge, MaxBytes: int64(o.historyBytes), Log: log,
+	})
 }
 
 // serveAPI opens the port of the API, and returns what serves it until its context ends.

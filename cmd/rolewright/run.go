@@ -138,7 +138,7 @@ func (o *runOptions) operate(ctx context.Context, stdout io.Writer) error {
 		servers = append(servers, r.run)
 	}
 	var serveHistory []func(context.Context) error
-	if op.history, serveHistory, err = o.openRecorder(ctx, o.runnerRoot, log.WithName("history")); err != nil {
+	if op.history, serveHistory, err = o.newRecorder(ctx, o.runnerRoot, log.WithName("history")); err != nil {
 		return err
 	}
 	return withServers(ctx, op.lead, append(servers, serveHistory...)...)
@@ -210,6 +210,9 @@ func (op *operator) once(ctx context.Context) error {
 		return endOf(ctx, err)
 	}
 	defer onAbort(ctx, func() { set.Abort(controller.ErrShutdown) })()
+	if err := mgr.Add(manager.RunnableFunc(op.history.Lead)); err != nil {
+		return fmt.Errorf("add what opens the history: %w", err)
+	}
 	apiServer, err := op.serveAPI(ctx, gateway.Discovery())
 	if err != nil {
 		return endOf(ctx, err)

@@ -14,6 +14,7 @@ import (
 	"github.com/go-logr/logr/testr"
 
 	"github.com/rolewright/rolewright/test/must"
+	"github.com/rolewright/rolewright/test/testenv"
 )
 
 var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -84,7 +85,7 @@ func TestStore_KeepsRunsOverARestart(t *testing.T) {
 		written(s, runOf(n))
 	}
 	written(s, runOf(4)) // its end is recorded twice, as after a restart
-	must.Do(t, s.db.Close())
+	must.Do(t, s.db.Load().Close())
 	must.Be(t, "mode", os.FileMode(0o600), must.Get(os.Stat(path))(t).Mode().Perm())
 
 	s = open(t, Options{Path: path})
@@ -156,7 +157,7 @@ func TestStore_BeginsAgainWhereItIsDamaged(t *testing.T) {
 		for n := range 50 {
 			written(s, runOf(n))
 		}
-		must.Do(t, s.db.Close())
+		must.Do(t, s.db.Load().Close())
 		must.Do(t, damage(path))
 		s = open(t, Options{Path: path})
 		written(s, runOf(1))
@@ -171,16 +172,30 @@ func TestStore_IsWrittenByOneProcess(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "runs.db")
 	s := open(t, Options{Path: path})
-	if _, err := Open(Options{Path: path, Log: testr.New(t)}); !errors.Is(err, errInUse) {
-		t.Errorf("a second one: %v", err)
-	}
+	later := New(s.opts) // of a replica that waits to lead
 	ctx, stop := context.WithCancel(t.Context())
-	served := make(chan error)
+	served, servedLater := make(chan error), make(chan error)
+	go func() { servedLater <- later.Serve(t.Context()) }()
+	later.Lead()
+	later.Add(runOf(2))
+	if err := New(s.opts).begin(); !errors.Is(err, errInUse) {
+		t.Errorf("the second one: %v", err)
+	}
+	must.Get(later.Run(runOf(2).ID))(t)
+	if _, err := later.Run(runOf(1).ID); !errors.Is(err, ErrNotFound) {
+		t.Errorf("a run in a file that is not open: %v", err)
+	}
 	go func() { served <- s.Serve(ctx) }()
 	s.Add(runOf(1))
 	stop()
 	must.Do(t, <-served)
-	must.Get(open(t, Options{Path: path}).Run(runOf(1).ID))(t)
+	testenv.Eventually(t, "the second one has the runs of the first", func(context.Context) error {
+		_, err := later.Run(runOf(1).ID)
+		return err
+	})
+	runs, _, err := later.Runs(Query{Limit: 10})
+	must.Do(t, err)
+	must.Be(t, "runs", []string{"00000002", "00000001"}, idsOf(runs))
 }
 
 func TestRecorder(t *testing.T) {

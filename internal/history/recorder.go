@@ -1,6 +1,7 @@
 package history
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"sync"
@@ -228,6 +229,15 @@ func (r *Recorder) tell(e Event) {
 	r.events = append(r.events, e)
 	close(r.more)
 	r.more = make(chan struct{})
+}
+
+// Lead opens the history of runs, once this process leads: see [Store.Lead]. It is a runnable
+// of a manager, and returns at once.
+func (r *Recorder) Lead(context.Context) error {
+	if r != nil && r.store != nil {
+		r.store.Lead()
+	}
+	return nil
 }
 
 // Cursor is the number after that of the last event.

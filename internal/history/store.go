@@ -14,11 +14,13 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
+	"golang.org/x/time/rate"
 )
 
 // Options are those of [Open].
@@ -32,14 +34,17 @@ type Options struct {
 	Log      logr.Logger
 }
 
-// Store is the file with the runs that have ended. One goroutine writes it, [Store.Serve].
-// Its other methods may be called concurrently.
+// Store is the file with the runs that have ended. One goroutine opens and writes it,
+// [Store.Serve]. Its other methods may be called concurrently.
 //
 // It is safe to kill the process at any time: a run is in the file whole or not at all.
 type Store struct {
 	opts Options
-	db   *bbolt.DB
 	now  func() time.Time
+	// db is nil until the file is open.
+	db atomic.Pointer[bbolt.DB]
+	// leads is true once the file is this process's to open.
+	leads atomic.Bool
 
 	mu sync.Mutex
 	// pending are the runs that are not written yet, the oldest first.
@@ -67,43 +72,59 @@ func bucket(tx *bbolt.Tx, name string) *bbolt.Bucket { return tx.Bucket([]byte(n
 // maxPending is how many runs wait to be written.
 const maxPending = 1000
 
-// Open opens the history, or begins it. One that cannot be read is moved aside.
+// New returns a history whose file is opened by [Store.Serve], after a call of [Store.Lead].
+func New(o Options) *Store { return &Store{opts: o, now: time.Now} }
+
+// Open returns a history of a process that leads, whose file is open.
 func Open(o Options) (*Store, error) {
-	s := &Store{opts: o, now: time.Now}
-	err := s.open()
-	if err == nil || errors.Is(err, errInUse) {
-		return s, err
-	}
-	aside := o.Path + ".damaged"
-	if moved := os.Rename(o.Path, aside); moved != nil {
-		return nil, errors.Join(err, moved)
-	}
-	o.Log.Error(err, "The history of runs cannot be read, and begins again", "kept", aside)
-	return s, s.open()
+	s := New(o)
+	return s, s.begin()
 }
 
-// errInUse is the error of [Open] if another process has the file open.
+// Lead says that this process makes the runs from now on. Of several replicas on one volume,
+// only the one that leads has the history.
+func (s *Store) Lead() { s.leads.Store(true) }
+
+// errInUse is the error of open if another process has the file open.
 var errInUse = errors.New("another process has it open")
 
+// begin opens the history, or begins it. One that cannot be read is moved aside.
+func (s *Store) begin() error {
+	err := s.open()
+	if err == nil || errors.Is(err, errInUse) {
+		return err
+	}
+	aside := s.opts.Path + ".damaged"
+	if moved := os.Rename(s.opts.Path, aside); moved != nil {
+		return errors.Join(err, moved)
+	}
+	s.opts.Log.Error(err, "The history of runs cannot be read, and begins again", "kept", aside)
+	return s.open()
+}
+
 func (s *Store) open() (err error) {
+	var db *bbolt.DB
 	// A file that was cut short faults where it is mapped into memory.
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("history of runs %s: damaged: %v", s.opts.Path, p)
 		}
-		if err != nil && s.db != nil {
-			_ = s.db.Close() // the error is at hand
+		switch {
+		case err == nil:
+			s.db.Store(db)
+		case db != nil:
+			_ = db.Close() // the error is at hand
 		}
 	}()
-	s.db, err = bbolt.Open(s.opts.Path, 0o600, &bbolt.Options{Timeout: time.Second})
+	db, err = bbolt.Open(s.opts.Path, 0o600, &bbolt.Options{Timeout: time.Second})
 	if errors.Is(err, bolterrors.ErrTimeout) {
 		return fmt.Errorf("history of runs %s: %w", s.opts.Path, errInUse)
 	}
 	if err != nil {
 		return fmt.Errorf("history of runs %s: %w", s.opts.Path, err)
 	}
-	err = s.db.Update(func(tx *bbolt.Tx) error {
+	err = db.Update(func(tx *bbolt.Tx) error {
 		m, err := tx.CreateBucketIfNotExists([]byte(meta))
 		if err != nil {
 			return err
@@ -119,7 +140,7 @@ func (s *Store) open() (err error) {
 		return m.Put([]byte(formatKey), []byte(format))
 	})
 	if err == nil {
-		err = s.measure()
+		err = s.measure(db)
 	}
 	if err != nil {
 		return fmt.Errorf("history of runs %s: %w", s.opts.Path, err)
@@ -128,9 +149,9 @@ func (s *Store) open() (err error) {
 }
 
 // measure reads all of the file, so that what is damaged shows now.
-func (s *Store) measure() error {
+func (s *Store) measure(db *bbolt.DB) error {
 	s.bytes, s.count = 0, 0
-	return s.db.View(func(tx *bbolt.Tx) error {
+	return db.View(func(tx *bbolt.Tx) error {
 		return bucket(tx, briefs).ForEach(func(key, value []byte) error {
 			detail := bucket(tx, details).Get(key)
 			s.count, s.bytes = s.count+1, s.bytes+int64(len(value)+len(detail))
@@ -144,10 +165,13 @@ func (s *Store) measure() error {
 }
 
 // Add hands over a run that has ended. It does not wait: where runs end faster than they
-// can be written, some are lost.
+// can be written, some are lost; where the file is not open, the oldest are.
 func (s *Store) Add(r Run) {
 	s.mu.Lock()
 	full := len(s.pending) == maxPending
+	if full && s.db.Load() == nil {
+		s.pending, full = slices.Delete(s.pending, 0, 1), false
+	}
 	if !full {
 		s.pending = append(s.pending, r)
 	}
@@ -170,33 +194,57 @@ func (s *Store) waiting() []Run {
 // interval are written together.
 const writeInterval = time.Second
 
-// Serve writes until ctx ends, then what is still there, and closes the file.
+// Serve opens the file as soon as this process leads, writes until ctx ends, then what is still
+// there, and closes the file. A history that cannot be opened keeps no operator from its work.
 func (s *Store) Serve(ctx context.Context) error {
-	defer func() { _ = s.db.Close() }() // all of it is written
+	defer func() {
+		if db := s.db.Load(); db != nil {
+			_ = db.Close() // all of it is written
+		}
+	}()
 	tick := time.NewTicker(writeInterval)
 	defer tick.Stop()
-	for {
+	said := rate.Sometimes{First: 1}
+	for broken := false; ; {
+		ending := false
 		select {
 		case <-ctx.Done():
-			s.write()
-			return nil
+			ending = true
 		case <-tick.C:
-			s.write()
+		}
+		if s.db.Load() == nil && s.leads.Load() && !broken {
+			switch err := s.begin(); {
+			case errors.Is(err, errInUse):
+				said.Do(func() {
+					s.opts.Log.Info("The history of runs is in use by another replica; this one has no earlier runs until that ends", "path", s.opts.Path)
+				})
+			case err != nil:
+				s.opts.Log.Error(err, "There is no history of runs")
+				broken = true
+			}
+		}
+		s.write()
+		if ending {
+			return nil
 		}
 	}
 }
 
 // write writes the runs that wait, and removes what is too much.
 func (s *Store) write() {
+	db := s.db.Load()
+	if db == nil {
+		return
+	}
 	s.mu.Lock()
 	runs := slices.Clone(s.pending)
 	s.mu.Unlock()
 	bytes, count := s.bytes, s.count
-	old := s.opts.MaxAge > 0 && s.now().After(s.oldest().Add(s.opts.MaxAge))
+	old := s.opts.MaxAge > 0 && s.now().After(s.oldest(db).Add(s.opts.MaxAge))
 	if len(runs) == 0 && !old {
 		return
 	}
-	err := s.db.Update(func(tx *bbolt.Tx) error {
+	err := db.Update(func(tx *bbolt.Tx) error {
 		for _, r := range runs {
 			if err := s.put(tx, r); err != nil {
 				return err
@@ -214,9 +262,9 @@ func (s *Store) write() {
 }
 
 // oldest is when the oldest run has ended; now if there is none.
-func (s *Store) oldest() time.Time {
+func (s *Store) oldest(db *bbolt.DB) time.Time {
 	at := s.now()
-	_ = s.db.View(func(tx *bbolt.Tx) error { // it cannot fail
+	_ = db.View(func(tx *bbolt.Tx) error { // it cannot fail
 		if key, _ := bucket(tx, briefs).Cursor().First(); key != nil {
 			at = timeOf(key)
 		}
@@ -289,6 +337,14 @@ func unpack(packed []byte) (r Run, err error) {
 	return r, json.Unmarshal(text, &r)
 }
 
+// view reads the file; where it is not open, nothing is in it.
+func (s *Store) view(read func(tx *bbolt.Tx) error) error {
+	if db := s.db.Load(); db != nil {
+		return db.View(read) //nolint:wrapcheck // what read returns
+	}
+	return ErrNotFound
+}
+
 // ErrNotFound is in the chain of [Store.Run]'s error where the run is not kept, or not
 // any more.
 var ErrNotFound = errors.New("no such run is kept")
@@ -302,7 +358,7 @@ func (s *Store) Run(id string) (r Run, err error) {
 	if err != nil {
 		return r, err
 	}
-	err = s.db.View(func(tx *bbolt.Tx) error {
+	err = s.view(func(tx *bbolt.Tx) error {
 		c := bucket(tx, ids).Cursor()
 		is, key := c.Seek([]byte(id))
 		if id == "" || !bytes.HasPrefix(is, []byte(id)) {
@@ -367,7 +423,7 @@ func (s *Store) Runs(q Query) (runs []Brief, next string, err error) {
 			}
 		}
 	}
-	err = s.db.View(func(tx *bbolt.Tx) error {
+	err = s.view(func(tx *bbolt.Tx) error {
 		c := bucket(tx, briefs).Cursor()
 		key, value := c.Last()
 		if q.Before != "" {
@@ -394,5 +450,8 @@ func (s *Store) Runs(q Query) (runs []Brief, next string, err error) {
 		}
 		return nil
 	})
+	if s.db.Load() == nil && q.Before == "" {
+		err = nil
+	}
 	return runs, next, err
 }
