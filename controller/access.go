@@ -44,6 +44,8 @@ type admitted struct {
 	generation int64
 	// finalizes is true for the run that a deleted object waits for.
 	finalizes bool
+	// restarts is true if a change of the object stops the run.
+	restarts bool
 }
 
 // admit gives the run of s its way to the API server, on which it may write as
@@ -72,6 +74,7 @@ func (r *reconciler) admit(s *scope, life *lifetime) {
 	run := &admitted{
 		id: s.runID, uid: s.object.GetUID(), access: s.access, life: life, log: s.log,
 		section: r.section(s), generation: s.active.Generation, finalizes: s.deleting,
+		restarts: r.watch.OnChange == watches.OnChangeRestart,
 	}
 	r.objects.with(s.key, func(e *entry) { e.run = run })
 }
@@ -161,20 +164,29 @@ func (w *witness) end() []schema.GroupVersionResource {
 // Grant is what the watches say about a client that acts for owner without being a
 // run of it.
 func (s *Set) Grant(owner proxy.Owner) proxy.Grant {
+	key := types.NamespacedName{Namespace: owner.Namespace, Name: owner.Name}
+	var found *reconciler
 	for _, k := range s.all() {
-		k.mu.Lock()
-		r := k.served
-		k.mu.Unlock()
-		if k.watch.GVK != owner.GVK || r == nil {
+		r := k.reconciler()
+		if r == nil || k.watch.GVK.GroupKind() != owner.GVK.GroupKind() {
 			continue
 		}
-		g := r.grant(owner)
-		if r.dependents != nil {
-			g.Tracker = &bystander{r: r, owner: types.NamespacedName{Namespace: owner.Namespace, Name: owner.Name}}
+		if m := r.objects.get(key).memory; m != nil && m.uid == owner.UID {
+			found = r // it has run the object
+			break
 		}
-		return g
+		if found == nil || r.watch.OwnNamespaceOnly {
+			found = r // the one that allows least, where none has
+		}
 	}
-	return proxy.Grant{Owner: owner, Inject: s.inject}
+	if found == nil {
+		return proxy.Grant{Owner: owner, Inject: s.inject}
+	}
+	g := found.grant(owner)
+	if found.dependents != nil {
+		g.Tracker = &bystander{r: found, owner: key}
+	}
+	return g
 }
 
 // bystander has the dependents watched that other clients than a run write.
@@ -239,13 +251,15 @@ func (r *reconciler) withdraw(obj *unstructured.Unstructured) {
 	}
 }
 
-// running is the run of an object in progress; nil if there is none.
+// running is the run of an object in progress, which another watch may have begun that has
+// run the object before; nil if there is none.
 func (r *reconciler) running(obj *unstructured.Unstructured) *admitted {
-	run := r.objects.get(client.ObjectKeyFromObject(obj)).run
-	if run == nil || run.uid != obj.GetUID() {
-		return nil
+	for _, r := range append(r.fellows(), r) {
+		if run := r.objects.get(client.ObjectKeyFromObject(obj)).run; run != nil && run.uid == obj.GetUID() {
+			return run
+		}
 	}
-	return run
+	return nil
 }
 
 // direct is what the environment of a run has to say so that clients do not ask
@@ -298,7 +312,7 @@ func (r *reconciler) watchObjects(ctx context.Context) toolscache.ResourceEventH
 			case run.finalizes:
 			case is.GetDeletionTimestamp() != nil:
 				run.stop(ErrObjectDeleted)
-			case r.watch.OnChange == watches.OnChangeRestart && is.GetGeneration() > run.generation:
+			case run.restarts && is.GetGeneration() > run.generation:
 				run.stop(ErrObjectChanged)
 			}
 		},

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
@@ -35,23 +34,25 @@ import (
 // and starts over. A cache of its own, because a shared one is only ready when
 // every kind in it is.
 type kind struct {
-	watch    watches.Watch
-	name     string // the controller label of metrics
-	opts     *Options
-	set      *Set
-	cfg      *rest.Config
-	http     *http.Client
-	scheme   *runtime.Scheme
-	selector labels.Selector
-	store    *runstore.Store
-	log      logr.Logger
+	watch  watches.Watch
+	name   string // the controller label of metrics
+	opts   *Options
+	set    *Set
+	cfg    *rest.Config
+	http   *http.Client
+	scheme *runtime.Scheme
+	store  *runstore.Store
+	log    logr.Logger
+	// watchers are all watches of the kind, and claim is this one's claim in it.
+	watchers *watchers
+	claim    int
 
 	// stopped ends when the kind is not served any more, as stop says. ended is closed
-	// after that, and after is what was served under the name before, or nil.
+	// after that, and after is what was served of it before.
 	stopped context.Context //nolint:containedctx // it is the kind's own end
 	stop    context.CancelCauseFunc
 	ended   chan struct{}
-	after   <-chan struct{}
+	after   []<-chan struct{}
 	// atEnd has a function called when the operator stops.
 	atEnd func(do func()) (unhook func() bool)
 
@@ -285,12 +286,12 @@ func (k *kind) newCache(res resource) (cache.Cache, error) {
 		HTTPClient:       k.http,
 		Scheme:           k.scheme,
 		Mapper:           k.mapper(res),
-		DefaultTransform: trim(k.watch.WatchAnnotationsChanges, !k.selector.Empty(), k.watch.ManageStatus && res.hasStatus, reference.Fields(k.watch)...),
+		DefaultTransform: trim(k.watch.WatchAnnotationsChanges, k.watchers.selects(), k.watch.ManageStatus && res.hasStatus, reference.Fields(k.watch)...),
 	}
 	if k.watch.Finalizer == nil && !k.watch.PruneOnDelete {
 		// With a finalizer, an object that ceases to match has to stay in view:
 		// it may be deleted later, and waits for us then.
-		opts.DefaultLabelSelector = k.selector
+		opts.DefaultLabelSelector = k.watchers.claims[k.claim].Selector
 	}
 	if res.namespaced && len(k.opts.Namespaces) > 0 {
 		opts.DefaultNamespaces = map[string]cache.Config{}
@@ -332,7 +333,7 @@ func (k *kind) newController(r *reconciler, kinds cache.Cache) (ctrl.Controller,
 	}
 	obj := &unstructured.Unstructured{}
 	obj.SetGroupVersionKind(k.watch.GVK)
-	src := source.Kind[client.Object](kinds, obj, &handler.EnqueueRequestForObject{}, changes(k.selector), r.note())
+	src := source.Kind[client.Object](kinds, obj, &handler.EnqueueRequestForObject{}, changes(r.responsible), r.note())
 	for _, s := range []source.Source{src, r.queueSource()} {
 		if err := c.Watch(s); err != nil {
 			return nil, fmt.Errorf("watch %s: %w", k.watch.GVK, err)
@@ -344,10 +345,13 @@ func (k *kind) newController(r *reconciler, kinds cache.Cache) (ctrl.Controller,
 // report keeps the state for Ready and logs each change of it once.
 func (k *kind) report(state error) {
 	k.mu.Lock()
-	defer k.mu.Unlock()
 	was := k.state
 	k.state = state
-	k.opts.Metrics.KindReady(k.watch.GVK, state == nil)
+	k.mu.Unlock()
+	k.set.showReady(k.watch.GVK)
+	if absence(was) != absence(state) {
+		k.comesOrGoes()
+	}
 	if was != nil && state != nil && was.Error() == state.Error() {
 		return
 	}
@@ -362,6 +366,12 @@ func (k *kind) report(state error) {
 	default:
 		k.log.Error(state, "Kind cannot be served yet", "gvk", k.watch.GVK.String())
 	}
+}
+
+// absence is true for a reason that says that the API server does not serve the kind, or
+// what enabledIf names.
+func absence(state error) bool {
+	return errors.Is(state, errNotInstalled) || errors.Is(state, ErrKindGone) || errors.As(state, new(notEnabledError))
 }
 
 // ready is nil if the kind is served or not installed: an operator may well

@@ -50,7 +50,7 @@ func (r *reconciler) settleLost(ctx context.Context, s *scope) (outcome, error) 
 		return nextPhase, nil
 	}
 	if _, busy := r.set.busy.Load(s.object.GetUID()); busy {
-		return lookAgain, nil // the watch of another version of the kind runs it
+		return lookAgain, nil // another watch of the kind runs it
 	}
 	if err := r.recoverRun(ctx, s, *s.memory.lost); err != nil {
 		return finished, err

@@ -36,6 +36,8 @@ type entry struct {
 	deleted time.Time
 	// drifted is true if the object's last run was a check that has found changes.
 	drifted bool
+	// elsewhere is true if the object matches the selector, and another watch runs it.
+	elsewhere bool
 }
 
 func newObjects() *objects { return &objects{table: map[types.NamespacedName]*entry{}} }
@@ -102,7 +104,8 @@ func (o *objects) look(key types.NamespacedName) {
 	}
 }
 
-// queueAll has all objects looked at that were looked at before.
+// queueAll has all objects looked at that were looked at before, also those that another
+// watch runs.
 func (o *objects) queueAll() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -110,7 +113,7 @@ func (o *objects) queueAll() {
 		return
 	}
 	for key, e := range o.table {
-		if e.memory != nil {
+		if e.memory != nil || e.elsewhere {
 			o.queue.Add(reconcile.Request{NamespacedName: key})
 		}
 	}

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/rolewright/rolewright/controller/fingerprint"
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/failpoint"
 	"github.com/rolewright/rolewright/internal/metrics"
@@ -58,15 +57,20 @@ func (r *reconciler) checkFinalizer(ctx context.Context, s *scope) (outcome, err
 }
 
 // ensureFinalizer puts the finalizer on the object before anything exists that
-// it would have to clean up.
+// it would have to clean up, and takes off what another watch has put on it that has run it
+// before: nothing would take it off later.
 func (r *reconciler) ensureFinalizer(ctx context.Context, s *scope) (outcome, error) {
 	finalizers := slices.Clone(s.object.GetFinalizers())
+	if r.watchers.shared() {
+		unneeded := r.unneeded()
+		finalizers = slices.DeleteFunc(finalizers, func(f string) bool { return slices.Contains(unneeded, f) })
+	}
 	for _, f := range r.finalizers() {
 		if !slices.Contains(finalizers, f) {
 			finalizers = append(finalizers, f)
 		}
 	}
-	if len(finalizers) == len(s.object.GetFinalizers()) {
+	if slices.Equal(finalizers, s.object.GetFinalizers()) {
 		return nextPhase, nil
 	}
 	failpoint.Hit("finalizer.before-patch")
@@ -287,7 +291,7 @@ func (r *reconciler) begin(ctx context.Context, s *scope) (outcome, error) {
 	if s.err != nil && ctx.Err() != nil {
 		s.err = ErrShutdown
 	}
-	s.inputs = fingerprint.Pack(s.parts)
+	s.inputs = r.packInputs(s)
 	if s.err == nil && (s.fingerprint != planned || s.object.GetGeneration() != s.active.Generation ||
 		(s.object.GetDeletionTimestamp() != nil) != s.deleting) {
 		s.err, s.plan.check = ErrObjectChanged, false // what follows is no repetition of a check
@@ -310,9 +314,13 @@ func (r *reconciler) mayBegin(ctx context.Context, s *scope) (outcome, error) {
 		return finished, fmt.Errorf("read the object before the run: %w", err)
 	}
 	failpoint.Hit("begin.after-read")
-	if by, busy := r.set.busy.LoadOrStore(s.object.GetUID(), s.runID); busy && by != s.runID {
-		return after(time.Second), nil // the watch of another version of the kind runs it
+	if !r.concerns(s.object) {
+		return finished, nil // the cache will know in a moment
 	}
+	if by, busy := r.set.busy.LoadOrStore(s.object.GetUID(), s.runID); busy && by != s.runID {
+		return after(time.Second), nil // another watch of the kind has begun to run it, and goes on
+	}
+	r.takeOver(s.key)
 	if deleting := s.object.GetDeletionTimestamp() != nil; deleting != s.deleting || deleting && !r.hasFinalizer(s.object) {
 		return lookAgain, nil // the cache will know in a moment
 	}

@@ -3,8 +3,8 @@ package controller
 import (
 	"maps"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
@@ -13,10 +13,9 @@ import (
 // changes lets those updates through that can be a reason to run: another
 // generation, a deletion, changed settings, and other inputs: annotations where
 // they count, and for objects without generation any change but of status and
-// bookkeeping. An object that starts to match the selector has changed too; one
-// that does not match is left to the reconciler. The objects are trimmed.
-func changes(selector labels.Selector) predicate.Predicate {
-	matches := func(o client.Object) bool { return selector.Matches(labels.Set(o.GetLabels())) }
+// bookkeeping. An object that the watch begins to run, or leaves, has changed too; one
+// that it does not run is left to the reconciler. The objects are trimmed.
+func changes(runs func(metav1.Object) bool) predicate.Predicate {
 	return predicate.Funcs{
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			was, wasOK := e.ObjectOld.(*unstructured.Unstructured)
@@ -24,15 +23,13 @@ func changes(selector labels.Selector) predicate.Predicate {
 			if !wasOK || !isOK {
 				return false
 			}
-			if matches(is) && !matches(was) {
-				return true
-			}
 			return was.GetUID() != is.GetUID() ||
 				was.GetGeneration() != is.GetGeneration() ||
 				was.GetDeletionTimestamp().IsZero() != is.GetDeletionTimestamp().IsZero() ||
 				was.Object[inputsKey] != is.Object[inputsKey] ||
 				was.Object[referencesKey] != is.Object[referencesKey] ||
-				!maps.Equal(was.GetAnnotations(), is.GetAnnotations())
+				!maps.Equal(was.GetAnnotations(), is.GetAnnotations()) ||
+				runs(was) != runs(is)
 		},
 	}
 }

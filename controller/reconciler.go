@@ -10,7 +10,6 @@ import (
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/metadata"
@@ -46,8 +45,9 @@ type reconciler struct {
 	places  *runqueue.Kind
 	log     logr.Logger
 	now     func() time.Time
-	// selector is the watch's.
-	selector labels.Selector
+	// watchers are all watches of the kind, and claim is this one's claim in it.
+	watchers *watchers
+	claim    int
 	// set is what all kinds share.
 	set *Set
 
@@ -119,9 +119,9 @@ func newReconciler(k *kind, res resource, cached client.Reader, c client.Client)
 	r := &reconciler{
 		watch: k.watch, gvk: k.watch.GVK, res: res, opts: k.opts, cached: cached, live: c, client: c,
 		cfg: k.cfg, take: k.take, atEnd: k.atEnd, store: k.store, metrics: k.opts.Metrics, objects: newObjects(), log: k.log.WithValues("gvk", k.watch.GVK.String()),
-		now: time.Now, selector: k.selector, set: k.set, metadata: k.set.metadata,
+		now: time.Now, watchers: k.watchers, claim: k.claim, set: k.set, metadata: k.set.metadata,
 	}
-	r.places = k.set.queue.Kind(k.watch.MaxConcurrentReconciles, k.rolloutOf(), r.objects.look)
+	r.places = k.set.queue.Kind(k.watch.GVK.GroupKind().String(), k.watch.MaxConcurrentReconciles, k.rolloutOf(), r.objects.look)
 	r.referring = newReferring(r)
 	if k.watch.ManageStatus && !res.hasStatus {
 		r.log.Info("The kind has no status subresource: no status is written; add subresources.status to its " +
@@ -287,25 +287,17 @@ func (m *memory) judge(run status.Run) {
 	}
 }
 
-// concerns tells whether the object is this watch's business: it matches the
-// selector, or it did and now waits for our finalizer.
-func (r *reconciler) concerns(obj *unstructured.Unstructured) bool {
-	if r.selector.Matches(labels.Set(obj.GetLabels())) {
-		return true
-	}
-	m := r.objects.get(client.ObjectKeyFromObject(obj)).memory
-	return m != nil && m.uid == obj.GetUID() && obj.GetDeletionTimestamp() != nil && r.waits(obj)
-}
-
 // forget drops what is kept of an object that is not in view any more. Its
 // directories go only if it is really gone: it may just have left the selector.
 func (r *reconciler) forget(ctx context.Context, key types.NamespacedName) error {
 	var m *memory
 	r.objects.with(key, func(e *entry) {
 		m, e.touched, e.due, e.deleted = e.memory, "", time.Time{}, time.Time{}
-		e.drifted = false
+		e.drifted, e.elsewhere = false, false
 	})
-	r.metrics.ObjectGone(r.gvk, key.Namespace, key.Name)
+	if !r.knownElsewhere(key) {
+		r.metrics.ObjectGone(r.gvk, key.Namespace, key.Name)
+	}
 	if r.dependents != nil {
 		r.dependents.Forget(key)
 	}

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/rolewright/rolewright/internal/contentcopy"
 	"github.com/rolewright/rolewright/internal/watches"
 )
@@ -25,36 +23,29 @@ func (s *Set) all() []*kind {
 // one is stopped: its runs end as they have begun, no new one starts, and then it is
 // served as the list says, if it is in it. It is not safe for concurrent use.
 func (s *Set) Watch(all []watches.Watch, content *contentcopy.Copy) error {
+	by, claims, err := newWatchers(all, s.watchers)
+	if err != nil {
+		return err
+	}
 	names := controllerNames(all)
 	var kinds, added []*kind
+	of := map[*watchers][]*kind{}
 	for i, w := range all {
-		if at := slices.IndexFunc(s.kinds, func(k *kind) bool { return same(k.watch, w) }); at >= 0 {
+		watchers := by[w.GVK.GroupKind()]
+		if at := slices.IndexFunc(s.kinds, func(k *kind) bool { return same(k.watch, w) && k.watchers == watchers }); at >= 0 {
 			s.kinds[at].change(newUse(w, s.opts, content, s.encrypted))
-			kinds = append(kinds, s.kinds[at])
+			kinds, of[watchers] = append(kinds, s.kinds[at]), append(of[watchers], s.kinds[at])
 			continue
 		}
-		k, err := s.newKind(w, names[i], content)
-		if err != nil {
-			return err
-		}
-		kinds, added = append(kinds, k), append(added, k)
+		k := s.newKind(w, names[i], content)
+		k.watchers, k.claim = watchers, claims[i]
+		kinds, added, of[watchers] = append(kinds, k), append(added, k), append(of[watchers], k)
 	}
-	for _, k := range s.kinds {
-		if !slices.Contains(kinds, k) {
-			k.stop(errReplaced)
-			s.ending[k.watch.GVK] = k.ended
-			s.opts.Metrics.KindRemoved(k.watch.GVK)
-			s.log.Info("Not watching resource any more as it was", "gvk", k.watch.GVK.String())
-		}
+	s.watchers = by
+	s.replace(kinds, added)
+	for watchers, kinds := range of {
+		watchers.set(kinds)
 	}
-	for _, k := range added {
-		if k.after = s.ending[k.watch.GVK]; s.kinds != nil {
-			k.state = errWaiting // which leaves a Pod ready
-		}
-	}
-	s.mu.Lock()
-	s.kinds = append([]*kind{}, kinds...)
-	s.mu.Unlock()
 	for _, k := range added {
 		s.log.Info("Watching resource", "Options.Group", k.watch.GVK.Group, "Options.Version", k.watch.GVK.Version, "Options.Kind", k.watch.GVK.Kind)
 		if err := s.mgr.Add(k); err != nil {
@@ -64,21 +55,66 @@ func (s *Set) Watch(all []watches.Watch, content *contentcopy.Copy) error {
 	return nil
 }
 
-// awaitBefore waits for the end of what was served under the name before, which comes with
+// replace stops those that are not among kinds, and has those that were added wait for the
+// end of what was served of the same kind.
+func (s *Set) replace(kinds, added []*kind) {
+	var stopped []*kind
+	for _, k := range s.kinds {
+		if !slices.Contains(kinds, k) {
+			k.stop(errReplaced)
+			stopped = append(stopped, k)
+			s.ending[k.watch.GVK] = append(slices.DeleteFunc(s.ending[k.watch.GVK], closed), k.ended)
+			s.log.Info("Not watching resource any more as it was", "gvk", k.watch.GVK.String())
+		}
+	}
+	for _, k := range added {
+		if k.after = slices.Clone(s.ending[k.watch.GVK]); s.kinds != nil {
+			k.state = errWaiting // which leaves a Pod ready
+		}
+	}
+	s.mu.Lock()
+	s.kinds = append([]*kind{}, kinds...)
+	s.mu.Unlock()
+	for _, k := range stopped {
+		s.showReady(k.watch.GVK)
+	}
+}
+
+// closed is true if nothing is left of a kind that was stopped.
+func closed(ended <-chan struct{}) bool {
+	select {
+	case <-ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// awaitBefore waits for the end of what was served of the kind before, which comes with
 // the end of the operator, too.
 func (k *kind) awaitBefore() {
-	if k.after == nil {
+	if len(k.after) == 0 {
 		return
 	}
 	k.opts.Metrics.KindReady(k.watch.GVK, false)
-	select {
-	case <-k.after:
-		return
-	case <-time.After(time.Second): // what is idle has ended by then
+	idle := time.After(time.Second) // by then what is idle has ended
+	for _, ended := range k.after {
+		select {
+		case <-ended:
+			continue
+		case <-idle:
+		}
+		k.sayBusy()
+		break
 	}
+	for _, ended := range k.after {
+		<-ended
+	}
+}
+
+func (k *kind) sayBusy() {
 	k.log.Info("Kind is not served: its watch was changed, and its runs in progress have to end first. "+
 		"They end by themselves or at their timeout and idleTimeout; restart the operator to end them now", "gvk", k.watch.GVK.String())
-	<-k.after
 }
 
 // same tells whether two watches are, wherever they stand in the file.
@@ -87,19 +123,15 @@ func same(a, b watches.Watch) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-func (s *Set) newKind(w watches.Watch, name string, content *contentcopy.Copy) (*kind, error) {
-	selector, err := metav1.LabelSelectorAsSelector(&w.Selector)
-	if err != nil {
-		return nil, fmt.Errorf("selector of watch %s: %w", w.GVK, err)
-	}
+func (s *Set) newKind(w watches.Watch, name string, content *contentcopy.Copy) *kind {
 	k := &kind{
 		watch: w, name: name, opts: s.opts, set: s,
 		cfg: s.mgr.GetConfig(), http: s.mgr.GetHTTPClient(), scheme: s.mgr.GetScheme(),
-		selector: selector, store: s.store, log: s.log, state: errNotStarted, ended: make(chan struct{}),
+		store: s.store, log: s.log, state: errNotStarted, ended: make(chan struct{}),
 		use: newUse(w, s.opts, content, s.encrypted),
 	}
 	k.stopped, k.stop = context.WithCancelCause(context.Background())
-	return k, nil
+	return k
 }
 
 // ContentChanged has all objects looked at whose roles or playbooks may have changed:

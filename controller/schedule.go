@@ -122,6 +122,8 @@ type situation struct {
 	// fingerprint and generation are the current inputs'.
 	fingerprint string
 	generation  int64
+	// moved is true if another watch of the kind has made the last run.
+	moved bool
 	// environment is true if nothing but the environment differs from the last run's inputs.
 	environment bool
 	// others is the cause if nothing but other objects does; else empty.
@@ -189,6 +191,9 @@ func (s situation) due(now time.Time) plan {
 	case s.deleting && last.Fingerprint != s.fingerprint:
 		return plan{cause: causeDeleted}
 	case last.Fingerprint != s.fingerprint:
+		if s.moved {
+			return plan{cause: causeChanged}
+		}
 		if s.environment {
 			return plan{cause: causeEnvironment}
 		}

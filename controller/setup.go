@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -49,16 +50,18 @@ type Set struct {
 	// events reports how runs end; nil where there is no operator.
 	events events.EventRecorder
 	// busy has the UIDs of the objects that are being run, with the run's ID:
-	// two watches of two versions of a kind see the same objects.
+	// two watches of one kind see the same objects.
 	busy sync.Map
 	// queue has the runs of all kinds that are due.
 	queue *runqueue.Queue
 
 	mu     sync.Mutex
 	kinds  []*kind
-	ending map[schema.GroupVersionKind]<-chan struct{} // the last kind of that name that was stopped
-	closed bool
-	active sync.WaitGroup // the kinds that are being served
+	ending map[schema.GroupVersionKind][]<-chan struct{} // the kinds that were stopped, until the next are
+	// watchers are the watches of each kind.
+	watchers map[schema.GroupKind]*watchers
+	closed   bool
+	active   sync.WaitGroup // the kinds that are being served
 }
 
 // Setup adds every watch to mgr. The kinds are served once the manager runs
@@ -80,7 +83,7 @@ func Setup(mgr manager.Manager, opts Options) (*Set, error) {
 	set := &Set{
 		mgr: mgr, opts: &opts, store: store, encrypted: vault.New(opts.AnsibleArgs, os.LookupEnv), log: log,
 		standby: opts.Leads != nil, elected: mgr.Elected(), inject: opts.InjectOwnerRef,
-		ending: map[schema.GroupVersionKind]<-chan struct{}{},
+		ending: map[schema.GroupVersionKind][]<-chan struct{}{},
 	}
 	set.queue = set.newQueue()
 	if err := set.watchDependents(mgr, opts, log); err != nil {
@@ -134,9 +137,9 @@ func (s *Set) watchDependents(mgr manager.Manager, opts Options, log logr.Logger
 }
 
 // controllerNames are the controller labels of metrics: ansible-operator's, with
-// the group where two watches would share one.
+// the group and a number where several watches would share one.
 func controllerNames(all []watches.Watch) []string {
-	count := map[string]int{}
+	count, same := map[string]int{}, map[schema.GroupVersionKind]int{}
 	plain := func(w watches.Watch) string {
 		return strings.ToLower(w.GVK.Kind) + "-" + strings.ToLower(w.GVK.Version) + "-controller"
 	}
@@ -148,6 +151,9 @@ func controllerNames(all []watches.Watch) []string {
 		names[i] = plain(w)
 		if count[names[i]] > 1 {
 			names[i] = strings.ToLower(w.GVK.Kind) + "-" + strings.ToLower(w.GVK.Version) + "-" + strings.ToLower(w.GVK.Group) + "-controller"
+		}
+		if same[w.GVK]++; same[w.GVK] > 1 {
+			names[i] += "-" + strconv.Itoa(same[w.GVK])
 		}
 	}
 	return names

@@ -53,7 +53,7 @@ type simulated struct {
 
 func (s *simulation) kind(name string, limit int, r runqueue.Rollout) *simulatedKind {
 	k := &simulatedKind{simulation: s, name: name, content: "first", objects: map[types.NamespacedName]*simulated{}}
-	k.places = s.queue.Kind(limit, r, func(key types.NamespacedName) { s.wg.Go(func() { k.look(key) }) })
+	k.places = s.queue.Kind(name, limit, r, func(key types.NamespacedName) { s.wg.Go(func() { k.look(key) }) })
 	return k
 }
 

@@ -58,6 +58,9 @@ func (r *reconciler) trigger(s *scope) string {
 		says = r.othersTrigger(s)
 	case causeChanged, causeContent, causeEnvironment:
 		var all []string
+		if r.moved(s) {
+			all = append(all, "watch: "+r.watchers.claims[r.claim].String())
+		}
 		for _, c := range s.changes() {
 			if c.Group == fingerprint.OfObject {
 				c.Names, c.More = s.previous.fields, s.previous.more

@@ -62,6 +62,7 @@ type Queue struct {
 	mu      sync.Mutex
 	kinds   []*Kind
 	running int
+	urgent  int // of those that run
 	granted int // so many places so far
 	base    int64
 	short   bool // of memory
@@ -71,10 +72,11 @@ type Queue struct {
 // New returns an empty queue.
 func New(opts Options) *Queue { return &Queue{opts: opts} }
 
-// Kind is the runs of one kind.
+// Kind is the runs of one kind, or of a part of its objects.
 type Kind struct {
 	queue   *Queue
-	max     int
+	name    string
+	shared  *shared
 	wake    func(types.NamespacedName)
 	rollout rollout
 
@@ -82,8 +84,14 @@ type Kind struct {
 	drained bool
 	waiting [classes]int
 	running int
-	urgent  int   // of those that run
 	need    int64 // bytes of memory of a run
+}
+
+// shared is what the parts of one kind have in common.
+type shared struct {
+	max     int
+	running int
+	urgent  int // of those that run
 }
 
 // place is a run that is due or in progress.
@@ -94,12 +102,19 @@ type place struct {
 	has, taken bool
 }
 
-// Kind adds a kind with so many runs at a time. wake is called, from any goroutine and
-// without a lock, when an object has got the place that it waits for.
-func (q *Queue) Kind(limit int, r Rollout, wake func(types.NamespacedName)) *Kind {
-	k := &Kind{queue: q, max: max(limit, 1), wake: wake, rollout: rollout{Rollout: r}, places: map[types.NamespacedName]*place{}}
+// Kind adds a kind with so many runs at a time. Those of one name are parts of one kind:
+// the limit, which is that of the last one, is for all of them together. wake is called, from
+// any goroutine and without a lock, when an object has got the place that it waits for.
+func (q *Queue) Kind(name string, limit int, r Rollout, wake func(types.NamespacedName)) *Kind {
+	k := &Kind{
+		queue: q, name: name, shared: &shared{}, wake: wake, rollout: rollout{Rollout: r}, places: map[types.NamespacedName]*place{},
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if at := slices.IndexFunc(q.kinds, func(is *Kind) bool { return is.name == name }); at >= 0 {
+		k.shared = q.kinds[at].shared
+	}
+	k.shared.max = max(limit, 1)
 	q.kinds = append(q.kinds, k)
 	return k
 }
@@ -220,9 +235,11 @@ func (k *Kind) count(p *place, n int) {
 		return
 	}
 	k.running += n
+	k.shared.running += n
 	k.queue.running += n
 	if p.class.urgent() {
-		k.urgent += n
+		k.shared.urgent += n
+		k.queue.urgent += n
 	}
 	if p.class == Content {
 		k.rollout.running += n
@@ -334,8 +351,8 @@ func before(a *Kind, p *place, b *Kind, q *place, by order) bool {
 	case by == oldest, by == oldestUrgent && p.class.urgent() && q.class.urgent():
 	case p.class != q.class:
 		return p.class < q.class
-	case a.running != b.running:
-		return a.running < b.running
+	case a.shared.running != b.shared.running:
+		return a.shared.running < b.shared.running
 	}
 	return p.since.Before(q.since)
 }
@@ -343,15 +360,11 @@ func before(a *Kind, p *place, b *Kind, q *place, by order) bool {
 // admits tells of which classes a run that waits may have a place now, and when that may
 // change by itself; zero if it does not.
 func (k *Kind) admits(now time.Time) (admitted [classes]bool, at time.Time) {
-	q := k.queue
-	urgent := 0
-	for _, k := range q.kinds {
-		urgent += k.urgent
-	}
-	if k.drained || k.running >= k.max || q.opts.Max > 0 && q.running >= q.opts.Max {
+	q, s := k.queue, k.shared
+	if k.drained || s.running >= s.max || q.opts.Max > 0 && q.running >= q.opts.Max {
 		return admitted, at
 	}
-	others := k.running-k.urgent < kept(k.max) && (q.opts.Max == 0 || q.running-urgent < kept(q.opts.Max))
+	others := s.running-s.urgent < kept(s.max) && (q.opts.Max == 0 || q.running-q.urgent < kept(q.opts.Max))
 	for class, n := range k.waiting {
 		admitted[class] = n > 0 && (Class(class).urgent() || others)
 	}

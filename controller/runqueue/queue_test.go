@@ -20,7 +20,8 @@ func named(name string) types.NamespacedName { return types.NamespacedName{Name:
 // stage is a queue whose runs are started by hand: the kinds note who was woken.
 type stage struct {
 	*Queue
-	t *testing.T
+	t     *testing.T
+	named int // so many kinds
 
 	mu    sync.Mutex
 	woken []string
@@ -43,7 +44,8 @@ func (s *stage) taken() string {
 }
 
 func (s *stage) kind(limit int, r Rollout) *Kind {
-	return s.Kind(limit, r, s.wake)
+	s.named++
+	return s.Kind(fmt.Sprint(s.named), limit, r, s.wake)
 }
 
 // ask asks for objects in turn, and returns which of them have a place at once.
@@ -213,7 +215,7 @@ func TestQueue_NothingIsLost(t *testing.T) {
 					k.Leave(key)
 				})
 			}
-			k = q.Kind(i+1, Rollout{}, look)
+			k = q.Kind(fmt.Sprint(i), i+1, Rollout{}, look)
 			kinds = append(kinds, k)
 			for n := range 50 {
 				look(types.NamespacedName{Name: fmt.Sprint(i, n)})
@@ -231,4 +233,20 @@ func TestQueue_NothingIsLost(t *testing.T) {
 			must.Be(t, "of the kind", 0, k.running+len(k.places))
 		}
 	})
+}
+
+// The watches of one kind have its places together, and count as one kind for their share.
+func TestQueue_PartsOfAKindShareItsPlaces(t *testing.T) {
+	s := &stage{Queue: New(Options{Max: 4}), t: t}
+	gold, silver, other := s.Kind("a", 3, Rollout{}, s.wake), s.Kind("a", 3, Rollout{}, s.wake), s.Kind("b", 3, Rollout{}, s.wake)
+	must.Be(t, "gold", "g1 g2", ask(gold, Change, "g1", "g2"))
+	must.Be(t, "silver", "s1", ask(silver, Change, "s1", "s2"))
+	must.Be(t, "the other kind", "o1", ask(other, Change, "o1", "o2"))
+	gold.Leave(named("g1"))
+	must.Be(t, "of the kind with the fewest runs", "o2", s.taken())
+	silver.Close()
+	must.Be(t, "after a part was closed", "g3", ask(gold, Deletion, "g3", "g4"))
+	other.Leave(named("o1"))
+	other.Leave(named("o2"))
+	must.Be(t, "a place for the part that is left", "g4", s.taken())
 }

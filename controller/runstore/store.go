@@ -257,7 +257,7 @@ func (s *Store) Forget(uid string, object ...string) error {
 		// Another object may have taken over the name, and the link with it.
 		if target, err := filepath.EvalSymlinks(path); err != nil || filepath.Dir(target) == dir {
 			if info, err := os.Lstat(path); err == nil && info.Mode().Type() == fs.ModeSymlink {
-				if err := os.Remove(path); err != nil {
+				if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // two watches may do it
 					return fmt.Errorf("remove the link of a deleted object: %w", err)
 				}
 				for dir := filepath.Dir(path); dir != s.root && os.Remove(dir) == nil; {

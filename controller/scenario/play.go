@@ -158,7 +158,7 @@ func (p *Player) step(ctx context.Context, s Step, namespace string) (err error)
 
 // runs waits for the run that the object as applied has to have, and for a second one.
 func (p *Player) runs(ctx context.Context, s Step, u *unstructured.Unstructured) error {
-	of := object{u.GroupVersionKind(), client.ObjectKeyFromObject(u)}
+	of := object{u.GroupVersionKind().GroupKind(), client.ObjectKeyFromObject(u)}
 	first, err := p.Runs.await(ctx, of, func(r run) bool {
 		return r.Generation == u.GetGeneration() && r.Result != status.Interrupted
 	})

@@ -25,8 +25,8 @@ type Runs struct {
 }
 
 type object struct {
-	gvk schema.GroupVersionKind
-	key types.NamespacedName
+	kind schema.GroupKind // the watch that runs it may be of another version
+	key  types.NamespacedName
 }
 
 type run struct {
@@ -41,7 +41,7 @@ func NewRuns() *Runs {
 
 // Follow notes the end of a run.
 func (r *Runs) Follow(gvk schema.GroupVersionKind, key types.NamespacedName, _ string) controller.Follower {
-	return &follower{runs: r, of: object{gvk, key}}
+	return &follower{runs: r, of: object{gvk.GroupKind(), key}}
 }
 
 type follower struct {

@@ -72,15 +72,29 @@ func TestWatchAges_LastsUntilItIsStopped(t *testing.T) {
 	r, _ := newRecorder(t)
 	gadget := schema.GroupVersionKind{Version: "v1", Kind: "Gadget"}
 	series := func() int { return testutil.CollectAndCount(&r.scraped, "rolewright_queue_oldest_seconds") }
-	first := r.WatchAges(widget, func() Ages { return Ages{Queue: time.Hour} })
-	second := r.WatchAges(widget, func() Ages { return Ages{} }) // the kind is served again
+	first := r.WatchAges(widget, func() Ages {
+		return Ages{Queue: time.Hour, Drifted: 2, Waiting: map[string]int{"change": 1, "period": 1}}
+	})
+	second := r.WatchAges(widget, func() Ages { return Ages{Stopped: true, Drifted: 1, Waiting: map[string]int{"change": 2}} }) // another watch of the kind
 	defer r.WatchAges(gadget, func() Ages { return Ages{Queue: -time.Second} })()
 	if n := series(); n != 2 {
 		t.Errorf("%d series of two kinds", n)
 	}
+	const labels = `group="apps.example.com",kind="Widget",version="v1"`
+	if err := testutil.CollectAndCompare(&r.scraped, strings.NewReader(`# HELP rolewright_drifted Objects that have drifted: their last run was a check, and would have changed something.
+# TYPE rolewright_drifted gauge
+rolewright_drifted{group="",kind="Gadget",version="v1"} 0
+rolewright_drifted{`+labels+`} 3
+# HELP rolewright_runs_waiting Runs that are due and wait for a place, by how urgent they are: deletion, manual, change, effect, content, retry, period.
+# TYPE rolewright_runs_waiting gauge
+rolewright_runs_waiting{class="change",`+labels+`} 3
+rolewright_runs_waiting{class="period",`+labels+`} 1
+`), "rolewright_drifted", "rolewright_runs_waiting"); err != nil {
+		t.Error(err)
+	}
 	first()
 	if n := series(); n != 2 {
-		t.Errorf("%d series after the end of a service that had been replaced, want 2", n)
+		t.Errorf("%d series after the end of one watch of two, want 2", n)
 	}
 	second()
 	if n := series(); n != 1 {

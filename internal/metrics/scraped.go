@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -23,6 +24,15 @@ type Ages struct {
 	Drifted int
 }
 
+// add adds those of another watch of the kind.
+func (a *Ages) add(b Ages) {
+	a.Queue, a.Deletion, a.Stopped = max(a.Queue, b.Queue), max(a.Deletion, b.Deletion), a.Stopped || b.Stopped
+	a.Drifted += b.Drifted
+	for class, n := range b.Waiting {
+		a.Waiting[class] += n
+	}
+}
+
 // Disk is the size of a file system and its free space, in bytes.
 type Disk struct{ Size, Free int64 }
 
@@ -32,7 +42,7 @@ type scraped struct {
 	queue, waiting, stopped, deletion, drifted, size, free *prometheus.Desc
 
 	mu   sync.Mutex
-	ages map[schema.GroupVersionKind]*func() Ages
+	ages map[schema.GroupVersionKind][]*func() Ages
 	disk func() (Disk, error)
 }
 
@@ -55,7 +65,7 @@ func newScraped() scraped {
 			"Objects that have drifted: their last run was a check, and would have changed something.", kind...),
 		size: desc("rolewright_disk_size_bytes", "How large the file system of --runner-root is."),
 		free: desc("rolewright_disk_free_bytes", "How much of the file system of --runner-root is free."),
-		ages: map[schema.GroupVersionKind]*func() Ages{},
+		ages: map[schema.GroupVersionKind][]*func() Ages{},
 	}
 }
 
@@ -73,8 +83,11 @@ func (s *scraped) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
 	}
-	for gvk, ages := range s.ages {
-		a := (*ages)()
+	for gvk, watches := range s.ages {
+		a := Ages{Waiting: map[string]int{}}
+		for _, ages := range watches {
+			a.add((*ages)())
+		}
 		gauge(s.queue, max(a.Queue, 0).Seconds(), gvk.Group, gvk.Version, gvk.Kind)
 		for class, n := range a.Waiting {
 			gauge(s.waiting, float64(n), gvk.Group, gvk.Version, gvk.Kind, class)
@@ -92,9 +105,9 @@ func (s *scraped) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// WatchAges calls ages of a kind at each scrape, until the returned function is
+// WatchAges calls ages of a watch of a kind at each scrape, until the returned function is
 // called, and starts the counts of the kind's lost runs and loops at 0. ages is safe for
-// concurrent use and does not block; a later one of the same kind replaces it.
+// concurrent use and does not block. Those of several watches of one kind are put together.
 func (r *Recorder) WatchAges(gvk schema.GroupVersionKind, ages func() Ages) (stop func()) {
 	if r == nil {
 		return func() {}
@@ -105,11 +118,12 @@ func (r *Recorder) WatchAges(gvk schema.GroupVersionKind, ages func() Ages) (sto
 	s, mine := &r.scraped, &ages
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ages[gvk] = mine
+	s.ages[gvk] = append(s.ages[gvk], mine)
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.ages[gvk] == mine {
+		s.ages[gvk] = slices.DeleteFunc(s.ages[gvk], func(is *func() Ages) bool { return is == mine })
+		if len(s.ages[gvk]) == 0 {
 			delete(s.ages, gvk)
 		}
 	}

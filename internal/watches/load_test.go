@@ -160,15 +160,16 @@ func TestLoad_Problems(t *testing.T) {
 			`1:2: error: [0]: must specify Role or Playbook; add "role:" or "playbook:"`}, strict: 3},
 		"empty version": {text: "- kind: A\n  version: ''\n  role: memcached\n", want: []string{
 			`2:12: error: [0].version: invalid GVK: /, Kind=A: version must not be empty; add "version:", such as v1`}, strict: 1},
-		"duplicate kind": {text: watch() + watch(), want: []string{`4:3: error: [1]: duplicate GVK: /v1, Kind=A; first watched at line 1; merge the two watches into one`}, strict: 1},
-		"duplicate kind with disjoint selectors": {text: watch("  selector: {matchLabels: {a: x}}") + watch("  selector: {matchLabels: {a: z}}"), want: []string{
-			`5:3: error: [1]: duplicate GVK: /v1, Kind=A; first watched at line 1; merge the two watches into one without a selector, and let its playbook choose by the labels of the object`}, strict: 1},
+		"duplicate kind": {text: watch() + watch(), want: []string{`4:3: error: [1]: duplicate GVK: /v1, Kind=A; first watched at line 1; ` +
+			`merge the two watches into one, or give each a selector so that no object matches both, such as matchLabels with two values of one key`}, strict: 1},
+		"duplicate kind with disjoint selectors": {text: watch("  selector: {matchLabels: {a: x}}") + watch("  selector: {matchLabels: {a: z}}")},
+		"duplicate kind with overlapping selectors": {text: watch("  selector: {matchLabels: {a: x}}") + watch("  selector: {matchLabels: {a: z}}") +
+			watch("  selector: {matchLabels: {b: x}}"), want: []string{
+			`9:3: error: [2]: duplicate GVK: /v1, Kind=A; first watched at line 1: an object may match both selectors, a=x and b=x; ` +
+				`let the selectors exclude each other by one key, such as matchLabels with two values of it, or In and NotIn`}, strict: 1},
 		"two versions": {text: watch() + strings.ReplaceAll(watch("  selector: {matchLabels: {a: x}}"), "v1", "v2"), want: []string{
-			`4:3: warning: [1]: A is watched in version v1 at line 1, too: an object is the same in all versions, and both watches run it; ` +
-				`keep one of the two watches, or give each a selector so that no object matches both, such as matchLabels with two values of one key`}, strict: 1},
-		"two versions, of which one prunes": {text: watch("  prune: true") + strings.ReplaceAll(watch(), "v1", "v2"), want: []string{
-			`5:3: error: [1]: prune would remove for one watch what the other one has created: A is watched in version v1 at line 1, too; ` +
-				`remove prune, or give each a selector so that no object matches both, such as matchLabels with two values of one key`}, strict: 1},
+			`4:3: warning: [1]: A is watched in version v1 at line 1, too: an object is the same in all versions, and what both match is run by that watch only; ` +
+				`keep one of the two watches, or put the one first that is to run the objects`}, strict: 1},
 		"two versions with disjoint selectors": {text: watch("  selector: {matchLabels: {a: x}}") +
 			strings.ReplaceAll(watch("  selector: {matchExpressions: [{key: a, operator: NotIn, values: [x, other]}]}"), "v1", "v2")},
 		"two groups": {text: watch() + watch("  group: example.com")},

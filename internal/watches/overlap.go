@@ -10,42 +10,62 @@ import (
 )
 
 // checkOverlaps reports watches that see the same objects. Two groups are two kinds. Two
-// versions are one kind with the same objects, and a kind in one version is watched once.
+// versions are one kind with the same objects. Which of several watches runs an object, see
+// [Responsible].
 func (c *decoding) checkOverlaps(entries []*entry) {
-	first := map[schema.GroupVersionKind]*entry{}
-	versions := map[schema.GroupKind][]*entry{}
+	before := map[schema.GroupKind][]*entry{}
 	for _, e := range entries {
-		kind := e.watch.GVK
-		if kind.Kind == "" || kind.Version == "" {
+		gvk := e.watch.GVK
+		if gvk.Kind == "" || gvk.Version == "" {
 			continue // reported already
 		}
-		if other, twice := first[kind]; twice {
-			e.ok = false
-			hint := "merge the two watches into one"
-			if disjoint(other.watch.Selector, e.watch.Selector) {
-				hint += " without a selector, and let its playbook choose by the labels of the object"
-			}
-			c.error(e.at, fmt.Sprintf("duplicate GVK: %s; first watched at line %d", kind, other.watch.Pos.Line), hint)
+		if other := overlapping(e, before[gvk.GroupKind()]); other != nil {
+			c.overlap(e, other)
+		}
+		before[gvk.GroupKind()] = append(before[gvk.GroupKind()], e)
+	}
+}
+
+// overlapping is the first of the entries before e, of its kind, that may match what e
+// matches, one of the same version if there is any; nil if there is none.
+func overlapping(e *entry, before []*entry) (found *entry) {
+	for _, other := range before {
+		if disjoint(other.watch.Selector, e.watch.Selector) {
 			continue
 		}
-		first[kind] = e
-		for _, other := range versions[kind.GroupKind()] {
-			if disjoint(other.watch.Selector, e.watch.Selector) {
-				continue
-			}
-			if other.watch.Prune || e.watch.Prune {
-				c.error(e.at, fmt.Sprintf("prune would remove for one watch what the other one has created: %s is watched in version %s at line %d, too",
-					kind.GroupKind(), other.watch.GVK.Version, other.watch.Pos.Line),
-					"remove prune, or give each a selector so that no object matches both, such as matchLabels with two values of one key")
-				break
-			}
-			c.warn(e.at, fmt.Sprintf("%s is watched in version %s at line %d, too: an object is the same in all versions, and both watches run it",
-				kind.GroupKind(), other.watch.GVK.Version, other.watch.Pos.Line),
-				"keep one of the two watches, or give each a selector so that no object matches both, such as matchLabels with two values of one key")
-			break
+		if other.watch.GVK == e.watch.GVK {
+			return other
 		}
-		versions[kind.GroupKind()] = append(versions[kind.GroupKind()], e)
+		if found == nil {
+			found = other
+		}
 	}
+	return found
+}
+
+// overlap reports that an entry may match what an earlier one does.
+func (c *decoding) overlap(e, other *entry) {
+	gvk, line := e.watch.GVK, other.watch.Pos.Line
+	if other.watch.GVK != gvk {
+		c.warn(e.at, fmt.Sprintf("%s is watched in version %s at line %d, too: an object is the same in all versions, and what both match is run by that watch only",
+			gvk.GroupKind(), other.watch.GVK.Version, line),
+			"keep one of the two watches, or put the one first that is to run the objects")
+		return
+	}
+	e.ok = false
+	if selects(e) && selects(other) {
+		c.error(e.at, fmt.Sprintf("duplicate GVK: %s; first watched at line %d: an object may match both selectors, %s and %s",
+			gvk, line, excerpt(metav1.FormatLabelSelector(&other.watch.Selector)), excerpt(metav1.FormatLabelSelector(&e.watch.Selector))),
+			"let the selectors exclude each other by one key, such as matchLabels with two values of it, or In and NotIn")
+		return
+	}
+	c.error(e.at, fmt.Sprintf("duplicate GVK: %s; first watched at line %d", gvk, line),
+		"merge the two watches into one, or give each a selector so that no object matches both, such as matchLabels with two values of one key")
+}
+
+// selects is true if the entry has a selector.
+func selects(e *entry) bool {
+	return len(e.watch.Selector.MatchLabels)+len(e.watch.Selector.MatchExpressions) > 0
 }
 
 // disjoint reports whether no labels match both selectors, as far as one key of them tells.

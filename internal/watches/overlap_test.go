@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // Selectors are disjoint only where one key proves it.
@@ -33,4 +35,36 @@ func TestDisjoint(t *testing.T) {
 			t.Errorf("%s: want %v", tt.name, tt.want)
 		}
 	}
+}
+
+// One watch runs an object: that of its labels, or, once it is deleted, that of its finalizer.
+func TestResponsible(t *testing.T) {
+	claim := func(finalizer string, labels map[string]string) Claim {
+		return must.Get(ClaimOf(Watch{Selector: metav1.LabelSelector{MatchLabels: labels}, Finalizer: &Finalizer{Name: finalizer}}))(t)
+	}
+	claims := []Claim{claim("gold", map[string]string{"tier": "gold"}), claim("silver", map[string]string{"tier": "silver"}), claim("", map[string]string{"tier": "none"})}
+	for _, tt := range []struct {
+		name, tier string
+		deleted    bool
+		finalizers []string
+		want       int
+	}{
+		{"by its labels", "silver", false, nil, 1},
+		{"by its labels, whatever it bears", "silver", false, []string{"gold"}, 1},
+		{"by none", "iron", false, []string{"gold"}, -1},
+		{"deleted, with its finalizer", "silver", true, []string{"gold", "silver"}, 1},
+		{"deleted, with that of another watch", "silver", true, []string{"gold"}, 0},
+		{"deleted, with that of another watch than one without", "none", true, []string{"other", "silver"}, 1},
+		{"deleted, with those of others", "silver", true, []string{"other"}, 1},
+		{"deleted, and matched by none", "iron", true, []string{"gold"}, -1},
+	} {
+		obj := &metav1.ObjectMeta{Labels: map[string]string{"tier": tt.tier}, Finalizers: tt.finalizers}
+		if tt.deleted {
+			obj.DeletionTimestamp = &metav1.Time{}
+		}
+		must.Be(t, tt.name, tt.want, Responsible(claims, obj))
+	}
+	versions := []Claim{claim("one", map[string]string{"tier": "gold"}), claim("two", nil)}
+	must.Be(t, "what two versions match", 0, Responsible(versions, &metav1.ObjectMeta{Labels: map[string]string{"tier": "gold"}}))
+	must.Be(t, "what the second one matches", 1, Responsible(versions, &metav1.ObjectMeta{}))
 }

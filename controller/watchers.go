@@ -1,0 +1,240 @@
+package controller
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rolewright/rolewright/controller/fingerprint"
+	"github.com/rolewright/rolewright/internal/watches"
+)
+
+// watchers are the watches of one kind, in all its versions: each object is run by one of
+// them. Which one, [watches.Responsible] says, and a watch is left out while the API server
+// does not serve what it watches. Safe for concurrent use.
+type watchers struct {
+	// claims are in the order of the file, and are not changed.
+	claims []watches.Claim
+
+	mu    sync.Mutex
+	kinds []*kind // one for each claim
+}
+
+// newWatchers are the watchers of all watches, one for each kind: those there were before,
+// where the claims are the same. at is the claim of each watch.
+func newWatchers(all []watches.Watch, before map[schema.GroupKind]*watchers) (by map[schema.GroupKind]*watchers, at []int, err error) {
+	by, at = map[schema.GroupKind]*watchers{}, make([]int, len(all))
+	for i, w := range all {
+		claim, err := watches.ClaimOf(w)
+		if err != nil {
+			return nil, nil, err
+		}
+		is := by[w.GVK.GroupKind()]
+		if is == nil {
+			is = &watchers{}
+			by[w.GVK.GroupKind()] = is
+		}
+		at[i] = len(is.claims)
+		is.claims = append(is.claims, claim)
+	}
+	for kind, is := range by {
+		if was := before[kind]; was != nil && slices.EqualFunc(was.claims, is.claims, sameClaim) {
+			by[kind] = was
+		}
+	}
+	return by, at, nil
+}
+
+func sameClaim(a, b watches.Claim) bool {
+	return a.String() == b.String() && a.Finalizer == b.Finalizer
+}
+
+// shared is true if there are several watches.
+func (w *watchers) shared() bool { return w != nil && len(w.claims) > 1 }
+
+// selects is true if it depends on the labels which watch runs an object.
+func (w *watchers) selects() bool {
+	return slices.ContainsFunc(w.claims, func(c watches.Claim) bool { return !c.Selector.Empty() })
+}
+
+// set says what serves the claims from now on.
+func (w *watchers) set(kinds []*kind) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.kinds = kinds
+}
+
+func (w *watchers) all() []*kind {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.kinds)
+}
+
+// responsible is which of the watches runs an object, for the one that asks; -1 for none.
+func (w *watchers) responsible(obj metav1.Object, asks int) int {
+	claims := w.claims
+	if w.shared() {
+		claims = slices.Clone(claims)
+		for i, k := range w.all() {
+			if i != asks && k.absent() {
+				claims[i] = watches.Claim{Selector: labels.Nothing()}
+			}
+		}
+	}
+	return watches.Responsible(claims, obj)
+}
+
+// absent is true if the API server does not serve what the kind's watch needs.
+func (k *kind) absent() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return absence(k.state)
+}
+
+// comesOrGoes is called when the API server begins or ceases to serve the kind: what others
+// watch of the same objects is looked at.
+func (k *kind) comesOrGoes() {
+	for _, other := range k.watchers.all() {
+		if r := other.reconciler(); other != k && r != nil {
+			r.objects.queueAll()
+		}
+	}
+}
+
+// reconciler is that of the current service; nil before the first one.
+func (k *kind) reconciler() *reconciler {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.served
+}
+
+// fellows are the reconcilers of the other watches of the kind that are served.
+func (r *reconciler) fellows() (all []*reconciler) {
+	if !r.watchers.shared() {
+		return nil
+	}
+	for i, k := range r.watchers.all() {
+		if other := k.reconciler(); i != r.claim && other != nil {
+			all = append(all, other)
+		}
+	}
+	return all
+}
+
+// responsible is true if the watch is the one that runs the object.
+func (r *reconciler) responsible(obj metav1.Object) bool {
+	return r.watchers.responsible(obj, r.claim) == r.claim
+}
+
+// concerns tells whether the object is this watch's business: the watch runs it, or it did,
+// no other one does, and now the object waits for our finalizer.
+func (r *reconciler) concerns(obj *unstructured.Unstructured) bool {
+	key := client.ObjectKeyFromObject(obj)
+	if r.watchers.shared() {
+		// Noted first: what comes or goes meanwhile has it looked at.
+		r.objects.with(key, func(e *entry) { e.elsewhere = true })
+	}
+	at := r.watchers.responsible(obj, r.claim)
+	if at == r.claim {
+		r.objects.with(key, func(e *entry) { e.elsewhere = false })
+		return true
+	}
+	if at >= 0 {
+		r.objects.with(key, func(e *entry) {
+			e.touched, e.deleted, e.drifted = "", time.Time{}, false
+			e.elsewhere = r.watchers.claims[r.claim].Matches(obj)
+		})
+		return false
+	}
+	m := r.objects.get(key).memory
+	return m != nil && m.uid == obj.GetUID() && obj.GetDeletionTimestamp() != nil && r.waits(obj)
+}
+
+// takeOver has the other watches forget what they know of an object that is run by this one:
+// the next of them to run it begins with what its status records.
+func (r *reconciler) takeOver(key types.NamespacedName) {
+	for _, other := range r.fellows() {
+		other.objects.with(key, func(e *entry) {
+			e.memory, e.touched, e.deleted, e.drifted = nil, "", time.Time{}, false
+		})
+		if other.dependents != nil {
+			other.dependents.Forget(key)
+		}
+		if other.referring != nil {
+			other.referring.forget(key)
+		}
+	}
+}
+
+// knownElsewhere is true if another watch of the same version knows the object.
+func (r *reconciler) knownElsewhere(key types.NamespacedName) bool {
+	return slices.ContainsFunc(r.fellows(), func(other *reconciler) bool {
+		return other.gvk == r.gvk && other.objects.get(key).memory != nil
+	})
+}
+
+// unneeded are the finalizers of the other watches of the kind, which a living object of this
+// one does not need.
+func (r *reconciler) unneeded() (names []string) {
+	for i, c := range r.watchers.claims {
+		if i != r.claim && c.Finalizer != "" && !slices.Contains(r.finalizers(), c.Finalizer) {
+			names = append(names, c.Finalizer)
+		}
+	}
+	return names
+}
+
+// ofWatch is the part of a run's inputs that names its watch among several of the kind. It
+// is none of the fingerprint.
+func (r *reconciler) ofWatch(claim int) fingerprint.Part {
+	return fingerprint.Part{Group: "watch", Name: "claim", Value: r.watchers.claims[claim].String()}
+}
+
+// packInputs is what is kept of the inputs of the run of s.
+func (r *reconciler) packInputs(s *scope) string {
+	if !r.watchers.shared() {
+		return fingerprint.Pack(s.parts)
+	}
+	return fingerprint.Pack(append(slices.Clip(s.parts), r.ofWatch(r.claim)))
+}
+
+// moved is true if another watch of the kind has made the last run of the object.
+func (r *reconciler) moved(s *scope) bool {
+	last := s.memory.last
+	if last == nil || !r.watchers.shared() || fingerprint.Had(last.Inputs, r.ofWatch(r.claim)) {
+		return false
+	}
+	for i := range r.watchers.claims {
+		if fingerprint.Had(last.Inputs, r.ofWatch(i)) {
+			return true
+		}
+	}
+	return false
+}
+
+// showReady brings the metric of a kind up to date: all its watches have to be served.
+func (s *Set) showReady(gvk schema.GroupVersionKind) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	watched, served := false, true
+	for _, k := range s.kinds {
+		if k.watch.GVK != gvk {
+			continue
+		}
+		k.mu.Lock()
+		watched, served = true, served && k.state == nil
+		k.mu.Unlock()
+	}
+	if watched {
+		s.opts.Metrics.KindReady(gvk, served)
+	} else {
+		s.opts.Metrics.KindRemoved(gvk)
+	}
+}

@@ -1,0 +1,205 @@
+package controller
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/metrics"
+	"github.com/rolewright/rolewright/internal/watches"
+	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/test/must"
+	"github.com/rolewright/rolewright/test/testenv"
+)
+
+// tierOf is a watch of the objects of a tier, whose role has the name of the tier.
+func tierOf(gvk schema.GroupVersionKind, tier string, edit ...func(*watches.Watch)) watches.Watch {
+	return watchOf(gvk, append(edit, func(w *watches.Watch) {
+		w.Content.Role = "testdata/roles/" + tier
+		w.Selector.MatchLabels = map[string]string{"tier": tier}
+	})...)
+}
+
+// endingWith gives the watch of a tier a finalizer of its own.
+func endingWith(tier string) func(*watches.Watch) {
+	return func(w *watches.Watch) {
+		w.Finalizer = &watches.Finalizer{Name: "example.com/" + tier, Content: watches.Content{Role: "testdata/roles/" + tier + "-end"}}
+	}
+}
+
+// rolesOf are the roles that have run for an object, in turn.
+func (f *fakeExecutor) rolesOf(name string) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var roles []string
+	for _, req := range f.runs {
+		if strings.Contains(string(req.ExtraVars), `"ansible_operator_meta": {"name": "`+name+`"`) {
+			roles = append(roles, filepath.Base(req.Content.Role))
+		}
+	}
+	return strings.Join(roles, " ")
+}
+
+func label(t *testing.T, c client.Client, obj *unstructured.Unstructured, tier string) {
+	t.Helper()
+	update(t, c, obj, func(m map[string]any) { m["metadata"].(map[string]any)["labels"] = map[string]any{"tier": tier} })
+}
+
+func ofTier(obj *unstructured.Unstructured, tier string) *unstructured.Unstructured {
+	obj.SetLabels(map[string]string{"tier": tier})
+	return obj
+}
+
+// Two watches of one kind: each object is run by its own, also after its labels have changed,
+// and by one finalizer.
+func TestWatchers_EachObjectIsRunByItsOwn(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	c := clientOf(t, cfg)
+	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	held, release := make(chan struct{}), make(chan struct{})
+	exec := &fakeExecutor{do: func(ctx context.Context, req runner.Request) (runner.Result, error) {
+		if strings.HasSuffix(req.Content.Role, "/gold") && strings.Contains(string(req.ExtraVars), `"size": 2`) {
+			close(held)
+			select {
+			case <-release:
+			case <-ctx.Done():
+			}
+		}
+		return succeeded(), nil
+	}}
+	registry := prometheus.NewRegistry()
+	opts := Options{
+		RunnerRoot: t.TempDir(), Metrics: must.Get(metrics.New(registry))(t),
+		Watches: []watches.Watch{tierOf(gvk, "gold", endingWith("gold")), tierOf(gvk, "silver", endingWith("silver")), tierOf(gvk, "none")},
+	}
+	o := start(t, cfg, exec, opts)
+	create(t, c, ofTier(object(gvk, ns, "ag", map[string]any{}), "silver"))
+	au := create(t, c, ofTier(object(gvk, ns, "au", map[string]any{}), "gold"))
+	create(t, c, ofTier(object(gvk, ns, "fe", map[string]any{}), "iron"))
+	awaitCondition(t, c, object(gvk, ns, "ag", nil), status.Ready, "True")
+	awaitCondition(t, c, au, status.Ready, "True")
+	must.Do(t, testutil.GatherAndCompare(registry, strings.NewReader("# HELP rolewright_kind_ready 1 while a watched kind is installed and its cache is in step, else 0.\n"+
+		"# TYPE rolewright_kind_ready gauge\n"+
+		`rolewright_kind_ready{group="`+gvk.Group+`",kind="Widget",version="v1alpha1"} 1`+"\n"), "rolewright_kind_ready"))
+
+	// It moves while it is run: that run ends, and one of the other watch follows.
+	update(t, c, au, func(m map[string]any) { m["spec"] = map[string]any{"size": int64(2)} })
+	<-held
+	label(t, c, au, "silver")
+	close(release)
+	eventually(t, "the other watch runs it", func() bool { return exec.rolesOf("au") == "gold gold silver" })
+	is := awaitRun(t, c, au, causeChanged, "watch: v1alpha1, tier=silver")
+	must.Be(t, "finalizers", []string{"example.com/silver"}, is.GetFinalizers())
+
+	// Nothing runs for a restart, and back it is the first one's again.
+	o.stop()
+	o = start(t, cfg, exec, opts)
+	eventually(t, "the objects are looked at", func() bool { return o.set.Ready() == nil })
+	settle()
+	must.Be(t, "roles of the one that has moved", "gold gold silver", exec.rolesOf("au"))
+	label(t, c, au, "gold")
+	eventually(t, "the first watch runs it", func() bool { return exec.rolesOf("au") == "gold gold silver gold" })
+	is = awaitRun(t, c, au, causeChanged, "watch: v1alpha1, tier=gold")
+	must.Be(t, "finalizers", []string{"example.com/gold"}, is.GetFinalizers())
+	must.Do(t, c.Delete(t.Context(), au))
+	eventually(t, "it goes", func() bool { return apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(au), is)) })
+	must.Be(t, "roles", "gold gold silver gold gold-end", exec.rolesOf("au"))
+
+	// A watch without a finalizer takes over from one with it.
+	ag := object(gvk, ns, "ag", nil)
+	label(t, c, ag, "none")
+	eventually(t, "it has no finalizer", func() bool { return exec.rolesOf("ag") == "silver none" && len(get(t, c, ag).GetFinalizers()) == 0 })
+	must.Be(t, "roles of what no watch matches", "", exec.rolesOf("fe"))
+}
+
+// awaitRun waits for the last run to have a cause and a trigger.
+func awaitRun(t *testing.T, c client.Client, obj *unstructured.Unstructured, why cause, trigger string) *unstructured.Unstructured {
+	t.Helper()
+	var is *unstructured.Unstructured
+	eventually(t, "a run: "+string(why)+", "+trigger, func() bool {
+		is = get(t, c, obj)
+		last, ok := lastRun(is.Object["status"].(map[string]any))
+		return ok && last.Cause == string(why) && strings.HasPrefix(last.Trigger, trigger)
+	})
+	return is
+}
+
+// An object whose labels change and that is deleted while no operator looks goes by the
+// finalizer that it bears.
+func TestWatchers_DeletedBeforeItWasTakenOver(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	c := clientOf(t, cfg)
+	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	exec := &fakeExecutor{}
+	opts := Options{RunnerRoot: t.TempDir(), Watches: []watches.Watch{
+		tierOf(gvk, "gold", endingWith("gold")), tierOf(gvk, "silver", endingWith("silver")), tierOf(gvk, "none"),
+	}}
+	o := start(t, cfg, exec, opts)
+	one := create(t, c, ofTier(object(gvk, ns, "one", map[string]any{}), "gold"))
+	two := create(t, c, ofTier(object(gvk, ns, "two", map[string]any{}), "gold"))
+	awaitCondition(t, c, one, status.Ready, "True")
+	awaitCondition(t, c, two, status.Ready, "True")
+	o.stop()
+	for i, obj := range []*unstructured.Unstructured{one, two} {
+		label(t, c, obj, []string{"silver", "none"}[i])
+		must.Do(t, c.Delete(t.Context(), obj))
+	}
+	start(t, cfg, exec, opts)
+	for _, obj := range []*unstructured.Unstructured{one, two} {
+		eventually(t, obj.GetName()+" goes", func() bool {
+			return apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(obj), obj.DeepCopy()))
+		})
+		must.Be(t, "roles", "gold gold-end", exec.rolesOf(obj.GetName()))
+	}
+}
+
+// A kind that is watched in two versions: the first watch runs each object, once, and the
+// other one when the API server does not serve that version any more.
+func TestWatchers_TwoVersionsRunOnce(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	c := clientOf(t, cfg)
+	v2, ns := testenv.CRD(t, cfg, testenv.WithVersions("v2", "v1")), testenv.Namespace(t, cfg)
+	v1 := v2.GroupKind().WithVersion("v1")
+	exec := &fakeExecutor{}
+	roleOf := func(gvk schema.GroupVersionKind) watches.Watch {
+		return watchOf(gvk, withFinalizer, func(w *watches.Watch) { w.Content.Role = "testdata/roles/" + gvk.Version })
+	}
+	o := start(t, cfg, exec, Options{Watches: []watches.Watch{roleOf(v1), roleOf(v2)}})
+	one := create(t, c, object(v1, ns, "one", map[string]any{}))
+	two := create(t, c, object(v2, ns, "two", map[string]any{}))
+	awaitCondition(t, c, one, status.Ready, "True")
+	awaitCondition(t, c, two, status.Ready, "True")
+	update(t, c, two, func(m map[string]any) { m["spec"] = map[string]any{"size": int64(2)} })
+	eventually(t, "a changed object runs", func() bool { return exec.ranFor("two") == 2 })
+	settle()
+	must.Be(t, "roles of an object of the first version", "v1", exec.rolesOf("one"))
+	must.Be(t, "roles of an object of the other version", "v1 v1", exec.rolesOf("two"))
+
+	eventually(t, "the first version is served no more", func() bool {
+		crd := crdObject(t, c, v2)
+		versions := crd.Object["spec"].(map[string]any)["versions"].([]any)
+		at := slices.IndexFunc(versions, func(v any) bool { return v.(map[string]any)["name"] == "v1" })
+		versions[at].(map[string]any)["served"] = false
+		return c.Update(t.Context(), crd) == nil
+	})
+	eventually(t, "the other watch takes the objects over: "+o.log(), func() bool {
+		return exec.rolesOf("one") == "v1 v2" && exec.rolesOf("two") == "v1 v1 v2"
+	})
+	must.Do(t, c.Delete(t.Context(), two))
+	eventually(t, "it goes", func() bool {
+		return apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(two), two.DeepCopy()))
+	})
+}
