@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -198,12 +199,14 @@ func (o *doctorOptions) checkCluster(ctx context.Context, watched []watches.Watc
 	}
 	found := []doctor.Finding{{Check: "cluster", State: doctor.OK, Found: fmt.Sprintf("%s answers within %s", c, time.Since(began).Round(time.Millisecond))}}
 	for _, w := range watched {
-		found = append(found, doctor.CheckKind(ctx, client, doctor.Kind{
+		of := doctor.CheckKind(ctx, client, doctor.Kind{
 			GroupVersionKind: w.GVK, Status: w.ManageStatus,
 			Replaced: func(declared []string) []string {
 				return replaceable(w, declared, rolesDirs(o.lookupEnv))
 			},
-		})...)
+		})
+		// Two watches of one kind find the same.
+		found = append(found, slices.DeleteFunc(of, func(f doctor.Finding) bool { return slices.Contains(found, f) })...)
 	}
 	return append(found, o.checkPermissions(ctx, client, watched)...)
 }

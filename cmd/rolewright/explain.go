@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -14,9 +15,12 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/duration"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rolewright/rolewright/controller"
 	"github.com/rolewright/rolewright/internal/lint"
@@ -98,23 +102,41 @@ func (o *explainOptions) run(cmd *cobra.Command, object string) error {
 	return printExplanation(cmd.OutOrStdout(), obj, e, now)
 }
 
-// find reads an object of a watched kind, given as KIND/NAME.
+// find reads an object of a watched kind, given as KIND/NAME, and finds the watch that runs it.
 func (o *explainOptions) find(ctx context.Context, object string) (*unstructured.Unstructured, watches.Watch, *applier, error) {
+	failed := func(err error) (*unstructured.Unstructured, watches.Watch, *applier, error) {
+		return nil, watches.Watch{}, nil, err
+	}
 	kind, name, _ := strings.Cut(object, "/")
 	watched, err := o.loadWatches(logr.Discard())
 	if err != nil {
-		return nil, watches.Watch{}, nil, usage(err)
+		return failed(usage(err))
 	}
-	w, err := kindOf(watched, kind)
+	all, err := kindOf(watched, kind)
 	if err != nil {
-		return nil, w, nil, usage(fmt.Errorf("%s: %w", o.watchesFile, err))
+		return failed(usage(fmt.Errorf("%s: %w", o.watchesFile, err)))
 	}
-	obj, objects, err := o.read(ctx, w, name)
+	objects, err := o.connect()
+	if err != nil {
+		return failed(err)
+	}
+	all = servedOf(objects.client, all)
+	obj, err := objects.read(ctx, all[0].GVK, name)
+	if err != nil {
+		return failed(err)
+	}
+	w, err := watches.For(all, obj)
+	if err != nil {
+		return failed(usage(fmt.Errorf("%s: %w", o.watchesFile, err)))
+	}
+	if w.GVK != obj.GroupVersionKind() {
+		obj, err = objects.read(ctx, w.GVK, name)
+	}
 	return obj, w, objects, err
 }
 
-// kindOf is the watch of a kind, in any case, given as KIND or KIND.GROUP.
-func kindOf(watched []watches.Watch, kind string) (watches.Watch, error) {
+// kindOf are the watches of a kind, in any case, given as KIND or KIND.GROUP.
+func kindOf(watched []watches.Watch, kind string) ([]watches.Watch, error) {
 	kind, group, grouped := strings.Cut(kind, ".")
 	var found []watches.Watch
 	var kinds []string
@@ -122,21 +144,24 @@ func kindOf(watched []watches.Watch, kind string) (watches.Watch, error) {
 		if strings.EqualFold(w.GVK.Kind, kind) && (!grouped || w.GVK.Group == group) {
 			found = append(found, w)
 		}
-		kinds = append(kinds, w.GVK.Kind+"."+w.GVK.Group)
+		if name := w.GVK.GroupKind().String(); !slices.Contains(kinds, name) {
+			kinds = append(kinds, name)
+		}
 	}
-	switch len(found) {
-	case 0:
-		return watches.Watch{}, fmt.Errorf("there is no watch of %q; there are watches of %s", kind, strings.Join(kinds, ", "))
-	case 1:
-		return found[0], nil
+	switch {
+	case len(found) == 0:
+		return nil, fmt.Errorf("there is no watch of %q; there are watches of %s", kind, strings.Join(kinds, ", "))
+	case slices.ContainsFunc(found, func(w watches.Watch) bool { return w.GVK.GroupKind() != found[0].GVK.GroupKind() }):
+		return nil, fmt.Errorf("%q is a kind of several groups: give KIND.GROUP/NAME, of %s", kind, strings.Join(kinds, ", "))
 	}
-	return watches.Watch{}, fmt.Errorf("%q is a kind of several watches: give KIND.GROUP/NAME, of %s", kind, strings.Join(kinds, ", "))
+	return found, nil
 }
 
-func (o *explainOptions) read(ctx context.Context, w watches.Watch, name string) (*unstructured.Unstructured, *applier, error) {
+// connect is the way to the objects in the cluster.
+func (o *explainOptions) connect() (*applier, error) {
 	found, err := findCluster(os.LookupEnv)
 	if err != nil {
-		return nil, nil, unreachable(err)
+		return nil, unreachable(err)
 	}
 	var namespaces []string
 	if ns := cmp.Or(o.namespace, os.Getenv(envWatchNamespace)); ns != "" {
@@ -144,26 +169,44 @@ func (o *explainOptions) read(ctx context.Context, w watches.Watch, name string)
 	}
 	objects, err := newApplier(found, namespaces)
 	if err != nil {
-		return nil, nil, unreachable(err)
+		return nil, unreachable(err)
 	}
+	return objects, nil
+}
+
+// servedOf are those of the watches of a kind whose version the API server serves; the first
+// one where none is.
+func servedOf(c client.Client, all []watches.Watch) []watches.Watch {
+	served := slices.DeleteFunc(slices.Clone(all), func(w watches.Watch) bool {
+		_, err := c.RESTMapper().RESTMapping(w.GVK.GroupKind(), w.GVK.Version)
+		return meta.IsNoMatchError(err)
+	})
+	if len(served) == 0 {
+		return all[:1]
+	}
+	return served
+}
+
+// read reads an object by its name.
+func (a *applier) read(ctx context.Context, gvk schema.GroupVersionKind, name string) (*unstructured.Unstructured, error) {
 	obj := &unstructured.Unstructured{}
-	obj.SetGroupVersionKind(w.GVK)
-	namespaced, err := objects.client.IsObjectNamespaced(obj)
+	obj.SetGroupVersionKind(gvk)
+	namespaced, err := a.client.IsObjectNamespaced(obj)
 	if err != nil {
-		return nil, nil, unreachable(err)
+		return nil, unreachable(err)
 	}
 	key := types.NamespacedName{Name: name}
 	if namespaced {
-		key.Namespace = objects.namespace
+		key.Namespace = a.namespace
 	}
-	err = objects.client.Get(ctx, key, obj)
+	err = a.client.Get(ctx, key, obj)
 	if apierrors.IsNotFound(err) {
-		return nil, nil, usage(fmt.Errorf("%w; name its namespace with -n", err))
+		return nil, usage(fmt.Errorf("%w; name its namespace with -n", err))
 	}
 	if err != nil {
-		return nil, nil, unreachable(err)
+		return nil, unreachable(err)
 	}
-	return obj, objects, nil
+	return obj, nil
 }
 
 func printExplanation(out io.Writer, obj *unstructured.Unstructured, e controller.Explanation, now time.Time) error {

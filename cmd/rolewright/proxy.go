@@ -62,7 +62,7 @@ func newProxyCommand() *cobra.Command {
 // serve runs the proxy until ctx is done.
 func (o *proxyOptions) serve(ctx context.Context, stdout io.Writer) error {
 	log := logr.FromContextOrDiscard(ctx).WithName("proxy")
-	watch, name, err := o.findWatch()
+	all, name, err := o.findWatches()
 	if err != nil {
 		return usage(err)
 	}
@@ -80,7 +80,7 @@ func (o *proxyOptions) serve(ctx context.Context, stdout io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("client: %w", err)
 	}
-	owner, err := o.findOwner(ctx, c, watch, name)
+	watch, owner, err := o.findOwner(ctx, c, all, name)
 	if err != nil {
 		return err
 	}
@@ -101,44 +101,48 @@ func (o *proxyOptions) serve(ctx context.Context, stdout io.Writer) error {
 	return withServers(ctx, func(ctx context.Context) error { return followOwner(ctx, c, owner, access) }, p.Start)
 }
 
-// findWatch reads --owner and finds its kind in the watches file.
-func (o *proxyOptions) findWatch() (watches.Watch, string, error) {
+// findWatches reads --owner and finds the watches of its kind in the watches file.
+func (o *proxyOptions) findWatches() ([]watches.Watch, string, error) {
 	kind, name, ok := strings.Cut(o.owner, "/")
 	if !ok || kind == "" || name == "" {
-		return watches.Watch{}, "", fmt.Errorf("--owner %q: give the object as KIND/NAME, such as Memcached/sample", o.owner)
+		return nil, "", fmt.Errorf("--owner %q: give the object as KIND/NAME, such as Memcached/sample", o.owner)
 	}
 	watched, problems, err := watches.Load(o.watchesFile, watches.Options{LookupEnv: os.LookupEnv})
 	if err != nil {
-		return watches.Watch{}, "", problemsError(err, problems)
+		return nil, "", problemsError(err, problems)
 	}
 	var found []watches.Watch
 	var known []string
 	for _, w := range watched {
-		known = append(known, w.GVK.GroupKind().String())
+		if name := w.GVK.GroupKind().String(); !slices.Contains(known, name) {
+			known = append(known, name)
+		}
 		if strings.EqualFold(kind, w.GVK.Kind) || strings.EqualFold(kind, w.GVK.GroupKind().String()) {
 			found = append(found, w)
 		}
 	}
 	switch {
 	case len(found) == 0:
-		return watches.Watch{}, "", fmt.Errorf("--owner %s: %s watches no kind %q; it watches %s", o.owner, o.watchesFile, kind, strings.Join(known, ", "))
+		return nil, "", fmt.Errorf("--owner %s: %s watches no kind %q; it watches %s", o.owner, o.watchesFile, kind, strings.Join(known, ", "))
 	case slices.ContainsFunc(found, func(w watches.Watch) bool { return w.GVK.GroupKind() != found[0].GVK.GroupKind() }):
-		return watches.Watch{}, "", fmt.Errorf("--owner %s: %s watches %q in more than one group; say which, as KIND.GROUP/NAME", o.owner, o.watchesFile, kind)
+		return nil, "", fmt.Errorf("--owner %s: %s watches %q in more than one group; say which, as KIND.GROUP/NAME", o.owner, o.watchesFile, kind)
 	}
-	return found[0], name, nil
+	return found, name, nil
 }
 
-// findOwner reads the object.
-func (o *proxyOptions) findOwner(ctx context.Context, c client.Client, watch watches.Watch, name string) (proxy.Owner, error) {
+// findOwner reads the object, and finds the watch that runs it among those of its kind.
+func (o *proxyOptions) findOwner(ctx context.Context, c client.Client, all []watches.Watch, name string) (watches.Watch, proxy.Owner, error) {
+	failed := func(err error) (watches.Watch, proxy.Owner, error) { return watches.Watch{}, proxy.Owner{}, err }
+	watch := servedOf(c, all)[0]
 	obj := &unstructured.Unstructured{}
 	obj.SetGroupVersionKind(watch.GVK)
 	key := client.ObjectKey{Namespace: o.namespace, Name: name}
 	namespaced, err := c.IsObjectNamespaced(obj)
 	if meta.IsNoMatchError(err) {
-		return proxy.Owner{}, fmt.Errorf("the cluster has no kind %s: install its CustomResourceDefinition", watch.GVK)
+		return failed(fmt.Errorf("the cluster has no kind %s: install its CustomResourceDefinition", watch.GVK))
 	}
 	if err != nil {
-		return proxy.Owner{}, fmt.Errorf("look for %s: %w", watch.GVK, err)
+		return failed(fmt.Errorf("look for %s: %w", watch.GVK, err))
 	}
 	if !namespaced {
 		key.Namespace = ""
@@ -146,13 +150,16 @@ func (o *proxyOptions) findOwner(ctx context.Context, c client.Client, watch wat
 	err = c.Get(ctx, key, obj)
 	switch {
 	case apierrors.IsNotFound(err) && namespaced:
-		return proxy.Owner{}, fmt.Errorf("there is no %s %s: create it, or say where it is with --namespace", watch.GVK.Kind, key)
+		return failed(fmt.Errorf("there is no %s %s: create it, or say where it is with --namespace", watch.GVK.Kind, key))
 	case apierrors.IsNotFound(err):
-		return proxy.Owner{}, fmt.Errorf("there is no %s %s: create it", watch.GVK.Kind, name)
+		return failed(fmt.Errorf("there is no %s %s: create it", watch.GVK.Kind, name))
 	case err != nil:
-		return proxy.Owner{}, fmt.Errorf("read %s %s: %w", watch.GVK.Kind, key, err)
+		return failed(fmt.Errorf("read %s %s: %w", watch.GVK.Kind, key, err))
 	}
-	return proxy.Owner{GVK: watch.GVK, Namespace: key.Namespace, Name: name, UID: obj.GetUID()}, nil
+	if watch, err = watches.For(servedOf(c, all), obj); err != nil {
+		return failed(usage(err))
+	}
+	return watch, proxy.Owner{GVK: watch.GVK, Namespace: key.Namespace, Name: name, UID: obj.GetUID()}, nil
 }
 
 // handOut gives the kubeconfig to the user; remove takes the file away again.

@@ -100,17 +100,21 @@ func (o *templateOptions) run(cmd *cobra.Command) error {
 	return printPreview(cmd.OutOrStdout(), p)
 }
 
-// watchOf is the watch of the object's kind.
+// watchOf is the watch of the object's kind and version; of several, the one that matches it.
 func (o *runOptions) watchOf(obj *unstructured.Unstructured) (watches.Watch, error) {
 	watched, err := o.loadWatches(logr.Discard())
 	if err != nil {
 		return watches.Watch{}, err
 	}
-	at := slices.IndexFunc(watched, func(w watches.Watch) bool { return w.GVK == obj.GroupVersionKind() })
-	if at < 0 {
+	all := slices.DeleteFunc(watched, func(w watches.Watch) bool { return w.GVK != obj.GroupVersionKind() })
+	if len(all) == 0 {
 		return watches.Watch{}, fmt.Errorf("%s has no watch of %s", o.watchesFile, obj.GroupVersionKind())
 	}
-	return watched[at], nil
+	w, err := watches.For(all, obj)
+	if err != nil {
+		return watches.Watch{}, fmt.Errorf("%s: %w", o.watchesFile, err)
+	}
+	return w, nil
 }
 
 // readObject reads the one object of a file, or of the standard input for -.

@@ -3,6 +3,7 @@ package watches
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -63,11 +64,6 @@ func Responsible(claims []Claim, obj metav1.Object) int {
 	return at
 }
 
-// OfKind are the watches of one kind, in all versions, in the order of the file.
-func OfKind(all []Watch, w Watch) []Watch {
-	return slices.DeleteFunc(slices.Clone(all), func(is Watch) bool { return is.GVK.GroupKind() != w.GVK.GroupKind() })
-}
-
 // For is the one of these watches of one kind, which are not none, that runs an object. A
 // single one is so whatever its selector says. The error says that none matches.
 func For(all []Watch, obj metav1.Object) (Watch, error) {
@@ -83,8 +79,12 @@ func For(all []Watch, obj metav1.Object) (Watch, error) {
 	}
 	at := Responsible(claims, obj)
 	if at < 0 {
-		return Watch{}, fmt.Errorf("%s matches the selector of none of the %d watches of %s: no watch runs it; set its labels, of which the watches want %s",
-			obj.GetName(), len(all), all[0].GVK.GroupKind(), claims)
+		var selectors []string
+		for _, c := range claims {
+			selectors = append(selectors, c.Selector.String())
+		}
+		return Watch{}, fmt.Errorf("no watch runs %s %s: its labels match none of their selectors, which are %s",
+			all[0].GVK.GroupKind(), obj.GetName(), strings.Join(selectors, "; "))
 	}
 	return all[at], nil
 }

@@ -1,0 +1,40 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/rolewright/rolewright/test/must"
+)
+
+// Of several watches of a kind, template and once take the one that the labels of the object
+// choose.
+func TestWatchOf_SeveralWatchesOfAKind(t *testing.T) {
+	role := t.TempDir()
+	file := filepath.Join(t.TempDir(), "watches.yaml")
+	entry := func(rest string) string { return "- {group: g.test, kind: Tea, role: " + role + ", " + rest + "}\n" }
+	must.Do(t, os.WriteFile(file, []byte(
+		entry("version: v1, selector: {matchLabels: {tier: gold}}")+
+			entry("version: v1, selector: {matchLabels: {tier: silver}}")+
+			entry("version: v2")), 0o600))
+	o := &runOptions{watchesFile: file}
+	tea := func(version, tier string) *unstructured.Unstructured {
+		obj := &unstructured.Unstructured{}
+		obj.SetAPIVersion("g.test/" + version)
+		obj.SetKind("Tea")
+		obj.SetName("it")
+		obj.SetLabels(map[string]string{"tier": tier})
+		return obj
+	}
+	must.Be(t, "the second", 2, must.Get(o.watchOf(tea("v1", "silver")))(t).Pos.Line)
+	must.Be(t, "that of the version", 3, must.Get(o.watchOf(tea("v2", "gold")))(t).Pos.Line)
+	_, err := o.watchOf(tea("v1", "tin"))
+	must.Be(t, "an object of none", file+": no watch runs Tea.g.test it: its labels match none of their selectors, which are tier=gold; tier=silver", err.Error())
+
+	all := must.Get(kindOf(must.Get(o.loadWatches(logr.Discard()))(t), "tea"))(t)
+	must.Be(t, "watches of the kind", 3, len(all))
+}
