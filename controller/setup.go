@@ -137,19 +137,22 @@ func (s *Set) watchDependents(mgr manager.Manager, opts Options, log logr.Logger
 }
 
 // controllerNames are the controller labels of metrics: ansible-operator's, with
-// the group and a number where several watches would share one.
+// the group where two kinds would share one, and a number where two watches would.
 func controllerNames(all []watches.Watch) []string {
-	count, same := map[string]int{}, map[schema.GroupVersionKind]int{}
+	kinds, same := map[string]map[schema.GroupVersionKind]bool{}, map[schema.GroupVersionKind]int{}
 	plain := func(w watches.Watch) string {
 		return strings.ToLower(w.GVK.Kind) + "-" + strings.ToLower(w.GVK.Version) + "-controller"
 	}
 	for _, w := range all {
-		count[plain(w)]++
+		if kinds[plain(w)] == nil {
+			kinds[plain(w)] = map[schema.GroupVersionKind]bool{}
+		}
+		kinds[plain(w)][w.GVK] = true
 	}
 	names := make([]string, len(all))
 	for i, w := range all {
 		names[i] = plain(w)
-		if count[names[i]] > 1 {
+		if len(kinds[names[i]]) > 1 {
 			names[i] = strings.ToLower(w.GVK.Kind) + "-" + strings.ToLower(w.GVK.Version) + "-" + strings.ToLower(w.GVK.Group) + "-controller"
 		}
 		if same[w.GVK]++; same[w.GVK] > 1 {

@@ -142,18 +142,16 @@ func (r *reconciler) concerns(obj *unstructured.Unstructured) bool {
 		r.objects.with(key, func(e *entry) { e.elsewhere = true })
 	}
 	at := r.watchers.responsible(obj, r.claim)
-	if at == r.claim {
-		r.objects.with(key, func(e *entry) { e.elsewhere = false })
-		return true
-	}
-	if at >= 0 {
-		r.objects.with(key, func(e *entry) {
+	var m *memory
+	r.objects.with(key, func(e *entry) {
+		m, e.elsewhere = e.memory, at != r.claim && r.watchers.claims[r.claim].Matches(obj)
+		if at != r.claim && at >= 0 {
 			e.touched, e.deleted, e.drifted = "", time.Time{}, false
-			e.elsewhere = r.watchers.claims[r.claim].Matches(obj)
-		})
-		return false
+		}
+	})
+	if at >= 0 {
+		return at == r.claim
 	}
-	m := r.objects.get(key).memory
 	return m != nil && m.uid == obj.GetUID() && obj.GetDeletionTimestamp() != nil && r.waits(obj)
 }
 

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -12,10 +13,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/metrics"
+	"github.com/rolewright/rolewright/internal/proxy"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/test/must"
@@ -67,10 +70,10 @@ func TestWatchers_EachObjectIsRunByItsOwn(t *testing.T) {
 	cfg := testenv.Config(t)
 	c := clientOf(t, cfg)
 	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
-	held, release := make(chan struct{}), make(chan struct{})
+	held, release, once := make(chan struct{}), make(chan struct{}), sync.Once{}
 	exec := &fakeExecutor{do: func(ctx context.Context, req runner.Request) (runner.Result, error) {
 		if strings.HasSuffix(req.Content.Role, "/gold") && strings.Contains(string(req.ExtraVars), `"size": 2`) {
-			close(held)
+			once.Do(func() { close(held) })
 			select {
 			case <-release:
 			case <-ctx.Done():
@@ -102,16 +105,16 @@ func TestWatchers_EachObjectIsRunByItsOwn(t *testing.T) {
 	is := awaitRun(t, c, au, causeChanged, "watch: v1alpha1, tier=silver")
 	must.Be(t, "finalizers", []string{"example.com/silver"}, is.GetFinalizers())
 
-	// Nothing runs for a restart, and back it is the first one's again.
-	o.stop()
-	o = start(t, cfg, exec, opts)
-	eventually(t, "the objects are looked at", func() bool { return o.set.Ready() == nil })
-	settle()
-	must.Be(t, "roles of the one that has moved", "gold gold silver", exec.rolesOf("au"))
+	// Back it is the first one's again, and nothing runs for a restart.
 	label(t, c, au, "gold")
 	eventually(t, "the first watch runs it", func() bool { return exec.rolesOf("au") == "gold gold silver gold" })
 	is = awaitRun(t, c, au, causeChanged, "watch: v1alpha1, tier=gold")
 	must.Be(t, "finalizers", []string{"example.com/gold"}, is.GetFinalizers())
+	o.stop()
+	o = start(t, cfg, exec, opts)
+	eventually(t, "the objects are looked at", func() bool { return o.set.Ready() == nil })
+	settle()
+	must.Be(t, "roles of the one that has moved", "gold gold silver gold", exec.rolesOf("au"))
 	must.Do(t, c.Delete(t.Context(), au))
 	eventually(t, "it goes", func() bool { return apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(au), is)) })
 	must.Be(t, "roles", "gold gold silver gold gold-end", exec.rolesOf("au"))
@@ -202,4 +205,44 @@ func TestWatchers_TwoVersionsRunOnce(t *testing.T) {
 	eventually(t, "it goes", func() bool {
 		return apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(two), two.DeepCopy()))
 	})
+}
+
+// What is one to a kind, and was to a watch: the metric, the names, and what a client may do
+// that says which object it acts for.
+func TestWatchers_OfOneKindInOneSet(t *testing.T) {
+	gvk := schema.GroupVersionKind{Group: "g.test", Version: "v1", Kind: "Tea"}
+	gold, silver := tierOf(gvk, "gold"), tierOf(gvk, "silver", func(w *watches.Watch) { w.OwnNamespaceOnly = true })
+	must.Be(t, "names", []string{"tea-v1-controller", "tea-v1-controller-2"}, controllerNames([]watches.Watch{gold, silver}))
+	other := tierOf(schema.GroupVersionKind{Group: "h.test", Version: "v1", Kind: "Tea"}, "gold")
+	must.Be(t, "names of two groups", []string{"tea-v1-g.test-controller", "tea-v1-g.test-controller-2", "tea-v1-h.test-controller"},
+		controllerNames([]watches.Watch{gold, silver, other}))
+
+	registry := prometheus.NewRegistry()
+	s := &Set{opts: &Options{Metrics: must.Get(metrics.New(registry))(t)}}
+	for _, w := range []watches.Watch{gold, silver} {
+		s.kinds = append(s.kinds, &kind{watch: w, served: &reconciler{watch: w, gvk: gvk, opts: s.opts, objects: newObjects()}})
+	}
+	ready := func(want string) {
+		t.Helper()
+		must.Do(t, testutil.GatherAndCompare(registry, strings.NewReader(want), "rolewright_kind_ready"))
+	}
+	const about = "# HELP rolewright_kind_ready 1 while a watched kind is installed and its cache is in step, else 0.\n" +
+		"# TYPE rolewright_kind_ready gauge\n" + `rolewright_kind_ready{group="g.test",kind="Tea",version="v1"} `
+	s.kinds[0].state = errNotStarted
+	s.showReady(gvk)
+	ready(about + "0\n")
+	s.kinds[0].state = nil
+	s.showReady(gvk)
+	ready(about + "1\n")
+
+	owner := proxy.Owner{GVK: gvk, Namespace: "tea", Name: "it", UID: "1"}
+	must.Be(t, "the least, for an object of none", true, s.Grant(owner).OwnNamespaceOnly)
+	s.kinds[0].served.objects.with(types.NamespacedName{Namespace: "tea", Name: "it"}, func(e *entry) { e.memory = &memory{uid: "1"} })
+	must.Be(t, "what the watch of the object says", false, s.Grant(owner).OwnNamespaceOnly)
+	owner.UID = "2"
+	must.Be(t, "the least, for another object of the name", true, s.Grant(owner).OwnNamespaceOnly)
+
+	s.kinds = nil
+	s.showReady(gvk)
+	ready("")
 }
