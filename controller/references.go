@@ -52,7 +52,11 @@ func (r *reconciler) refer(s *scope) (known bool) {
 	}
 	s.referred, known = r.referring.refer(s.key, r.owner(s), refs)
 	var all bool
-	s.triggered, all = r.referring.triggered(s.key)
+	inputs := ""
+	if last := s.memory.last; last != nil {
+		inputs = last.Inputs
+	}
+	s.triggered, all = r.referring.triggered(s.key, inputs)
 	for _, is := range s.referred {
 		switch {
 		case s.trimmed:

@@ -196,7 +196,7 @@ func TestRefer_WarnsOfANameInNoNamespace(t *testing.T) {
 			fields: fields, kinds: []*referredKind{{gvk: gvk, label: "secrets", namespaced: true, followed: secrets}},
 			targets: map[types.NamespacedName][]target{}, from: map[target]map[types.NamespacedName]struct{}{},
 		}}
-		s := &scope{object: &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"secret": "it", "in": in}}}}
+		s := &scope{memory: &memory{}, object: &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"secret": "it", "in": in}}}}
 		r.refer(s)
 		if warned := strings.Contains(strings.Join(s.warnings, "\n"), "no namespace"); warned != (in == "") {
 			t.Errorf("in namespace %q: warnings %q", in, s.warnings)

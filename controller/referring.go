@@ -30,6 +30,8 @@ type referring struct {
 	fields   []reference.Field
 	triggers []*trigger
 	kinds    []*referredKind
+	// namespace is the kind of namespaces; nil if no trigger asks for their labels.
+	namespace *referredKind
 	// namespaces are those of which objects are seen; none for all.
 	namespaces []string
 	discovery  *discovery.Cache
@@ -129,8 +131,13 @@ func newReferring(r *reconciler) *referring {
 		resource, _ := meta.UnsafeGuessKindToResource(gvk)
 		f.kinds = append(f.kinds, &referredKind{gvk: gvk, label: resource.GroupResource().String()})
 	}
-	for _, t := range r.watch.Triggers {
-		f.triggers = append(f.triggers, newTrigger(t, f.kind(t.GVK), r.gvk.GroupKind(), r.res.namespaced))
+	for _, w := range r.watch.Triggers {
+		t := newTrigger(w, f.kind(w.GVK), r.gvk.GroupKind(), r.res.namespaced)
+		if w.OfNamespaces() {
+			f.namespace = f.kind(namespaceKind())
+			t.namespace = f.namespace
+		}
+		f.triggers = append(f.triggers, t)
 	}
 	return f
 }
@@ -138,6 +145,10 @@ func newReferring(r *reconciler) *referring {
 // kind is one of the kinds.
 func (f *referring) kind(gvk schema.GroupVersionKind) *referredKind {
 	return f.kinds[slices.IndexFunc(f.kinds, func(k *referredKind) bool { return k.gvk == gvk })]
+}
+
+func namespaceKind() schema.GroupVersionKind {
+	return schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}
 }
 
 // referredKinds are the kinds that a watch refers to, and those of its triggers, each once.
@@ -148,6 +159,9 @@ func referredKinds(w watches.Watch) []schema.GroupVersionKind {
 	}
 	for _, t := range w.Triggers {
 		kinds = append(kinds, t.GVK)
+		if t.OfNamespaces() {
+			kinds = append(kinds, namespaceKind())
+		}
 	}
 	slices.SortFunc(kinds, func(a, b schema.GroupVersionKind) int { return cmp.Compare(a.String(), b.String()) })
 	return slices.Compact(kinds)
@@ -218,9 +232,12 @@ func (f *referring) changed(t target, v dependent.Version, exists bool) {
 		run.see(t, version)
 	}
 	var starts []started
+	if t.kind == f.namespace {
+		starts = f.matches(t.Name, v, exists)
+	}
 	for _, trigger := range f.triggers {
 		if trigger.kind == t.kind && t.kind.followed != nil {
-			starts = append(starts, trigger.put(t.NamespacedName, v, exists)...)
+			starts = append(starts, trigger.put(t.NamespacedName, v, exists, "")...)
 		}
 	}
 	f.mu.Unlock()

@@ -106,6 +106,19 @@ func (n *Named) All() (all map[types.NamespacedName]Version, known bool) {
 	return maps.Clone(n.feed.versions), n.known
 }
 
+// In are the current versions of the objects in a namespace.
+func (n *Named) In(namespace string) map[types.NamespacedName]Version {
+	n.feed.registry.mu.Lock()
+	defer n.feed.registry.mu.Unlock()
+	all := map[types.NamespacedName]Version{}
+	for id, v := range n.feed.versions {
+		if id.Namespace == namespace {
+			all[id] = v
+		}
+	}
+	return all
+}
+
 // Close ends it. A call of its functions in progress may still end after it.
 func (n *Named) Close() {
 	f := n.feed

@@ -82,7 +82,7 @@ func of(group Group, parts []Part) []Part {
 func whole(group Group, parts []Part) Part { return Part{Group: group, Value: Of(of(group, parts))} }
 
 // Pack is what is kept of parts, to name those that have changed later: an [entry] for
-// each group and each part with a name, in base64.
+// each group and each part with a name, in base64. Of too many parts it keeps the triggers.
 func Pack(parts []Part) string {
 	var packed []byte
 	add := func(p Part) {
@@ -92,11 +92,9 @@ func Pack(parts []Part) string {
 	for _, group := range groups() {
 		add(whole(group, parts))
 	}
-	if len(parts) <= maxPacked {
-		for _, p := range parts {
-			if p.Name != "" {
-				add(p)
-			}
+	for _, p := range parts {
+		if p.Name != "" && (len(parts) <= maxPacked || p.Group == OfTriggers) {
+			add(p)
 		}
 	}
 	return base64.RawStdEncoding.EncodeToString(packed)
@@ -116,8 +114,11 @@ func unpack(packed string) map[entry]bool {
 	return was
 }
 
-// Had is true if p, which has a name, was one of the parts of which packed was made.
-func Had(packed string, p Part) bool { return unpack(packed)[entryOf(p)] }
+// Had tells of a part, which has a name, whether it was one of those of which packed was made.
+func Had(packed string) func(p Part) bool {
+	was := unpack(packed)
+	return func(p Part) bool { return was[entryOf(p)] }
+}
 
 // Change is a group of which something has changed.
 type Change struct {

@@ -134,6 +134,9 @@ func (g *generator) refers(w watches.Watch) {
 	}
 	for _, t := range w.Triggers {
 		add(t.GVK, "list", "watch")
+		if t.OfNamespaces() {
+			add(schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}, "list", "watch")
+		}
 	}
 	for _, from := range w.VarsFrom {
 		add(from.Kind(), "get", "list", "watch")

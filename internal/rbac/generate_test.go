@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/rolewright/rolewright/internal/watches"
@@ -24,7 +25,9 @@ func TestGenerate_WhatAWatchRefersTo(t *testing.T) {
 			References: []watches.Reference{
 				{GVK: schema.GroupVersionKind{Version: "v1", Kind: "Secret"}}, {GVK: schema.GroupVersionKind{Group: "c.d", Version: "v1", Kind: "Cup"}},
 			},
-			Triggers: []watches.Trigger{{GVK: schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}}},
+			Triggers: []watches.Trigger{{
+				GVK: schema.GroupVersionKind{Version: "v1", Kind: "Secret"}, NamespaceSelector: metav1.LabelSelector{MatchLabels: map[string]string{"team": "a"}},
+			}},
 			VarsFrom: []watches.VarsFrom{{Name: "defaults"}},
 		}},
 	})

@@ -24,7 +24,8 @@ type entry struct {
 	mapping
 	watch     Watch
 	finalizer *finalizer
-	ok        bool // no errors were reported for it
+	starts    []start // what starts runs of its objects
+	ok        bool    // no errors were reported for it
 }
 
 // finalizer is a watch's finalizer as it is written.

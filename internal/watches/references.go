@@ -106,6 +106,7 @@ func setReferences(c *decoding, e *entry, a at) {
 			return
 		}
 		e.watch.References = append(e.watch.References, r)
+		e.starts = append(e.starts, start{at: element, kind: r.GVK.GroupKind()})
 	})
 }
 

@@ -59,6 +59,8 @@ func Fields() []Field {
 	list = append(list, describe("triggers[].", triggerFields())...)
 	list = append(list, describe("triggers[].selector.", selectorFields())...)
 	list = append(list, describe("triggers[].selector.matchExpressions[].", requirementFields())...)
+	list = append(list, describe("triggers[].namespaceSelector.", selectorFields())...)
+	list = append(list, describe("triggers[].namespaceSelector.matchExpressions[].", requirementFields())...)
 	list = append(list, describe("blacklist[].", kindFields())...)
 	list = append(list, describe("pruneKinds[].", kindFields())...)
 	list = append(list, describe("selector.", selectorFields())...)

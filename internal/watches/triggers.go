@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"gopkg.in/yaml.v3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -18,9 +19,35 @@ type Trigger struct {
 	Selector metav1.LabelSelector
 	// MapTo says which objects of the watch they start.
 	MapTo MapTo
+	// NamespaceSelector restricts the namespaces that they are in, by their labels. It is
+	// valid, and restricts nothing where it is empty.
+	NamespaceSelector metav1.LabelSelector
+	// On says which changes of them start runs; empty for all.
+	On []Change
 	// NameFromLabel is a label whose value is the name of the only object that one starts;
 	// empty for all names.
 	NameFromLabel string
+}
+
+// Change is a change of what starts runs.
+type Change string
+
+// The changes of what starts runs.
+const (
+	// Create: an object comes to be one that starts runs, by its creation or by labels.
+	Create Change = "create"
+	// Update: it has another version.
+	Update Change = "update"
+	// Delete: it is one no more.
+	Delete Change = "delete"
+)
+
+// Counts reports whether a change starts runs.
+func (t Trigger) Counts(c Change) bool { return len(t.On) == 0 || slices.Contains(t.On, c) }
+
+// OfNamespaces reports whether the labels of namespaces restrict the trigger.
+func (t Trigger) OfNamespaces() bool {
+	return len(t.NamespaceSelector.MatchLabels)+len(t.NamespaceSelector.MatchExpressions) > 0
 }
 
 // MapTo says which objects of a watch a trigger starts. Any value but [MapToAll], the zero
@@ -46,6 +73,11 @@ func triggerFields() []field[Trigger] {
 			textField(func(t *Trigger) *string { return &t.GVK.Kind })},
 		{Field{"selector", typeMap, "", false, "The labels of those that do. It may be missing only where there is nameFromLabel."},
 			func(c *decoding, t *Trigger, a at) { object(c, a, selectorFields(), &t.Selector) }},
+		{Field{"namespaceSelector", typeMap, "", false, "The labels of the namespaces of those that do; all namespaces if it is missing."},
+			func(c *decoding, t *Trigger, a at) { object(c, a, selectorFields(), &t.NamespaceSelector) }},
+		{Field{"on", typeList, "[create, update, delete]", false,
+			"Which changes start runs, of create, update and delete. Labels that begin or cease to match create and delete, too."},
+			setOn},
 		{Field{"mapTo", typeString, "sameNamespace", false,
 			"Which objects of the watch they start: with sameNamespace those in their namespace, with all those in all namespaces."},
 			word("answer to which objects a trigger starts", func(t *Trigger) *MapTo { return &t.MapTo }, MapToSameNamespace, MapToAll)},
@@ -54,22 +86,36 @@ func triggerFields() []field[Trigger] {
 	}
 }
 
-// busy is true for kinds whose objects change all the time.
-func busy(kind string) bool {
-	return slices.Contains([]string{"Endpoints", "EndpointSlice", "Event", "Lease", "Node", "Pod"}, kind)
+// setOn reads which changes start runs.
+func setOn(c *decoding, t *Trigger, a at) {
+	t.On = []Change{}
+	c.elements(a, func(element at) {
+		var on struct{ Change }
+		word("change of an object", func(into *struct{ Change }) *Change { return &into.Change }, Create, Update, Delete)(c, &on, element)
+		if on.Change != "" && !slices.Contains(t.On, on.Change) {
+			t.On = append(t.On, on.Change)
+		}
+	})
+	if a.node.Kind == yaml.SequenceNode && len(a.node.Content) == 0 {
+		c.error(a, "no change starts runs", "write create, update or delete, or remove the key for all of them")
+	}
+}
+
+// busy is true for kinds whose objects are created all the time or, where updates count,
+// change all the time.
+func busy(t Trigger) bool {
+	kinds := []string{"Event", "Pod"}
+	if t.Counts(Update) {
+		kinds = append(kinds, "Endpoints", "EndpointSlice", "Lease", "Node")
+	}
+	return slices.Contains(kinds, t.GVK.Kind)
 }
 
 // setTriggers reads which objects start runs. The kind of the watch is known.
 func setTriggers(c *decoding, e *entry, a at) {
 	c.elements(a, func(element at) {
 		t := Trigger{MapTo: MapToSameNamespace}
-		for _, p := range pairs(element) {
-			if key, hint := absentTriggerKey(p.key); key != "" {
-				c.error(p.name, "triggers have no key "+key, hint)
-				return
-			}
-		}
-		keys := object(c, element, triggerFields(), &t)
+		keys := object(c, withOn(element), triggerFields(), &t)
 		if keys == nil {
 			return
 		}
@@ -85,30 +131,41 @@ func setTriggers(c *decoding, e *entry, a at) {
 			return
 		}
 		e.watch.Triggers = append(e.watch.Triggers, t)
+		e.starts = append(e.starts, start{at: keys["kind"], kind: t.GVK.GroupKind(), trigger: true})
 	})
 }
 
-// absentTriggerKey says what to write in place of a key that others' triggers have.
-func absentTriggerKey(key string) (name, hint string) {
-	switch strings.ToLower(key) {
-	case "namespaceselector":
-		return "namespaceSelector", "remove it: objects are selected by their own labels; mapTo: sameNamespace keeps namespaces apart"
-	case "on", "true": // on is true in YAML 1.1
-		return "on", "remove it: what counts is which objects there are, and in which versions, also after a restart"
+// withOn is a trigger in which the key on is a text: it is true in YAML 1.1.
+func withOn(a at) at {
+	if a.node.Kind != yaml.MappingNode {
+		return a
 	}
-	return "", ""
+	is := *a.node
+	is.Content = slices.Clone(is.Content)
+	for i := 0; i < len(is.Content); i += 2 {
+		if key := *is.Content[i]; key.Value == "true" {
+			key.Value = "on"
+			is.Content[i] = &key
+		}
+	}
+	a.node = &is
+	return a
 }
 
 func (c *decoding) checkTrigger(e *entry, t Trigger, m mapping) {
 	_, selected := m.keys["selector"]
 	all := len(t.Selector.MatchLabels)+len(t.Selector.MatchExpressions) == 0
 	switch {
+	case strings.Contains(t.GVK.Group+t.GVK.Version+t.GVK.Kind, "*"):
+		c.error(m.at, "a trigger is of one kind, and names have no patterns", "write a trigger for each kind")
 	case t.GVK.GroupKind() == e.watch.GVK.GroupKind():
 		c.error(m.value("kind"), "a trigger of the kind of the watch: each object would start all others", "name another kind, or objects in references")
 	case !selected && t.NameFromLabel == "":
 		c.error(m.at, "a trigger must have selector or nameFromLabel", "write the labels of the objects that start runs; selector: {} selects all of the kind")
-	case all && t.NameFromLabel == "" && busy(t.GVK.Kind):
+	case all && t.NameFromLabel == "" && busy(t):
 		c.error(m.value("selector"), fmt.Sprintf("all objects of the kind %s change all the time", t.GVK.Kind), "select some by their labels")
+	case t.OfNamespaces() && t.GVK.GroupKind() == schema.GroupKind{Kind: "Namespace"}:
+		c.error(m.value("namespaceSelector"), "a Namespace is in no namespace", "write its labels in selector")
 	case t.NameFromLabel != "" && t.MapTo == MapToAll:
 		c.error(m.value("mapTo"), "mapTo: all contradicts nameFromLabel", "remove one of the two")
 	}
