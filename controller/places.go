@@ -39,12 +39,12 @@ func (s *Set) newQueue() *runqueue.Queue {
 // place asks for a place for the run that is due for the object of s, and goes on if it has
 // it.
 func (r *reconciler) place(s *scope) outcome {
-	s.rollout = fingerprint.Of(slices.DeleteFunc(slices.Clone(s.parts), func(p fingerprint.Part) bool {
-		return p.Group == fingerprint.OfObject || ofReferred(p) || p.Group == fingerprint.OfSettings && p.Name == "mode" // those of one object
-	}))
+	s.rollout = s.rolledOut()
 	s.class = classOf(s.plan.cause)
 	switch last := s.memory.last; {
 	case last == nil:
+	case s.plan.cause == causeTrigger && s.startsMany():
+		s.class = runqueue.Trigger
 	case s.class == runqueue.Deletion && last.Cause == string(causeDeleted) && last.Result == status.Failed:
 		s.class = runqueue.Retry // else objects that cannot go would always be first
 	case s.plan.cause == causeInterrupted && last.Generation == s.object.GetGeneration() && last.Fingerprint != s.fingerprint:
@@ -56,10 +56,39 @@ func (r *reconciler) place(s *scope) outcome {
 		return nextPhase
 	}
 	s.queued = true
-	if s.class == runqueue.Content {
+	if s.class.Rolls() {
 		return r.untilWritten(s, stallLook) // no event may tell that the content has changed again
 	}
 	return r.untilWritten(s, 0)
+}
+
+// rolledOut is what all objects of the kind have in common: their role and environment, and
+// what starts many of them.
+func (s *scope) rolledOut() runqueue.Inputs {
+	parts := slices.DeleteFunc(slices.Clone(s.parts), func(p fingerprint.Part) bool {
+		return p.Group == fingerprint.OfObject || ofReferred(p) || p.Group == fingerprint.OfSettings && p.Name == "mode" // those of one object
+	})
+	content := fingerprint.Of(parts)
+	for _, is := range s.triggered {
+		if is.NameFromLabel == "" {
+			parts = append(parts, is.part(is.total.String()))
+		}
+	}
+	return runqueue.Inputs{Content: content, Trigger: fingerprint.Of(parts)}
+}
+
+// startsMany reports whether what has changed since the last run starts other objects, too,
+// as far as that is known.
+func (s *scope) startsMany() bool {
+	var names []string
+	for _, c := range s.changes() {
+		if c.Group == fingerprint.OfTriggers {
+			names = c.Names
+		}
+	}
+	return slices.ContainsFunc(s.triggered, func(is triggered) bool {
+		return is.NameFromLabel == "" && (len(names) == 0 || slices.Contains(names, is.name()))
+	})
 }
 
 // classOf is how urgent a run for a cause is.
@@ -93,13 +122,17 @@ func (r *reconciler) judgeRollout(s *scope, before *status.Run, run status.Run) 
 	case run.Result == status.Succeeded:
 		r.places.Recovered(s.key, s.rollout)
 		return
-	case s.class != runqueue.Content, s.err != nil, blameless(run.Reason), // the role has not had its chance
+	case !s.class.Rolls(), s.err != nil, blameless(run.Reason), // the role has not had its chance
 		before == nil, before.Result == status.Failed:
 		return
 	}
-	if r.places.Failed(s.key, s.rollout) {
-		r.log.Error(errors.New("the rollout is stopped"), "The changed role, playbook or environment runs no further objects: as many as "+
-			"rollout.stopOnFailures allows have failed with it. Change it again, or run single objects with the annotation "+ownPrefix+"reconcile-at")
+	if r.places.Failed(s.key, s.class, s.rollout) {
+		what := "The changed role, playbook or environment"
+		if s.class == runqueue.Trigger {
+			what = "The change that triggers of the watch have shown"
+		}
+		r.log.Error(errors.New("the rollout is stopped"), what+" runs no further objects: as many as "+
+			"rollout.stopOnFailures allows have failed with it. Change it again, or run single objects with the annotation "+ownPrefix+"reconcile-at", "trigger", s.trigger)
 	}
 }
 

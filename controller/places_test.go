@@ -8,12 +8,15 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/rolewright/rolewright/controller/runqueue"
 	"github.com/rolewright/rolewright/internal/metrics"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
@@ -93,7 +96,7 @@ func TestPlaces_TheMostUrgentOfAllKindsIsNext(t *testing.T) {
 	must.Do(t, c.Delete(t.Context(), gone))
 	waiting(6)
 	must.Do(t, c.Delete(t.Context(), object(some, ns, "due-4", nil)))
-	if n := must.Get(testutil.GatherAndCount(reg, "rolewright_runs_waiting"))(t); n != 14 {
+	if n := must.Get(testutil.GatherAndCount(reg, "rolewright_runs_waiting"))(t); n != 16 {
 		t.Errorf("%d series of waiting runs, want one for each class of each kind", n)
 	}
 	for range 3 {
@@ -160,6 +163,55 @@ func TestPlaces_ABadRoleIsStopped(t *testing.T) {
 	write("# fixed\n")
 	o.set.ContentChanged()
 	eventually(t, "all have run", func() bool { return exec.count() == 18 })
+}
+
+// What starts all objects, and breaks them, reaches as many as the watch allows, and all others
+// once it is changed again. What starts one by its name does not wait for that.
+func TestPlaces_ABadTriggerIsStopped(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	c, gvk, ns := clientOf(t, cfg), testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	var bad atomic.Bool
+	exec := &fakeExecutor{do: func(context.Context, runner.Request) (runner.Result, error) {
+		if bad.Load() {
+			return failed("it is bad"), nil
+		}
+		return succeeded(), nil
+	}}
+	o := start(t, cfg, exec, Options{RetryMin: time.Hour, RetryMax: time.Hour, Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) {
+		w.Rollout = watches.Rollout{StopOnFailures: 2}
+		w.Triggers = []watches.Trigger{
+			startedBy("ConfigMap", ns), startedBy("ConfigMap", ns+"-named", func(t *watches.Trigger) { t.NameFromLabel = "instance" }),
+		}
+	})}})
+	shared := create(t, c, labelled(configMap(ns, "shared"), map[string]string{"mark": ns}))
+	named := create(t, c, labelled(configMap(ns, "named"), map[string]string{"mark": ns + "-named", "instance": "it-0"}))
+	for i := range 6 {
+		create(t, c, object(gvk, ns, fmt.Sprint("it-", i), nil))
+	}
+	eventually(t, "all have run", func() bool { return exec.count() == 6 })
+	eventually(t, "all have ended", func() bool { return o.set.all()[0].served.places.State().Oldest.IsZero() })
+	set := func(obj *unstructured.Unstructured, value string) {
+		update(t, c, obj, func(is map[string]any) { is["data"] = map[string]any{"key": value} })
+	}
+	bad.Store(true)
+	set(shared, "bad")
+	eventually(t, "it is stopped", func() bool {
+		state := o.set.all()[0].served.places.State()
+		return state.Stopped && state.Waiting[runqueue.Trigger] == 4
+	})
+	must.Be(t, "runs with the bad object", 2, exec.count()-6)
+	if !strings.Contains(o.log(), "The change that triggers of the watch have shown runs no further objects") {
+		t.Error("the log does not say so")
+	}
+	bad.Store(false)
+	create(t, c, object(gvk, ns, "new", nil))
+	eventually(t, "a new object runs", func() bool { return exec.ranFor("new") == 1 })
+	set(shared, "good")
+	eventually(t, "all have run", func() bool { return exec.count() == 16 })
+	set(named, "other")
+	awaitTrigger(t, c, object(gvk, ns, "it-0", nil), causeTrigger, "configmaps "+ns+"/named was changed")
+	quiet(t, exec, 17, "one run for the named one")
 }
 
 // nameIn is the name of the object of a run.

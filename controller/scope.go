@@ -56,10 +56,10 @@ type scope struct {
 	triggered []triggered
 	referring *referringRun
 	// queued is set by place: the run that is due, of a class, waits for its place, which
-	// wakes the object. rollout identifies its role and its environment.
+	// wakes the object. rollout identifies what it has in common with the others.
 	queued  bool
 	class   runqueue.Class
-	rollout string
+	rollout runqueue.Inputs
 
 	// active is set by begin, with what has caused the run, and what is kept of parts.
 	active          status.Active

@@ -113,7 +113,7 @@ func (k *simulatedKind) look(key types.NamespacedName) {
 	if k.flat {
 		class = runqueue.Retry
 	}
-	has, since := k.places.Ask(key, class, o.since, k.content)
+	has, since := k.places.Ask(key, class, o.since, runqueue.Inputs{Content: k.content})
 	if !has {
 		return
 	}
@@ -137,7 +137,7 @@ func (k *simulatedKind) run(key types.NamespacedName, why cause) {
 	if run.Finished = time.Now(); k.fails != nil && k.fails(run.Fingerprint) {
 		run.Result, run.Attempts = status.Failed, 1
 		if why == causeContent && o.last.Result == status.Succeeded {
-			k.places.Failed(key, run.Fingerprint)
+			k.places.Failed(key, runqueue.Content, runqueue.Inputs{Content: run.Fingerprint})
 		}
 	}
 	if o.last = &run; why == causeDeleted {

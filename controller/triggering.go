@@ -35,8 +35,9 @@ type trigger struct {
 
 	// members are the objects that start runs.
 	members map[types.NamespacedName]member
-	// digests are those of the members by what they start.
+	// digests are those of the members by what they start, and total is that of all.
 	digests map[started]digest
+	total   digest
 	// changes are the last ones, in order.
 	changes []triggerChange
 }
@@ -84,8 +85,9 @@ const maxChanges = 1000
 // triggered is what is known of a trigger for one object.
 type triggered struct {
 	*trigger
-	// value is what counts as an input.
+	// value is what counts as an input, and total what counts for all objects together.
 	value string
+	total digest
 }
 
 func (is triggered) part(value string) fingerprint.Part {
@@ -223,6 +225,7 @@ func (t *trigger) put(id types.NamespacedName, v dependent.Version, exists bool,
 }
 
 func (t *trigger) toggle(s started, id types.NamespacedName, value string) {
+	t.total.toggle(id, value)
 	d := t.digests[s]
 	if d.toggle(id, value); d == (digest{}) {
 		delete(t.digests, s)
@@ -312,7 +315,7 @@ func (f *referring) triggered(key types.NamespacedName, packed string) (all []tr
 	known = true
 	for _, t := range f.triggers {
 		d := t.digestFor(key, packed)
-		all = append(all, triggered{t, d.String()})
+		all = append(all, triggered{t, d.String(), t.total})
 		known = known && t.kind.settled() && (t.namespace == nil || t.namespace.settled())
 	}
 	return all, known

@@ -206,11 +206,15 @@ func (r *reconciler) packInputs(s *scope) string {
 // moved is true if another watch of the kind has made the last run of the object.
 func (r *reconciler) moved(s *scope) bool {
 	last := s.memory.last
-	if last == nil || !r.watchers.shared() || fingerprint.Had(last.Inputs, r.ofWatch(r.claim)) {
+	if last == nil || !r.watchers.shared() {
+		return false
+	}
+	had := fingerprint.Had(last.Inputs)
+	if had(r.ofWatch(r.claim)) {
 		return false
 	}
 	for i := range r.watchers.claims {
-		if fingerprint.Had(last.Inputs, r.ofWatch(i)) {
+		if had(r.ofWatch(i)) {
 			return true
 		}
 	}

@@ -17,6 +17,7 @@ const (
 	Manual                // a run that was asked for
 	Change                // a new object, a changed one, or a run that was cut short
 	Effect                // what the object owns, or has waited for, has changed
+	Trigger               // what starts many objects has changed
 	Content               // the role, the playbook or the environment has changed
 	Retry                 // after a failure, or as a role has asked for
 	Period
@@ -28,7 +29,7 @@ func (c Class) urgent() bool { return c <= Change }
 
 // String is the class as metrics have it.
 func (c Class) String() string {
-	return [classes]string{"deletion", "manual", "change", "effect", "content", "retry", "period"}[c]
+	return [classes]string{"deletion", "manual", "change", "effect", "trigger", "content", "retry", "period"}[c]
 }
 
 const (
@@ -74,11 +75,12 @@ func New(opts Options) *Queue { return &Queue{opts: opts} }
 
 // Kind is the runs of one kind, or of a part of its objects.
 type Kind struct {
-	queue   *Queue
-	name    string
-	shared  *shared
-	wake    func(types.NamespacedName)
-	rollout rollout
+	queue  *Queue
+	name   string
+	shared *shared
+	wake   func(types.NamespacedName)
+	// rollouts are those of the classes for which a [Rollout] counts; nil for the others.
+	rollouts [classes]*rollout
 
 	places  map[types.NamespacedName]*place
 	drained bool
@@ -106,8 +108,11 @@ type place struct {
 // the limit, which is that of the last one, is for all of them together. wake is called, from
 // any goroutine and without a lock, when an object has got the place that it waits for.
 func (q *Queue) Kind(name string, limit int, r Rollout, wake func(types.NamespacedName)) *Kind {
-	k := &Kind{
-		queue: q, name: name, shared: &shared{}, wake: wake, rollout: rollout{Rollout: r}, places: map[types.NamespacedName]*place{},
+	k := &Kind{queue: q, name: name, shared: &shared{}, wake: wake, places: map[types.NamespacedName]*place{}}
+	for class := range classes {
+		if class.Rolls() {
+			k.rollouts[class] = &rollout{Rollout: r}
+		}
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -122,8 +127,8 @@ func (q *Queue) Kind(name string, limit int, r Rollout, wake func(types.Namespac
 // Ask asks for a place for a run that is due since a time, and tells whether the object
 // has it, and since when it waits for a run of that class. It has it until Leave, and keeps it
 // when it asks once more. Where it has to wait, wake is called for it later; to ask again
-// changes the class. inputs identify the role and its environment, for [Rollout].
-func (k *Kind) Ask(key types.NamespacedName, class Class, since time.Time, inputs string) (has bool, waits time.Time) {
+// changes the class. inputs are for [Rollout].
+func (k *Kind) Ask(key types.NamespacedName, class Class, since time.Time, inputs Inputs) (has bool, waits time.Time) {
 	q := k.queue
 	q.mu.Lock()
 	p := k.places[key]
@@ -133,14 +138,18 @@ func (k *Kind) Ask(key types.NamespacedName, class Class, since time.Time, input
 	} else {
 		k.count(p, -1)
 	}
-	if p.class != class && class == Content {
+	if p.class != class && class.Rolls() {
 		p.has = false // it has its place as another run: a rollout may hold this one
 	}
 	if p.class != class || since.Before(p.since) {
 		p.class, p.since = class, since
 	}
 	k.count(p, +1)
-	k.rollout.see(inputs)
+	for class, r := range k.rollouts {
+		if r != nil {
+			r.see(inputs.of(Class(class)))
+		}
+	}
 	woken := q.grant()
 	p.taken = p.has
 	has, waits = p.has, p.since
@@ -214,13 +223,17 @@ type State struct {
 func (k *Kind) State() State {
 	k.queue.mu.Lock()
 	defer k.queue.mu.Unlock()
-	s := State{Waiting: map[Class]int{}, Stopped: k.rollout.stopped()}
+	s := State{Waiting: map[Class]int{}}
+	var holds [classes]bool
 	for class, n := range k.waiting {
 		s.Waiting[Class(class)] = n
+		if r := k.rollouts[class]; r != nil {
+			rolls, _ := r.admits(time.Now())
+			s.Stopped, holds[class] = s.Stopped || r.stopped(), !rolls
+		}
 	}
-	rolls, _ := k.rollout.admits(time.Now())
 	for _, p := range k.places {
-		if !p.has && (p.class != Content || rolls) && (s.Oldest.IsZero() || p.since.Before(s.Oldest)) {
+		if !p.has && !holds[p.class] && (s.Oldest.IsZero() || p.since.Before(s.Oldest)) {
 			s.Oldest = p.since
 		}
 	}
@@ -241,8 +254,8 @@ func (k *Kind) count(p *place, n int) {
 		k.shared.urgent += n
 		k.queue.urgent += n
 	}
-	if p.class == Content {
-		k.rollout.running += n
+	if r := k.rollouts[p.class]; r != nil {
+		r.running += n
 	}
 }
 
@@ -271,8 +284,8 @@ func (q *Queue) grant() (woken []waiter) {
 		p.has = true
 		q.granted++
 		w.kind.count(p, +1)
-		if p.class == Content {
-			w.kind.rollout.begun(now)
+		if r := w.kind.rollouts[p.class]; r != nil {
+			r.begun(now)
 		}
 		woken = append(woken, w)
 	}
@@ -368,8 +381,14 @@ func (k *Kind) admits(now time.Time) (admitted [classes]bool, at time.Time) {
 	for class, n := range k.waiting {
 		admitted[class] = n > 0 && (Class(class).urgent() || others)
 	}
-	if admitted[Content] {
-		admitted[Content], at = k.rollout.admits(now)
+	for class, r := range k.rollouts {
+		if r == nil || !admitted[class] {
+			continue
+		}
+		var then time.Time
+		if admitted[class], then = r.admits(now); at.IsZero() || !then.IsZero() && then.Before(at) {
+			at = then
+		}
 	}
 	return admitted, at
 }

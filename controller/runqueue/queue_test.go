@@ -52,7 +52,7 @@ func (s *stage) kind(limit int, r Rollout) *Kind {
 func ask(k *Kind, class Class, names ...string) (have string) {
 	var all []string
 	for i, name := range names {
-		if has, _ := k.Ask(named(name), class, time.Now().Add(time.Duration(i)), "inputs"); has {
+		if has, _ := k.Ask(named(name), class, time.Now().Add(time.Duration(i)), Inputs{"inputs", "inputs"}); has {
 			all = append(all, name)
 		}
 	}
@@ -75,7 +75,7 @@ func TestQueue_TheMostUrgentRunsNext(t *testing.T) {
 		must.Be(t, "at once", "", ask(k, class, class.String()))
 	}
 	// Each fourth place is for the urgent run that has waited longest, or for any run.
-	order := []string{"first", "deletion", "manual", "change", "effect", "content", "retry", "period"}
+	order := []string{"first", "deletion", "manual", "change", "effect", "trigger", "content", "period", "retry"}
 	for i, name := range order[:len(order)-1] {
 		s.then(k, name, order[i+1])
 	}
@@ -155,42 +155,52 @@ func TestQueue_WaitsForMemory(t *testing.T) {
 }
 
 func TestRollout_ReachesTheFirstFew(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &stage{Queue: New(Options{}), t: t}
-		k := s.kind(8, Rollout{MaxParallel: 2, Interval: time.Minute, StopOnFailures: 3})
-		must.Be(t, "at once", "a", ask(k, Content, "a", "b", "c", "d", "e", "f"))
-		must.Be(t, "others do not wait", "new", ask(k, Change, "new"))
-		pass := func(want string) {
-			t.Helper()
-			s.taken()
-			time.Sleep(time.Minute)
-			synctest.Wait()
-			must.Be(t, "woken by time", want, s.taken())
-		}
-		fail := func(name string, stops bool, next string) {
-			t.Helper()
-			must.Be(t, name+" stops it", stops, k.Failed(named(name), "inputs"))
-			s.then(k, name, next)
-		}
-		pass("b")
-		pass("") // two run
-		k.Failed(named("a"), "inputs")
-		k.Recovered(named("a"), "inputs") // by its repetition
-		s.then(k, "a", "c")
-		k.Failed(named("x"), "inputs of before") // does not count
-		fail("b", false, "")
-		pass("d")
-		fail("c", false, "") // d may fail, too
-		pass("")
-		fail("d", true, "")
-		pass("")
-		must.Be(t, "stopped", true, k.State().Stopped)
-		must.Be(t, "asked for", "e", ask(k, Manual, "e"))
-		k.Ask(named("f"), Content, time.Now(), "fixed")
-		must.Be(t, "stopped", false, k.State().Stopped)
-		has, _ := k.Ask(named("f"), Content, time.Now(), "fixed")
-		must.Be(t, "fixed", true, has)
-	})
+	for _, class := range []Class{Content, Trigger} {
+		t.Run(class.String(), func(t *testing.T) { synctest.Test(t, func(t *testing.T) { rollsOut(t, class) }) })
+	}
+}
+
+func rollsOut(t *testing.T, class Class) {
+	t.Helper()
+	other, inputs, fixed := Trigger, Inputs{"inputs", "inputs"}, Inputs{"fixed", "inputs"}
+	if class == Trigger {
+		other, fixed = Content, Inputs{"inputs", "fixed"}
+	}
+	s := &stage{Queue: New(Options{}), t: t}
+	k := s.kind(8, Rollout{MaxParallel: 2, Interval: time.Minute, StopOnFailures: 3})
+	must.Be(t, "at once", "a", ask(k, class, "a", "b", "c", "d", "e", "f"))
+	must.Be(t, "others do not wait", "new", ask(k, Change, "new"))
+	pass := func(want string) {
+		t.Helper()
+		s.taken()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		must.Be(t, "woken by time", want, s.taken())
+	}
+	fail := func(name string, stops bool, next string) {
+		t.Helper()
+		must.Be(t, name+" stops it", stops, k.Failed(named(name), class, inputs))
+		s.then(k, name, next)
+	}
+	pass("b")
+	pass("") // two run
+	k.Failed(named("a"), class, inputs)
+	k.Recovered(named("a"), inputs) // by its repetition
+	s.then(k, "a", "c")
+	k.Failed(named("x"), class, Inputs{"inputs of before", "inputs of before"}) // does not count
+	fail("b", false, "")
+	pass("d")
+	fail("c", false, "") // d may fail, too
+	pass("")
+	fail("d", true, "")
+	pass("")
+	must.Be(t, "stopped", true, k.State().Stopped)
+	must.Be(t, "asked for", "e", ask(k, Manual, "e"))
+	must.Be(t, "of the other class", "g", ask(k, other, "g"))
+	k.Ask(named("f"), class, time.Now(), fixed)
+	must.Be(t, "stopped", false, k.State().Stopped)
+	has, _ := k.Ask(named("f"), class, time.Now(), fixed)
+	must.Be(t, "fixed", true, has)
 }
 
 // A place that is not taken up would be lost: whatever happens, all runs end, and there are
@@ -204,7 +214,7 @@ func TestQueue_NothingIsLost(t *testing.T) {
 		for i := range 3 {
 			var k *Kind
 			look := func(key types.NamespacedName) {
-				if has, _ := k.Ask(key, Class(ended[key]%int(classes)), time.Now(), "inputs"); !has {
+				if has, _ := k.Ask(key, Class(ended[key]%int(classes)), time.Now(), Inputs{}); !has {
 					return
 				}
 				running++

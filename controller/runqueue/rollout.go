@@ -6,19 +6,33 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Rollout says how a changed role or environment reaches the objects of a kind.
+// Rollout says how a changed role or environment, or a changed object that starts many,
+// reaches the objects of a kind. The classes [Content] and [Trigger] count each for itself.
 type Rollout struct {
-	// MaxParallel is how many runs of class [Content] there are at a time; 0 for as many
+	// MaxParallel is how many runs of the class there are at a time; 0 for as many
 	// as there are places.
 	MaxParallel int
 	// Interval is the least time between the starts of two.
 	Interval time.Duration
 	// StopOnFailures is after how many objects that fail, and did not before, no further
-	// one starts until the role or the environment changes again; 0 for never.
+	// one starts until the inputs change again; 0 for never.
 	StopOnFailures int
 }
 
-// rollout is where a Rollout stands.
+// Inputs identify what is rolled out, by class.
+type Inputs struct{ Content, Trigger string }
+
+func (i Inputs) of(c Class) string {
+	if c == Trigger {
+		return i.Trigger
+	}
+	return i.Content
+}
+
+// Rolls tells the classes for which a [Rollout] counts.
+func (c Class) Rolls() bool { return c == Content || c == Trigger }
+
+// rollout is where a Rollout stands for a class.
 type rollout struct {
 	Rollout
 
@@ -54,23 +68,26 @@ func (r *rollout) admits(now time.Time) (ok bool, at time.Time) {
 
 func (r *rollout) begun(now time.Time) { r.next = now.Add(r.Interval) }
 
-// Failed notes that an object fails with the inputs, and did not with those before. It is
-// true if the rollout stops by that.
-func (k *Kind) Failed(key types.NamespacedName, inputs string) bool {
+// Failed notes that an object fails in a run of a class with the inputs, and did not with
+// those before. It is true if the rollout stops by that.
+func (k *Kind) Failed(key types.NamespacedName, class Class, inputs Inputs) bool {
 	k.queue.mu.Lock()
 	defer k.queue.mu.Unlock()
-	if inputs != k.rollout.inputs || k.rollout.stopped() {
+	r := k.rollouts[class]
+	if r == nil || inputs.of(class) != r.inputs || r.stopped() {
 		return false
 	}
-	k.rollout.failed[key] = true
-	return k.rollout.stopped()
+	r.failed[key] = true
+	return r.stopped()
 }
 
 // Recovered notes that an object has succeeded with the inputs.
-func (k *Kind) Recovered(key types.NamespacedName, inputs string) {
+func (k *Kind) Recovered(key types.NamespacedName, inputs Inputs) {
 	k.queue.mu.Lock()
 	defer k.queue.mu.Unlock()
-	if inputs == k.rollout.inputs {
-		delete(k.rollout.failed, key)
+	for class, r := range k.rollouts {
+		if r != nil && inputs.of(Class(class)) == r.inputs {
+			delete(r.failed, key)
+		}
 	}
 }

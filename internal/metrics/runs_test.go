@@ -27,13 +27,13 @@ rolewright_disk_size_bytes 100
 # HELP rolewright_queue_oldest_seconds For how long the object has waited longest that is due for a look at whether it needs a run, or for its run.
 # TYPE rolewright_queue_oldest_seconds gauge
 rolewright_queue_oldest_seconds{group="apps.example.com",kind="Widget",version="v1"} 1
-# HELP rolewright_rollout_stopped 1 while a changed role, playbook or environment runs no further objects, because rollout.stopOnFailures have failed with it, else 0.
+# HELP rolewright_rollout_stopped 1 while a changed role, playbook or environment, or a changed object that starts many, runs no further objects, because rollout.stopOnFailures have failed with it, else 0.
 # TYPE rolewright_rollout_stopped gauge
 rolewright_rollout_stopped{group="apps.example.com",kind="Widget",version="v1"} 0
 # HELP rolewright_runs_lost_total Runs of an earlier process whose end was not seen. They are retried.
 # TYPE rolewright_runs_lost_total counter
 rolewright_runs_lost_total{group="apps.example.com",kind="Widget",version="v1"} 1
-# HELP rolewright_runs_waiting Runs that are due and wait for a place, by how urgent they are: deletion, manual, change, effect, content, retry, period.
+# HELP rolewright_runs_waiting Runs that are due and wait for a place, by how urgent they are: deletion, manual, change, effect, trigger, content, retry, period.
 # TYPE rolewright_runs_waiting gauge
 rolewright_runs_waiting{class="period",group="apps.example.com",kind="Widget",version="v1"} 4
 # HELP rolewright_task_failures_total Tasks that made a run fail, by file and line of the task; other for those beyond the first 200.

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Rollout says how a changed role, playbook or environment reaches the objects of a watch.
+// Rollout says how a changed role, playbook or environment, or a change that a trigger shows,
+// reaches the objects of a watch.
 // The zero value runs them as fast as there are places.
 type Rollout struct {
 	// MaxParallel is how many objects run for that at a time; 0 for no limit of its own.

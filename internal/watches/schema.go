@@ -151,7 +151,7 @@ func runFields() []field[entry] {
 			"What becomes of a run whose object is changed meanwhile: with wait it goes on and another one follows, with restart " +
 				"it is stopped first."},
 			word("answer to a change", func(e *entry) *OnChange { return &e.watch.OnChange }, OnChangeWait, OnChangeRestart)},
-		{Field{"rollout", typeMap, "", false, "How a changed role, playbook or environment reaches the objects: all at once if it is missing."},
+		{Field{"rollout", typeMap, "", false, "How a changed role, playbook or environment, or a changed object that starts many, reaches the objects: all at once if it is missing."},
 			func(c *decoding, e *entry, a at) { object(c, a, rolloutFields(), &e.watch.Rollout) }},
 		{Field{"retry", typeMap, "", false, "When a failed run is repeated."},
 			func(c *decoding, e *entry, a at) { e.watch.Retry = c.retry(a) }},
