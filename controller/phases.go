@@ -167,7 +167,7 @@ func (r *reconciler) writeUnwritten(ctx context.Context, s *scope) (outcome, err
 // the object waits for, and writes nothing but the generation that a success counts for.
 func (r *reconciler) decide(ctx context.Context, s *scope) (outcome, error) {
 	if !r.refer(s) {
-		return r.untilWritten(s, 0), nil // it is looked at when what it refers to is known
+		return r.untilWritten(s, 0), r.showNotWatched(ctx, s) // it is looked at when what it refers to is known
 	}
 	var err error
 	if s.fingerprint, err = s.use.content.fingerprint(ctx, s); err != nil {
@@ -185,6 +185,9 @@ func (r *reconciler) decide(ctx context.Context, s *scope) (outcome, error) {
 		report = r.hold
 	}
 	if err := report(ctx, s, now); err != nil {
+		return finished, err
+	}
+	if err := r.showNotWatched(ctx, s); err != nil {
 		return finished, err
 	}
 	return r.untilWritten(s, s.plan.wait), nil
@@ -247,6 +250,7 @@ func (r *reconciler) hold(ctx context.Context, s *scope, now time.Time) error {
 		return fmt.Errorf("record what holds the run back: %w", err)
 	}
 	s.memory.held = held
+	s.noteNotWatched()
 	return nil
 }
 

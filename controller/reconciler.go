@@ -102,6 +102,8 @@ type memory struct {
 	observed int64
 	// held is the run that the status says is held back; zero for none.
 	held heldRun
+	// notWatched are the lines of what the status says cannot be watched.
+	notWatched string
 }
 
 // heldRun is a run that a pause holds back, or, with until, that waits for a maintenance
@@ -277,6 +279,9 @@ func (m *memory) recall(record status.Record) {
 	m.lost = record.Active
 	if record.Held {
 		m.held = heldBefore()
+	}
+	if record.NotWatched {
+		m.notWatched = "as an earlier process has found it"
 	}
 }
 

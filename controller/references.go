@@ -20,7 +20,9 @@ import (
 	"github.com/rolewright/rolewright/controller/dependent"
 	"github.com/rolewright/rolewright/controller/extravars"
 	"github.com/rolewright/rolewright/controller/reference"
+	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/discovery"
+	"github.com/rolewright/rolewright/internal/metrics"
 	"github.com/rolewright/rolewright/internal/proxy"
 	"github.com/rolewright/rolewright/internal/watches"
 )
@@ -51,6 +53,9 @@ func (r *reconciler) refer(s *scope) (known bool) {
 		}
 	}
 	s.referred, known = r.referring.refer(s.key, r.owner(s), refs)
+	s.warnings = slices.DeleteFunc(s.warnings, func(w string) bool { return slices.Contains(s.notWatched, w) }) // as they were a moment ago
+	s.notWatched = status.NotWatched(r.referring.notWatched(s.referred))
+	s.warnings = append(s.warnings, s.notWatched...)
 	var all bool
 	inputs := ""
 	if last := s.memory.last; last != nil {
@@ -68,6 +73,28 @@ func (r *reconciler) refer(s *scope) (known bool) {
 	}
 	return known && all
 }
+
+// showNotWatched says in the status of an object that is not run what cannot be watched of
+// that which it refers to, and takes it back. It writes once for each change.
+func (r *reconciler) showNotWatched(ctx context.Context, s *scope) error {
+	if says := strings.Join(s.notWatched, "\n"); s.memory.notWatched == says || s.deleting || !r.writesStatus() {
+		return nil
+	}
+	err := r.readLive(ctx, s)
+	if err == nil {
+		err = r.writeStatus(ctx, s.object, metrics.MomentEnd, func(st map[string]any) map[string]any {
+			return status.Warn(st, s.notWatched)
+		})
+	}
+	if client.IgnoreNotFound(err) != nil && !final(err) {
+		return fmt.Errorf("record what is not watched: %w", err)
+	}
+	s.noteNotWatched()
+	return nil
+}
+
+// noteNotWatched notes that the status has the warnings of s.
+func (s *scope) noteNotWatched() { s.memory.notWatched = strings.Join(s.notWatched, "\n") }
 
 // warn adds a warning, once.
 func (s *scope) warn(warning string) {

@@ -3,18 +3,27 @@ package controller
 import (
 	"context"
 	"encoding/base64"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rolewright/rolewright/controller/dependent"
 	"github.com/rolewright/rolewright/controller/reference"
 	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/metrics"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/test/must"
@@ -184,6 +193,116 @@ func TestReadVars_ADeletionWaitsForNoName(t *testing.T) {
 			t.Errorf("%s, in a deletion: %v, warnings %q", name, err, s.warnings)
 		}
 	}
+}
+
+// denial answers requests for a resource as the API server does without the permission, and ends watches of it, while it
+// is on.
+type denial struct {
+	resource string
+
+	mu  sync.Mutex
+	on  bool
+	end []context.CancelFunc
+}
+
+func (d *denial) set(on bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.on = on
+	for _, end := range d.end {
+		end()
+	}
+	d.end = nil
+}
+
+// begin is the context of a request; nil if it is refused.
+func (d *denial) begin(req *http.Request) context.Context {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case !strings.HasSuffix(req.URL.Path, "/"+d.resource) || req.Method != http.MethodGet:
+		return req.Context()
+	case d.on:
+		return nil
+	}
+	ctx, end := context.WithCancel(req.Context())
+	d.end = append(d.end, end)
+	return ctx
+}
+
+type denying struct {
+	*denial
+	next http.RoundTripper
+}
+
+func (d denying) RoundTrip(req *http.Request) (*http.Response, error) {
+	if ctx := d.begin(req); ctx != nil {
+		return d.next.RoundTrip(req.WithContext(ctx))
+	}
+	body := `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`
+	return &http.Response{
+		Request: req, StatusCode: http.StatusForbidden, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body)),
+	}, nil
+}
+
+// What cannot be watched any more is in the status of the objects that depend on it, and of no others, until it can. The
+// objects are not run for it, and what was changed meanwhile runs them.
+func TestReferences_NotWatched(t *testing.T) {
+	t.Parallel()
+	cfg := rest.CopyConfig(testenv.Config(t))
+	c, gvk, ns := clientOf(t, cfg), testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	refused := &denial{resource: "secrets"}
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return denying{refused, next} })
+	exec := &fakeExecutor{}
+	reg := prometheus.NewRegistry()
+	options := Options{Metrics: must.Get(metrics.New(reg))(t), Watches: []watches.Watch{referringTo(gvk)}}
+	o := start(t, cfg, exec, options)
+	one := create(t, c, secretWith(ns, "one", "a"))
+	it, other := create(t, c, object(gvk, ns, "it", map[string]any{"secrets": "one"})), create(t, c, object(gvk, ns, "other", nil))
+	awaitCondition(t, c, it, "Ready", "True")
+	awaitCondition(t, c, other, "Ready", "True")
+	warned := func(obj *unstructured.Unstructured, want ...any) {
+		t.Helper()
+		eventually(t, fmt.Sprint("the warnings of ", obj.GetName(), " are ", want), func() bool {
+			warnings, _, _ := unstructured.NestedSlice(get(t, c, obj).Object, "status", "ansible", "warnings")
+			return slices.Equal(warnings, want)
+		})
+	}
+	const says = "not watched: secrets: the operator may not list and watch them, and their changes start nothing until it may"
+	gauge := func(want string) {
+		t.Helper()
+		eventually(t, "the metric is "+want, func() bool {
+			return testutil.GatherAndCompare(reg, strings.NewReader(
+				"# HELP rolewright_references_unwatched 1 while objects of a resource cannot be watched that a watch refers to (references, varsFrom, triggers): the operator may not, or their kind is gone; else 0.\n"+
+					"# TYPE rolewright_references_unwatched gauge\nrolewright_references_unwatched{group=\""+gvk.Group+"\",kind=\"Widget\",resource=\"secrets\",version=\""+gvk.Version+"\"} "+want+"\n"),
+				"rolewright_references_unwatched") == nil
+		})
+	}
+	gauge("0")
+	refused.set(true)
+	warned(it, says)
+	warned(other)
+	gauge("1")
+	if !strings.Contains(o.log(), "Objects that watches refer to cannot be watched") {
+		t.Error("the log does not say so")
+	}
+	setPassword(t, c, one, "b")
+	quiet(t, exec, 2, "nothing is seen")
+	update(t, c, other, func(is map[string]any) { is["spec"] = map[string]any{"secrets": "one"} })
+	warned(other, says)
+	quiet(t, exec, 3, "a run for another reason")
+	refused.set(false)
+	awaitTrigger(t, c, it, causeReference, "secrets "+ns+"/one was changed")
+	warned(it)
+	warned(other)
+	gauge("0")
+
+	refused.set(true)
+	warned(it, says)
+	o.stop()
+	refused.set(false)
+	start(t, cfg, exec, options)
+	warned(it)
 }
 
 // A cluster-scoped object that names a Secret is told that it has to name a namespace, too.

@@ -41,6 +41,8 @@ type referring struct {
 	lookAt  func(started)
 	lookAll func()
 	log     logr.Logger
+	// unwatched is told whether objects of a resource cannot be watched.
+	unwatched func(resource string, is bool)
 
 	mu sync.Mutex
 	// targets are what each object refers to, and from is the reverse.
@@ -62,9 +64,11 @@ type referredKind struct {
 	// absent is true once the API server has said that there is no such kind; followed is
 	// nil before it has said that there is.
 	// scanned is true once all objects are known to the triggers.
-	absent     bool
-	followed   *dependent.Named
+	absent   bool
+	followed *dependent.Named
+	// refused is why objects that are followed cannot be watched now; empty if they can.
 	scanned    bool
+	refused    string
 	resource   schema.GroupVersionResource
 	namespaced bool
 }
@@ -124,8 +128,9 @@ func newReferring(r *reconciler) *referring {
 			r.objects.mark(key, r.now())
 			r.objects.look(key)
 		},
-		lookAt:  func(s started) { r.objects.lookAt(s, r.now()) },
-		targets: map[types.NamespacedName][]target{}, from: map[target]map[types.NamespacedName]struct{}{}, runs: map[types.NamespacedName]*referringRun{},
+		lookAt:    func(s started) { r.objects.lookAt(s, r.now()) },
+		unwatched: func(resource string, is bool) { r.metrics.ReferencesUnwatched(r.gvk, resource, is) },
+		targets:   map[types.NamespacedName][]target{}, from: map[target]map[types.NamespacedName]struct{}{}, runs: map[types.NamespacedName]*referringRun{},
 	}
 	for _, gvk := range referredKinds(r.watch) {
 		resource, _ := meta.UnsafeGuessKindToResource(gvk)
@@ -211,13 +216,44 @@ func (f *referring) follow(ctx context.Context, k *referredKind) bool {
 		followed := f.registry.Named(res.GVR, dependent.NamedOptions{
 			Changed: func(id types.NamespacedName, v dependent.Version, exists bool) { f.changed(target{k, id}, v, exists) },
 			Known:   func() { f.known(k) },
+			Refused: func() { f.refused(k) },
 		})
 		f.mu.Lock()
 		k.followed = followed
 		f.mu.Unlock()
 		f.known(k) // maybe it was known before the kind was followed here
+		f.refused(k)
 	}
 	return err == nil
+}
+
+// refused notes whether objects of a kind cannot be watched now.
+func (f *referring) refused(k *referredKind) {
+	f.mu.Lock()
+	was := k.refused
+	if k.followed != nil {
+		k.refused = k.followed.Refused()
+		f.unwatched(k.label, k.refused != "")
+	}
+	changed := k.refused != was
+	f.mu.Unlock()
+	if changed {
+		f.lookAll()
+	}
+}
+
+// notWatched says what cannot be watched of that which an object refers to, and which
+// starts it.
+func (f *referring) notWatched(all []referred) (says []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, k := range f.kinds {
+		starts := slices.ContainsFunc(f.triggers, func(t *trigger) bool { return t.kind == k || t.namespace == k })
+		if k.refused != "" && (starts || slices.ContainsFunc(all, func(is referred) bool { return is.kind == k })) {
+			says = append(says, k.label+": "+k.refused)
+		}
+	}
+	return says
 }
 
 // changed has the objects looked at that refer to one that has changed, or that it starts.

@@ -283,6 +283,7 @@ func (r *reconciler) recordEnd(ctx context.Context, s *scope, run status.Run) (o
 		return after(r.opts.RetryMin), nil
 	}
 	m.unwritten = nil
+	s.noteNotWatched()
 	failpoint.Hit("conclude.written")
 	r.store.Finish(s.uid(), run.ID, s.settings.retention())
 	failpoint.Hit("conclude.pruned")

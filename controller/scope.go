@@ -43,6 +43,8 @@ type scope struct {
 	// settings and warnings come from the watch and the object's annotations.
 	settings settings
 	warnings []string
+	// notWatched are those of the warnings that say what cannot be watched.
+	notWatched []string
 
 	// fingerprint, the parts that it is of, arrived and plan are set by decide; begin
 	// renews the fingerprint.

@@ -40,6 +40,8 @@ type feed struct {
 	// objects of the resource; nil without them.
 	named    []*Named
 	versions map[types.NamespacedName]Version
+	// refused is why they cannot be watched, as they were told last.
+	refused string
 	// used is true if someone was interested since it was last looked at.
 	used bool
 }

@@ -3,6 +3,7 @@ package dependent
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -62,6 +63,8 @@ type NamedOptions struct {
 	Changed func(id types.NamespacedName, v Version, exists bool)
 	// Known is called once all objects are known.
 	Known func()
+	// Refused is called when what [Named.Refused] returns is another text; it may be nil.
+	Refused func()
 }
 
 // Named knows the objects of a resource by name. It shares the watch of the resource
@@ -104,6 +107,37 @@ func (n *Named) All() (all map[types.NamespacedName]Version, known bool) {
 	n.feed.registry.mu.Lock()
 	defer n.feed.registry.mu.Unlock()
 	return maps.Clone(n.feed.versions), n.known
+}
+
+// Refused says why the objects cannot be watched now: the operator may not, or the kind is
+// gone. It is empty while nothing of that is known.
+func (n *Named) Refused() string {
+	n.feed.registry.mu.Lock()
+	defer n.feed.registry.mu.Unlock()
+	return n.feed.refused
+}
+
+// refusals returns the notices to those who follow objects by name where it is another
+// thing than before that keeps them from being watched.
+func (f *feed) refusals() []notice {
+	var all []string
+	for _, s := range f.streams {
+		if s.refused != "" && !slices.Contains(all, s.refused) {
+			all = append(all, s.refused)
+		}
+	}
+	is := strings.Join(all, "; ")
+	if is == f.refused {
+		return nil
+	}
+	f.refused = is
+	var notices []notice
+	for _, n := range f.named {
+		if n.NamedOptions.Refused != nil {
+			notices = append(notices, notice{tell: n.NamedOptions.Refused})
+		}
+	}
+	return notices
 }
 
 // In are the current versions of the objects in a namespace.

@@ -36,6 +36,8 @@ type stream struct {
 	denied bool
 	// logged is true if that is in the log.
 	logged bool
+	// refused is why the objects cannot be watched, until they are again; else empty.
+	refused string
 }
 
 const (
@@ -235,8 +237,12 @@ func (s *stream) handle(event watch.Event) error {
 // all that is wanted.
 func (s *stream) opened(resource schema.GroupVersionResource, wanted <-chan struct{}) {
 	f := s.feed
+	var notices []notice
+	defer func() { deliver(notices) }() // once the lock is released
 	f.registry.mu.Lock()
 	defer f.registry.mu.Unlock()
+	s.refused = ""
+	notices = f.refusals()
 	if wanted != f.wanted || s.working {
 		return
 	}
@@ -279,10 +285,16 @@ func (s *stream) deny(err error) {
 	if gone {
 		notices = f.mergeVersions(s, map[types.NamespacedName]Version{}) // there are none
 	}
-	if s.logged || gone {
+	s.refused = s.why(err)
+	notices = append(notices, f.refusals()...)
+	if s.logged || gone && len(f.named) == 0 {
 		return
 	}
 	s.logged = true
+	if gone {
+		f.registry.log.Info("A kind that watches refer to is not installed any more; its objects count as missing", "resource", f.resource.GroupResource().String())
+		return
+	}
 	if len(f.named) > 0 {
 		f.registry.log.Info("Objects that watches refer to cannot be watched: their changes start nothing, and objects wait that refer to what was not seen yet, until the operator may list and watch them",
 			"resource", f.resource.GroupResource().String(), "namespace", s.namespace, "verbs", "list,watch", "error", err.Error())
@@ -290,6 +302,21 @@ func (s *stream) deny(err error) {
 	}
 	f.registry.log.Info("Dependents cannot be watched; allow the operator to list and watch them",
 		"resource", f.resource.GroupResource().String(), "namespace", s.namespace, "verbs", "list,watch", "error", err.Error())
+}
+
+// why says in words why there is no watch to be had.
+func (s *stream) why(err error) string {
+	where := ""
+	if s.namespace != "" {
+		where = " in namespace " + s.namespace
+	}
+	switch {
+	case apierrors.IsNotFound(err):
+		return "the kind is not installed any more, and its objects count as missing"
+	case apierrors.IsForbidden(err):
+		return "the operator may not list and watch them" + where + ", and their changes start nothing until it may"
+	}
+	return "the API server does not let them be listed and watched" + where + ", and their changes start nothing"
 }
 
 func (s *stream) covers(id types.NamespacedName) bool {

@@ -27,6 +27,9 @@ const (
 // keptHeld is where [Recorded] keeps that a run is held back.
 const keptHeld = "held"
 
+// keptNotWatched is where it keeps that a warning says what cannot be watched.
+const keptNotWatched = "notWatched"
+
 // Record is what a status says of the runs of its object. Everybody who may
 // write the status may have written it: every field has one of the forms that
 // this package writes, and a bounded size, and is true only as far as other
@@ -43,6 +46,8 @@ type Record struct {
 	Dependents []schema.GroupVersionResource
 	// Held is true if the conditions say that a run is held back.
 	Held bool
+	// NotWatched is true if warnings say what cannot be watched.
+	NotWatched bool
 	// Rejected names the parts of status.ansible that are there, and are not as
 	// this package writes them. They are taken for absent.
 	Rejected []string
@@ -54,6 +59,7 @@ func Read(st map[string]any) Record {
 	var r Record
 	ansible := mapAt(st, "ansible")
 	r.Held = isHeld(st) || ansible[keptHeld] == true
+	r.NotWatched = saysNotWatched(ansible) || ansible[keptNotWatched] == true
 	if v, there := ansible[partLast]; there {
 		if last, ok := readRun(v); ok {
 			r.Last = &last
@@ -93,7 +99,7 @@ func Recorded(st map[string]any) map[string]any {
 		return part != partLast && part != partActive && part != partDependents && part != partHandled
 	})
 	record := Read(st)
-	if len(ansible) == 0 && !record.Held {
+	if len(ansible) == 0 && !record.Held && !record.NotWatched {
 		return map[string]any{}
 	}
 	if ansible == nil {
@@ -104,6 +110,9 @@ func Recorded(st map[string]any) map[string]any {
 	}
 	if record.Held {
 		ansible[keptHeld] = true
+	}
+	if record.NotWatched {
+		ansible[keptNotWatched] = true
 	}
 	for _, part := range []string{partLast, partActive} {
 		if run := maps.Clone(mapAt(ansible, part)); run != nil {

@@ -2,6 +2,8 @@ package status
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -197,6 +199,39 @@ func Hold(st map[string]any, generation int64, cause string, opens time.Time, wa
 	c.write(out)
 	if ansible := owned(out); len(warnings) > 0 {
 		ansible["warnings"] = stringList(warnings)
+	} else {
+		delete(ansible, "warnings")
+	}
+	return out
+}
+
+// notWatched is how warnings begin that say what cannot be watched.
+const notWatched = "not watched: "
+
+// NotWatched are the warnings that say what cannot be watched, and why.
+func NotWatched(all []string) []string {
+	var warnings []string
+	for _, what := range all {
+		warnings = append(warnings, notWatched+what)
+	}
+	return warnings
+}
+
+func isNotWatched(warning any) bool { return strings.HasPrefix(text(warning), notWatched) }
+
+func saysNotWatched(ansible map[string]any) bool {
+	warnings, _ := ansible["warnings"].([]any)
+	return slices.ContainsFunc(warnings, isNotWatched)
+}
+
+// Warn is the status with these warnings in the place of all others of [NotWatched].
+func Warn(st map[string]any, warnings []string) map[string]any {
+	out := clone(st)
+	discardRejected(out)
+	ansible := owned(out)
+	list, _ := ansible["warnings"].([]any)
+	if list = append(slices.DeleteFunc(list, isNotWatched), stringList(warnings)...); len(list) > 0 {
+		ansible["warnings"] = list
 	} else {
 		delete(ansible, "warnings")
 	}

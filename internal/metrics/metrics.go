@@ -73,6 +73,7 @@ type Recorder struct {
 	statusWrites *prometheus.CounterVec
 	decisions    *prometheus.CounterVec
 	kindReady    *prometheus.GaugeVec
+	unwatched    *prometheus.GaugeVec
 	broken       *prometheus.GaugeVec
 
 	artifactRuns  *prometheus.GaugeVec
@@ -148,6 +149,9 @@ func New(reg prometheus.Registerer) (*Recorder, error) {
 			"Decisions whether a run is due.", "group", "kind", "decision"),
 		kindReady: gauge("rolewright_kind_ready",
 			"1 while a watched kind is installed and its cache is in step, else 0.", "group", "version", "kind"),
+		unwatched: gauge("rolewright_references_unwatched",
+			"1 while objects of a resource cannot be watched that a watch refers to (references, varsFrom, triggers): the operator may not, or their kind is gone; else 0.",
+			"group", "version", "kind", "resource"),
 		broken: gauge("rolewright_content_broken",
 			"1 while changed content or a changed watches file cannot be used and the one before stays in use (--watch-content), else 0."),
 
@@ -206,7 +210,7 @@ func histogram(name, help string, buckets []float64, labels ...string) *promethe
 func (r *Recorder) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		r.buildInfo, r.reconcileResult, r.reconciles, r.createdAt,
-		r.phases, r.runs, r.executors, r.modules, r.warmReady, r.runLimit, r.shortMemory, r.inFlight, r.events, r.statusWrites, r.decisions, r.kindReady, r.broken, r.artifactRuns, r.artifactBytes,
+		r.phases, r.runs, r.executors, r.modules, r.warmReady, r.runLimit, r.shortMemory, r.inFlight, r.events, r.statusWrites, r.decisions, r.kindReady, r.unwatched, r.broken, r.artifactRuns, r.artifactBytes,
 		r.proxyRequests, r.proxyAnonymous, r.anonymous, r.userFull, r.waits, r.memory, r.cpu, r.lost, r.pruned, r.loops, r.rejected, r.failures, &r.scraped,
 	}
 }
@@ -382,6 +386,16 @@ func (r *Recorder) KindRemoved(gvk schema.GroupVersionKind) {
 		return
 	}
 	r.kindReady.DeleteLabelValues(gvk.Group, gvk.Version, gvk.Kind)
+	r.unwatched.DeletePartialMatch(prometheus.Labels{"group": gvk.Group, "version": gvk.Version, "kind": gvk.Kind})
+}
+
+// ReferencesUnwatched says whether objects of a resource that the watch of a kind refers to
+// cannot be watched.
+func (r *Recorder) ReferencesUnwatched(gvk schema.GroupVersionKind, resource string, unwatched bool) {
+	if r == nil {
+		return
+	}
+	r.unwatched.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind, resource).Set(oneIf(unwatched))
 }
 
 // ContentBroken says whether changed content cannot be used.

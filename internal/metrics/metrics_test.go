@@ -50,6 +50,9 @@ func recordAll(r *Recorder) {
 	r.Decision(widget, false)
 	r.KindReady(widget, true)
 	r.KindReady(schema.GroupVersionKind{Version: "v1", Kind: "Secret"}, false)
+	r.ReferencesUnwatched(widget, "secrets", true)
+	r.ReferencesUnwatched(schema.GroupVersionKind{Version: "v1", Kind: "Gone"}, "secrets", true)
+	r.KindRemoved(schema.GroupVersionKind{Version: "v1", Kind: "Gone"})
 	r.Artifacts(3, 4096)
 	r.ProxyRequest("create", "ConfigMap", "ok")
 	r.ProxyRequest("create", "ConfigMap", "ok")
@@ -171,6 +174,9 @@ rolewright_runs_limit 20
 # HELP rolewright_warm_ready 1 while there is a fork server from which runs are made, else 0.
 # TYPE rolewright_warm_ready gauge
 rolewright_warm_ready 1
+# HELP rolewright_references_unwatched 1 while objects of a resource cannot be watched that a watch refers to (references, varsFrom, triggers): the operator may not, or their kind is gone; else 0.
+# TYPE rolewright_references_unwatched gauge
+rolewright_references_unwatched{group="apps.example.com",kind="Widget",resource="secrets",version="v1"} 1
 # HELP rolewright_runs_total Ansible runs that ended, by what started them and how they ended.
 # TYPE rolewright_runs_total counter
 rolewright_runs_total{cause="generation",group="apps.example.com",kind="Widget",reason="TaskFailed",version="v1"} 1
@@ -180,7 +186,7 @@ rolewright_status_writes_total{group="apps.example.com",kind="Widget",moment="en
 rolewright_status_writes_total{group="apps.example.com",kind="Widget",moment="start",result="succeeded"} 1
 `
 	if err := testutil.GatherAndCompare(reg, strings.NewReader(want),
-		"rolewright_decisions_total", "rolewright_kind_ready", "rolewright_artifact_bytes", "rolewright_artifact_runs",
+		"rolewright_decisions_total", "rolewright_kind_ready", "rolewright_references_unwatched", "rolewright_artifact_bytes", "rolewright_artifact_runs",
 		"rolewright_proxy_anonymous", "rolewright_proxy_anonymous_requests_total", "rolewright_proxy_requests_total", "rolewright_run_events_total",
 		"rolewright_runs_in_flight", "rolewright_runs_total", "rolewright_runs_by_executor_total", "rolewright_modules_total", "rolewright_runs_limit", "rolewright_warm_ready", "rolewright_user_metrics_refused_total", "rolewright_status_writes_total"); err != nil {
 		t.Error(err)
