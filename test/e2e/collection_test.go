@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -136,5 +137,50 @@ func TestCollection_Park(t *testing.T) {
 	}
 	if passed, _, _ := unstructured.NestedBool(is.Object, "status", "passed"); !passed {
 		t.Error("the role did not go on")
+	}
+}
+
+// A role that writes its status with operator_sdk.util.k8s_status again and again meets no conflict with the progress of its
+// run, which is written meanwhile. TestProgress_LeavesTheRunItsOwnStatus does 1,000 writes as the module makes them.
+func TestCollection_StatusOfTheRoleAndProgress(t *testing.T) {
+	t.Parallel()
+	const writes = 50
+	s := newStage(t)
+	k := s.kind()
+	s.role("all", fmt.Sprintf(`- name: Look at oneself
+  rolewright.operator.trigger_info:
+  register: me
+- name: Write the status
+  operator_sdk.util.k8s_status:
+    api_version: "{{ me.object.api_version }}"
+    kind: "{{ me.object.kind }}"
+    name: "{{ me.object.name }}"
+    namespace: "{{ me.object.namespace }}"
+    status: {n: "{{ item }}"}
+  loop: "{{ range(%d) | list }}"
+`, writes))
+	s.watch(k, "role: all")
+	o := s.start("--executor=warm", "--progress-interval=100ms")
+	k.create("it", nil)
+	is := k.awaitReady("it")
+	o.stop()
+	if n, _, _ := unstructured.NestedFieldNoCopy(is.Object, "status", "n"); fmt.Sprint(n) != fmt.Sprint(writes-1) {
+		t.Errorf("%v was written last", n)
+	}
+	var own, progress, conflicts int
+	for _, e := range testenv.AuditEvents(t, func(e testenv.AuditEvent) bool {
+		return e.Writes() && e.ObjectRef.Subresource == "status" && e.ObjectRef.Namespace == s.namespace
+	}) {
+		switch sent := string(e.RequestObject); {
+		case e.ResponseStatus.Code == http.StatusConflict:
+			conflicts++
+		case strings.Contains(sent, `"n":`): // with all else that the module has read
+			own++
+		case strings.Contains(sent, `"activeRun"`):
+			progress++
+		}
+	}
+	if conflicts > 0 || own != writes || progress < 10 {
+		t.Errorf("%d conflicts; %d writes of the role, %d of the progress", conflicts, own, progress)
 	}
 }

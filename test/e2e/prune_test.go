@@ -3,14 +3,20 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/yaml"
 
 	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
@@ -136,5 +142,65 @@ func TestPrune_WhatTheLastRunDidNotTouch(t *testing.T) {
 				t.Errorf("the removal has started a run: %+v", again.lastRun())
 			}
 		})
+	}
+}
+
+// With the permissions that `rolewright generate rbac` lists, prune works. Without those to delete, the status says what to
+// grant, nothing is lost, and the next run that may makes up for it.
+func TestPrune_WithGeneratedPermissions(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	k := s.kind()
+	s.role("extra", `- name: Create what is always there
+  kubernetes.core.k8s:
+    definition: {apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: "{{ ansible_operator_meta.namespace }}"}}
+- name: Create what is extra
+  kubernetes.core.k8s:
+    definition: {apiVersion: v1, kind: ConfigMap, metadata: {name: b, namespace: "{{ ansible_operator_meta.namespace }}"}}
+  when: extra
+- name: The rest
+  ansible.builtin.debug: {msg: done}
+`)
+	s.watch(k, "role: extra", "reconcilePeriod: 0s", "prune: true",
+		"triggers: [{version: v1, kind: Secret, selector: {matchLabels: {shared: 'yes'}}, namespaceSelector: {matchLabels: {team: a}}}]",
+		"references: [{version: v1, kind: ServiceAccount, fromField: spec.account}]")
+	var all rbacv1.ClusterRole
+	s.tool(0, "generate", "rbac", "--output="+filepath.Join(s.dir, "role.yaml"))
+	must.Do(t, yaml.UnmarshalStrict(must.Get(os.ReadFile(filepath.Join(s.dir, "role.yaml")))(t), &all))
+	var less []rbacv1.PolicyRule
+	for _, rule := range all.Rules {
+		rule.Verbs = slices.DeleteFunc(slices.Clone(rule.Verbs), func(verb string) bool { return verb == "delete" })
+		less = append(less, rule)
+	}
+	env := s.env
+	as := func(rules []rbacv1.PolicyRule) *operator {
+		s.env = append(slices.Clone(env), "KUBECONFIG="+testenv.Kubeconfig(t, testenv.User(t, s.cfg, rules)))
+		return s.start()
+	}
+	configMaps := must.Get(kubernetes.NewForConfig(s.cfg))(t).CoreV1().ConfigMaps(s.namespace)
+
+	o := as(less)
+	k.create("it", map[string]any{"extra": true})
+	k.awaitReady("it")
+	k.patch("it", `{"spec":{"extra":false}}`)
+	is := k.await("it", "the run has ended", func(o object) bool { return o.ready() && o.status.ObservedGeneration == 2 })
+	must.Get(configMaps.Get(t.Context(), "b", metav1.GetOptions{}))(t)
+	warnings, _, _ := unstructured.NestedStringSlice(is.Object, "status", "ansible", "warnings")
+	if said := strings.Join(warnings, "\n"); !strings.Contains(said, "cannot be pruned") || !strings.Contains(said, "ConfigMap b") && !strings.Contains(said, s.namespace+"/b") ||
+		!strings.Contains(said, "grant the operator get and delete on these kinds") {
+		t.Errorf("the warnings: %q", warnings)
+	}
+	o.stop()
+
+	as(all.Rules)
+	k.patch("it", `{"metadata":{"annotations":{"rolewright.dev/reconcile-at":"1"}}}`)
+	last := k.await("it", "the run has ended", func(o object) bool { return o.settled() && o.status.Ansible.LastHandledReconcileAt == "1" })
+	must.Be(t, "lastRun.pruned", int64(1), last.lastRun().Pruned)
+	if _, err := configMaps.Get(t.Context(), "b", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("ConfigMap b: %v", err)
+	}
+	must.Get(configMaps.Get(t.Context(), "a", metav1.GetOptions{}))(t)
+	if left, _, _ := unstructured.NestedStringSlice(last.Object, "status", "ansible", "warnings"); len(left) > 0 {
+		t.Errorf("warnings that are left: %q", left)
 	}
 }

@@ -51,8 +51,8 @@ func TestAlerts_FireWhenTheyShould(t *testing.T) {
 			map[string]string{"": `rolewright_kind_ready{kind="A"} 1x120`},
 		},
 		"RolewrightReferencesUnwatched": {
-			map[string]string{"": `rolewright_references_unwatched{kind="A", resource="secrets"} 1x120`},
-			map[string]string{"": `rolewright_references_unwatched{kind="A", resource="secrets"} 0x120`},
+			map[string]string{"": `rolewright_references_unwatched{kind="A",resource="secrets"} 1x120`},
+			map[string]string{"": `rolewright_references_unwatched{kind="A",resource="secrets"} 0x120`},
 		},
 		"RolewrightQueueOld": {
 			map[string]string{"an hour": `rolewright_queue_oldest_seconds{kind="A"} 3600x120`},
