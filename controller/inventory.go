@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	kstatus "github.com/fluxcd/cli-utils/pkg/kstatus/status"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -59,7 +60,7 @@ func Inventory(ctx context.Context, c client.Client, obj *unstructured.Unstructu
 			return nil, fmt.Errorf("list %s: %w", res.GroupResource(), err)
 		}
 		for i := range owned {
-			items = append(items, itemOf(&owned[i], res, owner, w))
+			items = append(items, itemOf(&owned[i], res, owner, obj.GetCreationTimestamp().Time, w))
 		}
 	}
 	slices.SortFunc(items, func(a, b Item) int {
@@ -98,7 +99,7 @@ func ownedOf(ctx context.Context, c client.Client, kind schema.GroupVersionKind,
 	return owned, nil
 }
 
-func itemOf(o *unstructured.Unstructured, res schema.GroupVersionResource, owner proxy.Owner, w watches.Watch) Item {
+func itemOf(o *unstructured.Unstructured, res schema.GroupVersionResource, owner proxy.Owner, created time.Time, w watches.Watch) Item {
 	item := Item{APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()}
 	is, err := kstatus.Compute(o)
 	switch {
@@ -111,7 +112,7 @@ func itemOf(o *unstructured.Unstructured, res schema.GroupVersionResource, owner
 	if !w.Prune {
 		return item
 	}
-	if item.Kept = Kept(o, res, owner); item.Kept == "" && !ofKinds(w.Prunes(), res.Group, o.GetKind()) {
+	if item.Kept = Kept(o, res, owner, created); item.Kept == "" && !ofKinds(w.Prunes(), res.Group, o.GetKind()) {
 		item.Kept = "its kind is not in pruneKinds"
 	}
 	item.Prunable = item.Kept == ""

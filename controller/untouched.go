@@ -219,7 +219,7 @@ func (r *reconciler) removable(ctx context.Context, s *scope, candidates []depen
 		case apierrors.IsNotFound(err):
 		case err != nil:
 			return nil, fmt.Errorf("read %s %s: %w", o.Resource.GroupResource(), o.NamespacedName, err)
-		case is.UID == o.UID && Kept(is, o.Resource, r.owner(s)) == "":
+		case is.UID == o.UID && Kept(is, o.Resource, r.owner(s), owner.GetCreationTimestamp().Time) == "":
 			o.Version = is.ResourceVersion
 			removable = append(removable, o)
 		}
@@ -232,14 +232,16 @@ func (r *reconciler) isStill(s *scope, obj *unstructured.Unstructured) bool {
 	return obj.GetUID() == s.object.GetUID() && obj.GetGeneration() == s.active.Generation && obj.GetDeletionTimestamp() == nil
 }
 
-// Kept says why an object is never pruned for the owner, whatever its kind; empty if it may
-// be.
-func Kept(o metav1.Object, resource schema.GroupVersionResource, owner proxy.Owner) string {
+// Kept says why an object is never pruned for the owner, which was created at a time,
+// whatever its kind; empty if it may be.
+func Kept(o metav1.Object, resource schema.GroupVersionResource, owner proxy.Owner, created time.Time) string {
 	others := slices.ContainsFunc(o.GetOwnerReferences(), func(ref metav1.OwnerReference) bool { return ref.UID != owner.UID })
 	_, helm := o.GetAnnotations()["meta.helm.sh/release-name"]
 	switch {
 	case !proxy.CreatedBy(o, resource, owner.UID):
 		return "no run has created it since prune is on"
+	case created.IsZero() || o.GetCreationTimestamp().Time.Before(created):
+		return "it is older than its owner, whose runs cannot have created it" // its notes are forged
 	case len(o.GetOwnerReferences()) == 0 && !proxy.AnnotatedBy(o.GetAnnotations(), owner):
 		return "it has another owner"
 	case others:

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -95,8 +96,9 @@ func TestKept(t *testing.T) {
 	t.Parallel()
 	owner := proxy.Owner{GVK: schema.GroupVersionKind{Group: "g", Version: "v1", Kind: "K"}, Namespace: "ns", Name: "it", UID: "u"}
 	gvr := schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+	created := time.Unix(1e9, 0)
 	at := func(namespace string, change func(*metav1.ObjectMeta)) *metav1.ObjectMeta {
-		o := &metav1.ObjectMeta{Namespace: namespace, Name: "child", Annotations: map[string]string{
+		o := &metav1.ObjectMeta{Namespace: namespace, Name: "child", CreationTimestamp: metav1.NewTime(created), Annotations: map[string]string{
 			proxy.AnnotationCreated: "u/configmaps/" + namespace + "/child",
 		}}
 		if namespace == "ns" {
@@ -112,13 +114,14 @@ func TestKept(t *testing.T) {
 		o    *metav1.ObjectMeta
 		kept bool
 	}{
-		"its own":          {at("ns", func(*metav1.ObjectMeta) {}), false},
-		"elsewhere":        {at("far", func(*metav1.ObjectMeta) {}), false},
-		"a copy":           {at("ns", func(o *metav1.ObjectMeta) { o.Name = "copy" }), true},
-		"of a predecessor": {at("far", func(o *metav1.ObjectMeta) { o.Annotations[proxy.AnnotationCreated] = "old/configmaps/far/child" }), true},
-		"adopted":          {at("ns", func(o *metav1.ObjectMeta) { o.Annotations = nil }), true},
-		"disowned":         {at("ns", func(o *metav1.ObjectMeta) { o.OwnerReferences = nil }), true},
-		"of another":       {at("far", func(o *metav1.ObjectMeta) { o.Annotations["operator-sdk/primary-resource"] = "ns/other" }), true},
+		"its own":              {at("ns", func(*metav1.ObjectMeta) {}), false},
+		"elsewhere":            {at("far", func(*metav1.ObjectMeta) {}), false},
+		"a copy":               {at("ns", func(o *metav1.ObjectMeta) { o.Name = "copy" }), true},
+		"older than its owner": {at("far", func(o *metav1.ObjectMeta) { o.CreationTimestamp = metav1.NewTime(created.Add(-time.Second)) }), true},
+		"of a predecessor":     {at("far", func(o *metav1.ObjectMeta) { o.Annotations[proxy.AnnotationCreated] = "old/configmaps/far/child" }), true},
+		"adopted":              {at("ns", func(o *metav1.ObjectMeta) { o.Annotations = nil }), true},
+		"disowned":             {at("ns", func(o *metav1.ObjectMeta) { o.OwnerReferences = nil }), true},
+		"of another":           {at("far", func(o *metav1.ObjectMeta) { o.Annotations["operator-sdk/primary-resource"] = "ns/other" }), true},
 		"of another, too": {at("ns", func(o *metav1.ObjectMeta) {
 			o.OwnerReferences = append(o.OwnerReferences, metav1.OwnerReference{UID: "v"})
 		}), true},
@@ -129,7 +132,7 @@ func TestKept(t *testing.T) {
 		"being deleted":       {at("ns", func(o *metav1.ObjectMeta) { o.DeletionTimestamp = &now }), true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := Kept(tt.o, gvr, owner); (got != "") != tt.kept {
+			if got := Kept(tt.o, gvr, owner, created); (got != "") != tt.kept {
 				t.Errorf("kept: %q", got)
 			}
 		})
