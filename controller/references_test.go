@@ -305,6 +305,36 @@ func TestReferences_NotWatched(t *testing.T) {
 	warned(it)
 }
 
+// A kind that goes is in the status of the objects that refer to it, which run because what they name is gone.
+func TestReferences_AKindThatGoes(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	c, gvk, named, ns := clientOf(t, cfg), testenv.CRD(t, cfg), testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	o := start(t, cfg, &fakeExecutor{}, Options{Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) {
+		w.References = []watches.Reference{{GVK: named, FromField: "spec.name"}}
+	})}})
+	create(t, c, object(named, ns, "one", nil))
+	it := create(t, c, object(gvk, ns, "it", map[string]any{"name": "one"}))
+	awaitCondition(t, c, it, "Ready", "True")
+	crd := crdObject(t, c, named)
+	must.Do(t, c.Delete(t.Context(), crd.DeepCopy()))
+	warned := func(want bool) {
+		t.Helper()
+		eventually(t, fmt.Sprint("the status warns: ", want), func() bool {
+			return strings.Contains(encoded(get(t, c, it).Object["status"]), "the kind is not installed any more") == want
+		})
+	}
+	warned(true)
+	awaitTrigger(t, c, it, causeReference, "widgets."+named.Group+" "+ns+"/one was deleted")
+	if !strings.Contains(o.log(), "A kind that watches refer to is not installed any more") {
+		t.Error("the log does not say so")
+	}
+	reinstall(t, c, crd)
+	eventually(t, "an object of the kind is accepted", func() bool { return c.Create(t.Context(), object(named, ns, "one", nil)) == nil })
+	awaitTrigger(t, c, it, causeReference, "widgets."+named.Group+" "+ns+"/one was changed")
+	warned(false)
+}
+
 // A cluster-scoped object that names a Secret is told that it has to name a namespace, too.
 func TestRefer_WarnsOfANameInNoNamespace(t *testing.T) {
 	gvk := schema.GroupVersionKind{Version: "v1", Kind: "Secret"}

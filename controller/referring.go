@@ -220,7 +220,11 @@ func (f *referring) follow(ctx context.Context, k *referredKind) bool {
 		})
 		f.mu.Lock()
 		k.followed = followed
+		nowhere := !k.namespaced && slices.ContainsFunc(f.triggers, func(t *trigger) bool { return t.kind == k && t.namespaces != nil })
 		f.mu.Unlock()
+		if nowhere {
+			f.log.Info("A trigger with a namespaceSelector starts nothing, because its objects are in no namespaces; remove the selector from the watch", "kind", k.gvk.String())
+		}
 		f.known(k) // maybe it was known before the kind was followed here
 		f.refused(k)
 	}

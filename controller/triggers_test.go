@@ -249,7 +249,7 @@ func TestTriggers_InSomeNamespaces(t *testing.T) {
 	c, gvk, ns, elsewhere := clientOf(t, cfg), testenv.CRD(t, cfg), testenv.Namespace(t, cfg), testenv.Namespace(t, cfg)
 	exec := &fakeExecutor{}
 	o := start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) {
-		w.Triggers = []watches.Trigger{startedBy("ConfigMap", ns, toAll, ofTeam(ns), on(watches.Create, watches.Delete))}
+		w.Triggers = []watches.Trigger{startedBy("ConfigMap", ns, toAll, ofTeam(ns), on(watches.Create, watches.Delete)), startedBy("Node", ns, ofTeam(ns))}
 	})}})
 	mark := map[string]string{"mark": ns}
 	there := create(t, c, labelled(configMap(elsewhere, "there"), mark))
@@ -270,6 +270,9 @@ func TestTriggers_InSomeNamespaces(t *testing.T) {
 	awaitTrigger(t, c, it, causeTrigger, "namespaces "+elsewhere+" was changed")
 	must.Do(t, c.Delete(t.Context(), there))
 	quiet(t, exec, 4, "a run for each change that counts")
+	if !strings.Contains(o.log(), "A trigger with a namespaceSelector starts nothing") {
+		t.Error("the log does not say that nodes are in no namespaces")
+	}
 	o.stop()
 	o = start(t, cfg, exec, Options{Watches: o.set.opts.Watches})
 	eventually(t, "the kind is served", func() bool { return o.set.Ready() == nil && strings.Contains(o.log(), "Serving kind") })
