@@ -85,7 +85,7 @@ func TestWatchAges_LastsUntilItIsStopped(t *testing.T) {
 # TYPE rolewright_drifted gauge
 rolewright_drifted{group="",kind="Gadget",version="v1"} 0
 rolewright_drifted{`+labels+`} 3
-# HELP rolewright_runs_waiting Runs that are due and wait for a place, by how urgent they are: deletion, manual, change, effect, content, retry, period.
+# HELP rolewright_runs_waiting Runs that are due and wait for a place, by how urgent they are: deletion, manual, change, effect, trigger, content, retry, period.
 # TYPE rolewright_runs_waiting gauge
 rolewright_runs_waiting{class="change",`+labels+`} 3
 rolewright_runs_waiting{class="period",`+labels+`} 1
