@@ -1,16 +1,22 @@
 package main
 
 import (
+	"context"
+	"io"
+	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
 
 	"github.com/rolewright/rolewright/test/must"
+	"github.com/rolewright/rolewright/test/testenv"
 )
 
 // A Pod that looks like an operator's gets the user's token only where the user has named its namespace.
@@ -34,5 +40,35 @@ func TestCredentials_DoNotGoThroughTheProxyOfTheCluster(t *testing.T) {
 	c := must.Get(new(readerOptions).credentials(t.Context(), config, nil))(t)
 	if c.Proxy != nil || c.BearerToken != "t" {
 		t.Errorf("%+v", c)
+	}
+}
+
+// The port of the Pod is forwarded by a real API server; kwok sends back what comes.
+func TestForward_ReachesThePod(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Own(t, "--kwok", "--pods-exec")
+	client := must.Get(kubernetes.NewForConfig(cfg))(t)
+	namespace := testenv.Namespace(t, cfg)
+	automount := false
+	must.Get(client.CoreV1().Pods(namespace).Create(t.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "operator"},
+		Spec: corev1.PodSpec{NodeName: "rolewright-0", AutomountServiceAccountToken: &automount, Containers: []corev1.Container{
+			{Name: "manager", Image: "manager", Ports: []corev1.ContainerPort{{Name: apiPortName, ContainerPort: 6791}}},
+		}},
+	}, metav1.CreateOptions{}))(t)
+	var base string
+	var end func()
+	testenv.Eventually(t, "the Pod to run", func(ctx context.Context) (err error) {
+		base, end, err = forward(ctx, cfg, client, namespace)
+		return err
+	})
+	defer end()
+	conn := must.Get(net.Dial("tcp", strings.TrimPrefix(base, "http://")))(t)
+	defer conn.Close()
+	for _, word := range []string{"there and back", "again"} {
+		must.Get(conn.Write([]byte(word)))(t)
+		got := make([]byte, len(word))
+		must.Get(io.ReadFull(conn, got))(t)
+		must.Be(t, "what comes back", word, string(got))
 	}
 }

@@ -241,7 +241,11 @@ func checkPorts(t *testing.T, deployment appsv1.Deployment, services []corev1.Se
 	container := pod.Spec.Containers[0]
 	args := strings.Join(container.Args, " ")
 	for name, port := range ports {
-		if !strings.Contains(args, fmt.Sprintf("-bind-address=:%d", port)) {
+		flag := "-bind-address=:%d"
+		if name == "rolewright-api" {
+			flag = "--api-port=%d"
+		}
+		if !strings.Contains(args, fmt.Sprintf(flag, port)) {
 			t.Errorf("port %s is %d, and the operator is started with %s", name, port, args)
 		}
 	}
