@@ -20,6 +20,16 @@ const (
 	incumbentPrefix = "ansible.sdk.operatorframework.io/"
 )
 
+// Annotations with which people ask for something.
+const (
+	AnnotationReconcileAt = ownPrefix + "reconcile-at"
+	AnnotationPaused      = ownPrefix + "paused"
+	AnnotationCancel      = ownPrefix + "cancel"
+)
+
+// PauseAnnotations are those that pause an object.
+func PauseAnnotations() []string { return []string{AnnotationPaused, incumbentPrefix + "paused"} }
+
 // settings are what a watch and the annotations of one object say together.
 type settings struct {
 	period    time.Duration

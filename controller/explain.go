@@ -67,10 +67,7 @@ func Explain(obj *unstructured.Unstructured, w watches.Watch, opts Options, now 
 		e.Window = &opens
 	}
 	if last := record.Last; last != nil {
-		e.Last = &ExplainedRun{
-			ID: last.ID, Cause: last.Cause, Trigger: last.Trigger, Generation: last.Generation, Started: last.Started,
-			Finished: &last.Finished, Result: string(last.Result), Reason: last.Reason, Attempts: last.Attempts,
-		}
+		e.Last = explained(last)
 		observed, _, _ := unstructured.NestedInt64(obj.Object, "status", "observedGeneration")
 		if last.Generation == s.generation || observed == s.generation {
 			s.fingerprint = last.Fingerprint

@@ -1,48 +1,40 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/url"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
 
 	"github.com/rolewright/rolewright/internal/api"
 	"github.com/rolewright/rolewright/internal/history"
+
+	plaintext "github.com/rolewright/rolewright/internal/text"
 )
 
 func newGetCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "get", Short: "List the runs of an operator",
+		Use: "get", Short: "List objects with their state, or the runs of an operator",
 		Args: explainArgument,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newGetRunsCommand())
+	cmd.AddCommand(newGetObjectsCommand(), newGetRunsCommand())
 	return cmd
 }
-
-// Formats of lists, beside outputJSON.
-const (
-	outputTable = "table"
-	outputWide  = "wide"
-	outputName  = "name"
-)
 
 // runsOptions are the settings of get runs.
 type runsOptions struct {
 	readerOptions
 
-	output, result string
-	limit          int
-	watch          bool
+	output listOutput
+	result string
+	limit  int
+	watch  bool
 }
 
 func newGetRunsCommand() *cobra.Command {
@@ -58,27 +50,22 @@ The Pod gets your token. You see the runs of objects that you may get.
 The kind is given with its group, such as memcached.cache.example.com.`,
 		Example: `  rolewright get runs -A --operator-namespace operators
   rolewright get runs memcached.cache.example.com/sample -n default -o wide --server http://localhost:6791
-  rolewright get runs --result Failed -o json --operator-namespace operators`,
+  rolewright get runs --result Failed -o jsonpath='{.items[*].id}' --operator-namespace operators`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args) },
 	}
 	fs := cmd.Flags()
 	o.bind(fs)
-	fs.StringVarP(&o.output, "output", "o", outputTable, "How to print the runs: table, wide, json, yaml or name.")
+	o.output.bind(cmd, "runs")
 	fs.StringVar(&o.result, "result", "", "Only runs that have Succeeded, Failed or were Interrupted.")
 	fs.IntVar(&o.limit, "limit", 50, "How many runs that have ended are shown at most, up to 1000.")
-	fs.BoolVarP(&o.watch, "watch", "w", false, "Go on, and show each run that begins or ends.")
+	bindWatch(fs, &o.watch, "run that begins or ends")
 	return cmd
 }
 
 func (o *runsOptions) run(cmd *cobra.Command, args []string) error {
-	switch o.output {
-	case outputTable, outputWide, outputJSON, outputYAML, outputName:
-	default:
-		return usage(fmt.Errorf("--output must be table, wide, json, yaml or name, not %q", o.output))
-	}
-	if o.watch && o.output != outputTable && o.output != outputWide {
-		return usage(errors.New("--watch prints a table: leave --output away, or say wide"))
+	if err := o.output.checkWatch(o.watch); err != nil {
+		return err
 	}
 	query := url.Values{}
 	if len(args) > 0 {
@@ -99,38 +86,26 @@ func (o *runsOptions) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	out := cmd.OutOrStdout()
-	switch o.output {
-	case outputJSON:
-		return printJSON(out, list)
-	case outputYAML:
-		text, err := yaml.Marshal(list)
-		if err == nil {
-			_, err = out.Write(text)
-		}
-		return err
-	case outputName:
+	if !o.output.isTable() {
+		var names []string
 		for _, b := range list.Items {
-			fmt.Fprintln(out, "run/"+b.ID)
+			names = append(names, "run/"+b.ID)
 		}
-		return nil
+		return o.output.print(out, list, names)
 	}
 	if len(list.Items) == 0 && !o.watch {
 		return coded(errors.New("no runs found"), exitNothing)
 	}
-	if err := printRuns(out, list.Items, o.output == outputWide, time.Now()); err != nil || !o.watch {
+	wide, tab := o.output.format == outputWide, &table{out: out}
+	if err := tab.print(runRows(list.Items, wide, time.Now(), true)...); err != nil || !o.watch {
 		return err
 	}
-	return o.follow(cmd.Context(), r, query, list.Metadata.Cursor, out)
-}
-
-// follow prints a line for each run that begins or ends.
-func (o *runsOptions) follow(ctx context.Context, r *reader, query url.Values, cursor string, out io.Writer) error {
-	return r.events(ctx, query, &cursor, func(kind string, data []byte) bool {
+	return r.events(cmd.Context(), query, &list.Metadata.Cursor, func(kind string, data []byte) bool {
 		var e history.Event
 		if (kind == string(history.RunStarted) || kind == string(history.RunEnded)) && json.Unmarshal(data, &e) == nil {
-			_ = printRunLines(out, []history.Brief{e.Run}, o.output == outputWide, time.Now(), false) // as the table above
+			err = tab.print(runRows([]history.Brief{e.Run}, wide, time.Now(), false)...)
 		}
-		return true
+		return err == nil
 	})
 }
 
@@ -153,18 +128,13 @@ func objectQuery(query url.Values, object string) error {
 	return nil
 }
 
-func printRuns(out io.Writer, runs []history.Brief, wide bool, now time.Time) error {
-	return printRunLines(out, runs, wide, now, true)
-}
-
-func printRunLines(out io.Writer, runs []history.Brief, wide bool, now time.Time, header bool) error {
-	tab := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+// runRows are the lines of a table of runs.
+func runRows(runs []history.Brief, wide bool, now time.Time, header bool) (rows [][]string) {
 	if header {
-		text := "NAMESPACE\tKIND\tNAME\tRUN\tRESULT\tCAUSE\tAGE\tDURATION\tCHANGED"
+		rows = append(rows, []string{"NAMESPACE", "KIND", "NAME", "RUN", "RESULT", "CAUSE", "AGE", "DURATION", "CHANGED"})
 		if wide {
-			text += "\tTRIGGER\tTASK"
+			rows[0] = append(rows[0], "TRIGGER", "TASK")
 		}
-		fmt.Fprintln(tab, text)
 	}
 	for _, b := range runs {
 		result, end := b.Reason, b.Finished
@@ -172,19 +142,24 @@ func printRunLines(out io.Writer, runs []history.Brief, wide bool, now time.Time
 			result, end = "Running", now
 		}
 		c := b.Counts
-		fmt.Fprintf(tab, "%s\t%s\t%s\t%.8s\t%s\t%s\t%s\t%s\t%d/%d", orNone(b.Namespace), b.Kind, b.Name, b.ID, result, b.Cause,
-			age(now, b.Started), end.Sub(b.Started).Round(100*time.Millisecond), c.Changed, c.OK+c.Failed+c.Unreachable)
+		row := []string{
+			orNone(b.Namespace), b.Kind, b.Name, plaintext.Cut(b.ID, shownID), result, b.Cause, age(now, b.Started),
+			end.Sub(b.Started).Round(100 * time.Millisecond).String(), fmt.Sprintf("%d/%d", c.Changed, c.OK+c.Failed+c.Unreachable),
+		}
 		if wide {
 			at := ""
 			if b.Task != nil {
 				at = b.Task.Path
 			}
-			fmt.Fprintf(tab, "\t%s\t%s", orNone(b.Trigger), orNone(at))
+			row = append(row, orNone(b.Trigger), orNone(at))
 		}
-		fmt.Fprintln(tab)
+		rows = append(rows, row)
 	}
-	return tab.Flush()
+	return rows
 }
+
+// shownID is how much of the ID of a run a table shows.
+const shownID = 8
 
 // orNone is what kubectl prints for nothing.
 func orNone(s string) string {

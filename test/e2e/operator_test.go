@@ -72,7 +72,7 @@ func (s *stage) launchWith(adjust func(*operator), args ...string) *operator {
 	}
 	o.cmd = exec.Command(binary(s.t), append([]string{"run",
 		"--health-probe-bind-address=" + health, "--metrics-bind-address=" + metrics, "--runner-root=" + s.root,
-		"--proxy-port=0", "--user-metrics-bind-address=0"}, args...)...)
+		"--proxy-port=0", "--user-metrics-bind-address=0", "--api-port=0"}, args...)...)
 	o.cmd.Dir, o.cmd.Env = s.dir, s.env
 	log := must.Get(os.CreateTemp(s.t.TempDir(), "operator-*.log"))(s.t)
 	defer log.Close()

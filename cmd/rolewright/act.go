@@ -1,0 +1,181 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rolewright/rolewright/controller"
+
+	plaintext "github.com/rolewright/rolewright/internal/text"
+)
+
+// action changes annotations of an object: those of which a value is nil go. said is what has
+// been done then. Without changes, nothing is done.
+type action func(obj *unstructured.Unstructured) (changes map[string]any, said string)
+
+// act carries an action out on the objects that the arguments name, and returns those.
+func (o *selectOptions) act(cmd *cobra.Command, args []string, do action) (*objectClient, []unstructured.Unstructured, error) {
+	kind, names, err := parseObjects(args)
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err := o.objects(cmd.Context(), kind)
+	if err != nil {
+		return nil, nil, err
+	}
+	objects, err := c.chosen(cmd.Context(), o, names)
+	if err != nil {
+		return nil, nil, err
+	}
+	var failed []error
+	changed := objects[:0]
+	for i := range objects {
+		name := plaintext.Plain(c.called(objects[i].GetName()))
+		changes, said := do(&objects[i])
+		if len(changes) > 0 {
+			is, err := c.annotate(cmd.Context(), &objects[i], changes)
+			if err != nil {
+				failed = append(failed, unreachable(fmt.Errorf("%s: %w", name, err)))
+				continue
+			}
+			changed = append(changed, *is)
+		}
+		fmt.Fprintln(cmd.OutOrStdout(), name+" "+said)
+	}
+	return c, changed, errors.Join(failed...)
+}
+
+// annotate changes annotations of the object, and of no other one that has taken its name.
+func (c *objectClient) annotate(ctx context.Context, obj *unstructured.Unstructured, changes map[string]any) (*unstructured.Unstructured, error) {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": obj.GetUID(), "annotations": changes}})
+	if err != nil {
+		return nil, err
+	}
+	return c.of(obj.GetNamespace()).Patch(ctx, obj.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
+}
+
+func newReconcileCommand() *cobra.Command {
+	var o waitOptions
+	waits := false
+	cmd := &cobra.Command{
+		Use:   "reconcile KIND/NAME...",
+		Short: "Ask for a run of objects now",
+		Long: `Ask for a run of each object, with the annotation rolewright.dev/reconcile-at. Its cause
+is "manual". It runs though nothing has changed, and also where the object has stalled, but
+not while the object is paused. With --wait, wait until the run has ended, as
+"rolewright wait" does.`,
+		Example: `  rolewright reconcile memcached/sample --wait
+  rolewright reconcile memcached --all -n default`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			request := time.Now().UTC().Format(time.RFC3339Nano)
+			c, objects, err := o.act(cmd, args, func(obj *unstructured.Unstructured) (map[string]any, string) {
+				said := "reconcile requested"
+				if s := controller.Summarize(obj, time.Now()); s.Next == "paused" {
+					said += ", and waits: the object is paused"
+				}
+				return map[string]any{controller.AnnotationReconcileAt: request}, said
+			})
+			if err != nil || !waits {
+				return err
+			}
+			return o.await(cmd, c, objects, reconciled)
+		},
+	}
+	o.bindAll(cmd.Flags(), "Reconcile")
+	cmd.Flags().BoolVar(&waits, "wait", false, "Wait until the run has ended.")
+	o.bindTimeout(cmd, 5*time.Minute)
+	return cmd
+}
+
+func newSuspendCommand() *cobra.Command {
+	var o selectOptions
+	var lasts time.Duration
+	cmd := &cobra.Command{
+		Use:   "suspend KIND/NAME...",
+		Short: "Let no run of objects start",
+		Long: `Let no run of each object start, with the annotation rolewright.dev/paused, until
+"rolewright resume", or for as long as --for says. A run in progress goes on, and a
+deletion does not wait. What is due then runs once after the pause.`,
+		Example: `  rolewright suspend memcached/sample --for 2h
+  rolewright suspend memcached --all`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if lasts < 0 {
+				return usage(fmt.Errorf("--for %s must not be negative", lasts))
+			}
+			value, said := "true", "suspended"
+			if lasts > 0 {
+				value = time.Now().Add(lasts).UTC().Format(time.RFC3339)
+				said += " until " + value
+			}
+			_, _, err := o.act(cmd, args, func(*unstructured.Unstructured) (map[string]any, string) {
+				return map[string]any{controller.AnnotationPaused: value}, said
+			})
+			return err
+		},
+	}
+	o.bindAll(cmd.Flags(), "Suspend")
+	cmd.Flags().DurationVar(&lasts, "for", 0, "For how long, such as 2h; 0 until rolewright resume.")
+	return cmd
+}
+
+func newResumeCommand() *cobra.Command {
+	var o selectOptions
+	cmd := &cobra.Command{
+		Use:     "resume KIND/NAME...",
+		Short:   "Let runs of suspended objects start again",
+		Long:    "Take the annotation rolewright.dev/paused away, and that of ansible-operator's prefix. What is due runs now.",
+		Example: "  rolewright resume memcached/sample",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			_, _, err := o.act(cmd, args, func(obj *unstructured.Unstructured) (map[string]any, string) {
+				changes := map[string]any{}
+				for _, name := range controller.PauseAnnotations() {
+					if _, is := obj.GetAnnotations()[name]; is {
+						changes[name] = nil
+					}
+				}
+				if len(changes) == 0 {
+					return nil, "is not suspended"
+				}
+				return changes, "resumed"
+			})
+			return err
+		},
+	}
+	o.bindAll(cmd.Flags(), "Resume")
+	return cmd
+}
+
+func newCancelCommand() *cobra.Command {
+	var o selectOptions
+	cmd := &cobra.Command{
+		Use:   "cancel KIND/NAME...",
+		Short: "Stop the run in progress of objects",
+		Long: `Stop the run of each object that is in progress now, with the annotation
+rolewright.dev/cancel. What it has done stays. The run has failed with the reason
+Cancelled, and none starts until an input changes, or "rolewright reconcile" asks for one.`,
+		Example: "  rolewright cancel memcached/sample",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			_, objects, err := o.act(cmd, args, func(obj *unstructured.Unstructured) (map[string]any, string) {
+				active := controller.Summarize(obj, time.Now()).Active
+				if active == nil {
+					return nil, "has no run in progress"
+				}
+				return map[string]any{controller.AnnotationCancel: active.ID}, "cancel of run " + active.ID + " requested"
+			})
+			if err == nil && len(objects) == 0 {
+				return coded(errors.New("there was nothing to cancel"), exitNothing)
+			}
+			return err
+		},
+	}
+	o.bindAll(cmd.Flags(), "Cancel runs of")
+	return cmd
+}

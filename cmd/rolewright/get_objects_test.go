@@ -1,0 +1,94 @@
+package main
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/rolewright/rolewright/controller"
+	"github.com/rolewright/rolewright/internal/history"
+	"github.com/rolewright/rolewright/test/must"
+)
+
+const objectsWide = `NAMESPACE   NAME    READY     REASON              CAUSE     LAST RUN   NEXT         GENERATION   RUN        DURATION   FAILURES   TRIGGER     MESSAGE
+one         new     <none>    <none>              <none>    <none>     <none>       1            <none>     <none>     0          <none>
+one         bad     False     TaskFailed          changed   30s        retry 4m     2            11111111   1.5s       3          spec.size   no space left
+two         rerun   Unknown   GenerationChanged   retry     30s        running 5s   3            22222222   <none>     0          <none>
+`
+
+// What the tables look like, also of texts that would control the terminal, and of lines that come later.
+func TestObjectTable(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 5, 6, 18, 0, 0, 0, time.UTC)
+	ended, next := now.Add(-30*time.Second), now.Add(4*time.Minute)
+	last := &controller.ExplainedRun{
+		ID: "11111111-1111-1111-1111-111111111111", Cause: "changed", Trigger: "spec.size", Started: ended.Add(-1500 * time.Millisecond), Finished: &ended, Attempts: 3,
+	}
+	var out bytes.Buffer
+	tab, v := table{out: &out}, objectTable{wide: true, namespaces: true}
+	must.Do(t, tab.print(append([][]string{v.header()}, v.rows([]controller.Summary{
+		{Namespace: "one", Name: "new", Generation: 1},
+		{Namespace: "one", Name: "bad", Generation: 2, Ready: "False", Reason: "TaskFailed", Message: "no\x1b[2J\nspace\u202e left", Last: last, Next: "retry", At: &next},
+		{
+			Namespace: "two", Name: "rerun", Generation: 3, Ready: "Unknown", Reason: "GenerationChanged", Last: last, Next: "running",
+			Active: &controller.ExplainedRun{ID: "22222222-2222-2222-2222-222222222222", Cause: "retry", Started: now.Add(-5 * time.Second)},
+		},
+	}, now)...)...))
+	must.Be(t, "objects", objectsWide, out.String())
+
+	out.Reset()
+	tab = table{out: &out}
+	run := history.Brief{ID: "11111111-1111", Object: history.Object{Kind: "A", Namespace: "one", Name: "a"}, Cause: "changed", Started: ended}
+	must.Do(t, tab.print(runRows([]history.Brief{run}, false, now, true)...))
+	run.Finished, run.Reason, run.Counts = now, "Succeeded", history.Counts{OK: 3, Changed: 1}
+	must.Do(t, tab.print(runRows([]history.Brief{run}, false, now, false)...))
+	must.Be(t, "runs", `NAMESPACE   KIND   NAME   RUN        RESULT    CAUSE     AGE   DURATION   CHANGED
+one         A      a      11111111   Running   changed   30s   30s        0/0
+one         A      a      11111111   Succeeded   changed   30s   30s        1/3
+`, out.String())
+}
+
+func TestListOutput(t *testing.T) {
+	t.Parallel()
+	list := map[string]any{"items": []any{map[string]any{"name": "a", "text": "x\x1b[2Jy"}, map[string]any{"name": "b"}}}
+	for value, want := range map[string]string{
+		"jsonpath={.items[*].name}": "a b\n", "jsonpath=items[0].text": "xy\n", "jsonpath={range .items[*]}{.name}{\"\\n\"}{end}": "a\nb\n",
+		"jsonpath={.nothing}": "\n", "name": "k/a\n", "yaml": "items:\n- name: a\n  text: \"x\\e[2Jy\"\n- name: b\n",
+	} {
+		var o listOutput
+		var out bytes.Buffer
+		must.Do(t, o.Set(value))
+		must.Do(t, o.print(&out, list, []string{"k/a"}))
+		must.Be(t, value, want, out.String())
+	}
+	for _, value := range []string{"text", "jsonpath", "json=x", "jsonpath={.a", ""} {
+		if err := new(listOutput).Set(value); err == nil {
+			t.Errorf("%q is taken", value)
+		}
+	}
+}
+
+func TestParseObjects(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		args  []string
+		kind  string
+		names []string
+	}{
+		{[]string{"m"}, "m", []string{}},
+		{[]string{"m", "a", "b"}, "m", []string{"a", "b"}},
+		{[]string{"m/a", "m/b"}, "m", []string{"a", "b"}},
+		{[]string{"m/a", "n/b"}, "", nil},
+		{[]string{"m/a", "b"}, "", nil},
+		{[]string{"m", "n/b"}, "", nil},
+		{[]string{"m/"}, "", nil},
+		{nil, "", nil},
+	} {
+		kind, names, err := parseObjects(tc.args)
+		if (err == nil) != (tc.kind != "") {
+			t.Errorf("%q: %v", tc.args, err)
+		}
+		must.Be(t, "kind", tc.kind, kind)
+		must.Be(t, "names", tc.names, names)
+	}
+}

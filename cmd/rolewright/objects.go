@@ -1,0 +1,191 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/restmapper"
+)
+
+// selectOptions say which objects a command is about.
+type selectOptions struct {
+	namespace     string
+	allNamespaces bool
+	selector      string
+	all           bool
+}
+
+func (o *selectOptions) bind(fs *pflag.FlagSet, does string) {
+	fs.StringVarP(&o.namespace, "namespace", "n", "", "The namespace of the objects. The default is that of the kubeconfig.")
+	fs.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, does+" the objects of all namespaces.")
+	fs.StringVarP(&o.selector, "selector", "l", "", does+" the objects with these labels, such as app=web.")
+}
+
+// bindAll is bind for commands that want to be told where all objects of a kind are meant.
+func (o *selectOptions) bindAll(fs *pflag.FlagSet, does string) {
+	o.bind(fs, does)
+	fs.BoolVar(&o.all, "all", false, does+" all objects of the kind.")
+}
+
+// parseObjects reads KIND, KIND NAME… or KIND/NAME….
+func parseObjects(args []string) (kind string, names []string, err error) {
+	if len(args) == 0 {
+		return "", nil, usage(errors.New("give objects, such as memcached/sample"))
+	}
+	if !strings.Contains(args[0], "/") {
+		kind, names = args[0], args[1:]
+		args = nil
+	}
+	for _, arg := range args {
+		of, name, named := strings.Cut(arg, "/")
+		if !named || of == "" || kind != "" && of != kind {
+			return "", nil, usage(fmt.Errorf("%q: give objects of one kind, such as memcached/sample memcached/other", arg))
+		}
+		kind, names = of, append(names, name)
+	}
+	for _, name := range names {
+		if name == "" || strings.Contains(name, "/") {
+			return "", nil, usage(fmt.Errorf("%q is no name of an object", name))
+		}
+	}
+	return kind, names, nil
+}
+
+// objectClient reads and changes the objects of a kind.
+type objectClient struct {
+	kind      schema.GroupVersionKind
+	resource  schema.GroupVersionResource
+	client    dynamic.NamespaceableResourceInterface
+	namespace string // of the objects; empty for all, or for a kind in none
+}
+
+// of is the client for the namespace of an object.
+func (c *objectClient) of(namespace string) dynamic.ResourceInterface {
+	if namespace == "" {
+		return c.client
+	}
+	return c.client.Namespace(namespace)
+}
+
+// called is what kubectl calls an object of the kind.
+func (c *objectClient) called(name string) string {
+	return strings.Trim(strings.ToLower(c.kind.Kind)+"."+c.kind.Group, ".") + "/" + name
+}
+
+// objects returns a client for a kind, which is given in any of kubectl's ways: as memcached,
+// memcacheds, a short name, Memcached, memcached.cache.example.com or with the version.
+func (o *selectOptions) objects(ctx context.Context, kind string) (*objectClient, error) {
+	found, err := findCluster(os.LookupEnv)
+	if err != nil {
+		return nil, unreachable(err)
+	}
+	return o.objectsIn(ctx, found, kind)
+}
+
+func (o *selectOptions) objectsIn(_ context.Context, found cluster, kind string) (*objectClient, error) {
+	disco, err := discovery.NewDiscoveryClientForConfig(found.config)
+	if err != nil {
+		return nil, unreachable(err)
+	}
+	client, err := dynamic.NewForConfig(found.config)
+	if err != nil {
+		return nil, unreachable(err)
+	}
+	mapping, err := mappingOf(memory.NewMemCacheClient(disco), kind)
+	if meta.IsNoMatchError(err) {
+		return nil, usage(fmt.Errorf("the cluster has no kind %.100q", kind))
+	}
+	if err != nil {
+		return nil, unreachable(err)
+	}
+	c := &objectClient{kind: mapping.GroupVersionKind, resource: mapping.Resource, client: client.Resource(mapping.Resource)}
+	if mapping.Scope.Name() == meta.RESTScopeNameNamespace && !o.allNamespaces {
+		c.namespace = cmp.Or(o.namespace, found.namespace, metav1.NamespaceDefault)
+	}
+	return c, nil
+}
+
+// mappingOf looks for a kind, as kubectl does: first as a resource, then as a kind.
+func mappingOf(disco discovery.CachedDiscoveryInterface, kind string) (*meta.RESTMapping, error) {
+	mapper := restmapper.NewShortcutExpander(restmapper.NewDeferredDiscoveryRESTMapper(disco), disco, func(string) {})
+	full, resource := schema.ParseResourceArg(kind)
+	gvk := schema.GroupVersionKind{}
+	if full != nil {
+		gvk, _ = mapper.KindFor(*full) // that it is none is said below
+	}
+	if gvk.Empty() {
+		var err error
+		if gvk, err = mapper.KindFor(resource.WithVersion("")); err != nil && !meta.IsNoMatchError(err) {
+			return nil, err
+		}
+	}
+	if !gvk.Empty() {
+		return mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+	}
+	fullKind, groupKind := schema.ParseKindArg(kind)
+	if fullKind != nil {
+		if mapping, err := mapper.RESTMapping(fullKind.GroupKind(), fullKind.Version); err == nil {
+			return mapping, nil
+		}
+	}
+	return mapper.RESTMapping(groupKind)
+}
+
+// list reads the named objects, or those that are selected.
+func (c *objectClient) list(ctx context.Context, o *selectOptions, names []string) (found []unstructured.Unstructured, err error) {
+	if _, err := labels.Parse(o.selector); err != nil {
+		return nil, usage(fmt.Errorf("--selector: %w", err))
+	}
+	if len(names) > 0 && (o.selector != "" || o.all || o.allNamespaces) {
+		return nil, usage(errors.New("give names, or select objects with --selector, --all or --all-namespaces, and not both"))
+	}
+	for _, name := range names {
+		obj, err := c.of(c.namespace).Get(ctx, name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil, coded(fmt.Errorf("%w in namespace %q", err, c.namespace), exitNothing)
+		}
+		if err != nil {
+			return nil, unreachable(err)
+		}
+		found = append(found, *obj)
+	}
+	if len(names) > 0 {
+		return found, nil
+	}
+	list, err := c.of(c.namespace).List(ctx, metav1.ListOptions{LabelSelector: o.selector})
+	if err != nil {
+		return nil, unreachable(err)
+	}
+	slices.SortFunc(list.Items, func(a, b unstructured.Unstructured) int {
+		return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
+	})
+	return list.Items, nil
+}
+
+// chosen is list for commands that do something with the objects: without names it wants to be
+// told which, and there is at least one.
+func (c *objectClient) chosen(ctx context.Context, o *selectOptions, names []string) ([]unstructured.Unstructured, error) {
+	if len(names) == 0 && o.selector == "" && !o.all {
+		return nil, usage(errors.New("give names of objects, --selector or --all"))
+	}
+	found, err := c.list(ctx, o, names)
+	if err == nil && len(found) == 0 {
+		err = coded(errors.New("no objects found"), exitNothing)
+	}
+	return found, err
+}

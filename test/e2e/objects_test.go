@@ -1,0 +1,117 @@
+package e2e
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rolewright/rolewright/controller"
+	"github.com/rolewright/rolewright/test/must"
+)
+
+const operatedRole = `- name: Wait
+  ansible.builtin.wait_for: {path: "{{ gate }}", timeout: 60}
+- name: Fail
+  ansible.builtin.fail: {msg: "the size is too large"}
+  when: size == "large"
+`
+
+// With commands alone, objects are listed, waited for, run, suspended and their runs cancelled.
+func TestObjects_AreOperatedByCommands(t *testing.T) {
+	t.Parallel()
+	needAnsible(t)
+	s := newStage(t)
+	k := s.kind()
+	s.role("operated", operatedRole)
+	s.watch(k, "role: operated", "reconcilePeriod: 0s", "retry: {maxAttempts: 1}")
+	s.start()
+	open, closed := filepath.Join(t.TempDir(), "open"), filepath.Join(t.TempDir(), "closed")
+	must.Do(t, os.WriteFile(open, nil, 0o600))
+	kind := strings.ToLower(k.gvk.Kind)
+	called := kind + "." + k.gvk.Group + "/it"
+	in := []string{"-n", s.namespace}
+	tool := func(want int, args ...string) string {
+		t.Helper()
+		return s.tool(want, append(args, in...)...)
+	}
+	says := func(out string, words ...string) {
+		t.Helper()
+		for _, word := range words {
+			if !strings.Contains(out, word) {
+				t.Errorf("it says\n%s\nwant %q", out, word)
+			}
+		}
+	}
+	says(tool(5, "get", "objects", kind), "no objects found")
+	says(tool(5, "wait", kind+"/it"), `"it" not found`)
+	says(tool(2, "get", "objects", "nothing"), `no kind "nothing"`)
+	k.create("it", map[string]any{"size": "small", "gate": open})
+	says(tool(0, "wait", kind+"/it", "--timeout=60s"), called+" reconciled (run ", ", created, took ")
+	says(tool(0, "get", "objects", k.gvk.Kind), "NAME   READY   REASON         CAUSE     LAST RUN   NEXT", "it     True    RunSucceeded   created")
+	says(tool(0, "get", "objects", kind+"s", "-o", "name"), called+"\n")
+	says(tool(0, "wait", called, "--for=condition=Ready"), called+" condition met")
+
+	// It is watched from here on.
+	watch := exec.Command(binary(t), append([]string{"get", "objects", called, "-w"}, in...)...)
+	watch.Dir, watch.Env = s.dir, s.env
+	seen := must.Get(watch.StdoutPipe())(t)
+	must.Do(t, watch.Start())
+	t.Cleanup(func() { _ = watch.Process.Kill(); _ = watch.Wait() })
+	await := awaitLines(t, seen)
+	await("True", "created")
+
+	says(tool(0, "suspend", kind+"/it", "--for=2h"), called+" suspended until 2")
+	await("paused 119m")
+	says(tool(0, "reconcile", kind, "it"), called+" reconcile requested, and waits: the object is paused")
+	says(tool(4, "wait", kind+"/it", "--timeout=1s"), "timed out after 1s", "a run is due, and it is paused")
+	says(tool(0, "resume", kind, "--all"), called+" resumed")
+	says(tool(0, "wait", kind+"/it", "--timeout=60s"), ", manual, took ")
+	says(tool(0, "resume", kind, "--all"), called+" is not suspended")
+	says(tool(5, "cancel", kind+"/it"), called+" has no run in progress", "nothing to cancel")
+	before := k.get("it").lastRun().ID
+	says(tool(0, "reconcile", kind+"/it", "--wait", "--timeout=60s"), called+" reconcile requested\n", called+" reconciled (run ")
+	if after := k.get("it").lastRun().ID; after == before {
+		t.Errorf("reconcile --wait has not waited for its run: the last one is still %s", after)
+	}
+
+	// A run that fails, and one that is cancelled.
+	k.patch("it", `{"spec":{"size":"large"}}`)
+	says(tool(1, "wait", kind+"/it", "--timeout=60s"), called+" failed: TaskFailed: the size is too large", "main.yml:3")
+	await("stalled", "the size is too large")
+	k.patch("it", `{"spec":{"gate":"`+closed+`"}}`)
+	await("running")
+	var list struct{ Items []controller.Summary }
+	must.Do(t, json.Unmarshal([]byte(tool(0, "get", "objects", kind, "-o", "json")), &list))
+	if len(list.Items) != 1 || list.Items[0].Active == nil || list.Items[0].Active.Cause != "changed" {
+		t.Fatalf("get objects -o json: %+v", list)
+	}
+	says(tool(0, "get", "objects", kind, "-o", "jsonpath={.items[*].activeRun.id}"), list.Items[0].Active.ID+"\n")
+	says(tool(0, "cancel", kind+"/it"), called+" cancel of run "+list.Items[0].Active.ID+" requested")
+	says(tool(1, "wait", kind+"/it", "--timeout=60s"), "failed: Cancelled")
+	k.delete("it")
+	says(tool(0, "wait", kind+"/it", "--for=delete", "--timeout=60s"))
+	await("Deleted")
+}
+
+// awaitLines returns a function that reads the output of a program until a line has all words.
+func awaitLines(t *testing.T, from io.Reader) func(words ...string) {
+	t.Helper()
+	lines := bufio.NewScanner(from)
+	return func(words ...string) {
+		t.Helper()
+		var read []string
+		for lines.Scan() {
+			read = append(read, lines.Text())
+			if !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(lines.Text(), word) }) {
+				return
+			}
+		}
+		t.Fatalf("no line has all of %q:\n%s", words, strings.Join(read, "\n"))
+	}
+}
