@@ -34,6 +34,8 @@ type entry struct {
 	due time.Time
 	// deleted is when the deletion began of an object that waits for a finalizer.
 	deleted time.Time
+	// waits is the run that is due and has to wait; zero if none does.
+	waits waits
 	// drifted is true if the object's last run was a check that has found changes.
 	drifted bool
 	// elsewhere is true if the object matches the selector, and another watch runs it.

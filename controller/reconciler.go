@@ -180,6 +180,7 @@ func (r *reconciler) reconcile(ctx context.Context, req ctrl.Request, due time.T
 	defer r.set.busy.CompareAndDelete(obj.GetUID(), s.runID)
 	failpoint.Hit("reconcile.opened")
 	out, err := r.each(ctx, s, r.phases(s))
+	r.noteWait(s)
 	if err == nil && out == runEnded {
 		out, err = r.each(ctx, s, []phase{{"conclude", r.conclude}})
 	}
@@ -298,7 +299,7 @@ func (r *reconciler) forget(ctx context.Context, key types.NamespacedName) error
 	var m *memory
 	r.objects.with(key, func(e *entry) {
 		m, e.touched, e.due, e.deleted = e.memory, "", time.Time{}, time.Time{}
-		e.drifted, e.elsewhere = false, false
+		e.drifted, e.elsewhere, e.waits = false, false, waits{}
 	})
 	if !r.knownElsewhere(key) {
 		r.metrics.ObjectGone(r.gvk, key.Namespace, key.Name)

@@ -27,7 +27,7 @@ func (o *selectOptions) act(cmd *cobra.Command, args []string, do action) (*obje
 	if err != nil {
 		return nil, nil, err
 	}
-	c, err := o.objects(cmd.Context(), kind)
+	c, err := o.objects(kind)
 	if err != nil {
 		return nil, nil, err
 	}

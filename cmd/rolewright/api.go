@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/rolewright/rolewright/controller"
 	"github.com/rolewright/rolewright/controller/runstore"
 	"github.com/rolewright/rolewright/internal/api"
 	"github.com/rolewright/rolewright/internal/discovery"
@@ -93,7 +94,7 @@ func (o *historyOptions) newHistory(runnerRoot string, log logr.Logger) *history
 }
 
 // serveAPI opens the port of the API, and returns what serves it until its context ends.
-func (op *operator) serveAPI(ctx context.Context, discovered *discovery.Cache) (func(context.Context) error, error) {
+func (op *operator) serveAPI(ctx context.Context, discovered *discovery.Cache, set *controller.Set) (func(context.Context) error, error) {
 	if op.apiPort == 0 || op.history == nil {
 		return func(context.Context) error { return nil }, nil
 	}
@@ -108,8 +109,9 @@ func (op *operator) serveAPI(ctx context.Context, discovered *discovery.Cache) (
 	}
 	handler := api.New(api.Options{
 		History: op.history, Client: client,
-		Kinds: func() []api.Kind { return op.apiKinds(ctx, discovered) },
-		Leads: func() bool { return op.lease == nil || time.Now().Before(op.lease.proved()) },
+		Kinds:   func() []api.Kind { return op.apiKinds(ctx, discovered) },
+		Waiting: func() []api.Waiting { return apiWaiting(set.Waiting()) },
+		Leads:   func() bool { return op.lease == nil || time.Now().Before(op.lease.proved()) },
 	})
 	return func(ctx context.Context) error {
 		server := &http.Server{
@@ -141,4 +143,18 @@ func (op *operator) apiKinds(ctx context.Context, discovered *discovery.Cache) [
 		})
 	}
 	return kinds
+}
+
+// apiWaiting is what the API shows of the runs that wait.
+func apiWaiting(waiting []controller.Waiting) []api.Waiting {
+	all := make([]api.Waiting, len(waiting))
+	for i, is := range waiting {
+		all[i] = api.Waiting{
+			Object: history.Object{
+				Group: is.GVK.Group, Version: is.GVK.Version, Kind: is.GVK.Kind, Namespace: is.Object.Namespace, Name: is.Object.Name,
+			},
+			Cause: is.Cause, Class: is.Class, Since: is.Since, Position: is.Position, Held: is.Held, Until: is.Until,
+		}
+	}
+	return all
 }

@@ -36,11 +36,16 @@ type readerOptions struct {
 }
 
 func (o *readerOptions) bind(fs *pflag.FlagSet) {
+	o.bindOperator(fs)
+	fs.StringVarP(&o.namespace, "namespace", "n", "", "The namespace of the objects. The default is that of the kubeconfig.")
+	fs.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "Show the objects of all namespaces.")
+}
+
+// bindOperator adds the flags that say where the operator is.
+func (o *readerOptions) bindOperator(fs *pflag.FlagSet) {
 	fs.StringVar(&o.server, "server", "", "The address of an operator's --api-port on this machine, such as http://localhost:6791. By default the operator's Pod is looked for, and its port forwarded.")
 	fs.StringVar(&o.operatorNamespace, "operator-namespace", "", "The namespace of the operator's Pod, which gets your token. Needed without --server.")
 	fs.StringVar(&o.serviceAccount, "service-account", "", "Read with a token of this service account, NAMESPACE/NAME: for kubeconfigs with a client certificate and no token.")
-	fs.StringVarP(&o.namespace, "namespace", "n", "", "The namespace of the objects. The default is that of the kubeconfig.")
-	fs.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "Show the objects of all namespaces.")
 }
 
 // reader asks an operator's API.
@@ -79,6 +84,23 @@ func (o *readerOptions) connect(ctx context.Context) (*reader, error) {
 		}
 	}
 	return r, nil
+}
+
+// ask connects, and returns the query for the objects that the arguments name, if any. The
+// caller closes the reader.
+func (o *readerOptions) ask(ctx context.Context, args []string) (*reader, url.Values, error) {
+	query := url.Values{}
+	if len(args) > 0 {
+		if err := objectQuery(query, args[0]); err != nil {
+			return nil, nil, err
+		}
+	}
+	r, err := o.connect(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	setQuery(query, "namespace", r.namespace)
+	return r, query, nil
 }
 
 // credentials are the user's token for the operator's API, without the certificates of the

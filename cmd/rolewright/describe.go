@@ -202,21 +202,21 @@ func newLogsCommand() *cobra.Command {
 	var run string
 	follow := false
 	cmd := &cobra.Command{
-		Use:   "logs KIND.GROUP/NAME",
+		Use:   "logs KIND[.GROUP]/NAME",
 		Short: "Show the tasks of an object's newest run",
 		Long: `Show the tasks of an object's newest run, or of the run that --run names, a line for each
 task that has ended. With -f, show the tasks of a run in progress while they end, and
 those of the runs that follow, until the command is interrupted.`,
-		Example: `  rolewright logs memcached.cache.example.com/sample -n default -f --operator-namespace operators
-  rolewright logs memcached.cache.example.com/sample --run 8c51a3f0 --server http://localhost:6791`,
-		Args: oneArgument("give an object, such as memcached.cache.example.com/sample"),
+		Example: `  rolewright logs memcached/sample -n default -f --operator-namespace operators
+  rolewright logs memcached/sample --run 8c51a3f0 --server http://localhost:6791`,
+		Args: oneArgument("give an object, such as memcached/sample"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			query := url.Values{}
 			if err := objectQuery(query, args[0]); err != nil {
 				return err
 			}
 			if !query.Has("name") {
-				return usage(fmt.Errorf("%q: give KIND.GROUP/NAME", args[0]))
+				return usage(fmt.Errorf("%q: give KIND/NAME", args[0]))
 			}
 			r, err := o.connect(cmd.Context())
 			if err != nil {

@@ -26,6 +26,8 @@ import (
 	"github.com/rolewright/rolewright/internal/lint"
 	"github.com/rolewright/rolewright/internal/migrate"
 	"github.com/rolewright/rolewright/internal/watches"
+
+	plaintext "github.com/rolewright/rolewright/internal/text"
 )
 
 // explainOptions are the settings of explain: those of run of which it needs to know.
@@ -33,6 +35,7 @@ type explainOptions struct {
 	runOptions
 
 	namespace, output string
+	operator          readerOptions
 }
 
 func newExplainCommand() *cobra.Command {
@@ -46,7 +49,9 @@ Or explain an object of a watched kind: why it ran last, whether a run is in pro
 when the next one is due and why, and what holds it back. It reads the object and
 the watches file, so run it in the operator's Pod or in its project. Whether the
 role, the environment of the operator or another object that starts runs has
-changed, and how many runs wait, only the operator knows: see its log and metrics.`,
+changed, only the operator knows: see its log. It is asked for the place in its queue:
+in its Pod at its --api-port of the manifests, else as --server or --operator-namespace
+say.`,
 		Example: `  rolewright explain RW103
   kubectl exec deploy/operator -- rolewright explain memcached/sample -n default`,
 		Args: oneArgument("give the ID of a rule, such as RW103, or an object, such as memcached/sample"),
@@ -76,6 +81,7 @@ changed, and how many runs wait, only the operator knows: see its log and metric
 	fs.StringVar(&o.watchesFile, "watches-file", "./watches.yaml", "The file that says which kinds are watched.")
 	fs.DurationVar(&o.reconcilePeriod, "reconcile-period", o.reconcilePeriod, "The --reconcile-period of the operator.")
 	fs.DurationVar(&o.retryMin, "retry-min", o.retryMin, "The --retry-min of the operator.")
+	o.operator.bindOperator(fs)
 	fs.DurationVar(&o.retryMax, "retry-max", o.retryMax, "The --retry-max of the operator.")
 	return cmd
 }
@@ -96,10 +102,14 @@ func (o *explainOptions) run(cmd *cobra.Command, object string) error {
 	e := controller.Explain(obj, w, controller.Options{
 		ReconcilePeriod: o.reconcilePeriod, RetryMin: o.retryMin, RetryMax: o.retryMax,
 	}, now)
+	place := o.operator.placeOf(cmd.Context(), obj)
 	if o.output == outputJSON {
-		return printJSON(cmd.OutOrStdout(), e)
+		return printJSON(cmd.OutOrStdout(), struct {
+			controller.Explanation
+			Queue queuePlace `json:"queue"`
+		}{e, place})
 	}
-	return printExplanation(cmd.OutOrStdout(), obj, e, now)
+	return printExplanation(cmd.OutOrStdout(), obj, e, place, now)
 }
 
 // find reads an object of a watched kind, given as KIND/NAME, and finds the watch that runs it.
@@ -209,7 +219,7 @@ func (a *applier) read(ctx context.Context, gvk schema.GroupVersionKind, name st
 	return obj, nil
 }
 
-func printExplanation(out io.Writer, obj *unstructured.Unstructured, e controller.Explanation, now time.Time) error {
+func printExplanation(out io.Writer, obj *unstructured.Unstructured, e controller.Explanation, place queuePlace, now time.Time) error {
 	tab := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	line := func(what, format string, args ...any) {
 		_, _ = fmt.Fprintf(tab, "%s\t%s\n", what, fmt.Sprintf(format, args...))
@@ -240,7 +250,7 @@ func printExplanation(out io.Writer, obj *unstructured.Unstructured, e controlle
 	}
 	switch {
 	case e.At != nil && !e.At.After(now):
-		line("next run", "is due: %s. If it does not start, see the operator's log, and rolewright_runs_waiting", e.Cause)
+		line("next run", "is due: %s. If it does not start, see the operator's log", e.Cause)
 	case e.At != nil:
 		line("next run", "in %s (%s): %s", age(*e.At, now), e.At.UTC().Format(time.RFC3339), e.Cause)
 	case e.Cause != "":
@@ -256,6 +266,7 @@ func printExplanation(out io.Writer, obj *unstructured.Unstructured, e controlle
 	} else if e.Window != nil {
 		line("window", "is open")
 	}
+	line("queue", "%s", plaintext.Plain(place.String()))
 	for _, held := range e.Held {
 		line("held", "%s", held)
 	}

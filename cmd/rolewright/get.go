@@ -19,11 +19,11 @@ import (
 
 func newGetCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "get", Short: "List objects with their state, or the runs of an operator",
+		Use: "get", Short: "List objects with their state, or the runs or the queue of an operator",
 		Args: explainArgument,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newGetObjectsCommand(), newGetRunsCommand())
+	cmd.AddCommand(newGetObjectsCommand(), newGetRunsCommand(), newGetQueueCommand())
 	return cmd
 }
 
@@ -40,16 +40,17 @@ type runsOptions struct {
 func newGetRunsCommand() *cobra.Command {
 	var o runsOptions
 	cmd := &cobra.Command{
-		Use:   "runs [KIND.GROUP[/NAME]]",
+		Use:   "runs [KIND[.GROUP][/NAME]]",
 		Short: "List runs: those in progress first, then the newest",
 		Long: `List the runs of an operator, as its history has them: those in progress first, then
 the newest. The operator needs --api-port. Its Pod is found in --operator-namespace by
 the container port with the name rolewright-api, which is forwarded with your rights.
 The Pod gets your token. You see the runs of objects that you may get.
 
-The kind is given with its group, such as memcached.cache.example.com.`,
+The kind is given as memcached or Memcached; where the operator watches several of that
+name, with the group, such as memcached.cache.example.com.`,
 		Example: `  rolewright get runs -A --operator-namespace operators
-  rolewright get runs memcached.cache.example.com/sample -n default -o wide --server http://localhost:6791
+  rolewright get runs memcached/sample -n default -o wide --server http://localhost:6791
   rolewright get runs --result Failed -o jsonpath='{.items[*].id}' --operator-namespace operators`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args) },
@@ -67,18 +68,11 @@ func (o *runsOptions) run(cmd *cobra.Command, args []string) error {
 	if err := o.output.checkWatch(o.watch); err != nil {
 		return err
 	}
-	query := url.Values{}
-	if len(args) > 0 {
-		if err := objectQuery(query, args[0]); err != nil {
-			return err
-		}
-	}
-	r, err := o.connect(cmd.Context())
+	r, query, err := o.ask(cmd.Context(), args)
 	if err != nil {
 		return err
 	}
 	defer r.close()
-	setQuery(query, "namespace", r.namespace)
 	setQuery(query, "result", o.result)
 	query.Set("limit", strconv.Itoa(o.limit))
 	var list api.RunList
@@ -115,15 +109,15 @@ func setQuery(query url.Values, key, value string) {
 	}
 }
 
-// objectQuery adds KIND.GROUP[/NAME] to a query.
+// objectQuery adds KIND[.GROUP][/NAME] to a query.
 func objectQuery(query url.Values, object string) error {
 	kind, name, named := strings.Cut(object, "/")
-	kind, group, grouped := strings.Cut(kind, ".")
-	if kind == "" || !grouped || named && name == "" {
-		return usage(fmt.Errorf("%q: give KIND.GROUP or KIND.GROUP/NAME, such as memcached.cache.example.com/sample", object))
+	kind, group, _ := strings.Cut(kind, ".")
+	if kind == "" || named && name == "" {
+		return usage(fmt.Errorf("%q: give KIND or KIND/NAME, such as memcached/sample", object))
 	}
 	query.Set("kind", kind)
-	query.Set("group", group)
+	setQuery(query, "group", group)
 	setQuery(query, "name", name)
 	return nil
 }

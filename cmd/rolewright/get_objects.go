@@ -66,7 +66,7 @@ func (o *selectOptions) getObjects(cmd *cobra.Command, args []string, output lis
 	if watches && len(names) > 1 {
 		return usage(errors.New("--watch is for one name, or for all objects"))
 	}
-	c, err := o.objects(cmd.Context(), kind)
+	c, err := o.objects(kind)
 	if err != nil {
 		return err
 	}

@@ -83,21 +83,19 @@ func (c *objectClient) of(namespace string) dynamic.ResourceInterface {
 }
 
 // called is what kubectl calls an object of the kind.
-func (c *objectClient) called(name string) string {
-	return strings.Trim(strings.ToLower(c.kind.Kind)+"."+c.kind.Group, ".") + "/" + name
+func (c *objectClient) called(name string) string { return calledBy(c.kind.Kind, c.kind.Group, name) }
+
+func calledBy(kind, group, name string) string {
+	return strings.Trim(strings.ToLower(kind)+"."+group, ".") + "/" + name
 }
 
 // objects returns a client for a kind, which is given in any of kubectl's ways: as memcached,
 // memcacheds, a short name, Memcached, memcached.cache.example.com or with the version.
-func (o *selectOptions) objects(ctx context.Context, kind string) (*objectClient, error) {
+func (o *selectOptions) objects(kind string) (*objectClient, error) {
 	found, err := findCluster(os.LookupEnv)
 	if err != nil {
 		return nil, unreachable(err)
 	}
-	return o.objectsIn(ctx, found, kind)
-}
-
-func (o *selectOptions) objectsIn(_ context.Context, found cluster, kind string) (*objectClient, error) {
 	disco, err := discovery.NewDiscoveryClientForConfig(found.config)
 	if err != nil {
 		return nil, unreachable(err)
@@ -110,6 +108,9 @@ func (o *selectOptions) objectsIn(_ context.Context, found cluster, kind string)
 	if meta.IsNoMatchError(err) {
 		return nil, usage(fmt.Errorf("the cluster has no kind %.100q", kind))
 	}
+	if is := (codedError{}); errors.As(err, &is) {
+		return nil, err
+	}
 	if err != nil {
 		return nil, unreachable(err)
 	}
@@ -120,22 +121,32 @@ func (o *selectOptions) objectsIn(_ context.Context, found cluster, kind string)
 	return c, nil
 }
 
-// mappingOf looks for a kind, as kubectl does: first as a resource, then as a kind.
+// mappingOf looks for a kind, as kubectl does: first as a resource, then as a kind. Where several
+// groups have it, none is chosen.
 func mappingOf(disco discovery.CachedDiscoveryInterface, kind string) (*meta.RESTMapping, error) {
 	mapper := restmapper.NewShortcutExpander(restmapper.NewDeferredDiscoveryRESTMapper(disco), disco, func(string) {})
 	full, resource := schema.ParseResourceArg(kind)
-	gvk := schema.GroupVersionKind{}
+	var kinds []schema.GroupVersionKind
 	if full != nil {
-		gvk, _ = mapper.KindFor(*full) // that it is none is said below
+		kinds, _ = mapper.KindsFor(*full) // that it is none is said below
 	}
-	if gvk.Empty() {
+	if len(kinds) == 0 {
 		var err error
-		if gvk, err = mapper.KindFor(resource.WithVersion("")); err != nil && !meta.IsNoMatchError(err) {
+		if kinds, err = mapper.KindsFor(resource.WithVersion("")); err != nil && !meta.IsNoMatchError(err) {
 			return nil, err
 		}
 	}
-	if !gvk.Empty() {
-		return mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+	var groups []string
+	for _, gvk := range kinds {
+		if name := gvk.Kind + "." + gvk.Group; !slices.Contains(groups, name) {
+			groups = append(groups, name)
+		}
+	}
+	switch {
+	case len(groups) > 1:
+		return nil, usage(fmt.Errorf("%q is a kind of several groups: give one of %s", kind, strings.Join(groups, ", ")))
+	case len(groups) == 1:
+		return mapper.RESTMapping(kinds[0].GroupKind(), kinds[0].Version)
 	}
 	fullKind, groupKind := schema.ParseKindArg(kind)
 	if fullKind != nil {

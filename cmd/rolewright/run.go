@@ -213,7 +213,7 @@ func (op *operator) once(ctx context.Context) error {
 	if err := mgr.Add(manager.RunnableFunc(op.history.Lead)); err != nil {
 		return fmt.Errorf("add what opens the history: %w", err)
 	}
-	apiServer, err := op.serveAPI(ctx, gateway.Discovery())
+	apiServer, err := op.serveAPI(ctx, gateway.Discovery(), set)
 	if err != nil {
 		return endOf(ctx, err)
 	}

@@ -51,7 +51,7 @@ until the objects are gone.`,
 			if err != nil {
 				return err
 			}
-			c, err := o.objects(cmd.Context(), kind)
+			c, err := o.objects(kind)
 			if err != nil {
 				return err
 			}

@@ -260,3 +260,42 @@ func TestQueue_PartsOfAKindShareItsPlaces(t *testing.T) {
 	other.Leave(named("o2"))
 	must.Be(t, "a place for the part that is left", "g4", s.taken())
 }
+
+// What is listed is what is decided, and says what it waits for.
+func TestQueue_Waiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &stage{t: t, Queue: New(Options{Max: 4, Memory: func() (int64, int64) { return 100, 1000 }})}
+		list := func(name string, k *Kind, want ...string) {
+			t.Helper()
+			var all []string
+			for _, e := range s.Waiting() {
+				if e.Kind == k {
+					all = append(all, fmt.Sprintf("%d %s %s %s", e.Position, e.Key.Name, e.Class, e.Held))
+				}
+			}
+			must.Be(t, name, want, all)
+		}
+		one, many := s.kind(1, Rollout{}), s.kind(8, Rollout{MaxParallel: 1, StopOnFailures: 2})
+		ask(one, Period, "a", "b")
+		list("of a kind", one, "1 b period kind")
+		ask(many, Period, "c", "d", "e")
+		list("kept for urgent runs", many, "2 e period urgent")
+		ask(many, Content, "f")
+		ask(many, Change, "g")
+		list("of all kinds", many, "1 f content all", "3 e period all")
+		many.Leave(named("c"))
+		many.Leave(named("d"))
+		list("rollout", many)
+		ask(many, Content, "h")
+		list("in parallel", many, "1 h content rollout")
+		many.Failed(named("x"), Content, Inputs{"inputs", "inputs"})
+		many.Failed(named("y"), Content, Inputs{"inputs", "inputs"})
+		list("stopped", many, "1 h content stopped")
+		ask(many, Manual, "h")
+		many.Leave(named("f"))
+		many.Leave(named("g"))
+		one.Used(950)
+		one.Leave(named("a"))
+		list("for memory", one, "1 b period memory")
+	})
+}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -30,6 +31,12 @@ type Kind struct {
 	Namespaced                     bool
 }
 
+// called tells whether a person means the kind: by its name or resource, in any case, with its
+// group or without.
+func (k Kind) called(kind, group string) bool {
+	return (strings.EqualFold(kind, k.Kind) || strings.EqualFold(kind, k.Resource)) && (group == "" || group == k.Group)
+}
+
 // Options are those of [New].
 type Options struct {
 	History *history.Recorder
@@ -37,6 +44,8 @@ type Options struct {
 	Client kubernetes.Interface
 	// Kinds are those of which runs are shown. It is called for each request.
 	Kinds func() []Kind
+	// Waiting are the runs that wait. It is called for each request.
+	Waiting func() []Waiting
 	// Leads is true while this process makes runs.
 	Leads func() bool
 }
@@ -87,6 +96,7 @@ func New(o Options) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+Root+"/runs", s.runs)
 	mux.HandleFunc("GET "+Root+"/runs/{id}", s.run)
+	mux.HandleFunc("GET "+Root+"/queue", s.queue)
 	mux.HandleFunc("GET "+Root+"/events", s.events)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -146,7 +156,7 @@ func (s *server) selects(r *http.Request) (selection, *problem) {
 	}
 	asked := false
 	for _, k := range s.Kinds() {
-		if kind := q.Get("kind"); kind != "" && (kind != k.Kind || q.Get("group") != k.Group) {
+		if kind := q.Get("kind"); kind != "" && !k.called(kind, q.Get("group")) {
 			continue
 		}
 		asked = true
@@ -179,6 +189,19 @@ const (
 	maxLimit     = 1000
 )
 
+// limitOf is how many items r asks for.
+func limitOf(r *http.Request) (int, *problem) {
+	text := r.URL.Query().Get("limit")
+	if text == "" {
+		return defaultLimit, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > maxLimit {
+		return 0, &problem{http.StatusBadRequest, fmt.Sprintf("limit: write a number from 1 to %d", maxLimit)}
+	}
+	return n, nil
+}
+
 func (s *server) meta(next string) ListMeta {
 	return ListMeta{Continue: next, Cursor: strconv.FormatUint(s.History.Cursor(), 10), Leads: s.Leads()}
 }
@@ -190,14 +213,10 @@ func (s *server) runs(w http.ResponseWriter, r *http.Request) {
 		fail(w, bad)
 		return
 	}
-	limit := defaultLimit
-	if text := r.URL.Query().Get("limit"); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 || n > maxLimit {
-			fail(w, &problem{http.StatusBadRequest, fmt.Sprintf("limit: write a number from 1 to %d", maxLimit)})
-			return
-		}
-		limit = n
+	limit, bad := limitOf(r)
+	if bad != nil {
+		fail(w, bad)
+		return
 	}
 	list := RunList{TypeMeta: metav1.TypeMeta{APIVersion: Version, Kind: "RunList"}, Items: []history.Brief{}}
 	list.Metadata = s.meta("") // before the list: an event may be in both

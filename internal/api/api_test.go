@@ -66,6 +66,13 @@ func serve(t *testing.T) (*httptest.Server, *history.Recorder) {
 		Kinds: func() []Kind {
 			return []Kind{{"g", "v1", "A", "as", true}, {"g", "v1", "B", "bs", true}}
 		},
+		Waiting: func() (all []Waiting) {
+			for n, of := range []string{"A/two/x", "B/one/x", "A/one/a", "A/one/b"} {
+				parts := strings.Split(of, "/")
+				all = append(all, Waiting{Object: history.Object{Group: "g", Version: "v1", Kind: parts[0], Namespace: parts[1], Name: parts[2]}, Position: n + 1})
+			}
+			return all
+		},
 	}))
 	t.Cleanup(func() {
 		server.CloseClientConnections()
@@ -126,6 +133,8 @@ func TestAPI_ShowsWhoMayGetTheObjects(t *testing.T) {
 		{"admin", "/runs", ok, "0 2 1"},
 		{"admin", "/runs?namespace=two", ok, "2"},
 		{"admin", "/runs?kind=B&group=g", denied, ""},
+		{"admin", "/runs?kind=a", ok, "0 2 1"},
+		{"admin", "/runs?kind=AS&group=g&namespace=two", ok, "2"},
 		{"admin", "/runs?kind=C&group=g", none, ""},
 		{"admin", "/runs?limit=x", http.StatusBadRequest, ""},
 		{"admin", "/runs?continue=gone", none, ""},
@@ -162,6 +171,37 @@ func TestAPI_ShowsWhoMayGetTheObjects(t *testing.T) {
 	}
 	if code, _ := ask(t, server, "admin", "/runs", "Sec-Fetch-Site", "cross-site"); code != denied {
 		t.Errorf("a page in a browser gets %d", code)
+	}
+}
+
+// What waits is shown to those who may get the objects.
+func TestAPI_Queue(t *testing.T) {
+	t.Parallel()
+	server, _ := serve(t)
+	for _, tt := range []struct {
+		token, path string
+		code        int
+		positions   []int
+		leftOut     int
+	}{
+		{"admin", "/queue", http.StatusOK, []int{1, 3, 4}, 0},
+		{"admin", "/queue?limit=1", http.StatusOK, []int{1}, 2},
+		{"admin", "/queue?limit=x", http.StatusBadRequest, nil, 0},
+		{"team", "/queue", http.StatusForbidden, nil, 0},
+		{"team", "/queue?namespace=one", http.StatusOK, []int{3, 4}, 0},
+		{"single", "/queue?namespace=one&kind=A&name=a", http.StatusOK, []int{3}, 0},
+		{"none", "/queue?namespace=one", http.StatusForbidden, nil, 0},
+	} {
+		code, body := ask(t, server, tt.token, tt.path)
+		must.Be(t, tt.token+" "+tt.path, tt.code, code)
+		var list Queue
+		must.Do(t, json.NewDecoder(body).Decode(&list))
+		var positions []int
+		for _, is := range list.Items {
+			positions = append(positions, is.Position)
+		}
+		must.Be(t, tt.token+" "+tt.path, tt.positions, positions)
+		must.Be(t, tt.token+" "+tt.path, tt.leftOut, list.Metadata.LeftOut)
 	}
 }
 

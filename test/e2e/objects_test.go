@@ -2,8 +2,11 @@ package e2e
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
+	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +16,7 @@ import (
 
 	"github.com/rolewright/rolewright/controller"
 	"github.com/rolewright/rolewright/test/must"
+	"github.com/rolewright/rolewright/test/testenv"
 )
 
 const operatedRole = `- name: Wait
@@ -27,7 +31,7 @@ func TestObjects_AreOperatedByCommands(t *testing.T) {
 	t.Parallel()
 	needAnsible(t)
 	s := newStage(t)
-	k := s.kind()
+	k := s.kind(testenv.WithKind("Operated")) // which no other group has
 	s.role("operated", operatedRole)
 	s.watch(k, "role: operated", "reconcilePeriod: 0s", "retry: {maxAttempts: 1}")
 	s.start()
@@ -51,6 +55,7 @@ func TestObjects_AreOperatedByCommands(t *testing.T) {
 	says(tool(5, "get", "objects", kind), "no objects found")
 	says(tool(5, "wait", kind+"/it"), `"it" not found`)
 	says(tool(2, "get", "objects", "nothing"), `no kind "nothing"`)
+	says(tool(2, "get", "objects", "ev"), "several groups: give one of Event.", "Event.events.k8s.io")
 	k.create("it", map[string]any{"size": "small", "gate": open})
 	says(tool(0, "wait", kind+"/it", "--timeout=60s"), called+" reconciled (run ", ", created, took ")
 	says(tool(0, "get", "objects", k.gvk.Kind), "NAME   READY   REASON         CAUSE     LAST RUN   NEXT", "it     True    RunSucceeded   created")
@@ -114,4 +119,53 @@ func awaitLines(t *testing.T, from io.Reader) func(words ...string) {
 		}
 		t.Fatalf("no line has all of %q:\n%s", words, strings.Join(read, "\n"))
 	}
+}
+
+// What waits is listed with what holds it, to who may get it.
+func TestQueue_IsListed(t *testing.T) {
+	t.Parallel()
+	needAnsible(t)
+	s := newStage(t)
+	k := s.kind(testenv.WithKind("Queued"))
+	s.role("operated", operatedRole)
+	s.watch(k, "role: operated", "reconcilePeriod: 0s")
+	_, port, err := net.SplitHostPort(testenv.Address(t))
+	must.Do(t, err)
+	s.start("--api-port="+port, "--max-concurrent-reconciles=1")
+	spec := map[string]any{"size": "small", "gate": filepath.Join(t.TempDir(), "gate")}
+	as := []string{"--server=http://localhost:" + port, s.serviceAccount("reader", k, true)}
+	list := func(name string, want int, words ...string) {
+		t.Helper()
+		testenv.Eventually(t, name, func(context.Context) error {
+			cmd := exec.Command(binary(t), append([]string{"get", "queue", k.gvk.Kind, "-n", s.namespace}, as...)...)
+			cmd.Dir, cmd.Env = s.dir, s.env
+			out, _ := cmd.CombinedOutput() // the exit code says it
+			if code := cmd.ProcessState.ExitCode(); code != want {
+				return fmt.Errorf("exit code %d: %s", code, out)
+			}
+			for _, word := range words {
+				if !strings.Contains(string(out), word) {
+					return fmt.Errorf("%s\nwant %q", out, word)
+				}
+			}
+			return nil
+		})
+	}
+	list("nothing waits", 5, "no run waits")
+	k.create("runs", spec)
+	k.await("runs", "in progress", func(o object) bool { return o.status.Ansible.ActiveRun != nil })
+	k.create("waits", spec)
+	list("one waits", 0, "1          "+s.namespace, k.gvk.Kind, "waits", "change", "created", "runs of the kind")
+	k.create("paused", spec)
+	s.tool(0, "suspend", k.gvk.Kind+"/paused", "-n", s.namespace)
+	list("and one for a pause", 0, "<none>     "+s.namespace, "paused   <none>   created", "pause")
+	if out := s.tool(0, append([]string{"explain", k.gvk.Kind + "/waits", "-n", s.namespace}, as...)...); !strings.Contains(out, "place 1, class change, for ") {
+		t.Errorf("explain says\n%s", out)
+	}
+	if out := s.tool(0, "explain", k.gvk.Kind+"/waits", "-n", s.namespace); !strings.Contains(out, "not known: the operator is not asked") {
+		t.Errorf("explain says\n%s", out)
+	}
+	as[1] = s.serviceAccount("other", k, false)
+	list("who may not get the objects", 3, "may not get")
+	must.Do(t, os.WriteFile(spec["gate"].(string), nil, 0o600))
 }

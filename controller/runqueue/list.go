@@ -1,0 +1,86 @@
+package runqueue
+
+import (
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Hold is what keeps a run waiting.
+type Hold string
+
+// The holds; a run without one gets the next place.
+const (
+	HeldByKind    Hold = "kind"    // as many runs of the kind are in progress as there may be
+	HeldByAll     Hold = "all"     // as many runs of all kinds are
+	HeldByUrgent  Hold = "urgent"  // the places that are left are kept for urgent runs
+	HeldByMemory  Hold = "memory"  // one more run may need more memory than there is
+	HeldByRollout Hold = "rollout" // the changed content reaches only some objects at a time
+	HeldByFailed  Hold = "stopped" // the rollout is stopped, after failures
+)
+
+// Entry is a run that waits for a place.
+type Entry struct {
+	Kind  *Kind
+	Key   types.NamespacedName
+	Class Class
+	// Since is when it was due.
+	Since time.Time
+	// Position is its place in the order by urgency, from 1 on. What has waited longest may
+	// come before it.
+	Position int
+	Held     Hold
+	// Until is when a rollout goes on by itself; zero where that is not known.
+	Until time.Time
+}
+
+// Waiting are the runs that wait, in the order by urgency.
+func (q *Queue) Waiting() []Entry {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := time.Now()
+	var all []Entry
+	for _, k := range q.kinds {
+		admitted, _ := k.admits(now)
+		fits := q.fits(k)
+		for key, p := range k.places {
+			if p.has {
+				continue
+			}
+			e := Entry{Kind: k, Key: key, Class: p.class, Since: p.since}
+			r, rolls, at := k.rollouts[p.class], true, time.Time{}
+			if r != nil {
+				rolls, at = r.admits(now)
+			}
+			switch {
+			case r != nil && r.stopped():
+				e.Held = HeldByFailed
+			case !rolls:
+				e.Held, e.Until = HeldByRollout, at
+			case k.shared.running >= k.shared.max:
+				e.Held = HeldByKind
+			case q.opts.Max > 0 && q.running >= q.opts.Max:
+				e.Held = HeldByAll
+			case !admitted[p.class]:
+				e.Held = HeldByUrgent
+			case !fits:
+				e.Held = HeldByMemory
+			}
+			all = append(all, e)
+		}
+	}
+	slices.SortFunc(all, func(a, b Entry) int {
+		switch p, q := a.Kind.places[a.Key], b.Kind.places[b.Key]; {
+		case before(a.Kind, p, b.Kind, q, byUrgency):
+			return -1
+		case before(b.Kind, q, a.Kind, p, byUrgency):
+			return 1
+		}
+		return 0
+	})
+	for i := range all {
+		all[i].Position = i + 1
+	}
+	return all
+}

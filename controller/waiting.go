@@ -1,0 +1,113 @@
+package controller
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rolewright/rolewright/controller/runqueue"
+)
+
+// Waiting is an object whose run is due, and has to wait.
+type Waiting struct {
+	GVK    schema.GroupVersionKind
+	Object types.NamespacedName
+	// Cause is why it runs, and Class how urgent that is; empty where it waits for no place.
+	Cause, Class string
+	// Since is when it was due.
+	Since time.Time
+	// Position is its place in the queue of the runs of all kinds, from 1 on; 0 where it is
+	// not in it.
+	Position int
+	// Held is one of runqueue's holds, "window" or "paused"; empty for what runs next. Until is
+	// when that ends; zero where that is not known.
+	Held  string
+	Until time.Time
+}
+
+// What keeps a run out of the queue.
+const (
+	heldByWindow = "window"
+	heldByPause  = "paused"
+)
+
+// waits is a run that is due, for a cause, and waits: for a place, or with held for something
+// else, since a time and until another; zero where that is not known.
+type waits struct {
+	cause        cause
+	held         string
+	since, until time.Time
+}
+
+// noteWait notes whether the object of s has a run that is due and waits.
+func (r *reconciler) noteWait(s *scope) {
+	var is waits
+	switch {
+	case s.queued:
+		is.cause = s.plan.cause
+	case s.plan.held == "":
+	case s.plan.until.IsZero():
+		is = waits{cause: s.plan.held, held: heldByPause, since: s.due}
+		if s.settings.paused.Before(forEver()) {
+			is.until = s.settings.paused
+		}
+	default:
+		is = waits{cause: s.plan.held, held: heldByWindow, since: s.due, until: s.plan.until}
+	}
+	r.objects.with(s.key, func(e *entry) {
+		if is.held != "" && e.waits.held == is.held && e.waits.cause == is.cause {
+			is.since = e.waits.since // it was looked at again
+		}
+		e.waits = is
+	})
+}
+
+// Waiting are the runs that are due and wait: those in the queue in its order, then the others.
+// It may be called at any time.
+func (s *Set) Waiting() []Waiting {
+	byPlaces := map[*runqueue.Kind]*reconciler{}
+	var others []Waiting
+	for _, k := range s.all() {
+		k.mu.Lock()
+		r := k.served
+		k.mu.Unlock()
+		if r == nil {
+			continue
+		}
+		byPlaces[r.places] = r
+		for key, is := range r.objects.held() {
+			others = append(others, Waiting{GVK: r.gvk, Object: key, Cause: string(is.cause), Since: is.since, Held: is.held, Until: is.until})
+		}
+	}
+	slices.SortFunc(others, func(a, b Waiting) int {
+		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Object.String(), b.Object.String()))
+	})
+	var all []Waiting
+	for _, e := range s.queue.Waiting() {
+		r := byPlaces[e.Kind]
+		if r == nil {
+			continue // it is not served any more
+		}
+		all = append(all, Waiting{
+			GVK: r.gvk, Object: e.Key, Cause: string(r.objects.get(e.Key).waits.cause), Class: e.Class.String(), Since: e.Since,
+			Position: e.Position, Held: string(e.Held), Until: e.Until,
+		})
+	}
+	return append(all, others...)
+}
+
+// held are the objects whose run is due, and that are not in the queue.
+func (o *objects) held() map[types.NamespacedName]waits {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	found := map[types.NamespacedName]waits{}
+	for key, e := range o.table {
+		if e.waits.held != "" && e.run == nil {
+			found[key] = e.waits
+		}
+	}
+	return found
+}
