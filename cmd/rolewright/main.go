@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -102,7 +103,11 @@ func execute(signals <-chan os.Signal, args []string, stdout, stderr io.Writer) 
 // fit for printing; see [errInvalid].
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	root := newRootCommand(args[0])
-	root.SetArgs(args[1:])
+	arguments := args[1:]
+	if filepath.Base(args[0]) == kubectlComplete {
+		arguments = append([]string{cobra.ShellCompRequestCmd}, arguments...)
+	}
+	root.SetArgs(arguments)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	checkCompletion(root)

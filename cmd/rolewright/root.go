@@ -19,17 +19,25 @@ const (
 	// ansibleOperator is the name of a link to this binary in images, for
 	// entrypoints that were written for ansible-operator.
 	ansibleOperator = "ansible-operator"
+	// kubectlPlugin is the name by which kubectl finds a plugin, and kubectlComplete the one
+	// that it asks for the completion of a plugin's arguments. They are links, too.
+	kubectlPlugin   = "kubectl-rolewright"
+	kubectlComplete = "kubectl_complete-rolewright"
 )
 
 // newRootCommand returns the command line; arg0 is how the program was called.
 func newRootCommand(arg0 string) *cobra.Command {
-	name := programName
-	if filepath.Base(arg0) == ansibleOperator {
-		name = ansibleOperator
+	name, shown := programName, programName
+	switch filepath.Base(arg0) {
+	case ansibleOperator:
+		name, shown = ansibleOperator, ansibleOperator
+	case kubectlPlugin, kubectlComplete:
+		shown = "kubectl " + programName
 	}
 	root := &cobra.Command{
-		Use:   name,
-		Short: "Turn Ansible content into a Kubernetes operator",
+		Use:         name,
+		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: shown},
+		Short:       "Turn Ansible content into a Kubernetes operator",
 		Long: "Rolewright watches custom resources and runs an Ansible role or playbook for each,\n" +
 			"as watches.yaml says.",
 		Args: explainArgument,
