@@ -89,7 +89,7 @@ not while the object is paused. With --wait, wait until the run has ended, as
 			return o.await(cmd, c, objects, reconciled)
 		},
 	}
-	o.bindAll(cmd.Flags(), "Reconcile")
+	o.bindAll(cmd, "Reconcile")
 	cmd.Flags().BoolVar(&waits, "wait", false, "Wait until the run has ended.")
 	o.bindTimeout(cmd, 5*time.Minute)
 	return cmd
@@ -121,7 +121,7 @@ deletion does not wait. What is due then runs once after the pause.`,
 			return err
 		},
 	}
-	o.bindAll(cmd.Flags(), "Suspend")
+	o.bindAll(cmd, "Suspend")
 	cmd.Flags().DurationVar(&lasts, "for", 0, "For how long, such as 2h; 0 until rolewright resume.")
 	return cmd
 }
@@ -149,7 +149,7 @@ func newResumeCommand() *cobra.Command {
 			return err
 		},
 	}
-	o.bindAll(cmd.Flags(), "Resume")
+	o.bindAll(cmd, "Resume")
 	return cmd
 }
 
@@ -176,6 +176,6 @@ Cancelled, and none starts until an input changes, or "rolewright reconcile" ask
 			return err
 		},
 	}
-	o.bindAll(cmd.Flags(), "Cancel runs of")
+	o.bindAll(cmd, "Cancel runs of")
 	return cmd
 }

@@ -45,6 +45,7 @@ func completeRoot(root *cobra.Command) {
 
 		"role":                      roles,
 		"leader-election-namespace": fromCluster(namespaces),
+		"operator-namespace":        fromCluster(namespaces),
 		"as":                        fromCluster(serviceAccounts),
 	}
 	all := []*cobra.Command{root}

@@ -10,7 +10,12 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+
 	"github.com/rolewright/rolewright/controller/runstore"
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -88,9 +93,20 @@ func TestCompletion_OffersWhatFits(t *testing.T) {
 func TestCompletion_AsksTheCluster(t *testing.T) {
 	cfg := testenv.Config(t)
 	t.Setenv("KUBECONFIG", testenv.Kubeconfig(t, cfg))
+	gvk := testenv.CRD(t, cfg, testenv.WithKind("Offered"))
+	namespace := testenv.Namespace(t, cfg)
+	obj := &unstructured.Unstructured{}
+	obj.SetGroupVersionKind(gvk)
+	obj.SetName("it")
+	must.Get(must.Get(dynamic.NewForConfig(cfg))(t).Resource(gvk.GroupVersion().WithResource("offereds")).Namespace(namespace).
+		Create(t.Context(), obj, metav1.CreateOptions{}))(t)
 	for args, want := range map[string]string{
-		"generate rbac --namespace ":         "kube-system",
-		"generate rbac --namespace default,": "default,kube-system",
+		"wait ":                              "offered/",
+		"wait -n " + namespace + " offered/": "offered/it",
+		"get objects ":                       "offered",
+		"get objects offered -n " + namespace + " ": "it",
+		"generate rbac --namespace ":                "kube-system",
+		"generate rbac --namespace default,":        "default,kube-system",
 	} {
 		words := append([]string{"rolewright", "__complete"}, strings.Split(args, " ")...)
 		if _, stdout, stderr := invoke(words...); !slices.Contains(strings.Split(stdout, "\n"), want) {

@@ -57,6 +57,8 @@ name, with the group, such as memcached.cache.example.com.`,
 	}
 	fs := cmd.Flags()
 	o.bind(fs)
+	cmd.ValidArgsFunction = onlyFirst(kindsAndNames(false, &o.namespace))
+	completeFlag(cmd, "result", fixed("Succeeded", "Failed", "Interrupted"))
 	o.output.bind(cmd, "runs")
 	fs.StringVar(&o.result, "result", "", "Only runs that have Succeeded, Failed or were Interrupted.")
 	fs.IntVar(&o.limit, "limit", 50, "How many runs that have ended are shown at most, up to 1000.")

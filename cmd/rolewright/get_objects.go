@@ -49,7 +49,8 @@ where only an event, or the period or schedule of the watch, starts the next run
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.getObjects(cmd, args, output, watches) },
 	}
-	o.bind(cmd.Flags(), "List")
+	o.bind(cmd, "List")
+	cmd.ValidArgsFunction = kindsAndNames(true, &o.namespace)
 	output.bind(cmd, "objects")
 	bindWatch(cmd.Flags(), &watches, "object that changes")
 	return cmd

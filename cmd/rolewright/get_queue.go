@@ -45,6 +45,7 @@ be, "urgent runs" where the places that are left are kept for these, memory, rol
 		},
 	}
 	o.bind(cmd.Flags())
+	cmd.ValidArgsFunction = onlyFirst(kindsAndNames(false, &o.namespace))
 	output.bind(cmd, "queue")
 	cmd.Flags().IntVar(&limit, "limit", 100, "How many objects are shown at most, up to 1000.")
 	return cmd

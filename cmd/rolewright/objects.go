@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,16 +30,18 @@ type selectOptions struct {
 	all           bool
 }
 
-func (o *selectOptions) bind(fs *pflag.FlagSet, does string) {
+func (o *selectOptions) bind(cmd *cobra.Command, does string) {
+	fs := cmd.Flags()
+	cmd.ValidArgsFunction = kindsAndNames(false, &o.namespace)
 	fs.StringVarP(&o.namespace, "namespace", "n", "", "The namespace of the objects. The default is that of the kubeconfig.")
 	fs.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, does+" the objects of all namespaces.")
 	fs.StringVarP(&o.selector, "selector", "l", "", does+" the objects with these labels, such as app=web.")
 }
 
 // bindAll is bind for commands that want to be told where all objects of a kind are meant.
-func (o *selectOptions) bindAll(fs *pflag.FlagSet, does string) {
-	o.bind(fs, does)
-	fs.BoolVar(&o.all, "all", false, does+" all objects of the kind.")
+func (o *selectOptions) bindAll(cmd *cobra.Command, does string) {
+	o.bind(cmd, does)
+	cmd.Flags().BoolVar(&o.all, "all", false, does+" all objects of the kind.")
 }
 
 // parseObjects reads KIND, KIND NAME… or KIND/NAME….
@@ -96,6 +98,10 @@ func (o *selectOptions) objects(kind string) (*objectClient, error) {
 	if err != nil {
 		return nil, unreachable(err)
 	}
+	return o.objectsIn(found, kind)
+}
+
+func (o *selectOptions) objectsIn(found cluster, kind string) (*objectClient, error) {
 	disco, err := discovery.NewDiscoveryClientForConfig(found.config)
 	if err != nil {
 		return nil, unreachable(err)

@@ -65,7 +65,7 @@ until the objects are gone.`,
 			return o.await(cmd, c, found, met)
 		},
 	}
-	o.bindAll(cmd.Flags(), "Wait for")
+	o.bindAll(cmd, "Wait for")
 	cmd.Flags().StringVar(&o.condition, "for", waitsForReconcile, "What to wait for: reconciled, condition=TYPE[=STATUS] or delete.")
 	o.bindTimeout(cmd, 30*time.Second)
 	completeFlag(cmd, "for", fixed(waitsForReconcile, "condition=Ready", waitsForDeletion))
