@@ -90,8 +90,7 @@ func ownedOf(ctx context.Context, c client.Client, kind schema.GroupVersionKind,
 			return nil, err //nolint:wrapcheck // as above
 		}
 		for _, o := range list.Items {
-			referred := slices.ContainsFunc(o.GetOwnerReferences(), func(ref metav1.OwnerReference) bool { return ref.UID == owner.UID })
-			if referred || proxy.AnnotatedBy(o.GetAnnotations(), owner) {
+			if ownedBy(&o, owner) {
 				owned = append(owned, o)
 			}
 		}
@@ -99,16 +98,15 @@ func ownedOf(ctx context.Context, c client.Client, kind schema.GroupVersionKind,
 	return owned, nil
 }
 
+// ownedBy tells whether an object bears the owner's mark.
+func ownedBy(o *unstructured.Unstructured, owner proxy.Owner) bool {
+	referred := slices.ContainsFunc(o.GetOwnerReferences(), func(ref metav1.OwnerReference) bool { return ref.UID == owner.UID })
+	return referred || proxy.AnnotatedBy(o.GetAnnotations(), owner)
+}
+
 func itemOf(o *unstructured.Unstructured, res schema.GroupVersionResource, owner proxy.Owner, created time.Time, w watches.Watch) Item {
 	item := Item{APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()}
-	is, err := kstatus.Compute(o)
-	switch {
-	case err != nil:
-		item.Status, item.Message = string(kstatus.UnknownStatus), err.Error()
-	default:
-		item.Status, item.Message = string(is.Status), is.Message
-	}
-	item.Message = text.Cut(text.Plain(item.Message), maxItemMessage)
+	item.Status, item.Message = readiness(o)
 	if !w.Prune {
 		return item
 	}
@@ -117,4 +115,13 @@ func itemOf(o *unstructured.Unstructured, res schema.GroupVersionResource, owner
 	}
 	item.Prunable = item.Kept == ""
 	return item
+}
+
+// readiness is kstatus' word for an object, and why.
+func readiness(o *unstructured.Unstructured) (word, why string) {
+	is, err := kstatus.Compute(o)
+	if err != nil {
+		return string(kstatus.UnknownStatus), text.Cut(text.Plain(err.Error()), maxItemMessage)
+	}
+	return string(is.Status), text.Cut(text.Plain(is.Message), maxItemMessage)
 }

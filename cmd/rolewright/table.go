@@ -32,10 +32,12 @@ type table struct {
 	widths []int
 }
 
+var inLine = strings.NewReplacer("\n", " ", "\t", " ")
+
 func (t *table) print(rows ...[]string) error {
 	for _, row := range rows {
 		for i, cell := range row {
-			row[i] = strings.Join(strings.Fields(plaintext.Plain(cell)), " ")
+			row[i] = inLine.Replace(plaintext.Plain(cell))
 			if i == len(t.widths) {
 				t.widths = append(t.widths, 0)
 			}

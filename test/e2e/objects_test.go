@@ -4,12 +4,14 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -168,4 +170,44 @@ func TestQueue_IsListed(t *testing.T) {
 	as[1] = s.serviceAccount("other", k, false)
 	list("who may not get the objects", 3, "may not get")
 	must.Do(t, os.WriteFile(spec["gate"].(string), nil, 0o600))
+}
+
+// What an object owns is shown down to the Pods.
+func TestTree_ShowsAllLevels(t *testing.T) {
+	t.Parallel()
+	needAnsible(t)
+	s := newStage(t)
+	k := s.kind(testenv.WithKind("Rooted"))
+	s.role("rooted", `- kubernetes.core.k8s:
+    definition:
+      apiVersion: "{{ item.api }}"
+      kind: "{{ item.kind }}"
+      metadata: {name: it, namespace: "{{ ansible_operator_meta.namespace }}"}
+      spec: "{{ item.spec | default(omit) }}"
+  loop:
+    - {api: v1, kind: ConfigMap}
+    - api: apps/v1
+      kind: Deployment
+      spec:
+        selector: {matchLabels: {app: it}}
+        template: {metadata: {labels: {app: it}}, spec: {containers: [{name: it, image: it}]}}
+`)
+	s.watch(k, "role: rooted", "reconcilePeriod: 0s")
+	s.start()
+	k.create("it", nil)
+	k.awaitReady("it")
+	form := regexp.MustCompile(`(?m)^Rooted/it +Current .*
+├─ ConfigMap/it +Current .*
+└─ Deployment/it +\w+ .*
+   └─ ReplicaSet/it-\w+ +\w+ .*
+      └─ Pod/it-[-\w]+ +\w+`)
+	testenv.Eventually(t, "the tree", func(context.Context) error {
+		if out := s.tool(0, "tree", "rooted/it", "-n", s.namespace); !form.MatchString(out) {
+			return errors.New(out)
+		}
+		return nil
+	})
+	if out := s.tool(0, "tree", "rooted/it", "-n", s.namespace, "-o", "json"); !strings.Contains(out, `"kind": "ReplicaSet"`) {
+		t.Errorf("tree -o json says\n%s", out)
+	}
 }
