@@ -23,6 +23,8 @@ type Run struct {
 	Ended    time.Time `json:"ended,omitzero"`
 	Message  string    `json:"message,omitempty"`
 	Warnings []string  `json:"warnings,omitempty"`
+	// Source is where the task stands that failed, if its file can be read.
+	Source *Source `json:"source,omitempty"`
 	// Memory is the most that the processes of the run were seen to take, in bytes.
 	Memory int64 `json:"memory,omitempty"`
 	// CPU is what Ansible and all that it has started have taken, in seconds.
@@ -86,6 +88,14 @@ type TaskName struct {
 	// Path is file:line.
 	Path string `json:"path,omitempty"`
 	Host string `json:"host,omitempty"`
+}
+
+// Source is a part of a file.
+type Source struct {
+	// First is the number of the first line, and Line that of the one it is about.
+	First int      `json:"first"`
+	Line  int      `json:"line"`
+	Lines []string `json:"lines"`
 }
 
 // Task is a task that has ended on a host.

@@ -59,7 +59,7 @@ func Uncoloured(s string) string { return clean(s, ControlSequenceLen) }
 
 func clean(s string, escaped func(string) int) string {
 	s = strings.ToValidUTF8(s, string(utf8.RuneError))
-	if strings.IndexFunc(s, unwanted) < 0 {
+	if strings.IndexFunc(s, Unwanted) < 0 {
 		return s
 	}
 	var b strings.Builder
@@ -70,7 +70,7 @@ func clean(s string, escaped func(string) int) string {
 			continue
 		}
 		r, size := utf8.DecodeRuneInString(s)
-		if !unwanted(r) {
+		if !Unwanted(r) {
 			b.WriteRune(r)
 		}
 		s = s[size:]
@@ -78,7 +78,8 @@ func clean(s string, escaped func(string) int) string {
 	return b.String()
 }
 
-func unwanted(r rune) bool {
+// Unwanted reports whether [Plain] leaves a character out.
+func Unwanted(r rune) bool {
 	switch {
 	case r == '\n', r == '\t':
 		return false

@@ -1,0 +1,215 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rolewright/rolewright/internal/api"
+	"github.com/rolewright/rolewright/internal/history"
+	"github.com/rolewright/rolewright/internal/page"
+)
+
+func newUICommand() *cobra.Command {
+	var o readerOptions
+	port := 0
+	cmd := &cobra.Command{
+		Use:   "ui",
+		Short: "Show objects and runs in a browser, on this machine",
+		Long: `Serve a page with the objects of an operator and their runs on 127.0.0.1, until the
+command is interrupted, and print its address. The page reads with your rights: your
+token stays in this command, and does not reach the browser. The address has a secret;
+who has it on this machine sees what you may see. See "rolewright get runs --help" for
+how the operator is found.`,
+		Example: `  rolewright ui --operator-namespace operators -A
+  rolewright ui --server http://localhost:6791 -n default --port 8080`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if port < 0 || port > 65535 {
+				return usage(fmt.Errorf("--port %d is not a port: give 1 to 65535, or 0 for one that is free", port))
+			}
+			return o.serveUI(cmd, port)
+		},
+	}
+	o.bind(cmd.Flags())
+	cmd.Flags().IntVar(&port, "port", 0, "The port of the page on 127.0.0.1; 0 for one that is free.")
+	return cmd
+}
+
+func (o *readerOptions) serveUI(cmd *cobra.Command, port int) error {
+	ctx := cmd.Context()
+	r := &reconnected{options: o}
+	if err := r.connect(ctx, nil); err != nil {
+		return err
+	}
+	defer func() { r.reader.close() }()
+	source := &page.Remote{Ask: r.ask, Get: clusterObjects(), Namespace: r.reader.namespace}
+	if _, err := source.Runs(ctx); err != nil { // or the first page would say it
+		return err
+	}
+	var lc net.ListenConfig
+	listener, err := lc.Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if err != nil {
+		return usage(fmt.Errorf("listen for the browser: %w; choose another port with --port", err))
+	}
+	host, base := listener.Addr().String(), "/"+rand.Text()+"/"
+	server := &http.Server{
+		Handler:           page.New(page.Options{Source: source, Base: base, Hosts: []string{host}, Flags: o.flags()}),
+		ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
+		MaxHeaderBytes: 32 << 10, BaseContext: func(net.Listener) context.Context { return ctx }, // which ends the streams
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "http://%s%s\n", host, base)
+	fmt.Fprintln(cmd.ErrOrStderr(), "Open this address in a browser. Ctrl-C ends it.")
+	stopped := context.AfterFunc(ctx, func() { _ = server.Close() })
+	defer stopped()
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve the page: %w", err)
+	}
+	return nil
+}
+
+// flags are those with which another command reads the same.
+func (o *readerOptions) flags() string {
+	flags := ""
+	for _, f := range [][2]string{{"--operator-namespace", o.operatorNamespace}, {"--server", o.server}, {"--service-account", o.serviceAccount}} {
+		if f[1] != "" {
+			flags += f[0] + " " + f[1] + " "
+		}
+	}
+	switch {
+	case o.allNamespaces:
+		flags += "-A"
+	case o.namespace != "":
+		flags += "-n " + o.namespace
+	}
+	return flags
+}
+
+// reconnectTimeout is how long an operator is looked for.
+const reconnectTimeout = 20 * time.Second
+
+// reconnected is a reader that finds the operator again where it is gone: its Pod has
+// ended, or the token is too old.
+type reconnected struct {
+	options *readerOptions
+
+	mu     sync.Mutex
+	reader *reader
+}
+
+// connect finds the operator again, unless another request has done so since was used.
+func (r *reconnected) connect(ctx context.Context, since *reader) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.reader != since {
+		return nil
+	}
+	is, err := r.options.connect(ctx)
+	if err != nil {
+		return err
+	}
+	if r.reader != nil {
+		r.reader.close()
+	}
+	r.reader = is
+	return nil
+}
+
+func (r *reconnected) current() *reader {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.reader
+}
+
+// ask sends a request, and once more to an operator that was found again.
+func (r *reconnected) ask(ctx context.Context, path string, query url.Values) (*http.Response, error) {
+	used := r.current()
+	resp, err := used.ask(ctx, path, query)
+	var coded codedError
+	if errors.As(err, &coded) && coded.code == exitUnreachable && ctx.Err() == nil {
+		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), reconnectTimeout) // others wait for it, too
+		defer cancel()
+		if connectErr := r.connect(limited, used); connectErr != nil {
+			return nil, connectErr
+		}
+		resp, err = r.current().ask(ctx, path, query)
+	}
+	if errors.As(err, &coded) && coded.code == exitNothing {
+		return nil, fmt.Errorf("%w: %w", page.ErrNotFound, err)
+	}
+	return resp, err
+}
+
+// clusterObjects reads objects with the rights of the user.
+func clusterObjects() func(context.Context, history.Object) (map[string]any, error) {
+	reads := sync.OnceValues(func() (client.Client, error) {
+		found, err := findCluster(os.LookupEnv)
+		if err != nil {
+			return nil, err
+		}
+		return client.New(found.config, client.Options{})
+	})
+	return func(ctx context.Context, o history.Object) (map[string]any, error) {
+		cluster, err := reads()
+		if err != nil {
+			return nil, err
+		}
+		obj := &unstructured.Unstructured{}
+		obj.SetGroupVersionKind(schema.GroupVersionKind{Group: o.Group, Version: o.Version, Kind: o.Kind})
+		err = cluster.Get(ctx, client.ObjectKey{Namespace: o.Namespace, Name: o.Name}, obj)
+		if apierrors.IsNotFound(err) {
+			return nil, page.ErrNotFound
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read the object: %w", err)
+		}
+		return obj.Object, nil
+	}
+}
+
+func newReportCommand() *cobra.Command {
+	var o readerOptions
+	output := "html"
+	cmd := &cobra.Command{
+		Use:   "report ID",
+		Short: "Print a run as one HTML document",
+		Long: `Print a run as one HTML document that stands alone: it has no script and loads nothing,
+so that it can be attached to a ticket or kept by a pipeline. The beginning of an ID is
+enough if no other run has it. See "rolewright get runs --help" for how the operator is
+found.`,
+		Example: `  rolewright report 8c51a3f0 --operator-namespace operators > run.html`,
+		Args:    oneArgument("give the ID of a run, as rolewright get runs shows it"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if output != "html" {
+				return usage(fmt.Errorf("--output must be html, not %q; rolewright describe run has others", output))
+			}
+			r, err := o.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer r.close()
+			var answer api.Run
+			if err := r.get(cmd.Context(), "/runs/"+url.PathEscape(args[0]), nil, &answer); err != nil {
+				return err
+			}
+			return page.Report(cmd.OutOrStdout(), answer.Run, time.Now())
+		},
+	}
+	o.bind(cmd.Flags())
+	cmd.Flags().StringVarP(&output, "output", "o", output, "How to print the run: html.")
+	return cmd
+}

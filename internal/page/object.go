@@ -1,0 +1,133 @@
+package page
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/rolewright/rolewright/internal/history"
+)
+
+// shownRuns is how many runs of an object are shown.
+const shownRuns = 50
+
+// objectData is what is shown of an object.
+type objectData struct {
+	history.Object
+	Row  *row
+	Runs []history.Brief
+	Bars bars
+	// Missing says why there is nothing from the API server.
+	Missing string
+	Status  objectStatus
+}
+
+// objectStatus is what an object says of itself.
+type objectStatus struct {
+	Generation, Observed int64
+	Deleting             bool
+	Conditions           []condition
+	NextRetry            time.Time
+	Warnings, Dependents []string
+}
+
+type condition struct {
+	Type, Status, Reason, Message string
+	Since                         time.Time
+}
+
+// Kinds of what is read of an object: it may be anything.
+const (
+	maxConditions = 30
+	maxMessage    = 4 << 10
+)
+
+func (s *server) object(r *http.Request) (view, error) {
+	q := r.URL.Query()
+	o := history.Object{Group: q.Get("group"), Kind: q.Get("kind"), Namespace: q.Get("namespace"), Name: q.Get("name")}
+	if o.Kind == "" || o.Name == "" {
+		return view{}, badRequest("give kind and name of an object")
+	}
+	runs, err := s.Source.Runs(r.Context())
+	if err != nil {
+		return view{}, err
+	}
+	runs = runsOf(runs, o)
+	if len(runs) == 0 {
+		return view{}, ErrNotFound
+	}
+	d := objectData{Object: runs[0].Object, Runs: runs[:min(len(runs), shownRuns)]}
+	d.Bars = barsOf(d.Runs, s.now())
+	d.Row = &row{Object: d.Object, Last: &runs[0]}
+	if rows := objectsOf(runs); len(rows) > 0 {
+		d.Row = rows[0]
+	}
+	is, err := s.Source.Object(r.Context(), d.Object)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		d.Missing = "The object does not exist any more, or this page does not read the cluster."
+	case err != nil:
+		d.Missing = err.Error()
+	default:
+		d.Status = statusOf(is)
+	}
+	return view{template: "object.html", Title: o.Kind + " " + o.Name, Refresh: true, Data: d, Command: "get runs " + quoted(kindOf(o)+"/"+o.Name)}, nil
+}
+
+// runsOf are the runs of one object.
+func runsOf(runs []history.Brief, o history.Object) (found []history.Brief) {
+	for _, b := range runs {
+		if b.Group == o.Group && b.Kind == o.Kind && b.Namespace == o.Namespace && b.Name == o.Name {
+			found = append(found, b)
+		}
+	}
+	return found
+}
+
+// statusOf reads what an object says of itself. What is not of the form that the operator
+// writes is left out.
+func statusOf(content map[string]any) objectStatus {
+	u := unstructured.Unstructured{Object: content}
+	s := objectStatus{Generation: u.GetGeneration(), Deleting: u.GetDeletionTimestamp() != nil}
+	s.Observed, _, _ = unstructured.NestedInt64(content, "status", "observedGeneration")
+	conditions, _, _ := unstructured.NestedSlice(content, "status", "conditions")
+	for _, c := range conditions[:min(len(conditions), maxConditions)] {
+		fields, _ := c.(map[string]any)
+		field := func(name string) string {
+			value, _ := fields[name].(string)
+			return value
+		}
+		since, _ := time.Parse(time.RFC3339, field("lastTransitionTime")) // zero is not shown
+		s.Conditions = append(s.Conditions, condition{field("type"), field("status"), field("reason"), field("message"), since})
+	}
+	next, _, _ := unstructured.NestedString(content, "status", "ansible", "nextRetry")
+	s.NextRetry, _ = time.Parse(time.RFC3339, next) // as above
+	s.Warnings, _, _ = unstructured.NestedStringSlice(content, "status", "ansible", "warnings")
+	s.Dependents, _, _ = unstructured.NestedStringSlice(content, "status", "ansible", "dependents")
+	s.Warnings, s.Dependents = s.Warnings[:min(len(s.Warnings), maxConditions)], s.Dependents[:min(len(s.Dependents), shownRuns)]
+	slices.SortStableFunc(s.Conditions, func(a, b condition) int {
+		return strings.Compare(readyFirst(a.Type), readyFirst(b.Type))
+	})
+	return s
+}
+
+func readyFirst(kind string) string {
+	if kind == "Ready" {
+		return ""
+	}
+	return kind
+}
+
+// quoted is a word for a shell.
+func quoted(word string) string {
+	if strings.IndexFunc(word, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("-_./=:", r)
+	}) < 0 {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}

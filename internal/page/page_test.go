@@ -1,0 +1,260 @@
+package page_test
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/html"
+
+	"github.com/rolewright/rolewright/internal/history"
+	"github.com/rolewright/rolewright/internal/page"
+	"github.com/rolewright/rolewright/internal/text"
+	"github.com/rolewright/rolewright/test/must"
+	"github.com/rolewright/rolewright/test/runs"
+)
+
+// answer is what a server says.
+type answer struct {
+	Code   int
+	Header http.Header
+	Body   string
+}
+
+// get asks for a path below the base.
+func get(t testing.TB, server *httptest.Server, path string, change func(*http.Request)) answer {
+	t.Helper()
+	r := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+runs.Base+path, nil))(t)
+	if change != nil {
+		change(r)
+	}
+	resp := must.Get(server.Client().Do(r))(t)
+	defer resp.Body.Close()
+	return answer{resp.StatusCode, resp.Header, string(must.Get(io.ReadAll(resp.Body))(t))}
+}
+
+func object(name string) history.Object {
+	return history.Object{Group: "g", Version: "v1", Kind: "Web", Namespace: "shop", Name: name}
+}
+
+// views are the addresses of all views of two runs of an object.
+func views(a, b history.Run) []string {
+	q := url.Values{"group": {a.Group}, "kind": {a.Kind}, "namespace": {a.Namespace}, "name": {a.Name}}
+	return []string{"", "object?" + q.Encode(), "run?id=" + b.ID, "compare?a=" + a.ID + "&b=" + b.ID, "trends?days=30", "report?id=" + b.ID}
+}
+
+func TestPage_Shows(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	good, bad := runs.Run(1, object("shop"), now.Add(-2*time.Hour)), runs.Fail(runs.Run(2, object("shop"), now.Add(-time.Hour)), "no answer")
+	fine, gone := runs.Run(3, object("blog"), now.Add(-time.Minute)), runs.Run(4, object("gone"), now)
+	gone.Cause = "deleted"
+	o := runs.New(t, good, bad, fine, gone)
+	o.Recorder.Begin(history.Run{Brief: history.Brief{ID: "now-run", Object: object("busy"), Cause: "created", Started: now}})
+	server := o.Serve(t)
+	pages := map[string]string{}
+	for _, path := range append(views(good, bad), "run?id=now-run", "?q=ANSWER", "?q=blog&state=3") {
+		a := get(t, server, path, nil)
+		if a.Code != http.StatusOK {
+			t.Fatalf("%s: %d\n%s", path, a.Code, a.Body)
+		}
+		pages[path] = plain(a.Body)
+	}
+	paths := views(good, bad)
+	for path, wants := range map[string][]string{
+		paths[0]:          {"all 3", "× failing 1", "… running 1", "✓ fine 1", "shop Web in shop", "1 in a row"},
+		paths[1]:          {"× failing", "a retry,", "Ready False TaskFailed in shop", "Reconciling", "deployments.v1.apps", "Web is an example", "Its last 2 runs"},
+		paths[2]:          {"Failed: web : Read the version", "no answer", "- name: Read the version", "web : Create the Service", "± changed deployments.apps shop/shop spec.replicas web :", "Compare with the last success", "queue 1.00 s", "rolewright describe run"},
+		paths[3]:          {"result Succeeded RunSucceeded Failed TaskFailed", "version of ansible-core 2.19.4 2.14.18", "web : Read the version, roles/web/tasks/main.yml, localhost"},
+		paths[4]:          {"5 runs in 30 days", "changed 1", "web : Read the version 1"},
+		paths[5]:          {"no answer", "web : Create the Service"},
+		"run?id=now-run":  {"in progress", "Nothing so far"},
+		"?q=ANSWER":       {"No object is like that"},
+		"?q=blog&state=3": {"1 objects", "blog"},
+	} {
+		for _, want := range wants {
+			if !strings.Contains(pages[path], want) {
+				t.Errorf("%s says\n%s\nwant %q", path, pages[path], want)
+			}
+		}
+	}
+	if strings.Contains(pages[paths[0]], "gone") {
+		t.Error("an object that is deleted is shown")
+	}
+	if all := pages[paths[0]]; strings.Index(all, "shop Web") > strings.Index(all, "busy Web") || strings.Index(all, "busy Web") > strings.Index(all, "blog Web") {
+		t.Errorf("what fails is not first, or what runs not second:\n%s", all)
+	}
+	for path, code := range map[string]int{
+		"run?id=none": 404, "object?kind=Web&name=none": 404, "object": 400, "trends?days=x": 400, "?from=-1": 400, "other": 404, "report?id=none": 404,
+	} {
+		if a := get(t, server, path, nil); a.Code != code {
+			t.Errorf("%s: %d, want %d\n%s", path, a.Code, code, a.Body)
+		}
+	}
+}
+
+// plain is the text of a document.
+func plain(document string) string {
+	tokens := html.NewTokenizer(strings.NewReader(document))
+	var b strings.Builder
+	for {
+		switch tokens.Next() {
+		case html.ErrorToken:
+			return strings.Join(strings.Fields(b.String()), " ")
+		case html.TextToken:
+			b.Write(tokens.Text())
+		default:
+			b.WriteByte(' ')
+		}
+	}
+}
+
+// Whatever a run says, a view has the elements that it has for a harmless text, and their attributes.
+func TestPage_TextStaysText(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	shape := func(words string) map[string]string {
+		first, second := runs.HostileRun(1, words, now.Add(-time.Hour)), runs.HostileRun(2, words, now)
+		server := runs.New(t, first, second).Serve(t)
+		shapes := map[string]string{}
+		for i, path := range views(first, second) {
+			a := get(t, server, path, nil)
+			if a.Code != http.StatusOK {
+				t.Fatalf("%q in %s: %d", words, path, a.Code)
+			}
+			if at := strings.IndexFunc(a.Body, text.Unwanted); at >= 0 {
+				t.Errorf("%q: view %d has the character %q", words, i, a.Body[at])
+			}
+			shapes[fmt.Sprint(i)] = elements(t, a.Body)
+		}
+		return shapes
+	}
+	want := shape("harmless")
+	for _, words := range runs.Hostile() {
+		must.Be(t, fmt.Sprintf("%q", words), want, shape(words))
+	}
+}
+
+// elements are the elements of a document with the names of their attributes, and where
+// links lead but for the query.
+func elements(t *testing.T, document string) string {
+	t.Helper()
+	tokens := html.NewTokenizer(strings.NewReader(document))
+	var b strings.Builder
+	for {
+		switch tokens.Next() {
+		case html.ErrorToken:
+			return b.String()
+		case html.CommentToken:
+			t.Errorf("a comment: %s", tokens.Raw())
+		case html.StartTagToken, html.SelfClosingTagToken:
+			token := tokens.Token()
+			b.WriteString("<" + token.Data)
+			for _, a := range token.Attr {
+				b.WriteString(" " + a.Key)
+				if a.Key == "href" {
+					path, _, _ := strings.Cut(a.Val, "?")
+					b.WriteString("=" + path)
+				}
+			}
+			b.WriteString(">\n")
+		}
+	}
+}
+
+func TestPage_Guard(t *testing.T) {
+	t.Parallel()
+	server := runs.New(t).Serve(t)
+	for name, tt := range map[string]struct {
+		change func(*http.Request)
+		code   int
+	}{
+		"an address bar":     {func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "none") }, 200},
+		"the page itself":    {func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "same-origin") }, 200},
+		"another site":       {func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") }, 403},
+		"another port":       {func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "same-site") }, 403},
+		"a name of another":  {func(r *http.Request) { r.Host = "evil.example:80" }, 421},
+		"another host":       {func(r *http.Request) { r.Host = "localhost" }, 421},
+		"another secret":     {func(r *http.Request) { r.URL.Path = "/b-secret/" }, 404},
+		"no secret":          {func(r *http.Request) { r.URL.Path = "/" }, 404},
+		"a part of a secret": {func(r *http.Request) { r.URL.Path = strings.TrimSuffix(runs.Base, "/") }, 404},
+		"a way around it":    {func(r *http.Request) { r.URL.Path = "/x/.." + runs.Base }, 404},
+		"a form":             {func(r *http.Request) { r.Method = http.MethodPost }, 405},
+	} {
+		for _, path := range []string{"", "style.css", "page.js", "events?run=x"} {
+			want := tt.code
+			if strings.HasPrefix(path, "events") && want == 200 {
+				continue // it does not end
+			}
+			a := get(t, server, path, tt.change)
+			if a.Code != want && (want != 404 || path == "") {
+				t.Errorf("%s asks for %q: %d, want %d", name, path, a.Code, want)
+			}
+			if want >= 400 && want != 405 && strings.Contains(a.Body, "<") {
+				t.Errorf("%s gets %s", name, a.Body)
+			}
+			for header, value := range map[string]string{
+				"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store", "Set-Cookie": "",
+				"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin",
+			} {
+				must.Be(t, name+" "+path+" "+header, value, a.Header.Get(header))
+			}
+			policy := a.Header.Get("Content-Security-Policy")
+			if !strings.HasPrefix(policy, "default-src 'none'; script-src 'self';") || strings.Contains(policy, "unsafe") || !strings.Contains(policy, "frame-ancestors 'none'") {
+				t.Errorf("policy %q", policy)
+			}
+		}
+	}
+}
+
+// Each view of many long runs stays small.
+func TestPage_Size(t *testing.T) {
+	t.Parallel()
+	const most = 150_000
+	all := runs.Many(400, 5)
+	first, second := all[len(all)-2], all[len(all)-1]
+	for _, r := range []*history.Run{&first, &second} {
+		r.Object, r.ID = all[3].Object, "long-"+r.ID
+		for i := range history.MaxTasks {
+			task := r.Tasks[i%4]
+			task.Outcome, task.Message = []string{"ok", "failed"}[i%2], strings.Repeat("long ", 1000)
+			task.Name = fmt.Sprintf("%s %d %s", r.ID, i, strings.Repeat("&", 200))
+			r.Tasks = append(r.Tasks, task)
+		}
+		for i := range history.MaxWrites {
+			r.Writes = append(r.Writes, history.Write{Resource: "deployments.apps", Name: fmt.Sprint(r.ID, i), Result: "changed", Fields: []string{strings.Repeat("spec.", 50)}})
+		}
+	}
+	second.Finished = second.Finished.Add(time.Hour)
+	server := runs.New(t, append(all, first, second)...).Serve(t)
+	for _, path := range append(views(first, second)[:5], "run?id="+second.ID+"&from=1990") {
+		a := get(t, server, path, nil)
+		if a.Code != http.StatusOK || len(a.Body) > most {
+			t.Errorf("%s: %d, %d bytes, want at most %d", path, a.Code, len(a.Body), most)
+		}
+	}
+}
+
+// A report has no script, loads nothing, and its policy knows its style.
+func TestReport_StandsAlone(t *testing.T) {
+	t.Parallel()
+	var b bytes.Buffer
+	must.Do(t, page.Report(&b, runs.Fail(runs.Run(1, object("shop"), time.Now()), "no answer"), time.Now()))
+	said := b.String()
+	if !strings.Contains(said, "no answer") || strings.Contains(plain(said), "Compare") {
+		t.Errorf("the report says\n%s", plain(said))
+	}
+	if found := regexp.MustCompile(`<script|<link|<a |<form|src=|url\(`).FindString(said); found != "" {
+		t.Errorf("the report has %s", found)
+	}
+	if !regexp.MustCompile(`<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'sha256-[A-Za-z0-9+/]{43}='; base-uri 'none'; form-action 'none'">`).MatchString(html.UnescapeString(said)) {
+		t.Errorf("the report has no policy:\n%.700s", said)
+	}
+}

@@ -1,0 +1,204 @@
+package page
+
+import (
+	"html/template"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/rolewright/rolewright/internal/history"
+	"github.com/rolewright/rolewright/internal/text"
+)
+
+// runData is what is shown of a run.
+type runData struct {
+	history.Run
+	Phases []phase
+	Failed *failedTask
+	Tasks  []taskRow
+	// From and Next are as in the overview, Count is of all tasks.
+	From, Next, Count int
+	// Quiet is how many tasks of this page were ok or skipped.
+	Quiet  int
+	Wrote  []history.Write
+	Silent int // writes that changed nothing
+	More   int // writes that are not shown
+	// Worked and Before are the IDs of the last run of the object that succeeded before this
+	// one, and of the last one; empty where there is none.
+	Worked, Before string
+	// Cursor is where events of a run in progress begin.
+	Cursor string
+	Report bool
+}
+
+// Live reports whether the run is in progress.
+func (d runData) Live() bool { return d.Finished.IsZero() && !d.Report }
+
+// Written is how many writes are recorded.
+func (d runData) Written() int { return len(d.Writes) }
+
+// By is the task that has made a write; empty if that is not known.
+func (d runData) By(w history.Write) string {
+	if w.Task < 0 || w.Task >= len(d.Run.Tasks) {
+		return ""
+	}
+	return titleOf(d.Run.Tasks[w.Task].TaskName)
+}
+
+// phase is a part of a run.
+type phase struct {
+	Name string
+	Took time.Duration
+}
+
+func phasesOf(r history.Run) (phases []phase) {
+	add := func(name string, from, to time.Time) {
+		if !from.IsZero() && !to.IsZero() {
+			phases = append(phases, phase{name, max(to.Sub(from), 0)})
+		}
+	}
+	add("queue", r.Due, r.Started)
+	add("start", r.Started, r.Prepared)
+	add("Ansible", r.Prepared, r.Ended)
+	add("end", r.Ended, r.Finished)
+	return phases
+}
+
+// taskRow is a task with its number.
+type taskRow struct {
+	history.Task
+	Number int
+}
+
+func quiet(t history.Task) bool { return t.Outcome == "ok" || t.Outcome == "skipped" }
+
+// failedTask is the task that failed first.
+type failedTask struct {
+	history.Task
+	Source *history.Source
+}
+
+func titleOf(t history.TaskName) string { return strings.TrimPrefix(t.Role+" : "+t.Name, " : ") }
+
+func failedOf(r history.Run) *failedTask {
+	for _, t := range r.Tasks {
+		bad := t.Outcome == "failed" || t.Outcome == "unreachable"
+		if bad && (r.Task == nil || r.Result == "" || r.Task.Name == t.Name && r.Task.Path == t.Path) {
+			return &failedTask{t, r.Source}
+		}
+	}
+	if r.Result != "Failed" || r.Task == nil {
+		return nil
+	}
+	return &failedTask{history.Task{TaskName: *r.Task, Outcome: "failed", Message: r.Message}, r.Source}
+}
+
+// The most that one page of a run takes: bytes of its tasks, and writes.
+const (
+	maxTaskBytes  = 80 << 10
+	maxWriteBytes = 40 << 10
+	maxTaskText   = 2 << 10
+	maxLine       = 300
+	maxFields     = 20
+	// rowBytes is about what a row takes beside its texts.
+	rowBytes = 250
+)
+
+// bytesOf is what texts take on the page, each cut to some length.
+func bytesOf(most int, texts ...string) (size int) {
+	for _, s := range texts {
+		size += len(template.HTMLEscapeString(text.Cut(s, most)))
+	}
+	return size
+}
+
+// sizeOf is about what a task takes on the page.
+func sizeOf(t history.Task) int {
+	size := rowBytes + bytesOf(maxLine, titleOf(t.TaskName), t.Path, t.Action, t.Host)
+	if !quiet(t) {
+		size += bytesOf(maxTaskText, t.Message)
+	}
+	return size
+}
+
+// pageOf are the tasks from a number on that there is room for. With last, it is the page
+// with the last ones.
+func pageOf(tasks []history.Task, from int, last bool) (rows []taskRow, start, next int) {
+	size := 0
+	if last {
+		for from = len(tasks); from > 0 && size+sizeOf(tasks[from-1]) <= maxTaskBytes; from-- {
+			size += sizeOf(tasks[from-1])
+		}
+		size = 0
+	}
+	for n := from; n < len(tasks); n++ {
+		if size += sizeOf(tasks[n]); size > maxTaskBytes && n > from {
+			return rows, from, n
+		}
+		rows = append(rows, taskRow{tasks[n], n})
+	}
+	return rows, from, 0
+}
+
+func (s *server) run(r *http.Request) (view, error) {
+	id := r.URL.Query().Get("id")
+	run, cursor, err := s.Source.Run(r.Context(), id)
+	if err != nil {
+		return view{}, err
+	}
+	runs, err := s.Source.Runs(r.Context())
+	if err != nil {
+		return view{}, err
+	}
+	from, err := fromOf(r, len(run.Tasks))
+	if err != nil {
+		return view{}, err
+	}
+	d := dataOf(run)
+	d.Cursor = cursor
+	d.Tasks, d.From, d.Next = pageOf(run.Tasks, from, d.Live())
+	d.count()
+	same := runsOf(runs, run.Object)
+	for _, b := range same[find(same, run.ID)+1:] {
+		if b.Finished.IsZero() || !b.Started.Before(run.Started) {
+			continue
+		}
+		if d.Before == "" {
+			d.Before = b.ID
+		}
+		if b.Result == "Succeeded" {
+			d.Worked = b.ID
+			break
+		}
+	}
+	return view{template: "run.html", Title: "Run of " + run.Kind + " " + run.Name, Refresh: d.Live(), Data: d, Command: "describe run " + quoted(run.ID)}, nil
+}
+
+// dataOf is what is shown of a run, without its tasks.
+func dataOf(run history.Run) runData {
+	d := runData{Run: run, Phases: phasesOf(run), Failed: failedOf(run), Count: len(run.Tasks)}
+	size := 0
+	for _, w := range run.Writes {
+		if w.Result == "unchanged" {
+			d.Silent++
+			continue
+		}
+		w.Fields = w.Fields[:min(len(w.Fields), maxFields)]
+		size += rowBytes + bytesOf(maxLine, w.Fields...) + bytesOf(maxLine, targetOf(w), d.By(w))
+		if size > maxWriteBytes {
+			d.More++
+			continue
+		}
+		d.Wrote = append(d.Wrote, w)
+	}
+	d.More += run.WritesLeftOut
+	return d
+}
+
+func (d *runData) count() {
+	for _, t := range d.Tasks {
+		if quiet(t.Task) {
+			d.Quiet++
+		}
+	}
+}
