@@ -32,6 +32,8 @@ FAULTS = $(TOOLS)/controlplane exec --audit-log audit.log -- $(BIN)/faults -role
 IMAGES := $(BIN)/image
 IMAGE  := tools/image/build.sh $(IMAGES)
 IMAGE_ARGS = --build-arg VERSION=$(VERSION) --build-arg GIT_VERSION=$(GIT_VERSION) --build-arg COMMIT=$(COMMIT)
+# What tests of the page check accessibility with, where it could be got. It is looked for when it is needed.
+AXE = $(addprefix -axe ,$(shell ls $(BIN)/browser/node_modules/axe-core/axe.min.js 2>/dev/null))
 # Where cluster-up keeps its state.
 CLUSTER_DIR := $(BIN)/cluster
 # How long the short run of each fuzz target lasts: so many inputs. Go takes the end of a time, such as 5s, for a
@@ -109,11 +111,12 @@ test: ## set-up, lint, unit and integration tests on real parts
 	@if [ -s $(BIN)/repeated ]; then cat $(BIN)/repeated; fi
 
 .PHONY: test-all
-test-all: test ## make test, then what takes longer: the rest of the newer line, forked runs, fault plans with them, the image, the development control plane, fuzz targets
+test-all: test ## make test, then what takes longer: the rest of the newer line, forked runs, fault plans with them, the image, the page in a browser, the development control plane, fuzz targets
 	@tools/step.sh 'all of the newer line' $(MAKE) test-second-line
 	@tools/step.sh 'forked runs on the newer line' $(MAKE) test-forked
 	@tools/step.sh 'fault plans with forked runs' $(MAKE) fault-plans-forked
 	@tools/step.sh 'Python and Ansible of the image' $(MAKE) test-image-where-possible
+	@tools/step.sh 'the page in a browser' $(MAKE) test-page
 	@tools/step.sh 'tests of the development control plane' $(MAKE) test-tools
 	@tools/step.sh 'fuzz targets' $(MAKE) fuzz-short
 	@if [ -s $(BIN)/repeated ]; then cat $(BIN)/repeated; fi
@@ -230,6 +233,17 @@ test-image-where-possible: $(TOOLS)/gotestsum
 		echo 'NOT RUN: `make test-image`, see `make e2e`. Instead, on the newer line:'; \
 		ROLEWRIGHT_TEST_EVERY_CASE=1 PATH=$(SECOND_LINE)/bin:$$PATH tools/gotest.sh './runner/warm ./test/executors' -count=1 -timeout 20m $(TESTFLAGS); fi
 
+.PHONY: test-page
+test-page: ## tests of the page in a real browser, where Chromium is or can be installed: as root, on Debian
+	@if tools/browser/install.sh $(BIN)/browser; then cd test/page && go test -count=1 -timeout 15m $(TESTFLAGS) . -args $(AXE); \
+		else echo 'NOT RUN: `make test-page`. There is no Chromium.'; fi
+	@if [ -z '$(AXE)' ]; then echo 'NOT RUN: the accessibility tests of `make test-page`. There is no axe-core.'; fi
+
+.PHONY: screenshots
+screenshots: ## make those of the page in docs/images: as root, on Debian
+	@tools/browser/install.sh $(BIN)/browser
+	@cd test/page && go test -count=1 -run TestScreenshots . -args -screenshots $(CURDIR)/docs/images
+
 .PHONY: e2e-where-possible
 e2e-where-possible: e2e-not-run
 	@if tools/node/able.sh >/dev/null; then timeout --foreground 45m $(MAKE) e2e; fi
@@ -250,6 +264,7 @@ lint: lint-tools ## check formatting, style and the import directions
 	@$(TOOLS)/golangci-lint run --build-tags e2e ./...
 	@cd tools && $(TOOLS)/golangci-lint run --config $(CURDIR)/.golangci.yml ./controlplane/...
 	@cd tools/manifests && $(TOOLS)/golangci-lint run --config $(CURDIR)/.golangci.yml ./...
+	@cd test/page && $(TOOLS)/golangci-lint run --config $(CURDIR)/.golangci.yml ./...
 
 .PHONY: bench
 bench: setup cluster-tools build ## measure our own path around a run, memory with many objects, the executors against each other, how long runs take to end, and masking

@@ -46,6 +46,7 @@ func (r *reconciler) concludeHistory(s *scope, run status.Run) {
 		h.Ended, h.Memory, h.CPU = s.result.Finished, s.result.Memory, s.result.CPU.Seconds()
 		if t := run.FailedTask; t != nil {
 			h.Task = &history.TaskName{Name: t.Name, Role: t.Role, Path: t.Path, Host: t.Host}
+			h.Source = r.sourceLines(s, t.Path)
 		}
 		for i := range h.Tasks {
 			if t := &h.Tasks[i]; t.Outcome == string(jobevent.Failed) && s.result.Summary.Stats != nil && s.result.Summary.Stats.Failures[t.Host] == 0 {

@@ -58,7 +58,7 @@ func (o *readerOptions) serveUI(cmd *cobra.Command, port int) error {
 	}
 	defer func() { r.reader.close() }()
 	source := &page.Remote{Ask: r.ask, Get: clusterObjects(), Namespace: r.reader.namespace}
-	if _, err := source.Runs(ctx); err != nil { // or the first page would say it
+	if _, _, err := source.Runs(ctx); err != nil { // or the first page would say it
 		return err
 	}
 	var lc net.ListenConfig

@@ -72,8 +72,7 @@ func functions() template.FuncMap {
 			}
 			return seconds(max(t.Finished.Sub(t.Started), 0))
 		},
-		"mib":  func(bytes int64) int64 { return bytes >> 20 },
-		"dict": func(view view, data any) map[string]any { return map[string]any{"View": view, "Data": data} },
+		"mib": func(bytes int64) int64 { return bytes >> 20 },
 		"limit": func(name string) int {
 			return map[string]int{"message": maxMessage, "task": maxTaskText, "line": maxLine}[name]
 		},

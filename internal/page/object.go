@@ -52,7 +52,7 @@ func (s *server) object(r *http.Request) (view, error) {
 	if o.Kind == "" || o.Name == "" {
 		return view{}, badRequest("give kind and name of an object")
 	}
-	runs, err := s.Source.Runs(r.Context())
+	runs, _, err := s.Source.Runs(r.Context())
 	if err != nil {
 		return view{}, err
 	}

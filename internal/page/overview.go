@@ -148,14 +148,16 @@ type overviewData struct {
 	// Shown is how many there are with this filter, From and Next where this page and the
 	// next one begin; Next is 0 on the last.
 	Shown, From, Next int
+	// Cursor is where events begin that are not shown.
+	Cursor string
 }
 
 func (s *server) overview(r *http.Request) (view, error) {
-	runs, err := s.Source.Runs(r.Context())
+	runs, cursor, err := s.Source.Runs(r.Context())
 	if err != nil {
 		return view{}, err
 	}
-	d := overviewData{Filter: filterOf(r), Kinds: kindsOf(runs)}
+	d := overviewData{Cursor: cursor, Filter: filterOf(r), Kinds: kindsOf(runs)}
 	var rows []*row
 	for _, o := range objectsOf(runs) {
 		d.Counts[o.State()]++

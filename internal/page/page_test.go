@@ -69,7 +69,7 @@ func TestPage_Shows(t *testing.T) {
 	}
 	paths := views(good, bad)
 	for path, wants := range map[string][]string{
-		paths[0]:          {"all 3", "× failing 1", "… running 1", "✓ fine 1", "shop Web in shop", "1 in a row"},
+		paths[0]:          {"all 3", "× failing 1", "… running 1", "✓ fine 1", "shop Web in shop", "since 59m ago"},
 		paths[1]:          {"× failing", "a retry,", "Ready False TaskFailed in shop", "Reconciling", "deployments.v1.apps", "Web is an example", "Its last 2 runs"},
 		paths[2]:          {"Failed: web : Read the version", "no answer", "- name: Read the version", "web : Create the Service", "± changed deployments.apps shop/shop spec.replicas web :", "Compare with the last success", "queue 1.00 s", "rolewright describe run"},
 		paths[3]:          {"result Succeeded RunSucceeded Failed TaskFailed", "version of ansible-core 2.19.4 2.14.18", "web : Read the version, roles/web/tasks/main.yml, localhost"},

@@ -146,7 +146,7 @@ func (s *server) run(r *http.Request) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	runs, err := s.Source.Runs(r.Context())
+	runs, _, err := s.Source.Runs(r.Context())
 	if err != nil {
 		return view{}, err
 	}

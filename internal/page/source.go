@@ -25,8 +25,8 @@ var ErrNotFound = errors.New("not found")
 // Source is where a page reads. It returns what the reader of the page may see.
 type Source interface {
 	// Runs are all runs: those in progress first, then the newest. The caller changes
-	// nothing of them.
-	Runs(ctx context.Context) ([]history.Brief, error)
+	// nothing of them. The cursor is as for Run.
+	Runs(ctx context.Context) (runs []history.Brief, cursor string, err error)
 	// Run is one run, and the cursor from which on events tell what it does not have.
 	Run(ctx context.Context, id string) (run history.Run, cursor string, err error)
 	// Object is an object as the API server has it.
@@ -81,7 +81,7 @@ func (s *Remote) read(ctx context.Context, path string, q url.Values, into any) 
 }
 
 // Runs asks for the runs that are not known yet.
-func (s *Remote) Runs(ctx context.Context) ([]history.Brief, error) {
+func (s *Remote) Runs(ctx context.Context) (_ []history.Brief, cursor string, _ error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var running, newer []history.Brief
@@ -95,8 +95,9 @@ func (s *Remote) Runs(ctx context.Context) ([]history.Brief, error) {
 	for more := true; more; q.Set("limit", strconv.Itoa(nextPage)) {
 		var list api.RunList
 		if err := s.read(ctx, "/runs", q, &list); err != nil {
-			return nil, err
+			return nil, "", err
 		}
+		cursor = cmp.Or(cursor, list.Metadata.Cursor) // the first page is of before the others
 		more = list.Metadata.Continue != "" && len(newer)+len(list.Items) < maxRuns
 		for _, b := range list.Items {
 			switch {
@@ -111,7 +112,7 @@ func (s *Remote) Runs(ctx context.Context) ([]history.Brief, error) {
 		q.Set("continue", list.Metadata.Continue)
 	}
 	s.add(newer, seen)
-	return slices.Concat(slices.DeleteFunc(running, func(b history.Brief) bool { return seen[b.ID] }), s.ended), nil
+	return slices.Concat(slices.DeleteFunc(running, func(b history.Brief) bool { return seen[b.ID] }), s.ended), cursor, nil
 }
 
 // add adds runs to those that are known.

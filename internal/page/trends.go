@@ -66,7 +66,7 @@ func (s *server) trends(r *http.Request) (view, error) {
 		d.Days = n
 	}
 	d.From = d.To.AddDate(0, 0, -d.Days)
-	all, err := s.Source.Runs(r.Context())
+	all, _, err := s.Source.Runs(r.Context())
 	if err != nil {
 		return view{}, err
 	}

@@ -129,7 +129,7 @@ document.addEventListener("keydown", (e) => {
     "/": () => document.querySelector("[data-filter]"),
     j: () => rows[at + 1],
     k: () => rows[Math.max(at - 1, 0)],
-    f: () => document.querySelector("#failure, .sign.bad")?.closest("[tabindex], tr")?.querySelector("a") ?? document.querySelector("#failure"),
+    f: () => document.querySelector("#failure") ?? document.querySelector("tr .sign.bad")?.closest("tr").querySelector("a"),
   }[e.key]?.();
   if (to) {
     e.preventDefault();

@@ -1,0 +1,83 @@
+package controller
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rolewright/rolewright/internal/history"
+	"github.com/rolewright/rolewright/internal/text"
+)
+
+// The lines that the history has of where a task stands: as many on each side of its own.
+const (
+	linesAround   = 2
+	maxSourceFile = 1 << 20
+	maxSourceLine = 300
+)
+
+// sourceLines are the lines of a role or playbook around a place, given as file:line; nil if
+// they cannot be read. A run says the place: only YAML below roles and playbooks is read.
+func (r *reconciler) sourceLines(s *scope, place string) *history.Source {
+	cut := strings.LastIndexByte(place, ':')
+	if cut < 0 || s.use == nil || s.mask == nil {
+		return nil
+	}
+	line, err := strconv.Atoi(place[cut+1:])
+	if ext := filepath.Ext(place[:cut]); err != nil || line < 1 || ext != ".yml" && ext != ".yaml" {
+		return nil
+	}
+	path := s.use.copy.Path(place[:cut])
+	var roots []string
+	for _, tree := range s.use.content.roots.Trees {
+		if tree != s.use.copy.Path(r.opts.Inventory) { // it has variables
+			roots = append(roots, tree)
+		}
+	}
+	for _, playbook := range s.use.content.roots.Playbooks {
+		if playbook, err = filepath.Abs(playbook); err == nil {
+			roots = append(roots, filepath.Dir(playbook))
+		}
+	}
+	for _, root := range roots {
+		below, err := filepath.Rel(root, path)
+		if err != nil || !filepath.IsLocal(below) {
+			continue
+		}
+		if content, err := readBelow(root, below); err == nil {
+			return around(s.mask.Mask(text.Plain(content)), line)
+		}
+	}
+	return nil
+}
+
+// readBelow reads the beginning of a file, also over links, but of none that lead out of root.
+func readBelow(root, path string) (string, error) {
+	f, err := os.OpenInRoot(root, path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return "", os.ErrInvalid
+	}
+	content, err := io.ReadAll(io.LimitReader(f, maxSourceFile))
+	return string(content), err
+}
+
+// around are the lines around one; nil if there is none with this number.
+func around(content string, line int) *history.Source {
+	lines := strings.Split(strings.TrimSuffix(content, "\n"), "\n")
+	if line > len(lines) {
+		return nil
+	}
+	first := max(line-linesAround, 1)
+	source := history.Source{First: first, Line: line, Lines: slices.Clone(lines[first-1 : min(line+linesAround, len(lines))])}
+	for i, l := range source.Lines {
+		source.Lines[i] = text.Clip(l, maxSourceLine)
+	}
+	return &source
+}
