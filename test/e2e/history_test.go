@@ -1,11 +1,13 @@
 package e2e
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/rolewright/rolewright/internal/api"
+	"github.com/rolewright/rolewright/internal/history"
 	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
@@ -66,6 +69,37 @@ func (s *stage) serviceAccount(name string, k kind, reads bool) string {
 		}, metav1.CreateOptions{}))(s.t)
 	}
 	return "--service-account=" + s.namespace + "/" + name
+}
+
+// looks shows a failed run in a browser's way, and as a report, to a reader with some flags.
+func (s *stage) looks(failed history.Brief, as []string) {
+	s.t.Helper()
+	ui := exec.Command(binary(s.t), append([]string{"ui"}, as...)...)
+	ui.Dir, ui.Env, ui.Stderr = s.dir, s.env, s.t.Output()
+	out := must.Get(ui.StdoutPipe())(s.t)
+	must.Do(s.t, ui.Start())
+	s.t.Cleanup(func() { _ = ui.Process.Kill(); _ = ui.Wait() })
+	address := strings.TrimSpace(must.Get(bufio.NewReader(out).ReadString('\n'))(s.t))
+	object := url.Values{"group": {failed.Group}, "kind": {failed.Kind}, "namespace": {failed.Namespace}, "name": {failed.Name}}
+	for path, wants := range map[string][]string{
+		"":                           {"failing", "recorded : Fail"},
+		"object?" + object.Encode():  {"Its last 2 runs", "Ready", "TaskFailed", "created", "spec.size"},
+		"run?id=" + failed.ID:        {"the size is too large", "- name: Fail", "data.size", "Compare with the last success"},
+		"trends":                     {"2 runs in 7 days", "recorded : Fail"},
+		"report?id=" + failed.ID[:8]: {"the size is too large"},
+	} {
+		said := get(s.t, address+path)
+		for _, want := range wants {
+			if !strings.Contains(said, want) {
+				s.t.Errorf("%s says\n%s\nwant %q", path, said, want)
+			}
+		}
+	}
+	if said := s.tool(0, append([]string{"report", failed.ID}, as...)...); !strings.Contains(said, "<!DOCTYPE html>") || !strings.Contains(said, "- name: Fail") {
+		s.t.Errorf("the report says\n%s", said)
+	}
+	must.Do(s.t, ui.Process.Signal(syscall.SIGINT))
+	_ = ui.Wait() // it was interrupted
 }
 
 // What runs did is listed, described and followed, over a restart, by who may get their objects.
@@ -172,6 +206,8 @@ func TestHistory(t *testing.T) {
 	if said := tool(0, "describe", "run", is[0].ID); !strings.Contains(said, "failed") || !strings.Contains(said, "the size is too large") || !strings.Contains(said, "changed configmaps "+s.namespace+"/it: data.size  by recorded : Create") {
 		t.Errorf("of the failed run describe says\n%s", said)
 	}
+
+	s.looks(is[0], as)
 
 	for _, run := range is { // the first one is a cold start, the second one maybe forked
 		var answer api.Run

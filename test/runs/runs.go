@@ -20,6 +20,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
@@ -36,8 +37,12 @@ const Base = "/a-secret/"
 type Operator struct {
 	Store    *history.Store
 	Recorder *history.Recorder
-	api      *httptest.Server
-	handler  atomic.Pointer[http.Handler]
+	// Client answers who may read, and Token is what the page shows.
+	Client kubernetes.Interface
+	Token  string
+
+	api     *httptest.Server
+	handler atomic.Pointer[http.Handler]
 }
 
 // New starts one with some runs, which ends with the test.
@@ -57,7 +62,7 @@ func New(t testing.TB, runs ...history.Run) *Operator {
 	store := must.Get(history.Open(options))(t)
 	stopped := make(chan error)
 	go func() { stopped <- store.Serve(ctx) }()
-	o := &Operator{Store: store}
+	o := &Operator{Store: store, Client: all(), Token: "a"}
 	o.Restart()
 	o.api = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*o.handler.Load()).ServeHTTP(w, r) }))
 	t.Cleanup(func() {
@@ -69,11 +74,11 @@ func New(t testing.TB, runs ...history.Run) *Operator {
 	return o
 }
 
-// Restart has the operator forget the runs in progress, and end all connections.
+// Restart has the operator forget the runs in progress, take its fields as they are, and end all connections.
 func (o *Operator) Restart() {
 	o.Recorder = history.NewRecorder(o.Store)
 	handler := api.New(api.Options{
-		History: o.Recorder, Client: all(), Leads: func() bool { return true },
+		History: o.Recorder, Client: o.Client, Leads: func() bool { return true },
 		Kinds: func() []api.Kind {
 			return []api.Kind{{Group: "g", Version: "v1", Kind: "Web", Resource: "webs", Namespaced: true}, {Group: "g", Version: "v1", Kind: "Cache", Resource: "caches", Namespaced: true}}
 		},
@@ -103,14 +108,17 @@ func all() *fake.Clientset {
 	return c
 }
 
-// Source is what the page reads.
-func (o *Operator) Source() *page.Remote {
-	return &page.Remote{Get: Object, Ask: func(ctx context.Context, path string, query url.Values) (*http.Response, error) {
+// Source is what the page reads, of one namespace or of all.
+func (o *Operator) Source(namespace string) *page.Remote {
+	token := o.Token
+	return &page.Remote{Get: Object, Namespace: namespace, Ask: func(ctx context.Context, path string, query url.Values) (*http.Response, error) {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, o.api.URL+api.Root+path+"?"+query.Encode(), nil)
 		if err != nil {
 			return nil, err
 		}
-		req.Header.Set("Authorization", "Bearer a")
+		if token != "" {
+			req.Header.Set("Authorization", "Bearer "+token)
+		}
 		resp, err := o.api.Client().Do(req)
 		if err != nil || resp.StatusCode == http.StatusOK {
 			return resp, err
@@ -130,9 +138,15 @@ func (o *Operator) Source() *page.Remote {
 // Serve starts a page that reads the operator, until the test ends.
 func (o *Operator) Serve(t testing.TB) *httptest.Server {
 	t.Helper()
+	return o.ServeOf(t, "")
+}
+
+// ServeOf is Serve of one namespace, or of all.
+func (o *Operator) ServeOf(t testing.TB, namespace string) *httptest.Server {
+	t.Helper()
 	server := httptest.NewUnstartedServer(nil)
 	server.Config.Handler = page.New(page.Options{
-		Source: o.Source(), Base: Base, Hosts: []string{server.Listener.Addr().String()}, Flags: "--operator-namespace operators",
+		Source: o.Source(namespace), Base: Base, Hosts: []string{server.Listener.Addr().String()}, Flags: "--operator-namespace operators",
 	})
 	server.Start()
 	t.Cleanup(func() {
