@@ -2,6 +2,7 @@ package page_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -35,7 +36,7 @@ func get(t testing.TB, server *httptest.Server, path string, change func(*http.R
 	if change != nil {
 		change(r)
 	}
-	resp := must.Get(server.Client().Do(r))(t)
+	resp := must.Get(server.Client().Do(r))(t) //nolint:bodyclose // the next line does
 	defer resp.Body.Close()
 	return answer{resp.StatusCode, resp.Header, string(must.Get(io.ReadAll(resp.Body))(t))}
 }
@@ -257,4 +258,41 @@ func TestReport_StandsAlone(t *testing.T) {
 	if !regexp.MustCompile(`<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'sha256-[A-Za-z0-9+/]{43}='; base-uri 'none'; form-action 'none'">`).MatchString(html.UnescapeString(said)) {
 		t.Errorf("the report has no policy:\n%.700s", said)
 	}
+}
+
+// A source asks for what is new, and has each run once, the newest first.
+func TestRemote_AsksForWhatIsNew(t *testing.T) {
+	t.Parallel()
+	all := runs.Many(700, 3)
+	o := runs.New(t, all...)
+	source := o.Source("")
+	asks := 0
+	ask := source.Ask
+	source.Ask = func(ctx context.Context, path string, query url.Values) (*http.Response, error) {
+		asks++
+		return ask(ctx, path, query)
+	}
+	look := func(want, asked int) []history.Brief {
+		t.Helper()
+		is, _, err := source.Runs(t.Context())
+		must.Do(t, err)
+		seen := map[string]bool{}
+		for i, b := range is {
+			if seen[b.ID] || i > 0 && !b.Finished.IsZero() && b.Finished.After(is[i-1].Finished) && !is[i-1].Finished.IsZero() {
+				t.Fatalf("run %d of %d is there twice, or not in its place: %+v", i, len(is), b)
+			}
+			seen[b.ID] = true
+		}
+		must.Be(t, "runs, and requests", []int{want, asked}, []int{len(is), asks})
+		asks = 0
+		return is
+	}
+	look(2100, 3)
+	look(2100, 1)
+	x := o.Recorder.Begin(history.Run{Brief: history.Brief{ID: "new", Object: object("a"), Started: time.Now()}})
+	must.Be(t, "first", "new", look(2101, 1)[0].ID)
+	late := runs.Run(5000, object("late"), time.Now().Add(-30*time.Second)) // it ended before others that are known
+	o.Store.Add(late)
+	x.End(func(r *history.Run) { r.Finished, r.Result = time.Now(), "Succeeded" })
+	look(2102, 1)
 }

@@ -91,7 +91,6 @@ func (s *Remote) Runs(ctx context.Context) (_ []history.Brief, cursor string, _ 
 	}
 	q := s.query()
 	q.Set("limit", strconv.Itoa(firstPage))
-	seen := map[string]bool{}
 	for more := true; more; q.Set("limit", strconv.Itoa(nextPage)) {
 		var list api.RunList
 		if err := s.read(ctx, "/runs", q, &list); err != nil {
@@ -103,31 +102,38 @@ func (s *Remote) Runs(ctx context.Context) (_ []history.Brief, cursor string, _ 
 			switch {
 			case b.Finished.IsZero():
 				running = append(running, b)
-			case s.known[b.ID] && b.Finished.Before(since):
-				more = false
-			case !seen[b.ID]:
-				seen[b.ID], newer = true, append(newer, b)
+			case s.known[b.ID]:
+				more = more && !b.Finished.Before(since)
+			default:
+				newer = append(newer, b)
 			}
 		}
 		q.Set("continue", list.Metadata.Continue)
 	}
-	s.add(newer, seen)
-	return slices.Concat(slices.DeleteFunc(running, func(b history.Brief) bool { return seen[b.ID] }), s.ended), cursor, nil
+	s.add(newer)
+	running = slices.DeleteFunc(running, func(b history.Brief) bool { return s.known[b.ID] }) // it has ended meanwhile
+	return slices.Concat(running, s.ended), cursor, nil
 }
 
 // add adds runs to those that are known.
-func (s *Remote) add(newer []history.Brief, seen map[string]bool) {
-	all := newer
-	for _, b := range s.ended {
-		if !seen[b.ID] {
-			all = append(all, b)
+func (s *Remote) add(newer []history.Brief) {
+	if s.known == nil {
+		s.known = map[string]bool{}
+	}
+	added := false
+	for _, b := range newer {
+		if !s.known[b.ID] { // a run that ends between two pages moves those of the first into the second
+			s.known[b.ID], added = true, true
+			s.ended = append(s.ended, b)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b history.Brief) int { return b.Finished.Compare(a.Finished) })
-	s.ended = all[:min(len(all), maxRuns)]
-	s.known = make(map[string]bool, len(s.ended))
-	for _, b := range s.ended {
-		s.known[b.ID] = true
+	if !added {
+		return
+	}
+	slices.SortStableFunc(s.ended, func(a, b history.Brief) int { return b.Finished.Compare(a.Finished) })
+	for len(s.ended) > maxRuns {
+		delete(s.known, s.ended[len(s.ended)-1].ID)
+		s.ended = s.ended[:len(s.ended)-1]
 	}
 }
 

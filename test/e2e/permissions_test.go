@@ -114,7 +114,7 @@ func TestPage_ShowsWhatItsReaderMayGet(t *testing.T) {
 
 func get(t *testing.T, address string) string {
 	t.Helper()
-	resp := must.Get(http.Get(address))(t) //nolint:noctx // the server ends with the test
+	resp := must.Get(http.Get(address))(t) //nolint:bodyclose // the next line does
 	defer resp.Body.Close()
 	return string(must.Get(io.ReadAll(resp.Body))(t))
 }
@@ -136,7 +136,7 @@ func events(t *testing.T, o *runs.Operator, address string, all []history.Run, i
 			}
 		}
 	}
-	resp := must.Get(http.Get(address + "events?" + url.Values{"cursor": {strconv.FormatUint(cursor, 10)}, "run": {id}}.Encode()))(t) //nolint:noctx // as above
+	resp := must.Get(http.Get(address + "events?" + url.Values{"cursor": {strconv.FormatUint(cursor, 10)}, "run": {id}}.Encode()))(t) //nolint:bodyclose // as above
 	defer resp.Body.Close()
 	var said strings.Builder
 	lines := bufio.NewScanner(resp.Body)
