@@ -76,7 +76,7 @@ func New(t testing.TB, runs ...history.Run) *Operator {
 
 // Restart has the operator forget the runs in progress, take its fields as they are, and end all connections.
 func (o *Operator) Restart() {
-	o.Recorder = history.NewRecorder(o.Store)
+	o.Recorder = history.NewRecorder(o.Store, nil)
 	handler := api.New(api.Options{
 		History: o.Recorder, Client: o.Client, Leads: func() bool { return true },
 		Kinds: func() []api.Kind {
