@@ -144,9 +144,15 @@ func (o *Operator) Serve(t testing.TB) *httptest.Server {
 // ServeOf is Serve of one namespace, or of all.
 func (o *Operator) ServeOf(t testing.TB, namespace string) *httptest.Server {
 	t.Helper()
+	return Serve(t, o.Source(namespace))
+}
+
+// Serve starts a page that reads a source, until the test ends.
+func Serve(t testing.TB, source page.Source) *httptest.Server {
+	t.Helper()
 	server := httptest.NewUnstartedServer(nil)
 	server.Config.Handler = page.New(page.Options{
-		Source: o.Source(namespace), Base: Base, Hosts: []string{server.Listener.Addr().String()}, Flags: "--operator-namespace operators",
+		Source: source, Base: Base, Hosts: []string{server.Listener.Addr().String()}, Flags: "--operator-namespace operators",
 	})
 	server.Start()
 	t.Cleanup(func() {
