@@ -32,9 +32,8 @@ type table struct {
 	widths []int
 }
 
-var inLine = strings.NewReplacer("\n", " ", "\t", " ")
-
 func (t *table) print(rows ...[]string) error {
+	inLine := strings.NewReplacer("\n", " ", "\t", " ")
 	for _, row := range rows {
 		for i, cell := range row {
 			row[i] = inLine.Replace(plaintext.Plain(cell))
