@@ -122,6 +122,18 @@ func describeRun(out io.Writer, r history.Run, now time.Time) error {
 	return tab.Flush()
 }
 
+// writtenName is the object that was written.
+func writtenName(w history.Write) string {
+	name := w.Resource + " " + w.Name
+	if w.Namespace != "" {
+		name = w.Resource + " " + w.Namespace + "/" + w.Name
+	}
+	if w.Subresource != "" {
+		name += " (" + w.Subresource + ")"
+	}
+	return name
+}
+
 // phases are how long the parts of a run took.
 func phases(r history.Run) string {
 	var all []string
@@ -166,13 +178,7 @@ func wrote(line func(what, format string, args ...any), r history.Run) {
 		if shown == 1 {
 			what = "wrote"
 		}
-		name := w.Resource + " " + w.Name
-		if w.Namespace != "" {
-			name = w.Resource + " " + w.Namespace + "/" + w.Name
-		}
-		if w.Subresource != "" {
-			name += " (" + w.Subresource + ")"
-		}
+		name := writtenName(w)
 		if len(w.Fields) > 0 {
 			name += ": " + strings.Join(w.Fields, ", ")
 		}

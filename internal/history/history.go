@@ -25,10 +25,6 @@ type Run struct {
 	Warnings []string  `json:"warnings,omitempty"`
 	// Source is where the task stands that failed, if its file can be read.
 	Source *Source `json:"source,omitempty"`
-	// Memory is the most that the processes of the run were seen to take, in bytes.
-	Memory int64 `json:"memory,omitempty"`
-	// CPU is what Ansible and all that it has started have taken, in seconds.
-	CPU float64 `json:"cpu,omitempty"`
 	// Versions are those of what has made the run, by name.
 	Versions map[string]string `json:"versions,omitempty"`
 	Tasks    []Task            `json:"tasks,omitempty"`
@@ -57,6 +53,10 @@ type Brief struct {
 	// Attempts is how many runs in a row have failed.
 	Attempts int64  `json:"attempts,omitempty"`
 	Counts   Counts `json:"counts"`
+	// Memory is the most that the processes of the run were seen to take, in bytes.
+	Memory int64 `json:"memory,omitempty"`
+	// CPU is what Ansible and all that it has started have taken, in seconds.
+	CPU float64 `json:"cpu,omitempty"`
 	// Task is the one that failed; of a run in progress, the one that runs.
 	Task *TaskName `json:"task,omitempty"`
 }

@@ -217,6 +217,17 @@ func TestHistory(t *testing.T) {
 		}
 	}
 
+	differs := tool(1, "diff", is[1].ID[:8], is[0].ID[:8])
+	for _, want := range []string{"generation", "recorded : Fail", "skipped", "failed: the size is too large", "changed: data.size"} {
+		if !strings.Contains(differs, want) {
+			t.Errorf("diff says\n%s\nwant %q", differs, want)
+		}
+	}
+	tool(0, "diff", is[0].ID, is[0].ID)
+	if said := tool(0, "top", "--by=object"); !strings.Contains(said, "it     2      1        ") {
+		t.Errorf("top says\n%s", said)
+	}
+
 	// Who may not get the object learns nothing.
 	other := []string{as[0], as[1], as[2], s.serviceAccount("other", k, false)}
 	for want, args := range map[int][]string{3: {"get", "runs"}, 5: {"describe", "run", is[0].ID}} {

@@ -182,9 +182,9 @@ func Run(n int, o history.Object, started time.Time) history.Run {
 	run := history.Run{
 		Brief: history.Brief{
 			ID: fmt.Sprintf("%08x-run", n*7919), Object: o, Generation: int64(1 + n%4), Executor: "warm",
-			Cause: []string{"period", "changed", "dependent", "retry", "created", "schedule"}[n%6], Started: started, Result: "Succeeded", Reason: "RunSucceeded",
+			Cause: []string{"period", "changed", "dependent", "retry", "created", "schedule"}[n%6], Started: started, Result: "Succeeded", Reason: "RunSucceeded", Memory: 90 << 20, CPU: 1.25,
 		},
-		UID: "u", Due: started.Add(-time.Second), Prepared: started.Add(100 * time.Millisecond), Memory: 90 << 20, CPU: 1.25,
+		UID: "u", Due: started.Add(-time.Second), Prepared: started.Add(100 * time.Millisecond),
 		Versions: map[string]string{"rolewright": "v1.2.0", "ansible-core": []string{"2.14.18", "2.19.4"}[n%2]},
 	}
 	if run.Cause == "changed" {

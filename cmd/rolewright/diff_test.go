@@ -1,0 +1,85 @@
+package main
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/rolewright/rolewright/internal/history"
+	"github.com/rolewright/rolewright/test/must"
+)
+
+const diffed = `                         aaaaaaaa               bbbbbbbb
+started                  2026-05-06T18:00:00Z   2026-05-06T19:00:00Z
+took                     2s                     in progress
+generation               1                      2
+trigger                  <none>                 spec.size
+result                   Succeeded              <none>
+version of ansible       2.19                   2.20
+TASKS
+r : Loop  main.yml #2    ok                     changed
+r : Gone  main.yml       ok                     <none>
+r : New  main.yml        <none>                 failed: no room
+WRITES
+deployments.apps one/x   created                changed: spec.replicas
+services one/x           refused with 403       <none>
+`
+
+func TestDiffRuns(t *testing.T) {
+	t.Parallel()
+	task := func(name, path, outcome string) history.Task {
+		return history.Task{TaskName: history.TaskName{Name: name, Role: "r", Path: path}, Outcome: outcome}
+	}
+	start := time.Date(2026, 5, 6, 18, 0, 0, 0, time.UTC)
+	object := history.Object{Group: "g", Version: "v1", Kind: "A", Namespace: "one", Name: "a"}
+	a := history.Run{
+		Brief:    history.Brief{ID: "aaaaaaaa", Object: object, Generation: 1, Cause: "changed", Started: start, Finished: start.Add(2 * time.Second), Reason: "Succeeded"},
+		Versions: map[string]string{"ansible": "2.19", "python": "3"},
+		Tasks:    []history.Task{task("Loop", "main.yml:1", "ok"), task("Loop", "main.yml:5", "ok"), task("Gone", "main.yml:9", "ok")},
+		Writes: []history.Write{
+			{Resource: "deployments.apps", Namespace: "one", Name: "x", Result: "created"},
+			{Resource: "configmaps", Namespace: "one", Name: "x", Result: "unchanged"},
+			{Resource: "services", Namespace: "one", Name: "x", Result: "refused", Code: 403},
+		},
+	}
+	b := a
+	b.ID, b.Generation, b.Trigger, b.Started, b.Finished, b.Reason = "bbbbbbbb", 2, "spec.size", start.Add(time.Hour), time.Time{}, ""
+	b.Versions = map[string]string{"ansible": "2.20", "python": "3"}
+	b.Tasks = []history.Task{task("Loop", "main.yml:2", "ok"), task("Loop", "main.yml:6", "changed"), task("New", "main.yml:8", "failed")}
+	b.Tasks[2].Message = "no\x1b[2J room"
+	b.Writes = []history.Write{{Resource: "deployments.apps", Namespace: "one", Name: "x", Result: "changed", Fields: []string{"spec.replicas"}}}
+	var out bytes.Buffer
+	must.Do(t, printDiff(&out, diffRuns(a, b)))
+	must.Be(t, "diff", diffed, out.String())
+
+	same := diffRuns(a, a)
+	must.Be(t, "differences of a run from itself", 0, len(same.Inputs)+len(same.Tasks)+len(same.Writes))
+}
+
+func TestTop(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	run := func(id, kind, name, result string, cpu float64, memory int64) history.Brief {
+		return history.Brief{
+			ID: id, Object: history.Object{Group: "g", Version: "v1", Kind: kind, Namespace: "one", Name: name}, Result: result,
+			Started: now.Add(-time.Minute), Finished: now, CPU: cpu, Memory: memory << 20,
+		}
+	}
+	runs := []history.Brief{run("1", "A", "a", "Failed", 1, 50), run("2", "A", "b", "Succeeded", 2, 40), run("3", "B", "c", "Succeeded", 2.5, 60), run("4", "A", "a", "Succeeded", 1.5, 70)}
+	for by, want := range map[string]string{
+		byKind: `KIND   RUNS   FAILED   CPU    CPU/RUN   TIME   MEMORY
+A.g    3      1        4.5s   1.5s      3m0s   70Mi
+B.g    1      0        2.5s   2.5s      1m0s   60Mi
+`,
+		byObject: `NAMESPACE   KIND   NAME   RUNS   FAILED   CPU    CPU/RUN   TIME   MEMORY
+one         A      a      2      1        2.5s   1.2s      2m0s   70Mi
+one         B      c      1      0        2.5s   2.5s      1m0s   60Mi
+one         A      b      1      0        2.0s   2.0s      1m0s   40Mi
+`,
+	} {
+		var out bytes.Buffer
+		must.Do(t, (&table{out: &out}).print(topRows(sumUp(runs, by), by)...))
+		must.Be(t, by, want, out.String())
+	}
+	must.Be(t, "first of the runs", "3", sumUp(runs, byRun)[0].Run)
+}
