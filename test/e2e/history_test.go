@@ -1,11 +1,14 @@
 package e2e
 
 import (
+	"archive/tar"
 	"bufio"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/url"
 	"os"
@@ -228,6 +231,27 @@ func TestHistory(t *testing.T) {
 		t.Errorf("top says\n%s", said)
 	}
 
+	bundle := filepath.Join(t.TempDir(), "bundle.tar.gz")
+	must.Be(t, "path of the bundle is said", true, strings.Contains(tool(0, "support-bundle", "--file", bundle), bundle+"\n"))
+	if info := must.Get(os.Stat(bundle))(t); info.Mode().Perm() != 0o600 {
+		t.Errorf("the bundle has mode %s", info.Mode())
+	}
+	files := unpack(t, bundle)
+	for name, want := range map[string]string{
+		"doctor.json": `"check": "Ansible"`, "watches.json": "recorded\"", "versions.json": `"server"`, "events.json": "the size is too large",
+		"objects-" + k.gvk.Kind + "." + k.gvk.Group + ".json": `"reason": "TaskFailed"`, "runs.json": `"action": "ansible.builtin.fail"`, "queue.json": `"items": []`, "problems.txt": "\n",
+	} {
+		if !strings.Contains(files[name], want) {
+			t.Errorf("of the bundle, %s is\n%s\nwant %q", name, files[name], want)
+		}
+	}
+	for name, text := range files {
+		if strings.Contains(text, "never-shown-text") {
+			t.Errorf("%s of the bundle has the value of a Secret", name)
+		}
+	}
+	s.tool(2, "support-bundle", "--file", bundle) // which is there
+
 	// Who may not get the object learns nothing.
 	other := []string{as[0], as[1], as[2], s.serviceAccount("other", k, false)}
 	for want, args := range map[int][]string{3: {"get", "runs"}, 5: {"describe", "run", is[0].ID}} {
@@ -236,4 +260,20 @@ func TestHistory(t *testing.T) {
 		}
 	}
 	s.tool(3, "get", "runs", "-A", as[0], as[3])
+}
+
+// unpack reads the files of a support bundle.
+func unpack(t *testing.T, path string) map[string]string {
+	t.Helper()
+	f := must.Get(os.Open(path))(t)
+	defer f.Close()
+	files := map[string]string{}
+	for from := tar.NewReader(must.Get(gzip.NewReader(f))(t)); ; {
+		header, err := from.Next()
+		if errors.Is(err, io.EOF) {
+			return files
+		}
+		must.Do(t, err)
+		files[filepath.Base(header.Name)] = string(must.Get(io.ReadAll(from))(t))
+	}
 }

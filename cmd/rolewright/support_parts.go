@@ -1,0 +1,294 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/rolewright/rolewright/controller"
+	"github.com/rolewright/rolewright/internal/api"
+	"github.com/rolewright/rolewright/internal/history"
+	"github.com/rolewright/rolewright/internal/version"
+	"github.com/rolewright/rolewright/internal/watches"
+)
+
+// supportCluster reads the parts of a support bundle that the API server has.
+type supportCluster struct {
+	*supportOptions
+
+	found cluster
+	kinds []string // those of the objects that were read
+}
+
+// supportWatch is what is taken of a watch: nothing that may have a secret.
+type supportWatch struct {
+	Group    string `json:"group"`
+	Version  string `json:"version"`
+	Kind     string `json:"kind"`
+	Role     string `json:"role,omitempty"`
+	Playbook string `json:"playbook,omitempty"`
+	Mode     string `json:"mode,omitempty"`
+	Timeout  string `json:"timeout,omitempty"`
+	// Variables are how many it has.
+	Variables int `json:"variables"`
+}
+
+func supportWatches(file string) (list []supportWatch, err error) {
+	all, _, err := watches.Load(file, watches.Options{})
+	for _, w := range all {
+		list = append(list, supportWatch{
+			Group: w.GVK.Group, Version: w.GVK.Version, Kind: w.GVK.Kind, Role: w.Content.Role, Playbook: w.Content.Playbook, Mode: string(w.Mode),
+			Timeout: w.Timeout.String(), Variables: len(w.Vars),
+		})
+	}
+	return list, err
+}
+
+func (c *supportCluster) versions() (any, error) {
+	disco, err := discovery.NewDiscoveryClientForConfig(c.found.config)
+	is := map[string]any{"rolewright": version.Read(), "collected": time.Now().UTC()}
+	if err == nil {
+		is["server"], err = disco.ServerVersion()
+	}
+	return is, err
+}
+
+// objects are those of a kind, as get objects shows them.
+func (c *supportCluster) objects(ctx context.Context, kind string) (any, error) {
+	o := selectOptions{namespace: c.namespace, allNamespaces: c.allNamespaces}
+	client, err := o.objectsIn(c.found, kind)
+	if err != nil {
+		return nil, err
+	}
+	c.kinds = append(c.kinds, client.kind.Kind)
+	found, err := client.list(ctx, &o, nil)
+	if err != nil {
+		return nil, err
+	}
+	list := objectList{TypeMeta: metav1.TypeMeta{APIVersion: api.Version, Kind: "ObjectList"}}
+	for i := range found {
+		list.Items = append(list.Items, controller.Summarize(&found[i], time.Now()))
+	}
+	return list, nil
+}
+
+// supportEvent is an Event of the operator, or about its objects or Pods.
+type supportEvent struct {
+	Last    time.Time `json:"last"`
+	Object  string    `json:"object"`
+	Type    string    `json:"type"`
+	Reason  string    `json:"reason"`
+	Message string    `json:"message"`
+	Count   int32     `json:"count"`
+}
+
+// maxSupportEvents is how many Events are taken, the newest.
+const maxSupportEvents = 1000
+
+// events are the Events about objects of the kinds, and those in the operator's namespace.
+func (c *supportCluster) events(ctx context.Context) (any, error) {
+	client, err := kubernetes.NewForConfig(c.found.config)
+	if err != nil {
+		return nil, err
+	}
+	namespaces := []string{cmp.Or(c.namespace, c.found.namespace, metav1.NamespaceDefault)}
+	if c.allNamespaces {
+		namespaces[0] = metav1.NamespaceAll
+	} else if c.operatorNamespace != "" && c.operatorNamespace != namespaces[0] {
+		namespaces = append(namespaces, c.operatorNamespace)
+	}
+	var all []supportEvent
+	var failed []error
+	for _, namespace := range namespaces {
+		list, err := client.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{Limit: 10 * maxSupportEvents})
+		if err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		for _, e := range list.Items {
+			if about := e.InvolvedObject; !slices.Contains(c.kinds, about.Kind) && (about.Namespace == "" || about.Namespace != c.operatorNamespace) {
+				continue
+			}
+			last := slices.MaxFunc([]time.Time{e.LastTimestamp.Time, e.EventTime.Time, e.CreationTimestamp.Time}, time.Time.Compare)
+			all = append(all, supportEvent{
+				Last: last, Object: strings.Trim(e.InvolvedObject.Namespace+"/"+e.InvolvedObject.Kind+"/"+e.InvolvedObject.Name, "/"),
+				Type: e.Type, Reason: e.Reason, Message: e.Message, Count: e.Count,
+			})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b supportEvent) int { return b.Last.Compare(a.Last) })
+	return orNothing(all[:min(len(all), maxSupportEvents)]), errors.Join(failed...)
+}
+
+// supportPod is what is taken of the operator's Pod: no environment, and no arguments of Ansible's.
+type supportPod struct {
+	Name     string                   `json:"name"`
+	Images   []string                 `json:"images"`
+	Flags    []string                 `json:"flags"`
+	Node     string                   `json:"node"`
+	Phase    corev1.PodPhase          `json:"phase"`
+	Statuses []corev1.ContainerStatus `json:"statuses,omitempty"`
+}
+
+// operatorPods are the Pods that have the port of the API.
+func (c *supportCluster) operatorPods(ctx context.Context) (kubernetes.Interface, []corev1.Pod, error) {
+	client, err := kubernetes.NewForConfig(c.found.config)
+	if err != nil {
+		return nil, nil, err
+	}
+	list, err := client.CoreV1().Pods(c.operatorNamespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, nil, err
+	}
+	pods := slices.DeleteFunc(list.Items, func(p corev1.Pod) bool { return apiContainer(p) == "" })
+	if len(pods) == 0 {
+		err = fmt.Errorf("no Pod in namespace %s has a container port with the name %s", c.operatorNamespace, apiPortName)
+	}
+	return client, pods, err
+}
+
+// apiContainer is the container with the port of the API; empty if there is none.
+func apiContainer(p corev1.Pod) string {
+	for _, is := range p.Spec.Containers {
+		if slices.ContainsFunc(is.Ports, func(port corev1.ContainerPort) bool { return port.Name == apiPortName }) {
+			return is.Name
+		}
+	}
+	return ""
+}
+
+// flagsOf are the flags of a command line, without what is handed to Ansible, which may be secret.
+func flagsOf(args []string) (flags []string) {
+	for _, arg := range args {
+		name, _, _ := strings.Cut(arg, "=")
+		switch {
+		case !strings.HasPrefix(arg, "--"):
+		case name == "--ansible-args":
+			flags = append(flags, name)
+		default:
+			flags = append(flags, arg)
+		}
+	}
+	return flags
+}
+
+func (c *supportCluster) pods(ctx context.Context) (any, error) {
+	_, pods, err := c.operatorPods(ctx)
+	var all []supportPod
+	for _, p := range pods {
+		is := supportPod{Name: p.Name, Node: p.Spec.NodeName, Phase: p.Status.Phase, Statuses: p.Status.ContainerStatuses}
+		for _, container := range p.Spec.Containers {
+			is.Images, is.Flags = append(is.Images, container.Image), append(is.Flags, flagsOf(container.Args)...)
+		}
+		all = append(all, is)
+	}
+	return orNothing(all), err
+}
+
+// maxSupportLog is how much of the log of a Pod is taken, in bytes and lines.
+const (
+	maxSupportLog   = 10 << 20
+	maxSupportLines = int64(20_000)
+)
+
+// log is the end of the log of the operator's Pods, and of what ran in them before.
+func (c *supportCluster) log(ctx context.Context) (any, error) {
+	client, pods, err := c.operatorPods(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return podLogs(ctx, client, pods)
+}
+
+func podLogs(ctx context.Context, client kubernetes.Interface, pods []corev1.Pod) (string, error) {
+	var all strings.Builder
+	var failed []error
+	for _, p := range pods {
+		for _, previous := range []bool{true, false} {
+			container := apiContainer(p)
+			if previous && !slices.ContainsFunc(p.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.Name == container && s.RestartCount > 0 }) {
+				continue
+			}
+			lines := maxSupportLines
+			stream, err := client.CoreV1().Pods(p.Namespace).GetLogs(p.Name, &corev1.PodLogOptions{
+				Container: container, Previous: previous, TailLines: &lines, Timestamps: true,
+			}).Stream(ctx)
+			if err != nil {
+				failed = append(failed, err)
+				continue
+			}
+			fmt.Fprintf(&all, "=== Pod %s, container %s, previous %t\n", p.Name, container, previous)
+			_, err = io.Copy(&all, io.LimitReader(stream, maxSupportLog))
+			failed = append(failed, err, stream.Close())
+			all.WriteString("\n")
+		}
+	}
+	return all.String(), errors.Join(failed...)
+}
+
+// The runs of a bundle: so many of a list, and so many of those with all that is known, failed ones
+// first.
+const (
+	supportRuns    = 1000
+	supportDetails = 50
+)
+
+// supportHistory is what a bundle has of runs.
+type supportHistory struct {
+	Runs    []history.Brief `json:"runs"`
+	Details []history.Run   `json:"details"`
+}
+
+func (r *reader) someRuns(ctx context.Context) (any, error) {
+	query := url.Values{"limit": {fmt.Sprint(supportRuns)}}
+	setQuery(query, "namespace", r.namespace)
+	var list api.RunList
+	if err := r.get(ctx, "/runs", query, &list); err != nil {
+		return nil, err
+	}
+	is := supportHistory{Runs: list.Items}
+	first := slices.Clone(list.Items)
+	slices.SortStableFunc(first, func(a, b history.Brief) int { // the newest come first already
+		switch {
+		case a.Result == b.Result:
+			return 0
+		case a.Result == "Failed":
+			return -1
+		case b.Result == "Failed":
+			return 1
+		}
+		return 0
+	})
+	for _, b := range first[:min(len(first), supportDetails)] {
+		var answer api.Run
+		if err := r.get(ctx, "/runs/"+url.PathEscape(b.ID), nil, &answer); err != nil {
+			return is, err
+		}
+		is.Details = append(is.Details, answer.Run)
+	}
+	return is, nil
+}
+
+// raw is the answer at a path.
+func (r *reader) raw(ctx context.Context, path string) (any, error) {
+	query := url.Values{}
+	setQuery(query, "namespace", r.namespace)
+	var is json.RawMessage
+	err := r.get(ctx, path, query, &is)
+	if err != nil {
+		return nil, err
+	}
+	return is, nil
+}

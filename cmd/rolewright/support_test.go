@@ -1,0 +1,34 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/rolewright/rolewright/test/must"
+)
+
+// The logs of what runs in a Pod, and of what ran in it before, are taken. TestHistory has the rest of a bundle.
+func TestPodLogs(t *testing.T) {
+	t.Parallel()
+	pod := corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "operators", Name: "operator-0"},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "other"}, {Name: "manager", Ports: []corev1.ContainerPort{{Name: apiPortName}}}}},
+		Status:     corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: "manager", RestartCount: 1}}},
+	}
+	text := must.Get(podLogs(t.Context(), fake.NewClientset(&pod), []corev1.Pod{pod}))(t)
+	for _, want := range []string{"Pod operator-0, container manager, previous true\nfake logs", "previous false\nfake logs"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the log is\n%s\nwant %q", text, want)
+		}
+	}
+}
+
+func TestFlagsOf_LeavesOutWhatMayBeSecret(t *testing.T) {
+	t.Parallel()
+	got := flagsOf([]string{"run", "--leader-elect", "--ansible-args=-e password=x", "--ansible-args", "-e password=y", "--api-port=6791"})
+	must.Be(t, "flags", []string{"--leader-elect", "--ansible-args", "--ansible-args", "--api-port=6791"}, got)
+}
