@@ -32,8 +32,6 @@ FAULTS = $(TOOLS)/controlplane exec --audit-log audit.log -- $(BIN)/faults -role
 IMAGES := $(BIN)/image
 IMAGE  := tools/image/build.sh $(IMAGES)
 IMAGE_ARGS = --build-arg VERSION=$(VERSION) --build-arg GIT_VERSION=$(GIT_VERSION) --build-arg COMMIT=$(COMMIT)
-# What tests of the page check accessibility with, where it could be got. It is looked for when it is needed.
-AXE = $(addprefix -axe ,$(shell ls $(BIN)/browser/node_modules/axe-core/axe.min.js 2>/dev/null))
 # Where cluster-up keeps its state.
 CLUSTER_DIR := $(BIN)/cluster
 # How long the short run of each fuzz target lasts: so many inputs. Go takes the end of a time, such as 5s, for a
@@ -235,9 +233,10 @@ test-image-where-possible: $(TOOLS)/gotestsum
 
 .PHONY: test-page
 test-page: ## tests of the page in a real browser, where Chromium is or can be installed: as root, on Debian
-	@if tools/browser/install.sh $(BIN)/browser; then cd test/page && go test -count=1 -timeout 15m $(TESTFLAGS) . -args $(AXE); \
-		else echo 'NOT RUN: `make test-page`. There is no Chromium.'; fi
-	@if [ -z '$(AXE)' ]; then echo 'NOT RUN: the accessibility tests of `make test-page`. There is no axe-core.'; fi
+	@tools/browser/install.sh $(BIN)/browser || { echo 'NOT RUN: `make test-page`. There is no Chromium.'; exit 0; }; \
+	axe=$$(ls $(BIN)/browser/node_modules/axe-core/axe.min.js 2>/dev/null); \
+	(cd test/page && go test -count=1 -timeout 15m $(TESTFLAGS) . -args $${axe:+-axe $$axe}) || exit 1; \
+	[ -n "$$axe" ] || echo 'NOT RUN: the accessibility tests of `make test-page`. There is no axe-core.'
 
 .PHONY: screenshots
 screenshots: ## make those of the page in docs/images: as root, on Debian
