@@ -20,6 +20,8 @@ import (
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/restmapper"
+
+	plaintext "github.com/rolewright/rolewright/internal/text"
 )
 
 // selectOptions say which objects a command is about.
@@ -130,7 +132,8 @@ func (o *selectOptions) objectsIn(found cluster, kind string) (*objectClient, er
 // mappingOf looks for a kind, as kubectl does: first as a resource, then as a kind. Where several
 // groups have it, none is chosen.
 func mappingOf(disco discovery.CachedDiscoveryInterface, kind string) (*meta.RESTMapping, error) {
-	mapper := restmapper.NewShortcutExpander(restmapper.NewDeferredDiscoveryRESTMapper(disco), disco, func(string) {})
+	var ambiguous string
+	mapper := restmapper.NewShortcutExpander(restmapper.NewDeferredDiscoveryRESTMapper(disco), disco, func(message string) { ambiguous = message })
 	full, resource := schema.ParseResourceArg(kind)
 	var kinds []schema.GroupVersionKind
 	if full != nil {
@@ -149,6 +152,8 @@ func mappingOf(disco discovery.CachedDiscoveryInterface, kind string) (*meta.RES
 		}
 	}
 	switch {
+	case ambiguous != "":
+		return nil, usage(fmt.Errorf("%s: give the kind with its group", plaintext.Plain(ambiguous)))
 	case len(groups) > 1:
 		return nil, usage(fmt.Errorf("%q is a kind of several groups: give one of %s", kind, strings.Join(groups, ", ")))
 	case len(groups) == 1:
