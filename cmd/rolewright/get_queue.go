@@ -87,18 +87,10 @@ func queueRows(waiting []api.Waiting, now time.Time) [][]string {
 			until = is.Until.UTC().Format(time.RFC3339)
 		}
 		rows = append(rows, []string{
-			orNone(position), orNone(is.Namespace), is.Kind, is.Name, orNone(is.Class), orNone(is.Cause), age(now, is.Since), orNone(heldBy(is.Held)), orNone(until),
+			orNone(position), orNone(is.Namespace), is.Kind, is.Name, orNone(is.Class), orNone(is.Cause), age(now, is.Since), orNone(is.HeldBy()), orNone(until),
 		})
 	}
 	return rows
-}
-
-// heldBy says what keeps a run waiting, in words.
-func heldBy(held string) string {
-	words := map[string]string{
-		"kind": "runs of the kind", "all": "runs of all kinds", "urgent": "urgent runs", "stopped": "stopped rollout", "paused": "pause",
-	}
-	return cmp.Or(words[held], held)
 }
 
 // queuePlace is where an object stands in the queue.
@@ -147,8 +139,8 @@ func (p queuePlace) String() string {
 	case is == nil:
 		return "no run waits for a place"
 	case is.Position == 0:
-		return "waits outside of it for the " + heldBy(is.Held)
+		return "waits outside of it for the " + is.HeldBy()
 	default:
-		return fmt.Sprintf("place %d, class %s, for %s; held by: %s", is.Position, is.Class, age(time.Now(), is.Since), cmp.Or(heldBy(is.Held), "nothing, it runs next"))
+		return fmt.Sprintf("place %d, class %s, for %s; held by: %s", is.Position, is.Class, age(time.Now(), is.Since), cmp.Or(is.HeldBy(), "nothing, it runs next"))
 	}
 }

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"net/http"
 	"time"
 
@@ -24,6 +25,14 @@ type Waiting struct {
 	// paused; empty for what runs next. Until is when that ends, where it is known.
 	Held  string    `json:"held,omitempty"`
 	Until time.Time `json:"until,omitzero"`
+}
+
+// HeldBy says in words what keeps it waiting; empty for what runs next.
+func (w Waiting) HeldBy() string {
+	words := map[string]string{
+		"kind": "runs of the kind", "all": "runs of all kinds", "urgent": "urgent runs", "stopped": "stopped rollout", "paused": "pause",
+	}
+	return cmp.Or(words[w.Held], w.Held)
 }
 
 // Queue is the answer for what waits.

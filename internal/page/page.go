@@ -70,6 +70,7 @@ func (s *server) handler() http.Handler {
 	view("object", s.object)
 	view("run", s.run)
 	view("compare", s.compare)
+	view("queue", s.queue)
 	view("trends", s.trends)
 	mux.HandleFunc("GET /report", s.report)
 	mux.HandleFunc("GET /events", s.events)

@@ -48,7 +48,7 @@ func object(name string) history.Object {
 // views are the addresses of all views of two runs of an object.
 func views(a, b history.Run) []string {
 	q := url.Values{"group": {a.Group}, "kind": {a.Kind}, "namespace": {a.Namespace}, "name": {a.Name}}
-	return []string{"", "object?" + q.Encode(), "run?id=" + b.ID, "compare?a=" + a.ID + "&b=" + b.ID, "trends?days=30", "report?id=" + b.ID}
+	return []string{"", "object?" + q.Encode(), "run?id=" + b.ID, "compare?a=" + a.ID + "&b=" + b.ID, "trends?days=30", "report?id=" + b.ID, "queue"}
 }
 
 func TestPage_Shows(t *testing.T) {
@@ -76,6 +76,7 @@ func TestPage_Shows(t *testing.T) {
 		paths[3]:          {"result Succeeded RunSucceeded Failed TaskFailed", "version of ansible-core 2.19.4 2.14.18", "web : Read the version, roles/web/tasks/main.yml, localhost"},
 		paths[4]:          {"5 runs in 30 days", "changed 1", "web : Read the version 1"},
 		paths[5]:          {"no answer", "web : Create the Service"},
+		paths[6]:          {"1 gone Web in shop deleted deleted"},
 		"run?id=now-run":  {"in progress", "Nothing so far"},
 		"?q=ANSWER":       {"No object is like that"},
 		"?q=blog&state=3": {"1 objects", "blog"},

@@ -29,6 +29,8 @@ type Source interface {
 	Runs(ctx context.Context) (runs []history.Brief, cursor string, err error)
 	// Run is one run, and the cursor from which on events tell what it does not have.
 	Run(ctx context.Context, id string) (run history.Run, cursor string, err error)
+	// Queue is what waits for its run.
+	Queue(ctx context.Context) (api.Queue, error)
 	// Object is an object as the API server has it.
 	Object(ctx context.Context, o history.Object) (map[string]any, error)
 	// Events are Server-Sent Events as internal/api has them.
@@ -142,6 +144,13 @@ func (s *Remote) Run(ctx context.Context, id string) (history.Run, string, error
 	var answer api.Run
 	err := s.read(ctx, "/runs/"+url.PathEscape(id), nil, &answer)
 	return answer.Run, answer.Metadata.Cursor, err
+}
+
+// Queue asks for what waits, at most maxObjects.
+func (s *Remote) Queue(ctx context.Context) (list api.Queue, err error) {
+	q := s.query()
+	q.Set("limit", strconv.Itoa(maxObjects))
+	return list, s.read(ctx, "/queue", q, &list)
 }
 
 // Object reads an object with the rights of the reader.

@@ -146,7 +146,7 @@ func object(name string) history.Object {
 // views are the addresses of the views of two runs, by name.
 func views(a, b history.Run) map[string]string {
 	q := url.Values{"group": {a.Group}, "kind": {a.Kind}, "namespace": {a.Namespace}, "name": {a.Name}}
-	return map[string]string{"objects": "", "object": "object?" + q.Encode(), "run": "run?id=" + b.ID, "compare": "compare?a=" + a.ID + "&b=" + b.ID, "trends": "trends?days=30"}
+	return map[string]string{"objects": "", "object": "object?" + q.Encode(), "run": "run?id=" + b.ID, "compare": "compare?a=" + a.ID + "&b=" + b.ID, "trends": "trends?days=30", "queue": "queue"}
 }
 
 // What an object, a task or a write is called does nothing on any view, in a report, or while it happens.

@@ -41,6 +41,7 @@ type Operator struct {
 	Client kubernetes.Interface
 	Token  string
 
+	waiting []api.Waiting // the last of the runs, again
 	api     *httptest.Server
 	handler atomic.Pointer[http.Handler]
 }
@@ -63,6 +64,10 @@ func New(t testing.TB, runs ...history.Run) *Operator {
 	stopped := make(chan error)
 	go func() { stopped <- store.Serve(ctx) }()
 	o := &Operator{Store: store, Client: all(), Token: "a"}
+	if len(runs) > 0 {
+		r := runs[len(runs)-1]
+		o.waiting = []api.Waiting{{Object: r.Object, Cause: r.Cause, Class: r.Cause, Since: r.Started, Until: r.Finished, Position: 1, Held: r.Reason}}
+	}
 	o.Restart()
 	o.api = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*o.handler.Load()).ServeHTTP(w, r) }))
 	t.Cleanup(func() {
@@ -78,7 +83,7 @@ func New(t testing.TB, runs ...history.Run) *Operator {
 func (o *Operator) Restart() {
 	o.Recorder = history.NewRecorder(o.Store, nil)
 	handler := api.New(api.Options{
-		History: o.Recorder, Client: o.Client, Leads: func() bool { return true },
+		History: o.Recorder, Client: o.Client, Leads: func() bool { return true }, Waiting: func() []api.Waiting { return o.waiting },
 		Kinds: func() []api.Kind {
 			return []api.Kind{{Group: "g", Version: "v1", Kind: "Web", Resource: "webs", Namespaced: true}, {Group: "g", Version: "v1", Kind: "Cache", Resource: "caches", Namespaced: true}}
 		},
