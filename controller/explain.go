@@ -60,6 +60,9 @@ func Explain(obj *unstructured.Unstructured, w watches.Watch, opts Options, now 
 		retry: retryOf(w.Retry, opts.RetryMin, opts.RetryMax), paused: set.paused, pausesDeletion: set.pausesDeletion, requested: set.requested,
 		times: timetableOf(w.Schedule, obj.GetUID()), mode: set.mode,
 	}
+	if r.ranBefore(obj, record) {
+		s.met = r.meet(obj, record)
+	}
 	if firing := s.times.firing(now); !firing.IsZero() {
 		e.Firing = &firing
 	}
@@ -96,6 +99,9 @@ func (e *Explanation) plan(s situation, waits bool, now time.Time) {
 			until = "until " + s.paused.UTC().Format(time.RFC3339)
 		}
 		e.Held = append(e.Held, "it is paused, "+until)
+	case p.cause == causeRestart, p.held == causeRestart:
+		e.Cause = string(causeRestart)
+		e.Held = append(e.Held, "no run of it is recorded: the operator remembers those that it has made, and runs the object when it is restarted")
 	case p.held != "":
 		e.Cause, e.At = string(p.held), &p.until
 		e.Held = append(e.Held, "it is due, and waits for the maintenance window until "+p.until.UTC().Format(time.RFC3339))

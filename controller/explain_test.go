@@ -23,6 +23,8 @@ func TestExplain_SaysWhatIsDecided(t *testing.T) {
 	failed.Result, failed.Reason, failed.Attempts = status.Failed, "TaskFailed", 3
 	stalls := failed
 	stalls.Permanent = true
+	unrecorded := run
+	unrecorded.ID = "" // the schema drops it
 	for name, tc := range map[string]struct {
 		last        *status.Run
 		generation  int64
@@ -40,6 +42,7 @@ func TestExplain_SaysWhatIsDecided(t *testing.T) {
 		"no period":    {&run, 2, map[string]any{incumbentPrefix + "reconcile-period": "0s"}, "", -1, ""},
 		"repeated":     {&failed, 2, nil, "retry", 4*time.Minute - 30*time.Second, ""},
 		"stalled":      {&stalls, 2, nil, "", -1, "stalled after a failure (TaskFailed)"},
+		"unrecorded":   {&unrecorded, 2, nil, "restart", -1, "no run of it is recorded"},
 		"was fixed":    {&stalls, 3, nil, "changed", 0, ""},
 	} {
 		obj := &unstructured.Unstructured{Object: map[string]any{
@@ -50,7 +53,10 @@ func TestExplain_SaysWhatIsDecided(t *testing.T) {
 			if tc.last.Permanent {
 				next = 0
 			}
-			obj.Object["status"] = status.Conclude(nil, *tc.last, next, now)
+			obj.Object["status"] = status.Conclude(status.Begin(nil, status.Active{}, false, now), *tc.last, next, now)
+			if tc.last.ID == "" {
+				delete(obj.Object["status"].(map[string]any), "ansible")
+			}
 		}
 		period := time.Hour
 		e := Explain(obj, watches.Watch{ManageStatus: true, ReconcilePeriod: &period}, Options{RetryMin: time.Minute, RetryMax: time.Hour}, now)
@@ -66,7 +72,7 @@ func TestExplain_SaysWhatIsDecided(t *testing.T) {
 		case e.At == nil || e.At.Sub(now) < tc.in || e.At.Sub(now) > tc.in+tc.in/5:
 			t.Errorf("%s: it runs at %v, want in %s", name, e.At, tc.in)
 		}
-		if tc.last != nil && (e.Last == nil || e.Last.Trigger != "environment: A") {
+		if tc.last != nil && tc.last.ID != "" && (e.Last == nil || e.Last.Trigger != "environment: A") {
 			t.Errorf("%s: last run %+v", name, e.Last)
 		}
 	}

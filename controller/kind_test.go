@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -158,13 +159,10 @@ func TestKind_WithoutStatusSubresource(t *testing.T) {
 	}
 }
 
-// A schema that drops the summary costs a message, and no loop.
-func TestKind_SchemaThatPrunesTheSummary(t *testing.T) {
-	t.Parallel()
-	cfg := testenv.Config(t)
-	c := clientOf(t, cfg)
+// prunesSummary is a schema that keeps the conditions of a status, and nothing else of it.
+func prunesSummary() testenv.CRDOption {
 	text := apiextensionsv1.JSONSchemaProps{Type: "string"}
-	gvk, ns := testenv.CRD(t, cfg, testenv.WithSchema(apiextensionsv1.JSONSchemaProps{
+	return testenv.WithSchema(apiextensionsv1.JSONSchemaProps{
 		Type: "object",
 		Properties: map[string]apiextensionsv1.JSONSchemaProps{
 			"spec": {Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"size": {Type: "integer"}}},
@@ -176,7 +174,15 @@ func TestKind_SchemaThatPrunesTheSummary(t *testing.T) {
 					}}}},
 			}},
 		},
-	})), testenv.Namespace(t, cfg)
+	})
+}
+
+// A schema that drops the summary costs a message, and no loop.
+func TestKind_SchemaThatPrunesTheSummary(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	c := clientOf(t, cfg)
+	gvk, ns := testenv.CRD(t, cfg, prunesSummary()), testenv.Namespace(t, cfg)
 	exec := &fakeExecutor{}
 	o := start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk)}})
 	obj := create(t, c, object(gvk, ns, "one", map[string]any{"size": int64(1)}))
@@ -196,6 +202,22 @@ func TestKind_SchemaThatPrunesTheSummary(t *testing.T) {
 	}
 	update(t, c, obj, func(m map[string]any) { m["spec"] = map[string]any{"size": int64(2)} })
 	awaitCondition(t, c, obj, status.Ready, "True")
+
+	// After a restart, the object was run before, however little is known of it; one that was
+	// made or changed meanwhile is told from it.
+	edited := create(t, c, object(gvk, ns, "edited", map[string]any{"size": int64(1)}))
+	awaitCondition(t, c, edited, status.Ready, "True")
+	o.stop()
+	create(t, c, object(gvk, ns, "late", nil))
+	update(t, c, edited, func(m map[string]any) { m["spec"] = map[string]any{"size": int64(2)} })
+	o = start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk)}})
+	for name, why := range map[string]cause{"one": causeRestart, "late": causeCreated, "edited": causeChanged, "next": causeCreated} {
+		if name == "next" {
+			create(t, c, object(gvk, ns, name, nil))
+		}
+		starts := regexp.MustCompile(`"Run starts" .*"name"="` + name + `" .*"cause"="` + string(why) + `"`)
+		eventually(t, name+" runs for "+string(why), func() bool { return starts.MatchString(o.log()) })
+	}
 }
 
 // A schema that refuses the conditions costs a message; the run counts.

@@ -40,6 +40,8 @@ type entry struct {
 	drifted bool
 	// elsewhere is true if the object matches the selector, and another watch runs it.
 	elsewhere bool
+	// listed is true if the object was there when the operator began to serve its kind.
+	listed bool
 }
 
 func newObjects() *objects { return &objects{table: map[types.NamespacedName]*entry{}} }

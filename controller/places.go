@@ -9,6 +9,7 @@ import (
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/limits"
 	"github.com/rolewright/rolewright/internal/metrics"
+	"github.com/rolewright/rolewright/internal/watches"
 )
 
 // spareWorkers are the reconciles of a kind that there may be at a time beside those that
@@ -42,6 +43,8 @@ func (r *reconciler) place(s *scope) outcome {
 	s.rollout = s.rolledOut()
 	s.class = classOf(s.plan.cause)
 	switch last := s.memory.last; {
+	case s.plan.cause == causeRestart && r.watch.Rollout != (watches.Rollout{}):
+		s.class = runqueue.Content // for all that is known, the content has changed
 	case last == nil:
 	case s.plan.cause == causeTrigger && s.startsMany():
 		s.class = runqueue.Trigger
@@ -123,7 +126,8 @@ func (r *reconciler) judgeRollout(s *scope, before *status.Run, run status.Run) 
 		r.places.Recovered(s.key, s.rollout)
 		return
 	case !s.class.Rolls(), s.err != nil, blameless(run.Reason), // the role has not had its chance
-		before == nil, before.Result == status.Failed:
+		before == nil && (s.memory.met == nil || s.memory.met.result != status.Succeeded), // it may have failed before
+		before != nil && before.Result == status.Failed:
 		return
 	}
 	if r.places.Failed(s.key, s.class, s.rollout) {

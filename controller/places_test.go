@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/rolewright/rolewright/controller/runqueue"
+	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/metrics"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
@@ -219,4 +220,39 @@ func nameIn(req runner.Request) string {
 	_, rest, _ := strings.Cut(string(req.ExtraVars), `"ansible_operator_meta": {"name": "`)
 	name, _, _ := strings.Cut(rest, `"`)
 	return name
+}
+
+// Where no run is recorded, a restart may bring a bad role: it breaks as many as the watch
+// allows. What is new, and what is asked for, runs all the same.
+func TestPlaces_ARestartWithoutARecordIsRolledOut(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	c, gvk, ns := clientOf(t, cfg), testenv.CRD(t, cfg, prunesSummary()), testenv.Namespace(t, cfg)
+	opts := Options{RetryMin: time.Hour, RetryMax: time.Hour, Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) {
+		w.Rollout = watches.Rollout{StopOnFailures: 2}
+	})}}
+	exec := &fakeExecutor{}
+	o := start(t, cfg, exec, opts)
+	for i := range 6 {
+		awaitCondition(t, c, create(t, c, object(gvk, ns, fmt.Sprint("it-", i), nil)), status.Ready, "True")
+	}
+	o.stop()
+	bad := &fakeExecutor{do: func(context.Context, runner.Request) (runner.Result, error) { return failed("it is bad"), nil }}
+	o = start(t, cfg, bad, opts)
+	eventually(t, "it is stopped", func() bool {
+		served := o.set.all()[0].reconciler()
+		return served != nil && served.places.State().Stopped && served.places.State().Waiting[runqueue.Content] == 4
+	})
+	must.Be(t, "runs with the bad role", 2, bad.count())
+	create(t, c, object(gvk, ns, "new", nil))
+	eventually(t, "a new object runs", func() bool { return bad.ranFor("new") == 1 })
+	for i := range 6 {
+		if name := fmt.Sprint("it-", i); bad.ranFor(name) == 0 {
+			update(t, c, object(gvk, ns, name, nil), func(is map[string]any) {
+				is["metadata"].(map[string]any)["annotations"] = map[string]any{ownPrefix + "reconcile-at": "now"}
+			})
+			eventually(t, "one that is asked for runs", func() bool { return bad.ranFor(name) == 1 })
+			break
+		}
+	}
 }

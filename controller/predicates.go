@@ -35,10 +35,16 @@ func changes(runs func(metav1.Object) bool) predicate.Predicate {
 }
 
 // note marks the object of each event that gets as far as this predicate, which
-// lets all of them through.
+// lets all of them through, and notes which objects the kind began with.
 func (r *reconciler) note() predicate.Predicate {
-	return predicate.NewPredicateFuncs(func(o client.Object) bool {
+	all := predicate.NewPredicateFuncs(func(o client.Object) bool {
 		r.objects.mark(client.ObjectKeyFromObject(o), r.now())
 		return true
 	})
+	mark := all.CreateFunc
+	all.CreateFunc = func(e event.CreateEvent) bool {
+		r.objects.with(client.ObjectKeyFromObject(e.Object), func(o *entry) { o.listed = e.IsInInitialList })
+		return mark(e)
+	}
+	return all
 }

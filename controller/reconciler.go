@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -77,6 +78,9 @@ type memory struct {
 	// last is the object's last run, as recorded in its status when the
 	// process met it, and as it took place since.
 	last *status.Run
+	// met is what the object was like when the process met it, if nothing but that tells that
+	// it was run before; else nil.
+	met *met
 	// judged is the last run that was applied and not interrupted, as far as it is known.
 	judged *status.Run
 	// lost is the run that the status shows in progress and that this process does
@@ -237,7 +241,8 @@ func (r *reconciler) resource() schema.GroupResource {
 // remember is the memory of an object, new if its UID is.
 func (r *reconciler) remember(obj *unstructured.Unstructured) (m *memory, stale types.UID) {
 	key := client.ObjectKeyFromObject(obj)
-	m = r.objects.get(key).memory
+	known := r.objects.get(key)
+	m = known.memory
 	if m != nil && m.uid == obj.GetUID() {
 		return m, ""
 	}
@@ -252,6 +257,9 @@ func (r *reconciler) remember(obj *unstructured.Unstructured) (m *memory, stale 
 			"namespace", key.Namespace, "name", key.Name, "part", part)
 	}
 	m.recall(record)
+	if known.listed && stale == "" && r.ranBefore(obj, record) {
+		m.met = r.meet(obj, record)
+	}
 	r.objects.with(key, func(e *entry) { e.memory, e.drifted = m, m.last != nil && m.last.Drifted })
 	r.restore(key, record.Dependents)
 	return m, stale
@@ -266,6 +274,28 @@ func (r *reconciler) record(obj *unstructured.Unstructured) status.Record {
 		return status.Record{}
 	}
 	return status.Read(st)
+}
+
+// ranBefore reports whether an object has been run of which no run is recorded: by its
+// conditions, else by the finalizer that it got before its first run. Where there is neither,
+// it may have been.
+func (r *reconciler) ranBefore(obj *unstructured.Unstructured, record status.Record) bool {
+	switch {
+	case record.Last != nil:
+		return false
+	case r.writesStatus():
+		return record.Ended != ""
+	case len(r.finalizers()) > 0:
+		return r.waits(obj)
+	}
+	return true
+}
+
+// meet is what an object is like of which nothing else tells that it was run before. Which
+// request was handled, no one knows: it is taken for the one that it bears.
+func (r *reconciler) meet(obj *unstructured.Unstructured, record status.Record) *met {
+	set, _ := r.settingsOf(obj)
+	return &met{generation: cmp.Or(record.EndedGeneration, obj.GetGeneration()), requested: set.requested, result: record.Ended}
 }
 
 // recall takes over what is recorded of an object's runs.
@@ -299,7 +329,7 @@ func (r *reconciler) forget(ctx context.Context, key types.NamespacedName) error
 	var m *memory
 	r.objects.with(key, func(e *entry) {
 		m, e.touched, e.due, e.deleted = e.memory, "", time.Time{}, time.Time{}
-		e.drifted, e.elsewhere, e.waits = false, false, waits{}
+		e.drifted, e.elsewhere, e.listed, e.waits = false, false, false, waits{}
 	})
 	if !r.knownElsewhere(key) {
 		r.metrics.ObjectGone(r.gvk, key.Namespace, key.Name)

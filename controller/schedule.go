@@ -32,6 +32,7 @@ const (
 	causeDeleted      cause = "deleted"
 	causeWaited       cause = "waited"
 	causeDrift        cause = "drift"
+	causeRestart      cause = "restart"
 )
 
 // minPeriod is the shortest time between two runs that a period or a
@@ -111,6 +112,9 @@ func jitter(d time.Duration, id string) time.Duration {
 type situation struct {
 	// last is the recorded run; nil if none is known.
 	last *status.Run
+	// met is what the object was like when the process met it, if it was run before, as far as
+	// that is known; else nil.
+	met *met
 	// deleting is true if the object is being deleted and waits for us.
 	deleting bool
 	// dependent is true if another client has changed what the object owns.
@@ -183,7 +187,7 @@ func (s situation) due(now time.Time) plan {
 	case s.deleting && (last == nil || last.Cause != string(causeDeleted)):
 		return plan{cause: causeDeleted}
 	case last == nil:
-		return plan{cause: causeCreated}
+		return plan{cause: s.unrecorded()}
 	case last.Result == status.Interrupted:
 		return plan{cause: s.ifDeleting(causeInterrupted)}
 	case s.requested != "" && s.requested != last.Handled:
@@ -218,6 +222,31 @@ func (s situation) due(now time.Time) plan {
 		}
 	}
 	return p
+}
+
+// met is what an object was like of which no run is recorded, and that was run before the
+// process met it. generation is that of the last run, as far as that is known.
+type met struct {
+	generation int64
+	requested  string
+	// result is how its last run ended; empty if that is not known.
+	result status.Result
+}
+
+// unrecorded is the cause of the run of an object of which none is recorded. One that was
+// run before is run to be safe, and not before what has changed since the operator started.
+func (s situation) unrecorded() cause {
+	switch met := s.met; {
+	case met == nil:
+		return causeCreated
+	case s.requested != "" && s.requested != met.requested:
+		return causeManual
+	case s.generation != met.generation:
+		return causeChanged
+	case s.dependent:
+		return causeDependent
+	}
+	return causeRestart
 }
 
 // timed is the plan for an object of which nothing has changed that starts a run at once.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/watches"
@@ -46,6 +47,13 @@ func TestDecide(t *testing.T) {
 		want plan
 	}{
 		{"never run", situation{}, plan{cause: causeCreated}},
+		{"run before, and not recorded", situation{met: &met{generation: 1}}, plan{cause: causeRestart}},
+		{"run before, and changed since", situation{met: &met{generation: 2}}, plan{cause: causeChanged}},
+		{"run before, and a dependent changes", situation{met: &met{generation: 1}, dependent: true}, plan{cause: causeDependent}},
+		{"run before, asked for", situation{met: &met{generation: 1}, requested: "b"}, plan{cause: causeManual}},
+		{"run before, asked for earlier", situation{met: &met{generation: 1, requested: "b"}, requested: "b"}, plan{cause: causeRestart}},
+		{"run before, deleted", situation{met: &met{generation: 1}, deleting: true}, plan{cause: causeDeleted}},
+		{"run before, paused", situation{met: &met{generation: 1}, paused: forEver()}, plan{held: causeRestart}},
 		{"unchanged, no period", situation{last: run(status.Succeeded, time.Hour)}, plan{}},
 		{"unchanged, period not over", situation{last: run(status.Succeeded, time.Minute), period: time.Hour},
 			plan{wait: j(time.Hour) - time.Minute}},
@@ -225,5 +233,37 @@ func TestJitter_NeverShortensAndStaysWithinATenth(t *testing.T) {
 	first := jitter(time.Hour, "x")
 	if again := jitter(time.Hour, "x"); again != first {
 		t.Error("jitter is not repeatable")
+	}
+}
+
+// Whether an object was run of which no run is recorded.
+func TestReconciler_RanBefore(t *testing.T) {
+	finalizer := func(w *watches.Watch) { w.Finalizer = &watches.Finalizer{Name: "example.com/it"} }
+	unmanaged := func(w *watches.Watch) { w.ManageStatus = false }
+	is, ended := status.Record{}, status.Record{Ended: status.Failed, EndedGeneration: 3}
+	for name, tc := range map[string]struct {
+		edits     []func(*watches.Watch)
+		record    status.Record
+		finalizer bool
+		want      bool
+	}{
+		"new":                                 {nil, is, false, false},
+		"new, its first run waits":            {[]func(*watches.Watch){finalizer}, is, true, false},
+		"its conditions say so":               {nil, ended, false, true},
+		"recorded":                            {nil, status.Record{Last: &status.Run{}}, false, false},
+		"no status, no finalizer":             {[]func(*watches.Watch){unmanaged}, is, false, true},
+		"no status, the finalizer is missing": {[]func(*watches.Watch){unmanaged, finalizer}, is, false, false},
+		"no status, the finalizer is there":   {[]func(*watches.Watch){unmanaged, finalizer}, is, true, true},
+	} {
+		r := &reconciler{watch: watchOf(schema.GroupVersionKind{}, tc.edits...), opts: &Options{}, res: resource{hasStatus: true}}
+		obj := object(r.gvk, "", "it", nil)
+		obj.SetGeneration(5)
+		if tc.finalizer {
+			obj.SetFinalizers([]string{"example.com/it"})
+		}
+		must.Be(t, name, tc.want, r.ranBefore(obj, tc.record))
+		if of := r.meet(obj, tc.record).generation; of != 5 && of != tc.record.EndedGeneration {
+			t.Errorf("%s: generation %d", name, of)
+		}
 	}
 }

@@ -277,6 +277,39 @@ func TestSimulate_ARestartRunsNothing(t *testing.T) {
 	})
 }
 
+// Where no run is recorded, a restart runs everything; who makes an object or changes one then
+// waits for one run.
+func TestSimulate_ARestartWithoutARecordKeepsNoOneWaiting(t *testing.T) {
+	const takes = 20 * time.Second
+	synctest.Test(t, func(t *testing.T) {
+		s := newSimulation(10, takes)
+		k := s.kind("Many", 10, runqueue.Rollout{})
+		for i := range simulatedObjects() {
+			k.add(fmt.Sprint(i), 0, 0)
+			k.of(types.NamespacedName{Namespace: "Many", Name: fmt.Sprint(i)}).met = &met{generation: 1}
+		}
+		for key := range k.objects {
+			k.look(key)
+		}
+		time.Sleep(time.Second)
+		k.look(k.add("new", 0, 0))
+		time.Sleep(takes)
+		for key, o := range k.objects {
+			if o.last == nil {
+				k.change(key, func(s *situation) { s.generation++ })
+				break
+			}
+		}
+		s.end(4*time.Hour, k)
+		for _, c := range []cause{causeCreated, causeChanged} {
+			if all := s.waits[c]; len(all) != 1 || all[0] > takes {
+				t.Errorf("%s: waits %v", c, all)
+			}
+		}
+		must.Be(t, "runs", len(k.objects), s.runs["Many"])
+	})
+}
+
 func TestSimulate_ABadRoleBreaksTheFirstFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulation(10, time.Second)

@@ -57,7 +57,7 @@ func (t timetable) opens(now time.Time) time.Time {
 // of what a check has found.
 func (s situation) waitsForWindow(c cause) bool {
 	switch c {
-	case causePeriod, causeSchedule, causeEnvironment:
+	case causePeriod, causeSchedule, causeEnvironment, causeRestart:
 		return true
 	case causeContent:
 		return !s.ofObject
@@ -74,9 +74,12 @@ func (s situation) inWindow(now time.Time, p plan) plan {
 	if !opens.After(now) {
 		return p
 	}
-	rest := s
-	rest.period, rest.times = 0, timetable{}
-	other := rest.timed(now)
+	var other plan
+	if s.last != nil {
+		rest := s
+		rest.period, rest.times = 0, timetable{}
+		other = rest.timed(now)
+	}
 	if other.cause != "" {
 		return other
 	}

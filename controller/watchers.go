@@ -145,6 +145,9 @@ func (r *reconciler) concerns(obj *unstructured.Unstructured) bool {
 	var m *memory
 	r.objects.with(key, func(e *entry) {
 		m, e.elsewhere = e.memory, at != r.claim && r.watchers.claims[r.claim].Matches(obj)
+		if at != r.claim {
+			e.listed = false // if it comes to run it, something has changed
+		}
 		if at != r.claim && at >= 0 {
 			e.touched, e.deleted, e.drifted = "", time.Time{}, false
 		}

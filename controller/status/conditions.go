@@ -156,6 +156,33 @@ func isHeld(st map[string]any) bool {
 	return false
 }
 
+// ended is how the last run has ended by ansible-operator's condition Running, or as
+// [Recorded] keeps it, and of which generation it was by our condition Ready; 0 if that does
+// not say it. ansible-operator leaves the reason Running after a failure.
+func ended(st map[string]any) (result Result, generation int64) {
+	kept := mapAt(st, "ansible")
+	switch is := Result(text(kept[keptEnded])); is {
+	case Succeeded, Failed:
+		result, generation = is, integer(kept[keptOf])
+	}
+	c := readConditions(st, 0, time.Time{})
+	_, running := c.find(Running)
+	switch {
+	case running == nil:
+		return result, generation
+	case running["reason"] == reasonSuccessful:
+		result = Succeeded
+	case running["status"] == "False" && (running["reason"] == reasonFailed || running["reason"] == reasonRunning):
+		result = Failed
+	default:
+		return "", 0
+	}
+	if _, ready := c.find(Ready); ready != nil && ours(ready) {
+		generation = max(integer(ready["observedGeneration"]), 0)
+	}
+	return result, generation
+}
+
 // IsStalled tells whether the status of an object says that a failed run is not repeated.
 func IsStalled(object map[string]any) bool {
 	list, _ := mapAt(object, "status")["conditions"].([]any)

@@ -30,6 +30,13 @@ const keptHeld = "held"
 // keptNotWatched is where it keeps that a warning says what cannot be watched.
 const keptNotWatched = "notWatched"
 
+// keptEnded and keptOf are where it keeps how the last run has ended that is not recorded,
+// and of which generation it was.
+const (
+	keptEnded = "ended"
+	keptOf    = "endedGeneration"
+)
+
 // Record is what a status says of the runs of its object. Everybody who may
 // write the status may have written it: every field has one of the forms that
 // this package writes, and a bounded size, and is true only as far as other
@@ -44,6 +51,12 @@ type Record struct {
 	// Dependents are the resources of which the object owned objects after its
 	// last run, at most [MaxDependents].
 	Dependents []schema.GroupVersionResource
+	// Ended is how the last run has ended by the conditions, if the status does not record
+	// it: the schema has dropped that, or ansible-operator has made the run. It is empty if
+	// there was none, or none that went to its end.
+	Ended Result
+	// EndedGeneration is the generation of that run; 0 if that is not known.
+	EndedGeneration int64
 	// Held is true if the conditions say that a run is held back.
 	Held bool
 	// NotWatched is true if warnings say what cannot be watched.
@@ -66,6 +79,9 @@ func Read(st map[string]any) Record {
 		} else {
 			r.Rejected = append(r.Rejected, partLast)
 		}
+	}
+	if r.Last == nil {
+		r.Ended, r.EndedGeneration = ended(st)
 	}
 	if v, there := ansible[partActive]; there {
 		if active, ok := readActive(v); ok {
@@ -99,7 +115,7 @@ func Recorded(st map[string]any) map[string]any {
 		return part != partLast && part != partActive && part != partDependents && part != partHandled
 	})
 	record := Read(st)
-	if len(ansible) == 0 && !record.Held && !record.NotWatched {
+	if len(ansible) == 0 && !record.Held && !record.NotWatched && record.Ended == "" {
 		return map[string]any{}
 	}
 	if ansible == nil {
@@ -113,6 +129,9 @@ func Recorded(st map[string]any) map[string]any {
 	}
 	if record.NotWatched {
 		ansible[keptNotWatched] = true
+	}
+	if record.Ended != "" {
+		ansible[keptEnded], ansible[keptOf] = string(record.Ended), record.EndedGeneration
 	}
 	for _, part := range []string{partLast, partActive} {
 		if run := maps.Clone(mapAt(ansible, part)); run != nil {

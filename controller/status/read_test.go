@@ -137,6 +137,53 @@ func TestRead_Wait(t *testing.T) {
 	}
 }
 
+// What conditions tell of runs where the schema drops the record.
+func TestRead_HowARunHasEndedWithoutARecord(t *testing.T) {
+	failing := success(7)
+	failing.Result, failing.Reason = Failed, "TaskFailed"
+	cut := success(7)
+	cut.Result = Interrupted
+	incumbent := func(status, reason string) map[string]any {
+		return map[string]any{"conditions": []any{5, map[string]any{"type": Running, "status": status, "reason": reason}}}
+	}
+	begun := func(st map[string]any) map[string]any {
+		return Begin(st, Active{ID: someID, Cause: "created", Generation: 7, Started: at(1)}, false, at(1))
+	}
+	for name, tc := range map[string]struct {
+		st   map[string]any
+		want Result
+		of   int64
+	}{
+		"new":                           {nil, "", 0},
+		"held":                          {Hold(nil, 7, "created", time.Time{}, nil, at(1)), "", 0},
+		"in its first run":              {begun(nil), "", 0},
+		"succeeded":                     {Conclude(begun(nil), success(7), 0, at(2)), Succeeded, 7},
+		"failed":                        {Conclude(begun(nil), failing, 0, at(2)), Failed, 7},
+		"cut short":                     {Conclude(begun(nil), cut, 0, at(2)), "", 0},
+		"in a later run":                {begun(Conclude(begun(nil), success(7), 0, at(2))), "", 0},
+		"ansible-operator's success":    {incumbent("True", "Successful"), Succeeded, 0},
+		"ansible-operator's failure":    {incumbent("False", "Running"), Failed, 0},
+		"ansible-operator's run":        {incumbent("True", "Running"), "", 0},
+		"another's condition":           {incumbent("True", "Whatever"), "", 0},
+		"written into status.ansible":   {map[string]any{"ansible": map[string]any{keptEnded: "Great", keptOf: "7"}}, "", 0},
+		"an object in status.ansible":   {map[string]any{"ansible": map[string]any{keptEnded: map[string]any{}}}, "", 0},
+		"conditions that are no list":   {map[string]any{"conditions": "x"}, "", 0},
+		"what stands in status.ansible": {map[string]any{"ansible": map[string]any{keptEnded: "Failed", keptOf: int64(3)}}, Failed, 3},
+	} {
+		if ansible := mapAt(tc.st, "ansible"); ansible[partLast] != nil || ansible[partActive] != nil {
+			delete(tc.st, "ansible")
+		}
+		for what, st := range map[string]map[string]any{"": tc.st, ", as it is kept": Recorded(tc.st)} {
+			if got := Read(st); got.Ended != tc.want || got.EndedGeneration != tc.of {
+				t.Errorf("%s%s: %q of generation %d, want %q of %d", name, what, got.Ended, got.EndedGeneration, tc.want, tc.of)
+			}
+		}
+	}
+	if got := Read(Conclude(begun(nil), success(7), 0, at(2))); got.Ended != "" {
+		t.Errorf("with a record: %q", got.Ended)
+	}
+}
+
 func TestRead_KeepsBounds(t *testing.T) {
 	st := record(t, partLast, "requeueAfter", `"1000000h"`)
 	mapAt(mapAt(st, "ansible"), partLast)["attempts"] = float64(1 << 52)

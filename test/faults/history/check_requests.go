@@ -134,7 +134,7 @@ func (c *checker) causes() {
 		was, is := rec.before.Status.Ansible.LastRun, rec.last
 		wrong := ""
 		switch is.Cause {
-		case "created":
+		case "created", "restart":
 			wrong = "the object had been run before"
 		case "changed":
 			if was.Result == succeeded && was.Generation == is.Generation && is.Generation > 0 && was.Cause != causeDeleted {
