@@ -81,6 +81,30 @@ func TestQueue_TheMostUrgentRunsNext(t *testing.T) {
 	}
 }
 
+// However many more urgent runs come, what waits gets its turn.
+func TestQueue_NothingStarves(t *testing.T) {
+	for class, most := range map[Class]int{Period: 2 * patience, Content: 2 * patience, Change: patience} {
+		for _, granted := range []int{0, 1, patience - 1, patience, 2*patience - 1} { // wherever the turns stand
+			s := &stage{Queue: New(Options{}), t: t}
+			s.granted = granted
+			k := s.kind(1, Rollout{})
+			must.Be(t, "at once", "0", ask(k, Deletion, "0"))
+			k.Ask(named("waits"), class, time.Now().Add(-time.Hour), Inputs{})
+			turns := 0
+			for n := 1; turns == 0 && n <= 100; n++ {
+				ask(k, Deletion, fmt.Sprint(n))
+				s.taken()
+				if k.Leave(named(fmt.Sprint(n - 1))); s.taken() == "waits" {
+					turns = n
+				}
+			}
+			if turns == 0 || turns > most {
+				t.Errorf("%s, after %d grants: it got the place at turn %d of at most %d; 0 is never", class, granted, turns, most)
+			}
+		}
+	}
+}
+
 func TestQueue_AnObjectThatAsksAgainKeepsItsTurn(t *testing.T) {
 	s := &stage{Queue: New(Options{}), t: t}
 	k := s.kind(1, Rollout{})
