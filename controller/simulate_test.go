@@ -21,6 +21,7 @@ import (
 // simulation is an operator without a cluster and without Ansible: objects for which the
 // real decision is made, and the real queue, on a clock that jumps from event to event.
 type simulation struct {
+	t     *testing.T
 	queue *runqueue.Queue
 	// flat treats all runs as equally urgent: first come, first served.
 	flat bool
@@ -29,8 +30,7 @@ type simulation struct {
 	fails func(content string) bool
 
 	mu    sync.Mutex
-	waits map[cause][]time.Duration
-	runs  map[string]int // by kind
+	waits map[string]map[cause][]time.Duration // by kind
 	wg    sync.WaitGroup
 }
 
@@ -52,6 +52,7 @@ type simulated struct {
 }
 
 func (s *simulation) kind(name string, limit int, r runqueue.Rollout) *simulatedKind {
+	s.waits[name] = map[cause][]time.Duration{}
 	k := &simulatedKind{simulation: s, name: name, content: "first", objects: map[types.NamespacedName]*simulated{}}
 	k.places = s.queue.Kind(name, limit, r, func(key types.NamespacedName) { s.wg.Go(func() { k.look(key) }) })
 	return k
@@ -64,7 +65,8 @@ func (k *simulatedKind) add(name string, period, since time.Duration) types.Name
 		fingerprint: k.content, generation: 1, period: period, retry: retry{min: 10 * time.Second, max: 10 * time.Minute},
 	}, since: time.Now()}
 	if since > 0 {
-		o.last = &status.Run{ID: name, Result: status.Succeeded, Fingerprint: k.content, Generation: 1, Finished: time.Now().Add(-since)}
+		ended := time.Now().Add(-since)
+		o.last = &status.Run{ID: name, Result: status.Succeeded, Fingerprint: k.content, Generation: 1, Started: ended.Add(-k.takes), Finished: ended}
 		if due, why := o.next(time.Now()); why != "" && due.Before(o.since) {
 			o.since = due
 		}
@@ -119,8 +121,7 @@ func (k *simulatedKind) look(key types.NamespacedName) {
 	}
 	o.running, o.dependent = true, false
 	k.mu.Lock()
-	k.waits[p.cause] = append(k.waits[p.cause], now.Sub(since))
-	k.runs[k.name]++
+	k.waits[k.name][p.cause] = append(k.waits[k.name][p.cause], now.Sub(since))
 	k.mu.Unlock()
 	k.wg.Go(func() { k.run(key, p.cause) })
 }
@@ -135,7 +136,9 @@ func (k *simulatedKind) run(key types.NamespacedName, why cause) {
 	time.Sleep(k.takes)
 	o.mu.Lock()
 	if run.Finished = time.Now(); k.fails != nil && k.fails(run.Fingerprint) {
-		run.Result, run.Attempts = status.Failed, 1
+		if run.Result, run.Attempts = status.Failed, 1; o.last != nil && o.last.Result == status.Failed {
+			run.Attempts += o.last.Attempts
+		}
 		if why == causeContent && o.last.Result == status.Succeeded {
 			k.places.Failed(key, runqueue.Content, runqueue.Inputs{Content: run.Fingerprint})
 		}
@@ -145,6 +148,9 @@ func (k *simulatedKind) run(key types.NamespacedName, why cause) {
 		o.period = 0
 	}
 	o.since, o.running = time.Now(), false
+	if o.fingerprint == run.Fingerprint {
+		o.others = "" // the run has seen it
+	}
 	o.mu.Unlock()
 	k.places.Leave(key)
 	k.look(key)
@@ -157,7 +163,8 @@ func (s *simulation) end(d time.Duration, kinds ...*simulatedKind) {
 		k.places.Close()
 		for _, o := range k.objects {
 			o.mu.Lock()
-			o.period = 0
+			o.period, o.times, o.retry.min = 0, timetable{}, 10*365*24*time.Hour
+			o.retry.max = o.retry.min
 			if o.timer != nil {
 				o.timer.Stop()
 			}
@@ -169,7 +176,7 @@ func (s *simulation) end(d time.Duration, kinds ...*simulatedKind) {
 
 func newSimulation(places int, takes time.Duration) *simulation {
 	return &simulation{
-		queue: runqueue.New(runqueue.Options{Max: places}), takes: takes, waits: map[cause][]time.Duration{}, runs: map[string]int{},
+		queue: runqueue.New(runqueue.Options{Max: places}), takes: takes, waits: map[string]map[cause][]time.Duration{},
 	}
 }
 
@@ -181,11 +188,24 @@ func simulatedObjects() int {
 	return 1500 // as many as are too many, which the race detector can follow
 }
 
-// started is how many runs have started for a cause.
-func (s *simulation) started(c cause) int {
+// started are the waits of the runs that have started for a cause, of all kinds.
+func (s *simulation) started(c cause) (all []time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.waits[c])
+	for _, waits := range s.waits {
+		all = append(all, waits[c]...)
+	}
+	return all
+}
+
+// runs is how many runs of a kind have started.
+func (s *simulation) runs(kind string) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, waits := range s.waits[kind] {
+		n += len(waits)
+	}
+	return n
 }
 
 func percentile(all []time.Duration, of int) time.Duration {
@@ -193,133 +213,162 @@ func percentile(all []time.Duration, of int) time.Duration {
 	return all[(len(all)-1)*of/100].Round(time.Second)
 }
 
-// Who makes or deletes an object does not wait for periodic runs, however many are due; and
-// those get their turn.
-func TestSimulate_UrgentRunsDoNotWait(t *testing.T) {
-	const takes, lasts, few = 20 * time.Second, time.Hour, 50
-	big := simulatedObjects()
-	urgent := []cause{causeDeleted, causeManual, causeCreated, causeChanged}
+// orders are the two in which each case is simulated: all runs as equally urgent, which is
+// for comparison, and as they are.
+func orders(t *testing.T, header string, simulate func(s *simulation, row func(kind string, c cause))) {
+	t.Helper()
+	const takes = 20 * time.Second
 	var table strings.Builder
 	out := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
-	defer func() {
-		must.Do(t, out.Flush())
-		t.Log("\n" + table.String())
-	}()
-	fmt.Fprintf(out, "%d objects due every 30 min, %d of another kind; 10 runs at a time of %s; %s\n", big, few, takes, lasts)
-	fmt.Fprintln(out, "order\tcause\truns that started\twait p50\tp99\tmost")
+	fmt.Fprintln(out, "order\tkind\tcause\truns\twait p50\tp99\tmost")
 	for _, flat := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newSimulation(10, takes)
 			s.flat = flat
-			many, other := s.kind("Many", 10, runqueue.Rollout{}), s.kind("Few", 10, runqueue.Rollout{})
-			for i := range big {
-				many.add(fmt.Sprint("many-", i), 30*time.Minute, 2*time.Hour)
-			}
-			for i := range few {
-				other.add(fmt.Sprint("few-", i), 30*time.Minute, 2*time.Hour)
-			}
-			for _, k := range []*simulatedKind{many, other} {
-				for key := range k.objects {
-					k.look(key)
-				}
-			}
-			for i := range int(lasts / (5 * time.Minute)) {
-				time.Sleep(5 * time.Minute)
-				many.look(many.add(fmt.Sprint("new-", i), 0, 0))
-				at := func(n int) types.NamespacedName {
-					return types.NamespacedName{Namespace: "Many", Name: fmt.Sprint("many-", i*4+n)}
-				}
-				many.change(at(0), func(s *situation) { s.deleting = true })
-				many.change(at(1), func(s *situation) { s.requested = "now" })
-				many.change(at(2), func(s *situation) { s.fingerprint, s.generation = "changed", 2 })
-				many.change(at(3), func(s *situation) { s.dependent = true })
-			}
-			s.end(0, many, other)
 			order := "by urgency"
 			if flat {
 				order = "as they come"
 			}
-			for _, c := range append(urgent, causeDependent, causePeriod) {
-				all := s.waits[c]
+			s.t = t
+			simulate(s, func(kind string, c cause) {
+				all := s.waits[kind][c]
 				if len(all) == 0 {
-					fmt.Fprintf(out, "%s\t%s\tnone\t\t\t\n", order, c)
-					continue
+					fmt.Fprintf(out, "%s\t%s\t%s\t0\t\t\t\n", order, kind, c)
+					return
 				}
-				fmt.Fprintf(out, "%s\t%s\t%d\t%s\t%s\t%s\n", order, c, len(all), percentile(all, 50), percentile(all, 99), percentile(all, 100))
-			}
-			if flat {
-				return
-			}
-			for _, c := range urgent {
-				if all := s.waits[c]; len(all) < 10 || percentile(all, 100) > takes {
-					t.Errorf("%s: %d runs, of which one has waited %s", c, len(all), percentile(all, 100))
-				}
-			}
-			if n := s.runs["Few"]; n < 2*few {
-				t.Errorf("the kind with few objects has had %d runs", n)
-			}
-			if n := len(s.waits[causePeriod]); n < 1000 {
-				t.Errorf("%d periodic runs", n)
-			}
+				fmt.Fprintf(out, "%s\t%s\t%s\t%d\t%s\t%s\t%s\n", order, kind, c, len(all), percentile(all, 50), percentile(all, 99), percentile(all, 100))
+			})
 		})
 	}
+	must.Do(t, out.Flush())
+	t.Logf("%s; 10 runs at a time of %s\n%s", header, takes, table.String())
+}
+
+// Who makes or deletes an object does not wait for periodic runs, however many are due; and
+// those get their turn, as do kinds with few objects.
+func TestSimulate_UrgentRunsDoNotWait(t *testing.T) {
+	const lasts, few = time.Hour, 50
+	big := simulatedObjects()
+	urgent := []cause{causeDeleted, causeManual, causeCreated, causeChanged}
+	rest := []cause{causeDependent, causeReference, causeContent, causeRetry, causePeriod, causeSchedule}
+	half := timetable{cron: expression(t, "*/30 * * * *"), zone: time.UTC}
+	header := fmt.Sprintf("%d objects of Many and %d of Few, due every 30 min; something happens every 5 min; %s", big, few, lasts)
+	orders(t, header, func(s *simulation, row func(string, cause)) {
+		t := s.t
+		s.fails = func(content string) bool { return content == "flaky" }
+		many, other := s.kind("Many", 10, runqueue.Rollout{}), s.kind("Few", 10, runqueue.Rollout{})
+		for i := range big {
+			key := many.add(fmt.Sprint("many-", i), 30*time.Minute, 2*time.Hour)
+			if o := many.of(key); i%10 == 9 {
+				o.period, o.times = 0, half
+			}
+		}
+		for i := range few {
+			other.add(fmt.Sprint("few-", i), 30*time.Minute, 2*time.Hour)
+		}
+		for _, k := range []*simulatedKind{many, other} {
+			for key := range k.objects {
+				k.look(key)
+			}
+		}
+		for i := range int(lasts / (5 * time.Minute)) {
+			time.Sleep(5 * time.Minute)
+			many.look(many.add(fmt.Sprint("new-", i), 0, 0))
+			at := func(n int) types.NamespacedName {
+				return types.NamespacedName{Namespace: "Many", Name: fmt.Sprint("many-", i*10+n)}
+			}
+			many.change(at(0), func(s *situation) { s.deleting = true })
+			many.change(at(1), func(s *situation) { s.requested = "now" })
+			many.change(at(2), func(s *situation) { s.fingerprint, s.generation = "changed", 2 })
+			many.change(at(3), func(s *situation) { s.dependent = true })
+			many.change(at(4), func(s *situation) { s.fingerprint, s.others = "changed", causeReference })
+			many.change(at(5), func(s *situation) { s.fingerprint = "changed" })
+			many.change(at(6), func(s *situation) { s.fingerprint, s.generation = "flaky", 2 })
+		}
+		s.end(0, many, other)
+		for _, c := range append(urgent, rest...) {
+			row("Many", c)
+		}
+		row("Few", causePeriod)
+		if s.flat {
+			return
+		}
+		for _, c := range urgent {
+			if all := s.started(c); len(all) < 10 || percentile(all, 100) > s.takes {
+				t.Errorf("%s: %d runs, of which one has waited %s", c, len(all), percentile(all, 100))
+			}
+		}
+		if n := s.runs("Few"); n < 2*few {
+			t.Errorf("the kind with few objects has had %d runs", n)
+		}
+		for c, least := range map[cause]int{causePeriod: 800, causeSchedule: 1, causeReference: 10, causeContent: 10, causeRetry: 10} {
+			if n := len(s.started(c)); n < least {
+				t.Errorf("%d runs for %s", n, c)
+			}
+		}
+	})
 }
 
 func TestSimulate_ARestartRunsNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newSimulation(10, time.Second)
+	big := simulatedObjects()
+	orders(t, fmt.Sprintf("a restart with %d unchanged objects", big), func(s *simulation, row func(string, cause)) {
+		t := s.t
 		k := s.kind("Many", 10, runqueue.Rollout{})
-		for i := range simulatedObjects() {
+		for i := range big {
 			k.look(k.add(fmt.Sprint(i), 11*time.Hour, time.Hour))
 		}
 		s.end(time.Hour, k)
-		must.Be(t, "runs", 0, s.runs["Many"])
+		row("Many", causeRestart)
+		must.Be(t, "runs", 0, s.runs("Many"))
 	})
 }
 
 // Where no run is recorded, a restart runs everything; who makes an object or changes one then
 // waits for one run.
 func TestSimulate_ARestartWithoutARecordKeepsNoOneWaiting(t *testing.T) {
-	const takes = 20 * time.Second
-	synctest.Test(t, func(t *testing.T) {
-		s := newSimulation(10, takes)
+	big := simulatedObjects()
+	orders(t, fmt.Sprintf("a restart with %d objects without a record, then one new and one changed", big), func(s *simulation, row func(string, cause)) {
+		t := s.t
 		k := s.kind("Many", 10, runqueue.Rollout{})
-		for i := range simulatedObjects() {
-			k.add(fmt.Sprint(i), 0, 0)
-			k.of(types.NamespacedName{Namespace: "Many", Name: fmt.Sprint(i)}).met = &met{generation: 1}
+		for i := range big {
+			k.of(k.add(fmt.Sprint(i), 0, 0)).met = &met{generation: 1}
 		}
 		for key := range k.objects {
 			k.look(key)
 		}
 		time.Sleep(time.Second)
 		k.look(k.add("new", 0, 0))
-		time.Sleep(takes)
+		time.Sleep(s.takes)
 		for key, o := range k.objects {
-			if o.last == nil {
+			if o.last == nil && !o.running && o.met != nil {
 				k.change(key, func(s *situation) { s.generation++ })
 				break
 			}
 		}
 		s.end(4*time.Hour, k)
+		for _, c := range []cause{causeCreated, causeChanged, causeRestart} {
+			row("Many", c)
+		}
 		for _, c := range []cause{causeCreated, causeChanged} {
-			if all := s.waits[c]; len(all) != 1 || all[0] > takes {
+			if all := s.started(c); len(all) != 1 || all[0] > s.takes && !s.flat {
 				t.Errorf("%s: waits %v", c, all)
 			}
 		}
-		must.Be(t, "runs", len(k.objects), s.runs["Many"])
+		must.Be(t, "runs", len(k.objects), s.runs("Many"))
 	})
 }
 
 func TestSimulate_ABadRoleBreaksTheFirstFew(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newSimulation(10, time.Second)
+	big := simulatedObjects()
+	orders(t, fmt.Sprintf("a role that fails reaches %d objects, with stopOnFailures: 3", big), func(s *simulation, row func(string, cause)) {
+		t := s.t
 		s.fails = func(content string) bool { return content == "broken" }
 		k := s.kind("Many", 10, runqueue.Rollout{StopOnFailures: 3})
-		for i := range simulatedObjects() {
+		for i := range big {
 			k.add(fmt.Sprint(i), 0, time.Hour)
 		}
 		change := func(content string) (ran int) {
-			before := s.started(causeContent)
+			before := len(s.started(causeContent))
 			k.content = content
 			for _, o := range k.objects {
 				o.mu.Lock()
@@ -329,10 +378,16 @@ func TestSimulate_ABadRoleBreaksTheFirstFew(t *testing.T) {
 			for key := range k.objects {
 				k.look(key)
 			}
-			time.Sleep(time.Hour)
-			return s.started(causeContent) - before
+			time.Sleep(12 * time.Hour) // three at a time, as long as all of them may fail
+			return len(s.started(causeContent)) - before
 		}
-		must.Be(t, "objects that ran with the broken role", 3, change("broken"))
+		broken := change("broken")
+		row("Many", causeContent)
+		if s.flat {
+			s.end(0, k)
+			return
+		}
+		must.Be(t, "objects that ran with the broken role", 3, broken)
 		must.Be(t, "objects that ran with the fixed one", len(k.objects), change("fixed"))
 		s.end(0, k)
 	})
