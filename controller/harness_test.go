@@ -148,9 +148,38 @@ func (c requests) RoundTrip(req *http.Request) (*http.Response, error) {
 	if strings.HasPrefix(req.URL.Path, "/apis/events.k8s.io/") {
 		kind += " event"
 	}
+	c.add(kind)
+	if resource := readsAll(req); resource != "" {
+		c.add("LIST " + resource)
+	}
+	return c.next.RoundTrip(req)
+}
+
+func (c requests) add(kind string) {
 	n, _ := c.counts.LoadOrStore(kind, new(atomic.Int64))
 	n.(*atomic.Int64).Add(1)
-	return c.next.RoundTrip(req)
+}
+
+// readsAll is the resource of which a request begins to read all objects: a list, but for its
+// further pages, or a watch that sends the list first; empty for all others.
+func readsAll(req *http.Request) string {
+	query := req.URL.Query()
+	if req.Method != http.MethodGet || query.Get("continue") != "" || query.Get("watch") != "" && query.Get("sendInitialEvents") != "true" {
+		return ""
+	}
+	parts := strings.Split(strings.Trim(req.URL.Path, "/"), "/")
+	group := map[string]int{"api": 2, "apis": 3}[parts[0]] // and the version
+	if group == 0 || len(parts) <= group {
+		return ""
+	}
+	rest := parts[group:]
+	if len(rest) > 2 && rest[0] == "namespaces" {
+		rest = rest[2:]
+	}
+	if len(rest) != 1 {
+		return ""
+	}
+	return strings.Join(append(parts[:group:group], rest[0]), "/")
 }
 
 // operator is a manager that serves watches of this package under test.

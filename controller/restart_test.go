@@ -1,0 +1,92 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/test/testenv"
+)
+
+// However many objects there are, a restart reads each kind once, and runs nothing.
+func TestRestart_ListsEachKindOnce(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	c, ns := clientOf(t, cfg), testenv.Namespace(t, cfg)
+	gvks := []schema.GroupVersionKind{testenv.CRD(t, cfg), testenv.CRD(t, cfg)}
+	owned := func(ctx context.Context, req runner.Request) (runner.Result, error) {
+		var vars struct {
+			Meta struct{ Name string } `json:"ansible_operator_meta"`
+		}
+		if err := json.Unmarshal(req.ExtraVars, &vars); err != nil {
+			return runner.Result{}, err
+		}
+		as, err := asRun(req)
+		if err == nil {
+			err = as.Create(ctx, configMap(ns, vars.Meta.Name))
+		}
+		return succeeded(), err
+	}
+	opts := owning(watchOf(gvks[0]), watchOf(gvks[1]))
+	opts.RunnerRoot, opts.ReconcilePeriod = t.TempDir(), time.Hour
+	const each = 150
+	exec := &fakeExecutor{do: owned}
+	o := start(t, cfg, exec, opts)
+	for i := range each {
+		for k, gvk := range gvks {
+			create(t, c, object(gvk, ns, fmt.Sprintf("it-%d-%d", k, i), nil))
+		}
+	}
+	eventually(t, "all have run", func() bool { return exec.count() == len(gvks)*each })
+	eventually(t, "all have ended", func() bool {
+		for _, k := range o.set.all() {
+			if !k.reconciler().places.State().Oldest.IsZero() {
+				return false
+			}
+		}
+		return true
+	})
+	o.stop()
+
+	again := &fakeExecutor{do: owned}
+	o = start(t, cfg, again, opts)
+	o.awaitWatch("configmaps.v1.")
+	eventually(t, "all kinds are served", func() bool { return o.set.Ready() == nil })
+	eventually(t, "all objects are known", func() bool {
+		n := 0
+		for _, k := range o.set.all() {
+			all := k.reconciler().objects
+			all.mu.Lock()
+			for _, e := range all.table {
+				if e.memory != nil {
+					n++
+				}
+			}
+			all.mu.Unlock()
+		}
+		return n == len(gvks)*each
+	})
+	quiet(t, again, 0, "nothing has changed")
+	lists := map[string]int64{}
+	o.counts.Range(func(kind, n any) bool {
+		if resource, is := strings.CutPrefix(kind.(string), "LIST "); is {
+			lists[resource] = n.(*atomic.Int64).Load()
+		}
+		return true
+	})
+	if len(lists) != len(gvks)+1 || lists["api/v1/configmaps"] == 0 {
+		t.Errorf("lists of %v, want those of two kinds and of configmaps", lists)
+	}
+	for resource, n := range lists {
+		if n > 1 {
+			t.Errorf("%d lists of %s", n, resource)
+		}
+	}
+}
