@@ -6,7 +6,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/metrics"
 	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
@@ -20,7 +24,10 @@ func TestLoops_AreSlowedDown(t *testing.T) {
 	gvk := testenv.CRD(t, cfg)
 	child := configMap(ns, "child")
 	exec := writing(child)
-	o := start(t, cfg, exec, owning(watchOf(gvk)))
+	reg := prometheus.NewRegistry()
+	opts := owning(watchOf(gvk))
+	opts.Metrics = must.Get(metrics.New(reg))(t)
+	o := start(t, cfg, exec, opts)
 	obj := create(t, c, object(gvk, ns, "one", nil))
 	awaitCondition(t, c, obj, status.Ready, "True")
 	o.awaitWatch("configmaps.v1.")
@@ -38,6 +45,11 @@ func TestLoops_AreSlowedDown(t *testing.T) {
 			strings.Contains(fmt.Sprint(is.Object["status"].(map[string]any)["ansible"]), text)
 	})
 	awaitEvents(t, c, ns, status.ReasonLoop)
+	want := fmt.Sprintf("# HELP rolewright_loops_total Runs of a loop: that changes by others have started, after ten such runs of the object in a row.\n"+
+		"# TYPE rolewright_loops_total counter\nrolewright_loops_total{group=%q,kind=%q,version=%q} 1\n", gvk.Group, gvk.Kind, gvk.Version)
+	if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "rolewright_loops_total"); err != nil {
+		t.Error(err)
+	}
 	update(t, c, child, func(o map[string]any) { o["data"] = map[string]any{"key": "again"} })
 	quiet(t, exec, loopRuns+1, "the next change waits")
 	update(t, c, obj, func(o map[string]any) { o["spec"] = map[string]any{"a": "b"} })

@@ -51,6 +51,8 @@ func TestEventOf(t *testing.T) {
 		"another failure":                  {run(status.Failed), run(status.Failed), "", reported{}},
 		"another failure, of other inputs": {run(status.Failed), run(status.Failed, inputs), "", warning("TaskFailed", actionReconcile)},
 		"a timeout":                        {run(status.Failed), run(status.Failed, reason(status.ReasonTimedOut)), "", warning("TimedOut", actionReconcile)},
+		"cancelled":                        {run(status.Succeeded), run(status.Failed, reason(status.ReasonCancelled)), "", warning("Cancelled", actionReconcile)},
+		"cancelled again":                  {run(status.Failed, reason(status.ReasonCancelled)), run(status.Failed, reason(status.ReasonCancelled)), "", reported{}},
 		"no more retries":                  {run(status.Failed), run(status.Failed, permanent), "", warning("TaskFailed", actionReconcile)},
 		"the last retry":                   {run(status.Failed), run(status.Failed), status.ReasonExhausted, warning("RetriesExhausted", actionReconcile)},
 		"let go":                           {run(status.Failed, deleted), run(status.Failed, deleted), reasonOrphaned, warning("Orphaned", actionFinalize)},

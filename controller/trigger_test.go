@@ -51,7 +51,10 @@ func TestTrigger_NamesTheChangedInput(t *testing.T) {
 		must.Do(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	play := func(more string) string {
-		return "- hosts: localhost\n  vars_files: [" + dir + "/named/a.yml]\n  vars: {more: " + more + "}\n"
+		return "- hosts: localhost\n  vars_files: [" + dir + "/named/a.yml]\n  vars: {more: " + more + "}\n" +
+			"  tasks:\n  - include_vars: " + dir + "/named/b.yml\n" +
+			"  - debug: {msg: \"{{ lookup('file', '" + dir + "/named/c.txt') }}\"}\n" +
+			"  - debug: {msg: \"{{ lookup('template', '" + dir + "/named/d.j2') }}\"}\n"
 	}
 	write("play/site.yml", play("a"))
 	core := "2.16.1"
@@ -92,6 +95,9 @@ func TestTrigger_NamesTheChangedInput(t *testing.T) {
 		{"collection", func() { write("coll/ansible_collections/a/b/MANIFEST.json", "{}") }, "content: collections", causeContent},
 		{"mounted file", func() { write("mounted/vars.yml", "a: 1") }, "files: " + dir + "/mounted/*", causeContent},
 		{"named file", func() { write("named/a.yml", "a: 1") }, "files: " + dir + "/named/a.yml", causeContent},
+		{"named by include_vars", func() { write("named/b.yml", "b: 1") }, "files: " + dir + "/named/b.yml", causeContent},
+		{"named by lookup of a file", func() { write("named/c.txt", "c") }, "files: " + dir + "/named/c.txt", causeContent},
+		{"named by lookup of a template", func() { write("named/d.j2", "d") }, "files: " + dir + "/named/d.j2", causeContent},
 		{"file of the arguments", func() { write("args.yml", "a: 1") }, "configuration: " + dir + "/args.yml", causeContent},
 		{"password", func() { write("password", "x") }, "configuration: " + dir + "/password", causeContent},
 		{"configuration at home", func() { write(".ansible.cfg", "[defaults]\n") }, "configuration: ~/.ansible.cfg", causeContent},

@@ -1,9 +1,12 @@
 package e2e
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -50,6 +53,17 @@ func TestStall_UntilAnInputChanges(t *testing.T) {
 		if !strings.Contains(out, "stalled after a failure ("+want+")") || !strings.Contains(out, "created") {
 			t.Errorf("explanation of %s:\n%s", name, out)
 		}
+	}
+
+	var explained struct {
+		LastRun struct{ ID, Cause, Result, Reason string }
+		NextRun *time.Time
+		Held    []string
+	}
+	must.Do(t, json.Unmarshal([]byte(s.tool(0, "explain", strings.ToLower(kinds["slow"].gvk.Kind)+"/it", "-n", s.namespace, "-o", "json")), &explained))
+	if last := explained.LastRun; last.ID != slow.lastRun().ID || last.Cause != "created" || last.Result != "Failed" || last.Reason != "Cancelled" ||
+		explained.NextRun != nil || len(explained.Held) != 1 || !strings.Contains(explained.Held[0], "stalled") {
+		t.Errorf("explanation as JSON: %+v", explained)
 	}
 
 	// All this time there was no other run.
