@@ -46,7 +46,9 @@ func (r *reconciler) concludeHistory(s *scope, run status.Run) {
 		h.Ended, h.Memory, h.CPU = s.result.Finished, s.result.Memory, s.result.CPU.Seconds()
 		if t := run.FailedTask; t != nil {
 			h.Task = &history.TaskName{Name: t.Name, Role: t.Role, Path: t.Path, Host: t.Host}
-			h.Source = r.sourceLines(s, t.Path)
+			if !hidesFailure(s.result.Summary) {
+				h.Source = r.sourceLines(s, t.Path)
+			}
 		}
 		for i := range h.Tasks {
 			if t := &h.Tasks[i]; t.Outcome == string(jobevent.Failed) && s.result.Summary.Stats != nil && s.result.Summary.Stats.Failures[t.Host] == 0 {
@@ -62,6 +64,12 @@ func (r *reconciler) concludeHistory(s *scope, run status.Run) {
 			}
 		}
 	})
+}
+
+// hidesFailure is true if the task that has failed has no_log, which hides its arguments, too.
+func hidesFailure(sum jobevent.Summary) bool {
+	culprits := sum.Culprits()
+	return len(culprits) > 0 && culprits[len(culprits)-1].Hidden()
 }
 
 func historyCounts(c status.Counts) history.Counts {

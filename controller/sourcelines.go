@@ -20,7 +20,8 @@ const (
 )
 
 // sourceLines are the lines of a role or playbook around a place, given as file:line; nil if
-// they cannot be read. A run says the place: only YAML below roles and playbooks is read.
+// they cannot be read. A run says the place: only YAML below roles and playbooks is read, and
+// no file of variables.
 func (r *reconciler) sourceLines(s *scope, place string) *history.Source {
 	cut := strings.LastIndexByte(place, ':')
 	if cut < 0 || s.use == nil || s.mask == nil {
@@ -31,9 +32,12 @@ func (r *reconciler) sourceLines(s *scope, place string) *history.Source {
 		return nil
 	}
 	path := s.use.copy.Path(place[:cut])
-	var roots []string
+	inventory, roots := r.inventoryOf(s), []string{}
+	if inventory != "" && isBelow(inventory, path) {
+		return nil
+	}
 	for _, tree := range s.use.content.roots.Trees {
-		if tree != s.use.copy.Path(r.opts.Inventory) { // it has variables
+		if tree != inventory {
 			roots = append(roots, tree)
 		}
 	}
@@ -44,7 +48,7 @@ func (r *reconciler) sourceLines(s *scope, place string) *history.Source {
 	}
 	for _, root := range roots {
 		below, err := filepath.Rel(root, path)
-		if err != nil || !filepath.IsLocal(below) {
+		if err != nil || !filepath.IsLocal(below) || hasVariables(below) {
 			continue
 		}
 		if content, err := readBelow(root, below); err == nil {
@@ -52,6 +56,32 @@ func (r *reconciler) sourceLines(s *scope, place string) *history.Source {
 		}
 	}
 	return nil
+}
+
+// inventoryOf is where the inventory is; empty for none.
+func (r *reconciler) inventoryOf(s *scope) string {
+	if r.opts.Inventory == "" {
+		return ""
+	}
+	path, err := filepath.Abs(r.opts.Inventory)
+	if err != nil {
+		path = r.opts.Inventory
+	}
+	return s.use.copy.Path(path)
+}
+
+// isBelow is true for a path that is the root, or below it.
+func isBelow(root, path string) bool {
+	below, err := filepath.Rel(root, path)
+	return err == nil && filepath.IsLocal(below)
+}
+
+// hasVariables is true for a file where Ansible looks for variables, which may be secret, and for
+// no tasks.
+func hasVariables(path string) bool {
+	return slices.ContainsFunc(strings.Split(filepath.Dir(path), string(filepath.Separator)), func(dir string) bool {
+		return slices.Contains([]string{"defaults", "group_vars", "host_vars", "vars"}, dir)
+	})
 }
 
 // readBelow reads the beginning of a file, also over links, but of none that lead out of root.

@@ -8,6 +8,7 @@ import (
 	"github.com/rolewright/rolewright/controller/fingerprint"
 	"github.com/rolewright/rolewright/internal/history"
 	"github.com/rolewright/rolewright/internal/redact"
+	"github.com/rolewright/rolewright/runner/jobevent"
 	"github.com/rolewright/rolewright/test/must"
 )
 
@@ -30,6 +31,9 @@ func TestSourceLines(t *testing.T) {
 		Trees: []string{in("roles/web"), in("roles"), in("inventory")}, Playbooks: []string{in("plays/play.yml")},
 	}}}}
 	write("plays/play.yml", "only\n")
+	for _, path := range []string{"plays/group_vars/all.yml", "plays/hosts/all.yml", "roles/web/vars/main.yml", "roles/web/defaults/main.yml"} {
+		write(path, "password\n")
+	}
 	s.mask.Add(t.Context(), "hunter2-hunter2")
 	r := &reconciler{opts: &Options{Inventory: in("inventory")}}
 	masked := s.mask.Mask("2 hunter2-hunter2")
@@ -42,6 +46,9 @@ func TestSourceLines(t *testing.T) {
 		in("roles/web/tasks/main.yml"):         nil,
 		in("roles/web/tasks/link.yml:1"):       nil,
 		in("inventory/vars.yml:1"):             nil,
+		in("plays/group_vars/all.yml:1"):       nil,
+		in("roles/web/vars/main.yml:1"):        nil,
+		in("roles/web/defaults/main.yml:1"):    nil,
 		in("secret.txt:1"):                     nil,
 		in("other/secret.yml:1"):               nil,
 		in("roles") + "/../other/secret.yml:1": nil,
@@ -49,5 +56,18 @@ func TestSourceLines(t *testing.T) {
 		"":                                     nil,
 	} {
 		must.Be(t, place, want, r.sourceLines(s, place))
+	}
+	r.opts.Inventory = in("plays/hosts") // beside the playbook
+	must.Be(t, "inventory beside a playbook", (*history.Source)(nil), r.sourceLines(s, in("plays/hosts/all.yml:1")))
+}
+
+// The lines of a task with no_log stay as hidden as its output.
+func TestSourceLines_NotOfWhatIsHidden(t *testing.T) {
+	t.Parallel()
+	for res, want := range map[string]bool{`{"censored":"c","failed":true}`: true, `{"msg":"m","failed":true}`: false} {
+		var sum jobevent.Summary
+		sum.Observe(jobevent.Event{Kind: jobevent.PlaybookStart, Data: jobevent.Data{PlaybookUUID: "p"}})
+		sum.Observe(jobevent.Event{Kind: jobevent.RunnerFailed, Data: jobevent.Data{PlaybookUUID: "p", Host: "h", Res: []byte(res)}})
+		must.Be(t, res, want, hidesFailure(sum))
 	}
 }

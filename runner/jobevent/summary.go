@@ -99,6 +99,9 @@ type Failure struct {
 	Handler, FailedWhen, Unreachable bool
 }
 
+// Hidden is true if the task has no_log.
+func (f Failure) Hidden() bool { return f.Detail == hiddenDetail }
+
 // RequeueAfter is the wish of a requeue_after task for the time until the
 // next run.
 type RequeueAfter struct {
