@@ -169,7 +169,11 @@ func (r *reconciler) reconcile(ctx context.Context, req ctrl.Request, due time.T
 		return ctrl.Result{}, fmt.Errorf("read the object: %w", err)
 	}
 	if !r.concerns(obj) {
+		r.objects.with(req.NamespacedName, func(e *entry) { e.waits = waits{} })
 		return ctrl.Result{}, nil
+	}
+	if _, busy := r.set.busy.Load(obj.GetUID()); busy {
+		return ctrl.Result{RequeueAfter: time.Duration(lookAgain)}, nil // another watch of the kind runs it, and ends first
 	}
 	failpoint.Hit("reconcile.dequeued")
 	started := r.now()
@@ -331,9 +335,6 @@ func (r *reconciler) forget(ctx context.Context, key types.NamespacedName) error
 		m, e.touched, e.due, e.deleted = e.memory, "", time.Time{}, time.Time{}
 		e.drifted, e.elsewhere, e.listed, e.waits = false, false, false, waits{}
 	})
-	if !r.knownElsewhere(key) {
-		r.metrics.ObjectGone(r.gvk, key.Namespace, key.Name)
-	}
 	if r.dependents != nil {
 		r.dependents.Forget(key)
 	}
@@ -341,6 +342,7 @@ func (r *reconciler) forget(ctx context.Context, key types.NamespacedName) error
 		r.referring.forget(key)
 	}
 	if m == nil {
+		r.forgetMetrics(key)
 		return nil
 	}
 	obj := r.newObject()
@@ -356,5 +358,14 @@ func (r *reconciler) forget(ctx context.Context, key types.NamespacedName) error
 		failpoint.Hit("forget.removed")
 	}
 	r.objects.with(key, func(e *entry) { e.memory = nil })
+	r.forgetMetrics(key)
 	return nil
+}
+
+// forgetMetrics removes the metrics of an object that no watch of the version knows. It comes
+// after the memory is gone: of two watches that forget the object at once, the last one removes them.
+func (r *reconciler) forgetMetrics(key types.NamespacedName) {
+	if !r.knownElsewhere(key) {
+		r.metrics.ObjectGone(r.gvk, key.Namespace, key.Name)
+	}
 }

@@ -1,0 +1,116 @@
+package controller
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/testr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rolewright/rolewright/controller/runqueue"
+	"github.com/rolewright/rolewright/controller/runstore"
+	"github.com/rolewright/rolewright/internal/metrics"
+	"github.com/rolewright/rolewright/internal/watches"
+	"github.com/rolewright/rolewright/test/must"
+	"github.com/rolewright/rolewright/test/testenv"
+)
+
+// reads is a reader of one object: get fills it in, or returns an error.
+type reads struct {
+	client.Reader
+
+	get func(obj *unstructured.Unstructured) error
+}
+
+func (r reads) Get(_ context.Context, _ client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
+	return r.get(obj.(*unstructured.Unstructured))
+}
+
+// twoWatches are the reconcilers of the tiers gold and silver of one kind.
+func twoWatches(t *testing.T, gvk schema.GroupVersionKind) (gold, silver *reconciler, registry *prometheus.Registry) {
+	t.Helper()
+	registry = prometheus.NewRegistry()
+	store := must.Get(runstore.New(runstore.Options{Root: t.TempDir()}, testr.New(t)))(t)
+	set := &Set{queue: runqueue.New(runqueue.Options{})}
+	all := []watches.Watch{tierOf(gvk, "gold"), tierOf(gvk, "silver")}
+	by, claims, err := newWatchers(all, nil)
+	must.Do(t, err)
+	shared, measured := by[gvk.GroupKind()], must.Get(metrics.New(registry))(t)
+	var kinds []*kind
+	for i, w := range all {
+		r := &reconciler{
+			watch: w, gvk: gvk, objects: newObjects(), store: store, metrics: measured, log: testr.New(t), now: time.Now,
+			watchers: shared, claim: claims[i], set: set, places: set.queue.Kind("tea", 1, runqueue.Rollout{}, nil),
+		}
+		kinds = append(kinds, &kind{watch: w, served: r})
+	}
+	shared.set(kinds)
+	return kinds[0].served, kinds[1].served, registry
+}
+
+// Two watches that have seen one object forget it at the same time: none of the metrics of
+// the object stays.
+func TestWatchers_ForgetAtOnce(t *testing.T) {
+	gvk, key := schema.GroupVersionKind{Group: "g.test", Version: "v1", Kind: "Tea"}, types.NamespacedName{Namespace: "n", Name: "it"}
+	gold, silver, registry := twoWatches(t, gvk)
+	gone := apierrors.NewNotFound(schema.GroupResource{}, key.Name)
+	silver.live = reads{get: func(*unstructured.Unstructured) error { return gone }}
+	gold.live = reads{get: func(*unstructured.Unstructured) error {
+		must.Do(t, silver.forget(t.Context(), key))
+		return gone
+	}}
+	for _, r := range []*reconciler{gold, silver} {
+		r.metrics.ObjectSeen(gvk, key.Namespace, key.Name, time.Now())
+		r.objects.with(key, func(e *entry) { e.memory = &memory{uid: "1"} })
+	}
+	must.Be(t, "series before", 1, must.Get(testutil.GatherAndCount(registry, "resource_created_at_seconds"))(t))
+	must.Do(t, gold.forget(t.Context(), key))
+	must.Be(t, "series", 0, must.Get(testutil.GatherAndCount(registry, "resource_created_at_seconds"))(t))
+}
+
+// A run that waited is not shown as waiting by the watch whose object it is no more.
+func TestWatchers_WhatWaitsLeavesWithItsLabels(t *testing.T) {
+	gvk, key := schema.GroupVersionKind{Group: "g.test", Version: "v1", Kind: "Tea"}, types.NamespacedName{Namespace: "n", Name: "it"}
+	for _, tier := range []string{"silver", "none"} {
+		gold, _, _ := twoWatches(t, gvk)
+		gold.cached = reads{get: func(obj *unstructured.Unstructured) error {
+			obj.SetNamespace(key.Namespace)
+			obj.SetName(key.Name)
+			ofTier(obj, tier)
+			return nil
+		}}
+		gold.objects.with(key, func(e *entry) { e.waits = waits{held: heldByPause, cause: causeChanged} })
+		must.Get(gold.reconcile(t.Context(), ctrl.Request{NamespacedName: key}, time.Now()))(t)
+		must.Be(t, "what waits of tier "+tier, 0, len(gold.objects.held()))
+	}
+}
+
+// While one watch runs an object, another one that its labels now say does nothing with it.
+func TestWatchers_WaitForARunOfTheOther(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	c := clientOf(t, cfg)
+	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	exec := &fakeExecutor{}
+	o := start(t, cfg, exec, Options{Watches: []watches.Watch{tierOf(gvk, "gold", endingWith("gold")), tierOf(gvk, "silver", endingWith("silver"))}})
+	it := ofTier(object(gvk, ns, "it", map[string]any{}), "none")
+	it.SetFinalizers([]string{"example.com/gold"})
+	it = create(t, c, it)
+	o.set.busy.Store(it.GetUID(), "a run of the other")
+	label(t, c, it, "silver")
+	settle()
+	must.Be(t, "finalizers during the run", []string{"example.com/gold"}, get(t, c, it).GetFinalizers())
+	o.set.busy.Delete(it.GetUID())
+	eventually(t, "it is taken over", func() bool {
+		return exec.rolesOf("it") == "silver" && slices.Equal(get(t, c, it).GetFinalizers(), []string{"example.com/silver"})
+	})
+}
