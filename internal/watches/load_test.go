@@ -163,6 +163,10 @@ func TestLoad_Problems(t *testing.T) {
 		"duplicate kind": {text: watch() + watch(), want: []string{`4:3: error: [1]: duplicate GVK: /v1, Kind=A; first watched at line 1; ` +
 			`merge the two watches into one, or give each a selector so that no object matches both, such as matchLabels with two values of one key`}, strict: 1},
 		"duplicate kind with disjoint selectors": {text: watch("  selector: {matchLabels: {a: x}}") + watch("  selector: {matchLabels: {a: z}}")},
+		"finalizers of one name": {text: watch("  selector: {matchLabels: {a: x}}", "  finalizer: {name: example.com/end, vars: {state: absent}}") +
+			watch("  selector: {matchLabels: {a: w}}", "  finalizer: {name: example.com/end, vars: {state: absent}}") +
+			watch("  selector: {matchLabels: {a: z}}", "  finalizer: {name: example.com/end, vars: {state: gone}}"), want: []string{
+			`15:21: warning: [2].finalizer.name: the watch of the kind at line 1 has a finalizer of the same name that runs something else: an object whose labels change after its deletion gets the wrong finalizer run; give each of the finalizers a name of its own`}, strict: 1},
 		"duplicate kind with overlapping selectors": {text: watch("  selector: {matchLabels: {a: x}}") + watch("  selector: {matchLabels: {a: z}}") +
 			watch("  selector: {matchLabels: {b: x}}"), want: []string{
 			`9:3: error: [2]: duplicate GVK: /v1, Kind=A; first watched at line 1: an object may match both selectors, a=x and b=x; ` +

@@ -2,6 +2,8 @@ package watches
 
 import (
 	"fmt"
+	"reflect"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -22,7 +24,26 @@ func (c *decoding) checkOverlaps(entries []*entry) {
 		if other := overlapping(e, before[gvk.GroupKind()]); other != nil {
 			c.overlap(e, other)
 		}
+		c.checkSharedFinalizer(e, before[gvk.GroupKind()])
 		before[gvk.GroupKind()] = append(before[gvk.GroupKind()], e)
+	}
+}
+
+// checkSharedFinalizer warns of a finalizer of an earlier watch of the kind that has the same name
+// and does something else: an object that bears it does not tell which of the two it needs.
+func (c *decoding) checkSharedFinalizer(e *entry, before []*entry) {
+	is := e.watch.Finalizer
+	if is == nil || is.Name == "" {
+		return
+	}
+	at := slices.IndexFunc(before, func(other *entry) bool {
+		f := other.watch.Finalizer
+		return f != nil && f.Name == is.Name && !(reflect.DeepEqual(f.Content, is.Content) && reflect.DeepEqual(f.Vars, is.Vars))
+	})
+	if at >= 0 {
+		c.warn(e.finalizer.keys["name"], fmt.Sprintf("the watch of the kind at line %d has a finalizer of the same name that runs something else: "+
+			"an object whose labels change after its deletion gets the wrong finalizer run", before[at].watch.Pos.Line),
+			"give each of the finalizers a name of its own")
 	}
 }
 

@@ -67,4 +67,7 @@ func TestResponsible(t *testing.T) {
 	versions := []Claim{claim("one", map[string]string{"tier": "gold"}), claim("two", nil)}
 	must.Be(t, "what two versions match", 0, Responsible(versions, &metav1.ObjectMeta{Labels: map[string]string{"tier": "gold"}}))
 	must.Be(t, "what the second one matches", 1, Responsible(versions, &metav1.ObjectMeta{}))
+	one := []Claim{claim("end", map[string]string{"tier": "gold"}), claim("end", map[string]string{"tier": "silver"})}
+	moved := &metav1.ObjectMeta{Labels: map[string]string{"tier": "silver"}, Finalizers: []string{"end"}, DeletionTimestamp: &metav1.Time{}}
+	must.Be(t, "deleted, with a finalizer that both have: validate warns", 1, Responsible(one, moved))
 }
