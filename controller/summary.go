@@ -168,6 +168,7 @@ func Settled(obj *unstructured.Unstructured, now time.Time) (done bool, waitsFor
 	s := Summarize(obj, now)
 	last := record.Last
 	observed, _ := st["observedGeneration"].(int64)
+	paused := map[bool]string{true: ", and it is paused"}[s.Next == "paused"]
 	switch {
 	case obj.GetDeletionTimestamp() != nil:
 		return false, "", errors.New("it is being deleted")
@@ -177,13 +178,13 @@ func Settled(obj *unstructured.Unstructured, now time.Time) (done bool, waitsFor
 		// The status has no record of runs, or none yet.
 		switch {
 		case observed != s.Generation:
-			return false, "no run of the object as it is now is recorded", nil
+			return false, "no run of the object as it is now is recorded" + paused, nil
 		case s.Ready == "False":
 			return true, "", FailedError{s.Reason, s.Message}
 		}
 		return s.Ready == "True", "Ready is " + cmp.Or(s.Ready, "not set"), nil
 	case isDue(obj, last):
-		return false, "a run is due" + map[bool]string{true: ", and it is paused"}[s.Next == "paused"], nil
+		return false, "a run is due" + paused, nil
 	case last.Wait != nil:
 		return false, "it " + text.Plain(last.Wait.String()), nil
 	case last.Result == status.Failed:

@@ -13,8 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rolewright/rolewright/controller"
-
-	plaintext "github.com/rolewright/rolewright/internal/text"
 )
 
 // action changes annotations of an object: those of which a value is nil go. said is what has
@@ -38,7 +36,7 @@ func (o *selectOptions) act(cmd *cobra.Command, args []string, do action) (*obje
 	var failed []error
 	changed := objects[:0]
 	for i := range objects {
-		name := plaintext.Plain(c.called(objects[i].GetName()))
+		name := c.shown(&objects[i])
 		changes, said := do(&objects[i])
 		if len(changes) > 0 {
 			is, err := c.annotate(cmd.Context(), &objects[i], changes)

@@ -224,7 +224,7 @@ func (r *reader) ask(ctx context.Context, path string, query url.Values) (*http.
 	}
 	resp, err := r.client.Do(req)
 	if err != nil {
-		return nil, unreachable(fmt.Errorf("ask the operator: %w", err))
+		return nil, unreachable(fmt.Errorf("ask the operator: %w; is %s the --api-port of an operator that runs?", err, r.base))
 	}
 	if resp.StatusCode == http.StatusOK {
 		return resp, nil
@@ -232,7 +232,7 @@ func (r *reader) ask(ctx context.Context, path string, query url.Values) (*http.
 	defer func() { _ = resp.Body.Close() }()
 	var said metav1.Status
 	if json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&said) != nil || said.Message == "" {
-		said.Message = resp.Status
+		return nil, unreachable(fmt.Errorf("the operator answers: %s; is %s the --api-port of an operator?", resp.Status, r.base))
 	}
 	err = fmt.Errorf("the operator answers: %s", said.Message)
 	switch resp.StatusCode {
@@ -284,5 +284,5 @@ func (r *reader) events(ctx context.Context, query url.Values, cursor *string, h
 		}
 		kind, data = "", nil
 	}
-	return cmp.Or(ctx.Err(), lines.Err(), io.ErrUnexpectedEOF)
+	return cmp.Or(ctx.Err(), unreachable(fmt.Errorf("the connection to the operator has ended: %w", cmp.Or(lines.Err(), io.ErrUnexpectedEOF))))
 }

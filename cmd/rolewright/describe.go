@@ -16,6 +16,8 @@ import (
 
 	"github.com/rolewright/rolewright/internal/api"
 	"github.com/rolewright/rolewright/internal/history"
+
+	plaintext "github.com/rolewright/rolewright/internal/text"
 )
 
 func newDescribeCommand() *cobra.Command {
@@ -32,7 +34,7 @@ func newDescribeRunCommand() *cobra.Command {
 	var o readerOptions
 	output := outputText
 	cmd := &cobra.Command{
-		Use:   "run ID",
+		Use: "run ID", Aliases: []string{"runs"},
 		Short: "Show why a run was made, what failed, what it wrote, and its slowest tasks",
 		Long: `Show a run of the history: why it was made, how long each part of it took, the task that
 failed, what it wrote to the cluster, and its slowest tasks. The beginning of an ID is
@@ -116,7 +118,7 @@ func describeRun(out io.Writer, r history.Run, now time.Time) error {
 		if i == 0 {
 			what = "slowest"
 		}
-		line(what, "%s  %s  %s", t.Finished.Sub(t.Started).Round(10*time.Millisecond), taskTitle(t.TaskName), t.Path)
+		line(what, "%s", strings.TrimRight(fmt.Sprintf("%s  %s  %s", t.Finished.Sub(t.Started).Round(10*time.Millisecond), taskTitle(t.TaskName), t.Path), " "))
 	}
 	wrote(line, r)
 	return tab.Flush()
@@ -296,6 +298,9 @@ func (l *tasksLog) catchUp(ctx context.Context, id string) (cursor string, err e
 	if err := l.reader.get(ctx, "/runs/"+url.PathEscape(id), nil, &is); err != nil {
 		return "", err
 	}
+	if is.Run.Name != l.query.Get("name") {
+		return "", coded(fmt.Errorf("run %s is one of %s/%s", plaintext.Cut(is.Run.ID, shownID), is.Run.Kind, is.Run.Name), exitNothing)
+	}
 	l.begin(is.Run.Brief)
 	for n, t := range is.Run.Tasks {
 		l.task(n, t)
@@ -334,7 +339,7 @@ func (l *tasksLog) task(n int, t history.Task) {
 	if !t.Started.IsZero() {
 		took = t.Finished.Sub(t.Started).Round(10 * time.Millisecond).String()
 	}
-	fmt.Fprintf(l.out, "  %-11s %8s  %s  %s\n", t.Outcome, took, taskTitle(t.TaskName), t.Path)
+	fmt.Fprintln(l.out, strings.TrimRight(fmt.Sprintf("  %-11s %8s  %s  %s", t.Outcome, took, taskTitle(t.TaskName), t.Path), " "))
 	if t.Message != "" {
 		fmt.Fprintln(l.out, "      "+strings.ReplaceAll(t.Message, "\n", "\n      "))
 	}

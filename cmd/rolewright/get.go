@@ -2,9 +2,9 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -27,6 +27,9 @@ func newGetCommand() *cobra.Command {
 	return cmd
 }
 
+// runResults are how a run can end.
+func runResults() []string { return []string{"Succeeded", "Failed", "Interrupted"} }
+
 // runsOptions are the settings of get runs.
 type runsOptions struct {
 	readerOptions
@@ -40,7 +43,7 @@ type runsOptions struct {
 func newGetRunsCommand() *cobra.Command {
 	var o runsOptions
 	cmd := &cobra.Command{
-		Use:   "runs [KIND[.GROUP][/NAME]]",
+		Use: "runs [KIND[.GROUP][/NAME]]", Aliases: []string{"run"},
 		Short: "List runs: those in progress first, then the newest",
 		Long: `List the runs of an operator, as its history has them: those in progress first, then
 the newest. The operator needs --api-port. Its Pod is found in --operator-namespace by
@@ -58,9 +61,9 @@ name, with the group, such as memcached.cache.example.com.`,
 	fs := cmd.Flags()
 	o.bind(fs)
 	cmd.ValidArgsFunction = onlyFirst(kindsAndNames(false, &o.namespace))
-	completeFlag(cmd, "result", fixed("Succeeded", "Failed", "Interrupted"))
+	completeFlag(cmd, "result", fixed(runResults()...))
 	o.output.bind(cmd, "runs")
-	fs.StringVar(&o.result, "result", "", "Only runs that have Succeeded, Failed or were Interrupted.")
+	fs.StringVar(&o.result, "result", "", "Only runs that ended so: Succeeded, Failed (the column RESULT has the reason) or Interrupted.")
 	fs.IntVar(&o.limit, "limit", 50, "How many runs that have ended are shown at most, up to 1000.")
 	bindWatch(fs, &o.watch, "run that begins or ends")
 	return cmd
@@ -69,6 +72,14 @@ name, with the group, such as memcached.cache.example.com.`,
 func (o *runsOptions) run(cmd *cobra.Command, args []string) error {
 	if err := o.output.checkWatch(o.watch); err != nil {
 		return err
+	}
+	if o.result != "" {
+		known := runResults()
+		i := slices.IndexFunc(known, func(is string) bool { return strings.EqualFold(is, o.result) })
+		if i < 0 {
+			return usage(fmt.Errorf("--result %q: it must be one of %s", o.result, strings.Join(known, ", ")))
+		}
+		o.result = known[i]
 	}
 	r, query, err := o.ask(cmd.Context(), args)
 	if err != nil {
@@ -90,7 +101,7 @@ func (o *runsOptions) run(cmd *cobra.Command, args []string) error {
 		return o.output.print(out, list, names)
 	}
 	if len(list.Items) == 0 && !o.watch {
-		return coded(errors.New("no runs found"), exitNothing)
+		return nothingFound("runs", r.namespace)
 	}
 	wide, tab := o.output.format == outputWide, &table{out: out}
 	if err := tab.print(runRows(list.Items, wide, time.Now(), true)...); err != nil || !o.watch {

@@ -35,7 +35,7 @@ func newGetObjectsCommand() *cobra.Command {
 	var output listOutput
 	watches := false
 	cmd := &cobra.Command{
-		Use:   "objects KIND [NAME...]",
+		Use: "objects KIND [NAME...]", Aliases: []string{"object"},
 		Short: "List the objects of a kind with what their last run has led to, and what the next one waits for",
 		Long: `List the objects of a kind with what matters of them: whether they are ready, why their
 last run was made and how long ago, what the next one waits for, and what the last word
@@ -46,7 +46,6 @@ where only an event, or the period or schedule of the watch, starts the next run
 		Example: `  rolewright get objects memcached -A
   rolewright get objects memcached -l team=web -o wide -w
   rolewright get objects memcached sample -o jsonpath='{.items[0].lastRun.id}'`,
-		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.getObjects(cmd, args, output, watches) },
 	}
 	o.bind(cmd, "List")
@@ -59,6 +58,9 @@ where only an event, or the period or schedule of the watch, starts the next run
 func (o *selectOptions) getObjects(cmd *cobra.Command, args []string, output listOutput, watches bool) error {
 	if err := output.checkWatch(watches); err != nil {
 		return err
+	}
+	if len(args) == 0 {
+		return usage(errors.New("give a kind, such as memcached"))
 	}
 	kind, names, err := parseObjects(args)
 	if err != nil {
@@ -86,7 +88,7 @@ func (o *selectOptions) getObjects(cmd *cobra.Command, args []string, output lis
 		return output.print(out, list, called)
 	}
 	if len(found) == 0 && !watches {
-		return coded(errors.New("no objects found"), exitNothing)
+		return nothingFound("objects", c.namespace)
 	}
 	v := objectTable{wide: output.format == outputWide, namespaces: o.allNamespaces}
 	tab := &table{out: out}
@@ -121,6 +123,10 @@ func (c *objectClient) follow(ctx context.Context, selector, name string, first 
 		return o
 	}
 	of := c.of(c.namespace)
+	// The watch repeats what is refused, and logs it.
+	if _, err := of.List(ctx, options(metav1.ListOptions{Limit: 1})); err != nil {
+		return cmp.Or(ctx.Err(), unreachable(err))
+	}
 	_, err := watchtools.UntilWithSync(ctx, &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			return of.List(ctx, options(o))

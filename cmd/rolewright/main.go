@@ -73,6 +73,9 @@ func execute(signals <-chan os.Signal, args []string, stdout, stderr io.Writer) 
 		var s os.Signal
 		select {
 		case err := <-done:
+			if first != nil && err != nil && err.Error() == context.Canceled.Error() {
+				return interrupted(first) // there is nothing to say
+			}
 			code := exitCode(err, stderr)
 			if errors.Is(err, context.Canceled) && first != nil {
 				code = interrupted(first)

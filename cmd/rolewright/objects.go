@@ -89,6 +89,16 @@ func (c *objectClient) of(namespace string) dynamic.ResourceInterface {
 // called is what kubectl calls an object of the kind.
 func (c *objectClient) called(name string) string { return calledBy(c.kind.Kind, c.kind.Group, name) }
 
+// shown is called for people. Where objects of all namespaces are meant, it says in which one
+// the object is.
+func (c *objectClient) shown(obj *unstructured.Unstructured) string {
+	name := c.called(obj.GetName())
+	if c.namespace == "" && obj.GetNamespace() != "" {
+		name += " in " + obj.GetNamespace()
+	}
+	return plaintext.Plain(name)
+}
+
 func calledBy(kind, group, name string) string {
 	return strings.Trim(strings.ToLower(kind)+"."+group, ".") + "/" + name
 }
@@ -207,7 +217,16 @@ func (c *objectClient) chosen(ctx context.Context, o *selectOptions, names []str
 	}
 	found, err := c.list(ctx, o, names)
 	if err == nil && len(found) == 0 {
-		err = coded(errors.New("no objects found"), exitNothing)
+		err = nothingFound("objects", c.namespace)
 	}
 	return found, err
+}
+
+// nothingFound says that a list is empty, and where was looked.
+func nothingFound(things, namespace string) error {
+	where := ""
+	if namespace != "" {
+		where = fmt.Sprintf(" in namespace %q", namespace)
+	}
+	return coded(fmt.Errorf("no %s found%s", things, where), exitNothing)
 }

@@ -109,10 +109,10 @@ func explainArgument(cmd *cobra.Command, args []string) error {
 // oneArgument takes one argument, and says what is missing where there is none.
 func oneArgument(missing string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		switch len(args) {
-		case 0:
+		switch {
+		case len(args) == 0 || len(args) == 1 && args[0] == "":
 			return fmt.Errorf("%s; see %q", missing, cmd.CommandPath()+" --help")
-		case 1:
+		case len(args) == 1:
 			return nil
 		}
 		return fmt.Errorf("one argument expected, there are %d; see %q", len(args), cmd.CommandPath()+" --help")

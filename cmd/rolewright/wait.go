@@ -156,57 +156,96 @@ func reconciled(obj *unstructured.Unstructured) (string, string, error) {
 	return said, "", nil
 }
 
-// await waits for all objects, and prints what has become of each.
+// awaited is an object that is waited for.
+type awaited struct {
+	name     string
+	waitsFor string
+	over     bool // it is done, or has failed
+}
+
+// await waits for all objects, with one watch, and prints what has become of each.
 func (o *waitOptions) await(cmd *cobra.Command, c *objectClient, objects []unstructured.Unstructured, met goal) error {
 	ctx, cancel := cmd.Context(), func() {}
 	if o.timeout > 0 {
 		ctx, cancel = context.WithTimeout(ctx, o.timeout)
 	}
 	defer cancel()
-	var failed, late []error
-	for i := range objects {
-		obj := &objects[i]
-		name := plaintext.Plain(c.called(obj.GetName()))
-		done, waitsFor, err := c.awaitOne(ctx, obj, met)
-		switch {
-		case err == nil:
-			fmt.Fprintln(cmd.OutOrStdout(), name+" "+done)
-		case cmd.Context().Err() != nil:
-			return cmd.Context().Err()
-		case ctx.Err() != nil:
-			late = append(late, fmt.Errorf("%s: %s", name, plaintext.Plain(waitsFor)))
-		default:
-			failed = append(failed, fmt.Errorf("%s %w", name, err))
+	var failed []error
+	left, all := len(objects), map[string]*awaited{}
+	look := func(key string, obj *unstructured.Unstructured) {
+		is := all[key]
+		if is == nil || is.over {
+			return
+		}
+		done, waitsFor, err := met(obj)
+		is.waitsFor, is.over = waitsFor, done != "" || err != nil
+		if err != nil {
+			failed = append(failed, fmt.Errorf("%s %w", is.name, err))
+		} else if is.over {
+			fmt.Fprintln(cmd.OutOrStdout(), is.name+" "+done)
+		}
+		if is.over {
+			left--
 		}
 	}
-	if len(late) > 0 {
-		late = append([]error{fmt.Errorf("timed out after %s", o.timeout)}, late...)
-		return coded(errors.Join(append(failed, late...)...), exitTimeout)
+	for i := range objects {
+		all[keyOf(&objects[i])] = &awaited{name: c.shown(&objects[i])}
+		look(keyOf(&objects[i]), &objects[i])
 	}
-	return errors.Join(failed...)
+	if left > 0 {
+		err := c.followAll(ctx, objects, all, func() bool { return left == 0 }, look)
+		if err != nil && ctx.Err() == nil {
+			return err
+		}
+	}
+	if cmd.Context().Err() != nil {
+		return cmd.Context().Err()
+	}
+	if left == 0 {
+		return errors.Join(failed...)
+	}
+	failed = append(failed, fmt.Errorf("timed out after %s", o.timeout))
+	for i := range objects {
+		if is := all[keyOf(&objects[i])]; !is.over {
+			failed = append(failed, fmt.Errorf("%s: %s", is.name, plaintext.Plain(is.waitsFor)))
+		}
+	}
+	return coded(errors.Join(failed...), exitTimeout)
 }
 
-// awaitOne waits for an object, and reports what it waited for last.
-func (c *objectClient) awaitOne(ctx context.Context, obj *unstructured.Unstructured, met goal) (done, waitsFor string, err error) {
-	look := func(obj *unstructured.Unstructured) (bool, error) {
-		var bad error
-		done, waitsFor, bad = met(obj)
-		return done != "", bad
+// keyOf tells the objects of a kind apart.
+func keyOf(obj *unstructured.Unstructured) string { return obj.GetNamespace() + "/" + obj.GetName() }
+
+// followAll looks at objects, now and when one changes, until all are over. An object that is
+// gone is looked at as nil.
+func (c *objectClient) followAll(ctx context.Context, objects []unstructured.Unstructured, all map[string]*awaited, over func() bool, look func(string, *unstructured.Unstructured)) error {
+	one, name := *c, ""
+	if len(objects) == 1 {
+		one.namespace, name = objects[0].GetNamespace(), objects[0].GetName()
 	}
-	one := *c
-	one.namespace = obj.GetNamespace()
 	gone := func(store cache.Store) (bool, error) {
-		if len(store.List()) > 0 {
-			return false, nil // it is handed to the condition
+		there := map[string]bool{}
+		for _, item := range store.List() {
+			if obj, ok := item.(*unstructured.Unstructured); ok {
+				there[keyOf(obj)] = true
+			}
 		}
-		return look(nil)
+		for key := range all {
+			if !there[key] {
+				look(key, nil)
+			}
+		}
+		return over(), nil
 	}
-	err = one.follow(ctx, "", obj.GetName(), gone, func(e watch.Event) (bool, error) {
-		obj, _ := e.Object.(*unstructured.Unstructured)
-		if e.Type == watch.Deleted {
-			obj = nil
+	return one.follow(ctx, "", name, gone, func(e watch.Event) (bool, error) {
+		obj, ok := e.Object.(*unstructured.Unstructured)
+		switch {
+		case !ok:
+		case e.Type == watch.Deleted:
+			look(keyOf(obj), nil)
+		default:
+			look(keyOf(obj), obj)
 		}
-		return look(obj)
+		return over(), nil
 	})
-	return done, waitsFor, err
 }

@@ -174,7 +174,7 @@ func (s *server) selects(r *http.Request) (selection, *problem) {
 	}
 	switch {
 	case !asked:
-		return sel, &problem{http.StatusNotFound, fmt.Sprintf("the operator watches no kind %.100q of group %.100q", q.Get("kind"), q.Get("group"))}
+		return sel, &problem{http.StatusNotFound, fmt.Sprintf("the operator watches no kind %.200q", strings.Trim(q.Get("kind")+"."+q.Get("group"), "."))}
 	case len(sel.kinds) == 0 && sel.namespace == "":
 		return sel, &problem{http.StatusForbidden, fmt.Sprintf("user %q may not get the objects of all namespaces: name a namespace", c.user.Username)}
 	case len(sel.kinds) == 0:

@@ -159,6 +159,11 @@ func TestHistory(t *testing.T) {
 		t.Error("the value of a Secret is shown")
 	}
 
+	if out := tool(2, "get", "runs", "--result", "broken"); !strings.Contains(out, "one of Succeeded, Failed, Interrupted") {
+		t.Errorf("for a result that there is not it says\n%s", out)
+	}
+	tool(5, "get", "runs", "--result", "failed")
+
 	// Another run is followed, while it happens.
 	follow := exec.Command(binary(t), append([]string{"logs", object, "-f"}, as...)...)
 	follow.Dir, follow.Env = s.dir, s.env

@@ -104,6 +104,12 @@ func TestObjects_AreOperatedByCommands(t *testing.T) {
 	says(tool(1, "wait", kind+"/it", "--timeout=60s"), "failed: Cancelled")
 	k.delete("it")
 	says(tool(0, "wait", kind+"/it", "--for=delete", "--timeout=60s"))
+
+	// What is said of one object does not depend on another one, which is waited for before it.
+	k.create("a", map[string]any{"size": "small", "gate": closed})
+	k.create("b", map[string]any{"size": "small", "gate": open})
+	says(tool(0, "wait", kind+"/b", "--timeout=60s"))
+	says(tool(4, "wait", kind, "--all", "--timeout=1s"), "/b reconciled (run ", "/a: run ")
 	await("Deleted")
 }
 
