@@ -35,7 +35,7 @@ func TestOtherObjects_AChangeRunsTheObjectsOnce(t *testing.T) {
 	client := must.Get(kubernetes.NewForConfig(s.cfg))(t)
 	secrets, configMaps := client.CoreV1().Secrets(s.namespace), client.CoreV1().ConfigMaps(s.namespace)
 	must.Get(secrets.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "database"}, StringData: map[string]string{"password": first}}, metav1.CreateOptions{}))(t)
-	for name, labels := range map[string]map[string]string{"one": nil, "two": nil, "shared": {"shared": "yes"}} {
+	for name, labels := range map[string]map[string]string{"one": nil, "two": nil, "shared": {"shared": "yes"}, "listed": {"listed": "yes"}} {
 		must.Get(configMaps.Create(t.Context(), &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}, Data: map[string]string{"color": "green"},
 		}, metav1.CreateOptions{}))(t)
@@ -44,7 +44,8 @@ func TestOtherObjects_AChangeRunsTheObjectsOnce(t *testing.T) {
 	k := s.kind()
 	s.watch(k, "role: reads", "references: [{version: v1, kind: ConfigMap, fromField: spec.settings}]",
 		"varsFrom: [{secretRef: {nameField: spec.secret}, prefix: db_}]",
-		"triggers: [{version: v1, kind: ConfigMap, selector: {matchLabels: {shared: 'yes'}}}]")
+		"triggers:", "- {version: v1, kind: ConfigMap, selector: {matchLabels: {shared: 'yes'}}}",
+		"- {version: v1, kind: ConfigMap, selector: {matchLabels: {listed: 'yes'}}, namespaceSelector: {matchLabels: {team: a}}, on: [create, delete]}")
 	o := s.start()
 	for _, name := range []string{"one", "two"} {
 		k.create(name, map[string]any{"secret": "database", "settings": name})
@@ -84,6 +85,22 @@ func TestOtherObjects_AChangeRunsTheObjectsOnce(t *testing.T) {
 		}
 		must.Be(t, "runs for "+why, len(change.ran), len(s.runs())-before)
 	}
+
+	// The namespace begins to match; after that an update starts nothing, and a deletion does.
+	started := func(trigger string) {
+		t.Helper()
+		for _, name := range []string{"one", "two"} {
+			k.await(name, "run because "+trigger, func(o object) bool {
+				return o.ready() && o.lastRun().Cause == "trigger" && o.lastRun().Trigger == trigger
+			})
+		}
+	}
+	must.Get(client.CoreV1().Namespaces().Patch(t.Context(), s.namespace, types.MergePatchType, []byte(`{"metadata":{"labels":{"team":"a"}}}`), metav1.PatchOptions{}))(t)
+	started("namespaces " + s.namespace + " was changed")
+	patch("configmaps", "listed", `{"data":{"color":"blue"}}`)
+	must.Do(t, configMaps.Delete(t.Context(), "listed", metav1.DeleteOptions{}))
+	started("configmaps " + s.namespace + "/listed was deleted")
+	must.Be(t, "runs so far", 11, len(s.runs()))
 	events := must.Get(client.CoreV1().Events(s.namespace).List(t.Context(), metav1.ListOptions{}))(t)
 	o.stop()
 	if !strings.Contains(o.output(), "The password is [masked]") {
@@ -97,5 +114,5 @@ func TestOtherObjects_AChangeRunsTheObjectsOnce(t *testing.T) {
 
 	o = s.start()
 	o.awaitDecided(k, 2)
-	must.Be(t, "runs, with those after a restart", 7, len(s.runs()))
+	must.Be(t, "runs, with those after a restart", 11, len(s.runs()))
 }
