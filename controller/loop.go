@@ -11,18 +11,20 @@ import (
 )
 
 // A role and another controller that change the same object of a cluster back and forth run
-// for ever. After loopRuns runs in a row that changes by others have started, such changes
-// start one run each loopPause.
+// for ever, and so does a role that changes its own spec each time. After loopRuns runs in a
+// row that such changes have started, these start one run each loopPause.
 const (
 	loopRuns  = 10
 	loopPause = 5 * time.Minute
 )
 
-// loops counts the runs in a row that changes by others have started: n before run, which
-// follows last. Failed ones count, too: a change of a reference does not wait for a retry.
-func loops(n int, last *status.Run, run status.Run) int {
+// loops counts the runs in a row that changes by others, or with ownSpec the last run's own,
+// have started: n before run, which follows last. Failed ones count, too: a change of a
+// reference does not wait for a retry.
+func loops(n int, last *status.Run, run status.Run, ownSpec bool) int {
 	switch {
-	case !slices.Contains([]cause{causeDependent, causeReference, causeTrigger}, cause(run.Cause)), run.Result == status.Interrupted:
+	case !slices.Contains([]cause{causeDependent, causeReference, causeTrigger}, cause(run.Cause)) && (cause(run.Cause) != causeChanged || !ownSpec),
+		run.Result == status.Interrupted:
 		return 0
 	case last != nil && run.Started.Sub(last.Finished) > 2*loopPause:
 		return 1
@@ -38,15 +40,26 @@ func (s situation) effectPause() time.Duration {
 	return minPeriod // another controller may change back what a run does
 }
 
+// ownSpec reports whether it is the last run that has made a generation of the object.
+func (s *scope) ownSpec(generation int64) bool {
+	return s.memory.ownSpec > 0 && s.memory.ownSpec == generation
+}
+
 // noteLoop counts the run that ended, and says in it where it is one of a loop.
 func (r *reconciler) noteLoop(s *scope, run *status.Run) {
-	s.memory.loops = loops(s.memory.loops, s.memory.last, *run)
+	ownSpec := s.ownSpec(run.Generation)
+	s.memory.loops = loops(s.memory.loops, s.memory.last, *run, ownSpec)
 	if s.memory.loops < loopRuns {
 		return
 	}
 	run.Loop = fmt.Sprintf("It was run %d times in a row because of changes by others, the last one: %s. "+
 		"Changes by others start one run each %s now: find out who changes it back, or let the role leave those fields alone",
 		s.memory.loops, run.Trigger, loopPause)
+	if ownSpec && run.Cause == string(causeChanged) {
+		run.Loop = fmt.Sprintf("It was run %d times in a row because its own role changes its spec, the last time: %s. "+
+			"Such changes start one run each %s now: let the role write to the status of the object, or to another object",
+			s.memory.loops, run.Trigger, loopPause)
+	}
 	run.Warnings = append(run.Warnings, run.Loop)
 	r.metrics.Loop(r.gvk)
 	if s.memory.loops == loopRuns {

@@ -1,16 +1,25 @@
 package controller
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/metrics"
+	"github.com/rolewright/rolewright/internal/watches"
+	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
@@ -59,6 +68,56 @@ func TestLoops_AreSlowedDown(t *testing.T) {
 	})
 }
 
+// A role that changes the spec of its own object each time is slowed down, too, and the object says so. Others' edits never
+// are, nor do they count where they come while such a role runs.
+func TestLoops_OfOneRole(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	ns, c := testenv.Namespace(t, cfg), clientOf(t, cfg)
+	gvk := testenv.CRD(t, cfg)
+	var mu sync.Mutex
+	runs := map[string]int{}
+	ran := func(name string) int {
+		mu.Lock()
+		defer mu.Unlock()
+		return runs[name]
+	}
+	exec := &fakeExecutor{do: func(ctx context.Context, req runner.Request) (runner.Result, error) {
+		name := nameIn(req)
+		mu.Lock()
+		runs[name]++
+		n := runs[name]
+		mu.Unlock()
+		set := func(c client.Client, field string) error {
+			patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{%q:%d}}`, field, n))
+			return c.Patch(ctx, object(gvk, ns, name, nil), patch)
+		}
+		own, err := asRun(req)
+		err = errors.Join(err, os.MkdirAll(filepath.Join(req.Dir, "artifacts", req.ID), 0o700)) // what is kept of the run
+		if name == "edited" && n <= loopRuns+2 {
+			err = errors.Join(err, set(c, "edit"))
+		}
+		if err == nil && (name == "edited" && n <= loopRuns+2 || name == "alone" && n <= loopRuns+1) {
+			err = set(own, "n")
+		}
+		return succeeded(), err
+	}}
+	start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk)}})
+	alone, edited := create(t, c, object(gvk, ns, "alone", nil)), create(t, c, object(gvk, ns, "edited", nil))
+	eventually(t, "the object says so", func() bool {
+		looping := condition(get(t, c, alone), status.Looping)
+		text := fmt.Sprint(looping["message"])
+		return looping["status"] == "True" && strings.Contains(text, "10 times in a row because its own role changes its spec, the last time: ") && strings.Contains(text, "spec.n")
+	})
+	eventually(t, "the other one has run for each edit", func() bool { return ran("edited") == loopRuns+3 })
+	must.Be(t, "runs before it waits", loopRuns+1, ran("alone"))
+	update(t, c, alone, func(o map[string]any) { o["spec"] = map[string]any{"a": "b"} })
+	eventually(t, "an edit starts a run at once", func() bool {
+		return ran("alone") == loopRuns+2 && len(condition(get(t, c, alone), status.Looping)) == 0
+	})
+	must.Be(t, "Looping of the one that is edited", 0, len(condition(get(t, c, edited), status.Looping)))
+}
+
 // Only runs count that changes by others have started, one soon after the other.
 func TestLoops_AreRunsInARow(t *testing.T) {
 	at := time.Date(2026, 5, 6, 18, 0, 0, 0, time.UTC)
@@ -69,25 +128,27 @@ func TestLoops_AreRunsInARow(t *testing.T) {
 		result status.Result
 		pause  time.Duration
 		want   int
+		own    bool
 	}{
-		{causeCreated, status.Succeeded, 0, 0},
-		{causeDependent, status.Succeeded, time.Second, 1},
-		{causeDependent, status.Succeeded, loopPause, 2},
-		{causeDependent, status.Succeeded, 3 * loopPause, 1},
-		{causeReference, status.Succeeded, time.Second, 2}, {causeTrigger, status.Succeeded, time.Second, 3},
-		{causeReference, status.Failed, time.Second, 4}, {causeTrigger, status.Failed, time.Second, 5},
-		{causeRetry, status.Failed, time.Second, 0},
-		{causeDependent, status.Failed, time.Second, 1},
-		{causeDependent, status.Interrupted, time.Second, 0},
-		{causeDependent, status.Succeeded, time.Second, 1},
-		{causeChanged, status.Succeeded, time.Second, 0},
+		{causeCreated, status.Succeeded, 0, 0, false},
+		{causeDependent, status.Succeeded, time.Second, 1, false},
+		{causeDependent, status.Succeeded, loopPause, 2, false},
+		{causeDependent, status.Succeeded, 3 * loopPause, 1, false},
+		{causeReference, status.Succeeded, time.Second, 2, false}, {causeTrigger, status.Succeeded, time.Second, 3, false},
+		{causeReference, status.Failed, time.Second, 4, false}, {causeTrigger, status.Failed, time.Second, 5, false},
+		{causeRetry, status.Failed, time.Second, 0, false},
+		{causeDependent, status.Failed, time.Second, 1, false},
+		{causeDependent, status.Interrupted, time.Second, 0, false},
+		{causeDependent, status.Succeeded, time.Second, 1, false},
+		{causeChanged, status.Succeeded, time.Second, 0, false},
+		{causeChanged, status.Succeeded, time.Second, 1, true}, {causeChanged, status.Failed, time.Second, 2, true}, {causeDependent, status.Succeeded, time.Second, 3, true},
 	} {
 		at = at.Add(step.pause)
 		run := status.Run{Cause: string(step.cause), Result: step.result, Started: at, Finished: at}
-		n = loops(n, last, run)
+		n = loops(n, last, run, step.own)
 		must.Be(t, string(step.cause), step.want, n)
 		if last = &run; i == 0 {
-			must.Be(t, "without a run before", 1, loops(0, nil, status.Run{Cause: string(causeDependent), Result: status.Succeeded}))
+			must.Be(t, "without a run before", 1, loops(0, nil, status.Run{Cause: string(causeDependent), Result: status.Succeeded}, false))
 		}
 	}
 }

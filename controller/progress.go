@@ -29,6 +29,10 @@ type progress struct {
 	deferred time.Time
 	// stale is true if the run has written its own object after we have seen it.
 	stale bool
+	// left is the generation that the run's own writes of the object have left, as long as no other
+	// client has changed its spec meanwhile, which sets shared.
+	left   int64
+	shared bool
 
 	// writing is held during a write.
 	writing sync.Mutex
@@ -40,7 +44,7 @@ type progress struct {
 }
 
 func (r *reconciler) newProgress(s *scope) *progress {
-	return &progress{r: r, active: s.active, object: s.object.DeepCopy()}
+	return &progress{r: r, active: s.active, left: s.active.Generation, object: s.object.DeepCopy()}
 }
 
 // observe may be called while the writer works.
@@ -84,6 +88,27 @@ func (p *progress) Wrote() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.read, p.stale = time.Time{}, true
+}
+
+// Stored implements [proxy.Self].
+func (p *progress) Stored(generation int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.shared = p.shared || generation != p.left && generation != p.left+1
+	p.left = generation
+}
+
+// ownSpec is the generation of the object whose spec the run alone has changed; 0 for none.
+func (p *progress) ownSpec() int64 {
+	if p == nil {
+		return 0 // an earlier process has made the run
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.shared || p.left <= p.active.Generation {
+		return 0
+	}
+	return p.left
 }
 
 // behind reports whether the run has written its own object after we have seen it.

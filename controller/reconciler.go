@@ -98,8 +98,10 @@ type memory struct {
 	// asked is what the object was parked for last, unless a success has asked for
 	// nothing since; nil for nothing.
 	asked *asked
-	// loops is how many runs in a row changes by others have started, blocked how many
-	// failures in a row were not the role's.
+	// ownSpec is the generation that the last run has made by changing its own spec; 0 for none.
+	ownSpec int64
+	// loops is how many runs in a row changes by others, or such ones, have started, blocked
+	// how many failures in a row were not the role's.
 	loops   int
 	blocked int64
 	// observed is the last generation that the status was brought to without a run.

@@ -244,7 +244,7 @@ func (r *reconciler) recordEnd(ctx context.Context, s *scope, run status.Run) (o
 		m.blocked = 0
 	}
 	r.keepSpec(s, m.last, run)
-	m.asked = s.askedAfter(run)
+	m.asked, m.ownSpec = s.askedAfter(run), s.progress.ownSpec()
 	m.last, m.lost, m.unwritten, m.ran, m.nextLook, m.looks = &run, nil, &run, true, time.Time{}, looks{}
 	m.finalized = s.deleting && run.Result == status.Succeeded && run.RequeueAfter == 0 && run.Wait == nil || r.givesUp(s, run)
 	r.report(s, before, run)

@@ -123,6 +123,8 @@ type situation struct {
 	blocked int64
 	// loops is how many runs in a row such changes have started.
 	loops int
+	// ownSpec is true if nothing but the last run itself has changed the spec since.
+	ownSpec bool
 	// fingerprint and generation are the current inputs'.
 	fingerprint string
 	generation  int64
@@ -209,6 +211,9 @@ func (s situation) due(now time.Time) plan {
 			return plan{cause: s.others}
 		}
 		if last.Generation != s.generation || s.generation == 0 {
+			if wait := last.Finished.Add(loopPause).Sub(now); s.ownSpec && s.loops >= loopRuns && wait > 0 {
+				return plan{wait: min(wait, loopPause)}
+			}
 			return plan{cause: causeChanged}
 		}
 		return plan{cause: causeContent}

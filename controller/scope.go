@@ -181,7 +181,7 @@ func (r *reconciler) situation(s *scope) situation {
 	return situation{
 		moved: r.moved(s),
 		last:  s.memory.last, met: s.memory.met, deleting: s.deleting, dependent: r.objects.get(s.key).touched != "",
-		loops: s.memory.loops, blocked: s.memory.blocked,
+		loops: s.memory.loops, ownSpec: s.ownSpec(s.object.GetGeneration()), blocked: s.memory.blocked,
 		fingerprint: s.fingerprint, environment: only(changes, fingerprint.OfEnvironment), others: others(changes), generation: s.object.GetGeneration(),
 		ofObject: among(changes, fingerprint.OfObject, fingerprint.OfReferences, fingerprint.OfTriggers), times: timetableOf(r.watch.Schedule, s.object.GetUID()),
 		period: s.settings.period, mode: s.settings.mode, retry: retryOf(r.watch.Retry, r.opts.RetryMin, r.opts.RetryMax),

@@ -131,7 +131,7 @@ func New(reg prometheus.Registerer) (*Recorder, error) {
 		lost:   counter("rolewright_runs_lost_total", "Runs of an earlier process whose end was not seen. They are retried.", "group", "version", "kind"),
 		pruned: counter("rolewright_pruned_total", "Objects that were removed because the last run of their owner has not touched them.", "group", "version", "kind"),
 		loops: counter("rolewright_loops_total",
-			"Runs of a loop: that changes by others have started, after ten such runs of the object in a row.", "group", "version", "kind"),
+			"Runs of a loop: that changes by others, or by the object's own role, have started, after ten such runs of the object in a row.", "group", "version", "kind"),
 		rejected: counter("rolewright_status_rejected_total",
 			"Parts of status.ansible that were ignored when their object was first met: the operator would not have written them so.",
 			"group", "version", "kind", "part"),

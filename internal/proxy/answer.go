@@ -82,7 +82,7 @@ func (x *exchange) observe(resp *http.Response) error {
 // follows reports whether the answer must be read: it tells which of the owner's
 // objects were written, which were deleted, and the names of new ones.
 func (x *exchange) follows() bool {
-	if x.wanted() {
+	if x.wanted() || x.changesSelf() {
 		return true
 	}
 	switch x.info.Verb {
@@ -132,6 +132,11 @@ func (x *exchange) wanted() bool {
 		x.s.Writes.Wants(x.gvr(), x.namespace(), x.info.Name)
 }
 
+// changesSelf reports whether the exchange changes the owner itself, but for its status.
+func (x *exchange) changesSelf() bool {
+	return x.write && !x.dryRun && x.info.Subresource == "" && slices.Contains([]string{"update", "patch"}, x.info.Verb) && x.ofSelf()
+}
+
 // follow notifies the tracker of the objects that the API server has stored, and
 // returns them.
 func (x *exchange) follow(ctx context.Context) []Child {
@@ -154,6 +159,9 @@ func (x *exchange) follow(ctx context.Context) []Child {
 		c := x.child(meta.Kind, meta.Name)
 		c.UID, c.ResourceVersion, c.Generation = meta.UID, meta.ResourceVersion, meta.Generation
 		children = append(children, c)
+		if x.changesSelf() {
+			x.s.Self.Stored(meta.Generation)
+		}
 		if x.wanted() && c.ResourceVersion != x.version {
 			x.s.Writes.Stored(c)
 		}

@@ -67,6 +67,9 @@ type Self interface {
 	// Wrote is called once a write of the object, or of its status, has succeeded, and
 	// before the client gets the answer.
 	Wrote()
+	// Stored is called with the generation that a write of the object, but for its status, has
+	// left, before the grant is revoked.
+	Stored(generation int64)
 }
 
 // Touched is told of the objects that a run names.
