@@ -101,6 +101,9 @@ type Options struct {
 	// Metric changes a metric of a role's; nil keeps none. The request is as the API
 	// proxy got it. Errors are answered as those of [proxy.Calls] are.
 	Metric func(request []byte) error
+
+	// limitsRoot is below which the limits of the container are found; empty is "/". Tests set it.
+	limitsRoot string
 }
 
 // Follower is told of one run, from one goroutine. What it is told is masked.

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 
@@ -18,7 +19,8 @@ const spareWorkers = 2
 
 // newQueue is the queue of the runs of all kinds.
 func (s *Set) newQueue() *runqueue.Queue {
-	group := limits.Find("/")
+	group := limits.Find(cmp.Or(s.opts.limitsRoot, "/"))
+	s.opts.Metrics.WaitForMemory(false) // else there is no series before the first time
 	return runqueue.New(runqueue.Options{
 		Max: s.opts.MaxConcurrentRuns,
 		Memory: func() (used, limit int64) {

@@ -256,3 +256,63 @@ func TestPlaces_ARestartWithoutARecordIsRolledOut(t *testing.T) {
 		}
 	}
 }
+
+// The limits of a container, as the kernel shows them in files, hold runs back that need more memory than is left; the log
+// and a metric say so until they start.
+func TestPlaces_RunsWaitForMemory(t *testing.T) {
+	t.Parallel()
+	const limit, need = 1000 << 20, 600 << 20
+	root := t.TempDir() // a limit that the machine of the test does not have
+	for path, text := range map[string]string{
+		"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": fmt.Sprint(limit), "sys/fs/cgroup/memory.current": fmt.Sprint(50 << 20),
+	} {
+		path = filepath.Join(root, path)
+		must.Do(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		must.Do(t, os.WriteFile(path, []byte(text), 0o600))
+	}
+	cfg := testenv.Config(t)
+	c, ns := clientOf(t, cfg), testenv.Namespace(t, cfg)
+	gvk := testenv.CRD(t, cfg)
+	end := make(chan struct{})
+	exec := &fakeExecutor{do: func(ctx context.Context, req runner.Request) (runner.Result, error) {
+		result := succeeded()
+		result.Memory = need
+		if nameIn(req) != "first" {
+			select {
+			case <-end:
+			case <-ctx.Done():
+			}
+		}
+		return result, nil
+	}}
+	reg := prometheus.NewRegistry()
+	o := start(t, cfg, exec, Options{Metrics: must.Get(metrics.New(reg))(t), Watches: []watches.Watch{watchOf(gvk)}, limitsRoot: root})
+	waits := func(want float64) {
+		t.Helper()
+		eventually(t, fmt.Sprint("the metric is ", want), func() bool {
+			for _, f := range must.Get(reg.Gather())(t) {
+				if f.GetName() == "rolewright_runs_wait_for_memory" {
+					return f.GetMetric()[0].GetGauge().GetValue() == want
+				}
+			}
+			return false
+		})
+	}
+	const said = "Runs wait for memory"
+	awaitCondition(t, c, create(t, c, object(gvk, ns, "first", nil)), status.Ready, "True") // it is known what a run takes
+	waits(0)
+	create(t, c, object(gvk, ns, "second", nil))
+	eventually(t, "one runs", func() bool { return exec.count() == 2 })
+	if strings.Contains(o.log(), said) {
+		t.Error("the log says that a run waits that does not")
+	}
+	create(t, c, object(gvk, ns, "third", nil))
+	waits(1)
+	must.Be(t, "runs while one waits", 2, exec.count())
+	if !strings.Contains(o.log(), said) {
+		t.Error("the log does not say what runs wait for")
+	}
+	close(end)
+	eventually(t, "the other one runs", func() bool { return exec.count() == 3 })
+	waits(0)
+}
