@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -167,6 +168,55 @@ func TestDependents_WatchedAgainAfterARestart(t *testing.T) {
 		return c.Get(t.Context(), client.ObjectKeyFromObject(child), child.DeepCopy()) == nil
 	})
 	quiet(t, second, 1, "one run brings the child back")
+}
+
+// Without a record of the last run, because the schema drops it or the watch writes no status, a restart runs the object: what
+// was deleted meanwhile is back, and is watched.
+func TestDependents_WatchedAgainWithoutARecord(t *testing.T) {
+	t.Parallel()
+	own := apiextensionsv1.JSONSchemaProps{Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"own": {Type: "string"}}}
+	for name, tt := range map[string]struct {
+		schema apiextensionsv1.JSONSchemaProps
+		manage bool
+	}{
+		"dropped by the schema": {apiextensionsv1.JSONSchemaProps{Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"status": own}}, true},
+		"manageStatus: false":   {apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: new(true)}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := testenv.Config(t)
+			ns, c := testenv.Namespace(t, cfg), clientOf(t, cfg)
+			gvk := testenv.CRD(t, cfg, testenv.WithSchema(tt.schema))
+			child := configMap(ns, "child")
+			opts := owning(watchOf(gvk, func(w *watches.Watch) { w.ManageStatus = tt.manage }))
+			o := start(t, cfg, writing(child), opts)
+			obj := create(t, c, object(gvk, ns, "one", nil))
+			back := func(o *operator) {
+				t.Helper()
+				eventually(t, "the child is there", func() bool {
+					return c.Get(t.Context(), client.ObjectKeyFromObject(child), child.DeepCopy()) == nil
+				})
+				o.awaitWatch("configmaps.v1.")
+			}
+			back(o)
+			o.stop()
+			if record := get(t, c, obj).Object["status"]; strings.Contains(fmt.Sprint(record), "ansible") {
+				t.Fatalf("there is a record: %v", record)
+			}
+
+			must.Do(t, c.Delete(t.Context(), child.DeepCopy()))
+			second := writing(child)
+			o = start(t, cfg, second, opts)
+			back(o)
+			quiet(t, second, 1, "the restart runs the object once")
+			must.Do(t, c.Delete(t.Context(), child.DeepCopy()))
+			back(o)
+			quiet(t, second, 2, "one run brings the child back")
+			if !strings.Contains(o.log(), `"trigger"="configmaps `+ns+`/child was deleted" "cause"="dependent"`) {
+				t.Error("the log does not say what has started the run")
+			}
+		})
+	}
 }
 
 // What an object owns and its runs only read is watched: an earlier operator, of which the
