@@ -137,6 +137,27 @@ func TestKind_MissingPermission(t *testing.T) {
 	}
 }
 
+// Who may not patch the finalizer onto an object, as who has the permissions of an older operator, is told what to grant. No
+// run is made, since the object could go without its finalizer run.
+func TestKind_FinalizerWithoutPatch(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	limited := testenv.User(t, cfg, []rbacv1.PolicyRule{
+		{APIGroups: []string{gvk.Group}, Resources: []string{"widgets"}, Verbs: []string{"get", "list", "watch", "update"}},
+		{APIGroups: []string{gvk.Group}, Resources: []string{"widgets/status"}, Verbs: []string{"*"}},
+	})
+	exec := &fakeExecutor{}
+	o := start(t, limited, exec, Options{Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) {
+		w.Finalizer = &watches.Finalizer{Name: "example.com/finalizer", Content: watches.Content{Role: "testdata/roles/finalizer"}}
+	})}})
+	create(t, clientOf(t, cfg), object(gvk, ns, "one", nil))
+	eventually(t, "the error names what to grant", func() bool {
+		return strings.Contains(o.log(), "add the finalizer: ") && strings.Contains(o.log(), `grant the operator patch on widgets in group \"`+gvk.Group)
+	})
+	must.Be(t, "runs", 0, exec.count())
+}
+
 // No status subresource: a message, no write, no loop.
 func TestKind_WithoutStatusSubresource(t *testing.T) {
 	t.Parallel()

@@ -81,8 +81,6 @@ func (r *reconciler) ensureFinalizer(ctx context.Context, s *scope) (outcome, er
 		return finished, nil
 	case apierrors.IsConflict(err):
 		return lookAgain, nil
-	case apierrors.IsForbidden(err):
-		return finished, fmt.Errorf("add the finalizer: %w; grant the operator patch on %s in group %q", err, r.res.plural, r.gvk.Group)
 	case err != nil:
 		return finished, fmt.Errorf("add the finalizer: %w", err)
 	}
@@ -141,7 +139,11 @@ func (r *reconciler) patchFinalizers(ctx context.Context, obj *unstructured.Unst
 	if err != nil {
 		return fmt.Errorf("encode the finalizers: %w", err)
 	}
-	return r.client.Patch(ctx, obj, client.RawPatch(types.MergePatchType, data))
+	err = r.client.Patch(ctx, obj, client.RawPatch(types.MergePatchType, data))
+	if apierrors.IsForbidden(err) {
+		return fmt.Errorf("%w; grant the operator patch on %s in group %q", err, r.res.plural, r.gvk.Group)
+	}
+	return err
 }
 
 // writeUnwritten writes the end of an earlier run that could not be written
