@@ -141,11 +141,12 @@ func TestCollection_Park(t *testing.T) {
 }
 
 // A role that writes its status with operator_sdk.util.k8s_status again and again meets no conflict with the progress of its
-// run, which is written meanwhile. TestProgress_LeavesTheRunItsOwnStatus does 1,000 writes as the module makes them.
+// run, which is written meanwhile, and osdk_metric and requeue_after work beside it.
+// TestProgress_LeavesTheRunItsOwnStatus does 1,000 writes as the module makes them.
 func TestCollection_StatusOfTheRoleAndProgress(t *testing.T) {
 	t.Parallel()
-	const writes = 50
-	s := newStage(t)
+	const writes = 100
+	s, user := newStage(t), testenv.Address(t)
 	k := s.kind()
 	s.role("all", fmt.Sprintf(`- name: Look at oneself
   rolewright.operator.trigger_info:
@@ -158,11 +159,19 @@ func TestCollection_StatusOfTheRoleAndProgress(t *testing.T) {
     namespace: "{{ me.object.namespace }}"
     status: {n: "{{ item }}"}
   loop: "{{ range(%d) | list }}"
-`, writes))
+- name: Count
+  operator_sdk.util.osdk_metric: {name: backups_total, description: Backups., counter: {add: 3}, address: "http://%s/metrics"}
+- name: Next
+  operator_sdk.util.requeue_after: {time: 2h}
+`, writes, user))
 	s.watch(k, "role: all")
-	o := s.start("--executor=warm", "--progress-interval=100ms")
+	o := s.start("--executor=warm", "--progress-interval=100ms", "--user-metrics-bind-address="+user)
 	k.create("it", nil)
 	is := k.awaitReady("it")
+	must.Be(t, "requeueAfter", "2h0m0s", is.lastRun().RequeueAfter)
+	if n, err := o.metric(t.Context(), "backups_total"); err != nil || n != 3 {
+		t.Errorf("the role's metric is %v, %v", n, err)
+	}
 	o.stop()
 	if n, _, _ := unstructured.NestedFieldNoCopy(is.Object, "status", "n"); fmt.Sprint(n) != fmt.Sprint(writes-1) {
 		t.Errorf("%v was written last", n)
