@@ -161,10 +161,10 @@ func (c requests) add(kind string) {
 }
 
 // readsAll is the resource of which a request begins to read all objects: a list, but for its
-// further pages, or a watch that sends the list first; empty for all others.
+// further pages and one of a single name, or a watch that sends the list first; empty for all others.
 func readsAll(req *http.Request) string {
 	query := req.URL.Query()
-	if req.Method != http.MethodGet || query.Get("continue") != "" || query.Get("watch") != "" && query.Get("sendInitialEvents") != "true" {
+	if req.Method != http.MethodGet || query.Get("fieldSelector") != "" || query.Get("continue") != "" || query.Get("watch") != "" && query.Get("sendInitialEvents") != "true" {
 		return ""
 	}
 	parts := strings.Split(strings.Trim(req.URL.Path, "/"), "/")

@@ -15,7 +15,8 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// However many objects there are, a restart reads each kind once, and runs nothing.
+// However many objects there are, a restart reads each kind once, and runs nothing. What the
+// objects of several kinds own may be read once for each of these.
 func TestRestart_ListsEachKindOnce(t *testing.T) {
 	t.Parallel()
 	cfg := testenv.Config(t)
@@ -30,7 +31,11 @@ func TestRestart_ListsEachKindOnce(t *testing.T) {
 		}
 		as, err := asRun(req)
 		if err == nil {
-			err = as.Create(ctx, configMap(ns, vars.Meta.Name))
+			child := configMap(ns, vars.Meta.Name)
+			if strings.HasPrefix(vars.Meta.Name, "it-1-") {
+				child = secret(ns, vars.Meta.Name)
+			}
+			err = as.Create(ctx, child)
 		}
 		return succeeded(), err
 	}
@@ -58,6 +63,7 @@ func TestRestart_ListsEachKindOnce(t *testing.T) {
 	again := &fakeExecutor{do: owned}
 	o = start(t, cfg, again, opts)
 	o.awaitWatch("configmaps.v1.")
+	o.awaitWatch("secrets.v1.")
 	eventually(t, "all kinds are served", func() bool { return o.set.Ready() == nil })
 	eventually(t, "all objects are known", func() bool {
 		n := 0
@@ -81,8 +87,8 @@ func TestRestart_ListsEachKindOnce(t *testing.T) {
 		}
 		return true
 	})
-	if len(lists) != len(gvks)+1 || lists["api/v1/configmaps"] == 0 {
-		t.Errorf("lists of %v, want those of two kinds and of configmaps", lists)
+	if len(lists) != len(gvks)+2 || lists["api/v1/configmaps"] == 0 || lists["api/v1/secrets"] == 0 {
+		t.Errorf("lists of %v, want those of two kinds, of configmaps and of secrets", lists)
 	}
 	for resource, n := range lists {
 		if n > 1 {
