@@ -4,14 +4,18 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -35,7 +39,8 @@ func TestRestart_ListsEachKindOnce(t *testing.T) {
 			if strings.HasPrefix(vars.Meta.Name, "it-1-") {
 				child = secret(ns, vars.Meta.Name)
 			}
-			err = as.Create(ctx, child)
+			// Runs of one process share connections, which end with the run that made them: such a run is repeated.
+			err = client.IgnoreAlreadyExists(as.Create(ctx, child))
 		}
 		return succeeded(), err
 	}
@@ -49,14 +54,13 @@ func TestRestart_ListsEachKindOnce(t *testing.T) {
 			create(t, c, object(gvk, ns, fmt.Sprintf("it-%d-%d", k, i), nil))
 		}
 	}
-	eventually(t, "all have run", func() bool { return exec.count() == len(gvks)*each })
-	eventually(t, "all have ended", func() bool {
-		for _, k := range o.set.all() {
-			if !k.reconciler().places.State().Oldest.IsZero() {
-				return false
-			}
-		}
-		return true
+	eventually(t, "all have run", func() bool { return exec.count() >= len(gvks)*each })
+	eventually(t, "the ends of all are recorded", func() bool {
+		return !slices.ContainsFunc(gvks, func(gvk schema.GroupVersionKind) bool {
+			list := listOf(gvk)
+			must.Do(t, c.List(t.Context(), list, client.InNamespace(ns)))
+			return slices.ContainsFunc(list.Items, func(o unstructured.Unstructured) bool { return condition(&o, "Ready")["status"] != "True" })
+		})
 	})
 	o.stop()
 
