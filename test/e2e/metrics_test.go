@@ -37,7 +37,7 @@ func TestMetrics_AnswerEveryQuery(t *testing.T) {
   when: size | int < 0
 `)
 	k := s.kind()
-	s.watch(k, "role: main")
+	s.watch(k, "role: main", "references: [{version: v1, kind: ConfigMap, fromField: spec.settings}]")
 	all := []string{"*"}
 	s.env = append(s.env, "KUBECONFIG="+testenv.Kubeconfig(t, testenv.User(t, s.cfg, append(rulesOf(t, "config/rbac/leader_election_role.yaml"),
 		rbacv1.PolicyRule{APIGroups: []string{k.gvk.Group}, Resources: all, Verbs: all},
