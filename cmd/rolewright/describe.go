@@ -102,7 +102,7 @@ func describeRun(out io.Writer, r history.Run, now time.Time) error {
 		if r.Result == "Failed" {
 			name = "failed"
 		}
-		line(name, "%s  TASK [%s]", r.Task.Path, taskTitle(*r.Task))
+		line(name, "%s  TASK [%s]", r.Task.Path, r.Task.Title())
 	}
 	if r.Message != "" && r.Result != "Succeeded" {
 		line("message", "%s", r.Message)
@@ -118,44 +118,19 @@ func describeRun(out io.Writer, r history.Run, now time.Time) error {
 		if i == 0 {
 			what = "slowest"
 		}
-		line(what, "%s", strings.TrimRight(fmt.Sprintf("%s  %s  %s", t.Finished.Sub(t.Started).Round(10*time.Millisecond), taskTitle(t.TaskName), t.Path), " "))
+		line(what, "%s", strings.TrimRight(fmt.Sprintf("%s  %s  %s", t.Finished.Sub(t.Started).Round(10*time.Millisecond), t.Title(), t.Path), " "))
 	}
 	wrote(line, r)
 	return tab.Flush()
 }
 
-// writtenName is the object that was written.
-func writtenName(w history.Write) string {
-	name := w.Resource + " " + w.Name
-	if w.Namespace != "" {
-		name = w.Resource + " " + w.Namespace + "/" + w.Name
-	}
-	if w.Subresource != "" {
-		name += " (" + w.Subresource + ")"
-	}
-	return name
-}
-
 // phases are how long the parts of a run took.
 func phases(r history.Run) string {
 	var all []string
-	add := func(name string, from, to time.Time) {
-		if !from.IsZero() && !to.IsZero() {
-			all = append(all, name+" "+max(to.Sub(from), 0).Round(10*time.Millisecond).String())
-		}
+	for _, p := range r.Phases() {
+		all = append(all, p.Name+" "+p.Took.Round(10*time.Millisecond).String())
 	}
-	add("queue", r.Due, r.Started)
-	add("start", r.Started, r.Prepared)
-	add("Ansible", r.Prepared, r.Ended)
-	add("end", r.Ended, r.Finished)
 	return strings.Join(all, ", ")
-}
-
-func taskTitle(t history.TaskName) string {
-	if t.Role == "" {
-		return t.Name
-	}
-	return t.Role + " : " + t.Name
 }
 
 // slowest are the tasks that took longest.
@@ -180,13 +155,13 @@ func wrote(line func(what, format string, args ...any), r history.Run) {
 		if shown == 1 {
 			what = "wrote"
 		}
-		name := writtenName(w)
+		name := w.Target()
 		if len(w.Fields) > 0 {
 			name += ": " + strings.Join(w.Fields, ", ")
 		}
 		task := ""
 		if w.Task >= 0 && w.Task < len(r.Tasks) {
-			task = "  by " + taskTitle(r.Tasks[w.Task].TaskName)
+			task = "  by " + r.Tasks[w.Task].Title()
 		}
 		if w.Result == "refused" {
 			line(what, "%s refused with %d: %s%s", w.Verb, w.Code, name, task)
@@ -339,7 +314,7 @@ func (l *tasksLog) task(n int, t history.Task) {
 	if !t.Started.IsZero() {
 		took = t.Finished.Sub(t.Started).Round(10 * time.Millisecond).String()
 	}
-	fmt.Fprintln(l.out, strings.TrimRight(fmt.Sprintf("  %-11s %8s  %s  %s", t.Outcome, took, taskTitle(t.TaskName), t.Path), " "))
+	fmt.Fprintln(l.out, strings.TrimRight(fmt.Sprintf("  %-11s %8s  %s  %s", t.Outcome, took, t.Title(), t.Path), " "))
 	if t.Message != "" {
 		fmt.Fprintln(l.out, "      "+strings.ReplaceAll(t.Message, "\n", "\n      "))
 	}

@@ -269,3 +269,17 @@ func TestRecorder_BoundsWhatTasksSay(t *testing.T) {
 		t.Errorf("%d bytes of messages", said)
 	}
 }
+
+// Of two times of a task only a much longer one differs, wherever it begins.
+func TestCompare_SlowTasks(t *testing.T) {
+	t.Parallel()
+	with := func(took ...time.Duration) (r Run) {
+		for i, d := range took {
+			r.Tasks = append(r.Tasks, Task{TaskName: TaskName{Name: fmt.Sprint(i)}, Outcome: "ok", Started: epoch, Finished: epoch.Add(d)})
+		}
+		return r
+	}
+	a := with(1900*time.Millisecond, 300*time.Millisecond, 8*time.Second, time.Second)
+	b := with(2100*time.Millisecond, 900*time.Millisecond, 3*time.Second, 2*time.Second)
+	must.Be(t, "differences", []Difference{{"2", "ok in 8.0 s", "ok in 3.0 s"}, {"3", "ok in 1.0 s", "ok in 2.0 s"}}, Compare(a, b).Tasks)
+}

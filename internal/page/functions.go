@@ -61,7 +61,7 @@ func stampOf(now, t time.Time) *stamp {
 func functions() template.FuncMap {
 	return template.FuncMap{
 		"state": stateName, "sign": signOf, "seconds": seconds, "stamp": stampOf,
-		"title": titleOf, "target": targetOf, "kind": kindOf, "quiet": quiet,
+		"kind": kindOf, "quiet": quiet,
 		"cut":   func(limit int, s string) string { return text.Clip(s, limit) },
 		"id":    func(id string) string { return text.Cut(id, 8) },
 		"add":   func(a, b int) int { return a + b },

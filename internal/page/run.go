@@ -3,8 +3,6 @@ package page
 import (
 	"html/template"
 	"net/http"
-	"strings"
-	"time"
 
 	"github.com/rolewright/rolewright/internal/history"
 	"github.com/rolewright/rolewright/internal/text"
@@ -13,7 +11,6 @@ import (
 // runData is what is shown of a run.
 type runData struct {
 	history.Run
-	Phases []phase
 	Failed *failedTask
 	Tasks  []taskRow
 	// From and Next are as in the overview, Count is of all tasks.
@@ -42,26 +39,7 @@ func (d runData) By(w history.Write) string {
 	if w.Task < 0 || w.Task >= len(d.Run.Tasks) {
 		return ""
 	}
-	return titleOf(d.Run.Tasks[w.Task].TaskName)
-}
-
-// phase is a part of a run.
-type phase struct {
-	Name string
-	Took time.Duration
-}
-
-func phasesOf(r history.Run) (phases []phase) {
-	add := func(name string, from, to time.Time) {
-		if !from.IsZero() && !to.IsZero() {
-			phases = append(phases, phase{name, max(to.Sub(from), 0)})
-		}
-	}
-	add("queue", r.Due, r.Started)
-	add("start", r.Started, r.Prepared)
-	add("Ansible", r.Prepared, r.Ended)
-	add("end", r.Ended, r.Finished)
-	return phases
+	return d.Run.Tasks[w.Task].Title()
 }
 
 // taskRow is a task with its number.
@@ -77,8 +55,6 @@ type failedTask struct {
 	history.Task
 	Source *history.Source
 }
-
-func titleOf(t history.TaskName) string { return strings.TrimPrefix(t.Role+" : "+t.Name, " : ") }
 
 func failedOf(r history.Run) *failedTask {
 	for _, t := range r.Tasks {
@@ -114,7 +90,7 @@ func bytesOf(most int, texts ...string) (size int) {
 
 // sizeOf is about what a task takes on the page.
 func sizeOf(t history.Task) int {
-	size := rowBytes + bytesOf(maxLine, titleOf(t.TaskName), t.Path, t.Action, t.Host)
+	size := rowBytes + bytesOf(maxLine, t.Title(), t.Path, t.Action, t.Host)
 	if !quiet(t) {
 		size += bytesOf(maxTaskText, t.Message)
 	}
@@ -176,7 +152,7 @@ func (s *server) run(r *http.Request) (view, error) {
 
 // dataOf is what is shown of a run, without its tasks.
 func dataOf(run history.Run) runData {
-	d := runData{Run: run, Phases: phasesOf(run), Failed: failedOf(run), Count: len(run.Tasks)}
+	d := runData{Run: run, Failed: failedOf(run), Count: len(run.Tasks)}
 	size := 0
 	for _, w := range run.Writes {
 		if w.Result == "unchanged" {
@@ -184,7 +160,7 @@ func dataOf(run history.Run) runData {
 			continue
 		}
 		w.Fields = w.Fields[:min(len(w.Fields), maxFields)]
-		size += rowBytes + bytesOf(maxLine, w.Fields...) + bytesOf(maxLine, targetOf(w), d.By(w))
+		size += rowBytes + bytesOf(maxLine, w.Fields...) + bytesOf(maxLine, w.Target(), d.By(w))
 		if size > maxWriteBytes {
 			d.More++
 			continue

@@ -145,7 +145,7 @@ func failuresOf(runs []history.Brief) []counted {
 		if b.Result == "Failed" {
 			name := "no task: " + b.Reason
 			if b.Task != nil {
-				name = titleOf(*b.Task)
+				name = b.Task.Title()
 			}
 			names[name]++
 		}

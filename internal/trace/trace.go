@@ -176,10 +176,7 @@ func (r *Run) Task(task history.Task) {
 	if from.IsZero() {
 		from = task.Finished
 	}
-	name := task.Name // as Ansible prints it
-	if task.Role != "" {
-		name = task.Role + " : " + name
-	}
+	name := task.Title()
 	ctx, span := r.tracer.Start(r.tasks, name, oteltrace.WithTimestamp(from), oteltrace.WithAttributes(
 		semconv.CICDPipelineTaskName(name), attribute.String("cicd.pipeline.task.run.result", taskResult(task.Outcome)),
 		attribute.String("ansible.task.name", name), attribute.String("ansible.task.module", task.Action),

@@ -22,7 +22,7 @@ func versioned(version string, fails bool) string {
 }
 
 // A changed role that fails reaches as many objects as may fail, and the next version all of them. Where the maintenance
-// window is closed it reaches none, unless somebody changes the object.
+// window is closed it reaches none, unless an edit changes the object.
 func TestRollout_ABadRoleStops(t *testing.T) {
 	t.Parallel()
 	for _, executor := range []string{"runner", "auto"} {
@@ -78,7 +78,7 @@ func TestRollout_ABadRoleStops(t *testing.T) {
 			must.Be(t, "note of the object that waits", "one", note("waits"))
 			windowed.patch("waits", `{"spec":{"a":"b"}}`)
 			windowed.awaitReady("waits")
-			must.Be(t, "note of the object that somebody has changed", "two", note("waits"))
+			must.Be(t, "note of the object that was edited", "two", note("waits"))
 
 			must.Be(t, "objects that the bad role has run for", 2, ran("two"))
 			s.role("rolled", versioned("three", false))
