@@ -56,8 +56,9 @@ func (o *historyOptions) validateHistory() (problems []error) {
 }
 
 // newRecorder returns what records runs in the history below the runner root and sends traces,
-// and what serves both until its context ends; a nil recorder where neither is wanted.
-func (o *historyOptions) newRecorder(ctx context.Context, runnerRoot string, log logr.Logger) (*history.Recorder, []func(context.Context) error, error) {
+// and what serves both until its context ends; a nil recorder where neither is wanted. Where
+// the leader is elected, the history is opened by it.
+func (o *historyOptions) newRecorder(ctx context.Context, runnerRoot string, elected bool, log logr.Logger) (*history.Recorder, []func(context.Context) error, error) {
 	tracer, err := trace.FromEnvironment(ctx, os.Getenv, version.Version, log)
 	if err != nil {
 		return nil, nil, fmt.Errorf("traces: %w", err)
@@ -75,7 +76,11 @@ func (o *historyOptions) newRecorder(ctx context.Context, runnerRoot string, log
 	if len(serve) == 0 {
 		return nil, nil, nil
 	}
-	return history.NewRecorder(store, observer), serve, nil
+	recorder := history.NewRecorder(store, observer)
+	if !elected {
+		return recorder, serve, recorder.Lead(ctx) // before the first reader asks
+	}
+	return recorder, serve, nil
 }
 
 // newHistory is the history below the runner root; it is nil where none is kept.

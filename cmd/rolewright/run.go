@@ -138,7 +138,7 @@ func (o *runOptions) operate(ctx context.Context, stdout io.Writer) error {
 		servers = append(servers, r.run)
 	}
 	var serveHistory []func(context.Context) error
-	if op.history, serveHistory, err = o.newRecorder(ctx, o.runnerRoot, log.WithName("history")); err != nil {
+	if op.history, serveHistory, err = o.newRecorder(ctx, o.runnerRoot, op.lease != nil, log.WithName("history")); err != nil {
 		return err
 	}
 	return withServers(ctx, op.lead, append(servers, serveHistory...)...)

@@ -20,7 +20,6 @@ import (
 	"github.com/go-logr/logr"
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
-	"golang.org/x/time/rate"
 )
 
 // Options are those of [Open].
@@ -34,8 +33,8 @@ type Options struct {
 	Log      logr.Logger
 }
 
-// Store is the file with the runs that have ended. One goroutine opens and writes it,
-// [Store.Serve]. Its other methods may be called concurrently.
+// Store is the file with the runs that have ended. One goroutine writes it, [Store.Serve].
+// Its other methods may be called concurrently.
 //
 // It is safe to kill the process at any time: a run is in the file whole or not at all.
 type Store struct {
@@ -45,6 +44,10 @@ type Store struct {
 	db atomic.Pointer[bbolt.DB]
 	// leads is true once the file is this process's to open.
 	leads atomic.Bool
+	// opening is held while the file is opened; it guards broken, which is true where that is
+	// in vain, and said, which is true once another process was met.
+	opening      sync.Mutex
+	broken, said bool
 
 	mu sync.Mutex
 	// pending are the runs that are not written yet, the oldest first.
@@ -72,7 +75,7 @@ func bucket(tx *bbolt.Tx, name string) *bbolt.Bucket { return tx.Bucket([]byte(n
 // maxPending is how many runs wait to be written.
 const maxPending = 1000
 
-// New returns a history whose file is opened by [Store.Serve], after a call of [Store.Lead].
+// New returns a history whose file is opened by [Store.Lead].
 func New(o Options) *Store { return &Store{opts: o, now: time.Now} }
 
 // Open returns a history of a process that leads, whose file is open.
@@ -81,9 +84,28 @@ func Open(o Options) (*Store, error) {
 	return s, s.begin()
 }
 
-// Lead says that this process makes the runs from now on. Of several replicas on one volume,
-// only the one that leads has the history.
-func (s *Store) Lead() { s.leads.Store(true) }
+// Lead says that this process makes the runs from now on, and opens the file. Of several
+// replicas on one volume, only the one that leads has the history; where the one before has it
+// open still, [Store.Serve] tries again. A history that cannot be opened keeps no operator from
+// its work.
+func (s *Store) Lead() {
+	s.opening.Lock()
+	defer s.opening.Unlock()
+	s.leads.Store(true)
+	if s.broken || s.db.Load() != nil {
+		return
+	}
+	switch err := s.begin(); {
+	case errors.Is(err, errInUse):
+		if !s.said {
+			s.opts.Log.Info("The history of runs is in use by another replica; this one has no earlier runs until that ends", "path", s.opts.Path)
+		}
+		s.said = true
+	case err != nil:
+		s.opts.Log.Error(err, "There is no history of runs")
+		s.broken = true
+	}
+}
 
 // errInUse is the error of open if another process has the file open.
 var errInUse = errors.New("another process has it open")
@@ -194,8 +216,7 @@ func (s *Store) waiting() []Run {
 // interval are written together.
 const writeInterval = time.Second
 
-// Serve opens the file as soon as this process leads, writes until ctx ends, then what is still
-// there, and closes the file. A history that cannot be opened keeps no operator from its work.
+// Serve writes until ctx ends, then what is still there, and closes the file.
 func (s *Store) Serve(ctx context.Context) error {
 	defer func() {
 		if db := s.db.Load(); db != nil {
@@ -204,24 +225,15 @@ func (s *Store) Serve(ctx context.Context) error {
 	}()
 	tick := time.NewTicker(writeInterval)
 	defer tick.Stop()
-	said := rate.Sometimes{First: 1}
-	for broken := false; ; {
+	for {
 		ending := false
 		select {
 		case <-ctx.Done():
 			ending = true
 		case <-tick.C:
 		}
-		if s.db.Load() == nil && s.leads.Load() && !broken {
-			switch err := s.begin(); {
-			case errors.Is(err, errInUse):
-				said.Do(func() {
-					s.opts.Log.Info("The history of runs is in use by another replica; this one has no earlier runs until that ends", "path", s.opts.Path)
-				})
-			case err != nil:
-				s.opts.Log.Error(err, "There is no history of runs")
-				broken = true
-			}
+		if s.leads.Load() && s.db.Load() == nil {
+			s.Lead()
 		}
 		s.write()
 		if ending {
