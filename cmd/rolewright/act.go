@@ -34,9 +34,11 @@ func (o *selectOptions) act(cmd *cobra.Command, args []string, do action) (*obje
 		return nil, nil, err
 	}
 	var failed []error
-	changed := objects[:0]
+	changed, ran := objects[:0], false
 	for i := range objects {
 		name := c.shown(&objects[i])
+		is := controller.Summarize(&objects[i], time.Now())
+		ran = ran || is.Last != nil || is.Active != nil
 		changes, said := do(&objects[i])
 		if len(changes) > 0 {
 			is, err := c.annotate(cmd.Context(), &objects[i], changes)
@@ -47,6 +49,9 @@ func (o *selectOptions) act(cmd *cobra.Command, args []string, do action) (*obje
 			changed = append(changed, *is)
 		}
 		fmt.Fprintln(cmd.OutOrStdout(), name+" "+said)
+	}
+	if len(changed) > 0 && !ran {
+		fmt.Fprintf(cmd.ErrOrStderr(), "No run is recorded of what was annotated: is there an operator that watches %s?\n", c.resource.GroupResource())
 	}
 	return c, changed, errors.Join(failed...)
 }
