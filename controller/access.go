@@ -254,7 +254,7 @@ func (r *reconciler) withdraw(obj *unstructured.Unstructured) {
 // running is the run of an object in progress, which another watch may have begun that has
 // run the object before; nil if there is none.
 func (r *reconciler) running(obj *unstructured.Unstructured) *admitted {
-	for _, r := range append(r.fellows(), r) {
+	for _, r := range append(r.otherWatches(), r) {
 		if run := r.objects.get(client.ObjectKeyFromObject(obj)).run; run != nil && run.uid == obj.GetUID() {
 			return run
 		}

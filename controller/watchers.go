@@ -115,8 +115,8 @@ func (k *kind) reconciler() *reconciler {
 	return k.served
 }
 
-// fellows are the reconcilers of the other watches of the kind that are served.
-func (r *reconciler) fellows() (all []*reconciler) {
+// otherWatches are the reconcilers of the other watches of the kind that are served.
+func (r *reconciler) otherWatches() (all []*reconciler) {
 	if !r.watchers.shared() {
 		return nil
 	}
@@ -161,7 +161,7 @@ func (r *reconciler) concerns(obj *unstructured.Unstructured) bool {
 // takeOver has the other watches forget what they know of an object that is run by this one:
 // the next of them to run it begins with what its status records.
 func (r *reconciler) takeOver(key types.NamespacedName) {
-	for _, other := range r.fellows() {
+	for _, other := range r.otherWatches() {
 		other.objects.with(key, func(e *entry) {
 			e.memory, e.touched, e.deleted, e.drifted = nil, "", time.Time{}, false
 		})
@@ -176,7 +176,7 @@ func (r *reconciler) takeOver(key types.NamespacedName) {
 
 // knownElsewhere is true if another watch of the same version knows the object.
 func (r *reconciler) knownElsewhere(key types.NamespacedName) bool {
-	return slices.ContainsFunc(r.fellows(), func(other *reconciler) bool {
+	return slices.ContainsFunc(r.otherWatches(), func(other *reconciler) bool {
 		return other.gvk == r.gvk && other.objects.get(key).memory != nil
 	})
 }

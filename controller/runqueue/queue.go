@@ -209,37 +209,6 @@ func (k *Kind) Close() {
 	wake(woken)
 }
 
-// State is what waits, for metrics.
-type State struct {
-	// Waiting is how many runs of each class wait for a place, and Oldest since when, but for
-	// those that a [Rollout] holds; zero if none does.
-	Waiting map[Class]int
-	Oldest  time.Time
-	// Stopped is true while a [Rollout] is stopped.
-	Stopped bool
-}
-
-// State is what waits now.
-func (k *Kind) State() State {
-	k.queue.mu.Lock()
-	defer k.queue.mu.Unlock()
-	s := State{Waiting: map[Class]int{}}
-	var holds [classes]bool
-	for class, n := range k.waiting {
-		s.Waiting[Class(class)] = n
-		if r := k.rollouts[class]; r != nil {
-			rolls, _ := r.admits(time.Now())
-			s.Stopped, holds[class] = s.Stopped || r.stopped(), !rolls
-		}
-	}
-	for _, p := range k.places {
-		if !p.has && !holds[p.class] && (s.Oldest.IsZero() || p.since.Before(s.Oldest)) {
-			s.Oldest = p.since
-		}
-	}
-	return s
-}
-
 // count adds a run to those that wait or are in progress, or takes it off. It is called
 // under the lock, as is all that follows.
 func (k *Kind) count(p *place, n int) {

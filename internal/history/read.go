@@ -1,0 +1,130 @@
+package history
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"go.etcd.io/bbolt"
+)
+
+// view reads the file; where it is not open, nothing is in it.
+func (s *Store) view(read func(tx *bbolt.Tx) error) error {
+	if db := s.db.Load(); db != nil {
+		return db.View(read) //nolint:wrapcheck // what read returns
+	}
+	return ErrNotFound
+}
+
+// ErrNotFound is in the chain of [Store.Run]'s error where the run is not kept, or not
+// any more.
+var ErrNotFound = errors.New("no such run is kept")
+
+// ErrSeveral is in the chain of [Store.Run]'s error where the IDs of several runs begin so.
+var ErrSeveral = errors.New("several IDs begin so; give more of it")
+
+// Run returns a run by its ID, or by the beginning of its ID if no other begins so.
+func (s *Store) Run(id string) (r Run, err error) {
+	waits, err := only(id, s.waiting())
+	if err != nil {
+		return r, err
+	}
+	err = s.view(func(tx *bbolt.Tx) error {
+		c := bucket(tx, ids).Cursor()
+		is, key := c.Seek([]byte(id))
+		if id == "" || !bytes.HasPrefix(is, []byte(id)) {
+			return fmt.Errorf("run %.40q: %w", id, ErrNotFound)
+		}
+		if next, _ := c.Next(); len(is) > len(id) && bytes.HasPrefix(next, []byte(id)) {
+			return fmt.Errorf("run %.40q: %w", id, ErrSeveral)
+		}
+		r, err = unpack(bucket(tx, details).Get(key))
+		if err != nil {
+			return fmt.Errorf("run %s: %w", is, err)
+		}
+		return nil
+	})
+	return either(id, waits, r, err)
+}
+
+// only is the run whose ID begins so; an empty one if there is none.
+func only(id string, runs []Run) (found Run, err error) {
+	for _, r := range runs {
+		switch {
+		case id == "" || !strings.HasPrefix(r.ID, id):
+		case found.ID != "":
+			return Run{}, fmt.Errorf("run %.40q: %w", id, ErrSeveral)
+		default:
+			found = r
+		}
+	}
+	return found, nil
+}
+
+// either is the run that was found first, if any, or the one that was found then, or the
+// error of that. They may be the same run, which has gone on meanwhile.
+func either(id string, first, then Run, err error) (Run, error) {
+	switch {
+	case first.ID != "" && errors.Is(err, ErrNotFound):
+		return first, nil
+	case first.ID != "" && err == nil && first.ID != then.ID:
+		return Run{}, fmt.Errorf("run %.40q: %w", id, ErrSeveral)
+	}
+	return then, err
+}
+
+// Query says which runs [Store.Runs] returns.
+type Query struct {
+	// Wants tells whether a run is one of them; nil for all. It may be called for runs
+	// that are not returned.
+	Wants func(Brief) bool
+	// Limit is how many are returned at most.
+	Limit int
+	// Before is what an earlier call has returned as next; empty to begin with the newest.
+	Before string
+}
+
+// Runs returns runs, the newest first, and where to go on; empty at the end.
+func (s *Store) Runs(q Query) (runs []Brief, next string, err error) {
+	seen := map[string]bool{}
+	if q.Before == "" {
+		for _, r := range s.waiting() {
+			if seen[r.ID] = true; q.Wants == nil || q.Wants(r.Brief) {
+				runs = append(runs, r.Brief)
+			}
+		}
+	}
+	err = s.view(func(tx *bbolt.Tx) error {
+		c := bucket(tx, briefs).Cursor()
+		key, value := c.Last()
+		if q.Before != "" {
+			before := bucket(tx, ids).Get([]byte(q.Before))
+			if before == nil {
+				return fmt.Errorf("run %.40q: %w", q.Before, ErrNotFound)
+			}
+			c.Seek(before)
+			key, value = c.Prev()
+		}
+		for ; key != nil; key, value = c.Prev() {
+			var b Brief
+			if err := json.Unmarshal(value, &b); err != nil {
+				return fmt.Errorf("run %s: %w", key[8:], err)
+			}
+			if seen[b.ID] || q.Wants != nil && !q.Wants(b) {
+				continue
+			}
+			if len(runs) >= q.Limit {
+				next = runs[len(runs)-1].ID
+				return nil
+			}
+			runs = append(runs, b)
+		}
+		return nil
+	})
+	if s.db.Load() == nil && q.Before == "" {
+		err = nil
+	}
+	return runs, next, err
+}
