@@ -231,6 +231,7 @@ func orders(t *testing.T, header string, simulate func(s *simulation, row func(k
 			}
 			s.t = t
 			simulate(s, func(kind string, c cause) {
+				synctest.Wait() // for what happens at this time
 				all := s.waits[kind][c]
 				if len(all) == 0 {
 					fmt.Fprintf(out, "%s\t%s\t%s\t0\t\t\t\n", order, kind, c)
@@ -339,6 +340,7 @@ func TestSimulate_ARestartWithoutARecordKeepsNoOneWaiting(t *testing.T) {
 		time.Sleep(time.Second)
 		k.look(k.add("new", 0, 0))
 		time.Sleep(s.takes)
+		synctest.Wait()
 		for key, o := range k.objects {
 			if o.last == nil && !o.running && o.met != nil {
 				k.change(key, func(s *situation) { s.generation++ })
@@ -379,6 +381,7 @@ func TestSimulate_ABadRoleBreaksTheFirstFew(t *testing.T) {
 				k.look(key)
 			}
 			time.Sleep(12 * time.Hour) // three at a time, as long as all of them may fail
+			synctest.Wait()
 			return len(s.started(causeContent)) - before
 		}
 		broken := change("broken")
