@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"maps"
@@ -152,7 +153,7 @@ func TestDoctor_LooksAtTheCluster(t *testing.T) {
 		t.Helper()
 		out, err := diagnose(t, append(args, "--executor=runner")...)
 		if errors.Is(err, errInvalid) != failed || err != nil && !failed {
-			t.Errorf("error = %v", err)
+			t.Errorf("error = %v; it prints\n%s", err, out)
 		}
 		for _, w := range want {
 			if !regexp.MustCompile("(?m)" + w).MatchString(out) {
@@ -169,6 +170,12 @@ func TestDoctor_LooksAtTheCluster(t *testing.T) {
 		`^note +permissions +1 place in the tasks does not say literally what is needed`, // the kind that is missing
 	)
 	one := project(t, gvk)
+	testenv.Eventually(t, "the API server publishes the schema of the kind", func(context.Context) error {
+		if out, _ := diagnose(t, "--watches-file="+one, "--executor=runner"); strings.Contains(out, "the schema: ") {
+			return errors.New(out)
+		}
+		return nil
+	})
 	look(false, []string{"--watches-file=" + one, "--strict"})
 	// A user who may do nothing, and one who may do what is written.
 	const lease = `permissions +get, create, update on leases in the group "coordination\.k8s\.io" are missing in the namespace default: --leader-elect needs them; grant them, as config/rbac/leader_election_role\.yaml`
