@@ -2,6 +2,7 @@ package controller
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -28,8 +29,8 @@ type Explanation struct {
 	Window *time.Time `json:"windowOpens,omitempty"`
 	// Held are the reasons why no run starts though there is a cause, or may soon be one.
 	Held []string `json:"held,omitempty"`
-	// Warnings are annotations that are not followed, and parts of the status that are not
-	// as the operator writes them.
+	// Warnings are those of the last run, annotations that are not followed, and parts of the
+	// status that are not as the operator writes them.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
@@ -54,6 +55,12 @@ func Explain(obj *unstructured.Unstructured, w watches.Watch, opts Options, now 
 	e := Explanation{Warnings: warnings}
 	for _, part := range record.Rejected {
 		e.Warnings = append(e.Warnings, "status.ansible."+part+" is not as the operator writes it, and is ignored")
+	}
+	ofRun, _, _ := unstructured.NestedStringSlice(obj.Object, "status", "ansible", "warnings")
+	for _, w := range bounded(ofRun) {
+		if !slices.Contains(e.Warnings, w) {
+			e.Warnings = append(e.Warnings, w)
+		}
 	}
 	s := situation{
 		last: record.Last, deleting: obj.GetDeletionTimestamp() != nil, generation: obj.GetGeneration(), period: set.period,

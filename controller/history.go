@@ -3,7 +3,6 @@ package controller
 import (
 	"net/http"
 	"slices"
-	"strings"
 
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/history"
@@ -100,7 +99,7 @@ const maxWrittenName = 253
 
 // plainName is a name in a request, which may be no name at all, in one line.
 func plainName(name string, most int) string {
-	return strings.Join(strings.Fields(text.Plain(text.Cut(name, most))), " ")
+	return text.OneLine(text.Cut(name, most))
 }
 
 // wrote records a write of the run of s.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -79,12 +78,10 @@ func conditionsOf(st map[string]any) map[string]shownCondition {
 		c, _ := item.(map[string]any)
 		field := func(name string) string { s, _ := c[name].(string); return text.Plain(s) }
 		generation, _ := c["observedGeneration"].(int64)
-		all[field("type")] = shownCondition{oneLine(field("status")), oneLine(field("reason")), field("message"), generation}
+		all[field("type")] = shownCondition{text.OneLine(field("status")), text.OneLine(field("reason")), field("message"), generation}
 	}
 	return all
 }
-
-func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 // judge says whether the object is ready: by Ready, or by the conditions that
 // ansible-operator writes.

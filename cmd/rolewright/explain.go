@@ -222,7 +222,7 @@ func (a *applier) read(ctx context.Context, gvk schema.GroupVersionKind, name st
 func printExplanation(out io.Writer, obj *unstructured.Unstructured, e controller.Explanation, place queuePlace, now time.Time) error {
 	tab := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	line := func(what, format string, args ...any) {
-		_, _ = fmt.Fprintf(tab, "%s\t%s\n", what, fmt.Sprintf(format, args...))
+		_, _ = fmt.Fprintf(tab, "%s\t%s\n", what, plaintext.OneLine(fmt.Sprintf(format, args...)))
 	}
 	line("object", "%s/%s, generation %d", obj.GetKind(), obj.GetName(), obj.GetGeneration())
 	why := func(r *controller.ExplainedRun) string {
@@ -266,7 +266,7 @@ func printExplanation(out io.Writer, obj *unstructured.Unstructured, e controlle
 	} else if e.Window != nil {
 		line("window", "is open")
 	}
-	line("queue", "%s", plaintext.Plain(place.String()))
+	line("queue", "%s", place)
 	for _, held := range e.Held {
 		line("held", "%s", held)
 	}

@@ -110,7 +110,7 @@ func (r *Run) Event(e jobevent.Event) {
 	if !r.began.IsZero() {
 		took = max(e.Created.Sub(r.began), 0)
 	}
-	r.console.write(code, strings.TrimRight(fmt.Sprintf("%s  %-7s %5.1fs  %s  %s", r.object, word, took.Seconds(), oneLine(e.Data.Task), r.console.place(e.Data.TaskPath)), " "))
+	r.console.write(code, strings.TrimRight(fmt.Sprintf("%s  %-7s %5.1fs  %s  %s", r.object, word, took.Seconds(), text.OneLine(e.Data.Task), r.console.place(e.Data.TaskPath)), " "))
 }
 
 // diff writes what a task changes, as Ansible shows it.
@@ -134,7 +134,7 @@ func (c *Console) diff(object, shown string) {
 func (r *Run) End(run status.Run) {
 	took := run.Finished.Sub(run.Started).Round(10 * time.Millisecond)
 	for _, w := range run.Warnings {
-		r.console.write(yellow, r.object+"  warning: "+oneLine(w))
+		r.console.write(yellow, r.object+"  warning: "+text.OneLine(w))
 	}
 	if run.Result == status.Succeeded {
 		r.console.write(green, fmt.Sprintf("%s  succeeded in %s: %d ok, %d changed", r.object, took, run.Counts.OK, run.Counts.Changed))
@@ -153,7 +153,5 @@ func (c *Console) place(path string) string {
 	if rel, err := filepath.Rel(c.dir, path); err == nil && filepath.IsLocal(rel) {
 		path = rel
 	}
-	return oneLine(path)
+	return text.OneLine(path)
 }
-
-func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

@@ -52,6 +52,9 @@ func LastLines(s string, limit int) string {
 // tabs stay.
 func Plain(s string) string { return clean(s, escapeLen) }
 
+// OneLine is [Plain] with one blank for each run of white space.
+func OneLine(s string) string { return strings.Join(strings.Fields(Plain(s)), " ") }
+
 // Uncoloured is [Plain] that removes, of escape sequences, only control sequences
 // such as colours: of the others it removes just the escape character. It hides
 // nothing that the search for secret values has seen.

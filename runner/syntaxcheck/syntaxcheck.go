@@ -173,6 +173,6 @@ func parse(output string) *Error {
 		}
 	}
 	output = excerptOfFile.ReplaceAllString(ansibleerror.Text(output), "")
-	e.Message = text.Clip(strings.Join(strings.Fields(output), " "), messageLimit)
+	e.Message = text.Clip(text.OneLine(output), messageLimit)
 	return e
 }
