@@ -1,26 +1,19 @@
 package main
 
 import (
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rolewright/rolewright/controller"
+	"github.com/rolewright/rolewright/controller/act"
 )
 
-// action changes annotations of an object: those of which a value is nil go. said is what has
-// been done then. Without changes, nothing is done.
-type action func(obj *unstructured.Unstructured) (changes map[string]any, said string)
-
 // act carries an action out on the objects that the arguments name, and returns those.
-func (o *selectOptions) act(cmd *cobra.Command, args []string, do action) (*objectClient, []unstructured.Unstructured, error) {
+func (o *selectOptions) act(cmd *cobra.Command, args []string, do act.Action) (*objectClient, []unstructured.Unstructured, error) {
 	kind, names, err := parseObjects(args)
 	if err != nil {
 		return nil, nil, err
@@ -41,7 +34,7 @@ func (o *selectOptions) act(cmd *cobra.Command, args []string, do action) (*obje
 		ran = ran || is.Last != nil || is.Active != nil
 		changes, said := do(&objects[i])
 		if len(changes) > 0 {
-			is, err := c.annotate(cmd.Context(), &objects[i], changes)
+			is, err := act.Annotate(cmd.Context(), c.of(objects[i].GetNamespace()), &objects[i], changes)
 			if err != nil {
 				failed = append(failed, unreachable(fmt.Errorf("%s: %w", name, err)))
 				continue
@@ -54,15 +47,6 @@ func (o *selectOptions) act(cmd *cobra.Command, args []string, do action) (*obje
 		fmt.Fprintf(cmd.ErrOrStderr(), "No run is recorded of what was annotated: is there an operator that watches %s?\n", c.resource.GroupResource())
 	}
 	return c, changed, errors.Join(failed...)
-}
-
-// annotate changes annotations of the object, and of no other one that has taken its name.
-func (c *objectClient) annotate(ctx context.Context, obj *unstructured.Unstructured, changes map[string]any) (*unstructured.Unstructured, error) {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": obj.GetUID(), "annotations": changes}})
-	if err != nil {
-		return nil, err
-	}
-	return c.of(obj.GetNamespace()).Patch(ctx, obj.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
 }
 
 func newReconcileCommand() *cobra.Command {
@@ -78,14 +62,7 @@ not while the object is paused. With --wait, wait until the run has ended, as
 		Example: `  rolewright reconcile memcached/sample --wait
   rolewright reconcile memcached --all -n default`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			request := time.Now().UTC().Format(time.RFC3339Nano)
-			c, objects, err := o.act(cmd, args, func(obj *unstructured.Unstructured) (map[string]any, string) {
-				said := "reconcile requested"
-				if s := controller.Summarize(obj, time.Now()); s.Next == "paused" {
-					said += ", and waits: the object is paused"
-				}
-				return map[string]any{controller.AnnotationReconcileAt: request}, said
-			})
+			c, objects, err := o.act(cmd, args, act.Reconcile(time.Now()))
 			if err != nil || !waits {
 				return err
 			}
@@ -113,14 +90,7 @@ deletion does not wait. What is due then runs once after the pause.`,
 			if lasts < 0 {
 				return usage(fmt.Errorf("--for %s must not be negative", lasts))
 			}
-			value, said := "true", "suspended"
-			if lasts > 0 {
-				value = time.Now().Add(lasts).UTC().Format(time.RFC3339)
-				said += " until " + value
-			}
-			_, _, err := o.act(cmd, args, func(*unstructured.Unstructured) (map[string]any, string) {
-				return map[string]any{controller.AnnotationPaused: value}, said
-			})
+			_, _, err := o.act(cmd, args, act.Suspend(time.Now(), lasts))
 			return err
 		},
 	}
@@ -137,18 +107,7 @@ func newResumeCommand() *cobra.Command {
 		Long:    "Take the annotation rolewright.dev/paused away, and that of ansible-operator's prefix. What is due runs now.",
 		Example: "  rolewright resume memcached/sample",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			_, _, err := o.act(cmd, args, func(obj *unstructured.Unstructured) (map[string]any, string) {
-				changes := map[string]any{}
-				for _, name := range controller.PauseAnnotations() {
-					if _, is := obj.GetAnnotations()[name]; is {
-						changes[name] = nil
-					}
-				}
-				if len(changes) == 0 {
-					return nil, "is not suspended"
-				}
-				return changes, "resumed"
-			})
+			_, _, err := o.act(cmd, args, act.Resume())
 			return err
 		},
 	}
@@ -166,13 +125,7 @@ rolewright.dev/cancel. What it has done stays. The run has failed with the reaso
 Cancelled, and none starts until an input changes, or "rolewright reconcile" asks for one.`,
 		Example: "  rolewright cancel memcached/sample",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			_, objects, err := o.act(cmd, args, func(obj *unstructured.Unstructured) (map[string]any, string) {
-				active := controller.Summarize(obj, time.Now()).Active
-				if active == nil {
-					return nil, "has no run in progress"
-				}
-				return map[string]any{controller.AnnotationCancel: active.ID}, "cancel of run " + active.ID + " requested"
-			})
+			_, objects, err := o.act(cmd, args, act.Cancel())
 			if err == nil && len(objects) == 0 {
 				return coded(errors.New("there was nothing to cancel"), exitNothing)
 			}
