@@ -14,11 +14,13 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
+	"github.com/rolewright/rolewright/controller/act"
 	"github.com/rolewright/rolewright/internal/api"
 	"github.com/rolewright/rolewright/internal/history"
 	"github.com/rolewright/rolewright/internal/page"
@@ -26,15 +28,15 @@ import (
 
 func newUICommand() *cobra.Command {
 	var o readerOptions
-	port := 0
+	port, acts := 0, false
 	cmd := &cobra.Command{
 		Use:   "ui",
 		Short: "Show objects and runs in a browser, on this machine",
 		Long: `Serve a page with the objects of an operator and their runs on 127.0.0.1, until the
 command is interrupted, and print its address. The page reads with your rights: your
 token stays in this command, and does not reach the browser. The address has a secret;
-who has it on this machine sees what you may see. See "rolewright get runs --help" for
-how the operator is found.`,
+who has it on this machine sees what you may see, and with --ui-actions does to objects
+what you may. See "rolewright get runs --help" for how the operator is found.`,
 		Example: `  rolewright ui --operator-namespace operators -A
   rolewright ui --server http://localhost:6791 -n default --port 8080`,
 		Args: cobra.NoArgs,
@@ -42,22 +44,24 @@ how the operator is found.`,
 			if port < 0 || port > 65535 {
 				return usage(fmt.Errorf("--port %d is not a port: give 1 to 65535, or 0 for one that is free", port))
 			}
-			return o.serveUI(cmd, port)
+			return o.serveUI(cmd, port, acts)
 		},
 	}
 	o.bind(cmd.Flags())
 	cmd.Flags().IntVar(&port, "port", 0, "The port of the page on 127.0.0.1; 0 for one that is free.")
+	cmd.Flags().BoolVar(&acts, "ui-actions", false, "Show buttons that reconcile, suspend and resume an object, and cancel its run, with the rights of your kubeconfig.")
 	return cmd
 }
 
-func (o *readerOptions) serveUI(cmd *cobra.Command, port int) error {
+func (o *readerOptions) serveUI(cmd *cobra.Command, port int, acts bool) error {
 	ctx := cmd.Context()
 	r := &reconnected{options: o}
 	if err := r.connect(ctx, nil); err != nil {
 		return err
 	}
 	defer func() { r.reader.close() }()
-	source := &page.Remote{Ask: r.ask, Get: clusterObjects(), Namespace: r.reader.namespace}
+	objects := clusterObjects()
+	source := &page.Remote{Ask: r.ask, Get: objects.Get, Namespace: r.reader.namespace}
 	if _, _, err := source.Runs(ctx); err != nil { // or the first page would say it
 		return err
 	}
@@ -67,8 +71,12 @@ func (o *readerOptions) serveUI(cmd *cobra.Command, port int) error {
 		return usage(fmt.Errorf("listen for the browser: %w; choose another port with --port", err))
 	}
 	host, base := listener.Addr().String(), "/"+rand.Text()+"/"
+	options := page.Options{Source: source, Base: base, Hosts: []string{host}, Flags: o.flags()}
+	if acts {
+		options.Act = objects.Act
+	}
 	server := &http.Server{
-		Handler:           page.New(page.Options{Source: source, Base: base, Hosts: []string{host}, Flags: o.flags()}),
+		Handler:           page.New(options),
 		ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
 		MaxHeaderBytes: 32 << 10, BaseContext: func(net.Listener) context.Context { return ctx }, // which ends the streams
 	}
@@ -154,30 +162,43 @@ func (r *reconnected) ask(ctx context.Context, path string, query url.Values) (*
 	return resp, err
 }
 
-// clusterObjects reads objects with the rights of the user.
-func clusterObjects() func(context.Context, history.Object) (map[string]any, error) {
-	reads := sync.OnceValues(func() (client.Client, error) {
+// clusterObjects are those of the cluster, with the rights of the user.
+func clusterObjects() act.Objects {
+	type clients struct {
+		mapper  meta.RESTMapper
+		objects dynamic.Interface
+	}
+	connect := sync.OnceValues(func() (c clients, err error) {
 		found, err := findCluster(os.LookupEnv)
 		if err != nil {
-			return nil, err
+			return c, err
 		}
-		return client.New(found.config, client.Options{})
+		httpClient, err := rest.HTTPClientFor(found.config)
+		if err != nil {
+			return c, err
+		}
+		if c.mapper, err = apiutil.NewDynamicRESTMapper(found.config, httpClient); err != nil {
+			return c, err
+		}
+		c.objects, err = dynamic.NewForConfigAndClient(found.config, httpClient)
+		return c, err
 	})
-	return func(ctx context.Context, o history.Object) (map[string]any, error) {
-		cluster, err := reads()
+	return func(o history.Object) (dynamic.ResourceInterface, error) {
+		c, err := connect()
 		if err != nil {
 			return nil, err
 		}
-		obj := &unstructured.Unstructured{}
-		obj.SetGroupVersionKind(schema.GroupVersionKind{Group: o.Group, Version: o.Version, Kind: o.Kind})
-		err = cluster.Get(ctx, client.ObjectKey{Namespace: o.Namespace, Name: o.Name}, obj)
-		if apierrors.IsNotFound(err) {
-			return nil, page.ErrNotFound
+		is, err := c.mapper.RESTMapping(schema.GroupKind{Group: o.Group, Kind: o.Kind}, o.Version)
+		if meta.IsNoMatchError(err) {
+			return nil, fmt.Errorf("%w: %w", page.ErrNotFound, err)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("read the object: %w", err)
+			return nil, fmt.Errorf("look for the kind: %w", err)
 		}
-		return obj.Object, nil
+		if is.Scope.Name() == meta.RESTScopeNameNamespace {
+			return c.objects.Resource(is.Resource).Namespace(o.Namespace), nil
+		}
+		return c.objects.Resource(is.Resource), nil
 	}
 }
 

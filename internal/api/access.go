@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -79,6 +80,17 @@ func (a *access) authenticate(r *http.Request) (caller, *problem) {
 	c.user = review.Status.User
 	keep(a, a.users, c.token, c.user)
 	return c, nil
+}
+
+// Caller returns the name of the user who sends r, and the token that tells. The code is that of
+// the answer where there is an error.
+func (s *Server) Caller(r *http.Request) (user, token string, code int, err error) {
+	c, bad := s.access.authenticate(r)
+	if bad != nil {
+		return "", "", bad.code, errors.New(bad.message)
+	}
+	_, token, _ = strings.Cut(r.Header.Get("Authorization"), " ")
+	return c.user.Username, token, http.StatusOK, nil
 }
 
 // mayGet reports whether a caller may get an object, or all of a namespace where name is

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/rolewright/rolewright/internal/history"
@@ -29,6 +30,11 @@ const (
 type Kind struct {
 	Group, Version, Kind, Resource string
 	Namespaced                     bool
+}
+
+// GVR is the resource of its objects.
+func (k Kind) GVR() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: k.Group, Version: k.Version, Resource: k.Resource}
 }
 
 // called tells whether a person means the kind: by its name or resource, in any case, with its
@@ -90,15 +96,21 @@ func newServer(o Options) *server {
 	return &server{Options: o, access: newAccess(o.Client), beat: 15 * time.Second}
 }
 
-// New returns the handler of all paths below [Root].
-func New(o Options) http.Handler {
+// Server serves all paths below [Root].
+type Server struct {
+	http.Handler
+	access *access
+}
+
+// New returns the server.
+func New(o Options) *Server {
 	s := newServer(o)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+Root+"/runs", s.runs)
 	mux.HandleFunc("GET "+Root+"/runs/{id}", s.run)
 	mux.HandleFunc("GET "+Root+"/queue", s.queue)
 	mux.HandleFunc("GET "+Root+"/events", s.events)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Cache-Control", "no-store")
@@ -110,6 +122,7 @@ func New(o Options) http.Handler {
 		}
 		mux.ServeHTTP(w, r)
 	})
+	return &Server{Handler: handler, access: s.access}
 }
 
 func fail(w http.ResponseWriter, p *problem) {

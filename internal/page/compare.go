@@ -18,7 +18,7 @@ type compareData struct {
 // maxDifferences is how many bytes the differences of each kind may take.
 const maxDifferences = 45 << 10
 
-func (s *server) compare(r *http.Request) (view, error) {
+func (s *Server) compare(r *http.Request) (view, error) {
 	q := r.URL.Query()
 	a, _, err := s.Source.Run(r.Context(), q.Get("a"))
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 const writeTimeout = 30 * time.Second
 
 // events passes on the events of a run, or of all of them.
-func (s *server) events(w http.ResponseWriter, r *http.Request) {
+func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	select {
 	case s.streams <- struct{}{}:
 		defer func() { <-s.streams }()

@@ -24,6 +24,9 @@ type objectData struct {
 	// Missing says why there is nothing from the API server.
 	Missing string
 	Status  objectStatus
+	// Said is what has come of an action, and Actions are those that there are buttons for.
+	Said    string
+	Actions []action
 }
 
 // objectStatus is what an object says of itself.
@@ -46,25 +49,38 @@ const (
 	maxMessage    = 4 << 10
 )
 
-func (s *server) object(r *http.Request) (view, error) {
+// runsOfObject are the runs, one at least, of the object that the address of a request names.
+func (s *Server) runsOfObject(r *http.Request) ([]history.Brief, error) {
 	q := r.URL.Query()
 	o := history.Object{Group: q.Get("group"), Kind: q.Get("kind"), Namespace: q.Get("namespace"), Name: q.Get("name")}
 	if o.Kind == "" || o.Name == "" {
-		return view{}, badRequest("give kind and name of an object")
+		return nil, badRequest("give kind and name of an object")
 	}
 	runs, _, err := s.Source.Runs(r.Context())
 	if err != nil {
-		return view{}, err
+		return nil, err
 	}
 	runs = runsOf(runs, o)
 	if len(runs) == 0 {
-		return view{}, ErrNotFound
+		return nil, ErrNotFound
 	}
-	d := objectData{Object: runs[0].Object, Runs: runs[:min(len(runs), shownRuns)]}
+	return runs, nil
+}
+
+func (s *Server) object(r *http.Request) (view, error) {
+	runs, err := s.runsOfObject(r)
+	if err != nil {
+		return view{}, err
+	}
+	d := &objectData{Object: runs[0].Object, Runs: runs[:min(len(runs), shownRuns)]}
 	d.Bars = barsOf(d.Runs, s.now())
 	d.Row = &row{Object: d.Object, Last: &runs[0]}
 	if rows := objectsOf(runs); len(rows) > 0 {
 		d.Row = rows[0]
+	}
+	if s.Act != nil {
+		d.Said = said(r.URL.Query())
+		d.Actions = slices.DeleteFunc(actions(), func(a action) bool { return a.Do == "cancel" && d.Row.Running == nil })
 	}
 	is, err := s.Source.Object(r.Context(), d.Object)
 	switch {
@@ -75,7 +91,7 @@ func (s *server) object(r *http.Request) (view, error) {
 	default:
 		d.Status = statusOf(is)
 	}
-	return view{template: "object.html", Title: o.Kind + " " + o.Name, Refresh: true, Data: d, Command: "get runs " + quoted(kindOf(o)+"/"+o.Name)}, nil
+	return view{template: "object.html", Title: d.Kind + " " + d.Name, Refresh: true, Data: d, Command: "get runs " + quoted(kindOf(d.Object)+"/"+d.Name)}, nil
 }
 
 // runsOf are the runs of one object.

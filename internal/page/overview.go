@@ -152,7 +152,7 @@ type overviewData struct {
 	Cursor string
 }
 
-func (s *server) overview(r *http.Request) (view, error) {
+func (s *Server) overview(r *http.Request) (view, error) {
 	runs, cursor, err := s.Source.Runs(r.Context())
 	if err != nil {
 		return view{}, err

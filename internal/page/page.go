@@ -1,13 +1,15 @@
 // Package page shows the runs of an operator in a browser: HTML that the server renders,
 // and one small script for what happens while it is looked at.
 //
-// It only reads, from a [Source] with the rights of its reader. Every text of a run is
-// hostile: html/template escapes it by its place, and nothing that comes with the page may
+// It reads from a [Source] with the rights of its reader, and changes nothing but by
+// [Options.Act]. Every text of a run is hostile: html/template escapes it by its place, and nothing that comes with the page may
 // run, load or frame anything but the two files of this package.
 package page
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	"crypto/subtle"
 	"embed"
 	"errors"
@@ -20,6 +22,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rolewright/rolewright/internal/history"
 	"github.com/rolewright/rolewright/internal/text"
 )
 
@@ -34,12 +37,20 @@ type Options struct {
 	Base string
 	// Hosts are the hosts that a request may name, such as 127.0.0.1:8080.
 	Hosts []string
+	// Links is true where a link of another site may lead to the page, as the one does with
+	// which people come back from where they log in.
+	Links bool
 	// Flags are what a command needs to read the same, for "copy as command".
 	Flags string
+	// Act does for an object what one of the buttons says, with the rights of the reader, and
+	// reports whether that has changed anything. Without it there are no buttons.
+	Act func(ctx context.Context, o history.Object, do string) (changed bool, err error)
 }
 
-type server struct {
+// Server is the handler of a page.
+type Server struct {
 	Options
+	http.Handler
 	templates *template.Template
 	now       func() time.Time
 	streams   chan struct{} // a place for each stream of events
@@ -48,12 +59,15 @@ type server struct {
 // maxStreams is how many tabs follow events at a time.
 const maxStreams = 20
 
-// New returns the handler of the page.
-func New(o Options) http.Handler { return newServer(o).handler() }
+// New returns the page.
+func New(o Options) *Server { return newServer(o, parse()) }
 
-func newServer(o Options) *server {
-	s := &server{Options: o, now: time.Now, streams: make(chan struct{}, maxStreams)}
-	s.templates = parse()
+// With is New with less to do.
+func (s *Server) With(o Options) *Server { return newServer(o, s.templates) }
+
+func newServer(o Options, templates *template.Template) *Server {
+	s := &Server{Options: o, templates: templates, now: time.Now, streams: make(chan struct{}, maxStreams)}
+	s.Handler = s.handler()
 	return s
 }
 
@@ -61,7 +75,7 @@ func parse() *template.Template {
 	return template.Must(template.New("").Funcs(functions()).ParseFS(files, "templates/*.html"))
 }
 
-func (s *server) handler() http.Handler {
+func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
 	view := func(path string, v func(*http.Request) (view, error)) {
 		mux.HandleFunc("GET /"+path, func(w http.ResponseWriter, r *http.Request) { s.show(w, r, v) })
@@ -74,6 +88,9 @@ func (s *server) handler() http.Handler {
 	view("trends", s.trends)
 	mux.HandleFunc("GET /report", s.report)
 	mux.HandleFunc("GET /events", s.events)
+	if s.Act != nil {
+		mux.HandleFunc("POST /act", s.act)
+	}
 	for name, kind := range map[string]string{"style.css": "text/css; charset=utf-8", "page.js": "text/javascript; charset=utf-8", "icon.svg": "image/svg+xml"} {
 		content, err := files.ReadFile("assets/" + name)
 		mux.HandleFunc("GET /"+name, func(w http.ResponseWriter, _ *http.Request) {
@@ -84,38 +101,51 @@ func (s *server) handler() http.Handler {
 			panic(err) // it is embedded
 		}
 	}
-	return s.guard(mux)
+	return Guard(s.Options, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		path := r.URL.Path
+		if len(path) < len(s.Base) || subtle.ConstantTimeCompare([]byte(path[:len(s.Base)]), []byte(s.Base)) != 1 {
+			http.NotFound(w, r)
+			return
+		}
+		http.StripPrefix(strings.TrimSuffix(s.Base, "/"), mux).ServeHTTP(w, r)
+	}))
 }
 
 // policy lets the page use its own files, and nothing else.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; " +
 	"form-action 'self'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
-// guard refuses what no page of this server and no address bar has asked for.
-func (s *server) guard(next http.Handler) http.Handler {
+// Guard refuses what no page of this server and no address bar has asked for. Of the options,
+// it heeds Hosts, Links, and whether there is an Act.
+func Guard(o Options, next http.Handler) http.Handler {
+	referrer := "no-referrer"
+	if o.Act != nil {
+		referrer = "same-origin" // or a form would have no Origin
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		for name, value := range map[string]string{
-			"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
+			"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff", "Referrer-Policy": referrer, "Cache-Control": "no-store",
 			"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin", "X-Robots-Tag": "noindex",
 		} {
 			h.Set(name, value)
 		}
-		if !slices.Contains(s.Hosts, r.Host) {
+		if !slices.Contains(o.Hosts, r.Host) {
 			// A name of another site may have been made to lead here.
 			http.Error(w, "This address leads to another host than it says.", http.StatusMisdirectedRequest)
 			return
 		}
-		if from := r.Header.Get("Sec-Fetch-Site"); from != "" && from != "same-origin" && from != "none" {
+		reads := r.Method == http.MethodGet || r.Method == http.MethodHead
+		link := o.Links && reads && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"
+		if from := r.Header.Get("Sec-Fetch-Site"); from != "" && from != "same-origin" && from != "none" && !link {
 			http.Error(w, "Another site has asked for this page. Open it by its address.", http.StatusForbidden)
 			return
 		}
-		path := r.URL.Path
-		if len(path) < len(s.Base) || subtle.ConstantTimeCompare([]byte(path[:len(s.Base)]), []byte(s.Base)) != 1 {
-			http.NotFound(w, r)
+		if o.Act != nil && !reads && !sameOrigin(r) {
+			http.Error(w, "No page of this server has sent this form. Open the page by its address, and use its buttons.", http.StatusForbidden)
 			return
 		}
-		http.StripPrefix(strings.TrimSuffix(s.Base, "/"), next).ServeHTTP(w, r)
+		next.ServeHTTP(w, r)
 	})
 }
 
@@ -134,6 +164,8 @@ type view struct {
 	Style     template.CSS
 	StyleHash string
 	Data      any
+	// code is that of the answer; 0 for success.
+	code int
 }
 
 // Link is the address of another view, with pairs of parameters.
@@ -155,14 +187,16 @@ type badRequest string
 
 func (b badRequest) Error() string { return string(b) }
 
-func (s *server) show(w http.ResponseWriter, r *http.Request, make func(*http.Request) (view, error)) {
-	code := http.StatusOK
+func (s *Server) show(w http.ResponseWriter, r *http.Request, make func(*http.Request) (view, error)) {
 	v, err := make(r)
+	code := cmp.Or(v.code, http.StatusOK)
 	if err != nil {
 		var bad badRequest
 		switch {
 		case errors.Is(err, ErrNotFound):
 			code = http.StatusNotFound
+		case errors.Is(err, ErrForbidden):
+			code = http.StatusForbidden
 		case errors.As(err, &bad):
 			code = http.StatusBadRequest
 		default:

@@ -3,7 +3,7 @@ package page
 import "net/http"
 
 // queue shows the runs that are due and wait, and what holds them.
-func (s *server) queue(r *http.Request) (view, error) {
+func (s *Server) queue(r *http.Request) (view, error) {
 	list, err := s.Source.Queue(r.Context())
 	if err != nil {
 		return view{}, err

@@ -31,7 +31,7 @@ func Report(w io.Writer, run history.Run, now time.Time) error {
 }
 
 // report sends the report of a run as a file.
-func (s *server) report(w http.ResponseWriter, r *http.Request) {
+func (s *Server) report(w http.ResponseWriter, r *http.Request) {
 	run, _, err := s.Source.Run(r.Context(), r.URL.Query().Get("id"))
 	if err != nil {
 		s.show(w, r, func(*http.Request) (view, error) { return view{}, err })

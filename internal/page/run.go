@@ -116,7 +116,7 @@ func pageOf(tasks []history.Task, from int, last bool) (rows []taskRow, start, n
 	return rows, from, 0
 }
 
-func (s *server) run(r *http.Request) (view, error) {
+func (s *Server) run(r *http.Request) (view, error) {
 	id := r.URL.Query().Get("id")
 	run, cursor, err := s.Source.Run(r.Context(), id)
 	if err != nil {

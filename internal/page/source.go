@@ -22,6 +22,9 @@ import (
 // reader may not see it.
 var ErrNotFound = errors.New("not found")
 
+// ErrForbidden is in the chain of a source's error where the reader may not see what is asked for.
+var ErrForbidden = errors.New("forbidden")
+
 // Source is where a page reads. It returns what the reader of the page may see.
 type Source interface {
 	// Runs are all runs: those in progress first, then the newest. The caller changes
@@ -35,6 +38,13 @@ type Source interface {
 	Object(ctx context.Context, o history.Object) (map[string]any, error)
 	// Events are Server-Sent Events as internal/api has them.
 	Events(ctx context.Context, query url.Values) (io.ReadCloser, error)
+}
+
+// Objects reads and changes objects of the cluster with the rights of one reader.
+type Objects interface {
+	// Get is for [Remote], and Act for [Options].
+	Get(ctx context.Context, o history.Object) (map[string]any, error)
+	Act(ctx context.Context, o history.Object, do string) (changed bool, err error)
 }
 
 // Remote is a source that asks an operator's API.

@@ -56,7 +56,7 @@ const (
 	maxDays    = 90
 )
 
-func (s *server) trends(r *http.Request) (view, error) {
+func (s *Server) trends(r *http.Request) (view, error) {
 	d := trendsData{Filter: filterOf(r), Days: 7, To: s.now()}
 	if text := r.URL.Query().Get("days"); text != "" {
 		n, err := strconv.Atoi(text)
@@ -155,7 +155,7 @@ func failuresOf(runs []history.Brief) []counted {
 }
 
 // slowest are the tasks that took longest in the newest runs.
-func (s *server) slowest(ctx context.Context, runs []history.Brief) (slow []slowTask, looked int, err error) {
+func (s *Server) slowest(ctx context.Context, runs []history.Brief) (slow []slowTask, looked int, err error) {
 	type key struct{ role, name, path string }
 	tasks := map[key]*slowTask{}
 	for _, b := range runs {

@@ -3,6 +3,7 @@ package page
 import (
 	"bytes"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"net/http/httptest"
@@ -156,7 +157,8 @@ func TestHostileTexts(t *testing.T) {
 	for i, words := range runs.Hostile() {
 		all = append(all, runs.HostileRun(2*i, words, now.Add(-time.Hour)), runs.HostileRun(2*i+1, words, now))
 	}
-	b := open(t, runs.New(t, all...).Serve(t))
+	refuse := func(_ context.Context, o history.Object, _ string) (bool, error) { return false, errors.New(o.Name) }
+	b := open(t, runs.ServeActing(t, runs.New(t, all...).Source(""), refuse))
 	server := b.own
 	const use = `for (const e of document.querySelectorAll("*")) for (const kind of ["mouseover", "focus", "error", "load"]) e.dispatchEvent(new Event(kind))`
 	for i, words := range runs.Hostile() {
@@ -164,6 +166,12 @@ func TestHostileTexts(t *testing.T) {
 			b.show(path)
 			b.evaluate(use)
 			b.clean(fmt.Sprintf("%q in %s", words, name))
+			if name == "object" {
+				b.do(chromedp.Click("button[value=suspend]"))
+				b.until(`document.querySelector(".message[role=status]") !== null`)
+				b.evaluate(use)
+				b.clean(fmt.Sprintf("%q in what is said of an action", words))
+			}
 		}
 		report := filepath.Join(t.TempDir(), "report.html")
 		var document bytes.Buffer
@@ -177,6 +185,35 @@ func TestHostileTexts(t *testing.T) {
 			t.Error("the report has no style")
 		}
 		b.own = server
+	}
+}
+
+// A click on a button does what it says, with a script and without.
+func TestActions(t *testing.T) {
+	var mu sync.Mutex
+	asked := ""
+	act := func(_ context.Context, o history.Object, do string) (bool, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		asked += do + " " + o.Namespace + "/" + o.Name + "\n"
+		return do != "resume", nil
+	}
+	run := runs.Run(1, object("shop"), time.Now())
+	b := open(t, runs.ServeActing(t, runs.New(t, run).Source(""), act))
+	for _, off := range []bool{false, true} {
+		call(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: off})
+		for do, says := range map[string]string{"suspend-1h": "No run starts for an hour.", "resume": "The object was not suspended."} {
+			mu.Lock()
+			asked = ""
+			mu.Unlock()
+			b.show(views(run, run)["object"])
+			b.do(chromedp.Click("button[value=" + do + "]"))
+			b.until(`document.querySelector(".message[role=status]")?.textContent === "` + says + `"`)
+			mu.Lock()
+			must.Be(t, "asked for", do+" shop/shop\n", asked)
+			mu.Unlock()
+			b.clean(do)
+		}
 	}
 }
 
@@ -292,10 +329,16 @@ func some(t *testing.T) (o *runs.Operator, worked, failed history.Run) {
 	return runs.New(t, append(runs.Many(30, 8), all...)...), worked, failed
 }
 
+// withButtons serves a page with buttons that do nothing.
+func withButtons(t *testing.T, o *runs.Operator) *httptest.Server {
+	t.Helper()
+	return runs.ServeActing(t, o.Source(""), func(context.Context, history.Object, string) (bool, error) { return true, nil })
+}
+
 // At 320 pixels nothing has to be scrolled sideways, and the keyboard reaches the rows.
 func TestNarrow(t *testing.T) {
 	o, worked, failed := some(t)
-	b := open(t, o.Serve(t))
+	b := open(t, withButtons(t, o))
 	b.do(chromedp.EmulateViewport(320, 800))
 	for name, path := range views(worked, failed) {
 		b.show(path)
@@ -348,7 +391,7 @@ func TestAccessibility(t *testing.T) {
 	}
 	source := string(must.Get(os.ReadFile(*axe))(t))
 	o, worked, failed := some(t)
-	b := open(t, o.Serve(t))
+	b := open(t, withButtons(t, o))
 	call(b, page.SetBypassCSP, page.SetBypassCSPParams{Enabled: true}) // for axe
 	for name, path := range views(worked, failed) {
 		for _, theme := range []string{"light", "dark"} {

@@ -43,7 +43,7 @@ type Operator struct {
 
 	waiting []api.Waiting // the last of the runs, again
 	api     *httptest.Server
-	handler atomic.Pointer[http.Handler]
+	handler atomic.Pointer[api.Server]
 }
 
 // New starts one with some runs, which ends with the test.
@@ -69,7 +69,7 @@ func New(t testing.TB, runs ...history.Run) *Operator {
 		o.waiting = []api.Waiting{{Object: r.Object, Cause: r.Cause, Class: r.Cause, Since: r.Started, Until: r.Finished, Position: 1, Held: r.Reason}}
 	}
 	o.Restart()
-	o.api = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*o.handler.Load()).ServeHTTP(w, r) }))
+	o.api = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { o.handler.Load().ServeHTTP(w, r) }))
 	t.Cleanup(func() {
 		o.Cut()
 		o.api.Close()
@@ -83,14 +83,22 @@ func New(t testing.TB, runs ...history.Run) *Operator {
 func (o *Operator) Restart() {
 	o.Recorder = history.NewRecorder(o.Store, nil)
 	handler := api.New(api.Options{
-		History: o.Recorder, Client: o.Client, Leads: func() bool { return true }, Waiting: func() []api.Waiting { return o.waiting },
-		Kinds: func() []api.Kind {
-			return []api.Kind{{Group: "g", Version: "v1", Kind: "Web", Resource: "webs", Namespaced: true}, {Group: "g", Version: "v1", Kind: "Cache", Resource: "caches", Namespaced: true}}
-		},
+		History: o.Recorder, Client: o.Client, Leads: func() bool { return true }, Waiting: func() []api.Waiting { return o.waiting }, Kinds: Kinds,
 	})
-	o.handler.Store(&handler)
+	o.handler.Store(handler)
 	if o.api != nil {
 		o.Cut()
+	}
+}
+
+// API is that of the operator.
+func (o *Operator) API() *api.Server { return o.handler.Load() }
+
+// Kinds are those that the operator watches. API servers have the last one.
+func Kinds() []api.Kind {
+	return []api.Kind{
+		{Group: "g", Version: "v1", Kind: "Web", Resource: "webs", Namespaced: true}, {Group: "g", Version: "v1", Kind: "Cache", Resource: "caches", Namespaced: true},
+		{Version: "v1", Kind: "ConfigMap", Resource: "configmaps", Namespaced: true},
 	}
 }
 
@@ -102,7 +110,7 @@ func all() *fake.Clientset {
 	c := fake.NewClientset()
 	c.PrependReactor("create", "tokenreviews", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		r := a.(clienttesting.CreateAction).GetObject().(*authenticationv1.TokenReview)
-		r.Status.Authenticated = true
+		r.Status.Authenticated, r.Status.User.Username = true, "the\n user\u202e"
 		return true, r, nil
 	})
 	c.PrependReactor("create", "subjectaccessreviews", func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -155,10 +163,22 @@ func (o *Operator) ServeOf(t testing.TB, namespace string) *httptest.Server {
 // Serve starts a page that reads a source, until the test ends.
 func Serve(t testing.TB, source page.Source) *httptest.Server {
 	t.Helper()
-	server := httptest.NewUnstartedServer(nil)
-	server.Config.Handler = page.New(page.Options{
-		Source: source, Base: Base, Hosts: []string{server.Listener.Addr().String()}, Flags: "--operator-namespace operators",
+	return ServeActing(t, source, nil)
+}
+
+// ServeActing is Serve of a page with buttons.
+func ServeActing(t testing.TB, source page.Source, act func(ctx context.Context, o history.Object, do string) (bool, error)) *httptest.Server {
+	t.Helper()
+	return ServeBy(t, func(host string) http.Handler {
+		return page.New(page.Options{Source: source, Base: Base, Hosts: []string{host}, Flags: "--operator-namespace operators", Act: act})
 	})
+}
+
+// ServeBy starts what a handler serves at a host, until the test ends.
+func ServeBy(t testing.TB, handler func(host string) http.Handler) *httptest.Server {
+	t.Helper()
+	server := httptest.NewUnstartedServer(nil)
+	server.Config.Handler = handler(server.Listener.Addr().String())
 	server.Start()
 	t.Cleanup(func() {
 		server.CloseClientConnections()

@@ -1,0 +1,66 @@
+package act
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/rolewright/rolewright/internal/history"
+	"github.com/rolewright/rolewright/internal/page"
+)
+
+// Objects returns the client, with the rights of the reader of a page, for an object and others
+// of its kind and namespace. page.ErrNotFound is in the chain of its error where there is no
+// such kind.
+type Objects func(o history.Object) (dynamic.ResourceInterface, error)
+
+// Of is Objects, for who knows only of its interface.
+func Of(clients func(o history.Object) (dynamic.ResourceInterface, error)) page.Objects {
+	return Objects(clients)
+}
+
+// Get is that of a page.Remote.
+func (f Objects) Get(ctx context.Context, o history.Object) (map[string]any, error) {
+	objects, err := f(o)
+	if err != nil {
+		return nil, err
+	}
+	obj, err := objects.Get(ctx, o.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, page.ErrNotFound
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the object: %w", err)
+	}
+	return obj.Object, nil
+}
+
+// Act is that of page.Options.
+func (f Objects) Act(ctx context.Context, o history.Object, do string) (changed bool, err error) {
+	action, known := map[string]Action{
+		"reconcile": Reconcile(time.Now()), "suspend": Suspend(time.Now(), 0), "suspend-1h": Suspend(time.Now(), time.Hour), "resume": Resume(), "cancel": Cancel(),
+	}[do]
+	if !known {
+		return false, fmt.Errorf("there is no action %q", do)
+	}
+	objects, err := f(o)
+	if err != nil {
+		return false, err
+	}
+	obj, err := objects.Get(ctx, o.Name, metav1.GetOptions{})
+	if err != nil {
+		return false, fmt.Errorf("read the object: %w", err)
+	}
+	changes, _ := action(obj)
+	if len(changes) == 0 {
+		return false, nil
+	}
+	if _, err := Annotate(ctx, objects, obj, changes); err != nil {
+		return false, fmt.Errorf("annotate the object: %w", err)
+	}
+	return true, nil
+}

@@ -1,0 +1,99 @@
+package page
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// action is what a reader may ask for on the page of an object. Done and Idle say what has come
+// of it: a change, or none.
+type action struct{ Do, Label, Done, Idle string }
+
+// actions are all, in the order of their buttons.
+func actions() []action {
+	return []action{
+		{"reconcile", "Reconcile now", "A run is asked for. Where the object is suspended, it waits.", ""},
+		{"suspend-1h", "Suspend for 1 hour", "No run starts for an hour.", ""},
+		{"suspend", "Suspend until resumed", "No run starts until the object is resumed.", ""},
+		{"resume", "Resume", "Runs start again.", "The object was not suspended."},
+		{"cancel", "Cancel the run", "The run in progress is asked to stop.", "There was no run in progress."},
+	}
+}
+
+// maxForm is how long the body of a form may be.
+const maxForm = 1 << 10
+
+// act does what the form on the page of an object asks for, and leads back to the page.
+func (s *Server) act(w http.ResponseWriter, r *http.Request) {
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	err := r.ParseForm()
+	at := slices.IndexFunc(actions(), func(a action) bool { return a.Do == r.PostForm.Get("do") })
+	if err != nil || at < 0 {
+		s.show(w, r, func(*http.Request) (view, error) { return view{}, badRequest("use a button of the page of an object") })
+		return
+	}
+	runs, err := s.runsOfObject(r)
+	if err != nil {
+		s.show(w, r, func(*http.Request) (view, error) { return view{}, err })
+		return
+	}
+	o := runs[0].Object
+	changed, err := s.Act(r.Context(), o, actions()[at].Do)
+	if err != nil {
+		s.show(w, r, func(r *http.Request) (view, error) {
+			v, failed := s.object(r)
+			if failed != nil {
+				return view{}, err
+			}
+			v.Refresh, v.code = false, codeOf(err)
+			if d, is := v.Data.(*objectData); is {
+				d.Said = err.Error()
+			}
+			return v, nil
+		})
+		return
+	}
+	came := "did"
+	if !changed {
+		came = "idle"
+	}
+	back := view{Base: s.Base}.Link("object", "group", o.Group, "kind", o.Kind, "namespace", o.Namespace, "name", o.Name, came, actions()[at].Do)
+	http.Redirect(w, r, back, http.StatusSeeOther)
+}
+
+// codeOf is that of the API server's answer, where it refuses.
+func codeOf(err error) int {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) && status.Status().Code/100 == 4 {
+		return int(status.Status().Code)
+	}
+	return http.StatusBadGateway
+}
+
+// said is what has come of the action that led to the page. Its words are those of this
+// package: anybody can write an address.
+func said(q url.Values) string {
+	for _, a := range actions() {
+		switch a.Do {
+		case q.Get("did"):
+			return a.Done
+		case q.Get("idle"):
+			return a.Idle
+		}
+	}
+	return ""
+}
+
+// sameOrigin reports whether a page of this server has sent a form. A browser that does not say
+// so in Sec-Fetch-Site names in Origin where the form is from.
+func sameOrigin(r *http.Request) bool {
+	if from := r.Header.Get("Sec-Fetch-Site"); from != "" {
+		return from == "same-origin"
+	}
+	from, err := url.Parse(r.Header.Get("Origin"))
+	return err == nil && (from.Scheme == "http" || from.Scheme == "https") && from.Host == r.Host
+}
