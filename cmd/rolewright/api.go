@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -17,10 +19,12 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/rolewright/rolewright/controller"
+	"github.com/rolewright/rolewright/controller/act"
 	"github.com/rolewright/rolewright/controller/runstore"
 	"github.com/rolewright/rolewright/internal/api"
 	"github.com/rolewright/rolewright/internal/discovery"
 	"github.com/rolewright/rolewright/internal/history"
+	"github.com/rolewright/rolewright/internal/operatorpage"
 	"github.com/rolewright/rolewright/internal/trace"
 	"github.com/rolewright/rolewright/internal/version"
 )
@@ -31,6 +35,9 @@ type historyOptions struct {
 	historyAge   time.Duration
 	historyBytes byteSize
 	apiPort      int
+	ui           bool
+	uiHosts      []string
+	uiActions    bool
 }
 
 func (o *historyOptions) bindHistory(fs *pflag.FlagSet) {
@@ -39,6 +46,9 @@ func (o *historyOptions) bindHistory(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.historyAge, "history-max-age", 30*24*time.Hour, "How long the history keeps a run; 0 for no limit.")
 	fs.Var(&o.historyBytes, "history-max-bytes", "How much disk the history may take.")
 	fs.IntVar(&o.apiPort, "api-port", 0, "The port on the loopback addresses on which \"rolewright get runs\" and its like find the history; 0 for none.")
+	fs.BoolVar(&o.ui, "ui", false, "Serve the page of \"rolewright ui\" below /ui/ on --api-port, to requests with a token of the cluster, which a proxy in the Pod adds.")
+	fs.StringSliceVar(&o.uiHosts, "ui-hosts", nil, "The hosts by which browsers reach the page of --ui, such as runs.example.com.")
+	fs.BoolVar(&o.uiActions, "ui-actions", false, "Show buttons on the page of --ui that reconcile, suspend and resume an object, and cancel its run, with the rights of the reader.")
 }
 
 func (o *historyOptions) validateHistory() (problems []error) {
@@ -48,9 +58,31 @@ func (o *historyOptions) validateHistory() (problems []error) {
 	if o.apiPort > 0 && o.historyRuns == 0 {
 		problems = append(problems, errors.New("--api-port serves the history, which --history-max-runs=0 switches off: leave one of them out"))
 	}
+	problems = append(problems, o.validateUI()...)
 	if o.historyRuns < 0 || o.historyAge < 0 || o.historyBytes < 0 {
 		problems = append(problems, fmt.Errorf("--history-max-runs %d, --history-max-age %s and --history-max-bytes %s must not be negative",
 			o.historyRuns, o.historyAge, &o.historyBytes))
+	}
+	return problems
+}
+
+func (o *historyOptions) validateUI() (problems []error) {
+	if !o.ui {
+		if len(o.uiHosts) > 0 || o.uiActions {
+			problems = append(problems, errors.New("--ui-hosts and --ui-actions are about the page of --ui: give it, too, or leave them out"))
+		}
+		return problems
+	}
+	if o.apiPort == 0 {
+		problems = append(problems, errors.New("--ui serves its page on the port of --api-port: give it, too"))
+	}
+	if len(o.uiHosts) == 0 {
+		problems = append(problems, errors.New("--ui needs --ui-hosts, the hosts by which browsers reach the page, such as runs.example.com: it refuses all others"))
+	}
+	for _, host := range o.uiHosts {
+		if u, err := url.Parse("https://" + host); err != nil || u.Host != host || host != strings.ToLower(host) || u.Hostname() == "" {
+			problems = append(problems, fmt.Errorf("--ui-hosts %q is not a host in lower case, with its port if it has one, such as runs.example.com", host))
+		}
 	}
 	return problems
 }
@@ -112,12 +144,20 @@ func (op *operator) serveAPI(ctx context.Context, discovered *discovery.Cache, s
 	if err != nil {
 		return nil, fmt.Errorf("listen for readers of the history: %w; choose another port with --api-port (0: none)", err)
 	}
-	handler := api.New(api.Options{
-		History: op.history, Client: client,
-		Kinds:   func() []api.Kind { return op.apiKinds(ctx, discovered) },
+	kinds := func() []api.Kind { return op.apiKinds(ctx, discovered) }
+	served := api.New(api.Options{
+		History: op.history, Client: client, Kinds: kinds,
 		Waiting: func() []api.Waiting { return apiWaiting(set.Waiting()) },
 		Leads:   func() bool { return op.lease == nil || time.Now().Before(op.lease.proved()) },
 	})
+	handler := http.NewServeMux()
+	handler.Handle("/", served)
+	if op.ui {
+		handler.Handle(operatorpage.Base, operatorpage.New(operatorpage.Options{
+			API: served, Cluster: op.cluster.config, Kinds: kinds, Hosts: op.uiHosts, Actions: op.uiActions, Log: op.log.WithName("page"),
+			Objects: act.Of,
+		}))
+	}
 	return func(ctx context.Context) error {
 		server := &http.Server{
 			Handler: handler, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute,

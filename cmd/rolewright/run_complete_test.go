@@ -272,6 +272,24 @@ func TestComplete_RefusesWhatCannotBeMeant(t *testing.T) {
 				"--history-max-runs 0, --history-max-age 720h0m0s and --history-max-bytes -1 must not be negative",
 		},
 		{
+			name: "a page without what it needs",
+			args: []string{"--ui"},
+			want: "--ui serves its page on the port of --api-port: give it, too\n" +
+				"--ui needs --ui-hosts, the hosts by which browsers reach the page, such as runs.example.com: it refuses all others",
+		},
+		{
+			name: "a page at an address",
+			args: []string{"--ui", "--api-port=6791", "--ui-hosts=runs.example.com:8443,https://runs.example.com,Runs.example.com,*/"},
+			want: `--ui-hosts "https://runs.example.com" is not a host in lower case, with its port if it has one, such as runs.example.com` + "\n" +
+				`--ui-hosts "Runs.example.com" is not a host in lower case, with its port if it has one, such as runs.example.com` + "\n" +
+				`--ui-hosts "*/" is not a host in lower case, with its port if it has one, such as runs.example.com`,
+		},
+		{
+			name: "actions on no page",
+			args: []string{"--ui-actions"},
+			want: "--ui-hosts and --ui-actions are about the page of --ui: give it, too, or leave them out",
+		},
+		{
 			name: "a port above all ports",
 			args: []string{"--health-probe-bind-address=:99999"},
 			want: `--health-probe-bind-address ":99999"` + badAddress,

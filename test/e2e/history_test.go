@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"archive/tar"
-	"bufio"
 	"compress/gzip"
 	"context"
 	"encoding/json"
@@ -77,12 +76,7 @@ func (s *stage) serviceAccount(name string, k kind, reads bool) string {
 // looks shows a failed run in a browser's way, and as a report, to a reader with some flags.
 func (s *stage) looks(failed history.Brief, as []string) {
 	s.t.Helper()
-	ui := exec.Command(binary(s.t), append([]string{"ui"}, as...)...)
-	ui.Dir, ui.Env, ui.Stderr = s.dir, s.env, s.t.Output()
-	out := must.Get(ui.StdoutPipe())(s.t)
-	must.Do(s.t, ui.Start())
-	s.t.Cleanup(func() { _ = ui.Process.Kill(); _ = ui.Wait() })
-	address := strings.TrimSpace(must.Get(bufio.NewReader(out).ReadString('\n'))(s.t))
+	address, end := s.ui(as)
 	object := url.Values{"group": {failed.Group}, "kind": {failed.Kind}, "namespace": {failed.Namespace}, "name": {failed.Name}}
 	for path, wants := range map[string][]string{
 		"":                           {"failing", "recorded : Fail"},
@@ -101,8 +95,7 @@ func (s *stage) looks(failed history.Brief, as []string) {
 	if said := s.tool(0, append([]string{"report", failed.ID}, as...)...); !strings.Contains(said, "<!DOCTYPE html>") || !strings.Contains(said, "- name: Fail") {
 		s.t.Errorf("the report says\n%s", said)
 	}
-	must.Do(s.t, ui.Process.Signal(syscall.SIGINT))
-	_ = ui.Wait() // it was interrupted
+	end()
 }
 
 // What runs did is listed, described and followed, over a restart, by who may get their objects.
@@ -206,7 +199,7 @@ func TestHistory(t *testing.T) {
 	}
 
 	o.stop()
-	s.start("--api-port=" + port)
+	s.start("--api-port="+port, "--ui", "--ui-actions", "--ui-hosts=localhost:"+port)
 	is = runs().Items
 	if len(is) != 2 || is[0].Result != "Failed" || is[0].Task == nil || is[0].Task.Name != "Fail" || !strings.HasSuffix(is[0].Task.Path, "main.yml:23") {
 		t.Fatalf("runs after a restart: %+v", is)
@@ -265,6 +258,7 @@ func TestHistory(t *testing.T) {
 		}
 	}
 	s.tool(3, "get", "runs", "-A", as[0], as[3])
+	s.acts(k, is[0], port, as)
 }
 
 // unpack reads the files of a support bundle.

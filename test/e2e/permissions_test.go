@@ -12,13 +12,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
+	"github.com/rolewright/rolewright/controller"
+	"github.com/rolewright/rolewright/controller/act"
 	"github.com/rolewright/rolewright/internal/history"
+	"github.com/rolewright/rolewright/internal/operatorpage"
 	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/runs"
 	"github.com/rolewright/rolewright/test/testenv"
@@ -28,9 +33,15 @@ import (
 // of them, and returns its token.
 func reader(t *testing.T, client kubernetes.Interface, home, name, resource string, namespaces ...string) string {
 	t.Helper()
+	return readerBy(t, client, home, name, rbacv1.PolicyRule{APIGroups: []string{"g"}, Resources: []string{resource}, Verbs: []string{"get"}}, namespaces...)
+}
+
+// readerBy is reader with another rule.
+func readerBy(t *testing.T, client kubernetes.Interface, home, name string, rule rbacv1.PolicyRule, namespaces ...string) string {
+	t.Helper()
 	is := metav1.ObjectMeta{Name: name}
 	must.Get(client.CoreV1().ServiceAccounts(home).Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: is}, metav1.CreateOptions{}))(t)
-	rules := []rbacv1.PolicyRule{{APIGroups: []string{"g"}, Resources: []string{resource}, Verbs: []string{"get"}}}
+	rules := []rbacv1.PolicyRule{rule}
 	subjects := []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: home, Name: name}}
 	for _, namespace := range namespaces {
 		if namespace != "" {
@@ -54,7 +65,8 @@ func reader(t *testing.T, client kubernetes.Interface, home, name, resource stri
 	return token.Status.Token
 }
 
-// Views and streams show a reader the runs of the objects that the API server lets it get, and nothing of others.
+// Views and streams show a reader the runs of the objects that the API server lets it get, and nothing of others: on the
+// page of rolewright ui, and on that of the operator.
 func TestPage_ShowsWhatItsReaderMayGet(t *testing.T) {
 	t.Parallel()
 	cfg := testenv.Config(t)
@@ -86,42 +98,123 @@ func TestPage_ShowsWhatItsReaderMayGet(t *testing.T) {
 		o.Token = tt.token
 		any := tt.sees[""] + tt.sees[one] + tt.sees[two] // a run by its ID is of one object, whatever namespace the page is of
 		for _, namespace := range []string{"", one, two} {
-			address := o.ServeOf(t, namespace).URL + runs.Base
 			listed := tt.sees[namespace]
-			check := func(what, body, may string, wants ...string) {
-				t.Helper()
-				for _, mark := range marks {
-					sees, allowed := strings.Contains(body, mark), strings.Contains(may, mark)
-					if sees && !allowed || !sees && allowed && slices.Contains(wants, mark) {
-						t.Errorf("%s asks for %s of namespace %q: sees %s: %v, may see it: %v", tt.name, what, namespace, mark, sees, allowed)
+			for _, address := range []string{o.ServeOf(t, namespace).URL + runs.Base, operated(t, cfg, o, namespace)} {
+				check := func(what, body, may string, wants ...string) {
+					t.Helper()
+					for _, mark := range marks {
+						sees, allowed := strings.Contains(body, mark), strings.Contains(may, mark)
+						if sees && !allowed || !sees && allowed && slices.Contains(wants, mark) {
+							t.Errorf("%s asks for %s of namespace %q at %s: sees %s: %v, may see it: %v", tt.name, what, namespace, address, mark, sees, allowed)
+						}
 					}
 				}
+				for _, path := range []string{"", "trends?days=30"} {
+					check(path, getAs(t, tt.token, address+path), listed, marks...)
+				}
+				for i, run := range all {
+					check("report", getAs(t, tt.token, address+"report?id="+run.ID), any, marks[i])
+					check("compare", getAs(t, tt.token, address+"compare?a="+run.ID+"&b="+run.ID), any, marks[i])
+					check("run", getAs(t, tt.token, address+"run?id="+run.ID), any) // without its list, there is none
+					check("object", getAs(t, tt.token, address+"object?"+url.Values{"group": {"g"}, "kind": {run.Kind}, "namespace": {run.Namespace}, "name": {run.Name}}.Encode()), listed)
+					check("events of a run", events(t, o, tt.token, address, all, "now-"+run.ID, listed, marks[i]), listed, marks[i])
+				}
+				check("events", events(t, o, tt.token, address, all, "", listed, marks...), listed, marks...)
 			}
-			for _, path := range []string{"", "trends?days=30"} {
-				check(path, get(t, address+path), listed, marks...)
-			}
-			for i, run := range all {
-				check("report", get(t, address+"report?id="+run.ID), any, marks[i])
-				check("compare", get(t, address+"compare?a="+run.ID+"&b="+run.ID), any, marks[i])
-				check("run", get(t, address+"run?id="+run.ID), any) // without its list, there is none
-				check("object", get(t, address+"object?"+url.Values{"group": {"g"}, "kind": {run.Kind}, "namespace": {run.Namespace}, "name": {run.Name}}.Encode()), listed)
-				check("events of a run", events(t, o, address, all, "now-"+run.ID, listed, marks[i]), listed, marks[i])
-			}
-			check("events", events(t, o, address, all, "", listed, marks...), listed, marks...)
 		}
 	}
 }
 
+// operated is the address of the page that the operator serves, of a namespace or of all.
+func operated(t *testing.T, cfg *rest.Config, o *runs.Operator, namespace string) string {
+	t.Helper()
+	server := runs.ServeBy(t, func(host string) http.Handler {
+		return operatorpage.New(operatorpage.Options{
+			API: o.API(), Cluster: cfg, Kinds: runs.Kinds, Objects: act.Of, Hosts: []string{host}, Actions: true, Log: logr.Discard(),
+		})
+	})
+	if namespace != "" {
+		return server.URL + operatorpage.Namespaces + namespace + "/"
+	}
+	return server.URL + operatorpage.Base
+}
+
 func get(t *testing.T, address string) string {
 	t.Helper()
-	resp := must.Get(http.Get(address))(t) //nolint:bodyclose // the next line does
+	return getAs(t, "", address)
+}
+
+func getAs(t *testing.T, token, address string) string {
+	t.Helper()
+	resp := request(t, token, http.MethodGet, address, "")
 	defer resp.Body.Close()
 	return string(must.Get(io.ReadAll(resp.Body))(t))
 }
 
+// request sends a request as a page does, with a token or without one. It follows no redirect.
+func request(t *testing.T, token, method, address, form string) *http.Response {
+	t.Helper()
+	r := must.Get(http.NewRequestWithContext(t.Context(), method, address, strings.NewReader(form)))(t)
+	r.Header.Set("Sec-Fetch-Site", "same-origin")
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	return must.Get(http.DefaultTransport.RoundTrip(r))(t)
+}
+
+// An object is changed from the page by who may patch it, as the API server says, and by nothing else.
+func TestPage_ActsWithTheRightsOfItsReader(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	client := must.Get(kubernetes.NewForConfig(cfg))(t)
+	one, two := testenv.Namespace(t, cfg), testenv.Namespace(t, cfg)
+	var all []history.Run
+	for i, namespace := range []string{one, two} {
+		must.Get(client.CoreV1().ConfigMaps(namespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "it"}}, metav1.CreateOptions{}))(t)
+		all = append(all, runs.Run(i, history.Object{Version: "v1", Kind: "ConfigMap", Namespace: namespace, Name: "it"}, time.Now()))
+	}
+	o := runs.New(t, all...)
+	o.Client = client
+	o.Restart()
+	may := func(name string, verbs ...string) string {
+		return readerBy(t, client, one, name, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: verbs}, one)
+	}
+	get, patch := may("may-get", "get"), may("may-patch", "get", "patch")
+	everything := readerBy(t, client, one, "may-patch-all", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "patch"}}, "")
+	for _, tt := range []struct {
+		name, token, page, namespace, do string
+		code                             int
+		says                             string
+		changed                          string // the annotation
+	}{
+		{"no token", "", one, one, "suspend", http.StatusUnauthorized, "not logged in", ""},
+		{"a wrong token", "forged", one, one, "suspend", http.StatusUnauthorized, "not logged in", ""},
+		{"who may not patch", get, one, one, "suspend", http.StatusForbidden, "cannot patch resource &#34;configmaps&#34;", ""},
+		{"who may not see all", patch, "", one, "suspend", http.StatusForbidden, "may not get the objects of all namespaces", ""},
+		{"who may patch, elsewhere", patch, two, two, "suspend", http.StatusForbidden, "may not get the objects in namespace", ""},
+		{"who may patch, by the page of their own", patch, one, two, "suspend", http.StatusNotFound, "not found", ""},
+		{"who may patch", patch, one, one, "suspend", http.StatusSeeOther, "", controller.AnnotationPaused},
+		{"who may patch, again", patch, one, one, "resume", http.StatusSeeOther, "", ""},
+		{"who may patch all", everything, "", two, "reconcile", http.StatusSeeOther, "", controller.AnnotationReconcileAt},
+	} {
+		query := url.Values{"kind": {"ConfigMap"}, "namespace": {tt.namespace}, "name": {"it"}}.Encode()
+		resp := request(t, tt.token, http.MethodPost, operated(t, cfg, o, tt.page)+"act?"+query, "do="+tt.do)
+		said := string(must.Get(io.ReadAll(resp.Body))(t))
+		must.Do(t, resp.Body.Close())
+		if resp.StatusCode != tt.code || !strings.Contains(said, tt.says) {
+			t.Errorf("%s: %s, want %d\n%s", tt.name, resp.Status, tt.code, said)
+		}
+		is := must.Get(client.CoreV1().ConfigMaps(tt.namespace).Get(t.Context(), "it", metav1.GetOptions{}))(t)
+		if _, has := is.Annotations[tt.changed]; has != (tt.changed != "") || !has && len(is.Annotations) > 0 {
+			t.Errorf("%s: annotations %v, want %q", tt.name, is.Annotations, tt.changed)
+		}
+	}
+}
+
 // events has runs begin, twice, and reads what a stream tells of
 // that: until all of what it may tell has come twice.
-func events(t *testing.T, o *runs.Operator, address string, all []history.Run, id, may string, marks ...string) string {
+func events(t *testing.T, o *runs.Operator, token, address string, all []history.Run, id, may string, marks ...string) string {
 	t.Helper()
 	cursor := o.Recorder.Cursor()
 	want := 0
@@ -136,7 +229,8 @@ func events(t *testing.T, o *runs.Operator, address string, all []history.Run, i
 			}
 		}
 	}
-	resp := must.Get(http.Get(address + "events?" + url.Values{"cursor": {strconv.FormatUint(cursor, 10)}, "run": {id}}.Encode()))(t) //nolint:bodyclose // as above
+	query := url.Values{"cursor": {strconv.FormatUint(cursor, 10)}, "run": {id}}.Encode()
+	resp := request(t, token, http.MethodGet, address+"events?"+query, "")
 	defer resp.Body.Close()
 	var said strings.Builder
 	lines := bufio.NewScanner(resp.Body)

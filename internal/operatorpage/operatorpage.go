@@ -1,0 +1,155 @@
+// Package operatorpage serves the page of internal/page from the port of an operator's API: to
+// each reader with the token of the reader, which a proxy in front of it adds to requests.
+//
+// It decides nothing about rights. Runs are those that the API shows to the token, and objects
+// are read and changed with the token.
+package operatorpage
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/rolewright/rolewright/internal/api"
+	"github.com/rolewright/rolewright/internal/history"
+	"github.com/rolewright/rolewright/internal/page"
+	"github.com/rolewright/rolewright/internal/text"
+)
+
+// Base is where the page of all namespaces is, and Namespaces where those of single ones are.
+const (
+	Base       = "/ui/"
+	Namespaces = Base + "namespaces/"
+)
+
+// Options are those of [New].
+type Options struct {
+	API *api.Server
+	// Cluster is how the API server is reached. Its credentials are not used.
+	Cluster *rest.Config
+	// Kinds are those of which objects are shown.
+	Kinds func() []api.Kind
+	// Objects reads and changes objects through the clients that it is given; page.ErrNotFound
+	// is in the chain of their error for kinds that are not watched.
+	Objects func(clients func(o history.Object) (dynamic.ResourceInterface, error)) page.Objects
+	// Hosts are the hosts that a request may name.
+	Hosts []string
+	// Actions is true where there are buttons that change objects.
+	Actions bool
+	Log     logr.Logger
+}
+
+type server struct {
+	Options
+	cluster *rest.Config
+	page    *page.Server // for readers that are not known yet
+	// views has a place for each view that is made at a time: each reads all runs.
+	views chan struct{}
+}
+
+// timeout is that of a request to the API server.
+const timeout = 20 * time.Second
+
+// maxViews is how many views are made at a time.
+const maxViews = 2
+
+// New returns the handler of all paths below [Base].
+func New(o Options) http.Handler {
+	s := &server{Options: o, cluster: rest.AnonymousClientConfig(o.Cluster), views: make(chan struct{}, maxViews)}
+	s.cluster.RateLimiter, s.cluster.QPS = nil, -1 // the operator's requests do not wait for those of readers
+	s.cluster.Timeout = timeout
+	s.page = page.New(s.pageOptions())
+	return page.Guard(s.pageOptions(), http.HandlerFunc(s.serve))
+}
+
+// pageOptions are those that do not depend on the reader.
+func (s *server) pageOptions() page.Options {
+	o := page.Options{Hosts: s.Hosts, Links: true}
+	if s.Actions {
+		o.Act = func(context.Context, history.Object, string) (bool, error) { return false, page.ErrForbidden }
+	}
+	return o
+}
+
+// unauthorized is what a request without a token of the cluster gets.
+const unauthorized = `You are not logged in: %s.
+
+This page is read through a proxy that logs you in and adds your token of the cluster to
+each request (Authorization: Bearer TOKEN). Ask the administrators of the operator for
+its address, or run "rolewright ui" on your machine.
+`
+
+func (s *server) serve(w http.ResponseWriter, r *http.Request) {
+	user, token, code, err := s.API.Caller(r)
+	if err != nil {
+		said := err.Error()
+		if code == http.StatusUnauthorized {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			said = strings.Replace(unauthorized, "%s", said, 1)
+		}
+		http.Error(w, said, code)
+		return
+	}
+	o := s.pageOptions()
+	read := &page.Remote{Ask: s.ask(token)} //nolint:bodyclose // page.Remote closes it
+	o.Base, o.Source, o.Flags = Base, source{read, s.views}, "-A"
+	if name, _, is := strings.Cut(strings.TrimPrefix(r.URL.Path, Namespaces), "/"); is && strings.HasPrefix(r.URL.Path, Namespaces) {
+		if len(validation.IsDNS1123Label(name)) > 0 {
+			http.NotFound(w, r)
+			return
+		}
+		o.Base, o.Flags, read.Namespace = Namespaces+name+"/", "-n "+name, name
+	}
+	objects := s.objects(token)
+	read.Get = objects.Get
+	if s.Actions {
+		o.Act = func(ctx context.Context, on history.Object, do string) (bool, error) {
+			changed, err := objects.Act(ctx, on, do)
+			s.Log.Info("A reader of the page has asked for an action", "user", logged(user), "action", do, "kind", logged(on.Kind), "group", logged(on.Group),
+				"namespace", logged(on.Namespace), "name", logged(on.Name), "changed", changed, "refused", err != nil)
+			return changed, err
+		}
+	}
+	s.page.With(o).ServeHTTP(w, r)
+}
+
+// logged is a name for the log, which has no control characters.
+func logged(s string) string {
+	return text.Clip(strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || text.Unwanted(r) {
+			return -1
+		}
+		return r
+	}, s), validation.DNS1123SubdomainMaxLength)
+}
+
+// objects are those of watched kinds, with the rights of a token.
+func (s *server) objects(token string) page.Objects {
+	return s.Objects(func(o history.Object) (dynamic.ResourceInterface, error) {
+		kinds := s.Kinds()
+		at := slices.IndexFunc(kinds, func(k api.Kind) bool { return k.Group == o.Group && k.Kind == o.Kind })
+		if at < 0 {
+			return nil, page.ErrNotFound
+		}
+		config := rest.CopyConfig(s.cluster)
+		config.BearerToken = token
+		client, err := dynamic.NewForConfig(config)
+		if err != nil {
+			return nil, err
+		}
+		k := kinds[at]
+		objects := client.Resource(k.GVR())
+		if k.Namespaced {
+			return objects.Namespace(o.Namespace), nil
+		}
+		return objects, nil
+	})
+}
