@@ -15,7 +15,9 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/rolewright/rolewright/controller/runstore"
+	"github.com/rolewright/rolewright/internal/history"
 	"github.com/rolewright/rolewright/test/must"
+	"github.com/rolewright/rolewright/test/runs"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -111,6 +113,39 @@ func TestCompletion_AsksTheCluster(t *testing.T) {
 		words := append([]string{"rolewright", "__complete"}, strings.Split(args, " ")...)
 		if _, stdout, stderr := invoke(words...); !slices.Contains(strings.Split(stdout, "\n"), want) {
 			t.Errorf("%q: %q, want %q\n%s", args, stdout, want, stderr)
+		}
+	}
+}
+
+// Runs are offered by an operator, to who gives its address, and of an object where one is named.
+func TestCompletion_AsksTheOperator(t *testing.T) {
+	scaffolded(t)
+	kubeconfig := "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{name: c, cluster: {server: https://127.0.0.1:1}}]\nusers: [{name: u, user: {token: t}}]\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n"
+	must.Do(t, os.WriteFile("kubeconfig", []byte(kubeconfig), 0o600))
+	t.Setenv("KUBECONFIG", "kubeconfig")
+	now := time.Now()
+	of := func(name string) history.Object {
+		return history.Object{Group: "g", Version: "v1", Kind: "Web", Namespace: "shop", Name: name}
+	}
+	first, second := runs.Run(1, of("a"), now.Add(-time.Hour)), runs.Fail(runs.Run(2, of("b\x1b[2J"), now), "no")
+	o := runs.New(t, first, second)
+	a, b := first.ID+"\tWeb shop/a RunSucceeded", second.ID+"\tWeb shop/b TaskFailed"
+	for args, want := range map[string][]string{
+		"describe run FLAGS ":                       {b, a, keptOrder},
+		"describe run FLAGS " + first.ID[:6]:        {a, keptOrder},
+		"describe run FLAGS " + first.ID + " ":      {noFiles},
+		"describe run ":                             {keptOrder},
+		"report FLAGS ":                             {b, a, keptOrder},
+		"diff FLAGS " + second.ID[:6] + " ":         {a, keptOrder},
+		"diff FLAGS " + first.ID + " x ":            {noFiles},
+		"logs FLAGS web/a --run ":                   {a, keptOrder},
+		"logs FLAGS --run ":                         {b, a, keptOrder},
+		"describe run --server http://127.0.0.1:1 ": {keptOrder},
+	} {
+		words := strings.Split(strings.ReplaceAll(args, "FLAGS", "-n shop --server "+o.URL()), " ")
+		code, stdout, stderr := invoke(append([]string{"rolewright", "__complete"}, words...)...)
+		if got := strings.Split(strings.TrimSpace(stdout), "\n"); code != 0 || !slices.Equal(got, want) {
+			t.Errorf("%q: code %d, %q, want %q\n%s", args, code, got, want, stderr)
 		}
 	}
 }

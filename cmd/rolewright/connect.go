@@ -30,6 +30,7 @@ import (
 type readerOptions struct {
 	server            string
 	operatorNamespace string
+	operatorPod       string
 	serviceAccount    string
 	namespace         string
 	allNamespaces     bool
@@ -45,6 +46,7 @@ func (o *readerOptions) bind(fs *pflag.FlagSet) {
 func (o *readerOptions) bindOperator(fs *pflag.FlagSet) {
 	fs.StringVar(&o.server, "server", "", "The address of an operator's --api-port on this machine, such as http://localhost:6791. By default the operator's Pod is looked for, and its port forwarded.")
 	fs.StringVar(&o.operatorNamespace, "operator-namespace", "", "The namespace of the operator's Pod, which gets your token. Needed without --server.")
+	fs.StringVar(&o.operatorPod, "operator-pod", "", "The name of the operator's Pod, where several in --operator-namespace have the port of the API: with several replicas, the one that leads.")
 	fs.StringVar(&o.serviceAccount, "service-account", "", "Read with a token of this service account, NAMESPACE/NAME: for kubeconfigs with a client certificate and no token.")
 }
 
@@ -79,7 +81,7 @@ func (o *readerOptions) connect(ctx context.Context) (*reader, error) {
 		return nil, unreachable(err)
 	}
 	if r.base == "" {
-		if r.base, r.close, err = forward(ctx, found.config, client, o.operatorNamespace); err != nil {
+		if r.base, r.close, err = forward(ctx, found.config, client, o.operatorNamespace, o.operatorPod); err != nil {
 			return nil, err
 		}
 	}
@@ -135,8 +137,8 @@ const apiPortName = "rolewright-api"
 
 // forward forwards a port of this machine to that of the operator's API, in the way of
 // kubectl port-forward.
-func forward(ctx context.Context, config *rest.Config, client kubernetes.Interface, namespace string) (base string, end func(), err error) {
-	pod, port, err := operatorPod(ctx, client, namespace)
+func forward(ctx context.Context, config *rest.Config, client kubernetes.Interface, namespace, name string) (base string, end func(), err error) {
+	pod, port, err := operatorPod(ctx, client, namespace, name)
 	if err != nil {
 		return "", nil, err
 	}
@@ -173,10 +175,10 @@ func forward(ctx context.Context, config *rest.Config, client kubernetes.Interfa
 	return fmt.Sprintf("http://127.0.0.1:%d", ports[0].Local), end, nil
 }
 
-// operatorPod finds the Pod of an operator, and the port of its API. It is looked for only
-// where the user says: it gets the user's token, and who may create a Pod somewhere can
-// give it such a port.
-func operatorPod(ctx context.Context, client kubernetes.Interface, namespace string) (pod corev1.Pod, port int32, err error) {
+// operatorPod finds the Pod of an operator, that of a name where one is given, and the port
+// of its API. It is looked for only where the user says: it gets the user's token, and who
+// may create a Pod somewhere can give it such a port.
+func operatorPod(ctx context.Context, client kubernetes.Interface, namespace, name string) (pod corev1.Pod, port int32, err error) {
 	if namespace == "" {
 		return pod, 0, usage(errors.New("give --operator-namespace, in which the operator's Pod is: it gets your token"))
 	}
@@ -186,21 +188,36 @@ func operatorPod(ctx context.Context, client kubernetes.Interface, namespace str
 	}
 	var names []string
 	for _, p := range pods.Items {
-		for _, c := range p.Spec.Containers {
-			for _, is := range c.Ports {
-				if is.Name == apiPortName {
-					pod, port, names = p, is.ContainerPort, append(names, p.Namespace+"/"+p.Name)
-				}
+		is := apiPort(p)
+		if is == 0 {
+			continue
+		}
+		names = append(names, p.Name)
+		if name == "" || name == p.Name {
+			pod, port = p, is
+		}
+	}
+	switch there := strings.Join(names, ", "); {
+	case len(names) == 0:
+		return pod, 0, unreachable(fmt.Errorf("no running Pod in namespace %s has a container port with the name %s: give the operator --api-port, and its container that port", namespace, apiPortName))
+	case name == "" && len(names) > 1:
+		return pod, 0, usage(fmt.Errorf("there are several Pods of operators in namespace %s: %s; name one with --operator-pod", namespace, there))
+	case port == 0:
+		return pod, 0, usage(fmt.Errorf("--operator-pod %q: the running Pods of operators in namespace %s are %s", name, namespace, there))
+	}
+	return pod, port, nil
+}
+
+// apiPort is the port of the operator's API in a Pod; 0 where there is none.
+func apiPort(pod corev1.Pod) int32 {
+	for _, c := range pod.Spec.Containers {
+		for _, is := range c.Ports {
+			if is.Name == apiPortName {
+				return is.ContainerPort
 			}
 		}
 	}
-	switch len(names) {
-	case 0:
-		return pod, 0, unreachable(fmt.Errorf("no running Pod in namespace %s has a container port with the name %s: give the operator --api-port, and its container that port", namespace, apiPortName))
-	case 1:
-		return pod, port, nil
-	}
-	return pod, 0, usage(fmt.Errorf("there are several Pods of operators: %s; forward the port of one with kubectl port-forward, and give --server", strings.Join(names, ", ")))
+	return 0
 }
 
 // get reads what is at a path of the API.

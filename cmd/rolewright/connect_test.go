@@ -28,9 +28,35 @@ func TestOperatorPod_OnlyInTheNamedNamespace(t *testing.T) {
 		Status:     corev1.PodStatus{Phase: corev1.PodRunning},
 	})
 	for namespace, found := range map[string]bool{"": false, "operators": false, "tenant": true} {
-		if pod, _, err := operatorPod(t.Context(), client, namespace); (err == nil) != found {
+		if pod, _, err := operatorPod(t.Context(), client, namespace, ""); (err == nil) != found {
 			t.Errorf("in namespace %q: Pod %q, %v", namespace, pod.Name, err)
 		}
+	}
+}
+
+// Of several Pods, the one is taken that is named; errors name those that there are.
+func TestOperatorPod_OfSeveral(t *testing.T) {
+	t.Parallel()
+	pod := func(name, port string) *corev1.Pod {
+		return &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "operators", Name: name},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{}, {Ports: []corev1.ContainerPort{{Name: "other"}, {Name: port, ContainerPort: 6791}}}}},
+			Status:     corev1.PodStatus{Phase: corev1.PodRunning},
+		}
+	}
+	client := fake.NewClientset(pod("a", apiPortName), pod("b", apiPortName), pod("c", "metrics"))
+	for name, want := range map[string]string{
+		"a": "a", "b": "b",
+		"":  "there are several Pods of operators in namespace operators: a, b; name one with --operator-pod",
+		"c": `--operator-pod "c": the running Pods of operators in namespace operators are a, b`,
+	} {
+		found, port, err := operatorPod(t.Context(), client, "operators", name)
+		if err != nil {
+			must.Be(t, "error for "+name, want, err.Error())
+			continue
+		}
+		must.Be(t, "Pod for "+name, want, found.Name)
+		must.Be(t, "port", 6791, int(port))
 	}
 }
 
@@ -59,7 +85,7 @@ func TestForward_ReachesThePod(t *testing.T) {
 	var base string
 	var end func()
 	testenv.Eventually(t, "the Pod to run", func(ctx context.Context) (err error) {
-		base, end, err = forward(ctx, cfg, client, namespace)
+		base, end, err = forward(ctx, cfg, client, namespace, "")
 		return err
 	})
 	defer end()

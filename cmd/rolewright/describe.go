@@ -63,6 +63,7 @@ found.`,
 		},
 	}
 	o.bind(cmd.Flags())
+	cmd.ValidArgsFunction = onlyFirst(o.completeRunIDs)
 	cmd.Flags().StringVarP(&output, "output", "o", outputText, "How to print the run: text or json.")
 	return cmd
 }
@@ -214,6 +215,7 @@ those of the runs that follow, until the command is interrupted.`,
 	o.bind(cmd.Flags())
 	cmd.ValidArgsFunction = onlyFirst(kindsAndNames(false, &o.namespace))
 	cmd.Flags().StringVar(&run, "run", "", "The ID of the run, or the beginning of it.")
+	completeFlag(cmd, "run", o.completeRunIDsOf)
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "Go on while runs are in progress.")
 	return cmd
 }

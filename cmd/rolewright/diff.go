@@ -57,6 +57,12 @@ objects and fields. The exit code is 1 where something differs. See "rolewright 
 		},
 	}
 	o.bind(cmd.Flags())
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 1 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return o.completeRunIDs(cmd, args, begun)
+	}
 	cmd.Flags().StringVarP(&output, "output", "o", outputText, "How to print the differences: text or json.")
 	return cmd
 }

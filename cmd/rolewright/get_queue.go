@@ -14,12 +14,13 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/rolewright/rolewright/internal/api"
+	"github.com/rolewright/rolewright/internal/history"
 )
 
 func newGetQueueCommand() *cobra.Command {
 	var o readerOptions
 	var output listOutput
-	limit := 0
+	limit, watch := 0, false
 	cmd := &cobra.Command{
 		Use:   "queue [KIND[.GROUP][/NAME]]",
 		Short: "List the objects whose run is due and waits, and what holds it",
@@ -30,35 +31,51 @@ operator is found.
 
 HELD BY is "runs of the kind" or "runs of all kinds" where there are as many as there may
 be, "urgent runs" where the places that are left are kept for these, memory, rollout,
-"stopped rollout", window or pause, and <none> for what runs next.`,
+"stopped rollout", window or pause, and <none> for what runs next.
+
+With -w, an object is shown again when it is held by something else, has another cause
+or class, or waits no more; where KIND/NAME is given, also when its position changes.
+The operator is asked every two seconds.`,
 		Example: `  rolewright get queue -A --operator-namespace operators
   rolewright get queue memcached -n default --server http://localhost:6791`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := output.checkWatch(watch); err != nil {
+				return err
+			}
 			r, query, err := o.ask(cmd.Context(), args)
 			if err != nil {
 				return err
 			}
 			defer r.close()
 			query.Set("limit", strconv.Itoa(limit))
-			return getQueue(cmd, r, query, output)
+			every := time.Duration(0)
+			if watch {
+				every = queueInterval
+			}
+			return getQueue(cmd, r, query, output, every)
 		},
 	}
 	o.bind(cmd.Flags())
 	cmd.ValidArgsFunction = onlyFirst(kindsAndNames(false, &o.namespace))
 	output.bind(cmd, "queue")
 	cmd.Flags().IntVar(&limit, "limit", 100, "How many objects are shown at most, up to 1000.")
+	bindWatch(cmd.Flags(), &watch, "object that comes, is held by something else, or waits no more")
 	return cmd
 }
 
-func getQueue(cmd *cobra.Command, r *reader, query url.Values, output listOutput) error {
+// queueInterval is how often get queue -w asks.
+const queueInterval = 2 * time.Second
+
+// getQueue prints the queue, and then what changes in it where every is not zero.
+func getQueue(cmd *cobra.Command, r *reader, query url.Values, output listOutput, every time.Duration) error {
 	var list api.Queue
 	if err := r.get(cmd.Context(), "/queue", query, &list); err != nil {
 		return err
 	}
 	out, stderr := cmd.OutOrStdout(), cmd.ErrOrStderr()
 	if !list.Metadata.Leads {
-		fmt.Fprintln(stderr, "This replica makes no runs: another one has the queue.")
+		fmt.Fprintln(stderr, notLeading)
 	}
 	if list.Metadata.LeftOut > 0 {
 		fmt.Fprintf(stderr, "%d more are left out: see --limit.\n", list.Metadata.LeftOut)
@@ -70,14 +87,79 @@ func getQueue(cmd *cobra.Command, r *reader, query url.Values, output listOutput
 		}
 		return output.print(out, list, names)
 	}
-	if len(list.Items) == 0 {
+	if len(list.Items) == 0 && every == 0 {
 		return coded(errors.New("no run waits"), exitNothing)
 	}
-	return (&table{out: out}).print(queueRows(list.Items, time.Now())...)
+	tab := &table{out: out}
+	if err := tab.print(append([][]string{queueHeader()}, queueRows(list.Items, time.Now())...)...); err != nil || every == 0 {
+		return err
+	}
+	return followQueue(cmd, r, query, tab, list, every)
 }
 
-func queueRows(waiting []api.Waiting, now time.Time) [][]string {
-	rows := [][]string{{"POSITION", "NAMESPACE", "KIND", "NAME", "CLASS", "CAUSE", "WAITS", "HELD BY", "UNTIL"}}
+// notLeading is said of an operator that has no queue.
+const notLeading = "This replica makes no runs: another one has the queue."
+
+// followQueue prints what changes in the queue since last, until the command ends.
+func followQueue(cmd *cobra.Command, r *reader, query url.Values, tab *table, last api.Queue, every time.Duration) error {
+	ctx := cmd.Context()
+	ticks := time.NewTicker(every)
+	defer ticks.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticks.C:
+		}
+		var list api.Queue
+		if err := r.get(ctx, "/queue", query, &list); err != nil {
+			return cmp.Or(ctx.Err(), err)
+		}
+		if last.Metadata.Leads && !list.Metadata.Leads {
+			fmt.Fprintln(cmd.ErrOrStderr(), notLeading)
+		}
+		now := time.Now()
+		changed, gone := queueChanges(last, list, query.Has("name"))
+		rows := queueRows(changed, now)
+		for _, row := range queueRows(gone, now) {
+			row[0], row[7], row[8] = orNone(""), "waits no more", orNone("")
+			rows = append(rows, row)
+		}
+		if err := tab.print(rows...); err != nil {
+			return err
+		}
+		last = list
+	}
+}
+
+// queueChanges are what differs in a queue, by the position too where positions is true, and
+// what has left it. Of a queue that is not shown as a whole it is not known what has left it.
+func queueChanges(last, list api.Queue, positions bool) (changed, gone []api.Waiting) {
+	before := map[history.Object]api.Waiting{}
+	for _, is := range last.Items {
+		before[is.Object] = is
+	}
+	for _, is := range list.Items {
+		was, there := before[is.Object]
+		delete(before, is.Object)
+		if there && is.Cause == was.Cause && is.Class == was.Class && is.Held == was.Held && is.Until.Equal(was.Until) && (!positions || is.Position == was.Position) {
+			continue
+		}
+		changed = append(changed, is)
+	}
+	for _, was := range last.Items {
+		if _, left := before[was.Object]; left && list.Metadata.LeftOut == 0 && list.Metadata.Leads {
+			gone = append(gone, was)
+		}
+	}
+	return changed, gone
+}
+
+func queueHeader() []string {
+	return []string{"POSITION", "NAMESPACE", "KIND", "NAME", "CLASS", "CAUSE", "WAITS", "HELD BY", "UNTIL"}
+}
+
+func queueRows(waiting []api.Waiting, now time.Time) (rows [][]string) {
 	for _, is := range waiting {
 		position, until := "", ""
 		if is.Position > 0 {

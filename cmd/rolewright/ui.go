@@ -93,7 +93,7 @@ func (o *readerOptions) serveUI(cmd *cobra.Command, port int, acts bool) error {
 // flags are those with which another command reads the same.
 func (o *readerOptions) flags() string {
 	flags := ""
-	for _, f := range [][2]string{{"--operator-namespace", o.operatorNamespace}, {"--server", o.server}, {"--service-account", o.serviceAccount}} {
+	for _, f := range [][2]string{{"--operator-namespace", o.operatorNamespace}, {"--operator-pod", o.operatorPod}, {"--server", o.server}, {"--service-account", o.serviceAccount}} {
 		if f[1] != "" {
 			flags += f[0] + " " + f[1] + " "
 		}
@@ -231,6 +231,7 @@ found.`,
 		},
 	}
 	o.bind(cmd.Flags())
+	cmd.ValidArgsFunction = onlyFirst(o.completeRunIDs)
 	cmd.Flags().StringVarP(&output, "output", "o", output, "How to print the run: html.")
 	return cmd
 }

@@ -101,6 +101,8 @@ func Kinds() []api.Kind {
 		{Version: "v1", Kind: "ConfigMap", Resource: "configmaps", Namespaced: true},
 	}
 }
+// URL is where the API is.
+func (o *Operator) URL() string { return o.api.URL }
 
 // Cut ends all connections.
 func (o *Operator) Cut() { o.api.CloseClientConnections() }

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rolewright/rolewright/internal/api"
+
+	plaintext "github.com/rolewright/rolewright/internal/text"
+)
+
+// completeRunIDs offers the latest runs of the operator with their objects and results, but for
+// those that are arguments already.
+func (o *readerOptions) completeRunIDs(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+	offered := o.offerRuns(cmd.Context(), nil, begun)
+	offered = slices.DeleteFunc(offered, func(is string) bool {
+		id, _, _ := strings.Cut(is, "\t")
+		return slices.ContainsFunc(args, func(arg string) bool { return arg != "" && strings.HasPrefix(id, arg) })
+	})
+	return offered, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
+}
+
+// completeRunIDsOf offers the latest runs of the object that the first argument names.
+func (o *readerOptions) completeRunIDsOf(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+	return o.offerRuns(cmd.Context(), args, begun), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
+}
+
+// offerRuns asks the operator that the flags name for runs whose ID begins so, and offers
+// nothing where it does not answer in a moment.
+func (o *readerOptions) offerRuns(ctx context.Context, object []string, begun string) (offered []string) {
+	ctx, cancel := context.WithTimeout(ctx, completionPatience)
+	defer cancel()
+	r, query, err := o.ask(ctx, object)
+	if err != nil {
+		return nil
+	}
+	defer r.close()
+	query.Set("limit", strconv.Itoa(offeredNames))
+	var list api.RunList
+	if err := r.get(ctx, "/runs", query, &list); err != nil {
+		return nil
+	}
+	for _, b := range list.Items {
+		if len(offered) < offeredRuns && strings.HasPrefix(b.ID, begun) {
+			of := b.Kind + " " + strings.TrimPrefix(b.Namespace+"/"+b.Name, "/") + " " + cmp.Or(b.Reason, "Running")
+			offered = append(offered, cobra.CompletionWithDesc(oneLine(b.ID), oneLine(of)))
+		}
+	}
+	return offered
+}
+
+// oneLine is a text that a shell can show.
+func oneLine(s string) string { return strings.Join(strings.Fields(plaintext.Plain(s)), " ") }
