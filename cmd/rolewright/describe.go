@@ -78,7 +78,7 @@ const (
 func describeRun(out io.Writer, r history.Run, now time.Time) error {
 	tab := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	line := func(what, format string, args ...any) {
-		_, _ = fmt.Fprintf(tab, "%s\t%s\n", what, strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", "\n\t"))
+		_, _ = fmt.Fprintf(tab, "%s\t%s\n", what, strings.ReplaceAll(plaintext.Plain(fmt.Sprintf(format, args...)), "\n", "\n\t"))
 	}
 	object := r.Kind + "." + r.Group + "/" + r.Name
 	if r.Namespace != "" {
@@ -298,13 +298,18 @@ func (l *tasksLog) event(e history.Event) {
 	}
 }
 
+// print prints a line, in which nothing controls the terminal.
+func (l *tasksLog) print(format string, args ...any) {
+	fmt.Fprintln(l.out, plaintext.Plain(fmt.Sprintf(format, args...)))
+}
+
 // begin prints the first line of another run than the one that is shown.
 func (l *tasksLog) begin(b history.Brief) {
 	if l.run == b.ID {
 		return
 	}
 	l.run, l.tasks, l.ended = b.ID, 0, false
-	fmt.Fprintf(l.out, "run %.8s of %s/%s, %s: %s\n", b.ID, b.Kind, b.Name, b.Started.Local().Format(time.DateTime), strings.TrimSuffix(b.Cause+" "+b.Trigger, " "))
+	l.print("run %.8s of %s/%s, %s: %s", b.ID, b.Kind, b.Name, b.Started.Local().Format(time.DateTime), strings.TrimSuffix(b.Cause+" "+b.Trigger, " "))
 }
 
 func (l *tasksLog) task(n int, t history.Task) {
@@ -316,15 +321,15 @@ func (l *tasksLog) task(n int, t history.Task) {
 	if !t.Started.IsZero() {
 		took = t.Finished.Sub(t.Started).Round(10 * time.Millisecond).String()
 	}
-	fmt.Fprintln(l.out, strings.TrimRight(fmt.Sprintf("  %-11s %8s  %s  %s", t.Outcome, took, t.Title(), t.Path), " "))
+	l.print("%s", strings.TrimRight(fmt.Sprintf("  %-11s %8s  %s  %s", t.Outcome, took, t.Title(), t.Path), " "))
 	if t.Message != "" {
-		fmt.Fprintln(l.out, "      "+strings.ReplaceAll(t.Message, "\n", "\n      "))
+		l.print("      %s", strings.ReplaceAll(t.Message, "\n", "\n      "))
 	}
 }
 
 func (l *tasksLog) end(b history.Brief) {
 	if !l.ended {
-		fmt.Fprintf(l.out, "  %s after %s\n", b.Reason, b.Finished.Sub(b.Started).Round(10*time.Millisecond))
+		l.print("  %s after %s", b.Reason, b.Finished.Sub(b.Started).Round(10*time.Millisecond))
 	}
 	l.ended = true
 }

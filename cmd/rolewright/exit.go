@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"syscall"
+
+	plaintext "github.com/rolewright/rolewright/internal/text"
 )
 
 // The exit codes of the program; docs/reference/exit-codes.md lists them. The
@@ -69,7 +71,7 @@ func exitCode(err error, stderr io.Writer) int {
 		return exitOK
 	}
 	if !errors.Is(err, errInvalid) {
-		fmt.Fprintf(stderr, "Error: %v\n", err)
+		fmt.Fprintf(stderr, "Error: %s\n", plaintext.Plain(err.Error()))
 	}
 	var known codedError
 	if errors.As(err, &known) {

@@ -114,7 +114,10 @@ func (o *listOutput) print(out io.Writer, list any, names []string) error {
 	case outputJSON:
 		return printJSON(out, list)
 	case outputYAML:
-		text, err := yaml.Marshal(list)
+		text, err := plainJSON(list)
+		if err == nil {
+			text, err = yaml.JSONToYAML(text)
+		}
 		if err == nil {
 			_, err = out.Write(text)
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,6 +20,8 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/syntaxcheck"
+
+	plaintext "github.com/rolewright/rolewright/internal/text"
 )
 
 // validateOptions are the flags of rolewright validate.
@@ -198,10 +201,31 @@ func (v validationReport) printJSON(out io.Writer, problems []watches.Problem) e
 }
 
 func printJSON(out io.Writer, result any) error {
-	encoder := json.NewEncoder(out)
+	text, err := plainJSON(result)
+	if err == nil {
+		_, err = out.Write(text)
+	}
+	return err
+}
+
+// plainJSON is a value as JSON in which also those characters are escaped that control a terminal,
+// or that YAML refuses, and that JSON leaves.
+func plainJSON(value any) ([]byte, error) {
+	var plain, escaped bytes.Buffer
+	encoder := json.NewEncoder(&plain)
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "  ")
-	return encoder.Encode(result)
+	if err := encoder.Encode(value); err != nil {
+		return nil, err
+	}
+	for _, r := range plain.String() {
+		if plaintext.Unwanted(r) || r == '\ufffe' || r == '\uffff' {
+			fmt.Fprintf(&escaped, "\\u%04x", r)
+		} else {
+			escaped.WriteRune(r)
+		}
+	}
+	return escaped.Bytes(), nil
 }
 
 // checkOutput refuses a value of --output.

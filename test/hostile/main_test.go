@@ -3,7 +3,8 @@
 //
 // Of every run it is checked that nothing of the data was executed, that the verdict is what the playbook earned, that
 // the values arrived unchanged, and, by tracing system calls, that no file outside the run's places was touched. What
-// one package can show alone is tested there.
+// one package can show alone is tested there. The commands and the report that show runs and objects are given all
+// texts, too.
 package hostile
 
 import (
