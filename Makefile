@@ -239,7 +239,7 @@ test-page: ## tests of the page in a real browser, where Chromium is or can be i
 	[ -n "$$axe" ] || echo 'NOT RUN: the accessibility tests of `make test-page`. There is no axe-core.'
 
 .PHONY: screenshots
-screenshots: ## make those of the page in docs/images: as root, on Debian
+screenshots: ## make the images of the page in docs/images, each view in both themes: as root, on Debian
 	@tools/browser/install.sh $(BIN)/browser
 	@cd test/page && go test -count=1 -run TestScreenshots . -args -screenshots $(CURDIR)/docs/images
 

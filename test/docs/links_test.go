@@ -12,7 +12,7 @@ import (
 )
 
 var (
-	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	link    = regexp.MustCompile(`(?:\]\(|\bsrc(?:set)?=")([^)"\s]+)[)"]`)
 	heading = regexp.MustCompile("^#+ +(.*)$")
 	noSlug  = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 )

@@ -29,10 +29,7 @@ import (
 	"github.com/rolewright/rolewright/test/runs"
 )
 
-var (
-	axe         = flag.String("axe", "", "the file axe.min.js; empty to leave its tests out")
-	screenshots = flag.String("screenshots", "", "write screenshots to this directory")
-)
+var axe = flag.String("axe", "", "the file axe.min.js; empty to leave its tests out")
 
 // tab is a tab of a browser.
 type tab struct {
@@ -408,21 +405,4 @@ func TestAccessibility(t *testing.T) {
 func (b *tab) theme(theme string) {
 	b.t.Helper()
 	call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: theme}}})
-}
-
-func TestScreenshots(t *testing.T) {
-	if *screenshots == "" {
-		t.Skip("no -screenshots")
-	}
-	o, worked, failed := some(t)
-	b := open(t, o.Serve(t))
-	b.do(chromedp.EmulateViewport(760, 460))
-	for _, theme := range []string{"light", "dark"} {
-		b.theme(theme)
-		for _, name := range []string{"objects", "run", "trends"} {
-			b.show(views(worked, failed)[name])
-			image := must.Get(chromedp.Run(b.ctx, chromedp.CaptureScreenshot()))(t)
-			must.Do(t, os.WriteFile(filepath.Join(*screenshots, "page-"+name+"-"+theme+".png"), image, 0o600))
-		}
-	}
 }

@@ -41,7 +41,9 @@ type Operator struct {
 	Client kubernetes.Interface
 	Token  string
 
-	waiting []api.Waiting // the last of the runs, again
+	// Waiting are the runs that wait: one for the object of the last run.
+	Waiting []api.Waiting
+
 	api     *httptest.Server
 	handler atomic.Pointer[api.Server]
 }
@@ -66,7 +68,7 @@ func New(t testing.TB, runs ...history.Run) *Operator {
 	o := &Operator{Store: store, Client: all(), Token: "a"}
 	if len(runs) > 0 {
 		r := runs[len(runs)-1]
-		o.waiting = []api.Waiting{{Object: r.Object, Cause: r.Cause, Class: r.Cause, Since: r.Started, Until: r.Finished, Position: 1, Held: r.Reason}}
+		o.Waiting = []api.Waiting{{Object: r.Object, Cause: r.Cause, Class: r.Cause, Since: r.Started, Until: r.Finished, Position: 1, Held: r.Reason}}
 	}
 	o.Restart()
 	o.api = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { o.handler.Load().ServeHTTP(w, r) }))
@@ -83,7 +85,7 @@ func New(t testing.TB, runs ...history.Run) *Operator {
 func (o *Operator) Restart() {
 	o.Recorder = history.NewRecorder(o.Store, nil)
 	handler := api.New(api.Options{
-		History: o.Recorder, Client: o.Client, Leads: func() bool { return true }, Waiting: func() []api.Waiting { return o.waiting }, Kinds: Kinds,
+		History: o.Recorder, Client: o.Client, Leads: func() bool { return true }, Waiting: func() []api.Waiting { return o.Waiting }, Kinds: Kinds,
 	})
 	o.handler.Store(handler)
 	if o.api != nil {
@@ -101,6 +103,7 @@ func Kinds() []api.Kind {
 		{Version: "v1", Kind: "ConfigMap", Resource: "configmaps", Namespaced: true},
 	}
 }
+
 // URL is where the API is.
 func (o *Operator) URL() string { return o.api.URL }
 
