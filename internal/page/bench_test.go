@@ -13,7 +13,7 @@ func BenchmarkPage(b *testing.B) {
 	all := runs.Many(2000, 10)
 	server := runs.New(b, all...).Serve(b)
 	for i, path := range views(all[len(all)-2000], all[len(all)-1]) {
-		name := strings.Fields("overview object run compare trends report")[i]
+		name := strings.Fields("overview object run compare trends report queue")[i]
 		if a := get(b, server, path, nil); a.Code != http.StatusOK {
 			b.Fatal(name, a.Code)
 		}

@@ -48,6 +48,8 @@ type options struct {
 	ended      int
 	saved      int
 	masking    time.Duration
+
+	recorded, historyPairs int
 }
 
 // bench is one measurement on one cluster.

@@ -106,10 +106,10 @@ func (o *operator) stop() error {
 }
 
 // usage is what a process needs: memory now, the most of it since resetPeak,
-// CPU time so far.
+// CPU time so far. What is not anonymous is of files.
 type usage struct {
-	residentMiB, peakMiB float64
-	cpu                  time.Duration
+	residentMiB, peakMiB, anonMiB float64
+	cpu                           time.Duration
 }
 
 // usage reads /proc (proc_pid_status(5), proc_pid_stat(5)).
@@ -121,7 +121,7 @@ func (o *operator) usage() (usage, error) {
 		return u, fmt.Errorf("read the operator's memory: %w", err)
 	}
 	for line := range strings.Lines(string(status)) {
-		for key, value := range map[string]*float64{"VmRSS:": &u.residentMiB, "VmHWM:": &u.peakMiB} {
+		for key, value := range map[string]*float64{"VmRSS:": &u.residentMiB, "VmHWM:": &u.peakMiB, "RssAnon:": &u.anonMiB} {
 			rest, ok := strings.CutPrefix(line, key)
 			if !ok {
 				continue

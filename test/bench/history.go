@@ -1,0 +1,347 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/go-logr/logr"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/rolewright/rolewright/controller/runstore"
+	"github.com/rolewright/rolewright/internal/api"
+	"github.com/rolewright/rolewright/internal/history"
+	"github.com/rolewright/rolewright/internal/page"
+	"github.com/rolewright/rolewright/test/runs"
+)
+
+const (
+	// recordedEach is how many runs of each object the history has.
+	recordedEach = 10
+	// asked is how often each view, and each request of the API, is asked for.
+	asked = 20
+	// memoryPairs is how often the operator's memory is measured with a history and without.
+	memoryPairs = 3
+	// recordedAtOnce is how many objects are created for the CPU of their runs.
+	recordedAtOnce = 20
+	// reader is the service account that reads the history.
+	reader = "bench-reader"
+)
+
+// history measures what a full history costs: views and requests of the API, the operator's
+// memory, and the CPU of runs that are recorded beside that of runs that are not.
+func (b *bench) history(ctx context.Context) error {
+	if err := b.removeThings(ctx); err != nil {
+		return err
+	}
+	first, last, err := b.record(ctx)
+	if err != nil {
+		return fmt.Errorf("make the history: %w", err)
+	}
+	if err := b.historyMemory(ctx, first, last); err != nil {
+		return err
+	}
+	return b.historyCPU(ctx)
+}
+
+// record writes a history of runs, and returns two of one object.
+func (b *bench) record(ctx context.Context) (first, last history.Run, err error) {
+	objects := b.opts.recorded / recordedEach
+	all := runs.Many(objects, recordedEach)
+	for i := range all {
+		all[i].Group, all[i].Version, all[i].Kind = thing().Group, thing().Version, thing().Kind
+	}
+	first, last = all[len(all)-1-objects], all[len(all)-1]
+	root := filepath.Join(b.dir, "runner")
+	if err := os.MkdirAll(root, 0o700); err != nil {
+		return first, last, err
+	}
+	dir, err := runstore.Dir(root, ".history")
+	if err != nil {
+		return first, last, err
+	}
+	ended, end := context.WithCancel(ctx)
+	end()
+	path := filepath.Join(dir, "runs.db")
+	for part := range slices.Chunk(all, 1000) { // so many wait to be written
+		store, err := history.Open(history.Options{Path: path, MaxRuns: len(all), MaxBytes: 1 << 30, Log: logr.Discard()})
+		if err != nil {
+			return first, last, err
+		}
+		for _, r := range part {
+			store.Add(r)
+		}
+		if err := store.Serve(ended); err != nil {
+			return first, last, err
+		}
+	}
+	info, err := os.Stat(path)
+	if err == nil {
+		fmt.Printf("\nhistory of %d runs of %d objects: %d MiB on the disk\n", len(all), objects, info.Size()>>20)
+	}
+	return first, last, err
+}
+
+// historyMemory starts operators with the history and without, in turn. Of one with it, all is read
+// that there is.
+func (b *bench) historyMemory(ctx context.Context, first, last history.Run) (err error) {
+	clients, err := kubernetes.NewForConfig(b.config)
+	if err != nil {
+		return err
+	}
+	token, err := b.readerToken(ctx, clients)
+	if err != nil {
+		return fmt.Errorf("token of a reader: %w", err)
+	}
+	defer func() {
+		rbac := clients.RbacV1()
+		err = errors.Join(err, rbac.ClusterRoles().Delete(ctx, reader, metav1.DeleteOptions{}), rbac.ClusterRoleBindings().Delete(ctx, reader, metav1.DeleteOptions{}))
+	}()
+	var without, idle, read, peak, anon series
+	for i := range min(memoryPairs, b.opts.historyPairs) {
+		for _, with := range []bool{i%2 == 0, i%2 != 0} {
+			address, err := freeAddress()
+			if err != nil {
+				return err
+			}
+			_, port, _ := net.SplitHostPort(address)
+			args := []string{"--history-max-runs", "0"}
+			if with {
+				args = []string{"--history-max-runs", strconv.Itoa(b.opts.recorded), "--history-max-age", "0", "--history-max-bytes", "1Gi", "--api-port", port}
+			}
+			if err := b.startRecorded(ctx, args); err != nil {
+				return err
+			}
+			time.Sleep(b.opts.settling / 15)
+			was, err := b.operator.usage()
+			if err != nil {
+				return err
+			}
+			if !with {
+				without = append(without, was.residentMiB)
+			} else {
+				if err := b.readAll(ctx, "http://localhost:"+port, token, first, last, i == 0); err != nil {
+					return err
+				}
+				time.Sleep(b.opts.settling / 15)
+				is, err := b.operator.usage()
+				if err != nil {
+					return err
+				}
+				idle, read, peak, anon = append(idle, was.residentMiB), append(read, is.residentMiB), append(peak, is.peakMiB), append(anon, is.anonMiB)
+			}
+			if err := b.removeThings(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	header("resident memory of the operator, MiB")
+	without.row("no history", "")
+	idle.row("with the history", "")
+	read.row("after all views were read", "")
+	anon.row("of it, not the file of the history", "")
+	peak.row("the most while they were read", "")
+	read.less(without).row("added by the history, within a pair", "at most 40")
+	peak.less(without).row("the same, at the peak", "at most 40")
+	return nil
+}
+
+// startRecorded starts an operator with the stub.
+func (b *bench) startRecorded(ctx context.Context, args []string) error {
+	env := []string{"PATH=" + filepath.Join(b.dir, "bin") + ":" + os.Getenv("PATH"), timesEnv + "=" + b.times()}
+	return b.startProcess(ctx, append([]string{"--executor", "runner", "--proxy-port", "0"}, args...), env)
+}
+
+// readerToken is the token of a service account that may get the objects.
+func (b *bench) readerToken(ctx context.Context, clients kubernetes.Interface) (string, error) {
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: reader}}
+	if err := b.client.Create(ctx, ns); err != nil {
+		return "", err
+	}
+	b.namespaces = append(b.namespaces, ns)
+	named := metav1.ObjectMeta{Name: reader}
+	if _, err := clients.CoreV1().ServiceAccounts(reader).Create(ctx, &corev1.ServiceAccount{ObjectMeta: named}, metav1.CreateOptions{}); err != nil {
+		return "", err
+	}
+	role := &rbacv1.ClusterRole{ObjectMeta: named, Rules: []rbacv1.PolicyRule{{APIGroups: []string{thing().Group}, Resources: []string{"things"}, Verbs: []string{"get"}}}}
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: named, Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: reader, Name: reader}},
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: reader},
+	}
+	_, roleErr := clients.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{})
+	_, bindingErr := clients.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{})
+	if err := errors.Join(roleErr, bindingErr); err != nil {
+		return "", err
+	}
+	token, err := clients.CoreV1().ServiceAccounts(reader).CreateToken(ctx, reader, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		return "", err
+	}
+	return token.Status.Token, nil
+}
+
+// readAll asks the operator's API, and a page that reads it, for all that there is, and prints
+// how long each takes.
+func (b *bench) readAll(ctx context.Context, operator, token string, first, last history.Run, print bool) error {
+	ask := func(ctx context.Context, path string, query url.Values) (*http.Response, error) {
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, operator+api.Root+path+"?"+query.Encode(), nil)
+		if err != nil {
+			return nil, err
+		}
+		r.Header.Set("Authorization", "Bearer "+token)
+		resp, err := http.DefaultClient.Do(r)
+		if err == nil && resp.StatusCode != http.StatusOK {
+			err = fmt.Errorf("%s: %s", path, resp.Status)
+		}
+		return resp, err
+	}
+	server := httptest.NewUnstartedServer(nil)
+	server.Config.Handler = page.New(page.Options{
+		Source: &page.Remote{Ask: ask, Get: runs.Object}, Base: runs.Base, Hosts: []string{server.Listener.Addr().String()},
+	})
+	server.Start()
+	defer server.Close()
+	show := func(ctx context.Context, path string, _ url.Values) (*http.Response, error) {
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+runs.Base+path, nil)
+		if err != nil {
+			return nil, err
+		}
+		resp, err := http.DefaultClient.Do(r)
+		if err == nil && resp.StatusCode != http.StatusOK {
+			err = fmt.Errorf("%s: %s", path, resp.Status)
+		}
+		return resp, err
+	}
+	of := url.Values{"group": {last.Group}, "kind": {last.Kind}, "namespace": {last.Namespace}, "name": {last.Name}}
+	if print {
+		fmt.Printf("\n%-50s %9s %9s %9s %9s   at most 200 ms, 150 kB\n", "ms of a request", "first", "median", "max", "kB")
+	}
+	for _, is := range []struct {
+		name  string
+		how   func(context.Context, string, url.Values) (*http.Response, error)
+		path  string
+		query url.Values
+	}{
+		{"API: runs", ask, "/runs", nil},
+		{"API: runs of an object", ask, "/runs", of},
+		{"API: runs that have failed", ask, "/runs", url.Values{"result": {"Failed"}}},
+		{"API: a run", ask, "/runs/" + last.ID, nil},
+		{"API: the queue", ask, "/queue", nil},
+		{"API: events, until they begin", ask, "/events", nil},
+		{"API: 1,000 runs, as top and the page ask for them", ask, "/runs", url.Values{"limit": {"1000"}}},
+		{"page: objects, at first with all runs", show, "", nil},
+		{"page: objects that are searched", show, "?q=example-00&state=3", nil},
+		{"page: an object", show, "object?" + of.Encode(), nil},
+		{"page: a run", show, "run?id=" + last.ID, nil},
+		{"page: two runs", show, "compare?a=" + first.ID + "&b=" + last.ID, nil},
+		{"page: the queue", show, "queue", nil},
+		{"page: trends", show, "trends?days=30", nil},
+		{"page: a report", show, "report?id=" + last.ID, nil},
+	} {
+		var took series
+		size := int64(0)
+		for range asked {
+			began := time.Now()
+			n, err := sizeOf(ctx, func(ctx context.Context) (*http.Response, error) { return is.how(ctx, is.path, is.query) }, is.path == "/events")
+			if err != nil {
+				return fmt.Errorf("%s: %w", is.name, err)
+			}
+			took, size = append(took, ms(time.Since(began))), n
+		}
+		if print {
+			later := slices.Sorted(slices.Values(took[1:]))
+			fmt.Printf("%-50s %9.1f %9.1f %9.1f %9.1f\n", is.name, took[0], later[len(later)/2], later[len(later)-1], float64(size)/1000)
+		}
+	}
+	return nil
+}
+
+// sizeOf sends a request, and returns how many bytes the answer has: of a stream, until its first line.
+func sizeOf(ctx context.Context, send func(context.Context) (*http.Response, error), stream bool) (int64, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	resp, err := send(ctx)
+	if resp != nil {
+		defer resp.Body.Close()
+	}
+	if err != nil {
+		return 0, err
+	}
+	if stream {
+		line, err := bufio.NewReader(resp.Body).ReadString('\n')
+		return int64(len(line)), err
+	}
+	return io.Copy(io.Discard, resp.Body)
+}
+
+// historyCPU has runs of a workload recorded, and not, in turn: the CPU of the operator and of all
+// that it has started.
+func (b *bench) historyCPU(ctx context.Context) error {
+	const name = "reference"
+	var on, off, ratio series
+	for i := range b.opts.historyPairs {
+		var pair [2]float64
+		for k := range pair {
+			which := (i + k) % len(pair)
+			args := [][]string{{"--history-max-runs", "0"}, {"--history-max-runs", strconv.Itoa(b.opts.recorded)}}[which]
+			c, err := b.recordedCrowd(ctx, name, args)
+			if err != nil {
+				return fmt.Errorf("workload %s, %v: %w", name, args, err)
+			}
+			pair[which] = c / recordedAtOnce
+		}
+		off, on, ratio = append(off, pair[0]), append(on, pair[1]), append(ratio, 100*(pair[1]/pair[0]-1))
+	}
+	fmt.Printf("\n%-50s %9s %9s %9s %9s %9s\n", fmt.Sprintf("CPU of a run, s: %s, %d at once, %d pairs", name, recordedAtOnce, b.opts.historyPairs), "min", "q1", "median", "q3", "max")
+	off.quartiles("no history", "")
+	on.quartiles("with the history", "")
+	ratio.quartiles("added by the history, within a pair, %", "at most 3")
+	return nil
+}
+
+// recordedCrowd is the CPU time of an operator, and of all below it, for forked runs of new objects. The
+// first object warms both up.
+func (b *bench) recordedCrowd(ctx context.Context, name string, args []string) (cpu float64, err error) {
+	if err := b.startWorkload(ctx, name, "warm", args...); err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, b.operator.stop()); b.operator = nil }()
+	var before time.Duration
+	for i := range recordedAtOnce + 1 {
+		if err := b.create(ctx, metav1.NamespaceDefault, fmt.Sprintf("recorded-%d", i)); err != nil {
+			return 0, err
+		}
+		if i > 0 {
+			continue
+		}
+		if err := b.awaitReady(ctx); err != nil {
+			return 0, err
+		}
+		if before, err = cpuOf(b.operator.cmd.Process.Pid); err != nil {
+			return 0, err
+		}
+	}
+	if err := b.awaitReady(ctx); err != nil {
+		return 0, err
+	}
+	after, err := cpuOf(b.operator.cmd.Process.Pid)
+	if b.logged(plainMessage) {
+		err = errors.Join(err, errors.New("the fork server was not there all the time: the machine is too busy to measure"))
+	}
+	return (after - before).Seconds(), err
+}
