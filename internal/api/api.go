@@ -241,7 +241,9 @@ func (s *server) runs(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	}
-	ended, next, err := s.History.Runs(history.Query{Wants: sel.wants, Limit: limit, Before: before})
+	ended, next, err := s.History.Runs(history.Query{
+		Wants: sel.wants, Namespace: sel.namespace, Name: sel.name, Result: sel.result, Limit: limit, Before: before,
+	})
 	if err != nil {
 		fail(w, problemOf(err))
 		return

@@ -105,6 +105,21 @@ func TestStore_KeepsRunsOverARestart(t *testing.T) {
 	runs, _, err = s.Runs(Query{Limit: 3, Wants: func(b Brief) bool { return b.Name == "1" }})
 	must.Do(t, err)
 	must.Be(t, "of one object", []string{"00000005", "00000003", "00000001"}, idsOf(runs))
+	odd := runOf(6)
+	odd.Namespace, odd.Name, odd.Result = "<&>", "\"\\\u2028\x00é", "Failed"
+	written(s, odd)
+	for _, want := range []Run{runOf(3), odd} {
+		q := Query{Limit: 10, Wants: func(b Brief) bool {
+			return b.Namespace == want.Namespace && b.Name == want.Name && b.Result == want.Result
+		}}
+		wanted, _, err := s.Runs(q)
+		must.Do(t, err)
+		q.Namespace, q.Name, q.Result = want.Namespace, want.Name, want.Result
+		found, _, err := s.Runs(q)
+		must.Do(t, err)
+		must.Be(t, "some are found", true, len(found) > 0)
+		must.Be(t, "what passing over others leaves", idsOf(wanted), idsOf(found))
+	}
 
 	is := must.Get(s.Run("00000003"))(t)
 	must.Be(t, "run by the beginning of its ID", runOf(3), is)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"go.etcd.io/bbolt"
@@ -80,15 +81,31 @@ type Query struct {
 	// Wants tells whether a run is one of them; nil for all. It may be called for runs
 	// that are not returned.
 	Wants func(Brief) bool
+	// Namespace, Name and Result are those of all runs that Wants wants; empty where they differ.
+	// What has others is passed over fast.
+	Namespace, Name, Result string
 	// Limit is how many are returned at most.
 	Limit int
 	// Before is what an earlier call has returned as next; empty to begin with the newest.
 	Before string
 }
 
+// marks are what the stored form of each run has that q asks for.
+func (q Query) marks() (marks [][]byte) {
+	for _, is := range [][2]string{{"namespace", q.Namespace}, {"name", q.Name}, {"result", q.Result}} {
+		if text, err := json.Marshal(is[1]); err == nil && is[1] != "" {
+			marks = append(marks, append([]byte(`"`+is[0]+`":`), text...))
+		}
+	}
+	return marks
+}
+
 // Runs returns runs, the newest first, and where to go on; empty at the end.
 func (s *Store) Runs(q Query) (runs []Brief, next string, err error) {
-	seen := map[string]bool{}
+	seen, marks := map[string]bool{}, q.marks()
+	lacks := func(value []byte) bool {
+		return slices.ContainsFunc(marks, func(mark []byte) bool { return !bytes.Contains(value, mark) })
+	}
 	if q.Before == "" {
 		for _, r := range s.waiting() {
 			if seen[r.ID] = true; q.Wants == nil || q.Wants(r.Brief) {
@@ -108,6 +125,9 @@ func (s *Store) Runs(q Query) (runs []Brief, next string, err error) {
 			key, value = c.Prev()
 		}
 		for ; key != nil; key, value = c.Prev() {
+			if lacks(value) { // to decode all takes long
+				continue
+			}
 			var b Brief
 			if err := json.Unmarshal(value, &b); err != nil {
 				return fmt.Errorf("run %s: %w", key[8:], err)
