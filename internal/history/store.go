@@ -138,12 +138,8 @@ func (s *Store) open() (err error) {
 			_ = db.Close() // the error is at hand
 		}
 	}()
-	db, err = bbolt.Open(s.opts.Path, 0o600, &bbolt.Options{Timeout: time.Second})
-	if errors.Is(err, bolterrors.ErrTimeout) {
-		return fmt.Errorf("history of runs %s: %w", s.opts.Path, errInUse)
-	}
-	if err != nil {
-		return fmt.Errorf("history of runs %s: %w", s.opts.Path, err)
+	if db, err = s.openFile(); err != nil {
+		return err
 	}
 	err = db.Update(func(tx *bbolt.Tx) error {
 		m, err := tx.CreateBucketIfNotExists([]byte(meta))
@@ -161,12 +157,24 @@ func (s *Store) open() (err error) {
 		return m.Put([]byte(formatKey), []byte(format))
 	})
 	if err == nil {
-		err = s.measure(db)
+		err = errors.Join(s.measure(db), db.Close()) // all of the file is in the process's memory now
 	}
 	if err != nil {
 		return fmt.Errorf("history of runs %s: %w", s.opts.Path, err)
 	}
-	return nil
+	db, err = s.openFile()
+	return err
+}
+
+func (s *Store) openFile() (*bbolt.DB, error) {
+	db, err := bbolt.Open(s.opts.Path, 0o600, &bbolt.Options{Timeout: time.Second})
+	if errors.Is(err, bolterrors.ErrTimeout) {
+		err = errInUse
+	}
+	if err != nil {
+		return nil, fmt.Errorf("history of runs %s: %w", s.opts.Path, err)
+	}
+	return db, nil
 }
 
 // measure reads all of the file, so that what is damaged shows now.
