@@ -2,6 +2,7 @@ package api
 
 import (
 	"bufio"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -169,6 +170,10 @@ func TestAPI_ShowsWhoMayGetTheObjects(t *testing.T) {
 		}
 		must.Be(t, tt.token+" "+tt.path, tt.ids, strings.Join(ids, " "))
 	}
+	_, plain := ask(t, server, "admin", "/runs", "Accept-Encoding", "identity")
+	_, packed := ask(t, server, "admin", "/runs", "Accept-Encoding", "gzip")
+	unpacked := must.Get(gzip.NewReader(packed))(t)
+	must.Be(t, "unpacked list", string(must.Get(io.ReadAll(plain))(t)), string(must.Get(io.ReadAll(unpacked))(t)))
 	if code, _ := ask(t, server, "admin", "/runs", "Sec-Fetch-Site", "cross-site"); code != denied {
 		t.Errorf("a page in a browser gets %d", code)
 	}

@@ -135,6 +135,9 @@ func (b *bench) historyMemory(ctx context.Context, first, last history.Run) (err
 			if !with {
 				without, withoutAnon = append(without, was.residentMiB), append(withoutAnon, was.anonMiB)
 			} else {
+				if err := b.operator.resetPeak(); err != nil {
+					return err
+				}
 				if err := b.readAll(ctx, "http://localhost:"+port, token, first, last, i == 0); err != nil {
 					return err
 				}
@@ -195,24 +198,38 @@ func (b *bench) readerToken(ctx context.Context, clients kubernetes.Interface) (
 	return token.Status.Token, nil
 }
 
+// asker asks for what is at a path.
+type asker = func(ctx context.Context, path string, query url.Values) (*http.Response, error)
+
+// succeeded sends a request, whose answer is to be one of success.
+func succeeded(r *http.Request) (*http.Response, error) {
+	resp, err := http.DefaultClient.Do(r)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = errors.Join(fmt.Errorf("%s: %s", r.URL.Path, resp.Status), resp.Body.Close())
+	}
+	return resp, err
+}
+
 // readAll asks the operator's API, and a page that reads it, for all that there is, and prints
 // how long each takes.
 func (b *bench) readAll(ctx context.Context, operator, token string, first, last history.Run, print bool) error {
-	ask := func(ctx context.Context, path string, query url.Values) (*http.Response, error) {
-		r, err := http.NewRequestWithContext(ctx, http.MethodGet, operator+api.Root+path+"?"+query.Encode(), nil)
-		if err != nil {
-			return nil, err
+	asking := func(packed bool) asker {
+		return func(ctx context.Context, path string, query url.Values) (*http.Response, error) {
+			r, err := http.NewRequestWithContext(ctx, http.MethodGet, operator+api.Root+path+"?"+query.Encode(), nil)
+			if err != nil {
+				return nil, err
+			}
+			r.Header.Set("Authorization", "Bearer "+token)
+			if packed {
+				r.Header.Set("Accept-Encoding", "gzip") // and unpack nothing
+			}
+			return succeeded(r)
 		}
-		r.Header.Set("Authorization", "Bearer "+token)
-		resp, err := http.DefaultClient.Do(r)
-		if err == nil && resp.StatusCode != http.StatusOK {
-			err = fmt.Errorf("%s: %s", path, resp.Status)
-		}
-		return resp, err
 	}
+	ask := asking(true)
 	server := httptest.NewUnstartedServer(nil)
 	server.Config.Handler = page.New(page.Options{
-		Source: &page.Remote{Ask: ask, Get: runs.Object}, Base: runs.Base, Hosts: []string{server.Listener.Addr().String()},
+		Source: &page.Remote{Ask: asking(false), Get: runs.Object}, Base: runs.Base, Hosts: []string{server.Listener.Addr().String()},
 	})
 	server.Start()
 	defer server.Close()
@@ -221,11 +238,7 @@ func (b *bench) readAll(ctx context.Context, operator, token string, first, last
 		if err != nil {
 			return nil, err
 		}
-		resp, err := http.DefaultClient.Do(r)
-		if err == nil && resp.StatusCode != http.StatusOK {
-			err = fmt.Errorf("%s: %s", path, resp.Status)
-		}
-		return resp, err
+		return succeeded(r)
 	}
 	of := url.Values{"group": {last.Group}, "kind": {last.Kind}, "namespace": {last.Namespace}, "name": {last.Name}}
 	if print {
@@ -233,7 +246,7 @@ func (b *bench) readAll(ctx context.Context, operator, token string, first, last
 	}
 	for _, is := range []struct {
 		name  string
-		how   func(context.Context, string, url.Values) (*http.Response, error)
+		how   asker
 		path  string
 		query url.Values
 	}{
