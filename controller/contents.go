@@ -59,6 +59,9 @@ const homeConfiguration = "~/.ansible.cfg"
 
 // contentsOf is the content of a watch as it lies there.
 func contentsOf(w watches.Watch, opts *Options, v *vault.Vault) *contents {
+	if w.Content.Command != nil {
+		return contentsOfCommand(w, opts)
+	}
 	roots := fingerprint.Roots{Collections: opts.CollectionsPath}
 	if w.Content.Playbook != "" {
 		roots.Playbooks = []string{w.Content.Playbook}
@@ -86,23 +89,28 @@ func contentsOf(w watches.Watch, opts *Options, v *vault.Vault) *contents {
 		versions:    opts.Versions,
 		annotations: w.WatchAnnotationsChanges,
 	}
+	passwords, variables := v.Files()
+	slices.Sort(passwords)
+	c.passwords = slices.Compact(passwords)
+	c.configuration = slices.Concat(configurations(), variables)
+	c.fix(w, opts)
+	c.nameFiles(func(path string) string { return path })
+	return c
+}
+
+// fix sets the inputs that the watch, the flags and the environment say.
+func (c *contents) fix(w watches.Watch, opts *Options) {
 	for _, pattern := range w.Inputs.Files {
 		if !strings.HasPrefix(pattern, "-") {
 			c.patterns = append(c.patterns, pattern)
 		}
 	}
-	passwords, variables := v.Files()
-	slices.Sort(passwords)
-	c.passwords = slices.Compact(passwords)
-	c.configuration = slices.Concat(configurations(), variables)
 	c.fixed, c.err = settingParts(w, opts)
 	host, _ := os.Hostname() // without a name, no variable has it in its value
 	for _, entry := range environment(os.Environ(), w.Inputs.Env, host) {
 		name, value, _ := strings.Cut(entry, "=")
 		c.fixed = append(c.fixed, fingerprint.Part{Group: fingerprint.OfEnvironment, Name: name, Value: value})
 	}
-	c.nameFiles(func(path string) string { return path })
-	return c
 }
 
 // nameFiles has files count under the names that original gives them.
@@ -190,7 +198,7 @@ func (c *contents) parts(ctx context.Context, wanted bool) ([]fingerprint.Part, 
 func (c *contents) namedFiles(sum string) []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.namedBy != sum {
+	if c.namedBy != sum && c.read != (content.Content{}) {
 		c.namedBy = sum
 		c.named = slices.DeleteFunc(content.Files(c.read, c.readOptions), func(path string) bool { return !c.counts(path) })
 	}

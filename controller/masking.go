@@ -14,6 +14,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/rolewright/rolewright/controller/fingerprint"
 	"github.com/rolewright/rolewright/internal/contentcopy"
 	"github.com/rolewright/rolewright/internal/proxy/objectbody"
 	"github.com/rolewright/rolewright/internal/redact"
@@ -33,6 +34,9 @@ type secrets struct {
 }
 
 func newSecrets(v *vault.Vault, w watches.Watch, content *contents, inventory string, c *contentcopy.Copy) *secrets {
+	if w.Content.Command != nil {
+		return &secrets{vault: v, literals: newLiterals(fingerprint.Roots{})}
+	}
 	paths := slices.Clone(content.roots.Trees)
 	if inventory != "" {
 		for _, name := range []string{"group_vars", "host_vars"} {

@@ -114,6 +114,9 @@ func (r *reconciler) notRun(s *scope, run *status.Run) {
 	case errors.Is(s.err, errReferenceNotFound):
 		run.Result, run.Reason = status.Failed, status.ReasonReferenceNotFound
 		run.Message = short("Unable to run reconciliation: " + said + "; the object runs when it does")
+	case errors.Is(s.err, runner.ErrNotRunnable):
+		run.Result, run.Reason = status.Failed, string(runner.CommandNotRunnable)
+		run.Message = short("Unable to run reconciliation: " + said)
 	case errors.Is(s.err, runner.ErrUnavailable):
 		run.Result, run.Reason = status.Failed, status.ReasonUnavailable
 		run.Message = short("Unable to run reconciliation: " + said)
@@ -195,7 +198,10 @@ func (r *reconciler) judged(s *scope, run *status.Run) {
 	if verdict.Success {
 		run.Result = status.Succeeded
 	}
-	run.Permanent = permanent(verdict.Reason) && sum.Prepared()
+	run.Permanent = permanent(verdict.Reason) && sum.Prepared() || verdict.Reason == runner.InputRefused
+	if c := s.result.Command; c != nil {
+		s.warnings = append(s.warnings, c.Warnings...)
+	}
 	run.Counts, run.Completed = countsOf(sum), sum.CompletedAt
 	run.Localhost = localhost(sum)
 	if culprits := sum.Culprits(); !verdict.Success && len(culprits) > 0 {
@@ -203,6 +209,9 @@ func (r *reconciler) judged(s *scope, run *status.Run) {
 		task := taskOf(c.Task)
 		task.Host = c.Host
 		run.FailedTask = &task
+	}
+	if verdict.Reason == runner.NotYet {
+		run.RequeueAfter = notYetPause
 	}
 	if sum.RequeueAfter == nil {
 		return
@@ -212,10 +221,15 @@ func (r *reconciler) judged(s *scope, run *status.Run) {
 		s.warnings = append(s.warnings, fmt.Sprintf("task %q (%s): %v", sum.RequeueAfter.Task.Name, sum.RequeueAfter.Task.Path, err))
 		return
 	}
-	if run.RequeueAfter = after; after > 0 {
+	if after > 0 {
+		run.RequeueAfter = after
 		s.log.Info("Set the reconciliation to occur after " + after.String())
 	}
 }
+
+// notYetPause is the time to the next run after one that says that the object is not as
+// wanted yet, and not when to look again.
+const notYetPause = 10 * time.Second
 
 // shown is the message of a verdict. Its parts are masked already, and what they
 // are put together to is masked again, but for what says where a task stands.
@@ -268,6 +282,10 @@ func (r *reconciler) logEnd(s *scope, run status.Run) {
 	}
 	switch run.Result {
 	case status.Succeeded:
+		if run.Executor == string(runner.ExecutorCommand) {
+			log.Info("The command has ended", "message", run.Message)
+			break
+		}
 		log.Info("Ansible-runner exited successfully")
 	case status.Interrupted:
 		log.Info("Run was interrupted", "message", run.Message)

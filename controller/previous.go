@@ -39,7 +39,7 @@ func (r *reconciler) previousOf(s *scope) (p previous) {
 func (r *reconciler) keepSpec(s *scope, last *status.Run, run status.Run) {
 	var err error
 	switch {
-	case run.Result == status.Succeeded && run.Mode != status.ModeCheck && run.Wait == nil && !s.deleting:
+	case run.Result == status.Succeeded && run.Mode != status.ModeCheck && !run.NotYet() && !s.deleting:
 		if s.given == nil {
 			return // an earlier process has made the run, or the object has no spec
 		}

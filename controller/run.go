@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"time"
@@ -146,14 +147,21 @@ func (r *reconciler) request(s *scope, sources []extravars.Source) (runner.Reque
 		return runner.Request{}, err
 	}
 	s.given = s.object.Object["spec"]
-	req.ID, req.Until, req.Env = s.runID, r.opts.Leads, runEnv(req.Dir)
+	req.ID, req.Until = s.runID, r.opts.Leads
+	if req.Env == nil {
+		req.Env = map[string]string{}
+	}
+	maps.Copy(req.Env, runEnv(req.Dir))
 	if path := rolesPath(s.use.copy, os.LookupEnv); path != "" {
 		req.Env[rolesPathEnv] = path
 	}
 	if parent := s.recording.Parent(); parent != "" {
 		req.Env[traceParentEnv] = parent
 	}
-	req.Files = map[string][]byte{kubeconfigFile: access, runstore.TicketFile: ticketOf(s)}
+	if req.Files == nil {
+		req.Files = map[string][]byte{}
+	}
+	req.Files[kubeconfigFile], req.Files[runstore.TicketFile] = access, ticketOf(s)
 	return req, nil
 }
 
@@ -162,6 +170,9 @@ func (r *reconciler) what(s *scope, sources []extravars.Source) (runner.Request,
 	content, finalizerVars := r.watch.Content, map[string]any(nil)
 	if s.deleting {
 		content, finalizerVars = r.watch.Finalizer.Content, r.watch.Finalizer.Vars
+	}
+	if content.Command != nil {
+		return r.whatCommand(s, content.Command)
 	}
 	vars, notices, err := extravars.Build(s.object.Object, extravars.Options{
 		Group: r.gvk.Group, Kind: r.gvk.Kind, SnakeCase: r.watch.SnakeCaseParameters,

@@ -37,8 +37,13 @@ func (req Request) normalise() (Request, error) {
 	}
 	req.Dir = filepath.Clean(req.Dir)
 	switch c := &req.Content; {
+	case c.Command != nil:
+		if c.Playbook+c.Role != "" || !filepath.IsAbs(c.Command.Path) || !filepath.IsAbs(c.Command.Dir) {
+			return req, fmt.Errorf("command %q in %q: paths must be absolute, and nothing else be run", c.Command.Path, c.Command.Dir)
+		}
+		req.reports = &Reported{name: filepath.Base(c.Command.Path)}
 	case (c.Playbook == "") == (c.Role == ""):
-		return req, errors.New("content must be either a playbook or a role")
+		return req, errors.New("content must be either a playbook or a role or a command")
 	case c.Role != "":
 		role, err := filepath.Abs(c.Role)
 		if err != nil {

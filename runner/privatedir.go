@@ -101,6 +101,9 @@ func buildingName(dir string) string {
 type privateDir struct{ root *os.Root }
 
 func (d privateDir) fill(req Request, environ []string) error {
+	if req.Content.Command != nil {
+		return d.fillCommand(req)
+	}
 	for _, dir := range []string{"env", "inventory", "project", "artifacts", callbackDir, tempDir} {
 		if err := d.mkdir(dir); err != nil {
 			return err

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -122,11 +121,14 @@ func (r *Runner) Run(ctx context.Context, req Request) (Result, error) {
 	if ctx.Err() != nil {
 		return res, fmt.Errorf("run %s not started: %w", req.ID, context.Cause(ctx))
 	}
-	executable, err := exec.LookPath(r.path)
+	executable, err := r.executable(req)
 	if err != nil {
-		return res, fmt.Errorf("%w: %w; %s", ErrUnavailable, err, installIt)
+		return res, err
 	}
-	if err := r.collections.Ensure(); err != nil {
+	if req.reports == nil {
+		err = r.collections.Ensure()
+	}
+	if err != nil {
 		return res, fmt.Errorf("run %s not started: %w", req.ID, err)
 	}
 	if err := createPrivateDir(req, r.environ); IsNoSpace(err) {
@@ -137,6 +139,9 @@ func (r *Runner) Run(ctx context.Context, req Request) (Result, error) {
 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	if req.reports != nil {
+		req.reports.stop = cancel
+	}
 	res.Started = time.Now()
 	controlDir, ended := r.temp.begin()
 	req.controlDir = controlDir
@@ -181,6 +186,8 @@ func notStarted(ctx context.Context, req Request, err error) error {
 		return fmt.Errorf("%w: %w", ErrTooLate, err)
 	case IsNoSpace(err) || exhausted(req.Dir):
 		return fmt.Errorf("%w: %w", ErrNoSpace, err)
+	case req.reports != nil:
+		return fmt.Errorf("%w: %w", ErrNotRunnable, err)
 	}
 	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }
@@ -195,6 +202,9 @@ func (r *Runner) Recover(ctx context.Context, dir, id string, mask Masker) (Resu
 	exit, err := supervise.ReadExit(filepath.Join(dir, endRecord))
 	if err != nil {
 		return res, fmt.Errorf("%w: %w", ErrNoRecord, err)
+	}
+	if _, err := os.Lstat(filepath.Join(artifactsDir(req), eventsFile)); err == nil {
+		req.reports = &Reported{name: "command", exit: exit}
 	}
 	done := make(chan struct{})
 	close(done)
@@ -222,7 +232,7 @@ func (r *Runner) Reap(id string) error {
 	return nil
 }
 
-// supervise runs ansible-runner and follows its events.
+// supervise runs ansible-runner, or the command of the run, and follows its events.
 func (r *Runner) supervise(ctx context.Context, executable string, req Request) (supervise.Exit, jobevent.Summary, error) {
 	// The events are read to their end also when ctx has ended: what was done
 	// until then is part of the result.
@@ -241,19 +251,16 @@ func (r *Runner) supervise(ctx context.Context, executable string, req Request) 
 			observe(e)
 		}
 	}
-	go func() { summaries <- follow(context.WithoutCancel(ctx), req, done) }()
+	following := ctx // that of what a command asks for
+	if req.reports == nil {
+		following = context.WithoutCancel(ctx)
+	}
+	go func() { summaries <- follow(following, req, done) }()
 
-	exit, err := r.start(ctx, req, supervise.Command{
-		Path:   executable,
-		Args:   req.arguments(),
-		Env:    req.environment(r.environ),
-		Cookie: cookieName + "=" + req.ID,
-		Output: filepath.Join(req.Dir, runnerLog),
-		Grace:  r.grace,
-		Record: filepath.Join(req.Dir, endRecord),
-		Run:    req.ID, Until: req.latest(),
-		ForkTimeout: r.forkTimeout,
-	})
+	exit, err := r.start(ctx, req, r.order(req, executable))
+	if req.reports != nil {
+		req.reports.exit = exit
+	}
 	close(done)
 	return exit, <-summaries, err
 }
@@ -271,7 +278,7 @@ func (req Request) latest() time.Duration {
 // start runs ansible-runner, from a fork server if there is one. One that cannot
 // start it costs the run nothing but time.
 func (r *Runner) start(ctx context.Context, req Request, c supervise.Command) (supervise.Exit, error) {
-	if c.Server = req.server; c.Server != "" || r.warm == nil || req.Executor == ExecutorRunner {
+	if c.Server = req.server; c.Server != "" || r.warm == nil || req.Executor == ExecutorRunner || req.reports != nil {
 		return r.supervisor.Run(ctx, c)
 	}
 	for {
@@ -340,6 +347,9 @@ func removeStart(c supervise.Command) error {
 // follow adds up the events of a run until done is closed and the last one
 // read.
 func follow(ctx context.Context, req Request, done <-chan struct{}) jobevent.Summary {
+	if req.reports != nil {
+		return req.reports.follow(ctx, req, done)
+	}
 	var summary jobevent.Summary
 	dir := filepath.Join(artifactsDir(req), "job_events")
 	for event, err := range jobevent.Follow(ctx, dir, done) {
@@ -362,12 +372,16 @@ func artifactsDir(req Request) string {
 // fill adds how the process tree has ended, and what the run has left in its directory.
 func (r *Result) fill(req Request, exit supervise.Exit, summary jobevent.Summary) {
 	r.ExitCode, r.Signal, r.Notes, r.Memory, r.CPU = exit.Code, exit.Signal, exit.Notes, exit.Memory, exit.CPU
-	r.Summary = summary
+	r.Summary, r.Command = summary, req.reports
 	r.Status, r.Tail = readArtifacts(req)
 }
 
-// ended tells whether ansible-runner brought the run to an end by itself.
+// ended tells whether ansible-runner brought the run to an end by itself. Of a command that
+// was stopped that is not known, unless it was for what it has reported.
 func (r Result) ended() bool {
+	if r.Command != nil {
+		return r.Command.Problem != ""
+	}
 	return r.Summary.Complete && (r.Status == statusSuccessful || r.Status == statusFailed)
 }
 
@@ -378,7 +392,7 @@ func readArtifacts(req Request) (status, tail string) {
 	dir := filepath.Join("artifacts", req.ID)
 	status, _ = tailBelow(req.Dir, filepath.Join(dir, "status"), 64, nil)
 	var parts []string
-	for _, name := range []string{filepath.Join(dir, "stdout"), runnerLog} {
+	for _, name := range []string{filepath.Join(dir, stdoutFile), filepath.Join(dir, stderrFile), runnerLog} {
 		if said, err := tailBelow(req.Dir, name, tailLimit, req.Mask); err == nil && strings.TrimSpace(said) != "" {
 			parts = append(parts, strings.TrimRight(said, "\n"))
 		} else if err != nil && !errors.Is(err, fs.ErrNotExist) {

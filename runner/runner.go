@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strconv"
@@ -38,6 +39,8 @@ type Content struct {
 	// Role is the path of a role's directory, absolute or relative to the
 	// operator's working directory.
 	Role string
+	// Command is an executable that is started in place of Ansible.
+	Command *Command
 }
 
 // Request is everything that there is to say about one run.
@@ -81,10 +84,17 @@ type Request struct {
 	// Mask hides values in all that leaves the run: events, Summary and Tail.
 	// nil hides nothing.
 	Mask Masker
+	// Call does what a command reports that the operator does for the modules of its
+	// collection, by the name of the call; nil does nothing. It is called from one goroutine.
+	Call func(ctx context.Context, name string, body []byte) error
+	// Redact is called with values that Mask has to hide from then on. It may be nil.
+	Redact func(ctx context.Context, value string)
 	// Executor is [ExecutorRunner] for a run that starts a new Python although the
 	// Runner has fork servers.
 	Executor Executor
 
+	// reports is what the command says of its run; nil for Ansible.
+	reports *Reported
 	// server is the socket of the fork server that has to start the run; empty
 	// leaves that to the Runner.
 	server string
@@ -125,6 +135,8 @@ type Result struct {
 	Memory int64
 	// CPU is what ansible-runner and its descendants have taken; 0 where that is not known.
 	CPU time.Duration
+	// Command is what a command has said of its run; nil for a run of Ansible.
+	Command *Reported
 	// Notes are what a fork server has noted of the run; see Executor and Unsuited.
 	Notes string
 }
@@ -132,12 +144,14 @@ type Result struct {
 // Executor is how a run is made, in the words of users (package watches).
 type Executor string
 
-// The two ways.
+// The ways.
 const (
 	// ExecutorWarm: forked from an interpreter that has imported Ansible already.
 	ExecutorWarm Executor = "warm"
 	// ExecutorRunner: ansible-runner is started for each run.
 	ExecutorRunner Executor = "runner"
+	// ExecutorCommand: the run is of a command, not of Ansible.
+	ExecutorCommand Executor = "command"
 )
 
 // What a fork server notes of runs, a line each; see warm/python/preload.py.
@@ -148,8 +162,12 @@ const (
 )
 
 // Executor is how the run was made: [ExecutorWarm] if the playbook was forked
-// from an interpreter that had imported Ansible already, else [ExecutorRunner].
+// from an interpreter that had imported Ansible already, [ExecutorCommand] if there was
+// none, else [ExecutorRunner].
 func (r Result) Executor() Executor {
+	if r.Command != nil {
+		return ExecutorCommand
+	}
 	if r.noted(playbookForked) {
 		return ExecutorWarm
 	}

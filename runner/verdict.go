@@ -78,6 +78,9 @@ const (
 // on the exit code, ansible-runner's status and the stats; events and output
 // only explain what else it was.
 func (r Result) Verdict() Verdict {
+	if r.Command != nil {
+		return r.Command.verdict(r)
+	}
 	if r.proved() {
 		return Verdict{Success: true, Reason: Succeeded}
 	}
@@ -90,6 +93,10 @@ func (r Result) Verdict() Verdict {
 // found no host.
 func (r Result) proved() bool {
 	s := r.Summary
+	if r.Command != nil {
+		reason, _ := r.Command.judge()
+		return !r.Command.exit.Stopped && (reason == Succeeded || reason == NotYet)
+	}
 	return r.ExitCode == 0 && r.Signal == "" && r.Status == statusSuccessful &&
 		s.Complete && s.Failures == 0 && s.Unreachable == 0 && !r.noHosts() && !r.noResults()
 }
@@ -155,6 +162,9 @@ func (r Result) explainDoubt(culprits []jobevent.Failure) (Reason, string, strin
 // result. ansible-runner exits with 0 when a signal ended ansible-playbook,
 // and writes no status when it crashes.
 func (r Result) died() bool {
+	if r.Command != nil {
+		return r.Signal != "" || r.ExitCode < 0
+	}
 	return r.Signal != "" || r.ExitCode < 0 ||
 		r.Status != statusSuccessful && r.Status != statusFailed ||
 		r.Status == statusFailed && r.ExitCode == 0 && !r.Summary.Complete

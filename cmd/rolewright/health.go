@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
 
+	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
 )
 
@@ -54,7 +56,7 @@ func (c *runnerCheck) Start(ctx context.Context) error {
 		switch {
 		case err != nil && (before == nil || before.Error() != err.Error()):
 			c.log.Error(err, "not ready: Ansible cannot be run; install ansible-runner and ansible-core, or see --ansible-runner")
-		case err == nil && before != nil:
+		case err == nil && before != nil && versions.Runner != "":
 			c.log.Info("ansible-runner is ready", "runner", versions.Runner, "core", versions.Core)
 		}
 		sleep(ctx, c.period)
@@ -82,6 +84,24 @@ func whileUnchanged(installed func() (string, error), look func(context.Context)
 	}
 }
 
+// needed looks only where a watch runs Ansible: commands do without.
+func (op *operator) needed(look func(context.Context) (runner.Versions, error)) func(context.Context) (runner.Versions, error) {
+	return func(ctx context.Context) (runner.Versions, error) {
+		op.mu.Lock()
+		none := onlyCommands(op.watched)
+		op.mu.Unlock()
+		if none {
+			return runner.Versions{}, nil
+		}
+		return look(ctx)
+	}
+}
+
+// onlyCommands is true if there are watches, and none runs Ansible.
+func onlyCommands(watched []watches.Watch) bool {
+	return len(watched) > 0 && !slices.ContainsFunc(watched, func(w watches.Watch) bool { return w.Content.Command == nil })
+}
+
 func (c *runnerCheck) lookOnce(ctx context.Context) (runner.Versions, error) {
 	ctx, cancel := context.WithTimeout(ctx, runnerCheckTimeout)
 	defer cancel()
@@ -97,7 +117,7 @@ func (c *runnerCheck) Check(*http.Request) error {
 
 // Versions are those that were found first: what the process has begun with. It waits
 // for the first look, and returns its error, or that of the last one, as long as none
-// were found.
+// were found. They are empty where no watch runs Ansible.
 func (c *runnerCheck) Versions(ctx context.Context) (runner.Versions, error) {
 	select {
 	case <-c.looked:
@@ -118,7 +138,7 @@ func (c *runnerCheck) set(versions runner.Versions, err error) error {
 	defer c.mu.Unlock()
 	before := c.err
 	c.err = err
-	if err == nil && c.first == nil {
+	if err == nil && c.first == nil && versions.Runner != "" {
 		c.first = &versions
 	}
 	if errors.Is(before, errNotChecked) {

@@ -217,7 +217,8 @@ func statusDoc(t *testing.T) string {
 	}
 	slices.Sort(counts)
 	fmt.Fprintf(&b, "\n`counts` have %s.\n\n## Reasons\n\nOf runs that took place:\n\n| reason | |\n|---|---|\n", strings.Join(counts, ", "))
-	verdicts := reasonsOf(t, filepath.Join("..", "..", "runner", "verdict.go"), func(name string) bool { return ast.IsExported(name) })
+	verdicts := reasonsOf(t, filepath.Join("..", "..", "runner", "verdict.go"), ast.IsExported)
+	verdicts = append(verdicts, reasonsOf(t, filepath.Join("..", "..", "runner", "ending.go"), ast.IsExported)...)
 	b.WriteString(strings.Join(verdicts, "") + "\nOf runs that did not take place, or not to their end:\n\n| reason | |\n|---|---|\n")
 	b.WriteString(strings.Join(reasonsOf(t, filepath.Join("..", "..", "controller", "status", "record.go"),
 		func(name string) bool { return strings.HasPrefix(name, "Reason") }), ""))

@@ -122,7 +122,7 @@ func (o *runOptions) operate(ctx context.Context, stdout io.Writer) error {
 		return err
 	}
 	defer endCalls()
-	op.check = newRunnerCheck(whileUnchanged(op.executor.Installed, op.executor.Check), runnerCheckPeriod, log.WithName("runner"))
+	op.check = newRunnerCheck(op.needed(whileUnchanged(op.executor.Installed, op.executor.Check)), runnerCheckPeriod, log.WithName("runner"))
 	if op.probes, err = o.newProbes(ctx, op.check); err != nil {
 		return err
 	}

@@ -242,7 +242,7 @@ type usedContent struct {
 	user    watches.Watch
 }
 
-// contents lists what the watches run, each once. What does not exist has been
+// contents lists the roles and playbooks that the watches run, each once. What does not exist has been
 // reported.
 func contents(watched []watches.Watch) []usedContent {
 	var list []usedContent
@@ -275,7 +275,7 @@ func checkSyntax(ctx context.Context, file string, watched []watches.Watch, envi
 		wg.Go(func() {
 			places <- struct{}{}
 			defer func() { <-places }()
-			errs[i] = syntaxcheck.Check(ctx, runner.Content(u.content), environ)
+			errs[i] = syntaxcheck.Check(ctx, runner.Content{Playbook: u.content.Playbook, Role: u.content.Role}, environ)
 		})
 	}
 	wg.Wait()

@@ -135,6 +135,7 @@ func verdictReasons() map[string]bool {
 		"RoleNotFound": true, "VaultError": true, "BadArguments": true, "RunnerDied": true,
 		"ResultIncomplete": true, "PlaybookFailed": true, ReasonUnavailable: true, ReasonNotRun: true, ReasonReferenceNotFound: true,
 		ReasonTimedOut: true, "NoSpace": true, ReasonArtifactsTooLarge: true,
+		"CommandFailed": true, "CommandNotRunnable": true, "InputRefused": true, "ProtocolError": true, "ContradictoryResult": true, "LeftProcesses": true,
 		ReasonOutOfMemory: true, ReasonTooManyProcesses: true, ReasonCancelled: true,
 	}
 }

@@ -111,6 +111,15 @@ type Run struct {
 // MaxTrigger is how long the text of a trigger is at most, in bytes.
 const MaxTrigger = 256
 
+// saysNotYet is the runner's reason of a run that has succeeded as far as it goes.
+const saysNotYet = "NotYet"
+
+// NotYet is true if the run has succeeded, and the object is not as wanted yet: it has
+// parked it, or says so.
+func (r Run) NotYet() bool {
+	return r.Wait != nil || r.Result == Succeeded && r.Reason == saysNotYet
+}
+
 // MaxWait is the longest time to wait.
 const MaxWait = 7 * 24 * time.Hour
 

@@ -63,7 +63,9 @@ func Conclude(st map[string]any, r Run, next time.Duration, now time.Time) map[s
 	case r.Mode == ModeCheck:
 		concludeCheck(c, r)
 	case r.Wait != nil:
-		concludeWaiting(c, r)
+		concludeWaiting(c, "The object "+r.Wait.String())
+	case r.NotYet():
+		concludeWaiting(c, r.Message)
 	case r.Result == Succeeded:
 		concludeSuccess(c, r)
 	case r.Result == Interrupted:
@@ -78,7 +80,7 @@ func Conclude(st map[string]any, r Run, next time.Duration, now time.Time) map[s
 		c.remove(Looping)
 	}
 	c.write(out)
-	if r.Result != Interrupted && r.Mode != ModeCheck && r.Wait == nil && r.Generation > 0 {
+	if r.Result != Interrupted && r.Mode != ModeCheck && !r.NotYet() && r.Generation > 0 {
 		out["observedGeneration"] = r.Generation
 	}
 	ansible := owned(out)
@@ -117,9 +119,9 @@ func concludeSuccess(c *conditions, r Run) {
 
 // concludeWaiting leaves the conditions of ansible-operator as they are during a run:
 // for its users the run goes on.
-func concludeWaiting(c *conditions, r Run) {
-	c.add(Ready, "False", reasonWaiting, "The object "+r.Wait.String())
-	c.add(Reconciling, "True", reasonWaiting, "The object "+r.Wait.String())
+func concludeWaiting(c *conditions, message string) {
+	c.add(Ready, "False", reasonWaiting, message)
+	c.add(Reconciling, "True", reasonWaiting, message)
 	c.add(Stalled, "False", reasonWaiting, "")
 }
 

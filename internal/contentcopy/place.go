@@ -70,6 +70,14 @@ func Of(dir, file string, all []watches.Watch) Place {
 			contents = append(contents, w.Finalizer.Content)
 		}
 		for _, c := range contents {
+			if c.Command != nil {
+				// Programs elsewhere are not content.
+				for _, path := range c.Command.Files() {
+					if below(path, c.Command.Dir) {
+						add(path, c.Command.Dir)
+					}
+				}
+			}
 			if c.Playbook != "" {
 				add(c.Playbook, filepath.Dir(c.Playbook))
 			}

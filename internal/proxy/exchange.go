@@ -230,10 +230,13 @@ func (x *exchange) refused(w http.ResponseWriter, err error) {
 }
 
 // fence refuses a write that the run must not make now.
-func (x *exchange) fence() error {
-	why := x.s.refusing()
-	if why == "" && x.p.opts.MayWrite != nil {
-		if err := x.p.opts.MayWrite(); err != nil {
+func (x *exchange) fence() error { return x.p.fence(x.s) }
+
+// fence is the refusal of a write of a session; nil if it may write.
+func (p *Proxy) fence(s *session) error {
+	why := s.refusing()
+	if why == "" && p.opts.MayWrite != nil {
+		if err := p.opts.MayWrite(); err != nil {
 			why = err.Error()
 		}
 	}

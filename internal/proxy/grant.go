@@ -175,6 +175,22 @@ func (p *Proxy) Admit(g Grant) *Access {
 	return a
 }
 
+// Call makes a call for the run, as if the run had sent it; see [Calls].
+func (a *Access) Call(ctx context.Context, name string, body []byte) error {
+	if !a.session.enter() {
+		return errRunEnded
+	}
+	defer a.session.active.Done()
+	if a.session.Calls == nil {
+		return errors.New("there is no operator to answer it")
+	}
+	if err := a.p.fence(a.session); err != nil {
+		return err
+	}
+	_, err := a.session.Calls.Call(ctx, name, body)
+	return err
+}
+
 // Refuse refuses all further writes of the run; clients get why as the reason.
 func (a *Access) Refuse(why string) { a.session.refuse(why) }
 

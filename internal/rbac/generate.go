@@ -3,6 +3,7 @@ package rbac
 import (
 	"cmp"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -178,7 +179,13 @@ func (g *generator) scan(i int, w watches.Watch) error {
 		if c.IsZero() {
 			continue
 		}
-		report, err := tasks.Scan(content.Content(c), content.Options{RolesPath: g.RolesPath, CollectionsPath: g.CollectionsPath})
+		if c.Command != nil {
+			g.gap(tasks.Place{File: g.WatchesFile, Line: w.Pos.Line},
+				"what the command %s of the watch of %s asks the API server for: record it with \"run --record-api-calls\", and give the record with --api-calls",
+				filepath.Base(c.Command.Path), w.GVK)
+			continue
+		}
+		report, err := tasks.Scan(content.Content{Playbook: c.Playbook, Role: c.Role}, content.Options{RolesPath: g.RolesPath, CollectionsPath: g.CollectionsPath})
 		if err != nil {
 			return fmt.Errorf("read the content of the watch of %s: %w", w.GVK, err)
 		}

@@ -17,6 +17,7 @@ type mapping struct {
 	at             at
 	keys           map[string]at
 	playbook, role string
+	command        []string
 }
 
 // entry is a watch while it is read.
@@ -56,7 +57,7 @@ func (c *decoding) entry(a at) *entry {
 	}}
 	if a.node.Kind != yaml.MappingNode {
 		c.error(a, describeNode(a.node)+" is not a watch",
-			`write "version:", "kind:" and "role:" or "playbook:" after the "- "`)
+			`write "version:", "kind:" and "role:", "playbook:" or "command:" after the "- "`)
 		return nil
 	}
 	e.keys = object(c, a, watchFields(), e)
@@ -64,7 +65,12 @@ func (c *decoding) entry(a at) *entry {
 	if _, said := e.keys["maxFailedRunnerArtifacts"]; !said && e.watch.MaxRunnerArtifacts != 0 {
 		e.watch.MaxFailedRunnerArtifacts = defaultMaxFailedRunnerArtifacts
 	}
-	e.watch.Content = c.content(e.mapping, Error)
+	if _, given := e.keys["command"]; given {
+		e.watch.Content = Content{Command: c.commandOf(e.mapping)}
+		c.checkCommandWatch(e)
+	} else {
+		e.watch.Content = c.content(e.mapping, Error)
+	}
 	if e.finalizer != nil {
 		e.watch.Finalizer = c.checkFinalizer(e)
 	}
@@ -119,6 +125,18 @@ func setFinalizer(c *decoding, e *entry, a at) {
 func (c *decoding) checkFinalizer(e *entry) *Finalizer {
 	f := e.finalizer
 	c.checkFinalizerName(f, e.watch.GVK)
+	_, isCommand := e.keys["command"]
+	switch _, named := f.keys["command"]; {
+	case named && !isCommand:
+		c.error(f.keys["command"], "the watch runs a role or a playbook, and its finalizer a command", "let both run the same way: remove the one or the other")
+		return &f.Finalizer
+	case named:
+		f.Content = Content{Command: c.commandOf(f.mapping)}
+		return &f.Finalizer
+	case isCommand:
+		f.Content = e.watch.Content
+		return &f.Finalizer
+	}
 	switch {
 	case len(f.Vars) == 0:
 		f.Content = c.content(f.mapping, Error)

@@ -99,15 +99,17 @@ type Watch struct {
 	Pos Position
 }
 
-// Content is a role or a playbook: at most one field is set.
+// Content is a role, a playbook or a command: at most one field is set.
 type Content struct {
 	// Playbook is an absolute path.
 	Playbook string
 	// Role is a directory, absolute or relative to the working directory.
 	Role string
+	// Command is an executable; a finalizer that names none has that of its watch.
+	Command *Command `json:",omitempty"`
 }
 
-// IsZero reports whether neither is set.
+// IsZero reports whether none is set.
 func (c Content) IsZero() bool { return c == Content{} }
 
 // Finalizer says what is run before an object is deleted.

@@ -79,6 +79,16 @@ type Command struct {
 	// created, must not exist, and starts again when it exceeds 1 MiB: it is a
 	// file and no pipe, so that nothing has to be drained.
 	Output string
+	// Errors is as Output, for stderr alone; empty puts stderr into Output, too.
+	Errors string
+	// Dir is the working directory; empty for that of the process that starts the command.
+	Dir string
+	// Input is the path of a file that the command has as stdin; empty for none.
+	Input string
+	// Reports is the path of a file that exists, which the command has open for appending
+	// as descriptor 3; empty for none. Such a command is no program that ends what it has
+	// started: SIGTERM goes to its whole process group.
+	Reports string
 	// Grace is the time between SIGTERM and SIGKILL; 0 means 5 seconds.
 	Grace time.Duration
 	// Record is the path of the file that a supervising process writes at the
@@ -175,6 +185,11 @@ func Run(ctx context.Context, c Command) (Exit, error) {
 		return Exit{Code: -1}, fmt.Errorf("%w: create output file: %w", ErrNotStarted, err)
 	}
 	defer out.Close()
+	files, err := c.open(out)
+	if err != nil {
+		return Exit{Code: -1}, fmt.Errorf("%w: %w", ErrNotStarted, err)
+	}
+	defer files.close()
 	if c.Server != "" {
 		return runForked(ctx, c, out)
 	}
@@ -182,12 +197,12 @@ func Run(ctx context.Context, c Command) (Exit, error) {
 	var stopped atomic.Bool
 	// Where there is no group, the sweep does without.
 	group, _ := newCgroup(c.groups, c.Run)
-	cmd, err := c.start(ctx, out, group, &stopped)
+	cmd, err := c.start(ctx, files, group, &stopped)
 	if err != nil && group != "" && ctx.Err() == nil {
 		// The system call that starts in a group may be forbidden.
 		_ = group.remove()
 		group = ""
-		cmd, err = c.start(ctx, out, group, &stopped)
+		cmd, err = c.start(ctx, files, group, &stopped)
 	}
 	if err != nil {
 		_ = group.remove()
@@ -197,7 +212,7 @@ func Run(ctx context.Context, c Command) (Exit, error) {
 	failpoint.Hit("supervising.started")
 	t := newTree(cmd.Process.Pid, c.Cookie)
 	t.reaper, t.group = c.alone, group
-	stopSampling := t.sampleUntilStopped(out)
+	stopSampling := t.sampleUntilStopped(out, files.errors)
 	// The error repeats what ProcessState says, or that ctx ended.
 	_ = cmd.Wait()
 	stopSampling()
@@ -211,13 +226,17 @@ func Run(ctx context.Context, c Command) (Exit, error) {
 }
 
 // start starts the command, in a control group if there is one.
-func (c Command) start(ctx context.Context, out *os.File, group cgroup, stopped *atomic.Bool) (*exec.Cmd, error) {
+func (c Command) start(ctx context.Context, files files, group cgroup, stopped *atomic.Bool) (*exec.Cmd, error) {
 	cmd := exec.CommandContext(ctx, c.Path, c.Args...)
 	cmd.Env = append(slices.Clip(c.Env), c.Cookie)
-	cmd.Stdout, cmd.Stderr = out, out
+	files.give(cmd)
+	cmd.Dir = c.Dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	cmd.Cancel = func() error {
 		err := cmd.Process.Signal(unix.SIGTERM)
+		if err == nil && c.Reports != "" {
+			_ = unix.Kill(-cmd.Process.Pid, unix.SIGTERM) // it leads a session of its own
+		}
 		stopped.Store(err == nil)
 		return err
 	}
@@ -274,7 +293,7 @@ func exitOf(state *os.ProcessState) Exit {
 
 // sampleUntilStopped notes the tree's members and keeps the output file short
 // until the returned function is called.
-func (t *tree) sampleUntilStopped(out *os.File) (stop func()) {
+func (t *tree) sampleUntilStopped(outputs ...*os.File) (stop func()) {
 	quit, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
@@ -289,10 +308,12 @@ func (t *tree) sampleUntilStopped(out *os.File) (stop func()) {
 				if look%weighEvery == weighFirst {
 					t.memory = max(t.memory, weight(living))
 				}
-				if fi, err := out.Stat(); err == nil && fi.Size() > outputLimit {
-					// O_APPEND makes the writers go on at the new end. What
-					// cannot be truncated is merely long.
-					_ = out.Truncate(0)
+				for _, out := range outputs {
+					if fi, err := out.Stat(); err == nil && fi.Size() > outputLimit {
+						// O_APPEND makes the writers go on at the new end. What
+						// cannot be truncated is merely long.
+						_ = out.Truncate(0)
+					}
 				}
 			}
 		}

@@ -1,0 +1,127 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rolewright/rolewright/controller/fingerprint"
+	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/contentcopy"
+	"github.com/rolewright/rolewright/internal/watches"
+	"github.com/rolewright/rolewright/runner"
+)
+
+// input is what a command is told.
+type input struct {
+	Protocol int      `json:"protocol"`
+	Run      inputRun `json:"run"`
+	// Object is the object as it is now.
+	Object map[string]any `json:"object"`
+	// PreviousSpec and ChangedFields are as those of [about].
+	PreviousSpec      json.RawMessage `json:"previousSpec,omitempty"`
+	ChangedFields     []string        `json:"changedFields,omitempty"`
+	MoreChangedFields int             `json:"moreChangedFields,omitempty"`
+}
+
+type inputRun struct {
+	ID       string         `json:"id"`
+	Action   string         `json:"action"`
+	Cause    string         `json:"cause"`
+	Trigger  string         `json:"trigger,omitempty"`
+	Attempt  int64          `json:"attempt"`
+	Deadline *time.Time     `json:"deadline,omitempty"`
+	Previous *inputPrevious `json:"previous,omitempty"`
+}
+
+// inputPrevious is the run before.
+type inputPrevious struct {
+	Verdict    string    `json:"verdict"`
+	Reason     string    `json:"reason"`
+	Generation int64     `json:"generation"`
+	Finished   time.Time `json:"finished"`
+}
+
+// whatCommand says what is run for the object where that is a command. What the object
+// says stands in files only; its names, which the API server has checked, in the
+// environment, too.
+func (r *reconciler) whatCommand(s *scope, command *watches.Command) (runner.Request, error) {
+	in := input{
+		Protocol: 1, Object: s.object.Object,
+		Run: inputRun{ID: s.runID, Action: actionOf(s), Cause: string(s.plan.cause), Trigger: s.trigger, Attempt: s.attempts() + 1},
+
+		PreviousSpec: s.previous.raw, ChangedFields: s.previous.fields, MoreChangedFields: s.previous.more,
+	}
+	env := map[string]string{
+		"ROLEWRIGHT_ACTION": in.Run.Action, "ROLEWRIGHT_CAUSE": in.Run.Cause, "ROLEWRIGHT_ATTEMPT": strconv.FormatInt(in.Run.Attempt, 10),
+		"ROLEWRIGHT_GROUP": r.gvk.Group, "ROLEWRIGHT_VERSION": r.gvk.Version, "ROLEWRIGHT_KIND": r.gvk.Kind,
+		"ROLEWRIGHT_NAMESPACE": s.key.Namespace, "ROLEWRIGHT_NAME": s.key.Name, "ROLEWRIGHT_UID": s.uid(),
+	}
+	if s.settings.timeout > 0 {
+		deadline := r.now().Add(s.settings.timeout).UTC().Truncate(time.Second)
+		in.Run.Deadline, env["ROLEWRIGHT_DEADLINE"] = &deadline, deadline.Format(time.RFC3339)
+	}
+	if last := s.memory.last; last != nil {
+		in.Run.Previous = &inputPrevious{verdictOf(*last), last.Reason, last.Generation, last.Finished}
+	}
+	told, err := json.Marshal(in)
+	if err != nil {
+		return runner.Request{}, fmt.Errorf("the input of the command: %w", err)
+	}
+	object, err := json.Marshal(in.Object)
+	if err != nil {
+		return runner.Request{}, fmt.Errorf("the input of the command: %w", err)
+	}
+	return runner.Request{
+		Content: runner.Content{Command: commandIn(s.use.copy, command)},
+		Files:   map[string][]byte{runner.InputFile: told, runner.ObjectFile: object},
+		Env:     env, MaxBytes: r.opts.RunMaxBytes, Mask: s.masker(s.mask),
+		Call: s.access.Call, Redact: func(ctx context.Context, value string) { s.mask.Add(ctx, value) },
+	}, nil
+}
+
+func commandIn(c *contentcopy.Copy, command *watches.Command) *runner.Command {
+	return &runner.Command{Path: c.Path(command.Path), Args: command.Args, Dir: c.Path(command.Dir)}
+}
+
+// actionOf is what the run of s is for: reconcile, finalize or check.
+func actionOf(s *scope) string {
+	switch {
+	case s.deleting:
+		return strings.ToLower(actionFinalize)
+	case s.plan.check:
+		return strings.ToLower(actionCheck)
+	}
+	return strings.ToLower(actionReconcile)
+}
+
+// verdictOf is how a run has ended, in the words that commands use.
+func verdictOf(run status.Run) string {
+	switch {
+	case run.Result == status.Succeeded && run.NotYet():
+		return "waiting"
+	case run.Result == status.Succeeded:
+		return "ok"
+	case run.Result == status.Interrupted:
+		return "interrupted"
+	}
+	return "failed"
+}
+
+// contentsOfCommand is what identifies the inputs of the runs of a command: the
+// executable, and the files that its arguments name.
+func contentsOfCommand(w watches.Watch, opts *Options) *contents {
+	files := w.Content.Command.Files()
+	if f := w.Finalizer; f != nil && f.Content.Command != nil && f.Content.Command != w.Content.Command {
+		files = append(files, f.Content.Command.Files()...)
+	}
+	c := &contents{
+		files: fingerprint.Contents{MaxAge: contentMaxAge}, roots: fingerprint.Roots{Trees: files}, annotations: w.WatchAnnotationsChanges,
+	}
+	c.fix(w, opts)
+	c.nameFiles(func(path string) string { return path })
+	return c
+}

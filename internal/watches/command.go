@@ -1,0 +1,124 @@
+package watches
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Command is an executable that runs in place of Ansible.
+type Command struct {
+	// Path is the absolute path of the executable.
+	Path string
+	// Args are its arguments without the name, as they are written.
+	Args []string
+	// Dir is the working directory: that of the watches file. Absolute.
+	Dir string
+}
+
+// Files are the absolute paths of the executable and of the files that its arguments name.
+func (c *Command) Files() []string {
+	files := []string{c.Path}
+	for _, arg := range c.Args {
+		path := absolute(c.Dir, arg)
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
+			files = append(files, path)
+		}
+	}
+	return files
+}
+
+// setCommand reads a command, which is a list: no shell splits it.
+func setCommand[T any](of func(*T) *[]string) func(*decoding, *T, at) {
+	return func(c *decoding, into *T, a at) {
+		list, before := []string{}, c.errors
+		c.elements(a, func(element at) {
+			if word, ok := c.string(element); ok {
+				if strings.ContainsRune(word, 0) {
+					c.error(element, "an argument cannot have a NUL character", "remove it")
+				}
+				list = append(list, word)
+			}
+		})
+		if before == c.errors && (len(list) == 0 || list[0] == "") {
+			c.error(a, "the command names no executable", `write for example command: [./reconcile.sh]`)
+		}
+		*of(into) = list
+	}
+}
+
+// commandOf finds the executable of a command; nil if it cannot be used, which is reported.
+func (c *decoding) commandOf(k mapping) *Command {
+	if len(k.command) == 0 || k.command[0] == "" {
+		return nil // which is reported
+	}
+	a, dir := k.keys["command"], filepath.Dir(absolute(c.opts.Dir, c.file))
+	if dir, err := filepath.Abs(dir); err == nil {
+		return c.checkCommand(a, &Command{Path: k.command[0], Args: k.command[1:], Dir: dir})
+	}
+	return nil
+}
+
+func (c *decoding) checkCommand(a at, command *Command) *Command {
+	name := command.Path
+	if strings.Contains(name, "/") {
+		command.Path = absolute(command.Dir, name)
+	} else if command.Path = c.inPath(name); command.Path == "" {
+		hint := "install it, or name it with its path"
+		if _, err := os.Stat(filepath.Join(command.Dir, name)); err == nil {
+			hint = "write ./" + excerpt(name) + " for the file beside the watches file"
+		}
+		c.error(a, fmt.Sprintf("command: %s was not found in PATH", excerpt(name)), hint)
+		return nil
+	}
+	what := "command: " + command.Path
+	info, err := os.Stat(command.Path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		c.error(a, what+" was not found", "name an executable, absolute or relative to "+command.Dir+", the directory of the watches file")
+	case err != nil:
+		c.error(a, fmt.Sprintf("%s: %s", what, cause(err)), "make its directories accessible")
+	case !info.Mode().IsRegular():
+		c.error(a, what+" is not a regular file", "name an executable file")
+	case info.Mode()&0o111 == 0:
+		c.error(a, what+" is not executable", "run chmod +x "+command.Path)
+	case info.Mode()&0o022 != 0:
+		c.error(a, fmt.Sprintf("%s may be changed by others than its owner (mode %04o)", what, info.Mode().Perm()), "run chmod go-w "+command.Path)
+	default:
+		return command
+	}
+	return nil
+}
+
+// inPath is the absolute path of a program in the directories of PATH; empty if there is none.
+func (c *decoding) inPath(name string) string {
+	for dir := range strings.SplitSeq(c.env("PATH"), ":") {
+		path := filepath.Join(dir, name)
+		if !filepath.IsAbs(path) {
+			continue // the working directory is no place for programs
+		}
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			return path
+		}
+	}
+	return ""
+}
+
+// checkCommandWatch refuses what says how Ansible runs where a command does.
+func (c *decoding) checkCommandWatch(e *entry) {
+	without := func(m mapping, keys ...string) {
+		for _, key := range keys {
+			if a, given := m.keys[key]; given {
+				c.error(a, fmt.Sprintf("%q is for roles and playbooks, and the watch has a command", key), "remove it; a command gets the whole object as it is")
+			}
+		}
+	}
+	without(e.mapping, "playbook", "role", "vars", "varsFrom", "snakeCaseParameters", "markUnsafe", "allowReservedVariables", "executor")
+	e.watch.Executor = ExecutorRunner // no interpreter of Ansible's is needed
+	if e.finalizer != nil {
+		without(e.finalizer.mapping, "playbook", "role", "vars")
+	}
+}

@@ -1,0 +1,74 @@
+package watches
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rolewright/rolewright/test/must"
+)
+
+// A command is an executable file that only its owner can change, or the watch is refused
+// with its line and what to do.
+func TestLoad_Command(t *testing.T) {
+	t.Parallel()
+	dir := project(t)
+	bin := filepath.Join(dir, "bin")
+	must.Do(t, os.Mkdir(bin, 0o755))
+	for name, mode := range map[string]os.FileMode{"reconcile": 0o755, "text": 0o644, "shared": 0o775, "bin/tool": 0o755, "lib.py": 0o644} {
+		must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"), mode))
+		must.Do(t, os.Chmod(filepath.Join(dir, name), mode))
+	}
+	must.Do(t, os.Symlink("reconcile", filepath.Join(dir, "link")))
+	for name, tt := range map[string]struct{ fields, want, problem string }{
+		"path":              {"command: [./reconcile, -v, 'a; {{ x }}', 3]", "DIR/reconcile|-v|a; {{ x }}|3", ""},
+		"link":              {"command: [./link]", "DIR/link", ""},
+		"absolute":          {"command: [" + bin + "/tool]", "DIR/bin/tool", ""},
+		"in PATH":           {"command: [tool, lib.py]", "DIR/bin/tool|lib.py", ""},
+		"finalizer":         {"command: [./reconcile]\n  finalizer: {name: example.com/f, command: [tool, -d], timeout: 1m}", "DIR/reconcile; DIR/bin/tool|-d", ""},
+		"finalizer alone":   {"command: [./reconcile, a]\n  finalizer: {name: example.com/f}", "DIR/reconcile|a; DIR/reconcile|a", ""},
+		"text":              {"command: ./reconcile -v", "", `4:12: error: [0].command: "./reconcile -v" is not a list`},
+		"empty":             {"command: []", "", "4:12: error: [0].command: the command names no executable; write for example command: [./reconcile.sh]"},
+		"empty name":        {"command: ['', a]", "", "4:12: error: [0].command: the command names no executable"},
+		"nested":            {"command: [[./reconcile]]", "", "4:13: error: [0].command[0]: a list is not a string"},
+		"missing":           {"command: [./missing]", "", "4:12: error: [0].command: command: DIR/missing was not found; name an executable, absolute or relative to DIR"},
+		"not in PATH":       {"command: [reconcile]", "", "4:12: error: [0].command: command: reconcile was not found in PATH; write ./reconcile for the file beside"},
+		"nowhere":           {"command: [kubctl]", "", "4:12: error: [0].command: command: kubctl was not found in PATH; install it"},
+		"directory":         {"command: [./roles]", "", "DIR/roles is not a regular file"},
+		"not executable":    {"command: [./text]", "", "DIR/text is not executable; run chmod +x DIR/text"},
+		"others may write":  {"command: [./shared]", "", "may be changed by others than its owner (mode 0775); run chmod go-w DIR/shared"},
+		"with a role":       {"command: [./reconcile]\n  role: memcached", "", `5:9: error: [0].role: "role" is for roles and playbooks, and the watch has a command; remove it`},
+		"with a playbook":   {"playbook: playbooks/deploy.yml\n  command: [./reconcile]", "", `4:13: error: [0].playbook: "playbook" is for roles and playbooks`},
+		"with vars":         {"command: [./reconcile]\n  vars: {a: b}", "", `5:9: error: [0].vars: "vars" is for roles and playbooks`},
+		"with an executor":  {"command: [./reconcile]\n  executor: warm", "", `"executor" is for roles and playbooks`},
+		"finalizer's role":  {"command: [./reconcile]\n  finalizer: {name: example.com/f, role: backup}", "", `5:42: error: [0].finalizer.role: "role" is for roles and playbooks`},
+		"role and command":  {"role: memcached\n  finalizer: {name: example.com/f, command: [tool]}", "", "5:45: error: [0].finalizer.command: the watch runs a role or a playbook, and its finalizer a command"},
+		"NUL in an element": {`command: [./reconcile, "a\0b"]`, "", "an argument cannot have a NUL character"},
+	} {
+		text := "- version: v1\n  kind: A\n  group: g.example.com\n  " + tt.fields + "\n"
+		got := loadText(t, dir, text, Options{LookupEnv: lookup(map[string]string{"PATH": ":.:" + bin})})
+		problem := tt.problem
+		if (got.err == nil) != (problem == "") || problem != "" && (len(got.problems) != 1 || !strings.Contains(got.problems[0], problem)) {
+			t.Errorf("%s: %v, %q; want %q", name, got.err, got.problems, problem)
+			continue
+		}
+		if problem != "" {
+			continue
+		}
+		w := got.watches[0]
+		commands := []*Command{w.Content.Command}
+		if w.Finalizer != nil {
+			commands = append(commands, w.Finalizer.Content.Command)
+		}
+		var all []string
+		for _, c := range commands {
+			all = append(all, strings.Join(append([]string{c.Path}, c.Args...), "|"))
+			must.Be(t, "directory", dir, c.Dir)
+		}
+		must.Be(t, name, strings.ReplaceAll(tt.want, "DIR", dir), strings.Join(all, "; "))
+		if name == "in PATH" {
+			must.Be(t, "files", []string{filepath.Join(bin, "tool"), filepath.Join(dir, "lib.py")}, w.Content.Command.Files())
+		}
+	}
+}

@@ -1,0 +1,235 @@
+package runner
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/rolewright/rolewright/runner/jobevent"
+	"github.com/rolewright/rolewright/test/must"
+)
+
+// commandRun is a request for a run of a script, which bash executes unless its first line
+// says otherwise, and what the run has asked for, a line each.
+type commandRun struct {
+	Request
+	r *Runner
+
+	mu    sync.Mutex
+	asked []string
+}
+
+func newCommandRun(t *testing.T, script string) *commandRun {
+	t.Helper()
+	dir := t.TempDir()
+	if !strings.HasPrefix(script, "#!") {
+		script = "#!/usr/bin/env bash\nset -euo pipefail\n" + script
+	}
+	must.Do(t, os.WriteFile(filepath.Join(dir, "reconcile"), []byte(script), 0o700))
+	p := &commandRun{r: New(Options{Environ: append(os.Environ(), "AWS_SECRET=of-the-operator", "KUBERNETES_SERVICE_HOST=10.0.0.1")})}
+	t.Cleanup(p.r.Close)
+	id := uuid.NewString()
+	p.Request = Request{
+		ID: id, Dir: filepath.Join(dir, id), Content: Content{Command: &Command{Path: filepath.Join(dir, "reconcile"), Args: []string{"-x", "a b;$c"}, Dir: dir}},
+		Files: map[string][]byte{InputFile: []byte(`{"in":1}`), ObjectFile: []byte(`{"kind":"Cup"}`), "kubeconfig": []byte("k")},
+		Env:   map[string]string{"KUBECONFIG": filepath.Join(dir, id, "kubeconfig"), "ROLEWRIGHT_ACTION": "reconcile"},
+		Call: func(_ context.Context, name string, body []byte) error {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.asked = append(p.asked, name+" "+string(body))
+			if strings.Contains(string(body), "Refused") {
+				return errors.New("no such reason")
+			}
+			return nil
+		},
+		OnEvent: func(e jobevent.Event) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			if e.Kind == jobevent.TaskStart {
+				p.asked = append(p.asked, "task "+e.Data.Task)
+			}
+		},
+	}
+	return p
+}
+
+// What a command is given, and nothing else of the operator's.
+func TestCommand_Gets(t *testing.T) {
+	t.Parallel()
+	p := newCommandRun(t, `test "$#" = 2; test "$2" = 'a b;$c'; test "$PWD" = "$(dirname "$ROLEWRIGHT_DIR")"
+test "$(cat)" = '{"in":1}'; cmp -s <(printf '{"in":1}') "$ROLEWRIGHT_INPUT"; test "$(cat "$ROLEWRIGHT_OBJECT")" = '{"kind":"Cup"}'
+test "$(stat -c %a "$ROLEWRIGHT_INPUT" "$ROLEWRIGHT_EVENTS" "$HOME" "$TMPDIR" "$ROLEWRIGHT_DIR" | xargs)" = "600 600 700 700 700"
+test "$ROLEWRIGHT_PROTOCOL$ROLEWRIGHT_ACTION$ROLEWRIGHT_EVENTS_FD$LANG" = "1reconcile3${LANG}"
+test -n "$PATH"; test "$(cat "$KUBECONFIG")" = k
+test -z "${AWS_SECRET:-}${KUBERNETES_SERVICE_HOST:-}"
+echo '{"type":"progress","step":"by descriptor","message":"first","done":1,"total":2}' >&3
+echo '{"type":"progress","message":"by path"}' >> "$ROLEWRIGHT_EVENTS"
+echo '{"type":"condition","conditionType":"A","status":"True","reason":"R","message":"m"}' >&3
+echo '{"type":"status","patch":{"a":1}}' >&3
+echo '{"type":"event","reason":"Refused","message":"m"}' >&3
+echo '{"type":"metric","name":"n","gauge":{"set":1}}' >&3
+echo '{"type":"redact","value":"hunter2"}' >&3
+echo '{"type":"colour"}' >&3; echo '{"type":"colour"}' >&3
+echo '{"type":"requeue","after":"1h"}' >&3
+echo '{"type":"result","verdict":"ok","changed":true}' >&3
+echo '{"type":"progress","message":"too late"}' >&3
+`)
+	var hidden []string
+	p.Redact = func(_ context.Context, value string) { hidden = append(hidden, value) }
+	res := must.Get(p.r.Run(t.Context(), p.Request))(t)
+	if v := res.Verdict(); !v.Success || v.Reason != Succeeded {
+		t.Fatalf("verdict = %+v\n%s", v, res.Tail)
+	}
+	must.Be(t, "what was asked for", []string{
+		"task by descriptor: first (1/2)", "task by path",
+		`status {"conditions":[{"message":"m","reason":"R","status":"True","type":"A"}]}`, `status {"fields":{"a":1}}`,
+		`event {"message":"m","reason":"Refused","type":"Normal"}`, `metric {"gauge":{"set":1},"name":"n"}`,
+	}, p.asked)
+	must.Be(t, "hidden", []string{"hunter2"}, hidden)
+	must.Be(t, "warnings", []string{
+		"the report in line 5 (event) has no effect: no such reason", `reports of type "colour" have no effect in protocol 1 (line 8)`,
+		"reports after the result have no effect (line 12)",
+	}, res.Command.Warnings)
+	s := res.Summary
+	if s.RequeueAfter == nil || s.RequeueAfter.Period != "1h" || s.OK != 2 || s.Changed != 1 || !s.Complete || res.Executor() != ExecutorCommand {
+		t.Errorf("summary = %+v", s)
+	}
+	// The process that comes after this one says the same of the run.
+	again := must.Get(p.r.Recover(t.Context(), p.Dir, p.ID, nil))(t)
+	if again.Verdict() != res.Verdict() || again.Summary.Changed != 1 {
+		t.Errorf("recovered: %+v", again.Verdict())
+	}
+	must.Do(t, Strip(p.Dir, "kubeconfig"))
+	for _, gone := range []string{InputFile, ObjectFile, "kubeconfig"} {
+		if _, err := os.Stat(filepath.Join(p.Dir, gone)); !os.IsNotExist(err) {
+			t.Errorf("%s is there when the run has ended: %v", gone, err)
+		}
+	}
+}
+
+// Whatever a command does, its run ends with a reason that says what.
+func TestCommand_Verdicts(t *testing.T) {
+	t.Parallel()
+	const ok = `echo '{"type":"result","verdict":"ok"}' >&3; `
+	for name, tt := range map[string]struct {
+		script, message string
+		reason          Reason
+	}{
+		"nothing":               {"", "", Succeeded},
+		"closes its channels":   {"exec 3>&- <&- >&- 2>&-", "", Succeeded},
+		"an exit code":          {"echo to-stdout; echo first >&2; echo the last line >&2; exit 1", "the last line\nthe command ended with exit code 1", CommandFailed},
+		"silent":                {"exit 3", "the command ended with exit code 3", CommandFailed},
+		"a failed step":         {`echo '{"type":"progress","step":"apply"}' >&3; echo no >&2; exit 1`, "no\n" + `task "apply", at`, CommandFailed},
+		"a failed result":       {`echo '{"type":"result","verdict":"failed","message":"disk too small","task":"resize"}' >&3`, "disk too small\n" + `task "resize"`, CommandFailed},
+		"waits by its code":     {"echo not yet >&2; exit 75", "not yet", NotYet},
+		"waits by its result":   {`echo '{"type":"result","verdict":"waiting","message":"1 of 3"}' >&3`, "1 of 3", NotYet},
+		"refuses":               {"echo spec.size is negative >&2; exit 78", "spec.size is negative", InputRefused},
+		"contradicts":           {ok + "exit 1", "has reported the result ok and ended with exit code 1", ContradictoryResult},
+		"a program is missing":  {"kubctl-is-not-there apply", "command not found", CommandNotRunnable},
+		"dies":                  {"kill -SEGV $$", "the command was killed by SIGSEGV", RunnerDied},
+		"text for reports":      {"echo '{\"type\":\"redact\",\"value\":\"v\"}' >&3; echo done >&3", "line 2 of the reports: it is not a JSON object", ProtocolError},
+		"half a line":           {`printf '{"type":"result","verdict":"ok"}' >&3`, "line 1 of the reports: it has no end of line", ProtocolError},
+		"a wrong line, fails":   {`echo '{"type":' >&3; exit 1`, "line 1 of the reports", ProtocolError},
+		"binary":                {"head -c 3000000 /dev/urandom; head -c 3000000 /dev/urandom >&2", "", Succeeded},
+		"binary for reports":    {"head -c 100000 /dev/zero >&3", "line 1 of the reports", ProtocolError},
+		"a flood of reports":    {"exec 2>/dev/null; while :; do printf '%65000s\\n' '{\"type\":\"x\"}' >&3 || exit 0; done", "the reports have more than 4 MiB", ProtocolError},
+		"truncates":             {"echo '{\"type\":\"x\"}' >&3; sleep 0.5; : > \"$ROLEWRIGHT_EVENTS\"; exec sleep 1", "has become shorter", ProtocolError},
+		"replaces":              {`rm "$ROLEWRIGHT_EVENTS"; ln -s /etc/passwd "$ROLEWRIGHT_EVENTS"`, "was removed or replaced", ProtocolError},
+		"leaves a process":      {"sleep 1000 >/dev/null 2>&1 & disown", "left 1 processes", LeftProcesses},
+		"leaves a daemon":       {"setsid sleep 1000 >/dev/null 2>&1 & sleep 0.2", "left 1 processes", LeftProcesses},
+		"no interpreter":        {"#!/not/there\n", "", "not runnable"},
+		"no format":             {"#!\n", "", "not runnable"},
+		"too many conditions":   {`for i in {1..101}; do echo '{"type":"status","patch":{}}'; done >&3`, "", Succeeded},
+		"a line break in names": {`echo '{"type":"progress","step":"a\nb\u001b[31m"}' >&3; exit 1`, `task "a b"`, CommandFailed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newCommandRun(t, tt.script)
+			res, err := p.r.Run(t.Context(), p.Request)
+			if tt.reason == "not runnable" {
+				if !errors.Is(err, ErrNotRunnable) || !strings.Contains(err.Error(), "interpreter") {
+					t.Errorf("error = %v", err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			v := res.Verdict()
+			message := strings.TrimSuffix(tt.message, ", at")
+			if v.Reason != tt.reason || v.Success != slices.Contains([]Reason{Succeeded, NotYet}, tt.reason) || !strings.Contains(v.Message, message) {
+				t.Errorf("verdict = %+v, want %s %q\n%s", v, tt.reason, message, res.Tail)
+			}
+			if stats := res.Summary; tt.reason != ProtocolError && (!stats.Complete || (stats.Failures > 0) == v.Success) {
+				t.Errorf("summary = %+v", stats)
+			}
+			if len(res.Tail) > 3*tailLimit {
+				t.Errorf("%d bytes of output are kept in memory", len(res.Tail))
+			}
+		})
+	}
+}
+
+// A command that is to end gets SIGTERM with all that it has started, and is killed if it
+// does not; the step that ran is known.
+func TestCommand_Stopped(t *testing.T) {
+	t.Parallel()
+	for name, script := range map[string]string{
+		"ends":         `trap 'echo "$1" >> ended; exit 0' TERM; echo '{"type":"progress","step":"wait"}' >&3; sleep 1000 & wait`,
+		"ignores":      `trap '' TERM; echo '{"type":"progress","step":"wait"}' >&3; while :; do sleep 1000; done`,
+		"half a line":  `echo '{"type":"progress","step":"wait"}' >&3; printf '{"type"' >&3; exec sleep 1000`,
+		"reports more": `trap 'echo "{\"type\":\"result\",\"verdict\":\"ok\"}" >&3; exit 0' TERM; echo '{"type":"progress","step":"wait"}' >&3; sleep 1000 & wait`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newCommandRun(t, script)
+			p.r.grace = 500 * time.Millisecond
+			ctx, cancel := context.WithCancelCause(t.Context())
+			why := errors.New("it takes too long")
+			observe := p.OnEvent
+			p.OnEvent = func(e jobevent.Event) {
+				if observe(e); e.Kind == jobevent.TaskStart {
+					cancel(why)
+				}
+			}
+			res, err := p.r.Run(ctx, p.Request)
+			if !errors.Is(err, why) || res.Summary.Task.Name != "wait" || res.Summary.Complete {
+				t.Errorf("error = %v, summary = %+v", err, res.Summary)
+			}
+		})
+	}
+}
+
+// A missing command is no run, and leaves nothing.
+func TestCommand_Missing(t *testing.T) {
+	t.Parallel()
+	p := newCommandRun(t, "")
+	must.Do(t, os.Remove(p.Content.Command.Path))
+	if _, err := p.r.Run(t.Context(), p.Request); !errors.Is(err, ErrNotRunnable) || !strings.Contains(err.Error(), "chmod +x") {
+		t.Errorf("error = %v", err)
+	}
+	if _, err := os.Stat(p.Dir); !os.IsNotExist(err) {
+		t.Errorf("the directory is there: %v", err)
+	}
+}
+
+// A mask hides what a command says of its end.
+func TestCommand_Masked(t *testing.T) {
+	t.Parallel()
+	p := newCommandRun(t, `echo '{"type":"progress","step":"log in with canary"}' >&3; echo bad password canary >&2; exit 1`)
+	p.Mask = stars{}
+	res := must.Get(p.r.Run(t.Context(), p.Request))(t)
+	all, _ := json.Marshal([]any{res.Verdict(), res.Summary, res.Tail, p.asked})
+	if v := res.Verdict(); strings.Contains(string(all), "canary") || !strings.HasPrefix(v.Message, "bad password") {
+		t.Errorf("%s", all)
+	}
+}

@@ -1,0 +1,296 @@
+package runner
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rolewright/rolewright/internal/text"
+	"github.com/rolewright/rolewright/runner/jobevent"
+	"github.com/rolewright/rolewright/runner/plainfile"
+	"github.com/rolewright/rolewright/runner/report"
+	"github.com/rolewright/rolewright/runner/supervise"
+)
+
+// reportPoll is how often the file with the reports of a command is looked at.
+const reportPoll = 200 * time.Millisecond
+
+// Bounds of what is taken of the reports of a run.
+const (
+	maxStatusReports = 100 // conditions and statuses, each of which may be a write
+	maxTitle         = 200 // bytes of the name of a task
+	maxWarnings      = 20
+)
+
+// Reported is what a command has said of its run.
+type Reported struct {
+	// Verdict is its own, empty if it has given none, with what goes with it.
+	Verdict report.Verdict
+	Changed bool
+	Message string
+	// Problem is why its reports cannot be relied on; empty if they can.
+	Problem string
+	// Warnings are about reports without effect.
+	Warnings []string
+
+	// name is that of the command in messages.
+	name string
+	// last is the last line that it has written to stderr.
+	last string
+	// exit is set when nothing is left of the run.
+	exit supervise.Exit
+	// stop stops the run; nil where there is none in progress.
+	stop context.CancelCauseFunc
+}
+
+// errReports is why a run is stopped whose reports cannot be relied on.
+var errReports = errors.New("the reports of the command cannot be relied on")
+
+// translation makes of the reports of a command what job events are for Ansible: each
+// progress is a task.
+type translation struct {
+	*Reported
+	ctx      context.Context //nolint:containedctx // of one run
+	req      Request
+	file     *os.File
+	offset   int64
+	reader   report.Reader
+	problem  error
+	summary  jobevent.Summary
+	counter  int
+	tasks    int
+	open     bool // a task has begun that has not ended
+	task     string
+	statuses int
+	known    []string // what was warned of
+}
+
+// follow reads the reports of a run until done is closed and the last one read. ctx is
+// that of what they ask for.
+func (c *Reported) follow(ctx context.Context, req Request, done <-chan struct{}) jobevent.Summary {
+	t := &translation{Reported: c, ctx: ctx, req: req}
+	t.emit(jobevent.PlaybookStart, jobevent.Data{})
+	t.emit(jobevent.PlayStart, jobevent.Data{Name: c.name, Play: c.name})
+	name := filepath.Join("artifacts", req.ID, eventsFile)
+	if t.file, t.problem = plainfile.OpenBelow(req.Dir, name); t.problem == nil {
+		defer t.file.Close()
+	}
+	tick := time.NewTicker(reportPoll)
+	defer tick.Stop()
+	for ended := false; !ended; {
+		select {
+		case <-done:
+			ended = true
+		case <-tick.C:
+		}
+		if t.problem != nil {
+			continue
+		}
+		if t.problem = t.read(); t.problem == nil && ended {
+			t.problem = t.whole(name)
+		}
+		if t.problem != nil && !ended && c.stop != nil {
+			c.stop(errReports)
+		}
+	}
+	t.finish()
+	return t.summary
+}
+
+// read takes what is new in the file.
+func (t *translation) read() error {
+	info, err := t.file.Stat()
+	if err == nil && info.Size() < t.offset {
+		err = errors.New("the file with the reports has become shorter: only append to it (>>)")
+	}
+	piece := make([]byte, report.MaxLine)
+	for err == nil {
+		var n int
+		n, err = t.file.ReadAt(piece, t.offset)
+		t.offset += int64(n)
+		if readErr := t.reader.Read(piece[:n], t.take); readErr != nil {
+			return readErr
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+// whole tells, when the command has ended, whether all that it has reported is there.
+func (t *translation) whole(name string) error {
+	if t.exit.Stopped {
+		return nil // it was not given the time to end its last line
+	}
+	info, err := t.file.Stat()
+	if err != nil {
+		return err
+	}
+	is, err := os.Lstat(filepath.Join(t.req.Dir, name))
+	if err != nil || !os.SameFile(info, is) {
+		return errors.New("the file with the reports was removed or replaced: only append to it (>>)")
+	}
+	return t.reader.Close()
+}
+
+// take does what one report asks for.
+func (t *translation) take(r report.Report) {
+	if !r.Known() {
+		t.warnOnce(fmt.Sprintf("reports of type %q have no effect in protocol %s", text.Clip(oneLine(string(r.Type)), 40), protocol), r)
+		return
+	}
+	for _, field := range r.Unknown {
+		t.warnOnce(fmt.Sprintf("the field %q of a report of type %s has no effect", text.Clip(oneLine(field), 40), r.Type), r)
+	}
+	if t.Verdict != "" && r.Type != report.Redact {
+		t.warnOnce("reports after the result have no effect", r)
+		return
+	}
+	switch r.Type {
+	case report.Progress:
+		t.end(false)
+		t.begin(title(r))
+	case report.Result:
+		t.Verdict, t.Changed, t.Message = r.Verdict, r.Changed, r.Message
+		if name := text.Clip(oneLine(r.Task), maxTitle); name != "" && name != t.task {
+			t.end(false)
+			t.begin(name)
+		}
+	case report.Requeue:
+		t.summary.RequeueAfter = &jobevent.RequeueAfter{Period: r.After, Task: t.summary.Task}
+	case report.Redact:
+		if t.req.Redact != nil {
+			t.req.Redact(t.ctx, r.Value)
+		}
+	case report.Condition, report.Status:
+		if t.statuses++; t.statuses > maxStatusReports {
+			t.warnOnce(fmt.Sprintf("a run may report at most %d conditions and statuses: the others have no effect", maxStatusReports), r)
+			return
+		}
+		t.call("status", r)
+	case report.Event, report.Metric:
+		t.call(string(r.Type), r)
+	}
+}
+
+// call asks the operator for what the modules of the collection ask it for.
+func (t *translation) call(name string, r report.Report) {
+	if t.req.Call == nil {
+		return
+	}
+	if err := t.req.Call(t.ctx, name, r.Body); err != nil {
+		t.warn(fmt.Sprintf("the report in line %d (%s) has no effect: %v", r.Line, r.Type, err))
+	}
+}
+
+func (c *Reported) warn(warning string) {
+	if len(c.Warnings) < maxWarnings {
+		c.Warnings = append(c.Warnings, warning)
+	}
+}
+
+// warnOnce warns of the first of its sort, and names its line.
+func (t *translation) warnOnce(warning string, r report.Report) {
+	if len(t.known) < maxWarnings && !slices.Contains(t.known, warning) {
+		t.known = append(t.known, warning)
+		t.warn(fmt.Sprintf("%s (line %d)", warning, r.Line))
+	}
+}
+
+// title is the name of the task that a progress is.
+func title(r report.Report) string {
+	name := strings.Trim(oneLine(r.Step)+": "+oneLine(r.Message), ": ")
+	count := ""
+	if r.Total > 0 {
+		count = fmt.Sprintf(" (%d/%d)", r.Done, r.Total)
+	}
+	return text.Clip(name, maxTitle-len(count)) + count
+}
+
+const localhost = "localhost"
+
+// begin begins a task.
+func (t *translation) begin(name string) {
+	t.tasks++
+	t.open, t.task = true, name
+	t.emit(jobevent.TaskStart, jobevent.Data{Name: name})
+}
+
+// end ends the task that has begun, if there is one.
+func (t *translation) end(changed bool) {
+	if t.open {
+		t.result(jobevent.RunnerOK, map[string]any{"changed": changed})
+	}
+}
+
+func (t *translation) result(kind jobevent.Kind, result map[string]any) {
+	t.open = false
+	res, _ := json.Marshal(result) // of texts and booleans
+	t.emit(kind, jobevent.Data{Host: localhost, Res: res})
+}
+
+// finish ends the tasks by how the command has ended, if it was not stopped before.
+func (t *translation) finish() {
+	t.name, t.stop = text.Clip(oneLine(t.name), maxTitle), nil
+	if t.problem != nil {
+		t.Problem = text.Plain(t.problem.Error())
+	}
+	if t.exit.Stopped && t.problem == nil {
+		return
+	}
+	last, err := tailBelow(t.req.Dir, filepath.Join("artifacts", t.req.ID, stderrFile), tailLimit, t.req.Mask)
+	if err == nil {
+		t.last = lastLine(last)
+	}
+	reason, message := t.judge()
+	failed := reason != Succeeded && reason != NotYet
+	if !t.open && (failed || t.tasks == 0) {
+		t.begin(t.name)
+	}
+	count := func(n bool) map[string]int {
+		if n {
+			return map[string]int{localhost: 1}
+		}
+		return map[string]int{}
+	}
+	ok := map[string]int{localhost: t.tasks}
+	if failed {
+		ok[localhost]--
+		t.result(jobevent.RunnerFailed, map[string]any{"msg": message})
+	} else {
+		if t.Changed && !t.open {
+			t.begin(t.name)
+		}
+		t.end(t.Changed)
+	}
+	t.emit(jobevent.PlaybookStats, jobevent.Data{Stats: &jobevent.Stats{
+		OK: ok, Changed: count(t.Changed && !failed), Failures: count(failed), Dark: count(false), Skipped: count(false), Rescued: count(false),
+		Ignored: count(false), Processed: count(true),
+	}})
+}
+
+// emit adds an event, and shows it.
+func (t *translation) emit(kind jobevent.Kind, d jobevent.Data) {
+	t.counter++
+	d.PlaybookUUID = t.req.ID
+	if kind == jobevent.TaskStart || d.Host != "" {
+		d.Task, d.TaskUUID, d.TaskAction = t.task, fmt.Sprintf("%s-%d", t.req.ID, t.tasks), "command"
+	}
+	if kind != jobevent.PlaybookStart {
+		d.Play = t.name
+	}
+	e := masked(jobevent.Event{
+		UUID: fmt.Sprintf("%s-e%d", t.req.ID, t.counter), Counter: t.counter, Kind: kind, Created: time.Now().UTC(), Data: d,
+	}, t.req.Mask)
+	if t.summary.Observe(e) && t.req.OnEvent != nil {
+		t.req.OnEvent(e)
+	}
+}

@@ -1,0 +1,161 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/rolewright/rolewright/test/must"
+)
+
+// script makes an executable file of the project.
+func (s *stage) script(path, content string) {
+	s.t.Helper()
+	s.write(path, content)
+	must.Do(s.t, os.Chmod(filepath.Join(s.dir, path), 0o700))
+}
+
+// bashCommand makes a ConfigMap, and reports all that there is to report.
+const bashCommand = `#!/usr/bin/env bash
+set -euo pipefail
+report() { printf '%s\n' "$1" >&3; }
+if [[ $ROLEWRIGHT_ACTION = finalize ]]; then
+  kubectl create configmap "$ROLEWRIGHT_NAME-farewell" -n "$ROLEWRIGHT_NAMESPACE" >&2
+  exit
+fi
+size=$(sed 's/.*"spec":{"size":\([0-9]*\).*/\1/' "$ROLEWRIGHT_OBJECT")
+report '{"type":"progress","step":"Write the ConfigMap"}'
+kubectl create configmap "$ROLEWRIGHT_NAME" -n "$ROLEWRIGHT_NAMESPACE" --from-literal="size=$size" --dry-run=client -o json | kubectl apply -f -
+if [[ $size = 0 ]]; then echo 'the password correct-horse is refused' >&2; report '{"type":"redact","value":"correct-horse"}'; exit 1; fi
+if [[ $size = 7 ]]; then echo 'one of seven' >&2; exit 75; fi
+report '{"type":"condition","conditionType":"DatabaseReady","status":"True","reason":"Up","message":"It answers"}'
+report '{"type":"condition","conditionType":"Ready","status":"True","reason":"Mine","message":"m"}'
+report "{\"type\":\"status\",\"patch\":{\"size\":$size}}"
+report '{"type":"event","reason":"Written","message":"It is there"}'
+report '{"type":"metric","name":"cups_size","description":"Size.","gauge":{"set":3},"labels":{"tier":"gold"}}'
+report '{"type":"requeue","after":"1h"}'
+report '{"type":"result","verdict":"ok","changed":true}'
+`
+
+// An executable in bash takes the place of a role: what it makes is its object's, what it reports is written, and the
+// object goes after its finalizer.
+func TestCommand_Bash(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.temp()
+	s.env = append(s.env, "CLOUD_TOKEN=of-the-operator")
+	k := s.kind()
+	s.script("reconcile.sh", bashCommand)
+	s.watch(k, "command: [./reconcile.sh]", "finalizer: {name: "+finalizerName+"}", "retry: {initial: 1h, max: 1h}")
+	o := s.start("--ansible-runner=/not/there", "--executor=runner", "--watch-content")
+	client := must.Get(kubernetes.NewForConfig(s.cfg))(t)
+	maps := client.CoreV1().ConfigMaps(s.namespace)
+
+	k.create("it", map[string]any{"size": int64(3)})
+	is := k.awaitReady("it")
+	made := must.Get(maps.Get(t.Context(), "it", metav1.GetOptions{}))(t)
+	if owners := made.OwnerReferences; len(owners) != 1 || owners[0].UID != is.GetUID() || made.Data["size"] != "3" {
+		t.Errorf("owners %v, data %v", owners, made.Data)
+	}
+	size, _, _ := unstructured.NestedInt64(is.Object, "status", "size")
+	if c := is.condition("DatabaseReady"); c.Status != "True" || c.ObservedGeneration != 1 || size != 3 || is.lastRun().RequeueAfter != "1h0m0s" {
+		t.Errorf("status: %v", is.Object["status"])
+	}
+	if w := is.status.Ansible.Warnings; len(w) != 1 || !strings.Contains(w[0], "the operator writes the condition Ready") {
+		t.Errorf("warnings: %q", w)
+	}
+	o.awaitMetric(3, "cups_size", `tier="gold"`)
+	events := must.Get(client.CoreV1().Events(s.namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=Written"}))(t)
+	if len(events.Items) != 1 || events.Items[0].InvolvedObject.UID != is.GetUID() {
+		t.Errorf("Events: %+v", events.Items)
+	}
+
+	// What others change in what it made runs it, as for roles.
+	made.Data["size"] = "4"
+	must.Get(maps.Update(t.Context(), made, metav1.UpdateOptions{}))(t)
+	k.await("it", "run for its dependent", func(is object) bool { return is.lastRun().Cause == "dependent" && is.settled() })
+
+	// So does a change of the executable.
+	k.patch("it", `{"spec": {"size": 0}}`)
+	is = k.await("it", "failed", func(is object) bool { return is.condition("Failure").Status == "True" && is.settled() })
+	if r := is.lastRun(); r.Reason != "CommandFailed" || !strings.HasPrefix(r.Message, "the password [masked] is refused\ntask \"Write the ConfigMap\"") {
+		t.Errorf("failed run: %+v", r)
+	}
+	s.script("reconcile.sh", strings.Replace(bashCommand, "$size = 0", "$size = none", 1))
+	k.await("it", "run for its content", func(is object) bool { return is.lastRun().Cause == "content" && is.ready() })
+
+	k.patch("it", `{"spec": {"size": 7}}`)
+	is = k.await("it", "waiting", func(is object) bool { return is.condition("Reconciling").Reason == "Waiting" })
+	if ready := is.condition("Ready"); ready.Status != "False" || ready.Message != "one of seven" || is.lastRun().RequeueAfter != "10s" {
+		t.Errorf("an object that is not as wanted yet: %v", is.Object["status"])
+	}
+
+	k.delete("it")
+	k.awaitGone("it")
+	if _, err := maps.Get(t.Context(), "it-farewell", metav1.GetOptions{}); err != nil {
+		t.Errorf("the finalizer: %v", err)
+	}
+	if log := o.output(); strings.Contains(log, "correct-horse") || strings.Contains(log, "ansible-runner is ready") {
+		t.Error("the log has a secret, or says that Ansible is there")
+	}
+	o.stop()
+}
+
+// pythonCommand says what it was given, and makes a Secret in check mode, too.
+const pythonCommand = `#!/usr/bin/env python3
+import json, os, subprocess, sys
+doc = json.load(sys.stdin)
+def report(**fields):
+    with open(os.environ["ROLEWRIGHT_EVENTS"], "a") as events:
+        print(json.dumps(fields), file=events)
+name, namespace = os.environ["ROLEWRIGHT_NAME"], os.environ["ROLEWRIGHT_NAMESPACE"]
+report(type="progress", step="Apply", done=0, total=1)
+made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace},
+        "data": {"cause": doc["run"]["cause"], "big": json.dumps(doc["object"]["spec"]), "env": " ".join(sorted(os.environ)),
+                 "previous": json.dumps(doc.get("previousSpec"))}}
+subprocess.run(["kubectl", "apply", "-f", "-"], input=json.dumps(made).encode(), check=True)
+report(type="status", patch={"action": doc["run"]["action"]})
+report(type="result", verdict="ok", changed=doc["run"]["action"] == "check")
+`
+
+// An executable in Python gets its object as it is, and little else; in check mode nothing of what it does lasts.
+func TestCommand_Python(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.temp()
+	s.env = append(s.env, "CLOUD_TOKEN=of-the-operator", "KUBERNETES_SERVICE_HOST=127.0.0.1", "KUBERNETES_SERVICE_PORT=1")
+	k := s.kind()
+	s.script("handlers/reconcile.py", pythonCommand)
+	s.watch(k, "command: [python3, handlers/reconcile.py]")
+	o := s.start()
+	const odd = "{{ lookup('pipe', 'id') }} $(id) \u202e\n'\""
+	k.create("it", map[string]any{"n": int64(9007199254740993), "s": odd})
+	is := k.awaitReady("it")
+	maps := must.Get(kubernetes.NewForConfig(s.cfg))(t).CoreV1().ConfigMaps(s.namespace)
+	made := func() *corev1.ConfigMap { return must.Get(maps.Get(t.Context(), "it", metav1.GetOptions{}))(t) }
+	data := made().Data
+	if data["cause"] != "created" || !strings.Contains(data["big"], "9007199254740993") || !strings.Contains(data["big"], `{{ lookup('pipe', 'id') }} $(id) \u202e`) {
+		t.Errorf("what the command was given: %v", data)
+	}
+	for _, name := range []string{"CLOUD_TOKEN", "KUBERNETES_SERVICE_HOST", "ANSIBLE_GATHERING", "WATCH_NAMESPACE"} {
+		if strings.Contains(data["env"], name) {
+			t.Errorf("the command has %s of the operator's environment", name)
+		}
+	}
+	if action, _, _ := unstructured.NestedString(is.Object, "status", "action"); action != "reconcile" {
+		t.Errorf("status: %v", is.Object["status"])
+	}
+
+	k.patch("it", `{"metadata": {"annotations": {"ansible.sdk.operatorframework.io/mode": "check", "rolewright.dev/mode": "check"}}, "spec": {"n": 1}}`)
+	is = k.await("it", "checked", func(is object) bool { return is.lastRun().Mode == "check" && is.status.Ansible.ActiveRun == nil })
+	if is.condition("Drifted").Status != "True" || strings.Contains(made().Data["big"], `"n": 1}`) {
+		t.Errorf("after a check: %v, %v", is.Object["status"], made().Data)
+	}
+	o.stop()
+}
