@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -84,7 +85,7 @@ func (r *reconciler) whatCommand(s *scope, command *watches.Command) (runner.Req
 }
 
 func commandIn(c *contentcopy.Copy, command *watches.Command) *runner.Command {
-	return &runner.Command{Path: c.Path(command.Path), Args: command.Args, Dir: c.Path(command.Dir)}
+	return &runner.Command{Path: c.Path(command.Path), Args: command.Args, Dir: c.Path(command.Dir), InheritEnv: command.InheritEnv}
 }
 
 // actionOf is what the run of s is for: reconcile, finalize or check.
@@ -121,6 +122,8 @@ func contentsOfCommand(w watches.Watch, opts *Options) *contents {
 	c := &contents{
 		files: fingerprint.Contents{MaxAge: contentMaxAge}, roots: fingerprint.Roots{Trees: files}, annotations: w.WatchAnnotationsChanges,
 	}
+	// No other variable reaches the command.
+	w.Inputs.Env = slices.Concat([]string{"-*"}, w.Content.Command.InheritEnv, w.Inputs.Env)
 	c.fix(w, opts)
 	c.nameFiles(func(path string) string { return path })
 	return c

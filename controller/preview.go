@@ -3,7 +3,9 @@ package controller
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
+	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -25,11 +27,11 @@ type Preview struct {
 // is true and the watch has a finalizer. It asks no cluster; of opts it uses what goes
 // into every run. obj is not changed.
 func NewPreview(ctx context.Context, w watches.Watch, opts Options, obj *unstructured.Unstructured, deleting bool) (Preview, error) {
-	r := &reconciler{watch: w, gvk: w.GVK, opts: &opts}
+	r := &reconciler{watch: w, gvk: w.GVK, opts: &opts, now: time.Now}
 	if deleting && w.Finalizer == nil {
 		return Preview{}, fmt.Errorf("the watch of %s has no finalizer: nothing runs for an object that is deleted", w.GVK)
 	}
-	s := &scope{key: client.ObjectKeyFromObject(obj), log: logr.Discard(), object: obj.DeepCopy(), runID: runner.PreviewID, deleting: deleting}
+	s := &scope{key: client.ObjectKeyFromObject(obj), log: logr.Discard(), object: obj.DeepCopy(), runID: runner.PreviewID, deleting: deleting, memory: &memory{}}
 	s.use = newUse(w, &opts, nil, vault.New(opts.AnsibleArgs, os.LookupEnv))
 	s.settings, s.warnings = r.settingsOf(obj)
 	s.plan.check = s.settings.mode == watches.ModeCheck && !deleting
@@ -41,7 +43,10 @@ func NewPreview(ctx context.Context, w watches.Watch, opts Options, obj *unstruc
 	if err != nil {
 		return Preview{}, err
 	}
-	req.ID, req.Env = s.runID, runEnv(runner.PreviewDir)
+	if req.ID = s.runID; req.Env == nil {
+		req.Env = map[string]string{}
+	}
+	maps.Copy(req.Env, runEnv(runner.PreviewDir))
 	shown, err := runner.NewPreview(req, os.Environ())
 	if err != nil {
 		return Preview{}, err

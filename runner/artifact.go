@@ -197,7 +197,7 @@ func unlock(root *os.Root, dir string) {
 
 // Strip removes from the private data directory of a run that has ended, which
 // has the run's ID for its name, what it was given and nothing needs any more:
-// env with the extra vars and the environment, the environment in
+// env with the extra vars and the environment, the home directory of a command, the environment in
 // ansible-runner's artifacts "command" and "fact_cache", and the named files.
 // Nothing outside dir is touched, whatever was put into it.
 func Strip(dir string, files ...string) error {
@@ -214,7 +214,7 @@ func Strip(dir string, files ...string) error {
 	}
 	defer root.Close()
 	var errs []error
-	for _, name := range append(files, "env") {
+	for _, name := range append(files, "env", homeDir) {
 		errs = append(errs, root.RemoveAll(name))
 	}
 	artifacts, err := root.OpenRoot(path.Join("artifacts", id))

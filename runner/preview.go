@@ -29,8 +29,10 @@ type Preview struct {
 	Environment []string
 	// Inventory are the files of the inventory, by name.
 	Inventory map[string]string
-	// ExtraVars is env/extravars, JSON or YAML.
+	// ExtraVars is env/extravars, JSON or YAML; empty for a command.
 	ExtraVars string
+	// Input is what a command has on standard input, JSON; empty for Ansible.
+	Input string
 }
 
 // NewPreview returns what a run of req would be started with in an environment, masked by
@@ -58,6 +60,16 @@ func NewPreview(req Request, environ []string) (p Preview, err error) {
 		return text
 	}
 	p.Inventory = map[string]string{}
+	if c := req.Content.Command; c != nil {
+		for _, arg := range append([]string{c.Path}, c.Args...) {
+			p.Command = append(p.Command, shown(arg))
+		}
+		for _, entry := range req.commandEnviron(environ) {
+			p.Environment = append(p.Environment, shown(entry))
+		}
+		p.Input = shown(string(req.Files[InputFile]))
+		return p, nil
+	}
 	inventory := os.DirFS(filepath.Join(req.Dir, "inventory"))
 	err = fs.WalkDir(inventory, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.Type().IsRegular() {

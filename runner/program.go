@@ -26,6 +26,8 @@ type Command struct {
 	Args []string
 	// Dir is the working directory; absolute.
 	Dir string
+	// InheritEnv are the variables that it gets of the operator's beside the usual ones.
+	InheritEnv []string
 }
 
 // The files of a command's private data directory. Those in env go with it when the run
@@ -60,7 +62,7 @@ func keptEnv() []string {
 // take the way to the API server that the kubeconfig says.
 func (req Request) commandEnviron(environ []string) []string {
 	env := map[string]string{"LANG": "C.UTF-8"}
-	for _, name := range keptEnv() {
+	for _, name := range append(keptEnv(), req.Content.Command.InheritEnv...) {
 		if value := ansibleenv.Lookup(environ, name); value != "" {
 			env[name] = value
 		}
@@ -133,6 +135,10 @@ func (r *Runner) order(req Request, executable string) supervise.Command {
 	}
 	artifacts := artifactsDir(req)
 	order.Args, order.Env, order.Dir = c.Args, req.commandEnviron(r.environ), cmp.Or(c.Dir, req.Dir)
+	if r.temp != nil {
+		// What the API server serves is the same for all runs, and takes kubectl seconds.
+		order.Env = append(order.Env, "KUBECACHEDIR="+filepath.Join(r.temp.dir.Name(), "kubecache"))
+	}
 	order.Output, order.Errors = filepath.Join(artifacts, stdoutFile), filepath.Join(artifacts, stderrFile)
 	order.Reports = filepath.Join(artifacts, eventsFile)
 	if _, has := req.Files[InputFile]; has {

@@ -109,7 +109,7 @@ echo '{"type":"progress","message":"too late"}' >&3
 		t.Errorf("recovered: %+v", again.Verdict())
 	}
 	must.Do(t, Strip(p.Dir, "kubeconfig"))
-	for _, gone := range []string{InputFile, ObjectFile, "kubeconfig"} {
+	for _, gone := range []string{InputFile, ObjectFile, "kubeconfig", homeDir} {
 		if _, err := os.Stat(filepath.Join(p.Dir, gone)); !os.IsNotExist(err) {
 			t.Errorf("%s is there when the run has ended: %v", gone, err)
 		}

@@ -50,6 +50,32 @@ type Reported struct {
 	stop context.CancelCauseFunc
 }
 
+// reportedIn is for the reports in the directory of a run that has ended; nil for a run
+// of Ansible.
+func reportedIn(req Request, exit supervise.Exit) *Reported {
+	if _, err := os.Lstat(filepath.Join(artifactsDir(req), eventsFile)); err != nil {
+		return nil
+	}
+	return &Reported{name: "command", exit: exit}
+}
+
+// CommandEvents are the events of the run of a command that has ended, whose private data
+// directory is dir; none for a run of Ansible. They have no times.
+func CommandEvents(ctx context.Context, dir, id string) (events []jobevent.Event) {
+	req := Request{ID: id, Dir: dir, OnEvent: func(e jobevent.Event) {
+		e.Created = time.Time{}
+		events = append(events, e)
+	}}
+	exit, err := supervise.ReadExit(filepath.Join(dir, endRecord))
+	if req.reports = reportedIn(req, exit); err != nil || req.reports == nil {
+		return nil
+	}
+	done := make(chan struct{})
+	close(done)
+	req.reports.follow(ctx, req, done)
+	return events
+}
+
 // errReports is why a run is stopped whose reports cannot be relied on.
 var errReports = errors.New("the reports of the command cannot be relied on")
 

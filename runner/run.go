@@ -203,9 +203,7 @@ func (r *Runner) Recover(ctx context.Context, dir, id string, mask Masker) (Resu
 	if err != nil {
 		return res, fmt.Errorf("%w: %w", ErrNoRecord, err)
 	}
-	if _, err := os.Lstat(filepath.Join(artifactsDir(req), eventsFile)); err == nil {
-		req.reports = &Reported{name: "command", exit: exit}
-	}
+	req.reports = reportedIn(req, exit)
 	done := make(chan struct{})
 	close(done)
 	res.Started, res.Finished = exit.Started, exit.Finished

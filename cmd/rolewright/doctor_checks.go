@@ -60,7 +60,16 @@ func interpreter(v runner.Versions) string {
 	return strings.TrimSuffix(path, ")")
 }
 
+// needsNoAnsible is true if the watches can be read, and all run commands.
+func (o *doctorOptions) needsNoAnsible() bool {
+	watched, _, err := watches.Load(o.watchesFile, watches.Options{LookupEnv: o.lookupEnv})
+	return err == nil && onlyCommands(watched)
+}
+
 func (o *doctorOptions) checkAnsible(ctx context.Context) []doctor.Finding {
+	if o.needsNoAnsible() {
+		return []doctor.Finding{{Check: "Ansible", State: doctor.OK, Found: "is not needed: all watches run commands"}}
+	}
 	r := runner.New(runner.Options{Path: o.ansibleRunner})
 	defer r.Close()
 	v, err := r.Check(ctx)
@@ -104,6 +113,9 @@ func (o *doctorOptions) checkLibraries(ctx context.Context, v runner.Versions) [
 }
 
 func (o *doctorOptions) checkExecutor(ctx context.Context) []doctor.Finding {
+	if o.needsNoAnsible() {
+		return nil
+	}
 	if watches.Executor(o.executor) == watches.ExecutorRunner {
 		return []doctor.Finding{{Check: "executor", State: doctor.OK, Found: "ansible-runner is started for each run"}}
 	}

@@ -228,6 +228,9 @@ func (o *lintOptions) ofRoles(_ context.Context, watched []watches.Watch) ([]lin
 
 // ofDefinition compares the CRD of a watch with its role.
 func ofDefinition(p scaffold.Project, w watches.Watch) ([]lint.Finding, error) {
+	if w.Content.Command != nil {
+		return nil, nil // the CRD is all that there is
+	}
 	d, err := scaffold.DefinitionOf(".", p, w, "", extravars.ToSnake)
 	if err != nil {
 		return nil, err

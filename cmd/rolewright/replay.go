@@ -15,6 +15,7 @@ import (
 	"github.com/rolewright/rolewright/controller/runstore"
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/contentcopy"
+	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/jobevent"
 )
 
@@ -123,6 +124,12 @@ func show(ctx context.Context, out io.Writer, dir string, ticket runstore.Ticket
 	root := filepath.Join(dir, "../../..") // RUNNER-ROOT/.runs/UID/RUN
 	if is, err := filepath.EvalSymlinks(root); err == nil {
 		root = is // as the copies are named
+	}
+	for _, event := range runner.CommandEvents(ctx, dir, ticket.Run) {
+		if shown == nil {
+			shown = screen.Start(ticket.Kind+"/"+ticket.Name, run.Cause)
+		}
+		shown.Event(event)
 	}
 	for event, err := range jobevent.Follow(ctx, filepath.Join(dir, "artifacts", ticket.Run, "job_events"), ended) {
 		if err != nil {

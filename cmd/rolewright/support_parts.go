@@ -39,6 +39,7 @@ type supportWatch struct {
 	Kind     string `json:"kind"`
 	Role     string `json:"role,omitempty"`
 	Playbook string `json:"playbook,omitempty"`
+	Command  string `json:"command,omitempty"` // the executable, without arguments
 	Mode     string `json:"mode,omitempty"`
 	Timeout  string `json:"timeout,omitempty"`
 	// Variables are how many it has.
@@ -48,8 +49,13 @@ type supportWatch struct {
 func supportWatches(file string) (list []supportWatch, err error) {
 	all, _, err := watches.Load(file, watches.Options{})
 	for _, w := range all {
+		command := ""
+		if c := w.Content.Command; c != nil {
+			command = c.Path
+		}
 		list = append(list, supportWatch{
-			Group: w.GVK.Group, Version: w.GVK.Version, Kind: w.GVK.Kind, Role: w.Content.Role, Playbook: w.Content.Playbook, Mode: string(w.Mode),
+			Command: command,
+			Group:   w.GVK.Group, Version: w.GVK.Version, Kind: w.GVK.Kind, Role: w.Content.Role, Playbook: w.Content.Playbook, Mode: string(w.Mode),
 			Timeout: w.Timeout.String(), Variables: len(w.Vars),
 		})
 	}

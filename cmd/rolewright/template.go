@@ -92,9 +92,13 @@ func (o *templateOptions) run(cmd *cobra.Command) error {
 		return err
 	}
 	if o.output == outputJSON {
+		var input any
+		if p.Input != "" {
+			input = structured(p.Input)
+		}
 		return printJSON(cmd.OutOrStdout(), previewJSON{
 			Command: p.Command, AnsibleArgs: p.More, Environment: p.Environment, Inventory: p.Inventory,
-			ExtraVars: structured(p.ExtraVars), Warnings: append([]string{}, p.Warnings...),
+			ExtraVars: structured(p.ExtraVars), Input: input, Warnings: append([]string{}, p.Warnings...),
 		})
 	}
 	return printPreview(cmd.OutOrStdout(), p)
@@ -176,6 +180,7 @@ type previewJSON struct {
 	Environment []string          `json:"environment"`
 	Inventory   map[string]string `json:"inventory"`
 	ExtraVars   any               `json:"extraVars"`
+	Input       any               `json:"input,omitempty"`
 	Warnings    []string          `json:"warnings"`
 }
 
@@ -193,11 +198,18 @@ func printPreview(out io.Writer, p controller.Preview) error {
 	if p.More != "" {
 		fmt.Fprintf(&b, "\n# Arguments for ansible-playbook (env/cmdline)\n%s\n", p.More)
 	}
-	fmt.Fprintf(&b, "\n# Environment, beside the operator's\n%s\n", strings.Join(p.Environment, "\n"))
+	if p.Input != "" {
+		fmt.Fprintf(&b, "\n# Environment, with nothing else of the operator's\n%s\n", strings.Join(p.Environment, "\n"))
+		fmt.Fprintf(&b, "\n# Standard input (env/input.json)\n%s\n", p.Input)
+	} else {
+		fmt.Fprintf(&b, "\n# Environment, beside the operator's\n%s\n", strings.Join(p.Environment, "\n"))
+	}
 	for _, name := range slices.Sorted(maps.Keys(p.Inventory)) {
 		fmt.Fprintf(&b, "\n# inventory/%s\n%s\n", name, strings.TrimSpace(p.Inventory[name]))
 	}
-	fmt.Fprintf(&b, "\n# Extra vars (env/extravars)\n%s\n", p.ExtraVars)
+	if p.Input == "" {
+		fmt.Fprintf(&b, "\n# Extra vars (env/extravars)\n%s\n", p.ExtraVars)
+	}
 	for _, w := range p.Warnings {
 		fmt.Fprintf(&b, "\nwarning: %s\n", w)
 	}

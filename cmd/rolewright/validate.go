@@ -86,14 +86,16 @@ func (o *validateOptions) bindFlags(fs *pflag.FlagSet) {
 // validationReport is the result, as -o json prints it. Its keys are an interface:
 // see the help of the command.
 type validationReport struct {
-	File        string            `json:"file"`
-	Valid       bool              `json:"valid"`
-	Strict      bool              `json:"strict"`
-	Watches     int               `json:"watches"`
-	Errors      int               `json:"errors"`
-	Warnings    int               `json:"warnings"`
-	SyntaxCheck syntaxCheckState  `json:"syntaxCheck"`
-	Problems    []reportedProblem `json:"problems"`
+	File        string           `json:"file"`
+	Valid       bool             `json:"valid"`
+	Strict      bool             `json:"strict"`
+	Watches     int              `json:"watches"`
+	Errors      int              `json:"errors"`
+	Warnings    int              `json:"warnings"`
+	SyntaxCheck syntaxCheckState `json:"syntaxCheck"`
+	// Commands say what the commands of the watches are.
+	Commands []string          `json:"commands,omitempty"`
+	Problems []reportedProblem `json:"problems"`
 }
 
 // reportedProblem is a problem in the form of the interface.
@@ -145,6 +147,11 @@ func (o *validateOptions) run(ctx context.Context, file string, out io.Writer) e
 		problems = append(problems, more...)
 	}
 	v := validationReport{File: file, Strict: o.strict, Watches: len(watched), SyntaxCheck: state}
+	for _, w := range watched {
+		if c := w.Content.Command; c != nil {
+			v.Commands = append(v.Commands, fmt.Sprintf("%s runs %s in %s", w.GVK, strings.Join(append([]string{c.Path}, c.Args...), " "), c.Dir))
+		}
+	}
 	v.Errors, v.Warnings = watches.Count(problems)
 	v.Valid = v.Errors == 0
 	if o.output == outputJSON {
@@ -175,6 +182,9 @@ func (v validationReport) printText(out io.Writer, problems []watches.Problem) e
 			b.WriteString(" (syntax of the content not checked)")
 		}
 		b.WriteString("\n")
+		for _, c := range v.Commands {
+			b.WriteString(c + "\n")
+		}
 	} else {
 		fmt.Fprintf(&b, "%s in %s\n", watches.Summary(problems), v.File)
 	}

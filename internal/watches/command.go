@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -17,6 +19,8 @@ type Command struct {
 	Args []string
 	// Dir is the working directory: that of the watches file. Absolute.
 	Dir string
+	// InheritEnv are the variables of the operator that it gets beside the usual ones.
+	InheritEnv []string `json:",omitempty"`
 }
 
 // Files are the absolute paths of the executable and of the files that its arguments name.
@@ -50,14 +54,32 @@ func setCommand[T any](of func(*T) *[]string) func(*decoding, *T, at) {
 	}
 }
 
+// setInheritEnv reads names of variables. Those that say where a run is are its own.
+func setInheritEnv(c *decoding, e *entry, a at) {
+	c.elements(a, func(element at) {
+		name, ok := c.string(element)
+		switch {
+		case !ok:
+		case !variableName.MatchString(name):
+			c.error(element, fmt.Sprintf("%q is no name of an environment variable", excerpt(name)), "write for example AWS_REGION; patterns are not applied")
+		case strings.HasPrefix(name, "ROLEWRIGHT_") || strings.HasPrefix(name, "KUBERNETES_") || slices.Contains([]string{"KUBECONFIG", "K8S_AUTH_KUBECONFIG", "HOME", "TMPDIR"}, name):
+			c.error(element, name+" is each run's own, or would lead past the API proxy", "remove it")
+		default:
+			e.inheritEnv = append(e.inheritEnv, name)
+		}
+	})
+}
+
+var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
 // commandOf finds the executable of a command; nil if it cannot be used, which is reported.
-func (c *decoding) commandOf(k mapping) *Command {
+func (c *decoding) commandOf(k mapping, env []string) *Command {
 	if len(k.command) == 0 || k.command[0] == "" {
 		return nil // which is reported
 	}
 	a, dir := k.keys["command"], filepath.Dir(absolute(c.opts.Dir, c.file))
 	if dir, err := filepath.Abs(dir); err == nil {
-		return c.checkCommand(a, &Command{Path: k.command[0], Args: k.command[1:], Dir: dir})
+		return c.checkCommand(a, &Command{Path: k.command[0], Args: k.command[1:], Dir: dir, InheritEnv: env})
 	}
 	return nil
 }

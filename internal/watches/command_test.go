@@ -44,6 +44,10 @@ func TestLoad_Command(t *testing.T) {
 		"with an executor":  {"command: [./reconcile]\n  executor: warm", "", `"executor" is for roles and playbooks`},
 		"finalizer's role":  {"command: [./reconcile]\n  finalizer: {name: example.com/f, role: backup}", "", `5:42: error: [0].finalizer.role: "role" is for roles and playbooks`},
 		"role and command":  {"role: memcached\n  finalizer: {name: example.com/f, command: [tool]}", "", "5:45: error: [0].finalizer.command: the watch runs a role or a playbook, and its finalizer a command"},
+		"inherits":          {"command: [./link]\n  inheritEnv: [AWS_REGION, x]", "DIR/link", ""},
+		"inherits its way":  {"command: [./link]\n  inheritEnv: [KUBERNETES_SERVICE_HOST]", "", "5:16: error: [0].inheritEnv[0]: KUBERNETES_SERVICE_HOST is each run's own, or would lead past the API proxy"},
+		"inherits patterns": {"command: [./link]\n  inheritEnv: [AWS_*]", "", `"AWS_*" is no name of an environment variable`},
+		"role inherits":     {"role: memcached\n  inheritEnv: [A]", "", "5:15: error: [0].inheritEnv: inheritEnv is for commands"},
 		"NUL in an element": {`command: [./reconcile, "a\0b"]`, "", "an argument cannot have a NUL character"},
 	} {
 		text := "- version: v1\n  kind: A\n  group: g.example.com\n  " + tt.fields + "\n"

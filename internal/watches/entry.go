@@ -25,8 +25,10 @@ type entry struct {
 	mapping
 	watch     Watch
 	finalizer *finalizer
-	starts    []start // what starts runs of its objects
-	ok        bool    // no errors were reported for it
+	// inheritEnv are variables for its commands.
+	inheritEnv []string
+	starts     []start // what starts runs of its objects
+	ok         bool    // no errors were reported for it
 }
 
 // finalizer is a watch's finalizer as it is written.
@@ -66,9 +68,12 @@ func (c *decoding) entry(a at) *entry {
 		e.watch.MaxFailedRunnerArtifacts = defaultMaxFailedRunnerArtifacts
 	}
 	if _, given := e.keys["command"]; given {
-		e.watch.Content = Content{Command: c.commandOf(e.mapping)}
+		e.watch.Content = Content{Command: c.commandOf(e.mapping, e.inheritEnv)}
 		c.checkCommandWatch(e)
 	} else {
+		if a, given := e.keys["inheritEnv"]; given {
+			c.error(a, "inheritEnv is for commands: roles and playbooks have the operator's environment", "remove it")
+		}
 		e.watch.Content = c.content(e.mapping, Error)
 	}
 	if e.finalizer != nil {
@@ -131,7 +136,7 @@ func (c *decoding) checkFinalizer(e *entry) *Finalizer {
 		c.error(f.keys["command"], "the watch runs a role or a playbook, and its finalizer a command", "let both run the same way: remove the one or the other")
 		return &f.Finalizer
 	case named:
-		f.Content = Content{Command: c.commandOf(f.mapping)}
+		f.Content = Content{Command: c.commandOf(f.mapping, e.inheritEnv)}
 		return &f.Finalizer
 	case isCommand:
 		f.Content = e.watch.Content

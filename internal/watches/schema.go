@@ -117,6 +117,9 @@ func contentFields() []field[entry] {
 			"The executable to run in place of a role or playbook, with its arguments, as a list: no shell and no template is applied. " +
 				"A path is relative to the watches file; a name without a slash is looked up in PATH."},
 			setCommand(func(e *entry) *[]string { return &e.command })},
+		{Field{"inheritEnv", typeList, "[]", false,
+			"Names of environment variables of the operator that the command gets, beside PATH, LANG, TZ, SSL_CERT_* and those of web proxies. A change of one starts a run."},
+			setInheritEnv},
 		{Field{"vars", typeMap, "", false, "Extra vars for every run, of any YAML type."},
 			variables(func(e *entry) *map[string]any { return &e.watch.Vars })},
 		{Field{"enabledIf", typeMap, "", false, "What has to be installed for the kind to be served; nothing else if it is missing."},

@@ -129,10 +129,10 @@ func TestCommand_Python(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	s.temp()
-	s.env = append(s.env, "CLOUD_TOKEN=of-the-operator", "KUBERNETES_SERVICE_HOST=127.0.0.1", "KUBERNETES_SERVICE_PORT=1")
+	s.env = append(s.env, "CLOUD_TOKEN=of-the-operator", "CLOUD_REGION=north", "KUBERNETES_SERVICE_HOST=127.0.0.1", "KUBERNETES_SERVICE_PORT=1")
 	k := s.kind()
 	s.script("handlers/reconcile.py", pythonCommand)
-	s.watch(k, "command: [python3, handlers/reconcile.py]")
+	s.watch(k, "command: [python3, handlers/reconcile.py]", "inheritEnv: [CLOUD_REGION]")
 	o := s.start()
 	const odd = "{{ lookup('pipe', 'id') }} $(id) \u202e\n'\""
 	k.create("it", map[string]any{"n": int64(9007199254740993), "s": odd})
@@ -142,6 +142,9 @@ func TestCommand_Python(t *testing.T) {
 	data := made().Data
 	if data["cause"] != "created" || !strings.Contains(data["big"], "9007199254740993") || !strings.Contains(data["big"], `{{ lookup('pipe', 'id') }} $(id) \u202e`) {
 		t.Errorf("what the command was given: %v", data)
+	}
+	if !strings.Contains(data["env"], "CLOUD_REGION") {
+		t.Error("the command has not got CLOUD_REGION")
 	}
 	for _, name := range []string{"CLOUD_TOKEN", "KUBERNETES_SERVICE_HOST", "ANSIBLE_GATHERING", "WATCH_NAMESPACE"} {
 		if strings.Contains(data["env"], name) {
