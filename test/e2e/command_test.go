@@ -26,7 +26,7 @@ const bashCommand = `#!/usr/bin/env bash
 set -euo pipefail
 report() { printf '%s\n' "$1" >&3; }
 if [[ $ROLEWRIGHT_ACTION = finalize ]]; then
-  kubectl create configmap "$ROLEWRIGHT_NAME-farewell" -n "$ROLEWRIGHT_NAMESPACE" >&2
+  touch "$FAREWELL/$ROLEWRIGHT_NAME"
   exit
 fi
 size=$(sed 's/.*"spec":{"size":\([0-9]*\).*/\1/' "$ROLEWRIGHT_OBJECT")
@@ -49,10 +49,11 @@ func TestCommand_Bash(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	s.temp()
-	s.env = append(s.env, "CLOUD_TOKEN=of-the-operator")
+	farewell := t.TempDir()
+	s.env = append(s.env, "FAREWELL="+farewell)
 	k := s.kind()
 	s.script("reconcile.sh", bashCommand)
-	s.watch(k, "command: [./reconcile.sh]", "finalizer: {name: "+finalizerName+"}", "retry: {initial: 1h, max: 1h}")
+	s.watch(k, "command: [./reconcile.sh]", "inheritEnv: [FAREWELL]", "finalizer: {name: "+finalizerName+"}", "retry: {initial: 1h, max: 1h}")
 	o := s.start("--ansible-runner=/not/there", "--executor=runner", "--watch-content")
 	client := must.Get(kubernetes.NewForConfig(s.cfg))(t)
 	maps := client.CoreV1().ConfigMaps(s.namespace)
@@ -98,7 +99,7 @@ func TestCommand_Bash(t *testing.T) {
 
 	k.delete("it")
 	k.awaitGone("it")
-	if _, err := maps.Get(t.Context(), "it-farewell", metav1.GetOptions{}); err != nil {
+	if _, err := os.Stat(filepath.Join(farewell, "it")); err != nil {
 		t.Errorf("the finalizer: %v", err)
 	}
 	if log := o.output(); strings.Contains(log, "correct-horse") || strings.Contains(log, "ansible-runner is ready") {
@@ -160,5 +161,60 @@ func TestCommand_Python(t *testing.T) {
 	if is.condition("Drifted").Status != "True" || strings.Contains(made().Data["big"], `"n": 1}`) {
 		t.Errorf("after a check: %v, %v", is.Object["status"], made().Data)
 	}
+	o.stop()
+}
+
+// endingCommand ends in the way that the object's name says.
+const endingCommand = `#!/usr/bin/env bash
+set -euo pipefail
+echo '{"type":"progress","step":"Try"}' >&3
+if [[ $ROLEWRIGHT_ACTION = finalize && ! -e open ]]; then echo 'the door is locked' >&2; exit 75; fi
+[[ $ROLEWRIGHT_ACTION = reconcile ]] || exit 0
+case $ROLEWRIGHT_NAME in
+  hangs) trap '' TERM; while :; do sleep 1000; done ;;
+  refuses) echo 'spec.size is too small' >&2; exit 78 ;;
+  babbles) echo not-json >&3 ;;
+  forks) setsid sleep 1000 >/dev/null 2>&1 & sleep 0.3 ;;
+  floods) head -c 200000000 /dev/zero; head -c 20000000 /dev/urandom >&2 ;;
+esac
+`
+
+// However a command ends, its object says how, nothing of it is left, and the next run does what has to follow.
+func TestCommand_Ends(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.temp()
+	k := s.kind()
+	s.script("handler", endingCommand)
+	s.watch(k, "command: [./handler]", "timeout: 3s", "finalizer: {name: "+finalizerName+"}", "retry: {initial: 1h, max: 1h}")
+	o := s.start("--ansible-runner=/not/there")
+	for name, reason := range map[string]string{
+		"hangs": "TimedOut", "refuses": "InputRefused", "babbles": "ProtocolError", "forks": "LeftProcesses", "floods": "Succeeded",
+	} {
+		k.create(name, nil)
+		is := k.await(name, "ended", object.settled)
+		r := is.lastRun()
+		if stalled := is.condition("Stalled").Status == "True"; r.Reason != reason || stalled != (reason == "InputRefused") {
+			t.Errorf("%s: %+v, Stalled: %v", name, r, stalled)
+		}
+		if left := processesOf(t, s.runs(is)...); len(left) > 0 {
+			t.Errorf("%s has left %v", name, left)
+		}
+		if reason == "TimedOut" && (r.FailedTask == nil || r.FailedTask.Name != "Try") {
+			t.Errorf("the step that ran is not said: %+v", r)
+		}
+	}
+
+	must.Do(t, os.Remove(filepath.Join(s.dir, "handler")))
+	k.create("missing", nil)
+	if r := k.await("missing", "ended", object.settled).lastRun(); r.Reason != "CommandNotRunnable" || r.Attempts != 0 || !strings.Contains(r.Message, "chmod +x") {
+		t.Errorf("a command that is gone: %+v", r)
+	}
+	s.script("handler", endingCommand)
+
+	k.delete("babbles")
+	k.await("babbles", "waiting for the door", func(is object) bool { return is.lastRun().Reason == "NotYet" })
+	s.write("open", "")
+	k.awaitGone("babbles")
 	o.stop()
 }
