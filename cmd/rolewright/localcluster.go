@@ -24,8 +24,9 @@ func newClusterCommand() *cobra.Command {
 		Use:   "cluster",
 		Short: "Start and stop an API server on this machine",
 		Long: `Start and stop an API server on this machine, for development: etcd and
-kube-apiserver, and kube-controller-manager where it is beside them. It has no
-nodes, so that no Pod starts. Its objects are gone when it stops.
+kube-apiserver, and kube-controller-manager where it is beside them, for what
+removes dependents and namespaces. It has no nodes and no other controllers, so that
+no Pod starts. Its objects are gone when it stops.
 
 The programs are those of envtest: in the directory KUBEBUILDER_ASSETS, those that
 setup-envtest has installed, or those in PATH. With --download they are fetched

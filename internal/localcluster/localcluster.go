@@ -133,6 +133,11 @@ func (k *Kept) Exec(ctx context.Context, s Streams, command string, args ...stri
 	return 0, err
 }
 
+// controllers are those of the manager that remove what has no owner or namespace any more, and what these need.
+// Others would say of a Deployment that it has no Pods, against the status that scenarios give it.
+const controllers = "garbage-collector-controller,namespace-controller,persistentvolumeclaim-protection-controller," +
+	"serviceaccount-controller,serviceaccount-token-controller"
+
 // startManager starts the controller manager, if there is one.
 func (c *Cluster) startManager(dir, program string) error {
 	if _, err := os.Stat(program); err != nil {
@@ -142,7 +147,7 @@ func (c *Cluster) startManager(dir, program string) error {
 	if err := os.WriteFile(kubeconfig, c.Kubeconfig, 0o600); err != nil {
 		return err
 	}
-	c.manager = exec.Command(program, "--kubeconfig="+kubeconfig, "--leader-elect=false", "--secure-port=0",
+	c.manager = exec.Command(program, "--kubeconfig="+kubeconfig, "--leader-elect=false", "--secure-port=0", "--controllers="+controllers,
 		"--kube-api-qps=200", "--kube-api-burst=400")
 	c.manager.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt at the terminal is for this process
 	if err := c.manager.Start(); err != nil {
