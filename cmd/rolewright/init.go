@@ -1,0 +1,114 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rolewright/rolewright/internal/scaffold"
+)
+
+func newInitCommand() *cobra.Command {
+	var o filesOptions
+	var domain, name string
+	var adopt bool
+	cmd := &cobra.Command{
+		Use:   "init",
+		Short: "Make the project of an operator in this directory",
+		Long: `Make the project of an operator in this directory: Makefile, Dockerfile,
+watches.yaml, the manifests below config/, and PROJECT, in the layout of
+operator-sdk. "create api" adds kinds to it.
+
+Called again it writes nothing. Where a file exists with another text, the diff is
+shown and nothing is written, unless with --force. A project with kinds that has
+neither Makefile nor Dockerfile, such as a copied example, gets what it lacks outside
+config; "rolewright generate manifests" writes the rest.
+
+With --from-operator-sdk it takes over the project that operator-sdk has made in
+this directory: the lines of Dockerfile and Makefile that name ansible-operator
+name Rolewright then, and nothing else changes.`,
+		Example: `  rolewright init --domain example.com --name cache-operator
+  rolewright init --from-operator-sdk`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.start(cmd); err != nil {
+				return err
+			}
+			if adopt {
+				return o.adopt()
+			}
+			there, err := scaffold.Read(".")
+			if err == nil && len(there.Resources) > 0 && !cmd.Flags().Changed("domain") && !cmd.Flags().Changed("name") {
+				domain, name = there.Domain, there.Name
+			}
+			if name == "" {
+				dir, err := os.Getwd()
+				if err != nil {
+					return err
+				}
+				name = strings.ToLower(filepath.Base(dir))
+			}
+			p, invalid := scaffold.New(domain, name)
+			if invalid != nil {
+				return usage(invalid)
+			}
+			switch {
+			case err == nil && (there.Domain != domain || there.Name != name) && (!o.force || len(there.Resources) > 0):
+				return usage(fmt.Errorf("PROJECT is of %q in the domain %q: it is a project already; \"rolewright create api\" adds a kind", there.Name, there.Domain))
+			case err == nil && len(there.Resources) > 0 && !exists("Makefile") && !exists("Dockerfile"):
+				return o.completeProject(p)
+			case err == nil && len(there.Resources) > 0:
+				fmt.Fprintln(o.stderr, "it is a project already, with kinds: nothing to do; \"rolewright generate manifests\" writes what is missing in config")
+				return o.print(nil, nil)
+			case err != nil && !errors.Is(err, fs.ErrNotExist):
+				return usage(err)
+			}
+			files, err := p.Files()
+			if err != nil {
+				return err
+			}
+			return o.write(files, nil, "next: rolewright create api --group GROUP --version v1alpha1 --kind KIND")
+		},
+	}
+	cmd.Flags().StringVar(&domain, "domain", "example.com", "The domain of the API groups of all kinds.")
+	cmd.Flags().StringVar(&name, "name", "", "The name of the operator: names of its objects begin with it; that of the directory if empty.")
+	cmd.Flags().BoolVar(&o.force, "force", false, "Write over files that exist.")
+	o.bindOutput(cmd)
+	cmd.Flags().BoolVar(&adopt, "from-operator-sdk", false, "Take over the project of operator-sdk in this directory.")
+	cmd.MarkFlagsMutuallyExclusive("from-operator-sdk", "domain")
+	cmd.MarkFlagsMutuallyExclusive("from-operator-sdk", "name")
+	return cmd
+}
+
+// completeProject writes what a project with kinds lacks outside config.
+func (o *filesOptions) completeProject(p scaffold.Project) error {
+	files, err := p.Files()
+	if err != nil {
+		return err
+	}
+	files = slices.DeleteFunc(files, func(f scaffold.File) bool {
+		return strings.HasPrefix(f.Path, "config/") || filepath.Base(f.Path) == ".gitkeep" || exists(filepath.FromSlash(f.Path))
+	})
+	return o.write(files, nil, "next: rolewright generate manifests")
+}
+
+// exists tells whether there is something at a path, or may be.
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// adopt takes over a project of operator-sdk.
+func (o *filesOptions) adopt() error {
+	files, notes, err := scaffold.Adopt(".")
+	if err != nil {
+		return usage(err)
+	}
+	return o.write(files, notes, "next: rolewright validate, then rolewright dev; the migration guide has the differences")
+}
