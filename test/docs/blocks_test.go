@@ -43,7 +43,7 @@ var (
 func documents(t *testing.T) []string {
 	t.Helper()
 	found := []string{"README.md", "CONTRIBUTING.md"}
-	for _, pattern := range []string{"docs/*.md", "docs/reference/*.md", "docs/inside/*.md"} {
+	for _, pattern := range []string{"docs/*.md", "docs/reference/*.md", "docs/inside/*.md", "examples/*.md", "examples/*/*.md"} {
 		matches := must.Get(filepath.Glob(filepath.Join(repository, pattern)))(t)
 		for _, path := range matches {
 			relative := must.Get(filepath.Rel(repository, path))(t)

@@ -1,0 +1,34 @@
+package docs
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/rolewright/rolewright/test/must"
+)
+
+// What docs/microservice.md has its readers write is what examples/microservice has.
+func TestDocuments_TheMicroserviceIsTheExample(t *testing.T) {
+	const document = "docs/microservice.md"
+	written := regexp.MustCompile(`(?s)cat > (\S+) <<'END'\n(.*)END$`)
+	files := 0
+	for _, b := range must.Get(blocksOf(document, read(t, document)))(t) {
+		for _, c := range must.Get(b.commands())(t) {
+			m := written.FindStringSubmatch(c.text)
+			if m == nil {
+				continue
+			}
+			files++
+			path := filepath.Join("examples/microservice", m[1])
+			if have := string(must.Get(os.ReadFile(filepath.Join(repository, path)))(t)); strings.TrimSpace(have) != strings.TrimSpace(m[2]) {
+				t.Errorf("%s:%d: %s has another text", document, c.line, path)
+			}
+		}
+	}
+	if files != 6 {
+		t.Errorf("it writes %d files, want 6", files)
+	}
+}
