@@ -180,9 +180,9 @@ func (g *generator) scan(i int, w watches.Watch) error {
 			continue
 		}
 		if c.Command != nil {
-			g.gap(tasks.Place{File: g.WatchesFile, Line: w.Pos.Line},
-				"what the command %s of the watch of %s asks the API server for: record it with \"run --record-api-calls\", and give the record with --api-calls",
-				filepath.Base(c.Command.Path), w.GVK)
+			if err := g.command(w, c.Command); err != nil {
+				return err
+			}
 			continue
 		}
 		report, err := tasks.Scan(content.Content{Playbook: c.Playbook, Role: c.Role}, content.Options{RolesPath: g.RolesPath, CollectionsPath: g.CollectionsPath})
@@ -193,13 +193,37 @@ func (g *generator) scan(i int, w watches.Watch) error {
 			g.gap(gap.Place, "%s", gap.What)
 		}
 		g.used(i, w, report.Uses)
-		for _, d := range report.Directs {
-			resource, subresource, _ := strings.Cut(d.Resource, "/")
-			n := Need{Group: d.Group, Resource: resource, Subresource: subresource, Namespaced: g.namespaced(d.Group, resource)}
-			g.out.Needs.Add(n, d.Verbs...)
-		}
+		g.listed(report.Directs)
 	}
 	return nil
+}
+
+// command reads the comments of a command, or of the script that its first argument names.
+func (g *generator) command(w watches.Watch, c *watches.Command) error {
+	for _, file := range c.Files() {
+		directs, known, err := tasks.OfProgram(file)
+		if err != nil {
+			return fmt.Errorf("read the command of the watch of %s: %w", w.GVK, err)
+		}
+		if known {
+			g.listed(directs)
+			return nil
+		}
+	}
+	g.gap(tasks.Place{File: g.WatchesFile, Line: w.Pos.Line},
+		"what the command %s of the watch of %s asks the API server for: list it in comments such as \"# rolewright:rbac apps deployments get,patch\", "+
+			"or record it with \"run --record-api-calls\", and give the record with --api-calls",
+		filepath.Base(c.Path), w.GVK)
+	return nil
+}
+
+// listed adds the requests that comments list.
+func (g *generator) listed(directs []tasks.Direct) {
+	for _, d := range directs {
+		resource, subresource, _ := strings.Cut(d.Resource, "/")
+		n := Need{Group: d.Group, Resource: resource, Subresource: subresource, Namespaced: g.namespaced(d.Group, resource)}
+		g.out.Needs.Add(n, d.Verbs...)
+	}
 }
 
 // namespaced reports whether a resource is in namespaces, as far as is known.

@@ -3,6 +3,8 @@ package tasks
 import (
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -129,23 +131,51 @@ var lookup = regexp.MustCompile(`\b(?:lookup|query|q)\(\s*['"](?:[\w.]+\.)?k8s['
 //	# rolewright:rbac none
 //
 // The core group is written as core.
-var directive = regexp.MustCompile(`(?m)^#+\s*rolewright:rbac\b[ \t]*(.*?)[ \t]*$`)
+var directive = regexp.MustCompile(`(?m)^(?:#+|//)\s*rolewright:rbac\b[ \t]*(.*?)[ \t]*$`)
 
 // directives reads the comments above a task and in it. They replace the scan of
 // the task.
 func (s *scanner) directives(f content.Frame, node *yaml.Node) (known bool) {
 	var comments strings.Builder
 	collectComments(node, &comments)
-	for _, m := range directive.FindAllStringSubmatch(comments.String(), -1) {
+	directs, known, err := directives(comments.String(), Place{f.File, node.Line})
+	s.report.Directs = append(s.report.Directs, directs...)
+	if err != nil {
+		s.errs = append(s.errs, err)
+	}
+	return known
+}
+
+// OfProgram reads the comments of a program that list its requests, as those of tasks do, in
+// lines that begin with # or //. known is false if it has none.
+func OfProgram(file string) (directs []Direct, known bool, err error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, false, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxProgram))
+	if err != nil {
+		return nil, false, err
+	}
+	return directives(string(text), Place{File: file})
+}
+
+// maxProgram is how much of a program is searched for comments; more is no script.
+const maxProgram = 1 << 20
+
+// directives are the requests that comments list.
+func directives(comments string, at Place) (directs []Direct, known bool, err error) {
+	for _, m := range directive.FindAllStringSubmatch(comments, -1) {
 		known = true
 		fields := strings.Fields(m[1])
 		if len(fields) == 1 && fields[0] == "none" {
 			continue
 		}
 		if len(fields) != 3 {
-			s.errs = append(s.errs, fmt.Errorf("%s:%d: the comment %q: write \"rolewright:rbac GROUP RESOURCE VERBS\", such as "+
+			err = errors.Join(err, fmt.Errorf("%s: the comment %q: write \"rolewright:rbac GROUP RESOURCE VERBS\", such as "+
 				"\"rolewright:rbac apps deployments/scale get,patch\" (the core group is called core), or \"rolewright:rbac none\"",
-				f.File, node.Line, m[0]))
+				at, m[0]))
 			continue
 		}
 		group := fields[0]
@@ -153,10 +183,10 @@ func (s *scanner) directives(f content.Frame, node *yaml.Node) (known bool) {
 			group = ""
 		}
 		for resource := range strings.SplitSeq(fields[1], ",") {
-			s.report.Directs = append(s.report.Directs, Direct{Place{f.File, node.Line}, group, resource, strings.Split(fields[2], ",")})
+			directs = append(directs, Direct{at, group, resource, strings.Split(fields[2], ",")})
 		}
 	}
-	return known
+	return directs, known, err
 }
 
 // collectComments gathers the comments of a task or block, but not of the tasks in it.
