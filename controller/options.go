@@ -88,6 +88,8 @@ type Options struct {
 	RolesPath, CollectionsPath []string
 
 	LogEvents eventlog.Level
+	// LogLines has one line for each task that has ended in the log, and no blocks of text.
+	LogLines bool
 	// LogVerbosity above 0 logs the raw output of tasks, as the verbosity
 	// annotation of an object does that is trusted (ANSIBLE_VERBOSITY).
 	LogVerbosity int

@@ -272,7 +272,7 @@ func permanent(reason runner.Reason) bool {
 }
 
 func (r *reconciler) logEnd(s *scope, run status.Run) {
-	log := s.log.WithValues("cause", run.Cause, "generation", run.Generation, "reason", run.Reason,
+	log := s.log.WithValues("cause", run.Cause, "generation", run.Generation, "result", run.Result, "reason", run.Reason,
 		"duration", run.Finished.Sub(run.Started).Round(time.Millisecond).String())
 	for _, w := range run.Warnings {
 		log.Info("Object needs attention", "warning", w)

@@ -47,11 +47,12 @@ func (r *reconciler) newProgress(s *scope) *progress {
 	return &progress{r: r, active: s.active, left: s.active.Generation, object: s.object.DeepCopy()}
 }
 
-// observe may be called while the writer works.
-func (p *progress) observe(e jobevent.Event) {
+// observe may be called while the writer works. It returns the result of the task that has
+// ended with the event.
+func (p *progress) observe(e jobevent.Event) (result jobevent.TaskResult, ended bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	result, ended := p.summary.Result(e)
+	result, ended = p.summary.Result(e)
 	p.summary.Observe(e)
 	switch {
 	case p.recording == nil:
@@ -61,6 +62,7 @@ func (p *progress) observe(e jobevent.Event) {
 	case e.Kind == jobevent.TaskStart, e.Kind == jobevent.HandlerTaskStart:
 		p.recording.Now(historyTask(p.summary.Task), historyCounts(countsOf(p.summary)))
 	}
+	return result, ended
 }
 
 // A role that writes into the status of its own object, as operator_sdk.util.k8s_status

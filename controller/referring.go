@@ -208,10 +208,10 @@ func (f *referring) follow(ctx context.Context, k *referredKind) bool {
 	f.mu.Unlock()
 	switch {
 	case absent && !was:
-		f.log.Info("A kind that the watch refers to is not installed; its objects count as missing", "kind", k.gvk.String())
+		f.log.Info("A kind that the watch refers to is not installed; its objects count as missing", "referredKind", k.gvk.String())
 		f.lookAll()
 	case err != nil && !errors.Is(err, discovery.ErrNotFound):
-		f.log.V(1).Info("A kind that the watch refers to is not known yet", "kind", k.gvk.String(), "error", err.Error())
+		f.log.V(1).Info("A kind that the watch refers to is not known yet", "referredKind", k.gvk.String(), "error", err.Error())
 	case err == nil:
 		followed := f.registry.Named(res.GVR, dependent.NamedOptions{
 			Changed: func(id types.NamespacedName, v dependent.Version, exists bool) { f.changed(target{k, id}, v, exists) },
@@ -223,7 +223,7 @@ func (f *referring) follow(ctx context.Context, k *referredKind) bool {
 		nowhere := !k.namespaced && slices.ContainsFunc(f.triggers, func(t *trigger) bool { return t.kind == k && t.namespaces != nil })
 		f.mu.Unlock()
 		if nowhere {
-			f.log.Info("A trigger with a namespaceSelector starts nothing, because its objects are in no namespaces; remove the selector from the watch", "kind", k.gvk.String())
+			f.log.Info("A trigger with a namespaceSelector starts nothing, because its objects are in no namespaces; remove the selector from the watch", "referredKind", k.gvk.String())
 		}
 		f.known(k) // maybe it was known before the kind was followed here
 		f.refused(k)

@@ -61,7 +61,7 @@ func (r *reconciler) run(ctx context.Context, s *scope) (outcome, error) {
 	r.store.Link(req.Dir, r.pathOf(s.key)...)
 
 	events := eventlog.New(eventlog.Options{
-		Level: r.opts.LogEvents, DebugLogs: r.opts.DebugLogs, Out: r.opts.EventOut, Masked: s.mask.Reader,
+		Level: r.opts.LogEvents, Lines: r.opts.LogLines, DebugLogs: r.opts.DebugLogs, Out: r.opts.EventOut, Masked: s.mask.Reader,
 	}, s.log, r.gvk.String(), s.key.Name, s.key.Namespace, r.logVerbosity(s))
 	if r.opts.Follow != nil {
 		s.follower = r.opts.Follow(r.gvk, s.key, string(s.plan.cause))
@@ -70,7 +70,9 @@ func (r *reconciler) run(ctx context.Context, s *scope) (outcome, error) {
 		life.sign()
 		e = r.shownEvent(s, e)
 		events.Event(e)
-		s.progress.observe(e)
+		if result, ended := s.progress.observe(e); ended {
+			events.Ended(result)
+		}
 		if s.follower != nil {
 			s.follower.Event(e)
 		}

@@ -105,6 +105,9 @@ func (r *reconciler) open(ctx context.Context, obj *unstructured.Unstructured) (
 	m, stale := r.remember(obj)
 	id := uuid.NewString()
 	log := ctrllog.FromContext(ctx).WithValues("job", id)
+	if r.opts.LogLines {
+		log = log.WithValues("gvk", r.gvk.String())
+	}
 	if stale != "" {
 		if err := r.store.Forget(string(stale), r.pathOf(key)...); err != nil {
 			log.Error(err, "Directories of a deleted object cannot be removed")

@@ -40,6 +40,7 @@ func completeRoot(root *cobra.Command) {
 		"executor":           fixed("auto", "warm", "runner"),
 		"from":               fixed("argspec", "defaults"),
 		"output":             fixed(outputText, outputJSON),
+		"log-format":         fixed("console", "json", "logfmt"),
 		"zap-encoder":        fixed("console", "json"),
 		"zap-log-level":      fixed("debug", "info", "error"),
 

@@ -80,7 +80,8 @@ WATCH_NAMESPACE; or stop it first.`,
 				return err
 			}
 			o.settle(cmd.Flags().Changed)
-			if _, err := o.complete(sources{given: cmd.Flags().Changed, lookupEnv: os.LookupEnv}); err != nil {
+			_, err := o.complete(sources{given: cmd.Flags().Changed, lookupEnv: os.LookupEnv})
+			if err := errors.Join(err, o.logFormat.apply(&o.zap, cmd.Flags())); err != nil {
 				return usage(err)
 			}
 			return o.run(cmd)
@@ -90,6 +91,7 @@ WATCH_NAMESPACE; or stop it first.`,
 	o.bindContent(fs)
 	o.bindRuns(fs)
 	o.bindReconcile(fs)
+	bindLogFormat(fs, &o.logFormat)
 	bindZapFlags(&o.zap, fs)
 	hideFlags(fs)
 	o.bindDiff(fs)
@@ -148,7 +150,7 @@ type dev struct {
 }
 
 func (o *devOptions) run(cmd *cobra.Command) error {
-	ctx := logr.NewContext(cmd.Context(), newLogger(o.zap, cmd.ErrOrStderr()))
+	ctx := logr.NewContext(cmd.Context(), newLogger(o.zap, cmd.ErrOrStderr(), o.logFormat.options()...))
 	dir, err := os.Getwd()
 	if err != nil {
 		return err

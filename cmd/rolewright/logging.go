@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/go-logr/zapr"
 	"github.com/spf13/pflag"
+	uberzap "go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -86,9 +88,9 @@ func (w *debugWindow) serve(ctx context.Context) error {
 // newLogger returns the program's logger and makes it the one of the libraries
 // that log by themselves. Their loggers are process-wide: only the first call
 // in a process sets controller-runtime's.
-func newLogger(o zap.Options, w io.Writer) logr.Logger {
+func newLogger(o zap.Options, w io.Writer, more ...uberzap.Option) logr.Logger {
 	o.DestWriter = w
-	log := zap.New(zap.UseFlagOptions(&o))
+	log := zapr.NewLogger(zap.NewRaw(zap.UseFlagOptions(&o)).WithOptions(more...))
 	ctrl.SetLogger(log)
 	klog.SetLogger(log)
 	return log

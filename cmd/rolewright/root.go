@@ -46,10 +46,10 @@ func newRootCommand(arg0 string) *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Version:       version.Read().Line(name),
-		Example: "  rolewright init                      # make the project of an operator in this directory\n" +
-			"  rolewright validate                  # check watches.yaml and the roles, without a cluster\n" +
-			"  rolewright doctor                    # check Ansible, directories, cluster and permissions\n" +
-			"  rolewright run --zap-encoder=console # run the operator against the current kubeconfig",
+		Example: "  rolewright init                     # make the project of an operator in this directory\n" +
+			"  rolewright validate                 # check watches.yaml and the roles, without a cluster\n" +
+			"  rolewright doctor                   # check Ansible, directories, cluster and permissions\n" +
+			"  rolewright run --log-format=console # run the operator against the current kubeconfig",
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetFlagErrorFunc(explainFlagError)

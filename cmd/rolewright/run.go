@@ -42,21 +42,21 @@ func newRunCommand() *cobra.Command {
 		Long: "Run watches the kinds that the watches file names and runs Ansible for their objects,\n" +
 			"until a signal stops it. The cluster is that of KUBECONFIG, of the Pod's service account,\n" +
 			"or of ~/.kube/config.",
-		Example: "  rolewright run --zap-encoder=console\n" +
+		Example: "  rolewright run --log-format=console\n" +
 			"  rolewright run --watches-file=./watches.yaml --reconcile-period=1h --max-concurrent-reconciles=4",
 		// ansible-operator ignores arguments, and Deployments that give some
 		// must start.
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			notices, err := o.complete(sources{given: cmd.Flags().Changed, lookupEnv: os.LookupEnv})
-			if err != nil {
+			if err := errors.Join(err, o.logFormat.apply(&o.zap, cmd.Flags())); err != nil {
 				return err
 			}
 			if len(args) > 0 {
 				notices = append(notices, notice{"ignoring arguments that are no flags", []any{"arguments", args}})
 			}
 			o.debugWindow = newDebugWindow(&o.zap)
-			log := newLogger(o.zap, cmd.ErrOrStderr())
+			log := newLogger(o.zap, cmd.ErrOrStderr(), o.logFormat.options()...)
 			logVersion(log.WithName("cmd"))
 			logNotices(log.WithName("cmd"), notices)
 			return o.operate(logr.NewContext(cmd.Context(), log), cmd.OutOrStdout())

@@ -65,6 +65,7 @@ type runOptions struct {
 	leaderLeaseDuration time.Duration
 	leaderRenewDeadline time.Duration
 	zap                 zap.Options
+	logFormat           logFormat
 	debugWindow         *debugWindow // set by the command run
 
 	// Set by complete: what logEvents means, and the environment.
@@ -211,6 +212,7 @@ func (o *runOptions) bindLeaderElection(fs *pflag.FlagSet) {
 
 func (o *runOptions) bindLogging(fs *pflag.FlagSet) {
 	fs.StringVar(&o.logEvents, "ansible-log-events", "tasks", "Which job events are logged: Tasks, Everything or Nothing.")
+	bindLogFormat(fs, &o.logFormat)
 	bindZapFlags(&o.zap, fs)
 }
 

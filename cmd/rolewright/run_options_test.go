@@ -59,6 +59,7 @@ func TestBindFlags_HasEveryFlagOfAnsibleOperatorAndOurOwn(t *testing.T) {
 		"zap-stacktrace-level":        {},
 		"zap-time-encoding":           {},
 		// Rolewright's.
+		"log-format":                {},
 		"watch-content":             {Default: "false"},
 		"strict":                    {Default: "false"},
 		"history-max-runs":          {Default: "10000"},

@@ -137,6 +137,7 @@ func (op *operator) addControllers(mgr ctrl.Manager, gateway controller.Gateway)
 		CollectionsPath:  collectionsDirs(os.LookupEnv),
 		LogEvents:        o.eventLevel,
 		LogVerbosity:     o.logVerbosity,
+		LogLines:         o.logFormat != "",
 		EventOut:         eventlog.NewOutput(op.stdout),
 		DebugLogs:        o.debugLogs,
 		Follow:           o.follow,

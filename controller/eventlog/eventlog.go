@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/go-logr/logr"
 
@@ -42,6 +43,9 @@ func ParseLevel(s string) (Level, bool) {
 // Options are the same for all runs of an operator, but for Masked.
 type Options struct {
 	Level Level
+	// Lines has one line for each task that has ended on a host ([Logger.Ended]), and no
+	// blocks of text, in place of what ansible-operator logs of events.
+	Lines bool
 	// DebugLogs adds the whole output of a run at its end (ANSIBLE_DEBUG_LOGS).
 	DebugLogs bool
 	// Out takes the blocks of text. All loggers are given the same [Output], so
@@ -67,16 +71,19 @@ type Logger struct {
 }
 
 // New returns the logger of a run of an object. log carries the keys job, name
-// and namespace already. verbosity is that of the object's annotation or of
+// and namespace already, and gvk where there are lines for tasks. verbosity is that of the object's annotation or of
 // ANSIBLE_VERBOSITY; above 0, the level Tasks prints the raw output of tasks.
 func New(opts Options, log logr.Logger, gvk, name, namespace string, verbosity int) *Logger {
 	out, shared := opts.Out.(*Output)
 	if !shared {
 		out = NewOutput(opts.Out)
 	}
+	log = log.WithName("logging_event_handler")
+	if !opts.Lines {
+		log = log.WithValues("gvk", gvk)
+	}
 	return &Logger{
-		opts: opts, out: out, raw: verbosity > 0,
-		log:   log.WithName("logging_event_handler").WithValues("gvk", gvk),
+		opts: opts, out: out, raw: verbosity > 0, log: log,
 		title: fmt.Sprintf("(%s, %s/%s)", gvk, name, namespace),
 	}
 }
@@ -94,9 +101,32 @@ func (l *Logger) Event(e jobevent.Event) {
 	switch {
 	case l.opts.Level == Everything:
 		l.emit(e, func(log logr.Logger) { log.Info("", "EventData", eventData(e)) })
-	case l.opts.Level == Tasks && e.Data.Task != "":
+	case l.opts.Level == Tasks && e.Data.Task != "" && !l.opts.Lines:
 		l.task(e)
 	}
+}
+
+// Ended logs a task that has ended on a host, where there are lines for tasks.
+func (l *Logger) Ended(r jobevent.TaskResult) {
+	if !l.opts.Lines || l.opts.Level == Nothing {
+		return
+	}
+	values := []any{
+		"task", r.Task.Name, "role", r.Task.Role, "path", r.Task.Path, "host", r.Host,
+		"result", r.Outcome, "duration", taskTime(r).String(),
+	}
+	if r.Message != "" {
+		values = append(values, "message", r.Message)
+	}
+	l.out.together(func() { l.log.Info("Task ended", values...) })
+}
+
+// taskTime is 0 where the start is not known.
+func taskTime(r jobevent.TaskResult) time.Duration {
+	if r.Task.Started.IsZero() || r.Finished.Before(r.Task.Started) {
+		return 0
+	}
+	return r.Finished.Sub(r.Task.Started).Round(time.Millisecond)
 }
 
 // task logs an event of a task at the level Tasks.
@@ -132,7 +162,7 @@ func (l *Logger) task(e jobevent.Event) {
 func (l *Logger) emit(e jobevent.Event, line func(logr.Logger)) {
 	l.out.together(func() {
 		line(l.log.WithValues("event_type", string(e.Kind)))
-		if block := taskBlock(e); block != "" {
+		if block := taskBlock(e); block != "" && !l.opts.Lines {
 			_, _ = io.WriteString(l.out, block)
 		}
 	})

@@ -24,7 +24,7 @@ func (l *Logger) Finish(summary jobevent.Summary, dir, stdout string) {
 	if recap == "" && summary.Complete {
 		recap = recapOf(summary.Stats)
 	}
-	if recap != "" {
+	if recap != "" && !l.opts.Lines {
 		l.out.block(l.heading("Ansible Task Status Event StdOut") + recap + footing)
 	}
 	if !l.opts.DebugLogs {
