@@ -212,7 +212,7 @@ func (r *reconciler) each(ctx context.Context, s *scope, phases []phase) (outcom
 	for _, p := range phases {
 		began := r.now()
 		out, err := p.do(ctx, s)
-		r.metrics.Phase(r.gvk, p.name, r.now().Sub(began))
+		r.metrics.Phase(r.gvk, p.name, r.now().Sub(began), s.recording.TraceID())
 		if err != nil || out != nextPhase {
 			return out, err
 		}

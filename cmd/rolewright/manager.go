@@ -3,13 +3,17 @@ package main
 import (
 	"crypto/tls"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/rolewright/rolewright/internal/trace"
 )
 
 // leastGrace is what a stop takes even when no run may go on: their processes
@@ -67,6 +71,11 @@ func (o *runOptions) metricsServerOptions() metricsserver.Options {
 	options := metricsserver.Options{BindAddress: o.metricsBindAddress, SecureServing: o.metricsSecure}
 	if o.metricsRequireRBAC {
 		options.FilterProvider = filters.WithAuthenticationAndAuthorization
+	}
+	if trace.Wanted(os.Getenv) {
+		// Exemplars are in OpenMetrics only. It writes some names and labels in another way
+		// than the older format, so it is not offered without need.
+		options.HandlerOpts = append(options.HandlerOpts, func(h *promhttp.HandlerOpts) { h.EnableOpenMetrics = true })
 	}
 	if !o.enableHTTP2 {
 		options.TLSOpts = append(options.TLSOpts, func(c *tls.Config) { c.NextProtos = []string{"http/1.1"} })

@@ -14,7 +14,7 @@ type Run struct {
 	Brief
 	// UID is the object's.
 	UID string `json:"uid"`
-	// TraceID is the ID of its trace; empty where it is not traced.
+	// TraceID is the ID of its trace; empty where it is not traced, or not sampled.
 	TraceID string `json:"traceID,omitempty"`
 	// Due is when the run was due. It waited for a place until it started.
 	Due time.Time `json:"due,omitzero"`

@@ -121,7 +121,7 @@ func (x *Recording) Parent() string {
 	return x.observed.Parent()
 }
 
-// TraceID is the ID of the run's trace; empty where it is not traced.
+// TraceID is the ID of the run's trace; empty where it is not traced, or not sampled.
 func (x *Recording) TraceID() string {
 	if x == nil {
 		return ""

@@ -267,12 +267,17 @@ func (r *Recorder) ObjectGone(gvk schema.GroupVersionKind, namespace, name strin
 }
 
 // Phase measures one phase of a reconcile. The names of phases are constants
-// of the caller.
-func (r *Recorder) Phase(gvk schema.GroupVersionKind, phase string, took time.Duration) {
+// of the caller. traceID is the trace of the run, which becomes an exemplar; empty for none.
+func (r *Recorder) Phase(gvk schema.GroupVersionKind, phase string, took time.Duration, traceID string) {
 	if r == nil {
 		return
 	}
-	r.phases.WithLabelValues(gvk.Group, gvk.Kind, phase).Observe(took.Seconds())
+	observer := r.phases.WithLabelValues(gvk.Group, gvk.Kind, phase)
+	if exemplars, ok := observer.(prometheus.ExemplarObserver); ok && traceID != "" {
+		exemplars.ObserveWithExemplar(took.Seconds(), prometheus.Labels{"trace_id": traceID})
+		return
+	}
+	observer.Observe(took.Seconds())
 }
 
 // RunStarted counts a run as in progress. Exactly one RunEnded must follow.

@@ -43,7 +43,7 @@ type Tracer struct {
 // sets what the SDK does with its errors, which is the same for the whole process: log gets
 // one a minute.
 func FromEnvironment(ctx context.Context, getenv func(string) string, version string, log logr.Logger) (*Tracer, error) {
-	if !wanted(getenv) {
+	if !Wanted(getenv) {
 		return nil, nil //nolint:nilnil // most operators trace nothing
 	}
 	exporter, err := newExporter(ctx, getenv)
@@ -71,7 +71,8 @@ func newTracer(ctx context.Context, exporter sdktrace.SpanExporter, version stri
 	return &Tracer{provider: provider, tracer: provider.Tracer("github.com/rolewright/rolewright", oteltrace.WithInstrumentationVersion(version))}, nil
 }
 
-func wanted(getenv func(string) string) bool {
+// Wanted reports whether the OTEL_* variables ask for traces.
+func Wanted(getenv func(string) string) bool {
 	return !strings.EqualFold(getenv("OTEL_SDK_DISABLED"), "true") && getenv("OTEL_TRACES_EXPORTER") != "none" &&
 		(getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != "")
 }
@@ -141,7 +142,9 @@ func (t *Tracer) Begin(run *history.Run) history.Observed {
 		observed.tasks, observed.executing = t.tracer.Start(ctx, "executing", oteltrace.WithTimestamp(run.Prepared),
 			oteltrace.WithAttributes(attribute.String("cicd.pipeline.run.state", "executing")))
 	}
-	run.TraceID = root.SpanContext().TraceID().String()
+	if root.SpanContext().IsSampled() {
+		run.TraceID = root.SpanContext().TraceID().String()
+	}
 	return observed
 }
 

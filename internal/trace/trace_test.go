@@ -75,6 +75,14 @@ func TestTracer_SpansOfARun(t *testing.T) {
 	}
 }
 
+// A trace that no collector gets is not named in the log and in metrics.
+func TestTracer_NamesNoTraceThatIsNotSampled(t *testing.T) {
+	t.Setenv("OTEL_TRACES_SAMPLER", "always_off")
+	tracer := must.Get(newTracer(t.Context(), tracetest.NewInMemoryExporter(), "v1"))(t)
+	recording := history.NewRecorder(nil, tracer).Begin(history.Run{Brief: history.Brief{ID: "1", Started: time.Unix(1, 0)}})
+	must.Be(t, "trace", "", recording.TraceID())
+}
+
 func TestFromEnvironment_BadValues(t *testing.T) {
 	for variable, value := range map[string]string{
 		"OTEL_TRACES_EXPORTER": "zipkin", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "smtp",

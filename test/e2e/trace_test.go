@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -83,6 +84,9 @@ func TestTraces_ReachACollector(t *testing.T) {
 			k.patch("it", `{"spec": {"size": "`+size+`"}}`)
 		}
 		k.awaitReady("it")
+		testenv.Eventually(t, protocol+": the time that the run took leads to its trace", func(ctx context.Context) error {
+			return o.exemplar(ctx, "rolewright_phase_duration_seconds_bucket", `phase="run"`, traceOf(parent()))
+		})
 		o.stop()
 		testenv.Eventually(t, protocol+": the trace is whole", func(context.Context) error {
 			return wholeTrace(string(must.Get(os.ReadFile(path))(t)), parent())
@@ -91,6 +95,29 @@ func TestTraces_ReachACollector(t *testing.T) {
 			t.Errorf("the log does not name the trace %s", id)
 		}
 	}
+}
+
+// exemplar looks whether a series of the metric has the trace as its exemplar.
+func (o *operator) exemplar(ctx context.Context, metric, label, trace string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, o.metrics, nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Accept", "application/openmetrics-text; version=1.0.0")
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if is := res.Header.Get("Content-Type"); !strings.HasPrefix(is, "application/openmetrics-text") {
+		return fmt.Errorf("the metrics are %s", is)
+	}
+	for in := bufio.NewScanner(res.Body); in.Scan(); {
+		if line := in.Text(); strings.HasPrefix(line, metric+"{") && strings.Contains(line, label) && strings.Contains(line, `# {trace_id="`+trace+`"}`) {
+			return nil
+		}
+	}
+	return fmt.Errorf("no series of %s leads to the trace %s", metric, trace)
 }
 
 // traceOf is the trace of a TRACEPARENT.
