@@ -32,8 +32,7 @@ func newGenerateCommand() *cobra.Command {
 	cmd.AddCommand(newGenerateCRDCommand(), newGenerateSampleCommand(), newGenerateRBACCommand(),
 		newGenerateArgspecCommand(), newGenerateSchemaCommand(), newGenerateChartCommand(), newGenerateBundleCommand(),
 		newGenerateManifestsCommand(), newGenerateHealthLuaCommand(),
-		newGenerateCommonCommand("alerts", "Print the manifests of what collects the operator's metrics, and of its alerts", "prometheus"),
-		newGenerateCommonCommand("dashboard", "Print the operator's dashboard for Grafana", "grafana"))
+		newGenerateAlertsCommand(), newGenerateDashboardCommand())
 	return cmd
 }
 

@@ -7,10 +7,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
+	"github.com/rolewright/rolewright/config"
 	"github.com/rolewright/rolewright/internal/manifests"
 	"github.com/rolewright/rolewright/internal/scaffold"
 )
@@ -28,7 +31,7 @@ func newGenerateChartCommand() *cobra.Command {
 		Short: "Make a Helm chart of the manifests on standard input",
 		Long: `Make a Helm chart of the manifests on standard input, as kustomize builds
 config/default. Image, resources, namespaces, permissions, metrics, alerts,
-dashboard and network policies become values.
+dashboards and network policies become values.
 
 Files in config/chart, such as Chart.yaml, values.yaml or templates/NOTES.txt, are
 taken in place of the usual ones.`,
@@ -95,12 +98,11 @@ The bundle is in bundle/, and bundle.Dockerfile makes its image.`,
 	return cmd
 }
 
-// newGenerateCommonCommand prints what is the same for all operators but for the name.
-func newGenerateCommonCommand(use, short, dir string) *cobra.Command {
+func newGenerateAlertsCommand() *cobra.Command {
 	var name string
 	cmd := &cobra.Command{
-		Use:   use,
-		Short: short,
+		Use:   "alerts",
+		Short: "Print the manifests of what collects the operator's metrics, and of its alerts",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if name == "" {
@@ -113,7 +115,7 @@ func newGenerateCommonCommand(use, short, dir string) *cobra.Command {
 			if _, err := scaffold.New("example.com", name); err != nil {
 				return usage(err)
 			}
-			data, err := manifests.Common(dir, name)
+			data, err := manifests.Common("prometheus", name)
 			if err != nil {
 				return err
 			}
@@ -123,6 +125,39 @@ func newGenerateCommonCommand(use, short, dir string) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&name, "name", "", "The operator's name: the label app.kubernetes.io/name of its Pods; that of PROJECT if empty.")
 	return cmd
+}
+
+func newGenerateDashboardCommand() *cobra.Command {
+	all := config.Dashboards()
+	return &cobra.Command{
+		Use:   "dashboard [" + strings.Join(all, "|") + "]",
+		Short: "Print a dashboard of operators for Grafana",
+		Long: `Print a dashboard for Grafana, in which the operator is chosen. They link to
+each other.
+
+  overview  all kinds: what fails, what waits; this one without an argument
+  kind      the runs for one kind
+  process   the operator itself: its process, its requests, its fork server`,
+		Example: `  rolewright generate dashboard > overview.json
+  rolewright generate dashboard kind > kind.json`,
+		Args:      cobra.MaximumNArgs(1),
+		ValidArgs: all,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			which := all[0]
+			if len(args) > 0 {
+				which = args[0]
+			}
+			if !slices.Contains(all, which) {
+				return usage(fmt.Errorf("%q is no dashboard: give one of %s", which, strings.Join(all, ", ")))
+			}
+			data, err := config.Files.ReadFile("grafana/" + which + ".json")
+			if err != nil {
+				return err
+			}
+			_, err = cmd.OutOrStdout().Write(data)
+			return err
+		},
+	}
 }
 
 // projectVersion is the version that is given, or that of the project's own Chart.yaml.

@@ -69,15 +69,17 @@ func Chart(stream []byte, version string, own fs.FS) (map[string][]byte, error) 
 		}
 		files["templates/"+strings.ToLower(o.kind())+"-"+name+".yaml"] = text
 	}
-	if files["files/dashboard.json"], err = Common("grafana", n.Operator); err != nil {
-		return nil, err
+	for _, name := range config.Dashboards() {
+		if files["files/dashboards/"+name+".json"], err = config.Files.ReadFile("grafana/" + name + ".json"); err != nil {
+			return nil, err
+		}
 	}
 	files["templates/configmap-dashboard.yaml"] = []byte(dashboardTemplate)
 	return files, nil
 }
 
 // Common are the manifests of a directory of [config.Files], for the operator of
-// this name: those of prometheus and the network policies, or grafana's dashboard.
+// this name: those of prometheus and the network policies.
 func Common(dir, operator string) ([]byte, error) {
 	entries, err := config.Files.ReadDir(dir)
 	if err != nil {
@@ -108,7 +110,9 @@ metadata:
     {{- toYaml . | nindent 4 }}
   {{- end }}
 data:
-  rolewright.json: {{ .Files.Get "files/dashboard.json" | toJson }}
+  {{- range $file, $_ := .Files.Glob "files/dashboards/*.json" }}
+  rolewright-{{ base $file }}: {{ $.Files.Get $file | toJson }}
+  {{- end }}
 {{- end }}
 `
 

@@ -16,7 +16,7 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// Every query of the dashboard gives data, and every rule names what there is, with the metrics of an operator whose runs
+// Every query of the dashboards gives data, and every rule names what there is, with the metrics of an operator whose runs
 // succeed and fail, use the API proxy, and are repeated.
 func TestMetrics_AnswerEveryQuery(t *testing.T) {
 	t.Parallel()
@@ -80,7 +80,8 @@ func TestMetrics_AnswerEveryQuery(t *testing.T) {
 		scrape()
 	}
 	cmd := exec.CommandContext(t.Context(), promcheck, append([]string{
-		"-rules", absolute(t, "config/prometheus/rules.yaml"), "-dashboard", absolute(t, "config/grafana/dashboard.json"),
+		"-rules", absolute(t, "config/prometheus/rules.yaml"), "-dashboard", absolute(t, "config/grafana/overview.json"),
+		"-dashboard", absolute(t, "config/grafana/kind.json"), "-dashboard", absolute(t, "config/grafana/process.json"),
 	}, scrapes...)...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)

@@ -125,8 +125,10 @@ func TestScaffold_ChartAndBundleAreValid(t *testing.T) {
 	for _, problem := range problems(t, dir+"/bundle") {
 		t.Error(problem)
 	}
-	for what, want := range map[string]string{"alerts": `job="web-operator"`, "dashboard": "rolewright_runs_total"} {
-		if out := output(t, dir, nil, "rolewright", "generate", what); !bytes.Contains(out, []byte(want)) {
+	for what, want := range map[string]string{
+		"alerts": `job="web-operator"`, "dashboard": `"uid": "rolewright"`, "dashboard kind": `"uid": "rolewright-kind"`, "dashboard process": `"uid": "rolewright-process"`,
+	} {
+		if out := output(t, dir, nil, "rolewright", append([]string{"generate"}, strings.Fields(what)...)...); !bytes.Contains(out, []byte(want)) {
 			t.Errorf("generate %s has no %s", what, want)
 		}
 	}
@@ -279,6 +281,9 @@ crds: {keep: false}
 		if got[id] == nil {
 			t.Errorf("no %s among %v", id, slices.Sorted(maps.Keys(got)))
 		}
+	}
+	if dashboards := got["ConfigMap"+ns+"dashboard"]; dashboards != nil && len(dashboards["data"].(map[string]any)) != 3 {
+		t.Errorf("the dashboards are %v", slices.Sorted(maps.Keys(dashboards["data"].(map[string]any))))
 	}
 	if got["ClusterRoleBinding /"+prefix+"manager-rolebinding"] != nil {
 		t.Error("the operator has its permissions in all namespaces")

@@ -22,16 +22,20 @@ func main() {
 func run(args []string) error {
 	flags := flag.NewFlagSet("promcheck", flag.ContinueOnError)
 	rules := flags.String("rules", "", "a `file` with a PrometheusRule")
-	dashboard := flags.String("dashboard", "", "a `file` with a dashboard of Grafana")
+	var dashboards []string
+	flags.Func("dashboard", "a `file` with a dashboard of Grafana; may be given several times", func(file string) error {
+		dashboards = append(dashboards, file)
+		return nil
+	})
 	flags.Usage = func() {
-		fmt.Fprintln(flags.Output(), "Usage: promcheck -rules FILE -dashboard FILE SCRAPE...\n\n"+
+		fmt.Fprintln(flags.Output(), "Usage: promcheck -rules FILE -dashboard FILE... SCRAPE...\n\n"+
 			"Scrapes are files in Prometheus' text format, taken one after the other; they count as 30 s apart.")
 		flags.PrintDefaults()
 	}
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if *rules == "" || *dashboard == "" || flags.NArg() == 0 {
+	if *rules == "" || len(dashboards) == 0 || flags.NArg() == 0 {
 		flags.Usage()
 		return errors.New("-rules, -dashboard and scrapes are needed")
 	}
@@ -40,5 +44,5 @@ func run(args []string) error {
 		return err
 	}
 	defer samples.close()
-	return errors.Join(samples.checkDashboard(*dashboard), samples.checkRules(*rules))
+	return errors.Join(samples.checkDashboards(dashboards), samples.checkRules(*rules))
 }

@@ -15,6 +15,8 @@ import (
 
 // dashboard is as much of a dashboard as is looked at.
 type dashboard struct {
+	UID    string
+	Links  []struct{ Tags []string }
 	Panels []struct {
 		Type, Title, Description string
 		Targets                  []struct{ Expr string }
@@ -24,8 +26,24 @@ type dashboard struct {
 	}
 }
 
-// checkDashboard asks every query of every panel, and expects data.
-func (s *samples) checkDashboard(file string) error {
+// checkDashboards asks every query of every panel, and expects data. No panel is there twice, by
+// its title or its query, and each dashboard has its own uid and a link to the others.
+func (s *samples) checkDashboards(files []string) error {
+	seen := map[string]string{}
+	var problems []error
+	for _, file := range files {
+		problems = append(problems, s.checkDashboard(file, func(what string) error {
+			if other, twice := seen[what]; twice {
+				return fmt.Errorf("%s: %s is in %s already", file, what, other)
+			}
+			seen[what] = file
+			return nil
+		}))
+	}
+	return errors.Join(problems...)
+}
+
+func (s *samples) checkDashboard(file string, once func(what string) error) error {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return fmt.Errorf("read the dashboard: %w", err)
@@ -34,7 +52,10 @@ func (s *samples) checkDashboard(file string) error {
 	if err := json.Unmarshal(data, &d); err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
-	var problems []error
+	problems := []error{once("uid " + d.UID)}
+	if d.UID == "" || len(d.Links) == 0 || len(d.Links[0].Tags) == 0 {
+		problems = append(problems, fmt.Errorf("%s needs a uid, and a link to the other dashboards by their tag", file))
+	}
 	asked := 0
 	for _, panel := range d.Panels {
 		if panel.Type == "row" {
@@ -43,8 +64,10 @@ func (s *samples) checkDashboard(file string) error {
 		if len(panel.Targets) == 0 || panel.Title == "" || panel.Description == "" {
 			problems = append(problems, fmt.Errorf("%s: panel %q needs a title, a description and a query", file, panel.Title))
 		}
+		problems = append(problems, once("panel "+panel.Title))
 		for _, t := range panel.Targets {
 			asked++
+			problems = append(problems, once("query "+t.Expr))
 			if err := s.checkQuery(variables().Replace(t.Expr)); err != nil {
 				problems = append(problems, fmt.Errorf("%s: panel %q: %s: %w", file, panel.Title, t.Expr, err))
 			}
@@ -58,7 +81,8 @@ func (s *samples) checkDashboard(file string) error {
 
 // variables are what Grafana would put in place of them.
 func variables() *strings.Replacer {
-	return strings.NewReplacer("$__rate_interval", "5m", "$__range", "1h", "$job", target()["job"], "$namespace", ".+")
+	return strings.NewReplacer("$__rate_interval", "5m", "$__range", "1h", "$job", target()["job"], "$namespace", ".+",
+		`kind="$kind"`, `kind=~".+"`)
 }
 
 // checkQuery tells why a query gives no figure; nil if it does.
