@@ -76,7 +76,7 @@ func TestTraces_ReachACollector(t *testing.T) {
 	for n, protocol := range []string{"http/protobuf", "grpc"} {
 		endpoint := map[string]string{"grpc": overGRPC, "http/protobuf": overHTTP}[protocol]
 		s.env = append(s.env, "OTEL_EXPORTER_OTLP_ENDPOINT=http://"+endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL="+protocol, "OTEL_SERVICE_NAME=tea")
-		o := s.start()
+		o := s.start("--log-format=json")
 		size := fmt.Sprint(n)
 		if n == 0 {
 			k.create("it", map[string]any{"size": size})
@@ -91,10 +91,36 @@ func TestTraces_ReachACollector(t *testing.T) {
 		testenv.Eventually(t, protocol+": the trace is whole", func(context.Context) error {
 			return wholeTrace(string(must.Get(os.ReadFile(path))(t)), parent())
 		})
-		if id := traceOf(parent()); !strings.Contains(o.output(), id) {
-			t.Errorf("the log does not name the trace %s", id)
+		if err := linesOfRun(o.output(), traceOf(parent())); err != nil {
+			t.Errorf("%v:\n%s", err, o.output())
 		}
 	}
+}
+
+// linesOfRun looks whether each line of the log is a JSON object, and those of the run of the trace have the same keys.
+func linesOfRun(log, trace string) error {
+	said := map[string]string{}
+	for in := bufio.NewScanner(strings.NewReader(log)); in.Scan(); {
+		var line struct {
+			Msg, Namespace, Name, Group, Kind, Run, Job, Task, Role, Path, Result, Duration string
+			Trace                                                                           string `json:"trace_id"`
+		}
+		if err := json.Unmarshal(in.Bytes(), &line); err != nil {
+			return fmt.Errorf("%q: %w", in.Text(), err)
+		}
+		switch ended := line.Msg == "Task ended"; {
+		case line.Trace != trace:
+		case line.Namespace == "" || line.Name != "it" || line.Group == "" || line.Kind == "" || line.Run == "" || line.Job != "",
+			ended && (line.Task == "" || line.Role != "main" || line.Path == "" || line.Result == "" || line.Duration == ""):
+			return fmt.Errorf("keys are missing: %s", in.Text())
+		default:
+			said[line.Msg] = line.Result
+		}
+	}
+	if said["Task ended"] != "changed" || said["Ansible-runner exited successfully"] != "Succeeded" {
+		return fmt.Errorf("the run is logged as %v", said)
+	}
+	return nil
 }
 
 // exemplar looks whether a series of the metric has the trace as its exemplar.
