@@ -47,7 +47,7 @@ func TestGallery(t *testing.T) {
 			}
 			s.tool(0, "lint", "--strict")
 			s.env = append(slices.Clip(s.env), "KUBECONFIG="+kubeconfig)
-			t.Log(s.tool(0, "test", "--current-cluster", "--runner-root="+s.root))
+			t.Log(s.tool(0, "test", "--current-cluster", "--step-timeout=10m", "--runner-root="+s.root))
 		})
 	}
 }
