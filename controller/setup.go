@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -95,7 +96,9 @@ func Setup(mgr manager.Manager, opts Options) (*Set, error) {
 		name, _, _ := strings.Cut(entry, "=")
 		names = append(names, name)
 	}
-	log.Info("Environment variables that are inputs of runs", "names", names)
+	if slices.ContainsFunc(opts.Watches, func(w watches.Watch) bool { return w.Content.Command == nil }) {
+		log.Info("Environment variables that are inputs of runs", "names", names)
+	}
 	set.runs, set.abort = context.WithCancelCause(context.Background())
 	reporter, err := newReporter(mgr, log)
 	if err != nil {

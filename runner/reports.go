@@ -44,6 +44,8 @@ type Reported struct {
 	name string
 	// last is the last line that it has written to stderr.
 	last string
+	// unanswered is true if it has asked for something while no operator was there.
+	unanswered bool
 	// exit is set when nothing is left of the run.
 	exit supervise.Exit
 	// stop stops the run; nil where there is none in progress.
@@ -210,6 +212,7 @@ func (t *translation) take(r report.Report) {
 // call asks the operator for what the modules of the collection ask it for.
 func (t *translation) call(name string, r report.Report) {
 	if t.req.Call == nil {
+		t.unanswered = true
 		return
 	}
 	if err := t.req.Call(t.ctx, name, r.Body); err != nil {

@@ -211,6 +211,9 @@ func (r *Runner) Recover(ctx context.Context, dir, id string, mask Masker) (Resu
 	if exit.Cut || exit.Stopped && !res.ended() {
 		return res, fmt.Errorf("%w: it was stopped", ErrNoRecord)
 	}
+	if req.reports != nil && req.reports.unanswered {
+		return res, fmt.Errorf("%w: it is not known what has become of its reports", ErrNoRecord)
+	}
 	if exit.Signal == "SIGKILL" && !res.ended() {
 		// [Runner.Reap] may have done that, before the supervisor knew that it was alone.
 		return res, fmt.Errorf("%w: it was killed", ErrNoRecord)
