@@ -239,3 +239,13 @@ func TestCommand_Masked(t *testing.T) {
 		t.Errorf("%s", all)
 	}
 }
+
+// A step whose text nothing is left of is named as the command is.
+func TestCommand_NamelessStep(t *testing.T) {
+	t.Parallel()
+	p := newCommandRun(t, `echo '{"type":"progress","step":"\u0000 \n"}' >&3`)
+	must.Get(p.r.Run(t.Context(), p.Request))(t)
+	if want := []string{"task reconcile"}; !slices.Equal(p.asked, want) {
+		t.Errorf("asked = %q, want %q", p.asked, want)
+	}
+}

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -185,7 +186,7 @@ func (t *translation) take(r report.Report) {
 	switch r.Type {
 	case report.Progress:
 		t.end(false)
-		t.begin(title(r))
+		t.begin(cmp.Or(title(r), t.name))
 	case report.Result:
 		t.Verdict, t.Changed, t.Message = r.Verdict, r.Changed, r.Message
 		if name := text.Clip(oneLine(r.Task), maxTitle); name != "" && name != t.task {
