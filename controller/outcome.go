@@ -218,7 +218,11 @@ func (r *reconciler) judged(s *scope, run *status.Run) {
 	}
 	after, err := requeueAfter(sum.RequeueAfter.Period)
 	if err != nil {
-		s.warnings = append(s.warnings, fmt.Sprintf("task %q (%s): %v", sum.RequeueAfter.Task.Name, sum.RequeueAfter.Task.Path, err))
+		said := fmt.Sprintf("task %q (%s)", sum.RequeueAfter.Task.Name, sum.RequeueAfter.Task.Path)
+		if s.result.Command != nil {
+			said = "the report requeue has no effect" // it has no file and line
+		}
+		s.warnings = append(s.warnings, said+": "+err.Error())
 		return
 	}
 	if after > 0 {
