@@ -249,3 +249,16 @@ func TestCommand_NamelessStep(t *testing.T) {
 		t.Errorf("asked = %q, want %q", p.asked, want)
 	}
 }
+
+// What a command has asked to mask is masked where its reports are read again, too.
+func TestCommand_MaskedAgain(t *testing.T) {
+	t.Parallel()
+	p := newCommandRun(t, `echo '{"type":"redact","value":"canary-of-a-command"}' >&3
+echo '{"type":"progress","step":"log in with canary-of-a-command"}' >&3; echo no canary-of-a-command >&2; exit 1`)
+	must.Get(p.r.Run(t.Context(), p.Request))(t)
+	var asked []string
+	events := CommandEvents(t.Context(), p.Dir, p.ID, stars{}, func(_ context.Context, value string) { asked = append(asked, value) })
+	if all, _ := json.Marshal(events); len(events) == 0 || strings.Contains(string(all), "canary") || !slices.Equal(asked, []string{"canary-of-a-command"}) {
+		t.Errorf("%s, asked = %q", all, asked)
+	}
+}

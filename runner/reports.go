@@ -64,8 +64,9 @@ func reportedIn(req Request, exit supervise.Exit) *Reported {
 
 // CommandEvents are the events of the run of a command that has ended, whose private data
 // directory is dir; none for a run of Ansible. They have no times.
-func CommandEvents(ctx context.Context, dir, id string) (events []jobevent.Event) {
-	req := Request{ID: id, Dir: dir, OnEvent: func(e jobevent.Event) {
+// mask and redact are as in [Request].
+func CommandEvents(ctx context.Context, dir, id string, mask Masker, redact func(context.Context, string)) (events []jobevent.Event) {
+	req := Request{ID: id, Dir: dir, Mask: mask, Redact: redact, OnEvent: func(e jobevent.Event) {
 		e.Created = time.Time{}
 		events = append(events, e)
 	}}

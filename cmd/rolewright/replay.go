@@ -15,6 +15,7 @@ import (
 	"github.com/rolewright/rolewright/controller/runstore"
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/contentcopy"
+	"github.com/rolewright/rolewright/internal/redact"
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/jobevent"
 )
@@ -113,6 +114,12 @@ func find(roots []string, name string) (string, error) {
 	return filepath.Abs(dir)
 }
 
+// askedMask hides what a command has asked to hide.
+type askedMask struct{ *redact.Masker }
+
+// Name implements [runner.Masker].
+func (m askedMask) Name(name, _ string) string { return m.Mask(name) }
+
 // show writes the events of a run, each with the time at which it was, and the end
 // of the run where it is known.
 func show(ctx context.Context, out io.Writer, dir string, ticket runstore.Ticket, run status.Run) {
@@ -125,7 +132,9 @@ func show(ctx context.Context, out io.Writer, dir string, ticket runstore.Ticket
 	if is, err := filepath.EvalSymlinks(root); err == nil {
 		root = is // as the copies are named
 	}
-	for _, event := range runner.CommandEvents(ctx, dir, ticket.Run) {
+	asked := redact.New()
+	redacted := func(ctx context.Context, value string) { asked.Add(ctx, value) }
+	for _, event := range runner.CommandEvents(ctx, dir, ticket.Run, askedMask{asked}, redacted) {
 		if shown == nil {
 			shown = screen.Start(ticket.Kind+"/"+ticket.Name, run.Cause)
 		}
