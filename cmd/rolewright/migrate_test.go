@@ -325,3 +325,11 @@ func TestMigrateReport_OfAnImageAndADeployment(t *testing.T) {
 		t.Errorf("code %d: %s", code, stderr)
 	}
 }
+
+// A watch of a command has no templates to mark.
+func TestMigrateReport_Command(t *testing.T) {
+	writeProject(t, map[string]string{"watches.yaml": "- {group: example.com, version: v1, kind: Cup, command: [/bin/sh]}\n"})
+	if code, stdout, stderr := invoke("rolewright", "migrate", "report"); code != 0 || strings.Contains(stdout, "markUnsafe") {
+		t.Errorf("code %d\n%s%s", code, stdout, stderr)
+	}
+}

@@ -113,8 +113,9 @@ func (r *reporter) watch(text string, entry *yaml.Node) {
 	gvk := schema.GroupVersionKind{Group: value("group").Value, Version: value("version").Value, Kind: value("kind").Value}
 	plural, _ := meta.UnsafeGuessKindToResource(gvk)
 	marked := value("markUnsafe")
-	r.kinds = append(r.kinds, kind{gvk.GroupKind(), plural.Resource, marked.Kind == 0})
-	if marked.Kind == 0 {
+	marks := marked.Kind == 0 && value("command").Kind == 0 // a command has no templates
+	r.kinds = append(r.kinds, kind{gvk.GroupKind(), plural.Resource, marks})
+	if marks {
 		r.add(marking, entry.Line, gvk.Kind+": markUnsafe is not set")
 	}
 	var unsafe bool
