@@ -107,7 +107,7 @@ echo '{"type":"progress","message":"too late"}' >&3
 	if _, err := p.r.Recover(t.Context(), p.Dir, p.ID, nil); !errors.Is(err, ErrNoRecord) {
 		t.Errorf("recovered: %v", err)
 	}
-	if events := CommandEvents(t.Context(), p.Dir, p.ID); len(events) != s.Events {
+	if events := CommandEvents(t.Context(), p.Dir, p.ID, nil, nil); len(events) != s.Events {
 		t.Errorf("%d events are shown again, of %d", len(events), s.Events)
 	}
 	must.Do(t, Strip(p.Dir, "kubeconfig"))

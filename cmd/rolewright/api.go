@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"syscall"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -139,8 +141,7 @@ func (op *operator) serveAPI(ctx context.Context, discovered *discovery.Cache, s
 	if err != nil {
 		return nil, fmt.Errorf("client for reviews: %w", err)
 	}
-	var lc net.ListenConfig
-	listener, err := lc.Listen(ctx, "tcp", net.JoinHostPort("localhost", strconv.Itoa(op.apiPort)))
+	listeners, err := listenLoopback(ctx, op.apiPort)
 	if err != nil {
 		return nil, fmt.Errorf("listen for readers of the history: %w; choose another port with --api-port (0: none)", err)
 	}
@@ -165,11 +166,38 @@ func (op *operator) serveAPI(ctx context.Context, discovered *discovery.Cache, s
 		}
 		stopped := context.AfterFunc(ctx, func() { _ = server.Close() })
 		defer stopped()
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			return fmt.Errorf("serve the history: %w", err)
+		var serving sync.WaitGroup
+		failed := make([]error, len(listeners))
+		for i, l := range listeners {
+			serving.Go(func() {
+				defer func() { _ = server.Close() }() // and the other one ends
+				if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+					failed[i] = fmt.Errorf("serve the history: %w", err)
+				}
+			})
 		}
-		return nil
+		serving.Wait()
+		return errors.Join(failed...)
 	}, nil
+}
+
+// listenLoopback opens port on both loopback addresses: another process that had one of them
+// would get the tokens of clients that use the name localhost.
+func listenLoopback(ctx context.Context, port int) ([]net.Listener, error) {
+	var lc net.ListenConfig
+	v4, err := lc.Listen(ctx, "tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if err != nil {
+		return nil, err
+	}
+	v6, err := lc.Listen(ctx, "tcp6", net.JoinHostPort("::1", strconv.Itoa(port)))
+	if errors.Is(err, syscall.EADDRINUSE) {
+		_ = v4.Close()
+		return nil, err
+	}
+	if err != nil {
+		return []net.Listener{v4}, nil //nolint:nilerr // this machine has no IPv6
+	}
+	return []net.Listener{v4, v6}, nil
 }
 
 // apiKinds are the watched kinds that are installed, each once.

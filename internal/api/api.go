@@ -290,18 +290,26 @@ func (s *server) run(w http.ResponseWriter, r *http.Request) {
 	}
 	answer := Run{TypeMeta: metav1.TypeMeta{APIVersion: Version, Kind: "Run"}, Metadata: s.meta("")}
 	run, err := s.History.Run(r.PathValue("id"))
-	if err != nil {
+	if err != nil && !errors.Is(err, history.ErrSeveral) {
 		fail(w, problemOf(err))
 		return
 	}
 	may := false
 	for _, k := range s.Kinds() {
-		if k.Group == run.Group && k.Kind == run.Kind {
+		// Who may get all objects may know that several IDs begin so: run is empty then.
+		if k.Group == run.Group && k.Kind == run.Kind || err != nil {
 			if may, bad = s.access.mayGet(r.Context(), c, k, run.Namespace, run.Name); bad != nil {
 				fail(w, bad)
 				return
 			}
+			if err != nil && !may {
+				break
+			}
 		}
+	}
+	if err != nil && may {
+		fail(w, problemOf(err))
+		return
 	}
 	if !may {
 		fail(w, &problem{http.StatusNotFound, fmt.Sprintf("run %.40q: %v", r.PathValue("id"), history.ErrNotFound)})

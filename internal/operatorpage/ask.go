@@ -8,31 +8,15 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"runtime/debug"
 	"sync"
 
+	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rolewright/rolewright/internal/api"
-	"github.com/rolewright/rolewright/internal/history"
 	"github.com/rolewright/rolewright/internal/page"
 )
-
-// source reads the runs for few views at a time.
-type source struct {
-	*page.Remote
-	views chan struct{}
-}
-
-// Runs are those of page.Remote.
-func (s source) Runs(ctx context.Context) ([]history.Brief, string, error) {
-	select {
-	case s.views <- struct{}{}:
-		defer func() { <-s.views }()
-		return s.Remote.Runs(ctx)
-	case <-ctx.Done():
-		return nil, "", ctx.Err()
-	}
-}
 
 // ask has the API answer in this process as it answers a client with the token.
 func (s *server) ask(token string) func(context.Context, string, url.Values) (*http.Response, error) {
@@ -44,7 +28,7 @@ func (s *server) ask(token string) func(context.Context, string, url.Values) (*h
 			return nil, err
 		}
 		req.Header.Set("Authorization", "Bearer "+token)
-		resp := answer(s.API, req, cancel)
+		resp := answer(s.API, req, cancel, s.Log)
 		if resp.StatusCode == http.StatusOK {
 			return resp, nil
 		}
@@ -64,7 +48,7 @@ func (s *server) ask(token string) func(context.Context, string, url.Values) (*h
 }
 
 // answer is that of a handler, which goes on until its body is closed, or has ended.
-func answer(h http.Handler, r *http.Request, cancel context.CancelFunc) *http.Response {
+func answer(h http.Handler, r *http.Request, cancel context.CancelFunc, log logr.Logger) *http.Response {
 	body, out := io.Pipe()
 	w := &writer{header: http.Header{}, out: out, code: make(chan int, 1)}
 	ended := make(chan struct{})
@@ -72,8 +56,9 @@ func answer(h http.Handler, r *http.Request, cancel context.CancelFunc) *http.Re
 		defer close(ended)
 		defer func() {
 			if p := recover(); p != nil { // which the server would do, were it its goroutine
+				log.Error(fmt.Errorf("panic: %v", p), "The API has failed", "stack", string(debug.Stack()))
 				w.WriteHeader(http.StatusInternalServerError)
-				_ = out.CloseWithError(fmt.Errorf("the API has failed: %v", p))
+				_ = out.CloseWithError(errors.New("the API has failed; see the operator's log"))
 			}
 		}()
 		h.ServeHTTP(w, r)

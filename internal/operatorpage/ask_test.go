@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/go-logr/logr"
+
 	"github.com/rolewright/rolewright/test/must"
 )
 
@@ -15,7 +17,7 @@ func TestAnswer(t *testing.T) {
 	t.Parallel()
 	start := func(handle http.HandlerFunc) *http.Response {
 		ctx, cancel := context.WithCancel(t.Context())
-		return answer(handle, must.Get(http.NewRequestWithContext(ctx, http.MethodGet, "/", nil))(t), cancel)
+		return answer(handle, must.Get(http.NewRequestWithContext(ctx, http.MethodGet, "/", nil))(t), cancel, logr.Discard())
 	}
 	ended := false
 	resp := start(func(w http.ResponseWriter, r *http.Request) {

@@ -51,19 +51,15 @@ type server struct {
 	Options
 	cluster *rest.Config
 	page    *page.Server // for readers that are not known yet
-	// views has a place for each view that is made at a time: each reads all runs.
-	views chan struct{}
+	limits  *limits
 }
 
 // timeout is that of a request to the API server.
 const timeout = 20 * time.Second
 
-// maxViews is how many views are made at a time.
-const maxViews = 2
-
 // New returns the handler of all paths below [Base].
 func New(o Options) http.Handler {
-	s := &server{Options: o, cluster: rest.AnonymousClientConfig(o.Cluster), views: make(chan struct{}, maxViews)}
+	s := &server{Options: o, cluster: rest.AnonymousClientConfig(o.Cluster), limits: newLimits()}
 	s.cluster.RateLimiter, s.cluster.QPS = nil, -1 // the operator's requests do not wait for those of readers
 	s.cluster.Timeout = timeout
 	s.page = page.New(s.pageOptions())
@@ -100,7 +96,7 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	o := s.pageOptions()
 	read := &page.Remote{Ask: s.ask(token)} //nolint:bodyclose // page.Remote closes it
-	o.Base, o.Source, o.Flags = Base, source{read, s.views}, "-A"
+	o.Base, o.Source, o.Flags = Base, read, "-A"
 	if name, _, is := strings.Cut(strings.TrimPrefix(r.URL.Path, Namespaces), "/"); is && strings.HasPrefix(r.URL.Path, Namespaces) {
 		if len(validation.IsDNS1123Label(name)) > 0 {
 			http.NotFound(w, r)
@@ -112,13 +108,20 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request) {
 	read.Get = objects.Get
 	if s.Actions {
 		o.Act = func(ctx context.Context, on history.Object, do string) (bool, error) {
+			// What has begun ends, and is logged as it ended, also if the reader goes away.
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+			defer cancel()
 			changed, err := objects.Act(ctx, on, do)
+			failed := ""
+			if err != nil {
+				failed = logged(err.Error())
+			}
 			s.Log.Info("A reader of the page has asked for an action", "user", logged(user), "action", do, "kind", logged(on.Kind), "group", logged(on.Group),
-				"namespace", logged(on.Namespace), "name", logged(on.Name), "changed", changed, "refused", err != nil)
+				"namespace", logged(on.Namespace), "name", logged(on.Name), "changed", changed, "failed", failed)
 			return changed, err
 		}
 	}
-	s.page.With(o).ServeHTTP(w, r)
+	s.limits.serve(user, s.page.With(o), w, r)
 }
 
 // logged is a name for the log, which has no control characters.

@@ -88,7 +88,7 @@ func TestOperatorPage_HasNoRightsOfItsOwn(t *testing.T) {
 	}
 	const at = "/apis/g/v1/namespaces/team/webs/shop Bearer theirs"
 	must.Be(t, "requests", []string{"GET " + at, "GET " + at, "PATCH " + at, "GET " + at}, sent)
-	if len(logged) != 1 || !strings.Contains(logged[0], `"user"="the user" "action"="suspend" "kind"="Web"`) || !strings.Contains(logged[0], `"refused"=true`) {
+	if len(logged) != 1 || !strings.Contains(logged[0], `"user"="the user" "action"="suspend" "kind"="Web"`) || !strings.Contains(logged[0], `"failed"="annotate the object: you may not patch"`) {
 		t.Errorf("the log says %q", logged)
 	}
 

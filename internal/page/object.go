@@ -79,7 +79,9 @@ func (s *Server) object(r *http.Request) (view, error) {
 		d.Row = rows[0]
 	}
 	if s.Act != nil {
-		d.Said = said(r.URL.Query())
+		if from := r.Header.Get("Sec-Fetch-Site"); from == "" || from == "same-origin" { // no link of another site says that something was done
+			d.Said = said(r.URL.Query())
+		}
 		d.Actions = slices.DeleteFunc(actions(), func(a action) bool { return a.Do == "cancel" && d.Row.Running == nil })
 	}
 	is, err := s.Source.Object(r.Context(), d.Object)
