@@ -44,7 +44,7 @@ func (o *readerOptions) bind(fs *pflag.FlagSet) {
 
 // bindOperator adds the flags that say where the operator is.
 func (o *readerOptions) bindOperator(fs *pflag.FlagSet) {
-	fs.StringVar(&o.server, "server", "", "The address of an operator's --api-port on this machine, such as http://localhost:6791. By default the operator's Pod is looked for, and its port forwarded.")
+	fs.StringVar(&o.server, "server", "", "The address of an operator's --api-port on this machine, such as http://127.0.0.1:6791. By default the operator's Pod is looked for, and its port forwarded.")
 	fs.StringVar(&o.operatorNamespace, "operator-namespace", "", "The namespace of the operator's Pod, which gets your token. Needed without --server.")
 	fs.StringVar(&o.operatorPod, "operator-pod", "", "The name of the operator's Pod, where several in --operator-namespace have the port of the API: with several replicas, the one that leads.")
 	fs.StringVar(&o.serviceAccount, "service-account", "", "Read with a token of this service account, NAMESPACE/NAME: for kubeconfigs with a client certificate and no token.")

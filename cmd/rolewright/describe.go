@@ -41,7 +41,7 @@ failed, what it wrote to the cluster, and its slowest tasks. The beginning of an
 enough if no other run has it. See "rolewright get runs --help" for how the operator is
 found.`,
 		Example: `  rolewright describe run 8c51a3f0 --operator-namespace operators
-  rolewright describe run 8c51a3f0 -o json --server http://localhost:6791`,
+  rolewright describe run 8c51a3f0 -o json --server http://127.0.0.1:6791`,
 		Args: oneArgument("give the ID of a run, as rolewright get runs shows it"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkOutput(output); err != nil {
@@ -192,7 +192,7 @@ func newLogsCommand() *cobra.Command {
 task that has ended. With -f, show the tasks of a run in progress while they end, and
 those of the runs that follow, until the command is interrupted.`,
 		Example: `  rolewright logs memcached/sample -n default -f --operator-namespace operators
-  rolewright logs memcached/sample --run 8c51a3f0 --server http://localhost:6791`,
+  rolewright logs memcached/sample --run 8c51a3f0 --server http://127.0.0.1:6791`,
 		Args: oneArgument("give an object, such as memcached/sample"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			query := url.Values{}

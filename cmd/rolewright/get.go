@@ -53,7 +53,7 @@ The Pod gets your token. You see the runs of objects that you may get.
 The kind is given as memcached or Memcached; where the operator watches several of that
 name, with the group, such as memcached.cache.example.com.`,
 		Example: `  rolewright get runs -A --operator-namespace operators
-  rolewright get runs memcached/sample -n default -o wide --server http://localhost:6791
+  rolewright get runs memcached/sample -n default -o wide --server http://127.0.0.1:6791
   rolewright get runs --result Failed -o jsonpath='{.items[*].id}' --operator-namespace operators`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args) },

@@ -37,7 +37,7 @@ With -w, an object is shown again when it is held by something else, has another
 or class, or waits no more; where KIND/NAME is given, also when its position changes.
 The operator is asked every two seconds.`,
 		Example: `  rolewright get queue -A --operator-namespace operators
-  rolewright get queue memcached -n default --server http://localhost:6791`,
+  rolewright get queue memcached -n default --server http://127.0.0.1:6791`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := output.checkWatch(watch); err != nil {
@@ -183,7 +183,7 @@ type queuePlace struct {
 }
 
 // apiInPod is where the operator's API is in its own Pod, as the manifests have it.
-const apiInPod = "http://localhost:6791"
+const apiInPod = "http://127.0.0.1:6791"
 
 // placeOf asks the operator for the place of an object in its queue.
 func (o *readerOptions) placeOf(ctx context.Context, obj *unstructured.Unstructured) queuePlace {

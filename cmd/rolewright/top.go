@@ -43,7 +43,7 @@ each run. CPU is that of Ansible and all that it has started, MEMORY the most th
 was seen to take. Runs in progress do not count. See "rolewright get runs --help" for how
 the operator is found.`,
 		Example: `  rolewright top -A --operator-namespace operators
-  rolewright top memcached -n default --by object --since 1h --server http://localhost:6791`,
+  rolewright top memcached -n default --by object --since 1h --server http://127.0.0.1:6791`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args, output) },
 	}

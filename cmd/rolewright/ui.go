@@ -38,7 +38,7 @@ token stays in this command, and does not reach the browser. The address has a s
 who has it on this machine sees what you may see, and with --ui-actions does to objects
 what you may. See "rolewright get runs --help" for how the operator is found.`,
 		Example: `  rolewright ui --operator-namespace operators -A
-  rolewright ui --server http://localhost:6791 -n default --port 8080`,
+  rolewright ui --server http://127.0.0.1:6791 -n default --port 8080`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if port < 0 || port > 65535 {
