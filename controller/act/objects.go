@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/rolewright/rolewright/controller"
 	"github.com/rolewright/rolewright/internal/history"
 	"github.com/rolewright/rolewright/internal/page"
 )
@@ -40,7 +41,8 @@ func (f Objects) Get(ctx context.Context, o history.Object) (map[string]any, err
 }
 
 // Act is that of page.Options.
-func (f Objects) Act(ctx context.Context, o history.Object, do string) (changed bool, err error) {
+func (f Objects) Act(ctx context.Context, o history.Object, asked page.Asked) (changed bool, err error) {
+	do := asked.Do
 	action, known := map[string]Action{
 		"reconcile": Reconcile(time.Now()), "suspend": Suspend(time.Now(), 0), "suspend-1h": Suspend(time.Now(), time.Hour), "resume": Resume(), "cancel": Cancel(),
 	}[do]
@@ -55,7 +57,13 @@ func (f Objects) Act(ctx context.Context, o history.Object, do string) (changed 
 	if err != nil {
 		return false, fmt.Errorf("read the object: %w", err)
 	}
+	if asked.UID != "" && asked.UID != string(obj.GetUID()) {
+		return false, fmt.Errorf("another object has the name now: %w", page.ErrChanged)
+	}
 	changes, _ := action(obj)
+	if run, cancels := changes[controller.AnnotationCancel]; cancels && asked.Run != "" && run != asked.Run {
+		return false, fmt.Errorf("run %.8s has ended, and another one is in progress: %w", asked.Run, page.ErrChanged)
+	}
 	if len(changes) == 0 {
 		return false, nil
 	}

@@ -12,6 +12,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 )
@@ -72,7 +73,8 @@ func (a *access) authenticate(r *http.Request) (caller, *problem) {
 		Spec: authenticationv1.TokenReviewSpec{Token: token},
 	}, metav1.CreateOptions{})
 	if err != nil {
-		return caller{}, unavailable("ask who the client is (create on tokenreviews)", err)
+		// What the API server says is not for a client without a known token.
+		return caller{}, &problem{http.StatusServiceUnavailable, fmt.Sprintf("the operator cannot ask the API server who you are (create on tokenreviews): %s", apierrors.ReasonForError(err))}
 	}
 	if !review.Status.Authenticated {
 		return caller{}, &problem{http.StatusUnauthorized, "the API server does not know the token"}

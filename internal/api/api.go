@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -85,13 +84,9 @@ type server struct {
 	Options
 	access *access
 	// beat is the time between two signs of life in a stream.
-	beat time.Duration
-	// streams is how many clients read events.
-	streams atomic.Int64
+	beat    time.Duration
+	streams streams
 }
-
-// maxStreams is how many clients read events at a time.
-const maxStreams = 100
 
 func newServer(o Options) *server {
 	return &server{Options: o, access: newAccess(o.Client), beat: 15 * time.Second}
@@ -160,6 +155,7 @@ type selection struct {
 	kinds           map[[2]string]bool // by group and kind
 	namespace, name string
 	result, run     string
+	user            string // who asks
 }
 
 // wants reports whether a run is one of them.
@@ -180,6 +176,7 @@ func (s *server) selects(r *http.Request) (selection, *problem) {
 	q := r.URL.Query()
 	sel := selection{
 		kinds: map[[2]string]bool{}, namespace: q.Get("namespace"), name: q.Get("name"), result: q.Get("result"), run: q.Get("run"),
+		user: c.user.Username,
 	}
 	if len(sel.namespace) > maxName || len(sel.name) > maxName {
 		return sel, &problem{http.StatusBadRequest, fmt.Sprintf("namespace and name have at most %d characters", maxName)}
@@ -346,11 +343,11 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 		}
 		cursor = n
 	}
-	defer s.streams.Add(-1)
-	if s.streams.Add(1) > maxStreams {
-		fail(w, &problem{http.StatusServiceUnavailable, "too many clients read events: try again later"})
+	if bad := s.streams.begin(sel.user); bad != nil {
+		fail(w, bad)
 		return
 	}
+	defer s.streams.end(sel.user)
 	control := http.NewResponseController(w)
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")

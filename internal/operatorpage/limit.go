@@ -34,8 +34,9 @@ func newLimits() *limits {
 	return &limits{views: make(chan struct{}, maxViews), inProgress: map[share]int{}}
 }
 
-// serve has next answer a reader: at once if it is a file of the page, and else in its turn,
-// into memory, so that a client that reads slowly holds no place.
+// serve has next answer a reader: at once if it is a file of the page or an action, which may
+// wait for the API server, and else in its turn, into memory, so that a client that reads
+// slowly holds no place.
 func (l *limits) serve(user string, next http.Handler, w http.ResponseWriter, r *http.Request) {
 	if _, file, _ := strings.Cut(r.URL.Path[strings.LastIndex(r.URL.Path, "/"):], "."); file != "" {
 		next.ServeHTTP(w, r)
@@ -51,7 +52,7 @@ func (l *limits) serve(user string, next http.Handler, w http.ResponseWriter, r 
 		return
 	}
 	defer l.end(of)
-	if of.stream {
+	if of.stream || r.Method == http.MethodPost {
 		next.ServeHTTP(w, r)
 		return
 	}

@@ -70,7 +70,7 @@ func New(o Options) http.Handler {
 func (s *server) pageOptions() page.Options {
 	o := page.Options{Hosts: s.Hosts, Links: true}
 	if s.Actions {
-		o.Act = func(context.Context, history.Object, string) (bool, error) { return false, page.ErrForbidden }
+		o.Act = func(context.Context, history.Object, page.Asked) (bool, error) { return false, page.ErrForbidden }
 	}
 	return o
 }
@@ -107,16 +107,16 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request) {
 	objects := s.objects(token)
 	read.Get = objects.Get
 	if s.Actions {
-		o.Act = func(ctx context.Context, on history.Object, do string) (bool, error) {
+		o.Act = func(ctx context.Context, on history.Object, asked page.Asked) (bool, error) {
 			// What has begun ends, and is logged as it ended, also if the reader goes away.
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 			defer cancel()
-			changed, err := objects.Act(ctx, on, do)
+			changed, err := objects.Act(ctx, on, asked)
 			failed := ""
 			if err != nil {
 				failed = logged(err.Error())
 			}
-			s.Log.Info("A reader of the page has asked for an action", "user", logged(user), "action", do, "kind", logged(on.Kind), "group", logged(on.Group),
+			s.Log.Info("A reader of the page has asked for an action", "user", logged(user), "action", asked.Do, "kind", logged(on.Kind), "group", logged(on.Group),
 				"namespace", logged(on.Namespace), "name", logged(on.Name), "changed", changed, "failed", failed)
 			return changed, err
 		}

@@ -24,6 +24,20 @@ func actions() []action {
 	}
 }
 
+// Asked is what a reader has asked for by a button of a page that showed an object.
+type Asked struct {
+	// Do is one of [actions].
+	Do string
+	// UID is that of the object on the page; empty where the page did not know it.
+	UID string
+	// Run is the ID of the run in progress on the page; empty where there was none.
+	Run string
+}
+
+// ErrChanged is in the chain of the error of an action that is for what is no longer there:
+// another object has the name now, or another run is in progress.
+var ErrChanged = errors.New("open the page of the object again, and look whether you still want this")
+
 // maxForm is how long the body of a form may be.
 const maxForm = 1 << 10
 
@@ -42,7 +56,7 @@ func (s *Server) act(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	o := runs[0].Object
-	changed, err := s.Act(r.Context(), o, actions()[at].Do)
+	changed, err := s.Act(r.Context(), o, Asked{Do: actions()[at].Do, UID: r.PostForm.Get("uid"), Run: r.PostForm.Get("run")})
 	if err != nil {
 		s.show(w, r, func(r *http.Request) (view, error) {
 			v, failed := s.object(r)
@@ -67,6 +81,9 @@ func (s *Server) act(w http.ResponseWriter, r *http.Request) {
 
 // codeOf is that of the API server's answer, where it refuses.
 func codeOf(err error) int {
+	if errors.Is(err, ErrChanged) {
+		return http.StatusConflict
+	}
 	var status apierrors.APIStatus
 	if errors.As(err, &status) && status.Status().Code/100 == 4 {
 		return int(status.Status().Code)

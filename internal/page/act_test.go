@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/rolewright/rolewright/internal/history"
+	"github.com/rolewright/rolewright/internal/page"
 	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/runs"
 )
@@ -43,8 +44,8 @@ func TestPage_Acts(t *testing.T) {
 	var asked []string
 	changed, refused := true, error(nil)
 	o := runs.New(t, run)
-	server := runs.ServeActing(t, o.Source(""), func(_ context.Context, o history.Object, do string) (bool, error) {
-		asked = append(asked, do+" "+o.Group+"/"+o.Version+"/"+o.Kind+" "+o.Namespace+"/"+o.Name)
+	server := runs.ServeActing(t, o.Source(""), func(_ context.Context, o history.Object, by page.Asked) (bool, error) {
+		asked = append(asked, by.Do+by.UID+by.Run+" "+o.Group+"/"+o.Version+"/"+o.Kind+" "+o.Namespace+"/"+o.Name)
 		return changed, refused
 	})
 	server.Client().CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
@@ -54,13 +55,14 @@ func TestPage_Acts(t *testing.T) {
 		t.Errorf("without a run in progress it has other buttons:\n%s", shown)
 	}
 	o.Recorder.Begin(history.Run{Brief: history.Brief{ID: "now", Object: run.Object, Started: time.Now()}})
-	if shown := plain(get(t, server, "object?"+addressOf(run.Object), nil).Body); !strings.Contains(shown, "Resume Cancel the run State") {
+	shown = get(t, server, "object?"+addressOf(run.Object), nil).Body
+	if !strings.Contains(plain(shown), "Resume Cancel the run State") || !strings.Contains(shown, `<input type="hidden" name="run" value="now">`) {
 		t.Errorf("with a run in progress it has other buttons:\n%s", shown)
 	}
 
 	for _, do := range []string{"reconcile", "suspend-1h", "suspend", "resume", "cancel"} {
-		a := post(t, server, at, "do="+do, nil)
-		must.Be(t, do, []string{"303", runs.Base + "object?did=" + do + "&" + addressOf(run.Object), do + " g/v1/Web shop/shop"}, append([]string{fmt.Sprint(a.Code), a.Header.Get("Location")}, asked...))
+		a := post(t, server, at, "do="+do+"&uid=-u&run=-r", nil)
+		must.Be(t, do, []string{"303", runs.Base + "object?did=" + do + "&" + addressOf(run.Object), do + "-u-r g/v1/Web shop/shop"}, append([]string{fmt.Sprint(a.Code), a.Header.Get("Location")}, asked...))
 		asked = nil
 	}
 	changed = false
@@ -75,7 +77,7 @@ func TestPage_Acts(t *testing.T) {
 
 	for want, err := range map[int]error{
 		http.StatusForbidden:  fmt.Errorf("annotate: %w", apierrors.NewForbidden(schema.GroupResource{Resource: "webs"}, runs.Hostile()[0], errors.New("no rights"))),
-		http.StatusConflict:   apierrors.NewConflict(schema.GroupResource{Resource: "webs"}, "shop", errors.New("another uid: no rights")),
+		http.StatusConflict:   fmt.Errorf("no rights any more: %w", page.ErrChanged),
 		http.StatusBadGateway: errors.New("no rights, no server"),
 	} {
 		refused = err
@@ -91,7 +93,7 @@ func TestPage_GuardOfActions(t *testing.T) {
 	run := runs.Run(1, object("shop"), time.Now())
 	o := runs.New(t, run)
 	asked := 0
-	server := runs.ServeActing(t, o.Source(""), func(context.Context, history.Object, string) (bool, error) {
+	server := runs.ServeActing(t, o.Source(""), func(context.Context, history.Object, page.Asked) (bool, error) {
 		asked++
 		return true, nil
 	})

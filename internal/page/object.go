@@ -27,6 +27,8 @@ type objectData struct {
 	// Said is what has come of an action, and Actions are those that there are buttons for.
 	Said    string
 	Actions []action
+	// UID is empty where the object is missing.
+	UID string
 }
 
 // objectStatus is what an object says of itself.
@@ -92,6 +94,7 @@ func (s *Server) object(r *http.Request) (view, error) {
 		d.Missing = err.Error()
 	default:
 		d.Status = statusOf(is)
+		d.UID = string((&unstructured.Unstructured{Object: is}).GetUID())
 	}
 	return view{template: "object.html", Title: d.Kind + " " + d.Name, Refresh: true, Data: d, Command: "get runs " + quoted(kindOf(d.Object)+"/"+d.Name)}, nil
 }

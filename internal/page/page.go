@@ -42,9 +42,9 @@ type Options struct {
 	Links bool
 	// Flags are what a command needs to read the same, for "copy as command".
 	Flags string
-	// Act does for an object what one of the buttons says, with the rights of the reader, and
+	// Act does for an object what a reader has asked for, with the rights of the reader, and
 	// reports whether that has changed anything. Without it there are no buttons.
-	Act func(ctx context.Context, o history.Object, do string) (changed bool, err error)
+	Act func(ctx context.Context, o history.Object, asked Asked) (changed bool, err error)
 }
 
 // Server is the handler of a page.

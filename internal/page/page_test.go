@@ -94,7 +94,7 @@ func TestPage_Shows(t *testing.T) {
 		t.Errorf("what fails is not first, or what runs not second:\n%s", all)
 	}
 	for path, code := range map[string]int{
-		"run?id=none": 404, "object?kind=Web&name=none": 404, "object": 400, "trends?days=x": 400, "?from=-1": 400, "other": 404, "report?id=none": 404,
+		"run?id=none": 404, "run?id=..": 400, "run": 400, "object?kind=Web&name=none": 404, "object": 400, "trends?days=x": 400, "?from=-1": 400, "other": 404, "report?id=none": 404,
 	} {
 		if a := get(t, server, path, nil); a.Code != code {
 			t.Errorf("%s: %d, want %d\n%s", path, a.Code, code, a.Body)

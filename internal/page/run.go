@@ -3,6 +3,7 @@ package page
 import (
 	"html/template"
 	"net/http"
+	"strings"
 
 	"github.com/rolewright/rolewright/internal/history"
 	"github.com/rolewright/rolewright/internal/text"
@@ -118,6 +119,9 @@ func pageOf(tasks []history.Task, from int, last bool) (rows []taskRow, start, n
 
 func (s *Server) run(r *http.Request) (view, error) {
 	id := r.URL.Query().Get("id")
+	if strings.Trim(id, ".") == "" { // "..", too, leads to another path of the API
+		return view{}, badRequest("give the ID of a run")
+	}
 	run, cursor, err := s.Source.Run(r.Context(), id)
 	if err != nil {
 		return view{}, err

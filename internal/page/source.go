@@ -44,7 +44,7 @@ type Source interface {
 type Objects interface {
 	// Get is for [Remote], and Act for [Options].
 	Get(ctx context.Context, o history.Object) (map[string]any, error)
-	Act(ctx context.Context, o history.Object, do string) (changed bool, err error)
+	Act(ctx context.Context, o history.Object, asked Asked) (changed bool, err error)
 }
 
 // Remote is a source that asks an operator's API.

@@ -194,6 +194,7 @@ func TestPage_ActsWithTheRightsOfItsReader(t *testing.T) {
 		{"who may not see all", patch, "", one, "suspend", http.StatusForbidden, "may not get the objects of all namespaces", ""},
 		{"who may patch, elsewhere", patch, two, two, "suspend", http.StatusForbidden, "may not get the objects in namespace", ""},
 		{"who may patch, by the page of their own", patch, one, two, "suspend", http.StatusNotFound, "not found", ""},
+		{"who may patch what was there before", patch, one, one, "cancel&uid=" + "of-another", http.StatusConflict, "another object has the name now", ""},
 		{"who may patch", patch, one, one, "suspend", http.StatusSeeOther, "", controller.AnnotationPaused},
 		{"who may patch, again", patch, one, one, "resume", http.StatusSeeOther, "", ""},
 		{"who may patch all", everything, "", two, "reconcile", http.StatusSeeOther, "", controller.AnnotationReconcileAt},

@@ -154,7 +154,9 @@ func TestHostileTexts(t *testing.T) {
 	for i, words := range runs.Hostile() {
 		all = append(all, runs.HostileRun(2*i, words, now.Add(-time.Hour)), runs.HostileRun(2*i+1, words, now))
 	}
-	refuse := func(_ context.Context, o history.Object, _ string) (bool, error) { return false, errors.New(o.Name) }
+	refuse := func(_ context.Context, o history.Object, _ pages.Asked) (bool, error) {
+		return false, errors.New(o.Name)
+	}
 	b := open(t, runs.ServeActing(t, runs.New(t, all...).Source(""), refuse))
 	server := b.own
 	const use = `for (const e of document.querySelectorAll("*")) for (const kind of ["mouseover", "focus", "error", "load"]) e.dispatchEvent(new Event(kind))`
@@ -189,11 +191,11 @@ func TestHostileTexts(t *testing.T) {
 func TestActions(t *testing.T) {
 	var mu sync.Mutex
 	asked := ""
-	act := func(_ context.Context, o history.Object, do string) (bool, error) {
+	act := func(_ context.Context, o history.Object, by pages.Asked) (bool, error) {
 		mu.Lock()
 		defer mu.Unlock()
-		asked += do + " " + o.Namespace + "/" + o.Name + "\n"
-		return do != "resume", nil
+		asked += by.Do + " " + o.Namespace + "/" + o.Name + "\n"
+		return by.Do != "resume", nil
 	}
 	run := runs.Run(1, object("shop"), time.Now())
 	b := open(t, runs.ServeActing(t, runs.New(t, run).Source(""), act))
@@ -210,6 +212,9 @@ func TestActions(t *testing.T) {
 			must.Be(t, "asked for", do+" shop/shop\n", asked)
 			mu.Unlock()
 			b.clean(do)
+			if !off && value[bool](b, `/did|idle/.test(location.search)`) {
+				t.Error("what was done is said again when the page is loaded again")
+			}
 		}
 	}
 }
@@ -329,7 +334,7 @@ func some(t *testing.T) (o *runs.Operator, worked, failed history.Run) {
 // withButtons serves a page with buttons that do nothing.
 func withButtons(t *testing.T, o *runs.Operator) *httptest.Server {
 	t.Helper()
-	return runs.ServeActing(t, o.Source(""), func(context.Context, history.Object, string) (bool, error) { return true, nil })
+	return runs.ServeActing(t, o.Source(""), func(context.Context, history.Object, pages.Asked) (bool, error) { return true, nil })
 }
 
 // At 320 pixels nothing has to be scrolled sideways, and the keyboard reaches the rows.

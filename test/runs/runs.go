@@ -172,7 +172,7 @@ func Serve(t testing.TB, source page.Source) *httptest.Server {
 }
 
 // ServeActing is Serve of a page with buttons.
-func ServeActing(t testing.TB, source page.Source, act func(ctx context.Context, o history.Object, do string) (bool, error)) *httptest.Server {
+func ServeActing(t testing.TB, source page.Source, act func(ctx context.Context, o history.Object, asked page.Asked) (bool, error)) *httptest.Server {
 	t.Helper()
 	return ServeBy(t, func(host string) http.Handler {
 		return page.New(page.Options{Source: source, Base: Base, Hosts: []string{host}, Flags: "--operator-namespace operators", Act: act})

@@ -31,6 +31,14 @@ const row = (...cells) => {
   return tr;
 };
 
+// What has come of an action is said once, and not when the page is loaded again.
+const here = new URL(location.href);
+if (here.searchParams.has("did") || here.searchParams.has("idle")) {
+  here.searchParams.delete("did");
+  here.searchParams.delete("idle");
+  history.replaceState(null, "", here);
+}
+
 // What is said there is read out.
 const status = document.querySelector("[data-status]");
 
