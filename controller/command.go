@@ -115,9 +115,11 @@ func verdictOf(run status.Run) string {
 // contentsOfCommand is what identifies the inputs of the runs of a command: the
 // executable, and the files that its arguments name.
 func contentsOfCommand(w watches.Watch, opts *Options) *contents {
-	files := w.Content.Command.Files()
-	if f := w.Finalizer; f != nil && f.Content.Command != nil && f.Content.Command != w.Content.Command {
-		files = append(files, f.Content.Command.Files()...)
+	var files []string
+	for _, content := range w.Contents() {
+		if content.Command != nil {
+			files = append(files, content.Command.Files()...)
+		}
 	}
 	c := &contents{
 		files: fingerprint.Contents{MaxAge: contentMaxAge}, roots: fingerprint.Roots{Trees: files}, annotations: w.WatchAnnotationsChanges,

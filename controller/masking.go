@@ -43,11 +43,7 @@ func newSecrets(v *vault.Vault, w watches.Watch, content *contents, inventory st
 			paths = append(paths, filepath.Join(filepath.Dir(inventory), name))
 		}
 	}
-	contents := []watches.Content{w.Content}
-	if w.Finalizer != nil {
-		contents = append(contents, w.Finalizer.Content)
-	}
-	for _, is := range contents {
+	for _, is := range w.Contents() {
 		if is.Role != "" {
 			paths = append(paths, c.Path(is.Role))
 		}

@@ -170,8 +170,11 @@ func (r *reconciler) request(s *scope, sources []extravars.Source) (runner.Reque
 // what says what is run for the object, with variables from other objects.
 func (r *reconciler) what(s *scope, sources []extravars.Source) (runner.Request, error) {
 	content, finalizerVars := r.watch.Content, map[string]any(nil)
-	if s.deleting {
+	switch {
+	case s.deleting:
 		content, finalizerVars = r.watch.Finalizer.Content, r.watch.Finalizer.Vars
+	case s.plan.check && r.watch.CheckCommand != nil:
+		content.Command = r.watch.CheckCommand
 	}
 	if content.Command != nil {
 		return r.whatCommand(s, content.Command)

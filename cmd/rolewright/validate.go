@@ -148,8 +148,10 @@ func (o *validateOptions) run(ctx context.Context, file string, out io.Writer) e
 	}
 	v := validationReport{File: file, Strict: o.strict, Watches: len(watched), SyntaxCheck: state}
 	for _, w := range watched {
-		if c := w.Content.Command; c != nil {
-			v.Commands = append(v.Commands, fmt.Sprintf("%s runs %s in %s", w.GVK, strings.Join(append([]string{c.Path}, c.Args...), " "), c.Dir))
+		for _, content := range w.Contents() {
+			if c := content.Command; c != nil {
+				v.Commands = append(v.Commands, fmt.Sprintf("%s runs %s in %s", w.GVK, strings.Join(append([]string{c.Path}, c.Args...), " "), c.Dir))
+			}
 		}
 	}
 	v.Errors, v.Warnings = watches.Count(problems)

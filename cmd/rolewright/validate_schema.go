@@ -21,12 +21,8 @@ func replaceable(w watches.Watch, declared, rolesPath []string) []string {
 			known[extravars.ToSnake(field)] = true
 		}
 	}
-	contents := []watches.Content{w.Content}
-	if w.Finalizer != nil && w.Finalizer.Content != w.Content {
-		contents = append(contents, w.Finalizer.Content)
-	}
 	var names []string
-	for _, c := range contents {
+	for _, c := range w.Contents() {
 		for _, name := range rolevars.Of(c.Playbook, c.Role, rolesPath) {
 			if _, set := w.Vars[name]; !set && !known[name] && becomes(w, name) {
 				known[name] = true

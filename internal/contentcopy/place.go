@@ -65,11 +65,7 @@ func Of(dir, file string, all []watches.Watch) Place {
 		}
 	}
 	for _, w := range all {
-		contents := []watches.Content{w.Content}
-		if w.Finalizer != nil {
-			contents = append(contents, w.Finalizer.Content)
-		}
-		for _, c := range contents {
+		for _, c := range w.Contents() {
 			if c.Command != nil {
 				// Programs elsewhere are not content.
 				for _, path := range c.Command.Files() {

@@ -171,11 +171,7 @@ func (g *generator) dependent(w watches.Watch, made Need) {
 
 // scan reads the content of a watch and of its finalizer.
 func (g *generator) scan(i int, w watches.Watch) error {
-	contents := []watches.Content{w.Content}
-	if w.Finalizer != nil && w.Finalizer.Content != w.Content {
-		contents = append(contents, w.Finalizer.Content)
-	}
-	for _, c := range contents {
+	for _, c := range w.Contents() {
 		if c.IsZero() {
 			continue
 		}

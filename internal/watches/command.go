@@ -129,6 +129,16 @@ func (c *decoding) inPath(name string) string {
 	return ""
 }
 
+// checkNoCommand refuses what is for commands in a watch without one.
+func (c *decoding) checkNoCommand(e *entry) {
+	if a, given := e.keys["inheritEnv"]; given {
+		c.error(a, "inheritEnv is for commands: roles and playbooks have the operator's environment", "remove it")
+	}
+	if a, given := e.check.keys["command"]; given {
+		c.error(a, "the watch runs a role or a playbook, and its checks a command", "remove it: roles and playbooks are checked with --check")
+	}
+}
+
 // checkCommandWatch refuses what says how Ansible runs where a command does.
 func (c *decoding) checkCommandWatch(e *entry) {
 	without := func(m mapping, keys ...string) {
@@ -138,6 +148,7 @@ func (c *decoding) checkCommandWatch(e *entry) {
 			}
 		}
 	}
+	e.watch.CheckCommand = c.commandOf(e.check, e.inheritEnv)
 	without(e.mapping, "playbook", "role", "vars", "varsFrom", "snakeCaseParameters", "markUnsafe", "allowReservedVariables", "executor")
 	e.watch.Executor = ExecutorRunner // no interpreter of Ansible's is needed
 	if e.finalizer != nil {

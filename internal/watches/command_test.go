@@ -28,6 +28,9 @@ func TestLoad_Command(t *testing.T) {
 		"in PATH":           {"command: [tool, lib.py]", "DIR/bin/tool|lib.py", ""},
 		"finalizer":         {"command: [./reconcile]\n  finalizer: {name: example.com/f, command: [tool, -d], timeout: 1m}", "DIR/reconcile; DIR/bin/tool|-d", ""},
 		"finalizer alone":   {"command: [./reconcile, a]\n  finalizer: {name: example.com/f}", "DIR/reconcile|a; DIR/reconcile|a", ""},
+		"check":             {"command: [./reconcile]\n  check: {command: [tool, -n]}", "DIR/reconcile; DIR/bin/tool|-n", ""},
+		"check and role":    {"role: memcached\n  check: {command: [tool]}", "", "5:20: error: [0].check.command: the watch runs a role or a playbook, and its checks a command"},
+		"check is missing":  {"command: [./reconcile]\n  check: {command: [./missing]}", "", "5:20: error: [0].check.command: command: DIR/missing was not found"},
 		"text":              {"command: ./reconcile -v", "", `4:12: error: [0].command: "./reconcile -v" is not a list`},
 		"empty":             {"command: []", "", "4:12: error: [0].command: the command names no executable; write for example command: [./reconcile.sh]"},
 		"empty name":        {"command: ['', a]", "", "4:12: error: [0].command: the command names no executable"},
@@ -64,6 +67,9 @@ func TestLoad_Command(t *testing.T) {
 		commands := []*Command{w.Content.Command}
 		if w.Finalizer != nil {
 			commands = append(commands, w.Finalizer.Content.Command)
+		}
+		if w.CheckCommand != nil {
+			commands = append(commands, w.CheckCommand)
 		}
 		var all []string
 		for _, c := range commands {

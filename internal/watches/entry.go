@@ -25,6 +25,8 @@ type entry struct {
 	mapping
 	watch     Watch
 	finalizer *finalizer
+	// check is what is run where a run only checks; without keys if the watch says nothing.
+	check mapping
 	// inheritEnv are variables for its commands.
 	inheritEnv []string
 	starts     []start // what starts runs of its objects
@@ -71,9 +73,7 @@ func (c *decoding) entry(a at) *entry {
 		e.watch.Content = Content{Command: c.commandOf(e.mapping, e.inheritEnv)}
 		c.checkCommandWatch(e)
 	} else {
-		if a, given := e.keys["inheritEnv"]; given {
-			c.error(a, "inheritEnv is for commands: roles and playbooks have the operator's environment", "remove it")
-		}
+		c.checkNoCommand(e)
 		e.watch.Content = c.content(e.mapping, Error)
 	}
 	if e.finalizer != nil {

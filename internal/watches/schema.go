@@ -46,6 +46,7 @@ type Field struct {
 func Fields() []Field {
 	list := describe("", watchFields())
 	list = append(list, describe("finalizer.", finalizerFields())...)
+	list = append(list, describe("check.", checkFields())...)
 	list = append(list, describe("retry.", retryFields())...)
 	list = append(list, describe("schedule.", scheduleFields())...)
 	list = append(list, describe("schedule.windows[].", windowFields())...)
@@ -117,6 +118,8 @@ func contentFields() []field[entry] {
 			"The executable to run in place of a role or playbook, with its arguments, as a list: no shell and no template is applied. " +
 				"A path is relative to the watches file; a name without a slash is looked up in PATH."},
 			setCommand(func(e *entry) *[]string { return &e.command })},
+		{Field{"check", typeMap, "", false, "What is run where a run only checks: see mode."},
+			func(c *decoding, e *entry, a at) { e.check.keys = object(c, a, checkFields(), &e.check) }},
 		{Field{"inheritEnv", typeList, "[]", false,
 			"Names of environment variables of the operator that the command gets, beside PATH, LANG, TZ, SSL_CERT_* and those of web proxies. A change of one starts a run."},
 			setInheritEnv},
@@ -236,6 +239,13 @@ func dependentFields() []field[entry] {
 			func(c *decoding, e *entry, a at) { object(c, a, selectorFields(), &e.watch.Selector) }},
 		{Field{"finalizer", typeMap, "", false, "What is run before an object goes."},
 			setFinalizer},
+	}
+}
+
+func checkFields() []field[mapping] {
+	return []field[mapping]{
+		{Field{"command", typeList, "", false, "The executable to run, where the watch has a command; the watch's own if it is missing."},
+			setCommand(func(m *mapping) *[]string { return &m.command })},
 	}
 }
 

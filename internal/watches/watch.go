@@ -13,6 +13,9 @@ type Watch struct {
 	GVK schema.GroupVersionKind
 	// Content is the main role or playbook.
 	Content Content
+	// CheckCommand is run in place of the command where a run only checks; nil for the
+	// command itself.
+	CheckCommand *Command `json:",omitempty"`
 	// Vars are added to the extra vars of every run.
 	Vars map[string]any
 	// MaxRunnerArtifacts is how many runs are kept per object; 0 keeps none,
@@ -107,6 +110,19 @@ type Content struct {
 	Role string
 	// Command is an executable; a finalizer that names none has that of its watch.
 	Command *Command `json:",omitempty"`
+}
+
+// Contents is all that the watch runs, each once: for its objects, before they go, and to
+// check them.
+func (w Watch) Contents() []Content {
+	all := []Content{w.Content}
+	if w.Finalizer != nil && w.Finalizer.Content != w.Content {
+		all = append(all, w.Finalizer.Content)
+	}
+	if w.CheckCommand != nil {
+		all = append(all, Content{Command: w.CheckCommand})
+	}
+	return all
 }
 
 // IsZero reports whether none is set.

@@ -169,6 +169,7 @@ const endingCommand = `#!/usr/bin/env bash
 set -euo pipefail
 echo '{"type":"progress","step":"Try"}' >&3
 if [[ $ROLEWRIGHT_ACTION = finalize && ! -e open ]]; then echo 'the door is locked' >&2; exit 75; fi
+if [[ $# = 1 ]]; then test "$1 $ROLEWRIGHT_ACTION" = '--dry-run check'; echo '{"type":"result","verdict":"ok","changed":true}' >&3; fi
 [[ $ROLEWRIGHT_ACTION = reconcile ]] || exit 0
 case $ROLEWRIGHT_NAME in
   hangs) trap '' TERM; while :; do sleep 1000; done ;;
@@ -186,7 +187,7 @@ func TestCommand_Ends(t *testing.T) {
 	s.temp()
 	k := s.kind()
 	s.script("handler", endingCommand)
-	s.watch(k, "command: [./handler]", "timeout: 3s", "finalizer: {name: "+finalizerName+"}", "retry: {initial: 1h, max: 1h}")
+	s.watch(k, "command: [./handler]", "check: {command: [./handler, --dry-run]}", "timeout: 3s", "finalizer: {name: "+finalizerName+"}", "retry: {initial: 1h, max: 1h}")
 	o := s.start("--ansible-runner=/not/there")
 	for name, reason := range map[string]string{
 		"hangs": "TimedOut", "refuses": "InputRefused", "babbles": "ProtocolError", "forks": "LeftProcesses", "floods": "Succeeded",
@@ -203,6 +204,12 @@ func TestCommand_Ends(t *testing.T) {
 		if reason == "TimedOut" && (r.FailedTask == nil || r.FailedTask.Name != "Try") {
 			t.Errorf("the step that ran is not said: %+v", r)
 		}
+	}
+
+	k.patch("floods", `{"metadata": {"annotations": {"rolewright.dev/mode": "check"}}}`)
+	is := k.await("floods", "checked", func(is object) bool { return is.lastRun().Mode == "check" && is.settled() })
+	if is.condition("Drifted").Status != "True" {
+		t.Errorf("a check by a command of its own: %v", is.Object["status"])
 	}
 
 	must.Do(t, os.Remove(filepath.Join(s.dir, "handler")))
