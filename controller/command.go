@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rolewright/rolewright/controller/extravars"
 	"github.com/rolewright/rolewright/controller/fingerprint"
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/contentcopy"
@@ -49,7 +50,7 @@ type inputPrevious struct {
 // whatCommand says what is run for the object where that is a command. What the object
 // says stands in files only; its names, which the API server has checked, in the
 // environment, too.
-func (r *reconciler) whatCommand(s *scope, command *watches.Command) (runner.Request, error) {
+func (r *reconciler) whatCommand(s *scope, command *watches.Command, secrets []extravars.Source) (runner.Request, error) {
 	in := input{
 		Protocol: 1, Object: s.object.Object,
 		Run: inputRun{ID: s.runID, Action: actionOf(s), Cause: string(s.plan.cause), Trigger: s.trigger, Attempt: s.attempts() + 1},
@@ -76,16 +77,21 @@ func (r *reconciler) whatCommand(s *scope, command *watches.Command) (runner.Req
 	if err != nil {
 		return runner.Request{}, fmt.Errorf("the input of the command: %w", err)
 	}
+	files := map[string][]byte{runner.InputFile: told, runner.ObjectFile: object}
+	for _, secret := range secrets {
+		for name, value := range secret.Data {
+			files[runner.SecretsDir+"/"+name] = []byte(value)
+		}
+	}
 	return runner.Request{
 		Content: runner.Content{Command: commandIn(s.use.copy, command)},
-		Files:   map[string][]byte{runner.InputFile: told, runner.ObjectFile: object},
-		Env:     env, MaxBytes: r.opts.RunMaxBytes, Mask: s.masker(s.mask),
+		Files:   files, Env: env, MaxBytes: r.opts.RunMaxBytes, Mask: s.masker(s.mask),
 		Call: s.access.Call, Redact: func(ctx context.Context, value string) { s.mask.Add(ctx, value) },
 	}, nil
 }
 
 func commandIn(c *contentcopy.Copy, command *watches.Command) *runner.Command {
-	return &runner.Command{Path: c.Path(command.Path), Args: command.Args, Dir: c.Path(command.Dir), InheritEnv: command.InheritEnv}
+	return &runner.Command{Path: c.Path(command.Path), Args: command.Args, Dir: c.Path(command.Dir), InheritEnv: command.InheritEnv, Env: command.Env}
 }
 
 // actionOf is what the run of s is for: reconcile, finalize or check.

@@ -36,7 +36,11 @@ func NewPreview(ctx context.Context, w watches.Watch, opts Options, obj *unstruc
 	s.settings, s.warnings = r.settingsOf(obj)
 	s.plan.check = s.settings.mode == watches.ModeCheck && !deleting
 	s.mask = r.newMasker(ctx, s)
-	if len(w.VarsFrom) > 0 {
+	switch {
+	case len(w.VarsFrom) == 0:
+	case w.Content.Command != nil:
+		s.warn("the files of secrets are missing here: they are in the cluster")
+	default:
 		s.warn("the variables of varsFrom are missing here: they are in the cluster")
 	}
 	req, err := r.what(s, nil)

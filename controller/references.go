@@ -103,12 +103,17 @@ func (s *scope) warn(warning string) {
 	}
 }
 
-// readVars reads the objects of varsFrom, whose values it masks where they are secret.
+// readVars reads the objects of varsFrom, or the Secrets of a command's files. It masks
+// the values where they are secret.
 // An error that wraps [errReferenceNotFound] says that one is missing. A run for a
 // deletion is made without those that are missing, wrongly named or too large.
 func (r *reconciler) readVars(ctx context.Context, s *scope) ([]extravars.Source, error) {
 	var sources []extravars.Source
-	size := 0
+	size, key := 0, "varsFrom"
+	without := "the finalizer runs without the variables"
+	if r.watch.Content.Command != nil {
+		key, without = "secrets", "the finalizer runs without the file"
+	}
 	for i, from := range r.watch.VarsFrom {
 		resource := "configmaps"
 		if from.Secret {
@@ -137,15 +142,15 @@ func (r *reconciler) readVars(ctx context.Context, s *scope) ([]extravars.Source
 			}
 		}
 		if err == nil && size > maxVars {
-			err, wrong = errors.New("the values are more than 1 MiB together: let the role read what is large"), true
+			err, wrong = errors.New("the values are more than 1 MiB together: let the run itself read what is large"), true
 			sources = sources[:len(sources)-1]
 		}
 		switch absent := errors.Is(err, errReferenceNotFound); {
 		case err == nil, absent && from.Optional:
 		case s.deleting && (absent || wrong):
-			s.warn(fmt.Sprintf("varsFrom[%d]: the finalizer runs without the variables: %v", i, err))
+			s.warn(fmt.Sprintf("%s[%d]: %s: %v", key, i, without, err))
 		default:
-			return nil, fmt.Errorf("varsFrom[%d]: %w", i, err)
+			return nil, fmt.Errorf("%s[%d]: %w", key, i, err)
 		}
 	}
 	if s.referring != nil {
@@ -157,6 +162,9 @@ func (r *reconciler) readVars(ctx context.Context, s *scope) ([]extravars.Source
 // varsName says which object variables come from.
 func varsName(s *scope, from watches.VarsFrom) (types.NamespacedName, error) {
 	id := types.NamespacedName{Namespace: cmp.Or(from.Namespace, s.key.Namespace), Name: from.Name}
+	if id.Namespace == "" && from.File != "" {
+		return id, errors.New("the object is in no namespace, and has no Secrets there: let the command read the Secret itself")
+	}
 	if id.Namespace == "" {
 		return id, errors.New("the object is in no namespace: write the namespace in the watch")
 	}
@@ -185,6 +193,9 @@ func (r *reconciler) sourceOf(ctx context.Context, s *scope, name string, from w
 		return source, errors.New("its data are no texts")
 	}
 	for key, value := range data {
+		if from.File != "" && key != from.Key {
+			continue
+		}
 		if from.Secret {
 			plain, err := base64.StdEncoding.DecodeString(value)
 			if err != nil {
@@ -193,7 +204,7 @@ func (r *reconciler) sourceOf(ctx context.Context, s *scope, name string, from w
 			value = string(plain)
 			s.mask.Add(ctx, value)
 		}
-		source.Data[key] = value
+		source.Data[cmp.Or(from.File, key)] = value
 	}
 	if from.Secret {
 		s.mask.Add(ctx, ofSecret(obj.Object)...)
@@ -203,6 +214,9 @@ func (r *reconciler) sourceOf(ctx context.Context, s *scope, name string, from w
 			v := dependent.VersionOf(obj)
 			s.referred[i].version, s.referred[i].value = versionName(v), valueOf(v, r.owner(s))
 		}
+	}
+	if from.File != "" && len(source.Data) == 0 {
+		return source, fmt.Errorf("it has no key %q: %w", from.Key, errReferenceNotFound)
 	}
 	return source, nil
 }

@@ -177,7 +177,7 @@ func (r *reconciler) what(s *scope, sources []extravars.Source) (runner.Request,
 		content.Command = r.watch.CheckCommand
 	}
 	if content.Command != nil {
-		return r.whatCommand(s, content.Command)
+		return r.whatCommand(s, content.Command, sources)
 	}
 	vars, notices, err := extravars.Build(s.object.Object, extravars.Options{
 		Group: r.gvk.Group, Kind: r.gvk.Kind, SnakeCase: r.watch.SnakeCaseParameters,

@@ -23,6 +23,8 @@ import (
 const (
 	dirMode  fs.FileMode = 0o700
 	fileMode fs.FileMode = 0o600
+	// secretMode is that of the files in SecretsDir.
+	secretMode fs.FileMode = 0o400
 )
 
 // runnerLog is the file of the private data directory that receives what
@@ -274,7 +276,11 @@ func (d privateDir) files(files map[string][]byte) error {
 				return err
 			}
 		}
-		if err := d.write(name, files[name]); err != nil {
+		mode := fileMode
+		if strings.HasPrefix(name, SecretsDir+"/") {
+			mode = secretMode
+		}
+		if err := d.writeAs(name, files[name], mode); err != nil {
 			return err
 		}
 	}
@@ -296,8 +302,10 @@ func (d privateDir) writeJSON(name string, value any) error {
 	return d.write(name, data)
 }
 
-func (d privateDir) write(name string, data []byte) error {
-	out, err := d.create(name, fileMode)
+func (d privateDir) write(name string, data []byte) error { return d.writeAs(name, data, fileMode) }
+
+func (d privateDir) writeAs(name string, data []byte, mode fs.FileMode) error {
+	out, err := d.create(name, mode)
 	if err != nil {
 		return err
 	}

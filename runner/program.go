@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -28,6 +29,8 @@ type Command struct {
 	Dir string
 	// InheritEnv are the variables that it gets of the operator's beside the usual ones.
 	InheritEnv []string
+	// Env are more variables, with their values.
+	Env map[string]string
 }
 
 // The files of a command's private data directory. Those in env go with it when the run
@@ -37,6 +40,8 @@ const (
 	// [Request.Files]; the first is stdin, too.
 	InputFile  = "env/input.json"
 	ObjectFile = "env/object.json"
+	// SecretsDir is the directory of those files that may only be read.
+	SecretsDir = "env/secrets"
 
 	homeDir     = "home"
 	eventsFile  = "events.jsonl" // in the artifacts directory
@@ -67,14 +72,13 @@ func (req Request) commandEnviron(environ []string) []string {
 			env[name] = value
 		}
 	}
-	for name, value := range req.Env {
-		env[name] = value
-	}
+	maps.Copy(env, req.Content.Command.Env)
+	maps.Copy(env, req.Env)
 	delete(env, cookieName)
 	in := func(names ...string) string { return filepath.Join(append([]string{req.Dir}, names...)...) }
 	for name, value := range map[string]string{
 		protocolEnv: protocol, "ROLEWRIGHT_RUN_ID": req.ID, "ROLEWRIGHT_DIR": req.Dir,
-		"ROLEWRIGHT_INPUT": in(InputFile), "ROLEWRIGHT_OBJECT": in(ObjectFile),
+		"ROLEWRIGHT_INPUT": in(InputFile), "ROLEWRIGHT_OBJECT": in(ObjectFile), "ROLEWRIGHT_SECRETS_DIR": in(SecretsDir),
 		"ROLEWRIGHT_EVENTS": in("artifacts", req.ID, eventsFile), "ROLEWRIGHT_EVENTS_FD": "3",
 		"HOME": in(homeDir), "TMPDIR": in(tempDir),
 	} {
@@ -91,7 +95,7 @@ func (req Request) commandEnviron(environ []string) []string {
 // fillCommand makes what a command finds in its private data directory.
 func (d privateDir) fillCommand(req Request) error {
 	artifacts := "artifacts/" + req.ID
-	for _, dir := range []string{"env", "artifacts", artifacts, homeDir, tempDir} {
+	for _, dir := range []string{"env", SecretsDir, "artifacts", artifacts, homeDir, tempDir} {
 		if err := d.mkdir(dir); err != nil {
 			return err
 		}

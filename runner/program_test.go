@@ -69,7 +69,8 @@ func TestCommand_Gets(t *testing.T) {
 test "$(cat)" = '{"in":1}'; cmp -s <(printf '{"in":1}') "$ROLEWRIGHT_INPUT"; test "$(cat "$ROLEWRIGHT_OBJECT")" = '{"kind":"Cup"}'
 test "$(stat -c %a "$ROLEWRIGHT_INPUT" "$ROLEWRIGHT_EVENTS" "$HOME" "$TMPDIR" "$ROLEWRIGHT_DIR" | xargs)" = "600 600 700 700 700"
 test "$ROLEWRIGHT_PROTOCOL$ROLEWRIGHT_ACTION$ROLEWRIGHT_EVENTS_FD$LANG" = "1reconcile3${LANG}"
-test -n "$PATH"; test "$(cat "$KUBECONFIG")" = k
+test -n "$PATH"; test "$LEVEL" = 'a $b {{ c }}'; test "$(stat -c '%a %n' "$ROLEWRIGHT_SECRETS_DIR"{,/*} | xargs)" = "700 $ROLEWRIGHT_SECRETS_DIR 400 $ROLEWRIGHT_SECRETS_DIR/ca"
+test "$(cat "$KUBECONFIG")" = k
 test -z "${AWS_SECRET:-}${KUBERNETES_SERVICE_HOST:-}"
 echo '{"type":"progress","step":"by descriptor","message":"first","done":1,"total":2}' >&3
 echo '{"type":"progress","message":"by path"}' >> "$ROLEWRIGHT_EVENTS"
@@ -83,6 +84,8 @@ echo '{"type":"requeue","after":"1h"}' >&3
 echo '{"type":"result","verdict":"ok","changed":true}' >&3
 echo '{"type":"progress","message":"too late"}' >&3
 `)
+	p.Content.Command.Env = map[string]string{"LEVEL": "a $b {{ c }}", "HOME": "/nowhere"}
+	p.Files[SecretsDir+"/ca"] = []byte("\x00")
 	var hidden []string
 	p.Redact = func(_ context.Context, value string) { hidden = append(hidden, value) }
 	res := must.Get(p.r.Run(t.Context(), p.Request))(t)

@@ -27,7 +27,7 @@ const (
 	ReasonUnavailable = "RunnerUnavailable"
 	// ReasonNotRun: the run could not be prepared.
 	ReasonNotRun = "RunNotStarted"
-	// ReasonReferenceNotFound: a Secret or ConfigMap of varsFrom does not exist.
+	// ReasonReferenceNotFound: a Secret or ConfigMap of varsFrom or secrets does not exist.
 	ReasonReferenceNotFound = "ReferenceNotFound"
 	// ReasonLost: the run's end was not seen.
 	ReasonLost = "Lost"

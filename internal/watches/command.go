@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"gopkg.in/yaml.v3"
 )
 
 // Command is an executable that runs in place of Ansible.
@@ -21,6 +23,9 @@ type Command struct {
 	Dir string
 	// InheritEnv are the variables of the operator that it gets beside the usual ones.
 	InheritEnv []string `json:",omitempty"`
+	// Env are variables with values that are taken as they are. They take the place of
+	// inherited ones.
+	Env map[string]string `json:",omitempty"`
 }
 
 // Files are the absolute paths of the executable and of the files that its arguments name.
@@ -54,32 +59,61 @@ func setCommand[T any](of func(*T) *[]string) func(*decoding, *T, at) {
 	}
 }
 
-// setInheritEnv reads names of variables. Those that say where a run is are its own.
+// setInheritEnv reads names of variables.
 func setInheritEnv(c *decoding, e *entry, a at) {
 	c.elements(a, func(element at) {
-		name, ok := c.string(element)
-		switch {
-		case !ok:
-		case !variableName.MatchString(name):
-			c.error(element, fmt.Sprintf("%q is no name of an environment variable", excerpt(name)), "write for example AWS_REGION; patterns are not applied")
-		case strings.HasPrefix(name, "ROLEWRIGHT_") || strings.HasPrefix(name, "KUBERNETES_") || slices.Contains([]string{"KUBECONFIG", "K8S_AUTH_KUBECONFIG", "HOME", "TMPDIR"}, name):
-			c.error(element, name+" is each run's own, or would lead past the API proxy", "remove it")
-		default:
-			e.inheritEnv = append(e.inheritEnv, name)
+		if name, ok := c.string(element); ok && c.mayBeSet(element, name) {
+			e.settings.InheritEnv = append(e.settings.InheritEnv, name)
 		}
 	})
+}
+
+// setEnv reads variables with their values, which nothing is applied to.
+func setEnv(c *decoding, e *entry, a at) {
+	if a.node.Kind != yaml.MappingNode {
+		c.mismatch(a, typeMap)
+		return
+	}
+	e.settings.Env = map[string]string{}
+	for _, p := range pairs(a) {
+		value, ok := c.string(p.value)
+		switch {
+		case p.key == "true" || p.key == "false":
+			c.error(p.name, "the name of the variable is read as "+p.key, "choose another name: Y, N, on and the like mean this in YAML")
+		case !ok || !c.mayBeSet(p.name, p.key):
+		case strings.ContainsRune(value, 0):
+			c.error(p.value, "a variable cannot have a NUL character", "remove it")
+		default:
+			e.settings.Env[p.key] = value
+		}
+	}
+}
+
+// mayBeSet reports names that are none of a variable, and those that say where a run is,
+// which are its own.
+func (c *decoding) mayBeSet(a at, name string) bool {
+	switch {
+	case !variableName.MatchString(name):
+		c.error(a, fmt.Sprintf("%q is no name of an environment variable", excerpt(name)), "write for example AWS_REGION; patterns are not applied")
+	case strings.HasPrefix(name, "ROLEWRIGHT_") || strings.HasPrefix(name, "KUBERNETES_") || slices.Contains([]string{"KUBECONFIG", "K8S_AUTH_KUBECONFIG", "HOME", "TMPDIR"}, name):
+		c.error(a, name+" is each run's own, or would lead past the API proxy", "remove it")
+	default:
+		return true
+	}
+	return false
 }
 
 var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // commandOf finds the executable of a command; nil if it cannot be used, which is reported.
-func (c *decoding) commandOf(k mapping, env []string) *Command {
+func (c *decoding) commandOf(k mapping, settings Command) *Command {
 	if len(k.command) == 0 || k.command[0] == "" {
 		return nil // which is reported
 	}
 	a, dir := k.keys["command"], filepath.Dir(absolute(c.opts.Dir, c.file))
 	if dir, err := filepath.Abs(dir); err == nil {
-		return c.checkCommand(a, &Command{Path: k.command[0], Args: k.command[1:], Dir: dir, InheritEnv: env})
+		settings.Path, settings.Args, settings.Dir = k.command[0], k.command[1:], dir
+		return c.checkCommand(a, &settings)
 	}
 	return nil
 }
@@ -131,8 +165,13 @@ func (c *decoding) inPath(name string) string {
 
 // checkNoCommand refuses what is for commands in a watch without one.
 func (c *decoding) checkNoCommand(e *entry) {
-	if a, given := e.keys["inheritEnv"]; given {
-		c.error(a, "inheritEnv is for commands: roles and playbooks have the operator's environment", "remove it")
+	for _, key := range []string{"inheritEnv", "env"} {
+		if a, given := e.keys[key]; given {
+			c.error(a, key+" is for commands: roles and playbooks have the operator's environment", "remove it")
+		}
+	}
+	if a, given := e.keys["secrets"]; given {
+		c.error(a, "secrets are for commands", "use varsFrom, which makes variables of them")
 	}
 	if a, given := e.check.keys["command"]; given {
 		c.error(a, "the watch runs a role or a playbook, and its checks a command", "remove it: roles and playbooks are checked with --check")
@@ -148,8 +187,9 @@ func (c *decoding) checkCommandWatch(e *entry) {
 			}
 		}
 	}
-	e.watch.CheckCommand = c.commandOf(e.check, e.inheritEnv)
+	e.watch.CheckCommand = c.commandOf(e.check, e.settings)
 	without(e.mapping, "playbook", "role", "vars", "varsFrom", "snakeCaseParameters", "markUnsafe", "allowReservedVariables", "executor")
+	e.watch.VarsFrom = e.secrets      // of varsFrom itself there is nothing
 	e.watch.Executor = ExecutorRunner // no interpreter of Ansible's is needed
 	if e.finalizer != nil {
 		without(e.finalizer.mapping, "playbook", "role", "vars")

@@ -50,6 +50,15 @@ func TestLoad_Command(t *testing.T) {
 		"inherits":          {"command: [./link]\n  inheritEnv: [AWS_REGION, x]", "DIR/link", ""},
 		"inherits its way":  {"command: [./link]\n  inheritEnv: [KUBERNETES_SERVICE_HOST]", "", "5:16: error: [0].inheritEnv[0]: KUBERNETES_SERVICE_HOST is each run's own, or would lead past the API proxy"},
 		"inherits patterns": {"command: [./link]\n  inheritEnv: [AWS_*]", "", `"AWS_*" is no name of an environment variable`},
+		"sets":              {"command: [./link]\n  env: {LEVEL: 'a {{ x }} $(id)', COUNT: 1}\n  secrets: [{name: db, key: password}, {name: db, key: ca.crt, file: ca, optional: true}]", "DIR/link", ""},
+		"sets its way":      {"command: [./link]\n  env: {KUBECONFIG: /root/.kube/config}", "", "5:9: error: [0].env.KUBECONFIG: KUBECONFIG is each run's own, or would lead past the API proxy"},
+		"sets a boolean":    {"command: [./link]\n  env: {Y: 1}", "", "5:9: error: [0].env.true: the name of the variable is read as true; choose another name"},
+		"sets a list":       {"command: [./link]\n  env: {A: [b]}", "", "5:12: error: [0].env.A: a list is not a string"},
+		"role sets":         {"role: memcached\n  env: {A: b}", "", "5:8: error: [0].env: env is for commands"},
+		"role has secrets":  {"role: memcached\n  secrets: [{name: db, key: k}]", "", "5:12: error: [0].secrets: secrets are for commands; use varsFrom"},
+		"secret elsewhere":  {"command: [./link]\n  secrets: [{name: db, key: k, file: ../k}]", "", `"../k" is no name of a file`},
+		"secret of no key":  {"command: [./link]\n  secrets: [{name: db}]", "", "5:13: error: [0].secrets[0]: a secret has a name and a key; write for example {name: database, key: password}"},
+		"a file twice":      {"command: [./link]\n  secrets: [{name: a, key: k}, {name: b, key: c, file: k}]", "", `5:32: error: [0].secrets[1]: two secrets are the file "k"`},
 		"role inherits":     {"role: memcached\n  inheritEnv: [A]", "", "5:15: error: [0].inheritEnv: inheritEnv is for commands"},
 		"NUL in an element": {`command: [./reconcile, "a\0b"]`, "", "an argument cannot have a NUL character"},
 	} {
@@ -77,6 +86,12 @@ func TestLoad_Command(t *testing.T) {
 			must.Be(t, "directory", dir, c.Dir)
 		}
 		must.Be(t, name, strings.ReplaceAll(tt.want, "DIR", dir), strings.Join(all, "; "))
+		if name == "sets" {
+			must.Be(t, "env", map[string]string{"LEVEL": "a {{ x }} $(id)", "COUNT": "1"}, w.Content.Command.Env)
+			must.Be(t, "secrets", []VarsFrom{
+				{Secret: true, Name: "db", Key: "password", File: "password"}, {Secret: true, Name: "db", Key: "ca.crt", File: "ca", Optional: true},
+			}, w.VarsFrom)
+		}
 		if name == "in PATH" {
 			must.Be(t, "files", []string{filepath.Join(bin, "tool"), filepath.Join(dir, "lib.py")}, w.Content.Command.Files())
 		}

@@ -27,10 +27,11 @@ type entry struct {
 	finalizer *finalizer
 	// check is what is run where a run only checks; without keys if the watch says nothing.
 	check mapping
-	// inheritEnv are variables for its commands.
-	inheritEnv []string
-	starts     []start // what starts runs of its objects
-	ok         bool    // no errors were reported for it
+	// settings are those of all its commands, which have no executable here.
+	settings Command
+	secrets  []VarsFrom
+	starts   []start // what starts runs of its objects
+	ok       bool    // no errors were reported for it
 }
 
 // finalizer is a watch's finalizer as it is written.
@@ -70,7 +71,7 @@ func (c *decoding) entry(a at) *entry {
 		e.watch.MaxFailedRunnerArtifacts = defaultMaxFailedRunnerArtifacts
 	}
 	if _, given := e.keys["command"]; given {
-		e.watch.Content = Content{Command: c.commandOf(e.mapping, e.inheritEnv)}
+		e.watch.Content = Content{Command: c.commandOf(e.mapping, e.settings)}
 		c.checkCommandWatch(e)
 	} else {
 		c.checkNoCommand(e)
@@ -136,7 +137,7 @@ func (c *decoding) checkFinalizer(e *entry) *Finalizer {
 		c.error(f.keys["command"], "the watch runs a role or a playbook, and its finalizer a command", "let both run the same way: remove the one or the other")
 		return &f.Finalizer
 	case named:
-		f.Content = Content{Command: c.commandOf(f.mapping, e.inheritEnv)}
+		f.Content = Content{Command: c.commandOf(f.mapping, e.settings)}
 		return &f.Finalizer
 	case isCommand:
 		f.Content = e.watch.Content

@@ -22,7 +22,8 @@ type Reference struct {
 	NamespaceField string
 }
 
-// VarsFrom is a Secret or ConfigMap whose keys become extra vars.
+// VarsFrom is a Secret or ConfigMap whose keys become extra vars, or of which one is a file
+// of a command.
 type VarsFrom struct {
 	// Secret is true for a Secret, false for a ConfigMap.
 	Secret bool
@@ -34,6 +35,9 @@ type VarsFrom struct {
 	Prefix string
 	// Optional is true where a run is made without the Secret or ConfigMap, too.
 	Optional bool
+	// File is the name of a file for a command, of which Key of the Secret is the content;
+	// empty for variables.
+	Key, File string `json:",omitempty"`
 }
 
 // Kind is the kind of what the variables come from.

@@ -47,6 +47,7 @@ func Fields() []Field {
 	list := describe("", watchFields())
 	list = append(list, describe("finalizer.", finalizerFields())...)
 	list = append(list, describe("check.", checkFields())...)
+	list = append(list, describe("secrets[].", secretFields())...)
 	list = append(list, describe("retry.", retryFields())...)
 	list = append(list, describe("schedule.", scheduleFields())...)
 	list = append(list, describe("schedule.windows[].", windowFields())...)
@@ -123,6 +124,11 @@ func contentFields() []field[entry] {
 		{Field{"inheritEnv", typeList, "[]", false,
 			"Names of environment variables of the operator that the command gets, beside PATH, LANG, TZ, SSL_CERT_* and those of web proxies. A change of one starts a run."},
 			setInheritEnv},
+		{Field{"env", typeMap, "", false, "Environment variables of the command with their values, which are texts as they are: no shell and no template is applied."},
+			setEnv},
+		{Field{"secrets", typeList, "[]", false,
+			"Values of Secrets that the command gets as files in the directory $ROLEWRIGHT_SECRETS_DIR. A change of such a Secret runs the object, too."},
+			setSecrets},
 		{Field{"vars", typeMap, "", false, "Extra vars for every run, of any YAML type."},
 			variables(func(e *entry) *map[string]any { return &e.watch.Vars })},
 		{Field{"enabledIf", typeMap, "", false, "What has to be installed for the kind to be served; nothing else if it is missing."},

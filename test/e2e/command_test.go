@@ -117,8 +117,10 @@ def report(**fields):
         print(json.dumps(fields), file=events)
 name, namespace = os.environ["ROLEWRIGHT_NAME"], os.environ["ROLEWRIGHT_NAMESPACE"]
 report(type="progress", step="Apply", done=0, total=1)
+print("the password is", open(os.environ["ROLEWRIGHT_SECRETS_DIR"] + "/pw").read())
 made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace},
         "data": {"cause": doc["run"]["cause"], "big": json.dumps(doc["object"]["spec"]), "env": " ".join(sorted(os.environ)),
+                 "level": os.environ["LEVEL"], "password": open(os.environ["ROLEWRIGHT_SECRETS_DIR"] + "/pw").read(),
                  "previous": json.dumps(doc.get("previousSpec"))}}
 subprocess.run(["kubectl", "apply", "-f", "-"], input=json.dumps(made).encode(), check=True)
 report(type="status", patch={"action": doc["run"]["action"]})
@@ -133,15 +135,21 @@ func TestCommand_Python(t *testing.T) {
 	s.env = append(s.env, "CLOUD_TOKEN=of-the-operator", "CLOUD_REGION=north", "KUBERNETES_SERVICE_HOST=127.0.0.1", "KUBERNETES_SERVICE_PORT=1")
 	k := s.kind()
 	s.script("handlers/reconcile.py", pythonCommand)
-	s.watch(k, "command: [python3, handlers/reconcile.py]", "inheritEnv: [CLOUD_REGION]")
+	s.watch(k, "command: [python3, handlers/reconcile.py]", "inheritEnv: [CLOUD_REGION]", "env: {LEVEL: '{{ x }} $(id)'}",
+		"secrets: [{name: db, key: password, file: pw}, {name: db, key: none, optional: true}]")
 	o := s.start()
 	const odd = "{{ lookup('pipe', 'id') }} $(id) \u202e\n'\""
 	k.create("it", map[string]any{"n": int64(9007199254740993), "s": odd})
-	is := k.awaitReady("it")
-	maps := must.Get(kubernetes.NewForConfig(s.cfg))(t).CoreV1().ConfigMaps(s.namespace)
+	k.await("it", "without its Secret", func(is object) bool { return is.lastRun().Reason == "ReferenceNotFound" && is.settled() })
+	core := must.Get(kubernetes.NewForConfig(s.cfg))(t).CoreV1()
+	maps, secrets := core.ConfigMaps(s.namespace), core.Secrets(s.namespace)
+	secret := must.Get(secrets.Create(t.Context(), &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "db"}, StringData: map[string]string{"password": "correct-horse", "other": "battery-staple"},
+	}, metav1.CreateOptions{}))(t)
+	is := k.await("it", "run with its Secret", func(is object) bool { return is.lastRun().Cause == "reference" && is.ready() })
 	made := func() *corev1.ConfigMap { return must.Get(maps.Get(t.Context(), "it", metav1.GetOptions{}))(t) }
 	data := made().Data
-	if data["cause"] != "created" || !strings.Contains(data["big"], "9007199254740993") || !strings.Contains(data["big"], `{{ lookup('pipe', 'id') }} $(id) \u202e`) {
+	if data["cause"] != "reference" || data["level"] != "{{ x }} $(id)" || data["password"] != "correct-horse" || !strings.Contains(data["big"], "9007199254740993") || !strings.Contains(data["big"], `{{ lookup('pipe', 'id') }} $(id) \u202e`) {
 		t.Errorf("what the command was given: %v", data)
 	}
 	if !strings.Contains(data["env"], "CLOUD_REGION") {
@@ -154,6 +162,20 @@ func TestCommand_Python(t *testing.T) {
 	}
 	if action, _, _ := unstructured.NestedString(is.Object, "status", "action"); action != "reconcile" {
 		t.Errorf("status: %v", is.Object["status"])
+	}
+
+	// A Secret that rotates runs the object.
+	secret.Data["password"] = []byte("rotated-horse")
+	must.Get(secrets.Update(t.Context(), secret, metav1.UpdateOptions{}))(t)
+	k.await("it", "run for its Secret", func(is object) bool {
+		return made().Data["password"] == "rotated-horse" && is.lastRun().Cause == "reference" && is.ready()
+	})
+	for _, run := range s.runs(is) {
+		dir := filepath.Join(s.root, ".runs", string(is.GetUID()), run)
+		out := string(must.Get(os.ReadFile(filepath.Join(dir, "artifacts", run, "stdout")))(t))
+		if _, err := os.Stat(filepath.Join(dir, "env")); !os.IsNotExist(err) || !strings.Contains(out, "the password is") {
+			t.Errorf("%s: the files of the Secret are there: %v; %q", run, err, out)
+		}
 	}
 
 	k.patch("it", `{"metadata": {"annotations": {"ansible.sdk.operatorframework.io/mode": "check", "rolewright.dev/mode": "check"}}, "spec": {"n": 1}}`)
