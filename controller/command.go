@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/rolewright/rolewright/controller/extravars"
 	"github.com/rolewright/rolewright/controller/fingerprint"
 	"github.com/rolewright/rolewright/controller/status"
@@ -91,7 +93,10 @@ func (r *reconciler) whatCommand(s *scope, command *watches.Command, secrets []e
 }
 
 func commandIn(c *contentcopy.Copy, command *watches.Command) *runner.Command {
-	return &runner.Command{Path: c.Path(command.Path), Args: command.Args, Dir: c.Path(command.Dir), InheritEnv: command.InheritEnv, Env: command.Env}
+	return &runner.Command{
+		Path: c.Path(command.Path), Args: command.Args, Dir: c.Path(command.Dir), InheritEnv: command.InheritEnv, Env: command.Env,
+		StopSignal: unix.SignalNum(command.Stop.Signal), Grace: max(command.Stop.Grace, time.Nanosecond), RequireResult: command.RequireResult,
+	}
 }
 
 // actionOf is what the run of s is for: reconcile, finalize or check.

@@ -12,7 +12,10 @@ import (
 // the run has to.
 type lifetime struct {
 	cancel context.CancelCauseFunc
-	unhook []func() bool
+	// hurried ends, by hurry, when there is no time for a long grace any more.
+	hurried context.Context //nolint:containedctx // of one run
+	hurry   func()
+	unhook  []func() bool
 
 	mu    sync.Mutex
 	over  bool
@@ -34,6 +37,7 @@ const ending = 8 * time.Second
 func (r *reconciler) lifetime(ctx context.Context, s settings) (context.Context, *lifetime) {
 	long, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	l := &lifetime{cancel: cancel, pause: s.idleTimeout}
+	l.hurried, l.hurry = context.WithCancel(context.Background())
 	if s.timeout > 0 {
 		l.limit = time.AfterFunc(s.timeout, func() { cancel(fmt.Errorf("it has taken %s, its %w", s.timeout, ErrTimeout)) })
 	}
@@ -43,7 +47,10 @@ func (r *reconciler) lifetime(ctx context.Context, s settings) (context.Context,
 		})
 	}
 	l.unhook = []func() bool{
-		context.AfterFunc(r.set.runs, func() { cancel(context.Cause(r.set.runs)) }),
+		context.AfterFunc(r.set.runs, func() {
+			cancel(context.Cause(r.set.runs))
+			l.hurry()
+		}),
 		context.AfterFunc(ctx, func() {
 			stop := func() { l.stopWithin(r.opts.GracefulShutdown - ending) }
 			switch cause := context.Cause(ctx); {
@@ -65,7 +72,10 @@ func (l *lifetime) stopWithin(d time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.over {
-		l.stops = time.AfterFunc(max(d, 0), func() { l.cancel(ErrShutdown) })
+		l.stops = time.AfterFunc(max(d, 0), func() {
+			l.cancel(ErrShutdown)
+			l.hurry()
+		})
 	}
 }
 
@@ -92,4 +102,5 @@ func (l *lifetime) end() {
 		}
 	}
 	l.cancel(nil)
+	l.hurry()
 }

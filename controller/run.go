@@ -66,6 +66,7 @@ func (r *reconciler) run(ctx context.Context, s *scope) (outcome, error) {
 	if r.opts.Follow != nil {
 		s.follower = r.opts.Follow(r.gvk, s.key, string(s.plan.cause))
 	}
+	req.Hurry = life.hurried.Done()
 	req.OnEvent = func(e jobevent.Event) {
 		life.sign()
 		e = r.shownEvent(s, e)

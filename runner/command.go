@@ -41,7 +41,7 @@ func (req Request) normalise() (Request, error) {
 		if c.Playbook+c.Role != "" || !filepath.IsAbs(c.Command.Path) || !filepath.IsAbs(c.Command.Dir) {
 			return req, fmt.Errorf("command %q in %q: paths must be absolute, and nothing else be run", c.Command.Path, c.Command.Dir)
 		}
-		req.reports = &Reported{name: filepath.Base(c.Command.Path)}
+		req.reports = &Reported{name: filepath.Base(c.Command.Path), requireResult: c.Command.RequireResult}
 	case (c.Playbook == "") == (c.Role == ""):
 		return req, errors.New("content must be either a playbook or a role or a command")
 	case c.Role != "":

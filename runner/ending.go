@@ -57,6 +57,8 @@ func (c *Reported) judge() (Reason, string) {
 		return CommandFailed, cmp.Or(said, "the command has reported the result failed")
 	case c.exit.Killed > 0:
 		return LeftProcesses, fmt.Sprintf("the command ended and left %d processes, which were killed: let it wait for what it starts", c.exit.Killed)
+	case code == 0 && c.Verdict == "" && c.requireResult:
+		return CommandFailed, "the command ended without a result, which the watch requires (requireResult)"
 	case code == exitNotYet, c.Verdict == report.Waiting:
 		return NotYet, cmp.Or(said, "the command says that the object is not as wanted yet")
 	}

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
+	"time"
 
 	"github.com/rolewright/rolewright/runner/internal/ansibleenv"
 	"github.com/rolewright/rolewright/runner/supervise"
@@ -31,6 +33,12 @@ type Command struct {
 	InheritEnv []string
 	// Env are more variables, with their values.
 	Env map[string]string
+	// StopSignal stops it, and Grace is the time between that and SIGKILL; 0 for SIGTERM
+	// and 5 seconds.
+	StopSignal syscall.Signal
+	Grace      time.Duration
+	// RequireResult has a run without a result fail.
+	RequireResult bool
 }
 
 // The files of a command's private data directory. Those in env go with it when the run
@@ -138,6 +146,7 @@ func (r *Runner) order(req Request, executable string) supervise.Command {
 		return order
 	}
 	artifacts := artifactsDir(req)
+	order.Signal, order.Grace, order.Hurry = c.StopSignal, cmp.Or(c.Grace, r.grace), req.Hurry
 	order.Args, order.Env, order.Dir = c.Args, req.commandEnviron(r.environ), cmp.Or(c.Dir, req.Dir)
 	if r.temp != nil {
 		// What the API server serves is the same for all runs, and takes kubectl seconds.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"golang.org/x/sys/unix"
 
 	"github.com/rolewright/rolewright/runner/jobevent"
 	"github.com/rolewright/rolewright/test/must"
@@ -188,7 +189,7 @@ func TestCommand_Verdicts(t *testing.T) {
 	}
 }
 
-// A command that is to end gets SIGTERM with all that it has started, and is killed if it
+// A command that is to end gets its signal with all that it has started, and is killed if it
 // does not; the step that ran is known.
 func TestCommand_Stopped(t *testing.T) {
 	t.Parallel()
@@ -196,18 +197,28 @@ func TestCommand_Stopped(t *testing.T) {
 		"ends":         `trap 'echo "$1" >> ended; exit 0' TERM; echo '{"type":"progress","step":"wait"}' >&3; sleep 1000 & wait`,
 		"ignores":      `trap '' TERM; echo '{"type":"progress","step":"wait"}' >&3; while :; do sleep 1000; done`,
 		"half a line":  `echo '{"type":"progress","step":"wait"}' >&3; printf '{"type"' >&3; exec sleep 1000`,
+		"interrupted":  `trap 'exit 0' INT; trap '' TERM; echo '{"type":"progress","step":"wait"}' >&3; while :; do sleep 0.1; done`,
+		"hurried":      `trap '' TERM; echo '{"type":"progress","step":"wait"}' >&3; while :; do sleep 1000; done`,
 		"reports more": `trap 'echo "{\"type\":\"result\",\"verdict\":\"ok\"}" >&3; exit 0' TERM; echo '{"type":"progress","step":"wait"}' >&3; sleep 1000 & wait`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := newCommandRun(t, script)
 			p.r.grace = 500 * time.Millisecond
+			hurry := make(chan struct{})
+			switch name {
+			case "interrupted":
+				p.Content.Command.StopSignal, p.Content.Command.Grace = unix.SIGINT, time.Hour
+			case "hurried":
+				p.Content.Command.Grace, p.Hurry = time.Hour, hurry
+			}
 			ctx, cancel := context.WithCancelCause(t.Context())
 			why := errors.New("it takes too long")
 			observe := p.OnEvent
 			p.OnEvent = func(e jobevent.Event) {
 				if observe(e); e.Kind == jobevent.TaskStart {
 					cancel(why)
+					close(hurry)
 				}
 			}
 			res, err := p.r.Run(ctx, p.Request)
@@ -215,6 +226,20 @@ func TestCommand_Stopped(t *testing.T) {
 				t.Errorf("error = %v, summary = %+v", err, res.Summary)
 			}
 		})
+	}
+}
+
+// Where the watch asks for a result, exit code 0 alone is no success.
+func TestCommand_RequireResult(t *testing.T) {
+	t.Parallel()
+	for script, reason := range map[string]Reason{
+		"": CommandFailed, "exit 75": NotYet, "exit 1": CommandFailed, `echo '{"type":"result","verdict":"ok"}' >&3`: Succeeded,
+	} {
+		p := newCommandRun(t, script)
+		p.Content.Command.RequireResult = true
+		if v := must.Get(p.r.Run(t.Context(), p.Request))(t).Verdict(); v.Reason != reason || script == "" && !strings.Contains(v.Message, "requireResult") {
+			t.Errorf("%q: %+v, want %s", script, v, reason)
+		}
 	}
 }
 

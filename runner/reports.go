@@ -43,6 +43,8 @@ type Reported struct {
 
 	// name is that of the command in messages.
 	name string
+	// requireResult is that of the command.
+	requireResult bool
 	// last is the last line that it has written to stderr.
 	last string
 	// unanswered is true if it has asked for something while no operator was there.

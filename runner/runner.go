@@ -74,6 +74,9 @@ type Request struct {
 	// clock reading; it is asked right before the order to start, which no process
 	// carries out later: [ErrTooLate]. nil is no limit.
 	Until func() time.Time
+	// Hurry is closed where a command that is stopped gets no longer grace than 5 seconds
+	// any more; nil for never.
+	Hurry <-chan struct{}
 	// MaxBytes is how much of the disk the private data directory may take; a run
 	// that has written more is stopped ([ErrTooLarge]). 0 is no limit. It is
 	// looked at about once a second, so that more may be written.

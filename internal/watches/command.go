@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"gopkg.in/yaml.v3"
 )
@@ -26,6 +27,40 @@ type Command struct {
 	// Env are variables with values that are taken as they are. They take the place of
 	// inherited ones.
 	Env map[string]string `json:",omitempty"`
+	// RequireResult has a run without a result fail.
+	RequireResult bool `json:",omitempty"`
+	// Stop says how it is stopped. It is no input of runs.
+	Stop Stop `json:"-"`
+}
+
+// Stop says how a command is stopped.
+type Stop struct {
+	// Signal is the name of the signal that its processes get; SIGTERM where it is empty.
+	Signal string
+	// Grace is the time between that and SIGKILL.
+	Grace time.Duration
+}
+
+// The grace of a command where the watch says nothing, and the longest.
+const (
+	defaultGrace = 5 * time.Second
+	maxGrace     = 10 * time.Minute
+)
+
+func stopFields() []field[Stop] {
+	return []field[Stop]{
+		{Field{"signal", typeString, "SIGTERM", false, "The signal: SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1 or SIGUSR2."},
+			word("signal that stops a command", func(s *Stop) *string { return &s.Signal }, "SIGTERM", "SIGINT", "SIGQUIT", "SIGHUP", "SIGUSR1", "SIGUSR2")},
+		{Field{"grace", typeDuration, "5s", false,
+			"How long it has after that before it is killed; at most 10m. When the operator itself has to stop, it has 5 seconds at most."},
+			func(c *decoding, s *Stop, a at) {
+				d, ok := duration(c, a)
+				if ok && (d < 0 || d > maxGrace) {
+					c.error(a, fmt.Sprintf("a grace of %s is not from 0 to 10m", d), `write for example "30s"`)
+				}
+				s.Grace = d
+			}},
+	}
 }
 
 // Files are the absolute paths of the executable and of the files that its arguments name.
@@ -168,6 +203,11 @@ func (c *decoding) checkNoCommand(e *entry) {
 	for _, key := range []string{"inheritEnv", "env"} {
 		if a, given := e.keys[key]; given {
 			c.error(a, key+" is for commands: roles and playbooks have the operator's environment", "remove it")
+		}
+	}
+	for _, key := range []string{"stop", "requireResult"} {
+		if a, given := e.keys[key]; given {
+			c.error(a, key+" is for commands", "remove it")
 		}
 	}
 	if a, given := e.keys["secrets"]; given {

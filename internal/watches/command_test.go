@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rolewright/rolewright/test/must"
 )
@@ -51,6 +52,10 @@ func TestLoad_Command(t *testing.T) {
 		"inherits its way":  {"command: [./link]\n  inheritEnv: [KUBERNETES_SERVICE_HOST]", "", "5:16: error: [0].inheritEnv[0]: KUBERNETES_SERVICE_HOST is each run's own, or would lead past the API proxy"},
 		"inherits patterns": {"command: [./link]\n  inheritEnv: [AWS_*]", "", `"AWS_*" is no name of an environment variable`},
 		"sets":              {"command: [./link]\n  env: {LEVEL: 'a {{ x }} $(id)', COUNT: 1}\n  secrets: [{name: db, key: password}, {name: db, key: ca.crt, file: ca, optional: true}]", "DIR/link", ""},
+		"stops":             {"command: [./link]\n  requireResult: true\n  stop: {signal: SIGINT, grace: 2m}\n  finalizer: {name: example.com/f}", "DIR/link; DIR/link", ""},
+		"stops oddly":       {"command: [./link]\n  stop: {signal: SIGKILL}", "", `5:18: error: [0].stop.signal: "SIGKILL" is no signal that stops a command; write SIGTERM, SIGINT,`},
+		"stops late":        {"command: [./link]\n  stop: {grace: 11m}", "", "5:17: error: [0].stop.grace: a grace of 11m0s is not from 0 to 10m"},
+		"role stops":        {"role: memcached\n  stop: {grace: 1m}", "", "5:9: error: [0].stop: stop is for commands; remove it"},
 		"sets its way":      {"command: [./link]\n  env: {KUBECONFIG: /root/.kube/config}", "", "5:9: error: [0].env.KUBECONFIG: KUBECONFIG is each run's own, or would lead past the API proxy"},
 		"sets a boolean":    {"command: [./link]\n  env: {Y: 1}", "", "5:9: error: [0].env.true: the name of the variable is read as true; choose another name"},
 		"sets a list":       {"command: [./link]\n  env: {A: [b]}", "", "5:12: error: [0].env.A: a list is not a string"},
@@ -86,6 +91,10 @@ func TestLoad_Command(t *testing.T) {
 			must.Be(t, "directory", dir, c.Dir)
 		}
 		must.Be(t, name, strings.ReplaceAll(tt.want, "DIR", dir), strings.Join(all, "; "))
+		if name == "stops" {
+			must.Be(t, "stop", Stop{"SIGINT", 2 * time.Minute}, w.Content.Command.Stop)
+			must.Be(t, "requireResult", true, w.Content.Command.RequireResult)
+		}
 		if name == "sets" {
 			must.Be(t, "env", map[string]string{"LEVEL": "a {{ x }} $(id)", "COUNT": "1"}, w.Content.Command.Env)
 			must.Be(t, "secrets", []VarsFrom{

@@ -45,7 +45,7 @@ func (c *decoding) entry(a at) *entry {
 	if isNull(a.node) { // an empty mapping, as it is for ansible-operator
 		a.node = &yaml.Node{Kind: yaml.MappingNode, Line: a.node.Line, Column: a.node.Column}
 	}
-	e := &entry{mapping: mapping{at: a}, watch: Watch{
+	e := &entry{mapping: mapping{at: a}, settings: Command{Stop: Stop{Grace: defaultGrace}}, watch: Watch{
 		MaxRunnerArtifacts:      defaultMaxRunnerArtifacts,
 		ManageStatus:            true,
 		WatchDependentResources: true,

@@ -48,6 +48,7 @@ func Fields() []Field {
 	list = append(list, describe("finalizer.", finalizerFields())...)
 	list = append(list, describe("check.", checkFields())...)
 	list = append(list, describe("secrets[].", secretFields())...)
+	list = append(list, describe("stop.", stopFields())...)
 	list = append(list, describe("retry.", retryFields())...)
 	list = append(list, describe("schedule.", scheduleFields())...)
 	list = append(list, describe("schedule.windows[].", windowFields())...)
@@ -129,6 +130,10 @@ func contentFields() []field[entry] {
 		{Field{"secrets", typeList, "[]", false,
 			"Values of Secrets that the command gets as files in the directory $ROLEWRIGHT_SECRETS_DIR. A change of such a Secret runs the object, too."},
 			setSecrets},
+		{Field{"stop", typeMap, "", false, "How the command is stopped: at its timeout, when it is cancelled, and when the operator stops."},
+			func(c *decoding, e *entry, a at) { object(c, a, stopFields(), &e.settings.Stop) }},
+		{Field{"requireResult", typeBool, "false", false, "Whether a run of the command fails that reports no result and ends with exit code 0."},
+			boolean(func(e *entry) *bool { return &e.settings.RequireResult })},
 		{Field{"vars", typeMap, "", false, "Extra vars for every run, of any YAML type."},
 			variables(func(e *entry) *map[string]any { return &e.watch.Vars })},
 		{Field{"enabledIf", typeMap, "", false, "What has to be installed for the kind to be served; nothing else if it is missing."},

@@ -43,11 +43,14 @@ func Main(stdin *os.File, stderr io.Writer) int {
 func supervise(stdin *os.File) error {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
+	hurried, hurry := context.WithCancel(context.Background())
+	defer hurry()
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, unix.SIGTERM, unix.SIGINT, unix.SIGHUP)
 	go func() {
 		<-signals
 		cancel(ReasonOrphan)
+		hurry()
 	}()
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become the reaper of the tree: %w", err)
@@ -67,7 +70,8 @@ func supervise(stdin *os.File) error {
 	if os.Getppid() != o.Parent {
 		return fmt.Errorf("the operator is gone: %w", ReasonOrphan) // before the kernel was asked to say so
 	}
-	go listen(in, cancel)
+	go listen(in, cancel, hurry)
+	o.hurried = hurried.Done()
 	return o.carryOut(ctx)
 }
 
@@ -130,17 +134,24 @@ func readLine(in *bufio.Reader) ([]byte, error) {
 }
 
 // listen ends the command when the operator is gone, or says nothing any more.
-func listen(in io.Reader, cancel context.CancelCauseFunc) {
-	quiet := time.AfterFunc(silence, func() { cancel(ReasonSilent) })
+func listen(in io.Reader, cancel context.CancelCauseFunc, hurry func()) {
+	quiet := time.AfterFunc(silence, func() {
+		cancel(ReasonSilent)
+		hurry()
+	})
 	buffer := make([]byte, 64)
 	for {
 		n, err := in.Read(buffer)
 		if err != nil {
 			cancel(ReasonOrphan)
+			hurry()
 			return
 		}
 		if bytes.IndexByte(buffer[:n], sayStop) >= 0 {
 			cancel(ReasonTold)
+		}
+		if bytes.IndexByte(buffer[:n], sayHurry) >= 0 {
+			hurry()
 		}
 		quiet.Reset(silence)
 	}

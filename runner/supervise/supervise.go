@@ -16,12 +16,14 @@
 package supervise
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -89,8 +91,13 @@ type Command struct {
 	// as descriptor 3; empty for none. Such a command is no program that ends what it has
 	// started: SIGTERM goes to its whole process group.
 	Reports string
-	// Grace is the time between SIGTERM and SIGKILL; 0 means 5 seconds.
+	// Grace is the time between Signal and SIGKILL; 0 means 5 seconds.
 	Grace time.Duration
+	// Signal stops the command; 0 means SIGTERM.
+	Signal syscall.Signal
+	// Hurry is closed where a command that is stopped gets no longer grace than 5 seconds
+	// any more; nil for never. A command whose operator is gone has no longer one.
+	Hurry <-chan struct{} `json:"-"`
 	// Record is the path of the file that a supervising process writes at the
 	// end; see [ReadExit].
 	Record string
@@ -115,6 +122,8 @@ type Command struct {
 	// groups is the directory in which the command gets a control group of its
 	// own; empty means none.
 	groups string
+	// hurried is as Hurry, in a supervising process.
+	hurried <-chan struct{}
 	// alone is true in a supervising process: the command ends with it, and all
 	// its children belong to the tree.
 	alone bool
@@ -142,6 +151,8 @@ func (c Command) grace() time.Duration {
 	}
 	return c.Grace
 }
+
+func (c Command) signal() syscall.Signal { return cmp.Or(c.Signal, unix.SIGTERM) }
 
 // Exit tells how a command ended.
 type Exit struct {
@@ -210,6 +221,7 @@ func Run(ctx context.Context, c Command) (Exit, error) {
 	}
 
 	failpoint.Hit("supervising.started")
+	defer c.limitGrace(cmd.Process)()
 	t := newTree(cmd.Process.Pid, c.Cookie)
 	t.reaper, t.group = c.alone, group
 	stopSampling := t.sampleUntilStopped(out, files.errors)
@@ -233,9 +245,9 @@ func (c Command) start(ctx context.Context, files files, group cgroup, stopped *
 	cmd.Dir = c.Dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	cmd.Cancel = func() error {
-		err := cmd.Process.Signal(unix.SIGTERM)
+		err := cmd.Process.Signal(c.signal())
 		if err == nil && c.Reports != "" {
-			_ = unix.Kill(-cmd.Process.Pid, unix.SIGTERM) // it leads a session of its own
+			_ = unix.Kill(-cmd.Process.Pid, c.signal()) // it leads a session of its own
 		}
 		stopped.Store(err == nil)
 		return err
@@ -263,6 +275,32 @@ func (c Command) start(ctx context.Context, files files, group cgroup, stopped *
 		yielding(cmd.Process.Pid)
 	}
 	return cmd, nil
+}
+
+// limitGrace ends a process that is stopped with a long grace, once there is no time for
+// that. The returned function is called when it has ended.
+func (c Command) limitGrace(p *os.Process) (ended func()) {
+	if c.hurried == nil || c.grace() <= defaultGrace {
+		return func() {}
+	}
+	over := make(chan struct{})
+	var waits sync.WaitGroup
+	waits.Go(func() {
+		select {
+		case <-c.hurried:
+		case <-over:
+			return
+		}
+		select {
+		case <-time.After(defaultGrace):
+			_ = p.Kill()
+		case <-over:
+		}
+	})
+	return func() {
+		close(over)
+		waits.Wait()
+	}
 }
 
 // advice says what to do about a command that cannot be started.

@@ -139,6 +139,7 @@ const patience = 10 * time.Second
 const (
 	sayAlive = '.'
 	sayStop  = 's'
+	sayHurry = 'h'
 )
 
 // order is what a supervising process is told, on one line of its standard
@@ -278,7 +279,7 @@ func (p *supervising) keep(ctx context.Context, c Command) {
 	defer p.stdin.Close()
 	tick := time.NewTicker(heartbeat)
 	defer tick.Stop()
-	stop := ctx.Done()
+	stop, hurry := ctx.Done(), c.Hurry
 	var giveUp <-chan time.Time
 	for {
 		select {
@@ -290,6 +291,10 @@ func (p *supervising) keep(ctx context.Context, c Command) {
 			stop = nil
 			_, _ = p.stdin.Write([]byte{sayStop}) // as above
 			giveUp = time.After(c.grace() + patience)
+		case <-hurry:
+			hurry = nil
+			_, _ = p.stdin.Write([]byte{sayHurry}) // as above
+			giveUp = time.After(defaultGrace + patience)
 		case <-giveUp:
 			p.kill()
 			return

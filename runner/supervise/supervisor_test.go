@@ -216,6 +216,19 @@ func TestSupervisor_NothingSurvivesTheOperator(t *testing.T) {
 	}
 }
 
+// A grace that is longer than an operator may be thought dead is not for a command whose
+// operator is gone.
+func TestSupervisor_ALongGraceEndsWithTheOperator(t *testing.T) {
+	bothWays(t, func(t *testing.T, way string, _ *Supervisor) {
+		t.Helper()
+		c := recorded(t, `trap "" TERM INT; touch $DIR/ready; while :; do sleep 1; done`)
+		c.Grace = time.Hour
+		p := operator(t, way, c)
+		must.Do(t, p.Signal(unix.SIGKILL))
+		awaitNobody(t, c.Cookie)
+	})
+}
+
 // supervisingPID finds the supervising process of a command: the parent of its
 // shell.
 func supervisingPID(t *testing.T, c Command) int {

@@ -194,7 +194,7 @@ if [[ $ROLEWRIGHT_ACTION = finalize && ! -e open ]]; then echo 'the door is lock
 if [[ $# = 1 ]]; then test "$1 $ROLEWRIGHT_ACTION" = '--dry-run check'; echo '{"type":"result","verdict":"ok","changed":true}' >&3; fi
 [[ $ROLEWRIGHT_ACTION = reconcile ]] || exit 0
 case $ROLEWRIGHT_NAME in
-  hangs) trap '' TERM; while :; do sleep 1000; done ;;
+  hangs) trap '' TERM; trap 'touch interrupted' INT; while :; do sleep 1000; done ;;
   refuses) echo 'spec.size is too small' >&2; exit 78 ;;
   babbles) echo not-json >&3 ;;
   forks) setsid sleep 1000 >/dev/null 2>&1 & sleep 0.3 ;;
@@ -209,7 +209,7 @@ func TestCommand_Ends(t *testing.T) {
 	s.temp()
 	k := s.kind()
 	s.script("handler", endingCommand)
-	s.watch(k, "command: [./handler]", "check: {command: [./handler, --dry-run]}", "timeout: 3s", "finalizer: {name: "+finalizerName+"}", "retry: {initial: 1h, max: 1h}")
+	s.watch(k, "command: [./handler]", "check: {command: [./handler, --dry-run]}", "timeout: 3s", "stop: {signal: SIGINT, grace: 2s}", "finalizer: {name: "+finalizerName+"}", "retry: {initial: 1h, max: 1h}")
 	o := s.start("--ansible-runner=/not/there")
 	for name, reason := range map[string]string{
 		"hangs": "TimedOut", "refuses": "InputRefused", "babbles": "ProtocolError", "forks": "LeftProcesses", "floods": "Succeeded",
@@ -226,6 +226,9 @@ func TestCommand_Ends(t *testing.T) {
 		if reason == "TimedOut" && (r.FailedTask == nil || r.FailedTask.Name != "Try") {
 			t.Errorf("the step that ran is not said: %+v", r)
 		}
+	}
+	if _, err := os.Stat(filepath.Join(s.dir, "interrupted")); err != nil {
+		t.Errorf("the signal of the watch: %v", err)
 	}
 
 	k.patch("floods", `{"metadata": {"annotations": {"rolewright.dev/mode": "check"}}}`)
