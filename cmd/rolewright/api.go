@@ -7,8 +7,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,13 +20,11 @@ import (
 
 	"github.com/rolewright/rolewright/controller"
 	"github.com/rolewright/rolewright/controller/act"
-	"github.com/rolewright/rolewright/controller/runstore"
+	"github.com/rolewright/rolewright/controller/assembly"
 	"github.com/rolewright/rolewright/internal/api"
 	"github.com/rolewright/rolewright/internal/discovery"
 	"github.com/rolewright/rolewright/internal/history"
 	"github.com/rolewright/rolewright/internal/operatorpage"
-	"github.com/rolewright/rolewright/internal/trace"
-	"github.com/rolewright/rolewright/internal/version"
 )
 
 // historyOptions say what is kept of runs, and where it is served.
@@ -89,52 +85,17 @@ func (o *historyOptions) validateUI() (problems []error) {
 	return problems
 }
 
-// newRecorder returns what records runs in the history below the runner root and sends traces,
-// and what serves both until its context ends; a nil recorder where neither is wanted. Where
-// the leader is elected, the history is opened by it.
-func (o *historyOptions) newRecorder(ctx context.Context, runnerRoot string, elected bool, log logr.Logger) (*history.Recorder, []func(context.Context) error, error) {
-	tracer, err := trace.FromEnvironment(ctx, os.Getenv, version.Version, log)
-	if err != nil {
-		return nil, nil, fmt.Errorf("traces: %w", err)
+// recorded is what is kept of runs below the runner root. Where the leader is elected, the
+// history is opened by it.
+func (o *historyOptions) recorded(runnerRoot string, elected bool, log logr.Logger) assembly.HistoryOptions {
+	return assembly.HistoryOptions{
+		RunnerRoot: runnerRoot, MaxRuns: o.historyRuns, MaxAge: o.historyAge, MaxBytes: int64(o.historyBytes), Elected: elected, Log: log,
 	}
-	store := o.newHistory(runnerRoot, log)
-	var serve []func(context.Context) error
-	var observer history.Observer
-	if store != nil {
-		serve = append(serve, store.Serve)
-	}
-	if tracer != nil {
-		observer = tracer
-		serve = append(serve, tracer.Serve)
-	}
-	if len(serve) == 0 {
-		return nil, nil, nil
-	}
-	recorder := history.NewRecorder(store, observer)
-	if !elected {
-		return recorder, serve, recorder.Lead(ctx) // before the first reader asks
-	}
-	return recorder, serve, nil
-}
-
-// newHistory is the history below the runner root; it is nil where none is kept.
-func (o *historyOptions) newHistory(runnerRoot string, log logr.Logger) *history.Store {
-	if o.historyRuns == 0 {
-		return nil
-	}
-	dir, err := runstore.Dir(runnerRoot, ".history")
-	if err != nil {
-		log.Error(err, "There is no history of runs")
-		return nil
-	}
-	return history.New(history.Options{
-		Path: filepath.Join(dir, "runs.db"), MaxRuns: o.historyRuns, MaxAge: o.historyAge, MaxBytes: int64(o.historyBytes), Log: log,
-	})
 }
 
 // serveAPI opens the port of the API, and returns what serves it until its context ends.
 func (op *operator) serveAPI(ctx context.Context, discovered *discovery.Cache, set *controller.Set) (func(context.Context) error, error) {
-	if op.apiPort == 0 || op.history == nil {
+	if op.apiPort == 0 || op.History == nil {
 		return func(context.Context) error { return nil }, nil
 	}
 	client, err := kubernetes.NewForConfig(op.cluster.config)
@@ -147,7 +108,7 @@ func (op *operator) serveAPI(ctx context.Context, discovered *discovery.Cache, s
 	}
 	kinds := func() []api.Kind { return op.apiKinds(ctx, discovered) }
 	served := api.New(api.Options{
-		History: op.history, Client: client, Kinds: kinds,
+		History: op.History, Client: client, Kinds: kinds,
 		Waiting: func() []api.Waiting { return apiWaiting(set.Waiting()) },
 		Leads:   func() bool { return op.lease == nil || time.Now().Before(op.lease.proved()) },
 	})

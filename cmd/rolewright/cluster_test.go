@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -183,4 +184,11 @@ func TestWaitForServer_StopsWithItsContext(t *testing.T) {
 	if err := c.waitForServer(ctx, p); !errors.Is(err, stop) {
 		t.Errorf("error = %v, want the cause", err)
 	}
+}
+
+func contextWithCause(t *testing.T) (context.Context, context.CancelCauseFunc) {
+	t.Helper()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	t.Cleanup(func() { cancel(nil) })
+	return ctx, cancel
 }

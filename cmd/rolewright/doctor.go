@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/rolewright/rolewright/controller/assembly"
 	"github.com/rolewright/rolewright/internal/doctor"
 	"github.com/rolewright/rolewright/internal/watches"
 )
@@ -103,7 +104,7 @@ type diagnosis struct {
 
 // run makes all checks. It returns errInvalid if one has failed.
 func (o *doctorOptions) run(ctx context.Context, out io.Writer) error {
-	if all := executors(); !slices.Contains(all, watches.Executor(o.executor)) {
+	if all := assembly.Executors(); !slices.Contains(all, watches.Executor(o.executor)) {
 		return usage(fmt.Errorf("--executor %q: give one of %q", o.executor, all))
 	}
 	if err := checkOutput(o.output); err != nil {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/rolewright/rolewright/controller/assembly"
 	"github.com/rolewright/rolewright/internal/doctor"
 	"github.com/rolewright/rolewright/internal/limits"
 	"github.com/rolewright/rolewright/internal/rbac"
@@ -63,7 +64,7 @@ func interpreter(v runner.Versions) string {
 // needsNoAnsible is true if the watches can be read, and all run commands.
 func (o *doctorOptions) needsNoAnsible() bool {
 	watched, _, err := watches.Load(o.watchesFile, watches.Options{LookupEnv: o.lookupEnv})
-	return err == nil && onlyCommands(watched)
+	return err == nil && assembly.OnlyCommands(watched)
 }
 
 func (o *doctorOptions) checkAnsible(ctx context.Context) []doctor.Finding {
@@ -94,7 +95,7 @@ func (o *doctorOptions) checkLibraries(ctx context.Context, v runner.Versions) [
 	if python == "" {
 		return []doctor.Finding{{Check: "Kubernetes client", State: doctor.LeftOut, Found: "ansible-playbook does not say which Python is its"}}
 	}
-	l, err := libraries.Find(ctx, python, os.Environ(), collectionsDirs(o.lookupEnv))
+	l, err := libraries.Find(ctx, python, os.Environ(), assembly.CollectionsDirs(o.lookupEnv))
 	if err != nil {
 		return []doctor.Finding{{
 			Check: "Kubernetes client", State: doctor.Failed, Found: err.Error(), Remedy: "let VIRTUAL_ENV name an environment of Python, or unset it",
@@ -165,7 +166,7 @@ func (o *doctorOptions) checkProject(ctx context.Context) []doctor.Finding {
 	for _, w := range watched {
 		runs += w.MaxConcurrentReconciles
 	}
-	runs = min(runs, runsAtATime(o.maxRuns, watched))
+	runs = min(runs, assembly.RunsAtATime(o.maxRuns, watched))
 	found := doctor.CheckLimits(limits.Find("/").Limits(), max(1, runs))
 	f := doctor.Finding{Check: "watches", State: doctor.OK, Found: fmt.Sprintf("%s is valid: %s", o.watchesFile, counted(len(watched), "watch", "watches"))}
 	if _, missing := os.Stat(o.watchesFile); missing != nil {
@@ -214,7 +215,7 @@ func (o *doctorOptions) checkCluster(ctx context.Context, watched []watches.Watc
 		of := doctor.CheckKind(ctx, client, doctor.Kind{
 			GroupVersionKind: w.GVK, Status: w.ManageStatus,
 			Replaced: func(declared []string) []string {
-				return replaceable(w, declared, rolesDirs(o.lookupEnv))
+				return replaceable(w, declared, assembly.RolesDirs(o.lookupEnv))
 			},
 		})
 		// Two watches of one kind find the same.
@@ -240,7 +241,7 @@ func (o *doctorOptions) checkPermissions(ctx context.Context, client kubernetes.
 	served := rbac.FromDiscovery(lists)
 	out, err := rbac.Generate(rbac.Input{
 		WatchesFile: o.watchesFile, Watches: watched, InjectOwnerRef: true, Scan: true,
-		RolesPath: rolesDirs(o.lookupEnv), CollectionsPath: installedCollections(o.lookupEnv),
+		RolesPath: assembly.RolesDirs(o.lookupEnv), CollectionsPath: installedCollections(o.lookupEnv),
 		Find: func(apiVersion, kind string) (rbac.Resource, bool) {
 			if r, ok := served.Find(apiVersion, kind); ok {
 				return r, true

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 
+	"github.com/rolewright/rolewright/controller/assembly"
 	"github.com/rolewright/rolewright/internal/rbac"
 	"github.com/rolewright/rolewright/internal/rbac/tasks"
 	"github.com/rolewright/rolewright/internal/watches"
@@ -188,7 +189,7 @@ func (o *generateRBACOptions) generate(ctx context.Context, stderr io.Writer) (r
 	}
 	out, err := rbac.Generate(rbac.Input{
 		WatchesFile: o.watchesFile, Watches: watched, Calls: calls, Find: find, InjectOwnerRef: o.injectOwnerRef, Scan: o.scan, Events: true,
-		RolesPath: rolesDirs(o.lookupEnv), CollectionsPath: installedCollections(o.lookupEnv),
+		RolesPath: assembly.RolesDirs(o.lookupEnv), CollectionsPath: installedCollections(o.lookupEnv),
 	})
 	if err != nil {
 		return nil, nil, usage(err)
@@ -202,7 +203,7 @@ func (o *generateRBACOptions) generate(ctx context.Context, stderr io.Writer) (r
 // installedCollections are where collections are looked for, those of a
 // distribution's packages among them.
 func installedCollections(lookupEnv func(string) (string, bool)) []string {
-	return append(collectionsDirs(lookupEnv), "/usr/lib/python3/dist-packages")
+	return append(assembly.CollectionsDirs(lookupEnv), "/usr/lib/python3/dist-packages")
 }
 
 func absolutePath(path string) string {

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rolewright/rolewright/controller"
+	"github.com/rolewright/rolewright/controller/assembly"
 	"github.com/rolewright/rolewright/controller/console"
 	"github.com/rolewright/rolewright/controller/eventlog"
 	"github.com/rolewright/rolewright/controller/status"
@@ -207,7 +208,9 @@ func (o *onceOptions) make(ctx context.Context, c cluster, w watches.Watch, obj 
 	if err != nil {
 		return once, err
 	}
-	executor, end, err := o.newExecutor(ctx, []watches.Watch{w}, recorder, log.WithName("runner"))
+	executor, end, err := assembly.NewExecutor(ctx, assembly.ExecutorOptions{
+		Path: o.ansibleRunner, Watches: []watches.Watch{w}, Recorder: recorder, Log: log.WithName("runner"),
+	})
 	if err != nil {
 		return once, err
 	}
@@ -224,11 +227,11 @@ func (o *onceOptions) make(ctx context.Context, c cluster, w watches.Watch, obj 
 		Runner: executor, Gateway: gateway, InjectOwnerRef: o.injectOwnerRef, RunnerRoot: root,
 		ArtifactsMaxBytes: int64(o.artifactsMaxBytes), ArtifactsMaxAge: o.artifactsMaxAge, RunMaxBytes: int64(o.runMaxBytes),
 		GracefulShutdown: o.gracefulShutdown, AnsibleArgs: o.ansibleArgs, Inventory: o.inventory, SkipFacts: o.skipFacts,
-		RolesPath: rolesDirs(os.LookupEnv), CollectionsPath: collectionsDirs(os.LookupEnv),
+		RolesPath: assembly.RolesDirs(os.LookupEnv), CollectionsPath: assembly.CollectionsDirs(os.LookupEnv),
 		LogEvents: o.eventLevel, EventOut: eventlog.NewOutput(io.Discard), Follow: o.follow, Metrics: recorder,
-		Metric: metricCall(newUserMetrics(registry, recorder, log)),
+		Metric: assembly.MetricCall(assembly.NewUserMetrics(registry, recorder, log)),
 	}
-	err = withServers(ctx, func(ctx context.Context) error {
+	err = assembly.WithServers(ctx, func(ctx context.Context) error {
 		once, err = controller.RunOnce(ctx, c.config, w, options, obj, controller.OnceOptions{Deleting: o.deleting, Check: o.check, Timeout: o.timeout})
 		return err
 	}, gateway.Start, supervise.ReapOrphans)

@@ -12,6 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 
 	"github.com/rolewright/rolewright/controller"
+
+	"github.com/rolewright/rolewright/controller/assembly"
 )
 
 // probes answers the kubelet as long as the process lives: also between two
@@ -19,12 +21,12 @@ import (
 // again.
 type probes struct {
 	listener net.Listener // nil where nothing is served
-	runner   *runnerCheck
+	runner   *assembly.RunnerCheck
 	set      atomic.Pointer[controller.Set]
 }
 
 // newProbes listens.
-func (o *runOptions) newProbes(ctx context.Context, check *runnerCheck) (*probes, error) {
+func (o *runOptions) newProbes(ctx context.Context, check *assembly.RunnerCheck) (*probes, error) {
 	p := &probes{runner: check}
 	if o.healthBindAddress == "" || o.healthBindAddress == "0" {
 		return p, nil

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
+	"github.com/rolewright/rolewright/controller/assembly"
 	"github.com/rolewright/rolewright/internal/proxy"
 	"github.com/rolewright/rolewright/internal/watches"
 )
@@ -98,7 +99,7 @@ func (o *proxyOptions) serve(ctx context.Context, stdout io.Writer) error {
 	}
 	defer remove()
 	log.Info("Acting for the object; stop with an interrupt", "kind", owner.GVK.Kind, "namespace", owner.Namespace, "name", owner.Name)
-	return withServers(ctx, func(ctx context.Context) error { return followOwner(ctx, c, owner, access) }, p.Start)
+	return assembly.WithServers(ctx, func(ctx context.Context) error { return followOwner(ctx, c, owner, access) }, p.Start)
 }
 
 // findWatches reads --owner and finds the watches of its kind in the watches file.

@@ -193,7 +193,7 @@ const brokenContent = "Changed content is broken: what was before it stays in us
 
 // report says once what is wrong with the content; nil: nothing.
 func (r *reload) report(err error, message string) {
-	r.op.recorder.ContentBroken(err != nil)
+	r.op.Recorder.ContentBroken(err != nil)
 	text := ""
 	if err != nil {
 		text = err.Error()

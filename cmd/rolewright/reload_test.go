@@ -11,6 +11,7 @@ import (
 	"github.com/go-logr/logr/funcr"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/rolewright/rolewright/controller/assembly"
 	"github.com/rolewright/rolewright/internal/contentcopy"
 	"github.com/rolewright/rolewright/internal/metrics"
 	"github.com/rolewright/rolewright/test/must"
@@ -22,7 +23,7 @@ func TestReload_SaysThatContentDoesNotRest(t *testing.T) {
 		dir, log, reg := t.TempDir(), []string{}, prometheus.NewRegistry()
 		file := filepath.Join(dir, "tool.log")
 		r := &reload{
-			op: &operator{recorder: must.Get(metrics.New(reg))(t)}, place: contentcopy.Place{Dirs: []string{dir}},
+			op: &operator{Parts: &assembly.Parts{Recorder: must.Get(metrics.New(reg))(t)}}, place: contentcopy.Place{Dirs: []string{dir}},
 			log: funcr.New(func(_, args string) { log = append(log, args) }, funcr.Options{}),
 		}
 		for i := range 60 {

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"runtime/debug"
@@ -12,19 +11,14 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/rolewright/rolewright/controller"
+	"github.com/rolewright/rolewright/controller/assembly"
 	"github.com/rolewright/rolewright/internal/contentcopy"
-	"github.com/rolewright/rolewright/internal/failpoint"
-	"github.com/rolewright/rolewright/internal/history"
-	"github.com/rolewright/rolewright/internal/metrics"
-	"github.com/rolewright/rolewright/internal/metrics/usermetrics"
 	"github.com/rolewright/rolewright/internal/proxy"
 	"github.com/rolewright/rolewright/internal/rbac"
 	"github.com/rolewright/rolewright/internal/version"
 	"github.com/rolewright/rolewright/internal/watches"
-	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/supervise"
 )
 
@@ -97,20 +91,11 @@ func (o *runOptions) operate(ctx context.Context, stdout io.Writer) error {
 	if op.cluster, err = findCluster(os.LookupEnv); err != nil {
 		return err
 	}
-	if op.recorder, err = metrics.New(ctrlmetrics.Registry); err != nil {
-		return err
-	}
-	defer ctrlmetrics.Registry.Unregister(op.recorder)
-	build := version.Read()
-	op.recorder.BuildInfo(build.Version, build.Commit)
-	op.ofRoles = newUserMetrics(ctrlmetrics.Registry, op.recorder, log)
-	defer op.ofRoles.Close()
-	var endExecutor func()
-	op.executor, endExecutor, err = o.newExecutor(ctx, op.watched, op.recorder, log.WithName("runner"))
-	if err != nil {
+	var end func()
+	if op.Parts, end, err = assembly.NewParts(ctx, o.executorOptions(), op.watches, log); err != nil {
 		return endOf(ctx, err)
 	}
-	defer endExecutor()
+	defer end()
 	if err := op.cluster.waitForServer(logr.NewContext(ctx, log.WithName("cmd")), startPatience()); err != nil {
 		return endOf(ctx, err)
 	}
@@ -122,11 +107,10 @@ func (o *runOptions) operate(ctx context.Context, stdout io.Writer) error {
 		return err
 	}
 	defer endCalls()
-	op.check = newRunnerCheck(op.needed(whileUnchanged(op.executor.Installed, op.executor.Check)), runnerCheckPeriod, log.WithName("runner"))
-	if op.probes, err = o.newProbes(ctx, op.check); err != nil {
+	if op.probes, err = o.newProbes(ctx, op.Check); err != nil {
 		return err
 	}
-	servers := []func(context.Context) error{op.probes.serve, op.check.Start, supervise.ReapOrphans}
+	servers := []func(context.Context) error{op.probes.serve, op.Check.Start, supervise.ReapOrphans}
 	if o.debugWindow != nil {
 		servers = append(servers, o.debugWindow.serve)
 	}
@@ -138,32 +122,35 @@ func (o *runOptions) operate(ctx context.Context, stdout io.Writer) error {
 		servers = append(servers, r.run)
 	}
 	var serveHistory []func(context.Context) error
-	if op.history, serveHistory, err = o.newRecorder(ctx, o.runnerRoot, op.lease != nil, log.WithName("history")); err != nil {
+	if op.History, serveHistory, err = assembly.NewHistory(ctx, o.recorded(o.runnerRoot, op.lease != nil, log.WithName("history"))); err != nil {
 		return err
 	}
-	return withServers(ctx, op.lead, append(servers, serveHistory...)...)
+	return assembly.WithServers(ctx, op.lead, append(servers, serveHistory...)...)
 }
 
 // operator is what lasts as long as the process, while it leads again and again.
 type operator struct {
 	*runOptions
+	*assembly.Parts
 
-	log      logr.Logger
-	stdout   io.Writer
-	cluster  cluster
-	recorder *metrics.Recorder
-	executor *runner.Runner
-	lease    *lease
-	calls    *rbac.Recorder
-	check    *runnerCheck
-	probes   *probes
-	ofRoles  *usermetrics.Handler
-	history  *history.Recorder // nil for none
+	log     logr.Logger
+	stdout  io.Writer
+	cluster cluster
+	lease   *lease
+	calls   *rbac.Recorder
+	probes  *probes
 
 	mu      sync.Mutex
 	watched []watches.Watch
 	content *contentcopy.Copy // nil where runs are made of what lies there
 	ending  func() bool       // whether what serves the kinds does not any more
+}
+
+// watches are those as they are now.
+func (op *operator) watches() []watches.Watch {
+	op.mu.Lock()
+	defer op.mu.Unlock()
+	return op.watched
 }
 
 // lead takes part in the election, and does so again after another client has asked
@@ -195,7 +182,7 @@ func (op *operator) once(ctx context.Context) error {
 		return err
 	}
 	var set *controller.Set
-	gateway, err := op.newProxy(ctx, op.cluster, op.lease, func(owner proxy.Owner) proxy.Grant { return set.Grant(owner) }, op.recorder, op.calls, op.log)
+	gateway, err := op.newProxy(ctx, op.cluster, op.lease, func(owner proxy.Owner) proxy.Grant { return set.Grant(owner) }, op.Recorder, op.calls, op.log)
 	if err != nil {
 		return endOf(ctx, err)
 	}
@@ -205,14 +192,11 @@ func (op *operator) once(ctx context.Context) error {
 	if op.started != nil {
 		op.started(set)
 	}
-	metricsServer, err := op.serveUserMetrics(ctx, op.ofRoles)
+	metricsServer, err := op.serveUserMetrics(ctx, op.OfRoles)
 	if err != nil {
 		return endOf(ctx, err)
 	}
 	defer onAbort(ctx, func() { set.Abort(controller.ErrShutdown) })()
-	if err := mgr.Add(manager.RunnableFunc(op.history.Lead)); err != nil {
-		return fmt.Errorf("add what opens the history: %w", err)
-	}
 	apiServer, err := op.serveAPI(ctx, gateway.Discovery(), set)
 	if err != nil {
 		return endOf(ctx, err)
@@ -221,7 +205,7 @@ func (op *operator) once(ctx context.Context) error {
 	if op.lease != nil {
 		servers = append(servers, op.lease.watch(func() { set.Abort(controller.ErrLeadershipLost) }))
 	}
-	return withServers(ctx, func(ctx context.Context) error { return serve(ctx, mgr, set) }, servers...)
+	return assembly.WithServers(ctx, func(ctx context.Context) error { return assembly.Serve(ctx, mgr.Start, set) }, servers...)
 }
 
 // newSet adds the controllers to mgr, for the watches as they are now.
@@ -233,44 +217,6 @@ func (op *operator) newSet(ctx context.Context, mgr manager.Manager, gateway con
 		op.serves(set, func() bool { return ctx.Err() != nil })
 	}
 	return set, err
-}
-
-// serve runs the manager, and ends the runs that it leaves.
-func serve(ctx context.Context, mgr manager.Manager, set *controller.Set) error {
-	err := mgr.Start(ctx)
-	failpoint.Hit("shutdown.before-close")
-	cause := controller.ErrShutdown
-	if ctx.Err() == nil {
-		cause = controller.ErrLeadershipLost
-	}
-	set.Close(cause)
-	failpoint.Hit("shutdown.closed")
-	if err != nil {
-		return fmt.Errorf("run the operator: %w", err)
-	}
-	return nil
-}
-
-// withServers runs servers while main runs, and ends them after main, since runs
-// need them to the end. The first server that fails ends main.
-func withServers(ctx context.Context, main func(context.Context) error, servers ...func(context.Context) error) error {
-	mainCtx, stop := context.WithCancel(ctx)
-	defer stop()
-	serversCtx, stopServers := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopServers()
-	failures := make([]error, len(servers))
-	var wg sync.WaitGroup
-	for i, start := range servers {
-		wg.Go(func() {
-			if failures[i] = start(serversCtx); failures[i] != nil {
-				stop()
-			}
-		})
-	}
-	err := main(mainCtx)
-	stopServers()
-	wg.Wait()
-	return errors.Join(append(failures, err)...)
 }
 
 // endOf is nil if ctx has ended: a stop during the start is not a failure.

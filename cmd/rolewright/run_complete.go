@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/rolewright/rolewright/controller/assembly"
 	"github.com/rolewright/rolewright/controller/eventlog"
 	"github.com/rolewright/rolewright/internal/watches"
 )
@@ -190,7 +191,7 @@ func (o *runOptions) validate() error {
 	if !isBindAddress(o.userMetricsAddress) {
 		wrong(notAnAddress, "user-metrics-bind-address", o.userMetricsAddress)
 	}
-	if all := executors(); !slices.Contains(all, watches.Executor(o.executor)) {
+	if all := assembly.Executors(); !slices.Contains(all, watches.Executor(o.executor)) {
 		wrong("--executor %q: give one of %q", o.executor, all)
 	}
 	if o.proxyPort < 0 || o.proxyPort > 65535 {

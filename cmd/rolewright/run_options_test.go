@@ -1,7 +1,6 @@
 package main
 
 import (
-	"runtime"
 	"testing"
 	"time"
 
@@ -12,7 +11,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 
-	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/test/must"
 )
 
@@ -117,28 +115,5 @@ func TestManagerOptions_SayWhatTheFlagsSay(t *testing.T) {
 	}
 	if m := got.Metrics; m.BindAddress != ":2" || !m.SecureServing || m.FilterProvider == nil || len(m.TLSOpts) != 1 {
 		t.Errorf("metrics options = %+v, want :2, secure, with a filter and HTTP/1.1 only", m)
-	}
-}
-
-func TestRunsAtATime(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
-	kinds := func(limits ...int) (all []watches.Watch) {
-		for _, n := range limits {
-			all = append(all, watches.Watch{MaxConcurrentReconciles: n})
-		}
-		return all
-	}
-	for name, tc := range map[string]struct {
-		asked   int
-		watched []watches.Watch
-		want    int
-	}{
-		"by the CPUs":                {0, kinds(2, 2), 8},
-		"a kind may have more":       {0, kinds(2, 30, 2), 30},
-		"no kinds":                   {0, nil, 8},
-		"asked for":                  {3, kinds(30), 3},
-		"asked for, more than usual": {100, kinds(2), 100},
-	} {
-		must.Be(t, name, tc.want, runsAtATime(tc.asked, tc.watched))
 	}
 }

@@ -2,14 +2,11 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"sync/atomic"
 
 	"github.com/go-logr/logr"
-	"github.com/prometheus/client_golang/prometheus"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/rolewright/rolewright/internal/metrics"
 	"github.com/rolewright/rolewright/internal/metrics/usermetrics"
@@ -64,25 +61,6 @@ func recordCalls(calls *rbac.Recorder, log logr.Logger) func(proxy.Call) {
 		if err := calls.Record(call); err != nil && !logged.Swap(true) {
 			log.Error(err, "An API call is missing from the record (--record-api-calls), and others may be")
 		}
-	}
-}
-
-// newUserMetrics keeps the metrics of roles.
-func newUserMetrics(registerer prometheus.Registerer, recorder *metrics.Recorder, log logr.Logger) *usermetrics.Handler {
-	return usermetrics.New(usermetrics.Options{Registerer: registerer, Log: log.WithName("metrics"), Full: recorder.UserMetricRefused})
-}
-
-// metricCall answers the runs that change a metric through the API proxy.
-func metricCall(handler *usermetrics.Handler) func([]byte) error {
-	return func(request []byte) error {
-		err := handler.Record(request)
-		switch {
-		case errors.Is(err, usermetrics.ErrFull):
-			return apierrors.NewTooManyRequestsError(err.Error())
-		case err != nil:
-			return apierrors.NewBadRequest(err.Error())
-		}
-		return nil
 	}
 }
 

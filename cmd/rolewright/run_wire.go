@@ -4,18 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
-	"runtime"
 	"strings"
 
 	"github.com/go-logr/logr"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/rolewright/rolewright/controller"
+	"github.com/rolewright/rolewright/controller/assembly"
 	"github.com/rolewright/rolewright/controller/eventlog"
-	"github.com/rolewright/rolewright/internal/metrics"
 	"github.com/rolewright/rolewright/internal/watches"
-	"github.com/rolewright/rolewright/runner"
 )
 
 // loadWatches logs the warnings about the watches file, and returns all its
@@ -83,45 +80,23 @@ func problemsError(err error, problems []watches.Problem) error {
 	return fmt.Errorf("%w%s", err, &lines)
 }
 
-// runsPerCPU is how many runs of all kinds there are at a time for each CPU: half of the time
-// a run waits for the API server.
-const runsPerCPU = 4
-
-// runsAtATime is how many runs there are at a time: what --max-concurrent-runs asks for, or
-// what the CPUs allow, but no less than a single kind may have.
-func runsAtATime(asked int, watched []watches.Watch) int {
-	if asked > 0 {
-		return asked
-	}
-	most := runsPerCPU * runtime.GOMAXPROCS(0)
-	for _, w := range watched {
-		most = max(most, w.MaxConcurrentReconciles)
-	}
-	return most
+// executorOptions are for runs of the watches that there are, and of those that may come.
+func (o *runOptions) executorOptions() assembly.ExecutorOptions {
+	return assembly.ExecutorOptions{Path: o.ansibleRunner, Later: o.watchContent && o.executor != string(watches.ExecutorRunner)}
 }
 
 // addControllers adds the controllers to mgr.
 func (op *operator) addControllers(mgr ctrl.Manager, gateway controller.Gateway) (*controller.Set, error) {
-	o, recorder := op.runOptions, op.recorder
-	root, err := filepath.Abs(o.runnerRoot)
-	if err != nil {
-		return nil, fmt.Errorf("--runner-root %s: %w", o.runnerRoot, err)
-	}
-	recorder.WatchDisk(func() (metrics.Disk, error) {
-		size, free, err := runner.Space(root)
-		return metrics.Disk{Size: size, Free: free}, err
-	})
+	o := op.runOptions
 	options := controller.Options{
 		Watches:        op.watched,
 		Content:        op.content,
-		Runner:         op.executor,
-		Gateway:        gateway,
 		InjectOwnerRef: o.injectOwnerRef,
-		RunnerRoot:     root,
+		RunnerRoot:     o.runnerRoot,
 
 		ArtifactsMaxBytes: int64(o.artifactsMaxBytes), ArtifactsMaxAge: o.artifactsMaxAge, RunMaxBytes: int64(o.runMaxBytes),
 
-		MaxConcurrentRuns: runsAtATime(o.maxRuns, op.watched),
+		MaxConcurrentRuns: o.maxRuns,
 
 		Namespaces:       o.namespaces,
 		ReconcilePeriod:  o.reconcilePeriod,
@@ -129,28 +104,18 @@ func (op *operator) addControllers(mgr ctrl.Manager, gateway controller.Gateway)
 		RetryMax:         o.retryMax,
 		ProgressInterval: o.progressInterval,
 		GracefulShutdown: o.grace(),
-		Versions:         op.check.Versions,
 		AnsibleArgs:      o.ansibleArgs,
 		Inventory:        o.inventory,
 		SkipFacts:        o.skipFacts,
-		RolesPath:        rolesDirs(os.LookupEnv),
-		CollectionsPath:  collectionsDirs(os.LookupEnv),
 		LogEvents:        o.eventLevel,
 		LogVerbosity:     o.logVerbosity,
 		LogLines:         o.logFormat != "",
 		EventOut:         eventlog.NewOutput(op.stdout),
 		DebugLogs:        o.debugLogs,
 		Follow:           o.follow,
-		Metrics:          recorder,
-		Metric:           metricCall(op.ofRoles),
-		History:          op.history,
 	}
 	if op.lease != nil {
 		options.Leads = op.lease.proved
 	}
-	set, err := controller.Setup(mgr, options)
-	if err != nil {
-		return nil, fmt.Errorf("set up the controllers: %w", err)
-	}
-	return set, nil
+	return op.AddControllers(mgr, gateway, options)
 }

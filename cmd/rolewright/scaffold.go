@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rolewright/rolewright/controller/assembly"
 	"github.com/rolewright/rolewright/controller/extravars"
 	"github.com/rolewright/rolewright/internal/content"
 	"github.com/rolewright/rolewright/internal/rbac/tasks"
@@ -135,7 +136,7 @@ func (o *createAPIOptions) checkContent() (notes []string, err error) {
 	if _, err := os.Stat(what.Role + what.Playbook); err != nil {
 		return nil, nil //nolint:nilerr // it is written now
 	}
-	options := content.Options{RolesPath: rolesDirs(os.LookupEnv), CollectionsPath: installedCollections(os.LookupEnv)}
+	options := content.Options{RolesPath: assembly.RolesDirs(os.LookupEnv), CollectionsPath: installedCollections(os.LookupEnv)}
 	if _, err := tasks.Scan(what, options); err != nil {
 		return nil, fmt.Errorf("%w; nothing was written", err)
 	}

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/rolewright/rolewright/controller"
+	"github.com/rolewright/rolewright/controller/assembly"
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
@@ -86,7 +87,7 @@ func (o *templateOptions) run(cmd *cobra.Command) error {
 	}
 	p, err := controller.NewPreview(cmd.Context(), w, controller.Options{
 		AnsibleArgs: o.ansibleArgs, Inventory: o.inventory, SkipFacts: o.skipFacts,
-		RolesPath: rolesDirs(os.LookupEnv), CollectionsPath: collectionsDirs(os.LookupEnv),
+		RolesPath: assembly.RolesDirs(os.LookupEnv), CollectionsPath: assembly.CollectionsDirs(os.LookupEnv),
 	}, obj, o.deleting || obj.GetDeletionTimestamp() != nil)
 	if err != nil {
 		return err

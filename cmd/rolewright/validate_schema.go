@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/rolewright/rolewright/controller/assembly"
 	"github.com/rolewright/rolewright/controller/extravars"
 	"github.com/rolewright/rolewright/internal/doctor"
 	"github.com/rolewright/rolewright/internal/rolevars"
@@ -66,7 +67,7 @@ func (o *validateOptions) checkSchemas(file string, watched []watches.Watch) ([]
 		if !keeps {
 			continue
 		}
-		if names := replaceable(w, declared, rolesDirs(o.lookupEnv)); len(names) > 0 {
+		if names := replaceable(w, declared, assembly.RolesDirs(o.lookupEnv)); len(names) > 0 {
 			p := watches.Problem{File: file, Pos: w.Pos, Severity: severity}
 			p.Message, p.Hint = doctor.Replaceable(names)
 			p.Message = w.GVK.Kind + ": " + p.Message

@@ -1,4 +1,4 @@
-package main
+package assembly
 
 import (
 	"context"
@@ -9,17 +9,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 
 	"github.com/rolewright/rolewright/runner"
 )
-
-func contextWithCause(t *testing.T) (context.Context, context.CancelCauseFunc) {
-	t.Helper()
-	ctx, cancel := context.WithCancelCause(t.Context())
-	t.Cleanup(func() { cancel(nil) })
-	return ctx, cancel
-}
 
 func TestRunnerCheck_AnswersFromMemoryAndFollowsTheTruth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -27,15 +21,15 @@ func TestRunnerCheck_AnswersFromMemoryAndFollowsTheTruth(t *testing.T) {
 		log := funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})
 		var installed atomic.Bool
 		var looks atomic.Int32
-		c := newRunnerCheck(func(context.Context) (runner.Versions, error) {
+		c := NewRunnerCheck(func(context.Context) (runner.Versions, error) {
 			looks.Add(1)
 			if !installed.Load() {
 				return runner.Versions{}, runner.ErrUnavailable
 			}
 			return runner.Versions{Runner: "2.3.1", Core: "2.14.18"}, nil
 		}, time.Minute, log)
-		if err := c.Check(nil); !errors.Is(err, errNotChecked) {
-			t.Errorf("before the first look: %v, want %v", err, errNotChecked)
+		if err := c.Check(nil); !errors.Is(err, ErrNotChecked) {
+			t.Errorf("before the first look: %v, want %v", err, ErrNotChecked)
 		}
 
 		ctx, cancel := context.WithCancel(t.Context())
@@ -84,14 +78,14 @@ func TestRunnerCheck_AnswersFromMemoryAndFollowsTheTruth(t *testing.T) {
 func TestRunnerCheck_KeepsItsAnswerWhenItIsStoppedInALook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first := true
-		c := newRunnerCheck(func(ctx context.Context) (runner.Versions, error) {
+		c := NewRunnerCheck(func(ctx context.Context) (runner.Versions, error) {
 			if first {
 				first = false
 				return runner.Versions{}, nil
 			}
 			<-ctx.Done()
 			return runner.Versions{}, ctx.Err()
-		}, time.Second, discard)
+		}, time.Second, logr.Discard())
 		ctx, cancel := context.WithCancel(t.Context())
 		stopped := make(chan error, 1)
 		go func() { stopped <- c.Start(ctx) }()

@@ -1,4 +1,4 @@
-package main
+package assembly
 
 import (
 	"context"
@@ -14,8 +14,8 @@ import (
 	"github.com/rolewright/rolewright/runner/collection"
 )
 
-// executors are the values of --executor.
-func executors() []watches.Executor {
+// Executors are the ways to start runs that may be asked for.
+func Executors() []watches.Executor {
 	return []watches.Executor{watches.ExecutorAuto, watches.ExecutorWarm, watches.ExecutorRunner}
 }
 
@@ -24,11 +24,26 @@ func uses(watched []watches.Watch, ways ...watches.Executor) bool {
 	return slices.ContainsFunc(watched, func(w watches.Watch) bool { return slices.Contains(ways, w.Executor) })
 }
 
-// newExecutor returns what makes the runs, and what ends it when no run is in
+// ExecutorOptions say how runs are made.
+type ExecutorOptions struct {
+	// Path is the program ansible-runner; see [runner.Options].
+	Path string
+	// Supervisor is as that of [runner.Options].
+	Supervisor []string
+	// Watches are those that there are, and Later is true if others may come that do not say
+	// how their runs start.
+	Watches  []watches.Watch
+	Later    bool
+	Recorder *metrics.Recorder
+	Log      logr.Logger
+}
+
+// NewExecutor returns what makes the runs, and what ends it when no run is in
 // progress. While there is no fork server, runs are plain, and the log says why,
 // once. If a watch requires forked runs, that is an error at the start.
-func (o *runOptions) newExecutor(ctx context.Context, watched []watches.Watch, recorder *metrics.Recorder, log logr.Logger) (_ *runner.Runner, end func(), err error) {
-	options := runner.Options{Path: o.ansibleRunner}
+func NewExecutor(ctx context.Context, o ExecutorOptions) (_ *runner.Runner, end func(), err error) {
+	watched, recorder, log := o.Watches, o.Recorder, o.Log
+	options := runner.Options{Path: o.Path, Supervisor: o.Supervisor}
 	if options.Temp, err = runner.NewTemp(os.TempDir()); err != nil {
 		log.Error(err, "Temporary files of killed runs are not removed")
 	}
@@ -39,9 +54,7 @@ func (o *runOptions) newExecutor(ctx context.Context, watched []watches.Watch, r
 		options.Collections.Close()
 		options.Temp.Close()
 	}
-	// Watches that come later may be such.
-	later := o.watchContent && o.executor != string(watches.ExecutorRunner)
-	if !later && !uses(watched, watches.ExecutorAuto, watches.ExecutorWarm) {
+	if !o.Later && !uses(watched, watches.ExecutorAuto, watches.ExecutorWarm) {
 		r := runner.New(options)
 		return r, func() {
 			r.Close()
@@ -49,7 +62,7 @@ func (o *runOptions) newExecutor(ctx context.Context, watched []watches.Watch, r
 		}, nil
 	}
 	said := ""
-	options.Warm = runner.NewPool(options, func(err error) {
+	options.Warm = runner.NewPool(options, func(err error) { //nolint:contextcheck // a fork server outlives what starts it
 		recorder.WarmReady(err == nil)
 		if err == nil {
 			said = ""

@@ -1,4 +1,4 @@
-package main
+package assembly
 
 import (
 	"context"
@@ -14,20 +14,20 @@ import (
 	"github.com/rolewright/rolewright/runner"
 )
 
-// runnerCheckPeriod is how old the answer of a readiness probe may be. Probes
+// checkPeriod is how old the answer of a readiness probe may be. Probes
 // come every few seconds, and asking for versions starts two Pythons.
-const runnerCheckPeriod = 30 * time.Second
+const checkPeriod = 30 * time.Second
 
-// runnerCheckTimeout is far above what the question takes, about a second: a
+// checkTimeout is far above what the question takes, about a second: a
 // busy machine is no reason to be unready.
-const runnerCheckTimeout = 20 * time.Second
+const checkTimeout = 20 * time.Second
 
-// errNotChecked is the state before the first answer.
-var errNotChecked = errors.New("ansible-runner has not been checked yet")
+// ErrNotChecked is the state before the first answer.
+var ErrNotChecked = errors.New("ansible-runner has not been checked yet")
 
-// runnerCheck is a readiness check that is answered from memory. Its Start keeps
+// RunnerCheck is a readiness check that is answered from memory. Its Start keeps
 // the answer fresh, on every replica whether it leads or not.
-type runnerCheck struct {
+type RunnerCheck struct {
 	// look finds out whether runs are possible. It may take seconds.
 	look   func(context.Context) (runner.Versions, error)
 	period time.Duration
@@ -40,13 +40,14 @@ type runnerCheck struct {
 	looked chan struct{}
 }
 
-func newRunnerCheck(look func(context.Context) (runner.Versions, error), period time.Duration, log logr.Logger) *runnerCheck {
-	return &runnerCheck{look: look, period: period, log: log, err: errNotChecked, looked: make(chan struct{})}
+// NewRunnerCheck returns a check that has not looked yet, and looks again after each period.
+func NewRunnerCheck(look func(context.Context) (runner.Versions, error), period time.Duration, log logr.Logger) *RunnerCheck {
+	return &RunnerCheck{look: look, period: period, log: log, err: ErrNotChecked, looked: make(chan struct{})}
 }
 
 // Start looks until ctx is done. It logs when the answer changes, not each
 // time.
-func (c *runnerCheck) Start(ctx context.Context) error {
+func (c *RunnerCheck) Start(ctx context.Context) error {
 	for ctx.Err() == nil {
 		versions, err := c.lookOnce(ctx)
 		if ctx.Err() != nil {
@@ -59,7 +60,10 @@ func (c *runnerCheck) Start(ctx context.Context) error {
 		case err == nil && before != nil && versions.Runner != "":
 			c.log.Info("ansible-runner is ready", "runner", versions.Runner, "core", versions.Core)
 		}
-		sleep(ctx, c.period)
+		select {
+		case <-ctx.Done():
+		case <-time.After(c.period):
+		}
 	}
 	return nil //nolint:nilerr // Check returns the errors
 }
@@ -85,31 +89,28 @@ func whileUnchanged(installed func() (string, error), look func(context.Context)
 }
 
 // needed looks only where a watch runs Ansible: commands do without.
-func (op *operator) needed(look func(context.Context) (runner.Versions, error)) func(context.Context) (runner.Versions, error) {
+func needed(watched func() []watches.Watch, look func(context.Context) (runner.Versions, error)) func(context.Context) (runner.Versions, error) {
 	return func(ctx context.Context) (runner.Versions, error) {
-		op.mu.Lock()
-		none := onlyCommands(op.watched)
-		op.mu.Unlock()
-		if none {
+		if OnlyCommands(watched()) {
 			return runner.Versions{}, nil
 		}
 		return look(ctx)
 	}
 }
 
-// onlyCommands is true if there are watches, and none runs Ansible.
-func onlyCommands(watched []watches.Watch) bool {
+// OnlyCommands is true if there are watches, and none runs Ansible.
+func OnlyCommands(watched []watches.Watch) bool {
 	return len(watched) > 0 && !slices.ContainsFunc(watched, func(w watches.Watch) bool { return w.Content.Command == nil })
 }
 
-func (c *runnerCheck) lookOnce(ctx context.Context) (runner.Versions, error) {
-	ctx, cancel := context.WithTimeout(ctx, runnerCheckTimeout)
+func (c *RunnerCheck) lookOnce(ctx context.Context) (runner.Versions, error) {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	return c.look(ctx)
 }
 
 // Check is a [healthz.Checker]; it never blocks.
-func (c *runnerCheck) Check(*http.Request) error {
+func (c *RunnerCheck) Check(*http.Request) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
@@ -118,7 +119,7 @@ func (c *runnerCheck) Check(*http.Request) error {
 // Versions are those that were found first: what the process has begun with. It waits
 // for the first look, and returns its error, or that of the last one, as long as none
 // were found. They are empty where no watch runs Ansible.
-func (c *runnerCheck) Versions(ctx context.Context) (runner.Versions, error) {
+func (c *RunnerCheck) Versions(ctx context.Context) (runner.Versions, error) {
 	select {
 	case <-c.looked:
 	case <-ctx.Done():
@@ -133,7 +134,7 @@ func (c *runnerCheck) Versions(ctx context.Context) (runner.Versions, error) {
 }
 
 // set returns the answer that err replaces.
-func (c *runnerCheck) set(versions runner.Versions, err error) error {
+func (c *RunnerCheck) set(versions runner.Versions, err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	before := c.err
@@ -141,7 +142,7 @@ func (c *runnerCheck) set(versions runner.Versions, err error) error {
 	if err == nil && c.first == nil && versions.Runner != "" {
 		c.first = &versions
 	}
-	if errors.Is(before, errNotChecked) {
+	if errors.Is(before, ErrNotChecked) {
 		close(c.looked)
 	}
 	return before

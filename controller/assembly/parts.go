@@ -1,0 +1,168 @@
+package assembly
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/rolewright/rolewright/controller"
+	"github.com/rolewright/rolewright/internal/failpoint"
+	"github.com/rolewright/rolewright/internal/history"
+	"github.com/rolewright/rolewright/internal/metrics"
+	"github.com/rolewright/rolewright/internal/metrics/usermetrics"
+	"github.com/rolewright/rolewright/internal/version"
+	"github.com/rolewright/rolewright/internal/watches"
+	"github.com/rolewright/rolewright/runner"
+)
+
+// Parts are what lasts while managers come and go.
+type Parts struct {
+	Recorder *metrics.Recorder
+	// OfRoles has the metrics of roles.
+	OfRoles  *usermetrics.Handler
+	Executor *runner.Runner
+	// Check looks for Ansible once it is started.
+	Check *RunnerCheck
+	// History is nil for none.
+	History *history.Recorder
+}
+
+// NewParts makes the parts but for the history. Executor needs no recorder. watched are
+// the watches as they are at a time. end is to be called when nothing uses them any more.
+func NewParts(ctx context.Context, executor ExecutorOptions, watched func() []watches.Watch, log logr.Logger) (_ *Parts, end func(), err error) {
+	registry := ctrlmetrics.Registry
+	recorder, err := metrics.New(registry)
+	if err != nil {
+		return nil, nil, err
+	}
+	build := version.Read()
+	recorder.BuildInfo(build.Version, build.Commit)
+	p := &Parts{Recorder: recorder, OfRoles: NewUserMetrics(registry, recorder, log)}
+	endMetrics := func() {
+		p.OfRoles.Close()
+		registry.Unregister(recorder)
+	}
+	var endExecutor func()
+	executor.Watches, executor.Recorder, executor.Log = watched(), recorder, log.WithName("runner")
+	if p.Executor, endExecutor, err = NewExecutor(ctx, executor); err != nil {
+		endMetrics()
+		return nil, nil, err
+	}
+	look := whileUnchanged(p.Executor.Installed, p.Executor.Check)
+	p.Check = NewRunnerCheck(needed(watched, look), checkPeriod, log.WithName("runner"))
+	return p, func() {
+		endExecutor()
+		endMetrics()
+	}, nil
+}
+
+// AddControllers adds the controllers to mgr, and what opens the history. Of options, the
+// settings count; the parts, and what the environment says, are filled in.
+func (p *Parts) AddControllers(mgr ctrl.Manager, gateway controller.Gateway, options controller.Options) (*controller.Set, error) {
+	root, err := filepath.Abs(options.RunnerRoot)
+	if err != nil {
+		return nil, fmt.Errorf("the directory of runs %s: %w", options.RunnerRoot, err)
+	}
+	p.Recorder.WatchDisk(func() (metrics.Disk, error) {
+		size, free, err := runner.Space(root)
+		return metrics.Disk{Size: size, Free: free}, err
+	})
+	options.RunnerRoot, options.Gateway, options.Runner = root, gateway, p.Executor
+	options.MaxConcurrentRuns = RunsAtATime(options.MaxConcurrentRuns, options.Watches)
+	options.Versions, options.History = p.Check.Versions, p.History
+	options.RolesPath, options.CollectionsPath = RolesDirs(os.LookupEnv), CollectionsDirs(os.LookupEnv)
+	options.Metrics, options.Metric = p.Recorder, MetricCall(p.OfRoles)
+	set, err := controller.Setup(mgr, options)
+	if err != nil {
+		return nil, fmt.Errorf("set up the controllers: %w", err)
+	}
+	if err := mgr.Add(manager.RunnableFunc(p.History.Lead)); err != nil {
+		return nil, fmt.Errorf("add what opens the history: %w", err)
+	}
+	return set, nil
+}
+
+// runsPerCPU is how many runs of all kinds there are at a time for each CPU: half of the time
+// a run waits for the API server.
+const runsPerCPU = 4
+
+// RunsAtATime is how many runs there are at a time: what was asked for, or what the CPUs
+// allow, but no less than a single kind may have.
+func RunsAtATime(asked int, watched []watches.Watch) int {
+	if asked > 0 {
+		return asked
+	}
+	most := runsPerCPU * runtime.GOMAXPROCS(0)
+	for _, w := range watched {
+		most = max(most, w.MaxConcurrentReconciles)
+	}
+	return most
+}
+
+// NewUserMetrics keeps the metrics of roles.
+func NewUserMetrics(registry ctrlmetrics.RegistererGatherer, recorder *metrics.Recorder, log logr.Logger) *usermetrics.Handler {
+	return usermetrics.New(usermetrics.Options{Registerer: registry, Log: log.WithName("metrics"), Full: recorder.UserMetricRefused})
+}
+
+// MetricCall answers the runs that change a metric through the API proxy.
+func MetricCall(handler *usermetrics.Handler) func([]byte) error {
+	return func(request []byte) error {
+		err := handler.Record(request)
+		switch {
+		case errors.Is(err, usermetrics.ErrFull):
+			return apierrors.NewTooManyRequestsError(err.Error())
+		case err != nil:
+			return apierrors.NewBadRequest(err.Error())
+		}
+		return nil
+	}
+}
+
+// Serve runs what serves the kinds until ctx is done or it ends by itself, which means that
+// the leadership is lost, and ends the runs that it leaves.
+func Serve(ctx context.Context, start func(context.Context) error, set *controller.Set) error {
+	err := start(ctx)
+	failpoint.Hit("shutdown.before-close")
+	cause := controller.ErrShutdown
+	if ctx.Err() == nil {
+		cause = controller.ErrLeadershipLost
+	}
+	set.Close(cause)
+	failpoint.Hit("shutdown.closed")
+	if err != nil {
+		return fmt.Errorf("run the operator: %w", err)
+	}
+	return nil
+}
+
+// WithServers runs servers while main runs, and ends them after main, since runs
+// need them to the end. The first server that fails ends main.
+func WithServers(ctx context.Context, main func(context.Context) error, servers ...func(context.Context) error) error {
+	mainCtx, stop := context.WithCancel(ctx)
+	defer stop()
+	serversCtx, stopServers := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopServers()
+	failures := make([]error, len(servers))
+	var wg sync.WaitGroup
+	for i, start := range servers {
+		wg.Go(func() {
+			if failures[i] = start(serversCtx); failures[i] != nil {
+				stop()
+			}
+		})
+	}
+	err := main(mainCtx)
+	stopServers()
+	wg.Wait()
+	return errors.Join(append(failures, err)...)
+}
