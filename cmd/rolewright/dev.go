@@ -250,6 +250,11 @@ func (d *dev) once(ctx context.Context) error {
 		watched, err = d.opts.loadWatches(logr.Discard())
 	}
 	d.apply(ctx, globbed(kindDefinitions))
+	if d.applier != nil {
+		if err := d.applier.policies(ctx, watched); err != nil && ctx.Err() == nil {
+			d.console.Problem(err)
+		}
+	}
 	d.watched, d.copy = watched, nil
 	if d.copy, err = d.copied(ctx); err != nil && ctx.Err() == nil {
 		d.console.Problem(fmt.Errorf("runs are made of the files as they are, also of broken ones: %w", err))

@@ -32,7 +32,7 @@ func newGenerateCommand() *cobra.Command {
 	}
 	cmd.AddCommand(newGenerateCRDCommand(), newGenerateSampleCommand(), newGenerateRBACCommand(),
 		newGenerateArgspecCommand(), newGenerateSchemaCommand(), newGenerateChartCommand(), newGenerateBundleCommand(),
-		newGenerateManifestsCommand(), newGenerateHealthLuaCommand(),
+		newGenerateManifestsCommand(), newGenerateWebhooksCommand(), newGenerateHealthLuaCommand(),
 		newGenerateAlertsCommand(), newGenerateDashboardCommand())
 	return cmd
 }

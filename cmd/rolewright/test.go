@@ -231,6 +231,9 @@ func (o *testOptions) player(ctx context.Context, watched []watches.Watch) (*sce
 			return nil, fmt.Errorf("%s: %w", p, err)
 		}
 	}
+	if err := manifests.policies(ctx, watched); err != nil {
+		return nil, err
+	}
 	isWatched := func(gvk schema.GroupVersionKind) bool {
 		return slices.ContainsFunc(watched, func(w watches.Watch) bool { return w.GVK == gvk })
 	}

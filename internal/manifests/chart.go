@@ -168,7 +168,7 @@ func (c *charter) add(w word) string {
 // template is the text of an object's template. name is that of the object
 // without the prefix.
 func (c *charter) template(o object, name string) ([]byte, error) {
-	if o.kind() != "CustomResourceDefinition" { // whose name is that of its kind
+	if o.kind() != "CustomResourceDefinition" && !isPolicy(o) { // whose names are those of kinds
 		o.part("metadata")["name"] = c.released(o.name())
 	}
 	if o.text("metadata", "namespace") == c.Namespace {
@@ -203,6 +203,11 @@ func (c *charter) template(o object, name string) ([]byte, error) {
 		text = fmt.Appendf(nil, "{{- if %s }}\n%s{{- end }}\n", condition, text)
 	}
 	return text, nil
+}
+
+// isPolicy tells whether an object is what "rolewright generate webhooks" writes.
+func isPolicy(o object) bool {
+	return strings.HasPrefix(o.kind(), "ValidatingAdmissionPolicy") || strings.HasPrefix(o.kind(), "MutatingAdmissionPolicy")
 }
 
 // instance is the label by which the releases of one namespace are told apart.
@@ -301,6 +306,9 @@ func (c *charter) special(o object, name string) (condition string, err error) {
 		return ".Values.networkPolicy.enabled", nil
 	case "Deployment":
 		return "", c.deployment(o)
+	}
+	if isPolicy(o) {
+		return ".Values.crds.install", nil // they are about the kinds, and not about a release
 	}
 	return "", errors.New("the chart does not know what to do with the kind; leave it out of what is built")
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"gopkg.in/yaml.v3"
+	plugincel "k8s.io/apiserver/pkg/admission/plugin/cel"
 )
 
 // maxValues bounds what a file expands to through its aliases.
@@ -26,6 +27,7 @@ type decoding struct {
 	values   int
 	// active holds the aliases that are being followed, to notice cycles.
 	active map[*yaml.Node]bool
+	cel    plugincel.Compiler // nil until an expression has to be compiled
 }
 
 // at is a node and its place in the document.

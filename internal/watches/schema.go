@@ -59,6 +59,9 @@ func Fields() []Field {
 	list = append(list, describe("varsFrom[].", varsFromFields())...)
 	list = append(list, describe("varsFrom[].secretRef.", varsSourceFields())...)
 	list = append(list, describe("varsFrom[].configMapRef.", varsSourceFields())...)
+	list = append(list, describe("webhooks.", webhookFields())...)
+	list = append(list, describe("webhooks.validate[].", validationFields())...)
+	list = append(list, describe("webhooks.mutate[].", mutationFields())...)
 	list = append(list, describe("triggers[].", triggerFields())...)
 	list = append(list, describe("triggers[].selector.", selectorFields())...)
 	list = append(list, describe("triggers[].selector.matchExpressions[].", requirementFields())...)
@@ -248,6 +251,8 @@ func dependentFields() []field[entry] {
 			setSecretVars},
 		{Field{"selector", typeMap, "", false, "The labels of the objects that are watched; all objects if it is missing."},
 			func(c *decoding, e *entry, a at) { object(c, a, selectorFields(), &e.watch.Selector) }},
+		{Field{"webhooks", typeMap, "", false, "What the API server checks and fills in before it takes an object: see docs/webhooks.md."},
+			func(c *decoding, e *entry, a at) { object(c, a, webhookFields(), e) }},
 		{Field{"finalizer", typeMap, "", false, "What is run before an object goes."},
 			setFinalizer},
 	}

@@ -69,6 +69,8 @@ type Watch struct {
 	VarsFrom []VarsFrom
 	// Triggers are objects whose change starts runs though no object names them.
 	Triggers []Trigger
+	// Webhooks are what the API server asks for before it takes an object.
+	Webhooks Webhooks
 	// Rollout says how changed content reaches the objects.
 	Rollout Rollout
 

@@ -142,6 +142,30 @@ func TestScaffold_ChartAndBundleAreValid(t *testing.T) {
 	}
 }
 
+// Policies of "generate webhooks" keep their names in a chart: their bindings refer to them.
+func TestChart_TakesPolicies(t *testing.T) {
+	dir := t.TempDir()
+	output(t, dir, nil, "rolewright", "init", "--domain", "example.com", "--name", "web-operator")
+	output(t, dir, nil, "rolewright", "create", "api", "--group", "web", "--version", "v1", "--kind", "Site")
+	watches, err := os.ReadFile(dir + "/watches.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// What looks like a template of Helm's is none.
+	watches = bytes.Replace(watches, []byte("  kind: Site\n"), []byte("  kind: Site\n  webhooks: {validate: [{rule: 'object.spec.x != \"{{ .Values }}\"'}]}\n"), 1)
+	if err := os.WriteFile(dir+"/watches.yaml", watches, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	stream := slices.Concat(output(t, dir, nil, "tools/kubectl", "kustomize", "config/default"), output(t, dir, nil, "rolewright", "generate", "webhooks", "--offline"))
+	output(t, dir, stream, "rolewright", "generate", "chart")
+	text := string(output(t, dir, nil, "tools/helm", "template", "release", "dist/chart", "--kube-version=1.36.0"))
+	for _, want := range []string{"kind: ValidatingAdmissionPolicy\nmetadata:\n  name: sites.web.example.com", "policyName: sites.web.example.com", `object.spec.x != "{{ .Values }}"`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the chart has no %s", want)
+		}
+	}
+}
+
 // helm renders the chart as its installation would.
 func helm(t *testing.T, args ...string) (string, error) {
 	t.Helper()

@@ -1,0 +1,121 @@
+// Package admission makes of the webhooks of watches what the API server needs for them.
+// It knows neither clusters nor flags.
+package admission
+
+import (
+	"fmt"
+	"strings"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/rolewright/rolewright/internal/watches"
+)
+
+// Namer says what the resource of a kind is called, in lower case and plural; an error if
+// it is not known.
+type Namer func(schema.GroupVersionKind) (string, error)
+
+// Policies are the policies of the API server for the expressions of the watches, each
+// followed by its binding. namespaces restrict them; all if there are none.
+func Policies(watched []watches.Watch, namespaces []string, resource Namer) ([]*unstructured.Unstructured, error) {
+	var objects []*unstructured.Unstructured
+	used := map[string]int{}
+	for _, w := range watched {
+		if w.Webhooks.IsZero() {
+			continue
+		}
+		plural, err := resource(w.GVK)
+		if err != nil {
+			return nil, err
+		}
+		// The kind is in the name, so that operators of other kinds do not meet.
+		p := policy{watch: w, name: strings.TrimSuffix(plural+"."+w.GVK.Group, "."), resource: plural, namespaces: namespaces}
+		if used[p.name]++; used[p.name] > 1 {
+			p.name = fmt.Sprintf("%s-%d", p.name, used[p.name])
+		}
+		for _, o := range p.objects() {
+			fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+			if err != nil {
+				return nil, fmt.Errorf("encode the policy %s: %w", p.name, err)
+			}
+			delete(fields, "status")
+			objects = append(objects, &unstructured.Unstructured{Object: fields})
+		}
+	}
+	return objects, nil
+}
+
+type policy struct {
+	watch          watches.Watch
+	name, resource string
+	namespaces     []string
+}
+
+func (p policy) objects() []any {
+	var objects []any
+	fail := admissionv1.Fail
+	meta := metav1.ObjectMeta{Name: strings.ToLower(p.name)}
+	kind := func(kind string) metav1.TypeMeta {
+		return metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: kind}
+	}
+	if rules := p.watch.Webhooks.Validate; len(rules) > 0 {
+		spec := admissionv1.ValidatingAdmissionPolicySpec{FailurePolicy: &fail, MatchConstraints: p.matches(), MatchConditions: conditions()}
+		for _, r := range rules {
+			spec.Validations = append(spec.Validations, admissionv1.Validation{Expression: r.Rule, Message: r.Message})
+		}
+		objects = append(objects,
+			&admissionv1.ValidatingAdmissionPolicy{TypeMeta: kind("ValidatingAdmissionPolicy"), ObjectMeta: meta, Spec: spec},
+			&admissionv1.ValidatingAdmissionPolicyBinding{TypeMeta: kind("ValidatingAdmissionPolicyBinding"), ObjectMeta: meta, Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
+				PolicyName: meta.Name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
+			}})
+	}
+	if changes := p.watch.Webhooks.Mutate; len(changes) > 0 {
+		spec := admissionv1.MutatingAdmissionPolicySpec{
+			FailurePolicy: &fail, MatchConstraints: p.matches(), MatchConditions: conditions(), ReinvocationPolicy: admissionv1.IfNeededReinvocationPolicy,
+		}
+		for _, m := range changes {
+			mutation := admissionv1.Mutation{PatchType: admissionv1.PatchTypeApplyConfiguration, ApplyConfiguration: &admissionv1.ApplyConfiguration{Expression: m.Apply}}
+			if m.JSONPatch != "" {
+				mutation = admissionv1.Mutation{PatchType: admissionv1.PatchTypeJSONPatch, JSONPatch: &admissionv1.JSONPatch{Expression: m.JSONPatch}}
+			}
+			spec.Mutations = append(spec.Mutations, mutation)
+		}
+		objects = append(objects,
+			&admissionv1.MutatingAdmissionPolicy{TypeMeta: kind("MutatingAdmissionPolicy"), ObjectMeta: meta, Spec: spec},
+			&admissionv1.MutatingAdmissionPolicyBinding{TypeMeta: kind("MutatingAdmissionPolicyBinding"), ObjectMeta: meta, Spec: admissionv1.MutatingAdmissionPolicyBindingSpec{
+				PolicyName: meta.Name,
+			}})
+	}
+	return objects
+}
+
+// matches are the objects of the watch, in all versions of the kind: the API server
+// converts them. Neither deletions nor the status are among what is looked at.
+func (p policy) matches() *admissionv1.MatchResources {
+	gvk, equivalent := p.watch.GVK, admissionv1.Equivalent
+	m := &admissionv1.MatchResources{
+		MatchPolicy: &equivalent, ObjectSelector: &p.watch.Selector, NamespaceSelector: &metav1.LabelSelector{},
+		ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
+			Operations: []admissionv1.OperationType{admissionv1.Create, admissionv1.Update},
+			Rule:       admissionv1.Rule{APIGroups: []string{gvk.Group}, APIVersions: []string{gvk.Version}, Resources: []string{p.resource}},
+		}}},
+	}
+	if len(p.namespaces) > 0 {
+		m.NamespaceSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "kubernetes.io/metadata.name", Operator: metav1.LabelSelectorOpIn, Values: p.namespaces}}
+	}
+	return m
+}
+
+// conditions keep a policy from objects that are on their way out, and from changes beside
+// the spec: finalizers and annotations, the operator's own among them, can be written on an
+// object that is older than a rule and breaks it.
+func conditions() []admissionv1.MatchCondition {
+	return []admissionv1.MatchCondition{
+		{Name: "not-being-deleted", Expression: "!has(object.metadata.deletionTimestamp)"},
+		{Name: "spec-changed", Expression: "oldObject == null || !has(object.spec) || !has(oldObject.spec) || object.spec != oldObject.spec"},
+	}
+}
