@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rolewright/rolewright/internal/scaffold"
+	"github.com/rolewright/rolewright/internal/watches"
 )
 
 func newInitCommand() *cobra.Command {
@@ -88,6 +89,7 @@ name Rolewright then, and nothing else changes.`,
 
 // completeProject writes what a project with kinds lacks outside config.
 func (o *filesOptions) completeProject(p scaffold.Project) error {
+	p.Commands = commandFiles()
 	files, err := p.Files()
 	if err != nil {
 		return err
@@ -96,6 +98,30 @@ func (o *filesOptions) completeProject(p scaffold.Project) error {
 		return strings.HasPrefix(f.Path, "config/") || filepath.Base(f.Path) == ".gitkeep" || exists(filepath.FromSlash(f.Path))
 	})
 	return o.write(files, nil, "next: rolewright generate manifests")
+}
+
+// commandFiles are the files and directories of the project that its commands are made of;
+// none if there are roles and playbooks, too.
+func commandFiles() (names []string) {
+	watched, _, err := watches.Load("watches.yaml", watches.Options{})
+	if err != nil {
+		return nil // the project is not complete: validate says what is wrong
+	}
+	for _, w := range watched {
+		for _, content := range w.Contents() {
+			if content.Command == nil {
+				return nil
+			}
+			for _, file := range content.Command.Files() {
+				if rel, err := filepath.Rel(content.Command.Dir, file); err == nil && filepath.IsLocal(rel) {
+					top, _, _ := strings.Cut(filepath.ToSlash(rel), "/")
+					names = append(names, top)
+				}
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // exists tells whether there is something at a path, or may be.

@@ -40,3 +40,27 @@ func TestInit_CompletesAProjectWithKinds(t *testing.T) {
 		t.Errorf("there are %d files, want %d", len(got), len(want))
 	}
 }
+
+// The image of an operator that runs commands alone has what they are made of, and no roles.
+func TestInit_ImageOfCommands(t *testing.T) {
+	writeProject(t, map[string]string{
+		"PROJECT":        "domain: example.com\nlayout: [ansible.sdk.operatorframework.io/v1]\nprojectName: cups\nversion: \"3\"\nresources: [{kind: Cup, version: v1, domain: example.com}]\n",
+		"watches.yaml":   "- {version: v1, group: example.com, kind: Cup, command: [./run.sh, lib/a.tmpl, -v], check: {command: [lib/check]}}\n",
+		"run.sh":         "#!/bin/sh\n",
+		"lib/a.tmpl":     "",
+		"lib/check":      "#!/bin/sh\n",
+		"kubeconfig.yml": "",
+	})
+	must.Do(t, os.Chmod("run.sh", 0o700))
+	must.Do(t, os.Chmod("lib/check", 0o700))
+	if code, _, stderr := invoke("rolewright", "init"); code != 0 {
+		t.Fatalf("code %d\n%s", code, stderr)
+	}
+	got := textsIn(t, ".")
+	if want := "\n\nCOPY watches.yaml ./\nCOPY lib lib\nCOPY run.sh run.sh\n"; !strings.HasSuffix(got["Dockerfile"], want) || strings.Contains(got["Dockerfile"], "roles") {
+		t.Errorf("Dockerfile:\n%s", got["Dockerfile"])
+	}
+	if want := "*\n!watches.yaml\n!lib\n!run.sh\n"; !strings.HasSuffix(got[".dockerignore"], want) {
+		t.Errorf(".dockerignore:\n%s", got[".dockerignore"])
+	}
+}

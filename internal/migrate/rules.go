@@ -50,6 +50,7 @@ const (
 	logSidecar    = "RW606"
 	noPatch       = "RW607"
 	badWatch      = "RW608"
+	ownWatch      = "RW609"
 	grace         = "RW611"
 	memory        = "RW612"
 	statusSchema  = "RW613"
@@ -125,6 +126,11 @@ func rulesOfWork() []Rule {
 			ID: noPatch, Severity: Blocked, Title: "the operator may update a watched kind, and not patch it",
 			AnsibleOperator: "writes status and finalizers with an update", Rolewright: "writes them with a patch, and otherwise has no status and no finalizer",
 			Do: "grant patch beside update",
+		},
+		{
+			ID: ownWatch, Severity: Blocked, Title: "a watch runs a command",
+			AnsibleOperator: "knows roles and playbooks only: the project is none of its own", Rolewright: "runs it",
+			Do: "nothing, if the operator is Rolewright's already",
 		},
 		{ID: badWatch, Severity: Blocked, Title: "watches.yaml is not right", Do: "rolewright validate"},
 	}

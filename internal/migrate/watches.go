@@ -115,6 +115,9 @@ func (r *reporter) watch(text string, entry *yaml.Node) {
 	marked := value("markUnsafe")
 	marks := marked.Kind == 0 && value("command").Kind == 0 // a command has no templates
 	r.kinds = append(r.kinds, kind{gvk.GroupKind(), plural.Resource, marks})
+	if command := value("command"); command.Kind != 0 {
+		r.add(ownWatch, command.Line, gvk.Kind+": command")
+	}
 	if marks {
 		r.add(marking, entry.Line, gvk.Kind+": markUnsafe is not set")
 	}

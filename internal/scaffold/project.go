@@ -23,7 +23,19 @@ type Project struct {
 	Resources []Resource `yaml:"resources,omitempty"`
 	Version   string     `yaml:"version"`
 
+	// Commands are the files and directories beside watches.yaml that its commands are
+	// made of; empty where roles and playbooks run.
+	Commands []string `yaml:"-"`
+
 	Other map[string]any `yaml:",inline"`
+}
+
+// Content is what the image has beside watches.yaml.
+func (p Project) Content() []string {
+	if len(p.Commands) > 0 {
+		return p.Commands
+	}
+	return []string{"playbooks", "roles"}
 }
 
 // Resource is a kind of a [Project].
