@@ -87,15 +87,19 @@ func Explain(obj *unstructured.Unstructured, w watches.Watch, opts Options, now 
 	if a := record.Active; a != nil {
 		e.Active = &ExplainedRun{ID: a.ID, Cause: a.Cause, Trigger: a.Trigger, Generation: a.Generation, Started: a.Started}
 	}
-	e.plan(s, r.waits(obj), now)
+	e.plan(s, r.waits(obj), w.Content.Command != nil, now)
 	return e
 }
 
-// plan says what the operator decides of s.
-func (e *Explanation) plan(s situation, waits bool, now time.Time) {
+// plan says what the operator decides of s, whose content is a command or not.
+func (e *Explanation) plan(s situation, waits, command bool, now time.Time) {
 	if s.deleting && !waits {
 		e.Held = append(e.Held, "it is being deleted, and waits for finalizers of others only")
 		return
+	}
+	what := "the role"
+	if command {
+		what = "the command"
 	}
 	p := decide(now, s)
 	switch {
@@ -118,7 +122,7 @@ func (e *Explanation) plan(s situation, waits bool, now time.Time) {
 		e.Cause = string(causeWaited)
 		e.Held = append(e.Held, "it "+s.last.Wait.String())
 	case s.last != nil && s.stalled():
-		e.Held = append(e.Held, fmt.Sprintf("it is stalled after a failure (%s): change the object or the role, or ask for a run", s.last.Reason))
+		e.Held = append(e.Held, fmt.Sprintf("it is stalled after a failure (%s): change the object or %s, or ask for a run", s.last.Reason, what))
 	case p.wait > 0:
 		at := now.Add(p.wait)
 		_, why := s.next(now)

@@ -198,7 +198,7 @@ func (r *reconciler) judged(s *scope, run *status.Run) {
 	if verdict.Success {
 		run.Result = status.Succeeded
 	}
-	run.Permanent = permanent(verdict.Reason) && sum.Prepared() || verdict.Reason == runner.InputRefused
+	run.Permanent = permanent(verdict.Reason) && sum.Prepared() || run.RefusesInput()
 	if c := s.result.Command; c != nil {
 		s.warnings = append(s.warnings, c.Warnings...)
 	}

@@ -62,6 +62,7 @@ func (r *reconciler) run(ctx context.Context, s *scope) (outcome, error) {
 
 	events := eventlog.New(eventlog.Options{
 		Level: r.opts.LogEvents, Lines: r.opts.LogLines, DebugLogs: r.opts.DebugLogs, Out: r.opts.EventOut, Masked: s.mask.Reader,
+		Command: req.Content.Command != nil,
 	}, s.log, r.gvk.String(), s.key.Name, s.key.Namespace, r.logVerbosity(s))
 	if r.opts.Follow != nil {
 		s.follower = r.opts.Follow(r.gvk, s.key, string(s.plan.cause))
@@ -252,7 +253,7 @@ func (r *reconciler) conclude(ctx context.Context, s *scope) (outcome, error) {
 func (r *reconciler) recordEnd(ctx context.Context, s *scope, run status.Run) (outcome, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), concludeTimeout)
 	defer cancel()
-	if s.earlier {
+	if s.earlier && !run.RefusesInput() {
 		run.Permanent = false // as far as this process knows, which may be of another image
 	}
 	m, before := s.memory, s.memory.last

@@ -56,7 +56,11 @@ func (c *Reported) judge() (Reason, string) {
 	case c.Verdict == report.Failed:
 		return CommandFailed, cmp.Or(said, "the command has reported the result failed")
 	case c.exit.Killed > 0:
-		return LeftProcesses, fmt.Sprintf("the command ended and left %d processes, which were killed: let it wait for what it starts", c.exit.Killed)
+		left := "a process, which was"
+		if c.exit.Killed > 1 {
+			left = fmt.Sprintf("%d processes, which were", c.exit.Killed)
+		}
+		return LeftProcesses, "the command ended and left " + left + " killed: let it wait for what it starts"
 	case code == 0 && c.Verdict == "" && c.requireResult:
 		return CommandFailed, "the command ended without a result, which the watch requires (requireResult)"
 	case code == exitNotYet, c.Verdict == report.Waiting:

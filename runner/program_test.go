@@ -79,7 +79,7 @@ echo '{"type":"condition","conditionType":"A","status":"True","reason":"R","mess
 echo '{"type":"status","patch":{"a":1}}' >&3
 echo '{"type":"event","reason":"Refused","message":"m"}' >&3
 echo '{"type":"metric","name":"n","gauge":{"set":1}}' >&3
-echo '{"type":"redact","value":"hunter2"}' >&3
+echo '{"type":"redact","value":"hunter2"}' >&3; echo '{"type":"redact","value":"a b c"}' >&3
 echo '{"type":"colour"}' >&3; echo '{"type":"colour"}' >&3
 echo '{"type":"requeue","after":"1h"}' >&3
 echo '{"type":"result","verdict":"ok","changed":true}' >&3
@@ -98,10 +98,12 @@ echo '{"type":"progress","message":"too late"}' >&3
 		`status {"conditions":[{"message":"m","reason":"R","status":"True","type":"A"}]}`, `status {"fields":{"a":1}}`,
 		`event {"message":"m","reason":"Refused","type":"Normal"}`, `metric {"gauge":{"set":1},"name":"n"}`,
 	}, p.asked)
-	must.Be(t, "hidden", []string{"hunter2"}, hidden)
+	must.Be(t, "hidden", []string{"hunter2", "a b c"}, hidden)
 	must.Be(t, "warnings", []string{
-		"the report in line 5 (event) has no effect: no such reason", `reports of type "colour" have no effect in protocol 1 (line 8)`,
-		"reports after the result have no effect (line 12)",
+		"the report in line 5 (event) has no effect: no such reason",
+		"a value of fewer than 6 characters is not masked, since every text has such by chance (line 8)",
+		`reports of type "colour" have no effect in protocol 1 (line 9)`,
+		"reports after the result have no effect (line 13)",
 	}, res.Command.Warnings)
 	s := res.Summary
 	if s.RequeueAfter == nil || s.RequeueAfter.Period != "1h" || s.OK != 2 || s.Changed != 1 || !s.Complete || res.Executor() != ExecutorCommand {
@@ -149,9 +151,11 @@ func TestCommand_Verdicts(t *testing.T) {
 		"binary for reports":    {"head -c 100000 /dev/zero >&3", "line 1 of the reports", ProtocolError},
 		"a flood of reports":    {"exec 2>/dev/null; while :; do printf '%65000s\\n' '{\"type\":\"x\"}' >&3 || exit 0; done", "the reports have more than 4 MiB", ProtocolError},
 		"truncates":             {"echo '{\"type\":\"x\"}' >&3; sleep 0.5; : > \"$ROLEWRIGHT_EVENTS\"; exec sleep 1", "has become shorter", ProtocolError},
+		"writes over":           {`echo '{"type":"progress","step":"first"}' >&3; sleep 0.5; { echo '{"type":"progress","step":"other"}'; echo '{"type":"x"}'; } > "$ROLEWRIGHT_EVENTS"`, "was written over", ProtocolError},
+		"removes its directory": {`cd /; sleep 0.5; rm -rf "$ROLEWRIGHT_DIR"`, "has removed the directory of its run, $ROLEWRIGHT_DIR", ProtocolError},
 		"replaces":              {`rm "$ROLEWRIGHT_EVENTS"; ln -s /etc/passwd "$ROLEWRIGHT_EVENTS"`, "was removed or replaced", ProtocolError},
-		"leaves a process":      {"sleep 1000 >/dev/null 2>&1 & disown", "left 1 processes", LeftProcesses},
-		"leaves a daemon":       {"setsid sleep 1000 >/dev/null 2>&1 & sleep 0.2", "left 1 processes", LeftProcesses},
+		"leaves a process":      {"sleep 1000 >/dev/null 2>&1 & disown", "left a process, which was killed", LeftProcesses},
+		"leaves a daemon":       {"setsid sleep 1000 >/dev/null 2>&1 & sleep 0.2", "left a process, which was killed", LeftProcesses},
 		"no interpreter":        {"#!/not/there\n", "", "not runnable"},
 		"no format":             {"#!\n", "", "not runnable"},
 		"too many conditions":   {`for i in {1..101}; do echo '{"type":"status","patch":{}}'; done >&3`, "", Succeeded},
@@ -179,7 +183,7 @@ func TestCommand_Verdicts(t *testing.T) {
 				t.Errorf("summary = %+v", stats)
 			}
 			again, err := p.r.Recover(t.Context(), p.Dir, p.ID, nil)
-			if is := again.Verdict(); err == nil && (is.Reason != v.Reason || is.Success != v.Success) || err != nil && !slices.Contains([]string{"too many conditions", "truncates"}, name) {
+			if is := again.Verdict(); name != "writes over" && err == nil && (is.Reason != v.Reason || is.Success != v.Success) || err != nil && !slices.Contains([]string{"too many conditions", "truncates", "removes its directory"}, name) {
 				t.Errorf("recovered: %+v, %v", is, err)
 			}
 			if len(res.Tail) > 3*tailLimit {
@@ -288,5 +292,22 @@ echo '{"type":"progress","step":"log in with canary-of-a-command"}' >&3; echo no
 	events := CommandEvents(t.Context(), p.Dir, p.ID, stars{}, func(_ context.Context, value string) { asked = append(asked, value) })
 	if all, _ := json.Marshal(events); len(events) == 0 || strings.Contains(string(all), "canary") || !slices.Equal(asked, []string{"canary-of-a-command"}) {
 		t.Errorf("%s, asked = %q", all, asked)
+	}
+}
+
+// A run of which the reports cannot be read is stopped, and does not go on unseen.
+func TestReported_StopsARunThatCannotBeFollowed(t *testing.T) {
+	t.Parallel()
+	stopped, done := make(chan error, 1), make(chan struct{})
+	c := &Reported{name: "c", stop: func(cause error) {
+		select {
+		case stopped <- cause:
+			close(done)
+		default:
+		}
+	}}
+	c.follow(t.Context(), Request{ID: "a", Dir: t.TempDir()}, done)
+	if err := <-stopped; !errors.Is(err, errReports) || c.Problem == "" {
+		t.Errorf("stopped by %v, problem %q", err, c.Problem)
 	}
 }

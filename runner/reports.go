@@ -1,12 +1,16 @@
 package runner
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -29,6 +33,9 @@ const (
 	maxTitle         = 200 // bytes of the name of a task
 	maxWarnings      = 20
 )
+
+// minRedacted is the shortest value that masking takes, in bytes without blanks.
+const minRedacted = 6
 
 // Reported is what a command has said of its run.
 type Reported struct {
@@ -93,6 +100,7 @@ type translation struct {
 	req      Request
 	file     *os.File
 	offset   int64
+	digest   hash.Hash // of what was read
 	reader   report.Reader
 	problem  error
 	summary  jobevent.Summary
@@ -107,7 +115,7 @@ type translation struct {
 // follow reads the reports of a run until done is closed and the last one read. ctx is
 // that of what they ask for.
 func (c *Reported) follow(ctx context.Context, req Request, done <-chan struct{}) jobevent.Summary {
-	t := &translation{Reported: c, ctx: ctx, req: req}
+	t := &translation{Reported: c, ctx: ctx, req: req, digest: sha256.New()}
 	t.emit(jobevent.PlaybookStart, jobevent.Data{})
 	t.emit(jobevent.PlayStart, jobevent.Data{Name: c.name, Play: c.name})
 	name := filepath.Join("artifacts", req.ID, eventsFile)
@@ -122,10 +130,10 @@ func (c *Reported) follow(ctx context.Context, req Request, done <-chan struct{}
 			ended = true
 		case <-tick.C:
 		}
-		if t.problem != nil {
-			continue
+		if t.problem == nil {
+			t.problem = t.read()
 		}
-		if t.problem = t.read(); t.problem == nil && ended {
+		if t.problem == nil && ended {
 			t.problem = t.whole(name)
 		}
 		if t.problem != nil && !ended && c.stop != nil {
@@ -147,6 +155,7 @@ func (t *translation) read() error {
 		var n int
 		n, err = t.file.ReadAt(piece, t.offset)
 		t.offset += int64(n)
+		t.digest.Write(piece[:n])
 		if readErr := t.reader.Read(piece[:n], t.take); readErr != nil {
 			return readErr
 		}
@@ -167,10 +176,26 @@ func (t *translation) whole(name string) error {
 		return err
 	}
 	is, err := os.Lstat(filepath.Join(t.req.Dir, name))
+	if err != nil && gone(t.req.Dir) {
+		return errors.New("the command has removed the directory of its run, $ROLEWRIGHT_DIR: let it remove its own files only")
+	}
 	if err != nil || !os.SameFile(info, is) {
 		return errors.New("the file with the reports was removed or replaced: only append to it (>>)")
 	}
+	again := sha256.New()
+	if _, err := io.Copy(again, io.NewSectionReader(t.file, 0, t.offset)); err != nil {
+		return err
+	}
+	if !bytes.Equal(again.Sum(nil), t.digest.Sum(nil)) {
+		return errors.New("the file with the reports was written over: only append to it (>>)")
+	}
 	return t.reader.Close()
+}
+
+// gone tells whether there is nothing at a path.
+func gone(path string) bool {
+	_, err := os.Lstat(path)
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 // take does what one report asks for.
@@ -199,6 +224,9 @@ func (t *translation) take(r report.Report) {
 	case report.Requeue:
 		t.summary.RequeueAfter = &jobevent.RequeueAfter{Period: r.After, Task: t.summary.Task}
 	case report.Redact:
+		if len(strings.Join(strings.Fields(r.Value), "")) < minRedacted {
+			t.warnOnce(fmt.Sprintf("a value of fewer than %d characters is not masked, since every text has such by chance", minRedacted), r)
+		}
 		if t.req.Redact != nil {
 			t.req.Redact(t.ctx, r.Value)
 		}

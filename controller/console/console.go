@@ -136,6 +136,14 @@ func (r *Run) End(run status.Run) {
 	for _, w := range run.Warnings {
 		r.console.write(yellow, r.object+"  warning: "+text.OneLine(w))
 	}
+	if run.NotYet() {
+		why := run.Message
+		if run.Wait != nil {
+			why = run.Wait.String()
+		}
+		r.console.write(yellow, fmt.Sprintf("%s  not yet after %s: %s", r.object, took, text.OneLine(why)))
+		return
+	}
 	if run.Result == status.Succeeded {
 		r.console.write(green, fmt.Sprintf("%s  succeeded in %s: %d ok, %d changed", r.object, took, run.Counts.OK, run.Counts.Changed))
 		return

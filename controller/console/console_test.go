@@ -30,6 +30,7 @@ func TestConsole(t *testing.T) {
 	result(jobevent.RunnerFailed, "x\n10:00:00  Site/b  \x1b[2Jsucceeded", "", `{}`, false)
 	r.End(status.Run{Result: status.Failed, Reason: "TaskFailed", Message: "one\ntwo", Started: now, Finished: now.Add(time.Second),
 		FailedTask: &status.Task{Path: "/project/roles/a/tasks/main.yml:9"}})
+	r.End(status.Run{Result: status.Succeeded, Reason: "NotYet", Message: "1 of 3", Started: now, Finished: now.Add(time.Second)})
 	want := strings.ReplaceAll(`@Site/a  run starts: created
 @Site/a  ok        1.5s  Look  roles/a/tasks/main.yml:3
 @Site/a  changed   1.5s  Write  /elsewhere/main.yml:4
@@ -42,6 +43,7 @@ func TestConsole(t *testing.T) {
   roles/a/tasks/main.yml:9
   one
   two
+@Site/a  not yet after 1s: 1 of 3
 `, "@", "10:00:00  ")
 	if out.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", out.String(), want)

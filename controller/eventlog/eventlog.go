@@ -48,6 +48,8 @@ type Options struct {
 	Lines bool
 	// DebugLogs adds the whole output of a run at its end (ANSIBLE_DEBUG_LOGS).
 	DebugLogs bool
+	// Command is true for the run of a command, which has no recap.
+	Command bool
 	// Out takes the blocks of text. All loggers are given the same [Output], so
 	// that blocks of concurrent runs do not mix; best is one that the sink of
 	// the structured lines writes to as well. Any other writer works for a

@@ -175,10 +175,14 @@ func TestLogger_NothingOfAnEventBreaksTheLog(t *testing.T) {
 
 func TestFinish_RecapWithoutOutput(t *testing.T) {
 	var got bytes.Buffer
-	l := New(Options{Out: &got}, logr.Discard(), gvk, "n", "ns", 0)
-	l.Finish(jobevent.Summary{Complete: true, Stats: &jobevent.Stats{
+	summary := jobevent.Summary{Complete: true, Stats: &jobevent.Stats{
 		OK: map[string]int{"localhost": 2}, Failures: map[string]int{"localhost": 1}, Processed: map[string]int{"localhost": 1},
-	}}, "", "")
+	}}
+	New(Options{Out: &got, Command: true}, logr.Discard(), gvk, "n", "ns", 0).Finish(summary, "", "")
+	if got.Len() > 0 {
+		t.Errorf("a command has a recap: %s", got.String())
+	}
+	New(Options{Out: &got}, logr.Discard(), gvk, "n", "ns", 0).Finish(summary, "", "")
 	want := "localhost                  : ok=2    changed=0    unreachable=0    failed=1    skipped=0    rescued=0    ignored=0   \n"
 	if !strings.Contains(got.String(), want) {
 		t.Errorf("recap lacks %q:\n%s", want, got.String())

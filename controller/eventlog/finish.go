@@ -21,7 +21,7 @@ import (
 // or a device that the run has put in its place is not read.
 func (l *Logger) Finish(summary jobevent.Summary, dir, stdout string) {
 	recap := l.recap
-	if recap == "" && summary.Complete {
+	if recap == "" && summary.Complete && !l.opts.Command {
 		recap = recapOf(summary.Stats)
 	}
 	if recap != "" && !l.opts.Lines {

@@ -258,6 +258,7 @@ func readRun(v any) (Run, bool) {
 		f.bad = f.bad || !ok || r.Result != Succeeded || w.Since.After(r.Finished.Add(time.Second)) ||
 			!w.Since.Before(w.Until) || w.Until.Sub(w.Since) > MaxWait
 	}
+	r.Permanent = r.RefusesInput()
 	if f.bad {
 		return Run{}, false
 	}

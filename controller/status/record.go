@@ -71,7 +71,7 @@ type Run struct {
 	// Reason and Message are the verdict's. The message is empty on success, and
 	// is not read back.
 	Reason, Message string
-	// Permanent is true where the same inputs cannot succeed (not recorded).
+	// Permanent is true where the same inputs cannot succeed (recorded for [Run.RefusesInput] only).
 	Permanent bool
 	Counts    Counts
 	// Executor says how the run was made, and Modules counts its modules by how they
@@ -119,6 +119,13 @@ const saysNotYet = "NotYet"
 func (r Run) NotYet() bool {
 	return r.Wait != nil || r.Result == Succeeded && r.Reason == saysNotYet
 }
+
+// refusesInput is the runner's reason of a run whose command says that only other inputs
+// can help.
+const refusesInput = "InputRefused"
+
+// RefusesInput is true if the command says so, whatever process has started it.
+func (r Run) RefusesInput() bool { return r.Result == Failed && r.Reason == refusesInput }
 
 // MaxWait is the longest time to wait.
 const MaxWait = 7 * 24 * time.Hour

@@ -196,6 +196,7 @@ if [[ $# = 1 ]]; then test "$1 $ROLEWRIGHT_ACTION" = '--dry-run check'; echo '{"
 case $ROLEWRIGHT_NAME in
   hangs) trap '' TERM; trap 'touch interrupted' INT; while :; do sleep 1000; done ;;
   refuses) echo 'spec.size is too small' >&2; exit 78 ;;
+  removes) cd /; rm -rf "$ROLEWRIGHT_DIR" ;;
   babbles) echo not-json >&3 ;;
   forks) setsid sleep 1000 >/dev/null 2>&1 & sleep 0.3 ;;
   floods) head -c 200000000 /dev/zero; head -c 20000000 /dev/urandom >&2 ;;
@@ -212,7 +213,7 @@ func TestCommand_Ends(t *testing.T) {
 	s.watch(k, "command: [./handler]", "check: {command: [./handler, --dry-run]}", "timeout: 3s", "stop: {signal: SIGINT, grace: 2s}", "finalizer: {name: "+finalizerName+"}", "retry: {initial: 1h, max: 1h}")
 	o := s.start("--ansible-runner=/not/there")
 	for name, reason := range map[string]string{
-		"hangs": "TimedOut", "refuses": "InputRefused", "babbles": "ProtocolError", "forks": "LeftProcesses", "floods": "Succeeded",
+		"hangs": "TimedOut", "refuses": "InputRefused", "removes": "ProtocolError", "babbles": "ProtocolError", "forks": "LeftProcesses", "floods": "Succeeded",
 	} {
 		k.create(name, nil)
 		is := k.await(name, "ended", object.settled)
@@ -248,5 +249,15 @@ func TestCommand_Ends(t *testing.T) {
 	k.await("babbles", "waiting for the door", func(is object) bool { return is.lastRun().Reason == "NotYet" })
 	s.write("open", "")
 	k.awaitGone("babbles")
+	o.stop()
+
+	// Another process of the operator does not run again what only other inputs help.
+	refused := k.get("refuses").lastRun().ID
+	o = s.start("--ansible-runner=/not/there")
+	k.create("later", nil)
+	k.await("later", "ended", object.settled)
+	if is := k.get("refuses"); is.lastRun().ID != refused || is.condition("Stalled").Status != "True" {
+		t.Errorf("after a restart: %+v", is.lastRun())
+	}
 	o.stop()
 }
