@@ -87,7 +87,7 @@ name Rolewright then, and nothing else changes.`,
 	return cmd
 }
 
-// completeProject writes what a project with kinds lacks outside config.
+// completeProject writes what a project with kinds lacks outside config: files, and directories that the Dockerfile copies.
 func (o *filesOptions) completeProject(p scaffold.Project) error {
 	p.Commands = commandFiles()
 	files, err := p.Files()
@@ -95,7 +95,11 @@ func (o *filesOptions) completeProject(p scaffold.Project) error {
 		return err
 	}
 	files = slices.DeleteFunc(files, func(f scaffold.File) bool {
-		return strings.HasPrefix(f.Path, "config/") || filepath.Base(f.Path) == ".gitkeep" || exists(filepath.FromSlash(f.Path))
+		path := filepath.FromSlash(f.Path)
+		if filepath.Base(path) == ".gitkeep" {
+			path = filepath.Dir(path)
+		}
+		return strings.HasPrefix(f.Path, "config/") || exists(path)
 	})
 	return o.write(files, nil, "next: rolewright generate manifests")
 }
