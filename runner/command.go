@@ -42,6 +42,11 @@ func (req Request) normalise() (Request, error) {
 			return req, fmt.Errorf("command %q in %q: paths must be absolute, and nothing else be run", c.Command.Path, c.Command.Dir)
 		}
 		req.reports = &Reported{name: filepath.Base(c.Command.Path), requireResult: c.Command.RequireResult}
+	case c.Function != nil:
+		if c.Playbook+c.Role != "" {
+			return req, fmt.Errorf("function %s: nothing else can be run", c.Function.Name)
+		}
+		req.reports = &Reported{name: c.Function.Name, function: true}
 	case (c.Playbook == "") == (c.Role == ""):
 		return req, errors.New("content must be either a playbook or a role or a command")
 	case c.Role != "":

@@ -84,7 +84,7 @@ func (c *Reported) verdict(r Result) Verdict {
 		message += "; " + r.Shortage
 	}
 	place := fmt.Sprintf("the command ended with exit code %d", r.ExitCode)
-	if r.Signal != "" {
+	if r.Signal != "" || c.function {
 		place = ""
 	}
 	if task := r.Summary.Task; task.Name != "" && task.Name != c.name {

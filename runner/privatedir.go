@@ -103,7 +103,7 @@ func buildingName(dir string) string {
 type privateDir struct{ root *os.Root }
 
 func (d privateDir) fill(req Request, environ []string) error {
-	if req.Content.Command != nil {
+	if req.reports != nil {
 		return d.fillCommand(req)
 	}
 	for _, dir := range []string{"env", "inventory", "project", "artifacts", callbackDir, tempDir} {

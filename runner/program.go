@@ -123,6 +123,9 @@ func (r *Runner) executable(req Request) (string, error) {
 		}
 		return path, nil
 	}
+	if req.Content.Function != nil {
+		return "", nil
+	}
 	path, err := exec.LookPath(r.path)
 	if err != nil {
 		return "", fmt.Errorf("%w: %w; %s", ErrUnavailable, err, installIt)

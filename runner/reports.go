@@ -52,6 +52,8 @@ type Reported struct {
 	name string
 	// requireResult is that of the command.
 	requireResult bool
+	// function is true for a [Function].
+	function bool
 	// last is the last line that it has written to stderr.
 	last string
 	// unanswered is true if it has asked for something while no operator was there.
@@ -67,6 +69,9 @@ type Reported struct {
 func reportedIn(req Request, exit supervise.Exit) *Reported {
 	if _, err := os.Lstat(filepath.Join(artifactsDir(req), eventsFile)); err != nil {
 		return nil
+	}
+	if exit.Notes == functionCalled {
+		return &Reported{name: "handler", function: true, exit: exit}
 	}
 	return &Reported{name: "command", exit: exit}
 }

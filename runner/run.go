@@ -148,7 +148,13 @@ func (r *Runner) Run(ctx context.Context, req Request) (Result, error) {
 	g := r.watch(req, cancel)
 	relieve := r.pressure.begin(req.ID, cancel)
 	before := r.pressure.shortage()
-	exit, summary, err := r.supervise(ctx, executable, req)
+	var exit supervise.Exit
+	var summary jobevent.Summary
+	if req.Content.Function != nil {
+		exit, summary, err = r.call(ctx, req)
+	} else {
+		exit, summary, err = r.supervise(ctx, executable, req)
+	}
 	relieve()
 	g.stop()
 	if !errors.Is(err, supervise.ErrSurvivors) {

@@ -41,6 +41,8 @@ type Content struct {
 	Role string
 	// Command is an executable that is started in place of Ansible.
 	Command *Command
+	// Function is Go code of this process that is called in place of Ansible.
+	Function *Function
 }
 
 // Request is everything that there is to say about one run.
@@ -138,7 +140,7 @@ type Result struct {
 	Memory int64
 	// CPU is what ansible-runner and its descendants have taken; 0 where that is not known.
 	CPU time.Duration
-	// Command is what a command has said of its run; nil for a run of Ansible.
+	// Command is what a command or function has said of its run; nil for a run of Ansible.
 	Command *Reported
 	// Notes are what a fork server has noted of the run; see Executor and Unsuited.
 	Notes string
@@ -155,6 +157,8 @@ const (
 	ExecutorRunner Executor = "runner"
 	// ExecutorCommand: the run is of a command, not of Ansible.
 	ExecutorCommand Executor = "command"
+	// ExecutorHandler: the run is of Go code of the operator's own process.
+	ExecutorHandler Executor = "handler"
 )
 
 // What a fork server notes of runs, a line each; see warm/python/preload.py.
@@ -165,10 +169,13 @@ const (
 )
 
 // Executor is how the run was made: [ExecutorWarm] if the playbook was forked
-// from an interpreter that had imported Ansible already, [ExecutorCommand] if there was
-// none, else [ExecutorRunner].
+// from an interpreter that had imported Ansible already, [ExecutorCommand] or [ExecutorHandler]
+// if there was none, else [ExecutorRunner].
 func (r Result) Executor() Executor {
-	if r.Command != nil {
+	switch {
+	case r.noted(functionCalled):
+		return ExecutorHandler
+	case r.Command != nil:
 		return ExecutorCommand
 	}
 	if r.noted(playbookForked) {

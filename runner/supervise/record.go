@@ -75,6 +75,9 @@ func readRecord(path string) (r record, err error) {
 	return r, nil
 }
 
+// WriteExit writes the record of what has ended in this process, for [ReadExit].
+func WriteExit(path string, exit Exit) error { return newRecord(exit, nil).write(path) }
+
 // newRecord is the record of what [Run] has returned.
 func newRecord(exit Exit, err error) record {
 	r := record{Exit: exit, Server: errors.Is(err, ErrServer), Late: errors.Is(err, ErrLate)}

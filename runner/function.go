@@ -1,0 +1,89 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"time"
+
+	"github.com/rolewright/rolewright/runner/jobevent"
+	"github.com/rolewright/rolewright/runner/supervise"
+)
+
+// Function is Go code of this process that makes a run in place of a program. It reports and
+// ends as a command does: see docs/handlers.md. Nothing but its own code ends it: it has to
+// return soon after its context ends.
+type Function struct {
+	// Name is for messages.
+	Name string
+	// Call makes the run, writes its reports, and returns an exit code.
+	Call func(ctx context.Context, reports io.Writer) int
+}
+
+// functionCalled is the note in the record of a run that was made by a function.
+const functionCalled = "function called"
+
+// panicked is the exit code of a function that does not return one.
+const panicked = 70 // EX_SOFTWARE of sysexits.h
+
+// call calls the function of the run, and follows its reports.
+func (r *Runner) call(ctx context.Context, req Request) (supervise.Exit, jobevent.Summary, error) {
+	exit := supervise.Exit{Code: -1, Notes: functionCalled}
+	reports, err := os.OpenFile(filepath.Join(artifactsDir(req), eventsFile), os.O_WRONLY|os.O_APPEND, 0)
+	if err == nil && req.Until != nil && !time.Now().Before(req.Until()) {
+		err = errors.Join(errors.New("the function is not called any more"), reports.Close())
+	}
+	if err != nil {
+		return exit, jobevent.Summary{}, fmt.Errorf("%w: %w", supervise.ErrNotStarted, err)
+	}
+	done := make(chan struct{})
+	summaries := make(chan jobevent.Summary, 1)
+	go func() { summaries <- follow(ctx, req, done) }()
+
+	exit.Started = time.Now()
+	code, said := req.Content.Function.call(ctx, reports)
+	exit.Code, exit.Finished = code, time.Now()
+	// One that has done all that it wanted may not have seen the end of its context.
+	exit.Stopped = ctx.Err() != nil && code != 0
+	err = reports.Close()
+	if said != "" {
+		err = errors.Join(err, os.WriteFile(filepath.Join(artifactsDir(req), stderrFile), []byte(said), fileMode))
+	}
+	req.reports.exit = exit
+	close(done)
+	summary := <-summaries
+	if err = errors.Join(err, supervise.WriteExit(filepath.Join(req.Dir, endRecord), exit)); err != nil {
+		err = fmt.Errorf("keep how the function has ended: %w", err)
+	}
+	return exit, summary, err
+}
+
+// call calls the function. A panic, or the end of its goroutine, is a failure of the run and
+// of nothing else.
+func (f *Function) call(ctx context.Context, reports io.Writer) (code int, said string) {
+	code = panicked
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		returned := false
+		defer func() {
+			if returned {
+				return
+			}
+			what := "has ended its goroutine (runtime.Goexit)"
+			if p := recover(); p != nil {
+				what = fmt.Sprintf("has panicked: %v", p)
+			}
+			// The last line is the message of the run.
+			said = fmt.Sprintf("%s\n%s %s\n", debug.Stack(), f.Name, oneLine(what))
+		}()
+		code = f.Call(ctx, reports)
+		returned = true
+	}()
+	<-ended
+	return code, said
+}

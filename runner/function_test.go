@@ -1,0 +1,110 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"github.com/rolewright/rolewright/runner/jobevent"
+	"github.com/rolewright/rolewright/test/must"
+)
+
+// functionRun is a request for a run of Go code.
+func functionRun(t *testing.T, call func(ctx context.Context, reports io.Writer) int) Request {
+	t.Helper()
+	return Request{
+		ID: uuid.NewString(), Dir: filepath.Join(t.TempDir(), "run"),
+		Content: Content{Function: &Function{Name: "cups", Call: call}},
+	}
+}
+
+// What Go code reports and returns is a run as that of a command: with events, a verdict and a record that a later process
+// reads. A panic is its failure, and has its stack beside the run.
+func TestFunction_Verdicts(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		call    func(ctx context.Context, reports io.Writer) int
+		reason  Reason
+		message string
+	}{
+		"ok": {func(_ context.Context, reports io.Writer) int {
+			fmt.Fprintln(reports, `{"type":"progress","step":"Fill"}`)
+			fmt.Fprintln(reports, `{"type":"result","verdict":"ok","changed":true}`)
+			return 0
+		}, Succeeded, ""},
+		"failed": {func(_ context.Context, reports io.Writer) int {
+			fmt.Fprintln(reports, `{"type":"result","verdict":"failed","message":"it leaks"}`)
+			return 1
+		}, CommandFailed, "it leaks"},
+		"refused": {func(_ context.Context, reports io.Writer) int {
+			fmt.Fprintln(reports, `{"type":"result","verdict":"failed","message":"no such size"}`)
+			return 78
+		}, InputRefused, "no such size"},
+		"panic": {func(_ context.Context, reports io.Writer) int {
+			fmt.Fprintln(reports, `{"type":"progress","step":"Fill"}`)
+			panic("no cups left")
+		}, CommandFailed, "cups has panicked: no cups left\ntask \"Fill\""},
+		"Goexit": {func(context.Context, io.Writer) int {
+			runtime.Goexit()
+			return 0
+		}, CommandFailed, "cups has ended its goroutine (runtime.Goexit)"},
+		"half a line": {func(_ context.Context, reports io.Writer) int {
+			fmt.Fprint(reports, `{"type":"pro`)
+			return 0
+		}, ProtocolError, "what the command reports cannot be relied on: line 1 of the reports: it has no end of line: whether it is whole is not known"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := New(Options{})
+			defer r.Close()
+			req := functionRun(t, tt.call)
+			var events []jobevent.Event
+			req.OnEvent = func(e jobevent.Event) { events = append(events, e) }
+			result := must.Get(r.Run(t.Context(), req))(t)
+			got := result.Verdict()
+			if got.Reason != tt.reason || got.Message != tt.message || result.Executor() != ExecutorHandler || len(events) < 4 {
+				t.Errorf("%s: %q, by %s, %d events", got.Reason, got.Message, result.Executor(), len(events))
+			}
+			if strings.Contains(name, "panic") && !strings.Contains(result.Tail, "function_test.go:") {
+				t.Errorf("no stack: %q", result.Tail)
+			}
+			later := must.Get(r.Recover(t.Context(), req.Dir, req.ID, nil))(t)
+			if is := later.Verdict(); is.Reason != tt.reason || later.Executor() != ExecutorHandler {
+				t.Errorf("recovered: %+v", is)
+			}
+			if kept := CommandEvents(t.Context(), req.Dir, req.ID, nil, nil); len(kept) != len(events) {
+				t.Errorf("%d events are kept of %d", len(kept), len(events))
+			}
+		})
+	}
+}
+
+// Run returns when the code has: a run that is stopped ends with the cause, and one that was done before it saw that, with
+// its result.
+func TestFunction_Stopped(t *testing.T) {
+	t.Parallel()
+	r := New(Options{})
+	defer r.Close()
+	for _, code := range []int{1, 0} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cause := errors.New("its time is over")
+		returned := false
+		req := functionRun(t, func(ctx context.Context, _ io.Writer) int {
+			cancel(cause)
+			<-ctx.Done()
+			returned = true
+			return code
+		})
+		_, err := r.Run(ctx, req)
+		if want := code != 0; !returned || errors.Is(err, cause) != want {
+			t.Errorf("code %d: returned %v, %v", code, returned, err)
+		}
+	}
+}
