@@ -47,6 +47,9 @@ type kind struct {
 	watchers *watchers
 	claim    int
 
+	// shard has the objects that are served; nil for all.
+	shard *Shard
+
 	// stopped ends when the kind is not served any more, as stop says. ended is closed
 	// after that, and after is what was served of it before.
 	stopped context.Context //nolint:containedctx // it is the kind's own end
@@ -298,6 +301,9 @@ func (k *kind) newCache(res resource) (cache.Cache, error) {
 		for _, ns := range k.opts.Namespaces {
 			opts.DefaultNamespaces[ns] = cache.Config{}
 		}
+	}
+	if k.shard != nil {
+		opts.NewInformer = k.shard.informer
 	}
 	c, err := cache.New(k.cfg, opts)
 	if err != nil {

@@ -46,6 +46,9 @@ type Options struct {
 	// one proves that it leads, with a monotonic clock reading. No run begins
 	// after that. That nothing is written then is for the manager's client to see to.
 	Leads func() time.Time
+	// Sharded is true if the objects are shared with other replicas that lead, too: what is
+	// served is what [Set.Hold] says.
+	Sharded bool
 	// ArtifactsMaxBytes is how much of the disk finished runs may take, over all
 	// objects, and ArtifactsMaxAge how old they may become where the watch does
 	// not say: 0 keeps none, less than 0 is no limit.

@@ -49,6 +49,8 @@ type reconciler struct {
 	// watchers are all watches of the kind, and claim is this one's claim in it.
 	watchers *watchers
 	claim    int
+	// shard has the objects that are reconciled; nil for all.
+	shard *Shard
 	// set is what all kinds share.
 	set *Set
 
@@ -127,7 +129,7 @@ func newReconciler(k *kind, res resource, cached client.Reader, c client.Client)
 	r := &reconciler{
 		watch: k.watch, gvk: k.watch.GVK, res: res, opts: k.opts, cached: cached, live: c, client: c,
 		cfg: k.cfg, take: k.take, atEnd: k.atEnd, store: k.store, metrics: k.opts.Metrics, objects: newObjects(), log: k.log.WithValues("gvk", k.watch.GVK.String()),
-		now: time.Now, watchers: k.watchers, claim: k.claim, set: k.set, metadata: k.set.metadata,
+		now: time.Now, watchers: k.watchers, claim: k.claim, shard: k.shard, set: k.set, metadata: k.set.metadata,
 	}
 	r.places = k.set.queue.Kind(k.watch.GVK.GroupKind().String(), k.watch.MaxConcurrentReconciles, k.rolloutOf(), r.objects.look)
 	r.referring = newReferring(r)

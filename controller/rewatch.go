@@ -21,9 +21,23 @@ func (s *Set) all() []*kind {
 // Watch has the watches of a list served, and runs made of a copy of the content from now
 // on. A kind whose watch is as it was goes on, and its objects are looked at; another
 // one is stopped: its runs end as they have begun, no new one starts, and then it is
-// served as the list says, if it is in it. It is not safe for concurrent use.
+// served as the list says, if it is in it. Safe for concurrent use.
 func (s *Set) Watch(all []watches.Watch, content *contentcopy.Copy) error {
-	by, claims, err := newWatchers(all, s.watchers)
+	s.change.Lock()
+	defer s.change.Unlock()
+	s.watched, s.copied = all, content
+	for _, shard := range s.shards {
+		if err := s.serve(shard, all); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// serve has the watches of a list served for the objects of a shard.
+func (s *Set) serve(shard *Shard, all []watches.Watch) error {
+	content := s.copied
+	by, claims, err := newWatchers(all, s.watchers[shard])
 	if err != nil {
 		return err
 	}
@@ -37,17 +51,19 @@ func (s *Set) Watch(all []watches.Watch, content *contentcopy.Copy) error {
 			kinds, of[watchers] = append(kinds, s.kinds[at]), append(of[watchers], s.kinds[at])
 			continue
 		}
-		k := s.newKind(w, names[i], content)
+		k := s.newKind(w, names[i], content, shard)
 		k.watchers, k.claim = watchers, claims[i]
 		kinds, added, of[watchers] = append(kinds, k), append(added, k), append(of[watchers], k)
 	}
-	s.watchers = by
-	s.replace(kinds, added)
+	s.watchers[shard] = by
+	s.replace(shard, kinds, added)
 	for watchers, kinds := range of {
 		watchers.set(kinds)
 	}
 	for _, k := range added {
-		s.log.Info("Watching resource", "Options.Group", k.watch.GVK.Group, "Options.Version", k.watch.GVK.Version, "Options.Kind", k.watch.GVK.Kind)
+		if shard == nil {
+			s.log.Info("Watching resource", "Options.Group", k.watch.GVK.Group, "Options.Version", k.watch.GVK.Version, "Options.Kind", k.watch.GVK.Kind)
+		}
 		if err := s.mgr.Add(k); err != nil {
 			return fmt.Errorf("add watch %s: %w", k.watch.GVK, err)
 		}
@@ -56,24 +72,30 @@ func (s *Set) Watch(all []watches.Watch, content *contentcopy.Copy) error {
 }
 
 // replace stops those that are not among kinds, and has those that were added wait for the
-// end of what was served of the same kind.
-func (s *Set) replace(kinds, added []*kind) {
+// end of what was served of the same kind. The kinds of other shards stay.
+func (s *Set) replace(shard *Shard, kinds, added []*kind) {
+	all := append([]*kind{}, kinds...)
 	var stopped []*kind
 	for _, k := range s.kinds {
-		if !slices.Contains(kinds, k) {
+		switch at := (ofShard{shard, k.watch.GVK}); {
+		case k.shard != shard:
+			all = append(all, k)
+		case !slices.Contains(kinds, k):
 			k.stop(errReplaced)
 			stopped = append(stopped, k)
-			s.ending[k.watch.GVK] = append(slices.DeleteFunc(s.ending[k.watch.GVK], closed), k.ended)
-			s.log.Info("Not watching resource any more as it was", "gvk", k.watch.GVK.String())
+			s.ending[at] = append(slices.DeleteFunc(s.ending[at], closed), k.ended)
+			if shard == nil || len(kinds) > 0 { // else the whole shard is given up
+				k.log.Info("Not watching resource any more as it was", "gvk", k.watch.GVK.String())
+			}
 		}
 	}
 	for _, k := range added {
-		if k.after = slices.Clone(s.ending[k.watch.GVK]); s.kinds != nil {
+		if k.after = slices.Clone(s.ending[ofShard{shard, k.watch.GVK}]); s.kinds != nil || shard != nil {
 			k.state = errWaiting // which leaves a Pod ready
 		}
 	}
 	s.mu.Lock()
-	s.kinds = append([]*kind{}, kinds...)
+	s.kinds = all
 	s.mu.Unlock()
 	for _, k := range stopped {
 		s.showReady(k.watch.GVK)
@@ -123,12 +145,15 @@ func same(a, b watches.Watch) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-func (s *Set) newKind(w watches.Watch, name string, content *contentcopy.Copy) *kind {
+func (s *Set) newKind(w watches.Watch, name string, content *contentcopy.Copy, shard *Shard) *kind {
 	k := &kind{
 		watch: w, name: name, opts: s.opts, set: s,
 		cfg: s.mgr.GetConfig(), http: s.mgr.GetHTTPClient(), scheme: s.mgr.GetScheme(),
 		store: s.store, log: s.log, state: errNotStarted, ended: make(chan struct{}),
-		use: newUse(w, s.opts, content, s.encrypted),
+		use: newUse(w, s.opts, content, s.encrypted), shard: shard,
+	}
+	if shard != nil {
+		k.log = k.log.WithValues("shard", shard.Name)
 	}
 	k.stopped, k.stop = context.WithCancelCause(context.Background())
 	return k

@@ -22,6 +22,7 @@ import (
 	"github.com/rolewright/rolewright/controller/dependent"
 	"github.com/rolewright/rolewright/controller/runqueue"
 	"github.com/rolewright/rolewright/controller/runstore"
+	"github.com/rolewright/rolewright/internal/contentcopy"
 	"github.com/rolewright/rolewright/internal/discovery"
 	"github.com/rolewright/rolewright/internal/vault"
 	"github.com/rolewright/rolewright/internal/watches"
@@ -58,11 +59,18 @@ type Set struct {
 
 	mu     sync.Mutex
 	kinds  []*kind
-	ending map[schema.GroupVersionKind][]<-chan struct{} // the kinds that were stopped, until the next are
+	ending map[ofShard][]<-chan struct{} // the kinds that were stopped, until the next are
 	// watchers are the watches of each kind.
-	watchers map[schema.GroupKind]*watchers
+	watchers map[*Shard]map[schema.GroupKind]*watchers
 	closed   bool
 	active   sync.WaitGroup // the kinds that are being served
+
+	// change is held while what is served changes: the watches, their content, or the shards,
+	// which are one nil where objects are not shared.
+	change  sync.Mutex
+	watched []watches.Watch
+	copied  *contentcopy.Copy
+	shards  []*Shard
 }
 
 // Setup adds every watch to mgr. The kinds are served once the manager runs
@@ -84,7 +92,10 @@ func Setup(mgr manager.Manager, opts Options) (*Set, error) {
 	set := &Set{
 		mgr: mgr, opts: &opts, store: store, encrypted: vault.New(opts.AnsibleArgs, os.LookupEnv), log: log,
 		standby: opts.Leads != nil, elected: mgr.Elected(), inject: opts.InjectOwnerRef,
-		ending: map[schema.GroupVersionKind][]<-chan struct{}{},
+		ending: map[ofShard][]<-chan struct{}{}, watchers: map[*Shard]map[schema.GroupKind]*watchers{},
+	}
+	if !opts.Sharded {
+		set.shards = []*Shard{nil}
 	}
 	set.queue = set.newQueue()
 	if err := set.watchDependents(mgr, opts, log); err != nil {

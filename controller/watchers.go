@@ -174,8 +174,16 @@ func (r *reconciler) takeOver(key types.NamespacedName) {
 	}
 }
 
-// knownElsewhere is true if another watch of the same version knows the object.
+// knownElsewhere is true if another watch of the same version knows the object, or another
+// shard: of two objects that had the name, one may be in each.
 func (r *reconciler) knownElsewhere(key types.NamespacedName) bool {
+	if r.shard != nil {
+		for _, k := range r.set.all() {
+			if other := k.reconciler(); other != nil && k.shard != r.shard && other.gvk == r.gvk && other.objects.get(key).memory != nil {
+				return true
+			}
+		}
+	}
 	return slices.ContainsFunc(r.otherWatches(), func(other *reconciler) bool {
 		return other.gvk == r.gvk && other.objects.get(key).memory != nil
 	})

@@ -111,6 +111,7 @@ func (op *operator) serveAPI(ctx context.Context, discovered *discovery.Cache, s
 		History: op.History, Client: client, Kinds: kinds,
 		Waiting: func() []api.Waiting { return apiWaiting(set.Waiting()) },
 		Leads:   func() bool { return op.lease == nil || time.Now().Before(op.lease.proved()) },
+		Shards:  op.sharedAs,
 	})
 	handler := http.NewServeMux()
 	handler.Handle("/", served)

@@ -266,6 +266,12 @@ func printExplanation(out io.Writer, obj *unstructured.Unstructured, e controlle
 	} else if e.Window != nil {
 		line("window", "is open")
 	}
+	switch {
+	case place.Replica != "":
+		line("replica", "%s, which holds the shard %s", place.Replica, place.Shard)
+	case place.Shard != "":
+		line("replica", "none holds the shard %s at the moment, or it is not known which", place.Shard)
+	}
 	line("queue", "%s", place)
 	for _, held := range e.Held {
 		line("held", "%s", held)

@@ -15,6 +15,9 @@ import (
 
 	"github.com/rolewright/rolewright/internal/api"
 	"github.com/rolewright/rolewright/internal/history"
+	"github.com/rolewright/rolewright/internal/shard"
+
+	plaintext "github.com/rolewright/rolewright/internal/text"
 )
 
 func newGetQueueCommand() *cobra.Command {
@@ -76,6 +79,10 @@ func getQueue(cmd *cobra.Command, r *reader, query url.Values, output listOutput
 	out, stderr := cmd.OutOrStdout(), cmd.ErrOrStderr()
 	if !list.Metadata.Leads {
 		fmt.Fprintln(stderr, notLeading)
+	}
+	if is := list.Metadata.Shards; is != nil {
+		fmt.Fprintf(stderr, "This is the queue of the replica %s, which holds %d of %d shards: each replica has its own.\n",
+			plaintext.OneLine(is.Replica), is.Held(), len(is.Holders))
 	}
 	if list.Metadata.LeftOut > 0 {
 		fmt.Fprintf(stderr, "%d more are left out: see --limit.\n", list.Metadata.LeftOut)
@@ -178,6 +185,10 @@ func queueRows(waiting []api.Waiting, now time.Time) (rows [][]string) {
 // queuePlace is where an object stands in the queue.
 type queuePlace struct {
 	*api.Waiting `json:",omitempty"`
+	// Replica is the one that runs the object, and Shard the object's; empty where the
+	// replicas do not share the objects.
+	Replica string `json:"replica,omitempty"`
+	Shard   string `json:"shard,omitempty"`
 	// Unknown says why that is not known.
 	Unknown string `json:"unknown,omitempty"`
 }
@@ -205,13 +216,21 @@ func (o *readerOptions) placeOf(ctx context.Context, obj *unstructured.Unstructu
 	if err := r.get(ctx, "/queue", query, &list); err != nil {
 		return queuePlace{Unknown: err.Error()}
 	}
+	var place queuePlace
+	is := list.Metadata.Shards
+	if is != nil && len(is.Holders) > 0 {
+		i := shard.Of(obj.GetUID(), len(is.Holders))
+		place.Replica, place.Shard = is.Holders[i], fmt.Sprintf("%d/%d", i, len(is.Holders))
+	}
 	switch {
 	case !list.Metadata.Leads:
-		return queuePlace{Unknown: "the replica that was asked makes no runs"}
-	case len(list.Items) == 0:
-		return queuePlace{}
+		place.Unknown = "the replica that was asked makes no runs"
+	case is != nil && place.Replica != is.Replica:
+		place.Unknown = "the replica " + is.Replica + " was asked, which does not run the object"
+	case len(list.Items) > 0:
+		place.Waiting = &list.Items[0]
 	}
-	return queuePlace{Waiting: &list.Items[0]}
+	return place
 }
 
 func (p queuePlace) String() string {

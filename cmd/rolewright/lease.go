@@ -11,12 +11,13 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/google/uuid"
 	apicoordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rolewright/rolewright/internal/failpoint"
 )
@@ -36,8 +37,13 @@ type lease struct {
 	// keeps is true for a client to whom others leave the Lease, and says so with
 	// each renewal.
 	keeps bool
+	// stays is true for a Lease that no other client can ask for: who shares objects has
+	// several.
+	stays bool
 
-	mu     sync.Mutex
+	mu sync.Mutex
+	// shards is until when what is held beside the Lease is proved to be, where that is so.
+	shards func() (until time.Time, shared bool)
 	until  time.Time // zero while leadership is not held
 	holder string    // as last read
 	yields yields
@@ -56,15 +62,20 @@ func (o *runOptions) newLease(c cluster, log logr.Logger) (*lease, error) {
 		}
 		namespace = strings.TrimSpace(string(data))
 	}
-	host, err := os.Hostname()
+	name, err := replicaName()
 	if err != nil {
-		return nil, fmt.Errorf("name of this replica: %w", err)
+		return nil, err
+	}
+	if o.shards > 0 {
+		name = layoutHolder(int(o.shards))
 	}
 	client, err := leaseClient(c, o.leaderRenewDeadline)
 	if err != nil {
 		return nil, err
 	}
-	return leaseOf(client, namespace, o.leaderID, host+"_"+uuid.NewString(), o.leaderRenewDeadline, log), nil
+	l := leaseOf(client, namespace, o.leaderID, name, o.leaderRenewDeadline, log)
+	l.stays = o.shards > 0
+	return l, nil
 }
 
 func leaseClient(c cluster, renewDeadline time.Duration) (coordinationv1.LeasesGetter, error) {
@@ -119,7 +130,7 @@ func (l *lease) onYield(leave func()) {
 func (l *lease) yielded() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.keeps {
+	if l.keeps || l.stays {
 		return ""
 	}
 	return l.yields.to(l.Identity(), time.Now())
@@ -213,9 +224,9 @@ func (l *lease) watch(lost func()) func(context.Context) error {
 				return nil
 			case now := <-tick.C:
 				l.mu.Lock()
-				over := !l.until.IsZero() && now.After(l.until)
+				led := !l.until.IsZero()
 				l.mu.Unlock()
-				if over {
+				if led && now.After(l.proved()) {
 					lost()
 					return errNotLeading
 				}
@@ -262,9 +273,47 @@ func (l *lease) held() error {
 	return errNotLeading
 }
 
-// proved is until when leadership is proved; zero if it is not held.
+// proved is until when leadership is proved, and with it all that is held beside it; zero if
+// it is not held.
 func (l *lease) proved() time.Time {
 	l.mu.Lock()
+	until, shards := l.until, l.shards
+	l.mu.Unlock()
+	if shards == nil {
+		return until
+	}
+	if of, shared := shards(); shared && of.Before(until) {
+		return of
+	}
+	return until
+}
+
+// shareBy has the leadership proved only as long as the shards are that are held.
+func (l *lease) shareBy(proved func() (until time.Time, shared bool)) {
+	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.until
+	l.shards = proved
+}
+
+// namespace is that of the Lease.
+func (l *lease) namespace() string {
+	namespace, _, _ := strings.Cut(l.Describe(), "/")
+	return namespace
+}
+
+// free gives the Lease up, if it is held.
+func (l *lease) free(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, l.good)
+	defer cancel()
+	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		is, _, err := l.Get(ctx)
+		if err != nil || is.HolderIdentity != l.Identity() {
+			l.set(time.Time{})
+			return client.IgnoreNotFound(err)
+		}
+		now := metav1.Now()
+		return l.Update(ctx, resourcelock.LeaderElectionRecord{
+			LeaderTransitions: is.LeaderTransitions, LeaseDurationSeconds: 1, RenewTime: now, AcquireTime: now,
+		})
+	})
 }

@@ -50,8 +50,8 @@ func (o *runOptions) managerOptions(log logr.Logger) ctrl.Options {
 		RenewDeadline:           &o.leaderRenewDeadline,
 		RetryPeriod:             &retry,
 		// Safe because what writes ends with the manager, and the manager
-		// with the last run.
-		LeaderElectionReleaseOnCancel: true,
+		// with the last run. One that is shared, others hold, too.
+		LeaderElectionReleaseOnCancel: o.shards == 0,
 	}
 }
 

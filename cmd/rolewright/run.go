@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
@@ -140,6 +141,8 @@ type operator struct {
 	calls   *rbac.Recorder
 	probes  *probes
 
+	sharing atomic.Pointer[shards] // nil where objects are not shared
+
 	mu      sync.Mutex
 	watched []watches.Watch
 	content *contentcopy.Copy // nil where runs are made of what lies there
@@ -204,6 +207,13 @@ func (op *operator) once(ctx context.Context) error {
 	servers := []func(context.Context) error{gateway.Start, metricsServer, apiServer}
 	if op.lease != nil {
 		servers = append(servers, op.lease.watch(func() { set.Abort(controller.ErrLeadershipLost) }))
+	}
+	if op.shards > 0 {
+		sharing, err := op.share(ctx, set, mgr.Elected())
+		if err != nil {
+			return err
+		}
+		servers = append(servers, sharing...)
 	}
 	return assembly.WithServers(ctx, func(ctx context.Context) error { return assembly.Serve(ctx, mgr.Start, set) }, servers...)
 }

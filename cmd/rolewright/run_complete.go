@@ -221,6 +221,9 @@ func (o *runOptions) validate() error {
 			wrong("%s names %q, which is not a name of a namespace: %s", envWatchNamespace, name, why[0])
 		}
 	}
+	if o.shards > 0 && !o.leaderElect {
+		wrong("--shards %d needs --leader-elect: without Leases, two replicas would run one object", o.shards)
+	}
 	if o.leaderElect {
 		problems = append(problems, o.validateLeaderElection())
 	}

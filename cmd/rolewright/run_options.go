@@ -64,6 +64,7 @@ type runOptions struct {
 	leaderResourceLock  string // ignored
 	leaderLeaseDuration time.Duration
 	leaderRenewDeadline time.Duration
+	shards              shardCount
 	zap                 zap.Options
 	logFormat           logFormat
 	debugWindow         *debugWindow // set by the command run
@@ -207,6 +208,7 @@ func (o *runOptions) bindLeaderElection(fs *pflag.FlagSet) {
 	fs.StringVar(&o.leaderNamespace, "leader-election-namespace", "", "The namespace of the Lease; in a cluster, by default the operator's own.")
 	fs.StringVar(&o.leaderResourceLock, "leader-elect-resource-lock", "configmapsleases", "Ignored.")
 	fs.DurationVar(&o.leaderLeaseDuration, "leader-elect-lease-duration", 15*time.Second, "How long other replicas wait before they take over from a leader that does not renew its Lease.")
+	fs.Var(&o.shards, "shards", "Share the objects of all kinds among the replicas, in so many shards, 2 to 64 or auto for 8: each replica runs its share, and that of one that dies is taken over. Needs --leader-elect. 0 for one leader.")
 	fs.DurationVar(&o.leaderRenewDeadline, "leader-elect-renew-deadline", 10*time.Second, "How long a leader tries to renew its Lease before it gives up.")
 }
 

@@ -48,6 +48,7 @@ func TestBindFlags_HasEveryFlagOfAnsibleOperatorAndOurOwn(t *testing.T) {
 		"leader-elect-resource-lock":  {Default: "configmapsleases", Hidden: true},
 		"leader-elect-lease-duration": {Default: "15s"},
 		"leader-elect-renew-deadline": {Default: "10s"},
+		"shards":                      {Default: "0"},
 		"graceful-shutdown-timeout":   {Default: "30s"},
 		"proxy-port":                  {Default: "8888"},
 		"enable-http2":                {Default: "false"},

@@ -115,7 +115,7 @@ func (op *operator) addControllers(mgr ctrl.Manager, gateway controller.Gateway)
 		Follow:           o.follow,
 	}
 	if op.lease != nil {
-		options.Leads = op.lease.proved
+		options.Leads, options.Sharded = op.lease.proved, o.shards > 0
 	}
 	return op.AddControllers(mgr, gateway, options)
 }

@@ -54,6 +54,27 @@ type Options struct {
 	Waiting func() []Waiting
 	// Leads is true while this process makes runs.
 	Leads func() bool
+	// Shards says how the replicas share the objects; nil, or what it returns, where they
+	// do not.
+	Shards func() *Shards
+}
+
+// Shards says how replicas share the objects: each replica has a queue of its own.
+type Shards struct {
+	// Replica is the one that answers.
+	Replica string `json:"replica"`
+	// Holders are the replicas that hold each shard; empty where that is not known.
+	Holders []string `json:"holders"`
+}
+
+// Held is how many shards the replica holds that answers.
+func (s *Shards) Held() (n int) {
+	for _, holder := range s.Holders {
+		if holder == s.Replica {
+			n++
+		}
+	}
+	return n
 }
 
 // RunList is the answer for a list of runs.

@@ -48,6 +48,8 @@ type QueueMeta struct {
 	Leads bool `json:"leads"`
 	// LeftOut is how many there was no room for.
 	LeftOut int `json:"leftOut,omitempty"`
+	// Shards is left out where the replicas do not share the objects.
+	Shards *Shards `json:"shards,omitempty"`
 }
 
 // queue lists what waits: the queue in its order, then what waits for something else.
@@ -62,6 +64,9 @@ func (s *server) queue(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	list := Queue{TypeMeta: metav1.TypeMeta{APIVersion: Version, Kind: "Queue"}, Metadata: QueueMeta{Leads: s.Leads()}, Items: []Waiting{}}
+	if s.Shards != nil {
+		list.Metadata.Shards = s.Shards()
+	}
 	for _, is := range s.Waiting() {
 		switch {
 		case !sel.wants(history.Brief{Object: is.Object}):

@@ -28,6 +28,8 @@ func newRecorder(t *testing.T) (*Recorder, *prometheus.Registry) {
 func recordAll(r *Recorder) {
 	r.BuildInfo("v1.2.3", "abc")
 	r.ContentBroken(true)
+	r.Shards(3, 1200)
+	r.ShardMoved(true)
 	r.Reconciled(widget, 45*time.Second)
 	r.ReconcileResult(widget, true)
 	r.ReconcileResult(widget, false)

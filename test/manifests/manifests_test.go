@@ -121,7 +121,10 @@ func TestConfig_EveryDirectoryBuilds(t *testing.T) {
 		t.Fatalf("%d directories: %v", len(dirs), err)
 	}
 	for _, dir := range dirs {
-		if dir = filepath.Base(filepath.Dir(dir)); len(parse(t, build(t, dir))) == 0 {
+		if dir = filepath.Base(filepath.Dir(dir)); dir == "shards" {
+			continue // a component: see TestConfig_ReplicasShareTheObjects
+		}
+		if len(parse(t, build(t, dir))) == 0 {
 			t.Errorf("config/%s has no objects", dir)
 		}
 	}
@@ -346,5 +349,29 @@ func TestConfig_FitsTheProgram(t *testing.T) {
 		if !strings.HasPrefix(place, root) {
 			t.Errorf("%s is not on the volume at %s", place, root)
 		}
+	}
+}
+
+// What config/default is with the component config/shards. Not parallel: it makes a directory beside the others.
+func TestConfig_ReplicasShareTheObjects(t *testing.T) {
+	dir := must.Get(os.MkdirTemp(filepath.Join(repository, "config"), "with-shards-"))(t)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	text := "resources: [../default]\ncomponents: [../shards]\n"
+	must.Do(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o600))
+	objects := parse(t, build(t, filepath.Base(dir)))
+	var verbs []string
+	for _, role := range find[rbacv1.Role](t, objects, "Role") {
+		for _, rule := range role.Rules {
+			if slices.Contains(rule.Resources, "leases") {
+				verbs = append(verbs, rule.Verbs...)
+			}
+		}
+	}
+	if slices.Sort(verbs); !slices.Equal(verbs, []string{"create", "delete", "get", "list", "update"}) {
+		t.Errorf("verbs on leases: %v", verbs)
+	}
+	deployment := one[appsv1.Deployment](t, objects, "Deployment").Spec
+	if args := deployment.Template.Spec.Containers[0].Args; *deployment.Replicas < 2 || !slices.Contains(args, "--shards=auto") || !slices.Contains(args, "--leader-elect") {
+		t.Errorf("%d replicas with %v", *deployment.Replicas, args)
 	}
 }

@@ -1,0 +1,352 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/leaderelection"
+
+	"github.com/rolewright/rolewright/controller"
+	"github.com/rolewright/rolewright/internal/api"
+	"github.com/rolewright/rolewright/internal/metrics"
+	"github.com/rolewright/rolewright/internal/shard"
+)
+
+const (
+	// autoShards are those of --shards=auto: up to so many replicas have work, and each
+	// costs a Lease that is renewed every two seconds, and a watch of each kind.
+	autoShards = 8
+	maxShards  = 64
+)
+
+// shardCount is the flag with the number of shards; 0 for one leader.
+type shardCount int
+
+func (c *shardCount) String() string { return strconv.Itoa(int(*c)) }
+
+// Set implements pflag.Value.
+func (c *shardCount) Set(text string) error {
+	if text == "auto" {
+		*c = autoShards
+		return nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n != 0 && (n < 2 || n > maxShards) {
+		return fmt.Errorf("%q is no number of shards: give 2 to %d, auto for %d, or 0 for one leader", text, maxShards, autoShards)
+	}
+	*c = shardCount(n)
+	return nil
+}
+
+// Type implements pflag.Value.
+func (c *shardCount) Type() string { return "number" }
+
+// shards are the shards that a replica holds, each by a Lease of its own. See docs/scaling.md.
+type shards struct {
+	n             int
+	newLease      func(i int) *lease
+	replicas      *replicas
+	leaseDuration time.Duration
+	renewDeadline time.Duration
+	recorder      *metrics.Recorder
+	log           logr.Logger
+	set           *controller.Set
+
+	failed chan error
+	wg     sync.WaitGroup // the seats
+
+	mu    sync.Mutex
+	seats map[int]*seat
+	// holders are the Pods that held the shards at the last look.
+	holders []string
+}
+
+// seat is a shard that this replica holds, or takes part in the election of.
+type seat struct {
+	number int
+	shard  *controller.Shard
+	lease  *lease
+	// held is true from before the shard is served until nothing is left of that.
+	held bool
+	// leave is closed when the replica is to give the shard up.
+	leave chan struct{}
+	left  bool // whether it is closed
+}
+
+// newShards has this replica share the objects with others, while it holds l, which says
+// that none runs that does not share them alike.
+func (o *runOptions) newShards(c cluster, l *lease, recorder *metrics.Recorder, log logr.Logger) (*shards, error) {
+	client, err := leaseClient(c, o.leaderRenewDeadline)
+	if err != nil {
+		return nil, err
+	}
+	me, err := replicaName()
+	if err != nil {
+		return nil, err
+	}
+	n := int(o.shards)
+	s := &shards{
+		n: n, leaseDuration: o.leaderLeaseDuration, renewDeadline: o.leaderRenewDeadline, recorder: recorder, log: log,
+		replicas: newReplicas(client.Leases(l.namespace()), o.leaderID, me, o.leaderLeaseDuration),
+		newLease: func(i int) *lease {
+			is := leaseOf(client, l.namespace(), shardLease(o.leaderID, i), me, o.leaderRenewDeadline, log)
+			is.stays = true
+			return is
+		},
+		failed: make(chan error, n+1), seats: map[int]*seat{}, holders: make([]string, n),
+	}
+	l.shareBy(s.proved)
+	return s, nil
+}
+
+// share returns what has set serve the shards that are this replica's, until its context ends.
+// It gives them up from when ctx ends.
+func (op *operator) share(ctx context.Context, set *controller.Set, elected <-chan struct{}) ([]func(context.Context) error, error) {
+	s, err := op.newShards(op.cluster, op.lease, op.Recorder, op.log.WithName("shards"))
+	if err != nil {
+		return nil, err
+	}
+	s.set = set
+	op.sharing.Store(s)
+	run := func(serving context.Context) error {
+		err := s.run(serving, ctx, elected)
+		if err != nil {
+			set.Abort(controller.ErrLeadershipLost)
+		}
+		return err
+	}
+	return []func(context.Context) error{run, s.wait}, nil
+}
+
+// sharedAs is how the replicas share the objects, as this one knows it.
+func (op *operator) sharedAs() *api.Shards {
+	s := op.sharing.Load()
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	is := &api.Shards{Replica: podOf(s.replicas.me), Holders: slices.Clone(s.holders)}
+	for i, seat := range s.seats {
+		if seat.held {
+			is.Holders[i] = is.Replica
+		}
+	}
+	return is
+}
+
+// proved is until when all shards are proved to be held that are served here; shared is false
+// where none is.
+func (s *shards) proved() (until time.Time, shared bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, is := range s.seats {
+		if !is.held {
+			continue
+		}
+		if proved := is.lease.proved(); !shared || proved.Before(until) {
+			until, shared = proved, true
+		}
+	}
+	return until, shared
+}
+
+// run takes the shards that are this replica's, from when elected is closed, and gives up what
+// is not any more, until ctx ends. When stopping ends, it takes no more, and gives up each as
+// soon as its runs have ended. An error is the loss of a shard.
+func (s *shards) run(ctx, stopping context.Context, elected <-chan struct{}) error {
+	select {
+	case <-elected:
+	case <-ctx.Done():
+		return nil
+	}
+	tick := time.NewTicker(leaderRetryPeriod)
+	defer tick.Stop()
+	for stopping.Err() == nil && ctx.Err() == nil {
+		s.look(ctx)
+		select {
+		case <-tick.C:
+		case <-stopping.Done():
+		case <-ctx.Done():
+		case err := <-s.failed:
+			return err
+		}
+	}
+	if err := s.replicas.leave(context.WithoutCancel(ctx)); err != nil {
+		s.log.Error(err, "The Lease of this replica stays; the others notice that it has left when the Lease expires")
+	}
+	s.mu.Lock()
+	for _, is := range s.seats {
+		is.giveUp()
+	}
+	s.mu.Unlock()
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-s.failed:
+		return err
+	}
+}
+
+// wait ends when ctx has, and everything that was held is given up.
+func (s *shards) wait(ctx context.Context) error {
+	<-ctx.Done()
+	s.wg.Wait()
+	return nil
+}
+
+// look meets the other replicas, and sees which shards are this one's.
+func (s *shards) look(ctx context.Context) {
+	live, err := s.replicas.meet(ctx)
+	switch {
+	case ctx.Err() != nil:
+		return
+	case apierrors.IsForbidden(err):
+		s.failed <- fmt.Errorf("%w; --shards needs get, list, create, update and delete on leases: grant the operator what config/shards does", err)
+		return
+	case err != nil:
+		s.log.Error(err, "The Leases of the replicas cannot be read or written: no shard changes its replica")
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.holders = s.replicas.holders(s.n)
+	held := 0
+	for i, replica := range shard.Assign(s.n, live) {
+		is, mine := s.seats[i], replica == s.replicas.me
+		switch {
+		case mine && is == nil:
+			is = s.newSeat(i)
+			s.seats[i] = is
+			s.wg.Go(func() { s.sit(ctx, is) })
+		case !mine && is != nil:
+			is.giveUp()
+		}
+		if is != nil && is.held {
+			held++
+		}
+	}
+	s.recorder.Shards(held, s.set.Objects())
+}
+
+func (s *shards) newSeat(i int) *seat {
+	n := s.n
+	return &seat{number: i, lease: s.newLease(i), leave: make(chan struct{}), shard: &controller.Shard{
+		Name: fmt.Sprintf("%d/%d", i, n), Has: func(uid types.UID) bool { return shard.Of(uid, n) == i },
+	}}
+}
+
+// giveUp is called under the lock of the shards.
+func (is *seat) giveUp() {
+	if !is.left {
+		is.left = true
+		close(is.leave)
+	}
+}
+
+// sit holds a shard, from when its Lease is free until the replica is to give it up or ctx
+// ends, which is when the runs of all shards have ended.
+func (s *shards) sit(ctx context.Context, is *seat) {
+	election, end := context.WithCancel(logr.NewContext(context.WithoutCancel(ctx), s.log.V(1)))
+	led, ended := make(chan struct{}), make(chan struct{})
+	defer func() {
+		end()
+		<-ended
+	}()
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: is.lease, LeaseDuration: s.leaseDuration, RenewDeadline: s.renewDeadline, RetryPeriod: leaderRetryPeriod, Name: is.lease.Describe(),
+		// One that is lost has runs that have to end first. It is free when it expires.
+		ReleaseOnCancel: false,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(context.Context) { close(led) },
+			OnStoppedLeading: func() {},
+		},
+	})
+	if err != nil {
+		close(ended)
+		s.failed <- fmt.Errorf("election of the shard %s: %w", is.shard.Name, err)
+		return
+	}
+	go func() {
+		defer close(ended)
+		elector.Run(election)
+	}()
+	select {
+	case <-led:
+		if err := s.serve(ctx, is, ended); err != nil {
+			s.failed <- fmt.Errorf("shard %s: %w", is.shard.Name, err)
+			return // it stays held, without a proof: nothing is written any more
+		}
+	case <-is.leave:
+	case <-ctx.Done():
+	}
+	end()
+	<-ended
+	if err := is.lease.free(context.WithoutCancel(ctx)); err != nil {
+		s.log.Error(err, "A shard is not given up; another replica takes it when its Lease expires", "shard", is.shard.Name)
+	}
+	s.mu.Lock()
+	delete(s.seats, is.number)
+	s.mu.Unlock()
+}
+
+// serve has the objects of a shard served until it is to be given up, and nothing is left of
+// them. lost is closed where its Lease is lost.
+func (s *shards) serve(ctx context.Context, is *seat, lost <-chan struct{}) error {
+	if !s.hold(is, true) {
+		return nil
+	}
+	s.recorder.ShardMoved(true)
+	s.log.Info("This replica takes a shard", "shard", is.shard.Name)
+	if err := s.set.Hold(is.shard); err != nil {
+		if ctx.Err() == nil {
+			return err
+		}
+	}
+	select {
+	case <-is.leave:
+	case <-ctx.Done():
+	case <-lost:
+		return errNotLeading
+	}
+	leaving, stop := context.WithCancel(ctx)
+	defer stop()
+	left, err := s.set.Release(is.shard)
+	if err != nil {
+		return err
+	}
+	gone := make(chan struct{})
+	s.wg.Go(func() {
+		defer close(gone)
+		_ = left(leaving) // which ends before with ctx, when the runs have ended
+	})
+	select {
+	case <-gone:
+	case <-lost:
+		stop()
+		<-gone
+		return errNotLeading
+	}
+	s.hold(is, false)
+	s.recorder.ShardMoved(false)
+	s.log.Info("This replica gives a shard up", "shard", is.shard.Name)
+	return nil
+}
+
+// hold notes whether a shard is served; it is false if the shard is to be given up before it is.
+func (s *shards) hold(is *seat, held bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if held && is.left {
+		return false
+	}
+	is.held = held
+	return true
+}

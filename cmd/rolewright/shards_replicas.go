@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clientcoordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
+)
+
+// replicaName is what this replica is called in Leases.
+func replicaName() (string, error) {
+	host, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("name of this replica: %w", err)
+	}
+	return host + "_" + uuid.NewString(), nil
+}
+
+// layoutHolder holds the Lease of the leader for all replicas that share the objects in so
+// many shards: no one who shares them in another way, or does not share them, runs beside them.
+func layoutHolder(n int) string { return strconv.Itoa(n) + "-shards" }
+
+func shardPrefix(id string) string { return id + "-shard-" }
+
+func shardLease(id string, i int) string { return shardPrefix(id) + strconv.Itoa(i) }
+
+// podOf is the Pod of a replica, by its name in Leases.
+func podOf(replica string) string {
+	pod, _, _ := strings.Cut(replica, "_")
+	return pod
+}
+
+// replicaLease is the Lease that says that a replica lives.
+func replicaLease(id, replica string) string {
+	sum := sha256.Sum256([]byte(replica))
+	return id + "-replica-" + hex.EncodeToString(sum[:8])
+}
+
+// replicas are those that share the objects. Each has a Lease that says that it lives, for
+// which its own clock alone decides when it has expired, as in leader election. What they
+// agree on decides who asks for a shard, and not who has it.
+type replicas struct {
+	client clientcoordinationv1.LeaseInterface
+	id, me string
+	length time.Duration
+	now    func() time.Time
+	seen   map[string]sight  // by the Lease's name
+	shards map[string]string // who holds them, by the Lease's name
+}
+
+// sight is what was seen of a Lease, and since when it is so.
+type sight struct {
+	version string
+	since   time.Time
+}
+
+// deadAfter is after how many times of its length the Lease of a replica is removed.
+const deadAfter = 20
+
+func newReplicas(client clientcoordinationv1.LeaseInterface, id, me string, length time.Duration) *replicas {
+	return &replicas{client: client, id: id, me: me, length: length, now: time.Now, seen: map[string]sight{}}
+}
+
+// meet says that this replica lives, and returns those that do.
+func (r *replicas) meet(ctx context.Context) (live []string, err error) {
+	all, err := r.client.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list the Leases: %w", err)
+	}
+	own, found := replicaLease(r.id, r.me), (*coordinationv1.Lease)(nil)
+	now, seen := r.now(), map[string]sight{}
+	r.shards = map[string]string{}
+	for i := range all.Items {
+		is := &all.Items[i]
+		if is.Name == own {
+			found = is
+			continue
+		}
+		if is.Spec.HolderIdentity == nil || !yieldIdentity.MatchString(*is.Spec.HolderIdentity) {
+			continue
+		}
+		if is.Name != replicaLease(r.id, *is.Spec.HolderIdentity) {
+			if strings.HasPrefix(is.Name, shardPrefix(r.id)) {
+				r.shards[is.Name] = *is.Spec.HolderIdentity
+			}
+			continue
+		}
+		s := r.seen[is.Name]
+		if s.version != is.ResourceVersion {
+			s = sight{is.ResourceVersion, now}
+		}
+		seen[is.Name] = s
+		switch age := now.Sub(s.since); {
+		case age < r.length:
+			live = append(live, *is.Spec.HolderIdentity)
+		case age > deadAfter*r.length:
+			err := r.client.Delete(ctx, is.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &is.UID, ResourceVersion: &is.ResourceVersion}})
+			if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+				return nil, fmt.Errorf("remove the Lease of a replica that is gone: %w", err)
+			}
+		}
+	}
+	r.seen = seen
+	return append(live, r.me), r.renew(ctx, own, found)
+}
+
+// holders are the Pods that hold n shards, as the last meeting has seen it.
+func (r *replicas) holders(n int) []string {
+	of := make([]string, n)
+	for i := range of {
+		of[i] = podOf(r.shards[shardLease(r.id, i)])
+	}
+	return of
+}
+
+// renew says that this replica lives, in its Lease if there is one.
+func (r *replicas) renew(ctx context.Context, name string, is *coordinationv1.Lease) (err error) {
+	now, length := metav1.NowMicro(), int32(r.length/time.Second)
+	spec := coordinationv1.LeaseSpec{HolderIdentity: &r.me, LeaseDurationSeconds: &length, AcquireTime: &now, RenewTime: &now}
+	if is == nil {
+		_, err = r.client.Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}, metav1.CreateOptions{})
+	} else {
+		spec.AcquireTime = is.Spec.AcquireTime
+		is.Spec = spec
+		_, err = r.client.Update(ctx, is, metav1.UpdateOptions{})
+	}
+	if err != nil {
+		return fmt.Errorf("renew the Lease of this replica: %w", err)
+	}
+	return nil
+}
+
+// leave says that this replica takes no shard any more.
+func (r *replicas) leave(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, r.length)
+	defer cancel()
+	err := r.client.Delete(ctx, replicaLease(r.id, r.me), metav1.DeleteOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

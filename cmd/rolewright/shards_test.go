@@ -1,0 +1,118 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/rolewright/rolewright/test/must"
+)
+
+func TestShardCount(t *testing.T) {
+	for text, want := range map[string]shardCount{"auto": 8, "2": 2, "64": 64, "0": 0} {
+		var c shardCount
+		if err := c.Set(text); err != nil || c != want {
+			t.Errorf("--shards=%s is %d, %v; want %d", text, c, err, want)
+		}
+	}
+	for _, text := range []string{"", "1", "65", "-1", "Auto", "8 shards", "999999999999999999999"} {
+		var c shardCount
+		if err := c.Set(text); err == nil || c != 0 {
+			t.Errorf("--shards=%q is %d, and no error", text, c)
+		}
+	}
+}
+
+// leaseServer keeps Leases as an API server does: with a version that changes with each write.
+func leaseServer() *fake.Clientset {
+	client, version := fake.NewClientset(), 0
+	client.PrependReactor("*", "leases", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		if write, ok := a.(interface{ GetObject() runtime.Object }); ok {
+			version++
+			write.GetObject().(*coordinationv1.Lease).ResourceVersion = strings.Repeat("1", version)
+		}
+		return false, nil, nil
+	})
+	return client
+}
+
+func TestReplicas_LiveAsLongAsTheyRenew(t *testing.T) {
+	const length = 15 * time.Second
+	client, now := leaseServer().CoordinationV1().Leases("operators"), time.Now()
+	replica := func(name string) *replicas {
+		r := newReplicas(client, "op", name, length)
+		r.now = func() time.Time { return now }
+		return r
+	}
+	meets := func(r *replicas, want ...string) {
+		t.Helper()
+		live := must.Get(r.meet(t.Context()))(t)
+		if slices.Sort(live); !slices.Equal(live, want) {
+			t.Errorf("%s meets %v, want %v", r.me, live, want)
+		}
+	}
+	a, b := replica("a_1"), replica("b_2")
+	meets(a, "a_1")
+	meets(b, "a_1", "b_2")
+	meets(a, "a_1", "b_2")
+	now = now.Add(length - 1)
+	meets(a, "a_1", "b_2")
+	now = now.Add(1)
+	meets(a, "a_1") // b has not renewed
+	meets(b, "a_1", "b_2")
+	meets(a, "a_1", "b_2")
+
+	// What else is there counts for nothing, whatever it says.
+	for name, holder := range map[string]string{"op": "8-shards", "op-replica-0123": "c_3", "op-shard-1": "a_1", "other": "\x1b[1m", "op-shard-x": "c_3"} {
+		must.Get(client.Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder}}, metav1.CreateOptions{}))(t)
+	}
+	meets(a, "a_1", "b_2")
+	if of := a.holders(3); !slices.Equal(of, []string{"", "a", ""}) {
+		t.Errorf("holders: %q", of)
+	}
+
+	must.Do(t, b.leave(t.Context()))
+	must.Do(t, b.leave(t.Context()))
+	meets(a, "a_1")
+	meets(b, "a_1", "b_2")
+	meets(a, "a_1", "b_2")
+	now = now.Add(deadAfter*length + 1)
+	meets(a, "a_1")
+	if _, err := client.Get(t.Context(), replicaLease("op", "b_2"), metav1.GetOptions{}); err == nil {
+		t.Error("the Lease of a replica that is long gone stays")
+	}
+}
+
+// Nothing is proved beyond what all shards are that are served.
+func TestShards_AreProvedTogether(t *testing.T) {
+	now := time.Now()
+	l := &lease{until: now.Add(10 * time.Second)}
+	s := &shards{seats: map[int]*seat{}}
+	l.shareBy(s.proved)
+	expect := func(when string, want time.Duration) {
+		t.Helper()
+		if got := l.proved(); !got.Equal(now.Add(want)) {
+			t.Errorf("%s: proved for %s, want %s", when, got.Sub(now), want)
+		}
+	}
+	expect("no shard", 10*time.Second)
+	s.seats[3] = &seat{lease: &lease{until: now.Add(time.Second)}}
+	expect("a shard that is not served", 10*time.Second)
+	s.seats[3].held = true
+	expect("a shard", time.Second)
+	s.seats[4] = &seat{lease: &lease{until: now.Add(time.Minute)}, held: true}
+	expect("another shard that is proved for longer", time.Second)
+	delete(s.seats, 3)
+	expect("the shard is given up", 10*time.Second)
+	s.seats[4].lease.set(time.Time{})
+	if l.held() == nil {
+		t.Error("a shard is served and lost, and writes are let through")
+	}
+}

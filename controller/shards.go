@@ -1,0 +1,198 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	toolscache "k8s.io/client-go/tools/cache"
+)
+
+// Shard is a share of the objects of all kinds. Who holds it serves each kind with a cache and
+// a reconciler of its own for the objects of the shard.
+type Shard struct {
+	Name string
+	// Has reports whether an object is of the shard.
+	Has func(types.UID) bool
+}
+
+// ofShard names what there is of a kind in each shard; nil is all objects.
+type ofShard struct {
+	shard *Shard
+	gvk   schema.GroupVersionKind
+}
+
+// Hold has the objects of a shard served from now on. It is called after everyone else has
+// ended to serve them.
+func (s *Set) Hold(shard *Shard) error {
+	s.change.Lock()
+	defer s.change.Unlock()
+	s.shards = append(s.shards, shard)
+	return s.serve(shard, s.watched)
+}
+
+// Release has the objects of a shard not served any more: their runs end as they have begun,
+// and no new one starts. left waits until nothing is left of them.
+func (s *Set) Release(shard *Shard) (left func(context.Context) error, err error) {
+	left = s.Left(shard)
+	s.change.Lock()
+	defer s.change.Unlock()
+	s.shards = slices.DeleteFunc(s.shards, func(is *Shard) bool { return is == shard })
+	err = s.serve(shard, nil)
+	delete(s.watchers, shard)
+	return left, err
+}
+
+// Left returns what waits until nothing is left of what is served of a shard. It does not end
+// that; where the operator ends, it may have been added and never begin, and not end.
+func (s *Set) Left(shard *Shard) func(context.Context) error {
+	of := s.ofShard(shard)
+	return func(ctx context.Context) error {
+		for _, k := range of {
+			select {
+			case <-k.ended:
+				k.dropMetrics()
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+		return nil
+	}
+}
+
+func (s *Set) ofShard(shard *Shard) []*kind {
+	return slices.DeleteFunc(s.all(), func(k *kind) bool { return k.shard != shard })
+}
+
+// Objects is how many objects are served.
+func (s *Set) Objects() (n int) {
+	for _, k := range s.all() {
+		if r := k.reconciler(); r != nil {
+			n += r.objects.known()
+		}
+	}
+	return n
+}
+
+// known is how many objects were looked at and are there.
+func (o *objects) known() (n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, e := range o.table {
+		if e.memory != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// dropMetrics removes the metrics of the objects that the kind has served: another replica
+// has them from now on.
+func (k *kind) dropMetrics() {
+	r := k.reconciler()
+	if r == nil {
+		return
+	}
+	r.objects.mu.Lock()
+	keys := make([]types.NamespacedName, 0, len(r.objects.table))
+	for key := range r.objects.table {
+		keys = append(keys, key)
+	}
+	r.objects.mu.Unlock()
+	for _, key := range keys {
+		r.forgetMetrics(key)
+	}
+}
+
+// foreign reports whether an object with a UID is of another shard.
+func (r *reconciler) foreign(uid types.UID) bool {
+	return r.shard != nil && uid != "" && !r.shard.Has(uid)
+}
+
+// informer is what keeps the objects of a kind up to date that are of the shard, and no others.
+func (s *Shard) informer(lw toolscache.ListerWatcher, of runtime.Object, resync time.Duration, by toolscache.Indexers) toolscache.SharedIndexInformer {
+	return toolscache.NewSharedIndexInformer(&share{toolscache.ToListerWatcherWithContext(lw), s.Has}, of, resync, by)
+}
+
+// share lists and watches the objects of a shard. The API server knows no shards: what is of
+// others is dropped as it comes. The UID of an object never changes, so that none comes or
+// goes but with its creation and its deletion.
+type share struct {
+	toolscache.ListerWatcherWithContext
+	has func(types.UID) bool
+}
+
+// List implements [toolscache.ListerWatcher].
+func (s *share) List(options metav1.ListOptions) (runtime.Object, error) {
+	return s.ListWithContext(context.Background(), options)
+}
+
+// Watch implements [toolscache.ListerWatcher].
+func (s *share) Watch(options metav1.ListOptions) (watch.Interface, error) {
+	return s.WatchWithContext(context.Background(), options)
+}
+
+// ListWithContext implements [toolscache.ListerWithContext].
+func (s *share) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	is, err := s.ListerWatcherWithContext.ListWithContext(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	list, ok := is.(*unstructured.UnstructuredList)
+	if !ok {
+		return nil, fmt.Errorf("a list of a shard is a %T", is)
+	}
+	list.Items = slices.DeleteFunc(list.Items, func(obj unstructured.Unstructured) bool { return !s.has(obj.GetUID()) })
+	return list, nil
+}
+
+// WatchWithContext implements [toolscache.WatcherWithContext].
+func (s *share) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	all, err := s.ListerWatcherWithContext.WatchWithContext(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	w := &shareWatch{all: all, events: make(chan watch.Event), stopped: make(chan struct{})}
+	go w.forward(s.has)
+	return w, nil
+}
+
+// shareWatch passes on the events of a shard, and those that are of no object. It ends with
+// what it is made of, or when it is stopped.
+type shareWatch struct {
+	all     watch.Interface
+	events  chan watch.Event
+	once    sync.Once
+	stopped chan struct{}
+}
+
+func (w *shareWatch) forward(has func(types.UID) bool) {
+	defer close(w.events)
+	for e := range w.all.ResultChan() {
+		if obj, ok := e.Object.(metav1.Object); ok && e.Type != watch.Bookmark && e.Type != watch.Error && !has(obj.GetUID()) {
+			continue
+		}
+		select {
+		case w.events <- e:
+		case <-w.stopped:
+			return
+		}
+	}
+}
+
+// Stop implements [watch.Interface].
+func (w *shareWatch) Stop() {
+	w.once.Do(func() { close(w.stopped) })
+	w.all.Stop()
+}
+
+// ResultChan implements [watch.Interface].
+func (w *shareWatch) ResultChan() <-chan watch.Event { return w.events }

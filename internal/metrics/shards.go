@@ -1,0 +1,35 @@
+package metrics
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// shardMetrics are about the share of the objects that a replica has. Without shards there is
+// no series of them.
+type shardMetrics struct {
+	held, objects *prometheus.GaugeVec
+	handovers     *prometheus.CounterVec
+}
+
+func newShardMetrics() shardMetrics {
+	return shardMetrics{
+		held:      gauge("rolewright_shards_held", "How many shards this replica holds (--shards); no series without the flag."),
+		objects:   gauge("rolewright_shard_objects", "How many objects are in the shards that this replica holds (--shards)."),
+		handovers: counter("rolewright_shard_handovers_total", "Shards that this replica has taken, or given up (--shards).", "direction"),
+	}
+}
+
+// Shards says how many shards this replica holds, with how many objects.
+func (r *Recorder) Shards(held, objects int) {
+	if r == nil {
+		return
+	}
+	r.shards.held.WithLabelValues().Set(float64(held))
+	r.shards.objects.WithLabelValues().Set(float64(objects))
+}
+
+// ShardMoved counts a shard that this replica has taken, or given up.
+func (r *Recorder) ShardMoved(taken bool) {
+	if r == nil {
+		return
+	}
+	r.shards.handovers.WithLabelValues(either(taken, "taken", "given-up")).Inc()
+}

@@ -1,0 +1,68 @@
+// Package shard says which share of all objects each replica of an operator has. It is
+// pure: who holds a share, Leases say.
+package shard
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"hash/fnv"
+	"slices"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Of is the shard of an object, from 0 to n-1. An object keeps its UID, and its shard.
+func Of(uid types.UID, n int) int {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(uid)) // which cannot fail
+	return int(h.Sum64() % uint64(n))
+}
+
+// Assign says which member each of n shards is for; empty where there are no members. It is
+// a rendezvous hash with an even load: of each shard and member there is a score, and the
+// highest scores are taken first, until each member has its n/len(members) shards, and some
+// have one more. So all who know the same members come to the same result, and few shards
+// move when one of them comes or goes.
+func Assign(n int, members []string) []string {
+	of := make([]string, n)
+	members = slices.Compact(slices.Sorted(slices.Values(members)))
+	if len(members) == 0 {
+		return of
+	}
+	type pair struct {
+		shard  int
+		member string
+		score  uint64
+	}
+	pairs := make([]pair, 0, n*len(members))
+	for _, m := range members {
+		for i := range n {
+			pairs = append(pairs, pair{i, m, score(i, m)})
+		}
+	}
+	slices.SortFunc(pairs, func(a, b pair) int {
+		return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.shard, b.shard), cmp.Compare(a.member, b.member))
+	})
+	least, more := n/len(members), n%len(members)
+	load := map[string]int{}
+	for _, p := range pairs {
+		switch has := load[p.member]; {
+		case of[p.shard] != "" || has > least:
+			continue
+		case has == least && more == 0:
+			continue
+		case has == least:
+			more--
+		}
+		of[p.shard] = p.member
+		load[p.member]++
+	}
+	return of
+}
+
+func score(shard int, member string) uint64 {
+	sum := sha256.Sum256([]byte(strconv.Itoa(shard) + "/" + member))
+	return binary.BigEndian.Uint64(sum[:])
+}

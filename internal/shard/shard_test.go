@@ -1,0 +1,85 @@
+package shard
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/uuid"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+func members(n int) (names []string) {
+	for i := range n {
+		names = append(names, fmt.Sprintf("operator-5d8f7c9b6-%05d", i*7919))
+	}
+	return names
+}
+
+func TestOf_SpreadsObjectsEvenly(t *testing.T) {
+	const n, objects = 8, 8000
+	var count [n]int
+	for range objects {
+		count[Of(types.UID(uuid.NewString()), n)]++
+	}
+	for i, c := range count {
+		if c < 800 || c > 1200 { // more than six standard deviations
+			t.Errorf("shard %d has %d of %d objects", i, c, objects)
+		}
+	}
+	// Another number would move objects between replicas of two versions.
+	if is := Of("7f3a4c1e-8d55-4b8e-9d3c-0a4b6c2f1e77", n); is != 3 {
+		t.Errorf("the shard of a UID is %d", is)
+	}
+}
+
+func TestAssign_EachShardHasOneMemberAndEachMemberItsShare(t *testing.T) {
+	for _, n := range []int{1, 2, 7, 8, 64} {
+		for r := 1; r <= 12; r++ {
+			all := members(r)
+			of := Assign(n, all)
+			load := map[string]int{}
+			for i, m := range of {
+				if !slices.Contains(all, m) {
+					t.Fatalf("%d shards, %d members: shard %d is for %q", n, r, i, m)
+				}
+				load[m]++
+			}
+			for _, m := range all {
+				if load[m] < n/r || load[m] > (n+r-1)/r {
+					t.Errorf("%d shards, %d members: %s has %d", n, r, m, load[m])
+				}
+			}
+			slices.Reverse(all)
+			if !slices.Equal(of, Assign(n, append(all, all[0]))) {
+				t.Errorf("%d shards, %d members: the order of the members, or one given twice, matters", n, r)
+			}
+		}
+	}
+	if of := Assign(3, nil); !slices.Equal(of, make([]string, 3)) {
+		t.Errorf("without members: %q", of)
+	}
+}
+
+// A member that comes or goes moves its own share, and little else.
+func TestAssign_MovesFewShards(t *testing.T) {
+	for _, n := range []int{8, 64} {
+		for r := 1; r < 8; r++ {
+			all := members(r + 1)
+			fewer, more := Assign(n, all[:r]), Assign(n, all)
+			share, others := 0, 0
+			for i := range n {
+				switch {
+				case fewer[i] == more[i]:
+				case more[i] == all[r]:
+					share++
+				default:
+					others++
+				}
+			}
+			if share > (n+r)/(r+1) || others > n/4 {
+				t.Errorf("%d shards, from %d to %d members: %d move to the new one, and %d between the others", n, r, r+1, share, others)
+			}
+		}
+	}
+}

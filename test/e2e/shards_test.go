@@ -1,0 +1,284 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/rolewright/rolewright/test/must"
+	"github.com/rolewright/rolewright/test/testenv"
+)
+
+// sharedCommand notes when each run begins, lives and ends, and which replica makes it: the path of its files begins with
+// the runner root of that.
+const sharedCommand = `#!/bin/sh
+say() { echo "$1 $ROLEWRIGHT_UID $ROLEWRIGHT_OBJECT $(date +%s%N)" >> "$LEDGER"; }
+beats=$(sed 's/.*"beats":\([0-9]*\).*/\1/' "$ROLEWRIGHT_OBJECT")
+say begin
+for i in $(seq "$beats"); do sleep 0.1; say beat; done
+say end
+`
+
+// sharing is a stage on which several operators share the objects of two kinds.
+type sharing struct {
+	*replicas
+	kinds  [2]kind
+	ledger string
+	names  []string // of the objects of each kind
+}
+
+const shardsOfTest = 8
+
+func newSharing(t *testing.T, args ...string) *sharing {
+	t.Helper()
+	s := newStage(t)
+	h := &sharing{replicas: &replicas{stage: s, lease: "operator"}, ledger: filepath.Join(t.TempDir(), "ledger")}
+	s.env = append(s.env, "LEDGER="+h.ledger)
+	s.script("shared.sh", sharedCommand)
+	for i := range h.kinds {
+		h.kinds[i] = s.kind()
+		s.watch(h.kinds[i], "command: [./shared.sh]", "inheritEnv: [LEDGER]")
+	}
+	h.args = append([]string{"--leader-elect", "--leader-election-id=" + h.lease, "--leader-election-namespace=" + s.namespace,
+		"--shards=" + strconv.Itoa(shardsOfTest), "--executor=runner"}, args...)
+	return h
+}
+
+// awaitShares waits until the operators hold all shards between them, each its share.
+func (h *sharing) awaitShares(all ...*operator) {
+	h.t.Helper()
+	testenv.Eventually(h.t, fmt.Sprintf("the shards shared by %d replicas", len(all)), func(ctx context.Context) error {
+		var held []float64
+		total := 0.0
+		for _, o := range all {
+			if o.hasEnded() {
+				h.t.Fatal("a replica has ended")
+			}
+			n, err := o.metric(ctx, "rolewright_shards_held")
+			if err != nil {
+				return err
+			}
+			if held, total = append(held, n), total+n; int(n) < shardsOfTest/len(all) {
+				return fmt.Errorf("so far: %v", held)
+			}
+		}
+		if total != shardsOfTest {
+			return fmt.Errorf("so far: %v", held)
+		}
+		return nil
+	})
+}
+
+// sharedRun is a run that the ledger shows.
+type sharedRun struct {
+	root        string // of the replica
+	first, last time.Time
+	ended       bool
+}
+
+// runs are those of each object, by UID and run.
+func (h *sharing) ledgered() map[string]map[string]sharedRun {
+	h.t.Helper()
+	data, err := os.ReadFile(h.ledger)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		h.t.Fatal(err)
+	}
+	all := map[string]map[string]sharedRun{}
+	for line := range strings.Lines(string(data)) {
+		f := strings.Fields(line)
+		if len(f) != 4 {
+			continue // cut short with its run
+		}
+		ns, err := strconv.ParseInt(f[3], 10, 64)
+		must.Do(h.t, err)
+		if all[f[1]] == nil {
+			all[f[1]] = map[string]sharedRun{}
+		}
+		root, run, _ := strings.Cut(f[2], "/.runs/")
+		is, known := all[f[1]][run]
+		if !known {
+			is = sharedRun{root: root, first: time.Unix(0, ns)}
+		}
+		is.last, is.ended = time.Unix(0, ns), is.ended || f[0] == "end"
+		all[f[1]][run] = is
+	}
+	return all
+}
+
+// expectRuns checks that each object has run so often, and never twice at once, and returns how many runs each replica made.
+func (h *sharing) expectRuns(when string, each int) map[string]int {
+	h.t.Helper()
+	by := map[string]int{}
+	all := h.ledgered()
+	for uid, runs := range all {
+		if len(runs) != each {
+			h.t.Errorf("%s: object %s has run %d times, want %d: %v", when, uid, len(runs), each, runs)
+		}
+		for one, a := range runs {
+			by[a.root]++
+			for other, b := range runs {
+				if one < other && a.first.Before(b.last) && b.first.Before(a.last) {
+					h.t.Errorf("%s: runs %s and %s of %s have overlapped", when, one, other, uid)
+				}
+			}
+		}
+	}
+	if n := len(h.kinds) * len(h.names); len(all) != n {
+		h.t.Errorf("%s: %d objects have run, want %d", when, len(all), n)
+	}
+	return by
+}
+
+// each calls do for each object.
+func (h *sharing) each(do func(k kind, name string)) {
+	for _, k := range h.kinds {
+		for _, name := range h.names {
+			do(k, name)
+		}
+	}
+}
+
+// change has all objects changed, and waits for their runs where wait is true.
+func (h *sharing) change(to int) {
+	h.t.Helper()
+	h.each(func(k kind, name string) { k.patch(name, fmt.Sprintf(`{"spec":{"beats":2,"to":%d}}`, to)) })
+}
+
+func (h *sharing) awaitReady() {
+	h.t.Helper()
+	h.each(func(k kind, name string) { k.awaitReady(name) })
+}
+
+// Replicas share the objects: each change runs its object once, whichever replicas come, go in order or are killed meanwhile.
+func TestShards_EachChangeRunsOnceWhoeverComesAndGoes(t *testing.T) {
+	t.Parallel()
+	h := newSharing(t)
+	for i := range 15 {
+		h.names = append(h.names, fmt.Sprintf("it-%d", i))
+	}
+	one, two, three := h.another(), h.another(), h.another()
+	h.awaitShares(one, two, three)
+	h.each(func(k kind, name string) { k.create(name, map[string]any{"beats": int64(2)}) })
+	h.awaitReady()
+	if by := h.expectRuns("created", 1); len(by) != 3 {
+		t.Errorf("runs by replica: %v, want three that run", by)
+	}
+
+	three.signal(syscall.SIGKILL)
+	three.exit()
+	h.change(1) // its share waits until its Leases have expired
+	h.awaitReady()
+	h.expectRuns("one was killed", 2)
+	h.awaitShares(one, two)
+
+	four := h.another()
+	h.awaitShares(one, two, four)
+	h.change(2)
+	h.awaitReady()
+	if by := h.expectRuns("one has joined", 3); len(by) != 4 {
+		t.Errorf("runs by replica: %v, want the fourth to run, too", by)
+	}
+
+	// A rolling update, with changes all the time.
+	h.change(3)
+	five := h.another()
+	h.awaitShares(one, two, four, five)
+	one.stop()
+	two.stop()
+	h.awaitShares(four, five)
+	h.awaitReady()
+	h.expectRuns("rolling update", 4)
+	h.change(4)
+	six := h.another()
+	four.stop()
+	h.awaitReady()
+	h.awaitShares(five, six)
+	h.expectRuns("end of the rolling update", 5)
+
+	// The shards are free as soon as a replica has ended, and no Lease of a replica that has left is there.
+	five.stop()
+	six.stop()
+	leases := must.Get(kubernetes.NewForConfigOrDie(h.cfg).CoordinationV1().Leases(h.namespace).List(t.Context(), metav1.ListOptions{}))(t)
+	for _, l := range leases.Items {
+		switch {
+		case strings.HasPrefix(l.Name, "operator-shard-") && *l.Spec.HolderIdentity != "":
+			t.Errorf("%s is held by %s", l.Name, *l.Spec.HolderIdentity)
+		case l.Name != "operator" && !strings.HasPrefix(l.Name, "operator-shard-") && l.Spec.RenewTime.Add(time.Minute).After(time.Now()):
+			t.Errorf("the Lease %s is left", l.Name)
+		}
+	}
+}
+
+// A replica that is frozen is taken for dead: its runs have ended by the time others run its objects, and when it wakes up,
+// it writes nothing and ends. The other replicas go on meanwhile.
+func TestShards_AFrozenReplicaIsFenced(t *testing.T) {
+	t.Parallel()
+	h := newSharing(t, "--max-concurrent-reconciles=8", "--max-concurrent-runs=16")
+	h.names = []string{"a", "b", "c", "d"}
+	one, two := h.another(), h.another()
+	h.awaitShares(one, two)
+	h.each(func(k kind, name string) { k.create(name, map[string]any{"beats": int64(6000)}) })
+	testenv.Eventually(t, "all objects to run", func(context.Context) error {
+		if n := len(h.ledgered()); n != 8 {
+			return fmt.Errorf("%d run", n)
+		}
+		return nil
+	})
+	one.signal(syscall.SIGSTOP)
+	defer func() { _ = one.cmd.Process.Signal(syscall.SIGCONT) }() // a frozen process does not end
+	h.each(func(k kind, name string) {
+		k.patch(name, fmt.Sprintf(`{"metadata":{"annotations":{"rolewright.dev/cancel":%q}},"spec":{"beats":1}}`, k.get(name).status.Ansible.ActiveRun.ID))
+	})
+	h.awaitReady()
+	h.awaitShares(two)
+	before := map[string]string{}
+	h.each(func(k kind, name string) { before[k.gvk.String()+name] = k.get(name).GetResourceVersion() })
+	one.signal(syscall.SIGCONT)
+	if code := one.exit(); code == 0 {
+		t.Error("exit code of a replica that lost its shards = 0")
+	}
+	h.each(func(k kind, name string) {
+		if k.get(name).GetResourceVersion() != before[k.gvk.String()+name] {
+			t.Errorf("the replica that woke up has written %s %s", k.gvk.Kind, name)
+		}
+	})
+	h.expectRuns("thawed", 2)
+	if !strings.Contains(two.output(), "is lost; it is run again") {
+		t.Error("no run of the frozen replica was settled")
+	}
+}
+
+// Who shares the objects in one way, and who does in another or not at all, never run beside each other: so that the flag
+// can be changed by a rolling update.
+func TestShards_TheFlagChangesBetweenRuns(t *testing.T) {
+	t.Parallel()
+	h := newSharing(t, "--leader-elect-lease-duration=6s", "--leader-elect-renew-deadline=4s")
+	h.names = []string{"a", "b", "c", "d"}
+	before := h.another("--shards=0")
+	h.each(func(k kind, name string) { k.create(name, map[string]any{"beats": int64(1)}) })
+	h.awaitReady()
+	for i, shards := range []int{8, 4, 0} {
+		next := h.another(fmt.Sprintf("--shards=%d", shards))
+		next.awaitOutput("Attempting to acquire leader lease")
+		h.change(i)
+		h.awaitReady()
+		if strings.Contains(next.output(), "Run starts") {
+			t.Errorf("with --shards=%d, a replica runs objects that others share in another way", shards)
+		}
+		before.stop()
+		h.change(i + 100)
+		h.awaitReady()
+		h.expectRuns(fmt.Sprintf("--shards=%d", shards), 3+2*i)
+		before = next
+	}
+}
