@@ -24,7 +24,7 @@ def manifests(name, namespace, spec):
         return {"apiVersion": api, "kind": kind, "metadata": {"name": name, "namespace": namespace, "labels": labels}, **fields}
 
     yield made("v1", "ServiceAccount", automountServiceAccountToken=False)
-    yield made("v1", "ConfigMap", data=settings)
+    yield made("v1", "ConfigMap", **({"data": settings} if settings else {}))
     yield made("v1", "ResourceQuota", spec={"hard": {
         "requests.cpu": quota.get("cpu", "4"), "requests.memory": quota.get("memory", "4Gi")}})
     yield made("v1", "Service", spec={"selector": labels, "ports": [{"port": 80, "targetPort": port}]})
@@ -46,16 +46,22 @@ def manifests(name, namespace, spec):
             "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}}]})
 
 
+def kubectl(*args, **options):
+    """Runs kubectl, and returns what it has changed."""
+    said = subprocess.run(["kubectl", *args], check=True, text=True, stdout=subprocess.PIPE, **options).stdout
+    return [line for line in said.splitlines() if not line.endswith(" unchanged")]
+
+
 def main():
     microservice = json.load(sys.stdin)["object"]
     name, namespace = microservice["metadata"]["name"], microservice["metadata"]["namespace"]
     report(type="progress", step="Apply the manifests")
     items = list(manifests(name, namespace, microservice["spec"]))
-    subprocess.run(["kubectl", "apply", "-f", "-"], check=True, text=True,
-                   input=json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    changes = kubectl("apply", "-f", "-", input=json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
     if "maxReplicas" not in microservice["spec"]:
         report(type="progress", step="Remove an autoscaler that is not wanted")
-        subprocess.run(["kubectl", "delete", "horizontalpodautoscaler", name, "--namespace=" + namespace, "--ignore-not-found"], check=True)
+        changes += kubectl("delete", "horizontalpodautoscaler", name, "--namespace=" + namespace, "--ignore-not-found")
+    report(type="result", verdict="ok", changed=bool(changes), message=", ".join(changes))
 
 
 main()
