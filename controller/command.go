@@ -49,27 +49,36 @@ type inputPrevious struct {
 	Finished   time.Time `json:"finished"`
 }
 
-// whatCommand says what is run for the object where that is a command. What the object
-// says stands in files only; its names, which the API server has checked, in the
-// environment, too.
-func (r *reconciler) whatCommand(s *scope, command *watches.Command, secrets []extravars.Source) (runner.Request, error) {
+// inputOf is what a command or handler is told of the run of s.
+func (r *reconciler) inputOf(s *scope) input {
 	in := input{
 		Protocol: 1, Object: s.object.Object,
 		Run: inputRun{ID: s.runID, Action: actionOf(s), Cause: string(s.plan.cause), Trigger: s.trigger, Attempt: s.attempts() + 1},
 
 		PreviousSpec: s.previous.raw, ChangedFields: s.previous.fields, MoreChangedFields: s.previous.more,
 	}
+	if s.settings.timeout > 0 {
+		deadline := r.now().Add(s.settings.timeout).UTC().Truncate(time.Second)
+		in.Run.Deadline = &deadline
+	}
+	if last := s.memory.last; last != nil {
+		in.Run.Previous = &inputPrevious{verdictOf(*last), last.Reason, last.Generation, last.Finished}
+	}
+	return in
+}
+
+// whatCommand says what is run for the object where that is a command. What the object
+// says stands in files only; its names, which the API server has checked, in the
+// environment, too.
+func (r *reconciler) whatCommand(s *scope, command *watches.Command, secrets []extravars.Source) (runner.Request, error) {
+	in := r.inputOf(s)
 	env := map[string]string{
 		"ROLEWRIGHT_ACTION": in.Run.Action, "ROLEWRIGHT_CAUSE": in.Run.Cause, "ROLEWRIGHT_ATTEMPT": strconv.FormatInt(in.Run.Attempt, 10),
 		"ROLEWRIGHT_GROUP": r.gvk.Group, "ROLEWRIGHT_VERSION": r.gvk.Version, "ROLEWRIGHT_KIND": r.gvk.Kind,
 		"ROLEWRIGHT_NAMESPACE": s.key.Namespace, "ROLEWRIGHT_NAME": s.key.Name, "ROLEWRIGHT_UID": s.uid(),
 	}
-	if s.settings.timeout > 0 {
-		deadline := r.now().Add(s.settings.timeout).UTC().Truncate(time.Second)
-		in.Run.Deadline, env["ROLEWRIGHT_DEADLINE"] = &deadline, deadline.Format(time.RFC3339)
-	}
-	if last := s.memory.last; last != nil {
-		in.Run.Previous = &inputPrevious{verdictOf(*last), last.Reason, last.Generation, last.Finished}
+	if in.Run.Deadline != nil {
+		env["ROLEWRIGHT_DEADLINE"] = in.Run.Deadline.Format(time.RFC3339)
 	}
 	told, err := json.Marshal(in)
 	if err != nil {

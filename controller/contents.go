@@ -62,6 +62,9 @@ func contentsOf(w watches.Watch, opts *Options, v *vault.Vault) *contents {
 	if w.Content.Command != nil {
 		return contentsOfCommand(w, opts)
 	}
+	if w.Content.Handler != "" {
+		return contentsOfHandler(w, opts)
+	}
 	roots := fingerprint.Roots{Collections: opts.CollectionsPath}
 	if w.Content.Playbook != "" {
 		roots.Playbooks = []string{w.Content.Playbook}
@@ -94,6 +97,9 @@ func contentsOf(w watches.Watch, opts *Options, v *vault.Vault) *contents {
 	c.passwords = slices.Compact(passwords)
 	c.configuration = slices.Concat(configurations(), variables)
 	c.fix(w, opts)
+	if w.Hooks.Vars != nil {
+		c.addProgram(opts)
+	}
 	c.nameFiles(func(path string) string { return path })
 	return c
 }

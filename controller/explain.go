@@ -87,7 +87,7 @@ func Explain(obj *unstructured.Unstructured, w watches.Watch, opts Options, now 
 	if a := record.Active; a != nil {
 		e.Active = &ExplainedRun{ID: a.ID, Cause: a.Cause, Trigger: a.Trigger, Generation: a.Generation, Started: a.Started}
 	}
-	e.plan(s, r.waits(obj), w.Content.Command != nil, now)
+	e.plan(s, r.waits(obj), !w.Content.Ansible(), now)
 	return e
 }
 

@@ -34,7 +34,7 @@ type secrets struct {
 }
 
 func newSecrets(v *vault.Vault, w watches.Watch, content *contents, inventory string, c *contentcopy.Copy) *secrets {
-	if w.Content.Command != nil {
+	if !w.Content.Ansible() {
 		return &secrets{vault: v, literals: newLiterals(fingerprint.Roots{})}
 	}
 	paths := slices.Clone(content.roots.Trees)

@@ -37,6 +37,8 @@ type Options struct {
 	Content *contentcopy.Copy
 	Runner  Runner
 	Gateway Gateway
+	// Handlers are the Go code that watches may name.
+	Handlers map[string]Handler
 	// InjectOwnerRef marks what runs create as their objects', and watches it.
 	InjectOwnerRef bool
 	// RunnerRoot is the directory below which every run gets its private data
@@ -107,6 +109,8 @@ type Options struct {
 	// proxy got it. Errors are answered as those of [proxy.Calls] are.
 	Metric func(request []byte) error
 
+	// readProgram reads the digest of the program at most once.
+	readProgram func() (string, error)
 	// limitsRoot is below which the limits of the container are found; empty is "/". Tests set it.
 	limitsRoot string
 }

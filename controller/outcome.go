@@ -104,6 +104,11 @@ func (r *reconciler) notRun(s *scope, run *status.Run) {
 		run.Message = short(stoppedAt(s, said))
 		run.Counts = countsOf(s.result.Summary)
 		run.FailedTask = taskAt(s)
+	case errors.As(s.err, &hookError{}):
+		run.Result, run.Reason, run.Message = status.Failed, status.ReasonHookFailed, short(said)
+		if errors.Is(s.err, ErrRefused) {
+			run.Reason, run.Permanent = string(runner.InputRefused), true
+		}
 	case errors.Is(s.err, runner.ErrNoSpace):
 		run.Result, run.Reason = status.Failed, string(runner.NoSpace)
 		run.Message, run.Counts = r.noSpace("Unable to run reconciliation: "+said), countsOf(s.result.Summary)
@@ -286,11 +291,12 @@ func (r *reconciler) logEnd(s *scope, run status.Run) {
 	}
 	switch run.Result {
 	case status.Succeeded:
-		if run.Executor == string(runner.ExecutorCommand) {
-			log.Info("The command has ended", "message", run.Message)
-			break
+		switch runner.Executor(run.Executor) {
+		case runner.ExecutorCommand, runner.ExecutorHandler:
+			log.Info("The "+run.Executor+" has ended", "message", run.Message)
+		default:
+			log.Info("Ansible-runner exited successfully")
 		}
-		log.Info("Ansible-runner exited successfully")
 	case status.Interrupted:
 		log.Info("Run was interrupted", "message", run.Message)
 	default:

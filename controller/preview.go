@@ -43,7 +43,7 @@ func NewPreview(ctx context.Context, w watches.Watch, opts Options, obj *unstruc
 	default:
 		s.warn("the variables of varsFrom are missing here: they are in the cluster")
 	}
-	req, err := r.what(s, nil)
+	req, err := r.what(s, nil, nil)
 	if err != nil {
 		return Preview{}, err
 	}

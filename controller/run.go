@@ -48,12 +48,7 @@ func (r *reconciler) run(ctx context.Context, s *scope) (outcome, error) {
 	if s.referring != nil {
 		defer s.referring.end()
 	}
-	sources, err := r.readVars(ctx, s)
-	if err != nil {
-		s.err = err
-		return runEnded, nil
-	}
-	req, err := r.request(s, sources)
+	req, err := r.prepare(ctx, s)
 	if err != nil {
 		s.err = err
 		return runEnded, nil
@@ -62,7 +57,7 @@ func (r *reconciler) run(ctx context.Context, s *scope) (outcome, error) {
 
 	events := eventlog.New(eventlog.Options{
 		Level: r.opts.LogEvents, Lines: r.opts.LogLines, DebugLogs: r.opts.DebugLogs, Out: r.opts.EventOut, Masked: s.mask.Reader,
-		Command: req.Content.Command != nil,
+		Command: req.Content.Command != nil || req.Content.Function != nil,
 	}, s.log, r.gvk.String(), s.key.Name, s.key.Namespace, r.logVerbosity(s))
 	if r.opts.Follow != nil {
 		s.follower = r.opts.Follow(r.gvk, s.key, string(s.plan.cause))
@@ -137,9 +132,22 @@ func (r *reconciler) strip(s *scope, run string) {
 	}
 }
 
+// prepare says what is run for the object, after what hooks have to say.
+func (r *reconciler) prepare(ctx context.Context, s *scope) (runner.Request, error) {
+	sources, err := r.readVars(ctx, s)
+	if err != nil {
+		return runner.Request{}, err
+	}
+	more, err := r.before(ctx, s)
+	if err != nil {
+		return runner.Request{}, err
+	}
+	return r.request(s, sources, more)
+}
+
 // request says what is run for the object, and where.
-func (r *reconciler) request(s *scope, sources []extravars.Source) (runner.Request, error) {
-	req, err := r.what(s, sources)
+func (r *reconciler) request(s *scope, sources []extravars.Source, more map[string]any) (runner.Request, error) {
+	req, err := r.what(s, sources, more)
 	if err != nil {
 		return runner.Request{}, err
 	}
@@ -169,8 +177,8 @@ func (r *reconciler) request(s *scope, sources []extravars.Source) (runner.Reque
 	return req, nil
 }
 
-// what says what is run for the object, with variables from other objects.
-func (r *reconciler) what(s *scope, sources []extravars.Source) (runner.Request, error) {
+// what says what is run for the object, with variables from other objects, and more of a hook.
+func (r *reconciler) what(s *scope, sources []extravars.Source, more map[string]any) (runner.Request, error) {
 	content, finalizerVars := r.watch.Content, map[string]any(nil)
 	switch {
 	case s.deleting:
@@ -181,10 +189,13 @@ func (r *reconciler) what(s *scope, sources []extravars.Source) (runner.Request,
 	if content.Command != nil {
 		return r.whatCommand(s, content.Command, sources)
 	}
+	if content.Handler != "" {
+		return r.whatHandler(s, content.Handler)
+	}
 	vars, notices, err := extravars.Build(s.object.Object, extravars.Options{
 		Group: r.gvk.Group, Kind: r.gvk.Kind, SnakeCase: r.watch.SnakeCaseParameters,
 		MarkUnsafe: r.watch.MarkUnsafe, AllowReserved: r.watch.AllowReservedVariables,
-		From: sources, Vars: r.watch.Vars, FinalizerVars: finalizerVars,
+		From: sources, Vars: withVars(r.watch.Vars, more), FinalizerVars: finalizerVars,
 	})
 	if err != nil {
 		return runner.Request{}, fmt.Errorf("extra vars: %w", err)
@@ -239,6 +250,7 @@ func (r *reconciler) conclude(ctx context.Context, s *scope) (outcome, error) {
 		return r.recordEnd(ctx, s, *s.recorded)
 	}
 	run := r.endedRun(s)
+	r.after(ctx, s, &run)
 	if run.Reason == string(runner.NoSpace) {
 		r.store.MakeRoom() // for the next one
 	}

@@ -70,6 +70,8 @@ type scope struct {
 	// run: the spec that the run gets; nil if the object has none.
 	previous previous
 	given    any
+	// hooked is true once the hook Before has let the run start.
+	hooked bool
 	// mask is set by run; nil before.
 	mask *redact.Masker
 	// access, progress, witness and calls are set by run; access is nil again once the

@@ -107,7 +107,7 @@ func Setup(mgr manager.Manager, opts Options) (*Set, error) {
 		name, _, _ := strings.Cut(entry, "=")
 		names = append(names, name)
 	}
-	if slices.ContainsFunc(opts.Watches, func(w watches.Watch) bool { return w.Content.Command == nil }) {
+	if slices.ContainsFunc(opts.Watches, func(w watches.Watch) bool { return w.Content.Ansible() }) {
 		log.Info("Environment variables that are inputs of runs", "names", names)
 	}
 	set.runs, set.abort = context.WithCancelCause(context.Background())

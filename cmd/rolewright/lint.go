@@ -228,7 +228,7 @@ func (o *lintOptions) ofRoles(_ context.Context, watched []watches.Watch) ([]lin
 
 // ofDefinition compares the CRD of a watch with its role.
 func ofDefinition(p scaffold.Project, w watches.Watch) ([]lint.Finding, error) {
-	if w.Content.Command != nil {
+	if !w.Content.Ansible() {
 		return nil, nil // the CRD is all that there is
 	}
 	d, err := scaffold.DefinitionOf(".", p, w, "", extravars.ToSnake)

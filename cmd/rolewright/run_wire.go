@@ -41,6 +41,14 @@ func (o *runOptions) readWatches() ([]watches.Watch, []watches.Problem, error) {
 	if err != nil {
 		return nil, nil, problemsError(err, problems)
 	}
+	for _, w := range watched {
+		if w.Content.Handler != "" {
+			return nil, nil, problemsError(watches.ErrInvalid, []watches.Problem{{
+				File: o.watchesFile, Pos: w.Pos, Severity: watches.Error, Hint: "run that one; see docs/go.md",
+				Message: fmt.Sprintf("the handler %s of the watch of %s is Go code of another program, which adds the watch to its own manager", w.Content.Handler, w.GVK),
+			}})
+		}
+	}
 	return watched, problems, nil
 }
 

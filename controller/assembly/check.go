@@ -100,7 +100,7 @@ func needed(watched func() []watches.Watch, look func(context.Context) (runner.V
 
 // OnlyCommands is true if there are watches, and none runs Ansible.
 func OnlyCommands(watched []watches.Watch) bool {
-	return len(watched) > 0 && !slices.ContainsFunc(watched, func(w watches.Watch) bool { return w.Content.Command == nil })
+	return len(watched) > 0 && !slices.ContainsFunc(watched, func(w watches.Watch) bool { return w.Content.Ansible() })
 }
 
 func (c *RunnerCheck) lookOnce(ctx context.Context) (runner.Versions, error) {

@@ -38,6 +38,8 @@ const (
 	// ReasonCancelled: the run was stopped because the annotation rolewright.dev/cancel
 	// names it.
 	ReasonCancelled = "Cancelled"
+	// ReasonHookFailed: Go code of the program around the run has failed.
+	ReasonHookFailed = "HookFailed"
 	// ReasonOutOfMemory: the run was stopped because it took the memory that was left.
 	ReasonOutOfMemory = "OutOfMemory"
 	// ReasonTooManyProcesses: the run was stopped because it started so many processes

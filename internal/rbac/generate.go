@@ -175,6 +175,11 @@ func (g *generator) scan(i int, w watches.Watch) error {
 		if c.IsZero() {
 			continue
 		}
+		if c.Handler != "" {
+			g.gap(tasks.Place{File: g.WatchesFile, Line: w.Pos.Line},
+				"what the handler %s of the watch of %s asks the API server for is said by its Go code: add it, for instance by markers of controller-gen", c.Handler, w.GVK)
+			continue
+		}
 		if c.Command != nil {
 			if err := g.command(w, c.Command); err != nil {
 				return err

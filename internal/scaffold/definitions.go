@@ -104,8 +104,8 @@ func (p Project) kindOf(w watches.Watch) (k Kind, known bool) {
 func DefinitionOf(dir string, p Project, w watches.Watch, source string, variable Variable) (Definition, error) {
 	var d Definition
 	k, _ := p.kindOf(w)
-	if w.Content.Command != nil {
-		d.Notes = append(d.Notes, k.Kind+": the watch runs a command, which has no argument spec: its CRD is left as it is")
+	if !w.Content.Ansible() {
+		d.Notes = append(d.Notes, k.Kind+": the watch runs a command or handler, which has no argument spec: its CRD is left as it is")
 		return d, nil
 	}
 	role := w.Content.Role

@@ -220,18 +220,21 @@ func (c *decoding) checkNoCommand(e *entry) {
 
 // checkCommandWatch refuses what says how Ansible runs where a command does.
 func (c *decoding) checkCommandWatch(e *entry) {
-	without := func(m mapping, keys ...string) {
-		for _, key := range keys {
-			if a, given := m.keys[key]; given {
-				c.error(a, fmt.Sprintf("%q is for roles and playbooks, and the watch has a command", key), "remove it; a command gets the whole object as it is")
-			}
-		}
-	}
+	const ofCommand = "is for roles and playbooks, and the watch has a command"
 	e.watch.CheckCommand = c.commandOf(e.check, e.settings)
-	without(e.mapping, "playbook", "role", "vars", "varsFrom", "snakeCaseParameters", "markUnsafe", "allowReservedVariables", "executor")
+	c.without(ofCommand, e.mapping, "playbook", "role", "vars", "varsFrom", "snakeCaseParameters", "markUnsafe", "allowReservedVariables", "executor")
 	e.watch.VarsFrom = e.secrets      // of varsFrom itself there is nothing
 	e.watch.Executor = ExecutorRunner // no interpreter of Ansible's is needed
 	if e.finalizer != nil {
-		without(e.finalizer.mapping, "playbook", "role", "vars")
+		c.without(ofCommand, e.finalizer.mapping, "playbook", "role", "handler", "vars")
+	}
+}
+
+// without refuses keys of a watch or finalizer, which are not for what runs.
+func (c *decoding) without(why string, m mapping, keys ...string) {
+	for _, key := range keys {
+		if a, given := m.keys[key]; given {
+			c.error(a, fmt.Sprintf("%q %s", key, why), "remove it; the whole object is passed on as it is")
+		}
 	}
 }

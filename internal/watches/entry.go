@@ -18,6 +18,7 @@ type mapping struct {
 	keys           map[string]at
 	playbook, role string
 	command        []string
+	handler        string
 }
 
 // entry is a watch while it is read.
@@ -70,7 +71,10 @@ func (c *decoding) entry(a at) *entry {
 	if _, said := e.keys["maxFailedRunnerArtifacts"]; !said && e.watch.MaxRunnerArtifacts != 0 {
 		e.watch.MaxFailedRunnerArtifacts = defaultMaxFailedRunnerArtifacts
 	}
-	if _, given := e.keys["command"]; given {
+	if _, given := e.keys["handler"]; given {
+		e.watch.Content = Content{Handler: e.handler}
+		c.checkHandlerWatch(e)
+	} else if _, given := e.keys["command"]; given {
 		e.watch.Content = Content{Command: c.commandOf(e.mapping, e.settings)}
 		c.checkCommandWatch(e)
 	} else {
@@ -131,6 +135,16 @@ func setFinalizer(c *decoding, e *entry, a at) {
 func (c *decoding) checkFinalizer(e *entry) *Finalizer {
 	f := e.finalizer
 	c.checkFinalizerName(f, e.watch.GVK)
+	if _, isHandler := e.keys["handler"]; isHandler {
+		if f.Content = e.watch.Content; f.handler != "" {
+			f.Content.Handler = f.handler
+		}
+		return &f.Finalizer
+	}
+	if a, named := f.keys["handler"]; named {
+		c.error(a, "the finalizer has a handler, and the watch none", "let both run the same way: remove the one, or give the watch a handler")
+		return &f.Finalizer
+	}
 	_, isCommand := e.keys["command"]
 	switch _, named := f.keys["command"]; {
 	case named && !isCommand:

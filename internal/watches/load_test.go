@@ -181,7 +181,7 @@ func TestLoad_Problems(t *testing.T) {
 		"unknown key": {text: watch("  snakeCaseParameter: true"), want: []string{
 			`4:3: warning: [0].snakeCaseParameter: unknown key "snakeCaseParameter" has no effect; did you mean "snakeCaseParameters"?`}, strict: 1},
 		"far unknown key": {text: watch("  finalizer: {name: example.com/x, vars: {a: 1}, zzzzzzzz: 1}"), want: []string{
-			`4:50: warning: [0].finalizer.zzzzzzzz: unknown key "zzzzzzzz" has no effect; remove it; known keys: name, playbook, role, command, vars, timeout, idleTimeout, onFailure`}, strict: 1},
+			`4:50: warning: [0].finalizer.zzzzzzzz: unknown key "zzzzzzzz" has no effect; remove it; known keys: name, playbook, role, command, handler, vars, timeout, idleTimeout, onFailure`}, strict: 1},
 		"legacy keys": {text: watch("  maxWorkers: 5", "  ansibleVerbosity: 5"), want: []string{
 			`4:3: warning: [0].maxWorkers: unknown key "maxWorkers" has no effect; use the flag --max-concurrent-reconciles or the environment variable MAX_CONCURRENT_RECONCILES_<KIND>_<GROUP>`,
 			`5:3: warning: [0].ansibleVerbosity: unknown key "ansibleVerbosity" has no effect; use the flag --ansible-verbosity or the environment variable ANSIBLE_VERBOSITY_<KIND>_<GROUP>`}, strict: 2},

@@ -100,11 +100,14 @@ type Watch struct {
 	MaxConcurrentReconciles int
 	AnsibleVerbosity        int
 
+	// Hooks is Go code of the program around the runs. No file has it.
+	Hooks Hooks `json:"-"`
+
 	// Pos is where the entry starts in the file.
 	Pos Position
 }
 
-// Content is a role, a playbook or a command: at most one field is set.
+// Content is a role, a playbook, a command or a handler: at most one field is set.
 type Content struct {
 	// Playbook is an absolute path.
 	Playbook string
@@ -112,6 +115,8 @@ type Content struct {
 	Role string
 	// Command is an executable; a finalizer that names none has that of its watch.
 	Command *Command `json:",omitempty"`
+	// Handler names Go code of the program; a finalizer that names none has that of its watch.
+	Handler string `json:",omitempty"`
 }
 
 // Contents is all that the watch runs, each once: for its objects, before they go, and to
@@ -126,6 +131,9 @@ func (w Watch) Contents() []Content {
 	}
 	return all
 }
+
+// Ansible reports whether it is a role or playbook, or nothing.
+func (c Content) Ansible() bool { return c.Command == nil && c.Handler == "" }
 
 // IsZero reports whether none is set.
 func (c Content) IsZero() bool { return c == Content{} }

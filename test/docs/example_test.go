@@ -32,3 +32,14 @@ func TestDocuments_TheMicroserviceIsTheExample(t *testing.T) {
 		t.Errorf("it writes %d files, want 6", files)
 	}
 }
+
+// The program of docs/go.md is examples/go-manager, which is built and run elsewhere.
+func TestDocuments_TheGoProgramIsTheExample(t *testing.T) {
+	text := strings.Join(read(t, "docs/go.md"), "\n")
+	for language, file := range map[string]string{"go": "main.go", "yaml": "watches.yaml"} {
+		have := string(must.Get(os.ReadFile(filepath.Join(repository, "examples/go-manager", file)))(t))
+		if !strings.Contains(text, "```"+language+"\n"+have+"```\n") {
+			t.Errorf("docs/go.md has another %s than examples/go-manager", file)
+		}
+	}
+}

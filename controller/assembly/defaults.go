@@ -1,0 +1,19 @@
+package assembly
+
+import (
+	"time"
+
+	"github.com/rolewright/rolewright/controller"
+	"github.com/rolewright/rolewright/controller/eventlog"
+)
+
+// Defaults are the settings of an operator that was told nothing; the flags of the command
+// run have the same.
+func Defaults() controller.Options {
+	return controller.Options{
+		InjectOwnerRef: true, RunnerRoot: "/tmp/ansible-operator/runner",
+		ArtifactsMaxBytes: 1 << 30, ArtifactsMaxAge: -time.Second, RunMaxBytes: 512 << 20,
+		ReconcilePeriod: 10 * time.Hour, RetryMin: time.Second, RetryMax: time.Minute,
+		ProgressInterval: 5 * time.Second, GracefulShutdown: 30 * time.Second, LogEvents: eventlog.Tasks,
+	}
+}

@@ -1,0 +1,202 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/rolewright/rolewright/controller/fingerprint"
+	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/watches"
+	"github.com/rolewright/rolewright/runner"
+)
+
+// Handler is Go code of the program that makes runs. It reports and ends as a command does.
+type Handler func(ctx context.Context, call HandlerCall) (exitCode int)
+
+// HandlerCall is what a handler gets for one run.
+type HandlerCall struct {
+	// Input is what a command reads from its standard input.
+	Input []byte
+	// Kubeconfig is the run's way to the API server.
+	Kubeconfig []byte
+	// Reports takes lines of JSON, each in one write.
+	Reports io.Writer
+}
+
+// ErrRefused is wrapped by errors of hooks that only other inputs can change.
+var ErrRefused = errors.New("refused")
+
+// hookError is the error of a hook.
+type hookError struct{ error }
+
+// Unwrap returns the cause.
+func (e hookError) Unwrap() error { return e.error }
+
+// whatHandler says what is run for the object where that is Go code.
+func (r *reconciler) whatHandler(s *scope, name string) (runner.Request, error) {
+	handler, known := r.opts.Handlers[name]
+	if !known {
+		return runner.Request{}, fmt.Errorf("%w: the handler %s of the watch of %s is Go code that this program does not have", runner.ErrNotRunnable, name, r.gvk)
+	}
+	told, err := json.Marshal(r.inputOf(s))
+	if err != nil {
+		return runner.Request{}, fmt.Errorf("the input of the handler: %w", err)
+	}
+	access, err := s.access.Kubeconfig()
+	if err != nil {
+		return runner.Request{}, err
+	}
+	return runner.Request{
+		Content: runner.Content{Function: &runner.Function{
+			Name: fmt.Sprintf("the handler %s", name),
+			Call: func(ctx context.Context, reports io.Writer) int {
+				return handler(ctx, HandlerCall{Input: told, Kubeconfig: access, Reports: reports})
+			},
+		}},
+		MaxBytes: r.opts.RunMaxBytes, Mask: s.masker(s.mask),
+		Call: s.access.Call, Redact: func(ctx context.Context, value string) { s.mask.Add(ctx, value) },
+	}, nil
+}
+
+// contentsOfHandler is what identifies the inputs of the runs of a handler: the program.
+func contentsOfHandler(w watches.Watch, opts *Options) *contents {
+	c := &contents{files: fingerprint.Contents{MaxAge: contentMaxAge}, annotations: w.WatchAnnotationsChanges}
+	w.Inputs.Env = slices.Concat([]string{"-*"}, w.Inputs.Env)
+	c.fix(w, opts)
+	c.addProgram(opts)
+	c.nameFiles(func(path string) string { return path })
+	return c
+}
+
+// addProgram has the program count, of which code makes the run or its variables.
+func (c *contents) addProgram(opts *Options) {
+	sum, err := opts.program()
+	c.fixed = append(c.fixed, fingerprint.Part{Group: fingerprint.OfContent, Name: "program", Value: sum})
+	c.err = cmp.Or(c.err, err)
+}
+
+// programDigest is that of the file that this process runs.
+func programDigest() (string, error) {
+	program, err := os.Open("/proc/self/exe")
+	if err != nil {
+		return "", fmt.Errorf("fingerprint of the program: %w", err)
+	}
+	defer program.Close()
+	sum := sha256.New()
+	if _, err := io.Copy(sum, program); err != nil {
+		return "", fmt.Errorf("fingerprint of the program: %w", err)
+	}
+	return hex.EncodeToString(sum.Sum(nil)), nil
+}
+
+// program is [programDigest], which is read at most once.
+func (o *Options) program() (string, error) {
+	if o.readProgram == nil {
+		o.readProgram = sync.OnceValues(programDigest)
+	}
+	return o.readProgram()
+}
+
+// before has the hooks of the watch called that come before the run of s, and returns the
+// extra vars that they add.
+func (r *reconciler) before(ctx context.Context, s *scope) (map[string]any, error) {
+	hooks := r.watch.Hooks
+	if hooks.Before != nil {
+		if err := r.hook(ctx, "Before", func() error { return hooks.Before(ctx, copyOf(s)) }); err != nil {
+			return nil, err
+		}
+	}
+	s.hooked = true
+	if hooks.Vars == nil {
+		return nil, nil
+	}
+	var vars map[string]any
+	err := r.hook(ctx, "Vars", func() error {
+		given, err := hooks.Vars(ctx, copyOf(s))
+		if err != nil {
+			return err
+		}
+		// What the hook keeps of it, it may change.
+		text, err := json.Marshal(given)
+		if err != nil {
+			return fmt.Errorf("its variables are no JSON: %w", err)
+		}
+		return json.Unmarshal(text, &vars)
+	})
+	return vars, err
+}
+
+// withVars are the variables of the watch with those of its hook.
+func withVars(of, more map[string]any) map[string]any {
+	if len(more) == 0 {
+		return of
+	}
+	all := maps.Clone(of)
+	if all == nil {
+		all = map[string]any{}
+	}
+	maps.Copy(all, more)
+	return all
+}
+
+func copyOf(s *scope) map[string]any { return runtime.DeepCopyJSON(s.object.Object) }
+
+// after has the hook of the watch called that comes after the run of s, which has ended as
+// run. An error is a failure of the run.
+func (r *reconciler) after(ctx context.Context, s *scope, run *status.Run) {
+	hooks := r.watch.Hooks
+	if hooks.After == nil || !s.hooked || run.Result == status.Interrupted {
+		return
+	}
+	ctx, life := r.lifetime(ctx, s.settings)
+	defer life.end()
+	err := r.hook(ctx, "After", func() error {
+		return hooks.After(ctx, copyOf(s), watches.HookEnd{Run: run.ID, Result: string(run.Result), Reason: run.Reason, Message: run.Message})
+	})
+	switch {
+	case err == nil:
+	case run.Result == status.Failed:
+		s.warnings = append(s.warnings, s.mask.Mask(err.Error()))
+		run.Warnings = bounded(s.warnings)
+	default:
+		run.Result, run.Reason, run.Message = status.Failed, status.ReasonHookFailed, short(s.mask.Mask(err.Error()))
+		run.RequeueAfter, run.Wait, run.Attempts = 0, nil, s.attempts()+1
+	}
+	run.Finished = r.now()
+}
+
+// hook calls a hook, whose panic, or the end of its goroutine, is an error.
+func (r *reconciler) hook(ctx context.Context, name string, call func() error) (err error) {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		err = errors.New("it has ended its goroutine (runtime.Goexit)")
+		defer func() {
+			if p := recover(); p != nil {
+				r.log.Error(fmt.Errorf("%v", p), "A hook has panicked", "hook", name, "gvk", r.gvk.String())
+				err = fmt.Errorf("it has panicked: %v", p)
+			}
+		}()
+		err = call()
+	}()
+	<-ended
+	if err == nil {
+		return nil
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		err = fmt.Errorf("%w: %w", cause, err)
+	}
+	return hookError{fmt.Errorf("the hook %s of the watch of %s: %w", name, r.gvk, err)}
+}

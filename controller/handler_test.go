@@ -1,0 +1,153 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/redact"
+	"github.com/rolewright/rolewright/internal/watches"
+	"github.com/rolewright/rolewright/runner"
+)
+
+func hooked(hooks watches.Hooks, timeout time.Duration) (*reconciler, *scope) {
+	gvk := schema.GroupVersionKind{Group: "demo.example.com", Version: "v1", Kind: "Cup"}
+	r := &reconciler{
+		watch: watches.Watch{GVK: gvk, Hooks: hooks}, gvk: gvk, opts: &Options{GracefulShutdown: 30 * time.Second}, log: logr.Discard(),
+		now: time.Now, set: &Set{runs: context.Background()},
+	}
+	s := &scope{
+		object: &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"size": int64(1)}}}, memory: &memory{},
+		mask: redact.New("tea", "n", "Cup", gvk.Group, "i", "u"), settings: settings{timeout: timeout},
+	}
+	return r, s
+}
+
+// A hook prevents a run, by a word that only another object helps, by a panic or by the end of its goroutine; and it cannot
+// change the object.
+func TestHooks_Before(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		before    func(object map[string]any) error
+		reason    string
+		permanent bool
+		message   string
+	}{
+		"ok": {func(object map[string]any) error { object["spec"] = nil; return nil }, "", false, ""},
+		"failed": {func(map[string]any) error { return errors.New("no quota") }, status.ReasonHookFailed, false,
+			"the hook Before of the watch of demo.example.com/v1, Kind=Cup: no quota"},
+		"refused": {func(map[string]any) error { return ErrRefused }, string(runner.InputRefused), true,
+			"the hook Before of the watch of demo.example.com/v1, Kind=Cup: refused"},
+		"panic": {func(map[string]any) error { panic("no cups") }, status.ReasonHookFailed, false,
+			"the hook Before of the watch of demo.example.com/v1, Kind=Cup: it has panicked: no cups"},
+		"Goexit": {func(map[string]any) error { runtime.Goexit(); return nil }, status.ReasonHookFailed, false,
+			"the hook Before of the watch of demo.example.com/v1, Kind=Cup: it has ended its goroutine (runtime.Goexit)"},
+	} {
+		r, s := hooked(watches.Hooks{Before: func(_ context.Context, object map[string]any) error { return tt.before(object) }}, 0)
+		_, err := r.before(t.Context(), s)
+		if s.object.Object["spec"] == nil {
+			t.Errorf("%s: the object is changed", name)
+		}
+		if s.err = err; err == nil {
+			if tt.reason != "" || !s.hooked {
+				t.Errorf("%s: the run starts", name)
+			}
+			continue
+		}
+		var run status.Run
+		r.notRun(s, &run)
+		if run.Result != status.Failed || run.Reason != tt.reason || run.Permanent != tt.permanent || run.Message != tt.message || s.hooked {
+			t.Errorf("%s: %+v", name, run)
+		}
+	}
+}
+
+// A hook has the time of the run, and its end has the reason of a run that has taken too long.
+func TestHooks_HaveTheTimeOfTheRun(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		wait := func(ctx context.Context, _ map[string]any) error { <-ctx.Done(); return ctx.Err() }
+		r, s := hooked(watches.Hooks{Before: wait}, time.Minute)
+		ctx, life := r.lifetime(t.Context(), s.settings)
+		defer life.end()
+		_, s.err = r.before(ctx, s)
+		var run status.Run
+		r.notRun(s, &run)
+		if run.Reason != status.ReasonTimedOut || !strings.Contains(run.Message, "it has taken 1m0s, its timeout") || !strings.Contains(run.Message, "the hook Before") {
+			t.Errorf("%+v", run)
+		}
+
+		r, s = hooked(watches.Hooks{After: func(ctx context.Context, o map[string]any, _ watches.HookEnd) error { return wait(ctx, o) }}, time.Minute)
+		s.hooked, run = true, status.Run{Result: status.Succeeded}
+		r.after(t.Context(), s, &run)
+		if run.Result != status.Failed || run.Reason != status.ReasonHookFailed || !strings.Contains(run.Message, "it has taken 1m0s, its timeout") {
+			t.Errorf("%+v", run)
+		}
+	})
+}
+
+// Variables of a hook take the place of those of the watch, and are copies.
+func TestHooks_Vars(t *testing.T) {
+	t.Parallel()
+	kept := map[string]any{"size": 2, "list": []string{"a"}}
+	r, s := hooked(watches.Hooks{Vars: func(context.Context, map[string]any) (map[string]any, error) { return kept, nil }}, 0)
+	got, err := r.before(t.Context(), s)
+	kept["size"] = 3
+	own := map[string]any{"size": 1, "more": true}
+	want := map[string]any{"size": 2.0, "list": []any{"a"}, "more": true}
+	if all := withVars(own, got); err != nil || !cmp.Equal(want, all) || own["size"] != 1 {
+		t.Errorf("%v, %v", err, cmp.Diff(want, all))
+	}
+	kept["no"] = func() {}
+	if _, err := r.before(t.Context(), s); err == nil || !strings.Contains(err.Error(), "the hook Vars of the watch of demo.example.com/v1, Kind=Cup: its variables are no JSON") {
+		t.Errorf("a function as variable: %v", err)
+	}
+}
+
+// The hook after a run is told how it has ended, fails it, or adds to its failure; it is not called for a run that is
+// repeated, or that never began.
+func TestHooks_After(t *testing.T) {
+	t.Parallel()
+	var told []string
+	fail := error(nil)
+	r, s := hooked(watches.Hooks{After: func(_ context.Context, _ map[string]any, end watches.HookEnd) error {
+		told = append(told, end.Result+" "+end.Reason)
+		return fail
+	}}, 0)
+	after := func(result status.Result, reason string) status.Run {
+		run := status.Run{Result: result, Reason: reason}
+		r.after(t.Context(), s, &run)
+		return run
+	}
+	after(status.Failed, status.ReasonHookFailed) // Before has prevented it
+	s.hooked = true
+	after(status.Interrupted, "Interrupted")
+	fine := after(status.Succeeded, "Succeeded")
+	fail = errors.New("the ticket is not closed")
+	broken, worse := after(status.Succeeded, "Succeeded"), after(status.Failed, "TaskFailed")
+	if want := []string{"succeeded Succeeded", "succeeded Succeeded", "failed TaskFailed"}; !cmp.Equal(want, lower(told)) {
+		t.Errorf("told %q", told)
+	}
+	if fine.Result != status.Succeeded || broken.Result != status.Failed || broken.Reason != status.ReasonHookFailed || broken.Attempts != 1 ||
+		worse.Reason != "TaskFailed" || len(worse.Warnings) != 1 || !strings.Contains(worse.Warnings[0], "the hook After of the watch of demo.example.com/v1, Kind=Cup: the ticket is not closed") {
+		t.Errorf("%+v\n%+v\n%+v", fine, broken, worse)
+	}
+}
+
+func lower(texts []string) (all []string) {
+	for _, text := range texts {
+		first, rest, _ := strings.Cut(text, " ")
+		all = append(all, strings.ToLower(first)+" "+rest)
+	}
+	return all
+}

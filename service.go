@@ -1,0 +1,215 @@
+package rolewright
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"sync"
+	"sync/atomic"
+
+	"github.com/go-logr/logr"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/rolewright/rolewright/controller"
+	"github.com/rolewright/rolewright/controller/assembly"
+	"github.com/rolewright/rolewright/controller/eventlog"
+	"github.com/rolewright/rolewright/internal/proxy"
+	"github.com/rolewright/rolewright/internal/watches"
+)
+
+// service is all of Rolewright in a manager: what it starts, it starts when the manager leads,
+// and it has ended when Start returns.
+type service struct {
+	mgr      manager.Manager
+	opts     Options
+	log      logr.Logger
+	watched  []watches.Watch
+	handlers map[string]controller.Handler
+
+	check atomic.Pointer[assembly.RunnerCheck]
+	set   atomic.Pointer[controller.Set]
+	// left is true once the manager does not wait for what it has started.
+	left atomic.Bool
+}
+
+// NeedLeaderElection implements manager.LeaderElectionRunnable.
+func (s *service) NeedLeaderElection() bool { return true }
+
+// Start implements manager.Runnable.
+func (s *service) Start(ctx context.Context) error {
+	if err := s.serve(ctx); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("rolewright: %w", err)
+	}
+	return nil
+}
+
+// serving is true while a manager of the process serves watches: metrics are the process's.
+var serving atomic.Bool //nolint:gochecknoglobals // as said above
+
+func (s *service) serve(ctx context.Context) error {
+	if !serving.CompareAndSwap(false, true) {
+		return errors.New("another manager of this process serves watches already: give all of them to one Add, and let one manager run at a time")
+	}
+	defer serving.Store(false)
+	parts, end, err := assembly.NewParts(ctx, assembly.ExecutorOptions{
+		Path: s.opts.AnsibleRunner, Supervisor: []string{"/proc/self/exe", supervisorArgument},
+	}, func() []watches.Watch { return s.watched }, s.log)
+	if err != nil {
+		return err
+	}
+	defer end()
+	s.check.Store(parts.Check)
+	options := s.settings()
+	history := assembly.HistoryOptions{RunnerRoot: options.RunnerRoot, Log: s.log.WithName("history")} // of which traces are a part
+	var servers []func(context.Context) error
+	if parts.History, servers, err = assembly.NewHistory(ctx, history); err != nil {
+		return err
+	}
+	part, err := s.part()
+	if err != nil {
+		return err
+	}
+	gateway, err := proxy.New(ctx, proxy.Options{Config: part.config, MayWrite: s.leads, Log: s.log.WithName("proxy"), Metrics: parts.Recorder})
+	if err != nil {
+		return err
+	}
+	set, err := parts.AddControllers(part, gateway, options)
+	if err != nil {
+		return err
+	}
+	s.set.Store(set)
+	if s.left.Load() {
+		set.Abort(controller.ErrLeadershipLost)
+	}
+	servers = append(servers, gateway.Start, parts.Check.Start)
+	return assembly.WithServers(ctx, func(ctx context.Context) error { return assembly.Serve(ctx, part.start, set) }, servers...)
+}
+
+// settings are the defaults with what the options say.
+func (s *service) settings() controller.Options {
+	o := assembly.Defaults()
+	o.Watches, o.Handlers, o.Namespaces, o.MaxConcurrentRuns = s.watched, s.handlers, s.opts.Namespaces, s.opts.MaxConcurrentRuns
+	if s.opts.RunnerRoot != "" {
+		o.RunnerRoot = s.opts.RunnerRoot
+	}
+	if s.opts.ReconcilePeriod != 0 {
+		o.ReconcilePeriod = max(s.opts.ReconcilePeriod, 0)
+	}
+	if s.opts.GracefulShutdown != 0 {
+		o.GracefulShutdown = max(s.opts.GracefulShutdown, 0)
+	}
+	o.Inventory, o.SkipFacts = os.Getenv("ANSIBLE_INVENTORY"), os.Getenv("ANSIBLE_GATHERING") == "explicit"
+	o.LogLines, o.EventOut = true, eventlog.NewOutput(io.Discard)
+	return o
+}
+
+// ready is nil while another replica leads.
+func (s *service) ready(req *http.Request) error {
+	check, set := s.check.Load(), s.set.Load()
+	if check == nil || set == nil {
+		return nil
+	}
+	return errors.Join(check.Check(req), set.Ready())
+}
+
+// errLeft is why a write is refused.
+var errLeft = errors.New("the manager has stopped, or does not lead any more")
+
+func (s *service) leads() error {
+	if s.left.Load() {
+		return errLeft
+	}
+	return nil
+}
+
+// afterwards is told when the manager has waited for the service, or does not wait: when it
+// has lost its Lease, or the time for its end is over. Managers stop the caches last that were
+// added to them, as those of further clusters are, which is why it has one.
+type afterwards service
+
+// GetCache has the manager take it for a cluster.
+func (a *afterwards) GetCache() cache.Cache { return a.mgr.GetCache() }
+
+// Start implements manager.Runnable.
+func (a *afterwards) Start(ctx context.Context) error {
+	<-ctx.Done()
+	a.left.Store(true)
+	if set := a.set.Load(); set != nil {
+		set.Abort(controller.ErrLeadershipLost)
+	}
+	return nil
+}
+
+// part is the manager as the controllers see it: what they add runs with the service, and
+// their clients write nothing once the manager is left.
+type part struct {
+	manager.Manager
+	config *rest.Config
+	client *http.Client
+
+	runnables []manager.Runnable
+}
+
+func (s *service) part() (*part, error) {
+	p := &part{Manager: s.mgr, config: rest.AddUserAgent(rest.CopyConfig(s.mgr.GetConfig()), "rolewright")}
+	p.config.QPS = -1 // the API server's own priority and fairness is the limit
+	p.config.Wrap(func(next http.RoundTripper) http.RoundTripper { return fenced{next, s.leads} })
+	var err error
+	if p.client, err = rest.HTTPClientFor(p.config); err != nil {
+		return nil, fmt.Errorf("client of the controllers: %w", err)
+	}
+	return p, nil
+}
+
+// GetConfig implements manager.Manager.
+func (p *part) GetConfig() *rest.Config { return p.config }
+
+// GetHTTPClient implements manager.Manager.
+func (p *part) GetHTTPClient() *http.Client { return p.client }
+
+// Add implements manager.Manager.
+func (p *part) Add(r manager.Runnable) error {
+	p.runnables = append(p.runnables, r)
+	return nil
+}
+
+// start runs what was added until ctx ends, and waits for it. The first that fails ends all.
+func (p *part) start(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	failures := make([]error, len(p.runnables))
+	var wg sync.WaitGroup
+	for i, r := range p.runnables {
+		wg.Go(func() {
+			if failures[i] = r.Start(ctx); failures[i] != nil {
+				cancel()
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(failures...)
+}
+
+// fenced is the transport of clients that write only while the manager leads.
+type fenced struct {
+	next  http.RoundTripper
+	leads func() error
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (f fenced) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Method != http.MethodGet && req.Method != http.MethodHead {
+		if err := f.leads(); err != nil {
+			if req.Body != nil {
+				_ = req.Body.Close() // as the interface demands
+			}
+			return nil, err
+		}
+	}
+	return f.next.RoundTrip(req)
+}
