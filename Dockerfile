@@ -2,6 +2,7 @@
 #   binary    the program alone, to copy into any image that has Ansible:
 #             COPY --from=rolewright/binary /rolewright /usr/local/bin/ansible-operator
 #   operator  the program with Ansible: the base of your own operator's image
+#   charts    the program for operators of Helm charts, without Ansible
 #   example   the example operator, and the default
 #
 # docs/image.md says what is in them, and how they are used.
@@ -26,6 +27,15 @@ RUN CGO_ENABLED=0 go build -trimpath -o /rolewright -ldflags="-s -w \
       -X github.com/rolewright/rolewright/internal/version.GitVersion=${GIT_VERSION} \
       -X github.com/rolewright/rolewright/internal/version.Commit=${COMMIT}" ./cmd/rolewright \
  && go version -m /rolewright >/rolewright.modules
+
+# The program for charts has Helm's libraries, which are in no other one.
+FROM golang:1.26 AS build-charts
+WORKDIR /src/cmd/rolewright-helm
+COPY cmd/rolewright-helm/go.mod cmd/rolewright-helm/go.sum ./
+RUN go mod download
+COPY cmd/rolewright-helm ./
+ARG GOFIPS140=off
+RUN CGO_ENABLED=0 go build -trimpath -o /rolewright-helm -ldflags="-s -w" .
 
 FROM scratch AS binary
 COPY --from=build /rolewright /rolewright
@@ -87,6 +97,16 @@ LABEL org.opencontainers.image.title="Rolewright" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${COMMIT}"
+
+# An operator of charts: COPY watches.yaml ./ and COPY helm-charts helm-charts after FROM.
+FROM ${BASE} AS charts
+RUN echo 'helm:x:1001:0::/opt/helm:/usr/sbin/nologin' >>/etc/passwd; install -d -o 1001 -g 0 -m 0755 /opt/helm
+COPY --from=build /rolewright /usr/local/bin/rolewright
+COPY --from=build-charts /rolewright-helm /usr/local/bin/rolewright-helm
+ENV HOME=/opt/helm LANG=C.UTF-8
+WORKDIR /opt/helm
+USER 1001:0
+ENTRYPOINT ["/usr/local/bin/rolewright", "run", "--watches-file=./watches.yaml"]
 
 # An operator of your own: these lines after FROM, and what else its content needs.
 FROM operator AS example

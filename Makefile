@@ -51,8 +51,9 @@ help: ## list the targets
 ##@ The operator
 
 .PHONY: build
-build: ## build bin/rolewright, a static binary
+build: ## build bin/rolewright, a static binary, and bin/rolewright-helm, which runs charts
 	$(GO_BUILD) -o $(BIN)/rolewright ./cmd/rolewright
+	cd cmd/rolewright-helm && $(GO_BUILD) -o $(BIN)/rolewright-helm .
 
 .PHONY: man
 man: ## write the manual pages to bin/man
@@ -264,6 +265,7 @@ lint: lint-tools ## check formatting, style and the import directions
 	@cd tools && $(TOOLS)/golangci-lint run --config $(CURDIR)/.golangci.yml ./controlplane/...
 	@cd tools/manifests && $(TOOLS)/golangci-lint run --config $(CURDIR)/.golangci.yml ./...
 	@cd test/page && $(TOOLS)/golangci-lint run --config $(CURDIR)/.golangci.yml ./...
+	@cd cmd/rolewright-helm && $(TOOLS)/golangci-lint run --config $(CURDIR)/.golangci.yml ./...
 
 .PHONY: bench
 bench: setup cluster-tools build ## measure our own path around a run, memory with many objects, the executors against each other, how long runs take to end, and masking

@@ -18,6 +18,8 @@ import (
 const (
 	ownPrefix       = "rolewright.dev/"
 	incumbentPrefix = "ansible.sdk.operatorframework.io/"
+	// chartPrefix is for objects of charts, in place of that of Ansible.
+	chartPrefix = "helm.sdk.operatorframework.io/"
 )
 
 // Annotations with which people ask for something.
@@ -70,7 +72,19 @@ const maxVerbosity = 7
 // if the watch trusts annotations. A value that cannot be used is left out and
 // reported: an object keeps running on a typing error in its metadata.
 func annotated(obj *unstructured.Unstructured, s settings, trusted bool) (settings, []string) {
-	a := annotations{of: obj.GetAnnotations(), trusted: trusted}
+	return annotatedWith(incumbentPrefix, obj, s, trusted)
+}
+
+// annotatedFor is annotated for the objects of a watch.
+func annotatedFor(w watches.Watch, obj *unstructured.Unstructured, s settings, trusted bool) (settings, []string) {
+	if isChart(w) {
+		return annotatedWith(chartPrefix, obj, s, trusted)
+	}
+	return annotated(obj, s, trusted)
+}
+
+func annotatedWith(other string, obj *unstructured.Unstructured, s settings, trusted bool) (settings, []string) {
+	a := annotations{of: obj.GetAnnotations(), other: other, trusted: trusted}
 	a.read("reconcile-period", func(value string) (err error) {
 		s.period, err = parsePeriod(value, s.period)
 		return err
@@ -146,13 +160,14 @@ func annotated(obj *unstructured.Unstructured, s settings, trusted bool) (settin
 // annotations are read one after the other.
 type annotations struct {
 	of       map[string]string
+	other    string // the prefix of another operator's
 	trusted  bool
 	warnings []string
 }
 
 // read gives the value of an annotation to use, and reports its error.
 func (a *annotations) read(name string, use func(value string) error) {
-	for _, prefix := range []string{ownPrefix, incumbentPrefix} {
+	for _, prefix := range []string{ownPrefix, a.other} {
 		value, ok := a.of[prefix+name]
 		if !ok {
 			continue

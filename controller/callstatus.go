@@ -24,6 +24,7 @@ type conditionCall struct {
 	Status  string `json:"status"`
 	Reason  string `json:"reason"`
 	Message string `json:"message"`
+	Remove  bool   `json:"remove"`
 }
 
 // statusAnswer says what has become of the wish.

@@ -70,7 +70,7 @@ func (r *reconciler) inputOf(s *scope) input {
 // whatCommand says what is run for the object where that is a command. What the object
 // says stands in files only; its names, which the API server has checked, in the
 // environment, too.
-func (r *reconciler) whatCommand(s *scope, command *watches.Command, secrets []extravars.Source) (runner.Request, error) {
+func (r *reconciler) whatCommand(s *scope, command *watches.Command, sources []extravars.Source) (runner.Request, error) {
 	in := r.inputOf(s)
 	env := map[string]string{
 		"ROLEWRIGHT_ACTION": in.Run.Action, "ROLEWRIGHT_CAUSE": in.Run.Cause, "ROLEWRIGHT_ATTEMPT": strconv.FormatInt(in.Run.Attempt, 10),
@@ -89,7 +89,13 @@ func (r *reconciler) whatCommand(s *scope, command *watches.Command, secrets []e
 		return runner.Request{}, fmt.Errorf("the input of the command: %w", err)
 	}
 	files := map[string][]byte{runner.InputFile: told, runner.ObjectFile: object}
-	for _, secret := range secrets {
+	if command.Chart != nil {
+		if files[runner.SettingsFile], err = json.Marshal(r.chartSettings(s, command.Chart, sources)); err != nil {
+			return runner.Request{}, fmt.Errorf("the settings of the chart: %w", err)
+		}
+		sources = nil
+	}
+	for _, secret := range sources {
 		for name, value := range secret.Data {
 			files[runner.SecretsDir+"/"+name] = []byte(value)
 		}
@@ -99,6 +105,32 @@ func (r *reconciler) whatCommand(s *scope, command *watches.Command, secrets []e
 		Files:   files, Env: env, MaxBytes: r.opts.RunMaxBytes, Mask: s.masker(s.mask),
 		Call: s.access.Call, Redact: func(ctx context.Context, value string) { s.mask.Add(ctx, value) },
 	}, nil
+}
+
+func isChart(w watches.Watch) bool { return w.Content.Command != nil && w.Content.Command.Chart != nil }
+
+// chartSettings is what the program for charts is told beside the object.
+type chartSettings struct {
+	Chart                  string             `json:"chart"`
+	OverrideValues         map[string]string  `json:"overrideValues,omitempty"`
+	SuppressOverrideValues bool               `json:"suppressOverrideValues,omitempty"`
+	Values                 map[string]any     `json:"values,omitempty"`
+	ValuesOverride         map[string]any     `json:"valuesOverride,omitempty"`
+	ValuesFrom             []extravars.Source `json:"valuesFrom,omitempty"`
+	DryRunOption           string             `json:"dryRunOption,omitempty"`
+	Wait                   bool               `json:"wait,omitempty"`
+	CRDs                   watches.CRDs       `json:"crds"`
+	MaxHistory             int                `json:"maxHistory"`
+	TakeOwnership          bool               `json:"takeOwnership,omitempty"`
+	ExposeManifest         bool               `json:"exposeManifest,omitempty"`
+}
+
+func (r *reconciler) chartSettings(s *scope, c *watches.Chart, sources []extravars.Source) chartSettings {
+	return chartSettings{
+		Chart: s.use.copy.Path(c.Dir), OverrideValues: c.OverrideValues, SuppressOverrideValues: r.opts.SuppressOverrideValues,
+		Values: c.Values, ValuesOverride: c.ValuesOverride, ValuesFrom: sources, DryRunOption: c.DryRunOption, Wait: c.Wait,
+		CRDs: c.CRDs, MaxHistory: c.MaxHistory, TakeOwnership: c.TakeOwnership, ExposeManifest: c.ExposeManifest,
+	}
 }
 
 func commandIn(c *contentcopy.Copy, command *watches.Command) *runner.Command {

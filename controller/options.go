@@ -64,6 +64,8 @@ type Options struct {
 	// Namespaces restricts what is watched; empty means all.
 	Namespaces []string
 
+	// SuppressOverrideValues hides overrideValues of charts in Events.
+	SuppressOverrideValues bool
 	// ReconcilePeriod is the period of watches that set none; 0 disables.
 	ReconcilePeriod time.Duration
 	// RetryMin and RetryMax bound the time after which a failed run is

@@ -111,7 +111,9 @@ func (r *reconciler) readVars(ctx context.Context, s *scope) ([]extravars.Source
 	var sources []extravars.Source
 	size, key := 0, "varsFrom"
 	without := "the finalizer runs without the variables"
-	if r.watch.Content.Command != nil {
+	if isChart(r.watch) {
+		key, without = "valuesFrom", "the finalizer runs without the values"
+	} else if r.watch.Content.Command != nil {
 		key, without = "secrets", "the finalizer runs without the file"
 	}
 	for i, from := range r.watch.VarsFrom {

@@ -145,7 +145,7 @@ func (r *reconciler) settingsOf(obj *unstructured.Unstructured) (settings, []str
 	if r.watch.ArtifactsMaxAge != nil {
 		age = *r.watch.ArtifactsMaxAge
 	}
-	return annotated(obj, settings{
+	return annotatedFor(r.watch, obj, settings{
 		period: period, artifacts: r.watch.MaxRunnerArtifacts, failedArtifacts: r.watch.MaxFailedRunnerArtifacts, artifactsAge: age,
 		verbosity: r.watch.AnsibleVerbosity, mode: r.watch.Mode,
 		timeout: r.watch.Timeout, idleTimeout: r.watch.IdleTimeout,
@@ -154,7 +154,8 @@ func (r *reconciler) settingsOf(obj *unstructured.Unstructured) (settings, []str
 
 // hasFinalizer is true if the watch has a finalizer and the object bears it.
 func (r *reconciler) hasFinalizer(obj *unstructured.Unstructured) bool {
-	return r.watch.Finalizer != nil && slices.Contains(obj.GetFinalizers(), r.watch.Finalizer.Name)
+	f := r.watch.Finalizer
+	return f != nil && slices.ContainsFunc(obj.GetFinalizers(), func(name string) bool { return name == f.Name || name == f.Former })
 }
 
 // finalizers are all that the operator puts on the objects of the watch.
@@ -173,7 +174,8 @@ func (r *reconciler) finalizers() []string {
 // puts on, and its own of a watch that has said pruneOnDelete once, since no one
 // else would.
 func (r *reconciler) releases(finalizer string) bool {
-	return finalizer == pruneFinalizer || slices.Contains(r.finalizers(), finalizer)
+	former := r.watch.Finalizer != nil && r.watch.Finalizer.Former == finalizer
+	return former || finalizer == pruneFinalizer || slices.Contains(r.finalizers(), finalizer)
 }
 
 // waits is true if the object cannot go before the operator lets it.

@@ -50,6 +50,8 @@ const (
 	ObjectFile = "env/object.json"
 	// SecretsDir is the directory of those files that may only be read.
 	SecretsDir = "env/secrets"
+	// SettingsFile has what else a program of ours is told; it is there if Files has it.
+	SettingsFile = "env/settings.json"
 
 	homeDir     = "home"
 	eventsFile  = "events.jsonl" // in the artifacts directory
@@ -91,6 +93,9 @@ func (req Request) commandEnviron(environ []string) []string {
 		"HOME": in(homeDir), "TMPDIR": in(tempDir),
 	} {
 		env[name] = value
+	}
+	if _, has := req.Files[SettingsFile]; has {
+		env["ROLEWRIGHT_SETTINGS"] = in(SettingsFile)
 	}
 	list := make([]string, 0, len(env))
 	for name, value := range env {

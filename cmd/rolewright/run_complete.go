@@ -56,6 +56,9 @@ func (o *runOptions) complete(src sources) ([]notice, error) {
 		}
 	}
 	aliasErr := o.settleAliases(src)
+	if src.given("reconcile-period") {
+		o.chartPeriod = &o.reconcilePeriod
+	}
 	o.settleLeaderID(src, note)
 	o.settleLogEvents(note)
 	o.settleConcurrency(note)

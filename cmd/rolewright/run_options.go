@@ -42,6 +42,7 @@ type runOptions struct {
 	logEvents           string
 	injectOwnerRef      bool
 	reconcilePeriod     time.Duration
+	chartPeriod         *time.Duration // that of charts; nil where the flag is not given
 	retryMin, retryMax  time.Duration
 	progressInterval    time.Duration
 	maxConcurrent       int

@@ -36,6 +36,7 @@ func (o *runOptions) readWatches() ([]watches.Watch, []watches.Problem, error) {
 			MaxConcurrentReconciles: o.maxConcurrent,
 			AnsibleVerbosity:        o.ansibleVerbosity,
 			Executor:                watches.Executor(o.executor),
+			ReconcilePeriod:         o.chartPeriod,
 		},
 	})
 	if err != nil {

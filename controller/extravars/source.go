@@ -11,10 +11,10 @@ import (
 // always marked [Unsafe]: who writes them writes no templates.
 type Source struct {
 	// Name names the object for people.
-	Name string
+	Name string `json:"name"`
 	// Prefix is put in front of each key.
-	Prefix string
-	Data   map[string]string
+	Prefix string            `json:"prefix,omitempty"`
+	Data   map[string]string `json:"data"`
 }
 
 var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)

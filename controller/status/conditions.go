@@ -141,7 +141,7 @@ func verdictReasons() map[string]bool {
 }
 
 func (c *conditions) write(st map[string]any) {
-	if len(c.list) > 0 {
+	if c.list != nil {
 		st["conditions"] = c.list
 	}
 }

@@ -22,6 +22,8 @@ type Wish struct {
 // Condition is one that a role writes.
 type Condition struct {
 	Type, Status, Reason, Message string
+	// Remove takes the condition of the type away; nothing else is set then.
+	Remove bool
 }
 
 // Bounds of a wish, and the forms of a condition, which are those of metav1.Condition.
@@ -73,6 +75,9 @@ func (c Condition) check(managed bool) error {
 		return fmt.Errorf("type: %.80q is not the type of a condition, as DatabaseReady is", c.Type)
 	case managed && slices.Contains(owned, c.Type):
 		return fmt.Errorf("type: the operator writes the condition %s; choose another type, or set manageStatus: false in the watch", c.Type)
+	case c.Remove && c.Status+c.Reason+c.Message != "":
+		return errors.New("remove: a condition that goes has no status, reason or message")
+	case c.Remove:
 	case !slices.Contains([]string{"True", "False", "Unknown"}, c.Status):
 		return fmt.Errorf("status: %.80q is not True, False or Unknown, in quotes in YAML", c.Status)
 	case !conditionReasonForm.MatchString(c.Reason):
@@ -136,6 +141,12 @@ func merged(into, fields map[string]any) map[string]any {
 func (c *conditions) wish(w Condition) {
 	next := map[string]any{}
 	i, old := c.find(w.Type)
+	if w.Remove {
+		if i >= 0 {
+			c.list = slices.Delete(slices.Clone(c.list), i, i+1)
+		}
+		return
+	}
 	if i >= 0 {
 		next = maps.Clone(old)
 	}

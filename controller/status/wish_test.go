@@ -35,6 +35,9 @@ func TestWish_Check(t *testing.T) {
 		"status":             {with(func(c *Condition) { c.Status = "true" }), "conditions[0].status:", "conditions[0].status:"},
 		"reason":             {with(func(c *Condition) { c.Reason = "not one" }), "conditions[0].reason:", "conditions[0].reason:"},
 		"message":            {with(func(c *Condition) { c.Message = strings.Repeat("a", maxMessage+1) }), "longer than 4096", "longer than 4096"},
+		"removed":            {Wish{Conditions: []Condition{{Type: "Disk", Remove: true}}}, "", ""},
+		"Ready removed":      {Wish{Conditions: []Condition{{Type: Ready, Remove: true}}}, "the operator writes the condition Ready", ""},
+		"removed and there":  {with(func(c *Condition) { c.Remove = true }), "remove: a condition that goes", "remove: a condition that goes"},
 		"twice":              {Wish{Conditions: []Condition{condition, condition}}, "conditions[1].type: DatabaseReady is there twice", "is there twice"},
 		"too many to write":  {Wish{Conditions: make([]Condition, maxConditions+1)}, "at most 20", "at most 20"},
 		"nothing is no harm": {Wish{}, "", ""},
@@ -58,7 +61,7 @@ func TestWish_Merge(t *testing.T) {
 	wish := Wish{
 		Fields: map[string]any{"theirs": map[string]any{"gone": nil, "list": []any{"y"}, "new": map[string]any{"n": int64(1)}}},
 		Conditions: []Condition{
-			{"Backup", "True", "Done", "again"}, {"Disk", "False", "Full", "no room"},
+			{Type: "Backup", Status: "True", Reason: "Done", Message: "again"}, {Type: "Disk", Status: "False", Reason: "Full", Message: "no room"},
 		},
 	}
 	got := wish.Merge(st, 8, at(3))
@@ -78,5 +81,14 @@ func TestWish_Merge(t *testing.T) {
 	}
 	if diff := cmp.Diff(got, wish.Merge(got, 8, at(4))); diff != "" {
 		t.Errorf("the same again changes:\n%s", diff)
+	}
+	without := Wish{Conditions: []Condition{{Type: "Disk", Remove: true}, {Type: "Absent", Remove: true}}}
+	want["conditions"] = list
+	if diff := cmp.Diff(want, without.Merge(got, 8, at(5))); diff != "" {
+		t.Errorf("status without a condition (-want +got):\n%s", diff)
+	}
+	alone := map[string]any{"conditions": []any{map[string]any{"type": "Disk"}}}
+	if got := without.Merge(alone, 8, at(5)); len(got["conditions"].([]any)) != 0 {
+		t.Errorf("the last condition stays: %v", got)
 	}
 }

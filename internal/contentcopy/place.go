@@ -74,6 +74,9 @@ func Of(dir, file string, all []watches.Watch) Place {
 					}
 				}
 			}
+			if c.Command != nil && c.Command.Chart != nil {
+				add(c.Command.Chart.Dir, c.Command.Chart.Dir)
+			}
 			if c.Playbook != "" {
 				add(c.Playbook, filepath.Dir(c.Playbook))
 			}

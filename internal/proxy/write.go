@@ -39,6 +39,13 @@ const (
 	ownedByNobody   = "none"
 )
 
+// An object with this annotation outlives its Helm release, and so its owner: garbage
+// collection must not delete it.
+const (
+	annotationPolicy = "helm.sh/resource-policy"
+	policyKeep       = "keep"
+)
+
 // prepare makes a write ready to be sent: it puts the owner's mark on the object
 // where that is due.
 func (x *exchange) prepare(w http.ResponseWriter, r *http.Request) error {
@@ -145,6 +152,7 @@ func (x *exchange) own(r *http.Request, body []byte) ([]byte, error) {
 		return body, nil
 	}
 	replaces := x.info.Verb != "patch" || apply
+	x.outlives = strings.EqualFold(strings.TrimSpace(meta.Annotations[annotationPolicy]), policyKeep)
 	due, err := x.due(r.Context(), replaces)
 	if err != nil && replaces && !errors.Is(err, errUnreadable) {
 		// Later there is: until then the write could take the mark away.
@@ -203,7 +211,9 @@ func (x *exchange) due(ctx context.Context, replaces bool) (bool, error) {
 }
 
 // ours reports whether an object bears the owner's mark.
-func (x *exchange) ours(m objectbody.Meta) bool { return x.mark().In(m) }
+func (x *exchange) ours(m objectbody.Meta) bool {
+	return x.mark().In(m) || AnnotatedBy(m.Annotations, x.s.Owner)
+}
 
 // inherited reports whether an object belongs to an earlier object with the
 // owner's name, which is gone: only one object has a name at a time. No other
@@ -227,7 +237,7 @@ func unowned(m objectbody.Meta) bool {
 // collection deletes the object.
 func (x *exchange) mark() objectbody.Mark {
 	owner := x.s.Owner
-	if owner.Namespace == "" || owner.Namespace == x.namespace() {
+	if (owner.Namespace == "" || owner.Namespace == x.namespace()) && !x.outlives {
 		return objectbody.Mark{Reference: &metav1.OwnerReference{
 			APIVersion: owner.GVK.GroupVersion().String(), Kind: owner.GVK.Kind, Name: owner.Name, UID: owner.UID,
 		}}

@@ -31,6 +31,8 @@ type Command struct {
 	RequireResult bool `json:",omitempty"`
 	// Stop says how it is stopped. It is no input of runs.
 	Stop Stop `json:"-"`
+	// Chart is what the built-in command for charts is for; nil for all others.
+	Chart *Chart `json:",omitempty"`
 }
 
 // Stop says how a command is stopped.
@@ -63,9 +65,12 @@ func stopFields() []field[Stop] {
 	}
 }
 
-// Files are the absolute paths of the executable and of the files that its arguments name.
+// Files are the absolute paths of the executable, of the files that its arguments name, and of its chart.
 func (c *Command) Files() []string {
 	files := []string{c.Path}
+	if c.Chart != nil {
+		files = append(files, c.Chart.Dir)
+	}
 	for _, arg := range c.Args {
 		path := absolute(c.Dir, arg)
 		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {

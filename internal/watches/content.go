@@ -29,7 +29,7 @@ func (c *decoding) content(k mapping, severity Severity) Content {
 		}
 		return Content{Role: path}
 	case !k.mismatched("playbook") && !k.mismatched("role"):
-		c.report(k.at, Error, "must specify Role or Playbook", `add "role:", "playbook:" or "command:"`)
+		c.report(k.at, Error, "must specify Role or Playbook", `add "role:", "playbook:", "command:" or "chart:"`)
 	}
 	return Content{}
 }

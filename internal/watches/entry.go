@@ -21,6 +21,14 @@ type mapping struct {
 	handler        string
 }
 
+// varsFromKey is the key that Watch.VarsFrom is of.
+func (e *entry) varsFromKey() string {
+	if _, chart := e.keys["chart"]; chart {
+		return "valuesFrom"
+	}
+	return "varsFrom"
+}
+
 // entry is a watch while it is read.
 type entry struct {
 	mapping
@@ -31,6 +39,7 @@ type entry struct {
 	// settings are those of all its commands, which have no executable here.
 	settings Command
 	secrets  []VarsFrom
+	chart    Chart
 	starts   []start // what starts runs of its objects
 	ok       bool    // no errors were reported for it
 }
@@ -46,7 +55,7 @@ func (c *decoding) entry(a at) *entry {
 	if isNull(a.node) { // an empty mapping, as it is for ansible-operator
 		a.node = &yaml.Node{Kind: yaml.MappingNode, Line: a.node.Line, Column: a.node.Column}
 	}
-	e := &entry{mapping: mapping{at: a}, settings: Command{Stop: Stop{Grace: defaultGrace}}, watch: Watch{
+	e := &entry{mapping: mapping{at: a}, settings: Command{Stop: Stop{Grace: defaultGrace}}, chart: Chart{CRDs: CRDsCreate, MaxHistory: defaultMaxHistory}, watch: Watch{
 		MaxRunnerArtifacts:      defaultMaxRunnerArtifacts,
 		ManageStatus:            true,
 		WatchDependentResources: true,
@@ -63,13 +72,31 @@ func (c *decoding) entry(a at) *entry {
 	}}
 	if a.node.Kind != yaml.MappingNode {
 		c.error(a, describeNode(a.node)+" is not a watch",
-			`write "version:", "kind:" and "role:", "playbook:" or "command:" after the "- "`)
+			`write "version:", "kind:" and "role:", "playbook:", "command:" or "chart:" after the "- "`)
 		return nil
 	}
 	e.keys = object(c, a, watchFields(), e)
 	c.checkKind(e)
 	if _, said := e.keys["maxFailedRunnerArtifacts"]; !said && e.watch.MaxRunnerArtifacts != 0 {
 		e.watch.MaxFailedRunnerArtifacts = defaultMaxFailedRunnerArtifacts
+	}
+	c.contentOf(e)
+	c.checkReferences(e)
+	c.checkPrune(e)
+	c.perKind(e)
+	return e
+}
+
+// contentOf says what the watch and its finalizer run.
+func (c *decoding) contentOf(e *entry) {
+	if _, given := e.keys["chart"]; given {
+		c.chartOf(e)
+		return
+	}
+	for _, key := range onlyForCharts() {
+		if a, given := e.keys[key]; given {
+			c.error(a, fmt.Sprintf("%q is for charts, and the watch has none", key), "remove it, or add \"chart:\"")
+		}
 	}
 	if _, given := e.keys["handler"]; given {
 		e.watch.Content = Content{Handler: e.handler}
@@ -84,10 +111,6 @@ func (c *decoding) entry(a at) *entry {
 	if e.finalizer != nil {
 		e.watch.Finalizer = c.checkFinalizer(e)
 	}
-	c.checkReferences(e)
-	c.checkPrune(e)
-	c.perKind(e)
-	return e
 }
 
 // checkKind checks what is watched.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"gopkg.in/yaml.v3"
 
@@ -43,6 +44,8 @@ type Defaults struct {
 	MaxConcurrentReconciles int
 	AnsibleVerbosity        int
 	Executor                Executor
+	// ReconcilePeriod is that of watches with a chart; nil for a minute.
+	ReconcilePeriod *time.Duration
 }
 
 // Load reads the watches file at path. It reports every problem of the file at

@@ -139,7 +139,7 @@ func TestLoad_Problems(t *testing.T) {
 		"empty list":         {text: "\n[]\n", want: []string{"2:1: warning: the file has no watches; the operator will do nothing"}, strict: 1},
 		"a mapping":          {text: "kind: A\n", want: []string{`1:1: error: a mapping is not a list of watches; begin each watch with "- "`}, strict: 1},
 		"a text":             {text: "hello\n", want: []string{`1:1: error: "hello" is not a list of watches; begin each watch with "- "`}, strict: 1},
-		"a list of texts":    {text: "- hello\n", want: []string{`1:3: error: [0]: "hello" is not a watch; write "version:", "kind:" and "role:", "playbook:" or "command:" after the "- "`}, strict: 1},
+		"a list of texts":    {text: "- hello\n", want: []string{`1:3: error: [0]: "hello" is not a watch; write "version:", "kind:" and "role:", "playbook:", "command:" or "chart:" after the "- "`}, strict: 1},
 		"binary":             {text: "- a\n- b\x00c\n", want: []string{"2:4: error: not a text file: character U+0000 is not allowed; save the file as UTF-8 text without control characters"}, strict: 1},
 		"latin 1":            {text: "- kind: h\xe9llo\n", want: []string{"1:10: error: not a text file: byte 0xE9 is not UTF-8; save the file as UTF-8 text without control characters"}, strict: 1},
 		"tab indentation":    {text: watch("\tvars: {}"), want: []string{"4:2: error: not valid YAML: found a tab character that violates indentation; indent with spaces; YAML allows no tabs there"}, strict: 1},
@@ -157,7 +157,7 @@ func TestLoad_Problems(t *testing.T) {
 		"null watch": {text: "-\n", want: []string{
 			`1:2: error: [0]: invalid GVK: /, Kind=: version must not be empty; add "version:", such as v1`,
 			`1:2: error: [0]: invalid GVK: /, Kind=: kind must not be empty; add "kind:", such as Memcached`,
-			`1:2: error: [0]: must specify Role or Playbook; add "role:", "playbook:" or "command:"`}, strict: 3},
+			`1:2: error: [0]: must specify Role or Playbook; add "role:", "playbook:", "command:" or "chart:"`}, strict: 3},
 		"empty version": {text: "- kind: A\n  version: ''\n  role: memcached\n", want: []string{
 			`2:12: error: [0].version: invalid GVK: /, Kind=A: version must not be empty; add "version:", such as v1`}, strict: 1},
 		"duplicate kind": {text: watch() + watch(), want: []string{`4:3: error: [1]: duplicate GVK: /v1, Kind=A; first watched at line 1; ` +
@@ -211,7 +211,7 @@ func TestLoad_Problems(t *testing.T) {
 			"11:16: error: [0].varsFrom[2].secretRef: there is one of name and nameField; write name: and a name, or nameField: and where the object names it"}, strict: 9},
 		"playbook and role": {text: watch("  playbook: playbooks/suite.yml"), want: []string{
 			"3:9: warning: [0].role: the playbook is run, the role is not: only one of the two can be given; remove the one that is not meant"}, strict: 1},
-		"no content": {text: "- version: v1\n  kind: A\n", want: []string{`1:3: error: [0]: must specify Role or Playbook; add "role:", "playbook:" or "command:"`}, strict: 1},
+		"no content": {text: "- version: v1\n  kind: A\n", want: []string{`1:3: error: [0]: must specify Role or Playbook; add "role:", "playbook:", "command:" or "chart:"`}, strict: 1},
 		"missing playbook": {text: "- version: v1\n  kind: A\n  playbook: playbooks/gone.yml\n", want: []string{
 			"3:13: error: [0].playbook: playbook: DIR/playbooks/gone.yml was not found; name a file, absolute or relative to DIR"}, strict: 1},
 		"playbook below a file": {text: "- version: v1\n  kind: A\n  playbook: playbooks/suite.yml/x\n", want: []string{
@@ -251,7 +251,7 @@ func TestLoad_Problems(t *testing.T) {
 			`4:20: warning: [0].reconcilePeriod: 0 switches periodic reconciliation off; ansible-operator took it for unset; remove the key to use the period of the flag --reconcile-period`}},
 
 		"finalizer without name":    {text: watch("  finalizer:", "    role: memcached"), want: []string{`5:5: error: [0].finalizer: finalizer must have name; write a name with a domain, such as example.com/finalizer`}, strict: 1},
-		"finalizer without content": {text: watch("  finalizer:", "    name: example.com/x", "    vars: {}"), want: []string{`5:5: error: [0].finalizer: must specify Role or Playbook; add "role:", "playbook:" or "command:"`}, strict: 1},
+		"finalizer without content": {text: watch("  finalizer:", "    name: example.com/x", "    vars: {}"), want: []string{`5:5: error: [0].finalizer: must specify Role or Playbook; add "role:", "playbook:", "command:" or "chart:"`}, strict: 1},
 		"finalizer missing role":    {text: watch("  finalizer:", "    name: example.com/x", "    role: gone"), want: []string{"6:11: error: [0].finalizer.role: role: gone was not found; looked for DIR/roles/gone, DIR/gone"}, strict: 1},
 		"finalizer missing role beside vars": {text: watch("  finalizer:", "    name: example.com/x", "    role: gone", "    vars: {a: 1}"), want: []string{
 			"6:11: warning: [0].finalizer.role: role: gone was not found; looked for DIR/roles/gone, DIR/gone"}, strict: 1},

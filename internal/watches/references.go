@@ -116,9 +116,13 @@ func setReferences(c *decoding, e *entry, a at) {
 
 // setVarsFrom reads where further variables come from.
 func setVarsFrom(c *decoding, e *entry, a at) {
+	c.readVarsFrom(e, a, varsFromFields())
+}
+
+func (c *decoding) readVarsFrom(e *entry, a at, fields []field[VarsFrom]) {
 	c.elements(a, func(element at) {
 		var v VarsFrom
-		keys := object(c, element, varsFromFields(), &v)
+		keys := object(c, element, fields, &v)
 		_, secret := keys["secretRef"]
 		_, configMap := keys["configMapRef"]
 		switch {
@@ -158,7 +162,7 @@ func (c *decoding) checkReferences(e *entry) {
 		c.error(e.keys["references"], "a namespaceField in references contradicts ownNamespaceOnly", hint)
 	}
 	if slices.ContainsFunc(e.watch.VarsFrom, func(v VarsFrom) bool { return v.Namespace != "" }) {
-		c.error(e.keys["varsFrom"], "a namespace in varsFrom contradicts ownNamespaceOnly", hint)
+		c.error(e.value(e.varsFromKey()), "a namespace in "+e.varsFromKey()+" contradicts ownNamespaceOnly", hint)
 	}
 	if slices.ContainsFunc(e.watch.Triggers, func(t Trigger) bool { return t.MapTo == MapToAll }) {
 		c.error(e.keys["triggers"], "mapTo: all in triggers contradicts ownNamespaceOnly", hint)

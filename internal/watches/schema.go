@@ -103,7 +103,7 @@ const (
 
 // watchFields are the keys of a watch.
 func watchFields() []field[entry] {
-	return slices.Concat(contentFields(), runFields(), objectFields(), dependentFields())
+	return slices.Concat(contentFields(), chartFields(), runFields(), objectFields(), dependentFields())
 }
 
 // contentFields say which kind is watched, and which content runs for it.

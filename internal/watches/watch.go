@@ -142,6 +142,8 @@ func (c Content) IsZero() bool { return c == Content{} }
 type Finalizer struct {
 	// Name is the finalizer put on the object.
 	Name string
+	// Former is another name of it, which an earlier operator has put on objects.
+	Former string
 	// Content is the role or playbook; the watch's own content if only vars are
 	// given.
 	Content Content

@@ -78,7 +78,7 @@ func fieldsOf(t Type) []string {
 	case Result:
 		return []string{"verdict", "changed", "message", "task"}
 	case Condition:
-		return []string{"conditionType", "status", "reason", "message"}
+		return []string{"conditionType", "status", "reason", "message", "remove"}
 	case Status:
 		return []string{"patch"}
 	case Event:
@@ -105,6 +105,7 @@ type line struct {
 	After         string                     `json:"after"`
 	Value         string                     `json:"value"`
 	ConditionType string                     `json:"conditionType"`
+	Remove        bool                       `json:"remove"`
 	Status        string                     `json:"status"`
 	Reason        string                     `json:"reason"`
 	EventType     string                     `json:"eventType"`
@@ -175,6 +176,9 @@ func (r *Report) take(l line) error {
 	case Redact:
 		r.Value = l.Value
 	case Condition:
+		if l.Remove {
+			return r.encode(map[string]any{"conditions": []any{map[string]any{"type": l.ConditionType, "remove": true}}})
+		}
 		return r.encode(map[string]any{"conditions": []any{map[string]any{
 			"type": l.ConditionType, "status": l.Status, "reason": l.Reason, "message": l.Message,
 		}}})

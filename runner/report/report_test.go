@@ -23,6 +23,9 @@ func TestReader(t *testing.T) {
 			`{"type":"condition","conditionType":"DatabaseReady","status":"True","reason":"Up","message":"é"}` + "\n",
 			`condition:{"conditions":[{"message":"é","reason":"Up","status":"True","type":"DatabaseReady"}]}`, "",
 		},
+		"condition that goes": {
+			`{"type":"condition","conditionType":"Failed","remove":true}` + "\n", `condition:{"conditions":[{"remove":true,"type":"Failed"}]}`, "",
+		},
 		"status keeps the digits": {
 			`{"type":"status","patch":{"n":12345678901234567890,"m":null}}` + "\n",
 			`status:{"fields":{"m":null,"n":12345678901234567890}}`, "",

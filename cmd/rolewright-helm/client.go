@@ -1,0 +1,177 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"net/url"
+	"os"
+	"strings"
+
+	"helm.sh/helm/v4/pkg/action"
+	"helm.sh/helm/v4/pkg/kube"
+	"helm.sh/helm/v4/pkg/storage"
+	"helm.sh/helm/v4/pkg/storage/driver"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/resource"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// getter gives Helm its clients: those of the run's kubeconfig, which lead through the API
+// proxy. What the API server serves is asked once in a run; the proxy has it at hand.
+type getter struct {
+	config    clientcmd.ClientConfig
+	rest      *rest.Config
+	discovery discovery.CachedDiscoveryInterface
+	mapper    meta.ResettableRESTMapper
+}
+
+func newGetter(namespace string) (*getter, error) {
+	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: os.Getenv("KUBECONFIG")}
+	g := &getter{config: clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{
+		Context: clientcmdapi.Context{Namespace: namespace},
+	})}
+	var err error
+	if g.rest, err = g.config.ClientConfig(); err != nil {
+		return nil, fmt.Errorf("KUBECONFIG: %w", err)
+	}
+	g.rest.QPS = -1
+	client, err := discovery.NewDiscoveryClientForConfig(g.rest)
+	if err != nil {
+		return nil, err
+	}
+	g.discovery = memory.NewMemCacheClient(client)
+	g.mapper = restmapper.NewDeferredDiscoveryRESTMapper(g.discovery)
+	return g, nil
+}
+
+func (g *getter) ToRESTConfig() (*rest.Config, error)           { return rest.CopyConfig(g.rest), nil }
+func (g *getter) ToRESTMapper() (meta.RESTMapper, error)        { return g.mapper, nil }
+func (g *getter) ToRawKubeConfigLoader() clientcmd.ClientConfig { return g.config }
+func (g *getter) ToDiscoveryClient() (discovery.CachedDiscoveryInterface, error) {
+	return g.discovery, nil
+}
+
+// connect makes what Helm's actions work with.
+func (h *handler) connect() error {
+	g, err := newGetter(h.in.Object.GetNamespace())
+	if err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(g.rest)
+	if err != nil {
+		return err
+	}
+	kubeClient := kube.New(g)
+	kubeClient.Namespace = h.in.Object.GetNamespace()
+	h.rest, h.discovery, h.mapper = g.rest, g.discovery, g.mapper
+	h.kube = &marking{Client: kubeClient, h: h}
+	h.config = action.NewConfiguration()
+	h.config.RESTClientGetter, h.config.KubeClient = g, h.kube
+	h.config.Releases = storage.Init(driver.NewSecrets(client.CoreV1().Secrets(h.in.Object.GetNamespace())))
+	h.config.HookOutputFunc = func(string, string, string) io.Writer { return os.Stderr }
+	return nil
+}
+
+// Marks of what belongs to a release.
+const (
+	labelChart          = annotationPrefix + "chart"
+	annotationOwner     = "operator-sdk/primary-resource"
+	annotationOwnerType = "operator-sdk/primary-resource-type"
+	annotationPolicy    = "helm.sh/resource-policy"
+)
+
+// marking is Helm's client, which marks what it builds of a manifest as helm-operator does.
+// Manifests in the storage have no marks.
+type marking struct {
+	*kube.Client
+	h *handler
+}
+
+func (m *marking) Build(reader io.Reader, validate bool) (kube.ResourceList, error) {
+	list, err := m.Client.Build(reader, validate)
+	if err != nil {
+		return nil, err
+	}
+	for _, info := range list {
+		if err := m.h.mark(info); err != nil {
+			return nil, fmt.Errorf("%s: %w", describe(info), err)
+		}
+	}
+	return list, nil
+}
+
+// mark puts the label of the chart and the mark of the owner on an object: an owner reference
+// where that is legal and the object is not to be kept, else annotations.
+func (h *handler) mark(info *resource.Info) error {
+	obj, err := meta.Accessor(info.Object)
+	if err != nil {
+		return err
+	}
+	if h.chartName != "" {
+		obj.SetLabels(with(obj.GetLabels(), map[string]string{labelChart: h.chartName}))
+	}
+	owner := &h.in.Object
+	if info.Namespaced() && info.Namespace == owner.GetNamespace() && !kept(obj) {
+		obj.SetOwnerReferences([]metav1.OwnerReference{h.in.owner()})
+		return nil
+	}
+	obj.SetAnnotations(with(obj.GetAnnotations(), map[string]string{
+		annotationOwner:     owner.GetNamespace() + "/" + owner.GetName(),
+		annotationOwnerType: owner.GroupVersionKind().GroupKind().String(),
+	}))
+	return nil
+}
+
+func kept(obj metav1.Object) bool {
+	return strings.EqualFold(strings.TrimSpace(obj.GetAnnotations()[annotationPolicy]), "keep")
+}
+
+// helmMarks puts Helm's own marks on an object, as its installs and upgrades do.
+func (h *handler) helmMarks(info *resource.Info) error {
+	obj, err := meta.Accessor(info.Object)
+	if err != nil {
+		return err
+	}
+	obj.SetLabels(with(obj.GetLabels(), map[string]string{"app.kubernetes.io/managed-by": "Helm"}))
+	obj.SetAnnotations(with(obj.GetAnnotations(), map[string]string{
+		"meta.helm.sh/release-name": h.name(), "meta.helm.sh/release-namespace": h.in.Object.GetNamespace(),
+	}))
+	return nil
+}
+
+func with(is, more map[string]string) map[string]string {
+	out := maps.Clone(is)
+	if out == nil {
+		out = map[string]string{}
+	}
+	maps.Copy(out, more)
+	return out
+}
+
+// describe names an object for people.
+func describe(info *resource.Info) string {
+	kind := "object"
+	if info.Mapping != nil {
+		kind = info.Mapping.GroupVersionKind.Kind
+	}
+	if info.Namespace == "" {
+		return kind + " " + info.Name
+	}
+	return kind + " " + info.Namespace + "/" + info.Name
+}
+
+// cause is an error without the address of the API proxy, which says nothing to people.
+func cause(err error) error {
+	if of, ok := err.(*url.Error); ok { //nolint:errorlint // the outermost only
+		return of.Err
+	}
+	return err
+}

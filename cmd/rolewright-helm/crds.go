@@ -1,0 +1,56 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"time"
+
+	"helm.sh/helm/v4/pkg/kube"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// What becomes of the definitions in crds/ of a chart.
+const (
+	crdsApply = "apply"
+	crdsSkip  = "skip"
+)
+
+// crds makes the definitions in crds/ of the chart: those that are missing before the first
+// installation; with crds: apply, all of them as the chart has them, whenever it runs.
+func (h *handler) crds(first bool) error {
+	apply := h.in.settings.CRDs == crdsApply
+	if h.check() || h.in.settings.CRDs == crdsSkip || !first && !apply {
+		return nil
+	}
+	var made kube.ResourceList
+	for _, crd := range h.chart.CRDObjects() {
+		list, err := h.kube.Build(bytes.NewReader(crd.File.Data), false)
+		if err == nil && len(list) > 0 && apply {
+			_, err = h.kube.Update(list, list, kube.ClientUpdateOptionServerSideApply(true, true))
+		} else if err == nil && len(list) > 0 {
+			_, err = h.kube.Create(list, kube.ClientCreateOptionServerSideApply(false, false))
+		}
+		switch {
+		case apierrors.IsAlreadyExists(err):
+		case err != nil:
+			return fmt.Errorf("%s of the chart: %w", crd.Filename, cause(err))
+		default:
+			made = append(made, list...)
+		}
+	}
+	if len(made) == 0 {
+		return nil
+	}
+	h.reports.progress("Wait for %d custom resource definitions", len(made))
+	waiter, err := h.kube.GetWaiter(kube.StatusWatcherStrategy)
+	if err != nil {
+		return err
+	}
+	if err := waiter.Wait(made, min(h.timeout, time.Minute)); err != nil {
+		return fmt.Errorf("the custom resource definitions of the chart: %w", err)
+	}
+	h.config.Capabilities = nil
+	h.discovery.Invalidate()
+	h.mapper.Reset()
+	return nil
+}

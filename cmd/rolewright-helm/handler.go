@@ -1,0 +1,200 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"helm.sh/helm/v4/pkg/action"
+	helmchart "helm.sh/helm/v4/pkg/chart"
+	"helm.sh/helm/v4/pkg/chart/v2"
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
+	chartutil "helm.sh/helm/v4/pkg/chart/v2/util"
+	"helm.sh/helm/v4/pkg/kube"
+	"helm.sh/helm/v4/pkg/release/common"
+	release "helm.sh/helm/v4/pkg/release/v1"
+	releaseutil "helm.sh/helm/v4/pkg/release/v1/util"
+	"helm.sh/helm/v4/pkg/storage/driver"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+)
+
+// handler is one run.
+type handler struct {
+	in      *input
+	reports *reports
+	timeout time.Duration
+
+	config *action.Configuration
+	kube   *marking
+	// chartName is the name in the label of what the release has; empty until it is known.
+	chartName string
+	chart     *v2.Chart
+	values    map[string]any
+	rest      *rest.Config
+	discovery discovery.CachedDiscoveryInterface
+	mapper    meta.ResettableRESTMapper
+	// changed are the objects that an upgrade is for; nonDeterministic those that differ
+	// although the chart and the values are the same.
+	changed, nonDeterministic string
+}
+
+// name is the name of the release.
+func (h *handler) name() string { return h.in.Object.GetName() }
+
+func (h *handler) act(ctx context.Context) (result, error) {
+	if h.in.Object.GetNamespace() == "" {
+		return result{}, refusef("%s is cluster-scoped, and a release has to be in a namespace: make its kind namespaced (scope: Namespaced)", h.in.Object.GetKind())
+	}
+	if err := h.connect(); err != nil {
+		return result{}, err
+	}
+	if h.in.Run.Action == "finalize" {
+		return h.uninstall(ctx)
+	}
+	return h.reconcile(ctx)
+}
+
+func (h *handler) check() bool { return h.in.Run.Action == "check" }
+
+// reconcile makes the release as the object says.
+func (h *handler) reconcile(ctx context.Context) (result, error) {
+	h.conditions(condition{kind: initialized, status: "True", reason: initialized})
+	history, err := h.history()
+	if err != nil {
+		return result{}, h.fail(irreconcilable, "ReconcileError", err)
+	}
+	is := deployedOf(history)
+	failure, reason := releaseFailed, "InstallError"
+	if is != nil {
+		failure, reason = irreconcilable, "ReconcileError"
+	}
+	if err := h.prepare(history); err != nil {
+		return result{}, h.fail(failure, reason, err)
+	}
+	if err := h.crds(is == nil); err != nil {
+		return result{}, h.fail(failure, reason, err)
+	}
+	h.reports.progress("Render the chart %s %s", h.chart.Name(), h.chart.Metadata.Version)
+	wanted, err := h.render(ctx, is)
+	if err != nil {
+		return result{}, h.fail(failure, reason, err)
+	}
+	if err := h.repair(history); err != nil {
+		return result{}, h.fail(irreconcilable, "ReconcileError", err)
+	}
+	if is == nil {
+		return h.install(ctx, wanted)
+	}
+	upgrade, err := h.due(is, wanted)
+	switch {
+	case err != nil:
+		return result{}, h.fail(irreconcilable, "ReconcileError", err)
+	case upgrade:
+		return h.upgrade(ctx, is)
+	}
+	return h.keep(ctx, is)
+}
+
+// history are the revisions of the release, the oldest first.
+func (h *handler) history() ([]*release.Release, error) {
+	list, err := h.config.Releases.History(h.name())
+	if errors.Is(err, driver.ErrReleaseNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the release: %w", err)
+	}
+	revisions := make([]*release.Release, 0, len(list))
+	for _, one := range list {
+		rel, ok := one.(*release.Release)
+		if !ok {
+			return nil, fmt.Errorf("the release is of an unknown format: %T", one)
+		}
+		revisions = append(revisions, rel)
+	}
+	releaseutil.SortByRevision(revisions)
+	return revisions, nil
+}
+
+// deployedOf is the last revision that is deployed; nil if none is.
+func deployedOf(history []*release.Release) *release.Release {
+	for i := len(history) - 1; i >= 0; i-- {
+		if history[i].Info.Status == common.StatusDeployed {
+			return history[i]
+		}
+	}
+	return nil
+}
+
+// prepare loads the chart and the values, and checks what needs no rendering.
+func (h *handler) prepare(history []*release.Release) (err error) {
+	name := h.name()
+	if err := chartutil.ValidateReleaseName(name); err != nil {
+		return refusef("the name %q is none of a release: Helm allows 53 characters, lower-case letters, digits, - and .; make an object with another name", name)
+	}
+	if h.chart, err = h.load(); err != nil {
+		return err
+	}
+	h.chartName = h.chart.Name()
+	if len(history) > 0 {
+		if other := history[len(history)-1].Chart; other != nil && other.Name() != h.chartName {
+			return refusef("duplicate release name: found existing release with name %q for chart %q; uninstall it (helm uninstall), or make an object with another name",
+				name, other.Name())
+		}
+	}
+	if h.values, err = h.in.values(); err != nil {
+		return err
+	}
+	// As Helm's own commands do: it decides which charts below are enabled.
+	if err := chartutil.ProcessDependencies(h.chart, h.values); err != nil {
+		return refusef("the dependencies of the chart: %w", err)
+	}
+	return nil
+}
+
+// repair removes the records of actions that a crash has cut short, and those of releases
+// that were never deployed: Helm would refuse to work with them. What such an action has made
+// is taken over by the next one.
+func (h *handler) repair(history []*release.Release) error {
+	if h.check() {
+		return nil
+	}
+	is := deployedOf(history)
+	for _, rel := range history {
+		if is != nil && !rel.Info.Status.IsPending() {
+			continue
+		}
+		h.reports.progress("Remove the record of revision %d, which is %s", rel.Version, rel.Info.Status)
+		if _, err := h.config.Releases.Delete(rel.Name, rel.Version); err != nil && !errors.Is(err, driver.ErrReleaseNotFound) {
+			return fmt.Errorf("remove the record of revision %d, which is %s: %w", rel.Version, rel.Info.Status, err)
+		}
+	}
+	return nil
+}
+
+func (h *handler) waitStrategy() kube.WaitStrategy {
+	if h.in.settings.Wait {
+		return kube.StatusWatcherStrategy
+	}
+	return kube.HookOnlyStrategy
+}
+
+// load reads the chart. Helm's actions change the one that they are given.
+func (h *handler) load() (*v2.Chart, error) {
+	chart, err := loader.LoadDir(h.in.settings.Chart)
+	if err != nil {
+		return nil, refusef("the chart %s cannot be loaded: %w", filepath.Base(h.in.settings.Chart), err)
+	}
+	dependencies := make([]helmchart.Dependency, 0, len(chart.Metadata.Dependencies))
+	for _, d := range chart.Metadata.Dependencies {
+		dependencies = append(dependencies, d)
+	}
+	if err := action.CheckDependencies(chart, dependencies); err != nil {
+		return nil, refusef("%w; run helm dependency build, and copy charts/ with the chart", err)
+	}
+	return chart, nil
+}

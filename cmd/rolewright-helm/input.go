@@ -1,0 +1,99 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// input is what the run is told: the document of the protocol, and the settings of the watch.
+type input struct {
+	Run struct {
+		ID       string     `json:"id"`
+		Action   string     `json:"action"`
+		Attempt  int64      `json:"attempt"`
+		Deadline *time.Time `json:"deadline"`
+		Previous *struct {
+			Generation int64 `json:"generation"`
+		} `json:"previous"`
+	} `json:"run"`
+	Object   unstructured.Unstructured `json:"object"`
+	settings settings
+}
+
+// settings are what the watch says of its chart.
+type settings struct {
+	Chart                  string            `json:"chart"`
+	OverrideValues         map[string]string `json:"overrideValues"`
+	SuppressOverrideValues bool              `json:"suppressOverrideValues"`
+	Values                 map[string]any    `json:"values"`
+	ValuesOverride         map[string]any    `json:"valuesOverride"`
+	ValuesFrom             []valuesSource    `json:"valuesFrom"`
+	DryRunOption           string            `json:"dryRunOption"`
+	Wait                   bool              `json:"wait"`
+	CRDs                   string            `json:"crds"`
+	MaxHistory             int               `json:"maxHistory"`
+	TakeOwnership          bool              `json:"takeOwnership"`
+	ExposeManifest         bool              `json:"exposeManifest"`
+}
+
+// valuesSource is a Secret or ConfigMap whose keys, with the prefix, are paths of values.
+type valuesSource struct {
+	Name   string            `json:"name"`
+	Prefix string            `json:"prefix"`
+	Data   map[string]string `json:"data"`
+}
+
+func readInput() (*input, error) {
+	in := &input{}
+	if err := readJSON("ROLEWRIGHT_INPUT", in); err != nil {
+		return nil, err
+	}
+	if err := readJSON("ROLEWRIGHT_SETTINGS", &in.settings); err != nil {
+		return nil, err
+	}
+	if in.Object.Object == nil {
+		return nil, errors.New("the input has no object")
+	}
+	return in, nil
+}
+
+// readJSON reads the file that a variable names.
+func readJSON(variable string, into any) error {
+	data, err := os.ReadFile(os.Getenv(variable))
+	if err == nil {
+		err = json.Unmarshal(data, into)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", variable, err)
+	}
+	return nil
+}
+
+// The annotations of helm-operator.
+const annotationPrefix = "helm.sdk.operatorframework.io/"
+
+// annotated is a truth that an annotation of the object says; otherwise where it says none.
+func (in *input) annotated(name string, otherwise bool) (value, said bool) {
+	text, there := in.Object.GetAnnotations()[annotationPrefix+name]
+	if !there {
+		return otherwise, false
+	}
+	value, err := strconv.ParseBool(text)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "annotation %s%s: %q is neither true nor false; it is ignored\n", annotationPrefix, name, text)
+		return otherwise, false
+	}
+	return value, true
+}
+
+// owner is the object as the owner of what the release has.
+func (in *input) owner() metav1.OwnerReference {
+	return *metav1.NewControllerRef(&in.Object, in.Object.GroupVersionKind())
+}

@@ -1,0 +1,193 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
+	"helm.sh/helm/v4/pkg/kube"
+	release "helm.sh/helm/v4/pkg/release/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/jsonmergepatch"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/cli-runtime/pkg/resource"
+)
+
+// keep corrects what differs in the objects of a release that is as it should be.
+func (h *handler) keep(ctx context.Context, is *release.Release) (result, error) {
+	h.reports.progress("Compare the objects of revision %d", is.Version)
+	if h.nonDeterministic != "" {
+		what := "The chart makes other objects of the same values (random, the time, what it looks up), and they are left: " + h.nonDeterministic
+		note("%s", what)
+		if previous := h.in.Run.Previous; previous == nil || previous.Generation != h.in.Object.GetGeneration() {
+			h.reports.event("Warning", "NonDeterministicChart", what)
+		}
+	}
+	list, err := h.kube.Build(strings.NewReader(is.Manifest), false)
+	if err != nil {
+		return result{}, h.fail(irreconcilable, "ReconcileError", cause(err))
+	}
+	var drifted []string
+	for _, info := range list {
+		if err := ctx.Err(); err != nil {
+			return result{}, err
+		}
+		if err := h.helmMarks(info); err != nil {
+			return result{}, err
+		}
+		changed, err := correct(info)
+		if err != nil {
+			return result{}, h.fail(irreconcilable, "ReconcileError", fmt.Errorf("%s: %w", describe(info), cause(err)))
+		}
+		if changed {
+			drifted = append(drifted, describe(info))
+		}
+	}
+	if len(drifted) > 0 {
+		what := strings.Join(drifted[:min(len(drifted), 5)], ", ")
+		h.reports.progress("Drift corrected: %s", what)
+		h.reports.event("Normal", "DriftCorrected", "Changed back to what the release says: "+what)
+	}
+	reason := upgradeSuccessful
+	if is.Version == 1 {
+		reason = installSuccessful
+	}
+	return h.finish(ctx, list, is, reason, len(drifted) > 0)
+}
+
+// correct makes an object as its manifest says, and leaves what the manifest does not say.
+func correct(info *resource.Info) (changed bool, err error) {
+	helper := resource.NewHelper(info.Client, info.Mapping).WithFieldManager(fieldManager)
+	live, err := helper.Get(info.Namespace, info.Name)
+	if apierrors.IsNotFound(err) {
+		made, err := helper.Create(info.Namespace, true, info.Object)
+		if err != nil {
+			return false, err
+		}
+		return true, info.Refresh(made, true)
+	}
+	if err != nil {
+		return false, err
+	}
+	patch, kind, err := patchTo(info, live)
+	if err != nil {
+		return false, err
+	}
+	if string(patch) == "{}" {
+		return false, info.Refresh(live, true)
+	}
+	patched, err := helper.Patch(info.Namespace, info.Name, kind, patch, nil)
+	if err != nil {
+		return false, err
+	}
+	// The API server may make the same of it: quantities, defaults.
+	return !reflect.DeepEqual(stable(live), stable(patched)), info.Refresh(patched, true)
+}
+
+const fieldManager = "rolewright-helm"
+
+// patchTo is what leads from the live object to its manifest.
+func patchTo(info *resource.Info, live runtime.Object) ([]byte, types.PatchType, error) {
+	wanted, err := json.Marshal(info.Object)
+	if err != nil {
+		return nil, "", err
+	}
+	is, err := json.Marshal(live)
+	if err != nil {
+		return nil, "", err
+	}
+	typed := kube.AsVersioned(info)
+	_, unknown := typed.(runtime.Unstructured)
+	_, definition := typed.(*apiextensionsv1.CustomResourceDefinition)
+	if unknown || definition {
+		patch, err := jsonmergepatch.CreateThreeWayJSONMergePatch(wanted, wanted, is)
+		return patch, types.MergePatchType, err
+	}
+	meta, err := strategicpatch.NewPatchMetaFromStruct(typed)
+	if err != nil {
+		return nil, "", err
+	}
+	patch, err := strategicpatch.CreateThreeWayMergePatch(wanted, wanted, is, meta, true)
+	return patch, types.StrategicMergePatchType, err
+}
+
+// stable is an object without what each write changes.
+func stable(obj runtime.Object) any {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return obj
+	}
+	u = u.DeepCopy()
+	u.SetManagedFields(nil)
+	u.SetResourceVersion("")
+	u.SetGeneration(0)
+	return u.Object
+}
+
+// succeed ends a run that has made a revision.
+func (h *handler) succeed(ctx context.Context, is *release.Release, reason string, changed bool) (result, error) {
+	list, err := h.kube.Build(strings.NewReader(is.Manifest), false)
+	if err != nil {
+		return result{}, h.fail(irreconcilable, "ReconcileError", cause(err))
+	}
+	for _, info := range list {
+		if err := info.Get(); err != nil {
+			return result{}, h.fail(irreconcilable, "ReconcileError", fmt.Errorf("%s: %w", describe(info), cause(err)))
+		}
+	}
+	return h.finish(ctx, list, is, reason, changed)
+}
+
+// finish reports a release whose objects are as the API server has them in list.
+func (h *handler) finish(ctx context.Context, list kube.ResourceList, is *release.Release, reason string, changed bool) (result, error) {
+	h.conditions(absent(releaseFailed), absent(irreconcilable),
+		condition{kind: deployed, status: "True", reason: reason, message: is.Info.Notes})
+	if err := h.writeDeployed(ctx, is); err != nil {
+		return result{}, err
+	}
+	waiting, err := unready(list)
+	if err != nil {
+		return result{changed: changed}, err
+	}
+	res := result{changed: changed, waiting: waiting}
+	if waiting != "" {
+		// The longer it takes, the less often it is asked.
+		res.requeue = min(max(time.Since(is.Info.LastDeployed)/4, 5*time.Second), time.Minute)
+	}
+	return res, nil
+}
+
+// unready says which objects are not as their specs say yet. An error says which will not be.
+func unready(list kube.ResourceList) (string, error) {
+	var waiting, failed []string
+	for _, info := range list {
+		obj, ok := info.Object.(*unstructured.Unstructured)
+		if !ok {
+			continue
+		}
+		is, err := status.Compute(obj)
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", describe(info), err)
+		}
+		switch is.Status {
+		case status.CurrentStatus:
+		case status.FailedStatus:
+			failed = append(failed, describe(info)+": "+is.Message)
+		default:
+			waiting = append(waiting, describe(info)+": "+is.Message)
+		}
+	}
+	if len(failed) > 0 {
+		return "", errors.New(strings.Join(failed, "; "))
+	}
+	return strings.Join(waiting, "; "), nil
+}

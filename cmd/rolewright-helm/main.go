@@ -1,0 +1,85 @@
+// Command rolewright-helm makes a Helm release of an object. The operator runs it for
+// watches with a chart, as it runs any command: see docs/handlers.md. It is a program of its
+// own, so that Helm's libraries are in no other one.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+// The exit codes of the protocol, beside 0.
+const (
+	exitFailed  = 1
+	exitRefused = 78
+)
+
+func main() { os.Exit(run()) }
+
+func run() int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
+	if os.Getenv("ROLEWRIGHT_PROTOCOL") != "1" {
+		fmt.Fprintln(os.Stderr, "rolewright-helm is started by rolewright, for watches with a chart: see docs/handlers.md")
+		return exitRefused
+	}
+	in, err := readInput()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return exitFailed
+	}
+	reports, err := openReports(os.Getenv("ROLEWRIGHT_EVENTS"))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return exitFailed
+	}
+	defer reports.close()
+	h := &handler{in: in, reports: reports, timeout: defaultTimeout}
+	if deadline := in.Run.Deadline; deadline != nil {
+		// What is left is for saying how it ended, and for a rollback.
+		left := time.Until(*deadline)
+		h.timeout = max(left-left/5, time.Second)
+	}
+	result, err := h.act(ctx)
+	var refused refusal
+	switch {
+	case errors.As(err, &refused):
+		reports.result("failed", err.Error(), false)
+		return exitRefused
+	case err != nil:
+		reports.result("failed", err.Error(), false)
+		return exitFailed
+	case reports.err != nil:
+		fmt.Fprintln(os.Stderr, reports.err)
+		return exitFailed
+	case result.waiting != "":
+		reports.requeue(result.requeue)
+		reports.result("waiting", result.waiting, result.changed)
+	default:
+		reports.result("ok", "", result.changed)
+	}
+	return 0
+}
+
+const defaultTimeout = 5 * time.Minute
+
+// refusal is an error that another try does not help against: the object, the watch or the chart has
+// to change first.
+type refusal struct{ error }
+
+func refusef(format string, args ...any) error { return refusal{fmt.Errorf(format, args...)} }
+
+// result is how a run has ended that has not failed.
+type result struct {
+	changed bool
+	// waiting is what is not as wanted yet; empty if all is. requeue is when to look again.
+	waiting string
+	requeue time.Duration
+}

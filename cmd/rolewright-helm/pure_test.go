@@ -1,0 +1,92 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// What the watch says under the spec, the spec, Secrets, and what it says over all: the later one wins.
+func TestValues(t *testing.T) {
+	t.Parallel()
+	object := func(spec any) unstructured.Unstructured {
+		return unstructured.Unstructured{Object: map[string]any{"spec": spec}}
+	}
+	for name, tt := range map[string]struct {
+		settings settings
+		spec     any
+		want     string
+	}{
+		"no spec": {settings{}, nil, `{}`},
+		"layers": {
+			settings{
+				Values: map[string]any{"a": map[string]any{"x": 1, "y": 1}, "b": 1}, ValuesOverride: map[string]any{"d": []any{4}, "a": map[string]any{"w": 4}},
+				ValuesFrom: []valuesSource{{Name: "secrets s", Prefix: "a.", Data: map[string]string{"password": "p", "z": "3"}}},
+			},
+			map[string]any{"a": map[string]any{"y": int64(2), "z": int64(2)}, "c": int64(2), "d": []any{1, 2}},
+			`{"a":{"password":"p","w":4,"x":1,"y":2,"z":"3"},"b":1,"c":2,"d":[4]}`,
+		},
+		"overrides are texts": {
+			settings{OverrideValues: map[string]string{"a.b": "3", "c": `x\,y`, "d": "{e,f}", `g\.h`: "i"}}, map[string]any{"a": map[string]any{"z": true}},
+			`{"a":{"b":"3","z":true},"c":"x,y","d":["e","f"],"g.h":"i"}`,
+		},
+		"a list for a spec": {settings{}, []any{1}, "spec is no mapping"},
+		"bad override":      {settings{OverrideValues: map[string]string{"a": "x,y"}}, nil, "overrideValues of the watch: a: "},
+		"no path":           {settings{ValuesFrom: []valuesSource{{Name: "secrets s", Data: map[string]string{"a..b": "p"}}}}, nil, `the key "a..b" of secrets s is no path`},
+		"through a text":    {settings{ValuesFrom: []valuesSource{{Name: "secrets s", Data: map[string]string{"a.b": "p"}}}}, map[string]any{"a": "x"}, `the key "a.b" of secrets s: a is no mapping`},
+	} {
+		in := &input{Object: object(tt.spec), settings: tt.settings}
+		before, _ := json.Marshal(tt.spec)
+		values, err := in.values()
+		got, _ := json.Marshal(values)
+		if err != nil {
+			got = []byte(err.Error())
+		}
+		if !strings.HasPrefix(string(got), tt.want) || err == nil && string(got) != tt.want {
+			t.Errorf("%s: %s; want %s", name, got, tt.want)
+		}
+		if after, _ := json.Marshal(tt.spec); string(after) != string(before) {
+			t.Errorf("%s: the object was changed", name)
+		}
+	}
+}
+
+// No value of a Secret is in the status, and the rest of the manifest is as it was.
+func TestShown(t *testing.T) {
+	t.Parallel()
+	const rest = "---\n# Source: a/templates/b.yaml\nkind: ConfigMap\n# kept\ndata: {a: b}\n"
+	manifest := rest + "\n---\n# Source: a/templates/c.yaml\nkind: Secret\ndata: {a: c2VjcmV0}\nstringData: {b: secret}\n" +
+		"\n---\nkind: List\nitems: [{kind: Secret, data: {a: c2VjcmV0}}]\n" + "\n---\nkind: Secret\ndata: secret\n" + "\n---\nkind: [secret\n"
+	got := shown(manifest, false)
+	if strings.Contains(strings.ToLower(got), "c2vjcmv0") || strings.Contains(got, "secret\n") || strings.Contains(got, "[secret") || !strings.HasPrefix(got, rest) ||
+		!strings.Contains(got, "# Source: a/templates/c.yaml\ndata:\n  a: (hidden)\nkind: Secret") {
+		t.Errorf("shown:\n%s", got)
+	}
+	if shown(manifest, true) != manifest {
+		t.Error("exposed: not as it was")
+	}
+	if long := shown(strings.Repeat("é", maxManifest), true); len(long) > maxManifest || !strings.HasSuffix(long, "…") {
+		t.Errorf("cut to %d bytes", len(long))
+	}
+}
+
+// An object differs where its fields do, not where only the text does.
+func TestDiffering(t *testing.T) {
+	t.Parallel()
+	a, err := parse("---\n# Source: x\nkind: A\nmetadata: {name: a}\nspec: {b: 1, c: [1]}\n---\nkind: B\nmetadata: {name: b, namespace: ns}\n---\n# nothing\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := parse("---\nmetadata:\n  name: a\nkind: A\nspec:\n  c:\n  - 1\n  b: 1.0\n---\nkind: C\nmetadata: {name: c}\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(differing(a, b), ", "); got != "B ns/b, C c" {
+		t.Errorf("differing: %s", got)
+	}
+	if len(differing(a, a)) != 0 {
+		t.Error("an object differs from itself")
+	}
+}

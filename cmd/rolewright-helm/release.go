@@ -1,0 +1,172 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"helm.sh/helm/v4/pkg/action"
+	release "helm.sh/helm/v4/pkg/release/v1"
+	"helm.sh/helm/v4/pkg/storage/driver"
+)
+
+const (
+	installSuccessful = "InstallSuccessful"
+	upgradeSuccessful = "UpgradeSuccessful"
+)
+
+// install makes the first revision. What it leaves when it fails is removed, unless something
+// of it was there before.
+func (h *handler) install(ctx context.Context, wanted string) (result, error) {
+	found, err := h.existing(wanted)
+	if err != nil {
+		return result{}, h.fail(releaseFailed, "InstallError", err)
+	}
+	if h.check() {
+		h.reports.progress("The chart would be installed")
+		return result{changed: true}, nil
+	}
+	h.overridden()
+	inputs, err := h.inputs()
+	if err != nil {
+		return result{}, err
+	}
+	chart, err := h.load()
+	if err != nil {
+		return result{}, h.fail(releaseFailed, "InstallError", err)
+	}
+	h.reports.progress("Install the release %s", h.name())
+	install := action.NewInstall(h.config)
+	install.ReleaseName, install.Namespace, install.Timeout = h.name(), h.in.Object.GetNamespace(), h.timeout
+	install.ServerSideApply, install.SkipCRDs, install.TakeOwnership = false, true, h.in.settings.TakeOwnership
+	install.WaitStrategy, install.Labels = h.waitStrategy(), map[string]string{labelInputs: inputs}
+	made, err := install.RunWithContext(ctx, chart, h.values)
+	if err != nil {
+		err = cause(err)
+		if ctx.Err() != nil {
+			return result{}, fmt.Errorf("the installation was stopped: %w", err)
+		}
+		rel, _ := made.(*release.Release)
+		if rel == nil || found {
+			return result{}, h.fail(releaseFailed, "InstallError", fmt.Errorf("failed to install release: %w", err))
+		}
+		h.reports.progress("Remove what the failed installation has left")
+		if _, undo := h.uninstaller().Run(h.name()); undo != nil && !errors.Is(undo, driver.ErrReleaseNotFound) {
+			return result{}, h.fail(releaseFailed, "InstallError", fmt.Errorf("failed installation (%w) and failed rollback: %w", err, undo))
+		}
+		return result{}, h.fail(releaseFailed, "InstallError", fmt.Errorf("failed to install release: %w", err))
+	}
+	rel, err := h.last()
+	if err != nil {
+		return result{}, err
+	}
+	h.reports.event("Normal", "ReleaseInstalled", fmt.Sprintf("The chart %s %s was installed as release %s", h.chartName, h.chart.Metadata.Version, h.name()))
+	return h.succeed(ctx, rel, installSuccessful, true)
+}
+
+// existing tells whether an object of the manifest is there already.
+func (h *handler) existing(manifest string) (bool, error) {
+	list, err := h.kube.Build(strings.NewReader(manifest), false)
+	if err != nil {
+		return false, fmt.Errorf("failed to install release: %w", cause(err))
+	}
+	for _, info := range list {
+		if info.Get() == nil {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// upgrade makes another revision. If it fails, the one before is made again.
+func (h *handler) upgrade(ctx context.Context, is *release.Release) (result, error) {
+	if h.check() {
+		h.reports.progress("The release would be upgraded: %s", h.changed)
+		return result{changed: true}, nil
+	}
+	h.overridden()
+	inputs, err := h.inputs()
+	if err != nil {
+		return result{}, err
+	}
+	chart, err := h.load()
+	if err != nil {
+		return result{}, h.fail(releaseFailed, "UpgradeError", err)
+	}
+	h.reports.progress("Upgrade the release %s: %s", h.name(), h.changed)
+	upgrade := action.NewUpgrade(h.config)
+	upgrade.Namespace, upgrade.Timeout, upgrade.MaxHistory = h.in.Object.GetNamespace(), h.timeout, h.in.settings.MaxHistory
+	upgrade.ServerSideApply, upgrade.ResetValues, upgrade.TakeOwnership = "false", true, h.in.settings.TakeOwnership
+	upgrade.WaitStrategy, upgrade.Labels, upgrade.SkipCRDs = h.waitStrategy(), map[string]string{labelInputs: inputs}, true
+	upgrade.ForceReplace, _ = h.in.annotated("upgrade-force", false)
+	made, err := upgrade.RunWithContext(ctx, h.name(), chart, h.values)
+	if err != nil {
+		err = cause(err)
+		if ctx.Err() != nil {
+			return result{}, fmt.Errorf("the upgrade was stopped: %w", err)
+		}
+		if rel, _ := made.(*release.Release); rel == nil {
+			return result{}, h.fail(releaseFailed, "UpgradeError", fmt.Errorf("failed to upgrade release: %w", err))
+		}
+		return result{}, h.rollback(is, err)
+	}
+	rel, err := h.last()
+	if err != nil {
+		return result{}, err
+	}
+	h.reports.event("Normal", "ReleaseUpgraded", fmt.Sprintf("The release %s was upgraded to revision %d: %s", h.name(), rel.Version, h.changed))
+	return h.succeed(ctx, rel, upgradeSuccessful, true)
+}
+
+// rollback makes the revision again that an upgrade should have replaced. Without an
+// annotation it is tried without force first: with force, fields that cannot change fail.
+func (h *handler) rollback(to *release.Release, why error) error {
+	h.reports.progress("Roll back to revision %d", to.Version)
+	force, said := h.in.annotated("rollback-force", true)
+	attempts := []bool{false, true}
+	if said {
+		attempts = []bool{force}
+	}
+	var err error
+	for _, force := range attempts {
+		rollback := action.NewRollback(h.config)
+		rollback.Version, rollback.Timeout, rollback.MaxHistory = to.Version, h.timeout/4, h.in.settings.MaxHistory
+		rollback.ServerSideApply, rollback.ForceReplace, rollback.WaitStrategy = "false", force, h.waitStrategy()
+		if err = rollback.Run(h.name()); err == nil {
+			h.reports.event("Normal", "ReleaseRolledBack", fmt.Sprintf("The release %s was rolled back to revision %d", h.name(), to.Version))
+			return h.fail(releaseFailed, "UpgradeError", fmt.Errorf("upgrade failed, and revision %d was restored: %w", to.Version, why))
+		}
+	}
+	return h.fail(releaseFailed, "UpgradeError", fmt.Errorf("upgrade failed: %w; revision %d cannot be restored: %w", why, to.Version, cause(err)))
+}
+
+// overridden reports, as helm-operator does, which values the watch decides.
+func (h *handler) overridden() {
+	if h.in.Run.Attempt > 1 {
+		return // it was said
+	}
+	for _, key := range slices.Sorted(maps.Keys(h.in.settings.OverrideValues)) {
+		value := h.in.settings.OverrideValues[key]
+		if h.in.settings.SuppressOverrideValues {
+			value = "****"
+		}
+		if h.reports.events < maxEvents-4 {
+			h.reports.event("Warning", "OverrideValuesInUse", fmt.Sprintf("Chart value %q overridden to %q by operator's watches.yaml", key, value))
+		}
+	}
+}
+
+// last is the last revision as the storage has it.
+func (h *handler) last() (*release.Release, error) {
+	history, err := h.history()
+	if err == nil && len(history) == 0 {
+		err = errors.New("the release is gone: something else has removed it")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return history[len(history)-1], nil
+}

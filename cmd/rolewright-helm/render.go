@@ -1,0 +1,221 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"path"
+	"reflect"
+	"slices"
+	"strings"
+
+	"helm.sh/helm/v4/pkg/action"
+	"helm.sh/helm/v4/pkg/chart/common"
+	"helm.sh/helm/v4/pkg/chart/common/util"
+	"helm.sh/helm/v4/pkg/chart/v2"
+	chartutil "helm.sh/helm/v4/pkg/chart/v2/util"
+	"helm.sh/helm/v4/pkg/engine"
+	release "helm.sh/helm/v4/pkg/release/v1"
+	releaseutil "helm.sh/helm/v4/pkg/release/v1/util"
+	"k8s.io/client-go/discovery"
+	"sigs.k8s.io/yaml"
+)
+
+// labelInputs is on each revision: a digest of what it was rendered of. Helm's storage has no
+// charts below the chart.
+const labelInputs = "rolewright.dev/inputs"
+
+// render is the manifest that the chart makes of the values now. For comparison with a
+// release, it is rendered as that revision was.
+func (h *handler) render(ctx context.Context, is *release.Release) (string, error) {
+	options := common.ReleaseOptions{Name: h.name(), Namespace: h.in.Object.GetNamespace(), Revision: 1, IsInstall: true}
+	if is != nil {
+		options.Revision, options.IsInstall, options.IsUpgrade = is.Version, is.Version == 1, is.Version > 1
+	}
+	caps, err := h.capabilities()
+	if err != nil {
+		return "", err
+	}
+	if required := h.chart.Metadata.KubeVersion; required != "" && !chartutil.IsCompatibleRange(required, caps.KubeVersion.String()) {
+		return "", refusef("chart requires kubeVersion: %s which is incompatible with Kubernetes %s", required, caps.KubeVersion.Version)
+	}
+	all, err := util.ToRenderValuesWithSchemaValidation(h.chart, h.values, options, caps, true)
+	if err != nil {
+		return "", refusal{err}
+	}
+	values, _ := all["Values"].(common.Values)
+	if err := util.ValidateAgainstSchema(h.chart, values); err != nil {
+		return "", refusef("the spec is not as values.schema.json of the chart wants it: %w", err)
+	}
+	render := engine.New(h.rest).RenderWithContext
+	if option := h.in.settings.DryRunOption; option == "client" {
+		render = engine.Engine{}.RenderWithContext // without lookup
+	}
+	files, err := render(ctx, h.chart, all)
+	if err != nil {
+		return "", fmt.Errorf("the chart does not render: %w", err)
+	}
+	for name := range files {
+		if strings.HasSuffix(name, "NOTES.txt") || strings.HasPrefix(path.Base(name), "_") {
+			delete(files, name)
+		}
+	}
+	_, manifests, err := releaseutil.SortManifests(files, nil, releaseutil.InstallOrder)
+	if err != nil {
+		return "", fmt.Errorf("the chart does not render: %w", err)
+	}
+	var text strings.Builder
+	for _, m := range manifests {
+		fmt.Fprintf(&text, "---\n# Source: %s\n%s\n", m.Name, m.Content)
+	}
+	return text.String(), nil
+}
+
+func (h *handler) capabilities() (*common.Capabilities, error) {
+	if h.config.Capabilities != nil {
+		return h.config.Capabilities, nil
+	}
+	client, err := h.config.RESTClientGetter.ToDiscoveryClient()
+	if err != nil {
+		return nil, err
+	}
+	version, err := client.ServerVersion()
+	if err != nil {
+		return nil, fmt.Errorf("ask the API server for its version: %w", cause(err))
+	}
+	served, err := action.GetVersionSet(client)
+	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
+		return nil, err
+	}
+	h.config.Capabilities = &common.Capabilities{
+		APIVersions: served, HelmVersion: common.DefaultCapabilities.HelmVersion,
+		KubeVersion: common.KubeVersion{Version: version.GitVersion, Major: version.Major, Minor: version.Minor},
+	}
+	return h.config.Capabilities, nil
+}
+
+// due tells whether the release has to be upgraded: its objects would be others, and the chart
+// or the values are. Objects that differ without a reason (random, the time) are left.
+func (h *handler) due(is *release.Release, wanted string) (bool, error) {
+	before, err := parse(is.Manifest)
+	if err != nil {
+		return false, fmt.Errorf("the manifest of revision %d: %w", is.Version, err)
+	}
+	after, err := parse(wanted)
+	if err != nil {
+		return false, fmt.Errorf("the chart does not render objects: %w", err)
+	}
+	changed := differing(before, after)
+	if len(changed) == 0 {
+		return false, nil
+	}
+	inputs, err := h.inputs()
+	if err != nil {
+		return false, err
+	}
+	same := is.Labels[labelInputs] == inputs
+	if is.Labels[labelInputs] == "" { // by helm-operator, or by hand
+		same = equal(is.Config, h.values) && sameChart(is.Chart, h.chart)
+	}
+	list := strings.Join(changed[:min(len(changed), 5)], ", ")
+	if same {
+		h.nonDeterministic = list
+		return false, nil
+	}
+	h.changed = list
+	note("changed: %s", strings.Join(changed, ", "))
+	return true, nil
+}
+
+// inputs is a digest of the chart, with those below it, and the values.
+func (h *handler) inputs() (string, error) {
+	hash := sha256.New()
+	if err := json.NewEncoder(hash).Encode(h.values); err != nil {
+		return "", err
+	}
+	var add func(c *v2.Chart) error
+	add = func(c *v2.Chart) error {
+		if err := json.NewEncoder(hash).Encode(content(c)); err != nil {
+			return err
+		}
+		for _, below := range c.Dependencies() {
+			if err := add(below); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := add(h.chart); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(hash.Sum(nil))[:40], nil
+}
+
+// content is what a chart is rendered of, without times.
+func content(c *v2.Chart) any {
+	files := func(list []*common.File) map[string][]byte {
+		m := map[string][]byte{}
+		for _, f := range list {
+			m[f.Name] = f.Data
+		}
+		return m
+	}
+	return []any{c.Metadata, files(c.Templates), files(c.Files), c.Values}
+}
+
+func sameChart(a, b *v2.Chart) bool { return a != nil && equal(content(a), content(b)) }
+
+// equal compares what JSON makes of two values, as one of them was in the storage.
+func equal(a, b any) bool {
+	one, err := json.Marshal(a)
+	if err != nil {
+		return false
+	}
+	other, err := json.Marshal(b)
+	return err == nil && string(one) == string(other)
+}
+
+// parse reads the objects of a manifest, by kind and name.
+func parse(manifest string) (map[string]any, error) {
+	objects := map[string]any{}
+	documents := releaseutil.SplitManifests(manifest)
+	for _, key := range slices.Sorted(maps.Keys(documents)) {
+		var obj map[string]any
+		if err := yaml.Unmarshal([]byte(documents[key]), &obj); err != nil {
+			return nil, err
+		}
+		if obj == nil {
+			continue
+		}
+		meta, _ := obj["metadata"].(map[string]any)
+		name := fmt.Sprintf("%v %v", obj["kind"], meta["name"])
+		if meta["namespace"] != nil {
+			name = fmt.Sprintf("%v %v/%v", obj["kind"], meta["namespace"], meta["name"])
+		}
+		for objects[name] != nil {
+			name += "'" // of another group, or twice
+		}
+		objects[name] = obj
+	}
+	return objects, nil
+}
+
+// differing are the names of objects that are not in both, or not the same.
+func differing(a, b map[string]any) []string {
+	var names []string
+	for name, is := range a {
+		if !reflect.DeepEqual(is, b[name]) {
+			names = append(names, name)
+		}
+	}
+	for name := range b {
+		if a[name] == nil {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}

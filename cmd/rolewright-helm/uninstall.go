@@ -1,0 +1,57 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"helm.sh/helm/v4/pkg/action"
+	"helm.sh/helm/v4/pkg/kube"
+	"helm.sh/helm/v4/pkg/storage/driver"
+)
+
+// uninstall removes the release before its object goes. It needs neither the chart nor the
+// spec: the storage has all.
+func (h *handler) uninstall(ctx context.Context) (result, error) {
+	history, err := h.history()
+	if err != nil {
+		return result{}, h.fail(releaseFailed, "UninstallError", err)
+	}
+	if len(history) == 0 {
+		note("Release not found")
+		return result{}, nil
+	}
+	if is := history[len(history)-1].Chart; is != nil {
+		h.chartName = is.Name()
+		if want := h.in.settings.Chart; want != "" {
+			if chart, err := h.load(); err == nil && chart.Name() != h.chartName {
+				note("the release %s is of the chart %s and stays: it is not this object's", h.name(), h.chartName)
+				return result{}, nil
+			}
+		}
+	}
+	h.reports.progress("Uninstall the release %s", h.name())
+	if wait, _ := h.in.annotated("uninstall-wait", false); wait {
+		h.conditions(condition{kind: deployed, status: "False", reason: "UninstallSuccessful", message: "Waiting until all resources are deleted."})
+	}
+	_, err = h.uninstaller().Run(h.name())
+	if err != nil && !errors.Is(err, driver.ErrReleaseNotFound) {
+		if ctx.Err() != nil {
+			return result{}, fmt.Errorf("the uninstallation was stopped: %w", err)
+		}
+		return result{}, h.fail(releaseFailed, "UninstallError", cause(err))
+	}
+	h.conditions(absent(releaseFailed), condition{kind: deployed, status: "False", reason: "UninstallSuccessful"})
+	h.reports.event("Normal", "ReleaseUninstalled", fmt.Sprintf("The release %s was uninstalled", h.name()))
+	return result{changed: true}, nil
+}
+
+// uninstaller waits, where the object asks for it, until the objects of the release are gone.
+func (h *handler) uninstaller() *action.Uninstall {
+	uninstall := action.NewUninstall(h.config)
+	uninstall.DeletionPropagation, uninstall.Timeout, uninstall.WaitStrategy = "background", h.timeout, kube.HookOnlyStrategy
+	if wait, _ := h.in.annotated("uninstall-wait", false); wait {
+		uninstall.WaitStrategy = kube.StatusWatcherStrategy
+	}
+	return uninstall
+}

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"helm.sh/helm/v4/pkg/strvals"
+)
+
+// values are those of the release: what the watch says under the spec, the spec, Secrets, and
+// what the watch says over all.
+func (in *input) values() (map[string]any, error) {
+	spec := map[string]any{}
+	if value, there := in.Object.Object["spec"]; there && value != nil {
+		m, isMap := value.(map[string]any)
+		if !isMap {
+			return nil, refusef("spec is no mapping: its fields are the values of the chart")
+		}
+		spec = m
+	}
+	all := merge(merge(map[string]any{}, in.settings.Values), spec)
+	for _, from := range in.settings.ValuesFrom {
+		for _, key := range slices.Sorted(maps.Keys(from.Data)) {
+			path := strings.Split(from.Prefix+key, ".")
+			if slices.Contains(path, "") {
+				return nil, refusef("the key %q of %s is no path of a value, such as database.password", from.Prefix+key, from.Name)
+			}
+			if err := put(all, path, from.Data[key]); err != nil {
+				return nil, refusef("the key %q of %s: %w", from.Prefix+key, from.Name, err)
+			}
+		}
+	}
+	all = merge(all, in.settings.ValuesOverride)
+	overrides := map[string]any{}
+	for _, key := range slices.Sorted(maps.Keys(in.settings.OverrideValues)) {
+		if err := strvals.ParseIntoString(key+"="+in.settings.OverrideValues[key], overrides); err != nil {
+			return nil, refusef("overrideValues of the watch: %s: %w; write a comma as \\, and a dot in a key as \\.", key, err)
+		}
+	}
+	return merge(all, overrides), nil
+}
+
+// merge lays over onto a map: maps are merged, all else is replaced.
+func merge(into, over map[string]any) map[string]any {
+	out := maps.Clone(into)
+	for key, value := range over {
+		if m, isMap := value.(map[string]any); isMap {
+			is, _ := out[key].(map[string]any)
+			value = merge(is, m)
+		}
+		if out == nil {
+			out = map[string]any{}
+		}
+		out[key] = value
+	}
+	if out == nil {
+		out = map[string]any{}
+	}
+	return out
+}
+
+// put sets the value at a path.
+func put(into map[string]any, path []string, value any) error {
+	for i, key := range path[:len(path)-1] {
+		next, there := into[key]
+		m, isMap := next.(map[string]any)
+		switch {
+		case !there || next == nil:
+			m = map[string]any{}
+		case !isMap:
+			return fmt.Errorf("%s is no mapping", strings.Join(path[:i+1], "."))
+		default:
+			m = maps.Clone(m)
+		}
+		into[key], into = m, m
+	}
+	into[path[len(path)-1]] = value
+	return nil
+}

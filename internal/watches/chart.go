@@ -1,0 +1,266 @@
+package watches
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/template"
+	"time"
+
+	sprig "github.com/go-task/slim-sprig/v3"
+	"gopkg.in/yaml.v3"
+)
+
+// Chart is a Helm chart that is released for each object.
+type Chart struct {
+	// Dir is its directory; absolute.
+	Dir string
+	// OverrideValues are values by their paths, as helm --set-string takes them.
+	OverrideValues map[string]string `json:",omitempty"`
+	// Values stand below the spec of the object, ValuesOverride above it.
+	Values, ValuesOverride map[string]any `json:",omitempty"`
+	// DryRunOption is "client" where templates may not look into the cluster.
+	DryRunOption string `json:",omitempty"`
+	// Wait has runs wait until what they have made is ready.
+	Wait bool `json:",omitempty"`
+	// CRDs says what becomes of the definitions in crds/.
+	CRDs CRDs
+	// MaxHistory is how many revisions are kept; 0 keeps all.
+	MaxHistory int
+	// TakeOwnership lets the first revision take over objects of no release, or another.
+	TakeOwnership bool `json:",omitempty"`
+	// ExposeManifest has the status show the values of Secrets.
+	ExposeManifest bool `json:",omitempty"`
+}
+
+// CRDs says what becomes of the definitions in crds/ of a chart.
+type CRDs string
+
+// What becomes of them.
+const (
+	// CRDsCreate: those that are missing are made with the first revision.
+	CRDsCreate CRDs = "create"
+	// CRDsApply: all are made as the chart has them, in each run.
+	CRDsApply CRDs = "apply"
+	// CRDsSkip: none is made.
+	CRDsSkip CRDs = "skip"
+)
+
+// ChartProgram is the program that runs charts.
+const ChartProgram = "rolewright-helm"
+
+// The finalizers of objects of charts: helm-operator's, and the one that it had before.
+const (
+	ChartFinalizer       = "helm.sdk.operatorframework.io/uninstall-release"
+	formerChartFinalizer = "uninstall-helm-release"
+)
+
+// Defaults of watches with a chart that are others than those of roles.
+const (
+	defaultChartPeriod   = time.Minute
+	defaultChartTimeout  = 5 * time.Minute
+	defaultChartAttempts = 10
+	defaultMaxHistory    = 10
+	// chartGrace is for Helm to record what was cut short.
+	chartGrace = 20 * time.Second
+)
+
+// chartFields are the keys for charts.
+func chartFields() []field[entry] {
+	return []field[entry]{
+		{Field{"chart", typeString, "", false,
+			"The directory of a Helm chart that is released for each object, absolute or relative to the working directory. The spec has the values."},
+			textField(func(e *entry) *string { return &e.chart.Dir })},
+		{Field{"overrideValues", typeMap, "", false,
+			"Values of the chart that win over the spec, by their paths as helm --set-string takes them. $NAME is the operator's environment " +
+				"variable, and each value is a Go template."},
+			setOverrideValues},
+		{Field{"values", typeMap, "", false, "Values of the chart that hold where the spec does not say them, of any YAML type."},
+			variables(func(e *entry) *map[string]any { return &e.chart.Values })},
+		{Field{"valuesOverride", typeMap, "", false, "Values of the chart that win over the spec, of any YAML type."},
+			variables(func(e *entry) *map[string]any { return &e.chart.ValuesOverride })},
+		{Field{"valuesFrom", typeList, "[]", false,
+			"Secrets and ConfigMaps whose keys are paths of values, such as database.password, and win over the spec. A change of one runs the object, too."},
+			setValuesFrom},
+		{Field{"dryRunOption", typeString, "server", false, "With client, templates of the chart look up nothing in the cluster."},
+			textField(func(e *entry) *string { return &e.chart.DryRunOption })},
+		{Field{"wait", typeBool, "false", false,
+			"Whether a run waits until what it has made is ready, and counts as failed otherwise. Without it runs look again later."},
+			boolean(func(e *entry) *bool { return &e.chart.Wait })},
+		{Field{"crds", typeString, "create", false,
+			"What becomes of the definitions in crds/ of the chart: with create those that are missing are made before the first revision, " +
+				"with apply all are made as the chart has them in each run, with skip none."},
+			word("answer to crds/", func(e *entry) *CRDs { return &e.chart.CRDs }, CRDsCreate, CRDsApply, CRDsSkip)},
+		{Field{"maxHistory", typeInt, "10", false, "How many revisions of a release are kept; 0 keeps all."},
+			setMaxHistory},
+		{Field{"takeOwnership", typeBool, "false", false, "Whether a release takes over objects that exist and are of no release, or of another."},
+			boolean(func(e *entry) *bool { return &e.chart.TakeOwnership })},
+		{Field{"exposeManifest", typeBool, "false", false, "Whether status.deployedRelease.manifest has the values of Secrets."},
+			boolean(func(e *entry) *bool { return &e.chart.ExposeManifest })},
+	}
+}
+
+func setMaxHistory(c *decoding, e *entry, a at) {
+	switch n, ok := integer(c, a); {
+	case !ok:
+	case n < 0:
+		c.error(a, fmt.Sprintf("%d is below 0", n), "write 0 to keep all")
+	default:
+		e.chart.MaxHistory = n
+	}
+}
+
+// setOverrideValues reads and expands values as helm-operator does: the environment, then a
+// template.
+func setOverrideValues(c *decoding, e *entry, a at) {
+	if a.node.Kind != yaml.MappingNode {
+		c.mismatch(a, typeMap)
+		return
+	}
+	e.chart.OverrideValues = map[string]string{}
+	for _, p := range pairs(a) {
+		text, ok := c.string(p.value)
+		if !ok {
+			continue
+		}
+		value, err := expandValue(os.Expand(text, c.env))
+		if err != nil {
+			c.error(p.value, "failed to expand override values: invalid template string: "+err.Error(), `write {{ "{{" }} for braces that are no template`)
+			continue
+		}
+		e.chart.OverrideValues[p.key] = value
+	}
+}
+
+func expandValue(text string) (string, error) {
+	t, err := template.New("value").Funcs(sprig.TxtFuncMap()).Parse(text)
+	if err != nil {
+		return "", err
+	}
+	var out strings.Builder
+	if err := t.Execute(&out, nil); err != nil {
+		return "", err
+	}
+	return out.String(), nil
+}
+
+// setValuesFrom reads where further values come from.
+func setValuesFrom(c *decoding, e *entry, a at) {
+	fields := varsFromFields()
+	for i := range fields {
+		if fields[i].Key == "prefix" {
+			fields[i].Description = "What the paths of the values begin with, such as database. with the dot."
+			fields[i].set = textField(func(v *VarsFrom) *string { return &v.Prefix })
+		}
+	}
+	c.readVarsFrom(e, a, fields)
+}
+
+// onlyForCharts are keys that have no meaning for a role, a playbook or a command.
+func onlyForCharts() []string {
+	var keys []string
+	for _, f := range chartFields() {
+		if f.Key != "chart" {
+			keys = append(keys, f.Key)
+		}
+	}
+	return keys
+}
+
+// chartOf makes of a chart what runs for the objects: the built-in command.
+func (c *decoding) chartOf(e *entry) {
+	for _, key := range []string{
+		"playbook", "role", "command", "inheritEnv", "env", "secrets", "stop", "requireResult", "check", "finalizer", "vars", "varsFrom", "snakeCaseParameters", "markUnsafe",
+		"allowReservedVariables", "executor",
+	} {
+		if a, given := e.keys[key]; given {
+			hint := "remove it; the values of the chart are the spec, values, valuesFrom, valuesOverride and overrideValues"
+			if key == "finalizer" {
+				hint = "remove it; the release is always uninstalled before its object goes"
+			}
+			c.error(a, fmt.Sprintf("%q cannot stand beside a chart", key), hint)
+		}
+	}
+	given := func(key string) bool { _, is := e.keys[key]; return is }
+	w := &e.watch
+	w.Executor = ExecutorRunner // no interpreter of Ansible's is needed
+	if !given("timeout") {
+		w.Timeout = defaultChartTimeout
+	}
+	if !given("retry") {
+		w.Retry.MaxAttempts = defaultChartAttempts
+	}
+	if !given("reconcilePeriod") && !given("schedule") {
+		period := defaultChartPeriod
+		if c.opts.Defaults.ReconcilePeriod != nil {
+			period = *c.opts.Defaults.ReconcilePeriod
+		}
+		w.ReconcilePeriod = &period
+	}
+	a, chart := e.keys["chart"], e.chart
+	chart.Dir = absolute(c.opts.Dir, chart.Dir)
+	if !c.checkChart(a, chart.Dir) {
+		return
+	}
+	if option := e.keys["dryRunOption"]; !slices.Contains([]string{"", "client", "server", "none", "false"}, chart.DryRunOption) {
+		c.warn(option, fmt.Sprintf("%q is no option of a dry run, and counts as client", excerpt(chart.DryRunOption)), "write client, or remove it")
+		chart.DryRunOption = "client"
+	}
+	program := c.chartProgram()
+	if program == "" {
+		c.error(a, "the program "+ChartProgram+", which runs charts, is neither beside rolewright nor in PATH",
+			"make build makes both, and the image charts has both")
+		return
+	}
+	dir, err := filepath.Abs(filepath.Dir(absolute(c.opts.Dir, c.file)))
+	if err != nil {
+		c.error(a, err.Error(), "")
+		return
+	}
+	w.Content = Content{Command: c.checkCommand(a, &Command{
+		Path: program, Dir: dir, Chart: &chart, RequireResult: true, Stop: Stop{Grace: chartGrace},
+	})}
+	w.Finalizer = &Finalizer{
+		Name: ChartFinalizer, Former: formerChartFinalizer, Content: w.Content,
+		Timeout: w.Timeout, IdleTimeout: w.IdleTimeout, OnFailure: OnFailureRetry,
+	}
+}
+
+// checkChart tells whether there is a chart in a directory.
+func (c *decoding) checkChart(a at, dir string) bool {
+	invalid := "invalid chart directory " + dir + ": "
+	const hint = "name the directory that has Chart.yaml; unpack an archive first (tar xzf)"
+	if info, err := os.Stat(dir); err != nil {
+		c.error(a, invalid+cause(err).Error(), hint)
+		return false
+	} else if !info.IsDir() {
+		c.error(a, invalid+"it is no directory", hint)
+		return false
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "Chart.yaml"))
+	if err != nil {
+		c.error(a, invalid+"Chart.yaml: "+cause(err).Error(), hint)
+		return false
+	}
+	var chart struct {
+		Name string `yaml:"name"`
+	}
+	if err := yaml.Unmarshal(text, &chart); err != nil || chart.Name == "" {
+		c.error(a, invalid+"Chart.yaml has no name", "correct Chart.yaml (helm lint)")
+		return false
+	}
+	return true
+}
+
+// chartProgram is the path of the program that runs charts; empty if there is none.
+func (c *decoding) chartProgram() string {
+	if self, err := os.Executable(); err == nil {
+		beside := filepath.Join(filepath.Dir(self), ChartProgram)
+		if info, err := os.Stat(beside); err == nil && info.Mode().IsRegular() {
+			return beside
+		}
+	}
+	return c.inPath(ChartProgram)
+}

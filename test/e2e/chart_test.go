@@ -1,0 +1,148 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/rolewright/rolewright/test/must"
+	"github.com/rolewright/rolewright/test/testenv"
+)
+
+// charts builds the program that runs charts, beside the other one.
+var charts = sync.OnceValue(func() error {
+	build := exec.Command("go", "build", "-buildvcs=false", "-o", program.dir, ".")
+	build.Dir = filepath.Join(repository, "cmd", "rolewright-helm")
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("build rolewright-helm: %w\n%s", err, out)
+	}
+	return nil
+})
+
+// chartStage is a stage with a watch of the test's chart.
+func chartStage(t *testing.T, lines ...string) (*stage, kind, *operator, kubernetes.Interface) {
+	t.Helper()
+	binary(t)
+	must.Do(t, charts())
+	s := newStage(t)
+	s.temp()
+	k := s.kind()
+	s.watch(k, append([]string{"chart: " + absolute(t, "test/e2e/testdata/kettle"), "retry: {initial: 1h, max: 1h}"}, lines...)...)
+	return s, k, s.start("--ansible-runner=/not/there"), must.Get(kubernetes.NewForConfig(s.cfg))(t)
+}
+
+// revisions are those of a release, with their statuses.
+func (s *stage) revisions(client kubernetes.Interface, name string) string {
+	s.t.Helper()
+	list := must.Get(client.CoreV1().Secrets(s.namespace).List(s.t.Context(), metav1.ListOptions{LabelSelector: "owner=helm,name=" + name}))(s.t)
+	var is []string
+	for _, secret := range list.Items {
+		is = append(is, secret.Labels["version"]+" "+secret.Labels["status"])
+	}
+	return strings.Join(is, ", ")
+}
+
+// A chart is released for its object: installed, upgraded where that changes something, kept as it is, rolled back and
+// uninstalled, in Helm's storage and with the conditions of helm-operator.
+func TestChart_Lifecycle(t *testing.T) {
+	t.Parallel()
+	s, k, o, client := chartStage(t, "overrideValues: {from: '{{ \"WATCH\" | lower }}'}")
+	maps := client.CoreV1().ConfigMaps(s.namespace)
+	reason := func(is object, of string) string { return is.condition(of).Status + " " + is.condition(of).Reason }
+
+	k.create("it", map[string]any{"size": int64(3)})
+	is := k.awaitReady("it")
+	made := must.Get(maps.Get(t.Context(), "it", metav1.GetOptions{}))(t)
+	if owners := made.OwnerReferences; len(owners) != 1 || owners[0].UID != is.GetUID() || !*owners[0].Controller ||
+		made.Data["size"] != "3" || made.Data["from"] != "watch" || made.Labels["helm.sdk.operatorframework.io/chart"] != "kettle" {
+		t.Errorf("%v, data %v", made.ObjectMeta, made.Data)
+	}
+	kept := must.Get(maps.Get(t.Context(), "it-kept", metav1.GetOptions{}))(t)
+	role := must.Get(client.RbacV1().ClusterRoles().Get(t.Context(), s.namespace+"-it", metav1.GetOptions{}))(t)
+	for _, meta := range []metav1.ObjectMeta{kept.ObjectMeta, role.ObjectMeta} {
+		if len(meta.OwnerReferences) > 0 || meta.Annotations["operator-sdk/primary-resource"] != s.namespace+"/it" {
+			t.Errorf("%s: owners %v, annotations %v", meta.Name, meta.OwnerReferences, meta.Annotations)
+		}
+	}
+	manifest, _, _ := unstructured.NestedString(is.Object, "status", "deployedRelease", "manifest")
+	if reason(is, "Deployed") != "True InstallSuccessful" || is.condition("Deployed").Message != "The kettle has 3 litres.\n" ||
+		reason(is, "Initialized") != "True Initialized" || !strings.Contains(manifest, "# Source: kettle/templates/all.yaml") || strings.Contains(manifest, "correct-horse") ||
+		strings.Join(is.GetFinalizers(), " ") != "helm.sdk.operatorframework.io/uninstall-release" {
+		t.Errorf("finalizers %v, status: %v", is.GetFinalizers(), is.Object["status"])
+	}
+	for _, want := range []string{"OverrideValuesInUse", "ReleaseInstalled"} {
+		events := must.Get(client.CoreV1().Events(s.namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=" + want}))(t)
+		if len(events.Items) != 1 || events.Items[0].InvolvedObject.UID != is.GetUID() {
+			t.Errorf("Events %s: %+v", want, events.Items)
+		}
+	}
+
+	// A change in the spec is an upgrade; one that renders nothing, and a run without a change, are none.
+	k.patch("it", `{"spec": {"size": 4}}`)
+	is = k.awaitReady("it")
+	if got := s.revisions(client, "it"); got != "1 superseded, 2 deployed" || reason(is, "Deployed") != "True UpgradeSuccessful" {
+		t.Errorf("after a change: revisions %s, %s", got, reason(is, "Deployed"))
+	}
+	k.patch("it", `{"spec": {"unused": true}}`)
+	k.awaitReady("it")
+
+	// What others change in what it made is changed back.
+	made = must.Get(maps.Get(t.Context(), "it", metav1.GetOptions{}))(t)
+	made.Data["size"], made.Data["theirs"] = "5", "kept"
+	must.Get(maps.Update(t.Context(), made, metav1.UpdateOptions{}))(t)
+	must.Do(t, client.CoreV1().Services(s.namespace).Delete(t.Context(), "it", metav1.DeleteOptions{}))
+	testenv.Eventually(t, "the drift corrected", func(ctx context.Context) error {
+		_, err := client.CoreV1().Services(s.namespace).Get(ctx, "it", metav1.GetOptions{})
+		if made, mapErr := maps.Get(ctx, "it", metav1.GetOptions{}); err == nil {
+			if err = mapErr; err == nil && (made.Data["size"] != "4" || made.Data["theirs"] != "kept") {
+				err = fmt.Errorf("data %v", made.Data)
+			}
+		}
+		return err
+	})
+	if got := s.revisions(client, "it"); got != "1 superseded, 2 deployed" {
+		t.Errorf("after no change and drift: revisions %s", got)
+	}
+
+	// What the API server refuses is rolled back, and the condition says why.
+	k.patch("it", `{"spec": {"port": 70000, "size": 9}}`)
+	is = k.await("it", "failed", func(is object) bool { return is.settled() && is.lastRun().Result == "Failed" })
+	made = must.Get(maps.Get(t.Context(), "it", metav1.GetOptions{}))(t)
+	if c := is.condition("ReleaseFailed"); c.Status+c.Reason != "TrueUpgradeError" || !strings.Contains(c.Message, "revision 2 was restored") ||
+		!strings.Contains(c.Message, "70000") || made.Data["size"] != "4" || reason(is, "Deployed") != "True UpgradeSuccessful" {
+		t.Errorf("after a failed upgrade: data %v, status %v", made.Data, is.Object["status"])
+	}
+	if got := s.revisions(client, "it"); got != "1 superseded, 2 superseded, 3 failed, 4 deployed" {
+		t.Errorf("after a failed upgrade: revisions %s", got)
+	}
+	k.patch("it", `{"spec": {"port": 81}}`)
+	if is = k.awaitReady("it"); is.condition("ReleaseFailed").Type != "" {
+		t.Errorf("ReleaseFailed is left: %v", is.Object["status"])
+	}
+
+	k.delete("it")
+	k.awaitGone("it")
+	if _, err := client.RbacV1().ClusterRoles().Get(t.Context(), s.namespace+"-it", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the ClusterRole: %v", err)
+	}
+	must.Get(maps.Get(t.Context(), "it-kept", metav1.GetOptions{}))(t)
+	if got := s.revisions(client, "it"); got != "" {
+		t.Errorf("revisions are left: %s", got)
+	}
+	if strings.Contains(o.output(), "correct-horse") {
+		t.Error("the log has a secret")
+	}
+	o.stop()
+}
+
+var _ = corev1.Secret{}
