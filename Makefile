@@ -103,7 +103,7 @@ test: ## set-up, lint, unit and integration tests on real parts
 	@tools/step.sh 'lint' $(MAKE) lint
 	@tools/step.sh 'unit and integration tests' $(MAKE) integration
 	@tools/step.sh 'the newer line of Ansible' $(MAKE) test-second-line-short
-	@tools/step.sh 'fault plans' $(MAKE) fault-plans
+	@tools/step.sh 'fault plans' $(MAKE) fault-plans fault-plans-command-short
 	@tools/step.sh 'chart, bundle and rules' $(MAKE) test-manifests
 	@tools/step.sh 'a real Pod in a real cluster' $(MAKE) e2e-where-possible
 	@$(MAKE) e2e-not-run
@@ -114,6 +114,7 @@ test-all: test ## make test, then what takes longer: the rest of the newer line,
 	@tools/step.sh 'all of the newer line' $(MAKE) test-second-line
 	@tools/step.sh 'forked runs on the newer line' $(MAKE) test-forked
 	@tools/step.sh 'fault plans with forked runs' $(MAKE) fault-plans-forked
+	@tools/step.sh 'fault plans with a command' $(MAKE) fault-plans-command
 	@tools/step.sh 'Python and Ansible of the image' $(MAKE) test-image-where-possible
 	@tools/step.sh 'the page in a browser' $(MAKE) test-page
 	@tools/step.sh 'tests of the development control plane' $(MAKE) test-tools
@@ -161,6 +162,17 @@ fault-tools: cluster-tools
 .PHONY: fault-plans
 fault-plans: fault-tools ## carry out the fixed fault plans with a scripted ansible-runner
 	@$(FAULTS) -plans test/faults/testdata/plans -parallel 8 $(FAULTSFLAGS)
+
+.PHONY: fault-plans-command
+fault-plans-command: fault-tools ## the same plans, where the scripted program is the command of the watches
+	@$(FAULTS) -plans test/faults/testdata/plans -runner command -parallel 8 $(FAULTSFLAGS)
+
+# What differs by what runs: how a run ends, what it leaves, and what it asks for.
+COMMAND_PLANS = $(foreach name,bad-ends daemons forged requeue,$(wildcard test/faults/testdata/plans/$(name)-*.json))
+comma := ,
+.PHONY: fault-plans-command-short
+fault-plans-command-short: fault-tools ## of these, the plans about how runs end
+	@$(FAULTS) -plans $(subst $(eval ) ,$(comma),$(COMMAND_PLANS)) -runner command -parallel 8 $(FAULTSFLAGS)
 
 .PHONY: fault-plans-forked
 fault-plans-forked: setup fault-tools ## the same plans, and those of fork servers, where one starts the scripted ansible-runner

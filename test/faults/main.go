@@ -45,7 +45,7 @@ func main() {
 	var o options
 	flag.StringVar(&o.Rolewright, "rolewright", "bin/rolewright-failpoint", "the operator's binary, built with -tags failpoint")
 	flag.StringVar(&o.Options.Runner, "fakerunner", "bin/fakerunner", "the fake ansible-runner, built of ./test/faults/fakerunner")
-	flag.StringVar(&o.runner, "runner", "fake", "which ansible-runner the runs have: fake, forked for the fake one started by a fork server, or real for that of PATH")
+	flag.StringVar(&o.runner, "runner", "fake", "which ansible-runner the runs have: fake, forked for the fake one started by a fork server, or real for that of PATH; or command for the fake one as the command of the watches")
 	flag.StringVar(&o.plans, "plans", "", "carry out the plans of these files or directories, separated by commas")
 	flag.IntVar(&o.generate, "generate", 0, "carry out so many plans that are made of reference runs")
 	flag.BoolVar(&o.matrix, "kill-matrix", false, "carry out a plan for each failpoint, way to die and number of replicas")
@@ -123,10 +123,12 @@ func (o *options) complete() (temporary bool, err error) {
 	case "fake":
 	case "forked":
 		o.Forked = true
+	case "command":
+		o.Command = true
 	case "real":
 		o.Options.Runner = ""
 	default:
-		return false, fmt.Errorf("-runner %q: fake, forked or real expected", o.runner)
+		return false, fmt.Errorf("-runner %q: fake, forked, command or real expected", o.runner)
 	}
 	if o.Dir == "" {
 		if o.Dir, err = os.MkdirTemp("", "rolewright-faults-"); err != nil {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -32,6 +33,8 @@ type Options struct {
 	Runner string
 	// Forked has a fork server start it: the real Ansible is imported, and checked.
 	Forked bool
+	// Command has the watches run it as their command, without Ansible.
+	Command bool
 	// Dir is where the histories go. It exists.
 	Dir string
 	// Kubeconfig and AuditLog are those of a control plane that no one else uses.
@@ -123,8 +126,13 @@ func (c *Campaign) Close() error {
 // content writes what the operators serve.
 func (c *Campaign) content() error {
 	c.project, c.bin = filepath.Join(c.opts.Dir, "project"), filepath.Join(c.opts.Dir, "bin")
+	watched := watchesFile
+	if c.opts.Command {
+		watched = strings.ReplaceAll(strings.ReplaceAll(watched, "\n    role: work", ""), "role: work",
+			fmt.Sprintf("command: [%q]\n  inheritEnv: [%s, FAULTS_OPERATOR]", c.opts.Runner, truthVariable))
+	}
 	for path, text := range map[string]string{
-		"watches.yaml":              watchesFile,
+		"watches.yaml":              watched,
 		"roles/work/tasks/main.yml": roleTasks,
 	} {
 		path = filepath.Join(c.project, path)

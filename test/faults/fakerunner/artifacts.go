@@ -15,6 +15,9 @@ const host = "localhost"
 
 // event writes a job event as ansible-runner does: whole, under its own name.
 func (p *play) event(kind string, data map[string]any) error {
+	if p.reports != nil {
+		return p.report(kind, data)
+	}
 	p.events++
 	if _, forged := data["playbook_uuid"]; !forged {
 		data["playbook_uuid"] = "11111111-2222-3333-4444-" + (p.ident + "000000000000")[:12]
@@ -114,6 +117,9 @@ func (p *play) stats(sort, status string, code int) (int, error) {
 // finished writes what ansible-runner writes at the end, status last.
 func (p *play) finished(status string, code int) (int, error) {
 	p.end.Status = status
+	if p.reports != nil {
+		return code, p.ended(status)
+	}
 	for _, file := range [][2]string{{"stdout", p.object.blab()}, {"rc", strconv.Itoa(code)}, {"status", status}} {
 		if err := os.WriteFile(filepath.Join(p.artifacts, file[0]), []byte(file[1]), 0o600); err != nil {
 			return 0, err

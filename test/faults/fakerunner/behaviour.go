@@ -120,6 +120,15 @@ func readObject(path string) (object, error) {
 	return o, nil // the bench's objects say nothing
 }
 
+// readWhole reads the whole object as a command gets it.
+func readWhole(path string) (o object, err error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return o, err
+	}
+	return o, json.Unmarshal(data, &o)
+}
+
 // unmarked is a value without the marks of unsafe strings.
 func unmarked(value any) any {
 	switch v := value.(type) {

@@ -1,6 +1,6 @@
 // Command fakerunner stands in for ansible-runner where the real one would be
-// too slow, or cannot be brought to do what is to be tested. It understands
-// what Rolewright passes, writes the artifacts of a play, and behaves as the
+// too slow, or cannot be brought to do what is to be tested, and is the command of a watch.
+// It understands what Rolewright passes, writes the artifacts of a play, and behaves as the
 // object says for which it runs: see [behaviour]. It is a program of its own,
 // with few imports, so that it starts as fast as a program can.
 package main
@@ -49,13 +49,22 @@ func run(args []string) int {
 		fmt.Println("2.4.0")
 		return exitOK
 	}
+	if r := newCommand(); r != nil {
+		return r.exit(began)
+	}
 	at := slices.Index(args, "-i")
 	if len(args) < 2 || at < 0 || at+1 >= len(args) {
 		fmt.Fprintln(os.Stderr, "fakerunner: run <private data dir> -i <ident> expected")
 		return exitFailed
 	}
-	r := &play{dir: args[1], ident: args[at+1], artifacts: filepath.Join(args[1], "artifacts", args[at+1]), term: make(chan os.Signal, 1)}
-	code, err := r.run()
+	r := &play{dir: args[1], ident: args[at+1], artifacts: filepath.Join(args[1], "artifacts", args[at+1])}
+	return r.exit(began)
+}
+
+// exit makes the run that began at a time, and returns its exit code.
+func (p *play) exit(began time.Time) int {
+	p.term = make(chan os.Signal, 1)
+	code, err := p.run()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "fakerunner:", err)
 		return exitCrashed
@@ -75,13 +84,23 @@ type play struct {
 	// events counts what was written of them, and end is what the artifacts say.
 	events int
 	end    truth
+	// reports is the file for those of a command, nil for ansible-runner; message is why it
+	// has failed.
+	reports *os.File
+	message string
+	daemons []*exec.Cmd
 }
 
 // run plays the play and returns ansible-runner's exit code.
 func (p *play) run() (int, error) {
 	signal.Notify(p.term, syscall.SIGTERM)
 	var err error
-	if p.object, err = readObject(filepath.Join(p.dir, "env", "extravars")); err != nil {
+	if p.reports != nil {
+		p.object, err = readWhole(os.Getenv("ROLEWRIGHT_OBJECT"))
+	} else {
+		p.object, err = readObject(filepath.Join(p.dir, "env", "extravars"))
+	}
+	if err != nil {
 		return 0, err
 	}
 	p.does = p.object.behaviour()
@@ -125,8 +144,10 @@ var errTerm = errors.New("terminated")
 
 // perform does what the behaviour says.
 func (p *play) perform() (int, error) {
-	if err := os.MkdirAll(filepath.Join(p.artifacts, "job_events"), 0o700); err != nil {
-		return 0, err
+	if p.reports == nil {
+		if err := os.MkdirAll(filepath.Join(p.artifacts, "job_events"), 0o700); err != nil {
+			return 0, err
+		}
 	}
 	for range p.does.Daemons {
 		// A session of its own, as of a task that daemonises: only ancestry and
@@ -136,6 +157,7 @@ func (p *play) perform() (int, error) {
 		if err := daemon.Start(); err != nil {
 			return 0, err
 		}
+		p.daemons = append(p.daemons, daemon)
 	}
 	if err := p.event("playbook_on_start", map[string]any{}); err != nil {
 		return 0, err
