@@ -22,9 +22,8 @@ import (
 
 const (
 	pollInterval = 100 * time.Millisecond
-	// soon makes a second run due.
-	soonAnnotation = "rolewright.dev/reconcile-period"
-	soon           = "1s"
+	// againAnnotation asks for a second run.
+	againAnnotation = "rolewright.dev/reconcile-at"
 	// cleanUpPatience is how long the namespace of a scenario is worked at.
 	cleanUpPatience = 10 * time.Second
 	// quietly is how long an expectation is waited for without a word.
@@ -168,7 +167,7 @@ func (p *Player) runs(ctx context.Context, s Step, u *unstructured.Unstructured)
 	if err := ended(first, s); err != nil || s.Fails != "" || s.Idempotent != nil && !*s.Idempotent {
 		return err
 	}
-	if err := p.annotate(ctx, u, soon); err != nil {
+	if err := p.askAgain(ctx, u); err != nil {
 		return err
 	}
 	second, err := p.Runs.await(ctx, of, func(r run) bool {
@@ -176,9 +175,6 @@ func (p *Player) runs(ctx context.Context, s Step, u *unstructured.Unstructured)
 	})
 	if err != nil {
 		return fmt.Errorf("no second run has ended in time: %w", err)
-	}
-	if err := p.annotate(ctx, u, nil); err != nil {
-		return err
 	}
 	if err := ended(second, Step{}); err != nil {
 		return fmt.Errorf("the second run: %w", err)
@@ -256,9 +252,10 @@ func (p *Player) setStatus(ctx context.Context, want *unstructured.Unstructured)
 	return p.Client.Status().Patch(ctx, have, client.RawPatch(types.MergePatchType, data))
 }
 
-// annotate asks for a run soon, or no longer.
-func (p *Player) annotate(ctx context.Context, u *unstructured.Unstructured, value any) error {
-	data, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{soonAnnotation: value}}})
+// askAgain asks for another run of an object.
+func (p *Player) askAgain(ctx context.Context, u *unstructured.Unstructured) error {
+	now := time.Now().UTC().Format(time.RFC3339Nano)
+	data, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{againAnnotation: now}}})
 	if err != nil {
 		return err
 	}
