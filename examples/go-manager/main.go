@@ -88,7 +88,7 @@ func told(ctx context.Context, greeting *unstructured.Unstructured, result rolew
 }
 
 // ticket makes a ConfigMap of a Ticket, with the run's own way to the API server: it becomes
-// the Ticket's, and when somebody changes it, the Ticket runs again.
+// the Ticket's, and when another client changes it, the Ticket runs again.
 func ticket(ctx context.Context, run *rolewright.Run) error {
 	if run.Action == rolewright.Finalize {
 		return nil // what is elsewhere would be removed here
