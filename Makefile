@@ -124,6 +124,7 @@ test-all: test ## make test, then what takes longer: the rest of the newer line,
 .PHONY: integration
 integration: cluster-tools-kwok client-tools $(TOOLS)/gotestsum ## go test of everything, on one control plane
 	@$(TOOLS)/controlplane exec --pods-exec --audit-log audit.log -- tools/gotest.sh ./... -race -timeout 30m $(TESTFLAGS)
+	@cd cmd/rolewright-helm && go test -count=1 ./...
 
 # Without the race detector: what Ansible does changes nothing of what integration has shown of the program.
 .PHONY: test-second-line

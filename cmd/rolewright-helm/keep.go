@@ -90,7 +90,11 @@ func correct(info *resource.Info) (changed bool, err error) {
 		return false, err
 	}
 	// The API server may make the same of it: quantities, defaults.
-	return !reflect.DeepEqual(stable(live), stable(patched)), info.Refresh(patched, true)
+	if reflect.DeepEqual(stable(live), stable(patched)) {
+		return false, info.Refresh(patched, true)
+	}
+	// It may be the object's only now, and what a run reads of its object's is watched.
+	return true, info.Get()
 }
 
 const fieldManager = "rolewright-helm"

@@ -1,10 +1,15 @@
 package e2e
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -145,4 +150,132 @@ func TestChart_Lifecycle(t *testing.T) {
 	o.stop()
 }
 
-var _ = corev1.Secret{}
+// What Helm itself has released before goes on without another revision, whatever hand has made it; what a crash has left
+// in the middle is repaired.
+func TestChart_TakesOver(t *testing.T) {
+	t.Parallel()
+	s, k, o, client := chartStage(t, "valuesFrom: [{secretRef: {name: from}}]", "reconcilePeriod: 0s")
+	secrets := client.CoreV1().Secrets(s.namespace)
+	must.Get(secrets.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "from"}, StringData: map[string]string{"from": "the-secret"}}, metav1.CreateOptions{}))(t)
+	helm := func(args ...string) {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), absolute(t, "bin/tools/helm"), append(args, "--namespace", s.namespace)...)
+		cmd.Env = s.env
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("helm %v: %v\n%s", args, err, out)
+		}
+	}
+	chart := absolute(t, "test/e2e/testdata/kettle")
+	helm("install", "it", chart, "--set", "size=3,from=the-secret")
+
+	k.create("it", map[string]any{"size": int64(3)})
+	is := k.awaitReady("it")
+	made := must.Get(client.CoreV1().ConfigMaps(s.namespace).Get(t.Context(), "it", metav1.GetOptions{}))(t)
+	if owners := made.OwnerReferences; s.revisions(client, "it") != "1 deployed" || len(owners) != 1 || owners[0].UID != is.GetUID() {
+		t.Errorf("taken over: revisions %s, owners %v", s.revisions(client, "it"), owners)
+	}
+	// The spec wins over what was made by hand.
+	helm("upgrade", "it", chart, "--set", "size=7,from=the-secret")
+	testenv.Eventually(t, "the upgrade by hand undone", func(ctx context.Context) error {
+		made, err := client.CoreV1().ConfigMaps(s.namespace).Get(ctx, "it", metav1.GetOptions{})
+		if err == nil && made.Data["size"] != "3" {
+			err = fmt.Errorf("data %v", made.Data)
+		}
+		return err
+	})
+	k.await("it", "settled", object.ready)
+
+	// A record that says pending is what a crash leaves.
+	list := must.Get(secrets.List(t.Context(), metav1.ListOptions{LabelSelector: "owner=helm,name=it,status=deployed"}))(t)
+	pending := list.Items[0].DeepCopy()
+	version := must.Get(strconv.Atoi(pending.Labels["version"]))(t) + 1
+	pending.ObjectMeta = metav1.ObjectMeta{Name: fmt.Sprintf("sh.helm.release.v1.it.v%d", version), Labels: map[string]string{
+		"owner": "helm", "name": "it", "status": "pending-upgrade", "version": strconv.Itoa(version),
+	}}
+	pending.Data["release"] = pendingRelease(t, pending.Data["release"], version)
+	must.Get(secrets.Create(t.Context(), pending, metav1.CreateOptions{}))(t)
+	k.patch("it", `{"spec": {"size": 8}}`)
+	k.awaitReady("it")
+	if got := s.revisions(client, "it"); strings.Contains(got, "pending") || !strings.HasSuffix(got, " deployed") {
+		t.Errorf("after a crash: revisions %s", got)
+	}
+	// A secret value that changes is a change.
+	must.Get(secrets.Update(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "from"}, StringData: map[string]string{"from": "another-secret"}}, metav1.UpdateOptions{}))(t)
+	testenv.Eventually(t, "the new value of the Secret", func(ctx context.Context) error {
+		made, err := client.CoreV1().ConfigMaps(s.namespace).Get(ctx, "it", metav1.GetOptions{})
+		if err == nil && made.Data["from"] != "another-secret" {
+			err = fmt.Errorf("data %v", made.Data)
+		}
+		return err
+	})
+	k.delete("it")
+	k.awaitGone("it")
+	o.stop()
+}
+
+// pendingRelease is a record of Helm's as an upgrade that was cut short leaves it.
+func pendingRelease(t *testing.T, record []byte, version int) []byte {
+	t.Helper()
+	unzip := must.Get(gzip.NewReader(bytes.NewReader(must.Get(base64.StdEncoding.DecodeString(string(record)))(t))))(t)
+	var release map[string]any
+	must.Do(t, json.NewDecoder(unzip).Decode(&release))
+	release["version"], release["info"].(map[string]any)["status"] = version, "pending-upgrade"
+	var packed bytes.Buffer
+	zip := gzip.NewWriter(&packed)
+	must.Do(t, json.NewEncoder(zip).Encode(release))
+	must.Do(t, zip.Close())
+	return []byte(base64.StdEncoding.EncodeToString(packed.Bytes()))
+}
+
+// What cannot be released ends in a condition that says what to do; what only another object, chart or watch can help
+// against is not tried again.
+func TestChart_BadInput(t *testing.T) {
+	t.Parallel()
+	s, k, o, client := chartStage(t)
+	maps := client.CoreV1().ConfigMaps(s.namespace)
+	must.Get(maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "taken"}}, metav1.CreateOptions{}))(t)
+	s.write("other/Chart.yaml", "apiVersion: v2\nname: other\nversion: 0.1.0\n")
+	s.write("other/templates/a.yaml", "{apiVersion: v1, kind: ConfigMap, metadata: {name: others}}\n")
+	helm := exec.CommandContext(t.Context(), absolute(t, "bin/tools/helm"), "install", "clash", filepath.Join(s.dir, "other"), "--namespace", s.namespace)
+	helm.Env = s.env
+	if out, err := helm.CombinedOutput(); err != nil {
+		t.Fatalf("helm: %v\n%s", err, out)
+	}
+	long := strings.Repeat("a", 54)
+	for name, tt := range map[string]struct {
+		spec    map[string]any
+		stalled bool
+		message string
+	}{
+		"schema": {map[string]any{"size": int64(-1)}, true, "the spec is not as values.schema.json of the chart wants it"},
+		"broken": {map[string]any{"broken": true}, false, "it is broken"},
+		"taken":  {nil, false, `ConfigMap "taken" in namespace`},
+		"clash":  {nil, true, `duplicate release name: found existing release with name "clash" for chart "other"`},
+		"port":   {map[string]any{"port": int64(70000)}, false, "failed to install release: "},
+		long:     {nil, true, "Helm allows 53 characters"},
+	} {
+		k.create(name, tt.spec)
+		is := k.await(name, "failed", func(is object) bool { return is.settled() && is.lastRun().Result == "Failed" })
+		c := is.condition("ReleaseFailed")
+		if name == "clash" {
+			c = is.condition("Irreconcilable")
+			if c.Type == "" {
+				c = is.condition("ReleaseFailed")
+			}
+		}
+		if stalled := is.condition("Stalled").Status == "True"; stalled != tt.stalled || !strings.Contains(c.Message, tt.message) {
+			t.Errorf("%s: Stalled %t, status: %v", name, stalled, is.Object["status"])
+		}
+		if got := s.revisions(client, name); name != "clash" && got != "" {
+			t.Errorf("%s: revisions are left: %s", name, got)
+		}
+		k.delete(name)
+		k.awaitGone(name)
+	}
+	must.Get(maps.Get(t.Context(), "taken", metav1.GetOptions{}))(t)
+	must.Get(maps.Get(t.Context(), "others", metav1.GetOptions{}))(t)
+	if got := s.revisions(client, "clash"); got != "1 deployed" {
+		t.Errorf("the release of another chart: %s", got)
+	}
+	o.stop()
+}
