@@ -251,7 +251,7 @@ func (d *dev) once(ctx context.Context) error {
 	}
 	d.apply(ctx, globbed(kindDefinitions))
 	if d.applier != nil {
-		if err := d.applier.policies(ctx, watched); err != nil && ctx.Err() == nil {
+		if err := d.applier.webhooks(ctx, watched, ""); err != nil && ctx.Err() == nil {
 			d.console.Problem(err)
 		}
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,25 +14,31 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
 
 	"github.com/rolewright/rolewright/internal/admission"
+	"github.com/rolewright/rolewright/internal/scaffold"
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
 func newGenerateWebhooksCommand() *cobra.Command {
-	// Kinds are found as for "generate rbac".
-	var o generateRBACOptions
+	var o generateWebhooksOptions
 	cmd := &cobra.Command{
 		Use:   "webhooks",
-		Short: "Write the policies by which the API server checks and fills in objects",
+		Short: "Write the manifests by which the API server checks, fills in and converts objects",
 		Long: `Write the ValidatingAdmissionPolicies and MutatingAdmissionPolicies, with their
-bindings, for "webhooks:" in the watches file. The API server itself evaluates them:
-there is no server of the operator's in the way of a request.
+bindings, for the expressions of "webhooks:" in the watches file. The API server itself
+evaluates them: there is no server of the operator's in the way of a request. Rules
+hold from Kubernetes 1.30 on, mutations from 1.36 on.
 
-Policies are in no namespace, and named after the kind. Who installs them needs the
-permission to do so; the operator needs none. Rules hold from Kubernetes 1.30 on,
-mutations from 1.36 on.
+Where there are commands or conversions, which the API server asks the operator for:
+the webhook configurations too, the operator's Service and the permissions to keep its
+certificate, or with --cert-manager an Issuer and a Certificate. Start the operator with
+--webhook-service NAMESPACE/NAME-webhook, or with --webhook-cert-dir.
+
+Policies and configurations are in no namespace, and named after the kind. Who installs
+them needs the permission to do so.
 
 The resources of kinds are those of the CustomResourceDefinitions in --crd-dir and
 Kubernetes' own. Others are looked up in the cluster, if there is a kubeconfig.`,
@@ -39,7 +46,7 @@ Kubernetes' own. Others are looked up in the cluster, if there is a kubeconfig.`
   rolewright generate webhooks --namespace caches --output config/webhooks/policies.yaml`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return o.webhooks(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	fs := cmd.Flags()
@@ -48,14 +55,25 @@ Kubernetes' own. Others are looked up in the cluster, if there is a kubeconfig.`
 	fs.StringVarP(&o.output, "output", "o", "", "Write to this file; to the standard output if empty.")
 	fs.StringVar(&o.definitions, "crd-dir", defaultDefinitions, "A directory with CustomResourceDefinitions.")
 	fs.BoolVar(&o.offline, "offline", false, "Ask no cluster.")
+	fs.StringVar(&o.install.Name, "name", "", "The operator's name: the label app.kubernetes.io/name of its Pods, and what the name of its service account begins with; that of PROJECT if empty.")
+	fs.StringVar(&o.install.Namespace, "operator-namespace", "", "The operator's namespace; NAME-system if empty.")
+	fs.BoolVar(&o.install.CertManager, "cert-manager", false, "Have cert-manager make the certificate, in place of the operator.")
 	completeFlag(cmd, "output", files("yaml", "yml"))
 	completeFlag(cmd, "namespace", fromCluster(namespaces))
-	o.name, o.scan = "webhooks", true
+	o.generateRBACOptions.name, o.scan = "webhooks", true
 	return cmd
 }
 
-// webhooks writes the policies.
-func (o *generateRBACOptions) webhooks(ctx context.Context, stdout, stderr io.Writer) error {
+// generateWebhooksOptions are the flags of rolewright generate webhooks. Kinds are found as
+// for "generate rbac".
+type generateWebhooksOptions struct {
+	generateRBACOptions
+
+	install admission.Install
+}
+
+// run writes the manifests.
+func (o *generateWebhooksOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if err := o.validate(); err != nil {
 		return usage(err)
 	}
@@ -70,19 +88,27 @@ func (o *generateRBACOptions) webhooks(ctx context.Context, stdout, stderr io.Wr
 	if err != nil {
 		return err
 	}
-	objects, err := admission.Policies(watched, o.namespaces, func(gvk schema.GroupVersionKind) (string, error) {
+	namer := func(gvk schema.GroupVersionKind) (string, error) {
 		if r, ok := find(gvk.GroupVersion().String(), gvk.Kind); ok {
 			return r.Name, nil
 		}
 		return "", fmt.Errorf("what the resource of %s is called is not known: put its CustomResourceDefinition into --crd-dir, or install it", gvk)
-	})
+	}
+	objects, err := admission.Policies(watched, o.namespaces, namer)
 	if err != nil {
 		return usage(err)
+	}
+	var server []byte
+	if admission.NeedServer(watched) {
+		if server, err = o.server(watched, &objects, namer); err != nil {
+			return usage(err)
+		}
 	}
 	text, err := yamlStream(objects)
 	if err != nil {
 		return err
 	}
+	text = append(text, server...)
 	if o.output == "" {
 		_, err = stdout.Write(text)
 		return err
@@ -91,6 +117,36 @@ func (o *generateRBACOptions) webhooks(ctx context.Context, stdout, stderr io.Wr
 		return fmt.Errorf("--output: %w", err)
 	}
 	return nil
+}
+
+// server adds the configurations for what the operator answers, and returns the manifests
+// that its server needs.
+func (o *generateWebhooksOptions) server(watched []watches.Watch, objects *[]*unstructured.Unstructured, namer admission.Namer) ([]byte, error) {
+	i := o.install
+	if i.Name == "" {
+		p, err := scaffold.Read(".")
+		if err != nil {
+			return nil, fmt.Errorf("%w; or give --name", err)
+		}
+		i.Name = p.Name
+	}
+	i.Namespace = cmp.Or(i.Namespace, i.Name+"-system")
+	for flag, value := range map[string]string{"name": i.Name, "operator-namespace": i.Namespace} {
+		if why := validation.IsDNS1035Label(value); len(why) > 0 {
+			return nil, fmt.Errorf("--%s %q is not a name: %s", flag, value, why[0])
+		}
+	}
+	asked, err := admission.Configurations(watched, o.namespaces, i.Reach(), namer)
+	if err != nil {
+		return nil, err
+	}
+	if i.CertManager {
+		for _, c := range asked {
+			c.SetAnnotations(map[string]string{"cert-manager.io/inject-ca-from": i.Namespace + "/" + i.Name + "-webhook"})
+		}
+	}
+	*objects = append(*objects, asked...)
+	return i.YAML(watched, namer)
 }
 
 func yamlStream(objects []*unstructured.Unstructured) ([]byte, error) {
@@ -110,26 +166,42 @@ func yamlStream(objects []*unstructured.Unstructured) ([]byte, error) {
 // looks each second, and says nowhere that it has.
 const policyDelay = 3 * time.Second
 
-// policies applies the policies of the watches, for whose kinds CRDs are installed, and
-// waits until they hold.
-func (a *applier) policies(ctx context.Context, watched []watches.Watch) error {
-	objects, err := admission.Policies(watched, nil, func(gvk schema.GroupVersionKind) (string, error) {
+// webhooks applies what the API server needs for the watches, for whose kinds CRDs are
+// installed, and waits until it holds. Commands are left out without an address to ask.
+func (a *applier) webhooks(ctx context.Context, watched []watches.Watch, address string) error {
+	namer := func(gvk schema.GroupVersionKind) (string, error) {
 		m, err := a.client.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
 		if err != nil {
 			return "", err
 		}
 		return m.Resource.Resource, nil
-	})
+	}
+	objects, err := admission.Policies(watched, nil, namer)
+	if err != nil {
+		return err
+	}
+	if address != "" {
+		reach, err := admission.ParseReach(address)
+		if err != nil {
+			return err
+		}
+		asked, err := admission.Configurations(watched, nil, reach, namer)
+		if err != nil {
+			return err
+		}
+		objects = append(objects, asked...)
+	}
+	var errs []error
 	for _, o := range objects {
-		if failed := a.one(ctx, o, ""); failed != nil {
-			err = errors.Join(err, fmt.Errorf("%s %s: %w", o.GetKind(), o.GetName(), failed))
+		if err := a.one(ctx, o, ""); err != nil {
+			errs = append(errs, fmt.Errorf("%s %s: %w", o.GetKind(), o.GetName(), err))
 		}
 	}
-	if len(objects) > 0 && err == nil {
+	if len(objects) > 0 && len(errs) == 0 {
 		select {
 		case <-ctx.Done():
 		case <-time.After(policyDelay):
 		}
 	}
-	return err
+	return errors.Join(errs...)
 }

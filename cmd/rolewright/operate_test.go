@@ -172,7 +172,7 @@ func TestRun_ServesHealthAndMetricsAndEndsInOrder(t *testing.T) {
 	p := startRun(t, []string{kubeconfigEnv(t, cfg)}, "--watches-file="+watchesFor(t, cfg))
 	for _, check := range []string{
 		"/healthz", "/healthz/healthz", "/healthz/ping",
-		"/readyz", "/readyz/readyz", "/readyz/ansible-runner", "/readyz/caches",
+		"/readyz", "/readyz/readyz", "/readyz/ansible-runner", "/readyz/caches", "/readyz/webhooks",
 	} {
 		p.eventuallyAnswers(t, p.health+check, http.StatusOK)
 	}

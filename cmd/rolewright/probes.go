@@ -23,6 +23,8 @@ type probes struct {
 	listener net.Listener // nil where nothing is served
 	runner   *assembly.RunnerCheck
 	set      atomic.Pointer[controller.Set]
+	// webhooks checks that the API server gets answers; nil where it asks for none.
+	webhooks healthz.Checker
 }
 
 // newProbes listens.
@@ -45,11 +47,15 @@ func (p *probes) serve(ctx context.Context) error {
 		return nil
 	}
 	mux := http.NewServeMux()
+	webhooks := p.webhooks
+	if webhooks == nil {
+		webhooks = healthz.Ping
+	}
 	for path, checks := range map[string]map[string]healthz.Checker{
 		// The liveness checks stay trivial: to restart the process cures neither
 		// a missing ansible-runner nor an API server that is away.
 		"/healthz": {"healthz": healthz.Ping, "ping": healthz.Ping},
-		"/readyz":  {"readyz": healthz.Ping, "ansible-runner": p.runner.Check, "caches": p.served},
+		"/readyz":  {"readyz": healthz.Ping, "ansible-runner": p.runner.Check, "caches": p.served, "webhooks": webhooks},
 	} {
 		handler := http.StripPrefix(path, &healthz.Handler{Checks: checks})
 		mux.Handle(path, handler)

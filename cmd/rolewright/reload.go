@@ -220,6 +220,7 @@ func (op *operator) use(watched []watches.Watch, content *contentcopy.Copy) erro
 	defer op.mu.Unlock()
 	before := op.content
 	op.watched, op.content = watched, content
+	op.answered.Store(&watched)
 	defer before.Close()
 	set := op.probes.set.Load()
 	if set == nil || op.ending() {

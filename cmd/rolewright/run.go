@@ -86,6 +86,8 @@ func (o *runOptions) operate(ctx context.Context, stdout io.Writer) error {
 	if op.watched, err = o.loadWatches(log.WithName("watches")); err != nil {
 		return err
 	}
+	loaded := op.watched
+	op.answered.Store(&loaded)
 	if err = o.checkPrune(op.watched); err != nil {
 		return err
 	}
@@ -111,7 +113,12 @@ func (o *runOptions) operate(ctx context.Context, stdout io.Writer) error {
 	if op.probes, err = o.newProbes(ctx, op.Check); err != nil {
 		return err
 	}
-	servers := []func(context.Context) error{op.probes.serve, op.Check.Start, supervise.ReapOrphans}
+	webhooks, answers, err := op.newWebhooks(log.WithName("webhooks"))
+	if err != nil {
+		return err
+	}
+	op.probes.webhooks = answers
+	servers := append([]func(context.Context) error{op.probes.serve, op.Check.Start, supervise.ReapOrphans}, webhooks...)
 	if o.debugWindow != nil {
 		servers = append(servers, o.debugWindow.serve)
 	}
@@ -146,14 +153,9 @@ type operator struct {
 	mu      sync.Mutex
 	watched []watches.Watch
 	content *contentcopy.Copy // nil where runs are made of what lies there
-	ending  func() bool       // whether what serves the kinds does not any more
-}
-
-// watches are those as they are now.
-func (op *operator) watches() []watches.Watch {
-	op.mu.Lock()
-	defer op.mu.Unlock()
-	return op.watched
+	// answered are the watches again, for who must not wait for the lock.
+	answered atomic.Pointer[[]watches.Watch]
+	ending   func() bool // whether what serves the kinds does not any more
 }
 
 // lead takes part in the election, and does so again after another client has asked

@@ -201,6 +201,7 @@ func (o *runOptions) validate() error {
 		wrong("--proxy-port %d is not a port: give 1 to 65535, or 0 for any free one", o.proxyPort)
 	}
 	problems = append(problems, o.validateHistory()...)
+	problems = append(problems, o.validateWebhooks()...)
 	if o.reconcilePeriod < 0 {
 		wrong("--reconcile-period %s is negative: give 0 for never", o.reconcilePeriod)
 	}

@@ -26,6 +26,7 @@ type runOptions struct {
 	// The content and how it is run.
 	contentPaths
 	historyOptions
+	webhookOptions
 
 	watchesFile         string
 	strict              bool
@@ -107,6 +108,7 @@ func (o *runOptions) flagGroups() []flagGroup {
 		{"API proxy", o.bindProxy},
 		{"Metrics and health", o.bindServing},
 		{"History", o.bindHistory},
+		{"Webhooks", o.bindWebhooks},
 		{"Leader election", o.bindLeaderElection},
 		{"Logging", o.bindLogging},
 	}

@@ -128,6 +128,9 @@ func (o *testOptions) run(cmd *cobra.Command, args []string) (err error) {
 			return explainPrograms(err)
 		}
 		defer func() { err = errors.Join(err, stop()) }()
+		if err := o.ownWebhooks(); err != nil {
+			return err
+		}
 	}
 	ctx, stop := context.WithCancel(logr.NewContext(cmd.Context(), newLogger(o.zap, cmd.ErrOrStderr())))
 	defer stop()
@@ -231,7 +234,7 @@ func (o *testOptions) player(ctx context.Context, watched []watches.Watch) (*sce
 			return nil, fmt.Errorf("%s: %w", p, err)
 		}
 	}
-	if err := manifests.policies(ctx, watched); err != nil {
+	if err := manifests.webhooks(ctx, watched, o.webhookService); err != nil {
 		return nil, err
 	}
 	isWatched := func(gvk schema.GroupVersionKind) bool {

@@ -4,7 +4,7 @@ package admission
 
 import (
 	"fmt"
-	"strings"
+	"slices"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,7 +33,7 @@ func Policies(watched []watches.Watch, namespaces []string, resource Namer) ([]*
 			return nil, err
 		}
 		// The kind is in the name, so that operators of other kinds do not meet.
-		p := policy{watch: w, name: strings.TrimSuffix(plural+"."+w.GVK.Group, "."), resource: plural, namespaces: namespaces}
+		p := policy{watch: w, name: ConfigurationName(w.GVK.GroupKind(), plural), resource: plural, namespaces: namespaces}
 		if used[p.name]++; used[p.name] > 1 {
 			p.name = fmt.Sprintf("%s-%d", p.name, used[p.name])
 		}
@@ -58,22 +58,21 @@ type policy struct {
 func (p policy) objects() []any {
 	var objects []any
 	fail := admissionv1.Fail
-	meta := metav1.ObjectMeta{Name: strings.ToLower(p.name)}
-	kind := func(kind string) metav1.TypeMeta {
-		return metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: kind}
-	}
-	if rules := p.watch.Webhooks.Validate; len(rules) > 0 {
+	meta := metav1.ObjectMeta{Name: p.name}
+	rules := slices.DeleteFunc(slices.Clone(p.watch.Webhooks.Validate), func(v watches.Validation) bool { return v.Command != nil })
+	if len(rules) > 0 {
 		spec := admissionv1.ValidatingAdmissionPolicySpec{FailurePolicy: &fail, MatchConstraints: p.matches(), MatchConditions: conditions()}
 		for _, r := range rules {
 			spec.Validations = append(spec.Validations, admissionv1.Validation{Expression: r.Rule, Message: r.Message})
 		}
 		objects = append(objects,
-			&admissionv1.ValidatingAdmissionPolicy{TypeMeta: kind("ValidatingAdmissionPolicy"), ObjectMeta: meta, Spec: spec},
-			&admissionv1.ValidatingAdmissionPolicyBinding{TypeMeta: kind("ValidatingAdmissionPolicyBinding"), ObjectMeta: meta, Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
+			&admissionv1.ValidatingAdmissionPolicy{TypeMeta: typeMeta("ValidatingAdmissionPolicy"), ObjectMeta: meta, Spec: spec},
+			&admissionv1.ValidatingAdmissionPolicyBinding{TypeMeta: typeMeta("ValidatingAdmissionPolicyBinding"), ObjectMeta: meta, Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
 				PolicyName: meta.Name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
 			}})
 	}
-	if changes := p.watch.Webhooks.Mutate; len(changes) > 0 {
+	changes := slices.DeleteFunc(slices.Clone(p.watch.Webhooks.Mutate), func(m watches.Mutation) bool { return m.Command != nil })
+	if len(changes) > 0 {
 		spec := admissionv1.MutatingAdmissionPolicySpec{
 			FailurePolicy: &fail, MatchConstraints: p.matches(), MatchConditions: conditions(), ReinvocationPolicy: admissionv1.IfNeededReinvocationPolicy,
 		}
@@ -85,8 +84,8 @@ func (p policy) objects() []any {
 			spec.Mutations = append(spec.Mutations, mutation)
 		}
 		objects = append(objects,
-			&admissionv1.MutatingAdmissionPolicy{TypeMeta: kind("MutatingAdmissionPolicy"), ObjectMeta: meta, Spec: spec},
-			&admissionv1.MutatingAdmissionPolicyBinding{TypeMeta: kind("MutatingAdmissionPolicyBinding"), ObjectMeta: meta, Spec: admissionv1.MutatingAdmissionPolicyBindingSpec{
+			&admissionv1.MutatingAdmissionPolicy{TypeMeta: typeMeta("MutatingAdmissionPolicy"), ObjectMeta: meta, Spec: spec},
+			&admissionv1.MutatingAdmissionPolicyBinding{TypeMeta: typeMeta("MutatingAdmissionPolicyBinding"), ObjectMeta: meta, Spec: admissionv1.MutatingAdmissionPolicyBindingSpec{
 				PolicyName: meta.Name,
 			}})
 	}

@@ -37,11 +37,12 @@ type entry struct {
 	// check is what is run where a run only checks; without keys if the watch says nothing.
 	check mapping
 	// settings are those of all its commands, which have no executable here.
-	settings Command
-	secrets  []VarsFrom
-	chart    Chart
-	starts   []start // what starts runs of its objects
-	ok       bool    // no errors were reported for it
+	settings   Command
+	secrets    []VarsFrom
+	chart      Chart
+	starts     []start // what starts runs of its objects
+	conversion *at     // nil if there is none
+	ok         bool    // no errors were reported for it
 }
 
 // finalizer is a watch's finalizer as it is written.

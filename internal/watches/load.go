@@ -140,6 +140,7 @@ func (c *decoding) load(raw string) []Watch {
 	entries := c.entries(at{node: root})
 	c.checkOverlaps(entries)
 	c.checkCycles(entries)
+	c.checkConversions(entries)
 	var watches []Watch
 	for _, e := range entries {
 		if e.ok {

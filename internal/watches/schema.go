@@ -62,6 +62,8 @@ func Fields() []Field {
 	list = append(list, describe("webhooks.", webhookFields())...)
 	list = append(list, describe("webhooks.validate[].", validationFields())...)
 	list = append(list, describe("webhooks.mutate[].", mutationFields())...)
+	list = append(list, describe("webhooks.conversion[].", conversionFields())...)
+	list = append(list, describe("webhooks.conversion[].moves[].", moveFields())...)
 	list = append(list, describe("triggers[].", triggerFields())...)
 	list = append(list, describe("triggers[].selector.", selectorFields())...)
 	list = append(list, describe("triggers[].selector.matchExpressions[].", requirementFields())...)

@@ -2,9 +2,12 @@ package watches
 
 import (
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/cel-go/cel"
+	"gopkg.in/yaml.v3"
 	plugincel "k8s.io/apiserver/pkg/admission/plugin/cel"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating/patch"
 	"k8s.io/apiserver/pkg/cel/environment"
@@ -16,21 +19,53 @@ type Webhooks struct {
 	Validate []Validation `json:",omitempty"`
 	// Mutate are changes that are made of objects, in this order.
 	Mutate []Mutation `json:",omitempty"`
+	// Conversion says how objects of other versions become such of the watch's.
+	Conversion []Conversion `json:",omitempty"`
 }
 
 // IsZero reports whether the API server asks for nothing.
-func (w Webhooks) IsZero() bool { return len(w.Validate)+len(w.Mutate) == 0 }
+func (w Webhooks) IsZero() bool { return len(w.Validate)+len(w.Mutate)+len(w.Conversion) == 0 }
 
-// Validation is a rule.
+// NeedServer reports whether the API server has to ask the operator.
+func (w Webhooks) NeedServer() bool {
+	return len(w.Conversion) > 0 || slices.ContainsFunc(w.Validate, func(v Validation) bool { return v.Command != nil }) ||
+		slices.ContainsFunc(w.Mutate, func(m Mutation) bool { return m.Command != nil })
+}
+
+// Call is a command that answers what the API server asks.
+type Call struct {
+	// Command is nil where an expression answers.
+	Command *Command `json:",omitempty"`
+	// Timeout is how long the API server waits.
+	Timeout time.Duration
+	// FailurePolicy says what becomes of an object for which there is no answer.
+	FailurePolicy FailurePolicy
+}
+
+// FailurePolicy says what becomes of an object if no answer is to be had. Any value but
+// [FailurePolicyIgnore], the zero value included, is [FailurePolicyFail].
+type FailurePolicy string
+
+// What becomes of an object without an answer.
+const (
+	// FailurePolicyFail: it is refused.
+	FailurePolicyFail FailurePolicy = "Fail"
+	// FailurePolicyIgnore: it is taken as it is.
+	FailurePolicyIgnore FailurePolicy = "Ignore"
+)
+
+// Validation is a rule: an expression or a command.
 type Validation struct {
+	Call
 	// Rule is a CEL expression that is true for what is taken. It compiles.
 	Rule string
 	// Message is what is said of an object that breaks it; empty for the rule itself.
 	Message string
 }
 
-// Mutation is a change: one of the expressions is set, and compiles.
+// Mutation is a change: a command, or one of the expressions, which compiles.
 type Mutation struct {
+	Call
 	// Apply is a CEL expression of the type Object: the fields that are set.
 	Apply string
 	// JSONPatch is a CEL expression of a list of JSONPatch.
@@ -46,66 +81,120 @@ func webhookFields() []field[entry] {
 			setValidations},
 		{Field{"mutate", typeList, "[]", false, "Changes in CEL that the API server makes, one after the other, when an object is created or its spec changes."},
 			setMutations},
+		{Field{"conversion", typeList, "[]", false, "Other versions of the kind, and where their fields are in the version of the watch."},
+			setConversions},
 	}
 }
 
-func validationFields() []field[Validation] {
-	return []field[Validation]{
-		{Field{"rule", typeString, "", true, "A CEL expression over object, oldObject, request and namespaceObject that is true for what is taken, such as object.spec.size <= 5."},
-			celField(func(v *Validation) *string { return &v.Rule }, cel.BoolType)},
-		{Field{"message", typeString, "", false, "What the API server answers where it is not true; one line. The rule itself if it is missing."},
+// reading is an element of validate or mutate while it is read.
+type reading struct {
+	Validation
+	Mutation
+	call    Call
+	command []string
+}
+
+func callFields() []field[reading] {
+	return []field[reading]{
+		{Field{"command", typeList, "", false, "An executable that answers in place of an expression, as command of the watch: it gets the request as JSON on standard input."},
+			setCommand(func(r *reading) *[]string { return &r.command })},
+		{Field{"timeout", typeDuration, "5s", false, "How long the API server waits for the command, from 1s to 10s."},
+			setCallTimeout},
+		{Field{"failurePolicy", typeString, "Fail", false, "What becomes of an object if the command or the operator gives no answer: with Fail it is refused, with Ignore it is taken."},
+			word("failure policy", func(r *reading) *FailurePolicy { return &r.call.FailurePolicy }, FailurePolicyFail, FailurePolicyIgnore)},
+	}
+}
+
+func validationFields() []field[reading] {
+	return append([]field[reading]{
+		{Field{"rule", typeString, "", false, "A CEL expression over object, oldObject, request and namespaceObject that is true for what is taken, such as object.spec.size <= 5."},
+			celField(func(r *reading) *string { return &r.Rule }, cel.BoolType)},
+		{Field{"message", typeString, "", false, "What the API server answers where the rule is not true; one line. The rule itself if it is missing."},
 			setRuleMessage},
-	}
+	}, callFields()...)
 }
 
-func mutationFields() []field[Mutation] {
-	return []field[Mutation]{
+func mutationFields() []field[reading] {
+	return append([]field[reading]{
 		{Field{"apply", typeString, "", false, "A CEL expression with the fields to set, such as Object{spec: Object.spec{size: 3}}; Object{} for none."},
-			celField(func(m *Mutation) *string { return &m.Apply }, (&patch.ApplyConfigurationCondition{}).ReturnTypes()...)},
+			celField(func(r *reading) *string { return &r.Apply }, (&patch.ApplyConfigurationCondition{}).ReturnTypes()...)},
 		{Field{"jsonPatch", typeString, "", false, `A CEL expression with a list of changes, such as [JSONPatch{op: "add", path: "/spec/size", value: 3}], in place of apply.`},
-			celField(func(m *Mutation) *string { return &m.JSONPatch }, (&patch.JSONPatchCondition{}).ReturnTypes()...)},
-	}
+			celField(func(r *reading) *string { return &r.JSONPatch }, (&patch.JSONPatchCondition{}).ReturnTypes()...)},
+	}, callFields()...)
 }
 
 func setValidations(c *decoding, e *entry, a at) {
-	c.elements(a, func(element at) {
-		var v Validation
-		keys := object(c, element, validationFields(), &v)
-		if _, said := keys["rule"]; keys != nil && !said {
-			c.error(element, "a validation must have rule", `write a CEL expression, such as rule: object.spec.size <= 5`)
-		}
-		if len(e.watch.Webhooks.Validate) == maxWebhooks {
-			c.error(element, fmt.Sprintf("there are more than %d validations", maxWebhooks), "join rules with &&")
-			return
-		}
-		e.watch.Webhooks.Validate = append(e.watch.Webhooks.Validate, v)
-	})
+	c.answers(a, validationFields(), func(r reading) {
+		r.Validation.Call = r.call
+		e.watch.Webhooks.Validate = append(e.watch.Webhooks.Validate, r.Validation)
+	}, "rule", "command")
 }
 
 func setMutations(c *decoding, e *entry, a at) {
+	c.answers(a, mutationFields(), func(r reading) {
+		r.Mutation.Call = r.call
+		e.watch.Webhooks.Mutate = append(e.watch.Webhooks.Mutate, r.Mutation)
+	}, "apply", "jsonPatch", "command")
+}
+
+// answers reads what answers the API server. Each has one of some keys.
+func (c *decoding) answers(a at, fields []field[reading], add func(reading), one ...string) {
 	c.elements(a, func(element at) {
-		var m Mutation
-		keys := object(c, element, mutationFields(), &m)
-		if keys != nil && len(keys) != 1 {
-			c.error(element, "a mutation must have one of apply and jsonPatch", "write one of the two")
-		}
-		if len(e.watch.Webhooks.Mutate) == maxWebhooks {
-			c.error(element, fmt.Sprintf("there are more than %d mutations", maxWebhooks), "join those of apply into one")
+		r := reading{call: Call{Timeout: defaultCallTimeout, FailurePolicy: FailurePolicyFail}}
+		keys := object(c, element, fields, &r)
+		if keys == nil {
 			return
 		}
-		e.watch.Webhooks.Mutate = append(e.watch.Webhooks.Mutate, m)
+		given := slices.DeleteFunc(slices.Clone(one), func(key string) bool { _, said := keys[key]; return !said })
+		if len(given) != 1 {
+			c.error(element, "there must be one of "+strings.Join(one, ", "), "write one of them")
+			return
+		}
+		if given[0] == "command" {
+			r.call.Command = c.commandOf(mapping{at: element, keys: keys, command: r.command}, Command{})
+		} else {
+			r.call = Call{}
+		}
+		for key, with := range map[string]string{"message": "rule", "timeout": "command", "failurePolicy": "command"} {
+			if where, said := keys[key]; said && given[0] != with {
+				c.error(where, fmt.Sprintf("%s is for %s, and there is %s", key, with, given[0]), "remove it")
+			}
+		}
+		if index := slices.IndexFunc(a.node.Content, func(n *yaml.Node) bool { return n == element.node }); index >= maxWebhooks {
+			c.error(element, fmt.Sprintf("there are more than %d", maxWebhooks), "join some into one")
+			return
+		}
+		add(r)
 	})
 }
 
+// The limits of a command that answers. Users wait for it, and the API server with them.
+const (
+	defaultCallTimeout = 5 * time.Second
+	leastCallTimeout   = time.Second
+	mostCallTimeout    = 10 * time.Second
+)
+
+func setCallTimeout(c *decoding, r *reading, a at) {
+	d, ok := duration(c, a)
+	switch {
+	case !ok:
+	case d < leastCallTimeout || d > mostCallTimeout || d%time.Second != 0:
+		c.error(a, fmt.Sprintf("the API server waits for whole seconds, from %s to %s", leastCallTimeout, mostCallTimeout), `write for example "5s"`)
+	default:
+		r.call.Timeout = d
+	}
+}
+
 // setRuleMessage reads what the API server would refuse, and take the policy with it.
-func setRuleMessage(c *decoding, v *Validation, a at) {
+func setRuleMessage(c *decoding, r *reading, a at) {
 	s, ok := c.string(a)
 	switch {
 	case !ok:
 	case strings.TrimSpace(s) == "" || strings.ContainsAny(s, "\r\n"):
 		c.error(a, "a message is one line of text", "write it in one line")
 	default:
-		v.Message = s
+		r.Message = s
 	}
 }
 

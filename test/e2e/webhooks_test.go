@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -84,7 +85,11 @@ func TestWebhooks_ExpressionsArePoliciesOfTheAPIServer(t *testing.T) {
 	k.awaitRefused(map[string]any{"size": int64(6)}, "size may be at most 5")
 
 	testenv.Eventually(t, "an object filled in", func(context.Context) error {
-		o := k.create(testenv.Random("filled-"), map[string]any{})
+		name := testenv.Random("filled-")
+		if err := k.try(name, map[string]any{}); err != nil {
+			return err
+		}
+		o := k.get(name)
 		if twice, _, _ := unstructured.NestedInt64(o.Object, "spec", "twice"); twice != 6 {
 			return fmt.Errorf("spec: %v", o.Object["spec"])
 		}
@@ -120,5 +125,132 @@ func TestWebhooks_ABrokenExpressionIsNotInstalled(t *testing.T) {
 	}
 	if _, there := s.texts()["policies.yaml"]; there {
 		t.Error("policies were written all the same")
+	}
+}
+
+// admits refuses what is too large, and does worse things when it is told to.
+const admits = `#!/bin/sh
+request=$(cat)
+case "$request" in
+*'"size":6'*) echo '{"allowed": false, "message": "six is right out"}' ;;
+*'"size":7'*) sleep 60 ;;
+*'"size":8'*) echo 'yes' ;;
+*'"size":9'*) head -c 100000 /dev/zero | tr '\0' ' '; echo '{"allowed": true}' ;;
+*'"size":10'*) exit 3 ;;
+*'"size":11'*) env >&2; echo '{"allowed": true, "patch": {"spec": {"size": 1}}}' ;;
+*) echo '{"allowed": true, "warnings": ["it was looked at"]}' ;;
+esac
+`
+
+const fillsIn = `#!/bin/sh
+echo '{"allowed": true, "patch": {"spec": {"color": "green"}, "metadata": {"labels": {"seen": "yes"}}}}'
+`
+
+// Commands refuse objects and fill them in. Without an answer nothing is taken, whatever the reason; what is there
+// already is deleted all the same, and gets its finalizer and its status.
+func TestWebhooks_CommandsAnswer(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.role("quick", "- ansible.builtin.debug: {msg: done}\n")
+	s.script("admit.sh", admits)
+	s.script("fill.sh", fillsIn)
+	k := s.kind()
+	s.watch(k, "role: quick", "finalizer: {name: "+finalizerName+", role: quick}", "webhooks:", "  validate: [{command: [./admit.sh], timeout: 2s}]", "  mutate: [{command: [./fill.sh]}]")
+	address := testenv.Address(t)
+	s.applied(s.reachedBy(address, s.tool(0, "generate", "webhooks", "--name", s.namespace, "--operator-namespace", s.namespace)))
+	sized := func(n int64) map[string]any { return map[string]any{"size": n} }
+	refused := func(n int64, why string) {
+		t.Helper()
+		if err := k.try(testenv.Random("refused-"), sized(n)); err == nil || !strings.Contains(err.Error(), why) {
+			t.Errorf("size %d: %v, want %s", n, err, why)
+		}
+	}
+	k.awaitRefused(sized(1), "failed calling webhook") // there is no operator
+
+	_, port, _ := strings.Cut(address, ":")
+	o := s.start("--webhook-service=https://"+address, "--webhook-port="+port)
+	var made object
+	testenv.Eventually(t, "an object taken", func(context.Context) error {
+		name := testenv.Random("taken-")
+		if err := k.try(name, sized(1)); err != nil {
+			return err
+		}
+		made = k.get(name)
+		return nil
+	})
+	if color, _, _ := unstructured.NestedString(made.Object, "spec", "color"); color != "green" || made.GetLabels()["seen"] != "yes" {
+		t.Errorf("filled in: %v, labels %v", made.Object["spec"], made.GetLabels())
+	}
+	refused(6, "six is right out")
+	refused(7, "admit.sh has not answered within 1.6s")
+	refused(8, `admit.sh has not printed an answer such as {"allowed": true}`)
+	refused(9, "admit.sh has printed more than 65536 bytes")
+	refused(10, "admit.sh has ended with exit code 3")
+	refused(11, "a command of validate changes nothing")
+	if log := o.output(); strings.Contains(log, "KUBE") || !strings.Contains(log, "ROLEWRIGHT_WEBHOOK_ID=") {
+		t.Error("the environment of the command is not its own")
+	}
+	must.Be(t, "files of calls that are over", 0, len(must.Get(filepath.Glob(filepath.Join(s.root, ".webhooks", "*")))(t)))
+
+	k.awaitReady(made.GetName())
+	o.stop()
+	refused(1, "failed calling webhook")
+	k.delete(made.GetName())
+	if _, err := k.objects.Patch(t.Context(), made.GetName(), types.JSONPatchType, []byte(`[{"op": "remove", "path": "/metadata/finalizers"}]`), metav1.PatchOptions{}); err != nil {
+		t.Errorf("an object cannot go while the operator is down: %v", err)
+	}
+	k.awaitGone(made.GetName())
+}
+
+// reachedBy has the manifests name an address in place of the Service, which has no Pods here.
+func (s *stage) reachedBy(address, manifests string) string {
+	service := regexp.MustCompile(`service:\n +name: .*\n +namespace: .*\n +path: (.*)`)
+	return service.ReplaceAllString(manifests, "url: https://"+address+"$1")
+}
+
+// Objects are written and read in both versions, by way of the operator, which the API server asks without anything
+// being installed; the role sees that of its watch.
+func TestWebhooks_VersionsAreConverted(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.role("sized", "- rolewright.operator.status: {fields: {seen: \"{{ size }}\"}}\n")
+	k := s.kind(testenv.WithVersions("v1", "v1alpha1"))
+	s.watch(k, "role: sized", "webhooks:", "  conversion:", "    - from: v1alpha1", "      moves:", "        - {from: spec.replicas, to: spec.size}",
+		"        - {from: spec.storage, to: spec.storage.size}", "        - {from: spec.legacy}", "        - {to: spec.color}")
+	resource := strings.ToLower(k.gvk.Kind) + "s"
+	k.create("new", map[string]any{"size": int64(5), "color": "red"})
+	address := testenv.Address(t)
+	_, port, _ := strings.Cut(address, ":")
+	s.start("--webhook-service=https://"+address, "--webhook-port="+port)
+	kubeconfig := testenv.Kubeconfig(t, s.cfg)
+	kubectl := func(args ...string) string {
+		t.Helper()
+		out, err := s.command(kubeconfig, "kubectl", append([]string{"-n", s.namespace}, args...)...)
+		if err != nil {
+			t.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+		return out
+	}
+	spec := func(version, name string) string {
+		return kubectl("get", resource+"."+version+"."+k.gvk.Group, name, "-o", "jsonpath={.spec}")
+	}
+	testenv.Eventually(t, "objects converted", func(context.Context) error {
+		if got := spec("v1alpha1", "new"); got != `{"replicas":5}` {
+			return fmt.Errorf("spec: %s", got)
+		}
+		return nil
+	})
+	s.write("old.yaml", fmt.Sprintf("apiVersion: %s/v1alpha1\nkind: %s\nmetadata: {name: old}\nspec: {replicas: 3, storage: 1Gi, legacy: [1, x]}\n", k.gvk.Group, k.gvk.Kind))
+	kubectl("apply", "-f", "old.yaml")
+	must.Be(t, "old as v1", `{"size":3,"storage":{"size":"1Gi"}}`, spec("v1", "old"))
+	must.Be(t, "old as v1alpha1", `{"legacy":[1,"x"],"replicas":3,"storage":"1Gi"}`, spec("v1alpha1", "old"))
+
+	kubectl("patch", resource+".v1alpha1."+k.gvk.Group, "new", "--type=merge", "-p", `{"spec": {"replicas": 6}}`)
+	must.Be(t, "new as v1", `{"color":"red","size":6}`, spec("v1", "new"))
+	for name, want := range map[string]string{"old": "3", "new": "6"} {
+		k.await(name, "run as v1", func(o object) bool {
+			seen, _, _ := unstructured.NestedFieldNoCopy(o.Object, "status", "seen")
+			return fmt.Sprint(seen) == want
+		})
 	}
 }

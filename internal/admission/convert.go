@@ -1,0 +1,234 @@
+package admission
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+
+	"github.com/rolewright/rolewright/internal/watches"
+)
+
+// Kept is the annotation that holds what has no place in the version that an object is in:
+// by version and by path.
+const Kept = "rolewright.dev/other-versions"
+
+// maxKept bounds the annotation: the API server takes 256 KiB of annotations.
+const maxKept = 128 << 10
+
+// errKept is returned for an object whose fields do not fit into the annotation.
+var errKept = errors.New("fields that have no place in the other version are too large to be kept in an annotation")
+
+// Convert changes an object to another version of its kind: by way of the version of the
+// watch, by the moves to it and from it. A version that the watch does not list has its
+// fields where the watch's version has them. What cannot be moved is kept in the
+// annotation [Kept], and put back by the conversion to the version that it is from.
+func Convert(o *unstructured.Unstructured, to string, w watches.Watch) error {
+	gv, err := schema.ParseGroupVersion(o.GetAPIVersion())
+	if err != nil {
+		return err
+	}
+	hub := w.GVK.Version
+	for _, step := range [][2]string{{gv.Version, hub}, {hub, to}} {
+		if step[0] == step[1] {
+			continue
+		}
+		if err := move(o, step[0], step[1], moves(w, step[0], step[1])); err != nil {
+			return fmt.Errorf("%s %s/%s from %s to %s: %w", o.GetKind(), o.GetNamespace(), o.GetName(), gv.Version, to, err)
+		}
+	}
+	o.SetAPIVersion(schema.GroupVersion{Group: gv.Group, Version: to}.String())
+	return nil
+}
+
+// moves are those between a version and that of the watch, in either direction.
+func moves(w watches.Watch, from, to string) []watches.Move {
+	for _, c := range w.Webhooks.Conversion {
+		switch c.From {
+		case from:
+			return c.Moves
+		case to:
+			back := make([]watches.Move, len(c.Moves))
+			for i, m := range c.Moves {
+				back[i] = watches.Move{From: m.To, To: m.From}
+			}
+			return back
+		}
+	}
+	return nil
+}
+
+// kept is what the annotation holds: by version, then by path.
+type kept map[string]map[string]any
+
+func (k kept) add(version, path string, value any) {
+	if k[version] == nil {
+		k[version] = map[string]any{}
+	}
+	k[version][path] = value
+}
+
+// move makes the moves. All fields are taken before the first is put down, so that two may
+// change places.
+func move(o *unstructured.Unstructured, from, to string, list []watches.Move) error {
+	held := readKept(o)
+	taken := map[string]any{}
+	for _, m := range list {
+		if v, ok := take(o.Object, m.From); ok {
+			taken[m.From] = v
+		}
+	}
+	for _, m := range list {
+		// What is in the place of a field of the other version is none of its fields.
+		if v, ok := take(o.Object, m.To); ok {
+			held.add(from, m.To, v)
+		}
+	}
+	for _, m := range list {
+		if v, ok := taken[m.From]; ok && (m.To == "" || !put(o.Object, m.To, v)) {
+			held.add(from, m.From, v)
+		}
+	}
+	back := held[to]
+	for _, path := range slices.Sorted(maps.Keys(back)) {
+		named := slices.ContainsFunc(list, func(m watches.Move) bool { return path == m.From || path == m.To })
+		if named && put(o.Object, path, back[path]) {
+			delete(back, path)
+		}
+	}
+	return writeKept(o, held)
+}
+
+// take removes a field below spec, and what is empty without it.
+func take(fields map[string]any, path string) (any, bool) {
+	if path == "" {
+		return nil, false
+	}
+	first, rest, below := strings.Cut(path, ".")
+	if !below {
+		v, ok := fields[first]
+		delete(fields, first)
+		return v, ok
+	}
+	inner, ok := fields[first].(map[string]any)
+	if !ok {
+		return nil, false
+	}
+	v, ok := take(inner, rest)
+	if ok && len(inner) == 0 && first != "spec" {
+		delete(fields, first)
+	}
+	return v, ok
+}
+
+// put sets a field that is not there, or adds to a mapping what it lacks. It changes
+// nothing, and returns false, where something else is there.
+func put(fields map[string]any, path string, value any) bool {
+	first, rest, below := strings.Cut(path, ".")
+	if below {
+		inner, ok := fields[first].(map[string]any)
+		if _, there := fields[first]; there && !ok {
+			return false
+		}
+		if !ok {
+			inner = map[string]any{}
+		}
+		if !put(inner, rest, value) {
+			return false
+		}
+		fields[first] = inner
+		return true
+	}
+	is, there := fields[first]
+	if !there {
+		fields[first] = value
+		return true
+	}
+	into, isMap := is.(map[string]any)
+	more, addsMap := value.(map[string]any)
+	if !isMap || !addsMap || !disjoint(into, more) {
+		return false
+	}
+	join(into, more)
+	return true
+}
+
+// disjoint tells whether no field of the one is in the other, but for mappings.
+func disjoint(a, b map[string]any) bool {
+	for key, v := range b {
+		is, there := a[key]
+		if !there {
+			continue
+		}
+		inner, isMap := is.(map[string]any)
+		more, addsMap := v.(map[string]any)
+		if !isMap || !addsMap || !disjoint(inner, more) {
+			return false
+		}
+	}
+	return true
+}
+
+func join(into, more map[string]any) {
+	for key, v := range more {
+		if inner, ok := into[key].(map[string]any); ok {
+			join(inner, v.(map[string]any)) // which disjoint has seen
+			continue
+		}
+		into[key] = v
+	}
+}
+
+// readKept reads the annotation. Users can write what they like into it: what is not of its
+// form is as if it were not there.
+func readKept(o *unstructured.Unstructured) kept {
+	held := kept{}
+	text := o.GetAnnotations()[Kept]
+	if text == "" || len(text) > maxKept {
+		return held
+	}
+	var versions map[string]any
+	if err := utiljson.Unmarshal([]byte(text), &versions); err != nil { // which keeps integers
+		return held
+	}
+	for version, fields := range versions {
+		if fields, ok := fields.(map[string]any); ok {
+			held[version] = fields
+		}
+	}
+	return held
+}
+
+func writeKept(o *unstructured.Unstructured, held kept) error {
+	maps.DeleteFunc(held, func(_ string, fields map[string]any) bool { return len(fields) == 0 })
+	annotations := o.GetAnnotations()
+	if len(held) == 0 {
+		if _, there := annotations[Kept]; there {
+			delete(annotations, Kept)
+			if len(annotations) == 0 {
+				annotations = nil
+			}
+			o.SetAnnotations(annotations)
+		}
+		return nil
+	}
+	text, err := json.Marshal(held)
+	if err != nil {
+		return fmt.Errorf("encode what is kept: %w", err)
+	}
+	if len(text) > maxKept {
+		return errKept
+	}
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[Kept] = string(text)
+	o.SetAnnotations(annotations)
+	return nil
+}

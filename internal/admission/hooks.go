@@ -1,0 +1,194 @@
+package admission
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/rolewright/rolewright/internal/watches"
+)
+
+// ConvertPath is where the API server asks for conversions.
+const ConvertPath = "/convert"
+
+// Hook is a command that the API server asks, and where it does.
+type Hook struct {
+	watches.Call
+	// Path is below the address of the operator's server.
+	Path string
+	// Mutates is true where the answer changes the object.
+	Mutates bool
+	// Watch is the watch that the command is of.
+	Watch watches.Watch
+
+	n int
+}
+
+// Hooks are the commands of the watches, each with a path of its own.
+func Hooks(watched []watches.Watch) []Hook {
+	var hooks []Hook
+	number := map[string]int{}
+	add := func(verb string, w watches.Watch, call watches.Call) {
+		if call.Command == nil {
+			return
+		}
+		// The API server takes paths in lower case only.
+		path := strings.ToLower(fmt.Sprintf("/%s/%s/%s/%s", verb, cmp.Or(w.GVK.Group, "core"), w.GVK.Version, w.GVK.Kind))
+		hooks = append(hooks, Hook{Call: call, Path: fmt.Sprintf("%s/%d", path, number[path]), Mutates: verb == "mutate", Watch: w, n: number[path]})
+		number[path]++
+	}
+	for _, w := range watched {
+		for _, v := range w.Webhooks.Validate {
+			add("validate", w, v.Call)
+		}
+		for _, m := range w.Webhooks.Mutate {
+			add("mutate", w, m.Call)
+		}
+	}
+	return hooks
+}
+
+// NeedServer reports whether the API server has to ask the operator for any of the watches.
+func NeedServer(watched []watches.Watch) bool {
+	for _, w := range watched {
+		if w.Webhooks.NeedServer() {
+			return true
+		}
+	}
+	return false
+}
+
+// Reach is how the API server reaches the operator: by a Service, or by an address.
+type Reach struct {
+	Namespace, Service string
+	// URL is empty for the Service.
+	URL string
+}
+
+// ParseReach reads NAMESPACE/SERVICE, or an address with https.
+func ParseReach(text string) (Reach, error) {
+	if u, err := url.Parse(text); err == nil && u.Scheme == "https" && u.Host != "" {
+		if u.Path != "" || u.RawQuery != "" || u.User != nil || u.Fragment != "" {
+			return Reach{}, fmt.Errorf("%q has more than a host and a port", text)
+		}
+		return Reach{URL: text}, nil
+	}
+	namespace, name, _ := strings.Cut(text, "/")
+	if len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1035Label(name)) > 0 {
+		return Reach{}, errors.New("it is neither NAMESPACE/SERVICE nor an address such as https://127.0.0.1:9443")
+	}
+	return Reach{Namespace: namespace, Service: name}, nil
+}
+
+// Host is the name in the operator's certificate.
+func (r Reach) Host() string {
+	if u, err := url.Parse(r.URL); err == nil && r.URL != "" {
+		return u.Hostname()
+	}
+	return r.Service + "." + r.Namespace + ".svc"
+}
+
+func (r Reach) client(path string) admissionv1.WebhookClientConfig {
+	if r.URL != "" {
+		address := r.URL + path
+		return admissionv1.WebhookClientConfig{URL: &address}
+	}
+	return admissionv1.WebhookClientConfig{Service: &admissionv1.ServiceReference{Namespace: r.Namespace, Name: r.Service, Path: &path}}
+}
+
+// Trust has a webhook trust the authorities, if it is the operator that it asks.
+func (r Reach) Trust(c *admissionv1.WebhookClientConfig, authorities []byte) {
+	if s := c.Service; s != nil && r.URL == "" && s.Namespace == r.Namespace && s.Name == r.Service || c.URL != nil && r.URL != "" && strings.HasPrefix(*c.URL, r.URL+"/") {
+		c.CABundle = authorities
+	}
+}
+
+// SameTarget tells whether two conversions ask the same server.
+func SameTarget(a, b *apiextensionsv1.CustomResourceConversion) bool {
+	if a.Webhook == nil || a.Webhook.ClientConfig == nil {
+		return false
+	}
+	x, y := *a.Webhook.ClientConfig, *b.Webhook.ClientConfig
+	x.CABundle, y.CABundle = nil, nil
+	return equality.Semantic.DeepEqual(x, y)
+}
+
+// Conversion is the part of a CustomResourceDefinition by which the API server asks for conversions.
+func (r Reach) Conversion(authorities []byte) *apiextensionsv1.CustomResourceConversion {
+	c := r.client(ConvertPath)
+	port := int32(443)
+	config := &apiextensionsv1.WebhookClientConfig{URL: c.URL, CABundle: authorities}
+	if c.Service != nil {
+		config.Service = &apiextensionsv1.ServiceReference{Namespace: c.Service.Namespace, Name: c.Service.Name, Path: c.Service.Path, Port: &port}
+	}
+	return &apiextensionsv1.CustomResourceConversion{
+		Strategy: apiextensionsv1.WebhookConverter,
+		Webhook:  &apiextensionsv1.WebhookConversion{ClientConfig: config, ConversionReviewVersions: []string{"v1"}},
+	}
+}
+
+// ConfigurationName is that of the two configurations for a kind.
+func ConfigurationName(gk schema.GroupKind, resource string) string {
+	return strings.TrimSuffix(strings.ToLower(resource+"."+gk.Group), ".")
+}
+
+// Configurations are the ValidatingWebhookConfigurations and MutatingWebhookConfigurations
+// for the commands of the watches, two at most for each kind.
+func Configurations(watched []watches.Watch, namespaces []string, reach Reach, resource Namer) ([]*unstructured.Unstructured, error) {
+	var objects []*unstructured.Unstructured
+	of := map[string][]any{} // by kind and name
+	for _, h := range Hooks(watched) {
+		plural, err := resource(h.Watch.GVK)
+		if err != nil {
+			return nil, err
+		}
+		hook, err := runtime.DefaultUnstructuredConverter.ToUnstructured(h.webhook(plural, namespaces, reach))
+		if err != nil {
+			return nil, fmt.Errorf("encode the webhook of %s: %w", h.Watch.GVK, err)
+		}
+		o := &unstructured.Unstructured{}
+		o.SetAPIVersion(admissionv1.SchemeGroupVersion.String())
+		o.SetKind("ValidatingWebhookConfiguration")
+		o.SetName(ConfigurationName(h.Watch.GVK.GroupKind(), plural))
+		if h.Mutates {
+			o.SetKind("MutatingWebhookConfiguration")
+			hook["reinvocationPolicy"] = string(admissionv1.IfNeededReinvocationPolicy)
+		}
+		id := o.GetKind() + " " + o.GetName()
+		if of[id] == nil {
+			objects = append(objects, o)
+		}
+		of[id] = append(of[id], hook)
+	}
+	for _, o := range objects {
+		o.Object["webhooks"] = of[o.GetKind()+" "+o.GetName()]
+	}
+	return objects, nil
+}
+
+// webhook asks for the same objects as a policy does. A mutating one has the same fields.
+func (h Hook) webhook(resource string, namespaces []string, reach Reach) *admissionv1.ValidatingWebhook {
+	m := policy{watch: h.Watch, resource: resource, namespaces: namespaces}.matches()
+	none, seconds, policy := admissionv1.SideEffectClassNone, int32(h.Timeout.Seconds()), admissionv1.FailurePolicyType(h.FailurePolicy)
+	return &admissionv1.ValidatingWebhook{
+		Name:         fmt.Sprintf("%d.%s.%s.%s", h.n, h.Watch.GVK.Version, strings.ToLower(resource), cmp.Or(h.Watch.GVK.Group, "core")),
+		ClientConfig: reach.client(h.Path), Rules: []admissionv1.RuleWithOperations{m.ResourceRules[0].RuleWithOperations},
+		FailurePolicy: &policy, MatchPolicy: m.MatchPolicy, NamespaceSelector: m.NamespaceSelector, ObjectSelector: m.ObjectSelector,
+		SideEffects: &none, TimeoutSeconds: &seconds, AdmissionReviewVersions: []string{"v1"}, MatchConditions: conditions(),
+	}
+}
+
+func typeMeta(kind string) metav1.TypeMeta {
+	return metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: kind}
+}

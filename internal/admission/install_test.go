@@ -1,0 +1,59 @@
+package admission
+
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
+
+	"github.com/rolewright/rolewright/internal/watches"
+	"github.com/rolewright/rolewright/test/must"
+)
+
+// The operator may write into what belongs to its own kinds, by name; with cert-manager it may write nothing.
+func TestInstall_PermissionsAreForTheOwnKinds(t *testing.T) {
+	t.Parallel()
+	w := converting()
+	w.Webhooks.Validate = []watches.Validation{{Call: watches.Call{Command: &watches.Command{Path: "/bin/true"}}}}
+	namer := func(gvk schema.GroupVersionKind) (string, error) { return strings.ToLower(gvk.Kind) + "s", nil }
+	read := func(certManager bool) map[string]string {
+		text := must.Get(Install{Name: "op", Namespace: "ns", CertManager: certManager}.YAML([]watches.Watch{w}, namer))(t)
+		found := map[string]string{}
+		for part := range strings.SplitSeq(strings.TrimPrefix(string(text), "---\n"), "\n---\n") {
+			var o struct {
+				Kind     string
+				Metadata struct{ Name, Namespace string }
+				Rules    any
+			}
+			must.Do(t, yaml.Unmarshal([]byte(part), &o))
+			found[o.Kind] = o.Metadata.Namespace + "/" + o.Metadata.Name
+			if o.Rules != nil {
+				found[o.Kind] += " " + string(must.Get(yaml.Marshal(o.Rules))(t))
+			}
+		}
+		return found
+	}
+	must.Be(t, "with cert-manager", map[string]string{"Service": "ns/op-webhook", "Issuer": "ns/op-webhook", "Certificate": "ns/op-webhook"}, read(true))
+	own := read(false)
+	role := own["ClusterRole"]
+	if len(own) != 5 || strings.Count(role, "resourceNames:\n  - jars.g.example.com\n") != 2 || strings.Count(role, "verbs:\n  - get\n  - patch\n") != 2 || strings.Count(role, "verbs") != 2 {
+		t.Errorf("manifests: %v", own)
+	}
+	if secrets := own["Role"]; !strings.Contains(secrets, "resourceNames:\n  - op-webhook-cert\n  resources:\n  - secrets\n  verbs:\n  - get\n  - update\n") {
+		t.Errorf("permissions for Secrets: %s", secrets)
+	}
+}
+
+func TestParseReach(t *testing.T) {
+	t.Parallel()
+	for text, host := range map[string]string{
+		"ns/hook": "hook.ns.svc", "https://127.0.0.1:9443": "127.0.0.1", "https://op.example.com": "op.example.com",
+		"hook": "", "ns/": "", "/hook": "", "a/b/c": "", "http://a": "", "https://a/b": "", "https://u@a": "", "https://a?b": "", "NS/hook": "",
+	} {
+		r, err := ParseReach(text)
+		if (err == nil) != (host != "") || err == nil && r.Host() != host {
+			t.Errorf("%q: %v, %v; want %q", text, r, err, host)
+		}
+	}
+}

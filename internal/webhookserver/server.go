@@ -1,0 +1,160 @@
+// Package webhookserver answers the API server: it runs the commands of webhooks and
+// converts objects, over HTTPS with a certificate that it can make and renew itself.
+package webhookserver
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	hooks "github.com/rolewright/rolewright/internal/admission"
+	"github.com/rolewright/rolewright/internal/watches"
+	"github.com/rolewright/rolewright/runner/supervise"
+)
+
+// Options say what is served, and how.
+type Options struct {
+	// Watches are the watches at any time.
+	Watches func() []watches.Watch
+	// Host is the address that is listened on, empty for all, and Port the port.
+	Host string
+	Port int
+	// CertDir has tls.crt and tls.key, which are read again when they change. It is empty
+	// where Certificates makes them.
+	CertDir      string
+	Certificates *Certificates
+	// Dir is where commands get a directory for each call. It is the operator's alone.
+	Dir        string
+	Supervisor *supervise.Supervisor
+	Log        logr.Logger
+}
+
+// Server answers.
+type Server struct {
+	Options
+
+	server webhook.Server
+	// calls and conversions bound what is done at a time: who reaches the port needs no
+	// token to ask.
+	calls, conversions chan struct{}
+}
+
+const (
+	// maxCalls is how many commands run at a time; others wait as long as the API server.
+	maxCalls = 4
+	// maxConversions is how many reviews are in memory at a time, and maxReview how large one
+	// may be: the API server asks for a whole page of a list at once.
+	maxConversions = 4
+	maxReview      = 64 << 20
+)
+
+// New returns a server that is not started.
+func New(o Options) *Server {
+	s := &Server{Options: o, calls: make(chan struct{}, maxCalls), conversions: make(chan struct{}, maxConversions)}
+	mux := http.NewServeMux()
+	mux.HandleFunc(hooks.ConvertPath, s.convert)
+	mux.HandleFunc("/", s.answer)
+	s.server = webhook.NewServer(webhook.Options{Host: o.Host, Port: o.Port, CertDir: o.CertDir, WebhookMux: mux, TLSOpts: []func(*tls.Config){func(c *tls.Config) {
+		c.MinVersion, c.NextProtos = tls.VersionTLS12, []string{"http/1.1"}
+		if o.Certificates != nil {
+			c.GetCertificate = o.Certificates.get
+		}
+	}}})
+	return s
+}
+
+// Ready checks that the server answers.
+func (s *Server) Ready() healthz.Checker { return s.server.StartedChecker() }
+
+// Serve answers until ctx ends.
+func (s *Server) Serve(ctx context.Context) error {
+	if err := s.server.Start(ctx); err != nil {
+		return fmt.Errorf("serve webhooks: %w; --webhook-port is their port, --webhook-cert-dir has their certificate", err)
+	}
+	return nil
+}
+
+// answer runs the command that belongs to the path.
+func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
+	for _, h := range hooks.Hooks(s.Watches()) {
+		if h.Path == r.URL.Path {
+			(&admission.Webhook{Handler: admission.HandlerFunc(func(ctx context.Context, req admission.Request) admission.Response {
+				return s.ask(ctx, h, req)
+			})}).ServeHTTP(w, r)
+			return
+		}
+	}
+	http.Error(w, "no command of a webhook is there: the configuration in the cluster is not that of the operator's watches file; apply what \"rolewright generate webhooks\" writes", http.StatusNotFound)
+}
+
+// enter waits for a place; false if the client has gone.
+func enter(ctx context.Context, places chan struct{}) bool {
+	select {
+	case places <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// convert answers a review. It fails as a whole where an object cannot be converted.
+func (s *Server) convert(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), 30*time.Second) // as long as the API server waits
+	defer cancel()
+	if !enter(ctx, s.conversions) {
+		http.Error(w, "busy", http.StatusServiceUnavailable)
+		return
+	}
+	defer func() { <-s.conversions }()
+	var review apiextensionsv1.ConversionReview
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxReview)).Decode(&review); err != nil || review.Request == nil {
+		http.Error(w, "no ConversionReview with a request", http.StatusBadRequest)
+		return
+	}
+	response := &apiextensionsv1.ConversionResponse{UID: review.Request.UID, Result: metav1.Status{Status: metav1.StatusSuccess}}
+	for _, raw := range review.Request.Objects {
+		o, err := s.converted(raw.Raw, review.Request.DesiredAPIVersion)
+		if err != nil {
+			s.Log.Error(err, "An object could not be converted")
+			response.ConvertedObjects, response.Result = nil, metav1.Status{Status: metav1.StatusFailure, Message: err.Error()}
+			break
+		}
+		response.ConvertedObjects = append(response.ConvertedObjects, runtime.RawExtension{Object: o})
+	}
+	review.Request, review.Response = nil, response
+	w.Header().Set("Content-Type", "application/json")
+	if err := json.NewEncoder(w).Encode(review); err != nil {
+		s.Log.V(1).Info("A conversion was not taken", "reason", err.Error())
+	}
+}
+
+func (s *Server) converted(raw []byte, desired string) (*unstructured.Unstructured, error) {
+	o := &unstructured.Unstructured{}
+	if err := o.UnmarshalJSON(raw); err != nil {
+		return nil, fmt.Errorf("read an object: %w", err)
+	}
+	gk := o.GroupVersionKind().GroupKind()
+	group, version, _ := strings.Cut(desired, "/")
+	for _, w := range s.Watches() {
+		if w.GVK.GroupKind() == gk && len(w.Webhooks.Conversion) > 0 {
+			if group != gk.Group || version == "" {
+				return nil, fmt.Errorf("%s cannot become %s", gk, desired)
+			}
+			return o, hooks.Convert(o, version, w)
+		}
+	}
+	return nil, fmt.Errorf("no watch has a conversion of %s: write webhooks.conversion, or spec.conversion.strategy None into its CustomResourceDefinition", gk)
+}
