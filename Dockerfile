@@ -100,13 +100,14 @@ LABEL org.opencontainers.image.title="Rolewright" \
 
 # An operator of charts: COPY watches.yaml ./ and COPY helm-charts helm-charts after FROM.
 FROM ${BASE} AS charts
-RUN echo 'helm:x:1001:0::/opt/helm:/usr/sbin/nologin' >>/etc/passwd; install -d -o 1001 -g 0 -m 0755 /opt/helm
+RUN echo 'helm:x:1001:0::/opt/helm:/usr/sbin/nologin' >>/etc/passwd; install -d -o 1001 -g 0 -m 0755 /opt/helm; \
+    ln -s rolewright /usr/local/bin/helm-operator
 COPY --from=build /rolewright /usr/local/bin/rolewright
 COPY --from=build-charts /rolewright-helm /usr/local/bin/rolewright-helm
 ENV HOME=/opt/helm LANG=C.UTF-8
 WORKDIR /opt/helm
 USER 1001:0
-ENTRYPOINT ["/usr/local/bin/rolewright", "run", "--watches-file=./watches.yaml"]
+ENTRYPOINT ["/usr/local/bin/helm-operator", "run", "--watches-file=./watches.yaml"]
 
 # An operator of your own: these lines after FROM, and what else its content needs.
 FROM operator AS example

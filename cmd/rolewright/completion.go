@@ -120,7 +120,7 @@ func watchedKinds(cmd *cobra.Command, args []string, _ string) ([]string, cobra.
 	if f := cmd.Flags().Lookup("watches-file"); f != nil {
 		file = f.Value.String()
 	}
-	watched, _, _ := watches.Load(file, watches.Options{})
+	watched, _, _ := watches.Load(file, watches.Options{LookupEnv: os.LookupEnv})
 	var kinds []string
 	for _, w := range watched {
 		if !slices.Contains(args, w.GVK.Kind) && !slices.Contains(kinds, w.GVK.Kind) {

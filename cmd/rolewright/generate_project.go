@@ -60,7 +60,7 @@ func (o *generateManifestsOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return usage(err)
 	}
-	watched, problems, err := watches.Load(o.watchesFile, watches.Options{})
+	watched, problems, err := watches.Load(o.watchesFile, watches.Options{LookupEnv: os.LookupEnv})
 	if err != nil {
 		return usage(problemsError(err, problems))
 	}

@@ -17,7 +17,7 @@ import (
 
 func newInitCommand() *cobra.Command {
 	var o filesOptions
-	var domain, name string
+	var domain, name, plugins string
 	var adopt bool
 	cmd := &cobra.Command{
 		Use:   "init",
@@ -31,10 +31,14 @@ shown and nothing is written, unless with --force. A project with kinds that has
 neither Makefile nor Dockerfile, such as a copied example, gets what it lacks outside
 config; "rolewright generate manifests" writes the rest.
 
+With --plugins helm it is a project of Helm charts: "create api --helm-chart" adds
+kinds to it.
+
 With --from-operator-sdk it takes over the project that operator-sdk has made in
 this directory: the lines of Dockerfile and Makefile that name ansible-operator
 name Rolewright then, and nothing else changes.`,
 		Example: `  rolewright init --domain example.com --name cache-operator
+  rolewright init --domain example.com --plugins helm
   rolewright init --from-operator-sdk`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -55,7 +59,10 @@ name Rolewright then, and nothing else changes.`,
 				}
 				name = strings.ToLower(filepath.Base(dir))
 			}
-			p, invalid := scaffold.New(domain, name)
+			if err == nil && there.Charts() && !cmd.Flags().Changed("plugins") {
+				plugins = "helm"
+			}
+			p, invalid := newProject(domain, name, plugins)
 			if invalid != nil {
 				return usage(invalid)
 			}
@@ -74,17 +81,39 @@ name Rolewright then, and nothing else changes.`,
 			if err != nil {
 				return err
 			}
-			return o.write(files, nil, "next: rolewright create api --group GROUP --version v1alpha1 --kind KIND")
+			return o.write(files, nil, nextKind(p))
 		},
 	}
 	cmd.Flags().StringVar(&domain, "domain", "example.com", "The domain of the API groups of all kinds.")
 	cmd.Flags().StringVar(&name, "name", "", "The name of the operator: names of its objects begin with it; that of the directory if empty.")
+	cmd.Flags().StringVar(&plugins, "plugins", "ansible", "What the kinds are for: ansible, or helm for a project without roles and playbooks.")
+	completeFlag(cmd, "plugins", fixed("ansible", "helm"))
 	cmd.Flags().BoolVar(&o.force, "force", false, "Write over files that exist.")
 	o.bindOutput(cmd)
 	cmd.Flags().BoolVar(&adopt, "from-operator-sdk", false, "Take over the project of operator-sdk in this directory.")
 	cmd.MarkFlagsMutuallyExclusive("from-operator-sdk", "domain")
 	cmd.MarkFlagsMutuallyExclusive("from-operator-sdk", "name")
 	return cmd
+}
+
+// nextKind is what people do with a new project.
+func nextKind(p scaffold.Project) string {
+	if p.Charts() {
+		return "next: rolewright create api --group GROUP --helm-chart CHART"
+	}
+	return "next: rolewright create api --group GROUP --version v1alpha1 --kind KIND"
+}
+
+// newProject is a project for what operator-sdk calls plugins.
+func newProject(domain, name, plugins string) (scaffold.Project, error) {
+	p, err := scaffold.New(domain, name)
+	switch word, _, _ := strings.Cut(plugins, "."); word {
+	case "ansible":
+		return p, err
+	case "helm":
+		return p.ForCharts(), err
+	}
+	return p, errors.Join(err, fmt.Errorf("--plugins %q: ansible or helm expected", plugins))
 }
 
 // completeProject writes what a project with kinds lacks outside config: files, and directories that the Dockerfile copies.

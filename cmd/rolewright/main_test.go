@@ -52,6 +52,16 @@ func TestExecute_EndsWithTheRightCodeAndSaysWhy(t *testing.T) {
 			stdout: `ansible-operator version: "`,
 		},
 		{
+			name:   "version under the name helm-operator",
+			args:   "/usr/local/bin/helm-operator version",
+			stdout: `helm-operator version: "`,
+		},
+		{
+			name:   "help of run under the name helm-operator has its defaults",
+			args:   "helm-operator help run",
+			stdout: `(default ":8081")`,
+		},
+		{
 			name:   "version under any other name is ours",
 			args:   "/tmp/rw-test version",
 			stdout: `rolewright version: "`,

@@ -167,15 +167,16 @@ func commitAll(t *testing.T) {
 	git(t, "commit", "-q", "-m", "All")
 }
 
-// The layouts of public operators: AWX, EDA, Kiali, Tackle, visitors, and the sample of the
-// SDK. Each golden file has the report, what apply changes, and what is left.
+// The layouts of public operators: AWX, EDA, Kiali, Tackle, visitors, the sample of the
+// SDK, and what it makes for helm-operator. Each golden file has the report, what apply changes, and what is left.
 func TestMigrate_LayoutsOfPublicOperators(t *testing.T) {
 	here, err := filepath.Abs("testdata/migrate")
 	if err != nil {
 		t.Fatal(err)
 	}
+	withChartProgram(t)
 	var seen strings.Builder
-	for _, name := range []string{"awx", "eda", "kiali", "memcached", "tackle", "visitors"} {
+	for _, name := range []string{"awx", "eda", "helm", "kiali", "memcached", "tackle", "visitors"} {
 		t.Run(name, func(t *testing.T) {
 			t.Chdir(t.TempDir())
 			if err := os.CopyFS(".", os.DirFS(filepath.Join(here, name))); err != nil {

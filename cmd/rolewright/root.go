@@ -19,6 +19,8 @@ const (
 	// ansibleOperator is the name of a link to this binary in images, for
 	// entrypoints that were written for ansible-operator.
 	ansibleOperator = "ansible-operator"
+	// helmOperator is another one, for those written for helm-operator.
+	helmOperator = "helm-operator"
 	// kubectlPlugin is the name by which kubectl finds a plugin, and kubectlComplete the one
 	// that it asks for the completion of a plugin's arguments. They are links, too.
 	kubectlPlugin   = "kubectl-rolewright"
@@ -29,8 +31,8 @@ const (
 func newRootCommand(arg0 string) *cobra.Command {
 	name, shown := programName, programName
 	switch filepath.Base(arg0) {
-	case ansibleOperator:
-		name, shown = ansibleOperator, ansibleOperator
+	case ansibleOperator, helmOperator:
+		name, shown = filepath.Base(arg0), filepath.Base(arg0)
 	case kubectlPlugin, kubectlComplete:
 		shown = "kubectl " + programName
 	}
@@ -54,8 +56,22 @@ func newRootCommand(arg0 string) *cobra.Command {
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetFlagErrorFunc(explainFlagError)
 	root.AddCommand(newInitCommand(), newCreateCommand(), newDevCommand(), newTestCommand(), newClusterCommand(), newTemplateCommand(), newOnceCommand(), newReplayCommand(), newRunCommand(), newValidateCommand(), newLintCommand(), newExplainCommand(), newInventoryCommand(), newTreeCommand(), newGetCommand(), newDescribeCommand(), newLogsCommand(), newUICommand(), newReportCommand(), newDiffCommand(), newTopCommand(), newWaitCommand(), newReconcileCommand(), newSuspendCommand(), newResumeCommand(), newCancelCommand(), newMigrateCommand(), newDoctorCommand(), newSupportBundleCommand(), newGenerateCommand(), newProxyCommand(), newVersionCommand(name))
+	if name == helmOperator {
+		takeDefaults(root)
+	}
 	completeRoot(root)
 	return root
+}
+
+// takeDefaults gives "run" the defaults of helm-operator where they are others.
+func takeDefaults(root *cobra.Command) {
+	for _, cmd := range root.Commands() {
+		for flag, value := range map[string]string{"health-probe-bind-address": ":8081", "metrics-bind-address": ":8080", "metrics-addr": ":8080"} {
+			if f := cmd.Flags().Lookup(flag); cmd.Name() == "run" && f != nil && f.Value.Set(value) == nil {
+				f.DefValue = value
+			}
+		}
+	}
 }
 
 func newVersionCommand(program string) *cobra.Command {

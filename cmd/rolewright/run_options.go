@@ -42,6 +42,7 @@ type runOptions struct {
 	ansibleArgs         string
 	logEvents           string
 	injectOwnerRef      bool
+	suppressOverrides   bool
 	reconcilePeriod     time.Duration
 	chartPeriod         *time.Duration // that of charts; nil where the flag is not given
 	retryMin, retryMax  time.Duration
@@ -134,6 +135,11 @@ func (o *runOptions) printUsage(cmd *cobra.Command) error {
 		fs := pflag.NewFlagSet(g.title, pflag.ContinueOnError)
 		g.bind(fs)
 		hideFlags(fs)
+		fs.VisitAll(func(f *pflag.Flag) {
+			if own := cmd.Flags().Lookup(f.Name); own != nil {
+				f.DefValue = own.DefValue // that of the name by which the program was called
+			}
+		})
 		fmt.Fprintf(&b, "\n%s:\n%s", g.title, fs.FlagUsagesWrapped(usageWidth))
 	}
 	b.WriteString("\nWhat each flag does in detail: docs/reference/flags.md. Environment: docs/reference/environment.md.\n")
@@ -175,6 +181,7 @@ func (o *runOptions) bindRuns(fs *pflag.FlagSet) {
 	bindRunnerRoot(fs, &o.runnerRoot)
 	fs.IntVar(&o.ansibleVerbosity, "ansible-verbosity", 2, "Ansible's verbosity, 0 to 7, for kinds without a variable ANSIBLE_VERBOSITY_<KIND>_<GROUP> or an annotation.")
 	fs.StringVar(&o.ansibleArgs, "ansible-args", "", "Further arguments for ansible-playbook in every run, such as '--tags \"a,b\"'.")
+	fs.BoolVar(&o.suppressOverrides, "suppress-override-values", false, "Write **** in place of the overrideValues of charts in Events.")
 	fs.DurationVar(&o.progressInterval, "progress-interval", 5*time.Second, "The shortest time between two reports of progress in the object's status; 0 for no reports.")
 	fs.DurationVar(&o.gracefulShutdown, "graceful-shutdown-timeout", 30*time.Second, "How long runs in progress may continue when the operator stops; negative for as long as they need.")
 	fs.Var(&o.artifactsMaxBytes, "artifacts-max-bytes", "How much disk the artifacts of finished runs of all objects may take, such as 500Mi. The object with the most loses its oldest first. 0 keeps none, a negative number is no limit.")

@@ -57,6 +57,7 @@ func TestBindFlags_HasEveryFlagOfAnsibleOperatorAndOurOwn(t *testing.T) {
 		"zap-log-level":               {},
 		"zap-stacktrace-level":        {},
 		"zap-time-encoding":           {},
+		"suppress-override-values":    {Default: "false"}, // helm-operator's
 		// Rolewright's.
 		"log-format":                {},
 		"watch-content":             {Default: "false"},

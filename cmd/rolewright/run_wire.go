@@ -103,6 +103,8 @@ func (op *operator) addControllers(mgr ctrl.Manager, gateway controller.Gateway)
 		InjectOwnerRef: o.injectOwnerRef,
 		RunnerRoot:     o.runnerRoot,
 
+		SuppressOverrideValues: o.suppressOverrides,
+
 		ArtifactsMaxBytes: int64(o.artifactsMaxBytes), ArtifactsMaxAge: o.artifactsMaxAge, RunMaxBytes: int64(o.runMaxBytes),
 
 		MaxConcurrentRuns: o.maxRuns,

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rolewright/rolewright/controller/assembly"
 	"github.com/rolewright/rolewright/controller/extravars"
+	"github.com/rolewright/rolewright/internal/chartdir"
 	"github.com/rolewright/rolewright/internal/content"
 	"github.com/rolewright/rolewright/internal/rbac/tasks"
 	"github.com/rolewright/rolewright/internal/scaffold"
@@ -36,7 +37,7 @@ type createAPIOptions struct {
 	filesOptions
 
 	kind          scaffold.Kind
-	from          string
+	from, chart   string
 	clusterScoped bool
 }
 
@@ -44,18 +45,26 @@ func newCreateAPICommand() *cobra.Command {
 	var o createAPIOptions
 	cmd := &cobra.Command{
 		Use:   "api",
-		Short: "Add a kind: its role, CRD, sample and permissions, and its entry in watches.yaml",
+		Short: "Add a kind: its role or chart, CRD, sample and permissions, and its entry in watches.yaml",
 		Long: `Add a kind to the project in this directory: a role with its argument spec, the
 CRD that is made of it, a sample, permissions, and an entry in watches.yaml.
 
 A role or playbook that exists is used as it is, and the CRD is made of the
 role's argument spec (meta/argument_specs.yml), or of its defaults.
 
+With --helm-chart, objects of the kind have releases of a chart: a directory, or the
+archive that "helm package" makes. It is copied into helm-charts/. The CRD is made
+of its values.schema.json, or of the types in its values.yaml; the sample names only
+what the chart has no value for; the permissions are those for what its templates
+make. The group is then charts, the version v1alpha1, and the kind the chart's name,
+where none is given.
+
 Called again it writes nothing. Where a file exists with another text, the diff is
 shown and nothing is written, unless with --force.`,
 		Example: `  rolewright create api --group cache --version v1alpha1 --kind Memcached
   rolewright create api --group web --version v1 --kind Site --role site --finalizer
-  rolewright create api --group infra --version v1 --kind Zone --playbook playbooks/zone.yml --cluster-scoped`,
+  rolewright create api --group infra --version v1 --kind Zone --playbook playbooks/zone.yml --cluster-scoped
+  rolewright create api --group shop --version v1 --helm-chart ../charts/shop`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.run(cmd)
@@ -68,10 +77,14 @@ shown and nothing is written, unless with --force.`,
 	fs.StringVar(&o.kind.Role, "role", "", "The role: one in roles/, or a new one; the kind in lower case if empty.")
 	fs.StringVar(&o.kind.Playbook, "playbook", "", "Have a playbook run in place of the role: one that exists, or a new one that runs the role.")
 	fs.StringVar(&o.from, "crd-from", "", "What the CRD is made of: argspec, defaults, or none for a spec that may be anything; the argument spec, or else the defaults, if empty.")
+	fs.StringVar(&o.chart, "helm-chart", "", "Have a Helm chart installed for each object in place of the role: a directory or an archive.")
 	fs.BoolVar(&o.clusterScoped, "cluster-scoped", false, "The objects are in no namespace.")
 	fs.BoolVar(&o.kind.Finalizer, "finalizer", false, "Run for an object that is being deleted, too, with state=absent.")
 	fs.BoolVar(&o.force, "force", false, "Write over files that exist.")
 	o.bindOutput(cmd)
+	for _, flag := range []string{"role", "playbook", "crd-from", "finalizer", "cluster-scoped"} {
+		cmd.MarkFlagsMutuallyExclusive("helm-chart", flag) // releases are in namespaces, and are uninstalled
+	}
 	return cmd
 }
 
@@ -83,11 +96,15 @@ func (o *createAPIOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return usage(err)
 	}
-	if !cmd.Flags().Changed("group") {
+	if o.chart != "" {
+		if err := o.takeChart(cmd); err != nil {
+			return usage(err)
+		}
+	} else if !cmd.Flags().Changed("group") {
 		return usage(errors.New("--group is missing: give one such as cache, to which the project's domain is added, or --group \"\" for the domain alone"))
 	}
 	o.kind.Project, o.kind.Namespaced = p, !o.clusterScoped
-	if o.kind.Role == "" {
+	if o.kind.Role == "" && o.chart == "" {
 		o.kind.Role = o.kind.Singular()
 	}
 	switch o.from {
@@ -99,15 +116,11 @@ func (o *createAPIOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	files, notes, err := o.kind.All(".", o.from, extravars.ToSnake)
+	files, notes, err := o.files()
 	if err != nil {
 		return usage(err)
 	}
-	more, err := o.checkContent()
-	if err != nil {
-		return usage(err)
-	}
-	if err := o.write(files, append(notes, more...), ""); err != nil {
+	if err := o.write(files, notes, ""); err != nil {
 		return err
 	}
 	again := []string{"generate", "rbac", "--offline", "--allow-unknown", "--output", rulesFile}
@@ -124,6 +137,34 @@ func (o *createAPIOptions) run(cmd *cobra.Command) error {
 	}
 	fmt.Fprintln(o.stderr, "next: make dev, or make test")
 	return nil
+}
+
+// takeChart reads the chart, and takes from it what people have not said.
+func (o *createAPIOptions) takeChart(cmd *cobra.Command) (err error) {
+	if o.kind.Chart, err = chartdir.Read(o.chart); err != nil {
+		return fmt.Errorf("--helm-chart: %w", err)
+	}
+	for flag, or := range map[string]string{"group": "charts", "version": "v1alpha1", "kind": scaffold.KindOfChart(o.kind.Chart.Name)} {
+		if !cmd.Flags().Changed(flag) {
+			if err := cmd.Flags().Set(flag, or); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// files are those of the kind, and notes about them.
+func (o *createAPIOptions) files() (files []scaffold.File, notes []string, err error) {
+	if o.kind.Chart != nil {
+		files, err = o.kind.AllOfChart(".")
+		return files, nil, err
+	}
+	if files, notes, err = o.kind.All(".", o.from, extravars.ToSnake); err != nil {
+		return nil, nil, err
+	}
+	more, err := o.checkContent()
+	return files, append(notes, more...), err
 }
 
 // checkContent reads the tasks of a role or playbook that exists, before anything is
@@ -251,7 +292,7 @@ func readDefinitions(watchesFile, from string) (all []scaffold.Definition, notes
 	if err != nil {
 		return nil, nil, usage(err)
 	}
-	watched, problems, err := watches.Load(watchesFile, watches.Options{})
+	watched, problems, err := watches.Load(watchesFile, watches.Options{LookupEnv: os.LookupEnv})
 	if err != nil {
 		return nil, nil, usage(problemsError(err, problems))
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -39,7 +40,8 @@ type supportWatch struct {
 	Kind     string `json:"kind"`
 	Role     string `json:"role,omitempty"`
 	Playbook string `json:"playbook,omitempty"`
-	Command  string `json:"command,omitempty"` // the executable, without arguments
+	Command  string `json:"command,omitempty"`
+	Chart    string `json:"chart,omitempty"` // the executable, without arguments
 	Mode     string `json:"mode,omitempty"`
 	Timeout  string `json:"timeout,omitempty"`
 	// Variables are how many it has.
@@ -47,15 +49,18 @@ type supportWatch struct {
 }
 
 func supportWatches(file string) (list []supportWatch, err error) {
-	all, _, err := watches.Load(file, watches.Options{})
+	all, _, err := watches.Load(file, watches.Options{LookupEnv: os.LookupEnv})
 	for _, w := range all {
-		command := ""
+		command, chart := "", ""
 		if c := w.Content.Command; c != nil {
 			command = c.Path
+			if c.Chart != nil {
+				chart = c.Chart.Dir
+			}
 		}
 		list = append(list, supportWatch{
-			Command: command,
-			Group:   w.GVK.Group, Version: w.GVK.Version, Kind: w.GVK.Kind, Role: w.Content.Role, Playbook: w.Content.Playbook, Mode: string(w.Mode),
+			Command: command, Chart: chart,
+			Group: w.GVK.Group, Version: w.GVK.Version, Kind: w.GVK.Kind, Role: w.Content.Role, Playbook: w.Content.Playbook, Mode: string(w.Mode),
 			Timeout: w.Timeout.String(), Variables: len(w.Vars),
 		})
 	}

@@ -149,7 +149,10 @@ func (o *validateOptions) run(ctx context.Context, file string, out io.Writer) e
 	v := validationReport{File: file, Strict: o.strict, Watches: len(watched), SyntaxCheck: state}
 	for _, w := range watched {
 		for _, content := range w.Contents() {
-			if c := content.Command; c != nil {
+			switch c := content.Command; {
+			case c != nil && c.Chart != nil:
+				v.Commands = append(v.Commands, fmt.Sprintf("%s has releases of the chart %s, made by %s", w.GVK, relative(c.Chart.Dir), c.Path))
+			case c != nil:
 				v.Commands = append(v.Commands, fmt.Sprintf("%s runs %s in %s", w.GVK, strings.Join(append([]string{c.Path}, c.Args...), " "), c.Dir))
 			}
 		}

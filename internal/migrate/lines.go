@@ -125,7 +125,11 @@ func (r *reporter) dockerfile(text string) {
 
 func (r *reporter) from(text, line string, n, start int) {
 	if changed := scaffold.WithImage(line); changed != line {
-		r.change(r.add(baseImage, n, line), DropIn, text, edit{start, start + len(line), changed})
+		rule := baseImage
+		if strings.Contains(line, "helm-operator") {
+			rule = chartImage
+		}
+		r.change(r.add(rule, n, line), DropIn, text, edit{start, start + len(line), changed})
 	} else if strings.Contains(line, "$") {
 		r.add(unnamedImage, n, line)
 	}

@@ -74,6 +74,8 @@ func TestPlan_MakesTheSmallestChange(t *testing.T) {
 		"verbs of another":      {"r.yaml", "kind: Role\nrules:\n- apiGroups: [example.org]\n  resources: [teas]\n  verbs: [update]\n", ""},
 		"the second document":   {"r.yaml", "kind: Service\n---\nkind: Role\nrules: [{apiGroups: [example.com], resources: ['*'], verbs: [\"update\"]}]\n", "kind: Service\n---\nkind: Role\nrules: [{apiGroups: [example.com], resources: ['*'], verbs: [\"update\", patch]}]\n"},
 		"lines of Windows":      {"Dockerfile", "FROM x/ansible-operator:v1\r\nUSER 0\r\n", "FROM rolewright/operator\r\nUSER 0\r\n"},
+		"of helm-operator":      {"Dockerfile", "FROM x/helm-operator:v1.42.3 AS op\n", "FROM rolewright/charts AS op\n"},
+		"its target":            {"Makefile", "run: helm-operator\n\t$(HELM_OPERATOR) run\n", "run:\n\trolewright run\n"},
 		"a stage":               {"build/Dockerfile.ci", "FROM --platform=linux/amd64 x/ansible-operator@sha256:0 AS op\n", "FROM --platform=linux/amd64 rolewright/operator AS op\n"},
 		"the tool's target":     {"Makefile", "run: ansible-operator ## Run it\n\tX=1 $(ANSIBLE_OPERATOR) run --strict\n", "run: ## Run it\n\tX=1 rolewright run --strict\n"},
 	}
@@ -131,7 +133,7 @@ func FuzzPlan(f *testing.F) {
 	inMemory := func(t *testing.T, file string, compare func(*reporter, string), text string) Plan {
 		t.Helper()
 		r := newReporter(known())
-		r.file, r.kinds = file, []kind{{schema.GroupKind{Group: "example.com", Kind: "Tea"}, "teas", true}}
+		r.file, r.kinds = file, []kind{{schema.GroupKind{Group: "example.com", Kind: "Tea"}, "teas", true, false}}
 		compare(r, text)
 		p, err := r.plan(Safe)
 		if err != nil {

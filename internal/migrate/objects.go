@@ -89,7 +89,7 @@ func (r *reporter) isOperator(c *yaml.Node) bool {
 		}
 	}
 	return name == "manager" || strings.HasSuffix(name, "-manager") || anyValue(child(c, "args"), "--leader-elect") ||
-		anyValue(child(c, "args"), "--watches-file") || anyValue(child(c, "command"), "ansible-operator")
+		anyValue(child(c, "args"), "--watches-file") || anyValue(child(c, "command"), "ansible-operator") || anyValue(child(c, "command"), "helm-operator")
 }
 
 // anyValue tells whether a list has a text with the part.
@@ -119,7 +119,11 @@ func (r *reporter) container(c *yaml.Node) {
 	}
 	size := child(limits, "memory")
 	if q, err := resource.ParseQuantity(size.Value); err == nil && q.Cmp(resource.MustParse(leastMemory)) < 0 {
-		r.change(r.add(memory, size.Line, "memory: "+size.Value), DropIn, r.text, replace(r.text, size, limitOfMemory))
+		rule, enough := memory, limitOfMemory
+		if r.onlyCharts() {
+			rule, enough = chartMemory, leastMemory
+		}
+		r.change(r.add(rule, size.Line, "memory: "+size.Value), DropIn, r.text, replace(r.text, size, enough))
 	}
 }
 

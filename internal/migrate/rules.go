@@ -51,6 +51,7 @@ const (
 	noPatch       = "RW607"
 	badWatch      = "RW608"
 	ownWatch      = "RW609"
+	chartImage    = "RW610"
 	grace         = "RW611"
 	memory        = "RW612"
 	statusSchema  = "RW613"
@@ -63,6 +64,7 @@ const (
 	longTask      = "RW620"
 	background    = "RW621"
 	openProxy     = "RW622"
+	chartMemory   = "RW623"
 	alert         = "RW624"
 	otherWatch    = "RW625"
 	rescued       = "RW631"
@@ -100,7 +102,12 @@ func rulesOfWork() []Rule {
 			Do:              "FROM rolewright/operator; or keep your image, and copy the program into it",
 		},
 		{
-			ID: runTarget, Severity: Change, Title: "a line runs ansible-operator",
+			ID: chartImage, Severity: Change, Title: "the image is built on helm-operator's",
+			Rolewright: "has an image with Helm's library for watches with a chart",
+			Do:         "FROM rolewright/charts; or keep your image, and copy the two programs into it",
+		},
+		{
+			ID: runTarget, Severity: Change, Title: "a line runs ansible-operator or helm-operator",
 			Rolewright: "has the same subcommand and flags", Do: "rolewright run",
 		},
 		{
@@ -150,6 +157,11 @@ func rulesOfBehaviour() []Rule {
 			AnsibleOperator: "a new Python for each run",
 			Rolewright:      "keeps Ansible in memory and forks runs: two at a time take " + leastMemory + ", and " + limitOfMemory + " at most",
 			Switch:          "--executor=runner", Do: "limits: {memory: " + limitOfMemory + "}",
+		},
+		{
+			ID: chartMemory, Severity: Different, Title: "the memory is less than runs of charts take",
+			Rolewright: "starts a process for each run: two at a time take " + leastMemory + " with the operator",
+			Do:         "limits: {memory: " + leastMemory + "}",
 		},
 		{
 			ID: statusSchema, Severity: Different, Title: "a schema drops the record of runs",

@@ -25,6 +25,8 @@ type kind struct {
 	plural string
 	// unmarked is true if markUnsafe is not said.
 	unmarked bool
+	// chart is true if it has releases of a chart.
+	chart bool
 }
 
 // errNoWatches is about a directory that has no project.
@@ -113,8 +115,9 @@ func (r *reporter) watch(text string, entry *yaml.Node) {
 	gvk := schema.GroupVersionKind{Group: value("group").Value, Version: value("version").Value, Kind: value("kind").Value}
 	plural, _ := meta.UnsafeGuessKindToResource(gvk)
 	marked := value("markUnsafe")
-	marks := marked.Kind == 0 && value("command").Kind == 0 // a command has no templates
-	r.kinds = append(r.kinds, kind{gvk.GroupKind(), plural.Resource, marks})
+	chart := value("chart").Kind != 0
+	marks := marked.Kind == 0 && value("command").Kind == 0 && !chart // those have no templates of Ansible
+	r.kinds = append(r.kinds, kind{gvk.GroupKind(), plural.Resource, marks, chart})
 	if command := value("command"); command.Kind != 0 {
 		r.add(ownWatch, command.Line, gvk.Kind+": command")
 	}
@@ -128,6 +131,11 @@ func (r *reporter) watch(text string, entry *yaml.Node) {
 	if f := value("finalizer"); f.Kind != 0 {
 		r.add(finalizer, f.Line, gvk.Kind+": "+child(f, "name").Value)
 	}
+}
+
+// onlyCharts tells whether there are watches, and all have a chart.
+func (r *reporter) onlyCharts() bool {
+	return len(r.kinds) > 0 && !slices.ContainsFunc(r.kinds, func(k kind) bool { return !k.chart })
 }
 
 // watched is the kind that is watched; nil if it is none.

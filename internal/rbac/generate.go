@@ -180,6 +180,12 @@ func (g *generator) scan(i int, w watches.Watch) error {
 				"what the handler %s of the watch of %s asks the API server for is said by its Go code: add it, for instance by markers of controller-gen", c.Handler, w.GVK)
 			continue
 		}
+		if c.Command != nil && c.Command.Chart != nil {
+			if err := g.chart(i, w, c.Command.Chart.Dir); err != nil {
+				return err
+			}
+			continue
+		}
 		if c.Command != nil {
 			if err := g.command(w, c.Command); err != nil {
 				return err

@@ -15,17 +15,17 @@ import (
 const image = "rolewright/operator"
 
 var (
-	// incumbentBase is the line of a Dockerfile that names ansible-operator's image.
-	incumbentBase = regexp.MustCompile(`(?m)^(FROM[ \t]+(?:--\S+[ \t]+)*)\S*/?ansible-operator(?:[:@]\S+)?([ \t\r]|$)`)
-	// incumbentRun is the line of a Makefile that runs ansible-operator.
-	incumbentRun = regexp.MustCompile(`(?m)^(\t.*)(?:\$\(ANSIBLE_OPERATOR\)|\bansible-operator) run\b`)
-	// incumbentTool is what such a line needs: the target that downloads ansible-operator.
-	incumbentTool = regexp.MustCompile(`(?m)^(run:.*?)[ \t]+ansible-operator\b`)
+	// incumbentBase is the line of a Dockerfile that names ansible-operator's image, or helm-operator's.
+	incumbentBase = regexp.MustCompile(`(?m)^(FROM[ \t]+(?:--\S+[ \t]+)*)\S*/?(ansible|helm)-operator(?:[:@]\S+)?([ \t\r]|$)`)
+	// incumbentRun is the line of a Makefile that runs the one or the other.
+	incumbentRun = regexp.MustCompile(`(?m)^(\t.*)(?:\$\((?:ANSIBLE|HELM)_OPERATOR\)|\b(?:ansible|helm)-operator) run\b`)
+	// incumbentTool is what such a line needs: the target that downloads it.
+	incumbentTool = regexp.MustCompile(`(?m)^(run:.*?)[ \t]+(?:ansible|helm)-operator\b`)
 	devTarget     = regexp.MustCompile(`(?m)^dev:`)
 )
 
 // Adopt returns the files that a project of operator-sdk has otherwise with Rolewright:
-// those that name ansible-operator, which are its Dockerfile and its Makefile, with the
+// those that name ansible-operator or helm-operator, which are its Dockerfile and its Makefile, with the
 // few lines changed that do. Roles, playbooks, watches.yaml and manifests stay. notes
 // say what people look at themselves.
 func Adopt(dir string) (files []File, notes []string, err error) {
@@ -33,8 +33,9 @@ func Adopt(dir string) (files []File, notes []string, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if !slices.ContainsFunc(p.Layout, func(l string) bool { return strings.HasPrefix(l, "ansible.") || strings.Contains(l, "/ansible") }) {
-		return nil, nil, fmt.Errorf("%s: the layout %q is not that of an Ansible project", projectFile, p.Layout)
+	ansible := slices.ContainsFunc(p.Layout, func(l string) bool { return strings.HasPrefix(l, "ansible.") || strings.Contains(l, "/ansible") })
+	if !ansible && !p.Charts() {
+		return nil, nil, fmt.Errorf("%s: the layout %q is neither that of an Ansible project nor of a Helm project", projectFile, p.Layout)
 	}
 	for _, f := range []struct {
 		path   string
@@ -58,8 +59,16 @@ func Adopt(dir string) (files []File, notes []string, err error) {
 }
 
 // WithImage is a Dockerfile, or a line of one, with Rolewright's image in the place of
-// ansible-operator's.
-func WithImage(text string) string { return incumbentBase.ReplaceAllString(text, "${1}"+image+"${2}") }
+// ansible-operator's or helm-operator's.
+func WithImage(text string) string {
+	return incumbentBase.ReplaceAllStringFunc(text, func(line string) string {
+		m := incumbentBase.FindStringSubmatch(line)
+		if m[2] == "helm" {
+			return m[1] + chartsImage + m[3]
+		}
+		return m[1] + image + m[3]
+	})
+}
 
 // WithProgram is a Makefile, or a line of one, that runs rolewright in the place of
 // ansible-operator, which it does not download for that.
@@ -70,7 +79,7 @@ func WithProgram(text string) string {
 func adoptDockerfile(text string) (changed, note string) {
 	changed = WithImage(text)
 	if changed == text && !strings.Contains(text, image) {
-		note = "no line FROM names ansible-operator: build the image on " + image + " yourself"
+		note = "no line FROM names ansible-operator or helm-operator: build the image on " + image + " or " + chartsImage + " yourself"
 	}
 	return changed, note
 }
@@ -78,7 +87,7 @@ func adoptDockerfile(text string) (changed, note string) {
 func adoptMakefile(text string) (changed, note string) {
 	changed = WithProgram(text)
 	if changed == text && !strings.Contains(text, "rolewright run") {
-		note = "no target runs ansible-operator: start the operator with rolewright run"
+		note = "no target runs ansible-operator or helm-operator: start the operator with rolewright run"
 	}
 	if !devTarget.MatchString(changed) {
 		changed = strings.TrimRight(changed, "\n") + "\n\n.PHONY: dev\ndev: ## Run the operator while its roles are written.\n\trolewright dev\n"

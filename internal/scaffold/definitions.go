@@ -104,6 +104,9 @@ func (p Project) kindOf(w watches.Watch) (k Kind, known bool) {
 func DefinitionOf(dir string, p Project, w watches.Watch, source string, variable Variable) (Definition, error) {
 	var d Definition
 	k, _ := p.kindOf(w)
+	if c := w.Content.Command; c != nil && c.Chart != nil {
+		return k.definitionOfChart(dir, c.Chart.Dir)
+	}
 	if !w.Content.Ansible() {
 		d.Notes = append(d.Notes, k.Kind+": the watch runs a command or handler, which has no argument spec: its CRD is left as it is")
 		return d, nil
@@ -152,9 +155,7 @@ func DefinitionOf(dir string, p Project, w watches.Watch, source string, variabl
 	}
 	d.File, d.Breaks, d.Notes = File{Path: file, Text: text}, breaks, s.notes
 	d.Guessed = guessed(read, source, filepath.Base(role), options)
-	if len(text) > largest {
-		d.Notes = append(d.Notes, fmt.Sprintf("%s: it has %d bytes, and kubectl apply takes %d at most: install it with kubectl apply --server-side", file, len(text), largest))
-	}
+	d.noteSize()
 	if d.Sample, err = k.sampleText(s, options); err != nil {
 		return d, err
 	}
@@ -162,6 +163,13 @@ func DefinitionOf(dir string, p Project, w watches.Watch, source string, variabl
 		d.Notes = append(d.Notes, fmt.Sprintf("%s: %s is in the CRD, and no option of the role: it is kept; remove it from %s if no object has it", k.Kind, field, file))
 	}
 	return d, nil
+}
+
+// noteSize says how a large CRD has to be installed.
+func (d *Definition) noteSize() {
+	if n := len(d.File.Text); n > largest {
+		d.Notes = append(d.Notes, fmt.Sprintf("%s: it has %d bytes, and kubectl apply takes %d at most: install it with kubectl apply --server-side", d.File.Path, n, largest))
+	}
 }
 
 // shown is a path as people know it: relative to the directory where it is in it.

@@ -12,6 +12,8 @@ import (
 
 	"gopkg.in/yaml.v3"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/rolewright/rolewright/internal/chartdir"
 )
 
 // Project is the file PROJECT, as operator-sdk writes it: fields that are not
@@ -34,6 +36,9 @@ type Project struct {
 func (p Project) Content() []string {
 	if len(p.Commands) > 0 {
 		return p.Commands
+	}
+	if p.Charts() {
+		return []string{ChartsDir}
 	}
 	return []string{"playbooks", "roles"}
 }
@@ -61,6 +66,18 @@ const projectFile = "PROJECT"
 // layout is that of operator-sdk's Ansible plugin, whose tools then know the
 // project.
 const layout = "ansible.sdk.operatorframework.io/v1"
+
+// chartLayout is that of its Helm plugin.
+const chartLayout = "helm.sdk.operatorframework.io/v1"
+
+// ForCharts is the project as one of charts: nothing of Ansible is among its files.
+func (p Project) ForCharts() Project {
+	p.Layout = []string{chartLayout}
+	return p
+}
+
+// Charts tells whether it is such a project.
+func (p Project) Charts() bool { return slices.Contains(p.Layout, chartLayout) }
 
 // New returns a project without kinds. The error says what is wrong with the
 // domain or the name, and what is wanted.
@@ -111,7 +128,14 @@ func (p Project) Files() ([]File, error) {
 		return nil, err
 	}
 	own, err := p.file()
-	return append(files, own, File{Path: "config/manifests/bases/" + p.Name + ".clusterserviceversion.yaml", Text: about}, File{Path: "playbooks/.gitkeep"}, File{Path: "roles/.gitkeep"}), err
+	files = append(files, own, File{Path: "config/manifests/bases/" + p.Name + ".clusterserviceversion.yaml", Text: about})
+	if p.Charts() {
+		files = slices.DeleteFunc(files, func(f File) bool {
+			return f.Path == "requirements.yml" || strings.HasPrefix(f.Path, "molecule/")
+		})
+		return append(files, File{Path: ChartsDir + "/.gitkeep"}), err
+	}
+	return append(files, File{Path: "playbooks/.gitkeep"}, File{Path: "roles/.gitkeep"}), err
 }
 
 // file is PROJECT.
@@ -134,6 +158,8 @@ type Kind struct {
 	// Role is the name of the role. Playbook is a path that watches.yaml names
 	// instead, or empty.
 	Role, Playbook string
+	// Chart is run in place of both; nil for none.
+	Chart *chartdir.Chart
 	// Finalizer is true if the content runs for objects that are being deleted.
 	Finalizer bool
 
@@ -195,7 +221,7 @@ func (k Kind) Validate() error {
 	if k.Kind != "" && (k.Kind[0] < 'A' || k.Kind[0] > 'Z') {
 		errs = append(errs, fmt.Errorf("--kind %q: it begins with a capital letter, such as Memcached", k.Kind))
 	}
-	if k.Kind+k.Role != "" && !rolePattern.MatchString(k.Role) {
+	if k.Chart == nil && k.Kind+k.Role != "" && !rolePattern.MatchString(k.Role) {
 		errs = append(errs, fmt.Errorf("--role %q: lower-case letters, digits and _, beginning with a letter", k.Role))
 	}
 	ending := filepath.Ext(k.Playbook)

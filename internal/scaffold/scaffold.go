@@ -168,7 +168,9 @@ func (k Kind) Files(dir string) ([]File, error) {
 	}
 	project.Replaces = true
 	files := []File{project}
-	if !exists(dir, "roles/"+k.Role) {
+	if k.Chart != nil {
+		files = append(files, k.chartFiles()...)
+	} else if !exists(dir, "roles/"+k.Role) {
 		role, err := render("files/kind/role", k)
 		if err != nil {
 			return nil, err
@@ -233,6 +235,14 @@ func (k Kind) entries(definition, sample string) []entry {
 	}
 }
 
+// copies have the charts copied into the image, with the program that runs them.
+func copies() []entry {
+	return []entry{
+		{"Dockerfile", "", "helm-charts", "COPY --from=" + chartsImage + " /usr/local/bin/rolewright-helm /usr/local/bin/\nCOPY helm-charts helm-charts\n"},
+		{".dockerignore", "", "helm-charts", "!helm-charts\n"},
+	}
+}
+
 // lists are the files of the project that name each kind or its files.
 func (k Kind) lists(dir string) ([]File, error) {
 	watch, err := execute("files/kind/watch.yaml", k)
@@ -242,6 +252,13 @@ func (k Kind) lists(dir string) ([]File, error) {
 	entries := append([]entry{
 		{"watches.yaml", "# +kubebuilder:scaffold:watch", fmt.Sprintf("group: %s\n  version: %s\n  kind: %s\n", k.FullGroup(), k.Version, k.Kind), watch},
 	}, k.entries(path.Base(k.Definition()), k.sample())...)
+	if k.Chart != nil {
+		for _, e := range copies() {
+			if exists(dir, e.path) { // an example has none
+				entries = append(entries, e)
+			}
+		}
+	}
 	var files []File
 	for _, e := range entries {
 		data, err := os.ReadFile(filepath.Join(dir, e.path))

@@ -257,7 +257,7 @@ func TestAdopt_ChangesWhatNamesTheIncumbent(t *testing.T) {
 		must.Get(Write(dir, files, false))(t)
 	}
 	write("PROJECT", "domain: example.com\nlayout:\n- go.kubebuilder.io/v4\nprojectName: tea\nversion: \"3\"\n")
-	if _, _, err := Adopt(dir); err == nil || !strings.Contains(err.Error(), "not that of an Ansible project") {
+	if _, _, err := Adopt(dir); err == nil || !strings.Contains(err.Error(), "neither that of an Ansible project nor") {
 		t.Error(err)
 	}
 }

@@ -1,0 +1,57 @@
+package rbac
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"github.com/rolewright/rolewright/internal/chartdir"
+	"github.com/rolewright/rolewright/internal/rbac/tasks"
+	"github.com/rolewright/rolewright/internal/watches"
+)
+
+// chart adds what the releases of a chart need: its objects, whatever the values are, and Helm's records of them, which
+// are Secrets.
+func (g *generator) chart(i int, w watches.Watch, dir string) error {
+	c, err := chartdir.Read(dir)
+	if err != nil {
+		return fmt.Errorf("the watch of %s: %w", w.GVK, err)
+	}
+	report, err := tasks.OfChart(c, dir)
+	if err != nil {
+		return fmt.Errorf("the watch of %s: %w", w.GVK, err)
+	}
+	own, err := ReadDefinitions(filepath.Join(dir, "crds"))
+	if err != nil {
+		return fmt.Errorf("the watch of %s: %w", w.GVK, err)
+	}
+	g.out.Needs.Add(Need{Resource: "secrets", Namespaced: true}, "get", "list", "create", "update", "delete")
+	for _, gap := range report.Gaps {
+		g.gap(gap.Place, "%s", gap.What)
+	}
+	find := g.Find
+	g.Find = func(apiVersion, kind string) (Resource, bool) {
+		if r, ok := own.Find(apiVersion, kind); ok {
+			return r, true
+		}
+		return find(apiVersion, kind)
+	}
+	defer func() { g.Find = find }()
+	g.used(i, w, g.known(report.Uses))
+	g.listed(report.Directs)
+	return nil
+}
+
+// known leaves out alternatives that are not known where another one is: those are for other versions of Kubernetes.
+func (g *generator) known(uses []tasks.Use) (left []tasks.Use) {
+	found := map[tasks.Place]bool{}
+	for _, u := range uses {
+		_, ok := g.Find(u.APIVersion, u.Kind)
+		found[u.Place] = found[u.Place] || ok
+	}
+	for _, u := range uses {
+		if _, ok := g.Find(u.APIVersion, u.Kind); ok || !found[u.Place] {
+			left = append(left, u)
+		}
+	}
+	return left
+}

@@ -1,0 +1,127 @@
+package scaffold
+
+import (
+	"fmt"
+	"path"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/rolewright/rolewright/internal/chartdir"
+)
+
+// ChartsDir is where the charts of a project are.
+const ChartsDir = "helm-charts"
+
+// chartsImage is what the image of a project of charts is built on.
+const chartsImage = "rolewright/charts"
+
+// KindOfChart is the kind that a chart has where people name none: its name in CamelCase.
+func KindOfChart(name string) string {
+	var kind strings.Builder
+	for _, word := range strings.FieldsFunc(name, func(r rune) bool { return strings.ContainsRune("-_.", r) }) {
+		kind.WriteString(strings.ToUpper(word[:1]) + word[1:])
+	}
+	return kind.String()
+}
+
+// chartFiles is the copy of the chart.
+func (k Kind) chartFiles() []File {
+	var files []File
+	for _, f := range k.Chart.Files {
+		files = append(files, File{Path: path.Join(ChartsDir, k.Chart.Name, f.Path), Text: string(f.Data)})
+	}
+	return files
+}
+
+// AllOfChart are the files of a kind of a chart, with its CRD and its sample.
+func (k Kind) AllOfChart(dir string) ([]File, error) {
+	files, err := k.Files(dir)
+	if err != nil {
+		return nil, err
+	}
+	d, err := k.ofChart(k.Definition(), "")
+	return append(files, d.File, File{Path: k.Sample(), Text: d.Sample}), err
+}
+
+// definitionOfChart is the CRD of the kind in the project's directory, brought up to date with a chart.
+func (k Kind) definitionOfChart(dir, chart string) (d Definition, err error) {
+	if k.Chart, err = chartdir.Read(chart); err != nil {
+		return d, err
+	}
+	file, old, err := k.find(dir)
+	if err != nil {
+		return d, err
+	}
+	return k.ofChart(file, old)
+}
+
+// ofChart is the CRD, brought up to date, with a sample.
+func (k Kind) ofChart(file, old string) (d Definition, err error) {
+	read := reader(func(name string) ([]byte, error) { return k.Chart.File(name), nil })
+	values, err := read.yaml(k.Chart.Name, "values.yaml")
+	if err != nil {
+		return d, err
+	}
+	jsonSchema, err := read.yaml(k.Chart.Name, "values.schema.json")
+	if err != nil {
+		return d, err
+	}
+	s := &schema{spec: ofValues(values, jsonSchema), about: k.Chart.Description}
+	if d.Sample, err = k.sampleOfChart(s.spec, values); err != nil {
+		return d, err
+	}
+	text, breaks, kept, err := k.definitionText(old, s)
+	if err != nil {
+		return d, err
+	}
+	d.File, d.Breaks = File{Path: file, Text: text}, breaks
+	d.noteSize()
+	for _, field := range kept {
+		d.Notes = append(d.Notes, fmt.Sprintf("%s: %s is in the CRD, and no value of the chart: it is kept; remove it from %s if no object has it", k.Kind, field, file))
+	}
+	return d, nil
+}
+
+// sampleOfChart is a short object: with what it has to have, and how many Pods there are if the chart has a value for
+// it. A copy of all values would keep those of new versions of the chart from it.
+func (k Kind) sampleOfChart(schema, defaults *yaml.Node) (string, error) {
+	spec := exampleOf(schema)
+	for _, name := range []string{"replicaCount", "replicas"} {
+		if n := at(defaults, name); n != nil && n.Tag == "!!int" {
+			set(spec, name, literal(n.Tag, n.Value))
+		}
+	}
+	if len(spec.Content) == 0 {
+		spec.Style = yaml.FlowStyle
+	}
+	return encode(mapping(
+		"apiVersion", scalar(k.FullGroup()+"/"+k.Version), "kind", scalar(k.Kind),
+		"metadata", mapping("name", scalar(k.Singular()+"-sample")), "spec", spec,
+	))
+}
+
+// exampleOf is a value that has nothing but what a schema requires.
+func exampleOf(schema *yaml.Node) *yaml.Node {
+	if enum := at(schema, "enum"); enum != nil && len(enum.Content) > 0 {
+		return enum.Content[0]
+	}
+	switch text(at(schema, "type")) {
+	case "object":
+		node := mapping()
+		for _, name := range values(at(schema, "required")) {
+			set(node, name, exampleOf(at(at(schema, "properties"), name)))
+		}
+		return node
+	case "array":
+		return sequence()
+	case "boolean":
+		return literal("!!bool", "true")
+	case "integer", "number":
+		if least := at(schema, "minimum"); least != nil {
+			return literal(least.Tag, least.Value)
+		}
+		return literal("!!int", "1")
+	}
+	return scalar("example")
+}
