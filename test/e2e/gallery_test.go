@@ -15,6 +15,8 @@ import (
 func TestGallery(t *testing.T) {
 	t.Parallel()
 	needAnsible(t)
+	binary(t)
+	must.Do(t, charts())
 	server := newStage(t)
 	server.ownCluster()
 	dir := "--dir=" + t.TempDir()
