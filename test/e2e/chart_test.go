@@ -43,7 +43,7 @@ func chartStage(t *testing.T, lines ...string) (*stage, kind, *operator, kuberne
 	s.temp()
 	k := s.kind()
 	s.watch(k, append([]string{"chart: " + absolute(t, "test/e2e/testdata/kettle"), "retry: {initial: 1h, max: 1h}"}, lines...)...)
-	return s, k, s.start("--ansible-runner=/not/there"), must.Get(kubernetes.NewForConfig(s.cfg))(t)
+	return s, k, s.start("--ansible-runner=/not/there", "--watch-content"), must.Get(kubernetes.NewForConfig(s.cfg))(t)
 }
 
 // revisions are those of a release, with their statuses.
