@@ -286,6 +286,11 @@ bench: setup cluster-tools build ## measure our own path around a run, memory wi
 	@$(GO_BUILD) -o $(BIN)/fakerunner ./test/faults/fakerunner
 	@$(TOOLS)/controlplane exec -- $(BIN)/bench $(BENCHFLAGS)
 
+.PHONY: bench-charts
+bench-charts: setup cluster-tools-kwok build $(TOOLS)/helm ## run helm-operator, from its module, and Rolewright on the same charts, and print what they leave and what it costs
+	@$(GO_BUILD) -o $(BIN)/charts ./test/charts
+	@$(TOOLS)/controlplane exec --kwok --audit-log audit.log -- $(BIN)/charts $(BENCHFLAGS)
+
 .PHONY: simulate-schedule
 simulate-schedule: ## print how long runs wait, by cause: the real decision and queue, 5,000 objects, a clock that jumps
 	@ROLEWRIGHT_TEST_EVERY_CASE=1 go test -count=1 -v -run TestSimulate ./controller
