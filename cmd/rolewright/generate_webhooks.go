@@ -163,19 +163,14 @@ func yamlStream(objects []*unstructured.Unstructured) ([]byte, error) {
 }
 
 // policyDelay is longer than the API server takes to heed a policy that was applied: it
-// looks each second, and says nowhere that it has.
-const policyDelay = 3 * time.Second
+// looks each second, and says nowhere that it has. schemaDelay is longer than it takes to
+// know the schema of a CRD that was installed: without it, apply refuses the object.
+const policyDelay, schemaDelay = 3 * time.Second, 8 * time.Second
 
 // webhooks applies what the API server needs for the watches, for whose kinds CRDs are
 // installed, and waits until it holds. Commands are left out without an address to ask.
 func (a *applier) webhooks(ctx context.Context, watched []watches.Watch, address string) error {
-	namer := func(gvk schema.GroupVersionKind) (string, error) {
-		m, err := a.client.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
-		if err != nil {
-			return "", err
-		}
-		return m.Resource.Resource, nil
-	}
+	namer := func(gvk schema.GroupVersionKind) (string, error) { return a.resource(ctx, gvk) }
 	objects, err := admission.Policies(watched, nil, namer)
 	if err != nil {
 		return err
@@ -198,10 +193,33 @@ func (a *applier) webhooks(ctx context.Context, watched []watches.Watch, address
 		}
 	}
 	if len(objects) > 0 && len(errs) == 0 {
+		delay := policyDelay
+		if slices.ContainsFunc(watched, func(w watches.Watch) bool {
+			return slices.ContainsFunc(w.Webhooks.Mutate, func(m watches.Mutation) bool { return m.Apply != "" })
+		}) {
+			delay = schemaDelay
+		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(policyDelay):
+		case <-time.After(delay):
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// resource is what the resource of a kind is called, as soon as the kind is served.
+func (a *applier) resource(ctx context.Context, gvk schema.GroupVersionKind) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, installPatience)
+	defer cancel()
+	for {
+		m, err := a.client.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
+		if err == nil {
+			return m.Resource.Resource, nil
+		}
+		select {
+		case <-ctx.Done():
+			return "", err
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
 }

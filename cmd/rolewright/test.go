@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/rolewright/rolewright/controller/scenario"
+	"github.com/rolewright/rolewright/internal/admission"
 	"github.com/rolewright/rolewright/internal/localcluster"
 	"github.com/rolewright/rolewright/internal/watches"
 
@@ -147,6 +148,9 @@ func (o *testOptions) run(cmd *cobra.Command, args []string) (err error) {
 		ended <- o.operate(ctx, io.Discard)
 		stop()
 	}()
+	if !o.current && admission.NeedServer(watched) {
+		o.awaitWebhooks(ctx)
+	}
 	results := playAll(ctx, player, scenarios, o.parallel, func(r scenario.Result) { printResult(cmd.OutOrStdout(), r) })
 	interrupted := cmd.Context().Err()
 	o.setLevel(zapcore.PanicLevel) // what breaks off now is no error

@@ -2,12 +2,15 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
@@ -118,6 +121,20 @@ func (o *webhookOptions) ownWebhooks() error {
 	o.webhookPort = l.Addr().(*net.TCPAddr).Port
 	o.webhookService = fmt.Sprintf("https://%s", l.Addr())
 	return l.Close()
+}
+
+// awaitWebhooks waits until the API server gets answers from this process: a certificate is
+// served when the API server has been told to trust it.
+func (o *webhookOptions) awaitWebhooks(ctx context.Context) {
+	address := strings.TrimPrefix(o.webhookService, "https://")
+	d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // it only looks whether there is an answer
+	for ctx.Err() == nil {
+		if conn, err := d.DialContext(ctx, "tcp", address); err == nil {
+			_ = conn.Close()
+			return
+		}
+		sleep(ctx, 100*time.Millisecond)
+	}
 }
 
 // watches are those in use. It waits for nothing: what holds the operator's lock may be

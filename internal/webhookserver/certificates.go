@@ -57,6 +57,7 @@ type Certificates struct {
 
 	current atomic.Pointer[tls.Certificate]
 	next    []byte         // what the look before has seen to be served next
+	served  chan struct{}  // closed with the first certificate; nil where no server waits for it
 	own     *corev1.Secret // in memory
 	said    string
 }
@@ -108,7 +109,9 @@ func (c *Certificates) look(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("use the certificate of the Secret: %w", err)
 	}
-	c.current.Store(pair)
+	if c.current.Swap(pair) == nil && c.served != nil {
+		close(c.served)
+	}
 	c.next = secret.Data[nextCertKey]
 	return nil
 }

@@ -63,6 +63,9 @@ const (
 
 // New returns a server that is not started.
 func New(o Options) *Server {
+	if o.Certificates != nil {
+		o.Certificates.served = make(chan struct{})
+	}
 	s := &Server{Options: o, calls: make(chan struct{}, maxCalls), conversions: make(chan struct{}, maxConversions)}
 	mux := http.NewServeMux()
 	mux.HandleFunc(hooks.ConvertPath, s.convert)
@@ -79,8 +82,15 @@ func New(o Options) *Server {
 // Ready checks that the server answers.
 func (s *Server) Ready() healthz.Checker { return s.server.StartedChecker() }
 
-// Serve answers until ctx ends.
+// Serve answers until ctx ends, as soon as there is a certificate.
 func (s *Server) Serve(ctx context.Context) error {
+	if s.Certificates != nil {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.Certificates.served:
+		}
+	}
 	if err := s.server.Start(ctx); err != nil {
 		return fmt.Errorf("serve webhooks: %w; --webhook-port is their port, --webhook-cert-dir has their certificate", err)
 	}

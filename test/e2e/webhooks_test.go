@@ -254,3 +254,20 @@ func TestWebhooks_VersionsAreConverted(t *testing.T) {
 		})
 	}
 }
+
+// A project's scenarios meet its policies, commands and conversions.
+func TestWebhooks_ScenariosMeetThem(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.ownCluster()
+	version := "{name: %s, served: true, storage: %t, subresources: {status: {}}, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}"
+	s.write("config/crd/bases/jars.yaml", "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: jars.demo.example.com}\nspec:\n"+
+		"  group: demo.example.com\n  names: {kind: Jar, plural: jars}\n  scope: Namespaced\n  versions:\n    - "+fmt.Sprintf(version, "v1", true)+"\n    - "+fmt.Sprintf(version, "v1alpha1", false)+"\n")
+	s.script("fill.sh", fillsIn)
+	s.script("run.sh", "#!/bin/sh\n")
+	s.write("watches.yaml", "- group: demo.example.com\n  version: v1\n  kind: Jar\n  command: [./run.sh]\n  webhooks:\n    mutate:\n      - command: [./fill.sh]\n"+
+		"      - apply: \"Object{spec: Object.spec{lid: 'cork'}}\"\n    conversion: [{from: v1alpha1, moves: [{from: spec.replicas, to: spec.size}]}]\n")
+	s.write("tests/filled.yaml", "steps:\n  - apply: {apiVersion: demo.example.com/v1, kind: Jar, metadata: {name: b}, spec: {size: 4}}\n"+
+		"    expect: {apiVersion: demo.example.com/v1alpha1, kind: Jar, metadata: {name: b}, spec: {replicas: 4, color: green, lid: cork}}\n")
+	s.tool(0, "test", "--executor=runner", "--runner-root="+s.root)
+}
