@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -40,12 +42,22 @@ type lease struct {
 	// stays is true for a Lease that no other client can ask for: who shares objects has
 	// several.
 	stays bool
+	// common is true for a Lease that several replicas hold together, in one name. seen is
+	// what one of them has written last, as a read or write of this one has found it that
+	// began at a time.
+	common bool
+	seen   []byte
+	seenAt time.Time
+	// expired tells whether a version of the Lease was seen for so long that its holder has
+	// lost it; nil where the elector alone knows.
+	expired func(version string) bool
 
 	mu sync.Mutex
 	// shards is until when what is held beside the Lease is proved to be, where that is so.
 	shards func() (until time.Time, shared bool)
 	until  time.Time // zero while leadership is not held
 	holder string    // as last read
+	read   string    // the version that was last read
 	yields yields
 }
 
@@ -74,7 +86,7 @@ func (o *runOptions) newLease(c cluster, log logr.Logger) (*lease, error) {
 		return nil, err
 	}
 	l := leaseOf(client, namespace, o.leaderID, name, o.leaderRenewDeadline, log)
-	l.stays = o.shards > 0
+	l.stays, l.common = o.shards > 0, o.shards > 0
 	return l, nil
 }
 
@@ -105,6 +117,7 @@ func (l *lease) see(is *apicoordinationv1.Lease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.yields.see(is, time.Now())
+	l.read = is.ResourceVersion
 }
 
 // stamp says in what is about to be written to whom the Lease is left: to the
@@ -144,8 +157,13 @@ func (l *lease) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []
 	}
 	l.mu.Lock()
 	l.holder = record.HolderIdentity
-	leave := l.yields.leave
+	leave, version := l.yields.leave, l.read
 	l.mu.Unlock()
+	if l.expired != nil && record.HolderIdentity != l.Identity() && l.expired(version) {
+		free := *record
+		free.HolderIdentity = ""
+		return &free, fmt.Appendf(raw, " has expired"), nil
+	}
 	to := l.yielded()
 	switch {
 	case to == "":
@@ -187,13 +205,43 @@ func (l *lease) renew(ctx context.Context, r resourcelock.LeaderElectionRecord, 
 			return fmt.Errorf("the lease is left to %q", to)
 		}
 	}
+	if l.common && l.lastHolder() == l.Identity() {
+		if kept, err := l.keptByOthers(ctx); kept || err != nil {
+			return err
+		}
+		began = time.Now()
+	}
 	failpoint.Hit(before)
 	err := write(ctx, r)
 	failpoint.Hit(after)
 	if err == nil && r.HolderIdentity == l.Identity() {
 		l.set(began.Add(l.good))
+		l.seen, _ = json.Marshal(r) // or else it is taken for another's, which proves as much
+		l.seenAt = began
 	}
 	return err
+}
+
+// keptByOthers tells whether another replica has renewed the common Lease since this one has
+// looked last, which proves as much as to have renewed it then. So they do not all write it,
+// and hinder each other. It is called by the elector alone.
+func (l *lease) keptByOthers(ctx context.Context) (bool, error) {
+	began := time.Now()
+	record, raw, err := l.Interface.Get(ctx)
+	if err != nil {
+		return false, err
+	}
+	if record.HolderIdentity != l.Identity() {
+		// The elector goes by what it knew, and what is written now would go by what was read.
+		return false, fmt.Errorf("the lease is held by %q by now", record.HolderIdentity)
+	}
+	before, at := l.seen, l.seenAt
+	l.seen, l.seenAt = raw, began
+	if before == nil || bytes.Equal(before, raw) || time.Since(at) > l.good/2 {
+		return false, nil
+	}
+	l.set(at.Add(l.good))
+	return true, nil
 }
 
 func (l *lease) set(until time.Time) {

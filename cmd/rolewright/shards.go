@@ -91,13 +91,13 @@ func (o *runOptions) newShards(c cluster, l *lease, recorder *metrics.Recorder, 
 	if err != nil {
 		return nil, err
 	}
-	n := int(o.shards)
+	n, all := int(o.shards), newReplicas(client.Leases(l.namespace()), o.leaderID, me, o.leaderLeaseDuration)
 	s := &shards{
 		n: n, leaseDuration: o.leaderLeaseDuration, renewDeadline: o.leaderRenewDeadline, recorder: recorder, log: log,
-		replicas: newReplicas(client.Leases(l.namespace()), o.leaderID, me, o.leaderLeaseDuration),
+		replicas: all,
 		newLease: func(i int) *lease {
 			is := leaseOf(client, l.namespace(), shardLease(o.leaderID, i), me, o.leaderRenewDeadline, log)
-			is.stays = true
+			is.stays, is.expired = true, all.expired
 			return is
 		},
 		failed: make(chan error, n+1), seats: map[int]*seat{}, holders: make([]string, n),

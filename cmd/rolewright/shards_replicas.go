@@ -8,6 +8,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -56,6 +57,10 @@ type replicas struct {
 	now    func() time.Time
 	seen   map[string]sight  // by the Lease's name
 	shards map[string]string // who holds them, by the Lease's name
+
+	mu sync.Mutex
+	// since is when each version of the Leases of shards was first seen that is there.
+	since map[string]time.Time
 }
 
 // sight is what was seen of a Lease, and since when it is so.
@@ -78,7 +83,7 @@ func (r *replicas) meet(ctx context.Context) (live []string, err error) {
 		return nil, fmt.Errorf("list the Leases: %w", err)
 	}
 	own, found := replicaLease(r.id, r.me), (*coordinationv1.Lease)(nil)
-	now, seen := r.now(), map[string]sight{}
+	now, seen, since := r.now(), map[string]sight{}, map[string]time.Time{}
 	r.shards = map[string]string{}
 	for i := range all.Items {
 		is := &all.Items[i]
@@ -91,7 +96,7 @@ func (r *replicas) meet(ctx context.Context) (live []string, err error) {
 		}
 		if is.Name != replicaLease(r.id, *is.Spec.HolderIdentity) {
 			if strings.HasPrefix(is.Name, shardPrefix(r.id)) {
-				r.shards[is.Name] = *is.Spec.HolderIdentity
+				r.shards[is.Name], since[is.ResourceVersion] = *is.Spec.HolderIdentity, r.firstSeen(is.ResourceVersion, now)
 			}
 			continue
 		}
@@ -111,7 +116,30 @@ func (r *replicas) meet(ctx context.Context) (live []string, err error) {
 		}
 	}
 	r.seen = seen
+	r.mu.Lock()
+	r.since = since
+	r.mu.Unlock()
 	return append(live, r.me), r.renew(ctx, own, found)
+}
+
+// firstSeen is when a version of the Lease of a shard was first seen.
+func (r *replicas) firstSeen(version string, now time.Time) time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if at, seen := r.since[version]; seen {
+		return at
+	}
+	return now
+}
+
+// expired tells whether a version of the Lease of a shard has been there for so long that its
+// holder has lost it. An elector knows that only for as long as it looks, and begins when a
+// replica is taken for dead: it would wait as long once more.
+func (r *replicas) expired(version string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	at, seen := r.since[version]
+	return seen && r.now().Sub(at) > r.length
 }
 
 // holders are the Pods that hold n shards, as the last meeting has seen it.

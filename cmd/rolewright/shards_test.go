@@ -6,11 +6,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"github.com/rolewright/rolewright/test/must"
 )
@@ -78,6 +80,19 @@ func TestReplicas_LiveAsLongAsTheyRenew(t *testing.T) {
 		t.Errorf("holders: %q", of)
 	}
 
+	version := must.Get(client.Get(t.Context(), "op-shard-1", metav1.GetOptions{}))(t).ResourceVersion
+	if now = now.Add(length); a.expired(version) {
+		t.Error("the Lease of a shard has expired too early")
+	}
+	if now = now.Add(1); !a.expired(version) || a.expired("") || a.expired("never seen") {
+		t.Error("the Lease of a shard has not expired after its length, or one that was never seen has")
+	}
+	meets(b, "a_1", "b_2")
+	meets(a, "a_1", "b_2")
+	if !a.expired(version) {
+		t.Error("the Lease of a shard that stays as it is has not expired any more")
+	}
+
 	must.Do(t, b.leave(t.Context()))
 	must.Do(t, b.leave(t.Context()))
 	meets(a, "a_1")
@@ -114,5 +129,59 @@ func TestShards_AreProvedTogether(t *testing.T) {
 	s.seats[4].lease.set(time.Time{})
 	if l.held() == nil {
 		t.Error("a shard is served and lost, and writes are let through")
+	}
+}
+
+// What another replica has written of the common Lease proves as much as if this one had, at the time of its look before.
+func TestLease_CommonIsRenewedByAnyReplica(t *testing.T) {
+	client, begun := leaseServer(), time.Now()
+	replica := func() *lease {
+		l := leaseOf(client.CoordinationV1(), "operators", "op", "8-shards", 10*time.Second, logr.Discard())
+		l.stays, l.common = true, true
+		return l
+	}
+	writes := func() (n int) {
+		for _, a := range client.Actions() {
+			if a.GetVerb() != "get" {
+				n++
+			}
+		}
+		return n
+	}
+	record := func(second int) resourcelock.LeaderElectionRecord {
+		return resourcelock.LeaderElectionRecord{HolderIdentity: "8-shards", RenewTime: metav1.Time{Time: begun.Add(time.Duration(second) * time.Second)}}
+	}
+	a, b := replica(), replica()
+	must.Do(t, a.Create(t.Context(), record(0)))
+	for _, l := range []*lease{a, b} {
+		_, _, err := l.Get(t.Context())
+		must.Do(t, err)
+	}
+	must.Do(t, b.Update(t.Context(), record(2)))
+	if n := writes(); n != 2 || b.held() != nil {
+		t.Fatalf("%d writes, want 2; %v", n, b.held())
+	}
+	before := a.proved()
+	must.Do(t, a.Update(t.Context(), record(3))) // b has written
+	if n := writes(); n != 2 || !a.proved().Equal(before) {
+		t.Errorf("%d writes, want 2; proved until %s, want %s, as when it looked before", n, a.proved(), before)
+	}
+	must.Do(t, a.Update(t.Context(), record(4))) // no one has
+	if n := writes(); n != 3 || !a.proved().After(before) {
+		t.Errorf("%d writes, want 3; proved until %s", n, a.proved())
+	}
+	must.Do(t, b.Update(t.Context(), record(5)))
+	a.seenAt = a.seenAt.Add(-6 * time.Second) // its look before proves too little
+	must.Do(t, a.Update(t.Context(), record(6)))
+	if n := writes(); n != 4 {
+		t.Errorf("%d writes, want 4: b's proves a little only", n)
+	}
+	other := leaseOf(client.CoordinationV1(), "operators", "op", "pod_1", 10*time.Second, logr.Discard())
+	_, _, err := other.Get(t.Context())
+	must.Do(t, err)
+	must.Do(t, other.Update(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "pod_1"}))
+	before = a.proved()
+	if err := a.Update(t.Context(), record(9)); err == nil || !a.proved().Equal(before) {
+		t.Errorf("renewed what another holds: %v", err)
 	}
 }
