@@ -27,6 +27,7 @@ type doctorOptions struct {
 	leaderNamespace          string
 	output                   string
 	leaderElect, requireRBAC bool
+	shards                   shardCount
 	offline, strict          bool
 }
 
@@ -86,6 +87,7 @@ func (o *doctorOptions) bindFlags(fs *pflag.FlagSet) {
 	o.contentPaths.bindFlags(fs)
 	fs.StringVar(&o.user, "as", "", "Ask for the permissions of this user, such as system:serviceaccount:NAMESPACE:NAME. Takes the permission to impersonate it.")
 	fs.BoolVar(&o.leaderElect, "leader-elect", false, "As for \"run\": a missing permission for the Lease is a failed check, and else a note.")
+	fs.Var(&o.shards, "shards", "As for \"run\": a missing permission for the Leases of shards is a failed check.")
 	fs.StringVar(&o.leaderNamespace, "leader-election-namespace", "", "As for \"run\"; that of the service account if --as names one.")
 	fs.BoolVar(&o.requireRBAC, "metrics-require-rbac", false, "As for \"run\": a missing permission to ask who reads the metrics is a failed check, and else a note.")
 	fs.BoolVar(&o.offline, "offline", false, "Ask no cluster.")

@@ -283,6 +283,9 @@ func (o *doctorOptions) checkOwnPermissions(ctx context.Context, client kubernet
 	}
 	if namespace := o.leaseNamespace(); namespace != "" {
 		services = append(services, doctor.Lease(namespace, o.leaderElect))
+		if o.shards > 0 {
+			services = append(services, doctor.Shards(namespace))
+		}
 	} else if o.leaderElect {
 		found = append(found, doctor.Finding{
 			Check: "permissions", State: doctor.LeftOut, Found: "those for the Lease of leader election: its namespace is not known",

@@ -192,6 +192,8 @@ func TestDoctor_LooksAtTheCluster(t *testing.T) {
 	// The operator's own needs count where it is said that it has them.
 	look(true, []string{"--watches-file=" + one, "--leader-elect", "--leader-election-namespace=default", "--metrics-require-rbac"}, `^failed +`+lease,
 		`^failed +permissions +create on subjectaccessreviews in the group`)
+	look(true, []string{"--watches-file=" + one, "--shards=auto", "--leader-election-namespace=default"},
+		`^failed +permissions +list, delete on leases in the group "coordination\.k8s\.io" are missing in the namespace default: --shards needs them; grant them, as config/shards/kustomization\.yaml`)
 	look(false, []string{"--watches-file=" + one, "--leader-elect"}, `^left out +permissions +those for the Lease of leader election: its namespace is not known; name it`)
 	// No cluster at all.
 	t.Setenv("KUBECONFIG", "nowhere")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/rolewright/rolewright/internal/api"
@@ -216,10 +217,14 @@ func (o *readerOptions) placeOf(ctx context.Context, obj *unstructured.Unstructu
 	if err := r.get(ctx, "/queue", query, &list); err != nil {
 		return queuePlace{Unknown: err.Error()}
 	}
-	var place queuePlace
+	return placeIn(list, obj.GetUID())
+}
+
+// placeIn is the place of an object in the queue that has nothing else in it.
+func placeIn(list api.Queue, uid types.UID) (place queuePlace) {
 	is := list.Metadata.Shards
 	if is != nil && len(is.Holders) > 0 {
-		i := shard.Of(obj.GetUID(), len(is.Holders))
+		i := shard.Of(uid, len(is.Holders))
 		place.Replica, place.Shard = is.Holders[i], fmt.Sprintf("%d/%d", i, len(is.Holders))
 	}
 	switch {

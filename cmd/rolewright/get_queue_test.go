@@ -5,9 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 
 	"github.com/rolewright/rolewright/internal/api"
 	"github.com/rolewright/rolewright/internal/history"
+	"github.com/rolewright/rolewright/internal/shard"
 	"github.com/rolewright/rolewright/test/must"
 )
 
@@ -64,6 +67,39 @@ func TestGetQueue_Watch(t *testing.T) {
 		t.Fatal(err)
 	}
 	must.Be(t, "queue", queueWatched, out.String())
+}
+
+// Where replicas share the objects, only the one that runs an object knows its place.
+func TestQueuePlace_NamesTheReplica(t *testing.T) {
+	t.Parallel()
+	const uid = "7f3a4c1e-8d55-4b8e-9d3c-0a4b6c2f1e77"
+	mine := shard.Of(uid, 2)
+	holders := []string{"pod-0", "pod-1"}
+	waits := []api.Waiting{{Position: 4, Class: "change"}}
+	for name, c := range map[string]struct {
+		is    api.Queue
+		place string
+	}{
+		"one leader": {api.Queue{Metadata: api.QueueMeta{Leads: true}, Items: waits}, "  "},
+		"a standby":  {api.Queue{}, "   the replica that was asked makes no runs"},
+		"the one that runs it": {
+			api.Queue{Metadata: api.QueueMeta{Leads: true, Shards: &api.Shards{Replica: holders[mine], Holders: holders}}, Items: waits},
+			fmt.Sprintf("%s %d/2 ", holders[mine], mine),
+		},
+		"another one": {
+			api.Queue{Metadata: api.QueueMeta{Leads: true, Shards: &api.Shards{Replica: holders[1-mine], Holders: holders}}},
+			fmt.Sprintf("%s %d/2 the replica %s was asked, which does not run the object", holders[mine], mine, holders[1-mine]),
+		},
+		"no shards in the answer": {api.Queue{Metadata: api.QueueMeta{Leads: true, Shards: &api.Shards{}}}, "  "},
+	} {
+		is := placeIn(c.is, uid)
+		if got := is.Replica + " " + is.Shard + " " + is.Unknown; strings.TrimSpace(got) != strings.TrimSpace(c.place) {
+			t.Errorf("%s: %q, want %q", name, got, c.place)
+		}
+		if is.Waiting == nil != (len(c.is.Items) == 0) {
+			t.Errorf("%s: waiting %v", name, is.Waiting)
+		}
+	}
 }
 
 // The position alone is a change only where it is asked for; nothing is said to have left a

@@ -200,14 +200,22 @@ type Service struct {
 
 // Lease lists the permissions that leader election needs in a namespace.
 func Lease(namespace string, on bool) Service {
-	s := Service{Name: "the Lease of leader election", Flag: "--leader-elect", On: on, Role: "leader_election_role.yaml", Namespace: namespace, Needs: rbac.Needs{}}
+	s := Service{Name: "the Lease of leader election", Flag: "--leader-elect", On: on, Role: "rbac/leader_election_role.yaml", Namespace: namespace, Needs: rbac.Needs{}}
 	s.Needs.Add(rbac.Need{Group: "coordination.k8s.io", Resource: "leases", Namespaced: true}, "get", "create", "update")
+	return s
+}
+
+// Shards lists the permissions that replicas need in a namespace to share the objects, beside
+// those of leader election.
+func Shards(namespace string) Service {
+	s := Service{Name: "the Leases of replicas that share the objects", Flag: "--shards", On: true, Role: "shards/kustomization.yaml", Namespace: namespace, Needs: rbac.Needs{}}
+	s.Needs.Add(rbac.Need{Group: "coordination.k8s.io", Resource: "leases", Namespaced: true}, "list", "delete")
 	return s
 }
 
 // Reviews lists the permissions that are needed to check who reads the metrics.
 func Reviews(on bool) Service {
-	s := Service{Name: "the reviews of those who read the metrics", Flag: "--metrics-require-rbac", On: on, Role: "metrics_auth_role.yaml", Needs: rbac.Needs{}}
+	s := Service{Name: "the reviews of those who read the metrics", Flag: "--metrics-require-rbac", On: on, Role: "rbac/metrics_auth_role.yaml", Needs: rbac.Needs{}}
 	s.Needs.Add(rbac.Need{Group: "authentication.k8s.io", Resource: "tokenreviews"}, "create")
 	s.Needs.Add(rbac.Need{Group: "authorization.k8s.io", Resource: "subjectaccessreviews"}, "create")
 	return s
@@ -215,7 +223,7 @@ func Reviews(on bool) Service {
 
 // Events lists the permissions to report failed runs as Events.
 func Events(namespace string) Service {
-	return Service{Name: "the report of failed runs as Events", Role: "role.yaml", Namespace: namespace, Needs: rbac.Events()}
+	return Service{Name: "the report of failed runs as Events", Role: "rbac/role.yaml", Namespace: namespace, Needs: rbac.Events()}
 }
 
 // Check asks the cluster whether the permissions are granted.
@@ -227,7 +235,7 @@ func (s Service) Check(ctx context.Context, c kubernetes.Interface) ([]Finding, 
 	if len(lacking) == 0 {
 		return []Finding{{Check: "permissions", State: OK, Found: "those for " + s.Name}}, nil
 	}
-	f := Finding{Check: "permissions", State: Note, Remedy: "grant them, as config/rbac/" + s.Role + " of the example does"}
+	f := Finding{Check: "permissions", State: Note, Remedy: "grant them, as config/" + s.Role + " of the example does"}
 	if s.On {
 		f.State = Failed
 	}
