@@ -15,8 +15,10 @@ import (
 
 	"github.com/go-logr/logr/funcr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/rolewright/rolewright/controller"
+	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/test/must"
 )
 
@@ -126,8 +128,14 @@ func TestLoadWatches_NamesTheWatch(t *testing.T) {
 	}
 	known := Options{Handlers: map[string]Handler{"cups": HandlerFunc(nil)}}
 	must.Do(t, loaded[0].check(known))
-	loaded[0].Hooks.Vars = Hooks{}.Vars
-	must.Do(t, loaded[0].check(known))
+	loaded[0].Hooks.Vars = func(context.Context, *unstructured.Unstructured) (map[string]any, error) { return nil, nil }
+	if err := loaded[0].check(known); err == nil || !strings.Contains(err.Error(), "Hooks.Vars is for roles and playbooks") {
+		t.Errorf("variables for a handler: %v", err)
+	}
+	loaded[0].Hooks, loaded[0].is.Webhooks.Conversion = Hooks{}, []watches.Conversion{{}}
+	if err := loaded[0].check(known); err == nil || !strings.Contains(err.Error(), "watches.yaml:1: the watch of demo.example.com/v1, Kind=Cup has commands or conversions in webhooks") {
+		t.Errorf("webhooks: %v", err)
+	}
 	must.Do(t, os.WriteFile(file, []byte("- version: v1\n  kind: Cup\n  role: /not/there\n"), 0o600))
 	if _, err := LoadWatches(file); err == nil || !strings.Contains(err.Error(), "watches.yaml:3:9: error: [0].role: ") {
 		t.Errorf("a role that is missing: %v", err)

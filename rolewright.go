@@ -151,8 +151,11 @@ func (w Watch) check(opts Options) error {
 	if w.is.GVK.Kind == "" {
 		return errors.New("a watch is empty: take those that LoadWatches returns")
 	}
+	if w.is.Webhooks.NeedServer() {
+		return fmt.Errorf("%s has commands or conversions in webhooks, which only the command run serves: add webhooks to the manager yourself", w)
+	}
 	if w.Hooks.Vars != nil && !w.is.Content.Ansible() {
-		return fmt.Errorf("%s: Hooks.Vars is for roles and playbooks; commands and handlers get the whole object", w)
+		return fmt.Errorf("%s: Hooks.Vars is for roles and playbooks; charts, commands and handlers get the whole object", w)
 	}
 	contents := []watches.Content{w.is.Content}
 	if w.is.Finalizer != nil {
