@@ -213,7 +213,7 @@ test-executors: cluster-tools-kwok client-tools setup-trace second-line ## tests
 
 # On one node, on which Pods really run. The image's tag is not "latest", so that nothing pulls it.
 .PHONY: e2e
-e2e: setup setup-image setup-node cluster-tools node-tools client-tools build ## run the image in a real Pod of a real cluster: as root, on Debian
+e2e: setup setup-image setup-node cluster-tools $(TOOLS)/etcd node-tools client-tools build ## run the image in a real Pod of a real cluster: as root, on Debian
 	@$(IMAGE) rolewright/binary:e2e $(IMAGE_ARGS) --target binary .
 	@$(IMAGE) rolewright/operator:e2e $(IMAGE_ARGS) --target operator .
 	@$(IMAGE) rolewright/example:e2e $(IMAGE_ARGS) .
@@ -226,8 +226,15 @@ e2e: setup setup-image setup-node cluster-tools node-tools client-tools build ##
 		$(BIN)/rolewright create api --group web --version v1 --kind Site --finalizer >/dev/null
 	@$(IMAGE) site-operator:v0.0.1 --from rolewright/operator:e2e $(IMAGES)/site-operator
 	@$(IMAGE) memcached:1.6 --file test/cluster/testdata/memcached.Dockerfile test/cluster/testdata
-	@$(TOOLS)/controlplane exec --node --audit-log audit.log --image $(IMAGES)/rolewright-example.tar --image $(IMAGES)/tea-operator.tar --image $(IMAGES)/site-operator.tar --image $(IMAGES)/memcached.tar -- \
-		go test -tags e2e -count=1 -timeout 15m ./test/cluster $(TESTFLAGS)
+	@$(IMAGE) etcd:v3.6.8,v3.6.9 --file test/cluster/testdata/etcd.Dockerfile $(TOOLS)
+	@for example in memcached store; do \
+		project=$(IMAGES)/gallery/$$example; rm -rf $$project; mkdir -p $(IMAGES)/gallery; cp -r examples/$$example $$project; \
+		(cd $$project && $(BIN)/rolewright init && $(BIN)/rolewright generate manifests) >/dev/null; \
+		$(IMAGE) gallery-$$example:v0.0.1 --from rolewright/operator:e2e $$project; \
+	done
+	@$(TOOLS)/controlplane exec --node --audit-log audit.log --image $(IMAGES)/rolewright-example.tar --image $(IMAGES)/tea-operator.tar --image $(IMAGES)/site-operator.tar --image $(IMAGES)/memcached.tar \
+		--image $(IMAGES)/etcd.tar --image $(IMAGES)/gallery-memcached.tar --image $(IMAGES)/gallery-store.tar -- \
+		go test -tags e2e -count=1 -timeout 30m ./test/cluster $(TESTFLAGS)
 
 .PHONY: transcript
 transcript: ## write docs/in-a-cluster.md, what make e2e does with the example operator: as root, on Debian

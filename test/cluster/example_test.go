@@ -185,9 +185,14 @@ func since(logs, text string) time.Duration {
 // serving asks every Pod of the sample for its version, in memcached's own protocol.
 func serving(t *testing.T, s *shell, count int) {
 	t.Helper()
+	servers(t, s, managed, count)
+}
+
+func servers(t *testing.T, s *shell, selector string, count int) {
+	t.Helper()
 	var addresses []string
 	s.eventually(t, fmt.Sprintf("%d running Pods", count), func() error {
-		out, err := s.run("get", "pods", "--selector="+managed, "--field-selector=status.phase=Running",
+		out, err := s.run("get", "pods", "--selector="+selector, "--field-selector=status.phase=Running",
 			"--output=jsonpath={.items[*].status.podIP}")
 		addresses = strings.Fields(out)
 		if err == nil && len(addresses) != count {

@@ -74,6 +74,16 @@ func (s *shell) refused(t *testing.T, args ...string) string {
 	return out
 }
 
+// apply applies an object that is no file.
+func (s *shell) apply(t *testing.T, object string) {
+	t.Helper()
+	cmd := exec.Command(tool("kubectl"), "apply", "--filename=-")
+	cmd.Stdin = strings.NewReader(object)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("apply %s: %v\n%s", object, err, out)
+	}
+}
+
 func (s *shell) run(args ...string) (string, error) {
 	cmd := exec.Command(tool("kubectl"), args...)
 	cmd.Dir = s.dir

@@ -11,18 +11,26 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// TestScaffold deploys a project of `rolewright init` and `create api` with its own Makefile; `make e2e` has made the
-// project, and its image with its own Dockerfile.
-func TestScaffold(t *testing.T) {
+// deploy installs the operator of a project that `make e2e` has made below bin/image, and built the image of, with the
+// project's own Makefile.
+func deploy(t *testing.T, project, operator, image string) *shell {
+	t.Helper()
 	bin := must.Get(filepath.Abs(filepath.Join(repository, "bin")))(t)
-	s := &shell{dir: filepath.Join(bin, "image/site-operator")}
-	deploy := exec.Command("make", "deploy", "IMG=site-operator:v0.0.1")
+	s := &shell{dir: filepath.Join(bin, "image", project)}
+	deploy := exec.Command("make", "deploy", "IMG="+image)
 	deploy.Dir = s.dir
 	deploy.Env = append(os.Environ(), "PATH="+bin+":"+filepath.Join(bin, "tools")+":"+os.Getenv("PATH"))
 	if out, err := deploy.CombinedOutput(); err != nil {
 		t.Fatalf("make deploy: %v\n%s", err, out)
 	}
-	s.kubectl(t, "rollout", "status", "--namespace=site-operator-system", "--timeout=120s", "deployment/site-operator-controller-manager")
+	s.kubectl(t, "rollout", "status", "--namespace="+operator+"-system", "--timeout=120s", "deployment/"+operator+"-controller-manager")
+	return s
+}
+
+// TestScaffold deploys a project of `rolewright init` and `create api`.
+func TestScaffold(t *testing.T) {
+	t.Parallel()
+	s := deploy(t, "site-operator", "site-operator", "site-operator:v0.0.1")
 	s.kubectl(t, "apply", "--kustomize", "config/samples")
 	s.kubectl(t, "wait", "--for=condition=Ready", "--timeout=120s", "site/site-sample")
 	text := []string{"get", "configmap/site-sample", "--ignore-not-found", "--output=jsonpath={.data.text}"}

@@ -14,8 +14,8 @@ import (
 
 // A real node: containerd, runc, the bridge plugin of CNI, and a kubelet. It is for namespaces of its own (isolate.go).
 //
-// There is no kube-proxy and no DNS. The one Service that has an address is "kubernetes": a forwarder listens on it, so
-// that a Pod's in-cluster configuration works as it is.
+// There is no kube-proxy, and no DNS but what a test answers at the node's address. The one Service that has an address is
+// "kubernetes": a forwarder listens on it, so that a Pod's in-cluster configuration works as it is.
 
 const (
 	// nodeIP is the node's address on the bridge, the gateway of its Pods.
@@ -69,6 +69,8 @@ containerRuntimeEndpoint: "unix://%[6]s"
 evictionHard: {memory.available: 50Mi, nodefs.available: 1%%, imagefs.available: 1%%, nodefs.inodesFree: 1%%}
 imageGCHighThresholdPercent: 100
 resolvConf: ""
+clusterDNS: [%[1]s]
+clusterDomain: cluster.local
 `
 
 // hideFixedPlaces gives the node directories of its own where containerd, the network plugins and the kubelet write
