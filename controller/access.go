@@ -52,7 +52,7 @@ type admitted struct {
 // long as the object is what the run was begun for.
 func (r *reconciler) admit(s *scope, life *lifetime) {
 	grant := r.grant(r.owner(s))
-	grant.RunID, grant.CheckMode = s.runID, s.plan.check
+	grant.RunID, grant.CheckMode, grant.Token = s.runID, s.plan.check, s.token
 	s.witness = &witness{}
 	if r.dependents != nil {
 		s.witness.tracked = r.dependents.Begin(s.key, s.object.GetUID())
@@ -63,7 +63,8 @@ func (r *reconciler) admit(s *scope, life *lifetime) {
 		s.referring = r.referring.begin(s.key, s.referred)
 		s.witness.referring, grant.Writes = s.referring, s.referring
 	}
-	if r.pruning() && !s.plan.check && !s.deleting {
+	// What a run that goes on has touched before, no one knows.
+	if r.pruning() && !s.plan.check && !s.deleting && s.token == "" {
 		s.touched = &touches{named: map[touch]struct{}{}}
 		grant.Touched = s.touched
 	}

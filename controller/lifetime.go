@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/rolewright/rolewright/internal/watches"
 )
 
 // lifetime is how long a run may live. Its context ends, with the cause, when
@@ -53,6 +55,9 @@ func (r *reconciler) lifetime(ctx context.Context, s settings) (context.Context,
 		}),
 		context.AfterFunc(ctx, func() {
 			stop := func() { l.stopWithin(r.opts.GracefulShutdown - ending) }
+			if r.watch.Executor == watches.ExecutorJob {
+				stop = func() { l.stopWithin(0) } // it goes on without this process
+			}
 			switch cause := context.Cause(ctx); {
 			case errors.Is(cause, ErrKindGone):
 				cancel(cause)

@@ -52,6 +52,9 @@ func (r *reconciler) settleLost(ctx context.Context, s *scope) (outcome, error) 
 	if _, busy := r.set.busy.Load(s.object.GetUID()); busy {
 		return lookAgain, nil // another watch of the kind runs it
 	}
+	if then, err := r.adopt(ctx, s, *s.memory.lost); then != nextPhase || err != nil {
+		return then, err
+	}
 	if err := r.recoverRun(ctx, s, *s.memory.lost); err != nil {
 		return finished, err
 	}

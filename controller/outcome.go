@@ -122,7 +122,7 @@ func (r *reconciler) notRun(s *scope, run *status.Run) {
 	case errors.Is(s.err, runner.ErrNotRunnable):
 		run.Result, run.Reason = status.Failed, string(runner.CommandNotRunnable)
 		run.Message = short("Unable to run reconciliation: " + said)
-	case errors.Is(s.err, runner.ErrUnavailable):
+	case errors.Is(s.err, runner.ErrUnavailable), errors.Is(s.err, runner.ErrPod):
 		run.Result, run.Reason = status.Failed, status.ReasonUnavailable
 		run.Message = short("Unable to run reconciliation: " + said)
 	default:
@@ -152,7 +152,7 @@ func (r *reconciler) noSpace(message string) string {
 // interrupted reports whether a run was stopped by something that is not its
 // own fault.
 func interrupted(err error) bool {
-	for _, cause := range []error{ErrShutdown, ErrKindGone, ErrLeadershipLost, ErrObjectDeleted, ErrObjectGone, ErrObjectChanged, runner.ErrStoodStill} {
+	for _, cause := range []error{ErrShutdown, ErrKindGone, ErrLeadershipLost, ErrObjectDeleted, ErrObjectGone, ErrObjectChanged, runner.ErrStoodStill, runner.ErrCluster} {
 		if errors.Is(err, cause) {
 			return true
 		}

@@ -23,6 +23,8 @@ type progress struct {
 
 	mu      sync.Mutex
 	summary jobevent.Summary
+	// waits is what the run waits for before it can begin, and told what of it is written.
+	waits, told string
 	// read is when the run has read its own object last, unless it has written it since.
 	read time.Time
 	// deferred is since when a write is put off; zero while none is.
@@ -113,6 +115,13 @@ func (p *progress) ownSpec() int64 {
 	return p.left
 }
 
+// say notes what the run waits for before it can begin.
+func (p *progress) say(text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.waits = short(text)
+}
+
 // behind reports whether the run has written its own object after we have seen it.
 func (p *progress) behind() bool {
 	p.mu.Lock()
@@ -177,11 +186,12 @@ func (p *progress) write(ctx context.Context) {
 	a := p.active
 	a.Task, a.TasksStarted = taskOf(p.summary.Task), int64(p.summary.TasksStarted)
 	a.Counts = countsOf(p.summary)
-	if events == p.written || p.defers(p.r.now()) {
+	a.Waiting = p.waits
+	if events == p.written && p.waits == p.told || p.defers(p.r.now()) {
 		p.mu.Unlock()
 		return
 	}
-	p.stale = false
+	p.stale, p.told = false, p.waits
 	p.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), progressTimeout)
 	defer cancel()

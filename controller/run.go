@@ -92,6 +92,11 @@ func (r *reconciler) run(ctx context.Context, s *scope) (outcome, error) {
 		s.err = ErrLeadershipLost // this process was frozen, maybe
 	}
 	failpoint.Hit("run.ended")
+	if errors.Is(s.err, runner.ErrHandedOver) {
+		s.object = stop()
+		r.handOver(s)
+		return finished, nil
+	}
 	if s.ran = s.err == nil || !s.result.Finished.IsZero(); s.ran {
 		r.countRun(s.result)
 	}
@@ -134,6 +139,9 @@ func (r *reconciler) strip(s *scope, run string) {
 
 // prepare says what is run for the object, after what hooks have to say.
 func (r *reconciler) prepare(ctx context.Context, s *scope) (runner.Request, error) {
+	if s.token != "" {
+		return r.adopted(s)
+	}
 	sources, err := r.readVars(ctx, s)
 	if err != nil {
 		return runner.Request{}, err
@@ -159,7 +167,7 @@ func (r *reconciler) request(s *scope, sources []extravars.Source, more map[stri
 		return runner.Request{}, err
 	}
 	s.given = s.object.Object["spec"]
-	req.ID, req.Until = s.runID, r.opts.Leads
+	req.ID, req.Until, req.Apart = s.runID, r.opts.Leads, r.apart(s)
 	if req.Env == nil {
 		req.Env = map[string]string{}
 	}
@@ -315,6 +323,7 @@ func (r *reconciler) recordEnd(ctx context.Context, s *scope, run status.Run) (o
 	m.unwritten = nil
 	s.noteNotWatched()
 	failpoint.Hit("conclude.written")
+	r.forgetRun(run.ID)
 	r.store.Finish(s.uid(), run.ID, s.settings.retention())
 	failpoint.Hit("conclude.pruned")
 	if m.finalized {

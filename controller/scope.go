@@ -99,6 +99,8 @@ type scope struct {
 	// process, and how it ended, where that is known already.
 	earlier  bool
 	recorded *status.Run
+	// token is set by adopt: that of a run which an earlier process has begun and this one follows.
+	token string
 }
 
 // open begins the reconcile of obj, which it owns from now on.

@@ -118,6 +118,9 @@ func (r *Runner) Run(ctx context.Context, req Request) (Result, error) {
 	if err != nil {
 		return res, fmt.Errorf("run request: %w", err)
 	}
+	if req.Executor == ExecutorJob {
+		return res, fmt.Errorf("run %s not started: %w: this operator makes no Jobs, or did not when it started: start it again", req.ID, ErrUnavailable)
+	}
 	if ctx.Err() != nil {
 		return res, fmt.Errorf("run %s not started: %w", req.ID, context.Cause(ctx))
 	}

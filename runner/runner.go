@@ -97,6 +97,8 @@ type Request struct {
 	// Executor is [ExecutorRunner] for a run that starts a new Python although the
 	// Runner has fork servers.
 	Executor Executor
+	// Apart is set for runs of [ExecutorJob] only.
+	Apart *Apart
 
 	// reports is what the command says of its run; nil for Ansible.
 	reports *Reported
@@ -144,6 +146,9 @@ type Result struct {
 	Command *Reported
 	// Notes are what a fork server has noted of the run; see Executor and Unsuited.
 	Notes string
+
+	// apart is true for a run that was made in a Pod of its own.
+	apart bool
 }
 
 // Executor is how a run is made, in the words of users (package watches).
@@ -169,14 +174,17 @@ const (
 )
 
 // Executor is how the run was made: [ExecutorWarm] if the playbook was forked
-// from an interpreter that had imported Ansible already, [ExecutorCommand] or [ExecutorHandler]
-// if there was none, else [ExecutorRunner].
+// from an interpreter that had imported Ansible already, [ExecutorJob] in a Pod of its own,
+// [ExecutorCommand] or [ExecutorHandler] if there was no Ansible, else [ExecutorRunner].
 func (r Result) Executor() Executor {
 	switch {
 	case r.noted(functionCalled):
 		return ExecutorHandler
 	case r.Command != nil:
 		return ExecutorCommand
+	}
+	if r.apart {
+		return ExecutorJob
 	}
 	if r.noted(playbookForked) {
 		return ExecutorWarm

@@ -37,7 +37,7 @@ func completeRoot(root *cobra.Command) {
 
 		"ansible-log-events": fixed("Tasks", "Everything", "Nothing"),
 		"crd-from":           fixed("argspec", "defaults", "none"),
-		"executor":           fixed("auto", "warm", "runner"),
+		"executor":           fixed("auto", "warm", "runner", "job"),
 		"from":               fixed("argspec", "defaults"),
 		"output":             fixed(outputText, outputJSON),
 		"log-format":         fixed("console", "json", "logfmt"),

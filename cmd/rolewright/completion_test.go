@@ -64,7 +64,7 @@ func TestCompletion_OffersWhatFits(t *testing.T) {
 		"validate a.yaml ":                   {noFiles},
 		"test a.yaml ":                       {"yaml", "yml", byEnding},
 		"once --filename ":                   {"yaml", "yml", "json", byEnding},
-		"run --executor ":                    {"auto", "warm", "runner", noFiles},
+		"run --executor ":                    {"auto", "warm", "runner", "job", noFiles},
 		"generate schema ":                   {"Web", noFiles},
 		"generate argspec ":                  {"web", noFiles},
 		"generate argspec web ":              {noFiles},

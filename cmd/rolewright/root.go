@@ -55,7 +55,7 @@ func newRootCommand(arg0 string) *cobra.Command {
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetFlagErrorFunc(explainFlagError)
-	root.AddCommand(newInitCommand(), newCreateCommand(), newDevCommand(), newTestCommand(), newClusterCommand(), newTemplateCommand(), newOnceCommand(), newReplayCommand(), newRunCommand(), newValidateCommand(), newLintCommand(), newExplainCommand(), newInventoryCommand(), newTreeCommand(), newGetCommand(), newDescribeCommand(), newLogsCommand(), newUICommand(), newReportCommand(), newDiffCommand(), newTopCommand(), newWaitCommand(), newReconcileCommand(), newSuspendCommand(), newResumeCommand(), newCancelCommand(), newMigrateCommand(), newDoctorCommand(), newSupportBundleCommand(), newGenerateCommand(), newProxyCommand(), newVersionCommand(name))
+	root.AddCommand(newInitCommand(), newCreateCommand(), newDevCommand(), newTestCommand(), newClusterCommand(), newTemplateCommand(), newOnceCommand(), newReplayCommand(), newRunCommand(), newValidateCommand(), newLintCommand(), newExplainCommand(), newInventoryCommand(), newTreeCommand(), newGetCommand(), newDescribeCommand(), newLogsCommand(), newUICommand(), newReportCommand(), newDiffCommand(), newTopCommand(), newWaitCommand(), newReconcileCommand(), newSuspendCommand(), newResumeCommand(), newCancelCommand(), newMigrateCommand(), newDoctorCommand(), newSupportBundleCommand(), newGenerateCommand(), newProxyCommand(), newVersionCommand(name), newJobRunCommand(), newJobInstallCommand())
 	if name == helmOperator {
 		takeDefaults(root)
 	}

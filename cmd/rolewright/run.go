@@ -88,9 +88,10 @@ func (o *runOptions) operate(ctx context.Context, stdout io.Writer) error {
 	}
 	loaded := op.watched
 	op.answered.Store(&loaded)
-	if err = o.checkPrune(op.watched); err != nil {
+	if err = errors.Join(o.checkPrune(op.watched), o.checkJobs(op.watched)); err != nil {
 		return err
 	}
+	logJobs(log.WithName("cmd"), op.watched)
 	if op.cluster, err = findCluster(os.LookupEnv); err != nil {
 		return err
 	}

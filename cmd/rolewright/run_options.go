@@ -27,6 +27,7 @@ type runOptions struct {
 	contentPaths
 	historyOptions
 	webhookOptions
+	jobOptions
 
 	watchesFile         string
 	strict              bool
@@ -105,6 +106,7 @@ func (o *runOptions) flagGroups() []flagGroup {
 			o.bindWatchContent(fs)
 		}},
 		{"Runs", o.bindRuns},
+		{"Runs as Jobs", o.bindJobs},
 		{"Reconciling", o.bindReconcile},
 		{"API proxy", o.bindProxy},
 		{"Metrics and health", o.bindServing},
@@ -177,7 +179,7 @@ func (o *runOptions) bindReconcile(fs *pflag.FlagSet) {
 
 func (o *runOptions) bindRuns(fs *pflag.FlagSet) {
 	o.artifactsMaxBytes, o.runMaxBytes = 1<<30, 512<<20
-	fs.StringVar(&o.executor, "executor", string(watches.ExecutorAuto), "How runs start, for kinds whose watch does not say: auto forks them from a fork server that has Ansible loaded, and starts ansible-runner where the server's self-check fails; warm refuses to start then; runner always starts ansible-runner.")
+	fs.StringVar(&o.executor, "executor", string(watches.ExecutorAuto), "How runs start, for kinds whose watch does not say: auto forks them from a fork server that has Ansible loaded, and starts ansible-runner where the server's self-check fails; warm refuses to start then; runner always starts ansible-runner; job makes each run in a Pod of its own.")
 	bindRunnerRoot(fs, &o.runnerRoot)
 	fs.IntVar(&o.ansibleVerbosity, "ansible-verbosity", 2, "Ansible's verbosity, 0 to 7, for kinds without a variable ANSIBLE_VERBOSITY_<KIND>_<GROUP> or an annotation.")
 	fs.StringVar(&o.ansibleArgs, "ansible-args", "", "Further arguments for ansible-playbook in every run, such as '--tags \"a,b\"'.")

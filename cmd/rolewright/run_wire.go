@@ -97,9 +97,14 @@ func (o *runOptions) executorOptions() assembly.ExecutorOptions {
 // addControllers adds the controllers to mgr.
 func (op *operator) addControllers(mgr ctrl.Manager, gateway controller.Gateway) (*controller.Set, error) {
 	o := op.runOptions
+	runs, err := op.jobRunner(mgr, gateway)
+	if err != nil {
+		return nil, err
+	}
 	options := controller.Options{
 		Watches:        op.watched,
 		Content:        op.content,
+		Runner:         runs,
 		InjectOwnerRef: o.injectOwnerRef,
 		RunnerRoot:     o.runnerRoot,
 

@@ -16,7 +16,7 @@ import (
 
 // Executors are the ways to start runs that may be asked for.
 func Executors() []watches.Executor {
-	return []watches.Executor{watches.ExecutorAuto, watches.ExecutorWarm, watches.ExecutorRunner}
+	return []watches.Executor{watches.ExecutorAuto, watches.ExecutorWarm, watches.ExecutorRunner, watches.ExecutorJob}
 }
 
 // uses tells whether the runs of a watch are made in one of some ways.

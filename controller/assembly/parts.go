@@ -77,7 +77,10 @@ func (p *Parts) AddControllers(mgr ctrl.Manager, gateway controller.Gateway, opt
 		size, free, err := runner.Space(root)
 		return metrics.Disk{Size: size, Free: free}, err
 	})
-	options.RunnerRoot, options.Gateway, options.Runner = root, gateway, p.Executor
+	options.RunnerRoot, options.Gateway = root, gateway
+	if options.Runner == nil {
+		options.Runner = p.Executor
+	}
 	options.MaxConcurrentRuns = RunsAtATime(options.MaxConcurrentRuns, options.Watches)
 	options.Versions, options.History = p.Check.Versions, p.History
 	options.RolesPath, options.CollectionsPath = RolesDirs(os.LookupEnv), CollectionsDirs(os.LookupEnv)

@@ -178,6 +178,8 @@ type Active struct {
 	Task         Task
 	TasksStarted int64
 	Counts       Counts
+	// Waiting is what a run in a Pod of its own waits for, in the cluster's words; empty once it has begun.
+	Waiting string
 }
 
 const timeLayout = "2006-01-02T15:04:05.000000Z07:00"
@@ -237,6 +239,9 @@ func (a Active) encode() map[string]any {
 	putTrigger(m, a.Trigger)
 	if a.Mode == ModeCheck {
 		m["mode"] = a.Mode
+	}
+	if a.Waiting != "" {
+		m["waiting"] = a.Waiting
 	}
 	if a.TasksStarted > 0 {
 		m["task"] = a.Task.encode()

@@ -208,6 +208,21 @@ func (x *Recording) End(finish func(*Run)) {
 	x.r.tell(Event{Kind: RunEnded, Run: run.Brief})
 }
 
+// Drop records nothing of the run: it goes on, and another process records it.
+func (x *Recording) Drop() {
+	if x == nil {
+		return
+	}
+	x.r.mu.Lock()
+	defer x.r.mu.Unlock()
+	if x.r.running[x.run.ID] == x {
+		delete(x.r.running, x.run.ID)
+		if x.observed != nil {
+			x.observed.End(x.run)
+		}
+	}
+}
+
 // taskAt is the task that ran when a write was answered; of several, the one that was
 // started last.
 func taskAt(tasks []Task, w Write) int {

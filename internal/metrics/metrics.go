@@ -281,7 +281,7 @@ func (r *Recorder) Phase(gvk schema.GroupVersionKind, phase string, took time.Du
 	observer.Observe(took.Seconds())
 }
 
-// RunStarted counts a run as in progress. Exactly one RunEnded must follow.
+// RunStarted counts a run as in progress. Exactly one RunEnded or RunHandedOver must follow.
 func (r *Recorder) RunStarted(gvk schema.GroupVersionKind) {
 	if r == nil {
 		return
@@ -297,6 +297,14 @@ func (r *Recorder) RunEnded(gvk schema.GroupVersionKind, cause, reason string) {
 	}
 	r.inFlight.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind).Dec()
 	r.runs.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind, cause, reason).Inc()
+}
+
+// RunHandedOver counts a run as in progress no more that goes on without this process.
+func (r *Recorder) RunHandedOver(gvk schema.GroupVersionKind) {
+	if r == nil {
+		return
+	}
+	r.inFlight.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind).Dec()
 }
 
 // RunMade counts a run that took place, by the word for how it was started.

@@ -57,6 +57,8 @@ type Grant struct {
 	Written func(Written)
 	// Calls answers what the run asks of the operator itself; nil refuses that.
 	Calls Calls
+	// Token is that of a run that an earlier process has begun; empty for a new one.
+	Token string
 }
 
 // Self is notified of what a run does to its own custom resource. Its methods are
@@ -134,6 +136,8 @@ func (s *session) close() {
 type sessions struct {
 	mu      sync.Mutex
 	byToken map[[sha256.Size]byte]*session
+	// expected are those that an earlier process has admitted; see [Proxy.Expect].
+	expected map[[sha256.Size]byte]chan struct{}
 }
 
 func (t *sessions) find(token string) *session {
@@ -161,19 +165,27 @@ type Access struct {
 	token   string
 }
 
-// Admit lets the holder of a new token in, as g says.
+// Admit lets the holder of a new token in, or of that of g, as g says.
 func (p *Proxy) Admit(g Grant) *Access {
-	secret := make([]byte, tokenBytes)
-	_, _ = rand.Read(secret) // which never fails: it ends the program instead
-	a := &Access{p: p, session: newSession(g), token: base64.RawURLEncoding.EncodeToString(secret)}
+	a := &Access{p: p, session: newSession(g), token: g.Token}
+	if a.token == "" {
+		secret := make([]byte, tokenBytes)
+		_, _ = rand.Read(secret) // which never fails: it ends the program instead
+		a.token = base64.RawURLEncoding.EncodeToString(secret)
+	}
 	if g.Secrets != nil {
 		g.Secrets.Add(a.session.ctx, a.token)
 	}
 	p.sessions.mu.Lock()
 	defer p.sessions.mu.Unlock()
-	p.sessions.byToken[sha256.Sum256([]byte(a.token))] = a.session
+	digest := sha256.Sum256([]byte(a.token))
+	p.sessions.byToken[digest] = a.session
+	p.sessions.arrived(digest)
 	return a
 }
+
+// Token is what the run presents, with the server of its kubeconfig and the certificate that it trusts.
+func (a *Access) Token() (token, server string, ca []byte) { return a.token, a.p.URL(), a.p.ca }
 
 // Call makes a call for the run, as if the run had sent it; see [Calls].
 func (a *Access) Call(ctx context.Context, name string, body []byte) error {

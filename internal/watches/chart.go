@@ -173,7 +173,7 @@ func onlyForCharts() []string {
 func (c *decoding) chartOf(e *entry) {
 	for _, key := range []string{
 		"playbook", "role", "command", "inheritEnv", "env", "secrets", "stop", "requireResult", "check", "finalizer", "vars", "varsFrom", "snakeCaseParameters", "markUnsafe",
-		"allowReservedVariables", "executor",
+		"allowReservedVariables", "executor", "job",
 	} {
 		if a, given := e.keys[key]; given {
 			hint := "remove it; the values of the chart are the spec, values, valuesFrom, valuesOverride and overrideValues"

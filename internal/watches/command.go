@@ -227,9 +227,9 @@ func (c *decoding) checkNoCommand(e *entry) {
 func (c *decoding) checkCommandWatch(e *entry) {
 	const ofCommand = "is for roles and playbooks, and the watch has a command"
 	e.watch.CheckCommand = c.commandOf(e.check, e.settings)
-	c.without(ofCommand, e.mapping, "playbook", "role", "vars", "varsFrom", "snakeCaseParameters", "markUnsafe", "allowReservedVariables", "executor")
-	e.watch.VarsFrom = e.secrets      // of varsFrom itself there is nothing
-	e.watch.Executor = ExecutorRunner // no interpreter of Ansible's is needed
+	c.without(ofCommand, e.mapping, "playbook", "role", "vars", "varsFrom", "snakeCaseParameters", "markUnsafe", "allowReservedVariables", "executor", "job")
+	e.watch.VarsFrom = e.secrets                        // of varsFrom itself there is nothing
+	e.watch.Executor, e.watch.Job = ExecutorRunner, nil // no interpreter of Ansible's is needed
 	if e.finalizer != nil {
 		c.without(ofCommand, e.finalizer.mapping, "playbook", "role", "handler", "vars")
 	}

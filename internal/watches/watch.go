@@ -1,6 +1,7 @@
 package watches
 
 import (
+	"encoding/json"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -44,6 +45,8 @@ type Watch struct {
 	Annotations Annotations
 	// Executor says how runs are started; the one of Defaults when unset.
 	Executor Executor
+	// Job is the Pod template of runs of [ExecutorJob] as JSON; nil for none.
+	Job json.RawMessage
 	// Retry says when a failed run is repeated.
 	Retry Retry
 
@@ -219,6 +222,8 @@ const (
 	ExecutorWarm Executor = "warm"
 	// ExecutorRunner: plain runs, each of which starts ansible-runner.
 	ExecutorRunner Executor = "runner"
+	// ExecutorJob: each run in a Pod of its own, which a Job makes.
+	ExecutorJob Executor = "job"
 )
 
 // Adopt is a policy for objects that exist without an owner. Any value but

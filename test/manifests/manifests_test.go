@@ -141,7 +141,7 @@ func TestConfig_IsAccepted(t *testing.T) {
 			client := kubernetes.NewForConfigOrDie(cfg)
 			text := build(t, dir)
 			if dir == "default" {
-				for _, policy := range []string{"network-policy", "network-policy-egress"} {
+				for _, policy := range []string{"network-policy", "network-policy-egress", "jobs"} {
 					text += "\n---\n" + strings.ReplaceAll(build(t, policy), ": system", ": "+namespace)
 				}
 			}

@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/rolewright/rolewright/controller"
+	"github.com/rolewright/rolewright/internal/jobs"
+	"github.com/rolewright/rolewright/internal/proxy"
+	"github.com/rolewright/rolewright/internal/watches"
+	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/runner/collection"
+	"github.com/rolewright/rolewright/runner/remote"
+	"github.com/rolewright/rolewright/runner/supervise"
+)
+
+// jobOptions are the flags for runs as Jobs.
+type jobOptions struct {
+	jobURL, jobAddress, jobNamespace, jobImage string
+}
+
+func (o *jobOptions) bindJobs(fs *pflag.FlagSet) {
+	fs.StringVar(&o.jobURL, "job-url", "", "Where Pods of runs find the operator, for the executor job: that of a Service for --job-bind-address, such as https://rolewright-runs.my-system.svc:8444. Needed for that executor.")
+	fs.StringVar(&o.jobAddress, "job-bind-address", ":8444", "The address on which the operator that leads serves Pods of runs, for the executor job.")
+	fs.StringVar(&o.jobNamespace, "job-namespace", "", "The namespace of Jobs of runs. Empty for the operator's own.")
+	fs.StringVar(&o.jobImage, "job-image", "", "The operator's own image, with this program in it, from which Pods of runs are made unless their watch names another one. Empty for that of the operator's Pod.")
+}
+
+// makesJobs reports whether runs of some watch are made as Jobs.
+func makesJobs(watched []watches.Watch) bool {
+	return slices.ContainsFunc(watched, func(w watches.Watch) bool { return w.Executor == watches.ExecutorJob })
+}
+
+// checkJobs reports what does not go together with the executor job.
+func (o *runOptions) checkJobs(watched []watches.Watch) error {
+	if !makesJobs(watched) {
+		return nil
+	}
+	if o.follow != nil || o.copied != nil {
+		for i := range watched {
+			if watched[i].Executor == watches.ExecutorJob {
+				watched[i].Executor = watches.ExecutorAuto // dev and its like run on this machine
+			}
+		}
+		return nil
+	}
+	at, err := url.Parse(o.jobURL)
+	switch {
+	case o.jobURL == "":
+		return usage(errors.New("the executor job needs --job-url: where the Pods of runs find this operator, such as https://rolewright-runs.my-system.svc:8444"))
+	case err != nil || at.Scheme != "https" || at.Host == "" || strings.Trim(at.Path, "/") != "":
+		return usage(fmt.Errorf("--job-url %q: write https:// with a host and a port, and no path", o.jobURL))
+	case o.shards > 0:
+		return usage(errors.New("the executor job does not go with --shards yet: Pods of runs find the one replica that leads"))
+	case o.watchContent:
+		return usage(errors.New("the executor job does not go with --watch-content: Pods of runs have the content of their image"))
+	}
+	return nil
+}
+
+// jobRunner is what makes runs: local, or where a watch wants Jobs what makes those too, which is
+// added to mgr.
+func (op *operator) jobRunner(mgr manager.Manager, gateway controller.Gateway) (controller.Runner, error) {
+	if !makesJobs(op.watched) {
+		return op.Executor, nil
+	}
+	p, ok := gateway.(*proxy.Proxy)
+	if !ok {
+		return nil, errors.New("runs as Jobs need the API proxy")
+	}
+	client, err := kubernetes.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
+	if err != nil {
+		return nil, fmt.Errorf("client for Jobs: %w", err)
+	}
+	options := jobs.Options{
+		Client: client, Namespace: op.jobNamespace, Image: op.jobImage, URL: strings.TrimSuffix(op.jobURL, "/"), Address: op.jobAddress,
+		Proxy: p, Log: op.log.WithName("jobs"),
+	}
+	if options.Program, err = os.Executable(); err != nil {
+		return nil, fmt.Errorf("find this program: %w", err)
+	}
+	if op.ansibleRunner != "ansible-runner" {
+		options.AnsibleRunner = op.ansibleRunner
+	}
+	if options.Namespace == "" {
+		data, err := os.ReadFile(podNamespaceFile)
+		if err != nil {
+			return nil, errors.New("the executor job needs a namespace for Jobs: outside of a Pod, set --job-namespace")
+		}
+		options.Namespace = strings.TrimSpace(string(data))
+	}
+	if options.Image == "" {
+		if options.Image, err = ownImage(client, options.Namespace); err != nil {
+			return nil, err
+		}
+	}
+	e := jobs.New(op.Executor, options)
+	if err := mgr.Add(e); err != nil {
+		return nil, fmt.Errorf("add what makes Jobs: %w", err)
+	}
+	return e, nil
+}
+
+// ownImage is the image of the Pod that this process is in.
+func ownImage(client kubernetes.Interface, namespace string) (string, error) {
+	const remedy = "set --job-image to the operator's image"
+	name, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("find the operator's Pod: %w; %s", err, remedy)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	pod, err := client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return "", fmt.Errorf("find the operator's Pod: %w; %s", err, remedy)
+	}
+	return pod.Spec.Containers[0].Image, nil
+}
+
+// newJobRunCommand is the main program of a Pod of a run.
+func newJobRunCommand() *cobra.Command {
+	var input, program string
+	cmd := &cobra.Command{
+		Use: jobs.CommandName, Short: "Make the run of a Pod", Hidden: true, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			say := func(text string) { fmt.Fprintln(cmd.OutOrStdout(), text) }
+			options := runner.Options{Path: program}
+			var err error
+			if options.Temp, err = runner.NewTemp(os.TempDir()); err != nil {
+				say("temporary files of killed runs are not removed: " + err.Error())
+			}
+			if options.Collections, err = collection.Install(os.TempDir()); err != nil {
+				say("runs do without the collection rolewright.operator, unless it is installed: " + err.Error())
+			}
+			defer options.Collections.Close()
+			defer options.Temp.Close()
+			r := runner.New(options)
+			defer r.Close()
+			// This may be process 1 of its container.
+			reaping, stop := context.WithCancel(context.WithoutCancel(cmd.Context()))
+			var reaper sync.WaitGroup
+			reaper.Go(func() { _ = supervise.ReapOrphans(reaping) })
+			defer reaper.Wait()
+			defer stop()
+			return remote.Inside(cmd.Context(), remote.Options{
+				Input: input, Pod: os.Getenv("ROLEWRIGHT_POD"), Termination: "/dev/termination-log", Runner: r, Say: say, Patience: 45 * time.Second,
+			})
+		},
+	}
+	cmd.Flags().StringVar(&input, "input", "", "The file with the input of the run.")
+	bindAnsibleRunner(cmd.Flags(), &program)
+	return cmd
+}
+
+// newJobInstallCommand brings this program into a Pod of another image.
+func newJobInstallCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: jobs.InstallName + " DIRECTORY", Short: "Copy this program into a directory", Hidden: true, Args: cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error { return remote.Install(args[0]) },
+	}
+}
+
+// logJobs says what is not obvious of the executor job.
+func logJobs(log logr.Logger, watched []watches.Watch) {
+	for _, w := range watched {
+		if w.Executor == watches.ExecutorJob && !w.ManageStatus {
+			log.Info("Runs as Jobs of a watch with manageStatus: false are ended and repeated when the operator starts again, for their status does not name them",
+				"gvk", w.GVK.String())
+		}
+	}
+}

@@ -1,0 +1,108 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/rolewright/rolewright/controller/runstore"
+	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/watches"
+	"github.com/rolewright/rolewright/runner"
+)
+
+// Keeper is a [Runner] some of whose runs go on without the operator.
+type Keeper interface {
+	// Held finds such a run of an earlier process, and what was kept with it: its token at the
+	// API proxy, and its ticket.
+	Held(ctx context.Context, id string) (token string, ticket []byte, ok bool, err error)
+	// Forget removes what is left of a run whose end is recorded.
+	Forget(id string)
+}
+
+// apart is what a run in a Pod of its own needs; nil for other runs.
+func (r *reconciler) apart(s *scope) *runner.Apart {
+	if r.watch.Executor != watches.ExecutorJob {
+		return nil
+	}
+	a := &runner.Apart{
+		Template: r.watch.Job, Subject: s.uid(), Timeout: s.settings.timeout, Ticket: ticketOf(s),
+		GoesOn: goesOn, OnPhase: func(text string) { s.progress.say(s.mask.Mask(text)) },
+	}
+	a.Token, a.Server, a.CA = s.access.Token()
+	return a
+}
+
+// goesOn reports whether a run in a Pod of its own goes on: another process, or this one when it
+// leads again, finds it.
+func goesOn(cause error) bool {
+	return errors.Is(cause, ErrShutdown) || errors.Is(cause, ErrLeadershipLost)
+}
+
+// handOver leaves a run that goes on to the process that finds it in the object's status.
+func (r *reconciler) handOver(s *scope) {
+	r.dismiss(s)
+	s.memory.lost = &s.active
+	r.metrics.RunHandedOver(r.gvk)
+	s.recording.Drop()
+	s.log.Info("Run goes on without this process")
+}
+
+// adopt follows a run of an earlier process that goes on in a Pod of its own, to its end. It
+// does nothing if there is none, or if it is not what the object wants any more.
+func (r *reconciler) adopt(ctx context.Context, s *scope, lost status.Active) (outcome, error) {
+	keeper, ok := r.opts.Runner.(Keeper)
+	if !ok {
+		return nextPhase, nil
+	}
+	token, data, ok, err := keeper.Held(ctx, lost.ID)
+	if err != nil {
+		return finished, fmt.Errorf("look for the Job of run %s: %w", lost.ID, err)
+	}
+	t := ticketIn(data)
+	if !ok || t.Run != lost.ID || t.UID != s.uid() || t.Generation != lost.Generation ||
+		t.Deleting != s.deleting || t.Check != (lost.Mode == status.ModeCheck) {
+		return nextPhase, nil // it is ended, as all that is lost
+	}
+	if by, busy := r.set.busy.LoadOrStore(s.object.GetUID(), s.runID); busy && by != s.runID {
+		return lookAgain, nil
+	}
+	s.log.Info("Run of an earlier process goes on", "run", lost.ID)
+	s.runID, s.active, s.fingerprint, s.inputs, s.trigger = lost.ID, lost, t.Fingerprint, t.Inputs, lost.Trigger
+	s.plan, s.earlier, s.token = plan{cause: cause(lost.Cause), check: t.Check}, true, token
+	s.memory.lost = nil
+	return r.run(ctx, s)
+}
+
+// ticketIn reads the ticket that was kept with a run; an empty one if it cannot be read.
+func ticketIn(data []byte) (t runstore.Ticket) {
+	if err := json.Unmarshal(data, &t); err != nil {
+		return runstore.Ticket{}
+	}
+	return t
+}
+
+// adopted is the request of a run that goes on.
+func (r *reconciler) adopted(s *scope) (runner.Request, error) {
+	dir, err := r.store.Create(s.uid(), s.runID)
+	if err != nil {
+		return runner.Request{}, err
+	}
+	// Which Secrets the run has read before, no one knows any more.
+	s.mask.Withhold()
+	s.warnings = append(s.warnings, withheldBecause+"another operator process has begun the run, and which secrets it has read is not known")
+	req := runner.Request{ID: s.runID, Dir: dir, Mask: s.masker(s.mask), MaxBytes: r.opts.RunMaxBytes, Executor: runner.ExecutorJob, Apart: r.apart(s)}
+	if req.Apart == nil { // the watch makes no such runs any more
+		req.Apart = &runner.Apart{Subject: s.uid(), Token: s.token, GoesOn: goesOn, OnPhase: func(string) {}}
+	}
+	req.Apart.Adopted, req.Apart.Ticket = true, ticketOf(s)
+	return req, nil
+}
+
+// forgetRun removes what the cluster has of a run whose end is recorded.
+func (r *reconciler) forgetRun(id string) {
+	if keeper, ok := r.opts.Runner.(Keeper); ok {
+		keeper.Forget(id)
+	}
+}

@@ -1,0 +1,242 @@
+package jobs
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/rolewright/rolewright/internal/proxy"
+	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/runner/remote"
+)
+
+// Options say where runs are made.
+type Options struct {
+	Client kubernetes.Interface
+	// Namespace is where Jobs are: the operator's own.
+	Namespace string
+	// Image is that of the operator, with Program in it.
+	Image, Program string
+	// AnsibleRunner is the program in the images; empty for the usual one.
+	AnsibleRunner string
+	// URL is where Pods find this operator, which listens on Address.
+	URL, Address string
+	// Proxy lets the runs talk to the API server.
+	Proxy *proxy.Proxy
+	Log   logr.Logger
+}
+
+// Executor makes runs of [runner.ExecutorJob] as Jobs, and all others with the Runner that it
+// embeds. It serves while it leads.
+type Executor struct {
+	*runner.Runner
+
+	opts Options
+	hub  *remote.Hub
+	// certificate is for the Pods; it is set before ready is closed.
+	certificate []byte
+	pods, jobs  cache.SharedIndexInformer
+	// ready is closed once runs can be made and found, drained once no Pod is served any more.
+	ready, drained chan struct{}
+
+	mu      sync.Mutex
+	waiting map[string]string // tokens of runs of an earlier process, by run
+}
+
+// New returns an Executor, which has to be added to a manager.
+func New(local *runner.Runner, opts Options) *Executor {
+	return &Executor{
+		Runner: local, opts: opts, hub: remote.NewHub(), ready: make(chan struct{}), drained: make(chan struct{}), waiting: map[string]string{},
+		pods: informer(opts, func(ctx context.Context, o metav1.ListOptions) (*corev1.PodList, error) {
+			return opts.Client.CoreV1().Pods(opts.Namespace).List(ctx, o)
+		}, opts.Client.CoreV1().Pods(opts.Namespace).Watch, &corev1.Pod{}),
+		jobs: informer(opts, func(ctx context.Context, o metav1.ListOptions) (*batchv1.JobList, error) {
+			return opts.Client.BatchV1().Jobs(opts.Namespace).List(ctx, o)
+		}, opts.Client.BatchV1().Jobs(opts.Namespace).Watch, &batchv1.Job{}),
+	}
+}
+
+// NeedLeaderElection has no replica but the leader listen, so that Pods find it.
+func (e *Executor) NeedLeaderElection() bool { return true }
+
+// Start serves the Pods until ctx ends.
+func (e *Executor) Start(ctx context.Context) error {
+	defer close(e.drained)
+	var informers sync.WaitGroup
+	defer informers.Wait()
+	for _, i := range []cache.SharedIndexInformer{e.pods, e.jobs} {
+		informers.Go(func() { i.RunWithContext(ctx) })
+	}
+	if !cache.WaitForCacheSync(ctx.Done(), e.pods.HasSynced, e.jobs.HasSynced) {
+		return nil // ctx has ended
+	}
+	pair, err := e.identity(ctx)
+	if err != nil {
+		return err
+	}
+	if err := e.findRuns(ctx); err != nil {
+		return err
+	}
+	var lc net.ListenConfig
+	listener, err := lc.Listen(ctx, "tcp", e.opts.Address)
+	if err != nil {
+		return fmt.Errorf("listen for the Pods of runs: %w; choose another address with --job-bind-address", err)
+	}
+	close(e.ready)
+	e.opts.Log.Info("Runs in Pods of their own are served", "address", listener.Addr().String(), "url", e.opts.URL, "namespace", e.opts.Namespace)
+	forget := time.AfterFunc(unclaimed, e.forgetRuns)
+	defer forget.Stop()
+	return e.opts.Proxy.ServeRemote(ctx, listener, pair, remote.Root, e.hub)
+}
+
+// identityName is the Secret with the certificate for Pods, which a new operator has to have
+// as well.
+const identityName = "rolewright-runs"
+
+// identity is the certificate of this operator for its Pods, made where there is none.
+func (e *Executor) identity(ctx context.Context) (tls.Certificate, error) {
+	secrets := e.opts.Client.CoreV1().Secrets(e.opts.Namespace)
+	found, err := secrets.Get(ctx, identityName, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		certificate, key, makeErr := remote.NewCertificate(remote.ServerName)
+		if makeErr != nil {
+			return tls.Certificate{}, makeErr
+		}
+		found, err = secrets.Create(ctx, &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Name: identityName, Namespace: e.opts.Namespace, Labels: map[string]string{"app.kubernetes.io/managed-by": "rolewright"}},
+			Type:       corev1.SecretTypeTLS, Data: map[string][]byte{corev1.TLSCertKey: certificate, corev1.TLSPrivateKeyKey: key},
+		}, metav1.CreateOptions{})
+	}
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("the certificate for runs in Pods, Secret %s: %w; %s", identityName, err, grantIt)
+	}
+	e.certificate = found.Data[corev1.TLSCertKey]
+	pair, err := tls.X509KeyPair(e.certificate, found.Data[corev1.TLSPrivateKeyKey])
+	if err != nil {
+		return pair, fmt.Errorf("the certificate for runs in Pods, Secret %s: %w; delete the Secret, and it is made again", identityName, err)
+	}
+	return pair, nil
+}
+
+// grantIt is what to do if the operator may not do what Jobs need.
+const grantIt = "runs as Jobs need the Role of config/jobs"
+
+// unclaimed is how long Pods of an earlier operator wait for their runs to be found.
+const unclaimed = time.Hour
+
+// findRuns has the Pods of runs of an earlier process wait for those to be found, and removes
+// Secrets that have no Job.
+func (e *Executor) findRuns(ctx context.Context) error {
+	secrets := e.opts.Client.CoreV1().Secrets(e.opts.Namespace)
+	found, err := secrets.List(ctx, metav1.ListOptions{LabelSelector: runLabel})
+	if err != nil {
+		return fmt.Errorf("find the runs of an earlier process: %w; %s", err, grantIt)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, s := range found.Items {
+		if e.jobOf(s.Name) == nil {
+			if err := secrets.Delete(ctx, s.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+				e.opts.Log.Error(err, "A Secret of a run that has no Job cannot be removed", "secret", s.Name)
+			}
+			continue
+		}
+		token := string(s.Data[tokenKey])
+		e.waiting[s.Name] = token
+		e.hub.Expect(token)
+		e.opts.Proxy.Expect(token)
+	}
+	return nil
+}
+
+// forgetRuns ends what findRuns has begun, for runs that no object had.
+func (e *Executor) forgetRuns() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for id, token := range e.waiting {
+		e.opts.Log.Info("Run of an earlier process belongs to no object; its Pod is told to end", "job", id)
+		e.hub.Forget(token)
+		e.opts.Proxy.Unexpect(token)
+	}
+	clear(e.waiting)
+}
+
+// Held finds the run of an earlier process that goes on as a Job, or has ended since, and what
+// was kept with it.
+func (e *Executor) Held(ctx context.Context, id string) (token string, ticket []byte, ok bool, err error) {
+	select {
+	case <-e.ready:
+	case <-ctx.Done():
+		return "", nil, false, fmt.Errorf("find run %s: %w", id, context.Cause(ctx))
+	}
+	if !runner.IsID(id) {
+		return "", nil, false, nil
+	}
+	job := e.jobOf(id)
+	if job == nil || job.DeletionTimestamp != nil {
+		return "", nil, false, nil
+	}
+	secret, err := e.opts.Client.CoreV1().Secrets(e.opts.Namespace).Get(ctx, id, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return "", nil, false, nil
+	}
+	if err != nil {
+		return "", nil, false, fmt.Errorf("find run %s: %w", id, err)
+	}
+	return string(secret.Data[tokenKey]), secret.Data[ticketKey], true, nil
+}
+
+// Reap ends what is left of a run that another process has begun.
+func (e *Executor) Reap(id string) error {
+	err := e.Runner.Reap(id)
+	select {
+	case <-e.ready:
+	case <-e.drained:
+		return err
+	}
+	if e.jobOf(id) == nil && e.podOf(id) == nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*grace)
+	defer cancel()
+	return errors.Join(err, e.end(ctx, id))
+}
+
+// Forget removes the Job of a run whose end is recorded, with all that belongs to it.
+func (e *Executor) Forget(id string) {
+	select {
+	case <-e.ready:
+	default:
+		return // there were none yet
+	}
+	if !runner.IsID(id) || e.jobOf(id) == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), forgetTimeout)
+	defer cancel()
+	if err := e.deleteJob(ctx, id); err != nil {
+		e.opts.Log.Error(err, "The Job of a run that has ended cannot be removed; it goes an hour after its end", "job", id)
+	}
+}
+
+const forgetTimeout = 10 * time.Second
+
+func (e *Executor) deleteJob(ctx context.Context, id string) error {
+	err := e.opts.Client.BatchV1().Jobs(e.opts.Namespace).Delete(ctx, id, metav1.DeleteOptions{PropagationPolicy: ptr(metav1.DeletePropagationBackground)})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete Job %s: %w", id, err)
+	}
+	return nil
+}

@@ -1,0 +1,208 @@
+// Package jobs makes runs as Jobs of the cluster: each in a Pod of its own, which
+// [remote.Inside] is the main program of. It knows Jobs, Pods and Secrets, and nothing of what
+// a run is for.
+//
+// A Job has the ID of its run for its name, so that there is one Job of a run, whatever an
+// operator has forgotten. It makes one Pod. The Pod starts the run when the operator lets it,
+// and the operator lets one.
+package jobs
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rolewright/rolewright/internal/watches"
+	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/runner/remote"
+)
+
+// Labels of Jobs, Pods and Secrets: the run, and the UID of the object that it is for.
+const (
+	runLabel    = "rolewright.dev/run"
+	objectLabel = "rolewright.dev/object"
+)
+
+// The keys of a run's Secret.
+const (
+	inputKey  = "input"
+	tokenKey  = "token"
+	ticketKey = "ticket"
+)
+
+// Where things are in the Pod.
+const (
+	inputDir   = "/var/run/rolewright"
+	programDir = "/opt/rolewright"
+)
+
+// CommandName is the hidden subcommand that the Pod runs, and InstallName the one that brings the
+// program into a Pod of another image.
+const (
+	CommandName = "job-run"
+	InstallName = "job-install"
+)
+
+// grace is how long a Pod has to end its run and to send what it has achieved.
+const grace = 60 * time.Second
+
+// backstop is by how much the deadline of a Job is behind the timeout of its run.
+const backstop = 10 * time.Minute
+
+// kept is how long a Job may stay that has ended and that no operator has removed.
+const kept = time.Hour
+
+// maxInput is what a Secret can have, less what it has beside the input.
+const maxInput = corev1.MaxSecretSize - 16<<10
+
+// secret is what the Pod of a run gets, and what a later operator has to know.
+func (e *Executor) secret(req runner.Request) (*corev1.Secret, error) {
+	template, err := watches.PodTemplate(req.Apart.Template)
+	if err != nil {
+		return nil, err
+	}
+	req.Env = e.environment(req.Env, template)
+	input, err := remote.Encode(req, e.opts.URL, e.certificate)
+	if err != nil {
+		return nil, err
+	}
+	if len(input) > maxInput {
+		return nil, fmt.Errorf("the input of the run takes %d bytes packed, and a Secret holds %d: let the object, or varsFrom, say less", len(input), maxInput)
+	}
+	return &corev1.Secret{
+		ObjectMeta: e.meta(req),
+		Type:       corev1.SecretTypeOpaque,
+		Data:       map[string][]byte{inputKey: input, tokenKey: []byte(req.Apart.Token), ticketKey: req.Apart.Ticket},
+	}, nil
+}
+
+// environment is that of a run, with the settings of Ansible that runs of this process have from
+// its environment, where the template says nothing of them.
+func (e *Executor) environment(of map[string]string, template corev1.PodTemplateSpec) map[string]string {
+	env := map[string]string{}
+	for _, entry := range os.Environ() {
+		if name, value, _ := strings.Cut(entry, "="); strings.HasPrefix(name, "ANSIBLE_") {
+			env[name] = value
+		}
+	}
+	for _, c := range template.Spec.Containers {
+		for _, v := range c.Env {
+			delete(env, v.Name)
+		}
+	}
+	maps.Copy(env, of)
+	return env
+}
+
+func (e *Executor) meta(req runner.Request) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Name: req.ID, Namespace: e.opts.Namespace, Labels: labelsOf(req)}
+}
+
+func labelsOf(req runner.Request) map[string]string {
+	return map[string]string{runLabel: req.ID, objectLabel: req.Apart.Subject, "app.kubernetes.io/managed-by": "rolewright"}
+}
+
+// job is the Job of a run.
+func (e *Executor) job(req runner.Request) (*batchv1.Job, error) {
+	template, err := watches.PodTemplate(req.Apart.Template)
+	if err != nil {
+		return nil, err
+	}
+	pod, labels := &template.Spec, labelsOf(req)
+	if template.Labels == nil {
+		template.Labels = map[string]string{}
+	}
+	for name, value := range labels {
+		template.Labels[name] = value
+	}
+	pod.RestartPolicy = corev1.RestartPolicyNever
+	if pod.AutomountServiceAccountToken == nil {
+		pod.AutomountServiceAccountToken = ptr(false)
+	}
+	pod.EnableServiceLinks = ptr(false)
+	pod.TerminationGracePeriodSeconds = ptr(int64(grace / time.Second))
+	if len(pod.Containers) == 0 {
+		pod.Containers = []corev1.Container{{Name: watches.JobContainer}}
+	}
+	e.fill(pod, req)
+	job := &batchv1.Job{
+		ObjectMeta: e.meta(req),
+		Spec: batchv1.JobSpec{
+			Template: template, BackoffLimit: ptr(int32(0)), Completions: ptr(int32(1)), Parallelism: ptr(int32(1)),
+			TTLSecondsAfterFinished: ptr(int32(kept / time.Second)), PodReplacementPolicy: ptr(batchv1.Failed),
+		},
+	}
+	for name, value := range template.Labels { // Kueue looks at those of the Job
+		job.Labels[name] = value
+	}
+	if req.Apart.Timeout > 0 {
+		job.Spec.ActiveDeadlineSeconds = ptr(int64((req.Apart.Timeout + backstop) / time.Second))
+	}
+	return job, nil
+}
+
+// fill adds to a Pod what every run has.
+func (e *Executor) fill(pod *corev1.PodSpec, req runner.Request) {
+	const files, input, program = "rolewright-run", "rolewright-input", "rolewright-program"
+	c := &pod.Containers[0]
+	work := filepath.Dir(req.Dir)
+	pod.Volumes = append(pod.Volumes,
+		corev1.Volume{Name: files, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+		corev1.Volume{Name: input, VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{
+			SecretName: req.ID, Items: []corev1.KeyToPath{{Key: inputKey, Path: inputKey}},
+		}}})
+	c.VolumeMounts = append(c.VolumeMounts,
+		corev1.VolumeMount{Name: files, MountPath: work},
+		corev1.VolumeMount{Name: input, MountPath: inputDir, ReadOnly: true})
+	command := e.opts.Program
+	if c.Image == "" {
+		c.Image = e.opts.Image
+	}
+	if c.Image != e.opts.Image {
+		mount := corev1.VolumeMount{Name: program, MountPath: programDir}
+		pod.Volumes = append(pod.Volumes, corev1.Volume{Name: program, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
+		pod.InitContainers = slices.Insert(pod.InitContainers, 0, corev1.Container{
+			Name: program, Image: e.opts.Image, Command: []string{e.opts.Program, InstallName, programDir},
+			VolumeMounts: []corev1.VolumeMount{mount}, SecurityContext: restricted(pod), Resources: c.Resources,
+		})
+		mount.ReadOnly = true
+		c.VolumeMounts = append(c.VolumeMounts, mount)
+		command = filepath.Join(programDir, "rolewright")
+	}
+	c.Command = []string{command, CommandName, "--input=" + filepath.Join(inputDir, inputKey)}
+	if e.opts.AnsibleRunner != "" {
+		c.Command = append(c.Command, "--ansible-runner="+e.opts.AnsibleRunner)
+	}
+	c.Env = append(c.Env,
+		corev1.EnvVar{Name: "ROLEWRIGHT_POD", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.uid"}}},
+		corev1.EnvVar{Name: "TMPDIR", Value: work},
+		corev1.EnvVar{Name: "XDG_CACHE_HOME", Value: work}) // the home directory of an image may not be writable
+	// What the process says that could not even begin: what it says of a run is in the file.
+	c.TerminationMessagePolicy = corev1.TerminationMessageFallbackToLogsOnError
+	if c.SecurityContext == nil {
+		c.SecurityContext = restricted(pod)
+	}
+}
+
+// restricted is what Pod security admission wants of a container where it wants most. The user is
+// the image's, unless the Pod says something of it.
+func restricted(pod *corev1.PodSpec) *corev1.SecurityContext {
+	c := &corev1.SecurityContext{
+		AllowPrivilegeEscalation: ptr(false), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+		SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+	}
+	if pod.SecurityContext == nil {
+		c.RunAsNonRoot = ptr(true)
+	}
+	return c
+}
+
+func ptr[T any](v T) *T { return &v }

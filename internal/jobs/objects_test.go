@@ -1,0 +1,81 @@
+package jobs
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/rolewright/rolewright/runner"
+)
+
+// The template of the watch counts, and what makes a run of a Pod is added to it.
+func TestJob_IsMadeOfTheTemplate(t *testing.T) {
+	t.Parallel()
+	e := &Executor{opts: Options{Namespace: "system", Image: "operator:1", Program: "/usr/local/bin/rolewright", URL: "https://here:1"}}
+	req := runner.Request{
+		ID: "an-id", Dir: "/work/runs/uid/an-id",
+		Apart: &runner.Apart{Subject: "uid", Timeout: time.Hour, Template: []byte(`{
+			"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "batch", "rolewright.dev/run": "another"}},
+			"spec": {"restartPolicy": "Always", "nodeSelector": {"pool": "batch"}, "containers": [
+				{"name": "run", "image": "ee:2", "resources": {"limits": {"memory": "1Gi"}}, "volumeMounts": [{"name": "cache", "mountPath": "/cache"}]}
+			], "volumes": [{"name": "cache", "emptyDir": {}}]}
+		}`)},
+	}
+	job, err := e.job(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := job.Spec.Template.Spec
+	if job.Name != "an-id" || job.Labels["kueue.x-k8s.io/queue-name"] != "batch" || job.Labels[runLabel] != "an-id" || job.Spec.Template.Labels[runLabel] != "an-id" {
+		t.Errorf("the Job is %s with labels %v", job.Name, job.Labels)
+	}
+	if *job.Spec.BackoffLimit != 0 || *job.Spec.ActiveDeadlineSeconds != 70*60 || pod.RestartPolicy != corev1.RestartPolicyNever {
+		t.Errorf("the Job has back-off %d, deadline %d, restart policy %s; want none, behind the timeout, Never",
+			*job.Spec.BackoffLimit, *job.Spec.ActiveDeadlineSeconds, pod.RestartPolicy)
+	}
+	c := pod.Containers[0]
+	if len(pod.Containers) != 1 || c.Image != "ee:2" || c.Resources.Limits.Memory().String() != "1Gi" || pod.NodeSelector["pool"] != "batch" {
+		t.Errorf("the Pod has not what the template says: %+v", pod)
+	}
+	if len(pod.InitContainers) != 1 || pod.InitContainers[0].Image != "operator:1" || c.Command[0] != programDir+"/rolewright" {
+		t.Errorf("the program does not come into another image: %+v, %v", pod.InitContainers, c.Command)
+	}
+	if s := c.SecurityContext; *s.AllowPrivilegeEscalation || !*s.RunAsNonRoot || *pod.AutomountServiceAccountToken {
+		t.Errorf("the Pod may more than a restricted one: %+v", s)
+	}
+	if !slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == "/work/runs/uid" && !m.ReadOnly }) {
+		t.Errorf("there is no place for the run's files: %+v", c.VolumeMounts)
+	}
+	req.Apart.Template = nil
+	if job, err = e.job(req); err != nil {
+		t.Fatal(err)
+	}
+	if pod = job.Spec.Template.Spec; len(pod.InitContainers) != 0 || pod.Containers[0].Image != "operator:1" || pod.Containers[0].Command[0] != "/usr/local/bin/rolewright" {
+		t.Errorf("without a template, the Pod is %+v; want the operator's image as it is", pod)
+	}
+}
+
+// What the cluster says of a Pod is told as the run's.
+func TestPhases(t *testing.T) {
+	t.Parallel()
+	waiting := corev1.ContainerStatus{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "not\nfound"}}}
+	killed := corev1.ContainerStatus{Name: "run", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: outOfMemory, ExitCode: 137}}}
+	for want, pod := range map[string]*corev1.Pod{
+		"ImagePullBackOff: not found": {Status: corev1.PodStatus{InitContainerStatuses: []corev1.ContainerStatus{waiting}}},
+		"Unschedulable: no room":      {Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "no room"}}}},
+		"":                            {Status: corev1.PodStatus{Phase: corev1.PodRunning}},
+	} {
+		if got := phaseOf(pod); got != want {
+			t.Errorf("a Pod waits for %q, want %q", got, want)
+		}
+	}
+	if what, memory := endOf(&corev1.Pod{Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{killed}}}, nil); !memory || what == "" {
+		t.Errorf("the end for want of memory is %q, %v", what, memory)
+	}
+	evicted := &corev1.Pod{Status: corev1.PodStatus{Reason: "Evicted", Message: "The node was low on memory"}}
+	if what, memory := endOf(evicted, nil); memory || what != "Evicted: The node was low on memory" {
+		t.Errorf("the end of an evicted Pod is %q, %v", what, memory)
+	}
+}

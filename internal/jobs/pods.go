@@ -1,0 +1,94 @@
+package jobs
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/rolewright/rolewright/internal/text"
+)
+
+// phaseOf says what a Pod waits for before its run can start; empty if for nothing.
+func phaseOf(pod *corev1.Pod) string {
+	if pod == nil {
+		return "there is no Pod yet: look at the events of the Job"
+	}
+	for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		if w := c.State.Waiting; w != nil && w.Reason != "" && w.Reason != "PodInitializing" && w.Reason != "ContainerCreating" {
+			return said(w.Reason, w.Message)
+		}
+	}
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			return said(c.Reason, c.Message)
+		}
+	}
+	if pod.DeletionTimestamp != nil {
+		return "the Pod is being deleted, and its node has not said yet that it has ended"
+	}
+	return ""
+}
+
+// over reports whether nothing of the Pod's containers runs any more.
+func over(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
+}
+
+// outOfMemory is the reason of a container that the kernel has killed for its memory.
+const outOfMemory = "OOMKilled"
+
+// endOf says how a Pod has ended, and whether that was for its memory.
+func endOf(pod *corev1.Pod, job *batchv1.Job) (what string, memory bool) {
+	var parts []string
+	if pod != nil && pod.Status.Reason != "" { // Evicted, NodeLost
+		parts = append(parts, said(pod.Status.Reason, pod.Status.Message))
+	}
+	if pod != nil {
+		for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+			if t := c.State.Terminated; t != nil && (t.ExitCode != 0 || t.Signal != 0) {
+				memory = memory || t.Reason == outOfMemory
+				parts = append(parts, fmt.Sprintf("container %s: %s", c.Name, said(t.Reason, fmt.Sprintf("exit code %d: %s", t.ExitCode, t.Message))))
+			}
+		}
+		if c := disruption(pod); c != nil {
+			parts = append(parts, said(c.Reason, c.Message))
+		}
+	}
+	if job != nil {
+		for _, c := range job.Status.Conditions {
+			if c.Type == batchv1.JobFailed && c.Status == corev1.ConditionTrue && c.Reason != batchv1.JobReasonBackoffLimitExceeded {
+				parts = append(parts, said(c.Reason, c.Message))
+			}
+		}
+	}
+	switch {
+	case len(parts) > 0:
+		return strings.Join(parts, "; "), memory
+	case pod == nil:
+		return "its Job or its Pod was deleted", false
+	}
+	return "its Pod has ended", memory
+}
+
+// disruption is the condition of a Pod that the cluster has ended: evicted, preempted, or its
+// node drained; nil for others.
+func disruption(pod *corev1.Pod) *corev1.PodCondition {
+	for i, c := range pod.Status.Conditions {
+		if c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue {
+			return &pod.Status.Conditions[i]
+		}
+	}
+	return nil
+}
+
+// said is a reason of the cluster with its message, on one line.
+func said(reason, message string) string {
+	if message == "" {
+		return reason
+	}
+	const most = 300
+	return reason + ": " + text.OneLine(text.Clip(message, most))
+}

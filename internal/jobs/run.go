@@ -1,0 +1,301 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/runner/remote"
+)
+
+// look is how often the Pod of a run is looked at, in the cache.
+const look = 250 * time.Millisecond
+
+// Run makes the run of req, and returns when nothing of it is left, or hands it over.
+func (e *Executor) Run(ctx context.Context, req runner.Request) (runner.Result, error) {
+	if req.Executor != runner.ExecutorJob || req.Apart == nil {
+		return e.Runner.Run(ctx, req)
+	}
+	res := runner.Result{ID: req.ID, ExitCode: -1}
+	select {
+	case <-e.ready:
+	case <-ctx.Done():
+		return res, fmt.Errorf("run %s not started: %w", req.ID, context.Cause(ctx))
+	}
+	e.claim(req)
+	mirror := req
+	mirror.Files = map[string][]byte{}
+	if len(req.Apart.Ticket) > 0 {
+		mirror.Files["ticket.json"] = req.Apart.Ticket
+	}
+	if err := runner.CreateMirror(mirror); err != nil {
+		return res, err
+	}
+	pod := ""
+	if p := e.podOf(req.ID); req.Apart.Adopted && p != nil && p.Status.StartTime != nil {
+		pod = string(p.UID)
+	}
+	session, err := e.hub.Admit(req, pod)
+	if err != nil {
+		return res, err
+	}
+	defer session.Close()
+	if !req.Apart.Adopted {
+		if err := e.begin(ctx, req); err != nil {
+			return res, err
+		}
+	}
+	return e.follow(ctx, req, session)
+}
+
+// claim takes a run of an earlier process off the list of those that wait.
+func (e *Executor) claim(req runner.Request) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.waiting, req.ID)
+}
+
+// begin makes the Job, once no other run of the object is left.
+func (e *Executor) begin(ctx context.Context, req runner.Request) error {
+	for _, other := range e.jobs.GetStore().List() {
+		job, ok := other.(*batchv1.Job)
+		if !ok || job.Labels[objectLabel] != req.Apart.Subject || job.Name == req.ID {
+			continue
+		}
+		if err := e.end(ctx, job.Name); err != nil {
+			return fmt.Errorf("run %s not started: end an earlier run of the object: %w", req.ID, err)
+		}
+	}
+	if req.Until != nil && !time.Now().Before(req.Until()) {
+		return runner.ErrTooLate
+	}
+	secret, err := e.secret(req)
+	if err != nil {
+		return err
+	}
+	job, err := e.job(req)
+	if err != nil {
+		return err
+	}
+	secrets := e.opts.Client.CoreV1().Secrets(e.opts.Namespace)
+	if _, err = secrets.Create(ctx, secret, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("create the Secret of the run: %w; %s", err, grantIt)
+	}
+	made, err := e.opts.Client.BatchV1().Jobs(e.opts.Namespace).Create(ctx, job, metav1.CreateOptions{})
+	if err != nil {
+		// It may have been made nevertheless; without its Secret it starts nothing.
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), forgetTimeout)
+		defer cancel()
+		_ = e.deleteJob(clean, req.ID)
+		_ = secrets.Delete(clean, req.ID, metav1.DeleteOptions{})
+		if apierrors.IsForbidden(err) {
+			return fmt.Errorf("create the Job of the run: %w; %s", err, grantIt)
+		}
+		return fmt.Errorf("create the Job of the run: %w", err)
+	}
+	owner := fmt.Sprintf(`{"metadata":{"ownerReferences":[{"apiVersion":"batch/v1","kind":"Job","name":%q,"uid":%q}]}}`, made.Name, made.UID)
+	if _, err := secrets.Patch(ctx, req.ID, types.MergePatchType, []byte(owner), metav1.PatchOptions{}); err != nil {
+		e.opts.Log.V(1).Info("The Secret of a run is not its Job's; it is removed when the operator starts", "secret", req.ID, "error", err.Error())
+	}
+	return nil
+}
+
+// follow waits for the end of the run.
+func (e *Executor) follow(ctx context.Context, req runner.Request, session *remote.Session) (runner.Result, error) {
+	over := make(chan struct{})
+	type ended struct {
+		res runner.Result
+		err error
+	}
+	ends := make(chan ended, 1)
+	go func() {
+		res, err := runner.Mirrored(ctx, req, over)
+		ends <- ended{res, err}
+	}()
+	why, lost := e.await(ctx, req, session)
+	close(over)
+	end := <-ends
+	begun := isClosed(session.Started)
+	switch {
+	case errors.Is(why, runner.ErrHandedOver):
+		return end.res, why
+	case lost == nil && why != nil && (end.err != nil && errors.Is(end.err, runner.ErrCluster)):
+		// It was stopped since this process wanted it.
+		return end.res, fmt.Errorf("run %s cut short: %w", req.ID, why)
+	case lost == nil:
+		return end.res, end.err
+	case why != nil && !begun:
+		return runner.Result{ID: req.ID, ExitCode: -1}, fmt.Errorf("run %s not started: %w: %w", req.ID, runner.ErrNoTurn, why)
+	case why != nil:
+		end.res.Finished = time.Now()
+		return end.res, fmt.Errorf("run %s cut short: %w", req.ID, why)
+	}
+	end.res.Finished = time.Now()
+	return end.res, lost
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// await waits until nothing of the run is left. why is the cause for which this process has
+// stopped it, or [runner.ErrHandedOver]; lost is why there is no outcome, nil if there is one.
+func (e *Executor) await(ctx context.Context, req runner.Request, session *remote.Session) (why, lost error) {
+	tick := time.NewTicker(look)
+	defer tick.Stop()
+	stop, phase := ctx.Done(), ""
+	seen, since := false, time.Now()
+	for {
+		select {
+		case <-session.Done:
+			return why, nil
+		case <-stop:
+			stop, why = nil, context.Cause(ctx)
+			if req.Apart.GoesOn(why) {
+				select {
+				case <-e.drained:
+				case <-session.Done:
+					return nil, nil
+				case <-time.After(drainPatience):
+				}
+				return fmt.Errorf("%w: %w", runner.ErrHandedOver, why), nil
+			}
+			since = time.Now()
+			e.kill(ctx, req.ID)
+		case <-tick.C:
+		}
+		pod, job := e.podOf(req.ID), e.jobOf(req.ID)
+		seen = seen || job != nil
+		gone := pod == nil && (job == nil || finished(job)) && (seen || time.Since(since) > cachePatience)
+		if gone || pod != nil && over(pod) {
+			return why, e.lost(pod, job, session)
+		}
+		if now := phaseOf(pod); now != phase && !isClosed(session.Started) || phase != "" && isClosed(session.Started) {
+			if isClosed(session.Started) {
+				now = ""
+			}
+			phase = now
+			req.Apart.OnPhase(now)
+		}
+	}
+}
+
+// drainPatience is longer than a proxy takes to end; cachePatience is how far the cache may be
+// behind a Job that was made.
+const (
+	drainPatience = 8 * time.Second
+	cachePatience = 30 * time.Second
+)
+
+// lost says why the run of a Pod that has ended has no outcome; nil if it has come meanwhile.
+func (e *Executor) lost(pod *corev1.Pod, job *batchv1.Job, session *remote.Session) error {
+	if isClosed(session.Done) {
+		return nil // the Pod ends after it
+	}
+	what, memory := endOf(pod, job)
+	switch {
+	case memory:
+		return fmt.Errorf("%w: its Pod was killed for its memory: %s", runner.ErrCut, what)
+	case pod != nil && pod.Status.Reason == "" && !isClosed(session.Started) && disruption(pod) == nil:
+		return fmt.Errorf("%w: %s", runner.ErrPod, what)
+	}
+	return fmt.Errorf("%w: %s", runner.ErrCluster, what)
+}
+
+// finished reports whether a Job makes no Pod any more.
+func finished(job *batchv1.Job) bool {
+	for _, c := range job.Status.Conditions {
+		if (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue {
+			return true
+		}
+	}
+	return false
+}
+
+// kill has the Pod of a run end, and with its Job no other one begin.
+func (e *Executor) kill(ctx context.Context, id string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), forgetTimeout)
+	defer cancel()
+	var err error
+	if pod := e.podOf(id); pod != nil {
+		err = e.opts.Client.CoreV1().Pods(e.opts.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{})
+		if apierrors.IsNotFound(err) {
+			err = nil
+		}
+	}
+	if err = errors.Join(err, e.deleteJob(ctx, id)); err != nil {
+		e.opts.Log.Error(err, "A run is to end, and its Pod cannot be deleted", "job", id)
+	}
+}
+
+// end stops a run, and waits until nothing of it is left.
+func (e *Executor) end(ctx context.Context, id string) error {
+	e.kill(ctx, id)
+	tick := time.NewTicker(look)
+	defer tick.Stop()
+	for {
+		if pod := e.podOf(id); e.jobOf(id) == nil && (pod == nil || over(pod)) {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("run %s does not end: %w; if its node is gone for good, delete its Pod with --force", id, context.Cause(ctx))
+		}
+	}
+}
+
+func (e *Executor) jobOf(id string) *batchv1.Job {
+	found, _, _ := e.jobs.GetStore().GetByKey(e.opts.Namespace + "/" + id)
+	job, _ := found.(*batchv1.Job)
+	return job
+}
+
+// podOf is the Pod of a run: the one that runs, if there is one.
+func (e *Executor) podOf(id string) *corev1.Pod {
+	found, _ := e.pods.GetIndexer().ByIndex(runLabel, id)
+	var last *corev1.Pod
+	for _, each := range found {
+		if pod, ok := each.(*corev1.Pod); ok && (last == nil || over(last)) {
+			last = pod
+		}
+	}
+	return last
+}
+
+// informer watches what bears the label of a run, in the namespace of Jobs.
+func informer[T runtime.Object](opts Options, list func(context.Context, metav1.ListOptions) (T, error),
+	watches func(context.Context, metav1.ListOptions) (watch.Interface, error), of runtime.Object,
+) cache.SharedIndexInformer {
+	return cache.NewSharedIndexInformer(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.LabelSelector = runLabel
+			return list(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.LabelSelector = runLabel
+			return watches(ctx, o)
+		},
+	}, of, 0, cache.Indexers{runLabel: func(obj any) ([]string, error) {
+		if labelled, ok := obj.(metav1.Object); ok {
+			return []string{labelled.GetLabels()[runLabel]}, nil
+		}
+		return nil, nil
+	}})
+}

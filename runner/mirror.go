@@ -1,0 +1,189 @@
+package runner
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/rolewright/rolewright/runner/plainfile"
+	"github.com/rolewright/rolewright/runner/supervise"
+)
+
+// ExecutorJob: in a Pod of its own. A [Runner] refuses such requests; what makes them
+// asks a Runner in the Pod for a run of [ExecutorRunner], and gets its artifacts sent.
+const ExecutorJob Executor = "job"
+
+// ErrCluster is wrapped by the error of a run in a Pod that the cluster has ended or hindered.
+// It says nothing of the content.
+var ErrCluster = errors.New("the cluster has ended the run")
+
+// ErrPod is wrapped by the error of a run whose Pod was made and could not begin it: its image lacks
+// something, for instance.
+var ErrPod = errors.New("the Pod of the run could not begin it")
+
+// ErrHandedOver is returned for a run that goes on, for a later process to find.
+var ErrHandedOver = errors.New("the run goes on without this process")
+
+// Apart is what the run of a Pod needs beside the rest of its [Request].
+type Apart struct {
+	// Template is the Pod template of the watch as JSON; nil for none.
+	Template []byte
+	// Subject is the UID of the object, of which there is one run at a time.
+	Subject string
+	// Timeout is how long the run may take; 0 is no limit.
+	Timeout time.Duration
+	// Token is the run's at the API proxy, and Server and CA are those of its kubeconfig.
+	Token, Server string
+	CA            []byte
+	// Ticket is kept with the run for the process that adopts it; Adopted is true if this
+	// one does.
+	Ticket  []byte
+	Adopted bool
+	// GoesOn reports whether the run goes on although its context has ended, with cause.
+	GoesOn func(cause error) bool
+	// OnPhase is called with what the run waits for, and with an empty text once it has begun.
+	OnPhase func(text string)
+}
+
+// OutcomeFile is the file of a private data directory that says how a run has ended that was
+// made elsewhere. It is there once nothing is left of the run, and all of its artifacts are there.
+const OutcomeFile = "job.json"
+
+// outcomeLimit is more than any outcome has.
+const outcomeLimit = 64 << 10
+
+// Outcome is what [Runner.Run] has returned elsewhere, less what the artifacts say.
+type Outcome struct {
+	ExitCode          int
+	Signal            string
+	NoSpace           bool
+	Shortage          string
+	Started, Finished time.Time
+	Memory            int64
+	CPU               time.Duration
+	// Kinds are the names of the errors that Error wraps.
+	Kinds []string
+	Error string
+	// Cut is how many requests of the run to the API server had no answer since the
+	// operator could not be reached.
+	Cut int
+}
+
+// kindStopped is the name of the error of a run that was told to end.
+const kindStopped = "stopped"
+
+// errorKinds are the errors of Run by the names that they have on the wire.
+func errorKinds() map[string]error {
+	return map[string]error{
+		"unavailable": ErrUnavailable, "cut": ErrCut, "stoodStill": ErrStoodStill, "noSpace": ErrNoSpace, "tooLarge": ErrTooLarge,
+		"memory": ErrMemory, "processes": ErrProcesses, "survivors": supervise.ErrSurvivors, kindStopped: context.Canceled,
+	}
+}
+
+// OutcomeOf is the outcome of what Run has returned.
+func OutcomeOf(res Result, err error, cut int) Outcome {
+	o := Outcome{
+		ExitCode: res.ExitCode, Signal: res.Signal, NoSpace: res.NoSpace, Shortage: res.Shortage, Started: res.Started,
+		Finished: res.Finished, Memory: res.Memory, CPU: res.CPU, Cut: cut,
+	}
+	if err != nil {
+		o.Error = err.Error()
+		for name, kind := range errorKinds() {
+			if errors.Is(err, kind) {
+				o.Kinds = append(o.Kinds, name)
+			}
+		}
+	}
+	return o
+}
+
+// farError is an error from elsewhere.
+type farError struct {
+	text  string
+	kinds []error
+}
+
+func (e *farError) Error() string   { return e.text }
+func (e *farError) Unwrap() []error { return e.kinds }
+
+// err is the error that the outcome tells of.
+func (o Outcome) err() error {
+	if o.Error == "" {
+		return nil
+	}
+	e, known := &farError{text: o.Error}, errorKinds()
+	for _, name := range o.Kinds {
+		if kind := known[name]; name == kindStopped {
+			e.kinds = append(e.kinds, ErrCluster)
+		} else if kind != nil {
+			e.kinds = append(e.kinds, kind)
+		}
+	}
+	return e
+}
+
+// CreateMirror creates the private data directory of a run that is made elsewhere, for its
+// artifacts, with the files of req. Where it is there already, only what is missing is added.
+func CreateMirror(req Request) error {
+	if !IsID(req.ID) || !filepath.IsAbs(req.Dir) {
+		return fmt.Errorf("create private data dir %q of run %.40q: it is none", req.Dir, req.ID)
+	}
+	if err := os.MkdirAll(filepath.Join(artifactsDir(req), "job_events"), dirMode); err != nil {
+		return mirrorError(err)
+	}
+	root, err := plainfile.OpenDir(req.Dir)
+	if err != nil {
+		return mirrorError(err)
+	}
+	defer root.Close()
+	for name, data := range req.Files {
+		if err := plainfile.ReplaceIn(root, name, data); err != nil {
+			return mirrorError(err)
+		}
+	}
+	return nil
+}
+
+func mirrorError(err error) error {
+	if IsNoSpace(err) {
+		return fmt.Errorf("%w: %w", ErrNoSpace, err)
+	}
+	return fmt.Errorf("create private data dir: %w", err)
+}
+
+// Mirrored follows the events of a run whose artifacts are put into req.Dir until done is closed,
+// and returns what Run would have. Without an outcome the error is [ErrCluster].
+func Mirrored(ctx context.Context, req Request, done <-chan struct{}) (Result, error) {
+	res := Result{ID: req.ID, ExitCode: -1, apart: true}
+	summary := follow(context.WithoutCancel(ctx), req, done)
+	o, err := readOutcome(req.Dir)
+	if err != nil {
+		res.Summary = summary
+		_, res.Tail = readArtifacts(req)
+		return res, fmt.Errorf("%w: %w", ErrCluster, err)
+	}
+	res.Started, res.Finished, res.NoSpace, res.Shortage = o.Started, o.Finished, o.NoSpace, o.Shortage
+	res.fill(req, supervise.Exit{Code: o.ExitCode, Signal: o.Signal, Memory: o.Memory, CPU: o.CPU}, summary)
+	_ = linkLatest(req.Dir, req.ID) // as for other runs
+	err = o.err()
+	if err == nil && o.Cut > 0 && !res.proved() {
+		// What the role made of it is not its failure.
+		err = fmt.Errorf("%w: %d of its requests had no answer, since the operator could not be reached", ErrCluster, o.Cut)
+	}
+	return res, err
+}
+
+func readOutcome(dir string) (o Outcome, err error) {
+	data, err := plainfile.Read(filepath.Join(dir, OutcomeFile), outcomeLimit)
+	if err != nil {
+		return o, fmt.Errorf("its outcome is not known: %w", err)
+	}
+	if err := json.Unmarshal(data, &o); err != nil {
+		return o, fmt.Errorf("its outcome cannot be read: %w", err)
+	}
+	return o, nil
+}

@@ -1,0 +1,154 @@
+package remote
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	stdlog "log" //nolint:depguard // net/http wants one; it prints nothing
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// gateway is where the run finds the API server: on the loopback address of its container. It
+// passes requests on to the operator's API proxy, and has them wait while there is no operator.
+type gateway struct {
+	server   *http.Server
+	listener net.Listener
+	ca       []byte
+	cut      atomic.Int64
+	wg       sync.WaitGroup
+}
+
+// clientConfig trusts the operator only.
+func clientConfig(ca []byte) (*tls.Config, error) {
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(ca) {
+		return nil, errors.New("the certificate of the operator cannot be read")
+	}
+	return &tls.Config{RootCAs: pool, ServerName: ServerName, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}, nil
+}
+
+// How long to wait before another attempt to reach the operator.
+const (
+	firstPause = 200 * time.Millisecond
+	lastPause  = 3 * time.Second
+)
+
+// pause waits, longer each time; it is false if ctx has ended.
+func pause(ctx context.Context, d *time.Duration) bool {
+	*d = min(max(2**d, firstPause), lastPause)
+	t := time.NewTimer(*d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// dialOperator connects as soon as there is an operator.
+func dialOperator(config *tls.Config) func(ctx context.Context, network, address string) (net.Conn, error) {
+	dialer := &tls.Dialer{NetDialer: &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}, Config: config}
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		var d time.Duration
+		for {
+			conn, err := dialer.DialContext(ctx, network, address)
+			if err == nil || !pause(ctx, &d) {
+				return conn, err
+			}
+		}
+	}
+}
+
+func newGateway(ctx context.Context, in Input) (*gateway, error) {
+	target, err := url.Parse(in.URL)
+	if err != nil {
+		return nil, fmt.Errorf("the operator's URL: %w", err)
+	}
+	config, err := clientConfig(in.CA)
+	if err != nil {
+		return nil, err
+	}
+	certificate, key, err := NewCertificate("localhost")
+	if err != nil {
+		return nil, err
+	}
+	pair, err := tls.X509KeyPair(certificate, key)
+	if err != nil {
+		return nil, fmt.Errorf("the certificate of the gateway: %w", err)
+	}
+	var lc net.ListenConfig
+	listener, err := lc.Listen(ctx, "tcp4", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("listen for the run: %w", err)
+	}
+	g := &gateway{ca: certificate, listener: tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}})}
+	passes := &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = target.Scheme, target.Host, "127.0.0.1"
+		},
+		// A connection is made when there is an operator; requests without a body that an old one has cut are sent once more.
+		Transport:      &http.Transport{DialTLSContext: dialOperator(config), MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute, DisableCompression: true},
+		FlushInterval:  -1,
+		ModifyResponse: g.counted,
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			if r.Context().Err() == nil { // else the run has given it up
+				g.cut.Add(1)
+			}
+			http.Error(w, "the operator cannot be reached: "+err.Error(), http.StatusBadGateway)
+		},
+		ErrorLog: silent(),
+	}
+	g.server = &http.Server{Handler: passes, ReadHeaderTimeout: 30 * time.Second, ErrorLog: silent()}
+	g.wg.Go(func() { _ = g.server.Serve(g.listener) }) // until close
+	return g, nil
+}
+
+// counted has answers counted that end before their end. Those of watches end at any time.
+func (g *gateway) counted(r *http.Response) error {
+	if r.StatusCode != http.StatusSwitchingProtocols && !r.Request.URL.Query().Has("watch") {
+		r.Body = &countedBody{r.Body, g, r.Request}
+	}
+	return nil
+}
+
+type countedBody struct {
+	io.ReadCloser
+	g *gateway
+	r *http.Request
+}
+
+// Read implements [io.Reader].
+func (b *countedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) && b.r.Context().Err() == nil {
+		b.g.cut.Add(1)
+	}
+	return n, err
+}
+
+// kubeconfig is that of the run, with this server in place of the operator's.
+func (g *gateway) kubeconfig(of []byte, in Input) []byte {
+	of = bytes.ReplaceAll(of, []byte("server: "+in.Server), []byte("server: https://"+g.listener.Addr().String()))
+	return bytes.ReplaceAll(of, []byte(base64.StdEncoding.EncodeToString(in.ServerCA)), []byte(base64.StdEncoding.EncodeToString(g.ca)))
+}
+
+func (g *gateway) close() {
+	_ = g.server.Close()
+	g.wg.Wait()
+}
+
+// silent is for what net/http prints of connections that break.
+func silent() *stdlog.Logger { return slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) }

@@ -1,0 +1,283 @@
+package remote
+
+import (
+	"archive/tar"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/google/uuid"
+
+	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/runner/plainfile"
+)
+
+// Hub is where the containers of an operator's runs send their artifacts. It is an
+// [http.Handler], safe for concurrent use.
+type Hub struct {
+	mu sync.Mutex
+	// sessions are by the digest of their token, so that the time of the look-up tells nothing.
+	sessions map[[sha256.Size]byte]*Session
+	expected map[[sha256.Size]byte]bool
+}
+
+// NewHub returns a Hub without runs.
+func NewHub() *Hub {
+	return &Hub{sessions: map[[sha256.Size]byte]*Session{}, expected: map[[sha256.Size]byte]bool{}}
+}
+
+// Session is a run whose artifacts are received.
+type Session struct {
+	// Started is closed when the container has got leave to start the run, and Done when all
+	// artifacts and the outcome are there.
+	Started, Done chan struct{}
+
+	hub    *Hub
+	digest [sha256.Size]byte
+	id     string
+	dir    *os.Root
+	limit  int64
+	epoch  string
+
+	// receiving is held while a container sends, and guards what follows.
+	receiving sync.Mutex
+	pod       string
+	have      int
+	bytes     int64
+	over      bool
+}
+
+// Expect has containers with a token come back later, instead of giving up, until the run is admitted.
+func (h *Hub) Expect(token string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.expected[sha256.Sum256([]byte(token))] = true
+}
+
+// Forget ends what Expect has begun.
+func (h *Hub) Forget(token string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.expected, sha256.Sum256([]byte(token)))
+}
+
+// Admit receives the artifacts of the run of req into its directory, which [runner.CreateMirror]
+// has made. pod is the one that makes the run; empty for the first that asks. It may send twice
+// the bytes that the run may write: all of it once more.
+func (h *Hub) Admit(req runner.Request, pod string) (*Session, error) {
+	dir, err := plainfile.OpenDir(req.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("receive the artifacts of run %s: %w", req.ID, err)
+	}
+	s := &Session{
+		Started: make(chan struct{}), Done: make(chan struct{}), hub: h, digest: sha256.Sum256([]byte(req.Apart.Token)), id: req.ID, dir: dir,
+		limit: 2 * req.MaxBytes, epoch: uuid.NewString(), pod: pod,
+	}
+	if pod != "" {
+		close(s.Started)
+	}
+	if err := s.readHave(); err != nil {
+		_ = dir.Close()
+		return nil, err
+	}
+	if _, err := dir.Lstat(runner.OutcomeFile); err == nil {
+		s.over = true
+		close(s.Done)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.sessions[s.digest] = s
+	delete(h.expected, s.digest)
+	return s, nil
+}
+
+// Close ends the reception, and waits until nothing is received any more. The container is told
+// to end the run.
+func (s *Session) Close() {
+	s.hub.mu.Lock()
+	delete(s.hub.sessions, s.digest)
+	s.hub.mu.Unlock()
+	s.receiving.Lock()
+	defer s.receiving.Unlock()
+	s.over = true
+	_ = s.dir.Close() // nothing is written any more
+}
+
+// readHave finds out up to which counter the events are there.
+func (s *Session) readHave() error {
+	names, err := s.dir.Open(path.Join("artifacts", s.id, "job_events"))
+	if err != nil {
+		return fmt.Errorf("receive the artifacts of run %s: %w", s.id, err)
+	}
+	defer names.Close()
+	all, err := names.Readdirnames(-1)
+	if err != nil {
+		return fmt.Errorf("receive the artifacts of run %s: %w", s.id, err)
+	}
+	var counters []int
+	for _, name := range all {
+		if n, ok := counterOf(name); ok {
+			counters = append(counters, n)
+		}
+	}
+	slices.Sort(counters)
+	for _, n := range counters {
+		if n > s.have+1 {
+			break // what comes after a gap is sent once more
+		}
+		s.have = n
+	}
+	return nil
+}
+
+// counterOf is the counter of an event's file.
+func counterOf(name string) (int, bool) {
+	parts := eventName.FindStringSubmatch(name)
+	if parts == nil {
+		return 0, false
+	}
+	n, err := strconv.Atoi(parts[1])
+	return n, err == nil
+}
+
+// ServeHTTP implements [http.Handler] for what is below [Root].
+func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	_, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	digest := sha256.Sum256([]byte(token))
+	h.mu.Lock()
+	s, expected := h.sessions[digest], h.expected[digest]
+	h.mu.Unlock()
+	switch {
+	case s == nil && expected:
+		http.Error(w, "the operator has not found the run yet", http.StatusServiceUnavailable)
+	case s == nil:
+		http.Error(w, "there is no such run", http.StatusUnauthorized)
+	case r.Method != http.MethodPost || r.URL.Path != startPath && r.URL.Path != filesPath:
+		http.Error(w, "there is nothing here", http.StatusNotFound)
+	default:
+		s.serve(w, r)
+	}
+}
+
+var (
+	errOver     = errors.New("the run is over")
+	errOtherPod = errors.New("another Pod makes the run")
+	errRefused  = errors.New("this is no file of a run")
+	errTooMuch  = errors.New("the run sends more than it may write")
+)
+
+func (s *Session) serve(w http.ResponseWriter, r *http.Request) {
+	s.receiving.Lock()
+	defer s.receiving.Unlock()
+	pod := r.URL.Query().Get(podParameter)
+	err := error(nil)
+	switch start := r.URL.Path == startPath; {
+	case pod == "" || s.pod != "" && s.pod != pod:
+		err = errOtherPod
+	case s.over && s.finished():
+		// It has not heard that all is there.
+	case s.over:
+		err = errOver
+	case start && s.pod == "":
+		s.pod = pod
+		close(s.Started)
+	case start:
+	case s.pod == "":
+		err = errOtherPod // it has no leave
+	case r.URL.Query().Get(epochParameter) != s.epoch:
+		// It has told another operator what this one lacks.
+	default:
+		err = s.receive(r.Body)
+	}
+	switch {
+	case errors.Is(err, errOver):
+		http.Error(w, err.Error(), http.StatusUnauthorized)
+	case errors.Is(err, errOtherPod):
+		http.Error(w, err.Error(), http.StatusConflict)
+	case errors.Is(err, errRefused), errors.Is(err, errTooMuch):
+		http.Error(w, err.Error(), http.StatusForbidden)
+	case err != nil:
+		http.Error(w, "not all was received: "+err.Error(), http.StatusInternalServerError)
+	default:
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(holding{s.epoch, s.have}) // who is gone asks again
+	}
+}
+
+func (s *Session) finished() bool {
+	select {
+	case <-s.Done:
+		return true
+	default:
+		return false
+	}
+}
+
+// receive puts files where they belong. Each is whole, or not there.
+func (s *Session) receive(body io.Reader) error {
+	files := tar.NewReader(body)
+	for {
+		header, err := files.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		place, counter, ok := s.place(header.Name)
+		if !ok || header.Typeflag != tar.TypeReg {
+			return errRefused
+		}
+		if s.bytes += header.Size; s.limit > 0 && s.bytes > s.limit {
+			return errTooMuch
+		}
+		if err := s.write(place, files); err != nil {
+			return err
+		}
+		s.have = max(s.have, counter)
+		if place == runner.OutcomeFile {
+			s.over = true
+			close(s.Done)
+			return nil
+		}
+	}
+}
+
+// place is where a file belongs that a container sends.
+func (s *Session) place(name string) (place string, counter int, ok bool) {
+	artifacts, private := lastFiles()
+	inArtifacts := func(name string) string { return path.Join("artifacts", s.id, name) }
+	if event, is := strings.CutPrefix(name, eventsDir); is {
+		n, ok := counterOf(event)
+		return inArtifacts(name), n, ok
+	}
+	switch {
+	case slices.Contains(artifacts, name):
+		return inArtifacts(name), 0, true
+	case slices.Contains(private, name), name == runner.OutcomeFile:
+		return name, 0, true
+	}
+	return "", 0, false
+}
+
+func (s *Session) write(name string, data io.Reader) (err error) {
+	building := path.Join(path.Dir(name), "."+path.Base(name)+".new")
+	file, err := s.dir.OpenFile(building, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(file, data)
+	if err = errors.Join(err, file.Close()); err == nil {
+		err = s.dir.Rename(building, name)
+	}
+	return err
+}

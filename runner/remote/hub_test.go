@@ -1,0 +1,90 @@
+package remote
+
+import (
+	"archive/tar"
+	"bytes"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/rolewright/rolewright/runner"
+)
+
+// What a container sends is put nowhere but where it belongs.
+func TestHub_RefusesWhatIsNoFileOfARun(t *testing.T) {
+	t.Parallel()
+	req := newRequest(t, "")
+	req.Files, req.MaxBytes = nil, 1000
+	if err := runner.CreateMirror(req); err != nil {
+		t.Fatal(err)
+	}
+	hub := NewHub()
+	s, err := hub.Admit(req, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	post := func(at, pod string, header tar.Header, size int) int {
+		var b bytes.Buffer
+		w := tar.NewWriter(&b)
+		if header.Name != "" {
+			header.Size = int64(size)
+			if err := w.WriteHeader(&header); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.Write(make([]byte, size)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, at+"?pod="+pod+"&epoch="+s.epoch, &b)
+		r.Header.Set("Authorization", "Bearer "+req.Apart.Token)
+		answer := httptest.NewRecorder()
+		hub.ServeHTTP(answer, r)
+		return answer.Code
+	}
+	const event = "job_events/1-a.json"
+	file := func(name string) tar.Header { return tar.Header{Name: name, Typeflag: tar.TypeReg} }
+	if code := post(filesPath, "this", file(event), 1); code != http.StatusConflict {
+		t.Errorf("files of a run that has no leave are answered %d, want %d", code, http.StatusConflict)
+	}
+	if code := post(startPath, "this", tar.Header{}, 0); code != http.StatusOK {
+		t.Fatalf("the start is answered %d", code)
+	}
+	for _, name := range []string{
+		"ticket.json", "../x", "/etc/x", "job_events/../../x", "job_events/1-../../../x.json", "job_events/0-a.json", "job_events/1-a.json/x", "env/envvars", "kubeconfig", "",
+	} {
+		if name == "" {
+			name = "job_events"
+		}
+		if code := post(filesPath, "this", file(name), 1); code != http.StatusForbidden {
+			t.Errorf("file %q is answered %d, want %d", name, code, http.StatusForbidden)
+		}
+	}
+	for code, header := range map[int]tar.Header{
+		http.StatusForbidden: {Name: event, Typeflag: tar.TypeSymlink, Linkname: "/etc/passwd"},
+		http.StatusOK:        file(event),
+	} {
+		size := 1
+		if header.Typeflag == tar.TypeSymlink {
+			size = 0
+		}
+		if got := post(filesPath, "this", header, size); got != code {
+			t.Errorf("%s of type %c is answered %d, want %d", header.Name, header.Typeflag, got, code)
+		}
+	}
+	if code := post(filesPath, "that", file(event), 1); code != http.StatusConflict {
+		t.Errorf("another Pod is answered %d, want %d", code, http.StatusConflict)
+	}
+	if code := post(filesPath, "this", file("stdout"), 4000); code != http.StatusForbidden {
+		t.Errorf("more than a run may write is answered %d, want %d", code, http.StatusForbidden)
+	}
+	left, err := filepath.Glob(filepath.Join(req.Dir, "artifacts", req.ID, "job_events", "*"))
+	if err != nil || len(left) != 1 {
+		t.Errorf("%q are there, want the one event: %v", left, err)
+	}
+	if _, err := os.Stat(filepath.Join(req.Dir, runner.OutcomeFile)); !os.IsNotExist(err) {
+		t.Errorf("there is an outcome: %v", err)
+	}
+}

@@ -1,0 +1,197 @@
+package remote
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/runner/jobevent"
+)
+
+// Options of the process in the container.
+type Options struct {
+	// Input is the file that [Encode] has made, and Pod what names this container and no other.
+	Input, Pod string
+	// Termination is the file for the verdict, for people; empty for none.
+	Termination string
+	// Runner makes the run.
+	Runner *runner.Runner
+	// Say is told what happens, for the log of the container.
+	Say func(text string)
+	// Patience is how long artifacts are sent on after this process was told to end.
+	Patience time.Duration
+}
+
+// beat is how often the operator is asked whether the run is to go on, if no event says it.
+const beat = 10 * time.Second
+
+// sendEvery is the shortest time between two requests with events.
+const sendEvery = 200 * time.Millisecond
+
+// Inside makes the run of an input, and returns when the operator has all of it. When ctx ends,
+// the run is stopped. The error is nil if the operator has the outcome, whatever it is.
+func Inside(ctx context.Context, opts Options) error {
+	data, err := os.ReadFile(opts.Input) // a link, as all in the volume of a Secret
+	if err != nil {
+		return fmt.Errorf("read the input of the run: %w", err)
+	}
+	in, err := Decode(data)
+	if err != nil {
+		return err
+	}
+	l, err := newLink(in, opts.Pod)
+	if err != nil {
+		return err
+	}
+	g, err := newGateway(ctx, in)
+	if err != nil {
+		return err
+	}
+	defer g.close()
+	if kubeconfig, ok := in.Request.Files["kubeconfig"]; ok {
+		in.Request.Files["kubeconfig"] = g.kubeconfig(kubeconfig, in)
+	}
+	opts.Say("asking the operator for leave to start run " + in.Request.ID)
+	if err := l.post(ctx, startPath, nil); err != nil {
+		return err
+	}
+	running, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	events := make(chan struct{}, 1)
+	var sending sync.WaitGroup
+	ended := make(chan struct{})
+	sending.Go(func() { l.follow(running, events, ended, cancel) })
+	req := in.Request.runner()
+	req.OnEvent = func(jobevent.Event) {
+		select {
+		case events <- struct{}{}:
+		default:
+		}
+	}
+	opts.Say("run " + in.Request.ID + " starts")
+	res, err := opts.Runner.Run(running, req)
+	close(ended)
+	sending.Wait()
+	if cause := context.Cause(running); errors.Is(cause, ErrGivenUp) {
+		return cause
+	}
+	outcome := runner.OutcomeOf(res, err, int(g.cut.Load()))
+	opts.conclude(res, err)
+	patient, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer stop(nil)
+	defer context.AfterFunc(ctx, func() {
+		time.AfterFunc(opts.Patience, func() { stop(context.Cause(ctx)) })
+	})()
+	if err := l.finish(patient, outcome); err != nil {
+		return fmt.Errorf("the outcome was not received: %w", err)
+	}
+	opts.Say("the operator has all of run " + in.Request.ID)
+	return nil
+}
+
+// follow sends events until the run has ended. It ends the run if the operator has given it up.
+func (l *link) follow(ctx context.Context, events, ended <-chan struct{}, stop context.CancelCauseFunc) {
+	sending, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var over sync.WaitGroup
+	defer over.Wait()
+	over.Go(func() {
+		select {
+		case <-ended:
+			cancel()
+		case <-sending.Done():
+		}
+	})
+	tick := time.NewTicker(beat)
+	defer tick.Stop()
+	for sending.Err() == nil {
+		select {
+		case <-events:
+		case <-tick.C:
+		case <-sending.Done():
+			return
+		}
+		if err := l.events(sending); errors.Is(err, ErrGivenUp) {
+			stop(err)
+			return
+		}
+		rest := time.NewTimer(sendEvery)
+		select {
+		case <-rest.C:
+		case <-sending.Done():
+			rest.Stop()
+		}
+	}
+	cancel()
+}
+
+// runner is the request for a [runner.Runner].
+func (r request) runner() runner.Request {
+	return runner.Request{
+		ID: r.ID, Dir: r.Dir, Content: runner.Content{Playbook: r.Playbook, Role: r.Role}, ExtraVars: r.ExtraVars, Env: r.Env, Files: r.Files,
+		Verbosity: r.Verbosity, Cmdline: r.Cmdline, Inventory: r.Inventory, SkipFacts: r.SkipFacts, MaxBytes: r.MaxBytes,
+		Executor: runner.ExecutorRunner,
+	}
+}
+
+// verdict is the termination message: what people see of the Pod.
+type verdict struct {
+	Run         string `json:"run"`
+	Success     bool   `json:"success"`
+	Reason      string `json:"reason"`
+	ExitCode    int    `json:"exitCode"`
+	OK          int    `json:"ok"`
+	Changed     int    `json:"changed"`
+	Failures    int    `json:"failures"`
+	Unreachable int    `json:"unreachable"`
+}
+
+// conclude tells people how the run has ended. The texts of the run are left out: they may
+// hold secrets, which only the operator knows.
+func (o Options) conclude(res runner.Result, err error) {
+	v := res.Verdict()
+	said := verdict{
+		Run: res.ID, Success: v.Success && err == nil, Reason: string(v.Reason), ExitCode: res.ExitCode,
+		OK: res.Summary.OK, Changed: res.Summary.Changed, Failures: res.Summary.Failures, Unreachable: res.Summary.Unreachable,
+	}
+	if err != nil {
+		said.Reason = "NotRun"
+	}
+	data, encodeErr := json.Marshal(said)
+	if encodeErr != nil {
+		return
+	}
+	o.Say("run " + res.ID + " has ended: " + string(data))
+	if o.Termination != "" {
+		_ = os.WriteFile(o.Termination, data, 0o600) // a help for people
+	}
+}
+
+// Install copies the program that runs into dir, for a container of another image.
+func Install(dir string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	from, err := os.Open(self)
+	if err != nil {
+		return fmt.Errorf("read this program: %w", err)
+	}
+	defer from.Close()
+	to, err := os.OpenFile(filepath.Join(dir, "rolewright"), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o755)
+	if err != nil {
+		return fmt.Errorf("copy this program: %w", err)
+	}
+	_, err = io.Copy(to, from)
+	if err = errors.Join(err, to.Close()); err != nil {
+		return fmt.Errorf("copy this program: %w", err)
+	}
+	return nil
+}

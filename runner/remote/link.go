@@ -1,0 +1,255 @@
+package remote
+
+import (
+	"archive/tar"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/runner/plainfile"
+)
+
+// ErrGivenUp is returned when the operator does not know the run, or has another Pod make it.
+var ErrGivenUp = errors.New("the operator has given up this run")
+
+// link is the container's way to the hub.
+type link struct {
+	in     Input
+	pod    string
+	client *http.Client
+
+	epoch string
+	have  int
+	// sent are the events beyond have that the operator of this epoch has.
+	sent map[string]bool
+}
+
+func newLink(in Input, pod string) (*link, error) {
+	config, err := clientConfig(in.CA)
+	if err != nil {
+		return nil, err
+	}
+	return &link{in: in, pod: pod, sent: map[string]bool{}, client: &http.Client{
+		Transport: &http.Transport{TLSClientConfig: config, MaxIdleConnsPerHost: 1},
+		Timeout:   5 * time.Minute, // for a batch
+	}}, nil
+}
+
+// post asks until the operator answers; [ErrGivenUp] if that is a refusal.
+func (l *link) post(ctx context.Context, at string, body []byte) error {
+	var d time.Duration
+	for {
+		err := l.postOnce(ctx, at, body)
+		if err == nil || errors.Is(err, ErrGivenUp) || errors.Is(err, errNewEpoch) {
+			return err
+		}
+		if !pause(ctx, &d) {
+			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		}
+	}
+}
+
+func (l *link) postOnce(ctx context.Context, at string, body []byte) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, l.in.URL+at+"?"+url.Values{podParameter: {l.pod}, epochParameter: {l.epoch}}.Encode(), bytes.NewReader(body))
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrGivenUp, err)
+	}
+	req.Header.Set("Authorization", "Bearer "+l.in.Token)
+	resp, err := l.client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	said, err := io.ReadAll(io.LimitReader(resp.Body, 4096))
+	switch {
+	case resp.StatusCode >= 500:
+		return fmt.Errorf("the operator answers %d: %s", resp.StatusCode, said)
+	case resp.StatusCode != http.StatusOK:
+		return fmt.Errorf("%w: it answers %d: %s", ErrGivenUp, resp.StatusCode, said)
+	case err != nil:
+		return err
+	}
+	var h holding
+	if err := json.Unmarshal(said, &h); err != nil {
+		return fmt.Errorf("the operator's answer: %w", err)
+	}
+	if h.Epoch != l.epoch {
+		l.epoch, l.have = h.Epoch, h.Have
+		clear(l.sent)
+		if at == filesPath {
+			return errNewEpoch
+		}
+	}
+	return nil
+}
+
+// errNewEpoch says that the operator is another one, which may lack what the one before had.
+var errNewEpoch = errors.New("the operator has started again")
+
+// batchSize is how much is sent at a time, unless one file is larger.
+const batchSize = 1 << 20
+
+// batch are files for one request.
+type batch struct {
+	buffer bytes.Buffer
+	files  *tar.Writer
+	names  []string
+}
+
+func newBatch() *batch {
+	b := &batch{}
+	b.files = tar.NewWriter(&b.buffer)
+	return b
+}
+
+func (b *batch) add(name string, data []byte) error {
+	if err := b.files.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Size: int64(len(data)), Mode: 0o600}); err != nil {
+		return fmt.Errorf("pack %s: %w", name, err)
+	}
+	if _, err := b.files.Write(data); err != nil {
+		return fmt.Errorf("pack %s: %w", name, err)
+	}
+	b.names = append(b.names, name)
+	return nil
+}
+
+// send sends a batch, and notes what the operator has then.
+func (l *link) send(ctx context.Context, b *batch) error {
+	if err := b.files.Close(); err != nil {
+		return fmt.Errorf("pack the artifacts: %w", err)
+	}
+	if err := l.post(ctx, filesPath, b.buffer.Bytes()); err != nil {
+		return err
+	}
+	for _, name := range b.names {
+		l.sent[name] = true
+	}
+	return nil
+}
+
+// events sends the events that are there and that the operator does not have; a request is
+// sent in any case, for it tells whether the run is to go on.
+func (l *link) events(ctx context.Context) error {
+	names, err := l.missing()
+	if err != nil {
+		return err
+	}
+	b, sent := newBatch(), false
+	for _, name := range names {
+		data, err := plainfile.Read(filepath.Join(l.artifacts(), filepath.FromSlash(name)), fileLimit)
+		if err != nil {
+			l.sent[name] = true // no file, or one that no one would read
+			continue
+		}
+		if err := b.add(name, data); err != nil {
+			return err
+		}
+		if b.buffer.Len() >= batchSize {
+			if err := l.send(ctx, b); err != nil {
+				return err
+			}
+			b, sent = newBatch(), true
+		}
+	}
+	if len(b.names) > 0 || !sent {
+		return l.send(ctx, b)
+	}
+	return nil
+}
+
+// fileLimit is more than the file of an event has that the operator would read.
+const fileLimit = 64 << 20
+
+func (l *link) artifacts() string {
+	return filepath.Join(l.in.Request.Dir, "artifacts", l.in.Request.ID)
+}
+
+// missing are the events to send, in the order of their counters.
+func (l *link) missing() ([]string, error) {
+	entries, err := os.ReadDir(filepath.Join(l.artifacts(), "job_events"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("list the events: %w", err)
+	}
+	var names []string
+	for _, entry := range entries {
+		name := eventsDir + entry.Name()
+		if n, ok := counterOf(entry.Name()); ok && n > l.have && !l.sent[name] {
+			names = append(names, name)
+		}
+	}
+	slices.SortFunc(names, func(a, b string) int {
+		m, _ := counterOf(path.Base(a))
+		n, _ := counterOf(path.Base(b))
+		return cmp.Compare(m, n)
+	})
+	return names, nil
+}
+
+// finish sends what is left, and the outcome, until the operator has all of it.
+func (l *link) finish(ctx context.Context, o runner.Outcome) error {
+	for {
+		err := l.all(ctx, o)
+		if !errors.Is(err, errNewEpoch) {
+			return err
+		}
+	}
+}
+
+func (l *link) all(ctx context.Context, o runner.Outcome) error {
+	if err := l.events(ctx); err != nil {
+		return err
+	}
+	artifacts, private := lastFiles()
+	b := newBatch()
+	for _, file := range slices.Concat(pathsIn(l.artifacts(), artifacts), pathsIn(l.in.Request.Dir, private)) {
+		data, err := tailOf(file, fileLimit)
+		if err != nil {
+			continue // there is none
+		}
+		if err := b.add(filepath.Base(file), data); err != nil {
+			return err
+		}
+	}
+	data, err := json.Marshal(o)
+	if err != nil {
+		return fmt.Errorf("encode the outcome: %w", err)
+	}
+	if err := b.add(runner.OutcomeFile, data); err != nil {
+		return err
+	}
+	return l.send(ctx, b)
+}
+
+func pathsIn(dir string, names []string) []string {
+	paths := make([]string, len(names))
+	for i, name := range names {
+		paths[i] = filepath.Join(dir, name)
+	}
+	return paths
+}
+
+// tailOf is the end of a file.
+func tailOf(name string, limit int64) ([]byte, error) {
+	file, err := plainfile.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(io.NewSectionReader(file, max(0, info.Size()-limit), limit))
+}

@@ -1,0 +1,155 @@
+// Package remote makes a run in another container than the operator's: the process there has
+// the run made by a [runner.Runner], and sends its artifacts to the operator, which puts them
+// where those of its own runs are. It knows two processes, HTTP and TLS, and nothing of what
+// starts the container.
+//
+// The artifacts are the data path: the container keeps all of them, and sends what the operator
+// does not have, so that an operator that starts again, with or without its disk, gets the
+// rest or the whole. What the operator has, it says in each answer.
+package remote
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"regexp"
+	"time"
+
+	"github.com/rolewright/rolewright/runner"
+)
+
+// ServerName is the name in the operator's certificate, whatever its address is.
+const ServerName = "rolewright-runs"
+
+// Root is below which the operator answers processes of this package.
+const Root = "/rolewright/v1/job/"
+
+const (
+	startPath = Root + "start"
+	filesPath = Root + "files"
+	// podParameter names the Pod that asks: one Pod makes a run.
+	podParameter = "pod"
+	// epochParameter is the epoch that the container knows of: it sends nothing to another one.
+	epochParameter = "epoch"
+)
+
+// Input is what the process in the container is given, by a file.
+type Input struct {
+	Request request
+	// URL is that of the operator, CA is what has signed its certificate.
+	URL string
+	CA  []byte
+	// Token is the run's.
+	Token string
+	// Server and ServerCA are those in the run's kubeconfig, which gets others.
+	Server   string
+	ServerCA []byte
+}
+
+// request is what of a [runner.Request] is for the container.
+type request struct {
+	ID, Dir, Playbook, Role, Cmdline, Inventory string
+	ExtraVars                                   []byte
+	Env                                         map[string]string
+	Files                                       map[string][]byte
+	Verbosity                                   int
+	SkipFacts                                   bool
+	MaxBytes                                    int64
+}
+
+// inputLimit is more than a Secret can have, unpacked.
+const inputLimit = 64 << 20
+
+// Encode is the input of a run in its file, for an operator at a URL.
+func Encode(req runner.Request, url string, ca []byte) ([]byte, error) {
+	in := Input{
+		Request: request{
+			ID: req.ID, Dir: req.Dir, Playbook: req.Content.Playbook, Role: req.Content.Role, Cmdline: req.Cmdline, Inventory: req.Inventory,
+			ExtraVars: req.ExtraVars, Env: req.Env, Files: req.Files, Verbosity: req.Verbosity, SkipFacts: req.SkipFacts, MaxBytes: req.MaxBytes,
+		},
+		URL: url, CA: ca, Token: req.Apart.Token, Server: req.Apart.Server, ServerCA: req.Apart.CA,
+	}
+	var b bytes.Buffer
+	packed := gzip.NewWriter(&b)
+	if err := json.NewEncoder(packed).Encode(in); err != nil {
+		return nil, fmt.Errorf("encode the input of a run: %w", err)
+	}
+	if err := packed.Close(); err != nil {
+		return nil, fmt.Errorf("encode the input of a run: %w", err)
+	}
+	return b.Bytes(), nil
+}
+
+// Decode reads what Encode has written.
+func Decode(data []byte) (in Input, err error) {
+	packed, err := gzip.NewReader(bytes.NewReader(data))
+	if err == nil {
+		err = json.NewDecoder(io.LimitReader(packed, inputLimit)).Decode(&in)
+	}
+	if err != nil {
+		return in, fmt.Errorf("read the input of the run: %w", err)
+	}
+	return in, nil
+}
+
+// holding is what the operator answers: what it has of the run.
+type holding struct {
+	// Epoch changes when the operator has forgotten what it was told.
+	Epoch string `json:"epoch"`
+	// Have is the counter up to which it has all events.
+	Have int `json:"have"`
+}
+
+// eventName is what files of events are called; the first part is the counter.
+var eventName = regexp.MustCompile(`^([1-9][0-9]{0,9})-[0-9A-Za-z-]{1,64}\.json$`)
+
+// eventsDir is where they are on the wire, below the directory of the artifacts.
+const eventsDir = "job_events/"
+
+// lastFiles are those that are sent at the end beside events, in order; those of the artifacts,
+// and in the private data directory.
+func lastFiles() (artifacts, private []string) {
+	return []string{"stdout", "stderr", "rc", "status"}, []string{"runner.log"}
+}
+
+// certificateLife is longer than any operator runs.
+const certificateLife = 20 * 365 * 24 * time.Hour
+
+// NewCertificate makes a certificate that signs itself, for names and the loopback address, and
+// its key, in PEM.
+func NewCertificate(names ...string) (certificate, key []byte, err error) {
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make a key: %w", err)
+	}
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
+	if err != nil {
+		return nil, nil, fmt.Errorf("make a serial number: %w", err)
+	}
+	now := time.Now()
+	template := &x509.Certificate{
+		SerialNumber: serial, Subject: pkix.Name{CommonName: ServerName},
+		NotBefore: now.Add(-24 * time.Hour), NotAfter: now.Add(certificateLife),
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true, DNSNames: names, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make a certificate: %w", err)
+	}
+	encoded, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		return nil, nil, fmt.Errorf("encode a key: %w", err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded}), nil
+}

@@ -1,0 +1,265 @@
+//go:build e2e
+
+package cluster
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// TestJobs makes runs in Pods of their own, by an operator that is a process of the node: so it can be killed and started
+// again. The Pods have the programs of the machine: their image is the one that every node has, and has nothing.
+func TestJobs(t *testing.T) {
+	p := &potter{shell: shell{dir: t.TempDir()}, root: filepath.Join(t.TempDir(), "runner")}
+	p.install(t)
+	p.start(t)
+	t.Cleanup(func() { p.stop(t, syscall.SIGKILL) })
+	for _, part := range []struct {
+		name string
+		test func(*testing.T, *potter)
+	}{
+		{"success", brewed}, {"failure", spilled}, {"the operator is killed and loses its disk", survives}, {"the run ends while there is no operator", waits},
+		{"the object is deleted", deleted}, {"the Pod is deleted", evicted}, {"a Pod that has no node", unschedulable},
+		{"a Pod that has no image", imageless}, {"a run that takes too much memory", glutton}, {"nothing is left", swept},
+	} {
+		if !t.Run(part.name, func(t *testing.T) { part.test(t, p) }) {
+			log, _ := os.ReadFile(filepath.Join(p.dir, "operator.log"))
+			t.Fatalf("the end of the operator's log:\n%s", log[max(0, len(log)-8000):])
+		}
+	}
+}
+
+// potter is a shell with an operator.
+type potter struct {
+	shell
+
+	root     string
+	operator *exec.Cmd
+}
+
+// podTemplate has the programs of the machine.
+const podTemplate = `{spec: {securityContext: {runAsUser: 0}, %s containers: [{name: run, imagePullPolicy: IfNotPresent, %s volumeMounts: [
+  {name: tmp, mountPath: /tmp}, {name: usr, mountPath: /usr, readOnly: true}, {name: lib, mountPath: /lib, readOnly: true}, {name: lib64, mountPath: /lib64, readOnly: true},
+  {name: bin, mountPath: /bin, readOnly: true}, {name: etc, mountPath: /etc, readOnly: true}, {name: here, mountPath: %[3]q, readOnly: true}]}],
+  volumes: [{name: tmp, emptyDir: {}}, {name: usr, hostPath: {path: /usr}}, {name: lib, hostPath: {path: /usr/lib}}, {name: lib64, hostPath: {path: /usr/lib64}},
+  {name: bin, hostPath: {path: /usr/bin}}, {name: etc, hostPath: {path: /etc}}, {name: here, hostPath: {path: %[3]q}}]}}`
+
+func (p *potter) install(t *testing.T) {
+	t.Helper()
+	here, err := filepath.Abs(repository)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var watches strings.Builder
+	for _, w := range []struct{ kind, role, pod, container, more string }{
+		{"Tea", "tea", "", "", ""},
+		{"Lost", "tea", "nodeSelector: {there: is-none},", "", ""},
+		{"Bare", "tea", "", "image: docker.io/rolewright/there-is-none:1,", ""},
+		{"Glutton", "glutton", "", "resources: {limits: {memory: 300Mi}},", "retry: {maxAttempts: 1}"},
+	} {
+		plural := strings.ToLower(w.kind) + "s"
+		crd := fmt.Sprintf(`{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: %s.jobs.example.com}, spec: {
+  group: jobs.example.com, scope: Namespaced, names: {kind: %s, plural: %[1]s, singular: %[3]s}, versions: [{name: v1, served: true, storage: true,
+  subresources: {status: {}}, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]}}`, plural, w.kind, strings.ToLower(w.kind))
+		p.write(t, w.kind+".yaml", crd)
+		p.ask(t, "apply", "--filename="+w.kind+".yaml")
+		p.ask(t, "wait", "--for=condition=Established", "crd/"+plural+".jobs.example.com")
+		fmt.Fprintf(&watches, "- {group: jobs.example.com, version: v1, kind: %s, role: %q, executor: job, %s\n   job: %s}\n", w.kind,
+			filepath.Join(here, "test/cluster/testdata/jobs/roles", w.role), strings.TrimPrefix(w.more+",", ","), fmt.Sprintf(podTemplate, w.pod, w.container, here))
+	}
+	p.write(t, "watches.yaml", watches.String())
+	p.eventually(t, "the default service account", p.equals("serviceaccount/default", "get", "serviceaccount", "default", "--output=name"))
+}
+
+func (p *potter) write(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(p.dir, name), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (p *potter) start(t *testing.T) {
+	t.Helper()
+	binary, err := filepath.Abs(filepath.Join(repository, "bin/rolewright"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := os.OpenFile(filepath.Join(p.dir, "operator.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	p.operator = exec.Command(binary, "run", "--watches-file=watches.yaml", "--runner-root="+p.root, "--job-namespace=default",
+		"--job-url=https://10.244.0.1:8444", "--job-image=docker.io/rolewright/pause:1", "--proxy-port=0", "--metrics-bind-address=0",
+		"--health-probe-bind-address=0", "--user-metrics-bind-address=0", "--progress-interval=500ms", "--retry-min=10m", "--retry-max=10m")
+	p.operator.Env = append(os.Environ(), "ANSIBLE_GATHERING=explicit")
+	p.operator.Dir, p.operator.Stdout, p.operator.Stderr = p.dir, log, log
+	if err := p.operator.Start(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (p *potter) stop(t *testing.T, signal syscall.Signal) {
+	t.Helper()
+	_ = p.operator.Process.Signal(signal) // it may have ended
+	_ = p.operator.Wait()
+}
+
+// create makes an object with a spec.
+func (p *potter) create(t *testing.T, kind, name, spec string) {
+	t.Helper()
+	p.write(t, name+".yaml", fmt.Sprintf("{apiVersion: jobs.example.com/v1, kind: %s, metadata: {name: %s, namespace: default}, spec: {%s}}", kind, name, spec))
+	p.ask(t, "apply", "--filename="+name+".yaml")
+}
+
+// status is what the operator says of an object's runs.
+type status struct {
+	ActiveRun struct{ ID, Waiting string }
+	LastRun   struct{ ID, Result, Reason, Message, Executor, Cause string }
+}
+
+func (p *potter) status(t *testing.T, kind, name string) (s status) {
+	t.Helper()
+	out, err := p.run("get", kind, name, "--output=jsonpath={.status.ansible}")
+	if err == nil && out != "" {
+		err = json.Unmarshal([]byte(out), &s)
+	}
+	if err != nil {
+		t.Fatalf("the status of %s %s: %v\n%s", kind, name, err, out)
+	}
+	return s
+}
+
+// ends waits for the end of a run that is accepted.
+func (p *potter) ends(t *testing.T, kind, name string, accepts func(status) bool) (s status) {
+	t.Helper()
+	p.eventually(t, "the end of the run of "+name, func() error {
+		if s = p.status(t, kind, name); s.LastRun.ID == "" || !accepts(s) {
+			return fmt.Errorf("%+v", s)
+		}
+		return nil
+	})
+	return s
+}
+
+func anyEnd(status) bool { return true }
+
+func (p *potter) cup(want, name string) func() error {
+	return p.equals(want, "get", "configmap", name, "--output=jsonpath={.data.state}")
+}
+
+func brewed(t *testing.T, p *potter) {
+	p.create(t, "Tea", "assam", "")
+	if s := p.ends(t, "tea", "assam", anyEnd); s.LastRun.Result != "Succeeded" || s.LastRun.Executor != "job" {
+		t.Errorf("the run is %+v, want a success of a job", s.LastRun)
+	}
+	p.eventually(t, "the cup", p.cup("poured", "assam"))
+	p.eventually(t, "its owner", p.equals("Tea", "get", "configmap", "assam", "--output=jsonpath={.metadata.ownerReferences[*].kind}"))
+}
+
+func spilled(t *testing.T, p *potter) {
+	p.create(t, "Tea", "mate", "spill: true")
+	if s := p.ends(t, "tea", "mate", anyEnd); s.LastRun.Result != "Failed" || s.LastRun.Reason != "TaskFailed" || !strings.HasPrefix(s.LastRun.Message, "spilled\n") {
+		t.Errorf("the run is %+v, want the failure of the task", s.LastRun)
+	}
+}
+
+func survives(t *testing.T, p *potter) {
+	p.create(t, "Tea", "sencha", "seconds: 10")
+	p.eventually(t, "the brew", p.cup("brewed", "sencha"))
+	run := p.status(t, "tea", "sencha").ActiveRun.ID
+	p.stop(t, syscall.SIGKILL)
+	if err := os.RemoveAll(p.root); err != nil {
+		t.Fatal(err)
+	}
+	p.start(t)
+	if s := p.ends(t, "tea", "sencha", anyEnd); s.LastRun.ID != run || s.LastRun.Result != "Succeeded" {
+		t.Errorf("after run %s the last one is %+v, want its success", run, s.LastRun)
+	}
+}
+
+func waits(t *testing.T, p *potter) {
+	p.create(t, "Tea", "rooibos", "seconds: 3")
+	p.eventually(t, "the brew", p.cup("brewed", "rooibos"))
+	run := p.status(t, "tea", "rooibos").ActiveRun.ID
+	p.stop(t, syscall.SIGTERM)
+	pod := []string{"logs", "--selector=rolewright.dev/run=" + run, "--tail=-1"}
+	p.eventually(t, "the task that asks for the operator", func() error {
+		out, err := p.run(append([]string{"exec", p.ask(t, "get", "pods", "--selector=rolewright.dev/run="+run, "--output=name"), "--", "/bin/sh", "-c"},
+			"grep -l '\"task\": \"Pour\"' $(dirname "+p.root+")/runner/.runs/*/*/artifacts/*/job_events/*.json")...)
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return nil
+	})
+	p.start(t)
+	if s := p.ends(t, "tea", "rooibos", anyEnd); s.LastRun.ID != run || s.LastRun.Result != "Succeeded" {
+		log, _ := p.run(pod...)
+		t.Errorf("after run %s the last one is %+v, want its success\n%s", run, s.LastRun, log)
+	}
+}
+
+func deleted(t *testing.T, p *potter) {
+	p.create(t, "Tea", "oolong", "seconds: 300")
+	p.eventually(t, "the brew", p.cup("brewed", "oolong"))
+	run := p.status(t, "tea", "oolong").ActiveRun.ID
+	p.ask(t, "delete", "tea", "oolong")
+	p.eventually(t, "the end of the Pod", p.equals("", "get", "jobs,pods,secrets", "--selector=rolewright.dev/run="+run, "--output=name"))
+}
+
+func evicted(t *testing.T, p *potter) {
+	p.create(t, "Tea", "puerh", "seconds: 20")
+	p.eventually(t, "the brew", p.cup("brewed", "puerh"))
+	run := p.status(t, "tea", "puerh").ActiveRun.ID
+	p.ask(t, "delete", "pods", "--selector=rolewright.dev/run="+run, "--wait=false")
+	if s := p.ends(t, "tea", "puerh", anyEnd); s.LastRun.ID != run || s.LastRun.Result != "Interrupted" {
+		t.Errorf("the run is %+v, want an interruption of %s", s.LastRun, run)
+	}
+	s := p.ends(t, "tea", "puerh", func(s status) bool { return s.LastRun.ID != run })
+	if s.LastRun.Result != "Succeeded" || s.LastRun.Cause != "interrupted" {
+		t.Errorf("the run after it is %+v, want a success", s.LastRun)
+	}
+}
+
+func (p *potter) waiting(t *testing.T, kind, name, want string) {
+	t.Helper()
+	p.create(t, kind, name, "")
+	p.eventually(t, "what the run waits for", func() error {
+		if s := p.status(t, kind, name); !strings.Contains(s.ActiveRun.Waiting, want) {
+			return fmt.Errorf("it waits for %q, want %s", s.ActiveRun.Waiting, want)
+		}
+		return nil
+	})
+	p.ask(t, "delete", kind, name)
+}
+
+func unschedulable(t *testing.T, p *potter) { p.waiting(t, "Lost", "chai", "Unschedulable: ") }
+
+// The program is in the image that the operator names, so the init container brings nothing here, and fails.
+func imageless(t *testing.T, p *potter) {
+	p.create(t, "Bare", "kombucha", "")
+	if s := p.ends(t, "bare", "kombucha", anyEnd); s.LastRun.Result != "Failed" || s.LastRun.Reason != "RunnerUnavailable" || !strings.Contains(s.LastRun.Message, "container rolewright-program") {
+		t.Errorf("the run is %+v, want one that could not begin", s.LastRun)
+	}
+}
+
+// Once that may be anything; twice it is the run.
+func glutton(t *testing.T, p *potter) {
+	p.create(t, "Glutton", "buffet", "")
+	s := p.ends(t, "glutton", "buffet", func(s status) bool { return s.LastRun.Result == "Failed" })
+	if s.LastRun.Reason != "RunnerDied" && s.LastRun.Reason != "OutOfMemory" && s.LastRun.Reason != "TaskFailed" {
+		t.Errorf("the run is %+v, want one that died of its memory", s.LastRun)
+	}
+	t.Logf("%+v", s.LastRun)
+}
+
+func swept(t *testing.T, p *potter) {
+	p.ask(t, "delete", "teas,losts,bares,gluttons", "--all")
+	p.eventually(t, "nothing to be left", p.equals("", "get", "jobs,pods,secrets", "--selector=rolewright.dev/run", "--output=name"))
+}
