@@ -111,7 +111,7 @@ func TestDoctor_TellsWhatRunsWouldFind(t *testing.T) {
 
 func TestDoctor_RefusesUnknownWords(t *testing.T) {
 	for arg, want := range map[string]string{
-		"--executor=fast": `--executor "fast": give one of ["auto" "warm" "runner"]`,
+		"--executor=fast": `--executor "fast": give one of ["auto" "warm" "runner" "job"]`,
 		"--output=xml":    `--output must be text or json, not "xml"`,
 	} {
 		if _, err := diagnose(t, arg); err == nil || err.Error() != want {

@@ -302,7 +302,7 @@ func TestComplete_RefusesWhatCannotBeMeant(t *testing.T) {
 		{
 			name: "no such executor",
 			args: []string{"--executor=fast"},
-			want: `--executor "fast": give one of ["auto" "warm" "runner"]`,
+			want: `--executor "fast": give one of ["auto" "warm" "runner" "job"]`,
 		},
 		{
 			name: "no time between retries",
