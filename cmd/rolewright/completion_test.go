@@ -54,7 +54,7 @@ func TestCompletion_OffersWhatFits(t *testing.T) {
 	ticket(t, "root", early, "a", 2)
 	ticket(t, "root", late, `b\u001b[2J`, 1)
 	for args, want := range map[string][]string{
-		"create ":                            {"api\tAdd a kind: its role, CRD, sample and permissions, and its entry in watches.yaml", noFiles},
+		"create ":                            {"api\tAdd a kind: its role or chart, CRD, sample and permissions, and its entry in watches.yaml", noFiles},
 		"create api --role ":                 {"web", noFiles},
 		"create api --crd-from ":             {"argspec", "defaults", "none", noFiles},
 		"create api --playbook ":             {"yml", "yaml", byEnding},
