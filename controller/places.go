@@ -11,6 +11,7 @@ import (
 	"github.com/rolewright/rolewright/internal/limits"
 	"github.com/rolewright/rolewright/internal/metrics"
 	"github.com/rolewright/rolewright/internal/watches"
+	"github.com/rolewright/rolewright/runner"
 )
 
 // spareWorkers are the reconciles of a kind that there may be at a time beside those that
@@ -118,7 +119,7 @@ func classOf(c cause) runqueue.Class {
 // judgeRollout notes in the queue what a run that ended tells of the next ones. before is the
 // object's last run before it.
 func (r *reconciler) judgeRollout(s *scope, before *status.Run, run status.Run) {
-	if s.ran {
+	if s.ran && s.result.Executor() != runner.ExecutorJob { // whose memory is another's
 		r.places.Used(s.result.Memory)
 	}
 	switch {

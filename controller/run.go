@@ -119,7 +119,7 @@ func (r *reconciler) run(ctx context.Context, s *scope) (outcome, error) {
 func (r *reconciler) execute(ctx context.Context, req runner.Request) (runner.Result, error) {
 	for {
 		result, err := r.opts.Runner.Run(ctx, req)
-		if !errors.Is(err, runner.ErrNoSpace) || !result.Started.IsZero() || !r.store.MakeRoom() {
+		if !errors.Is(err, runner.ErrNoSpace) || !result.Started.IsZero() || req.Apart != nil || !r.store.MakeRoom() {
 			return result, err
 		}
 	}
@@ -259,7 +259,7 @@ func (r *reconciler) conclude(ctx context.Context, s *scope) (outcome, error) {
 	}
 	run := r.endedRun(s)
 	r.after(ctx, s, &run)
-	if run.Reason == string(runner.NoSpace) {
+	if run.Reason == string(runner.NoSpace) && s.result.Executor() != runner.ExecutorJob { // whose disk is another
 		r.store.MakeRoom() // for the next one
 	}
 	if err := r.store.Record(s.uid(), s.deleting, run); err != nil {

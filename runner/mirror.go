@@ -185,5 +185,6 @@ func readOutcome(dir string) (o Outcome, err error) {
 	if err := json.Unmarshal(data, &o); err != nil {
 		return o, fmt.Errorf("its outcome cannot be read: %w", err)
 	}
+	o.Memory, o.CPU, o.Cut = max(o.Memory, 0), max(o.CPU, 0), max(o.Cut, 0)
 	return o, nil
 }

@@ -159,7 +159,7 @@ func isClosed(c <-chan struct{}) bool {
 func (e *Executor) await(ctx context.Context, req runner.Request, session *remote.Session) (why, lost error) {
 	tick := time.NewTicker(look)
 	defer tick.Stop()
-	stop, phase := ctx.Done(), ""
+	stop, phase, killed := ctx.Done(), "", false
 	seen, since := false, time.Now()
 	for {
 		select {
@@ -177,8 +177,11 @@ func (e *Executor) await(ctx context.Context, req runner.Request, session *remot
 				return fmt.Errorf("%w: %w", runner.ErrHandedOver, why), nil
 			}
 			since = time.Now()
-			e.kill(ctx, req.ID)
+			killed = e.kill(ctx, req.ID)
 		case <-tick.C:
+			if why != nil && !killed {
+				killed = e.kill(ctx, req.ID)
+			}
 		}
 		pod, job := e.podOf(req.ID), e.jobOf(req.ID)
 		seen = seen || job != nil
@@ -228,8 +231,9 @@ func finished(job *batchv1.Job) bool {
 	return false
 }
 
-// kill has the Pod of a run end, and with its Job no other one begin.
-func (e *Executor) kill(ctx context.Context, id string) {
+// kill has the Pod of a run end, and with its Job no other one begin. It is false where that has
+// to be tried again.
+func (e *Executor) kill(ctx context.Context, id string) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), forgetTimeout)
 	defer cancel()
 	var err error
@@ -240,16 +244,17 @@ func (e *Executor) kill(ctx context.Context, id string) {
 		}
 	}
 	if err = errors.Join(err, e.deleteJob(ctx, id)); err != nil {
-		e.opts.Log.Error(err, "A run is to end, and its Pod cannot be deleted", "job", id)
+		e.opts.Log.Error(err, "A run is to end, and its Pod cannot be deleted; it is tried again", "job", id)
 	}
+	return err == nil
 }
 
 // end stops a run, and waits until nothing of it is left.
 func (e *Executor) end(ctx context.Context, id string) error {
-	e.kill(ctx, id)
 	tick := time.NewTicker(look)
 	defer tick.Stop()
-	for {
+	for killed := false; ; {
+		killed = killed || e.kill(ctx, id)
 		if pod := e.podOf(id); e.jobOf(id) == nil && (pod == nil || over(pod)) {
 			return nil
 		}

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -54,6 +55,32 @@ type Session struct {
 	have      int
 	bytes     int64
 	over      bool
+
+	mu     sync.Mutex
+	reader *http.ResponseController // of the request in progress
+	closed bool
+}
+
+const (
+	// sendTimeout is how long a container may take to send one request.
+	sendTimeout = 5 * time.Minute
+	// fileBytes are what a file counts beside its content.
+	fileBytes = 512
+)
+
+// reading bounds the time for the request that is received from now on; nil is none.
+func (s *Session) reading(c *http.ResponseController) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reader = c
+	if c == nil {
+		return
+	}
+	until := time.Now().Add(sendTimeout)
+	if s.closed {
+		until = time.Now()
+	}
+	_ = c.SetReadDeadline(until) // where there is none, as in tests, nothing is slow
 }
 
 // Expect has containers with a token come back later, instead of giving up, until the run is admitted.
@@ -106,6 +133,12 @@ func (s *Session) Close() {
 	s.hub.mu.Lock()
 	delete(s.hub.sessions, s.digest)
 	s.hub.mu.Unlock()
+	s.mu.Lock()
+	s.closed = true
+	if s.reader != nil {
+		_ = s.reader.SetReadDeadline(time.Now()) // what is sent too slowly is not waited for
+	}
+	s.mu.Unlock()
 	s.receiving.Lock()
 	defer s.receiving.Unlock()
 	s.over = true
@@ -176,8 +209,13 @@ var (
 )
 
 func (s *Session) serve(w http.ResponseWriter, r *http.Request) {
-	s.receiving.Lock()
+	if !s.receiving.TryLock() { // a container sends one request at a time
+		http.Error(w, "another request of the run is in progress", http.StatusServiceUnavailable)
+		return
+	}
 	defer s.receiving.Unlock()
+	s.reading(http.NewResponseController(w))
+	defer s.reading(nil)
 	pod := r.URL.Query().Get(podParameter)
 	err := error(nil)
 	switch start := r.URL.Path == startPath; {
@@ -237,10 +275,14 @@ func (s *Session) receive(body io.Reader) error {
 		if !ok || header.Typeflag != tar.TypeReg {
 			return errRefused
 		}
-		if s.bytes += header.Size; s.limit > 0 && s.bytes > s.limit {
+		// The size is the container's word; each file takes some place, however small it is.
+		if size := header.Size; s.limit > 0 && (size < 0 || size > s.limit-s.bytes-fileBytes) {
+			s.over = true
 			return errTooMuch
 		}
+		s.bytes += header.Size + fileBytes
 		if err := s.write(place, files); err != nil {
+			s.bytes -= header.Size + fileBytes // it is sent again
 			return err
 		}
 		s.have = max(s.have, counter)

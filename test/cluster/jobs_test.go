@@ -155,6 +155,7 @@ func (p *potter) cup(want, name string) func() error {
 }
 
 func brewed(t *testing.T, p *potter) {
+	t.Helper()
 	p.create(t, "Tea", "assam", "")
 	if s := p.ends(t, "tea", "assam", anyEnd); s.LastRun.Result != "Succeeded" || s.LastRun.Executor != "job" {
 		t.Errorf("the run is %+v, want a success of a job", s.LastRun)
@@ -164,6 +165,7 @@ func brewed(t *testing.T, p *potter) {
 }
 
 func spilled(t *testing.T, p *potter) {
+	t.Helper()
 	p.create(t, "Tea", "mate", "spill: true")
 	if s := p.ends(t, "tea", "mate", anyEnd); s.LastRun.Result != "Failed" || s.LastRun.Reason != "TaskFailed" || !strings.HasPrefix(s.LastRun.Message, "spilled\n") {
 		t.Errorf("the run is %+v, want the failure of the task", s.LastRun)
@@ -171,6 +173,7 @@ func spilled(t *testing.T, p *potter) {
 }
 
 func survives(t *testing.T, p *potter) {
+	t.Helper()
 	p.create(t, "Tea", "sencha", "seconds: 10")
 	p.eventually(t, "the brew", p.cup("brewed", "sencha"))
 	run := p.status(t, "tea", "sencha").ActiveRun.ID
@@ -185,6 +188,7 @@ func survives(t *testing.T, p *potter) {
 }
 
 func waits(t *testing.T, p *potter) {
+	t.Helper()
 	p.create(t, "Tea", "rooibos", "seconds: 3")
 	p.eventually(t, "the brew", p.cup("brewed", "rooibos"))
 	run := p.status(t, "tea", "rooibos").ActiveRun.ID
@@ -206,6 +210,7 @@ func waits(t *testing.T, p *potter) {
 }
 
 func deleted(t *testing.T, p *potter) {
+	t.Helper()
 	p.create(t, "Tea", "oolong", "seconds: 300")
 	p.eventually(t, "the brew", p.cup("brewed", "oolong"))
 	run := p.status(t, "tea", "oolong").ActiveRun.ID
@@ -214,6 +219,7 @@ func deleted(t *testing.T, p *potter) {
 }
 
 func evicted(t *testing.T, p *potter) {
+	t.Helper()
 	p.create(t, "Tea", "puerh", "seconds: 20")
 	p.eventually(t, "the brew", p.cup("brewed", "puerh"))
 	run := p.status(t, "tea", "puerh").ActiveRun.ID
@@ -239,10 +245,14 @@ func (p *potter) waiting(t *testing.T, kind, name, want string) {
 	p.ask(t, "delete", kind, name)
 }
 
-func unschedulable(t *testing.T, p *potter) { p.waiting(t, "Lost", "chai", "Unschedulable: ") }
+func unschedulable(t *testing.T, p *potter) {
+	t.Helper()
+	p.waiting(t, "Lost", "chai", "Unschedulable: ")
+}
 
 // The program is in the image that the operator names, so the init container brings nothing here, and fails.
 func imageless(t *testing.T, p *potter) {
+	t.Helper()
 	p.create(t, "Bare", "kombucha", "")
 	if s := p.ends(t, "bare", "kombucha", anyEnd); s.LastRun.Result != "Failed" || s.LastRun.Reason != "RunnerUnavailable" || !strings.Contains(s.LastRun.Message, "container rolewright-program") {
 		t.Errorf("the run is %+v, want one that could not begin", s.LastRun)
@@ -251,6 +261,7 @@ func imageless(t *testing.T, p *potter) {
 
 // Once that may be anything; twice it is the run.
 func glutton(t *testing.T, p *potter) {
+	t.Helper()
 	p.create(t, "Glutton", "buffet", "")
 	s := p.ends(t, "glutton", "buffet", func(s status) bool { return s.LastRun.Result == "Failed" })
 	if s.LastRun.Reason != "RunnerDied" && s.LastRun.Reason != "OutOfMemory" && s.LastRun.Reason != "TaskFailed" {
@@ -260,6 +271,7 @@ func glutton(t *testing.T, p *potter) {
 }
 
 func swept(t *testing.T, p *potter) {
+	t.Helper()
 	p.ask(t, "delete", "teas,losts,bares,gluttons", "--all")
 	p.eventually(t, "nothing to be left", p.equals("", "get", "jobs,pods,secrets", "--selector=rolewright.dev/run", "--output=name"))
 }
