@@ -19,6 +19,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/cert"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -222,6 +223,9 @@ func (c *Certificates) inject(ctx context.Context, authorities []byte) error {
 			continue
 		}
 		m, err := c.Client.RESTMapper().RESTMapping(w.GVK.GroupKind(), w.GVK.Version)
+		if meta.IsNoMatchError(err) {
+			continue
+		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("find the resource of %s: %w", w.GVK, err))
 			continue

@@ -97,8 +97,17 @@ func (s *Server) Serve(ctx context.Context) error {
 	return nil
 }
 
+// patience is how long the API server waits for a conversion.
+const patience = 30 * time.Second
+
+// bound has a client send its request within patience. Any client in the cluster may send one.
+func bound(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(patience)) // where there is none, as in tests, nothing is slow
+}
+
 // answer runs the command that belongs to the path.
 func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
+	bound(w)
 	for _, h := range hooks.Hooks(s.Watches()) {
 		if h.Path == r.URL.Path {
 			(&admission.Webhook{Handler: admission.HandlerFunc(func(ctx context.Context, req admission.Request) admission.Response {
@@ -122,8 +131,9 @@ func enter(ctx context.Context, places chan struct{}) bool {
 
 // convert answers a review. It fails as a whole where an object cannot be converted.
 func (s *Server) convert(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), 30*time.Second) // as long as the API server waits
+	ctx, cancel := context.WithTimeout(r.Context(), patience)
 	defer cancel()
+	bound(w)
 	if !enter(ctx, s.conversions) {
 		http.Error(w, "busy", http.StatusServiceUnavailable)
 		return
