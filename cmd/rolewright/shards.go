@@ -229,7 +229,7 @@ func (s *shards) look(ctx context.Context) {
 		case !mine && is != nil:
 			is.giveUp()
 		}
-		if is != nil && is.held {
+		if is != nil && is.held && !is.left {
 			held++
 		}
 	}
@@ -316,6 +316,7 @@ func (s *shards) serve(ctx context.Context, is *seat, lost <-chan struct{}) erro
 	case <-lost:
 		return errNotLeading
 	}
+	s.log.Info("This replica gives a shard up; its runs in progress end first", "shard", is.shard.Name)
 	leaving, stop := context.WithCancel(ctx)
 	defer stop()
 	left, err := s.set.Release(is.shard)
@@ -336,7 +337,7 @@ func (s *shards) serve(ctx context.Context, is *seat, lost <-chan struct{}) erro
 	}
 	s.hold(is, false)
 	s.recorder.ShardMoved(false)
-	s.log.Info("This replica gives a shard up", "shard", is.shard.Name)
+	s.log.Info("This replica has given a shard up", "shard", is.shard.Name)
 	return nil
 }
 
