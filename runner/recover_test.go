@@ -26,7 +26,7 @@ func TestRecover_IsWhatRunReturned(t *testing.T) {
 			want := must.Get(r.Run(t.Context(), req))(t)
 			got := must.Get(r.Recover(t.Context(), req.Dir, req.ID, nil))(t)
 			got.Started, got.Finished = want.Started, want.Finished // measured by another process
-			must.Be(t, "result", want, got, cmpopts.IgnoreUnexported(jobevent.Summary{}))
+			must.Be(t, "result", want, got, cmpopts.IgnoreUnexported(jobevent.Summary{}, Result{}))
 			must.Be(t, "verdict", want.Verdict(), got.Verdict())
 		})
 	}
