@@ -100,9 +100,9 @@ func brew(t *testing.T, s *shell) {
 	recipe := []string{"get", "configmap/tea-sample-recipe", in, "--ignore-not-found", "--output=jsonpath={.data.minutes} {.data.celsius} {.data.sort}"}
 	s.kubectl(t, "apply", in, "--filename", "config/samples/kitchen_v1alpha1_tea.yaml")
 	s.eventually(t, "the recipe", s.equals("3 80 green tea", recipe...))
-	s.kubectl(t, "patch", "tea/tea-sample", in, "--type=merge", `--patch={"spec": {"minutes": 5}}`)
+	s.kubectl(t, "patch", "tea.kitchen.example.com/tea-sample", in, "--type=merge", `--patch={"spec": {"minutes": 5}}`)
 	s.eventually(t, "the other recipe", s.equals("5 80 green tea", recipe...))
-	s.kubectl(t, "delete", "tea/tea-sample", in)
+	s.kubectl(t, "delete", "tea.kitchen.example.com/tea-sample", in)
 	s.eventually(t, "the recipe to go", s.equals("", recipe...))
 }
 
