@@ -74,6 +74,9 @@ func (e *Executor) NeedLeaderElection() bool { return true }
 // Start serves the Pods until ctx ends.
 func (e *Executor) Start(ctx context.Context) error {
 	defer close(e.drained)
+	if err := e.mayList(ctx); err != nil {
+		return err // or the caches below would be waited for without end
+	}
 	var informers sync.WaitGroup
 	defer informers.Wait()
 	for _, i := range []cache.SharedIndexInformer{e.pods, e.jobs} {
@@ -99,6 +102,19 @@ func (e *Executor) Start(ctx context.Context) error {
 	forget := time.AfterFunc(unclaimed, e.forgetRuns)
 	defer forget.Stop()
 	return e.opts.Proxy.ServeRemote(ctx, listener, pair, remote.Root, e.hub)
+}
+
+// mayList is an error where the operator has no permission to list Pods or Jobs.
+func (e *Executor) mayList(ctx context.Context) error {
+	one := metav1.ListOptions{Limit: 1}
+	_, pods := e.opts.Client.CoreV1().Pods(e.opts.Namespace).List(ctx, one)
+	_, jobs := e.opts.Client.BatchV1().Jobs(e.opts.Namespace).List(ctx, one)
+	for _, err := range []error{pods, jobs} {
+		if apierrors.IsForbidden(err) {
+			return fmt.Errorf("runs as Jobs: %w; %s", err, grantIt)
+		}
+	}
+	return nil
 }
 
 // identityName is the Secret with the certificate for Pods, which a new operator has to have

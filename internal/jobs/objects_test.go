@@ -15,7 +15,7 @@ func TestJob_IsMadeOfTheTemplate(t *testing.T) {
 	t.Parallel()
 	e := &Executor{opts: Options{Namespace: "system", Image: "operator:1", Program: "/usr/local/bin/rolewright", URL: "https://here:1"}}
 	req := runner.Request{
-		ID: "an-id", Dir: "/work/runs/uid/an-id",
+		ID: "an-id", Dir: "/runs/uid/an-id",
 		Apart: &runner.Apart{Subject: "uid", Timeout: time.Hour, Template: []byte(`{
 			"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "batch", "rolewright.dev/run": "another"}},
 			"spec": {"restartPolicy": "Always", "nodeSelector": {"pool": "batch"}, "containers": [
@@ -45,7 +45,7 @@ func TestJob_IsMadeOfTheTemplate(t *testing.T) {
 	if s := c.SecurityContext; *s.AllowPrivilegeEscalation || !*s.RunAsNonRoot || *pod.AutomountServiceAccountToken {
 		t.Errorf("the Pod may more than a restricted one: %+v", s)
 	}
-	if !slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == "/work/runs/uid" && !m.ReadOnly }) {
+	if !slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == "/runs/uid" && !m.ReadOnly }) {
 		t.Errorf("there is no place for the run's files: %+v", c.VolumeMounts)
 	}
 	req.Apart.Template = nil
@@ -72,7 +72,7 @@ func TestPhases(t *testing.T) {
 		}
 	}
 	if what, memory := endOf(&corev1.Pod{Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{killed}}}, nil); !memory || what == "" {
-		t.Errorf("the end for want of memory is %q, %v", what, memory)
+		t.Errorf("the end for lack of memory is %q, %v", what, memory)
 	}
 	evicted := &corev1.Pod{Status: corev1.PodStatus{Reason: "Evicted", Message: "The node was low on memory"}}
 	if what, memory := endOf(evicted, nil); memory || what != "Evicted: The node was low on memory" {
