@@ -307,9 +307,11 @@ bench-charts: setup cluster-tools-kwok build $(TOOLS)/helm ## run helm-operator,
 	@$(GO_BUILD) -o $(BIN)/charts ./test/charts
 	@$(TOOLS)/controlplane exec --kwok --audit-log audit.log -- $(BIN)/charts $(BENCHFLAGS)
 
+OBJECTS ?= 50000
 .PHONY: simulate-scale
-simulate-scale: setup cluster-tools ## print what 1, 2 and 4 replicas do that share objects: a real API server, runs that only wait
+simulate-scale: setup cluster-tools ## print what replicas do that share objects, 100 that run and OBJECTS=50000 of which few change: a real API server, runs that only wait
 	@SCALE=100 $(TOOLS)/controlplane exec --kwok -- go test -count=1 -v -timeout 30m -run TestScale ./test/e2e
+	@OBJECTS=$(OBJECTS) $(TOOLS)/controlplane exec --kwok -- go test -count=1 -v -timeout 2h -run TestManyObjects ./test/e2e
 
 .PHONY: simulate-schedule
 simulate-schedule: ## print how long runs wait, by cause: the real decision and queue, 5,000 objects, a clock that jumps

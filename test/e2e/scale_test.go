@@ -37,7 +37,7 @@ func TestScale(t *testing.T) {
 
 func simulateScale(t *testing.T, replicas, n int) {
 	t.Helper()
-	h := newSharing(t, "--max-concurrent-reconciles=4", "--max-concurrent-runs=8", "--ansible-log-events=Nothing")
+	h := newSharing(t, 2, "--max-concurrent-reconciles=4", "--max-concurrent-runs=8", "--ansible-log-events=Nothing")
 	h.script("shared.sh", scaleCommand)
 	for i := range n {
 		h.names = append(h.names, fmt.Sprintf("it-%d", i))

@@ -29,25 +29,26 @@ for i in $(seq "$beats"); do sleep 0.1; say beat; done
 say end
 `
 
-// sharing is a stage on which several operators share the objects of two kinds.
+// sharing is a stage on which several operators share the objects of some kinds.
 type sharing struct {
 	*replicas
-	kinds  [2]kind
+	kinds  []kind
 	ledger string
 	names  []string // of the objects of each kind
 }
 
 const shardsOfTest = 8
 
-func newSharing(t *testing.T, args ...string) *sharing {
+func newSharing(t *testing.T, kinds int, args ...string) *sharing {
 	t.Helper()
 	s := newStage(t)
 	h := &sharing{replicas: &replicas{stage: s, lease: "operator"}, ledger: filepath.Join(t.TempDir(), "ledger")}
 	s.env = append(s.env, "LEDGER="+h.ledger)
 	s.script("shared.sh", sharedCommand)
-	for i := range h.kinds {
-		h.kinds[i] = s.kind()
-		s.watch(h.kinds[i], "command: [./shared.sh]", "inheritEnv: [LEDGER]")
+	for range kinds {
+		k := s.kind()
+		h.kinds = append(h.kinds, k)
+		s.watch(k, "command: [./shared.sh]", "inheritEnv: [LEDGER]")
 	}
 	h.args = append([]string{"--leader-elect", "--leader-election-id=" + h.lease, "--leader-election-namespace=" + s.namespace,
 		"--shards=" + strconv.Itoa(shardsOfTest), "--executor=runner"}, args...)
@@ -162,7 +163,7 @@ func (h *sharing) awaitReady() {
 // Replicas share the objects: each change runs its object once, whichever replicas come, go in order or are killed meanwhile.
 func TestShards_EachChangeRunsOnceWhoeverComesAndGoes(t *testing.T) {
 	t.Parallel()
-	h := newSharing(t)
+	h := newSharing(t, 2)
 	for i := range 15 {
 		h.names = append(h.names, fmt.Sprintf("it-%d", i))
 	}
@@ -223,7 +224,7 @@ func TestShards_EachChangeRunsOnceWhoeverComesAndGoes(t *testing.T) {
 // it writes nothing and ends. The other replicas go on meanwhile.
 func TestShards_AFrozenReplicaIsFenced(t *testing.T) {
 	t.Parallel()
-	h := newSharing(t, "--max-concurrent-reconciles=8", "--max-concurrent-runs=16")
+	h := newSharing(t, 2, "--max-concurrent-reconciles=8", "--max-concurrent-runs=16")
 	h.names = []string{"a", "b", "c", "d"}
 	one, two := h.another(), h.another()
 	h.awaitShares(one, two)
@@ -262,7 +263,7 @@ func TestShards_AFrozenReplicaIsFenced(t *testing.T) {
 // can be changed by a rolling update.
 func TestShards_TheFlagChangesBetweenRuns(t *testing.T) {
 	t.Parallel()
-	h := newSharing(t, "--leader-elect-lease-duration=6s", "--leader-elect-renew-deadline=4s")
+	h := newSharing(t, 2, "--leader-elect-lease-duration=6s", "--leader-elect-renew-deadline=4s")
 	h.names = []string{"a", "b", "c", "d"}
 	before := h.another("--shards=0")
 	h.each(func(k kind, name string) { k.create(name, map[string]any{"beats": int64(1)}) })
