@@ -1,0 +1,196 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/failpoint"
+)
+
+// memory is what the reconciler remembers of an object between reconciles. It
+// is used by the one reconcile of the object in progress.
+type memory struct {
+	uid types.UID
+	// last is the object's last run, as recorded in its status when the
+	// process met it, and as it took place since.
+	last *status.Run
+	// met is what the object was like when the process met it, if nothing but that tells that
+	// it was run before; else nil.
+	met *met
+	// judged is the last run that was applied and not interrupted, as far as it is known.
+	judged *status.Run
+	// lost is the run that the status shows in progress and that this process does
+	// not make; nil if there is none.
+	lost *status.Active
+	// unwritten is a run whose end could not be written yet.
+	unwritten *status.Run
+	// finalized is true once a finalizer run of this object was proved, or given up.
+	finalized bool
+	// ran is true once this process has run the object.
+	ran bool
+	// nextLook is when to look again for what the object waits for, looks how the last went.
+	nextLook time.Time
+	looks    looks
+	// asked is what the object was parked for last, unless a success has asked for
+	// nothing since; nil for nothing.
+	asked *asked
+	// ownSpec is the generation that the last run has made by changing its own spec; 0 for none.
+	ownSpec int64
+	// loops is how many runs in a row changes by others, or such ones, have started, blocked
+	// how many failures in a row were not the role's.
+	loops   int
+	blocked int64
+	// observed is the last generation that the status was brought to without a run.
+	observed int64
+	// held is the run that the status says is held back; zero for none.
+	held heldRun
+	// notWatched are the lines of what the status says cannot be watched.
+	notWatched string
+}
+
+// heldRun is a run that a pause holds back, or, with until, that waits for a maintenance
+// window.
+type heldRun struct {
+	cause      cause
+	generation int64
+	until      int64 // in Unix time
+}
+
+// heldBefore stands for a run that an earlier process held back.
+func heldBefore() heldRun { return heldRun{generation: -1} }
+
+// remember is the memory of an object, new if its UID is.
+func (r *reconciler) remember(obj *unstructured.Unstructured) (m *memory, stale types.UID) {
+	key := client.ObjectKeyFromObject(obj)
+	known := r.objects.get(key)
+	m = known.memory
+	if m != nil && m.uid == obj.GetUID() {
+		return m, ""
+	}
+	if m != nil {
+		stale = m.uid
+	}
+	m = &memory{uid: obj.GetUID()}
+	record := r.record(obj)
+	for _, part := range record.Rejected {
+		r.metrics.StatusRejected(r.gvk, part)
+		r.log.Info("Part of status.ansible is not as this operator writes it, and is ignored; look who else writes the status of the object",
+			"namespace", key.Namespace, "name", key.Name, "part", part)
+	}
+	m.recall(record)
+	if known.listed && stale == "" && r.ranBefore(obj, record) {
+		m.met = r.meet(obj, record)
+	}
+	r.objects.with(key, func(e *entry) { e.memory, e.drifted = m, m.last != nil && m.last.Drifted })
+	r.restore(key, record.Dependents)
+	return m, stale
+}
+
+// record is what the status of an object says of its runs. A status that the
+// operator does not write says nothing: who creates the object may have written
+// it.
+func (r *reconciler) record(obj *unstructured.Unstructured) status.Record {
+	st, _ := obj.Object["status"].(map[string]any)
+	if !r.writesStatus() {
+		return status.Record{}
+	}
+	return status.Read(st)
+}
+
+// ranBefore reports whether an object has been run of which no run is recorded: by its
+// conditions, else by the finalizer that it got before its first run. Where there is neither,
+// it may have been.
+func (r *reconciler) ranBefore(obj *unstructured.Unstructured, record status.Record) bool {
+	switch {
+	case record.Last != nil:
+		return false
+	case r.writesStatus():
+		return record.Ended != ""
+	case len(r.finalizers()) > 0:
+		return r.waits(obj)
+	}
+	return true
+}
+
+// meet is what an object is like of which nothing else tells that it was run before. Which
+// request was handled, no one knows: it is taken for the one that it bears.
+func (r *reconciler) meet(obj *unstructured.Unstructured, record status.Record) *met {
+	set, _ := r.settingsOf(obj)
+	return &met{generation: cmp.Or(record.EndedGeneration, obj.GetGeneration()), requested: set.requested, result: record.Ended}
+}
+
+// recall takes over what is recorded of an object's runs.
+func (m *memory) recall(record status.Record) {
+	if record.Last != nil {
+		m.last = record.Last
+		m.judge(*m.last)
+		if wait := m.last.Wait; wait != nil {
+			m.asked = &asked{m.last.Fingerprint, *wait}
+		}
+	}
+	m.lost = record.Active
+	if record.Held {
+		m.held = heldBefore()
+	}
+	if record.NotWatched {
+		m.notWatched = "as an earlier process has found it"
+	}
+}
+
+// judge takes over a run as the last one that was applied and not interrupted, if it was.
+func (m *memory) judge(run status.Run) {
+	if run.Result != status.Interrupted && run.Mode != status.ModeCheck {
+		m.judged = &run
+	}
+}
+
+// forget drops what is kept of an object that is not in view any more. Its
+// directories go only if it is really gone: it may just have left the selector.
+func (r *reconciler) forget(ctx context.Context, key types.NamespacedName) error {
+	var m *memory
+	r.objects.with(key, func(e *entry) {
+		m, e.touched, e.due, e.deleted = e.memory, "", time.Time{}, time.Time{}
+		e.drifted, e.elsewhere, e.listed, e.waits = false, false, false, waits{}
+	})
+	if r.dependents != nil {
+		r.dependents.Forget(key)
+	}
+	if r.referring != nil {
+		r.referring.forget(key)
+	}
+	if m == nil {
+		r.forgetMetrics(key)
+		return nil
+	}
+	obj := r.newObject()
+	err := r.live.Get(ctx, key, obj)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("look whether the object is gone: %w", err)
+	}
+	if err != nil || obj.GetUID() != m.uid {
+		failpoint.Hit("forget.before-remove")
+		if err := r.store.Forget(string(m.uid), r.pathOf(key)...); err != nil {
+			r.log.Error(err, "Directories of a deleted object cannot be removed", "namespace", key.Namespace, "name", key.Name)
+		}
+		failpoint.Hit("forget.removed")
+	}
+	r.objects.with(key, func(e *entry) { e.memory = nil })
+	r.forgetMetrics(key)
+	return nil
+}
+
+// forgetMetrics removes the metrics of an object that no watch of the version knows. It comes
+// after the memory is gone: of two watches that forget the object at once, the last one removes them.
+func (r *reconciler) forgetMetrics(key types.NamespacedName) {
+	if !r.knownElsewhere(key) {
+		r.metrics.ObjectGone(r.gvk, key.Namespace, key.Name)
+	}
+}
