@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/discovery"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -76,9 +77,14 @@ func (op *operator) newWebhooks(log logr.Logger) (servers []func(context.Context
 	if err := emptyDir(dir); err != nil { // of calls that a killed operator has left
 		return nil, nil, err
 	}
+	discovered, err := discovery.NewDiscoveryClientForConfig(op.cluster.config)
+	if err != nil {
+		return nil, nil, fmt.Errorf("client for schemas: %w", err)
+	}
 	supervisor := supervise.NewSupervisor([]string{"/proc/self/exe", runner.SupervisorCommand})
 	options := webhookserver.Options{
 		Watches: op.watches, Port: op.webhookPort, CertDir: op.webhookCertDir, Dir: dir, Supervisor: supervisor, Log: log,
+		Schemas: &webhookserver.Schemas{Client: discovered.RESTClient()},
 	}
 	if op.webhookCertDir == "" {
 		if options.Certificates, err = op.certificates(log); err != nil {

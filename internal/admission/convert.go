@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
@@ -25,11 +26,16 @@ const maxKept = 128 << 10
 // errKept is returned for an object whose fields do not fit into the annotation.
 var errKept = errors.New("fields that have no place in the other version are too large to be kept in an annotation")
 
+// Fits tells whether the schema of a version takes a value in the field at a path. An error says
+// that the schema is not known.
+type Fits func(version, path string, value any) (bool, error)
+
 // Convert changes an object to another version of its kind: by way of the version of the
 // watch, by the moves to it and from it. A version that the watch does not list has its
 // fields where the watch's version has them. What cannot be moved is kept in the
-// annotation [Kept], and put back by the conversion to the version that it is from.
-func Convert(o *unstructured.Unstructured, to string, w watches.Watch) error {
+// annotation [Kept], and put back by the conversion to the version that it is from, if it fits
+// there: users can write the annotation, and the API server checks no schema after a conversion.
+func Convert(o *unstructured.Unstructured, to string, w watches.Watch, fits Fits) error {
 	gv, err := schema.ParseGroupVersion(o.GetAPIVersion())
 	if err != nil {
 		return err
@@ -39,7 +45,7 @@ func Convert(o *unstructured.Unstructured, to string, w watches.Watch) error {
 		if step[0] == step[1] {
 			continue
 		}
-		if err := move(o, step[0], step[1], moves(w, step[0], step[1])); err != nil {
+		if err := move(o, step[0], step[1], moves(w, step[0], step[1]), fits); err != nil {
 			return fmt.Errorf("%s %s/%s from %s to %s: %w", o.GetKind(), o.GetNamespace(), o.GetName(), gv.Version, to, err)
 		}
 	}
@@ -76,7 +82,7 @@ func (k kept) add(version, path string, value any) {
 
 // move makes the moves. All fields are taken before the first is put down, so that two may
 // change places.
-func move(o *unstructured.Unstructured, from, to string, list []watches.Move) error {
+func move(o *unstructured.Unstructured, from, to string, list []watches.Move, fits Fits) error {
 	held := readKept(o)
 	taken := map[string]any{}
 	for _, m := range list {
@@ -97,8 +103,19 @@ func move(o *unstructured.Unstructured, from, to string, list []watches.Move) er
 	}
 	back := held[to]
 	for _, path := range slices.Sorted(maps.Keys(back)) {
-		named := slices.ContainsFunc(list, func(m watches.Move) bool { return path == m.From || path == m.To })
-		if named && put(o.Object, path, back[path]) {
+		if !slices.ContainsFunc(list, func(m watches.Move) bool { return path == m.From || path == m.To }) {
+			continue
+		}
+		with := runtime.DeepCopyJSON(o.Object)
+		if !put(with, path, back[path]) {
+			continue
+		}
+		value, _, _ := unstructured.NestedFieldNoCopy(with, strings.Split(path, ".")...)
+		switch fit, err := fits(to, path, value); {
+		case err != nil:
+			return err
+		case fit:
+			o.Object = with
 			delete(back, path)
 		}
 	}

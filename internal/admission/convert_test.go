@@ -2,6 +2,8 @@ package admission
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -30,6 +32,9 @@ func jar(version, spec string) *unstructured.Unstructured {
 	return o
 }
 
+// anything is a schema that takes what there is.
+func anything(string, string, any) (bool, error) { return true, nil }
+
 func specOf(t *testing.T, o *unstructured.Unstructured) string {
 	t.Helper()
 	return string(must.Get(json.Marshal(o.Object["spec"]))(t))
@@ -57,11 +62,11 @@ func TestConvert(t *testing.T) {
 	} {
 		w, o := converting(tt.moves...), jar(tt.from, tt.spec)
 		before := o.DeepCopy()
-		must.Do(t, Convert(o, tt.to, w))
+		must.Do(t, Convert(o, tt.to, w, anything))
 		if got := specOf(t, o); got != tt.becomes || o.GetAnnotations()[Kept] != tt.kept || o.GetAPIVersion() != "g.example.com/"+tt.to {
 			t.Errorf("%s: %s %s, kept %s; want %s, kept %s", name, o.GetAPIVersion(), got, o.GetAnnotations()[Kept], tt.becomes, tt.kept)
 		}
-		must.Do(t, Convert(o, tt.from, w))
+		must.Do(t, Convert(o, tt.from, w, anything))
 		if diff := cmp.Diff(before.Object, o.Object); diff != "" {
 			t.Errorf("%s: there and back:\n%s", name, diff)
 		}
@@ -86,14 +91,39 @@ func TestConvert_WhatUsersKeep(t *testing.T) {
 	} {
 		o := jar("v1", `{"x":1}`)
 		o.SetAnnotations(map[string]string{Kept: text})
-		must.Do(t, Convert(o, "v1alpha1", w))
+		must.Do(t, Convert(o, "v1alpha1", w, anything))
 		if got := specOf(t, o); got != want || o.GetFinalizers() != nil {
 			t.Errorf("%.60s: %s, want %s", text, got, want)
 		}
 	}
 	large := jar("v1alpha1", `{"old":"`+strings.Repeat("x", maxKept)+`"}`)
-	if err := Convert(large, "v1", w); err == nil || !strings.Contains(err.Error(), "too large to be kept") {
+	if err := Convert(large, "v1", w, anything); err == nil || !strings.Contains(err.Error(), "too large to be kept") {
 		t.Errorf("a field that is too large: %v", err)
+	}
+}
+
+// What the schema does not take stays in the annotation, and so does the rest while no schema is known.
+func TestConvert_KeptFieldsFitTheSchema(t *testing.T) {
+	t.Parallel()
+	w := converting(watches.Move{From: "spec.old"}, watches.Move{From: "spec.size.old"})
+	const kept = `{"v1alpha1":{"spec.old":{"a":"x"},"spec.size.old":3}}`
+	o := jar("v1", `{"size":{"x":1}}`)
+	o.SetAnnotations(map[string]string{Kept: kept})
+	before := o.DeepCopy()
+	var asked []string
+	must.Do(t, Convert(o, "v1alpha1", w, func(version, path string, value any) (bool, error) {
+		asked = append(asked, fmt.Sprint(version, " ", path, " ", value))
+		return path == "spec.size.old", nil
+	}))
+	if diff := cmp.Diff([]string{"v1alpha1 spec.old map[a:x]", "v1alpha1 spec.size.old 3"}, asked); diff != "" {
+		t.Errorf("asked of the schema:\n%s", diff)
+	}
+	if got, want := specOf(t, o), `{"size":{"old":3,"x":1}}`; got != want || o.GetAnnotations()[Kept] != `{"v1alpha1":{"spec.old":{"a":"x"}}}` {
+		t.Errorf("%s, kept %s; want %s", got, o.GetAnnotations()[Kept], want)
+	}
+	unknown := errors.New("no schema")
+	if err := Convert(before, "v1alpha1", w, func(string, string, any) (bool, error) { return false, unknown }); !errors.Is(err, unknown) {
+		t.Errorf("without a schema: %v", err)
 	}
 }
 
@@ -110,9 +140,9 @@ func FuzzConvert_ThereAndBack(f *testing.F) {
 			o := jar(way[0], "{}")
 			o.Object["spec"] = someFields(r, 3)
 			before := o.DeepCopy()
-			must.Do(t, Convert(o, way[1], w))
+			must.Do(t, Convert(o, way[1], w, anything))
 			between := o.DeepCopy()
-			must.Do(t, Convert(o, way[0], w))
+			must.Do(t, Convert(o, way[0], w, anything))
 			if diff := cmp.Diff(before.Object, o.Object); diff != "" {
 				t.Errorf("%v with %v by way of %v:\n%s", way, w.Webhooks.Conversion[0].Moves, between.Object, diff)
 			}

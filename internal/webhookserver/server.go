@@ -39,7 +39,9 @@ type Options struct {
 	// Dir is where commands get a directory for each call. It is the operator's alone.
 	Dir        string
 	Supervisor *supervise.Supervisor
-	Log        logr.Logger
+	// Schemas are those of the versions that objects are converted to.
+	Schemas *Schemas
+	Log     logr.Logger
 }
 
 // Server answers.
@@ -146,7 +148,7 @@ func (s *Server) convert(w http.ResponseWriter, r *http.Request) {
 	}
 	response := &apiextensionsv1.ConversionResponse{UID: review.Request.UID, Result: metav1.Status{Status: metav1.StatusSuccess}}
 	for _, raw := range review.Request.Objects {
-		o, err := s.converted(raw.Raw, review.Request.DesiredAPIVersion)
+		o, err := s.converted(ctx, raw.Raw, review.Request.DesiredAPIVersion)
 		if err != nil {
 			s.Log.Error(err, "An object could not be converted")
 			response.ConvertedObjects, response.Result = nil, metav1.Status{Status: metav1.StatusFailure, Message: err.Error()}
@@ -161,7 +163,7 @@ func (s *Server) convert(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (s *Server) converted(raw []byte, desired string) (*unstructured.Unstructured, error) {
+func (s *Server) converted(ctx context.Context, raw []byte, desired string) (*unstructured.Unstructured, error) {
 	o := &unstructured.Unstructured{}
 	if err := o.UnmarshalJSON(raw); err != nil {
 		return nil, fmt.Errorf("read an object: %w", err)
@@ -173,7 +175,9 @@ func (s *Server) converted(raw []byte, desired string) (*unstructured.Unstructur
 			if group != gk.Group || version == "" {
 				return nil, fmt.Errorf("%s cannot become %s", gk, desired)
 			}
-			return o, hooks.Convert(o, version, w)
+			return o, hooks.Convert(o, version, w, func(version, path string, value any) (bool, error) {
+				return s.Schemas.fit(ctx, gk.WithVersion(version), path, value)
+			})
 		}
 	}
 	return nil, fmt.Errorf("no watch has a conversion of %s: write webhooks.conversion, or spec.conversion.strategy None into its CustomResourceDefinition", gk)
