@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	hooks "github.com/rolewright/rolewright/internal/admission"
@@ -57,7 +58,7 @@ type Certificates struct {
 	Lifetime, Period time.Duration
 
 	current atomic.Pointer[tls.Certificate]
-	next    []byte         // what the look before has seen to be served next
+	next    []byte         // what is served next, and trusted for all kinds since the look before
 	served  chan struct{}  // closed with the first certificate; nil where no server waits for it
 	own     *corev1.Secret // in memory
 	said    string
@@ -78,10 +79,10 @@ func (c *Certificates) Keep(ctx context.Context) error {
 		said := ""
 		if err != nil && ctx.Err() == nil {
 			if said, wait = err.Error(), min(wait, soon); said != c.said {
-				c.Log.Error(err, "The API server cannot ask the operator yet")
+				c.Log.Error(err, "The API server cannot ask the operator about all kinds yet")
 			}
 		} else if c.said != "" {
-			c.Log.Info("The API server can ask the operator")
+			c.Log.Info("The API server can ask the operator about all kinds")
 		}
 		c.said = said
 		select {
@@ -93,7 +94,7 @@ func (c *Certificates) Keep(ctx context.Context) error {
 }
 
 // look has the certificate served that the Secret has. Before it ends its life, another one
-// lies beside it in the Secret until the API server trusts that, too. The Secret decides
+// lies beside it in the Secret until the API server trusts that, too, for all kinds. The Secret decides
 // between replicas: who writes it first has made the certificate.
 func (c *Certificates) look(ctx context.Context) error {
 	secret, err := c.read(ctx)
@@ -103,9 +104,8 @@ func (c *Certificates) look(ctx context.Context) error {
 	if err := c.renew(ctx, secret); err != nil {
 		return err
 	}
-	if err := c.inject(ctx, secret.Data[authoritiesKey]); err != nil {
-		return err
-	}
+	// A kind whose configuration cannot be written does not keep the others from being answered.
+	untrusted := c.inject(ctx, secret.Data[authoritiesKey])
 	pair, err := c.pair(secret, corev1.TLSCertKey, corev1.TLSPrivateKeyKey)
 	if err != nil {
 		return fmt.Errorf("use the certificate of the Secret: %w", err)
@@ -113,8 +113,10 @@ func (c *Certificates) look(ctx context.Context) error {
 	if c.current.Swap(pair) == nil && c.served != nil {
 		close(c.served)
 	}
-	c.next = secret.Data[nextCertKey]
-	return nil
+	if untrusted == nil {
+		c.next = secret.Data[nextCertKey]
+	}
+	return untrusted
 }
 
 func (c *Certificates) read(ctx context.Context) (*corev1.Secret, error) {
@@ -145,21 +147,24 @@ func (c *Certificates) pair(secret *corev1.Secret, certificate, key string) (*tl
 }
 
 // fresh tells whether a certificate has a third of its life before it.
-func fresh(pair *tls.Certificate) bool {
-	return time.Until(pair.Leaf.NotAfter) > pair.Leaf.NotAfter.Sub(pair.Leaf.NotBefore)/3
+func fresh(pair *tls.Certificate) bool { return hasLeft(pair, 3) }
+
+// hasLeft tells whether a certificate has one of so many parts of its life before it.
+func hasLeft(pair *tls.Certificate, parts time.Duration) bool {
+	return time.Until(pair.Leaf.NotAfter) > pair.Leaf.NotAfter.Sub(pair.Leaf.NotBefore)/parts
 }
 
 // renew writes a certificate into the Secret where that has none, lays another one beside it
-// where it is about to end, and puts that into its place when the look before has seen it: its
-// authority was trusted then. Where another replica was quicker, that is an error, and the
-// next look reads what it has written.
+// where it is about to end, and puts that into its place when its authority is trusted for all
+// kinds, or when a sixth of the life is left. Where another replica was quicker, that is an
+// error, and the next look reads what it has written.
 func (c *Certificates) renew(ctx context.Context, secret *corev1.Secret) error {
 	is, err := c.pair(secret, corev1.TLSCertKey, corev1.TLSPrivateKeyKey)
 	if err == nil && fresh(is) {
 		return nil
 	}
 	if next, nextErr := c.pair(secret, nextCertKey, nextKeyKey); nextErr == nil && fresh(next) {
-		if err == nil && !bytes.Equal(c.next, secret.Data[nextCertKey]) {
+		if err == nil && hasLeft(is, 6) && !bytes.Equal(c.next, secret.Data[nextCertKey]) {
 			return nil
 		}
 		secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey] = secret.Data[nextCertKey], secret.Data[nextKeyKey]
@@ -247,6 +252,10 @@ func (c *Certificates) inject(ctx context.Context, authorities []byte) error {
 
 // trust writes the authorities into an object, if they are not there.
 func (c *Certificates) trust(ctx context.Context, o client.Object, authorities []byte) error {
+	return retry.RetryOnConflict(retry.DefaultRetry, func() error { return c.tryTrust(ctx, o, authorities) })
+}
+
+func (c *Certificates) tryTrust(ctx context.Context, o client.Object, authorities []byte) error {
 	name := o.GetName()
 	if err := c.Client.Get(ctx, client.ObjectKeyFromObject(o), o); apierrors.IsNotFound(err) {
 		return nil

@@ -14,7 +14,13 @@ import (
 
 	"github.com/go-logr/logr"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	hooks "github.com/rolewright/rolewright/internal/admission"
@@ -29,18 +35,7 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 // that trusts what the configuration says reaches both.
 func TestCertificates_AreRenewedWhileTheyServe(t *testing.T) {
 	cfg := testenv.Config(t)
-	namespace, gvk := testenv.Namespace(t, cfg), testenv.CRD(t, cfg)
-	c := must.Get(client.New(cfg, client.Options{}))(t)
-	watched := []watches.Watch{{GVK: gvk, Webhooks: watches.Webhooks{Validate: []watches.Validation{{Call: watches.Call{
-		Command: &watches.Command{Path: "/bin/true"}, Timeout: 5 * time.Second, FailurePolicy: watches.FailurePolicyFail,
-	}}}}}}
-	reach := hooks.Reach{Namespace: namespace, Service: "webhook"}
-	objects := must.Get(hooks.Configurations(watched, []string{namespace}, reach, func(gvk schema.GroupVersionKind) (string, error) {
-		return strings.ToLower(gvk.Kind) + "s", nil
-	}))(t)
-	must.Do(t, c.Create(t.Context(), objects[0]))
-	t.Cleanup(func() { _ = c.Delete(context.WithoutCancel(t.Context()), objects[0]) })
-
+	c, reach, watched, configuration := checked(t, cfg)
 	ctx, stop := context.WithCancel(t.Context())
 	var replicas sync.WaitGroup
 	var addresses []string
@@ -63,13 +58,12 @@ func TestCertificates_AreRenewedWhileTheyServe(t *testing.T) {
 	served, lost := false, 0
 	testenv.Eventually(t, "three certificates of each replica", func(ctx context.Context) error {
 		for i, address := range addresses {
-			var configuration admissionv1.ValidatingWebhookConfiguration
-			if err := c.Get(ctx, client.ObjectKeyFromObject(objects[0]), &configuration); err != nil {
+			if err := c.Get(ctx, client.ObjectKeyFromObject(configuration), configuration); err != nil {
 				return err
 			}
 			serial, err := reached(ctx, address, reach.Host(), configuration.Webhooks[0].ClientConfig.CABundle)
 			if err != nil && served { // the configuration may have been read long ago
-				must.Do(t, c.Get(ctx, client.ObjectKeyFromObject(objects[0]), &configuration))
+				must.Do(t, c.Get(ctx, client.ObjectKeyFromObject(configuration), configuration))
 				if serial, err = reached(ctx, address, reach.Host(), configuration.Webhooks[0].ClientConfig.CABundle); err != nil {
 					lost++
 				}
@@ -87,6 +81,69 @@ func TestCertificates_AreRenewedWhileTheyServe(t *testing.T) {
 	})
 	if lost > 0 {
 		t.Errorf("%d times a replica was not to be trusted", lost)
+	}
+}
+
+// checked is a kind whose objects a command checks, with the configuration that is installed for it.
+func checked(t *testing.T, cfg *rest.Config) (client.Client, hooks.Reach, []watches.Watch, *admissionv1.ValidatingWebhookConfiguration) {
+	t.Helper()
+	namespace, gvk := testenv.Namespace(t, cfg), testenv.CRD(t, cfg)
+	scheme := runtime.NewScheme()
+	must.Do(t, errors.Join(clientgoscheme.AddToScheme(scheme), apiextensionsv1.AddToScheme(scheme)))
+	c := must.Get(client.New(cfg, client.Options{Scheme: scheme}))(t)
+	watched := []watches.Watch{{GVK: gvk, Webhooks: watches.Webhooks{Validate: []watches.Validation{{Call: watches.Call{
+		Command: &watches.Command{Path: "/bin/true"}, Timeout: 5 * time.Second, FailurePolicy: watches.FailurePolicyFail,
+	}}}}}}
+	reach := hooks.Reach{Namespace: namespace, Service: "webhook"}
+	objects := must.Get(hooks.Configurations(watched, []string{namespace}, reach, func(gvk schema.GroupVersionKind) (string, error) {
+		return strings.ToLower(gvk.Kind) + "s", nil
+	}))(t)
+	must.Do(t, c.Create(t.Context(), objects[0]))
+	t.Cleanup(func() { _ = c.Delete(context.WithoutCancel(t.Context()), objects[0]) })
+	configuration := &admissionv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: objects[0].GetName()}}
+	return c, reach, watched, configuration
+}
+
+// A kind whose definition cannot be written keeps no other from being answered. A renewed certificate waits for it, but
+// not until the old one is over.
+func TestCertificates_AreServedBesideAKindThatFails(t *testing.T) {
+	cfg := testenv.Config(t)
+	c, reach, watched, configuration := checked(t, cfg)
+	other := testenv.CRD(t, cfg, testenv.WithKind("Elsewhere"), testenv.WithVersions("v1", "v2"), func(crd *apiextensionsv1.CustomResourceDefinition) {
+		url := "https://127.0.0.1:1/convert"
+		crd.Spec.PreserveUnknownFields = false
+		crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.WebhookConverter, Webhook: &apiextensionsv1.WebhookConversion{
+			ClientConfig: &apiextensionsv1.WebhookClientConfig{URL: &url}, ConversionReviewVersions: []string{"v1"},
+		}}
+	})
+	watched = append(watched, watches.Watch{GVK: other, Webhooks: watches.Webhooks{Conversion: []watches.Conversion{{From: "v2"}}}})
+	// Certificates are valid from an hour before they are made.
+	served := func(lifetime time.Duration, looks int) *Certificates {
+		certificates := &Certificates{Client: c, Reach: reach, Watches: func() []watches.Watch { return watched }, Log: logr.Discard(), Lifetime: lifetime}
+		for range looks {
+			if err := certificates.look(t.Context()); err == nil || !strings.Contains(err.Error(), "converted elsewhere") {
+				t.Fatalf("with a definition that is another's: %v", err)
+			}
+		}
+		return certificates
+	}
+	serial := func(certificates *Certificates) string {
+		l := must.Get(tls.Listen("tcp", "127.0.0.1:0", &tls.Config{GetCertificate: certificates.get}))(t)
+		defer l.Close()
+		go accept(l)
+		must.Do(t, c.Get(t.Context(), client.ObjectKeyFromObject(configuration), configuration))
+		return must.Get(reached(t.Context(), l.Addr().String(), reach.Host(), configuration.Webhooks[0].ClientConfig.CABundle))(t)
+	}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: reach.Namespace, Name: reach.Service + "-cert"}}
+
+	quarter := serial(served(80*time.Minute, 1)) // a quarter of its life is left: it is to be renewed
+	if got := serial(served(0, 3)); got != quarter {
+		t.Errorf("a certificate is served that not all kinds trust: %s after %s", got, quarter)
+	}
+	must.Do(t, c.Delete(t.Context(), secret))
+	little := serial(served(65*time.Minute, 1))
+	if got := serial(served(0, 2)); got == little {
+		t.Errorf("the certificate %s, of which a thirteenth is left, is still served", little)
 	}
 }
 
