@@ -84,7 +84,7 @@ func (op *operator) newWebhooks(log logr.Logger) (servers []func(context.Context
 	supervisor := supervise.NewSupervisor([]string{"/proc/self/exe", runner.SupervisorCommand})
 	options := webhookserver.Options{
 		Watches: op.watches, Port: op.webhookPort, CertDir: op.webhookCertDir, Dir: dir, Supervisor: supervisor, Log: log,
-		Schemas: &webhookserver.Schemas{Client: discovered.RESTClient()},
+		Schemas: &webhookserver.Schemas{Client: discovered.RESTClient()}, Metrics: op.Recorder,
 	}
 	if op.webhookCertDir == "" {
 		if options.Certificates, err = op.certificates(log); err != nil {

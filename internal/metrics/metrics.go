@@ -76,6 +76,7 @@ type Recorder struct {
 	unwatched    *prometheus.GaugeVec
 	broken       *prometheus.GaugeVec
 	shards       shardMetrics
+	webhooks     *prometheus.HistogramVec
 
 	artifactRuns  *prometheus.GaugeVec
 	artifactBytes *prometheus.GaugeVec
@@ -139,7 +140,7 @@ func New(reg prometheus.Registerer) (*Recorder, error) {
 		failures: counter("rolewright_task_failures_total",
 			"Tasks that made a run fail, by file and line of the task; other for those beyond the first 200.",
 			"group", "version", "kind", "task"),
-		scraped: newScraped(), shards: newShardMetrics(),
+		scraped: newScraped(), shards: newShardMetrics(), webhooks: newWebhooks(),
 		events: counter("rolewright_run_events_total",
 			"Job events of all runs, by what became of them.", "result"),
 		statusWrites: counter("rolewright_status_writes_total",
@@ -208,7 +209,7 @@ func histogram(name, help string, buckets []float64, labels ...string) *promethe
 func (r *Recorder) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		r.buildInfo, r.reconcileResult, r.reconciles, r.createdAt,
-		r.phases, r.runs, r.executors, r.modules, r.warmReady, r.runLimit, r.shortMemory, r.inFlight, r.events, r.statusWrites, r.decisions, r.kindReady, r.unwatched, r.broken, r.shards.held, r.shards.objects, r.shards.handovers, r.artifactRuns, r.artifactBytes,
+		r.phases, r.runs, r.executors, r.modules, r.warmReady, r.runLimit, r.shortMemory, r.inFlight, r.events, r.statusWrites, r.decisions, r.kindReady, r.unwatched, r.broken, r.shards.held, r.shards.objects, r.shards.handovers, r.webhooks, r.artifactRuns, r.artifactBytes,
 		r.proxyRequests, r.proxyAnonymous, r.anonymous, r.userFull, r.waits, r.memory, r.cpu, r.lost, r.pruned, r.loops, r.rejected, r.failures, &r.scraped,
 	}
 }

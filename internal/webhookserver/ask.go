@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	hooks "github.com/rolewright/rolewright/internal/admission"
+	"github.com/rolewright/rolewright/internal/metrics"
 	"github.com/rolewright/rolewright/internal/text"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner/supervise"
@@ -44,7 +45,9 @@ func (s *Server) ask(ctx context.Context, h hooks.Hook, req admission.Request) a
 	// The command is ended before the API server gives up, so that users are told why.
 	ctx, cancel := context.WithTimeout(ctx, h.Timeout*4/5)
 	defer cancel()
+	start := time.Now()
 	response, err := s.call(ctx, h, req)
+	s.Metrics.Webhook(h.Watch.GVK.GroupKind(), verb(h), resultOf(response, err), time.Since(start))
 	if err == nil {
 		return response
 	}
@@ -53,6 +56,23 @@ func (s *Server) ask(ctx context.Context, h hooks.Hook, req admission.Request) a
 		return admission.Allowed("").WithWarnings("it was not checked: the webhook " + h.Path + " of the operator has no answer")
 	}
 	return admission.Errored(http.StatusInternalServerError, err)
+}
+
+func verb(h hooks.Hook) string {
+	if h.Mutates {
+		return "mutate"
+	}
+	return "validate"
+}
+
+func resultOf(response admission.Response, err error) metrics.WebhookResult {
+	switch {
+	case err != nil:
+		return metrics.WebhookFailed
+	case response.Allowed:
+		return metrics.WebhookAllowed
+	}
+	return metrics.WebhookRefused
 }
 
 func (s *Server) call(ctx context.Context, h hooks.Hook, req admission.Request) (admission.Response, error) {

@@ -16,11 +16,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	hooks "github.com/rolewright/rolewright/internal/admission"
+	"github.com/rolewright/rolewright/internal/metrics"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner/supervise"
 )
@@ -41,6 +43,7 @@ type Options struct {
 	Supervisor *supervise.Supervisor
 	// Schemas are those of the versions that objects are converted to.
 	Schemas *Schemas
+	Metrics *metrics.Recorder
 	Log     logr.Logger
 }
 
@@ -146,16 +149,7 @@ func (s *Server) convert(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "no ConversionReview with a request", http.StatusBadRequest)
 		return
 	}
-	response := &apiextensionsv1.ConversionResponse{UID: review.Request.UID, Result: metav1.Status{Status: metav1.StatusSuccess}}
-	for _, raw := range review.Request.Objects {
-		o, err := s.converted(ctx, raw.Raw, review.Request.DesiredAPIVersion)
-		if err != nil {
-			s.Log.Error(err, "An object could not be converted")
-			response.ConvertedObjects, response.Result = nil, metav1.Status{Status: metav1.StatusFailure, Message: err.Error()}
-			break
-		}
-		response.ConvertedObjects = append(response.ConvertedObjects, runtime.RawExtension{Object: o})
-	}
+	response := s.review(ctx, review.Request)
 	review.Request, review.Response = nil, response
 	w.Header().Set("Content-Type", "application/json")
 	if err := json.NewEncoder(w).Encode(review); err != nil {
@@ -163,22 +157,42 @@ func (s *Server) convert(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (s *Server) converted(ctx context.Context, raw []byte, desired string) (*unstructured.Unstructured, error) {
+// review converts the objects of a request, all or none. They are of one kind.
+func (s *Server) review(ctx context.Context, request *apiextensionsv1.ConversionRequest) *apiextensionsv1.ConversionResponse {
+	start, result, kind := time.Now(), metrics.WebhookConverted, schema.GroupKind{}
+	defer func() { s.Metrics.Webhook(kind, "convert", result, time.Since(start)) }()
+	response := &apiextensionsv1.ConversionResponse{UID: request.UID, Result: metav1.Status{Status: metav1.StatusSuccess}}
+	for _, raw := range request.Objects {
+		o, w, err := s.converted(ctx, raw.Raw, request.DesiredAPIVersion)
+		kind = w.GVK.GroupKind()
+		if err != nil {
+			s.Log.Error(err, "An object could not be converted")
+			result = metrics.WebhookFailed
+			response.ConvertedObjects, response.Result = nil, metav1.Status{Status: metav1.StatusFailure, Message: err.Error()}
+			break
+		}
+		response.ConvertedObjects = append(response.ConvertedObjects, runtime.RawExtension{Object: o})
+	}
+	return response
+}
+
+// converted is an object in another version, and the watch whose conversion it is.
+func (s *Server) converted(ctx context.Context, raw []byte, desired string) (*unstructured.Unstructured, watches.Watch, error) {
 	o := &unstructured.Unstructured{}
 	if err := o.UnmarshalJSON(raw); err != nil {
-		return nil, fmt.Errorf("read an object: %w", err)
+		return nil, watches.Watch{}, fmt.Errorf("read an object: %w", err)
 	}
 	gk := o.GroupVersionKind().GroupKind()
 	group, version, _ := strings.Cut(desired, "/")
 	for _, w := range s.Watches() {
 		if w.GVK.GroupKind() == gk && len(w.Webhooks.Conversion) > 0 {
 			if group != gk.Group || version == "" {
-				return nil, fmt.Errorf("%s cannot become %s", gk, desired)
+				return nil, w, fmt.Errorf("%s cannot become %s", gk, desired)
 			}
-			return o, hooks.Convert(o, version, w, func(version, path string, value any) (bool, error) {
+			return o, w, hooks.Convert(o, version, w, func(version, path string, value any) (bool, error) {
 				return s.Schemas.fit(ctx, gk.WithVersion(version), path, value)
 			})
 		}
 	}
-	return nil, fmt.Errorf("no watch has a conversion of %s: write webhooks.conversion, or spec.conversion.strategy None into its CustomResourceDefinition", gk)
+	return nil, watches.Watch{}, fmt.Errorf("no watch has a conversion of %s: write webhooks.conversion, or spec.conversion.strategy None into its CustomResourceDefinition", gk)
 }

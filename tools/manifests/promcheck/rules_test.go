@@ -106,6 +106,13 @@ func TestAlerts_FireWhenTheyShould(t *testing.T) {
 				"none is wanted":         `rolewright_runs_by_executor_total{executor="runner"} 0+1x120`,
 			},
 		},
+		"RolewrightWebhooksFail": {
+			map[string]string{"": `rolewright_webhook_duration_seconds_count{kind="A",webhook="validate",result="failed"} 0+1x120`},
+			map[string]string{
+				"long ago": `rolewright_webhook_duration_seconds_count{kind="A",webhook="validate",result="failed"} 7x120`,
+				"refused":  `rolewright_webhook_duration_seconds_count{kind="A",webhook="validate",result="refused"} 0+1x120`,
+			},
+		},
 		"RolewrightStatusWritesFail": {
 			map[string]string{"": `rolewright_status_writes_total{kind="A",result="failed"} 0+1x120`},
 			map[string]string{"": `rolewright_status_writes_total{kind="A",result="failed"} 7x120`},

@@ -1,0 +1,36 @@
+package metrics
+
+import (
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// WebhookResult says how the API server was answered.
+type WebhookResult string
+
+// The results of a question of the API server.
+const (
+	WebhookAllowed   WebhookResult = "allowed"
+	WebhookRefused   WebhookResult = "refused"
+	WebhookConverted WebhookResult = "converted"
+	// WebhookFailed: there was no answer, and the failure policy decides.
+	WebhookFailed WebhookResult = "failed"
+)
+
+func newWebhooks() *prometheus.HistogramVec {
+	// The API server waits for 10 seconds at most, and for a conversion 30.
+	return histogram("rolewright_webhook_duration_seconds",
+		"How long the operator took to answer the API server, by webhook (validate, mutate or convert) and result (allowed, refused, converted, or failed: without an answer).",
+		slices.Concat(prometheus.DefBuckets, []float64{30}), "group", "kind", "webhook", "result")
+}
+
+// Webhook measures one answer to the API server about a kind of a watch.
+func (r *Recorder) Webhook(kind schema.GroupKind, webhook string, result WebhookResult, took time.Duration) {
+	if r == nil {
+		return
+	}
+	r.webhooks.WithLabelValues(kind.Group, kind.Kind, webhook, string(result)).Observe(took.Seconds())
+}

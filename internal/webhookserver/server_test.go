@@ -1,0 +1,83 @@
+package webhookserver
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	hooks "github.com/rolewright/rolewright/internal/admission"
+	"github.com/rolewright/rolewright/internal/metrics"
+	"github.com/rolewright/rolewright/internal/watches"
+	"github.com/rolewright/rolewright/test/must"
+)
+
+// Who reaches the port names any kind. Those of the watches alone become labels.
+func TestReview_IsCountedByKindsOfTheWatches(t *testing.T) {
+	t.Parallel()
+	reg := prometheus.NewRegistry()
+	s := New(Options{
+		Watches: func() []watches.Watch {
+			return []watches.Watch{{
+				GVK:      schema.GroupVersionKind{Group: "g.example.com", Version: "v1", Kind: "Jar"},
+				Webhooks: watches.Webhooks{Conversion: []watches.Conversion{{From: "v1alpha1", Moves: []watches.Move{{From: "spec.a", To: "spec.b"}}}}},
+			}}
+		},
+		Metrics: must.Get(metrics.New(reg))(t), Log: logr.Discard(),
+	})
+	for _, tt := range []struct{ kind, to, want string }{
+		{"Jar", "g.example.com/v1", `[{"apiVersion":"g.example.com/v1","kind":"Jar","metadata":{"name":"a"},"spec":{"b":1}}]`},
+		{"Jar", "other.example.com/v1", "Jar.g.example.com cannot become other.example.com/v1"},
+		{"Unheard", "g.example.com/v1", "no watch has a conversion of Unheard.g.example.com"},
+	} {
+		response := s.review(t.Context(), &apiextensionsv1.ConversionRequest{DesiredAPIVersion: tt.to, Objects: []runtime.RawExtension{
+			{Raw: []byte(`{"apiVersion":"g.example.com/v1alpha1","kind":"` + tt.kind + `","metadata":{"name":"a"},"spec":{"a":1}}`)},
+		}})
+		got := response.Result.Message
+		if got == "" {
+			got = string(must.Get(json.Marshal(response.ConvertedObjects))(t))
+		}
+		if !strings.HasPrefix(got, tt.want) {
+			t.Errorf("%s to %s: %s", tt.kind, tt.to, got)
+		}
+	}
+	for want, labels := range map[string]prometheus.Labels{
+		"converted": {"group": "g.example.com", "kind": "Jar", "webhook": "convert", "result": "converted"},
+		"failed":    {"group": "g.example.com", "kind": "Jar", "webhook": "convert", "result": "failed"},
+		"unknown":   {"group": "", "kind": "", "webhook": "convert", "result": "failed"},
+	} {
+		if !hasSeries(t, reg, labels) {
+			t.Errorf("%s is not counted as %v", want, labels)
+		}
+	}
+	if n := must.Get(testutil.GatherAndCount(reg, "rolewright_webhook_duration_seconds"))(t); n != 3 {
+		t.Errorf("%d series", n)
+	}
+	for mutates, want := range map[bool]string{true: "mutate", false: "validate"} {
+		if got := verb(hooks.Hook{Mutates: mutates}); got != want {
+			t.Errorf("a hook that mutates (%t) is counted as %s", mutates, got)
+		}
+	}
+}
+
+func hasSeries(t *testing.T, reg *prometheus.Registry, labels prometheus.Labels) bool {
+	t.Helper()
+	for _, family := range must.Get(reg.Gather())(t) {
+		for _, m := range family.GetMetric() {
+			match := len(m.GetLabel()) == len(labels) && family.GetName() == "rolewright_webhook_duration_seconds"
+			for _, l := range m.GetLabel() {
+				match = match && labels[l.GetName()] == l.GetValue()
+			}
+			if match {
+				return true
+			}
+		}
+	}
+	return false
+}
