@@ -99,6 +99,11 @@ func (m *manyObjects) round(round, replicas int, print bool) {
 	served := func() {
 		m.t.Helper()
 		m.until(func(ctx context.Context) bool {
+			for _, o := range all {
+				if o.hasEnded() {
+					m.t.Fatal("a replica has ended")
+				}
+			}
 			shards, _, _, err1 := sum(ctx, "rolewright_shards_held")
 			objects, _, _, err2 := sum(ctx, "rolewright_shard_objects")
 			return err1 == nil && err2 == nil && shards == shardsOfTest && int(objects) == m.n
