@@ -214,11 +214,7 @@ func (c *decoding) chartOf(e *entry) {
 			"make build makes both, and the image charts has both")
 		return
 	}
-	dir, err := filepath.Abs(filepath.Dir(absolute(c.opts.Dir, c.file)))
-	if err != nil {
-		c.error(a, err.Error(), "")
-		return
-	}
+	dir := c.directory()
 	w.Content = Content{Command: c.checkCommand(a, &Command{
 		Path: program, Dir: dir, Chart: &chart, RequireResult: true, Stop: Stop{Grace: chartGrace},
 	})}

@@ -150,12 +150,8 @@ func (c *decoding) commandOf(k mapping, settings Command) *Command {
 	if len(k.command) == 0 || k.command[0] == "" {
 		return nil // which is reported
 	}
-	a, dir := k.keys["command"], filepath.Dir(absolute(c.opts.Dir, c.file))
-	if dir, err := filepath.Abs(dir); err == nil {
-		settings.Path, settings.Args, settings.Dir = k.command[0], k.command[1:], dir
-		return c.checkCommand(a, &settings)
-	}
-	return nil
+	settings.Path, settings.Args, settings.Dir = k.command[0], k.command[1:], c.directory()
+	return c.checkCommand(k.keys["command"], &settings)
 }
 
 func (c *decoding) checkCommand(a at, command *Command) *Command {

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/rolewright/rolewright/test/must"
 )
 
@@ -104,5 +106,21 @@ func TestLoad_Command(t *testing.T) {
 		if name == "in PATH" {
 			must.Be(t, "files", []string{filepath.Join(bin, "tool"), filepath.Join(dir, "lib.py")}, w.Content.Command.Files())
 		}
+	}
+}
+
+// Relative paths of inputs begin at the watches file, wherever the operator was started.
+func TestLoad_FilesOfInputs(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "watches.yaml")
+	must.Do(t, os.WriteFile(file, []byte("- version: v1\n  kind: A\n  command: [/bin/true]\n  inputs: {files: [files/*, -./files/noise, ../beside, /etc/app/*, -/etc/app/noise]}\n"), 0o600))
+	watched, problems, err := Load(file, Options{})
+	if err != nil {
+		t.Fatal(err, problems)
+	}
+	want := []string{dir + "/files/*", "-" + dir + "/files/noise", filepath.Dir(dir) + "/beside", "/etc/app/*", "-/etc/app/noise"}
+	if diff := cmp.Diff(want, watched[0].Inputs.Files); diff != "" {
+		t.Error(diff)
 	}
 }

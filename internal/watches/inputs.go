@@ -26,8 +26,8 @@ func inputsFields() []field[Inputs] {
 				"and with a - before them those that do not."},
 			setInputsEnv},
 		{Field{"files", typeList, "[]", false,
-			"Files and directories whose change starts a run, beside the role or playbook: absolute paths or patterns such as " +
-				"/etc/app/*, and with a - before them those that do not, though the role or playbook names them."},
+			"Files and directories whose change starts a run, beside the role or playbook: paths or patterns such as " +
+				"/etc/app/*, relative ones from the watches file on, and with a - before them those that do not, though the role or playbook names them."},
 			setInputsFiles},
 	}
 }
@@ -55,11 +55,12 @@ func setInputsFiles(c *decoding, in *Inputs, a at) {
 			return
 		}
 		path, not := strings.CutPrefix(pattern, "-")
-		if _, err := filepath.Match(path, ""); err != nil || !filepath.IsAbs(path) {
-			c.error(element, fmt.Sprintf("%q is no absolute path and no pattern of one", excerpt(pattern)), `write for example "/etc/app/*"`)
+		if _, err := filepath.Match(path, ""); err != nil || path == "" || strings.HasPrefix(path, "~") {
+			c.error(element, fmt.Sprintf("%q is no path and no pattern of one", excerpt(pattern)),
+				`write for example "/etc/app/*", or "files/*" relative to the watches file; "~" is not expanded`)
 			return
 		}
-		if path = filepath.Clean(path); not {
+		if path = filepath.Clean(absolute(c.directory(), path)); not {
 			path = "-" + path
 		}
 		in.Files = append(in.Files, path)

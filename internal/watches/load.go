@@ -56,13 +56,11 @@ type Defaults struct {
 // read; then that is the only problem, too. Watches without errors are returned
 // in any case, for tools that look further; an operator must not start with them.
 func Load(path string, opts Options) ([]Watch, []Problem, error) {
-	if opts.Dir == "" {
-		dir, err := os.Getwd()
-		if err != nil {
-			return nil, nil, fmt.Errorf("load watches: %w", err)
-		}
-		opts.Dir = dir
+	dir, err := filepath.Abs(opts.Dir) // of an empty path the working directory
+	if err != nil {
+		return nil, nil, fmt.Errorf("load watches: %w", err)
 	}
+	opts.Dir = dir
 	if opts.LookupEnv == nil {
 		opts.LookupEnv = func(string) (string, bool) { return "", false }
 	}
@@ -197,6 +195,9 @@ func (c *decoding) checkReplacements() {
 		c.reportAt(c.src.rawPosition(r.rawFrom), c.warning(), p)
 	}
 }
+
+// directory is that of the watches file. Absolute.
+func (c *decoding) directory() string { return filepath.Dir(absolute(c.opts.Dir, c.file)) }
 
 // absolute joins a relative path to the directory.
 func absolute(dir, path string) string {
