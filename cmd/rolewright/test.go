@@ -66,7 +66,8 @@ Each value is an object, the path of a file with objects, or a list of them. The
 runs of what is applied have to succeed, or to fail with the reason that fails
 names, and a second run must not change anything, unless with idempotent: false.
 changed says how many tasks the run changes, timeout how long the step may take.
-Objects of expect may have more fields than are named.
+Objects of expect may have more fields than are named; a field that is null must not
+be there, as in spec: {replicas: null}.
 
 The API server is that of "rolewright cluster exec": without nodes and most
 controllers, so that no Pod starts and no Deployment becomes available. For a role

@@ -9,7 +9,7 @@ import (
 )
 
 // mismatch says where have is not as want asks for; it is empty if it is. Fields
-// that want does not name may be anything. Of a list of objects each that is
+// that want does not name may be anything, and one that is null is not there. Of a list of objects each that is
 // wanted has to be there, in any order; other lists have to be equal.
 func mismatch(want, have any, path string) string {
 	switch want := want.(type) {
@@ -58,7 +58,10 @@ func allObjects(list []any) bool {
 }
 
 func differs(path string, want, have any) string {
-	if have == nil {
+	switch {
+	case want == nil:
+		return fmt.Sprintf("%s: wanted absent, it is %s", path, brief(have))
+	case have == nil:
 		return fmt.Sprintf("%s: wanted %s, it is not there", path, brief(want))
 	}
 	return fmt.Sprintf("%s: wanted %s, it is %s", path, brief(want), brief(have))

@@ -27,7 +27,10 @@ func TestMismatch(t *testing.T) {
 		`{list: []}`:                        ".list: wanted []",
 		`{args: [p]}`:                       ".args: wanted [p], it is [p q]",
 		`{list: [{n: one}, {n: three}]}`:    ".list: no element is as wanted[1]",
-		`{b: {c: x, d: null}}`:              `.b.d: wanted <nil>, it is ""`,
+		`{b: {c: x, d: null}}`:              `.b.d: wanted absent, it is ""`,
+		`{c: null, b: {e: null}}`:           "",
+		`{list: [{n: two, w: null}]}`:       "",
+		`{list: [{n: two, v: null}]}`:       ".list: no element is as wanted[0]",
 		`{list: [{n: one}, {n: [{x: 1}]}]}`: ".list: no element is as wanted[1]",
 	} {
 		got := mismatch(decoded(t, want), decoded(t, have), "")
