@@ -152,14 +152,14 @@ func listenLoopback(ctx context.Context, port int) ([]net.Listener, error) {
 		return nil, err
 	}
 	v6, err := lc.Listen(ctx, "tcp6", net.JoinHostPort("::1", strconv.Itoa(port)))
-	if errors.Is(err, syscall.EADDRINUSE) {
-		_ = v4.Close()
-		return nil, err
+	switch {
+	case err == nil:
+		return []net.Listener{v4, v6}, nil
+	case errors.Is(err, syscall.EADDRNOTAVAIL), errors.Is(err, syscall.EAFNOSUPPORT): // this machine has no IPv6
+		return []net.Listener{v4}, nil
 	}
-	if err != nil {
-		return []net.Listener{v4}, nil //nolint:nilerr // this machine has no IPv6
-	}
-	return []net.Listener{v4, v6}, nil
+	_ = v4.Close()
+	return nil, err
 }
 
 // apiKinds are the watched kinds that are installed, each once.

@@ -24,6 +24,8 @@ type access struct {
 
 	mu    sync.Mutex
 	users map[[sha256.Size]byte]answer[authenticationv1.UserInfo]
+	// wrong are tokens that the API server does not know: apart, so that they take no place of those that it does.
+	wrong map[[sha256.Size]byte]answer[struct{}]
 	may   map[question]answer[bool]
 }
 
@@ -48,7 +50,7 @@ type question struct {
 func newAccess(client kubernetes.Interface) *access {
 	return &access{
 		client: client, now: time.Now,
-		users: map[[sha256.Size]byte]answer[authenticationv1.UserInfo]{}, may: map[question]answer[bool]{},
+		users: map[[sha256.Size]byte]answer[authenticationv1.UserInfo]{}, wrong: map[[sha256.Size]byte]answer[struct{}]{}, may: map[question]answer[bool]{},
 	}
 }
 
@@ -69,6 +71,10 @@ func (a *access) authenticate(r *http.Request) (caller, *problem) {
 		c.user = user
 		return c, nil
 	}
+	unknown := &problem{http.StatusUnauthorized, "the API server does not know the token"}
+	if _, known := recent(a, a.wrong, c.token); known {
+		return caller{}, unknown
+	}
 	review, err := a.client.AuthenticationV1().TokenReviews().Create(r.Context(), &authenticationv1.TokenReview{
 		Spec: authenticationv1.TokenReviewSpec{Token: token},
 	}, metav1.CreateOptions{})
@@ -77,7 +83,8 @@ func (a *access) authenticate(r *http.Request) (caller, *problem) {
 		return caller{}, &problem{http.StatusServiceUnavailable, fmt.Sprintf("the operator cannot ask the API server who you are (create on tokenreviews): %s", apierrors.ReasonForError(err))}
 	}
 	if !review.Status.Authenticated {
-		return caller{}, &problem{http.StatusUnauthorized, "the API server does not know the token"}
+		keep(a, a.wrong, c.token, struct{}{})
+		return caller{}, unknown
 	}
 	c.user = review.Status.User
 	keep(a, a.users, c.token, c.user)

@@ -106,11 +106,13 @@ func said(q url.Values) string {
 }
 
 // sameOrigin reports whether a page of this server has sent a form. A browser that does not say
-// so in Sec-Fetch-Site names in Origin where the form is from.
+// so in Sec-Fetch-Site names in Origin where the form is from. A page by https is of no server
+// that is asked by http, but for one behind a proxy that does not say how it was asked.
 func sameOrigin(r *http.Request) bool {
 	if from := r.Header.Get("Sec-Fetch-Site"); from != "" {
 		return from == "same-origin"
 	}
 	from, err := url.Parse(r.Header.Get("Origin"))
-	return err == nil && (from.Scheme == "http" || from.Scheme == "https") && from.Host == r.Host
+	encrypted := r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https"
+	return err == nil && (from.Scheme == "https" || from.Scheme == "http" && !encrypted) && from.Host == r.Host
 }

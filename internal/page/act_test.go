@@ -116,6 +116,8 @@ func TestPage_GuardOfActions(t *testing.T) {
 		"a button":                       {at, do, nil, 303},
 		"a browser without fetch":        {at, do, header("Origin", "http://"+host), 303},
 		"behind a proxy with TLS":        {at, do, header("Origin", "https://"+host), 303},
+		"behind one that says so":        {at, do, header("Origin", "https://"+host, "X-Forwarded-Proto", "https"), 303},
+		"without TLS to one with it":     {at, do, header("Origin", "http://"+host, "X-Forwarded-Proto", "https"), 403},
 		"nothing says from where":        {at, do, header(), 403},
 		"an address bar":                 {at, do, header("Sec-Fetch-Site", "none"), 403},
 		"another port":                   {at, do, header("Sec-Fetch-Site", "same-site"), 403},
