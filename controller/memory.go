@@ -45,7 +45,7 @@ type memory struct {
 	// ownSpec is the generation that the last run has made by changing its own spec; 0 for none.
 	ownSpec int64
 	// loops is how many runs in a row changes by others, or such ones, have started, blocked
-	// how many failures in a row were not the role's.
+	// how many ends in a row were not the role's.
 	loops   int
 	blocked int64
 	// observed is the last generation that the status was brought to without a run.

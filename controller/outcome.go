@@ -96,6 +96,10 @@ func (r *reconciler) notRun(s *scope, run *status.Run) {
 		run.Result, run.Reason = status.Interrupted, string(status.Interrupted)
 		run.Message = fmt.Sprintf("Run %s was interrupted: %s; it is repeated", shortID(s.runID), said)
 		run.Counts = countsOf(s.result.Summary)
+	case errors.Is(s.err, runner.ErrCluster):
+		run.Result, run.Reason = status.Interrupted, status.ReasonDisrupted
+		run.Message = short(fmt.Sprintf("Run %s was interrupted: %s", shortID(s.runID), said)) + "; it is repeated"
+		run.Counts = countsOf(s.result.Summary)
 	case errors.Is(s.err, ErrTimeout), errors.Is(s.err, ErrIdle), errors.Is(s.err, ErrCancelled):
 		run.Result, run.Reason = status.Failed, status.ReasonTimedOut
 		if errors.Is(s.err, ErrCancelled) {
@@ -152,7 +156,7 @@ func (r *reconciler) noSpace(message string) string {
 // interrupted reports whether a run was stopped by something that is not its
 // own fault.
 func interrupted(err error) bool {
-	for _, cause := range []error{ErrShutdown, ErrKindGone, ErrLeadershipLost, ErrObjectDeleted, ErrObjectGone, ErrObjectChanged, runner.ErrStoodStill, runner.ErrCluster} {
+	for _, cause := range []error{ErrShutdown, ErrKindGone, ErrLeadershipLost, ErrObjectDeleted, ErrObjectGone, ErrObjectChanged, runner.ErrStoodStill} {
 		if errors.Is(err, cause) {
 			return true
 		}

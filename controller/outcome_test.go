@@ -7,6 +7,7 @@ import (
 	"go/parser"
 	"go/token"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -102,6 +103,24 @@ func TestOutcome_OfAHelperThatIsKilled(t *testing.T) {
 	}
 	want := []string{"Interrupted HelperKilled 0", "Failed RunnerDied 1", "Failed RunnerDied 2"}
 	must.Be(t, "ends", want, got)
+}
+
+// A run that the cluster has ended is no failure; how many there were in a row lasts until a run has ended by itself.
+func TestOutcome_OfARunThatTheClusterEnds(t *testing.T) {
+	t.Parallel()
+	r := &reconciler{now: time.Now}
+	s := &scope{use: &use{secrets: &secrets{}}, memory: &memory{}, mask: redact.New(), runID: "1", err: fmt.Errorf("%w: Evicted: too much", runner.ErrCluster)}
+	run := r.endedRun(s)
+	if !run.Disrupted() || run.Attempts != 0 || !strings.HasSuffix(run.Message, "Evicted: too much; it is repeated") {
+		t.Errorf("%+v, want a disruption", run)
+	}
+	n := blocked(blocked(0, run), run)
+	if n = blocked(n, status.Run{Result: status.Interrupted, Reason: "Interrupted"}); n != 2 {
+		t.Errorf("%d disruptions in a row, want 2", n)
+	}
+	if n = blocked(n, status.Run{Result: status.Failed, Reason: "TaskFailed"}); n != 0 {
+		t.Errorf("%d disruptions after a failure of the role, want 0", n)
+	}
 }
 
 // reasonsOf are the constants of a type in a file.

@@ -278,9 +278,7 @@ func (r *reconciler) recordEnd(ctx context.Context, s *scope, run status.Run) (o
 	}
 	m, before := s.memory, s.memory.last
 	r.judgeRollout(s, before, run)
-	if m.blocked++; run.Result != status.Failed || !blameless(run.Reason) {
-		m.blocked = 0
-	}
+	m.blocked = blocked(m.blocked, run)
 	r.keepSpec(s, m.last, run)
 	m.asked, m.ownSpec = s.askedAfter(run), s.progress.ownSpec()
 	m.last, m.lost, m.unwritten, m.ran, m.nextLook, m.looks = &run, nil, &run, true, time.Time{}, looks{}
@@ -329,7 +327,7 @@ func (r *reconciler) recordEnd(ctx context.Context, s *scope, run status.Run) (o
 	if m.finalized {
 		return finished, r.release(ctx, s)
 	}
-	if run.Result == status.Interrupted {
+	if run.Result == status.Interrupted && !run.Disrupted() {
 		return lookAgain, nil
 	}
 	then := r.situationAfter(s, run)

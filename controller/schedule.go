@@ -95,6 +95,18 @@ func blameless(reason string) bool {
 	return false
 }
 
+// blocked counts the runs in a row whose end is not the role's doing: n before run. Another
+// interruption says nothing of what blocks the object.
+func blocked(n int64, run status.Run) int64 {
+	switch {
+	case run.Disrupted(), run.Result == status.Failed && blameless(run.Reason):
+		return n + 1
+	case run.Result == status.Interrupted:
+		return n
+	}
+	return 0
+}
+
 // exhausted tells whether n failures in a row are as many as may be.
 func (r retry) exhausted(n int64) bool { return r.most > 0 && n >= r.most }
 
@@ -119,7 +131,7 @@ type situation struct {
 	deleting bool
 	// dependent is true if another client has changed what the object owns.
 	dependent bool
-	// blocked is how many times in a row there was a failure that is not the role's.
+	// blocked is how many runs in a row have ended by what is not the role's; see [blocked].
 	blocked int64
 	// loops is how many runs in a row such changes have started.
 	loops int
@@ -190,7 +202,7 @@ func (s situation) due(now time.Time) plan {
 		return plan{cause: causeDeleted}
 	case last == nil:
 		return plan{cause: s.unrecorded()}
-	case last.Result == status.Interrupted:
+	case last.Result == status.Interrupted && !last.Disrupted():
 		return plan{cause: s.ifDeleting(causeInterrupted)}
 	case s.requested != "" && s.requested != last.Handled:
 		return plan{cause: s.ifDeleting(causeManual)} // also of what a rollout holds
@@ -320,6 +332,8 @@ func (s situation) unscheduled() (time.Time, cause) {
 		return last.Finished.Add(time.Millisecond), causeDrift // not at once, which would be never
 	case s.stalled():
 		return time.Time{}, ""
+	case last.Disrupted():
+		delay, why = s.retry.unbounded().after(s.blocked), causeInterrupted
 	case last.Result == status.Failed:
 		delay, why = s.again()
 	case s.dependent && !s.deleting:

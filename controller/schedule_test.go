@@ -33,6 +33,7 @@ func TestDecide(t *testing.T) {
 	other := func(r *status.Run) { r.Fingerprint = "other" }
 	permanent := func(r *status.Run) { r.Permanent = true }
 	cancelled := func(r *status.Run) { r.Reason = status.ReasonCancelled }
+	disrupted := func(r *status.Run) { r.Reason = status.ReasonDisrupted }
 	check := func(r *status.Run) { r.Mode = status.ModeCheck }
 	drifted := func(r *status.Run) { r.Mode, r.Drifted = status.ModeCheck, true }
 	const onlyCheck, both = watches.ModeCheck, watches.ModeCheckThenApply
@@ -76,6 +77,11 @@ func TestDecide(t *testing.T) {
 		{"a change by others in a loop, period over", situation{last: run(status.Succeeded, 2*time.Minute), dependent: true, loops: loopRuns, period: time.Minute}, plan{cause: causePeriod}},
 		{"no room for the run, as often as may be", situation{last: run(status.Failed, time.Hour, attempts(9), func(r *status.Run) { r.Reason = status.ReasonNotRun }), retry: stalling}, plan{cause: causeRetry}},
 		{"interrupted", situation{last: run(status.Interrupted, 0)}, plan{cause: causeInterrupted}},
+		{"ended by the cluster for the third time", situation{last: run(status.Interrupted, time.Second, disrupted), blocked: 3},
+			plan{wait: j(4*time.Second) - time.Second}},
+		{"ended by the cluster, backoff over", situation{last: run(status.Interrupted, time.Minute, disrupted), blocked: 3, period: time.Second}, plan{cause: causeInterrupted}},
+		{"ended by the cluster, changed since", situation{last: run(status.Interrupted, 0, disrupted, other), blocked: 3}, plan{cause: causeContent}},
+		{"finalizer ended by the cluster", situation{last: run(status.Interrupted, 2*time.Second, disrupted, finalizer), blocked: 1, deleting: true}, plan{cause: causeDeleted}},
 		{"failed, backoff not over", situation{last: run(status.Failed, time.Second, attempts(3))},
 			plan{wait: j(4*time.Second) - time.Second}},
 		{"failed, backoff over", situation{last: run(status.Failed, time.Minute, attempts(3))}, plan{cause: causeRetry}},

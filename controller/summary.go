@@ -127,7 +127,7 @@ func (s *Summary) plan(obj *unstructured.Unstructured, st map[string]any, record
 		at(last.Wait.Until)
 	case status.IsStalled(obj.Object):
 		s.Next = "stalled"
-	case last.Result == status.Failed:
+	case last.Result == status.Failed, last.Disrupted():
 		s.Next = "retry"
 		when, _, _ := unstructured.NestedString(st, "ansible", "nextRetry")
 		if t, err := time.Parse(time.RFC3339, when); err == nil {
@@ -143,7 +143,7 @@ func (s *Summary) plan(obj *unstructured.Unstructured, st map[string]any, record
 func isDue(obj *unstructured.Unstructured, last *status.Run) bool {
 	set, _ := annotated(obj, settings{}, false)
 	observed, _, _ := unstructured.NestedInt64(obj.Object, "status", "observedGeneration")
-	return last.Result == status.Interrupted || set.requested != "" && set.requested != last.Handled ||
+	return last.Result == status.Interrupted && !last.Disrupted() || set.requested != "" && set.requested != last.Handled ||
 		observed != obj.GetGeneration() && last.Generation != obj.GetGeneration()
 }
 

@@ -33,6 +33,8 @@ const (
 	ReasonLost = "Lost"
 	// ReasonCut: a helper process of the run was killed.
 	ReasonCut = "HelperKilled"
+	// ReasonDisrupted: the cluster has ended the run, which was in a Pod of its own.
+	ReasonDisrupted = "Disrupted"
 	// ReasonTimedOut: the run was stopped at a limit of its watch.
 	ReasonTimedOut = "TimedOut"
 	// ReasonCancelled: the run was stopped because the annotation rolewright.dev/cancel
@@ -128,6 +130,10 @@ const refusesInput = "InputRefused"
 
 // RefusesInput is true if the command says so, whatever process has started it.
 func (r Run) RefusesInput() bool { return r.Result == Failed && r.Reason == refusesInput }
+
+// Disrupted reports whether the cluster has ended the run. It is repeated with backoff: what has
+// ended it, such as too little ephemeral storage, may end the next one, too.
+func (r Run) Disrupted() bool { return r.Result == Interrupted && r.Reason == ReasonDisrupted }
 
 // MaxWait is the longest time to wait.
 const MaxWait = 7 * 24 * time.Hour

@@ -47,7 +47,7 @@ func Progress(a Active) map[string]any {
 	return map[string]any{"ansible": map[string]any{partActive: a.encode()}}
 }
 
-// nextRetry is when a failed run is repeated. It is for readers, and not read back.
+// nextRetry is when a run is repeated that has failed, or that the cluster has ended. It is for readers, and not read back.
 const nextRetry = "nextRetry"
 
 // Conclude is the status of an object whose run r has ended. next is the time from
@@ -69,7 +69,7 @@ func Conclude(st map[string]any, r Run, next time.Duration, now time.Time) map[s
 	case r.Result == Succeeded:
 		concludeSuccess(c, r)
 	case r.Result == Interrupted:
-		concludeInterrupted(c, r)
+		concludeInterrupted(c, r, next)
 	default:
 		concludeFailure(c, r, next)
 	}
@@ -89,7 +89,7 @@ func Conclude(st map[string]any, r Run, next time.Duration, now time.Time) map[s
 	}
 	ansible[partLast] = r.encode()
 	delete(ansible, nextRetry)
-	if r.Result == Failed && next > 0 {
+	if (r.Result == Failed || r.Disrupted()) && next > 0 {
 		ansible[nextRetry] = r.Finished.Add(next).UTC().Format(timeLayout)
 	}
 	delete(ansible, partHandled)
@@ -162,14 +162,18 @@ func attempts(n int64) string {
 	return fmt.Sprintf("%d runs failed in a row", n)
 }
 
-func concludeInterrupted(c *conditions, r Run) {
+func concludeInterrupted(c *conditions, r Run, next time.Duration) {
 	if _, running := c.find(Running); running != nil {
 		c.set(Running, "False", reasonInterrupted, r.Message, nil, false)
 	}
 	if _, s := c.find(Successful); s != nil && s["reason"] == reasonRunning {
 		c.set(Successful, "False", reasonInterrupted, r.Message, nil, false)
 	}
-	c.add(Reconciling, "True", reasonInterrupted, r.Message)
+	message := r.Message
+	if r.Disrupted() && next > 0 {
+		message += fmt.Sprintf(" after %s", next.Round(time.Second))
+	}
+	c.add(Reconciling, "True", reasonInterrupted, message)
 }
 
 // Observe is the status of an object whose new generation has the inputs of a

@@ -94,15 +94,21 @@ func TestStatus_ConditionsOverTheLifeOfAnObject(t *testing.T) {
 		{"interrupted", func(s map[string]any) map[string]any {
 			return Conclude(s, Run{ID: "r", Generation: 3, Result: Interrupted, Message: "Run r was interrupted"}, 0, at(12))
 		}, "S=False/ F=True/Failed R=False/RunInterrupted | Ready=False/FinalizerRun@3 Reconciling=True/RunInterrupted@3 Stalled=False/FinalizerRun@3"},
+		{"ended by the cluster", func(s map[string]any) map[string]any {
+			return Conclude(s, Run{ID: "r", Generation: 3, Result: Interrupted, Reason: ReasonDisrupted, Message: "Run r was interrupted: Evicted; it is repeated"}, 4*time.Second, at(13))
+		}, "S=False/ F=True/Failed R=False/RunInterrupted | Ready=False/FinalizerRun@3 Reconciling=True/RunInterrupted@3 Stalled=False/FinalizerRun@3"},
 	}
 	for _, step := range steps {
 		st = step.do(st)
 		if got := order(st); got != step.want {
 			t.Fatalf("%s:\n got %s\nwant %s", step.name, got, step.want)
 		}
-		if _, there := mapAt(st, "ansible")["nextRetry"]; there != strings.Contains(step.want, "Reconciling=True/RetryScheduled") {
+		if _, there := mapAt(st, "ansible")["nextRetry"]; there != (strings.Contains(step.want, "Reconciling=True/RetryScheduled") || step.name == "ended by the cluster") {
 			t.Errorf("%s: the time of the next retry is there: %v", step.name, there)
 		}
+	}
+	if _, c := readConditions(st, 3, at(13)).find(Reconciling); c["message"] != "Run r was interrupted: Evicted; it is repeated after 4s" {
+		t.Errorf("after an end by the cluster, the message is %q", c["message"])
 	}
 }
 

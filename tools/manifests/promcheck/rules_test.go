@@ -67,7 +67,7 @@ func TestAlerts_FireWhenTheyShould(t *testing.T) {
 			map[string]string{
 				"one of three": "rolewright_runs_total{kind=\"A\",reason=\"Succeeded\"} 0+2x120\nrolewright_runs_total{kind=\"A\",reason=\"TaskFailed\"} 0+1x120",
 				"three in all": "rolewright_runs_total{kind=\"A\",reason=\"TaskFailed\"} 0x117 1 2 3",
-				"interrupted":  "rolewright_runs_total{kind=\"A\",reason=\"Succeeded\"} 0+1x120\nrolewright_runs_total{kind=\"A\",reason=\"Interrupted\"} 0+9x120",
+				"interrupted":  "rolewright_runs_total{kind=\"A\",reason=\"Succeeded\"} 0+1x120\nrolewright_runs_total{kind=\"A\",reason=\"Interrupted\"} 0+9x120\nrolewright_runs_total{kind=\"A\",reason=\"Disrupted\"} 0+9x120",
 			},
 		},
 		"RolewrightLoop": {
@@ -81,6 +81,13 @@ func TestAlerts_FireWhenTheyShould(t *testing.T) {
 		"RolewrightRunsLost": {
 			map[string]string{"one": `rolewright_runs_lost_total{kind="A"} 0x100 1x19`, "before the first scrape": `rolewright_runs_lost_total{kind="A"} _x110 1x9`},
 			map[string]string{"none": `rolewright_runs_lost_total{kind="A"} 0x120`, "long ago": `rolewright_runs_lost_total{kind="A"} 1x120`},
+		},
+		"RolewrightRunsInterrupted": {
+			map[string]string{"one in ten minutes": `rolewright_runs_total{kind="A",reason="Disrupted"} 0+0.1x120`},
+			map[string]string{
+				"a drained node": `rolewright_runs_total{kind="A",reason="Disrupted"} 0x100 3x19`,
+				"a restart":      `rolewright_runs_total{kind="A",reason="Interrupted"} 0+1x120`,
+			},
 		},
 		"RolewrightRunStuck": {
 			map[string]string{"three hours": `workqueue_longest_running_processor_seconds{name="a-v1-controller"} 10800x120`},
