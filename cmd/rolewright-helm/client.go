@@ -75,7 +75,8 @@ func (h *handler) connect() error {
 	h.kube = &marking{Client: kubeClient, h: h}
 	h.config = action.NewConfiguration()
 	h.config.RESTClientGetter, h.config.KubeClient = g, h.kube
-	h.config.Releases = storage.Init(driver.NewSecrets(client.CoreV1().Secrets(h.in.Object.GetNamespace())))
+	h.records = &records{Memory: driver.NewMemory(), secrets: driver.NewSecrets(client.CoreV1().Secrets(h.in.Object.GetNamespace()))}
+	h.config.Releases = storage.Init(h.records)
 	h.config.HookOutputFunc = func(string, string, string) io.Writer { return os.Stderr }
 	return nil
 }
@@ -86,6 +87,8 @@ const (
 	annotationOwner     = "operator-sdk/primary-resource"
 	annotationOwnerType = "operator-sdk/primary-resource-type"
 	annotationPolicy    = "helm.sh/resource-policy"
+	annotationName      = "meta.helm.sh/release-name"
+	annotationNamespace = "meta.helm.sh/release-namespace"
 )
 
 // marking is Helm's client, which marks what it builds of a manifest as helm-operator does.
@@ -106,6 +109,32 @@ func (m *marking) Build(reader io.Reader, validate bool) (kube.ResourceList, err
 		}
 	}
 	return list, nil
+}
+
+// Update is Helm's. What leaves an object with the next revision is known from the one before; if that
+// is not trusted, no label, annotation or finalizer leaves.
+func (m *marking) Update(originals, targets kube.ResourceList, options ...kube.ClientUpdateOption) (*kube.Result, error) {
+	if m.h.trusted {
+		return m.Client.Update(originals, targets, options...)
+	}
+	for _, info := range originals {
+		target := targets.Get(info)
+		if target == nil {
+			continue
+		}
+		was, err := meta.Accessor(info.Object)
+		if err != nil {
+			return &kube.Result{}, err
+		}
+		is, err := meta.Accessor(target.Object)
+		if err != nil {
+			return &kube.Result{}, err
+		}
+		was.SetLabels(is.GetLabels())
+		was.SetAnnotations(is.GetAnnotations())
+		was.SetFinalizers(is.GetFinalizers())
+	}
+	return m.Client.Update(originals, targets, options...)
 }
 
 // mark puts the label of the chart and the mark of the owner on an object: an owner reference
@@ -142,7 +171,7 @@ func (h *handler) helmMarks(info *resource.Info) error {
 	}
 	obj.SetLabels(with(obj.GetLabels(), map[string]string{"app.kubernetes.io/managed-by": "Helm"}))
 	obj.SetAnnotations(with(obj.GetAnnotations(), map[string]string{
-		"meta.helm.sh/release-name": h.name(), "meta.helm.sh/release-namespace": h.in.Object.GetNamespace(),
+		annotationName: h.name(), annotationNamespace: h.in.Object.GetNamespace(),
 	}))
 	return nil
 }

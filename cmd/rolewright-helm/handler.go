@@ -13,9 +13,7 @@ import (
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
 	chartutil "helm.sh/helm/v4/pkg/chart/v2/util"
 	"helm.sh/helm/v4/pkg/kube"
-	"helm.sh/helm/v4/pkg/release/common"
 	release "helm.sh/helm/v4/pkg/release/v1"
-	releaseutil "helm.sh/helm/v4/pkg/release/v1/util"
 	"helm.sh/helm/v4/pkg/storage/driver"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/discovery"
@@ -28,8 +26,11 @@ type handler struct {
 	reports *reports
 	timeout time.Duration
 
-	config *action.Configuration
-	kube   *marking
+	config  *action.Configuration
+	kube    *marking
+	records *records
+	// trusted is true if the deployed revision is known to be made by this program.
+	trusted bool
 	// chartName is the name in the label of what the release has; empty until it is known.
 	chartName string
 	chart     *v2.Chart
@@ -40,6 +41,8 @@ type handler struct {
 	// changed are the objects that an upgrade is for; nonDeterministic those that differ
 	// although the chart and the values are the same.
 	changed, nonDeterministic string
+	// differ are the names of objects that the deployed revision has otherwise than the chart.
+	differ []string
 }
 
 // name is the name of the release.
@@ -87,47 +90,19 @@ func (h *handler) reconcile(ctx context.Context) (result, error) {
 		return result{}, h.fail(irreconcilable, "ReconcileError", err)
 	}
 	if is == nil {
-		return h.install(ctx, wanted)
+		return h.install(ctx, wanted.manifest)
 	}
-	upgrade, err := h.due(is, wanted)
+	upgrade, err := h.due(is, wanted.manifest)
+	if err == nil && upgrade && !h.trusted && !h.check() {
+		err = h.distrust(is, wanted.hooks)
+	}
 	switch {
 	case err != nil:
 		return result{}, h.fail(irreconcilable, "ReconcileError", err)
 	case upgrade:
 		return h.upgrade(ctx, is)
 	}
-	return h.keep(ctx, is)
-}
-
-// history are the revisions of the release, the oldest first.
-func (h *handler) history() ([]*release.Release, error) {
-	list, err := h.config.Releases.History(h.name())
-	if errors.Is(err, driver.ErrReleaseNotFound) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read the release: %w", err)
-	}
-	revisions := make([]*release.Release, 0, len(list))
-	for _, one := range list {
-		rel, ok := one.(*release.Release)
-		if !ok {
-			return nil, fmt.Errorf("the release is of an unknown format: %T", one)
-		}
-		revisions = append(revisions, rel)
-	}
-	releaseutil.SortByRevision(revisions)
-	return revisions, nil
-}
-
-// deployedOf is the last revision that is deployed; nil if none is.
-func deployedOf(history []*release.Release) *release.Release {
-	for i := len(history) - 1; i >= 0; i-- {
-		if history[i].Info.Status == common.StatusDeployed {
-			return history[i]
-		}
-	}
-	return nil
+	return h.keep(ctx, is, wanted)
 }
 
 // prepare loads the chart and the values, and checks what needs no rendering.

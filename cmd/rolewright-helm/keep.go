@@ -23,7 +23,7 @@ import (
 )
 
 // keep corrects what differs in the objects of a release that is as it should be.
-func (h *handler) keep(ctx context.Context, is *release.Release) (result, error) {
+func (h *handler) keep(ctx context.Context, is *release.Release, wanted rendered) (result, error) {
 	h.reports.progress("Compare the objects of revision %d", is.Version)
 	if h.nonDeterministic != "" {
 		what := "The chart makes other objects of the same values (random, the time, what it looks up), and they are left: " + h.nonDeterministic
@@ -32,7 +32,7 @@ func (h *handler) keep(ctx context.Context, is *release.Release) (result, error)
 			h.reports.event("Warning", "NonDeterministicChart", what)
 		}
 	}
-	list, err := h.kube.Build(strings.NewReader(is.Manifest), false)
+	list, err := h.correctable(is, wanted)
 	if err != nil {
 		return result{}, h.fail(irreconcilable, "ReconcileError", cause(err))
 	}
@@ -57,11 +57,33 @@ func (h *handler) keep(ctx context.Context, is *release.Release) (result, error)
 		h.reports.progress("Drift corrected: %s", what)
 		h.reports.event("Normal", "DriftCorrected", "Changed back to what the release says: "+what)
 	}
+	if !h.trusted && len(h.differ) == 0 && !h.check() {
+		if err := h.seal(is, wanted.hooks); err != nil {
+			return result{}, h.fail(irreconcilable, "ReconcileError", err)
+		}
+	}
 	reason := upgradeSuccessful
 	if is.Version == 1 {
 		reason = installSuccessful
 	}
 	return h.finish(ctx, list, is, reason, len(drifted) > 0)
+}
+
+// correctable are the objects of a release that are corrected: all, or, if it is not trusted, those that
+// the chart makes now.
+func (h *handler) correctable(is *release.Release, wanted rendered) (kube.ResourceList, error) {
+	if h.trusted {
+		return h.kube.Build(strings.NewReader(is.Manifest), false)
+	}
+	manifest, err := agreed(wanted.manifest, h.differ)
+	if err != nil {
+		return nil, err
+	}
+	list, err := h.kube.Build(strings.NewReader(manifest), false)
+	if err != nil {
+		return nil, err
+	}
+	return list, h.adoptable(list)
 }
 
 // correct makes an object as its manifest says, and leaves what the manifest does not say.
@@ -139,6 +161,7 @@ func stable(obj runtime.Object) any {
 
 // succeed ends a run that has made a revision.
 func (h *handler) succeed(ctx context.Context, is *release.Release, reason string, changed bool) (result, error) {
+	h.trusted = true
 	list, err := h.kube.Build(strings.NewReader(is.Manifest), false)
 	if err != nil {
 		return result{}, h.fail(irreconcilable, "ReconcileError", cause(err))

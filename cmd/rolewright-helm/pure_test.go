@@ -2,9 +2,11 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
+	release "helm.sh/helm/v4/pkg/release/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
@@ -69,6 +71,58 @@ func TestShown(t *testing.T) {
 	}
 	if long := shown(strings.Repeat("é", maxManifest), true); len(long) > maxManifest || !strings.HasSuffix(long, "…") {
 		t.Errorf("cut to %d bytes", len(long))
+	}
+}
+
+// Of a release that is not trusted, the objects are left that the chart makes now, in its order.
+func TestAgreed(t *testing.T) {
+	t.Parallel()
+	var text strings.Builder
+	for i := range 12 {
+		fmt.Fprintf(&text, "---\n# Source: x\nkind: A\nmetadata: {name: a%d}\n", i)
+	}
+	got, err := agreed(text.String(), []string{"A a3", "A a10'", "B b"})
+	want := "0 1 2 4 5 6 7 8 9 11"
+	var names []string
+	for line := range strings.Lines(got) {
+		if _, name, found := strings.Cut(line, "{name: a"); found {
+			names = append(names, strings.TrimSuffix(name, "}\n"))
+		}
+	}
+	if is := strings.Join(names, " "); err != nil || is != want {
+		t.Errorf("agreed: %s, %v; want %s", is, err, want)
+	}
+}
+
+// A seal is of one object, and of all that Helm's actions take from a revision but for its number and times.
+func TestSeal(t *testing.T) {
+	t.Parallel()
+	h := &handler{in: &input{Object: unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"uid": "1"}}}}}
+	revision := func() *release.Release {
+		return &release.Release{Version: 1, Manifest: "kind: A", Labels: map[string]string{labelSalt: "s"}, Hooks: []*release.Hook{{Name: "h", Manifest: "kind: B"}}}
+	}
+	is := h.sealOf(revision())
+	again := revision()
+	again.Version, again.Hooks[0].LastRun.Phase, again.Hooks[0].DeletePolicies = 2, release.HookPhaseFailed, []release.HookDeletePolicy{release.HookBeforeHookCreation}
+	if h.sealOf(again) != is {
+		t.Error("a revision that was restored, and whose hooks were run, has another seal")
+	}
+	for name, change := range map[string]func(*release.Release){
+		"manifest": func(r *release.Release) { r.Manifest += "\n" },
+		"salt":     func(r *release.Release) { r.Labels[labelSalt] = "t" },
+		"hook":     func(r *release.Release) { r.Hooks[0].Manifest += "\n" },
+		"event":    func(r *release.Release) { r.Hooks[0].Events = []release.HookEvent{release.HookPreDelete} },
+		"policy":   func(r *release.Release) { r.Hooks[0].DeletePolicies = []release.HookDeletePolicy{release.HookFailed} },
+		"no hook":  func(r *release.Release) { r.Hooks = nil },
+	} {
+		other := revision()
+		if change(other); h.sealOf(other) == is {
+			t.Errorf("%s: the same seal", name)
+		}
+	}
+	h.in.Object.SetUID("2")
+	if h.sealOf(revision()) == is {
+		t.Error("another object: the same seal")
 	}
 }
 

@@ -42,7 +42,7 @@ func (h *handler) install(ctx context.Context, wanted string) (result, error) {
 	install := action.NewInstall(h.config)
 	install.ReleaseName, install.Namespace, install.Timeout = h.name(), h.in.Object.GetNamespace(), h.timeout
 	install.ServerSideApply, install.SkipCRDs, install.TakeOwnership = false, true, h.in.settings.TakeOwnership
-	install.WaitStrategy, install.Labels = h.waitStrategy(), map[string]string{labelInputs: inputs}
+	install.WaitStrategy, install.Labels = h.waitStrategy(), map[string]string{labelInputs: inputs, labelSalt: salt()}
 	made, err := install.RunWithContext(ctx, chart, h.values)
 	if err != nil {
 		err = cause(err)
@@ -100,7 +100,7 @@ func (h *handler) upgrade(ctx context.Context, is *release.Release) (result, err
 	upgrade := action.NewUpgrade(h.config)
 	upgrade.Namespace, upgrade.Timeout, upgrade.MaxHistory = h.in.Object.GetNamespace(), h.timeout, h.in.settings.MaxHistory
 	upgrade.ServerSideApply, upgrade.ResetValues, upgrade.TakeOwnership = "false", true, h.in.settings.TakeOwnership
-	upgrade.WaitStrategy, upgrade.Labels, upgrade.SkipCRDs = h.waitStrategy(), map[string]string{labelInputs: inputs}, true
+	upgrade.WaitStrategy, upgrade.Labels, upgrade.SkipCRDs = h.waitStrategy(), map[string]string{labelInputs: inputs, labelSalt: salt()}, true
 	upgrade.ForceReplace, _ = h.in.annotated("upgrade-force", false)
 	made, err := upgrade.RunWithContext(ctx, h.name(), chart, h.values)
 	if err != nil {
@@ -124,6 +124,10 @@ func (h *handler) upgrade(ctx context.Context, is *release.Release) (result, err
 // rollback makes the revision again that an upgrade should have replaced. Without an
 // annotation it is tried without force first: with force, fields that cannot change fail.
 func (h *handler) rollback(to *release.Release, why error) error {
+	if !h.trusted {
+		return h.fail(releaseFailed, "UpgradeError",
+			fmt.Errorf("upgrade failed: %w; revision %d is not restored, since it is not known to be made by this operator", why, to.Version))
+	}
 	h.reports.progress("Roll back to revision %d", to.Version)
 	force, said := h.in.annotated("rollback-force", true)
 	attempts := []bool{false, true}

@@ -28,27 +28,33 @@ import (
 // charts below the chart.
 const labelInputs = "rolewright.dev/inputs"
 
-// render is the manifest that the chart makes of the values now. For comparison with a
+// rendered is what a chart makes of values.
+type rendered struct {
+	manifest string
+	hooks    []*release.Hook
+}
+
+// render is the manifest, with the hooks, that the chart makes of the values now. For comparison with a
 // release, it is rendered as that revision was.
-func (h *handler) render(ctx context.Context, is *release.Release) (string, error) {
+func (h *handler) render(ctx context.Context, is *release.Release) (rendered, error) {
 	options := common.ReleaseOptions{Name: h.name(), Namespace: h.in.Object.GetNamespace(), Revision: 1, IsInstall: true}
 	if is != nil {
 		options.Revision, options.IsInstall, options.IsUpgrade = is.Version, is.Version == 1, is.Version > 1
 	}
 	caps, err := h.capabilities()
 	if err != nil {
-		return "", err
+		return rendered{}, err
 	}
 	if required := h.chart.Metadata.KubeVersion; required != "" && !chartutil.IsCompatibleRange(required, caps.KubeVersion.String()) {
-		return "", refusef("chart requires kubeVersion: %s which is incompatible with Kubernetes %s", required, caps.KubeVersion.Version)
+		return rendered{}, refusef("chart requires kubeVersion: %s which is incompatible with Kubernetes %s", required, caps.KubeVersion.Version)
 	}
 	all, err := util.ToRenderValuesWithSchemaValidation(h.chart, h.values, options, caps, true)
 	if err != nil {
-		return "", refusal{err}
+		return rendered{}, refusal{err}
 	}
 	values, _ := all["Values"].(common.Values)
 	if err := util.ValidateAgainstSchema(h.chart, values); err != nil {
-		return "", refusef("the spec is not as values.schema.json of the chart wants it: %w", err)
+		return rendered{}, refusef("the spec is not as values.schema.json of the chart wants it: %w", err)
 	}
 	render := engine.New(h.rest).RenderWithContext
 	if option := h.in.settings.DryRunOption; option == "client" {
@@ -56,22 +62,22 @@ func (h *handler) render(ctx context.Context, is *release.Release) (string, erro
 	}
 	files, err := render(ctx, h.chart, all)
 	if err != nil {
-		return "", fmt.Errorf("the chart does not render: %w", err)
+		return rendered{}, fmt.Errorf("the chart does not render: %w", err)
 	}
 	for name := range files {
 		if strings.HasSuffix(name, "NOTES.txt") || strings.HasPrefix(path.Base(name), "_") {
 			delete(files, name)
 		}
 	}
-	_, manifests, err := releaseutil.SortManifests(files, nil, releaseutil.InstallOrder)
+	hooks, manifests, err := releaseutil.SortManifests(files, nil, releaseutil.InstallOrder)
 	if err != nil {
-		return "", fmt.Errorf("the chart does not render: %w", err)
+		return rendered{}, fmt.Errorf("the chart does not render: %w", err)
 	}
 	var text strings.Builder
 	for _, m := range manifests {
 		fmt.Fprintf(&text, "---\n# Source: %s\n%s\n", m.Name, m.Content)
 	}
-	return text.String(), nil
+	return rendered{text.String(), hooks}, nil
 }
 
 func (h *handler) capabilities() (*common.Capabilities, error) {
@@ -99,7 +105,10 @@ func (h *handler) capabilities() (*common.Capabilities, error) {
 
 // due tells whether the release has to be upgraded: its objects would be others, and the chart
 // or the values are. Objects that differ without a reason (random, the time) are left.
-func (h *handler) due(is *release.Release, wanted string) (bool, error) {
+func (h *handler) due(is *release.Release, wanted string) (upgrade bool, err error) {
+	if h.trusted, err = h.sealed(is); err != nil {
+		return false, err
+	}
 	before, err := parse(is.Manifest)
 	if err != nil {
 		return false, fmt.Errorf("the manifest of revision %d: %w", is.Version, err)
@@ -109,6 +118,7 @@ func (h *handler) due(is *release.Release, wanted string) (bool, error) {
 		return false, fmt.Errorf("the chart does not render objects: %w", err)
 	}
 	changed := differing(before, after)
+	h.differ = changed
 	if len(changed) == 0 {
 		return false, nil
 	}
@@ -117,7 +127,7 @@ func (h *handler) due(is *release.Release, wanted string) (bool, error) {
 		return false, err
 	}
 	same := is.Labels[labelInputs] == inputs
-	if is.Labels[labelInputs] == "" { // by helm-operator, or by hand
+	if !h.trusted || is.Labels[labelInputs] == "" { // by helm-operator, or by hand: helm upgrade keeps labels
 		same = equal(is.Config, h.values) && sameChart(is.Chart, h.chart)
 	}
 	list := strings.Join(changed[:min(len(changed), 5)], ", ")
@@ -159,7 +169,9 @@ func content(c *v2.Chart) any {
 	files := func(list []*common.File) map[string][]byte {
 		m := map[string][]byte{}
 		for _, f := range list {
-			m[f.Name] = f.Data
+			if f != nil {
+				m[f.Name] = f.Data
+			}
 		}
 		return m
 	}

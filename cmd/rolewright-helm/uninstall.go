@@ -7,11 +7,12 @@ import (
 
 	"helm.sh/helm/v4/pkg/action"
 	"helm.sh/helm/v4/pkg/kube"
+	release "helm.sh/helm/v4/pkg/release/v1"
 	"helm.sh/helm/v4/pkg/storage/driver"
 )
 
 // uninstall removes the release before its object goes. It needs neither the chart nor the
-// spec: the storage has all.
+// spec: the storage has all. Only the hooks of a release that is not trusted are those of the chart.
 func (h *handler) uninstall(ctx context.Context) (result, error) {
 	history, err := h.history()
 	if err != nil {
@@ -21,7 +22,8 @@ func (h *handler) uninstall(ctx context.Context) (result, error) {
 		note("Release not found")
 		return result{}, nil
 	}
-	if is := history[len(history)-1].Chart; is != nil {
+	last := history[len(history)-1]
+	if is := last.Chart; is != nil {
 		h.chartName = is.Name()
 		if want := h.in.settings.Chart; want != "" {
 			if chart, err := h.load(); err == nil && chart.Name() != h.chartName {
@@ -29,6 +31,12 @@ func (h *handler) uninstall(ctx context.Context) (result, error) {
 				return result{}, nil
 			}
 		}
+	}
+	if h.trusted, err = h.sealed(last); err == nil && !h.trusted {
+		err = h.distrust(last, h.freshHooks(ctx, last))
+	}
+	if err != nil {
+		return result{}, h.fail(releaseFailed, "UninstallError", err)
 	}
 	h.reports.progress("Uninstall the release %s", h.name())
 	if wait, _ := h.in.annotated("uninstall-wait", false); wait {
@@ -44,6 +52,19 @@ func (h *handler) uninstall(ctx context.Context) (result, error) {
 	h.conditions(absent(releaseFailed), condition{kind: deployed, status: "False", reason: "UninstallSuccessful"})
 	h.reports.event("Normal", "ReleaseUninstalled", fmt.Sprintf("The release %s was uninstalled", h.name()))
 	return result{changed: true}, nil
+}
+
+// freshHooks are the hooks that the chart has now, if it renders.
+func (h *handler) freshHooks(ctx context.Context, is *release.Release) []*release.Hook {
+	err := h.prepare(nil)
+	var wanted rendered
+	if err == nil {
+		wanted, err = h.render(ctx, is)
+	}
+	if err != nil {
+		note("no hooks are run, since revision %d is not known to be made by this operator, and the chart does not render now: %v", is.Version, err)
+	}
+	return wanted.hooks
 }
 
 // uninstaller waits, where the object asks for it, until the objects of the release are gone.

@@ -174,12 +174,18 @@ func TestChart_TakesOver(t *testing.T) {
 	if owners := made.OwnerReferences; s.revisions(client, "it") != "1 deployed" || len(owners) != 1 || owners[0].UID != is.GetUID() {
 		t.Errorf("taken over: revisions %s, owners %v", s.revisions(client, "it"), owners)
 	}
-	// The spec wins over what was made by hand.
-	helm("upgrade", "it", chart, "--set", "size=7,from=the-secret")
+	if seal, _, _ := unstructured.NestedString(is.Object, "status", "deployedRelease", "seal"); seal == "" {
+		t.Errorf("taken over: no seal in the status: %v", is.Object["status"])
+	}
+	// The spec wins over what was made by hand, objects that it does not have included.
+	helm("upgrade", "it", chart, "--set", "size=7,from=the-secret,extra=true")
 	testenv.Eventually(t, "the upgrade by hand undone", func(ctx context.Context) error {
 		made, err := client.CoreV1().ConfigMaps(s.namespace).Get(ctx, "it", metav1.GetOptions{})
 		if err == nil && made.Data["size"] != "3" {
 			err = fmt.Errorf("data %v", made.Data)
+		}
+		if _, extra := client.CoreV1().ConfigMaps(s.namespace).Get(ctx, "it-extra", metav1.GetOptions{}); err == nil && !apierrors.IsNotFound(extra) {
+			err = fmt.Errorf("the object of the upgrade by hand: %w", extra)
 		}
 		return err
 	})
@@ -192,7 +198,9 @@ func TestChart_TakesOver(t *testing.T) {
 	pending.ObjectMeta = metav1.ObjectMeta{Name: fmt.Sprintf("sh.helm.release.v1.it.v%d", version), Labels: map[string]string{
 		"owner": "helm", "name": "it", "status": "pending-upgrade", "version": strconv.Itoa(version),
 	}}
-	pending.Data["release"] = pendingRelease(t, pending.Data["release"], version)
+	pending.Data["release"] = changedRelease(t, pending.Data["release"], func(release map[string]any) {
+		release["version"], release["info"].(map[string]any)["status"] = version, "pending-upgrade"
+	})
 	must.Get(secrets.Create(t.Context(), pending, metav1.CreateOptions{}))(t)
 	k.patch("it", `{"spec": {"size": 8}}`)
 	k.awaitReady("it")
@@ -213,13 +221,13 @@ func TestChart_TakesOver(t *testing.T) {
 	o.stop()
 }
 
-// pendingRelease is a record of Helm's as an upgrade that was cut short leaves it.
-func pendingRelease(t *testing.T, record []byte, version int) []byte {
+// changedRelease is a record of Helm's with something changed in it.
+func changedRelease(t *testing.T, record []byte, change func(release map[string]any)) []byte {
 	t.Helper()
 	unzip := must.Get(gzip.NewReader(bytes.NewReader(must.Get(base64.StdEncoding.DecodeString(string(record)))(t))))(t)
 	var release map[string]any
 	must.Do(t, json.NewDecoder(unzip).Decode(&release))
-	release["version"], release["info"].(map[string]any)["status"] = version, "pending-upgrade"
+	change(release)
 	var packed bytes.Buffer
 	zip := gzip.NewWriter(&packed)
 	must.Do(t, json.NewEncoder(zip).Encode(release))

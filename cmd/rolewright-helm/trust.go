@@ -1,0 +1,219 @@
+package main
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"sort"
+	"strings"
+
+	"helm.sh/helm/v4/pkg/kube"
+	release "helm.sh/helm/v4/pkg/release/v1"
+	releaseutil "helm.sh/helm/v4/pkg/release/v1/util"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/cli-runtime/pkg/resource"
+)
+
+// Who may write Secrets in the namespace can forge a release. So what is in one counts only as
+// far as it is known from elsewhere: a seal in the status of the object, which has been put
+// there when this program had rendered it; what the chart renders now; or the marks that live
+// objects carry.
+
+// labelSalt is on each revision that is sealed, so that the seal tells people who may read the
+// object, but not the Secret, nothing of the values.
+const labelSalt = "rolewright.dev/salt"
+
+// salt is that of a new revision.
+func salt() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
+
+// sealOf is a digest of what Helm's actions take from a revision. Revisions of a rollback have
+// that of the one that they restore.
+func (h *handler) sealOf(is *release.Release) string {
+	hash := sha256.New()
+	add := func(value any) {
+		_ = json.NewEncoder(hash).Encode(value) // texts and numbers
+	}
+	add([]any{is.Labels[labelSalt], h.in.Object.GetUID(), is.Manifest, len(is.Hooks)})
+	for _, hook := range is.Hooks {
+		if hook == nil {
+			continue
+		}
+		policies := hook.DeletePolicies
+		if len(policies) == 0 { // as Helm has it once the hook was run
+			policies = []release.HookDeletePolicy{release.HookBeforeHookCreation}
+		}
+		add([]any{hook.Name, hook.Kind, hook.Manifest, hook.Events, hook.Weight, policies})
+	}
+	return hex.EncodeToString(hash.Sum(nil))
+}
+
+// sealed tells whether the seal in the status is that of a revision. Without the status
+// subresource the status is what users have written.
+func (h *handler) sealed(is *release.Release) (bool, error) {
+	st, _ := h.in.Object.Object["status"].(map[string]any)
+	has, _ := st["deployedRelease"].(map[string]any)
+	seal, _ := has["seal"].(string)
+	if seal == "" || is.Labels[labelSalt] == "" || seal != h.sealOf(is) {
+		return false, nil
+	}
+	gvk := h.in.Object.GroupVersionKind()
+	mapping, err := h.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+	if err != nil {
+		return false, err
+	}
+	served, err := h.discovery.ServerResourcesForGroupVersion(gvk.GroupVersion().String())
+	if err != nil {
+		return false, cause(err)
+	}
+	return slices.ContainsFunc(served.APIResources, func(r metav1.APIResource) bool {
+		return r.Name == mapping.Resource.Resource+"/status"
+	}), nil
+}
+
+// seal makes a revision that was found, and is what the chart renders now, one of this program's.
+func (h *handler) seal(is *release.Release, hooks []*release.Hook) error {
+	is.Hooks = hooks
+	is.Labels = with(is.Labels, map[string]string{labelSalt: salt()})
+	if err := h.config.Releases.Update(is); err != nil {
+		return fmt.Errorf("take over the record of revision %d: %w", is.Version, cause(err))
+	}
+	h.trusted = true
+	return nil
+}
+
+// distrust leaves of a revision what may be upgraded or deleted although the revision is not
+// sealed: objects that say themselves that they are of this release. Its hooks are those that the
+// chart has now.
+func (h *handler) distrust(is *release.Release, hooks []*release.Hook) error {
+	is.Hooks = hooks
+	var documents, left []string
+	for _, document := range split(is.Manifest) {
+		if _, err := parse(document); err != nil {
+			note("a document of revision %d cannot be read, and is left out: %v", is.Version, err)
+			continue
+		}
+		list, err := h.kube.Build(strings.NewReader(document), false)
+		if meta.IsNoMatchError(err) {
+			continue // its kind is gone, and it with it
+		}
+		if err != nil {
+			return fmt.Errorf("the manifest of revision %d: %w", is.Version, cause(err))
+		}
+		ours := true
+		for _, info := range list {
+			its, found, err := h.ours(info)
+			if err != nil {
+				return err
+			}
+			if !its {
+				ours = false
+			}
+			if found && !its {
+				left = append(left, describe(info))
+			}
+		}
+		if ours {
+			documents = append(documents, document)
+		}
+	}
+	is.Manifest = join(documents)
+	if len(left) > 0 {
+		what := fmt.Sprintf("Revision %d is not known to be made by this operator, and names objects that carry no mark of the release; they are left: %s",
+			is.Version, strings.Join(left[:min(len(left), 5)], ", "))
+		note("%s", what)
+		h.reports.event("Warning", "UnverifiedRelease", what)
+	}
+	return nil
+}
+
+// ours tells whether an object is there, and carries the marks of the release: Helm's, those of
+// helm-operator, or an owner reference to the object.
+func (h *handler) ours(info *resource.Info) (ours, found bool, err error) {
+	live, err := resource.NewHelper(info.Client, info.Mapping).Get(info.Namespace, info.Name)
+	if apierrors.IsNotFound(err) {
+		return false, false, nil
+	}
+	if err != nil {
+		return false, false, fmt.Errorf("%s: %w", describe(info), cause(err))
+	}
+	return h.carriesMarks(live), true, nil
+}
+
+func (h *handler) carriesMarks(live runtime.Object) bool {
+	obj, err := meta.Accessor(live)
+	if err != nil {
+		return false
+	}
+	owner := &h.in.Object
+	is := obj.GetAnnotations()
+	switch {
+	case is[annotationName] == h.name() && is[annotationNamespace] == owner.GetNamespace(),
+		is[annotationOwner] == owner.GetNamespace()+"/"+owner.GetName() && is[annotationOwnerType] == owner.GroupVersionKind().GroupKind().String():
+		return true
+	}
+	return slices.ContainsFunc(obj.GetOwnerReferences(), func(ref metav1.OwnerReference) bool { return ref.UID == owner.GetUID() })
+}
+
+// adoptable refuses what the chart makes now, and others have made: an installation would have.
+func (h *handler) adoptable(list kube.ResourceList) error {
+	for _, info := range list {
+		ours, found, err := h.ours(info)
+		if err != nil {
+			return err
+		}
+		if found && !ours && !h.in.settings.TakeOwnership {
+			return fmt.Errorf("%s exists and carries no mark of the release %s; remove it, or set takeOwnership in the watch", describe(info), h.name())
+		}
+	}
+	return nil
+}
+
+// agreed are the objects of a manifest but for those that differ.
+func agreed(manifest string, differ []string) (string, error) {
+	var documents []string
+	for _, document := range split(manifest) {
+		objects, err := parse(document)
+		if err != nil {
+			return "", err
+		}
+		in := false
+		for name := range objects {
+			in = slices.ContainsFunc(differ, func(other string) bool { return strings.TrimRight(other, "'") == name })
+		}
+		if !in {
+			documents = append(documents, document)
+		}
+	}
+	return join(documents), nil
+}
+
+// split are the documents of a manifest, in its order.
+func split(manifest string) []string {
+	documents := releaseutil.SplitManifests(manifest)
+	keys := slices.Collect(maps.Keys(documents))
+	sort.Sort(releaseutil.BySplitManifestsOrder(keys))
+	list := make([]string, 0, len(keys))
+	for _, key := range keys {
+		list = append(list, documents[key])
+	}
+	return list
+}
+
+func join(documents []string) string {
+	var text strings.Builder
+	for _, document := range documents {
+		text.WriteString("---\n" + document + "\n")
+	}
+	return text.String()
+}
