@@ -86,7 +86,7 @@ func trimMetadata(obj *unstructured.Unstructured, labels bool) map[string]any {
 	}
 	settings := map[string]any{}
 	for key, value := range obj.GetAnnotations() {
-		if strings.HasPrefix(key, ownPrefix) || strings.HasPrefix(key, incumbentPrefix) {
+		if strings.HasPrefix(key, ownPrefix) || strings.HasPrefix(key, incumbentPrefix) || strings.HasPrefix(key, chartPrefix) {
 			settings[key] = value
 		}
 	}

@@ -16,7 +16,7 @@ func TestTrim_KeepsTheDigestOfTheWholeObjectHoweverOftenItIsDone(t *testing.T) {
 			"metadata": map[string]any{
 				"name": "one", "uid": "u", "generation": int64(1), "creationTimestamp": "2026-01-02T03:04:05Z",
 				"labels": map[string]any{"a": "b"}, "managedFields": []any{"long"},
-				"annotations": map[string]any{"foreign": "x", ownPrefix + "verbosity": "1"},
+				"annotations": map[string]any{"foreign": "x", ownPrefix + "verbosity": "1", chartPrefix + "reconcile-period": "1m"},
 			},
 			"spec":   map[string]any{"size": int64(1)},
 			"status": map[string]any{"conditions": []any{"long"}},
@@ -37,7 +37,7 @@ func TestTrim_KeepsTheDigestOfTheWholeObjectHoweverOftenItIsDone(t *testing.T) {
 		"apiVersion": "example.com/v1", "kind": "Widget", inputsKey: want, createdKey: "2026-01-02T03:04:05Z",
 		"metadata": map[string]any{
 			"name": "one", "uid": "u", "generation": int64(1), "labels": map[string]any{"a": "b"},
-			"annotations": map[string]any{ownPrefix + "verbosity": "1"},
+			"annotations": map[string]any{ownPrefix + "verbosity": "1", chartPrefix + "reconcile-period": "1m"},
 		},
 		"status": map[string]any{},
 	}, got.Object); diff != "" {

@@ -25,12 +25,8 @@ import (
 // keep corrects what differs in the objects of a release that is as it should be.
 func (h *handler) keep(ctx context.Context, is *release.Release, wanted rendered) (result, error) {
 	h.reports.progress("Compare the objects of revision %d", is.Version)
-	if h.nonDeterministic != "" {
-		what := "The chart makes other objects of the same values (random, the time, what it looks up), and they are left: " + h.nonDeterministic
-		note("%s", what)
-		if previous := h.in.Run.Previous; previous == nil || previous.Generation != h.in.Object.GetGeneration() {
-			h.reports.event("Warning", "NonDeterministicChart", what)
-		}
+	if previous := h.in.Run.Previous; previous == nil || previous.Generation != h.in.Object.GetGeneration() {
+		h.sayNonDeterministic()
 	}
 	list, err := h.correctable(is, wanted)
 	if err != nil {
@@ -162,6 +158,7 @@ func stable(obj runtime.Object) any {
 // succeed ends a run that has made a revision.
 func (h *handler) succeed(ctx context.Context, is *release.Release, reason string, changed bool) (result, error) {
 	h.trusted = true
+	h.sayIfNonDeterministic(ctx, is)
 	list, err := h.kube.Build(strings.NewReader(is.Manifest), false)
 	if err != nil {
 		return result{}, h.fail(irreconcilable, "ReconcileError", cause(err))

@@ -130,15 +130,42 @@ func (h *handler) due(is *release.Release, wanted string) (upgrade bool, err err
 	if !h.trusted || is.Labels[labelInputs] == "" { // by helm-operator, or by hand: helm upgrade keeps labels
 		same = equal(is.Config, h.values) && sameChart(is.Chart, h.chart)
 	}
-	list := strings.Join(changed[:min(len(changed), 5)], ", ")
 	if same {
-		h.nonDeterministic = list
+		h.nonDeterministic = named(changed)
 		return false, nil
 	}
-	h.changed = list
+	h.changed = named(changed)
 	note("changed: %s", strings.Join(changed, ", "))
 	return true, nil
 }
+
+// sayNonDeterministic says which objects [handler.due] has left.
+func (h *handler) sayNonDeterministic() {
+	if h.nonDeterministic != "" {
+		h.reports.event("Warning", "NonDeterministicChart",
+			"The chart makes other objects of the same values (random, the time, what it looks up), and they are left: "+h.nonDeterministic)
+	}
+}
+
+// sayIfNonDeterministic says it of a revision that this run has made: the runs that come find what
+// the chart makes of the same values now.
+func (h *handler) sayIfNonDeterministic(ctx context.Context, is *release.Release) {
+	again, err := h.render(ctx, is)
+	if err != nil {
+		return // the next run says it
+	}
+	before, err := parse(is.Manifest)
+	if err != nil {
+		return
+	}
+	if after, err := parse(again.manifest); err == nil {
+		h.nonDeterministic = named(differing(before, after))
+		h.sayNonDeterministic()
+	}
+}
+
+// named are some of the names in a list.
+func named(list []string) string { return strings.Join(list[:min(len(list), 5)], ", ") }
 
 // inputs is a digest of the chart, with those below it, and the values.
 func (h *handler) inputs() (string, error) {

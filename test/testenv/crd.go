@@ -161,8 +161,11 @@ func Eventually(t testing.TB, what string, ask func(context.Context) error) {
 	t.Helper()
 	var last error
 	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
-		last = ask(ctx)
-		return last == nil, nil
+		answer := ask(ctx)
+		if last == nil || ctx.Err() == nil { // what is asked when time is up says only that
+			last = answer
+		}
+		return answer == nil, nil
 	})
 	if err != nil {
 		t.Fatalf("wait for %s: %v (last answer: %v)", what, err, last)
