@@ -81,7 +81,7 @@ WATCH_NAMESPACE; or stop it first.`,
 			}
 			o.settle(cmd.Flags().Changed)
 			_, err := o.complete(sources{given: cmd.Flags().Changed, lookupEnv: os.LookupEnv})
-			if err := errors.Join(err, o.logFormat.apply(&o.zap, cmd.Flags())); err != nil {
+			if err := errors.Join(err, o.completeLog(cmd.Flags())); err != nil {
 				return usage(err)
 			}
 			return o.run(cmd)
@@ -91,8 +91,7 @@ WATCH_NAMESPACE; or stop it first.`,
 	o.bindContent(fs)
 	o.bindRuns(fs)
 	o.bindReconcile(fs)
-	bindLogFormat(fs, &o.logFormat)
-	bindZapFlags(&o.zap, fs)
+	o.bindLog(fs)
 	hideFlags(fs)
 	o.bindDiff(fs)
 	fs.BoolVar(&o.remote, "allow-remote", false, "Work in a cluster that is not on this machine.")
@@ -150,7 +149,7 @@ type dev struct {
 }
 
 func (o *devOptions) run(cmd *cobra.Command) error {
-	ctx := logr.NewContext(cmd.Context(), newLogger(o.zap, cmd.ErrOrStderr(), o.logFormat.options()...))
+	ctx := logr.NewContext(cmd.Context(), o.logger(cmd.ErrOrStderr()))
 	dir, err := os.Getwd()
 	if err != nil {
 		return err

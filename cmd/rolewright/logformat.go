@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
 	uberzap "go.uber.org/zap"
 	"go.uber.org/zap/buffer"
@@ -41,27 +43,35 @@ func (f *logFormat) Set(text string) error {
 	return fmt.Errorf("%q is no format of the log: write console, json or logfmt", text)
 }
 
-func bindLogFormat(fs *pflag.FlagSet, f *logFormat) {
-	fs.Var(f, "log-format", "The format of the log, with one line for each task that has ended and the same keys in all formats: console, json or logfmt. Without it the log is as that of ansible-operator, as --zap-encoder says.")
+// logOptions are the flags of all that logs.
+type logOptions struct {
+	zap       zap.Options
+	logFormat logFormat
 }
 
-// apply has o log in the format. It is an error if --zap-encoder, in fs, asks for another one.
-func (f *logFormat) apply(o *zap.Options, fs *pflag.FlagSet) error {
-	if *f == "" {
+func (o *logOptions) bindLog(fs *pflag.FlagSet) {
+	bindZapFlags(&o.zap, fs)
+	fs.Var(&o.logFormat, "log-format", "The format of the log, with one line for each task that has ended and the same keys in all formats: console, json or logfmt. Without it the log is as that of ansible-operator, as --zap-encoder says.")
+}
+
+// completeLog has the log in its format. It is an error if --zap-encoder, in fs, asks for another one.
+func (o *logOptions) completeLog(fs *pflag.FlagSet) error {
+	f := o.logFormat
+	if f == "" {
 		return nil
 	}
 	if encoder := fs.Lookup("zap-encoder"); encoder != nil && encoder.Changed && !strings.EqualFold(encoder.Value.String(), f.String()) {
-		return fmt.Errorf("--log-format=%s and --zap-encoder=%s contradict each other: leave one of them out", *f, encoder.Value)
+		return fmt.Errorf("--log-format=%s and --zap-encoder=%s contradict each other: leave one of them out", f, encoder.Value)
 	}
-	o.NewEncoder = func(options ...zap.EncoderConfigOption) zapcore.Encoder {
+	o.zap.NewEncoder = func(options ...zap.EncoderConfigOption) zapcore.Encoder {
 		config := uberzap.NewProductionEncoderConfig()
-		if *f == logConsole {
+		if f == logConsole {
 			config = uberzap.NewDevelopmentEncoderConfig()
 		}
 		for _, option := range options {
 			option(&config)
 		}
-		switch *f {
+		switch f {
 		case logConsole:
 			return zapcore.NewConsoleEncoder(config)
 		case logLogfmt:
@@ -72,12 +82,12 @@ func (f *logFormat) apply(o *zap.Options, fs *pflag.FlagSet) error {
 	return nil
 }
 
-// options are what [newLogger] needs besides.
-func (f *logFormat) options() []uberzap.Option {
-	if *f == "" {
-		return nil
+// logger is that of the program, as [newLogger] makes it.
+func (o *logOptions) logger(w io.Writer) logr.Logger {
+	if o.logFormat == "" {
+		return newLogger(o.zap, w)
 	}
-	return []uberzap.Option{uberzap.WrapCore(func(core zapcore.Core) zapcore.Core { return sameKeys{core} })}
+	return newLogger(o.zap, w, uberzap.WrapCore(func(core zapcore.Core) zapcore.Core { return sameKeys{core} }))
 }
 
 // sameKeys is a core that names the run and the kind by one key each: ansible-operator's log,

@@ -34,9 +34,9 @@ func TestLogFormat_OneLineForEachTaskWithTheSameKeys(t *testing.T) {
 			fs := pflag.NewFlagSet("run", pflag.ContinueOnError)
 			o.BindFlags(fs)
 			must.Do(t, fs.Parse([]string{"--log-format=" + format}))
-			must.Do(t, o.logFormat.apply(&o.zap, fs))
+			must.Do(t, o.completeLog(fs))
 			gvk := "cache.example.com/v1, Kind=Memcached"
-			log := newLogger(o.zap, &out, o.logFormat.options()...).WithValues("namespace", "default", "name", "sample", "job", "42", "gvk", gvk)
+			log := o.logger(&out).WithValues("namespace", "default", "name", "sample", "job", "42", "gvk", gvk)
 			events := eventlog.New(eventlog.Options{Lines: true, Out: &blocks}, log, gvk, "sample", "default", 1)
 			var summary jobevent.Summary
 			at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -121,7 +121,7 @@ func TestLogFormat_AndTheFlagsOfAnsibleOperator(t *testing.T) {
 		o.BindFlags(fs)
 		must.Do(t, fs.Parse(tc.args))
 		said := ""
-		if err := o.logFormat.apply(&o.zap, fs); err != nil {
+		if err := o.completeLog(fs); err != nil {
 			said = err.Error()
 		}
 		must.Be(t, name, tc.bad, said)
@@ -136,9 +136,9 @@ func TestLogFormat_AndTheFlagsOfAnsibleOperator(t *testing.T) {
 // Values of all kinds, and keys that are no word.
 func TestLogFormat_LogfmtOfAnyValue(t *testing.T) {
 	var out bytes.Buffer
-	o := &runOptions{logFormat: logLogfmt}
-	must.Do(t, o.logFormat.apply(&o.zap, &pflag.FlagSet{}))
-	newLogger(o.zap, &out, o.logFormat.options()...).Info("m", "Go Version", "go 1", "n", 3, "empty", "", "map", map[string]any{"a": "b c"}, "list", []int{1, 2}, "none", nil)
+	o := &logOptions{logFormat: logLogfmt}
+	must.Do(t, o.completeLog(&pflag.FlagSet{}))
+	o.logger(&out).Info("m", "Go Version", "go 1", "n", 3, "empty", "", "map", map[string]any{"a": "b c"}, "list", []int{1, 2}, "none", nil)
 	_, line, _ := strings.Cut(strings.TrimSpace(out.String()), " msg=")
 	must.Be(t, "line", `m Go_Version="go 1" n=3 empty="" map="{\"a\":\"b c\"}" list=[1,2] none=""`, line)
 }

@@ -72,7 +72,8 @@ not known), started, finished, counts, failedTask, warnings and directory.`,
 				return err
 			}
 			o.settle(cmd.Flags().Changed)
-			if _, err := o.complete(sources{given: cmd.Flags().Changed, lookupEnv: os.LookupEnv}); err != nil {
+			_, err := o.complete(sources{given: cmd.Flags().Changed, lookupEnv: os.LookupEnv})
+			if err := errors.Join(err, o.completeLog(cmd.Flags())); err != nil {
 				return usage(err)
 			}
 			return o.run(cmd)
@@ -88,7 +89,7 @@ not known), started, finished, counts, failedTask, warnings and directory.`,
 	o.bindContent(fs)
 	o.bindRuns(fs)
 	o.bindReconcile(pflag.NewFlagSet("", pflag.ContinueOnError)) // for their defaults
-	bindZapFlags(&o.zap, fs)
+	o.bindLog(fs)
 	hideFlags(fs)
 	fs.BoolVar(&o.remote, "allow-remote", false, "Work in a cluster that is not on this machine.")
 	return cmd
@@ -130,7 +131,7 @@ func (o *onceOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	ctx := logr.NewContext(cmd.Context(), newLogger(o.zap, cmd.ErrOrStderr()))
+	ctx := logr.NewContext(cmd.Context(), o.logger(cmd.ErrOrStderr()))
 	screen := console.New(cmd.OutOrStdout(), coloured(cmd.OutOrStdout()), time.Now)
 	if o.output == outputJSON {
 		screen = console.New(cmd.ErrOrStderr(), coloured(cmd.ErrOrStderr()), time.Now)

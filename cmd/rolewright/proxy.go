@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
 	"github.com/rolewright/rolewright/controller/assembly"
 	"github.com/rolewright/rolewright/internal/proxy"
@@ -31,7 +30,7 @@ type proxyOptions struct {
 	namespace   string
 	kubeconfig  string
 	port        int
-	zap         zap.Options
+	logOptions
 }
 
 func newProxyCommand() *cobra.Command {
@@ -46,8 +45,10 @@ func newProxyCommand() *cobra.Command {
 			"  K8S_AUTH_KUBECONFIG=/tmp/sample.kubeconfig ansible-playbook try.yml",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			log := newLogger(o.zap, cmd.ErrOrStderr())
-			return o.serve(logr.NewContext(cmd.Context(), log), cmd.OutOrStdout())
+			if err := o.completeLog(cmd.Flags()); err != nil {
+				return usage(err)
+			}
+			return o.serve(logr.NewContext(cmd.Context(), o.logger(cmd.ErrOrStderr())), cmd.OutOrStdout())
 		},
 	}
 	fs := cmd.Flags()
@@ -56,7 +57,7 @@ func newProxyCommand() *cobra.Command {
 	fs.StringVar(&o.watchesFile, "watches-file", "./watches.yaml", "The file that says which kinds are watched.")
 	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "Write the kubeconfig to this file, which only its owner can read, instead of printing it.")
 	fs.IntVar(&o.port, "proxy-port", 0, "The port of the proxy on the loopback addresses; 0 for any free one.")
-	bindZapFlags(&o.zap, fs)
+	o.bindLog(fs)
 	return cmd
 }
 

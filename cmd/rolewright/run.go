@@ -44,14 +44,14 @@ func newRunCommand() *cobra.Command {
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			notices, err := o.complete(sources{given: cmd.Flags().Changed, lookupEnv: os.LookupEnv})
-			if err := errors.Join(err, o.logFormat.apply(&o.zap, cmd.Flags())); err != nil {
+			if err := errors.Join(err, o.completeLog(cmd.Flags())); err != nil {
 				return err
 			}
 			if len(args) > 0 {
 				notices = append(notices, notice{"ignoring arguments that are no flags", []any{"arguments", args}})
 			}
 			o.debugWindow = newDebugWindow(&o.zap)
-			log := newLogger(o.zap, cmd.ErrOrStderr(), o.logFormat.options()...)
+			log := o.logger(cmd.ErrOrStderr())
 			logVersion(log.WithName("cmd"))
 			logNotices(log.WithName("cmd"), notices)
 			return o.operate(logr.NewContext(cmd.Context(), log), cmd.OutOrStdout())

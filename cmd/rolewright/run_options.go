@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
 	"github.com/rolewright/rolewright/controller"
 	"github.com/rolewright/rolewright/controller/eventlog"
@@ -23,6 +22,7 @@ import (
 // runOptions are the settings of the run command. Flags set most of them;
 // complete adds the environment and settles what depends on several flags.
 type runOptions struct {
+	logOptions
 	// The content and how it is run.
 	contentPaths
 	historyOptions
@@ -69,8 +69,6 @@ type runOptions struct {
 	leaderLeaseDuration time.Duration
 	leaderRenewDeadline time.Duration
 	shards              shardCount
-	zap                 zap.Options
-	logFormat           logFormat
 	debugWindow         *debugWindow // set by the command run
 
 	// Set by complete: what logEvents means, and the environment.
@@ -226,8 +224,7 @@ func (o *runOptions) bindLeaderElection(fs *pflag.FlagSet) {
 
 func (o *runOptions) bindLogging(fs *pflag.FlagSet) {
 	fs.StringVar(&o.logEvents, "ansible-log-events", "tasks", "Which job events are logged: Tasks, Everything or Nothing.")
-	bindLogFormat(fs, &o.logFormat)
-	bindZapFlags(&o.zap, fs)
+	o.bindLog(fs)
 }
 
 // deprecation is a flag that still works and is to be replaced.

@@ -91,7 +91,8 @@ tests that does it, such as one of kind or kwokctl: --current-cluster.`,
 				return err
 			}
 			o.settle(cmd.Flags().Changed)
-			if _, err := o.complete(sources{given: cmd.Flags().Changed, lookupEnv: os.LookupEnv}); err != nil {
+			_, err := o.complete(sources{given: cmd.Flags().Changed, lookupEnv: os.LookupEnv})
+			if err := errors.Join(err, o.completeLog(cmd.Flags())); err != nil {
 				return usage(err)
 			}
 			o.namespaces = nil // scenarios have namespaces of their own
@@ -102,7 +103,7 @@ tests that does it, such as one of kind or kwokctl: --current-cluster.`,
 	o.bindContent(fs)
 	o.bindRuns(fs)
 	o.bindReconcile(fs)
-	bindZapFlags(&o.zap, fs)
+	o.bindLog(fs)
 	hideFlags(fs)
 	fs.BoolVar(&o.current, "current-cluster", false, "Use the current cluster, which has to be for tests: the CRDs are applied to it, and the operator watches all of it.")
 	fs.BoolVar(&o.download, "download", false, "Fetch etcd and kube-apiserver where they are missing.")
@@ -134,7 +135,7 @@ func (o *testOptions) run(cmd *cobra.Command, args []string) (err error) {
 			return err
 		}
 	}
-	ctx, stop := context.WithCancel(logr.NewContext(cmd.Context(), newLogger(o.zap, cmd.ErrOrStderr())))
+	ctx, stop := context.WithCancel(logr.NewContext(cmd.Context(), o.logger(cmd.ErrOrStderr())))
 	defer stop()
 	player, err := o.player(ctx, watched)
 	if err != nil {
