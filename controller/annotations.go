@@ -85,6 +85,14 @@ func annotatedFor(w watches.Watch, obj *unstructured.Unstructured, s settings, t
 
 func annotatedWith(other string, obj *unstructured.Unstructured, s settings, trusted bool) (settings, []string) {
 	a := annotations{of: obj.GetAnnotations(), other: other, trusted: trusted}
+	a.readLimits(&s)
+	a.readPauses(&s)
+	a.readRequests(&s)
+	return s, a.warnings
+}
+
+// readLimits reads how often an object runs, for how long, and what is kept of that.
+func (a *annotations) readLimits(s *settings) {
 	a.read("reconcile-period", func(value string) (err error) {
 		s.period, err = parsePeriod(value, s.period)
 		return err
@@ -99,7 +107,7 @@ func annotatedWith(other string, obj *unstructured.Unstructured, s settings, tru
 		if n <= 0 {
 			n = -1 // as ansible-operator documents it: 0 keeps all
 		}
-		if !trusted && s.artifacts >= 0 && (n < 0 || n > s.artifacts) {
+		if !a.trusted && s.artifacts >= 0 && (n < 0 || n > s.artifacts) {
 			return tooMuch(value, s.artifacts)
 		}
 		s.artifacts = n
@@ -112,9 +120,13 @@ func annotatedWith(other string, obj *unstructured.Unstructured, s settings, tru
 		}
 		// What Ansible says more goes to the artifacts, which are bounded by bytes.
 		s.verbosity = min(max(n, 0), maxVerbosity)
-		s.verbose = trusted && n > 0
+		s.verbose = a.trusted && n > 0
 		return nil
 	})
+}
+
+// readPauses reads until when an object does not run, and is not let go.
+func (a *annotations) readPauses(s *settings) {
 	a.read("paused", func(value string) error {
 		until, err := parsePause(value)
 		s.paused = until
@@ -127,6 +139,10 @@ func annotatedWith(other string, obj *unstructured.Unstructured, s settings, tru
 		}
 		return nil
 	})
+}
+
+// readRequests reads what a user asks for by an annotation: a run, another mode, an end.
+func (a *annotations) readRequests(s *settings) {
 	a.read("reconcile-at", func(value string) error {
 		if !status.IsToken(value) {
 			return fmt.Errorf("%q is not 1 to %d printable characters without spaces; write for example the time: \"2026-05-06T18:00:00Z\"",
@@ -136,7 +152,7 @@ func annotatedWith(other string, obj *unstructured.Unstructured, s settings, tru
 		return nil
 	})
 	a.read("mode", func(value string) (err error) {
-		s.mode, err = parseMode(value, s.mode, trusted)
+		s.mode, err = parseMode(value, s.mode, a.trusted)
 		return err
 	})
 	a.read("cancel", func(value string) error {
@@ -154,7 +170,6 @@ func annotatedWith(other string, obj *unstructured.Unstructured, s settings, tru
 		s.orphan = orphan
 		return nil
 	})
-	return s, a.warnings
 }
 
 // annotations are read one after the other.

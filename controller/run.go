@@ -74,18 +74,7 @@ func (r *reconciler) run(ctx context.Context, s *scope) (outcome, error) {
 			s.follower.Event(e)
 		}
 	}
-
-	log := s.log
-	if s.trigger != "" {
-		log = log.WithValues("trigger", s.trigger)
-	}
-	if s.plan.check {
-		log = log.WithValues("mode", status.ModeCheck)
-	}
-	log.Info("Run starts", "cause", s.plan.cause, "generation", s.active.Generation, "directory", req.Dir)
-	r.metrics.RunStarted(r.gvk)
-	r.metrics.RunWaited(r.gvk, string(s.plan.cause), r.now().Sub(s.due))
-	s.started = true
+	r.noteStart(s, req.Dir)
 	stop := s.progress.start(ctx)
 	s.result, s.err = r.execute(ctx, req)
 	if errors.Is(s.err, runner.ErrTooLate) {
@@ -97,13 +86,13 @@ func (r *reconciler) run(ctx context.Context, s *scope) (outcome, error) {
 		r.handOver(s)
 		return finished, nil
 	}
+	s.object = stop()
 	if s.ran = s.err == nil || !s.result.Finished.IsZero(); s.ran {
 		r.countRun(s.result)
 	}
 	if why := s.result.Unsuited(); why != "" {
 		s.log.V(1).Info("Run could not be forked", "reason", why)
 	}
-	s.object = stop()
 	s.access.Revoke() // no request of the run is in progress any more
 	r.pruneUntouched(ctx, s)
 	r.dismiss(s) // before the end is recorded, which says what the object owns now
@@ -113,6 +102,21 @@ func (r *reconciler) run(ctx context.Context, s *scope) (outcome, error) {
 	r.countEvents(s.result.Summary)
 	events.Finish(s.result.Summary, req.Dir, filepath.Join("artifacts", req.ID, "stdout"))
 	return runEnded, nil
+}
+
+// noteStart says in log and metrics that a run starts.
+func (r *reconciler) noteStart(s *scope, dir string) {
+	log := s.log
+	if s.trigger != "" {
+		log = log.WithValues("trigger", s.trigger)
+	}
+	if s.plan.check {
+		log = log.WithValues("mode", status.ModeCheck)
+	}
+	log.Info("Run starts", "cause", s.plan.cause, "generation", s.active.Generation, "directory", dir)
+	r.metrics.RunStarted(r.gvk)
+	r.metrics.RunWaited(r.gvk, string(s.plan.cause), r.now().Sub(s.due))
+	s.started = true
 }
 
 // execute makes the run; on a full disk, as soon as old runs have made room.

@@ -225,6 +225,26 @@ func printExplanation(out io.Writer, obj *unstructured.Unstructured, e controlle
 		_, _ = fmt.Fprintf(tab, "%s\t%s\n", what, plaintext.OneLine(fmt.Sprintf(format, args...)))
 	}
 	line("object", "%s/%s, generation %d", obj.GetKind(), obj.GetName(), obj.GetGeneration())
+	explainRuns(line, e, now)
+	explainNext(line, e, now)
+	switch {
+	case place.Replica != "":
+		line("replica", "%s, which holds the shard %s", place.Replica, place.Shard)
+	case place.Shard != "":
+		line("replica", "none holds the shard %s at the moment, or it is not known which", place.Shard)
+	}
+	line("queue", "%s", place)
+	for _, held := range e.Held {
+		line("held", "%s", held)
+	}
+	for _, w := range e.Warnings {
+		line("warning", "%s", w)
+	}
+	return tab.Flush()
+}
+
+// explainRuns says what has run, and what runs.
+func explainRuns(line func(what, format string, args ...any), e controller.Explanation, now time.Time) {
 	why := func(r *controller.ExplainedRun) string {
 		if r.Trigger == "" {
 			return r.Cause
@@ -248,6 +268,10 @@ func printExplanation(out io.Writer, obj *unstructured.Unstructured, e controlle
 	if e.Active != nil {
 		line("in progress", "%s, since %s; why: %s", e.Active.ID, age(now, e.Active.Started), why(e.Active))
 	}
+}
+
+// explainNext says when the next run is due, by what the clock decides.
+func explainNext(line func(what, format string, args ...any), e controller.Explanation, now time.Time) {
 	switch {
 	case e.At != nil && !e.At.After(now):
 		line("next run", "is due: %s. If it does not start, see the operator's log", e.Cause)
@@ -266,20 +290,6 @@ func printExplanation(out io.Writer, obj *unstructured.Unstructured, e controlle
 	} else if e.Window != nil {
 		line("window", "is open")
 	}
-	switch {
-	case place.Replica != "":
-		line("replica", "%s, which holds the shard %s", place.Replica, place.Shard)
-	case place.Shard != "":
-		line("replica", "none holds the shard %s at the moment, or it is not known which", place.Shard)
-	}
-	line("queue", "%s", place)
-	for _, held := range e.Held {
-		line("held", "%s", held)
-	}
-	for _, w := range e.Warnings {
-		line("warning", "%s", w)
-	}
-	return tab.Flush()
 }
 
 // age is the time from one moment to another, as people read it.

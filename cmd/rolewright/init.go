@@ -48,40 +48,7 @@ name Rolewright then, and nothing else changes.`,
 			if adopt {
 				return o.adopt()
 			}
-			there, err := scaffold.Read(".")
-			if err == nil && len(there.Resources) > 0 && !cmd.Flags().Changed("domain") && !cmd.Flags().Changed("name") {
-				domain, name = there.Domain, there.Name
-			}
-			if name == "" {
-				dir, err := os.Getwd()
-				if err != nil {
-					return err
-				}
-				name = strings.ToLower(filepath.Base(dir))
-			}
-			if err == nil && there.Charts() && !cmd.Flags().Changed("plugins") {
-				plugins = "helm"
-			}
-			p, invalid := newProject(domain, name, plugins)
-			if invalid != nil {
-				return usage(invalid)
-			}
-			switch {
-			case err == nil && (there.Domain != domain || there.Name != name) && (!o.force || len(there.Resources) > 0):
-				return usage(fmt.Errorf("PROJECT is of %q in the domain %q: it is a project already; \"rolewright create api\" adds a kind", there.Name, there.Domain))
-			case err == nil && len(there.Resources) > 0 && !exists("Makefile") && !exists("Dockerfile"):
-				return o.completeProject(p)
-			case err == nil && len(there.Resources) > 0:
-				fmt.Fprintln(o.stderr, "it is a project already, with kinds: nothing to do; \"rolewright generate manifests\" writes what is missing in config")
-				return o.print(nil, nil)
-			case err != nil && !errors.Is(err, fs.ErrNotExist):
-				return usage(err)
-			}
-			files, err := p.Files()
-			if err != nil {
-				return err
-			}
-			return o.write(files, nil, nextKind(p))
+			return o.initProject(domain, name, plugins, cmd.Flags().Changed)
 		},
 	}
 	cmd.Flags().StringVar(&domain, "domain", "example.com", "The domain of the API groups of all kinds.")
@@ -94,6 +61,47 @@ name Rolewright then, and nothing else changes.`,
 	cmd.MarkFlagsMutuallyExclusive("from-operator-sdk", "domain")
 	cmd.MarkFlagsMutuallyExclusive("from-operator-sdk", "name")
 	return cmd
+}
+
+// initProject makes a project, or completes the one that is there, which it does not change
+// into another one.
+func (o *filesOptions) initProject(domain, name, plugins string, given func(flag string) bool) error {
+	there, err := scaffold.Read(".")
+	isProject := err == nil
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return usage(err)
+	}
+	if len(there.Resources) > 0 && !given("domain") && !given("name") {
+		domain, name = there.Domain, there.Name
+	}
+	if name == "" {
+		dir, err := os.Getwd()
+		if err != nil {
+			return err
+		}
+		name = strings.ToLower(filepath.Base(dir))
+	}
+	if isProject && there.Charts() && !given("plugins") {
+		plugins = "helm"
+	}
+	p, err := newProject(domain, name, plugins)
+	if err != nil {
+		return usage(err)
+	}
+	switch {
+	case isProject && (there.Domain != domain || there.Name != name) && (!o.force || len(there.Resources) > 0):
+		return usage(fmt.Errorf("PROJECT is of %q in the domain %q: it is a project already; \"rolewright create api\" adds a kind", there.Name, there.Domain))
+	case len(there.Resources) > 0 && !exists("Makefile") && !exists("Dockerfile"):
+		return o.completeProject(p)
+	case len(there.Resources) > 0:
+		fmt.Fprintln(o.stderr, "it is a project already, with kinds: nothing to do; \"rolewright generate manifests\" writes what is missing in config")
+		return o.print(nil, nil)
+	}
+	files, err := p.Files()
+	if err != nil {
+		return err
+	}
+	return o.write(files, nil, nextKind(p))
 }
 
 // nextKind is what people do with a new project.

@@ -38,39 +38,7 @@ have, dependents of deleted objects stay.`,
 		Args: explainArgument,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	up := &cobra.Command{
-		Use:   "up",
-		Short: "Start an API server in the background, and print the line that sets KUBECONFIG",
-		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return o.up(cmd) },
-	}
-	down := &cobra.Command{
-		Use:   "down",
-		Short: "Stop the API server that up has started",
-		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return o.down(cmd) },
-	}
-	command := &cobra.Command{
-		Use:   "exec -- COMMAND [ARG...]",
-		Short: "Run a command with an API server of its own",
-		Long: `Start an API server, run the command with KUBECONFIG set, and stop the API server.
-The exit code is that of the command.`,
-		Example: "  rolewright cluster exec -- kubectl get namespaces",
-		Args:    cobra.MinimumNArgs(1),
-		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			return nil, cobra.ShellCompDirectiveDefault // programs and files, as the shell knows them
-		},
-		RunE: func(cmd *cobra.Command, args []string) error { return o.exec(cmd, args) },
-	}
-	serve := &cobra.Command{
-		Use:    "serve",
-		Hidden: true,
-		Args:   cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return explainPrograms(localcluster.Background{Dir: o.dir}.Serve(cmd.Context(), localcluster.Options{Download: o.download}))
-		},
-	}
-	up.Flags().StringVarP(&o.output, "output", "o", outputText, "How to print it: text, the line for a shell, or json, an object with the key kubeconfig.")
+	up, down, command, serve := o.upCommand(), o.downCommand(), o.execCommand(), o.serveCommand()
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		cache = os.TempDir()
@@ -84,6 +52,53 @@ The exit code is that of the command.`,
 	}
 	cmd.AddCommand(up, down, command, serve)
 	return cmd
+}
+
+func (o *localClusterOptions) upCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Start an API server in the background, and print the line that sets KUBECONFIG",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return o.up(cmd) },
+	}
+	cmd.Flags().StringVarP(&o.output, "output", "o", outputText, "How to print it: text, the line for a shell, or json, an object with the key kubeconfig.")
+	return cmd
+}
+
+func (o *localClusterOptions) downCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "down",
+		Short: "Stop the API server that up has started",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return o.down(cmd) },
+	}
+}
+
+func (o *localClusterOptions) execCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "exec -- COMMAND [ARG...]",
+		Short: "Run a command with an API server of its own",
+		Long: `Start an API server, run the command with KUBECONFIG set, and stop the API server.
+The exit code is that of the command.`,
+		Example: "  rolewright cluster exec -- kubectl get namespaces",
+		Args:    cobra.MinimumNArgs(1),
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return nil, cobra.ShellCompDirectiveDefault // programs and files, as the shell knows them
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return o.exec(cmd, args) },
+	}
+}
+
+// serveCommand is what up starts.
+func (o *localClusterOptions) serveCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    "serve",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return explainPrograms(localcluster.Background{Dir: o.dir}.Serve(cmd.Context(), localcluster.Options{Download: o.download}))
+		},
+	}
 }
 
 func (o *localClusterOptions) up(cmd *cobra.Command) error {

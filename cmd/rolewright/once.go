@@ -106,26 +106,36 @@ func (o *onceOptions) settle(given func(flag string) bool) {
 	}
 }
 
-func (o *onceOptions) run(cmd *cobra.Command) error {
+// asked is the object that is to run, and the watch that says how.
+func (o *onceOptions) asked(stdin io.Reader) (*unstructured.Unstructured, watches.Watch, error) {
+	fail := func(err error) (*unstructured.Unstructured, watches.Watch, error) { return nil, watches.Watch{}, err }
 	if err := checkOutput(o.output); err != nil {
-		return err
+		return fail(err)
 	}
 	if o.timeout < 0 {
-		return usage(errors.New("--timeout must not be negative"))
+		return fail(usage(errors.New("--timeout must not be negative")))
 	}
-	obj, err := readObject(o.file, cmd.InOrStdin())
+	obj, err := readObject(o.file, stdin)
 	if err != nil {
-		return usage(err)
+		return fail(usage(err))
 	}
 	if err := o.setAnsiblePaths(logr.Discard()); err != nil {
-		return err
+		return fail(err)
 	}
 	w, err := o.watchOf(obj)
 	if err != nil {
-		return usage(err)
+		return fail(usage(err))
 	}
 	if o.deleting && w.Finalizer == nil {
-		return usage(fmt.Errorf("--deleting: the watch of %s has no finalizer", w.GVK))
+		return fail(usage(fmt.Errorf("--deleting: the watch of %s has no finalizer", w.GVK)))
+	}
+	return obj, w, nil
+}
+
+func (o *onceOptions) run(cmd *cobra.Command) error {
+	obj, w, err := o.asked(cmd.InOrStdin())
+	if err != nil {
+		return err
 	}
 	found, err := o.localCluster()
 	if err != nil {

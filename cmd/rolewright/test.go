@@ -36,12 +36,7 @@ type testOptions struct {
 	junit             string
 }
 
-func newTestCommand() *cobra.Command {
-	var o testOptions
-	cmd := &cobra.Command{
-		Use:   "test [FILE...]",
-		Short: "Play the scenarios of this project against an API server",
-		Long: `Play scenarios: start an API server and the operator of this project, apply
+const scenarioHelp = `Play scenarios: start an API server and the operator of this project, apply
 objects, and look whether the runs and the cluster are as expected. Scenarios are
 the files that are named, or else those in tests/, or else one for each sample: it
 becomes Ready, a second run changes nothing, and it can be deleted.
@@ -82,7 +77,14 @@ objects as soon as they exist, with their observedGeneration if it names none.
         status: {replicas: 3, readyReplicas: 3, updatedReplicas: 3, availableReplicas: 3}
 
 Objects of given get their status, too. Or have the scenarios played in a cluster for
-tests that does it, such as one of kind or kwokctl: --current-cluster.`,
+tests that does it, such as one of kind or kwokctl: --current-cluster.`
+
+func newTestCommand() *cobra.Command {
+	var o testOptions
+	cmd := &cobra.Command{
+		Use:   "test [FILE...]",
+		Short: "Play the scenarios of this project against an API server",
+		Long:  scenarioHelp,
 		Example: `  rolewright test
   rolewright test tests/size.yaml --junit report.xml`,
 		ValidArgsFunction: files("yaml", "yml"),
@@ -160,6 +162,12 @@ func (o *testOptions) run(cmd *cobra.Command, args []string) (err error) {
 	if err := errors.Join(<-ended, interrupted); err != nil {
 		return err
 	}
+	return o.sum(cmd.ErrOrStderr(), results)
+}
+
+// sum says how many scenarios have passed, also in a file for other programs. It is an error
+// that some have not.
+func (o *testOptions) sum(stderr io.Writer, results []scenario.Result) error {
 	if o.junit != "" {
 		if err := writeJUnit(o.junit, results); err != nil {
 			return err
@@ -172,9 +180,9 @@ func (o *testOptions) run(cmd *cobra.Command, args []string) (err error) {
 		}
 		waited = waited || !o.current && timedOut(r)
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "%d of %d scenarios passed\n", len(results)-failed, len(results))
+	fmt.Fprintf(stderr, "%d of %d scenarios passed\n", len(results)-failed, len(results))
 	if waited {
-		fmt.Fprintln(cmd.ErrOrStderr(), "hint: this API server starts no Pods: where a role waits for them, set the status in the step, or give --current-cluster; see --help")
+		fmt.Fprintln(stderr, "hint: this API server starts no Pods: where a role waits for them, set the status in the step, or give --current-cluster; see --help")
 	}
 	if failed > 0 {
 		return errInvalid
