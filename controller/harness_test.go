@@ -52,10 +52,30 @@ type fakeExecutor struct {
 	// reap ends what is left of a run of an earlier process; nil finds nothing.
 	reap func(id string) error
 
+	// held finds a run of an earlier process that goes on; nil finds none. adopting is true until
+	// those are found; nil never.
+	held     func(id string) (token string, ticket []byte, ok bool)
+	adopting func() bool
+
 	mu     sync.Mutex
 	runs   []runner.Request
 	reaped []string
 }
+
+// Held implements [Keeper].
+func (f *fakeExecutor) Held(_ context.Context, id string) (token string, ticket []byte, ok bool, err error) {
+	if f.held == nil {
+		return "", nil, false, nil
+	}
+	token, ticket, ok = f.held(id)
+	return token, ticket, ok, nil
+}
+
+// Adopting implements [Keeper].
+func (f *fakeExecutor) Adopting() bool { return f.adopting != nil && f.adopting() }
+
+// Forget implements [Keeper].
+func (f *fakeExecutor) Forget(string) {}
 
 func (f *fakeExecutor) Run(ctx context.Context, req runner.Request) (runner.Result, error) {
 	f.mu.Lock()

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/rolewright/rolewright/controller/runstore"
 	"github.com/rolewright/rolewright/controller/status"
@@ -17,6 +18,9 @@ type Keeper interface {
 	// Held finds such a run of an earlier process, and what was kept with it: its token at the
 	// API proxy, and its ticket.
 	Held(ctx context.Context, id string) (token string, ticket []byte, ok bool, err error)
+	// Adopting reports whether runs of an earlier process may not have been found yet: new ones
+	// that go on without the operator wait for them.
+	Adopting() bool
 	// Forget removes what is left of a run whose end is recorded.
 	Forget(id string)
 }
@@ -28,7 +32,7 @@ func (r *reconciler) apart(s *scope) *runner.Apart {
 	}
 	a := &runner.Apart{
 		Template: r.watch.Job, Subject: s.uid(), Timeout: s.settings.timeout, Ticket: ticketOf(s),
-		GoesOn: goesOn, OnPhase: func(text string) { s.progress.say(s.mask.Mask(text)) },
+		GoesOn: goesOn, OnPhase: func(text string) { s.progress.say(s.mask.Mask(text)) }, OnBegun: s.life.sign,
 	}
 	a.Token, a.Server, a.CA = s.access.Token()
 	return a
@@ -72,7 +76,18 @@ func (r *reconciler) adopt(ctx context.Context, s *scope, lost status.Active) (o
 	s.runID, s.active, s.fingerprint, s.inputs, s.trigger = lost.ID, lost, t.Fingerprint, t.Inputs, lost.Trigger
 	s.plan, s.earlier, s.token = plan{cause: cause(lost.Cause), check: t.Check}, true, token
 	s.memory.lost = nil
+	r.places.Take(s.key, classOf(causeInterrupted), s.due)
 	return r.run(ctx, s)
+}
+
+// adoptionLook is how often a new run looks whether those of an earlier process have been found.
+const adoptionLook = time.Second
+
+// adopting reports whether the run that is due for s has to wait until the runs of an earlier
+// process that go on are found: they need this one, and would wait for a worker that it takes.
+func (r *reconciler) adopting() bool {
+	keeper, ok := r.opts.Runner.(Keeper)
+	return ok && r.watch.Executor == watches.ExecutorJob && keeper.Adopting()
 }
 
 // ticketIn reads the ticket that was kept with a run; an empty one if it cannot be read.
@@ -94,7 +109,7 @@ func (r *reconciler) adopted(s *scope) (runner.Request, error) {
 	s.warnings = append(s.warnings, withheldBecause+"another operator process has begun the run, and which secrets it has read is not known")
 	req := runner.Request{ID: s.runID, Dir: dir, Mask: s.masker(s.mask), MaxBytes: r.opts.RunMaxBytes, Executor: runner.ExecutorJob, Apart: r.apart(s)}
 	if req.Apart == nil { // the watch makes no such runs any more
-		req.Apart = &runner.Apart{Subject: s.uid(), Token: s.token, GoesOn: goesOn, OnPhase: func(string) {}}
+		req.Apart = &runner.Apart{Subject: s.uid(), Token: s.token, GoesOn: goesOn, OnPhase: func(string) {}, OnBegun: s.life.sign}
 	}
 	req.Apart.Adopted, req.Apart.Ticket = true, ticketOf(s)
 	return req, nil

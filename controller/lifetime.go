@@ -23,6 +23,7 @@ type lifetime struct {
 	over  bool
 	stops *time.Timer // of the operator; nil while it is not asked to stop
 	limit *time.Timer // nil without a timeout
+	most  time.Duration
 	idle  *time.Timer // nil without an idleTimeout
 	pause time.Duration
 	held  *time.Timer // nil unless a protected section holds up the end
@@ -38,7 +39,7 @@ const ending = 8 * time.Second
 // cannot wait, and at the limits of the settings.
 func (r *reconciler) lifetime(ctx context.Context, s settings) (context.Context, *lifetime) {
 	long, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	l := &lifetime{cancel: cancel, pause: s.idleTimeout}
+	l := &lifetime{cancel: cancel, pause: s.idleTimeout, most: s.timeout}
 	l.hurried, l.hurry = context.WithCancel(context.Background())
 	if s.timeout > 0 {
 		l.limit = time.AfterFunc(s.timeout, func() { cancel(fmt.Errorf("it has taken %s, its %w", s.timeout, ErrTimeout)) })
@@ -81,6 +82,21 @@ func (l *lifetime) stopWithin(d time.Duration) {
 			l.cancel(ErrShutdown)
 			l.hurry()
 		})
+	}
+}
+
+// spent shortens the time of a run that an earlier process has begun.
+func (l *lifetime) spent(d time.Duration) {
+	if l.limit != nil && d > 0 {
+		l.limit.Reset(max(l.most-d, 0))
+	}
+}
+
+// waits has what the run waits for before it begins, such as a node, not count as standing still:
+// the first sign ends that.
+func (l *lifetime) waits() {
+	if l.idle != nil {
+		l.idle.Stop()
 	}
 }
 

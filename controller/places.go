@@ -43,6 +43,9 @@ func (s *Set) newQueue() *runqueue.Queue {
 // place asks for a place for the run that is due for the object of s, and goes on if it has
 // it.
 func (r *reconciler) place(s *scope) outcome {
+	if r.adopting() {
+		return after(adoptionLook)
+	}
 	s.rollout = s.rolledOut()
 	s.class = classOf(s.plan.cause)
 	switch last := s.memory.last; {

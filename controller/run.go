@@ -39,6 +39,10 @@ func (r *reconciler) run(ctx context.Context, s *scope) (outcome, error) {
 	s.mask = r.newMasker(ctx, s)
 	ctx, life := r.lifetime(ctx, s.settings)
 	defer life.end()
+	s.life = life
+	if s.token != "" {
+		life.spent(r.now().Sub(s.active.Started))
+	}
 	s.progress = r.newProgress(s)
 	r.recordHistory(s)
 	r.admit(s, life)
@@ -52,6 +56,9 @@ func (r *reconciler) run(ctx context.Context, s *scope) (outcome, error) {
 	if err != nil {
 		s.err = err
 		return runEnded, nil
+	}
+	if req.Apart != nil {
+		life.waits()
 	}
 	r.store.Link(req.Dir, r.pathOf(s.key)...)
 

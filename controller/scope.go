@@ -77,6 +77,7 @@ type scope struct {
 	// access, progress, witness and calls are set by run; access is nil again once the
 	// run has ended. dependents are the resources of the objects that it owns then.
 	access     *proxy.Access
+	life       *lifetime
 	progress   *progress
 	witness    *witness
 	calls      *calls

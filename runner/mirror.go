@@ -47,6 +47,8 @@ type Apart struct {
 	GoesOn func(cause error) bool
 	// OnPhase is called with what the run waits for, and with an empty text once it has begun.
 	OnPhase func(text string)
+	// OnBegun is called once it has begun, or was found to have.
+	OnBegun func()
 }
 
 // OutcomeFile is the file of a private data directory that says how a run has ended that was

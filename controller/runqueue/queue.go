@@ -158,6 +158,19 @@ func (k *Kind) Ask(key types.NamespacedName, class Class, since time.Time, input
 	return has, waits
 }
 
+// Take gives an object its place whether there is one or not: an earlier process has begun its
+// run, which goes on. It leaves it as any other.
+func (k *Kind) Take(key types.NamespacedName, class Class, since time.Time) {
+	k.queue.mu.Lock()
+	defer k.queue.mu.Unlock()
+	if p := k.places[key]; p != nil {
+		k.count(p, -1)
+	}
+	p := &place{class: class, since: since, has: true, taken: true}
+	k.places[key] = p
+	k.count(p, +1)
+}
+
 // Leave gives the place of an object back, or has it wait no more.
 func (k *Kind) Leave(key types.NamespacedName) {
 	q := k.queue

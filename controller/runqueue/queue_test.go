@@ -323,3 +323,14 @@ func TestQueue_Waiting(t *testing.T) {
 		list("for memory", one, "1 b period memory")
 	})
 }
+
+// A run that is in progress already has its place beyond the limit, and others wait for it.
+func TestQueue_Take(t *testing.T) {
+	s := &stage{Queue: New(Options{}), t: t}
+	k := s.kind(1, Rollout{})
+	k.Take(named("a"), Change, time.Now())
+	k.Take(named("b"), Change, time.Now())
+	must.Be(t, "beside them", "", ask(k, Change, "c"))
+	s.then(k, "a", "")
+	s.then(k, "b", "c")
+}

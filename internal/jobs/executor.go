@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -53,12 +54,16 @@ type Executor struct {
 
 	mu      sync.Mutex
 	waiting map[string]string // tokens of runs of an earlier process, by run
+	forget  *time.Timer       // of forgetRuns
+	unmet   map[string]bool   // those of them that no one has asked for
+	since   time.Time         // of the list of them
+	adopted atomic.Int64      // so many of them are followed
 }
 
 // New returns an Executor, which has to be added to a manager.
 func New(local *runner.Runner, opts Options) *Executor {
 	return &Executor{
-		Runner: local, opts: opts, hub: remote.NewHub(), ready: make(chan struct{}), drained: make(chan struct{}), waiting: map[string]string{},
+		Runner: local, opts: opts, hub: remote.NewHub(), ready: make(chan struct{}), drained: make(chan struct{}), waiting: map[string]string{}, unmet: map[string]bool{},
 		pods: informer(opts, func(ctx context.Context, o metav1.ListOptions) (*corev1.PodList, error) {
 			return opts.Client.CoreV1().Pods(opts.Namespace).List(ctx, o)
 		}, opts.Client.CoreV1().Pods(opts.Namespace).Watch, &corev1.Pod{}),
@@ -99,8 +104,7 @@ func (e *Executor) Start(ctx context.Context) error {
 	}
 	close(e.ready)
 	e.opts.Log.Info("Runs in Pods of their own are served", "address", listener.Addr().String(), "url", e.opts.URL, "namespace", e.opts.Namespace)
-	forget := time.AfterFunc(unclaimed, e.forgetRuns)
-	defer forget.Stop()
+	defer e.forgetLater().Stop()
 	return e.opts.Proxy.ServeRemote(ctx, listener, pair, remote.Root, e.hub)
 }
 
@@ -149,8 +153,12 @@ func (e *Executor) identity(ctx context.Context) (tls.Certificate, error) {
 // grantIt is what to do if the operator may not do what Jobs need.
 const grantIt = "runs as Jobs need the Role of config/jobs"
 
-// unclaimed is how long Pods of an earlier operator wait for their runs to be found.
-const unclaimed = time.Hour
+// unclaimed is how long Pods of an earlier operator wait for their runs to be found, and
+// adoption is how long new runs wait for that.
+const (
+	unclaimed = time.Hour
+	adoption  = 2 * time.Minute
+)
 
 // findRuns has the Pods of runs of an earlier process wait for those to be found, and removes
 // Secrets that have no Job.
@@ -162,6 +170,7 @@ func (e *Executor) findRuns(ctx context.Context) error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.since = time.Now()
 	for _, s := range found.Items {
 		if e.jobOf(s.Name) == nil {
 			if err := secrets.Delete(ctx, s.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
@@ -170,23 +179,58 @@ func (e *Executor) findRuns(ctx context.Context) error {
 			continue
 		}
 		token := string(s.Data[tokenKey])
-		e.waiting[s.Name] = token
+		e.waiting[s.Name], e.unmet[s.Name] = token, true
 		e.hub.Expect(token)
 		e.opts.Proxy.Expect(token)
 	}
 	return nil
 }
 
-// forgetRuns ends what findRuns has begun, for runs that no object had.
+// Adopting reports whether runs of an earlier process may still be found, before new ones.
+func (e *Executor) Adopting() bool {
+	if !isClosed(e.ready) {
+		return true
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.unmet) > 0 && time.Since(e.since) < adoption
+}
+
+// forgetLater has forgetRuns called in time.
+func (e *Executor) forgetLater() *time.Timer {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.forget = time.AfterFunc(unclaimed, e.forgetRuns)
+	return e.forget
+}
+
+// forgetRuns ends what findRuns has begun, for runs that no object had. While others are
+// followed it is tried again later: there may have been no worker for more of them.
 func (e *Executor) forgetRuns() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.adopted.Load() > 0 {
+		e.forget.Reset(unclaimed)
+		return
+	}
 	for id, token := range e.waiting {
 		e.opts.Log.Info("Run of an earlier process belongs to no object; its Pod is told to end", "job", id)
 		e.hub.Forget(token)
 		e.opts.Proxy.Unexpect(token)
 	}
 	clear(e.waiting)
+}
+
+// abandon has the Pod of a run of an earlier process wait no more: the run is ended.
+func (e *Executor) abandon(id string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if token, ok := e.waiting[id]; ok {
+		e.hub.Forget(token)
+		e.opts.Proxy.Unexpect(token)
+	}
+	delete(e.waiting, id)
+	delete(e.unmet, id)
 }
 
 // Held finds the run of an earlier process that goes on as a Job, or has ended since, and what
@@ -200,6 +244,9 @@ func (e *Executor) Held(ctx context.Context, id string) (token string, ticket []
 	if !runner.IsID(id) {
 		return "", nil, false, nil
 	}
+	e.mu.Lock()
+	delete(e.unmet, id)
+	e.mu.Unlock()
 	job := e.jobOf(id)
 	if job == nil || job.DeletionTimestamp != nil {
 		return "", nil, false, nil

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/rolewright/rolewright/internal/text"
+	"github.com/rolewright/rolewright/internal/watches"
 )
 
 // phaseOf says what a Pod waits for before its run can start; empty if for nothing.
@@ -30,6 +31,13 @@ func phaseOf(pod *corev1.Pod) string {
 		return "the Pod is being deleted, and its node has not said yet that it has ended"
 	}
 	return ""
+}
+
+// begun reports whether the container of the run was started: before, it has asked for no leave.
+func begun(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool {
+		return c.Name == watches.JobContainer && (c.State.Running != nil || c.State.Terminated != nil)
+	})
 }
 
 // over reports whether nothing of the Pod's containers runs any more.

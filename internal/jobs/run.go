@@ -33,7 +33,11 @@ func (e *Executor) Run(ctx context.Context, req runner.Request) (runner.Result, 
 	case <-ctx.Done():
 		return res, fmt.Errorf("run %s not started: %w", req.ID, context.Cause(ctx))
 	}
-	e.claim(req)
+	e.claim(req.ID)
+	if req.Apart.Adopted {
+		e.adopted.Add(1)
+		defer e.adopted.Add(-1)
+	}
 	mirror := req
 	mirror.Files = map[string][]byte{}
 	if len(req.Apart.Ticket) > 0 {
@@ -43,7 +47,7 @@ func (e *Executor) Run(ctx context.Context, req runner.Request) (runner.Result, 
 		return res, err
 	}
 	pod := ""
-	if p := e.podOf(req.ID); req.Apart.Adopted && p != nil && p.Status.StartTime != nil {
+	if p := e.podOf(req.ID); req.Apart.Adopted && p != nil && begun(p) {
 		pod = string(p.UID)
 	}
 	session, err := e.hub.Admit(req, pod)
@@ -60,10 +64,10 @@ func (e *Executor) Run(ctx context.Context, req runner.Request) (runner.Result, 
 }
 
 // claim takes a run of an earlier process off the list of those that wait.
-func (e *Executor) claim(req runner.Request) {
+func (e *Executor) claim(id string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	delete(e.waiting, req.ID)
+	delete(e.waiting, id)
 }
 
 // begin makes the Job, once no other run of the object is left.
@@ -126,7 +130,6 @@ func (e *Executor) follow(ctx context.Context, req runner.Request, session *remo
 	why, lost := e.await(ctx, req, session)
 	close(over)
 	end := <-ends
-	begun := isClosed(session.Started)
 	switch {
 	case errors.Is(why, runner.ErrHandedOver):
 		return end.res, why
@@ -135,7 +138,7 @@ func (e *Executor) follow(ctx context.Context, req runner.Request, session *remo
 		return end.res, fmt.Errorf("run %s cut short: %w", req.ID, why)
 	case lost == nil:
 		return end.res, end.err
-	case why != nil && !begun:
+	case why != nil && !isClosed(session.Started):
 		return runner.Result{ID: req.ID, ExitCode: -1}, fmt.Errorf("run %s not started: %w: %w", req.ID, runner.ErrNoTurn, why)
 	case why != nil:
 		end.res.Finished = time.Now()
@@ -160,8 +163,12 @@ func (e *Executor) await(ctx context.Context, req runner.Request, session *remot
 	tick := time.NewTicker(look)
 	defer tick.Stop()
 	stop, phase, killed := ctx.Done(), "", false
-	seen, since := false, time.Now()
+	seen, since, told := false, time.Now(), false
 	for {
+		if !told && isClosed(session.Started) {
+			told = true
+			req.Apart.OnBegun()
+		}
 		select {
 		case <-session.Done:
 			return why, nil
@@ -234,6 +241,7 @@ func finished(job *batchv1.Job) bool {
 // kill has the Pod of a run end, and with its Job no other one begin. It is false where that has
 // to be tried again.
 func (e *Executor) kill(ctx context.Context, id string) bool {
+	e.abandon(id)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), forgetTimeout)
 	defer cancel()
 	var err error

@@ -35,6 +35,10 @@ func (p *Proxy) Unexpect(token string) {
 	p.sessions.arrived(sha256.Sum256([]byte(token)))
 }
 
+// laterHeader is in the answer to a request of a run that is expected, and that has not come in time:
+// no one has acted on it.
+const laterHeader = "Rolewright-Later"
+
 // arrived lets those in that wait for a token. It is called under the lock.
 func (t *sessions) arrived(digest [sha256.Size]byte) {
 	if waiting := t.expected[digest]; waiting != nil {
@@ -43,43 +47,55 @@ func (t *sessions) arrived(digest [sha256.Size]byte) {
 	}
 }
 
-// await waits for the run of a token, if one is expected.
-func (t *sessions) await(ctx context.Context, token string) {
+// await waits for the run of a token, if one is expected; false if it is still expected then.
+func (t *sessions) await(ctx context.Context, token string) bool {
 	t.mu.Lock()
 	waiting := t.expected[sha256.Sum256([]byte(token))]
 	t.mu.Unlock()
 	if waiting == nil {
-		return
+		return true
 	}
 	ctx, cancel := context.WithTimeout(ctx, expectedFor)
 	defer cancel()
 	select {
 	case <-waiting:
+		return true
 	case <-ctx.Done():
+		return false
 	}
 }
 
 // drain is how long requests in progress may take once ServeRemote is to end.
 const drain = 5 * time.Second
 
+// remote answers runs in other Pods; see [Proxy.ServeRemote].
+func (p *Proxy) remote(root string, handler http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, root) {
+			handler.ServeHTTP(w, r)
+			return
+		}
+		token, ok := bearer(r.Header)
+		if !ok {
+			refuse(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "the API proxy wants the token of a run in progress").write(w)
+			return
+		}
+		if !p.sessions.await(r.Context(), token) {
+			w.Header().Set("Retry-After", "5")
+			w.Header().Set(laterHeader, "true")
+			refuse(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "the operator has not found this run yet, which an earlier process has begun").write(w)
+			return
+		}
+		p.ServeHTTP(w, r)
+	})
+}
+
 // ServeRemote serves runs in other Pods until ctx ends: the requests below root by handler, all
 // others as the loopback addresses do, but with TLS and with the token of a run only. It closes
 // listener. It has to end before the context of [Proxy.Start] does.
 func (p *Proxy) ServeRemote(ctx context.Context, listener net.Listener, certificate tls.Certificate, root string, handler http.Handler) error {
 	server := &http.Server{
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if strings.HasPrefix(r.URL.Path, root) {
-				handler.ServeHTTP(w, r)
-				return
-			}
-			token, ok := bearer(r.Header)
-			if !ok {
-				refuse(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "the API proxy wants the token of a run in progress").write(w)
-				return
-			}
-			p.sessions.await(r.Context(), token)
-			p.ServeHTTP(w, r)
-		}),
+		Handler:           p.remote(root, handler),
 		ReadHeaderTimeout: p.headerTimeout, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: maxHeaderBytes,
 		DisableGeneralOptionsHandler: true, ErrorLog: p.errorLog(),
 		TLSConfig: &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}},

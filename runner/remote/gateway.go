@@ -116,8 +116,15 @@ func newGateway(ctx context.Context, in Input) (*gateway, error) {
 	return g, nil
 }
 
+// laterHeader is in an answer of the operator that says that it has not found the run yet, so that the
+// request was not made.
+const laterHeader = "Rolewright-Later"
+
 // counted has answers counted that end before their end. Those of watches end at any time.
 func (g *gateway) counted(r *http.Response) error {
+	if r.Header.Get(laterHeader) != "" {
+		g.cut.Add(1)
+	}
 	if r.StatusCode != http.StatusSwitchingProtocols && !r.Request.URL.Query().Has("watch") {
 		r.Body = &countedBody{r.Body, g, r.Request}
 	}

@@ -1,0 +1,95 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rolewright/rolewright/controller/runqueue"
+	"github.com/rolewright/rolewright/controller/runstore"
+	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/watches"
+	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/test/must"
+	"github.com/rolewright/rolewright/test/testenv"
+)
+
+// A run that goes on is taken over before new ones begin, and has its place among them.
+func TestAdoption_ComesBeforeNewRuns(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	c, gvk, ns := clientOf(t, cfg), testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	w := watchOf(gvk)
+	w.Executor, w.MaxConcurrentReconciles = watches.ExecutorJob, 1
+	create(t, c, object(gvk, ns, "a-new-one", map[string]any{}))
+	obj := create(t, c, object(gvk, ns, "old", map[string]any{}))
+	lost := status.Active{ID: newUID(), Cause: string(causeCreated), Generation: 1, Started: time.Now()}
+	obj.Object["status"] = status.Begin(nil, lost, false, time.Now())
+	must.Do(t, c.Status().Update(t.Context(), obj))
+	ticket := must.Get(json.Marshal(runstore.Ticket{Run: lost.ID, UID: string(obj.GetUID()), Generation: 1, Fingerprint: "earlier"}))(t)
+
+	var found atomic.Bool
+	adopted, release, begun := make(chan runner.Request), make(chan struct{}), make(chan bool, 4)
+	exec := &fakeExecutor{
+		held:     func(id string) (string, []byte, bool) { return "its token", ticket, id == lost.ID },
+		adopting: func() bool { return !found.Load() },
+	}
+	exec.do = func(_ context.Context, req runner.Request) (runner.Result, error) {
+		if req.Apart.Adopted {
+			found.Store(true)
+			adopted <- req
+			<-release
+			return succeeded(), nil
+		}
+		begun <- closed(release)
+		return succeeded(), nil
+	}
+	o := start(t, cfg, exec, Options{Watches: []watches.Watch{w}})
+	if req := <-adopted; req.ID != lost.ID || req.Apart.Token != "its token" {
+		t.Errorf("the first run is %s with token %q, want that of the earlier process", req.ID, req.Apart.Token)
+	}
+	eventually(t, "the new one waits for a place", func() bool {
+		return slices.ContainsFunc(o.set.Waiting(), func(w Waiting) bool { return w.Object.Name == "a-new-one" && w.Held == string(runqueue.HeldByKind) })
+	})
+	close(release)
+	if after := <-begun; !after {
+		t.Error("a new run begins before the one that was found has ended, and there is one place")
+	}
+	awaitCondition(t, c, obj, status.Ready, "True")
+}
+
+// The time that a run has is counted from its beginning, whichever process that was, and it does not stand still before
+// its first sign.
+func TestLifetime_OfARunInAPod(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := &reconciler{set: &Set{runs: t.Context()}, opts: &Options{}}
+		ended := func(do func(*lifetime)) time.Duration {
+			from := time.Now()
+			ctx, life := r.lifetime(t.Context(), settings{timeout: time.Hour, idleTimeout: time.Minute})
+			defer life.end()
+			do(life)
+			<-ctx.Done()
+			return time.Since(from)
+		}
+		for name, tt := range map[string]struct {
+			do   func(*lifetime)
+			want time.Duration
+		}{
+			"its Pod never begins":    {(*lifetime).waits, time.Hour},
+			"it begins and stands":    {func(l *lifetime) { l.waits(); l.sign() }, time.Minute},
+			"it has half of its time": {func(l *lifetime) { l.waits(); l.spent(30 * time.Minute) }, 30 * time.Minute},
+			"it has had all its time": {func(l *lifetime) { l.waits(); l.spent(2 * time.Hour) }, 0},
+			"the clock has gone back": {func(l *lifetime) { l.waits(); l.spent(-time.Hour) }, time.Hour},
+			"a run on this machine":   {func(*lifetime) {}, time.Minute},
+		} {
+			if got := ended(tt.do); got != tt.want {
+				t.Errorf("%s: it ends after %s, want %s", name, got, tt.want)
+			}
+		}
+	})
+}
