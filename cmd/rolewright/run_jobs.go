@@ -97,14 +97,12 @@ func (op *operator) jobRunner(mgr manager.Manager, gateway controller.Gateway) (
 		options.AnsibleRunner = op.ansibleRunner
 	}
 	if options.Namespace == "" {
-		data, err := os.ReadFile(podNamespaceFile)
-		if err != nil {
+		if options.Namespace = podNamespace(); options.Namespace == "" {
 			return nil, errors.New("the executor job needs a namespace for Jobs: outside of a Pod, set --job-namespace")
 		}
-		options.Namespace = strings.TrimSpace(string(data))
 	}
 	if options.Image == "" {
-		if options.Image, err = ownImage(client, options.Namespace); err != nil {
+		if options.Image, err = ownImage(client, podNamespace()); err != nil {
 			return nil, err
 		}
 	}
@@ -115,9 +113,24 @@ func (op *operator) jobRunner(mgr manager.Manager, gateway controller.Gateway) (
 	return e, nil
 }
 
-// ownImage is the image of the Pod that this process is in.
+// podNamespace is that of the Pod that this process is in; empty for none.
+func podNamespace() string {
+	data, err := os.ReadFile(podNamespaceFile)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(data))
+}
+
+// managerContainer is the operator's in its Pod.
+const managerContainer = "manager"
+
+// ownImage is the image of the operator's container in the Pod that this process is in.
 func ownImage(client kubernetes.Interface, namespace string) (string, error) {
 	const remedy = "set --job-image to the operator's image"
+	if namespace == "" {
+		return "", errors.New("the executor job needs the operator's image: outside of a Pod, " + remedy)
+	}
 	name, err := os.Hostname()
 	if err != nil {
 		return "", fmt.Errorf("find the operator's Pod: %w; %s", err, remedy)
@@ -128,7 +141,12 @@ func ownImage(client kubernetes.Interface, namespace string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("find the operator's Pod: %w; %s", err, remedy)
 	}
-	return pod.Spec.Containers[0].Image, nil
+	for _, c := range pod.Spec.Containers {
+		if c.Name == managerContainer || len(pod.Spec.Containers) == 1 {
+			return c.Image, nil
+		}
+	}
+	return "", fmt.Errorf("the operator's Pod %s has no container %q; %s", name, managerContainer, remedy)
 }
 
 // newJobRunCommand is the main program of a Pod of a run.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"golang.org/x/net/netutil"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -58,12 +59,13 @@ type Executor struct {
 	unmet   map[string]bool   // those of them that no one has asked for
 	since   time.Time         // of the list of them
 	adopted atomic.Int64      // so many of them are followed
+	unowned map[string]bool   // Secrets that do not go with their Jobs, by run
 }
 
 // New returns an Executor, which has to be added to a manager.
 func New(local *runner.Runner, opts Options) *Executor {
 	return &Executor{
-		Runner: local, opts: opts, hub: remote.NewHub(), ready: make(chan struct{}), drained: make(chan struct{}), waiting: map[string]string{}, unmet: map[string]bool{},
+		Runner: local, opts: opts, hub: remote.NewHub(), ready: make(chan struct{}), drained: make(chan struct{}), waiting: map[string]string{}, unmet: map[string]bool{}, unowned: map[string]bool{},
 		pods: informer(opts, func(ctx context.Context, o metav1.ListOptions) (*corev1.PodList, error) {
 			return opts.Client.CoreV1().Pods(opts.Namespace).List(ctx, o)
 		}, opts.Client.CoreV1().Pods(opts.Namespace).Watch, &corev1.Pod{}),
@@ -102,6 +104,7 @@ func (e *Executor) Start(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("listen for the Pods of runs: %w; choose another address with --job-bind-address", err)
 	}
+	listener = netutil.LimitListener(listener, maxConnections)
 	close(e.ready)
 	e.opts.Log.Info("Runs in Pods of their own are served", "address", listener.Addr().String(), "url", e.opts.URL, "namespace", e.opts.Namespace)
 	defer e.forgetLater().Stop()
@@ -120,6 +123,9 @@ func (e *Executor) mayList(ctx context.Context) error {
 	}
 	return nil
 }
+
+// maxConnections is how many connections Pods may have to the operator; further ones wait.
+const maxConnections = 4096
 
 // identityName is the Secret with the certificate for Pods, which a new operator has to have
 // as well.
@@ -258,6 +264,9 @@ func (e *Executor) Held(ctx context.Context, id string) (token string, ticket []
 	if err != nil {
 		return "", nil, false, fmt.Errorf("find run %s: %w", id, err)
 	}
+	if len(secret.OwnerReferences) == 0 {
+		e.disowned(id)
+	}
 	return string(secret.Data[tokenKey]), secret.Data[ticketKey], true, nil
 }
 
@@ -301,5 +310,25 @@ func (e *Executor) deleteJob(ctx context.Context, id string) error {
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete Job %s: %w", id, err)
 	}
+	e.mu.Lock()
+	unowned := e.unowned[id]
+	e.mu.Unlock()
+	if !unowned {
+		return nil
+	}
+	err = e.opts.Client.CoreV1().Secrets(e.opts.Namespace).Delete(ctx, id, metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete Secret %s: %w", id, err)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.unowned, id)
 	return nil
+}
+
+// disowned notes that the Secret of a run does not go with its Job.
+func (e *Executor) disowned(id string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.unowned[id] = true
 }

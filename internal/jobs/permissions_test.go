@@ -4,11 +4,15 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/rolewright/rolewright/runner"
 )
 
 // Without the permissions of config/jobs the operator ends and names them, instead of waiting for its caches.
@@ -21,5 +25,25 @@ func TestStart_WithoutPermissions(t *testing.T) {
 	err := New(nil, Options{Client: client, Namespace: "system"}).Start(t.Context())
 	if err == nil || !strings.Contains(err.Error(), grantIt) {
 		t.Errorf("error = %v, want what to grant", err)
+	}
+}
+
+// A Secret that could not be given to its Job is removed with it.
+func TestSecret_GoesWithItsJob(t *testing.T) {
+	t.Parallel()
+	client := fake.NewClientset()
+	client.PrependReactor("patch", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewServiceUnavailable("busy")
+	})
+	e := New(nil, Options{Client: client, Namespace: "system", Log: logr.Discard()})
+	req := runner.Request{ID: "an-id", Dir: "/runs/uid/an-id", Apart: &runner.Apart{Subject: "uid"}}
+	if err := e.begin(t.Context(), req); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.deleteJob(t.Context(), req.ID); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := client.CoreV1().Secrets("system").List(t.Context(), metav1.ListOptions{}); err != nil || len(left.Items) != 0 {
+		t.Errorf("%d Secrets are left, %v", len(left.Items), err)
 	}
 }

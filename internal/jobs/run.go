@@ -110,7 +110,8 @@ func (e *Executor) begin(ctx context.Context, req runner.Request) error {
 	}
 	owner := fmt.Sprintf(`{"metadata":{"ownerReferences":[{"apiVersion":"batch/v1","kind":"Job","name":%q,"uid":%q}]}}`, made.Name, made.UID)
 	if _, err := secrets.Patch(ctx, req.ID, types.MergePatchType, []byte(owner), metav1.PatchOptions{}); err != nil {
-		e.opts.Log.V(1).Info("The Secret of a run is not its Job's; it is removed when the operator starts", "secret", req.ID, "error", err.Error())
+		e.disowned(req.ID)
+		e.opts.Log.V(1).Info("The Secret of a run is not its Job's; it is removed with it", "secret", req.ID, "error", err.Error())
 	}
 	return nil
 }

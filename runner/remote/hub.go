@@ -145,21 +145,25 @@ func (s *Session) Close() {
 	_ = s.dir.Close() // nothing is written any more
 }
 
-// readHave finds out up to which counter the events are there.
+// readHave finds out up to which counter the events are there, and how much they take: an earlier process
+// has received them.
 func (s *Session) readHave() error {
 	names, err := s.dir.Open(path.Join("artifacts", s.id, "job_events"))
 	if err != nil {
 		return fmt.Errorf("receive the artifacts of run %s: %w", s.id, err)
 	}
 	defer names.Close()
-	all, err := names.Readdirnames(-1)
+	all, err := names.ReadDir(-1)
 	if err != nil {
 		return fmt.Errorf("receive the artifacts of run %s: %w", s.id, err)
 	}
 	var counters []int
-	for _, name := range all {
-		if n, ok := counterOf(name); ok {
+	for _, entry := range all {
+		if n, ok := counterOf(entry.Name()); ok {
 			counters = append(counters, n)
+		}
+		if info, err := entry.Info(); err == nil { // else it is gone
+			s.bytes += info.Size() + fileBytes
 		}
 	}
 	slices.Sort(counters)

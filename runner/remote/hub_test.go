@@ -84,6 +84,14 @@ func TestHub_RefusesWhatIsNoFileOfARun(t *testing.T) {
 	if err != nil || len(left) != 1 {
 		t.Errorf("%q are there, want the one event: %v", left, err)
 	}
+	again, err := NewHub().Admit(req, "this")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(again.Close)
+	if want := int64(1 + fileBytes); again.bytes != want {
+		t.Errorf("the next operator counts %d bytes, want the %d that are there", again.bytes, want)
+	}
 	if _, err := os.Stat(filepath.Join(req.Dir, runner.OutcomeFile)); !os.IsNotExist(err) {
 		t.Errorf("there is an outcome: %v", err)
 	}
