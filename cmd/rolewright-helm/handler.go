@@ -117,7 +117,8 @@ func (h *handler) prepare(history []*release.Release) (err error) {
 	h.chartName = h.chart.Name()
 	if len(history) > 0 {
 		if other := history[len(history)-1].Chart; other != nil && other.Name() != h.chartName {
-			return refusef("duplicate release name: found existing release with name %q for chart %q; uninstall it (helm uninstall), or make an object with another name",
+			// No refusal: nothing tells when that one is gone.
+			return fmt.Errorf("duplicate release name: found existing release with name %q for chart %q; uninstall it (helm uninstall), or make an object with another name",
 				name, other.Name())
 		}
 	}

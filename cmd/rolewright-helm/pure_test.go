@@ -2,10 +2,14 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
+	"helm.sh/helm/v4/pkg/action"
+	"helm.sh/helm/v4/pkg/chart/common"
+	"helm.sh/helm/v4/pkg/chart/v2"
 	release "helm.sh/helm/v4/pkg/release/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
@@ -123,6 +127,26 @@ func TestSeal(t *testing.T) {
 	h.in.Object.SetUID("2")
 	if h.sealOf(revision()) == is {
 		t.Error("another object: the same seal")
+	}
+}
+
+// Another run does not help against values that the chart's schema refuses; a cluster may be upgraded.
+func TestRender_Refusals(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		chart   v2.Chart
+		refused bool
+		want    string
+	}{
+		"kubeVersion": {v2.Chart{Metadata: &v2.Metadata{KubeVersion: ">=99.0.0"}}, false, "chart requires kubeVersion: >=99.0.0 which is incompatible with Kubernetes v1."},
+		"schema":      {v2.Chart{Metadata: &v2.Metadata{}, Schema: []byte(`{"required": ["a"]}`)}, true, "the spec is not as values.schema.json of the chart wants it"},
+	} {
+		h := &handler{in: &input{}, config: action.NewConfiguration(), chart: &tt.chart, values: map[string]any{}}
+		h.config.Capabilities = common.DefaultCapabilities
+		_, err := h.render(t.Context(), nil)
+		if refused := errors.As(err, new(refusal)); refused != tt.refused || err == nil || !strings.HasPrefix(err.Error(), tt.want) {
+			t.Errorf("%s: %v, refused %t", name, err, refused)
+		}
 	}
 }
 

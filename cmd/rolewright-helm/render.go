@@ -46,7 +46,8 @@ func (h *handler) render(ctx context.Context, is *release.Release) (rendered, er
 		return rendered{}, err
 	}
 	if required := h.chart.Metadata.KubeVersion; required != "" && !chartutil.IsCompatibleRange(required, caps.KubeVersion.String()) {
-		return rendered{}, refusef("chart requires kubeVersion: %s which is incompatible with Kubernetes %s", required, caps.KubeVersion.Version)
+		// No refusal: the cluster may be upgraded, and nothing else tells of that.
+		return rendered{}, fmt.Errorf("chart requires kubeVersion: %s which is incompatible with Kubernetes %s", required, caps.KubeVersion.Version)
 	}
 	all, err := util.ToRenderValuesWithSchemaValidation(h.chart, h.values, options, caps, true)
 	if err != nil {

@@ -59,10 +59,9 @@ const (
 
 // Defaults of watches with a chart that are others than those of roles.
 const (
-	defaultChartPeriod   = time.Minute
-	defaultChartTimeout  = 5 * time.Minute
-	defaultChartAttempts = 10
-	defaultMaxHistory    = 10
+	defaultChartPeriod  = time.Minute
+	defaultChartTimeout = 5 * time.Minute
+	defaultMaxHistory   = 10
 	// chartGrace is for Helm to record what was cut short.
 	chartGrace = 20 * time.Second
 )
@@ -188,9 +187,6 @@ func (c *decoding) chartOf(e *entry) {
 	w.Executor = ExecutorRunner // no interpreter of Ansible's is needed
 	if !given("timeout") {
 		w.Timeout = defaultChartTimeout
-	}
-	if !given("retry") {
-		w.Retry.MaxAttempts = defaultChartAttempts
 	}
 	if !given("reconcilePeriod") && !given("schedule") {
 		period := defaultChartPeriod
