@@ -43,7 +43,7 @@ func Chart(stream []byte, version string, own fs.FS) (map[string][]byte, error) 
 	if err != nil {
 		return nil, err
 	}
-	for _, dir := range []string{"prometheus", "network-policy", "network-policy-egress"} {
+	for _, dir := range []string{"prometheus", "network-policy", "network-policy-egress", "jobs"} {
 		more, err := Common(dir, n.Operator)
 		if err != nil {
 			return nil, err
@@ -79,7 +79,7 @@ func Chart(stream []byte, version string, own fs.FS) (map[string][]byte, error) 
 }
 
 // Common are the manifests of a directory of [config.Files], for the operator of
-// this name: those of prometheus and the network policies.
+// this name: those of prometheus, the network policies, and jobs.
 func Common(dir, operator string) ([]byte, error) {
 	entries, err := config.Files.ReadDir(dir)
 	if err != nil {
@@ -289,9 +289,14 @@ func (c *charter) special(o object, name string) (condition string, err error) {
 			return ".Values.rbac.create", nil
 		case strings.HasPrefix(name, "metrics-"):
 			return "and .Values.rbac.create .Values.metrics.enabled", nil
+		case strings.HasPrefix(name, "jobs-"):
+			return "and .Values.rbac.create .Values.jobs.enabled", nil
 		}
 		return ".Values.rbac.userRoles", nil
 	case "Service":
+		if name == runsService {
+			return ".Values.jobs.enabled", nil
+		}
 		return ".Values.metrics.enabled", nil
 	case "ServiceMonitor":
 		c.more(o.part("metadata", "labels"), "metrics.serviceMonitor.labels")
@@ -300,8 +305,13 @@ func (c *charter) special(o object, name string) (condition string, err error) {
 		c.more(o.part("metadata", "labels"), "metrics.prometheusRule.labels")
 		return "and .Values.metrics.enabled .Values.metrics.prometheusRule.enabled", nil
 	case "NetworkPolicy":
-		if name == "limit-egress" {
+		switch name {
+		case "limit-egress":
 			return ".Values.networkPolicy.egress.enabled", c.egress(o)
+		case "runs": // of their Pods
+			return ".Values.jobs.enabled", nil
+		case "allow-runs":
+			return "and .Values.networkPolicy.enabled .Values.jobs.enabled", nil
 		}
 		return ".Values.networkPolicy.enabled", nil
 	case "Deployment":

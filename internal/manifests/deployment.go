@@ -58,8 +58,11 @@ func (c *charter) items(value string) string {
 	return c.block("{{- with .Values."+value+" }}", "{{- toYaml . | nindent +0 }}", "{{- end }}")
 }
 
+// runsService is the Service by which Pods of runs find the operator, without the prefix.
+const runsService = "runs"
+
 // arguments leaves those about metrics to a value, names the Lease after the
-// release, and adds those of a value.
+// release, says where Pods of runs find the operator, and adds those of a value.
 func (c *charter) arguments(container map[string]any) error {
 	args := stringsOf(container["args"])
 	metrics := slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return !strings.HasPrefix(arg, "--metrics-") })
@@ -74,13 +77,14 @@ func (c *charter) arguments(container map[string]any) error {
 	for _, arg := range args {
 		name, value, _ := strings.Cut(arg, "=")
 		switch {
-		case slices.Contains(metrics, arg):
+		case slices.Contains(metrics, arg), name == "--job-url": // below
 			continue
 		case name == "--leader-election-id" && value+"-" == c.NamePrefix:
 			arg = name + "=" + c.say("{{ .Release.Name }}")
 		}
 		out = append(out, arg)
 	}
-	container["args"] = append(out, c.items("args"))
+	container["args"] = append(out,
+		c.block("{{- if .Values.jobs.enabled }}", "- --job-url=https://{{ .Release.Name }}-"+runsService+".{{ .Release.Namespace }}.svc:8444", "{{- end }}"), c.items("args"))
 	return nil
 }

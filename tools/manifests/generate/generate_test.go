@@ -361,6 +361,26 @@ crds: {keep: false}
 	}
 }
 
+// With jobs there is what runs as Jobs need, under the names that it has for each other.
+func TestChart_Jobs(t *testing.T) {
+	got := rendered(t, "--set=jobs.enabled=true,networkPolicy.enabled=true")
+	for _, is := range []string{"Role/jobs-role", "RoleBinding/jobs-rolebinding", "Service/runs", "NetworkPolicy/runs", "NetworkPolicy/allow-runs"} {
+		kind, name, _ := strings.Cut(is, "/")
+		if got[kind+" memcached-operator-system/memcached-operator-"+name] == nil {
+			t.Errorf("there is no %s among %v", is, slices.Sorted(maps.Keys(got)))
+		}
+	}
+	role := build(t, "jobs")[0]
+	if role.kind() != "Role" || !reflect.DeepEqual(got["Role memcached-operator-system/memcached-operator-jobs-role"]["rules"], role["rules"]) ||
+		got["RoleBinding memcached-operator-system/memcached-operator-jobs-rolebinding"].text("roleRef", "name") != "memcached-operator-jobs-role" {
+		t.Error("the operator is not granted what config/jobs grants")
+	}
+	text, err := yaml.Marshal(got["Deployment memcached-operator-system/memcached-operator-controller-manager"])
+	if want := "- --job-url=https://memcached-operator-runs.memcached-operator-system.svc:8444\n"; err != nil || !strings.Contains(string(text), want) {
+		t.Errorf("the operator is not told %s, %v:\n%s", want, err, text)
+	}
+}
+
 // decode expects that an object is one of the Prometheus operator's, and has no field that it does not know.
 func decode(t *testing.T, o object, into any) {
 	t.Helper()
@@ -419,6 +439,42 @@ func problems(t *testing.T, dir string) []string {
 		}
 	}
 	return found
+}
+
+// A bundle, and a chart, of a project whose config/default has config/jobs.
+func TestBundle_Jobs(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.CopyFS(dir+"/config", os.DirFS(repository+"/config")); err != nil {
+		t.Fatal(err)
+	}
+	file := dir + "/config/default/kustomization.yaml"
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, bytes.Replace(text, []byte("# - ../jobs"), []byte("- ../jobs"), 1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	generate(t, dir)
+	csv, err := os.ReadFile(dir + "/bundle/manifests/memcached-operator.clusterserviceversion.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := object{}
+	if err := yaml.Unmarshal(csv, &o); err != nil {
+		t.Fatal(err)
+	}
+	rules, err := yaml.Marshal(o.at("spec", "install", "spec", "permissions"))
+	if err != nil || !strings.Contains(string(rules), "- jobs\n") {
+		t.Errorf("OLM does not grant Jobs, %v:\n%s", err, rules)
+	}
+	if _, err := os.Stat(dir + "/bundle/manifests/memcached-operator-runs.service.yaml"); err != nil {
+		t.Error(err)
+	}
+	for _, problem := range problems(t, dir+"/bundle") {
+		t.Error(problem)
+	}
+	output(t, dir, nil, "tools/helm", "template", "release", "dist/chart", "--kube-version=1.36.0", "--set=jobs.enabled=true")
 }
 
 func TestBundle_IsValid(t *testing.T) {
