@@ -28,7 +28,8 @@ type doctorOptions struct {
 	output                   string
 	leaderElect, requireRBAC bool
 	shards                   shardCount
-	offline, strict          bool
+	jobOptions
+	offline, strict bool
 }
 
 func newDoctorCommand() *cobra.Command {
@@ -54,6 +55,9 @@ runs, as its user.
   permissions  whether the cluster lets the operator do what the watches and
                their tasks need, elect a leader, and ask who reads its metrics;
                --as asks for another user than the kubeconfig's
+  Jobs         with "executor: job" in a watch: the permissions in the namespace
+               of the Jobs, whether it admits them and their Pods (a dry run), and
+               whether an operator answers at --job-url
 
 The first word of a line is "ok", "note" for what costs only speed or safety
 margin, "failed" for what must be fixed, or "left out" for a check that was
@@ -89,6 +93,9 @@ func (o *doctorOptions) bindFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.leaderElect, "leader-elect", false, "As for \"run\": a missing permission for the Lease is a failed check, and else a note.")
 	fs.Var(&o.shards, "shards", "As for \"run\": a missing permission for the Leases of shards is a failed check.")
 	fs.StringVar(&o.leaderNamespace, "leader-election-namespace", "", "As for \"run\"; that of the service account if --as names one.")
+	fs.StringVar(&o.jobURL, "job-url", "", "As for \"run\": whether an operator answers there is checked, where it can be reached from here.")
+	fs.StringVar(&o.jobNamespace, "job-namespace", "", "As for \"run\"; that of the service account if --as names one.")
+	fs.StringVar(&o.jobImage, "job-image", "", "As for \"run\".")
 	fs.BoolVar(&o.requireRBAC, "metrics-require-rbac", false, "As for \"run\": a missing permission to ask who reads the metrics is a failed check, and else a note.")
 	fs.BoolVar(&o.offline, "offline", false, "Ask no cluster.")
 	fs.BoolVar(&o.strict, "strict", false, "Let a check that is left out count as failed.")

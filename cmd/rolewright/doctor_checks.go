@@ -221,7 +221,8 @@ func (o *doctorOptions) checkCluster(ctx context.Context, watched []watches.Watc
 		// Two watches of one kind find the same.
 		found = append(found, slices.DeleteFunc(of, func(f doctor.Finding) bool { return slices.Contains(found, f) })...)
 	}
-	return append(found, o.checkPermissions(ctx, client, watched)...)
+	found = append(found, o.checkPermissions(ctx, client, watched)...)
+	return append(found, o.checkJobs(ctx, client, watched)...)
 }
 
 // checkPermissions asks for what generate rbac would write.

@@ -47,6 +47,8 @@ type generateRBACOptions struct {
 	injectOwnerRef               bool
 	// own are kinds whose CRDs may not be written yet.
 	own rbac.Catalog
+	// jobs is whether runs of some watch are made as Jobs.
+	jobs bool
 	contentPaths
 }
 
@@ -64,6 +66,9 @@ func newGenerateRBACCommand() *cobra.Command {
               (kubernetes.core, operator_sdk.util)
   of runs     what runs were seen to do: the files that "rolewright run
               --record-api-calls" has written
+
+With "executor: job" in a watch a Role and a RoleBinding follow, for what Jobs need in
+the operator's namespace, which kustomize puts in the place of "system".
 
 Leases for leader election and reviews for protected metrics are not among them:
 they are the same for every operator.
@@ -144,7 +149,7 @@ func (o *generateRBACOptions) run(ctx context.Context, stdout, stderr io.Writer)
 }
 
 func (o *generateRBACOptions) yaml(needs rbac.Needs, gaps []tasks.Gap) string {
-	return rbac.Role{Name: o.name, Namespaces: o.namespaces}.YAML(needs, gaps)
+	return rbac.Role{Name: o.name, Namespaces: o.namespaces, Jobs: o.jobs}.YAML(needs, gaps)
 }
 
 // recordIt is what to do about places that are not known.
@@ -175,6 +180,7 @@ func (o *generateRBACOptions) generate(ctx context.Context, stderr io.Writer) (r
 	if err != nil {
 		return nil, nil, usage(problemsError(err, problems))
 	}
+	o.jobs = makesJobs(watched)
 	var calls []rbac.Call
 	for _, path := range o.calls {
 		more, err := rbac.ReadCalls(path)

@@ -2,12 +2,16 @@ package main
 
 import (
 	"bytes"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
@@ -38,6 +42,40 @@ func TestGenerateRBAC_TheExampleHasWhatItWrites(t *testing.T) {
 	if diff := cmp.Diff(string(have), got); diff != "" {
 		t.Errorf("config/rbac/role.yaml is not what the example needs; %s (-file +command):\n%s", remedy, diff)
 	}
+}
+
+// What Jobs need is granted in the operator's namespace only, as config/jobs does.
+func TestGenerateRBAC_Jobs(t *testing.T) {
+	project, config := t.TempDir(), must.Get(os.ReadFile("../../config/jobs/role.yaml"))(t)
+	write(t, filepath.Join(project, "watches.yaml"), "- {version: v1, group: apps.example.com, kind: Shop, playbook: "+filepath.Join(project, "shop.yml")+", executor: job}\n")
+	write(t, filepath.Join(project, "shop.yml"), "- hosts: localhost\n  tasks: []\n")
+	got, _, err := generateRBAC(t, project, "--offline", "--allow-unknown", "--name=rules")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, role, found := strings.Cut(got, "\nkind: Role\n")
+	role, binding, bound := strings.Cut(role, "\n---\n")
+	var have, want rbacv1.Role
+	must.Do(t, yaml.Unmarshal([]byte(role), &have))
+	must.Do(t, yaml.Unmarshal(config, &want))
+	if !found || !bound || have.Name != "rules-jobs" || have.Namespace != want.Namespace || !strings.Contains(binding, "name: rules-jobs\n") {
+		t.Fatalf("there is no Role with its binding:\n%s", got)
+	}
+	if have, want := verbsOf(have.Rules), verbsOf(want.Rules); !maps.Equal(have, want) {
+		t.Errorf("granted is %v, and config/jobs has %v", have, want)
+	}
+}
+
+// verbsOf are the sorted verbs of each resource.
+func verbsOf(rules []rbacv1.PolicyRule) map[string]string {
+	of := map[string]string{}
+	for _, r := range rules {
+		slices.Sort(r.Verbs)
+		for _, resource := range r.Resources {
+			of[r.APIGroups[0]+"/"+resource] += strings.Join(r.Verbs, ",")
+		}
+	}
+	return of
 }
 
 // The project of testdata/generate has a role, a playbook with a finalizer, and most kinds of gaps.

@@ -127,31 +127,31 @@ func (e *Executor) mayList(ctx context.Context) error {
 // maxConnections is how many connections Pods may have to the operator; further ones wait.
 const maxConnections = 4096
 
-// identityName is the Secret with the certificate for Pods, which a new operator has to have
+// IdentityName is the Secret with the certificate for Pods, which a new operator has to have
 // as well.
-const identityName = "rolewright-runs"
+const IdentityName = "rolewright-runs"
 
 // identity is the certificate of this operator for its Pods, made where there is none.
 func (e *Executor) identity(ctx context.Context) (tls.Certificate, error) {
 	secrets := e.opts.Client.CoreV1().Secrets(e.opts.Namespace)
-	found, err := secrets.Get(ctx, identityName, metav1.GetOptions{})
+	found, err := secrets.Get(ctx, IdentityName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		certificate, key, makeErr := remote.NewCertificate(remote.ServerName)
 		if makeErr != nil {
 			return tls.Certificate{}, makeErr
 		}
 		found, err = secrets.Create(ctx, &corev1.Secret{
-			ObjectMeta: metav1.ObjectMeta{Name: identityName, Namespace: e.opts.Namespace, Labels: map[string]string{"app.kubernetes.io/managed-by": "rolewright"}},
+			ObjectMeta: metav1.ObjectMeta{Name: IdentityName, Namespace: e.opts.Namespace, Labels: map[string]string{"app.kubernetes.io/managed-by": "rolewright"}},
 			Type:       corev1.SecretTypeTLS, Data: map[string][]byte{corev1.TLSCertKey: certificate, corev1.TLSPrivateKeyKey: key},
 		}, metav1.CreateOptions{})
 	}
 	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("the certificate for runs in Pods, Secret %s: %w; %s", identityName, err, grantIt)
+		return tls.Certificate{}, fmt.Errorf("the certificate for runs in Pods, Secret %s: %w; %s", IdentityName, err, grantIt)
 	}
 	e.certificate = found.Data[corev1.TLSCertKey]
 	pair, err := tls.X509KeyPair(e.certificate, found.Data[corev1.TLSPrivateKeyKey])
 	if err != nil {
-		return pair, fmt.Errorf("the certificate for runs in Pods, Secret %s: %w; delete the Secret, and it is made again", identityName, err)
+		return pair, fmt.Errorf("the certificate for runs in Pods, Secret %s: %w; delete the Secret, and it is made again", IdentityName, err)
 	}
 	return pair, nil
 }

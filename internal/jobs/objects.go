@@ -149,6 +149,13 @@ func (e *Executor) job(req runner.Request) (*batchv1.Job, error) {
 	return job, nil
 }
 
+// Preview is a Job as it is made with a Pod template, for those who ask whether the cluster admits it.
+func Preview(opts Options, template []byte) (*batchv1.Job, error) {
+	const name = "rolewright-doctor"
+	e := &Executor{opts: opts}
+	return e.job(runner.Request{ID: name, Dir: "/tmp/" + name + "/run", Apart: &runner.Apart{Template: template, Subject: name}})
+}
+
 // fill adds to a Pod what every run has.
 func (e *Executor) fill(pod *corev1.PodSpec, req runner.Request) {
 	const files, input, program = "rolewright-run", "rolewright-input", "rolewright-program"

@@ -119,6 +119,15 @@ func Events() Needs {
 	return needs
 }
 
+// Jobs lists the permissions that runs as Jobs need in the operator's namespace.
+func Jobs() Needs {
+	needs := Needs{}
+	needs.Add(Need{Group: "batch", Resource: "jobs", Namespaced: true}, "get", "list", "watch", "create", "delete")
+	needs.Add(Need{Resource: "pods", Namespaced: true}, "get", "list", "watch", "delete")
+	needs.Add(Need{Resource: "secrets", Namespaced: true}, "get", "list", "create", "patch", "delete")
+	return needs
+}
+
 // refers adds what the operator does with the objects that those of a watch refer to, or
 // that start their runs: it watches them, and reads those that variables come from.
 func (g *generator) refers(w watches.Watch) {

@@ -16,35 +16,66 @@ type Role struct {
 	// Namespaces is empty for one ClusterRole. Otherwise there is a Role in each
 	// namespace, and a ClusterRole for cluster-scoped resources.
 	Namespaces []string
+	// Jobs adds a Role, with its binding, for what runs as Jobs need in the operator's namespace.
+	Jobs bool
 }
 
 // YAML writes the needs as manifests that kubectl and kustomize accept. The text
 // depends only on the arguments.
 func (r Role) YAML(needs Needs, gaps []tasks.Gap) string {
 	var b strings.Builder
+	r.watched(&b, needs, gaps)
+	if r.Jobs {
+		b.WriteString("---\n# What runs as Jobs need in the operator's namespace; config/jobs has it, too.\n")
+		manifest(&b, "Role", r.Name+"-jobs", operatorNamespace, Jobs().Rules())
+		fmt.Fprintf(&b, jobsBinding, r.Name+"-jobs", operatorNamespace)
+	}
+	return b.String()
+}
+
+// operatorNamespace is what kustomize puts the operator's namespace for.
+const operatorNamespace = "system"
+
+const jobsBinding = `---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  name: %[1]s
+  namespace: %[2]s
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: Role
+  name: %[1]s
+subjects:
+  - kind: ServiceAccount
+    name: controller-manager
+    namespace: %[2]s
+`
+
+// watched writes what the watches and their content need.
+func (r Role) watched(b *strings.Builder, needs Needs, gaps []tasks.Gap) {
 	b.WriteString("---\n# Written by rolewright generate rbac.\n")
 	if len(gaps) > 0 {
 		b.WriteString("# It is not known, and may be missing here:\n")
 		for _, g := range SortGaps(gaps) {
-			fmt.Fprintf(&b, "#   %s: %s\n", g.Place, strings.ReplaceAll(g.What, "\n", " "))
+			fmt.Fprintf(b, "#   %s: %s\n", g.Place, strings.ReplaceAll(g.What, "\n", " "))
 		}
 	}
 	if len(r.Namespaces) == 0 {
-		manifest(&b, "ClusterRole", r.Name, "", needs.Rules())
-		return b.String()
+		manifest(b, "ClusterRole", r.Name, "", needs.Rules())
+		return
 	}
 	namespaced, cluster := needs.split()
 	for i, namespace := range r.Namespaces {
 		if i > 0 {
 			b.WriteString("---\n")
 		}
-		manifest(&b, "Role", r.Name, namespace, namespaced.Rules())
+		manifest(b, "Role", r.Name, namespace, namespaced.Rules())
 	}
 	if rules := cluster.Rules(); len(rules) > 0 {
 		b.WriteString("---\n# What is in no namespace.\n")
-		manifest(&b, "ClusterRole", r.Name, "", rules)
+		manifest(b, "ClusterRole", r.Name, "", rules)
 	}
-	return b.String()
 }
 
 func manifest(b *strings.Builder, kind, name, namespace string, rules []rbacv1.PolicyRule) {

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/rolewright/rolewright/internal/doctor"
+	"github.com/rolewright/rolewright/internal/jobs"
+	"github.com/rolewright/rolewright/internal/watches"
+	"github.com/rolewright/rolewright/runner/remote"
+)
+
+// checkJobs looks at what runs as Jobs need, if runs of a watch are made so.
+func (o *doctorOptions) checkJobs(ctx context.Context, client kubernetes.Interface, watched []watches.Watch) []doctor.Finding {
+	if !makesJobs(watched) {
+		return nil
+	}
+	leftOut := func(found, remedy string) doctor.Finding {
+		return doctor.Finding{Check: "Jobs", State: doctor.LeftOut, Found: found, Remedy: remedy}
+	}
+	namespace := cmp.Or(o.jobNamespace, o.leaseNamespace())
+	if namespace == "" {
+		return []doctor.Finding{leftOut("the namespace of Jobs is not known", "name it with --job-namespace")}
+	}
+	found, err := doctor.Jobs(namespace).Check(ctx, client)
+	if err != nil {
+		return append(found, leftOut(err.Error(), ""))
+	}
+	image := o.jobImage
+	if image == "" {
+		if image, err = ownImage(client, podNamespace()); err != nil {
+			image = "the-operators-own"
+		}
+	}
+	for _, w := range watched {
+		if w.Executor != watches.ExecutorJob {
+			continue
+		}
+		job, err := jobs.Preview(jobs.Options{Namespace: namespace, Image: image, Program: "/usr/local/bin/rolewright"}, w.Job)
+		if err != nil {
+			found = append(found, doctor.Finding{Check: "Jobs", State: doctor.Failed, Found: err.Error()})
+			continue
+		}
+		found = append(found, doctor.CheckAdmission(ctx, client, w.GVK.Kind, job)...)
+		found = append(found, doctor.Finding{
+			Check: "Jobs", State: doctor.Note, Remedy: "see docs/jobs.md for what it takes",
+			Found: fmt.Sprintf("whether the image %s has ansible-core, ansible-runner and the content of %s cannot be seen from here", job.Spec.Template.Spec.Containers[0].Image, w.GVK.Kind),
+		})
+	}
+	if o.jobURL == "" {
+		return append(found, leftOut("whether an operator answers Pods of runs", "pass --job-url"))
+	}
+	secret, err := client.CoreV1().Secrets(namespace).Get(ctx, jobs.IdentityName, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return append(found, doctor.Finding{Check: "Jobs", State: doctor.OK, Found: "there is no certificate for Pods of runs yet: the operator makes it when it leads"})
+	case err != nil:
+		return append(found, leftOut("the certificate for Pods of runs: "+err.Error(), "grant the permissions above"))
+	}
+	return append(found, doctor.CheckAnswer(ctx, o.jobURL, secret.Data[corev1.TLSCertKey], remote.ServerName))
+}
