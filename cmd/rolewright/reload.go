@@ -158,7 +158,7 @@ func (r *reload) look(ctx context.Context) error {
 func (r *reload) load() ([]watches.Watch, error) {
 	watched, problems, err := r.op.readWatches()
 	if err == nil {
-		err = r.op.checkPrune(watched)
+		err = errors.Join(r.op.checkPrune(watched), r.op.checkJobs(watched))
 	}
 	if err != nil {
 		return nil, err

@@ -60,14 +60,14 @@ func (o *runOptions) checkJobs(watched []watches.Watch) error {
 	}
 	at, err := url.Parse(o.jobURL)
 	switch {
-	case o.jobURL == "":
-		return usage(errors.New("the executor job needs --job-url: where the Pods of runs find this operator, such as https://rolewright-runs.my-system.svc:8444"))
-	case err != nil || at.Scheme != "https" || at.Host == "" || strings.Trim(at.Path, "/") != "":
-		return usage(fmt.Errorf("--job-url %q: write https:// with a host and a port, and no path", o.jobURL))
 	case o.shards > 0:
 		return usage(errors.New("the executor job does not go with --shards yet: Pods of runs find the one replica that leads"))
 	case o.watchContent:
 		return usage(errors.New("the executor job does not go with --watch-content: Pods of runs have the content of their image"))
+	case o.jobURL == "":
+		return usage(errors.New("the executor job needs --job-url: where the Pods of runs find this operator, such as https://rolewright-runs.my-system.svc:8444"))
+	case err != nil || at.Scheme != "https" || at.Host == "" || strings.Trim(at.Path, "/") != "":
+		return usage(fmt.Errorf("--job-url %q: write https:// with a host and a port, and no path", o.jobURL))
 	}
 	return nil
 }

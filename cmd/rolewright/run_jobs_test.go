@@ -2,15 +2,53 @@ package main
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/rolewright/rolewright/controller"
+	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/test/must"
 )
+
+// What does not go with runs as Jobs is refused, at the start and when watches are read again, and dev makes them here.
+func TestCheckJobs(t *testing.T) {
+	t.Parallel()
+	const url = "https://runs:8444"
+	for want, o := range map[string]runOptions{
+		"needs --job-url":                  {},
+		`--job-url "http://runs"`:          {jobOptions: jobOptions{jobURL: "http://runs"}},
+		"does not go with --shards":        {jobOptions: jobOptions{jobURL: url}, shards: 8},
+		"does not go with --watch-content": {watchContent: true},
+		"":                                 {jobOptions: jobOptions{jobURL: url}},
+	} {
+		err := o.checkJobs([]watches.Watch{{Executor: watches.ExecutorJob}})
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("the error is %v, want %q", err, want)
+		}
+		if err := o.checkJobs([]watches.Watch{{}}); err != nil {
+			t.Errorf("without such runs the error is %v", err)
+		}
+	}
+	watched := []watches.Watch{{Executor: watches.ExecutorJob}}
+	o := runOptions{follow: func(schema.GroupVersionKind, types.NamespacedName, string) controller.Follower { return nil }}
+	if err := o.checkJobs(watched); err != nil || watched[0].Executor != watches.ExecutorAuto {
+		t.Errorf("dev makes runs by %s, %v", watched[0].Executor, err)
+	}
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "shop.yml"), "- hosts: localhost\n  tasks: []\n")
+	write(t, filepath.Join(dir, "watches.yaml"), "- {version: v1, group: example.com, kind: Shop, playbook: "+filepath.Join(dir, "shop.yml")+", executor: job}\n")
+	r := reload{op: &operator{runOptions: &runOptions{watchContent: true, watchesFile: filepath.Join(dir, "watches.yaml"), maxConcurrent: 1, executor: "auto"}}}
+	if _, err := r.load(); err == nil || !strings.Contains(err.Error(), "--watch-content") {
+		t.Errorf("when the watches are read again the error is %v", err)
+	}
+}
 
 // Pods of runs are made of the image of the operator's container, whatever else is in its Pod.
 func TestOwnImage(t *testing.T) {
