@@ -88,12 +88,11 @@ func (r *reconciler) run(ctx context.Context, s *scope) (outcome, error) {
 		s.err = ErrLeadershipLost // this process was frozen, maybe
 	}
 	failpoint.Hit("run.ended")
+	s.object = stop()
 	if errors.Is(s.err, runner.ErrHandedOver) {
-		s.object = stop()
 		r.handOver(s)
 		return finished, nil
 	}
-	s.object = stop()
 	if s.ran = s.err == nil || !s.result.Finished.IsZero(); s.ran {
 		r.countRun(s.result)
 	}
@@ -299,23 +298,7 @@ func (r *reconciler) recordEnd(ctx context.Context, s *scope, run status.Run) (o
 	if run.Result != status.Interrupted {
 		r.objects.with(s.key, func(e *entry) { e.drifted = run.Drifted })
 	}
-	if s.follower != nil {
-		s.follower.End(run)
-	} else {
-		r.logEnd(s, run)
-	}
-	r.concludeHistory(s, run)
-	if s.started {
-		r.metrics.RunEnded(r.gvk, run.Cause, run.Reason)
-	}
-	if run.Result == status.Failed {
-		for _, f := range s.result.Summary.Culprits() {
-			r.metrics.TaskFailed(r.gvk, f.Task.Path)
-		}
-	}
-	if run.Result != status.Interrupted {
-		r.metrics.ReconcileResult(r.gvk, run.Result == status.Succeeded)
-	}
+	r.noteEnd(s, run)
 	failpoint.Hit("conclude.judged")
 
 	err := r.writeEnd(ctx, s, run)
@@ -343,6 +326,27 @@ func (r *reconciler) recordEnd(ctx context.Context, s *scope, run status.Run) (o
 	}
 	then := r.situationAfter(s, run)
 	return after(cmp.Or(then.delay(), then.look())), nil
+}
+
+// noteEnd says in log, history and metrics how a run has ended.
+func (r *reconciler) noteEnd(s *scope, run status.Run) {
+	if s.follower != nil {
+		s.follower.End(run)
+	} else {
+		r.logEnd(s, run)
+	}
+	r.concludeHistory(s, run)
+	if s.started {
+		r.metrics.RunEnded(r.gvk, run.Cause, run.Reason)
+	}
+	if run.Result == status.Failed {
+		for _, f := range s.result.Summary.Culprits() {
+			r.metrics.TaskFailed(r.gvk, f.Task.Path)
+		}
+	}
+	if run.Result != status.Interrupted {
+		r.metrics.ReconcileResult(r.gvk, run.Result == status.Succeeded)
+	}
 }
 
 // writeEnd records run in the object's status. An object that is gone, or whose
