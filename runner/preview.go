@@ -70,16 +70,7 @@ func NewPreview(req Request, environ []string) (p Preview, err error) {
 		p.Input = shown(string(req.Files[InputFile]))
 		return p, nil
 	}
-	inventory := os.DirFS(filepath.Join(req.Dir, "inventory"))
-	err = fs.WalkDir(inventory, ".", func(name string, entry fs.DirEntry, err error) error {
-		if err != nil || !entry.Type().IsRegular() {
-			return err
-		}
-		data, err := fs.ReadFile(inventory, name)
-		p.Inventory[name] = shown(string(data))
-		return err
-	})
-	if err != nil {
+	if p.Inventory, err = previewInventory(req.Dir, shown); err != nil {
 		return p, fmt.Errorf("read the inventory: %w", err)
 	}
 	extraVars, err := os.ReadFile(filepath.Join(req.Dir, "env", "extravars"))
@@ -101,4 +92,17 @@ func NewPreview(req Request, environ []string) (p Preview, err error) {
 	}
 	slices.Sort(p.Environment)
 	return p, nil
+}
+
+func previewInventory(dir string, shown func(text string) string) (map[string]string, error) {
+	files, inventory := map[string]string{}, os.DirFS(filepath.Join(dir, "inventory"))
+	err := fs.WalkDir(inventory, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() {
+			return err
+		}
+		data, err := fs.ReadFile(inventory, name)
+		files[name] = shown(string(data))
+		return err
+	})
+	return files, err
 }

@@ -47,29 +47,16 @@ const (
 // A Recorder is a [prometheus.Collector]: after [New], the registerer's Unregister
 // removes it again.
 type Recorder struct {
+	runMetrics
+	proxyMetrics
+
 	buildInfo       *prometheus.GaugeVec
 	reconcileResult *prometheus.GaugeVec
 	reconciles      *prometheus.HistogramVec
 	createdAt       *prometheus.GaugeVec
 
 	phases       *prometheus.HistogramVec
-	runs         *prometheus.CounterVec
-	executors    *prometheus.CounterVec
-	modules      *prometheus.CounterVec
-	warmReady    *prometheus.GaugeVec
-	runLimit     *prometheus.GaugeVec
-	shortMemory  *prometheus.GaugeVec
-	inFlight     *prometheus.GaugeVec
-	waits        *prometheus.HistogramVec
-	memory       *prometheus.HistogramVec
-	cpu          *prometheus.CounterVec
-	lost         *prometheus.CounterVec
-	pruned       *prometheus.CounterVec
-	loops        *prometheus.CounterVec
 	rejected     *prometheus.CounterVec
-	failures     *prometheus.CounterVec
-	failing      places
-	events       *prometheus.CounterVec
 	statusWrites *prometheus.CounterVec
 	decisions    *prometheus.CounterVec
 	kindReady    *prometheus.GaugeVec
@@ -81,11 +68,6 @@ type Recorder struct {
 	artifactRuns  *prometheus.GaugeVec
 	artifactBytes *prometheus.GaugeVec
 	scraped       scraped
-
-	proxyRequests  *prometheus.CounterVec
-	proxyAnonymous *prometheus.GaugeVec
-	anonymous      *prometheus.CounterVec
-	userFull       *prometheus.CounterVec
 }
 
 var _ prometheus.Collector = (*Recorder)(nil)
@@ -94,8 +76,7 @@ var _ prometheus.Collector = (*Recorder)(nil)
 // with an error, none.
 func New(reg prometheus.Registerer) (*Recorder, error) {
 	r := &Recorder{
-		failing: places{known: map[string]struct{}{}},
-
+		runMetrics: newRunMetrics(), proxyMetrics: newProxyMetrics(),
 		buildInfo: gauge("ansible_operator_build_info",
 			"Always 1; the labels say which release and commit runs.", "commit", "version"),
 		reconcileResult: gauge("ansible_operator_reconcile_result",
@@ -104,45 +85,12 @@ func New(reg prometheus.Registerer) (*Recorder, error) {
 			"How long whole reconciles took, in seconds.", reconcileBuckets(), "GVK"),
 		createdAt: gauge("resource_created_at_seconds",
 			"When a watched object was created, in Unix time.", "group", "version", "kind", "namespace", "name"),
-
 		phases: histogram("rolewright_phase_duration_seconds",
 			"How long each phase of a reconcile took.", phaseBuckets(), "group", "kind", "phase"),
-		runs: counter("rolewright_runs_total",
-			"Ansible runs that ended, by what started them and how they ended.",
-			"group", "version", "kind", "cause", "reason"),
-		executors: counter("rolewright_runs_by_executor_total",
-			"Ansible runs that took place, by executor: warm (forked) or runner (a new Python).",
-			"group", "version", "kind", "executor"),
-		modules: counter("rolewright_modules_total",
-			"Modules that forked runs executed, by how: forked, or why a new Python was started (pipelining, become, async, connection, …).",
-			"group", "version", "kind", "way"),
-		warmReady: gauge("rolewright_warm_ready",
-			"1 while there is a fork server from which runs are made, else 0."),
-		runLimit: gauge("rolewright_runs_limit",
-			"How many runs there are at a time while the fork server answers late; 0 while there is no such limit."),
-		shortMemory: gauge("rolewright_runs_wait_for_memory",
-			"1 while runs wait because the container may not have the memory for one more, else 0."),
-		inFlight: gauge("rolewright_runs_in_flight", "Ansible runs in progress.", "group", "version", "kind"),
-		waits: histogram("rolewright_run_wait_seconds",
-			"How long runs waited from when they were due until they started, by what started them.",
-			waitBuckets(), "group", "version", "kind", "cause"),
-		memory: histogram("rolewright_run_memory_bytes",
-			"The most memory that the processes of a run were seen to take together, by how the run was made.",
-			memoryBuckets(), "group", "version", "kind", "executor"),
-		cpu:    counter("rolewright_run_cpu_seconds_total", "The CPU that runs have taken, by how they were made.", "group", "version", "kind", "executor"),
-		lost:   counter("rolewright_runs_lost_total", "Runs of an earlier process whose end was not seen. They are retried.", "group", "version", "kind"),
-		pruned: counter("rolewright_pruned_total", "Objects that were removed because the last run of their owner has not touched them.", "group", "version", "kind"),
-		loops: counter("rolewright_loops_total",
-			"Runs of a loop: that changes by others, or by the object's own role, have started, after ten such runs of the object in a row.", "group", "version", "kind"),
 		rejected: counter("rolewright_status_rejected_total",
 			"Parts of status.ansible that were ignored when their object was first met: the operator would not have written them so.",
 			"group", "version", "kind", "part"),
-		failures: counter("rolewright_task_failures_total",
-			"Tasks that made a run fail, by file and line of the task; other for those beyond the first 200.",
-			"group", "version", "kind", "task"),
 		scraped: newScraped(), shards: newShardMetrics(), webhooks: newWebhooks(),
-		events: counter("rolewright_run_events_total",
-			"Job events of all runs, by what became of them.", "result"),
 		statusWrites: counter("rolewright_status_writes_total",
 			"Writes of an object's status, by the moment of the run and their result.",
 			"group", "kind", "moment", "result"),
@@ -153,21 +101,10 @@ func New(reg prometheus.Registerer) (*Recorder, error) {
 		unwatched: gauge("rolewright_references_unwatched", "1 while objects of a resource cannot be watched that a watch refers to (references, varsFrom, triggers): the operator may not, or their kind is gone; else 0.", "group", "version", "kind", "resource"),
 		broken: gauge("rolewright_content_broken",
 			"1 while changed content or a changed watches file cannot be used and the one before stays in use (--watch-content), else 0."),
-
 		artifactRuns: gauge("rolewright_artifact_runs",
 			"Finished runs whose artifacts are kept."),
 		artifactBytes: gauge("rolewright_artifact_bytes",
 			"How much of the disk the finished runs take whose artifacts are kept."),
-
-		proxyRequests: counter("rolewright_proxy_requests_total",
-			"Requests of runs to the API server, by verb, kind (empty: none, or not known) and outcome.",
-			"verb", "kind", "outcome"),
-		proxyAnonymous: gauge("rolewright_proxy_anonymous",
-			"1 if the API proxy lets clients without a token act as the operator (--proxy-anonymous), else 0."),
-		anonymous: counter("rolewright_proxy_anonymous_requests_total",
-			"Requests without a token that the API proxy let in."),
-		userFull: counter("rolewright_user_metrics_refused_total",
-			"Metrics of roles that were refused because a limit was reached."),
 	}
 	if err := reg.Register(r); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
@@ -188,12 +125,6 @@ func phaseBuckets() []float64 {
 	return slices.Concat([]float64{.0005, .001, .0025}, reconcileBuckets())
 }
 
-// waitBuckets reach from waits that no one notices to waits that page someone.
-func waitBuckets() []float64 { return []float64{.1, .5, 1, 5, 15, 30, 60, 300, 900, 3600} }
-
-// memoryBuckets are 32 MiB to 4 GiB.
-func memoryBuckets() []float64 { return prometheus.ExponentialBuckets(32<<20, 2, 8) }
-
 func gauge(name, help string, labels ...string) *prometheus.GaugeVec {
 	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
 }
@@ -207,11 +138,10 @@ func histogram(name, help string, buckets []float64, labels ...string) *promethe
 }
 
 func (r *Recorder) collectors() []prometheus.Collector {
-	return []prometheus.Collector{
-		r.buildInfo, r.reconcileResult, r.reconciles, r.createdAt,
-		r.phases, r.runs, r.executors, r.modules, r.warmReady, r.runLimit, r.shortMemory, r.inFlight, r.events, r.statusWrites, r.decisions, r.kindReady, r.unwatched, r.broken, r.shards.held, r.shards.objects, r.shards.handovers, r.webhooks, r.artifactRuns, r.artifactBytes,
-		r.proxyRequests, r.proxyAnonymous, r.anonymous, r.userFull, r.waits, r.memory, r.cpu, r.lost, r.pruned, r.loops, r.rejected, r.failures, &r.scraped,
-	}
+	return slices.Concat(r.runMetrics.collectors(), r.proxyMetrics.collectors(), []prometheus.Collector{
+		r.buildInfo, r.reconcileResult, r.reconciles, r.createdAt, r.phases, r.rejected, r.statusWrites, r.decisions, r.kindReady, r.unwatched, r.broken,
+		r.shards.held, r.shards.objects, r.shards.handovers, r.webhooks, r.artifactRuns, r.artifactBytes, &r.scraped,
+	})
 }
 
 // Describe implements [prometheus.Collector].
@@ -282,83 +212,6 @@ func (r *Recorder) Phase(gvk schema.GroupVersionKind, phase string, took time.Du
 	observer.Observe(took.Seconds())
 }
 
-// RunStarted counts a run as in progress. Exactly one RunEnded or RunHandedOver must follow.
-func (r *Recorder) RunStarted(gvk schema.GroupVersionKind) {
-	if r == nil {
-		return
-	}
-	r.inFlight.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind).Inc()
-}
-
-// RunEnded counts the end of a run that RunStarted counted. The cause and the
-// reason are words of a fixed list, never text.
-func (r *Recorder) RunEnded(gvk schema.GroupVersionKind, cause, reason string) {
-	if r == nil {
-		return
-	}
-	r.inFlight.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind).Dec()
-	r.runs.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind, cause, reason).Inc()
-}
-
-// RunHandedOver counts a run as in progress no more that goes on without this process.
-func (r *Recorder) RunHandedOver(gvk schema.GroupVersionKind) {
-	if r == nil {
-		return
-	}
-	r.inFlight.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind).Dec()
-}
-
-// RunMade counts a run that took place, by the word for how it was started.
-func (r *Recorder) RunMade(gvk schema.GroupVersionKind, executor string) {
-	if r == nil {
-		return
-	}
-	r.executors.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind, executor).Inc()
-}
-
-// ModulesRun counts the modules of a run, by how they were executed.
-func (r *Recorder) ModulesRun(gvk schema.GroupVersionKind, modules map[string]int64) {
-	if r == nil {
-		return
-	}
-	for way, number := range modules {
-		r.modules.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind, way).Add(float64(number))
-	}
-}
-
-// RunLimit says how many runs there may be at a time because forks come late; 0 is
-// no limit.
-func (r *Recorder) RunLimit(limit int) {
-	if r == nil {
-		return
-	}
-	r.runLimit.WithLabelValues().Set(float64(limit))
-}
-
-// WaitForMemory says whether runs wait for memory.
-func (r *Recorder) WaitForMemory(waits bool) {
-	if r == nil {
-		return
-	}
-	r.shortMemory.WithLabelValues().Set(oneIf(waits))
-}
-
-// WarmReady says whether runs can be forked at the moment.
-func (r *Recorder) WarmReady(ready bool) {
-	if r == nil {
-		return
-	}
-	r.warmReady.WithLabelValues().Set(oneIf(ready))
-}
-
-// RunEvents counts n job events; an n below 1 counts nothing.
-func (r *Recorder) RunEvents(result EventResult, n int) {
-	if r == nil || n < 1 {
-		return
-	}
-	r.events.WithLabelValues(string(result)).Add(float64(n))
-}
-
 // StatusWrite counts one attempt to write an object's status; err is its result.
 func (r *Recorder) StatusWrite(gvk schema.GroupVersionKind, moment Moment, err error) {
 	if r == nil {
@@ -425,38 +278,6 @@ func (r *Recorder) Artifacts(runs int, bytes int64) {
 	}
 	r.artifactRuns.WithLabelValues().Set(float64(runs))
 	r.artifactBytes.WithLabelValues().Set(float64(bytes))
-}
-
-// ProxyRequest counts one request of a run to the API server.
-func (r *Recorder) ProxyRequest(verb, kind, outcome string) {
-	if r == nil {
-		return
-	}
-	r.proxyRequests.WithLabelValues(verb, kind, outcome).Inc()
-}
-
-// ProxyAnonymous says whether the API proxy lets clients without a token in.
-func (r *Recorder) ProxyAnonymous(allowed bool) {
-	if r == nil {
-		return
-	}
-	r.proxyAnonymous.WithLabelValues().Set(oneIf(allowed))
-}
-
-// AnonymousRequest counts one request without a token that was let in.
-func (r *Recorder) AnonymousRequest() {
-	if r == nil {
-		return
-	}
-	r.anonymous.WithLabelValues().Inc()
-}
-
-// UserMetricRefused counts one metric of a role for which there was no room.
-func (r *Recorder) UserMetricRefused() {
-	if r == nil {
-		return
-	}
-	r.userFull.WithLabelValues().Inc()
 }
 
 func oneIf(cond bool) float64 {

@@ -4,8 +4,147 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
+
+// runMetrics are about runs.
+type runMetrics struct {
+	runs, executors, modules           *prometheus.CounterVec
+	warmReady, runLimit, shortMemory   *prometheus.GaugeVec
+	inFlight                           *prometheus.GaugeVec
+	waits, memory                      *prometheus.HistogramVec
+	cpu, lost, pruned, loops, failures *prometheus.CounterVec
+	events                             *prometheus.CounterVec
+	failing                            places
+}
+
+func newRunMetrics() runMetrics {
+	return runMetrics{
+		failing: places{known: map[string]struct{}{}},
+		runs: counter("rolewright_runs_total",
+			"Ansible runs that ended, by what started them and how they ended.",
+			"group", "version", "kind", "cause", "reason"),
+		executors: counter("rolewright_runs_by_executor_total",
+			"Ansible runs that took place, by executor: warm (forked) or runner (a new Python).",
+			"group", "version", "kind", "executor"),
+		modules: counter("rolewright_modules_total",
+			"Modules that forked runs executed, by how: forked, or why a new Python was started (pipelining, become, async, connection, …).",
+			"group", "version", "kind", "way"),
+		warmReady: gauge("rolewright_warm_ready",
+			"1 while there is a fork server from which runs are made, else 0."),
+		runLimit: gauge("rolewright_runs_limit",
+			"How many runs there are at a time while the fork server answers late; 0 while there is no such limit."),
+		shortMemory: gauge("rolewright_runs_wait_for_memory",
+			"1 while runs wait because the container may not have the memory for one more, else 0."),
+		inFlight: gauge("rolewright_runs_in_flight", "Ansible runs in progress.", "group", "version", "kind"),
+		waits: histogram("rolewright_run_wait_seconds",
+			"How long runs waited from when they were due until they started, by what started them.",
+			waitBuckets(), "group", "version", "kind", "cause"),
+		memory: histogram("rolewright_run_memory_bytes",
+			"The most memory that the processes of a run were seen to take together, by how the run was made.",
+			memoryBuckets(), "group", "version", "kind", "executor"),
+		cpu:    counter("rolewright_run_cpu_seconds_total", "The CPU that runs have taken, by how they were made.", "group", "version", "kind", "executor"),
+		lost:   counter("rolewright_runs_lost_total", "Runs of an earlier process whose end was not seen. They are retried.", "group", "version", "kind"),
+		pruned: counter("rolewright_pruned_total", "Objects that were removed because the last run of their owner has not touched them.", "group", "version", "kind"),
+		loops: counter("rolewright_loops_total",
+			"Runs of a loop: that changes by others, or by the object's own role, have started, after ten such runs of the object in a row.", "group", "version", "kind"),
+		failures: counter("rolewright_task_failures_total",
+			"Tasks that made a run fail, by file and line of the task; other for those beyond the first 200.",
+			"group", "version", "kind", "task"),
+		events: counter("rolewright_run_events_total",
+			"Job events of all runs, by what became of them.", "result"),
+	}
+}
+
+func (m *runMetrics) collectors() []prometheus.Collector {
+	return []prometheus.Collector{
+		m.runs, m.executors, m.modules, m.warmReady, m.runLimit, m.shortMemory, m.inFlight, m.waits, m.memory, m.cpu, m.lost, m.pruned, m.loops, m.failures, m.events,
+	}
+}
+
+// waitBuckets reach from waits that no one notices to waits that page someone.
+func waitBuckets() []float64 { return []float64{.1, .5, 1, 5, 15, 30, 60, 300, 900, 3600} }
+
+// memoryBuckets are 32 MiB to 4 GiB.
+func memoryBuckets() []float64 { return prometheus.ExponentialBuckets(32<<20, 2, 8) }
+
+// RunStarted counts a run as in progress. Exactly one RunEnded or RunHandedOver must follow.
+func (r *Recorder) RunStarted(gvk schema.GroupVersionKind) {
+	if r == nil {
+		return
+	}
+	r.inFlight.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind).Inc()
+}
+
+// RunEnded counts the end of a run that RunStarted counted. The cause and the
+// reason are words of a fixed list, never text.
+func (r *Recorder) RunEnded(gvk schema.GroupVersionKind, cause, reason string) {
+	if r == nil {
+		return
+	}
+	r.inFlight.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind).Dec()
+	r.runs.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind, cause, reason).Inc()
+}
+
+// RunHandedOver counts a run as in progress no more that goes on without this process.
+func (r *Recorder) RunHandedOver(gvk schema.GroupVersionKind) {
+	if r == nil {
+		return
+	}
+	r.inFlight.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind).Dec()
+}
+
+// RunMade counts a run that took place, by the word for how it was started.
+func (r *Recorder) RunMade(gvk schema.GroupVersionKind, executor string) {
+	if r == nil {
+		return
+	}
+	r.executors.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind, executor).Inc()
+}
+
+// ModulesRun counts the modules of a run, by how they were executed.
+func (r *Recorder) ModulesRun(gvk schema.GroupVersionKind, modules map[string]int64) {
+	if r == nil {
+		return
+	}
+	for way, number := range modules {
+		r.modules.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind, way).Add(float64(number))
+	}
+}
+
+// RunLimit says how many runs there may be at a time because forks come late; 0 is
+// no limit.
+func (r *Recorder) RunLimit(limit int) {
+	if r == nil {
+		return
+	}
+	r.runLimit.WithLabelValues().Set(float64(limit))
+}
+
+// WaitForMemory says whether runs wait for memory.
+func (r *Recorder) WaitForMemory(waits bool) {
+	if r == nil {
+		return
+	}
+	r.shortMemory.WithLabelValues().Set(oneIf(waits))
+}
+
+// WarmReady says whether runs can be forked at the moment.
+func (r *Recorder) WarmReady(ready bool) {
+	if r == nil {
+		return
+	}
+	r.warmReady.WithLabelValues().Set(oneIf(ready))
+}
+
+// RunEvents counts n job events; an n below 1 counts nothing.
+func (r *Recorder) RunEvents(result EventResult, n int) {
+	if r == nil || n < 1 {
+		return
+	}
+	r.events.WithLabelValues(string(result)).Add(float64(n))
+}
 
 // RunWaited measures the time from when a run was due to its start. The cause is
 // the one that RunEnded gets.

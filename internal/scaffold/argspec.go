@@ -205,15 +205,11 @@ func readOption(file, name string, node *yaml.Node) (option, error) {
 	}
 	if n := at(node, "required_if"); n != nil {
 		for _, entry := range n.Content {
-			if entry.Kind != yaml.SequenceNode || len(entry.Content) < 3 {
+			r, ok := readRequiredIf(entry)
+			if !ok {
 				wrong("required_if", entry, "lists of a name, a value and a list of names")
 				continue
 			}
-			r := requiredIf{key: entry.Content[0].Value, value: entry.Content[1]}
-			if entry.Content[2].Decode(&r.names) != nil {
-				wrong("required_if", entry, "lists of a name, a value and a list of names")
-			}
-			r.any = len(entry.Content) > 3 && entry.Content[3].Value == "true"
 			o.RequiredIf = append(o.RequiredIf, r)
 		}
 	}
@@ -235,6 +231,15 @@ func readOption(file, name string, node *yaml.Node) (option, error) {
 		errs = append(errs, err)
 	}
 	return o, errors.Join(errs...)
+}
+
+func readRequiredIf(entry *yaml.Node) (r requiredIf, ok bool) {
+	if entry.Kind != yaml.SequenceNode || len(entry.Content) < 3 || entry.Content[2].Decode(&r.names) != nil {
+		return r, false
+	}
+	r.key, r.value = entry.Content[0].Value, entry.Content[1]
+	r.any = len(entry.Content) > 3 && entry.Content[3].Value == "true"
+	return r, true
 }
 
 // describe is a description, a string or a list of them, without Ansible's markup.

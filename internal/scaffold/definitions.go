@@ -131,15 +131,6 @@ func DefinitionOf(dir string, p Project, w watches.Watch, source string, variabl
 		d.Notes = append(d.Notes, fmt.Sprintf("%s: the role %s has neither argument spec nor defaults: its CRD is left as it is", k.Kind, filepath.Base(role)))
 		return d, nil
 	}
-	fixed := map[string]any{}
-	for name := range w.Vars {
-		fixed[name] = nil
-	}
-	if w.Finalizer != nil {
-		for name := range w.Finalizer.Vars {
-			fixed[name] = nil
-		}
-	}
 	file, old, err := k.find(dir)
 	if err != nil {
 		return d, err
@@ -147,7 +138,7 @@ func DefinitionOf(dir string, p Project, w watches.Watch, source string, variabl
 	if !w.SnakeCaseParameters {
 		variable = nil
 	}
-	s := newSchema(options, fixed, variable)
+	s := newSchema(options, fixedVars(w), variable)
 	s.about = read.about()
 	text, breaks, kept, err := k.definitionText(old, s)
 	if err != nil {
@@ -163,6 +154,20 @@ func DefinitionOf(dir string, p Project, w watches.Watch, source string, variabl
 		d.Notes = append(d.Notes, fmt.Sprintf("%s: %s is in the CRD, and no option of the role: it is kept; remove it from %s if no object has it", k.Kind, field, file))
 	}
 	return d, nil
+}
+
+// fixedVars are the variables that a watch sets, which no object can.
+func fixedVars(w watches.Watch) map[string]any {
+	fixed := map[string]any{}
+	for name := range w.Vars {
+		fixed[name] = nil
+	}
+	if w.Finalizer != nil {
+		for name := range w.Finalizer.Vars {
+			fixed[name] = nil
+		}
+	}
+	return fixed
 }
 
 // noteSize says how a large CRD has to be installed.

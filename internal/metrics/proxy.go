@@ -1,0 +1,61 @@
+package metrics
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// proxyMetrics are about what runs ask of the operator.
+type proxyMetrics struct {
+	proxyRequests  *prometheus.CounterVec
+	proxyAnonymous *prometheus.GaugeVec
+	anonymous      *prometheus.CounterVec
+	userFull       *prometheus.CounterVec
+}
+
+func newProxyMetrics() proxyMetrics {
+	return proxyMetrics{
+		proxyRequests: counter("rolewright_proxy_requests_total",
+			"Requests of runs to the API server, by verb, kind (empty: none, or not known) and outcome.",
+			"verb", "kind", "outcome"),
+		proxyAnonymous: gauge("rolewright_proxy_anonymous",
+			"1 if the API proxy lets clients without a token act as the operator (--proxy-anonymous), else 0."),
+		anonymous: counter("rolewright_proxy_anonymous_requests_total",
+			"Requests without a token that the API proxy let in."),
+		userFull: counter("rolewright_user_metrics_refused_total",
+			"Metrics of roles that were refused because a limit was reached."),
+	}
+}
+
+func (m *proxyMetrics) collectors() []prometheus.Collector {
+	return []prometheus.Collector{m.proxyRequests, m.proxyAnonymous, m.anonymous, m.userFull}
+}
+
+// ProxyRequest counts one request of a run to the API server.
+func (r *Recorder) ProxyRequest(verb, kind, outcome string) {
+	if r == nil {
+		return
+	}
+	r.proxyRequests.WithLabelValues(verb, kind, outcome).Inc()
+}
+
+// ProxyAnonymous says whether the API proxy lets clients without a token in.
+func (r *Recorder) ProxyAnonymous(allowed bool) {
+	if r == nil {
+		return
+	}
+	r.proxyAnonymous.WithLabelValues().Set(oneIf(allowed))
+}
+
+// AnonymousRequest counts one request without a token that was let in.
+func (r *Recorder) AnonymousRequest() {
+	if r == nil {
+		return
+	}
+	r.anonymous.WithLabelValues().Inc()
+}
+
+// UserMetricRefused counts one metric of a role for which there was no room.
+func (r *Recorder) UserMetricRefused() {
+	if r == nil {
+		return
+	}
+	r.userFull.WithLabelValues().Inc()
+}
