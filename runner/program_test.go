@@ -295,6 +295,25 @@ echo '{"type":"progress","step":"log in with canary-of-a-command"}' >&3; echo no
 	}
 }
 
+// What a step changes is a change, as the diff of a task is, and is masked.
+func TestCommand_Diff(t *testing.T) {
+	t.Parallel()
+	p := newCommandRun(t, `echo '{"type":"redact","value":"canary-of-a-command"}' >&3
+echo '{"type":"progress","step":"a","diff":"A a:\n-b: canary-of-a-command\n+b: 2\n"}' >&3; echo '{"type":"progress","step":"c"}' >&3; echo '{"type":"result","verdict":"ok","changed":true}' >&3`)
+	must.Get(p.r.Run(t.Context(), p.Request))(t)
+	var shown string
+	var sum jobevent.Summary
+	for _, e := range CommandEvents(t.Context(), p.Dir, p.ID, stars{}, func(context.Context, string) {}) {
+		if sum.Observe(e); e.Kind == jobevent.FileDiff {
+			shown += e.Stdout
+		}
+	}
+	if len(sum.Changes) != 1 || sum.Changed != 1 || sum.Changes[0].Task.Name != "a" || sum.Changes[0].Diff != strings.TrimSpace(shown) ||
+		!strings.HasSuffix(shown, "+b: 2\n") || strings.Contains(shown, "canary") {
+		t.Errorf("changes %+v of %d, shown %q", sum.Changes, sum.Changed, shown)
+	}
+}
+
 // A run of which the reports cannot be read is stopped, and does not go on unseen.
 func TestReported_StopsARunThatCannotBeFollowed(t *testing.T) {
 	t.Parallel()

@@ -113,6 +113,8 @@ type translation struct {
 	tasks    int
 	open     bool // a task has begun that has not ended
 	task     string
+	diff     string // of the open task
+	changed  int    // tasks that have changed something
 	statuses int
 	known    []string // what was warned of
 }
@@ -220,6 +222,7 @@ func (t *translation) take(r report.Report) {
 	case report.Progress:
 		t.end(false)
 		t.begin(cmp.Or(title(r), t.name))
+		t.diff = text.Plain(r.Diff)
 	case report.Result:
 		t.Verdict, t.Changed, t.Message = r.Verdict, r.Changed, r.Message
 		if name := text.Clip(oneLine(r.Task), maxTitle); name != "" && name != t.task {
@@ -290,15 +293,24 @@ func (t *translation) begin(name string) {
 	t.emit(jobevent.TaskStart, jobevent.Data{Name: name})
 }
 
-// end ends the task that has begun, if there is one.
+// end ends the task that has begun, if there is one. One with a diff has changed something.
 func (t *translation) end(changed bool) {
-	if t.open {
-		t.result(jobevent.RunnerOK, map[string]any{"changed": changed})
+	if !t.open {
+		return
 	}
+	result := map[string]any{"changed": changed || t.diff != ""}
+	if t.diff != "" {
+		result["diff"] = []any{map[string]any{"prepared": t.diff}}
+		t.emit(jobevent.FileDiff, jobevent.Data{Host: localhost})
+	}
+	if changed || t.diff != "" {
+		t.changed++
+	}
+	t.result(jobevent.RunnerOK, result)
 }
 
 func (t *translation) result(kind jobevent.Kind, result map[string]any) {
-	t.open = false
+	t.open, t.diff = false, ""
 	res, _ := json.Marshal(result) // of texts and booleans
 	t.emit(kind, jobevent.Data{Host: localhost, Res: res})
 }
@@ -321,25 +333,28 @@ func (t *translation) finish() {
 	if !t.open && (failed || t.tasks == 0) {
 		t.begin(t.name)
 	}
-	count := func(n bool) map[string]int {
-		if n {
-			return map[string]int{localhost: 1}
+	count := func(n int) map[string]int {
+		if n > 0 {
+			return map[string]int{localhost: n}
 		}
 		return map[string]int{}
 	}
+	failures := 0
 	ok := map[string]int{localhost: t.tasks}
 	if failed {
 		ok[localhost]--
+		failures++
 		t.result(jobevent.RunnerFailed, map[string]any{"msg": message})
 	} else {
-		if t.Changed && !t.open {
+		more := t.Changed && t.changed == 0
+		if more && !t.open {
 			t.begin(t.name)
 		}
-		t.end(t.Changed)
+		t.end(more)
 	}
 	t.emit(jobevent.PlaybookStats, jobevent.Data{Stats: &jobevent.Stats{
-		OK: ok, Changed: count(t.Changed && !failed), Failures: count(failed), Dark: count(false), Skipped: count(false), Rescued: count(false),
-		Ignored: count(false), Processed: count(true),
+		OK: ok, Changed: count(t.changed), Failures: count(failures), Dark: count(0), Skipped: count(0), Rescued: count(0),
+		Ignored: count(0), Processed: count(1),
 	}})
 }
 
@@ -353,9 +368,11 @@ func (t *translation) emit(kind jobevent.Kind, d jobevent.Data) {
 	if kind != jobevent.PlaybookStart {
 		d.Play = t.name
 	}
-	e := masked(jobevent.Event{
-		UUID: fmt.Sprintf("%s-e%d", t.req.ID, t.counter), Counter: t.counter, Kind: kind, Created: time.Now().UTC(), Data: d,
-	}, t.req.Mask)
+	e := jobevent.Event{UUID: fmt.Sprintf("%s-e%d", t.req.ID, t.counter), Counter: t.counter, Kind: kind, Created: time.Now().UTC(), Data: d}
+	if kind == jobevent.FileDiff {
+		e.Stdout = t.diff
+	}
+	e = masked(e, t.req.Mask)
 	if t.summary.Observe(e) && t.req.OnEvent != nil {
 		t.req.OnEvent(e)
 	}

@@ -33,6 +33,7 @@ func (h *handler) keep(ctx context.Context, is *release.Release, wanted rendered
 		return result{}, h.fail(irreconcilable, "ReconcileError", cause(err))
 	}
 	var drifted []string
+	var changes diffs
 	for _, info := range list {
 		if err := ctx.Err(); err != nil {
 			return result{}, err
@@ -40,17 +41,22 @@ func (h *handler) keep(ctx context.Context, is *release.Release, wanted rendered
 		if err := h.helmMarks(info); err != nil {
 			return result{}, err
 		}
-		changed, err := correct(info)
+		did, err := correct(info)
 		if err != nil {
 			return result{}, h.fail(irreconcilable, "ReconcileError", fmt.Errorf("%s: %w", describe(info), cause(err)))
 		}
-		if changed {
+		if did != nil {
 			drifted = append(drifted, describe(info))
+			changes.add(describe(info), did.was, did.is)
 		}
 	}
-	if len(drifted) > 0 {
-		what := strings.Join(drifted[:min(len(drifted), 5)], ", ")
-		h.reports.progress("Drift corrected: %s", what)
+	what := strings.Join(drifted[:min(len(drifted), 5)], ", ")
+	switch {
+	case len(drifted) == 0:
+	case h.check():
+		h.reports.change(changes.String(), "Drift would be corrected: %s", what)
+	default:
+		h.reports.change(changes.String(), "Drift corrected: %s", what)
 		h.reports.event("Normal", "DriftCorrected", "Changed back to what the release says: "+what)
 	}
 	if !h.trusted && len(h.differ) == 0 && !h.check() {
@@ -82,37 +88,42 @@ func (h *handler) correctable(is *release.Release, wanted rendered) (kube.Resour
 	return list, h.adoptable(list)
 }
 
-// correct makes an object as its manifest says, and leaves what the manifest does not say.
-func correct(info *resource.Info) (changed bool, err error) {
+// correction is an object before and after it was corrected.
+type correction struct{ was, is map[string]any }
+
+// correct makes an object as its manifest says, and leaves what the manifest does not say. It
+// returns nil if nothing was to be done.
+func correct(info *resource.Info) (*correction, error) {
 	helper := resource.NewHelper(info.Client, info.Mapping).WithFieldManager(fieldManager)
 	live, err := helper.Get(info.Namespace, info.Name)
 	if apierrors.IsNotFound(err) {
 		made, err := helper.Create(info.Namespace, true, info.Object)
 		if err != nil {
-			return false, err
+			return nil, err
 		}
-		return true, info.Refresh(made, true)
+		return &correction{is: shownObject(made)}, info.Refresh(made, true)
 	}
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	patch, kind, err := patchTo(info, live)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	if string(patch) == "{}" {
-		return false, info.Refresh(live, true)
+		return nil, info.Refresh(live, true)
 	}
 	patched, err := helper.Patch(info.Namespace, info.Name, kind, patch, nil)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	// The API server may make the same of it: quantities, defaults.
 	if reflect.DeepEqual(stable(live), stable(patched)) {
-		return false, info.Refresh(patched, true)
+		return nil, info.Refresh(patched, true)
 	}
+	did := &correction{shownObject(live), shownObject(patched)}
 	// It may be the object's only now, and what a run reads of its object's is watched.
-	return true, info.Get()
+	return did, info.Get()
 }
 
 const fieldManager = "rolewright-helm"

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -147,6 +148,29 @@ func TestRender_Refusals(t *testing.T) {
 		if refused := errors.As(err, new(refusal)); refused != tt.refused || err == nil || !strings.HasPrefix(err.Error(), tt.want) {
 			t.Errorf("%s: %v, refused %t", name, err, refused)
 		}
+	}
+}
+
+// What changes in objects is said within bounds, and nothing of Secrets.
+func TestDiffs(t *testing.T) {
+	t.Parallel()
+	object := func(kind string, data any) map[string]any { return map[string]any{"kind": kind, "data": data} }
+	var d diffs
+	d.add("A a", object("A", map[string]any{"b": "1", "c": "1"}), object("A", map[string]any{"b": "2", "c": "1"}))
+	d.add("A same", object("A", "x"), object("A", "x"))
+	d.add("A new", nil, object("A", "x"))
+	d.add("Secret s", object("Secret", "canary"), object("Secret", "canary2"))
+	d.add("List l", nil, map[string]any{"kind": "List", "items": []any{object("Secret", "canary")}})
+	want := "A a:\n@@ -1,4 +1,4 @@\n data:\n-  b: \"1\"\n+  b: \"2\"\n   c: \"1\"\n kind: A\nA new:\n@@ -0,0 +1,2 @@\n+data: x\n+kind: A\n"
+	if got := d.String(); got != want {
+		t.Errorf("%s\nwant:\n%s", got, want)
+	}
+	for range 100 {
+		d.add("A a", nil, object("A", strings.Repeat("x", 1000)))
+	}
+	d.add("A long", nil, object("A", slices.Repeat([]any{"x"}, 2*maxDiffLines)))
+	if got := d.String(); len(got) > maxDiff || !strings.HasSuffix(got, "…") {
+		t.Errorf("%d bytes", len(got))
 	}
 }
 

@@ -26,7 +26,11 @@ func (h *handler) install(ctx context.Context, wanted string) (result, error) {
 		return result{}, h.fail(releaseFailed, "InstallError", err)
 	}
 	if h.check() {
-		h.reports.progress("The chart would be installed")
+		made, err := parse(wanted)
+		if err != nil {
+			return result{}, h.fail(releaseFailed, "InstallError", fmt.Errorf("the chart does not render objects: %w", err))
+		}
+		h.reports.change(changesOf(slices.Sorted(maps.Keys(made)), nil, made), "The chart would be installed")
 		return result{changed: true}, nil
 	}
 	h.overridden()
@@ -84,7 +88,7 @@ func (h *handler) existing(manifest string) (bool, error) {
 // upgrade makes another revision. If it fails, the one before is made again.
 func (h *handler) upgrade(ctx context.Context, is *release.Release) (result, error) {
 	if h.check() {
-		h.reports.progress("The release would be upgraded: %s", h.changed)
+		h.reports.change(h.changes, "The release would be upgraded: %s", h.changed)
 		return result{changed: true}, nil
 	}
 	h.overridden()
@@ -96,7 +100,7 @@ func (h *handler) upgrade(ctx context.Context, is *release.Release) (result, err
 	if err != nil {
 		return result{}, h.fail(releaseFailed, "UpgradeError", err)
 	}
-	h.reports.progress("Upgrade the release %s: %s", h.name(), h.changed)
+	h.reports.change(h.changes, "Upgrade the release %s: %s", h.name(), h.changed)
 	upgrade := action.NewUpgrade(h.config)
 	upgrade.Namespace, upgrade.Timeout, upgrade.MaxHistory = h.in.Object.GetNamespace(), h.timeout, h.in.settings.MaxHistory
 	upgrade.ServerSideApply, upgrade.ResetValues, upgrade.TakeOwnership = "false", true, h.in.settings.TakeOwnership

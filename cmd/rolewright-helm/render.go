@@ -135,7 +135,7 @@ func (h *handler) due(is *release.Release, wanted string) (upgrade bool, err err
 		h.nonDeterministic = named(changed)
 		return false, nil
 	}
-	h.changed = named(changed)
+	h.changed, h.changes = named(changed), changesOf(changed, before, after)
 	note("changed: %s", strings.Join(changed, ", "))
 	return true, nil
 }
@@ -167,6 +167,17 @@ func (h *handler) sayIfNonDeterministic(ctx context.Context, is *release.Release
 
 // named are some of the names in a list.
 func named(list []string) string { return strings.Join(list[:min(len(list), 5)], ", ") }
+
+// changesOf is what differs in the objects of two manifests.
+func changesOf(names []string, before, after map[string]any) string {
+	var d diffs
+	for _, name := range names {
+		was, _ := before[name].(map[string]any)
+		is, _ := after[name].(map[string]any)
+		d.add(name, was, is)
+	}
+	return d.String()
+}
 
 // inputs is a digest of the chart, with those below it, and the values.
 func (h *handler) inputs() (string, error) {

@@ -48,6 +48,11 @@ func (r *reports) progress(format string, args ...any) {
 	r.line("progress", map[string]any{"step": fmt.Sprintf(format, args...)})
 }
 
+// change begins a step that changes objects, with what it changes in them.
+func (r *reports) change(changes, format string, args ...any) {
+	r.line("progress", map[string]any{"step": fmt.Sprintf(format, args...), "diff": changes})
+}
+
 func (r *reports) event(kind, reason, message string) {
 	if r.events++; r.events <= maxEvents {
 		r.line("event", map[string]any{"eventType": kind, "reason": reason, "message": clip(message, 1000)})

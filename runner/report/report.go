@@ -49,8 +49,10 @@ type Report struct {
 	Type Type
 	// Line is its number, from 1.
 	Line int
-	// Step and Message are of a progress, Message of a result, too; Done and Total count.
+	// Step and Message are of a progress, Message of a result, too; Done and Total count. Diff is
+	// what the step changes.
 	Step, Message string
+	Diff          string
 	Done, Total   int64
 	// Verdict, Changed and Task are of a result.
 	Verdict Verdict
@@ -74,7 +76,7 @@ func (r Report) Known() bool { return fieldsOf(r.Type) != nil }
 func fieldsOf(t Type) []string {
 	switch t {
 	case Progress:
-		return []string{"step", "message", "done", "total"}
+		return []string{"step", "message", "done", "total", "diff"}
 	case Result:
 		return []string{"verdict", "changed", "message", "task"}
 	case Condition:
@@ -99,6 +101,7 @@ type line struct {
 	Message       string                     `json:"message"`
 	Done          int64                      `json:"done"`
 	Total         int64                      `json:"total"`
+	Diff          string                     `json:"diff"`
 	Verdict       Verdict                    `json:"verdict"`
 	Changed       bool                       `json:"changed"`
 	Task          string                     `json:"task"`
@@ -162,7 +165,7 @@ func parse(text []byte) (Report, error) {
 func (r *Report) take(l line) error {
 	switch r.Type {
 	case Progress:
-		r.Step, r.Message, r.Done, r.Total = l.Step, l.Message, l.Done, l.Total
+		r.Step, r.Message, r.Done, r.Total, r.Diff = l.Step, l.Message, l.Done, l.Total, l.Diff
 		if l.Step == "" && l.Message == "" {
 			return errors.New(`it has neither "step" nor "message"`)
 		}

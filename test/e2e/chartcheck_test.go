@@ -1,0 +1,52 @@
+package e2e
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rolewright/rolewright/test/must"
+)
+
+// A check says what an installation, an upgrade and the correction of drift would change, without Secrets, and changes
+// nothing.
+func TestChart_Check(t *testing.T) {
+	t.Parallel()
+	s, k, o, client := chartStage(t, "mode: check")
+	maps := client.CoreV1().ConfigMaps(s.namespace)
+	for name, size := range map[string]string{"upgrade": "3", "drift": "4"} {
+		helm := exec.CommandContext(t.Context(), absolute(t, "bin/tools/helm"), "install", name, absolute(t, "test/e2e/testdata/kettle"), "--set", "size="+size, "--namespace", s.namespace)
+		helm.Env = s.env
+		if out, err := helm.CombinedOutput(); err != nil {
+			t.Fatalf("helm: %v\n%s", err, out)
+		}
+	}
+	changed := must.Get(maps.Get(t.Context(), "drift", metav1.GetOptions{}))(t)
+	changed.Data["size"] = "9"
+	must.Get(maps.Update(t.Context(), changed, metav1.UpdateOptions{}))(t)
+	for name, want := range map[string][]string{
+		"new":     {"The chart would be installed", "ConfigMap new:\n", `+  size: "4"`},
+		"upgrade": {"The release would be upgraded: ConfigMap upgrade", `-  size: "3"`, `+  size: "4"`},
+		"drift":   {"Drift would be corrected: ", `-  size: "9"`, `+  size: "4"`},
+	} {
+		k.create(name, map[string]any{"size": int64(4)})
+		is := k.await(name, "checked", func(is object) bool { return is.condition("Drifted").Status == "True" })
+		for _, text := range want {
+			if !strings.Contains(is.condition("Drifted").Message, text) {
+				t.Errorf("%s: no %q in %s", name, text, is.condition("Drifted").Message)
+			}
+		}
+		if strings.Contains(is.condition("Drifted").Message, "correct-horse") {
+			t.Errorf("%s: a Secret is shown: %s", name, is.condition("Drifted").Message)
+		}
+	}
+	if got := s.revisions(client, "new") + s.revisions(client, "upgrade") + s.revisions(client, "drift"); got != "1 deployed1 deployed" {
+		t.Errorf("revisions: %s", got)
+	}
+	if is := must.Get(maps.Get(t.Context(), "drift", metav1.GetOptions{}))(t); is.Data["size"] != "9" || len(is.OwnerReferences) > 0 {
+		t.Errorf("the check has changed an object: %v", is)
+	}
+	o.stop()
+}
