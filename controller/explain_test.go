@@ -78,4 +78,14 @@ func TestExplain_SaysWhatIsDecided(t *testing.T) {
 			t.Errorf("%s: last run %+v, warnings %q", name, e.Last, e.Warnings)
 		}
 	}
+
+	// A periodic run of a chart that changes nothing leaves no record.
+	period := 20 * time.Second
+	chart := watches.Watch{ManageStatus: true, ReconcilePeriod: &period, Content: watches.Content{Command: &watches.Command{Chart: &watches.Chart{}}}}
+	e := Explain(&unstructured.Unstructured{Object: map[string]any{
+		"metadata": map[string]any{"name": "it", "generation": int64(2)}, "status": status.Conclude(nil, run, 0, now),
+	}}, chart, Options{}, now)
+	if e.Cause != "period" || e.At == nil || e.At.Sub(now).Round(time.Second) != 10*time.Second || !e.Last.Finished.Equal(run.Finished) {
+		t.Errorf("a chart: %s at %v, last run %+v", e.Cause, e.At, e.Last)
+	}
 }

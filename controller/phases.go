@@ -274,9 +274,12 @@ func (r *reconciler) begin(ctx context.Context, s *scope) (outcome, error) {
 		ID: s.runID, Cause: string(s.plan.cause), Trigger: s.trigger, Mode: s.plan.mode(), Generation: s.object.GetGeneration(), Started: r.now(),
 	}
 	failpoint.Hit("begin.before-write")
-	err := r.writeStatus(ctx, s.object, metrics.MomentStart, func(st map[string]any) map[string]any {
-		return status.Begin(st, s.active, s.deleting, s.active.Started)
-	})
+	var err error
+	if s.quiet = r.isQuiet(s); !s.quiet {
+		err = r.writeStatus(ctx, s.object, metrics.MomentStart, func(st map[string]any) map[string]any {
+			return status.Begin(st, s.active, s.deleting, s.active.Started)
+		})
+	}
 	failpoint.Hit("begin.after-write")
 	switch {
 	case apierrors.IsNotFound(err):

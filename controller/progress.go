@@ -18,6 +18,7 @@ import (
 type progress struct {
 	r      *reconciler
 	active status.Active
+	quiet  bool
 	// recording is nil where there is no history.
 	recording *history.Recording
 
@@ -46,7 +47,7 @@ type progress struct {
 }
 
 func (r *reconciler) newProgress(s *scope) *progress {
-	return &progress{r: r, active: s.active, left: s.active.Generation, object: s.object.DeepCopy()}
+	return &progress{r: r, active: s.active, quiet: s.quiet, left: s.active.Generation, object: s.object.DeepCopy()}
 }
 
 // observe may be called while the writer works. It returns the result of the task that has
@@ -176,7 +177,7 @@ const progressTimeout = 5 * time.Second
 
 // write records the progress if there is any since the last time.
 func (p *progress) write(ctx context.Context) {
-	if p.r.prunes.Load() || p.r.legacy.Load() {
+	if p.r.prunes.Load() || p.r.legacy.Load() || p.quiet && p.r.now().Sub(p.active.Started) < quietFor {
 		return
 	}
 	p.writing.Lock()

@@ -364,7 +364,7 @@ func (r *reconciler) writeEnd(ctx context.Context, s *scope, run status.Run) err
 	if err == nil {
 		next := r.situationAfter(s, run).delay()
 		err = r.writeStatus(ctx, s.object, metrics.MomentEnd, func(st map[string]any) map[string]any {
-			return status.Conclude(st, run, next, r.now())
+			return s.conclude(st, run, next, r.now())
 		})
 	}
 	if final(err) {

@@ -64,7 +64,9 @@ type scope struct {
 	rollout runqueue.Inputs
 
 	// active is set by begin, with what has caused the run, and what is kept of parts.
-	active          status.Active
+	active status.Active
+	// quiet is set by begin, and said by isQuiet.
+	quiet           bool
 	trigger, inputs string
 	// previous is set by begin: what the last successful run was made for. given is set by
 	// run: the spec that the run gets; nil if the object has none.

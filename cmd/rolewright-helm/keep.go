@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
 	"helm.sh/helm/v4/pkg/kube"
 	release "helm.sh/helm/v4/pkg/release/v1"
+	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -128,9 +130,30 @@ func correct(info *resource.Info) (*correction, error) {
 
 const fieldManager = "rolewright-helm"
 
+// stored is an object as the API server keeps it, which has no stringData of a Secret: a patch with it is
+// never empty.
+func stored(obj runtime.Object) runtime.Object {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok || u.GroupVersionKind() != corev1.SchemeGroupVersion.WithKind("Secret") {
+		return obj
+	}
+	texts, there, err := unstructured.NestedStringMap(u.Object, "stringData")
+	if !there || err != nil {
+		return obj
+	}
+	u = u.DeepCopy()
+	unstructured.RemoveNestedField(u.Object, "stringData")
+	for key, value := range texts {
+		if unstructured.SetNestedField(u.Object, base64.StdEncoding.EncodeToString([]byte(value)), "data", key) != nil {
+			return obj // the API server says what is wrong with it
+		}
+	}
+	return u
+}
+
 // patchTo is what leads from the live object to its manifest.
 func patchTo(info *resource.Info, live runtime.Object) ([]byte, types.PatchType, error) {
-	wanted, err := json.Marshal(info.Object)
+	wanted, err := json.Marshal(stored(info.Object))
 	if err != nil {
 		return nil, "", err
 	}

@@ -2,6 +2,7 @@ package status
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -105,6 +106,30 @@ func Conclude(st map[string]any, r Run, next time.Duration, now time.Time) map[s
 		ansible["warnings"] = stringList(r.Warnings)
 	}
 	return out
+}
+
+// Repeats tells whether after says of its last run, beside which one it was, when, and what has
+// started it, no more than before.
+func Repeats(before, after map[string]any) bool {
+	return reflect.DeepEqual(lasting(before), lasting(after))
+}
+
+// lasting is a status without what is another for each run.
+func lasting(st map[string]any) map[string]any {
+	st = clone(st)
+	last := mapAt(mapAt(st, "ansible"), partLast)
+	for _, key := range []string{"id", "cause", "trigger", "started", "finished", "duration"} {
+		delete(last, key)
+	}
+	if list, ok := st["conditions"].([]any); ok { // one that is written again moves to the end
+		slices.SortStableFunc(list, func(a, b any) int { return strings.Compare(typeOf(a), typeOf(b)) })
+	}
+	return st
+}
+
+func typeOf(condition any) string {
+	m, _ := condition.(map[string]any)
+	return text(m["type"])
 }
 
 func concludeSuccess(c *conditions, r Run) {

@@ -281,3 +281,26 @@ func TestMinimal_KeepsForeignContentAndShortensOurs(t *testing.T) {
 		t.Errorf("minimal status is %s", data)
 	}
 }
+
+// A run that has only another ID, cause and time says nothing new; one that has changed something does.
+func TestRepeats(t *testing.T) {
+	run := Run{
+		ID: "11111111-1111-1111-1111-111111111111", Cause: "created", Generation: 1, Result: Succeeded, Reason: "Succeeded",
+		Started: time.Unix(10, 0), Finished: time.Unix(11, 0), Counts: Counts{OK: 2},
+	}
+	before := Conclude(Begin(nil, Active{}, false, run.Started), run, 0, run.Finished)
+	run.ID, run.Cause, run.Started, run.Finished = "22222222-2222-2222-2222-222222222222", "period", time.Unix(20, 0), time.Unix(22, 0)
+	if after := Conclude(before, run, 0, run.Finished); !Repeats(before, after) {
+		t.Errorf("the same again counts as new: %v, %v", before, after)
+	}
+	for name, change := range map[string]func(*Run){
+		"changed": func(r *Run) { r.Counts.Changed = 1 }, "generation": func(r *Run) { r.Generation = 2 }, "warning": func(r *Run) { r.Warnings = []string{"x"} },
+		"failed": func(r *Run) { r.Result = Failed },
+	} {
+		next := run
+		change(&next)
+		if Repeats(before, Conclude(before, next, 0, next.Finished)) {
+			t.Errorf("%s: counts as the same", name)
+		}
+	}
+}

@@ -126,9 +126,15 @@ func TestChart_HooksAndAnnotations(t *testing.T) {
 		t.Errorf("before an upgrade: its hook %v, data %v", err, made.Data)
 	}
 
-	// A periodic run is none without the annotation here. What is random is no upgrade, and what is looked up stays found.
+	// Only the annotation makes periodic runs here, which write nothing. What is random is no upgrade, and what is looked
+	// up stays found.
 	m.patch("it", `{"metadata": {"annotations": {"helm.sdk.operatorframework.io/reconcile-period": "1s"}}}`)
-	m.await("it", "run periodically", func(is object) bool { return is.lastRun().Cause == "period" })
+	s.awaitMoreRuns(is, 2) // one that had begun may have had something to say
+	before := s.written()
+	s.awaitMoreRuns(is, 3)
+	if after := s.written(); len(after) > len(before) {
+		t.Errorf("written by periodic runs that change nothing: %v", after[len(before):])
+	}
 	m.patch("it", `{"metadata": {"annotations": {"helm.sdk.operatorframework.io/reconcile-period": null}}}`)
 	s.awaitEvent(client, is, "NonDeterministicChart", "Secret it-random")
 	if got := s.revisions(client, "it"); got != "1 deployed" {
@@ -185,7 +191,9 @@ func TestChart_HooksAndAnnotations(t *testing.T) {
 	if is = m.get("it"); len(is.GetFinalizers()) != 1 {
 		t.Errorf("while something is left: finalizers %v", is.GetFinalizers())
 	}
-	m.await("it", "waiting", func(is object) bool { return strings.HasPrefix(is.condition("Deployed").Message, "Waiting until all resources") })
+	m.await("it", "waiting", func(is object) bool {
+		return strings.HasPrefix(is.condition("Deployed").Message, "Waiting until all resources")
+	})
 	must.Get(maps.Patch(t.Context(), "it", types.MergePatchType, []byte(`{"metadata": {"finalizers": null}}`), metav1.PatchOptions{}))(t)
 	m.awaitGone("it")
 	if m.definition() != "a cup" {
@@ -204,6 +212,29 @@ func TestChart_HooksAndAnnotations(t *testing.T) {
 		t.Errorf("revisions of what was stopped are left: %s", got)
 	}
 	o.stop()
+}
+
+// awaitMoreRuns waits until an object has been run so many times more.
+func (s *stage) awaitMoreRuns(is object, more int) {
+	s.t.Helper()
+	want := len(s.runs(is)) + more
+	testenv.Eventually(s.t, "more runs", func(context.Context) error {
+		if made := len(s.runs(is)); made < want {
+			return fmt.Errorf("%d, and not %d", made, want)
+		}
+		return nil
+	})
+}
+
+// written are the requests to change something in the namespace that are not the control plane's.
+func (s *stage) written() (requests []string) {
+	s.t.Helper()
+	for _, e := range testenv.AuditEvents(s.t, func(e testenv.AuditEvent) bool {
+		return e.Writes() && e.ObjectRef.Namespace == s.namespace && !strings.HasPrefix(e.User.Username, "system:k")
+	}) {
+		requests = append(requests, e.Verb+" "+e.RequestURI)
+	}
+	return requests
 }
 
 // awaitEvent waits for an Event with a text, and finds no other one of the reason about the object.
@@ -247,7 +278,9 @@ func TestChart_OptionsOfTheWatch(t *testing.T) {
 		return must.Get(json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{s.namespace: value}}}))(t)
 	}
 	must.Get(nodes.Patch(t.Context(), node, types.MergePatchType, label("here"), metav1.PatchOptions{}))(t)
-	t.Cleanup(func() { _, _ = nodes.Patch(context.Background(), node, types.MergePatchType, label(nil), metav1.PatchOptions{}) })
+	t.Cleanup(func() {
+		_, _ = nodes.Patch(context.Background(), node, types.MergePatchType, label(nil), metav1.PatchOptions{})
+	})
 	is = waits.awaitReady("waits")
 	if runs := s.runs(is); len(runs) != 1 {
 		t.Errorf("the one that waits has made %d runs", len(runs))

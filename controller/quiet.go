@@ -1,0 +1,35 @@
+package controller
+
+import (
+	"time"
+
+	"github.com/rolewright/rolewright/controller/status"
+)
+
+// quietFor is how long a quiet run may last before its progress is shown.
+const quietFor = 10 * time.Second
+
+// isQuiet tells whether the run that is planned is to leave the status of its object as it is,
+// unless it has something new to say: a periodic run of a chart whose release was as wanted.
+// helm-operator, too, writes nothing then, and an idle chart runs every minute.
+//
+// Such a run is not on record while it lasts. Were this process to end meanwhile, another one
+// would find nothing to end, and run the object again. What is left of the run by then reaches
+// nothing: all that a chart can do goes through the proxy of the process that has ended.
+func (r *reconciler) isQuiet(s *scope) bool {
+	last := s.memory.last
+	return isChart(r.watch) && s.plan.cause == causePeriod && !s.plan.check && !s.deleting && s.memory.unwritten == nil &&
+		last != nil && last.Result == status.Succeeded && !last.NotYet() && last.Generation == s.object.GetGeneration()
+}
+
+// conclude is what the end of a run makes of a status.
+func (s *scope) conclude(st map[string]any, run status.Run, next time.Duration, now time.Time) map[string]any {
+	after := status.Conclude(st, run, next, now)
+	switch {
+	case !s.quiet || run.ID != s.active.ID:
+		return after
+	case status.Repeats(st, after):
+		return st
+	}
+	return status.Conclude(status.Begin(st, s.active, s.deleting, s.active.Started), run, next, now)
+}
