@@ -112,6 +112,11 @@ func (r *reconciler) adopted(s *scope) (runner.Request, error) {
 		req.Apart = &runner.Apart{Subject: s.uid(), Token: s.token, GoesOn: goesOn, OnPhase: func(string) {}, OnBegun: s.life.sign}
 	}
 	req.Apart.Adopted, req.Apart.Ticket = true, ticketOf(s)
+	if command := r.contentFor(s).Command; command != nil {
+		// Its reports are read from the first one on: what they ask for is done once more.
+		req.Content.Command = commandIn(s.use.copy, command)
+		req.Call, req.Redact = s.access.Call, func(ctx context.Context, value string) { s.mask.Add(ctx, value) }
+	}
 	return req, nil
 }
 

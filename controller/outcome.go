@@ -295,8 +295,10 @@ func (r *reconciler) logEnd(s *scope, run status.Run) {
 	}
 	switch run.Result {
 	case status.Succeeded:
-		switch runner.Executor(run.Executor) {
-		case runner.ExecutorCommand, runner.ExecutorHandler:
+		switch executor := runner.Executor(run.Executor); {
+		case executor == runner.ExecutorJob && r.watch.Content.Command != nil:
+			log.Info("The command has ended", "message", run.Message)
+		case executor == runner.ExecutorCommand, executor == runner.ExecutorHandler:
 			log.Info("The "+run.Executor+" has ended", "message", run.Message)
 		default:
 			log.Info("Ansible-runner exited successfully")

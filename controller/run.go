@@ -197,12 +197,9 @@ func (r *reconciler) request(s *scope, sources []extravars.Source, more map[stri
 
 // what says what is run for the object, with variables from other objects, and more of a hook.
 func (r *reconciler) what(s *scope, sources []extravars.Source, more map[string]any) (runner.Request, error) {
-	content, finalizerVars := r.watch.Content, map[string]any(nil)
-	switch {
-	case s.deleting:
-		content, finalizerVars = r.watch.Finalizer.Content, r.watch.Finalizer.Vars
-	case s.plan.check && r.watch.CheckCommand != nil:
-		content.Command = r.watch.CheckCommand
+	content, finalizerVars := r.contentFor(s), map[string]any(nil)
+	if s.deleting {
+		finalizerVars = r.watch.Finalizer.Vars
 	}
 	if content.Command != nil {
 		return r.whatCommand(s, content.Command, sources)
@@ -231,6 +228,18 @@ func (r *reconciler) what(s *scope, sources []extravars.Source, more map[string]
 		Inventory: s.use.copy.Path(r.opts.Inventory), SkipFacts: r.opts.SkipFacts, MaxBytes: r.opts.RunMaxBytes,
 		Mask: s.masker(s.mask), Executor: runner.Executor(r.watch.Executor),
 	}, nil
+}
+
+// contentFor is what the watch has be run for the object.
+func (r *reconciler) contentFor(s *scope) watches.Content {
+	content := r.watch.Content
+	switch {
+	case s.deleting:
+		return r.watch.Finalizer.Content
+	case s.plan.check && r.watch.CheckCommand != nil:
+		content.Command = r.watch.CheckCommand
+	}
+	return content
 }
 
 func contentOf(c *contentcopy.Copy, is watches.Content) runner.Content {

@@ -25,6 +25,17 @@ var idPattern = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z-]{0,63}$`)
 // directory, and no path.
 func IsID(text string) bool { return idPattern.MatchString(text) }
 
+// reported is for what a command or function reports; nil for Ansible.
+func (c Content) reported() *Reported {
+	switch {
+	case c.Command != nil:
+		return &Reported{name: filepath.Base(c.Command.Path), requireResult: c.Command.RequireResult}
+	case c.Function != nil:
+		return &Reported{name: c.Function.Name, function: true}
+	}
+	return nil
+}
+
 // normalise returns the request with clean paths and a role path that is
 // absolute: ansible-playbook runs in another directory than the operator, and
 // would look for a relative one there.
@@ -36,17 +47,16 @@ func (req Request) normalise() (Request, error) {
 		return req, fmt.Errorf("private data dir %q is not absolute", req.Dir)
 	}
 	req.Dir = filepath.Clean(req.Dir)
+	req.reports = req.Content.reported()
 	switch c := &req.Content; {
 	case c.Command != nil:
 		if c.Playbook+c.Role != "" || !filepath.IsAbs(c.Command.Path) || !filepath.IsAbs(c.Command.Dir) {
 			return req, fmt.Errorf("command %q in %q: paths must be absolute, and nothing else be run", c.Command.Path, c.Command.Dir)
 		}
-		req.reports = &Reported{name: filepath.Base(c.Command.Path), requireResult: c.Command.RequireResult}
 	case c.Function != nil:
 		if c.Playbook+c.Role != "" {
 			return req, fmt.Errorf("function %s: nothing else can be run", c.Function.Name)
 		}
-		req.reports = &Reported{name: c.Function.Name, function: true}
 	case (c.Playbook == "") == (c.Role == ""):
 		return req, errors.New("content must be either a playbook or a role or a command")
 	case c.Role != "":

@@ -33,7 +33,7 @@ const panicked = 70 // EX_SOFTWARE of sysexits.h
 // call calls the function of the run, and follows its reports.
 func (r *Runner) call(ctx context.Context, req Request) (supervise.Exit, jobevent.Summary, error) {
 	exit := supervise.Exit{Code: -1, Notes: functionCalled}
-	reports, err := os.OpenFile(filepath.Join(artifactsDir(req), eventsFile), os.O_WRONLY|os.O_APPEND, 0)
+	reports, err := os.OpenFile(filepath.Join(artifactsDir(req), ReportsFile), os.O_WRONLY|os.O_APPEND, 0)
 	if err == nil && req.Until != nil && !time.Now().Before(req.Until()) {
 		err = errors.Join(errors.New("the function is not called any more"), reports.Close())
 	}

@@ -6,15 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"time"
 
+	"github.com/rolewright/rolewright/internal/text"
 	"github.com/rolewright/rolewright/runner/plainfile"
 	"github.com/rolewright/rolewright/runner/supervise"
 )
 
 // ExecutorJob: in a Pod of its own. A [Runner] refuses such requests; what makes them
-// asks a Runner in the Pod for a run of [ExecutorRunner], and gets its artifacts sent.
+// asks a Runner in the Pod for a run of [ExecutorRunner], or of its command, and gets its artifacts sent.
 const ExecutorJob Executor = "job"
 
 // ErrCluster is wrapped by the error of a run in a Pod that the cluster has ended or hindered.
@@ -67,6 +69,11 @@ type Outcome struct {
 	Started, Finished time.Time
 	Memory            int64
 	CPU               time.Duration
+	// Problem, Killed and Stopped are of a command: why its reports cannot be relied on, how many
+	// processes it has left, and whether it was stopped.
+	Problem string
+	Killed  int
+	Stopped bool
 	// Kinds are the names of the errors that Error wraps.
 	Kinds []string
 	Error string
@@ -81,7 +88,7 @@ const kindStopped = "stopped"
 // errorKinds are the errors of Run by the names that they have on the wire.
 func errorKinds() map[string]error {
 	return map[string]error{
-		"unavailable": ErrUnavailable, "cut": ErrCut, "stoodStill": ErrStoodStill, "noSpace": ErrNoSpace, "tooLarge": ErrTooLarge,
+		"unavailable": ErrUnavailable, "notRunnable": ErrNotRunnable, "cut": ErrCut, "stoodStill": ErrStoodStill, "noSpace": ErrNoSpace, "tooLarge": ErrTooLarge,
 		"memory": ErrMemory, "processes": ErrProcesses, "survivors": supervise.ErrSurvivors, kindStopped: context.Canceled,
 	}
 }
@@ -91,6 +98,9 @@ func OutcomeOf(res Result, err error, cut int) Outcome {
 	o := Outcome{
 		ExitCode: res.ExitCode, Signal: res.Signal, NoSpace: res.NoSpace, Shortage: res.Shortage, Started: res.Started,
 		Finished: res.Finished, Memory: res.Memory, CPU: res.CPU, Cut: cut,
+	}
+	if c := res.Command; c != nil {
+		o.Problem, o.Killed, o.Stopped = c.Problem, c.exit.Killed, c.exit.Stopped
 	}
 	if err != nil {
 		o.Error = err.Error()
@@ -147,6 +157,16 @@ func CreateMirror(req Request) error {
 			return mirrorError(err)
 		}
 	}
+	if req.Content.Command == nil {
+		return nil
+	}
+	reports, err := root.OpenFile(path.Join("artifacts", req.ID, ReportsFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, fileMode)
+	if err == nil {
+		err = reports.Close()
+	}
+	if err != nil {
+		return mirrorError(err)
+	}
 	return nil
 }
 
@@ -157,12 +177,26 @@ func mirrorError(err error) error {
 	return fmt.Errorf("create private data dir: %w", err)
 }
 
-// Mirrored follows the events of a run whose artifacts are put into req.Dir until done is closed,
-// and returns what Run would have. Without an outcome the error is [ErrCluster].
+// Mirrored follows the events of a run, or the reports of a command, whose artifacts are put into
+// req.Dir until done is closed, and returns what Run would have. Without an outcome the error is
+// [ErrCluster]. What a command asks for is not done any more when ctx has ended.
 func Mirrored(ctx context.Context, req Request, done <-chan struct{}) (Result, error) {
 	res := Result{ID: req.ID, ExitCode: -1, apart: true}
-	summary := follow(context.WithoutCancel(ctx), req, done)
-	o, err := readOutcome(req.Dir)
+	var o Outcome
+	var err error
+	if req.reports = req.Content.reported(); req.reports == nil {
+		ctx = context.WithoutCancel(ctx)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		<-done
+		if o, err = readOutcome(req.Dir); req.reports != nil {
+			req.reports.endElsewhere(o, err)
+		}
+	}()
+	summary := follow(ctx, req, ended)
+	<-ended
 	if err != nil {
 		res.Summary = summary
 		_, res.Tail = readArtifacts(req)
@@ -177,6 +211,14 @@ func Mirrored(ctx context.Context, req Request, done <-chan struct{}) (Result, e
 		err = fmt.Errorf("%w: %d of its requests had no answer, since the operator could not be reached", ErrCluster, o.Cut)
 	}
 	return res, err
+}
+
+// endElsewhere notes how a command has ended that was run elsewhere; err is why that is not known.
+func (c *Reported) endElsewhere(o Outcome, err error) {
+	c.exit = supervise.Exit{Code: o.ExitCode, Signal: o.Signal, Killed: o.Killed, Stopped: o.Stopped}
+	if c.Problem = text.Clip(plain(o.Problem), messageLimit); err != nil || o.Started.IsZero() {
+		c.exit.Stopped = true // or it was never started
+	}
 }
 
 func readOutcome(dir string) (o Outcome, err error) {

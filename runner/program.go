@@ -53,8 +53,10 @@ const (
 	// SettingsFile has what else a program of ours is told; it is there if Files has it.
 	SettingsFile = "env/settings.json"
 
+	// ReportsFile has what the command reports, in the artifacts directory.
+	ReportsFile = "events.jsonl"
+
 	homeDir     = "home"
-	eventsFile  = "events.jsonl" // in the artifacts directory
 	stdoutFile  = "stdout"
 	stderrFile  = "stderr"
 	protocolEnv = "ROLEWRIGHT_PROTOCOL"
@@ -89,7 +91,7 @@ func (req Request) commandEnviron(environ []string) []string {
 	for name, value := range map[string]string{
 		protocolEnv: protocol, "ROLEWRIGHT_RUN_ID": req.ID, "ROLEWRIGHT_DIR": req.Dir,
 		"ROLEWRIGHT_INPUT": in(InputFile), "ROLEWRIGHT_OBJECT": in(ObjectFile), "ROLEWRIGHT_SECRETS_DIR": in(SecretsDir),
-		"ROLEWRIGHT_EVENTS": in("artifacts", req.ID, eventsFile), "ROLEWRIGHT_EVENTS_FD": "3",
+		"ROLEWRIGHT_EVENTS": in("artifacts", req.ID, ReportsFile), "ROLEWRIGHT_EVENTS_FD": "3",
 		"HOME": in(homeDir), "TMPDIR": in(tempDir),
 	} {
 		env[name] = value
@@ -113,7 +115,7 @@ func (d privateDir) fillCommand(req Request) error {
 			return err
 		}
 	}
-	if err := d.write(artifacts+"/"+eventsFile, nil); err != nil {
+	if err := d.write(artifacts+"/"+ReportsFile, nil); err != nil {
 		return err
 	}
 	return d.files(req.Files)
@@ -161,7 +163,7 @@ func (r *Runner) order(req Request, executable string) supervise.Command {
 		order.Env = append(order.Env, "KUBECACHEDIR="+filepath.Join(r.temp.dir.Name(), "kubecache"))
 	}
 	order.Output, order.Errors = filepath.Join(artifacts, stdoutFile), filepath.Join(artifacts, stderrFile)
-	order.Reports = filepath.Join(artifacts, eventsFile)
+	order.Reports = filepath.Join(artifacts, ReportsFile)
 	if _, has := req.Files[InputFile]; has {
 		order.Input = filepath.Join(req.Dir, InputFile)
 	}

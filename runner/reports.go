@@ -67,7 +67,7 @@ type Reported struct {
 // reportedIn is for the reports in the directory of a run that has ended; nil for a run
 // of Ansible.
 func reportedIn(req Request, exit supervise.Exit) *Reported {
-	if _, err := os.Lstat(filepath.Join(artifactsDir(req), eventsFile)); err != nil {
+	if _, err := os.Lstat(filepath.Join(artifactsDir(req), ReportsFile)); err != nil {
 		return nil
 	}
 	if exit.Notes == functionCalled {
@@ -85,8 +85,17 @@ func CommandEvents(ctx context.Context, dir, id string, mask Masker, redact func
 		events = append(events, e)
 	}}
 	exit, err := supervise.ReadExit(filepath.Join(dir, endRecord))
-	if req.reports = reportedIn(req, exit); err != nil || req.reports == nil {
+	o, elsewhere := Outcome{}, error(nil)
+	if err != nil {
+		if o, elsewhere = readOutcome(dir); elsewhere != nil {
+			return nil
+		}
+	}
+	if req.reports = reportedIn(req, exit); req.reports == nil {
 		return nil
+	}
+	if err != nil {
+		req.reports.endElsewhere(o, nil)
 	}
 	done := make(chan struct{})
 	close(done)
@@ -125,7 +134,7 @@ func (c *Reported) follow(ctx context.Context, req Request, done <-chan struct{}
 	t := &translation{Reported: c, ctx: ctx, req: req, digest: sha256.New()}
 	t.emit(jobevent.PlaybookStart, jobevent.Data{})
 	t.emit(jobevent.PlayStart, jobevent.Data{Name: c.name, Play: c.name})
-	name := filepath.Join("artifacts", req.ID, eventsFile)
+	name := filepath.Join("artifacts", req.ID, ReportsFile)
 	if t.file, t.problem = plainfile.OpenBelow(req.Dir, name); t.problem == nil {
 		defer t.file.Close()
 	}
@@ -321,7 +330,7 @@ func (t *translation) finish() {
 	if t.problem != nil {
 		t.Problem = text.Plain(t.problem.Error())
 	}
-	if t.exit.Stopped && t.problem == nil {
+	if t.exit.Stopped && t.Problem == "" {
 		return
 	}
 	last, err := tailBelow(t.req.Dir, filepath.Join("artifacts", t.req.ID, stderrFile), tailLimit, t.req.Mask)

@@ -178,13 +178,12 @@ const (
 // [ExecutorCommand] or [ExecutorHandler] if there was no Ansible, else [ExecutorRunner].
 func (r Result) Executor() Executor {
 	switch {
+	case r.apart:
+		return ExecutorJob
 	case r.noted(functionCalled):
 		return ExecutorHandler
 	case r.Command != nil:
 		return ExecutorCommand
-	}
-	if r.apart {
-		return ExecutorJob
 	}
 	if r.noted(playbookForked) {
 		return ExecutorWarm

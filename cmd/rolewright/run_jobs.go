@@ -54,6 +54,9 @@ func (o *runOptions) checkJobs(watched []watches.Watch) error {
 		for i := range watched {
 			if watched[i].Executor == watches.ExecutorJob {
 				watched[i].Executor = watches.ExecutorAuto // dev and its like run on this machine
+				if watched[i].Content.Command != nil {
+					watched[i].Executor = watches.ExecutorRunner
+				}
 			}
 		}
 		return nil

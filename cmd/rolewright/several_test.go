@@ -8,6 +8,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/test/must"
 )
 
@@ -20,7 +21,7 @@ func TestWatchOf_SeveralWatchesOfAKind(t *testing.T) {
 	must.Do(t, os.WriteFile(file, []byte(
 		entry("version: v1, selector: {matchLabels: {tier: gold}}")+
 			entry("version: v1, selector: {matchLabels: {tier: silver}}")+
-			entry("version: v2")), 0o600))
+			entry("version: v2, executor: job")), 0o600))
 	o := &runOptions{watchesFile: file}
 	tea := func(version, tier string) *unstructured.Unstructured {
 		obj := &unstructured.Unstructured{}
@@ -31,7 +32,9 @@ func TestWatchOf_SeveralWatchesOfAKind(t *testing.T) {
 		return obj
 	}
 	must.Be(t, "the second", 2, must.Get(o.watchOf(tea("v1", "silver")))(t).Pos.Line)
-	must.Be(t, "that of the version", 3, must.Get(o.watchOf(tea("v2", "gold")))(t).Pos.Line)
+	second := must.Get(o.watchOf(tea("v2", "gold")))(t)
+	must.Be(t, "that of the version", 3, second.Pos.Line)
+	must.Be(t, "how it is run on this machine", watches.ExecutorRunner, second.Executor)
 	_, err := o.watchOf(tea("v1", "tin"))
 	must.Be(t, "an object of none", file+": no watch runs Tea.g.test it: its labels match none of their selectors, which are tier=gold; tier=silver", err.Error())
 

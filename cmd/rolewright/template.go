@@ -119,6 +119,9 @@ func (o *runOptions) watchOf(obj *unstructured.Unstructured) (watches.Watch, err
 	if err != nil {
 		return watches.Watch{}, fmt.Errorf("%s: %w", o.watchesFile, err)
 	}
+	if w.Executor == watches.ExecutorJob {
+		w.Executor = watches.ExecutorRunner // one run is made on this machine
+	}
 	return w, nil
 }
 

@@ -54,6 +54,14 @@ const (
 // grace is how long a Pod has to end its run and to send what it has achieved.
 const grace = 60 * time.Second
 
+// graceOf is the grace of a run's Pod: a command may want longer than a role to end.
+func graceOf(req runner.Request) time.Duration {
+	if c := req.Content.Command; c != nil {
+		return grace + c.Grace
+	}
+	return grace
+}
+
 // backstop is by how much the deadline of a Job is behind the timeout of its run.
 const backstop = 10 * time.Minute
 
@@ -69,7 +77,11 @@ func (e *Executor) secret(req runner.Request) (*corev1.Secret, error) {
 	if err != nil {
 		return nil, err
 	}
-	req.Env = e.environment(req.Env, template)
+	if req.Content.Command != nil {
+		req.Content.Command = inherited(*req.Content.Command, template)
+	} else {
+		req.Env = e.environment(req.Env, template)
+	}
 	input, err := remote.Encode(req, e.opts.URL, e.certificate)
 	if err != nil {
 		return nil, err
@@ -93,13 +105,35 @@ func (e *Executor) environment(of map[string]string, template corev1.PodTemplate
 			env[name] = value
 		}
 	}
-	for _, c := range template.Spec.Containers {
-		for _, v := range c.Env {
-			delete(env, v.Name)
-		}
+	for _, name := range variablesOf(template) {
+		delete(env, name)
 	}
 	maps.Copy(env, of)
 	return env
+}
+
+// inherited is a command with the variables of this process that it inherits, where the template
+// says nothing of them.
+func inherited(c runner.Command, template corev1.PodTemplateSpec) *runner.Command {
+	env, said := map[string]string{}, variablesOf(template)
+	for _, name := range c.InheritEnv {
+		if value := os.Getenv(name); value != "" && !slices.Contains(said, name) {
+			env[name] = value
+		}
+	}
+	maps.Copy(env, c.Env)
+	c.Env = env
+	return &c
+}
+
+// variablesOf are the names of the variables that a template sets.
+func variablesOf(template corev1.PodTemplateSpec) (names []string) {
+	for _, c := range template.Spec.Containers {
+		for _, v := range c.Env {
+			names = append(names, v.Name)
+		}
+	}
+	return names
 }
 
 func (e *Executor) meta(req runner.Request) metav1.ObjectMeta {
@@ -128,7 +162,7 @@ func (e *Executor) job(req runner.Request) (*batchv1.Job, error) {
 		pod.AutomountServiceAccountToken = ptr(false)
 	}
 	pod.EnableServiceLinks = ptr(false)
-	pod.TerminationGracePeriodSeconds = ptr(int64(grace / time.Second))
+	pod.TerminationGracePeriodSeconds = ptr(int64(graceOf(req) / time.Second))
 	if len(pod.Containers) == 0 {
 		pod.Containers = []corev1.Container{{Name: watches.JobContainer}}
 	}

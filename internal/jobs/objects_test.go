@@ -5,9 +5,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/runner/remote"
 )
 
 // The template of the watch counts, and what makes a run of a Pod is added to it.
@@ -54,6 +56,44 @@ func TestJob_IsMadeOfTheTemplate(t *testing.T) {
 	}
 	if pod = job.Spec.Template.Spec; len(pod.InitContainers) != 0 || pod.Containers[0].Image != "operator:1" || pod.Containers[0].Command[0] != "/usr/local/bin/rolewright" {
 		t.Errorf("without a template, the Pod is %+v; want the operator's image as it is", pod)
+	}
+}
+
+// A command has its time to end, and the variables that it inherits where nothing else says them;
+// those of Ansible are not for it.
+func TestJob_OfACommand(t *testing.T) {
+	t.Setenv("REGION", "west")
+	t.Setenv("LEVEL", "operator")
+	t.Setenv("MIRROR", "operator")
+	t.Setenv("ANSIBLE_GATHERING", "explicit")
+	e := &Executor{opts: Options{Namespace: "system", Image: "operator:1", Program: "/rolewright", URL: "https://here:1"}}
+	command := &runner.Command{
+		Path: "/c", Dir: "/", Grace: 2 * time.Minute, InheritEnv: []string{"REGION", "LEVEL", "MIRROR", "UNSET"}, Env: map[string]string{"LEVEL": "watch"},
+	}
+	req := runner.Request{
+		ID: "an-id", Dir: "/runs/uid/an-id", Content: runner.Content{Command: command}, Env: map[string]string{"ROLEWRIGHT_ACTION": "check"},
+		Apart: &runner.Apart{Subject: "uid", Template: []byte(`{"spec": {"containers": [{"name": "run", "env": [{"name": "MIRROR", "value": "pod"}]}]}}`)},
+	}
+	job, err := e.job(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if grace := *job.Spec.Template.Spec.TerminationGracePeriodSeconds; grace != 180 {
+		t.Errorf("the Pod has %d s to end, want those of the command and a minute", grace)
+	}
+	secret, err := e.secret(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := remote.Decode(secret.Data[inputKey])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]string{"REGION": "west", "LEVEL": "watch"}, in.Request.Command.Env); diff != "" {
+		t.Errorf("variables of the command (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(req.Env, in.Request.Env); diff != "" || len(command.Env) != 1 {
+		t.Errorf("variables of the run (-want +got):\n%s\nand the watch has %v", diff, command.Env)
 	}
 }
 

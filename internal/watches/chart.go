@@ -172,7 +172,7 @@ func onlyForCharts() []string {
 func (c *decoding) chartOf(e *entry) {
 	for _, key := range []string{
 		"playbook", "role", "command", "inheritEnv", "env", "secrets", "stop", "requireResult", "check", "finalizer", "vars", "varsFrom", "snakeCaseParameters", "markUnsafe",
-		"allowReservedVariables", "executor", "job",
+		"allowReservedVariables",
 	} {
 		if a, given := e.keys[key]; given {
 			hint := "remove it; the values of the chart are the spec, values, valuesFrom, valuesOverride and overrideValues"
@@ -184,7 +184,7 @@ func (c *decoding) chartOf(e *entry) {
 	}
 	given := func(key string) bool { _, is := e.keys[key]; return is }
 	w := &e.watch
-	w.Executor = ExecutorRunner // no interpreter of Ansible's is needed
+	c.executorOfCommand(e)
 	if !given("timeout") {
 		w.Timeout = defaultChartTimeout
 	}

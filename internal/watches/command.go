@@ -223,12 +223,25 @@ func (c *decoding) checkNoCommand(e *entry) {
 func (c *decoding) checkCommandWatch(e *entry) {
 	const ofCommand = "is for roles and playbooks, and the watch has a command"
 	e.watch.CheckCommand = c.commandOf(e.check, e.settings)
-	c.without(ofCommand, e.mapping, "playbook", "role", "vars", "varsFrom", "snakeCaseParameters", "markUnsafe", "allowReservedVariables", "executor", "job")
-	e.watch.VarsFrom = e.secrets                        // of varsFrom itself there is nothing
-	e.watch.Executor, e.watch.Job = ExecutorRunner, nil // no interpreter of Ansible's is needed
+	c.without(ofCommand, e.mapping, "playbook", "role", "vars", "varsFrom", "snakeCaseParameters", "markUnsafe", "allowReservedVariables")
+	e.watch.VarsFrom = e.secrets // of varsFrom itself there is nothing
+	c.executorOfCommand(e)
 	if e.finalizer != nil {
 		c.without(ofCommand, e.finalizer.mapping, "playbook", "role", "handler", "vars")
 	}
+}
+
+// executorOfCommand has runs of a command be made as Jobs where the watch itself says so: the
+// defaults are for Ansible.
+func (c *decoding) executorOfCommand(e *entry) {
+	a, given := e.keys["executor"]
+	if given && e.watch.Executor == ExecutorJob {
+		return
+	}
+	if given && !e.mismatched("executor") {
+		c.error(a, fmt.Sprintf("executor %q is for roles and playbooks", e.watch.Executor), "remove it, or write job, which makes each run in a Pod of its own")
+	}
+	e.watch.Executor, e.watch.Job = ExecutorRunner, nil // no interpreter of Ansible's is needed
 }
 
 // without refuses keys of a watch or finalizer, which are not for what runs.

@@ -81,10 +81,10 @@ func (c *decoding) entry(a at) *entry {
 	if _, said := e.keys["maxFailedRunnerArtifacts"]; !said && e.watch.MaxRunnerArtifacts != 0 {
 		e.watch.MaxFailedRunnerArtifacts = defaultMaxFailedRunnerArtifacts
 	}
+	c.contentOf(e)
 	if a, given := e.keys["job"]; given && e.watch.Executor != ExecutorJob {
 		c.warn(a, "job is for runs with executor: job, and this watch has executor: "+string(e.watch.Executor), "remove it, or set executor: job")
 	}
-	c.contentOf(e)
 	c.checkReferences(e)
 	c.checkPrune(e)
 	c.perKind(e)

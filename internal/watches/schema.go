@@ -191,7 +191,7 @@ func runFields() []field[entry] {
 		{Field{"executor", typeString, "--executor", false,
 			"How runs are made: auto forks them from an interpreter that has imported Ansible already, where that is possible; " +
 				"so does warm, with which the operator does not start where it is not; runner starts ansible-runner for each; " +
-				"job makes each run in a Pod of its own."},
+				"job makes each run in a Pod of its own. For a command or a chart it is job, or not given: --executor is for roles and playbooks."},
 			word("executor", func(e *entry) *Executor { return &e.watch.Executor }, ExecutorAuto, ExecutorWarm, ExecutorRunner, ExecutorJob)},
 		{Field{"job", typeMap, "", false,
 			"The Pod template of runs with executor: job, with metadata and spec. The container of the run is called run; the operator adds the rest."},

@@ -53,6 +53,7 @@ type Session struct {
 	receiving sync.Mutex
 	pod       string
 	have      int
+	reports   int64 // -1 for a run of Ansible
 	bytes     int64
 	over      bool
 
@@ -112,7 +113,7 @@ func (h *Hub) Admit(req runner.Request, pod string) (*Session, error) {
 	if pod != "" {
 		close(s.Started)
 	}
-	if err := s.readHave(); err != nil {
+	if err := s.readHave(req.Content.Command != nil); err != nil {
 		_ = dir.Close()
 		return nil, err
 	}
@@ -145,10 +146,17 @@ func (s *Session) Close() {
 	_ = s.dir.Close() // nothing is written any more
 }
 
-// readHave finds out up to which counter the events are there, and how much they take: an earlier process
-// has received them.
-func (s *Session) readHave() error {
-	names, err := s.dir.Open(path.Join("artifacts", s.id, "job_events"))
+// readHave finds out up to which counter the events are there, how much of the reports of a
+// command, and how much they take: an earlier process has received them.
+func (s *Session) readHave(command bool) error {
+	if s.reports = -1; command {
+		info, err := s.dir.Lstat(s.artifact(runner.ReportsFile))
+		if err != nil {
+			return fmt.Errorf("receive the artifacts of run %s: %w", s.id, err)
+		}
+		s.reports, s.bytes = info.Size(), info.Size()
+	}
+	names, err := s.dir.Open(s.artifact("job_events"))
 	if err != nil {
 		return fmt.Errorf("receive the artifacts of run %s: %w", s.id, err)
 	}
@@ -251,7 +259,7 @@ func (s *Session) serve(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "not all was received: "+err.Error(), http.StatusInternalServerError)
 	default:
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(holding{s.epoch, s.have}) // who is gone asks again
+		_ = json.NewEncoder(w).Encode(holding{s.epoch, s.have, max(s.reports, 0)}) // who is gone asks again
 	}
 }
 
@@ -274,6 +282,12 @@ func (s *Session) receive(body io.Reader) error {
 		}
 		if err != nil {
 			return err
+		}
+		if parts := reportsName.FindStringSubmatch(header.Name); parts != nil && header.Typeflag == tar.TypeReg {
+			if err := s.report(parts[1], header.Size, files); err != nil {
+				return err
+			}
+			continue
 		}
 		place, counter, ok := s.place(header.Name)
 		if !ok || header.Typeflag != tar.TypeReg {
@@ -298,17 +312,40 @@ func (s *Session) receive(body io.Reader) error {
 	}
 }
 
+// report adds a piece of the reports of a command, which may begin with what is there already.
+func (s *Session) report(offset string, size int64, piece io.Reader) error {
+	from, err := strconv.ParseInt(offset, 10, 64)
+	if err != nil || s.reports < from || size < 0 || size > reportsLimit-from {
+		return errRefused
+	}
+	if size <= s.reports-from {
+		return nil
+	}
+	if _, err := io.CopyN(io.Discard, piece, s.reports-from); err != nil {
+		return err
+	}
+	file, err := s.dir.OpenFile(s.artifact(runner.ReportsFile), os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return err
+	}
+	n, err := io.Copy(file, piece)
+	s.reports += n
+	return errors.Join(err, file.Close())
+}
+
+// artifact is where a file of the artifacts is.
+func (s *Session) artifact(name string) string { return path.Join("artifacts", s.id, name) }
+
 // place is where a file belongs that a container sends.
 func (s *Session) place(name string) (place string, counter int, ok bool) {
 	artifacts, private := lastFiles()
-	inArtifacts := func(name string) string { return path.Join("artifacts", s.id, name) }
 	if event, is := strings.CutPrefix(name, eventsDir); is {
 		n, ok := counterOf(event)
-		return inArtifacts(name), n, ok
+		return s.artifact(name), n, ok
 	}
 	switch {
 	case slices.Contains(artifacts, name):
-		return inArtifacts(name), 0, true
+		return s.artifact(name), 0, true
 	case slices.Contains(private, name), name == runner.OutcomeFile:
 		return name, 0, true
 	}

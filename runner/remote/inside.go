@@ -32,8 +32,12 @@ type Options struct {
 // beat is how often the operator is asked whether the run is to go on, if no event says it.
 const beat = 10 * time.Second
 
-// sendEvery is the shortest time between two requests with events.
-const sendEvery = 200 * time.Millisecond
+// sendEvery is the shortest time between two requests with events, and reportsEvery how often what
+// a command reports is looked at.
+const (
+	sendEvery    = 200 * time.Millisecond
+	reportsEvery = 500 * time.Millisecond
+)
 
 // Inside makes the run of an input, and returns when the operator has all of it. When ctx ends,
 // the run is stopped. The error is nil if the operator has the outcome, whatever it is.
@@ -111,10 +115,16 @@ func (l *link) follow(ctx context.Context, events, ended <-chan struct{}, stop c
 	})
 	tick := time.NewTicker(beat)
 	defer tick.Stop()
+	look := time.NewTicker(reportsEvery)
+	defer look.Stop()
 	for sending.Err() == nil {
 		select {
 		case <-events:
 		case <-tick.C:
+		case <-look.C:
+			if len(l.reported()) == 0 {
+				continue
+			}
 		case <-sending.Done():
 			return
 		}
@@ -135,7 +145,7 @@ func (l *link) follow(ctx context.Context, events, ended <-chan struct{}, stop c
 // runner is the request for a [runner.Runner].
 func (r request) runner() runner.Request {
 	return runner.Request{
-		ID: r.ID, Dir: r.Dir, Content: runner.Content{Playbook: r.Playbook, Role: r.Role}, ExtraVars: r.ExtraVars, Env: r.Env, Files: r.Files,
+		ID: r.ID, Dir: r.Dir, Content: runner.Content{Playbook: r.Playbook, Role: r.Role, Command: r.Command}, ExtraVars: r.ExtraVars, Env: r.Env, Files: r.Files,
 		Verbosity: r.Verbosity, Cmdline: r.Cmdline, Inventory: r.Inventory, SkipFacts: r.SkipFacts, MaxBytes: r.MaxBytes,
 		Executor: runner.ExecutorRunner,
 	}

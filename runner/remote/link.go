@@ -15,6 +15,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/rolewright/rolewright/runner"
@@ -34,6 +35,8 @@ type link struct {
 	have  int
 	// sent are the events beyond have that the operator of this epoch has.
 	sent map[string]bool
+	// reports is how many bytes the operator has of what the command has reported.
+	reports int64
 }
 
 func newLink(in Input, pod string) (*link, error) {
@@ -85,6 +88,7 @@ func (l *link) postOnce(ctx context.Context, at string, body []byte) error {
 	if err := json.Unmarshal(said, &h); err != nil {
 		return fmt.Errorf("the operator's answer: %w", err)
 	}
+	l.reports = h.Reports
 	if h.Epoch != l.epoch {
 		l.epoch, l.have = h.Epoch, h.Have
 		clear(l.sent)
@@ -139,7 +143,7 @@ func (l *link) send(ctx context.Context, b *batch) error {
 	return nil
 }
 
-// events sends the events that are there and that the operator does not have; a request is
+// events sends the events and reports that are there and that the operator does not have; a request is
 // sent in any case, for it tells whether the run is to go on.
 func (l *link) events(ctx context.Context) error {
 	names, err := l.missing()
@@ -163,10 +167,33 @@ func (l *link) events(ctx context.Context) error {
 			b, sent = newBatch(), true
 		}
 	}
+	if piece := l.reported(); len(piece) > 0 {
+		if err := b.add(reportsDir+strconv.FormatInt(l.reports, 10), piece); err != nil {
+			return err
+		}
+	}
 	if len(b.names) > 0 || !sent {
 		return l.send(ctx, b)
 	}
 	return nil
+}
+
+// reported is what the command has reported that the operator does not have. What cannot be read
+// was removed or replaced, and the run is stopped for that.
+func (l *link) reported() []byte {
+	if l.in.Request.Command == nil {
+		return nil
+	}
+	file, err := plainfile.Open(filepath.Join(l.artifacts(), runner.ReportsFile))
+	if err != nil {
+		return nil
+	}
+	defer file.Close()
+	piece, err := io.ReadAll(io.NewSectionReader(file, l.reports, reportsLimit-l.reports))
+	if err != nil {
+		return nil
+	}
+	return piece
 }
 
 // fileLimit is more than the file of an event has that the operator would read.

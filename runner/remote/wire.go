@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/runner/report"
 )
 
 // ServerName is the name in the operator's certificate, whatever its address is.
@@ -59,6 +60,7 @@ type Input struct {
 // request is what of a [runner.Request] is for the container.
 type request struct {
 	ID, Dir, Playbook, Role, Cmdline, Inventory string
+	Command                                     *runner.Command
 	ExtraVars                                   []byte
 	Env                                         map[string]string
 	Files                                       map[string][]byte
@@ -74,7 +76,7 @@ const inputLimit = 64 << 20
 func Encode(req runner.Request, url string, ca []byte) ([]byte, error) {
 	in := Input{
 		Request: request{
-			ID: req.ID, Dir: req.Dir, Playbook: req.Content.Playbook, Role: req.Content.Role, Cmdline: req.Cmdline, Inventory: req.Inventory,
+			ID: req.ID, Dir: req.Dir, Playbook: req.Content.Playbook, Role: req.Content.Role, Command: req.Content.Command, Cmdline: req.Cmdline, Inventory: req.Inventory,
 			ExtraVars: req.ExtraVars, Env: req.Env, Files: req.Files, Verbosity: req.Verbosity, SkipFacts: req.SkipFacts, MaxBytes: req.MaxBytes,
 		},
 		URL: url, CA: ca, Token: req.Apart.Token, Server: req.Apart.Server, ServerCA: req.Apart.CA,
@@ -108,7 +110,17 @@ type holding struct {
 	Epoch string `json:"epoch"`
 	// Have is the counter up to which it has all events.
 	Have int `json:"have"`
+	// Reports is how many bytes it has of what a command has reported.
+	Reports int64 `json:"reports"`
 }
+
+// Pieces of what a command reports are called after the offset at which they begin.
+const reportsDir = "reports/"
+
+var reportsName = regexp.MustCompile(`^` + reportsDir + `(0|[1-9][0-9]{0,8})$`)
+
+// reportsLimit is enough for the operator to see that a command has reported too much.
+const reportsLimit = report.MaxBytes + 1
 
 // eventName is what files of events are called; the first part is the counter.
 var eventName = regexp.MustCompile(`^([1-9][0-9]{0,9})-[0-9A-Za-z-]{1,64}\.json$`)

@@ -36,7 +36,9 @@ func (r *Reader) Read(piece []byte, take func(Report)) error {
 		} else {
 			piece = nil
 		}
-		r.bytes += len(text) + 1
+		if r.bytes += len(text); end >= 0 {
+			r.bytes++
+		}
 		r.rest = append(r.rest, text[:min(len(text), MaxLine+1-min(len(r.rest), MaxLine+1))]...)
 		switch {
 		case r.bytes > MaxBytes:

@@ -25,7 +25,7 @@ func TestJobs(t *testing.T) {
 		test func(*testing.T, *potter)
 	}{
 		{"success", brewed}, {"failure", spilled}, {"the operator is killed and loses its disk", survives}, {"the run ends while there is no operator", waits},
-		{"the object is deleted", deleted}, {"the Pod is deleted", evicted}, {"a Pod that has no node", unschedulable},
+		{"a command", commanded}, {"the object is deleted", deleted}, {"the Pod is deleted", evicted}, {"a Pod that has no node", unschedulable},
 		{"a Pod that has no image", imageless}, {"a run that takes too much memory", glutton}, {"nothing is left", swept},
 	} {
 		if !t.Run(part.name, func(t *testing.T) { part.test(t, p) }) {
@@ -46,9 +46,9 @@ type potter struct {
 // podTemplate has the programs of the machine.
 const podTemplate = `{spec: {securityContext: {runAsUser: 0}, %s containers: [{name: run, imagePullPolicy: IfNotPresent, %s volumeMounts: [
   {name: tmp, mountPath: /tmp}, {name: usr, mountPath: /usr, readOnly: true}, {name: lib, mountPath: /lib, readOnly: true}, {name: lib64, mountPath: /lib64, readOnly: true},
-  {name: bin, mountPath: /bin, readOnly: true}, {name: etc, mountPath: /etc, readOnly: true}, {name: here, mountPath: %[3]q, readOnly: true}]}],
+  {name: bin, mountPath: /bin, readOnly: true}, {name: etc, mountPath: /etc, readOnly: true}, {name: here, mountPath: %[3]q, readOnly: true}, {name: work, mountPath: %[4]q}]}],
   volumes: [{name: tmp, emptyDir: {}}, {name: usr, hostPath: {path: /usr}}, {name: lib, hostPath: {path: /usr/lib}}, {name: lib64, hostPath: {path: /usr/lib64}},
-  {name: bin, hostPath: {path: /usr/bin}}, {name: etc, hostPath: {path: /etc}}, {name: here, hostPath: {path: %[3]q}}]}}`
+  {name: work, emptyDir: {}}, {name: bin, hostPath: {path: /usr/bin}}, {name: etc, hostPath: {path: /etc}}, {name: here, hostPath: {path: %[3]q}}]}}`
 
 func (p *potter) install(t *testing.T) {
 	t.Helper()
@@ -57,11 +57,16 @@ func (p *potter) install(t *testing.T) {
 		t.Fatal(err)
 	}
 	var watches strings.Builder
-	for _, w := range []struct{ kind, role, pod, container, more string }{
-		{"Tea", "tea", "", "", ""},
-		{"Lost", "tea", "nodeSelector: {there: is-none},", "", ""},
-		{"Bare", "tea", "", "image: docker.io/rolewright/there-is-none:1,", ""},
-		{"Glutton", "glutton", "", "resources: {limits: {memory: 300Mi}},", "retry: {maxAttempts: 1}"},
+	role := func(name string) string {
+		return "role: " + filepath.Join(here, "test/cluster/testdata/jobs/roles", name)
+	}
+	for _, w := range []struct{ kind, content, pod, container, more string }{
+		{"Tea", role("tea"), "", "", ""},
+		{"Lost", role("tea"), "nodeSelector: {there: is-none},", "", ""},
+		{"Bare", role("tea"), "", "image: docker.io/rolewright/there-is-none:1,", ""},
+		{"Glutton", role("glutton"), "", "resources: {limits: {memory: 300Mi}},", "retry: {maxAttempts: 1}"},
+		{"Cup", fmt.Sprintf("command: [%q]", filepath.Join(here, "test/cluster/testdata/jobs/pour.py")), "", "",
+			"requireResult: true, secrets: [{name: sugar, key: lumps}]"},
 	} {
 		plural := strings.ToLower(w.kind) + "s"
 		crd := fmt.Sprintf(`{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: %s.jobs.example.com}, spec: {
@@ -70,8 +75,8 @@ func (p *potter) install(t *testing.T) {
 		p.write(t, w.kind+".yaml", crd)
 		p.ask(t, "apply", "--filename="+w.kind+".yaml")
 		p.ask(t, "wait", "--for=condition=Established", "crd/"+plural+".jobs.example.com")
-		fmt.Fprintf(&watches, "- {group: jobs.example.com, version: v1, kind: %s, role: %q, executor: job, %s\n   job: %s}\n", w.kind,
-			filepath.Join(here, "test/cluster/testdata/jobs/roles", w.role), strings.TrimPrefix(w.more+",", ","), fmt.Sprintf(podTemplate, w.pod, w.container, here))
+		fmt.Fprintf(&watches, "- {group: jobs.example.com, version: v1, kind: %s, %s, executor: job, %s\n   job: %s}\n", w.kind,
+			w.content, strings.TrimPrefix(w.more+",", ","), fmt.Sprintf(podTemplate, w.pod, w.container, here, p.dir))
 	}
 	p.write(t, "watches.yaml", watches.String())
 	p.eventually(t, "the default service account", p.equals("serviceaccount/default", "get", "serviceaccount", "default", "--output=name"))
@@ -209,6 +214,34 @@ func waits(t *testing.T, p *potter) {
 	}
 }
 
+// commanded has the operator killed in the middle of a command, which has reported before and reports after that.
+func commanded(t *testing.T, p *potter) {
+	t.Helper()
+	p.ask(t, "create", "secret", "generic", "sugar", "--from-literal=lumps=three-lumps")
+	p.create(t, "Cup", "espresso", "wait: true")
+	reported := func(conditions string) func() error {
+		return p.equals(conditions, "get", "cup", "espresso", `--output=jsonpath={.status.conditions[?(@.type=="Warm")].reason} {.status.conditions[?(@.type=="Full")].reason}`)
+	}
+	p.eventually(t, "the first report", reported("Poured"))
+	run := p.status(t, "cup", "espresso").ActiveRun.ID
+	p.stop(t, syscall.SIGKILL)
+	if err := os.RemoveAll(p.root); err != nil {
+		t.Fatal(err)
+	}
+	p.start(t)
+	p.ask(t, "create", "configmap", "drink", "--from-literal=now=yes")
+	if s := p.ends(t, "cup", "espresso", anyEnd); s.LastRun.ID != run || s.LastRun.Result != "Succeeded" || s.LastRun.Executor != "job" {
+		t.Errorf("after run %s the last one is %+v, want its success as a job", run, s.LastRun)
+	}
+	p.eventually(t, "the last report", reported("Poured Poured"))
+	p.eventually(t, "what it has made", p.cup("11 bytes, mode 400", "espresso"))
+	p.eventually(t, "its owner", p.equals("Cup", "get", "configmap", "espresso", "--output=jsonpath={.metadata.ownerReferences[*].kind}"))
+	p.create(t, "Cup", "ristretto", "spill: true")
+	if s := p.ends(t, "cup", "ristretto", anyEnd); s.LastRun.Result != "Failed" || s.LastRun.Reason != "CommandFailed" || !strings.HasPrefix(s.LastRun.Message, "spilled\n") {
+		t.Errorf("the run is %+v, want the failure of the command", s.LastRun)
+	}
+}
+
 func deleted(t *testing.T, p *potter) {
 	t.Helper()
 	p.create(t, "Tea", "oolong", "seconds: 300")
@@ -272,6 +305,6 @@ func glutton(t *testing.T, p *potter) {
 
 func swept(t *testing.T, p *potter) {
 	t.Helper()
-	p.ask(t, "delete", "teas,losts,bares,gluttons", "--all")
+	p.ask(t, "delete", "teas,losts,bares,gluttons,cups", "--all")
 	p.eventually(t, "nothing to be left", p.equals("", "get", "jobs,pods,secrets", "--selector=rolewright.dev/run", "--output=name"))
 }
