@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/watches"
 )
 
 // quietFor is how long a quiet run may last before its progress is shown.
@@ -15,10 +16,11 @@ const quietFor = 10 * time.Second
 //
 // Such a run is not on record while it lasts. Were this process to end meanwhile, another one
 // would find nothing to end, and run the object again. What is left of the run by then reaches
-// nothing: all that a chart can do goes through the proxy of the process that has ended.
+// nothing: all that a chart can do goes through the proxy of the process that has ended. A run as a
+// Job goes on instead, and is on record, so that it is found.
 func (r *reconciler) isQuiet(s *scope) bool {
 	last := s.memory.last
-	return isChart(r.watch) && s.plan.cause == causePeriod && !s.plan.check && !s.deleting && s.memory.unwritten == nil &&
+	return isChart(r.watch) && r.watch.Executor != watches.ExecutorJob && s.plan.cause == causePeriod && !s.plan.check && !s.deleting && s.memory.unwritten == nil &&
 		last != nil && last.Result == status.Succeeded && !last.NotYet() && last.Generation == s.object.GetGeneration()
 }
 
