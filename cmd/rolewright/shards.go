@@ -233,7 +233,7 @@ func (s *shards) look(ctx context.Context) {
 			held++
 		}
 	}
-	s.recorder.Shards(held, s.set.Objects())
+	s.recorder.Shards(s.n, held, s.set.Objects())
 }
 
 func (s *shards) newSeat(i int) *seat {

@@ -140,7 +140,7 @@ func histogram(name, help string, buckets []float64, labels ...string) *promethe
 func (r *Recorder) collectors() []prometheus.Collector {
 	return slices.Concat(r.runMetrics.collectors(), r.proxyMetrics.collectors(), []prometheus.Collector{
 		r.buildInfo, r.reconcileResult, r.reconciles, r.createdAt, r.phases, r.rejected, r.statusWrites, r.decisions, r.kindReady, r.unwatched, r.broken,
-		r.shards.held, r.shards.objects, r.shards.handovers, r.webhooks, r.artifactRuns, r.artifactBytes, &r.scraped,
+		r.shards.all, r.shards.held, r.shards.objects, r.shards.handovers, r.webhooks, r.artifactRuns, r.artifactBytes, &r.scraped,
 	})
 }
 

@@ -28,7 +28,7 @@ func newRecorder(t *testing.T) (*Recorder, *prometheus.Registry) {
 func recordAll(r *Recorder) {
 	r.BuildInfo("v1.2.3", "abc")
 	r.ContentBroken(true)
-	r.Shards(3, 1200)
+	r.Shards(8, 3, 1200)
 	r.ShardMoved(true)
 	r.Webhook(widget.GroupKind(), "validate", WebhookRefused, 20*time.Millisecond)
 	r.Reconciled(widget, 45*time.Second)

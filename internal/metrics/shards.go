@@ -5,23 +5,25 @@ import "github.com/prometheus/client_golang/prometheus"
 // shardMetrics are about the share of the objects that a replica has. Without shards there is
 // no series of them.
 type shardMetrics struct {
-	held, objects *prometheus.GaugeVec
-	handovers     *prometheus.CounterVec
+	all, held, objects *prometheus.GaugeVec
+	handovers          *prometheus.CounterVec
 }
 
 func newShardMetrics() shardMetrics {
 	return shardMetrics{
+		all:       gauge("rolewright_shards", "How many shards there are, of all replicas together (--shards); no series without the flag."),
 		held:      gauge("rolewright_shards_held", "How many shards this replica holds (--shards); no series without the flag."),
 		objects:   gauge("rolewright_shard_objects", "How many objects are in the shards that this replica holds (--shards)."),
 		handovers: counter("rolewright_shard_handovers_total", "Shards that this replica has taken, or given up (--shards).", "direction"),
 	}
 }
 
-// Shards says how many shards this replica holds, with how many objects.
-func (r *Recorder) Shards(held, objects int) {
+// Shards says how many shards there are, how many of them this replica holds, and with how many objects.
+func (r *Recorder) Shards(all, held, objects int) {
 	if r == nil {
 		return
 	}
+	r.shards.all.WithLabelValues().Set(float64(all))
 	r.shards.held.WithLabelValues().Set(float64(held))
 	r.shards.objects.WithLabelValues().Set(float64(objects))
 }

@@ -66,6 +66,7 @@ func TestAlerts_FireWhenTheyShould(t *testing.T) {
 			map[string]string{"two of three": "rolewright_runs_total{kind=\"A\",reason=\"Succeeded\"} 0+1x120\nrolewright_runs_total{kind=\"A\",reason=\"TaskFailed\"} 0+2x120"},
 			map[string]string{
 				"one of three": "rolewright_runs_total{kind=\"A\",reason=\"Succeeded\"} 0+2x120\nrolewright_runs_total{kind=\"A\",reason=\"TaskFailed\"} 0+1x120",
+				"waiting":      "rolewright_runs_total{kind=\"A\",reason=\"NotYet\"} 0+9x120",
 				"three in all": "rolewright_runs_total{kind=\"A\",reason=\"TaskFailed\"} 0x117 1 2 3",
 				"interrupted":  "rolewright_runs_total{kind=\"A\",reason=\"Succeeded\"} 0+1x120\nrolewright_runs_total{kind=\"A\",reason=\"Interrupted\"} 0+9x120\nrolewright_runs_total{kind=\"A\",reason=\"Disrupted\"} 0+9x120",
 			},
@@ -82,10 +83,17 @@ func TestAlerts_FireWhenTheyShould(t *testing.T) {
 			map[string]string{"one": `rolewright_runs_lost_total{kind="A"} 0x100 1x19`, "before the first scrape": `rolewright_runs_lost_total{kind="A"} _x110 1x9`},
 			map[string]string{"none": `rolewright_runs_lost_total{kind="A"} 0x120`, "long ago": `rolewright_runs_lost_total{kind="A"} 1x120`},
 		},
-		"RolewrightRunsInterrupted": {
-			map[string]string{"one in ten minutes": `rolewright_runs_total{kind="A",reason="Disrupted"} 0+0.1x120`},
+		"RolewrightShardsNotHeld": {
+			map[string]string{"one of eight": "rolewright_shards{pod=\"a\"} 8x120\nrolewright_shards_held{pod=\"a\"} 7x120\nrolewright_shards{pod=\"b\"} 8x120\nrolewright_shards_held{pod=\"b\"} 0x120"},
 			map[string]string{
-				"a drained node": `rolewright_runs_total{kind="A",reason="Disrupted"} 0x100 3x19`,
+				"all":         "rolewright_shards{pod=\"a\"} 8x120\nrolewright_shards_held{pod=\"a\"} 5x120\nrolewright_shards{pod=\"b\"} 8x120\nrolewright_shards_held{pod=\"b\"} 3x120",
+				"a take-over": "rolewright_shards{pod=\"a\"} 8x120\nrolewright_shards_held{pod=\"a\"} 8x60 4x4 8x54",
+			},
+		},
+		"RolewrightRunsInterrupted": {
+			map[string]string{"one in ten minutes": `rolewright_runs_total{kind="A",reason="Disrupted",cause="interrupted"} 0+0.1x120`},
+			map[string]string{
+				"a drained node": `rolewright_runs_total{kind="A",reason="Disrupted",cause="created"} 0x100 30x19`,
 				"a restart":      `rolewright_runs_total{kind="A",reason="Interrupted"} 0+1x120`,
 			},
 		},
