@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -45,5 +46,20 @@ func TestSecret_GoesWithItsJob(t *testing.T) {
 	}
 	if left, err := client.CoreV1().Secrets("system").List(t.Context(), metav1.ListOptions{}); err != nil || len(left.Items) != 0 {
 		t.Errorf("%d Secrets are left, %v", len(left.Items), err)
+	}
+}
+
+// Only where permissions are missing, the Role is what to do.
+func TestRemedyOf(t *testing.T) {
+	t.Parallel()
+	for said, want := range map[string]string{
+		`User "operator" cannot create resource "jobs" in API group "batch" in the namespace "system"`: grantIt,
+		"exceeded quota: runs, requested: pods=1, used: pods=2, limited: pods=2":                       "raise the quota of the namespace system",
+		"violates PodSecurity": "change job of the watch, or what the namespace system allows",
+	} {
+		err := apierrors.NewForbidden(schema.GroupResource{Group: "batch", Resource: "jobs"}, "a-run", errors.New(said))
+		if got := remedyOf(err, "system"); !strings.HasPrefix(got, want) {
+			t.Errorf("%s: %s, want %s", said, got, want)
+		}
 	}
 }

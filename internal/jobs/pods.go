@@ -15,7 +15,7 @@ import (
 // phaseOf says what a Pod waits for before its run can start; empty if for nothing.
 func phaseOf(pod *corev1.Pod) string {
 	if pod == nil {
-		return "there is no Pod yet: look at the events of the Job"
+		return ""
 	}
 	for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
 		if w := c.State.Waiting; w != nil && w.Reason != "" && w.Reason != "PodInitializing" && w.Reason != "ContainerCreating" {
@@ -62,7 +62,7 @@ func endOf(pod *corev1.Pod, job *batchv1.Job) (what string, memory bool) {
 			}
 		}
 		if c := disruption(pod); c != nil {
-			parts = append(parts, said(c.Reason, c.Message))
+			parts = append(parts, saidOf(c))
 		}
 	}
 	if job != nil {
@@ -91,6 +91,9 @@ func disruption(pod *corev1.Pod) *corev1.PodCondition {
 	}
 	return nil
 }
+
+// saidOf is a condition of the cluster, on one line.
+func saidOf(c *corev1.PodCondition) string { return said(c.Reason, c.Message) }
 
 // said is a reason of the cluster with its message, on one line.
 func said(reason, message string) string {

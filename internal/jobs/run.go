@@ -94,7 +94,7 @@ func (e *Executor) begin(ctx context.Context, req runner.Request) error {
 	}
 	secrets := e.opts.Client.CoreV1().Secrets(e.opts.Namespace)
 	if _, err = secrets.Create(ctx, secret, metav1.CreateOptions{}); err != nil {
-		return fmt.Errorf("create the Secret of the run: %w; %s", err, grantIt)
+		return fmt.Errorf("create the Secret of the run: %w; %s", err, remedyOf(err, e.opts.Namespace))
 	}
 	made, err := e.opts.Client.BatchV1().Jobs(e.opts.Namespace).Create(ctx, job, metav1.CreateOptions{})
 	if err != nil {
@@ -103,10 +103,7 @@ func (e *Executor) begin(ctx context.Context, req runner.Request) error {
 		defer cancel()
 		_ = e.deleteJob(clean, req.ID)
 		_ = secrets.Delete(clean, req.ID, metav1.DeleteOptions{})
-		if apierrors.IsForbidden(err) {
-			return fmt.Errorf("create the Job of the run: %w; %s", err, grantIt)
-		}
-		return fmt.Errorf("create the Job of the run: %w", err)
+		return fmt.Errorf("create the Job of the run: %w; %s", err, remedyOf(err, e.opts.Namespace))
 	}
 	owner := fmt.Sprintf(`{"metadata":{"ownerReferences":[{"apiVersion":"batch/v1","kind":"Job","name":%q,"uid":%q}]}}`, made.Name, made.UID)
 	if _, err := secrets.Patch(ctx, req.ID, types.MergePatchType, []byte(owner), metav1.PatchOptions{}); err != nil {
@@ -128,7 +125,7 @@ func (e *Executor) follow(ctx context.Context, req runner.Request, session *remo
 		res, err := runner.Mirrored(ctx, req, over)
 		ends <- ended{res, err}
 	}()
-	why, lost := e.await(ctx, req, session)
+	last, why, lost := e.await(ctx, req, session)
 	close(over)
 	end := <-ends
 	switch {
@@ -137,6 +134,8 @@ func (e *Executor) follow(ctx context.Context, req runner.Request, session *remo
 	case lost == nil && why != nil && (end.err != nil && errors.Is(end.err, runner.ErrCluster)):
 		// It was stopped since this process wanted it.
 		return end.res, fmt.Errorf("run %s cut short: %w", req.ID, why)
+	case lost == nil && last != nil && disruption(last) != nil && errors.Is(end.err, runner.ErrCluster):
+		return end.res, fmt.Errorf("%w: %s", end.err, saidOf(disruption(last)))
 	case lost == nil:
 		return end.res, end.err
 	case why != nil && !isClosed(session.Started):
@@ -159,12 +158,13 @@ func isClosed(c <-chan struct{}) bool {
 }
 
 // await waits until nothing of the run is left. why is the cause for which this process has
-// stopped it, or [runner.ErrHandedOver]; lost is why there is no outcome, nil if there is one.
-func (e *Executor) await(ctx context.Context, req runner.Request, session *remote.Session) (why, lost error) {
+// stopped it, or [runner.ErrHandedOver]; lost is why there is no outcome, nil if there is one. last is
+// the Pod as it was seen last; nil for never.
+func (e *Executor) await(ctx context.Context, req runner.Request, session *remote.Session) (last *corev1.Pod, why, lost error) {
 	tick := time.NewTicker(look)
 	defer tick.Stop()
 	stop, phase, killed := ctx.Done(), "", false
-	seen, since, told := false, time.Now(), false
+	seen, since, told, absent := false, time.Now(), false, absence{}
 	for {
 		if !told && isClosed(session.Started) {
 			told = true
@@ -172,17 +172,17 @@ func (e *Executor) await(ctx context.Context, req runner.Request, session *remot
 		}
 		select {
 		case <-session.Done:
-			return why, nil
+			return last, why, nil
 		case <-stop:
 			stop, why = nil, context.Cause(ctx)
 			if req.Apart.GoesOn(why) {
 				select {
 				case <-e.drained:
 				case <-session.Done:
-					return nil, nil
+					return last, nil, nil
 				case <-time.After(drainPatience):
 				}
-				return fmt.Errorf("%w: %w", runner.ErrHandedOver, why), nil
+				return last, fmt.Errorf("%w: %w", runner.ErrHandedOver, why), nil
 			}
 			since = time.Now()
 			killed = e.kill(ctx, req.ID)
@@ -192,12 +192,22 @@ func (e *Executor) await(ctx context.Context, req runner.Request, session *remot
 			}
 		}
 		pod, job := e.podOf(req.ID), e.jobOf(req.ID)
+		if pod != nil {
+			last = pod
+		}
 		seen = seen || job != nil
 		gone := pod == nil && (job == nil || finished(job)) && (seen || time.Since(since) > cachePatience)
 		if gone || pod != nil && over(pod) {
-			return why, e.lost(pod, job, session)
+			if pod == nil && last != nil && disruption(last) != nil {
+				pod = last // which has said why
+			}
+			return last, why, e.lost(pod, job, session)
 		}
-		if now := phaseOf(pod); now != phase && !isClosed(session.Started) || phase != "" && isClosed(session.Started) {
+		now := phaseOf(pod)
+		if pod == nil && why == nil {
+			now = absent.why(ctx, e, job)
+		}
+		if now != phase && !isClosed(session.Started) || phase != "" && isClosed(session.Started) {
 			if isClosed(session.Started) {
 				now = ""
 			}

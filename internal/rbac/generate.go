@@ -124,6 +124,7 @@ func Jobs() Needs {
 	needs := Needs{}
 	needs.Add(Need{Group: "batch", Resource: "jobs", Namespaced: true}, "get", "list", "watch", "create", "delete")
 	needs.Add(Need{Resource: "pods", Namespaced: true}, "get", "list", "watch", "delete")
+	needs.Add(Need{Resource: "events", Namespaced: true}, "list")
 	needs.Add(Need{Resource: "secrets", Namespaced: true}, "get", "list", "create", "patch", "delete")
 	return needs
 }

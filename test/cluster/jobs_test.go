@@ -126,6 +126,7 @@ func (p *potter) create(t *testing.T, kind, name, spec string) {
 // status is what the operator says of an object's runs.
 type status struct {
 	ActiveRun struct{ ID, Waiting string }
+	NextRetry string
 	LastRun   struct{ ID, Result, Reason, Message, Executor, Cause string }
 }
 
@@ -257,11 +258,12 @@ func evicted(t *testing.T, p *potter) {
 	p.eventually(t, "the brew", p.cup("brewed", "puerh"))
 	run := p.status(t, "tea", "puerh").ActiveRun.ID
 	p.ask(t, "delete", "pods", "--selector=rolewright.dev/run="+run, "--wait=false")
-	if s := p.ends(t, "tea", "puerh", anyEnd); s.LastRun.ID != run || s.LastRun.Result != "Interrupted" {
-		t.Errorf("the run is %+v, want an interruption of %s", s.LastRun, run)
+	if s := p.ends(t, "tea", "puerh", anyEnd); s.LastRun.ID != run || s.LastRun.Result != "Interrupted" || s.LastRun.Reason != "Disrupted" || s.NextRetry == "" {
+		t.Errorf("the run is %+v, repeated at %q; want an interruption of %s", s.LastRun, s.NextRetry, run)
 	}
+	p.ask(t, "annotate", "tea", "puerh", "rolewright.dev/reconcile-at=now") // the backoff is long here
 	s := p.ends(t, "tea", "puerh", func(s status) bool { return s.LastRun.ID != run })
-	if s.LastRun.Result != "Succeeded" || s.LastRun.Cause != "interrupted" {
+	if s.LastRun.Result != "Succeeded" || s.LastRun.Cause != "manual" {
 		t.Errorf("the run after it is %+v, want a success", s.LastRun)
 	}
 }
