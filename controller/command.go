@@ -103,7 +103,7 @@ func (r *reconciler) whatCommand(s *scope, command *watches.Command, sources []e
 	return runner.Request{
 		Content: runner.Content{Command: commandIn(s.use.copy, command)},
 		Files:   files, Env: env, MaxBytes: r.opts.RunMaxBytes, Mask: s.masker(s.mask), Executor: runner.Executor(r.watch.Executor),
-		Call: s.access.Call, Redact: func(ctx context.Context, value string) { s.mask.Add(ctx, value) },
+		Call: r.callsOfCommand(s), Redact: func(ctx context.Context, value string) { s.mask.Add(ctx, value) },
 	}, nil
 }
 

@@ -77,6 +77,7 @@ func (r *reconciler) adopt(ctx context.Context, s *scope, lost status.Active) (o
 	s.plan, s.earlier, s.token = plan{cause: cause(lost.Cause), check: t.Check}, true, token
 	s.memory.lost = nil
 	r.places.Take(s.key, classOf(causeInterrupted), s.due)
+	r.refer(s) // which is followed from now on
 	return r.run(ctx, s)
 }
 
@@ -115,7 +116,7 @@ func (r *reconciler) adopted(s *scope) (runner.Request, error) {
 	if command := r.contentFor(s).Command; command != nil {
 		// Its reports are read from the first one on: what they ask for is done once more.
 		req.Content.Command = commandIn(s.use.copy, command)
-		req.Call, req.Redact = s.access.Call, func(ctx context.Context, value string) { s.mask.Add(ctx, value) }
+		req.Call, req.Redact = r.callsOfCommand(s), func(ctx context.Context, value string) { s.mask.Add(ctx, value) }
 	}
 	return req, nil
 }

@@ -44,6 +44,7 @@ func (r *reconciler) endedRun(s *scope) status.Run {
 		run.Attempts = s.attempts() + 1
 	}
 	run.Warnings, run.Dependents, run.Pruned = bounded(s.warnings), s.dependents, s.pruned
+	run.References = r.references(s)
 	r.noteLoop(s, &run)
 	if why := s.mask.Withheld(); why != "" {
 		run.Warnings = append(run.Warnings, withheldBecause+why)

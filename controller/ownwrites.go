@@ -141,6 +141,10 @@ func (r *reconciler) settleReferences(ctx context.Context, s *scope) {
 	if s.referring == nil {
 		return
 	}
+	defer r.watchReported(s)
+	if s.earlier {
+		return // the inputs of such a run are those of its ticket
+	}
 	ctx, cancel := context.WithTimeout(ctx, maxShown)
 	defer cancel()
 	f := s.referring.f

@@ -52,6 +52,11 @@ func (r *reconciler) refer(s *scope) (known bool) {
 			s.warn(p)
 		}
 	}
+	s.named = refs
+	if last := s.memory.last; last != nil {
+		s.reported = r.reportedBefore(s, last.References)
+		refs = slices.Concat(refs, s.reported)
+	}
 	s.referred, known = r.referring.refer(s.key, r.owner(s), refs)
 	s.warnings = slices.DeleteFunc(s.warnings, func(w string) bool { return slices.Contains(s.notWatched, w) }) // as they were a moment ago
 	s.notWatched = status.NotWatched(r.referring.notWatched(s.referred))

@@ -27,7 +27,9 @@ import (
 // runs, while the kind is served.
 // It is safe for concurrent use.
 type referring struct {
-	fields   []reference.Field
+	fields []reference.Field
+	// reported are the kinds of what commands name by reports.
+	reported []schema.GroupVersionKind
 	triggers []*trigger
 	kinds    []*referredKind
 	// namespace is the kind of namespaces; nil if no trigger asks for their labels.
@@ -118,12 +120,12 @@ func valueOf(v dependent.Version, owner proxy.Owner) string {
 
 // newReferring returns nil if the watch refers to nothing.
 func newReferring(r *reconciler) *referring {
-	fields := reference.Fields(r.watch)
-	if len(fields)+len(r.watch.Triggers) == 0 {
+	fields, reported := reference.Fields(r.watch), reference.Reported(r.watch)
+	if len(fields)+len(reported)+len(r.watch.Triggers) == 0 {
 		return nil
 	}
 	f := &referring{
-		fields: fields, namespaces: r.opts.Namespaces, discovery: r.opts.Gateway.Discovery(), registry: r.set.dependents, lookAll: r.objects.queueAll, log: r.log,
+		fields: fields, reported: reported, namespaces: r.opts.Namespaces, discovery: r.opts.Gateway.Discovery(), registry: r.set.dependents, lookAll: r.objects.queueAll, log: r.log,
 		look: func(key types.NamespacedName) {
 			r.objects.mark(key, r.now())
 			r.objects.look(key)
@@ -158,7 +160,7 @@ func namespaceKind() schema.GroupVersionKind {
 
 // referredKinds are the kinds that a watch refers to, and those of its triggers, each once.
 func referredKinds(w watches.Watch) []schema.GroupVersionKind {
-	var kinds []schema.GroupVersionKind
+	kinds := reference.Reported(w)
 	for _, f := range reference.Fields(w) {
 		kinds = append(kinds, f.GVK)
 	}
@@ -296,11 +298,12 @@ func (f *referring) refer(key types.NamespacedName, owner proxy.Owner, refs []re
 	defer f.mu.Unlock()
 	f.drop(key)
 	known = true
+	for _, gvk := range f.reported { // what a run names it has to compare
+		_, listed := f.current(target{kind: f.kind(gvk)}, owner)
+		known = known && listed
+	}
 	for _, ref := range refs {
-		t := target{f.kind(ref.GVK), ref.NamespacedName}
-		if t.kind.followed != nil && !t.kind.namespaced {
-			t.Namespace = ""
-		}
+		t := f.target(ref)
 		f.targets[key] = append(f.targets[key], t)
 		if f.from[t] == nil {
 			f.from[t] = map[types.NamespacedName]struct{}{}
@@ -310,6 +313,14 @@ func (f *referring) refer(key types.NamespacedName, owner proxy.Owner, refs []re
 		all, known = append(all, is), known && listed
 	}
 	return all, known
+}
+
+func (f *referring) target(ref reference.Reference) target {
+	t := target{f.kind(ref.GVK), ref.NamespacedName}
+	if t.kind.followed != nil && !t.kind.namespaced {
+		t.Namespace = ""
+	}
+	return t
 }
 
 // now is what is known of an object that is referred to.
@@ -376,4 +387,11 @@ func unpackReferences(packed string) []reference.Reference {
 	var refs []reference.Reference
 	_ = json.Unmarshal([]byte(packed), &refs) // it is packed by this process
 	return refs
+}
+
+// targetOf is the object that a reference names.
+func (f *referring) targetOf(ref reference.Reference) target {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.target(ref)
 }

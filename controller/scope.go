@@ -14,6 +14,7 @@ import (
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/rolewright/rolewright/controller/fingerprint"
+	"github.com/rolewright/rolewright/controller/reference"
 	"github.com/rolewright/rolewright/controller/runqueue"
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/history"
@@ -54,9 +55,13 @@ type scope struct {
 	plan        plan
 	// referred are what the object refers to, and triggered what starts it, as decide and
 	// begin have found them; referring is set by run if there is any.
-	referred  []referred
-	triggered []triggered
-	referring *referringRun
+	referred []referred
+	// named are the references in the object, and reported those that a command has named: the
+	// run before, until this one has succeeded. heard are the versions of those of this run.
+	named, reported []reference.Reference
+	heard           []referred
+	triggered       []triggered
+	referring       *referringRun
 	// queued is set by place: the run that is due, of a class, waits for its place, which
 	// wakes the object. rollout identifies what it has in common with the others.
 	queued  bool

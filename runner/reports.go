@@ -253,7 +253,7 @@ func (t *translation) take(r report.Report) {
 			return
 		}
 		t.call("status", r)
-	case report.Event, report.Metric:
+	case report.Event, report.Metric, report.Reference:
 		t.call(string(r.Type), r)
 	}
 }

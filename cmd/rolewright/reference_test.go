@@ -68,7 +68,7 @@ func situations() []situation {
 	exhausted.Attempts = 5
 	succeeded := sampleRun(status.Succeeded, "Succeeded")
 	succeeded.Message, succeeded.Attempts, succeeded.FailedTask, succeeded.Handled = "", 0, nil, "2026-05-06T18:00:00Z"
-	succeeded.Pruned = 1
+	succeeded.Pruned, succeeded.References = 1, []string{status.Reference("v1", "ConfigMap", "prod", "menu")}
 	parked := succeeded
 	parked.Wait = &status.Wait{APIVersion: "apps/v1", Kind: "Deployment", Namespace: "prod", Name: "web", For: "ready", Since: now, Until: now.Add(time.Hour)}
 	checked, drifted, checking := succeeded, succeeded, active
@@ -113,9 +113,10 @@ func statusMeanings() map[string]string {
 		"lastRun.executor": "warm, runner, command or handler: how the run was made.", "lastRun.modules": "How many modules a forked run executed, by how.",
 		"lastRun.modules.forked": "Those that were forked. Other names are reasons for a new Python.",
 		"lastRun.attempts":       "How many runs in a row have failed.", "lastRun.requeueAfter": "The time until the next run, where the run asked for one.", "lastRun.fingerprint": "Identifies the inputs: a success with the same ones is not repeated.",
-		"lastRun.pruned": "How many objects were removed because the run has not touched them.",
-		"lastRun.inputs": "A few bits of a digest of each input, by which the operator names those that have changed.",
-		"lastRun.wait":   "What the object waits for, where the run has parked it.", "lastRun.wait.apiVersion": "The API version of what it waits for.",
+		"lastRun.references": "The objects that the command has named by reports, which are watched for this one.",
+		"lastRun.pruned":     "How many objects were removed because the run has not touched them.",
+		"lastRun.inputs":     "A few bits of a digest of each input, by which the operator names those that have changed.",
+		"lastRun.wait":       "What the object waits for, where the run has parked it.", "lastRun.wait.apiVersion": "The API version of what it waits for.",
 		"lastRun.wait.kind": "Its kind.", "lastRun.wait.namespace": "Its namespace, if it is in one.", "lastRun.wait.name": "Its name.",
 		"lastRun.wait.for":   "What has to be true of it, as `kubectl wait --for` takes it, or `ready`.",
 		"lastRun.wait.since": "When it was asked for first.", "lastRun.wait.until": "When the object runs at the latest.",

@@ -31,6 +31,9 @@ type Field struct {
 func Fields(w watches.Watch) []Field {
 	var fields []Field
 	for _, r := range w.References {
+		if r.Reported {
+			continue
+		}
 		fields = append(fields, Field{GVK: r.GVK, Path: r.FromField, NamespacePath: r.NamespaceField})
 	}
 	for _, v := range w.VarsFrom {
@@ -44,6 +47,16 @@ type Reference struct {
 	GVK schema.GroupVersionKind
 	// NamespacedName has the namespace also where the kind is cluster-scoped.
 	types.NamespacedName
+}
+
+// Reported are the kinds of the objects that the commands of a watch may name by reports.
+func Reported(w watches.Watch) (kinds []schema.GroupVersionKind) {
+	for _, r := range w.References {
+		if r.Reported {
+			kinds = append(kinds, r.GVK)
+		}
+	}
+	return kinds
 }
 
 // Most is how many references of one object are followed.

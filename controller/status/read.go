@@ -148,7 +148,7 @@ func Recorded(st map[string]any) map[string]any {
 
 // runFields are those of a run that are read.
 func runFields() []string {
-	return []string{"id", "cause", "trigger", "mode", "drifted", "generation", "fingerprint", "inputs", "started", "finished", "result", "reason", "requeueAfter", "wait", "attempts"}
+	return []string{"id", "cause", "trigger", "mode", "drifted", "generation", "fingerprint", "inputs", "started", "finished", "result", "reason", "requeueAfter", "wait", "attempts", "references"}
 }
 
 // waitFields are those of a wait.
@@ -258,11 +258,45 @@ func readRun(v any) (Run, bool) {
 		f.bad = f.bad || !ok || r.Result != Succeeded || w.Since.After(r.Finished.Add(time.Second)) ||
 			!w.Since.Before(w.Until) || w.Until.Sub(w.Since) > MaxWait
 	}
+	if refs, there := m["references"]; there {
+		r.References, ok = readReferences(refs)
+		f.bad = f.bad || !ok
+	}
 	r.Permanent = r.RefusesInput()
 	if f.bad {
 		return Run{}, false
 	}
 	return r, true
+}
+
+// MaxReferences is how many objects that a command has named are recorded.
+const MaxReferences = 100
+
+// referenceForm is that of a recorded reference: apiVersion, kind, namespace and name, of which
+// the namespace may be empty.
+var referenceForm = regexp.MustCompile(`^[-a-z0-9./]{1,320} [A-Za-z0-9]{1,63} [-a-z0-9]{0,63}/[!-.0-~]{1,253}$`)
+
+// Reference is how a reference is recorded; empty if it cannot be.
+func Reference(apiVersion, kind, namespace, name string) string {
+	if text := apiVersion + " " + kind + " " + namespace + "/" + name; referenceForm.MatchString(text) {
+		return text
+	}
+	return ""
+}
+
+func readReferences(v any) (refs []string, ok bool) {
+	list, ok := v.([]any)
+	if !ok || len(list) > MaxReferences {
+		return nil, false
+	}
+	for _, item := range list {
+		text, ok := item.(string)
+		if !ok || !referenceForm.MatchString(text) {
+			return nil, false
+		}
+		refs = append(refs, text)
+	}
+	return refs, true
 }
 
 // Forms of a wait. What it waits for is text, of which package waitfor makes sense.

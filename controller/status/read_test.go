@@ -71,6 +71,10 @@ func TestRead_RejectsWhatIsNotOfItsForm(t *testing.T) {
 		`["deployments.v1.apps", "x"]`, `["` + strings.Repeat("a", 64) + `.v1.b"]`, `["a.v1.` + strings.Repeat("b", 1<<20) + `"]`,
 		`["` + strings.Join(slices.Repeat([]string{"a.v1.b"}, MaxDependents+1), `","`) + `"]`,
 	}
+	references := []string{
+		`["v1 Secret a"]`, `["v1 Secret a/b/c"]`, `["Secret a/b"]`, `["v1  a/b"]`, `["v1 Secret a/b "]`, `["v1 Secret A/b"]`, `["v1 Secret a/é"]`, `[5]`, `[["v1 Secret a/b"]]`,
+		`["v1 Secret a/` + strings.Repeat("b", 254) + `"]`, `["` + strings.Join(slices.Repeat([]string{"v1 Secret a/b"}, MaxReferences+1), `","`) + `"]`,
+	}
 	for part, fields := range map[string]map[string][]string{
 		partLast: {
 			"": odd, "id": slices.Concat(odd, paths), "cause": append(odd[:8:8], `"Created"`, `"a b"`, `"`+strings.Repeat("a", 33)+`"`),
@@ -82,6 +86,7 @@ func TestRead_RejectsWhatIsNotOfItsForm(t *testing.T) {
 			"result": append(slices.Clone(odd), `"Great"`), "reason": append(odd[:8:8], `"a b"`, `"../x"`, `"`+strings.Repeat("a", 65)+`"`),
 			"requeueAfter": append(slices.Clone(odd), `"-5s"`, `"`+strings.Repeat("1", 1<<16)+`s"`),
 			"wait":         slices.Concat(odd, waits),
+			"references":   slices.Concat(slices.DeleteFunc(slices.Clone(odd), func(v string) bool { return v == "[]" }), references),
 			"attempts":     slices.DeleteFunc(slices.Clone(odd), func(v string) bool { return v == "5" }),
 		},
 		partActive: {
@@ -117,6 +122,19 @@ func TestRead_RejectsWhatIsNotOfItsForm(t *testing.T) {
 
 func someWait() Wait {
 	return Wait{APIVersion: "apps/v1", Kind: "Deployment", Namespace: "a", Name: "web", For: "condition=Available", Since: at(1), Until: at(9)}
+}
+
+// References read as they were written, and no others are kept.
+func TestRead_References(t *testing.T) {
+	ended := success(7)
+	ended.References = []string{Reference("v1", "Node", "", "a"), Reference("apps/v1", "Deployment", "shop", "web.1:2")}
+	st := Conclude(map[string]any{}, ended, 0, at(9))
+	if diff := cmp.Diff(ended.References, Read(Recorded(st)).Last.References); diff != "" {
+		t.Errorf("references (-want +got):\n%s", diff)
+	}
+	if text := Reference("v1", "Secret", "a", "../b"); text != "" {
+		t.Errorf("%q is recorded", text)
+	}
 }
 
 // A wait reads as it was written, and nothing else is kept of it.

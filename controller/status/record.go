@@ -102,6 +102,9 @@ type Run struct {
 	// (status.ansible.dependents), as kubectl takes them: deployments.v1.apps.
 	// The first [MaxDependents] are recorded.
 	Dependents []string
+	// References are the objects that a command has named, each as [Reference] writes it; the
+	// first [MaxReferences] are recorded.
+	References []string
 	// Loop says what keeps starting runs of the object, at most 1 KiB; empty if nothing does.
 	// It is not read back.
 	Loop string
@@ -233,6 +236,13 @@ func (r Run) encode() map[string]any {
 	}
 	if r.Attempts > 0 {
 		m["attempts"] = r.Attempts
+	}
+	if refs := r.References[:min(len(r.References), MaxReferences)]; len(refs) > 0 {
+		list := make([]any, len(refs))
+		for i, ref := range refs {
+			list[i] = ref
+		}
+		m["references"] = list
 	}
 	return m
 }

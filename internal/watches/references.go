@@ -17,6 +17,8 @@ type Reference struct {
 	// FromField is a dotted path in the object: there is a name, a list of names, a
 	// mapping with the key name, or a list of those.
 	FromField string
+	// Reported is true where a command names the objects by reports, and FromField is empty.
+	Reported bool `json:",omitempty"`
 	// NamespaceField is a dotted path in the object to the namespace of the objects; the
 	// namespace is that of the object where it is empty, or where there is nothing.
 	NamespaceField string
@@ -60,9 +62,11 @@ func referenceFields() []field[Reference] {
 			textField(func(r *Reference) *string { return &r.GVK.Version })},
 		{Field{"kind", typeString, "", true, "The kind of the objects that are referred to."},
 			textField(func(r *Reference) *string { return &r.GVK.Kind })},
-		{Field{"fromField", typeString, "", true,
+		{Field{"fromField", typeString, "", false,
 			"Where the object names them, such as spec.passwordSecretName: a name, a list of names, a mapping with the key name, or a list of those."},
 			fieldPath(func(r *Reference) *string { return &r.FromField })},
+		{Field{"reported", typeBool, "false", false, "Whether the command of the watch names them by its reports of type reference, in place of fromField."},
+			boolean(func(r *Reference) *bool { return &r.Reported })},
 		{Field{"namespaceField", typeString, "", false, "Where the object names their namespace; its own namespace if the key is missing."},
 			fieldPath(func(r *Reference) *string { return &r.NamespaceField })},
 	}
@@ -100,8 +104,11 @@ func setReferences(c *decoding, e *entry, a at) {
 		if keys == nil {
 			return
 		}
+		if r.Reported && r.FromField+r.NamespaceField != "" {
+			c.error(element, "a reference that is reported has neither fromField nor namespaceField", "remove them, or reported: the command says name and namespace")
+		}
 		for _, key := range []string{"version", "kind", "fromField"} {
-			if _, said := keys[key]; !said {
+			if _, said := keys[key]; !said && !(key == "fromField" && r.Reported) {
 				c.error(element, "a reference must have "+key, "write version and kind of what is referred to, and where: fromField: spec.passwordSecretName")
 			}
 		}
@@ -154,6 +161,10 @@ func (c *decoding) varsSource(v *VarsFrom, a at, secret bool) {
 
 // checkReferences checks what the keys of a watch say together.
 func (c *decoding) checkReferences(e *entry) {
+	reported := slices.ContainsFunc(e.watch.References, func(r Reference) bool { return r.Reported })
+	if _, command := e.keys["command"]; reported && !command {
+		c.error(e.keys["references"], "references that are reported are for commands", "write fromField: and where the object names them")
+	}
 	if !e.watch.OwnNamespaceOnly {
 		return
 	}

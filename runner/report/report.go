@@ -32,6 +32,8 @@ const (
 	Metric    Type = "metric"
 	Requeue   Type = "requeue"
 	Redact    Type = "redact"
+	// Reference names an object that the run has read: a change of it is one of the inputs.
+	Reference Type = "reference"
 )
 
 // Verdict is what a command says of its own end.
@@ -63,10 +65,18 @@ type Report struct {
 	// Value is that of a redact.
 	Value string
 	// Body is what the modules of the collection send for a condition, a status, an event
-	// or a metric, and is read where theirs is.
+	// or a metric, and is read where theirs is; of a reference it is the [Object].
 	Body json.RawMessage
 	// Unknown are the fields that have no effect; none if the type itself is unknown.
 	Unknown []string
+}
+
+// Object is what a reference names, as the command has written it.
+type Object struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Namespace  string `json:"namespace,omitempty"`
+	Name       string `json:"name"`
 }
 
 // Known tells whether the report has an effect.
@@ -91,6 +101,8 @@ func fieldsOf(t Type) []string {
 		return []string{"after"}
 	case Redact:
 		return []string{"value"}
+	case Reference:
+		return []string{"apiVersion", "kind", "namespace", "name"}
 	}
 	return nil
 }
@@ -114,6 +126,10 @@ type line struct {
 	EventType     string                     `json:"eventType"`
 	Related       json.RawMessage            `json:"related"`
 	Patch         map[string]json.RawMessage `json:"patch"`
+	APIVersion    string                     `json:"apiVersion"`
+	Kind          string                     `json:"kind"`
+	Namespace     string                     `json:"namespace"`
+	Name          string                     `json:"name"`
 }
 
 // parse reads one line, which has no end of line.
@@ -185,6 +201,11 @@ func (r *Report) take(l line) error {
 		return r.encode(map[string]any{"conditions": []any{map[string]any{
 			"type": l.ConditionType, "status": l.Status, "reason": l.Reason, "message": l.Message,
 		}}})
+	case Reference:
+		if l.APIVersion == "" || l.Kind == "" || l.Name == "" {
+			return errors.New(`it lacks "apiVersion", "kind" or "name" of the object`)
+		}
+		return r.encode(Object{l.APIVersion, l.Kind, l.Namespace, l.Name})
 	case Status:
 		return r.encode(map[string]any{"fields": l.Patch})
 	case Event:

@@ -1,0 +1,49 @@
+package controller
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rolewright/rolewright/controller/reference"
+	"github.com/rolewright/rolewright/internal/watches"
+)
+
+// What a command names, and what a status says that it has named, is held to the watch.
+func TestMayReport(t *testing.T) {
+	t.Parallel()
+	configMaps := schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
+	cups := schema.GroupVersionKind{Group: "g.test", Version: "v1", Kind: "Cup"}
+	r := &reconciler{gvk: cups, watch: watches.Watch{
+		OwnNamespaceOnly: true, References: []watches.Reference{{GVK: configMaps, Reported: true}, {GVK: cups, Reported: true}},
+	}}
+	s := &scope{key: types.NamespacedName{Namespace: "home", Name: "it"}, named: []reference.Reference{{GVK: configMaps, NamespacedName: types.NamespacedName{Namespace: "home", Name: "named"}}}}
+	for text, problem := range map[string]string{
+		"v1 ConfigMap home/a": "", "v1 ConfigMap /a": "", "g.test/v1 Cup home/other": "",
+		"v1 Secret home/a":                               "no references of /v1, Kind=Secret",
+		"v2 ConfigMap home/a":                            "no references of /v2, Kind=ConfigMap",
+		"v1 ConfigMap away/a":                            "another namespace",
+		"g.test/v1 Cup home/it":                          "for itself",
+		"v1 ConfigMap home/..":                           "no name",
+		"v1 ConfigMap Home/a":                            "no name",
+		"v1 ConfigMap home/" + strings.Repeat("a", 254):  "no name",
+		"v1 ConfigMap " + strings.Repeat("a", 64) + "/a": "no name",
+	} {
+		parts := strings.SplitN(text, " ", 3)
+		namespace, name, _ := strings.Cut(parts[2], "/")
+		err := r.mayReport(s, reference.Reference{GVK: schema.FromAPIVersionAndKind(parts[0], parts[1]), NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}})
+		if (err == nil) != (problem == "") || err != nil && !strings.Contains(err.Error(), problem) {
+			t.Errorf("%.60s: %v, want %q", text, err, problem)
+		}
+	}
+	var got []string
+	for _, ref := range r.reportedBefore(s, []string{"v1 ConfigMap home/a", "v1 Secret home/a", "v1 ConfigMap home/a", "v1 ConfigMap home/named", "v1 ConfigMap away/a", "x", "v1 ConfigMap /b"}) {
+		got = append(got, recorded(ref))
+	}
+	if diff := cmp.Diff([]string{"v1 ConfigMap home/a", "v1 ConfigMap /b"}, got); diff != "" {
+		t.Errorf("what is followed of a record (-want +got):\n%s", diff)
+	}
+}
