@@ -58,7 +58,7 @@ func (r *reconciler) admit(s *scope, life *lifetime) {
 		s.witness.tracked = r.dependents.Begin(s.key, s.object.GetUID())
 	}
 	s.calls = r.newCalls(s, grant.Owner)
-	grant.Tracker, grant.Secrets, grant.Calls, grant.Self = s.witness, s.mask, s.calls, s.progress
+	grant.Tracker, grant.Secrets, grant.Calls, grant.Self = s.witness, r.secretsOf(s), s.calls, s.progress
 	if r.referring != nil {
 		s.referring = r.referring.begin(s.key, s.referred)
 		s.witness.referring, grant.Writes = s.referring, s.referring

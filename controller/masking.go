@@ -16,6 +16,7 @@ import (
 
 	"github.com/rolewright/rolewright/controller/fingerprint"
 	"github.com/rolewright/rolewright/internal/contentcopy"
+	"github.com/rolewright/rolewright/internal/proxy"
 	"github.com/rolewright/rolewright/internal/proxy/objectbody"
 	"github.com/rolewright/rolewright/internal/redact"
 	"github.com/rolewright/rolewright/internal/vault"
@@ -104,6 +105,30 @@ func ofSecret(object map[string]any) []string {
 	}
 	values, _ := objectbody.SecretValues("application/json", text)
 	return values
+}
+
+// secretsOf gets the values of Secrets that a run reads and writes.
+func (r *reconciler) secretsOf(s *scope) proxy.Secrets {
+	if isChart(r.watch) {
+		return besideRecords{s.mask}
+	}
+	return s.mask
+}
+
+// besideRecords leaves out the records of Helm's releases, of which a run of a chart reads all
+// revisions: what is large cannot be searched for, and all that the run says would be withheld. The
+// program that runs charts shows no record; the values in one pass in the Secrets that it writes.
+type besideRecords struct{ *redact.Masker }
+
+// Add implements [proxy.Secrets].
+func (m besideRecords) Add(ctx context.Context, values ...string) {
+	m.Masker.Add(ctx, slices.DeleteFunc(slices.Clone(values), isRecord)...)
+}
+
+// isRecord is true of what is compressed and encoded as Helm does it, and is no password by its size.
+func isRecord(value string) bool {
+	const gzipped = "H4sI" // the first bytes in base64
+	return len(value) > 16<<10 && strings.HasPrefix(value, gzipped)
 }
 
 // masker is what runs are masked with.

@@ -135,3 +135,19 @@ func TestCredentials_AreReadWhenTheyAreNeeded(t *testing.T) {
 		must.Be(t, "credentials", []string{"first", "pass", "key", token}, credentials(config))
 	}
 }
+
+// What a run of a chart reads of Helm's releases, however large it is, withholds nothing; a value beside it is hidden.
+func TestBesideRecords(t *testing.T) {
+	t.Parallel()
+	m := besideRecords{&redact.Masker{}}
+	for n := range 20 {
+		m.Add(t.Context(), "H4sI"+strings.Repeat(string(rune('a'+n))+"bcdefg7", 1<<17), "correct-horse-"+string(rune('a'+n)))
+	}
+	if got := m.Mask("it says correct-horse-b"); got != "it says [masked]" {
+		t.Errorf("masked to %q: %s", got, m.Withheld())
+	}
+	m.Add(t.Context(), "H4sIpassword")
+	if got := m.Mask("it says H4sIpassword"); got != "it says [masked]" {
+		t.Errorf("a short value: %q", got)
+	}
+}

@@ -14,6 +14,7 @@ import (
 	"helm.sh/helm/v4/pkg/storage/driver"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/resource"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/cached/memory"
@@ -43,6 +44,7 @@ func newGetter(namespace string) (*getter, error) {
 		return nil, fmt.Errorf("KUBECONFIG: %w", err)
 	}
 	g.rest.QPS = -1
+	g.rest.ContentType = runtime.ContentTypeJSON // the API proxy finds secret values in it, and withholds nothing
 	client, err := discovery.NewDiscoveryClientForConfig(g.rest)
 	if err != nil {
 		return nil, err

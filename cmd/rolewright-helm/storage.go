@@ -3,12 +3,16 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"helm.sh/helm/v4/pkg/release"
 	"helm.sh/helm/v4/pkg/release/common"
 	"helm.sh/helm/v4/pkg/release/v1"
 	releaseutil "helm.sh/helm/v4/pkg/release/v1/util"
 	"helm.sh/helm/v4/pkg/storage/driver"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 // records is the storage of a run. Helm's actions read what the run has read at its start, and
@@ -23,7 +27,7 @@ type records struct {
 // Create implements [driver.Driver].
 func (r *records) Create(key string, rel release.Releaser) error {
 	if err := r.secrets.Create(key, rel); err != nil {
-		return err
+		return fitting(err)
 	}
 	return r.Memory.Create(key, rel)
 }
@@ -31,9 +35,25 @@ func (r *records) Create(key string, rel release.Releaser) error {
 // Update implements [driver.Driver].
 func (r *records) Update(key string, rel release.Releaser) error {
 	if err := r.secrets.Update(key, rel); err != nil {
-		return err
+		return fitting(err)
 	}
 	return r.Memory.Update(key, rel)
+}
+
+// fitting says what to do about a release that does not fit into its Secret: Helm divides none.
+func fitting(err error) error {
+	var api apierrors.APIStatus
+	large := apierrors.IsRequestEntityTooLargeError(err)
+	if apierrors.IsInvalid(err) && errors.As(err, &api) && api.Status().Details != nil {
+		large = slices.ContainsFunc(api.Status().Details.Causes, func(c metav1.StatusCause) bool {
+			return c.Type == metav1.CauseType(field.ErrorTypeTooLong)
+		})
+	}
+	if !large {
+		return err
+	}
+	return refusef("the record of the release does not fit into a Secret, which takes 1 MiB: it has, compressed, all files of the chart, the values and "+
+		"the manifest; leave out of the chart what its templates do not use (.helmignore), or divide it into several charts: %w", err)
 }
 
 // Delete implements [driver.Driver].

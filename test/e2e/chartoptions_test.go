@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -324,6 +325,44 @@ func TestChart_OptionsOfTheWatch(t *testing.T) {
 	waits.awaitGone("waits")
 	if _, err := client.CoreV1().ConfigMaps(s.namespace).Get(t.Context(), "waits", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("what was taken over: %v", err)
+	}
+	o.stop()
+}
+
+// Helm keeps a release in one Secret. What does not fit into it is refused with what to do, and nothing is changed or left.
+func TestChart_TooLarge(t *testing.T) {
+	t.Parallel()
+	binary(t)
+	must.Do(t, charts())
+	s := newStage(t)
+	s.temp()
+	client := must.Get(kubernetes.NewForConfig(s.cfg))(t)
+	m := s.samovar("large", "crds: skip")
+	o := s.start("--ansible-runner=/not/there", "--watch-content")
+	m.create("grows", nil)
+	m.awaitReady("grows")
+	large := make([]byte, 1<<20)
+	_, _ = rand.Read(large) // what can be compressed would fit
+	s.write(filepath.Join(m.dir, "files/large"), string(large))
+	m.await("grows", "run with it", func(is object) bool { return is.settled() && is.lastRun().Cause == "content" })
+	m.patch("grows", `{"spec": {"size": 2}}`)
+	m.create("large", nil)
+	for name, tt := range map[string]struct{ revisions, reason string }{"grows": {"1 deployed", "UpgradeError"}, "large": {"", "InstallError"}} {
+		is := m.await(name, "stalled", func(is object) bool { return is.condition("Stalled").Status == "True" })
+		if c := is.condition("ReleaseFailed"); c.Reason != tt.reason || !strings.Contains(c.Message, "does not fit into a Secret") || !strings.Contains(c.Message, ".helmignore") {
+			t.Errorf("%s: ReleaseFailed %v", name, c)
+		}
+		if got := s.revisions(client, name); got != tt.revisions {
+			t.Errorf("%s: revisions %s", name, got)
+		}
+	}
+	s.awaitData(client, "grows", "size", "1")
+	if _, err := client.CoreV1().ConfigMaps(s.namespace).Get(t.Context(), "large", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("something is left of what was refused: %v", err)
+	}
+	for _, name := range []string{"grows", "large"} {
+		m.delete(name)
+		m.awaitGone(name)
 	}
 	o.stop()
 }
