@@ -148,7 +148,7 @@ func (o *runOptions) printUsage(cmd *cobra.Command) error {
 }
 
 func (o *runOptions) bindContent(fs *pflag.FlagSet) {
-	fs.StringVar(&o.watchesFile, "watches-file", "./watches.yaml", "The file that says which kinds are watched, and which role or playbook runs for each.")
+	fs.StringVar(&o.watchesFile, "watches-file", "./watches.yaml", "The file that says which kinds are watched, and which role, playbook, command or chart runs for each.")
 	fs.BoolVar(&o.strict, "strict", false, "Refuse to start if there are warnings about the watches file, such as an unknown key.")
 	bindAnsibleRunner(fs, &o.ansibleRunner)
 	fs.BoolVar(&o.refuseVulnerable, "refuse-vulnerable-ansible", false, "Ignored.")

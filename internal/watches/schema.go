@@ -163,11 +163,12 @@ func runFields() []field[entry] {
 			`How long the artifacts of a run are kept, such as "720h"; 0 keeps none, a negative duration is no limit.`},
 			setArtifactsMaxAge},
 		{Field{"reconcilePeriod", typeDuration, "--reconcile-period", false,
-			`How long after a run the next one starts although nothing changed, such as "30m"; 0 for never.`},
+			`How long after a run the next one starts although nothing changed, such as "30m"; 0 for never. With a chart it is 1m, unless this or ` +
+				"the flag says otherwise."},
 			setReconcilePeriod},
 		{Field{"schedule", typeMap, "", false, "When each object is run, as cron, and maintenance windows."},
 			func(c *decoding, e *entry, a at) { e.watch.Schedule = c.schedule(a) }},
-		{Field{"timeout", typeDuration, "2h", false, "How long a run may take before it is stopped, and counts as failed; 0 for no limit."},
+		{Field{"timeout", typeDuration, "2h", false, "How long a run may take before it is stopped, and counts as failed; 0 for no limit. With a chart the default is 5m."},
 			limit(func(e *entry) *time.Duration { return &e.watch.Timeout })},
 		{Field{"idleTimeout", typeDuration, "30m", false,
 			"How long a run may go without a sign of life, such as the start or the end of a task; 0 for no limit."},
@@ -182,7 +183,7 @@ func runFields() []field[entry] {
 			word("answer to a change", func(e *entry) *OnChange { return &e.watch.OnChange }, OnChangeWait, OnChangeRestart)},
 		{Field{"rollout", typeMap, "", false, "How a changed role, playbook or environment, or a changed object that starts many, reaches the objects: all at once if it is missing."},
 			func(c *decoding, e *entry, a at) { object(c, a, rolloutFields(), &e.watch.Rollout) }},
-		{Field{"retry", typeMap, "", false, "When a failed run is repeated."},
+		{Field{"retry", typeMap, "", false, "When a failed run is repeated. Without it, the object of a chart stalls after 10 failures in a row."},
 			func(c *decoding, e *entry, a at) { e.watch.Retry = c.retry(a) }},
 		{Field{"annotations", typeString, "bounded", false,
 			"What annotations of an object may change of mode, timeout, idleTimeout, maxRunnerArtifacts and the raw output in the log: " +
