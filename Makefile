@@ -73,6 +73,7 @@ run: setup build ## run the example operator against the current kubeconfig, and
 image: setup-image ## build the images of the program, for operators and of the example operator: archives in bin/image, without a registry
 	@$(IMAGE) rolewright/binary:$(GIT_VERSION),latest $(IMAGE_ARGS) --target binary .
 	@$(IMAGE) rolewright/operator:$(GIT_VERSION),latest $(IMAGE_ARGS) --target operator .
+	@$(IMAGE) rolewright/charts:$(GIT_VERSION),latest $(IMAGE_ARGS) --target charts .
 	@$(IMAGE) rolewright/example:$(GIT_VERSION),latest $(IMAGE_ARGS) .
 
 .PHONY: image-size
@@ -217,6 +218,7 @@ test-executors: cluster-tools-kwok client-tools setup-trace second-line ## tests
 e2e: setup setup-image setup-node cluster-tools $(TOOLS)/etcd node-tools client-tools build ## run the image in a real Pod of a real cluster: as root, on Debian
 	@$(IMAGE) rolewright/binary:e2e $(IMAGE_ARGS) --target binary .
 	@$(IMAGE) rolewright/operator:e2e $(IMAGE_ARGS) --target operator .
+	@$(IMAGE) rolewright/charts:e2e $(IMAGE_ARGS) --target charts .
 	@$(IMAGE) rolewright/example:e2e $(IMAGE_ARGS) .
 	@$(IMAGE) own-base:e2e --file test/cluster/testdata/own-base.Dockerfile test/cluster/testdata
 	@$(IMAGE) rolewright/rebased:e2e $(IMAGE_ARGS) --build-arg BASE=own-base:e2e --target operator .
@@ -228,13 +230,14 @@ e2e: setup setup-image setup-node cluster-tools $(TOOLS)/etcd node-tools client-
 	@$(IMAGE) site-operator:v0.0.1 --from rolewright/operator:e2e $(IMAGES)/site-operator
 	@$(IMAGE) memcached:1.6 --file test/cluster/testdata/memcached.Dockerfile test/cluster/testdata
 	@$(IMAGE) etcd:v3.6.8,v3.6.9 --file test/cluster/testdata/etcd.Dockerfile $(TOOLS)
-	@for example in memcached store; do \
+	@for example in memcached store chart; do \
+		case $$example in chart) base=charts ;; *) base=operator ;; esac; \
 		project=$(IMAGES)/gallery/$$example; rm -rf $$project; mkdir -p $(IMAGES)/gallery; cp -r examples/$$example $$project; \
 		(cd $$project && $(BIN)/rolewright init && $(BIN)/rolewright generate manifests) >/dev/null; \
-		$(IMAGE) gallery-$$example:v0.0.1 --from rolewright/operator:e2e $$project; \
+		$(IMAGE) gallery-$$example:v0.0.1 --from rolewright/$$base:e2e $$project; \
 	done
 	@$(TOOLS)/controlplane exec --node --audit-log audit.log --image $(IMAGES)/rolewright-example.tar --image $(IMAGES)/tea-operator.tar --image $(IMAGES)/site-operator.tar --image $(IMAGES)/memcached.tar \
-		--image $(IMAGES)/etcd.tar --image $(IMAGES)/gallery-memcached.tar --image $(IMAGES)/gallery-store.tar -- \
+		--image $(IMAGES)/etcd.tar --image $(IMAGES)/gallery-memcached.tar --image $(IMAGES)/gallery-store.tar --image $(IMAGES)/gallery-chart.tar -- \
 		go test -tags e2e -count=1 -timeout 30m ./test/cluster $(TESTFLAGS)
 
 .PHONY: transcript

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -29,6 +30,34 @@ func TestGallery_Memcached(t *testing.T) {
 	servers(t, s, selector, 2)
 	s.kubectl(t, "delete", "--kustomize", "config/samples")
 	s.eventually(t, "its servers to go", s.equals("", "get", "deployments,services,pods", "--selector="+selector, "--output=name"))
+	s.kubectl(t, "delete", "--kustomize", "config/default")
+}
+
+// TestGallery_Chart deploys the example of a chart, on the image for charts.
+func TestGallery_Chart(t *testing.T) {
+	t.Parallel()
+	image := readImage(t, filepath.Join(repository, "bin/image/rolewright-charts.tar"))
+	config := image.config.Config
+	if config.User != "1001:0" || config.WorkingDir != "/opt/helm" || image.files["usr/local/bin/rolewright-helm"] == nil ||
+		!slices.Equal(config.Entrypoint, []string{"/usr/local/bin/helm-operator", "run", "--watches-file=./watches.yaml"}) {
+		t.Errorf("the image begins as %+v", config)
+	}
+	for name := range image.files {
+		if strings.Contains(name, "bin/python3") || strings.Contains(name, "bin/ansible") {
+			t.Errorf("the image has %s", name)
+		}
+	}
+	s := deploy(t, "gallery/chart", "microservice-operator", "gallery-chart:v0.0.1")
+	s.kubectl(t, "create", "namespace", "shops")
+	s.apply(t, `{"apiVersion": "chart.example.com/v1", "kind": "Microservice", "metadata": {"name": "shop", "namespace": "shops"},
+		"spec": {"image": "memcached:1.6", "port": 11211, "replicas": 1}}`)
+	s.kubectl(t, "wait", "--namespace=shops", "--for=condition=Ready", "--timeout=120s", "microservice/shop")
+	ready := []string{"get", "deployment/shop", "--namespace=shops", "--output=jsonpath={.status.readyReplicas}"}
+	s.eventually(t, "its Pod", s.equals("1", ready...))
+	s.kubectl(t, "patch", "microservice/shop", "--namespace=shops", "--type=merge", `--patch={"spec": {"replicas": 2}}`)
+	s.eventually(t, "its Pods", s.equals("2", ready...))
+	s.kubectl(t, "delete", "--namespace=shops", "--timeout=120s", "microservice/shop")
+	s.eventually(t, "its objects to go", s.equals("", "get", "deployments,pods,secrets", "--namespace=shops", "--output=name"))
 	s.kubectl(t, "delete", "--kustomize", "config/default")
 }
 
