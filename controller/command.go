@@ -123,13 +123,14 @@ type chartSettings struct {
 	MaxHistory             int                `json:"maxHistory"`
 	TakeOwnership          bool               `json:"takeOwnership,omitempty"`
 	ExposeManifest         bool               `json:"exposeManifest,omitempty"`
+	Test                   bool               `json:"test,omitempty"`
 }
 
 func (r *reconciler) chartSettings(s *scope, c *watches.Chart, sources []extravars.Source) chartSettings {
 	return chartSettings{
 		Chart: s.use.copy.Path(c.Dir), OverrideValues: c.OverrideValues, SuppressOverrideValues: r.opts.SuppressOverrideValues,
 		Values: c.Values, ValuesOverride: c.ValuesOverride, ValuesFrom: sources, DryRunOption: c.DryRunOption, Wait: c.Wait,
-		CRDs: c.CRDs, MaxHistory: c.MaxHistory, TakeOwnership: c.TakeOwnership, ExposeManifest: c.ExposeManifest,
+		CRDs: c.CRDs, MaxHistory: c.MaxHistory, TakeOwnership: c.TakeOwnership, ExposeManifest: c.ExposeManifest, Test: c.Test,
 	}
 }
 

@@ -41,6 +41,8 @@ type handler struct {
 	// changed are the objects that an upgrade is for; nonDeterministic those that differ
 	// although the chart and the values are the same.
 	changed, nonDeterministic string
+	// logs are the ends of the logs of hooks that have failed.
+	logs string
 	// changes is what an upgrade changes in objects.
 	changes string
 	// differ are the names of objects that the deployed revision has otherwise than the chart.

@@ -41,6 +41,7 @@ type settings struct {
 	MaxHistory             int               `json:"maxHistory"`
 	TakeOwnership          bool              `json:"takeOwnership"`
 	ExposeManifest         bool              `json:"exposeManifest"`
+	Test                   bool              `json:"test"`
 }
 
 // valuesSource is a Secret or ConfigMap whose keys, with the prefix, are paths of values.

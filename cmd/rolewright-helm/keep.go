@@ -220,6 +220,10 @@ func (h *handler) finish(ctx context.Context, list kube.ResourceList, is *releas
 	if waiting != "" {
 		// The longer it takes, the less often it is asked.
 		res.requeue = min(max(time.Since(is.Info.LastDeployed)/4, 5*time.Second), time.Minute)
+		return res, nil
+	}
+	if err := h.test(is); err != nil {
+		return res, h.fail(releaseFailed, "TestError", err)
 	}
 	return res, nil
 }

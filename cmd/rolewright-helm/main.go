@@ -54,7 +54,7 @@ func run() int {
 		reports.result("failed", err.Error(), false)
 		return exitRefused
 	case err != nil:
-		reports.result("failed", err.Error(), false)
+		reports.result("failed", clip(err.Error(), maxMessage-maxLog)+h.logs, false)
 		return exitFailed
 	case reports.err != nil:
 		fmt.Fprintln(os.Stderr, reports.err)

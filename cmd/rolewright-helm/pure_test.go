@@ -12,7 +12,10 @@ import (
 	"helm.sh/helm/v4/pkg/chart/common"
 	"helm.sh/helm/v4/pkg/chart/v2"
 	release "helm.sh/helm/v4/pkg/release/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/kubernetes/fake"
 )
 
 // What the watch says under the spec, the spec, Secrets, and what it says over all: the later one wins.
@@ -171,6 +174,24 @@ func TestDiffs(t *testing.T) {
 	d.add("A long", nil, object("A", slices.Repeat([]any{"x"}, 2*maxDiffLines)))
 	if got := d.String(); len(got) > maxDiff || !strings.HasSuffix(got, "…") {
 		t.Errorf("%d bytes", len(got))
+	}
+}
+
+// The ends of logs are those of the Pods of a hook, within bounds.
+func TestLogsOf(t *testing.T) {
+	t.Parallel()
+	client := fake.NewClientset(
+		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "it-1", Namespace: "ns", Labels: map[string]string{"job-name": "it"}}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}}}},
+		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "other", Namespace: "ns"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}}}},
+	)
+	if got := logsOf(t.Context(), client, "Job", "ns", "it"); got != "\nthe log of Pod it-1, container c, ends with:\nfake logs" {
+		t.Errorf("logs: %q", got)
+	}
+	if got := logsOf(t.Context(), client, "ConfigMap", "ns", "it"); got != "" {
+		t.Errorf("logs of what has none: %q", got)
+	}
+	if got := tail(strings.Repeat("é", 100), 20); len(got) > 20 || got != "…"+strings.Repeat("é", 8) {
+		t.Errorf("tail: %q", got)
 	}
 }
 

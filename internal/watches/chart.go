@@ -33,6 +33,8 @@ type Chart struct {
 	TakeOwnership bool `json:",omitempty"`
 	// ExposeManifest has the status show the values of Secrets.
 	ExposeManifest bool `json:",omitempty"`
+	// Test has runs call the tests of the chart once what they have made is ready.
+	Test bool `json:",omitempty"`
 }
 
 // CRDs says what becomes of the definitions in crds/ of a chart.
@@ -98,6 +100,9 @@ func chartFields() []field[entry] {
 			boolean(func(e *entry) *bool { return &e.chart.TakeOwnership })},
 		{Field{"exposeManifest", typeBool, "false", false, "Whether status.deployedRelease.manifest has the values of Secrets."},
 			boolean(func(e *entry) *bool { return &e.chart.ExposeManifest })},
+		{Field{"test", typeBool, "false", false,
+			"Whether the tests of the chart (helm test) are run for each revision once its objects are ready. The run has failed where one fails, and is repeated."},
+			boolean(func(e *entry) *bool { return &e.chart.Test })},
 	}
 }
 

@@ -1,10 +1,12 @@
 package e2e
 
 import (
+	"fmt"
 	"os/exec"
 	"strings"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/rolewright/rolewright/test/must"
@@ -47,6 +49,44 @@ func TestChart_Check(t *testing.T) {
 	}
 	if is := must.Get(maps.Get(t.Context(), "drift", metav1.GetOptions{}))(t); is.Data["size"] != "9" || len(is.OwnerReferences) > 0 {
 		t.Errorf("the check has changed an object: %v", is)
+	}
+	o.stop()
+}
+
+// The tests of a chart are run for a revision whose objects are ready, and again if one has failed, but not once all have
+// succeeded.
+func TestChart_Tests(t *testing.T) {
+	t.Parallel()
+	s, k, o, client := chartStage(t, "test: true", "timeout: 30s")
+	maps := client.CoreV1().ConfigMaps(s.namespace)
+	k.create("it", map[string]any{"test": "No Name"})
+	is := k.await("it", "failed", func(is object) bool { return is.settled() && is.lastRun().Result == "Failed" })
+	if c := is.condition("ReleaseFailed"); c.Reason != "TestError" || !strings.Contains(c.Message, "No Name") || is.condition("Deployed").Status != "True" {
+		t.Errorf("a test that cannot be made: %v", is.Object["status"])
+	}
+	k.patch("it", `{"spec": {"test": "tested", "size": 2}}`)
+	if is = k.awaitReady("it"); is.condition("ReleaseFailed").Type != "" {
+		t.Errorf("ReleaseFailed is left: %v", is.Object["status"])
+	}
+	made := must.Get(maps.Get(t.Context(), "tested", metav1.GetOptions{}))(t)
+	must.Do(t, maps.Delete(t.Context(), "it", metav1.DeleteOptions{}))
+	k.await("it", "corrected", func(object) bool {
+		_, err := maps.Get(t.Context(), "it", metav1.GetOptions{})
+		return err == nil
+	})
+	k.awaitReady("it")
+	if again := must.Get(maps.Get(t.Context(), "tested", metav1.GetOptions{}))(t); again.UID != made.UID {
+		t.Error("a test that has succeeded was run again")
+	}
+
+	// The Pod of a test that does not end was looked at before it went.
+	k.create("slow", map[string]any{"testPod": true})
+	is = k.await("slow", "failed", func(is object) bool { return is.settled() && is.lastRun().Result == "Failed" })
+	if text := fmt.Sprint(is.Object["status"]); is.condition("ReleaseFailed").Reason != "TestError" || !strings.Contains(text, "of Pod slow-test, container try,") {
+		t.Errorf("a test that does not end: %s", text)
+	}
+	if _, err := client.CoreV1().Pods(s.namespace).Get(t.Context(), "slow-test", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the Pod of the test: %v", err)
 	}
 	o.stop()
 }
