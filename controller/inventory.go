@@ -20,8 +20,8 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
-// Item is an object that another one owns.
-type Item struct {
+// Found is an object in the cluster.
+type Found struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
 	Namespace  string `json:"namespace,omitempty"`
@@ -29,6 +29,18 @@ type Item struct {
 	// Status is kstatus' word for it, such as Current or InProgress, and Message why.
 	Status  string `json:"status"`
 	Message string `json:"message,omitempty"`
+}
+
+func foundAs(o *unstructured.Unstructured) Found {
+	f := Found{APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()}
+	f.Status, f.Message = readiness(o)
+	return f
+}
+
+// Item is an object that another one owns.
+type Item struct {
+	Found
+
 	// Prunable is true if a run that does not touch the object removes it; Kept is why not,
 	// where the watch prunes.
 	Prunable bool   `json:"prunable"`
@@ -105,8 +117,7 @@ func ownedBy(o *unstructured.Unstructured, owner proxy.Owner) bool {
 }
 
 func itemOf(o *unstructured.Unstructured, res schema.GroupVersionResource, owner proxy.Owner, created time.Time, w watches.Watch) Item {
-	item := Item{APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()}
-	item.Status, item.Message = readiness(o)
+	item := Item{Found: foundAs(o)}
 	if !w.Prune {
 		return item
 	}

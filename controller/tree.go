@@ -21,14 +21,9 @@ import (
 
 // Node is an object with what it owns.
 type Node struct {
-	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"`
-	Namespace  string `json:"namespace,omitempty"`
-	Name       string `json:"name"`
-	// Status is kstatus' word for it, such as Current or InProgress, and Message why.
-	Status  string `json:"status"`
-	Message string `json:"message,omitempty"`
-	Owns    []Node `json:"owns,omitempty"`
+	Found
+
+	Owns []Node `json:"owns,omitempty"`
 }
 
 // ErrTreeCut is the error of a tree with more objects, or more levels, than are looked at.
@@ -76,8 +71,7 @@ func createdFor(of schema.GroupKind) []schema.GroupVersionKind {
 }
 
 func (t *treeReader) node(ctx context.Context, o *unstructured.Unstructured, depth int) Node {
-	n := Node{APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()}
-	n.Status, n.Message = readiness(o)
+	n := Node{Found: foundAs(o)}
 	t.seen[o.GetUID()] = true
 	owned := t.owned(ctx, o)
 	for i := range owned {

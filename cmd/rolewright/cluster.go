@@ -6,6 +6,8 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"time"
@@ -107,11 +109,17 @@ func startPatience() patience {
 	return patience{tries: 4, timeout: 2 * time.Second, pause: time.Second}
 }
 
+// within is a configuration whose requests take no longer.
+func (c cluster) within(timeout time.Duration) *rest.Config {
+	config := rest.CopyConfig(c.config)
+	config.Timeout = timeout
+	return config
+}
+
 // waitForServer returns when the API server has answered. A failure that waiting
 // does not cure is reported at once.
 func (c cluster) waitForServer(ctx context.Context, p patience) error {
-	config := rest.CopyConfig(c.config)
-	config.Timeout = p.timeout
+	config := c.within(p.timeout)
 	client, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
 		return fmt.Errorf("connect to %s: %w", c, err)
@@ -165,4 +173,27 @@ func sleep(ctx context.Context, d time.Duration) {
 	case <-ctx.Done():
 	case <-timer.C:
 	}
+}
+
+// localCluster is the current cluster, which has to be on this machine if nothing
+// else was asked for.
+func (o *devOptions) localCluster() (cluster, error) {
+	found, err := findCluster(os.LookupEnv)
+	if err != nil {
+		return cluster{}, unreachable(fmt.Errorf("%w; or start one: %s", err, startCluster))
+	}
+	if !o.remote && !onThisMachine(found.config.Host) {
+		return cluster{}, usage(fmt.Errorf("%s is not on this machine: if it is the right one, give --allow-remote", found))
+	}
+	return found, nil
+}
+
+// onThisMachine tells whether the address of an API server is one of this machine.
+func onThisMachine(server string) bool {
+	u, err := url.Parse(server)
+	if err != nil || u.Host == "" {
+		u = &url.URL{Host: server}
+	}
+	ip := net.ParseIP(u.Hostname())
+	return u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
 }

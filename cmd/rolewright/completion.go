@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/metadata"
-	"k8s.io/client-go/rest"
 
 	"github.com/rolewright/rolewright/controller/runstore"
 	"github.com/rolewright/rolewright/internal/lint"
@@ -169,8 +168,7 @@ func fromCluster(list lister) completion {
 			if err != nil {
 				return nil, err
 			}
-			config := rest.CopyConfig(c.config)
-			config.Timeout = completionPatience
+			config := c.within(completionPatience)
 			client, err := metadata.NewForConfig(config)
 			if err != nil {
 				return nil, err

@@ -26,8 +26,7 @@ func kindsAndNames(words bool, namespace *string) completion {
 		if err != nil {
 			return nil, nothing
 		}
-		found.config = rest.CopyConfig(found.config)
-		found.config.Timeout = completionPatience
+		found.config = found.within(completionPatience)
 		kind, _, named := strings.Cut(begun, "/")
 		before := kind + "/"
 		switch {

@@ -220,6 +220,12 @@ func apiPort(pod corev1.Pod) int32 {
 	return 0
 }
 
+// run is the one whose ID begins so, if there is one only.
+func (r *reader) run(ctx context.Context, id string) (answer api.Run, err error) {
+	err = r.get(ctx, "/runs/"+url.PathEscape(id), nil, &answer)
+	return answer, err
+}
+
 // get reads what is at a path of the API.
 func (r *reader) get(ctx context.Context, path string, query url.Values, into any) error {
 	resp, err := r.ask(ctx, path, query)

@@ -52,8 +52,8 @@ found.`,
 				return err
 			}
 			defer r.close()
-			var answer api.Run
-			if err := r.get(cmd.Context(), "/runs/"+url.PathEscape(args[0]), nil, &answer); err != nil {
+			answer, err := r.run(cmd.Context(), args[0])
+			if err != nil {
 				return err
 			}
 			if output == outputJSON {
@@ -271,8 +271,8 @@ func (l *tasksLog) catchUp(ctx context.Context, id string) (cursor string, err e
 		}
 		id = list.Items[0].ID
 	}
-	var is api.Run
-	if err := l.reader.get(ctx, "/runs/"+url.PathEscape(id), nil, &is); err != nil {
+	is, err := l.reader.run(ctx, id)
+	if err != nil {
 		return "", err
 	}
 	if is.Run.Name != l.query.Get("name") {

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net"
-	"net/url"
 	"os"
 	"path"
 	"path/filepath"
@@ -76,13 +74,9 @@ WATCH_NAMESPACE; or stop it first.`,
 			if err := needWatches(o.watchesFile); err != nil {
 				return err
 			}
-			if err := gatherAsDeployed(); err != nil {
-				return err
-			}
 			o.settle(cmd.Flags().Changed)
-			_, err := o.complete(sources{given: cmd.Flags().Changed, lookupEnv: os.LookupEnv})
-			if err := errors.Join(err, o.completeLog(cmd.Flags())); err != nil {
-				return usage(err)
+			if err := o.completeAsDeployed(cmd.Flags()); err != nil {
+				return err
 			}
 			return o.run(cmd)
 		},
@@ -223,19 +217,6 @@ func (d *dev) loop(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// localCluster is the current cluster, which has to be on this machine if nothing
-// else was asked for.
-func (o *devOptions) localCluster() (cluster, error) {
-	found, err := findCluster(os.LookupEnv)
-	if err != nil {
-		return cluster{}, unreachable(fmt.Errorf("%w; or start one: %s", err, startCluster))
-	}
-	if !o.remote && !onThisMachine(found.config.Host) {
-		return cluster{}, usage(fmt.Errorf("%s is not on this machine: if it is the right one, give --allow-remote", found))
-	}
-	return found, nil
 }
 
 // once runs the operator until watches.yaml has changed, or ctx ends.
@@ -389,16 +370,6 @@ func globbed(pattern string) []string {
 		return nil
 	}
 	return paths
-}
-
-// onThisMachine tells whether the address of an API server is one of this machine.
-func onThisMachine(server string) bool {
-	u, err := url.Parse(server)
-	if err != nil || u.Host == "" {
-		u = &url.URL{Host: server}
-	}
-	ip := net.ParseIP(u.Hostname())
-	return u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // coloured tells whether w is a terminal whose user wants colours.

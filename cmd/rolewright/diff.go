@@ -4,12 +4,10 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net/url"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/rolewright/rolewright/internal/api"
 	"github.com/rolewright/rolewright/internal/history"
 )
 
@@ -70,8 +68,8 @@ objects and fields. The exit code is 1 where something differs. See "rolewright 
 func (r *reader) diff(ctx context.Context, first, second string) (runsDiff, error) {
 	var runs [2]history.Run
 	for i, id := range []string{first, second} {
-		var answer api.Run
-		if err := r.get(ctx, "/runs/"+url.PathEscape(id), nil, &answer); err != nil {
+		answer, err := r.run(ctx, id)
+		if err != nil {
 			return runsDiff{}, err
 		}
 		runs[i] = answer.Run

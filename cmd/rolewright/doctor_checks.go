@@ -13,7 +13,6 @@ import (
 
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 
 	"github.com/rolewright/rolewright/controller/assembly"
 	"github.com/rolewright/rolewright/internal/doctor"
@@ -199,8 +198,7 @@ func (o *doctorOptions) checkCluster(ctx context.Context, watched []watches.Watc
 	if err != nil {
 		return failed(err.Error())
 	}
-	config := rest.CopyConfig(c.config)
-	config.Timeout = discoverTimeout
+	config := c.within(discoverTimeout)
 	config.Impersonate.UserName = o.user
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {

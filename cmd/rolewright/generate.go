@@ -15,12 +15,10 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/rest"
 
 	"github.com/rolewright/rolewright/controller/assembly"
 	"github.com/rolewright/rolewright/internal/rbac"
 	"github.com/rolewright/rolewright/internal/rbac/tasks"
-	"github.com/rolewright/rolewright/internal/watches"
 )
 
 func newGenerateCommand() *cobra.Command {
@@ -176,9 +174,9 @@ func (o *generateRBACOptions) validate() error {
 
 // generate adds up the needs. Places are as seen from the working directory.
 func (o *generateRBACOptions) generate(ctx context.Context, stderr io.Writer) (rbac.Needs, []tasks.Gap, error) {
-	watched, problems, err := watches.Load(o.watchesFile, watches.Options{LookupEnv: o.lookupEnv})
+	watched, err := usableWatches(o.watchesFile, o.lookupEnv)
 	if err != nil {
-		return nil, nil, usage(problemsError(err, problems))
+		return nil, nil, err
 	}
 	o.jobs = makesJobs(watched)
 	var calls []rbac.Call
@@ -259,8 +257,7 @@ func discoverAll(ctx context.Context) (rbac.Catalog, error) {
 	if err != nil {
 		return nil, err
 	}
-	config := rest.CopyConfig(c.config)
-	config.Timeout = discoverTimeout
+	config := c.within(discoverTimeout)
 	client, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", c, err)

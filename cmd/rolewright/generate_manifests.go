@@ -38,11 +38,7 @@ taken in place of the usual ones.`,
 		Example: "  kubectl kustomize config/default | rolewright generate chart",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			version, err := projectVersion(version)
-			if err != nil {
-				return usage(err)
-			}
-			stream, err := io.ReadAll(cmd.InOrStdin())
+			version, stream, err := versionAndManifests(version, cmd.InOrStdin())
 			if err != nil {
 				return err
 			}
@@ -63,6 +59,15 @@ taken in place of the usual ones.`,
 	return cmd
 }
 
+// versionAndManifests are what chart and bundle are made of.
+func versionAndManifests(given string, stdin io.Reader) (version string, stream []byte, err error) {
+	if version, err = projectVersion(given); err != nil {
+		return "", nil, usage(err)
+	}
+	stream, err = io.ReadAll(stdin)
+	return version, stream, err
+}
+
 func newGenerateBundleCommand() *cobra.Command {
 	var image, version string
 	cmd := &cobra.Command{
@@ -75,11 +80,7 @@ The bundle is in bundle/, and bundle.Dockerfile makes its image.`,
 		Example: "  kubectl kustomize config/manifests | rolewright generate bundle --version 0.2.0 --image REGISTRY/cache-operator:v0.2.0",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			version, err := projectVersion(version)
-			if err != nil {
-				return usage(err)
-			}
-			stream, err := io.ReadAll(cmd.InOrStdin())
+			version, stream, err := versionAndManifests(version, cmd.InOrStdin())
 			if err != nil {
 				return err
 			}

@@ -14,7 +14,6 @@ import (
 	"github.com/rolewright/rolewright/internal/manifests"
 	"github.com/rolewright/rolewright/internal/rbac"
 	"github.com/rolewright/rolewright/internal/scaffold"
-	"github.com/rolewright/rolewright/internal/watches"
 )
 
 // generateManifestsOptions are the flags of rolewright generate manifests.
@@ -60,9 +59,9 @@ func (o *generateManifestsOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return usage(err)
 	}
-	watched, problems, err := watches.Load(o.watchesFile, watches.Options{LookupEnv: os.LookupEnv})
+	watched, err := usableWatches(o.watchesFile, os.LookupEnv)
 	if err != nil {
-		return usage(problemsError(err, problems))
+		return err
 	}
 	made, err := scaffold.ManifestsOf(".", p, watched, extravars.ToSnake)
 	if err != nil {
@@ -166,9 +165,9 @@ const (
 // managedKinds are the kinds of the watches file whose status the operator writes,
 // or those of them that are named.
 func managedKinds(stderr io.Writer, watchesFile string, named []string) ([]schema.GroupKind, error) {
-	watched, problems, err := watches.Load(watchesFile, watches.Options{LookupEnv: os.LookupEnv})
+	watched, err := usableWatches(watchesFile, os.LookupEnv)
 	if err != nil {
-		return nil, problemsError(err, problems)
+		return nil, err
 	}
 	var kinds []schema.GroupKind
 	var all []string

@@ -77,9 +77,9 @@ func (o *generateWebhooksOptions) run(ctx context.Context, stdout, stderr io.Wri
 	if err := o.validate(); err != nil {
 		return usage(err)
 	}
-	watched, problems, err := watches.Load(o.watchesFile, watches.Options{LookupEnv: os.LookupEnv})
+	watched, err := usableWatches(o.watchesFile, os.LookupEnv)
 	if err != nil {
-		return usage(problemsError(err, problems))
+		return err
 	}
 	if !slices.ContainsFunc(watched, func(w watches.Watch) bool { return !w.Webhooks.IsZero() }) {
 		return usage(fmt.Errorf("%s has no webhooks: in any watch: there is nothing to write", o.watchesFile))

@@ -68,13 +68,9 @@ not known), started, finished, counts, failedTask, warnings and directory.`,
   kubectl get memcached a -o yaml | rolewright once -f - -o json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := gatherAsDeployed(); err != nil {
-				return err
-			}
 			o.settle(cmd.Flags().Changed)
-			_, err := o.complete(sources{given: cmd.Flags().Changed, lookupEnv: os.LookupEnv})
-			if err := errors.Join(err, o.completeLog(cmd.Flags())); err != nil {
-				return usage(err)
+			if err := o.completeAsDeployed(cmd.Flags()); err != nil {
+				return err
 			}
 			return o.run(cmd)
 		},

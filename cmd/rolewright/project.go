@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/spf13/pflag"
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -38,6 +39,15 @@ func gatherAsDeployed() error {
 		return nil
 	}
 	return os.Setenv(envGathering, value)
+}
+
+// completeAsDeployed is complete for a command that makes runs on this machine.
+func (o *runOptions) completeAsDeployed(fs *pflag.FlagSet) error {
+	if err := gatherAsDeployed(); err != nil {
+		return err
+	}
+	_, err := o.complete(sources{given: fs.Changed, lookupEnv: os.LookupEnv})
+	return usage(errors.Join(err, o.completeLog(fs)))
 }
 
 // deployedEnv is the value of an environment variable in the Deployments of a file; empty

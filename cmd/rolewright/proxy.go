@@ -109,9 +109,9 @@ func (o *proxyOptions) findWatches() ([]watches.Watch, string, error) {
 	if !ok || kind == "" || name == "" {
 		return nil, "", fmt.Errorf("--owner %q: give the object as KIND/NAME, such as Memcached/sample", o.owner)
 	}
-	watched, problems, err := watches.Load(o.watchesFile, watches.Options{LookupEnv: os.LookupEnv})
+	watched, err := usableWatches(o.watchesFile, os.LookupEnv)
 	if err != nil {
-		return nil, "", problemsError(err, problems)
+		return nil, "", err
 	}
 	var found []watches.Watch
 	var known []string

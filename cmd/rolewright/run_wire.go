@@ -73,6 +73,15 @@ func (o *runOptions) checkPrune(watched []watches.Watch) error {
 	return nil
 }
 
+// usableWatches are those of a file that can be used; the error is the user's.
+func usableWatches(file string, lookupEnv func(string) (string, bool)) ([]watches.Watch, error) {
+	watched, problems, err := watches.Load(file, watches.Options{LookupEnv: lookupEnv})
+	if err != nil {
+		return nil, usage(problemsError(err, problems))
+	}
+	return watched, nil
+}
+
 // problemsError adds to err what only the problems know: each of them with its
 // place, or what to do about a file that cannot be read.
 func problemsError(err error, problems []watches.Problem) error {

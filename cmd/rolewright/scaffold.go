@@ -18,7 +18,6 @@ import (
 	"github.com/rolewright/rolewright/internal/content"
 	"github.com/rolewright/rolewright/internal/rbac/tasks"
 	"github.com/rolewright/rolewright/internal/scaffold"
-	"github.com/rolewright/rolewright/internal/watches"
 )
 
 func newCreateCommand() *cobra.Command {
@@ -292,9 +291,9 @@ func readDefinitions(watchesFile, from string) (all []scaffold.Definition, notes
 	if err != nil {
 		return nil, nil, usage(err)
 	}
-	watched, problems, err := watches.Load(watchesFile, watches.Options{LookupEnv: os.LookupEnv})
+	watched, err := usableWatches(watchesFile, os.LookupEnv)
 	if err != nil {
-		return nil, nil, usage(problemsError(err, problems))
+		return nil, nil, err
 	}
 	for _, w := range watched {
 		d, err := scaffold.DefinitionOf(".", p, w, from, extravars.ToSnake)

@@ -283,8 +283,8 @@ func (r *reader) someRuns(ctx context.Context) (any, error) {
 		return 0
 	})
 	for _, b := range first[:min(len(first), supportDetails)] {
-		var answer api.Run
-		if err := r.get(ctx, "/runs/"+url.PathEscape(b.ID), nil, &answer); err != nil {
+		answer, err := r.run(ctx, b.ID)
+		if err != nil {
 			return is, err
 		}
 		is.Details = append(is.Details, answer.Run)

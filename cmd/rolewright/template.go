@@ -49,12 +49,9 @@ read from standard input.`,
   kubectl get memcached a -o yaml | rolewright template -f - -o json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := gatherAsDeployed(); err != nil {
-				return err
-			}
 			o.logEvents = "Nothing"
-			if _, err := o.complete(sources{given: cmd.Flags().Changed, lookupEnv: os.LookupEnv}); err != nil {
-				return usage(err)
+			if err := o.completeAsDeployed(cmd.Flags()); err != nil {
+				return err
 			}
 			return o.run(cmd)
 		},

@@ -89,13 +89,9 @@ func newTestCommand() *cobra.Command {
   rolewright test tests/size.yaml --junit report.xml`,
 		ValidArgsFunction: files("yaml", "yml"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := gatherAsDeployed(); err != nil {
-				return err
-			}
 			o.settle(cmd.Flags().Changed)
-			_, err := o.complete(sources{given: cmd.Flags().Changed, lookupEnv: os.LookupEnv})
-			if err := errors.Join(err, o.completeLog(cmd.Flags())); err != nil {
-				return usage(err)
+			if err := o.completeAsDeployed(cmd.Flags()); err != nil {
+				return err
 			}
 			o.namespaces = nil // scenarios have namespaces of their own
 			return o.run(cmd, args)

@@ -21,7 +21,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/rolewright/rolewright/controller/act"
-	"github.com/rolewright/rolewright/internal/api"
 	"github.com/rolewright/rolewright/internal/history"
 	"github.com/rolewright/rolewright/internal/page"
 )
@@ -223,8 +222,8 @@ found.`,
 				return err
 			}
 			defer r.close()
-			var answer api.Run
-			if err := r.get(cmd.Context(), "/runs/"+url.PathEscape(args[0]), nil, &answer); err != nil {
+			answer, err := r.run(cmd.Context(), args[0])
+			if err != nil {
 				return err
 			}
 			return page.Report(cmd.OutOrStdout(), answer.Run, time.Now())

@@ -71,9 +71,7 @@ func (c *eitherConn) Read(b []byte) (int, error) {
 }
 
 func (c *eitherConn) Write(b []byte) (int, error) {
-	c.mu.Lock()
-	is := c.is
-	c.mu.Unlock()
+	is := c.decided()
 	if is == nil {
 		return 0, errors.New("written before anything was read")
 	}
@@ -83,28 +81,30 @@ func (c *eitherConn) Write(b []byte) (int, error) {
 // Close ends TLS properly: otherwise a client would consider an answer that ends
 // with the connection to be cut off. It does not wait for a Write.
 func (c *eitherConn) Close() error {
-	c.mu.Lock()
-	is := c.is
-	c.mu.Unlock()
+	is := c.decided()
 	if is == nil {
 		is = c.Conn
 	}
 	return is.Close()
 }
 
+// decided is what the connection is; nil before the first byte.
+func (c *eitherConn) decided() net.Conn {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.is
+}
+
 // decide is called by the connection's one reader.
 func (c *eitherConn) decide() (net.Conn, error) {
-	c.mu.Lock()
-	is := c.is
-	c.mu.Unlock()
-	if is != nil {
+	if is := c.decided(); is != nil {
 		return is, nil
 	}
 	first := make([]byte, 1)
 	if _, err := c.Conn.Read(first); err != nil {
 		return nil, err
 	}
-	is = &prefixConn{Conn: c.Conn, prefix: first}
+	var is net.Conn = &prefixConn{Conn: c.Conn, prefix: first}
 	if first[0] == recordHandshake {
 		is = tls.Server(is, c.config)
 	}

@@ -43,6 +43,14 @@ func regular(f *os.File) (*os.File, error) {
 	return f, nil
 }
 
+func openIn(dir *os.Root, name string) (*os.File, error) {
+	f, err := dir.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	return regular(f)
+}
+
 // OpenBelow opens a regular file for reading, whose name is relative to dir. No
 // link in the name leads out of dir, and the file itself is none.
 func OpenBelow(dir, name string) (*os.File, error) {
@@ -55,11 +63,8 @@ func OpenBelow(dir, name string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	f, err := openIn(root, name)
 	if err != nil {
-		return nil, err
-	}
-	if f, err = regular(f); err != nil {
 		return nil, err
 	}
 	fi, err := f.Stat()
@@ -84,11 +89,8 @@ func Read(name string, limit int64) ([]byte, error) {
 // ReadIn is [Read] for a file in an open directory. A link that stays in the
 // directory is followed.
 func ReadIn(dir *os.Root, base string, limit int64) ([]byte, error) {
-	f, err := dir.OpenFile(base, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	f, err := openIn(dir, base)
 	if err != nil {
-		return nil, err
-	}
-	if f, err = regular(f); err != nil {
 		return nil, err
 	}
 	return readAll(f, limit)

@@ -64,17 +64,22 @@ func (s *Supervisor) Close() {
 
 // discard ends the spare process.
 func (s *Supervisor) discard() {
+	if p := s.takeSpare(); p != nil {
+		p.kill()
+		_ = p.stdin.Close()
+	}
+}
+
+// takeSpare is the spare process, which is it no more; nil if there is none.
+func (s *Supervisor) takeSpare() *supervising {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	p := s.spare
 	s.spare = nil
 	if s.expiry != nil {
 		s.expiry.Stop()
 	}
-	s.mu.Unlock()
-	if p != nil {
-		p.kill()
-		_ = p.stdin.Close()
-	}
+	return p
 }
 
 // prepare starts the spare process. It waits for nothing.
@@ -104,14 +109,7 @@ func (s *Supervisor) prepare() {
 
 // take is a process that waits for an order.
 func (s *Supervisor) take() (*supervising, error) {
-	s.mu.Lock()
-	p := s.spare
-	s.spare = nil
-	if s.expiry != nil {
-		s.expiry.Stop()
-	}
-	s.mu.Unlock()
-	if p != nil {
+	if p := s.takeSpare(); p != nil {
 		select {
 		case <-p.ended:
 			_ = p.stdin.Close() // someone has killed it
