@@ -38,7 +38,8 @@ func TestLeaderElection_UsesAllThatItsRoleGrantsAndNoMore(t *testing.T) {
 	p := startRun(t, []string{"KUBECONFIG=" + testenv.Kubeconfig(t, user)}, "--watches-file="+project(t, gvk), "--executor=runner",
 		"--leader-elect", "--leader-election-id=it", "--leader-election-namespace="+ns)
 	asked := func() (verbs []string) {
-		for _, e := range testenv.AuditEvents(t, func(e testenv.AuditEvent) bool { return e.User.Username == me.Status.UserInfo.Username }) {
+		name := me.Status.UserInfo.Username
+		for _, e := range testenv.AuditEvents(t, name, func(e testenv.AuditEvent) bool { return e.User.Username == name }) {
 			if e.ResponseStatus.Code == http.StatusForbidden {
 				t.Errorf("refused: %s %s", e.Verb, e.RequestURI)
 			}

@@ -358,7 +358,7 @@ func TestIdentity_TheAPIServerServesNoForgery(t *testing.T) {
 			}
 		}
 	}
-	if events := testenv.AuditEvents(t, func(e testenv.AuditEvent) bool { return e.UserAgent == agent }); len(events) != 0 {
+	if events := testenv.AuditEvents(t, agent, func(e testenv.AuditEvent) bool { return e.UserAgent == agent }); len(events) != 0 {
 		t.Errorf("the API server has been asked: %+v", events)
 	}
 	client := must.Get(kubernetes.NewForConfig(cfg))(t)

@@ -127,7 +127,7 @@ func runsFor(t *testing.T, generation string) []string {
 		ID         string
 		Generation int64
 	}
-	for _, event := range testenv.AuditEvents(t, func(e testenv.AuditEvent) bool {
+	for _, event := range testenv.AuditEvents(t, "memcached-sample", func(e testenv.AuditEvent) bool {
 		return e.Writes() && e.ObjectRef.Resource == "memcacheds" && e.ObjectRef.Name == "memcached-sample" && e.ResponseStatus.Code == http.StatusOK
 	}) {
 		var object struct {

@@ -287,7 +287,7 @@ func succeeded(t *testing.T, s *shell, old string) string {
 // writes counts the changes of the object and what belongs to it that the operator and its runs have made.
 func writes(t *testing.T) int {
 	t.Helper()
-	return len(testenv.AuditEvents(t, func(e testenv.AuditEvent) bool {
+	return len(testenv.AuditEvents(t, account, func(e testenv.AuditEvent) bool {
 		return e.User.Username == account && e.Writes() && strings.HasPrefix(e.ObjectRef.Name, "memcached-sample") && e.ObjectRef.Resource != "events"
 	}))
 }

@@ -32,7 +32,7 @@ var unused = map[string]string{
 func permissions(t *testing.T, s *shell) {
 	t.Helper()
 	used := map[string]bool{}
-	for _, event := range testenv.AuditEvents(t, func(e testenv.AuditEvent) bool { return e.User.Username == account }) {
+	for _, event := range testenv.AuditEvents(t, account, func(e testenv.AuditEvent) bool { return e.User.Username == account }) {
 		if event.ResponseStatus.Code == 403 {
 			t.Errorf("refused: %s %s", event.Verb, event.RequestURI)
 		}

@@ -230,7 +230,7 @@ func (s *stage) awaitMoreRuns(is object, more int) {
 // written are the requests to change something in the namespace that are not the control plane's.
 func (s *stage) written() (requests []string) {
 	s.t.Helper()
-	for _, e := range testenv.AuditEvents(s.t, func(e testenv.AuditEvent) bool {
+	for _, e := range testenv.AuditEvents(s.t, s.namespace, func(e testenv.AuditEvent) bool {
 		return e.Writes() && e.ObjectRef.Namespace == s.namespace && !strings.HasPrefix(e.User.Username, "system:k")
 	}) {
 		requests = append(requests, e.Verb+" "+e.RequestURI)

@@ -177,7 +177,7 @@ func TestCollection_StatusOfTheRoleAndProgress(t *testing.T) {
 		t.Errorf("%v was written last", n)
 	}
 	var own, progress, conflicts int
-	for _, e := range testenv.AuditEvents(t, func(e testenv.AuditEvent) bool {
+	for _, e := range testenv.AuditEvents(t, s.namespace, func(e testenv.AuditEvent) bool {
 		return e.Writes() && e.ObjectRef.Subresource == "status" && e.ObjectRef.Namespace == s.namespace
 	}) {
 		switch sent := string(e.RequestObject); {

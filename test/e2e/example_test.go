@@ -150,7 +150,8 @@ func checkRights(t *testing.T, user *rest.Config, rules []rbacv1.PolicyRule) {
 	review := must.Get(kubernetes.NewForConfigOrDie(user).AuthenticationV1().SelfSubjectReviews().
 		Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{}))(t)
 	used := map[string]bool{}
-	for _, e := range testenv.AuditEvents(t, func(e testenv.AuditEvent) bool { return e.User.Username == review.Status.UserInfo.Username }) {
+	name := review.Status.UserInfo.Username
+	for _, e := range testenv.AuditEvents(t, name, func(e testenv.AuditEvent) bool { return e.User.Username == name }) {
 		if e.ResponseStatus.Code == http.StatusForbidden {
 			t.Errorf("refused: %s %s", e.Verb, e.RequestURI)
 		}

@@ -29,10 +29,11 @@ func (e AuditEvent) Writes() bool {
 	return false
 }
 
-// AuditEvents returns the requests since the start of the server that want accepts, oldest first. A request is in the
-// log once it is answered; a watch when it has begun, and again when it has ended. It fails the test if the server writes
-// no audit log.
-func AuditEvents(t testing.TB, want func(AuditEvent) bool) []AuditEvent {
+// AuditEvents returns the requests since the start of the server that name, in any field, a text which needs no escape in
+// JSON, and that want accepts, oldest first. Only those are decoded: the log has what all tests have asked for, a hundred
+// megabytes and more. A request is in the log once it is answered; a watch when it has begun, and again when it has ended.
+// It fails the test if the server writes no audit log.
+func AuditEvents(t testing.TB, name string, want func(AuditEvent) bool) []AuditEvent {
 	t.Helper()
 	if err := shared.get(); err != nil {
 		missing(t, err)
@@ -48,6 +49,9 @@ func AuditEvents(t testing.TB, want func(AuditEvent) bool) []AuditEvent {
 	for line := range bytes.Lines(data) {
 		if !bytes.HasSuffix(line, []byte("\n")) {
 			break // it is being written, and its request is not answered yet
+		}
+		if !bytes.Contains(line, []byte(name)) {
+			continue
 		}
 		var event AuditEvent
 		if err := json.Unmarshal(line, &event); err != nil {
