@@ -156,11 +156,15 @@ func Random(prefix string) string {
 // the whole run, but gives a loaded machine plenty of time.
 const patience = 3 * time.Minute
 
-// Eventually asks until the answer is nil, and fails the test with the last answer if that never happens.
+// Eventually asks until the answer is nil, and fails the test with the last answer if that never happens. It asks often
+// at first, and four times a second what takes longer: a machine that is busy with the tests has no time for questions.
 func Eventually(t testing.TB, what string, ask func(context.Context) error) {
 	t.Helper()
 	var last error
-	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	delay := wait.Backoff{Duration: 20 * time.Millisecond, Factor: 1.2, Steps: 100, Cap: 250 * time.Millisecond}.DelayFunc()
+	err := delay.Until(ctx, true, true, func(ctx context.Context) (bool, error) {
 		answer := ask(ctx)
 		if last == nil || ctx.Err() == nil { // what is asked when time is up says only that
 			last = answer
