@@ -69,52 +69,36 @@ func TestExampleOperator_MoleculeOrder(t *testing.T) {
 	t.Parallel()
 	needAnsible(t)
 	uninstallAfter(t)
-	tests := []struct {
-		name  string
-		entry string // what answers for the kind
-	}{
-		{"role", ""}, // the repository's own watches.yaml
-		{"playbook", "playbook: playbooks/memcached.yml"},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			s := newStage(t)
-			needKwok(t, s)
-			m := molecule{s, append(slices.Clip(s.env), "TEST_OPERATOR_NAMESPACE="+s.namespace)}
-			s.dir = absolute(t)
-			user := testenv.User(t, s.cfg, shippedRules(t))
-			s.env = append(slices.Clip(s.env), "KUBECONFIG="+testenv.Kubeconfig(t, user))
-			record := t.TempDir() + "/calls.jsonl"
-			args := []string{"--record-api-calls=" + record}
-			if tt.entry != "" {
-				args = append(args, "--watches-file="+variantOf(t, tt.entry))
-			}
+	s := newStage(t)
+	needKwok(t, s)
+	m := molecule{s, append(slices.Clip(s.env), "TEST_OPERATOR_NAMESPACE="+s.namespace)}
+	s.dir = absolute(t)
+	user := testenv.User(t, s.cfg, shippedRules(t))
+	s.env = append(slices.Clip(s.env), "KUBECONFIG="+testenv.Kubeconfig(t, user))
+	record := t.TempDir() + "/calls.jsonl"
 
-			m.play("prepare") // one after the other: both install the one kind
-			t.Parallel()
-			o := s.start(args...)
-			k := s.kindOf(memcached)
-			m.play("converge")
-			before := k.awaitReady("memcached-sample")
-			again := m.play("converge")
-			if !regexp.MustCompile(`localhost\s+: ok=1\s+changed=0 `).MatchString(again) {
-				t.Errorf("a second converge changes something:\n%s", again)
-			}
-			after := k.get("memcached-sample")
-			if ran := s.runs(after); len(ran) != 1 || after.GetResourceVersion() != before.GetResourceVersion() {
-				t.Errorf("%d runs after a second converge, want 1; status %+v", len(ran), after.status)
-			}
-			m.play("verify")
-			m.play("destroy")
-			o.stop()
-			checkRights(t, user, shippedRules(t))
-			checkRecord(t, s, record, shippedRules(t))
-		})
+	m.play("prepare")
+	o := s.start("--record-api-calls=" + record)
+	k := s.kindOf(memcached)
+	m.play("converge")
+	before := k.awaitReady("memcached-sample")
+	again := m.play("converge")
+	if !regexp.MustCompile(`localhost\s+: ok=1\s+changed=0 `).MatchString(again) {
+		t.Errorf("a second converge changes something:\n%s", again)
 	}
+	after := k.get("memcached-sample")
+	if ran := s.runs(after); len(ran) != 1 || after.GetResourceVersion() != before.GetResourceVersion() {
+		t.Errorf("%d runs after a second converge, want 1; status %+v", len(ran), after.status)
+	}
+	m.play("verify")
+	m.play("destroy")
+	o.stop()
+	checkRights(t, user, shippedRules(t))
+	checkRecord(t, s, record, shippedRules(t))
 }
 
-// variantOf is the repository's watches.yaml with another answer than the role.
-func variantOf(t *testing.T, entry string) string {
+// withPlaybook is the repository's watches.yaml with the playbook that has the role in place of the role.
+func withPlaybook(t *testing.T) string {
 	t.Helper()
 	data := must.Get(os.ReadFile(absolute(t, "watches.yaml")))(t)
 	const role = "\n  role: memcached\n"
@@ -122,7 +106,7 @@ func variantOf(t *testing.T, entry string) string {
 		t.Fatalf("watches.yaml has no line %q", role)
 	}
 	path := t.TempDir() + "/watches.yaml"
-	must.Do(t, os.WriteFile(path, []byte(strings.Replace(string(data), role, "\n  "+entry+"\n", 1)), 0o600))
+	must.Do(t, os.WriteFile(path, []byte(strings.Replace(string(data), role, "\n  playbook: playbooks/memcached.yml\n", 1)), 0o600))
 	return path
 }
 

@@ -43,7 +43,7 @@ func TestMolecule_ScenariosInOrder_OperatorBesideItsPod(t *testing.T) {
 			if step == "prepare" {
 				st := &stage{t: t, cfg: cfg, namespace: "local-test", dir: project, root: filepath.Join(t.TempDir(), "runner")}
 				st.env = append(cleanEnvironment(), "KUBECONFIG="+testenv.Kubeconfig(t, cfg), "WATCH_NAMESPACE="+st.namespace)
-				st.start()
+				st.start("--watches-file=" + withPlaybook(t)) // TestExampleOperator_MoleculeOrder has the role
 			}
 		})
 		s.play("destroy") // as molecule does when it is told to destroy what is gone
@@ -64,7 +64,9 @@ func (s *scenario) testBesidePod(cfg *rest.Config, image string) {
 	s.test(func(step string) {
 		switch step {
 		case "prepare":
-			s.play("prepare") // may be repeated
+			if s.name == "default" { // it is the same file for kind
+				s.play("prepare") // may be repeated
+			}
 		case "converge":
 			besidePod(s.t, cfg, namespace, image, s.project)
 		}

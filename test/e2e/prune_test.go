@@ -60,88 +60,83 @@ const extraRole = `- name: Create what is always there
 
 func TestPrune_WhatTheLastRunDidNotTouch(t *testing.T) {
 	t.Parallel()
-	for _, executor := range []string{"runner", "auto"} {
-		t.Run(executor, func(t *testing.T) {
-			t.Parallel()
-			s := newStage(t)
-			k := s.kind()
-			s.role("extra", extraRole)
-			s.watch(k, "role: extra", "reconcilePeriod: 0s", "prune: true", "executor: "+executor)
-			o := s.start()
-			core := must.Get(kubernetes.NewForConfig(s.cfg))(t).CoreV1()
-			there := func(names ...string) {
-				t.Helper()
-				for _, name := range names {
-					must.Get(core.ConfigMaps(s.namespace).Get(t.Context(), name, metav1.GetOptions{}))(t)
-				}
-			}
-			all := []string{"a", "b", "applied", "annotated", "foreign"}
-			pruned := func() float64 {
-				return must.Get(o.metric(t.Context(), "rolewright_pruned_total", `kind="`+k.gvk.Kind+`"`))(t)
-			}
-			// run makes one run of a spec.
-			n := 0
-			run := func(spec string) object {
-				t.Helper()
-				n++
-				k.patch("it", fmt.Sprintf(`{"metadata":{"annotations":{"rolewright.dev/reconcile-at":"%d"}},"spec":%s}`, n, spec))
-				return k.await("it", "the run has ended", func(o object) bool {
-					return o.settled() && o.status.Ansible.LastHandledReconcileAt == fmt.Sprint(n)
-				})
-			}
-			must.Get(core.ConfigMaps(s.namespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "foreign"}}, metav1.CreateOptions{}))(t)
-			k.create("it", map[string]any{"extra": true})
-			first := k.awaitReady("it")
-			b := must.Get(core.ConfigMaps(s.namespace).Get(t.Context(), "b", metav1.GetOptions{}))(t)
-			must.Be(t, "the note on b", string(first.GetUID())+"/configmaps/"+s.namespace+"/b", b.Annotations["rolewright.dev/created"])
-			copied := b.DeepCopy()
-			copied.ObjectMeta = metav1.ObjectMeta{Name: "copy", Annotations: b.Annotations, OwnerReferences: b.OwnerReferences}
-			must.Get(core.ConfigMaps(s.namespace).Create(t.Context(), copied, metav1.CreateOptions{}))(t)
-			all = append(all, "copy")
-
-			run(`{}`) // nothing is changed: the modules only read
-			there(all...)
-			must.Get(core.ConfigMaps(s.namespace).Patch(t.Context(), "annotated", types.MergePatchType,
-				[]byte(`{"metadata":{"annotations":{"rolewright.dev/prune":"false"}}}`), metav1.PatchOptions{}))(t)
-			for _, spec := range []string{
-				`{"extra":false,"fail":true}`, `{"extra":false,"fail":false,"ignored":true}`, `{"extra":false,"ignored":false,"ends":true}`,
-			} {
-				run(spec)
-				there(all...)
-			}
-			must.Be(t, "what was pruned so far", 0.0, pruned())
-			out := s.tool(0, "inventory", strings.ToLower(k.gvk.Kind)+"/it", "-n", s.namespace)
-			for name, want := range map[string]string{
-				"ConfigMap b": "Current yes", "ConfigMap annotated": "Current no: its annotation", "ConfigMap copy": "Current no: no run has created it",
-				"Secret b": "Current no: its kind",
-			} {
-				kind, name, _ := strings.Cut(name, " ")
-				if want := kind + " " + s.namespace + " " + name + " " + want; !strings.Contains(strings.Join(strings.Fields(out), " "), want) {
-					t.Errorf("inventory says\n%s\nwant %q in it", out, want)
-				}
-			}
-
-			last := run(`{"extra":false,"ends":false}`).lastRun()
-			must.Be(t, "lastRun.pruned", int64(2), last.Pruned)
-			for _, name := range []string{"b", "applied"} {
-				if _, err := core.ConfigMaps(s.namespace).Get(t.Context(), name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-					t.Errorf("ConfigMap %s: %v", name, err)
-				}
-			}
-			there("a", "annotated", "foreign", "copy")
-			must.Get(core.Secrets(s.namespace).Get(t.Context(), "b", metav1.GetOptions{}))(t)
-			must.Be(t, "rolewright_pruned_total", 2.0, pruned())
-			testenv.Eventually(t, "an Event tells of it", func(ctx context.Context) error {
-				events, err := core.Events(s.namespace).List(ctx, metav1.ListOptions{FieldSelector: "reason=Pruned"})
-				if err == nil && len(events.Items) != 1 {
-					err = fmt.Errorf("Events: %d", len(events.Items))
-				}
-				return err
-			})
-			if again := run(`{}`); again.lastRun().Cause != "manual" {
-				t.Errorf("the removal has started a run: %+v", again.lastRun())
-			}
+	s := newStage(t)
+	k := s.kind()
+	s.role("extra", extraRole)
+	s.watch(k, "role: extra", "reconcilePeriod: 0s", "prune: true")
+	o := s.start()
+	core := must.Get(kubernetes.NewForConfig(s.cfg))(t).CoreV1()
+	there := func(names ...string) {
+		t.Helper()
+		for _, name := range names {
+			must.Get(core.ConfigMaps(s.namespace).Get(t.Context(), name, metav1.GetOptions{}))(t)
+		}
+	}
+	all := []string{"a", "b", "applied", "annotated", "foreign"}
+	pruned := func() float64 {
+		return must.Get(o.metric(t.Context(), "rolewright_pruned_total", `kind="`+k.gvk.Kind+`"`))(t)
+	}
+	// run makes one run of a spec.
+	n := 0
+	run := func(spec string) object {
+		t.Helper()
+		n++
+		k.patch("it", fmt.Sprintf(`{"metadata":{"annotations":{"rolewright.dev/reconcile-at":"%d"}},"spec":%s}`, n, spec))
+		return k.await("it", "the run has ended", func(o object) bool {
+			return o.settled() && o.status.Ansible.LastHandledReconcileAt == fmt.Sprint(n)
 		})
+	}
+	must.Get(core.ConfigMaps(s.namespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "foreign"}}, metav1.CreateOptions{}))(t)
+	k.create("it", map[string]any{"extra": true})
+	first := k.awaitReady("it")
+	b := must.Get(core.ConfigMaps(s.namespace).Get(t.Context(), "b", metav1.GetOptions{}))(t)
+	must.Be(t, "the note on b", string(first.GetUID())+"/configmaps/"+s.namespace+"/b", b.Annotations["rolewright.dev/created"])
+	copied := b.DeepCopy()
+	copied.ObjectMeta = metav1.ObjectMeta{Name: "copy", Annotations: b.Annotations, OwnerReferences: b.OwnerReferences}
+	must.Get(core.ConfigMaps(s.namespace).Create(t.Context(), copied, metav1.CreateOptions{}))(t)
+	all = append(all, "copy")
+
+	run(`{}`) // nothing is changed: the modules only read
+	there(all...)
+	must.Get(core.ConfigMaps(s.namespace).Patch(t.Context(), "annotated", types.MergePatchType,
+		[]byte(`{"metadata":{"annotations":{"rolewright.dev/prune":"false"}}}`), metav1.PatchOptions{}))(t)
+	for _, spec := range []string{
+		`{"extra":false,"fail":true}`, `{"extra":false,"fail":false,"ignored":true}`, `{"extra":false,"ignored":false,"ends":true}`,
+	} {
+		run(spec)
+		there(all...)
+	}
+	must.Be(t, "what was pruned so far", 0.0, pruned())
+	out := s.tool(0, "inventory", strings.ToLower(k.gvk.Kind)+"/it", "-n", s.namespace)
+	for name, want := range map[string]string{
+		"ConfigMap b": "Current yes", "ConfigMap annotated": "Current no: its annotation", "ConfigMap copy": "Current no: no run has created it",
+		"Secret b": "Current no: its kind",
+	} {
+		kind, name, _ := strings.Cut(name, " ")
+		if want := kind + " " + s.namespace + " " + name + " " + want; !strings.Contains(strings.Join(strings.Fields(out), " "), want) {
+			t.Errorf("inventory says\n%s\nwant %q in it", out, want)
+		}
+	}
+
+	last := run(`{"extra":false,"ends":false}`).lastRun()
+	must.Be(t, "lastRun.pruned", int64(2), last.Pruned)
+	for _, name := range []string{"b", "applied"} {
+		if _, err := core.ConfigMaps(s.namespace).Get(t.Context(), name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			t.Errorf("ConfigMap %s: %v", name, err)
+		}
+	}
+	there("a", "annotated", "foreign", "copy")
+	must.Get(core.Secrets(s.namespace).Get(t.Context(), "b", metav1.GetOptions{}))(t)
+	must.Be(t, "rolewright_pruned_total", 2.0, pruned())
+	testenv.Eventually(t, "an Event tells of it", func(ctx context.Context) error {
+		events, err := core.Events(s.namespace).List(ctx, metav1.ListOptions{FieldSelector: "reason=Pruned"})
+		if err == nil && len(events.Items) != 1 {
+			err = fmt.Errorf("Events: %d", len(events.Items))
+		}
+		return err
+	})
+	if again := run(`{}`); again.lastRun().Cause != "manual" {
+		t.Errorf("the removal has started a run: %+v", again.lastRun())
 	}
 }
 

@@ -25,68 +25,63 @@ func versioned(version string, fails bool) string {
 // window is closed it reaches none, unless an edit changes the object.
 func TestRollout_ABadRoleStops(t *testing.T) {
 	t.Parallel()
-	for _, executor := range []string{"runner", "auto"} {
-		t.Run(executor, func(t *testing.T) {
-			t.Parallel()
-			s := newStage(t)
-			note := s.notes()
-			rolled, windowed := s.kind(testenv.WithKind("Rolled")), s.kind(testenv.WithKind("Windowed"))
-			s.role("rolled", versioned("one", false))
-			s.role("windowed", versioned("one", false))
-			s.watch(rolled, "role: rolled", "executor: "+executor, "rollout: {maxParallel: 1, stopOnFailures: 2}")
-			closed := time.Now().UTC().AddDate(0, 6, 0)
-			s.watch(windowed, "role: windowed", "executor: "+executor,
-				fmt.Sprintf(`schedule: {cron: "0 0 1 %d *", windows: [{start: "0 0 1 %[1]d *", duration: 1h}]}`, closed.Month()))
-			o := s.start("--watch-content", "--retry-min=1h", "--retry-max=1h")
-			const objects = 5
-			for n := range objects {
-				rolled.create(fmt.Sprint("it-", n), nil)
+	s := newStage(t)
+	note := s.notes()
+	rolled, windowed := s.kind(testenv.WithKind("Rolled")), s.kind(testenv.WithKind("Windowed"))
+	s.role("rolled", versioned("one", false))
+	s.role("windowed", versioned("one", false))
+	s.watch(rolled, "role: rolled", "rollout: {maxParallel: 1, stopOnFailures: 2}")
+	closed := time.Now().UTC().AddDate(0, 6, 0)
+	s.watch(windowed, "role: windowed",
+		fmt.Sprintf(`schedule: {cron: "0 0 1 %d *", windows: [{start: "0 0 1 %[1]d *", duration: 1h}]}`, closed.Month()))
+	o := s.start("--watch-content", "--retry-min=1h", "--retry-max=1h")
+	const objects = 5
+	for n := range objects {
+		rolled.create(fmt.Sprint("it-", n), nil)
+	}
+	windowed.create("waits", nil)
+	for n := range objects {
+		rolled.awaitReady(fmt.Sprint("it-", n))
+	}
+	windowed.awaitReady("waits")
+	ran := func(version string) (n int) {
+		for i := range objects {
+			if note(fmt.Sprint("it-", i)) == version {
+				n++
 			}
-			windowed.create("waits", nil)
-			for n := range objects {
-				rolled.awaitReady(fmt.Sprint("it-", n))
-			}
-			windowed.awaitReady("waits")
-			ran := func(version string) (n int) {
-				for i := range objects {
-					if note(fmt.Sprint("it-", i)) == version {
-						n++
-					}
-				}
-				return n
-			}
+		}
+		return n
+	}
 
-			s.role("windowed", versioned("two", false))
-			s.role("rolled", versioned("two", true))
-			testenv.Eventually(t, "the rollout to stop", func(ctx context.Context) error {
-				n, err := o.metric(ctx, "rolewright_rollout_stopped", `kind="Rolled"`, `group="`+rolled.gvk.Group+`"`)
-				if err == nil && n != 1 {
-					err = fmt.Errorf("rolewright_rollout_stopped is %v", n)
-				}
-				return err
-			})
-			is := windowed.await("waits", "held back", func(o object) bool { return o.condition("Reconciling").Reason == "MaintenanceWindow" })
-			if said := is.condition("Reconciling").Message; !strings.HasPrefix(said, "content: ") || is.condition("Ready").Status != "True" {
-				t.Errorf("Reconciling says %q; Ready is %+v", said, is.condition("Ready"))
-			}
-			out := s.tool(0, "explain", "windowed/waits", "-n", s.namespace)
-			for _, want := range []string{"fires in ", "is closed, and opens in ", fmt.Sprintf("-%02d-01T00:00:00Z)", closed.Month())} {
-				if !strings.Contains(out, want) {
-					t.Errorf("explain says\n%s\nwant %q in it", out, want)
-				}
-			}
-			must.Be(t, "note of the object that waits", "one", note("waits"))
-			windowed.patch("waits", `{"spec":{"a":"b"}}`)
-			windowed.awaitReady("waits")
-			must.Be(t, "note of the object that was edited", "two", note("waits"))
+	s.role("windowed", versioned("two", false))
+	s.role("rolled", versioned("two", true))
+	testenv.Eventually(t, "the rollout to stop", func(ctx context.Context) error {
+		n, err := o.metric(ctx, "rolewright_rollout_stopped", `kind="Rolled"`, `group="`+rolled.gvk.Group+`"`)
+		if err == nil && n != 1 {
+			err = fmt.Errorf("rolewright_rollout_stopped is %v", n)
+		}
+		return err
+	})
+	is := windowed.await("waits", "held back", func(o object) bool { return o.condition("Reconciling").Reason == "MaintenanceWindow" })
+	if said := is.condition("Reconciling").Message; !strings.HasPrefix(said, "content: ") || is.condition("Ready").Status != "True" {
+		t.Errorf("Reconciling says %q; Ready is %+v", said, is.condition("Ready"))
+	}
+	out := s.tool(0, "explain", "windowed/waits", "-n", s.namespace)
+	for _, want := range []string{"fires in ", "is closed, and opens in ", fmt.Sprintf("-%02d-01T00:00:00Z)", closed.Month())} {
+		if !strings.Contains(out, want) {
+			t.Errorf("explain says\n%s\nwant %q in it", out, want)
+		}
+	}
+	must.Be(t, "note of the object that waits", "one", note("waits"))
+	windowed.patch("waits", `{"spec":{"a":"b"}}`)
+	windowed.awaitReady("waits")
+	must.Be(t, "note of the object that was edited", "two", note("waits"))
 
-			must.Be(t, "objects that the bad role has run for", 2, ran("two"))
-			s.role("rolled", versioned("three", false))
-			for n := range objects {
-				rolled.await(fmt.Sprint("it-", n), "run with the next version", func(o object) bool {
-					return o.ready() && o.lastRun().Cause == "content" && note(o.GetName()) == "three"
-				})
-			}
+	must.Be(t, "objects that the bad role has run for", 2, ran("two"))
+	s.role("rolled", versioned("three", false))
+	for n := range objects {
+		rolled.await(fmt.Sprint("it-", n), "run with the next version", func(o object) bool {
+			return o.ready() && o.lastRun().Cause == "content" && note(o.GetName()) == "three"
 		})
 	}
 }
