@@ -285,28 +285,22 @@ func revoked(p *Proxy) string {
 	return a.token
 }
 
-func TestIdentity_TenThousandForgeriesReachNobody(t *testing.T) {
+func TestIdentity_ForgeriesReachNobody(t *testing.T) {
 	api := script(t, nil, plainly)
 	p := startProxy(t, api.config())
 	_, client, token := admit(t, p, Grant{RunID: "run", Inject: true})
 	kinds := forgeries(token)
 	fill := strings.NewReplacer("TOKEN", token, "REVOKED", revoked(p))
 
-	const want = 10_000
 	var sent int
 	ways := dialers(t, p)
-	for sent < want {
-		for _, kind := range kinds {
-			request := fill.Replace(kind.request)
-			for way, dial := range ways {
-				if code, err := exchangeRaw(t, dial, request); err == nil && code < 400 {
-					t.Errorf("%s, %s: answered %d", kind.name, way, code)
-				}
-				sent++
+	for _, kind := range kinds {
+		request := fill.Replace(kind.request)
+		for way, dial := range ways {
+			if code, err := exchangeRaw(t, dial, request); err == nil && code < 400 {
+				t.Errorf("%s, %s: answered %d", kind.name, way, code)
 			}
-		}
-		if t.Failed() {
-			break
+			sent++
 		}
 	}
 	if n := api.count(); n != 0 {
