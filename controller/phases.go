@@ -319,6 +319,8 @@ func (r *reconciler) mayBegin(ctx context.Context, s *scope) (outcome, error) {
 	failpoint.Hit("begin.before-read")
 	if err := r.readLive(ctx, s); apierrors.IsNotFound(err) {
 		return finished, nil
+	} else if errors.Is(ctx.Err(), context.Canceled) {
+		return finished, nil // the operator ends, which is no error of the object's
 	} else if err != nil {
 		return finished, fmt.Errorf("read the object before the run: %w", err)
 	}
