@@ -37,32 +37,30 @@ type pattern struct {
 	with    string
 }
 
-func patterns() []pattern {
-	return []pattern{
-		{regexp.MustCompile(`ansible-tmp-[\d.]+-\d+-\d+`), "ansible-tmp-N"},
-		{regexp.MustCompile(`ansible-local-\w+(?:/tmp\w+)?`), "ansible-local-N"},
-		{regexp.MustCompile(`(ansible_[\w.]+_payload_)\w{8}`), "${1}N"},
-		{regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?`), "TIME"},
-		{regexp.MustCompile(`\d:\d\d:\d\d\.\d{6}`), "TIME"},
-		{regexp.MustCompile(`\b(?:j\d+|\d{9,})\.\d+\b`), "NUMBER"},
-		{regexp.MustCompile(`0x[0-9a-f]{8,}`), "ADDRESS"},
-		{regexp.MustCompile(`'audit-id': '[0-9a-f-]{36}`), "'audit-id': 'ID"},
-		{regexp.MustCompile(`\btmp\w{8}\b`), "tmpN"},
-		{regexp.MustCompile(`^\.[a-z0-9_]{8}$`), ".tmpN"},
-		// The beginning of an event that a worker of ansible-core 2.19 displays.
-		{regexp.MustCompile(`eyJ1dWlkIjogI[A-Za-z0-9+/=]+`), "EVENT"},
-		{regexp.MustCompile(`"elapsed": \d+`), `"elapsed": N`},
-		{regexp.MustCompile(`Paused for [\d.]+ seconds`), "Paused for N seconds"},
-		{regexp.MustCompile(`\w{3}, \d\d \w{3} \d{4} [\d:]{8} GMT`), "TIME"},
-		{regexp.MustCompile(`\b[0-9a-f]{32}\b`), "HEX"},
-		{regexp.MustCompile(`\b(?:pid|PID|process)[ =:]*\d+`), "pid N"},
-		{regexp.MustCompile(`"?(uid|resourceVersion|creationTimestamp|Audit-Id|X-Kubernetes-Pf-\w+-Uid|Date)"?'?: '?"?[^,'"}]+`), "$1: N"},
-	}
+var patterns = []pattern{
+	{regexp.MustCompile(`ansible-tmp-[\d.]+-\d+-\d+`), "ansible-tmp-N"},
+	{regexp.MustCompile(`ansible-local-\w+(?:/tmp\w+)?`), "ansible-local-N"},
+	{regexp.MustCompile(`(ansible_[\w.]+_payload_)\w{8}`), "${1}N"},
+	{regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?`), "TIME"},
+	{regexp.MustCompile(`\d:\d\d:\d\d\.\d{6}`), "TIME"},
+	{regexp.MustCompile(`\b(?:j\d+|\d{9,})\.\d+\b`), "NUMBER"},
+	{regexp.MustCompile(`0x[0-9a-f]{8,}`), "ADDRESS"},
+	{regexp.MustCompile(`'audit-id': '[0-9a-f-]{36}`), "'audit-id': 'ID"},
+	{regexp.MustCompile(`\btmp\w{8}\b`), "tmpN"},
+	{regexp.MustCompile(`^\.[a-z0-9_]{8}$`), ".tmpN"},
+	// The beginning of an event that a worker of ansible-core 2.19 displays.
+	{regexp.MustCompile(`eyJ1dWlkIjogI[A-Za-z0-9+/=]+`), "EVENT"},
+	{regexp.MustCompile(`"elapsed": \d+`), `"elapsed": N`},
+	{regexp.MustCompile(`Paused for [\d.]+ seconds`), "Paused for N seconds"},
+	{regexp.MustCompile(`\w{3}, \d\d \w{3} \d{4} [\d:]{8} GMT`), "TIME"},
+	{regexp.MustCompile(`\b[0-9a-f]{32}\b`), "HEX"},
+	{regexp.MustCompile(`\b(?:pid|PID|process)[ =:]*\d+`), "pid N"},
+	{regexp.MustCompile(`"?(uid|resourceVersion|creationTimestamp|Audit-Id|X-Kubernetes-Pf-\w+-Uid|Date)"?'?: '?"?[^,'"}]+`), "$1: N"},
 }
 
 func (n normaliser) text(text string) string {
 	text = n.names.Replace(text)
-	for _, p := range patterns() {
+	for _, p := range patterns {
 		text = p.pattern.ReplaceAllString(text, p.with)
 	}
 	return text
