@@ -263,7 +263,7 @@ func TestShards_AFrozenReplicaIsFenced(t *testing.T) {
 // can be changed by a rolling update.
 func TestShards_TheFlagChangesBetweenRuns(t *testing.T) {
 	t.Parallel()
-	h := newSharing(t, 2, "--leader-elect-lease-duration=6s", "--leader-elect-renew-deadline=4s")
+	h := newSharing(t, 2)
 	h.names = []string{"a", "b", "c", "d"}
 	before := h.another("--shards=0")
 	h.each(func(k kind, name string) { k.create(name, map[string]any{"beats": int64(1)}) })
