@@ -87,11 +87,12 @@ func Explain(obj *unstructured.Unstructured, w watches.Watch, opts Options, now 
 	if a := record.Active; a != nil {
 		e.Active = &ExplainedRun{ID: a.ID, Cause: a.Cause, Trigger: a.Trigger, Generation: a.Generation, Started: a.Started}
 	}
-	if isChart(w) && s.last != nil && s.last.Result == status.Succeeded && s.period > 0 {
+	if isChart(w) && w.Executor != watches.ExecutorJob && s.last != nil && s.last.Result == status.Succeeded && s.period > 0 && s.period <= quietPeriod {
 		// Periodic runs since then have changed nothing, or the status would tell.
 		last := *s.last
 		last.Finished = last.Finished.Add(max(now.Sub(last.Finished), 0).Truncate(s.period))
 		s.last = &last
+		e.Warnings = append(e.Warnings, "the status does not have runs of a chart that change nothing: whether the next one is late, the metric rolewright_queue_oldest_seconds tells")
 	}
 	e.plan(s, r.waits(obj), !w.Content.Ansible(), now)
 	return e

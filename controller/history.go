@@ -39,6 +39,7 @@ func (r *reconciler) concludeHistory(s *scope, run status.Run) {
 		recording = r.opts.History.Begin(history.Run{Brief: history.Brief{ID: run.ID, Object: r.historyObject(s)}, UID: string(s.object.GetUID())})
 	}
 	recording.End(func(h *history.Run) {
+		h.Idle = s.foundNothing(run)
 		h.Generation, h.Cause, h.Trigger, h.Mode, h.Executor = run.Generation, run.Cause, run.Trigger, run.Mode, run.Executor
 		h.Started, h.Finished, h.Result, h.Reason, h.Attempts = run.Started, run.Finished, string(run.Result), run.Reason, run.Attempts
 		h.Message, h.Warnings, h.Counts, h.Task = run.Message, run.Warnings, historyCounts(run.Counts), nil

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/jobevent"
 )
@@ -73,6 +74,10 @@ const withheldBecause = "what the run has said is withheld: "
 func (r *reconciler) notRun(s *scope, run *status.Run) {
 	said := s.mask.Mask(s.err.Error())
 	switch {
+	case errors.Is(s.err, runner.ErrNoTurn) && errors.Is(s.err, ErrTimeout) && r.watch.Executor == watches.ExecutorJob:
+		// Its turn had come, and the cluster has not begun its Pod in all that time.
+		run.Result, run.Reason = status.Failed, status.ReasonNotRun
+		run.Message = short("Unable to run reconciliation: " + said)
 	case errors.Is(s.err, runner.ErrNoTurn):
 		run.Result, run.Reason = status.Interrupted, string(status.Interrupted)
 		run.Message = fmt.Sprintf("Run %s was interrupted: %s; it is repeated", shortID(s.runID), said)

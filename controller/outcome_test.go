@@ -15,6 +15,7 @@ import (
 
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/redact"
+	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/jobevent"
 	"github.com/rolewright/rolewright/test/must"
@@ -151,5 +152,10 @@ func TestOutcome_OfARunWhoseTurnNeverCame(t *testing.T) {
 	s := &scope{use: &use{secrets: &secrets{}}, memory: &memory{}, mask: redact.New(), runID: "1", err: fmt.Errorf("not started: %w: %w", runner.ErrNoTurn, ErrTimeout)}
 	if run := r.endedRun(s); run.Result != status.Interrupted || run.Attempts != 0 {
 		t.Errorf("%+v", run)
+	}
+	// As a Job it has had its turn, and no Pod.
+	r.watch.Executor, s.err = watches.ExecutorJob, fmt.Errorf("%w; its Pod waited: ImagePullBackOff", s.err)
+	if run := r.endedRun(s); run.Result != status.Failed || run.Reason != status.ReasonNotRun || run.Attempts != 0 || !strings.HasSuffix(run.Message, "ImagePullBackOff") {
+		t.Errorf("as a Job: %+v", run)
 	}
 }

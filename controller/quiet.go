@@ -10,9 +10,13 @@ import (
 // quietFor is how long a quiet run may last before its progress is shown.
 const quietFor = 10 * time.Second
 
+// quietPeriod is the longest period of quiet runs.
+const quietPeriod = 10 * time.Minute
+
 // isQuiet tells whether the run that is planned is to leave the status of its object as it is,
 // unless it has something new to say: a periodic run of a chart whose release was as wanted.
-// helm-operator, too, writes nothing then, and an idle chart runs every minute.
+// helm-operator, too, writes nothing then, and an idle chart runs every minute. A run with a long period
+// is on record, or each restart would run all objects at once.
 //
 // Such a run is not on record while it lasts. Were this process to end meanwhile, another one
 // would find nothing to end, and run the object again. What is left of the run by then reaches
@@ -20,8 +24,13 @@ const quietFor = 10 * time.Second
 // Job goes on instead, and is on record, so that it is found.
 func (r *reconciler) isQuiet(s *scope) bool {
 	last := s.memory.last
-	return isChart(r.watch) && r.watch.Executor != watches.ExecutorJob && s.plan.cause == causePeriod && !s.plan.check && !s.deleting && s.memory.unwritten == nil &&
+	return isChart(r.watch) && s.settings.period <= quietPeriod && r.watch.Executor != watches.ExecutorJob && s.plan.cause == causePeriod && !s.plan.check && !s.deleting && s.memory.unwritten == nil &&
 		last != nil && last.Result == status.Succeeded && !last.NotYet() && last.Generation == s.object.GetGeneration()
+}
+
+// foundNothing tells whether a quiet run has found everything as wanted.
+func (s *scope) foundNothing(run status.Run) bool {
+	return s.quiet && run.ID == s.active.ID && run.Result == status.Succeeded && !run.NotYet() && run.Counts.Changed == 0
 }
 
 // conclude is what the end of a run makes of a status.

@@ -23,6 +23,9 @@ type Run struct {
 	Ended    time.Time `json:"ended,omitzero"`
 	Message  string    `json:"message,omitempty"`
 	Warnings []string  `json:"warnings,omitempty"`
+	// Idle is a run that has found everything as wanted, of an object that is looked at all the time. It
+	// is not kept: such runs would push out those that people look for.
+	Idle bool `json:"-"`
 	// Source is where the task stands that failed, if its file can be read.
 	Source *Source `json:"source,omitempty"`
 	// Versions are those of what has made the run, by name.

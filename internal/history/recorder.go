@@ -202,7 +202,7 @@ func (x *Recording) End(finish func(*Run)) {
 	if x.observed != nil {
 		x.observed.End(run)
 	}
-	if x.r.store != nil {
+	if x.r.store != nil && !run.Idle {
 		x.r.store.Add(run)
 	}
 	x.r.tell(Event{Kind: RunEnded, Run: run.Brief})

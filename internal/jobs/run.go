@@ -184,6 +184,9 @@ func (e *Executor) await(ctx context.Context, req runner.Request, session *remot
 				}
 				return last, fmt.Errorf("%w: %w", runner.ErrHandedOver, why), nil
 			}
+			if phase != "" && !isClosed(session.Started) {
+				why = fmt.Errorf("%w; its Pod waited: %s", why, phase)
+			}
 			since = time.Now()
 			killed = e.kill(ctx, req.ID)
 		case <-tick.C:

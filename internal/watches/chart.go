@@ -63,7 +63,9 @@ const (
 const (
 	defaultChartPeriod  = time.Minute
 	defaultChartTimeout = 5 * time.Minute
-	defaultMaxHistory   = 10
+	// Each failed upgrade changes the workloads twice: there and back.
+	defaultChartRetryMax = 15 * time.Minute
+	defaultMaxHistory    = 10
 	// chartGrace is for Helm to record what was cut short.
 	chartGrace = 20 * time.Second
 )
@@ -192,6 +194,9 @@ func (c *decoding) chartOf(e *entry) {
 	c.executorOfCommand(e)
 	if !given("timeout") {
 		w.Timeout = defaultChartTimeout
+	}
+	if w.Retry.Max == 0 {
+		w.Retry.Max = max(defaultChartRetryMax, w.Retry.Initial)
 	}
 	if !given("reconcilePeriod") && !given("schedule") {
 		period := defaultChartPeriod
