@@ -283,4 +283,11 @@ func TestGateway_WaitsForTheOperator(t *testing.T) {
 	if text, err := ask(t.Context()); err != nil || !strings.Contains(text, "cannot be reached") || g.cut.Load() != 1 {
 		t.Errorf("a request without an answer gets %q, %v, with %d cut; want 1", text, err, g.cut.Load())
 	}
+	o.api = func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set(laterHeader, "true")
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	if _, err := ask(t.Context()); err != nil || g.cut.Load() != 2 {
+		t.Errorf("after a request that came before the run was found, %d are cut, %v; want 2", g.cut.Load(), err)
+	}
 }
