@@ -121,7 +121,7 @@ func newProject(domain, name, plugins string) (scaffold.Project, error) {
 	case "helm":
 		return p.ForCharts(), err
 	}
-	return p, errors.Join(err, fmt.Errorf("--plugins %q: ansible or helm expected", plugins))
+	return p, errors.Join(err, fmt.Errorf("--plugins %q: ansible or helm expected; for commands, copy examples/microservice-bash", plugins))
 }
 
 // completeProject writes what a project with kinds lacks outside config: files, and directories that the Dockerfile copies.

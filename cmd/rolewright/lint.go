@@ -321,7 +321,7 @@ func (o *lintOptions) ofPermissions(ctx context.Context, _ []watches.Watch) ([]l
 	for _, gap := range gaps {
 		found = append(found, lint.Finding{
 			Rule: lint.NotKnown, Severity: lint.Warning, File: gap.File, Line: gap.Line, Message: gap.What,
-			Hint: `list what it needs in a comment of the task, such as "# rolewright:rbac apps deployments get,patch"`,
+			Hint: `list what it needs in a comment of the task, or of the chart's Chart.yaml, such as "# rolewright:rbac apps deployments get,patch"`,
 		})
 	}
 	return found, err

@@ -18,6 +18,7 @@ import (
 	"github.com/rolewright/rolewright/internal/content"
 	"github.com/rolewright/rolewright/internal/rbac/tasks"
 	"github.com/rolewright/rolewright/internal/scaffold"
+	"github.com/rolewright/rolewright/internal/watches"
 )
 
 func newCreateCommand() *cobra.Command {
@@ -95,6 +96,9 @@ func (o *createAPIOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return usage(err)
 	}
+	if o.chart == "" && p.Charts() {
+		return usage(errors.New("this project is for Helm charts, and its image has no Ansible: give --helm-chart, or make a project for roles with \"rolewright init\" in another directory"))
+	}
 	if o.chart != "" {
 		if err := o.takeChart(cmd); err != nil {
 			return usage(err)
@@ -124,7 +128,7 @@ func (o *createAPIOptions) run(cmd *cobra.Command) error {
 	}
 	again := []string{"generate", "rbac", "--offline", "--allow-unknown", "--output", rulesFile}
 	if !fit {
-		fmt.Fprintf(o.stderr, "%s is not what the tasks need, so it may have been changed by hand and is kept: see what it lacks with \"rolewright lint\"\n", rulesFile)
+		fmt.Fprintf(o.stderr, "%s lacks what the kinds need, or was changed by hand, and is kept: see \"rolewright lint\"; \"make generate\" writes it again\n", rulesFile)
 		return nil
 	}
 	root := newRootCommand(programName)
@@ -140,6 +144,9 @@ func (o *createAPIOptions) run(cmd *cobra.Command) error {
 
 // takeChart reads the chart, and takes from it what people have not said.
 func (o *createAPIOptions) takeChart(cmd *cobra.Command) (err error) {
+	if watches.ChartProgramIn(os.Getenv("PATH")) == "" {
+		return fmt.Errorf("%s, which runs charts, is neither beside rolewright nor in PATH, and nothing was written: run \"make build\" in a checkout of Rolewright, and put its bin/ in PATH", watches.ChartProgram)
+	}
 	if o.kind.Chart, err = chartdir.Read(o.chart); err != nil {
 		return fmt.Errorf("--helm-chart: %w", err)
 	}

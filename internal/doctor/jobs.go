@@ -40,7 +40,7 @@ func CheckAdmission(ctx context.Context, c kubernetes.Interface, kind string, jo
 	}, metav1.CreateOptions{})
 	if err != nil || !review.Status.Allowed {
 		f.State, f.Found = Note, fmt.Sprintf("a Job of %s is admitted; whether its Pod is, cannot be asked without the permission to create Pods, which the operator has no need of", kind)
-		f.Remedy = "ask as another user, with --as"
+		f.Remedy = "run doctor without --as, as a user who may create Pods in this namespace"
 		return []Finding{f}
 	}
 	pod := &corev1.Pod{ObjectMeta: *job.Spec.Template.ObjectMeta.DeepCopy(), Spec: job.Spec.Template.Spec}

@@ -217,7 +217,7 @@ func (c *decoding) chartOf(e *entry) {
 	program := c.chartProgram()
 	if program == "" {
 		c.error(a, "the program "+ChartProgram+", which runs charts, is neither beside rolewright nor in PATH",
-			"make build makes both, and the image charts has both")
+			`run "make build" in a checkout of Rolewright, and put its bin/ in PATH; the image charts has both`)
 		return
 	}
 	dir := c.directory()
@@ -257,12 +257,16 @@ func (c *decoding) checkChart(a at, dir string) bool {
 }
 
 // chartProgram is the path of the program that runs charts; empty if there is none.
-func (c *decoding) chartProgram() string {
+func (c *decoding) chartProgram() string { return ChartProgramIn(c.env("PATH")) }
+
+// ChartProgramIn is the program that runs charts: the one beside this program, else the first in a list of
+// directories, as PATH has them; empty if there is none.
+func ChartProgramIn(path string) string {
 	if self, err := os.Executable(); err == nil {
 		beside := filepath.Join(filepath.Dir(self), ChartProgram)
 		if info, err := os.Stat(beside); err == nil && info.Mode().IsRegular() {
 			return beside
 		}
 	}
-	return c.inPath(ChartProgram)
+	return inPath(path, ChartProgram)
 }

@@ -158,7 +158,7 @@ func (c *decoding) checkCommand(a at, command *Command) *Command {
 	name := command.Path
 	if strings.Contains(name, "/") {
 		command.Path = absolute(command.Dir, name)
-	} else if command.Path = c.inPath(name); command.Path == "" {
+	} else if command.Path = inPath(c.env("PATH"), name); command.Path == "" {
 		hint := "install it, or name it with its path"
 		if _, err := os.Stat(filepath.Join(command.Dir, name)); err == nil {
 			hint = "write ./" + excerpt(name) + " for the file beside the watches file"
@@ -186,8 +186,8 @@ func (c *decoding) checkCommand(a at, command *Command) *Command {
 }
 
 // inPath is the absolute path of a program in the directories of PATH; empty if there is none.
-func (c *decoding) inPath(name string) string {
-	for dir := range strings.SplitSeq(c.env("PATH"), ":") {
+func inPath(list, name string) string {
+	for dir := range strings.SplitSeq(list, ":") {
 		path := filepath.Join(dir, name)
 		if !filepath.IsAbs(path) {
 			continue // the working directory is no place for programs

@@ -9,9 +9,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/expfmt"
 	rbacv1 "k8s.io/api/rbac/v1"
 
+	"github.com/rolewright/rolewright/internal/metrics"
 	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
@@ -38,9 +42,11 @@ func TestMetrics_AnswerEveryQuery(t *testing.T) {
 `)
 	k := s.kind()
 	s.watch(k, "role: main", "references: [{version: v1, kind: ConfigMap, fromField: spec.settings}]")
+	plain := s.kind() // whose runs have all that is measured of a run, whether others are forked or not
+	s.watch(plain, "role: main", "executor: runner")
 	all := []string{"*"}
 	s.env = append(s.env, "KUBECONFIG="+testenv.Kubeconfig(t, testenv.User(t, s.cfg, append(rulesOf(t, "config/rbac/leader_election_role.yaml"),
-		rbacv1.PolicyRule{APIGroups: []string{k.gvk.Group}, Resources: all, Verbs: all},
+		rbacv1.PolicyRule{APIGroups: []string{k.gvk.Group, plain.gvk.Group}, Resources: all, Verbs: all},
 		rbacv1.PolicyRule{APIGroups: []string{"events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
 		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: all}))))
 	o := s.start("--leader-elect", "--leader-election-id=metrics", "--leader-election-namespace="+s.namespace,
@@ -52,6 +58,7 @@ func TestMetrics_AnswerEveryQuery(t *testing.T) {
 		}
 		return int(n)
 	}
+	others := metricsOfOthers(t, k)
 	var scrapes []string
 	scrape := func() {
 		t.Helper()
@@ -60,13 +67,15 @@ func TestMetrics_AnswerEveryQuery(t *testing.T) {
 			t.Fatalf("metrics answer %d: %v", status, err)
 		}
 		file := filepath.Join(t.TempDir(), fmt.Sprintf("scrape-%d.txt", len(scrapes)))
-		must.Do(t, os.WriteFile(file, []byte(body), 0o600))
+		must.Do(t, os.WriteFile(file, []byte(body+others), 0o600))
 		scrapes = append(scrapes, file)
 	}
 
 	k.create("good", map[string]any{"size": 1})
+	plain.create("good", map[string]any{"size": 1})
 	k.create("bad", map[string]any{"size": -1})
 	k.awaitReady("good")
+	plain.awaitReady("good")
 	for wave := range 3 {
 		failures := ended(t.Context(), `cause="retry"`)
 		testenv.Eventually(t, "two more repetitions", func(ctx context.Context) error {
@@ -76,7 +85,9 @@ func TestMetrics_AnswerEveryQuery(t *testing.T) {
 			return nil
 		})
 		k.patch("good", fmt.Sprintf(`{"spec": {"size": %d}}`, wave+2))
+		plain.patch("good", fmt.Sprintf(`{"spec": {"size": %d}}`, wave+2))
 		k.awaitReady("good")
+		plain.awaitReady("good")
 		scrape()
 	}
 	cmd := exec.CommandContext(t.Context(), promcheck, append([]string{
@@ -90,4 +101,20 @@ func TestMetrics_AnswerEveryQuery(t *testing.T) {
 		t.Error("the leader election is not allowed something that it does")
 	}
 	o.stop()
+}
+
+// metricsOfOthers are those that only an operator with shards, or with webhooks, exports.
+func metricsOfOthers(t *testing.T, k kind) string {
+	t.Helper()
+	reg := prometheus.NewRegistry()
+	r := must.Get(metrics.New(reg))(t)
+	r.Shards(8, 8, 1)
+	r.Webhook(k.gvk.GroupKind(), "validate", metrics.WebhookFailed, time.Second)
+	var text strings.Builder
+	for _, family := range must.Get(reg.Gather())(t) {
+		if strings.HasPrefix(family.GetName(), "rolewright_shard") || strings.HasPrefix(family.GetName(), "rolewright_webhook") {
+			must.Get(expfmt.MetricFamilyToText(&text, family))(t)
+		}
+	}
+	return text.String()
 }
