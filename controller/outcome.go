@@ -82,13 +82,7 @@ func (r *reconciler) notRun(s *scope, run *status.Run) {
 		run.Result, run.Reason = status.Interrupted, string(status.Interrupted)
 		run.Message = fmt.Sprintf("Run %s was interrupted: %s; it is repeated", shortID(s.runID), said)
 	case errors.Is(s.err, runner.ErrMemory), errors.Is(s.err, runner.ErrProcesses):
-		run.Result, run.Reason = status.Failed, status.ReasonOutOfMemory
-		if errors.Is(s.err, runner.ErrProcesses) {
-			run.Reason = status.ReasonTooManyProcesses
-		}
-		run.Message = short(stoppedAt(s, said) + "; let the role take less, raise the container's limit, or lower --max-concurrent-reconciles")
-		run.Counts = countsOf(s.result.Summary)
-		run.FailedTask = taskAt(s)
+		tookTooMuch(s, run, said)
 	case errors.Is(s.err, runner.ErrCut) && s.cutBefore():
 		// Most likely it is the run, with the memory that it takes.
 		run.Result, run.Reason = status.Failed, string(runner.RunnerDied)
@@ -139,6 +133,17 @@ func (r *reconciler) notRun(s *scope, run *status.Run) {
 		run.Result, run.Reason = status.Failed, status.ReasonNotRun
 		run.Message = short("Unable to run reconciliation: " + said)
 	}
+}
+
+// tookTooMuch fills in a run that was stopped for its memory or processes.
+func tookTooMuch(s *scope, run *status.Run, said string) {
+	run.Result, run.Reason = status.Failed, status.ReasonOutOfMemory
+	if errors.Is(s.err, runner.ErrProcesses) {
+		run.Reason = status.ReasonTooManyProcesses
+	}
+	run.Message = short(stoppedAt(s, said) + "; let the role take less, raise the container's limit, or lower --max-concurrent-reconciles")
+	run.Counts = countsOf(s.result.Summary)
+	run.FailedTask = taskAt(s)
 }
 
 // cutBefore reports whether the last run, of the same inputs, ended with a helper

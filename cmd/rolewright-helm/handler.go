@@ -31,6 +31,8 @@ type handler struct {
 	records *records
 	// trusted is true if the deployed revision is known to be made by this program.
 	trusted bool
+	// broken is true if the status has the seal of another revision.
+	broken bool
 	// chartName is the name in the label of what the release has; empty until it is known.
 	chartName string
 	chart     *v2.Chart

@@ -62,7 +62,7 @@ func (h *handler) keep(ctx context.Context, is *release.Release, wanted rendered
 		h.reports.event("Normal", "DriftCorrected", "Changed back to what the release says: "+what)
 	}
 	if !h.trusted && len(h.differ) == 0 && !h.check() {
-		if err := h.seal(is, wanted.hooks); err != nil {
+		if err := h.seal(is, wanted); err != nil {
 			return result{}, h.fail(irreconcilable, "ReconcileError", err)
 		}
 	}

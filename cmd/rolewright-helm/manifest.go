@@ -86,11 +86,11 @@ func (h *handler) writeDeployed(ctx context.Context, is *release.Release) error 
 		return nil
 	}
 	want := map[string]any{"name": is.Name, "manifest": shown(is.Manifest, h.in.settings.ExposeManifest)}
-	if want["seal"] = nil; h.trusted {
+	if h.trusted {
 		want["seal"] = h.sealOf(is)
 	}
 	st, _ := h.in.Object.Object["status"].(map[string]any)
-	if has, ok := st["deployedRelease"].(map[string]any); ok && has["name"] == want["name"] && has["manifest"] == want["manifest"] && has["seal"] == want["seal"] {
+	if has, ok := st["deployedRelease"].(map[string]any); ok && has["name"] == want["name"] && has["manifest"] == want["manifest"] && (!h.trusted || has["seal"] == want["seal"]) {
 		return nil
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": h.in.Object.GetUID()}, "status": map[string]any{"deployedRelease": want}})

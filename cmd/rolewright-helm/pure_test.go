@@ -117,6 +117,7 @@ func TestSeal(t *testing.T) {
 	}
 	for name, change := range map[string]func(*release.Release){
 		"manifest": func(r *release.Release) { r.Manifest += "\n" },
+		"inputs":   func(r *release.Release) { r.Labels[labelInputs] = "other" },
 		"salt":     func(r *release.Release) { r.Labels[labelSalt] = "t" },
 		"hook":     func(r *release.Release) { r.Hooks[0].Manifest += "\n" },
 		"event":    func(r *release.Release) { r.Hooks[0].Events = []release.HookEvent{release.HookPreDelete} },

@@ -131,7 +131,7 @@ func (h *handler) due(is *release.Release, wanted string) (upgrade bool, err err
 	if !h.trusted || is.Labels[labelInputs] == "" { // by helm-operator, or by hand: helm upgrade keeps labels
 		same = equal(is.Config, h.values) && sameChart(is.Chart, h.chart)
 	}
-	if same {
+	if same && !h.broken {
 		h.nonDeterministic = named(changed)
 		return false, nil
 	}

@@ -44,7 +44,7 @@ func (h *handler) sealOf(is *release.Release) string {
 	add := func(value any) {
 		_ = json.NewEncoder(hash).Encode(value) // texts and numbers
 	}
-	add([]any{is.Labels[labelSalt], h.in.Object.GetUID(), is.Manifest, len(is.Hooks)})
+	add([]any{is.Labels[labelSalt], is.Labels[labelInputs], h.in.Object.GetUID(), is.Manifest, len(is.Hooks)})
 	for _, hook := range is.Hooks {
 		if hook == nil {
 			continue
@@ -59,12 +59,14 @@ func (h *handler) sealOf(is *release.Release) string {
 }
 
 // sealed tells whether the seal in the status is that of a revision. Without the status
-// subresource the status is what users have written.
+// subresource the status is what users have written. A seal that is another one tells that others have changed
+// the release since.
 func (h *handler) sealed(is *release.Release) (bool, error) {
 	st, _ := h.in.Object.Object["status"].(map[string]any)
 	has, _ := st["deployedRelease"].(map[string]any)
 	seal, _ := has["seal"].(string)
-	if seal == "" || is.Labels[labelSalt] == "" || seal != h.sealOf(is) {
+	h.broken = seal != "" && seal != h.sealOf(is)
+	if seal == "" || h.broken || is.Labels[labelSalt] == "" {
 		return false, nil
 	}
 	gvk := h.in.Object.GroupVersionKind()
@@ -81,9 +83,10 @@ func (h *handler) sealed(is *release.Release) (bool, error) {
 	}), nil
 }
 
-// seal makes a revision that was found, and is what the chart renders now, one of this program's.
-func (h *handler) seal(is *release.Release, hooks []*release.Hook) error {
-	is.Hooks = hooks
+// seal makes a revision that was found, and is what the chart renders now, one of this program's. What is
+// sealed is what was rendered: the text that was found may have more in it than was compared.
+func (h *handler) seal(is *release.Release, wanted rendered) error {
+	is.Manifest, is.Hooks = wanted.manifest, wanted.hooks
 	is.Labels = with(is.Labels, map[string]string{labelSalt: salt()})
 	if err := h.config.Releases.Update(is); err != nil {
 		return fmt.Errorf("take over the record of revision %d: %w", is.Version, cause(err))

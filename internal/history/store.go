@@ -306,12 +306,13 @@ func (s *Store) put(tx *bbolt.Tx, r Run) error {
 		return nil // its end was recorded twice, as after a restart
 	}
 	brief, err := json.Marshal(r.Brief)
-	if err != nil {
-		return fmt.Errorf("run %s: %w", r.ID, err)
+	var detail []byte
+	if err == nil {
+		detail, err = pack(r)
 	}
-	detail, err := pack(r)
-	if err != nil {
-		return fmt.Errorf("run %s: %w", r.ID, err)
+	if err != nil { // of this run; the others are written
+		s.opts.Log.Error(err, "A run is missing in the history", "run", r.ID)
+		return nil
 	}
 	key := keyOf(r)
 	s.bytes, s.count = s.bytes+int64(len(brief)+len(detail)), s.count+1

@@ -104,7 +104,7 @@ func (e *Executor) Start(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("listen for the Pods of runs: %w; choose another address with --job-bind-address", err)
 	}
-	listener = netutil.LimitListener(listener, maxConnections)
+	listener = netutil.LimitListener(newFairListener(listener, maxOfAddress), maxConnections)
 	close(e.ready)
 	e.opts.Log.Info("Runs in Pods of their own are served", "address", listener.Addr().String(), "url", e.opts.URL, "namespace", e.opts.Namespace)
 	defer e.forgetLater().Stop()

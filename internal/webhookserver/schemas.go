@@ -69,6 +69,13 @@ func (s *Schemas) of(ctx context.Context, gvk schema.GroupVersionKind) (*spec.Sc
 	var document struct {
 		Components struct{ Schemas map[string]*spec.Schema }
 	}
+	var tree any
+	if err := json.Unmarshal(data, &tree); err != nil {
+		return nil, err
+	}
+	if data, err = json.Marshal(withoutReferences(tree)); err != nil {
+		return nil, err
+	}
 	if err := json.Unmarshal(data, &document); err != nil {
 		return nil, err
 	}
@@ -84,4 +91,23 @@ func (s *Schemas) of(ctx context.Context, gvk schema.GroupVersionKind) (*spec.Sc
 		return root, nil
 	}
 	return nil, errors.New("the API server does not publish it yet: try again")
+}
+
+// withoutReferences puts any object in the place of what is described elsewhere, which is the metadata
+// of embedded resources: the validation knows no references.
+func withoutReferences(schema any) any {
+	switch at := schema.(type) {
+	case map[string]any:
+		if _, refers := at["$ref"].(string); refers {
+			return map[string]any{"type": "object"}
+		}
+		for key, value := range at {
+			at[key] = withoutReferences(value)
+		}
+	case []any:
+		for i, value := range at {
+			at[i] = withoutReferences(value)
+		}
+	}
+	return schema
 }

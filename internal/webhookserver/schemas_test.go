@@ -23,6 +23,7 @@ func TestSchemas(t *testing.T) {
 			"free":  {Type: "object", XPreserveUnknownFields: &keep},
 			"other": {Type: "object", AdditionalProperties: &apiextensionsv1.JSONSchemaPropsOrBool{Schema: &apiextensionsv1.JSONSchemaProps{Type: "integer"}}},
 			"port":  {XIntOrString: true},
+			"pod":   {Type: "object", XEmbeddedResource: true, XPreserveUnknownFields: &keep},
 		}}},
 	}))
 	schemas := &Schemas{Client: must.Get(discovery.NewDiscoveryClientForConfig(cfg))(t).RESTClient()}
@@ -50,6 +51,7 @@ func TestSchemas(t *testing.T) {
 			{"spec.other", map[string]any{"x": true}, false},
 			{"spec.port", "http", true},
 			{"spec.port", int64(80), true},
+			{"spec.pod", map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": "x"}}, true},
 			{"spec.none", int64(1), false},
 		} {
 			if fit := must.Get(schemas.fit(t.Context(), gvk, tt.path, tt.value))(t); fit != tt.want {

@@ -199,7 +199,7 @@ func asInt(value []byte) int {
 func asTime(value []byte) time.Time {
 	s := asString(value)
 	for _, layout := range []string{"2006-01-02T15:04:05Z07:00", "2006-01-02T15:04:05"} {
-		if t, err := time.Parse(layout, s); err == nil {
+		if t, err := time.Parse(layout, s); err == nil && t.Year() > 1 && t.Year() < 9999 { // others cannot be written in UTC
 			return t.UTC()
 		}
 	}

@@ -50,14 +50,15 @@ func TestDecode_Created(t *testing.T) {
 		text string
 		want time.Time
 	}{
-		"without offset":    {`"2026-01-02T03:04:05.123456"`, at.Add(123456 * time.Microsecond)},
-		"a whole second":    {`"2026-01-02T03:04:05"`, at},
-		"with offset":       {`"2026-01-02T03:04:05.123456+00:00"`, at.Add(123456 * time.Microsecond)},
-		"with an odd one":   {`"2026-01-02T05:04:05+02:00"`, at},
-		"with Z":            {`"2026-01-02T03:04:05Z"`, at},
-		"a number":          {`1767323045`, time.Time{}},
-		"no time":           {`"soon"`, time.Time{}},
-		"an impossible day": {`"2026-02-30T03:04:05"`, time.Time{}},
+		"without offset":                  {`"2026-01-02T03:04:05.123456"`, at.Add(123456 * time.Microsecond)},
+		"a whole second":                  {`"2026-01-02T03:04:05"`, at},
+		"with offset":                     {`"2026-01-02T03:04:05.123456+00:00"`, at.Add(123456 * time.Microsecond)},
+		"with an odd one":                 {`"2026-01-02T05:04:05+02:00"`, at},
+		"with Z":                          {`"2026-01-02T03:04:05Z"`, at},
+		"a number":                        {`1767323045`, time.Time{}},
+		"no time":                         {`"soon"`, time.Time{}},
+		"the last second in another year": {`"9999-12-31T23:59:59-12:00"`, time.Time{}},
+		"an impossible day":               {`"2026-02-30T03:04:05"`, time.Time{}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

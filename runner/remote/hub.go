@@ -362,5 +362,8 @@ func (s *Session) write(name string, data io.Reader) (err error) {
 	if err = errors.Join(err, file.Close()); err == nil {
 		err = s.dir.Rename(building, name)
 	}
+	if err != nil {
+		_ = s.dir.Remove(building) // it counts no more
+	}
 	return err
 }

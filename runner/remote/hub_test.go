@@ -80,9 +80,16 @@ func TestHub_RefusesWhatIsNoFileOfARun(t *testing.T) {
 	if code := post(filesPath, "this", file("stdout"), 4000); code != http.StatusForbidden {
 		t.Errorf("more than a run may write is answered %d, want %d", code, http.StatusForbidden)
 	}
-	left, err := filepath.Glob(filepath.Join(req.Dir, "artifacts", req.ID, "job_events", "*"))
+	var cut bytes.Buffer
+	if err := tar.NewWriter(&cut).WriteHeader(&tar.Header{Name: "job_events/2-a.json", Typeflag: tar.TypeReg, Size: 100}); err != nil {
+		t.Fatal(err)
+	}
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, filesPath+"?pod=this&epoch="+s.epoch, &cut)
+	r.Header.Set("Authorization", "Bearer "+req.Apart.Token)
+	hub.ServeHTTP(httptest.NewRecorder(), r)
+	left, err := os.ReadDir(filepath.Join(req.Dir, "artifacts", req.ID, "job_events"))
 	if err != nil || len(left) != 1 {
-		t.Errorf("%q are there, want the one event: %v", left, err)
+		t.Errorf("%q are there, want the one event, and nothing of the one that was cut short: %v", left, err)
 	}
 	again, err := NewHub().Admit(req, "this")
 	if err != nil {

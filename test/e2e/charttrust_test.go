@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/yaml"
 
 	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
@@ -55,10 +56,28 @@ func (f forgery) record(status string) *corev1.Secret {
 }
 
 // forge forges what is deployed.
-func (f forgery) forge() {
+func (f forgery) forge() { f.change(f.in) }
+
+// smuggle puts an object behind the first one, which is in JSON: Helm's reader of YAML finds two then, others one.
+func (f forgery) smuggle() {
+	f.change(func(release map[string]any) {
+		first, rest, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(fmt.Sprint(release["manifest"])), "---\n"), "\n---\n")
+		release["manifest"] = string(must.Get(yaml.YAMLToJSON([]byte(first)))(f.t)) + fmt.Sprintf(`
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: %s-forged}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}
+subjects: [{kind: User, apiGroup: rbac.authorization.k8s.io, name: me}]
+---
+`, f.namespace) + rest
+	})
+}
+
+// change changes what is deployed.
+func (f forgery) change(change func(release map[string]any)) {
 	f.t.Helper()
 	secret := f.record("deployed")
-	secret.Data["release"] = changedRelease(f.t, secret.Data["release"], f.in)
+	secret.Data["release"] = changedRelease(f.t, secret.Data["release"], change)
 	must.Get(f.client.CoreV1().Secrets(f.namespace).Update(f.t.Context(), secret, metav1.UpdateOptions{}))(f.t)
 }
 
@@ -105,13 +124,23 @@ func TestChart_ForgedRelease(t *testing.T) {
 	k.awaitReady("it")
 
 	// Drift is corrected as the chart says it.
+	drift := func() {
+		t.Helper()
+		made := must.Get(maps.Get(t.Context(), "it", metav1.GetOptions{}))(t)
+		made.Data["size"] = "5"
+		must.Get(maps.Update(t.Context(), made, metav1.UpdateOptions{}))(t)
+		size("3")
+		k.awaitReady("it")
+	}
 	f.forge()
-	made := must.Get(maps.Get(t.Context(), "it", metav1.GetOptions{}))(t)
-	made.Data["size"] = "5"
-	must.Get(maps.Update(t.Context(), made, metav1.UpdateOptions{}))(t)
-	size("3")
-	k.awaitReady("it")
+	drift()
 	f.reached("drift")
+
+	// Nor is what stands in the text of another object, where only Helm reads it, taken over with that.
+	f.smuggle()
+	drift()
+	drift()
+	f.reached("the run after the forgery was taken over")
 
 	// An upgrade prunes what is of the release; one that fails does not restore what was forged.
 	k.patch("it", `{"spec": {"size": 4, "extra": true}}`)

@@ -1,0 +1,40 @@
+package jobs
+
+import (
+	"net"
+	"testing"
+
+	"github.com/rolewright/rolewright/test/must"
+)
+
+// One address has a share of the connections, and gets another one when it has closed one.
+func TestFairListener(t *testing.T) {
+	t.Parallel()
+	l := newFairListener(must.Get(net.Listen("tcp", "127.0.0.1:0"))(t), 2)
+	defer l.Close()
+	dial := func() net.Conn {
+		t.Helper()
+		conn := must.Get(net.Dial("tcp", l.Addr().String()))(t)
+		t.Cleanup(func() { _ = conn.Close() })
+		return conn
+	}
+	dial()
+	dial()
+	first := must.Get(l.Accept())(t)
+	must.Get(l.Accept())(t)
+	accepted := make(chan net.Conn)
+	go func() {
+		conn, _ := l.Accept()
+		accepted <- conn
+	}()
+	if _, err := dial().Read(make([]byte, 1)); err == nil {
+		t.Errorf("the third connection: %v, want it closed", err)
+	}
+	must.Do(t, first.Close())
+	dial()
+	if conn := <-accepted; conn == nil {
+		t.Error("no connection after one was closed")
+	} else {
+		must.Do(t, conn.Close())
+	}
+}
