@@ -223,7 +223,7 @@ func (h *handler) finish(ctx context.Context, list kube.ResourceList, is *releas
 		return res, nil
 	}
 	if err := h.test(is); err != nil {
-		return res, h.fail(releaseFailed, "TestError", err)
+		return res, h.fail(releaseFailed, "ChartTestError", err)
 	}
 	return res, nil
 }

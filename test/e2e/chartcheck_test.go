@@ -61,7 +61,7 @@ func TestChart_Tests(t *testing.T) {
 	maps := client.CoreV1().ConfigMaps(s.namespace)
 	k.create("it", map[string]any{"test": "No Name"})
 	is := k.await("it", "failed", func(is object) bool { return is.settled() && is.lastRun().Result == "Failed" })
-	if c := is.condition("ReleaseFailed"); c.Reason != "TestError" || !strings.Contains(c.Message, "No Name") || is.condition("Deployed").Status != "True" {
+	if c := is.condition("ReleaseFailed"); c.Reason != "ChartTestError" || !strings.Contains(c.Message, "No Name") || is.condition("Deployed").Status != "True" {
 		t.Errorf("a test that cannot be made: %v", is.Object["status"])
 	}
 	k.patch("it", `{"spec": {"test": "tested", "size": 2}}`)
@@ -82,7 +82,7 @@ func TestChart_Tests(t *testing.T) {
 	// The Pod of a test that does not end was looked at before it went.
 	k.create("slow", map[string]any{"testPod": true})
 	is = k.await("slow", "failed", func(is object) bool { return is.settled() && is.lastRun().Result == "Failed" })
-	if text := fmt.Sprint(is.Object["status"]); is.condition("ReleaseFailed").Reason != "TestError" || !strings.Contains(text, "of Pod slow-test, container try,") {
+	if text := fmt.Sprint(is.Object["status"]); is.condition("ReleaseFailed").Reason != "ChartTestError" || !strings.Contains(text, "of Pod slow-test, container try,") {
 		t.Errorf("a test that does not end: %s", text)
 	}
 	if _, err := client.CoreV1().Pods(s.namespace).Get(t.Context(), "slow-test", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
