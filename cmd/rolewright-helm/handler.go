@@ -25,6 +25,8 @@ type handler struct {
 	in      *input
 	reports *reports
 	timeout time.Duration
+	// deadline is when the run is stopped; zero for never.
+	deadline time.Time
 
 	config  *action.Configuration
 	kube    *marking
@@ -49,6 +51,16 @@ type handler struct {
 	changes string
 	// differ are the names of objects that the deployed revision has otherwise than the chart.
 	differ []string
+}
+
+// left is the time that an action may take which begins now. What it leaves is for saying how it ended, and
+// for a rollback.
+func (h *handler) left() time.Duration {
+	if h.deadline.IsZero() {
+		return h.timeout
+	}
+	left := time.Until(h.deadline)
+	return max(left-left/5, time.Second)
 }
 
 // name is the name of the release.
@@ -87,8 +99,7 @@ func (h *handler) reconcile(ctx context.Context) (result, error) {
 	if err := h.crds(is == nil); err != nil {
 		return result{}, h.fail(failure, reason, err)
 	}
-	h.reports.progress("Render the chart %s %s", h.chart.Name(), h.chart.Metadata.Version)
-	wanted, err := h.render(ctx, is)
+	wanted, err := h.wanted(ctx, is)
 	if err != nil {
 		return result{}, h.fail(failure, reason, err)
 	}

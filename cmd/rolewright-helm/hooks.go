@@ -45,7 +45,7 @@ func (w hookWaiter) WatchUntilReady(resources kube.ResourceList, timeout time.Du
 		return err
 	}
 	// Not that of the run, which may have been stopped for it.
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	for _, info := range resources {
 		if info.Mapping == nil {
@@ -84,6 +84,8 @@ func logsOf(ctx context.Context, client kubernetes.Interface, kind, namespace, n
 				fmt.Fprintf(&text, "\nthe log of Pod %s, container %s, cannot be read: %v", pod.Name, container.Name, cause(err))
 			case len(log) > 0:
 				fmt.Fprintf(&text, "\nthe log of Pod %s, container %s, ends with:\n%s", pod.Name, container.Name, tail(strings.TrimSpace(string(log)), maxLog/2))
+			default:
+				fmt.Fprintf(&text, "\nthe log of Pod %s, container %s, is empty", pod.Name, container.Name)
 			}
 		}
 	}
@@ -120,7 +122,7 @@ func (h *handler) test(is *release.Release) error {
 	}
 	h.reports.progress("Test the release %s", h.name())
 	testing := action.NewReleaseTesting(h.config)
-	testing.Namespace, testing.Timeout = h.in.Object.GetNamespace(), h.timeout
+	testing.Namespace, testing.Timeout = h.in.Object.GetNamespace(), h.left()
 	_, shutdown, err := testing.Run(h.name())
 	if undo := shutdown(); err == nil {
 		err = undo

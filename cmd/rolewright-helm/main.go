@@ -43,9 +43,8 @@ func run() int {
 	defer reports.close()
 	h := &handler{in: in, reports: reports, timeout: defaultTimeout}
 	if deadline := in.Run.Deadline; deadline != nil {
-		// What is left is for saying how it ended, and for a rollback.
-		left := time.Until(*deadline)
-		h.timeout = max(left-left/5, time.Second)
+		h.deadline = *deadline
+		h.timeout = h.left()
 	}
 	result, err := h.act(ctx)
 	var refused refusal

@@ -34,6 +34,26 @@ type rendered struct {
 	hooks    []*release.Hook
 }
 
+// wanted is what the release should be: what the chart renders, which is what a revision has that was rendered of
+// the same chart, values and Kubernetes.
+func (h *handler) wanted(ctx context.Context, is *release.Release) (rendered, error) {
+	if is != nil {
+		sealed, err := h.sealed(is)
+		if err != nil {
+			return rendered{}, err
+		}
+		inputs, err := h.inputs()
+		if err != nil {
+			return rendered{}, err
+		}
+		if sealed && is.Labels[labelInputs] == inputs {
+			return rendered{manifest: is.Manifest, hooks: is.Hooks}, nil
+		}
+	}
+	h.reports.progress("Render the chart %s %s", h.chart.Name(), h.chart.Metadata.Version)
+	return h.render(ctx, is)
+}
+
 // render is the manifest, with the hooks, that the chart makes of the values now. For comparison with a
 // release, it is rendered as that revision was.
 func (h *handler) render(ctx context.Context, is *release.Release) (rendered, error) {
@@ -179,10 +199,14 @@ func changesOf(names []string, before, after map[string]any) string {
 	return d.String()
 }
 
-// inputs is a digest of the chart, with those below it, and the values.
+// inputs is a digest of the chart, with those below it, the values, and the version of Kubernetes.
 func (h *handler) inputs() (string, error) {
 	hash := sha256.New()
-	if err := json.NewEncoder(hash).Encode(h.values); err != nil {
+	caps, err := h.capabilities()
+	if err != nil {
+		return "", err
+	}
+	if err := json.NewEncoder(hash).Encode([]any{h.values, caps.KubeVersion.Version}); err != nil {
 		return "", err
 	}
 	var add func(c *v2.Chart) error

@@ -154,7 +154,7 @@ func TestChart_Lifecycle(t *testing.T) {
 // in the middle is repaired.
 func TestChart_TakesOver(t *testing.T) {
 	t.Parallel()
-	s, k, o, client := chartStage(t, "valuesFrom: [{secretRef: {name: from}}]", "reconcilePeriod: 0s")
+	s, k, o, client := chartStage(t, "valuesFrom: [{secretRef: {name: from}}]", "reconcilePeriod: 10s")
 	secrets := client.CoreV1().Secrets(s.namespace)
 	must.Get(secrets.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "from"}, StringData: map[string]string{"from": "the-secret"}}, metav1.CreateOptions{}))(t)
 	helm := func(args ...string) {

@@ -57,7 +57,7 @@ func TestChart_Check(t *testing.T) {
 // succeeded.
 func TestChart_Tests(t *testing.T) {
 	t.Parallel()
-	s, k, o, client := chartStage(t, "test: true", "timeout: 30s")
+	s, k, o, client := chartStage(t, "test: true", "timeout: 60s")
 	maps := client.CoreV1().ConfigMaps(s.namespace)
 	k.create("it", map[string]any{"test": "No Name"})
 	is := k.await("it", "failed", func(is object) bool { return is.settled() && is.lastRun().Result == "Failed" })
