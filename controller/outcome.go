@@ -79,8 +79,7 @@ func (r *reconciler) notRun(s *scope, run *status.Run) {
 		run.Result, run.Reason = status.Failed, status.ReasonNotRun
 		run.Message = short("Unable to run reconciliation: " + said)
 	case errors.Is(s.err, runner.ErrNoTurn):
-		run.Result, run.Reason = status.Interrupted, string(status.Interrupted)
-		run.Message = fmt.Sprintf("Run %s was interrupted: %s; it is repeated", shortID(s.runID), said)
+		wasInterrupted(s, run, string(status.Interrupted), said)
 	case errors.Is(s.err, runner.ErrMemory), errors.Is(s.err, runner.ErrProcesses):
 		tookTooMuch(s, run, said)
 	case errors.Is(s.err, runner.ErrCut) && s.cutBefore():
@@ -89,17 +88,11 @@ func (r *reconciler) notRun(s *scope, run *status.Run) {
 		run.Message = short(said + ", again: the run may take more memory than there is")
 		run.Counts = countsOf(s.result.Summary)
 	case errors.Is(s.err, runner.ErrCut):
-		run.Result, run.Reason = status.Interrupted, status.ReasonCut
-		run.Message = fmt.Sprintf("Run %s was interrupted: %s; it is repeated", shortID(s.runID), said)
-		run.Counts = countsOf(s.result.Summary)
+		wasInterrupted(s, run, status.ReasonCut, said)
 	case interrupted(s.err):
-		run.Result, run.Reason = status.Interrupted, string(status.Interrupted)
-		run.Message = fmt.Sprintf("Run %s was interrupted: %s; it is repeated", shortID(s.runID), said)
-		run.Counts = countsOf(s.result.Summary)
+		wasInterrupted(s, run, string(status.Interrupted), said)
 	case errors.Is(s.err, runner.ErrCluster):
-		run.Result, run.Reason = status.Interrupted, status.ReasonDisrupted
-		run.Message = short(fmt.Sprintf("Run %s was interrupted: %s", shortID(s.runID), said)) + "; it is repeated"
-		run.Counts = countsOf(s.result.Summary)
+		wasInterrupted(s, run, status.ReasonDisrupted, said)
 	case errors.Is(s.err, ErrTimeout), errors.Is(s.err, ErrIdle), errors.Is(s.err, ErrCancelled):
 		run.Result, run.Reason = status.Failed, status.ReasonTimedOut
 		if errors.Is(s.err, ErrCancelled) {
@@ -133,6 +126,13 @@ func (r *reconciler) notRun(s *scope, run *status.Run) {
 		run.Result, run.Reason = status.Failed, status.ReasonNotRun
 		run.Message = short("Unable to run reconciliation: " + said)
 	}
+}
+
+// wasInterrupted fills in a run that is repeated without having failed.
+func wasInterrupted(s *scope, run *status.Run, reason, said string) {
+	run.Result, run.Reason = status.Interrupted, reason
+	run.Message = short(fmt.Sprintf("Run %s was interrupted: %s", shortID(s.runID), said)) + "; it is repeated"
+	run.Counts = countsOf(s.result.Summary)
 }
 
 // tookTooMuch fills in a run that was stopped for its memory or processes.

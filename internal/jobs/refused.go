@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 )
 
-// remedyOf is what to do about a Job or Secret that the API server refuses: for want of permissions, or since the
+// remedyOf is what to do about a Job or Secret that the API server refuses: because of missing permissions, or since the
 // namespace does not allow it.
 func remedyOf(err error, namespace string) string {
 	switch {

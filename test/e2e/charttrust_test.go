@@ -17,7 +17,7 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// forgery is what somebody does who may write Secrets in the namespace of a release.
+// forgery is what a user does who may write Secrets in the namespace of a release.
 type forgery struct {
 	*stage
 	client kubernetes.Interface
