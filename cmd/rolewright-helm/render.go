@@ -35,18 +35,17 @@ type rendered struct {
 }
 
 // wanted is what the release should be: what the chart renders, which is what a revision has that was rendered of
-// the same chart, values and Kubernetes.
-func (h *handler) wanted(ctx context.Context, is *release.Release) (rendered, error) {
+// the same chart, values and Kubernetes. It finds out whether the revision is trusted.
+func (h *handler) wanted(ctx context.Context, is *release.Release) (_ rendered, err error) {
 	if is != nil {
-		sealed, err := h.sealed(is)
-		if err != nil {
+		if h.trusted, err = h.sealed(is); err != nil {
 			return rendered{}, err
 		}
 		inputs, err := h.inputs()
 		if err != nil {
 			return rendered{}, err
 		}
-		if sealed && is.Labels[labelInputs] == inputs {
+		if h.trusted && is.Labels[labelInputs] == inputs {
 			return rendered{manifest: is.Manifest, hooks: is.Hooks}, nil
 		}
 	}
@@ -127,9 +126,6 @@ func (h *handler) capabilities() (*common.Capabilities, error) {
 // due tells whether the release has to be upgraded: its objects would be others, and the chart
 // or the values are. Objects that differ without a reason (random, the time) are left.
 func (h *handler) due(is *release.Release, wanted string) (upgrade bool, err error) {
-	if h.trusted, err = h.sealed(is); err != nil {
-		return false, err
-	}
 	before, err := parse(is.Manifest)
 	if err != nil {
 		return false, fmt.Errorf("the manifest of revision %d: %w", is.Version, err)
