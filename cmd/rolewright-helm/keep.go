@@ -52,7 +52,7 @@ func (h *handler) keep(ctx context.Context, is *release.Release, wanted rendered
 			changes.add(describe(info), did.was, did.is)
 		}
 	}
-	what := strings.Join(drifted[:min(len(drifted), 5)], ", ")
+	what := named(drifted)
 	switch {
 	case len(drifted) == 0:
 	case h.check():

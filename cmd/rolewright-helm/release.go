@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"maps"
@@ -46,7 +47,7 @@ func (h *handler) install(ctx context.Context, wanted string) (result, error) {
 	install := action.NewInstall(h.config)
 	install.ReleaseName, install.Namespace, install.Timeout = h.name(), h.in.Object.GetNamespace(), h.timeout
 	install.ServerSideApply, install.SkipCRDs, install.TakeOwnership = false, true, h.in.settings.TakeOwnership
-	install.WaitStrategy, install.Labels = h.waitStrategy(), map[string]string{labelInputs: inputs, labelSalt: salt()}
+	install.WaitStrategy, install.Labels = h.waitStrategy(), map[string]string{labelInputs: inputs, labelSalt: rand.Text()}
 	made, err := install.RunWithContext(ctx, chart, h.values)
 	if err != nil {
 		err = cause(err)
@@ -104,7 +105,7 @@ func (h *handler) upgrade(ctx context.Context, is *release.Release) (result, err
 	upgrade := action.NewUpgrade(h.config)
 	upgrade.Namespace, upgrade.Timeout, upgrade.MaxHistory = h.in.Object.GetNamespace(), h.timeout, h.in.settings.MaxHistory
 	upgrade.ServerSideApply, upgrade.ResetValues, upgrade.TakeOwnership = "false", true, h.in.settings.TakeOwnership
-	upgrade.WaitStrategy, upgrade.Labels, upgrade.SkipCRDs = h.waitStrategy(), map[string]string{labelInputs: inputs, labelSalt: salt()}, true
+	upgrade.WaitStrategy, upgrade.Labels, upgrade.SkipCRDs = h.waitStrategy(), map[string]string{labelInputs: inputs, labelSalt: rand.Text()}, true
 	upgrade.ForceReplace, _ = h.in.annotated("upgrade-force", false)
 	made, err := upgrade.RunWithContext(ctx, h.name(), chart, h.values)
 	if err != nil {

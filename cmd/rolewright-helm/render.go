@@ -35,7 +35,7 @@ type rendered struct {
 }
 
 // wanted is what the release should be: what the chart renders, which is what a revision has that was rendered of
-// the same chart, values and Kubernetes. It finds out whether the revision is trusted.
+// the same chart and values. It finds out whether the revision is trusted.
 func (h *handler) wanted(ctx context.Context, is *release.Release) (_ rendered, err error) {
 	if is != nil {
 		if h.trusted, err = h.sealed(is); err != nil {
@@ -126,6 +126,9 @@ func (h *handler) capabilities() (*common.Capabilities, error) {
 // due tells whether the release has to be upgraded: its objects would be others, and the chart
 // or the values are. Objects that differ without a reason (random, the time) are left.
 func (h *handler) due(is *release.Release, wanted string) (upgrade bool, err error) {
+	if wanted == is.Manifest {
+		return false, nil
+	}
 	before, err := parse(is.Manifest)
 	if err != nil {
 		return false, fmt.Errorf("the manifest of revision %d: %w", is.Version, err)
@@ -139,15 +142,8 @@ func (h *handler) due(is *release.Release, wanted string) (upgrade bool, err err
 	if len(changed) == 0 {
 		return false, nil
 	}
-	inputs, err := h.inputs()
-	if err != nil {
-		return false, err
-	}
-	same := is.Labels[labelInputs] == inputs
-	if !h.trusted || is.Labels[labelInputs] == "" { // by helm-operator, or by hand: helm upgrade keeps labels
-		same = equal(is.Config, h.values) && sameChart(is.Chart, h.chart)
-	}
-	if same && !h.broken {
+	// One of ours was rendered of other inputs, or would be what is wanted.
+	if !h.trusted && !h.broken && equal(is.Config, h.values) && sameChart(is.Chart, h.chart) {
 		h.nonDeterministic = named(changed)
 		return false, nil
 	}
@@ -164,12 +160,12 @@ func (h *handler) sayNonDeterministic() {
 	}
 }
 
-// sayIfNonDeterministic says it of a revision that this run has made: the runs that come find what
-// the chart makes of the same values now.
+// sayIfNonDeterministic says it of a revision that this run has made: none renders it again until its inputs
+// change.
 func (h *handler) sayIfNonDeterministic(ctx context.Context, is *release.Release) {
 	again, err := h.render(ctx, is)
 	if err != nil {
-		return // the next run says it
+		return // it is only not said
 	}
 	before, err := parse(is.Manifest)
 	if err != nil {
@@ -195,14 +191,11 @@ func changesOf(names []string, before, after map[string]any) string {
 	return d.String()
 }
 
-// inputs is a digest of the chart, with those below it, the values, and the version of Kubernetes.
+// inputs is a digest of the chart, with those below it, and the values. The version of Kubernetes is none: a
+// chart with random objects would make others after each upgrade of the cluster.
 func (h *handler) inputs() (string, error) {
 	hash := sha256.New()
-	caps, err := h.capabilities()
-	if err != nil {
-		return "", err
-	}
-	if err := json.NewEncoder(hash).Encode([]any{h.values, caps.KubeVersion.Version}); err != nil {
+	if err := json.NewEncoder(hash).Encode(h.values); err != nil {
 		return "", err
 	}
 	var add func(c *v2.Chart) error

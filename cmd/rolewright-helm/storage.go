@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"helm.sh/helm/v4/pkg/release"
 	"helm.sh/helm/v4/pkg/release/common"
@@ -42,14 +41,7 @@ func (r *records) Update(key string, rel release.Releaser) error {
 
 // fitting says what to do about a release that does not fit into its Secret: Helm divides none.
 func fitting(err error) error {
-	var api apierrors.APIStatus
-	large := apierrors.IsRequestEntityTooLargeError(err)
-	if apierrors.IsInvalid(err) && errors.As(err, &api) && api.Status().Details != nil {
-		large = slices.ContainsFunc(api.Status().Details.Causes, func(c metav1.StatusCause) bool {
-			return c.Type == metav1.CauseType(field.ErrorTypeTooLong)
-		})
-	}
-	if !large {
+	if !apierrors.IsRequestEntityTooLargeError(err) && !apierrors.HasStatusCause(err, metav1.CauseType(field.ErrorTypeTooLong)) {
 		return err
 	}
 	return refusef("the record of the release does not fit into a Secret, which takes 1 MiB: it has, compressed, all files of the chart, the values and "+

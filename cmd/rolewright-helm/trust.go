@@ -30,13 +30,6 @@ import (
 // object, but not the Secret, nothing of the values.
 const labelSalt = "rolewright.dev/salt"
 
-// salt is that of a new revision.
-func salt() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return hex.EncodeToString(b[:])
-}
-
 // sealOf is a digest of what Helm's actions take from a revision. Revisions of a rollback have
 // that of the one that they restore.
 func (h *handler) sealOf(is *release.Release) string {
@@ -86,8 +79,12 @@ func (h *handler) sealed(is *release.Release) (bool, error) {
 // seal makes a revision that was found, and is what the chart renders now, one of this program's. What is
 // sealed is what was rendered: the text that was found may have more in it than was compared.
 func (h *handler) seal(is *release.Release, wanted rendered) error {
+	inputs, err := h.inputs()
+	if err != nil {
+		return err
+	}
 	is.Manifest, is.Hooks = wanted.manifest, wanted.hooks
-	is.Labels = with(is.Labels, map[string]string{labelSalt: salt()})
+	is.Labels = with(is.Labels, map[string]string{labelInputs: inputs, labelSalt: rand.Text()})
 	if err := h.config.Releases.Update(is); err != nil {
 		return fmt.Errorf("take over the record of revision %d: %w", is.Version, cause(err))
 	}
@@ -133,7 +130,7 @@ func (h *handler) distrust(is *release.Release, hooks []*release.Hook) error {
 	is.Manifest = join(documents)
 	if len(left) > 0 {
 		what := fmt.Sprintf("Revision %d is not known to be made by this operator, and names objects that carry no mark of the release; they are left: %s",
-			is.Version, strings.Join(left[:min(len(left), 5)], ", "))
+			is.Version, named(left))
 		note("%s", what)
 		h.reports.event("Warning", "UnverifiedRelease", what)
 	}

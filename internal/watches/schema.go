@@ -183,7 +183,7 @@ func runFields() []field[entry] {
 			word("answer to a change", func(e *entry) *OnChange { return &e.watch.OnChange }, OnChangeWait, OnChangeRestart)},
 		{Field{"rollout", typeMap, "", false, "How a changed role, playbook or environment, or a changed object that starts many, reaches the objects: all at once if it is missing."},
 			func(c *decoding, e *entry, a at) { object(c, a, rolloutFields(), &e.watch.Rollout) }},
-		{Field{"retry", typeMap, "", false, "When a failed run is repeated. Without it, the object of a chart stalls after 10 failures in a row."},
+		{Field{"retry", typeMap, "", false, "When a failed run is repeated. With a chart, max is 15m unless it is given."},
 			func(c *decoding, e *entry, a at) { e.watch.Retry = c.retry(a) }},
 		{Field{"annotations", typeString, "bounded", false,
 			"What annotations of an object may change of mode, timeout, idleTimeout, maxRunnerArtifacts and the raw output in the log: " +

@@ -88,10 +88,8 @@ func (f forgery) reached(when string) {
 	if err != nil || string(victim.Data["key"]) != "theirs" || len(victim.Annotations) > 0 {
 		f.t.Errorf("%s: the Secret of another namespace: %v, %v %v", when, err, victim.Annotations, victim.Data)
 	}
-	for _, name := range []string{f.namespace + "-forged"} {
-		if _, err := f.client.RbacV1().ClusterRoleBindings().Get(f.t.Context(), name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-			f.t.Errorf("%s: the forged ClusterRoleBinding: %v", when, err)
-		}
+	if _, err := f.client.RbacV1().ClusterRoleBindings().Get(f.t.Context(), f.namespace+"-forged", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		f.t.Errorf("%s: the forged ClusterRoleBinding: %v", when, err)
 	}
 	if _, err := f.client.RbacV1().ClusterRoles().Get(f.t.Context(), f.victims+"-it", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		f.t.Errorf("%s: the chart was rendered for another namespace: %v", when, err)
