@@ -87,7 +87,7 @@ func Explain(obj *unstructured.Unstructured, w watches.Watch, opts Options, now 
 	if a := record.Active; a != nil {
 		e.Active = &ExplainedRun{ID: a.ID, Cause: a.Cause, Trigger: a.Trigger, Generation: a.Generation, Started: a.Started}
 	}
-	if isChart(w) && w.Executor != watches.ExecutorJob && s.last != nil && s.last.Result == status.Succeeded && s.period > 0 && s.period <= quietPeriod {
+	if quietAfter(w, s.period, s.last, s.generation) {
 		// Periodic runs since then have changed nothing, or the status would tell.
 		last := *s.last
 		last.Finished = last.Finished.Add(max(now.Sub(last.Finished), 0).Truncate(s.period))

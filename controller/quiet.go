@@ -23,9 +23,14 @@ const quietPeriod = 10 * time.Minute
 // nothing: all that a chart can do goes through the proxy of the process that has ended. A run as a
 // Job goes on instead, and is on record, so that it is found.
 func (r *reconciler) isQuiet(s *scope) bool {
-	last := s.memory.last
-	return isChart(r.watch) && s.settings.period <= quietPeriod && r.watch.Executor != watches.ExecutorJob && s.plan.cause == causePeriod && !s.plan.check && !s.deleting && s.memory.unwritten == nil &&
-		last != nil && last.Result == status.Succeeded && !last.NotYet() && last.Generation == s.object.GetGeneration()
+	return s.plan.cause == causePeriod && !s.plan.check && !s.deleting && s.memory.unwritten == nil &&
+		quietAfter(r.watch, s.settings.period, s.memory.last, s.object.GetGeneration())
+}
+
+// quietAfter tells whether periodic runs after the last one that is on record are quiet.
+func quietAfter(w watches.Watch, period time.Duration, last *status.Run, generation int64) bool {
+	return isChart(w) && w.Executor != watches.ExecutorJob && period > 0 && period <= quietPeriod &&
+		last != nil && last.Result == status.Succeeded && !last.NotYet() && last.Generation == generation
 }
 
 // foundNothing tells whether a quiet run has found everything as wanted.

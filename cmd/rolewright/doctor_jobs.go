@@ -16,6 +16,9 @@ import (
 	"github.com/rolewright/rolewright/runner/remote"
 )
 
+// unknownImage stands for that of the operator where it is not known.
+const unknownImage = "the-operators-own"
+
 // checkJobs looks at what runs as Jobs need, if runs of a watch are made so.
 func (o *doctorOptions) checkJobs(ctx context.Context, client kubernetes.Interface, watched []watches.Watch) []doctor.Finding {
 	if !makesJobs(watched) {
@@ -35,7 +38,7 @@ func (o *doctorOptions) checkJobs(ctx context.Context, client kubernetes.Interfa
 	image := o.jobImage
 	if image == "" {
 		if image, err = ownImage(client, podNamespace()); err != nil {
-			image = "the-operators-own"
+			image = unknownImage
 		}
 	}
 	for _, w := range watched {
@@ -47,10 +50,17 @@ func (o *doctorOptions) checkJobs(ctx context.Context, client kubernetes.Interfa
 			found = append(found, doctor.Finding{Check: "Jobs", State: doctor.Failed, Found: err.Error()})
 			continue
 		}
-		found = append(found, doctor.CheckAdmission(ctx, client, w.GVK.Kind, job)...)
-		found = append(found, doctor.Finding{
+		in := "the image " + job.Spec.Template.Spec.Containers[0].Image
+		if job.Spec.Template.Spec.Containers[0].Image == unknownImage {
+			in = "the operator's image (name it with --job-image)"
+		}
+		needs := "ansible-core, ansible-runner and the content"
+		if !w.Content.Ansible() {
+			needs = "the program and the files"
+		}
+		found = append(found, doctor.CheckAdmission(ctx, client, w.GVK.Kind, job), doctor.Finding{
 			Check: "Jobs", State: doctor.Note, Remedy: "see docs/jobs.md for what it takes",
-			Found: fmt.Sprintf("whether the image %s has ansible-core, ansible-runner and the content of %s cannot be seen from here", job.Spec.Template.Spec.Containers[0].Image, w.GVK.Kind),
+			Found: fmt.Sprintf("whether %s has %s of %s cannot be seen from here", in, needs, w.GVK.Kind),
 		})
 	}
 	if o.jobURL == "" {

@@ -44,6 +44,7 @@ func TestDoctor_LooksAtJobs(t *testing.T) {
 
 	plain := watches.Watch{GVK: schema.GroupVersionKind{Kind: "Plain"}, Executor: watches.ExecutorJob}
 	root := watches.Watch{GVK: schema.GroupVersionKind{Kind: "Root"}, Executor: watches.ExecutorJob, Job: []byte(`{"spec":{"securityContext":{"runAsUser":0},"containers":[{"name":"run","image":"ee:1"}]}}`)}
+	command := watches.Watch{GVK: schema.GroupVersionKind{Kind: "Command"}, Executor: watches.ExecutorJob, Content: watches.Content{Command: &watches.Command{Path: "/bin/true"}}}
 	limited := must.Get(kubernetes.NewForConfig(testenv.User(t, cfg, []rbacv1.PolicyRule{
 		{APIGroups: []string{"batch"}, Resources: []string{"jobs"}, Verbs: []string{"get", "list", "watch", "create", "delete"}},
 		{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get", "list", "watch", "delete"}},
@@ -61,7 +62,7 @@ func TestDoctor_LooksAtJobs(t *testing.T) {
 		"no Secrets may be read, and none answers": {limited, plain, "https://127.0.0.1:1", []string{
 			`failed: get, list, create, patch, delete on secrets in the group "" are missing`, "config/jobs/role.yaml", "note: a Job of Plain is admitted; whether its Pod is", "left out: the certificate"}},
 		"none answers": {client, plain, "https://127.0.0.1:1", []string{"note: no operator answers at 127.0.0.1:1"}},
-		"no URL":       {client, plain, "", []string{"left out: whether an operator answers"}},
+		"no URL":       {client, command, "", []string{"note: whether the image operator:1 has the program and the files of Command", "left out: whether an operator answers"}},
 	} {
 		o := doctorOptions{jobOptions: jobOptions{jobURL: tt.url, jobNamespace: namespace, jobImage: "operator:1"}}
 		got := said(o.checkJobs(t.Context(), tt.client, []watches.Watch{tt.watch}))

@@ -28,12 +28,12 @@ func Jobs(namespace string) Service {
 }
 
 // CheckAdmission asks whether a Job, and its Pod, would be admitted, by dry runs. kind is whose runs are made of it.
-func CheckAdmission(ctx context.Context, c kubernetes.Interface, kind string, job *batchv1.Job) []Finding {
+func CheckAdmission(ctx context.Context, c kubernetes.Interface, kind string, job *batchv1.Job) Finding {
 	dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 	f := Finding{Check: checkJobs, State: Failed, Remedy: "change job of the watch, or what the namespace " + job.Namespace + " allows"}
 	if _, err := c.BatchV1().Jobs(job.Namespace).Create(ctx, job, dry); err != nil {
 		f.Found = fmt.Sprintf("a Job of %s is not admitted: %v", kind, err)
-		return []Finding{f}
+		return f
 	}
 	review, err := c.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
 		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: job.Namespace, Verb: "create", Resource: "pods"}},
@@ -41,15 +41,15 @@ func CheckAdmission(ctx context.Context, c kubernetes.Interface, kind string, jo
 	if err != nil || !review.Status.Allowed {
 		f.State, f.Found = Note, fmt.Sprintf("a Job of %s is admitted; whether its Pod is, cannot be asked without the permission to create Pods, which the operator has no need of", kind)
 		f.Remedy = "run doctor without --as, as a user who may create Pods in this namespace"
-		return []Finding{f}
+		return f
 	}
 	pod := &corev1.Pod{ObjectMeta: *job.Spec.Template.ObjectMeta.DeepCopy(), Spec: job.Spec.Template.Spec}
 	pod.Name, pod.Namespace = job.Name, job.Namespace
 	if _, err := c.CoreV1().Pods(job.Namespace).Create(ctx, pod, dry); err != nil {
 		f.Found = fmt.Sprintf("the Pod of a Job of %s is not admitted: %v", kind, err)
-		return []Finding{f}
+		return f
 	}
-	return []Finding{{Check: checkJobs, State: OK, Found: "a Job of " + kind + ", and its Pod, are admitted"}}
+	return Finding{Check: checkJobs, State: OK, Found: "a Job of " + kind + ", and its Pod, are admitted"}
 }
 
 // dialTimeout bounds the look for the operator.

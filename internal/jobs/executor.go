@@ -59,13 +59,12 @@ type Executor struct {
 	unmet   map[string]bool   // those of them that no one has asked for
 	since   time.Time         // of the list of them
 	adopted atomic.Int64      // so many of them are followed
-	unowned map[string]bool   // Secrets that do not go with their Jobs, by run
 }
 
 // New returns an Executor, which has to be added to a manager.
 func New(local *runner.Runner, opts Options) *Executor {
 	return &Executor{
-		Runner: local, opts: opts, hub: remote.NewHub(), ready: make(chan struct{}), drained: make(chan struct{}), waiting: map[string]string{}, unmet: map[string]bool{}, unowned: map[string]bool{},
+		Runner: local, opts: opts, hub: remote.NewHub(), ready: make(chan struct{}), drained: make(chan struct{}), waiting: map[string]string{}, unmet: map[string]bool{},
 		pods: informer(opts, func(ctx context.Context, o metav1.ListOptions) (*corev1.PodList, error) {
 			return opts.Client.CoreV1().Pods(opts.Namespace).List(ctx, o)
 		}, opts.Client.CoreV1().Pods(opts.Namespace).Watch, &corev1.Pod{}),
@@ -264,9 +263,6 @@ func (e *Executor) Held(ctx context.Context, id string) (token string, ticket []
 	if err != nil {
 		return "", nil, false, fmt.Errorf("find run %s: %w", id, err)
 	}
-	if len(secret.OwnerReferences) == 0 {
-		e.disowned(id)
-	}
 	return string(secret.Data[tokenKey]), secret.Data[ticketKey], true, nil
 }
 
@@ -305,30 +301,16 @@ func (e *Executor) Forget(id string) {
 
 const forgetTimeout = 10 * time.Second
 
+// deleteJob deletes the Job of a run, with its Pod, and the Secret, which may have no owner: where that could not be
+// written.
 func (e *Executor) deleteJob(ctx context.Context, id string) error {
 	err := e.opts.Client.BatchV1().Jobs(e.opts.Namespace).Delete(ctx, id, metav1.DeleteOptions{PropagationPolicy: ptr(metav1.DeletePropagationBackground)})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete Job %s: %w", id, err)
 	}
-	e.mu.Lock()
-	unowned := e.unowned[id]
-	e.mu.Unlock()
-	if !unowned {
-		return nil
-	}
 	err = e.opts.Client.CoreV1().Secrets(e.opts.Namespace).Delete(ctx, id, metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete Secret %s: %w", id, err)
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.unowned, id)
 	return nil
-}
-
-// disowned notes that the Secret of a run does not go with its Job.
-func (e *Executor) disowned(id string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.unowned[id] = true
 }

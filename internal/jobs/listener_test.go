@@ -1,8 +1,11 @@
 package jobs
 
 import (
+	"errors"
 	"net"
+	"os"
 	"testing"
+	"time"
 
 	"github.com/rolewright/rolewright/test/must"
 )
@@ -27,7 +30,9 @@ func TestFairListener(t *testing.T) {
 		conn, _ := l.Accept()
 		accepted <- conn
 	}()
-	if _, err := dial().Read(make([]byte, 1)); err == nil {
+	third := dial()
+	must.Do(t, third.SetReadDeadline(time.Now().Add(time.Minute)))
+	if _, err := third.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("the third connection: %v, want it closed", err)
 	}
 	must.Do(t, first.Close())

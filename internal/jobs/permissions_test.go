@@ -62,4 +62,7 @@ func TestRemedyOf(t *testing.T) {
 			t.Errorf("%s: %s, want %s", said, got, want)
 		}
 	}
+	if err := apierrors.NewServiceUnavailable("busy"); !errors.Is(refusedWith(err, "system"), err) || strings.Contains(refusedWith(err, "system").Error(), "change job") {
+		t.Errorf("a server that is busy: %v", refusedWith(err, "system"))
+	}
 }

@@ -13,7 +13,15 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 )
 
-// remedyOf is what to do about a Job or Secret that the API server refuses: because of missing permissions, or since the
+// refusedWith adds to an error of the API server what to do about it, where it refuses a Job or a Secret.
+func refusedWith(err error, namespace string) error {
+	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
+		return fmt.Errorf("%w; %s", err, remedyOf(err, namespace))
+	}
+	return err
+}
+
+// remedyOf is what to do about a Job, a Secret or a Pod that is refused: because of missing permissions, or since the
 // namespace does not allow it.
 func remedyOf(err error, namespace string) string {
 	switch {

@@ -94,7 +94,7 @@ func (e *Executor) begin(ctx context.Context, req runner.Request) error {
 	}
 	secrets := e.opts.Client.CoreV1().Secrets(e.opts.Namespace)
 	if _, err = secrets.Create(ctx, secret, metav1.CreateOptions{}); err != nil {
-		return fmt.Errorf("create the Secret of the run: %w; %s", err, remedyOf(err, e.opts.Namespace))
+		return fmt.Errorf("create the Secret of the run: %w", refusedWith(err, e.opts.Namespace))
 	}
 	made, err := e.opts.Client.BatchV1().Jobs(e.opts.Namespace).Create(ctx, job, metav1.CreateOptions{})
 	if err != nil {
@@ -102,13 +102,11 @@ func (e *Executor) begin(ctx context.Context, req runner.Request) error {
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), forgetTimeout)
 		defer cancel()
 		_ = e.deleteJob(clean, req.ID)
-		_ = secrets.Delete(clean, req.ID, metav1.DeleteOptions{})
-		return fmt.Errorf("create the Job of the run: %w; %s", err, remedyOf(err, e.opts.Namespace))
+		return fmt.Errorf("create the Job of the run: %w", refusedWith(err, e.opts.Namespace))
 	}
 	owner := fmt.Sprintf(`{"metadata":{"ownerReferences":[{"apiVersion":"batch/v1","kind":"Job","name":%q,"uid":%q}]}}`, made.Name, made.UID)
 	if _, err := secrets.Patch(ctx, req.ID, types.MergePatchType, []byte(owner), metav1.PatchOptions{}); err != nil {
-		e.disowned(req.ID)
-		e.opts.Log.V(1).Info("The Secret of a run is not its Job's; it is removed with it", "secret", req.ID, "error", err.Error())
+		e.opts.Log.V(1).Info("The Secret of a run is not its Job's; the operator removes it", "secret", req.ID, "error", err.Error())
 	}
 	return nil
 }
