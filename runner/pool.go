@@ -21,6 +21,7 @@ import (
 func NewPool(opts Options, onChange func(error)) *warm.Pool {
 	opts = opts.complete()
 	return warm.New(warm.Options{
+		Without: os.Getenv(warm.WithoutVariable),
 		Environ: ansibleenv.WithHome(opts.Environ, os.TempDir()), Runner: opts.Path, Playbook: "ansible-playbook", Supervisor: opts.Supervisor,
 		Check: opts.checkServer, Trace: opts.Trace, OnChange: onChange,
 	})

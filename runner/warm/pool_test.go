@@ -203,6 +203,10 @@ func TestPool_SaysWhyThereIsNoServer(t *testing.T) {
 			write(t, filepath.Join(packages(*o), "sitecustomize.py"), "import multiprocessing\nkept = multiprocessing.Condition()\n")
 			o.Environ = append(o.Environ, "PYTHONPATH="+packages(*o)+":"+os.Getenv("PYTHONPATH"))
 		}, "all runs would share <RLock"},
+		"an unknown means that is turned off": {
+			func(_ *testing.T, o *warm.Options) { o.Without = "turbo,no_such" },
+			"ROLEWRIGHT_WARM_WITHOUT has unknown names: no_such; there are: ",
+		},
 		"a long path": {func(t *testing.T, o *warm.Options) {
 			t.Helper()
 			o.Dir = filepath.Join(o.Dir, strings.Repeat("long", 20))

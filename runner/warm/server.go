@@ -48,6 +48,10 @@ const lookAgain = time.Second
 // of runs are written; see python/process.py.
 const cookieSpace = 128
 
+// WithoutVariable names the variable of the operator's environment with the means of
+// forked runs that are turned off; see python/switches.py.
+const WithoutVariable = "ROLEWRIGHT_WARM_WITHOUT"
+
 // ServerPrefix begins the values of the cookies of fork servers; it begins no run's ID.
 const ServerPrefix = "server-"
 
@@ -217,8 +221,11 @@ func (s *server) writeProgram() error {
 // environ is the server's environment. Importing Ansible makes a directory for
 // temporary files, by default in the home directory, which may be one that can
 // only be read.
-func (s *server) environ(of []string) []string {
+func (s *server) environ(of []string, without string) []string {
 	const localTemp = "ANSIBLE_LOCAL_TEMP="
+	if without != "" {
+		of = append(slices.Clip(of), WithoutVariable+"="+without)
+	}
 	if slices.ContainsFunc(of, func(entry string) bool { return strings.HasPrefix(entry, localTemp) }) {
 		return of
 	}
@@ -233,7 +240,7 @@ func (s *server) run(ctx context.Context, opts Options, python string) error {
 	exit, err := supervisor.Run(ctx, supervise.Command{
 		Path:   python,
 		Args:   []string{filepath.Join(s.dir, "server.py"), s.socket, strings.Repeat(" ", titleSpace)},
-		Env:    s.environ(opts.Environ),
+		Env:    s.environ(opts.Environ, opts.Without),
 		Cookie: cookie + strings.Repeat(".", cookieSpace-len(cookie)),
 		Output: filepath.Join(s.dir, "server.log"),
 		Record: filepath.Join(s.dir, "end.json"),

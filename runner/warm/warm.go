@@ -24,6 +24,9 @@ type Options struct {
 	Dir string
 	// Environ is the environment of the runs: that of the server, too.
 	Environ []string
+	// Without names means of forked runs that are turned off, with commas between
+	// them: what [WithoutVariable] is to the server. It does not start with an unknown one.
+	Without string
 	// Runner and Playbook are the executables ansible-runner and
 	// ansible-playbook, a name without a slash being looked up in PATH; both must
 	// be Python scripts of one interpreter.

@@ -28,7 +28,7 @@ class Imports(unittest.TestCase):
         self.assertEqual(set(order), FILES.keys())
 
     def test_leaves(self) -> None:
-        for name, allowed in {"process": set(), "runtrace": set(), "ansiblefiles": set(), "shared": set(), "serverstate": {"process"}}.items():
+        for name, allowed in {"process": set(), "runtrace": set(), "ansiblefiles": set(), "shared": set(), "switches": set(), "serverstate": {"process"}}.items():
             self.assertEqual(imported(FILES[name]), allowed, name)
 
     def test_only_the_server_imports_preload(self) -> None:

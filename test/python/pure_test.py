@@ -3,11 +3,14 @@
 import ast
 import os
 import unittest
+import unittest.mock
 
 import connection
+import module
 import preload
 import runtrace
 import serverstate
+import switches
 
 
 class Notes(unittest.TestCase):
@@ -38,3 +41,37 @@ class Do(unittest.TestCase):
         for script in ("rm -rf /", "rm -f -r /tmp/other > /dev/null 2>&1 && sleep 0", "chmod u+x /nowhere /nowhere/x && sleep 0", "echo ~; id && sleep 0"):
             self.assertIsNone(connection.do(script), script)
         self.assertEqual(connection.do("echo ~root && sleep 0"), os.fsencode(os.path.expanduser("~root")) + b"\n")
+
+
+class Switches(unittest.TestCase):
+    def tearDown(self) -> None:
+        switches._off.clear()
+
+    def test_turns_off(self) -> None:
+        self.assertFalse(switches.without("turbo"))
+        with unittest.mock.patch.dict(os.environ, {switches.VARIABLE: " turbo,"}):
+            switches.read()
+            self.assertNotIn(switches.VARIABLE, os.environ)
+        self.assertTrue(switches.without("turbo"))
+
+    def test_unknown_names(self) -> None:
+        with unittest.mock.patch.dict(os.environ, {switches.VARIABLE: "turbo,other"}), self.assertRaisesRegex(SystemExit, "unknown names: other; there are: .*turbo"):
+            switches.read()
+        with self.assertRaises(LookupError):
+            switches.without("other")
+
+
+class Places(unittest.TestCase):
+    def test_of_libraries(self) -> None:
+        for name, line, elsewhere in (
+                ("turbo/common.py", "            ansiblez_path = sys.path[0]", False),
+                ("turbo/server.py", "            sys.path.insert(0, self.ansiblez_path)", False),
+                ("turbo/server.py", "            sys.path.insert(0, '/opt')", True),
+                ("turbo/server.py", "            sys.path.insert(0, self.ansiblez_path); sys.path.insert(0, '/opt')", True),
+                ("other/server.py", "            sys.path.insert(0, self.ansiblez_path)", True),
+                ("other/server.py", "import os", False)):
+            name = "ansible_collections/cloud/common/plugins/module_utils/" + name
+            self.assertEqual(module.names_places(name, f"import sys\n{line}\n".encode()), elsewhere, (name, line))
+        switches._off.add("turbo")
+        self.addCleanup(switches._off.clear)
+        self.assertTrue(module.names_places(module.TURBO + "common.py", b"ansiblez_path = sys.path[0]"))

@@ -26,6 +26,7 @@ import prepared
 import process
 import runtrace
 import serverstate
+import switches
 import utilities
 
 #: Longest request that a sequenced packet takes for certain.
@@ -254,6 +255,21 @@ def find_archive(source: bytes) -> bytes | None:
 #: What a source has that may look for libraries in places of its own.
 PLACES = re.compile(rb"\bsys\s*\.\s*path\b|\bfrom\s+sys\s+import\b|\baddsitedir\b")
 
+#: Files of the turbo mode, which modules of kubernetes.core bring along where
+#: the collection cloud.common is installed, used or not.
+TURBO = "ansible_collections/cloud/common/plugins/module_utils/turbo/"
+#: The lines in which they mention the search path. It begins with the module's
+#: own archive, as Ansible puts it there. A module reads that entry to tell it to
+#: the turbo server, which it starts in a new Python; the other lines are that
+#: server's, which puts the archive of the module at the beginning, and takes it
+#: away. None of them adds a place of other libraries to that of a module.
+TURBO_LINES = re.compile(rb"""^\ *(?:
+    ansiblez_path\ =\ sys\.path\[0\]
+    |\#\ Add\ the\ Ansiblez_path\ in\ sys\.path
+    |sys\.path\.insert\(0,\ self\.ansiblez_path\)
+    |sys\.path\ =\ \[i\ for\ i\ in\ sys\.path\ if\ i\ !=\ self\.ansiblez_path\]
+)$""", re.MULTILINE | re.VERBOSE)
+
 
 def looks_elsewhere(archive: bytes) -> bool:
     """Tell whether a module may bring libraries along. It would get those that
@@ -262,5 +278,12 @@ def looks_elsewhere(archive: bytes) -> bool:
     if serverstate.key(archive) in prepared.USUAL:
         return False
     with zipfile.ZipFile(io.BytesIO(base64.b64decode(archive))) as file:
-        return any(PLACES.search(file.read(info)) for info in file.infolist()
+        return any(names_places(info.filename, file.read(info)) for info in file.infolist()
                    if info.filename.endswith(".py") and (info.file_size, info.CRC) not in serverstate.CODES)
+
+
+def names_places(name: str, source: bytes) -> bool:
+    """Tell whether a file of an archive may look for libraries in places of its own."""
+    if name.startswith(TURBO) and not switches.without("turbo"):
+        source = TURBO_LINES.sub(b"", source)
+    return PLACES.search(source) is not None

@@ -141,9 +141,11 @@ def serve(path: str) -> int:
 
     import immortal
     import preload
+    import switches
 
     process.TITLE = process.Title()
     process.TITLE.write([sys.executable, "rolewright-fork-server", path])
+    switches.read()
     preload.load(PATH)
     immortal.make()
     gc.collect()
