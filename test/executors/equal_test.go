@@ -116,7 +116,7 @@ func (s sample) observe(t *testing.T, r *runner.Runner, server string) observed 
 	if s.options.Cluster {
 		names = append(names, p.namespace, "NAMESPACE", p.kubeconfig, "KUBECONFIG")
 	}
-	n := normaliser{strings.NewReplacer(names...), s.options.Unordered}
+	n := normaliser{names: strings.NewReplacer(names...), unordered: s.options.Unordered}
 	var seen observed
 	res, err := r.Run(ctx, req)
 	if err != nil {

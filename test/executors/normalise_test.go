@@ -18,6 +18,9 @@ import (
 type normaliser struct {
 	names     *strings.Replacer
 	unordered bool
+	// set is for variables that a playbook sets, as set_fact does, not the facts of
+	// setup: their keys are the playbook's, and tell of no times and identifiers.
+	set bool
 }
 
 // isVolatile tells the keys of times and identifiers.
@@ -83,14 +86,31 @@ func (n normaliser) value(value any) any {
 			}
 		}
 		for key := range v {
-			if isVolatile(key) {
+			facts, isMap := v[key].(map[string]any)
+			switch {
+			case key == "ansible_facts" && isMap && facts["module_setup"] == nil:
+				v[key] = normaliser{names: n.names, set: true}.value(facts)
+			case isVolatile(key) && !n.set:
 				v[key] = "volatile"
-				continue
+			default:
+				v[key] = n.value(v[key])
 			}
-			v[key] = n.value(v[key])
 		}
 	}
 	return value
+}
+
+// Values that a playbook sets are compared, and those that setup finds are not.
+func TestNormaliser_KeepsWhatAPlaybookSets(t *testing.T) {
+	for _, c := range []struct{ facts, want string }{
+		{`{"version": 1, "app": {"version": 2, "date": "2026-01-02 03:04:05"}}`, `{"version": 1, "app": {"version": 2, "date": "TIME"}}`},
+		{`{"version": 1, "module_setup": true}`, `"volatile"`},
+	} {
+		var got, want any
+		must.Do(t, json.Unmarshal([]byte(`{"version": 1, "ansible_facts": `+c.facts+`}`), &got))
+		must.Do(t, json.Unmarshal([]byte(`{"version": "volatile", "ansible_facts": `+c.want+`}`), &want))
+		must.Be(t, "events with "+c.facts, want, normaliser{names: strings.NewReplacer()}.value(got))
+	}
 }
 
 // events returns the events in order, see orderHosts, and what was displayed, by lines: that of
