@@ -15,15 +15,15 @@ import (
 	"github.com/rolewright/rolewright/runner/warm"
 )
 
-// NewPool starts a fork server for the runs of a [Runner] with the same options,
-// whose Warm it becomes. A server is used once it has made a run as it should be.
+// NewPool has fork servers for the runs of a [Runner] with the same options, whose
+// Warm it becomes. A server is used once it has made a run as it should be.
 // onChange is that of [warm.Options]. The pool is to be closed after the Runner.
 func NewPool(opts Options, onChange func(error)) *warm.Pool {
 	opts = opts.complete()
 	return warm.New(warm.Options{
 		Without: os.Getenv(warm.WithoutVariable),
 		Environ: ansibleenv.WithHome(opts.Environ, os.TempDir()), Runner: opts.Path, Playbook: "ansible-playbook", Supervisor: opts.Supervisor,
-		Check: opts.checkServer, Trace: opts.Trace, OnChange: onChange,
+		Check: opts.checkServer, Trace: opts.Trace, Idle: opts.WarmIdle, OnChange: onChange,
 	})
 }
 

@@ -36,6 +36,8 @@ type Options struct {
 	// with the environment Environ, but for requests that say otherwise; nil means
 	// that every run starts a new Python.
 	Warm *warm.Pool
+	// WarmIdle is Idle of [warm.Options], for [NewPool].
+	WarmIdle time.Duration
 	// ForkTimeout is how long such a server may take to fork a run; 0 means
 	// 15 seconds. A fork that comes late halves the number of
 	// runs at a time, and the run is forked in its turn. The server is replaced if
@@ -309,11 +311,11 @@ func (r *Runner) startOnce(ctx context.Context, req Request, c supervise.Command
 	defer r.throttle.leave()
 	if limited {
 		// A machine that is late has no time for a new Python. That there will be no
-		// server is what Acquire says.
+		// server is what Await says.
 		_ = r.warm.Wait(ctx)
 	}
-	c.Until = req.latest()         // it has waited
-	lease, err := r.warm.Acquire() //nolint:contextcheck // a server outlives the run
+	lease, err := r.warm.Await(ctx) //nolint:contextcheck // a server outlives the run
+	c.Until = req.latest()          // it has waited
 	if err != nil {
 		exit, err := r.supervisor.Run(ctx, c)
 		return exit, false, err

@@ -205,6 +205,9 @@ func (o *runOptions) validate() error {
 	if o.reconcilePeriod < 0 {
 		wrong("--reconcile-period %s is negative: give 0 for never", o.reconcilePeriod)
 	}
+	if o.warmIdle < 0 {
+		wrong("--warm-idle %s is negative: give 0 to keep the fork server", o.warmIdle)
+	}
 	if o.maxRuns < 0 {
 		wrong("--max-concurrent-runs %d is negative: give 0 for what the CPUs allow", o.maxRuns)
 	}

@@ -316,8 +316,8 @@ func TestComplete_RefusesWhatCannotBeMeant(t *testing.T) {
 		},
 		{
 			name: "negative period and verbosity",
-			args: []string{"--reconcile-period=-1s", "--ansible-verbosity=-1"},
-			want: "--reconcile-period -1s is negative: give 0 for never\n--ansible-verbosity -1 is negative: give 0 to 7",
+			args: []string{"--reconcile-period=-1s", "--warm-idle=-1s", "--ansible-verbosity=-1"},
+			want: "--reconcile-period -1s is negative: give 0 for never\n--warm-idle -1s is negative: give 0 to keep the fork server\n--ansible-verbosity -1 is negative: give 0 to 7",
 		},
 		{
 			name: "negative progress interval",

@@ -60,6 +60,7 @@ func TestBindFlags_HasEveryFlagOfAnsibleOperatorAndOurOwn(t *testing.T) {
 		"suppress-override-values":    {Default: "false"}, // helm-operator's
 		// Rolewright's.
 		"log-format":                {},
+		"warm-idle":                 {Default: "10m0s"},
 		"watch-content":             {Default: "false"},
 		"strict":                    {Default: "false"},
 		"history-max-runs":          {Default: "10000"},

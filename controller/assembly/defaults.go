@@ -7,6 +7,9 @@ import (
 	"github.com/rolewright/rolewright/controller/eventlog"
 )
 
+// WarmIdle is how long a fork server is kept without a run, likewise.
+const WarmIdle = 10 * time.Minute
+
 // Defaults are the settings of an operator that was told nothing; the flags of the command
 // run have the same.
 func Defaults() controller.Options {

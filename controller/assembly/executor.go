@@ -2,9 +2,11 @@ package assembly
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/go-logr/logr"
 
@@ -12,6 +14,7 @@ import (
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/collection"
+	"github.com/rolewright/rolewright/runner/warm"
 )
 
 // Executors are the ways to start runs that may be asked for.
@@ -30,6 +33,8 @@ type ExecutorOptions struct {
 	Path string
 	// Supervisor is as that of [runner.Options].
 	Supervisor []string
+	// WarmIdle is how long a fork server is kept without a run; 0 for as long as the process.
+	WarmIdle time.Duration
 	// Watches are those that there are, and Later is true if others may come that do not say
 	// how their runs start.
 	Watches  []watches.Watch
@@ -39,11 +44,12 @@ type ExecutorOptions struct {
 }
 
 // NewExecutor returns what makes the runs, and what ends it when no run is in
-// progress. While there is no fork server, runs are plain, and the log says why,
-// once. If a watch requires forked runs, that is an error at the start.
+// progress. The first run has a fork server started. Where there can be none, runs are
+// plain, and the log says why, once. If a watch requires forked runs, a server is started
+// at once, and that there can be none is an error.
 func NewExecutor(ctx context.Context, o ExecutorOptions) (_ *runner.Runner, end func(), err error) {
 	watched, recorder, log := o.Watches, o.Recorder, o.Log
-	options := runner.Options{Path: o.Path, Supervisor: o.Supervisor}
+	options := runner.Options{Path: o.Path, Supervisor: o.Supervisor, WarmIdle: o.WarmIdle}
 	if options.Temp, err = runner.NewTemp(os.TempDir()); err != nil {
 		log.Error(err, "Temporary files of killed runs are not removed")
 	}
@@ -61,17 +67,7 @@ func NewExecutor(ctx context.Context, o ExecutorOptions) (_ *runner.Runner, end 
 			endFiles()
 		}, nil
 	}
-	said := ""
-	options.Warm = runner.NewPool(options, func(err error) { //nolint:contextcheck // a fork server outlives what starts it
-		recorder.WarmReady(err == nil)
-		if err == nil {
-			said = ""
-			log.Info("Runs are forked: the fork server is ready")
-		} else if err.Error() != said {
-			said = err.Error()
-			log.Info("Runs are not forked, each starts a new Python", "reason", said)
-		}
-	})
+	options.Warm = runner.NewPool(options, warmLog(recorder, log)) //nolint:contextcheck // a fork server outlives what starts it
 	if uses(watched, watches.ExecutorWarm) {
 		if err := options.Warm.Wait(ctx); err != nil {
 			options.Warm.Close()
@@ -86,6 +82,26 @@ func NewExecutor(ctx context.Context, o ExecutorOptions) (_ *runner.Runner, end 
 		options.Warm.Close()
 		endFiles()
 	}, nil
+}
+
+// warmLog returns what is told of fork servers. One that has ended for want of runs is as
+// good as there: the next run waits for another.
+func warmLog(recorder *metrics.Recorder, log logr.Logger) func(error) {
+	said := ""
+	return func(err error) {
+		idle := errors.Is(err, warm.ErrIdle)
+		recorder.WarmReady(err == nil || idle)
+		switch {
+		case idle:
+			log.Info("The fork server has ended since there was no run: the next run starts one")
+		case err == nil:
+			said = ""
+			log.Info("Runs are forked: the fork server is ready")
+		case err.Error() != said:
+			said = err.Error()
+			log.Info("Runs are not forked, each starts a new Python", "reason", said)
+		}
+	}
 }
 
 // limitLog returns what is told of the number of runs at a time while forks come late.

@@ -174,7 +174,7 @@ rolewright_modules_total{group="apps.example.com",kind="Widget",version="v1",way
 # HELP rolewright_runs_limit How many runs there are at a time while the fork server answers late; 0 while there is no such limit.
 # TYPE rolewright_runs_limit gauge
 rolewright_runs_limit 20
-# HELP rolewright_warm_ready 1 while there is a fork server from which runs are made, else 0.
+# HELP rolewright_warm_ready 1 while runs can be forked: there is a fork server, or it has ended for want of runs and the next run starts one. 0 while runs are plain.
 # TYPE rolewright_warm_ready gauge
 rolewright_warm_ready 1
 # HELP rolewright_references_unwatched 1 while objects of a resource cannot be watched that a watch refers to (references, varsFrom, triggers): the operator may not, or their kind is gone; else 0.

@@ -32,7 +32,7 @@ func newRunMetrics() runMetrics {
 			"Modules that forked runs executed, by how: forked, or why a new Python was started (pipelining, become, async, connection, …).",
 			"group", "version", "kind", "way"),
 		warmReady: gauge("rolewright_warm_ready",
-			"1 while there is a fork server from which runs are made, else 0."),
+			"1 while runs can be forked: there is a fork server, or it has ended for want of runs and the next run starts one. 0 while runs are plain."),
 		runLimit: gauge("rolewright_runs_limit",
 			"How many runs there are at a time while the fork server answers late; 0 while there is no such limit."),
 		shortMemory: gauge("rolewright_runs_wait_for_memory",

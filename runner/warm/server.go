@@ -74,6 +74,7 @@ type server struct {
 	runs, inFlight int
 	retired        bool
 	looked         time.Time
+	rest           *time.Timer // ends it, while it does nothing
 
 	stop  context.CancelFunc
 	ended chan struct{}
@@ -318,6 +319,14 @@ func (s *server) worn(opts Options) error {
 		}
 	}
 	return nil
+}
+
+// busy keeps a server that has done nothing from being ended for that. It is called
+// under the pool's lock.
+func (s *server) busy() {
+	if s.rest != nil {
+		s.rest.Stop()
+	}
 }
 
 // endWhenIdle ends a server that is out of use. It is called under the pool's lock.

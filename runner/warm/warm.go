@@ -16,6 +16,10 @@ import (
 // being started, or was found unfit. The error says why.
 var ErrNotReady = errors.New("no warm interpreter")
 
+// ErrIdle is wrapped, beside it, where nothing is wrong: the server has ended
+// since there was no run, and the next run has another started.
+var ErrIdle = errors.New("there was no run")
+
 // Options configure a [Pool].
 type Options struct {
 	// Dir is where the pool makes a directory for its servers, and removes what
@@ -39,6 +43,8 @@ type Options struct {
 	// MaxMemory is the resident memory of a server, in bytes, beyond which it is
 	// replaced; 0 means 400 MiB.
 	MaxMemory int64
+	// Idle is how long a server is kept without a run; 0 means for as long as the pool.
+	Idle time.Duration
 	// Check makes a run from the server with that socket, and returns an error
 	// if it is not what it would be without; then the server is not used. It may
 	// use the directory. nil checks nothing.
@@ -66,9 +72,9 @@ const (
 	retryMost  = time.Hour
 )
 
-// Pool keeps one fork server running, replaces it when it is worn, changed or
-// broken, and ends those that are replaced when their last runs have. It is safe
-// for concurrent use.
+// Pool has one fork server from the first run on, replaces it when it is worn,
+// changed or broken, and ends those that are replaced when their last runs have,
+// and one for which there was no run for a while. It is safe for concurrent use.
 type Pool struct {
 	opts Options
 
@@ -92,7 +98,7 @@ type Pool struct {
 	wg   sync.WaitGroup
 }
 
-// New returns a Pool and starts its first server, for which it does not wait.
+// New returns a Pool. It starts no server: [Pool.Wait] and [Pool.Acquire] do.
 func New(opts Options) *Pool {
 	if opts.MaxRuns <= 0 {
 		opts.MaxRuns = defaultMaxRuns
@@ -105,9 +111,6 @@ func New(opts Options) *Pool {
 	}
 	p := &Pool{opts: opts, reason: fmt.Errorf("%w: it is being started", ErrNotReady)}
 	p.ctx, p.stop = context.WithCancel(context.Background())
-	p.mu.Lock()
-	p.startLocked()
-	p.mu.Unlock()
 	return p
 }
 
@@ -116,6 +119,9 @@ func New(opts Options) *Pool {
 func (p *Pool) Close() {
 	p.mu.Lock()
 	p.closed = true
+	if p.current != nil {
+		p.current.busy()
+	}
 	p.mu.Unlock()
 	p.stop()
 	p.wg.Wait()
@@ -124,9 +130,14 @@ func (p *Pool) Close() {
 	}
 }
 
-// Wait returns when there is a server, when it is known that there will be
-// none, or when ctx ends.
+// Wait has a server started if there is none. It returns when there is one, when
+// it is known that there will be none, or when ctx ends.
 func (p *Pool) Wait(ctx context.Context) error {
+	p.mu.Lock()
+	if p.current == nil {
+		p.startLocked()
+	}
+	p.mu.Unlock()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -175,9 +186,23 @@ func (p *Pool) Acquire() (*Lease, error) {
 		return nil, p.reason
 	}
 	s := p.current
+	s.busy()
 	s.runs++
 	s.inFlight++
 	return &Lease{Socket: s.socket, Trace: p.opts.Trace, pool: p, server: s}, nil
+}
+
+// Await is as Acquire, but waits for a server that is being started, unless the
+// last one has failed: else that costs a run less than a new Python.
+func (p *Pool) Await(ctx context.Context) (*Lease, error) {
+	lease, err := p.Acquire()
+	p.mu.Lock()
+	failed := p.failures > 0
+	p.mu.Unlock()
+	if err == nil || failed || p.Wait(ctx) != nil {
+		return lease, err
+	}
+	return p.Acquire()
 }
 
 // Release gives the lease back, with what supervise.Supervisor.Run has returned
@@ -196,6 +221,22 @@ func (l *Lease) Release(exit supervise.Exit, err error) {
 		p.failures = 0
 	}
 	l.server.endWhenIdle()
+	p.restLocked(l.server)
+}
+
+// restLocked ends a server that does nothing, unless a run comes within a while.
+func (p *Pool) restLocked(s *server) {
+	if p.opts.Idle <= 0 || p.closed || p.current != s || s.inFlight > 0 {
+		return
+	}
+	runs := s.runs
+	s.rest = time.AfterFunc(p.opts.Idle, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.current == s && s.inFlight == 0 && s.runs == runs && !p.closed {
+			p.retireLocked(s, fmt.Errorf("%w: %w for %s", ErrNotReady, ErrIdle, p.opts.Idle))
+		}
+	})
 }
 
 // replaceLocked takes a server out of use that does not work, and starts another.
@@ -248,6 +289,7 @@ func (p *Pool) startLocked() {
 		}
 		p.current = s
 		p.changed(nil)
+		p.restLocked(s)
 		p.wg.Go(func() { p.watch(s) })
 	})
 }

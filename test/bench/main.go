@@ -5,7 +5,7 @@
 // forked from a warm interpreter beside those that start a new Python, and in
 // which of their processes, how long anything is left of a run that is
 // ended, how fast secret values are masked, and what a full history of runs
-// costs. It prints figures and judges nothing.
+// costs, and what a restart does, and nothing at all. It prints figures and judges nothing.
 //
 // The instant run is a stub in place of ansible-runner (test/faults/fakerunner). The executors are
 // compared with the workloads of the directory of that name, which run Ansible. `make bench`
@@ -35,11 +35,12 @@ func main() {
 	var opts options
 	flag.StringVar(&opts.binary, "rolewright", "bin/rolewright", "the operator's binary")
 	flag.StringVar(&opts.stub, "stub", "bin/fakerunner", "the stub: the binary built of ./test/faults/fakerunner")
-	flag.StringVar(&opts.part, "part", "", "measure only path, latency, memory, executors, profile, crowd, ends, dev, masking or history")
+	flag.StringVar(&opts.part, "part", "", "measure only path, latency, memory, executors, profile, crowd, ends, dev, masking, history or restart")
 	flag.BoolVar(&opts.quick, "quick", false, "measure little of everything, to see that it works")
 	flag.IntVar(&opts.runs, "runs", 100, "objects that are created one after the other to measure the path of a run")
 	flag.IntVar(&opts.idle, "idle", 1000, "objects that the idle operator watches")
 	flag.DurationVar(&opts.watch, "watch", defaultIdleTime, "how long the idle operator is watched")
+	flag.DurationVar(&opts.rest, "rest", 11*time.Minute, "how long after a run the idle operator is watched again")
 	flag.IntVar(&opts.pairs, "pairs", 500, "direct and proxied requests of each kind")
 	flag.IntVar(&opts.configMaps, "configmaps", 50_000, "ConfigMaps in the cluster while roles list them")
 	flag.IntVar(&opts.owned, "owned", 10, "further ConfigMaps that one of the roles owns")
@@ -60,7 +61,7 @@ func main() {
 		opts.runs, opts.idle, opts.watch = 10, 50, 5*time.Second
 		opts.pairs, opts.configMaps, opts.listing, opts.settling = 30, 2000, 5*time.Second, 5*time.Second
 		opts.repeats, opts.objects, opts.rounds, opts.ended, opts.saved, opts.masking = 1, 2, 1, 2, 2, 20*time.Millisecond
-		opts.recorded, opts.historyPairs = 400, 1
+		opts.recorded, opts.historyPairs, opts.rest = 400, 1, 5*time.Second
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -81,7 +82,7 @@ func run(ctx context.Context, opts options) (err error) {
 	for _, part := range []struct {
 		name    string
 		measure func(context.Context) error
-	}{{"path", b.pathAndIdle}, {"latency", b.latency}, {"memory", b.memory}, {"executors", b.oneAtATime}, {"profile", b.profile}, {"crowd", b.manyAtOnce}, {"ends", b.ends}, {"dev", b.dev}, {"masking", b.masking}, {"history", b.history}} {
+	}{{"path", b.pathAndIdle}, {"latency", b.latency}, {"memory", b.memory}, {"executors", b.oneAtATime}, {"profile", b.profile}, {"crowd", b.manyAtOnce}, {"ends", b.ends}, {"dev", b.dev}, {"masking", b.masking}, {"history", b.history}, {"restart", b.restart}} {
 		if opts.part != "" && opts.part != part.name {
 			continue
 		}

@@ -35,6 +35,7 @@ type options struct {
 	quick      bool
 	runs, idle int
 	watch      time.Duration
+	rest       time.Duration
 	pairs      int
 	configMaps int
 	owned      int

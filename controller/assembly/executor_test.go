@@ -1,0 +1,45 @@
+package assembly
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/go-logr/logr/funcr"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rolewright/rolewright/internal/metrics"
+	"github.com/rolewright/rolewright/runner/warm"
+	"github.com/rolewright/rolewright/test/must"
+)
+
+// That a server has ended for want of runs is told as no failure, and raises no alert.
+func TestWarmLog(t *testing.T) {
+	t.Parallel()
+	registry := prometheus.NewRegistry()
+	var log strings.Builder
+	tell := warmLog(must.Get(metrics.New(registry))(t), funcr.New(func(_, args string) { log.WriteString(args + "\n") }, funcr.Options{}))
+	idle := fmt.Errorf("%w: %w for 10m0s", warm.ErrNotReady, warm.ErrIdle)
+	for i, tt := range []struct {
+		err   error
+		ready float64
+		said  string
+	}{
+		{nil, 1, "Runs are forked"},
+		{idle, 1, "The fork server has ended since there was no run"},
+		{errors.New("broken"), 0, "Runs are not forked"},
+		{errors.New("broken"), 0, ""},
+	} {
+		log.Reset()
+		tell(tt.err)
+		if said := log.String(); !strings.Contains(said, tt.said) || (said == "") != (tt.said == "") {
+			t.Errorf("%d: %q", i, said)
+		}
+		for _, family := range must.Get(registry.Gather())(t) {
+			if family.GetName() == "rolewright_warm_ready" && family.GetMetric()[0].GetGauge().GetValue() != tt.ready {
+				t.Errorf("%d: %v", i, family)
+			}
+		}
+	}
+}

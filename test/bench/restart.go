@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// restart measures what the operator and all below it take from a restart with objects
+// that have not changed, and while nothing happens: after that, and after a run.
+func (b *bench) restart(ctx context.Context) error {
+	if err := b.startOperator(ctx); err != nil {
+		return err
+	}
+	for i := range b.opts.idle {
+		if err := b.create(ctx, "default", fmt.Sprintf("restart-%d", i)); err != nil {
+			return err
+		}
+	}
+	if err := b.awaitReady(ctx); err != nil {
+		return err
+	}
+	before := b.runs()
+	if err := b.operator.stop(); err != nil {
+		return err
+	}
+	if err := b.startReal(ctx); err != nil {
+		return err
+	}
+	if err := sleep(ctx, resting); err != nil {
+		return err
+	}
+	cpu, err := cpuOf(b.operator.cmd.Process.Pid)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("\n%-58s %10s\n", fmt.Sprintf("restart, %d unchanged objects, all processes", b.opts.idle), "")
+	fmt.Printf("%-58s %10.2f   %s\n", "CPU of the restart, s", cpu.Seconds(), "1 / 0.5")
+	if err := b.idleTree(ctx, "without a run"); err != nil {
+		return err
+	}
+	if err := b.create(ctx, "default", "restart-one-more"); err != nil {
+		return err
+	}
+	if err := b.awaitReady(ctx); err != nil {
+		return err
+	}
+	if err := sleep(ctx, b.opts.rest); err != nil {
+		return err
+	}
+	if err := b.idleTree(ctx, fmt.Sprintf("%s after a run", b.opts.rest)); err != nil {
+		return err
+	}
+	if n := b.runs() - before; n > 0 {
+		return fmt.Errorf("%d runs were made again", n)
+	}
+	return nil
+}
+
+// idleTree prints what the operator and all below it take while nothing happens.
+func (b *bench) idleTree(ctx context.Context, when string) error {
+	pid := b.operator.cmd.Process.Pid
+	was, err := cpuOf(pid)
+	if err != nil {
+		return err
+	}
+	if err := sleep(ctx, b.opts.watch); err != nil {
+		return err
+	}
+	is, err := cpuOf(pid)
+	if err != nil {
+		return err
+	}
+	below, err := footprintOf(pid)
+	if err != nil {
+		return err
+	}
+	own, err := b.operator.usage()
+	if err != nil {
+		return err
+	}
+	processes, err := treeOf(pid)
+	fmt.Printf("%-58s %10.3f   %s\n", "CPU, % of a core, idle, "+when, 100*(is-was).Seconds()/b.opts.watch.Seconds(), "0.05")
+	fmt.Printf("%-58s %10.1f   %s\n", fmt.Sprintf("memory, MiB, of %d processes", len(processes)), own.residentMiB+below.proportional, "45")
+	fmt.Printf("%-58s %10.1f   %s\n", "  of it the operator, MiB", own.residentMiB, fmt.Sprintf("(%.1f anonymous)", own.anonMiB))
+	return err
+}
+
+// sleep waits.
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
+	}
+}
