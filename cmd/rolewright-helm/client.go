@@ -77,7 +77,8 @@ func (h *handler) connect() error {
 	h.kube = &marking{Client: kubeClient, h: h}
 	h.config = action.NewConfiguration()
 	h.config.RESTClientGetter, h.config.KubeClient = g, h.kube
-	h.records = &records{Memory: driver.NewMemory(), secrets: driver.NewSecrets(client.CoreV1().Secrets(h.in.Object.GetNamespace()))}
+	listed := &listing{SecretInterface: client.CoreV1().Secrets(h.in.Object.GetNamespace())}
+	h.records = &records{Memory: driver.NewMemory(), secrets: driver.NewSecrets(listed), listed: listed}
 	h.config.Releases = storage.Init(h.records)
 	h.config.HookOutputFunc = func(string, string, string) io.Writer { return os.Stderr }
 	return nil

@@ -1,17 +1,23 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 
 	"helm.sh/helm/v4/pkg/release"
 	"helm.sh/helm/v4/pkg/release/common"
 	"helm.sh/helm/v4/pkg/release/v1"
 	releaseutil "helm.sh/helm/v4/pkg/release/v1/util"
 	"helm.sh/helm/v4/pkg/storage/driver"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 )
 
 // records is the storage of a run. Helm's actions read what the run has read at its start, and
@@ -20,6 +26,7 @@ import (
 type records struct {
 	*driver.Memory
 	secrets *driver.Secrets
+	listed  *listing
 	read    bool
 }
 
@@ -56,6 +63,30 @@ func (r *records) Delete(key string) (release.Releaser, error) {
 	return r.Memory.Delete(key)
 }
 
+// labelRecord is, within the program only, the name of the Secret that a revision was read from.
+const labelRecord = "rolewright.dev/record"
+
+// listing is the client of Helm's driver, which passes over what it cannot decode and does not say so: it
+// keeps the names of the Secrets that were listed.
+type listing struct {
+	corev1client.SecretInterface
+	names []string
+}
+
+func (l *listing) List(ctx context.Context, options metav1.ListOptions) (*corev1.SecretList, error) {
+	list, err := l.SecretInterface.List(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	l.names = nil
+	for i := range list.Items {
+		item := &list.Items[i]
+		l.names = append(l.names, item.Name)
+		item.Labels = with(item.Labels, map[string]string{labelRecord: item.Name})
+	}
+	return list, nil
+}
+
 // load reads the revisions of the release. Its name and namespace are not what they say: an upgrade
 // would render the chart for another namespace.
 func (r *records) load(name, namespace string) error {
@@ -64,22 +95,62 @@ func (r *records) load(name, namespace string) error {
 	if err != nil && !errors.Is(err, driver.ErrReleaseNotFound) {
 		return err
 	}
+	unread := slices.Clone(r.listed.names)
+	var revisions []*v1.Release
 	for _, one := range list {
 		rel, ok := one.(*v1.Release)
 		if !ok {
 			return fmt.Errorf("the release is of an unknown format: %T", one)
 		}
-		rel.Name, rel.Namespace = name, namespace
-		if rel.Info == nil {
-			rel.Info = &v1.Info{Status: common.StatusUnknown}
+		key, in := recordOf(name, rel.Version), rel.Labels[labelRecord]
+		if in != key || rel.Info == nil {
+			continue // it says of itself what cannot be
 		}
-		key := fmt.Sprintf("sh.helm.release.v1.%s.v%d", name, rel.Version)
-		if err := r.Memory.Create(key, rel); err != nil && !errors.Is(err, driver.ErrReleaseExists) {
+		delete(rel.Labels, labelRecord)
+		rel.Name, rel.Namespace = name, namespace
+		if err := r.Memory.Create(key, rel); err != nil {
 			return err
 		}
+		revisions = append(revisions, rel)
+		unread = slices.DeleteFunc(unread, func(other string) bool { return other == in })
+	}
+	releaseutil.SortByRevision(revisions)
+	if err := decided(name, revisions, unread); err != nil {
+		return err
 	}
 	r.read = true
 	return nil
+}
+
+// recordsOf begins the names of all records.
+const recordsOf = "sh.helm.release.v1."
+
+// recordOf is the name of the Secret of a revision.
+func recordOf(name string, version int) string {
+	return fmt.Sprintf("%s%s.v%d", recordsOf, name, version)
+}
+
+// decided returns an error if one of the Secrets that cannot be read may be that of the revision which is deployed: without
+// it, the release would be made again from its beginning.
+func decided(name string, revisions []*v1.Release, unread []string) error {
+	newest := 0
+	if len(revisions) > 0 {
+		newest = revisions[len(revisions)-1].Version
+	}
+	var missing []string
+	for _, secret := range unread {
+		version, _ := strconv.Atoi(strings.TrimPrefix(secret, recordsOf+name+".v"))
+		if secret != recordOf(name, version) || version < newest && deployedOf(revisions) != nil {
+			note("the Secret %s is left: it has no record of a revision that can be read", secret)
+			continue
+		}
+		missing = append(missing, secret)
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return fmt.Errorf("the record of a revision cannot be read, and it may be the one that is deployed: Secret %s; restore it from a backup, "+
+		"or delete it, so that the revision before it counts", named(missing))
 }
 
 // history are the revisions of the release, the oldest first.
@@ -106,12 +177,16 @@ func (h *handler) history() ([]*v1.Release, error) {
 	return revisions, nil
 }
 
-// deployedOf is the last revision that is deployed; nil if none is.
+// deployedOf is the last revision that is deployed; nil if none is. If the record of what came after it was
+// deleted, it is the last one, as for Helm.
 func deployedOf(history []*v1.Release) *v1.Release {
 	for i := len(history) - 1; i >= 0; i-- {
 		if history[i].Info.Status == common.StatusDeployed {
 			return history[i]
 		}
+	}
+	if last := len(history) - 1; last >= 0 && history[last].Info.Status == common.StatusSuperseded {
+		return history[last]
 	}
 	return nil
 }

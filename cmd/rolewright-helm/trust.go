@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"helm.sh/helm/v4/pkg/kube"
+	"helm.sh/helm/v4/pkg/release/common"
 	release "helm.sh/helm/v4/pkg/release/v1"
 	releaseutil "helm.sh/helm/v4/pkg/release/v1/util"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -83,7 +84,7 @@ func (h *handler) seal(is *release.Release, wanted rendered) error {
 	if err != nil {
 		return err
 	}
-	is.Manifest, is.Hooks = wanted.manifest, wanted.hooks
+	is.Manifest, is.Hooks, is.Info.Status = wanted.manifest, wanted.hooks, common.StatusDeployed
 	is.Labels = with(is.Labels, map[string]string{labelInputs: inputs, labelSalt: rand.Text()})
 	if err := h.config.Releases.Update(is); err != nil {
 		return fmt.Errorf("take over the record of revision %d: %w", is.Version, cause(err))

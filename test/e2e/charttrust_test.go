@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
 	"strconv"
 	"strings"
@@ -197,5 +198,64 @@ func TestChart_ForgedRelease(t *testing.T) {
 	if got := s.revisions(client, "it"); got != "" {
 		t.Errorf("revisions are left: %s", got)
 	}
+	o.stop()
+}
+
+// A record that cannot be read is not taken for none: where it may be that of the deployed revision, nothing is done until it
+// is restored or deleted; an older one is left.
+func TestChart_UnreadableRelease(t *testing.T) {
+	t.Parallel()
+	s, k, o, client := chartStage(t)
+	secrets := client.CoreV1().Secrets(s.namespace)
+	write := func(name, release string) {
+		t.Helper()
+		secret := must.Get(secrets.Get(t.Context(), name, metav1.GetOptions{}))(t)
+		secret.Data["release"] = []byte(release)
+		must.Get(secrets.Update(t.Context(), secret, metav1.UpdateOptions{}))(t)
+	}
+	history := func(want string) {
+		t.Helper()
+		if got := s.revisions(client, "it"); got != want {
+			t.Errorf("revisions: %s, not %s", got, want)
+		}
+	}
+	size := int64(2)
+	next := func() {
+		size++
+		k.patch("it", fmt.Sprintf(`{"spec": {"size": %d}}`, size))
+	}
+	refused := func(record string) {
+		t.Helper()
+		next()
+		is := k.await("it", "failed", func(is object) bool { return is.settled() && is.lastRun().Result == "Failed" })
+		if c := is.condition("Irreconcilable"); !strings.Contains(c.Message, "Secret "+record+"; restore it") || is.condition("Stalled").Status == "True" {
+			t.Errorf("status: %v", is.Object["status"])
+		}
+	}
+	const first, second = "sh.helm.release.v1.it.v1", "sh.helm.release.v1.it.v2"
+	k.create("it", map[string]any{"size": size})
+	k.awaitReady("it")
+	next()
+	k.awaitReady("it")
+	good := string(must.Get(secrets.Get(t.Context(), second, metav1.GetOptions{}))(t).Data["release"])
+
+	for _, bad := range []string{"", "%", good[:len(good)/2], base64.StdEncoding.EncodeToString([]byte(`{}`)), base64.StdEncoding.EncodeToString([]byte(`{"version": 2}`))} {
+		write(second, bad)
+		refused(second)
+		history("1 superseded, 2 deployed")
+	}
+	write(second, good)
+	next()
+	k.awaitReady("it")
+	history("1 superseded, 2 superseded, 3 deployed")
+
+	// Without the record, the revision before it counts, and what is older does not matter.
+	must.Do(t, secrets.Delete(t.Context(), "sh.helm.release.v1.it.v3", metav1.DeleteOptions{}))
+	write(first, "%")
+	next()
+	k.awaitReady("it")
+	history("1 superseded, 2 superseded, 3 deployed")
+	k.delete("it")
+	k.awaitGone("it")
 	o.stop()
 }
