@@ -151,6 +151,9 @@ func (h *handler) mark(info *resource.Info) error {
 		obj.SetLabels(with(obj.GetLabels(), map[string]string{labelChart: h.chartName}))
 	}
 	owner := &h.in.Object
+	if owner.GetUID() == "" {
+		return nil // it is not in the cluster: a run without an operator
+	}
 	if info.Namespaced() && info.Namespace == owner.GetNamespace() && !kept(obj) {
 		obj.SetOwnerReferences([]metav1.OwnerReference{h.in.owner()})
 		return nil

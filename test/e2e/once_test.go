@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -99,5 +101,29 @@ func TestOnce_MakesOneRun(t *testing.T) {
 	s.write("roles/site/tasks/main.yml", "- name: Wait\n  ansible.builtin.command: sleep 60\n")
 	if out := once(4, "--timeout=3s"); !strings.Contains(out, "TimedOut") {
 		t.Errorf("of its timeout it says\n%s", out)
+	}
+}
+
+// A chart is released for an object that is not in the cluster, too: what it makes is owned by none.
+func TestOnce_ReleasesAChart(t *testing.T) {
+	t.Parallel()
+	binary(t)
+	must.Do(t, charts())
+	s := newStage(t)
+	k := s.kind()
+	s.watch(k, "chart: "+absolute(t, "test/e2e/testdata/kettle"))
+	s.write("it.yaml", fmt.Sprintf("{apiVersion: %s, kind: %s, metadata: {name: it, namespace: %s}, spec: {size: 3}}\n", k.gvk.GroupVersion(), k.gvk.Kind, s.namespace))
+	for range 2 {
+		if out := s.tool(0, "once", "-f", "it.yaml", "--watches-file=watches.yaml", "--runner-root="+s.root); !strings.Contains(out, "is owned by none") {
+			t.Errorf("it says\n%s", out)
+		}
+	}
+	client := kubernetes.NewForConfigOrDie(s.cfg)
+	made := must.Get(client.CoreV1().ConfigMaps(s.namespace).Get(t.Context(), "it", metav1.GetOptions{}))(t)
+	if len(made.OwnerReferences) > 0 || made.Annotations["operator-sdk/primary-resource"] != "" || made.Data["size"] != "3" {
+		t.Errorf("made is %v", made)
+	}
+	if got := s.revisions(client, "it"); got != "1 deployed" {
+		t.Errorf("revisions: %s", got)
 	}
 }
