@@ -42,9 +42,8 @@ type handler struct {
 	rest      *rest.Config
 	discovery discovery.CachedDiscoveryInterface
 	mapper    meta.ResettableRESTMapper
-	// changed are the objects that an upgrade is for; nonDeterministic those that differ
-	// although the chart and the values are the same.
-	changed, nonDeterministic string
+	// nonDeterministic are the objects that differ although the chart and the values are the same.
+	nonDeterministic string
 	// logs are the ends of the logs of hooks that have failed.
 	logs string
 	// changes is what an upgrade changes in objects.
@@ -110,8 +109,11 @@ func (h *handler) reconcile(ctx context.Context) (result, error) {
 		return h.install(ctx, wanted.manifest)
 	}
 	upgrade, err := h.due(is, wanted.manifest)
-	if err == nil && upgrade && !h.trusted && !h.check() {
-		err = h.distrust(is, wanted.hooks)
+	if err == nil && upgrade && !h.trusted {
+		// What is left alone is not upgraded.
+		if err = h.distrust(is, wanted.hooks); err == nil {
+			err = h.compare(is, wanted.manifest)
+		}
 	}
 	switch {
 	case err != nil:

@@ -88,8 +88,13 @@ func (h *handler) existing(manifest string) (bool, error) {
 
 // upgrade makes another revision. If it fails, the one before is made again.
 func (h *handler) upgrade(ctx context.Context, is *release.Release) (result, error) {
+	changed := "nothing but its record"
+	if len(h.differ) > 0 {
+		changed = named(h.differ)
+		note("changed: %s", strings.Join(h.differ, ", "))
+	}
 	if h.check() {
-		h.reports.change(h.changes, "The release would be upgraded: %s", h.changed)
+		h.reports.change(h.changes, "The release would be upgraded: %s", changed)
 		return result{changed: true}, nil
 	}
 	h.overridden()
@@ -101,7 +106,7 @@ func (h *handler) upgrade(ctx context.Context, is *release.Release) (result, err
 	if err != nil {
 		return result{}, h.fail(releaseFailed, "UpgradeError", err)
 	}
-	h.reports.change(h.changes, "Upgrade the release %s: %s", h.name(), h.changed)
+	h.reports.change(h.changes, "Upgrade the release %s: %s", h.name(), changed)
 	upgrade := action.NewUpgrade(h.config)
 	upgrade.Namespace, upgrade.Timeout, upgrade.MaxHistory = h.in.Object.GetNamespace(), h.timeout, h.in.settings.MaxHistory
 	upgrade.ServerSideApply, upgrade.ResetValues, upgrade.TakeOwnership = "false", true, h.in.settings.TakeOwnership
@@ -122,7 +127,7 @@ func (h *handler) upgrade(ctx context.Context, is *release.Release) (result, err
 	if err != nil {
 		return result{}, err
 	}
-	h.reports.event("Normal", "ReleaseUpgraded", fmt.Sprintf("The release %s was upgraded to revision %d: %s", h.name(), rel.Version, h.changed))
+	h.reports.event("Normal", "ReleaseUpgraded", fmt.Sprintf("The release %s was upgraded to revision %d: %s", h.name(), rel.Version, changed))
 	return h.succeed(ctx, rel, upgradeSuccessful, true)
 }
 

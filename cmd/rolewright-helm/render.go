@@ -129,27 +129,30 @@ func (h *handler) due(is *release.Release, wanted string) (upgrade bool, err err
 	if wanted == is.Manifest {
 		return false, nil
 	}
-	before, err := parse(is.Manifest)
-	if err != nil {
-		return false, fmt.Errorf("the manifest of revision %d: %w", is.Version, err)
-	}
-	after, err := parse(wanted)
-	if err != nil {
-		return false, fmt.Errorf("the chart does not render objects: %w", err)
-	}
-	changed := differing(before, after)
-	h.differ = changed
-	if len(changed) == 0 {
-		return false, nil
+	if err := h.compare(is, wanted); err != nil || len(h.differ) == 0 {
+		return false, err
 	}
 	// One of ours was rendered of other inputs, or would be what is wanted.
 	if !h.trusted && !h.broken && equal(is.Config, h.values) && sameChart(is.Chart, h.chart) {
-		h.nonDeterministic = named(changed)
+		h.nonDeterministic = named(h.differ)
 		return false, nil
 	}
-	h.changed, h.changes = named(changed), changesOf(changed, before, after)
-	note("changed: %s", strings.Join(changed, ", "))
 	return true, nil
+}
+
+// compare finds out in which objects the manifests differ.
+func (h *handler) compare(is *release.Release, wanted string) error {
+	before, err := parse(is.Manifest)
+	if err != nil {
+		return fmt.Errorf("the manifest of revision %d: %w", is.Version, err)
+	}
+	after, err := parse(wanted)
+	if err != nil {
+		return fmt.Errorf("the chart does not render objects: %w", err)
+	}
+	h.differ = differing(before, after)
+	h.changes = changesOf(h.differ, before, after)
+	return nil
 }
 
 // sayNonDeterministic says which objects [handler.due] has left.

@@ -158,6 +158,11 @@ func TestChart_ForgedRelease(t *testing.T) {
 	if _, err := maps.Get(t.Context(), "it-extra", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("what has left the chart: %v", err)
 	}
+	upgraded := must.Get(client.CoreV1().Events(s.namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=ReleaseUpgraded"}))(t)
+	said := fmt.Sprint(upgraded.Items)
+	if !strings.Contains(said, "ConfigMap it-extra") || strings.Contains(said, "Secret "+f.victims) || strings.Contains(said, "-forged") {
+		t.Errorf("the Events claim an upgrade of what was left: %s", said)
+	}
 
 	// A release that others have written takes over nothing that others have made.
 	theirs := must.Get(maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "new"}, Data: map[string]string{"size": "theirs"}}, metav1.CreateOptions{}))(t)
