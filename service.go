@@ -65,13 +65,18 @@ func (s *service) serve(ctx context.Context) error {
 	defer end()
 	s.check.Store(parts.Check)
 	options := s.settings()
+	part, err := s.part()
+	if err != nil {
+		return err
+	}
+	own, err := assembly.OwnRoot(ctx, part.config, options.RunnerRoot, s.log)
+	if err != nil {
+		return err
+	}
+	options.SharedRoot = !own
 	history := assembly.HistoryOptions{RunnerRoot: options.RunnerRoot, Log: s.log.WithName("history")} // of which traces are a part
 	var servers []func(context.Context) error
 	if parts.History, servers, err = assembly.NewHistory(ctx, history); err != nil {
-		return err
-	}
-	part, err := s.part()
-	if err != nil {
 		return err
 	}
 	gateway, err := proxy.New(ctx, proxy.Options{Config: part.config, MayWrite: s.leads, Log: s.log.WithName("proxy"), Metrics: parts.Recorder})

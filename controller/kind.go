@@ -249,7 +249,9 @@ func (k *kind) serve(ctx context.Context, res resource) error {
 		}
 		if err == nil {
 			k.report(nil)
-			r.sweepUntilDone(ctx)
+			if !k.opts.SharedRoot {
+				r.sweepUntilDone(ctx)
+			}
 		}
 		<-ctx.Done()
 		return nil

@@ -193,7 +193,7 @@ func (t *translation) whole(name string) error {
 	}
 	is, err := os.Lstat(filepath.Join(t.req.Dir, name))
 	if err != nil && gone(t.req.Dir) {
-		return errors.New("the command has removed the directory of its run, $ROLEWRIGHT_DIR: let it remove its own files only")
+		return errors.New("the directory of the run, $ROLEWRIGHT_DIR, is gone: let the command remove its own files only, and other operators have another --runner-root")
 	}
 	if err != nil || !os.SameFile(info, is) {
 		return errors.New("the file with the reports was removed or replaced: only append to it (>>)")

@@ -14,7 +14,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/kubernetes"
 
@@ -87,9 +86,10 @@ func (o *historyOptions) validateUI() (problems []error) {
 
 // recorded is what is kept of runs below the runner root. Where the leader is elected, the
 // history is opened by it.
-func (o *historyOptions) recorded(runnerRoot string, elected bool, log logr.Logger) assembly.HistoryOptions {
+func (op *operator) recorded() assembly.HistoryOptions {
 	return assembly.HistoryOptions{
-		RunnerRoot: runnerRoot, MaxRuns: o.historyRuns, MaxAge: o.historyAge, MaxBytes: int64(o.historyBytes), Elected: elected, Log: log,
+		RunnerRoot: op.runnerRoot, SharedRoot: op.sharedRoot, MaxRuns: op.historyRuns, MaxAge: op.historyAge, MaxBytes: int64(op.historyBytes),
+		Elected: op.lease != nil, Log: op.log.WithName("history"),
 	}
 }
 

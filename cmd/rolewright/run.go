@@ -100,7 +100,7 @@ func (o *runOptions) operate(ctx context.Context, stdout io.Writer) error {
 		return endOf(ctx, err)
 	}
 	defer end()
-	if err := op.cluster.waitForServer(logr.NewContext(ctx, log.WithName("cmd")), startPatience()); err != nil {
+	if err := op.meetCluster(logr.NewContext(ctx, log.WithName("cmd"))); err != nil {
 		return endOf(ctx, err)
 	}
 	if op.lease, err = o.newLease(op.cluster, log.WithName("leader-election")); err != nil {
@@ -131,10 +131,20 @@ func (o *runOptions) operate(ctx context.Context, stdout io.Writer) error {
 		servers = append(servers, r.run)
 	}
 	var serveHistory []func(context.Context) error
-	if op.History, serveHistory, err = assembly.NewHistory(ctx, o.recorded(o.runnerRoot, op.lease != nil, log.WithName("history"))); err != nil {
+	if op.History, serveHistory, err = assembly.NewHistory(ctx, op.recorded()); err != nil {
 		return err
 	}
 	return assembly.WithServers(ctx, op.lead, append(servers, serveHistory...)...)
+}
+
+// meetCluster waits for the API server, and finds out whether the runs on this disk are of its objects.
+func (op *operator) meetCluster(ctx context.Context) error {
+	if err := op.cluster.waitForServer(ctx, startPatience()); err != nil {
+		return err
+	}
+	own, err := assembly.OwnRoot(ctx, op.cluster.config, op.runnerRoot, logr.FromContextOrDiscard(ctx))
+	op.sharedRoot = !own
+	return err
 }
 
 // operator is what lasts as long as the process, while it leads again and again.
@@ -148,6 +158,8 @@ type operator struct {
 	lease   *lease
 	calls   *rbac.Recorder
 	probes  *probes
+	// sharedRoot is true if the runs of another cluster are below the runner root.
+	sharedRoot bool
 
 	sharing atomic.Pointer[shards] // nil where objects are not shared
 

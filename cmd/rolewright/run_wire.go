@@ -116,6 +116,7 @@ func (op *operator) addControllers(mgr ctrl.Manager, gateway controller.Gateway)
 		Runner:         runs,
 		InjectOwnerRef: o.injectOwnerRef,
 		RunnerRoot:     o.runnerRoot,
+		SharedRoot:     op.sharedRoot,
 
 		SuppressOverrideValues: o.suppressOverrides,
 

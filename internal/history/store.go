@@ -97,7 +97,7 @@ func (s *Store) Lead() {
 	switch err := s.begin(); {
 	case errors.Is(err, errInUse):
 		if !s.said {
-			s.opts.Log.Info("The history of runs is in use by another replica; this one has no earlier runs until that ends", "path", s.opts.Path)
+			s.opts.Log.Info("The history of runs is in use by another process, as a replica or an operator with the same --runner-root; this one has no earlier runs until that ends", "path", s.opts.Path)
 		}
 		s.said = true
 	case err != nil:

@@ -219,7 +219,7 @@ func (e *execution) cleaned(ctx context.Context) error {
 		return nil
 	}
 	for _, entry := range kept {
-		if !slices.ContainsFunc(objects, func(o map[string]any) bool {
+		if entry.IsDir() && !slices.ContainsFunc(objects, func(o map[string]any) bool {
 			uid, _, _ := unstructured.NestedString(o, "metadata", "uid")
 			return uid == entry.Name()
 		}) {
