@@ -60,6 +60,11 @@ func TestRun_IsTheSameForkedAndExecuted(t *testing.T) {
 	if forked < 4*executed || forked == 0 {
 		t.Errorf("%d playbooks were forked, %d were not: most are to be", forked, executed)
 	}
+	// A task of a kind that only computes has a worker where it could tell the difference, as those of the corpus try to.
+	if !strings.Contains(trace, "\ntask in process ") {
+		t.Error("no task was executed in ansible-playbook itself")
+	}
+	t.Logf("tasks in process %d, begun there and forked %d", strings.Count(trace, "\ntask in process "), strings.Count(trace, "\ntask forked: "))
 	t.Logf("playbooks forked %d, executed %d; modules forked %d; commands %d",
 		forked, executed, strings.Count(trace, "module forked"), strings.Count(trace, "\ncommand"))
 }

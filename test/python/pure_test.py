@@ -1,11 +1,13 @@
 """What of the fork server needs no Ansible."""
 
 import ast
+import copy
 import os
 import unittest
 import unittest.mock
 
 import connection
+import lazycopy
 import module
 import preload
 import runtrace
@@ -75,3 +77,42 @@ class Places(unittest.TestCase):
         switches._off.add("turbo")
         self.addCleanup(switches._off.clear)
         self.assertTrue(module.names_places(module.TURBO + "common.py", b"ansiblez_path = sys.path[0]"))
+
+
+class Copies(unittest.TestCase):
+    """lazycopy.Copy is what copy.deepcopy returns."""
+
+    def test_is_a_copy(self) -> None:
+        shared = [1]
+        original = {"a": shared, "b": {"c": shared}, "d": "text"}
+        original["self"] = original
+        made = lazycopy.deepcopy(original)
+        made["a"].append(2)
+        self.assertEqual(made["b"], {"c": [1, 2]}, "what two values share, their copies share")
+        self.assertIs(made["self"], made)
+        self.assertEqual(shared, [1])
+
+    def test_copies_what_is_read(self) -> None:
+        class Value:
+            copied = 0
+
+            def __deepcopy__(self, memo: dict) -> str:
+                Value.copied += 1
+                return "copy"
+
+        reads = (lambda d: d["a"], lambda d: d.get("a"), lambda d: d.copy()["a"], lambda d: dict(d)["a"], lambda d: {**d}["a"],
+                 lambda d: dict(d.items())["a"], lambda d: next(iter(d.values())), lambda d: d.pop("a"), lambda d: d.setdefault("a", 1),
+                 lambda d: (d | {})["a"], lambda d: copy.deepcopy(d)["a"])
+        for number, read in enumerate(reads):
+            made = lazycopy.deepcopy({"a": Value()})
+            self.assertEqual(Value.copied, 0)
+            self.assertEqual(read(made), "copy", number)
+            Value.copied = 0
+
+    def test_what_is_set_is_kept(self) -> None:
+        value: list = []
+        made = lazycopy.deepcopy({"a": 1})
+        made.update({"a": value}, b=value)
+        self.assertIs(made["a"], value)
+        self.assertIs(made.get("b"), value)
+        self.assertIsNone(made.get("c"))

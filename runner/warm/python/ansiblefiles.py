@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 
@@ -37,3 +38,8 @@ def module_files() -> list[str]:
             break
     return [os.path.join(directory, file) for root in roots
             for directory, _, files in os.walk(root) for file in sorted(files) if file.endswith(".py")]
+
+
+def has_engine() -> bool:
+    """Tell whether templates are the work of the engine that ansible-core has from 2.19 on."""
+    return importlib.util.find_spec("ansible._internal") is not None and importlib.util.find_spec("ansible._internal._templating") is not None

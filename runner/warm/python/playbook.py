@@ -16,12 +16,15 @@ from typing import Any
 
 import ansiblefiles
 import connection
+import inprocess
+import lazycopy
 import module
 import prepared
 import process
 import runtrace
 import serverstate
 import shared
+import templates
 
 #: Settings that Ansible reads when it is imported, and keeps where the server
 #: does not reach them. A run that sets one of them is executed.
@@ -135,6 +138,9 @@ def refresh() -> None:
     prefer_files(loader.PluginLoader)
     prepared.install()
     wait_for_results()
+    inprocess.install()
+    lazycopy.install()
+    templates.install()
     # The identifiers of plays and tasks: as good as those of another process.
     ansible.utils.vars.random_int = os.urandom(4).hex()
     importlib.reload(ansible.utils.color)
