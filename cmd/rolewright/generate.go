@@ -19,6 +19,7 @@ import (
 	"github.com/rolewright/rolewright/controller/assembly"
 	"github.com/rolewright/rolewright/internal/rbac"
 	"github.com/rolewright/rolewright/internal/rbac/tasks"
+	"github.com/rolewright/rolewright/internal/scaffold"
 )
 
 func newGenerateCommand() *cobra.Command {
@@ -45,7 +46,7 @@ type generateRBACOptions struct {
 	injectOwnerRef               bool
 	// own are kinds whose CRDs may not be written yet.
 	own rbac.Catalog
-	// jobs is whether runs of some watch are made as Jobs.
+	// jobs is whether the Role for runs as Jobs is written: some watch makes them, and config/jobs is not there.
 	jobs bool
 	contentPaths
 }
@@ -66,7 +67,8 @@ func newGenerateRBACCommand() *cobra.Command {
               --record-api-calls" has written
 
 With "executor: job" in a watch a Role and a RoleBinding follow, for what Jobs need in
-the operator's namespace, which kustomize puts in the place of "system".
+the operator's namespace, which kustomize puts in the place of "system", unless
+config/jobs of the project has them.
 
 Leases for leader election and reviews for protected metrics are not among them:
 they are the same for every operator.
@@ -178,7 +180,7 @@ func (o *generateRBACOptions) generate(ctx context.Context, stderr io.Writer) (r
 	if err != nil {
 		return nil, nil, err
 	}
-	o.jobs = makesJobs(watched)
+	o.jobs = makesJobs(watched) && !exists(scaffold.JobsRole)
 	var calls []rbac.Call
 	for _, path := range o.calls {
 		more, err := rbac.ReadCalls(path)

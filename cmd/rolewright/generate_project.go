@@ -31,7 +31,8 @@ func newGenerateManifestsCommand() *cobra.Command {
 		Short: "Write the manifests in config again, as the watches need them",
 		Long: `Write the manifests in config again that "init" and "create api" have written, for
 the kinds of watches.yaml and the project of PROJECT: a file that is missing is
-written, and a list that lacks a file of a kind gets it.
+written, and a list that lacks a file of a kind gets it. With "executor: job" in a
+watch, config/jobs and the flag --job-url are among them.
 
 A file that exists with another text is kept. The diff to what would be written is
 shown, and the exit code is 1. --force writes over such files; to have only one of
@@ -78,7 +79,12 @@ func (o *generateManifestsOptions) run(cmd *cobra.Command) error {
 	for _, g := range gaps {
 		made.Notes = append(made.Notes, fmt.Sprintf("%s: the permissions that it needs are not known: %s", g.Place, g.What))
 	}
-	files := append(made.Files, scaffold.File{Path: rulesFile, Text: rules.yaml(needs, gaps)})
+	before := rules.yaml(needs, gaps)
+	rules.jobs = false // config/jobs has them
+	file := scaffold.File{Path: rulesFile, Text: rules.yaml(needs, gaps)}
+	there, err := os.ReadFile(rulesFile)
+	file.Replaces = err == nil && string(there) == before
+	files := append(made.Files, file)
 	if o.checkOnly {
 		return o.check(files, made.Notes, `run "rolewright generate manifests"`)
 	}

@@ -84,6 +84,54 @@ func TestGenerateManifests_WritesWhatIsMissingAndKeepsWhatDiffers(t *testing.T) 
 	}
 }
 
+// A project whose watch makes Jobs gets what they need: its operator starts as config/default deploys it.
+func TestGenerateManifests_Jobs(t *testing.T) {
+	scaffolded(t)
+	run := func(args ...string) {
+		t.Helper()
+		if code, stdout, stderr := invoke(append([]string{"rolewright"}, args...)...); code != 0 {
+			t.Fatalf("%q: code %d\n%s%s", args, code, stdout, stderr)
+		}
+	}
+	const manager, rules = "config/manager/manager.yaml", "config/rbac/role.yaml"
+	before := textsIn(t, "config")
+	replaceIn(t, "watches.yaml", "role: web", "role: web\n  executor: job")
+	run("generate", "rbac", "--offline", "--allow-unknown", "--output", rules) // as make generate does
+	if !strings.Contains(textsIn(t, "config")[rules], "manager-role-jobs") {
+		t.Error("generate rbac writes no Role")
+	}
+	run("generate", "manifests")
+	run("generate", "manifests", "--check")
+	run("lint", "--strict", "--syntax-check=false")
+	run("generate", "rbac", "--offline", "--allow-unknown", "--output", rules)
+
+	after := textsIn(t, "config")
+	if text := after["config/jobs/service.yaml"]; !strings.Contains(text, "app.kubernetes.io/name: shop\n") {
+		t.Errorf("the Service is\n%s", text)
+	}
+	for path, want := range map[string]string{
+		rules:                               before[rules], // config/jobs has the Role
+		manager:                             strings.Replace(before[manager], "            - --leader-elect\n", "            - --job-url=https://shop-runs:8444\n            - --leader-elect\n", 1),
+		"config/default/kustomization.yaml": strings.Replace(before["config/default/kustomization.yaml"], "  - ../manager\n", "  - ../manager\n  - ../jobs\n", 1),
+	} {
+		if diff := cmp.Diff(want, after[path]); diff != "" {
+			t.Errorf("%s: -want +has: %s", path, diff)
+		}
+	}
+
+	// What people have written stays, and a flag that is set elsewhere is not set twice.
+	must.Do(t, os.WriteFile(manager, []byte(strings.Replace(before[manager], "cpu: 10m", "cpu: 20m", 1)), 0o600))
+	must.Do(t, os.WriteFile("config/default/patch.yaml", []byte("- op: add\n  path: /spec/template/spec/containers/0/args/-\n  value: --job-url=https://other:8444\n"), 0o600))
+	if code, _, _ := invoke("rolewright", "generate", "manifests"); code != 1 || strings.Contains(textsIn(t, "config")[manager], "--job-url") {
+		t.Errorf("with a patch: code %d\n%s", code, textsIn(t, "config")[manager])
+	}
+	must.Do(t, os.Remove("config/default/patch.yaml"))
+	invoke("rolewright", "generate", "manifests")
+	if text := textsIn(t, "config")[manager]; !strings.Contains(text, "cpu: 20m") || !strings.Contains(text, "--job-url=https://shop-runs:8444\n") {
+		t.Errorf("a file that was changed is\n%s", text)
+	}
+}
+
 // luaValue is a value of JSON in Lua.
 func luaValue(l *lua.LState, value any) lua.LValue {
 	switch v := value.(type) {

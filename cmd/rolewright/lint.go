@@ -128,7 +128,7 @@ func (o *lintOptions) findings(ctx context.Context) (found []lint.Finding, check
 			})
 		}
 	}
-	for _, part := range []func(context.Context, []watches.Watch) ([]lint.Finding, error){o.ofSchemas, o.ofSyntax, o.ofRoles, o.ofPermissions} {
+	for _, part := range []func(context.Context, []watches.Watch) ([]lint.Finding, error){o.ofSchemas, o.ofSyntax, o.ofRoles, o.ofPermissions, o.ofJobs} {
 		more, err := part(ctx, watched)
 		if err != nil {
 			return nil, "", err
@@ -325,4 +325,26 @@ func (o *lintOptions) ofPermissions(ctx context.Context, _ []watches.Watch) ([]l
 		})
 	}
 	return found, err
+}
+
+// ofJobs is what runs as Jobs lack in config.
+func (o *lintOptions) ofJobs(_ context.Context, watched []watches.Watch) ([]lint.Finding, error) {
+	if !exists("config/manager") {
+		return nil, nil // the manifests come from elsewhere
+	}
+	set, err := scaffold.JobURLs(".")
+	if err != nil || len(set) > 0 {
+		return nil, err
+	}
+	var found []lint.Finding
+	for _, w := range watched {
+		if w.Executor == watches.ExecutorJob {
+			found = append(found, lint.Finding{
+				Rule: lint.NoJobURL, Severity: lint.Warning, File: relative(o.file), Line: w.Pos.Line, Column: w.Pos.Column,
+				Message: fmt.Sprintf("%s says executor: job, and no file in config sets --job-url: the operator does not start", w.GVK.Kind),
+				Hint:    "rolewright generate manifests, which writes config/jobs and the flag",
+			})
+		}
+	}
+	return found, nil
 }

@@ -66,6 +66,7 @@ func TestLint_FindsWhatDoesNotFitAndWhere(t *testing.T) {
 		"a permission":            {"config/rbac/role.yaml", "list, watch, create, patch", "list, watch, patch", []string{"config/rbac/role.yaml: error: no permission to create configmaps in group \"\"", "RW401"}, 1},
 		"an unknown kind":         {tasks, "kind: ConfigMap", `kind: "{{ k }}"`, []string{tasks + ":7: warning:", "RW402"}, 0},
 		"modules of the operator": {tasks, "- name:", "- rolewright.operator.trigger_info:\n- operator_sdk.util.requeue_after: {time: 1h}\n- name:", nil, 0},
+		"runs as Jobs":            {"watches.yaml", "role: web", "role: web\n  executor: job", []string{"watches.yaml:4:3: warning: Web says executor: job, and no file in config sets --job-url", "generate manifests", "RW403"}, 0},
 		"a collection":            {"requirements.yml", "kubernetes.core\n", "community.general\n", []string{tasks + ":5: warning: ", "RW501"}, 0},
 	}
 	for name, tt := range tests {

@@ -82,6 +82,7 @@ const (
 	BadSample     = "RW301"
 	Denied        = "RW401"
 	NotKnown      = "RW402"
+	NoJobURL      = "RW403"
 	NotRequired   = "RW501"
 )
 
@@ -102,6 +103,7 @@ func Rules() []Rule {
 		{BadSample, "a sample is not valid", "The API server would refuse it, or remove the field. CEL rules are not checked here: \"rolewright test\" applies the samples to an API server."},
 		{Denied, "the operator lacks a permission", "The task would fail with \"forbidden\". \"rolewright generate rbac --output config/rbac/role.yaml\" writes what the tasks need."},
 		{NotKnown, "what a task requests is not known", "The kind is an expression, or it is a command, a chart or a module of your own. List what it needs in a comment (\"rolewright generate rbac --help\"), or record it."},
+		{NoJobURL, "runs as Jobs lack what they need", "A watch says executor: job, and the operator ends at its start without the flag --job-url, by which Pods of runs find it. \"rolewright generate manifests\" writes config/jobs and the flag. If a chart with jobs.enabled installs the operator, the finding is of no concern."},
 		{NotRequired, "a collection is not in requirements.yml", "The image is built with the collections of requirements.yml: where this one is missing, Ansible does not find the module."},
 	}
 }

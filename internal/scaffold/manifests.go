@@ -5,6 +5,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/rolewright/rolewright/internal/watches"
@@ -31,6 +32,11 @@ func ManifestsOf(dir string, p Project, watched []watches.Watch, variable Variab
 		return m, err
 	}
 	lists := map[string]string{}
+	if slices.ContainsFunc(watched, func(w watches.Watch) bool { return w.Executor == watches.ExecutorJob }) {
+		if base, lists, err = p.withJobs(dir, base); err != nil {
+			return m, err
+		}
+	}
 	for _, w := range watched {
 		made, err := p.manifestsOf(dir, w, variable)
 		if err != nil {
