@@ -16,6 +16,7 @@ import (
 	"github.com/rolewright/rolewright/config"
 	"github.com/rolewright/rolewright/internal/manifests"
 	"github.com/rolewright/rolewright/internal/scaffold"
+	"github.com/rolewright/rolewright/internal/watches"
 )
 
 const (
@@ -31,7 +32,8 @@ func newGenerateChartCommand() *cobra.Command {
 		Short: "Make a Helm chart of the manifests on standard input",
 		Long: `Make a Helm chart of the manifests on standard input, as kustomize builds
 config/default. Image, resources, namespaces, permissions, metrics, alerts,
-dashboards and network policies become values.
+dashboards and network policies become values; jobs.enabled is true if a watch of
+watches.yaml has "executor: job".
 
 Files in config/chart, such as Chart.yaml, values.yaml or templates/NOTES.txt, are
 taken in place of the usual ones.`,
@@ -46,7 +48,9 @@ taken in place of the usual ones.`,
 			if _, err := os.Stat(chartSources); err == nil {
 				own = os.DirFS(chartSources)
 			}
-			files, err := manifests.Chart(stream, version, own)
+			// "rolewright lint" says what is wrong in it.
+			watched, _, _ := watches.Load("watches.yaml", watches.Options{LookupEnv: os.LookupEnv})
+			files, err := manifests.Chart(stream, version, own, makesJobs(watched))
 			if err != nil {
 				return usage(err)
 			}

@@ -28,8 +28,9 @@ type word struct {
 
 // Chart returns the files of a chart for the objects of the stream, with paths
 // relative to the chart. own are chart sources that are written by hand, such as
-// Chart.yaml and values.yaml; it may be nil.
-func Chart(stream []byte, version string, own fs.FS) (map[string][]byte, error) {
+// Chart.yaml and values.yaml; it may be nil. With jobs, what runs as Jobs need is
+// there by default, as it is where the operator's arguments speak of them.
+func Chart(stream []byte, version string, own fs.FS, jobs bool) (map[string][]byte, error) {
 	objects, err := decode(stream)
 	if err != nil {
 		return nil, err
@@ -39,7 +40,7 @@ func Chart(stream []byte, version string, own fs.FS) (map[string][]byte, error) 
 		return nil, err
 	}
 	c := &charter{naming: n}
-	files, err := sources(n, version, own)
+	files, err := sources(n, version, own, jobs || argued(objects))
 	if err != nil {
 		return nil, err
 	}
@@ -63,6 +64,9 @@ func Chart(stream []byte, version string, own fs.FS) (map[string][]byte, error) 
 			continue // the release's, which is there before the chart
 		}
 		name := strings.TrimPrefix(o.name(), c.NamePrefix)
+		if name == "manager-role-jobs" {
+			continue // as "rolewright generate rbac" writes it; jobs-role grants the same
+		}
 		text, err := c.template(o, name)
 		if err != nil {
 			return nil, fmt.Errorf("%s %s: %w", o.kind(), name, err)
@@ -118,7 +122,7 @@ data:
 
 // sources are the chart's files that are no templates of objects: those of own, and
 // for the rest those of all operators.
-func sources(n naming, version string, own fs.FS) (map[string][]byte, error) {
+func sources(n naming, version string, own fs.FS, jobs bool) (map[string][]byte, error) {
 	chart, err := fs.Sub(config.Files, "chart")
 	if err != nil {
 		return nil, err
@@ -132,6 +136,9 @@ func sources(n naming, version string, own fs.FS) (map[string][]byte, error) {
 		"description": "The operator " + n.Operator, "version": version, "appVersion": version,
 	}); err != nil {
 		return nil, err
+	}
+	if jobs {
+		files["values.yaml"] = bytes.Replace(files["values.yaml"], []byte("\njobs:\n  enabled: false\n"), []byte("\njobs:\n  enabled: true\n"), 1)
 	}
 	files["templates/NOTES.txt"] = []byte("The operator is installed in the namespace {{ .Release.Namespace }}.\n")
 	if own == nil {

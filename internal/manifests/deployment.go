@@ -61,6 +61,16 @@ func (c *charter) items(value string) string {
 // runsService is the Service by which Pods of runs find the operator, without the prefix.
 const runsService = "runs"
 
+// argued tells whether the operator's arguments are for runs as Jobs.
+func argued(objects []object) bool {
+	return slices.ContainsFunc(objects, func(o object) bool {
+		container, err := operator(o)
+		return err == nil && slices.ContainsFunc(stringsOf(container["args"]), func(arg string) bool {
+			return arg == "--executor=job" || strings.HasPrefix(arg, "--job-url=")
+		})
+	})
+}
+
 // arguments leaves those about metrics to a value, names the Lease after the
 // release, says where Pods of runs find the operator, and adds those of a value.
 func (c *charter) arguments(container map[string]any) error {
