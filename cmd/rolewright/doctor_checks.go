@@ -262,7 +262,7 @@ func (o *doctorOptions) checkPermissions(ctx context.Context, client kubernetes.
 	found = append(found, own...)
 	if len(out.Gaps) > 0 {
 		found = append(found, doctor.Finding{
-			Check: "permissions", State: doctor.Note, Found: counted(len(out.Gaps), "place in the tasks does", "places in the tasks do") + " not say literally what is needed",
+			Check: "permissions", State: doctor.Note, Found: counted(len(out.Gaps), "place in the content does", "places in the content do") + " not say what is needed",
 			Remedy: "see \"rolewright generate rbac\"",
 		})
 	}

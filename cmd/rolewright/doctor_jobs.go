@@ -64,7 +64,10 @@ func (o *doctorOptions) checkJobs(ctx context.Context, client kubernetes.Interfa
 		})
 	}
 	if o.jobURL == "" {
-		return append(found, leftOut("whether an operator answers Pods of runs", "pass --job-url"))
+		return append(found, doctor.Finding{
+			Check: "Jobs", State: doctor.Failed, Found: "--job-url is not given, without which the operator does not start: Pods of runs have to find it",
+			Remedy: "give the operator and doctor --job-url with the Service of config/jobs, such as https://rolewright-runs." + namespace + ".svc:8444",
+		})
 	}
 	secret, err := client.CoreV1().Secrets(namespace).Get(ctx, jobs.IdentityName, metav1.GetOptions{})
 	switch {

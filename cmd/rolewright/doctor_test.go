@@ -167,8 +167,8 @@ func TestDoctor_LooksAtTheCluster(t *testing.T) {
 		`^ok +kind Widget +widgets\.`+regexp.QuoteMeta(gvk.Group)+`/v1alpha1 is installed$`,
 		`^failed +kind Bare +it has no status subresource.*; add "subresources: \{status: \{\}\}"`,
 		`^failed +kind Missing +`+regexp.QuoteMeta(gvk.Group)+`/v9 has no such kind; install its CustomResourceDefinition`,
-		`^ok +permissions +all \d+ that the watches and their tasks need`,
-		`^note +permissions +1 place in the tasks does not say literally what is needed`, // the kind that is missing
+		`^ok +permissions +all \d+ that the watches and their content need`,
+		`^note +permissions +1 place in the content does not say what is needed`, // the kind that is missing
 	)
 	one := project(t, gvk)
 	testenv.Eventually(t, "the API server publishes the schema of the kind", func(context.Context) error {

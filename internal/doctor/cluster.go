@@ -146,7 +146,7 @@ func CheckPermissions(ctx context.Context, c kubernetes.Interface, needs rbac.Ne
 		return nil, errors.New("nothing is needed")
 	}
 	if len(found) == 0 {
-		found = append(found, Finding{Check: "permissions", State: OK, Found: fmt.Sprintf("all %d that the watches and their tasks need, as far as the tasks tell", asked)})
+		found = append(found, Finding{Check: "permissions", State: OK, Found: fmt.Sprintf("all %d that the watches and their content need, as far as the content tells", asked)})
 	}
 	return found, nil
 }
