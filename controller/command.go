@@ -174,8 +174,12 @@ func contentsOfCommand(w watches.Watch, opts *Options) *contents {
 			files = append(files, content.Command.Files()...)
 		}
 	}
+	what := "files of the command"
+	if w.Content.Command.Chart != nil {
+		what = "chart"
+	}
 	c := &contents{
-		files: fingerprint.Contents{MaxAge: contentMaxAge}, roots: fingerprint.Roots{Trees: files}, annotations: w.WatchAnnotationsChanges,
+		files: fingerprint.Contents{MaxAge: contentMaxAge}, roots: fingerprint.Roots{Trees: files}, what: what, annotations: w.WatchAnnotationsChanges,
 	}
 	// No other variable reaches the command.
 	w.Inputs.Env = slices.Concat([]string{"-*"}, w.Content.Command.InheritEnv, w.Inputs.Env)

@@ -14,8 +14,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/rolewright/rolewright/controller/fingerprint"
 	"github.com/rolewright/rolewright/internal/contentcopy"
 	"github.com/rolewright/rolewright/internal/metrics"
+	"github.com/rolewright/rolewright/internal/vault"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/test/must"
 )
@@ -118,4 +120,23 @@ func TestAwaitBefore_SaysWhatIsWaitedFor(t *testing.T) {
 		close(before)
 		<-done
 	})
+}
+
+// A change of the content is told by the word for what runs.
+func TestContents_AreCalledByWhatRuns(t *testing.T) {
+	t.Parallel()
+	command := watches.Command{Path: "/bin/true"}
+	chart := command
+	chart.Chart = &watches.Chart{Dir: t.TempDir()}
+	for want, content := range map[string]watches.Content{
+		"roles and playbooks, role or playbook": {Playbook: "/none/site.yml"}, "files of the command, command": {Command: &command}, "chart, chart": {Command: &chart},
+	} {
+		var names []string
+		for _, p := range must.Get(contentsOf(watches.Watch{Content: content}, &Options{}, vault.New("", os.LookupEnv)).parts(t.Context(), true))(t) {
+			if p.Group == fingerprint.OfContent && p.Name != "collections" || p.Group == fingerprint.OfSettings && len(names) == 1 {
+				names = append(names, p.Name)
+			}
+		}
+		must.Be(t, "names", want, strings.Join(names, ", "))
+	}
 }

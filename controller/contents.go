@@ -31,6 +31,8 @@ type contents struct {
 	// roots are the role or playbook with what it may use, the inventory and the
 	// collections. They may lie in a copy.
 	roots fingerprint.Roots
+	// what the trees and playbooks of roots are called.
+	what string
 	// read is the content in which files are named, and how far it is read for that.
 	read        content.Content
 	readOptions content.Options
@@ -85,7 +87,7 @@ func contentsOf(w watches.Watch, opts *Options, v *vault.Vault) *contents {
 		}
 	}
 	c := &contents{
-		files: fingerprint.Contents{MaxAge: contentMaxAge}, roots: roots,
+		files: fingerprint.Contents{MaxAge: contentMaxAge}, roots: roots, what: "roles and playbooks",
 		read:        content.Content{Playbook: w.Content.Playbook, Role: w.Content.Role},
 		readOptions: content.Options{RolesPath: opts.RolesPath, CollectionsPath: opts.CollectionsPath, AllTasks: true},
 		counts:      namedFiles{without: w.Inputs.Files, within: roots.Trees, mayWrite: mayWrite}.counts,
@@ -140,12 +142,21 @@ func configurations() []string {
 
 // settingParts are what the watch and the flags say about its runs.
 func settingParts(w watches.Watch, opts *Options) ([]fingerprint.Part, error) {
+	what := "role or playbook"
+	switch {
+	case w.Content.Handler != "":
+		what = "handler"
+	case w.Content.Command != nil && w.Content.Command.Chart != nil:
+		what = "chart"
+	case w.Content.Command != nil:
+		what = "command"
+	}
 	var parts []fingerprint.Part
 	for _, s := range []struct {
 		name  string
 		value any
 	}{
-		{"role or playbook", w.Content}, {"vars", w.Vars}, {"snakeCaseParameters", w.SnakeCaseParameters}, {"markUnsafe", w.MarkUnsafe},
+		{what, w.Content}, {"vars", w.Vars}, {"snakeCaseParameters", w.SnakeCaseParameters}, {"markUnsafe", w.MarkUnsafe},
 		{"allowReservedVariables", w.AllowReservedVariables}, {"--ansible-args", opts.AnsibleArgs}, {"ANSIBLE_GATHERING", opts.SkipFacts},
 	} {
 		value, err := json.Marshal(s.value)
@@ -170,7 +181,7 @@ func (c *contents) parts(ctx context.Context, wanted bool) ([]fingerprint.Part, 
 		parts = append(parts, fingerprint.Part{Group: group, Name: name, Value: sum})
 		return sum
 	}
-	sum := add(fingerprint.OfContent, "roles and playbooks", fingerprint.Roots{Trees: c.roots.Trees, Playbooks: c.roots.Playbooks})
+	sum := add(fingerprint.OfContent, c.what, fingerprint.Roots{Trees: c.roots.Trees, Playbooks: c.roots.Playbooks})
 	sum += add(fingerprint.OfContent, "collections", fingerprint.Roots{Collections: c.roots.Collections})
 	for _, pattern := range c.patterns {
 		add(fingerprint.OfFiles, pattern, fingerprint.Roots{Patterns: []string{pattern}})

@@ -78,7 +78,7 @@ func TestReferences_AChangeRunsOnlyTheObjectsThatReferToIt(t *testing.T) {
 	setPassword(t, c, one, "b")
 	awaitTrigger(t, c, it, causeReference, "secrets "+ns+"/one was changed")
 	create(t, c, secretWith(ns, "later", "a"))
-	awaitTrigger(t, c, it, causeReference, "secrets "+ns+"/later was changed")
+	awaitTrigger(t, c, it, causeReference, "secrets "+ns+"/later was created")
 	must.Do(t, c.Delete(t.Context(), one))
 	awaitTrigger(t, c, it, causeReference, "secrets "+ns+"/one was deleted")
 	create(t, c, secretWith(ns, "unnamed", "a"))
@@ -155,7 +155,7 @@ func TestReferences_VarsFrom(t *testing.T) {
 	must.Be(t, "runs", 0, exec.count())
 
 	password := create(t, c, secretWith(ns, "database", "first-value"))
-	awaitTrigger(t, c, it, causeReference, "secrets "+ns+"/database was changed")
+	awaitTrigger(t, c, it, causeReference, "secrets "+ns+"/database was created")
 	is = get(t, c, it)
 	if message, _ := condition(is, "Ready")["message"].(string); strings.Contains(message, "first-value") || !strings.Contains(message, "[masked]") {
 		t.Errorf("the value is not masked: %q", message)
@@ -331,7 +331,7 @@ func TestReferences_AKindThatGoes(t *testing.T) {
 	}
 	reinstall(t, c, crd)
 	eventually(t, "an object of the kind is accepted", func() bool { return c.Create(t.Context(), object(named, ns, "one", nil)) == nil })
-	awaitTrigger(t, c, it, causeReference, "widgets."+named.Group+" "+ns+"/one was changed")
+	awaitTrigger(t, c, it, causeReference, "widgets."+named.Group+" "+ns+"/one was created")
 	warned(false)
 }
 

@@ -85,6 +85,9 @@ func (r *reconciler) othersTrigger(s *scope) string {
 		}
 		for _, name := range c.Names {
 			what := "was changed"
+			if fingerprint.Had(s.memory.last.Inputs)(fingerprint.Part{Group: fingerprint.OfReferences, Name: name, Value: missing}) {
+				what = "was created"
+			}
 			if slices.ContainsFunc(s.referred, func(r referred) bool { return r.String() == name && r.version == missing }) {
 				what = "was deleted"
 			}

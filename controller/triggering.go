@@ -184,8 +184,11 @@ func (t *trigger) put(id types.NamespacedName, v dependent.Version, exists bool,
 		return nil
 	}
 	says := cmp.Or(why, target{t.kind, id}.String()+" was changed")
-	if !exists {
+	switch {
+	case !exists:
 		says = target{t.kind, id}.String() + " was deleted"
+	case why == "" && !matched:
+		says = target{t.kind, id}.String() + " is new" // it was created, or has the labels now
 	}
 	var starts []started
 	note := func(of started, all ...watches.Change) {

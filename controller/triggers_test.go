@@ -121,10 +121,10 @@ func TestTriggers_AChangeRunsTheObjectsThatItStarts(t *testing.T) {
 	awaitTrigger(t, c, other, causeTrigger, "configmaps "+ns+"/shared was changed")
 	ca := create(t, c, labelled(secret(elsewhere, "ca"), mark))
 	for _, obj := range []*unstructured.Unstructured{it, other, far} {
-		awaitTrigger(t, c, obj, causeTrigger, "secrets "+elsewhere+"/ca was changed")
+		awaitTrigger(t, c, obj, causeTrigger, "secrets "+elsewhere+"/ca is new")
 	}
 	create(t, c, labelled(configMap(ns, "named"), map[string]string{"mark": ns + "-named", "instance": "it"}))
-	awaitTrigger(t, c, it, causeTrigger, "configmaps "+ns+"/named was changed")
+	awaitTrigger(t, c, it, causeTrigger, "configmaps "+ns+"/named is new")
 	must.Do(t, c.Delete(t.Context(), shared))
 	awaitTrigger(t, c, it, causeTrigger, "configmaps "+ns+"/shared was deleted")
 	awaitTrigger(t, c, other, causeTrigger, "configmaps "+ns+"/shared was deleted")
@@ -265,7 +265,7 @@ func TestTriggers_InSomeNamespaces(t *testing.T) {
 	awaitTrigger(t, c, it, causeTrigger, "namespaces "+elsewhere+" was changed")
 	update(t, c, there, func(is map[string]any) { is["data"] = map[string]any{"key": "other"} })
 	create(t, c, labelled(configMap(elsewhere, "other"), mark))
-	awaitTrigger(t, c, it, causeTrigger, "configmaps "+elsewhere+"/other was changed")
+	awaitTrigger(t, c, it, causeTrigger, "configmaps "+elsewhere+"/other is new")
 	join("none")
 	awaitTrigger(t, c, it, causeTrigger, "namespaces "+elsewhere+" was changed")
 	must.Do(t, c.Delete(t.Context(), there))
