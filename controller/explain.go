@@ -44,6 +44,7 @@ type ExplainedRun struct {
 	Finished   *time.Time `json:"finished,omitempty"`
 	Result     string     `json:"result,omitempty"`
 	Reason     string     `json:"reason,omitempty"`
+	Message    string     `json:"message,omitempty"`
 	Attempts   int64      `json:"attempts,omitempty"`
 }
 

@@ -60,7 +60,7 @@ func explained(r *status.Run) *ExplainedRun {
 	}
 	return &ExplainedRun{
 		ID: r.ID, Cause: r.Cause, Trigger: r.Trigger, Generation: r.Generation, Started: r.Started,
-		Finished: &r.Finished, Result: string(r.Result), Reason: r.Reason, Attempts: r.Attempts,
+		Finished: &r.Finished, Result: string(r.Result), Reason: r.Reason, Message: r.Message, Attempts: r.Attempts,
 	}
 }
 

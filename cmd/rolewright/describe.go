@@ -111,8 +111,11 @@ func describeRun(out io.Writer, r history.Run, now time.Time) error {
 	for _, w := range r.Warnings {
 		line("warning", "%s", w)
 	}
-	if r.Memory > 0 || r.CPU > 0 {
+	switch {
+	case r.Memory > 0:
 		line("used", "%.2f s of CPU, %d MiB of memory", r.CPU, r.Memory>>20)
+	case r.CPU > 0:
+		line("used", "%.2f s of CPU", r.CPU)
 	}
 	for i, t := range slowest(r.Tasks) {
 		what := ""
@@ -177,7 +180,7 @@ func wrote(line func(what, format string, args ...any), r history.Run) {
 	case shown == 0 && unchanged == 0:
 		line("wrote", "nothing")
 	case unchanged > 0:
-		line("", "%d writes changed nothing", unchanged)
+		line("", "%s changed nothing", counted(unchanged, "write", "writes"))
 	}
 }
 

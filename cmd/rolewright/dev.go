@@ -23,6 +23,7 @@ import (
 
 	"github.com/rolewright/rolewright/controller"
 	"github.com/rolewright/rolewright/controller/console"
+	"github.com/rolewright/rolewright/internal/admission"
 	"github.com/rolewright/rolewright/internal/contentcopy"
 	"github.com/rolewright/rolewright/internal/filewatch"
 	"github.com/rolewright/rolewright/internal/watches"
@@ -58,6 +59,10 @@ that use the file run again; a changed CRD or sample is applied; a changed
 watches.yaml takes effect when the runs in progress have ended. What cannot be read
 is reported, and the state before it stays in use until it is fixed.
 
+Expressions of "webhooks:" are applied to the cluster. Its commands and
+conversions are not asked: the API server does not reach dev. "rolewright test"
+has them.
+
 Facts are gathered as in the Pod: ANSIBLE_GATHERING is that of the project's
 config/manager/manager.yaml, where it is not set.
 
@@ -85,7 +90,7 @@ WATCH_NAMESPACE; or stop it first.`,
 	o.bindContent(fs)
 	o.bindRuns(fs)
 	o.bindReconcile(fs)
-	o.bindLog(fs)
+	o.bindErrorLog(fs)
 	hideFlags(fs)
 	o.bindDiff(fs)
 	fs.BoolVar(&o.remote, "allow-remote", false, "Work in a cluster that is not on this machine.")
@@ -254,9 +259,7 @@ func (d *dev) once(ctx context.Context) error {
 		quiet()
 		d.opts.setLevel(zapcore.ErrorLevel)
 	}()
-	for _, w := range watched {
-		d.console.Say("%s is watched", w.GVK.Kind)
-	}
+	d.announce(watched)
 	d.apply(ctx, globbed("config/samples/*.y*ml"))
 	awaited := d.await(ctx, func(paths []string) bool { return d.changed(ctx, paths) })
 	stop()
@@ -268,6 +271,16 @@ func (d *dev) once(ctx context.Context) error {
 		return nil
 	}
 	return awaited
+}
+
+// announce says what is watched, and what dev leaves out of it.
+func (d *dev) announce(watched []watches.Watch) {
+	for _, w := range watched {
+		d.console.Say("%s is watched", w.GVK.Kind)
+	}
+	if admission.NeedServer(watched) {
+		d.console.Say("commands and conversions of webhooks: are not asked by this API server, which does not reach dev: play them with \"rolewright test\"")
+	}
 }
 
 // await waits for changes of files until enough says that it is so.

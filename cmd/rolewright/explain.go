@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rolewright/rolewright/controller"
+	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/lint"
 	"github.com/rolewright/rolewright/internal/migrate"
 	"github.com/rolewright/rolewright/internal/watches"
@@ -262,6 +263,9 @@ func explainRuns(line func(what, format string, args ...any), e controller.Expla
 			result += fmt.Sprintf("; %d failures in a row", last.Attempts)
 		}
 		line("  result", "%s", result)
+		if last.Message != "" && last.Result != string(status.Succeeded) {
+			line("  message", "%s", last.Message)
+		}
 	} else {
 		line("last run", "none is recorded")
 	}

@@ -54,6 +54,12 @@ func (o *logOptions) bindLog(fs *pflag.FlagSet) {
 	fs.Var(&o.logFormat, "log-format", "The format of the log, with one line for each task that has ended and the same keys in all formats: console, json or logfmt. Without it the log is as that of ansible-operator, as --zap-encoder says.")
 }
 
+// bindErrorLog is bindLog for commands that show runs themselves.
+func (o *logOptions) bindErrorLog(fs *pflag.FlagSet) {
+	o.bindLog(fs)
+	fs.Lookup("log-format").Usage = "The format of the log on the standard error: console, json or logfmt. It has errors only, unless --zap-log-level says otherwise. What is printed on the standard output stays as it is."
+}
+
 // completeLog has the log in its format. It is an error if --zap-encoder, in fs, asks for another one.
 func (o *logOptions) completeLog(fs *pflag.FlagSet) error {
 	f := o.logFormat

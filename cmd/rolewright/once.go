@@ -85,7 +85,7 @@ not known), started, finished, counts, failedTask, warnings and directory.`,
 	o.bindContent(fs)
 	o.bindRuns(fs)
 	o.bindReconcile(pflag.NewFlagSet("", pflag.ContinueOnError)) // for their defaults
-	o.bindLog(fs)
+	o.bindErrorLog(fs)
 	hideFlags(fs)
 	fs.BoolVar(&o.remote, "allow-remote", false, "Work in a cluster that is not on this machine.")
 	return cmd

@@ -101,7 +101,7 @@ func newTestCommand() *cobra.Command {
 	o.bindContent(fs)
 	o.bindRuns(fs)
 	o.bindReconcile(fs)
-	o.bindLog(fs)
+	o.bindErrorLog(fs)
 	hideFlags(fs)
 	fs.BoolVar(&o.current, "current-cluster", false, "Use the current cluster, which has to be for tests: the CRDs are applied to it, and the operator watches all of it.")
 	fs.BoolVar(&o.download, "download", false, "Fetch etcd and kube-apiserver where they are missing.")

@@ -27,8 +27,8 @@ type Phase struct {
 	Took time.Duration
 }
 
-// Phases are the parts of a run that have ended: it waited, was prepared, Ansible ran, and its
-// end was recorded.
+// Phases are the parts of a run that have ended: it waited, was prepared, Ansible or the command
+// ran, and its end was recorded.
 func (r Run) Phases() (phases []Phase) {
 	add := func(name string, from, to time.Time) {
 		if !from.IsZero() && !to.IsZero() {
@@ -37,7 +37,7 @@ func (r Run) Phases() (phases []Phase) {
 	}
 	add("queue", r.Due, r.Started)
 	add("start", r.Started, r.Prepared)
-	add("Ansible", r.Prepared, r.Ended)
+	add("run", r.Prepared, r.Ended)
 	add("end", r.Ended, r.Finished)
 	return phases
 }

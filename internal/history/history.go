@@ -18,7 +18,7 @@ type Run struct {
 	TraceID string `json:"traceID,omitempty"`
 	// Due is when the run was due. It waited for a place until it started.
 	Due time.Time `json:"due,omitzero"`
-	// Prepared and Ended enclose the time in which Ansible ran.
+	// Prepared and Ended enclose the time in which Ansible or the command ran.
 	Prepared time.Time `json:"prepared,omitzero"`
 	Ended    time.Time `json:"ended,omitzero"`
 	Message  string    `json:"message,omitempty"`
@@ -56,7 +56,7 @@ type Brief struct {
 	// Attempts is how many runs in a row have failed.
 	Attempts int64  `json:"attempts,omitempty"`
 	Counts   Counts `json:"counts"`
-	// Memory is the most that the processes of the run were seen to take, in bytes.
+	// Memory is the most that the processes of the run were seen to take, in bytes; 0 where it was not measured.
 	Memory int64 `json:"memory,omitempty"`
 	// CPU is what Ansible and all that it has started have taken, in seconds.
 	CPU float64 `json:"cpu,omitempty"`

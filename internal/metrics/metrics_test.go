@@ -162,7 +162,7 @@ rolewright_run_events_total{result="foreign"} 1
 # HELP rolewright_runs_in_flight Ansible runs in progress.
 # TYPE rolewright_runs_in_flight gauge
 rolewright_runs_in_flight{group="apps.example.com",kind="Widget",version="v1"} 1
-# HELP rolewright_runs_by_executor_total Ansible runs that took place, by executor: warm (forked) or runner (a new Python).
+# HELP rolewright_runs_by_executor_total Runs that took place, by executor: warm (a forked playbook), runner (a new Python), job (a Pod), command (a command or chart) or handler (Go code).
 # TYPE rolewright_runs_by_executor_total counter
 rolewright_runs_by_executor_total{executor="warm",group="apps.example.com",kind="Widget",version="v1"} 1
 # HELP rolewright_user_metrics_refused_total Metrics of roles that were refused because a limit was reached.

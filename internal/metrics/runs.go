@@ -26,7 +26,7 @@ func newRunMetrics() runMetrics {
 			"Ansible runs that ended, by what started them and how they ended.",
 			"group", "version", "kind", "cause", "reason"),
 		executors: counter("rolewright_runs_by_executor_total",
-			"Ansible runs that took place, by executor: warm (forked) or runner (a new Python).",
+			"Runs that took place, by executor: warm (a forked playbook), runner (a new Python), job (a Pod), command (a command or chart) or handler (Go code).",
 			"group", "version", "kind", "executor"),
 		modules: counter("rolewright_modules_total",
 			"Modules that forked runs executed, by how: forked, or why a new Python was started (pipelining, become, async, connection, …).",

@@ -44,6 +44,8 @@ type exchange struct {
 	looked  bool
 	// markAfter is true if the written object gets the mark after the write.
 	markAfter bool
+	// asked is the name in the body of a create.
+	asked string
 	// outlives is true if the written object is to stay when its owner goes.
 	outlives bool
 	// unread is why the values of Secrets in the request could not be read.

@@ -8,7 +8,7 @@ func (x *exchange) tellWritten(children []Child) {
 	if x.s.Written == nil || x.call || !x.info.IsResourceRequest {
 		return
 	}
-	w := Written{Child: x.child("", ""), Verb: x.info.Verb, Code: x.code, DryRun: x.dryRun}
+	w := Written{Child: x.child("", x.asked), Verb: x.info.Verb, Code: x.code, DryRun: x.dryRun}
 	if len(children) == 1 {
 		w.Child = children[0]
 		w.Unchanged = x.version != "" && w.ResourceVersion == x.version && (w.Verb == "update" || w.Verb == "patch")

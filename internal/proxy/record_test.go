@@ -81,3 +81,19 @@ func TestRecord_TellsWhatHasToBePermitted(t *testing.T) {
 		mu.Unlock()
 	}
 }
+
+// A create that is refused is told of by the name that it asked for.
+func TestWritten_HasTheNameOfARefusedCreate(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	ns := testenv.Namespace(t, cfg)
+	written := make(chan Written, 1)
+	p := startProxy(t, cfg)
+	_, client, _ := admit(t, p, Grant{RunID: "refused", Owner: newOwner(t, cfg, testenv.CRD(t, cfg), ns), Inject: true, Written: func(w Written) { written <- w }})
+	body := strings.NewReader(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"it"},"data":1}`)
+	resp := must.Get(client.Post(p.URL()+"/api/v1/namespaces/"+ns+"/configmaps", "application/json", body))(t)
+	must.Do(t, resp.Body.Close())
+	w := <-written
+	must.Be(t, "code", http.StatusBadRequest, w.Code)
+	must.Be(t, "name", "it", w.Name)
+}

@@ -148,6 +148,9 @@ func (x *exchange) own(r *http.Request, body []byte) ([]byte, error) {
 	if isObject {
 		meta, _ = objectbody.Read(body) // with an error it is empty
 	}
+	if x.info.Verb == "create" {
+		x.asked = meta.Name
+	}
 	if meta.Annotations[annotationOwned] == ownedByNobody {
 		return body, nil
 	}

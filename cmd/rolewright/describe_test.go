@@ -1,0 +1,75 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+
+	"github.com/rolewright/rolewright/controller"
+	"github.com/rolewright/rolewright/controller/console"
+	"github.com/rolewright/rolewright/internal/history"
+	"github.com/rolewright/rolewright/internal/watches"
+	"github.com/rolewright/rolewright/test/must"
+)
+
+func says(t *testing.T, out, want string, says bool) {
+	t.Helper()
+	if strings.Contains(out, want) != says {
+		t.Errorf("%q is said: %t, in\n%s", want, !says, out)
+	}
+}
+
+// A run of a command is described as one, and what was not measured is not shown.
+func TestDescribeRun_OfACommand(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 5, 6, 18, 0, 0, 0, time.UTC)
+	r := history.Run{
+		Brief: history.Brief{ID: "1", Started: at, Finished: at.Add(time.Second), Reason: "Succeeded", CPU: 0.5}, Prepared: at, Ended: at.Add(time.Second),
+		Writes: []history.Write{{Verb: "update", Result: "unchanged", Task: -1}},
+	}
+	var out bytes.Buffer
+	must.Do(t, describeRun(&out, r, at))
+	says(t, out.String(), "run 1s", true)
+	says(t, out.String(), "Ansible", false)
+	says(t, out.String(), "0.50 s of CPU", true)
+	says(t, out.String(), "MiB", false)
+	says(t, out.String(), "1 write changed nothing", true)
+}
+
+// An object that has failed is explained with the message of the failure.
+func TestPrintExplanation_HasTheMessageOfAFailure(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 5, 6, 18, 0, 0, 0, time.UTC)
+	for result, message := range map[string]bool{"Failed": true, "Succeeded": false} {
+		e := controller.Explanation{Last: &controller.ExplainedRun{ID: "1", Finished: &at, Result: result, Reason: result, Message: "no room"}}
+		var out bytes.Buffer
+		must.Do(t, printExplanation(&out, &unstructured.Unstructured{}, e, queuePlace{}, at))
+		says(t, out.String(), "no room", message)
+	}
+}
+
+// Who has no token is told how to have one.
+func TestCredentials_SayHowToHaveAToken(t *testing.T) {
+	t.Parallel()
+	_, err := new(readerOptions).credentials(t.Context(), &rest.Config{TLSClientConfig: rest.TLSClientConfig{CertData: []byte("c")}}, nil)
+	says(t, err.Error(), "kubectl create serviceaccount", true)
+}
+
+// dev says that it does not answer the API server.
+func TestDev_SaysWhatItDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	for _, asks := range []bool{false, true} {
+		v := watches.Validation{Rule: "true"}
+		if asks {
+			v = watches.Validation{Call: watches.Call{Command: &watches.Command{Path: "/bin/true"}}}
+		}
+		var out bytes.Buffer
+		d := &dev{console: console.New(&out, false, time.Now)}
+		d.announce([]watches.Watch{{Webhooks: watches.Webhooks{Validate: []watches.Validation{v}}}})
+		says(t, out.String(), `play them with "rolewright test"`, asks)
+	}
+}
