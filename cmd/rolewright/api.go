@@ -8,10 +8,8 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -24,6 +22,7 @@ import (
 	"github.com/rolewright/rolewright/internal/discovery"
 	"github.com/rolewright/rolewright/internal/history"
 	"github.com/rolewright/rolewright/internal/operatorpage"
+	"github.com/rolewright/rolewright/internal/proxy"
 )
 
 // historyOptions say what is kept of runs, and where it is served.
@@ -102,7 +101,7 @@ func (op *operator) serveAPI(ctx context.Context, discovered *discovery.Cache, s
 	if err != nil {
 		return nil, fmt.Errorf("client for reviews: %w", err)
 	}
-	listeners, err := listenLoopback(ctx, op.apiPort)
+	listeners, err := proxy.ListenLoopback(ctx, op.apiPort)
 	if err != nil {
 		return nil, fmt.Errorf("listen for readers of the history: %w; choose another port with --api-port (0: none)", err)
 	}
@@ -141,25 +140,6 @@ func (op *operator) serveAPI(ctx context.Context, discovered *discovery.Cache, s
 		serving.Wait()
 		return errors.Join(failed...)
 	}, nil
-}
-
-// listenLoopback opens port on both loopback addresses: another process that had one of them
-// would get the tokens of clients that use the name localhost.
-func listenLoopback(ctx context.Context, port int) ([]net.Listener, error) {
-	var lc net.ListenConfig
-	v4, err := lc.Listen(ctx, "tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-	if err != nil {
-		return nil, err
-	}
-	v6, err := lc.Listen(ctx, "tcp6", net.JoinHostPort("::1", strconv.Itoa(port)))
-	switch {
-	case err == nil:
-		return []net.Listener{v4, v6}, nil
-	case errors.Is(err, syscall.EADDRNOTAVAIL), errors.Is(err, syscall.EAFNOSUPPORT): // this machine has no IPv6
-		return []net.Listener{v4}, nil
-	}
-	_ = v4.Close()
-	return nil, err
 }
 
 // apiKinds are the watched kinds that are installed, each once.

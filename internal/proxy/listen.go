@@ -8,22 +8,45 @@ import (
 	"net"
 	"strconv"
 	"sync"
+	"syscall"
 )
 
-// listen opens port on the loopback addresses. The IPv6 address is for people and
-// sidecars that use the name localhost. Runs use the IPv4 address, so a machine
-// without IPv6, or with another server on that port, does not affect them.
+// listen opens port for the API proxy.
 func listen(ctx context.Context, port int) ([]net.Listener, error) {
-	var lc net.ListenConfig
-	v4, err := lc.Listen(ctx, "tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	listeners, err := ListenLoopback(ctx, port)
 	if err != nil {
 		return nil, fmt.Errorf("listen for the API proxy: %w; choose another port with --proxy-port (0: any free one)", err)
 	}
-	listeners := []net.Listener{v4}
-	if v6, err := lc.Listen(ctx, "tcp6", net.JoinHostPort("::1", strconv.Itoa(portOf(v4)))); err == nil {
-		listeners = append(listeners, v6)
-	}
 	return listeners, nil
+}
+
+// ListenLoopback opens port on both loopback addresses, first the IPv4 one, and on that alone on a
+// machine without IPv6: another process that had one of them would get the tokens of clients that
+// use the name localhost. Port 0 is any one that is free on both.
+func ListenLoopback(ctx context.Context, port int) ([]net.Listener, error) {
+	const tries = 10
+	for try := 1; ; try++ {
+		listeners, err := listenBoth(ctx, port)
+		if port != 0 || try == tries || !errors.Is(err, syscall.EADDRINUSE) {
+			return listeners, err
+		}
+	}
+}
+
+func listenBoth(ctx context.Context, port int) ([]net.Listener, error) {
+	var lc net.ListenConfig
+	v4, err := lc.Listen(ctx, "tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if err != nil {
+		return nil, err
+	}
+	v6, err := lc.Listen(ctx, "tcp6", net.JoinHostPort("::1", strconv.Itoa(portOf(v4))))
+	switch {
+	case err == nil:
+		return []net.Listener{v4, v6}, nil
+	case errors.Is(err, syscall.EADDRNOTAVAIL), errors.Is(err, syscall.EAFNOSUPPORT): // this machine has no IPv6
+		return []net.Listener{v4}, nil
+	}
+	return nil, errors.Join(err, v4.Close())
 }
 
 func portOf(l net.Listener) int {
