@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -16,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/rolewright/rolewright/internal/discovery"
 	"github.com/rolewright/rolewright/internal/rbac"
 )
 
@@ -67,31 +67,24 @@ func CheckKind(ctx context.Context, c kubernetes.Interface, k Kind) []Finding {
 
 func checkSchema(ctx context.Context, c kubernetes.Interface, k Kind) []Finding {
 	f := Finding{Check: "kind " + k.Kind}
-	path := "/openapi/v3/apis/" + k.Group + "/" + k.Version
-	if k.Group == "" {
-		path = "/openapi/v3/api/" + k.Version
+	published, err := discovery.PublishedSchema(ctx, c.Discovery().RESTClient(), k.GroupVersionKind)
+	if errors.Is(err, discovery.ErrNotPublished) {
+		f.State, f.Found = LeftOut, "the schema: the cluster does not publish it"
+		return []Finding{f}
 	}
-	data, err := c.Discovery().RESTClient().Get().AbsPath(path).SetHeader("Accept", "application/json").DoRaw(ctx)
-	var doc struct {
-		Components struct{ Schemas map[string]Schema }
+	var s Schema
+	var data []byte
+	if err == nil {
+		data, err = json.Marshal(published)
 	}
 	if err == nil {
-		err = json.Unmarshal(data, &doc)
+		err = json.Unmarshal(data, &s)
 	}
 	if err != nil {
 		f.State, f.Found = LeftOut, fmt.Sprintf("the schema: %v", err)
 		return []Finding{f}
 	}
-	for _, name := range slices.Sorted(maps.Keys(doc.Components.Schemas)) {
-		s := doc.Components.Schemas[name]
-		for _, of := range s.Kinds {
-			if of.Group == k.Group && of.Version == k.Version && of.Kind == k.Kind {
-				return k.judge(f, s)
-			}
-		}
-	}
-	f.State, f.Found = LeftOut, "the schema: the cluster does not publish it"
-	return []Finding{f}
+	return k.judge(f, s)
 }
 
 // judge reports the fields that the schema drops, and harmful ones that it keeps.

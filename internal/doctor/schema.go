@@ -15,9 +15,8 @@ import (
 // Schema is the part of the schema of a kind that is read.
 type Schema struct {
 	Properties map[string]Schema
-	Preserve   bool                                    `json:"x-kubernetes-preserve-unknown-fields"`
-	Additional any                                     `json:"additionalProperties"`
-	Kinds      []struct{ Group, Version, Kind string } `json:"x-kubernetes-group-version-kind"`
+	Preserve   bool `json:"x-kubernetes-preserve-unknown-fields"`
+	Additional any  `json:"additionalProperties"`
 }
 
 // keeps reports whether a schema keeps fields that it does not declare.

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rolewright/rolewright/runner/remote"
 )
 
 // expectedFor is how long a request waits for a run that is expected; see [Proxy.Expect].
@@ -34,10 +36,6 @@ func (p *Proxy) Unexpect(token string) {
 	defer p.sessions.mu.Unlock()
 	p.sessions.arrived(sha256.Sum256([]byte(token)))
 }
-
-// laterHeader is in the answer to a request of a run that is expected, and that has not come in time:
-// no one has acted on it.
-const laterHeader = "Rolewright-Later"
 
 // arrived lets those in that wait for a token. It is called under the lock.
 func (t *sessions) arrived(digest [sha256.Size]byte) {
@@ -82,7 +80,7 @@ func (p *Proxy) remote(root string, handler http.Handler) http.Handler {
 		}
 		if !p.sessions.await(r.Context(), token) {
 			w.Header().Set("Retry-After", "5")
-			w.Header().Set(laterHeader, "true")
+			w.Header().Set(remote.LaterHeader, "true")
 			refuse(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "the operator has not found this run yet, which an earlier process has begun").write(w)
 			return
 		}

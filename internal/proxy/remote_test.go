@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"testing"
 
+	"github.com/rolewright/rolewright/runner/remote"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -25,7 +26,7 @@ func TestServeRemote_ARunThatIsExpected(t *testing.T) {
 		handler.ServeHTTP(w, r)
 		return w
 	}
-	if w := ask(); w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" || w.Header().Get(laterHeader) == "" {
+	if w := ask(); w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" || w.Header().Get(remote.LaterHeader) == "" {
 		t.Errorf("before the run is found it is answered %d, %v", w.Code, w.Header())
 	}
 	p.Unexpect("a token")

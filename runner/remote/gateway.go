@@ -116,13 +116,13 @@ func newGateway(ctx context.Context, in Input) (*gateway, error) {
 	return g, nil
 }
 
-// laterHeader is in an answer of the operator that says that it has not found the run yet, so that the
-// request was not made.
-const laterHeader = "Rolewright-Later"
+// LaterHeader is in an answer of the operator to a request of a run that it has not found yet: no one
+// has acted on the request.
+const LaterHeader = "Rolewright-Later"
 
 // counted has answers counted that end before their end. Those of watches end at any time.
 func (g *gateway) counted(r *http.Response) error {
-	if r.Header.Get(laterHeader) != "" {
+	if r.Header.Get(LaterHeader) != "" {
 		g.cut.Add(1)
 	}
 	if r.StatusCode != http.StatusSwitchingProtocols && !r.Request.URL.Query().Has("watch") {

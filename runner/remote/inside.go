@@ -32,11 +32,12 @@ type Options struct {
 // beat is how often the operator is asked whether the run is to go on, if no event says it.
 const beat = 10 * time.Second
 
-// sendEvery is the shortest time between two requests with events, and reportsEvery how often what
-// a command reports is looked at.
+// sendEvery is the shortest time between two requests with events. What a command reports is looked at
+// every reportsEvery while it reports, and less and less often up to reportsIdle while it does not.
 const (
 	sendEvery    = 200 * time.Millisecond
 	reportsEvery = 500 * time.Millisecond
+	reportsIdle  = 4 * time.Second
 )
 
 // Inside makes the run of an input, and returns when the operator has all of it. When ctx ends,
@@ -115,7 +116,8 @@ func (l *link) follow(ctx context.Context, events, ended <-chan struct{}, stop c
 	})
 	tick := time.NewTicker(beat)
 	defer tick.Stop()
-	look := time.NewTicker(reportsEvery)
+	wait := reportsEvery
+	look := time.NewTimer(wait)
 	defer look.Stop()
 	for sending.Err() == nil {
 		select {
@@ -123,8 +125,12 @@ func (l *link) follow(ctx context.Context, events, ended <-chan struct{}, stop c
 		case <-tick.C:
 		case <-look.C:
 			if len(l.reported()) == 0 {
+				wait = min(2*wait, reportsIdle)
+				look.Reset(wait)
 				continue
 			}
+			wait = reportsEvery
+			look.Reset(wait)
 		case <-sending.Done():
 			return
 		}

@@ -284,7 +284,7 @@ func TestGateway_WaitsForTheOperator(t *testing.T) {
 		t.Errorf("a request without an answer gets %q, %v, with %d cut; want 1", text, err, g.cut.Load())
 	}
 	o.api = func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set(laterHeader, "true")
+		w.Header().Set(LaterHeader, "true")
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
 	if _, err := ask(t.Context()); err != nil || g.cut.Load() != 2 {
