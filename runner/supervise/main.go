@@ -25,7 +25,7 @@ const maxOrder = 8 << 20
 
 // Main is the supervising process: it reads a command from stdin, runs it, and
 // writes its record when nothing of it is left. The command is stopped when the
-// process that gave it says so, says nothing for five seconds, or ends, and by
+// process that gave it says so, says nothing for five seconds (but for a service), or ends, and by
 // SIGTERM, SIGINT and SIGHUP. It is to be called by main, at once, and
 // returns the exit code.
 func Main(stdin *os.File, stderr io.Writer) int {
@@ -70,7 +70,7 @@ func supervise(stdin *os.File) error {
 	if os.Getppid() != o.Parent {
 		return fmt.Errorf("the operator is gone: %w", ReasonOrphan) // before the kernel was asked to say so
 	}
-	go listen(in, cancel, hurry)
+	go o.listen(in, cancel, hurry)
 	o.hurried = hurried.Done()
 	return o.carryOut(ctx)
 }
@@ -134,11 +134,14 @@ func readLine(in *bufio.Reader) ([]byte, error) {
 }
 
 // listen ends the command when the operator is gone, or says nothing any more.
-func listen(in io.Reader, cancel context.CancelCauseFunc, hurry func()) {
+func (o order) listen(in io.Reader, cancel context.CancelCauseFunc, hurry func()) {
 	quiet := time.AfterFunc(silence, func() {
 		cancel(ReasonSilent)
 		hurry()
 	})
+	if o.Service {
+		quiet.Stop()
+	}
 	buffer := make([]byte, 64)
 	for {
 		n, err := in.Read(buffer)
@@ -153,6 +156,8 @@ func listen(in io.Reader, cancel context.CancelCauseFunc, hurry func()) {
 		if bytes.IndexByte(buffer[:n], sayHurry) >= 0 {
 			hurry()
 		}
-		quiet.Reset(silence)
+		if !o.Service {
+			quiet.Reset(silence)
+		}
 	}
 }

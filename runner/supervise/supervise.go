@@ -59,6 +59,9 @@ const outputLimit = 1 << 20
 // processes that clear their environment depend on it.
 const sampleInterval = 250 * time.Millisecond
 
+// serviceInterval is the same for a [Command.Service], whose dead orphans and output can wait.
+const serviceInterval = time.Minute
+
 // Memory is measured at the second of these looks, which most commands live to
 // see, and then every four seconds: the kernel goes through the page tables for
 // it, which takes milliseconds for each process of a run.
@@ -114,6 +117,10 @@ type Command struct {
 	// started, and never will be. 0 means 15 seconds.
 	ForkTimeout time.Duration
 
+	// Service is true for a command that does nothing by itself, and lasts. To supervise it
+	// costs next to nothing: its memory is not measured, and no sign of life is given. So it
+	// outlives this process being frozen, but not its end.
+	Service bool
 	// Until is the latest moment for the start of the command, by the clock of
 	// [SinceBoot]; 0 is no limit. The supervising process looks right before the
 	// start: the operator that ordered it may have been frozen since.
@@ -223,7 +230,7 @@ func Run(ctx context.Context, c Command) (Exit, error) {
 	failpoint.Hit("supervising.started")
 	defer c.limitGrace(cmd.Process)()
 	t := newTree(cmd.Process.Pid, c.Cookie)
-	t.reaper, t.group = c.alone, group
+	t.reaper, t.group, t.service = c.alone, group, c.Service
 	stopSampling := t.sampleUntilStopped(out, files.errors)
 	// The error repeats what ProcessState says, or that ctx ended.
 	_ = cmd.Wait()
@@ -335,7 +342,11 @@ func (t *tree) sampleUntilStopped(outputs ...*os.File) (stop func()) {
 	quit, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
-		tick := time.NewTicker(sampleInterval)
+		every := sampleInterval
+		if t.service {
+			every = serviceInterval
+		}
+		tick := time.NewTicker(every)
 		defer tick.Stop()
 		for look := 0; ; look++ {
 			select {
@@ -343,7 +354,7 @@ func (t *tree) sampleUntilStopped(outputs ...*os.File) (stop func()) {
 				return
 			case <-tick.C:
 				living := t.look()
-				if look%weighEvery == weighFirst {
+				if !t.service && look%weighEvery == weighFirst {
 					t.memory = max(t.memory, weight(living))
 				}
 				for _, out := range outputs {

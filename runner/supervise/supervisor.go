@@ -271,19 +271,23 @@ func (p *supervising) order(c Command) error {
 	return nil
 }
 
-// keep gives signs of life until the process has ended, and tells it to stop
+// keep gives signs of life, but for a service, until the process has ended, and tells it to stop
 // when ctx does.
 func (p *supervising) keep(ctx context.Context, c Command) {
 	defer p.stdin.Close()
-	tick := time.NewTicker(heartbeat)
-	defer tick.Stop()
+	var beat <-chan time.Time
+	if !c.Service {
+		tick := time.NewTicker(heartbeat)
+		defer tick.Stop()
+		beat = tick.C
+	}
 	stop, hurry := ctx.Done(), c.Hurry
 	var giveUp <-chan time.Time
 	for {
 		select {
 		case <-p.ended:
 			return
-		case <-tick.C:
+		case <-beat:
 			_, _ = p.stdin.Write([]byte{sayAlive}) // an error means that it has ended
 		case <-stop:
 			stop = nil

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rolewright/rolewright/test/must"
+	"github.com/rolewright/rolewright/test/testenv/parts"
 )
 
 // supervisor runs commands under a supervising process, which is this binary.
@@ -214,6 +215,26 @@ func TestSupervisor_NothingSurvivesTheOperator(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What does nothing by itself needs no sign of life: only the end of the operator ends it.
+func TestSupervisor_AServiceOutlivesSilence(t *testing.T) {
+	parts.Time(t)
+	bothWays(t, func(t *testing.T, way string, _ *Supervisor) {
+		t.Helper()
+		c := recorded(t, familyOfAll)
+		c.Service = true
+		p := operator(t, way, c)
+		family := len(alive(t, c.Cookie))
+		must.Do(t, p.Signal(unix.SIGSTOP))
+		time.Sleep(silence + defaultGrace)
+		if left := alive(t, c.Cookie); len(left) < family {
+			t.Errorf("left of %d: %q", family, left)
+		}
+		must.Do(t, p.Kill())
+		awaitNobody(t, c.Cookie)
+		waitFor(t, c.Record)
+	})
 }
 
 // A grace that is longer than an operator may be thought dead is not for a command whose

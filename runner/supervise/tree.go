@@ -20,6 +20,8 @@ type tree struct {
 	// adopted tells of a living process whether it is a child of this one that
 	// came from the tree; nil if that is not known.
 	adopted func(process) bool
+	// service is that of the command.
+	service bool
 	// group is the control group of the tree, if it has one.
 	group cgroup
 	// members are the processes seen so far that may still exist.

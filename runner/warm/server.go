@@ -239,12 +239,13 @@ func (s *server) run(ctx context.Context, opts Options, python string) error {
 	supervisor := supervise.NewSupervisor(opts.Supervisor)
 	defer supervisor.Close()
 	exit, err := supervisor.Run(ctx, supervise.Command{
-		Path:   python,
-		Args:   []string{filepath.Join(s.dir, "server.py"), s.socket, strings.Repeat(" ", titleSpace)},
-		Env:    s.environ(opts.Environ, opts.Without),
-		Cookie: cookie + strings.Repeat(".", cookieSpace-len(cookie)),
-		Output: filepath.Join(s.dir, "server.log"),
-		Record: filepath.Join(s.dir, "end.json"),
+		Path:    python,
+		Args:    []string{filepath.Join(s.dir, "server.py"), s.socket, strings.Repeat(" ", titleSpace)},
+		Env:     s.environ(opts.Environ, opts.Without),
+		Cookie:  cookie + strings.Repeat(".", cookieSpace-len(cookie)),
+		Output:  filepath.Join(s.dir, "server.log"),
+		Record:  filepath.Join(s.dir, "end.json"),
+		Service: true, // what it forks is supervised by others
 	})
 	if err != nil {
 		return fmt.Errorf("fork server: %w", err)
