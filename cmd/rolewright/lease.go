@@ -261,24 +261,32 @@ var errNotLeading = errors.New("this replica does not hold the leadership, or ca
 
 // watch returns a server that fails when leadership was held and cannot be
 // proved any more, after it has called lost. A process that was frozen learns so
-// in half a second what its elector takes a whole renewal to find out.
+// at once what its elector takes a whole renewal to find out. It looks when the proof
+// ends, so that it wakes no process that leads.
 func (l *lease) watch(lost func()) func(context.Context) error {
 	return func(ctx context.Context) error {
-		tick := time.NewTicker(500 * time.Millisecond)
-		defer tick.Stop()
+		timer := time.NewTimer(0)
+		defer timer.Stop()
 		for {
 			select {
 			case <-ctx.Done():
 				return nil
-			case now := <-tick.C:
-				l.mu.Lock()
-				led := !l.until.IsZero()
-				l.mu.Unlock()
-				if led && now.After(l.proved()) {
-					lost()
-					return errNotLeading
-				}
+			case <-timer.C:
 			}
+			l.mu.Lock()
+			led, left := !l.until.IsZero(), l.good/4 // a proof that comes meanwhile lasts longer
+			if l.shards != nil {
+				left = min(left, 500*time.Millisecond) // or not
+			}
+			l.mu.Unlock()
+			if led {
+				left = min(left, time.Until(l.proved()))
+			}
+			if left < 0 {
+				lost()
+				return errNotLeading
+			}
+			timer.Reset(max(left, time.Millisecond))
 		}
 	}
 }

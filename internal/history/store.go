@@ -48,6 +48,9 @@ type Store struct {
 	opening      sync.Mutex
 	broken, said bool
 
+	// wake has something when there is something to do.
+	wake chan struct{}
+
 	mu sync.Mutex
 	// pending are the runs that are not written yet, the oldest first.
 	pending []Run
@@ -75,7 +78,7 @@ func bucket(tx *bbolt.Tx, name string) *bbolt.Bucket { return tx.Bucket([]byte(n
 const maxPending = 1000
 
 // New returns a history whose file is opened by [Store.Lead].
-func New(o Options) *Store { return &Store{opts: o, now: time.Now} }
+func New(o Options) *Store { return &Store{opts: o, now: time.Now, wake: make(chan struct{}, 1)} }
 
 // Open returns a history of a process that leads, whose file is open.
 func Open(o Options) (*Store, error) {
@@ -95,12 +98,15 @@ func (s *Store) Lead() {
 		return
 	}
 	switch err := s.begin(); {
+	case err == nil:
+		s.wakeUp() // runs may wait to be written
 	case errors.Is(err, errInUse):
+		s.wakeUp()
 		if !s.said {
 			s.opts.Log.Info("The history of runs is in use by another process, as a replica or an operator with the same --runner-root; this one has no earlier runs until that ends", "path", s.opts.Path)
 		}
 		s.said = true
-	case err != nil:
+	default:
 		s.opts.Log.Error(err, "There is no history of runs")
 		s.broken = true
 	}
@@ -205,6 +211,7 @@ func (s *Store) Add(r Run) {
 		s.pending = append(s.pending, r)
 	}
 	s.mu.Unlock()
+	s.wakeUp()
 	if full {
 		s.opts.Log.Info("A run is missing in the history: too many wait to be written", "job", r.ID)
 	}
@@ -219,9 +226,21 @@ func (s *Store) waiting() []Run {
 	return runs
 }
 
+// wakeUp has Serve look what there is to do.
+func (s *Store) wakeUp() {
+	select {
+	case s.wake <- struct{}{}:
+	default: // it will
+	}
+}
+
 // writeInterval is the longest time for which a run waits to be written: those of one
-// interval are written together.
-const writeInterval = time.Second
+// interval are written together. ageInterval is how often runs are looked for that have
+// become too old while there are no others.
+const (
+	writeInterval = time.Second
+	ageInterval   = time.Minute
+)
 
 // Serve writes until ctx ends, then what is still there, and closes the file.
 func (s *Store) Serve(ctx context.Context) error {
@@ -230,15 +249,19 @@ func (s *Store) Serve(ctx context.Context) error {
 			_ = db.Close() // all of it is written
 		}
 	}()
-	tick := time.NewTicker(writeInterval)
+	tick := time.NewTicker(ageInterval)
 	defer tick.Stop()
 	for {
-		ending := false
 		select {
 		case <-ctx.Done():
-			ending = true
 		case <-tick.C:
+		case <-s.wake:
+			select {
+			case <-ctx.Done():
+			case <-time.After(writeInterval):
+			}
 		}
+		ending := ctx.Err() != nil
 		if s.leads.Load() && s.db.Load() == nil {
 			s.Lead()
 		}
