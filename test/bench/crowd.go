@@ -22,7 +22,8 @@ const (
 
 // manyAtOnce creates many objects at once, for an operator with each executor.
 func (b *bench) manyAtOnce(ctx context.Context) error {
-	for _, name := range b.workloads() {
+	for _, w := range b.workloads("reference", "thirty", "local") {
+		name := w.name
 		var seen comparison
 		for range b.opts.rounds {
 			plain, err := b.crowd(ctx, name, "runner")
@@ -36,7 +37,7 @@ func (b *bench) manyAtOnce(ctx context.Context) error {
 			seen.plain, seen.warm = append(seen.plain, plain), append(seen.warm, warm)
 		}
 		title := fmt.Sprintf("%s, %d objects at once on %d cores, %d pairs", name, b.opts.objects, runtime.NumCPU(), b.opts.rounds)
-		seen.print(title, "s", "8, 12", "")
+		seen.print(title, "8, 12", "")
 		for i := range seen.plain {
 			fmt.Printf("%-50s %9.1f %9.1f\n", "objects per minute, plain, warm", b.perMinute(seen.plain[i]), b.perMinute(seen.warm[i]))
 		}
@@ -54,7 +55,7 @@ func (b *bench) crowd(ctx context.Context, name, executor string) (c cost, err e
 	}
 	defer func() { err = errors.Join(err, b.operator.stop()); b.operator = nil }()
 	pid := b.operator.cmd.Process.Pid
-	before, err := cpuOf(pid)
+	before, err := usedBy(pid)
 	if err != nil {
 		return c, err
 	}
@@ -68,8 +69,8 @@ func (b *bench) crowd(ctx context.Context, name, executor string) (c cost, err e
 		return c, err
 	}
 	c.wall = time.Since(began).Seconds()
-	after, err := cpuOf(pid)
-	c.cpu = (after - before).Seconds()
+	after, err := usedBy(pid)
+	c.used = after.less(before)
 	if b.logged(plainMessage) {
 		err = errors.Join(err, errors.New("the fork server was not there all the time: the machine is too busy to measure"))
 	}
@@ -78,13 +79,13 @@ func (b *bench) crowd(ctx context.Context, name, executor string) (c cost, err e
 
 // startWorkload starts an operator, with no objects, whose runs are of a workload.
 func (b *bench) startWorkload(ctx context.Context, name, executor string, args ...string) error {
-	playbook, err := b.workload(name)
-	if err != nil {
-		return err
-	}
 	watches := filepath.Join(b.dir, name+".yaml")
-	g := thing()
-	text := fmt.Sprintf("- {group: %s, version: %s, kind: %s, playbook: %q, reconcilePeriod: 0s}\n", g.Group, g.Version, g.Kind, playbook)
+	g, content := thing(), b.of(name)
+	what := fmt.Sprintf("playbook: %q", content.Playbook)
+	if content.Role != "" {
+		what = fmt.Sprintf("role: %q", content.Role)
+	}
+	text := fmt.Sprintf("- {group: %s, version: %s, kind: %s, %s, reconcilePeriod: 0s}\n", g.Group, g.Version, g.Kind, what)
 	if err := os.WriteFile(watches, []byte(text), 0o600); err != nil {
 		return err
 	}

@@ -10,22 +10,12 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/runner/collection"
 )
-
-// workloads are the playbooks by which the executors are compared.
-func (b *bench) workloads() []string {
-	if b.opts.workload != "" {
-		return []string{b.opts.workload}
-	}
-	return []string{"reference", "thirty", "local"}
-}
-
-// workload is the path of a workload's playbook.
-func (b *bench) workload(name string) (string, error) {
-	return filepath.Abs(filepath.Join(b.opts.workloads, name+".yml"))
-}
 
 // contest is the two ways to make a run.
 type contest struct {
@@ -33,10 +23,15 @@ type contest struct {
 	plain, warm *runner.Runner
 }
 
-// oneAtATime makes runs in pairs, and then holds some for their memory.
+// oneAtATime makes runs in pairs, and then, unless a workload is chosen, holds
+// some for their memory.
 func (b *bench) oneAtATime(ctx context.Context) (err error) {
+	opts, err := b.runnerOptions(ctx)
+	if err != nil {
+		return err
+	}
 	lost := make(chan error, 1) // a run that is not forked must not be measured as one that is
-	pool := runner.NewPool(runner.Options{}, func(err error) {
+	pool := runner.NewPool(opts, func(err error) {
 		if err != nil {
 			select {
 			case lost <- err:
@@ -48,16 +43,20 @@ func (b *bench) oneAtATime(ctx context.Context) (err error) {
 	if err := pool.Wait(ctx); err != nil {
 		return err
 	}
-	c := contest{b: b, plain: runner.New(runner.Options{}), warm: runner.New(runner.Options{Warm: pool})}
+	c := contest{b: b, plain: runner.New(opts)}
+	opts.Warm = pool
+	c.warm = runner.New(opts)
 	defer c.plain.Close()
 	defer c.warm.Close()
-	for _, name := range b.workloads() {
-		if err := c.pairs(ctx, name); err != nil {
-			return fmt.Errorf("workload %s: %w", name, err)
+	for _, w := range b.workloads(workloadNames()...) {
+		if err := c.pairs(ctx, w); err != nil {
+			return fmt.Errorf("workload %s: %w", w.name, err)
 		}
 	}
-	if err := c.memory(ctx); err != nil {
-		return err
+	if b.opts.workload == "" {
+		if err := c.memory(ctx); err != nil {
+			return err
+		}
 	}
 	select {
 	case err := <-lost:
@@ -67,21 +66,30 @@ func (b *bench) oneAtATime(ctx context.Context) (err error) {
 	}
 }
 
-// cost is what a run took, in seconds.
-type cost struct{ wall, cpu float64 }
+// runnerOptions are those of runs without an operator, for which there is an
+// object whose status they write.
+func (b *bench) runnerOptions(ctx context.Context) (runner.Options, error) {
+	if err := client.IgnoreAlreadyExists(b.client.Create(ctx, newThing(metav1.NamespaceDefault, "bench"))); err != nil {
+		return runner.Options{}, fmt.Errorf("create an object: %w", err)
+	}
+	collections, err := collection.Install(b.dir)
+	return runner.Options{Collections: collections}, err
+}
+
+// cost is what a run took: seconds, and what its processes have used.
+type cost struct {
+	wall float64
+	used share
+}
 
 // run makes one run, that is to succeed.
 func (c contest) run(ctx context.Context, r *runner.Runner, name string, vars string) (cost, error) {
-	playbook, err := c.b.workload(name)
-	if err != nil {
-		return cost{}, err
-	}
 	id := uuid.NewString()
 	req := runner.Request{
-		ID: id, Dir: filepath.Join(c.b.dir, id), Content: runner.Content{Playbook: playbook}, ExtraVars: []byte(vars),
-		Env: map[string]string{"K8S_AUTH_KUBECONFIG": os.Getenv("KUBECONFIG")},
+		ID: id, Dir: filepath.Join(c.b.dir, id), Content: c.b.of(name), ExtraVars: []byte(vars),
+		Env: map[string]string{"K8S_AUTH_KUBECONFIG": c.b.admin()},
 	}
-	before, err := cpuOf(os.Getpid())
+	before, err := usedBy(os.Getpid())
 	if err != nil {
 		return cost{}, err
 	}
@@ -92,22 +100,22 @@ func (c contest) run(ctx context.Context, r *runner.Runner, name string, vars st
 	if err != nil {
 		return cost{}, err
 	}
-	after, err := cpuOf(os.Getpid())
-	return cost{res.Finished.Sub(res.Started).Seconds(), (after - before).Seconds()}, errors.Join(err, os.RemoveAll(req.Dir))
+	after, err := usedBy(os.Getpid())
+	return cost{res.Finished.Sub(res.Started).Seconds(), after.less(before)}, errors.Join(err, os.RemoveAll(req.Dir))
 }
 
 // comparison is what was measured in pairs.
 type comparison struct{ plain, warm []cost }
 
 // pairs makes runs of a workload in turn; who begins changes.
-func (c contest) pairs(ctx context.Context, name string) error {
+func (c contest) pairs(ctx context.Context, w workload) error {
 	var seen comparison
 	for i := range c.b.opts.repeats + 1 {
 		var pair [2]cost
 		for k := range pair {
 			which := (i + k) % len(pair)
 			var err error
-			if pair[which], err = c.run(ctx, []*runner.Runner{c.plain, c.warm}[which], name, "{}"); err != nil {
+			if pair[which], err = c.run(ctx, []*runner.Runner{c.plain, c.warm}[which], w.name, "{}"); err != nil {
 				return err
 			}
 		}
@@ -115,24 +123,29 @@ func (c contest) pairs(ctx context.Context, name string) error {
 			seen.plain, seen.warm = append(seen.plain, pair[0]), append(seen.warm, pair[1])
 		}
 	}
-	seen.print(fmt.Sprintf("%s, one at a time, %d pairs", name, c.b.opts.repeats), "s", "1/5, 1/8", "1/6, 1/10")
+	seen.print(fmt.Sprintf("%s, one at a time, %d pairs", w.name, c.b.opts.repeats), "5, 8", w.reach)
 	return nil
 }
 
-// print prints costs and ratios, with what they are to reach and aim at.
-func (c comparison) print(title, unit, wall, cpu string) {
+// print prints costs and ratios, with what the ratios of wall and CPU are to reach and aim at.
+func (c comparison) print(title, wall, cpu string) {
 	fmt.Printf("\n%-50s %9s %9s %9s %9s %9s   reach, aim\n", title, "min", "q1", "median", "q3", "max")
 	for _, figure := range []struct {
-		name, reach string
-		of          func(cost) float64
-	}{{"wall", wall, func(c cost) float64 { return c.wall }}, {"CPU", cpu, func(c cost) float64 { return c.cpu }}} {
+		name, unit, reach string
+		of                func(cost) float64
+	}{
+		{"wall", "s", wall, func(c cost) float64 { return c.wall }},
+		{"CPU", "s", cpu, func(c cost) float64 { return c.used.total() }},
+		{"of it system", "s", "", func(c cost) float64 { return c.used.system }},
+		{"page faults", "1,000", "", func(c cost) float64 { return c.used.faults / 1000 }},
+	} {
 		var plain, warm, ratio series
 		for i := range c.plain {
 			p, w := figure.of(c.plain[i]), figure.of(c.warm[i])
 			plain, warm, ratio = append(plain, p), append(warm, w), append(ratio, p/w)
 		}
-		plain.quartiles(figure.name+", plain, "+unit, "")
-		warm.quartiles(figure.name+", warm, "+unit, "")
+		plain.quartiles(figure.name+", plain, "+figure.unit, "")
+		warm.quartiles(figure.name+", warm, "+figure.unit, "")
 		ratio.quartiles(figure.name+", plain ÷ warm", figure.reach)
 	}
 }

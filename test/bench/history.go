@@ -342,7 +342,7 @@ func (b *bench) recordedCrowd(ctx context.Context, name string, args []string) (
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, b.operator.stop()); b.operator = nil }()
-	var before time.Duration
+	var before share
 	for i := range recordedAtOnce + 1 {
 		if err := b.create(ctx, metav1.NamespaceDefault, fmt.Sprintf("recorded-%d", i)); err != nil {
 			return 0, err
@@ -353,16 +353,16 @@ func (b *bench) recordedCrowd(ctx context.Context, name string, args []string) (
 		if err := b.awaitReady(ctx); err != nil {
 			return 0, err
 		}
-		if before, err = cpuOf(b.operator.cmd.Process.Pid); err != nil {
+		if before, err = usedBy(b.operator.cmd.Process.Pid); err != nil {
 			return 0, err
 		}
 	}
 	if err := b.awaitReady(ctx); err != nil {
 		return 0, err
 	}
-	after, err := cpuOf(b.operator.cmd.Process.Pid)
+	after, err := usedBy(b.operator.cmd.Process.Pid)
 	if b.logged(plainMessage) {
 		err = errors.Join(err, errors.New("the fork server was not there all the time: the machine is too busy to measure"))
 	}
-	return (after - before).Seconds(), err
+	return after.less(before).total(), err
 }

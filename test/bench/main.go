@@ -21,6 +21,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -47,7 +48,7 @@ func main() {
 	flag.DurationVar(&opts.listing, "listing", time.Minute, "how long they list")
 	flag.DurationVar(&opts.settling, "settling", defaultSettling, "how long memory may take to settle after that")
 	flag.StringVar(&opts.workloads, "workloads", "test/bench/workloads", "the playbooks by which executors are compared")
-	flag.StringVar(&opts.workload, "workload", "", "compare them only by reference, thirty or local")
+	flag.StringVar(&opts.workload, "workload", "", "compare them only by this one: "+strings.Join(workloadNames(), ", "))
 	flag.IntVar(&opts.repeats, "repeats", 10, "pairs of runs of each workload, one at a time")
 	flag.IntVar(&opts.objects, "objects", 100, "objects of each workload that are created at once")
 	flag.IntVar(&opts.rounds, "rounds", 1, "how often they are, with each executor")

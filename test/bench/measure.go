@@ -12,7 +12,9 @@ import (
 	"strings"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -77,7 +79,7 @@ func prepare(ctx context.Context, opts options) (*bench, error) {
 	}
 	cfg.QPS = -1
 	scheme := runtime.NewScheme()
-	if err := errors.Join(apiextensionsv1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(apiextensionsv1.AddToScheme(scheme), corev1.AddToScheme(scheme), rbacv1.AddToScheme(scheme), authenticationv1.AddToScheme(scheme)); err != nil {
 		return nil, err
 	}
 	c, err := client.NewWithWatch(cfg, client.Options{Scheme: scheme})
@@ -90,6 +92,9 @@ func prepare(ctx context.Context, opts options) (*bench, error) {
 	}
 	b := &bench{opts: opts, config: cfg, client: c, dir: dir, seen: map[string]bool{}}
 	if err := b.content(); err != nil {
+		return nil, err
+	}
+	if err := b.prepareWorkloads(ctx); err != nil {
 		return nil, err
 	}
 	return b, b.install(ctx)

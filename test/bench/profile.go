@@ -15,14 +15,21 @@ import (
 // the CPU time.
 func (b *bench) profile(ctx context.Context) error {
 	trace := filepath.Join(b.dir, "trace")
-	pool := runner.NewPool(runner.Options{Trace: trace}, nil)
+	opts, err := b.runnerOptions(ctx)
+	if err != nil {
+		return err
+	}
+	opts.Trace = trace
+	pool := runner.NewPool(opts, nil)
 	defer pool.Close()
 	if err := pool.Wait(ctx); err != nil {
 		return err
 	}
-	c := contest{b: b, warm: runner.New(runner.Options{Warm: pool})}
+	opts.Warm = pool
+	c := contest{b: b, warm: runner.New(opts)}
 	defer c.warm.Close()
-	for _, name := range b.workloads() {
+	for _, w := range b.workloads(workloadNames()...) {
+		name := w.name
 		var sum profile
 		for i := range b.opts.repeats + 1 {
 			if err := os.WriteFile(trace, nil, 0o600); err != nil {
@@ -112,12 +119,12 @@ func (p *profile) add(one profile) {
 	}
 	p.modules += one.modules
 	p.whole.wall += one.whole.wall
-	p.whole.cpu += one.whole.cpu
+	p.whole.used = p.whole.used.plus(one.whole.used)
 }
 
 func (p profile) print(title string, n float64) {
 	fmt.Printf("\n%-50s %9s %9s %9s %9s\n", title, "user", "system", "CPU", "faults")
-	rest := p.whole.cpu
+	rest := p.whole.used.total()
 	for _, kind := range kinds() {
 		name := kind
 		if kind == "modules" {
@@ -127,6 +134,6 @@ func (p profile) print(title string, n float64) {
 		rest -= p.of[kind].total()
 	}
 	fmt.Printf("%-50s %29.0f\n", "fork server, run head, supervisor, this program", 1000*rest/n)
-	fmt.Printf("%-50s %29.0f\n", "the run", 1000*p.whole.cpu/n)
+	fmt.Printf("%-50s %29.0f\n", "the run", 1000*p.whole.used.total()/n)
 	fmt.Printf("%-50s %29s\n", "the run, wall", time.Duration(p.whole.wall/n*float64(time.Second)).Round(time.Millisecond))
 }

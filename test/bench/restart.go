@@ -30,12 +30,12 @@ func (b *bench) restart(ctx context.Context) error {
 	if err := sleep(ctx, resting); err != nil {
 		return err
 	}
-	cpu, err := cpuOf(b.operator.cmd.Process.Pid)
+	cpu, err := usedBy(b.operator.cmd.Process.Pid)
 	if err != nil {
 		return err
 	}
 	fmt.Printf("\n%-58s %10s\n", fmt.Sprintf("restart, %d unchanged objects, all processes", b.opts.idle), "")
-	fmt.Printf("%-58s %10.2f   %s\n", "CPU of the restart, s", cpu.Seconds(), "1 / 0.5")
+	fmt.Printf("%-58s %10.2f   %s\n", "CPU of the restart, s", cpu.total(), "1 / 0.5")
 	if err := b.idleTree(ctx, "without a run"); err != nil {
 		return err
 	}
@@ -60,14 +60,14 @@ func (b *bench) restart(ctx context.Context) error {
 // idleTree prints what the operator and all below it take while nothing happens.
 func (b *bench) idleTree(ctx context.Context, when string) error {
 	pid := b.operator.cmd.Process.Pid
-	was, err := cpuOf(pid)
+	was, err := usedBy(pid)
 	if err != nil {
 		return err
 	}
 	if err := sleep(ctx, b.opts.watch); err != nil {
 		return err
 	}
-	is, err := cpuOf(pid)
+	is, err := usedBy(pid)
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (b *bench) idleTree(ctx context.Context, when string) error {
 		return err
 	}
 	processes, err := treeOf(pid)
-	fmt.Printf("%-58s %10.3f   %s\n", "CPU, % of a core, idle, "+when, 100*(is-was).Seconds()/b.opts.watch.Seconds(), "0.05")
+	fmt.Printf("%-58s %10.3f   %s\n", "CPU, % of a core, idle, "+when, 100*is.less(was).total()/b.opts.watch.Seconds(), "0.05")
 	fmt.Printf("%-58s %10.1f   %s\n", fmt.Sprintf("memory, MiB, of %d processes", len(processes)), own.residentMiB+below.proportional, "45")
 	fmt.Printf("%-58s %10.1f   %s\n", "  of it the operator, MiB", own.residentMiB, fmt.Sprintf("(%.1f anonymous)", own.anonMiB))
 	return err

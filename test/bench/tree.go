@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // tree is the processes of a tree, the root among them.
@@ -15,9 +14,9 @@ type tree []process
 // process is one of /proc (proc_pid_stat(5)).
 type process struct {
 	pid int
-	// cpu is the CPU time of the process, and of those that it has waited for
-	// with theirs.
-	cpu time.Duration
+	// used is what the process has used, and those that it has waited for
+	// with what is theirs.
+	used share
 }
 
 // treeOf returns the processes below root, and root itself. To look only there
@@ -57,24 +56,27 @@ func readProcess(pid int) (process, error) {
 		return p, err
 	}
 	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
-	const ticks = 100                     // USER_HZ, which is 100 on every Linux that Go runs on
-	for _, field := range fields[11:15] { // utime, stime, cutime, cstime
-		n, err := strconv.ParseInt(field, 10, 64)
+	const ticks = 100 // USER_HZ, which is 100 on every Linux that Go runs on
+	for index, sum := range map[int]*float64{7: &p.used.faults, 8: &p.used.faults, 11: &p.used.user, 12: &p.used.system, 13: &p.used.user, 14: &p.used.system} {
+		n, err := strconv.ParseFloat(fields[index], 64)
 		if err != nil {
 			return p, err
 		}
-		p.cpu += time.Duration(n) * time.Second / ticks
+		if index > 8 {
+			n /= ticks
+		}
+		*sum += n
 	}
 	return p, nil
 }
 
-// cpuOf is the CPU time of a tree so far, with that of the processes that have
+// usedBy is what a tree has used so far, with the processes that have
 // ended and were waited for.
-func cpuOf(root int) (time.Duration, error) {
+func usedBy(root int) (share, error) {
 	processes, err := treeOf(root)
-	var sum time.Duration
+	var sum share
 	for _, p := range processes {
-		sum += p.cpu
+		sum = sum.plus(p.used)
 	}
 	return sum, err
 }
