@@ -26,6 +26,8 @@ GO_BUILD := CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)'
 
 # The second line of Ansible that is tested, beside the system's.
 SECOND_LINE := $(BIN)/ansible-2.19
+# The newest line, with a Python of its own.
+THIRD_LINE  := $(BIN)/ansible-2.22
 # A campaign of fault plans on a control plane of its own.
 FAULTS = $(TOOLS)/controlplane exec --audit-log audit.log -- $(BIN)/faults -rolewright $(BIN)/rolewright-failpoint -fakerunner $(BIN)/fakerunner
 # Images, as archives, with what they are built from.
@@ -104,6 +106,7 @@ test: ## set-up, lint, unit and integration tests on real parts
 	@tools/step.sh 'lint' $(MAKE) lint
 	@tools/step.sh 'unit and integration tests' $(MAKE) integration
 	@tools/step.sh 'the newer line of Ansible' $(MAKE) test-second-line-short
+	@tools/step.sh 'the newest line of Ansible' $(MAKE) test-third-line-short
 	@tools/step.sh 'fault plans' $(MAKE) fault-plans fault-plans-command-short
 	@tools/step.sh 'chart, bundle and rules' $(MAKE) test-manifests
 	@tools/step.sh 'a real Pod in a real cluster' $(MAKE) e2e-where-possible
@@ -114,6 +117,7 @@ test: ## set-up, lint, unit and integration tests on real parts
 test-all: test ## make test, then what takes longer: the rest of the newer line, forked runs, fault plans with them, the image, the page in a browser, the development control plane, fuzz targets
 	@tools/step.sh 'all of the newer line' $(MAKE) test-second-line
 	@tools/step.sh 'forked runs on the newer line' $(MAKE) test-forked
+	@tools/step.sh 'all of the newest line' $(MAKE) test-third-line
 	@tools/step.sh 'fault plans with forked runs' $(MAKE) fault-plans-forked
 	@tools/step.sh 'fault plans with a command' $(MAKE) fault-plans-command
 	@tools/step.sh 'Python and Ansible of the image' $(MAKE) test-image-where-possible
@@ -137,7 +141,19 @@ test-second-line: second-line cluster-tools $(TOOLS)/gotestsum ## tests of what 
 # make test-all.
 .PHONY: test-second-line-short
 test-second-line-short: ## of these, what depends on the line that Ansible is of, and not on processes and disks
-	@$(MAKE) test-second-line TESTFLAGS='-run "^(Test|Fuzz)(Ansible|Verdict|SyntaxCheck|NoLog|Masked|Guard|Check_|Kept|FindLibraries|Strip|Run_(Passes|Leaves|Notes|Masks|AKilledModule|DaemonsEnd))" $(TESTFLAGS)'
+	@$(MAKE) test-second-line TESTFLAGS='-run "^(Test|Fuzz)(Ansible|Verdict|SyntaxCheck|NoLog|Masked|Guard|Check_|Proof|FindLibraries|Strip|Run_(Passes|Leaves|Notes|Masks|AKilledModule|DaemonsEnd))" $(TESTFLAGS)'
+
+# Where this is no Debian, or Debian has another newest line by now, it says so.
+.PHONY: test-third-line
+test-third-line: setup cluster-tools-kwok client-tools $(TOOLS)/gotestsum ## tests of what depends on Ansible, forked runs too, on ansible-core 2.22 with its own Python: 10 minutes
+	@tools/ansible/third-line.sh $(THIRD_LINE) >/dev/null || { echo 'NOT RUN: `make test-third-line`, see above.'; exit 0; }; \
+		PATH=$(THIRD_LINE)/bin:$$PATH tools/gotest.sh '$(THIRD_LINE_PACKAGES)' -count=1 -timeout 40m $(TESTFLAGS)
+THIRD_LINE_PACKAGES = ./runner ./runner/syntaxcheck ./runner/warm ./controller/extravars ./test/executors
+
+# Its verdicts and hidden output, forked modules, and what it has that forked runs rely on.
+.PHONY: test-third-line-short
+test-third-line-short: ## of these, what differs most between lines
+	@$(MAKE) test-third-line THIRD_LINE_PACKAGES='./runner ./runner/syntaxcheck ./runner/warm' TESTFLAGS='-run "^Test(Verdict|Check_|NoLog|Proof|Immortal|Run_CountsModules)" $(TESTFLAGS)'
 
 .PHONY: test-forked
 test-forked: second-line $(TOOLS)/gotestsum ## verdicts, supervision and hostile data with forked runs, on the newer line of Ansible
@@ -437,6 +453,10 @@ setup: ## install Ansible where it is missing: from apt as root on Debian, by pi
 .PHONY: second-line
 second-line: setup
 	@tools/ansible/second-line.sh $(SECOND_LINE) >/dev/null
+
+.PHONY: third-line
+third-line:
+	@tools/ansible/third-line.sh $(THIRD_LINE) >/dev/null
 
 # The race detector links C code.
 .PHONY: setup-race

@@ -44,6 +44,7 @@ func TestRun_OnADiskThatFails(t *testing.T) {
 		renames = "rename,renameat,renameat2"
 		changes = renames + ",mkdir,mkdirat,unlink,unlinkat,fsync,ftruncate,chmod,fchmod,fchmodat,symlink,symlinkat"
 	)
+	core := must.Get(ansible(t).Check(t.Context()))(t).Core
 	failed := map[bool]int{}
 	for _, tt := range []struct {
 		calls string
@@ -73,6 +74,9 @@ func TestRun_OnADiskThatFails(t *testing.T) {
 	} {
 		calls, _, _ := strings.Cut(tt.calls, ",")
 		t.Run(fmt.Sprintf("%s %s %s ours %t", calls, unix.ErrnoName(tt.err), tt.when, tt.ours), func(t *testing.T) {
+			if tt.when == "12+" && strings.HasPrefix(core, "2.22.") {
+				t.Skip("NOT TESTED: ansible-playbook 2.22 waits for ever for the thread that takes results, which has ended; only a time limit ends such a run")
+			}
 			inject := []string{
 				"strace", "-f", "--seccomp-bpf", "-qq", "-o", os.DevNull, "-e", "trace=" + tt.calls, "-e", "signal=none",
 				"-e", "inject=" + tt.calls + ":error=" + unix.ErrnoName(tt.err) + ":when=" + tt.when,

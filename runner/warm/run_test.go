@@ -116,7 +116,7 @@ func TestRun_SeesNothingOfAnother(t *testing.T) {
 	for path, text := range map[string]string{
 		"first/filter_plugins/leak.py": "import os, sys, tempfile, locale, signal, socket, logging\n" +
 			"os.environ['LEAKED'] = 'x'; os.umask(0o777); os.chdir('/'); sys.path.append('/leaked'); socket.setdefaulttimeout(77)\n" +
-			"tempfile.tempdir = '/leaked'; logging.root.addHandler(logging.NullHandler()); signal.signal(signal.SIGUSR1, lambda *_: None)\n" +
+			"tempfile.tempdir = '/leaked'; logging.root.addHandler(logging.NullHandler()); signal.signal(signal.SIGUSR2, lambda *_: None)\n" +
 			"import kubernetes.client; kubernetes.client.Configuration.set_default(kubernetes.client.Configuration(host='http://leaked'))\n" +
 			"import ansible.constants; ansible.constants.DEFAULT_TIMEOUT = 77; import json; json.leaked = 1\n" +
 			"import multiprocessing; open(os.path.dirname(__file__) + '/key', 'wb').write(multiprocessing.current_process().authkey)\n" +
@@ -125,7 +125,7 @@ func TestRun_SeesNothingOfAnother(t *testing.T) {
 			"import kubernetes.client, ansible.constants, multiprocessing\n" +
 			"key = open(os.path.dirname(__file__) + '/../../first/filter_plugins/key', 'rb').read()\n" +
 			"class FilterModule:\n    def filters(self):\n        return {'look': lambda x: ' '.join(map(str, [os.environ.get('LEAKED'), oct(os.umask(0o022)), os.getcwd() == '/', '/leaked' in sys.path," +
-			" socket.getdefaulttimeout(), tempfile.gettempdir() == '/leaked', len(logging.root.handlers), signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL," +
+			" socket.getdefaulttimeout(), tempfile.gettempdir() == '/leaked', len(logging.root.handlers), signal.getsignal(signal.SIGUSR2) == signal.SIG_DFL," +
 			" 'leaked' in kubernetes.client.Configuration.get_default_copy().host, ansible.constants.DEFAULT_TIMEOUT, hasattr(json, 'leaked'), multiprocessing.current_process().authkey == key]))}\n",
 	} {
 		path = filepath.Join(dir, path)

@@ -5,8 +5,10 @@
 #   tools/ansible/second-line.sh DIR        prints DIR/bin when ready; does nothing if it is there already
 #
 # Both packages are pure Python and run on the system's Python 3.11 with the libraries that the system's own Ansible
-# brought along. The package lists and keys are the system's with the release's name exchanged; nothing is installed.
+# brought along. Nothing is installed.
 set -eu
+# shellcheck source=tools/apt.sh
+. "$(dirname "$0")/../apt.sh"
 
 dir=$1
 release=trixie
@@ -22,22 +24,9 @@ fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 chmod 0755 "$work"
-mkdir -p "$work/lists/partial" "$work/cache/archives/partial" "$work/sources" "$work/root"
-for file in /etc/apt/sources.list /etc/apt/sources.list.d/*.list /etc/apt/sources.list.d/*.sources; do
-	if [ -s "$file" ] && grep -q debian "$file"; then
-		sed -E "s/\b(bookworm|bullseye|forky|sid)/$release/g" "$file" >"$work/sources/$(basename "$file")"
-	fi
-done
-cat >"$work/apt.conf" <<CONF
-Dir::Etc::sourcelist "$work/sources/sources.list";
-Dir::Etc::sourceparts "$work/sources";
-Dir::State::lists "$work/lists";
-Dir::Cache "$work/cache";
-APT::Sandbox::User "root";
-CONF
-export APT_CONFIG="$work/apt.conf"
+mkdir "$work/root"
 echo "second-line.sh: fetching ansible-core and ansible-runner of $release" >&2
-apt-get -q update >"$work/update.log" 2>&1 || { cat "$work/update.log" >&2; exit 1; }
+apt_release "$release" "$work"
 (cd "$work" && apt-get -q download ansible-core python3-ansible-runner >"$work/download.log" 2>&1) ||
 	{ cat "$work/download.log" >&2; exit 1; }
 for deb in "$work"/*.deb; do
