@@ -21,17 +21,19 @@ import serverstate
 
 #: A word as shlex.quote writes it.
 WORD = r"""(?:[\w@%+=:,./-]+|(?:'[^']*'|"'")+)"""
+#: What up to ansible-core 2.20 ends a command.
+SLEEP = "(?: && sleep 0)?"
 #: What Ansible makes of a module: assignments, interpreter, file.
-MODULE = re.compile(rf"((?:[A-Za-z_]\w*={WORD} )*)({WORD}) ({WORD}/AnsiballZ_[\w.]+\.py) && sleep 0")
+MODULE = re.compile(rf"((?:[A-Za-z_]\w*={WORD} )*)({WORD}) ({WORD}/AnsiballZ_[\w.]+\.py){SLEEP}")
 
 
 #: What Ansible has done for a module: its temporary directory made, made
 #: executable, and removed. The paths are those that need no quotes.
 PATH = r"(/[\w./-]+)"
-HOME = re.compile(r"echo ~(\w+) && sleep 0")
-MAKE = re.compile(rf'\( umask 77 && mkdir -p "` echo {PATH} `"&& mkdir "` echo {PATH} `" && echo ([\w.-]+)="` echo {PATH} `" \) && sleep 0')
-EXECUTABLE = re.compile(rf"chmod u\+(x|rwx) {PATH} {PATH} && sleep 0")
-REMOVE = re.compile(rf"rm -f -r {PATH} > /dev/null 2>&1 && sleep 0")
+HOME = re.compile(rf"echo ~(\w+){SLEEP}")
+MAKE = re.compile(rf'\( umask 77 && mkdir -p "` echo {PATH} `"&& mkdir "` echo {PATH} `" && echo ([\w.-]+)="` echo {PATH} `" \){SLEEP}')
+EXECUTABLE = re.compile(rf"chmod u\+(x|rwx) {PATH} {PATH}{SLEEP}")
+REMOVE = re.compile(rf"rm -f -r {PATH} > /dev/null 2>&1{SLEEP}")
 
 
 #: Why the last module was not forked that came here; the empty string if it was.

@@ -2,7 +2,7 @@
 
 Each use of an object is counted in the object itself, and the first such write
 to a page has a forked process copy the page. Since Python 3.12 there are objects
-that are not counted: those whose count is as large as can be (PEP 683). The
+that are not counted: those whose count is very large (PEP 683). The
 server makes all of its own such objects before it forks. They live as long as
 every process that is forked: a module, class or function that the server has
 imported is never freed there anyway.
@@ -16,9 +16,9 @@ import sys
 import sysconfig
 import types
 
-#: The lower half of the count of an object that is not counted, by which all
-#: versions since 3.12 recognise one.
-COUNT = 0xFFFFFFFF
+#: The lower half of the count of an object that is not counted, by which versions
+#: since 3.12 recognise one. Python 3.14 counts down what is as large as can be.
+COUNT = 0xFFFFFFFF if sys.version_info < (3, 14) else 0xC0000000
 #: Objects of these types are used up, not imported.
 PASSING = (types.FrameType, types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType, types.TracebackType)
 #: What of a code object is an object of its own. The collector does not know it.

@@ -106,7 +106,8 @@ USUAL = {"command", "copy", "file", "get_url", "ping", "setup", "slurp", "stat",
 
 def prune(tree: ast.Module) -> ast.Module:
     """Return of a source what Ansible looks at to find the module utilities that
-    it needs: imports, whether they are conditional, and METADATA.
+    it needs: imports, whether they are conditional, METADATA, and what it embeds
+    (ansible-core 2.21 and newer).
     """
     top: list[ast.stmt] = []
     nested: list[ast.stmt] = []
@@ -114,5 +115,10 @@ def prune(tree: ast.Module) -> ast.Module:
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             (top if node in tree.body else nested).append(node)
     top += [node for node in tree.body if isinstance(node, ast.Assign)
-            and any(isinstance(target, ast.Name) and target.id == "METADATA" for target in node.targets)]
+            and (any(isinstance(target, ast.Name) and target.id == "METADATA" for target in node.targets) or embeds(node.value))]
     return ast.Module(body=[*top, ast.If(test=ast.Constant(value=True), body=nested, orelse=[])], type_ignores=[])
+
+
+def embeds(value: ast.expr) -> bool:
+    """Tell whether a value may be what ModuleDepFinder takes for a file to embed."""
+    return isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "embed"
