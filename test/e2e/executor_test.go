@@ -91,6 +91,34 @@ func TestExecutor_ForkedRunsAreRuns(t *testing.T) {
 	}
 }
 
+// An operator without work has no fork server: the first run has one started, and it goes when there is no run for a
+// while. That is no failure, and no reason for plain runs.
+func TestExecutor_TheServerComesAndGoesWithTheWork(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	k := s.kind()
+	temp := s.temp()
+	s.role("short", "- ansible.builtin.ping:\n")
+	s.watch(k, "role: short")
+	o := s.start("--executor=auto", "--warm-idle=2s")
+	for i, name := range []string{"one", "two"} {
+		testenv.Eventually(t, "no fork server", func(context.Context) error {
+			if found := titled(t, temp); len(found) > 0 {
+				return fmt.Errorf("%v", found)
+			}
+			return nil
+		})
+		k.create(name, nil)
+		k.awaitReady(name)
+		o.awaitMetric(float64(i+1), "rolewright_runs_by_executor_total", `executor="warm"`)
+	}
+	o.awaitOutput("The fork server has ended since there was no run")
+	o.awaitMetric(1, "rolewright_warm_ready")
+	if strings.Contains(o.output(), "Runs are not forked") {
+		t.Error("that the server has ended is taken for a failure")
+	}
+}
+
 // The key executor of a watch wins over the flag, either way.
 func TestExecutor_IsTheWatchs(t *testing.T) {
 	t.Parallel()
