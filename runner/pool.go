@@ -23,7 +23,7 @@ func NewPool(opts Options, onChange func(error)) *warm.Pool {
 	return warm.New(warm.Options{
 		Without: os.Getenv(warm.WithoutVariable),
 		Environ: ansibleenv.WithHome(opts.Environ, os.TempDir()), Runner: opts.Path, Playbook: "ansible-playbook", Supervisor: opts.Supervisor,
-		Check: opts.checkServer, Trace: opts.Trace, Idle: opts.WarmIdle, OnChange: onChange,
+		TrustLine: opts.TrustLine, Check: opts.checkServer, Trace: opts.Trace, Idle: opts.WarmIdle, OnChange: onChange,
 	})
 }
 

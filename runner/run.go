@@ -47,8 +47,9 @@ type Options struct {
 	// with 0 when there is no limit any more: one call after the other. It must not
 	// call the Runner. It may be nil.
 	OnLimit func(int)
-	// Trace is that of [warm.Options], for [NewPool].
-	Trace string
+	// TrustLine and Trace are those of [warm.Options], for [NewPool].
+	TrustLine bool
+	Trace     string
 	// Temp is the directory for the temporary files of runs; with nil they have
 	// theirs where TMPDIR in Environ says.
 	Temp *Temp

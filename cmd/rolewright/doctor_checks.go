@@ -119,7 +119,7 @@ func (o *doctorOptions) checkExecutor(ctx context.Context) []doctor.Finding {
 	if watches.Executor(o.executor) == watches.ExecutorRunner {
 		return []doctor.Finding{{Check: "executor", State: doctor.OK, Found: "ansible-runner is started for each run"}}
 	}
-	pool := runner.NewPool(runner.Options{Path: o.ansibleRunner}, nil)
+	pool := runner.NewPool(runner.Options{Path: o.ansibleRunner, TrustLine: o.trustLine}, nil)
 	defer pool.Close()
 	f := doctor.Finding{Check: "executor", State: doctor.OK, Found: "runs can be forked"}
 	if err := pool.Wait(ctx); err != nil {

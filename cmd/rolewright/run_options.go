@@ -36,6 +36,7 @@ type runOptions struct {
 	ansibleRunner       string
 	executor            string
 	warmIdle            time.Duration
+	trustLine           bool
 	refuseVulnerable    bool // ignored
 	runnerRoot          string
 	artifactsMaxAge     time.Duration
@@ -181,6 +182,7 @@ func (o *runOptions) bindRuns(fs *pflag.FlagSet) {
 	o.artifactsMaxBytes, o.runMaxBytes = 1<<30, 512<<20
 	fs.StringVar(&o.executor, "executor", string(watches.ExecutorAuto), "How runs start, for kinds whose watch does not say: auto forks them from a fork server that has Ansible loaded, and starts ansible-runner where the server's self-check fails; warm makes that check at once, and refuses to start then; runner always starts ansible-runner; job makes each run in a Pod of its own.")
 	fs.DurationVar(&o.warmIdle, "warm-idle", assembly.WarmIdle, "How long the fork server is kept without a run. It ends then, and the next run starts one and waits for it. 0 keeps it.")
+	fs.BoolVar(&o.trustLine, "executor-trust-line", false, "Fork runs also with a version of ansible-core that is not tested, and in which something that forked runs rely on has changed. Without, the log and \"rolewright doctor\" name it.")
 	bindRunnerRoot(fs, &o.runnerRoot)
 	fs.IntVar(&o.ansibleVerbosity, "ansible-verbosity", 2, "Ansible's verbosity, 0 to 7, for kinds without a variable ANSIBLE_VERBOSITY_<KIND>_<GROUP> or an annotation.")
 	fs.StringVar(&o.ansibleArgs, "ansible-args", "", "Further arguments for ansible-playbook in every run, such as '--tags \"a,b\"'.")

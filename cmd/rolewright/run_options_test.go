@@ -79,6 +79,7 @@ func TestBindFlags_HasEveryFlagOfAnsibleOperatorAndOurOwn(t *testing.T) {
 		"user-metrics-bind-address": {Default: "localhost:5050"},
 		"ansible-runner":            {Default: "ansible-runner"},
 		"executor":                  {Default: "auto"},
+		"executor-trust-line":       {Default: "false"},
 		"job-url":                   {},
 		"job-bind-address":          {Default: ":8444"},
 		"job-namespace":             {},

@@ -100,7 +100,9 @@ func problemsError(err error, problems []watches.Problem) error {
 
 // executorOptions are for runs of the watches that there are, and of those that may come.
 func (o *runOptions) executorOptions() assembly.ExecutorOptions {
-	return assembly.ExecutorOptions{Path: o.ansibleRunner, WarmIdle: o.warmIdle, Later: o.watchContent && o.executor != string(watches.ExecutorRunner)}
+	return assembly.ExecutorOptions{
+		Path: o.ansibleRunner, WarmIdle: o.warmIdle, TrustLine: o.trustLine, Later: o.watchContent && o.executor != string(watches.ExecutorRunner),
+	}
 }
 
 // addControllers adds the controllers to mgr.

@@ -31,8 +31,9 @@ func uses(watched []watches.Watch, ways ...watches.Executor) bool {
 type ExecutorOptions struct {
 	// Path is the program ansible-runner; see [runner.Options].
 	Path string
-	// Supervisor is as that of [runner.Options].
+	// Supervisor and TrustLine are as those of [runner.Options].
 	Supervisor []string
+	TrustLine  bool
 	// WarmIdle is how long a fork server is kept without a run; 0 for as long as the process.
 	WarmIdle time.Duration
 	// Watches are those that there are, and Later is true if others may come that do not say
@@ -49,7 +50,7 @@ type ExecutorOptions struct {
 // at once, and that there can be none is an error.
 func NewExecutor(ctx context.Context, o ExecutorOptions) (_ *runner.Runner, end func(), err error) {
 	watched, recorder, log := o.Watches, o.Recorder, o.Log
-	options := runner.Options{Path: o.Path, Supervisor: o.Supervisor, WarmIdle: o.WarmIdle}
+	options := runner.Options{Path: o.Path, Supervisor: o.Supervisor, WarmIdle: o.WarmIdle, TrustLine: o.TrustLine}
 	if options.Temp, err = runner.NewTemp(os.TempDir()); err != nil {
 		log.Error(err, "Temporary files of killed runs are not removed")
 	}
@@ -91,6 +92,12 @@ func warmLog(recorder *metrics.Recorder, log logr.Logger) func(error) {
 	return func(err error) {
 		idle := errors.Is(err, warm.ErrIdle)
 		recorder.WarmReady(err == nil || idle)
+		var line *warm.LineError
+		if errors.As(err, &line) {
+			recorder.LineDiffers(line.Differs)
+		} else if err == nil {
+			recorder.LineDiffers(nil)
+		}
 		switch {
 		case idle:
 			log.Info("The fork server has ended since there was no run: the next run starts one")

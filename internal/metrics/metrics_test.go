@@ -43,6 +43,8 @@ func recordAll(r *Recorder) {
 	r.RunMade(widget, "warm")
 	r.ModulesRun(widget, map[string]int64{"pipelining": 3})
 	r.WarmReady(true)
+	r.LineDiffers([]string{"of another server"})
+	r.LineDiffers([]string{"ansible:a"})
 	r.RunLimit(20)
 	r.RunEvents(EventAccepted, 40)
 	r.RunEvents(EventForeign, 1)
@@ -177,6 +179,9 @@ rolewright_runs_limit 20
 # HELP rolewright_warm_ready 1 while runs can be forked: there is a fork server, or it has ended for want of runs and the next run starts one. 0 while runs are plain.
 # TYPE rolewright_warm_ready gauge
 rolewright_warm_ready 1
+# HELP rolewright_warm_line_differs 1 for each thing that forked runs rely on, and that is not as in a tested line of ansible-core: runs are plain.
+# TYPE rolewright_warm_line_differs gauge
+rolewright_warm_line_differs{name="ansible:a"} 1
 # HELP rolewright_references_unwatched 1 while objects of a resource cannot be watched that a watch refers to (references, varsFrom, triggers): the operator may not, or their kind is gone; else 0.
 # TYPE rolewright_references_unwatched gauge
 rolewright_references_unwatched{group="apps.example.com",kind="Widget",resource="secrets",version="v1"} 1
@@ -191,7 +196,7 @@ rolewright_status_writes_total{group="apps.example.com",kind="Widget",moment="st
 	if err := testutil.GatherAndCompare(reg, strings.NewReader(want),
 		"rolewright_decisions_total", "rolewright_kind_ready", "rolewright_references_unwatched", "rolewright_artifact_bytes", "rolewright_artifact_runs",
 		"rolewright_proxy_anonymous", "rolewright_proxy_anonymous_requests_total", "rolewright_proxy_requests_total", "rolewright_run_events_total",
-		"rolewright_runs_in_flight", "rolewright_runs_total", "rolewright_runs_by_executor_total", "rolewright_modules_total", "rolewright_runs_limit", "rolewright_warm_ready", "rolewright_user_metrics_refused_total", "rolewright_status_writes_total"); err != nil {
+		"rolewright_runs_in_flight", "rolewright_runs_total", "rolewright_runs_by_executor_total", "rolewright_modules_total", "rolewright_runs_limit", "rolewright_warm_ready", "rolewright_warm_line_differs", "rolewright_user_metrics_refused_total", "rolewright_status_writes_total"); err != nil {
 		t.Error(err)
 	}
 	phases, err := testutil.GatherAndCount(reg, "rolewright_phase_duration_seconds")

@@ -10,13 +10,13 @@ import (
 
 // runMetrics are about runs.
 type runMetrics struct {
-	runs, executors, modules           *prometheus.CounterVec
-	warmReady, runLimit, shortMemory   *prometheus.GaugeVec
-	inFlight                           *prometheus.GaugeVec
-	waits, memory                      *prometheus.HistogramVec
-	cpu, lost, pruned, loops, failures *prometheus.CounterVec
-	events                             *prometheus.CounterVec
-	failing                            places
+	runs, executors, modules                      *prometheus.CounterVec
+	warmReady, lineDiffers, runLimit, shortMemory *prometheus.GaugeVec
+	inFlight                                      *prometheus.GaugeVec
+	waits, memory                                 *prometheus.HistogramVec
+	cpu, lost, pruned, loops, failures            *prometheus.CounterVec
+	events                                        *prometheus.CounterVec
+	failing                                       places
 }
 
 func newRunMetrics() runMetrics {
@@ -33,6 +33,8 @@ func newRunMetrics() runMetrics {
 			"group", "version", "kind", "way"),
 		warmReady: gauge("rolewright_warm_ready",
 			"1 while runs can be forked: there is a fork server, or it has ended for want of runs and the next run starts one. 0 while runs are plain."),
+		lineDiffers: gauge("rolewright_warm_line_differs",
+			"1 for each thing that forked runs rely on, and that is not as in a tested line of ansible-core: runs are plain.", "name"),
 		runLimit: gauge("rolewright_runs_limit",
 			"How many runs there are at a time while the fork server answers late; 0 while there is no such limit."),
 		shortMemory: gauge("rolewright_runs_wait_for_memory",
@@ -59,7 +61,7 @@ func newRunMetrics() runMetrics {
 
 func (m *runMetrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
-		m.runs, m.executors, m.modules, m.warmReady, m.runLimit, m.shortMemory, m.inFlight, m.waits, m.memory, m.cpu, m.lost, m.pruned, m.loops, m.failures, m.events,
+		m.runs, m.executors, m.modules, m.warmReady, m.lineDiffers, m.runLimit, m.shortMemory, m.inFlight, m.waits, m.memory, m.cpu, m.lost, m.pruned, m.loops, m.failures, m.events,
 	}
 }
 
@@ -136,6 +138,18 @@ func (r *Recorder) WarmReady(ready bool) {
 		return
 	}
 	r.warmReady.WithLabelValues().Set(oneIf(ready))
+}
+
+// LineDiffers says what is in the way of forked runs in the line of ansible-core
+// that is installed: nothing without names.
+func (r *Recorder) LineDiffers(names []string) {
+	if r == nil {
+		return
+	}
+	r.lineDiffers.Reset()
+	for _, name := range names {
+		r.lineDiffers.WithLabelValues(name).Set(1)
+	}
 }
 
 // RunEvents counts n job events; an n below 1 counts nothing.

@@ -15,7 +15,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,7 +25,7 @@ import (
 	"github.com/rolewright/rolewright/runner/supervise"
 )
 
-//go:embed python/*.py
+//go:embed python/*.py python/tested.json
 var program embed.FS
 
 // startLimit is how long a server may take to import everything: a second or
@@ -59,10 +58,6 @@ const ServerPrefix = "server-"
 // them.
 const titleSpace = 2048
 
-// tested are the versions of ansible-core with which a forked run is known to
-// be the same run: what a server does to Ansible depends on its internals.
-var tested = regexp.MustCompile(`^2\.(14|19)\.`)
-
 // server is one fork server.
 type server struct {
 	dir, socket string
@@ -83,9 +78,22 @@ type server struct {
 
 // about is what a server says of itself.
 type about struct {
-	Core  string   `json:"core"`
-	PID   int      `json:"pid"`
-	Files []string `json:"files"` // what it has imported and read, or would have
+	Core    string   `json:"core"`
+	Differs []string `json:"differs"` // what is another than in the lines of Ansible that were tested
+	PID     int      `json:"pid"`
+	Files   []string `json:"files"` // what it has imported and read, or would have
+}
+
+// LineError is why there is no server with a line of ansible-core that is not tested.
+type LineError struct {
+	Core string
+	// Differs are what is another than in the lines that are tested.
+	Differs []string
+}
+
+func (e *LineError) Error() string {
+	return fmt.Sprintf("forked runs are not tested with ansible-core %s, where this has changed that they rely on: %s; --executor-trust-line forks runs all the same",
+		e.Core, strings.Join(e.Differs, ", "))
 }
 
 // startTries is how many servers are started one after the other because a file
@@ -183,8 +191,8 @@ func (s *server) admit(ctx context.Context, opts Options, before snapshot, progr
 	if s.about, err = s.await(ctx); err != nil {
 		return err
 	}
-	if !tested.MatchString(s.about.Core) {
-		return fmt.Errorf("forked runs are not tested with ansible-core %s", s.about.Core)
+	if len(s.about.Differs) > 0 && !opts.TrustLine {
+		return &LineError{Core: s.about.Core, Differs: s.about.Differs}
 	}
 	s.files = identify(append(s.about.Files, programs...))
 	if name, changed := before.changed(s.files); changed {
@@ -203,7 +211,7 @@ func (s *server) admit(ctx context.Context, opts Options, before snapshot, progr
 
 // writeProgram writes the server's program to its directory.
 func (s *server) writeProgram() error {
-	names, err := fs.Glob(program, "python/*.py")
+	names, err := fs.Glob(program, "python/*")
 	if err != nil {
 		return err
 	}

@@ -45,6 +45,9 @@ type Options struct {
 	MaxMemory int64
 	// Idle is how long a server is kept without a run; 0 means for as long as the pool.
 	Idle time.Duration
+	// TrustLine has runs forked with a line of Ansible that is not tested, and in
+	// which something that they rely on is another than in those that are.
+	TrustLine bool
 	// Check makes a run from the server with that socket, and returns an error
 	// if it is not what it would be without; then the server is not used. It may
 	// use the directory. nil checks nothing.

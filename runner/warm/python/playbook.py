@@ -41,6 +41,8 @@ KEPT = frozenset("""
     PLUGIN_FILTERS_CFG TASK_TIMEOUT YAML_FILENAME_EXTENSIONS
 """.split())
 
+#: Settings that Ansible reads when it is imported, but which refresh makes good.
+RENEWED = {"ANSIBLE_FORCE_COLOR", "ANSIBLE_NOCOLOR", "DEFAULT_CALLBACK_PLUGIN_PATH"}
 #: Variables that imports read, but which refresh makes good.
 REFRESHED = {"KUBECONFIG"}
 
@@ -89,7 +91,12 @@ def unsuited(environment: dict[str, str]) -> str | None:
     process.replace_environment(environment)
     if ansiblefiles.config_file() != serverstate.CONFIG_FILE:
         return "the configuration file"
-    return next((name for name, value in settings().items() if name in KEPT and value != serverstate.SETTINGS[name]), None)
+    return next((name for name, value in settings().items() if is_kept(name) and value != serverstate.SETTINGS[name]), None)
+
+
+def is_kept(name: str) -> bool:
+    """Tell whether a run that has another value of a setting is executed."""
+    return name in KEPT or name.startswith("COLOR_")
 
 
 _settings: dict[str, object] = {}

@@ -8,6 +8,7 @@ import sys
 
 import ansiblefiles
 import prepared
+import proof
 import serverstate
 
 
@@ -15,7 +16,8 @@ def about() -> dict:
     """Tell what runs would find."""
     import ansible.release
 
-    return {"core": ansible.release.__version__, "python": sys.executable, "pid": os.getppid(), "files": sources()}
+    core = ansible.release.__version__
+    return {"core": core, "differs": proof.differs(core), "python": sys.executable, "pid": os.getppid(), "files": sources()}
 
 
 def sources() -> list[str]:

@@ -1,0 +1,87 @@
+package runner
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rolewright/rolewright/test/must"
+)
+
+var update = flag.Bool("update", false, "write what the installed line of Ansible has to warm/python/tested.json")
+
+// provenNow prints what proof.py finds in the Ansible that is installed.
+const provenNow = `
+import json, sys
+sys.path.insert(0, sys.argv[1])
+import ansible.release, proof
+print(json.dumps({"line": proof.line(ansible.release.__version__), "digests": proof.digests(), "unknown": sorted(proof.unknown_settings())}))
+`
+
+// proven is what proof.py finds.
+type proven struct {
+	Line    string            `json:"line"`
+	Digests map[string]string `json:"digests"`
+	Unknown []string          `json:"unknown"`
+}
+
+func prove(t *testing.T) (p proven) {
+	t.Helper()
+	script := must.Get(os.ReadFile(mustLook(t, "ansible-playbook")))(t)
+	python, _, _ := strings.Cut(strings.TrimPrefix(string(script), "#!"), "\n")
+	cmd := exec.Command(strings.TrimSpace(python), "-c", provenNow, must.Get(filepath.Abs("warm/python"))(t))
+	cmd.Env, cmd.Stderr = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1"), os.Stderr
+	must.Do(t, json.Unmarshal(must.Get(cmd.Output())(t), &p))
+	return p
+}
+
+// table is what warm/python/tested.json has: the lines of Ansible that were tested, and
+// the digest of each name in each of them; empty where there is none.
+type table struct {
+	Lines []string                     `json:"lines"`
+	Names map[string]map[string]string `json:"names"`
+}
+
+// A line that reads a setting at import which the server does not know, or whose
+// table is not up to date, fails here, by the line of Ansible in PATH.
+func TestProof_KnowsThisLine(t *testing.T) {
+	t.Parallel()
+	const file = "warm/python/tested.json"
+	now := prove(t)
+	if len(now.Unknown) > 0 {
+		t.Errorf("ansible-core %s reads settings when it is imported that neither KEPT nor RENEWED in playbook.py has: %q", now.Line, now.Unknown)
+	}
+	var was, is table
+	must.Do(t, json.Unmarshal(must.Get(os.ReadFile(file))(t), &was))
+	is = table{Lines: slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(was.Lines), now.Line)))), Names: map[string]map[string]string{}}
+	for name, digest := range now.Digests {
+		is.Names[name] = map[string]string{}
+		known := false
+		for line, other := range was.Names[name] {
+			is.Names[name][line] = other
+			known = known || other == digest
+		}
+		if !known || strings.HasPrefix(name, "ansible.") { // what comes with Python may be that of another line
+			is.Names[name][now.Line] = digest
+		}
+	}
+	if *update {
+		var text bytes.Buffer
+		encoder := json.NewEncoder(&text)
+		encoder.SetIndent("", "  ")
+		must.Do(t, errors.Join(encoder.Encode(is), os.WriteFile(file, text.Bytes(), 0o644)))
+		return
+	}
+	if diff := cmp.Diff(was, is); diff != "" {
+		t.Errorf("%s is not up to date; once the tests pass with this line of Ansible, run go test ./runner -run Proof -update (-have +want):\n%s", file, diff)
+	}
+}

@@ -1,0 +1,189 @@
+"""Whether the Ansible that is installed is, where the fork server replaces or
+relies on it, that of a line that was tested.
+
+Each function is compared by a digest of its source, without comments,
+annotations and layout, with those of tested.json, which `go test ./runner -run
+Proof -update` writes. It reads files only.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.util
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator
+
+import playbook
+
+#: What is replaced or relied on: functions, attributes, modules. Not here: what is
+#: only called, what a part only wraps to count (ActionBase._execute_module), and
+#: what makes commands, of which connection.py leaves to the shell those that it
+#: does not know.
+NAMES = """
+    ansible.cli:check_blocking_io
+    ansible.cli.playbook:main
+    ansible.config.manager:ConfigManager.get_config_value
+    ansible.config.manager:ConfigManager.get_configuration_definitions
+    ansible.config.manager:ConfigManager.has_configuration_definition
+    ansible.config.manager:ConfigManager.initialize_plugin_configuration_definitions
+    ansible.config.manager:find_ini_config_file
+    ansible.constants:set_constant
+    ansible.executor.module_common:ModuleDepFinder
+    ansible.executor.module_common:_CachedModule
+    ansible.executor.module_common:_find_module_utils
+    ansible.plugins:get_plugin_class
+    ansible.plugins.connection.local:Connection.exec_command
+    ansible.plugins.loader:PluginLoader._get_paths
+    ansible.plugins.loader:PluginLoader._load_config_defs
+    ansible.plugins.loader:PluginLoader._load_module_source
+    ansible.plugins.loader:init_plugin_loader
+    ansible.plugins.strategy:StrategyBase.__init__
+    ansible.plugins.strategy:StrategyBase._wait_on_pending_results
+    ansible.plugins.strategy:results_thread_main
+    ansible.utils.color
+    ansible.utils.display:Display.__init__
+    ansible.utils.path:cleanup_tmp_file
+    ansible.utils.ssh_functions:_HAS_CONTROLPERSIST
+    ansible.utils.ssh_functions:check_for_controlpersist
+    ansible.utils.vars:get_unique_id
+    ansible.utils.vars:random_int
+    ansible_runner.runner:Runner.run
+    kubernetes.config.kube_config:KUBE_CONFIG_DEFAULT_LOCATION
+    multiprocessing.synchronize:SemLock.__init__
+    os:_Environ.__getitem__
+    zipimport:_get_module_path
+    zipimport:zipimporter._get_files
+    zipimport:zipimporter.get_code
+""".split()
+
+TABLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tested.json")
+
+
+def differs(core: str) -> list[str]:
+    """Return what of this version of ansible-core differs from all lines that were
+    tested; the empty list for a version of such a line.
+    """
+    with open(TABLE, encoding="utf-8") as file:
+        table = json.load(file)
+    if line(core) in table["lines"]:
+        return []
+    return [name for name, digest in digests().items() if digest not in table["names"][name].values() and source_of(name.partition(".")[0])] \
+        + sorted(f"{name} is read when Ansible is imported" for name in unknown_settings())
+
+
+def line(core: str) -> str:
+    """Return the line of a version: 2.19 of 2.19.11."""
+    return ".".join(core.split(".")[:2])
+
+
+def digests() -> dict[str, str]:
+    """Return the digests of NAMES; the empty string for what this version has not."""
+    trees: dict[str, ast.Module | None] = {}
+    found = {}
+    for name in NAMES:
+        module, _, attribute = name.partition(":")
+        if module not in trees:
+            trees[module] = parse(source_of(module))
+        tree = trees[module]
+        parts: list[ast.AST] = [] if tree is None else [tree] if not attribute else list(definitions(tree, attribute.split(".")))
+        found[name] = hashlib.sha256(repr([normal(part) for part in parts]).encode()).hexdigest()[:12] if parts else ""
+    return found
+
+
+def source_of(module: str) -> str | None:
+    """Return the path of a module's source, without importing it."""
+    top, *rest = module.split(".")
+    known = sys.modules.get(top)
+    spec = importlib.util.find_spec(top)
+    origin = getattr(known, "__file__", None) or (spec and spec.origin)
+    if not origin or not os.path.isabs(origin):  # part of the interpreter
+        origin = os.path.join(os.path.dirname(os.__file__), top + ".py")
+    base = os.path.join(os.path.dirname(origin), *rest)
+    if not rest:
+        return origin
+    return next((path for path in (base + ".py", os.path.join(base, "__init__.py")) if os.path.isfile(path)), None)
+
+
+def parse(path: str | None) -> ast.Module | None:
+    """Return the syntax tree of a file; None if there is none."""
+    if path is None or not os.path.isfile(path):
+        return None
+    with open(path, "rb") as file:
+        return ast.parse(file.read())
+
+
+def definitions(tree: ast.AST, names: list[str]) -> Iterator[ast.AST]:
+    """Yield what defines a name in a module or class, wherever a condition puts it."""
+    for node in ast.iter_child_nodes(tree):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        own = getattr(node, "name", None)
+        if own == names[0] or any(isinstance(target, ast.Name) and target.id == names[0] for target in targets):
+            if len(names) == 1:
+                yield node
+            else:
+                yield from definitions(node, names[1:])
+        elif own is None:
+            yield from definitions(node, names)
+
+
+def normal(node: object) -> object:
+    """Return a syntax tree in a form that is the same with each version of Python."""
+    if isinstance(node, list):
+        return [normal(part) for part in node]
+    if not isinstance(node, ast.AST):
+        return node
+    fields = []
+    for name, value in ast.iter_fields(node):
+        if name in ("annotation", "returns", "kind", "type_comment", "ctx"):
+            continue
+        if name == "body" and isinstance(value, list) and value and isinstance(value[0], ast.Expr) and isinstance(value[0].value, ast.Constant):
+            value = value[1:]  # what documents it
+        if value is not None and value != []:
+            fields.append((name, normal(value)))
+    return (type(node).__name__, fields)
+
+
+def unknown_settings() -> set[str]:
+    """Return the settings that Ansible reads when it is imported, and of which
+    neither playbook.KEPT nor playbook.RENEWED knows.
+    """
+    root = os.path.dirname(source_of("ansible") or "")
+    with open(os.path.join(root, "config", "base.yml"), encoding="utf-8") as file:
+        settings = set(re.findall(r"^(_?[A-Z][A-Z0-9_]*):", file.read(), re.MULTILINE))
+    read: set[str] = set()
+    for directory, names, files in os.walk(root):
+        names[:] = [name for name in names if name not in ("modules", "module_utils")]
+        for file_name in files:
+            tree = parse(os.path.join(directory, file_name)) if file_name.endswith(".py") else None
+            if tree is not None:
+                read.update(read_at_import(tree))
+    return {name for name in read & settings if not playbook.is_kept(name) and name not in playbook.RENEWED}
+
+
+def read_at_import(tree: ast.Module) -> set[str]:
+    """Return the names of ansible.constants that a module reads outside of its
+    functions: those in bodies of classes and defaults of arguments too.
+    """
+    aliases: set[str] = set()
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module == "ansible":
+            aliases.update(alias.asname or alias.name for alias in node.names if alias.name == "constants")
+        elif isinstance(node, ast.Import):
+            aliases.update(alias.asname for alias in node.names if alias.name == "ansible.constants" and alias.asname)
+    queue: list[ast.AST] = [tree]
+    while queue:
+        node = queue.pop()
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in aliases:
+            names.add(node.attr)
+        elif isinstance(node, ast.ImportFrom) and node.module == "ansible.constants":
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            queue.extend([*node.args.defaults, *filter(None, node.args.kw_defaults), *getattr(node, "decorator_list", [])])
+            continue
+        queue.extend(ast.iter_child_nodes(node))
+    return names
