@@ -37,8 +37,12 @@ func freeAddress() (string, error) {
 // startOperator starts an operator whose ansible-runner is the stub, with env
 // added to the environment.
 func (b *bench) startOperator(ctx context.Context, env ...string) error {
-	env = append([]string{"PATH=" + filepath.Join(b.dir, "bin") + ":" + os.Getenv("PATH"), timesEnv + "=" + b.times()}, env...)
-	return b.startProcess(ctx, []string{"--executor", "runner", "--proxy-port", "0"}, env)
+	return b.startProcess(ctx, []string{"--executor", "runner", "--proxy-port", "0"}, append(b.stubEnviron(), env...))
+}
+
+// stubEnviron has the program found that lies where the stub does.
+func (b *bench) stubEnviron() []string {
+	return []string{"PATH=" + filepath.Join(b.dir, "bin") + ":" + os.Getenv("PATH"), timesEnv + "=" + b.times()}
 }
 
 // startReal starts an operator that runs Ansible.
