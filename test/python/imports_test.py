@@ -28,7 +28,8 @@ class Imports(unittest.TestCase):
         self.assertEqual(set(order), FILES.keys())
 
     def test_leaves(self) -> None:
-        for name, allowed in {"process": set(), "runtrace": set(), "ansiblefiles": set(), "shared": set(), "switches": set(), "serverstate": {"process"}}.items():
+        leaves: dict[str, set[str]] = {name: set() for name in ("process", "runtrace", "ansiblefiles", "shared", "switches")}
+        for name, allowed in {**leaves, "serverstate": {"process"}}.items():
             self.assertEqual(imported(FILES[name]), allowed, name)
 
     def test_only_the_server_imports_preload(self) -> None:

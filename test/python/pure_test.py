@@ -60,8 +60,9 @@ class Switches(unittest.TestCase):
         self.assertTrue(switches.without("turbo"))
 
     def test_unknown_names(self) -> None:
-        with unittest.mock.patch.dict(os.environ, {switches.VARIABLE: "turbo,other"}), self.assertRaisesRegex(SystemExit, "unknown names: other; there are: .*turbo"):
-            switches.read()
+        with unittest.mock.patch.dict(os.environ, {switches.VARIABLE: "turbo,other"}):
+            with self.assertRaisesRegex(SystemExit, "unknown names: other; there are: .*turbo"):
+                switches.read()
         with self.assertRaises(LookupError):
             switches.without("other")
 
@@ -76,10 +77,11 @@ class Places(unittest.TestCase):
                 ("other/server.py", "            sys.path.insert(0, self.ansiblez_path)", True),
                 ("other/server.py", "import os", False)):
             name = "ansible_collections/cloud/common/plugins/module_utils/" + name
-            self.assertEqual(module.names_places(name, f"import sys\n{line}\n".encode()), elsewhere, (name, line))
+            self.assertEqual(module.names_places(name, f"import sys\n{line}\n".encode(), True), elsewhere, (name, line))
+        self.assertTrue(module.names_places(module.TURBO + "common.py", b"ansiblez_path = sys.path[0]", False), "turbo mode is used")
         switches._off.add("turbo")
         self.addCleanup(switches._off.clear)
-        self.assertTrue(module.names_places(module.TURBO + "common.py", b"ansiblez_path = sys.path[0]"))
+        self.assertTrue(module.names_places(module.TURBO + "common.py", b"ansiblez_path = sys.path[0]", True))
 
 
 class Copies(unittest.TestCase):

@@ -255,8 +255,10 @@ def find_archive(source: bytes) -> bytes | None:
 #: What a source has that may look for libraries in places of its own.
 PLACES = re.compile(rb"\bsys\s*\.\s*path\b|\bfrom\s+sys\s+import\b|\baddsitedir\b")
 
-#: Files of the turbo mode, which modules of kubernetes.core bring along where
-#: the collection cloud.common is installed, used or not.
+#: Modules that import the turbo mode only where ENABLE_TURBO_MODE is set.
+KUBERNETES = "ansible_collections/kubernetes/core/plugins/modules/"
+#: Files of the turbo mode, which these modules bring along where the collection
+#: cloud.common is installed, used or not.
 TURBO = "ansible_collections/cloud/common/plugins/module_utils/turbo/"
 #: The lines in which they mention the search path. It begins with the module's
 #: own archive, as Ansible puts it there. A module reads that entry to tell it to
@@ -278,12 +280,13 @@ def looks_elsewhere(archive: bytes) -> bool:
     if serverstate.key(archive) in prepared.USUAL:
         return False
     with zipfile.ZipFile(io.BytesIO(base64.b64decode(archive))) as file:
-        return any(names_places(info.filename, file.read(info)) for info in file.infolist()
+        unused = "ENABLE_TURBO_MODE" not in os.environ and any(name.startswith(KUBERNETES) for name in file.namelist())
+        return any(names_places(info.filename, file.read(info), unused) for info in file.infolist()
                    if info.filename.endswith(".py") and (info.file_size, info.CRC) not in serverstate.CODES)
 
 
-def names_places(name: str, source: bytes) -> bool:
-    """Tell whether a file of an archive may look for libraries in places of its own."""
-    if name.startswith(TURBO) and not switches.without("turbo"):
+def names_places(name: str, source: bytes, unused: bool) -> bool:
+    """Tell whether a file of an archive may look for libraries in places of its own; unused tells of the turbo mode."""
+    if unused and name.startswith(TURBO) and not switches.without("turbo"):
         source = TURBO_LINES.sub(b"", source)
     return PLACES.search(source) is not None
