@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import inspect
 import os
 import sys
 import threading
@@ -64,11 +65,14 @@ def inside() -> bool:
 
 
 def install() -> None:
-    """Let ansible-playbook execute tasks itself that only compute."""
+    """Let ansible-playbook execute tasks itself that only compute. Until ansible-core 2.20: newer lines keep in a
+    worker which secrets are to be hidden.
+    """
     import ansible.constants as constants
     import ansible.plugins.strategy as strategy
+    from ansible.executor.task_executor import TaskExecutor
 
-    if switches.without("inprocess") or constants.DEFAULT_DEBUG:
+    if switches.without("inprocess") or constants.DEFAULT_DEBUG or "job_vars" not in inspect.signature(TaskExecutor).parameters:
         return
     ordinary = strategy.StrategyBase._queue_task
 
