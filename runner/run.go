@@ -315,8 +315,8 @@ func (r *Runner) startOnce(ctx context.Context, req Request, c supervise.Command
 		// server is what Await says.
 		_ = r.warm.Wait(ctx)
 	}
-	lease, err := r.warm.Await(ctx) //nolint:contextcheck // a server outlives the run
-	c.Until = req.latest()          // it has waited
+	lease, err := r.warm.Await(ctx)
+	c.Until = req.latest() // it has waited
 	if err != nil {
 		exit, err := r.supervisor.Run(ctx, c)
 		return exit, false, err

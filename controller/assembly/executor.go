@@ -68,7 +68,7 @@ func NewExecutor(ctx context.Context, o ExecutorOptions) (_ *runner.Runner, end 
 			endFiles()
 		}, nil
 	}
-	options.Warm = runner.NewPool(options, warmLog(recorder, log)) //nolint:contextcheck // a fork server outlives what starts it
+	options.Warm = runner.NewPool(options, warmLog(recorder, log))
 	if uses(watched, watches.ExecutorWarm) {
 		if err := options.Warm.Wait(ctx); err != nil {
 			options.Warm.Close()

@@ -91,7 +91,8 @@ func TestWritten_HasTheNameOfARefusedCreate(t *testing.T) {
 	p := startProxy(t, cfg)
 	_, client, _ := admit(t, p, Grant{RunID: "refused", Owner: newOwner(t, cfg, testenv.CRD(t, cfg), ns), Inject: true, Written: func(w Written) { written <- w }})
 	body := strings.NewReader(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"it"},"data":1}`)
-	resp := must.Get(client.Post(p.URL()+"/api/v1/namespaces/"+ns+"/configmaps", "application/json", body))(t)
+	resp, err := client.Post(p.URL()+"/api/v1/namespaces/"+ns+"/configmaps", "application/json", body)
+	must.Do(t, err)
 	must.Do(t, resp.Body.Close())
 	w := <-written
 	must.Be(t, "code", http.StatusBadRequest, w.Code)

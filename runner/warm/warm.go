@@ -138,7 +138,7 @@ func (p *Pool) Close() {
 func (p *Pool) Wait(ctx context.Context) error {
 	p.mu.Lock()
 	if p.current == nil {
-		p.startLocked()
+		p.startLocked() //nolint:contextcheck // a server outlives who waits for it
 	}
 	p.mu.Unlock()
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -198,14 +198,14 @@ func (p *Pool) Acquire() (*Lease, error) {
 // Await is as Acquire, but waits for a server that is being started, unless the
 // last one has failed: else that costs a run less than a new Python.
 func (p *Pool) Await(ctx context.Context) (*Lease, error) {
-	lease, err := p.Acquire()
+	lease, err := p.Acquire() //nolint:contextcheck // a server outlives the run
 	p.mu.Lock()
 	failed := p.failures > 0
 	p.mu.Unlock()
 	if err == nil || failed || p.Wait(ctx) != nil {
 		return lease, err
 	}
-	return p.Acquire()
+	return p.Acquire() //nolint:contextcheck // a server outlives the run
 }
 
 // Release gives the lease back, with what supervise.Supervisor.Run has returned

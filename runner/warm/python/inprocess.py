@@ -282,28 +282,30 @@ def fence_plugins() -> None:
     known: dict[tuple[str, str], bool] = {}
 
     def getitem(self: Any, key: str) -> Any:
-        value = ordinary(self, key)
         if inside():
             plugins = getattr(self, "_plugin_loader", None) or self._pluginloader
             if (plugins.type, key) not in known:
                 known[plugins.type, key] = keeps_nothing(plugins, key)
             if not known[plugins.type, key]:
                 raise Unfit(f"the {plugins.type} {key}")
-        return value
+        return ordinary(self, key)
 
     JinjaPluginIntercept.__getitem__ = getitem
 
 
 def keeps_nothing(loader: Any, name: str) -> bool:
-    """Tell whether a filter or test is Jinja's, Ansible's, or of one of COLLECTIONS."""
-    from ansible.errors import AnsibleError
+    """Tell whether a filter or test is Jinja's, Ansible's, or of one of COLLECTIONS. Those of other collections are not
+    even imported, which each worker does that uses one.
+    """
+    from jinja2 import defaults
 
-    try:
-        plugin = loader.get_with_context(name).object
-    except (AnsibleError, KeyError):
-        return True  # Jinja's
+    name = name.removeprefix("ansible.legacy.")
+    loader._ensure_non_collection_wrappers()
+    plugin = loader._cached_non_collection_wrappers.get(name)
+    if plugin is None and name.startswith(tuple(f"{c}." for c in COLLECTIONS)):
+        plugin = loader.get(name)
     if plugin is None:
-        return True
+        return name in (defaults.DEFAULT_FILTERS if loader.type == "filter" else defaults.DEFAULT_TESTS)
     path = os.path.realpath(plugin._original_path)
     places = [os.path.join(ansible(), "plugins"), *(p for c in COLLECTIONS if (p := collection(c)))]
     return any(path.startswith(place + os.sep) for place in places)
