@@ -79,6 +79,16 @@ class Copy(dict):
     def copy(self) -> dict:
         return dict(self._whole())
 
+    def clear(self) -> None:
+        self._left.clear()
+        super().clear()
+
+    def __delitem__(self, key: Any) -> None:
+        dict.__delitem__(self._whole(), key)
+
+    def popitem(self) -> Any:
+        return dict.popitem(self._whole())
+
     def pop(self, *args: Any) -> Any:
         return dict.pop(self._whole(), *args)
 

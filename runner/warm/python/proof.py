@@ -24,8 +24,8 @@ import playbook
 #: what makes commands, of which connection.py leaves to the shell those that it
 #: does not know.
 NAMES = """
-    ansible.cli.playbook:main
     ansible.cli:check_blocking_io
+    ansible.cli.playbook:main
     ansible.config.manager:ConfigManager.get_config_value
     ansible.config.manager:ConfigManager.get_configuration_definitions
     ansible.config.manager:ConfigManager.has_configuration_definition
@@ -35,29 +35,17 @@ NAMES = """
     ansible.executor.module_common:ModuleDepFinder
     ansible.executor.module_common:_CachedModule
     ansible.executor.module_common:_find_module_utils
-    ansible.executor.process.worker:WorkerProcess.__init__
-    ansible.executor.process.worker:WorkerProcess._run
-    ansible.executor.process.worker:WorkerProcess.run
-    ansible.executor.process.worker:WorkerProcess.start
-    ansible.executor.task_executor:TaskExecutor.__init__
-    ansible.executor.task_executor:TaskExecutor.run
-    ansible.executor.task_queue_manager:FinalQueue
-    ansible.playbook.conditional
+    ansible.plugins:get_plugin_class
     ansible.plugins.connection.local:Connection.exec_command
     ansible.plugins.loader:PluginLoader._get_paths
     ansible.plugins.loader:PluginLoader._load_config_defs
     ansible.plugins.loader:PluginLoader._load_module_source
-    ansible.plugins.loader:PluginLoader.get_with_context
     ansible.plugins.loader:init_plugin_loader
     ansible.plugins.strategy:StrategyBase.__init__
-    ansible.plugins.strategy:StrategyBase._queue_task
     ansible.plugins.strategy:StrategyBase._wait_on_pending_results
     ansible.plugins.strategy:results_thread_main
-    ansible.plugins:get_plugin_class
-    ansible.template.vars:AnsibleJ2Vars
     ansible.utils.color
     ansible.utils.display:Display.__init__
-    ansible.utils.display:Display.display
     ansible.utils.path:cleanup_tmp_file
     ansible.utils.ssh_functions:_HAS_CONTROLPERSIST
     ansible.utils.ssh_functions:check_for_controlpersist

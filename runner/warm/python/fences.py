@@ -1,0 +1,315 @@
+"""What a task must not do that is executed in ansible-playbook itself: it would leave something behind, of which
+Ansible's workers free the others by their end. A task that tries is Unfit.
+"""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import os
+import re
+import sys
+import threading
+import traceback
+import warnings
+from typing import Any
+
+import ansiblefiles
+
+#: Plugins that compute, or read files, and keep nothing; by their type. They are Ansible's own by their path.
+PLUGINS = {
+    "action": frozenset("assert debug fail include_vars set_fact set_stats validate_argument_spec".split()),
+    "connection": frozenset(["local"]),
+    "shell": frozenset(["sh"]),
+    "lookup": frozenset("dict env file fileglob first_found flattened indexed_items items list nested sequence subelements template "
+                        "together varnames vars".split()),
+}
+#: Names in templates behind which there is what tasks share, and not a copy of it.
+SHARED = frozenset(["hostvars", "self", "vars"])
+#: Functions of templates, by whose attributes there is, too. They can be called.
+FUNCTIONS = frozenset("cycler dict joiner lipsum lookup namespace now q query range undef".split())
+#: Collections whose filters and tests keep nothing.
+COLLECTIONS = ("kubernetes.core",)
+
+
+class Unfit(BaseException):
+    """The task needs a worker. No Exception: Ansible and Jinja make results of those."""
+
+
+class State:
+    """What this process knows of the task that it executes."""
+
+    thread: int | None = None
+    queue: Any = None
+    #: Values that were looked at, by their identities; with them, so that these stay theirs.
+    copied: dict[int, Any] = {}
+
+
+#: What was replaced: object, name, and what it was (None if the object had it from elsewhere).
+_replaced: list[tuple[Any, str, Any]] = []
+
+
+def inside() -> bool:
+    """Tell whether this thread executes a task. There is another one, which takes results."""
+    return State.thread == threading.get_ident()
+
+
+def replace(owner: Any, name: str, value: Any) -> None:
+    """Replace a name of a class or module."""
+    _replaced.append((owner, name, vars(owner).get(name)))
+    setattr(owner, name, value)
+
+
+def remove() -> None:
+    """Give everything back. Called in a worker, whose errors may show where they came by."""
+    for owner, name, value in reversed(_replaced):
+        if value is None:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, value)
+    _replaced.clear()
+
+
+def install() -> None:
+    """Put up all fences. Called once plugins of callbacks are loaded: that of ansible-runner replaces Display.display."""
+    fence_plugins()
+    fence_filters()
+    fence_templates()
+    if not ansiblefiles.has_engine():
+        fence_values()
+    fence_messages()
+    fence_warnings()
+
+
+@functools.cache
+def own(kind: str, path: str | None, names: frozenset[str]) -> bool:
+    """Tell whether a file is a plugin of Ansible's own with one of the names."""
+    directory, name = os.path.split(os.path.realpath(path or ""))
+    return os.path.splitext(name)[0] in names and directory == os.path.join(ansible(), "plugins", kind)
+
+
+@functools.cache
+def ansible() -> str:
+    """Return the directory of Ansible."""
+    import ansible as package
+
+    return os.path.dirname(os.path.realpath(package.__file__))
+
+
+def fence_plugins() -> None:
+    """No plugins but those of PLUGINS, and filters and tests."""
+    import ansible.plugins.loader as loader
+
+    ordinary = loader.PluginLoader.get_with_context
+
+    def get_with_context(self: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+        if inside() and self.type not in ("filter", "test"):
+            found = self.find_plugin_with_context(name, collection_list=kwargs.get("collection_list"))
+            if found.resolved and not own(self.type, found.plugin_resolved_path, PLUGINS.get(self.type, frozenset())):
+                raise Unfit(f"the {self.type} plugin {name}")
+        return ordinary(self, name, *args, **kwargs)
+
+    replace(loader.PluginLoader, "get_with_context", get_with_context)
+
+
+def places() -> tuple[int, int]:
+    """Return how many directories with filters and tests were added so far: by roles."""
+    import ansible.plugins.loader as loader
+
+    return len(loader.filter_loader._extra_dirs), len(loader.test_loader._extra_dirs)
+
+
+def fence_filters() -> None:
+    """No filters and tests that could keep something: of the project, or of other collections."""
+    try:
+        from ansible._internal._templating._jinja_plugins import JinjaPluginIntercept
+    except ImportError:
+        from ansible.template import JinjaPluginIntercept
+    ordinary = JinjaPluginIntercept.__getitem__
+    known: dict[tuple, bool] = {}
+
+    def getitem(self: Any, key: str) -> Any:
+        if inside():
+            plugins = getattr(self, "_plugin_loader", None) or self._pluginloader
+            asked = (plugins.type, key, places())
+            if asked not in known:
+                known[asked] = keeps_nothing(plugins, key)
+            if not known[asked]:
+                raise Unfit(f"the {plugins.type} {key}")
+        return ordinary(self, key)
+
+    replace(JinjaPluginIntercept, "__getitem__", getitem)
+
+
+def keeps_nothing(loader: Any, name: str) -> bool:
+    """Tell whether a filter or test is Jinja's, Ansible's, or of one of COLLECTIONS. Those of other collections are not
+    even imported, which each worker does that uses one.
+    """
+    from jinja2 import defaults
+
+    name = name.removeprefix("ansible.legacy.")
+    plugin = loader._cached_non_collection_wrappers.get(name)
+    try:
+        if plugin is None and name.startswith(tuple(f"{c}." for c in COLLECTIONS)):
+            plugin = loader.get(name)
+    except Exception:
+        return False  # the worker's error is the right one
+    if plugin is None:
+        return name in (defaults.DEFAULT_FILTERS if loader.type == "filter" else defaults.DEFAULT_TESTS)
+    path = os.path.realpath(getattr(plugin, "_original_path", ""))
+    directories = [os.path.join(ansible(), "plugins"), *(p for c in COLLECTIONS if (p := collection(c)))]
+    return any(path.startswith(directory + os.sep) for directory in directories)
+
+
+def collection(name: str) -> str | None:
+    """Return the directory of a collection."""
+    module = sys.modules.get("ansible_collections." + name)
+    return os.path.realpath(next(iter(module.__path__))) if module is not None else None
+
+
+def import_filters(queue: Any) -> bool:
+    """Import the files of filters and tests, as the first use of one does, and tell whether that shows nothing. Else
+    each worker has to do it by itself, and it is as if nothing was imported here.
+    """
+    import ansible.plugins.loader as loader
+
+    loaders = (loader.filter_loader, loader.test_loader)
+    State.thread, State.queue = threading.get_ident(), queue
+    try:
+        for each in loaders:
+            each._ensure_non_collection_wrappers()
+        if not queue.sent:
+            return True
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: B902, also a file's SystemExit
+        pass
+    finally:
+        State.thread = State.queue = None
+    for each in loaders:
+        each._cached_non_collection_wrappers = {}
+        for path in [path for path in each._module_cache if not path.startswith(ansible() + os.sep)]:
+            del each._module_cache[path]
+        for name, module in list(sys.modules.items()):
+            if name.startswith(each.package + ".") and not (getattr(module, "__file__", None) or "").startswith(ansible() + os.sep):
+                del sys.modules[name]
+    return False
+
+
+def fence_templates() -> None:
+    """No template by which a task could reach what it shares with others."""
+    import jinja2
+
+    ordinary = jinja2.Environment._generate
+
+    def generate(self: Any, source: Any, *args: Any, **kwargs: Any) -> Any:
+        if inside() and (name := reached(source)) is not None:
+            raise Unfit(f"{name} in a template")
+        return ordinary(self, source, *args, **kwargs)
+
+    replace(jinja2.Environment, "_generate", generate)
+
+
+def reached(tree: Any) -> str | None:
+    """Return that by which a template could reach what tasks share; None if there is nothing."""
+    from jinja2 import nodes
+
+    called = {id(node.node) for node in tree.find_all(nodes.Call)}
+    for node in tree.find_all((nodes.Name, nodes.Getattr, nodes.Getitem, nodes.Const, nodes.Filter)):
+        word, hidden = "", "__"
+        if isinstance(node, nodes.Name):
+            if node.name in SHARED or node.name in FUNCTIONS and id(node) not in called:
+                return node.name
+        elif isinstance(node, nodes.Filter):
+            if node.name.rpartition(".")[2] == "attr":
+                return "attr"
+        elif isinstance(node, nodes.Const):
+            word = node.value
+        elif isinstance(node, nodes.Getattr):
+            word, hidden = node.attr, "_"
+        elif isinstance(node.arg, nodes.Const):
+            word, hidden = node.arg.value, "_"
+        if isinstance(word, str) and (word.startswith(hidden) or ".__" in word):
+            return word[:50]
+    return None
+
+
+def fence_values() -> None:
+    """No variable of which a template gets no copy: a set, for instance. From 2.19 on, there is none."""
+    import jinja2
+    from ansible.parsing.yaml.objects import AnsibleVaultEncryptedUnicode
+    from ansible.template.vars import AnsibleJ2Vars
+
+    ordinary = AnsibleJ2Vars.__getitem__
+    unchanging = (str, bytes, int, float, type(None), datetime.date, datetime.time, jinja2.Undefined, AnsibleVaultEncryptedUnicode)
+
+    def getitem(self: Any, name: str) -> Any:
+        if inside() and name not in self._locals:
+            value = self._templar.available_variables.get(name)
+            if id(value) not in State.copied:
+                look(value)
+                State.copied[id(value)] = value
+        return ordinary(self, name)
+
+    def look(value: Any) -> None:
+        left = [value]
+        while left:
+            value = left.pop()
+            if isinstance(value, (list, tuple)):
+                left.extend(value)
+            elif isinstance(value, dict):
+                left.extend(value.values())
+            elif not isinstance(value, unchanging):
+                raise Unfit(f"a value of the type {type(value).__name__}")
+
+    replace(AnsibleJ2Vars, "__getitem__", getitem)
+
+
+def fence_messages() -> None:
+    """No message: ansible-runner makes events of them, which a worker writes itself. What workers send to be shown is
+    put into the task's queue.
+    """
+    from ansible.utils.display import Display
+
+    ordinary: Any = Display.display
+
+    def display(self: Any, *args: Any, **kwargs: Any) -> None:
+        if inside():
+            raise Unfit("a message")
+        ordinary(self, *args, **kwargs)
+
+    def queue(self: Any) -> Any:
+        return State.queue if inside() else self.__dict__.get("_final_q")
+
+    def set_queue(self: Any, value: Any) -> None:
+        self.__dict__["_final_q"] = value
+
+    replace(Display, "display", display)
+    replace(Display, "_final_q", property(queue, set_queue))
+
+
+def fence_warnings() -> None:
+    """No warning of Python, which goes to the standard error, and is given once in a process."""
+    ordinary = warnings.showwarning
+
+    def showwarning(*args: Any, **kwargs: Any) -> None:
+        if inside():
+            with warnings.catch_warnings():  # forgets what was given
+                pass
+            re.purge()
+            raise Unfit("a warning of Python")
+        ordinary(*args, **kwargs)
+
+    replace(warnings, "showwarning", showwarning)
+
+
+def hide_frames() -> None:
+    """Let no traceback have the functions of this directory, which a result would show that has one."""
+    ordinary = traceback.TracebackException.__init__
+    ours = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        ordinary(self, *args, **kwargs)
+        self.stack[:] = [frame for frame in self.stack if not frame.filename.startswith(ours)]
+
+    setattr(traceback.TracebackException, "__init__", init)
