@@ -316,6 +316,9 @@ func (r *Runner) startOnce(ctx context.Context, req Request, c supervise.Command
 		_ = r.warm.Wait(ctx)
 	}
 	lease, err := r.warm.Await(ctx)
+	if ctx.Err() != nil && err != nil {
+		return supervise.Exit{Code: -1}, false, fmt.Errorf("%w: %w: %w", supervise.ErrNotStarted, ErrNoTurn, context.Cause(ctx))
+	}
 	c.Until = req.latest() // it has waited
 	if err != nil {
 		exit, err := r.supervisor.Run(ctx, c)

@@ -11,6 +11,7 @@ import (
 	"helm.sh/helm/v4/pkg/action"
 	"helm.sh/helm/v4/pkg/chart/common"
 	"helm.sh/helm/v4/pkg/chart/v2"
+	state "helm.sh/helm/v4/pkg/release/common"
 	release "helm.sh/helm/v4/pkg/release/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -212,5 +213,34 @@ func TestDiffering(t *testing.T) {
 	}
 	if len(differing(a, a)) != 0 {
 		t.Error("an object differs from itself")
+	}
+}
+
+// What Helm's upgrade goes on from is what is compared with.
+func TestDeployedOf(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		states []state.Status
+		want   int // the revision; 0 for none
+	}{
+		"none":                          {nil, 0},
+		"before a failed one":           {[]state.Status{state.StatusSuperseded, state.StatusDeployed, state.StatusFailed}, 2},
+		"its record was deleted":        {[]state.Status{state.StatusSuperseded}, 1},
+		"deleted, and a later failed":   {[]state.Status{state.StatusSuperseded, state.StatusFailed}, 1},
+		"killed between two records":    {[]state.Status{state.StatusSuperseded, state.StatusPendingUpgrade}, 1},
+		"uninstalled":                   {[]state.Status{state.StatusSuperseded, state.StatusUninstalled}, 0},
+		"a first one that is not there": {[]state.Status{state.StatusFailed}, 0},
+	} {
+		var history []*release.Release
+		for i, status := range tt.states {
+			history = append(history, &release.Release{Version: i + 1, Info: &release.Info{Status: status}})
+		}
+		got := 0
+		if is := deployedOf(history); is != nil {
+			got = is.Version
+		}
+		if got != tt.want {
+			t.Errorf("%s: revision %d, want %d", name, got, tt.want)
+		}
 	}
 }

@@ -177,16 +177,21 @@ func (h *handler) history() ([]*v1.Release, error) {
 	return revisions, nil
 }
 
-// deployedOf is the last revision that is deployed; nil if none is. If the record of what came after it was
-// deleted, it is the last one, as for Helm.
+// deployedOf is the last revision that is deployed; nil if none is. If the record of that was deleted, or Helm was killed
+// between two records, it is the one that was deployed before.
 func deployedOf(history []*v1.Release) *v1.Release {
 	for i := len(history) - 1; i >= 0; i-- {
 		if history[i].Info.Status == common.StatusDeployed {
 			return history[i]
 		}
 	}
-	if last := len(history) - 1; last >= 0 && history[last].Info.Status == common.StatusSuperseded {
-		return history[last]
+	for i := len(history) - 1; i >= 0; i-- {
+		switch status := history[i].Info.Status; {
+		case status == common.StatusSuperseded:
+			return history[i]
+		case status != common.StatusFailed && !status.IsPending():
+			return nil
+		}
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/rolewright/rolewright/internal/doctor"
 	"github.com/rolewright/rolewright/internal/jobs"
@@ -64,9 +65,13 @@ func (o *doctorOptions) checkJobs(ctx context.Context, client kubernetes.Interfa
 		})
 	}
 	if o.jobURL == "" {
+		remedy := "give the operator and doctor --job-url with the Service of config/jobs, such as https://rolewright-runs." + namespace + ".svc:8444"
+		if inPod() {
+			return append(found, leftOut("whether Pods of runs find the operator: doctor does not see the operator's --job-url", remedy))
+		}
 		return append(found, doctor.Finding{
 			Check: "Jobs", State: doctor.Failed, Found: "--job-url is not given, without which the operator does not start: Pods of runs have to find it",
-			Remedy: "give the operator and doctor --job-url with the Service of config/jobs, such as https://rolewright-runs." + namespace + ".svc:8444",
+			Remedy: remedy,
 		})
 	}
 	secret, err := client.CoreV1().Secrets(namespace).Get(ctx, jobs.IdentityName, metav1.GetOptions{})
@@ -77,4 +82,10 @@ func (o *doctorOptions) checkJobs(ctx context.Context, client kubernetes.Interfa
 		return append(found, leftOut("the certificate for Pods of runs: "+err.Error(), "grant the permissions above"))
 	}
 	return append(found, doctor.CheckAnswer(ctx, o.jobURL, secret.Data[corev1.TLSCertKey], remote.ServerName))
+}
+
+// inPod tells whether this process is in a Pod: beside an operator, whose flags it does not see.
+func inPod() bool {
+	_, err := rest.InClusterConfig()
+	return err == nil
 }

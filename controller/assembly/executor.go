@@ -85,13 +85,13 @@ func NewExecutor(ctx context.Context, o ExecutorOptions) (_ *runner.Runner, end 
 	}, nil
 }
 
-// warmLog returns what is told of fork servers. One that has ended for want of runs is as
-// good as there: the next run waits for another.
+// warmLog returns what is told of fork servers. One that has ended for want of runs, or is
+// replaced, is as good as there: the next run waits for another.
 func warmLog(recorder *metrics.Recorder, log logr.Logger) func(error) {
 	said := ""
 	return func(err error) {
-		idle := errors.Is(err, warm.ErrIdle)
-		recorder.WarmReady(err == nil || idle)
+		idle, replaced := errors.Is(err, warm.ErrIdle), errors.Is(err, warm.ErrReplaced)
+		recorder.WarmReady(err == nil || idle || replaced)
 		var line *warm.LineError
 		if errors.As(err, &line) {
 			recorder.LineDiffers(line.Differs)
@@ -101,6 +101,8 @@ func warmLog(recorder *metrics.Recorder, log logr.Logger) func(error) {
 		switch {
 		case idle:
 			log.Info("The fork server has ended since there was no run: the next run starts one")
+		case replaced:
+			log.Info("The fork server is replaced: runs wait for the next one", "reason", err.Error())
 		case err == nil:
 			said = ""
 			log.Info("Runs are forked: the fork server is ready")

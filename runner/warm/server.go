@@ -314,9 +314,9 @@ func (s *server) worn(opts Options) error {
 	memory, _ := supervise.ResidentMemory(s.about.PID)
 	switch {
 	case s.runs >= opts.MaxRuns:
-		return fmt.Errorf("%w: it has made %d runs, and is replaced", ErrNotReady, s.runs)
+		return fmt.Errorf("%w: it has made %d runs: %w", ErrNotReady, s.runs, ErrReplaced)
 	case memory > opts.MaxMemory:
-		return fmt.Errorf("%w: it has grown beyond %d MiB, and is replaced", ErrNotReady, opts.MaxMemory>>20)
+		return fmt.Errorf("%w: it has grown beyond %d MiB: %w", ErrNotReady, opts.MaxMemory>>20, ErrReplaced)
 	}
 	if time.Since(s.looked) < lookAgain {
 		return nil
@@ -324,7 +324,7 @@ func (s *server) worn(opts Options) error {
 	s.looked = time.Now()
 	for name, was := range s.files {
 		if identity(name) != was {
-			return fmt.Errorf("%w: %s has changed, and it is replaced", ErrNotReady, name)
+			return fmt.Errorf("%w: %s has changed: %w", ErrNotReady, name, ErrReplaced)
 		}
 	}
 	return nil

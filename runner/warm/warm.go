@@ -20,6 +20,10 @@ var ErrNotReady = errors.New("no warm interpreter")
 // since there was no run, and the next run has another started.
 var ErrIdle = errors.New("there was no run")
 
+// ErrReplaced is wrapped, beside it, where nothing is wrong either: the server has made
+// many runs, or what it has imported has changed, and another is started.
+var ErrReplaced = errors.New("it is replaced")
+
 // Options configure a [Pool].
 type Options struct {
 	// Dir is where the pool makes a directory for its servers, and removes what
@@ -237,6 +241,7 @@ func (p *Pool) restLocked(s *server) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if p.current == s && s.inFlight == 0 && s.runs == runs && !p.closed {
+			p.failures = 0 // it was ready, and no run has found it broken
 			p.retireLocked(s, fmt.Errorf("%w: %w for %s", ErrNotReady, ErrIdle, p.opts.Idle))
 		}
 	})
