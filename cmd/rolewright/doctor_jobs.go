@@ -20,21 +20,23 @@ import (
 // unknownImage stands for that of the operator where it is not known.
 const unknownImage = "the-operators-own"
 
+// jobsLeftOut is that a check of Jobs was not made.
+func jobsLeftOut(found, remedy string) doctor.Finding {
+	return doctor.Finding{Check: "Jobs", State: doctor.LeftOut, Found: found, Remedy: remedy}
+}
+
 // checkJobs looks at what runs as Jobs need, if runs of a watch are made so.
 func (o *doctorOptions) checkJobs(ctx context.Context, client kubernetes.Interface, watched []watches.Watch) []doctor.Finding {
 	if !makesJobs(watched) {
 		return nil
 	}
-	leftOut := func(found, remedy string) doctor.Finding {
-		return doctor.Finding{Check: "Jobs", State: doctor.LeftOut, Found: found, Remedy: remedy}
-	}
 	namespace := cmp.Or(o.jobNamespace, o.leaseNamespace())
 	if namespace == "" {
-		return []doctor.Finding{leftOut("the namespace of Jobs is not known", "name it with --job-namespace")}
+		return []doctor.Finding{jobsLeftOut("the namespace of Jobs is not known", "name it with --job-namespace")}
 	}
 	found, err := doctor.Jobs(namespace).Check(ctx, client)
 	if err != nil {
-		return append(found, leftOut(err.Error(), ""))
+		return append(found, jobsLeftOut(err.Error(), ""))
 	}
 	image := o.jobImage
 	if image == "" {
@@ -64,24 +66,29 @@ func (o *doctorOptions) checkJobs(ctx context.Context, client kubernetes.Interfa
 			Found: fmt.Sprintf("whether %s has %s of %s cannot be seen from here", in, needs, w.GVK.Kind),
 		})
 	}
+	return append(found, o.checkJobURL(ctx, client, namespace))
+}
+
+// checkJobURL looks whether Pods of runs find the operator.
+func (o *doctorOptions) checkJobURL(ctx context.Context, client kubernetes.Interface, namespace string) doctor.Finding {
 	if o.jobURL == "" {
 		remedy := "give the operator and doctor --job-url with the Service of config/jobs, such as https://rolewright-runs." + namespace + ".svc:8444"
 		if inPod() {
-			return append(found, leftOut("whether Pods of runs find the operator: doctor does not see the operator's --job-url", remedy))
+			return jobsLeftOut("whether Pods of runs find the operator: doctor does not see the operator's --job-url", remedy)
 		}
-		return append(found, doctor.Finding{
+		return doctor.Finding{
 			Check: "Jobs", State: doctor.Failed, Found: "--job-url is not given, without which the operator does not start: Pods of runs have to find it",
 			Remedy: remedy,
-		})
+		}
 	}
 	secret, err := client.CoreV1().Secrets(namespace).Get(ctx, jobs.IdentityName, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return append(found, doctor.Finding{Check: "Jobs", State: doctor.OK, Found: "there is no certificate for Pods of runs yet: the operator makes it when it leads"})
+		return doctor.Finding{Check: "Jobs", State: doctor.OK, Found: "there is no certificate for Pods of runs yet: the operator makes it when it leads"}
 	case err != nil:
-		return append(found, leftOut("the certificate for Pods of runs: "+err.Error(), "grant the permissions above"))
+		return jobsLeftOut("the certificate for Pods of runs: "+err.Error(), "grant the permissions above")
 	}
-	return append(found, doctor.CheckAnswer(ctx, o.jobURL, secret.Data[corev1.TLSCertKey], remote.ServerName))
+	return doctor.CheckAnswer(ctx, o.jobURL, secret.Data[corev1.TLSCertKey], remote.ServerName)
 }
 
 // inPod tells whether this process is in a Pod: beside an operator, whose flags it does not see.

@@ -85,7 +85,7 @@ func NewExecutor(ctx context.Context, o ExecutorOptions) (_ *runner.Runner, end 
 	}, nil
 }
 
-// warmLog returns what is told of fork servers. One that has ended for want of runs, or is
+// warmLog returns what is told of fork servers. One that has ended because there was no run, or is
 // replaced, is as good as there: the next run waits for another.
 func warmLog(recorder *metrics.Recorder, log logr.Logger) func(error) {
 	said := ""

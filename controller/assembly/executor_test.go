@@ -14,7 +14,7 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// That a server has ended for want of runs is told as no failure, and raises no alert.
+// That a server has ended because there was no run is told as no failure, and raises no alert.
 func TestWarmLog(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()

@@ -176,7 +176,7 @@ rolewright_modules_total{group="apps.example.com",kind="Widget",version="v1",way
 # HELP rolewright_runs_limit How many runs there are at a time while the fork server answers late; 0 while there is no such limit.
 # TYPE rolewright_runs_limit gauge
 rolewright_runs_limit 20
-# HELP rolewright_warm_ready 1 while runs can be forked: there is a fork server, or it has ended for want of runs and the next run starts one. 0 while runs are plain.
+# HELP rolewright_warm_ready 1 while runs can be forked: there is a fork server, or it has ended because there was no run and the next run starts one. 0 while runs are plain.
 # TYPE rolewright_warm_ready gauge
 rolewright_warm_ready 1
 # HELP rolewright_warm_line_differs 1 for each thing that forked runs rely on, and that is not as in a tested line of ansible-core: runs are plain.

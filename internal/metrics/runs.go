@@ -32,7 +32,7 @@ func newRunMetrics() runMetrics {
 			"Modules that forked runs executed, by how: forked, or why a new Python was started (pipelining, become, async, connection, …).",
 			"group", "version", "kind", "way"),
 		warmReady: gauge("rolewright_warm_ready",
-			"1 while runs can be forked: there is a fork server, or it has ended for want of runs and the next run starts one. 0 while runs are plain."),
+			"1 while runs can be forked: there is a fork server, or it has ended because there was no run and the next run starts one. 0 while runs are plain."),
 		lineDiffers: gauge("rolewright_warm_line_differs",
 			"1 for each thing that forked runs rely on, and that is not as in a tested line of ansible-core: runs are plain.", "name"),
 		runLimit: gauge("rolewright_runs_limit",
