@@ -1,0 +1,3 @@
+class FilterModule:
+    def filters(self):
+        return {"of_the_first": lambda value: f"first {value}"}
