@@ -69,11 +69,9 @@ func (s *service) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	own, err := assembly.OwnRoot(ctx, part.config, options.RunnerRoot, s.log)
-	if err != nil {
+	if options.RunnerRoot, err = assembly.RunnerRoot(ctx, part.config, options.RunnerRoot, s.log); err != nil {
 		return err
 	}
-	options.SharedRoot = !own
 	history := assembly.HistoryOptions{RunnerRoot: options.RunnerRoot, Log: s.log.WithName("history")} // of which traces are a part
 	var servers []func(context.Context) error
 	if parts.History, servers, err = assembly.NewHistory(ctx, history); err != nil {

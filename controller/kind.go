@@ -249,9 +249,7 @@ func (k *kind) serve(ctx context.Context, res resource) error {
 		}
 		if err == nil {
 			k.report(nil)
-			if !k.opts.SharedRoot {
-				r.sweepUntilDone(ctx)
-			}
+			r.sweepUntilDone(ctx)
 		}
 		<-ctx.Done()
 		return nil

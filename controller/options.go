@@ -44,9 +44,6 @@ type Options struct {
 	// RunnerRoot is the directory below which every run gets its private data
 	// directory. It is created if missing.
 	RunnerRoot string
-	// SharedRoot is true if runs of another cluster are there, too: what is left of objects that
-	// this one does not have stays.
-	SharedRoot bool
 	// Leads is nil if there are no other replicas; else it says until when this
 	// one proves that it leads, with a monotonic clock reading. No run begins
 	// after that. That nothing is written then is for the manager's client to see to.

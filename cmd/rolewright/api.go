@@ -87,7 +87,7 @@ func (o *historyOptions) validateUI() (problems []error) {
 // history is opened by it.
 func (op *operator) recorded() assembly.HistoryOptions {
 	return assembly.HistoryOptions{
-		RunnerRoot: op.runnerRoot, SharedRoot: op.sharedRoot, MaxRuns: op.historyRuns, MaxAge: op.historyAge, MaxBytes: int64(op.historyBytes),
+		RunnerRoot: op.runnerRoot, MaxRuns: op.historyRuns, MaxAge: op.historyAge, MaxBytes: int64(op.historyBytes),
 		Elected: op.lease != nil, Log: op.log.WithName("history"),
 	}
 }

@@ -137,13 +137,13 @@ func (o *runOptions) operate(ctx context.Context, stdout io.Writer) error {
 	return assembly.WithServers(ctx, op.lead, append(servers, serveHistory...)...)
 }
 
-// meetCluster waits for the API server, and finds out whether the runs on this disk are of its objects.
+// meetCluster waits for the API server, and chooses where the runs of its objects are.
 func (op *operator) meetCluster(ctx context.Context) error {
 	if err := op.cluster.waitForServer(ctx, startPatience()); err != nil {
 		return err
 	}
-	own, err := assembly.OwnRoot(ctx, op.cluster.config, op.runnerRoot, logr.FromContextOrDiscard(ctx))
-	op.sharedRoot = !own
+	var err error
+	op.runnerRoot, err = assembly.RunnerRoot(ctx, op.cluster.config, op.runnerRoot, logr.FromContextOrDiscard(ctx))
 	return err
 }
 
@@ -158,8 +158,6 @@ type operator struct {
 	lease   *lease
 	calls   *rbac.Recorder
 	probes  *probes
-	// sharedRoot is true if the runs of another cluster are below the runner root.
-	sharedRoot bool
 
 	sharing atomic.Pointer[shards] // nil where objects are not shared
 

@@ -118,7 +118,6 @@ func (op *operator) addControllers(mgr ctrl.Manager, gateway controller.Gateway)
 		Runner:         runs,
 		InjectOwnerRef: o.injectOwnerRef,
 		RunnerRoot:     o.runnerRoot,
-		SharedRoot:     op.sharedRoot,
 
 		SuppressOverrideValues: o.suppressOverrides,
 

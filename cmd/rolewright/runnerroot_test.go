@@ -19,7 +19,8 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// An operator removes no runs of another cluster's objects, and adds nothing to its history. Its own it removes.
+// An operator removes no runs of another cluster's objects, and adds nothing to its history. It has a directory of its own for that
+// cluster's runs, of which it removes what is left.
 func TestRun_LeavesTheRunsOfAnotherClusterAlone(t *testing.T) {
 	cfg := testenv.Config(t)
 	root := filepath.Join(t.TempDir(), "runner")
@@ -27,9 +28,13 @@ func TestRun_LeavesTheRunsOfAnotherClusterAlone(t *testing.T) {
 	watches := filepath.Join(t.TempDir(), "watches.yaml")
 	write(t, watches, fmt.Sprintf("- {group: %s, version: %s, kind: %s, command: [/bin/true]}\n", gvk.Group, gvk.Version, gvk.Kind))
 	const uid, id = "0f0f0f0f-0000-4000-8000-000000000001", "0f0f0f0f-0000-4000-8000-000000000002"
-	run := filepath.Join(root, ".runs", uid, id)
-	must.Do(t, os.MkdirAll(run, 0o700))
-	write(t, filepath.Join(run, "ticket.json"), fmt.Sprintf(`{"Run":%q,"UID":%q,"Group":%q,"Version":%q,"Kind":%q,"Namespace":"gone","Name":"it"}`, id, uid, gvk.Group, gvk.Version, gvk.Kind))
+	system := must.Get(kubernetes.NewForConfigOrDie(cfg).CoreV1().Namespaces().Get(t.Context(), metav1.NamespaceSystem, metav1.GetOptions{}))(t)
+	own := filepath.Join(root, ".clusters", string(system.UID))
+	others, run := filepath.Join(root, ".runs", uid, id), filepath.Join(own, ".runs", uid, id)
+	for _, dir := range []string{others, run} {
+		must.Do(t, os.MkdirAll(dir, 0o700))
+		write(t, filepath.Join(dir, "ticket.json"), fmt.Sprintf(`{"Run":%q,"UID":%q,"Group":%q,"Version":%q,"Kind":%q,"Namespace":"gone","Name":"it"}`, id, uid, gvk.Group, gvk.Version, gvk.Kind))
+	}
 	note := filepath.Join(root, ".runs", ".cluster")
 	write(t, note, "another\n")
 	there := func(path string) bool {
@@ -38,30 +43,32 @@ func TestRun_LeavesTheRunsOfAnotherClusterAlone(t *testing.T) {
 	}
 
 	operator := startRun(t, []string{kubeconfigEnv(t, cfg)}, "--watches-file="+watches, "--runner-root="+root)
-	operator.eventuallyLogs(t, "the runner root has the runs of another cluster")
-	operator.eventuallyLogs(t, "Serving kind")
+	operator.eventuallyLogs(t, "The runner root has the runs of another cluster")
+	removed := func(path string) func(context.Context) error {
+		return func(context.Context) error {
+			if there(path) {
+				return errors.New("it is there")
+			}
+			return nil
+		}
+	}
+	testenv.Eventually(t, "the run of an object that is gone to be removed", removed(run))
 	must.Do(t, operator.cmd.Process.Signal(syscall.SIGTERM))
 	must.Be(t, "exit code", exitOK, operator.exit())
-	must.Be(t, "the run of another cluster is there, and a history", []bool{true, false}, []bool{there(run), there(filepath.Join(root, ".history"))})
+	must.Be(t, "the run of the other cluster is there, and a history of each", []bool{true, false, true},
+		[]bool{there(others), there(filepath.Join(root, ".history")), there(filepath.Join(own, ".history"))})
 
 	must.Do(t, os.Remove(note))
 	startRun(t, []string{kubeconfigEnv(t, cfg)}, "--watches-file="+watches, "--runner-root="+root)
-	testenv.Eventually(t, "the run of an object that is gone to be removed", func(context.Context) error {
-		if there(run) {
-			return errors.New("it is there")
-		}
-		return nil
-	})
-	system := must.Get(kubernetes.NewForConfigOrDie(cfg).CoreV1().Namespaces().Get(t.Context(), metav1.NamespaceSystem, metav1.GetOptions{}))(t)
+	testenv.Eventually(t, "the run of an object that is gone to be removed", removed(others))
 	must.Be(t, "the note", string(system.UID)+"\n", string(must.Get(os.ReadFile(note))(t)))
 	must.Be(t, "a history", true, there(filepath.Join(root, ".history")))
 }
 
 // Where the namespace kube-system may not be read, a runner root is taken for the cluster's, and nothing is noted.
-func TestOwnRoot_WithoutRights(t *testing.T) {
+func TestRunnerRoot_WithoutRights(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	own := must.Get(assembly.OwnRoot(t.Context(), testenv.User(t, testenv.Config(t), nil), root, logr.Discard()))(t)
-	must.Be(t, "own", true, own)
+	must.Be(t, "root", root, must.Get(assembly.RunnerRoot(t.Context(), testenv.User(t, testenv.Config(t), nil), root, logr.Discard()))(t))
 	must.Be(t, "files", 0, len(must.Get(os.ReadDir(root))(t)))
 }

@@ -74,10 +74,8 @@ func (op *operator) newWebhooks(log logr.Logger) (servers []func(context.Context
 	if err != nil {
 		return nil, nil, err
 	}
-	if !op.sharedRoot {
-		if err := emptyDir(dir); err != nil { // of calls that a killed operator has left
-			return nil, nil, err
-		}
+	if err := emptyDir(dir); err != nil { // of calls that a killed operator has left
+		return nil, nil, err
 	}
 	discovered, err := discovery.NewDiscoveryClientForConfig(op.cluster.config)
 	if err != nil {

@@ -19,8 +19,6 @@ import (
 type HistoryOptions struct {
 	// RunnerRoot is the directory below which the history is.
 	RunnerRoot string
-	// SharedRoot is true if runs of another cluster are there, too: then there is no history.
-	SharedRoot bool
 	// MaxRuns, MaxAge and MaxBytes bound it; with no runs there is none.
 	MaxRuns  int
 	MaxAge   time.Duration
@@ -59,7 +57,7 @@ func NewHistory(ctx context.Context, o HistoryOptions) (*history.Recorder, []fun
 
 // store is nil where none is kept.
 func (o HistoryOptions) store() *history.Store {
-	if o.MaxRuns == 0 || o.SharedRoot {
+	if o.MaxRuns == 0 {
 		return nil
 	}
 	dir, err := runstore.Dir(o.RunnerRoot, ".history")

@@ -2,7 +2,6 @@ package assembly
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -19,23 +18,23 @@ import (
 // rootPatience bounds how long the API server may take to say which cluster it is.
 const rootPatience = 30 * time.Second
 
-// OwnRoot tells whether the runs below the runner root are of the cluster, and notes there that
-// they are. A cluster is known by the UID of its namespace kube-system; where that cannot be
-// read, nothing is noted, and they are taken for the cluster's.
-func OwnRoot(ctx context.Context, config *rest.Config, runnerRoot string, log logr.Logger) (bool, error) {
+// RunnerRoot returns the directory below which the runs of the cluster are: the runner root, and
+// notes there that it is this cluster's, or a directory in it where it is another's. A cluster
+// is known by the UID of its namespace kube-system; where that cannot be read, nothing is noted,
+// and the runner root is taken for the cluster's.
+func RunnerRoot(ctx context.Context, config *rest.Config, runnerRoot string, log logr.Logger) (string, error) {
 	uid, err := clusterOf(ctx, config)
 	if err != nil {
 		log.Info("It is not known whether the runner root has the runs of another cluster", "error", err.Error())
 	}
 	if uid == "" {
-		return true, nil
+		return runnerRoot, nil
 	}
-	err = runstore.Claim(runnerRoot, uid)
-	if errors.Is(err, runstore.ErrOtherCluster) {
-		log.Info("There is no history of runs, so that --api-port and --ui serve none, and what is left of objects that are gone stays", "error", err.Error())
-		return false, nil
+	root, err := runstore.Claim(runnerRoot, uid)
+	if err == nil && root != runnerRoot {
+		log.Info("The runner root has the runs of another cluster; those of this one are in a directory below it", "runnerRoot", root)
 	}
-	return err == nil, err
+	return root, err
 }
 
 // clusterOf returns the UID of the namespace kube-system; empty if it may not be read, or is not made yet.

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/plainfile"
@@ -17,27 +20,31 @@ const clusterFile = ".cluster"
 // clusterLimit bounds what is read of it, which is a UID.
 const clusterLimit = 128
 
-// ErrOtherCluster is wrapped where the runs below a runner root are of another cluster, or may be.
-var ErrOtherCluster = errors.New("the runner root has the runs of another cluster")
+// clustersDir has the runner roots of the clusters that came later, by UID.
+const clustersDir = ".clusters"
 
-// Claim notes that the runs below the runner root are of the cluster with this UID, unless it is
-// noted of which cluster they are.
-func Claim(runnerRoot, cluster string) error {
+// Claim returns the directory below which the runs of the cluster with this UID are: the runner
+// root for the first cluster that claims it, which is noted there, and for each other one a
+// directory in it. The error says that the UID is no name for a directory, or what a note that
+// cannot be written lacks.
+func Claim(runnerRoot, cluster string) (string, error) {
+	if problems := validation.IsDNS1123Label(cluster); len(problems) > 0 {
+		return "", fmt.Errorf("the UID %q of the namespace kube-system: %s", cluster, strings.Join(problems, "; "))
+	}
 	runs, err := Dir(runnerRoot, runsDir)
 	if err != nil {
-		return err
+		return "", err
 	}
 	file := filepath.Join(runs, clusterFile)
 	is, err := plainfile.Read(file, clusterLimit)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	if errors.Is(err, fs.ErrNotExist) {
 		if err := plainfile.Replace(file, []byte(cluster+"\n")); err != nil && !runner.IsNoSpace(err) { // room is made later
-			return fmt.Errorf("note the cluster of the runner root %s: %w", filepath.Dir(runs), err)
+			return "", fmt.Errorf("note the cluster of the runner root %s: %w", filepath.Dir(runs), err)
 		}
-		return nil
-	case err != nil, string(bytes.TrimSpace(is)) != cluster:
-		return errors.Join(fmt.Errorf("%s: %w: give each cluster a --runner-root of its own, or remove %s if that cluster is no more",
-			filepath.Dir(runs), ErrOtherCluster, file), err)
+		return runnerRoot, nil
 	}
-	return nil
+	if err != nil || string(bytes.TrimSpace(is)) != cluster {
+		return Dir(runnerRoot, filepath.Join(clustersDir, cluster))
+	}
+	return runnerRoot, nil
 }

@@ -1,7 +1,6 @@
 package runstore
 
 import (
-	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -11,23 +10,28 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// A runner root is of the cluster that was the first, until its note is removed.
-func TestClaim_ARootIsOfOneCluster(t *testing.T) {
+// A runner root is of the cluster that was the first, until its note is removed; each other one has
+// a directory in it, and a run is found there, too.
+func TestClaim_EachClusterHasARoot(t *testing.T) {
 	t.Parallel()
 	root := filepath.Join(t.TempDir(), "runner")
+	other := filepath.Join(root, clustersDir, "two")
 	note := filepath.Join(root, runsDir, clusterFile)
 	for range 2 {
-		must.Do(t, Claim(root, "one"))
+		must.Be(t, "the root of the first", root, must.Get(Claim(root, "one"))(t))
+		must.Be(t, "the root of another", other, must.Get(Claim(root, "two"))(t))
 	}
 	must.Be(t, "mode", fs.FileMode(0o600), must.Get(os.Lstat(note))(t).Mode())
-	err := Claim(root, "two")
-	if !errors.Is(err, ErrOtherCluster) || !strings.Contains(err.Error(), root) || !strings.Contains(err.Error(), "--runner-root of its own") {
-		t.Errorf("another cluster: %v", err)
-	}
+	const id = "0f0f0f0f-0000-4000-8000-000000000002"
+	run := filepath.Join(other, runsDir, "object", id)
+	must.Do(t, os.MkdirAll(run, 0o700))
+	must.Be(t, "a run of the other", run, must.Get(Find(root, id))(t))
+
 	must.Do(t, os.WriteFile(note, []byte("one\n"+strings.Repeat(" ", clusterLimit)), 0o600))
-	if err := Claim(root, "one"); !errors.Is(err, ErrOtherCluster) {
-		t.Errorf("a note that is too long: %v", err)
-	}
+	must.Be(t, "where the note is too long", filepath.Join(root, clustersDir, "one"), must.Get(Claim(root, "one"))(t))
 	must.Do(t, os.Remove(note))
-	must.Do(t, Claim(root, "two"))
+	must.Be(t, "without a note", root, must.Get(Claim(root, "two"))(t))
+	if _, err := Claim(root, "../two"); err == nil {
+		t.Error("a UID that is a path is taken")
+	}
 }

@@ -24,10 +24,7 @@ func Find(root, id string) (string, error) {
 	if !someID.MatchString(id) {
 		return "", fmt.Errorf("%.40q is no ID of a run: give its first characters, four at least", id)
 	}
-	found, err := filepath.Glob(filepath.Join(root, runsDir, "*", id+"*"))
-	if err != nil {
-		return "", err
-	}
+	found := runDirs(root, id)
 	switch len(found) {
 	case 0:
 		if _, err := os.Stat(filepath.Join(root, runsDir)); err != nil {
@@ -67,6 +64,16 @@ func Read(dir string) (Ticket, status.Run, error) {
 	return t, o.Run, err
 }
 
+// runDirs are the directories of runs whose IDs begin with start, those of each cluster.
+func runDirs(root, start string) []string {
+	var found []string
+	for _, runs := range []string{runsDir, filepath.Join(clustersDir, "*", runsDir)} {
+		dirs, _ := filepath.Glob(filepath.Join(root, runs, "*", start+"*")) // the pattern is ours
+		found = append(found, dirs...)
+	}
+	return found
+}
+
 // Latest are the tickets of the latest runs below the runner root whose IDs begin
 // with start: the latest first, at most limit of them. What cannot be read is left
 // out. The root may be that of a running operator.
@@ -74,12 +81,8 @@ func Latest(root, start string, limit int) []Ticket {
 	if strings.ContainsFunc(start, func(r rune) bool { return !strings.ContainsRune("0123456789abcdef-", r) }) {
 		return nil // no ID begins so; and none of it is a pattern
 	}
-	found, err := filepath.Glob(filepath.Join(root, runsDir, "*", start+"*"))
-	if err != nil {
-		return nil
-	}
 	began := map[string]time.Time{}
-	for _, dir := range found {
+	for _, dir := range runDirs(root, start) {
 		if info, err := os.Lstat(filepath.Join(dir, TicketFile)); err == nil {
 			began[dir] = info.ModTime()
 		}
