@@ -62,25 +62,7 @@ func (r *reconciler) run(ctx context.Context, s *scope) (outcome, error) {
 	}
 	r.store.Link(req.Dir, r.pathOf(s.key)...)
 
-	events := eventlog.New(eventlog.Options{
-		Level: r.opts.LogEvents, Lines: r.opts.LogLines, DebugLogs: r.opts.DebugLogs, Out: r.opts.EventOut, Masked: s.mask.Reader,
-		Command: req.Content.Command != nil || req.Content.Function != nil,
-	}, s.log, r.gvk.String(), s.key.Name, s.key.Namespace, r.logVerbosity(s))
-	if r.opts.Follow != nil {
-		s.follower = r.opts.Follow(r.gvk, s.key, string(s.plan.cause))
-	}
-	req.Hurry = life.hurried.Done()
-	req.OnEvent = func(e jobevent.Event) {
-		life.sign()
-		e = r.shownEvent(s, e)
-		events.Event(e)
-		if result, ended := s.progress.observe(e); ended {
-			events.Ended(result)
-		}
-		if s.follower != nil {
-			s.follower.Event(e)
-		}
-	}
+	events := r.follow(s, &req)
 	r.noteStart(s, req.Dir)
 	stop := s.progress.start(ctx)
 	s.result, s.err = r.execute(ctx, req)
@@ -93,12 +75,7 @@ func (r *reconciler) run(ctx context.Context, s *scope) (outcome, error) {
 		r.handOver(s)
 		return finished, nil
 	}
-	if s.ran = s.err == nil || !s.result.Finished.IsZero(); s.ran {
-		r.countRun(s.result)
-	}
-	if why := s.result.Unsuited(); why != "" {
-		s.log.V(1).Info("Run could not be forked", "reason", why)
-	}
+	r.countRun(s)
 	s.access.Revoke() // no request of the run is in progress any more
 	r.pruneUntouched(ctx, s)
 	r.dismiss(s) // before the end is recorded, which says what the object owns now
@@ -108,6 +85,30 @@ func (r *reconciler) run(ctx context.Context, s *scope) (outcome, error) {
 	r.countEvents(s.result.Summary)
 	events.Finish(s.result.Summary, req.Dir, filepath.Join("artifacts", req.ID, "stdout"))
 	return runEnded, nil
+}
+
+// follow has the events of the run logged, shown in the status, and taken for signs of life.
+func (r *reconciler) follow(s *scope, req *runner.Request) *eventlog.Logger {
+	events := eventlog.New(eventlog.Options{
+		Level: r.opts.LogEvents, Lines: r.opts.LogLines, DebugLogs: r.opts.DebugLogs, Out: r.opts.EventOut, Masked: s.mask.Reader,
+		Command: req.Content.Command != nil || req.Content.Function != nil,
+	}, s.log, r.gvk.String(), s.key.Name, s.key.Namespace, r.logVerbosity(s))
+	if r.opts.Follow != nil {
+		s.follower = r.opts.Follow(r.gvk, s.key, string(s.plan.cause))
+	}
+	req.Hurry = s.life.hurried.Done()
+	req.OnEvent = func(e jobevent.Event) {
+		s.life.sign()
+		e = r.shownEvent(s, e)
+		events.Event(e)
+		if result, ended := s.progress.observe(e); ended {
+			events.Ended(result)
+		}
+		if s.follower != nil {
+			s.follower.Event(e)
+		}
+	}
+	return events
 }
 
 // noteStart says in log and metrics that a run starts.
@@ -255,7 +256,15 @@ func (r *reconciler) logVerbosity(s *scope) int {
 	return r.opts.LogVerbosity
 }
 
-func (r *reconciler) countRun(result runner.Result) {
+// countRun notes whether the run was made, and says in metrics and log how.
+func (r *reconciler) countRun(s *scope) {
+	result := s.result
+	if why := result.Unsuited(); why != "" {
+		s.log.V(1).Info("Run could not be forked", "reason", why)
+	}
+	if s.ran = s.err == nil || !result.Finished.IsZero(); !s.ran {
+		return
+	}
 	executor := string(result.Executor())
 	r.metrics.RunMade(r.gvk, executor)
 	r.metrics.RunMemory(r.gvk, executor, result.Memory)

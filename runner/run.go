@@ -127,22 +127,10 @@ func (r *Runner) Run(ctx context.Context, req Request) (Result, error) {
 	if ctx.Err() != nil {
 		return res, fmt.Errorf("run %s not started: %w", req.ID, context.Cause(ctx))
 	}
-	executable, err := r.executable(req)
+	executable, err := r.provide(req)
 	if err != nil {
 		return res, err
 	}
-	if req.reports == nil {
-		err = r.collections.Ensure()
-	}
-	if err != nil {
-		return res, fmt.Errorf("run %s not started: %w", req.ID, err)
-	}
-	if err := createPrivateDir(req, r.environ); IsNoSpace(err) {
-		return res, fmt.Errorf("%w: %w", ErrNoSpace, err)
-	} else if err != nil {
-		return res, err
-	}
-
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	if req.reports != nil {
@@ -185,6 +173,24 @@ func (r *Runner) Run(ctx context.Context, req Request) (Result, error) {
 	// A convenience for people: that it is missing makes no result an error.
 	_ = linkLatest(req.Dir, req.ID)
 	return res, err
+}
+
+// provide returns the program that the run starts, after it has made the run's private data directory.
+func (r *Runner) provide(req Request) (executable string, err error) {
+	if executable, err = r.executable(req); err != nil {
+		return "", err
+	}
+	if req.reports == nil {
+		if err := r.collections.Ensure(); err != nil {
+			return "", fmt.Errorf("run %s not started: %w", req.ID, err)
+		}
+	}
+	if err := createPrivateDir(req, r.environ); IsNoSpace(err) {
+		return "", fmt.Errorf("%w: %w", ErrNoSpace, err)
+	} else if err != nil {
+		return "", err
+	}
+	return executable, nil
 }
 
 // notStarted says why there was no run.
@@ -276,88 +282,6 @@ func (r *Runner) supervise(ctx context.Context, executable string, req Request) 
 	}
 	close(done)
 	return exit, <-summaries, err
-}
-
-// latest is Until by the clock that all processes share. Whenever this process is
-// frozen here, it comes to no more.
-func (req Request) latest() time.Duration {
-	if req.Until == nil {
-		return 0
-	}
-	now := supervise.SinceBoot()
-	return max(1, now+time.Until(req.Until()))
-}
-
-// start runs ansible-runner, from a fork server if there is one. One that cannot
-// start it costs the run nothing but time.
-func (r *Runner) start(ctx context.Context, req Request, c supervise.Command) (supervise.Exit, error) {
-	if c.Server = req.server; c.Server != "" || r.warm == nil || req.Executor == ExecutorRunner || req.reports != nil {
-		return r.supervisor.Run(ctx, c)
-	}
-	for {
-		exit, again, err := r.startOnce(ctx, req, c)
-		if !again {
-			return exit, err
-		}
-	}
-}
-
-// startOnce runs ansible-runner when it is its turn. If it says again, the fork
-// came late among other runs, and nothing was started.
-func (r *Runner) startOnce(ctx context.Context, req Request, c supervise.Command) (_ supervise.Exit, again bool, _ error) {
-	limited, err := r.throttle.enter(ctx)
-	if err != nil {
-		return supervise.Exit{Code: -1}, false, fmt.Errorf("%w: %w: %w", supervise.ErrNotStarted, ErrNoTurn, err)
-	}
-	defer r.throttle.leave()
-	if limited {
-		// A machine that is late has no time for a new Python. That there will be no
-		// server is what Await says.
-		_ = r.warm.Wait(ctx)
-	}
-	lease, err := r.warm.Await(ctx)
-	if ctx.Err() != nil && err != nil {
-		return supervise.Exit{Code: -1}, false, fmt.Errorf("%w: %w: %w", supervise.ErrNotStarted, ErrNoTurn, context.Cause(ctx))
-	}
-	c.Until = req.latest() // it has waited
-	if err != nil {
-		exit, err := r.supervisor.Run(ctx, c)
-		return exit, false, err
-	}
-	forked := c
-	forked.Server, forked.Trace = lease.Socket, lease.Trace
-	asked := time.Now()
-	req.asked.Store(&asked)
-	exit, err := r.supervisor.Run(ctx, forked)
-	if !errors.Is(err, supervise.ErrServer) || ctx.Err() != nil {
-		lease.Release(exit, err)
-		return exit, false, err
-	}
-	req.asked.Store(nil)
-	late := errors.Is(err, supervise.ErrLate)
-	if late && r.throttle.late(asked) {
-		err = nil // the server may be well
-	}
-	lease.Release(exit, err)
-	if err := removeStart(c); err != nil {
-		return exit, false, err
-	}
-	if late && (err == nil || limited) {
-		return exit, true, nil
-	}
-	c.Until = req.latest()
-	exit, err = r.supervisor.Run(ctx, c)
-	return exit, false, err
-}
-
-// removeStart removes what a command has left that was not started.
-func removeStart(c supervise.Command) error {
-	for _, name := range []string{c.Output, c.Record} {
-		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("%w: %w", supervise.ErrNotStarted, err)
-		}
-	}
-	return nil
 }
 
 // follow adds up the events of a run until done is closed and the last one
