@@ -33,6 +33,8 @@ func (c *checker) identity() {
 			if a := v.Status.Ansible.ActiveRun; a != nil && v.operator() {
 				if r := c.h.runs[a.ID]; r != nil && r.UID != "" && r.UID != o.UID {
 					c.add("I2", o.UID, r.ID, "a run of another object is recorded as in progress: that one's UID is "+r.UID, v.Request, r)
+				} else if r != nil && r.Begin != 0 && !r.Deleting && v.Deleting && before != nil && !before.names(a.ID) {
+					c.add("I5", o.UID, r.ID, "an object that is being deleted was run as a living one, for the cause "+a.Cause, v.Request, r)
 				}
 			}
 			if c.hasTruth() {
@@ -41,6 +43,12 @@ func (c *checker) identity() {
 			before = v
 		}
 	}
+}
+
+// names tells whether the version says that a run is in progress.
+func (v *Version) names(run string) bool {
+	active := v.Status.Ansible.ActiveRun
+	return active != nil && active.ID == run
 }
 
 func (c *checker) recordNamesItsRun(rec record) {
