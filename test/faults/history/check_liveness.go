@@ -32,8 +32,11 @@ func (c *checker) liveness() {
 		if rec.last.Result != failed {
 			continue
 		}
-		again := slices.ContainsFunc(c.h.Runs, func(r *Run) bool { return r.UID == rec.object.UID && r.Started() > rec.Received.Plus(-clockError) })
-		if deadline := c.deadline(rec.Received, retryLimit); !again && !c.goneBy(rec.object, deadline) {
+		deadline := c.restedBy(rec.Received, retryLimit)
+		again := slices.ContainsFunc(c.h.Runs, func(r *Run) bool {
+			return r.UID == rec.object.UID && r.Started() > rec.Received.Plus(-clockError) && r.Started() < deadline.Plus(clockError)
+		})
+		if !again && !c.goneBy(rec.object, deadline) {
 			c.add("I6", rec.object.UID, rec.last.ID, "the failed run was not tried again", rec)
 		}
 	}
@@ -42,9 +45,12 @@ func (c *checker) liveness() {
 		if op.Error != "" || op.Op != "create" && op.Op != "update" || o == nil {
 			continue
 		}
-		deadline := c.deadline(op.Completed, changeLimit)
+		deadline := c.restedBy(op.Completed, changeLimit)
 		ran := slices.ContainsFunc(c.h.Runs, func(r *Run) bool { return r.UID == op.UID && r.Generation >= op.Generation && r.Started() < deadline })
-		if !ran && !c.goneBy(o, deadline) {
+		asBefore := func(v *Version) bool { // a change that was taken back needs no run
+			return v.operator() && v.Status.ObservedGeneration >= op.Generation && v.Received < deadline
+		}
+		if !ran && !slices.ContainsFunc(o.Versions, asBefore) && !c.goneBy(o, deadline) {
 			c.add("I8", op.UID, "", fmt.Sprintf("the client was told at %s that generation %d is stored, and no run of it began", op.Completed, op.Generation))
 		}
 	}
@@ -56,7 +62,19 @@ func (c *checker) goneBy(o *Object, at Instant) bool {
 	if o.Deleted != 0 && o.Deleted < at {
 		return true
 	}
-	return !slices.ContainsFunc(c.h.Driver, func(e DriverEvent) bool { return e.Boot > at })
+	return !slices.ContainsFunc(c.h.Driver, func(e DriverEvent) bool { return e.Boot >= at })
+}
+
+// restedBy is the deadline, or when the operator rests, if that is earlier: what has not been
+// begun by then will not be.
+func (c *checker) restedBy(from Instant, limit time.Duration) Instant {
+	deadline := c.deadline(from, limit)
+	for _, rest := range c.h.events("stable") {
+		if rest.Boot > from {
+			deadline = min(deadline, rest.Boot)
+		}
+	}
+	return deadline
 }
 
 // deadline is from plus limit; each fault until then starts the time again.

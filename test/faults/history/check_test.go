@@ -214,14 +214,13 @@ func TestCheck(t *testing.T) {
 			w.begin(1.2, "u1", "r1", "created", 1)
 			w.run(run{id: "r1", uid: "u1", value: "red", begin: 1.5, end: 2, ended: failing, code: 2})
 			w.conclude(2.5, "u1", "r1", "created", failed, 1)
-			w.driver("quiet", 30)
-			w.driver("stable", 80)
+			w.driver("stable", 5)
 		}},
 		{name: "I8: what the client was told is stored is not run", want: []string{"I8"}, do: func(w *world) {
 			oneRun(w)
 			w.update(3, "u1", "blue")
 			w.told(3, "u1", 2)
-			w.driver("stable", 80)
+			w.driver("stable", 5)
 		}},
 		{name: "what the client was told is superseded", do: func(w *world) {
 			oneRun(w)
@@ -231,7 +230,7 @@ func TestCheck(t *testing.T) {
 			w.begin(3.2, "u1", "r2", "changed", 3)
 			w.run(run{id: "r2", uid: "u1", value: "blue", generation: 3, begin: 3.5, end: 4})
 			w.conclude(4.5, "u1", "r2", "changed", succeeded, 3)
-			w.driver("stable", 80)
+			w.driver("stable", 5)
 		}},
 		{name: "I7: a process of a run is seen after its record", want: []string{"I7"}, do: func(w *world) {
 			oneRun(w)
