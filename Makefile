@@ -201,14 +201,15 @@ fault-plans-forked: setup fault-tools ## the same plans, and those of fork serve
 # it can be stopped and resumed: make faults goes on where it was, and so does make
 # faults-part-PART with one part.
 FAULTS_DIR    ?= $(BIN)/campaign
-FAULTS_PARTS  := generated matrix fail-overs generated-forked matrix-forked fail-overs-forked soak soak-real
+FAULTS_PARTS  := generated matrix fail-overs generated-forked matrix-forked fail-overs-forked soak soak-forked soak-real
 faults-generated         := -generate 650 -parallel 6
 faults-matrix            := -kill-matrix -parallel 8
-faults-fail-overs        := -fail-overs 50 -parallel 5
+faults-fail-overs        := -fail-overs 100 -parallel 5
 faults-generated-forked  := -generate 650 -runner forked -parallel 4
 faults-matrix-forked     := -kill-matrix -runner forked -parallel 4
-faults-fail-overs-forked := -fail-overs 50 -runner forked -parallel 5
+faults-fail-overs-forked := -fail-overs 100 -runner forked -parallel 5
 faults-soak              := -soak 10000
+faults-soak-forked       := -soak 2000 -runner forked
 faults-soak-real         := -soak 500 -runner real
 
 .PHONY: faults

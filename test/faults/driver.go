@@ -12,6 +12,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/rolewright/rolewright/internal/version"
 	"github.com/rolewright/rolewright/test/faults/campaign"
 	"github.com/rolewright/rolewright/test/faults/plan"
 )
@@ -278,7 +279,12 @@ func (d *driver) report() error {
 	for _, name := range sorted(violated) {
 		fmt.Printf("%s: %d violations\n", name, violated[name])
 	}
-	fmt.Printf("%s of plans, %d at a time, %s runner\n", took.Round(time.Second), d.o.parallel, d.o.runner)
+	fmt.Printf("%s of plans, %d at a time, %s runner, commit %s, %s\n", took.Round(time.Second), d.o.parallel, d.o.runner, version.GitVersion, time.Now().Format(time.DateOnly))
+	for _, res := range d.results {
+		if !res.Reached {
+			fmt.Printf("not reached: %s\n", res.Plan.Name)
+		}
+	}
 	errs := slices.Clone(d.errs)
 	done := map[string]bool{}
 	for _, res := range d.results {

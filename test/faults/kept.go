@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/rolewright/rolewright/internal/version"
 	"github.com/rolewright/rolewright/test/faults/campaign"
 	"github.com/rolewright/rolewright/test/faults/plan"
 )
@@ -26,9 +27,11 @@ type kept struct {
 
 // keptPlans is plans.json.
 type keptPlans struct {
-	// What are the options that chose the plans.
-	What  string      `json:"what"`
-	Plans []plan.Plan `json:"plans"`
+	// What are the options that chose the plans, and Commit what the operator and the checks
+	// were built of.
+	What   string      `json:"what"`
+	Commit string      `json:"commit"`
+	Plans  []plan.Plan `json:"plans"`
 }
 
 // keep opens the directory of a campaign, and replaces the operator and the
@@ -61,6 +64,10 @@ func keep(o *options) (*kept, error) {
 		}
 		if before.What != o.what() {
 			return nil, fmt.Errorf("%s has a campaign of %q, this one is of %q: give another directory by -out", o.Dir, before.What, o.what())
+		}
+		if before.Commit != version.GitVersion {
+			return nil, fmt.Errorf("%s has a campaign of commit %s, this one is of %s: give another directory by -out, or check that commit out to go on",
+				o.Dir, before.Commit, version.GitVersion)
 		}
 		k.plans = before.Plans
 	}
@@ -105,7 +112,7 @@ func (k *kept) readResults() error {
 // choose keeps the plans of a campaign that begins.
 func (k *kept) choose(o options, plans []plan.Plan) error {
 	k.plans = plans
-	data, err := json.Marshal(keptPlans{What: o.what(), Plans: plans})
+	data, err := json.Marshal(keptPlans{What: o.what(), Commit: version.GitVersion, Plans: plans})
 	if err != nil {
 		return err
 	}

@@ -43,6 +43,9 @@ type Options struct {
 	SoakRuns int
 }
 
+// forks tells whether a fork server is to start the runs: the scripted ones, or the real ones.
+func (o Options) forks() bool { return o.Forked || o.Runner == "" }
+
 //go:embed sitecustomize.py
 var sitecustomize []byte
 

@@ -140,7 +140,7 @@ func (r *replica) start(n int) (*exec.Cmd, error) {
 		"--user-metrics-bind-address", "0", "--proxy-port", "0", "--ansible-log-events", "Tasks", "--reconcile-period", "0",
 		"--retry-min", retryMin.String(), "--retry-max", retryMax.String(), "--max-concurrent-reconciles", "4",
 	}
-	if r.e.c.opts.Forked {
+	if r.e.c.opts.forks() {
 		args = append(args, "--executor", "warm")
 	}
 	event := map[string]any{

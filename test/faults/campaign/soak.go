@@ -56,11 +56,13 @@ type usage struct {
 	residentKiB, descriptors, goroutines int
 	// bytes and files are those of the private data directories.
 	bytes, files int
+	// forked and plain are the runs since the operator was started, by how they were made.
+	forked, plain int
 }
 
 func (u usage) String() string {
-	return fmt.Sprintf("%.1f MiB resident, %d descriptors, %d goroutines, %d bytes in %d files of runs",
-		float64(u.residentKiB)/1024, u.descriptors, u.goroutines, u.bytes, u.files)
+	return fmt.Sprintf("%.1f MiB resident, %d descriptors, %d goroutines, %d bytes in %d files of runs, %d runs forked and %d plain",
+		float64(u.residentKiB)/1024, u.descriptors, u.goroutines, u.bytes, u.files, u.forked, u.plain)
 }
 
 // soak makes runs, and looks whether the operator is then as it was: after a
@@ -97,6 +99,9 @@ func soak(a *actor) {
 	a.e.report = fmt.Sprintf("before: %s\nafter:  %s", before, after)
 	if err != nil {
 		a.e.violate("I14", err.Error()+"\n"+a.e.report)
+	}
+	if a.e.c.opts.forks() && after.plain > after.forked/5 {
+		a.e.violate("I8", "too many runs were not forked\n"+a.e.report)
 	}
 }
 
@@ -201,12 +206,12 @@ func (e *execution) rest(ctx context.Context) (usage, error) {
 		return u, fmt.Errorf("read the operator's descriptors: %w", err)
 	}
 	u.descriptors = len(descriptors)
-	if u.goroutines, err = e.goroutines(ctx); err != nil {
+	if err := e.readMetrics(ctx, &u); err != nil {
 		return u, err
 	}
 	err = filepath.WalkDir(filepath.Join(r.root(), ".runs"), func(_ string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return err
+		if err != nil || entry.IsDir() || strings.HasPrefix(entry.Name(), ".") {
+			return err // what is of the runner root
 		}
 		info, err := entry.Info()
 		if err == nil {
@@ -218,19 +223,20 @@ func (e *execution) rest(ctx context.Context) (usage, error) {
 	return u, err
 }
 
-func (e *execution) goroutines(ctx context.Context) (int, error) {
+// readMetrics reads what the operator says of itself and of its runs.
+func (e *execution) readMetrics(ctx context.Context, u *usage) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+e.metrics+"/metrics", nil)
 	if err != nil {
-		return 0, fmt.Errorf("read the operator's metrics: %w", err)
+		return fmt.Errorf("read the operator's metrics: %w", err)
 	}
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return 0, fmt.Errorf("read the operator's metrics: %w", err)
+		return fmt.Errorf("read the operator's metrics: %w", err)
 	}
 	defer res.Body.Close()
 	text, err := io.ReadAll(res.Body)
 	if err != nil {
-		return 0, fmt.Errorf("read the operator's metrics: %w", err)
+		return fmt.Errorf("read the operator's metrics: %w", err)
 	}
 	if leak := history.Leak(string(text)); leak != "" {
 		e.violate("I13", "the metrics have a secret value: "+leak)
@@ -238,12 +244,24 @@ func (e *execution) goroutines(ctx context.Context) (int, error) {
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
 	if err != nil {
-		return 0, fmt.Errorf("parse the operator's metrics: %w", err)
+		return fmt.Errorf("parse the operator's metrics: %w", err)
+	}
+	for _, m := range families["rolewright_runs_by_executor_total"].GetMetric() {
+		made := int(m.GetCounter().GetValue())
+		for _, label := range m.GetLabel() {
+			switch label.GetValue() {
+			case "warm":
+				u.forked += made
+			case "runner":
+				u.plain += made
+			}
+		}
 	}
 	for _, m := range families["go_goroutines"].GetMetric() {
-		return int(m.GetGauge().GetValue()), nil
+		u.goroutines = int(m.GetGauge().GetValue())
+		return nil
 	}
-	return 0, errors.New("the operator says nothing of its goroutines")
+	return errors.New("the operator says nothing of its goroutines")
 }
 
 // freeAddress is a loopback address that no one listens on.
