@@ -218,7 +218,7 @@ faults: setup fault-tools ## meet the operator with all faults: generated plans,
 		if [ -n "$$failed" ]; then echo "not passed, or not whole:$$failed" >&2; exit 1; fi
 
 .PHONY: $(FAULTS_PARTS:%=faults-part-%)
-$(FAULTS_PARTS:%=faults-part-%): faults-part-%:
+$(FAULTS_PARTS:%=faults-part-%): faults-part-%: setup fault-tools
 	@$(FAULTS) $(faults-$*) -out $(FAULTS_DIR)/$* $(FAULTSFLAGS)
 
 .PHONY: test-executors
