@@ -270,6 +270,7 @@ func (r *reconciler) countRun(s *scope) {
 	r.metrics.RunMemory(r.gvk, executor, result.Memory)
 	r.metrics.RunCPU(r.gvk, executor, result.CPU)
 	r.metrics.ModulesRun(r.gvk, result.Modules())
+	r.metrics.TasksRun(r.gvk, result.Tasks())
 }
 
 func (r *reconciler) countEvents(sum jobevent.Summary) {

@@ -171,6 +171,7 @@ const (
 	playbookForked   = "playbook forked"
 	playbookExecuted = "playbook executed: "
 	modulesCounted   = "modules "
+	tasksCounted     = "tasks "
 )
 
 // Executor is how the run was made: [ExecutorWarm] if the playbook was forked
@@ -211,16 +212,30 @@ func moduleWays() []string {
 // Modules counts the modules of a run whose playbook was forked: those that were
 // "forked" too, and others by the reason why a new Python has executed them. It is
 // empty for other runs.
-func (r Result) Modules() map[string]int64 {
-	modules := map[string]int64{}
+func (r Result) Modules() map[string]int64 { return r.counted(modulesCounted, moduleWays()) }
+
+// taskWays are why tasks have a worker of their own, as warm/python/runtrace.py has it.
+func taskWays() []string {
+	return []string{"none", "action", "option", "plugin", "template", "value", "message", "failed", "size", "other"}
+}
+
+// Tasks counts the tasks of a run whose playbook was forked, by why they had a worker of
+// their own: "none" had none. It is empty for other runs, and for lines of Ansible with
+// which all tasks have one.
+func (r Result) Tasks() map[string]int64 { return r.counted(tasksCounted, taskWays()) }
+
+// counted are the counts of one of the ways each that are among the notes, in lines that
+// begin with what is counted.
+func (r Result) counted(what string, ways []string) map[string]int64 {
+	counts := map[string]int64{}
 	for line := range strings.Lines(r.Notes) {
-		way, number, _ := strings.Cut(strings.TrimPrefix(strings.TrimSuffix(line, "\n"), modulesCounted), ": ")
+		way, number, _ := strings.Cut(strings.TrimPrefix(strings.TrimSuffix(line, "\n"), what), ": ")
 		n, err := strconv.ParseUint(number, 10, 32)
-		if err == nil && n > 0 && strings.HasPrefix(line, modulesCounted) && slices.Contains(moduleWays(), way) {
-			modules[way] = int64(n)
+		if err == nil && n > 0 && strings.HasPrefix(line, what) && slices.Contains(ways, way) {
+			counts[way] = int64(n)
 		}
 	}
-	return modules
+	return counts
 }
 
 // noted tells whether there is such a line among the notes.

@@ -42,6 +42,7 @@ func recordAll(r *Recorder) {
 	r.RunEnded(widget, "generation", "TaskFailed")
 	r.RunMade(widget, "warm")
 	r.ModulesRun(widget, map[string]int64{"pipelining": 3})
+	r.TasksRun(widget, map[string]int64{"plugin": 2})
 	r.WarmReady(true)
 	r.LineDiffers([]string{"of another server"})
 	r.LineDiffers([]string{"ansible:a"})
@@ -188,6 +189,9 @@ rolewright_references_unwatched{group="apps.example.com",kind="Widget",resource=
 # HELP rolewright_runs_total Ansible runs that ended, by what started them and how they ended.
 # TYPE rolewright_runs_total counter
 rolewright_runs_total{cause="generation",group="apps.example.com",kind="Widget",reason="TaskFailed",version="v1"} 1
+# HELP rolewright_tasks_total Tasks of forked runs, by why they had a worker of their own (action, option, plugin, template, …): none had none.
+# TYPE rolewright_tasks_total counter
+rolewright_tasks_total{group="apps.example.com",kind="Widget",version="v1",way="plugin"} 2
 # HELP rolewright_status_writes_total Writes of an object's status, by the moment of the run and their result.
 # TYPE rolewright_status_writes_total counter
 rolewright_status_writes_total{group="apps.example.com",kind="Widget",moment="end",result="failed"} 1
@@ -196,7 +200,7 @@ rolewright_status_writes_total{group="apps.example.com",kind="Widget",moment="st
 	if err := testutil.GatherAndCompare(reg, strings.NewReader(want),
 		"rolewright_decisions_total", "rolewright_kind_ready", "rolewright_references_unwatched", "rolewright_artifact_bytes", "rolewright_artifact_runs",
 		"rolewright_proxy_anonymous", "rolewright_proxy_anonymous_requests_total", "rolewright_proxy_requests_total", "rolewright_run_events_total",
-		"rolewright_runs_in_flight", "rolewright_runs_total", "rolewright_runs_by_executor_total", "rolewright_modules_total", "rolewright_runs_limit", "rolewright_warm_ready", "rolewright_warm_line_differs", "rolewright_user_metrics_refused_total", "rolewright_status_writes_total"); err != nil {
+		"rolewright_runs_in_flight", "rolewright_runs_total", "rolewright_runs_by_executor_total", "rolewright_modules_total", "rolewright_tasks_total", "rolewright_runs_limit", "rolewright_warm_ready", "rolewright_warm_line_differs", "rolewright_user_metrics_refused_total", "rolewright_status_writes_total"); err != nil {
 		t.Error(err)
 	}
 	phases, err := testutil.GatherAndCount(reg, "rolewright_phase_duration_seconds")

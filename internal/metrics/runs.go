@@ -10,7 +10,7 @@ import (
 
 // runMetrics are about runs.
 type runMetrics struct {
-	runs, executors, modules                      *prometheus.CounterVec
+	runs, executors, modules, tasks               *prometheus.CounterVec
 	warmReady, lineDiffers, runLimit, shortMemory *prometheus.GaugeVec
 	inFlight                                      *prometheus.GaugeVec
 	waits, memory                                 *prometheus.HistogramVec
@@ -30,6 +30,9 @@ func newRunMetrics() runMetrics {
 			"group", "version", "kind", "executor"),
 		modules: counter("rolewright_modules_total",
 			"Modules that forked runs executed, by how: forked, or why a new Python was started (pipelining, become, async, connection, …).",
+			"group", "version", "kind", "way"),
+		tasks: counter("rolewright_tasks_total",
+			"Tasks of forked runs, by why they had a worker of their own (action, option, plugin, template, …): none had none.",
 			"group", "version", "kind", "way"),
 		warmReady: gauge("rolewright_warm_ready",
 			"1 while runs can be forked: there is a fork server, or it has ended because there was no run and the next run starts one. 0 while runs are plain."),
@@ -61,7 +64,7 @@ func newRunMetrics() runMetrics {
 
 func (m *runMetrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
-		m.runs, m.executors, m.modules, m.warmReady, m.lineDiffers, m.runLimit, m.shortMemory, m.inFlight, m.waits, m.memory, m.cpu, m.lost, m.pruned, m.loops, m.failures, m.events,
+		m.runs, m.executors, m.modules, m.tasks, m.warmReady, m.lineDiffers, m.runLimit, m.shortMemory, m.inFlight, m.waits, m.memory, m.cpu, m.lost, m.pruned, m.loops, m.failures, m.events,
 	}
 }
 
@@ -110,8 +113,21 @@ func (r *Recorder) ModulesRun(gvk schema.GroupVersionKind, modules map[string]in
 	if r == nil {
 		return
 	}
-	for way, number := range modules {
-		r.modules.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind, way).Add(float64(number))
+	addByWay(r.modules, gvk, modules)
+}
+
+// TasksRun counts the tasks of a run, by why they had a worker.
+func (r *Recorder) TasksRun(gvk schema.GroupVersionKind, tasks map[string]int64) {
+	if r == nil {
+		return
+	}
+	addByWay(r.tasks, gvk, tasks)
+}
+
+// addByWay adds to counters whose last label is a way, a word of a fixed list.
+func addByWay(counters *prometheus.CounterVec, gvk schema.GroupVersionKind, ways map[string]int64) {
+	for way, number := range ways {
+		counters.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind, way).Add(float64(number))
 	}
 }
 

@@ -1,6 +1,7 @@
 package warm_test
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"os"
@@ -79,6 +80,40 @@ func TestRun_CountsModules(t *testing.T) {
 	got["forked"] = min(got["forked"], 5)
 	want := map[string]int64{"forked": 5, "pipelining": 1, "async": 1, "interpreter": 1, "libraries": 1, "become": 1}
 	if !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// Why tasks have a worker of their own is counted.
+func TestRun_CountsTasks(t *testing.T) {
+	t.Parallel()
+	r, _ := start(t, options(t))
+	req := request(t, `
+- hosts: localhost
+  gather_facts: false
+  tasks:
+  - debug: {msg: "{{ 1 + 1 }}"}
+  - ping:
+  - ping:
+    when: false
+  - ping:
+    when: true
+  - debug: {msg: delegated}
+    delegate_to: localhost
+  - debug: {msg: "{{ lookup('pipe', 'true') }}"}
+  - debug: {msg: "{{ hostvars }}"}
+  - fail:
+    ignore_errors: true
+`)
+	res, err := r.Run(t.Context(), req)
+	if err != nil || !res.Verdict().Success {
+		t.Fatalf("error %v, verdict %+v\n%s", err, res.Verdict(), res.Tail)
+	}
+	want := map[string]int64{"none": 2, "action": 2, "option": 1, "plugin": 1, "template": 1, "failed": 1}
+	if core, err := exec.Command("ansible-playbook", "--version").Output(); err != nil || bytes.Contains(core, []byte("[core 2.22.")) {
+		want = map[string]int64{} // all tasks have workers with that line
+	}
+	if got := res.Tasks(); !maps.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 }

@@ -53,13 +53,13 @@ def count_modules() -> None:
             return ordinary(self, *args, **kwargs)
         finally:
             if _why:
-                runtrace.count(unforked(self, bool(kwargs.get("wrap_async"))))
+                runtrace.count("modules " + unforked(self, bool(kwargs.get("wrap_async"))))
 
     ActionBase._execute_module = execute_module
 
 
 def unforked(action: Any, wrap_async: bool) -> str:
-    """Return why a module was not forked, one of runtrace.WAYS."""
+    """Return why a module was not forked, as runtrace.COUNTED has it."""
     connection = action._connection
     if wrap_async or action._task.async_val:
         return "async"

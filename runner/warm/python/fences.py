@@ -35,6 +35,11 @@ COLLECTIONS = ("kubernetes.core",)
 class Unfit(BaseException):
     """The task needs a worker. No Exception: Ansible and Jinja make results of those."""
 
+    def __init__(self, way: str, what: str) -> None:
+        super().__init__(what)
+        #: Why, as runtrace.COUNTED has it.
+        self.way = way
+
 
 class State:
     """What this process knows of the task that it executes."""
@@ -106,7 +111,7 @@ def fence_plugins() -> None:
         if inside() and self.type not in ("filter", "test"):
             found = self.find_plugin_with_context(name, collection_list=kwargs.get("collection_list"))
             if found.resolved and not own(self.type, found.plugin_resolved_path, PLUGINS.get(self.type, frozenset())):
-                raise Unfit(f"the {self.type} plugin {name}")
+                raise Unfit("action" if self.type == "action" else "plugin", f"the {self.type} plugin {name}")
         return ordinary(self, name, *args, **kwargs)
 
     replace(loader.PluginLoader, "get_with_context", get_with_context)
@@ -135,7 +140,7 @@ def fence_filters() -> None:
             if asked not in known:
                 known[asked] = keeps_nothing(plugins, key)
             if not known[asked]:
-                raise Unfit(f"the {plugins.type} {key}")
+                raise Unfit("plugin", f"the {plugins.type} {key}")
         return ordinary(self, key)
 
     replace(JinjaPluginIntercept, "__getitem__", getitem)
@@ -204,7 +209,7 @@ def fence_templates() -> None:
 
     def generate(self: Any, source: Any, *args: Any, **kwargs: Any) -> Any:
         if inside() and (name := reached(source)) is not None:
-            raise Unfit(f"{name} in a template")
+            raise Unfit("template", f"{name} in a template")
         return ordinary(self, source, *args, **kwargs)
 
     replace(jinja2.Environment, "_generate", generate)
@@ -260,7 +265,7 @@ def fence_values() -> None:
             elif isinstance(value, dict):
                 left.extend(value.values())
             elif not isinstance(value, unchanging):
-                raise Unfit(f"a value of the type {type(value).__name__}")
+                raise Unfit("value", f"a value of the type {type(value).__name__}")
 
     replace(AnsibleJ2Vars, "__getitem__", getitem)
 
@@ -275,7 +280,7 @@ def fence_messages() -> None:
 
     def display(self: Any, *args: Any, **kwargs: Any) -> None:
         if inside():
-            raise Unfit("a message")
+            raise Unfit("message", "a message")
         ordinary(self, *args, **kwargs)
 
     def queue(self: Any) -> Any:
@@ -297,7 +302,7 @@ def fence_warnings() -> None:
             with warnings.catch_warnings():  # forgets what was given
                 pass
             re.purge()
-            raise Unfit("a warning of Python")
+            raise Unfit("message", "a warning of Python")
         ordinary(*args, **kwargs)
 
     replace(warnings, "showwarning", showwarning)

@@ -80,33 +80,42 @@ def executed(self: Any) -> bool:
     """Execute the task of a worker here, and tell whether that could be done. If not, nothing has happened."""
     queue = Queue()
     try:
-        if not computes(self._task) or not imports_filters(fences.places()):
+        if (way := kept(self._task)) is not None:
+            runtrace.count(f"tasks {way}")
             return False
         execute(self, queue)
     except KeyboardInterrupt:
         raise
     except BaseException as why:  # noqa: B902, what it is the worker will tell
+        runtrace.count("tasks " + (why.way if isinstance(why, fences.Unfit) else "other"))
         runtrace.trace("task forked:", str(why) if isinstance(why, fences.Unfit) else type(why).__name__, self._task.action)
         return False
     queue.send(self._final_q)
+    runtrace.count("tasks none")
     runtrace.trace("task in process", self._task.action)
     return True
 
 
-def computes(task: Any) -> bool:
-    """Tell whether a task may turn out to compute only, as far as can be told before it is begun."""
+def kept(task: Any) -> str | None:
+    """Return why a task has a worker, as runtrace.COUNTED has it, as far as can be told before it is begun. None if it may
+    turn out to compute only.
+    """
     from ansible.utils.display import Display
 
     name = task.action.rpartition(".")[2]
-    return bool(
+    if not (name in fences.PLUGINS["action"] or name in INCLUDES or task.when):
+        return "action"
+    usual = (
         Display().verbosity < DEBUGGED
-        and (name in fences.PLUGINS["action"] or name in INCLUDES or task.when)
         and not (task.delegate_to or task.until or ansiblefiles.has_engine() and task.retries is not None)
         and not (task.timeout or task.debugger or task.async_val)
         and not (task.loop_control and task.loop_control.pause)
         and len(_strategy._hosts_cache) == 1
         and fences.own("strategy", sys.modules[type(_strategy).__module__].__file__, STRATEGY)
     )
+    if not usual:
+        return "option"
+    return None if imports_filters(fences.places()) else "plugin"
 
 
 @functools.cache
@@ -157,7 +166,7 @@ def result(self: Any, task: Any, queue: Queue) -> None:
         sent = (_RawTaskResult(host=self._host, task=task, return_data=value, task_fields=task.dump_attrs()),)
     if value.get("failed"):
         # An error may tell of where it came by, and how deep that was.
-        raise fences.Unfit("it failed")
+        raise fences.Unfit("failed", "it failed")
     queue.send_task_result(*sent)
 
 
@@ -178,10 +187,10 @@ class Queue:
         try:
             data = ForkingPickler.dumps(value)
         except Exception as error:
-            raise fences.Unfit("what cannot be sent") from error
+            raise fences.Unfit("other", "what cannot be sent") from error
         self._size += len(data)
         if self._size > MOST:
-            raise fences.Unfit("much to send")
+            raise fences.Unfit("size", "much to send")
         self.sent.append(data)
 
     def send(self, queue: Any) -> None:

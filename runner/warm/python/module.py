@@ -228,7 +228,7 @@ def execute_file(path: str) -> int:
         source = file.read()
     archive = find_archive(source)
     own_libraries = archive is None or looks_elsewhere(archive)
-    runtrace.count("libraries" if own_libraries else "forked")
+    runtrace.count("modules libraries" if own_libraries else "modules forked")
     if own_libraries:
         runtrace.trace("module executed", path)
         os.execv(sys.executable, [sys.executable, path])

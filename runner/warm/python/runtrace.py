@@ -12,12 +12,17 @@ from typing import Any
 TRACE = ""
 #: What is noted of each run: the beginnings of the lines of the trace.
 NOTED = ("playbook forked", "playbook executed")
-#: How modules are executed: forked, or Ansible's way and why.
-WAYS = ("forked", "async", "become", "connection", "pipelining", "interpreter", "environment", "libraries", "other")
-COUNTS = struct.Struct(f"{len(WAYS)}I")
+#: What is counted: how modules are executed (forked, or Ansible's way and why), and why tasks have a worker of their own,
+#: if they have.
+COUNTED = tuple(f"modules {way}" for way in (
+    "forked", "async", "become", "connection", "pipelining", "interpreter", "environment", "libraries", "other",
+)) + tuple(f"tasks {way}" for way in (
+    "none", "action", "option", "plugin", "template", "value", "message", "failed", "size", "other",
+))
+COUNTS = struct.Struct(f"{len(COUNTED)}I")
 #: Where the reason begins why the playbook is executed.
 REASON = len(NOTED) + COUNTS.size
-#: The notes: a byte for each of NOTED, the counts of WAYS, and the reason. The
+#: The notes: a byte for each of NOTED, the counts of COUNTED, and the reason. The
 #: processes of a run share them, and the lock.
 _notes: mmap.mmap | None = None
 _lock: Any = None
@@ -51,13 +56,13 @@ def trace(*words: str) -> None:
             file.write(line + "\n")
 
 
-def count(way: str) -> None:
-    """Count a module by one of WAYS."""
+def count(what: str) -> None:
+    """Count one of COUNTED."""
     if _notes is None:
         return
     locked = _lock is not None and _lock.acquire(timeout=PATIENCE)
     counts = list(COUNTS.unpack_from(_notes, len(NOTED)))
-    counts[WAYS.index(way)] += 1
+    counts[COUNTED.index(what)] += 1
     COUNTS.pack_into(_notes, len(NOTED), *counts)
     if locked:
         _lock.release()
@@ -74,12 +79,12 @@ def trace_usage(kind: str) -> None:
 
 def notes() -> str:
     """Return lines with what of NOTED has happened in the run, why the playbook was
-    executed, and how many modules went each of WAYS.
+    executed, and how often there was each of COUNTED.
     """
     if _notes is None:
         return ""
     page = bytes(_notes)
     why = page[REASON:].rstrip(b"\0").decode(errors="replace")
     lines = [f"{what}: {why}" if what == "playbook executed" else what for what, happened in zip(NOTED, page) if happened]
-    lines.extend(f"modules {way}: {number}" for way, number in zip(WAYS, COUNTS.unpack_from(page, len(NOTED))) if number)
+    lines.extend(f"{what}: {number}" for what, number in zip(COUNTED, COUNTS.unpack_from(page, len(NOTED))) if number)
     return "\n".join(lines)
