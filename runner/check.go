@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	_ "embed" // the program that asks Python
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/rolewright/rolewright/internal/text"
 	"github.com/rolewright/rolewright/runner/internal/ansibleenv"
+	"github.com/rolewright/rolewright/runner/warm"
 )
 
 // Versions are those of the programs that a run needs.
@@ -54,6 +57,49 @@ func (r *Runner) Check(ctx context.Context) (Versions, error) {
 		return v, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	return v, nil
+}
+
+// Look tells the same as [Runner.Check], and executes neither program where the metadata
+// of what is installed tells it for certain: that takes a fifth of the CPU. What it does
+// not see is a file that is damaged.
+func (r *Runner) Look(ctx context.Context) (Versions, error) {
+	if v, err := r.read(ctx); err == nil && !strings.HasPrefix(v.Runner, "1.") {
+		return v, nil
+	}
+	return r.Check(ctx)
+}
+
+// versionsProgram reads the metadata.
+//
+//go:embed versions.py
+var versionsProgram string
+
+// read reads the versions. An error says only that the programs are to be asked.
+func (r *Runner) read(ctx context.Context) (v Versions, err error) {
+	path, err := exec.LookPath(r.path)
+	if err != nil {
+		return v, err
+	}
+	playbook, err := exec.LookPath("ansible-playbook")
+	if err != nil {
+		return v, err
+	}
+	python, err := warm.Interpreter(path, playbook)
+	if err != nil {
+		return v, err
+	}
+	if playbook, err = filepath.EvalSymlinks(playbook); err != nil {
+		return v, err
+	}
+	cmd := exec.CommandContext(ctx, python, "-c", versionsProgram, filepath.Dir(playbook))
+	cmd.Env = ansibleenv.WithHome(r.environ, os.TempDir())
+	cmd.WaitDelay = time.Second
+	out, err := cmd.Output()
+	if err != nil {
+		return v, err
+	}
+	err = json.Unmarshal(out, &v)
+	return v, err
 }
 
 // Installed identifies the files of the programs that a run needs, as they are

@@ -280,6 +280,23 @@ func TestCheck_RealAnsible(t *testing.T) {
 	}
 }
 
+// The metadata tells the same as the programs; where something is missing, these tell what.
+func TestLook_IsCheck(t *testing.T) {
+	r := ansible(t)
+	want := must.Get(r.Check(t.Context()))(t)
+	must.Be(t, "versions", want, must.Get(r.read(t.Context()))(t))
+
+	dir := t.TempDir()
+	must.Do(t, os.Mkdir(filepath.Join(dir, "Jinja2-1.0.dist-info"), 0o700))
+	write(t, filepath.Join(dir, "Jinja2-1.0.dist-info", "METADATA"), "Name: Jinja2\nVersion: 1.0\n", 0o600)
+	write(t, filepath.Join(dir, "jinja2.py"), "raise ImportError\n", 0o600)
+	t.Setenv("PYTHONPATH", dir)
+	_, err := New(Options{Path: r.path}).Look(t.Context())
+	if !errors.Is(err, ErrUnavailable) {
+		t.Errorf("error = %v", err)
+	}
+}
+
 func TestCheck_Versions(t *testing.T) {
 	core := "ansible-playbook [core 2.14.18]\n  config file = None\n  python version = 3.11.2 (main, Apr 28 2025, 14:11:48) [GCC 12.2.0] (/usr/bin/python3)\n  jinja version = 3.1.2"
 	const python = "3.11.2 (/usr/bin/python3)"

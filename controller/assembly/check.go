@@ -15,7 +15,7 @@ import (
 )
 
 // checkPeriod is how old the answer of a readiness probe may be. Probes
-// come every few seconds, and asking for versions starts two Pythons.
+// come every few seconds, and looking for versions starts a Python, or two.
 const checkPeriod = 30 * time.Second
 
 // checkTimeout is far above what the question takes, about a second: a

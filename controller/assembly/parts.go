@@ -58,7 +58,7 @@ func NewParts(ctx context.Context, executor ExecutorOptions, watched func() []wa
 		endMetrics()
 		return nil, nil, err
 	}
-	look := whileUnchanged(p.Executor.Installed, p.Executor.Check)
+	look := whileUnchanged(p.Executor.Installed, p.Executor.Look)
 	p.Check = NewRunnerCheck(needed(watched, look), checkPeriod, log.WithName("runner"))
 	return p, func() {
 		endExecutor()

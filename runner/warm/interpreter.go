@@ -6,8 +6,9 @@ import (
 	"regexp"
 )
 
-// interpreter is the Python that executes two scripts.
-func interpreter(runner, playbook string) (string, error) {
+// Interpreter is the Python that executes the scripts ansible-runner and ansible-playbook
+// with these paths.
+func Interpreter(runner, playbook string) (string, error) {
 	a, err := scriptInterpreter(runner)
 	if err != nil {
 		return "", err

@@ -125,7 +125,7 @@ func (p *Pool) startOne() (_ *server, err error) {
 	if err != nil {
 		return nil, err
 	}
-	python, err := interpreter(runner, playbook)
+	python, err := Interpreter(runner, playbook)
 	if err != nil {
 		return nil, err
 	}
