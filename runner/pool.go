@@ -3,12 +3,13 @@ package runner
 import (
 	"context"
 	"crypto/rand"
-	_ "embed" // the playbook of the check
+	"embed"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/rolewright/rolewright/runner/internal/ansibleenv"
 	"github.com/rolewright/rolewright/runner/jobevent"
@@ -27,47 +28,98 @@ func NewPool(opts Options, onChange func(error)) *warm.Pool {
 	})
 }
 
-// checkPlaybook is a playbook with a template and a module, which returns what
-// it is given.
+// checkFiles are a playbook whose last event has the parts of checkAnswer, and a file that it
+// includes.
 //
-//go:embed check.yml
-var checkPlaybook []byte
+//go:embed check.yml check-included.yml
+var checkFiles embed.FS
 
-// checkAnswer is what the module is to return.
-const checkAnswer = "FORKED 3"
+// checkAnswer is what each part of the playbook of the check is to give, by its name.
+func checkAnswer() map[string]string {
+	return map[string]string{
+		"template": "FORKED 3", "loop": "one two", "include": "included", "failing task": "failed", "module": "FORKED", "handler": "handled",
+	}
+}
+
+// CheckError is why a server is not used whose run was not as it should be.
+type CheckError struct {
+	// Differs are the parts of the run that were not: a fixed list of names, as [warm.LineError] has others.
+	Differs []string
+	why     string
+}
+
+// differs returns that a part of the run was not as it should be.
+func differs(part, why string) error {
+	return &CheckError{Differs: []string{checkPrefix + part}, why: why}
+}
+
+// checkPrefix begins the names of [CheckError.Differs].
+const checkPrefix = "self-check: "
+
+func (e *CheckError) Error() string { return e.why }
 
 // checkServer makes a run of the playbook from a server: [warm.Options].Check.
 func (o Options) checkServer(ctx context.Context, dir, socket string) error {
 	playbook := filepath.Join(dir, "check.yml")
-	if err := os.WriteFile(playbook, checkPlaybook, fileMode); err != nil {
-		return fmt.Errorf("write its playbook: %w", err)
+	for _, name := range []string{"check.yml", "check-included.yml"} {
+		text, err := checkFiles.ReadFile(name)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), text, fileMode)
+		}
+		if err != nil {
+			return fmt.Errorf("write its playbook: %w", err)
+		}
 	}
 	o.Warm = nil
 	r := New(o)
 	defer r.Close()
-	var answer string
+	var answer map[string]string
 	res, err := r.Run(ctx, Request{
 		ID: "check-" + rand.Text(), Dir: filepath.Join(dir, "check"), Content: Content{Playbook: playbook}, server: socket,
 		OnEvent: func(e jobevent.Event) {
-			var result struct{ Ping string }
-			if e.Kind == jobevent.RunnerOK && json.Unmarshal(e.Data.Res, &result) == nil {
-				answer = result.Ping
+			var result struct{ Msg map[string]string }
+			if e.Kind == jobevent.RunnerOK && json.Unmarshal(e.Data.Res, &result) == nil && result.Msg != nil {
+				answer = result.Msg
 			}
 		},
 	})
-	switch verdict := res.Verdict(); {
-	case err != nil:
+	if err == nil {
+		err = checkRun(res, answer)
+	}
+	if err != nil {
 		return err
-	case !verdict.Success:
-		return fmt.Errorf("%s: %s", verdict.Reason, verdict.Message)
-	case answer != checkAnswer:
-		return fmt.Errorf("the module returns %q instead of %q", answer, checkAnswer)
-	case !res.noted(playbookForked):
-		return fmt.Errorf("the playbook is not forked: %s", res.Unsuited())
-	case res.Modules()[modulesForked] == 0:
-		return errors.New("the module is not forked")
 	}
 	return os.RemoveAll(filepath.Join(dir, "check"))
+}
+
+// checkRun returns how a run of the playbook with this answer was not as it should be.
+func checkRun(res Result, answer map[string]string) error {
+	switch verdict := res.Verdict(); {
+	case !verdict.Success:
+		return differs("run", string(verdict.Reason)+": "+verdict.Message)
+	case !res.noted(playbookForked):
+		return differs("run", "the playbook is not forked: "+res.Unsuited())
+	case answer == nil:
+		return differs("handler", "the handler does not answer")
+	}
+	var e CheckError
+	var said []string
+	for part, want := range checkAnswer() {
+		if got := answer[part]; got != want {
+			e.Differs = append(e.Differs, checkPrefix+part)
+			said = append(said, fmt.Sprintf("the %s gives %q instead of %q", part, got, want))
+		}
+	}
+	if e.Differs == nil {
+		if res.Modules()[modulesForked] == 0 {
+			return differs("module", "the module is not forked")
+		}
+		return nil
+	}
+	slices.Sort(e.Differs)
+	slices.Sort(said)
+	e.why = strings.Join(said, ", ")
+	return &e
 }
 
 // complete fills in what options leave open.

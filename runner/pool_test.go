@@ -1,7 +1,11 @@
 package runner
 
 import (
+	"errors"
 	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/rolewright/rolewright/test/must"
@@ -20,5 +24,50 @@ func TestPool_ChecksItsServers(t *testing.T) {
 	res, err := r.Run(t.Context(), request(t, "success.yml"))
 	if err != nil || res.Executor() != ExecutorWarm || res.Unsuited() != "" {
 		t.Errorf("error %v, executor %s (%s)", err, res.Executor(), res.Unsuited())
+	}
+}
+
+// patchOnImport has a class of Ansible be another, in each Python that finds it.
+const patchOnImport = `
+import importlib.util, sys
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name != "MODULE":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        ordinary = spec.loader.exec_module
+        def exec_module(module):
+            ordinary(module)
+            PATCH
+        spec.loader.exec_module = exec_module
+        return spec
+
+sys.meta_path.insert(0, Finder())
+`
+
+// A server is not used with an Ansible in which something comes out otherwise, and the
+// error names it.
+func TestPool_NamesWhatDiffers(t *testing.T) {
+	parts.Ansible(t)
+	t.Parallel()
+	for _, tt := range []struct{ name, module, patch, differs string }{
+		{"a loop", "ansible.executor.task_executor", "old = module.TaskExecutor._get_loop_items; module.TaskExecutor._get_loop_items = lambda self: (old(self) or [])[:1] or None", "self-check: loop"},
+		{"a handler", "ansible.playbook.handler", "module.Handler.is_host_notified = lambda self, host: False", "self-check: handler"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			text := strings.NewReplacer("MODULE", tt.module, "PATCH", tt.patch).Replace(patchOnImport)
+			write(t, filepath.Join(dir, "sitecustomize.py"), text, 0o600)
+			pool := NewPool(Options{Environ: append(os.Environ(), "HOME="+t.TempDir(), "PYTHONPATH="+dir), ForkTimeout: patient}, nil)
+			t.Cleanup(pool.Close)
+			err := pool.Wait(t.Context())
+			var check *CheckError
+			if !errors.As(err, &check) || !slices.Equal(check.Differs, []string{tt.differs}) {
+				t.Errorf("error = %v", err)
+			}
+		})
 	}
 }

@@ -93,9 +93,13 @@ func warmLog(recorder *metrics.Recorder, log logr.Logger) func(error) {
 		idle, replaced := errors.Is(err, warm.ErrIdle), errors.Is(err, warm.ErrReplaced)
 		recorder.WarmReady(err == nil || idle || replaced)
 		var line *warm.LineError
-		if errors.As(err, &line) {
+		var check *runner.CheckError
+		switch {
+		case errors.As(err, &line):
 			recorder.LineDiffers(line.Differs)
-		} else if err == nil {
+		case errors.As(err, &check):
+			recorder.LineDiffers(check.Differs)
+		case err == nil:
 			recorder.LineDiffers(nil)
 		}
 		switch {

@@ -8,8 +8,10 @@ import (
 
 	"github.com/go-logr/logr/funcr"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/rolewright/rolewright/internal/metrics"
+	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/warm"
 	"github.com/rolewright/rolewright/test/must"
 )
@@ -41,5 +43,9 @@ func TestWarmLog(t *testing.T) {
 				t.Errorf("%d: %v", i, family)
 			}
 		}
+	}
+	tell(fmt.Errorf("%w: %w", warm.ErrNotReady, &runner.CheckError{Differs: []string{"self-check: loop"}}))
+	if n := must.Get(testutil.GatherAndCount(registry, "rolewright_warm_line_differs"))(t); n != 1 {
+		t.Errorf("%d names of what differs, not 1", n)
 	}
 }

@@ -180,7 +180,7 @@ rolewright_runs_limit 20
 # HELP rolewright_warm_ready 1 while runs can be forked: there is a fork server, or it has ended because there was no run and the next run starts one. 0 while runs are plain.
 # TYPE rolewright_warm_ready gauge
 rolewright_warm_ready 1
-# HELP rolewright_warm_line_differs 1 for each thing that forked runs rely on, and that is not as in a tested line of ansible-core: runs are plain.
+# HELP rolewright_warm_line_differs 1 for each thing that forked runs rely on, and that is not as in a tested line of ansible-core, or for each part of the self-check that gives another answer: runs are plain.
 # TYPE rolewright_warm_line_differs gauge
 rolewright_warm_line_differs{name="ansible:a"} 1
 # HELP rolewright_references_unwatched 1 while objects of a resource cannot be watched that a watch refers to (references, varsFrom, triggers): the operator may not, or their kind is gone; else 0.

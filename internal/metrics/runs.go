@@ -37,7 +37,7 @@ func newRunMetrics() runMetrics {
 		warmReady: gauge("rolewright_warm_ready",
 			"1 while runs can be forked: there is a fork server, or it has ended because there was no run and the next run starts one. 0 while runs are plain."),
 		lineDiffers: gauge("rolewright_warm_line_differs",
-			"1 for each thing that forked runs rely on, and that is not as in a tested line of ansible-core: runs are plain.", "name"),
+			"1 for each thing that forked runs rely on, and that is not as in a tested line of ansible-core, or for each part of the self-check that gives another answer: runs are plain.", "name"),
 		runLimit: gauge("rolewright_runs_limit",
 			"How many runs there are at a time while the fork server answers late; 0 while there is no such limit."),
 		shortMemory: gauge("rolewright_runs_wait_for_memory",
