@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -151,5 +152,47 @@ func TestRun_ThatTakesAllIsEnded(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// Where the server, or the run head, cannot fork because processes are used up, the run
+// waits until it can. The server lives on, and so does the other run.
+func TestRun_IsForkedWhenProcessesAreLackingNoMore(t *testing.T) {
+	t.Parallel()
+	for name, processes := range map[string]int64{"the server": 1, "the run head": 2} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			in := group(t, "pids", "processes", processes)
+			limit := filepath.Join(in, "pids.max")
+			o := options(t)
+			r, _ := start(t, o)
+			other := newGated(t)
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				if res, err := r.Run(t.Context(), other.Request); err != nil || !res.Verdict().Success {
+					t.Errorf("the other run: error %v, verdict %+v", err, res.Verdict())
+				}
+			})
+			eventually(t, "the other run", func() bool { return other.started() > 0 })
+			before := servers(t, o.Dir)
+			for pid := range before { // only what it forks from now on is limited
+				write(t, filepath.Join(in, "cgroup.procs"), strconv.Itoa(pid))
+			}
+			wg.Go(func() {
+				eventually(t, "a fork fails", func() bool {
+					text, err := os.ReadFile(filepath.Join(in, "pids.events"))
+					return err == nil && !strings.Contains(string(text), "max 0\n")
+				})
+				write(t, limit, "max")
+			})
+			if res := run(t, r, simple); res.Executor() != runner.ExecutorWarm {
+				t.Errorf("executor %s", res.Executor())
+			}
+			other.goOn(t)
+			wg.Wait()
+			if now := servers(t, o.Dir); !maps.Equal(before, now) {
+				t.Errorf("servers %v, before %v", now, before)
+			}
+		})
 	}
 }

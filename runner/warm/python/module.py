@@ -31,6 +31,8 @@ import utilities
 
 #: Longest request that a sequenced packet takes for certain.
 LIMIT = 128 << 10
+#: What is answered in place of a module's end where no process could be forked for it.
+NOT_FORKED = b"-"
 #: What modules do not find.
 HIDDEN: list[types.ModuleType] = []
 
@@ -62,6 +64,8 @@ def execute(channel: socket.socket, path: str, environment: dict[str, str], dire
     stdout, stderr = drain(out_read, err_read)
     end = os.read(end_read, 4)
     os.close(end_read)
+    if end == NOT_FORKED:
+        return None
     if len(end) != 4:
         raise RuntimeError("the process that forks modules has ended")
     code = os.waitstatus_to_exitcode(struct.unpack("i", end)[0])
@@ -147,12 +151,17 @@ def report(waiting: dict[int, int]) -> None:
             return
         end = waiting.pop(pid, None)
         if end is not None:
-            try:
-                os.write(end, struct.pack("i", status))
-            except OSError as error:
-                if error.errno != errno.EPIPE:
-                    raise
-            os.close(end)
+            answer(end, struct.pack("i", status))
+
+
+def answer(end: int, what: bytes) -> None:
+    """Write to who waits for the end of a module, and may be gone."""
+    try:
+        os.write(end, what)
+    except OSError as error:
+        if error.errno != errno.EPIPE:
+            raise
+    os.close(end)
 
 
 def fork(channel: socket.socket, waiting: dict[int, int]) -> bool:
@@ -160,13 +169,20 @@ def fork(channel: socket.socket, waiting: dict[int, int]) -> bool:
     message, descriptors, _, _ = socket.recv_fds(channel, LIMIT, 4)
     if not message:
         return False
-    pid = os.fork()
+    pid = None
+    try:
+        pid = os.fork()
+    except OSError:
+        pass  # a lack of processes, of which the ordinary way tells if it lasts
     if pid == 0:
         become(message, descriptors)
     *streams, end = descriptors
     for descriptor in streams:
         os.close(descriptor)
-    waiting[pid] = end
+    if pid is None:
+        answer(end, NOT_FORKED)
+    else:
+        waiting[pid] = end
     return True
 
 

@@ -233,7 +233,11 @@ def as_list(value: object) -> list:
 def run(argv: list[str]) -> int:
     """Run the command line, with a process beside it that forks modules."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    pid = os.fork()
+    pid = None
+    try:
+        pid = os.fork()
+    except OSError:
+        pass  # a lack of processes: nothing reads what is sent, and modules go the ordinary way
     if pid == 0:
         ours.close()
         module.serve(theirs)
@@ -248,6 +252,7 @@ def run(argv: list[str]) -> int:
         return process.exit_code(error)
     finally:
         # Not only closed: what a plugin has forked, and left, has it too.
-        ours.shutdown(socket.SHUT_RDWR)
+        if pid is not None:
+            ours.shutdown(socket.SHUT_RDWR)
+            os.waitpid(pid, 0)
         ours.close()
-        os.waitpid(pid, 0)

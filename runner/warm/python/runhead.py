@@ -8,7 +8,7 @@ has no descendants: that is how it knows.
 Protocol, on a unix stream socket: the client sends a length (4 bytes, big
 endian) with the descriptor of the output file, and that many bytes of JSON:
 {"args", "env", "cookie", "grace", "trace", "group"}. The run head answers lines of JSON:
-{"pid"} when it is ready, and {"code", "signal", "killed", "survivors",
+{"pid"} when it is ready, with a process forked that becomes the command, and {"code", "signal", "killed", "survivors",
 "notes", "cpu"} when nothing is left, or {"refused"}. The client sends G to start, so that nothing is
 run for a client that has waited too long, T for SIGTERM and K for SIGKILL.
 """
@@ -87,16 +87,21 @@ def run(connection: socket.socket) -> None:
 
     runtrace.begin_run(request["trace"])
     head = os.getpid()
-    send(connection, {"pid": head})
-    if connection.recv(1) != b"G":
-        return
     wake_read, wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    command = os.fork()
+    word_read, word_write = os.pipe2(os.O_CLOEXEC)
+    command = fork(connection)
     if command == 0:
-        become_command(request, output, head)
+        os.close(word_write)
+        become_command(request, output, head, word_read)
+    if command is None:
+        return
     os.close(output)
+    send(connection, {"pid": head})
+    if connection.recv(1) != b"G":
+        return  # and the other process reads the end of the pipe
+    os.write(word_write, b"G")
     status = Watch(connection, wake_read, command, request["grace"]).wait()
     killed, survivors = kill_rest()
     code = os.waitstatus_to_exitcode(status)
@@ -104,6 +109,20 @@ def run(connection: socket.socket) -> None:
     end = {"code": max(code, -1), "signal": -code if code < 0 else 0, "killed": killed, "survivors": survivors,
            "notes": runtrace.notes(), "cpu": cpu()}
     send(connection, end)
+
+
+#: How long a fork that failed waits before it is tried again, in seconds.
+RETRY = 0.1
+
+
+def fork(connection: socket.socket) -> int | None:
+    """Fork, as soon as there is no lack of processes; None if the client has given up before."""
+    while True:
+        try:
+            return os.fork()
+        except OSError:
+            if select.select([connection], [], [], RETRY)[0]:
+                return None
 
 
 def cpu() -> int:
@@ -117,11 +136,13 @@ def beside_ansible(environment: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if not name.startswith("ANSIBLE_")}
 
 
-def become_command(request: dict, output: int, head: int) -> None:
-    """Be ansible-runner. It does not return."""
+def become_command(request: dict, output: int, head: int, word: int) -> None:
+    """Be ansible-runner, once the word to start comes from the pipe. It does not return."""
     process.reset_signals()
     process.prctl(process.PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != head:
+        os._exit(1)
+    if os.read(word, 1) != b"G":
         os._exit(1)
     os.setsid()
     join(request["group"])

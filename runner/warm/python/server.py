@@ -56,27 +56,46 @@ def keep(path: str) -> int:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
+#: How long a fork that failed waits before it is tried again, in seconds.
+RETRY = 0.1
+
+
 class Server:
     """The server's state: who leads a run, and who waits for its end."""
 
     def __init__(self, listener: socket.socket) -> None:
         self.listener = listener
         self.runheads: dict[int, socket.socket] = {}
+        #: The connection that waits for its run head, while none can be forked.
+        self.pending: socket.socket | None = None
+        #: The connections of run heads that were killed, while something is left of them.
+        self.bereft: list[socket.socket] = []
         self.stopping = False
 
     def accept(self) -> None:
-        """Fork a run head for a connection."""
+        """Take a connection and fork a run head for it."""
         connection, _ = self.listener.accept()
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         if struct.unpack("3i", credentials)[1] != os.getuid():
             connection.close()
             return
-        pid = os.fork()
+        self.lead(connection)
+
+    def lead(self, connection: socket.socket) -> None:
+        """Fork a run head for a connection. While there is a lack of processes it waits:
+        to its client that is a fork that comes late.
+        """
+        self.pending = connection
+        try:
+            pid = os.fork()
+        except OSError:
+            return
+        self.pending = None
         if pid == 0:
             process.TITLE.write(["rolewright-run"])  # no server any more
             # The end of a connection says that its run has ended, not this one's;
             # and a client of a server that is gone must see the connection end.
-            for other in (self.listener, *self.runheads.values()):
+            for other in (self.listener, *self.runheads.values(), *self.bereft):
                 other.close()
             import runhead
 
@@ -91,43 +110,38 @@ class Server:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                return
+                break
             if pid == 0:
-                return
+                break
             connection = self.runheads.pop(pid, None)
-            if connection is None:
-                continue
-            if status != 0:
-                self.kill_orphans()
-            connection.close()
+            if connection is not None and status != 0:
+                self.bereft.append(connection)
+            elif connection is not None:
+                connection.close()
+        if self.bereft and not self.kill_orphans():
+            for connection in self.bereft:
+                connection.close()
+            self.bereft.clear()
 
-    def kill_orphans(self) -> None:
-        """Kill what a run head has left that did not live to end it itself."""
-        me = os.getpid()
-        while orphans := [pid for pid in process.children(me) if pid not in self.runheads]:
-            for pid in orphans:
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                    os.waitpid(pid, 0)
-                except (ChildProcessError, ProcessLookupError, PermissionError):
-                    continue
-            if all(is_foreign(pid) for pid in orphans):
-                return
+    def kill_orphans(self) -> bool:
+        """Kill what run heads have left that did not live to end it themselves, and tell
+        whether there is something whose end is still to come: a signal says when.
+        """
+        orphans = [pid for pid in process.children(os.getpid()) if pid not in self.runheads]
+        return any([kill(pid) for pid in orphans])
 
     def stop(self, *_: object) -> None:
         """Take no more runs."""
         self.stopping = True
 
 
-def is_foreign(pid: int) -> bool:
-    """Tell whether a process may not be killed by this one."""
+def kill(pid: int) -> bool:
+    """Kill a process, and tell whether that can be done."""
     try:
-        os.kill(pid, 0)
-    except PermissionError:
-        return True
-    except ProcessLookupError:
+        os.kill(pid, signal.SIGKILL)
+    except (PermissionError, ProcessLookupError):
         return False
-    return False
+    return True
 
 
 def serve(path: str) -> int:
@@ -156,10 +170,10 @@ def serve(path: str) -> int:
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.signal(signal.SIGTERM, server.stop)
-    while server.runheads or not server.stopping:
-        wanted: list[int | socket.socket] = [wake_read] if server.stopping else [wake_read, listener]
+    while server.runheads or server.bereft or not server.stopping:
+        wanted: list[int | socket.socket] = [wake_read] if server.stopping or server.pending else [wake_read, listener]
         try:
-            ready, _, _ = select.select(wanted, [], [])
+            ready, _, _ = select.select(wanted, [], [], RETRY if server.pending else None)
         except OSError as error:
             if error.errno == errno.EINTR:
                 continue
@@ -170,7 +184,9 @@ def serve(path: str) -> int:
             except BlockingIOError:
                 pass
             server.reap()
-        if listener in ready and not server.stopping:
+        if server.pending:
+            server.lead(server.pending)
+        elif listener in ready and not server.stopping:
             server.accept()
     return 0
 
