@@ -62,7 +62,7 @@ func TestPool_ReplacesAServer(t *testing.T) {
 			defer pool.Close()
 			must.Do(t, pool.Wait(t.Context()))
 			first := servers(t, o.Dir)
-			lease, err := pool.Acquire()
+			lease, err := pool.Acquire(t.Context())
 			if tt.cause != nil {
 				if err != nil {
 					t.Fatal(err)
@@ -70,7 +70,7 @@ func TestPool_ReplacesAServer(t *testing.T) {
 				tt.cause(t, o)
 			}
 			eventually(t, "the server is out of use", func() bool {
-				second, err := pool.Acquire()
+				second, err := pool.Acquire(t.Context())
 				if err == nil {
 					second.Release(supervise.Exit{}, nil)
 				}
@@ -226,7 +226,7 @@ func TestPool_SaysWhyThereIsNoServer(t *testing.T) {
 			if !errors.Is(err, warm.ErrNotReady) || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("error = %v", err)
 			}
-			if _, err := pool.Acquire(); !errors.Is(err, warm.ErrNotReady) {
+			if _, err := pool.Acquire(t.Context()); !errors.Is(err, warm.ErrNotReady) {
 				t.Errorf("Acquire: %v", err)
 			}
 			pool.Close()

@@ -39,10 +39,6 @@ const logLimit = 1 << 20
 // more on a machine that is busy.
 const checkLimit = time.Minute
 
-// lookAgain is how long a look at a server's files holds good: there are more
-// than a thousand.
-const lookAgain = time.Second
-
 // cookieSpace is the length of the server's cookie, in whose place the cookies
 // of runs are written; see python/process.py.
 const cookieSpace = 128
@@ -65,10 +61,12 @@ type server struct {
 	// files are those that the server depends on, as they were when it was ready.
 	files map[string]version
 
-	// The pool's lock protects these. looked is when the files were looked at.
+	// The pool's lock protects these. looked is when the last look at the files began
+	// that has ended; looking is closed when the one in progress has.
 	runs, inFlight int
 	retired        bool
 	looked         time.Time
+	looking        chan struct{}
 	rest           *time.Timer // ends it, while it does nothing
 
 	stop  context.CancelFunc
@@ -134,8 +132,11 @@ func (p *Pool) startOne() (_ *server, err error) {
 		return nil, err
 	}
 	s := &server{dir: dir, socket: filepath.Join(dir, "socket"), ended: make(chan struct{})}
-	before := snapshot{at: time.Now(), files: identify(slices.Collect(maps.Keys(p.known)))}
-	if err := s.writeProgram(); err != nil {
+	before := snapshot{at: time.Now()}
+	if before.files, err = p.identify(p.ctx, slices.Collect(maps.Keys(p.known))); err == nil {
+		err = s.writeProgram()
+	}
+	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	ctx, stop := context.WithCancel(p.ctx)
@@ -145,7 +146,7 @@ func (p *Pool) startOne() (_ *server, err error) {
 		defer close(s.ended)
 		s.err = s.run(ctx, p.opts, python)
 	})
-	err = s.admit(ctx, p.opts, before, python, runner, playbook)
+	err = p.admit(ctx, s, before, python, runner, playbook)
 	if s.files != nil {
 		p.known = s.files
 	}
@@ -184,26 +185,28 @@ func (p *Pool) serverDir() (string, error) {
 	return dir, nil
 }
 
-// admit returns when the server may be used. The programs are files that it depends
+// admit returns when the server s may be used. The programs are files that it depends
 // on, too. If a file has changed while the server started, the server may have imported
 // either version: then the error is errChanged.
-func (s *server) admit(ctx context.Context, opts Options, before snapshot, programs ...string) (err error) {
+func (p *Pool) admit(ctx context.Context, s *server, before snapshot, programs ...string) (err error) {
 	if s.about, err = s.await(ctx); err != nil {
 		return err
 	}
-	if len(s.about.Differs) > 0 && !opts.TrustLine {
+	if len(s.about.Differs) > 0 && !p.opts.TrustLine {
 		return &LineError{Core: s.about.Core, Differs: s.about.Differs}
 	}
-	s.files = identify(append(s.about.Files, programs...))
+	if s.files, err = p.identify(ctx, append(s.about.Files, programs...)); err != nil {
+		return err
+	}
 	if name, changed := before.changed(s.files); changed {
 		return fmt.Errorf("%s: %w", name, errChanged)
 	}
-	if opts.Check == nil {
+	if p.opts.Check == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, checkLimit, errors.New("it takes too long"))
 	defer cancel()
-	if err := opts.Check(ctx, s.dir, s.socket); err != nil {
+	if err := p.opts.Check(ctx, s.dir, s.socket); err != nil {
 		return fmt.Errorf("self-check: %w", err)
 	}
 	return nil
@@ -309,7 +312,8 @@ func (s *server) ask(ctx context.Context) (about, error) {
 	return a, json.Unmarshal(line, &a)
 }
 
-// worn returns why the server is to be replaced; nil if it is not.
+// worn returns why the server is to be replaced, whatever its files are; nil if it
+// is not.
 func (s *server) worn(opts Options) error {
 	memory, _ := supervise.ResidentMemory(s.about.PID)
 	switch {
@@ -317,15 +321,6 @@ func (s *server) worn(opts Options) error {
 		return fmt.Errorf("%w: it has made %d runs: %w", ErrNotReady, s.runs, ErrReplaced)
 	case memory > opts.MaxMemory:
 		return fmt.Errorf("%w: it has grown beyond %d MiB: %w", ErrNotReady, opts.MaxMemory>>20, ErrReplaced)
-	}
-	if time.Since(s.looked) < lookAgain {
-		return nil
-	}
-	s.looked = time.Now()
-	for name, was := range s.files {
-		if identity(name) != was {
-			return fmt.Errorf("%w: %s has changed: %w", ErrNotReady, name, ErrReplaced)
-		}
 	}
 	return nil
 }

@@ -15,15 +15,6 @@ type version struct {
 	mode               uint32
 }
 
-// identify tells the versions of files apart.
-func identify(names []string) map[string]version {
-	found := make(map[string]version, len(names))
-	for _, name := range names {
-		found[name] = identity(name)
-	}
-	return found
-}
-
 // identity is the version of a file.
 func identity(name string) version {
 	var st unix.Stat_t

@@ -103,6 +103,9 @@ type Pool struct {
 	ctx  context.Context // the pool's life
 	stop context.CancelFunc
 	wg   sync.WaitGroup
+	// looks are those at files, which may hang; identity looks at one.
+	looks    sync.WaitGroup
+	identity func(name string) version
 }
 
 // New returns a Pool. It starts no server: [Pool.Wait] and [Pool.Acquire] do.
@@ -116,13 +119,14 @@ func New(opts Options) *Pool {
 	if opts.Dir == "" {
 		opts.Dir = os.TempDir()
 	}
-	p := &Pool{opts: opts, reason: fmt.Errorf("%w: it is being started", ErrNotReady)}
+	p := &Pool{opts: opts, identity: identity, reason: fmt.Errorf("%w: it is being started", ErrNotReady)}
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	return p
 }
 
 // Close ends the servers, and returns when nothing is left of them. No run may be
-// in progress.
+// in progress. A look at files that hangs is left to itself after two seconds: it
+// cannot be ended.
 func (p *Pool) Close() {
 	p.mu.Lock()
 	p.closed = true
@@ -132,6 +136,7 @@ func (p *Pool) Close() {
 	p.mu.Unlock()
 	p.stop()
 	p.wg.Wait()
+	p.awaitLooks()
 	if p.dir.File != nil {
 		_ = p.dir.Remove() // the next pool does
 	}
@@ -175,13 +180,31 @@ type Lease struct {
 	server *server
 }
 
-// Acquire returns a lease on the server, or [ErrNotReady]; it waits for nothing.
+// Acquire returns a lease on the server, or [ErrNotReady]. It waits for a look at the
+// files on which the server depends, if the last one is too old, until ctx ends.
 // The lease must be released when the run has ended.
-func (p *Pool) Acquire() (*Lease, error) {
+func (p *Pool) Acquire(ctx context.Context) (*Lease, error) {
+	asked := time.Now()
+	for {
+		lease, looking, err := p.acquire(asked) //nolint:contextcheck // a server outlives the run
+		if looking == nil {
+			return lease, err
+		}
+		select {
+		case <-looking:
+		case <-p.ctx.Done():
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: look at the files on which it depends: %w", ErrNotReady, context.Cause(ctx))
+		}
+	}
+}
+
+// acquire is Acquire, but returns the look that is to be waited for.
+func (p *Pool) acquire(asked time.Time) (_ *Lease, looking <-chan struct{}, _ error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		return nil, fmt.Errorf("%w: the pool is closed", ErrNotReady)
+		return nil, nil, fmt.Errorf("%w: the pool is closed", ErrNotReady)
 	}
 	if s := p.current; s != nil {
 		if reason := s.worn(p.opts); reason != nil {
@@ -190,26 +213,29 @@ func (p *Pool) Acquire() (*Lease, error) {
 	}
 	if p.current == nil {
 		p.startLocked()
-		return nil, p.reason
+		return nil, nil, p.reason
 	}
 	s := p.current
+	if asked.Sub(s.looked) >= lookAgain {
+		return nil, p.lookLocked(s), nil
+	}
 	s.busy()
 	s.runs++
 	s.inFlight++
-	return &Lease{Socket: s.socket, Trace: p.opts.Trace, pool: p, server: s}, nil
+	return &Lease{Socket: s.socket, Trace: p.opts.Trace, pool: p, server: s}, nil, nil
 }
 
 // Await is as Acquire, but waits for a server that is being started, unless the
 // last one has failed: else that costs a run less than a new Python.
 func (p *Pool) Await(ctx context.Context) (*Lease, error) {
-	lease, err := p.Acquire() //nolint:contextcheck // a server outlives the run
+	lease, err := p.Acquire(ctx)
 	p.mu.Lock()
 	failed := p.failures > 0
 	p.mu.Unlock()
 	if err == nil || failed || p.Wait(ctx) != nil {
 		return lease, err
 	}
-	return p.Acquire() //nolint:contextcheck // a server outlives the run
+	return p.Acquire(ctx)
 }
 
 // Release gives the lease back, with what supervise.Supervisor.Run has returned
