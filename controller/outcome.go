@@ -82,6 +82,9 @@ func (r *reconciler) notRun(s *scope, run *status.Run) {
 		wasInterrupted(s, run, string(status.Interrupted), said)
 	case errors.Is(s.err, runner.ErrMemory), errors.Is(s.err, runner.ErrProcesses):
 		tookTooMuch(s, run, said)
+	case errors.Is(s.err, runner.ErrServerCut):
+		// It is no sign of what this run does, and is not counted as one.
+		wasInterrupted(s, run, string(status.Interrupted), said)
 	case errors.Is(s.err, runner.ErrCut) && s.cutBefore():
 		// Most likely it is the run, with the memory that it takes.
 		run.Result, run.Reason = status.Failed, string(runner.RunnerDied)

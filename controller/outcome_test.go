@@ -90,20 +90,32 @@ func TestOutcome_NamesTheTaskWhateverWordsItIsMadeOf(t *testing.T) {
 	}
 }
 
-// A run is not to blame for the death of a helper process, unless it happens again.
+// A run is not to blame for the death of a helper process, unless it is its own, and it
+// happens again. That of a fork server says nothing of any of its runs.
 func TestOutcome_OfAHelperThatIsKilled(t *testing.T) {
 	t.Parallel()
 	r := &reconciler{now: time.Now}
-	m := &memory{}
-	var got []string
-	for range 3 {
-		s := &scope{use: &use{secrets: &secrets{}}, memory: m, mask: redact.New(), runID: "1", fingerprint: "same", err: fmt.Errorf("run: %w", runner.ErrCut)}
-		run := r.endedRun(s)
-		m.last = &run
-		got = append(got, fmt.Sprint(run.Result, " ", run.Reason, " ", run.Attempts))
+	own, server := runner.ErrCut, errors.Join(runner.ErrServerCut, errors.New("and more"))
+	const cut, died, interrupted = "Interrupted HelperKilled", "Failed RunnerDied", "Interrupted Interrupted"
+	for name, tt := range map[string]struct {
+		killed []error
+		want   []string
+	}{
+		"its own":                   {[]error{own, own, own}, []string{cut + " 0", died + " 1", died + " 2"}},
+		"the server's":              {[]error{server, server, server}, []string{interrupted + " 0", interrupted + " 0", interrupted + " 0"}},
+		"the server's and its own":  {[]error{server, own, server, own}, []string{interrupted + " 0", cut + " 0", interrupted + " 0", cut + " 0"}},
+		"its own after one of both": {[]error{server, own, own}, []string{interrupted + " 0", cut + " 0", died + " 1"}},
+	} {
+		m := &memory{}
+		var got []string
+		for _, err := range tt.killed {
+			s := &scope{use: &use{secrets: &secrets{}}, memory: m, mask: redact.New(), runID: "1", fingerprint: "same", err: fmt.Errorf("run: %w", err)}
+			run := r.endedRun(s)
+			m.last = &run
+			got = append(got, fmt.Sprint(run.Result, " ", run.Reason, " ", run.Attempts))
+		}
+		must.Be(t, name, tt.want, got)
 	}
-	want := []string{"Interrupted HelperKilled 0", "Failed RunnerDied 1", "Failed RunnerDied 2"}
-	must.Be(t, "ends", want, got)
 }
 
 // A run that the cluster has ended is no failure; how many there were in a row lasts until a run has ended by itself.

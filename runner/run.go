@@ -160,7 +160,7 @@ func (r *Runner) Run(ctx context.Context, req Request) (Result, error) {
 	}
 	res.fill(req, exit, summary)
 	res.NoSpace = !res.proved() && (g.noSpace || full(req.Dir) || exhausted(req.Dir))
-	if exit.Cut && !(req.reports != nil && req.reports.Problem != "" && gone(req.Dir)) { // with the directory, the record is gone
+	if exit.Cut && !errors.Is(err, ErrCut) && !(req.reports != nil && req.reports.Problem != "" && gone(req.Dir)) { // with the directory, the record is gone
 		err = errors.Join(ErrCut, err)
 	}
 	cause := context.Cause(ctx)

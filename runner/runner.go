@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +20,11 @@ var ErrUnavailable = errors.New("ansible-runner is unavailable")
 // ErrCut is returned for a run that ended with a helper process that was killed:
 // its supervisor, the fork server, or the run head. It says nothing of the content.
 var ErrCut = errors.New("a process that supervised the run was killed")
+
+// ErrServerCut is an [ErrCut] that all runs of a fork server had at once: the server's
+// keeper or its supervising process was killed. Not more of it is one run's doing than
+// of any other's.
+var ErrServerCut = fmt.Errorf("%w: its fork server, with all runs of that", ErrCut)
 
 // ErrStoodStill is wrapped by the error of a run whose supervisor has stopped it, since
 // this process did not say for five seconds that it lives. It says nothing of the content.

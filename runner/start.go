@@ -63,6 +63,9 @@ func (r *Runner) startOnce(ctx context.Context, req Request, c supervise.Command
 	req.asked.Store(&asked)
 	exit, err := r.supervisor.Run(ctx, forked)
 	if !errors.Is(err, supervise.ErrServer) || ctx.Err() != nil {
+		if exit.Cut && lease.Lost(ctx) {
+			err = errors.Join(ErrServerCut, err)
+		}
 		lease.Release(exit, err)
 		return exit, false, err
 	}

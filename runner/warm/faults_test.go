@@ -65,7 +65,10 @@ func TestRun_LeavesNothing(t *testing.T) {
 				awaitFamily(t, m)
 				tt.end(t, req, cancel)
 			}()
-			res, _ := r.Run(ctx, req)
+			res, err := r.Run(ctx, req)
+			if errors.Is(err, runner.ErrServerCut) {
+				t.Errorf("error %v: the server is well", err)
+			}
 			if left := processes(t, m); len(left) > 0 {
 				t.Errorf("survivors: %v", left)
 			}
@@ -182,36 +185,57 @@ func TestRun_OutlivesTheServer(t *testing.T) {
 	}
 }
 
-// The keeper of a server takes its runs with it. They are cut, which is no failure
-// of theirs, and there is another server.
+// The keeper of a server, and its supervising process, take its runs with them. They
+// are cut, which is known not to be their own doing, and there is another server.
 func TestRun_IsCutWithTheKeeper(t *testing.T) {
 	t.Parallel()
-	o := options(t)
-	r, pool := start(t, o)
-	var wg sync.WaitGroup
-	gates := make([]gated, 3)
-	for i := range gates {
-		g := newGated(t)
-		gates[i] = g
-		wg.Go(func() {
-			res, err := r.Run(t.Context(), g.Request)
-			if !errors.Is(err, runner.ErrCut) || res.Verdict().Success {
-				t.Errorf("error %v, verdict %+v", err, res.Verdict())
+	for name, kill := range map[string]func(t *testing.T, keeper map[int]string){
+		"killed": func(t *testing.T, keeper map[int]string) { t.Helper(); send(t, syscall.SIGKILL, keeper) },
+		"whose supervising process is killed": func(t *testing.T, keeper map[int]string) {
+			t.Helper()
+			supervising := map[int]string{}
+			for pid, line := range keeper {
+				supervising[parent(pid)] = line
 			}
+			send(t, syscall.SIGKILL, supervising)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := options(t)
+			r, pool := start(t, o)
+			var wg sync.WaitGroup
+			gates := make([]gated, 3)
+			for i := range gates {
+				g := newGated(t)
+				gates[i] = g
+				wg.Go(func() {
+					res, err := r.Run(t.Context(), g.Request)
+					if !errors.Is(err, runner.ErrServerCut) || !errors.Is(err, runner.ErrCut) || res.Verdict().Success {
+						t.Errorf("error %v, verdict %+v", err, res.Verdict())
+					}
+				})
+			}
+			for _, g := range gates {
+				eventually(t, "the run", func() bool { return g.started() > 0 })
+			}
+			before := processes(t, o.Dir+"/")
+			kill(t, processes(t, "/server.py "+o.Dir+"/"))
+			wg.Wait()
+			for _, g := range gates {
+				if left := processes(t, g.dir); len(left) > 0 {
+					t.Errorf("left: %v", left)
+				}
+			}
+			for pid, line := range processes(t, o.Dir+"/") {
+				if before[pid] != "" {
+					t.Errorf("left of the server: %s", line)
+				}
+			}
+			run(t, r, simple) // one way or the other
+			eventually(t, "another server", func() bool { return pool.Wait(t.Context()) == nil })
 		})
 	}
-	for _, g := range gates {
-		eventually(t, "the run", func() bool { return g.started() > 0 })
-	}
-	send(t, syscall.SIGKILL, processes(t, "/server.py "+o.Dir+"/"))
-	wg.Wait()
-	for _, g := range gates {
-		if left := processes(t, g.dir); len(left) > 0 {
-			t.Errorf("left: %v", left)
-		}
-	}
-	run(t, r, simple) // one way or the other
-	eventually(t, "another server", func() bool { return pool.Wait(t.Context()) == nil })
 }
 
 // A server that does not answer costs a run nothing but time, and is replaced.

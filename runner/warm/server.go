@@ -312,6 +312,26 @@ func (s *server) ask(ctx context.Context) (about, error) {
 	return a, json.Unmarshal(line, &a)
 }
 
+// lostLimit is how long a server may take to end whose keeper or supervising process
+// was killed, after the first of its runs: all of its processes are killed before.
+const lostLimit = 10 * time.Second
+
+// lost tells of a server of which a run was cut whether that was the server's end, or
+// the run's alone. It waits until that is known, or ctx ends.
+func (s *server) lost(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, lostLimit)
+	defer cancel()
+	if _, err := s.ask(ctx); err == nil {
+		return false
+	}
+	select {
+	case <-s.ended:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
 // worn returns why the server is to be replaced, whatever its files are; nil if it
 // is not.
 func (s *server) worn(opts Options) error {

@@ -238,6 +238,11 @@ func (p *Pool) Await(ctx context.Context) (*Lease, error) {
 	return p.Acquire(ctx)
 }
 
+// Lost tells, of a run that was cut (supervise.Exit.Cut), whether the server has ended
+// with it: its keeper or its supervising process was killed, and so were all runs of
+// the server. It waits for ten seconds at most, or until ctx ends. It is called before Release.
+func (l *Lease) Lost(ctx context.Context) bool { return l.server.lost(ctx) }
+
 // Release gives the lease back, with what supervise.Supervisor.Run has returned
 // of the run. A server that could not start it ([supervise.ErrServer]) is
 // replaced; one is known to work when a run of it has ended by itself.
