@@ -152,10 +152,12 @@ func TestExecutor_FaultsOfTheServer(t *testing.T) {
 		signal  syscall.Signal
 		process string // what its title has
 		runs    int    // until the object is ready
+		reason  string // of the first
 	}{
-		"the server is killed": {syscall.SIGKILL, "python3 rolewright-fork-server ", 1},
-		"the server is frozen": {syscall.SIGSTOP, "python3 rolewright-fork-server ", 1},
-		"the leader is killed": {syscall.SIGKILL, "rolewright-run ", 2},
+		"the server is killed": {syscall.SIGKILL, "python3 rolewright-fork-server ", 1, "Succeeded"},
+		"the server is frozen": {syscall.SIGSTOP, "python3 rolewright-fork-server ", 1, "Succeeded"},
+		"the leader is killed": {syscall.SIGKILL, "rolewright-run ", 2, "HelperKilled"},
+		"the keeper is killed": {syscall.SIGKILL, "/server.py ", 2, "Interrupted"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -182,6 +184,7 @@ func TestExecutor_FaultsOfTheServer(t *testing.T) {
 			if ran := len(s.runs(o)); ran != tt.runs {
 				t.Errorf("%d runs, want %d: %+v", ran, tt.runs, o.status)
 			}
+			l.operator.awaitMetric(1, "rolewright_runs_total", `reason="`+tt.reason+`"`)
 			l.nothingLeft()
 			s.role("long", "- ansible.builtin.ping:\n")
 			l.kind.create("next", nil)
