@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"strings"
-
-	"k8s.io/apimachinery/pkg/util/validation"
+	"regexp"
 
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/plainfile"
@@ -23,13 +21,15 @@ const clusterLimit = 128
 // clustersDir has the runner roots of the clusters that came later, by UID.
 const clustersDir = ".clusters"
 
+var clusterUID = regexp.MustCompile(`^[0-9A-Za-z-]{1,64}$`)
+
 // Claim returns the directory below which the runs of the cluster with this UID are: the runner
 // root for the first cluster that claims it, which is noted there, and for each other one a
 // directory in it. The error says that the UID is no name for a directory, or what a note that
 // cannot be written lacks.
 func Claim(runnerRoot, cluster string) (string, error) {
-	if problems := validation.IsDNS1123Label(cluster); len(problems) > 0 {
-		return "", fmt.Errorf("the UID %q of the namespace kube-system: %s", cluster, strings.Join(problems, "; "))
+	if !clusterUID.MatchString(cluster) {
+		return "", fmt.Errorf("the UID %.100q of the namespace kube-system is no name for a directory", cluster)
 	}
 	runs, err := Dir(runnerRoot, runsDir)
 	if err != nil {

@@ -22,7 +22,7 @@ class Notes(unittest.TestCase):
         self.assertEqual(runtrace.notes(), "")
         runtrace.trace("playbook executed:", "LANG")
         for way in ("forked", "pipelining", "forked"):
-            runtrace.count(way)
+            runtrace.count(f"modules {way}")
         self.assertEqual(runtrace.notes(), "playbook executed: LANG\nmodules forked: 2\nmodules pipelining: 1")
 
 
