@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -62,6 +63,11 @@ func TestReconcile_ResultIsWrittenLaterAndTheRunNotRepeated(t *testing.T) {
 	})
 	if n := exec.count(); n != 2 {
 		t.Errorf("%d runs, want 2: one, and one for the finalizer", n)
+	}
+	exec.mu.Lock()
+	defer exec.mu.Unlock()
+	if want := []string{exec.runs[0].ID, exec.runs[1].ID}; !slices.Equal(exec.forgotten, want) {
+		t.Errorf("what the cluster has of the runs %q is removed, want %q, once each", exec.forgotten, want)
 	}
 }
 

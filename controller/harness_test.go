@@ -57,9 +57,10 @@ type fakeExecutor struct {
 	held     func(id string) (token string, ticket []byte, ok bool)
 	adopting func() bool
 
-	mu     sync.Mutex
-	runs   []runner.Request
-	reaped []string
+	mu        sync.Mutex
+	runs      []runner.Request
+	reaped    []string
+	forgotten []string
 }
 
 // Held implements [Keeper].
@@ -75,7 +76,11 @@ func (f *fakeExecutor) Held(_ context.Context, id string) (token string, ticket 
 func (f *fakeExecutor) Adopting() bool { return f.adopting != nil && f.adopting() }
 
 // Forget implements [Keeper].
-func (f *fakeExecutor) Forget(string) {}
+func (f *fakeExecutor) Forget(id string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.forgotten = append(f.forgotten, id)
+}
 
 func (f *fakeExecutor) Run(ctx context.Context, req runner.Request) (runner.Result, error) {
 	f.mu.Lock()

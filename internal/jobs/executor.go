@@ -83,6 +83,10 @@ func (e *Executor) Start(ctx context.Context) error {
 	if err := e.mayList(ctx); err != nil {
 		return err // or the caches below would be waited for without end
 	}
+	// A run that is not recorded at last, such as one that was ended for its object's deletion, is known as long as its Job is there.
+	if _, err := e.jobs.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: e.jobGone}); err != nil {
+		return fmt.Errorf("watch the Jobs of runs: %w", err)
+	}
 	var informers sync.WaitGroup
 	defer informers.Wait()
 	for _, i := range []cache.SharedIndexInformer{e.pods, e.jobs} {
@@ -108,6 +112,12 @@ func (e *Executor) Start(ctx context.Context) error {
 	e.opts.Log.Info("Runs in Pods of their own are served", "address", listener.Addr().String(), "url", e.opts.URL, "namespace", e.opts.Namespace)
 	defer e.forgetLater().Stop()
 	return e.opts.Proxy.ServeRemote(ctx, listener, pair, remote.Root, e.hub)
+}
+
+func (e *Executor) jobGone(obj any) {
+	if key, err := cache.DeletionHandlingObjectToName(obj); err == nil {
+		e.hub.Recorded(key.Name)
+	}
 }
 
 // mayList is an error where the operator has no permission to list Pods or Jobs.
@@ -284,6 +294,7 @@ func (e *Executor) Reap(id string) error {
 
 // Forget removes the Job of a run whose end is recorded, with all that belongs to it.
 func (e *Executor) Forget(id string) {
+	e.hub.Recorded(id)
 	select {
 	case <-e.ready:
 	default:

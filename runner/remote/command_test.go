@@ -114,6 +114,7 @@ echo '{"type":"requeue","after":"5m"}' >&3
 			s, mirrored := o.admit(t, req, "")
 			ended := o.inside(t, req)
 			got, err := runner.Mirrored(t.Context(), far.of(mirrored), s.Done)
+			o.Recorded(req.ID)
 			if inside := <-ended; inside != nil {
 				t.Errorf("the container ends with %v", inside)
 			}
@@ -198,6 +199,7 @@ echo '{"type":"result","verdict":"ok"}' >&3
 			if err != nil || !res.Verdict().Success || !second.has("First") || !second.has("Second") {
 				t.Errorf("the run has ended with %v, %+v, and asked for %q; want a success and both events", err, res.Verdict(), second.calls)
 			}
+			o.Recorded(req.ID)
 			if err := <-ended; err != nil {
 				t.Errorf("the container ends with %v, want nil: the operator has all", err)
 			}

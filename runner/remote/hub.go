@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"path"
@@ -128,11 +129,21 @@ func (h *Hub) Admit(req runner.Request, pod string) (*Session, error) {
 	return s, nil
 }
 
+// Recorded tells the container of a run that the end is recorded, if all of it was received: until then it keeps
+// the artifacts, for an operator that adopts the run after this one.
+func (h *Hub) Recorded(id string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	maps.DeleteFunc(h.sessions, func(_ [sha256.Size]byte, s *Session) bool { return s.id == id && s.finished() })
+}
+
 // Close ends the reception, and waits until nothing is received any more. The container is told
-// to end the run.
+// to end the run, unless it has sent all of it: see [Hub.Recorded].
 func (s *Session) Close() {
 	s.hub.mu.Lock()
-	delete(s.hub.sessions, s.digest)
+	if !s.finished() {
+		delete(s.hub.sessions, s.digest)
+	}
 	s.hub.mu.Unlock()
 	s.mu.Lock()
 	s.closed = true

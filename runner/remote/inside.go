@@ -40,8 +40,8 @@ const (
 	reportsIdle  = 4 * time.Second
 )
 
-// Inside makes the run of an input, and returns when the operator has all of it. When ctx ends,
-// the run is stopped. The error is nil if the operator has the outcome, whatever it is.
+// Inside makes the run of an input, and returns when the operator has all of it and has recorded
+// the end. When ctx ends, the run is stopped. The error is nil if the operator has the outcome, whatever it is.
 func Inside(ctx context.Context, opts Options) error {
 	data, err := os.ReadFile(opts.Input) // a link, as all in the volume of a Secret
 	if err != nil {
@@ -98,7 +98,27 @@ func Inside(ctx context.Context, opts Options) error {
 		return fmt.Errorf("the outcome was not received: %w", err)
 	}
 	opts.Say("the operator has all of run " + in.Request.ID)
+	l.stay(ctx, outcome)
 	return nil
+}
+
+// stayFor is how long the artifacts are kept for another operator. The Pod is told to end as soon as the end is recorded.
+const stayFor = 10 * time.Minute
+
+// stay sends everything once more where the operator ends before it has recorded the end of the run, and another one adopts it. It
+// returns when the run is known no more, or ctx ends.
+func (l *link) stay(ctx context.Context, o runner.Outcome) {
+	ctx, cancel := context.WithTimeout(ctx, stayFor)
+	defer cancel()
+	for d := time.Duration(0); pause(ctx, &d); {
+		err := l.post(ctx, filesPath, nil)
+		if errors.Is(err, errNewEpoch) {
+			err = l.finish(ctx, o)
+		}
+		if err != nil {
+			return
+		}
+	}
 }
 
 // follow sends events until the run has ended. It ends the run if the operator has given it up.
@@ -185,8 +205,10 @@ func (o Options) conclude(res runner.Result, err error) {
 		return
 	}
 	o.Say("run " + res.ID + " has ended: " + string(data))
-	if o.Termination != "" {
-		_ = os.WriteFile(o.Termination, data, 0o600) // a help for people
+	// A help for people, where a kubelet has made the file.
+	if to, err := os.OpenFile(o.Termination, os.O_WRONLY|os.O_TRUNC, 0); err == nil {
+		_, _ = to.Write(data)
+		_ = to.Close()
 	}
 }
 

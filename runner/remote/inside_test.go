@@ -177,10 +177,28 @@ func TestInside_LosesNothingWhenTheOperatorStartsAgain(t *testing.T) {
 	if err != nil || !res.Verdict().Success || res.Executor() != runner.ExecutorJob {
 		t.Errorf("the run has ended with %v, %+v as %s; want a success as %s", err, res.Verdict(), res.Executor(), runner.ExecutorJob)
 	}
+	equalFiles(t, filepath.Join(req.Dir, "artifacts", req.ID), filepath.Join(two.Dir, "artifacts", req.ID))
+	// This operator ends, too, before it has recorded the end.
+	if err := o.server.Close(); err != nil {
+		t.Fatal(err)
+	}
+	o.start(t)
+	o.Expect(req.Apart.Token)
+	third, three := o.admit(t, req, "this")
+	if res, err := runner.Mirrored(t.Context(), three, third.Done); err != nil || !res.Verdict().Success {
+		t.Errorf("for an operator that adopts it then, the run has ended with %v, %+v; want a success", err, res.Verdict())
+	}
+	third.Close()
+	select {
+	case err := <-ended:
+		t.Fatalf("the container ends with %v before the end of its run is recorded", err)
+	case <-time.After(2 * firstPause):
+	}
+	o.Recorded(req.ID)
 	if err := <-ended; err != nil {
 		t.Errorf("the container ends with %v, want nil: the operator has all", err)
 	}
-	equalFiles(t, filepath.Join(req.Dir, "artifacts", req.ID), filepath.Join(two.Dir, "artifacts", req.ID))
+	equalFiles(t, filepath.Join(req.Dir, "artifacts", req.ID), filepath.Join(three.Dir, "artifacts", req.ID))
 }
 
 // equalFiles compares the events and what else is sent.
