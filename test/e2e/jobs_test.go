@@ -1,0 +1,333 @@
+package e2e
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/rolewright/rolewright/test/must"
+	"github.com/rolewright/rolewright/test/testenv"
+)
+
+// farNode is the node of the Pods of runs: each is a process of this machine, with files of its own, that outlives the
+// operator. No scheduler knows their Pods, so that no other node has them.
+type farNode struct {
+	*stage
+	client   kubernetes.Interface
+	operator string // the runner root of the replica that makes the runs, which is another directory in a Pod
+	dir      string
+
+	mu     sync.Mutex
+	opened map[string]bool     // objects whose Pods may begin, by UID
+	begun  map[string][]farPod // by object
+	known  map[types.UID]bool  // Pods
+	all    sync.WaitGroup      // processes
+}
+
+type farPod struct{ name, dir, log string }
+
+// unscheduled is a Pod template for a farNode.
+const unscheduled = `job: {spec: {schedulerName: none}}`
+
+const runOfPod, objectOfPod = "rolewright.dev/run", "rolewright.dev/object"
+
+func newFarNode(s *stage, operator string) *farNode {
+	n := &farNode{
+		stage: s, client: kubernetes.NewForConfigOrDie(s.cfg), operator: operator, dir: s.t.TempDir(),
+		opened: map[string]bool{}, begun: map[string][]farPod{}, known: map[types.UID]bool{},
+	}
+	ctx, stop := context.WithCancel(context.WithoutCancel(s.t.Context()))
+	n.all.Go(func() {
+		for tick := time.NewTicker(200 * time.Millisecond); ctx.Err() == nil; {
+			n.look(ctx)
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+			}
+		}
+	})
+	s.t.Cleanup(func() {
+		stop()
+		n.all.Wait()
+	})
+	return n
+}
+
+// open lets the Pods of an object begin.
+func (n *farNode) open(o object) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.opened[string(o.GetUID())] = true
+}
+
+// pods are those of an object that have begun.
+func (n *farNode) pods(o object) []farPod {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.begun[string(o.GetUID())])
+}
+
+// look begins the Pods that are there and may begin.
+func (n *farNode) look(ctx context.Context) {
+	there, err := n.client.CoreV1().Pods(n.namespace).List(ctx, metav1.ListOptions{LabelSelector: runOfPod})
+	if err != nil {
+		return // it is tried again
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, pod := range there.Items {
+		if of := pod.Labels[objectOfPod]; n.opened[of] && !n.known[pod.UID] {
+			n.known[pod.UID] = true
+			p := farPod{name: pod.Name, dir: filepath.Join(n.dir, string(pod.UID))}
+			p.log = filepath.Join(p.dir, "log")
+			n.begun[of] = append(n.begun[of], p)
+			n.all.Go(func() {
+				if err := n.run(ctx, &pod, p); err != nil && ctx.Err() == nil {
+					n.t.Errorf("Pod %s: %v", p.name, err)
+				}
+			})
+		}
+	}
+}
+
+// run is the life of a Pod.
+func (n *farNode) run(ctx context.Context, pod *corev1.Pod, p farPod) error {
+	secret, err := n.client.CoreV1().Secrets(n.namespace).Get(ctx, pod.Labels[runOfPod], metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	input, err := moved(secret.Data["input"], n.operator, p.dir)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Join(p.dir, ".runs", pod.Labels[objectOfPod]), 0o700); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(p.dir, "input"), input, 0o600); err != nil {
+		return err
+	}
+	log, err := os.Create(p.log)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	process := exec.CommandContext(ctx, binary(n.t), append(pod.Spec.Containers[0].Command[1:2:2], "--input="+filepath.Join(p.dir, "input"))...)
+	process.Cancel = func() error { return process.Process.Signal(syscall.SIGTERM) }
+	process.Stdout, process.Stderr = log, log
+	process.Env = append(slices.Clone(n.env), "ROLEWRIGHT_POD="+string(pod.UID), "TMPDIR="+filepath.Join(p.dir, ".runs", pod.Labels[objectOfPod]))
+	if err := process.Start(); err != nil {
+		return err
+	}
+	is := corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}}
+	if err := n.say(ctx, pod, corev1.PodRunning, is); err != nil {
+		return errors.Join(err, process.Cancel(), process.Wait())
+	}
+	phase := corev1.PodSucceeded
+	if err := process.Wait(); err != nil {
+		phase = corev1.PodFailed
+	}
+	said, _ := os.ReadFile(p.log)
+	is = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: int32(process.ProcessState.ExitCode()), Message: string(said)}}
+	_ = n.say(ctx, pod, phase, is) // its Job may have been deleted
+	return nil
+}
+
+// say is what a kubelet says of a Pod.
+func (n *farNode) say(ctx context.Context, pod *corev1.Pod, phase corev1.PodPhase, is corev1.ContainerState) error {
+	status, err := json.Marshal(map[string]any{"status": corev1.PodStatus{Phase: phase, ContainerStatuses: []corev1.ContainerStatus{{Name: "run", State: is}}}})
+	if err != nil {
+		return err
+	}
+	_, err = n.client.CoreV1().Pods(n.namespace).Patch(ctx, pod.Name, types.MergePatchType, status, metav1.PatchOptions{}, "status")
+	return err
+}
+
+// moved is the input of a run with its files in another directory.
+func moved(input []byte, from, to string) ([]byte, error) {
+	packed, err := gzip.NewReader(bytes.NewReader(input))
+	if err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(packed)
+	if err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	packing := gzip.NewWriter(&b)
+	_, err = packing.Write(bytes.ReplaceAll(data, []byte(from), []byte(to)))
+	err = errors.Join(err, packing.Close())
+	return b.Bytes(), err
+}
+
+// jobTasks note that a run has begun, wait for a file, and may have something to ask the API server for then.
+const jobTasks = `- name: Begin
+  ansible.builtin.shell: echo {{ ansible_operator_meta.name }} >> %[1]s/begun
+- name: Wait
+  ansible.builtin.wait_for: {path: "%[1]s/{{ ansible_operator_meta.name }}", sleep: 1, timeout: 600}
+- name: Pour
+  kubernetes.core.k8s:
+    definition:
+      apiVersion: v1
+      kind: ConfigMap
+      metadata: {name: "{{ ansible_operator_meta.name }}", namespace: "{{ ansible_operator_meta.namespace }}"}
+  when: pours | default(false)
+`
+
+// newJobReplicas starts two replicas that make runs as Jobs, the first of which leads.
+func newJobReplicas(t *testing.T, gates string) (r *replicas, first, second *operator) {
+	t.Helper()
+	r = newReplicas(t)
+	must.Do(t, os.Remove(filepath.Join(r.dir, "watches.yaml")))
+	r.role("job", fmt.Sprintf(jobTasks, gates))
+	r.watch(r.kind, "role: job", "executor: job", unscheduled)
+	address := testenv.Address(t)
+	r.args = append(r.args, "--job-url=https://"+address, "--job-bind-address="+address, "--job-namespace="+r.namespace, "--job-image=none", "--max-concurrent-reconciles=4")
+	first = r.another()
+	first.awaitOutput("Runs in Pods of their own are served")
+	second = r.another()
+	second.awaitOutput("Attempting to acquire leader lease")
+	return r, first, second
+}
+
+// Two replicas, and the one that leads is killed while runs go on in their Pods. The other one takes them over: one that is
+// in the middle, one that ends while no replica leads, and one whose Pod has not begun. There is no second run of any.
+func TestJobs_AreTakenOverByTheReplicaThatLeadsNext(t *testing.T) {
+	t.Parallel()
+	gates := t.TempDir()
+	r, first, second := newJobReplicas(t, gates)
+	node := newFarNode(r.stage, first.stage.root)
+
+	objects := map[string]object{}
+	for _, name := range []string{"middle", "alone", "early"} {
+		objects[name] = r.kind.create(name, map[string]any{"pours": name == "middle"})
+	}
+	node.open(objects["middle"])
+	node.open(objects["alone"])
+	runs := map[string]string{}
+	testenv.Eventually(t, "two runs in the middle, and a Pod that waits", func(context.Context) error {
+		for name := range objects {
+			is := r.kind.get(name)
+			if last := is.lastRun(); last.ID != "" {
+				t.Fatalf("%s: a run has ended already: %+v", name, last)
+			}
+			if is.status.Ansible.ActiveRun == nil {
+				return fmt.Errorf("%s has no run", name)
+			}
+			runs[name] = is.status.Ansible.ActiveRun.ID
+		}
+		begun, err := os.ReadFile(filepath.Join(gates, "begun"))
+		if err != nil || strings.Count(string(begun), "\n") < 2 {
+			return fmt.Errorf("%q have begun, %w", begun, err)
+		}
+		_, err = node.client.BatchV1().Jobs(r.namespace).Get(t.Context(), runs["early"], metav1.GetOptions{})
+		return err
+	})
+	first.signal(syscall.SIGKILL)
+	first.exit()
+	must.Do(t, os.WriteFile(filepath.Join(gates, "alone"), nil, 0o600))
+	testenv.Eventually(t, "the end of a run without an operator", func(context.Context) error {
+		said, err := os.ReadFile(node.pods(objects["alone"])[0].log)
+		if err != nil || !bytes.Contains(said, []byte("has ended")) {
+			return fmt.Errorf("it says %q, %w", said, err)
+		}
+		return nil
+	})
+	second.awaitOutput("Runs in Pods of their own are served")
+	must.Do(t, os.WriteFile(filepath.Join(gates, "middle"), nil, 0o600))
+	must.Do(t, os.WriteFile(filepath.Join(gates, "early"), nil, 0o600))
+	node.open(objects["early"])
+	for name, o := range objects {
+		r.kind.awaitReady(name)
+		if is := r.kind.get(name).lastRun(); is.ID != runs[name] || is.Result != "Succeeded" {
+			t.Errorf("%s: the last run is %+v, want the success of %s", name, is, runs[name])
+		}
+		r.expectOneEnd(name)
+		if pods := node.pods(o); len(pods) != 1 {
+			t.Errorf("%s: the Pods %v have begun, want one", name, pods)
+		} else {
+			expectAllEvents(t, name, filepath.Join(pods[0].dir, ".runs", string(o.GetUID()), runs[name]), filepath.Join(second.stage.root, ".runs", string(o.GetUID()), runs[name]))
+		}
+	}
+	r.expectNoJobs(len(objects))
+}
+
+// expectOneEnd checks that the status of an object has had one end of a run.
+func (r *replicas) expectOneEnd(name string) {
+	r.t.Helper()
+	ends := map[string]bool{}
+	for _, e := range testenv.AuditEvents(r.t, r.namespace, func(e testenv.AuditEvent) bool {
+		return e.Writes() && e.ObjectRef.Name == name && e.ObjectRef.APIGroup == r.kind.gvk.Group && e.ObjectRef.Subresource == "status"
+	}) {
+		var is struct {
+			Status struct{ Ansible struct{ LastRun *run } }
+		}
+		must.Do(r.t, json.Unmarshal(e.ResponseObject, &is))
+		if last := is.Status.Ansible.LastRun; last != nil {
+			ends[last.ID+" "+last.Finished.String()] = true
+		}
+	}
+	if len(ends) != 1 {
+		r.t.Errorf("%s: its status had the ends %v, want one", name, ends)
+	}
+}
+
+// expectNoJobs checks that so many Jobs were made, and that nothing is left of them.
+func (r *replicas) expectNoJobs(made int) {
+	r.t.Helper()
+	created := testenv.AuditEvents(r.t, r.namespace, func(e testenv.AuditEvent) bool {
+		return e.Verb == "create" && e.ObjectRef.Resource == "jobs" && e.ObjectRef.Namespace == r.namespace
+	})
+	if len(created) != made {
+		r.t.Errorf("%d Jobs were made, want %d", len(created), made)
+	}
+	client, runs := kubernetes.NewForConfigOrDie(r.cfg), metav1.ListOptions{LabelSelector: runOfPod}
+	testenv.Eventually(r.t, "nothing left of Jobs", func(ctx context.Context) error {
+		jobs, err := client.BatchV1().Jobs(r.namespace).List(ctx, runs)
+		if err != nil {
+			return err
+		}
+		pods, err := client.CoreV1().Pods(r.namespace).List(ctx, runs)
+		if err != nil {
+			return err
+		}
+		secrets, err := client.CoreV1().Secrets(r.namespace).List(ctx, runs)
+		if err == nil && len(jobs.Items)+len(pods.Items)+len(secrets.Items) > 0 {
+			err = fmt.Errorf("%d Jobs, %d Pods and %d Secrets are left", len(jobs.Items), len(pods.Items), len(secrets.Items))
+		}
+		return err
+	})
+}
+
+// expectAllEvents checks that the operator has the events that a Pod has written.
+func expectAllEvents(t *testing.T, name, pod, operator string) {
+	t.Helper()
+	events := func(dir string) (names []string) {
+		for _, path := range must.Get(filepath.Glob(filepath.Join(dir, "artifacts", "*", "job_events", "*.json")))(t) {
+			names = append(names, filepath.Base(path))
+		}
+		return names
+	}
+	all := events(pod)
+	if len(all) < 5 {
+		t.Errorf("%s: the Pod has the events %v", name, all)
+	}
+	must.Be(t, name+": events of the operator", all, events(operator))
+}
