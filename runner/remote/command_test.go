@@ -110,7 +110,7 @@ echo '{"type":"requeue","after":"5m"}' >&3
 			t.Cleanup(r.Close)
 			want, wantErr := r.Run(t.Context(), local.of(here))
 			o := newOperator(t)
-			o.start(t)
+			o.start()
 			s, mirrored := o.admit(t, req, "")
 			ended := o.inside(t, req)
 			got, err := runner.Mirrored(t.Context(), far.of(mirrored), s.Done)
@@ -156,7 +156,7 @@ until test -e `+gate+`; do sleep 0.1; done
 echo '{"type":"event","reason":"Second","message":"two"}' >&3
 echo '{"type":"result","verdict":"ok"}' >&3
 `)
-			o.start(t)
+			o.start()
 			_, one := o.admit(t, req, "")
 			ended := o.inside(t, req)
 			var first asked
@@ -171,9 +171,7 @@ echo '{"type":"result","verdict":"ok"}' >&3
 				}
 				time.Sleep(10 * time.Millisecond)
 			}
-			if err := o.server.Close(); err != nil {
-				t.Fatal(err)
-			}
+			o.stop()
 			close(over)
 			if err := <-followed; !errors.Is(err, runner.ErrCluster) {
 				t.Errorf("an operator that ends first has %v, want %v", err, runner.ErrCluster)
@@ -181,7 +179,7 @@ echo '{"type":"result","verdict":"ok"}' >&3
 			if err := os.WriteFile(gate, nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			o.start(t)
+			o.start()
 			o.Expect(req.Apart.Token)
 			var s *Session
 			two := one

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,69 +22,98 @@ import (
 	"github.com/rolewright/rolewright/runner/jobevent"
 )
 
-// operator is the side of the operator, without a cluster.
+// operator is the side of the operator, without a cluster. It is there from start to stop; in between, and before,
+// connections to it are closed.
 type operator struct {
 	*Hub
 
 	url              string
 	certificate, key []byte
 	// api is what the run finds in place of the API server.
-	api    http.HandlerFunc
-	server *http.Server
+	api http.HandlerFunc
+
+	mu sync.Mutex
+	// now is the Hub while the operator is there.
+	now         *Hub
+	connections map[net.Conn]bool
 }
 
 func newOperator(t *testing.T) *operator {
 	t.Helper()
-	o := &operator{api: func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "served") }}
+	o := &operator{api: func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "served") }, connections: map[net.Conn]bool{}}
 	var err error
 	if o.certificate, o.key, err = NewCertificate(ServerName); err != nil {
 		t.Fatal(err)
 	}
-	l := listen(t, "127.0.0.1:0")
-	o.url = "https://" + l.Addr().String()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return o
-}
-
-func listen(t *testing.T, address string) net.Listener {
-	t.Helper()
-	var lc net.ListenConfig
-	l, err := lc.Listen(t.Context(), "tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
-}
-
-// start starts an operator that knows nothing.
-func (o *operator) start(t *testing.T) {
-	t.Helper()
 	pair, err := tls.X509KeyPair(o.certificate, o.key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	hub := NewHub()
-	o.Hub = hub
-	o.server = &http.Server{ReadHeaderTimeout: time.Minute, ErrorLog: silent(), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasPrefix(r.URL.Path, Root) {
-			hub.ServeHTTP(w, r)
-			return
-		}
-		o.api(w, r)
-	})}
-	listener := tls.NewListener(listen(t, strings.TrimPrefix(o.url, "https://")), &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12})
-	server := o.server
+	var lc net.ListenConfig
+	l, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.url = "https://" + l.Addr().String()
+	server := &http.Server{ReadHeaderTimeout: time.Minute, ErrorLog: silent(), Handler: o, ConnState: o.track}
 	served := make(chan struct{})
 	go func() {
-		_ = server.Serve(listener) // until it is closed
+		_ = server.Serve(tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12})) // until it is closed
 		close(served)
 	}()
 	t.Cleanup(func() {
+		o.stop()
 		_ = server.Close()
 		<-served
 	})
+	return o
+}
+
+// track closes what connects while the operator is not there.
+func (o *operator) track(c net.Conn, state http.ConnState) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case state == http.StateClosed:
+		delete(o.connections, c)
+	case o.now == nil:
+		_ = c.Close()
+	default:
+		o.connections[c] = true
+	}
+}
+
+// ServeHTTP answers runs.
+func (o *operator) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	o.mu.Lock()
+	hub := o.now
+	o.mu.Unlock()
+	switch {
+	case hub == nil:
+		panic(http.ErrAbortHandler)
+	case strings.HasPrefix(r.URL.Path, Root):
+		hub.ServeHTTP(w, r)
+	default:
+		o.api(w, r)
+	}
+}
+
+// start starts an operator that knows nothing.
+func (o *operator) start() {
+	hub := NewHub()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.Hub, o.now = hub, hub
+}
+
+// stop ends the operator, as if it was killed.
+func (o *operator) stop() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.now = nil
+	for c := range o.connections {
+		_ = c.Close()
+	}
 }
 
 // request is that of a playbook, for a directory of the container.
@@ -153,7 +183,7 @@ func TestInside_LosesNothingWhenTheOperatorStartsAgain(t *testing.T) {
     - ansible.builtin.debug: {msg: "{{ item }}"}
       loop: [1, 2, 3]
 `)
-	o.start(t)
+	o.start()
 	first, one := o.admit(t, req, "")
 	ended := o.inside(t, req)
 	for event, err := range jobevent.Follow(t.Context(), filepath.Join(one.Dir, "artifacts", req.ID, "job_events"), first.Done) {
@@ -164,13 +194,11 @@ func TestInside_LosesNothingWhenTheOperatorStartsAgain(t *testing.T) {
 			break
 		}
 	}
-	if err := o.server.Close(); err != nil {
-		t.Fatal(err)
-	}
+	o.stop()
 	if err := os.WriteFile(gate, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	o.start(t)
+	o.start()
 	o.Expect(req.Apart.Token)
 	second, two := o.admit(t, req, "this")
 	res, err := runner.Mirrored(t.Context(), two, second.Done)
@@ -179,10 +207,8 @@ func TestInside_LosesNothingWhenTheOperatorStartsAgain(t *testing.T) {
 	}
 	equalFiles(t, filepath.Join(req.Dir, "artifacts", req.ID), filepath.Join(two.Dir, "artifacts", req.ID))
 	// This operator ends, too, before it has recorded the end.
-	if err := o.server.Close(); err != nil {
-		t.Fatal(err)
-	}
-	o.start(t)
+	o.stop()
+	o.start()
 	o.Expect(req.Apart.Token)
 	third, three := o.admit(t, req, "this")
 	if res, err := runner.Mirrored(t.Context(), three, third.Done); err != nil || !res.Verdict().Success {
@@ -227,7 +253,7 @@ func equalFiles(t *testing.T, want, got string) {
 func TestInside_EndsWhatTheOperatorHasGivenUp(t *testing.T) {
 	t.Parallel()
 	o := newOperator(t)
-	o.start(t)
+	o.start()
 	unknown := newRequest(t, "- hosts: localhost\n")
 	if err := <-o.inside(t, unknown); !errors.Is(err, ErrGivenUp) {
 		t.Errorf("a run that the operator does not know ends with %v, want %v", err, ErrGivenUp)
@@ -293,7 +319,7 @@ func TestGateway_WaitsForTheOperator(t *testing.T) {
 		text, err := ask(t.Context())
 		answers <- answer{text, err}
 	}()
-	o.start(t)
+	o.start()
 	if a := <-answers; a.err != nil || a.text != "served" || g.cut.Load() != 0 {
 		t.Errorf("a request from before the operator gets %q, %v, with %d cut; want an answer", a.text, a.err, g.cut.Load())
 	}
