@@ -13,13 +13,13 @@ import (
 )
 
 // immortalise imports, marks, and prints what has come of it: the version's
-// minor number, how many objects were marked, whether use is still counted, how
+// minor number, how many objects were marked where that is turned off, and where it is not, whether use is still counted, how
 // many page faults a forked process has that uses all modules, before and after,
 // and whether what was in progress goes on.
 const immortalise = `
 import gc, importlib, os, resource, sys, weakref
 sys.path.insert(0, sys.argv[1])
-import immortal
+import immortal, switches
 for name in ("argparse", "ast", "decimal", "difflib", "email.message", "http.client", "inspect", "logging.config", "optparse", "tarfile", "unittest.mock", "zipfile"):
     importlib.import_module(name)
 
@@ -48,13 +48,16 @@ def faults():
     os.wait()
     return int(os.read(read, 99))
 
+switches._off.add("immortal")
+without = immortal.make()
+switches._off.clear()
 generator, garbage = numbers(), cycle()
 next(generator)
 kept, before = [{"a": "x" * n, "b": (n, [n])} for n in range(1000)], faults()
 marked = immortal.make()
 gc.freeze()
 count, more = sys.getrefcount(os), [os] * 10
-print(sys.version_info.minor, marked, sys.getrefcount(os) - count, before, faults(), next(generator), garbage() is None)
+print(sys.version_info.minor, without, marked, sys.getrefcount(os) - count, before, faults(), next(generator), garbage() is None)
 os.environ["X"] = kept[999]["a"]
 kept.clear()
 del os, generator, Node
@@ -73,12 +76,15 @@ func TestImmortal(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	var minor, marked, counted, before, after, second int
+	var minor, without, marked, counted, before, after, second int
 	var freed, end string
-	if _, err := fmt.Sscan(string(out), &minor, &marked, &counted, &before, &after, &second, &freed, &end); err != nil {
+	if _, err := fmt.Sscan(string(out), &minor, &without, &marked, &counted, &before, &after, &second, &freed, &end); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	t.Logf("Python 3.%d: %d objects marked; page faults %d before, %d after", minor, marked, before, after)
+	if without != 0 {
+		t.Errorf("%d objects were marked although that is turned off", without)
+	}
 	if second != 2 || freed != "True" || end != "fine" {
 		t.Errorf("what was in progress does not go on:\n%s", out)
 	}

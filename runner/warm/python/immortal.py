@@ -16,6 +16,8 @@ import sys
 import sysconfig
 import types
 
+import switches
+
 #: The lower half of the count of an object that is not counted, by which versions
 #: since 3.12 recognise one. Python 3.14 counts down what is as large as can be.
 COUNT = 0xFFFFFFFF if sys.version_info < (3, 14) else 0xC0000000
@@ -43,7 +45,7 @@ def make() -> int:
     """Make all objects of this process such, but those that are passing. Return
     how many.
     """
-    if not is_possible():
+    if switches.without("immortal") or not is_possible():
         return 0
     gc.collect()
     # What is found is held, or it might be freed before it is marked.
