@@ -138,11 +138,7 @@ func (d *driver) generate(ctx context.Context) ([]plan.Plan, error) {
 	}
 	all := slices.Concat(made...)
 	picked := plan.Pick(all, d.o.generate)
-	for i := range picked {
-		if i%3 == 0 { // what leaders do to each other
-			picked[i].Replicas, picked[i].Name = 2, picked[i].Name+"-of-2"
-		}
-	}
+	plan.Share(picked)
 	fmt.Printf("%d plans made of %d reference runs, %d of them chosen; %d classes are not covered\n",
 		len(all), len(workloads), len(picked), len(plan.Uncovered(all, picked)))
 	return picked, nil

@@ -63,7 +63,7 @@ const serverPoint = "python.server.before-fork"
 // passes them.
 func pythonPoints() []string {
 	return []string{
-		serverPoint, "python.head.received", "python.head.ready", "python.head.started", "python.command.joined",
+		serverPoint, "python.head.received", "python.head.ready", "python.head.started", "python.keeper.run-started", "python.command.joined",
 		"python.head.ended", "python.head.killed", "python.head.before-answer",
 	}
 }

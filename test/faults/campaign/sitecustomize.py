@@ -23,8 +23,8 @@ DIRECTORY = os.environ.get("FAULTS_POINTS_DIR", "")
 SIGNALS = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "stop": signal.SIGSTOP}
 
 
-def hit(name: str) -> None:
-    """Do what the environment asks for at a failpoint."""
+def hit(name: str, other: int = 0) -> None:
+    """Do what the environment asks for at a failpoint: to this process, or to another one."""
     for entry in POINTS:
         place, _, action = entry.partition(":")
         point, _, number = place.partition("#")
@@ -32,28 +32,30 @@ def hit(name: str) -> None:
             continue
         with open(os.path.join(DIRECTORY, place), "a+") as passed:
             fcntl.flock(passed, fcntl.LOCK_EX)
-            passed.write(f"{os.getpid()}\n")
+            passed.write(f"{other or os.getpid()}\n")
             passed.flush()
             passed.seek(0)
             count = len(passed.readlines())
         if count != int(number or 1):
             continue
         if action in SIGNALS:
-            os.kill(os.getpid(), SIGNALS[action])
+            os.kill(other or os.getpid(), SIGNALS[action])
+        elif other:
+            os.kill(other, signal.SIGABRT)
         else:
             raise RuntimeError(f"failpoint {entry}")
 
 
-def around(module: typing.Any, name: str, before: str = "", after: str = "") -> None:
-    """Give a function failpoints before and after it."""
+def around(module: typing.Any, name: str, before: str = "", after: str = "", of: int = 0) -> None:
+    """Give a function failpoints before and after it, of this process or of another one."""
     original = getattr(module, name)
 
     def function(*args: typing.Any, **kwargs: typing.Any) -> typing.Any:
         if before:
-            hit(before)
+            hit(before, of)
         result = original(*args, **kwargs)
         if after:
-            hit(after)
+            hit(after, of)
         return result
 
     setattr(module, name, function)
@@ -81,7 +83,7 @@ def interrupt(module: typing.Any) -> None:
     """Give the fork server its failpoint, which is what imports the module, and the run
     head its own, once it knows that it has a run to lead.
     """
-    server = os.getpid()
+    server, keeper = os.getpid(), os.getppid()
     os.register_at_fork(before=lambda: os.getpid() == server and hit("python.server.before-fork"))
     receive = module.receive
 
@@ -92,6 +94,7 @@ def interrupt(module: typing.Any) -> None:
             around(module.runtrace, "begin_run", after="python.head.ready")
             around(module, "join", after="python.command.joined")
             around(module, "Watch", before="python.head.started")
+            around(module, "Watch", before="python.keeper.run-started", of=keeper)
             around(module, "kill_rest", before="python.head.ended", after="python.head.killed")
             around(module.runtrace, "notes", after="python.head.before-answer")
         return request, output

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -69,15 +70,14 @@ func newSuite(ctx context.Context, c *campaign.Campaign, o options, forked bool)
 	s := &suite{sound: c, runs: map[string]*outcome{}}
 	workloads := campaign.Workloads()
 	errs := make([]error, len(workloads))
-	each(o.parallel, len(workloads), func(i int) { errs[i] = s.reference(ctx, workloads[i]).err })
+	each(o.parallel, len(workloads), func(i int) { errs[i] = s.reference(ctx, workloads[i], 1).err })
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
 	var generated []plan.Plan
 	for _, workload := range workloads {
-		p := faultless(workload)
-		s.plans = append(s.plans, p)
-		generated = append(generated, plan.Generate(s.reference(ctx, workload).Trace, plan.Options{Workload: workload, Replicas: 1})...)
+		s.plans = append(s.plans, faultless(workload, 1))
+		generated = append(generated, plan.Generate(s.reference(ctx, workload, 1).Trace, plan.Options{Workload: workload, Replicas: 1})...)
 	}
 	dirs := []string{"plans"}
 	if forked {
@@ -90,7 +90,9 @@ func newSuite(ctx context.Context, c *campaign.Campaign, o options, forked bool)
 		}
 		s.plans = append(s.plans, fixed...)
 	}
-	s.plans = append(s.plans, plan.Pick(generated, o.generate)...)
+	picked := plan.Pick(generated, o.generate)
+	plan.Share(picked)
+	s.plans = append(s.plans, picked...)
 	return s, nil
 }
 
@@ -122,7 +124,7 @@ func (s *suite) catch(ctx context.Context, parallel int, r *result, c *campaign.
 			return
 		}
 		p := s.plans[i]
-		found, err := c.Run(ctx, p, s.reference(ctx, p.Workload).Dir)
+		found, err := c.Run(ctx, p, s.reference(ctx, p.Workload, p.Replicas).Dir)
 		if err != nil || len(found.Violations) > 0 && !s.passes(ctx, p) {
 			return
 		}
@@ -181,18 +183,22 @@ func (s *suite) soundly(ctx context.Context, p plan.Plan, reference string) *out
 }
 
 // faultless is a workload without faults.
-func faultless(workload string) plan.Plan {
-	return plan.Plan{Name: "reference-" + workload, Workload: workload, Replicas: 1}
+func faultless(workload string, replicas int) plan.Plan {
+	p := plan.Plan{Name: "reference-" + workload, Workload: workload, Replicas: max(1, replicas)}
+	if replicas > 1 {
+		p.Name += "-" + strconv.Itoa(replicas)
+	}
+	return p
 }
 
 // reference carries a workload out without faults and without a seeded bug.
-func (s *suite) reference(ctx context.Context, workload string) *outcome {
-	return s.soundly(ctx, faultless(workload), "")
+func (s *suite) reference(ctx context.Context, workload string, replicas int) *outcome {
+	return s.soundly(ctx, faultless(workload, replicas), "")
 }
 
 // passes tells whether the operator without a seeded bug survives a plan.
 func (s *suite) passes(ctx context.Context, p plan.Plan) bool {
-	r := s.soundly(ctx, p, s.reference(ctx, p.Workload).Dir)
+	r := s.soundly(ctx, p, s.reference(ctx, p.Workload, p.Replicas).Dir)
 	return r.err == nil && len(r.Violations) == 0
 }
 

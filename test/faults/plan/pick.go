@@ -49,6 +49,13 @@ func Pick(plans []Plan, n int) []Plan {
 	return picked
 }
 
+// Share gives every third plan two replicas: what leaders do to each other.
+func Share(plans []Plan) {
+	for i := 0; i < len(plans); i += 3 {
+		plans[i].Replicas, plans[i].Name = 2, plans[i].Name+"-of-2"
+	}
+}
+
 // Uncovered are the classes of plans that picked has not, sorted.
 func Uncovered(plans, picked []Plan) []string {
 	missing := map[string]bool{}
