@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/rolewright/rolewright/controller"
@@ -160,6 +161,8 @@ type operator struct {
 	probes  *probes
 
 	sharing atomic.Pointer[shards] // nil where objects are not shared
+	// adopt is [jobs.Executor.Adopt] where runs are made as Jobs, for those who share the objects.
+	adopt func(ctx context.Context, has func(types.UID) bool)
 
 	mu      sync.Mutex
 	watched []watches.Watch

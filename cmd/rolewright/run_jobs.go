@@ -35,7 +35,7 @@ type jobOptions struct {
 
 func (o *jobOptions) bindJobs(fs *pflag.FlagSet) {
 	fs.StringVar(&o.jobURL, "job-url", "", "Where Pods of runs find the operator, for the executor job: that of a Service for --job-bind-address, such as https://rolewright-runs.my-system.svc:8444. Needed for that executor.")
-	fs.StringVar(&o.jobAddress, "job-bind-address", ":8444", "The address on which the operator that leads serves Pods of runs, for the executor job.")
+	fs.StringVar(&o.jobAddress, "job-bind-address", ":8444", "The address on which the operator that leads, or each that shares the objects, serves Pods of runs, for the executor job.")
 	fs.StringVar(&o.jobNamespace, "job-namespace", "", "The namespace of Jobs of runs. Empty for the operator's own.")
 	fs.StringVar(&o.jobImage, "job-image", "", "The operator's own image, with this program in it, from which Pods of runs are made unless their watch names another one. Empty for that of the operator's Pod.")
 }
@@ -63,8 +63,6 @@ func (o *runOptions) checkJobs(watched []watches.Watch) error {
 	}
 	at, err := url.Parse(o.jobURL)
 	switch {
-	case o.shards > 0:
-		return usage(errors.New("the executor job does not go with --shards yet: Pods of runs find the one replica that leads"))
 	case o.watchContent:
 		return usage(errors.New("the executor job does not go with --watch-content: Pods of runs have the content of their image"))
 	case o.jobURL == "":
@@ -93,6 +91,9 @@ func (op *operator) jobRunner(mgr manager.Manager, gateway controller.Gateway) (
 		Client: client, Namespace: op.jobNamespace, Image: op.jobImage, URL: strings.TrimSuffix(op.jobURL, "/"), Address: op.jobAddress,
 		Proxy: p, Log: op.log.WithName("jobs"),
 	}
+	if op.shards > 0 {
+		options.Has = op.has
+	}
 	if options.Program, err = os.Executable(); err != nil {
 		return nil, fmt.Errorf("find this program: %w", err)
 	}
@@ -113,6 +114,7 @@ func (op *operator) jobRunner(mgr manager.Manager, gateway controller.Gateway) (
 	if err := mgr.Add(e); err != nil {
 		return nil, fmt.Errorf("add what makes Jobs: %w", err)
 	}
+	op.adopt = e.Adopt
 	return e, nil
 }
 

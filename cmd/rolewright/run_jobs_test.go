@@ -24,7 +24,6 @@ func TestCheckJobs(t *testing.T) {
 	for want, o := range map[string]runOptions{
 		"needs --job-url":                  {},
 		`--job-url "http://runs"`:          {jobOptions: jobOptions{jobURL: "http://runs"}},
-		"does not go with --shards":        {jobOptions: jobOptions{jobURL: url}, shards: 8},
 		"does not go with --watch-content": {watchContent: true},
 		"":                                 {jobOptions: jobOptions{jobURL: url}},
 	} {

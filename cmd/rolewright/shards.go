@@ -58,6 +58,8 @@ type shards struct {
 	recorder      *metrics.Recorder
 	log           logr.Logger
 	set           *controller.Set
+	// adopt has runs of the objects of a shard found that go on as Jobs; nil where none are made.
+	adopt func(ctx context.Context, has func(types.UID) bool)
 
 	failed chan error
 	wg     sync.WaitGroup // the seats
@@ -113,7 +115,7 @@ func (op *operator) share(ctx context.Context, set *controller.Set, elected <-ch
 	if err != nil {
 		return nil, err
 	}
-	s.set = set
+	s.set, s.adopt = set, op.adopt
 	op.sharing.Store(s)
 	run := func(serving context.Context) error {
 		err := s.run(serving, ctx, elected)
@@ -140,6 +142,18 @@ func (op *operator) sharedAs() *api.Shards {
 		}
 	}
 	return is
+}
+
+// has reports whether this replica serves the shard of an object.
+func (op *operator) has(uid types.UID) bool {
+	s := op.sharing.Load()
+	if s == nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	is := s.seats[shard.Of(uid, s.n)]
+	return is != nil && is.held
 }
 
 // proved is until when all shards are proved to be held that are served here; shared is false
@@ -305,6 +319,9 @@ func (s *shards) serve(ctx context.Context, is *seat, lost <-chan struct{}) erro
 	}
 	s.recorder.ShardMoved(true)
 	s.log.Info("This replica takes a shard", "shard", is.shard.Name)
+	if s.adopt != nil {
+		s.adopt(ctx, is.shard.Has)
+	}
 	if err := s.set.Hold(is.shard); err != nil {
 		if ctx.Err() == nil {
 			return err

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -10,45 +11,44 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/client-go/rest"
 
-	"github.com/rolewright/rolewright/internal/proxy"
 	"github.com/rolewright/rolewright/internal/watches"
+	"github.com/rolewright/rolewright/test/must"
 )
 
-// New runs wait until those of an earlier process have been asked for, ended, or waited for long enough; the Pods of the rest
-// are told to end, but not while others are followed.
+// New runs wait until those of an earlier process have been asked for, ended, or waited for long enough; the Jobs of the rest
+// are deleted, but not while others are followed, nor where another replica has the object by then.
 func TestAdoption(t *testing.T) {
 	t.Parallel()
-	p, err := proxy.New(t.Context(), proxy.Options{Config: &rest.Config{Host: "http://127.0.0.1:1"}, Log: logr.Discard()})
-	if err != nil {
-		t.Fatal(err)
-	}
 	synctest.Test(t, func(t *testing.T) {
-		ids := []string{"11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222", "33333333-3333-4333-8333-333333333333"}
+		ids := []string{"11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222", "33333333-3333-4333-8333-333333333333", "44444444-4444-4444-8444-444444444444"}
 		client := fake.NewClientset()
-		e := New(nil, Options{Client: client, Namespace: "system", Proxy: p, Log: logr.Discard()})
+		has := map[types.UID]bool{}
+		e := New(nil, Options{Client: client, Namespace: "system", Has: func(uid types.UID) bool { return has[uid] }, Log: logr.Discard()})
+		add := func(id string) {
+			has[types.UID("object of "+id)] = true
+			meta := metav1.ObjectMeta{Name: id, Namespace: "system", Labels: map[string]string{runLabel: id, objectLabel: "object of " + id}}
+			if err := errors.Join(client.Tracker().Add(&corev1.Secret{ObjectMeta: meta, Data: map[string][]byte{tokenKey: []byte("token of " + id)}}),
+				client.Tracker().Add(&batchv1.Job{ObjectMeta: meta}), e.jobs.GetStore().Add(&batchv1.Job{ObjectMeta: meta})); err != nil {
+				t.Fatal(err)
+			}
+		}
 		for _, id := range ids {
-			meta := metav1.ObjectMeta{Name: id, Namespace: "system", Labels: map[string]string{runLabel: id}}
-			if err := client.Tracker().Add(&corev1.Secret{ObjectMeta: meta, Data: map[string][]byte{tokenKey: []byte("token of " + id)}}); err != nil {
-				t.Fatal(err)
-			}
-			if err := e.jobs.GetStore().Add(&batchv1.Job{ObjectMeta: meta}); err != nil {
-				t.Fatal(err)
-			}
+			add(id)
 		}
 		if !e.Adopting() {
 			t.Error("new runs begin before it is known which there are")
 		}
-		if err := e.findRuns(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		defer e.forgetLater().Stop()
 		close(e.ready)
-		for _, id := range ids[:2] {
+		e.Adopt(t.Context(), func(uid types.UID) bool { return uid != types.UID("object of "+ids[3]) })
+		for _, id := range ids[:3] {
 			if !e.Adopting() {
 				t.Errorf("new runs do not wait for run %s", id)
+			}
+			if id == ids[2] {
+				break
 			}
 			if token, _, ok, err := e.Held(t.Context(), id); err != nil || !ok || !strings.HasSuffix(token, id) {
 				t.Errorf("run %s is %v with token %q, %v", id, ok, token, err)
@@ -57,24 +57,32 @@ func TestAdoption(t *testing.T) {
 		e.claim(ids[0])
 		e.adopted.Add(1)
 		e.kill(t.Context(), ids[1])
-		if !e.Adopting() || len(e.waiting) != 1 {
-			t.Errorf("one run is left, and %d wait", len(e.waiting))
-		}
 		time.Sleep(adoption)
 		if e.Adopting() {
 			t.Error("new runs wait without end for a run that no object has")
 		}
-		time.Sleep(unclaimed)
-		synctest.Wait()
-		if len(e.waiting) != 1 {
-			t.Error("a run is forgotten while there may have been no worker for it")
+		e.Adopt(t.Context(), func(uid types.UID) bool { return uid == types.UID("object of "+ids[3]) })
+		if !e.Adopting() {
+			t.Error("new runs do not wait for those of a shard that is taken later")
 		}
+		has[types.UID("object of "+ids[3])] = false // and given up
+		left := func() (names []string) {
+			jobs, err := client.BatchV1().Jobs("system").List(t.Context(), metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, job := range jobs.Items {
+				names = append(names, job.Name)
+			}
+			return names
+		}
+		time.Sleep(unclaimed)
+		e.sweep(t.Context())
+		must.Be(t, "Jobs while there may have been no worker for one", []string{ids[0], ids[2], ids[3]}, left())
 		e.adopted.Add(-1)
 		time.Sleep(unclaimed)
-		synctest.Wait()
-		if len(e.waiting) != 0 {
-			t.Error("a run that no object has is never forgotten")
-		}
+		e.sweep(t.Context())
+		must.Be(t, "Jobs that are followed, or another replica's", []string{ids[0], ids[3]}, left())
 	})
 }
 

@@ -2,10 +2,13 @@ package jobs
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,6 +19,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
@@ -37,7 +42,10 @@ type Options struct {
 	URL, Address string
 	// Proxy lets the runs talk to the API server.
 	Proxy *proxy.Proxy
-	Log   logr.Logger
+	// Has reports whether this operator has an object, by its UID, where it shares them with others: see
+	// [Executor.Adopt]. Nil where it has all.
+	Has func(types.UID) bool
+	Log logr.Logger
 }
 
 // Executor makes runs of [runner.ExecutorJob] as Jobs, and all others with the Runner that it
@@ -54,17 +62,21 @@ type Executor struct {
 	ready, drained chan struct{}
 
 	mu      sync.Mutex
-	waiting map[string]string // tokens of runs of an earlier process, by run
-	forget  *time.Timer       // of forgetRuns
-	unmet   map[string]bool   // those of them that no one has asked for
-	since   time.Time         // of the list of them
-	adopted atomic.Int64      // so many of them are followed
+	found   map[string]found // runs of earlier processes that no one has followed or ended, by their IDs
+	adopted atomic.Int64     // so many of them are followed
+}
+
+// found is the run of an earlier process.
+type found struct {
+	subject types.UID
+	since   time.Time
+	asked   bool // its object has been looked at
 }
 
 // New returns an Executor, which has to be added to a manager.
 func New(local *runner.Runner, opts Options) *Executor {
-	return &Executor{
-		Runner: local, opts: opts, hub: remote.NewHub(), ready: make(chan struct{}), drained: make(chan struct{}), waiting: map[string]string{}, unmet: map[string]bool{},
+	e := &Executor{
+		Runner: local, opts: opts, ready: make(chan struct{}), drained: make(chan struct{}), found: map[string]found{},
 		pods: informer(opts, func(ctx context.Context, o metav1.ListOptions) (*corev1.PodList, error) {
 			return opts.Client.CoreV1().Pods(opts.Namespace).List(ctx, o)
 		}, opts.Client.CoreV1().Pods(opts.Namespace).Watch, &corev1.Pod{}),
@@ -72,9 +84,11 @@ func New(local *runner.Runner, opts Options) *Executor {
 			return opts.Client.BatchV1().Jobs(opts.Namespace).List(ctx, o)
 		}, opts.Client.BatchV1().Jobs(opts.Namespace).Watch, &batchv1.Job{}),
 	}
+	e.hub = remote.NewHub(e.expected)
+	return e
 }
 
-// NeedLeaderElection has no replica but the leader listen, so that Pods find it.
+// NeedLeaderElection has no replica listen but the one that leads, or those that share the objects.
 func (e *Executor) NeedLeaderElection() bool { return true }
 
 // Start serves the Pods until ctx ends.
@@ -99,8 +113,10 @@ func (e *Executor) Start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := e.findRuns(ctx); err != nil {
-		return err
+	if e.opts.Has == nil {
+		if err := e.adopt(ctx, func(types.UID) bool { return true }); err != nil {
+			return err
+		}
 	}
 	var lc net.ListenConfig
 	listener, err := lc.Listen(ctx, "tcp", e.opts.Address)
@@ -110,7 +126,11 @@ func (e *Executor) Start(ctx context.Context) error {
 	listener = netutil.LimitListener(newFairListener(listener, maxOfAddress), maxConnections)
 	close(e.ready)
 	e.opts.Log.Info("Runs in Pods of their own are served", "address", listener.Addr().String(), "url", e.opts.URL, "namespace", e.opts.Namespace)
-	defer e.forgetLater().Stop()
+	var sweeper sync.WaitGroup
+	defer sweeper.Wait()
+	sweeping, stop := context.WithCancel(ctx)
+	defer stop()
+	sweeper.Go(func() { e.sweepLater(sweeping) })
 	return e.opts.Proxy.ServeRemote(ctx, listener, pair, remote.Root, e.hub)
 }
 
@@ -153,6 +173,9 @@ func (e *Executor) identity(ctx context.Context) (tls.Certificate, error) {
 			ObjectMeta: metav1.ObjectMeta{Name: IdentityName, Namespace: e.opts.Namespace, Labels: map[string]string{"app.kubernetes.io/managed-by": "rolewright"}},
 			Type:       corev1.SecretTypeTLS, Data: map[string][]byte{corev1.TLSCertKey: certificate, corev1.TLSPrivateKeyKey: key},
 		}, metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) { // another replica was first
+			found, err = secrets.Get(ctx, IdentityName, metav1.GetOptions{})
+		}
 	}
 	if err != nil {
 		return tls.Certificate{}, fmt.Errorf("the certificate for runs in Pods, Secret %s: %w; %s", IdentityName, err, grantIt)
@@ -175,30 +198,69 @@ const (
 	adoption  = 2 * time.Minute
 )
 
-// findRuns has the Pods of runs of an earlier process wait for those to be found, and removes
-// Secrets that have no Job.
-func (e *Executor) findRuns(ctx context.Context) error {
+// expected reports whether the run of a token is that of a Job: it may be found yet, or another replica has it.
+func (e *Executor) expected(digest [sha256.Size]byte) bool {
+	of, _ := e.jobs.GetIndexer().ByIndex(digestAnnotation, hex.EncodeToString(digest[:]))
+	return slices.ContainsFunc(of, func(job any) bool {
+		is, ok := job.(*batchv1.Job)
+		return ok && is.DeletionTimestamp == nil
+	})
+}
+
+// Adopt has new runs wait for those of earlier processes to be found that are of objects which this operator has from
+// now on. It is called before any of their runs begins, and ends when this operator serves Pods and knows the runs, or
+// ends.
+func (e *Executor) Adopt(ctx context.Context, has func(types.UID) bool) {
+	select {
+	case <-e.ready:
+	case <-e.drained:
+		return
+	case <-ctx.Done():
+		return
+	}
+	_ = wait.PollUntilContextCancel(ctx, again, true, func(ctx context.Context) (bool, error) {
+		err := e.adopt(ctx, has)
+		if err != nil && ctx.Err() == nil {
+			e.opts.Log.Error(err, "Runs of another operator are not known yet; it is tried again")
+		}
+		return err == nil || isClosed(e.drained), nil
+	})
+}
+
+// again is when the API server is asked again.
+const again = 5 * time.Second
+
+// adopt also removes Secrets of runs that have no Job.
+func (e *Executor) adopt(ctx context.Context, has func(types.UID) bool) error {
 	secrets := e.opts.Client.CoreV1().Secrets(e.opts.Namespace)
-	found, err := secrets.List(ctx, metav1.ListOptions{LabelSelector: runLabel})
+	all, err := secrets.List(ctx, metav1.ListOptions{LabelSelector: runLabel})
 	if err != nil {
 		return fmt.Errorf("find the runs of an earlier process: %w; %s", err, grantIt)
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.since = time.Now()
-	for _, s := range found.Items {
-		if e.jobOf(s.Name) == nil {
+	for _, s := range all.Items {
+		subject := types.UID(s.Labels[objectLabel])
+		switch {
+		case !has(subject):
+		case e.isAlone(ctx, s.Name):
 			if err := secrets.Delete(ctx, s.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 				e.opts.Log.Error(err, "A Secret of a run that has no Job cannot be removed", "secret", s.Name)
 			}
-			continue
+		default:
+			e.mu.Lock()
+			e.found[s.Name] = found{subject: subject, since: time.Now()}
+			e.mu.Unlock()
 		}
-		token := string(s.Data[tokenKey])
-		e.waiting[s.Name], e.unmet[s.Name] = token, true
-		e.hub.Expect(token)
-		e.opts.Proxy.Expect(token)
 	}
 	return nil
+}
+
+// isAlone reports whether the Secret of a run has no Job. The cache may be behind one.
+func (e *Executor) isAlone(ctx context.Context, id string) bool {
+	if e.jobOf(id) != nil {
+		return false
+	}
+	_, err := e.opts.Client.BatchV1().Jobs(e.opts.Namespace).Get(ctx, id, metav1.GetOptions{})
+	return apierrors.IsNotFound(err)
 }
 
 // Adopting reports whether runs of an earlier process may still be found, before new ones.
@@ -208,44 +270,59 @@ func (e *Executor) Adopting() bool {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return len(e.unmet) > 0 && time.Since(e.since) < adoption
+	for _, run := range e.found {
+		if !run.asked && time.Since(run.since) < adoption {
+			return true
+		}
+	}
+	return false
 }
 
-// forgetLater has forgetRuns called in time.
-func (e *Executor) forgetLater() *time.Timer {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.forget = time.AfterFunc(unclaimed, e.forgetRuns)
-	return e.forget
+// sweepLater has the Jobs ended that belong to no object, again and again, until ctx ends.
+func (e *Executor) sweepLater(ctx context.Context) {
+	tick := time.NewTicker(unclaimed)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			e.sweep(ctx)
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
-// forgetRuns ends what findRuns has begun, for runs that no object had. While others are
-// followed it is tried again later: there may have been no worker for more of them.
-func (e *Executor) forgetRuns() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+// sweep ends the runs of earlier processes that no object had. While others are followed it is tried again
+// later: there may have been no worker for more of them.
+func (e *Executor) sweep(ctx context.Context) {
 	if e.adopted.Load() > 0 {
-		e.forget.Reset(unclaimed)
 		return
 	}
-	for id, token := range e.waiting {
-		e.opts.Log.Info("Run of an earlier process belongs to no object; its Pod is told to end", "job", id)
-		e.hub.Forget(token)
-		e.opts.Proxy.Unexpect(token)
+	e.mu.Lock()
+	var left []string
+	for id, run := range e.found {
+		if time.Since(run.since) < unclaimed {
+			continue
+		}
+		delete(e.found, id)
+		if e.opts.Has == nil || e.opts.Has(run.subject) { // else another replica has it by now
+			left = append(left, id)
+		}
 	}
-	clear(e.waiting)
+	e.mu.Unlock()
+	for _, id := range left {
+		e.opts.Log.Info("Run of an earlier process belongs to no object; its Job is deleted", "job", id)
+		if err := e.deleteJob(ctx, id); err != nil {
+			e.opts.Log.Error(err, "The Job of a run that belongs to no object cannot be deleted", "job", id)
+		}
+	}
 }
 
-// abandon has the Pod of a run of an earlier process wait no more: the run is ended.
-func (e *Executor) abandon(id string) {
+// claim takes a run off those that were found: it is followed, or ended.
+func (e *Executor) claim(id string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if token, ok := e.waiting[id]; ok {
-		e.hub.Forget(token)
-		e.opts.Proxy.Unexpect(token)
-	}
-	delete(e.waiting, id)
-	delete(e.unmet, id)
+	delete(e.found, id)
 }
 
 // Held finds the run of an earlier process that goes on as a Job, or has ended since, and what
@@ -260,7 +337,10 @@ func (e *Executor) Held(ctx context.Context, id string) (token string, ticket []
 		return "", nil, false, nil
 	}
 	e.mu.Lock()
-	delete(e.unmet, id)
+	if run, ok := e.found[id]; ok {
+		run.asked = true
+		e.found[id] = run
+	}
 	e.mu.Unlock()
 	job := e.jobOf(id)
 	if job == nil || job.DeletionTimestamp != nil {

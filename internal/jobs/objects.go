@@ -8,6 +8,8 @@
 package jobs
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"os"
@@ -30,6 +32,9 @@ const (
 	runLabel    = "rolewright.dev/run"
 	objectLabel = "rolewright.dev/object"
 )
+
+// digestAnnotation is on a Job: the digest of the run's token, by which operators know whose a Pod is that asks.
+const digestAnnotation = "rolewright.dev/token-digest"
 
 // The keys of a run's Secret.
 const (
@@ -167,6 +172,7 @@ func (e *Executor) job(req runner.Request) (*batchv1.Job, error) {
 		pod.Containers = []corev1.Container{{Name: watches.JobContainer}}
 	}
 	e.fill(pod, req)
+	digest := sha256.Sum256([]byte(req.Apart.Token))
 	job := &batchv1.Job{
 		ObjectMeta: e.meta(req),
 		Spec: batchv1.JobSpec{
@@ -174,6 +180,7 @@ func (e *Executor) job(req runner.Request) (*batchv1.Job, error) {
 			TTLSecondsAfterFinished: ptr(int32(kept / time.Second)), PodReplacementPolicy: ptr(batchv1.Failed),
 		},
 	}
+	job.Annotations = map[string]string{digestAnnotation: hex.EncodeToString(digest[:])}
 	for name, value := range template.Labels { // Kueue looks at those of the Job
 		job.Labels[name] = value
 	}

@@ -63,13 +63,6 @@ func (e *Executor) Run(ctx context.Context, req runner.Request) (runner.Result, 
 	return e.follow(ctx, req, session)
 }
 
-// claim takes a run of an earlier process off the list of those that wait.
-func (e *Executor) claim(id string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.waiting, id)
-}
-
 // begin makes the Job, once no other run of the object is left.
 func (e *Executor) begin(ctx context.Context, req runner.Request) error {
 	for _, other := range e.jobs.GetStore().List() {
@@ -253,7 +246,7 @@ func finished(job *batchv1.Job) bool {
 // kill has the Pod of a run end, and with its Job no other one begin. It is false where that has
 // to be tried again.
 func (e *Executor) kill(ctx context.Context, id string) bool {
-	e.abandon(id)
+	e.claim(id)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), forgetTimeout)
 	defer cancel()
 	var err error
@@ -317,10 +310,17 @@ func informer[T runtime.Object](opts Options, list func(context.Context, metav1.
 			o.LabelSelector = runLabel
 			return watches(ctx, o)
 		},
-	}, of, 0, cache.Indexers{runLabel: func(obj any) ([]string, error) {
-		if labelled, ok := obj.(metav1.Object); ok {
-			return []string{labelled.GetLabels()[runLabel]}, nil
+	}, of, 0, cache.Indexers{
+		runLabel:         by(func(obj metav1.Object) string { return obj.GetLabels()[runLabel] }),
+		digestAnnotation: by(func(obj metav1.Object) string { return obj.GetAnnotations()[digestAnnotation] }),
+	})
+}
+
+func by(key func(metav1.Object) string) cache.IndexFunc {
+	return func(obj any) ([]string, error) {
+		if of, ok := obj.(metav1.Object); ok && key(of) != "" {
+			return []string{key(of)}, nil
 		}
 		return nil, nil
-	}})
+	}
 }

@@ -136,8 +136,6 @@ func (s *session) close() {
 type sessions struct {
 	mu      sync.Mutex
 	byToken map[[sha256.Size]byte]*session
-	// expected are those that an earlier process has admitted; see [Proxy.Expect].
-	expected map[[sha256.Size]byte]chan struct{}
 }
 
 func (t *sessions) find(token string) *session {
@@ -178,9 +176,7 @@ func (p *Proxy) Admit(g Grant) *Access {
 	}
 	p.sessions.mu.Lock()
 	defer p.sessions.mu.Unlock()
-	digest := sha256.Sum256([]byte(a.token))
-	p.sessions.byToken[digest] = a.session
-	p.sessions.arrived(digest)
+	p.sessions.byToken[sha256.Sum256([]byte(a.token))] = a.session
 	return a
 }
 

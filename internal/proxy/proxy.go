@@ -120,7 +120,7 @@ func New(ctx context.Context, opts Options) (*Proxy, error) {
 		buffers:       &buffers{},
 		headerTimeout: headerTimeout, bodyTimeout: bodyTimeout,
 		all:      newSession(Grant{}),
-		sessions: sessions{byToken: map[[sha256.Size]byte]*session{}, expected: map[[sha256.Size]byte]chan struct{}{}},
+		sessions: sessions{byToken: map[[sha256.Size]byte]*session{}},
 	}
 	if p.opts.Metrics == nil {
 		p.opts.Metrics = uncounted{}

@@ -179,8 +179,8 @@ echo '{"type":"result","verdict":"ok"}' >&3
 			if err := os.WriteFile(gate, nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
+			o.expect(true)
 			o.start()
-			o.Expect(req.Apart.Token)
 			var s *Session
 			two := one
 			if loses {
@@ -197,6 +197,7 @@ echo '{"type":"result","verdict":"ok"}' >&3
 			if err != nil || !res.Verdict().Success || !second.has("First") || !second.has("Second") {
 				t.Errorf("the run has ended with %v, %+v, and asked for %q; want a success and both events", err, res.Verdict(), second.calls)
 			}
+			o.expect(false) // its Job is gone
 			o.Recorded(req.ID)
 			if err := <-ended; err != nil {
 				t.Errorf("the container ends with %v, want nil: the operator has all", err)
@@ -229,7 +230,7 @@ func TestSession_Report(t *testing.T) {
 	if err := runner.CreateMirror(req); err != nil {
 		t.Fatal(err)
 	}
-	s, err := NewHub().Admit(req, "")
+	s, err := NewHub(unknown).Admit(req, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -255,7 +256,7 @@ func TestSession_Report(t *testing.T) {
 	if err := runner.CreateMirror(ansible); err != nil {
 		t.Fatal(err)
 	}
-	of, err := NewHub().Admit(ansible, "")
+	of, err := NewHub(unknown).Admit(ansible, "")
 	if err != nil {
 		t.Fatal(err)
 	}

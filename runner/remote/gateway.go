@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
@@ -58,18 +59,59 @@ func pause(ctx context.Context, d *time.Duration) bool {
 	}
 }
 
-// dialOperator connects as soon as there is an operator.
-func dialOperator(config *tls.Config) func(ctx context.Context, network, address string) (net.Conn, error) {
-	dialer := &tls.Dialer{NetDialer: &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 15 * time.Second}, Config: config}
+// dialOperator connects as soon as there is an operator that has the run, or refuses it: behind one address there may be
+// several, each with runs of its own.
+func dialOperator(in Input) (func(ctx context.Context, network, address string) (net.Conn, error), error) {
+	config, err := clientConfig(in.CA)
+	if err != nil {
+		return nil, err
+	}
+	dialer := &tls.Dialer{NetDialer: &net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}, Config: config}
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		var d time.Duration
 		for {
 			conn, err := dialer.DialContext(ctx, network, address)
-			if err == nil || !pause(ctx, &d) {
-				return conn, err
+			if err == nil {
+				if err = hasRun(ctx, conn, in); err == nil {
+					return conn, nil
+				}
+				_ = conn.Close()
+			}
+			if !pause(ctx, &d) {
+				return nil, err
 			}
 		}
+	}, nil
+}
+
+// dialTimeout is how long it may take to connect, and to hear whether the operator has the run.
+const dialTimeout = 5 * time.Second
+
+// hasRun is an error where the operator at the other end does not have the run, but another one may, or this one later.
+func hasRun(ctx context.Context, conn net.Conn, in Input) error {
+	ask, err := http.NewRequestWithContext(ctx, http.MethodGet, in.URL+herePath, nil)
+	if err != nil {
+		return err
 	}
+	ask.Header.Set("Authorization", "Bearer "+in.Token)
+	if err := conn.SetDeadline(time.Now().Add(dialTimeout)); err != nil {
+		return err
+	}
+	if err := ask.Write(conn); err != nil {
+		return err
+	}
+	answer, err := http.ReadResponse(bufio.NewReader(conn), ask)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if _, err := io.Copy(io.Discard, io.LimitReader(answer.Body, 4096)); err != nil {
+		return err
+	}
+	if answer.StatusCode == http.StatusServiceUnavailable {
+		return errors.New("the operator that answers does not have the run")
+	}
+	return conn.SetDeadline(time.Time{})
 }
 
 func newGateway(ctx context.Context, in Input) (*gateway, error) {
@@ -77,7 +119,7 @@ func newGateway(ctx context.Context, in Input) (*gateway, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the operator's URL: %w", err)
 	}
-	config, err := clientConfig(in.CA)
+	dial, err := dialOperator(in)
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +142,7 @@ func newGateway(ctx context.Context, in Input) (*gateway, error) {
 			r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = target.Scheme, target.Host, "127.0.0.1"
 		},
 		// A connection is made when there is an operator; requests without a body that an old one has cut are sent once more.
-		Transport:      &http.Transport{DialTLSContext: dialOperator(config), MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute, DisableCompression: true},
+		Transport:      &http.Transport{DialTLSContext: dial, MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute, DisableCompression: true},
 		FlushInterval:  -1,
 		ModifyResponse: g.counted,
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
@@ -116,15 +158,8 @@ func newGateway(ctx context.Context, in Input) (*gateway, error) {
 	return g, nil
 }
 
-// LaterHeader is in an answer of the operator to a request of a run that it has not found yet: no one
-// has acted on the request.
-const LaterHeader = "Rolewright-Later"
-
 // counted has answers counted that end before their end. Those of watches end at any time.
 func (g *gateway) counted(r *http.Response) error {
-	if r.Header.Get(LaterHeader) != "" {
-		g.cut.Add(1)
-	}
 	if r.StatusCode != http.StatusSwitchingProtocols && !r.Request.URL.Query().Has("watch") {
 		r.Body = &countedBody{r.Body, g, r.Request}
 	}

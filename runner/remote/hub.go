@@ -29,12 +29,13 @@ type Hub struct {
 	mu sync.Mutex
 	// sessions are by the digest of their token, so that the time of the look-up tells nothing.
 	sessions map[[sha256.Size]byte]*Session
-	expected map[[sha256.Size]byte]bool
+	expected func(digest [sha256.Size]byte) bool
 }
 
-// NewHub returns a Hub without runs.
-func NewHub() *Hub {
-	return &Hub{sessions: map[[sha256.Size]byte]*Session{}, expected: map[[sha256.Size]byte]bool{}}
+// NewHub returns a Hub without runs. Containers with a token that is expected, by its digest, come back later instead of
+// giving up: the run will be admitted here, or another operator has it.
+func NewHub(expected func(digest [sha256.Size]byte) bool) *Hub {
+	return &Hub{sessions: map[[sha256.Size]byte]*Session{}, expected: expected}
 }
 
 // Session is a run whose artifacts are received.
@@ -85,20 +86,6 @@ func (s *Session) reading(c *http.ResponseController) {
 	_ = c.SetReadDeadline(until) // where there is none, as in tests, nothing is slow
 }
 
-// Expect has containers with a token come back later, instead of giving up, until the run is admitted.
-func (h *Hub) Expect(token string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.expected[sha256.Sum256([]byte(token))] = true
-}
-
-// Forget ends what Expect has begun.
-func (h *Hub) Forget(token string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.expected, sha256.Sum256([]byte(token)))
-}
-
 // Admit receives the artifacts of the run of req into its directory, which [runner.CreateMirror]
 // has made. pod is the one that makes the run; empty for the first that asks. It may send twice
 // the bytes that the run may write: all of it once more.
@@ -125,7 +112,6 @@ func (h *Hub) Admit(req runner.Request, pod string) (*Session, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.sessions[s.digest] = s
-	delete(h.expected, s.digest)
 	return s, nil
 }
 
@@ -210,13 +196,15 @@ func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	digest := sha256.Sum256([]byte(token))
 	h.mu.Lock()
-	s, expected := h.sessions[digest], h.expected[digest]
+	s := h.sessions[digest]
 	h.mu.Unlock()
 	switch {
-	case s == nil && expected:
-		http.Error(w, "the operator has not found the run yet", http.StatusServiceUnavailable)
+	case s == nil && h.expected(digest):
+		w.Header().Set("Connection", "close") // the next one may lead to another operator
+		http.Error(w, "this operator has not found the run yet, or another one has it", http.StatusServiceUnavailable)
 	case s == nil:
 		http.Error(w, "there is no such run", http.StatusUnauthorized)
+	case r.URL.Path == herePath: // it is
 	case r.Method != http.MethodPost || r.URL.Path != startPath && r.URL.Path != filesPath:
 		http.Error(w, "there is nothing here", http.StatusNotFound)
 	default:

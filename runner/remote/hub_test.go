@@ -3,6 +3,7 @@ package remote
 import (
 	"archive/tar"
 	"bytes"
+	"crypto/sha256"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -12,6 +13,9 @@ import (
 	"github.com/rolewright/rolewright/runner"
 )
 
+// unknown is a token of no run.
+func unknown([sha256.Size]byte) bool { return false }
+
 // What a container sends is put nowhere but where it belongs.
 func TestHub_RefusesWhatIsNoFileOfARun(t *testing.T) {
 	t.Parallel()
@@ -20,7 +24,7 @@ func TestHub_RefusesWhatIsNoFileOfARun(t *testing.T) {
 	if err := runner.CreateMirror(req); err != nil {
 		t.Fatal(err)
 	}
-	hub := NewHub()
+	hub := NewHub(unknown)
 	s, err := hub.Admit(req, "")
 	if err != nil {
 		t.Fatal(err)
@@ -91,7 +95,7 @@ func TestHub_RefusesWhatIsNoFileOfARun(t *testing.T) {
 	if err != nil || len(left) != 1 {
 		t.Errorf("%q are there, want the one event, and nothing of the one that was cut short: %v", left, err)
 	}
-	again, err := NewHub().Admit(req, "this")
+	again, err := NewHub(unknown).Admit(req, "this")
 	if err != nil {
 		t.Fatal(err)
 	}

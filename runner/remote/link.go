@@ -40,12 +40,12 @@ type link struct {
 }
 
 func newLink(in Input, pod string) (*link, error) {
-	config, err := clientConfig(in.CA)
+	dial, err := dialOperator(in)
 	if err != nil {
 		return nil, err
 	}
 	return &link{in: in, pod: pod, sent: map[string]bool{}, client: &http.Client{
-		Transport: &http.Transport{TLSClientConfig: config, MaxIdleConnsPerHost: 1},
+		Transport: &http.Transport{DialTLSContext: dial, MaxIdleConnsPerHost: 1},
 		Timeout:   5 * time.Minute, // for a batch
 	}}, nil
 }

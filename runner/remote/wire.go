@@ -38,6 +38,8 @@ const Root = "/rolewright/v1/job/"
 const (
 	startPath = Root + "start"
 	filesPath = Root + "files"
+	// herePath is asked first on each connection: whether this operator has the run.
+	herePath = Root + "here"
 	// podParameter names the Pod that asks: one Pod makes a run.
 	podParameter = "pod"
 	// epochParameter is the epoch that the container knows of: it sends nothing to another one.

@@ -8,10 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -31,9 +33,9 @@ import (
 // operator. No scheduler knows their Pods, so that no other node has them.
 type farNode struct {
 	*stage
-	client   kubernetes.Interface
-	operator string // the runner root of the replica that makes the runs, which is another directory in a Pod
-	dir      string
+	client kubernetes.Interface
+	roots  []string // the runner roots of the replicas that make the runs, which are other directories in a Pod
+	dir    string
 
 	mu     sync.Mutex
 	opened map[string]bool     // objects whose Pods may begin, by UID
@@ -49,9 +51,9 @@ const unscheduled = `job: {spec: {schedulerName: none}}`
 
 const runOfPod, objectOfPod = "rolewright.dev/run", "rolewright.dev/object"
 
-func newFarNode(s *stage, operator string) *farNode {
+func newFarNode(s *stage, roots ...string) *farNode {
 	n := &farNode{
-		stage: s, client: kubernetes.NewForConfigOrDie(s.cfg), operator: operator, dir: s.t.TempDir(),
+		stage: s, client: kubernetes.NewForConfigOrDie(s.cfg), roots: roots, dir: s.t.TempDir(),
 		opened: map[string]bool{}, begun: map[string][]farPod{}, known: map[types.UID]bool{},
 	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(s.t.Context()))
@@ -114,7 +116,7 @@ func (n *farNode) run(ctx context.Context, pod *corev1.Pod, p farPod) error {
 	if err != nil {
 		return err
 	}
-	input, err := moved(secret.Data["input"], n.operator, p.dir)
+	input, err := moved(secret.Data["input"], n.roots, p.dir)
 	if err != nil {
 		return err
 	}
@@ -161,7 +163,7 @@ func (n *farNode) say(ctx context.Context, pod *corev1.Pod, phase corev1.PodPhas
 }
 
 // moved is the input of a run with its files in another directory.
-func moved(input []byte, from, to string) ([]byte, error) {
+func moved(input []byte, from []string, to string) ([]byte, error) {
 	packed, err := gzip.NewReader(bytes.NewReader(input))
 	if err != nil {
 		return nil, err
@@ -172,7 +174,10 @@ func moved(input []byte, from, to string) ([]byte, error) {
 	}
 	var b bytes.Buffer
 	packing := gzip.NewWriter(&b)
-	_, err = packing.Write(bytes.ReplaceAll(data, []byte(from), []byte(to)))
+	for _, root := range from {
+		data = bytes.ReplaceAll(data, []byte(root), []byte(to))
+	}
+	_, err = packing.Write(data)
 	err = errors.Join(err, packing.Close())
 	return b.Bytes(), err
 }
@@ -191,15 +196,22 @@ const jobTasks = `- name: Begin
   when: pours | default(false)
 `
 
+// stageJobs has the runs of a kind made as Jobs, by operators that Pods find at url.
+func (r *replicas) stageJobs(gates, url string) {
+	r.t.Helper()
+	must.Do(r.t, os.Remove(filepath.Join(r.dir, "watches.yaml")))
+	r.role("job", fmt.Sprintf(jobTasks, gates))
+	r.watch(r.kind, "role: job", "executor: job", unscheduled)
+	r.args = append(r.args, "--job-url=https://"+url, "--job-namespace="+r.namespace, "--job-image=none", "--max-concurrent-reconciles=50")
+}
+
 // newJobReplicas starts two replicas that make runs as Jobs, the first of which leads.
 func newJobReplicas(t *testing.T, gates string) (r *replicas, first, second *operator) {
 	t.Helper()
 	r = newReplicas(t)
-	must.Do(t, os.Remove(filepath.Join(r.dir, "watches.yaml")))
-	r.role("job", fmt.Sprintf(jobTasks, gates))
-	r.watch(r.kind, "role: job", "executor: job", unscheduled)
 	address := testenv.Address(t)
-	r.args = append(r.args, "--job-url=https://"+address, "--job-bind-address="+address, "--job-namespace="+r.namespace, "--job-image=none", "--max-concurrent-reconciles=4")
+	r.stageJobs(gates, address)
+	r.args = append(r.args, "--job-bind-address="+address)
 	first = r.another()
 	first.awaitOutput("Runs in Pods of their own are served")
 	second = r.another()
@@ -255,18 +267,127 @@ func TestJobs_AreTakenOverByTheReplicaThatLeadsNext(t *testing.T) {
 	must.Do(t, os.WriteFile(filepath.Join(gates, "early"), nil, 0o600))
 	node.open(objects["early"])
 	for name, o := range objects {
-		r.kind.awaitReady(name)
-		if is := r.kind.get(name).lastRun(); is.ID != runs[name] || is.Result != "Succeeded" {
-			t.Errorf("%s: the last run is %+v, want the success of %s", name, is, runs[name])
-		}
-		r.expectOneEnd(name)
-		if pods := node.pods(o); len(pods) != 1 {
-			t.Errorf("%s: the Pods %v have begun, want one", name, pods)
-		} else {
-			expectAllEvents(t, name, filepath.Join(pods[0].dir, ".runs", string(o.GetUID()), runs[name]), filepath.Join(second.stage.root, ".runs", string(o.GetUID()), runs[name]))
-		}
+		r.expectOneRun(node, second, o, runs[name])
 	}
 	r.expectNoJobs(len(objects))
+}
+
+// Two replicas share the objects, behind one address, and one of them is killed, or asked to stop, while runs of both go on in
+// their Pods: the Pods find the replica that has their object, before and after. There is no second run of any.
+func TestJobs_OfReplicasThatShareTheObjects(t *testing.T) {
+	t.Parallel()
+	for name, signal := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "stopped": syscall.SIGTERM} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			outliveReplica(t, signal)
+		})
+	}
+}
+
+func outliveReplica(t *testing.T, by syscall.Signal) {
+	t.Helper()
+	gates := t.TempDir()
+	r := newReplicas(t)
+	addresses := []string{testenv.Address(t), testenv.Address(t)}
+	r.stageJobs(gates, split(t, addresses))
+	r.args = append(r.args, "--shards="+strconv.Itoa(shardsOfTest))
+	first := r.another("--job-bind-address=" + addresses[0])
+	second := r.another("--job-bind-address=" + addresses[1])
+	for _, o := range []*operator{first, second} {
+		o.awaitOutput("Runs in Pods of their own are served")
+		o.awaitOutput("This replica takes a shard")
+	}
+	node := newFarNode(r.stage, first.stage.root, second.stage.root)
+	objects, runs, of := map[string]object{}, map[string]string{}, map[*operator]int{}
+	for i := 0; of[first] < 2 || of[second] < 2; i++ {
+		name := "it-" + strconv.Itoa(i)
+		o := r.kind.create(name, map[string]any{"pours": true})
+		objects[name] = o
+		node.open(o)
+		testenv.Eventually(t, "the run of "+name+" is begun", func(context.Context) error {
+			is := r.kind.get(name)
+			if is.status.Ansible.ActiveRun == nil {
+				return errors.New("it has no run")
+			}
+			runs[name] = is.status.Ansible.ActiveRun.ID
+			begun, err := os.ReadFile(filepath.Join(gates, "begun"))
+			if err != nil || !strings.Contains(string(begun), name+"\n") {
+				return fmt.Errorf("%q have begun, %w", begun, err)
+			}
+			return nil
+		})
+		for _, replica := range []*operator{first, second} {
+			if _, err := os.Stat(filepath.Join(replica.stage.root, ".runs", string(o.GetUID()))); err == nil {
+				of[replica]++
+			}
+		}
+	}
+	first.signal(by)
+	first.exit()
+	for name := range objects {
+		must.Do(t, os.WriteFile(filepath.Join(gates, name), nil, 0o600))
+	}
+	for name, o := range objects {
+		r.expectOneRun(node, second, o, runs[name])
+	}
+	r.expectNoJobs(len(objects))
+}
+
+// split passes each connection on to one of some addresses, as a Service does.
+func split(t *testing.T, addresses []string) (address string) {
+	t.Helper()
+	address = testenv.Address(t)
+	var lc net.ListenConfig
+	l := must.Get(lc.Listen(t.Context(), "tcp", address))(t)
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	var all sync.WaitGroup
+	pass := func(from net.Conn, to string) {
+		defer from.Close()
+		far, err := (&net.Dialer{}).DialContext(ctx, "tcp", to)
+		if err != nil {
+			return // no one listens there
+		}
+		defer far.Close()
+		defer context.AfterFunc(ctx, func() { _, _ = from.Close(), far.Close() })()
+		all.Go(func() {
+			_, _ = io.Copy(far, from)
+			_ = far.Close()
+		})
+		_, _ = io.Copy(from, far)
+	}
+	all.Go(func() {
+		for i := 0; ; i++ {
+			from, err := l.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() { pass(from, addresses[i%len(addresses)]) })
+		}
+	})
+	t.Cleanup(func() {
+		stop()
+		_ = l.Close()
+		all.Wait()
+	})
+	return address
+}
+
+// expectOneRun checks that the object has the success of a run, and that the operator which has it has all of that run.
+func (r *replicas) expectOneRun(node *farNode, operator *operator, o object, run string) {
+	r.t.Helper()
+	name := o.GetName()
+	r.kind.awaitReady(name)
+	if is := r.kind.get(name).lastRun(); is.ID != run || is.Result != "Succeeded" {
+		r.t.Errorf("%s: the last run is %+v, want the success of %s", name, is, run)
+	}
+	r.expectOneEnd(name)
+	pods := node.pods(o)
+	if len(pods) != 1 {
+		r.t.Errorf("%s: the Pods %v have begun, want one", name, pods)
+		return
+	}
+	dir := filepath.Join(".runs", string(o.GetUID()), run)
+	expectAllEvents(r.t, name, filepath.Join(pods[0].dir, dir), filepath.Join(operator.stage.root, dir))
 }
 
 // expectOneEnd checks that the status of an object has had one end of a run.
