@@ -96,7 +96,7 @@ func (e *execution) settle(ctx context.Context) {
 	}
 	if len(e.replicas) == 1 {
 		// One that has just started has not looked yet. What is left is for the checker to find.
-		_ = poll(ctx, leaving, func() error { return e.cleaned(ctx) })
+		_ = poll(ctx, e.slowly(patience), func() error { return e.cleaned(ctx) })
 	}
 	sleep(ctx, tail)
 	e.driver.add(map[string]any{"event": "steady-begin"})

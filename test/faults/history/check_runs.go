@@ -56,10 +56,11 @@ func (c *checker) frozen(r *Run, at Instant) bool {
 }
 
 // Limits of I7: after the operator's death by a signal, and where it only fell
-// silent, which its supervising processes notice after five seconds.
+// silent, which its supervising processes notice after five seconds; a run that does
+// not end by SIGTERM, since it waits for an answer of that operator, is killed five seconds later.
 const (
 	survivalLimit = 5 * time.Second
-	silenceLimit  = 10 * time.Second
+	silenceLimit  = 11 * time.Second
 )
 
 // noSurvivors is I7.
