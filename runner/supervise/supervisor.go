@@ -233,7 +233,7 @@ func (s *Supervisor) start() (*supervising, error) {
 	p := &supervising{stdin: ours, ended: make(chan struct{})}
 	p.cmd = &exec.Cmd{
 		Path: s.argv[0], Args: s.argv, Stdin: theirs, Stderr: os.Stderr,
-		Env:         failpoint.Environ(), // the command's is in the order
+		Env:         environ(), // the command's is in the order
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: unix.SIGTERM},
 	}
 	started := make(chan error)
@@ -256,6 +256,15 @@ func (s *Supervisor) start() (*supervising, error) {
 		return nil, errors.Join(err, ours.Close())
 	}
 	return p, nil
+}
+
+// environ is the environment of a supervising process: nothing but what failpoints and the race detector read.
+func environ() []string {
+	environ := failpoint.Environ()
+	if options, ok := os.LookupEnv("GORACE"); ok {
+		environ = append(environ, "GORACE="+options)
+	}
+	return environ
 }
 
 // order tells the process what to run.

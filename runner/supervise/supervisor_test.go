@@ -299,6 +299,18 @@ func TestSupervisor_NotStarted(t *testing.T) {
 	}
 }
 
+// With the race detector the process waits for a second before it ends, unless GORACE tells it otherwise.
+func TestSupervisor_GivesItsProcessNothingButTheRaceDetectorsOptions(t *testing.T) {
+	t.Setenv("GORACE", "atexit_sleep_ms=0")
+	p := must.Get(supervisor(t).start())(t)
+	environ := must.Get(os.ReadFile("/proc/" + strconv.Itoa(p.cmd.Process.Pid) + "/environ"))(t)
+	must.Do(t, p.stdin.Close())
+	<-p.ended
+	if got, want := string(environ), "GORACE=atexit_sleep_ms=0\x00"; got != want {
+		t.Errorf("environment %q, want %q", got, want)
+	}
+}
+
 // Without its parent, or with an order that is none, it starts nothing.
 func TestMain_StartsNothingForStrangers(t *testing.T) {
 	t.Parallel()
