@@ -127,6 +127,31 @@ func (r *reconciler) meet(obj *unstructured.Unstructured, record status.Record) 
 	return &met{generation: cmp.Or(record.EndedGeneration, obj.GetGeneration()), requested: set.requested, result: record.Ended}
 }
 
+// met is what an object was like of which no run is recorded, and that was run before the
+// process met it. generation is that of the last run, as far as that is known.
+type met struct {
+	generation int64
+	requested  string
+	// result is how its last run ended; empty if that is not known.
+	result status.Result
+}
+
+// unrecorded is the cause of the run of an object of which none is recorded. One that was
+// run before is run to be safe, and not before what has changed since the operator started.
+func (s situation) unrecorded() cause {
+	switch met := s.met; {
+	case met == nil:
+		return causeCreated
+	case s.requested != "" && s.requested != met.requested:
+		return causeManual
+	case s.generation != met.generation:
+		return causeChanged
+	case s.dependent:
+		return causeDependent
+	}
+	return causeRestart
+}
+
 // recall takes over what is recorded of an object's runs.
 func (m *memory) recall(record status.Record) {
 	if record.Last != nil {

@@ -241,31 +241,6 @@ func (s situation) due(now time.Time) plan {
 	return p
 }
 
-// met is what an object was like of which no run is recorded, and that was run before the
-// process met it. generation is that of the last run, as far as that is known.
-type met struct {
-	generation int64
-	requested  string
-	// result is how its last run ended; empty if that is not known.
-	result status.Result
-}
-
-// unrecorded is the cause of the run of an object of which none is recorded. One that was
-// run before is run to be safe, and not before what has changed since the operator started.
-func (s situation) unrecorded() cause {
-	switch met := s.met; {
-	case met == nil:
-		return causeCreated
-	case s.requested != "" && s.requested != met.requested:
-		return causeManual
-	case s.generation != met.generation:
-		return causeChanged
-	case s.dependent:
-		return causeDependent
-	}
-	return causeRestart
-}
-
 // timed is the plan for an object of which nothing has changed that starts a run at once.
 func (s situation) timed(now time.Time) plan {
 	if s.last.Wait != nil && (!s.dependent || s.deleting) {

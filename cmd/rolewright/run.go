@@ -74,26 +74,8 @@ func logVersion(log logr.Logger) {
 // need no cluster to be found are reported before the cluster is contacted.
 func (o *runOptions) operate(ctx context.Context, stdout io.Writer) error {
 	log := logr.FromContextOrDiscard(ctx)
-	if _, set := os.LookupEnv("GOGC"); !set {
-		// The operator idles most of the time, and its runs need the memory: a
-		// small heap is worth a little more CPU.
-		debug.SetGCPercent(leanHeap)
-	}
-	if err := o.setAnsiblePaths(log.WithName("cmd")); err != nil {
-		return err
-	}
-	op := &operator{runOptions: o, log: log, stdout: stdout, content: o.copied}
-	var err error
-	if op.watched, err = o.loadWatches(log.WithName("watches")); err != nil {
-		return err
-	}
-	loaded := op.watched
-	op.answered.Store(&loaded)
-	if err = errors.Join(o.checkPrune(op.watched), o.checkJobs(op.watched)); err != nil {
-		return err
-	}
-	logJobs(log.WithName("cmd"), op.watched)
-	if op.cluster, err = findCluster(os.LookupEnv); err != nil {
+	op, err := o.newOperator(log, stdout)
+	if err != nil {
 		return err
 	}
 	var end func()
@@ -136,6 +118,31 @@ func (o *runOptions) operate(ctx context.Context, stdout io.Writer) error {
 		return err
 	}
 	return assembly.WithServers(ctx, op.lead, append(servers, serveHistory...)...)
+}
+
+// newOperator reads the watches, and finds the cluster, which it does not ask.
+func (o *runOptions) newOperator(log logr.Logger, stdout io.Writer) (*operator, error) {
+	if _, set := os.LookupEnv("GOGC"); !set {
+		// The operator idles most of the time, and its runs need the memory: a
+		// small heap is worth a little more CPU.
+		debug.SetGCPercent(leanHeap)
+	}
+	if err := o.setAnsiblePaths(log.WithName("cmd")); err != nil {
+		return nil, err
+	}
+	op := &operator{runOptions: o, log: log, stdout: stdout, content: o.copied}
+	var err error
+	if op.watched, err = o.loadWatches(log.WithName("watches")); err != nil {
+		return nil, err
+	}
+	loaded := op.watched
+	op.answered.Store(&loaded)
+	if err = errors.Join(o.checkPrune(op.watched), o.checkJobs(op.watched)); err != nil {
+		return nil, err
+	}
+	logJobs(log.WithName("cmd"), op.watched)
+	op.cluster, err = findCluster(os.LookupEnv)
+	return op, err
 }
 
 // meetCluster waits for the API server, and chooses where the runs of its objects are.

@@ -184,13 +184,6 @@ func (k *Kind) Leave(key types.NamespacedName) {
 	wake(woken)
 }
 
-// Used notes how much memory a run of the kind has taken.
-func (k *Kind) Used(bytes int64) {
-	k.queue.mu.Lock()
-	defer k.queue.mu.Unlock()
-	k.need = max(bytes, k.need-k.need/10) // a large one is remembered for a while
-}
-
 // Drain has nothing wait any more, and nothing start: what has a place and knows it keeps
 // it until Leave.
 func (k *Kind) Drain() {
@@ -377,28 +370,3 @@ func (k *Kind) admits(now time.Time) (admitted [classes]bool, at time.Time) {
 
 // kept is how many of so many places runs may have that are not urgent.
 func kept(places int) int { return places - places/reserve }
-
-// fits tells whether there is memory for one more run of a kind. One run always has
-// enough: nothing else would give it more.
-func (q *Queue) fits(k *Kind) bool {
-	fits := true
-	if q.opts.Memory != nil {
-		used, limit := q.opts.Memory()
-		needs := k.need
-		for _, k := range q.kinds {
-			needs += int64(k.running) * k.need
-		}
-		if q.running == 0 || q.base == 0 {
-			q.base = used // of the operator itself
-		}
-		fits = q.running == 0 || limit == 0 || max(used+k.need, q.base+needs) <= limit/100*memoryPercent
-	}
-	return fits
-}
-
-func (q *Queue) waitsForMemory(waits bool) {
-	if q.short != waits && q.opts.OnMemory != nil {
-		q.opts.OnMemory(waits)
-	}
-	q.short = waits
-}

@@ -2,13 +2,10 @@ package jobs
 
 import (
 	"context"
-	"crypto/sha256"
 	"crypto/tls"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,7 +17,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
@@ -190,171 +186,6 @@ func (e *Executor) identity(ctx context.Context) (tls.Certificate, error) {
 
 // grantIt is what to do if the operator may not do what Jobs need.
 const grantIt = "runs as Jobs need the Role of config/jobs"
-
-// unclaimed is how long Pods of an earlier operator wait for their runs to be found, and
-// adoption is how long new runs wait for that.
-const (
-	unclaimed = time.Hour
-	adoption  = 2 * time.Minute
-)
-
-// expected reports whether the run of a token is that of a Job: it may be found yet, or another replica has it.
-func (e *Executor) expected(digest [sha256.Size]byte) bool {
-	of, _ := e.jobs.GetIndexer().ByIndex(digestAnnotation, hex.EncodeToString(digest[:]))
-	return slices.ContainsFunc(of, func(job any) bool {
-		is, ok := job.(*batchv1.Job)
-		return ok && is.DeletionTimestamp == nil
-	})
-}
-
-// Adopt has new runs wait for those of earlier processes to be found that are of objects which this operator has from
-// now on. It is called before any of their runs begins, and ends when this operator serves Pods and knows the runs, or
-// ends.
-func (e *Executor) Adopt(ctx context.Context, has func(types.UID) bool) {
-	select {
-	case <-e.ready:
-	case <-e.drained:
-		return
-	case <-ctx.Done():
-		return
-	}
-	_ = wait.PollUntilContextCancel(ctx, again, true, func(ctx context.Context) (bool, error) {
-		err := e.adopt(ctx, has)
-		if err != nil && ctx.Err() == nil {
-			e.opts.Log.Error(err, "Runs of another operator are not known yet; it is tried again")
-		}
-		return err == nil || isClosed(e.drained), nil
-	})
-}
-
-// again is when the API server is asked again.
-const again = 5 * time.Second
-
-// adopt also removes Secrets of runs that have no Job.
-func (e *Executor) adopt(ctx context.Context, has func(types.UID) bool) error {
-	secrets := e.opts.Client.CoreV1().Secrets(e.opts.Namespace)
-	all, err := secrets.List(ctx, metav1.ListOptions{LabelSelector: runLabel})
-	if err != nil {
-		return fmt.Errorf("find the runs of an earlier process: %w; %s", err, grantIt)
-	}
-	for _, s := range all.Items {
-		subject := types.UID(s.Labels[objectLabel])
-		switch {
-		case !has(subject):
-		case e.isAlone(ctx, s.Name):
-			if err := secrets.Delete(ctx, s.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
-				e.opts.Log.Error(err, "A Secret of a run that has no Job cannot be removed", "secret", s.Name)
-			}
-		default:
-			e.mu.Lock()
-			e.found[s.Name] = found{subject: subject, since: time.Now()}
-			e.mu.Unlock()
-		}
-	}
-	return nil
-}
-
-// isAlone reports whether the Secret of a run has no Job. The cache may be behind one.
-func (e *Executor) isAlone(ctx context.Context, id string) bool {
-	if e.jobOf(id) != nil {
-		return false
-	}
-	_, err := e.opts.Client.BatchV1().Jobs(e.opts.Namespace).Get(ctx, id, metav1.GetOptions{})
-	return apierrors.IsNotFound(err)
-}
-
-// Adopting reports whether runs of an earlier process may still be found, before new ones.
-func (e *Executor) Adopting() bool {
-	if !isClosed(e.ready) {
-		return true
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, run := range e.found {
-		if !run.asked && time.Since(run.since) < adoption {
-			return true
-		}
-	}
-	return false
-}
-
-// sweepLater has the Jobs ended that belong to no object, again and again, until ctx ends.
-func (e *Executor) sweepLater(ctx context.Context) {
-	tick := time.NewTicker(unclaimed)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			e.sweep(ctx)
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// sweep ends the runs of earlier processes that no object had. While others are followed it is tried again
-// later: there may have been no worker for more of them.
-func (e *Executor) sweep(ctx context.Context) {
-	if e.adopted.Load() > 0 {
-		return
-	}
-	e.mu.Lock()
-	var left []string
-	for id, run := range e.found {
-		if time.Since(run.since) < unclaimed {
-			continue
-		}
-		delete(e.found, id)
-		if e.opts.Has == nil || e.opts.Has(run.subject) { // else another replica has it by now
-			left = append(left, id)
-		}
-	}
-	e.mu.Unlock()
-	for _, id := range left {
-		e.opts.Log.Info("Run of an earlier process belongs to no object; its Job is deleted", "job", id)
-		if err := e.deleteJob(ctx, id); err != nil {
-			e.opts.Log.Error(err, "The Job of a run that belongs to no object cannot be deleted", "job", id)
-		}
-	}
-}
-
-// claim takes a run off those that were found: it is followed, or ended.
-func (e *Executor) claim(id string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.found, id)
-}
-
-// Held finds the run of an earlier process that goes on as a Job, or has ended since, and what
-// was kept with it.
-func (e *Executor) Held(ctx context.Context, id string) (token string, ticket []byte, ok bool, err error) {
-	select {
-	case <-e.ready:
-	case <-ctx.Done():
-		return "", nil, false, fmt.Errorf("find run %s: %w", id, context.Cause(ctx))
-	}
-	if !runner.IsID(id) {
-		return "", nil, false, nil
-	}
-	e.mu.Lock()
-	if run, ok := e.found[id]; ok {
-		run.asked = true
-		e.found[id] = run
-	}
-	e.mu.Unlock()
-	job := e.jobOf(id)
-	if job == nil || job.DeletionTimestamp != nil {
-		return "", nil, false, nil
-	}
-	secret, err := e.opts.Client.CoreV1().Secrets(e.opts.Namespace).Get(ctx, id, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return "", nil, false, nil
-	}
-	if err != nil {
-		return "", nil, false, fmt.Errorf("find run %s: %w", id, err)
-	}
-	return string(secret.Data[tokenKey]), secret.Data[ticketKey], true, nil
-}
 
 // Reap ends what is left of a run that another process has begun.
 func (e *Executor) Reap(id string) error {
