@@ -119,7 +119,8 @@ func TestExecutor_TheServerComesAndGoesWithTheWork(t *testing.T) {
 	}
 }
 
-// The key executor of a watch wins over the flag, either way.
+// The key executor of a watch wins over the flag, either way. Status and metrics say which modules of a forked run were not
+// forked, and why.
 func TestExecutor_IsTheWatchs(t *testing.T) {
 	t.Parallel()
 	for _, flag := range []string{"auto", "runner"} {
@@ -127,7 +128,7 @@ func TestExecutor_IsTheWatchs(t *testing.T) {
 			t.Parallel()
 			s := newStage(t)
 			s.temp()
-			s.role("short", "- ansible.builtin.ping:\n")
+			s.role("short", "- ansible.builtin.ping:\n- ansible.builtin.ping:\n  vars: {ansible_pipelining: true}\n")
 			plain, forked := s.kind(), s.kind()
 			s.watch(plain, "role: short", "executor: runner")
 			s.watch(forked, "role: short", "executor: warm")
@@ -140,6 +141,9 @@ func TestExecutor_IsTheWatchs(t *testing.T) {
 				o.awaitMetric(1, "rolewright_runs_by_executor_total", `group="`+group+`"`)
 				o.awaitMetric(1, "rolewright_runs_by_executor_total", `group="`+group+`"`, `executor="`+executor+`"`)
 			}
+			must.Be(t, "modules in the status of the forked run", map[string]int{"forked": 1, "pipelining": 1}, forked.get("it").lastRun().Modules)
+			must.Be(t, "modules in that of the other one", map[string]int(nil), plain.get("it").lastRun().Modules)
+			o.awaitMetric(1, "rolewright_modules_total", `way="pipelining"`)
 		})
 	}
 }
@@ -151,13 +155,15 @@ func TestExecutor_FaultsOfTheServer(t *testing.T) {
 	for name, tt := range map[string]struct {
 		signal  syscall.Signal
 		process string // what its title has
+		parent  bool   // whether its parent gets the signal
 		runs    int    // until the object is ready
 		reason  string // of the first
 	}{
-		"the server is killed": {syscall.SIGKILL, "python3 rolewright-fork-server ", 1, "Succeeded"},
-		"the server is frozen": {syscall.SIGSTOP, "python3 rolewright-fork-server ", 1, "Succeeded"},
-		"the leader is killed": {syscall.SIGKILL, "rolewright-run ", 2, "HelperKilled"},
-		"the keeper is killed": {syscall.SIGKILL, "/server.py ", 2, "Interrupted"},
+		"the server is killed":                   {syscall.SIGKILL, "python3 rolewright-fork-server ", false, 1, "Succeeded"},
+		"the server is frozen":                   {syscall.SIGSTOP, "python3 rolewright-fork-server ", false, 1, "Succeeded"},
+		"the leader is killed":                   {syscall.SIGKILL, "rolewright-run ", false, 2, "HelperKilled"},
+		"the keeper is killed":                   {syscall.SIGKILL, "/server.py ", false, 2, "Interrupted"},
+		"the supervisor of the server is killed": {syscall.SIGKILL, "/server.py ", true, 2, "Interrupted"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -168,6 +174,9 @@ func TestExecutor_FaultsOfTheServer(t *testing.T) {
 			found := 0
 			for pid, line := range titled(t, tt.process) {
 				if strings.Contains(line, temp) || strings.Contains(line, l.active.ID) {
+					if tt.parent {
+						pid = parentOf(t, pid)
+					}
 					must.Do(t, syscall.Kill(pid, tt.signal))
 					found++
 				}
@@ -194,6 +203,14 @@ func TestExecutor_FaultsOfTheServer(t *testing.T) {
 			l.operator.stop()
 		})
 	}
+}
+
+// parentOf is the parent of a process.
+func parentOf(t *testing.T, pid int) int {
+	t.Helper()
+	stat := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)))(t)
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	return must.Get(strconv.Atoi(fields[1]))(t)
 }
 
 // titled are the processes whose command lines contain a text: pid → command line.

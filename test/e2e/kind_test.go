@@ -67,6 +67,7 @@ type run struct {
 	ID, Cause, Trigger, Mode, Result, Reason, Message, RequeueAfter string
 	Generation, Attempts, Pruned                                    int64
 	Started, Finished                                               time.Time
+	Modules                                                         map[string]int
 	FailedTask                                                      *struct{ Name, Role, Host, Path string }
 }
 
