@@ -155,6 +155,33 @@ func TestRun_ThatTakesAllIsEnded(t *testing.T) {
 	}
 }
 
+// A forked run that writes without end is stopped, and the other one goes on.
+func TestRun_ThatWritesWithoutEndIsStopped(t *testing.T) {
+	t.Parallel()
+	o := options(t)
+	r, _ := start(t, o)
+	other := newGated(t)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if res, err := r.Run(t.Context(), other.Request); err != nil || !res.Verdict().Success {
+			t.Errorf("the other run: error %v, verdict %+v", err, res.Verdict())
+		}
+	})
+	eventually(t, "the other run", func() bool { return other.started() > 0 })
+	req := request(t, "")
+	req.Content.Playbook = must.Get(filepath.Abs("../testdata/playbooks/pour.yml"))(t)
+	req.MaxBytes = 4 << 20
+	res, err := r.Run(t.Context(), req)
+	if !errors.Is(err, runner.ErrTooLarge) || res.Executor() != runner.ExecutorWarm {
+		t.Errorf("by %s it ends with %v, want %v", res.Executor(), err, runner.ErrTooLarge)
+	}
+	if left := processes(t, req.ID); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+	other.goOn(t)
+	wg.Wait()
+}
+
 // Where the server, or the run head, cannot fork because processes are used up, the run
 // waits until it can. The server lives on, and so does the other run.
 func TestRun_IsForkedWhenProcessesAreLackingNoMore(t *testing.T) {
