@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"slices"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -15,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/runner/remote"
 )
 
 // unclaimed is how long Pods of an earlier operator wait for their runs to be found, and
@@ -24,13 +24,20 @@ const (
 	adoption  = 2 * time.Minute
 )
 
-// expected reports whether the run of a token is that of a Job: it may be found yet, or another replica has it.
-func (e *Executor) expected(digest [sha256.Size]byte) bool {
+// place is where the run of a token is: wherever it is, it has a Job.
+func (e *Executor) place(digest [sha256.Size]byte) remote.Place {
 	of, _ := e.jobs.GetIndexer().ByIndex(digestAnnotation, hex.EncodeToString(digest[:]))
-	return slices.ContainsFunc(of, func(job any) bool {
-		is, ok := job.(*batchv1.Job)
-		return ok && is.DeletionTimestamp == nil
-	})
+	for _, each := range of {
+		job, ok := each.(*batchv1.Job)
+		switch {
+		case !ok || job.DeletionTimestamp != nil:
+		case e.opts.Has == nil || e.opts.Has(types.UID(job.Labels[objectLabel])):
+			return remote.Later
+		default:
+			return remote.Elsewhere
+		}
+	}
+	return remote.Nowhere
 }
 
 // Adopt has new runs wait for those of earlier processes to be found that are of objects which this operator has from
@@ -96,8 +103,11 @@ func (e *Executor) Adopting() bool {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, run := range e.found {
-		if !run.asked && time.Since(run.since) < adoption {
+	for id, run := range e.found {
+		if run.asked || time.Since(run.since) >= adoption {
+			continue
+		}
+		if job := e.jobOf(id); job != nil && job.DeletionTimestamp == nil {
 			return true
 		}
 	}

@@ -80,7 +80,7 @@ func New(local *runner.Runner, opts Options) *Executor {
 			return opts.Client.BatchV1().Jobs(opts.Namespace).List(ctx, o)
 		}, opts.Client.BatchV1().Jobs(opts.Namespace).Watch, &batchv1.Job{}),
 	}
-	e.hub = remote.NewHub(e.expected)
+	e.hub = remote.NewHub(e.place)
 	return e
 }
 

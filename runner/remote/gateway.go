@@ -42,7 +42,7 @@ func clientConfig(ca []byte) (*tls.Config, error) {
 
 // How long to wait before another attempt to reach the operator.
 const (
-	firstPause = 200 * time.Millisecond
+	firstPause = 100 * time.Millisecond
 	lastPause  = 3 * time.Second
 )
 
@@ -69,7 +69,7 @@ func dialOperator(in Input) (func(ctx context.Context, network, address string) 
 	dialer := &tls.Dialer{NetDialer: &net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}, Config: config}
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		var d time.Duration
-		for {
+		for hops := 0; ; hops++ {
 			conn, err := dialer.DialContext(ctx, network, address)
 			if err == nil {
 				if err = hasRun(ctx, conn, in); err == nil {
@@ -77,12 +77,20 @@ func dialOperator(in Input) (func(ctx context.Context, network, address string) 
 				}
 				_ = conn.Close()
 			}
+			if errors.Is(err, errElsewhere) && hops < maxHops {
+				d = 0 // the next one may have it
+			}
 			if !pause(ctx, &d) {
 				return nil, err
 			}
 		}
 	}, nil
 }
+
+// maxHops is how often another operator is tried soon, which is more than there are; then it may be that no one has the run for a while.
+const maxHops = 64
+
+var errElsewhere = errors.New("another operator has the run")
 
 // dialTimeout is how long it may take to connect, and to hear whether the operator has the run.
 const dialTimeout = 5 * time.Second
@@ -108,8 +116,11 @@ func hasRun(ctx context.Context, conn net.Conn, in Input) error {
 	if _, err := io.Copy(io.Discard, io.LimitReader(answer.Body, 4096)); err != nil {
 		return err
 	}
-	if answer.StatusCode == http.StatusServiceUnavailable {
-		return errors.New("the operator that answers does not have the run")
+	switch {
+	case answer.Header.Get(elsewhereHeader) != "":
+		return errElsewhere
+	case answer.StatusCode == http.StatusServiceUnavailable:
+		return errors.New("the operator does not have the run yet")
 	}
 	return conn.SetDeadline(time.Time{})
 }

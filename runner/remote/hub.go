@@ -29,13 +29,21 @@ type Hub struct {
 	mu sync.Mutex
 	// sessions are by the digest of their token, so that the time of the look-up tells nothing.
 	sessions map[[sha256.Size]byte]*Session
-	expected func(digest [sha256.Size]byte) bool
+	place    func(digest [sha256.Size]byte) Place
 }
 
-// NewHub returns a Hub without runs. Containers with a token that is expected, by its digest, come back later instead of
-// giving up: the run will be admitted here, or another operator has it.
-func NewHub(expected func(digest [sha256.Size]byte) bool) *Hub {
-	return &Hub{sessions: map[[sha256.Size]byte]*Session{}, expected: expected}
+// Place is where a run is that a [Hub] does not have.
+type Place int
+
+const (
+	Nowhere   Place = iota // its container is told to end it
+	Later                  // it will be admitted here
+	Elsewhere              // another operator behind the same address has it
+)
+
+// NewHub returns a Hub without runs; place tells where one is whose token has a digest.
+func NewHub(place func(digest [sha256.Size]byte) Place) *Hub {
+	return &Hub{sessions: map[[sha256.Size]byte]*Session{}, place: place}
 }
 
 // Session is a run whose artifacts are received.
@@ -198,10 +206,17 @@ func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.mu.Lock()
 	s := h.sessions[digest]
 	h.mu.Unlock()
+	place := Nowhere
+	if s == nil {
+		place = h.place(digest)
+	}
 	switch {
-	case s == nil && h.expected(digest):
+	case place != Nowhere:
 		w.Header().Set("Connection", "close") // the next one may lead to another operator
-		http.Error(w, "this operator has not found the run yet, or another one has it", http.StatusServiceUnavailable)
+		if place == Elsewhere {
+			w.Header().Set(elsewhereHeader, "true")
+		}
+		http.Error(w, "this operator does not have the run", http.StatusServiceUnavailable)
 	case s == nil:
 		http.Error(w, "there is no such run", http.StatusUnauthorized)
 	case r.URL.Path == herePath: // it is

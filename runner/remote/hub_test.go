@@ -14,7 +14,7 @@ import (
 )
 
 // unknown is a token of no run.
-func unknown([sha256.Size]byte) bool { return false }
+func unknown([sha256.Size]byte) Place { return Nowhere }
 
 // What a container sends is put nowhere but where it belongs.
 func TestHub_RefusesWhatIsNoFileOfARun(t *testing.T) {

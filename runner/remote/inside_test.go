@@ -109,10 +109,13 @@ func (o *operator) expect(is bool) {
 
 // start starts an operator that knows nothing.
 func (o *operator) start() {
-	hub := NewHub(func([sha256.Size]byte) bool {
+	hub := NewHub(func([sha256.Size]byte) Place {
 		o.mu.Lock()
 		defer o.mu.Unlock()
-		return o.expects
+		if o.expects {
+			return Later
+		}
+		return Nowhere
 	})
 	o.mu.Lock()
 	defer o.mu.Unlock()

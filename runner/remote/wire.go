@@ -40,6 +40,8 @@ const (
 	filesPath = Root + "files"
 	// herePath is asked first on each connection: whether this operator has the run.
 	herePath = Root + "here"
+	// elsewhereHeader is in the answer of an operator where another one has the run.
+	elsewhereHeader = "Rolewright-Elsewhere"
 	// podParameter names the Pod that asks: one Pod makes a run.
 	podParameter = "pod"
 	// epochParameter is the epoch that the container knows of: it sends nothing to another one.
