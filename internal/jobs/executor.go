@@ -56,6 +56,7 @@ type Executor struct {
 	pods, jobs  cache.SharedIndexInformer
 	// ready is closed once runs can be made and found, drained once no Pod is served any more.
 	ready, drained chan struct{}
+	refusals       refusals
 
 	mu      sync.Mutex
 	found   map[string]found // runs of earlier processes that no one has followed or ended, by their IDs

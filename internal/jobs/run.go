@@ -155,7 +155,7 @@ func (e *Executor) await(ctx context.Context, req runner.Request, session *remot
 	tick := time.NewTicker(look)
 	defer tick.Stop()
 	stop, phase, killed := ctx.Done(), "", false
-	seen, since, told, absent := false, time.Now(), false, absence{}
+	seen, since, told := false, time.Now(), false
 	for {
 		if !told && isClosed(session.Started) {
 			told = true
@@ -199,7 +199,7 @@ func (e *Executor) await(ctx context.Context, req runner.Request, session *remot
 		}
 		now := phaseOf(pod)
 		if pod == nil && why == nil {
-			now = absent.why(ctx, e, job)
+			now = e.absence(ctx, job)
 		}
 		if now != phase && !isClosed(session.Started) || phase != "" && isClosed(session.Started) {
 			if isClosed(session.Started) {
