@@ -63,9 +63,9 @@ func TestGallery_Chart(t *testing.T) {
 
 const members = "--selector=app.kubernetes.io/instance=keys"
 
-// TestGallery_Store deploys the example of a clustered store. Its members are real: what is written stays through all
+// TestGallery_LongStore deploys the example of a clustered store. Its members are real: what is written stays through all
 // that is done with them, and no two of them are away at a time.
-func TestGallery_Store(t *testing.T) {
+func TestGallery_LongStore(t *testing.T) {
 	t.Parallel()
 	s := deploy(t, "gallery/store", "store-operator", "gallery-store:v0.0.1")
 	answerNames(t, s, "keys")

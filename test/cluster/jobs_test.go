@@ -16,18 +16,27 @@ import (
 // TestJobs makes runs in Pods of their own, by an operator that is a process of the node: so it can be killed and started
 // again. The Pods have the programs of the machine: their image is the one that every node has, and has nothing.
 func TestJobs(t *testing.T) {
-	p := &potter{shell: shell{dir: t.TempDir()}, root: filepath.Join(t.TempDir(), "runner")}
+	p := &potter{shell: shell{dir: t.TempDir()}, root: filepath.Join(t.TempDir(), "runner"), image: "docker.io/rolewright/pause:1"}
 	p.install(t)
-	p.start(t)
-	t.Cleanup(func() { p.stop(t, syscall.SIGKILL) })
-	for _, part := range []struct {
-		name string
-		test func(*testing.T, *potter)
-	}{
+	p.goThrough(t, []part{
 		{"success", brewed}, {"failure", spilled}, {"the operator is killed and loses its disk", survives}, {"the run ends while there is no operator", waits},
 		{"a command", commanded}, {"the object is deleted", deleted}, {"the Pod is deleted", evicted}, {"a Pod that has no node", unschedulable},
 		{"a Pod that has no image", imageless}, {"a run that takes too much memory", glutton}, {"nothing is left", swept},
-	} {
+	})
+}
+
+// part is a test of one thing that happens to runs.
+type part struct {
+	name string
+	test func(*testing.T, *potter)
+}
+
+// goThrough starts the operator and does one part after the other, up to the first that fails.
+func (p *potter) goThrough(t *testing.T, parts []part) {
+	t.Helper()
+	p.start(t)
+	t.Cleanup(func() { p.stop(t, syscall.SIGKILL) })
+	for _, part := range parts {
 		if !t.Run(part.name, func(t *testing.T) { part.test(t, p) }) {
 			log, _ := os.ReadFile(filepath.Join(p.dir, "operator.log"))
 			t.Fatalf("the end of the operator's log:\n%s", log[max(0, len(log)-8000):])
@@ -41,6 +50,8 @@ type potter struct {
 
 	root     string
 	operator *exec.Cmd
+	// image is the one that the operator takes for its own.
+	image string
 }
 
 // podTemplate has the programs of the machine.
@@ -57,29 +68,36 @@ func (p *potter) install(t *testing.T) {
 		t.Fatal(err)
 	}
 	var watches strings.Builder
-	role := func(name string) string {
-		return "role: " + filepath.Join(here, "test/cluster/testdata/jobs/roles", name)
-	}
 	for _, w := range []struct{ kind, content, pod, container, more string }{
-		{"Tea", role("tea"), "", "", ""},
-		{"Lost", role("tea"), "nodeSelector: {there: is-none},", "", ""},
-		{"Bare", role("tea"), "", "image: docker.io/rolewright/there-is-none:1,", ""},
-		{"Glutton", role("glutton"), "", "resources: {limits: {memory: 300Mi}},", "retry: {maxAttempts: 1}"},
+		{"Tea", roleOf(here, "tea"), "", "", ""},
+		{"Lost", roleOf(here, "tea"), "nodeSelector: {there: is-none},", "", ""},
+		{"Bare", roleOf(here, "tea"), "", "image: docker.io/rolewright/there-is-none:1,", ""},
+		{"Glutton", roleOf(here, "glutton"), "", "resources: {limits: {memory: 300Mi}},", "retry: {maxAttempts: 1}"},
 		{"Cup", fmt.Sprintf("command: [%q]", filepath.Join(here, "test/cluster/testdata/jobs/pour.py")), "", "",
 			"requireResult: true, secrets: [{name: sugar, key: lumps}]"},
 	} {
-		plural := strings.ToLower(w.kind) + "s"
-		crd := fmt.Sprintf(`{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: %s.jobs.example.com}, spec: {
-  group: jobs.example.com, scope: Namespaced, names: {kind: %s, plural: %[1]s, singular: %[3]s}, versions: [{name: v1, served: true, storage: true,
-  subresources: {status: {}}, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]}}`, plural, w.kind, strings.ToLower(w.kind))
-		p.write(t, w.kind+".yaml", crd)
-		p.ask(t, "apply", "--filename="+w.kind+".yaml")
-		p.ask(t, "wait", "--for=condition=Established", "crd/"+plural+".jobs.example.com")
+		p.define(t, w.kind)
 		fmt.Fprintf(&watches, "- {group: jobs.example.com, version: v1, kind: %s, %s, executor: job, %s\n   job: %s}\n", w.kind,
 			w.content, strings.TrimPrefix(w.more+",", ","), fmt.Sprintf(podTemplate, w.pod, w.container, here, p.dir))
 	}
 	p.write(t, "watches.yaml", watches.String())
 	p.eventually(t, "the default service account", p.equals("serviceaccount/default", "get", "serviceaccount", "default", "--output=name"))
+}
+
+func roleOf(here, name string) string {
+	return "role: " + filepath.Join(here, "test/cluster/testdata/jobs/roles", name)
+}
+
+// define has the API server know a kind.
+func (p *potter) define(t *testing.T, kind string) {
+	t.Helper()
+	plural := strings.ToLower(kind) + "s"
+	crd := fmt.Sprintf(`{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: %s.jobs.example.com}, spec: {
+  group: jobs.example.com, scope: Namespaced, names: {kind: %s, plural: %[1]s, singular: %[3]s}, versions: [{name: v1, served: true, storage: true,
+  subresources: {status: {}}, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]}}`, plural, kind, strings.ToLower(kind))
+	p.write(t, kind+".yaml", crd)
+	p.ask(t, "apply", "--filename="+kind+".yaml")
+	p.ask(t, "wait", "--for=condition=Established", "crd/"+plural+".jobs.example.com")
 }
 
 func (p *potter) write(t *testing.T, name, text string) {
@@ -101,7 +119,7 @@ func (p *potter) start(t *testing.T) {
 	}
 	defer log.Close()
 	p.operator = exec.Command(binary, "run", "--watches-file=watches.yaml", "--runner-root="+p.root, "--job-namespace=default",
-		"--job-url=https://10.244.0.1:8444", "--job-image=docker.io/rolewright/pause:1", "--proxy-port=0", "--metrics-bind-address=0",
+		"--job-url=https://10.244.0.1:8444", "--job-image="+p.image, "--proxy-port=0", "--metrics-bind-address=0",
 		"--health-probe-bind-address=0", "--user-metrics-bind-address=0", "--progress-interval=500ms", "--retry-min=10m", "--retry-max=10m")
 	p.operator.Env = append(os.Environ(), "ANSIBLE_GATHERING=explicit")
 	p.operator.Dir, p.operator.Stdout, p.operator.Stderr = p.dir, log, log
@@ -271,13 +289,19 @@ func evicted(t *testing.T, p *potter) {
 func (p *potter) waiting(t *testing.T, kind, name, want string) {
 	t.Helper()
 	p.create(t, kind, name, "")
+	p.waits(t, kind, name, want)
+	p.ask(t, "delete", kind, name)
+}
+
+// waits wants the status to say what a run waits for.
+func (p *potter) waits(t *testing.T, kind, name, want string) {
+	t.Helper()
 	p.eventually(t, "what the run waits for", func() error {
 		if s := p.status(t, kind, name); !strings.Contains(s.ActiveRun.Waiting, want) {
 			return fmt.Errorf("it waits for %q, want %s", s.ActiveRun.Waiting, want)
 		}
 		return nil
 	})
-	p.ask(t, "delete", kind, name)
 }
 
 func unschedulable(t *testing.T, p *potter) {
