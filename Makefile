@@ -336,6 +336,11 @@ simulate-scale: setup cluster-tools ## print what replicas do that share objects
 	@SCALE=100 $(TOOLS)/controlplane exec --kwok -- go test -count=1 -v -timeout 30m -run TestScale ./test/e2e
 	@OBJECTS=$(OBJECTS) $(TOOLS)/controlplane exec --kwok -- go test -count=1 -v -timeout 2h -run TestManyObjects ./test/e2e
 
+JOBS ?= 2000
+.PHONY: simulate-jobs
+simulate-jobs: setup cluster-tools ## print what JOBS=2000 runs in Pods of their own at a time take, with a quota, evictions and a lost node: a real API server, Pods that are processes of this machine
+	@JOBS=$(JOBS) $(TOOLS)/controlplane exec -- go test -count=1 -v -timeout 2h -run TestManyJobs ./test/e2e
+
 .PHONY: simulate-schedule
 simulate-schedule: ## print how long runs wait, by cause: the real decision and queue, 5,000 objects, a clock that jumps
 	@ROLEWRIGHT_TEST_EVERY_CASE=1 go test -count=1 -v -run TestSimulate ./controller

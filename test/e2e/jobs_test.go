@@ -112,44 +112,53 @@ func (n *farNode) look(ctx context.Context) {
 
 // run is the life of a Pod.
 func (n *farNode) run(ctx context.Context, pod *corev1.Pod, p farPod) error {
-	secret, err := n.client.CoreV1().Secrets(n.namespace).Get(ctx, pod.Labels[runOfPod], metav1.GetOptions{})
-	if err != nil {
-		return err
-	}
-	input, err := moved(secret.Data["input"], n.roots, p.dir)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Join(p.dir, ".runs", pod.Labels[objectOfPod]), 0o700); err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(p.dir, "input"), input, 0o600); err != nil {
-		return err
-	}
-	log, err := os.Create(p.log)
+	process, log, err := n.start(ctx, pod, p)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
-	process := exec.CommandContext(ctx, binary(n.t), append(pod.Spec.Containers[0].Command[1:2:2], "--input="+filepath.Join(p.dir, "input"))...)
-	process.Cancel = func() error { return process.Process.Signal(syscall.SIGTERM) }
-	process.Stdout, process.Stderr = log, log
-	process.Env = append(slices.Clone(n.env), "ROLEWRIGHT_POD="+string(pod.UID), "TMPDIR="+filepath.Join(p.dir, ".runs", pod.Labels[objectOfPod]))
-	if err := process.Start(); err != nil {
-		return err
-	}
-	is := corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}}
-	if err := n.say(ctx, pod, corev1.PodRunning, is); err != nil {
-		return errors.Join(err, process.Cancel(), process.Wait())
-	}
 	phase := corev1.PodSucceeded
 	if err := process.Wait(); err != nil {
 		phase = corev1.PodFailed
 	}
 	said, _ := os.ReadFile(p.log)
-	is = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: int32(process.ProcessState.ExitCode()), Message: string(said)}}
+	is := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: int32(process.ProcessState.ExitCode()), Message: string(said)}}
 	_ = n.say(ctx, pod, phase, is) // its Job may have been deleted
 	return nil
+}
+
+// start begins a Pod, and says so. Its process writes to log.
+func (n *farNode) start(ctx context.Context, pod *corev1.Pod, p farPod) (process *exec.Cmd, log *os.File, err error) {
+	secret, err := n.client.CoreV1().Secrets(n.namespace).Get(ctx, pod.Labels[runOfPod], metav1.GetOptions{})
+	if err != nil {
+		return nil, nil, err
+	}
+	input, err := moved(secret.Data["input"], n.roots, p.dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	work := filepath.Join(p.dir, ".runs", pod.Labels[objectOfPod])
+	if err := os.MkdirAll(work, 0o700); err != nil {
+		return nil, nil, err
+	}
+	if err := os.WriteFile(filepath.Join(p.dir, "input"), input, 0o600); err != nil {
+		return nil, nil, err
+	}
+	if log, err = os.Create(p.log); err != nil {
+		return nil, nil, err
+	}
+	process = exec.CommandContext(ctx, binary(n.t), append(pod.Spec.Containers[0].Command[1:2:2], "--input="+filepath.Join(p.dir, "input"))...)
+	process.Cancel = func() error { return process.Process.Signal(syscall.SIGTERM) }
+	process.Stdout, process.Stderr = log, log
+	process.Env = append(slices.Clone(n.env), "ROLEWRIGHT_POD="+string(pod.UID), "TMPDIR="+work)
+	if err := process.Start(); err != nil {
+		return nil, nil, errors.Join(err, log.Close())
+	}
+	is := corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}}
+	if err := n.say(ctx, pod, corev1.PodRunning, is); err != nil {
+		return nil, nil, errors.Join(err, process.Cancel(), process.Wait(), log.Close())
+	}
+	return process, log, nil
 }
 
 // say is what a kubelet says of a Pod.
@@ -419,6 +428,12 @@ func (r *replicas) expectNoJobs(made int) {
 	if len(created) != made {
 		r.t.Errorf("%d Jobs were made, want %d", len(created), made)
 	}
+	r.expectNothingLeft()
+}
+
+// expectNothingLeft waits until all Jobs have gone, with what belongs to them.
+func (r *replicas) expectNothingLeft() {
+	r.t.Helper()
 	client, runs := kubernetes.NewForConfigOrDie(r.cfg), metav1.ListOptions{LabelSelector: runOfPod}
 	testenv.Eventually(r.t, "nothing left of Jobs", func(ctx context.Context) error {
 		jobs, err := client.BatchV1().Jobs(r.namespace).List(ctx, runs)
