@@ -38,11 +38,13 @@ const (
 	steady = 1500 * time.Millisecond
 )
 
-// slowly is d, or with the real runner what it takes then.
+// slowly is d, or what it takes with the real runner, or with a fork server, which may have to start twice.
 func (e *execution) slowly(d time.Duration) time.Duration {
-	const slower = 4
-	if e.c.opts.Runner == "" {
-		return slower * d
+	switch {
+	case e.c.opts.Runner == "":
+		return 4 * d
+	case e.c.opts.forks():
+		return 2 * d
 	}
 	return d
 }
@@ -143,6 +145,8 @@ func (e *execution) objectSettled(ctx context.Context, name string, w want) erro
 		return fmt.Errorf("run %s is in progress", st.Ansible.ActiveRun.ID)
 	case st.Ansible.LastRun.Result != "Succeeded":
 		return fmt.Errorf("its last run has ended as %q", st.Ansible.LastRun.Result)
+	case st.Ansible.LastRun.RequeueAfter != "":
+		return errors.New("its last run has asked for another one")
 	case st.ObservedGeneration != generation:
 		return fmt.Errorf("generation %d is recorded, %d is current", st.ObservedGeneration, generation)
 	}
@@ -162,9 +166,9 @@ type objectStatus struct {
 	Ansible            struct {
 		ActiveRun *struct{ ID string }
 		LastRun   struct {
-			ID, Result, Cause string
-			Generation        int64
-			Attempts          int64
+			ID, Result, Cause, RequeueAfter string
+			Generation                      int64
+			Attempts                        int64
 		}
 	}
 }
