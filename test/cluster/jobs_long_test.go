@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -18,19 +19,17 @@ func TestJobs_LongFaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := func(container string) string {
-		return fmt.Sprintf(`{spec: {containers: [{name: run, imagePullPolicy: IfNotPresent, %svolumeMounts: [{name: roles, mountPath: %[2]q, readOnly: true}]}],
-     volumes: [{name: roles, hostPath: {path: %[2]q}}]}}`, container, filepath.Join(here, "test/cluster/testdata/jobs/roles"))
-	}
+	// The operator is a process of the node: its program is where it is there.
+	template := fmt.Sprintf(`{spec: {containers: [{name: run, imagePullPolicy: IfNotPresent, volumeMounts: [{name: here, mountPath: %[1]q, readOnly: true}]}],
+     volumes: [{name: here, hostPath: {path: %[1]q}}]}}`, here)
 	var watches strings.Builder
-	for _, w := range []struct{ kind, container, more string }{
-		{"Tea", "", "finalizer: {name: jobs.example.com/rinse, vars: {rinse: true}}"},
-		{"Stew", "", "timeout: 20s"},
-		{"Bare", "image: docker.io/rolewright/there-is-none:1, ", "manageStatus: true"},
+	for _, w := range []struct{ kind, more string }{
+		{"Tea", "finalizer: {name: jobs.example.com/rinse, vars: {rinse: true}}"},
+		{"Stew", "timeout: 20s"},
 	} {
 		p.define(t, w.kind)
 		fmt.Fprintf(&watches, "- {group: jobs.example.com, version: v1, kind: %s, %s, executor: job, %s,\n   job: %s}\n",
-			w.kind, roleOf(here, "tea"), w.more, template(w.container))
+			w.kind, roleOf(here, "tea"), w.more, template)
 	}
 	p.write(t, "watches.yaml", watches.String())
 	p.eventually(t, "the default service account", p.equals("serviceaccount/default", "get", "serviceaccount", "default", "--output=name"))
@@ -38,7 +37,7 @@ func TestJobs_LongFaults(t *testing.T) {
 		{"an object's life", lives}, {"a run that is cancelled", cancelled}, {"a run that takes too long", tooLong}, {"an image that cannot be pulled", unpulled},
 		{"a quota that is used up", overQuota}, {"a node that is drained", drained}, {"a kubelet that is frozen", frozen},
 	})
-	p.ask(t, "delete", "teas,stews,bares", "--all")
+	p.ask(t, "delete", "teas,stews", "--all")
 	p.eventually(t, "nothing to be left", p.equals("", "get", "jobs,pods,secrets", "--selector=rolewright.dev/run", "--output=name"))
 }
 
@@ -72,7 +71,7 @@ func lives(t *testing.T, p *potter) {
 func cancelled(t *testing.T, p *potter) {
 	t.Helper()
 	run := p.brewing(t, "Tea", "oolong", 300)
-	p.ask(t, "annotate", "tea", "oolong", "rolewright.dev/cancel=now")
+	p.ask(t, "annotate", "tea", "oolong", "rolewright.dev/cancel="+run)
 	p.over(t, "tea", "oolong", run, "Failed", "Cancelled")
 }
 
@@ -98,9 +97,17 @@ func tooLong(t *testing.T, p *potter) {
 	p.over(t, "stew", "gumbo", p.brewing(t, "Stew", "gumbo", 300), "Failed", "TimedOut")
 }
 
+// unpulled is an operator of which the image is missing.
 func unpulled(t *testing.T, p *potter) {
 	t.Helper()
-	p.waiting(t, "Bare", "kombucha", "Image")
+	image := p.image
+	p.stop(t, syscall.SIGTERM)
+	p.image = "docker.io/rolewright/there-is-none:1"
+	p.start(t)
+	p.waiting(t, "Stew", "kombucha", "Image")
+	p.stop(t, syscall.SIGTERM)
+	p.image = image
+	p.start(t)
 }
 
 // overQuota has no room for a Pod at first.
