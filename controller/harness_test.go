@@ -64,7 +64,7 @@ type fakeExecutor struct {
 }
 
 // Held implements [Keeper].
-func (f *fakeExecutor) Held(_ context.Context, id string) (token string, ticket []byte, ok bool, err error) {
+func (f *fakeExecutor) Held(_ context.Context, id, _ string) (token string, ticket []byte, ok bool, err error) {
 	if f.held == nil {
 		return "", nil, false, nil
 	}
@@ -76,7 +76,7 @@ func (f *fakeExecutor) Held(_ context.Context, id string) (token string, ticket 
 func (f *fakeExecutor) Adopting() bool { return f.adopting != nil && f.adopting() }
 
 // Forget implements [Keeper].
-func (f *fakeExecutor) Forget(id string) {
+func (f *fakeExecutor) Forget(id, _ string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.forgotten = append(f.forgotten, id)

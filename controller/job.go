@@ -15,14 +15,14 @@ import (
 
 // Keeper is a [Runner] some of whose runs go on without the operator.
 type Keeper interface {
-	// Held finds such a run of an earlier process, and what was kept with it: its token at the
-	// API proxy, and its ticket.
-	Held(ctx context.Context, id string) (token string, ticket []byte, ok bool, err error)
+	// Held finds such a run of an earlier process that is of an object, by its UID, and what was kept
+	// with it: its token at the API proxy, and its ticket. The ID stands in a status, which others can write.
+	Held(ctx context.Context, id, uid string) (token string, ticket []byte, ok bool, err error)
 	// Adopting reports whether runs of an earlier process may not have been found yet: new ones
 	// that go on without the operator wait for them.
 	Adopting() bool
-	// Forget removes what is left of a run whose end is recorded.
-	Forget(id string)
+	// Forget removes what is left of a run whose end is recorded, if it is of the object.
+	Forget(id, uid string)
 }
 
 // apart is what a run in a Pod of its own needs; nil for other runs.
@@ -31,7 +31,7 @@ func (r *reconciler) apart(s *scope) *runner.Apart {
 		return nil
 	}
 	a := &runner.Apart{
-		Template: r.watch.Job, Subject: s.uid(), Timeout: s.settings.timeout, Ticket: ticketOf(s),
+		Template: r.watch.Job, Subject: s.uid(), Timeout: s.settings.timeout, Ticket: ticketOf(s), Replaced: s.life.replaced,
 		GoesOn: goesOn, OnPhase: func(text string) { s.progress.say(s.mask.Mask(text)) }, OnBegun: s.life.sign,
 	}
 	a.Token, a.Server, a.CA = s.access.Token()
@@ -53,6 +53,15 @@ func (r *reconciler) handOver(s *scope) {
 	s.log.Info("Run goes on without this process")
 }
 
+// followLater leaves a run that this process cannot follow now, as on a full disk, where it is: its Pod keeps everything. The object is
+// looked at again with backoff.
+func (r *reconciler) followLater(s *scope) (outcome, error) {
+	r.dismiss(s)
+	s.memory.lost = &s.active
+	s.recording.Drop()
+	return finished, fmt.Errorf("follow run %s of an earlier process: %w", s.runID, s.err)
+}
+
 // adopt follows a run of an earlier process that goes on in a Pod of its own, to its end. It
 // does nothing if there is none, or if it is not what the object wants any more.
 func (r *reconciler) adopt(ctx context.Context, s *scope, lost status.Active) (outcome, error) {
@@ -60,7 +69,7 @@ func (r *reconciler) adopt(ctx context.Context, s *scope, lost status.Active) (o
 	if !ok {
 		return nextPhase, nil
 	}
-	token, data, ok, err := keeper.Held(ctx, lost.ID)
+	token, data, ok, err := keeper.Held(ctx, lost.ID, s.uid())
 	if err != nil {
 		return finished, fmt.Errorf("look for the Job of run %s: %w", lost.ID, err)
 	}
@@ -103,14 +112,14 @@ func ticketIn(data []byte) (t runstore.Ticket) {
 func (r *reconciler) adopted(s *scope) (runner.Request, error) {
 	dir, err := r.store.Create(s.uid(), s.runID)
 	if err != nil {
-		return runner.Request{}, err
+		return runner.Request{}, fmt.Errorf("%w: %w", runner.ErrNotFollowed, err)
 	}
 	// Which Secrets the run has read before, no one knows any more.
 	s.mask.Withhold()
 	s.warnings = append(s.warnings, withheldBecause+"another operator process has begun the run, and which secrets it has read is not known")
 	req := runner.Request{ID: s.runID, Dir: dir, Mask: s.masker(s.mask), MaxBytes: r.opts.RunMaxBytes, Executor: runner.ExecutorJob, Apart: r.apart(s)}
 	if req.Apart == nil { // the watch makes no such runs any more
-		req.Apart = &runner.Apart{Subject: s.uid(), Token: s.token, GoesOn: goesOn, OnPhase: func(string) {}, OnBegun: s.life.sign}
+		req.Apart = &runner.Apart{Subject: s.uid(), Token: s.token, Replaced: s.life.replaced, GoesOn: goesOn, OnPhase: func(string) {}, OnBegun: s.life.sign}
 	}
 	req.Apart.Adopted, req.Apart.Ticket = true, ticketOf(s)
 	if command := r.contentFor(s).Command; command != nil {
@@ -122,8 +131,8 @@ func (r *reconciler) adopted(s *scope) (runner.Request, error) {
 }
 
 // forgetRun removes what the cluster has of a run whose end is recorded.
-func (r *reconciler) forgetRun(id string) {
+func (r *reconciler) forgetRun(id, uid string) {
 	if keeper, ok := r.opts.Runner.(Keeper); ok {
-		keeper.Forget(id)
+		keeper.Forget(id, uid)
 	}
 }

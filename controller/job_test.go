@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -60,6 +61,41 @@ func TestAdoption_ComesBeforeNewRuns(t *testing.T) {
 		t.Error("a new run begins before the one that was found has ended, and there is one place")
 	}
 	awaitCondition(t, c, obj, status.Ready, "True")
+}
+
+// A run that goes on and cannot be followed yet, as on a full disk, is neither ended nor recorded: it is followed later.
+func TestAdoption_IsTriedAgain(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	c, gvk, ns := clientOf(t, cfg), testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	w := watchOf(gvk)
+	w.Executor = watches.ExecutorJob
+	obj := create(t, c, object(gvk, ns, "old", map[string]any{}))
+	lost := status.Active{ID: newUID(), Cause: string(causeCreated), Generation: 1, Started: time.Now()}
+	obj.Object["status"] = status.Begin(nil, lost, false, time.Now())
+	must.Do(t, c.Status().Update(t.Context(), obj))
+	ticket := must.Get(json.Marshal(runstore.Ticket{Run: lost.ID, UID: string(obj.GetUID()), Generation: 1, Fingerprint: "earlier"}))(t)
+	var tries atomic.Int64
+	exec := &fakeExecutor{held: func(id string) (string, []byte, bool) { return "its token", ticket, id == lost.ID }}
+	exec.do = func(_ context.Context, req runner.Request) (runner.Result, error) {
+		if !req.Apart.Adopted || req.ID != lost.ID {
+			t.Errorf("run %s begins beside %s", req.ID, lost.ID)
+		}
+		exec.mu.Lock()
+		defer exec.mu.Unlock()
+		if tries.Add(1) < 3 {
+			if len(exec.forgotten) > 0 {
+				t.Error("the run that goes on is removed")
+			}
+			return runner.Result{ID: req.ID}, fmt.Errorf("%w: %w", runner.ErrNotFollowed, runner.ErrNoSpace)
+		}
+		return succeeded(), nil
+	}
+	start(t, cfg, exec, Options{Watches: []watches.Watch{w}})
+	awaitCondition(t, c, obj, status.Ready, "True")
+	if tries.Load() != 3 {
+		t.Errorf("the run was followed at try %d, want 3", tries.Load())
+	}
 }
 
 // The time that a run has is counted from its beginning, whichever process that was, and it does not stand still before

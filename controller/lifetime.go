@@ -27,6 +27,8 @@ type lifetime struct {
 	idle  *time.Timer // nil without an idleTimeout
 	pause time.Duration
 	held  *time.Timer // nil unless a protected section holds up the end
+	// replaced is closed when another watch, or another replica, waits for the end of the run.
+	replaced chan struct{}
 }
 
 // ending is what it takes to end a run: the runner's grace, the kill, the last
@@ -39,7 +41,7 @@ const ending = 8 * time.Second
 // cannot wait, and at the limits of the settings.
 func (r *reconciler) lifetime(ctx context.Context, s settings) (context.Context, *lifetime) {
 	long, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	l := &lifetime{cancel: cancel, pause: s.idleTimeout, most: s.timeout}
+	l := &lifetime{cancel: cancel, pause: s.idleTimeout, most: s.timeout, replaced: make(chan struct{})}
 	l.hurried, l.hurry = context.WithCancel(context.Background())
 	if s.timeout > 0 {
 		l.limit = time.AfterFunc(s.timeout, func() { cancel(fmt.Errorf("it has taken %s, its %w", s.timeout, ErrTimeout)) })
@@ -63,6 +65,7 @@ func (r *reconciler) lifetime(ctx context.Context, s settings) (context.Context,
 			case errors.Is(cause, ErrKindGone):
 				cancel(cause)
 			case errors.Is(cause, errReplaced):
+				close(l.replaced)
 				unhook := r.atEnd(stop)
 				context.AfterFunc(long, func() { unhook() })
 			default:

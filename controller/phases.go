@@ -161,7 +161,7 @@ func (r *reconciler) writeUnwritten(ctx context.Context, s *scope) (outcome, err
 		return finished, err
 	}
 	s.memory.unwritten = nil
-	r.forgetRun(run.ID)
+	r.forgetRun(run.ID, s.uid())
 	r.store.Finish(s.uid(), run.ID, s.settings.retention())
 	return nextPhase, nil
 }

@@ -53,8 +53,10 @@ func (r *reconciler) run(ctx context.Context, s *scope) (outcome, error) {
 		defer s.referring.end()
 	}
 	req, err := r.prepare(ctx, s)
+	if s.err = err; errors.Is(err, runner.ErrNotFollowed) {
+		return r.followLater(s)
+	}
 	if err != nil {
-		s.err = err
 		return runEnded, nil
 	}
 	if req.Apart != nil {
@@ -71,9 +73,12 @@ func (r *reconciler) run(ctx context.Context, s *scope) (outcome, error) {
 	}
 	failpoint.Hit("run.ended")
 	s.object = stop()
-	if errors.Is(s.err, runner.ErrHandedOver) {
+	switch {
+	case errors.Is(s.err, runner.ErrHandedOver):
 		r.handOver(s)
 		return finished, nil
+	case errors.Is(s.err, runner.ErrNotFollowed):
+		return r.followLater(s)
 	}
 	r.countRun(s)
 	s.access.Revoke() // no request of the run is in progress any more
@@ -334,7 +339,7 @@ func (r *reconciler) recordEnd(ctx context.Context, s *scope, run status.Run) (o
 	m.unwritten = nil
 	s.noteNotWatched()
 	failpoint.Hit("conclude.written")
-	r.forgetRun(run.ID)
+	r.forgetRun(run.ID, s.uid())
 	r.store.Finish(s.uid(), run.ID, s.settings.retention())
 	failpoint.Hit("conclude.pruned")
 	if m.finalized {

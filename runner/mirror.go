@@ -30,6 +30,9 @@ var ErrPod = errors.New("the Pod of the run could not begin it")
 // ErrHandedOver is returned for a run that goes on, for a later process to find.
 var ErrHandedOver = errors.New("the run goes on without this process")
 
+// ErrNotFollowed is wrapped by the error of a run that was to be adopted and goes on: this process cannot follow it now.
+var ErrNotFollowed = errors.New("the run goes on, and cannot be followed now")
+
 // Apart is what the run of a Pod needs beside the rest of its [Request].
 type Apart struct {
 	// Template is the Pod template of the watch as JSON; nil for none.
@@ -47,6 +50,9 @@ type Apart struct {
 	Adopted bool
 	// GoesOn reports whether the run goes on although its context has ended, with cause.
 	GoesOn func(cause error) bool
+	// Replaced is closed when runs of the object begin no more in this process, and another one waits for the end of those
+	// that have begun; nil is never.
+	Replaced <-chan struct{}
 	// OnPhase is called with what the run waits for, and with an empty text once it has begun.
 	OnPhase func(text string)
 	// OnBegun is called once it has begun, or was found to have.

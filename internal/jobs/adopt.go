@@ -65,26 +65,45 @@ const again = 5 * time.Second
 
 // adopt also removes Secrets of runs that have no Job.
 func (e *Executor) adopt(ctx context.Context, has func(types.UID) bool) error {
+	e.finding.Lock() // a Secret has up to a megabyte, and a replica may take several shards at once
+	defer e.finding.Unlock()
 	secrets := e.opts.Client.CoreV1().Secrets(e.opts.Namespace)
-	all, err := secrets.List(ctx, metav1.ListOptions{LabelSelector: runLabel})
-	if err != nil {
-		return fmt.Errorf("find the runs of an earlier process: %w; %s", err, grantIt)
-	}
-	for _, s := range all.Items {
-		subject := types.UID(s.Labels[objectLabel])
-		switch {
-		case !has(subject):
-		case e.isAlone(ctx, s.Name):
-			if err := secrets.Delete(ctx, s.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
-				e.opts.Log.Error(err, "A Secret of a run that has no Job cannot be removed", "secret", s.Name)
+	for from := (metav1.ListOptions{LabelSelector: runLabel, Limit: 20}); ; {
+		page, err := secrets.List(ctx, from)
+		if err != nil {
+			return fmt.Errorf("find the runs of an earlier process: %w; %s", err, grantIt)
+		}
+		for _, s := range page.Items {
+			subject := types.UID(s.Labels[objectLabel])
+			switch {
+			case !has(subject) || !e.isOurs(s.Labels):
+			case e.isAlone(ctx, s.Name):
+				if err := secrets.Delete(ctx, s.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+					e.opts.Log.Error(err, "A Secret of a run that has no Job cannot be removed", "secret", s.Name)
+				}
+			default:
+				e.mu.Lock()
+				e.found[s.Name] = found{subject: subject, since: time.Now()}
+				e.mu.Unlock()
 			}
-		default:
-			e.mu.Lock()
-			e.found[s.Name] = found{subject: subject, since: time.Now()}
-			e.mu.Unlock()
+		}
+		if from.Continue = page.Continue; from.Continue == "" {
+			return nil
 		}
 	}
-	return nil
+}
+
+// isOurs is false for what another operator in the namespace has made, whose Pods call another address. What an earlier
+// version has made does not say.
+func (e *Executor) isOurs(labels map[string]string) bool {
+	by := labels[operatorLabel]
+	return by == "" || by == e.operator()
+}
+
+// operator names this operator, with all its replicas, in a label.
+func (e *Executor) operator() string {
+	digest := sha256.Sum256([]byte(e.opts.URL))
+	return hex.EncodeToString(digest[:8])
 }
 
 // isAlone reports whether the Secret of a run has no Job. The cache may be behind one.
@@ -140,17 +159,20 @@ func (e *Executor) sweep(ctx context.Context) {
 		if time.Since(run.since) < unclaimed {
 			continue
 		}
-		delete(e.found, id)
-		if e.opts.Has == nil || e.opts.Has(run.subject) { // else another replica has it by now
+		if e.opts.Has == nil || e.opts.Has(run.subject) {
 			left = append(left, id)
+		} else {
+			delete(e.found, id) // another replica has it by now
 		}
 	}
 	e.mu.Unlock()
 	for _, id := range left {
 		e.opts.Log.Info("Run of an earlier process belongs to no object; its Job is deleted", "job", id)
 		if err := e.deleteJob(ctx, id); err != nil {
-			e.opts.Log.Error(err, "The Job of a run that belongs to no object cannot be deleted", "job", id)
+			e.opts.Log.Error(err, "The Job of a run that belongs to no object cannot be deleted; it is tried again", "job", id)
+			continue
 		}
+		e.claim(id)
 	}
 }
 
@@ -162,8 +184,8 @@ func (e *Executor) claim(id string) {
 }
 
 // Held finds the run of an earlier process that goes on as a Job, or has ended since, and what
-// was kept with it.
-func (e *Executor) Held(ctx context.Context, id string) (token string, ticket []byte, ok bool, err error) {
+// was kept with it, if it is of an object.
+func (e *Executor) Held(ctx context.Context, id, uid string) (token string, ticket []byte, ok bool, err error) {
 	select {
 	case <-e.ready:
 	case <-ctx.Done():
@@ -172,14 +194,26 @@ func (e *Executor) Held(ctx context.Context, id string) (token string, ticket []
 	if !runner.IsID(id) {
 		return "", nil, false, nil
 	}
+	job := e.jobOf(id)
+	if job == nil { // the cache may be behind one that another replica has made
+		job, err = e.opts.Client.BatchV1().Jobs(e.opts.Namespace).Get(ctx, id, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return "", nil, false, nil
+		}
+		if err != nil {
+			return "", nil, false, fmt.Errorf("find run %s: %w", id, err)
+		}
+	}
+	if job.Labels[objectLabel] != uid {
+		return "", nil, false, nil
+	}
 	e.mu.Lock()
 	if run, ok := e.found[id]; ok {
 		run.asked = true
 		e.found[id] = run
 	}
 	e.mu.Unlock()
-	job := e.jobOf(id)
-	if job == nil || job.DeletionTimestamp != nil {
+	if job.DeletionTimestamp != nil {
 		return "", nil, false, nil
 	}
 	secret, err := e.opts.Client.CoreV1().Secrets(e.opts.Namespace).Get(ctx, id, metav1.GetOptions{})

@@ -50,7 +50,7 @@ func TestAdoption(t *testing.T) {
 			if id == ids[2] {
 				break
 			}
-			if token, _, ok, err := e.Held(t.Context(), id); err != nil || !ok || !strings.HasSuffix(token, id) {
+			if token, _, ok, err := e.Held(t.Context(), id, "object of "+id); err != nil || !ok || !strings.HasSuffix(token, id) {
 				t.Errorf("run %s is %v with token %q, %v", id, ok, token, err)
 			}
 		}

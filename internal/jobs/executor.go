@@ -58,6 +58,7 @@ type Executor struct {
 	ready, drained chan struct{}
 	refusals       refusals
 
+	finding sync.Mutex // one look for the runs of earlier processes at a time
 	mu      sync.Mutex
 	found   map[string]found // runs of earlier processes that no one has followed or ended, by their IDs
 	adopted atomic.Int64     // so many of them are followed
@@ -133,7 +134,7 @@ func (e *Executor) Start(ctx context.Context) error {
 
 func (e *Executor) jobGone(obj any) {
 	if key, err := cache.DeletionHandlingObjectToName(obj); err == nil {
-		e.hub.Recorded(key.Name)
+		e.hub.Recorded(key.Name, "")
 	}
 }
 
@@ -204,15 +205,15 @@ func (e *Executor) Reap(id string) error {
 	return errors.Join(err, e.end(ctx, id))
 }
 
-// Forget removes the Job of a run whose end is recorded, with all that belongs to it.
-func (e *Executor) Forget(id string) {
-	e.hub.Recorded(id)
+// Forget removes the Job of a run whose end is recorded, with all that belongs to it, if the run is of an object.
+func (e *Executor) Forget(id, uid string) {
+	e.hub.Recorded(id, uid)
 	select {
 	case <-e.ready:
 	default:
 		return // there were none yet
 	}
-	if !runner.IsID(id) || e.jobOf(id) == nil {
+	if job := e.jobOf(id); !runner.IsID(id) || job == nil || job.Labels[objectLabel] != uid {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), forgetTimeout)

@@ -27,10 +27,11 @@ import (
 	"github.com/rolewright/rolewright/runner/remote"
 )
 
-// Labels of Jobs, Pods and Secrets: the run, and the UID of the object that it is for.
+// Labels of Jobs, Pods and Secrets: the run, the UID of the object that it is for, and the operator that has made it.
 const (
-	runLabel    = "rolewright.dev/run"
-	objectLabel = "rolewright.dev/object"
+	runLabel      = "rolewright.dev/run"
+	objectLabel   = "rolewright.dev/object"
+	operatorLabel = "rolewright.dev/operator"
 )
 
 // digestAnnotation is on a Job: the digest of the run's token, by which operators know whose a Pod is that asks.
@@ -142,11 +143,11 @@ func variablesOf(template corev1.PodTemplateSpec) (names []string) {
 }
 
 func (e *Executor) meta(req runner.Request) metav1.ObjectMeta {
-	return metav1.ObjectMeta{Name: req.ID, Namespace: e.opts.Namespace, Labels: labelsOf(req)}
+	return metav1.ObjectMeta{Name: req.ID, Namespace: e.opts.Namespace, Labels: e.labelsOf(req)}
 }
 
-func labelsOf(req runner.Request) map[string]string {
-	return map[string]string{runLabel: req.ID, objectLabel: req.Apart.Subject, "app.kubernetes.io/managed-by": "rolewright"}
+func (e *Executor) labelsOf(req runner.Request) map[string]string {
+	return map[string]string{runLabel: req.ID, objectLabel: req.Apart.Subject, operatorLabel: e.operator(), "app.kubernetes.io/managed-by": "rolewright"}
 }
 
 // job is the Job of a run.
@@ -155,7 +156,7 @@ func (e *Executor) job(req runner.Request) (*batchv1.Job, error) {
 	if err != nil {
 		return nil, err
 	}
-	pod, labels := &template.Spec, labelsOf(req)
+	pod, labels := &template.Spec, e.labelsOf(req)
 	if template.Labels == nil {
 		template.Labels = map[string]string{}
 	}

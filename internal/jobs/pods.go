@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -38,6 +39,12 @@ func begun(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool {
 		return c.Name == watches.JobContainer && (c.State.Running != nil || c.State.Terminated != nil)
 	})
+}
+
+// silent reports whether the Pod should have ended long ago: its node does not answer.
+func silent(pod *corev1.Pod) bool {
+	const patience = time.Minute
+	return pod.DeletionTimestamp != nil && time.Since(pod.DeletionTimestamp.Time) > patience // which is at the end of its grace
 }
 
 // over reports whether nothing of the Pod's containers runs any more.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -19,8 +20,12 @@ import (
 	"github.com/rolewright/rolewright/runner/remote"
 )
 
-// look is how often the Pod of a run is looked at, in the cache.
-const look = 250 * time.Millisecond
+// look is how often the Pod of a run is looked at, in the cache, and endLook how often the API server is asked for what
+// is left of an earlier one.
+const (
+	look    = 250 * time.Millisecond
+	endLook = time.Second
+)
 
 // Run makes the run of req, and returns when nothing of it is left, or hands it over.
 func (e *Executor) Run(ctx context.Context, req runner.Request) (runner.Result, error) {
@@ -44,7 +49,7 @@ func (e *Executor) Run(ctx context.Context, req runner.Request) (runner.Result, 
 		mirror.Files["ticket.json"] = req.Apart.Ticket
 	}
 	if err := runner.CreateMirror(mirror); err != nil {
-		return res, err
+		return res, notFollowed(req, err)
 	}
 	pod := ""
 	if p := e.podOf(req.ID); req.Apart.Adopted && p != nil && begun(p) {
@@ -52,25 +57,36 @@ func (e *Executor) Run(ctx context.Context, req runner.Request) (runner.Result, 
 	}
 	session, err := e.hub.Admit(req, pod)
 	if err != nil {
-		return res, err
+		return res, notFollowed(req, err)
 	}
 	defer session.Close()
 	if !req.Apart.Adopted {
 		if err := e.begin(ctx, req); err != nil {
+			if ctx.Err() != nil { // which is all that the client says then
+				err = fmt.Errorf("run %s not started: %w: %w", req.ID, runner.ErrNoTurn, context.Cause(ctx))
+			}
 			return res, err
 		}
 	}
 	return e.follow(ctx, req, session)
 }
 
+// notFollowed is what keeps this process from receiving the artifacts of a run. One that is to be adopted goes on all the same.
+func notFollowed(req runner.Request, err error) error {
+	if req.Apart.Adopted {
+		return fmt.Errorf("%w: %w", runner.ErrNotFollowed, err)
+	}
+	return err
+}
+
 // begin makes the Job, once no other run of the object is left.
 func (e *Executor) begin(ctx context.Context, req runner.Request) error {
-	for _, other := range e.jobs.GetStore().List() {
-		job, ok := other.(*batchv1.Job)
-		if !ok || job.Labels[objectLabel] != req.Apart.Subject || job.Name == req.ID {
-			continue
-		}
-		if err := e.end(ctx, job.Name); err != nil {
+	earlier, err := e.earlier(ctx, req)
+	if err != nil {
+		return fmt.Errorf("run %s not started: find earlier runs of the object: %w", req.ID, err)
+	}
+	for _, id := range earlier {
+		if err := e.end(ctx, id); err != nil {
 			return fmt.Errorf("run %s not started: end an earlier run of the object: %w", req.ID, err)
 		}
 	}
@@ -86,15 +102,19 @@ func (e *Executor) begin(ctx context.Context, req runner.Request) error {
 		return err
 	}
 	secrets := e.opts.Client.CoreV1().Secrets(e.opts.Namespace)
+	// What was not made for certain may have been made nevertheless. Without its Secret a Job starts nothing.
+	clean := func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), forgetTimeout)
+		defer cancel()
+		_ = e.deleteJob(ctx, req.ID)
+	}
 	if _, err = secrets.Create(ctx, secret, metav1.CreateOptions{}); err != nil {
+		clean()
 		return fmt.Errorf("create the Secret of the run: %w", refusedWith(err, e.opts.Namespace))
 	}
 	made, err := e.opts.Client.BatchV1().Jobs(e.opts.Namespace).Create(ctx, job, metav1.CreateOptions{})
 	if err != nil {
-		// It may have been made nevertheless; without its Secret it starts nothing.
-		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), forgetTimeout)
-		defer cancel()
-		_ = e.deleteJob(clean, req.ID)
+		clean()
 		return fmt.Errorf("create the Job of the run: %w", refusedWith(err, e.opts.Namespace))
 	}
 	owner := fmt.Sprintf(`{"metadata":{"ownerReferences":[{"apiVersion":"batch/v1","kind":"Job","name":%q,"uid":%q}]}}`, made.Name, made.UID)
@@ -102,6 +122,54 @@ func (e *Executor) begin(ctx context.Context, req runner.Request) error {
 		e.opts.Log.V(1).Info("The Secret of a run is not its Job's; the operator removes it", "secret", req.ID, "error", err.Error())
 	}
 	return nil
+}
+
+// earlier are the other runs of the object that have a Job, or a Pod that has not ended: that of a Job that was deleted may run
+// on for a while. The API server is asked: the caches may be behind.
+func (e *Executor) earlier(ctx context.Context, req runner.Request) (ids []string, err error) {
+	of := metav1.ListOptions{LabelSelector: objectLabel + "=" + req.Apart.Subject}
+	jobs, err := e.opts.Client.BatchV1().Jobs(e.opts.Namespace).List(ctx, of)
+	if err != nil {
+		return nil, err
+	}
+	pods, err := e.opts.Client.CoreV1().Pods(e.opts.Namespace).List(ctx, of)
+	if err != nil {
+		return nil, err
+	}
+	add := func(id string) {
+		if id != req.ID && runner.IsID(id) && !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	for _, job := range jobs.Items {
+		add(job.Name)
+	}
+	for _, pod := range pods.Items {
+		if !over(&pod) {
+			add(pod.Labels[runLabel])
+		}
+	}
+	return ids, nil
+}
+
+// isLeft reports whether a run has a Job, or a Pod that has not ended, and returns those Pods. The API server is asked, as the caches may be behind.
+func (e *Executor) isLeft(ctx context.Context, id string) (left bool, running []string, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), forgetTimeout)
+	defer cancel()
+	pods, err := e.opts.Client.CoreV1().Pods(e.opts.Namespace).List(ctx, metav1.ListOptions{LabelSelector: runLabel + "=" + id})
+	if err != nil {
+		return true, nil, err
+	}
+	for _, pod := range pods.Items {
+		if !over(&pod) {
+			running = append(running, pod.Name)
+		}
+	}
+	_, err = e.opts.Client.BatchV1().Jobs(e.opts.Namespace).Get(ctx, id, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return len(running) > 0, running, nil
+	}
+	return true, running, err
 }
 
 // follow waits for the end of the run.
@@ -191,6 +259,13 @@ func (e *Executor) await(ctx context.Context, req runner.Request, session *remot
 		}
 		seen = seen || job != nil
 		gone := pod == nil && (job == nil || finished(job)) && (seen || time.Since(since) > cachePatience)
+		if gone && job == nil {
+			left, _, err := e.isLeft(ctx, req.ID)
+			gone = err == nil && !left
+		}
+		if pod != nil && silent(pod) && isClosed(req.Apart.Replaced) {
+			return last, fmt.Errorf("%w: the node of its Pod does not answer", runner.ErrHandedOver), nil
+		}
 		if gone || pod != nil && over(pod) {
 			if pod == nil && last != nil && disruption(last) != nil {
 				pod = last // which has said why
@@ -264,12 +339,17 @@ func (e *Executor) kill(ctx context.Context, id string) bool {
 
 // end stops a run, and waits until nothing of it is left.
 func (e *Executor) end(ctx context.Context, id string) error {
-	tick := time.NewTicker(look)
+	tick := time.NewTicker(endLook)
 	defer tick.Stop()
 	for killed := false; ; {
 		killed = killed || e.kill(ctx, id)
-		if pod := e.podOf(id); e.jobOf(id) == nil && (pod == nil || over(pod)) {
+		left, running, err := e.isLeft(ctx, id)
+		if err == nil && !left {
 			return nil
+		}
+		for _, name := range running {
+			// Where it is gone already, or cannot be deleted now, that is seen at the next look.
+			_ = e.opts.Client.CoreV1().Pods(e.opts.Namespace).Delete(ctx, name, metav1.DeleteOptions{})
 		}
 		select {
 		case <-tick.C:

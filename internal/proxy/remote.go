@@ -19,11 +19,16 @@ const drain = 5 * time.Second
 // remote answers runs in other Pods; see [Proxy.ServeRemote].
 func (p *Proxy) remote(root string, handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasPrefix(r.URL.Path, root) {
+		_, ok := bearer(r.Header)
+		below := strings.HasPrefix(r.URL.Path, root)
+		if below || !ok { // a body that was announced and does not come is not waited for without end
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(p.bodyTimeout))
+		}
+		if below {
 			handler.ServeHTTP(w, r)
 			return
 		}
-		if _, ok := bearer(r.Header); !ok {
+		if !ok {
 			refuse(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "the API proxy wants the token of a run in progress").write(w)
 			return
 		}

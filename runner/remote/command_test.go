@@ -114,7 +114,7 @@ echo '{"type":"requeue","after":"5m"}' >&3
 			s, mirrored := o.admit(t, req, "")
 			ended := o.inside(t, req)
 			got, err := runner.Mirrored(t.Context(), far.of(mirrored), s.Done)
-			o.Recorded(req.ID)
+			o.Recorded(req.ID, "")
 			if inside := <-ended; inside != nil {
 				t.Errorf("the container ends with %v", inside)
 			}
@@ -198,7 +198,7 @@ echo '{"type":"result","verdict":"ok"}' >&3
 				t.Errorf("the run has ended with %v, %+v, and asked for %q; want a success and both events", err, res.Verdict(), second.calls)
 			}
 			o.expect(false) // its Job is gone
-			o.Recorded(req.ID)
+			o.Recorded(req.ID, "")
 			if err := <-ended; err != nil {
 				t.Errorf("the container ends with %v, want nil: the operator has all", err)
 			}

@@ -55,9 +55,12 @@ type Session struct {
 	hub    *Hub
 	digest [sha256.Size]byte
 	id     string
+	of     string // the UID of the object
 	dir    *os.Root
 	limit  int64
 	epoch  string
+	// adopted is true for a run that another operator has begun, maybe.
+	adopted bool
 
 	// receiving is held while a container sends, and guards what follows.
 	receiving sync.Mutex
@@ -103,8 +106,8 @@ func (h *Hub) Admit(req runner.Request, pod string) (*Session, error) {
 		return nil, fmt.Errorf("receive the artifacts of run %s: %w", req.ID, err)
 	}
 	s := &Session{
-		Started: make(chan struct{}), Done: make(chan struct{}), hub: h, digest: sha256.Sum256([]byte(req.Apart.Token)), id: req.ID, dir: dir,
-		limit: 2 * req.MaxBytes, epoch: uuid.NewString(), pod: pod,
+		Started: make(chan struct{}), Done: make(chan struct{}), hub: h, digest: sha256.Sum256([]byte(req.Apart.Token)), id: req.ID, of: req.Apart.Subject, dir: dir,
+		limit: 2 * req.MaxBytes, epoch: uuid.NewString(), pod: pod, adopted: req.Apart.Adopted,
 	}
 	if pod != "" {
 		close(s.Started)
@@ -124,11 +127,13 @@ func (h *Hub) Admit(req runner.Request, pod string) (*Session, error) {
 }
 
 // Recorded tells the container of a run that the end is recorded, if all of it was received: until then it keeps
-// the artifacts, for an operator that adopts the run after this one.
-func (h *Hub) Recorded(id string) {
+// the artifacts, for an operator that adopts the run after this one. The run has to be of the object, if one is given.
+func (h *Hub) Recorded(id, uid string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	maps.DeleteFunc(h.sessions, func(_ [sha256.Size]byte, s *Session) bool { return s.id == id && s.finished() })
+	maps.DeleteFunc(h.sessions, func(_ [sha256.Size]byte, s *Session) bool {
+		return s.id == id && (uid == "" || s.of == uid) && s.finished()
+	})
 }
 
 // Close ends the reception, and waits until nothing is received any more. The container is told
@@ -255,6 +260,9 @@ func (s *Session) serve(w http.ResponseWriter, r *http.Request) {
 		s.pod = pod
 		close(s.Started)
 	case start:
+	case s.pod == "" && s.adopted && r.URL.Query().Get(epochParameter) != "":
+		s.pod = pod // it has the leave of another operator, which this one has not seen yet
+		close(s.Started)
 	case s.pod == "":
 		err = errOtherPod // it has no leave
 	case r.URL.Query().Get(epochParameter) != s.epoch:

@@ -107,3 +107,39 @@ func TestHub_RefusesWhatIsNoFileOfARun(t *testing.T) {
 		t.Errorf("there is an outcome: %v", err)
 	}
 }
+
+// A Pod that has the leave of another operator, which this one has not seen to run yet, goes on with what it does.
+func TestHub_TakesTheFirstPodOfARunThatIsAdopted(t *testing.T) {
+	t.Parallel()
+	req := newRequest(t, "")
+	req.Apart.Adopted, req.Files = true, nil
+	if err := runner.CreateMirror(req); err != nil {
+		t.Fatal(err)
+	}
+	hub := NewHub(unknown)
+	s, err := hub.Admit(req, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	for _, tt := range []struct {
+		query string
+		want  int
+	}{
+		{"?pod=this&epoch=", http.StatusConflict}, // it has no leave
+		{"?pod=this&epoch=of-another-operator", http.StatusOK},
+		{"?pod=that&epoch=of-another-operator", http.StatusConflict},
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, filesPath+tt.query, nil)
+		r.Header.Set("Authorization", "Bearer "+req.Apart.Token)
+		answer := httptest.NewRecorder()
+		if hub.ServeHTTP(answer, r); answer.Code != tt.want {
+			t.Errorf("%s is answered %d, want %d", tt.query, answer.Code, tt.want)
+		}
+	}
+	select {
+	case <-s.Started:
+	default:
+		t.Error("the run counts as one that has not begun")
+	}
+}

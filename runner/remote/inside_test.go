@@ -236,7 +236,7 @@ func TestInside_LosesNothingWhenTheOperatorStartsAgain(t *testing.T) {
 	case <-time.After(2 * firstPause):
 	}
 	o.expect(false) // its Job is gone
-	o.Recorded(req.ID)
+	o.Recorded(req.ID, "")
 	if err := <-ended; err != nil {
 		t.Errorf("the container ends with %v, want nil: the operator has all", err)
 	}
