@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -199,6 +200,44 @@ func TestAwait_HandsOverWhatDoesNotAnswer(t *testing.T) {
 		if err := <-why; !errors.Is(err, runner.ErrHandedOver) {
 			t.Errorf("the run ends with %v", err)
 		}
+	})
+}
+
+// A run that was stopped does not hold up the end of the operator: its Pod may take long to end, and the operator does not see it any more.
+func TestAwait_EndsWithTheOperator(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const id = "11111111-1111-4111-8111-111111111111"
+		meta := metav1.ObjectMeta{Name: id, Namespace: "system", Labels: map[string]string{runLabel: id}}
+		pod, job := &corev1.Pod{ObjectMeta: meta}, &batchv1.Job{ObjectMeta: meta}
+		client := fake.NewClientset(pod, job)
+		e := New(nil, Options{Client: client, Namespace: "system", Log: logr.Discard()})
+		if err := errors.Join(e.jobs.GetStore().Add(job), e.pods.GetIndexer().Add(pod)); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		stopped := errors.New("the object was deleted")
+		cancel(stopped)
+		req := runner.Request{ID: id, Apart: &runner.Apart{OnPhase: func(string) {}, GoesOn: func(error) bool { return false }}}
+		ended := make(chan error, 1)
+		go func() {
+			_, why, lost := e.await(ctx, req, &remote.Session{})
+			if !errors.Is(why, stopped) || lost == nil {
+				t.Errorf("it ends with %v, %v", why, lost)
+			}
+			ended <- why
+		}()
+		time.Sleep(time.Hour)
+		select {
+		case err := <-ended:
+			t.Errorf("it has ended while its Pod is there: %v", err)
+		default:
+		}
+		if _, err := client.BatchV1().Jobs("system").Get(t.Context(), id, metav1.GetOptions{}); err == nil {
+			t.Error("its Job is not deleted")
+		}
+		close(e.drained)
+		<-ended
 	})
 }
 

@@ -216,13 +216,14 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// await waits until nothing of the run is left. why is the cause for which this process has
+// await waits until nothing of the run is left, or, where it was stopped, this process ends. why is the cause for which this process has
 // stopped it, or [runner.ErrHandedOver]; lost is why there is no outcome, nil if there is one. last is
 // the Pod as it was seen last; nil for never.
 func (e *Executor) await(ctx context.Context, req runner.Request, session *remote.Session) (last *corev1.Pod, why, lost error) {
 	tick := time.NewTicker(look)
 	defer tick.Stop()
 	stop, phase, killed := ctx.Done(), "", false
+	var drained <-chan struct{} // nil until the run is to end
 	seen, since, told := false, time.Now(), false
 	for {
 		if !told && isClosed(session.Started) {
@@ -246,8 +247,11 @@ func (e *Executor) await(ctx context.Context, req runner.Request, session *remot
 			if phase != "" && !isClosed(session.Started) {
 				why = fmt.Errorf("%w; its Pod waited: %s", why, phase)
 			}
-			since = time.Now()
+			since, drained = time.Now(), e.drained
 			killed = e.kill(ctx, req.ID)
+		case <-drained:
+			// This process ends, and sees no more of the Pod. The next run of the object waits for it.
+			return last, why, e.lost(e.podOf(req.ID), e.jobOf(req.ID), session)
 		case <-tick.C:
 			if why != nil && !killed {
 				killed = e.kill(ctx, req.ID)
