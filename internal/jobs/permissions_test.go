@@ -126,9 +126,9 @@ func TestBegin_WaitsForPodsOfEarlierRuns(t *testing.T) {
 			Status:     corev1.PodStatus{Phase: corev1.PodRunning},
 		}
 		client := fake.NewClientset(pod)
-		deleted := false
+		var deleted atomic.Bool
 		client.PrependReactor("delete", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
-			deleted = true
+			deleted.Store(true)
 			return true, nil, nil // it has time to end
 		})
 		e := New(nil, Options{Client: client, Namespace: "system", Log: logr.Discard()})
@@ -137,9 +137,10 @@ func TestBegin_WaitsForPodsOfEarlierRuns(t *testing.T) {
 			began <- e.begin(t.Context(), runner.Request{ID: id, Dir: "/runs/uid/" + id, Apart: &runner.Apart{Subject: "object"}})
 		}()
 		time.Sleep(time.Minute)
-		if jobs, err := client.BatchV1().Jobs("system").List(t.Context(), metav1.ListOptions{}); err != nil || len(jobs.Items) > 0 || !deleted {
-			t.Errorf("%d Jobs are made while an earlier Pod runs, %v; it is to end: %v", len(jobs.Items), err, deleted)
+		if jobs, err := client.BatchV1().Jobs("system").List(t.Context(), metav1.ListOptions{}); err != nil || len(jobs.Items) > 0 || !deleted.Load() {
+			t.Errorf("%d Jobs are made while an earlier Pod runs, %v; it is to end: %v", len(jobs.Items), err, deleted.Load())
 		}
+		pod = pod.DeepCopy()
 		pod.Status.Phase = corev1.PodFailed
 		if err := client.Tracker().Update(corev1.SchemeGroupVersion.WithResource("pods"), pod, "system"); err != nil {
 			t.Error(err)
