@@ -197,7 +197,7 @@ func (s *Session) readHave(command bool) error {
 // counterOf is the counter of an event's file.
 func counterOf(name string) (int, bool) {
 	parts := eventName.FindStringSubmatch(name)
-	if parts == nil {
+	if parts == nil || strings.HasSuffix(name, "-partial.json") { // a UUID may begin with digits only
 		return 0, false
 	}
 	n, err := strconv.Atoi(parts[1])

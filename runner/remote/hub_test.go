@@ -57,7 +57,7 @@ func TestHub_RefusesWhatIsNoFileOfARun(t *testing.T) {
 		t.Fatalf("the start is answered %d", code)
 	}
 	for _, name := range []string{
-		"ticket.json", "../x", "/etc/x", "job_events/../../x", "job_events/1-../../../x.json", "job_events/0-a.json", "job_events/1-a.json/x", "env/envvars", "kubeconfig", "",
+		"ticket.json", "../x", "/etc/x", "job_events/../../x", "job_events/1-../../../x.json", "job_events/0-a.json", "job_events/1-a.json/x", "job_events/81941543-6c4c-4250-8097-bd1e8ada8140-partial.json", "env/envvars", "kubeconfig", "",
 	} {
 		if name == "" {
 			name = "job_events"
