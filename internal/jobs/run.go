@@ -20,13 +20,6 @@ import (
 	"github.com/rolewright/rolewright/runner/remote"
 )
 
-// look is how often the Pod of a run is looked at, in the cache, and endLook how often the API server is asked for what
-// is left of an earlier one.
-const (
-	look    = 250 * time.Millisecond
-	endLook = time.Second
-)
-
 // Run makes the run of req, and returns when nothing of it is left, or hands it over.
 func (e *Executor) Run(ctx context.Context, req runner.Request) (runner.Result, error) {
 	if req.Executor != runner.ExecutorJob || req.Apart == nil {
@@ -216,102 +209,6 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// await waits until nothing of the run is left, or, where it was stopped, this process ends. why is the cause for which this process has
-// stopped it, or [runner.ErrHandedOver]; lost is why there is no outcome, nil if there is one. last is
-// the Pod as it was seen last; nil for never.
-func (e *Executor) await(ctx context.Context, req runner.Request, session *remote.Session) (last *corev1.Pod, why, lost error) {
-	tick := time.NewTicker(look)
-	defer tick.Stop()
-	stop, phase, killed := ctx.Done(), "", false
-	var drained <-chan struct{} // nil until the run is to end
-	seen, since, told := false, time.Now(), false
-	for {
-		if !told && isClosed(session.Started) {
-			told = true
-			req.Apart.OnBegun()
-		}
-		select {
-		case <-session.Done:
-			return last, why, nil
-		case <-stop:
-			stop, why = nil, context.Cause(ctx)
-			if req.Apart.GoesOn(why) {
-				select {
-				case <-e.drained:
-				case <-session.Done:
-					return last, nil, nil
-				case <-time.After(drainPatience):
-				}
-				return last, fmt.Errorf("%w: %w", runner.ErrHandedOver, why), nil
-			}
-			if phase != "" && !isClosed(session.Started) {
-				why = fmt.Errorf("%w; its Pod waited: %s", why, phase)
-			}
-			since, drained = time.Now(), e.drained
-			killed = e.kill(ctx, req.ID)
-		case <-drained:
-			// This process ends, and sees no more of the Pod. The next run of the object waits for it.
-			return last, why, e.lost(e.podOf(req.ID), e.jobOf(req.ID), session)
-		case <-tick.C:
-			if why != nil && !killed {
-				killed = e.kill(ctx, req.ID)
-			}
-		}
-		pod, job := e.podOf(req.ID), e.jobOf(req.ID)
-		if pod != nil {
-			last = pod
-		}
-		seen = seen || job != nil
-		gone := pod == nil && (job == nil || finished(job)) && (seen || time.Since(since) > cachePatience)
-		if gone && job == nil {
-			left, _, err := e.isLeft(ctx, req.ID)
-			gone = err == nil && !left
-		}
-		if pod != nil && silent(pod) && isClosed(req.Apart.Replaced) {
-			return last, fmt.Errorf("%w: the node of its Pod does not answer", runner.ErrHandedOver), nil
-		}
-		if gone || pod != nil && over(pod) {
-			if pod == nil && last != nil && disruption(last) != nil {
-				pod = last // which has said why
-			}
-			return last, why, e.lost(pod, job, session)
-		}
-		now := phaseOf(pod)
-		if pod == nil && why == nil {
-			now = e.absence(ctx, job)
-		}
-		if now != phase && !isClosed(session.Started) || phase != "" && isClosed(session.Started) {
-			if isClosed(session.Started) {
-				now = ""
-			}
-			phase = now
-			req.Apart.OnPhase(now)
-		}
-	}
-}
-
-// drainPatience is longer than a proxy takes to end; cachePatience is how far the cache may be
-// behind a Job that was made.
-const (
-	drainPatience = 8 * time.Second
-	cachePatience = 30 * time.Second
-)
-
-// lost says why the run of a Pod that has ended has no outcome; nil if it has come meanwhile.
-func (e *Executor) lost(pod *corev1.Pod, job *batchv1.Job, session *remote.Session) error {
-	if isClosed(session.Done) {
-		return nil // the Pod ends after it
-	}
-	what, memory := endOf(pod, job)
-	switch {
-	case memory:
-		return fmt.Errorf("%w: its Pod was killed for its memory: %s", runner.ErrCut, what)
-	case pod != nil && pod.Status.Reason == "" && !isClosed(session.Started) && disruption(pod) == nil:
-		return fmt.Errorf("%w: %s", runner.ErrPod, what)
-	}
-	return fmt.Errorf("%w: %s", runner.ErrCluster, what)
-}
-
 // finished reports whether a Job makes no Pod any more.
 func finished(job *batchv1.Job) bool {
 	for _, c := range job.Status.Conditions {
@@ -343,7 +240,7 @@ func (e *Executor) kill(ctx context.Context, id string) bool {
 
 // end stops a run, and waits until nothing of it is left.
 func (e *Executor) end(ctx context.Context, id string) error {
-	tick := time.NewTicker(endLook)
+	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for killed := false; ; {
 		killed = killed || e.kill(ctx, id)

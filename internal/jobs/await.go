@@ -1,0 +1,163 @@
+package jobs
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/runner/remote"
+)
+
+// look is how often the Pod of a run is looked at, in the cache; askEvery is how often the API server is asked
+// where the cache has nothing of the run, and cachePatience how far the cache may be behind a Job that was made.
+const (
+	look          = 250 * time.Millisecond
+	askEvery      = 5 * time.Second
+	cachePatience = 30 * time.Second
+)
+
+// drainPatience is longer than a proxy takes to end.
+const drainPatience = 8 * time.Second
+
+// watched is a run that is watched to its end.
+type watched struct {
+	*Executor
+
+	req     runner.Request
+	session *remote.Session
+	// last is the Pod as it was seen last; nil for never.
+	last *corev1.Pod
+	// why is the cause for which this process has stopped the run, or [runner.ErrHandedOver]; killed is true once its Pod and Job
+	// are deleted.
+	why    error
+	killed bool
+	// seen is true once the Job was seen, and since is when it was made, or deleted.
+	seen  bool
+	since time.Time
+	asked time.Time // the API server
+	told  bool      // that the run has begun
+	phase string
+}
+
+// await waits until nothing of the run is left, or, where it was stopped, this process ends. why is the cause for which this
+// process has stopped it, or [runner.ErrHandedOver]; lost is why there is no outcome, nil if there is one. last is
+// the Pod as it was seen last; nil for never.
+func (e *Executor) await(ctx context.Context, req runner.Request, session *remote.Session) (last *corev1.Pod, why, lost error) {
+	w := &watched{Executor: e, req: req, session: session, since: time.Now()}
+	tick := time.NewTicker(look)
+	defer tick.Stop()
+	stop := ctx.Done()
+	var drained <-chan struct{} // nil until the run is to end
+	for {
+		if !w.told && isClosed(session.Started) {
+			w.told = true
+			req.Apart.OnBegun()
+		}
+		select {
+		case <-session.Done:
+			return w.last, w.why, nil
+		case <-stop:
+			if why := context.Cause(ctx); req.Apart.GoesOn(why) {
+				return w.last, w.leave(why), nil
+			}
+			stop, drained = nil, e.drained
+			w.stop(ctx)
+		case <-drained:
+			// This process ends, and sees no more of the Pod. The next run of the object waits for it.
+			return w.last, w.why, e.lost(e.podOf(req.ID), e.jobOf(req.ID), session)
+		case <-tick.C:
+			if w.why != nil && !w.killed {
+				w.killed = e.kill(ctx, req.ID)
+			}
+		}
+		if done, lost := w.look(ctx); done {
+			return w.last, w.why, lost
+		}
+	}
+}
+
+// leave waits until no request of the run is in progress here, and leaves the run to another process; nil if it has
+// ended meanwhile.
+func (w *watched) leave(why error) error {
+	select {
+	case <-w.drained:
+	case <-w.session.Done:
+		return nil
+	case <-time.After(drainPatience):
+	}
+	return fmt.Errorf("%w: %w", runner.ErrHandedOver, why)
+}
+
+// stop has the run end, since ctx has ended.
+func (w *watched) stop(ctx context.Context) {
+	w.why = context.Cause(ctx)
+	if w.phase != "" && !isClosed(w.session.Started) {
+		w.why = fmt.Errorf("%w; its Pod waited: %s", w.why, w.phase)
+	}
+	w.since = time.Now()
+	w.killed = w.kill(ctx, w.req.ID)
+}
+
+// look reports whether nothing of the run is left to wait for, and why it has no outcome. Else it tells what the run waits for.
+func (w *watched) look(ctx context.Context) (done bool, lost error) {
+	pod, job := w.podOf(w.req.ID), w.jobOf(w.req.ID)
+	if pod != nil {
+		w.last = pod
+	}
+	w.seen = w.seen || job != nil
+	switch {
+	case pod != nil && silent(pod) && isClosed(w.req.Apart.Replaced):
+		w.why = fmt.Errorf("%w: the node of its Pod does not answer", runner.ErrHandedOver)
+		return true, nil
+	case pod == nil && w.gone(ctx, job), pod != nil && over(pod):
+		if pod == nil && w.last != nil && disruption(w.last) != nil {
+			pod = w.last // which has said why
+		}
+		return true, w.lost(pod, job, w.session)
+	}
+	now := phaseOf(pod)
+	if pod == nil && w.why == nil {
+		now = w.absence(ctx, job)
+	}
+	if isClosed(w.session.Started) {
+		now = ""
+	}
+	if now != w.phase {
+		w.phase = now
+		w.req.Apart.OnPhase(now)
+	}
+	return false, nil
+}
+
+// gone reports whether a run that has no Pod in the cache gets none any more. Where there is no Job either, the API server
+// is asked: the cache may be behind.
+func (w *watched) gone(ctx context.Context, job *batchv1.Job) bool {
+	switch {
+	case job != nil:
+		return finished(job)
+	case !w.seen && time.Since(w.since) <= cachePatience, time.Since(w.asked) < askEvery:
+		return false
+	}
+	w.asked = time.Now()
+	left, _, err := w.isLeft(ctx, w.req.ID)
+	return err == nil && !left
+}
+
+// lost says why the run of a Pod that has ended has no outcome; nil if it has come meanwhile.
+func (e *Executor) lost(pod *corev1.Pod, job *batchv1.Job, session *remote.Session) error {
+	if isClosed(session.Done) {
+		return nil // the Pod ends after it
+	}
+	what, memory := endOf(pod, job)
+	switch {
+	case memory:
+		return fmt.Errorf("%w: its Pod was killed for its memory: %s", runner.ErrCut, what)
+	case pod != nil && pod.Status.Reason == "" && !isClosed(session.Started) && disruption(pod) == nil:
+		return fmt.Errorf("%w: %s", runner.ErrPod, what)
+	}
+	return fmt.Errorf("%w: %s", runner.ErrCluster, what)
+}
