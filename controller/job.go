@@ -44,22 +44,22 @@ func goesOn(cause error) bool {
 	return errors.Is(cause, ErrShutdown) || errors.Is(cause, ErrLeadershipLost)
 }
 
-// handOver leaves a run that goes on to the process that finds it in the object's status.
-func (r *reconciler) handOver(s *scope) {
+// leave leaves a run that goes on to the process that finds it in the object's status; it is runEnded if it does not go on. One
+// that this process cannot follow now, as on a full disk, is looked at again with backoff.
+func (r *reconciler) leave(s *scope) (outcome, error) {
+	handedOver := errors.Is(s.err, runner.ErrHandedOver)
+	if !handedOver && !errors.Is(s.err, runner.ErrNotFollowed) {
+		return runEnded, nil
+	}
 	r.dismiss(s)
 	s.memory.lost = &s.active
+	s.recording.Drop()
+	if !handedOver {
+		return finished, fmt.Errorf("follow run %s of an earlier process: %w", s.runID, s.err)
+	}
 	r.metrics.RunHandedOver(r.gvk)
-	s.recording.Drop()
 	s.log.Info("Run goes on without this process")
-}
-
-// followLater leaves a run that this process cannot follow now, as on a full disk, where it is: its Pod keeps everything. The object is
-// looked at again with backoff.
-func (r *reconciler) followLater(s *scope) (outcome, error) {
-	r.dismiss(s)
-	s.memory.lost = &s.active
-	s.recording.Drop()
-	return finished, fmt.Errorf("follow run %s of an earlier process: %w", s.runID, s.err)
+	return finished, nil
 }
 
 // adopt follows a run of an earlier process that goes on in a Pod of its own, to its end. It

@@ -53,11 +53,8 @@ func (r *reconciler) run(ctx context.Context, s *scope) (outcome, error) {
 		defer s.referring.end()
 	}
 	req, err := r.prepare(ctx, s)
-	if s.err = err; errors.Is(err, runner.ErrNotFollowed) {
-		return r.followLater(s)
-	}
-	if err != nil {
-		return runEnded, nil
+	if s.err = err; err != nil {
+		return r.leave(s)
 	}
 	if req.Apart != nil {
 		life.waits()
@@ -73,12 +70,8 @@ func (r *reconciler) run(ctx context.Context, s *scope) (outcome, error) {
 	}
 	failpoint.Hit("run.ended")
 	s.object = stop()
-	switch {
-	case errors.Is(s.err, runner.ErrHandedOver):
-		r.handOver(s)
-		return finished, nil
-	case errors.Is(s.err, runner.ErrNotFollowed):
-		return r.followLater(s)
+	if then, err := r.leave(s); then != runEnded {
+		return then, err
 	}
 	r.countRun(s)
 	s.access.Revoke() // no request of the run is in progress any more

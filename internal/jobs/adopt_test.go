@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/rolewright/rolewright/internal/watches"
+	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/test/must"
 )
 
@@ -98,5 +99,54 @@ func TestBegun(t *testing.T) {
 		if begun(pod) != want {
 			t.Errorf("begun is %v with %+v", !want, state)
 		}
+	}
+}
+
+// A run whose ID stands in the status of another object is not adopted, and nothing of it is removed.
+func TestForget_LeavesTheRunsOfOtherObjects(t *testing.T) {
+	t.Parallel()
+	const id = "11111111-1111-4111-8111-111111111111"
+	meta := metav1.ObjectMeta{Name: id, Namespace: "system", Labels: map[string]string{runLabel: id, objectLabel: "victim"}}
+	client := fake.NewClientset(&batchv1.Job{ObjectMeta: meta}, &corev1.Secret{ObjectMeta: meta})
+	e := New(nil, Options{Client: client, Namespace: "system"})
+	if err := e.jobs.GetStore().Add(&batchv1.Job{ObjectMeta: meta}); err != nil {
+		t.Fatal(err)
+	}
+	close(e.ready)
+	there := func() bool {
+		_, err := client.BatchV1().Jobs("system").Get(t.Context(), id, metav1.GetOptions{})
+		return err == nil
+	}
+	if _, _, ok, err := e.Held(t.Context(), id, "attacker"); ok || err != nil {
+		t.Errorf("the run is adopted: %v, %v", ok, err)
+	}
+	if e.Forget(id, "attacker"); !there() {
+		t.Error("the Job of another object is deleted")
+	}
+	if e.Forget(id, "victim"); there() {
+		t.Error("the Job is not deleted for its own object")
+	}
+}
+
+// What another operator in the namespace has made is neither waited for nor removed.
+func TestAdopt_LeavesOtherOperatorsAlone(t *testing.T) {
+	t.Parallel()
+	client := fake.NewClientset()
+	theirs := New(nil, Options{Client: client, Namespace: "system", URL: "https://theirs:8444", Log: logr.Discard()})
+	for _, id := range []string{"with-a-job", "without"} {
+		req := runner.Request{ID: id, Dir: "/runs/uid/" + id, Apart: &runner.Apart{Subject: "of-" + id}}
+		if err := theirs.begin(t.Context(), req); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := client.BatchV1().Jobs("system").Delete(t.Context(), "without", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	ours := New(nil, Options{Client: client, Namespace: "system", URL: "https://ours:8444", Log: logr.Discard()})
+	if err := ours.adopt(t.Context(), func(types.UID) bool { return true }); err != nil || len(ours.found) > 0 {
+		t.Errorf("the runs %v are found, %v", ours.found, err)
+	}
+	if left, err := client.CoreV1().Secrets("system").List(t.Context(), metav1.ListOptions{}); err != nil || len(left.Items) != 2 {
+		t.Errorf("%d Secrets are left of two, %v", len(left.Items), err)
 	}
 }

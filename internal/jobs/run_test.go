@@ -1,0 +1,91 @@
+package jobs
+
+import (
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/rolewright/rolewright/runner"
+)
+
+// A Secret that could not be given to its Job is removed with it.
+func TestSecret_GoesWithItsJob(t *testing.T) {
+	t.Parallel()
+	client := fake.NewClientset()
+	client.PrependReactor("patch", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewServiceUnavailable("busy")
+	})
+	e := New(nil, Options{Client: client, Namespace: "system", Log: logr.Discard()})
+	req := runner.Request{ID: "an-id", Dir: "/runs/uid/an-id", Apart: &runner.Apart{Subject: "uid"}}
+	if err := e.begin(t.Context(), req); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.deleteJob(t.Context(), req.ID); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := client.CoreV1().Secrets("system").List(t.Context(), metav1.ListOptions{}); err != nil || len(left.Items) != 0 {
+		t.Errorf("%d Secrets are left, %v", len(left.Items), err)
+	}
+}
+
+// A run begins when no Pod of an earlier one of its object runs, also where the caches know of none, and the Job of that is gone.
+func TestBegin_WaitsForPodsOfEarlierRuns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const earlier, id = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
+		pod := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: "earlier", Namespace: "system", Labels: map[string]string{runLabel: earlier, objectLabel: "object"}},
+			Status:     corev1.PodStatus{Phase: corev1.PodRunning},
+		}
+		client := fake.NewClientset(pod)
+		var deleted atomic.Bool
+		client.PrependReactor("delete", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+			deleted.Store(true)
+			return true, nil, nil // it has time to end
+		})
+		e := New(nil, Options{Client: client, Namespace: "system", Log: logr.Discard()})
+		began := make(chan error, 1)
+		go func() {
+			began <- e.begin(t.Context(), runner.Request{ID: id, Dir: "/runs/uid/" + id, Apart: &runner.Apart{Subject: "object"}})
+		}()
+		time.Sleep(time.Minute)
+		if jobs, err := client.BatchV1().Jobs("system").List(t.Context(), metav1.ListOptions{}); err != nil || len(jobs.Items) > 0 || !deleted.Load() {
+			t.Errorf("%d Jobs are made while an earlier Pod runs, %v; it is to end: %v", len(jobs.Items), err, deleted.Load())
+		}
+		pod = pod.DeepCopy()
+		pod.Status.Phase = corev1.PodFailed
+		if err := client.Tracker().Update(corev1.SchemeGroupVersion.WithResource("pods"), pod, "system"); err != nil {
+			t.Error(err)
+		}
+		if err := <-began; err != nil {
+			t.Errorf("the run begins with %v", err)
+		}
+	})
+}
+
+// An answer that does not come leaves no Secret behind.
+func TestBegin_LeavesNoSecret(t *testing.T) {
+	t.Parallel()
+	client := fake.NewClientset()
+	client.PrependReactor("create", "secrets", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		made, _ := a.(clienttesting.CreateAction)
+		return true, nil, errors.Join(client.Tracker().Add(made.GetObject()), apierrors.NewTimeoutError("late", 1))
+	})
+	e := New(nil, Options{Client: client, Namespace: "system", Log: logr.Discard()})
+	if err := e.begin(t.Context(), runner.Request{ID: "an-id", Dir: "/runs/uid/an-id", Apart: &runner.Apart{Subject: "uid"}}); err == nil {
+		t.Error("the run has begun")
+	}
+	if left, err := client.CoreV1().Secrets("system").List(t.Context(), metav1.ListOptions{}); err != nil || len(left.Items) != 0 {
+		t.Errorf("%d Secrets are left, %v", len(left.Items), err)
+	}
+}
