@@ -1,10 +1,12 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -19,7 +21,7 @@ import (
 var ErrMemory = errors.New("the run took the memory that was left")
 
 // ErrProcesses is wrapped by the error of a run that was stopped because next to no
-// further process could be started, and the run had most of them.
+// further process could be started, and the run had most of them, or had too many where no limit is known.
 var ErrProcesses = errors.New("the run started too many processes")
 
 // A run is stopped where a twentieth of the memory, or a tenth of the processes, is
@@ -30,6 +32,16 @@ const (
 	processesLeft = 10
 	mostShare     = 4
 )
+
+// Where no limit of processes is seen, a run that has more than this is stopped: so many for each CPU, and no fewer than
+// the least. In a container the limit of its Pod (the kubelet's podPidsLimit) is not seen, and without one a fork bomb
+// takes all CPU.
+const (
+	tooManyPerCPU  = 512
+	tooManyAtLeast = 1024
+)
+
+func tooMany() int64 { return int64(max(tooManyPerCPU*runtime.GOMAXPROCS(0), tooManyAtLeast)) }
 
 // pressureEvery is how often memory and processes are looked at while there are
 // runs, and pressureOften when half of them are in use.
@@ -126,6 +138,8 @@ func (p *pressure) look() (rest func()) {
 type reading struct {
 	memory, memoryLimit       int64
 	processes, processesLimit int64
+	// processesMost are those that one run may have when no more are left.
+	processesMost int64
 }
 
 func (r reading) noMemory() bool {
@@ -133,12 +147,23 @@ func (r reading) noMemory() bool {
 }
 
 func (r reading) noProcesses() bool {
-	return r.processesLimit > 0 && r.processesLimit-r.processes < r.processesLimit/processesLeft
+	if r.processesLimit == 0 {
+		return r.processes > r.processesMost
+	}
+	return r.processesLimit-r.processes < r.processesLimit/processesLeft
+}
+
+// ofProcesses says how many processes there are, and how many there may be.
+func (r reading) ofProcesses() string {
+	if r.processesLimit == 0 {
+		return fmt.Sprintf("%d; a run may have %d where the container has no limit", r.processes, r.processesMost)
+	}
+	return fmt.Sprintf("%d of %d", r.processes, r.processesLimit)
 }
 
 // pause is how long nothing has to be read again.
 func (r reading) pause() time.Duration {
-	if r.memory > r.memoryLimit/2 || r.processesLimit > 0 && r.processes > r.processesLimit/2 {
+	if r.memory > r.memoryLimit/2 || r.processes > cmp.Or(r.processesLimit, r.processesMost)/2 {
 		return pressureOften
 	}
 	return pressureEvery
@@ -149,7 +174,7 @@ func (p *pressure) read() reading {
 	if now := time.Now(); now.After(p.limitsStale) {
 		p.limits, p.limitsStale = p.group.Limits(), now.Add(limitsHold)
 	}
-	r := reading{memoryLimit: p.limits.Memory, processesLimit: p.limits.Processes}
+	r := reading{memoryLimit: p.limits.Memory, processesLimit: p.limits.Processes, processesMost: cmp.Or(p.limits.Processes/mostShare, tooMany())}
 	r.memory, r.processes = p.group.Used()
 	if r.memoryLimit == 0 {
 		r.memoryLimit, r.memory = p.group.Machine()
@@ -169,39 +194,47 @@ func (p *pressure) check() time.Duration {
 		return now.pause()
 	}
 	began := time.Now()
-	settled := began.After(p.settled)
-	stop, load, reason := p.culprit(now, settled)
-	pause := max(loadShare*time.Since(began), pressureOften)
-	switch {
-	case reason == nil && settled:
+	stopped := now.noProcesses() && p.relieve(now, false) || now.noMemory() && p.relieve(now, true)
+	if !stopped && began.After(p.settled) {
 		return quietTime
-	case reason == nil:
-		return pause
+	}
+	return max(loadShare*time.Since(began), pressureOften)
+}
+
+// relieve stops the run that takes most of the memory, or else of the processes, if one takes too much.
+func (p *pressure) relieve(r reading, memory bool) bool {
+	if !memory {
+		defer supervise.Freeze()()
+	}
+	stop, load, reason := p.culprit(r, memory)
+	if reason == nil {
+		return false
 	}
 	stop(reason)
-	if errors.Is(reason, ErrMemory) {
+	if memory {
 		load.KillLargest() // it would take the rest before it hears
 	} else {
 		load.KillYoungest(leaders)
 	}
-	return pause
+	return true
 }
 
 // culprit returns what stops the run that takes most, what it takes, and the reason to
 // stop it; no reason if none is to be stopped. Until the last one has settled, that is
 // the only one.
-func (p *pressure) culprit(r reading, settled bool) (stop context.CancelCauseFunc, load supervise.Load, reason error) {
+func (p *pressure) culprit(r reading, memory bool) (stop context.CancelCauseFunc, load supervise.Load, reason error) {
 	p.mu.Lock()
 	runs := maps.Clone(p.runs)
 	p.mu.Unlock()
-	for run, one := range supervise.Loads(cookieName, r.noMemory(), isServer) {
+	settled := time.Now().After(p.settled)
+	for run, one := range supervise.Loads(cookieName, memory, isServer) {
 		switch {
 		case runs[run] == nil || !settled && run != p.victim:
 			continue
-		case r.noMemory() && one.Memory > max(load.Memory, r.memoryLimit/mostShare):
+		case memory && one.Memory > max(load.Memory, r.memoryLimit/mostShare):
 			reason = fmt.Errorf("%w: %d MiB, when %d of %d MiB were in use", ErrMemory, one.Memory>>20, r.memory>>20, r.memoryLimit>>20)
-		case r.noProcesses() && !errors.Is(reason, ErrMemory) && one.Tasks > max(load.Tasks, r.processesLimit/mostShare):
-			reason = fmt.Errorf("%w: %d, when there were %d of %d", ErrProcesses, one.Tasks, r.processes, r.processesLimit)
+		case !memory && one.Tasks > max(load.Tasks, r.processesMost):
+			reason = fmt.Errorf("%w: %d, when there were %s", ErrProcesses, one.Tasks, r.ofProcesses())
 		default:
 			continue
 		}

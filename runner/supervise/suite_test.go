@@ -24,7 +24,7 @@ import (
 func suite() []string {
 	return []string{
 		"-test.v", "-test.timeout=5m", "-test.parallel=4",
-		"-test.run=^(TestRun|TestSupervisor|TestTree|TestCgroup|TestReapOrphans|TestMain)_",
+		"-test.run=^(TestRun|TestSupervisor|TestTree|TestCgroup|TestReapOrphans|TestMain|TestFreeze)_",
 		"-test.skip=AForkBomb|CancelIsQuick",
 	}
 }
