@@ -21,7 +21,7 @@ import (
 var ErrMemory = errors.New("the run took the memory that was left")
 
 // ErrProcesses is wrapped by the error of a run that was stopped because next to no
-// further process could be started, and the run had most of them, or had too many where no limit is known.
+// further process could be started, and the run had most of them.
 var ErrProcesses = errors.New("the run started too many processes")
 
 // A run is stopped where a twentieth of the memory, or a tenth of the processes, is
@@ -33,9 +33,8 @@ const (
 	mostShare     = 4
 )
 
-// Where no limit of processes is seen, a run that has more than this is stopped: so many for each CPU, and no fewer than
-// the least. In a container the limit of its Pod (the kubelet's podPidsLimit) is not seen, and without one a fork bomb
-// takes all CPU.
+// Where no limit of processes is seen, this is taken for it: so many for each CPU, and no fewer than the least. In a
+// container the limit of its Pod (the kubelet's podPidsLimit) is not seen, and without one a fork bomb takes all CPU.
 const (
 	tooManyPerCPU  = 512
 	tooManyAtLeast = 1024
@@ -138,8 +137,8 @@ func (p *pressure) look() (rest func()) {
 type reading struct {
 	memory, memoryLimit       int64
 	processes, processesLimit int64
-	// processesMost are those that one run may have when no more are left.
-	processesMost int64
+	// assumed is true if no limit of processes is seen.
+	assumed bool
 }
 
 func (r reading) noMemory() bool {
@@ -147,23 +146,21 @@ func (r reading) noMemory() bool {
 }
 
 func (r reading) noProcesses() bool {
-	if r.processesLimit == 0 {
-		return r.processes > r.processesMost
-	}
 	return r.processesLimit-r.processes < r.processesLimit/processesLeft
 }
 
 // ofProcesses says how many processes there are, and how many there may be.
 func (r reading) ofProcesses() string {
-	if r.processesLimit == 0 {
-		return fmt.Sprintf("%d; a run may have %d where the container has no limit", r.processes, r.processesMost)
+	text := fmt.Sprintf("%d of %d", r.processes, r.processesLimit)
+	if r.assumed {
+		text += ", which is taken for the limit, as the container has none"
 	}
-	return fmt.Sprintf("%d of %d", r.processes, r.processesLimit)
+	return text
 }
 
 // pause is how long nothing has to be read again.
 func (r reading) pause() time.Duration {
-	if r.memory > r.memoryLimit/2 || r.processes > cmp.Or(r.processesLimit, r.processesMost)/2 {
+	if r.memory > r.memoryLimit/2 || r.processes > r.processesLimit/2 {
 		return pressureOften
 	}
 	return pressureEvery
@@ -174,7 +171,7 @@ func (p *pressure) read() reading {
 	if now := time.Now(); now.After(p.limitsStale) {
 		p.limits, p.limitsStale = p.group.Limits(), now.Add(limitsHold)
 	}
-	r := reading{memoryLimit: p.limits.Memory, processesLimit: p.limits.Processes, processesMost: cmp.Or(p.limits.Processes/mostShare, tooMany())}
+	r := reading{memoryLimit: p.limits.Memory, processesLimit: cmp.Or(p.limits.Processes, tooMany()), assumed: p.limits.Processes == 0}
 	r.memory, r.processes = p.group.Used()
 	if r.memoryLimit == 0 {
 		r.memoryLimit, r.memory = p.group.Machine()
@@ -233,7 +230,7 @@ func (p *pressure) culprit(r reading, memory bool) (stop context.CancelCauseFunc
 			continue
 		case memory && one.Memory > max(load.Memory, r.memoryLimit/mostShare):
 			reason = fmt.Errorf("%w: %d MiB, when %d of %d MiB were in use", ErrMemory, one.Memory>>20, r.memory>>20, r.memoryLimit>>20)
-		case !memory && one.Tasks > max(load.Tasks, r.processesMost):
+		case !memory && one.Tasks > max(load.Tasks, r.processesLimit/mostShare):
 			reason = fmt.Errorf("%w: %d, when there were %s", ErrProcesses, one.Tasks, r.ofProcesses())
 		default:
 			continue
