@@ -3,6 +3,7 @@
 import ast
 import copy
 import os
+import re
 import unittest
 import unittest.mock
 
@@ -138,3 +139,10 @@ class Proof(unittest.TestCase):
         source = "import ansible.constants as K\nfrom ansible import constants as C\nfrom ansible.constants import A\n" \
             "x = C.B\nclass D:\n    e = lambda: C.INNER\n    f = K.E\n    def g(self, h=C.H):\n        return C.INNER, x.OTHER\n"
         self.assertEqual(proof.read_at_import(ast.parse(source)), {"A", "B", "E", "H"})
+
+    def test_proof_finds_sources(self) -> None:
+        for name in proof.NAMES:
+            top = re.split("[.:]", name)[0]
+            if top not in ("ansible", "ansible_runner", "kubernetes"):
+                self.assertIsNotNone(proof.source_of(top), top)
+        self.assertIsNone(proof.source_of("no_such_package"))

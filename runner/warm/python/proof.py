@@ -71,7 +71,7 @@ def differs(core: str) -> list[str]:
         table = json.load(file)
     if line(core) in table["lines"]:
         return []
-    return [name for name, digest in digests().items() if digest not in table["names"][name].values() and source_of(name.partition(".")[0])] \
+    return [name for name, digest in digests().items() if digest not in table["names"][name].values() and source_of(re.split("[.:]", name)[0])] \
         + sorted(f"{name} is read when Ansible is imported" for name in unknown_settings())
 
 
@@ -95,7 +95,7 @@ def digests() -> dict[str, str]:
 
 
 def source_of(module: str) -> str | None:
-    """Return the path of a module's source, without importing it."""
+    """Return the path of a module's source, without importing it; None if there is none."""
     top, *rest = module.split(".")
     known = sys.modules.get(top)
     spec = importlib.util.find_spec(top)
@@ -104,7 +104,7 @@ def source_of(module: str) -> str | None:
         origin = os.path.join(os.path.dirname(os.__file__), top + ".py")
     base = os.path.join(os.path.dirname(origin), *rest)
     if not rest:
-        return origin
+        return origin if os.path.isfile(origin) else None
     return next((path for path in (base + ".py", os.path.join(base, "__init__.py")) if os.path.isfile(path)), None)
 
 
