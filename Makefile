@@ -341,6 +341,11 @@ JOBS ?= 2000
 simulate-jobs: setup cluster-tools ## print what JOBS=2000 runs in Pods of their own at a time take, with a quota, evictions and a lost node: a real API server, Pods that are processes of this machine
 	@JOBS=$(JOBS) $(TOOLS)/controlplane exec -- go test -count=1 -v -timeout 2h -run TestManyJobs ./test/e2e
 
+.PHONY: bench-jobs
+bench-jobs: ## print what a run as a Job costs beside a forked one, COST=10 pairs, in a real Pod of a real cluster: as root, on Debian
+	@COST=$(COST) $(MAKE) e2e TESTFLAGS='-run=TestJobs_Cost -v'
+COST ?= 10
+
 .PHONY: simulate-schedule
 simulate-schedule: ## print how long runs wait, by cause: the real decision and queue, 5,000 objects, a clock that jumps
 	@ROLEWRIGHT_TEST_EVERY_CASE=1 go test -count=1 -v -run TestSimulate ./controller

@@ -14,7 +14,8 @@ import (
 
 // TestJobs_LongFaults makes runs in Pods of an operator's own image, and has the cluster do to them what clusters do.
 func TestJobs_LongFaults(t *testing.T) {
-	p := &potter{shell: shell{dir: t.TempDir()}, root: filepath.Join(t.TempDir(), "runner"), image: "docker.io/library/tea-operator:v0.0.1"}
+	p := newPotter(t)
+	p.image = "docker.io/library/tea-operator:v0.0.1"
 	here, err := filepath.Abs(repository)
 	if err != nil {
 		t.Fatal(err)

@@ -16,7 +16,7 @@ import (
 // TestJobs makes runs in Pods of their own, by an operator that is a process of the node: so it can be killed and started
 // again. The Pods have the programs of the machine: their image is the one that every node has, and has nothing.
 func TestJobs(t *testing.T) {
-	p := &potter{shell: shell{dir: t.TempDir()}, root: filepath.Join(t.TempDir(), "runner"), image: "docker.io/rolewright/pause:1"}
+	p := newPotter(t)
 	p.install(t)
 	p.goThrough(t, []part{
 		{"success", brewed}, {"failure", spilled}, {"the operator is killed and loses its disk", survives}, {"the run ends while there is no operator", waits},
@@ -52,6 +52,13 @@ type potter struct {
 	operator *exec.Cmd
 	// image is the one that the operator takes for its own.
 	image string
+	// flags are more of them.
+	flags []string
+}
+
+func newPotter(t *testing.T, flags ...string) *potter {
+	t.Helper()
+	return &potter{shell: shell{dir: t.TempDir()}, root: filepath.Join(t.TempDir(), "runner"), image: "docker.io/rolewright/pause:1", flags: flags}
 }
 
 // podTemplate has the programs of the machine.
@@ -118,9 +125,9 @@ func (p *potter) start(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	p.operator = exec.Command(binary, "run", "--watches-file=watches.yaml", "--runner-root="+p.root, "--job-namespace=default",
-		"--job-url=https://10.244.0.1:8444", "--job-image="+p.image, "--proxy-port=0", "--metrics-bind-address=0",
-		"--health-probe-bind-address=0", "--user-metrics-bind-address=0", "--progress-interval=500ms", "--retry-min=10m", "--retry-max=10m")
+	p.operator = exec.Command(binary, append([]string{"run", "--watches-file=watches.yaml", "--runner-root=" + p.root, "--job-namespace=default",
+		"--job-url=https://10.244.0.1:8444", "--job-image=" + p.image, "--proxy-port=0", "--metrics-bind-address=0",
+		"--health-probe-bind-address=0", "--user-metrics-bind-address=0", "--progress-interval=500ms", "--retry-min=10m", "--retry-max=10m"}, p.flags...)...)
 	p.operator.Env = append(os.Environ(), "ANSIBLE_GATHERING=explicit")
 	p.operator.Dir, p.operator.Stdout, p.operator.Stderr = p.dir, log, log
 	if err := p.operator.Start(); err != nil {

@@ -1,0 +1,160 @@
+//go:build e2e
+
+package cluster
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestJobs_Cost prints what a run as a Job costs beside a forked one of the same role, COST pairs one after the other. It
+// measures, and is no part of make test: see make bench-jobs.
+func TestJobs_Cost(t *testing.T) {
+	pairs, _ := strconv.Atoi(os.Getenv("COST"))
+	if pairs < 1 {
+		t.Skip("it measures: make bench-jobs")
+	}
+	p := newPotter(t, "--metrics-bind-address=127.0.0.1:18383", "--warm-idle=0")
+	here, err := filepath.Abs(repository)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var watches strings.Builder
+	kinds := []string{"Tea", "Chai"} // a Job, forked
+	for _, kind := range kinds {
+		p.define(t, kind)
+		how := "executor: warm"
+		if kind == kinds[0] {
+			how = "executor: job, job: " + fmt.Sprintf(podTemplate, "", "", here, p.dir) // the programs of the machine, as the other one has
+		}
+		fmt.Fprintf(&watches, "- {group: jobs.example.com, version: v1, kind: %s, %s, %s}\n", kind, roleOf(here, "tea"), how)
+	}
+	p.write(t, "watches.yaml", watches.String())
+	p.eventually(t, "the default service account", p.equals("serviceaccount/default", "get", "serviceaccount", "default", "--output=name"))
+	p.start(t)
+	t.Cleanup(func() { p.stop(t, syscall.SIGTERM) })
+	took := map[string]*costs{kinds[0]: {}, kinds[1]: {}}
+	for i := range pairs + 1 {
+		for _, kind := range kinds {
+			c := p.cost(t, kind, fmt.Sprintf("%s-%d", strings.ToLower(kind), i))
+			if i > 0 { // the first one waits for the fork server
+				took[kind].add(c)
+			}
+		}
+	}
+	fmt.Printf("%d pairs; medians and quartiles\n\n| | until Ansible began, s | until the status said so, s | CPU of the machine, s | CPU of the run, s | memory of the run |\n|---|---|---|---|---|---|\n", pairs)
+	for _, kind := range kinds {
+		name, c := map[string]string{kinds[0]: "Job", kinds[1]: "forked"}[kind], took[kind]
+		cpu, memory := p.metered(t, kind)
+		fmt.Printf("| %s | %s | %s | %s | %.2f | %.0f MiB |\n", name, quartiles(c.began), quartiles(c.ended), quartiles(c.cpu), cpu, memory/(1<<20))
+	}
+}
+
+// costs are of runs one after the other, in seconds.
+type costs struct{ began, ended, cpu []float64 }
+
+func (c *costs) add(one costs) {
+	c.began, c.ended, c.cpu = append(c.began, one.began...), append(c.ended, one.ended...), append(c.cpu, one.cpu...)
+}
+
+// cost makes an object, waits for its run, and for the machine to be at rest again.
+func (p *potter) cost(t *testing.T, kind, name string) costs {
+	t.Helper()
+	const rest = 5 * time.Second
+	time.Sleep(rest)
+	idle, before := busy(t), time.Now()
+	time.Sleep(rest)
+	perSecond := (busy(t) - idle) / time.Since(before).Seconds() // what the cluster takes by itself
+	start, at := busy(t), time.Now()
+	p.create(t, kind, name, "")
+	s := p.ends(t, kind, name, anyEnd)
+	ended := time.Since(at).Seconds()
+	if s.LastRun.Result != "Succeeded" {
+		t.Fatalf("the run of %s is %+v", name, s.LastRun)
+	}
+	time.Sleep(rest) // the Pod goes
+	return costs{
+		began: []float64{firstEvent(t, p.root, s.LastRun.ID).Sub(at).Seconds()}, ended: []float64{ended},
+		cpu: []float64{busy(t) - start - perSecond*time.Since(at).Seconds()},
+	}
+}
+
+// firstEvent is when Ansible began.
+func firstEvent(t *testing.T, root, run string) time.Time {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(root, ".runs", "*", run, "artifacts", run, "job_events", "1-*.json"))
+	if err != nil || len(names) != 1 {
+		t.Fatalf("the first event of run %s: %v, %v", run, names, err)
+	}
+	var event struct{ Created string }
+	text, err := os.ReadFile(names[0])
+	if err == nil {
+		err = json.Unmarshal(text, &event)
+	}
+	began, parseErr := time.Parse("2006-01-02T15:04:05.999999-07:00", event.Created)
+	if err != nil || parseErr != nil {
+		t.Fatalf("the first event of run %s: %v, %v", run, err, parseErr)
+	}
+	return began
+}
+
+// busy is the CPU that the machine has taken, in seconds (proc(5)).
+func busy(t *testing.T) float64 {
+	t.Helper()
+	text, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	line, _, _ := bytes.Cut(text, []byte("\n"))
+	ticks := 0.0
+	for i, field := range strings.Fields(string(line))[1:] {
+		if n, err := strconv.ParseFloat(field, 64); err == nil && i < 8 && i != 3 && i != 4 { // idle, and waiting for disks
+			ticks += n
+		}
+	}
+	const userHZ = 100
+	return ticks / userHZ
+}
+
+// metered are the CPU and the memory of a run on average, as the operator has it from the run's processes.
+func (p *potter) metered(t *testing.T, kind string) (cpu, memory float64) {
+	t.Helper()
+	answer, err := http.Get("http://127.0.0.1:18383/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := func(name string) (total float64) {
+		for line := range strings.Lines(string(text)) {
+			if strings.HasPrefix(line, name+"{") && strings.Contains(line, fmt.Sprintf("kind=%q", kind)) {
+				n, _ := strconv.ParseFloat(strings.Fields(line)[1], 64)
+				total += n
+			}
+		}
+		return total
+	}
+	runs := sum("rolewright_run_memory_bytes_count")
+	return sum("rolewright_run_cpu_seconds_total") / runs, sum("rolewright_run_memory_bytes_sum") / runs
+}
+
+// quartiles are the median, and the quartiles around it.
+func quartiles(of []float64) string {
+	slices.Sort(of)
+	at := func(quarter int) float64 { return of[(len(of)-1)*quarter/4] }
+	return fmt.Sprintf("%.2f (%.2f to %.2f)", at(2), at(1), at(3))
+}
