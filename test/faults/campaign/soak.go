@@ -90,7 +90,9 @@ func soak(a *actor) {
 		}
 	})
 	var after usage
-	err = poll(a.ctx, time.Minute, func() error {
+	// Go collects garbage every two minutes where it has no other reason, and gives memory back after that.
+	const late = 5 * time.Minute
+	err = poll(a.ctx, late, func() error {
 		if after, err = a.e.rest(a.ctx); err != nil {
 			return err
 		}
