@@ -19,7 +19,7 @@ const (
 // maxEvents is how many events are kept for clients that read later, and maxBatch how many
 // of them one gets at a time: a slow one holds no more.
 const (
-	maxEvents = 8192
+	maxEvents = 2048
 	maxBatch  = 256
 )
 
