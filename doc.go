@@ -3,7 +3,6 @@
 // resources, in one binary.
 //
 //	func main() {
-//		rolewright.Init()
 //		mgr, err := ctrl.NewManager(ctrl.GetConfigOrDie(), ctrl.Options{})
 //		// …
 //		watches, err := rolewright.LoadWatches("watches.yaml")

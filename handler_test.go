@@ -144,11 +144,3 @@ func TestLoadWatches_NamesTheWatch(t *testing.T) {
 		t.Error("an empty watch is let in")
 	}
 }
-
-// A program that forgets Init would start itself a second time for each run.
-func TestAdd_WantsInit(t *testing.T) {
-	defer initialised.Store(initialised.Swap(false))
-	if err := Add(nil, Options{}); err == nil || !strings.Contains(err.Error(), "call rolewright.Init first in main") {
-		t.Errorf("without Init: %v", err)
-	}
-}

@@ -9,7 +9,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -17,24 +16,7 @@ import (
 
 	"github.com/rolewright/rolewright/controller"
 	"github.com/rolewright/rolewright/internal/watches"
-	"github.com/rolewright/rolewright/runner/supervise"
 )
-
-// supervisorArgument is the argument with which the program starts itself to look after a run.
-const supervisorArgument = "rolewright-supervise"
-
-// initialised is true once Init was called.
-var initialised atomic.Bool //nolint:gochecknoglobals // a program has one main
-
-// Init has to be the first thing that main calls, or TestMain where tests call [Add]. The
-// program starts itself to look after each run of Ansible or a command: Init does that then,
-// and does not return.
-func Init() {
-	if len(os.Args) == 2 && os.Args[1] == supervisorArgument {
-		os.Exit(supervise.Main(os.Stdin, os.Stderr)) //nolint:forbidigo // this is the main of that process
-	}
-	initialised.Store(true)
-}
 
 // Watch is one entry of a watches file: a kind, and what runs for its objects.
 type Watch struct {
@@ -113,9 +95,6 @@ type Options struct {
 // before, such as a missing ansible-core where a watch requires forked runs, is an error of the
 // manager's Start.
 func Add(mgr manager.Manager, opts Options, all ...Watch) error {
-	if !initialised.Load() {
-		return errors.New("rolewright: call rolewright.Init first in main: without it, the program would start itself a second time for each run")
-	}
 	if len(all) == 0 {
 		return errors.New("rolewright: there are no watches to add")
 	}

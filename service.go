@@ -57,7 +57,7 @@ func (s *service) serve(ctx context.Context) error {
 	}
 	defer serving.Store(false)
 	parts, end, err := assembly.NewParts(ctx, assembly.ExecutorOptions{
-		Path: s.opts.AnsibleRunner, Supervisor: []string{"/proc/self/exe", supervisorArgument}, WarmIdle: assembly.WarmIdle,
+		Path: s.opts.AnsibleRunner, WarmIdle: assembly.WarmIdle,
 	}, func() []watches.Watch { return s.watched }, s.log)
 	if err != nil {
 		return err

@@ -22,9 +22,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == SupervisorCommand {
-		os.Exit(supervise.Main(os.Stdin, os.Stderr))
-	}
 	if len(os.Args) > 3 && os.Args[1] == asStarved {
 		os.Exit(starve(os.Args[2], os.Args[3]))
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
 
+	"github.com/rolewright/rolewright/runner/supervise"
 	"github.com/rolewright/rolewright/test/must"
 )
 
@@ -69,7 +70,7 @@ func killSupervising(t *testing.T, req Request) {
 		}
 		dir := filepath.Dir(filepath.Dir(link))
 		cmdline, _ := os.ReadFile(filepath.Join(dir, "cmdline"))
-		if !strings.HasSuffix(string(cmdline), "\x00"+SupervisorCommand+"\x00") {
+		if !strings.HasSuffix(string(cmdline), "\x00"+supervise.Argument+"\x00") {
 			continue
 		}
 		pid, err := strconv.Atoi(filepath.Base(dir))
@@ -139,7 +140,6 @@ func TestRun_UnavailableSaysWhatToDo(t *testing.T) {
 		"not executable":      {Options{Path: write(t, filepath.Join(t.TempDir(), "x"), "#!/bin/sh\n", 0o644)}, []string{"permission denied", "make it executable"}},
 		"large environment":   {Options{Path: program(t), Environ: []string{"A=" + strings.Repeat("x", 200<<10)}}, []string{"argument list too long", "make it smaller"}},
 		"endless environment": {Options{Path: program(t), Environ: []string{"A=" + strings.Repeat("x", 10<<20)}}, []string{"tell it what to run"}},
-		"no supervisor":       {Options{Path: program(t), Supervisor: []string{"/nowhere/supervisor"}}, []string{"supervising process", "/nowhere/supervisor", "install it"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -23,7 +23,7 @@ func NewPool(opts Options, onChange func(error)) *warm.Pool {
 	opts = opts.complete()
 	return warm.New(warm.Options{
 		Without: os.Getenv(warm.WithoutVariable),
-		Environ: ansibleenv.WithHome(opts.Environ, os.TempDir()), Runner: opts.Path, Playbook: "ansible-playbook", Supervisor: opts.Supervisor,
+		Environ: ansibleenv.WithHome(opts.Environ, os.TempDir()), Runner: opts.Path, Playbook: "ansible-playbook",
 		TrustLine: opts.TrustLine, Check: opts.checkServer, Trace: opts.Trace, Idle: opts.WarmIdle, OnChange: onChange,
 	})
 }
@@ -131,9 +131,5 @@ func (o Options) complete() Options {
 		o.Environ = os.Environ()
 	}
 	o.Environ = ansibleenv.Inherited(o.Collections.Environ(o.Temp.environ(o.Environ)))
-	if o.Supervisor == nil {
-		// Whatever has become of the file since this process started.
-		o.Supervisor = []string{"/proc/self/exe", SupervisorCommand}
-	}
 	return o
 }

@@ -29,9 +29,6 @@ type Options struct {
 	// Environ is the environment that runs inherit, less the variables that
 	// concern only the operator; nil means that of this process.
 	Environ []string
-	// Supervisor is the command line that calls [supervise.Main]; nil means the
-	// subcommand supervise of the program that runs.
-	Supervisor []string
 	// Warm has the fork servers from which runs are started where there is one,
 	// with the environment Environ, but for requests that say otherwise; nil means
 	// that every run starts a new Python.
@@ -81,7 +78,7 @@ func New(opts Options) *Runner {
 	opts = opts.complete()
 	return &Runner{
 		path: opts.Path, environ: opts.Environ, temp: opts.Temp, collections: opts.Collections, patience: fullPatience,
-		supervisor: supervise.NewSupervisor(opts.Supervisor), warm: opts.Warm, forkTimeout: opts.ForkTimeout,
+		supervisor: supervise.NewSupervisor(nil), warm: opts.Warm, forkTimeout: opts.ForkTimeout,
 		throttle: newThrottle(opts.OnLimit), pressure: newPressure(),
 	}
 }
@@ -89,10 +86,6 @@ func New(opts Options) *Runner {
 // Close ends what the Runner keeps between runs. It is called when no run is
 // in progress, and none comes.
 func (r *Runner) Close() { r.supervisor.Close() }
-
-// SupervisorCommand is the hidden subcommand of a program that makes runs: all
-// that it does is to call [supervise.Main].
-const SupervisorCommand = "supervise"
 
 // installIt is what to do if there is no ansible-runner.
 const installIt = "install it, make it executable, or name another one with --ansible-runner"

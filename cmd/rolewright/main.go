@@ -18,23 +18,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rolewright/rolewright/internal/failpoint"
-	"github.com/rolewright/rolewright/runner"
-	"github.com/rolewright/rolewright/runner/supervise"
 )
 
 func main() {
-	if supervising(os.Args) {
-		os.Exit(supervise.Main(os.Stdin, os.Stderr))
-	}
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	os.Exit(execute(signals, os.Args, os.Stdout, os.Stderr))
-}
-
-// supervising reports whether this is not the operator, but the process that
-// it has started to look after a run. That is no subcommand for people.
-func supervising(args []string) bool {
-	return len(args) == 2 && args[1] == runner.SupervisorCommand
 }
 
 // abortPatience is how long the program may take to end what it started after

@@ -18,9 +18,7 @@ import (
 const asProgram = "ROLEWRIGHT_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
-	// What the program starts of itself does not have the variable: it is one
-	// of those that runs do not inherit.
-	if os.Getenv(asProgram) != "" || supervising(os.Args) {
+	if os.Getenv(asProgram) != "" {
 		main()
 	}
 	testenv.Main(m)

@@ -24,7 +24,6 @@ import (
 	"github.com/rolewright/rolewright/internal/admission"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/internal/webhookserver"
-	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/supervise"
 )
 
@@ -81,7 +80,7 @@ func (op *operator) newWebhooks(log logr.Logger) (servers []func(context.Context
 	if err != nil {
 		return nil, nil, fmt.Errorf("client for schemas: %w", err)
 	}
-	supervisor := supervise.NewSupervisor([]string{"/proc/self/exe", runner.SupervisorCommand})
+	supervisor := supervise.NewSupervisor(nil)
 	options := webhookserver.Options{
 		Watches: op.watches, Port: op.webhookPort, CertDir: op.webhookCertDir, Dir: dir, Supervisor: supervisor, Log: log,
 		Schemas: &webhookserver.Schemas{Client: discovered.RESTClient()}, Metrics: op.Recorder,

@@ -31,9 +31,8 @@ func uses(watched []watches.Watch, ways ...watches.Executor) bool {
 type ExecutorOptions struct {
 	// Path is the program ansible-runner; see [runner.Options].
 	Path string
-	// Supervisor and TrustLine are as those of [runner.Options].
-	Supervisor []string
-	TrustLine  bool
+	// TrustLine is as that of [runner.Options].
+	TrustLine bool
 	// WarmIdle is how long a fork server is kept without a run; 0 for as long as the process.
 	WarmIdle time.Duration
 	// Watches are those that there are, and Later is true if others may come that do not say
@@ -50,7 +49,7 @@ type ExecutorOptions struct {
 // at once, and that there can be none is an error.
 func NewExecutor(ctx context.Context, o ExecutorOptions) (_ *runner.Runner, end func(), err error) {
 	watched, recorder, log := o.Watches, o.Recorder, o.Log
-	options := runner.Options{Path: o.Path, Supervisor: o.Supervisor, WarmIdle: o.WarmIdle, TrustLine: o.TrustLine}
+	options := runner.Options{Path: o.Path, WarmIdle: o.WarmIdle, TrustLine: o.TrustLine}
 	if options.Temp, err = runner.NewTemp(os.TempDir()); err != nil {
 		log.Error(err, "Temporary files of killed runs are not removed")
 	}

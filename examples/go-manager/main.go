@@ -25,7 +25,6 @@ import (
 )
 
 func main() {
-	rolewright.Init() // before anything else
 	ctrl.SetLogger(zap.New())
 	if err := run(ctrl.SetupSignalHandler(), os.Getenv("WATCH_NAMESPACE")); err != nil {
 		fmt.Fprintln(os.Stderr, err)

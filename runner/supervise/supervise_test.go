@@ -19,11 +19,9 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// The test binary plays the programs that a test needs beside itself: the
-// supervising process, and an operator that can be killed.
+// The test binary plays the programs that a test needs beside itself, such as an operator that can be killed.
 const (
-	asSupervisor = "supervise"
-	asOperator   = "operate"
+	asOperator = "operate"
 	// asUser and asInit do the package's tests as another user.
 	asUser = "user"
 	asInit = "init"
@@ -31,8 +29,6 @@ const (
 
 func TestMain(m *testing.M) {
 	switch {
-	case len(os.Args) > 1 && os.Args[1] == asSupervisor:
-		os.Exit(Main(os.Stdin, os.Stderr))
 	case len(os.Args) > 1 && os.Args[1] == asOperator:
 		os.Exit(operate())
 	case len(os.Args) > 1 && os.Args[1] == asUser:

@@ -36,9 +36,12 @@ type Supervisor struct {
 	preparing sync.WaitGroup
 }
 
-// NewSupervisor returns a Supervisor whose processes are started by a command
-// line that calls [Main].
+// NewSupervisor returns a Supervisor whose processes are started by a command line; nil for this program, whatever has
+// become of its file since it was started.
 func NewSupervisor(argv []string) *Supervisor {
+	if argv == nil {
+		argv = []string{"/proc/self/exe", Argument}
+	}
 	return &Supervisor{argv: argv, groups: sync.OnceValue(func() string {
 		dir, err := delegated()
 		if err != nil {

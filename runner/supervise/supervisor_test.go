@@ -22,7 +22,7 @@ import (
 // supervisor runs commands under a supervising process, which is this binary.
 func supervisor(t testing.TB) *Supervisor {
 	t.Helper()
-	s := NewSupervisor([]string{"/proc/self/exe", asSupervisor})
+	s := NewSupervisor(nil)
 	t.Cleanup(s.Close)
 	return s
 }
@@ -43,7 +43,7 @@ func operate() int {
 	if err := json.NewDecoder(os.Stdin).Decode(&c); err != nil {
 		return 2
 	}
-	s := NewSupervisor([]string{"/proc/self/exe", asSupervisor})
+	s := NewSupervisor(nil)
 	if os.Args[2] == sweeping {
 		s.groups = func() string { return "" }
 	}
@@ -317,7 +317,7 @@ func TestMain_StartsNothingForStrangers(t *testing.T) {
 	c := recorded(t, "touch $DIR/ready")
 	alien := must.Get(json.Marshal(order{Command: c, Parent: os.Getpid() + 1}))(t)
 	for name, input := range map[string]string{"an orphan": string(alien) + "\n", "half an order": string(alien), "no order": "{]\n", "endless": strings.Repeat("x", 2*maxOrder)} {
-		cmd := exec.Command("/proc/self/exe", asSupervisor)
+		cmd := exec.Command("/proc/self/exe", Argument)
 		cmd.Env, cmd.Stdin = c.Env, strings.NewReader(input)
 		if out, err := cmd.CombinedOutput(); err == nil || !strings.HasPrefix(string(out), "supervise: ") {
 			t.Errorf("%s: %v, %q", name, err, out)

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/runner/supervise"
 	"github.com/rolewright/rolewright/runner/warm"
 	"github.com/rolewright/rolewright/test/must"
 )
@@ -98,7 +99,7 @@ func killRunner(t *testing.T, req runner.Request) {
 func killSupervisor(t *testing.T, req runner.Request) {
 	t.Helper()
 	log := filepath.Join(req.Dir, "runner.log")
-	for pid := range processes(t, runner.SupervisorCommand) {
+	for pid := range processes(t, supervise.Argument) {
 		links, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
 		for _, link := range links {
 			if to, _ := os.Readlink(link); to == log {
@@ -282,7 +283,7 @@ func TestRun_IsForkedLaterOnAStarvedMachine(t *testing.T) {
 	var limits []int
 	late := make(chan struct{})
 	r := runner.New(runner.Options{
-		Environ: o.Environ, Supervisor: o.Supervisor, Warm: pool, ForkTimeout: impatient,
+		Environ: o.Environ, Warm: pool, ForkTimeout: impatient,
 		OnLimit: func(limit int) {
 			if limits = append(limits, limit); len(limits) == 1 {
 				close(late)

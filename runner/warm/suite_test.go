@@ -31,8 +31,6 @@ const asOperator = "operator"
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
-		case runner.SupervisorCommand:
-			os.Exit(supervise.Main(os.Stdin, os.Stderr))
 		case asOperator:
 			os.Exit(operate())
 		case asLimited:
@@ -78,10 +76,9 @@ func options(t testing.TB) warm.Options {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	o := warm.Options{
-		Dir:        dir,
-		Environ:    environ(t),
-		Supervisor: []string{"/proc/self/exe", runner.SupervisorCommand},
-		Trace:      filepath.Join(t.TempDir(), "trace"),
+		Dir:     dir,
+		Environ: environ(t),
+		Trace:   filepath.Join(t.TempDir(), "trace"),
 	}
 	for name, path := range map[string]*string{"ansible-runner": &o.Runner, "ansible-playbook": &o.Playbook} {
 		var err error
@@ -131,7 +128,7 @@ const (
 
 // runnerOf returns a Runner whose runs are forked from the pool's servers.
 func runnerOf(o warm.Options, pool *warm.Pool, timeout time.Duration) *runner.Runner {
-	return runner.New(runner.Options{Environ: o.Environ, Supervisor: o.Supervisor, Warm: pool, ForkTimeout: timeout})
+	return runner.New(runner.Options{Environ: o.Environ, Warm: pool, ForkTimeout: timeout})
 }
 
 // request is that for a run of the text of a playbook.

@@ -39,8 +39,6 @@ type Options struct {
 	// ansible-playbook, a name without a slash being looked up in PATH; both must
 	// be Python scripts of one interpreter.
 	Runner, Playbook string
-	// Supervisor is the command line that calls supervise.Main.
-	Supervisor []string
 	// MaxRuns is how many runs a server makes before it is replaced; 0 means
 	// 1000.
 	MaxRuns int

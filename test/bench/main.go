@@ -25,14 +25,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/rolewright/rolewright/runner"
-	"github.com/rolewright/rolewright/runner/supervise"
 )
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == runner.SupervisorCommand {
-		os.Exit(supervise.Main(os.Stdin, os.Stderr))
-	}
 	var opts options
 	flag.StringVar(&opts.binary, "rolewright", "bin/rolewright", "the operator's binary")
 	flag.StringVar(&opts.stub, "stub", "bin/fakerunner", "the stub: the binary built of ./test/faults/fakerunner")

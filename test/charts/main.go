@@ -23,8 +23,6 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/rolewright/rolewright/runner"
-	"github.com/rolewright/rolewright/runner/supervise"
 )
 
 type options struct {
@@ -35,9 +33,6 @@ type options struct {
 }
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == runner.SupervisorCommand {
-		os.Exit(supervise.Main(os.Stdin, os.Stderr))
-	}
 	var o options
 	flag.StringVar(&o.rolewright, "rolewright", "bin/rolewright", "the operator's binary, beside which rolewright-helm is; empty for helm-operator alone")
 	flag.StringVar(&o.helm, "helm", "bin/tools/helm", "Helm, which makes its starter chart")

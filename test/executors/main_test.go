@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/rolewright/rolewright/runner"
-	"github.com/rolewright/rolewright/runner/supervise"
 	"github.com/rolewright/rolewright/runner/warm"
 	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
@@ -17,9 +16,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == runner.SupervisorCommand {
-		os.Exit(supervise.Main(os.Stdin, os.Stderr))
-	}
 	parts.AnsibleOrExit()
 	testenv.Main(m)
 }
@@ -35,8 +31,7 @@ type ways struct {
 // HOME of the test's own.
 func bothWays(t *testing.T) ways {
 	t.Helper()
-	supervisor := []string{"/proc/self/exe", runner.SupervisorCommand}
-	o := warm.Options{Supervisor: supervisor, Trace: filepath.Join(t.TempDir(), "trace")}
+	o := warm.Options{Trace: filepath.Join(t.TempDir(), "trace")}
 	for _, entry := range os.Environ() {
 		if !strings.HasPrefix(entry, "HOME=") && !strings.HasPrefix(entry, "ROLEWRIGHT_") && !strings.HasPrefix(entry, "KUBECONFIG=") {
 			o.Environ = append(o.Environ, entry)
@@ -53,8 +48,8 @@ func bothWays(t *testing.T) ways {
 	t.Cleanup(pool.Close)
 	must.Do(t, pool.Wait(t.Context()))
 	w := ways{
-		forked:   runner.New(runner.Options{Environ: o.Environ, Supervisor: supervisor, Warm: pool, ForkTimeout: time.Minute}),
-		executed: runner.New(runner.Options{Environ: o.Environ, Supervisor: supervisor}),
+		forked:   runner.New(runner.Options{Environ: o.Environ, Warm: pool, ForkTimeout: time.Minute}),
+		executed: runner.New(runner.Options{Environ: o.Environ}),
 		trace:    o.Trace,
 	}
 	t.Cleanup(w.forked.Close)

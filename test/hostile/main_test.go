@@ -8,20 +8,14 @@
 package hostile
 
 import (
-	"os"
 	"testing"
 
 	"go.uber.org/goleak"
 
-	"github.com/rolewright/rolewright/runner"
-	"github.com/rolewright/rolewright/runner/supervise"
 	needed "github.com/rolewright/rolewright/test/testenv/parts"
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == runner.SupervisorCommand {
-		os.Exit(supervise.Main(os.Stdin, os.Stderr))
-	}
 	needed.AnsibleOrExit()
 	goleak.VerifyTestMain(m)
 }

@@ -81,7 +81,6 @@ func (s *sandbox) run() runner.Result {
 		}
 		options.Warm = warm.New(warm.Options{
 			Dir: filepath.Join(s.root, "tmp"), Environ: options.Environ, Runner: options.Path, Playbook: playbook,
-			Supervisor: []string{"/proc/self/exe", runner.SupervisorCommand},
 		})
 		defer options.Warm.Close()
 		must.Do(s.t, options.Warm.Wait(s.t.Context()))
