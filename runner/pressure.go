@@ -25,7 +25,7 @@ var ErrMemory = errors.New("the run took the memory that was left")
 var ErrProcesses = errors.New("the run started too many processes")
 
 // A run is stopped where a twentieth of the memory, or a tenth of the processes, is
-// left, if no other run takes as much, and it takes a quarter of all: the kernel
+// left, if no other run takes as much, and it takes a quarter of all, or all runs take half of the memory: the kernel
 // would kill the whole container, and the operator and other runs with it.
 const (
 	memoryLeft    = 20
@@ -73,6 +73,8 @@ type pressure struct {
 	// while to come back.
 	victim  string
 	settled time.Time
+	// harmless is up to how many processes the container is not frozen for another look: many runs were found to have them.
+	harmless int64
 }
 
 const (
@@ -187,6 +189,9 @@ func (p *pressure) read() reading {
 // check stops a run if it takes what is left, and returns when to look again.
 func (p *pressure) check() time.Duration {
 	now := p.read()
+	if !now.noProcesses() {
+		p.harmless = 0
+	}
 	if !now.noMemory() && !now.noProcesses() {
 		return now.pause()
 	}
@@ -200,11 +205,14 @@ func (p *pressure) check() time.Duration {
 
 // relieve stops the run that takes most of the memory, or else of the processes, if one takes too much.
 func (p *pressure) relieve(r reading, memory bool) bool {
-	if !memory {
+	if !memory && r.processes > p.harmless {
 		defer supervise.Freeze()()
 	}
 	stop, load, reason := p.culprit(r, memory)
 	if reason == nil {
+		if !memory {
+			p.harmless = r.processes + r.processes/2
+		}
 		return false
 	}
 	stop(reason)
@@ -223,21 +231,25 @@ func (p *pressure) culprit(r reading, memory bool) (stop context.CancelCauseFunc
 	p.mu.Lock()
 	runs := maps.Clone(p.runs)
 	p.mu.Unlock()
-	settled := time.Now().After(p.settled)
+	victim := ""
+	settled, all := time.Now().After(p.settled), int64(0)
 	for run, one := range supervise.Loads(cookieName, memory, isServer) {
-		switch {
-		case runs[run] == nil || !settled && run != p.victim:
-			continue
-		case memory && one.Memory > max(load.Memory, r.memoryLimit/mostShare):
-			reason = fmt.Errorf("%w: %d MiB, when %d of %d MiB were in use", ErrMemory, one.Memory>>20, r.memory>>20, r.memoryLimit>>20)
-		case !memory && one.Tasks > max(load.Tasks, r.processesLimit/mostShare):
-			reason = fmt.Errorf("%w: %d, when there were %s", ErrProcesses, one.Tasks, r.ofProcesses())
-		default:
-			continue
+		all += one.Memory
+		larger := memory && one.Memory > load.Memory || !memory && one.Tasks > load.Tasks
+		if runs[run] != nil && larger && (settled || run == p.victim) {
+			victim, load, stop = run, one, runs[run]
 		}
-		p.victim, load, stop = run, one, runs[run]
+	}
+	switch {
+	case stop == nil:
+	// Several runs may take as much: then it is the largest, if they take more than all else.
+	case memory && (load.Memory > r.memoryLimit/mostShare || all > r.memoryLimit/2):
+		reason = fmt.Errorf("%w: %d MiB, when %d of %d MiB were in use", ErrMemory, load.Memory>>20, r.memory>>20, r.memoryLimit>>20)
+	case !memory && load.Tasks > r.processesLimit/mostShare:
+		reason = fmt.Errorf("%w: %d, when there were %s", ErrProcesses, load.Tasks, r.ofProcesses())
 	}
 	if reason != nil {
+		p.victim = victim
 		p.settled = time.Now().Add(settling)
 	}
 	return stop, load, reason

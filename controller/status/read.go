@@ -178,13 +178,18 @@ func (l line) MatchString(text string) bool {
 	return n > 0 && n <= int(l) && !strings.ContainsFunc(text, func(r rune) bool { return unicode.Is(unicode.C, r) })
 }
 
+// Forms of texts for people.
+const (
+	triggerForm line = 256
+	forForm     line = 512
+)
+
 // Forms of fields. Those of texts bound their length, too.
 var (
 	uuidForm        = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 	causeForm       = regexp.MustCompile(`^[a-z_]{1,32}$`)
 	fingerprintForm = regexp.MustCompile(`^([0-9a-f]{32})?$`)
 	modeForm        = regexp.MustCompile(`^check$`)
-	triggerForm     = line(256)
 	inputsForm      = regexp.MustCompile(`^[A-Za-z0-9+/]{1,1000}$`)
 	reasonForm      = regexp.MustCompile(`^[A-Za-z]{1,64}$`)
 	tokenForm       = regexp.MustCompile(`^[!-~]{1,64}$`)
@@ -320,7 +325,6 @@ var (
 	kindForm       = regexp.MustCompile(`^[A-Z][A-Za-z0-9]{0,62}$`)
 	namespaceForm  = regexp.MustCompile(`^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?$`)
 	nameForm       = regexp.MustCompile(`^[A-Za-z0-9][-A-Za-z0-9_.:]{0,252}$`)
-	forForm        = line(512)
 )
 
 // readWait reads a wait that anyone may have written.

@@ -33,7 +33,7 @@ func TestFreeze_StopsTheContainer(t *testing.T) { //nolint:paralleltest // see a
 	}
 	thaw := Freeze()
 	defer thaw()
-	eventually(isContainer())
+	eventually(os.Getpid() == 1)
 	thaw()
 	eventually(false)
 }

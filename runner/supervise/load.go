@@ -64,6 +64,9 @@ func Loads(name string, weigh bool, ignore func(value string) bool) map[string]L
 	}
 	for _, p := range all {
 		value := of[p.ppid]
+		if value == "" && parents[p.ppid] == self {
+			value = supervised[p.ppid] // whose first child is the command; orphans come later, and say what they like
+		}
 		if value == "" {
 			value = cookieOf(p.pid, name)
 			if ignored[p.pid] = value != "" && ignore(value); ignored[p.pid] {

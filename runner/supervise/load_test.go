@@ -2,7 +2,10 @@ package supervise
 
 import (
 	"os/exec"
+	"syscall"
 	"testing"
+
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // A process counts for the command that it descends from, whatever it says itself.
@@ -29,5 +32,24 @@ func TestLoads_AreThoseOfTheAncestors(t *testing.T) {
 	loads["mine"].KillYoungest(1)
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("the oldest is killed, too: %v", err)
+	}
+}
+
+// What comes to the supervising process counts for its command, whatever it says itself.
+func TestLoads_OfOrphans(t *testing.T) {
+	t.Parallel()
+	const name = "ROLEWRIGHT_ORPHAN_TEST"
+	supervising := exec.Command("/bin/sh", "-c", name+"=orphans sleep 600 & sleep 0.1; "+name+"=other sleep 600 & "+name+"=server sleep 600 & wait")
+	supervising.Env = []string{"PATH=/usr/bin:/bin"}
+	supervising.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	must.Do(t, supervising.Start())
+	defer func() { _ = supervising.Wait() }()
+	defer func() { _ = syscall.Kill(-supervising.Process.Pid, syscall.SIGKILL) }()
+	var loads map[string]Load
+	for len(loads["orphans"].Processes) < 3 && t.Context().Err() == nil {
+		loads = Loads(name, false, func(value string) bool { return value == "server" })
+		if _, ok := loads["other"]; ok {
+			t.Fatal("an orphan counts for the run that it names")
+		}
 	}
 }

@@ -179,18 +179,20 @@ func (s *Supervisor) Run(ctx context.Context, c Command) (Exit, error) {
 	p.keep(ctx, c)
 	failpoint.Hit("supervisor.ended")
 	r, err := readRecord(c.Record)
-	if err == nil {
-		if state := p.cmd.ProcessState; state == nil || !state.Exited() {
-			again := r
-			again.Exit.Reason = ReasonAbandoned
-			c.note("end", again) // it may have had no time to
-		}
+	if state := p.cmd.ProcessState; err == nil && state != nil && state.Exited() {
 		return r.Exit, r.err()
 	}
-	return s.abandoned(ctx, p, c, err)
+	exit, killErr := s.abandoned(ctx, p, c, err)
+	if err != nil || killErr != nil || exit.Killed > 0 || r.NotStarted != "" {
+		return exit, killErr // the record is not there, or was forged by who has killed the process
+	}
+	again := r
+	again.Exit.Reason = ReasonAbandoned
+	c.note("end", again) // it may have had no time to
+	return r.Exit, r.err()
 }
 
-// abandoned ends what a supervising process has left that died without a record.
+// abandoned ends what a supervising process has left that was killed.
 func (s *Supervisor) abandoned(ctx context.Context, p *supervising, c Command, err error) (Exit, error) {
 	t := newOrphans(c.Cookie)
 	t.root.start, t.adopted = p.since, adopted(s.argv)

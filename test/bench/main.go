@@ -24,7 +24,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
 )
 
 func main() {
