@@ -11,6 +11,7 @@ import (
 
 	"github.com/rolewright/rolewright/controller/runstore"
 	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/text"
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
@@ -18,9 +19,12 @@ import (
 const (
 	ownPrefix       = "rolewright.dev/"
 	incumbentPrefix = "ansible.sdk.operatorframework.io/"
-	// chartPrefix is for objects of charts, in place of that of Ansible.
+	// chartPrefix is that of helm-operator.
 	chartPrefix = "helm.sdk.operatorframework.io/"
 )
+
+// prefixes are those of annotations, of which the first one wins that an object has.
+func prefixes() []string { return []string{ownPrefix, incumbentPrefix, chartPrefix} }
 
 // Annotations with which people ask for something.
 const (
@@ -30,7 +34,12 @@ const (
 )
 
 // PauseAnnotations are those that pause an object.
-func PauseAnnotations() []string { return []string{AnnotationPaused, incumbentPrefix + "paused"} }
+func PauseAnnotations() (names []string) {
+	for _, prefix := range prefixes() {
+		names = append(names, prefix+"paused")
+	}
+	return names
+}
 
 // settings are what a watch and the annotations of one object say together.
 type settings struct {
@@ -72,19 +81,7 @@ const maxVerbosity = 7
 // if the watch trusts annotations. A value that cannot be used is left out and
 // reported: an object keeps running on a typing error in its metadata.
 func annotated(obj *unstructured.Unstructured, s settings, trusted bool) (settings, []string) {
-	return annotatedWith(incumbentPrefix, obj, s, trusted)
-}
-
-// annotatedFor is annotated for the objects of a watch.
-func annotatedFor(w watches.Watch, obj *unstructured.Unstructured, s settings, trusted bool) (settings, []string) {
-	if isChart(w) {
-		return annotatedWith(chartPrefix, obj, s, trusted)
-	}
-	return annotated(obj, s, trusted)
-}
-
-func annotatedWith(other string, obj *unstructured.Unstructured, s settings, trusted bool) (settings, []string) {
-	a := annotations{of: obj.GetAnnotations(), other: other, trusted: trusted}
+	a := annotations{of: obj.GetAnnotations(), trusted: trusted}
 	a.readLimits(&s)
 	a.readPauses(&s)
 	a.readRequests(&s)
@@ -175,14 +172,13 @@ func (a *annotations) readRequests(s *settings) {
 // annotations are read one after the other.
 type annotations struct {
 	of       map[string]string
-	other    string // the prefix of another operator's
 	trusted  bool
 	warnings []string
 }
 
 // read gives the value of an annotation to use, and reports its error.
 func (a *annotations) read(name string, use func(value string) error) {
-	for _, prefix := range []string{ownPrefix, a.other} {
+	for _, prefix := range prefixes() {
 		value, ok := a.of[prefix+name]
 		if !ok {
 			continue
@@ -272,8 +268,5 @@ func parseSeconds(value string) (time.Duration, error) {
 // clip bounds a text from outside for a message.
 func clip(s string) string {
 	const most = 64
-	if len(s) > most {
-		return s[:most] + "…"
-	}
-	return s
+	return text.Clip(s, most)
 }

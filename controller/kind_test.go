@@ -473,6 +473,7 @@ func TestAnnotated(t *testing.T) {
 	}{
 		{"none", nil, base, false, func(*settings) {}, ""},
 		{"ansible-operator's period", all{incumbentPrefix + "reconcile-period": "5m"}, base, false, func(s *settings) { s.period = 5 * time.Minute }, ""},
+		{"helm-operator's period", all{chartPrefix + "reconcile-period": "5m"}, base, false, func(s *settings) { s.period = 5 * time.Minute }, ""},
 		{"ours wins", all{incumbentPrefix + "reconcile-period": "5m", ownPrefix + "reconcile-period": "6m"}, base, false,
 			func(s *settings) { s.period = 6 * time.Minute }, ""},
 		{"seconds", all{ownPrefix + "reconcile-period": "90"}, base, false, func(s *settings) { s.period = 90 * time.Second }, ""},

@@ -155,7 +155,7 @@ func (r *reconciler) settingsOf(obj *unstructured.Unstructured) (settings, []str
 	if r.watch.ArtifactsMaxAge != nil {
 		age = *r.watch.ArtifactsMaxAge
 	}
-	return annotatedFor(r.watch, obj, settings{
+	return annotated(obj, settings{
 		period: period, artifacts: r.watch.MaxRunnerArtifacts, failedArtifacts: r.watch.MaxFailedRunnerArtifacts, artifactsAge: age,
 		verbosity: r.watch.AnsibleVerbosity, mode: r.watch.Mode,
 		timeout: r.watch.Timeout, idleTimeout: r.watch.IdleTimeout,

@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/rolewright/rolewright/internal/text"
 	"github.com/rolewright/rolewright/runner/jobevent"
 	"github.com/rolewright/rolewright/runner/supervise"
 )
@@ -79,7 +80,7 @@ func (f *Function) call(ctx context.Context, reports io.Writer) (code int, said 
 				what = fmt.Sprintf("has panicked: %v", p)
 			}
 			// The last line is the message of the run.
-			said = fmt.Sprintf("%s\n%s %s\n", debug.Stack(), f.Name, oneLine(what))
+			said = fmt.Sprintf("%s\n%s %s\n", debug.Stack(), f.Name, text.OneLine(what))
 		}()
 		code = f.Call(ctx, reports)
 		returned = true

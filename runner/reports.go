@@ -217,11 +217,11 @@ func gone(path string) bool {
 // take does what one report asks for.
 func (t *translation) take(r report.Report) {
 	if !r.Known() {
-		t.warnOnce(fmt.Sprintf("reports of type %q have no effect in protocol %s", text.Clip(oneLine(string(r.Type)), 40), protocol), r)
+		t.warnOnce(fmt.Sprintf("reports of type %q have no effect in protocol %s", text.Clip(text.OneLine(string(r.Type)), 40), protocol), r)
 		return
 	}
 	for _, field := range r.Unknown {
-		t.warnOnce(fmt.Sprintf("the field %q of a report of type %s has no effect", text.Clip(oneLine(field), 40), r.Type), r)
+		t.warnOnce(fmt.Sprintf("the field %q of a report of type %s has no effect", text.Clip(text.OneLine(field), 40), r.Type), r)
 	}
 	if t.Verdict != "" && r.Type != report.Redact {
 		t.warnOnce("reports after the result have no effect", r)
@@ -234,7 +234,7 @@ func (t *translation) take(r report.Report) {
 		t.diff = text.Plain(r.Diff)
 	case report.Result:
 		t.Verdict, t.Changed, t.Message = r.Verdict, r.Changed, r.Message
-		if name := text.Clip(oneLine(r.Task), maxTitle); name != "" && name != t.task {
+		if name := text.Clip(text.OneLine(r.Task), maxTitle); name != "" && name != t.task {
 			t.end(false)
 			t.begin(name)
 		}
@@ -285,7 +285,7 @@ func (t *translation) warnOnce(warning string, r report.Report) {
 
 // title is the name of the task that a progress is.
 func title(r report.Report) string {
-	name := strings.Trim(oneLine(r.Step)+": "+oneLine(r.Message), ": ")
+	name := strings.Trim(text.OneLine(r.Step)+": "+text.OneLine(r.Message), ": ")
 	count := ""
 	if r.Total > 0 {
 		count = fmt.Sprintf(" (%d/%d)", r.Done, r.Total)
@@ -326,7 +326,7 @@ func (t *translation) result(kind jobevent.Kind, result map[string]any) {
 
 // finish ends the tasks by how the command has ended, if it was not stopped before.
 func (t *translation) finish() {
-	t.name, t.stop = text.Clip(oneLine(t.name), maxTitle), nil
+	t.name, t.stop = text.Clip(text.OneLine(t.name), maxTitle), nil
 	if t.problem != nil {
 		t.Problem = text.Plain(t.problem.Error())
 	}

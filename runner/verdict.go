@@ -216,7 +216,7 @@ func (r Result) lackedSpace(culprits []jobevent.Failure) bool {
 func (r Result) explainNoSpace() (Reason, string, string) {
 	place := r.lastTask()
 	if line := lastLine(r.Tail); fullDisk.MatchString(line) {
-		place += "\n" + text.Clip(oneLine(line), 200)
+		place += "\n" + text.Clip(text.OneLine(line), 200)
 	}
 	return NoSpace, "no space left on the file system of the run's files: its result cannot be relied on", place
 }
@@ -237,17 +237,17 @@ func explainTasks(culprits []jobevent.Failure) (Reason, string, string) {
 	// What must not be lost stands first: compose cuts at the end.
 	place := []string{describe(f.Task, f.Host)}
 	if f.Detail != "" {
-		place = append(place, text.Clip(oneLine(f.Detail), 200))
+		place = append(place, text.Clip(text.OneLine(f.Detail), 200))
 	}
 	for _, item := range f.Items {
-		place = append(place, "item "+text.Clip(oneLine(item), 120))
+		place = append(place, "item "+text.Clip(text.OneLine(item), 120))
 	}
 	if more := f.ItemsFailed - len(f.Items); more > 0 && len(f.Items) > 0 {
 		place = append(place, fmt.Sprintf("and %d more items", more))
 	}
 	for i, other := range culprits {
 		if i != first {
-			place = append(place, "also "+describe(other.Task, other.Host)+": "+text.Clip(oneLine(other.Message), 120))
+			place = append(place, "also "+describe(other.Task, other.Host)+": "+text.Clip(text.OneLine(other.Message), 120))
 		}
 	}
 	return taskReason(f), f.Message, strings.Join(place, "\n")
@@ -283,23 +283,23 @@ var validates = regexp.MustCompile(`(^|\.)validate_argument_spec$`)
 func describe(t jobevent.Task, host string) string {
 	var parts []string
 	if t.Name != "" || t.Action != "" {
-		parts = append(parts, fmt.Sprintf("task %q", text.Clip(oneLine(cmp.Or(t.Name, t.Action)), 120)))
+		parts = append(parts, fmt.Sprintf("task %q", text.Clip(text.OneLine(cmp.Or(t.Name, t.Action)), 120)))
 	}
 	if t.Role != "" {
-		parts = append(parts, fmt.Sprintf("role %q", text.Clip(oneLine(t.Role), 80)))
+		parts = append(parts, fmt.Sprintf("role %q", text.Clip(text.OneLine(t.Role), 80)))
 	}
 	if host != "" {
-		parts = append(parts, "host "+text.Clip(oneLine(host), 80))
+		parts = append(parts, "host "+text.Clip(text.OneLine(host), 80))
 	}
 	if t.Path != "" {
-		parts = append(parts, "at "+oneLine(t.Path))
+		parts = append(parts, "at "+text.OneLine(t.Path))
 	}
 	return strings.Join(parts, ", ")
 }
 
 // hosts lists the names of a stats map.
 func hosts(counts map[string]int) string {
-	return text.Clip(oneLine(strings.Join(slices.Sorted(maps.Keys(counts)), ", ")), 200)
+	return text.Clip(text.OneLine(strings.Join(slices.Sorted(maps.Keys(counts)), ", ")), 200)
 }
 
 // messageLimit bounds a verdict's message; placeLimit is the part of it that
@@ -324,9 +324,4 @@ func compose(what, place string) string {
 // plain is printable text with newlines as the only control characters.
 func plain(s string) string {
 	return strings.ReplaceAll(text.Plain(s), "\t", " ")
-}
-
-// oneLine is plain text on one line.
-func oneLine(s string) string {
-	return strings.Join(strings.Fields(plain(s)), " ")
 }

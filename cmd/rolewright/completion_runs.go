@@ -48,11 +48,8 @@ func (o *readerOptions) offerRuns(ctx context.Context, object []string, begun st
 	for _, b := range list.Items {
 		if len(offered) < offeredRuns && strings.HasPrefix(b.ID, begun) {
 			of := b.Kind + " " + strings.TrimPrefix(b.Namespace+"/"+b.Name, "/") + " " + cmp.Or(b.Reason, "Running")
-			offered = append(offered, cobra.CompletionWithDesc(oneLine(b.ID), oneLine(of)))
+			offered = append(offered, cobra.CompletionWithDesc(plaintext.OneLine(b.ID), plaintext.OneLine(of)))
 		}
 	}
 	return offered
 }
-
-// oneLine is a text that a shell can show.
-func oneLine(s string) string { return strings.Join(strings.Fields(plaintext.Plain(s)), " ") }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
+
+	plaintext "github.com/rolewright/rolewright/internal/text"
 )
 
 // Begin is the status of an object whose run a starts now. deleting is true
@@ -303,7 +305,7 @@ func Minimal(before, after map[string]any) map[string]any {
 	for _, item := range list {
 		if cond, ok := item.(map[string]any); ok && isOurType(cond) {
 			if m := text(cond["message"]); len(m) > room {
-				cond["message"] = cut(m, room)
+				cond["message"] = plaintext.Cut(m, room)
 			}
 		}
 	}
@@ -319,14 +321,6 @@ func isOurType(cond map[string]any) bool {
 		return ours(cond)
 	}
 	return false
-}
-
-// cut shortens s to at most n bytes without splitting a character.
-func cut(s string, n int) string {
-	for n > 0 && s[n]&0xC0 == 0x80 {
-		n--
-	}
-	return s[:n]
 }
 
 func clone(st map[string]any) map[string]any {
