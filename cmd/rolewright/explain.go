@@ -54,7 +54,7 @@ changed, only the operator knows: see its log. It is asked for the place in its 
 in its Pod at its --api-port of the manifests, else as --server or --operator-namespace
 say.`,
 		Example: `  rolewright explain RW103
-  kubectl exec deploy/operator -- rolewright explain memcached/sample -n default`,
+  kubectl exec deployment/memcached-operator-controller-manager -n memcached-operator-system -- rolewright explain memcached/sample -n default`,
 		Args: oneArgument("give the ID of a rule, such as RW103, or an object, such as memcached/sample"),
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			var ids []string
