@@ -100,8 +100,8 @@ func (t *Temp) begin() (controlDir string, ended func()) {
 
 // transient matches the names of what is made for the life of one process, by
 // random parts: a module's, and those of Python's packages tempfile and
-// multiprocessing where no other name is given.
-var transient = regexp.MustCompile(`^(ansible_.*_payload_|tmp|pymp-)[a-z0-9_]{8}`)
+// multiprocessing, and of mktemp(1), where no other name is given.
+var transient = regexp.MustCompile(`^(ansible_.*_payload_|tmp|pymp-)[a-z0-9_]{8}|^tmp\.[A-Za-z0-9]{10}$`)
 
 // leftLocked are the paths of what was seen when no run was in progress that is now.
 func (t *Temp) leftLocked() []string {

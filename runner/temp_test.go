@@ -55,7 +55,7 @@ func TestTemp_KeepsWhatALivingRunMayHaveMade(t *testing.T) {
 			t.Errorf("%s: %q, want %q", when, got, want)
 		}
 	}
-	const kept, one, two, three, four = "k8srcp-0123456789.json", "ansible_ansible.legacy.command_payload_0z_9abcd", "tmp0z_9abcd.pem", "pymp-0z_9abcd", "tmp0z_9abce"
+	const kept, one, two, three, four = "k8srcp-0123456789.json", "ansible_ansible.legacy.command_payload_0z_9abcd", "tmp0z_9abcd.pem", "pymp-0z_9abcd", "tmp.0zAb9cDe1F"
 	_, first := temp.begin()
 	made(kept, one)
 	_, second := temp.begin()
