@@ -42,7 +42,7 @@ func CheckLimits(l limits.Limits, runs int) []Finding {
 			}
 		}
 	}
-	processes := Finding{Check: "processes", State: OK, Found: "no limit"}
+	processes := Finding{Check: "processes", State: OK, Found: "no limit that is seen here; a Pod may have one (podPidsLimit of the kubelet)"}
 	if l.Processes > 0 {
 		need := int64(operatorProcesses + runProcesses*runs)
 		processes.Found = fmt.Sprintf("%d; the operator with %s at a time takes about %d", l.Processes, count(runs), need)
