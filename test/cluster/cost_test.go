@@ -149,8 +149,8 @@ func (p *potter) metered(t *testing.T, kind string) (cpu, memory float64) {
 		}
 		return total
 	}
-	runs := sum("rolewright_run_memory_bytes_count")
-	return sum("rolewright_run_cpu_seconds_total") / runs, sum("rolewright_run_memory_bytes_sum") / runs
+	weighed := max(sum("rolewright_run_memory_bytes_count"), 1) // short runs are not weighed
+	return sum("rolewright_run_cpu_seconds_total") / sum("rolewright_runs_by_executor_total"), sum("rolewright_run_memory_bytes_sum") / weighed
 }
 
 // quartiles are the median, and the quartiles around it.
