@@ -231,28 +231,40 @@ func (p *pressure) culprit(r reading, memory bool) (stop context.CancelCauseFunc
 	p.mu.Lock()
 	runs := maps.Clone(p.runs)
 	p.mu.Unlock()
-	victim := ""
-	settled, all := time.Now().After(p.settled), int64(0)
-	for run, one := range supervise.Loads(cookieName, memory, isServer) {
-		all += one.Memory
-		larger := memory && one.Memory > load.Memory || !memory && one.Tasks > load.Tasks
-		if runs[run] != nil && larger && (settled || run == p.victim) {
-			victim, load, stop = run, one, runs[run]
+	loads := supervise.Loads(cookieName, memory, isServer)
+	maps.DeleteFunc(loads, func(run string, _ supervise.Load) bool { return runs[run] == nil }) // of another operator
+	only := ""
+	if time.Now().Before(p.settled) {
+		only = p.victim
+	}
+	victim, reason := r.greediest(loads, memory, only)
+	if reason != nil {
+		p.victim, p.settled = victim, time.Now().Add(settling)
+	}
+	return runs[victim], loads[victim], reason
+}
+
+// greediest is the run that takes most of the memory, or else of the processes, and the reason to stop it; nil if it takes too
+// little to be what the container lacks. Unless empty, only is the one that may be stopped.
+func (r reading) greediest(loads map[string]supervise.Load, memory bool, only string) (run string, reason error) {
+	var most, all int64
+	for id, load := range loads {
+		takes := load.Tasks
+		if memory {
+			takes = load.Memory
+		}
+		if all += takes; takes > most && (only == "" || id == only) {
+			run, most = id, takes
 		}
 	}
 	switch {
-	case stop == nil:
 	// Several runs may take as much: then it is the largest, if they take more than all else.
-	case memory && (load.Memory > r.memoryLimit/mostShare || all > r.memoryLimit/2):
-		reason = fmt.Errorf("%w: %d MiB, when %d of %d MiB were in use", ErrMemory, load.Memory>>20, r.memory>>20, r.memoryLimit>>20)
-	case !memory && load.Tasks > r.processesLimit/mostShare:
-		reason = fmt.Errorf("%w: %d, when there were %s", ErrProcesses, load.Tasks, r.ofProcesses())
+	case memory && (most > r.memoryLimit/mostShare || most > 0 && all > r.memoryLimit/2):
+		return run, fmt.Errorf("%w: %d MiB, when %d of %d MiB were in use", ErrMemory, most>>20, r.memory>>20, r.memoryLimit>>20)
+	case !memory && most > r.processesLimit/mostShare:
+		return run, fmt.Errorf("%w: %d, when there were %s", ErrProcesses, most, r.ofProcesses())
 	}
-	if reason != nil {
-		p.victim = victim
-		p.settled = time.Now().Add(settling)
-	}
-	return stop, load, reason
+	return run, nil
 }
 
 // isServer tells that a cookie is that of a fork server.

@@ -1,0 +1,52 @@
+package runner
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/rolewright/rolewright/runner/supervise"
+)
+
+// Which run is stopped where memory or processes run out. That it is, runner/warm's TestRun_ThatTakesAllIsEnded shows.
+func TestReading_Greediest(t *testing.T) {
+	t.Parallel()
+	const mebi = 1 << 20
+	r := reading{memory: 730 * mebi, memoryLimit: 768 * mebi, processes: 1000, processesLimit: 1024, assumed: true}
+	of := func(takes ...int64) map[string]supervise.Load {
+		loads := map[string]supervise.Load{}
+		for i, n := range takes {
+			loads[string(rune('a'+i))] = supervise.Load{Memory: n * mebi, Tasks: n}
+		}
+		return loads
+	}
+	for name, tt := range map[string]struct {
+		loads  map[string]supervise.Load
+		memory bool
+		only   string
+		want   string // the run that is stopped; empty for none
+	}{
+		"one takes most of the memory":            {of(50, 200), true, "", "b"},
+		"three take as much, and more than half":  {of(180, 183, 181), true, "", "b"},
+		"what is no run takes most of the memory": {of(50, 60), true, "", ""},
+		"the last one has not settled":            {of(180, 183, 181), true, "a", "a"},
+		"the last one has gone, and not settled":  {of(180, 183, 181), true, "z", ""},
+		"no run":                                  {of(), true, "", ""},
+		"one has most of the processes":           {of(20, 300), false, "", "b"},
+		"many runs have some":                     {of(20, 21, 22), false, "", ""},
+	} {
+		run, reason := r.greediest(tt.loads, tt.memory, tt.only)
+		if reason == nil {
+			run = ""
+		}
+		if run != tt.want {
+			t.Errorf("%s: %q is stopped, %v; want %q", name, run, reason, tt.want)
+		}
+		if reason != nil && tt.memory != errors.Is(reason, ErrMemory) {
+			t.Errorf("%s: %v", name, reason)
+		}
+	}
+	if _, reason := r.greediest(of(300), false, ""); reason == nil || !strings.Contains(reason.Error(), "1000 of 1024, which is taken for the limit") {
+		t.Errorf("the limit that is assumed: %v", reason)
+	}
+}
