@@ -78,7 +78,7 @@ func New(opts Options) *Runner {
 	opts = opts.complete()
 	return &Runner{
 		path: opts.Path, environ: opts.Environ, temp: opts.Temp, collections: opts.Collections, patience: fullPatience,
-		supervisor: supervise.NewSupervisor(nil), warm: opts.Warm, forkTimeout: opts.ForkTimeout,
+		supervisor: supervise.NewSupervisor(), warm: opts.Warm, forkTimeout: opts.ForkTimeout,
 		throttle: newThrottle(opts.OnLimit), pressure: newPressure(),
 	}
 }

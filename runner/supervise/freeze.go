@@ -2,6 +2,7 @@ package supervise
 
 import (
 	"os"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -10,9 +11,6 @@ import (
 // firstPIDs is the PID namespace of the machine (PROC_PID_INIT_INO in include/linux/proc_ns.h).
 const firstPIDs = "pid:[4026531836]"
 
-// inits are programs that only start the program of a container. A parent that is process 1 may be that of a whole system, too.
-const inits = " tini docker-init dumb-init catatonit "
-
 // isContainer reports whether this process is the program of a container that has processes of its own: its first one, or the
 // child of one that is there for that.
 func isContainer() bool {
@@ -20,8 +18,9 @@ func isContainer() bool {
 	if err != nil || pids == firstPIDs || os.Getppid() > 1 {
 		return false
 	}
+	// Process 1 may be that of a whole system, too. These only start the program of a container.
 	name, err := os.ReadFile("/proc/1/comm")
-	return os.Getpid() == 1 || err == nil && strings.Contains(inits, " "+strings.TrimSpace(string(name))+" ")
+	return os.Getpid() == 1 || err == nil && slices.Contains([]string{"tini", "docker-init", "dumb-init", "catatonit"}, strings.TrimSpace(string(name)))
 }
 
 // Freeze stops all other processes of the container until thaw is called. The kernel does so at once, so that a fork bomb, which

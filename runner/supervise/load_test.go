@@ -4,6 +4,7 @@ import (
 	"os/exec"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/rolewright/rolewright/test/must"
 )
@@ -46,7 +47,10 @@ func TestLoads_OfOrphans(t *testing.T) {
 	defer func() { _ = supervising.Wait() }()
 	defer func() { _ = syscall.Kill(-supervising.Process.Pid, syscall.SIGKILL) }()
 	var loads map[string]Load
-	for len(loads["orphans"].Processes) < 3 && t.Context().Err() == nil {
+	for until := time.Now().Add(time.Minute); len(loads["orphans"].Processes) < 3; {
+		if time.Now().After(until) {
+			t.Fatalf("%+v", loads)
+		}
 		loads = Loads(name, false, func(value string) bool { return value == "server" })
 		if _, ok := loads["other"]; ok {
 			t.Fatal("an orphan counts for the run that it names")

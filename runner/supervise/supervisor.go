@@ -36,13 +36,9 @@ type Supervisor struct {
 	preparing sync.WaitGroup
 }
 
-// NewSupervisor returns a Supervisor whose processes are started by a command line; nil for this program, whatever has
-// become of its file since it was started.
-func NewSupervisor(argv []string) *Supervisor {
-	if argv == nil {
-		argv = []string{"/proc/self/exe", Argument}
-	}
-	return &Supervisor{argv: argv, groups: sync.OnceValue(func() string {
+// NewSupervisor returns a Supervisor whose processes are this program, whatever has become of its file since it was started.
+func NewSupervisor() *Supervisor {
+	return &Supervisor{argv: []string{"/proc/self/exe", Argument}, groups: sync.OnceValue(func() string {
 		dir, err := delegated()
 		if err != nil {
 			return "" // the sweep does without
@@ -184,7 +180,8 @@ func (s *Supervisor) Run(ctx context.Context, c Command) (Exit, error) {
 	}
 	exit, killErr := s.abandoned(ctx, p, c, err)
 	if err != nil || killErr != nil || exit.Killed > 0 || r.NotStarted != "" {
-		return exit, killErr // the record is not there, or was forged by who has killed the process
+		_ = os.Remove(c.Record) // if there is one, it was forged by what has killed the process
+		return exit, killErr
 	}
 	again := r
 	again.Exit.Reason = ReasonAbandoned

@@ -22,7 +22,7 @@ import (
 // supervisor runs commands under a supervising process, which is this binary.
 func supervisor(t testing.TB) *Supervisor {
 	t.Helper()
-	s := NewSupervisor(nil)
+	s := NewSupervisor()
 	t.Cleanup(s.Close)
 	return s
 }
@@ -43,7 +43,7 @@ func operate() int {
 	if err := json.NewDecoder(os.Stdin).Decode(&c); err != nil {
 		return 2
 	}
-	s := NewSupervisor(nil)
+	s := NewSupervisor()
 	if os.Args[2] == sweeping {
 		s.groups = func() string { return "" }
 	}
@@ -287,6 +287,27 @@ func TestSupervisor_NothingSurvivesTheSupervisingProcess(t *testing.T) {
 	})
 }
 
+// What a command writes in the place of the record, before it kills its supervising process, is not believed.
+func TestSupervisor_BelievesNoForgedRecord(t *testing.T) {
+	for name, forged := range map[string]string{"success": `{"Exit":{"Code":0}}`, "not started": `{"NotStarted":"late","Server":true,"Late":true}`} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := recorded(t, `setsid sleep 600 & printf '%s' "$FORGED" >"$RECORD"; kill -9 $PPID; sleep 600`)
+			c.Env = append(c.Env, "FORGED="+forged, "RECORD="+c.Record)
+			got, err := supervisor(t).Run(t.Context(), c)
+			if err != nil || got.Code != -1 || !got.Cut {
+				t.Errorf("exit %+v, error %v, want one that was cut", got, err)
+			}
+			if left := alive(t, c.Cookie); len(left) > 0 {
+				t.Errorf("survivors: %q", left)
+			}
+			if _, err := ReadExit(c.Record); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("the forged record is left: %v", err)
+			}
+		})
+	}
+}
+
 func TestSupervisor_NotStarted(t *testing.T) {
 	t.Parallel()
 	c := recorded(t, "")
@@ -294,7 +315,9 @@ func TestSupervisor_NotStarted(t *testing.T) {
 	if _, err := supervisor(t).Run(t.Context(), c); !errors.Is(err, ErrNotStarted) || !strings.Contains(err.Error(), "missing") {
 		t.Errorf("error = %v, want ErrNotStarted and the file", err)
 	}
-	if _, err := NewSupervisor([]string{c.Path}).Run(t.Context(), recorded(t, "")); !errors.Is(err, ErrNotStarted) {
+	missing := supervisor(t)
+	missing.argv = []string{c.Path}
+	if _, err := missing.Run(t.Context(), recorded(t, "")); !errors.Is(err, ErrNotStarted) {
 		t.Errorf("without a supervising program: %v", err)
 	}
 }
