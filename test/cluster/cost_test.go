@@ -44,32 +44,26 @@ func TestJobs_Cost(t *testing.T) {
 	p.eventually(t, "the default service account", p.equals("serviceaccount/default", "get", "serviceaccount", "default", "--output=name"))
 	p.start(t)
 	t.Cleanup(func() { p.stop(t, syscall.SIGTERM) })
-	took := map[string]*costs{kinds[0]: {}, kinds[1]: {}}
+	began, ended, cpus := map[string][]float64{}, map[string][]float64{}, map[string][]float64{} // seconds, by kind
 	for i := range pairs + 1 {
 		for _, kind := range kinds {
-			c := p.cost(t, kind, fmt.Sprintf("%s-%d", strings.ToLower(kind), i))
+			b, e, c := p.cost(t, kind, fmt.Sprintf("%s-%d", strings.ToLower(kind), i))
 			if i > 0 { // the first one waits for the fork server
-				took[kind].add(c)
+				began[kind], ended[kind], cpus[kind] = append(began[kind], b), append(ended[kind], e), append(cpus[kind], c)
 			}
 		}
 	}
 	fmt.Printf("%d pairs; medians and quartiles\n\n| | until Ansible began, s | until the status said so, s | CPU of the machine, s | CPU of the run, s | memory of the run |\n|---|---|---|---|---|---|\n", pairs)
 	for _, kind := range kinds {
-		name, c := map[string]string{kinds[0]: "Job", kinds[1]: "forked"}[kind], took[kind]
+		name := map[string]string{kinds[0]: "Job", kinds[1]: "forked"}[kind]
 		cpu, memory := p.metered(t, kind)
-		fmt.Printf("| %s | %s | %s | %s | %.2f | %.0f MiB |\n", name, quartiles(c.began), quartiles(c.ended), quartiles(c.cpu), cpu, memory/(1<<20))
+		fmt.Printf("| %s | %s | %s | %s | %.2f | %.0f MiB |\n", name, quartiles(began[kind]), quartiles(ended[kind]), quartiles(cpus[kind]), cpu, memory/(1<<20))
 	}
 }
 
-// costs are of runs one after the other, in seconds.
-type costs struct{ began, ended, cpu []float64 }
-
-func (c *costs) add(one costs) {
-	c.began, c.ended, c.cpu = append(c.began, one.began...), append(c.ended, one.ended...), append(c.cpu, one.cpu...)
-}
-
-// cost makes an object, waits for its run, and for the machine to be at rest again.
-func (p *potter) cost(t *testing.T, kind, name string) costs {
+// cost makes an object, waits for its run, and for the machine to be at rest again. began is when Ansible did, and ended when
+// the status said that it has, in seconds from the creation; cpu is that of the machine, less what it takes at rest.
+func (p *potter) cost(t *testing.T, kind, name string) (began, ended, cpu float64) {
 	t.Helper()
 	const rest = 5 * time.Second
 	time.Sleep(rest)
@@ -79,15 +73,12 @@ func (p *potter) cost(t *testing.T, kind, name string) costs {
 	start, at := busy(t), time.Now()
 	p.create(t, kind, name, "")
 	s := p.ends(t, kind, name, anyEnd)
-	ended := time.Since(at).Seconds()
+	ended = time.Since(at).Seconds()
 	if s.LastRun.Result != "Succeeded" {
 		t.Fatalf("the run of %s is %+v", name, s.LastRun)
 	}
 	time.Sleep(rest) // the Pod goes
-	return costs{
-		began: []float64{firstEvent(t, p.root, s.LastRun.ID).Sub(at).Seconds()}, ended: []float64{ended},
-		cpu: []float64{busy(t) - start - perSecond*time.Since(at).Seconds()},
-	}
+	return firstEvent(t, p.root, s.LastRun.ID).Sub(at).Seconds(), ended, busy(t) - start - perSecond*time.Since(at).Seconds()
 }
 
 // firstEvent is when Ansible began.
