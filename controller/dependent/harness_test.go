@@ -1,6 +1,7 @@
 package dependent
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -181,6 +182,17 @@ func (w *world) configMap(meta metav1.ObjectMeta) *corev1.ConfigMap {
 	return made
 }
 
+// metadataOfConfigMaps is what a list of them shows now.
+func (w *world) metadataOfConfigMaps() *metav1.PartialObjectMetadataList {
+	w.t.Helper()
+	list, err := metadata.NewForConfigOrDie(w.cfg).Resource(configMaps).Namespace(w.namespace).List(w.t.Context(), metav1.ListOptions{})
+	if err != nil {
+		w.t.Fatalf("list ConfigMaps: %v", err)
+	}
+	list.APIVersion, list.Kind = "meta.k8s.io/v1", "PartialObjectMetadataList" // the client leaves them out
+	return list
+}
+
 // set changes the data of a ConfigMap.
 func (w *world) set(name, value string) *corev1.ConfigMap {
 	w.t.Helper()
@@ -295,6 +307,26 @@ type wire struct {
 	open      []io.Closer
 	// hold keeps the answers to lists back until it is closed; nil lets them through.
 	hold chan struct{}
+	// old is what the next list is answered with, in place of what is there; nil lets it through.
+	old []byte
+}
+
+// answerOnce has the next list answered with what another has shown, as a faulty API server would: a sound one shows
+// nothing older than what the client has seen. The returned function waits until that was done.
+func (wi *wire) answerOnce(t *testing.T, old []byte) (done func()) {
+	wi.mu.Lock()
+	defer wi.mu.Unlock()
+	wi.old = old
+	return func() {
+		testenv.Eventually(t, "a list that is answered with an old one", func(context.Context) error {
+			wi.mu.Lock()
+			defer wi.mu.Unlock()
+			if wi.old != nil {
+				return errors.New("there was no list")
+			}
+			return nil
+		})
+	}
 }
 
 // wired returns a copy of cfg that goes through a wire.
@@ -322,7 +354,17 @@ func (wi *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 		wi.refusals++
 	}
 	hold := wi.hold
+	var old []byte
+	if !watches {
+		old, wi.old = wi.old, nil
+	}
 	wi.mu.Unlock()
+	if old != nil {
+		return &http.Response{
+			StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}},
+			Body: io.NopCloser(bytes.NewReader(old)), Request: req,
+		}, nil
+	}
 	if watches && refuse != 0 {
 		return &http.Response{
 			StatusCode: refuse, Header: http.Header{"Content-Type": {"text/plain"}}, Body: http.NoBody, Request: req,

@@ -2,6 +2,7 @@ package dependent
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -777,6 +778,28 @@ func TestKind_TakesNoListFromBeforeItJoined(t *testing.T) {
 	release()
 	w.await(configMaps)
 	run.End()
+	w.set("witness", "second")
+	must.Be(t, "owners told", map[string]int{"witness": 1}, w.awaitTold("witness"))
+}
+
+// A list may not show less than events have shown: what came since would look deleted.
+func TestRegistry_TakesNoListFromBeforeWhatItHasSeen(t *testing.T) {
+	t.Parallel()
+	cfg, wire := wired(testenv.Config(t))
+	w := newWorld(t, testenv.CRD(t, cfg), as(cfg))
+	w.configMap(ownedBy(w.owner("witness"), "witness"))
+	old, err := json.Marshal(w.metadataOfConfigMaps())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.restore(configMaps, "witness")
+	w.awaitSeen(configMaps, w.configMap(ownedBy(w.owner("owner"), "object")))
+
+	answered := wire.answerOnce(t, old)
+	w.registry.Subscribe(OwnerKind{GVK: schema.GroupVersionKind{Group: "other.test", Version: "v1", Kind: "Other"}}).
+		Restore(w.name("any"), []schema.GroupVersionResource{configMaps})
+	answered()
+	w.awaitSeen(configMaps, w.configMap(ownedBy(w.owner("another"), "later")))
 	w.set("witness", "second")
 	must.Be(t, "owners told", map[string]int{"witness": 1}, w.awaitTold("witness"))
 }

@@ -115,12 +115,17 @@ func (s *stream) follow(ctx context.Context, resume bool) error {
 	return s.watch(ctx, resource, position, wanted)
 }
 
-// take merges a list into what is known. It is false if someone has joined
-// meanwhile: the list does not show what that one owns.
+// take merges a list into what is known. It is false if another list is wanted:
+// someone has joined meanwhile, whose objects this one does not show, or it is
+// older than what was handled already, which would look like a deletion of what
+// came since. The next list counts however old it is, as after a restore of etcd.
 func (s *stream) take(found found, wanted <-chan struct{}) bool {
 	r := s.feed.registry
 	r.mu.Lock()
 	current := wanted == s.feed.wanted
+	if newer(s.position, found.version) {
+		current, s.position = false, ""
+	}
 	var notices []notice
 	if current {
 		notices = append(s.feed.merge(s, found.owned, found.version), s.feed.mergeVersions(s, found.all)...)
