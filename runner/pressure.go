@@ -69,12 +69,14 @@ type pressure struct {
 	// limits are those of the group, until limitsStale: they hardly ever change.
 	limits      limits.Limits
 	limitsStale time.Time
-	// victim is the run that was stopped last, until settled: what it had takes a
+	// victim is the run that was stopped last, until settled: its memory takes a
 	// while to come back.
 	victim  string
 	settled time.Time
 	// harmless is up to how many processes the container is not frozen for another look: many runs were found to have them.
 	harmless int64
+	// fewUntil is until when it is not looked again at which run has many processes: none has.
+	fewUntil time.Time
 }
 
 const (
@@ -155,7 +157,7 @@ func (r reading) noProcesses() bool {
 func (r reading) ofProcesses() string {
 	text := fmt.Sprintf("%d of %d", r.processes, r.processesLimit)
 	if r.assumed {
-		text += ", which is taken for the limit, as the container has none"
+		text += fmt.Sprintf(", which is taken for the limit, as the container has none (%d for each CPU)", tooManyPerCPU)
 	}
 	return text
 }
@@ -188,16 +190,19 @@ func (p *pressure) read() reading {
 
 // check stops a run if it takes what is left, and returns when to look again.
 func (p *pressure) check() time.Duration {
-	now := p.read()
-	if !now.noProcesses() {
+	now, began := p.read(), time.Now()
+	if !now.noProcesses() && began.After(p.fewUntil) {
 		p.harmless = 0
 	}
 	if !now.noMemory() && !now.noProcesses() {
 		return now.pause()
 	}
-	began := time.Now()
-	stopped := now.noProcesses() && p.relieve(now, false) || now.noMemory() && p.relieve(now, true)
-	if !stopped && began.After(p.settled) {
+	if now.noProcesses() && (began.After(p.fewUntil) || now.processes > p.harmless) {
+		if !p.relieve(now, false) {
+			p.fewUntil = began.Add(quietTime)
+		}
+	}
+	if now.noMemory() && !p.relieve(now, true) && began.After(p.settled) {
 		return quietTime
 	}
 	return max(loadShare*time.Since(began), pressureOften)
@@ -225,8 +230,8 @@ func (p *pressure) relieve(r reading, memory bool) bool {
 }
 
 // culprit returns what stops the run that takes most, what it takes, and the reason to
-// stop it; no reason if none is to be stopped. Until the last one has settled, that is
-// the only one.
+// stop it; no reason if none is to be stopped. Until the memory of the last one has come back, that is
+// the only one that is stopped for memory.
 func (p *pressure) culprit(r reading, memory bool) (stop context.CancelCauseFunc, load supervise.Load, reason error) {
 	p.mu.Lock()
 	runs := maps.Clone(p.runs)
@@ -234,7 +239,7 @@ func (p *pressure) culprit(r reading, memory bool) (stop context.CancelCauseFunc
 	loads := supervise.Loads(cookieName, memory, isServer)
 	maps.DeleteFunc(loads, func(run string, _ supervise.Load) bool { return runs[run] == nil }) // of another operator
 	only := ""
-	if time.Now().Before(p.settled) {
+	if memory && time.Now().Before(p.settled) {
 		only = p.victim
 	}
 	victim, reason := r.greediest(loads, memory, only)

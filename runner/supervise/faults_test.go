@@ -149,7 +149,7 @@ func TestSupervisor_SparesWhoeverGotThePIDOfADeadProcess(t *testing.T) {
 	p.kill()
 	_ = p.stdin.Close()
 	stranger := withPID(t, p.cmd.Process.Pid)
-	got, err := s.abandoned(t.Context(), p, c, os.ErrNotExist)
+	got, err := s.abandoned(t.Context(), p, c)
 	if err != nil || got.Signal != "SIGKILL" {
 		t.Errorf("exit = %+v, %v", got, err)
 	}

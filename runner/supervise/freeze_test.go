@@ -1,10 +1,13 @@
 package supervise
 
 import (
+	"context"
 	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -36,4 +39,28 @@ func TestFreeze_StopsTheContainer(t *testing.T) { //nolint:paralleltest // see a
 	eventually(os.Getpid() == 1)
 	thaw()
 	eventually(false)
+}
+
+// A process that is on its way to its execve holds a thread that a garbage collection waits for: were it stopped there, the
+// collection, and with it the end of the freeze, would never come.
+func TestFreeze_StopsNoProcessThatIsBeingStarted(t *testing.T) { //nolint:paralleltest // see above
+	ctx, stop := context.WithCancel(t.Context())
+	var starting sync.WaitGroup
+	for range 4 {
+		starting.Go(func() {
+			for ctx.Err() == nil {
+				if err := exec.Command("/bin/true").Run(); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	for range 300 {
+		thaw := Freeze()
+		runtime.GC()
+		thaw()
+	}
+	stop()
+	starting.Wait()
 }

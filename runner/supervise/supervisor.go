@@ -174,34 +174,26 @@ func (s *Supervisor) Run(ctx context.Context, c Command) (Exit, error) {
 	failpoint.Hit("supervisor.ordered")
 	p.keep(ctx, c)
 	failpoint.Hit("supervisor.ended")
-	r, err := readRecord(c.Record)
-	if state := p.cmd.ProcessState; err == nil && state != nil && state.Exited() {
-		return r.Exit, r.err()
+	if state := p.cmd.ProcessState; state != nil && state.Success() {
+		if r, err := readRecord(c.Record); err == nil {
+			return r.Exit, r.err()
+		}
 	}
-	exit, killErr := s.abandoned(ctx, p, c, err)
-	if err != nil || killErr != nil || exit.Killed > 0 || r.NotStarted != "" {
-		_ = os.Remove(c.Record) // if there is one, it was forged by what has killed the process
-		return exit, killErr
-	}
-	again := r
-	again.Exit.Reason = ReasonAbandoned
-	c.note("end", again) // it may have had no time to
-	return r.Exit, r.err()
+	exit, err := s.abandoned(ctx, p, c)
+	_ = os.Remove(c.Record) // if there is one, it may have been forged by what has ended the process
+	return exit, err
 }
 
-// abandoned ends what a supervising process has left that was killed.
-func (s *Supervisor) abandoned(ctx context.Context, p *supervising, c Command, err error) (Exit, error) {
+// abandoned ends what a supervising process has left that has written no record.
+func (s *Supervisor) abandoned(ctx context.Context, p *supervising, c Command) (Exit, error) {
 	t := newOrphans(c.Cookie)
 	t.root.start, t.adopted = p.since, adopted(s.argv)
 	t.group, _ = cgroupOf(c.groups, c.Run)
 	exit := Exit{Code: -1, Signal: "SIGKILL", Stopped: ctx.Err() != nil, Cut: ctx.Err() == nil, Reason: ReasonAbandoned}
-	var killErr error
-	exit.Killed, killErr = t.kill()
-	c.note("end", newRecord(exit, killErr))
-	if errors.Is(err, os.ErrNotExist) {
-		err = nil
-	}
-	return exit, errors.Join(err, killErr)
+	var err error
+	exit.Killed, err = t.kill()
+	c.note("end", newRecord(exit, err))
+	return exit, err
 }
 
 // Reap kills what is left of a command that another process has run on this

@@ -287,7 +287,8 @@ func TestSupervisor_NothingSurvivesTheSupervisingProcess(t *testing.T) {
 	})
 }
 
-// What a command writes in the place of the record, before it kills its supervising process, is not believed.
+// What a command writes in the place of the record, before it kills its supervising process, is not believed, no matter who has
+// killed what is left of it: two that end so at a time may be swept together.
 func TestSupervisor_BelievesNoForgedRecord(t *testing.T) {
 	for name, forged := range map[string]string{"success": `{"Exit":{"Code":0}}`, "not started": `{"NotStarted":"late","Server":true,"Late":true}`} {
 		t.Run(name, func(t *testing.T) {
