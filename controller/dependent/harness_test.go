@@ -314,6 +314,7 @@ type wire struct {
 // answerOnce has the next list answered with what another has shown, as a faulty API server would: a sound one shows
 // nothing older than what the client has seen. The returned function waits until that was done.
 func (wi *wire) answerOnce(t *testing.T, old []byte) (done func()) {
+	t.Helper()
 	wi.mu.Lock()
 	defer wi.mu.Unlock()
 	wi.old = old
