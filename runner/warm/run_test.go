@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -30,6 +31,55 @@ func TestRun_IsForked(t *testing.T) {
 	others := strings.Count(trace, "\n") - strings.Count(trace, "\nused ")
 	if !strings.HasPrefix(trace, "playbook forked\n") || strings.Count(trace, "module forked ") != 2 || others != 3 {
 		t.Errorf("trace:\n%s", trace)
+	}
+}
+
+// Where the operator has no locale, the interpreter sets one in its own environment, in the server as in each run.
+func TestRun_IsForkedWithoutALocale(t *testing.T) {
+	t.Parallel()
+	o := options(t)
+	o.Environ = slices.DeleteFunc(o.Environ, func(entry string) bool {
+		return strings.HasPrefix(entry, "LANG=") || strings.HasPrefix(entry, "LC_")
+	})
+	r, _ := start(t, o)
+	run(t, r, `
+- hosts: localhost
+  gather_facts: false
+  tasks: [{shell: '[ "$LC_CTYPE" = C.UTF-8 ]'}]
+`)
+	if trace := traced(t, o); !strings.HasPrefix(trace, "playbook forked\n") {
+		t.Errorf("trace:\n%s", trace)
+	}
+}
+
+// A run that asked the server for a process would have one that outlives it.
+func TestServer_AnswersTheOperatorOnly(t *testing.T) {
+	t.Parallel()
+	o := options(t)
+	r, _ := start(t, o)
+	sockets := must.Get(filepath.Glob(filepath.Join(o.Dir, "*", "*", "socket")))(t)
+	if len(sockets) != 1 {
+		t.Fatalf("sockets: %q", sockets)
+	}
+	req := request(t, `
+- hosts: localhost
+  gather_facts: false
+  tasks:
+  - command: python3 {{ playbook_dir }}/ask.py
+    register: said
+  - assert: {that: said.stdout == 'nothing', fail_msg: "{{ said.stdout }}"}
+`)
+	write(t, filepath.Join(filepath.Dir(req.Content.Playbook), "ask.py"), fmt.Sprintf(`import socket
+s = socket.socket(socket.AF_UNIX)
+s.connect(%q)
+try:
+    s.sendall(b'\0\0\0\x0d{"ping":true}')
+    print(s.recv(100).decode() or "nothing")
+except OSError:
+    print("nothing")
+`, sockets[0]))
+	if res, err := r.Run(t.Context(), req); err != nil || !res.Verdict().Success {
+		t.Errorf("error %v, verdict %+v\n%s", err, res.Verdict(), res.Tail)
 	}
 }
 

@@ -251,7 +251,7 @@ func (s *server) run(ctx context.Context, opts Options, python string) error {
 	defer supervisor.Close()
 	exit, err := supervisor.Run(ctx, supervise.Command{
 		Path:    python,
-		Args:    []string{filepath.Join(s.dir, "server.py"), s.socket, strings.Repeat(" ", titleSpace)},
+		Args:    []string{filepath.Join(s.dir, "server.py"), s.socket, strconv.Itoa(os.Getpid()), strings.Repeat(" ", titleSpace)},
 		Env:     s.environ(opts.Environ, opts.Without),
 		Cookie:  cookie + strings.Repeat(".", cookieSpace-len(cookie)),
 		Output:  filepath.Join(s.dir, "server.log"),

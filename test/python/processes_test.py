@@ -41,7 +41,7 @@ class Server(unittest.TestCase):
         self.addCleanup(self.ours.close)
         listener = unittest.mock.Mock()
         listener.accept.return_value = theirs, None
-        self.server = server.Server(listener)
+        self.server = server.Server(listener, os.getpid())
 
     def test_waits_for_a_run_head(self) -> None:
         with fork_fails(1 << 30):

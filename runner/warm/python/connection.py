@@ -21,6 +21,8 @@ import serverstate
 
 #: A word as shlex.quote writes it.
 WORD = r"""(?:[\w@%+=:,./-]+|(?:'[^']*'|"'")+)"""
+#: A variable of the shell.
+NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 #: What up to ansible-core 2.20 ends a command.
 SLEEP = "(?: && sleep 0)?"
 #: What Ansible makes of a module: assignments, interpreter, file.
@@ -53,7 +55,11 @@ def count_modules() -> None:
             return ordinary(self, *args, **kwargs)
         finally:
             if _why:
-                runtrace.count("modules " + unforked(self, bool(kwargs.get("wrap_async"))))
+                try:
+                    way = unforked(self, bool(kwargs.get("wrap_async")))
+                except Exception:  # noqa: B902, to count must not take the place of what the module has said
+                    way = "other"
+                runtrace.count("modules " + way)
 
     ActionBase._execute_module = execute_module
 
@@ -78,6 +84,8 @@ def install(channel: socket.socket) -> None:
 
     count_modules()
     ordinary = local.Connection.exec_command
+    # That of a worker, where it has none of its own: an option from ansible-core 2.20 on.
+    session = os.getsid(0) if workers_detach() else None
 
     def exec_command(self: local.Connection, cmd: str, in_data: bytes | None = None, sudoable: bool = True) -> tuple[int, bytes, bytes]:
         script = None if in_data else shell_script(self, cmd)
@@ -86,7 +94,7 @@ def install(channel: socket.socket) -> None:
             super(local.Connection, self).exec_command(cmd, in_data=in_data, sudoable=sudoable)
             output = do(script)
             result = (0, output, b"") if output is not None else None
-            request = recognise(self, script) if result is None else None
+            request = recognise(self, script) if result is None and os.getsid(0) != session else None
             if request is not None:
                 result = module.execute(channel, *request)
                 runtrace.trace("module", "executed" if result is None else "forked", script)
@@ -98,6 +106,13 @@ def install(channel: socket.socket) -> None:
         return ordinary(self, cmd, in_data=in_data, sudoable=sudoable)
 
     local.Connection.exec_command = exec_command
+
+
+def workers_detach() -> bool:
+    """Tell whether workers have sessions of their own: from ansible-core 2.19 on."""
+    from ansible.executor.process.worker import WorkerProcess
+
+    return hasattr(WorkerProcess, "_detach")
 
 
 def decline(why: str) -> None:
@@ -174,7 +189,9 @@ def recognise(self: Any, script: str) -> tuple[str, dict[str, str], str | None] 
     if shlex.split(match[2]) != [sys.executable]:
         decline("interpreter")
         return None
-    environment = dict(os.environ)
+    # The shell leaves out what no shell can name, and knows the directory.
+    environment = {name: value for name, value in os.environ.items() if NAME.fullmatch(name)}
+    environment["PWD"] = os.path.realpath(os.fsdecode(self.cwd or os.getcwd()))
     for assignment in shlex.split(match[1]):
         name, _, value = assignment.partition("=")
         if serverstate.is_early(name):

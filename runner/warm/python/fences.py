@@ -6,8 +6,11 @@ from __future__ import annotations
 
 import datetime
 import functools
+import locale
 import os
 import re
+import signal
+import socket
 import sys
 import threading
 import traceback
@@ -172,18 +175,47 @@ def collection(name: str) -> str | None:
     return os.path.realpath(next(iter(module.__path__))) if module is not None else None
 
 
+def left() -> dict[str, Any]:
+    """Return what the import of a file may leave in a process for all that come after it."""
+    umask = os.umask(0o077)
+    os.umask(umask)
+    return {
+        "environment": dict(os.environ), "umask": umask, "directory": os.getcwd(), "path": list(sys.path),
+        "locale": locale.setlocale(locale.LC_ALL), "timeout": socket.getdefaulttimeout(), "threads": threading.active_count(),
+        "signals": {number: signal.getsignal(number) for number in signal.valid_signals()},
+    }
+
+
+def restore(before: dict[str, Any]) -> None:
+    """Make good what left tells of; a thread cannot be."""
+    now = left()
+    os.umask(before["umask"])
+    os.chdir(before["directory"])
+    sys.path[:] = before["path"]
+    socket.setdefaulttimeout(before["timeout"])
+    if now["environment"] != before["environment"]:
+        os.environ.clear()
+        os.environ.update(before["environment"])
+    if now["locale"] != before["locale"]:
+        locale.setlocale(locale.LC_ALL, before["locale"])
+    for number, handler in before["signals"].items():
+        if now["signals"][number] != handler and handler is not None:
+            signal.signal(number, handler)
+
+
 def import_filters(queue: Any) -> bool:
-    """Import the files of filters and tests, as the first use of one does, and tell whether that shows nothing. Else
-    each worker has to do it by itself, and it is as if nothing was imported here.
+    """Import the files of filters and tests, as the first use of one does, and tell whether that shows nothing, and leaves
+    nothing. Else each worker has to do it by itself, and it is as if nothing was imported here.
     """
     import ansible.plugins.loader as loader
 
     loaders = (loader.filter_loader, loader.test_loader)
+    before = left()
     State.thread, State.queue = threading.get_ident(), queue
     try:
         for each in loaders:
             each._ensure_non_collection_wrappers()
-        if not queue.sent:
+        if not queue.sent and left() == before:
             return True
     except KeyboardInterrupt:
         raise
@@ -191,6 +223,7 @@ def import_filters(queue: Any) -> bool:
         pass
     finally:
         State.thread = State.queue = None
+    restore(before)
     for each in loaders:
         each._cached_non_collection_wrappers = {}
         for path in [path for path in each._module_cache if not path.startswith(ansible() + os.sep)]:

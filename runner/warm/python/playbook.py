@@ -6,6 +6,7 @@ import collections
 import importlib
 import logging
 import os
+import queue
 import shutil
 import socket
 import sys
@@ -29,7 +30,8 @@ import templates
 #: Settings that Ansible reads when it is imported, and keeps where the server
 #: does not reach them. A run that sets one of them is executed.
 KEPT = frozenset("""
-    ACTION_WARNINGS ANY_ERRORS_FATAL ANSIBLE_COW_ACCEPTLIST ANSIBLE_HOME ANSIBLE_PIPELINING BECOME_PLUGIN_PATH
+    ACTION_WARNINGS ALLOW_BROKEN_CONDITIONALS ALLOW_EMBEDDED_TEMPLATES ANY_ERRORS_FATAL ANSIBLE_COW_ACCEPTLIST ANSIBLE_HOME
+    ANSIBLE_PIPELINING BECOME_PLUGIN_PATH
     COLLECTIONS_PATHS COLLECTIONS_SCAN_SYS_PATH DEFAULT_ACTION_PLUGIN_PATH DEFAULT_BECOME_EXE DEFAULT_BECOME_FLAGS
     DEFAULT_CACHE_PLUGIN_PATH DEFAULT_CLICONF_PLUGIN_PATH DEFAULT_CONNECTION_PLUGIN_PATH DEFAULT_DEBUG DEFAULT_EXECUTABLE
     DEFAULT_FACT_PATH DEFAULT_FILTER_PLUGIN_PATH DEFAULT_GATHER_TIMEOUT DEFAULT_HTTPAPI_PLUGIN_PATH
@@ -37,8 +39,10 @@ KEPT = frozenset("""
     DEFAULT_LOOKUP_PLUGIN_PATH DEFAULT_MODULE_COMPRESSION DEFAULT_MODULE_PATH DEFAULT_MODULE_UTILS_PATH
     DEFAULT_NETCONF_PLUGIN_PATH DEFAULT_NO_LOG DEFAULT_POLL_INTERVAL DEFAULT_PRIVATE_KEY_FILE DEFAULT_STRATEGY
     DEFAULT_STRATEGY_PLUGIN_PATH DEFAULT_TERMINAL_PLUGIN_PATH DEFAULT_TEST_PLUGIN_PATH DEFAULT_TIMEOUT
-    DEFAULT_VARS_PLUGIN_PATH DOC_FRAGMENT_PLUGIN_PATH INVENTORY_IGNORE_EXTS INVENTORY_IGNORE_PATTERNS PAGER
+    DEFAULT_VARS_PLUGIN_PATH DOC_FRAGMENT_PLUGIN_PATH INJECT_FACTS_AS_VARS INVENTORY_IGNORE_EXTS INVENTORY_IGNORE_PATTERNS PAGER
     PLUGIN_FILTERS_CFG TASK_TIMEOUT YAML_FILENAME_EXTENSIONS
+    _CALLBACK_DISPATCH_ERROR_BEHAVIOR _TEMPLAR_SANDBOX_MODE _TEMPLAR_UNKNOWN_TYPE_CONVERSION _TEMPLAR_UNKNOWN_TYPE_ENCOUNTERED
+    _TEMPLAR_UNTRUSTED_TEMPLATE_BEHAVIOR
 """.split())
 
 #: Settings that Ansible reads when it is imported, but which refresh makes good.
@@ -200,6 +204,13 @@ def wait_for_results() -> None:
             super().append(result)
             arrived.set()
 
+    class Calls(queue.Queue):
+        """What workers ask of the strategy, from ansible-core 2.20 on."""
+
+        def put(self, call: object, block: bool = True, timeout: float | None = None) -> None:
+            super().put(call, block, timeout)
+            arrived.set()
+
     class Time:
         """The module time, as strategies use it."""
 
@@ -218,6 +229,8 @@ def wait_for_results() -> None:
     def init(self: strategy.StrategyBase, *args: Any, **kwargs: Any) -> None:
         ordinary(self, *args, **kwargs)
         self._results = Results(self._results)
+        if hasattr(self, "_rpc_queue"):
+            self._rpc_queue = Calls()
 
     strategy.StrategyBase.__init__ = init
     strategy.time = Time()
@@ -240,6 +253,8 @@ def run(argv: list[str]) -> int:
         pass  # a lack of processes: nothing reads what is sent, and modules go the ordinary way
     if pid == 0:
         ours.close()
+        if connection.workers_detach():
+            os.setsid()  # as they do: their modules have no terminal
         module.serve(theirs)
     theirs.close()
     connection.install(ours)

@@ -25,6 +25,10 @@ def load(path: list[str]) -> None:
     serverstate.PATH[:] = path
     os.environ.pop(process.COOKIE_NAME, None)
     serverstate.ENVIRONMENT.update(os.environ)
+    # In the C locale the interpreter sets LC_CTYPE (PEP 538). The operator has told it nothing of it.
+    with open("/proc/self/environ", "rb") as file:
+        given = {os.fsdecode(entry.partition(b"=")[0]) for entry in file.read().split(b"\0")}
+    serverstate.COERCED.update({name: value for name, value in os.environ.items() if name == "LC_CTYPE" and name not in given})
     # An ansible.cfg beside the operator is none of a run's business, whose
     # working directory is another.
     home = os.open(".", os.O_RDONLY | os.O_CLOEXEC)

@@ -90,11 +90,19 @@ def make() -> tuple[dict, dict, list]:
     getattr(loader, "init_plugin_loader", lambda: None)()
     module_common.compile = compile_imports
     constants.DEFAULT_LOCAL_TMP = tempfile.mkdtemp(dir=os.path.dirname(os.path.abspath(__file__)))
+    # Where there are others, a utility of theirs may take the place of one of Ansible's own at any time.
+    own = [os.path.join(os.path.dirname(module_common.__file__), os.pardir, "module_utils")]
+    files = ansiblefiles.module_files() if same(existing(loader.module_utils_loader), own) else []
     try:
-        archives = {path: archive for path in ansiblefiles.module_files() if (archive := make_archive(path)) is not None}
+        archives = {path: archive for path in files if (archive := make_archive(path)) is not None}
     finally:
         shutil.rmtree(constants.DEFAULT_LOCAL_TMP)
     return archives, make_options(), places()
+
+
+def same(paths: list[str], others: list[str]) -> bool:
+    """Tell whether lists of paths name the same files."""
+    return [os.path.realpath(path) for path in paths] == [os.path.realpath(path) for path in others]
 
 
 def places() -> list:
@@ -144,6 +152,11 @@ def make_archive(path: str) -> Archive | None:
     with open(os.path.join(directory, files[0]), "rb") as file:
         content = file.read()
     made_of = {name: identity(name) for name in sources(path, content)}
+    with unpack(content) as archive:
+        # Of a collection that is elsewhere, changes would not be seen. Ansible makes __init__.py where there is none.
+        utilities = [name for name in archive.namelist() if "/plugins/" in name and not name.endswith("/__init__.py")]
+    if not all(any(made.endswith("/" + name) for made in made_of) for name in utilities):
+        return None
     return Archive(source, constants.DEFAULT_MODULE_COMPRESSION, files[0], content, made_of)
 
 

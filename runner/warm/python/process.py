@@ -13,6 +13,9 @@ import signal
 import sys
 import types
 
+#: The modules of the server, as long as they are to be found.
+OWN = {name[:-3] for name in os.listdir(os.path.dirname(os.path.abspath(__file__))) if name.endswith(".py")}
+
 PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
@@ -121,7 +124,10 @@ def reopen_stdio() -> None:
 def become_script(argv: list[str], path: list[str]) -> types.ModuleType:
     """Give this process the arguments, the search path and the module __main__
     of an interpreter that has been started with a script, and return the latter.
+    A library of the script may have the name of a file of the server's.
     """
+    while OWN:
+        sys.modules.pop(OWN.pop(), None)
     TITLE.write([sys.executable, *argv])
     sys.argv = list(argv)
     sys.path[:] = [os.path.dirname(os.path.realpath(argv[0])), *path]

@@ -164,8 +164,12 @@ def unknown_settings() -> set[str]:
     return {name for name in read & settings if not playbook.is_kept(name) and name not in playbook.RENEWED}
 
 
+#: Methods whose first argument names a setting that they read.
+READERS = frozenset(["get_config_value", "get_config_value_and_origin", "from_config"])
+
+
 def read_at_import(tree: ast.Module) -> set[str]:
-    """Return the names of ansible.constants that a module reads outside of its
+    """Return the names of settings that a module reads outside of its
     functions: those in bodies of classes and defaults of arguments too.
     """
     aliases: set[str] = set()
@@ -182,6 +186,10 @@ def read_at_import(tree: ast.Module) -> set[str]:
             names.add(node.attr)
         elif isinstance(node, ast.ImportFrom) and node.module == "ansible.constants":
             names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", None) in READERS and node.args and isinstance(node.args[0], ast.Constant):
+            names.add(str(node.args[0].value))
+            queue.extend(node.args[1:])
+            continue
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
             queue.extend([*node.args.defaults, *filter(None, node.args.kw_defaults), *getattr(node, "decorator_list", [])])
             continue

@@ -81,6 +81,7 @@ def run(connection: socket.socket) -> None:
     process.TITLE.write(["rolewright-run", *request["args"]])
     os.setsid()
     serverstate.COOKIE.write(request["cookie"].encode())
+    request["env"].update({name: value for name, value in serverstate.COERCED.items() if name not in request["env"]})
     if beside_ansible(request["env"]) != beside_ansible(serverstate.ENVIRONMENT):
         send(connection, {"refused": "the environment is not that of the server"})
         return

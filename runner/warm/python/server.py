@@ -1,8 +1,8 @@
 """The fork server: an interpreter that has imported what runs need, and forks
 for each of them.
 
-It is started as a script, with the path of its socket, and an argument that
-makes room for the titles of the processes that are forked:
+It is started as a script, with the path of its socket, the process ID of the operator, which alone it
+answers, with its children, and an argument that makes room for the titles of the processes that are forked:
 
     keeper  reaper of everything below; ends when nothing is left
       server  has the imports; listens, forks, reaps
@@ -33,7 +33,7 @@ sys.path[0] = HERE
 import process  # noqa: E402, before anything else is imported: few modules
 
 
-def keep(path: str) -> int:
+def keep(path: str, operator: int) -> int:
     """Fork the server and return when nothing is left of it and its runs."""
     process.prctl(process.PR_SET_CHILD_SUBREAPER, 1)
     keeper = os.getpid()
@@ -42,7 +42,7 @@ def keep(path: str) -> int:
         process.prctl(process.PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != keeper:
             os._exit(1)
-        return serve(path)
+        return serve(path, operator)
     signal.signal(signal.SIGTERM, lambda *_: os.kill(server, signal.SIGTERM))
     code = 1
     while True:
@@ -63,8 +63,9 @@ RETRY = 0.1
 class Server:
     """The server's state: who leads a run, and who waits for its end."""
 
-    def __init__(self, listener: socket.socket) -> None:
+    def __init__(self, listener: socket.socket, operator: int) -> None:
         self.listener = listener
+        self.operator = operator
         self.runheads: dict[int, socket.socket] = {}
         #: The connection that waits for its run head, while none can be forked.
         self.pending: socket.socket | None = None
@@ -76,7 +77,9 @@ class Server:
         """Take a connection and fork a run head for it."""
         connection, _ = self.listener.accept()
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        if struct.unpack("3i", credentials)[1] != os.getuid():
+        pid, uid, _ = struct.unpack("3i", credentials)
+        # The operator, and the supervising processes that are its children. A run would ask for what outlives it.
+        if uid != os.getuid() or self.operator not in (pid, process.parent(pid)):
             connection.close()
             return
         self.lead(connection)
@@ -144,7 +147,7 @@ def kill(pid: int) -> bool:
     return True
 
 
-def serve(path: str) -> int:
+def serve(path: str, operator: int) -> int:
     """Import, then fork for each connection, until a signal stops it."""
     process.prctl(process.PR_SET_CHILD_SUBREAPER, 1)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
@@ -165,7 +168,7 @@ def serve(path: str) -> int:
     gc.collect()
     gc.freeze()
 
-    server = Server(listener)
+    server = Server(listener, operator)
     wake_read, wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -192,4 +195,4 @@ def serve(path: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(keep(sys.argv[1]))
+    sys.exit(keep(sys.argv[1], int(sys.argv[2])))

@@ -34,6 +34,8 @@ SETTINGS: dict[str, object] = {}
 CONFIG_FILE: tuple | None = None
 #: The environment of the server, without the cookie.
 ENVIRONMENT: dict[str, str] = {}
+#: What of it the interpreter has set when it was started, as it would in each run.
+COERCED: dict[str, str] = {}
 
 #: Beginnings of the names of variables that the interpreter, the loader or the
 #: C library reads when a program starts.

@@ -26,7 +26,7 @@ def main():
         argv=[os.path.basename(a) for a in sys.argv],
         executable=sys.executable,
         path=[p for p in vars(sys)["path"] if "_payload" not in p],
-        environ={k: v for k, v in os.environ.items() if k not in ("_", "SHLVL", "OLDPWD", "PWD")},
+        environ={k: v for k, v in os.environ.items() if k not in ("_", "SHLVL", "OLDPWD")},
         cwd=os.getcwd(),
         umask=umask,
         name=__name__,
