@@ -307,23 +307,24 @@ type wire struct {
 	open      []io.Closer
 	// hold keeps the answers to lists back until it is closed; nil lets them through.
 	hold chan struct{}
-	// old is what the next list is answered with, in place of what is there; nil lets it through.
-	old []byte
+	// old is what the next lists are answered with, in place of what is there, and oldLists how many of them.
+	old      []byte
+	oldLists int
 }
 
-// answerOnce has the next list answered with what another has shown, as a faulty API server would: a sound one shows
+// answer has the next lists answered with what an earlier one has shown, as a faulty API server would: a sound one shows
 // nothing older than what the client has seen. The returned function waits until that was done.
-func (wi *wire) answerOnce(t *testing.T, old []byte) (done func()) {
+func (wi *wire) answer(t *testing.T, old []byte, lists int) (done func()) {
 	t.Helper()
 	wi.mu.Lock()
 	defer wi.mu.Unlock()
-	wi.old = old
+	wi.old, wi.oldLists = old, lists
 	return func() {
-		testenv.Eventually(t, "a list that is answered with an old one", func(context.Context) error {
+		testenv.Eventually(t, "lists that are answered with an old one", func(context.Context) error {
 			wi.mu.Lock()
 			defer wi.mu.Unlock()
-			if wi.old != nil {
-				return errors.New("there was no list")
+			if wi.oldLists > 0 {
+				return fmt.Errorf("%d are still to come", wi.oldLists)
 			}
 			return nil
 		})
@@ -356,8 +357,9 @@ func (wi *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	hold := wi.hold
 	var old []byte
-	if !watches {
-		old, wi.old = wi.old, nil
+	if !watches && wi.oldLists > 0 {
+		old = wi.old
+		wi.oldLists--
 	}
 	wi.mu.Unlock()
 	if old != nil {

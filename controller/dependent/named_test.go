@@ -148,7 +148,7 @@ func TestNamed_ObjectsGoWithTheirKind(t *testing.T) {
 	})
 	s := n.feed.begin("ConfigMap", true)[0]
 	id := types.NamespacedName{Namespace: "ns", Name: "it"}
-	s.take(found{all: map[types.NamespacedName]Version{id: {UID: "u", ResourceVersion: "1"}}}, n.feed.wanted)
+	must.Do(t, s.take(found{all: map[types.NamespacedName]Version{id: {UID: "u", ResourceVersion: "1"}}}, n.feed.wanted))
 	s.deny(apierrors.NewForbidden(configMaps.GroupResource(), "", nil))
 	if _, exists, known := n.Version(id); !exists || !known {
 		t.Errorf("without permission: exists %v, known %v", exists, known)

@@ -25,6 +25,8 @@ type stream struct {
 	// listed is the version of the last list; position is up to where events
 	// were handled. Both are empty before the first list.
 	listed, position string
+	// old counts the lists in a row that were older than position.
+	old int
 	// working is true once everything that is owned was listed and a watch
 	// stands from there on. A watch that breaks and is begun again changes
 	// nothing about that.
@@ -50,12 +52,17 @@ const (
 	watchTimeout = 5 * time.Minute
 	// A broken watch is tried again after minDelay, twice that, and so on.
 	minDelay = 200 * time.Millisecond
+	// maxOld is how many lists in a row may be older than what was seen: six seconds of them, with these delays.
+	maxOld = 5
 	// settled is how long a watch must have stood to be taken for sound.
 	settled = time.Minute
 )
 
-// errWanted says that there is a reason to list at once.
-var errWanted = errors.New("a list is wanted")
+// errWanted says that there is a reason to list at once, and errOld that a list was older than what was seen.
+var (
+	errWanted = errors.New("a list is wanted")
+	errOld    = errors.New("the list is older than what was seen")
+)
 
 // run follows the resource until ctx ends.
 func (s *stream) run(ctx context.Context) {
@@ -107,32 +114,33 @@ func (s *stream) follow(ctx context.Context, resume bool) error {
 		if err != nil {
 			return err
 		}
-		if !s.take(found, wanted) {
-			return errWanted
+		if err := s.take(found, wanted); err != nil {
+			return err
 		}
 		position = found.version
 	}
 	return s.watch(ctx, resource, position, wanted)
 }
 
-// take merges a list into what is known. It is false if another list is wanted:
+// take merges a list into what is known. The error says that another list is wanted:
 // someone has joined meanwhile, whose objects this one does not show, or it is
 // older than what was handled already, which would look like a deletion of what
-// came since. The next list counts however old it is, as after a restore of etcd.
-func (s *stream) take(found found, wanted <-chan struct{}) bool {
-	r := s.feed.registry
-	r.mu.Lock()
-	current := wanted == s.feed.wanted
-	if newer(s.position, found.version) {
-		current, s.position = false, ""
-	}
+// came since. If all are older for some seconds, they count, as after a restore of etcd.
+func (s *stream) take(found found, wanted <-chan struct{}) error {
 	var notices []notice
-	if current {
-		notices = append(s.feed.merge(s, found.owned, found.version), s.feed.mergeVersions(s, found.all)...)
+	defer func() { deliver(notices) }() // once the lock is released
+	s.feed.registry.mu.Lock()
+	defer s.feed.registry.mu.Unlock()
+	if wanted != s.feed.wanted {
+		return errWanted
 	}
-	r.mu.Unlock()
-	deliver(notices)
-	return current
+	if newer(s.position, found.version) && s.old < maxOld {
+		s.old++
+		return errOld
+	}
+	s.old = 0
+	notices = append(s.feed.merge(s, found.owned, found.version), s.feed.mergeVersions(s, found.all)...)
+	return nil
 }
 
 // found is what a list has shown.
@@ -263,7 +271,7 @@ func (s *stream) judge(err error) bool {
 	switch {
 	case err == nil:
 		return true
-	case errors.Is(err, errWanted), apierrors.IsResourceExpired(err), apierrors.IsGone(err),
+	case errors.Is(err, errWanted), errors.Is(err, errOld), apierrors.IsResourceExpired(err), apierrors.IsGone(err),
 		apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge):
 		return false
 	case apierrors.IsForbidden(err), apierrors.IsNotFound(err), apierrors.IsMethodNotSupported(err):
