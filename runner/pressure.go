@@ -157,7 +157,7 @@ func (r reading) noProcesses() bool {
 func (r reading) ofProcesses() string {
 	text := fmt.Sprintf("%d of %d", r.processes, r.processesLimit)
 	if r.assumed {
-		text += fmt.Sprintf(", which is taken for the limit, as the container has none (%d for each CPU)", tooManyPerCPU)
+		text += fmt.Sprintf(", which is taken for the limit, as the container has none (%d for each CPU, at least %d)", tooManyPerCPU, tooManyAtLeast)
 	}
 	return text
 }
@@ -197,10 +197,8 @@ func (p *pressure) check() time.Duration {
 	if !now.noMemory() && !now.noProcesses() {
 		return now.pause()
 	}
-	if now.noProcesses() && (began.After(p.fewUntil) || now.processes > p.harmless) {
-		if !p.relieve(now, false) {
-			p.fewUntil = began.Add(quietTime)
-		}
+	if now.noProcesses() && (began.After(p.fewUntil) || now.processes > p.harmless) && !p.relieve(now, false) {
+		p.fewUntil = began.Add(quietTime)
 	}
 	if now.noMemory() && !p.relieve(now, true) && began.After(p.settled) {
 		return quietTime

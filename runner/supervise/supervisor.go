@@ -174,17 +174,22 @@ func (s *Supervisor) Run(ctx context.Context, c Command) (Exit, error) {
 	failpoint.Hit("supervisor.ordered")
 	p.keep(ctx, c)
 	failpoint.Hit("supervisor.ended")
+	var unread error
 	if state := p.cmd.ProcessState; state != nil && state.Success() {
-		if r, err := readRecord(c.Record); err == nil {
+		r, err := readRecord(c.Record)
+		if err == nil {
 			return r.Exit, r.err()
+		}
+		if !errors.Is(err, os.ErrNotExist) {
+			unread = err
 		}
 	}
 	exit, err := s.abandoned(ctx, p, c)
 	_ = os.Remove(c.Record) // if there is one, it may have been forged by what has ended the process
-	return exit, err
+	return exit, errors.Join(unread, err)
 }
 
-// abandoned ends what a supervising process has left that has written no record.
+// abandoned ends what a supervising process has left that has written no record, or none that counts.
 func (s *Supervisor) abandoned(ctx context.Context, p *supervising, c Command) (Exit, error) {
 	t := newOrphans(c.Cookie)
 	t.root.start, t.adopted = p.since, adopted(s.argv)
@@ -219,10 +224,12 @@ type supervising struct {
 
 // start starts a supervising process, which then waits for an order.
 func (s *Supervisor) start() (*supervising, error) {
-	theirs, ours, err := os.Pipe()
+	// A socket: a pipe could be written to by any process of this user, through /proc/PID/fd.
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
+	theirs, ours := os.NewFile(uintptr(pair[0]), "orders"), os.NewFile(uintptr(pair[1]), "orders")
 	defer theirs.Close()
 	p := &supervising{stdin: ours, ended: make(chan struct{})}
 	p.cmd = &exec.Cmd{

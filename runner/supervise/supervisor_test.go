@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -298,14 +299,19 @@ func TestSupervisor_NothingSurvivesTheSupervisingProcess(t *testing.T) {
 	})
 }
 
-// What a command writes in the place of the record, before it kills its supervising process, is not believed, no matter who has
-// killed what is left of it: two that end so at a time may be swept together.
+// What a command writes in the place of the record, before it kills its supervising process, is not believed, whether there
+// is something left of it to kill or not.
 func TestSupervisor_BelievesNoForgedRecord(t *testing.T) {
-	for name, forged := range map[string]string{"success": `{"Exit":{"Code":0}}`, "not started": `{"NotStarted":"late","Server":true,"Late":true}`} {
+	const success, daemon = `{"Exit":{"Code":0}}`, `setsid sleep 600 & `
+	for name, tt := range map[string]struct{ begin, forged, end string }{
+		"success":                   {daemon, success, "kill -9 $PPID; sleep 600"},
+		"not started":               {daemon, `{"NotStarted":"late","Server":true,"Late":true}`, "kill -9 $PPID; sleep 600"},
+		"success, and nothing left": {"", success, "kill -9 $PPID $$"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := recorded(t, `setsid sleep 600 & printf '%s' "$FORGED" >"$RECORD"; kill -9 $PPID; sleep 600`)
-			c.Env = append(c.Env, "FORGED="+forged, "RECORD="+c.Record)
+			c := recorded(t, tt.begin+`printf '%s' "$FORGED" >"$RECORD"; `+tt.end)
+			c.Env = append(c.Env, "FORGED="+tt.forged, "RECORD="+c.Record)
 			got, err := supervisor(t).Run(t.Context(), c)
 			if err != nil || got.Code != -1 || !got.Cut {
 				t.Errorf("exit %+v, error %v, want one that was cut", got, err)
@@ -317,6 +323,17 @@ func TestSupervisor_BelievesNoForgedRecord(t *testing.T) {
 				t.Errorf("the forged record is left: %v", err)
 			}
 		})
+	}
+}
+
+// A role cannot give an order in the operator's place.
+func TestSupervisor_TakesOrdersOfTheOperatorOnly(t *testing.T) {
+	t.Parallel()
+	s := supervisor(t)
+	p := must.Get(s.start())(t)
+	defer func() { p.kill(); _ = p.stdin.Close() }()
+	if file, err := os.OpenFile(fmt.Sprintf("/proc/%d/fd/0", p.cmd.Process.Pid), os.O_WRONLY, 0); !errors.Is(err, unix.ENXIO) {
+		t.Errorf("the standard input of a supervising process can be opened: %v, %v", file, err)
 	}
 }
 
