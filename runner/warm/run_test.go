@@ -52,6 +52,22 @@ func TestRun_IsForkedWithoutALocale(t *testing.T) {
 	}
 }
 
+// A module utility that comes to stand before one of Ansible's own is taken from then on.
+func TestRun_TakesModuleUtilitiesOfTheOperator(t *testing.T) {
+	t.Parallel()
+	o, utilities := options(t), t.TempDir()
+	o.Environ = append(o.Environ, "ANSIBLE_MODULE_UTILS="+utilities)
+	r, _ := start(t, o)
+	const playbook = `
+- hosts: localhost
+  gather_facts: false
+  tasks: [{uri: {url: "http://127.0.0.1:1"}, register: said, failed_when: "'%s' not in (said | string)"}]
+`
+	run(t, r, fmt.Sprintf(playbook, "refused"))
+	write(t, filepath.Join(utilities, "urls.py"), "raise Exception('that of the operator')\n")
+	run(t, r, fmt.Sprintf(playbook, "that of the operator"))
+}
+
 // A run that asked the server for a process would have one that outlives it.
 func TestServer_AnswersTheOperatorOnly(t *testing.T) {
 	t.Parallel()

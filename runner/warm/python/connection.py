@@ -189,8 +189,11 @@ def recognise(self: Any, script: str) -> tuple[str, dict[str, str], str | None] 
     if shlex.split(match[2]) != [sys.executable]:
         decline("interpreter")
         return None
-    # The shell leaves out what no shell can name, and knows the directory.
-    environment = {name: value for name, value in os.environ.items() if NAME.fullmatch(name)}
+    environment = dict(os.environ)
+    if not all(NAME.fullmatch(name) for name in environment):
+        decline("environment")  # some shells hand on what they cannot name, and some do not
+        return None
+    # The shell sets it.
     environment["PWD"] = os.path.realpath(os.fsdecode(self.cwd or os.getcwd()))
     for assignment in shlex.split(match[1]):
         name, _, value = assignment.partition("=")

@@ -18,6 +18,7 @@ import warnings
 from typing import Any
 
 import ansiblefiles
+import prepared
 
 #: Plugins that compute, or read files, and keep nothing; by their type. They are Ansible's own by their path.
 PLUGINS = {
@@ -175,63 +176,54 @@ def collection(name: str) -> str | None:
     return os.path.realpath(next(iter(module.__path__))) if module is not None else None
 
 
-def left() -> dict[str, Any]:
+def left() -> tuple:
     """Return what the import of a file may leave in a process for all that come after it."""
     umask = os.umask(0o077)
     os.umask(umask)
-    return {
-        "environment": dict(os.environ), "umask": umask, "directory": os.getcwd(), "path": list(sys.path),
-        "locale": locale.setlocale(locale.LC_ALL), "timeout": socket.getdefaulttimeout(), "threads": threading.active_count(),
-        "signals": {number: signal.getsignal(number) for number in signal.valid_signals()},
-    }
-
-
-def restore(before: dict[str, Any]) -> None:
-    """Make good what left tells of; a thread cannot be."""
-    now = left()
-    os.umask(before["umask"])
-    os.chdir(before["directory"])
-    sys.path[:] = before["path"]
-    socket.setdefaulttimeout(before["timeout"])
-    if now["environment"] != before["environment"]:
-        os.environ.clear()
-        os.environ.update(before["environment"])
-    if now["locale"] != before["locale"]:
-        locale.setlocale(locale.LC_ALL, before["locale"])
-    for number, handler in before["signals"].items():
-        if now["signals"][number] != handler and handler is not None:
-            signal.signal(number, handler)
+    signals = [signal.getsignal(number) for number in signal.valid_signals()]
+    return dict(os.environ), umask, os.getcwd(), locale.setlocale(locale.LC_ALL), socket.getdefaulttimeout(), threading.active_count(), signals
 
 
 def import_filters(queue: Any) -> bool:
-    """Import the files of filters and tests, as the first use of one does, and tell whether that shows nothing, and leaves
-    nothing. Else each worker has to do it by itself, and it is as if nothing was imported here.
+    """Import the files of filters and tests, as the first use of one does, and tell whether that shows and leaves nothing.
+    Else each worker has to do it by itself: a process that is forked for it tries first, where there are files but Ansible's.
     """
     import ansible.plugins.loader as loader
 
     loaders = (loader.filter_loader, loader.test_loader)
-    before = left()
+    if any(not path.startswith(ansible() + os.sep) for each in loaders for path in prepared.existing(each)):
+        try:
+            pid = os.fork()
+        except OSError:
+            return False
+        if pid == 0:
+            code = 1
+            try:
+                null = os.open(os.devnull, os.O_RDWR)
+                for descriptor in range(3):
+                    os.dup2(null, descriptor)
+                before = left()
+                code = 0 if imported(loaders, queue) and left() == before else 1
+            finally:
+                os._exit(code)
+        if os.waitpid(pid, 0)[1] != 0:
+            return False
+    return imported(loaders, queue)
+
+
+def imported(loaders: tuple, queue: Any) -> bool:
+    """Import the files of filters and tests, and tell whether that is possible and shows nothing."""
     State.thread, State.queue = threading.get_ident(), queue
     try:
         for each in loaders:
             each._ensure_non_collection_wrappers()
-        if not queue.sent and left() == before:
-            return True
     except KeyboardInterrupt:
         raise
     except BaseException:  # noqa: B902, also a file's SystemExit
-        pass
+        return False
     finally:
         State.thread = State.queue = None
-    restore(before)
-    for each in loaders:
-        each._cached_non_collection_wrappers = {}
-        for path in [path for path in each._module_cache if not path.startswith(ansible() + os.sep)]:
-            del each._module_cache[path]
-        for name, module in list(sys.modules.items()):
-            if name.startswith(each.package + ".") and not (getattr(module, "__file__", None) or "").startswith(ansible() + os.sep):
-                del sys.modules[name]
-    return False
+    return not queue.sent
 
 
 def fence_templates() -> None:

@@ -90,19 +90,11 @@ def make() -> tuple[dict, dict, list]:
     getattr(loader, "init_plugin_loader", lambda: None)()
     module_common.compile = compile_imports
     constants.DEFAULT_LOCAL_TMP = tempfile.mkdtemp(dir=os.path.dirname(os.path.abspath(__file__)))
-    # Where there are others, a utility of theirs may take the place of one of Ansible's own at any time.
-    own = [os.path.join(os.path.dirname(module_common.__file__), os.pardir, "module_utils")]
-    files = ansiblefiles.module_files() if same(existing(loader.module_utils_loader), own) else []
     try:
-        archives = {path: archive for path in files if (archive := make_archive(path)) is not None}
+        archives = {path: archive for path in ansiblefiles.module_files() if (archive := make_archive(path)) is not None}
     finally:
         shutil.rmtree(constants.DEFAULT_LOCAL_TMP)
     return archives, make_options(), places()
-
-
-def same(paths: list[str], others: list[str]) -> bool:
-    """Tell whether lists of paths name the same files."""
-    return [os.path.realpath(path) for path in paths] == [os.path.realpath(path) for path in others]
 
 
 def places() -> list:
@@ -197,8 +189,11 @@ def merge(archives: list[zipfile.ZipFile]) -> bytes:
 
 
 def sources(path: str, content: bytes) -> list[str]:
-    """Return the files of which an archive was made."""
+    """Return the files of which an archive was made, and those that would take their places, of the directories that come
+    before Ansible's own.
+    """
     import ansible
+    import ansible.plugins.loader as loader
 
     with unpack(content) as archive:
         names = archive.namelist()
@@ -209,6 +204,10 @@ def sources(path: str, content: bytes) -> list[str]:
     if separator and "/ansible_collections/" in collection:
         roots.append(collection.rpartition("/ansible_collections/")[0])
         found += [os.path.join(collection, name) for name in ("MANIFEST.json", "meta/runtime.yml")]
+    utilities = [name.removeprefix("ansible/module_utils/") for name in names if name.startswith("ansible/module_utils/")]
+    for directory in existing(loader.module_utils_loader):
+        if os.path.realpath(directory) != os.path.realpath(os.path.join(package, "module_utils")):
+            found += [directory, *(os.path.join(directory, name) for name in utilities)]
     return found + [name for root in roots for name in (os.path.join(root, name) for name in names) if os.path.isfile(name)]
 
 

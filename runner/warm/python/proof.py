@@ -35,6 +35,8 @@ NAMES = """
     ansible.executor.module_common:ModuleDepFinder
     ansible.executor.module_common:_CachedModule
     ansible.executor.module_common:_find_module_utils
+    ansible.executor.process.worker:WorkerProcess._detach
+    ansible.executor.process.worker:WorkerProcess.run
     ansible.plugins:get_plugin_class
     ansible.plugins.connection.local:Connection.exec_command
     ansible.plugins.loader:PluginLoader._get_paths
