@@ -260,15 +260,27 @@ func TestCommand_Missing(t *testing.T) {
 	}
 }
 
-// A mask hides what a command says of its end.
+// A mask hides what a command says of its end, also where a later operator reads it.
 func TestCommand_Masked(t *testing.T) {
 	t.Parallel()
-	p := newCommandRun(t, `echo '{"type":"progress","step":"log in with canary"}' >&3; echo bad password canary >&2; exit 1`)
-	p.Mask = stars{}
-	res := must.Get(p.r.Run(t.Context(), p.Request))(t)
-	all, _ := json.Marshal([]any{res.Verdict(), res.Summary, res.Tail, p.asked})
-	if v := res.Verdict(); strings.Contains(string(all), "canary") || !strings.HasPrefix(v.Message, "bad password") {
-		t.Errorf("%s", all)
+	const step = `echo '{"type":"progress","step":"log in with canary"}' >&3; `
+	for name, script := range map[string]string{
+		"on stderr":   step + `echo bad password canary >&2; exit 1`,
+		"in a result": step + `echo '{"type":"result","verdict":"failed","message":"bad password canary","canary":1}' >&3`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newCommandRun(t, script)
+			p.Mask = stars{}
+			for _, res := range []Result{
+				must.Get(p.r.Run(t.Context(), p.Request))(t), must.Get(p.r.Recover(t.Context(), p.Dir, p.ID, stars{}))(t),
+			} {
+				all := string(must.Get(json.Marshal([]any{res.Verdict(), res.Summary, res.Tail, res.Command, p.asked}))(t))
+				if strings.Contains(all, "canary") || !strings.HasPrefix(res.Verdict().Message, "bad password ***") {
+					t.Error(all)
+				}
+			}
+		})
 	}
 }
 

@@ -330,6 +330,7 @@ func (t *translation) finish() {
 	if t.problem != nil {
 		t.Problem = text.Plain(t.problem.Error())
 	}
+	t.hide()
 	if t.exit.Stopped && t.Problem == "" {
 		return
 	}
@@ -365,6 +366,18 @@ func (t *translation) finish() {
 		OK: ok, Changed: count(t.changed), Failures: count(failures), Dark: count(0), Skipped: count(0), Rescued: count(0),
 		Ignored: count(0), Processed: count(1),
 	}})
+}
+
+// hide masks what the command has said, once all is known that it has asked to mask.
+func (t *translation) hide() {
+	mask := t.req.Mask
+	if mask == nil {
+		return
+	}
+	t.Message, t.Problem = mask.Mask(t.Message), mask.Mask(t.Problem)
+	for i, warning := range t.Warnings {
+		t.Warnings[i] = mask.Mask(warning)
+	}
 }
 
 // emit adds an event, and shows it.
