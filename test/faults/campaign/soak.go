@@ -54,6 +54,8 @@ func SoakPlan(name string, runs int) plan.Plan {
 // usage is what an operator needs.
 type usage struct {
 	anonymousKiB, descriptors, goroutines int
+	// heapKiB is what Go's garbage collector has found in use, and collections how often it has looked.
+	heapKiB, collections int
 	// bytes and files are those of the private data directories.
 	bytes, files int
 	// forked and plain are the runs since the operator was started, by how they were made.
@@ -61,8 +63,8 @@ type usage struct {
 }
 
 func (u usage) String() string {
-	return fmt.Sprintf("%.1f MiB of memory, %d descriptors, %d goroutines, %d bytes in %d files of runs, %d runs forked and %d plain",
-		float64(u.anonymousKiB)/1024, u.descriptors, u.goroutines, u.bytes, u.files, u.forked, u.plain)
+	return fmt.Sprintf("%.1f MiB of memory, %.1f of it in use, %d descriptors, %d goroutines, %d bytes in %d files of runs, %d runs forked and %d plain",
+		float64(u.anonymousKiB)/1024, float64(u.heapKiB)/1024, u.descriptors, u.goroutines, u.bytes, u.files, u.forked, u.plain)
 }
 
 // soak makes runs, and looks whether the operator is then as it was: after a
@@ -90,8 +92,7 @@ func soak(a *actor) {
 		}
 	})
 	var after usage
-	// Go collects garbage every two minutes where it has no other reason, and gives memory back after that.
-	const late = 5 * time.Minute
+	const late = 5 * time.Minute // Go gives memory back some time after a collection
 	err = poll(a.ctx, late, func() error {
 		if after, err = a.e.rest(a.ctx); err != nil {
 			return err
@@ -113,15 +114,18 @@ const warm = 12
 
 // The operator is as it was if it has no more than this.
 const (
-	growth     = 0.05    // of memory, less the pages of files, which the kernel takes back
-	growthKiB  = 3 << 10 // or that, which is what a garbage collector may be late by
-	deviations = 2       // of descriptors and goroutines
+	heapGrowthKiB = 1 << 10 // of memory in use: a hundred bytes for each of 10,000 runs
+	growthKiB     = 8 << 10 // of memory, less the pages of files: Go keeps pages for the next load, and pages with little in use
+	deviations    = 2       // of descriptors and goroutines
 )
 
 // grownTo is nil if after is not more than u.
 func (u usage) grownTo(after usage) error {
 	var errs []error
-	if more := after.anonymousKiB - u.anonymousKiB; more > growthKiB && float64(more) > growth*float64(u.anonymousKiB) {
+	if more := after.heapKiB - u.heapKiB; more > heapGrowthKiB {
+		errs = append(errs, fmt.Errorf("memory in use has grown by %d KiB", more))
+	}
+	if more := after.anonymousKiB - u.anonymousKiB; more > growthKiB {
 		errs = append(errs, fmt.Errorf("memory has grown by %d KiB", more))
 	}
 	if after.descriptors > u.descriptors+deviations {
@@ -184,9 +188,25 @@ func (a *actor) round(objects, first, rounds int, meanwhile func(i int)) {
 	patience("deleted")
 }
 
-// rest is what the operator needs when it has nothing to do.
-func (e *execution) rest(ctx context.Context) (usage, error) {
+// rest is what the operator needs when it has nothing to do: after a collection of garbage since then, which Go
+// does every two minutes where it has no other reason.
+func (e *execution) rest(ctx context.Context) (u usage, err error) {
 	sleep(ctx, 5*time.Second)
+	var first usage
+	if err := e.readMetrics(ctx, &first); err != nil {
+		return u, err
+	}
+	err = poll(ctx, 3*time.Minute, func() error {
+		if u, err = e.usage(ctx); err == nil && u.collections <= first.collections {
+			err = errors.New("no garbage was collected")
+		}
+		return err
+	})
+	return u, err
+}
+
+// usage is what the operator needs now.
+func (e *execution) usage(ctx context.Context) (usage, error) {
 	var u usage
 	r := e.replicas[0]
 	r.mu.Lock()
@@ -259,6 +279,16 @@ func (e *execution) readMetrics(ctx context.Context, u *usage) error {
 				u.plain += made
 			}
 		}
+	}
+	for _, m := range families["go_gc_duration_seconds"].GetMetric() {
+		u.collections = int(m.GetSummary().GetSampleCount())
+	}
+	for _, m := range families["go_memstats_next_gc_bytes"].GetMetric() {
+		u.heapKiB = int(m.GetGauge().GetValue() / 1024)
+	}
+	for _, m := range families["go_gc_gogc_percent"].GetMetric() {
+		// The next collection begins when the heap is so much larger than what the last one has found in use.
+		u.heapKiB = int(float64(u.heapKiB) / (1 + m.GetGauge().GetValue()/100))
 	}
 	for _, m := range families["go_goroutines"].GetMetric() {
 		u.goroutines = int(m.GetGauge().GetValue())
