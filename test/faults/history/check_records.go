@@ -118,7 +118,7 @@ func (c *checker) exactlyOneRecord() {
 		}
 		records := c.recordsOf(r.UID, r.ID)
 		switch {
-		case len(records) == 0 && c.owesRecord(r):
+		case len(records) == 0 && c.owesRecord(r) && !c.recordedUnanswered(r):
 			c.add("I3", r.UID, r.ID, "the run has no terminal record", r)
 		case len(records) > 1:
 			c.add("I3", r.UID, r.ID, fmt.Sprintf("the run has %d terminal records, or its record was changed", len(records)), records[0], records[1], r)
@@ -143,6 +143,20 @@ func (c *checker) owesRecord(r *Run) bool {
 	}
 	// Nothing keeps an object that has no finalizer until the end of its run is recorded.
 	return r.Deleting || o.Gone == 0 || r.LastAlive().Plus(lostTolerance) < o.Going
+}
+
+// recordedUnanswered tells whether the object has the record of a run in the end although no request that wrote it was
+// answered: the audit log calls a request failed (504) whose client has died, even where it was carried out.
+func (c *checker) recordedUnanswered(r *Run) bool {
+	unanswered := func(q *Request) bool {
+		return q.ObjectRef.Subresource == "status" && q.ObjectRef.Name == c.h.objects[r.UID].Name && q.operator() &&
+			q.Received > r.Started() && q.ResponseStatus.Code == 504
+	}
+	inTheEnd := func(f final) bool {
+		last := f.status.Ansible.LastRun
+		return f.Metadata.UID == r.UID && last != nil && last.ID == r.ID
+	}
+	return c.h.End != nil && slices.ContainsFunc(c.h.End.finals(), inTheEnd) && slices.ContainsFunc(c.h.Requests, unanswered)
 }
 
 // refusedStatus tells whether the API server did not want to have the status.

@@ -59,6 +59,23 @@ func TestCheck(t *testing.T) {
 			w.release(5.7, "u1")
 			w.settle(9)
 		}},
+		{name: "a record of which the writer has died before the answer", do: func(w *world) {
+			oneRun(w)
+			w.update(3, "u1", "blue")
+			w.begin(3.2, "u1", "r2", "changed", 2)
+			w.run(run{id: "r2", uid: "u1", value: "blue", generation: 2, begin: 3.5, end: 4})
+			w.unanswered = true
+			w.conclude(4.5, "u1", "r2", "changed", succeeded, 2)
+			w.settle(9)
+		}},
+		{name: "a record that was not stored, without an answer", do: func(w *world) {
+			oneRun(w)
+			w.update(3, "u1", "blue")
+			w.begin(3.2, "u1", "r2", "changed", 2)
+			w.run(run{id: "r2", uid: "u1", value: "blue", generation: 2, begin: 3.5, end: 4})
+			w.request(4.5, operatorAgent, "patch", "things", "o-u1", "status", 504, nil)
+			w.settle(9)
+		}, want: []string{"I3", "I8"}},
 		{name: "a failure that is repeated", do: func(w *world) {
 			w.create(1, "u1", "red")
 			w.begin(1.2, "u1", "r1", "created", 1)

@@ -21,6 +21,8 @@ type world struct {
 	rv  int
 	// life is what the API server holds, by UID.
 	life map[string]map[string]any
+	// unanswered has writes stored whose client dies before the answer.
+	unanswered bool
 }
 
 var epoch = time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
@@ -89,6 +91,10 @@ func (w *world) write(s float64, agent, verb, sub, uid string, change func(o map
 	change(o)
 	w.rv++
 	meta(o)["resourceVersion"] = fmt.Sprint(w.rv)
+	if w.unanswered {
+		w.request(s, agent, verb, "things", "o-"+uid, sub, 504, nil)
+		return
+	}
 	w.request(s, agent, verb, "things", "o-"+uid, sub, 200, o)
 }
 
