@@ -81,7 +81,7 @@ findings, a list of objects with check, state, found and remedy.`,
 
 func (o *doctorOptions) bindFlags(fs *pflag.FlagSet) {
 	bindAnsibleRunner(fs, &o.ansibleRunner)
-	fs.StringVar(&o.executor, "executor", string(watches.ExecutorAuto), "The executor that the operator is to use, as for \"run\": auto, warm or runner. That runs cannot be forked is a note with auto, and a failed check with warm.")
+	fs.StringVar(&o.executor, "executor", string(watches.ExecutorAuto), "The executor that the operator is to use, as for \"run\": auto, warm, runner or job. That runs cannot be forked is a note with auto, and a failed check with warm.")
 	fs.BoolVar(&o.trustLine, "executor-trust-line", false, "As for \"run\".")
 	fs.StringVar(&o.watchesFile, "watches-file", "./watches.yaml", "The file that says which kinds are watched.")
 	fs.StringVar(&o.definitions, "crd-dir", defaultDefinitions, "A directory with CustomResourceDefinitions, for kinds that the cluster does not know.")

@@ -15,9 +15,11 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/rolewright/rolewright/controller/assembly"
+	"github.com/rolewright/rolewright/internal/content"
 	"github.com/rolewright/rolewright/internal/doctor"
 	"github.com/rolewright/rolewright/internal/limits"
 	"github.com/rolewright/rolewright/internal/rbac"
+	"github.com/rolewright/rolewright/internal/rbac/tasks"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/libraries"
@@ -97,19 +99,44 @@ func (o *doctorOptions) checkLibraries(ctx context.Context, v runner.Versions) [
 	l, err := libraries.Find(ctx, python, os.Environ(), assembly.CollectionsDirs(o.lookupEnv))
 	if err != nil {
 		return []doctor.Finding{{
-			Check: "Kubernetes client", State: doctor.Failed, Found: err.Error(), Remedy: "let VIRTUAL_ENV name an environment of Python, or unset it",
+			Check: "Kubernetes client", State: doctor.Failed, Found: err.Error(), Remedy: "set VIRTUAL_ENV to a Python virtual environment, or unset it",
 		}}
 	}
+	lacks := doctor.Finding{State: doctor.Note, Found: "is not installed: only tasks with modules of kubernetes.core need it"}
+	if o.usesKubernetesCore() {
+		lacks = doctor.Finding{State: doctor.Failed, Found: "is not installed, and tasks of the watches use modules of kubernetes.core"}
+	}
 	library := func(check, version, remedy string) doctor.Finding {
-		if version == "" {
-			return doctor.Finding{Check: check, State: doctor.Note, Found: "is not installed: modules of kubernetes.core do not work", Remedy: remedy}
+		if version != "" {
+			return doctor.Finding{Check: check, State: doctor.OK, Found: version}
 		}
-		return doctor.Finding{Check: check, State: doctor.OK, Found: version}
+		f := lacks
+		f.Check, f.Remedy = check, remedy
+		return f
 	}
 	return []doctor.Finding{
 		library("Kubernetes client", l.Client, "install the Python package kubernetes for "+python),
 		library("kubernetes.core", l.Core, "install it: ansible-galaxy collection install kubernetes.core"),
 	}
+}
+
+// usesKubernetesCore reports whether a role or playbook of the watches has a task with a module of kubernetes.core, as far
+// as it can be read.
+func (o *doctorOptions) usesKubernetesCore() bool {
+	watched, _, err := watches.Load(o.watchesFile, watches.Options{LookupEnv: o.lookupEnv})
+	if err != nil {
+		return false // another check says so
+	}
+	for _, w := range watched {
+		for _, c := range w.Contents() {
+			used, err := tasks.Scan(content.Content{Playbook: c.Playbook, Role: c.Role},
+				content.Options{RolesPath: assembly.RolesDirs(o.lookupEnv), CollectionsPath: installedCollections(o.lookupEnv)})
+			if err == nil && len(used.Uses) > 0 { // a command has no tasks
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func (o *doctorOptions) checkExecutor(ctx context.Context) []doctor.Finding {
@@ -136,8 +163,8 @@ func (o *doctorOptions) checkPlaces(context.Context) []doctor.Finding {
 	alone := err == nil
 	places := []doctor.Place{
 		{Check: "runner root", Path: o.runnerRoot, Made: true, Alone: alone, Remedy: "choose another with --runner-root: a directory of a volume that only the operator's user can write"},
-		{Check: "TMPDIR", Path: os.TempDir(), Alone: alone, Remedy: "let TMPDIR name a directory of a volume"},
-		{Check: "HOME", Path: os.Getenv("HOME"), Optional: true, ReadOnly: true, Alone: alone, Remedy: "runs are given a home of their own; forked runs need one that exists: let HOME name a directory"},
+		{Check: "TMPDIR", Path: os.TempDir(), Alone: alone, Remedy: "set TMPDIR to a directory on a volume"},
+		{Check: "HOME", Path: os.Getenv("HOME"), Optional: true, ReadOnly: true, Alone: alone, Remedy: "runs are given a home of their own, but forked runs need one that exists: set HOME to a directory"},
 	}
 	for _, name := range []string{"ANSIBLE_HOME", "ANSIBLE_LOCAL_TEMP", "ANSIBLE_REMOTE_TEMP", "ANSIBLE_REMOTE_TMP"} {
 		path := os.Getenv(name)
@@ -147,7 +174,7 @@ func (o *doctorOptions) checkPlaces(context.Context) []doctor.Finding {
 		if rest, home := strings.CutPrefix(path, "~/"); home {
 			path = filepath.Join(os.Getenv("HOME"), rest)
 		}
-		places = append(places, doctor.Place{Check: name, Path: path, Made: true, Alone: alone, Remedy: "unset " + name + ", or let it name a directory of a volume"})
+		places = append(places, doctor.Place{Check: name, Path: path, Made: true, Alone: alone, Remedy: "unset " + name + ", or set it to a directory on a volume"})
 	}
 	var found []doctor.Finding
 	for _, p := range places {
@@ -311,9 +338,5 @@ func (o *doctorOptions) leaseNamespace() string {
 		namespace, _, _ := strings.Cut(account, ":")
 		return namespace
 	}
-	data, err := os.ReadFile(podNamespaceFile)
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(data))
+	return podNamespace()
 }

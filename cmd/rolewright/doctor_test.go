@@ -44,6 +44,15 @@ func wrappedAnsible(t *testing.T) {
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 }
 
+// bareInterpreter has modules executed by a Python that has no packages of its distribution.
+func bareInterpreter(t *testing.T) {
+	t.Helper()
+	venv := t.TempDir()
+	must.Do(t, os.Mkdir(filepath.Join(venv, "bin"), 0o755))
+	must.Do(t, os.WriteFile(filepath.Join(venv, "bin/python3"), []byte("#!/bin/sh\nexec /usr/bin/python3 -S \"$@\"\n"), 0o755))
+	t.Setenv("VIRTUAL_ENV", venv)
+}
+
 // soundWatches enters the directory of a project that is in order.
 func soundWatches(t *testing.T) {
 	t.Helper()
@@ -53,7 +62,7 @@ func soundWatches(t *testing.T) {
 
 func TestDoctor_TellsWhatRunsWouldFind(t *testing.T) {
 	const ansible = `(?m)^ok +Ansible +ansible-core 2\.\d+\.\S+, ansible-runner \d\S+, Python 3\.\S+( \(/\S+\))?$`
-	const why = `executor +runs are not forked, each starts a new Python: no warm interpreter: \S+/ansible-playbook is no Python script as installers write them$`
+	const why = `executor +runs are not forked, each starts a new Python: no warm interpreter: \S+/ansible-playbook is not a Python script as pip or a distribution installs it$`
 	for name, tt := range map[string]struct {
 		change func(t *testing.T)
 		args   []string
@@ -69,6 +78,16 @@ func TestDoctor_TellsWhatRunsWouldFind(t *testing.T) {
 			want: []string{ansible, `(?m)^ok +executor +ansible-runner is started for each run$`, `2 checks skipped`}},
 		"no forks, and none needed":     {change: func(t *testing.T) { t.Helper(); wrappedAnsible(t); soundWatches(t) }, want: []string{ansible, `(?m)^note +` + why}},
 		"no forks, and they are needed": {change: wrappedAnsible, args: []string{"--executor=warm"}, want: []string{ansible, `(?m)^failed +` + why}, failed: true},
+		"no Kubernetes client, and none needed": {change: func(t *testing.T) { t.Helper(); soundWatches(t); bareInterpreter(t) }, args: []string{"--executor=runner"},
+			want: []string{`(?m)^note +Kubernetes client +is not installed: only tasks with modules of kubernetes.core need it; install the Python package`}},
+		"no Kubernetes client, and tasks need it": {change: func(t *testing.T) {
+			t.Helper()
+			soundWatches(t)
+			bareInterpreter(t)
+			must.Do(t, os.WriteFile("watches.yaml", []byte("- {group: a.b, version: v1, kind: C, playbook: play.yml}\n"), 0o600))
+			must.Do(t, os.WriteFile("play.yml", []byte("- hosts: localhost\n  tasks: [{k8s_info: {api_version: v1, kind: Secret}}]\n"), 0o600))
+		}, args: []string{"--executor=runner"}, failed: true,
+			want: []string{`(?m)^failed +Kubernetes client +is not installed, and tasks of the watches use modules of kubernetes.core; install the Python package`}},
 		"no Ansible": {change: func(t *testing.T) { t.Helper(); t.Setenv("PATH", t.TempDir()) }, failed: true, want: []string{
 			`(?m)^failed +Ansible +ansible-runner is unavailable: (.|\n)*not found in \$PATH(.|\n)*; install ansible-core and ansible-runner, or see --ansible-runner$`,
 			`(?m)^note +executor +runs are not forked, each starts a new Python: .*not found in \$PATH$`,

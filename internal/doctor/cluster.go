@@ -171,8 +171,12 @@ func missing(ctx context.Context, c kubernetes.Interface, needs rbac.Needs, name
 	}
 	var said []string
 	for _, rule := range lacking.Rules() {
-		said = append(said, fmt.Sprintf("%s on %s in the group %q are missing %s",
-			strings.Join(rule.Verbs, ", "), strings.Join(rule.Resources, ", "), rule.APIGroups[0], where))
+		group := "the core group"
+		if rule.APIGroups[0] != "" {
+			group = fmt.Sprintf("the group %q", rule.APIGroups[0])
+		}
+		said = append(said, fmt.Sprintf("%s on %s in %s are missing %s",
+			strings.Join(rule.Verbs, ", "), strings.Join(rule.Resources, ", "), group, where))
 	}
 	return said, nil
 }

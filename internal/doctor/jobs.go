@@ -58,7 +58,7 @@ const dialTimeout = 5 * time.Second
 // CheckAnswer looks whether an operator answers Pods of runs at a URL, with a certificate in PEM for a name. That none
 // answers is a note: only one that leads does.
 func CheckAnswer(ctx context.Context, at string, certificate []byte, name string) Finding {
-	f := Finding{Check: checkJobs, State: Failed, Found: fmt.Sprintf("--job-url %q is no address of an operator", at), Remedy: "give https:// with a host and a port"}
+	f := Finding{Check: checkJobs, State: Failed, Found: fmt.Sprintf("--job-url %q is not an address of an operator", at), Remedy: "give https:// with a host and a port"}
 	u, err := url.Parse(at)
 	if err != nil || u.Scheme != "https" || u.Host == "" {
 		return f
@@ -80,7 +80,7 @@ func CheckAnswer(ctx context.Context, at string, certificate []byte, name string
 	switch {
 	case errors.As(err, &wrong):
 		f.Found = fmt.Sprintf("%s answers with another certificate than that of the Secret %s, which Pods of runs trust: %v", address, name, err)
-		f.Remedy = "let --job-url name the Service of this operator; if it is, restart the operator"
+		f.Remedy = "set --job-url to the Service of this operator; if it is that, restart the operator"
 	case err != nil:
 		f.State, f.Found = Note, fmt.Sprintf("no operator answers at %s: %v", address, err)
 		f.Remedy = "an operator answers while it leads; look at the Service, and whether a NetworkPolicy is in the way"

@@ -35,7 +35,7 @@ func CheckLimits(l limits.Limits, runs int) []Finding {
 		}
 		if have < need {
 			memory.State = Note
-			memory.Remedy = "raise the limit, or lower --max-concurrent-reconciles; what a role itself needs comes on top"
+			memory.Remedy = "raise the limit, or lower --max-concurrent-runs; what a role itself needs comes on top"
 			if have < operatorMiB+serverMiB+runMiB {
 				memory.State = Failed
 				memory.Remedy = fmt.Sprintf("raise the limit: one run at a time takes about %d MiB", operatorMiB+serverMiB+runMiB)
@@ -47,7 +47,7 @@ func CheckLimits(l limits.Limits, runs int) []Finding {
 		need := int64(operatorProcesses + runProcesses*runs)
 		processes.Found = fmt.Sprintf("%d; the operator with %s at a time takes about %d", l.Processes, count(runs), need)
 		if l.Processes < need {
-			processes.State, processes.Remedy = Note, "raise the limit (pids), or lower --max-concurrent-reconciles"
+			processes.State, processes.Remedy = Note, "raise the limit (pids), or lower --max-concurrent-runs"
 			if l.Processes < operatorProcesses+runProcesses {
 				processes.State = Failed
 			}
@@ -58,7 +58,7 @@ func CheckLimits(l limits.Limits, runs int) []Finding {
 		cpus.Found = fmt.Sprintf("%.2g, with %s at a time", l.CPUs, count(runs))
 		if float64(runs) > 2*l.CPUs {
 			cpus.State = Note
-			cpus.Remedy = "a run keeps a CPU busy while it does not wait: raise the limit, or lower --max-concurrent-reconciles"
+			cpus.Remedy = "a run keeps a CPU busy while it does not wait: raise the limit, or lower --max-concurrent-runs"
 		}
 	}
 	return []Finding{memory, processes, cpus}

@@ -49,7 +49,7 @@ func TestCheckPlace_SaysWhatIsWrong(t *testing.T) {
 		{Place{Path: in("group"), Alone: true}, OK, in("group")},
 		{Place{Path: "/proc", ReadOnly: true}, OK, "/proc cannot be written, and need not be"},
 		{Place{Path: in("none"), Optional: true, ReadOnly: true}, Note, "stat " + in("none") + ": no such file or directory"},
-		{Place{Path: in("file")}, Failed, in("file") + " is no directory"},
+		{Place{Path: in("file")}, Failed, in("file") + " is not a directory"},
 		{Place{Path: ""}, Failed, "it is not set"},
 	} {
 		tt.place.Remedy = "R"
@@ -93,10 +93,14 @@ func TestCheckLimits_ComparesThemWithTheRuns(t *testing.T) {
 		{limits.Limits{Memory: 128 << 20, Processes: 20, CPUs: 1}, 1, []State{Failed, Failed, OK}},
 		{limits.Limits{Memory: 424 << 20, Processes: 0, CPUs: 0}, 2, []State{OK, OK, OK}}, // 60 + 120 + 2 × (115 + 7)
 		{limits.Limits{Memory: 423 << 20, Processes: 0, CPUs: 0}, 2, []State{Note, OK, OK}},
+		{limits.Limits{Memory: 768 << 20, Whole: true}, 1, []State{OK, OK, OK}},
 	} {
 		var got []State
 		for _, f := range CheckLimits(tt.limits, tt.runs) {
 			got = append(got, f.State)
+			if whole := strings.Contains(f.Found, "ends the whole container"); whole != (tt.limits.Whole && f.Check == "memory") {
+				t.Errorf("%+v: %q", tt.limits, f.Found)
+			}
 			if (f.State != OK) != (f.Remedy != "") {
 				t.Errorf("%+v: remedy %q", f, f.Remedy)
 			}

@@ -55,7 +55,7 @@ func CheckPlace(p Place) Finding {
 	case err != nil:
 		return fail("%v", err)
 	case !info.IsDir():
-		return fail("%s is no directory", path)
+		return fail("%s is not a directory", path)
 	}
 	probe, err := os.CreateTemp(path, ".rolewright-doctor-")
 	if err != nil && p.ReadOnly {
