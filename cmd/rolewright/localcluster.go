@@ -150,7 +150,7 @@ func (o *localClusterOptions) exec(cmd *cobra.Command, args []string) (err error
 // explainPrograms adds how to get the programs to an error about missing ones.
 func explainPrograms(err error) error {
 	if errors.Is(err, localcluster.ErrNoPrograms) {
-		return fmt.Errorf("%w; fetch them with: rolewright cluster up --download", err)
+		return fmt.Errorf("%w; fetch them with --download", err)
 	}
 	return err
 }

@@ -79,7 +79,7 @@ func deployedEnv(file, variable string) string {
 }
 
 // startCluster is what people without a cluster can do.
-const startCluster = `eval "$(rolewright cluster up)"`
+const startCluster = `eval "$(rolewright cluster up --download)"`
 
 // needWatches refuses to wait for a watches file that is not there at the start.
 func needWatches(file string) error {
