@@ -13,7 +13,7 @@ shift
 bin=$(cd "$(dirname "$0")/.." && pwd)/bin
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
-"$bin/tools/gotestsum" --format standard-quiet --hide-summary skipped --jsonfile-timing-events "$dir/events" \
+"$bin/tools/gotestsum" --format standard-quiet --jsonfile-timing-events "$dir/events" \
   --rerun-fails=1 --rerun-fails-max-failures=3 --rerun-fails-abort-on-data-race --rerun-fails-run-root-test \
   --rerun-fails-report "$dir/report" --packages "$packages" -- "$@"
 # failed -v: the packages that have failed; failed -e: those of which a test has.

@@ -242,7 +242,7 @@ func addResult(path string, r result) error {
 // or that some are left.
 func report(o options, results []result, left int) error {
 	slices.SortFunc(results, func(a, b result) int { return strings.Compare(a.Name, b.Name) })
-	caught, tried := 0, 0
+	caught, faultlessly, tried := 0, 0, 0
 	var problems []error
 	fmt.Printf("\n| seeded bug | seen | caught by | invariant |\n|---|---|---|---|\n")
 	for _, r := range results {
@@ -255,6 +255,9 @@ func report(o options, results []result, left int) error {
 		switch {
 		case by != "":
 			caught++
+			if strings.HasPrefix(by, "reference-") {
+				faultlessly++
+			}
 		case r.Elsewhere != "":
 			by = "- (" + r.Elsewhere + ")"
 		default:
@@ -262,7 +265,7 @@ func report(o options, results []result, left int) error {
 		}
 		fmt.Printf("| %s | %s | %s | %s |\n", r.Name, r.Seen, by, r.What)
 	}
-	fmt.Printf("\n%d of %d seeded bugs caught, commit %s\n", caught, tried, o.commit)
+	fmt.Printf("\n%d of %d seeded bugs caught, %d of them by a workload without faults, commit %s\n", caught, tried, faultlessly, o.commit)
 	if float64(caught) < o.least*float64(tried) {
 		problems = append(problems, fmt.Errorf("%d of %d seeded bugs were not caught; at least %.0f %% must be", tried-caught, tried, 100*o.least))
 	}
