@@ -18,6 +18,7 @@ import (
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/rolewright/rolewright/controller"
+	"github.com/rolewright/rolewright/internal/text"
 	"github.com/rolewright/rolewright/runner/report"
 )
 
@@ -144,12 +145,9 @@ func (r *Run) report(of report.Type, fields map[string]any) {
 }
 
 // clip bounds a text, so that its line is not too long.
-func clip(text string) string {
+func clip(s string) string {
 	const most = 4 << 10
-	if len(text) > most {
-		text = text[:most]
-	}
-	return strings.ToValidUTF8(text, "")
+	return text.Cut(strings.ToValidUTF8(s, ""), most)
 }
 
 // The exit codes of what handlers return.
@@ -231,7 +229,7 @@ func newRun(ctx context.Context, call controller.HandlerCall) (*Run, error) {
 // while sends requests as long as a context lasts: a handler that goes on after its time
 // changes nothing in the cluster.
 type while struct {
-	ctx  context.Context //nolint:containedctx // that of the run to which the transport belongs
+	ctx  context.Context // that of the run to which the transport belongs
 	next http.RoundTripper
 }
 

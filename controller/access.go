@@ -224,7 +224,7 @@ func (r *reconciler) grant(owner proxy.Owner) proxy.Grant {
 // its role protects.
 func (a *admitted) stop(cause error) {
 	if a.life.withdraw(cause, a.section, func() { a.access.Refuse(cause.Error()) }) {
-		a.log.Info("Run is to be stopped, and goes on to the end of its protected section", "reason", cause.Error())
+		a.log.Info("Run will be stopped after its protected section", "reason", cause.Error())
 	}
 }
 

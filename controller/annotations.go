@@ -131,7 +131,7 @@ func (a *annotations) readPauses(s *settings) {
 	})
 	a.read("pause-deletion", func(value string) (err error) {
 		if s.pausesDeletion, err = strconv.ParseBool(value); err != nil {
-			s.pausesDeletion = true // who writes such a value does not want the object to go
+			s.pausesDeletion = true // the safe reading of what cannot be read
 			return insteadError(fmt.Sprintf("%q is neither \"true\" nor \"false\"; a pause holds the deletion back until it is corrected", clip(value)))
 		}
 		return nil
@@ -154,7 +154,7 @@ func (a *annotations) readRequests(s *settings) {
 	})
 	a.read("cancel", func(value string) error {
 		if uuid.Validate(value) != nil {
-			return fmt.Errorf("%q is no ID of a run; write that of status.ansible.activeRun", clip(value))
+			return fmt.Errorf("%q is not a run ID; write that of status.ansible.activeRun", clip(value))
 		}
 		s.cancelled = value
 		return nil
@@ -230,7 +230,7 @@ func parsePause(value string) (time.Time, error) {
 	}
 	until, err := time.Parse(time.RFC3339, value)
 	if err != nil {
-		// Who writes such a value wants anything but a run.
+		// The safe reading of what cannot be read.
 		return forEver(), insteadError(fmt.Sprintf("%q is neither \"true\" nor a time, write for example \"2026-05-06T18:00:00Z\"; "+
 			"the object is paused until it is corrected", clip(value)))
 	}

@@ -193,7 +193,7 @@ func (r *reconciler) checkWait(ctx context.Context, s *scope) {
 	} else if !met {
 		s.log.V(1).Info("The object waits", "for", last.Wait.String(), "detail", detail)
 	}
-	// What stays, the next run reports. What has passed at the next look wakes nothing.
+	// A lasting problem is reported by the next run. One that is over at the next look starts none.
 	s.arrived = met || before.refused && m.looks.refused
 	m.nextLook = r.now().Add(lookPause(r.now().Sub(last.Wait.Since), m.looks.failed, s.uid()))
 }

@@ -27,7 +27,7 @@ func parseMode(value string, own watches.Mode, trusted bool) (watches.Mode, erro
 	asked := slices.Index(modes(), mode)
 	switch {
 	case asked < 0:
-		// Who writes such a value does not want all that a run does.
+		// The safe reading of what cannot be read.
 		return watches.ModeCheck, insteadError(fmt.Sprintf("%q is none of check, checkThenApply and apply; "+
 			"the object is only checked until it is corrected", clip(value)))
 	case !trusted && asked > slices.Index(modes(), own):

@@ -93,7 +93,7 @@ func Explain(obj *unstructured.Unstructured, w watches.Watch, opts Options, now 
 		last := *s.last
 		last.Finished = last.Finished.Add(max(now.Sub(last.Finished), 0).Truncate(s.period))
 		s.last = &last
-		e.Warnings = append(e.Warnings, "the status does not have runs of a chart that change nothing: whether the next one is late, the metric rolewright_queue_oldest_seconds tells")
+		e.Warnings = append(e.Warnings, "the status does not record chart runs that change nothing: the metric rolewright_queue_oldest_seconds says whether the next one is late")
 	}
 	e.plan(s, r.waits(obj), !w.Content.Ansible(), now)
 	return e
@@ -102,7 +102,7 @@ func Explain(obj *unstructured.Unstructured, w watches.Watch, opts Options, now 
 // plan says what the operator decides of s, whose content is a command or not.
 func (e *Explanation) plan(s situation, waits, command bool, now time.Time) {
 	if s.deleting && !waits {
-		e.Held = append(e.Held, "it is being deleted, and waits for finalizers of others only")
+		e.Held = append(e.Held, "it is being deleted, and only finalizers of other controllers are left")
 		return
 	}
 	what := "the role"

@@ -87,7 +87,7 @@ func ownedOf(ctx context.Context, c client.Client, kind schema.GroupVersionKind,
 	probe := &unstructured.Unstructured{}
 	probe.SetGroupVersionKind(kind)
 	if namespaced, err := c.IsObjectNamespaced(probe); err != nil {
-		return nil, err //nolint:wrapcheck // the caller says what was asked for
+		return nil, err // the caller says what was asked for
 	} else if !namespaced {
 		namespaces = []string{metav1.NamespaceAll}
 	}
@@ -99,7 +99,7 @@ func ownedOf(ctx context.Context, c client.Client, kind schema.GroupVersionKind,
 			err = c.List(ctx, list, client.InNamespace(owner.Namespace))
 		}
 		if err != nil {
-			return nil, err //nolint:wrapcheck // as above
+			return nil, err // as above
 		}
 		for _, o := range list.Items {
 			if ownedBy(&o, owner) {

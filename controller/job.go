@@ -58,7 +58,7 @@ func (r *reconciler) leave(s *scope) (outcome, error) {
 		return finished, fmt.Errorf("follow run %s of an earlier process: %w", s.runID, s.err)
 	}
 	r.metrics.RunHandedOver(r.gvk)
-	s.log.Info("Run goes on without this process")
+	s.log.Info("Run goes on in its Pod; the next operator process adopts it")
 	return finished, nil
 }
 
@@ -81,7 +81,7 @@ func (r *reconciler) adopt(ctx context.Context, s *scope, lost status.Active) (o
 	if by, busy := r.set.busy.LoadOrStore(s.object.GetUID(), s.runID); busy && by != s.runID {
 		return lookAgain, nil
 	}
-	s.log.Info("Run of an earlier process goes on", "run", lost.ID)
+	s.log.Info("Run of an earlier process was adopted, and goes on", "run", lost.ID)
 	s.runID, s.active, s.fingerprint, s.inputs, s.trigger = lost.ID, lost, t.Fingerprint, t.Inputs, lost.Trigger
 	s.plan, s.earlier, s.token = plan{cause: cause(lost.Cause), check: t.Check}, true, token
 	s.memory.lost = nil

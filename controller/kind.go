@@ -52,7 +52,7 @@ type kind struct {
 
 	// stopped ends when the kind is not served any more, as stop says. ended is closed
 	// after that, and after is what was served of it before.
-	stopped context.Context //nolint:containedctx // it is the kind's own end
+	stopped context.Context // it is the kind's own end
 	stop    context.CancelCauseFunc
 	ended   chan struct{}
 	after   []<-chan struct{}

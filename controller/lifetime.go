@@ -15,7 +15,7 @@ import (
 type lifetime struct {
 	cancel context.CancelCauseFunc
 	// hurried ends, by hurry, when there is no time for a long grace any more.
-	hurried context.Context //nolint:containedctx // of one run
+	hurried context.Context // of one run
 	hurry   func()
 	unhook  []func() bool
 

@@ -202,7 +202,7 @@ func TestLifetime_AProtectedSectionIsNotCutShort(t *testing.T) {
 	obj := create(t, c, object(gvk, ns, "one", map[string]any{}))
 	file := <-began
 	must.Do(t, c.Delete(t.Context(), obj.DeepCopy()))
-	eventually(t, "the section is seen", func() bool { return strings.Contains(o.log(), "goes on to the end of its protected section") })
+	eventually(t, "the section is seen", func() bool { return strings.Contains(o.log(), "will be stopped after its protected section") })
 	settle()
 	select {
 	case <-stopped:

@@ -52,12 +52,12 @@ func (r *reconciler) noteLoop(s *scope, run *status.Run) {
 	if s.memory.loops < loopRuns {
 		return
 	}
-	run.Loop = fmt.Sprintf("It was run %d times in a row because of changes by others, the last one: %s. "+
-		"Changes by others start one run each %s now: find out who changes it back, or let the role leave those fields alone",
+	run.Loop = fmt.Sprintf("It ran %d times in a row because other clients changed what it owns, the last time: %s. "+
+		"Such changes start one run each %s now. Find out which client writes those fields, or leave them out of the role",
 		s.memory.loops, run.Trigger, loopPause)
 	if ownSpec && run.Cause == string(causeChanged) {
-		run.Loop = fmt.Sprintf("It was run %d times in a row because its own role changes its spec, the last time: %s. "+
-			"Such changes start one run each %s now: let the role write to the status of the object, or to another object",
+		run.Loop = fmt.Sprintf("It ran %d times in a row because its own role changes its spec, the last time: %s. "+
+			"Such changes start one run each %s now. Write to the status of the object, or to another object",
 			s.memory.loops, run.Trigger, loopPause)
 	}
 	run.Warnings = append(run.Warnings, run.Loop)

@@ -42,7 +42,7 @@ func TestValuesAt(t *testing.T) {
 func TestNewMasker_KnowsWhatComesWithTheObject(t *testing.T) {
 	object := map[string]any{
 		"data": map[string]any{"password": base64.StdEncoding.EncodeToString([]byte("in data"))}, "stringData": map[string]any{"password": "in string data"},
-		"metadata": map[string]any{"annotations": map[string]any{"example.com/token": "in an annotation", "example.com/other": "is no secret"}},
+		"metadata": map[string]any{"annotations": map[string]any{"example.com/token": "in an annotation", "example.com/other": "is not secret"}},
 		"spec":     map[string]any{"database": map[string]any{"password": "in the spec"}},
 		"status":   map[string]any{"token": "in the status"},
 	}
@@ -58,7 +58,7 @@ func TestNewMasker_KnowsWhatComesWithTheObject(t *testing.T) {
 		r := &reconciler{gvk: kind, watch: watch}
 		m := r.newMasker(t.Context(), &scope{use: &use{secrets: &secrets{}}, log: logr.Discard(), object: &unstructured.Unstructured{Object: object}})
 		var masked []string
-		for _, text := range []string{"in data", "in string data", "in an annotation", "in the spec", "in the status", "in the variables", "is no secret"} {
+		for _, text := range []string{"in data", "in string data", "in an annotation", "in the spec", "in the status", "in the variables", "is not secret"} {
 			if m.Mask(text) == redact.Replacement {
 				masked = append(masked, text)
 			}

@@ -44,9 +44,9 @@ type memory struct {
 	asked *asked
 	// ownSpec is the generation that the last run has made by changing its own spec; 0 for none.
 	ownSpec int64
-	// loops is how many runs in a row changes by others, or such ones, have started, blocked
-	// how many ends in a row were not the role's.
-	loops   int
+	// loops is how many runs in a row such changes, or those of other clients, have started.
+	loops int
+	// blocked is how many ends in a row were not the role's.
 	blocked int64
 	// observed is the last generation that the status was brought to without a run.
 	observed int64

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/text"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/jobevent"
@@ -88,7 +89,7 @@ func (r *reconciler) notRun(s *scope, run *status.Run) {
 	case errors.Is(s.err, runner.ErrCut) && s.cutBefore():
 		// Most likely it is the run, with the memory that it takes.
 		run.Result, run.Reason = status.Failed, string(runner.RunnerDied)
-		run.Message = short(said + ", again: the run may take more memory than there is")
+		run.Message = short(said + "; it is the second time in a row: the run probably needs more memory than the container has")
 		run.Counts = countsOf(s.result.Summary)
 	case errors.Is(s.err, runner.ErrCut):
 		wasInterrupted(s, run, status.ReasonCut, said)
@@ -114,11 +115,11 @@ func (r *reconciler) notRun(s *scope, run *status.Run) {
 		run.Message, run.Counts = r.noSpace("Unable to run reconciliation: "+said), countsOf(s.result.Summary)
 	case errors.Is(s.err, runner.ErrTooLarge):
 		run.Result, run.Reason = status.Failed, status.ReasonArtifactsTooLarge
-		run.Message = short(said + "; let the tasks say less, or raise --artifacts-max-bytes-per-run")
+		run.Message = short(said + "; print less in the tasks, or raise --artifacts-max-bytes-per-run")
 		run.Counts = countsOf(s.result.Summary)
 	case errors.Is(s.err, errReferenceNotFound):
 		run.Result, run.Reason = status.Failed, status.ReasonReferenceNotFound
-		run.Message = short("Unable to run reconciliation: " + said + "; the object runs when it does")
+		run.Message = short("Unable to run reconciliation: " + said + "; the object runs when it exists")
 	case errors.Is(s.err, runner.ErrNotRunnable):
 		run.Result, run.Reason = status.Failed, string(runner.CommandNotRunnable)
 		run.Message = short("Unable to run reconciliation: " + said)
@@ -141,10 +142,13 @@ func wasInterrupted(s *scope, run *status.Run, reason, said string) {
 // tookTooMuch fills in a run that was stopped for its memory or processes.
 func tookTooMuch(s *scope, run *status.Run, said string) {
 	run.Result, run.Reason = status.Failed, status.ReasonOutOfMemory
+	remedy := "raise the container's memory limit, lower --max-concurrent-runs, or make the role use less memory"
 	if errors.Is(s.err, runner.ErrProcesses) {
 		run.Reason = status.ReasonTooManyProcesses
+		remedy = "find out what the task starts again and again; if the role needs so many processes, raise the container's limit of processes, " +
+			"or that of CPUs where it has none"
 	}
-	run.Message = short(stoppedAt(s, said) + "; let the role take less, raise the container's limit, or lower --max-concurrent-reconciles")
+	run.Message = short(stoppedAt(s, said) + "; " + remedy)
 	run.Counts = countsOf(s.result.Summary)
 	run.FailedTask = taskAt(s)
 }
@@ -160,11 +164,8 @@ func (s *scope) cutBefore() bool {
 // noSpace is the message of a run that a full disk has hindered.
 func (r *reconciler) noSpace(message string) string {
 	const room = 700 // bytes for the message, so that what to do is not cut off
-	if len(message) > room {
-		message = message[:room] + "…"
-	}
-	return short(fmt.Sprintf("%s\nmake room on the file system of --runner-root %s, or let less be kept with --artifacts-max-bytes; "+
-		"runs of the objects that keep the most were removed", message, r.opts.RunnerRoot))
+	return short(fmt.Sprintf("%s\nfree space on the file system of --runner-root %s, or lower --artifacts-max-bytes; "+
+		"old runs were removed where there were any", text.Clip(message, room), r.opts.RunnerRoot))
 }
 
 // interrupted reports whether a run was stopped by something that is not its
@@ -203,11 +204,8 @@ func stoppedAt(s *scope, message string) string {
 
 // short bounds a message as the verdict's are: 1 KiB of valid UTF-8.
 func short(message string) string {
-	const most, more = 1024, "…"
-	if len(message) > most {
-		message = message[:most-len(more)] + more
-	}
-	return strings.ToValidUTF8(message, "")
+	const most = 1024
+	return text.Clip(strings.ToValidUTF8(message, ""), most)
 }
 
 // judged fills in a run that took place.

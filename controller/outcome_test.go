@@ -55,7 +55,7 @@ func TestOutcome_SaysWhyTextIsWithheld(t *testing.T) {
 		want := []string{"quotes [masked]"}
 		if withheld {
 			s.mask.Withhold()
-			want = []string{"[masked]", withheldBecause + "it has read Secrets of which the values cannot be told"}
+			want = []string{"[masked]", withheldBecause + "the values of a Secret that it has read are not known"}
 		}
 		if diff := cmp.Diff(want, r.endedRun(s).Warnings); diff != "" {
 			t.Errorf("%s: warnings (-want +got):\n%s", name, diff)
@@ -77,7 +77,7 @@ func TestOutcome_NamesTheTaskWhateverWordsItIsMadeOf(t *testing.T) {
 			" for [masked]; the task that ran was \"Wait for the managed DB\", role \"managed\", at /roles/managed/tasks/main.yml:3"},
 		"out of memory": {errors.Join(fmt.Errorf("%w of managed", runner.ErrMemory), runner.ErrCut), runner.ErrMemory.Error() +
 			" of [masked]\na process that supervised the run was killed; the task that ran was \"Wait for the managed DB\", role \"managed\", at /roles/managed/tasks/main.yml:3" +
-			"; let the role take less, raise the container's limit, or lower --max-concurrent-reconciles"},
+			"; raise the container's memory limit, lower --max-concurrent-runs, or make the role use less memory"},
 	} {
 		s := &scope{use: &use{secrets: &secrets{}}, memory: &memory{}, mask: redact.New(), runID: "1", err: tc.err}
 		s.result = runner.Result{ExitCode: 2, Status: "failed"}
@@ -118,7 +118,7 @@ func TestOutcome_OfAHelperThatIsKilled(t *testing.T) {
 	}
 }
 
-// A run that the cluster has ended is no failure; how many there were in a row lasts until a run has ended by itself.
+// A run that the cluster has ended is not a failure; how many there were in a row lasts until a run has ended by itself.
 func TestOutcome_OfARunThatTheClusterEnds(t *testing.T) {
 	t.Parallel()
 	r := &reconciler{now: time.Now}

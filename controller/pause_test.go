@@ -100,7 +100,7 @@ func TestPause_FinishesTheRunAndBeginsNone(t *testing.T) {
 	edit(3, map[string]any{ownPrefix + "paused": "true", ownPrefix + "pause-deletion": "true"})
 	must.Do(t, c.Delete(t.Context(), obj.DeepCopy()))
 	eventually(t, "the status says that the deletion is held back", func() bool {
-		return strings.HasPrefix(fmt.Sprint(condition(get(t, c, obj), status.Reconciling)["message"]), "deleted: no run starts")
+		return strings.HasPrefix(fmt.Sprint(condition(get(t, c, obj), status.Reconciling)["message"]), "deleted: the object has the annotation \"paused\"; no run starts")
 	})
 	edit(3, paused)
 	eventually(t, "the object is finalized", func() bool {

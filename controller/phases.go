@@ -39,14 +39,14 @@ const (
 func after(d time.Duration) outcome { return outcome(max(d, 0)) }
 
 // checkFinalizer ends the reconcile of a deleted object that does not wait for
-// this operator, and lets one go whose finalizer run is proved already.
+// this operator, and removes the finalizer of one whose finalizer run is proved already.
 func (r *reconciler) checkFinalizer(ctx context.Context, s *scope) (outcome, error) {
 	if !r.waits(s.object) {
 		s.log.Info("Resource is terminated, skipping reconciliation")
 		return finished, nil
 	}
 	if s.settings.orphan {
-		s.log.Info("Object is let go without a finalizer run, because its annotation " + ownPrefix + "orphan says so; " +
+		s.log.Info("Finalizer is removed without a finalizer run, because of the annotation " + ownPrefix + "orphan; " +
 			"what the finalizer would have removed stays")
 		return finished, r.letGo(ctx, s)
 	}
@@ -92,20 +92,20 @@ func (r *reconciler) ensureFinalizer(ctx context.Context, s *scope) (outcome, er
 // orphaned where the watch does not say it.
 const orphanAfter = 5
 
-// givesUp reports whether an object is let go although its finalizer run has failed. A run
-// that was cancelled, or could not be made, is not what lets it go.
+// givesUp reports whether the finalizer is removed although its run has failed: not after one
+// that was cancelled, or could not be made.
 func (r *reconciler) givesUp(s *scope, run status.Run) bool {
 	most := int64(cmp.Or(r.watch.Retry.MaxAttempts, orphanAfter))
 	if !s.deleting || !s.ran || r.watch.Finalizer.OnFailure != watches.OnFailureOrphan ||
 		run.Result != status.Failed || run.Reason == status.ReasonCancelled || run.Attempts < most {
 		return false
 	}
-	s.log.Error(errors.New(run.Message), "Finalizer run has failed too often: the object is let go, because the watch says onFailure: orphan; "+
+	s.log.Error(errors.New(run.Message), "Finalizer run has failed too often: the finalizer is removed, because the watch says onFailure: orphan; "+
 		"what the finalizer should have removed stays", "attempts", run.Attempts)
 	return true
 }
 
-// release lets an object go whose finalizer run was proved or given up, if it has one.
+// release removes the finalizer of an object whose finalizer run was proved or given up, if it has one.
 func (r *reconciler) release(ctx context.Context, s *scope) error {
 	if err := r.prune(ctx, s); err != nil {
 		return err

@@ -29,7 +29,7 @@ import (
 func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	res, err := r.reconcile(ctx, req, r.objects.take(req.NamespacedName, r.now()))
 	if err != nil || res.RequeueAfter > 0 {
-		// After an error it is due at once, and has to wait.
+		// After an error the object is due at once, and the back-off delays it.
 		r.objects.mark(req.NamespacedName, r.now().Add(res.RequeueAfter))
 	}
 	return res, err
@@ -66,7 +66,7 @@ func (r *reconciler) phases(s *scope) []phase {
 	}
 }
 
-// reconcile brings one object forward; due is when it should have been looked at.
+// reconcile is one reconcile of one object; due is when it was due.
 func (r *reconciler) reconcile(ctx context.Context, req ctrl.Request, due time.Time) (ctrl.Result, error) {
 	queued := false
 	defer func() {
@@ -81,7 +81,7 @@ func (r *reconciler) reconcile(ctx context.Context, req ctrl.Request, due time.T
 		return ctrl.Result{}, fmt.Errorf("read the object: %w", err)
 	}
 	if !r.concerns(obj) {
-		r.objects.with(req.NamespacedName, func(e *entry) { e.waits = waits{} })
+		r.objects.with(req.NamespacedName, func(e *entry) { e.waits = waits{} }) // another watch of the kind runs it
 		return ctrl.Result{}, nil
 	}
 	if _, busy := r.set.busy.Load(obj.GetUID()); busy {
@@ -149,7 +149,7 @@ type reconciler struct {
 	places  *runqueue.Kind
 	log     logr.Logger
 	now     func() time.Time
-	// watchers are all watches of the kind, and claim is this one's claim in it.
+	// watchers are all watches of the kind, and claim is the index of this one.
 	watchers *watchers
 	claim    int
 	// shard has the objects that are reconciled; nil for all.

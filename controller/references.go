@@ -149,7 +149,7 @@ func (r *reconciler) readVars(ctx context.Context, s *scope) ([]extravars.Source
 			}
 		}
 		if err == nil && size > maxVars {
-			err, wrong = errors.New("the values are more than 1 MiB together: let the run itself read what is large"), true
+			err, wrong = errors.New("the values are more than 1 MiB together: read what is large in the role"), true
 			sources = sources[:len(sources)-1]
 		}
 		switch absent := errors.Is(err, errReferenceNotFound); {
@@ -185,7 +185,7 @@ func varsName(s *scope, from watches.VarsFrom) (types.NamespacedName, error) {
 	case len(names) > 1:
 		return id, fmt.Errorf("the object has %d names at %s: give one", len(names), from.NameField)
 	case !reference.IsName(names[0]):
-		return id, fmt.Errorf("%q at %s is no name of an object", clip(names[0]), from.NameField)
+		return id, fmt.Errorf("%q at %s is not a name of an object", clip(names[0]), from.NameField)
 	}
 	id.Name = names[0]
 	return id, nil
@@ -262,8 +262,12 @@ func (k *kind) mayRefer(ctx context.Context, c client.Client) error {
 				}
 			}
 			if len(missing) > 0 {
-				return fmt.Errorf("no permission: grant the operator %s on %s in group %q, namespace %q, to which the watch refers",
-					strings.Join(missing, ", "), res.GVR.Resource, res.GVR.Group, ns)
+				where := "all namespaces"
+				if ns != "" {
+					where = "the namespace " + ns
+				}
+				return fmt.Errorf("no permission: grant the operator %s on %s in %s, to which the watch refers",
+					strings.Join(missing, ", "), res.GVR.GroupResource(), where)
 			}
 		}
 	}

@@ -88,7 +88,7 @@ func TestReferences_AChangeRunsOnlyTheObjectsThatReferToIt(t *testing.T) {
 	o.stop()
 	o = start(t, cfg, exec, options)
 	eventually(t, "the kind is served", func() bool { return o.set.Ready() == nil && strings.Contains(o.log(), "Serving kind") })
-	quiet(t, exec, 5, "a restart is no change")
+	quiet(t, exec, 5, "a restart is not a change")
 	o.stop()
 	setPassword(t, c, two, "b")
 	start(t, cfg, exec, options)
@@ -180,7 +180,7 @@ func TestReadVars_ADeletionWaitsForNoName(t *testing.T) {
 		names any
 		want  string
 	}{
-		"none": {nil, "has no name"}, "odd": {"a/../b", "no name of an object"}, "two": {[]any{"a", "b"}, "2 names"},
+		"none": {nil, "has no name"}, "odd": {"a/../b", "not a name of an object"}, "two": {[]any{"a", "b"}, "2 names"},
 	} {
 		r := &reconciler{watch: watches.Watch{VarsFrom: []watches.VarsFrom{{Secret: true, NameField: "spec.names"}}}}
 		s := &scope{object: &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"names": tt.names}}}}
@@ -273,7 +273,7 @@ func TestReferences_NotWatched(t *testing.T) {
 		t.Helper()
 		eventually(t, "the metric is "+want, func() bool {
 			return testutil.GatherAndCompare(reg, strings.NewReader(
-				"# HELP rolewright_references_unwatched 1 while objects of a resource cannot be watched that a watch refers to (references, varsFrom, triggers): the operator may not, or their kind is gone; else 0.\n"+
+				"# HELP rolewright_references_unwatched 1 while the operator cannot watch a resource that a watch refers to (references, varsFrom, triggers), because of missing permissions or because its kind is gone; else 0.\n"+
 					"# TYPE rolewright_references_unwatched gauge\nrolewright_references_unwatched{group=\""+gvk.Group+"\",kind=\"Widget\",resource=\"secrets\",version=\""+gvk.Version+"\"} "+want+"\n"),
 				"rolewright_references_unwatched") == nil
 		})

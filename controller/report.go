@@ -32,7 +32,7 @@ const (
 const (
 	// reasonRecovered: a run has succeeded after failures.
 	reasonRecovered = "Recovered"
-	// reasonOrphaned: an object is let go although its finalizer run has failed.
+	// reasonOrphaned: the finalizer is removed although its run has failed.
 	reasonOrphaned = "Orphaned"
 )
 

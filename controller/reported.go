@@ -64,7 +64,7 @@ func (r *reconciler) mayReport(s *scope, ref reference.Reference) error {
 	case !slices.Contains(reference.Reported(r.watch), ref.GVK):
 		return fmt.Errorf("the watch has no references of %s that are reported: add {group, version, kind, reported: true} to its references", clip(ref.GVK.String()))
 	case !reference.IsName(ref.Name), ref.Namespace != "" && !reference.IsName(ref.Namespace), recorded(ref) == "":
-		return fmt.Errorf("%q is no name of an object", clip(ref.String()))
+		return fmt.Errorf("%q is not a name of an object", clip(ref.String()))
 	case r.watch.OwnNamespaceOnly && ref.Namespace != "" && ref.Namespace != s.key.Namespace:
 		return fmt.Errorf("%q is in another namespace than the object, and the watch has ownNamespaceOnly", clip(ref.String()))
 	case ref.GVK.GroupKind() == r.gvk.GroupKind() && ref.NamespacedName == s.key:

@@ -27,10 +27,10 @@ func TestMayReport(t *testing.T) {
 		"v2 ConfigMap home/a":                            "no references of /v2, Kind=ConfigMap",
 		"v1 ConfigMap away/a":                            "another namespace",
 		"g.test/v1 Cup home/it":                          "for itself",
-		"v1 ConfigMap home/..":                           "no name",
-		"v1 ConfigMap Home/a":                            "no name",
-		"v1 ConfigMap home/" + strings.Repeat("a", 254):  "no name",
-		"v1 ConfigMap " + strings.Repeat("a", 64) + "/a": "no name",
+		"v1 ConfigMap home/..":                           "not a name of an object",
+		"v1 ConfigMap Home/a":                            "not a name of an object",
+		"v1 ConfigMap home/" + strings.Repeat("a", 254):  "not a name of an object",
+		"v1 ConfigMap " + strings.Repeat("a", 64) + "/a": "not a name of an object",
 	} {
 		parts := strings.SplitN(text, " ", 3)
 		namespace, name, _ := strings.Cut(parts[2], "/")

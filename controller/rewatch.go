@@ -85,7 +85,7 @@ func (s *Set) replace(shard *Shard, kinds, added []*kind) {
 			stopped = append(stopped, k)
 			s.ending[at] = append(slices.DeleteFunc(s.ending[at], closed), k.ended)
 			if shard == nil || len(kinds) > 0 { // else the whole shard is given up
-				k.log.Info("Not watching resource any more as it was", "gvk", k.watch.GVK.String())
+				k.log.Info("Stopped the former watch of a kind", "gvk", k.watch.GVK.String())
 			}
 		}
 	}

@@ -79,7 +79,7 @@ func (r retry) after(n int64) time.Duration {
 	return time.Duration(grown)
 }
 
-// unbounded is the policy for what is no failure of the role: it goes on for ever.
+// unbounded is the policy for what is not a failure of the role: it goes on for ever.
 func (r retry) unbounded() retry {
 	r.most = 0
 	return r

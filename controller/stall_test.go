@@ -195,7 +195,7 @@ func TestOrphan(t *testing.T) {
 			said := "Finalizer run has failed too often"
 			if tt.onFailure == watches.OnFailureRetry {
 				get(t, c, obj) // which is still there
-				said = "because its annotation rolewright.dev/orphan says so"
+				said = "because of the annotation rolewright.dev/orphan"
 				annotate(t, c, obj, "orphan", "true")
 			}
 			awaitGone(t, c, obj)

@@ -23,10 +23,10 @@ type timetable struct {
 // so that no run starts before it by the time that a status has.
 func timetableOf(s watches.Schedule, uid types.UID) timetable {
 	t := timetable{cron: s.Cron, windows: s.Windows, zone: s.Location()}
-	if spread := uint64(s.Jitter / time.Second); spread > 0 { //nolint:gosec // it is not negative
+	if spread := uint64(s.Jitter / time.Second); spread > 0 { // it is not negative
 		h := fnv.New64a()
 		h.Write([]byte(uid))                                      // a hash never fails
-		t.delay = time.Duration(h.Sum64()%spread+1) * time.Second //nolint:gosec // it is at most the jitter
+		t.delay = time.Duration(h.Sum64()%spread+1) * time.Second // it is at most the jitter
 	}
 	return t
 }

@@ -134,7 +134,7 @@ func TestTriggers_AChangeRunsTheObjectsThatItStarts(t *testing.T) {
 	o.stop()
 	o = start(t, cfg, exec, options)
 	eventually(t, "the kind is served", func() bool { return o.set.Ready() == nil && strings.Contains(o.log(), "Serving kind") })
-	quiet(t, exec, 11, "a restart is no change")
+	quiet(t, exec, 11, "a restart is not a change")
 	o.stop()
 	set(ca, "Yg==")
 	start(t, cfg, exec, options)
@@ -276,7 +276,7 @@ func TestTriggers_InSomeNamespaces(t *testing.T) {
 	o.stop()
 	o = start(t, cfg, exec, Options{Watches: o.set.opts.Watches})
 	eventually(t, "the kind is served", func() bool { return o.set.Ready() == nil && strings.Contains(o.log(), "Serving kind") })
-	quiet(t, exec, 4, "a restart is no change")
+	quiet(t, exec, 4, "a restart is not a change")
 }
 
 // Without the permission to watch namespaces the kind is not served.
@@ -295,7 +295,7 @@ func TestTriggers_NamespacesMayNotBeWatched(t *testing.T) {
 	create(t, c, object(gvk, ns, "it", nil))
 	eventually(t, "readiness says what to grant", func() bool {
 		err := o.set.Ready()
-		return err != nil && strings.Contains(err.Error(), `grant the operator list, watch on namespaces in group ""`)
+		return err != nil && strings.Contains(err.Error(), `grant the operator list, watch on namespaces in all namespaces`)
 	})
 	must.Be(t, "runs", 0, exec.count())
 }

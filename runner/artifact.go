@@ -150,7 +150,7 @@ const removingSuffix = ".removing"
 // is no error.
 func Remove(dir string) error {
 	if id, _ := runID(filepath.Base(dir)); id == "" {
-		return fmt.Errorf("remove runs: %q is no directory of a run", dir)
+		return fmt.Errorf("remove runs: %q is not a directory of a run", dir)
 	}
 	parent, err := plainfile.OpenDir(filepath.Dir(dir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -203,7 +203,7 @@ func unlock(root *os.Root, dir string) {
 func Strip(dir string, files ...string) error {
 	id := filepath.Base(dir)
 	if !IsID(id) {
-		return fmt.Errorf("strip private data dir: %.40q is no ID of a run", id)
+		return fmt.Errorf("strip private data dir: %.40q is not a run ID", id)
 	}
 	root, err := plainfile.OpenDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {

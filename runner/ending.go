@@ -56,11 +56,11 @@ func (c *Reported) judge() (Reason, string) {
 	case c.Verdict == report.Failed:
 		return CommandFailed, cmp.Or(said, "the command has reported the result failed")
 	case c.exit.Killed > 0:
-		left := "a process, which was"
+		left := "a child process"
 		if c.exit.Killed > 1 {
-			left = fmt.Sprintf("%d processes, which were", c.exit.Killed)
+			left = fmt.Sprintf("%d child processes", c.exit.Killed)
 		}
-		return LeftProcesses, "the command ended and left " + left + " killed: let it wait for what it starts"
+		return LeftProcesses, "the command ended while " + left + " went on, and the operator killed what was left: wait for child processes before the command ends"
 	case code == 0 && c.Verdict == "" && c.requireResult:
 		return CommandFailed, "the command ended without a result, which the watch requires (requireResult)"
 	case code == exitNotYet, c.Verdict == report.Waiting:

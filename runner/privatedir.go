@@ -266,7 +266,7 @@ func (d privateDir) playbook(source string) error {
 func (d privateDir) files(files map[string][]byte) error {
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		if !fs.ValidPath(name) || name == "." {
-			return fmt.Errorf("file %q is no local path", name)
+			return fmt.Errorf("file %q is not a local path", name)
 		}
 		for i, c := range name {
 			if c != '/' {

@@ -110,7 +110,7 @@ var errReports = errors.New("the reports of the command cannot be relied on")
 // progress is a task.
 type translation struct {
 	*Reported
-	ctx      context.Context //nolint:containedctx // of one run
+	ctx      context.Context // of one run
 	req      Request
 	file     *os.File
 	offset   int64
@@ -193,7 +193,7 @@ func (t *translation) whole(name string) error {
 	}
 	is, err := os.Lstat(filepath.Join(t.req.Dir, name))
 	if err != nil && gone(t.req.Dir) {
-		return errors.New("the directory of the run, $ROLEWRIGHT_DIR, is gone: let the command remove its own files only, and other operators have another --runner-root")
+		return errors.New("the directory of the run, $ROLEWRIGHT_DIR, is gone: a command may remove its own files only, and two operators may not share a --runner-root")
 	}
 	if err != nil || !os.SameFile(info, is) {
 		return errors.New("the file with the reports was removed or replaced: only append to it (>>)")

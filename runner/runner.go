@@ -22,8 +22,7 @@ var ErrUnavailable = errors.New("ansible-runner is unavailable")
 var ErrCut = errors.New("a process that supervised the run was killed")
 
 // ErrServerCut is an [ErrCut] that all runs of a fork server had at once: the server's
-// keeper or its supervising process was killed. Not more of it is one run's doing than
-// of any other's.
+// keeper or its supervising process was killed. No single run has caused it.
 var ErrServerCut = fmt.Errorf("%w: its fork server, with all runs of that", ErrCut)
 
 // ErrStoodStill is wrapped by the error of a run whose supervisor has stopped it, since

@@ -43,10 +43,10 @@ func TestValues(t *testing.T) {
 			settings{OverrideValues: map[string]string{"a.b": "3", "c": `x\,y`, "d": "{e,f}", `g\.h`: "i"}}, map[string]any{"a": map[string]any{"z": true}},
 			`{"a":{"b":"3","z":true},"c":"x,y","d":["e","f"],"g.h":"i"}`,
 		},
-		"a list for a spec": {settings{}, []any{1}, "spec is no mapping"},
+		"a list for a spec": {settings{}, []any{1}, "spec is not a mapping"},
 		"bad override":      {settings{OverrideValues: map[string]string{"a": "x,y"}}, nil, "overrideValues of the watch: a: "},
-		"no path":           {settings{ValuesFrom: []valuesSource{{Name: "secrets s", Data: map[string]string{"a..b": "p"}}}}, nil, `the key "a..b" of secrets s is no path`},
-		"through a text":    {settings{ValuesFrom: []valuesSource{{Name: "secrets s", Data: map[string]string{"a.b": "p"}}}}, map[string]any{"a": "x"}, `the key "a.b" of secrets s: a is no mapping`},
+		"no path":           {settings{ValuesFrom: []valuesSource{{Name: "secrets s", Data: map[string]string{"a..b": "p"}}}}, nil, `the key "a..b" of secrets s is not a path`},
+		"through a text":    {settings{ValuesFrom: []valuesSource{{Name: "secrets s", Data: map[string]string{"a.b": "p"}}}}, map[string]any{"a": "x"}, `the key "a.b" of secrets s: a is not a mapping`},
 	} {
 		in := &input{Object: object(tt.spec), settings: tt.settings}
 		before, _ := json.Marshal(tt.spec)

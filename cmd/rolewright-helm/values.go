@@ -16,7 +16,7 @@ func (in *input) values() (map[string]any, error) {
 	if value, there := in.Object.Object["spec"]; there && value != nil {
 		m, isMap := value.(map[string]any)
 		if !isMap {
-			return nil, refusef("spec is no mapping: its fields are the values of the chart")
+			return nil, refusef("spec is not a mapping: its fields are the values of the chart")
 		}
 		spec = m
 	}
@@ -25,7 +25,7 @@ func (in *input) values() (map[string]any, error) {
 		for _, key := range slices.Sorted(maps.Keys(from.Data)) {
 			path := strings.Split(from.Prefix+key, ".")
 			if slices.Contains(path, "") {
-				return nil, refusef("the key %q of %s is no path of a value, such as database.password", from.Prefix+key, from.Name)
+				return nil, refusef("the key %q of %s is not a path of a value, such as database.password", from.Prefix+key, from.Name)
 			}
 			if err := put(all, path, from.Data[key]); err != nil {
 				return nil, refusef("the key %q of %s: %w", from.Prefix+key, from.Name, err)
@@ -70,7 +70,7 @@ func put(into map[string]any, path []string, value any) error {
 		case !there || next == nil:
 			m = map[string]any{}
 		case !isMap:
-			return fmt.Errorf("%s is no mapping", strings.Join(path[:i+1], "."))
+			return fmt.Errorf("%s is not a mapping", strings.Join(path[:i+1], "."))
 		default:
 			m = maps.Clone(m)
 		}

@@ -26,21 +26,21 @@ func TestBadInput_IsRefusedWithItsPlaceAndNothingIsWritten(t *testing.T) {
 		code            int
 		want            string // in what is printed
 	}{
-		"a project with kinds":        {"Makefile", "VERSION ?= 0.1.0", "VERSION ?= 0.2.0", "init --domain example.com --name shop", 0, "it is a project already"},
-		"another domain":              {"Makefile", "0.1.0", "0.2.0", "init --domain other.com --name shop --force", 2, `PROJECT is of "shop" in the domain "example.com"`},
-		"a manifest that differs":     {viewer, "[get, list, watch]", "[get]", api(""), 2, "-    verbs: [get]\n+    verbs: [get, list, watch]\n"},
-		"tasks that are not YAML":     {"roles/bad/tasks/main.yml", "", "- name: x\n   a: [\n", "create api --group apps --version v1 --kind Bad", 2, "roles/bad/tasks/main.yml: yaml: line 2"},
-		"a playbook's ending":         {"x", "", "x", api("--playbook playbooks/web.txt"), 2, "with the ending .yml or .yaml, such as playbooks/web.yml"},
-		"an argument's type":          {spec, "type: str", "type: string", "generate crd", 2, spec + ":9: option text: type: one of str"},
-		"a default of another type":   {spec, "type: str", "type: int", "generate sample", 2, spec + ":10: option text: the default is of type str, and the option is of type int"},
-		"a default that is no choice": {spec, "default: Hello", "choices: [a, b]\n        default: c", api(""), 2, spec + ":11: option text: the default is c, which is none of the choices"},
-		"defaults that contradict":    {spec, "default: Hello", "default: Bye", "generate crd --check", 1, "note: roles/web/defaults/main.yml:3: the default of text is not the one"},
-		"no mapping":                  {spec, "argument_specs:", "- argument_specs:", "lint --syntax-check=false", 2, "meta/argument_specs.yml:"},
-		"from what":                   {"x", "", "x", "generate crd --from argspecs", 2, `--from "argspecs": argspec or defaults expected`},
-		"a role that is not there":    {"x", "", "x", "generate argspec wep", 2, "there is no role wep"},
-		"a module that is not there":  {"roles/web/tasks/main.yml", "kubernetes.core.k8s:", "kubernetes.core.k9s:", "generate rbac --offline", 1, "roles/web/tasks/main.yml:5: the requests of the module kubernetes.core.k9s"},
-		"two objects":                 {sample, "spec:\n", "spec: {}\n---\nkind: Web\n", "template -f " + sample, 2, "it has several objects"},
-		"no name":                     {sample, "name:", "generateName:", "template -f " + sample, 2, "an object with apiVersion, kind and metadata.name is expected"},
+		"a project with kinds":           {"Makefile", "VERSION ?= 0.1.0", "VERSION ?= 0.2.0", "init --domain example.com --name shop", 0, "it is a project already"},
+		"another domain":                 {"Makefile", "0.1.0", "0.2.0", "init --domain other.com --name shop --force", 2, `PROJECT is of "shop" in the domain "example.com"`},
+		"a manifest that differs":        {viewer, "[get, list, watch]", "[get]", api(""), 2, "-    verbs: [get]\n+    verbs: [get, list, watch]\n"},
+		"tasks that are not YAML":        {"roles/bad/tasks/main.yml", "", "- name: x\n   a: [\n", "create api --group apps --version v1 --kind Bad", 2, "roles/bad/tasks/main.yml: yaml: line 2"},
+		"a playbook's ending":            {"x", "", "x", api("--playbook playbooks/web.txt"), 2, "with the ending .yml or .yaml, such as playbooks/web.yml"},
+		"an argument's type":             {spec, "type: str", "type: string", "generate crd", 2, spec + ":9: option text: type: one of str"},
+		"a default of another type":      {spec, "type: str", "type: int", "generate sample", 2, spec + ":10: option text: the default is of type str, and the option is of type int"},
+		"a default that is not a choice": {spec, "default: Hello", "choices: [a, b]\n        default: c", api(""), 2, spec + ":11: option text: the default is c, which is none of the choices"},
+		"defaults that contradict":       {spec, "default: Hello", "default: Bye", "generate crd --check", 1, "note: roles/web/defaults/main.yml:3: the default of text is not the one"},
+		"no mapping":                     {spec, "argument_specs:", "- argument_specs:", "lint --syntax-check=false", 2, "meta/argument_specs.yml:"},
+		"from what":                      {"x", "", "x", "generate crd --from argspecs", 2, `--from "argspecs": argspec or defaults expected`},
+		"a role that is not there":       {"x", "", "x", "generate argspec wep", 2, "there is no role wep"},
+		"a module that is not there":     {"roles/web/tasks/main.yml", "kubernetes.core.k8s:", "kubernetes.core.k9s:", "generate rbac --offline", 1, "roles/web/tasks/main.yml:5: the requests of the module kubernetes.core.k9s"},
+		"two objects":                    {sample, "spec:\n", "spec: {}\n---\nkind: Web\n", "template -f " + sample, 2, "it has several objects"},
+		"no name":                        {sample, "name:", "generateName:", "template -f " + sample, 2, "an object with apiVersion, kind and metadata.name is expected"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			scaffolded(t)

@@ -48,11 +48,11 @@ func findCluster(lookupEnv func(string) (string, bool)) (cluster, error) {
 	}
 	home, err := os.UserHomeDir()
 	if err != nil {
-		return cluster{}, fmt.Errorf("no cluster is known: KUBECONFIG is not set, this is no Pod, and %w; set KUBECONFIG to a kubeconfig file", err)
+		return cluster{}, fmt.Errorf("no cluster is known: KUBECONFIG is not set, this is not a Pod, and %w; set KUBECONFIG to a kubeconfig file", err)
 	}
 	file := filepath.Join(home, clientcmd.RecommendedHomeDir, clientcmd.RecommendedFileName)
 	return loadKubeconfig([]string{file}, file,
-		"set KUBECONFIG to a kubeconfig file: there is none set, and this is no Pod")
+		"set KUBECONFIG to a kubeconfig file: there is none set, and this is not a Pod")
 }
 
 // loadKubeconfig merges the files that exist, as kubectl does; one must.

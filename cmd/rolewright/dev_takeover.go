@@ -130,7 +130,7 @@ func (t *takeOver) await(ctx context.Context, led <-chan struct{}, holder string
 			return ctx.Err()
 		case <-over.C:
 			namespace, _, _ := strings.Cut(t.place, "/")
-			return coded(fmt.Errorf("the Lease %s is still held by %s after %s: a run goes on there, its clock differs, or it is no operator "+
+			return coded(fmt.Errorf("the Lease %s is still held by %s after %s: a run goes on there, its clock differs, or it is not an operator "+
 				"that leaves its Lease when it is asked to (ansible-operator does not); wait longer with --take-over-timeout, stop it with "+
 				"\"kubectl -n %s scale deployment NAME --replicas=0\", or work in another namespace with WATCH_NAMESPACE",
 				t.place, t.lease.lastHolder(), patience, namespace), exitTimeout)

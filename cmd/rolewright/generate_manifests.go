@@ -153,7 +153,7 @@ each other.
 				which = args[0]
 			}
 			if !slices.Contains(all, which) {
-				return usage(fmt.Errorf("%q is no dashboard: give one of %s", which, strings.Join(all, ", ")))
+				return usage(fmt.Errorf("%q is not a dashboard: give one of %s", which, strings.Join(all, ", ")))
 			}
 			data, err := config.Files.ReadFile("grafana/" + which + ".json")
 			if err != nil {

@@ -123,7 +123,7 @@ func TestGenerateRBAC_SaysWhatIsWrong(t *testing.T) {
 		"no watches file":             {[]string{"--watches-file=nowhere.yaml"}, "nowhere.yaml"},
 		"nothing to read":             {[]string{"--scan=false"}, "give a record of runs with --api-calls"},
 		"no record":                   {[]string{"--api-calls=nowhere.jsonl"}, "--api-calls: read the record of API calls: open nowhere.jsonl"},
-		"a record that is none":       {[]string{"--api-calls=" + bad}, bad + ":2: this is no recorded API call"},
+		"a record that is none":       {[]string{"--api-calls=" + bad}, bad + ":2: this is not a recorded API call"},
 		"a name that is none":         {[]string{"--name=a/b"}, `--name "a/b" is not a name of a role`},
 		"a namespace that is none":    {[]string{"--namespace=A_B"}, `--namespace "A_B" is not a name of a namespace`},
 		"nowhere to write":            {[]string{"--output=" + dir + "/none/role.yaml"}, "--output: open"},

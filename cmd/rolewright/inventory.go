@@ -41,7 +41,7 @@ func (o *explainOptions) inventory(cmd *cobra.Command, object string) error {
 		return err
 	}
 	if !strings.Contains(object, "/") {
-		return usage(fmt.Errorf("%q is no object: give KIND/NAME, such as memcached/sample", object))
+		return usage(fmt.Errorf("%q is not an object: give KIND/NAME, such as memcached/sample", object))
 	}
 	obj, w, objects, err := o.find(cmd.Context(), object)
 	if err != nil {

@@ -59,7 +59,7 @@ func TestLint_FindsWhatDoesNotFitAndWhere(t *testing.T) {
 		"a CRD that is behind":    {spec, "    options:\n", "    options:\n      size: {type: int}\n", []string{spec + ":8: warning: nothing in the role reads size", "RW204", crd + ":51: error: the CRD is not what", "rolewright generate crd", "RW103"}, 1},
 		"another default":         {spec, "default: Hello", "default: Bye", []string{defaults + ":3: error: the default of text is not the one", "RW201", crd + ":49: error: the CRD is not what", "RW103"}, 1},
 		"a default of other type": {defaults, "text: Hello", "text: [Hello]", []string{defaults + ":3: error: the default of text is of type list", "RW201"}, 1},
-		"a default of no option":  {defaults, "text: Hello", "text: Hello\nsize: 1\n_own: 1", []string{defaults + ":4: warning: size is no option", "RW202"}, 0},
+		"a default of no option":  {defaults, "text: Hello", "text: Hello\nsize: 1\n_own: 1", []string{defaults + ":4: warning: size is not an option", "RW202"}, 0},
 		"a name of Ansible's":     {spec, "      text:\n", "      ansible_host:\n        type: str\n      text:\n", []string{spec + ":8: error: ansible_host is a name that Ansible reserves", "RW205", crd + ":51: error: the CRD is not what", "RW103"}, 1},
 		"a sample's other field":  {sample, "text: Hello", "txet: Hello", []string{sample + ":7:3: error: Web: spec.txet is not in the schema", "RW301"}, 1},
 		"a sample's other type":   {sample, "text: Hello", "text: [1]", []string{sample + ":7:3: error: Web: spec.text in body must be of type string", "RW301"}, 1},
@@ -105,7 +105,7 @@ func TestLint_FindsWhatDoesNotFitAndWhere(t *testing.T) {
 func TestLint_SpeaksTheFormsOfPipelines(t *testing.T) {
 	scaffolded(t)
 	replaceIn(t, "roles/web/defaults/main.yml", "text: Hello", "text: Hello\nsize: 1")
-	const message = "size is no option of the argument spec"
+	const message = "size is not an option of the argument spec"
 
 	code, stdout, _ := invoke("rolewright", "lint", "--syntax-check=false", "-o", "sarif")
 	var sarif struct {
@@ -160,7 +160,7 @@ func TestLint_LooksAtTheRoleOfAPlaybook(t *testing.T) {
 	replaceIn(t, "roles/page/tasks/main.yml", "{{ text }}", "x")
 	_, stdout, _ := invoke("rolewright", "lint", "--syntax-check=false")
 	if strings.Count(stdout, "[RW") != 2 || !strings.Contains(stdout, "roles/page/defaults/main.yml:3: error: the default of text is of type list") ||
-		!strings.Contains(stdout, "roles/page/defaults/main.yml:4: warning: size is no option") {
+		!strings.Contains(stdout, "roles/page/defaults/main.yml:4: warning: size is not an option") {
 		t.Error(stdout)
 	}
 }

@@ -40,7 +40,7 @@ func (f *logFormat) Set(text string) error {
 		*f = is
 		return nil
 	}
-	return fmt.Errorf("%q is no format of the log: write console, json or logfmt", text)
+	return fmt.Errorf("%q is not a format of the log: write console, json or logfmt", text)
 }
 
 // logOptions are the flags of all that logs.
@@ -113,7 +113,7 @@ func (c sameKeys) Check(e zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore
 }
 
 func (c sameKeys) Write(e zapcore.Entry, fields []zapcore.Field) error {
-	return c.Core.Write(e, withSameKeys(fields)) //nolint:wrapcheck // it is the core's own
+	return c.Core.Write(e, withSameKeys(fields)) // it is the core's own
 }
 
 func withSameKeys(fields []zapcore.Field) []zapcore.Field {
@@ -145,7 +145,7 @@ func (e logfmtEncoder) Clone() zapcore.Encoder { return logfmtEncoder{e.Encoder.
 func (e logfmtEncoder) EncodeEntry(entry zapcore.Entry, fields []zapcore.Field) (*buffer.Buffer, error) {
 	object, err := e.Encoder.EncodeEntry(entry, fields)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it is the encoder's own
+		return nil, err // it is the encoder's own
 	}
 	decoder := json.NewDecoder(bytes.NewReader(bytes.Clone(object.Bytes())))
 	object.Reset()

@@ -64,7 +64,7 @@ func parseObjects(args []string) (kind string, names []string, err error) {
 	}
 	for _, name := range names {
 		if name == "" || strings.Contains(name, "/") {
-			return "", nil, usage(fmt.Errorf("%q is no name of an object", name))
+			return "", nil, usage(fmt.Errorf("%q is not a name of an object", name))
 		}
 	}
 	return kind, names, nil

@@ -170,7 +170,7 @@ func TestProxyCommand_PrintsAKubeconfigThatWorksUntilTheEnd(t *testing.T) {
 			}
 			way, err := clientcmd.RESTConfigFromKubeConfig(printed[:n])
 			if err != nil {
-				t.Fatalf("the output is no kubeconfig: %v\n%s", err, printed[:n])
+				t.Fatalf("the output is not a kubeconfig: %v\n%s", err, printed[:n])
 			}
 			c := must.Get(dynamic.NewForConfig(way))(t)
 			configMaps := c.Resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}).Namespace(ns)

@@ -76,7 +76,7 @@ func situations() []situation {
 	unchecked := sampleRun(status.Failed, "TaskFailed")
 	unchecked.Mode = status.ModeCheck
 	loop := succeeded
-	loop.Loop = "It was run 10 times in a row because of changes by others, the last one: …"
+	loop.Loop = "It ran 10 times in a row because other clients changed what it owns, the last time: …"
 	applied := status.Conclude(begun(), succeeded, 0, now)
 	return []situation{
 		{"first run in progress", begun()},

@@ -55,7 +55,16 @@ func newRootCommand(arg0 string) *cobra.Command {
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetFlagErrorFunc(explainFlagError)
-	root.AddCommand(newInitCommand(), newCreateCommand(), newDevCommand(), newTestCommand(), newClusterCommand(), newTemplateCommand(), newOnceCommand(), newReplayCommand(), newRunCommand(), newValidateCommand(), newLintCommand(), newExplainCommand(), newInventoryCommand(), newTreeCommand(), newGetCommand(), newDescribeCommand(), newLogsCommand(), newUICommand(), newReportCommand(), newDiffCommand(), newTopCommand(), newWaitCommand(), newReconcileCommand(), newSuspendCommand(), newResumeCommand(), newCancelCommand(), newMigrateCommand(), newDoctorCommand(), newSupportBundleCommand(), newGenerateCommand(), newProxyCommand(), newVersionCommand(name), newJobRunCommand(), newJobInstallCommand())
+	root.AddCommand(
+		newInitCommand(), newCreateCommand(), newGenerateCommand(), newDevCommand(), newTestCommand(), newClusterCommand(),
+		newTemplateCommand(), newOnceCommand(), newReplayCommand(), newValidateCommand(), newLintCommand(),
+		newMigrateCommand(),
+		newRunCommand(), newDoctorCommand(), newSupportBundleCommand(), newProxyCommand(),
+		newGetCommand(), newDescribeCommand(), newExplainCommand(), newInventoryCommand(), newTreeCommand(),
+		newLogsCommand(), newUICommand(), newReportCommand(), newDiffCommand(), newTopCommand(),
+		newWaitCommand(), newReconcileCommand(), newSuspendCommand(), newResumeCommand(), newCancelCommand(),
+		newVersionCommand(name), newJobRunCommand(), newJobInstallCommand(),
+	)
 	if name == helmOperator {
 		takeDefaults(root)
 	}

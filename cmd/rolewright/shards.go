@@ -39,7 +39,7 @@ func (c *shardCount) Set(text string) error {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n != 0 && (n < 2 || n > maxShards) {
-		return fmt.Errorf("%q is no number of shards: give 2 to %d, auto for %d, or 0 for one leader", text, maxShards, autoShards)
+		return fmt.Errorf("%q is not a number of shards: give 2 to %d, auto for %d, or 0 for one leader", text, maxShards, autoShards)
 	}
 	*c = shardCount(n)
 	return nil

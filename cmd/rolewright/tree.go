@@ -30,7 +30,7 @@ with your rights, and asks no operator. "rolewright inventory" says what prune r
 				return err
 			}
 			if !strings.Contains(args[0], "/") {
-				return usage(fmt.Errorf("%q is no object: give KIND/NAME, such as memcached/sample", args[0]))
+				return usage(fmt.Errorf("%q is not an object: give KIND/NAME, such as memcached/sample", args[0]))
 			}
 			return o.tree(cmd, args, output)
 		},

@@ -119,7 +119,7 @@ func (op *operator) certificates(log logr.Logger) (*webhookserver.Certificates, 
 
 // ownWebhooks has the API server on this machine ask this process, on a free port.
 func (o *webhookOptions) ownWebhooks() error {
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it waits for nothing
+	l, err := net.Listen("tcp", "127.0.0.1:0") // it waits for nothing
 	if err != nil {
 		return err
 	}
@@ -132,7 +132,7 @@ func (o *webhookOptions) ownWebhooks() error {
 // served when the API server has been told to trust it.
 func (o *webhookOptions) awaitWebhooks(ctx context.Context) {
 	address := strings.TrimPrefix(o.webhookService, "https://")
-	d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // it only looks whether there is an answer
+	d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}} // it only looks whether there is an answer
 	for ctx.Err() == nil {
 		if conn, err := d.DialContext(ctx, "tcp", address); err == nil {
 			_ = conn.Close()

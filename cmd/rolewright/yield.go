@@ -50,14 +50,14 @@ func readYield(annotations map[string]string, now time.Time) (yield, error) {
 		return yield{}, nil
 	}
 	if !yieldIdentity.MatchString(to) {
-		return yield{}, fmt.Errorf("%s is no name of a holder: up to 253 visible characters", yieldTo)
+		return yield{}, fmt.Errorf("%s is not a name of a holder: up to 253 visible characters", yieldTo)
 	}
 	if len(end) > len(time.RFC3339Nano) {
-		return yield{}, fmt.Errorf("%s is no time: write it as %s", yieldUntil, time.RFC3339)
+		return yield{}, fmt.Errorf("%s is not a time: write it as %s", yieldUntil, time.RFC3339)
 	}
 	until, err := time.Parse(time.RFC3339, end)
 	if err != nil {
-		return yield{}, fmt.Errorf("%s is no time: write it as %s", yieldUntil, time.RFC3339)
+		return yield{}, fmt.Errorf("%s is not a time: write it as %s", yieldUntil, time.RFC3339)
 	}
 	if until.After(now.Add(maxYield)) {
 		return yield{}, fmt.Errorf("%s is more than %s in the future", yieldUntil, maxYield)

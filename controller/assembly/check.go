@@ -22,8 +22,8 @@ const checkPeriod = 30 * time.Second
 // busy machine is no reason to be unready.
 const checkTimeout = 20 * time.Second
 
-// ErrNotChecked is the state before the first answer.
-var ErrNotChecked = errors.New("ansible-runner has not been checked yet")
+// errNotChecked is the state before the first answer.
+var errNotChecked = errors.New("ansible-runner has not been checked yet")
 
 // RunnerCheck is a readiness check that is answered from memory. Its Start keeps
 // the answer fresh, on every replica whether it leads or not.
@@ -42,7 +42,7 @@ type RunnerCheck struct {
 
 // NewRunnerCheck returns a check that has not looked yet, and looks again after each period.
 func NewRunnerCheck(look func(context.Context) (runner.Versions, error), period time.Duration, log logr.Logger) *RunnerCheck {
-	return &RunnerCheck{look: look, period: period, log: log, err: ErrNotChecked, looked: make(chan struct{})}
+	return &RunnerCheck{look: look, period: period, log: log, err: errNotChecked, looked: make(chan struct{})}
 }
 
 // Start looks until ctx is done. It logs when the answer changes, not each
@@ -142,7 +142,7 @@ func (c *RunnerCheck) set(versions runner.Versions, err error) error {
 	if err == nil && c.first == nil && versions.Runner != "" {
 		c.first = &versions
 	}
-	if errors.Is(before, ErrNotChecked) {
+	if errors.Is(before, errNotChecked) {
 		close(c.looked)
 	}
 	return before

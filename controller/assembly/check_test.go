@@ -28,8 +28,8 @@ func TestRunnerCheck_AnswersFromMemoryAndFollowsTheTruth(t *testing.T) {
 			}
 			return runner.Versions{Runner: "2.3.1", Core: "2.14.18"}, nil
 		}, time.Minute, log)
-		if err := c.Check(nil); !errors.Is(err, ErrNotChecked) {
-			t.Errorf("before the first look: %v, want %v", err, ErrNotChecked)
+		if err := c.Check(nil); !errors.Is(err, errNotChecked) {
+			t.Errorf("before the first look: %v, want %v", err, errNotChecked)
 		}
 
 		ctx, cancel := context.WithCancel(t.Context())

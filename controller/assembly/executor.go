@@ -103,7 +103,7 @@ func warmLog(recorder *metrics.Recorder, log logr.Logger) func(error) {
 		}
 		switch {
 		case idle:
-			log.Info("The fork server has ended since there was no run: the next run starts one")
+			log.Info("The fork server has ended since there was no run (--warm-idle): the next run starts one")
 		case replaced:
 			log.Info("The fork server is replaced: runs wait for the next one", "reason", err.Error())
 		case err == nil:
@@ -126,8 +126,8 @@ func limitLog(recorder *metrics.Recorder, log logr.Logger) func(limit int) {
 		case limit == 0:
 			log.Info("Forks are in time again: the number of runs at a time is not limited any more")
 		case last == 0 || limit < last:
-			log.Info("A fork came late: this machine has too much to do, and there are fewer runs at a time; "+
-				"give it more CPU, or lower --max-concurrent-reconciles", "limit", limit)
+			log.Info("A fork came late: this machine is overloaded, and fewer runs are made at a time; "+
+				"give it more CPU, or lower --max-concurrent-runs", "limit", limit)
 		}
 		last = limit
 	}

@@ -62,7 +62,7 @@ func (o HistoryOptions) store() *history.Store {
 	}
 	dir, err := runstore.Dir(o.RunnerRoot, ".history")
 	if err != nil {
-		o.Log.Error(err, "There is no history of runs")
+		o.Log.Error(err, "The history of runs cannot be opened; runs are not recorded")
 		return nil
 	}
 	return history.New(history.Options{

@@ -213,7 +213,7 @@ func (f *feed) replace(id types.NamespacedName, last, next *record) []notice {
 	}
 	switch {
 	case next.facts.terminating: // its deletion counts, when it is done
-	case last == nil: // created or come to be owned, which is no change
+	case last == nil: // created or come to be owned, which is not a change
 		notices = append(notices, f.sinceWritten(id, next)...)
 	case last.version != next.version:
 		notices = f.report(id, last.owners, change{

@@ -309,7 +309,7 @@ func (s *stream) deny(err error) {
 		return
 	}
 	if len(f.named) > 0 {
-		f.registry.log.Info("Objects that watches refer to cannot be watched: their changes start nothing, and objects wait that refer to what was not seen yet, until the operator may list and watch them",
+		f.registry.log.Info("Objects that watches refer to cannot be watched, so their changes start no runs; allow the operator to list and watch them",
 			"resource", f.resource.GroupResource().String(), "namespace", s.namespace, "verbs", "list,watch", "error", err.Error())
 		return
 	}

@@ -64,7 +64,7 @@ func Vars(object map[string]any, opts Options) (map[string]any, []Notice) {
 	own := ownVars(object, opts, notices)
 	for _, name := range sortedKeys(own) {
 		if _, taken := spec[name]; taken {
-			notices.add(KeyCollision, name, name, "%q of the spec is no variable, since Rolewright sets it itself", name)
+			notices.add(KeyCollision, name, name, "%q of the spec is not a variable, since Rolewright sets it itself", name)
 		}
 	}
 	lay(vars, own, sources, "Rolewright itself", notices)
@@ -79,7 +79,7 @@ func specVars(spec any, opts Options, notices *noticeList) map[string]any {
 	if !ok {
 		detail := "the object has no spec"
 		if spec != nil {
-			detail = "the spec of the object is no map, and gives no variables"
+			detail = "the spec of the object is not a map, and gives no variables"
 		}
 		notices.add(SpecNotMap, "spec", "", detail)
 		return map[string]any{}
@@ -97,11 +97,11 @@ func specVars(spec any, opts Options, notices *noticeList) map[string]any {
 		case !set:
 		case Reserved(name) && !opts.AllowReserved:
 			delete(vars, name)
-			notices.add(ReservedVariable, key, name, "%q of the spec is no variable, since Ansible reserves the name %q; it is only in %s_spec",
+			notices.add(ReservedVariable, key, name, "%q of the spec is not a variable, since Ansible reserves the name %q; it is only in %s_spec",
 				key, name, ObjectVariable(opts.Group, opts.Kind))
 		case strings.ContainsAny(name, expressiveChars) && opts.MarkUnsafe:
 			delete(vars, name)
-			notices.add(ExpressionName, key, name, "%q of the spec is no variable, since Ansible could evaluate the name; it is only in %s_spec",
+			notices.add(ExpressionName, key, name, "%q of the spec is not a variable, since Ansible could evaluate the name; it is only in %s_spec",
 				key, ObjectVariable(opts.Group, opts.Kind))
 		}
 	}

@@ -214,7 +214,7 @@ func TestVars_ReservedNamesStayReadable(t *testing.T) {
 	must.Be(t, "_g_k_spec", map[string]any{"ansibleHost": Unsafe("h")}, got["_g_k_spec"])
 	want := Notice{
 		Kind: ReservedVariable, Key: "ansibleHost", Name: "ansible_host",
-		Detail: `"ansibleHost" of the spec is no variable, since Ansible reserves the name "ansible_host"; it is only in _g_k_spec`,
+		Detail: `"ansibleHost" of the spec is not a variable, since Ansible reserves the name "ansible_host"; it is only in _g_k_spec`,
 	}
 	must.Be(t, "notices", []Notice{want}, notices)
 }
@@ -366,10 +366,10 @@ func TestVars_OfOtherObjects(t *testing.T) {
 		}
 	}
 	want := []string{
-		`the key "blob" of secrets ns/one is no variable, since its value is no UTF-8 text`,
-		`the key "tls.crt" of secrets ns/one is no variable, since "db_tls.crt" is no name of one`,
-		`the key "" of configmaps ns/two is no variable, since "" is no name of one`,
-		`the key "ansible_connection" of configmaps ns/two is no variable, since Ansible reserves the name "ansible_connection"`,
+		`the key "blob" of secrets ns/one is not a variable, since its value is not UTF-8 text`,
+		`the key "tls.crt" of secrets ns/one is not a variable, since "db_tls.crt" is not a name of one`,
+		`the key "" of configmaps ns/two is not a variable, since "" is not a name of one`,
+		`the key "ansible_connection" of configmaps ns/two is not a variable, since Ansible reserves the name "ansible_connection"`,
 		`the variable "db_password" of an earlier varsFrom is replaced by that of configmaps ns/two`,
 		`control characters in configmaps ns/two, and maybe elsewhere, were replaced by U+FFFD`,
 		`the variable "db_user" of varsFrom is replaced by that of the spec`,

@@ -22,7 +22,7 @@ const (
 	// EmptyKey: a key of the spec is empty, or nothing is left of it after
 	// conversion; it was dropped.
 	EmptyKey NoticeKind = "EmptyKey"
-	// SpecNotMap: the object has no spec, or one that is no map, and so no
+	// SpecNotMap: the object has no spec, or one that is not a map, and so no
 	// variables of its own.
 	SpecNotMap NoticeKind = "SpecNotMap"
 	// SourceKey: a key of another object did not become a variable.

@@ -53,7 +53,7 @@ func FuzzToSnake(f *testing.F) {
 			t.Fatalf("ToSnake(%q) = %q holds upper case or a separator other than _", s, got)
 		}
 		if !utf8.ValidString(got) {
-			t.Fatalf("ToSnake(%q) = %q is no valid UTF-8", s, got)
+			t.Fatalf("ToSnake(%q) = %q is not valid UTF-8", s, got)
 		}
 	})
 }

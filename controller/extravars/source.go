@@ -30,13 +30,13 @@ func sourceVars(opts Options, notices *noticeList) map[string]any {
 			_, taken := vars[name]
 			switch {
 			case !variableName.MatchString(name):
-				notices.add(SourceKey, key, name, "the key %q of %s is no variable, since %q is no name of one", key, source.Name, name)
+				notices.add(SourceKey, key, name, "the key %q of %s is not a variable, since %q is not a name of one", key, source.Name, name)
 				continue
 			case Reserved(name):
-				notices.add(ReservedVariable, key, name, "the key %q of %s is no variable, since Ansible reserves the name %q", key, source.Name, name)
+				notices.add(ReservedVariable, key, name, "the key %q of %s is not a variable, since Ansible reserves the name %q", key, source.Name, name)
 				continue
 			case !utf8.ValidString(value):
-				notices.add(SourceKey, key, name, "the key %q of %s is no variable, since its value is no UTF-8 text", key, source.Name)
+				notices.add(SourceKey, key, name, "the key %q of %s is not a variable, since its value is not UTF-8 text", key, source.Name)
 				continue
 			case taken:
 				notices.add(KeyCollision, key, name, "the variable %q of an earlier varsFrom is replaced by that of %s", name, source.Name)

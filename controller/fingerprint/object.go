@@ -9,21 +9,21 @@ import (
 	"maps"
 )
 
-// Object is the digest of what is [Relevant] of an object.
+// Object is the digest of what is [relevant] of an object.
 func Object(object map[string]any, annotations bool) (string, error) {
 	h := sha256.New()
-	if err := encode(h, Relevant(object, annotations)); err != nil {
+	if err := encode(h, relevant(object, annotations)); err != nil {
 		return "", fmt.Errorf("fingerprint of the object: %w", err)
 	}
 	return hex.EncodeToString(h.Sum(nil)[:16]), nil
 }
 
-// Relevant is the part of object whose change is a reason to run. Objects that
+// relevant is the part of object whose change is a reason to run. Objects that
 // carry a generation count with everything but metadata and status, and with
 // their annotations where these count; others, such as a ConfigMap, with labels
 // and annotations too, since nothing else tells their changes apart. The result
 // shares memory with object.
-func Relevant(object map[string]any, annotations bool) map[string]any {
+func relevant(object map[string]any, annotations bool) map[string]any {
 	out := maps.Clone(object)
 	delete(out, "metadata")
 	delete(out, "status")

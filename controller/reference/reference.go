@@ -86,7 +86,7 @@ func Read(object map[string]any, home types.NamespacedName, kind schema.GroupKin
 					more++
 					continue
 				}
-				problems = append(problems, fmt.Sprintf("%s: %q is no name of an object, and is not followed", f.Path, text.Clip(namespace+"/"+name, 100)))
+				problems = append(problems, fmt.Sprintf("%s: %q is not a name of an object, and is not followed", f.Path, text.Clip(namespace+"/"+name, 100)))
 				continue
 			}
 			r := Reference{f.GVK, types.NamespacedName{Namespace: namespace, Name: name}}

@@ -54,8 +54,8 @@ func TestRead(t *testing.T) {
 		{"another namespace, but not for variables", map[string]any{"secrets": "a", "vars": "a", "where": "other"}, "ConfigMap shared/defaults, Secret ns/a, Secret other/a", ""},
 		{"itself", map[string]any{"teas": []any{"it", "green"}}, "ConfigMap shared/defaults, Tea ns/green", ""},
 		{"no names", map[string]any{"secrets": []any{"a/../b", "..", "a b", strings.Repeat("a", 254), "ä", "ok"}}, "ConfigMap shared/defaults, Secret ns/ok",
-			`spec.secrets: "ns/a/../b" is no name`},
-		{"a namespace that is none", map[string]any{"secrets": "a", "where": "../kube-system"}, "ConfigMap shared/defaults", `spec.secrets: "../kube-system/a" is no name`},
+			`spec.secrets: "ns/a/../b" is not a name`},
+		{"a namespace that is none", map[string]any{"secrets": "a", "where": "../kube-system"}, "ConfigMap shared/defaults", `spec.secrets: "../kube-system/a" is not a name`},
 		{"too many that are none", map[string]any{"secrets": odd}, "ConfigMap shared/defaults", "190 more names are none"},
 		{"too many", map[string]any{"secrets": many}, "", "refers to 201 others; 100 of them are followed"},
 	} {

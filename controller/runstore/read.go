@@ -22,7 +22,7 @@ var someID = regexp.MustCompile(`^[0-9a-f][0-9a-f-]{3,}$`)
 // first characters of it, four at least. The root may be that of a running operator.
 func Find(root, id string) (string, error) {
 	if !someID.MatchString(id) {
-		return "", fmt.Errorf("%.40q is no ID of a run: give its first characters, four at least", id)
+		return "", fmt.Errorf("%.40q is not a run ID: give its first characters, four at least", id)
 	}
 	found := runDirs(root, id)
 	switch len(found) {

@@ -148,10 +148,10 @@ func (s *Store) Object(uid string) string {
 	return filepath.Join(s.runs, name)
 }
 
-// Dir is the directory of one run. What is no ID of a run has none.
+// Dir is the directory of one run. What is not a run ID has none.
 func (s *Store) Dir(uid, run string) (string, error) {
 	if !runner.IsID(run) {
-		return "", fmt.Errorf("%.40q is no ID of a run", run)
+		return "", fmt.Errorf("%.40q is not a run ID", run)
 	}
 	return filepath.Join(s.Object(uid), run), nil
 }

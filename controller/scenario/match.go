@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/rolewright/rolewright/internal/text"
 )
 
 // mismatch says where have is not as want asks for; it is empty if it is. Fields
@@ -69,12 +71,9 @@ func differs(path string, want, have any) string {
 
 func brief(v any) string {
 	const most = 200
-	text := fmt.Sprintf("%v", v)
+	shown := fmt.Sprintf("%v", v)
 	if s, ok := v.(string); ok {
-		text = fmt.Sprintf("%q", s)
+		shown = fmt.Sprintf("%q", s)
 	}
-	if len(text) > most {
-		text = text[:most] + "…"
-	}
-	return text
+	return text.Clip(shown, most)
 }

@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
+
+	"github.com/rolewright/rolewright/internal/text"
 )
 
 // Scenario is a file with steps. It is played in a namespace of its own.
@@ -216,8 +218,5 @@ func head(u *unstructured.Unstructured) string {
 	if err != nil {
 		return "?"
 	}
-	if len(data) > most {
-		return string(data[:most]) + "…"
-	}
-	return string(data)
+	return text.Clip(string(data), most)
 }

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// MaxDependents is how many resources an object is recorded to own objects of.
-const MaxDependents = 100
+// maxDependents is how many resources an object is recorded to own objects of.
+const maxDependents = 100
 
 // Parts of status.ansible that are read back.
 const (
@@ -49,7 +49,7 @@ type Record struct {
 	// there is none.
 	Active *Active
 	// Dependents are the resources of which the object owned objects after its
-	// last run, at most [MaxDependents].
+	// last run, at most [maxDependents].
 	Dependents []schema.GroupVersionResource
 	// Ended is how the last run has ended by the conditions, if the status does not record
 	// it: the schema has dropped that, or ansible-operator has made the run. It is empty if
@@ -364,7 +364,7 @@ func readActive(v any) (Active, bool) {
 
 func readDependents(v any) ([]schema.GroupVersionResource, bool) {
 	list, ok := v.([]any)
-	if !ok || len(list) > MaxDependents {
+	if !ok || len(list) > maxDependents {
 		return nil, false
 	}
 	var resources []schema.GroupVersionResource

@@ -69,7 +69,7 @@ func TestRead_RejectsWhatIsNotOfItsForm(t *testing.T) {
 	resources := []string{
 		`["a"]`, `["a.b"]`, `["..."]`, `["a.v1.B"]`, `["a b.v1.x"]`, `["a/b.v1.x"]`, `["../x.v1.y"]`, `[5]`, `[null]`, `[["a.v1.b"]]`,
 		`["deployments.v1.apps", "x"]`, `["` + strings.Repeat("a", 64) + `.v1.b"]`, `["a.v1.` + strings.Repeat("b", 1<<20) + `"]`,
-		`["` + strings.Join(slices.Repeat([]string{"a.v1.b"}, MaxDependents+1), `","`) + `"]`,
+		`["` + strings.Join(slices.Repeat([]string{"a.v1.b"}, maxDependents+1), `","`) + `"]`,
 	}
 	references := []string{
 		`["v1 Secret a"]`, `["v1 Secret a/b/c"]`, `["Secret a/b"]`, `["v1  a/b"]`, `["v1 Secret a/b "]`, `["v1 Secret A/b"]`, `["v1 Secret a/é"]`, `[5]`, `[["v1 Secret a/b"]]`,
@@ -210,10 +210,10 @@ func TestRead_KeepsBounds(t *testing.T) {
 		t.Errorf("read %+v", got)
 	}
 	many := success(7)
-	for i := range 2 * MaxDependents {
+	for i := range 2 * maxDependents {
 		many.Dependents = append(many.Dependents, fmt.Sprintf("things.v1.g%d", i))
 	}
-	if got := Read(Conclude(nil, many, 0, at(2))); len(got.Dependents) != MaxDependents {
+	if got := Read(Conclude(nil, many, 0, at(2))); len(got.Dependents) != maxDependents {
 		t.Errorf("%d dependents, rejected %v", len(got.Dependents), got.Rejected)
 	}
 	core := success(7)

@@ -100,7 +100,7 @@ type Run struct {
 	Attempts int64
 	// Dependents are the resources of the objects that this object owns
 	// (status.ansible.dependents), as kubectl takes them: deployments.v1.apps.
-	// The first [MaxDependents] are recorded.
+	// The first [maxDependents] are recorded.
 	Dependents []string
 	// References are the objects that a command has named, each as [Reference] writes it; the
 	// first [MaxReferences] are recorded.

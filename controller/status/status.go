@@ -100,7 +100,7 @@ func Conclude(st map[string]any, r Run, next time.Duration, now time.Time) map[s
 		ansible[partHandled] = r.Handled
 	}
 	delete(ansible, partDependents)
-	if n := min(len(r.Dependents), MaxDependents); n > 0 {
+	if n := min(len(r.Dependents), maxDependents); n > 0 {
 		ansible[partDependents] = stringList(r.Dependents[:n])
 	}
 	delete(ansible, "warnings")
@@ -225,7 +225,7 @@ func Hold(st map[string]any, generation int64, cause string, opens time.Time, wa
 	discardRejected(out)
 	c := readConditions(out, generation, now)
 	if opens.IsZero() {
-		c.add(Reconciling, "True", reasonPaused, cause+": no run starts while the object is paused")
+		c.add(Reconciling, "True", reasonPaused, cause+": the object has the annotation \"paused\"; no run starts before that is removed, or its time is over")
 	} else {
 		c.add(Reconciling, "True", reasonWindow, cause+": no run starts before the maintenance window opens at "+opens.UTC().Format(time.RFC3339))
 	}

@@ -59,7 +59,7 @@ func parsePath(text string) (Goal, error) {
 		value = strings.TrimPrefix(text[end+1:], "=")
 	}
 	if !pathForm.MatchString(path) {
-		return Goal{}, fmt.Errorf("jsonpath: %.200q is no path to one field, as {.status.phase} or "+
+		return Goal{}, fmt.Errorf("jsonpath: %.200q is not a path to one field, as {.status.phase} or "+
 			`{.status.conditions[?(@.type=="Ready")].status} are; wildcards and .. are not evaluated`, path)
 	}
 	p := jsonpath.New("wait").AllowMissingKeys(true)

@@ -19,11 +19,11 @@ const searchYears = 10
 // Zone is the time zone of a name of the IANA database, such as Europe/Berlin.
 func Zone(name string) (*time.Location, error) {
 	if name == "" || name == "Local" { // which time.LoadLocation takes for something else
-		return nil, fmt.Errorf("%q is no time zone", name)
+		return nil, fmt.Errorf("%q is not a time zone", name)
 	}
 	loc, err := time.LoadLocation(name)
 	if err != nil {
-		return nil, fmt.Errorf("%q is no time zone of the IANA database", name)
+		return nil, fmt.Errorf("%q is not a time zone of the IANA database", name)
 	}
 	return loc, nil
 }

@@ -140,7 +140,7 @@ func ofDirectory(dir string) ([]File, error) {
 		case entry.IsDir():
 			return nil
 		case !entry.Type().IsRegular():
-			return fmt.Errorf("%s is no regular file: put what it stands for in its place", filepath.Join(dir, where))
+			return fmt.Errorf("%s is not a regular file: put what it stands for in its place", filepath.Join(dir, where))
 		}
 		f, err := root.Open(where)
 		if err != nil {
@@ -199,7 +199,7 @@ func unpack(file string, from io.Reader) ([]File, error) {
 		}
 		_, where, below := strings.Cut(path.Clean(header.Name), "/") // the first is the directory of the chart
 		if header.Typeflag != tar.TypeReg || !below || !filepath.IsLocal(where) || strings.ContainsAny(where, "\\\x00") || path.IsAbs(header.Name) || strings.HasPrefix(path.Clean(header.Name), "..") {
-			return nil, fmt.Errorf("%s: the entry %q is no regular file in the directory of the chart", file, header.Name)
+			return nil, fmt.Errorf("%s: the entry %q is not a regular file in the directory of the chart", file, header.Name)
 		}
 		if err := s.add(where, archive); err != nil {
 			return nil, fmt.Errorf("%s: %w", file, err)

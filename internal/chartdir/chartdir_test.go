@@ -64,12 +64,12 @@ func TestRead_Refuses(t *testing.T) {
 	must.Do(t, os.Symlink("/etc/passwd", filepath.Join(linked, "values.yaml")))
 	for where, want := range map[string]string{
 		t.TempDir():                         "no Chart.yaml",
-		linked:                              "values.yaml is no regular file",
+		linked:                              "values.yaml is not a regular file",
 		filepath.Join(linked, "Chart.yaml"): "neither a directory nor an archive",
-		archive(t, "shop/Chart.yaml", about, "shop/../../x", "y"):                                                    `"shop/../../x" is no regular file`,
-		archive(t, "/shop/Chart.yaml", about):                                                                        `"/shop/Chart.yaml" is no regular file`,
-		archive(t, "shop/Chart.yaml", about, "shop/a/../../../x", "y"):                                               "is no regular file",
-		archive(t, "shop/Chart.yaml", "->/etc/passwd"):                                                               "is no regular file",
+		archive(t, "shop/Chart.yaml", about, "shop/../../x", "y"):                                                    `"shop/../../x" is not a regular file`,
+		archive(t, "/shop/Chart.yaml", about):                                                                        `"/shop/Chart.yaml" is not a regular file`,
+		archive(t, "shop/Chart.yaml", about, "shop/a/../../../x", "y"):                                               "is not a regular file",
+		archive(t, "shop/Chart.yaml", "->/etc/passwd"):                                                               "is not a regular file",
 		archive(t, "shop/Chart.yaml", "name: ../shop\n"):                                                             `the name "../shop" in Chart.yaml`,
 		archive(t, "shop/Chart.yaml", "name: shop\ntype: library\n"):                                                 "a library has nothing to install",
 		archive(t, "shop/Chart.yaml", "name: shop\ndependencies: [{name: db}]\n", "shop/charts/dbx/Chart.yaml", "x"): "helm dependency build",

@@ -278,7 +278,7 @@ const maxYAML = 4 << 20
 
 var yamlLine = regexp.MustCompile(`^yaml: line (\d+): `)
 
-// Check returns an error for a file of a role or playbook that is no YAML, with the
+// Check returns an error for a file of a role or playbook that is not YAML, with the
 // name and line of what it is a copy of. Templates and files of roles are not looked at.
 func (c *Copy) Check(ctx context.Context) error {
 	var problems []error
@@ -323,7 +323,7 @@ func other(name string, top bool) bool {
 	return false
 }
 
-// readable says why a file is no YAML, with its line; nil if it is, or if its name does
+// readable says why a file is not YAML, with its line; nil if it is, or if its name does
 // not say that it should be.
 func readable(path string) error {
 	if ext := filepath.Ext(path); ext != ".yml" && ext != ".yaml" {

@@ -138,7 +138,7 @@ func TestCopy_IsKeptWhileItIsHeld(t *testing.T) {
 		t.Error("the copies of two texts are the same")
 	}
 	if err := second.Check(t.Context()); err == nil || !strings.HasPrefix(err.Error(), dir+"/a.yml:") {
-		t.Errorf("what is no YAML: %v", err)
+		t.Errorf("what is not YAML: %v", err)
 	}
 	if !first.Hold() {
 		t.Fatal("it cannot be held")

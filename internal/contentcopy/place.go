@@ -189,7 +189,7 @@ func (p Place) walk(ctx context.Context, do func(path string, info fs.FileInfo) 
 }
 
 type walk struct {
-	ctx     context.Context //nolint:containedctx // of one call
+	ctx     context.Context // of one call
 	except  string
 	hidden  func(path string) bool
 	do      func(path string, info fs.FileInfo) error

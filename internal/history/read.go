@@ -14,7 +14,7 @@ import (
 // view reads the file; where it is not open, nothing is in it.
 func (s *Store) view(read func(tx *bbolt.Tx) error) error {
 	if db := s.db.Load(); db != nil {
-		return db.View(read) //nolint:wrapcheck // what read returns
+		return db.View(read) // what read returns
 	}
 	return ErrNotFound
 }

@@ -107,7 +107,7 @@ func (s *Store) Lead() {
 		}
 		s.said = true
 	default:
-		s.opts.Log.Error(err, "There is no history of runs")
+		s.opts.Log.Error(err, "The history of runs cannot be opened; runs are not recorded")
 		s.broken = true
 	}
 }

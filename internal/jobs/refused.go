@@ -32,7 +32,7 @@ func remedyOf(err error, namespace string) string {
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), " cannot create resource "): // as authorizers say
 		return grantIt
 	case strings.Contains(err.Error(), "exceeded quota"):
-		return fmt.Sprintf("raise the quota of the namespace %s, or let fewer runs be at a time", namespace)
+		return fmt.Sprintf("raise the quota of the namespace %s, or lower --max-concurrent-runs", namespace)
 	}
 	return "change job of the watch, or what the namespace " + namespace + " allows"
 }

@@ -233,7 +233,7 @@ func (e *Executor) kill(ctx context.Context, id string) bool {
 		}
 	}
 	if err = errors.Join(err, e.deleteJob(ctx, id)); err != nil {
-		e.opts.Log.Error(err, "A run is to end, and its Pod cannot be deleted; it is tried again", "job", id)
+		e.opts.Log.Error(err, "The Pod of a run that has to stop cannot be deleted; it is tried again", "job", id)
 	}
 	return err == nil
 }

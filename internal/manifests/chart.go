@@ -187,7 +187,7 @@ func (c *charter) template(o object, name string) ([]byte, error) {
 		for _, s := range subjects {
 			subject, ok := s.(map[string]any)
 			if !ok {
-				return nil, errors.New("a subject is no object")
+				return nil, errors.New("a subject is not an object")
 			}
 			subject["name"] = c.say(`{{ include "serviceAccount" . }}`)
 			subject["namespace"] = c.say("{{ .Release.Namespace }}")
@@ -338,7 +338,7 @@ func (c *charter) egress(o object) error {
 	}
 	rule, ok := rules[1].(map[string]any)
 	if !ok {
-		return errors.New("a rule is no object")
+		return errors.New("a rule is not an object")
 	}
 	rule[c.block("{{- with .Values.networkPolicy.egress.apiServer }}", "to:",
 		"{{- range . }}", "- ipBlock:", "    cidr: {{ . }}", "{{- end }}", "{{- end }}")] = ""

@@ -33,7 +33,7 @@ func (c *charter) deployment(o object) error {
 	}
 	volume, ok := volumes[0].(map[string]any)
 	if !ok {
-		return errors.New("its volume is no object")
+		return errors.New("its volume is not an object")
 	}
 	work := object(volume).part("emptyDir")
 	work["sizeLimit"] = c.say("{{ .Values.work.sizeLimit }}")

@@ -100,7 +100,7 @@ func operator(deployment object) (map[string]any, error) {
 	}
 	container, ok := containers[0].(map[string]any)
 	if !ok {
-		return nil, fmt.Errorf("deployment %s: its container is no object", deployment.name())
+		return nil, fmt.Errorf("deployment %s: its container is not an object", deployment.name())
 	}
 	return container, nil
 }

@@ -162,7 +162,7 @@ rolewright_proxy_requests_total{kind="ConfigMap",outcome="ok",verb="create"} 2
 # TYPE rolewright_run_events_total counter
 rolewright_run_events_total{result="accepted"} 40
 rolewright_run_events_total{result="foreign"} 1
-# HELP rolewright_runs_in_flight Ansible runs in progress.
+# HELP rolewright_runs_in_flight Runs in progress.
 # TYPE rolewright_runs_in_flight gauge
 rolewright_runs_in_flight{group="apps.example.com",kind="Widget",version="v1"} 1
 # HELP rolewright_runs_by_executor_total Runs that took place, by executor: warm (a forked playbook), runner (a new Python), job (a Pod), command (a command or chart) or handler (Go code).
@@ -174,22 +174,22 @@ rolewright_user_metrics_refused_total 1
 # HELP rolewright_modules_total Modules that forked runs executed, by how: forked, or why a new Python was started (pipelining, become, async, connection, …).
 # TYPE rolewright_modules_total counter
 rolewright_modules_total{group="apps.example.com",kind="Widget",version="v1",way="pipelining"} 3
-# HELP rolewright_runs_limit How many runs there are at a time while the fork server answers late; 0 while there is no such limit.
+# HELP rolewright_runs_limit Temporary limit of runs at a time while forks come late; 0 while there is none.
 # TYPE rolewright_runs_limit gauge
 rolewright_runs_limit 20
 # HELP rolewright_warm_ready 1 while runs can be forked: there is a fork server, or it has ended because there was no run and the next run starts one. 0 while runs are plain.
 # TYPE rolewright_warm_ready gauge
 rolewright_warm_ready 1
-# HELP rolewright_warm_line_differs 1 for each thing that forked runs rely on, and that is not as in a tested line of ansible-core, or for each part of the self-check that gives another answer: runs are plain.
+# HELP rolewright_warm_line_differs 1 for each part of this ansible-core that forked runs rely on and that differs from the tested versions, or that the self-check fails in; runs are plain then.
 # TYPE rolewright_warm_line_differs gauge
 rolewright_warm_line_differs{name="ansible:a"} 1
-# HELP rolewright_references_unwatched 1 while objects of a resource cannot be watched that a watch refers to (references, varsFrom, triggers): the operator may not, or their kind is gone; else 0.
+# HELP rolewright_references_unwatched 1 while the operator cannot watch a resource that a watch refers to (references, varsFrom, triggers), because of missing permissions or because its kind is gone; else 0.
 # TYPE rolewright_references_unwatched gauge
 rolewright_references_unwatched{group="apps.example.com",kind="Widget",resource="secrets",version="v1"} 1
-# HELP rolewright_runs_total Ansible runs that ended, by what started them and how they ended.
+# HELP rolewright_runs_total Runs that ended, by what started them and how they ended.
 # TYPE rolewright_runs_total counter
 rolewright_runs_total{cause="generation",group="apps.example.com",kind="Widget",reason="TaskFailed",version="v1"} 1
-# HELP rolewright_tasks_total Tasks of forked runs, by why they had a worker of their own (action, option, plugin, template, …): none had none.
+# HELP rolewright_tasks_total Tasks of forked runs, by why they needed a worker process of their own (action, option, plugin, template, …); none: they needed no worker.
 # TYPE rolewright_tasks_total counter
 rolewright_tasks_total{group="apps.example.com",kind="Widget",version="v1",way="plugin"} 2
 # HELP rolewright_status_writes_total Writes of an object's status, by the moment of the run and their result.

@@ -15,7 +15,7 @@ func TestRecorder_ExposesWhatRunsWaitForAndTake(t *testing.T) {
 	r, reg := newRecorder(t)
 	recordAll(r)
 	const want = `
-# HELP rolewright_deletion_oldest_seconds For how long the object is being deleted longest that waits for its finalizer run.
+# HELP rolewright_deletion_oldest_seconds For how many seconds the oldest deletion that waits for its finalizer run has lasted; 0 if none waits.
 # TYPE rolewright_deletion_oldest_seconds gauge
 rolewright_deletion_oldest_seconds{group="apps.example.com",kind="Widget",version="v1"} 2
 # HELP rolewright_disk_free_bytes How much of the file system of --runner-root is free.
@@ -24,10 +24,10 @@ rolewright_disk_free_bytes 30
 # HELP rolewright_disk_size_bytes How large the file system of --runner-root is.
 # TYPE rolewright_disk_size_bytes gauge
 rolewright_disk_size_bytes 100
-# HELP rolewright_queue_oldest_seconds For how long the object has waited longest that is due for a look at whether it needs a run, or for its run.
+# HELP rolewright_queue_oldest_seconds For how many seconds the object that has waited longest has been due for its reconcile or its run; 0 if none waits.
 # TYPE rolewright_queue_oldest_seconds gauge
 rolewright_queue_oldest_seconds{group="apps.example.com",kind="Widget",version="v1"} 1
-# HELP rolewright_rollout_stopped 1 while a changed role, playbook or environment, or a changed object that starts many, runs no further objects, because rollout.stopOnFailures have failed with it, else 0.
+# HELP rolewright_rollout_stopped 1 while the rollout of a change is stopped because rollout.stopOnFailures objects have failed with it, else 0.
 # TYPE rolewright_rollout_stopped gauge
 rolewright_rollout_stopped{group="apps.example.com",kind="Widget",version="v1"} 0
 # HELP rolewright_runs_lost_total Runs of an earlier process whose end was not seen. They are retried.

@@ -53,14 +53,14 @@ func newScraped() scraped {
 	kind := []string{"group", "version", "kind"}
 	return scraped{
 		queue: desc("rolewright_queue_oldest_seconds",
-			"For how long the object has waited longest that is due for a look at whether it needs a run, or for its run.", kind...),
+			"For how many seconds the object that has waited longest has been due for its reconcile or its run; 0 if none waits.", kind...),
 		waiting: desc("rolewright_runs_waiting",
 			"Runs that are due and wait for a place, by how urgent they are: deletion, manual, change, effect, trigger, content, retry, period.",
 			append(kind, "class")...),
 		stopped: desc("rolewright_rollout_stopped",
-			"1 while a changed role, playbook or environment, or a changed object that starts many, runs no further objects, because rollout.stopOnFailures have failed with it, else 0.", kind...),
+			"1 while the rollout of a change is stopped because rollout.stopOnFailures objects have failed with it, else 0.", kind...),
 		deletion: desc("rolewright_deletion_oldest_seconds",
-			"For how long the object is being deleted longest that waits for its finalizer run.", kind...),
+			"For how many seconds the oldest deletion that waits for its finalizer run has lasted; 0 if none waits.", kind...),
 		drifted: desc("rolewright_drifted",
 			"Objects that have drifted: their last run was a check, and would have changed something.", kind...),
 		size: desc("rolewright_disk_size_bytes", "How large the file system of --runner-root is."),

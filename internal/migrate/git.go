@@ -25,7 +25,7 @@ func openRepository(ctx context.Context, dir string) (*repository, error) {
 			break
 		}
 		if at == filepath.Dir(at) {
-			return nil, nil //nolint:nilnil // there is none, which is no error
+			return nil, nil // there is none, which is no error
 		}
 		at = filepath.Dir(at)
 	}
@@ -48,7 +48,7 @@ func (r *repository) ready(ctx context.Context, paths []string) (string, error) 
 		if len(lines) > 5 {
 			lines, more = lines[:5], fmt.Sprintf("\n  and %d more", len(lines)-5)
 		}
-		return "", fmt.Errorf("%w:\n  %s%s\ncommit or stash them first; nothing was written", ErrNotClean, strings.Join(lines, "\n  "), more)
+		return "", fmt.Errorf("%w:\n  %s%s\ncommit or stash them first; nothing was written", errNotClean, strings.Join(lines, "\n  "), more)
 	}
 	if len(paths) > 0 {
 		if _, err := r.git(ctx, append([]string{"ls-files", "--error-unmatch", "--"}, paths...)...); err != nil {

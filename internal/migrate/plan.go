@@ -140,8 +140,8 @@ type Made struct {
 	Commit string
 }
 
-// ErrNotClean is wrapped by the error of [Plan.Make] about a work tree with changes.
-var ErrNotClean = errors.New("the work tree has changes that are not committed")
+// errNotClean is wrapped by the error of [Plan.Make] about a work tree with changes.
+var errNotClean = errors.New("the work tree has changes that are not committed")
 
 // Make makes the steps, each in a commit if the project is in a git repository. It
 // refuses one whose work tree is not clean. A step that fails leaves its files as they

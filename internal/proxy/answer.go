@@ -298,7 +298,7 @@ func (x *exchange) disown(ctx context.Context, m objectbody.Meta) {
 	ctx, cancel := context.WithTimeout(ctx, patchTimeout)
 	defer cancel()
 	if _, err := x.patchMetadata(ctx, m.Name, metadata, http.Header{"Accept": {partialMetadata}}); err != nil {
-		x.p.log.Error(err, "Mark of the owner cannot be taken off an object that another client has just created", "path", x.info.Path)
+		x.p.log.Error(err, "Owner mark cannot be removed from an object that another client has just created", "path", x.info.Path)
 	}
 }
 

@@ -385,7 +385,7 @@ func TestErrors_AnAPIServerThatIsAwayIs502(t *testing.T) {
 		}
 		want, message := http.StatusBadGateway, "the API server cannot be reached"
 		if method == http.MethodPut { // which needs the object first
-			want, message = http.StatusServiceUnavailable, "there is no telling whose the object is"
+			want, message = http.StatusServiceUnavailable, "the owner of the object cannot be looked up"
 		}
 		if code != want || status.Kind != "Status" || int(status.Code) != want || status.Status != metav1.StatusFailure || !strings.Contains(status.Message, message) {
 			t.Errorf("%s: %d %s", method, code, body)

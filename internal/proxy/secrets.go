@@ -123,7 +123,7 @@ func (x *exchange) tell(values []string) error {
 
 func (x *exchange) withhold(why string) {
 	x.s.Secrets.Withhold()
-	x.p.log.Info("Output of the run is withheld: it has read Secrets of which the values cannot be told",
+	x.p.log.Info("Output of the run is hidden: the values of a Secret that it has read are not known",
 		"job", x.s.RunID, "path", x.info.Path, "reason", why)
 }
 

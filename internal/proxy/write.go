@@ -159,10 +159,10 @@ func (x *exchange) own(r *http.Request, body []byte) ([]byte, error) {
 	due, err := x.due(r.Context(), replaces)
 	if err != nil && replaces && !errors.Is(err, errUnreadable) {
 		// Later there is: until then the write could take the mark away.
-		return nil, refuse(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "there is no telling whose the object is: "+err.Error())
+		return nil, refuse(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "the owner of the object cannot be looked up: "+err.Error())
 	}
 	if err != nil {
-		x.p.log.Info("Object is written without looking whose it is", "job", x.s.RunID, "path", x.info.Path, "reason", err.Error())
+		x.p.log.Info("Object is written without a look at its owner", "job", x.s.RunID, "path", x.info.Path, "reason", err.Error())
 		return body, nil
 	}
 	if x.marked && x.s.Tracker != nil && !x.dryRun {

@@ -60,7 +60,7 @@ func (r *Recorder) load(path string) error {
 		return fmt.Errorf("open the record of API calls: %w", err)
 	}
 	if !info.Mode().IsRegular() {
-		return fmt.Errorf("open the record of API calls: %s is no regular file: name another", path)
+		return fmt.Errorf("open the record of API calls: %s is not a regular file: name another", path)
 	}
 	if info.Mode().Perm()&0o077 != 0 {
 		return fmt.Errorf("open the record of API calls: %s may be read or written by others (mode %#o): chmod 600 it, or name another file", path, info.Mode().Perm())
@@ -131,10 +131,10 @@ func parseCalls(path string, data []byte) ([]Call, error) {
 		decoder := json.NewDecoder(bytes.NewReader(line))
 		decoder.DisallowUnknownFields()
 		if err := decoder.Decode(&c); err != nil {
-			return nil, fmt.Errorf("%s:%d: this is no recorded API call: %w; it is to be a file that --record-api-calls has written", path, number, err)
+			return nil, fmt.Errorf("%s:%d: this is not a recorded API call: %w; it is to be a file that --record-api-calls has written", path, number, err)
 		}
 		if c.Verb == "" || c.Resource == "" {
-			return nil, fmt.Errorf("%s:%d: this is no recorded API call: verb and resource must not be empty", path, number)
+			return nil, fmt.Errorf("%s:%d: this is not a recorded API call: verb and resource must not be empty", path, number)
 		}
 		calls = append(calls, c)
 	}

@@ -66,7 +66,7 @@ func TestOpenRecorder_RefusesWhatIsNotItsOwn(t *testing.T) {
 	must.Do(t, os.Chmod(filepath.Join(dir, "open"), 0o644))
 	must.Do(t, os.WriteFile(filepath.Join(dir, "other"), []byte("{}\n"), 0o600))
 	for name, want := range map[string]string{
-		"link": "too many levels of symbolic links", "fifo": "is no regular file", "open": "may be read or written by others", "other": "other:1: this is no recorded API call",
+		"link": "too many levels of symbolic links", "fifo": "is not a regular file", "open": "may be read or written by others", "other": "other:1: this is not a recorded API call",
 		"none/file": "no such file or directory", ".": "is a directory",
 	} {
 		if _, err := OpenRecorder(filepath.Join(dir, name)); err == nil || !strings.Contains(err.Error(), want) {

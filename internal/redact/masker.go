@@ -60,7 +60,7 @@ func New(exempt ...string) *Masker {
 
 // Withhold hides all text from now on, because there are unknown secrets.
 func (m *Masker) Withhold() {
-	m.withhold("it has read Secrets of which the values cannot be told")
+	m.withhold("the values of a Secret that it has read are not known")
 }
 
 func (m *Masker) withhold(why string) {
@@ -119,7 +119,7 @@ func (m *Masker) Add(ctx context.Context, values ...string) {
 }
 
 // tooMany says that a limit was reached.
-const tooMany = "it has read more secret values than are searched for, 20,000 or some 4 MiB; let the role read fewer Secrets"
+const tooMany = "it has read more secret values than are searched for, 20,000 or some 4 MiB; read fewer Secrets in the role"
 
 // first is true the first time that it is asked for a value.
 func (m *Masker) first(value string) bool {

@@ -10,8 +10,8 @@ import (
 	"github.com/rolewright/rolewright/internal/chartdir"
 )
 
-// ChartsDir is where the charts of a project are.
-const ChartsDir = "helm-charts"
+// chartsDir is where the charts of a project are.
+const chartsDir = "helm-charts"
 
 // chartsImage is what the image of a project of charts is built on.
 const chartsImage = "rolewright/charts"
@@ -29,7 +29,7 @@ func KindOfChart(name string) string {
 func (k Kind) chartFiles() []File {
 	var files []File
 	for _, f := range k.Chart.Files {
-		files = append(files, File{Path: path.Join(ChartsDir, k.Chart.Name, f.Path), Text: string(f.Data)})
+		files = append(files, File{Path: path.Join(chartsDir, k.Chart.Name, f.Path), Text: string(f.Data)})
 	}
 	return files
 }

@@ -47,7 +47,7 @@ func Mismatches(role string) ([]Mismatch, error) {
 			if at >= 0 {
 				m.Message = options[at].contradicts(value)
 			} else if m.Undocumented = !strings.HasPrefix(key.Value, "_"); m.Undocumented {
-				m.Message = key.Value + " is no option of the argument spec"
+				m.Message = key.Value + " is not an option of the argument spec"
 			}
 			if m.Message != "" {
 				all = append(all, m)

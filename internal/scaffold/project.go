@@ -38,7 +38,7 @@ func (p Project) Content() []string {
 		return p.Commands
 	}
 	if p.Charts() {
-		return []string{ChartsDir}
+		return []string{chartsDir}
 	}
 	return []string{"playbooks", "roles"}
 }
@@ -133,7 +133,7 @@ func (p Project) Files() ([]File, error) {
 		files = slices.DeleteFunc(files, func(f File) bool {
 			return f.Path == "requirements.yml" || strings.HasPrefix(f.Path, "molecule/")
 		})
-		return append(files, File{Path: ChartsDir + "/.gitkeep"}), err
+		return append(files, File{Path: chartsDir + "/.gitkeep"}), err
 	}
 	return append(files, File{Path: "playbooks/.gitkeep"}, File{Path: "roles/.gitkeep"}), err
 }

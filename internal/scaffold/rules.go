@@ -117,7 +117,7 @@ func (r *ruling) has(rule string, names []string) ([]string, bool) {
 		p := at(r.properties, field)
 		switch {
 		case !ok || p == nil:
-			r.leave(rule, n, "is no field")
+			r.leave(rule, n, "is not a field")
 			return nil, false
 		case at(p, "type") == nil && at(p, "x-kubernetes-int-or-string") == nil:
 			r.leave(rule, n, "may be anything")

@@ -81,7 +81,7 @@ func TestSchema_Notes(t *testing.T) {
 		"{password: {no_log: true}}": "password is a secret",
 		"{a: {type: list}}":          "a is a list of anything",
 		"{a: {type: list, elements: dict, options: {b: {type: list, elements: dict, options: {c: {type: list, elements: dict, required_together: [[x, y]], options: {x: {}, y: {}}}}}}}}": "a[].b[].c[]: its rules are left to Ansible, since it is in more than 2 lists",
-		"{a: {aliases: [b]}}":       "an alias is no field of an object, write a in place of b",
+		"{a: {aliases: [b]}}":       "an alias is not a field of an object, write a in place of b",
 		"{a: {choices: [on, off]}}": "",
 	} {
 		s, text := schemaOf(t, spec)

@@ -64,7 +64,7 @@ func (s *schema) object(o option, path string, listed bool) *yaml.Node {
 			required.Content = append(required.Content, scalar(field))
 		}
 		if len(inner.Aliases) > 0 {
-			s.note("%s%s: an alias is no field of an object, write %s in place of %s", path, inner.Name, field, strings.Join(inner.Aliases, ", "))
+			s.note("%s%s: an alias is not a field of an object, write %s in place of %s", path, inner.Name, field, strings.Join(inner.Aliases, ", "))
 		}
 	}
 	node := mapping("type", scalar("object"), "properties", properties)
@@ -196,13 +196,13 @@ func (s *schema) choices(o option, path string) *yaml.Node {
 		case o.Type == "int", o.Type == "float", o.Type == "bool":
 			value := valueOf(o.Type, c)
 			if value == nil {
-				s.note("%s: the choice %s is no %s", path, c.Value, o.Type)
+				s.note("%s: the choice %s is not a valid %s", path, c.Value, o.Type)
 				return nil
 			}
 			enum.Content = append(enum.Content, value)
 		default:
 			if c.Tag != "!!str" {
-				s.note("%s: the choice %s is no string to YAML; quote it", path, c.Value)
+				s.note("%s: the choice %s is not a string to YAML; quote it", path, c.Value)
 			}
 			enum.Content = append(enum.Content, scalar(c.Value))
 		}

@@ -44,7 +44,7 @@ type Tracer struct {
 // one a minute.
 func FromEnvironment(ctx context.Context, getenv func(string) string, version string, log logr.Logger) (*Tracer, error) {
 	if !Wanted(getenv) {
-		return nil, nil //nolint:nilnil // most operators trace nothing
+		return nil, nil // most operators trace nothing
 	}
 	exporter, err := newExporter(ctx, getenv)
 	if err != nil {
@@ -151,11 +151,11 @@ func (t *Tracer) Begin(run *history.Run) history.Observed {
 // Run is the trace of a run. Its methods are not called at the same time.
 type Run struct {
 	tracer oteltrace.Tracer
-	ctx    context.Context //nolint:containedctx // it is how a span is the parent of others
+	ctx    context.Context // it is how a span is the parent of others
 	root   oteltrace.Span
 	// executing is the span below which tasks stand, nil for a run that Ansible has not begun.
 	executing oteltrace.Span
-	tasks     context.Context //nolint:containedctx // as above
+	tasks     context.Context // as above
 	// writes are those of the task that runs.
 	writes []history.Write
 }

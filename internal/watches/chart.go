@@ -211,7 +211,7 @@ func (c *decoding) chartOf(e *entry) {
 		return
 	}
 	if option := e.keys["dryRunOption"]; !slices.Contains([]string{"", "client", "server", "none", "false"}, chart.DryRunOption) {
-		c.warn(option, fmt.Sprintf("%q is no option of a dry run, and counts as client", excerpt(chart.DryRunOption)), "write client, or remove it")
+		c.warn(option, fmt.Sprintf("%q is not an option of a dry run, and counts as client", excerpt(chart.DryRunOption)), "write client, or remove it")
 		chart.DryRunOption = "client"
 	}
 	program := c.chartProgram()
@@ -238,7 +238,7 @@ func (c *decoding) checkChart(a at, dir string) bool {
 		c.error(a, invalid+cause(err).Error(), hint)
 		return false
 	} else if !info.IsDir() {
-		c.error(a, invalid+"it is no directory", hint)
+		c.error(a, invalid+"it is not a directory", hint)
 		return false
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "Chart.yaml"))

@@ -134,7 +134,7 @@ func setEnv(c *decoding, e *entry, a at) {
 func (c *decoding) mayBeSet(a at, name string) bool {
 	switch {
 	case !variableName.MatchString(name):
-		c.error(a, fmt.Sprintf("%q is no name of an environment variable", excerpt(name)), "write for example AWS_REGION; patterns are not applied")
+		c.error(a, fmt.Sprintf("%q is not a name of an environment variable", excerpt(name)), "write for example AWS_REGION; patterns are not applied")
 	case strings.HasPrefix(name, "ROLEWRIGHT_") || strings.HasPrefix(name, "KUBERNETES_") || slices.Contains([]string{"KUBECONFIG", "K8S_AUTH_KUBECONFIG", "HOME", "TMPDIR"}, name):
 		c.error(a, name+" is each run's own, or would lead past the API proxy", "remove it")
 	default:

@@ -51,7 +51,7 @@ func movedField(of func(*Move) *string) func(*decoding, *Move, at) {
 		switch {
 		case !ok:
 		case len(path) > 253 || !movedPath.MatchString(path):
-			c.error(a, fmt.Sprintf("%q is no field below spec", excerpt(path)), "write its keys with dots between them, such as spec.size; elements of lists stay where they are")
+			c.error(a, fmt.Sprintf("%q is not a field below spec", excerpt(path)), "write its keys with dots between them, such as spec.size; elements of lists stay where they are")
 		default:
 			*of(m) = path
 		}

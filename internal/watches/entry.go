@@ -51,7 +51,7 @@ type finalizer struct {
 	Finalizer
 }
 
-// entry reads one watch; nil if it is no mapping.
+// entry reads one watch; nil if it is not a mapping.
 func (c *decoding) entry(a at) *entry {
 	if isNull(a.node) { // an empty mapping, as it is for ansible-operator
 		a.node = &yaml.Node{Kind: yaml.MappingNode, Line: a.node.Line, Column: a.node.Column}
@@ -254,9 +254,9 @@ func setSecretVars(c *decoding, e *entry, a at) {
 		switch {
 		case !ok:
 		case slices.Contains(strings.Split(path, "."), ""):
-			c.error(element, fmt.Sprintf("%q is no path to a variable", excerpt(path)), "write the keys with dots between them, such as database.password")
+			c.error(element, fmt.Sprintf("%q is not a path to a variable", excerpt(path)), "write the keys with dots between them, such as database.password")
 		case strings.ContainsAny(path, "[]{}*$"):
-			c.error(element, fmt.Sprintf("%q is no path to a variable", excerpt(path)),
+			c.error(element, fmt.Sprintf("%q is not a path to a variable", excerpt(path)),
 				"write nothing but keys with dots between them: all that is below a path counts, and a list on the way means each of its elements")
 		default:
 			e.watch.SecretVars = append(e.watch.SecretVars, path)
@@ -282,7 +282,7 @@ func word[E any, T ~string](what string, of func(*E) *T, allowed ...T) func(*dec
 			words[i] = string(one)
 		}
 		last := len(words) - 1
-		c.error(a, fmt.Sprintf("%q is no %s", excerpt(a.node.Value), what), "write "+strings.Join(words[:last], ", ")+" or "+words[last])
+		c.error(a, fmt.Sprintf("%q is not a valid %s", excerpt(a.node.Value), what), "write "+strings.Join(words[:last], ", ")+" or "+words[last])
 	}
 }
 

@@ -21,7 +21,7 @@ func PodTemplate(data []byte) (t corev1.PodTemplateSpec, err error) {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&t); err != nil {
-		return t, fmt.Errorf("it is no Pod template: %w", err)
+		return t, fmt.Errorf("it is not a Pod template: %w", err)
 	}
 	for _, c := range t.Spec.Containers {
 		if c.Name != JobContainer || len(t.Spec.Containers) > 1 {

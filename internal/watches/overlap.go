@@ -77,7 +77,7 @@ func (c *decoding) overlap(e, other *entry) {
 	if selects(e) && selects(other) {
 		c.error(e.at, fmt.Sprintf("duplicate GVK: %s; first watched at line %d: an object may match both selectors, %s and %s",
 			gvk, line, excerpt(metav1.FormatLabelSelector(&other.watch.Selector)), excerpt(metav1.FormatLabelSelector(&e.watch.Selector))),
-			"let the selectors exclude each other by one key, such as matchLabels with two values of it, or In and NotIn")
+			"make the selectors exclude each other by one key, such as matchLabels with two values of it, or In and NotIn")
 		return
 	}
 	c.error(e.at, fmt.Sprintf("duplicate GVK: %s; first watched at line %d", gvk, line),

@@ -190,7 +190,7 @@ func fieldPath[T any](of func(*T) *string) func(*decoding, *T, at) {
 		keys := strings.Split(path, ".")
 		switch {
 		case slices.Contains(keys, "") || strings.ContainsAny(path, "[]{}*$"):
-			c.error(a, fmt.Sprintf("%q is no path to a field", excerpt(path)),
+			c.error(a, fmt.Sprintf("%q is not a path to a field", excerpt(path)),
 				"write keys with dots between them, such as spec.passwordSecretName: a list on the way means each of its elements")
 		case keys[0] == "status":
 			c.error(a, "a field of the status does not count: runs write it themselves", "name a field of the spec")
@@ -211,7 +211,7 @@ func checkedText[T any](of func(*T) *string, what string, check func(string) []s
 			return
 		}
 		if problems := check(s); len(problems) > 0 {
-			c.error(a, fmt.Sprintf("%q is no %s: %s", excerpt(s), what, problems[0]), "write the "+what+" as kubectl shows it")
+			c.error(a, fmt.Sprintf("%q is not a valid %s: %s", excerpt(s), what, problems[0]), "write the "+what+" as kubectl shows it")
 			return
 		}
 		*of(into) = s

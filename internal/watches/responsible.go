@@ -44,8 +44,8 @@ func (c Claim) Matches(obj metav1.Object) bool {
 	return c.Selector.Matches(labels.Set(obj.GetLabels()))
 }
 
-// Finalizes is true if the object bears the finalizer of the watch.
-func (c Claim) Finalizes(obj metav1.Object) bool {
+// finalizes is true if the object bears the finalizer of the watch.
+func (c Claim) finalizes(obj metav1.Object) bool {
 	return c.Finalizer != "" && slices.Contains(obj.GetFinalizers(), c.Finalizer)
 }
 
@@ -55,10 +55,10 @@ func (c Claim) Finalizes(obj metav1.Object) bool {
 // it bears, which has run it last.
 func Responsible(claims []Claim, obj metav1.Object) int {
 	at := slices.IndexFunc(claims, func(c Claim) bool { return c.Matches(obj) })
-	if at < 0 || obj.GetDeletionTimestamp() == nil || claims[at].Finalizes(obj) {
+	if at < 0 || obj.GetDeletionTimestamp() == nil || claims[at].finalizes(obj) {
 		return at
 	}
-	if by := slices.IndexFunc(claims, func(c Claim) bool { return c.Finalizes(obj) }); by >= 0 {
+	if by := slices.IndexFunc(claims, func(c Claim) bool { return c.finalizes(obj) }); by >= 0 {
 		return by
 	}
 	return at

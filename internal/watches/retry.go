@@ -101,7 +101,7 @@ func setMaxAttempts(c *decoding, r *Retry, a at) {
 	switch {
 	case !ok:
 	case n < 1:
-		c.error(a, fmt.Sprintf("%d is no number of attempts", n), "write 1 or more, or remove the key for no limit")
+		c.error(a, fmt.Sprintf("%d is not a number of attempts", n), "write 1 or more, or remove the key for no limit")
 	default:
 		r.MaxAttempts = n
 	}

@@ -91,7 +91,7 @@ func expression[T any](of func(*T) **calendar.Cron) func(*decoding, *T, at) {
 		}
 		cron, err := calendar.Parse(text)
 		if err != nil {
-			c.error(a, fmt.Sprintf("%q is no cron expression: %s", excerpt(text), excerpt(err.Error())),
+			c.error(a, fmt.Sprintf("%q is not a cron expression: %s", excerpt(text), excerpt(err.Error())),
 				`write minute, hour, day of the month, month and day of the week, such as "0 3 * * *"`)
 			return
 		}

@@ -36,7 +36,7 @@ func TestLoad_Webhooks(t *testing.T) {
 		"timeout of a rule":      {"validate: [{rule: 'true', timeout: 2s}]", "5:49: error: [0].webhooks.validate[0].timeout: timeout is for command, and there is rule"},
 		"timeout too long":       {"validate: [{command: [/bin/sh], timeout: 11s}]", "whole seconds, from 1s to 10s"},
 		"timeout too exact":      {"validate: [{command: [/bin/sh], timeout: 1500ms}]", "whole seconds, from 1s to 10s"},
-		"another policy":         {"validate: [{command: [/bin/sh], failurePolicy: fail}]", `"fail" is no failure policy; write Fail or Ignore`},
+		"another policy":         {"validate: [{command: [/bin/sh], failurePolicy: fail}]", `"fail" is not a valid failure policy; write Fail or Ignore`},
 		"conversion":             {"conversion: [{from: v1alpha1, moves: [{from: spec.a, to: spec.b.c}, {from: spec.b, to: spec.a}, {from: spec.x}, {to: spec.y}]}, {from: v1beta1}]", ""},
 		"conversion of itself":   {"conversion: [{from: v1}]", "that is the version of the watch"},
 		"conversion twice":       {"conversion: [{from: v2}, {from: v2}]", "the version v2 is there twice"},
@@ -45,8 +45,8 @@ func TestLoad_Webhooks(t *testing.T) {
 		"moved to one place":     {"conversion: [{from: v2, moves: [{from: spec.a, to: spec.b}, {from: spec.c, to: spec.b}]}]", "two moves collide: spec.b and spec.b"},
 		"not moved":              {"conversion: [{from: v2, moves: [{from: spec.a, to: spec.a}]}]", "the field stays where it is"},
 		"empty move":             {"conversion: [{from: v2, moves: [{}]}]", "a move must have from, to or both"},
-		"metadata":               {"conversion: [{from: v2, moves: [{from: metadata.labels, to: spec.b}]}]", `"metadata.labels" is no field below spec`},
-		"elements":               {"conversion: [{from: v2, moves: [{from: 'spec.a[0]', to: spec.b}]}]", `"spec.a[0]" is no field below spec`},
+		"metadata":               {"conversion: [{from: v2, moves: [{from: metadata.labels, to: spec.b}]}]", `"metadata.labels" is not a field below spec`},
+		"elements":               {"conversion: [{from: v2, moves: [{from: 'spec.a[0]', to: spec.b}]}]", `"spec.a[0]" is not a field below spec`},
 	} {
 		text := "- version: v1\n  kind: A\n  group: g.example.com\n  role: memcached\n  webhooks: {" + tt.fields + "}\n"
 		got := loadText(t, dir, text, Options{})

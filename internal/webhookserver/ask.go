@@ -114,12 +114,12 @@ func (s *Server) call(ctx context.Context, h hooks.Hook, req admission.Request) 
 func patched(h hooks.Hook, object, patch []byte) (admission.Response, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(patch, &fields); err != nil {
-		return admission.Response{}, fmt.Errorf("it is no object: %w", err)
+		return admission.Response{}, fmt.Errorf("it is not an object: %w", err)
 	}
 	var metadata map[string]json.RawMessage
 	if raw, there := fields["metadata"]; there {
 		if err := json.Unmarshal(raw, &metadata); err != nil || metadata == nil {
-			return admission.Response{}, errors.New("its metadata is no object")
+			return admission.Response{}, errors.New("its metadata is not an object")
 		}
 	}
 	for key := range metadata {

@@ -21,11 +21,11 @@ func TestPatched(t *testing.T) {
 		`{}`:                                     `[]`,
 		`{"metadata":{"finalizers":["x"]}}`:      "error: it changes metadata.finalizers",
 		`{"metadata":{"name":"b"}}`:              "error: it changes metadata.name",
-		`{"metadata":null}`:                      "error: its metadata is no object",
+		`{"metadata":null}`:                      "error: its metadata is not an object",
 		`{"status":{}}`:                          "error: it changes status",
 		`{"kind":"B"}`:                           "error: it changes kind",
-		`[{"op":"remove","path":"/spec"}]`:       "error: it is no object",
-		`"x"`:                                    "error: it is no object",
+		`[{"op":"remove","path":"/spec"}]`:       "error: it is not an object",
+		`"x"`:                                    "error: it is not an object",
 	} {
 		response, err := patched(hooks.Hook{Mutates: true}, []byte(object), []byte(patch))
 		got := "error: "

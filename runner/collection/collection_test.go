@@ -121,7 +121,7 @@ func TestEnsure_TakesNoDirectoryOfOthers(t *testing.T) {
 	if err := os.Mkdir(d.dir.Name(), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(d.dir.Name(), 0o777); err != nil { //nolint:gosec // as another user's may be
+	if err := os.Chmod(d.dir.Name(), 0o777); err != nil { // as another user's may be
 		t.Fatal(err)
 	}
 	if err := d.Ensure(); err == nil {

@@ -110,7 +110,7 @@ func renderedDiff(diff []byte) string {
 	return hunks
 }
 
-// compared is a side of a diff as text: Ansible shows what is no string as JSON.
+// compared is a side of a diff as text: Ansible shows what is not a string as JSON.
 func compared(value []byte) string {
 	if isNull(value) || value[0] == '"' {
 		return asString(value)

@@ -10,9 +10,9 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// ErrDuplicate is wrapped by the [EventError] of a file whose counter another
+// errDuplicate is wrapped by the [EventError] of a file whose counter another
 // file had before.
-var ErrDuplicate = errors.New("a second file with this counter")
+var errDuplicate = errors.New("a second file with this counter")
 
 // EventError tells that a file of an event could not be used.
 type EventError struct {
@@ -205,7 +205,7 @@ func (f *follower) yieldDuplicates(yield func(Event, error) bool) bool {
 		return true
 	}
 	last.doubled = true
-	return yield(Event{Counter: n.counter}, &EventError{n.counter, n.name, ErrDuplicate})
+	return yield(Event{Counter: n.counter}, &EventError{n.counter, n.name, errDuplicate})
 }
 
 // see takes note of a name that a hint or a listing told of.

@@ -66,7 +66,7 @@ func word(e Event, err error) string {
 		return fmt.Sprintf("%d-%s", e.Counter, e.UUID)
 	case isGap:
 		return fmt.Sprintf("gap %d-%d", gap.First, gap.Last)
-	case errors.Is(err, ErrDuplicate):
+	case errors.Is(err, errDuplicate):
 		return "second " + bad.Name
 	case isBad && bad.Counter == e.Counter:
 		return "bad " + bad.Name

@@ -36,7 +36,7 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		if whole.Data.Res != nil && (!json.Valid(whole.Data.Res) || !utf8.Valid(whole.Data.Res)) {
-			t.Errorf("Res is no JSON: %q", whole.Data.Res)
+			t.Errorf("Res is not JSON: %q", whole.Data.Res)
 		}
 		if !utf8.ValidString(whole.Stdout) || whole.Counter < 0 || whole.Created.Location() != time.UTC {
 			t.Errorf("event = %+v", whole)

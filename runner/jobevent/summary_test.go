@@ -316,7 +316,7 @@ func TestSummary_NothingAfterTheStatsCounts(t *testing.T) {
 
 func TestSummary_CountsErrors(t *testing.T) {
 	var s Summary
-	s.ObserveError(&EventError{Counter: 1, Err: ErrDuplicate})
+	s.ObserveError(&EventError{Counter: 1, Err: errDuplicate})
 	s.ObserveError(errors.New("other"))
 	s.ObserveError(fmt.Errorf("wrapped: %w", &GapError{First: 3, Last: 7}))
 	if s.Bad != 2 || s.Gaps != 5 {

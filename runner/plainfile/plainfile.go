@@ -35,7 +35,7 @@ func Open(name string) (*os.File, error) {
 func regular(f *os.File) (*os.File, error) {
 	fi, err := f.Stat()
 	if err == nil && !fi.Mode().IsRegular() {
-		err = fmt.Errorf("%s: %w: it is no regular file", f.Name(), ErrNotPlain)
+		err = fmt.Errorf("%s: %w: it is not a regular file", f.Name(), ErrNotPlain)
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -122,7 +122,7 @@ func OpenDir(dir string) (*os.Root, error) {
 		return nil, err
 	}
 	if !fi.IsDir() {
-		return nil, fmt.Errorf("%s: %w: it is no directory", dir, ErrNotPlain)
+		return nil, fmt.Errorf("%s: %w: it is not a directory", dir, ErrNotPlain)
 	}
 	return parent.OpenRoot(base)
 }

@@ -235,7 +235,7 @@ func (h *Hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 var (
 	errOver     = errors.New("the run is over")
 	errOtherPod = errors.New("another Pod makes the run")
-	errRefused  = errors.New("this is no file of a run")
+	errRefused  = errors.New("this is not a file of a run")
 	errTooMuch  = errors.New("the run sends more than it may write")
 )
 

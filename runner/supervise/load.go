@@ -48,7 +48,7 @@ func Loads(name string, weigh bool, ignore func(value string) bool) map[string]L
 	supervised := make(map[int]string)         // that of a supervising process's children
 	ignored := make(map[int]bool)              // fork servers, whose children are of many commands
 	orphans := make([]process, 0, len(all))    // of no command, as far as is known
-	loads := make(map[string]Load, len(all)/4) //nolint:mnd // a run has some processes
+	loads := make(map[string]Load, len(all)/4) // a run has some processes
 	add := func(p process, value string) {
 		load := loads[value]
 		load.Tasks += max(int64(p.threads), 1)

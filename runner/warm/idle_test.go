@@ -11,7 +11,7 @@ import (
 )
 
 // A server comes with the first run, which waits for it, goes when there is no run for a
-// while, and comes with the next. That it goes is no failure.
+// while, and comes with the next. That it goes is not a failure.
 func TestPool_HasAServerWhileThereAreRuns(t *testing.T) {
 	t.Parallel()
 	o := options(t)
@@ -34,7 +34,7 @@ func TestPool_HasAServerWhileThereAreRuns(t *testing.T) {
 		g := newGated(t)
 		go func() {
 			eventually(t, "the run", func() bool { return g.started() > 0 })
-			time.Sleep(2 * o.Idle) // a run is no time without one
+			time.Sleep(2 * o.Idle) // during a run it stays
 			g.goOn(t)
 		}()
 		if res, err := r.Run(t.Context(), g.Request); err != nil || !res.Verdict().Success || res.Executor() != runner.ExecutorWarm {
@@ -54,7 +54,7 @@ func TestPool_HasAServerWhileThereAreRuns(t *testing.T) {
 	}
 }
 
-// Runs that come just when the server goes take place, and that it goes is no failure of it.
+// Runs that come just when the server goes take place, and that it goes is not a failure of it.
 func TestRun_TakesPlaceWhenTheServerGoes(t *testing.T) {
 	t.Parallel()
 	o := options(t)

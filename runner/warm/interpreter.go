@@ -37,7 +37,7 @@ func scriptInterpreter(name string) (string, error) {
 	}
 	match := shebang.FindSubmatch(text)
 	if match == nil || !entryPoint.Match(text) {
-		return "", fmt.Errorf("%s is no Python script as installers write them", name)
+		return "", fmt.Errorf("%s is not a Python script as pip or a distribution installs it", name)
 	}
 	return string(match[1]), nil
 }

@@ -88,7 +88,7 @@ func (b *bench) startProcess(ctx context.Context, args, env []string) error {
 	go func() { o.ended <- o.cmd.Wait() }()
 	b.operator = o
 	return wait(ctx, "the operator to be ready", func() bool {
-		res, err := http.Get("http://" + probe + "/readyz") //nolint:noctx // bounded by wait
+		res, err := http.Get("http://" + probe + "/readyz") // bounded by wait
 		if err != nil {
 			return false
 		}
@@ -165,7 +165,7 @@ func (o *operator) resetPeak() error {
 // phases are the mean durations of the phases of a reconcile so far, in
 // milliseconds, as the operator's own metrics have them.
 func (o *operator) phases() (map[string]float64, error) {
-	res, err := http.Get("http://" + o.metrics + "/metrics") //nolint:noctx // on loopback
+	res, err := http.Get("http://" + o.metrics + "/metrics") // on loopback
 	if err != nil {
 		return nil, fmt.Errorf("read the operator's metrics: %w", err)
 	}

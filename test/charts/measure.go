@@ -198,7 +198,7 @@ func (b *bench) start(ctx context.Context, op program, p project, namespace stri
 		return nil, err
 	}
 	err = until(ctx, op.name+" to be ready", func() bool {
-		res, err := http.Get("http://" + probe + "/readyz") //nolint:noctx // bounded by until
+		res, err := http.Get("http://" + probe + "/readyz") // bounded by until
 		if err != nil {
 			return false
 		}

@@ -74,7 +74,7 @@ func (s *shell) refused(t *testing.T, args ...string) string {
 	return out
 }
 
-// apply applies an object that is no file.
+// apply applies an object that is not a file.
 func (s *shell) apply(t *testing.T, object string) {
 	t.Helper()
 	cmd := exec.Command(tool("kubectl"), "apply", "--filename=-")

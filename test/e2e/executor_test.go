@@ -92,7 +92,7 @@ func TestExecutor_ForkedRunsAreRuns(t *testing.T) {
 }
 
 // An operator without work has no fork server: the first run has one started, and it goes when there is no run for a
-// while. That is no failure, and no reason for plain runs.
+// while. That is not a failure, and no reason for plain runs.
 func TestExecutor_TheServerComesAndGoesWithTheWork(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -112,7 +112,7 @@ func TestExecutor_TheServerComesAndGoesWithTheWork(t *testing.T) {
 		k.awaitReady(name)
 		o.awaitMetric(float64(i+1), "rolewright_runs_by_executor_total", `executor="warm"`)
 	}
-	o.awaitOutput("The fork server has ended since there was no run")
+	o.awaitOutput("The fork server has ended since there was no run (--warm-idle)")
 	o.awaitMetric(1, "rolewright_warm_ready")
 	if strings.Contains(o.output(), "Runs are not forked") {
 		t.Error("that the server has ended is taken for a failure")
@@ -231,7 +231,7 @@ func titled(t *testing.T, text string) map[int]string {
 // Where runs cannot be forked, auto makes them plainly and says why, once; warm does not start.
 func TestExecutor_WhereRunsCannotBeForked(t *testing.T) {
 	t.Parallel()
-	const why = "no Python script as installers write them"
+	const why = "not a Python script as pip or a distribution installs it"
 	s := newStage(t)
 	s.wrapAnsible()
 	k := s.kind()

@@ -248,7 +248,7 @@ func TestLifeCycle_ARoleEndsItsProtectedSection(t *testing.T) {
 		return err
 	})
 	k.delete("it")
-	o.awaitOutput("goes on to the end of its protected section")
+	o.awaitOutput("will be stopped after its protected section")
 	must.Do(t, os.WriteFile(gate+".open", nil, 0o600))
 	s.awaitNoRuns()
 	if got := note("it"); got != "moved" {

@@ -99,7 +99,7 @@ func addressOf(t *testing.T, text string) netip.AddrPort {
 	address, ok := netip.AddrFromSlice(net.IP(raw))
 	number, err := strconv.ParseUint(port, 16, 16)
 	if err != nil || !ok {
-		t.Fatalf("%q is no address: %v", text, err)
+		t.Fatalf("%q is not an address: %v", text, err)
 	}
 	return netip.AddrPortFrom(address.Unmap(), uint16(number))
 }

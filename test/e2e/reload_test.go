@@ -104,7 +104,7 @@ func TestWatchContent_ChangesAreUsedWhenTheyCanBeRead(t *testing.T) {
 	says.patch("it", `{"spec":{"word":"d"}}`)
 	expect("five d")
 	s.write("watches.yaml", string(before))
-	o.awaitOutput("Not watching resource any more as it was")
+	o.awaitOutput("Stopped the former watch of a kind")
 	testenv.Eventually(t, "the metric of a kind that is not watched any more to go", func(ctx context.Context) error {
 		n, err := o.metric(ctx, "rolewright_kind_ready", `group="`+later.gvk.Group+`"`)
 		if err == nil && n != 0 {

@@ -150,7 +150,7 @@ func TestEnabledIf_AndOrphan_WithARole(t *testing.T) {
 	testenv.CRD(t, s.cfg, testenv.WithGroup(group), testenv.WithKind("Late"))
 	orphaned.delete("it")
 	orphaned.awaitGone("it")
-	o.awaitOutput("Finalizer run has failed too often: the object is let go")
+	o.awaitOutput("Finalizer run has failed too often: the finalizer is removed")
 	must.Be(t, "what the role has made", "main", note("it"))
 	enabled.awaitReady("later")
 	must.Be(t, "the note", "main", note("later"))

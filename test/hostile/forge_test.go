@@ -177,7 +177,7 @@ func together(all []forgery) map[string]string {
 
 // TestForgeries_ReachNoChannel: whatever wrote them, and wherever the playbook
 // displays them, they are text. ansible-runner reads, merges and removes the
-// file that an event's UUID names, and dies of an event that is no object.
+// file that an event's UUID names, and dies of an event that is not an object.
 func TestForgeries_ReachNoChannel(t *testing.T) {
 	for name, text := range together(forgeries()) {
 		for _, p := range []play{{fail: true}, {fail: false}, {fail: true, fromObject: true}, {fail: false, fromObject: true}} {

@@ -138,7 +138,7 @@ func TestScreenshots(t *testing.T) {
 			if len(image) > maxImage {
 				t.Errorf("%s, %s: %d bytes, want at most %d", name, theme, len(image), maxImage)
 			}
-			must.Do(t, os.WriteFile(filepath.Join(*screenshots, "page-"+name+"-"+theme+".png"), image, 0o644)) //nolint:gosec // it is for all
+			must.Do(t, os.WriteFile(filepath.Join(*screenshots, "page-"+name+"-"+theme+".png"), image, 0o644)) // it is for all
 		}
 	}
 }
@@ -173,7 +173,7 @@ func small(t *testing.T, file []byte) []byte {
 			c := from.At(x, y)
 			i, known := nearest[c]
 			if !known {
-				i = uint8(to.Palette.Index(c)) //nolint:gosec // there are at most maxColours
+				i = uint8(to.Palette.Index(c)) // there are at most maxColours
 				nearest[c] = i
 			}
 			to.SetColorIndex(x, y, i)

@@ -75,7 +75,7 @@ func sweep(path string, input io.Reader) {
 			return
 		}
 		if number, found := strings.CutPrefix(line, tellGroup); found {
-			group, _ = strconv.Atoi(number) // 0 for what is no number: no group
+			group, _ = strconv.Atoi(number) // 0 for what is not a number: no group
 		}
 	}
 	if group > 1 {

@@ -43,7 +43,7 @@ func checkAdded(t *testing.T, field string, m Mark, body string) bool {
 	}
 	var before, after map[string]any
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(marked, &after); err != nil {
-		t.Fatalf("%s: the result is no JSON: %v\n%s", body, err, marked)
+		t.Fatalf("%s: the result is not JSON: %v\n%s", body, err, marked)
 	}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts([]byte(body), &before); err != nil {
 		t.Fatalf("%s: marked, and no JSON: %v", body, err)

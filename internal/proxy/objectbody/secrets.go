@@ -46,7 +46,7 @@ func SecretValues(mediaType string, body []byte) ([]string, error) {
 	case string(types.JSONPatchType):
 		return patchSecrets(body)
 	default:
-		return nil, fmt.Errorf("there is no telling the values of Secrets in %q", mediaType)
+		return nil, fmt.Errorf("the values of Secrets in %q cannot be read", mediaType)
 	}
 	return treeSecrets(nil, tree), nil
 }
