@@ -191,7 +191,7 @@ func TestPool_SaysWhyThereIsNoServer(t *testing.T) {
 			t.Helper()
 			o.Playbook = filepath.Join(t.TempDir(), "ansible-playbook")
 			must.Do(t, os.WriteFile(o.Playbook, []byte("#!/bin/sh\nexec true\n"), 0o700))
-		}, "no Python script"},
+		}, "not a Python script"},
 		"no program": {func(_ *testing.T, o *warm.Options) { o.Runner = "/nowhere/ansible-runner" }, "/nowhere/ansible-runner: no such file"},
 		"a lock that all runs would share": {func(t *testing.T, o *warm.Options) {
 			t.Helper()
