@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
@@ -161,7 +162,7 @@ func TestExecutor_FaultsOfTheServer(t *testing.T) {
 	}{
 		"the server is killed":                   {syscall.SIGKILL, "python3 rolewright-fork-server ", false, 1, "Succeeded"},
 		"the server is frozen":                   {syscall.SIGSTOP, "python3 rolewright-fork-server ", false, 1, "Succeeded"},
-		"the leader is killed":                   {syscall.SIGKILL, "rolewright-run ", false, 2, "HelperKilled"},
+		"the run head is killed":                 {syscall.SIGKILL, "rolewright-run ", false, 2, "HelperKilled"},
 		"the keeper is killed":                   {syscall.SIGKILL, "/server.py ", false, 2, "Interrupted"},
 		"the supervisor of the server is killed": {syscall.SIGKILL, "/server.py ", true, 2, "Interrupted"},
 	} {
@@ -169,7 +170,8 @@ func TestExecutor_FaultsOfTheServer(t *testing.T) {
 			t.Parallel()
 			s := newStage(t)
 			temp := s.temp()
-			l := s.startLongRun("--executor=warm")
+			// What was cut short is made again at once: a back-off would outlast the test.
+			l := s.startLongRun("--executor=warm", "--retry-min=1h", "--retry-max=1h")
 			l.operator.awaitMetric(1, "rolewright_warm_ready")
 			found := 0
 			for pid, line := range titled(t, tt.process) {
@@ -203,6 +205,83 @@ func TestExecutor_FaultsOfTheServer(t *testing.T) {
 			l.operator.stop()
 		})
 	}
+}
+
+// On a machine that has next to no CPU, forty objects that run at a time get forks, and hardly a cold start, which would
+// take more of it.
+func TestExecutor_OnAStarvedMachine(t *testing.T) {
+	t.Parallel()
+	const objects = 40
+	s := newStage(t)
+	k := s.kind()
+	s.temp()
+	s.role("short", "- ansible.builtin.ping:\n")
+	s.watch(k, "role: short")
+	group := newScarcity(t)
+	o := s.start("--executor=warm", fmt.Sprintf("--max-concurrent-reconciles=%d", objects), fmt.Sprintf("--max-concurrent-runs=%d", objects))
+	group.starve(o.cmd.Process.Pid)
+	for i := range objects {
+		k.create(fmt.Sprintf("it-%d", i), nil)
+	}
+	o.awaitMetric(objects, "rolewright_runs_by_executor_total")
+	if cold := must.Get(o.metric(t.Context(), "rolewright_runs_by_executor_total", `executor="runner"`))(t); cold >= objects/4 {
+		t.Errorf("%v of %d runs started a new Python", cold, objects)
+	}
+	group.end()
+	o.stop()
+}
+
+// scarcity is a control group without much CPU.
+type scarcity struct {
+	t             *testing.T
+	dir           string
+	file, without string // of the quota, and what it says where there is none
+}
+
+// newScarcity makes the group, which is removed in the end: after what is in it.
+func newScarcity(t *testing.T) scarcity {
+	t.Helper()
+	for root, s := range map[string]scarcity{
+		"/sys/fs/cgroup/cpu": {file: "cpu.cfs_quota_us", without: "-1"}, "/sys/fs/cgroup": {file: "cpu.max", without: "max"},
+	} {
+		s.t, s.dir = t, filepath.Join(root, "rolewright-test-"+strconv.Itoa(os.Getpid()))
+		if os.Mkdir(s.dir, 0o700) != nil {
+			continue
+		}
+		t.Cleanup(func() {
+			err := os.Remove(s.dir)
+			for range 100 {
+				if err == nil {
+					return
+				}
+				time.Sleep(100 * time.Millisecond)
+				err = os.Remove(s.dir)
+			}
+			t.Errorf("the control group is not empty: %v", err)
+		})
+		if s.set(s.file, s.without) == nil {
+			return s
+		}
+	}
+	t.Skip("NOT TESTED: a machine without CPU. It takes root, and the controller cpu of cgroups")
+	return scarcity{}
+}
+
+func (s scarcity) set(file, value string) error {
+	return os.WriteFile(filepath.Join(s.dir, file), []byte(value), 0)
+}
+
+// starve leaves a process, and what it starts, a fifth of a CPU.
+func (s scarcity) starve(pid int) {
+	s.t.Helper()
+	must.Do(s.t, s.set("cgroup.procs", strconv.Itoa(pid)))
+	must.Do(s.t, s.set(s.file, "20000"))
+}
+
+// end lets them have what there is.
+func (s scarcity) end() {
+	s.t.Helper()
+	must.Do(s.t, s.set(s.file, s.without))
 }
 
 // parentOf is the parent of a process.
