@@ -32,7 +32,7 @@ The programs are those of envtest: in the directory KUBEBUILDER_ASSETS, those th
 setup-envtest has installed, or those in PATH. With --download they are fetched
 where they are missing. Without kube-controller-manager, which envtest does not
 have, dependents of deleted objects stay.`,
-		Example: `  eval "$(rolewright cluster up)"
+		Example: `  eval "$(rolewright cluster up --download)"
   rolewright cluster down
   rolewright cluster exec -- make install`,
 		Args: explainArgument,

@@ -22,7 +22,7 @@ func TestCluster_UpAndDown(t *testing.T) {
 	s := newStage(t)
 	env := s.env
 	s.env = append(slices.Clip(env), "PATH=/usr/bin:/bin", "HOME="+t.TempDir())
-	if out := s.tool(1, "cluster", "exec", "--", "true"); !strings.Contains(out, "rolewright cluster up --download") {
+	if out := s.tool(1, "cluster", "exec", "--", "true"); !strings.Contains(out, "fetch them with --download") {
 		t.Errorf("without the programs it says\n%s", out)
 	}
 	s.env = env

@@ -67,7 +67,7 @@ func (l layout) newAPIServer() (*component, error) {
 		"--service-account-key-file=" + l.pki("service-account.crt"),
 		"--service-account-signing-key-file=" + l.pki("service-account.key"),
 		"--service-cluster-ip-range=" + serviceRange,
-		// A loopback address is not valid endpoint, so that nothing can keep the Service "kubernetes" up to date.
+		// A loopback address is not a valid endpoint, so that nothing can keep the Service "kubernetes" up to date.
 		"--endpoint-reconciler-type=none",
 		"--allow-privileged=true",
 		"--profiling=false",
