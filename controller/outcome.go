@@ -79,7 +79,7 @@ func (r *reconciler) notRun(s *scope, run *status.Run) {
 		// Its turn had come, and the cluster has not begun its Pod in all that time.
 		run.Result, run.Reason = status.Failed, status.ReasonNotRun
 		run.Message = short("Unable to run reconciliation: " + said)
-	case errors.Is(s.err, runner.ErrNoTurn):
+	case errors.Is(s.err, runner.ErrNoTurn) && !errors.Is(s.err, ErrCancelled):
 		wasInterrupted(s, run, string(status.Interrupted), said)
 	case errors.Is(s.err, runner.ErrMemory), errors.Is(s.err, runner.ErrProcesses):
 		tookTooMuch(s, run, said)
@@ -89,7 +89,7 @@ func (r *reconciler) notRun(s *scope, run *status.Run) {
 	case errors.Is(s.err, runner.ErrCut) && s.cutBefore():
 		// Most likely it is the run, with the memory that it takes.
 		run.Result, run.Reason = status.Failed, string(runner.RunnerDied)
-		run.Message = short(said + "; it is the second time in a row: the run probably needs more memory than the container has")
+		run.Message = short(said + "; the run before it ended so, too: it probably needs more memory than the container has")
 		run.Counts = countsOf(s.result.Summary)
 	case errors.Is(s.err, runner.ErrCut):
 		wasInterrupted(s, run, status.ReasonCut, said)

@@ -170,4 +170,9 @@ func TestOutcome_OfARunWhoseTurnNeverCame(t *testing.T) {
 	if run := r.endedRun(s); run.Result != status.Failed || run.Reason != status.ReasonNotRun || run.Attempts != 0 || !strings.HasSuffix(run.Message, "ImagePullBackOff") {
 		t.Errorf("as a Job: %+v", run)
 	}
+	// Who cancels it wants no other one.
+	s.err = fmt.Errorf("not started: %w: %w; its Pod waited: ImagePullBackOff", runner.ErrNoTurn, ErrCancelled)
+	if run := r.endedRun(s); run.Result != status.Failed || run.Reason != status.ReasonCancelled {
+		t.Errorf("cancelled: %+v", run)
+	}
 }

@@ -88,13 +88,13 @@ type Outcome struct {
 	Cut int
 }
 
-// kindStopped is the name of the error of a run that was told to end.
-const kindStopped = "stopped"
+// The names of the errors of a run that was told to end, or stood still, in its Pod.
+const kindStopped, kindStoodStill = "stopped", "stoodStill"
 
 // errorKinds are the errors of Run by the names that they have on the wire.
 func errorKinds() map[string]error {
 	return map[string]error{
-		"unavailable": ErrUnavailable, "notRunnable": ErrNotRunnable, "cut": ErrCut, "stoodStill": ErrStoodStill, "noSpace": ErrNoSpace, "tooLarge": ErrTooLarge,
+		"unavailable": ErrUnavailable, "notRunnable": ErrNotRunnable, "cut": ErrCut, kindStoodStill: ErrStoodStill, "noSpace": ErrNoSpace, "tooLarge": ErrTooLarge,
 		"memory": ErrMemory, "processes": ErrProcesses, "survivors": supervise.ErrSurvivors, kindStopped: context.Canceled,
 	}
 }
@@ -135,7 +135,7 @@ func (o Outcome) err() error {
 	}
 	e, known := &farError{text: o.Error}, errorKinds()
 	for _, name := range o.Kinds {
-		if kind := known[name]; name == kindStopped {
+		if kind := known[name]; name == kindStopped || name == kindStoodStill { // not by this process: its Pod, or its node, was
 			e.kinds = append(e.kinds, ErrCluster)
 		} else if kind != nil {
 			e.kinds = append(e.kinds, kind)

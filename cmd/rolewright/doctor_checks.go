@@ -120,8 +120,8 @@ func (o *doctorOptions) checkLibraries(ctx context.Context, v runner.Versions) [
 	}
 }
 
-// usesKubernetesCore reports whether a role or playbook of the watches has a task with a module of kubernetes.core, as far
-// as it can be read.
+// usesKubernetesCore reports whether a task of the watches names a module of kubernetes.core, as far as roles and playbooks
+// can be read.
 func (o *doctorOptions) usesKubernetesCore() bool {
 	watched, _, err := watches.Load(o.watchesFile, watches.Options{LookupEnv: o.lookupEnv})
 	if err != nil {
@@ -129,9 +129,8 @@ func (o *doctorOptions) usesKubernetesCore() bool {
 	}
 	for _, w := range watched {
 		for _, c := range w.Contents() {
-			used, err := tasks.Scan(content.Content{Playbook: c.Playbook, Role: c.Role},
-				content.Options{RolesPath: assembly.RolesDirs(o.lookupEnv), CollectionsPath: installedCollections(o.lookupEnv)})
-			if err == nil && len(used.Uses) > 0 { // a command has no tasks
+			if c.Ansible() && tasks.UseKubernetesCore(content.Content{Playbook: c.Playbook, Role: c.Role},
+				content.Options{RolesPath: assembly.RolesDirs(o.lookupEnv), CollectionsPath: installedCollections(o.lookupEnv)}) {
 				return true
 			}
 		}

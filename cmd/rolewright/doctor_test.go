@@ -78,7 +78,13 @@ func TestDoctor_TellsWhatRunsWouldFind(t *testing.T) {
 			want: []string{ansible, `(?m)^ok +executor +ansible-runner is started for each run$`, `2 checks skipped`}},
 		"no forks, and none needed":     {change: func(t *testing.T) { t.Helper(); wrappedAnsible(t); soundWatches(t) }, want: []string{ansible, `(?m)^note +` + why}},
 		"no forks, and they are needed": {change: wrappedAnsible, args: []string{"--executor=warm"}, want: []string{ansible, `(?m)^failed +` + why}, failed: true},
-		"no Kubernetes client, and none needed": {change: func(t *testing.T) { t.Helper(); soundWatches(t); bareInterpreter(t) }, args: []string{"--executor=runner"},
+		"no Kubernetes client, and none needed": {change: func(t *testing.T) {
+			t.Helper()
+			soundWatches(t)
+			bareInterpreter(t)
+			must.Do(t, os.WriteFile("watches.yaml", []byte("- {group: a.b, version: v1, kind: C, playbook: play.yml}\n"), 0o600))
+			must.Do(t, os.WriteFile("play.yml", []byte("- hosts: localhost\n  tasks: [{rolewright.operator.wait_for: {api_version: v1, kind: Secret, name: a}}]\n"), 0o600))
+		}, args: []string{"--executor=runner"},
 			want: []string{`(?m)^note +Kubernetes client +is not installed: only tasks with modules of kubernetes.core need it; install the Python package`}},
 		"no Kubernetes client, and tasks need it": {change: func(t *testing.T) {
 			t.Helper()

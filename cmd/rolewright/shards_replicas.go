@@ -109,10 +109,8 @@ func (r *replicas) meet(ctx context.Context) (live []string, err error) {
 		case age < r.length:
 			live = append(live, *is.Spec.HolderIdentity)
 		case age > deadAfter*r.length:
-			err := r.client.Delete(ctx, is.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &is.UID, ResourceVersion: &is.ResourceVersion}})
-			if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-				return nil, fmt.Errorf("remove the Lease of a replica that is gone: %w", err)
-			}
+			// Where it cannot be removed it counts for nothing all the same, and must not keep this replica from its own.
+			_ = r.client.Delete(ctx, is.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &is.UID, ResourceVersion: &is.ResourceVersion}})
 		}
 	}
 	r.seen = seen

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -47,7 +48,8 @@ func leaseServer() *fake.Clientset {
 
 func TestReplicas_LiveAsLongAsTheyRenew(t *testing.T) {
 	const length = 15 * time.Second
-	client, now := leaseServer().CoordinationV1().Leases("operators"), time.Now()
+	server, refused := leaseServer(), 0
+	client, now := server.CoordinationV1().Leases("operators"), time.Now()
 	replica := func(name string) *replicas {
 		r := newReplicas(client, "op", name, length)
 		r.now = func() time.Time { return now }
@@ -99,7 +101,15 @@ func TestReplicas_LiveAsLongAsTheyRenew(t *testing.T) {
 	meets(b, "a_1", "b_2")
 	meets(a, "a_1", "b_2")
 	now = now.Add(deadAfter*length + 1)
+	server.PrependReactor("delete", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+		refused++
+		return refused == 1, nil, errors.New("refused by a policy")
+	})
+	meets(a, "a_1") // whatever keeps it from tidying up
 	meets(a, "a_1")
+	if refused != 2 {
+		t.Errorf("the Lease of a replica that is long gone was to be deleted %d times", refused)
+	}
 	if _, err := client.Get(t.Context(), replicaLease("op", "b_2"), metav1.GetOptions{}); err == nil {
 		t.Error("the Lease of a replica that is long gone stays")
 	}

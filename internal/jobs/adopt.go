@@ -24,7 +24,8 @@ const (
 	adoption  = 2 * time.Minute
 )
 
-// place is where the run of a token is: wherever it is, it has a Job.
+// place is where the run of a token is: wherever it is, it has a Job. With several replicas, one that this one does not
+// know may have been made by another one just now.
 func (e *Executor) place(digest [sha256.Size]byte) remote.Place {
 	of, _ := e.jobs.GetIndexer().ByIndex(digestAnnotation, hex.EncodeToString(digest[:]))
 	for _, each := range of {
@@ -36,6 +37,9 @@ func (e *Executor) place(digest [sha256.Size]byte) remote.Place {
 		default:
 			return remote.Elsewhere
 		}
+	}
+	if e.opts.Has != nil {
+		return remote.Elsewhere
 	}
 	return remote.Nowhere
 }

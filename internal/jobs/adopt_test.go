@@ -2,6 +2,8 @@ package jobs
 
 import (
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -16,6 +18,7 @@ import (
 
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/runner/remote"
 	"github.com/rolewright/rolewright/test/must"
 )
 
@@ -85,6 +88,24 @@ func TestAdoption(t *testing.T) {
 		e.sweep(t.Context())
 		must.Be(t, "Jobs that are followed, or another replica's", []string{ids[0], ids[3]}, left())
 	})
+}
+
+// A run whose Job a replica has not seen yet may be another one's: its Pod is not told that there is no such run.
+func TestPlace_OfARunThatIsNotKnown(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		has  func(types.UID) bool
+		want int
+	}{
+		"one leader": {nil, http.StatusUnauthorized}, "replicas": {func(types.UID) bool { return true }, http.StatusServiceUnavailable},
+	} {
+		e := New(nil, Options{Client: fake.NewClientset(), Namespace: "system", Has: tt.has, Log: logr.Discard()})
+		answer, request := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, remote.Root+"here", nil)
+		request.Header.Set("Authorization", "Bearer of a Job that was made just now")
+		if e.hub.ServeHTTP(answer, request); answer.Code != tt.want {
+			t.Errorf("%s: the hub answers %d, want %d", name, answer.Code, tt.want)
+		}
+	}
 }
 
 // A Pod that waits for its image has begun nothing, though its node has taken it.

@@ -39,7 +39,10 @@ type watched struct {
 	seen  bool
 	since time.Time
 	asked time.Time // the API server
-	told  bool      // that the run has begun
+	// tried is when the Pod and Job of a run that was stopped could not be deleted last, and pause how long after that they are tried again.
+	tried time.Time
+	pause time.Duration
+	told  bool // that the run has begun
 	phase string
 }
 
@@ -70,8 +73,8 @@ func (e *Executor) await(ctx context.Context, req runner.Request, session *remot
 			// This process ends, and sees no more of the Pod. The next run of the object waits for it.
 			return w.last, w.why, e.lost(e.podOf(req.ID), e.jobOf(req.ID), session)
 		case <-tick.C:
-			if w.why != nil && !w.killed {
-				w.killed = e.kill(ctx, req.ID)
+			if w.why != nil && !w.killed && time.Since(w.tried) >= w.pause {
+				w.kill(ctx)
 			}
 		}
 		if done, lost := w.look(ctx); done {
@@ -99,7 +102,13 @@ func (w *watched) stop(ctx context.Context) {
 		w.why = fmt.Errorf("%w; its Pod waited: %s", w.why, w.phase)
 	}
 	w.since = time.Now()
-	w.killed = w.kill(ctx, w.req.ID)
+	w.kill(ctx)
+}
+
+// kill has the Pod end, and with the Job no other one begin. Where the API server refuses that, it is tried less and less often.
+func (w *watched) kill(ctx context.Context) {
+	w.killed = w.Executor.kill(ctx, w.req.ID)
+	w.tried, w.pause = time.Now(), min(max(2*w.pause, askEvery), time.Minute)
 }
 
 // look reports whether nothing of the run is left to wait for, and why it has no outcome. Else it tells what the run waits for.
@@ -110,8 +119,10 @@ func (w *watched) look(ctx context.Context) (done bool, lost error) {
 	}
 	w.seen = w.seen || job != nil
 	switch {
-	case pod != nil && silent(pod) && isClosed(w.req.Apart.Replaced):
-		w.why = fmt.Errorf("%w: the node of its Pod does not answer", runner.ErrHandedOver)
+	case isClosed(w.req.Apart.Replaced) && w.why != nil && pod != nil && silent(pod):
+		return true, w.lost(pod, job, w.session) // why it was stopped counts; the next run of the object waits for the Pod
+	case isClosed(w.req.Apart.Replaced) && w.why == nil && (pod != nil && silent(pod) || !isClosed(w.session.Started)):
+		w.why = fmt.Errorf("%w: its Pod has not begun, or the node of that does not answer", runner.ErrHandedOver)
 		return true, nil
 	case pod == nil && w.gone(ctx, job), pod != nil && over(pod):
 		if pod == nil && w.last != nil && disruption(w.last) != nil {
@@ -123,7 +134,7 @@ func (w *watched) look(ctx context.Context) (done bool, lost error) {
 	if pod == nil && w.why == nil {
 		now = w.absence(ctx, job)
 	}
-	if isClosed(w.session.Started) {
+	if isClosed(w.session.Started) && (pod == nil || !silent(pod)) {
 		now = ""
 	}
 	if now != w.phase {

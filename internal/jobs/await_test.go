@@ -3,6 +3,8 @@ package jobs
 import (
 	"context"
 	"errors"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,7 +13,9 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/remote"
@@ -20,30 +24,123 @@ import (
 // A run whose node does not answer goes on at the replica that has the object next, which has to wait for its end as well.
 func TestAwait_HandsOverWhatDoesNotAnswer(t *testing.T) {
 	t.Parallel()
+	const id = "11111111-1111-4111-8111-111111111111"
+	begun, pending, stopped := make(chan struct{}), make(chan struct{}), errors.New("cancelled")
+	close(begun)
+	for name, tt := range map[string]struct {
+		deleted bool
+		begun   chan struct{}
+		cause   error // for which it was stopped
+		want    error
+		says    string
+	}{
+		"its node is gone":                 {true, begun, nil, runner.ErrHandedOver, "--force"},
+		"its node is gone before it began": {true, pending, nil, runner.ErrHandedOver, "--force"},
+		"it was stopped":                   {true, begun, stopped, stopped, "--force"},
+		"its Pod waits":                    {false, pending, nil, runner.ErrHandedOver, ""},
+		"its Pod answers":                  {false, begun, nil, nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				meta := metav1.ObjectMeta{Name: id, Namespace: "system", Labels: map[string]string{runLabel: id}}
+				if tt.deleted {
+					meta.DeletionTimestamp = ptr(metav1.Now())
+				}
+				pod, job := &corev1.Pod{ObjectMeta: meta}, &batchv1.Job{ObjectMeta: meta}
+				e := New(nil, Options{Client: fake.NewClientset(), Namespace: "system", Log: logr.Discard()})
+				if err := errors.Join(e.jobs.GetStore().Add(job), e.pods.GetIndexer().Add(pod)); err != nil {
+					t.Fatal(err)
+				}
+				replaced, phase := make(chan struct{}), ""
+				req := runner.Request{ID: id, Apart: &runner.Apart{
+					Replaced: replaced, OnPhase: func(now string) { phase = now }, OnBegun: func() {}, GoesOn: func(error) bool { return false },
+				}}
+				ctx, cancel := context.WithCancelCause(t.Context())
+				why := make(chan error, 1)
+				go func() {
+					_, err, _ := e.await(ctx, req, &remote.Session{Started: tt.begun})
+					why <- err
+				}()
+				if tt.cause != nil {
+					cancel(tt.cause)
+				}
+				time.Sleep(time.Hour)
+				synctest.Wait()
+				select {
+				case err := <-why:
+					t.Fatalf("the run is left while no other replica wants the object: %v", err)
+				default:
+				}
+				if !strings.Contains(phase, tt.says) {
+					t.Errorf("the status says %q", phase)
+				}
+				close(replaced)
+				time.Sleep(time.Minute)
+				select {
+				case err := <-why:
+					if tt.want == nil || !errors.Is(err, tt.want) {
+						t.Errorf("the run ends with %v, want %v", err, tt.want)
+					}
+				default:
+					if tt.want != nil {
+						t.Error("the run is not left")
+					}
+				}
+				cancel(runner.ErrCluster)
+				_ = e.pods.GetIndexer().Delete(pod)
+				_ = e.jobs.GetStore().Delete(job)
+				if tt.want != nil {
+					return
+				}
+				if err := <-why; !errors.Is(err, runner.ErrCluster) {
+					t.Errorf("the run ends with %v", err)
+				}
+			})
+		})
+	}
+}
+
+// A stop that the API server refuses is tried again, and not without pause.
+func TestAwait_TriesToStopLessAndLessOften(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const id = "11111111-1111-4111-8111-111111111111"
-		meta := metav1.ObjectMeta{Name: id, Namespace: "system", Labels: map[string]string{runLabel: id}, DeletionTimestamp: ptr(metav1.Now())}
-		e := New(nil, Options{Client: fake.NewClientset(), Namespace: "system", Log: logr.Discard()})
-		if err := errors.Join(e.jobs.GetStore().Add(&batchv1.Job{ObjectMeta: meta}), e.pods.GetIndexer().Add(&corev1.Pod{ObjectMeta: meta})); err != nil {
+		meta := metav1.ObjectMeta{Name: id, Namespace: "system", Labels: map[string]string{runLabel: id}}
+		pod, job := &corev1.Pod{ObjectMeta: meta}, &batchv1.Job{ObjectMeta: meta}
+		client, refused := fake.NewClientset(pod, job), atomic.Int32{}
+		var granted atomic.Bool
+		client.PrependReactor("delete", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+			if granted.Load() {
+				return false, nil, nil
+			}
+			refused.Add(1)
+			return true, nil, errors.New("refused")
+		})
+		e := New(nil, Options{Client: client, Namespace: "system", Log: logr.Discard()})
+		if err := errors.Join(e.jobs.GetStore().Add(job), e.pods.GetIndexer().Add(pod)); err != nil {
 			t.Fatal(err)
 		}
-		replaced := make(chan struct{})
-		req := runner.Request{ID: id, Apart: &runner.Apart{Replaced: replaced, OnPhase: func(string) {}}}
-		why := make(chan error, 1)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(errors.New("the object was deleted"))
+		req := runner.Request{ID: id, Apart: &runner.Apart{OnPhase: func(string) {}, GoesOn: func(error) bool { return false }}}
+		ended := make(chan struct{})
 		go func() {
-			_, err, _ := e.await(t.Context(), req, &remote.Session{})
-			why <- err
+			_, _, _ = e.await(ctx, req, &remote.Session{})
+			close(ended)
 		}()
-		time.Sleep(time.Hour)
-		select {
-		case err := <-why:
-			t.Fatalf("the run is left while no other replica wants the object: %v", err)
-		default:
+		time.Sleep(10 * time.Minute)
+		if n := refused.Load(); n < 5 || n > 20 {
+			t.Errorf("the Pod was to be deleted %d times in ten minutes", n)
 		}
-		close(replaced)
-		if err := <-why; !errors.Is(err, runner.ErrHandedOver) {
-			t.Errorf("the run ends with %v", err)
+		granted.Store(true)
+		time.Sleep(time.Minute)
+		if left, err := client.CoreV1().Pods("system").List(t.Context(), metav1.ListOptions{}); err != nil || len(left.Items) > 0 {
+			t.Errorf("%d Pods are left, %v", len(left.Items), err)
 		}
+		_ = e.pods.GetIndexer().Delete(pod)
+		_ = e.jobs.GetStore().Delete(job)
+		<-ended
 	})
 }
 

@@ -202,7 +202,7 @@ func (e *Executor) Reap(id string) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*grace)
 	defer cancel()
-	return errors.Join(err, e.end(ctx, id))
+	return errors.Join(err, e.end(ctx, &runner.Apart{}, id))
 }
 
 // Forget removes the Job of a run whose end is recorded, with all that belongs to it, if the run is of an object.

@@ -29,10 +29,13 @@ func phaseOf(pod *corev1.Pod) string {
 		}
 	}
 	if pod.DeletionTimestamp != nil {
-		return "the Pod is being deleted, and its node has not said yet that it has ended"
+		return fmt.Sprintf("the Pod %s is being deleted, and its node %s has not said yet that it has ended%s", pod.Name, pod.Spec.NodeName, ifNodeIsGone)
 	}
 	return ""
 }
+
+// ifNodeIsGone is what to do about a Pod whose node does not answer any more.
+const ifNodeIsGone = "; if the node is gone for good, delete the Pod with --force"
 
 // begun reports whether the container of the run was started: before, it has asked for no leave.
 func begun(pod *corev1.Pod) bool {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -55,8 +56,12 @@ func (e *Executor) Run(ctx context.Context, req runner.Request) (runner.Result, 
 	defer session.Close()
 	if !req.Apart.Adopted {
 		if err := e.begin(ctx, req); err != nil {
-			if ctx.Err() != nil { // which is all that the client says then
-				err = fmt.Errorf("run %s not started: %w: %w", req.ID, runner.ErrNoTurn, context.Cause(ctx))
+			switch cause := context.Cause(ctx); {
+			case cause == nil:
+			case errors.Is(err, cause):
+				err = fmt.Errorf("%w: %w", runner.ErrNoTurn, err)
+			default: // which is all that the client says then
+				err = fmt.Errorf("run %s not started: %w: %w", req.ID, runner.ErrNoTurn, cause)
 			}
 			return res, err
 		}
@@ -79,7 +84,7 @@ func (e *Executor) begin(ctx context.Context, req runner.Request) error {
 		return fmt.Errorf("run %s not started: find earlier runs of the object: %w", req.ID, err)
 	}
 	for _, id := range earlier {
-		if err := e.end(ctx, id); err != nil {
+		if err := e.end(ctx, req.Apart, id); err != nil {
 			return fmt.Errorf("run %s not started: end an earlier run of the object: %w", req.ID, err)
 		}
 	}
@@ -238,11 +243,11 @@ func (e *Executor) kill(ctx context.Context, id string) bool {
 	return err == nil
 }
 
-// end stops a run, and waits until nothing of it is left.
-func (e *Executor) end(ctx context.Context, id string) error {
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	for killed := false; ; {
+// end stops an earlier run of the object of a run, and waits until nothing of it is left, or another replica is to have the
+// object.
+func (e *Executor) end(ctx context.Context, of *runner.Apart, id string) error {
+	pause := time.Second
+	for killed := false; ; pause = min(2*pause, askEvery) {
 		killed = killed || e.kill(ctx, id)
 		left, running, err := e.isLeft(ctx, id)
 		if err == nil && !left {
@@ -252,10 +257,15 @@ func (e *Executor) end(ctx context.Context, id string) error {
 			// Where it is gone already, or cannot be deleted now, that is seen at the next look.
 			_ = e.opts.Client.CoreV1().Pods(e.opts.Namespace).Delete(ctx, name, metav1.DeleteOptions{})
 		}
+		if of.OnPhase != nil {
+			of.OnPhase(fmt.Sprintf("an earlier run of the object, %s, has not ended: Pods %s%s", id, strings.Join(running, ", "), ifNodeIsGone))
+		}
 		select {
-		case <-tick.C:
+		case <-time.After(pause):
+		case <-of.Replaced:
+			return fmt.Errorf("%w: run %s does not end, and another replica is to have the object", runner.ErrNoTurn, id)
 		case <-ctx.Done():
-			return fmt.Errorf("run %s does not end: %w; if its node is gone for good, delete its Pod with --force", id, context.Cause(ctx))
+			return fmt.Errorf("run %s does not end: %w%s", id, context.Cause(ctx), ifNodeIsGone)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -54,10 +55,22 @@ func TestBegin_WaitsForPodsOfEarlierRuns(t *testing.T) {
 			return true, nil, nil // it has time to end
 		})
 		e := New(nil, Options{Client: client, Namespace: "system", Log: logr.Discard()})
-		began := make(chan error, 1)
-		go func() {
-			began <- e.begin(t.Context(), runner.Request{ID: id, Dir: "/runs/uid/" + id, Apart: &runner.Apart{Subject: "object"}})
-		}()
+		began, replaced, phase := make(chan error, 1), make(chan struct{}), ""
+		begin := func(replaced <-chan struct{}) {
+			apart := &runner.Apart{Subject: "object", Replaced: replaced, OnPhase: func(now string) { phase = now }}
+			began <- e.begin(t.Context(), runner.Request{ID: id, Dir: "/runs/uid/" + id, Apart: apart})
+		}
+		go begin(replaced)
+		time.Sleep(time.Minute)
+		asked := len(client.Actions())
+		close(replaced)
+		if err := <-began; !errors.Is(err, runner.ErrNoTurn) {
+			t.Errorf("where another replica is to have the object, the run ends with %v", err)
+		}
+		if asked > 60 || !strings.Contains(phase, "Pods earlier; ") || !strings.Contains(phase, "--force") {
+			t.Errorf("%d requests in a minute; the status says %q", asked, phase)
+		}
+		go begin(nil)
 		time.Sleep(time.Minute)
 		if jobs, err := client.BatchV1().Jobs("system").List(t.Context(), metav1.ListOptions{}); err != nil || len(jobs.Items) > 0 || !deleted.Load() {
 			t.Errorf("%d Jobs are made while an earlier Pod runs, %v; it is to end: %v", len(jobs.Items), err, deleted.Load())

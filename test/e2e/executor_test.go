@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -241,10 +242,11 @@ type scarcity struct {
 // newScarcity makes the group, which is removed in the end: after what is in it.
 func newScarcity(t *testing.T) scarcity {
 	t.Helper()
-	for root, s := range map[string]scarcity{
-		"/sys/fs/cgroup/cpu": {file: "cpu.cfs_quota_us", without: "-1"}, "/sys/fs/cgroup": {file: "cpu.max", without: "max"},
+	name := "rolewright-test-" + strconv.Itoa(os.Getpid())
+	for _, s := range []scarcity{
+		{dir: "/sys/fs/cgroup/cpu", file: "cpu.cfs_quota_us", without: "-1"}, {dir: "/sys/fs/cgroup", file: "cpu.max", without: "max"},
 	} {
-		s.t, s.dir = t, filepath.Join(root, "rolewright-test-"+strconv.Itoa(os.Getpid()))
+		s.t, s.dir = t, filepath.Join(s.dir, name)
 		if os.Mkdir(s.dir, 0o700) != nil {
 			continue
 		}
@@ -267,8 +269,14 @@ func newScarcity(t *testing.T) scarcity {
 	return scarcity{}
 }
 
+// set writes a file of the group, which the kernel has made.
 func (s scarcity) set(file, value string) error {
-	return os.WriteFile(filepath.Join(s.dir, file), []byte(value), 0)
+	f, err := os.OpenFile(filepath.Join(s.dir, file), os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(value)
+	return errors.Join(err, f.Close())
 }
 
 // starve leaves a process, and what it starts, a fifth of a CPU.
