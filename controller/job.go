@@ -32,7 +32,7 @@ func (r *reconciler) apart(s *scope) *runner.Apart {
 	}
 	a := &runner.Apart{
 		Template: r.watch.Job, Subject: s.uid(), Timeout: s.settings.timeout, Ticket: ticketOf(s), Replaced: s.life.replaced,
-		GoesOn: goesOn, OnPhase: func(text string) { s.progress.say(s.mask.Mask(text)) }, OnBegun: s.life.sign,
+		GoesOn: goesOn, OnPhase: func(text string) { s.progress.say(s.mask.Mask(text)) }, OnBegun: s.life.sign, MakeRoom: r.store.MakeRoom,
 	}
 	a.Token, a.Server, a.CA = s.access.Token()
 	return a
@@ -54,6 +54,9 @@ func (r *reconciler) leave(s *scope) (outcome, error) {
 	r.dismiss(s)
 	s.memory.lost = &s.active
 	s.recording.Drop()
+	if errors.Is(s.err, runner.ErrNoSpace) {
+		r.store.MakeRoom() // for the next look
+	}
 	if !handedOver {
 		return finished, fmt.Errorf("follow run %s of an earlier process: %w", s.runID, s.err)
 	}
@@ -119,7 +122,7 @@ func (r *reconciler) adopted(s *scope) (runner.Request, error) {
 	s.warnings = append(s.warnings, withheldBecause+"another operator process has begun the run, and which secrets it has read is not known")
 	req := runner.Request{ID: s.runID, Dir: dir, Mask: s.masker(s.mask), MaxBytes: r.opts.RunMaxBytes, Executor: runner.ExecutorJob, Apart: r.apart(s)}
 	if req.Apart == nil { // the watch makes no such runs any more
-		req.Apart = &runner.Apart{Subject: s.uid(), Token: s.token, Replaced: s.life.replaced, GoesOn: goesOn, OnPhase: func(string) {}, OnBegun: s.life.sign}
+		req.Apart = &runner.Apart{Subject: s.uid(), Token: s.token, Replaced: s.life.replaced, GoesOn: goesOn, OnPhase: func(string) {}, OnBegun: s.life.sign, MakeRoom: r.store.MakeRoom}
 	}
 	req.Apart.Adopted, req.Apart.Ticket = true, ticketOf(s)
 	if command := r.contentFor(s).Command; command != nil {

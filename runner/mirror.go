@@ -57,6 +57,8 @@ type Apart struct {
 	OnPhase func(text string)
 	// OnBegun is called once it has begun, or was found to have.
 	OnBegun func()
+	// MakeRoom frees space for what the run sends, where the disk is full; nil where nothing can.
+	MakeRoom func() bool
 }
 
 // OutcomeFile is the file of a private data directory that says how a run has ended that was

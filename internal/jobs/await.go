@@ -42,7 +42,8 @@ type watched struct {
 	// tried is when the Pod and Job of a run that was stopped could not be deleted last, and pause how long after that they are tried again.
 	tried time.Time
 	pause time.Duration
-	told  bool // that the run has begun
+	told  bool      // that the run has begun
+	freed time.Time // when space was made last for what the run sends
 	phase string
 }
 
@@ -137,11 +138,26 @@ func (w *watched) look(ctx context.Context) (done bool, lost error) {
 	if isClosed(w.session.Started) && (pod == nil || !silent(pod)) {
 		now = ""
 	}
+	if err := w.session.Trouble(); err != nil {
+		now = "what the run sends cannot be written to the disk of the operator, and is sent again: " + err.Error()
+		w.makeRoom(err, now != w.phase)
+	}
 	if now != w.phase {
 		w.phase = now
 		w.req.Apart.OnPhase(now)
 	}
 	return false, nil
+}
+
+// makeRoom frees space where the disk is full, and says so the first time.
+func (w *watched) makeRoom(err error, first bool) {
+	if first {
+		w.opts.Log.Error(err, "What a run sends cannot be written", "job", w.req.ID)
+	}
+	if runner.IsNoSpace(err) && w.req.Apart.MakeRoom != nil && time.Since(w.freed) >= askEvery {
+		w.freed = time.Now()
+		w.req.Apart.MakeRoom()
+	}
 }
 
 // gone reports whether a run that has no Pod in the cache gets none any more. Where there is no Job either, the API server

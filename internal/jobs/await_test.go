@@ -1,8 +1,15 @@
 package jobs
 
 import (
+	"archive/tar"
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -10,6 +17,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"golang.org/x/sys/unix"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,6 +27,7 @@ import (
 
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/remote"
+	"github.com/rolewright/rolewright/test/must"
 )
 
 // A run whose node does not answer goes on at the replica that has the object next, which has to wait for its end as well.
@@ -77,6 +86,7 @@ func TestAwait_HandsOverWhatDoesNotAnswer(t *testing.T) {
 				}
 				close(replaced)
 				time.Sleep(time.Minute)
+				synctest.Wait()
 				select {
 				case err := <-why:
 					if tt.want == nil || !errors.Is(err, tt.want) {
@@ -87,7 +97,9 @@ func TestAwait_HandsOverWhatDoesNotAnswer(t *testing.T) {
 						t.Error("the run is not left")
 					}
 				}
+				synctest.Wait()
 				cancel(runner.ErrCluster)
+				synctest.Wait() // it has heard that
 				_ = e.pods.GetIndexer().Delete(pod)
 				_ = e.jobs.GetStore().Delete(job)
 				if tt.want != nil {
@@ -182,4 +194,65 @@ func TestAwait_EndsWithTheOperator(t *testing.T) {
 			t.Errorf("it ends with %v, want why it was stopped", err)
 		}
 	})
+}
+
+// A disk of the operator that is full is in the status of the runs, has room made on it, and keeps nothing of them.
+func TestAwait_MakesRoomForWhatRunsSend(t *testing.T) {
+	t.Parallel()
+	const id = "11111111-1111-4111-8111-111111111111"
+	disk := t.TempDir()
+	if err := unix.Mount("tmpfs", disk, "tmpfs", 0, "size=256k,mode=0700"); err != nil {
+		t.Skipf("NOT TESTED: a full disk. A file system cannot be mounted here (%v); run the test as root with CAP_SYS_ADMIN", err)
+	}
+	t.Cleanup(func() { must.Do(t, unix.Unmount(disk, unix.MNT_DETACH)) })
+	ballast := filepath.Join(disk, "ballast")
+	phases, rooms := make(chan string, 10), atomic.Int32{}
+	req := runner.Request{ID: id, Dir: filepath.Join(disk, id), MaxBytes: 1 << 20, Apart: &runner.Apart{
+		Token: "token", Subject: "uid", OnPhase: func(now string) { phases <- now }, OnBegun: func() {}, GoesOn: func(error) bool { return false },
+		MakeRoom: func() bool { rooms.Add(1); return os.Remove(ballast) == nil },
+	}}
+	must.Do(t, runner.CreateMirror(req))
+	meta := metav1.ObjectMeta{Name: id, Namespace: "system", Labels: map[string]string{runLabel: id}}
+	pod, job := &corev1.Pod{ObjectMeta: meta}, &batchv1.Job{ObjectMeta: meta}
+	e := New(nil, Options{Client: fake.NewClientset(), Namespace: "system", Log: logr.Discard()})
+	must.Do(t, errors.Join(e.jobs.GetStore().Add(job), e.pods.GetIndexer().Add(pod)))
+	session := must.Get(e.hub.Admit(req, ""))(t)
+	t.Cleanup(session.Close)
+	post := func(at, epoch string, body []byte) *httptest.ResponseRecorder {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, remote.Root+at+"?pod=it&epoch="+epoch, bytes.NewReader(body))
+		r.Header.Set("Authorization", "Bearer token")
+		answer := httptest.NewRecorder()
+		e.hub.ServeHTTP(answer, r)
+		return answer
+	}
+	var begun struct{ Epoch string }
+	must.Do(t, json.Unmarshal(post("start", "", nil).Body.Bytes(), &begun))
+	var event bytes.Buffer
+	files := tar.NewWriter(&event)
+	must.Do(t, files.WriteHeader(&tar.Header{Name: "job_events/1-a.json", Typeflag: tar.TypeReg, Size: 64 << 10}))
+	must.Get(files.Write(make([]byte, 64<<10)))(t)
+	must.Do(t, files.Close())
+	_ = os.WriteFile(ballast, make([]byte, 1<<20), 0o600) // as much as there is room for
+
+	ended := make(chan struct{})
+	ctx, cancel := context.WithCancelCause(t.Context())
+	go func() {
+		_, _, _ = e.await(ctx, req, session)
+		close(ended)
+	}()
+	if code := post("files", begun.Epoch, event.Bytes()).Code; code != http.StatusInternalServerError {
+		t.Errorf("what cannot be written is answered %d", code)
+	}
+	if said := <-phases; !strings.Contains(said, "cannot be written") || !strings.Contains(said, "no space left") || rooms.Load() != 1 {
+		t.Errorf("the status says %q, and room is made %d times", said, rooms.Load())
+	}
+	if code := post("files", begun.Epoch, event.Bytes()).Code; code != http.StatusOK {
+		t.Errorf("what is sent again is answered %d", code)
+	}
+	if said := <-phases; said != "" {
+		t.Errorf("then the status says %q", said)
+	}
+	cancel(errors.New("enough"))
+	must.Do(t, errors.Join(e.pods.GetIndexer().Delete(pod), e.jobs.GetStore().Delete(job)))
+	<-ended
 }

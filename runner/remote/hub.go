@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"net/http"
 	"os"
@@ -70,9 +71,10 @@ type Session struct {
 	bytes     int64
 	over      bool
 
-	mu     sync.Mutex
-	reader *http.ResponseController // of the request in progress
-	closed bool
+	mu      sync.Mutex
+	reader  *http.ResponseController // of the request in progress
+	closed  bool
+	trouble error
 }
 
 const (
@@ -269,6 +271,7 @@ func (s *Session) serve(w http.ResponseWriter, r *http.Request) {
 		// It has told another operator what this one lacks.
 	default:
 		err = s.receive(r.Body)
+		s.note(err)
 	}
 	switch {
 	case errors.Is(err, errOver):
@@ -283,6 +286,26 @@ func (s *Session) serve(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(holding{s.epoch, s.have, max(s.reports, 0)}) // who is gone asks again
 	}
+}
+
+// note keeps what is wrong with the disk, until something is written again.
+func (s *Session) note(err error) {
+	disk := (*fs.PathError)(nil)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case errors.As(err, &disk):
+		s.trouble = err
+	case err == nil:
+		s.trouble = nil
+	}
+}
+
+// Trouble is why what the container sent last could not be written; nil if it could. The container sends it again.
+func (s *Session) Trouble() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.trouble
 }
 
 func (s *Session) finished() bool {
