@@ -34,23 +34,27 @@ func diagnose(t *testing.T, args ...string) (stdout string, err error) {
 	return out.String(), err
 }
 
+// wrapper makes a shell script that executes a command in its place, and returns its directory, which is called bin.
+func wrapper(t *testing.T, name, command string) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "bin")
+	must.Do(t, os.Mkdir(dir, 0o755))
+	must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\nexec "+command+" \"$@\"\n"), 0o755))
+	return dir
+}
+
 // wrappedAnsible puts a shell script before ansible-playbook in the PATH.
 func wrappedAnsible(t *testing.T) {
 	t.Helper()
 	requireAnsible(t)
 	playbook := must.Get(exec.LookPath("ansible-playbook"))(t)
-	dir := t.TempDir()
-	must.Do(t, os.WriteFile(filepath.Join(dir, "ansible-playbook"), []byte("#!/bin/sh\nexec "+playbook+" \"$@\"\n"), 0o755))
-	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	t.Setenv("PATH", wrapper(t, "ansible-playbook", playbook)+":"+os.Getenv("PATH"))
 }
 
 // bareInterpreter has modules executed by a Python that has no packages of its distribution.
 func bareInterpreter(t *testing.T) {
 	t.Helper()
-	venv := t.TempDir()
-	must.Do(t, os.Mkdir(filepath.Join(venv, "bin"), 0o755))
-	must.Do(t, os.WriteFile(filepath.Join(venv, "bin/python3"), []byte("#!/bin/sh\nexec /usr/bin/python3 -S \"$@\"\n"), 0o755))
-	t.Setenv("VIRTUAL_ENV", venv)
+	t.Setenv("VIRTUAL_ENV", filepath.Dir(wrapper(t, "python3", "/usr/bin/python3 -S")))
 }
 
 // soundWatches enters the directory of a project that is in order.

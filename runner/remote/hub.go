@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"net/http"
 	"os"
@@ -288,26 +287,6 @@ func (s *Session) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// note keeps what is wrong with the disk, until something is written again.
-func (s *Session) note(err error) {
-	disk := (*fs.PathError)(nil)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case errors.As(err, &disk):
-		s.trouble = err
-	case err == nil:
-		s.trouble = nil
-	}
-}
-
-// Trouble is why what the container sent last could not be written; nil if it could. The container sends it again.
-func (s *Session) Trouble() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.trouble
-}
-
 func (s *Session) finished() bool {
 	select {
 	case <-s.Done:
@@ -395,20 +374,4 @@ func (s *Session) place(name string) (place string, counter int, ok bool) {
 		return name, 0, true
 	}
 	return "", 0, false
-}
-
-func (s *Session) write(name string, data io.Reader) (err error) {
-	building := path.Join(path.Dir(name), "."+path.Base(name)+".new")
-	file, err := s.dir.OpenFile(building, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(file, data)
-	if err = errors.Join(err, file.Close()); err == nil {
-		err = s.dir.Rename(building, name)
-	}
-	if err != nil {
-		_ = s.dir.Remove(building) // it counts no more
-	}
-	return err
 }

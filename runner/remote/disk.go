@@ -1,0 +1,46 @@
+package remote
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+)
+
+// write puts a file into the run's directory, whole or not at all.
+func (s *Session) write(name string, data io.Reader) (err error) {
+	building := path.Join(path.Dir(name), "."+path.Base(name)+".new")
+	file, err := s.dir.OpenFile(building, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(file, data)
+	if err = errors.Join(err, file.Close()); err == nil {
+		err = s.dir.Rename(building, name)
+	}
+	if err != nil {
+		_ = s.dir.Remove(building) // it counts no more
+	}
+	return err
+}
+
+// note keeps what is wrong with the disk, until something is written again.
+func (s *Session) note(err error) {
+	disk, renaming := (*fs.PathError)(nil), (*os.LinkError)(nil)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case errors.As(err, &disk), errors.As(err, &renaming): // else the container is to blame, or its connection
+		s.trouble = err
+	case err == nil:
+		s.trouble = nil
+	}
+}
+
+// Trouble is why what the container sent last could not be written; nil if it could. The container sends it again.
+func (s *Session) Trouble() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.trouble
+}
