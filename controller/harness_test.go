@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -56,6 +57,8 @@ type fakeExecutor struct {
 	// those are found; nil never.
 	held     func(id string) (token string, ticket []byte, ok bool)
 	adopting func() bool
+	// unclaimed is a run of an earlier process that has a Job until it is forgotten; empty for none.
+	unclaimed string
 
 	mu        sync.Mutex
 	runs      []runner.Request
@@ -74,6 +77,16 @@ func (f *fakeExecutor) Held(_ context.Context, id, _ string) (token string, tick
 
 // Adopting implements [Keeper].
 func (f *fakeExecutor) Adopting() bool { return f.adopting != nil && f.adopting() }
+
+// Unclaimed implements [Keeper]: the run is of the only object that there is.
+func (f *fakeExecutor) Unclaimed(string) []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.unclaimed == "" || slices.Contains(f.forgotten, f.unclaimed) {
+		return nil
+	}
+	return []string{f.unclaimed}
+}
 
 // Forget implements [Keeper].
 func (f *fakeExecutor) Forget(id, _ string) {

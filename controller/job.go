@@ -21,6 +21,8 @@ type Keeper interface {
 	// Adopting reports whether runs of an earlier process may not have been found yet: new ones
 	// that go on without the operator wait for them.
 	Adopting() bool
+	// Unclaimed returns the IDs of such runs of an object, by its UID, that are neither followed nor ended.
+	Unclaimed(uid string) []string
 	// Forget removes what is left of a run whose end is recorded, if it is of the object.
 	Forget(id, uid string)
 }
@@ -131,6 +133,14 @@ func (r *reconciler) adopted(s *scope) (runner.Request, error) {
 		req.Call, req.Redact = r.callsOfCommand(s), func(ctx context.Context, value string) { s.mask.Add(ctx, value) }
 	}
 	return req, nil
+}
+
+// unclaimed are the runs of an earlier process that have a Job still, of the object of s.
+func (r *reconciler) unclaimed(s *scope) []string {
+	if keeper, ok := r.opts.Runner.(Keeper); ok {
+		return keeper.Unclaimed(s.uid())
+	}
+	return nil
 }
 
 // forgetRun removes what the cluster has of a run whose end is recorded.

@@ -76,7 +76,7 @@ func TestAdoption_IsTriedAgain(t *testing.T) {
 	must.Do(t, c.Status().Update(t.Context(), obj))
 	ticket := must.Get(json.Marshal(runstore.Ticket{Run: lost.ID, UID: string(obj.GetUID()), Generation: 1, Fingerprint: "earlier"}))(t)
 	var tries atomic.Int64
-	exec := &fakeExecutor{held: func(id string) (string, []byte, bool) { return "its token", ticket, id == lost.ID }}
+	exec := &fakeExecutor{unclaimed: lost.ID, held: func(id string) (string, []byte, bool) { return "its token", ticket, id == lost.ID }}
 	exec.do = func(_ context.Context, req runner.Request) (runner.Result, error) {
 		if !req.Apart.Adopted || req.ID != lost.ID {
 			t.Errorf("run %s begins beside %s", req.ID, lost.ID)
@@ -95,6 +95,30 @@ func TestAdoption_IsTriedAgain(t *testing.T) {
 	awaitCondition(t, c, obj, status.Ready, "True")
 	if tries.Load() != 3 {
 		t.Errorf("the run was followed at try %d, want 3", tries.Load())
+	}
+}
+
+// An operator died after it had recorded the end of a run, and before it removed the Job: the next one removes it, and runs nothing for it.
+func TestAdoption_RemovesTheJobOfARecordedRun(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	c, gvk, ns := clientOf(t, cfg), testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	w := watchOf(gvk)
+	w.Executor = watches.ExecutorJob
+	obj := create(t, c, object(gvk, ns, "old", map[string]any{}))
+	exec := &fakeExecutor{}
+	o := start(t, cfg, exec, Options{Watches: []watches.Watch{w}})
+	awaitCondition(t, c, obj, status.Ready, "True")
+	o.stop()
+	exec.mu.Lock()
+	exec.unclaimed, exec.forgotten = exec.runs[0].ID, nil
+	exec.mu.Unlock()
+	start(t, cfg, exec, Options{Watches: []watches.Watch{w}})
+	eventually(t, "the Job is removed", func() bool { return len(exec.Unclaimed("")) == 0 })
+	exec.mu.Lock()
+	defer exec.mu.Unlock()
+	if len(exec.runs) != 1 {
+		t.Errorf("%d runs, want one", len(exec.runs))
 	}
 }
 

@@ -34,9 +34,12 @@ func ticketOf(s *scope) []byte {
 // leadership. What is left of it on this machine is ended. If its end is known
 // after all, it counts; else it has ended as lost, and is run again.
 func (r *reconciler) settleLost(ctx context.Context, s *scope) (outcome, error) {
+	unclaimed := r.unclaimed(s)
 	if s.memory.lost == nil {
 		r.store.Settled(s.uid(), s.settings.retention())
-		return nextPhase, nil
+		if len(unclaimed) == 0 {
+			return nextPhase, nil
+		}
 	}
 	failpoint.Hit("lost.before-read")
 	// The cache may be behind an end that was recorded.
@@ -47,6 +50,9 @@ func (r *reconciler) settleLost(ctx context.Context, s *scope) (outcome, error) 
 	}
 	s.memory.recall(r.record(s.object))
 	if s.memory.lost == nil {
+		for _, id := range unclaimed { // the process that has recorded their end died before it removed their Jobs
+			r.forgetRun(id, s.uid())
+		}
 		return nextPhase, nil
 	}
 	if _, busy := r.set.busy.Load(s.object.GetUID()); busy {

@@ -112,7 +112,7 @@ func (r *reconciler) notRun(s *scope, run *status.Run) {
 		}
 	case errors.Is(s.err, runner.ErrNoSpace):
 		run.Result, run.Reason = status.Failed, string(runner.NoSpace)
-		run.Message, run.Counts = r.noSpace("Unable to run reconciliation: "+said), countsOf(s.result.Summary)
+		run.Message, run.Counts = r.noSpace(s, "Unable to run reconciliation: "+said), countsOf(s.result.Summary)
 	case errors.Is(s.err, runner.ErrTooLarge):
 		run.Result, run.Reason = status.Failed, status.ReasonArtifactsTooLarge
 		run.Message = short(said + "; print less in the tasks, or raise --artifacts-max-bytes-per-run")
@@ -143,6 +143,9 @@ func wasInterrupted(s *scope, run *status.Run, reason, said string) {
 func tookTooMuch(s *scope, run *status.Run, said string) {
 	run.Result, run.Reason = status.Failed, status.ReasonOutOfMemory
 	remedy := "raise the container's memory limit, lower --max-concurrent-runs, or make the role use less memory"
+	if s.result.Executor() == runner.ExecutorJob {
+		remedy = "raise the memory limit in the watch's job, or make the role use less memory"
+	}
 	if errors.Is(s.err, runner.ErrProcesses) {
 		run.Reason = status.ReasonTooManyProcesses
 		remedy = "find out what the task starts again and again; if the role needs so many processes, raise the container's limit of processes, " +
@@ -162,10 +165,13 @@ func (s *scope) cutBefore() bool {
 }
 
 // noSpace is the message of a run that a full disk has hindered.
-func (r *reconciler) noSpace(message string) string {
+func (r *reconciler) noSpace(s *scope, message string) string {
 	const room = 700 // bytes for the message, so that what to do is not cut off
-	return short(fmt.Sprintf("%s\nfree space on the file system of --runner-root %s, or lower --artifacts-max-bytes; "+
-		"old runs were removed where there were any", text.Clip(message, room), r.opts.RunnerRoot))
+	remedy := fmt.Sprintf("free space on the file system of --runner-root %s, or lower --artifacts-max-bytes; old runs were removed where there were any", r.opts.RunnerRoot)
+	if s.result.Executor() == runner.ExecutorJob {
+		remedy = "free space on the node of its Pod, or request more ephemeral-storage in the watch's job"
+	}
+	return short(text.Clip(message, room) + "\n" + remedy)
 }
 
 // interrupted reports whether a run was stopped by something that is not its
@@ -214,7 +220,7 @@ func (r *reconciler) judged(s *scope, run *status.Run) {
 	verdict := s.result.Verdict()
 	run.Result, run.Reason, run.Message = status.Failed, string(verdict.Reason), r.shown(s, verdict.Message)
 	if verdict.Reason == runner.NoSpace {
-		run.Message = r.noSpace(run.Message)
+		run.Message = r.noSpace(s, run.Message)
 	}
 	if verdict.Success {
 		run.Result = status.Succeeded

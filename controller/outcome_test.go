@@ -6,6 +6,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -174,5 +175,28 @@ func TestOutcome_OfARunWhoseTurnNeverCame(t *testing.T) {
 	s.err = fmt.Errorf("not started: %w: %w; its Pod waited: ImagePullBackOff", runner.ErrNoTurn, ErrCancelled)
 	if run := r.endedRun(s); run.Result != status.Failed || run.Reason != status.ReasonCancelled {
 		t.Errorf("cancelled: %+v", run)
+	}
+}
+
+// TestOutcome_NamesWhatARunInAPodLacks: its node, and its watch, not the operator's disk and flags.
+func TestOutcome_NamesWhatARunInAPodLacks(t *testing.T) {
+	t.Parallel()
+	req := runner.Request{ID: "1", Dir: filepath.Join(t.TempDir(), "run"), Apart: &runner.Apart{}}
+	must.Do(t, runner.CreateMirror(req))
+	over := make(chan struct{})
+	close(over)
+	inAPod, _ := runner.Mirrored(t.Context(), req, over) // whose end is not known, but for what follows
+	r := &reconciler{now: time.Now, opts: &Options{RunnerRoot: "/runner"}}
+	for _, cause := range []error{runner.ErrMemory, runner.ErrNoSpace} {
+		for name, tt := range map[string]struct {
+			of   runner.Result
+			want bool
+		}{"in a Pod of its own": {inAPod, true}, "here": {succeeded(), false}} {
+			s := &scope{use: &use{secrets: &secrets{}}, memory: &memory{}, mask: redact.New(), result: tt.of, err: cause, runID: "1"}
+			said := r.endedRun(s).Message
+			if strings.Contains(said, "the watch's job") != tt.want || strings.Contains(said, "--") == tt.want {
+				t.Errorf("%v, %s: %q", cause, name, said)
+			}
+		}
 	}
 }

@@ -89,7 +89,7 @@ func (op *operator) jobRunner(mgr manager.Manager, gateway controller.Gateway) (
 	}
 	options := jobs.Options{
 		Client: client, Namespace: op.jobNamespace, Image: op.jobImage, URL: strings.TrimSuffix(op.jobURL, "/"), Address: op.jobAddress,
-		Proxy: p, Log: op.log.WithName("jobs"),
+		Proxy: p, Log: op.log.WithName("jobs"), Connections: op.Recorder.JobConnections,
 	}
 	if op.shards > 0 {
 		options.Has = op.has

@@ -55,8 +55,9 @@ func (e *Executor) Adopt(ctx context.Context, has func(types.UID) bool) {
 	case <-ctx.Done():
 		return
 	}
+	asked := time.Now()
 	_ = wait.PollUntilContextCancel(ctx, again, true, func(ctx context.Context) (bool, error) {
-		err := e.adopt(ctx, has)
+		err := e.adopt(ctx, has, asked)
 		if err != nil && ctx.Err() == nil {
 			e.opts.Log.Error(err, "Runs of another operator are not known yet; it is tried again")
 		}
@@ -67,32 +68,71 @@ func (e *Executor) Adopt(ctx context.Context, has func(types.UID) bool) {
 // again is when the API server is asked again.
 const again = 5 * time.Second
 
-// adopt also removes Secrets of runs that have no Job.
-func (e *Executor) adopt(ctx context.Context, has func(types.UID) bool) error {
-	e.finding.Lock() // a Secret has up to a megabyte, and a replica may take several shards at once
+// adopt finds the runs of objects that this operator has, as they are at a time or later: a replica takes several shards at once,
+// for which one list is enough.
+func (e *Executor) adopt(ctx context.Context, has func(types.UID) bool, at time.Time) error {
+	e.finding.Lock()
 	defer e.finding.Unlock()
-	secrets := e.opts.Client.CoreV1().Secrets(e.opts.Namespace)
-	for from := (metav1.ListOptions{LabelSelector: runLabel, Limit: 20}); ; {
-		page, err := secrets.List(ctx, from)
+	if !e.listed.After(at) {
+		began := time.Now()
+		runs, err := e.list(ctx)
 		if err != nil {
 			return fmt.Errorf("find the runs of an earlier process: %w; %s", err, grantIt)
 		}
-		for _, s := range page.Items {
-			subject := types.UID(s.Labels[objectLabel])
-			switch {
-			case !has(subject) || !e.isOurs(s.Labels):
-			case e.isAlone(ctx, s.Name):
-				if err := secrets.Delete(ctx, s.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
-					e.opts.Log.Error(err, "A Secret of a run that has no Job cannot be removed", "secret", s.Name)
-				}
-			default:
-				e.mu.Lock()
-				e.found[s.Name] = found{subject: subject, since: time.Now()}
-				e.mu.Unlock()
+		e.runs, e.listed = runs, began
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for id, subject := range e.runs {
+		if has(subject) {
+			e.found[id] = found{subject: subject, since: time.Now()}
+		}
+	}
+	return nil
+}
+
+// list returns the runs that have Jobs, and the objects of those. The API server is asked: the cache may be behind a replica that has just died.
+func (e *Executor) list(ctx context.Context) (map[string]types.UID, error) {
+	runs := map[string]types.UID{}
+	for from := (metav1.ListOptions{LabelSelector: runLabel, Limit: 500}); ; {
+		page, err := e.opts.Client.BatchV1().Jobs(e.opts.Namespace).List(ctx, from)
+		if err != nil {
+			return nil, err
+		}
+		for _, job := range page.Items {
+			if e.isOurs(job.Labels) {
+				runs[job.Name] = types.UID(job.Labels[objectLabel])
 			}
 		}
 		if from.Continue = page.Continue; from.Continue == "" {
-			return nil
+			return runs, nil
+		}
+	}
+}
+
+// removeAlone removes Secrets of runs that have no Job, of objects that this operator has: the process that made them ended before it made the Job.
+// One as young as that of a run which begins now is left.
+func (e *Executor) removeAlone(ctx context.Context, age time.Duration) {
+	secrets := e.opts.Client.CoreV1().Secrets(e.opts.Namespace)
+	for from := (metav1.ListOptions{LabelSelector: runLabel, Limit: 20}); ; { // each has up to a megabyte
+		page, err := secrets.List(ctx, from)
+		if err != nil {
+			if ctx.Err() == nil {
+				e.opts.Log.Error(err, "Secrets of runs that have no Job are not removed; it is tried again in an hour")
+			}
+			return
+		}
+		for _, s := range page.Items {
+			mine := e.opts.Has == nil || e.opts.Has(types.UID(s.Labels[objectLabel]))
+			if !mine || !e.isOurs(s.Labels) || time.Since(s.CreationTimestamp.Time) < age || !e.isAlone(ctx, s.Name) {
+				continue
+			}
+			if err := secrets.Delete(ctx, s.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+				e.opts.Log.Error(err, "A Secret of a run that has no Job cannot be removed; it is tried again in an hour", "secret", s.Name)
+			}
+		}
+		if from.Continue = page.Continue; from.Continue == "" {
+			return
 		}
 	}
 }
@@ -137,7 +177,7 @@ func (e *Executor) Adopting() bool {
 	return false
 }
 
-// sweepLater has the Jobs ended that belong to no object, again and again, until ctx ends.
+// sweepLater has the Jobs ended that belong to no object, and Secrets removed that have no Job, every hour, until ctx ends.
 func (e *Executor) sweepLater(ctx context.Context) {
 	tick := time.NewTicker(unclaimed)
 	defer tick.Stop()
@@ -145,6 +185,7 @@ func (e *Executor) sweepLater(ctx context.Context) {
 		select {
 		case <-tick.C:
 			e.sweep(ctx)
+			e.removeAlone(ctx, unclaimed)
 		case <-ctx.Done():
 			return
 		}
@@ -178,6 +219,18 @@ func (e *Executor) sweep(ctx context.Context) {
 		}
 		e.claim(id)
 	}
+}
+
+// Unclaimed returns the IDs of those runs that were found of an object, by its UID, and that are neither followed nor ended.
+func (e *Executor) Unclaimed(uid string) (ids []string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for id, run := range e.found {
+		if run.subject == types.UID(uid) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }
 
 // claim takes a run off those that were found: it is followed, or ended.

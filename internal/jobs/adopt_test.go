@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -164,10 +165,64 @@ func TestAdopt_LeavesOtherOperatorsAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	ours := New(nil, Options{Client: client, Namespace: "system", URL: "https://ours:8444", Log: logr.Discard()})
-	if err := ours.adopt(t.Context(), func(types.UID) bool { return true }); err != nil || len(ours.found) > 0 {
+	if err := ours.adopt(t.Context(), func(types.UID) bool { return true }, time.Now()); err != nil || len(ours.found) > 0 {
 		t.Errorf("the runs %v are found, %v", ours.found, err)
 	}
+	ours.removeAlone(t.Context(), 0)
 	if left, err := client.CoreV1().Secrets("system").List(t.Context(), metav1.ListOptions{}); err != nil || len(left.Items) != 2 {
 		t.Errorf("%d Secrets are left of two, %v", len(left.Items), err)
 	}
+}
+
+// A replica that takes several shards at once lists the Jobs once, and no Secrets, which may be large.
+func TestAdopt_ListsOnceForSeveralShards(t *testing.T) {
+	t.Parallel()
+	const id = "11111111-1111-4111-8111-111111111111"
+	client := fake.NewClientset(&batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: id, Namespace: "system", Labels: map[string]string{runLabel: id, objectLabel: "late"}}})
+	e := New(nil, Options{Client: client, Namespace: "system", Log: logr.Discard()})
+	taken := time.Now()
+	for _, mine := range []types.UID{"early", "late"} {
+		must.Do(t, e.adopt(t.Context(), func(uid types.UID) bool { return uid == mine }, taken))
+	}
+	must.Be(t, "what is found by the second shard", []string{id}, e.Unclaimed("late"))
+	must.Be(t, "what another shard has of it", []string(nil), e.Unclaimed("early"))
+	if lists := len(client.Actions()); lists != 1 {
+		t.Errorf("there are %d requests for two shards, want one", lists)
+	}
+	must.Do(t, e.adopt(t.Context(), func(types.UID) bool { return true }, time.Now()))
+	if lists := len(client.Actions()); lists != 2 {
+		t.Errorf("there are %d requests, want one more for a shard that is taken later", lists)
+	}
+	if e.Forget(id, "early"); len(e.Unclaimed("late")) != 1 {
+		t.Error("a run is forgotten for another object")
+	}
+	close(e.ready)
+	if e.Forget(id, "late"); len(e.Unclaimed("late")) != 0 {
+		t.Error("a run whose end is recorded is waited for")
+	}
+}
+
+// A Secret whose operator ended before it made the Job is removed, unless it may be that of a run that begins now.
+func TestRemoveAlone(t *testing.T) {
+	t.Parallel()
+	const alone, begins, whole, foreign = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222", "33333333-3333-4333-8333-333333333333", "44444444-4444-4444-8444-444444444444"
+	client := fake.NewClientset()
+	for id, age := range map[string]time.Duration{alone: 2 * unclaimed, begins: time.Minute, whole: 2 * unclaimed, foreign: 2 * unclaimed} {
+		must.Do(t, client.Tracker().Add(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{
+			Name: id, Namespace: "system", Labels: map[string]string{runLabel: id, objectLabel: "of " + id}, CreationTimestamp: metav1.NewTime(time.Now().Add(-age)),
+		}}))
+	}
+	must.Do(t, client.Tracker().Add(&batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: whole, Namespace: "system"}}))
+	e := New(nil, Options{Client: client, Namespace: "system", Has: func(uid types.UID) bool { return uid != "of "+foreign }, Log: logr.Discard()})
+	left := func() (names []string) {
+		for _, s := range must.Get(client.CoreV1().Secrets("system").List(t.Context(), metav1.ListOptions{}))(t).Items {
+			names = append(names, s.Name)
+		}
+		slices.Sort(names)
+		return names
+	}
+	e.removeAlone(t.Context(), unclaimed)
+	must.Be(t, "Secrets left while runs begin", []string{begins, whole, foreign}, left())
+	e.removeAlone(t.Context(), 0)
+	must.Be(t, "Secrets left at the start", []string{whole, foreign}, left())
 }

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -138,7 +139,7 @@ func (w *watched) look(ctx context.Context) (done bool, lost error) {
 	if isClosed(w.session.Started) && (pod == nil || !silent(pod)) {
 		now = ""
 	}
-	if err := w.session.Trouble(); err != nil {
+	if err := w.session.Trouble(); err != nil && !errors.Is(err, runner.ErrTooLarge) {
 		now = "what the run sends cannot be written to the disk of the operator, and is sent again: " + err.Error()
 		w.makeRoom(err, now != w.phase)
 	}
@@ -178,6 +179,9 @@ func (w *watched) gone(ctx context.Context, job *batchv1.Job) bool {
 func (e *Executor) lost(pod *corev1.Pod, job *batchv1.Job, session *remote.Session) error {
 	if isClosed(session.Done) {
 		return nil // the Pod ends after it
+	}
+	if err := session.Trouble(); errors.Is(err, runner.ErrTooLarge) {
+		return err
 	}
 	what, memory := endOf(pod, job)
 	switch {

@@ -218,20 +218,10 @@ func TestAwait_MakesRoomForWhatRunsSend(t *testing.T) {
 	must.Do(t, errors.Join(e.jobs.GetStore().Add(job), e.pods.GetIndexer().Add(pod)))
 	session := must.Get(e.hub.Admit(req, ""))(t)
 	t.Cleanup(session.Close)
-	post := func(at, epoch string, body []byte) *httptest.ResponseRecorder {
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, remote.Root+at+"?pod=it&epoch="+epoch, bytes.NewReader(body))
-		r.Header.Set("Authorization", "Bearer token")
-		answer := httptest.NewRecorder()
-		e.hub.ServeHTTP(answer, r)
-		return answer
-	}
+	post := func(at, epoch string, body []byte) *httptest.ResponseRecorder { return posted(t, e, at, epoch, body) }
 	var begun struct{ Epoch string }
 	must.Do(t, json.Unmarshal(post("start", "", nil).Body.Bytes(), &begun))
-	var event bytes.Buffer
-	files := tar.NewWriter(&event)
-	must.Do(t, files.WriteHeader(&tar.Header{Name: "job_events/1-a.json", Typeflag: tar.TypeReg, Size: 64 << 10}))
-	must.Get(files.Write(make([]byte, 64<<10)))(t)
-	must.Do(t, files.Close())
+	event := eventOf(t, 64<<10)
 	_ = os.WriteFile(ballast, make([]byte, 1<<20), 0o600) // as much as there is room for
 
 	ended := make(chan struct{})
@@ -240,13 +230,13 @@ func TestAwait_MakesRoomForWhatRunsSend(t *testing.T) {
 		_, _, _ = e.await(ctx, req, session)
 		close(ended)
 	}()
-	if code := post("files", begun.Epoch, event.Bytes()).Code; code != http.StatusInternalServerError {
+	if code := post("files", begun.Epoch, event).Code; code != http.StatusInternalServerError {
 		t.Errorf("what cannot be written is answered %d", code)
 	}
 	if said := <-phases; !strings.Contains(said, "cannot be written") || !strings.Contains(said, "no space left") || rooms.Load() != 1 {
 		t.Errorf("the status says %q, and room is made %d times", said, rooms.Load())
 	}
-	if code := post("files", begun.Epoch, event.Bytes()).Code; code != http.StatusOK {
+	if code := post("files", begun.Epoch, event).Code; code != http.StatusOK {
 		t.Errorf("what is sent again is answered %d", code)
 	}
 	if said := <-phases; said != "" {
@@ -255,4 +245,44 @@ func TestAwait_MakesRoomForWhatRunsSend(t *testing.T) {
 	cancel(errors.New("enough"))
 	must.Do(t, errors.Join(e.pods.GetIndexer().Delete(pod), e.jobs.GetStore().Delete(job)))
 	<-ended
+}
+
+// posted is the hub's answer to the Pod of a run.
+func posted(t *testing.T, e *Executor, at, epoch string, body []byte) *httptest.ResponseRecorder {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, remote.Root+at+"?pod=it&epoch="+epoch, bytes.NewReader(body))
+	r.Header.Set("Authorization", "Bearer token")
+	answer := httptest.NewRecorder()
+	e.hub.ServeHTTP(answer, r)
+	return answer
+}
+
+// eventOf is what a Pod sends: an event of so many bytes.
+func eventOf(t *testing.T, size int) []byte {
+	t.Helper()
+	var event bytes.Buffer
+	files := tar.NewWriter(&event)
+	must.Do(t, files.WriteHeader(&tar.Header{Name: "job_events/1-a.json", Typeflag: tar.TypeReg, Size: int64(size)}))
+	must.Get(files.Write(make([]byte, size)))(t)
+	must.Do(t, files.Close())
+	return event.Bytes()
+}
+
+// A Pod that sends more than a run may write has failed, and was not disrupted: it is not repeated as if the cluster had ended it.
+func TestLost_OfAPodThatSendsTooMuch(t *testing.T) {
+	t.Parallel()
+	req := runner.Request{ID: "11111111-1111-4111-8111-111111111111", Dir: filepath.Join(t.TempDir(), "run"), MaxBytes: 10 << 10, Apart: &runner.Apart{Token: "token", Subject: "uid"}}
+	must.Do(t, runner.CreateMirror(req))
+	e := New(nil, Options{Client: fake.NewClientset(), Namespace: "system", Log: logr.Discard()})
+	session := must.Get(e.hub.Admit(req, ""))(t)
+	t.Cleanup(session.Close)
+	var begun struct{ Epoch string }
+	must.Do(t, json.Unmarshal(posted(t, e, "start", "", nil).Body.Bytes(), &begun))
+	if code := posted(t, e, "files", begun.Epoch, eventOf(t, 20<<10)).Code; code != http.StatusForbidden {
+		t.Errorf("what is too much is answered %d", code)
+	}
+	pod := &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodFailed}}
+	if err := e.lost(pod, nil, session); !errors.Is(err, runner.ErrTooLarge) || errors.Is(err, runner.ErrCluster) {
+		t.Errorf("the run has ended with %v, want %v", err, runner.ErrTooLarge)
+	}
 }

@@ -41,7 +41,9 @@ type Options struct {
 	// Has reports whether this operator has an object, by its UID, where it shares them with others: see
 	// [Executor.Adopt]. Nil where it has all.
 	Has func(types.UID) bool
-	Log logr.Logger
+	// Connections is told how many connections Pods have, and whether a further one was refused, or has to wait. Nil tells no one.
+	Connections func(open int, refused bool)
+	Log         logr.Logger
 }
 
 // Executor makes runs of [runner.ExecutorJob] as Jobs, and all others with the Runner that it
@@ -58,10 +60,13 @@ type Executor struct {
 	ready, drained chan struct{}
 	refusals       refusals
 
-	finding sync.Mutex // one look for the runs of earlier processes at a time
+	finding sync.Mutex           // one look for the runs of earlier processes at a time
+	listed  time.Time            // when the API server was asked last which there are
+	runs    map[string]types.UID // its answer: their objects, by their IDs
 	mu      sync.Mutex
 	found   map[string]found // runs of earlier processes that no one has followed or ended, by their IDs
 	adopted atomic.Int64     // so many of them are followed
+	said    atomic.Int64     // when it was logged last, in Unix time, that Pods have too many connections
 }
 
 // found is the run of an earlier process.
@@ -112,16 +117,17 @@ func (e *Executor) Start(ctx context.Context) error {
 		return err
 	}
 	if e.opts.Has == nil {
-		if err := e.adopt(ctx, func(types.UID) bool { return true }); err != nil {
+		if err := e.adopt(ctx, func(types.UID) bool { return true }, time.Now()); err != nil {
 			return err
 		}
+		e.removeAlone(ctx, 0)
 	}
 	var lc net.ListenConfig
 	listener, err := lc.Listen(ctx, "tcp", e.opts.Address)
 	if err != nil {
 		return fmt.Errorf("listen for the Pods of runs: %w; choose another address with --job-bind-address", err)
 	}
-	listener = netutil.LimitListener(newFairListener(listener, maxOfAddress), maxConnections)
+	listener = netutil.LimitListener(newFairListener(listener, maxOfAddress, maxConnections, e.connections), maxConnections)
 	close(e.ready)
 	e.opts.Log.Info("Runs in Pods of their own are served", "address", listener.Addr().String(), "url", e.opts.URL, "namespace", e.opts.Namespace)
 	var sweeper sync.WaitGroup
@@ -153,6 +159,18 @@ func (e *Executor) mayList(ctx context.Context) error {
 
 // maxConnections is how many connections Pods may have to the operator; further ones wait.
 const maxConnections = 4096
+
+// connections logs, at most once a minute, that Pods find no free connection.
+func (e *Executor) connections(open int, refused bool) {
+	if e.opts.Connections != nil {
+		e.opts.Connections(open, refused)
+	}
+	if now := time.Now().Unix(); refused && now-e.said.Load() >= 60 {
+		e.said.Store(now)
+		e.opts.Log.Info("Pods of runs have as many connections as they may; further ones wait, or are refused and tried again", "connections", open,
+			"most", maxConnections, "mostOfOneAddress", maxOfAddress)
+	}
+}
 
 // IdentityName is the Secret with the certificate for Pods, which a new operator has to have
 // as well.
@@ -208,6 +226,11 @@ func (e *Executor) Reap(id string) error {
 // Forget removes the Job of a run whose end is recorded, with all that belongs to it, if the run is of an object.
 func (e *Executor) Forget(id, uid string) {
 	e.hub.Recorded(id, uid)
+	e.mu.Lock()
+	if e.found[id].subject == types.UID(uid) { // the ID stands in a status, which others can write
+		delete(e.found, id)
+	}
+	e.mu.Unlock()
 	select {
 	case <-e.ready:
 	default:

@@ -13,14 +13,18 @@ const maxOfAddress = 256
 // one Pod does not take those of all.
 type fairListener struct {
 	net.Listener
-	most int
+	most, all int
+	tell      func(open int, refused bool)
 
-	mu   sync.Mutex
-	open map[string]int
+	mu    sync.Mutex
+	open  map[string]int
+	total int
 }
 
-func newFairListener(l net.Listener, most int) *fairListener {
-	return &fairListener{Listener: l, most: most, open: map[string]int{}}
+// newFairListener gives each address so many connections of l at most. tell is told how many there are, and whether one was refused, or
+// the next one will have to wait since there are all that may be.
+func newFairListener(l net.Listener, most, all int, tell func(open int, refused bool)) *fairListener {
+	return &fairListener{Listener: l, most: most, all: all, tell: tell, open: map[string]int{}}
 }
 
 // Accept implements [net.Listener].
@@ -31,7 +35,7 @@ func (l *fairListener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		host, _, _ := net.SplitHostPort(conn.RemoteAddr().String())
-		if l.count(host, 1) <= l.most {
+		if l.count(host, 1) {
 			return &countedConn{Conn: conn, closed: sync.OnceFunc(func() { l.count(host, -1) })}, nil
 		}
 		l.count(host, -1)
@@ -39,15 +43,18 @@ func (l *fairListener) Accept() (net.Conn, error) {
 	}
 }
 
-func (l *fairListener) count(host string, by int) int {
+// count counts a connection, and reports whether the address may have it.
+func (l *fairListener) count(host string, by int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.open[host] += by
+	l.total += by
 	n := l.open[host]
 	if n == 0 {
 		delete(l.open, host)
 	}
-	return n
+	l.tell(l.total, by > 0 && (n > l.most || l.total >= l.all))
+	return n <= l.most
 }
 
 type countedConn struct {

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"testing"
@@ -10,10 +11,11 @@ import (
 	"github.com/rolewright/rolewright/test/must"
 )
 
-// One address has a share of the connections, and gets another one when it has closed one.
+// One address has a share of the connections, and gets another one when it has closed one. It is told when one is refused, or when there are all that may be.
 func TestFairListener(t *testing.T) {
 	t.Parallel()
-	l := newFairListener(must.Get(net.Listen("tcp", "127.0.0.1:0"))(t), 2)
+	said := ""
+	l := newFairListener(must.Get(net.Listen("tcp", "127.0.0.1:0"))(t), 2, 3, func(open int, refused bool) { said += fmt.Sprintln(open, refused) })
 	defer l.Close()
 	dial := func() net.Conn {
 		t.Helper()
@@ -42,4 +44,7 @@ func TestFairListener(t *testing.T) {
 	} else {
 		must.Do(t, conn.Close())
 	}
+	l.count("another address", 1)
+	l.count("a third address", 1)
+	must.Be(t, "what is told", "1 false\n2 false\n3 true\n2 false\n1 false\n2 false\n1 false\n2 false\n3 true\n", said)
 }

@@ -63,6 +63,7 @@ type Recorder struct {
 	unwatched    *prometheus.GaugeVec
 	broken       *prometheus.GaugeVec
 	shards       shardMetrics
+	jobs         jobMetrics
 	webhooks     *prometheus.HistogramVec
 
 	artifactRuns  *prometheus.GaugeVec
@@ -90,7 +91,7 @@ func New(reg prometheus.Registerer) (*Recorder, error) {
 		rejected: counter("rolewright_status_rejected_total",
 			"Parts of status.ansible that were ignored because another client has changed them.",
 			"group", "version", "kind", "part"),
-		scraped: newScraped(), shards: newShardMetrics(), webhooks: newWebhooks(),
+		scraped: newScraped(), shards: newShardMetrics(), jobs: newJobMetrics(), webhooks: newWebhooks(),
 		statusWrites: counter("rolewright_status_writes_total",
 			"Writes of an object's status, by the moment of the run and their result.",
 			"group", "kind", "moment", "result"),
@@ -140,7 +141,7 @@ func histogram(name, help string, buckets []float64, labels ...string) *promethe
 func (r *Recorder) collectors() []prometheus.Collector {
 	return slices.Concat(r.runMetrics.collectors(), r.proxyMetrics.collectors(), []prometheus.Collector{
 		r.buildInfo, r.reconcileResult, r.reconciles, r.createdAt, r.phases, r.rejected, r.statusWrites, r.decisions, r.kindReady, r.unwatched, r.broken,
-		r.shards.all, r.shards.held, r.shards.objects, r.shards.handovers, r.webhooks, r.artifactRuns, r.artifactBytes, &r.scraped,
+		r.shards.all, r.shards.held, r.shards.objects, r.shards.handovers, r.jobs.connections, r.jobs.refused, r.webhooks, r.artifactRuns, r.artifactBytes, &r.scraped,
 	})
 }
 

@@ -30,6 +30,7 @@ func recordAll(r *Recorder) {
 	r.ContentBroken(true)
 	r.Shards(8, 3, 1200)
 	r.ShardMoved(true)
+	r.JobConnections(2, true)
 	r.Webhook(widget.GroupKind(), "validate", WebhookRefused, 20*time.Millisecond)
 	r.Reconciled(widget, 45*time.Second)
 	r.ReconcileResult(widget, true)

@@ -25,20 +25,21 @@ func (s *Session) write(name string, data io.Reader) (err error) {
 	return err
 }
 
-// note keeps what is wrong with the disk, until something is written again.
+// note keeps what is wrong with the disk, until something is written again, or that the run has sent too much.
 func (s *Session) note(err error) {
 	disk, renaming := (*fs.PathError)(nil), (*os.LinkError)(nil)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case errors.As(err, &disk), errors.As(err, &renaming): // else the container is to blame, or its connection
+	case errors.As(err, &disk), errors.As(err, &renaming), errors.Is(err, errTooMuch): // else the container is to blame, or its connection
 		s.trouble = err
 	case err == nil:
 		s.trouble = nil
 	}
 }
 
-// Trouble is why what the container sent last could not be written; nil if it could. The container sends it again.
+// Trouble is why what the container sent last was not written; nil if it was. The container sends it again, unless it is
+// [runner.ErrTooLarge].
 func (s *Session) Trouble() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

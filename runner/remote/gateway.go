@@ -170,7 +170,7 @@ func newGateway(ctx context.Context, in Input) (*gateway, error) {
 			r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = target.Scheme, target.Host, "127.0.0.1"
 		},
 		// A connection is made when there is an operator; requests without a body that an old one has cut are sent once more.
-		Transport:      &http.Transport{DialTLSContext: dial, MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute, DisableCompression: true},
+		Transport:      &http.Transport{DialTLSContext: dial, MaxIdleConnsPerHost: 2, IdleConnTimeout: 15 * time.Second, DisableCompression: true},
 		FlushInterval:  -1,
 		ModifyResponse: g.counted,
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {

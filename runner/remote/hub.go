@@ -237,7 +237,7 @@ var (
 	errOver     = errors.New("the run is over")
 	errOtherPod = errors.New("another Pod makes the run")
 	errRefused  = errors.New("this is not a file of a run")
-	errTooMuch  = errors.New("the run sends more than it may write")
+	errTooMuch  = fmt.Errorf("%w: its Pod sends more than twice that", runner.ErrTooLarge)
 )
 
 func (s *Session) serve(w http.ResponseWriter, r *http.Request) {

@@ -1,0 +1,28 @@
+package metrics
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// jobMetrics are about the Pods of runs. Without the executor job there is no series of them.
+type jobMetrics struct {
+	connections *prometheus.GaugeVec
+	refused     *prometheus.CounterVec
+}
+
+func newJobMetrics() jobMetrics {
+	return jobMetrics{
+		connections: gauge("rolewright_job_connections", "How many connections the Pods of runs have to the operator (executor job)."),
+		refused: counter("rolewright_job_connections_limited_total",
+			"Connections of Pods of runs that were refused, or after which a further one had to wait, since there were as many as there may be (executor job)."),
+	}
+}
+
+// JobConnections says how many connections the Pods of runs have, and whether there was none to spare for one.
+func (r *Recorder) JobConnections(open int, limited bool) {
+	if r == nil {
+		return
+	}
+	r.jobs.connections.WithLabelValues().Set(float64(open))
+	if limited {
+		r.jobs.refused.WithLabelValues().Inc()
+	}
+}
