@@ -132,13 +132,13 @@ test-all: test ## make test, then what takes longer: the rest of the newer line,
 
 .PHONY: integration
 integration: cluster-tools-kwok client-tools $(TOOLS)/gotestsum ## go test of everything, on one control plane
-	@$(TOOLS)/controlplane exec --pods-exec --audit-log audit.log -- tools/gotest.sh ./... -race -timeout 30m $(TESTFLAGS)
+	@$(TOOLS)/controlplane exec --pods-exec --audit-log audit.log -- tools/gotest.sh ./... -race -timeout 2h $(TESTFLAGS)
 	@cd cmd/rolewright-helm && go test -count=1 ./...
 
 # Without the race detector: what Ansible does changes nothing of what integration has shown of the program.
 .PHONY: test-second-line
 test-second-line: second-line cluster-tools $(TOOLS)/gotestsum ## tests of what depends on Ansible, on ansible-core 2.19 and ansible-runner 2.4
-	@PATH=$(SECOND_LINE)/bin:$$PATH tools/gotest.sh './runner ./controller/extravars' -count=1 -timeout 20m $(TESTFLAGS)
+	@PATH=$(SECOND_LINE)/bin:$$PATH tools/gotest.sh './runner ./controller/extravars' -count=1 -timeout 2h $(TESTFLAGS)
 
 # Its texts, verdicts, values, hidden output and versions. What ends processes, fills disks and recovers runs is left to
 # make test-all.
@@ -150,7 +150,7 @@ test-second-line-short: ## of these, what depends on the line that Ansible is of
 .PHONY: test-third-line
 test-third-line: setup cluster-tools-kwok client-tools $(TOOLS)/gotestsum ## tests of what depends on Ansible, forked runs too, on ansible-core 2.22 with its own Python: 10 minutes
 	@tools/ansible/third-line.sh $(THIRD_LINE) >/dev/null || { echo 'NOT RUN: `make test-third-line`, see above.'; exit 0; }; \
-		PATH=$(THIRD_LINE)/bin:$$PATH tools/gotest.sh '$(THIRD_LINE_PACKAGES)' -count=1 -timeout 40m $(TESTFLAGS)
+		PATH=$(THIRD_LINE)/bin:$$PATH tools/gotest.sh '$(THIRD_LINE_PACKAGES)' -count=1 -timeout 2h $(TESTFLAGS)
 THIRD_LINE_PACKAGES = ./runner ./runner/syntaxcheck ./runner/warm ./controller/extravars ./test/executors
 
 # Its verdicts and hidden output, forked modules, and what it has that forked runs rely on.
@@ -160,7 +160,7 @@ test-third-line-short: ## of these, what differs most between lines
 
 .PHONY: test-forked
 test-forked: second-line $(TOOLS)/gotestsum ## verdicts, supervision and hostile data with forked runs, on the newer line of Ansible
-	@TEST_EXECUTOR=warm PATH=$(SECOND_LINE)/bin:$$PATH tools/gotest.sh './runner ./test/hostile' -count=1 -timeout 20m $(TESTFLAGS)
+	@TEST_EXECUTOR=warm PATH=$(SECOND_LINE)/bin:$$PATH tools/gotest.sh './runner ./test/hostile' -count=1 -timeout 2h $(TESTFLAGS)
 
 .PHONY: hostile
 hostile: setup setup-trace second-line ## the corpus of hostile objects and events, a run for each, on both lines of Ansible, and the roles forked on the older one: 30 minutes
@@ -171,7 +171,7 @@ hostile: setup setup-trace second-line ## the corpus of hostile objects and even
 
 .PHONY: test-tools
 test-tools: cluster-tools-kwok node-tools $(TOOLS)/gotestsum ## tests of the development control plane itself
-	@cd tools && ./gotest.sh ./controlplane -race -timeout 10m $(TESTFLAGS)
+	@cd tools && ./gotest.sh ./controlplane -race -timeout 2h $(TESTFLAGS)
 
 # What a fault plan needs: the operator with its failpoints, and a scripted ansible-runner. RACE=1 gives the operator the
 # race detector, whose findings are violations.
@@ -228,10 +228,10 @@ $(FAULTS_PARTS:%=faults-part-%): faults-part-%: setup fault-tools
 test-executors: cluster-tools-kwok client-tools setup-trace second-line ## tests of what depends on how runs are made, with each executor
 	@for executor in warm runner; do \
 		echo "with --executor=$$executor"; \
-		TEST_EXECUTOR=$$executor $(TOOLS)/controlplane exec --pods-exec --audit-log audit.log -- go test -count=1 -timeout 60m $(TESTFLAGS) ./runner ./test/hostile ./test/e2e || exit; \
+		TEST_EXECUTOR=$$executor $(TOOLS)/controlplane exec --pods-exec --audit-log audit.log -- go test -count=1 -timeout 2h $(TESTFLAGS) ./runner ./test/hostile ./test/e2e || exit; \
 	done
 	@echo 'forked, on the newer line of Ansible'
-	@TEST_EXECUTOR=warm PATH=$(SECOND_LINE)/bin:$$PATH go test -count=1 -timeout 60m $(TESTFLAGS) ./runner ./runner/warm ./test/hostile
+	@TEST_EXECUTOR=warm PATH=$(SECOND_LINE)/bin:$$PATH go test -count=1 -timeout 2h $(TESTFLAGS) ./runner ./runner/warm ./test/hostile
 
 # On one node, on which Pods really run. The image's tag is not "latest", so that nothing pulls it.
 .PHONY: e2e
@@ -258,7 +258,7 @@ e2e: setup setup-image setup-node cluster-tools $(TOOLS)/etcd node-tools client-
 	done
 	@$(TOOLS)/controlplane exec --node --audit-log audit.log --image $(IMAGES)/rolewright-example.tar --image $(IMAGES)/tea-operator.tar --image $(IMAGES)/site-operator.tar --image $(IMAGES)/memcached.tar \
 		--image $(IMAGES)/etcd.tar --image $(IMAGES)/gallery-memcached.tar --image $(IMAGES)/gallery-store.tar --image $(IMAGES)/gallery-chart.tar -- \
-		go test -tags e2e -count=1 -timeout 30m ./test/cluster $(TESTFLAGS)
+		go test -tags e2e -count=1 -timeout 2h ./test/cluster $(TESTFLAGS)
 
 .PHONY: transcript
 transcript: ## write docs/in-a-cluster.md, what make e2e does with the example operator: as root, on Debian
@@ -267,20 +267,20 @@ transcript: ## write docs/in-a-cluster.md, what make e2e does with the example o
 .PHONY: test-image
 test-image: setup-image cluster-tools-kwok client-tools ## tests of what depends on Ansible and Python, on those of the image: as root, on Debian
 	@$(IMAGE) rolewright/operator:e2e $(IMAGE_ARGS) --target operator .
-	@$(TOOLS)/controlplane exec --pods-exec -- env ROLEWRIGHT_TEST_EVERY_CASE=1 tools/image/test.sh controller/extravars runner/warm test/executors -- -test.timeout=40m $(TESTFLAGS)
+	@$(TOOLS)/controlplane exec --pods-exec -- env ROLEWRIGHT_TEST_EVERY_CASE=1 tools/image/test.sh controller/extravars runner/warm test/executors -- -test.timeout=2h $(TESTFLAGS)
 
 # Where there are no images, the newer line stands for theirs.
 .PHONY: test-image-where-possible
 test-image-where-possible: $(TOOLS)/gotestsum
-	@if tools/node/able.sh >/dev/null; then timeout --foreground 30m $(MAKE) test-image; else \
+	@if tools/node/able.sh >/dev/null; then timeout --foreground 3h $(MAKE) test-image; else \
 		echo 'NOT RUN: `make test-image`, see `make e2e`. Instead, on the newer line:'; \
-		ROLEWRIGHT_TEST_EVERY_CASE=1 PATH=$(SECOND_LINE)/bin:$$PATH tools/gotest.sh './runner/warm ./test/executors' -count=1 -timeout 20m $(TESTFLAGS); fi
+		ROLEWRIGHT_TEST_EVERY_CASE=1 PATH=$(SECOND_LINE)/bin:$$PATH tools/gotest.sh './runner/warm ./test/executors' -count=1 -timeout 2h $(TESTFLAGS); fi
 
 .PHONY: test-page
 test-page: ## tests of the page in a real browser, where Chromium is or can be installed: as root, on Debian
 	@tools/browser/install.sh $(BIN)/browser || { echo 'NOT RUN: `make test-page`. There is no Chromium.'; exit 0; }; \
 	axe=$$(ls $(BIN)/browser/node_modules/axe-core/axe.min.js 2>/dev/null); \
-	(cd test/page && go test -count=1 -timeout 15m $(TESTFLAGS) . -args $${axe:+-axe $$axe}) || exit 1; \
+	(cd test/page && go test -count=1 -timeout 2h $(TESTFLAGS) . -args $${axe:+-axe $$axe}) || exit 1; \
 	[ -n "$$axe" ] || echo 'NOT RUN: the accessibility tests of `make test-page`. There is no axe-core.'
 
 .PHONY: screenshots
@@ -294,11 +294,11 @@ E2E_SHORT := -skip=$(E2E_LONG)
 
 .PHONY: e2e-long-where-possible
 e2e-long-where-possible: ## the tests in a real cluster that make test leaves out
-	@if tools/node/able.sh >/dev/null; then timeout --foreground 45m $(MAKE) e2e TESTFLAGS='-run=$(E2E_LONG) $(TESTFLAGS)'; fi
+	@if tools/node/able.sh >/dev/null; then timeout --foreground 3h $(MAKE) e2e TESTFLAGS='-run=$(E2E_LONG) $(TESTFLAGS)'; fi
 
 .PHONY: e2e-where-possible
 e2e-where-possible: e2e-not-run
-	@if tools/node/able.sh >/dev/null; then timeout --foreground 45m $(MAKE) e2e TESTFLAGS='$(E2E_SHORT) $(TESTFLAGS)'; fi
+	@if tools/node/able.sh >/dev/null; then timeout --foreground 3h $(MAKE) e2e TESTFLAGS='$(E2E_SHORT) $(TESTFLAGS)'; fi
 
 # Says so where it is: also at the end, where it is not overlooked.
 .PHONY: e2e-not-run
