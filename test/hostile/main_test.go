@@ -10,12 +10,11 @@ package hostile
 import (
 	"testing"
 
-	"go.uber.org/goleak"
-
+	"github.com/rolewright/rolewright/test/leaktest"
 	needed "github.com/rolewright/rolewright/test/testenv/parts"
 )
 
 func TestMain(m *testing.M) {
 	needed.AnsibleOrExit()
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }

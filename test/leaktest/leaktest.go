@@ -18,25 +18,38 @@ import (
 )
 
 // patience is how long what ends by itself may take to do so.
-const patience = 5 * time.Second
+const patience = 2 * time.Minute
 
 // Main is the TestMain of a package: it runs its tests, and exits. Each
 // function of while runs as long as the tests do.
 func Main(m goleak.TestingM, while ...func(context.Context) error) {
-	goleak.VerifyTestMain(tests{m, while})
+	code := run(m, while)
+	if code == 0 {
+		if err := Goroutines(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code) //nolint:forbidigo // TestMain is the main of a test program
 }
 
-type tests struct {
-	goleak.TestingM
-	while []func(context.Context) error
+// Goroutines waits until no goroutine is left but those of the options, and
+// returns an error where some do not end.
+func Goroutines(options ...goleak.Option) error {
+	for deadline := time.Now().Add(patience); ; {
+		late := time.Now().After(deadline) // before the look: this process may be stopped for long
+		if err := goleak.Find(options...); err == nil || late {
+			return err
+		}
+	}
 }
 
-// Run runs the tests, and returns the exit code.
-func (t tests) Run() int {
+// run runs the tests, and returns the exit code.
+func run(m goleak.TestingM, while []func(context.Context) error) int {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	ended := make(chan error)
-	for _, do := range t.while {
+	for _, do := range while {
 		go func() { ended <- do(ctx) }()
 	}
 	// What the runtime opens for itself is open from here on.
@@ -44,22 +57,23 @@ func (t tests) Run() int {
 		_, _ = r.Close(), w.Close()
 	}
 	before := opened()
-	code := t.TestingM.Run()
+	code := m.Run()
 	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		late := time.Now().After(deadline) // before the look: this process may be stopped for long
 		left := opened()
 		maps.DeleteFunc(left, func(file string, _ string) bool { _, ok := before[file]; return ok })
 		families := children()
 		if len(left)+len(families) == 0 {
 			break
 		}
-		if time.Now().After(deadline) {
+		if late {
 			fmt.Fprintf(os.Stderr, "left open: %v; children left: %q\n", left, families)
 			code = max(code, 1)
 			break
 		}
 	}
 	cancel()
-	for range t.while {
+	for range while {
 		if err := <-ended; err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			code = max(code, 1)

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/rolewright/rolewright/test/leaktest"
 	"github.com/rolewright/rolewright/test/testenv/parts"
 )
 
@@ -70,9 +71,11 @@ func Main(m *testing.M) {
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"),
 		goleak.IgnoreAnyFunction("golang.org/x/net/http2.(*ClientConn).readLoop"),
 	}
-	if err := goleak.Find(kept...); code == 0 && err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
+	if code == 0 {
+		if err := leaktest.Goroutines(kept...); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
 	}
 	os.Exit(code) //nolint:forbidigo // TestMain is the main of a test program
 }

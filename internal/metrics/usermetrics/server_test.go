@@ -12,12 +12,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"github.com/rolewright/rolewright/test/leaktest"
 	"github.com/rolewright/rolewright/test/must"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // pipes is a listener whose connections are in memory, so that time in a
 // bubble is time for them.
