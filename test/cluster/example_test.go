@@ -82,7 +82,7 @@ func install(t *testing.T, s *shell) {
 	t.Helper()
 	s.heading("Install", "The namespace enforces the restricted Pod security standard.")
 	s.kubectl(t, "apply", "--server-side", "--kustomize", "config/default")
-	s.kubectl(t, "rollout", "status", "--namespace="+system, "--timeout=120s", manager)
+	s.kubectl(t, "rollout", "status", "--namespace="+system, "--timeout=600s", manager)
 	s.kubectl(t, "get", "pods", "--namespace="+system)
 }
 
@@ -141,7 +141,7 @@ func create(t *testing.T, s *shell) {
 	t.Helper()
 	s.heading("Create an object", "Its Pods really run, and memcached answers.")
 	s.kubectl(t, "apply", "--filename", "config/samples/cache_v1alpha1_memcached.yaml")
-	s.kubectl(t, "wait", "--for=condition=Successful", "--timeout=120s", sample)
+	s.kubectl(t, "wait", "--for=condition=Successful", "--timeout=600s", sample)
 	s.kubectl(t, "get", sample)
 	s.kubectl(t, "get", "deployments,services,configmaps,pods", "--selector="+managed)
 	s.kubectl(t, "get", sample, "--output=jsonpath={.status}")
@@ -259,7 +259,7 @@ func dependent(t *testing.T, s *shell) {
 		}
 		return err
 	})
-	s.kubectl(t, "wait", "--for=condition=Available", "--timeout=120s", "deployment/memcached-sample")
+	s.kubectl(t, "wait", "--for=condition=Available", "--timeout=600s", "deployment/memcached-sample")
 	serving(t, s, 2)
 }
 
@@ -312,11 +312,11 @@ func metrics(t *testing.T, s *shell) {
 	s.heading("Read its metrics", "Over HTTPS, for those who are bound to the role for it.")
 	s.kubectl(t, "create", "serviceaccount", "prometheus")
 	token := s.ask(t, "create", "token", "prometheus")
-	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
+	client := &http.Client{Timeout: time.Minute, Transport: &http.Transport{
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // it signs its certificate itself
 	}}
 	address := "https://" + net.JoinHostPort(s.ask(t, "get", "pod/"+settledLeader(t, s), "--namespace="+system, "--output=jsonpath={.status.podIP}"), "8443") + "/metrics"
-	get := func(token string) int {
+	get := func(token string) (code int) {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, http.NoBody)
 		if err != nil {
 			t.Fatalf("ask for the metrics: %v", err)
@@ -324,12 +324,18 @@ func metrics(t *testing.T, s *shell) {
 		if token != "" {
 			request.Header.Set("Authorization", "Bearer "+token)
 		}
-		response, err := client.Do(request)
-		if err != nil {
-			t.Fatalf("ask for the metrics: %v", err)
-		}
-		defer response.Body.Close()
-		return response.StatusCode
+		s.eventually(t, "an answer about the metrics", func() error {
+			response, err := client.Do(request)
+			if err != nil {
+				return err
+			}
+			defer response.Body.Close()
+			if code = response.StatusCode; code >= http.StatusInternalServerError {
+				return fmt.Errorf("status %d", code) // the API server has not said who asks
+			}
+			return nil
+		})
+		return code
 	}
 	if code := get(""); code != http.StatusUnauthorized {
 		t.Errorf("without a token: %d, want %d", code, http.StatusUnauthorized)
@@ -358,7 +364,7 @@ func arbitraryUser(t *testing.T, s *shell) {
 	old := leader(t, s)
 	s.kubectl(t, "patch", manager, "--namespace="+system, "--type=merge",
 		`--patch={"spec": {"template": {"spec": {"securityContext": {"runAsUser": 1000650000, "fsGroup": 1000650000}}}}}`)
-	s.kubectl(t, "rollout", "status", "--namespace="+system, "--timeout=120s", manager)
+	s.kubectl(t, "rollout", "status", "--namespace="+system, "--timeout=600s", manager)
 	now := succeeded(t, s, old)
 	if id := s.kubectl(t, "exec", "--namespace="+system, now, "--", "id"); !strings.HasPrefix(id, "uid=1000650000 gid=0(root)") {
 		t.Errorf("the operator is %s", id)
@@ -373,7 +379,7 @@ func finalizer(t *testing.T, s *shell) {
 	t.Helper()
 	s.heading("Delete the object", "The finalizer's role runs first, and leaves its farewell; then Kubernetes collects what belonged to the object.")
 	uid, spec := s.ask(t, "get", sample, "--output=jsonpath={.metadata.uid}"), s.ask(t, "get", sample, "--output=jsonpath={.spec}")
-	s.kubectl(t, "delete", sample, "--timeout=120s")
+	s.kubectl(t, "delete", sample, "--timeout=600s")
 	s.eventually(t, "its dependents to go", s.equals("", "get", "deployments,services,pods", "--selector="+managed, "--output=name"))
 	s.kubectl(t, "get", "deployments,services,configmaps,pods", "--selector="+managed)
 	farewell(t, s, uid, spec)

@@ -23,7 +23,7 @@ func TestGallery_Memcached(t *testing.T) {
 	t.Parallel() // after TestExample, which has a CRD of that name
 	s := deploy(t, "gallery/memcached", "memcached-operator", "gallery-memcached:v0.0.1")
 	s.kubectl(t, "apply", "--kustomize", "config/samples")
-	s.kubectl(t, "wait", "--for=condition=Ready", "--timeout=120s", "memcached/sessions")
+	s.kubectl(t, "wait", "--for=condition=Ready", "--timeout=600s", "memcached/sessions")
 	const selector = "app.kubernetes.io/instance=sessions"
 	servers(t, s, selector, 3)
 	s.kubectl(t, "patch", "memcached/sessions", "--type=merge", `--patch={"spec": {"size": 2}}`)
@@ -51,12 +51,12 @@ func TestGallery_Chart(t *testing.T) {
 	s.kubectl(t, "create", "namespace", "shops")
 	s.apply(t, `{"apiVersion": "chart.example.com/v1", "kind": "Microservice", "metadata": {"name": "shop", "namespace": "shops"},
 		"spec": {"image": "memcached:1.6", "port": 11211, "replicas": 1}}`)
-	s.kubectl(t, "wait", "--namespace=shops", "--for=condition=Ready", "--timeout=120s", "microservice/shop")
+	s.kubectl(t, "wait", "--namespace=shops", "--for=condition=Ready", "--timeout=600s", "microservice/shop")
 	ready := []string{"get", "deployment/shop", "--namespace=shops", "--output=jsonpath={.status.readyReplicas}"}
 	s.eventually(t, "its Pod", s.equals("1", ready...))
 	s.kubectl(t, "patch", "microservice/shop", "--namespace=shops", "--type=merge", `--patch={"spec": {"replicas": 2}}`)
 	s.eventually(t, "its Pods", s.equals("2", ready...))
-	s.kubectl(t, "delete", "--namespace=shops", "--timeout=120s", "microservice/shop")
+	s.kubectl(t, "delete", "--namespace=shops", "--timeout=600s", "microservice/shop")
 	s.eventually(t, "its objects to go", s.equals("", "get", "deployments,pods,secrets", "--namespace=shops", "--output=name"))
 	s.kubectl(t, "delete", "--kustomize", "config/default")
 }
@@ -110,7 +110,7 @@ func running(t *testing.T, s *shell, size int, version string) {
 	for _, goal := range []string{fmt.Sprintf("members}=%d", size), "version}=" + version, "phase}=Running"} {
 		s.kubectl(t, "wait", "store/keys", "--for=jsonpath={.status."+goal, "--timeout=10m")
 	}
-	s.kubectl(t, "wait", "store/keys", "--for=condition=Ready", "--timeout=120s")
+	s.kubectl(t, "wait", "store/keys", "--for=condition=Ready", "--timeout=600s")
 	if images := strings.Fields(s.ask(t, "get", "pods", members, "--output=jsonpath={.items[*].spec.containers[*].image}")); len(images) != size ||
 		slices.ContainsFunc(images, func(image string) bool { return image != "etcd:"+version }) {
 		t.Errorf("the Pods run %v, want %d with %s", images, size, version)

@@ -128,7 +128,7 @@ func drained(t *testing.T, p *potter) {
 	t.Helper()
 	run := p.brewing(t, "Tea", "puerh", 60)
 	node := p.ask(t, "get", "nodes", "--output=jsonpath={.items[0].metadata.name}")
-	p.ask(t, "drain", node, "--pod-selector=rolewright.dev/run="+run, "--force", "--delete-emptydir-data", "--timeout=100s")
+	p.ask(t, "drain", node, "--pod-selector=rolewright.dev/run="+run, "--force", "--delete-emptydir-data", "--timeout=600s")
 	p.over(t, "tea", "puerh", run, "Interrupted", "Disrupted")
 	p.ask(t, "patch", "tea", "puerh", "--type=merge", `--patch={"spec": {"seconds": 1}}`)
 	p.waits(t, "tea", "puerh", "Unschedulable: ")

@@ -104,7 +104,7 @@ func (p *potter) define(t *testing.T, kind string) {
   subresources: {status: {}}, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]}}`, plural, kind, strings.ToLower(kind))
 	p.write(t, kind+".yaml", crd)
 	p.ask(t, "apply", "--filename="+kind+".yaml")
-	p.ask(t, "wait", "--for=condition=Established", "crd/"+plural+".jobs.example.com")
+	p.ask(t, "wait", "--for=condition=Established", "--timeout=600s", "crd/"+plural+".jobs.example.com")
 }
 
 func (p *potter) write(t *testing.T, name, text string) {
@@ -185,6 +185,18 @@ func (p *potter) cup(want, name string) func() error {
 	return p.equals(want, "get", "configmap", name, "--output=jsonpath={.data.state}")
 }
 
+// open lets a run go on that waits at its gate.
+func (p *potter) open(t *testing.T, run string) {
+	t.Helper()
+	p.eventually(t, "the gate of run "+run, func() error {
+		out, err := p.run("exec", p.ask(t, "get", "pods", "--selector=rolewright.dev/run="+run, "--output=name"), "--", "/usr/bin/touch", "/tmp/go")
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return nil
+	})
+}
+
 func brewed(t *testing.T, p *potter) {
 	t.Helper()
 	p.create(t, "Tea", "assam", "")
@@ -205,7 +217,7 @@ func spilled(t *testing.T, p *potter) {
 
 func survives(t *testing.T, p *potter) {
 	t.Helper()
-	p.create(t, "Tea", "sencha", "seconds: 10")
+	p.create(t, "Tea", "sencha", "gate: true")
 	p.eventually(t, "the brew", p.cup("brewed", "sencha"))
 	run := p.status(t, "tea", "sencha").ActiveRun.ID
 	p.stop(t, syscall.SIGKILL)
@@ -213,6 +225,7 @@ func survives(t *testing.T, p *potter) {
 		t.Fatal(err)
 	}
 	p.start(t)
+	p.open(t, run)
 	if s := p.ends(t, "tea", "sencha", anyEnd); s.LastRun.ID != run || s.LastRun.Result != "Succeeded" {
 		t.Errorf("after run %s the last one is %+v, want its success", run, s.LastRun)
 	}
@@ -220,10 +233,11 @@ func survives(t *testing.T, p *potter) {
 
 func waits(t *testing.T, p *potter) {
 	t.Helper()
-	p.create(t, "Tea", "rooibos", "seconds: 3")
+	p.create(t, "Tea", "rooibos", "gate: true")
 	p.eventually(t, "the brew", p.cup("brewed", "rooibos"))
 	run := p.status(t, "tea", "rooibos").ActiveRun.ID
 	p.stop(t, syscall.SIGTERM)
+	p.open(t, run)
 	pod := []string{"logs", "--selector=rolewright.dev/run=" + run, "--tail=-1"}
 	p.eventually(t, "the task that asks for the operator", func() error {
 		out, err := p.run(append([]string{"exec", p.ask(t, "get", "pods", "--selector=rolewright.dev/run="+run, "--output=name"), "--", "/bin/sh", "-c"},
@@ -279,7 +293,7 @@ func deleted(t *testing.T, p *potter) {
 
 func evicted(t *testing.T, p *potter) {
 	t.Helper()
-	p.create(t, "Tea", "puerh", "seconds: 20")
+	p.create(t, "Tea", "puerh", "gate: true")
 	p.eventually(t, "the brew", p.cup("brewed", "puerh"))
 	run := p.status(t, "tea", "puerh").ActiveRun.ID
 	p.ask(t, "delete", "pods", "--selector=rolewright.dev/run="+run, "--wait=false")
@@ -287,6 +301,14 @@ func evicted(t *testing.T, p *potter) {
 		t.Errorf("the run is %+v, repeated at %q; want an interruption of %s", s.LastRun, s.NextRetry, run)
 	}
 	p.ask(t, "annotate", "tea", "puerh", "rolewright.dev/reconcile-at=now") // the backoff is long here
+	next := ""
+	p.eventually(t, "the run after it", func() error {
+		if next = p.status(t, "tea", "puerh").ActiveRun.ID; next == "" || next == run {
+			return fmt.Errorf("the active run is %q", next)
+		}
+		return nil
+	})
+	p.open(t, next)
 	s := p.ends(t, "tea", "puerh", func(s status) bool { return s.LastRun.ID != run })
 	if s.LastRun.Result != "Succeeded" || s.LastRun.Cause != "manual" {
 		t.Errorf("the run after it is %+v, want a success", s.LastRun)

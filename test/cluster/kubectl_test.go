@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,7 +22,7 @@ import (
 const repository = "../.."
 
 // patience is how long anything may take that a person would wait for: a Pod's start, a run, a fail-over.
-const patience = 2 * time.Minute
+const patience = 10 * time.Minute
 
 // shell is a terminal in a directory, whose commands and answers are written down.
 type shell struct {
@@ -84,12 +85,24 @@ func (s *shell) apply(t *testing.T, object string) {
 	}
 }
 
+// run runs a command. One that can be repeated is, where the API server does not answer it.
 func (s *shell) run(args ...string) (string, error) {
-	cmd := exec.Command(tool("kubectl"), args...)
-	cmd.Dir = s.dir
-	out, err := cmd.CombinedOutput()
-	return string(out), err
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Second) {
+		cmd := exec.Command(tool("kubectl"), args...)
+		cmd.Dir = s.dir
+		out, err := cmd.CombinedOutput()
+		if err == nil || !slices.Contains(repeatable, args[0]) || !unanswered.Match(out) || time.Now().After(deadline) {
+			return string(out), err
+		}
+	}
 }
+
+// repeatable are the commands that may be run twice.
+var repeatable = []string{"get", "wait", "rollout", "apply"}
+
+// unanswered matches what kubectl says where the API server, or its storage, was too slow.
+var unanswered = regexp.MustCompile(`Unable to connect to the server|The connection to the server .* was refused|connection lost|EOF|etcdserver: |` +
+	`Error from server \((Timeout|ServerTimeout|TooManyRequests|InternalError|ServiceUnavailable)\)`)
 
 // eventually asks until the answer is the one that is wanted.
 func (s *shell) eventually(t *testing.T, what string, ask func() error) {

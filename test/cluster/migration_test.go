@@ -49,9 +49,11 @@ func TestMigration(t *testing.T) {
 	}
 	s.kubectl(t, "set", "env", "--namespace="+teaSystem, "deployment/tea-operator-controller-manager", "WATCH_NAMESPACE=inside")
 	s.kubectl(t, "patch", "--namespace="+teaSystem, "deployment/tea-operator-controller-manager", "--type=json",
-		`--patch=[{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--artifacts-max-bytes-per-run=8Mi"}]`)
+		`--patch=[{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--artifacts-max-bytes-per-run=8Mi"},
+			{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--leader-elect-lease-duration=2m"},
+			{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--leader-elect-renew-deadline=90s"}]`)
 	outside(t, s)
-	s.kubectl(t, "rollout", "status", "--namespace="+teaSystem, "--timeout=120s", "deployment/tea-operator-controller-manager")
+	s.kubectl(t, "rollout", "status", "--namespace="+teaSystem, "--timeout=600s", "deployment/tea-operator-controller-manager")
 
 	t.Run("a role's object", func(t *testing.T) { brew(t, s) })
 	forked(t, s, teaSystem, "deployment/tea-operator-controller-manager")
@@ -117,7 +119,7 @@ func harden(t *testing.T, s *shell) {
 		"securityContext": {"runAsUser": 1000650000, "fsGroup": 1000650000},
 		"containers": [{"name": "manager", "securityContext": {"readOnlyRootFilesystem": true}, "volumeMounts": [{"name": "work", "mountPath": "/tmp"}]}],
 		"volumes": [{"name": "work", "emptyDir": {}}]}}}}`)
-	s.kubectl(t, "rollout", "status", "--namespace="+teaSystem, "--timeout=120s", deployment)
+	s.kubectl(t, "rollout", "status", "--namespace="+teaSystem, "--timeout=600s", deployment)
 	// Until the old Pod has gone it may be what is asked.
 	s.eventually(t, "one Pod", s.equals("1", "get", deployment, "--namespace="+teaSystem, "--output=jsonpath={.status.replicas}"))
 }
@@ -151,7 +153,7 @@ func verdicts(t *testing.T, s *shell) {
 }
 
 // greedy has runs that take all there is in the container: each is ended and named, the
-// other object runs, and the container is not restarted.
+// other object runs, and the container is not restarted. Nor is it for a Lease that was not renewed meanwhile: it has minutes.
 func greedy(t *testing.T, s *shell) {
 	t.Helper()
 	in := "--namespace=inside"

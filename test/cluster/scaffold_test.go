@@ -23,7 +23,7 @@ func deploy(t *testing.T, project, operator, image string) *shell {
 	if out, err := deploy.CombinedOutput(); err != nil {
 		t.Fatalf("make deploy: %v\n%s", err, out)
 	}
-	s.kubectl(t, "rollout", "status", "--namespace="+operator+"-system", "--timeout=120s", "deployment/"+operator+"-controller-manager")
+	s.kubectl(t, "rollout", "status", "--namespace="+operator+"-system", "--timeout=600s", "deployment/"+operator+"-controller-manager")
 	return s
 }
 
@@ -32,9 +32,9 @@ func TestScaffold(t *testing.T) {
 	t.Parallel()
 	s := deploy(t, "site-operator", "site-operator", "site-operator:v0.0.1")
 	s.kubectl(t, "apply", "--kustomize", "config/samples")
-	s.kubectl(t, "wait", "--for=condition=Ready", "--timeout=120s", "site/site-sample")
+	s.kubectl(t, "wait", "--for=condition=Ready", "--timeout=600s", "site/site-sample")
 	text := []string{"get", "configmap/site-sample", "--ignore-not-found", "--output=jsonpath={.data.text}"}
 	s.eventually(t, "the ConfigMap", s.equals("Hello", text...))
-	s.kubectl(t, "delete", "--timeout=120s", "site/site-sample")
+	s.kubectl(t, "delete", "--timeout=600s", "site/site-sample")
 	s.eventually(t, "the ConfigMap to go", s.equals("", text...))
 }
