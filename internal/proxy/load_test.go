@@ -165,20 +165,28 @@ func withPatience(t *testing.T, api *scripted, patience time.Duration) *Proxy {
 	return p
 }
 
-func TestSlowClients_AreCutAndHinderNobody(t *testing.T) {
-	api := script(t, nil, plainly)
-	p := hasty(t, api)
-	_, client, token := admit(t, p, Grant{Inject: true})
+// slow is a client that sends the beginning of something.
+type slow struct {
+	name string
+	dial dialer
+	sent string
+	// answered is the code of an answer before the end; 0 for none.
+	answered int
+}
+
+// begin connects, and sends what there is to be sent.
+func (c slow) begin(t *testing.T) (net.Conn, error) {
+	t.Helper()
+	conn := c.dial(t)
+	_, err := io.WriteString(conn, c.sent)
+	return conn, err
+}
+
+func slowClients(t *testing.T, p *Proxy, token string) []slow {
+	t.Helper()
 	hello := []byte{recordHandshake, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3}
 	post := "POST /api/v1/namespaces/n/configmaps HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 	mine := "Authorization: Bearer " + token + "\r\n"
-	type slow struct {
-		name string
-		dial dialer
-		sent string
-		// answered is the code of an answer before the end; 0 for none.
-		answered int
-	}
 	ways := dialers(t, p)
 	cases := []slow{
 		{"half a TLS hello", ways["plain"], string(hello), 0},
@@ -197,49 +205,76 @@ func TestSlowClients_AreCutAndHinderNobody(t *testing.T) {
 			slow{way + ": half a body for a foreign host", dial, strings.Replace(post, "localhost", "evil", 1) + mine + "Content-Length: 100\r\n\r\n{", 403},
 		)
 	}
-	conns := make([]net.Conn, len(cases))
-	for i, c := range cases {
-		conns[i] = c.dial(t)
-		if _, err := io.WriteString(conns[i], c.sent); err != nil {
-			t.Fatalf("%s: %v", c.name, err)
-		}
-	}
-	for range 20 {
-		if code, _, err := get(t.Context(), client, p.URL()+"/api/v1/namespaces/n/configmaps/x"); err != nil || code != http.StatusOK {
-			t.Fatalf("others are answered %d, %v", code, err)
-		}
-	}
-	for i, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel() // each that is not cut shows by itself
-			conn := conns[i]
-			end := time.Now().Add(time.Minute) // far beyond the patience; a failure, not a measure
-			must.Do(t, conn.SetReadDeadline(end))
-			r := bufio.NewReader(conn)
-			if c.answered != 0 {
-				resp, err := http.ReadResponse(r, nil) //nolint:bodyclose // the connection is
-				if err != nil {
-					t.Fatalf("no answer: %v", err)
-				}
-				if resp.StatusCode != c.answered {
-					t.Errorf("answered %d, want %d", resp.StatusCode, c.answered)
-				}
-				_, _ = io.Copy(io.Discard, resp.Body)
-			}
-			_, err := io.Copy(io.Discard, r)
-			var timeout net.Error
-			if errors.As(err, &timeout) && timeout.Timeout() {
-				t.Error("the connection is not cut")
-			}
-		})
-	}
+	return cases
+}
+
+// expectOnlyReads checks, at the test's end, that nothing of slow clients has arrived.
+func (s *scripted) expectOnlyReads(t *testing.T) {
+	t.Helper()
 	t.Cleanup(func() {
-		for _, a := range api.seen() {
+		for _, a := range s.seen() {
 			if a.Method != http.MethodGet {
 				t.Errorf("%s %s has arrived", a.Method, a.URI)
 			}
 		}
 	})
+}
+
+func TestSlowClients_HinderNobody(t *testing.T) {
+	api := script(t, nil, plainly)
+	p := withPatience(t, api, patient)
+	_, client, token := admit(t, p, Grant{Inject: true})
+	api.expectOnlyReads(t)
+	for _, c := range slowClients(t, p, token) {
+		if _, err := c.begin(t); err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute) // a failure, not a measure
+	defer cancel()
+	for range 20 {
+		if code, _, err := get(ctx, client, p.URL()+"/api/v1/namespaces/n/configmaps/x"); err != nil || code != http.StatusOK {
+			t.Fatalf("others are answered %d, %v", code, err)
+		}
+	}
+}
+
+func TestSlowClients_AreCut(t *testing.T) {
+	api := script(t, nil, plainly)
+	p := hasty(t, api)
+	_, _, token := admit(t, p, Grant{Inject: true})
+	api.expectOnlyReads(t)
+	for _, c := range slowClients(t, p, token) {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel() // each that is not cut shows by itself
+			testenv.Eventually(t, "the answer and the end", func(context.Context) error {
+				conn, err := c.begin(t)
+				if err != nil {
+					return err // it was cut before
+				}
+				defer conn.Close()
+				end := time.Now().Add(time.Minute) // far beyond the patience; a failure, not a measure
+				must.Do(t, conn.SetReadDeadline(end))
+				r := bufio.NewReader(conn)
+				if c.answered != 0 {
+					resp, err := http.ReadResponse(r, nil) //nolint:bodyclose // the connection is
+					if err != nil {
+						return fmt.Errorf("no answer: %w", err) // or it was cut before its header was sent
+					}
+					if resp.StatusCode != c.answered {
+						t.Errorf("answered %d, want %d", resp.StatusCode, c.answered)
+					}
+					_, _ = io.Copy(io.Discard, resp.Body)
+				}
+				_, err = io.Copy(io.Discard, r)
+				var timeout net.Error
+				if errors.As(err, &timeout) && timeout.Timeout() {
+					t.Error("the connection is not cut")
+				}
+				return nil
+			})
+		})
+	}
 }
 
 func TestBody_TheLimitIsTheAPIServersOwn(t *testing.T) {
