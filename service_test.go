@@ -100,11 +100,15 @@ func TestService_EndsWithTheLease(t *testing.T) {
 	cfg := testenv.Config(t)
 	p := withHandler(t, cfg, time.Hour, func(o *ctrl.Options) {
 		o.LeaderElection = true
-		o.LeaseDuration, o.RenewDeadline, o.RetryPeriod = new(6*time.Second), new(4*time.Second), new(time.Second)
 	})
-	ended := make(chan error)
+	ended := make(chan error, 1)
 	go func() { ended <- p.mgr.Start(t.Context()) }()
-	run := <-p.begun
+	var run *Run
+	select {
+	case run = <-p.begun:
+	case err := <-ended:
+		t.Fatalf("the manager has ended before the run: %v", err)
+	}
 	leases := must.Get(kubernetes.NewForConfig(cfg))(t).CoordinationV1().Leases(p.namespace)
 	testenv.Eventually(t, "the Lease to be another's", func(ctx context.Context) error {
 		lease, err := leases.Get(ctx, "lead", metav1.GetOptions{})

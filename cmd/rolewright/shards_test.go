@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -144,6 +145,11 @@ func TestShards_AreProvedTogether(t *testing.T) {
 
 // What another replica has written of the common Lease proves as much as if this one had, at the time of its look before.
 func TestLease_CommonIsRenewedByAnyReplica(t *testing.T) {
+	synctest.Test(t, commonIsRenewedByAnyReplica)
+}
+
+func commonIsRenewedByAnyReplica(t *testing.T) {
+	t.Helper()
 	client, begun := leaseServer(), time.Now()
 	replica := func() *lease {
 		l := leaseOf(client.CoordinationV1(), "operators", "op", "8-shards", 10*time.Second, logr.Discard())
@@ -158,8 +164,10 @@ func TestLease_CommonIsRenewedByAnyReplica(t *testing.T) {
 		}
 		return n
 	}
-	record := func(second int) resourcelock.LeaderElectionRecord {
-		return resourcelock.LeaderElectionRecord{HolderIdentity: "8-shards", RenewTime: metav1.Time{Time: begun.Add(time.Duration(second) * time.Second)}}
+	record := func(second int) resourcelock.LeaderElectionRecord { // of which the second has come
+		at := begun.Add(time.Duration(second) * time.Second)
+		time.Sleep(time.Until(at))
+		return resourcelock.LeaderElectionRecord{HolderIdentity: "8-shards", RenewTime: metav1.Time{Time: at}}
 	}
 	a, b := replica(), replica()
 	must.Do(t, a.Create(t.Context(), record(0)))
