@@ -299,7 +299,7 @@ func outliveReplica(t *testing.T, by syscall.Signal) {
 	r := newReplicas(t)
 	addresses := []string{testenv.Address(t), testenv.Address(t)}
 	r.stageJobs(gates, split(t, addresses))
-	r.args = append(r.args, "--shards="+strconv.Itoa(shardsOfTest))
+	r.args = append(r.args, append(longLease(), "--shards="+strconv.Itoa(shardsOfTest))...)
 	first := r.another("--job-bind-address=" + addresses[0])
 	second := r.another("--job-bind-address=" + addresses[1])
 	for _, o := range []*operator{first, second} {

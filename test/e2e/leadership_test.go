@@ -19,10 +19,11 @@ import (
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
-// beatTasks note the time until they are stopped, or have done so for $BEATS tenths of a second.
+// beatTasks note the time until they are stopped, have done so for "beats" tenths of a second, or may end: where there is a
+// file $BEATS.end.
 const beatTasks = `- name: Beat
   ansible.builtin.shell:
-    cmd: for i in $(seq {{ beats }}); do echo "$ROLEWRIGHT_RUN $(date +%s%N)" >> "$BEATS"; sleep 0.1; done
+    cmd: for i in $(seq {{ beats }}); do echo "$ROLEWRIGHT_RUN $(date +%s%N)" >> "$BEATS"; [ ! -e "$BEATS.end" ] || break; sleep 0.1; done
 `
 
 // beats are the times at which each run has said that it lives.
@@ -180,6 +181,7 @@ func TestLeadership_AFrozenLeaderAndItsSuccessorNeverRunAtOnce(t *testing.T) {
 func TestLeadership_TheLeaseIsReleasedAfterTheLastRun(t *testing.T) {
 	t.Parallel()
 	r := newReplicas(t)
+	r.args = append(r.args, longLease()...)
 	first := r.another()
 	r.kind.create("it", map[string]any{"beats": 40})
 	run := r.awaitBeats()

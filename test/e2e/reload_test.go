@@ -86,7 +86,7 @@ func TestWatchContent_ChangesAreUsedWhenTheyCanBeRead(t *testing.T) {
 	expect("five b")
 
 	// The run in progress goes on to its end, while other kinds are served; then the object runs for its changed watch.
-	beating.create("long", map[string]any{"beats": 150})
+	beating.create("long", map[string]any{"beats": 6000})
 	run := beating.await("long", "in progress", func(o object) bool { return o.status.Ansible.ActiveRun != nil }).status.Ansible.ActiveRun.ID
 	s.write("watches.yaml", strings.Replace(string(before), "blue", "red", 1))
 	s.watch(later, "role: say")
@@ -96,6 +96,7 @@ func TestWatchContent_ChangesAreUsedWhenTheyCanBeRead(t *testing.T) {
 		t.Errorf("run %s is not in progress any more: %+v", run, active)
 	}
 	o.expectReady()
+	must.Do(t, os.WriteFile(beats+".end", nil, 0o600))
 	beating.await("long", "run to its end", func(o object) bool { return o.lastRun().ID == run && o.lastRun().Result == "Succeeded" })
 	beating.await("long", "run again", func(o object) bool { return o.lastRun().ID != run && o.lastRun().Cause == "content" && o.ready() })
 

@@ -39,6 +39,12 @@ type sharing struct {
 
 const shardsOfTest = 8
 
+// longLease are flags of replicas that keep their Leases while the machine stands still, for most of a minute. The shards of
+// one that is killed are free after that minute.
+func longLease() []string {
+	return []string{"--leader-elect-lease-duration=60s", "--leader-elect-renew-deadline=50s"}
+}
+
 func newSharing(t *testing.T, kinds int, args ...string) *sharing {
 	t.Helper()
 	s := newStage(t)
@@ -163,7 +169,7 @@ func (h *sharing) awaitReady() {
 // Replicas share the objects: each change runs its object once, whichever replicas come, go in order or are killed meanwhile.
 func TestShards_EachChangeRunsOnceWhoeverComesAndGoes(t *testing.T) {
 	t.Parallel()
-	h := newSharing(t, 2)
+	h := newSharing(t, 2, longLease()...)
 	for i := range 15 {
 		h.names = append(h.names, fmt.Sprintf("it-%d", i))
 	}
@@ -224,7 +230,7 @@ func TestShards_EachChangeRunsOnceWhoeverComesAndGoes(t *testing.T) {
 // it writes nothing and ends. The other replicas go on meanwhile.
 func TestShards_AFrozenReplicaIsFenced(t *testing.T) {
 	t.Parallel()
-	h := newSharing(t, 2, "--max-concurrent-reconciles=8", "--max-concurrent-runs=16")
+	h := newSharing(t, 2, append(longLease(), "--max-concurrent-reconciles=8", "--max-concurrent-runs=16")...)
 	h.names = []string{"a", "b", "c", "d"}
 	one, two := h.another(), h.another()
 	h.awaitShares(one, two)
@@ -235,10 +241,15 @@ func TestShards_AFrozenReplicaIsFenced(t *testing.T) {
 		}
 		return nil
 	})
+	runs := map[string]string{}
+	h.each(func(k kind, name string) {
+		is := k.await(name, "in progress", func(o object) bool { return o.status.Ansible.ActiveRun != nil })
+		runs[k.gvk.String()+name] = is.status.Ansible.ActiveRun.ID
+	})
 	one.signal(syscall.SIGSTOP)
 	defer func() { _ = one.cmd.Process.Signal(syscall.SIGCONT) }() // a frozen process does not end
 	h.each(func(k kind, name string) {
-		k.patch(name, fmt.Sprintf(`{"metadata":{"annotations":{"rolewright.dev/cancel":%q}},"spec":{"beats":1}}`, k.get(name).status.Ansible.ActiveRun.ID))
+		k.patch(name, fmt.Sprintf(`{"metadata":{"annotations":{"rolewright.dev/cancel":%q}},"spec":{"beats":1}}`, runs[k.gvk.String()+name]))
 	})
 	h.awaitReady()
 	h.awaitShares(two)
@@ -263,7 +274,7 @@ func TestShards_AFrozenReplicaIsFenced(t *testing.T) {
 // can be changed by a rolling update.
 func TestShards_TheFlagChangesBetweenRuns(t *testing.T) {
 	t.Parallel()
-	h := newSharing(t, 2)
+	h := newSharing(t, 2, longLease()...)
 	h.names = []string{"a", "b", "c", "d"}
 	before := h.another("--shards=0")
 	h.each(func(k kind, name string) { k.create(name, map[string]any{"beats": int64(1)}) })

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -79,12 +80,14 @@ func TestDev_TakesOverAndGivesBack(t *testing.T) {
 	r := newReplicas(t)
 	deployed := r.another("--max-concurrent-reconciles=1")
 	deployed.expectAlive()
-	r.kind.create("first", map[string]any{"beats": 30})
+	r.kind.create("first", map[string]any{"beats": 6000})
 	run := r.awaitBeats()
 	operators := r.holder()
 	r.kind.create("next", map[string]any{"beats": 1})
 
 	dev := r.takeOver()
+	deployed.awaitOutput("The Lease is left to another client")
+	must.Do(t, os.WriteFile(r.path+".end", nil, 0o600))
 	dev.awaitOutput("taken over")
 	if r.holder() == operators {
 		t.Error("the Lease is still held by the deployed operator")
