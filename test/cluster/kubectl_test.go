@@ -101,8 +101,8 @@ func (s *shell) run(args ...string) (string, error) {
 var repeatable = []string{"get", "wait", "rollout", "apply"}
 
 // unanswered matches what kubectl says where the API server, or its storage, was too slow.
-var unanswered = regexp.MustCompile(`Unable to connect to the server|The connection to the server .* was refused|connection lost|EOF|etcdserver: |` +
-	`Error from server \((Timeout|ServerTimeout|TooManyRequests|InternalError|ServiceUnavailable)\)`)
+var unanswered = regexp.MustCompile(`Unable to connect to the server|The connection to the server .* was refused|handshake timeout|i/o timeout|connection reset|connection lost|` +
+	`EOF|etcdserver: |Error from server \((Timeout|ServerTimeout|TooManyRequests|InternalError|ServiceUnavailable)\)`)
 
 // eventually asks until the answer is the one that is wanted.
 func (s *shell) eventually(t *testing.T, what string, ask func() error) {
