@@ -28,7 +28,7 @@ func TestRun_IsForked(t *testing.T) {
 	r, _ := start(t, o)
 	run(t, r, simple)
 	trace := traced(t, o)
-	others := strings.Count(trace, "\n") - strings.Count(trace, "\nused ")
+	others := strings.Count(trace, "\n") - strings.Count(trace, "\nused ") - strings.Count(trace, "\ntask in process ")
 	if !strings.HasPrefix(trace, "playbook forked\n") || strings.Count(trace, "module forked ") != 2 || others != 3 {
 		t.Errorf("trace:\n%s", trace)
 	}
@@ -164,6 +164,11 @@ func TestRun_CountsTasks(t *testing.T) {
     when: false
   - ping:
     when: true
+  - ping:
+    loop: [1]
+  - ping:
+    changed_when: 1 == 2
+  - group_by: {key: group}
   - debug: {msg: delegated}
     delegate_to: localhost
   - debug: {msg: "{{ lookup('pipe', 'true') }}"}
@@ -175,7 +180,7 @@ func TestRun_CountsTasks(t *testing.T) {
 	if err != nil || !res.Verdict().Success {
 		t.Fatalf("error %v, verdict %+v\n%s", err, res.Verdict(), res.Tail)
 	}
-	want := map[string]int64{"none": 2, "action": 2, "option": 1, "plugin": 1, "template": 1, "failed": 1}
+	want := map[string]int64{"none": 4, "action": 3, "option": 1, "plugin": 1, "template": 1, "failed": 1}
 	if core, err := exec.Command("ansible-playbook", "--version").Output(); err != nil || bytes.Contains(core, []byte("[core 2.22.")) {
 		want = map[string]int64{} // all tasks have workers with that line
 	}

@@ -15,7 +15,9 @@ import stat
 import sys
 from typing import Any
 
+import fences
 import module
+import process
 import runtrace
 import serverstate
 
@@ -53,6 +55,9 @@ def count_modules() -> None:
         _why = "other"
         try:
             return ordinary(self, *args, **kwargs)
+        except fences.Unfit:
+            _why = ""  # its worker counts it
+            raise
         finally:
             if _why:
                 try:
@@ -86,6 +91,8 @@ def install(channel: socket.socket) -> None:
     ordinary = local.Connection.exec_command
     # That of a worker, where it has none of its own: an option from ansible-core 2.20 on.
     session = os.getsid(0) if workers_detach() else None
+    # Those of the process that forks modules. A plugin may give others to this one.
+    bounds = process.bounds()
 
     def exec_command(self: local.Connection, cmd: str, in_data: bytes | None = None, sudoable: bool = True) -> tuple[int, bytes, bytes]:
         script = None if in_data else shell_script(self, cmd)
@@ -94,18 +101,28 @@ def install(channel: socket.socket) -> None:
             super(local.Connection, self).exec_command(cmd, in_data=in_data, sudoable=sudoable)
             output = do(script)
             result = (0, output, b"") if output is not None else None
-            request = recognise(self, script) if result is None and os.getsid(0) != session else None
+            request = recognise(self, script) if result is None and usual(session, bounds) else None
             if request is not None:
+                begun, fences.State.begun = fences.State.begun, True
                 result = module.execute(channel, *request)
+                if result is None:
+                    fences.State.begun = begun
                 runtrace.trace("module", "executed" if result is None else "forked", script)
                 decline("other" if result is None else "")
             if result is not None:
                 say(self, cmd)
                 return result
+        if fences.guarded():
+            raise fences.Unfit("action", "a command of the shell")
         runtrace.trace("command", cmd)
         return ordinary(self, cmd, in_data=in_data, sudoable=sudoable)
 
     local.Connection.exec_command = exec_command
+
+
+def usual(session: int | None, bounds: tuple) -> bool:
+    """Tell whether a module that is forked is in a session, and has the bounds, as if it were started here."""
+    return (fences.inside() or os.getsid(0) != session) and process.bounds() == bounds
 
 
 def workers_detach() -> bool:

@@ -1,5 +1,6 @@
 """What a task must not do that is executed in ansible-playbook itself: it would leave something behind, of which
-Ansible's workers free the others by their end. A task that tries is Unfit.
+Ansible's workers free the others by their end. A task that tries is Unfit, until it has begun to execute a module, which
+cannot be done twice. What is left of it then computes nothing.
 """
 
 from __future__ import annotations
@@ -28,6 +29,10 @@ PLUGINS = {
     "lookup": frozenset("dict env file fileglob first_found flattened indexed_items items list nested sequence subelements template "
                         "together varnames vars".split()),
 }
+#: Plugins of actions that execute a module and do nothing else, of Ansible's own. Each module without one of its own has "normal".
+EXECUTING = frozenset("command gather_facts normal shell".split())
+#: The same of COLLECTIONS: one file has all names.
+EXECUTING_OF_COLLECTIONS = frozenset("k8s k8s_cluster_info k8s_info k8s_log k8s_scale k8s_service".split())
 #: Names in templates behind which there is what tasks share, and not a copy of it.
 SHARED = frozenset(["hostvars", "self", "vars"])
 #: Functions of templates, by whose attributes there is, too. They can be called.
@@ -50,6 +55,9 @@ class State:
 
     thread: int | None = None
     queue: Any = None
+    #: The task may execute a module, and has begun to.
+    executes = False
+    begun = False
     #: Values that were looked at, by their identities; with them, so that these stay theirs.
     copied: dict[int, Any] = {}
 
@@ -61,6 +69,11 @@ _replaced: list[tuple[Any, str, Any]] = []
 def inside() -> bool:
     """Tell whether this thread executes a task. There is another one, which takes results."""
     return State.thread == threading.get_ident()
+
+
+def guarded() -> bool:
+    """Tell whether this thread executes a task that can have a worker still."""
+    return inside() and not State.begun
 
 
 def replace(owner: Any, name: str, value: Any) -> None:
@@ -112,13 +125,32 @@ def fence_plugins() -> None:
     ordinary = loader.PluginLoader.get_with_context
 
     def get_with_context(self: Any, name: str, *args: Any, **kwargs: Any) -> Any:
-        if inside() and self.type not in ("filter", "test"):
+        if guarded() and self.type not in ("filter", "test"):
             found = self.find_plugin_with_context(name, collection_list=kwargs.get("collection_list"))
-            if found.resolved and not own(self.type, found.plugin_resolved_path, PLUGINS.get(self.type, frozenset())):
+            path, names = found.plugin_resolved_path, PLUGINS.get(self.type, frozenset())
+            if found.resolved and not (own(self.type, path, names) or self.type == "action" and State.executes and executing(path)):
                 raise Unfit("action" if self.type == "action" else "plugin", f"the {self.type} plugin {name}")
         return ordinary(self, name, *args, **kwargs)
 
     replace(loader.PluginLoader, "get_with_context", get_with_context)
+
+
+@functools.cache
+def executing(path: str | None) -> bool:
+    """Tell whether a file is a plugin of actions that execute a module and do nothing else."""
+    if own("action", path, EXECUTING):
+        return True
+    directory, name = os.path.split(os.path.realpath(path or ""))
+    places = [os.path.join(place, "plugins", "action") for c in COLLECTIONS if (place := collection(c))]
+    return os.path.splitext(name)[0] in EXECUTING_OF_COLLECTIONS and directory in places
+
+
+def executes(action: str, collections: Any) -> bool:
+    """Tell whether an action executes a module and does nothing else."""
+    import ansible.plugins.loader as loader
+
+    found = loader.action_loader.find_plugin_with_context(action, collection_list=collections)
+    return not found.resolved or executing(found.plugin_resolved_path)
 
 
 def places() -> tuple[int, int]:
@@ -138,7 +170,7 @@ def fence_filters() -> None:
     known: dict[tuple, bool] = {}
 
     def getitem(self: Any, key: str) -> Any:
-        if inside():
+        if guarded():
             plugins = getattr(self, "_plugin_loader", None) or self._pluginloader
             asked = (plugins.type, key, places())
             if asked not in known:
@@ -233,7 +265,7 @@ def fence_templates() -> None:
     ordinary = jinja2.Environment._generate
 
     def generate(self: Any, source: Any, *args: Any, **kwargs: Any) -> Any:
-        if inside() and (name := reached(source)) is not None:
+        if guarded() and (name := reached(source)) is not None:
             raise Unfit("template", f"{name} in a template")
         return ordinary(self, source, *args, **kwargs)
 
@@ -274,7 +306,7 @@ def fence_values() -> None:
     unchanging = (str, bytes, int, float, type(None), datetime.date, datetime.time, jinja2.Undefined, AnsibleVaultEncryptedUnicode)
 
     def getitem(self: Any, name: str) -> Any:
-        if inside() and name not in self._locals:
+        if guarded() and name not in self._locals:
             value = self._templar.available_variables.get(name)
             if id(value) not in State.copied:
                 look(value)
@@ -304,7 +336,7 @@ def fence_messages() -> None:
     ordinary: Any = Display.display
 
     def display(self: Any, *args: Any, **kwargs: Any) -> None:
-        if inside():
+        if guarded():
             raise Unfit("message", "a message")
         ordinary(self, *args, **kwargs)
 
@@ -323,7 +355,7 @@ def fence_warnings() -> None:
     ordinary = warnings.showwarning
 
     def showwarning(*args: Any, **kwargs: Any) -> None:
-        if inside():
+        if guarded():
             with warnings.catch_warnings():  # forgets what was given
                 pass
             re.purge()

@@ -1,11 +1,13 @@
-"""Tasks that only compute, executed in ansible-playbook itself.
+"""Tasks that only compute, or execute a module, executed in ansible-playbook itself.
 
 Ansible forks a worker for each task. Most tasks of a role only compute: those
 that `when` skips, set_fact, debug, assert and their like. A fork costs them more
-than they do, and what they have compiled and loaded is lost with it.
+than they do, and what they have compiled and loaded is lost with it. Most others
+have a process of their own do their work: the module's.
 
 Such a task is begun in ansible-playbook. Where it turns out to need more (see
-fences), or fails, what it has done is forgotten, and a worker is forked for it.
+fences), or fails before its module has begun, what it has done is forgotten, and
+a worker is forked for it.
 """
 
 from __future__ import annotations
@@ -79,6 +81,7 @@ def worker(ordinary: type) -> type:
 def executed(self: Any) -> bool:
     """Execute the task of a worker here, and tell whether that could be done. If not, nothing has happened."""
     queue = Queue()
+    fences.State.begun = False
     try:
         if (way := kept(self._task)) is not None:
             runtrace.count(f"tasks {way}")
@@ -87,6 +90,8 @@ def executed(self: Any) -> bool:
     except KeyboardInterrupt:
         raise
     except BaseException as why:  # noqa: B902, what it is the worker will tell
+        if fences.State.begun:
+            raise RuntimeError(f"a task cannot go on that has executed a module: {why}") from why
         runtrace.count("tasks " + (why.way if isinstance(why, fences.Unfit) else "other"))
         runtrace.trace("task forked:", str(why) if isinstance(why, fences.Unfit) else type(why).__name__, self._task.action)
         return False
@@ -102,8 +107,7 @@ def kept(task: Any) -> str | None:
     """
     from ansible.utils.display import Display
 
-    name = task.action.rpartition(".")[2]
-    if not (name in fences.PLUGINS["action"] or name in INCLUDES or task.when):
+    if not (computes(task) or task.when or modular(task)):
         return "action"
     usual = (
         Display().verbosity < DEBUGGED
@@ -116,6 +120,20 @@ def kept(task: Any) -> str | None:
     if not usual:
         return "option"
     return None if imports_filters(fences.places()) else "plugin"
+
+
+def computes(task: Any) -> bool:
+    """Tell whether a task only computes, by the name of its action."""
+    name = task.action.rpartition(".")[2]
+    return name in fences.PLUGINS["action"] or name in INCLUDES
+
+
+def modular(task: Any) -> bool:
+    """Tell whether a task computes nothing any more once its module has begun."""
+    if switches.without("modules"):
+        return False
+    conditions = [task.changed_when or [], task.failed_when or []]
+    return not (task.loop or task.loop_with or any(not isinstance(each, bool) for many in conditions for each in many))
 
 
 @functools.cache
@@ -137,6 +155,9 @@ def execute(self: Any, queue: Queue) -> None:
     given = [(table, dict(table)) for name in ("_warns", "_deprecations", "_errors") if isinstance(table := getattr(Display(), name), dict)]
     fences.State.thread, fences.State.queue = threading.get_ident(), queue
     try:
+        fences.State.executes = modular(task) and fences.executes(task.action, task.collections)
+        if not (computes(task) or fences.State.executes or task.when):
+            raise fences.Unfit("action", f"the action {task.action}")
         result(self, task, queue)
     finally:
         fences.State.thread = fences.State.queue = None
@@ -164,7 +185,7 @@ def result(self: Any, task: Any, queue: Queue) -> None:
         with _task.TaskContext(task):
             value = TaskExecutor(*arguments, self._loader, self._shared_loader_obj, queue, self._variable_manager).run()
         sent = (_RawTaskResult(host=self._host, task=task, return_data=value, task_fields=task.dump_attrs()),)
-    if value.get("failed"):
+    if value.get("failed") and not fences.State.begun:
         # An error may tell of where it came by, and how deep that was.
         raise fences.Unfit("failed", "it failed")
     queue.send_task_result(*sent)
@@ -189,7 +210,7 @@ class Queue:
         except Exception as error:
             raise fences.Unfit("other", "what cannot be sent") from error
         self._size += len(data)
-        if self._size > MOST:
+        if self._size > MOST and not fences.State.begun:
             raise fences.Unfit("size", "much to send")
         self.sent.append(data)
 

@@ -233,6 +233,7 @@ def execute_file(path: str) -> int:
     tempfile.tempdir = None
     locale.setlocale(locale.LC_ALL, "C")
     locale.setlocale(locale.LC_CTYPE, "")
+    forget_host()
     main = process.become_script([path], serverstate.PATH)
     # The script is to have as many frames as if it were the first.
     frame: types.FrameType | None = sys._getframe()
@@ -258,6 +259,15 @@ def execute_file(path: str) -> int:
 #: The line with the archive in the file of a module: of ansible-core 2.14, of
 #: 2.19. The arguments are in one other line, with any text.
 ARCHIVE = re.compile(rb"""    ZIPDATA = \"""([A-Za-z0-9+/=]+)\"""|zip_data='([A-Za-z0-9+/=]+)',""")
+
+
+def forget_host() -> None:
+    """Forget what was asked of the machine, if it has another name by now."""
+    import platform
+
+    known = getattr(platform, "_uname_cache", None)
+    if known is not None and known.node != os.uname().nodename:
+        platform._uname_cache = None  # type: ignore[attr-defined]
 
 
 def find_archive(source: bytes) -> bytes | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import io
 import os
+import resource
 import signal
 import sys
 import types
@@ -174,6 +175,12 @@ def finish(code: int) -> None:
         except (OSError, ValueError):
             code = code or 120
     os._exit(code)
+
+
+def bounds() -> tuple:
+    """Return the limits, the priority and the processors that this process has, and those that it starts."""
+    limits = [resource.getrlimit(value) for name, value in sorted(vars(resource).items()) if name.startswith("RLIMIT_")]
+    return limits, os.getpriority(os.PRIO_PROCESS, 0), os.sched_getaffinity(0)
 
 
 def children(pid: int) -> list[int]:
