@@ -55,11 +55,8 @@ def count_modules() -> None:
         _why = "other"
         try:
             return ordinary(self, *args, **kwargs)
-        except fences.Unfit:
-            _why = ""  # its worker counts it
-            raise
         finally:
-            if _why:
+            if _why and not fences.guarded():  # else a worker follows, and counts it
                 try:
                     way = unforked(self, bool(kwargs.get("wrap_async")))
                 except Exception:  # noqa: B902, to count must not take the place of what the module has said
@@ -107,12 +104,15 @@ def install(channel: socket.socket) -> None:
                 result = module.execute(channel, *request)
                 if result is None:
                     fences.State.begun = begun
+                elif fences.inside():
+                    fences.State.unforked = 0
                 runtrace.trace("module", "executed" if result is None else "forked", script)
                 decline("other" if result is None else "")
             if result is not None:
                 say(self, cmd)
                 return result
         if fences.guarded():
+            fences.State.unforked += 1
             raise fences.Unfit("action", "a command of the shell")
         runtrace.trace("command", cmd)
         return ordinary(self, cmd, in_data=in_data, sudoable=sudoable)
@@ -162,14 +162,13 @@ def do(script: str) -> bytes | None:
         base, made, name, shown = match.groups()
         if made != shown or os.path.dirname(made) != base or os.path.lexists(made):
             return None
-        umask = os.umask(0o077)
         try:
-            os.makedirs(base, 0o777, exist_ok=True)
-            os.mkdir(made)
+            for directory in [*reversed(missing(base)), made]:
+                os.mkdir(directory, 0o700)
         except OSError:
             return None
-        finally:
-            os.umask(umask)
+        if fences.guarded():
+            fences.State.made.append(made)
         return os.fsencode(f"{name}={made}\n")
     if match := EXECUTABLE.fullmatch(script):
         bits = stat.S_IXUSR if match[1] == "x" else stat.S_IRWXU
@@ -187,6 +186,15 @@ def do(script: str) -> bytes | None:
             return None
         return b""
     return None
+
+
+def missing(path: str) -> list[str]:
+    """Return the directories that are not there, from a path upwards."""
+    found = []
+    while not os.path.isdir(path):
+        found.append(path)
+        path = os.path.dirname(path)
+    return found
 
 
 def say(self: Any, cmd: str) -> None:

@@ -58,6 +58,9 @@ class State:
     #: The task may execute a module, and has begun to.
     executes = False
     begun = False
+    #: Directories that were made for the module, and how many tasks in a row could not have one forked.
+    made: list[str] = []
+    unforked = 0
     #: Values that were looked at, by their identities; with them, so that these stay theirs.
     copied: dict[int, Any] = {}
 
@@ -145,11 +148,14 @@ def executing(path: str | None) -> bool:
     return os.path.splitext(name)[0] in EXECUTING_OF_COLLECTIONS and directory in places
 
 
-def executes(action: str, collections: Any) -> bool:
-    """Tell whether an action executes a module and does nothing else."""
+def executes(task: Any, variables: dict) -> bool:
+    """Tell whether the action of a task executes one module and does nothing else."""
+    import ansible.constants as constants
     import ansible.plugins.loader as loader
 
-    found = loader.action_loader.find_plugin_with_context(action, collection_list=collections)
+    found = loader.action_loader.find_plugin_with_context(task.action, collection_list=task.collections)
+    if found.resolved and own("action", found.plugin_resolved_path, frozenset(["gather_facts"])):
+        return len(constants.config.get_config_value("FACTS_MODULES", variables=variables)) == 1
     return not found.resolved or executing(found.plugin_resolved_path)
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import copy
 import functools
 import os
+import shutil
 import sys
 import threading
 from multiprocessing.reduction import ForkingPickler
@@ -33,6 +34,8 @@ STRATEGY = frozenset(["linear"])
 INCLUDES = frozenset("include include_role include_tasks".split())
 #: The verbosity from which on Ansible says how it executes a task: then it is Ansible's way.
 DEBUGGED = 3
+#: After how many tasks in a row of which the module could not be forked, such as those of another interpreter, workers have all that execute one.
+ENOUGH = 2
 #: How much a task may send, in bytes. A worker sends while it works, and keeps nothing.
 MOST = 4 << 20
 
@@ -82,6 +85,7 @@ def executed(self: Any) -> bool:
     """Execute the task of a worker here, and tell whether that could be done. If not, nothing has happened."""
     queue = Queue()
     fences.State.begun = False
+    fences.State.made.clear()
     try:
         if (way := kept(self._task)) is not None:
             runtrace.count(f"tasks {way}")
@@ -92,6 +96,8 @@ def executed(self: Any) -> bool:
     except BaseException as why:  # noqa: B902, what it is the worker will tell
         if fences.State.begun:
             raise RuntimeError(f"a task cannot go on that has executed a module: {why}") from why
+        for made in fences.State.made:
+            shutil.rmtree(made, ignore_errors=True)
         runtrace.count("tasks " + (why.way if isinstance(why, fences.Unfit) else "other"))
         runtrace.trace("task forked:", str(why) if isinstance(why, fences.Unfit) else type(why).__name__, self._task.action)
         return False
@@ -130,7 +136,7 @@ def computes(task: Any) -> bool:
 
 def modular(task: Any) -> bool:
     """Tell whether a task computes nothing any more once its module has begun."""
-    if switches.without("modules"):
+    if switches.without("modules") or fences.State.unforked >= ENOUGH:
         return False
     conditions = [task.changed_when or [], task.failed_when or []]
     return not (task.loop or task.loop_with or any(not isinstance(each, bool) for many in conditions for each in many))
@@ -148,14 +154,15 @@ def execute(self: Any, queue: Queue) -> None:
 
     # Ansible puts what it has templated into the task and its block, of which a worker has copies of its own.
     task = copy.copy(self._task)
-    for name in ("_loop_control", "_parent"):
-        setattr(task, name, copy.copy(getattr(task, name)))
+    for name, value in list(vars(task).items()):
+        if name in ("_loop_control", "_parent") or isinstance(value, (dict, list)):
+            setattr(task, name, copy.copy(value))
     files = dict(self._loader._FILE_CACHE)
     # Warnings that were given: until 2.18, each worker forgets its own.
     given = [(table, dict(table)) for name in ("_warns", "_deprecations", "_errors") if isinstance(table := getattr(Display(), name), dict)]
     fences.State.thread, fences.State.queue = threading.get_ident(), queue
     try:
-        fences.State.executes = modular(task) and fences.executes(task.action, task.collections)
+        fences.State.executes = modular(task) and fences.executes(task, self._task_vars)
         if not (computes(task) or fences.State.executes or task.when):
             raise fences.Unfit("action", f"the action {task.action}")
         result(self, task, queue)

@@ -41,9 +41,7 @@ def execute(channel: socket.socket, path: str, environment: dict[str, str], dire
     """Execute the module file; return exit code, stdout and stderr as the shell
     would. None if it has to go the ordinary way.
     """
-    umask = os.umask(0o077)
-    os.umask(umask)
-    fields = [path, directory or os.getcwd(), f"{umask:o}", *(f"{name}={value}" for name, value in environment.items())]
+    fields = [path, directory or os.getcwd(), process.umask(), *(f"{name}={value}" for name, value in environment.items())]
     message = b"\0".join(os.fsencode(field) for field in fields)
     if len(message) > LIMIT or not is_ansiballz(path):
         return None

@@ -177,6 +177,12 @@ def finish(code: int) -> None:
     os._exit(code)
 
 
+def umask() -> str:
+    """Return the umask of this process, in octal. It is not set for that, as other threads may make files just now."""
+    with open("/proc/self/status") as file:
+        return next(line.split()[1] for line in file if line.startswith("Umask:"))
+
+
 def bounds() -> tuple:
     """Return the limits, the priority and the processors that this process has, and those that it starts."""
     limits = [resource.getrlimit(value) for name, value in sorted(vars(resource).items()) if name.startswith("RLIMIT_")]
