@@ -79,7 +79,7 @@ func (f *fakeExecutor) Held(_ context.Context, id, _ string) (token string, tick
 func (f *fakeExecutor) Adopting() bool { return f.adopting != nil && f.adopting() }
 
 // Unclaimed implements [Keeper]: the run is of the only object that there is.
-func (f *fakeExecutor) Unclaimed(string) []string {
+func (f *fakeExecutor) Unclaimed(context.Context, string) []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.unclaimed == "" || slices.Contains(f.forgotten, f.unclaimed) {

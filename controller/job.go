@@ -21,8 +21,9 @@ type Keeper interface {
 	// Adopting reports whether runs of an earlier process may not have been found yet: new ones
 	// that go on without the operator wait for them.
 	Adopting() bool
-	// Unclaimed returns the IDs of such runs of an object, by its UID, that are neither followed nor ended.
-	Unclaimed(uid string) []string
+	// Unclaimed returns the IDs of such runs of an object, by its UID, that are neither followed nor ended. It waits until they
+	// have been looked for.
+	Unclaimed(ctx context.Context, uid string) []string
 	// Forget removes what is left of a run whose end is recorded, if it is of the object.
 	Forget(id, uid string)
 }
@@ -136,9 +137,9 @@ func (r *reconciler) adopted(s *scope) (runner.Request, error) {
 }
 
 // unclaimed are the runs of an earlier process that have a Job still, of the object of s.
-func (r *reconciler) unclaimed(s *scope) []string {
-	if keeper, ok := r.opts.Runner.(Keeper); ok {
-		return keeper.Unclaimed(s.uid())
+func (r *reconciler) unclaimed(ctx context.Context, s *scope) []string {
+	if keeper, ok := r.opts.Runner.(Keeper); ok && r.watch.Executor == watches.ExecutorJob {
+		return keeper.Unclaimed(ctx, s.uid())
 	}
 	return nil
 }

@@ -114,7 +114,7 @@ func TestAdoption_RemovesTheJobOfARecordedRun(t *testing.T) {
 	exec.unclaimed, exec.forgotten = exec.runs[0].ID, nil
 	exec.mu.Unlock()
 	start(t, cfg, exec, Options{Watches: []watches.Watch{w}})
-	eventually(t, "the Job is removed", func() bool { return len(exec.Unclaimed("")) == 0 })
+	eventually(t, "the Job is removed", func() bool { return len(exec.Unclaimed(t.Context(), "")) == 0 })
 	exec.mu.Lock()
 	defer exec.mu.Unlock()
 	if len(exec.runs) != 1 {

@@ -34,7 +34,7 @@ func ticketOf(s *scope) []byte {
 // leadership. What is left of it on this machine is ended. If its end is known
 // after all, it counts; else it has ended as lost, and is run again.
 func (r *reconciler) settleLost(ctx context.Context, s *scope) (outcome, error) {
-	unclaimed := r.unclaimed(s)
+	unclaimed := r.unclaimed(ctx, s)
 	if s.memory.lost == nil {
 		r.store.Settled(s.uid(), s.settings.retention())
 		if len(unclaimed) == 0 {
@@ -52,6 +52,9 @@ func (r *reconciler) settleLost(ctx context.Context, s *scope) (outcome, error) 
 	if s.memory.lost == nil {
 		for _, id := range unclaimed { // the process that has recorded their end died before it removed their Jobs
 			r.forgetRun(id, s.uid())
+		}
+		if len(r.unclaimed(ctx, s)) < len(unclaimed) {
+			return lookAgain, nil // at the object as it is now
 		}
 		return nextPhase, nil
 	}

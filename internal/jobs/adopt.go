@@ -17,11 +17,12 @@ import (
 	"github.com/rolewright/rolewright/runner/remote"
 )
 
-// unclaimed is how long Pods of an earlier operator wait for their runs to be found, and
-// adoption is how long new runs wait for that.
+// unclaimed is how long Pods of an earlier operator wait for their runs to be found, and adoption is how long new runs wait for that. The Secret
+// of a run is young that may be about to get its Job.
 const (
 	unclaimed = time.Hour
 	adoption  = 2 * time.Minute
+	young     = 10 * time.Minute
 )
 
 // place is where the run of a token is: wherever it is, it has a Job. With several replicas, one that this one does not
@@ -112,7 +113,7 @@ func (e *Executor) list(ctx context.Context) (map[string]types.UID, error) {
 
 // removeAlone removes Secrets of runs that have no Job, of objects that this operator has: the process that made them ended before it made the Job.
 // One as young as that of a run which begins now is left.
-func (e *Executor) removeAlone(ctx context.Context, age time.Duration) {
+func (e *Executor) removeAlone(ctx context.Context) {
 	secrets := e.opts.Client.CoreV1().Secrets(e.opts.Namespace)
 	for from := (metav1.ListOptions{LabelSelector: runLabel, Limit: 20}); ; { // each has up to a megabyte
 		page, err := secrets.List(ctx, from)
@@ -124,7 +125,7 @@ func (e *Executor) removeAlone(ctx context.Context, age time.Duration) {
 		}
 		for _, s := range page.Items {
 			mine := e.opts.Has == nil || e.opts.Has(types.UID(s.Labels[objectLabel]))
-			if !mine || !e.isOurs(s.Labels) || time.Since(s.CreationTimestamp.Time) < age || !e.isAlone(ctx, s.Name) {
+			if !mine || !e.isOurs(s.Labels) || time.Since(s.CreationTimestamp.Time) < young || !e.isAlone(ctx, s.Name) {
 				continue
 			}
 			if err := secrets.Delete(ctx, s.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
@@ -167,7 +168,7 @@ func (e *Executor) Adopting() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for id, run := range e.found {
-		if run.asked || time.Since(run.since) >= adoption {
+		if run.asked || time.Since(run.since) >= adoption || e.opts.Has != nil && !e.opts.Has(run.subject) {
 			continue
 		}
 		if job := e.jobOf(id); job != nil && job.DeletionTimestamp == nil {
@@ -179,13 +180,14 @@ func (e *Executor) Adopting() bool {
 
 // sweepLater has the Jobs ended that belong to no object, and Secrets removed that have no Job, every hour, until ctx ends.
 func (e *Executor) sweepLater(ctx context.Context) {
+	e.removeAlone(ctx)
 	tick := time.NewTicker(unclaimed)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
 			e.sweep(ctx)
-			e.removeAlone(ctx, unclaimed)
+			e.removeAlone(ctx)
 		case <-ctx.Done():
 			return
 		}
@@ -221,8 +223,14 @@ func (e *Executor) sweep(ctx context.Context) {
 	}
 }
 
-// Unclaimed returns the IDs of those runs that were found of an object, by its UID, and that are neither followed nor ended.
-func (e *Executor) Unclaimed(uid string) (ids []string) {
+// Unclaimed returns the IDs of those runs of earlier processes that were found of an object, by its UID, and that are neither followed nor
+// ended. It waits until they have been looked for.
+func (e *Executor) Unclaimed(ctx context.Context, uid string) (ids []string) {
+	select {
+	case <-e.ready:
+	case <-e.drained:
+	case <-ctx.Done():
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for id, run := range e.found {

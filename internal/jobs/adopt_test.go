@@ -14,8 +14,10 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
+	k8stesting "k8s.io/client-go/testing"
 
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
@@ -71,6 +73,9 @@ func TestAdoption(t *testing.T) {
 			t.Error("new runs do not wait for those of a shard that is taken later")
 		}
 		has[types.UID("object of "+ids[3])] = false // and given up
+		if e.Adopting() {
+			t.Error("new runs wait for those of a shard that was given up")
+		}
 		left := func() (names []string) {
 			jobs, err := client.BatchV1().Jobs("system").List(t.Context(), metav1.ListOptions{})
 			if err != nil {
@@ -168,7 +173,7 @@ func TestAdopt_LeavesOtherOperatorsAlone(t *testing.T) {
 	if err := ours.adopt(t.Context(), func(types.UID) bool { return true }, time.Now()); err != nil || len(ours.found) > 0 {
 		t.Errorf("the runs %v are found, %v", ours.found, err)
 	}
-	ours.removeAlone(t.Context(), 0)
+	ours.removeAlone(t.Context())
 	if left, err := client.CoreV1().Secrets("system").List(t.Context(), metav1.ListOptions{}); err != nil || len(left.Items) != 2 {
 		t.Errorf("%d Secrets are left of two, %v", len(left.Items), err)
 	}
@@ -180,12 +185,13 @@ func TestAdopt_ListsOnceForSeveralShards(t *testing.T) {
 	const id = "11111111-1111-4111-8111-111111111111"
 	client := fake.NewClientset(&batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: id, Namespace: "system", Labels: map[string]string{runLabel: id, objectLabel: "late"}}})
 	e := New(nil, Options{Client: client, Namespace: "system", Log: logr.Discard()})
+	close(e.ready)
 	taken := time.Now()
 	for _, mine := range []types.UID{"early", "late"} {
 		must.Do(t, e.adopt(t.Context(), func(uid types.UID) bool { return uid == mine }, taken))
 	}
-	must.Be(t, "what is found by the second shard", []string{id}, e.Unclaimed("late"))
-	must.Be(t, "what another shard has of it", []string(nil), e.Unclaimed("early"))
+	must.Be(t, "what is found by the second shard", []string{id}, e.Unclaimed(t.Context(), "late"))
+	must.Be(t, "what another shard has of it", []string(nil), e.Unclaimed(t.Context(), "early"))
 	if lists := len(client.Actions()); lists != 1 {
 		t.Errorf("there are %d requests for two shards, want one", lists)
 	}
@@ -193,11 +199,16 @@ func TestAdopt_ListsOnceForSeveralShards(t *testing.T) {
 	if lists := len(client.Actions()); lists != 2 {
 		t.Errorf("there are %d requests, want one more for a shard that is taken later", lists)
 	}
-	if e.Forget(id, "early"); len(e.Unclaimed("late")) != 1 {
+	if e.Forget(id, "early"); len(e.Unclaimed(t.Context(), "late")) != 1 {
 		t.Error("a run is forgotten for another object")
 	}
-	close(e.ready)
-	if e.Forget(id, "late"); len(e.Unclaimed("late")) != 0 {
+	refused := errors.New("refused")
+	client.PrependReactor("delete", "jobs", func(k8stesting.Action) (bool, runtime.Object, error) { return refused != nil, nil, refused })
+	if e.Forget(id, "late"); len(e.Unclaimed(t.Context(), "late")) != 1 {
+		t.Error("a run whose Job could not be deleted is forgotten")
+	}
+	refused = nil
+	if e.Forget(id, "late"); len(e.Unclaimed(t.Context(), "late")) != 0 {
 		t.Error("a run whose end is recorded is waited for")
 	}
 }
@@ -221,8 +232,6 @@ func TestRemoveAlone(t *testing.T) {
 		slices.Sort(names)
 		return names
 	}
-	e.removeAlone(t.Context(), unclaimed)
-	must.Be(t, "Secrets left while runs begin", []string{begins, whole, foreign}, left())
-	e.removeAlone(t.Context(), 0)
-	must.Be(t, "Secrets left at the start", []string{whole, foreign}, left())
+	e.removeAlone(t.Context())
+	must.Be(t, "Secrets left", []string{begins, whole, foreign}, left())
 }

@@ -278,6 +278,11 @@ func TestLost_OfAPodThatSendsTooMuch(t *testing.T) {
 	t.Cleanup(session.Close)
 	var begun struct{ Epoch string }
 	must.Do(t, json.Unmarshal(posted(t, e, "start", "", nil).Body.Bytes(), &begun))
+	for range 5 { // each answer but the last is lost
+		if code := posted(t, e, "files", begun.Epoch, eventOf(t, 6<<10)).Code; code != http.StatusOK || session.Trouble() != nil {
+			t.Errorf("what is sent again is answered %d", code)
+		}
+	}
 	if code := posted(t, e, "files", begun.Epoch, eventOf(t, 20<<10)).Code; code != http.StatusForbidden {
 		t.Errorf("what is too much is answered %d", code)
 	}

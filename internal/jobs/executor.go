@@ -120,7 +120,6 @@ func (e *Executor) Start(ctx context.Context) error {
 		if err := e.adopt(ctx, func(types.UID) bool { return true }, time.Now()); err != nil {
 			return err
 		}
-		e.removeAlone(ctx, 0)
 	}
 	var lc net.ListenConfig
 	listener, err := lc.Listen(ctx, "tcp", e.opts.Address)
@@ -226,24 +225,32 @@ func (e *Executor) Reap(id string) error {
 // Forget removes the Job of a run whose end is recorded, with all that belongs to it, if the run is of an object.
 func (e *Executor) Forget(id, uid string) {
 	e.hub.Recorded(id, uid)
-	e.mu.Lock()
-	if e.found[id].subject == types.UID(uid) { // the ID stands in a status, which others can write
-		delete(e.found, id)
-	}
-	e.mu.Unlock()
 	select {
 	case <-e.ready:
 	default:
 		return // there were none yet
 	}
-	if job := e.jobOf(id); !runner.IsID(id) || job == nil || job.Labels[objectLabel] != uid {
+	if !runner.IsID(id) || !e.isOf(id, uid) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), forgetTimeout)
 	defer cancel()
 	if err := e.deleteJob(ctx, id); err != nil {
 		e.opts.Log.Error(err, "The Job of a run that has ended cannot be removed; it goes an hour after its end", "job", id)
+		return
 	}
+	e.claim(id)
+}
+
+// isOf reports whether a run has a Job and is of an object, by its UID. Its ID stands in a status, which others can write.
+func (e *Executor) isOf(id, uid string) bool {
+	e.mu.Lock()
+	run, ok := e.found[id]
+	e.mu.Unlock()
+	if job := e.jobOf(id); !ok && job != nil { // the cache may be behind one that was found
+		run.subject, ok = types.UID(job.Labels[objectLabel]), true
+	}
+	return ok && run.subject == types.UID(uid)
 }
 
 const forgetTimeout = 10 * time.Second

@@ -317,16 +317,19 @@ func (s *Session) receive(body io.Reader) error {
 		if !ok || header.Typeflag != tar.TypeReg {
 			return errRefused
 		}
-		// The size is the container's word; each file takes some place, however small it is.
-		if size := header.Size; s.limit > 0 && (size < 0 || size > s.limit-s.bytes-fileBytes) {
+		// The size is the container's word; each file takes some place, however small it is. One that is sent again takes that of the one before.
+		grows := header.Size + fileBytes
+		if before, err := s.dir.Lstat(place); err == nil {
+			grows -= before.Size() + fileBytes
+		}
+		if s.limit > 0 && (header.Size < 0 || grows > s.limit-s.bytes) {
 			s.over = true
 			return errTooMuch
 		}
-		s.bytes += header.Size + fileBytes
 		if err := s.write(place, files); err != nil {
-			s.bytes -= header.Size + fileBytes // it is sent again
-			return err
+			return err // it is sent again
 		}
+		s.bytes += grows
 		s.have = max(s.have, counter)
 		if place == runner.OutcomeFile {
 			s.over = true
