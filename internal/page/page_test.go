@@ -54,7 +54,7 @@ func views(a, b history.Run) []string {
 func TestPage_Shows(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	good, bad := runs.Run(1, object("shop"), now.Add(-2*time.Hour)), runs.Fail(runs.Run(2, object("shop"), now.Add(-time.Hour)), "no answer")
+	good, bad := runs.Run(1, object("shop"), now.Add(-5*time.Hour)), runs.Fail(runs.Run(2, object("shop"), now.Add(-270*time.Minute)), "no answer")
 	fine, gone := runs.Run(3, object("blog"), now.Add(-time.Minute)), runs.Run(4, object("gone"), now)
 	gone.Cause = "deleted"
 	o := runs.New(t, good, bad, fine, gone)
@@ -70,7 +70,7 @@ func TestPage_Shows(t *testing.T) {
 	}
 	paths := views(good, bad)
 	for path, wants := range map[string][]string{
-		paths[0]:          {"all 3", "× failing 1", "… running 1", "✓ fine 1", "shop Web in shop", "since 59m ago"},
+		paths[0]:          {"all 3", "× failing 1", "… running 1", "✓ fine 1", "shop Web in shop", "since 4h"},
 		paths[1]:          {"× failing", "a retry,", "Ready False TaskFailed in shop", "Reconciling", "deployments.v1.apps", "Web is an example", "Its last 2 runs"},
 		paths[2]:          {"Failed: web : Read the version", "no answer", "- name: Read the version", "web : Create the Service", "± changed deployments.apps shop/shop spec.replicas web :", "Compare with the last success", "queue 1.00 s", "rolewright describe run"},
 		paths[3]:          {"result RunSucceeded TaskFailed", "version of ansible-core 2.19.4 2.14.18", "web : Read the version roles/web/tasks/main.yml localhost #3 ok failed: no answer"},
