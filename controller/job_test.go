@@ -10,6 +10,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/rolewright/rolewright/controller/runqueue"
 	"github.com/rolewright/rolewright/controller/runstore"
 	"github.com/rolewright/rolewright/controller/status"
@@ -63,14 +67,20 @@ func TestAdoption_ComesBeforeNewRuns(t *testing.T) {
 	awaitCondition(t, c, obj, status.Ready, "True")
 }
 
-// A run that goes on and cannot be followed yet, as on a full disk, is neither ended nor recorded: it is followed later.
-func TestAdoption_IsTriedAgain(t *testing.T) {
-	t.Parallel()
+// objectOfJobs is an object of a kind whose runs are Jobs.
+func objectOfJobs(t *testing.T) (*rest.Config, client.Client, watches.Watch, *unstructured.Unstructured) {
+	t.Helper()
 	cfg := testenv.Config(t)
 	c, gvk, ns := clientOf(t, cfg), testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
 	w := watchOf(gvk)
 	w.Executor = watches.ExecutorJob
-	obj := create(t, c, object(gvk, ns, "old", map[string]any{}))
+	return cfg, c, w, create(t, c, object(gvk, ns, "old", map[string]any{}))
+}
+
+// A run that goes on and cannot be followed yet, as on a full disk, is neither ended nor recorded: it is followed later.
+func TestAdoption_IsTriedAgain(t *testing.T) {
+	t.Parallel()
+	cfg, c, w, obj := objectOfJobs(t)
 	lost := status.Active{ID: newUID(), Cause: string(causeCreated), Generation: 1, Started: time.Now()}
 	obj.Object["status"] = status.Begin(nil, lost, false, time.Now())
 	must.Do(t, c.Status().Update(t.Context(), obj))
@@ -101,11 +111,7 @@ func TestAdoption_IsTriedAgain(t *testing.T) {
 // An operator died after it had recorded the end of a run, and before it removed the Job: the next one removes it, and runs nothing for it.
 func TestAdoption_RemovesTheJobOfARecordedRun(t *testing.T) {
 	t.Parallel()
-	cfg := testenv.Config(t)
-	c, gvk, ns := clientOf(t, cfg), testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
-	w := watchOf(gvk)
-	w.Executor = watches.ExecutorJob
-	obj := create(t, c, object(gvk, ns, "old", map[string]any{}))
+	cfg, c, w, obj := objectOfJobs(t)
 	exec := &fakeExecutor{}
 	o := start(t, cfg, exec, Options{Watches: []watches.Watch{w}})
 	awaitCondition(t, c, obj, status.Ready, "True")

@@ -166,7 +166,7 @@ func (e *Executor) connections(open int, refused bool) {
 	}
 	if now := time.Now().Unix(); refused && now-e.said.Load() >= 60 {
 		e.said.Store(now)
-		e.opts.Log.Info("Pods of runs have as many connections as they may; further ones wait, or are refused and tried again", "connections", open,
+		e.opts.Log.Info("Pods of runs have as many connections as they may; further ones wait, or are refused and tried again: share the objects among replicas with --shards, or lower --max-concurrent-runs", "connections", open,
 			"most", maxConnections, "mostOfOneAddress", maxOfAddress)
 	}
 }

@@ -118,6 +118,8 @@ func TestRun_CountsModules(t *testing.T) {
   - ping:
     vars: {ansible_python_interpreter: "{{ playbook_dir }}/python"}
   - own:
+  - incomplete:
+    ignore_errors: true
   - ping:
     become: true
     vars: {ansible_become_exe: /nowhere/sudo}
@@ -137,6 +139,7 @@ func TestRun_CountsModules(t *testing.T) {
 	library := filepath.Join(dir, "library")
 	must.Do(t, os.Mkdir(library, 0o700))
 	write(t, filepath.Join(library, "own.py"), "import sys\nfrom ansible.module_utils.basic import AnsibleModule\nsys.path.append('/nowhere')\nAnsibleModule(argument_spec={}).exit_json()\n")
+	write(t, filepath.Join(library, "incomplete.py"), "from ansible.module_utils.no_such_utility import x\n") // fails before it is executed
 	res, err := r.Run(t.Context(), req)
 	if err != nil || !res.Verdict().Success {
 		t.Fatalf("error %v, verdict %+v\n%s", err, res.Verdict(), res.Tail)
@@ -144,7 +147,7 @@ func TestRun_CountsModules(t *testing.T) {
 	got := res.Modules()
 	// Those that ask for the end of the asynchronous one are forked, once a second.
 	got["forked"] = min(got["forked"], 5)
-	want := map[string]int64{"forked": 5, "pipelining": 1, "async": 1, "interpreter": 1, "libraries": 1, "become": 1}
+	want := map[string]int64{"forked": 5, "pipelining": 1, "async": 1, "interpreter": 1, "libraries": 1, "become": 1, "other": 1}
 	if !maps.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
