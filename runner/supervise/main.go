@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -144,14 +145,21 @@ func readLine(in *bufio.Reader) ([]byte, error) {
 	return nil, errors.New("it is too long")
 }
 
-// listen ends the command when the operator is gone, or says nothing any more.
+// listen ends the command when the operator is gone, or says nothing any more. What counts is how
+// many signs of life were missed while this process could hear them: when the machine, or only
+// this process, stood still for a while, one was.
 func (o order) listen(in io.Reader, cancel context.CancelCauseFunc, hurry func()) {
-	quiet := time.AfterFunc(silence, func() {
-		cancel(ReasonSilent)
-		hurry()
-	})
-	if o.Service {
-		quiet.Stop()
+	var missed atomic.Int32
+	if !o.Service {
+		go func() {
+			for range time.Tick(heartbeat) { // a tick that is late takes the place of those after it
+				if missed.Add(1) > int32(silence/heartbeat) {
+					cancel(ReasonSilent)
+					hurry()
+					return
+				}
+			}
+		}()
 	}
 	buffer := make([]byte, 64)
 	for {
@@ -167,8 +175,6 @@ func (o order) listen(in io.Reader, cancel context.CancelCauseFunc, hurry func()
 		if bytes.IndexByte(buffer[:n], sayHurry) >= 0 {
 			hurry()
 		}
-		if !o.Service {
-			quiet.Reset(silence)
-		}
+		missed.Store(0)
 	}
 }

@@ -219,6 +219,19 @@ func TestSupervisor_NothingSurvivesTheOperator(t *testing.T) {
 	}
 }
 
+// The signs of life that came while the supervising process was stopped, by an overloaded machine for one, count.
+func TestSupervisor_HearsWhatWasSaidWhileItWasStopped(t *testing.T) {
+	parts.Time(t)
+	bothWays(t, func(t *testing.T, _ string, s *Supervisor) {
+		t.Helper()
+		c := recorded(t, fmt.Sprintf(`kill -STOP $PPID; sleep %.0f; kill -CONT $PPID; sleep 1; exit 3`, (silence+2*heartbeat).Seconds()))
+		got, err := s.Run(t.Context(), c)
+		if err != nil || got.Stopped || got.Code != 3 {
+			t.Errorf("exit = %+v, %v; want 3, and no stop", got, err)
+		}
+	})
+}
+
 // What does nothing by itself needs no sign of life: only the end of the operator ends it.
 func TestSupervisor_AServiceOutlivesSilence(t *testing.T) {
 	parts.Time(t)
