@@ -1,0 +1,41 @@
+package e2e
+
+import (
+	"os"
+	"regexp"
+	"strconv"
+	"testing"
+
+	"github.com/rolewright/rolewright/test/must"
+)
+
+// What runs print does not stay in the operator's memory: 512 MiB in lines, 512 MiB in one line, and events of Ansible of
+// 1 MiB each.
+func TestOutput_DoesNotStayInMemory(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	command, role := s.kind(), s.kind()
+	s.script("print.sh", "#!/bin/sh\nyes 'Sixty-three characters and the end of a line, five hundred times.' | head -c 536870912\n"+
+		"head -c 536870912 /dev/zero | tr '\\0' x\n")
+	s.watch(command, "command: [./print.sh]")
+	s.role("talks", "- name: Say it\n  ansible.builtin.debug:\n    msg: \"{{ 'x' * 1048576 }}\"\n  loop: \"{{ range(size | default(1) | int) | list }}\"\n")
+	s.watch(role, "role: talks")
+	o := s.start("--artifacts-max-bytes-per-run=4Gi")
+	peak := func() (kib int) {
+		t.Helper()
+		status := must.Get(os.ReadFile("/proc/" + strconv.Itoa(o.cmd.Process.Pid) + "/status"))(t)
+		return must.Get(strconv.Atoi(string(regexp.MustCompile(`VmHWM:\s+(\d+)`).FindSubmatch(status)[1])))(t)
+	}
+	role.create("small", nil)
+	role.awaitReady("small")
+	before := peak()
+	command.create("it", nil)
+	role.create("large", map[string]any{"size": int64(16)})
+	command.awaitReady("it")
+	role.awaitReady("large")
+	if more := peak() - before; more > 32<<10 {
+		t.Errorf("the operator took %d KiB more, want at most 32 MiB", more)
+	} else {
+		t.Logf("the operator took %d KiB more", more)
+	}
+}
