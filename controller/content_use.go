@@ -2,10 +2,10 @@ package controller
 
 import (
 	"context"
-	"os"
 	"path/filepath"
 	"strings"
 
+	"github.com/rolewright/rolewright/internal/ansiblecfg"
 	"github.com/rolewright/rolewright/internal/contentcopy"
 	"github.com/rolewright/rolewright/internal/vault"
 	"github.com/rolewright/rolewright/internal/watches"
@@ -71,7 +71,10 @@ func rolesPath(c *contentcopy.Copy, lookupEnv func(string) (string, bool)) strin
 	list, _ := lookupEnv(rolesPathEnv)
 	from := "."
 	if list == "" {
-		list, from = configuredRolesPath(lookupEnv)
+		named, _ := lookupEnv("ANSIBLE_CONFIG")
+		home, _ := lookupEnv("HOME")
+		settings, dir := ansiblecfg.Defaults(named, ansiblecfg.Home(home), ansiblecfg.System)
+		list, from = settings["roles_path"], dir
 	}
 	found := false
 	var dirs []string
@@ -90,32 +93,4 @@ func rolesPath(c *contentcopy.Copy, lookupEnv func(string) (string, bool)) strin
 		return ""
 	}
 	return strings.Join(dirs, string(filepath.ListSeparator))
-}
-
-// configuredRolesPath is that of the configuration file that Ansible reads, and the
-// directory from which it counts.
-func configuredRolesPath(lookupEnv func(string) (string, bool)) (list, from string) {
-	named, _ := lookupEnv("ANSIBLE_CONFIG")
-	home, _ := lookupEnv("HOME")
-	for _, path := range []string{named, filepath.Join(home, ".ansible.cfg"), "/etc/ansible/ansible.cfg"} {
-		if info, err := os.Stat(path); err == nil && info.IsDir() {
-			path = filepath.Join(path, "ansible.cfg")
-		}
-		data, err := os.ReadFile(path)
-		if err != nil {
-			continue
-		}
-		section := ""
-		for line := range strings.Lines(string(data)) {
-			line = strings.TrimSpace(line)
-			if strings.HasPrefix(line, "[") {
-				section = line
-			}
-			if key, value, ok := strings.Cut(line, "="); ok && section == "[defaults]" && strings.TrimSpace(key) == "roles_path" {
-				return strings.TrimSpace(value), filepath.Dir(path)
-			}
-		}
-		return "", ""
-	}
-	return "", ""
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rolewright/rolewright/controller/fingerprint"
 	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/ansiblecfg"
 	"github.com/rolewright/rolewright/internal/content"
 	"github.com/rolewright/rolewright/internal/vault"
 	"github.com/rolewright/rolewright/internal/watches"
@@ -132,11 +133,11 @@ func (c *contents) nameFiles(original func(path string) string) {
 	}
 }
 
-func homeFile() string { return filepath.Join(os.Getenv("HOME"), ".ansible.cfg") }
+func homeFile() string { return ansiblecfg.Home(os.Getenv("HOME")) }
 
 // configurations are the files in which Ansible looks for its configuration.
 func configurations() []string {
-	files := []string{os.Getenv("ANSIBLE_CONFIG"), "ansible.cfg", homeFile(), "/etc/ansible/ansible.cfg"}
+	files := []string{os.Getenv("ANSIBLE_CONFIG"), "ansible.cfg", homeFile(), ansiblecfg.System}
 	return slices.DeleteFunc(files, func(path string) bool { return path == "" })
 }
 

@@ -1,7 +1,6 @@
 package vault
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"fmt"
@@ -10,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/rolewright/rolewright/internal/ansiblecfg"
 )
 
 // source is a place from which a password is read.
@@ -56,37 +57,14 @@ func identities(list, dir string) []source {
 	return found
 }
 
-// configured reads the first configuration file that there is.
+// configured are the sources that the configuration file names.
 func configured(named, home string) []source {
-	for _, path := range []string{named, "ansible.cfg", filepath.Join(home, ".ansible.cfg"), "/etc/ansible/ansible.cfg"} {
-		if info, err := os.Stat(path); err == nil && info.IsDir() {
-			path = filepath.Join(path, "ansible.cfg")
-		}
-		data, err := os.ReadFile(path)
-		if err != nil {
-			continue
-		}
-		var found []source
-		section := ""
-		for lines := bufio.NewScanner(bytes.NewReader(data)); lines.Scan(); {
-			line := strings.TrimSpace(lines.Text())
-			if strings.HasPrefix(line, "[") {
-				section = line
-			}
-			key, value, ok := strings.Cut(line, "=")
-			value, _, _ = strings.Cut(value, " ;") // a comment
-			value = strings.TrimSpace(value)
-			switch {
-			case !ok || section != "[defaults]" || value == "":
-			case strings.TrimSpace(key) == "vault_password_file":
-				found = append(found, source{path: absolute(value, filepath.Dir(path))})
-			case strings.TrimSpace(key) == "vault_identity_list":
-				found = append(found, identities(value, filepath.Dir(path))...)
-			}
-		}
-		return found
+	settings, dir := ansiblecfg.Defaults(named, "ansible.cfg", ansiblecfg.Home(home), ansiblecfg.System)
+	var found []source
+	if file := settings["vault_password_file"]; file != "" {
+		found = append(found, source{path: absolute(file, dir)})
 	}
-	return nil
+	return append(found, identities(settings["vault_identity_list"], dir)...)
 }
 
 func absolute(path, dir string) string {
