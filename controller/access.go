@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -40,8 +41,8 @@ type admitted struct {
 	log    logr.Logger
 	// section is what the run may protect from being cut short.
 	section section
-	// generation is the one that is run.
-	generation int64
+	// progress knows which generations of the object the run itself has made.
+	progress *progress
 	// finalizes is true for the run that a deleted object waits for.
 	finalizes bool
 	// restarts is true if a change of the object stops the run.
@@ -74,7 +75,7 @@ func (r *reconciler) admit(s *scope, life *lifetime) {
 	s.access = r.opts.Gateway.Admit(grant)
 	run := &admitted{
 		id: s.runID, uid: s.object.GetUID(), access: s.access, life: life, log: s.log,
-		section: r.section(s), generation: s.active.Generation, finalizes: s.deleting,
+		section: r.section(s), progress: s.progress, finalizes: s.deleting,
 		restarts: r.watch.OnChange == watches.OnChangeRestart,
 	}
 	r.objects.with(s.key, func(e *entry) { e.run = run })
@@ -234,14 +235,33 @@ func (a *admitted) cancelled(obj *unstructured.Unstructured) bool {
 	return set.cancelled == a.id
 }
 
-// cancelEarly stops the run of s if it was cancelled before anyone listened.
-func (r *reconciler) cancelEarly(ctx context.Context, s *scope) {
-	obj := r.newObject()
-	if r.cached == nil || r.cached.Get(ctx, s.key, obj) != nil {
+// follow stops the run if that is what its object, which has changed, asks for.
+func (a *admitted) follow(obj *unstructured.Unstructured) {
+	switch {
+	case a.cancelled(obj):
+		a.stop(ErrCancelled)
+	case a.finalizes:
+	case obj.GetDeletionTimestamp() != nil:
+		a.stop(ErrObjectDeleted)
+	case a.restarts:
+		a.progress.onChange(obj.GetGeneration(), func() { a.stop(ErrObjectChanged) })
+	}
+}
+
+// followEarlier stops the run of s for what its object has asked for after the run was recorded, and
+// before watchObjects knew of it.
+func (r *reconciler) followEarlier(ctx context.Context, s *scope) {
+	if r.cached == nil {
 		return
 	}
-	if run := r.running(obj); run != nil && run.cancelled(obj) {
-		run.stop(ErrCancelled)
+	obj := r.newObject()
+	switch err := r.cached.Get(ctx, s.key, obj); {
+	case apierrors.IsNotFound(err), err == nil && obj.GetUID() != s.object.GetUID():
+		r.looks.Go(func() { r.lookAfter(ctx, s.object) })
+	case err == nil:
+		if run := r.running(obj); run != nil {
+			run.follow(obj)
+		}
 	}
 }
 
@@ -305,16 +325,8 @@ func (r *reconciler) watchObjects(ctx context.Context) toolscache.ResourceEventH
 			if was.GetUID() != is.GetUID() {
 				r.withdraw(was)
 			}
-			run := r.running(is)
-			switch {
-			case run == nil:
-			case run.cancelled(is):
-				run.stop(ErrCancelled)
-			case run.finalizes:
-			case is.GetDeletionTimestamp() != nil:
-				run.stop(ErrObjectDeleted)
-			case run.restarts && is.GetGeneration() > run.generation:
-				run.stop(ErrObjectChanged)
+			if run := r.running(is); run != nil {
+				run.follow(is)
 			}
 		},
 		DeleteFunc: func(last any) {
@@ -333,16 +345,22 @@ func (r *reconciler) watchObjects(ctx context.Context) toolscache.ResourceEventH
 }
 
 // lookAfter withdraws the run of an object that has left the cache, unless it
-// has only left the selector.
+// has only left the selector. It asks until the API server answers, or the run has ended.
 func (r *reconciler) lookAfter(ctx context.Context, obj *unstructured.Unstructured) {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
-	defer cancel()
-	is := r.newObject()
-	err := r.live.Get(ctx, client.ObjectKeyFromObject(obj), is)
-	if apierrors.IsNotFound(err) || err == nil && is.GetUID() != obj.GetUID() {
-		r.withdraw(obj)
-	}
+	_ = wait.PollUntilContextCancel(ctx, lookRetry, true, func(ctx context.Context) (bool, error) {
+		ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+		defer cancel()
+		is := r.newObject()
+		err := r.live.Get(ctx, client.ObjectKeyFromObject(obj), is)
+		if apierrors.IsNotFound(err) || err == nil && is.GetUID() != obj.GetUID() {
+			r.withdraw(obj)
+		}
+		return err == nil || apierrors.IsNotFound(err) || r.running(obj) == nil, nil
+	}) // an error means that ctx has ended
 }
 
-// lookTimeout bounds one read.
-const lookTimeout = 10 * time.Second
+// lookTimeout bounds one read, lookRetry is the pause after one that has failed.
+const (
+	lookTimeout = 10 * time.Second
+	lookRetry   = 2 * time.Second
+)

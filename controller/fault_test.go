@@ -148,19 +148,28 @@ func TestReconcile_DigestOfTheCacheCannotBeForged(t *testing.T) {
 	eventually(t, "the change is run", func() bool { return exec.count() == 2 })
 }
 
-// between calls do before a request that it hits is sent, once.
+// between calls do before a request that it hits is sent, or after it was answered, once.
 type between struct {
-	next http.RoundTripper
-	hits func(*http.Request) bool
-	do   func()
-	once *sync.Once
+	next  http.RoundTripper
+	hits  func(*http.Request) bool
+	do    func()
+	after bool
+	once  *sync.Once
 }
 
 func (b between) RoundTrip(req *http.Request) (*http.Response, error) {
-	if b.hits(req) {
+	if b.hits(req) && !b.after {
 		b.once.Do(b.do)
 	}
-	return b.next.RoundTrip(req)
+	resp, err := b.next.RoundTrip(req)
+	if b.hits(req) && b.after {
+		b.once.Do(b.do)
+	}
+	return resp, err
+}
+
+func writesStatus(req *http.Request) bool {
+	return req.Method == http.MethodPatch && strings.HasSuffix(req.URL.Path, "/status")
 }
 
 // A run that is on record before it starts, and then does not because the
@@ -176,7 +185,7 @@ func TestReconcile_RunThatIsNotWantedAnyMoreLeavesTheRecord(t *testing.T) {
 	racing := rest.CopyConfig(cfg)
 	racing.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return between{next: next, once: &sync.Once{}, hits: func(req *http.Request) bool {
-			return armed.Load() && req.Method == http.MethodPatch && strings.HasSuffix(req.URL.Path, "/status")
+			return armed.Load() && writesStatus(req)
 		}, do: func() {
 			update(t, c, obj, func(m map[string]any) { m["spec"] = map[string]any{"size": int64(1)} })
 		}}

@@ -4,12 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rolewright/rolewright/controller/status"
@@ -145,6 +149,75 @@ func TestLifetime_AGoneObjectStopsItsRun(t *testing.T) {
 	again := create(t, c, object(gvk, ns, "one", map[string]any{}))
 	if req := <-began; !strings.Contains(req.Dir, string(again.GetUID())) {
 		t.Errorf("the new object runs in %s", req.Dir)
+	}
+}
+
+// The watch shows the deletion after the run was recorded, and before it has begun.
+func TestLifetime_AnObjectThatGoesBeforeItsRunBegins(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	ns, c := testenv.Namespace(t, cfg), clientOf(t, cfg)
+	gvk := testenv.CRD(t, cfg)
+	exec, _ := hanging()
+	obj := object(gvk, ns, "one", map[string]any{})
+	goes := obj.DeepCopy()
+	racing := rest.CopyConfig(cfg)
+	racing.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return between{next: next, once: &sync.Once{}, hits: writesStatus, after: true, do: func() {
+			must.Do(t, c.Delete(t.Context(), goes))
+			settle()
+		}}
+	})
+	o := start(t, racing, exec, Options{Watches: []watches.Watch{watchOf(gvk)}})
+	create(t, c, obj)
+	eventually(t, "the run has ended", func() bool { return strings.Contains(o.log(), ErrObjectGone.Error()) })
+}
+
+// A role that writes the spec of its own object is not stopped for that.
+func TestLifetime_OnChangeOfItsOwn(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	ns, c := testenv.Namespace(t, cfg), clientOf(t, cfg)
+	gvk := testenv.CRD(t, cfg)
+	obj := object(gvk, ns, "one", map[string]any{})
+	exec := &fakeExecutor{do: func(ctx context.Context, req runner.Request) (runner.Result, error) {
+		own := clientOf(t, must.Get(clientcmd.RESTConfigFromKubeConfig(req.Files[kubeconfigFile]))(t))
+		update(t, own, obj, func(o map[string]any) { o["spec"] = map[string]any{"size": int64(3)} })
+		settle()
+		if ctx.Err() != nil {
+			return cutShort(ctx, req, jobevent.Task{})
+		}
+		return succeeded(), nil
+	}}
+	start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) { w.OnChange = watches.OnChangeRestart })}})
+	create(t, c, obj)
+	eventually(t, "its generation is run", func() bool {
+		st, _ := get(t, c, obj).Object["status"].(map[string]any)
+		last, ok := lastRun(st)
+		return ok && last.Generation == 2 && last.Result == status.Succeeded
+	})
+	quiet(t, exec, 2, "a run, and one for what it has changed")
+}
+
+// Which generations a run has made is known when its writes have ended.
+func TestProgress_OnChange(t *testing.T) {
+	for name, tt := range map[string]struct {
+		events func(p *progress, seen func(generation int64))
+		want   bool
+	}{
+		"another client":          {func(_ *progress, seen func(int64)) { seen(2) }, true},
+		"its own":                 {func(p *progress, seen func(int64)) { done := p.Changing(); seen(2); p.Stored(2); done() }, false},
+		"its own, seen later":     {func(p *progress, seen func(int64)) { done := p.Changing(); p.Stored(2); done(); seen(2) }, false},
+		"its own, which fails":    {func(p *progress, seen func(int64)) { done := p.Changing(); seen(2); done() }, true},
+		"its own after another's": {func(p *progress, seen func(int64)) { done := p.Changing(); seen(2); p.Stored(3); done() }, true},
+		"another's after its own": {func(p *progress, seen func(int64)) { done := p.Changing(); p.Stored(2); done(); seen(3) }, true},
+		"something else":          {func(p *progress, seen func(int64)) { seen(1); p.Changing()() }, false},
+	} {
+		p, stopped := &progress{active: status.Active{Generation: 1}, left: 1}, false
+		tt.events(p, func(generation int64) { p.onChange(generation, func() { stopped = true }) })
+		if stopped != tt.want {
+			t.Errorf("%s: stopped is %t", name, stopped)
+		}
 	}
 }
 

@@ -48,7 +48,7 @@ func (r *reconciler) settleLost(ctx context.Context, s *scope) (outcome, error) 
 	} else if err != nil {
 		return finished, fmt.Errorf("read the object: %w", err)
 	}
-	s.memory.recall(r.record(s.object))
+	s.memory.recall(r.record(s.object), r.now())
 	if s.memory.lost == nil {
 		for _, id := range unclaimed { // the process that has recorded their end died before it removed their Jobs
 			r.forgetRun(id, s.uid())

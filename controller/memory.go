@@ -85,7 +85,7 @@ func (r *reconciler) remember(obj *unstructured.Unstructured) (m *memory, stale 
 		r.log.Info("Part of status.ansible is not as this operator writes it, and is ignored; look who else writes the status of the object",
 			"namespace", key.Namespace, "name", key.Name, "part", part)
 	}
-	m.recall(record)
+	m.recall(record, r.now())
 	if known.listed && stale == "" && r.ranBefore(obj, record) {
 		m.met = r.meet(obj, record)
 	}
@@ -152,10 +152,18 @@ func (s situation) unrecorded() cause {
 	return causeRestart
 }
 
-// recall takes over what is recorded of an object's runs.
-func (m *memory) recall(record status.Record) {
+// recall takes over what is recorded of an object's runs. A run that seems to end in the future was
+// recorded by a clock that was ahead: it counts as one that ends now, or what is due after it would wait for
+// that clock's time.
+func (m *memory) recall(record status.Record, now time.Time) {
 	if record.Last != nil {
 		m.last = record.Last
+		if ahead := m.last.Finished.Sub(now); ahead > 0 {
+			m.last.Started, m.last.Finished = m.last.Started.Add(-ahead), now
+			if wait := m.last.Wait; wait != nil {
+				wait.Since, wait.Until = wait.Since.Add(-ahead), wait.Until.Add(-ahead)
+			}
+		}
 		m.judge(*m.last)
 		if wait := m.last.Wait; wait != nil {
 			m.asked = &asked{m.last.Fingerprint, *wait}

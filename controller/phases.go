@@ -338,7 +338,7 @@ func (r *reconciler) mayBegin(ctx context.Context, s *scope) (outcome, error) {
 	}
 	if !s.memory.ran {
 		// The cache may have been behind a run that another process recorded.
-		s.memory.recall(r.record(s.object))
+		s.memory.recall(r.record(s.object), r.now())
 		if s.memory.lost != nil {
 			return lookAgain, nil
 		}

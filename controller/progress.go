@@ -36,6 +36,11 @@ type progress struct {
 	// client has changed its spec meanwhile, which sets shared.
 	left   int64
 	shared bool
+	// changing is how many of its own writes of the spec are in progress, seen the last generation that
+	// was seen, and stop what to do if another client has made it; nil while none was seen.
+	changing int
+	seen     int64
+	stop     func()
 
 	// writing is held during a write.
 	writing sync.Mutex
@@ -101,6 +106,40 @@ func (p *progress) Stored(generation int64) {
 	defer p.mu.Unlock()
 	p.shared = p.shared || generation != p.left && generation != p.left+1
 	p.left = generation
+}
+
+// Changing implements [proxy.Self].
+func (p *progress) Changing() (changed func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.changing++
+	return func() {
+		p.mu.Lock()
+		p.changing--
+		p.mu.Unlock()
+		p.stopIfChanged()
+	}
+}
+
+// onChange calls stop if another client than the run has made the generation. Where a write of the run
+// is in progress, that is known once the write has ended.
+func (p *progress) onChange(generation int64, stop func()) {
+	p.mu.Lock()
+	p.seen, p.stop = max(p.seen, generation), stop
+	p.mu.Unlock()
+	p.stopIfChanged()
+}
+
+func (p *progress) stopIfChanged() {
+	p.mu.Lock()
+	stop := p.stop
+	if p.changing > 0 || p.seen <= p.active.Generation || p.seen <= p.left && !p.shared {
+		stop = nil
+	}
+	p.mu.Unlock()
+	if stop != nil {
+		stop()
+	}
 }
 
 // ownSpec is the generation of the object whose spec the run alone has changed; 0 for none.

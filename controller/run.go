@@ -48,7 +48,7 @@ func (r *reconciler) run(ctx context.Context, s *scope) (outcome, error) {
 	r.admit(s, life)
 	defer r.dismiss(s)
 	failpoint.Hit("run.admitted")
-	r.cancelEarly(ctx, s)
+	r.followEarlier(ctx, s)
 	if s.referring != nil {
 		defer s.referring.end()
 	}

@@ -125,6 +125,32 @@ func TestDecide_ScheduleOverRestarts(t *testing.T) {
 	}, runs)
 }
 
+// A run that was recorded by a clock that was ahead delays the next one by the whole delay at most.
+func TestRecall_OfARunInTheFuture(t *testing.T) {
+	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+	ahead := now.Add(48 * time.Hour)
+	for name, tc := range map[string]struct {
+		last status.Run
+		want time.Duration
+	}{
+		"period": {status.Run{Result: status.Succeeded}, time.Hour},
+		"parked": {status.Run{Result: status.Succeeded, Wait: &status.Wait{Since: ahead, Until: ahead.Add(time.Minute)}}, time.Minute},
+	} {
+		last := tc.last
+		last.ID, last.Fingerprint, last.Generation, last.Started, last.Finished = "id", "fp", 1, ahead.Add(-time.Minute), ahead
+		m := &memory{}
+		m.recall(status.Record{Last: &last}, now)
+		at := now
+		for p := decide(at, situation{last: m.last, fingerprint: "fp", generation: 1, period: time.Hour}); p.cause == ""; {
+			at = at.Add(p.wait)
+			p = decide(at, situation{last: m.last, fingerprint: "fp", generation: 1, period: time.Hour})
+		}
+		if waited := at.Sub(now); waited < tc.want/2 || waited > tc.want*3/2 {
+			t.Errorf("%s: the next run starts after %s", name, waited)
+		}
+	}
+}
+
 // yearly fires once a year, at the minute of at.
 func yearly(t *testing.T, at time.Time) *calendar.Cron {
 	t.Helper()

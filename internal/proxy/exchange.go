@@ -150,7 +150,11 @@ func (x *exchange) gvr() schema.GroupVersionResource {
 }
 
 func (x *exchange) serve(w http.ResponseWriter, r *http.Request) {
-	defer x.finish(context.WithoutCancel(r.Context()))
+	changed := func() {}
+	defer func() {
+		x.finish(context.WithoutCancel(r.Context()))
+		changed()
+	}()
 	if x.call {
 		x.answerCall(w, r)
 		return
@@ -185,6 +189,9 @@ func (x *exchange) serve(w http.ResponseWriter, r *http.Request) {
 		if ok {
 			r.Header.Set("Accept", accept)
 		}
+	}
+	if x.changesSelf() {
+		changed = x.s.Self.Changing()
 	}
 	x.forward(w, r)
 }

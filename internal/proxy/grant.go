@@ -69,6 +69,9 @@ type Self interface {
 	// Wrote is called once a write of the object, or of its status, has succeeded, and
 	// before the client gets the answer.
 	Wrote()
+	// Changing is called before a write of the object, but for its status, is forwarded. What it
+	// returns is called once Stored was called with what the write has left, or the write has failed.
+	Changing() (changed func())
 	// Stored is called with the generation that a write of the object, but for its status, has
 	// left, before the grant is revoked.
 	Stored(generation int64)
