@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"k8s.io/client-go/rest"
 
@@ -32,6 +33,8 @@ type secrets struct {
 	// literals are the names in the content that are no secrets, whatever words
 	// they are made of.
 	literals *literals
+	// unread says what could not be read the last time.
+	unread atomic.Pointer[string]
 }
 
 func newSecrets(v *vault.Vault, w watches.Watch, content *contents, inventory string, c *contentcopy.Copy) *secrets {
@@ -81,7 +84,12 @@ func (r *reconciler) newMasker(ctx context.Context, s *scope) *redact.Masker {
 	values, err := s.use.secrets.vault.Values(ctx, s.use.secrets.paths...)
 	texts, textErr := s.use.secrets.vault.Texts(ctx, valuesAt(nil, vars, nil)...)
 	if err := errors.Join(err, textErr); err != nil {
-		s.log.V(1).Info("Not all vault values can be read; those that cannot are not masked", "error", err.Error())
+		level, text := 0, err.Error()
+		if before := s.use.secrets.unread.Swap(&text); before != nil && *before == text {
+			level = 1 // it is said at the first run
+		}
+		s.log.V(level).Info("Not all vault values can be read; those that cannot are not masked. "+
+			"Ansible cannot read them either, unless it gets a password that the operator has not", "error", text)
 	}
 	m.Add(ctx, values...)
 	m.Add(ctx, texts...)

@@ -1,15 +1,18 @@
 package vault
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -20,8 +23,12 @@ const (
 	maxTexts = 10_000
 )
 
-// maxAge is how long values are used before they are read again.
-const maxAge = 10 * time.Second
+// askAgain is how long a source that gave no password is left alone, or scripts are where one
+// may be missing.
+const askAgain = time.Minute
+
+// unused is how long what was found below a directory is kept without being asked for.
+const unused = time.Hour
 
 // Vault holds the decrypted values of the content of one operator. Safe for
 // concurrent use.
@@ -30,17 +37,52 @@ type Vault struct {
 	// files are those that the arguments name.
 	files []string
 
-	mu        sync.Mutex
-	passwords [][]byte
-	asked     bool
-	roots     map[string]scan
+	mu sync.Mutex
+	// passwords are what the sources said last, answers counts the changes of that, and asked is when
+	// that was.
+	passwords map[source]answer
+	answers   int
+	asked     time.Time
+	roots     map[string]*scan
 	plain     map[[sha256.Size]byte]string
 }
 
-// scan is the result of a search below a directory.
+// answer is the password of a source, and its file by then.
+type answer struct {
+	password []byte
+	file     stamp
+	err      error
+}
+
+// scan is the result of the last search below a directory, by file.
 type scan struct {
-	at     time.Time
-	values []string
+	used  time.Time
+	files map[string]found
+}
+
+// found is what a file has: the values of its vault texts, and errors for those that the
+// passwords of answers do not decrypt.
+type found struct {
+	stamp   stamp
+	values  []string
+	failed  []error
+	answers int
+}
+
+// stamp tells the states of a file apart.
+type stamp struct {
+	size     int64
+	modified time.Time
+	inode    uint64
+	script   bool
+}
+
+func stampOf(info fs.FileInfo) stamp {
+	s := stamp{size: info.Size(), modified: info.ModTime(), script: info.Mode()&0o111 != 0}
+	if sys, ok := info.Sys().(*syscall.Stat_t); ok {
+		s.inode = sys.Ino
+	}
+	return s
 }
 
 // New returns a Vault with the passwords that ansible-playbook would use with these
@@ -53,7 +95,10 @@ func New(arguments string, lookupEnv func(string) (string, bool)) *Vault {
 			files = append(files, absolute(file, "."))
 		}
 	}
-	return &Vault{sources: sourcesOf(args, lookupEnv), files: files, roots: map[string]scan{}, plain: map[[sha256.Size]byte]string{}}
+	return &Vault{
+		sources: sourcesOf(args, lookupEnv), files: files, passwords: map[source]answer{}, roots: map[string]*scan{},
+		plain: map[[sha256.Size]byte]string{},
+	}
 }
 
 // Files are those from which passwords are read, and those of variables that the arguments name.
@@ -69,30 +114,33 @@ func (v *Vault) Files() (passwords, variables []string) {
 
 // Values returns the plain values of all vault texts in files and below
 // directories, except hidden ones, and in files of variables that the arguments
-// name. It returns none if no password is configured. If some values cannot be
-// read, it returns the others and an error.
+// name, as they are now. It returns none if no password is configured. If some values
+// cannot be read, it returns the others and an error.
 func (v *Vault) Values(ctx context.Context, paths ...string) ([]string, error) {
 	if v == nil || len(v.sources) == 0 {
 		return nil, nil
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if err := v.ask(ctx); err != nil && len(v.passwords) == 0 {
+	if err := v.ask(ctx, false); err != nil {
 		return nil, err
 	}
-	var values []string
+	now := time.Now()
+	maps.DeleteFunc(v.roots, func(_ string, s *scan) bool { return now.Sub(s.used) > unused })
+	paths = slices.Concat(paths, v.files)
+	values, err := v.readAll(paths, now)
+	if answers := v.answers; err != nil && v.ask(ctx, true) == nil && v.answers != answers {
+		values, err = v.readAll(paths, now)
+	}
+	return values, err
+}
+
+func (v *Vault) readAll(paths []string, now time.Time) (values []string, err error) {
 	var errs []error
-	for _, path := range slices.Concat(paths, v.files) {
-		known, ok := v.roots[path]
-		if !ok || time.Since(known.at) > maxAge {
-			var err error
-			if known.values, err = v.read(path); err != nil {
-				errs = append(errs, err)
-			}
-			known.at = time.Now()
-			v.roots[path] = known
-		}
-		values = append(values, known.values...)
+	for _, path := range paths {
+		is, err := v.read(path)
+		values, errs = append(values, is...), append(errs, err)
+		v.roots[path].used = now
 	}
 	return values, errors.Join(errs...)
 }
@@ -112,7 +160,7 @@ func (v *Vault) Texts(ctx context.Context, texts ...string) ([]string, error) {
 		if len(bodies) == 0 {
 			continue
 		}
-		if err := v.ask(ctx); err != nil && len(v.passwords) == 0 {
+		if err := v.ask(ctx, false); err != nil {
 			return nil, err
 		}
 		plain, failed := v.decryptAll(bodies)
@@ -121,11 +169,14 @@ func (v *Vault) Texts(ctx context.Context, texts ...string) ([]string, error) {
 	return values, errors.Join(errs...)
 }
 
-// read decrypts what is in a file, or below a directory.
+// read decrypts what is in a file, or below a directory. A file that is as it was before
+// is not read again.
 func (v *Vault) read(root string) ([]string, error) {
 	var values []string
 	var errs []error
-	files := 0
+	files, before := 0, v.roots[root]
+	now := &scan{files: map[string]found{}}
+	v.roots[root] = now
 	if is, err := filepath.EvalSymlinks(root); err == nil {
 		root = is
 	}
@@ -143,13 +194,21 @@ func (v *Vault) read(root string) ([]string, error) {
 		if err != nil || !info.Mode().IsRegular() || info.Size() > maxFile {
 			return nil //nolint:nilerr // as above
 		}
-		data, err := os.ReadFile(path)
-		if err != nil {
-			return nil //nolint:nilerr // as above
+		is := found{}
+		if before != nil {
+			is = before.files[path]
 		}
-		plain, failed := v.decryptAll(find(data))
-		values = append(values, plain...)
-		for _, err := range failed {
+		if is.stamp != stampOf(info) || len(is.failed) > 0 && is.answers != v.answers {
+			data, err := os.ReadFile(path)
+			if err != nil {
+				return nil //nolint:nilerr // as above
+			}
+			is = found{stamp: stampOf(info), answers: v.answers}
+			is.values, is.failed = v.decryptAll(find(data))
+		}
+		now.files[path] = is
+		values = append(values, is.values...)
+		for _, err := range is.failed {
 			errs = append(errs, &fs.PathError{Op: "decrypt", Path: path, Err: err})
 		}
 		return nil
@@ -175,8 +234,12 @@ func (v *Vault) decrypt(body []byte) (string, error) {
 	if value, ok := v.plain[digest]; ok {
 		return value, nil
 	}
-	for _, password := range v.passwords {
-		if value, err := decrypt(body, password); err == nil {
+	for _, s := range v.sources {
+		is := v.passwords[s]
+		if is.err != nil {
+			continue
+		}
+		if value, err := decrypt(body, is.password); err == nil {
 			if len(v.plain) >= maxTexts {
 				clear(v.plain)
 			}
@@ -187,21 +250,36 @@ func (v *Vault) decrypt(body []byte) (string, error) {
 	return "", errDecrypt
 }
 
-// ask gets the passwords, until there is one.
-func (v *Vault) ask(ctx context.Context) error {
-	if v.asked {
-		return nil
+// ask gets the passwords of sources whose file has changed, and of those that have not answered. With
+// missing, where a text was encrypted with another one, it runs the scripts again. It fails if there is
+// no password at all.
+func (v *Vault) ask(ctx context.Context, missing bool) error {
+	again := time.Since(v.asked) > askAgain
+	if missing && !again {
+		return errDecrypt
 	}
 	var errs []error
-	v.passwords = nil
 	for _, s := range v.sources {
-		password, err := s.password(ctx)
-		if err != nil {
-			errs = append(errs, err)
+		before, known := v.passwords[s]
+		info, err := os.Stat(s.path)
+		is := answer{err: err}
+		if err == nil {
+			is.file = stampOf(info)
+		}
+		if known && is.file == before.file && (before.err == nil && !(missing && is.file.script) || !again) {
+			errs = append(errs, before.err)
 			continue
 		}
-		v.passwords = append(v.passwords, password)
+		is.password, is.err = s.password(ctx)
+		v.asked = time.Now()
+		if !known || !bytes.Equal(is.password, before.password) {
+			v.answers++
+		}
+		v.passwords[s] = is
+		errs = append(errs, is.err)
 	}
-	v.asked = len(v.passwords) > 0
+	if slices.Contains(errs, nil) {
+		return nil
+	}
 	return errors.Join(errs...)
 }

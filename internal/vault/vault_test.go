@@ -70,6 +70,42 @@ func TestTexts_AreDecrypted(t *testing.T) {
 	}
 }
 
+// What is written while the operator runs is masked in the next run: a value, the password, and what one encrypts with it.
+func TestValues_AreThoseOfNow(t *testing.T) {
+	dir, content := t.TempDir(), t.TempDir()
+	later := filepath.Join(dir, "later")
+	password := write(t, dir, "password", "one", 0o600)
+	v := New("--vault-id a@"+password+" --vault-id b@"+later, none)
+	expect := func(what string, want ...string) {
+		t.Helper()
+		if got, err := v.Values(t.Context(), content); !slices.Equal(got, want) {
+			t.Errorf("%s: %q, %v; want %q", what, got, err, want)
+		}
+	}
+	write(t, content, "vars.yml", encrypt(t, password, "first"), 0o600)
+	expect("at first", "first")
+	write(t, content, "vars.yml", encrypt(t, password, "second"), 0o600)
+	expect("another value", "second")
+	write(t, dir, "password", "two", 0o600)
+	write(t, content, "vars.yml", encrypt(t, password, "third"), 0o600)
+	expect("another password", "third")
+
+	write(t, content, "vars.yml", encrypt(t, write(t, t.TempDir(), "script", "three", 0o600), "fourth"), 0o600)
+	expect("a password that is missing")
+	write(t, dir, "later", "#!/bin/sh\necho three\n", 0o700)
+	expect("a script that comes later", "fourth")
+	write(t, dir, "later", "#!/bin/sh\ncat "+dir+"/store\n", 0o700)
+	write(t, dir, "store", "three\n", 0o600)
+	expect("another script", "fourth")
+	write(t, content, "vars.yml", encrypt(t, write(t, t.TempDir(), "script", "four", 0o600), "fifth"), 0o600)
+	write(t, dir, "store", "four\n", 0o600)
+	expect("asked a moment ago")
+	v.asked = v.asked.Add(-2 * askAgain)
+	expect("a minute later", "fifth")
+	must.Do(t, os.Remove(filepath.Join(content, "vars.yml")))
+	expect("without the file")
+}
+
 func TestSources_AreThoseOfAnsible(t *testing.T) {
 	dir := t.TempDir()
 	config := write(t, dir, "ansible.cfg", "[other]\nvault_password_file = no\n[defaults]\nvault_password_file = ./pass ; a comment\n"+
@@ -86,7 +122,7 @@ func TestSources_AreThoseOfAnsible(t *testing.T) {
 }
 
 func TestValues_WithoutPasswordsLooksAtNothing(t *testing.T) {
-	v := &Vault{roots: map[string]scan{}}
+	v := &Vault{}
 	if got, err := v.Values(t.Context(), "/"); got != nil || err != nil {
 		t.Errorf("Values = %v, %v", got, err)
 	}
