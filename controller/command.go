@@ -179,7 +179,7 @@ func contentsOfCommand(w watches.Watch, opts *Options) *contents {
 		what = "chart"
 	}
 	c := &contents{
-		files: fingerprint.Contents{MaxAge: contentMaxAge}, roots: fingerprint.Roots{Trees: files}, what: what, annotations: w.WatchAnnotationsChanges,
+		files: fingerprint.Contents{MaxAge: contentMaxAge}, roots: fingerprint.Roots{Trees: files}, what: what, ofObject: ofObject(w),
 	}
 	// No other variable reaches the command.
 	w.Inputs.Env = slices.Concat([]string{"-*"}, w.Content.Command.InheritEnv, w.Inputs.Env)

@@ -47,8 +47,8 @@ type contents struct {
 	err   error // why they are not known
 	// versions tells those of Ansible; nil for none.
 	versions func(ctx context.Context) (runner.Versions, error)
-	// annotations is true where they count as inputs.
-	annotations bool
+	// ofObject is what of the object counts as inputs.
+	ofObject fingerprint.Counts
 
 	mu sync.Mutex
 	// named are the files that the content names that has the digest namedBy.
@@ -59,6 +59,12 @@ type contents struct {
 // homeConfiguration is where Ansible looks for its configuration in the home directory,
 // which may be another one in each Pod.
 const homeConfiguration = "~/.ansible.cfg"
+
+// ofObject is what of an object of the watch counts as inputs. Of a kind without generations, such as PersistentVolumeClaim,
+// a watch without a status of its own is about the status that others write, as for ansible-operator.
+func ofObject(w watches.Watch) fingerprint.Counts {
+	return fingerprint.Counts{Annotations: w.WatchAnnotationsChanges, Status: !w.ManageStatus}
+}
 
 // contentsOf is the content of a watch as it lies there.
 func contentsOf(w watches.Watch, opts *Options, v *vault.Vault) *contents {
@@ -93,7 +99,7 @@ func contentsOf(w watches.Watch, opts *Options, v *vault.Vault) *contents {
 		readOptions: content.Options{RolesPath: opts.RolesPath, CollectionsPath: opts.CollectionsPath, AllTasks: true},
 		counts:      namedFiles{without: w.Inputs.Files, within: roots.Trees, mayWrite: mayWrite}.counts,
 		versions:    opts.Versions,
-		annotations: w.WatchAnnotationsChanges,
+		ofObject:    ofObject(w),
 	}
 	passwords, variables := v.Files()
 	slices.Sort(passwords)
@@ -235,7 +241,7 @@ func (c *contents) fingerprint(ctx context.Context, s *scope) (string, error) {
 	}
 	object, _ := s.object.Object[inputsKey].(string)
 	if !s.trimmed {
-		if object, err = fingerprint.Object(s.object.Object, c.annotations); err != nil {
+		if object, err = fingerprint.Object(s.object.Object, c.ofObject); err != nil {
 			return "", err
 		}
 	}

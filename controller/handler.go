@@ -72,7 +72,7 @@ func (r *reconciler) whatHandler(s *scope, name string) (runner.Request, error) 
 
 // contentsOfHandler is what identifies the inputs of the runs of a handler: the program.
 func contentsOfHandler(w watches.Watch, opts *Options) *contents {
-	c := &contents{files: fingerprint.Contents{MaxAge: contentMaxAge}, annotations: w.WatchAnnotationsChanges}
+	c := &contents{files: fingerprint.Contents{MaxAge: contentMaxAge}, ofObject: ofObject(w)}
 	w.Inputs.Env = slices.Concat([]string{"-*"}, w.Inputs.Env)
 	c.fix(w, opts)
 	c.addProgram(opts)

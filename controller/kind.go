@@ -289,7 +289,7 @@ func (k *kind) newCache(res resource) (cache.Cache, error) {
 		HTTPClient:       k.http,
 		Scheme:           k.scheme,
 		Mapper:           k.mapper(res),
-		DefaultTransform: trim(k.watch.WatchAnnotationsChanges, k.watchers.selects(), k.watch.ManageStatus && res.hasStatus, reference.Fields(k.watch)...),
+		DefaultTransform: trim(ofObject(k.watch), k.watchers.selects(), k.watch.ManageStatus && res.hasStatus, reference.Fields(k.watch)...),
 	}
 	if k.watch.Finalizer == nil && !k.watch.PruneOnDelete {
 		// With a finalizer, an object that ceases to match has to stay in view:

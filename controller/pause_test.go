@@ -97,6 +97,10 @@ func TestPause_FinishesTheRunAndBeginsNone(t *testing.T) {
 	if ran == 1 {
 		t.Error("what changed was not run")
 	}
+	edit(3, map[string]any{ownPrefix + "paused": "true", ownPrefix + "reconcile-at": "now"})
+	eventually(t, "the status says that the run that was asked for is held back", func() bool {
+		return strings.HasPrefix(fmt.Sprint(condition(get(t, c, obj), status.Reconciling)["message"]), "manual: the object has the annotation \"paused\"")
+	})
 	edit(3, map[string]any{ownPrefix + "paused": "true", ownPrefix + "pause-deletion": "true"})
 	must.Do(t, c.Delete(t.Context(), obj.DeepCopy()))
 	eventually(t, "the status says that the deletion is held back", func() bool {

@@ -226,13 +226,13 @@ func (r *reconciler) observe(ctx context.Context, s *scope, now time.Time) error
 }
 
 // hold says in the status what holds a run back. It writes once per generation, cause
-// and opening of a window, and not for a run that would only repeat a success.
+// and opening of a window, and not for a run that would only repeat a success, unless it was asked for.
 func (r *reconciler) hold(ctx context.Context, s *scope, now time.Time) error {
 	held, last := heldRun{cause: s.plan.held, generation: s.object.GetGeneration()}, s.memory.last
 	if !s.plan.until.IsZero() {
 		held.until = s.plan.until.Unix()
 	}
-	if last != nil && last.Result == status.Succeeded && last.Fingerprint == s.fingerprint && !s.deleting {
+	if last != nil && last.Result == status.Succeeded && last.Fingerprint == s.fingerprint && !s.deleting && held.cause != causeManual {
 		return r.observe(ctx, s, now)
 	}
 	if s.memory.held == held {

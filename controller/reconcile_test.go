@@ -363,6 +363,28 @@ func TestReconcile_ObjectsWithoutGenerationRunOnRealChanges(t *testing.T) {
 	}
 }
 
+// A watch of a kind without generations whose status it does not write runs for what others write there.
+func TestReconcile_StatusOfOthersWithoutGeneration(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	c := clientOf(t, cfg)
+	ns := testenv.Namespace(t, cfg)
+	gvk := schema.GroupVersionKind{Version: "v1", Kind: "ResourceQuota"}
+	exec := &fakeExecutor{}
+	start(t, cfg, exec, Options{Namespaces: []string{ns}, Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) {
+		w.ManageStatus = false
+		w.Selector.MatchLabels = map[string]string{"watched": "yes"}
+	})}})
+	quota := object(gvk, ns, "one", map[string]any{"hard": map[string]any{"pods": "1"}})
+	quota.SetLabels(map[string]string{"watched": "yes"})
+	create(t, c, quota)
+	eventually(t, "the run for the creation", func() bool { return exec.count() > 0 })
+	settle() // the controller manager may write the status
+	before := exec.count()
+	must.Do(t, c.Status().Patch(t.Context(), quota.DeepCopy(), client.RawPatch("application/merge-patch+json", []byte(`{"status":{"used":{"pods":"7"}}}`))))
+	eventually(t, "the run for the status", func() bool { return exec.count() > before })
+}
+
 func TestReconcile_SelectorIsFollowed(t *testing.T) {
 	t.Parallel()
 	cfg := testenv.Config(t)

@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -42,34 +43,42 @@ func (s *Set) Hold(shard *Shard) error {
 // Release has the objects of a shard not served any more: their runs end as they have begun,
 // and no new one starts. left waits until nothing is left of them.
 func (s *Set) Release(shard *Shard) (left func(context.Context) error, err error) {
-	left = s.Left(shard)
 	s.change.Lock()
 	defer s.change.Unlock()
+	left = s.left(shard)
 	s.shards = slices.DeleteFunc(s.shards, func(is *Shard) bool { return is == shard })
 	err = s.serve(shard, nil)
 	delete(s.watchers, shard)
+	maps.DeleteFunc(s.ending, func(of ofShard, _ []<-chan struct{}) bool { return of.shard == shard })
 	return left, err
 }
 
-// Left returns what waits until nothing is left of what is served of a shard. It does not end
-// that; where the operator ends, it may have been added and never begin, and not end.
-func (s *Set) Left(shard *Shard) func(context.Context) error {
-	of := s.ofShard(shard)
+// left returns what waits until nothing is left of what is served of a shard, and of what was
+// served before watches.yaml changed, whose runs may still be in progress. The caller holds change.
+func (s *Set) left(shard *Shard) func(context.Context) error {
+	of := slices.DeleteFunc(s.all(), func(k *kind) bool { return k.shard != shard })
+	var ended []<-chan struct{}
+	for at, before := range s.ending {
+		if at.shard == shard {
+			ended = append(ended, before...)
+		}
+	}
+	for _, k := range of {
+		ended = append(ended, k.ended)
+	}
 	return func(ctx context.Context) error {
-		for _, k := range of {
+		for _, end := range ended {
 			select {
-			case <-k.ended:
-				k.dropMetrics()
+			case <-end:
 			case <-ctx.Done():
 				return context.Cause(ctx)
 			}
 		}
+		for _, k := range of {
+			k.dropMetrics()
+		}
 		return nil
 	}
-}
-
-func (s *Set) ofShard(shard *Shard) []*kind {
-	return slices.DeleteFunc(s.all(), func(k *kind) bool { return k.shard != shard })
 }
 
 // Objects is how many objects are served.

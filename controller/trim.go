@@ -42,7 +42,7 @@ func created(obj *unstructured.Unstructured) time.Time {
 // due, however large the object is, and the labels where there is a selector.
 // Of what it refers to by fields it keeps the names. Of the status it keeps the record, where the operator writes one. Who needs
 // more reads the object live, as every run does.
-func trim(annotations, labels, record bool, fields ...reference.Field) toolscache.TransformFunc {
+func trim(counts fingerprint.Counts, labels, record bool, fields ...reference.Field) toolscache.TransformFunc {
 	return func(in any) (any, error) {
 		obj, ok := in.(*unstructured.Unstructured)
 		if !ok {
@@ -51,7 +51,7 @@ func trim(annotations, labels, record bool, fields ...reference.Field) toolscach
 		if isTrimmed(obj) {
 			return in, nil // a streamed first list is transformed twice
 		}
-		inputs, err := fingerprint.Object(obj.Object, annotations)
+		inputs, err := fingerprint.Object(obj.Object, counts)
 		if err != nil {
 			return nil, fmt.Errorf("trim %s/%s: %w", obj.GetNamespace(), obj.GetName(), err)
 		}

@@ -22,13 +22,13 @@ func TestTrim_KeepsTheDigestOfTheWholeObjectHoweverOftenItIsDone(t *testing.T) {
 			"status": map[string]any{"conditions": []any{"long"}},
 		}}
 	}
-	want, err := fingerprint.Object(whole().Object, false)
+	want, err := fingerprint.Object(whole().Object, fingerprint.Counts{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var obj any = whole()
 	for range 3 {
-		if obj, err = trim(false, true, true)(obj); err != nil {
+		if obj, err = trim(fingerprint.Counts{}, true, true)(obj); err != nil {
 			t.Fatal(err)
 		}
 	}

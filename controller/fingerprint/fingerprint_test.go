@@ -36,12 +36,12 @@ func plain(edit ...func(map[string]any)) map[string]any {
 
 func TestOf_ChangesExactlyWithTheInputs(t *testing.T) {
 	type inputs struct {
-		content     string
-		annotations bool
+		content string
+		counts  Counts
 	}
 	in := inputs{content: "c"}
 	of := func(obj map[string]any, in inputs) (string, error) {
-		object, err := Object(obj, in.annotations)
+		object, err := Object(obj, in.counts)
 		return Of([]Part{{OfObject, "", object}, {OfContent, "roles", in.content}}), err
 	}
 	tests := []struct {
@@ -59,7 +59,12 @@ func TestOf_ChangesExactlyWithTheInputs(t *testing.T) {
 		{"labels", custom(), custom(meta("labels", nil)), in, in, true},
 		{"annotations", custom(), custom(meta("annotations", nil)), in, in, true},
 		{"annotations that count", custom(), custom(meta("annotations", nil)),
-			inputs{annotations: true}, inputs{annotations: true}, false},
+			inputs{counts: Counts{Annotations: true}}, inputs{counts: Counts{Annotations: true}}, false},
+		{"status that counts only without a generation", custom(), custom(func(o map[string]any) { o["status"] = nil }),
+			inputs{counts: Counts{Status: true}}, inputs{counts: Counts{Status: true}}, true},
+		{"status of an object without generation", plain(), plain(func(o map[string]any) { o["status"] = nil }), in, in, true},
+		{"status of an object without generation, that counts", plain(), plain(func(o map[string]any) { o["status"] = nil }),
+			inputs{counts: Counts{Status: true}}, inputs{counts: Counts{Status: true}}, false},
 		{"uid", custom(), custom(meta("uid", "v")), in, in, false},
 		{"content", custom(), custom(), in, inputs{content: "d"}, false},
 		{"labels of an object without generation", plain(), plain(meta("labels", nil)), in, in, false},

@@ -9,10 +9,18 @@ import (
 	"maps"
 )
 
+// Counts says what of an object counts beside its content.
+type Counts struct {
+	// Annotations is true where they count for objects with a generation, too.
+	Annotations bool
+	// Status is true where that of objects without a generation counts: another program writes it.
+	Status bool
+}
+
 // Object is the digest of what is [relevant] of an object.
-func Object(object map[string]any, annotations bool) (string, error) {
+func Object(object map[string]any, counts Counts) (string, error) {
 	h := sha256.New()
-	if err := encode(h, relevant(object, annotations)); err != nil {
+	if err := encode(h, relevant(object, counts)); err != nil {
 		return "", fmt.Errorf("fingerprint of the object: %w", err)
 	}
 	return hex.EncodeToString(h.Sum(nil)[:16]), nil
@@ -21,17 +29,19 @@ func Object(object map[string]any, annotations bool) (string, error) {
 // relevant is the part of object whose change is a reason to run. Objects that
 // carry a generation count with everything but metadata and status, and with
 // their annotations where these count; others, such as a ConfigMap, with labels
-// and annotations too, since nothing else tells their changes apart. The result
-// shares memory with object.
-func relevant(object map[string]any, annotations bool) map[string]any {
+// and annotations too, and with their status where that counts, since nothing
+// else tells their changes apart. The result shares memory with object.
+func relevant(object map[string]any, counts Counts) map[string]any {
 	out := maps.Clone(object)
 	delete(out, "metadata")
-	delete(out, "status")
 	// "kind" and "apiVersion" stay: they cost nothing and name the version.
 	meta, _ := object["metadata"].(map[string]any)
 	_, hasGeneration := meta["generation"]
+	if hasGeneration || !counts.Status {
+		delete(out, "status")
+	}
 	kept := map[string]any{"uid": meta["uid"]}
-	if annotations || !hasGeneration {
+	if counts.Annotations || !hasGeneration {
 		kept["annotations"] = meta["annotations"]
 	}
 	if !hasGeneration {

@@ -1,0 +1,50 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/rolewright/rolewright/internal/watches"
+	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/runner/jobevent"
+	"github.com/rolewright/rolewright/test/must"
+	"github.com/rolewright/rolewright/test/testenv"
+)
+
+// A shard is given up after the runs of a watch that was removed have ended, too.
+func TestRelease_WaitsForRunsOfAFormerWatch(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	ns, c := testenv.Namespace(t, cfg), clientOf(t, cfg)
+	gvk := testenv.CRD(t, cfg)
+	end := make(chan struct{})
+	exec := &fakeExecutor{do: func(ctx context.Context, req runner.Request) (runner.Result, error) {
+		select {
+		case <-end:
+			return succeeded(), nil
+		case <-ctx.Done():
+			return cutShort(ctx, req, jobevent.Task{})
+		}
+	}}
+	o := start(t, cfg, exec, Options{Sharded: true, Watches: []watches.Watch{watchOf(gvk)}})
+	shard := &Shard{Name: "0/2", Has: func(types.UID) bool { return true }}
+	must.Do(t, o.set.Hold(shard))
+	create(t, c, object(gvk, ns, "one", map[string]any{}))
+	eventually(t, "the run is in progress", func() bool { return exec.count() == 1 })
+
+	must.Do(t, o.set.Watch(nil, nil))
+	left := must.Get(o.set.Release(shard))(t)
+	past, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := left(past); !errors.Is(err, context.Canceled) {
+		t.Errorf("with a run in progress: %v, want to wait", err)
+	}
+	close(end)
+	must.Do(t, left(t.Context()))
+	if n := len(o.set.ending); n > 0 {
+		t.Errorf("%d shards are remembered", n)
+	}
+}
