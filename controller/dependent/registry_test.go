@@ -829,3 +829,23 @@ func TestKind_CloseForgetsItsOwners(t *testing.T) {
 		return nil
 	})
 }
+
+// What a run deletes in a namespace that is not watched is not remembered: no event tells that it is gone.
+func TestSession_DeletionsElsewhereAreNotKept(t *testing.T) {
+	t.Parallel()
+	cfg, wire := wired(testenv.Config(t))
+	w := newWorld(t, testenv.CRD(t, cfg), as(cfg))
+	release := wire.holdLists()
+	w.kind.Restore(w.name("o"), []schema.GroupVersionResource{configMaps})
+	<-wire.kept
+	s := w.begin("o")
+	s.Deleted(proxy.Child{Resource: configMaps, Kind: "ConfigMap", Namespace: "elsewhere", Name: "x", UID: "x"})
+	release()
+	w.await(configMaps)
+	s.End()
+	w.registry.mu.Lock()
+	defer w.registry.mu.Unlock()
+	if own := w.registry.feeds[configMaps.GroupResource()].own; len(own) > 0 {
+		t.Errorf("%d are kept", len(own))
+	}
+}

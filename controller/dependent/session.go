@@ -105,7 +105,7 @@ func (r *Session) Deleted(c proxy.Child) {
 	registry.mu.Lock()
 	defer registry.mu.Unlock()
 	f := registry.feeds[c.Resource.GroupResource()]
-	if r.over() || f == nil || !f.has(r.kind) || c.UID == "" {
+	if r.over() || f == nil || !f.has(r.kind) || c.UID == "" || !r.kind.watches(c) {
 		return
 	}
 	o := r.kind.owner(r.owner)

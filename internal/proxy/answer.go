@@ -310,7 +310,7 @@ func (x *exchange) patchMetadata(ctx context.Context, name string, metadata map[
 		return nil, fmt.Errorf("encode the mark: %w", err)
 	}
 	header.Set("Content-Type", string(types.MergePatchType))
-	code, answer, err := x.p.call(ctx, http.MethodPatch, x.pathOf(name), bytes.NewReader(patch), header)
+	code, answer, err := x.p.call(ctx, http.MethodPatch, x.pathOf(name), patch, header)
 	if err != nil {
 		return nil, err
 	}

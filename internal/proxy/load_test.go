@@ -26,6 +26,7 @@ import (
 	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/zap/zapcore"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -425,6 +426,38 @@ func TestErrors_AnAPIServerThatIsAwayIs502(t *testing.T) {
 		if code != want || status.Kind != "Status" || int(status.Code) != want || status.Status != metav1.StatusFailure || !strings.Contains(status.Message, message) {
 			t.Errorf("%s: %d %s", method, code, body)
 		}
+	}
+}
+
+// An API server that is busy for a moment costs a run's write nothing.
+func TestErrors_WhatTheProxyItselfAsksIsAskedAgain(t *testing.T) {
+	for name, verb := range map[string]string{"the look at the owner": http.MethodGet, "the mark after a write": http.MethodPatch} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := testenv.Config(t)
+			namespace := testenv.Namespace(t, cfg)
+			var refused atomic.Bool
+			cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
+				return roundTripper(func(req *http.Request) (*http.Response, error) {
+					if req.Method == verb && strings.HasSuffix(req.URL.Path, "/configmaps/x") && !refused.Swap(true) {
+						return &http.Response{StatusCode: http.StatusTooManyRequests, Request: req, Body: http.NoBody, Header: http.Header{"Retry-After": {"1"}}}, nil
+					}
+					return next.RoundTrip(req)
+				})
+			})
+			configMaps := kubernetes.NewForConfigOrDie(testenv.Config(t)).CoreV1().ConfigMaps(namespace)
+			owner := must.Get(configMaps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "o"}}, metav1.CreateOptions{}))(t)
+			a, _, _ := admit(t, startProxy(t, cfg), Grant{Inject: true, AdoptUnowned: true, Owner: Owner{
+				GVK: corev1.SchemeGroupVersion.WithKind("ConfigMap"), Namespace: namespace, Name: "o", UID: owner.UID,
+			}})
+			own := clientOf(t, a).CoreV1().ConfigMaps(namespace)
+			is := must.Get(own.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, metav1.CreateOptions{}))(t)
+			is.Data = map[string]string{"a": "b"}
+			must.Get(own.Update(t.Context(), is, metav1.UpdateOptions{}))(t)
+			if is = must.Get(configMaps.Get(t.Context(), "x", metav1.GetOptions{}))(t); !refused.Load() || len(is.OwnerReferences) != 1 {
+				t.Errorf("refused: %t, owners: %v", refused.Load(), is.OwnerReferences)
+			}
+		})
 	}
 }
 

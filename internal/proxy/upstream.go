@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"strconv"
 	"strings"
 	"time"
 
@@ -135,23 +137,49 @@ func (p *Proxy) stored(ctx context.Context, info *request.RequestInfo) (*objectb
 	return &meta, nil
 }
 
+// While the API server answers that it is too busy, which clients try again, so does the proxy: busyTries
+// times, after the pause that the answer asks for, of at most busyPause.
+const (
+	busyTries = 5
+	busyPause = 5 * time.Second
+)
+
 // call sends a request that the proxy itself makes.
-func (p *Proxy) call(ctx context.Context, method, path string, body io.Reader, header http.Header) (int, []byte, error) {
+func (p *Proxy) call(ctx context.Context, method, path string, body []byte, header http.Header) (int, []byte, error) {
+	for n := 1; ; n++ {
+		code, answer, pause, err := p.callOnce(ctx, method, path, body, header)
+		if err != nil || code != http.StatusTooManyRequests || n == busyTries {
+			return code, answer, err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return 0, nil, fmt.Errorf("%s %s: %w", method, path, context.Cause(ctx))
+		}
+	}
+}
+
+// callOnce returns the answer, and how long to wait before the request is sent again.
+func (p *Proxy) callOnce(ctx context.Context, method, path string, body []byte, header http.Header) (int, []byte, time.Duration, error) {
 	target := p.base.JoinPath()
 	target.Path = strings.TrimSuffix(p.base.Path, "/") + path
-	req, err := http.NewRequestWithContext(ctx, method, target.String(), body)
+	req, err := http.NewRequestWithContext(ctx, method, target.String(), bytes.NewReader(body))
 	if err != nil {
-		return 0, nil, fmt.Errorf("%s %s: %w", method, path, err)
+		return 0, nil, 0, fmt.Errorf("%s %s: %w", method, path, err)
 	}
 	req.Header = header
 	resp, err := p.direct.RoundTrip(req)
 	if err != nil {
-		return 0, nil, fmt.Errorf("%s %s: %w", method, path, err)
+		return 0, nil, 0, fmt.Errorf("%s %s: %w", method, path, err)
 	}
 	defer resp.Body.Close()
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxBody))
 	if err != nil {
-		return 0, nil, fmt.Errorf("read the answer of %s %s: %w", method, path, err)
+		return 0, nil, 0, fmt.Errorf("read the answer of %s %s: %w", method, path, err)
 	}
-	return resp.StatusCode, data, nil
+	seconds, err := strconv.Atoi(resp.Header.Get("Retry-After"))
+	if err != nil {
+		seconds = 1
+	}
+	return resp.StatusCode, data, min(max(time.Duration(seconds)*time.Second, 0), busyPause), nil
 }
