@@ -25,6 +25,7 @@ const (
 	messageRunning   = "Running reconciliation"
 	messageAwaiting  = "Awaiting next reconciliation"
 	messageSucceeded = "Last reconciliation succeeded"
+	messageFailed    = "Last reconciliation failed"
 
 	reasonRunning    = "Running"
 	reasonSuccessful = "Successful"

@@ -158,7 +158,7 @@ func concludeFailure(c *conditions, r Run, next time.Duration) {
 		result = r.ansibleResult()
 	}
 	if _, running := c.find(Running); running != nil {
-		c.set(Running, "False", reasonFailed, messageAwaiting, nil, false)
+		c.set(Running, "False", reasonFailed, messageFailed, nil, false)
 	}
 	c.set(Failure, "True", reasonFailed, r.Message, result, true)
 	c.set(Successful, "False", "", "", nil, false)
