@@ -58,7 +58,7 @@ func (o *runOptions) newReload(ctx context.Context, op *operator) (*reload, erro
 		return nil, fmt.Errorf("--watch-content: %w", err)
 	}
 	if r.broken = op.content.Check(ctx); r.broken != nil {
-		r.report(r.broken, "Content is broken: runs fail until it is fixed")
+		r.report(r.broken, "Content is broken: it is used as it is, and no change of it is until it is fixed")
 	}
 	r.log.Info("Runs are made of a copy of the content, which is replaced when the content changes", "directories", r.place.Dirs, "copies", contentcopy.Below(o.runnerRoot))
 	return r, nil
@@ -147,7 +147,7 @@ func (r *reload) look(ctx context.Context) error {
 		r.broken = nil
 		r.log.Info("Changed content is in use", "watches", len(watched))
 	default:
-		r.refused = state
+		r.refused, r.reported = state, "" // each change that is not used is reported
 	}
 	r.rests()
 	r.report(err, brokenContent)
