@@ -217,7 +217,10 @@ func (f refusing) RoundTrip(req *http.Request) (*http.Response, error) {
 	if !f.hits(req) {
 		return f.next.RoundTrip(req)
 	}
-	reason := map[int]metav1.StatusReason{http.StatusForbidden: metav1.StatusReasonForbidden, http.StatusUnprocessableEntity: metav1.StatusReasonInvalid}
+	reason := map[int]metav1.StatusReason{
+		http.StatusNotFound:  metav1.StatusReasonNotFound,
+		http.StatusForbidden: metav1.StatusReasonForbidden, http.StatusUnprocessableEntity: metav1.StatusReasonInvalid,
+	}
 	body := fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":%q,"code":%d,"message":"denied by a policy"}`, reason[f.code], f.code)
 	return &http.Response{
 		StatusCode: f.code, Request: req, Header: http.Header{"Content-Type": {"application/json"}},

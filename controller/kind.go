@@ -263,24 +263,31 @@ func (k *kind) serve(ctx context.Context, res resource) error {
 	return context.Cause(ctx)
 }
 
-// poll returns when the kind is gone or not what it was.
+// poll returns when the kind is gone or not what it was, at two looks in a row: an API server that has just
+// started may answer 404 for a kind that it does not know yet, and the end of the kind stops all its runs.
 func (k *kind) poll(ctx context.Context, was resource) error {
 	tick := time.NewTicker(k.opts.KindPollInterval)
 	defer tick.Stop()
-	for {
+	for before := error(nil); ; {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 		}
-		switch is, err := k.installed(ctx); {
+		is, err := k.installed(ctx)
+		switch {
 		case errors.Is(err, ErrKindGone):
-			return err
 		case errors.Is(err, errNotInstalled):
-			return ErrKindGone
+			err = ErrKindGone
 		case err == nil && is != was:
-			return fmt.Errorf("the kind has changed: %w", ErrKindGone)
+			err = fmt.Errorf("the kind has changed: %w", ErrKindGone)
+		default:
+			err = nil
 		}
+		if err != nil && before != nil {
+			return err
+		}
+		before = err
 	}
 }
 

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rolewright/rolewright/controller/status"
@@ -91,6 +94,31 @@ func TestKind_LifeCycleOfTheDefinition(t *testing.T) {
 		return c.Create(t.Context(), obj) == nil
 	})
 	awaitCondition(t, c, obj, status.Ready, "True")
+}
+
+// An API server that has just started may not know a kind for a moment: that stops no run.
+func TestKind_OneNotFoundStopsNoRun(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	ns, c := testenv.Namespace(t, cfg), clientOf(t, cfg)
+	gvk := testenv.CRD(t, cfg)
+	var armed atomic.Bool
+	var looks atomic.Int64
+	starting := rest.CopyConfig(cfg)
+	starting.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return refusing{next: next, code: http.StatusNotFound, hits: func(req *http.Request) bool {
+			return armed.Load() && req.URL.Path == "/apis/"+gvk.Group+"/"+gvk.Version && looks.Add(1) == 1
+		}}
+	})
+	exec, began := hanging()
+	o := start(t, starting, exec, Options{Watches: []watches.Watch{watchOf(gvk)}})
+	create(t, c, object(gvk, ns, "one", map[string]any{}))
+	<-began
+	armed.Store(true)
+	eventually(t, "it was looked at again", func() bool { return looks.Load() > 2 })
+	if log := o.log(); strings.Contains(log, "Waiting for kind to be installed") {
+		t.Errorf("the kind was given up:\n%s", log)
+	}
 }
 
 func listOf(gvk schema.GroupVersionKind) *unstructured.UnstructuredList {
