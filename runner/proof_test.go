@@ -25,11 +25,12 @@ import json, sys
 sys.path.insert(0, sys.argv[1])
 import ansible.release, proof
 version = ansible.release.__version__
-print(json.dumps({"line": proof.line(version), "released": version.replace(".", "").isdigit(), "digests": proof.digests(), "unknown": sorted(proof.unknown_settings())}))
+print(json.dumps({"version": version, "line": proof.line(version), "released": version.replace(".", "").isdigit(), "digests": proof.digests(proof.NAMES + proof.COMPUTING), "unknown": sorted(proof.unknown_settings())}))
 `
 
 // proven is what proof.py finds.
 type proven struct {
+	Version  string            `json:"version"`
 	Line     string            `json:"line"`
 	Released bool              `json:"released"`
 	Digests  map[string]string `json:"digests"`
@@ -50,8 +51,11 @@ func prove(t *testing.T) (p proven) {
 // the digest of each name in each of them; empty where there is none. A line of which only a
 // beta was tested is not among Lines: its next versions are compared.
 type table struct {
-	Lines []string                     `json:"lines"`
-	Names map[string]map[string]string `json:"names"`
+	Lines []string `json:"lines"`
+	// Versions are those that were tested; others of these lines are compared with them by the digests of what tasks without
+	// workers rely on.
+	Versions []string                     `json:"versions"`
+	Names    map[string]map[string]string `json:"names"`
 }
 
 // A line that reads a setting at import which the server does not know, or whose
@@ -65,7 +69,10 @@ func TestProof_KnowsThisLine(t *testing.T) {
 	}
 	var was, is table
 	must.Do(t, json.Unmarshal(must.Get(os.ReadFile(file))(t), &was))
-	is = table{Lines: was.Lines, Names: map[string]map[string]string{}}
+	is = table{Lines: was.Lines, Versions: was.Versions, Names: map[string]map[string]string{}}
+	if now.Released && *update && !slices.Contains(is.Versions, now.Version) {
+		is.Versions = append(is.Versions, now.Version)
+	}
 	if now.Released && !slices.Contains(is.Lines, now.Line) {
 		is.Lines = slices.Sorted(slices.Values(append(slices.Clone(is.Lines), now.Line)))
 	}

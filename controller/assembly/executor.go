@@ -90,11 +90,12 @@ func warmLog(recorder *metrics.Recorder, log logr.Logger) func(error) {
 	said := ""
 	return func(err error) {
 		idle, replaced := errors.Is(err, warm.ErrIdle), errors.Is(err, warm.ErrReplaced)
-		recorder.WarmReady(err == nil || idle || replaced)
 		var line *warm.LineError
 		var check *runner.CheckError
+		slower := errors.As(err, &line) && line.Workers
+		recorder.WarmReady(err == nil || idle || replaced || slower)
 		switch {
-		case errors.As(err, &line):
+		case line != nil:
 			recorder.LineDiffers(line.Differs)
 		case errors.As(err, &check):
 			recorder.LineDiffers(check.Differs)
@@ -106,6 +107,9 @@ func warmLog(recorder *metrics.Recorder, log logr.Logger) func(error) {
 			log.Info("The fork server has ended since there was no run (--warm-idle): the next run starts one")
 		case replaced:
 			log.Info("The fork server is replaced: runs wait for the next one", "reason", err.Error())
+		case slower:
+			said = ""
+			log.Info("Runs are forked: the fork server is ready", "slower", line.Error())
 		case err == nil:
 			said = ""
 			log.Info("Runs are forked: the fork server is ready")

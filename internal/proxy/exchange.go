@@ -151,10 +151,8 @@ func (x *exchange) gvr() schema.GroupVersionResource {
 
 func (x *exchange) serve(w http.ResponseWriter, r *http.Request) {
 	changed := func() {}
-	defer func() {
-		x.finish(context.WithoutCancel(r.Context()))
-		changed()
-	}()
+	defer func() { changed() }() // after the next one
+	defer x.finish(context.WithoutCancel(r.Context()))
 	if x.call {
 		x.answerCall(w, r)
 		return

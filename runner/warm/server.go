@@ -78,6 +78,7 @@ type server struct {
 type about struct {
 	Core    string   `json:"core"`
 	Differs []string `json:"differs"` // what is another than in the lines of Ansible that were tested
+	Workers []string `json:"workers"` // the same of this version in its line, as far as it is why tasks have workers
 	PID     int      `json:"pid"`
 	Files   []string `json:"files"` // what it has imported and read, or would have
 }
@@ -87,11 +88,25 @@ type LineError struct {
 	Core string
 	// Differs are what is another than in the lines that are tested.
 	Differs []string
+	// Workers is true where there is a server, since only means differ that tasks can do without.
+	Workers bool
 }
 
 func (e *LineError) Error() string {
+	if e.Workers {
+		return fmt.Sprintf("each task has a worker with ansible-core %s, where this has changed since its line was tested: %s",
+			e.Core, strings.Join(e.Differs, ", "))
+	}
 	return fmt.Sprintf("forked runs are not tested with ansible-core %s, where this has changed that they rely on: %s; --executor-trust-line forks runs all the same",
 		e.Core, strings.Join(e.Differs, ", "))
+}
+
+// slower is what keeps the server's runs from doing without workers; nil if nothing does.
+func (s *server) slower() error {
+	if len(s.about.Workers) == 0 {
+		return nil
+	}
+	return &LineError{Core: s.about.Core, Differs: s.about.Workers, Workers: true}
 }
 
 // startTries is how many servers are started one after the other because a file

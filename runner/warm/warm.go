@@ -57,7 +57,7 @@ type Options struct {
 	// Trace is a file to which is appended what of the runs is forked and what
 	// executed after all, and what their processes have taken; empty for none.
 	Trace string
-	// OnChange is called when there is a server (nil), or none any more, with the
+	// OnChange is called when there is a server (nil, or a [LineError] with Workers), or none any more, with the
 	// reason: one call after the other. It must not call the pool. It may be nil.
 	OnChange func(error) `json:"-"`
 }
@@ -325,7 +325,7 @@ func (p *Pool) startLocked() {
 			return
 		}
 		p.current = s
-		p.changed(nil)
+		p.changed(s.slower())
 		p.restLocked(s)
 		p.wg.Go(func() { p.watch(s) })
 	})

@@ -62,6 +62,58 @@ NAMES = """
     zipimport:zipimporter.get_code
 """.split()
 
+#: The same of what only inprocess, fences, lazycopy and templates replace or rely on: without it, tasks have workers.
+COMPUTING = """
+    ansible._internal._task
+    ansible._internal._templating._engine
+    ansible._internal._templating._jinja_bits
+    ansible._internal._templating._jinja_plugins
+    ansible.executor.process.worker:WorkerProcess
+    ansible.executor.task_executor:TaskExecutor
+    ansible.executor.task_queue_manager:FinalQueue
+    ansible.executor.task_result
+    ansible.parsing.dataloader:DataLoader
+    ansible.plugins.action:ActionBase
+    ansible.plugins.action.assert
+    ansible.plugins.action.command
+    ansible.plugins.action.debug
+    ansible.plugins.action.fail
+    ansible.plugins.action.gather_facts
+    ansible.plugins.action.include_vars
+    ansible.plugins.action.normal
+    ansible.plugins.action.set_fact
+    ansible.plugins.action.set_stats
+    ansible.plugins.action.shell
+    ansible.plugins.action.validate_argument_spec
+    ansible.plugins.connection.local:Connection
+    ansible.plugins.loader:Jinja2Loader
+    ansible.plugins.loader:PluginLoader.get_with_context
+    ansible.plugins.lookup.dict
+    ansible.plugins.lookup.env
+    ansible.plugins.lookup.file
+    ansible.plugins.lookup.fileglob
+    ansible.plugins.lookup.first_found
+    ansible.plugins.lookup.flattened
+    ansible.plugins.lookup.indexed_items
+    ansible.plugins.lookup.items
+    ansible.plugins.lookup.list
+    ansible.plugins.lookup.nested
+    ansible.plugins.lookup.sequence
+    ansible.plugins.lookup.subelements
+    ansible.plugins.lookup.template
+    ansible.plugins.lookup.together
+    ansible.plugins.lookup.varnames
+    ansible.plugins.lookup.vars
+    ansible.plugins.shell.sh
+    ansible.plugins.strategy:StrategyBase._queue_task
+    ansible.template
+    ansible.template.vars
+    ansible.utils.display:Display.display
+    ansible.vars.hostvars
+    jinja2.environment:Environment._generate
+    jinja2.environment:Environment.compile
+""".split()
+
 TABLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tested.json")
 
 
@@ -77,16 +129,26 @@ def differs(core: str) -> list[str]:
         + sorted(f"{name} is read when Ansible is imported" for name in unknown_settings())
 
 
+def workers(core: str) -> list[str]:
+    """Return what of COMPUTING is in this version of a tested line another than in the versions of it that were tested."""
+    with open(TABLE, encoding="utf-8") as file:
+        table = json.load(file)
+    if core in table["versions"] or line(core) not in table["lines"]:
+        return []
+    known = {name: digests if not name.startswith("ansible.") else {line(core): digests.get(line(core))} for name, digests in table["names"].items()}
+    return [name for name, digest in digests(COMPUTING).items() if digest not in known[name].values()]
+
+
 def line(core: str) -> str:
     """Return the line of a version: 2.19 of 2.19.11."""
     return ".".join(core.split(".")[:2])
 
 
-def digests() -> dict[str, str]:
-    """Return the digests of NAMES; the empty string for what this version has not."""
+def digests(names: list[str] = NAMES) -> dict[str, str]:
+    """Return the digests of names; the empty string for what this version has not."""
     trees: dict[str, ast.Module | None] = {}
     found = {}
-    for name in NAMES:
+    for name in names:
         module, _, attribute = name.partition(":")
         if module not in trees:
             trees[module] = parse(source_of(module))

@@ -158,11 +158,13 @@ def serve(path: str, operator: int) -> int:
 
     import immortal
     import preload
+    import serverabout
     import switches
 
     process.TITLE = process.Title()
     process.TITLE.write([sys.executable, "rolewright-fork-server", path])
     switches.read()
+    serverabout.judge()
     preload.load(PATH)
     immortal.make()
     gc.collect()

@@ -10,6 +10,20 @@ import ansiblefiles
 import prepared
 import proof
 import serverstate
+import switches
+
+
+#: Why tasks have workers in this version of ansible-core: the names of what is another than in those that were tested.
+WORKERS: list[str] = []
+
+
+def judge() -> None:
+    """Turn off what relies on code that was not tested. Called once, by the server."""
+    import ansible.release
+
+    WORKERS.extend(proof.workers(ansible.release.__version__))
+    if WORKERS:
+        switches.turn_off("inprocess", "lazycopy", "templates")
 
 
 def about() -> dict:
@@ -17,7 +31,7 @@ def about() -> dict:
     import ansible.release
 
     core = ansible.release.__version__
-    return {"core": core, "differs": proof.differs(core), "python": sys.executable, "pid": os.getppid(), "files": sources()}
+    return {"core": core, "differs": proof.differs(core), "workers": WORKERS, "python": sys.executable, "pid": os.getppid(), "files": sources()}
 
 
 def sources() -> list[str]:

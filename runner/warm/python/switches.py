@@ -21,6 +21,11 @@ def read() -> None:
         raise SystemExit(f"{VARIABLE} has unknown names: {', '.join(sorted(unknown))}; there are: {', '.join(sorted(KNOWN))}")
 
 
+def turn_off(*names: str) -> None:
+    """Turn means off."""
+    _off.update(names)
+
+
 def without(name: str) -> bool:
     """Tell whether a means is turned off."""
     if name not in KNOWN:
