@@ -181,7 +181,7 @@ rolewright_runs_limit 20
 # HELP rolewright_warm_ready 1 while runs can be forked: there is a fork server, or it has ended because there was no run and the next run starts one. 0 while runs are plain.
 # TYPE rolewright_warm_ready gauge
 rolewright_warm_ready 1
-# HELP rolewright_warm_line_differs 1 for each part of this ansible-core that forked runs rely on and that differs from the tested versions, or that the self-check fails in; runs are plain then.
+# HELP rolewright_warm_line_differs 1 for each part of this ansible-core that forked runs rely on and that differs from the tested versions, or that the self-check fails in; runs are plain then, or where rolewright_warm_ready is 1 all their tasks have workers.
 # TYPE rolewright_warm_line_differs gauge
 rolewright_warm_line_differs{name="ansible:a"} 1
 # HELP rolewright_references_unwatched 1 while the operator cannot watch a resource that a watch refers to (references, varsFrom, triggers), because of missing permissions or because its kind is gone; else 0.

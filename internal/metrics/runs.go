@@ -37,7 +37,7 @@ func newRunMetrics() runMetrics {
 		warmReady: gauge("rolewright_warm_ready",
 			"1 while runs can be forked: there is a fork server, or it has ended because there was no run and the next run starts one. 0 while runs are plain."),
 		lineDiffers: gauge("rolewright_warm_line_differs",
-			"1 for each part of this ansible-core that forked runs rely on and that differs from the tested versions, or that the self-check fails in; runs are plain then.", "name"),
+			"1 for each part of this ansible-core that forked runs rely on and that differs from the tested versions, or that the self-check fails in; runs are plain then, or where rolewright_warm_ready is 1 all their tasks have workers.", "name"),
 		runLimit: gauge("rolewright_runs_limit",
 			"Temporary limit of runs at a time while forks come late; 0 while there is none."),
 		shortMemory: gauge("rolewright_runs_wait_for_memory",
