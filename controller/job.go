@@ -85,7 +85,7 @@ func (r *reconciler) adopt(ctx context.Context, s *scope, lost status.Active) (o
 		return nextPhase, nil // it is ended, as all that is lost
 	}
 	if by, busy := r.set.busy.LoadOrStore(s.object.GetUID(), s.runID); busy && by != s.runID {
-		return lookAgain, nil
+		return after(time.Second), nil
 	}
 	s.log.Info("Run of an earlier process was adopted, and goes on", "run", lost.ID)
 	s.runID, s.active, s.fingerprint, s.inputs, s.trigger = lost.ID, lost, t.Fingerprint, t.Inputs, lost.Trigger

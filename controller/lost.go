@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -59,7 +60,7 @@ func (r *reconciler) settleLost(ctx context.Context, s *scope) (outcome, error) 
 		return nextPhase, nil
 	}
 	if _, busy := r.set.busy.Load(s.object.GetUID()); busy {
-		return lookAgain, nil // another watch of the kind runs it
+		return after(time.Second), nil // another watch of the kind runs it
 	}
 	if then, err := r.adopt(ctx, s, *s.memory.lost); then != nextPhase || err != nil {
 		return then, err

@@ -85,7 +85,7 @@ func (r *reconciler) reconcile(ctx context.Context, req ctrl.Request, due time.T
 		return ctrl.Result{}, nil
 	}
 	if _, busy := r.set.busy.Load(obj.GetUID()); busy {
-		return ctrl.Result{RequeueAfter: time.Duration(lookAgain)}, nil // another watch of the kind runs it, and ends first
+		return ctrl.Result{RequeueAfter: time.Second}, nil // another watch of the kind runs it, and ends first
 	}
 	failpoint.Hit("reconcile.dequeued")
 	started := r.now()

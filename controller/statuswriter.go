@@ -123,12 +123,15 @@ func unwarned() client.SubResourcePatchOption {
 	return &client.SubResourcePatchOptions{PatchOptions: client.PatchOptions{FieldValidation: metav1.FieldValidationIgnore}}
 }
 
-// noticePruning logs once if the schema of the kind drops what is written.
+// noticePruning logs if the schema of the kind drops what is written: once, until it is changed.
 func (r *reconciler) noticePruning(obj *unstructured.Unstructured, after map[string]any) {
 	stored, _ := obj.Object["status"].(map[string]any)
 	_, wrote := after["ansible"]
 	_, kept := stored["ansible"]
-	if !wrote || kept || r.prunes.Swap(true) {
+	if !wrote {
+		return
+	}
+	if r.prunes.Swap(!kept) || kept {
 		return
 	}
 	r.log.Info("The CustomResourceDefinition's schema drops status.ansible: progress and the summary of runs are not shown, "+
