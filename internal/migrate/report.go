@@ -129,6 +129,7 @@ type reporter struct {
 	lines lineRules
 	rules map[string]Rule
 	same  map[string]int // places by file and rule
+	image image
 	files int
 	total int64
 	Report
@@ -161,6 +162,7 @@ func read(dir string, opts Options) (*reporter, error) {
 	if err := fs.WalkDir(root.FS(), ".", r.visit); err != nil && !errors.Is(err, errTooMuch) {
 		return nil, errors.Join(err, root.Close())
 	}
+	r.ownImage()
 	r.sort()
 	return r, nil
 }
@@ -264,6 +266,8 @@ func (r *reporter) reader(name string) func(text string) {
 		return nil // it was read
 	case isYAML:
 		return r.manifests
+	case ext == ".json": // of a dashboard, perhaps
+		return func(text string) { r.lines.compare(r, r.lines.metrics, text) }
 	}
 	return nil
 }
