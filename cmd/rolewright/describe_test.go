@@ -60,6 +60,15 @@ func TestCredentials_SayHowToHaveAToken(t *testing.T) {
 }
 
 // dev says that it does not answer the API server.
+func TestDescribe_OfAnObject(t *testing.T) {
+	if code, _, stderr := invoke("rolewright", "describe", "tea/green"); code != 2 || !strings.Contains(stderr, `did you mean "rolewright describe run tea/green"?`) {
+		t.Errorf("code %d: %s", code, stderr)
+	}
+	if code, _, stderr := invoke("rolewright", "describe", "run", "tea/"); code != 2 || !strings.Contains(stderr, "give KIND or KIND/NAME") {
+		t.Errorf("code %d: %s", code, stderr)
+	}
+}
+
 func TestDev_SaysWhatItDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	for _, asks := range []bool{false, true} {
