@@ -209,7 +209,10 @@ func plainly(why []string, letters string) string {
 func (k Kind) Validate() error {
 	var errs []error
 	check := func(flag, value string, why []string, letters, want string) {
-		if len(why) > 0 {
+		switch {
+		case value == "":
+			errs = append(errs, fmt.Errorf("--%s is missing: %s", flag, want))
+		case len(why) > 0:
 			errs = append(errs, fmt.Errorf("--%s %q: %s; %s", flag, value, plainly(why, letters), want))
 		}
 	}
