@@ -201,6 +201,8 @@ func operatorPod(ctx context.Context, client kubernetes.Interface, namespace, na
 		}
 	}
 	switch there := strings.Join(names, ", "); {
+	case len(pods.Items) == 0:
+		return pod, 0, unreachable(fmt.Errorf("no Pod runs in namespace %s: is that the operator's, and is the operator there?", namespace))
 	case len(names) == 0:
 		return pod, 0, unreachable(fmt.Errorf("no running Pod in namespace %s has a container port with the name %s: give the operator --api-port, and its container that port", namespace, apiPortName))
 	case name == "" && len(names) > 1:

@@ -84,7 +84,7 @@ const startCluster = `eval "$(rolewright cluster up --download)"`
 // needWatches refuses to wait for a watches file that is not there at the start.
 func needWatches(file string) error {
 	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
-		return usage(fmt.Errorf("there is no %s: make a project with \"rolewright init\", or name the file with --watches-file", file))
+		return usage(fmt.Errorf("there is no %s; name the file, or run where it is; \"rolewright init\" makes a project", file))
 	}
 	return nil
 }
