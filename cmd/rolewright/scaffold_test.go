@@ -109,6 +109,7 @@ func TestScaffold_RefusesBadInput(t *testing.T) {
 		"a domain":               {command: "init --domain ex_ample --name other", want: "--domain"},
 		"another project":        {command: "init --domain example.org --name other", want: `"rolewright create api" adds a kind`},
 		"a kind in small":        {command: "create api --group web --version v1 --kind site", want: `--kind "site": it begins with a capital letter`},
+		"a full group":           {command: "create api --group web.example.com --version v1 --kind Site", want: `--group "web.example.com": the domain of the project follows it: give "web"`},
 		"no kind and no version": {command: "create api --group web --version=", want: "--version is missing: such as v1alpha1\n--kind is missing: such as Memcached"},
 		"a version":              {command: "create api --group web --version 1 --kind Site", want: `--version "1": `},
 		"no group":               {command: "create api --version v1 --kind Site", want: `--group is missing`},
