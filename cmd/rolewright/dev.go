@@ -89,6 +89,7 @@ WATCH_NAMESPACE; or stop it first.`,
 	fs := cmd.Flags()
 	o.bindContent(fs)
 	o.bindRuns(fs)
+	showDevRoot(fs)
 	o.bindReconcile(fs)
 	o.bindErrorLog(fs)
 	hideFlags(fs)

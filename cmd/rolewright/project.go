@@ -25,6 +25,11 @@ func devRunnerRoot() string {
 	return filepath.Join(cache, "rolewright", "dev")
 }
 
+// showDevRoot has the help say where these runs are.
+func showDevRoot(fs *pflag.FlagSet) {
+	fs.Lookup("runner-root").DefValue = "~/.cache/rolewright/dev"
+}
+
 // managerFile is the Deployment of the operator in a project.
 const managerFile = "config/manager/manager.yaml"
 
