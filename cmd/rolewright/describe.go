@@ -109,11 +109,7 @@ func describeRun(out io.Writer, r history.Run, now time.Time) error {
 	}
 	line("run", "%s", r.ID)
 	line("object", "%s, generation %d", object, r.Generation)
-	why := r.Cause
-	if r.Trigger != "" {
-		why += ": " + r.Trigger
-	}
-	line("why", "%s", why)
+	line("why", "%s", why(r.Brief, ": "))
 	if r.Finished.IsZero() {
 		line("result", "in progress, since %s", age(now, r.Started))
 	} else {
@@ -149,6 +145,17 @@ func describeRun(out io.Writer, r history.Run, now time.Time) error {
 	}
 	wrote(line, r)
 	return tab.Flush()
+}
+
+// why is the cause of a run and what has led to it, which may begin with the same word.
+func why(b history.Brief, between string) string {
+	switch {
+	case b.Trigger == "":
+		return b.Cause
+	case strings.HasPrefix(b.Trigger, b.Cause+":"):
+		return b.Trigger
+	}
+	return b.Cause + between + b.Trigger
 }
 
 // phases are how long the parts of a run took.
@@ -342,7 +349,7 @@ func (l *tasksLog) begin(b history.Brief) {
 		return
 	}
 	l.run, l.tasks, l.ended = b.ID, 0, false
-	l.print("run %.8s of %s/%s, %s: %s", b.ID, b.Kind, b.Name, b.Started.Local().Format(time.DateTime), strings.TrimSuffix(b.Cause+" "+b.Trigger, " "))
+	l.print("run %.8s of %s/%s, %s: %s", b.ID, b.Kind, b.Name, b.Started.Local().Format(time.DateTime), why(b, " "))
 }
 
 func (l *tasksLog) task(n int, t history.Task) {

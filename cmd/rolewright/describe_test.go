@@ -73,6 +73,17 @@ func TestDescribe_OfAnObject(t *testing.T) {
 	}
 }
 
+// The cause of a run is said once.
+func TestWhy(t *testing.T) {
+	t.Parallel()
+	for want, b := range map[string]history.Brief{
+		"period": {Cause: "period"}, "content: roles and playbooks": {Cause: "content", Trigger: "content: roles and playbooks"},
+		"dependent: ConfigMap one/a": {Cause: "dependent", Trigger: "ConfigMap one/a"},
+	} {
+		must.Be(t, "why", want, why(b, ": "))
+	}
+}
+
 // dev ends as exit-codes.md says where the cluster cannot be asked.
 func TestDev_WithoutAServer(t *testing.T) {
 	server := httptest.NewTLSServer(http.NotFoundHandler()) // whose certificate the kubeconfig does not know
