@@ -213,8 +213,8 @@ func (o *doctorOptions) checkCluster(ctx context.Context, watched []watches.Watc
 			{Check: "permissions", State: doctor.LeftOut, Found: why},
 		}
 	}
-	failed := func(why string) []doctor.Finding {
-		f := doctor.Finding{Check: "cluster", State: doctor.Failed, Found: why, Remedy: "set KUBECONFIG, or pass --offline"}
+	failed := func(why, remedy string) []doctor.Finding {
+		f := doctor.Finding{Check: "cluster", State: doctor.Failed, Found: why, Remedy: remedy + ", or pass --offline"}
 		return append([]doctor.Finding{f}, notChecked("there is no cluster")...)
 	}
 	if o.offline {
@@ -222,17 +222,17 @@ func (o *doctorOptions) checkCluster(ctx context.Context, watched []watches.Watc
 	}
 	c, err := findCluster(os.LookupEnv)
 	if err != nil {
-		return failed(err.Error())
+		return failed(err.Error(), "set KUBECONFIG")
 	}
 	config := c.within(discoverTimeout)
 	config.Impersonate.UserName = o.user
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return failed(err.Error())
+		return failed(err.Error(), "set KUBECONFIG")
 	}
 	began := time.Now()
 	if _, err := client.Discovery().ServerVersionWithContext(ctx); err != nil {
-		return failed(fmt.Sprintf("%s does not answer: %v", c, err))
+		return failed(fmt.Sprintf("%s does not answer: %v", c, err), "check its address, and that it runs")
 	}
 	found := []doctor.Finding{{Check: "cluster", State: doctor.OK, Found: fmt.Sprintf("%s answers within %s", c, time.Since(began).Round(time.Millisecond))}}
 	for _, w := range watched {
