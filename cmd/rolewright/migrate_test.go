@@ -60,11 +60,14 @@ spec:
         - name: beside
           args: [--whatever]
 `,
-		"config/others.yaml":           "kind: Deployment\nspec: {template: {spec: {containers: [{name: db, args: [--colour]}]}}}\n",
-		"config/prometheus/rules.yaml": "expr: rate(controller_runtime_reconcile_errors_total[5m]) > 0\n",
-		"config/grafana/queue.json":    "{\"expr\": \"workqueue_depth + rate(controller_runtime_reconcile_time_seconds_sum[5m])\"}\n",
-		"config/samples/tea.yaml":      "apiVersion: example.com/v1\nkind: Tea\nspec: {ansibleUser: root}\n",
-		"chart/templates/role.yaml":    "kind: ClusterRole\nmetadata: {name: \"{{ .Release.Name }}\"}\n",
+		"config/others.yaml":            "kind: Deployment\nspec: {template: {spec: {containers: [{name: db, args: [--colour]}]}}}\n",
+		"config/prometheus/rules.yaml":  "expr: rate(controller_runtime_reconcile_errors_total[5m]) > 0\n",
+		"config/grafana/queue.json":     "{\"expr\": \"workqueue_depth + rate(controller_runtime_reconcile_time_seconds_sum[5m])\"}\n",
+		"config/samples/tea.yaml":       "apiVersion: example.com/v1\nkind: Tea\nspec: {ansibleUser: root}\n",
+		"tests/e2e/tea/00-assert.yaml":  "apiVersion: example.com/v1\nkind: Tea\nstatus:\n  conditions:\n    - {type: Running}\n---\napiVersion: v1\nkind: Pod\nstatus: {conditions: [{type: Ready}]}\n",
+		"tests/chainsaw-test.yaml":      "kind: Test\nspec: {steps: [{try: [{assert: {resource: {apiVersion: example.com/v1, kind: Cup, status: {conditions: [{type: Running}]}}}}]}]}\n",
+		"tests/e2e/tea/00-install.yaml": "apiVersion: example.com/v1\nkind: Tea\nspec: {ansibleUser: root}\nstatus: {conditions: []}\n",
+		"chart/templates/role.yaml":     "kind: ClusterRole\nmetadata: {name: \"{{ .Release.Name }}\"}\n",
 	}
 }
 
@@ -109,6 +112,8 @@ func TestMigrateReport_NamesEachDifferenceAndItsPlace(t *testing.T) {
 		`watches.yaml:6: different: [0].colour: colour [RW625]`,
 		`config/grafana/queue.json:1: different: workqueue_depth [RW628]`,
 		`config/grafana/queue.json:1: different: controller_runtime_reconcile_time_seconds_sum [RW628]`,
+		`tests/chainsaw-test.yaml:2: different: Cup: status.conditions [RW629]`,
+		`tests/e2e/tea/00-assert.yaml:5: different: Tea: status.conditions [RW629]`,
 		`playbooks/pot.yml:1: better: - hosts: backends [RW633]`,
 		`watches.yaml:11: better: Pot: example.com/pot [RW634]`,
 		`chart/templates/role.yaml: unread: the ClusterRole in it was not compared: it is a template [RW641]`,
@@ -119,7 +124,7 @@ func TestMigrateReport_NamesEachDifferenceAndItsPlace(t *testing.T) {
 	if diff := cmp.Diff(want, headOfDifference.FindAllString(stdout, -1)); diff != "" {
 		t.Errorf("-want +got:\n%s\n%s", diff, stdout)
 	}
-	if first, _, _ := strings.Cut(stdout, "\n"); first != "DROP-IN: no, 4 blocked, 11 different, 2 better, 4 unread" {
+	if first, _, _ := strings.Cut(stdout, "\n"); first != "DROP-IN: no, 4 blocked, 13 different, 2 better, 4 unread" {
 		t.Error(first)
 	}
 	if code, stdout, _ := invoke("rolewright", "migrate", "report", "-o", "sarif"); code != 1 || strings.Count(stdout, `"ruleId"`) != len(want) || !strings.Contains(stdout, `"level": "note"`) {

@@ -74,6 +74,7 @@ const (
 	noProgram     = "RW626"
 	impersonation = "RW627"
 	queueMetric   = "RW628"
+	assertion     = "RW629"
 	rescued       = "RW631"
 	requeue       = "RW632"
 	otherHosts    = "RW633"
@@ -97,7 +98,7 @@ const (
 
 // Rules are all rules, by their IDs.
 func Rules() []Rule {
-	return slices.Concat(rulesOfWork(), rulesOfBehaviour(), rulesOfMetrics(), rulesOfFaults())
+	return slices.Concat(rulesOfWork(), rulesOfBehaviour(), rulesOfReaders(), rulesOfFaults())
 }
 
 // rulesOfWork are those about what has to be changed first.
@@ -237,9 +238,15 @@ func rulesOfBehaviour() []Rule {
 	}
 }
 
-// rulesOfMetrics are those about what alerts and dashboards read.
-func rulesOfMetrics() []Rule {
+// rulesOfReaders are those about what alerts, dashboards and tests read.
+func rulesOfReaders() []Rule {
 	return []Rule{
+		{
+			ID: assertion, Severity: Different, Title: "a test compares a list of conditions",
+			AnsibleOperator: "writes Running, Successful and Failure",
+			Rolewright:      "writes Ready, Reconciling and Stalled, too; kuttl and chainsaw compare lists by length and place. The message of Failure has more lines",
+			Do:              "compare a condition by its type: (conditions[?type == 'Successful']) in chainsaw, a command with kubectl wait in kuttl",
+		},
 		{
 			ID: alert, Severity: Different, Title: "a metric does not count failed runs",
 			AnsibleOperator: "a failed run is an error of the reconcile", Rolewright: "a failed run is a result: errors are what keeps a run from taking place",
