@@ -113,7 +113,7 @@ func (e *Explanation) plan(s situation, waits, command bool, now time.Time) {
 	switch {
 	case s.paused.After(now) && (!s.deleting || s.pausesDeletion): // whether a run is due already, or not yet
 		e.Cause = string(p.held)
-		until := "until its annotation goes"
+		until := "until its annotation " + AnnotationPaused + " goes, which rolewright resume removes"
 		if s.paused.Before(forEver()) {
 			until = "until " + s.paused.UTC().Format(time.RFC3339)
 		}

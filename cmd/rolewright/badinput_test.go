@@ -40,6 +40,7 @@ func TestBadInput_IsRefusedWithItsPlaceAndNothingIsWritten(t *testing.T) {
 		"a role that is not there":       {"x", "", "x", "generate argspec wep", 2, "there is no role wep"},
 		"a module that is not there":     {"roles/web/tasks/main.yml", "kubernetes.core.k8s:", "kubernetes.core.k9s:", "generate rbac --offline", 1, "roles/web/tasks/main.yml:5: the requests of the module kubernetes.core.k9s"},
 		"two objects":                    {sample, "spec:\n", "spec: {}\n---\nkind: Web\n", "template -f " + sample, 2, "it has several objects"},
+		"a list":                         {"x", "", "x", "template -f watches.yaml", 2, "an object with apiVersion, kind and metadata.name is expected"},
 		"no name":                        {sample, "name:", "generateName:", "template -f " + sample, 2, "an object with apiVersion, kind and metadata.name is expected"},
 	} {
 		t.Run(name, func(t *testing.T) {

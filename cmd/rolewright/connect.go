@@ -112,9 +112,9 @@ func (o *readerOptions) credentials(ctx context.Context, config *rest.Config, cl
 	c.Host, c.TLSClientConfig, c.Timeout, c.Proxy = "", rest.TLSClientConfig{}, 0, nil
 	if o.serviceAccount == "" {
 		if c.BearerToken == "" && c.BearerTokenFile == "" && c.ExecProvider == nil && c.AuthProvider == nil {
-			return nil, usage(errors.New(`the kubeconfig has no token, with which the operator could know you: give --service-account NAMESPACE/NAME, of one that may get the objects and of which you may make tokens. To make one for an example:
+			return nil, usage(errors.New(`the kubeconfig has no token, with which the operator could know you: give --service-account NAMESPACE/NAME, of one that may get the objects and of which you may make tokens. To make one, with RESOURCE.GROUP as in memcacheds.cache.example.com:
   kubectl create serviceaccount runs-reader -n default
-  kubectl create clusterrole runs-reader --verb=get --resource=memcacheds.cache.example.com
+  kubectl create clusterrole runs-reader --verb=get --resource=RESOURCE.GROUP
   kubectl create clusterrolebinding runs-reader --clusterrole=runs-reader --serviceaccount=default:runs-reader
 and then --service-account default/runs-reader, or for a kubeconfig: kubectl create token runs-reader -n default`))
 		}
@@ -201,6 +201,8 @@ func operatorPod(ctx context.Context, client kubernetes.Interface, namespace, na
 		}
 	}
 	switch there := strings.Join(names, ", "); {
+	case len(pods.Items) == 0:
+		return pod, 0, unreachable(fmt.Errorf("no Pod runs in namespace %s: is that the operator's, and is the operator there?", namespace))
 	case len(names) == 0:
 		return pod, 0, unreachable(fmt.Errorf("no running Pod in namespace %s has a container port with the name %s: give the operator --api-port, and its container that port", namespace, apiPortName))
 	case name == "" && len(names) > 1:

@@ -23,7 +23,12 @@ import (
 func newDescribeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "describe", Short: "Show a run",
-		Args: explainArgument,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 && strings.Contains(args[0], "/") {
+				return fmt.Errorf("%q: did you mean %q?", args[0], cmd.CommandPath()+" run "+args[0])
+			}
+			return explainArgument(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newDescribeRunCommand())
@@ -34,25 +39,43 @@ func newDescribeRunCommand() *cobra.Command {
 	var o readerOptions
 	output := outputText
 	cmd := &cobra.Command{
-		Use: "run ID", Aliases: []string{"runs"},
+		Use: "run ID|KIND[.GROUP]/NAME", Aliases: []string{"runs"},
 		Short: "Show why a run was made, what failed, what it wrote, and its slowest tasks",
 		Long: `Show a run of the history: why it was made, how long each part of it took, the task that
 failed, what it wrote to the cluster, and its slowest tasks. The beginning of an ID is
-enough if no other run has it. See "rolewright get runs --help" for how the operator is
+enough if no other run has it; of an object, it is the newest run. See "rolewright get runs --help" for how the operator is
 found.`,
 		Example: `  rolewright describe run 8c51a3f0 --operator-namespace operators
+  rolewright describe run memcached/sample -n default --operator-namespace operators
   rolewright describe run 8c51a3f0 -o json --server http://127.0.0.1:6791`,
-		Args: oneArgument("give the ID of a run, as rolewright get runs shows it"),
+		Args: oneArgument("give the ID of a run, as rolewright get runs shows it, or an object, such as memcached/sample"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkOutput(output); err != nil {
 				return err
+			}
+			id, query := args[0], url.Values{}
+			if strings.Contains(id, "/") {
+				if err := objectQuery(query, id); err != nil {
+					return err
+				}
 			}
 			r, err := o.connect(cmd.Context())
 			if err != nil {
 				return err
 			}
 			defer r.close()
-			answer, err := r.run(cmd.Context(), args[0])
+			if query.Has("name") {
+				setQuery(query, "namespace", r.namespace)
+				list, err := r.newest(cmd.Context(), query)
+				if err != nil {
+					return err
+				}
+				if len(list.Items) == 0 {
+					return errNoRun()
+				}
+				id = list.Items[0].ID
+			}
+			answer, err := r.run(cmd.Context(), id)
 			if err != nil {
 				return err
 			}
@@ -86,11 +109,7 @@ func describeRun(out io.Writer, r history.Run, now time.Time) error {
 	}
 	line("run", "%s", r.ID)
 	line("object", "%s, generation %d", object, r.Generation)
-	why := r.Cause
-	if r.Trigger != "" {
-		why += ": " + r.Trigger
-	}
-	line("why", "%s", why)
+	line("why", "%s", why(r.Brief, ": "))
 	if r.Finished.IsZero() {
 		line("result", "in progress, since %s", age(now, r.Started))
 	} else {
@@ -126,6 +145,17 @@ func describeRun(out io.Writer, r history.Run, now time.Time) error {
 	}
 	wrote(line, r)
 	return tab.Flush()
+}
+
+// why is the cause of a run and what has led to it, which may begin with the same word.
+func why(b history.Brief, between string) string {
+	switch {
+	case b.Trigger == "":
+		return b.Cause
+	case strings.HasPrefix(b.Trigger, b.Cause+":"):
+		return b.Trigger
+	}
+	return b.Cause + between + b.Trigger
 }
 
 // phases are how long the parts of a run took.
@@ -261,16 +291,15 @@ func (l *tasksLog) show(ctx context.Context, id string) error {
 // where on events go on.
 func (l *tasksLog) catchUp(ctx context.Context, id string) (cursor string, err error) {
 	if id == "" {
-		var list api.RunList
-		l.query.Set("limit", "1")
-		if err := l.reader.get(ctx, "/runs", l.query, &list); err != nil {
+		list, err := l.reader.newest(ctx, l.query)
+		if err != nil {
 			return "", err
 		}
 		if len(list.Items) == 0 {
 			if l.follow {
 				return list.Metadata.Cursor, nil
 			}
-			return "", coded(errors.New("no run of the object is known"), exitNothing)
+			return "", errNoRun()
 		}
 		id = list.Items[0].ID
 	}
@@ -290,6 +319,14 @@ func (l *tasksLog) catchUp(ctx context.Context, id string) (cursor string, err e
 	}
 	return is.Metadata.Cursor, nil
 }
+
+// newest lists the newest run of the object of a query, if one is known.
+func (r *reader) newest(ctx context.Context, query url.Values) (list api.RunList, err error) {
+	query.Set("limit", "1")
+	return list, r.get(ctx, "/runs", query, &list)
+}
+
+func errNoRun() error { return coded(errors.New("no run of the object is known"), exitNothing) }
 
 func (l *tasksLog) event(e history.Event) {
 	l.begin(e.Run)
@@ -312,7 +349,7 @@ func (l *tasksLog) begin(b history.Brief) {
 		return
 	}
 	l.run, l.tasks, l.ended = b.ID, 0, false
-	l.print("run %.8s of %s/%s, %s: %s", b.ID, b.Kind, b.Name, b.Started.Local().Format(time.DateTime), strings.TrimSuffix(b.Cause+" "+b.Trigger, " "))
+	l.print("run %.8s of %s/%s, %s: %s", b.ID, b.Kind, b.Name, b.Started.Local().Format(time.DateTime), why(b, " "))
 }
 
 func (l *tasksLog) task(n int, t history.Task) {

@@ -2,6 +2,10 @@ package main
 
 import (
 	"bytes"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -57,6 +61,42 @@ func TestCredentials_SayHowToHaveAToken(t *testing.T) {
 	t.Parallel()
 	_, err := new(readerOptions).credentials(t.Context(), &rest.Config{TLSClientConfig: rest.TLSClientConfig{CertData: []byte("c")}}, nil)
 	says(t, err.Error(), "kubectl create serviceaccount", true)
+}
+
+// describe knows runs only, and says so of an object.
+func TestDescribe_OfAnObject(t *testing.T) {
+	if code, _, stderr := invoke("rolewright", "describe", "tea/green"); code != 2 || !strings.Contains(stderr, `did you mean "rolewright describe run tea/green"?`) {
+		t.Errorf("code %d: %s", code, stderr)
+	}
+	if code, _, stderr := invoke("rolewright", "describe", "run", "tea/"); code != 2 || !strings.Contains(stderr, "give KIND or KIND/NAME") {
+		t.Errorf("code %d: %s", code, stderr)
+	}
+}
+
+// The cause of a run is said once.
+func TestWhy(t *testing.T) {
+	t.Parallel()
+	for want, b := range map[string]history.Brief{
+		"period": {Cause: "period"}, "content: roles and playbooks": {Cause: "content", Trigger: "content: roles and playbooks"},
+		"dependent: ConfigMap one/a": {Cause: "dependent", Trigger: "ConfigMap one/a"},
+	} {
+		must.Be(t, "why", want, why(b, ": "))
+	}
+}
+
+// dev ends as exit-codes.md says where the cluster cannot be asked.
+func TestDev_WithoutAServer(t *testing.T) {
+	server := httptest.NewTLSServer(http.NotFoundHandler()) // whose certificate the kubeconfig does not know
+	defer server.Close()
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	writeProject(t, map[string]string{
+		"watches.yaml": "- {version: v1, group: example.com, kind: Tea, role: tea}\n", "roles/tea/tasks/main.yml": "",
+		"kubeconfig": "apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: \"" + server.URL + "\"}}]\ncontexts: [{name: c, context: {cluster: c}}]\ncurrent-context: c\n",
+	})
+	t.Setenv("KUBECONFIG", "kubeconfig")
+	if code, stdout, stderr := invoke("rolewright", "dev"); code != 3 || !strings.HasPrefix(stderr, "Error: connect to ") || strings.Contains(stdout, "is watched") {
+		t.Errorf("code %d: %s%s", code, stdout, stderr)
+	}
 }
 
 // dev says that it does not answer the API server.

@@ -89,6 +89,7 @@ WATCH_NAMESPACE; or stop it first.`,
 	fs := cmd.Flags()
 	o.bindContent(fs)
 	o.bindRuns(fs)
+	showDevRoot(fs)
 	o.bindReconcile(fs)
 	o.bindErrorLog(fs)
 	hideFlags(fs)
@@ -172,6 +173,9 @@ func (o *devOptions) run(cmd *cobra.Command) error {
 	}
 	o.started = d.set.Store
 	d.console.Say("the cluster is %s", found)
+	if err := found.waitForServer(ctx, startPatience()); err != nil {
+		return endOf(ctx, unreachable(err))
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	if o.takeOver != "" {
@@ -302,7 +306,7 @@ func (d *dev) changed(ctx context.Context, paths []string) (again bool) {
 		case p == path.Clean(filepath.ToSlash(d.opts.watchesFile)):
 			_, err := d.opts.loadWatches(logr.Discard())
 			if err != nil {
-				d.console.Problem(fmt.Errorf("%w\nthe one before goes on", err))
+				d.console.Problem(fmt.Errorf("%w; the one before goes on", err))
 				continue
 			}
 			d.console.Say("%s has changed: the operator starts again", p)

@@ -195,7 +195,7 @@ func (o *doctorOptions) checkProject(ctx context.Context) []doctor.Finding {
 	found := doctor.CheckLimits(limits.Find("/").Limits(), max(1, runs))
 	f := doctor.Finding{Check: "watches", State: doctor.OK, Found: fmt.Sprintf("%s is valid: %s", o.watchesFile, counted(len(watched), "watch", "watches"))}
 	if _, missing := os.Stat(o.watchesFile); missing != nil {
-		f.State, f.Found, f.Remedy = doctor.Failed, o.watchesFile+" does not exist", "pass --watches-file, or run in the project's directory"
+		f.State, f.Found, f.Remedy = doctor.Failed, o.watchesFile+" does not exist", "name the file with --watches-file, or run where it is; \"rolewright init\" makes a project"
 		return append(found, f)
 	}
 	if err != nil {
@@ -213,8 +213,8 @@ func (o *doctorOptions) checkCluster(ctx context.Context, watched []watches.Watc
 			{Check: "permissions", State: doctor.LeftOut, Found: why},
 		}
 	}
-	failed := func(why string) []doctor.Finding {
-		f := doctor.Finding{Check: "cluster", State: doctor.Failed, Found: why, Remedy: "set KUBECONFIG, or pass --offline"}
+	failed := func(why, remedy string) []doctor.Finding {
+		f := doctor.Finding{Check: "cluster", State: doctor.Failed, Found: why, Remedy: remedy + ", or pass --offline"}
 		return append([]doctor.Finding{f}, notChecked("there is no cluster")...)
 	}
 	if o.offline {
@@ -222,17 +222,17 @@ func (o *doctorOptions) checkCluster(ctx context.Context, watched []watches.Watc
 	}
 	c, err := findCluster(os.LookupEnv)
 	if err != nil {
-		return failed(err.Error())
+		return failed(err.Error(), "set KUBECONFIG")
 	}
 	config := c.within(discoverTimeout)
 	config.Impersonate.UserName = o.user
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return failed(err.Error())
+		return failed(err.Error(), "set KUBECONFIG")
 	}
 	began := time.Now()
 	if _, err := client.Discovery().ServerVersionWithContext(ctx); err != nil {
-		return failed(fmt.Sprintf("%s does not answer: %v", c, err))
+		return failed(fmt.Sprintf("%s does not answer: %v", c, err), "check its address, and that it runs")
 	}
 	found := []doctor.Finding{{Check: "cluster", State: doctor.OK, Found: fmt.Sprintf("%s answers within %s", c, time.Since(began).Round(time.Millisecond))}}
 	for _, w := range watched {

@@ -247,8 +247,11 @@ func printExplanation(out io.Writer, obj *unstructured.Unstructured, e controlle
 // explainRuns says what has run, and what runs.
 func explainRuns(line func(what, format string, args ...any), e controller.Explanation, now time.Time) {
 	why := func(r *controller.ExplainedRun) string {
-		if r.Trigger == "" {
+		switch {
+		case r.Trigger == "":
 			return r.Cause
+		case strings.HasPrefix(r.Trigger, r.Cause+":"):
+			return r.Trigger
 		}
 		return r.Cause + " (" + r.Trigger + ")"
 	}
@@ -277,6 +280,8 @@ func explainRuns(line func(what, format string, args ...any), e controller.Expla
 // explainNext says when the next run is due, by what the clock decides.
 func explainNext(line func(what, format string, args ...any), e controller.Explanation, now time.Time) {
 	switch {
+	case e.At != nil && !e.At.After(now) && e.Active != nil:
+		line("next run", "is decided when the one in progress has ended")
 	case e.At != nil && !e.At.After(now):
 		line("next run", "is due: %s. If it does not start, see the operator's log", e.Cause)
 	case e.At != nil:

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/url"
 	"strconv"
@@ -96,7 +95,8 @@ func getQueue(cmd *cobra.Command, r *reader, query url.Values, output listOutput
 		return output.print(out, list, names)
 	}
 	if len(list.Items) == 0 && every == 0 {
-		return coded(errors.New("no run waits"), exitNothing)
+		_, err := fmt.Fprintln(stderr, "no run waits")
+		return err
 	}
 	tab := &table{out: out}
 	if err := tab.print(append([][]string{queueHeader()}, queueRows(list.Items, time.Now())...)...); err != nil || every == 0 {

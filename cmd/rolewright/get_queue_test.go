@@ -69,6 +69,23 @@ func TestGetQueue_Watch(t *testing.T) {
 	must.Be(t, "queue", queueWatched, out.String())
 }
 
+// An operator for which nothing waits is well.
+func TestGetQueue_NothingWaits(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(api.Queue{Metadata: api.QueueMeta{Leads: true}})
+	}))
+	defer server.Close()
+	var out, stderr bytes.Buffer
+	cmd := &cobra.Command{}
+	cmd.SetContext(t.Context())
+	cmd.SetOut(&out)
+	cmd.SetErr(&stderr)
+	r := &reader{client: server.Client(), base: server.URL, close: func() {}}
+	must.Do(t, getQueue(cmd, r, url.Values{}, listOutput{format: outputTable}, 0))
+	must.Be(t, "output", "no run waits\n", out.String()+stderr.String())
+}
+
 // Where replicas share the objects, only the one that runs an object knows its place.
 func TestQueuePlace_NamesTheReplica(t *testing.T) {
 	t.Parallel()

@@ -44,7 +44,8 @@ requirements.yml with each other. Each finding has its place, what to do, and th
 of its rule: "rolewright explain RW103" says more. Everything that "rolewright
 validate" finds is among the findings.
 
-The exit code is 1 if there is an error among them, with --strict a warning, too. With
+The exit code is 1 if there is an error among them, with --strict a warning, too; and 2
+if there is no watches file. With
 -o sarif it writes what code scanning reads, and with -o github commands that annotate
 a pull request, which is the default where GITHUB_ACTIONS is true.`,
 		Example: `  rolewright lint
@@ -95,6 +96,9 @@ func (o *lintOptions) run(cmd *cobra.Command) error {
 	}
 	bad := slices.ContainsFunc(found, func(f lint.Finding) bool { return f.Severity == lint.Error || o.strict })
 	fmt.Fprintf(cmd.ErrOrStderr(), "%s in %s\n", counted(len(found), "finding", "findings"), checked)
+	if _, err := os.Stat(o.file); err != nil {
+		return usage(errInvalid)
+	}
 	if bad {
 		return errInvalid
 	}

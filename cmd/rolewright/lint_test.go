@@ -145,7 +145,7 @@ func TestLint_SpeaksTheFormsOfPipelines(t *testing.T) {
 	if code, _, _ := invoke("rolewright", "lint", "--syntax-check=false", "--strict"); code != 1 {
 		t.Errorf("--strict: code %d, want 1", code)
 	}
-	if code, stdout, _ := invoke("rolewright", "lint", "--watches-file", "gone.yaml"); code != 1 || !strings.Contains(stdout, "file=gone.yaml") {
+	if code, stdout, _ := invoke("rolewright", "lint", "--watches-file", "gone.yaml"); code != 2 || !strings.Contains(stdout, "file=gone.yaml") {
 		t.Errorf("code %d: %s", code, stdout)
 	}
 }

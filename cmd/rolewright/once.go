@@ -84,6 +84,7 @@ not known), started, finished, counts, failedTask, warnings and directory.`,
 	fs.DurationVar(&o.timeout, "timeout", 0, "How long the run may take; 0 for the timeout of the watch.")
 	o.bindContent(fs)
 	o.bindRuns(fs)
+	showDevRoot(fs)
 	o.bindReconcile(pflag.NewFlagSet("", pflag.ContinueOnError)) // for their defaults
 	o.bindErrorLog(fs)
 	hideFlags(fs)

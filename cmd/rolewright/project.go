@@ -25,6 +25,11 @@ func devRunnerRoot() string {
 	return filepath.Join(cache, "rolewright", "dev")
 }
 
+// showDevRoot has the help say where these runs are.
+func showDevRoot(fs *pflag.FlagSet) {
+	fs.Lookup("runner-root").DefValue = "~/.cache/rolewright/dev"
+}
+
 // managerFile is the Deployment of the operator in a project.
 const managerFile = "config/manager/manager.yaml"
 
@@ -84,7 +89,7 @@ const startCluster = `eval "$(rolewright cluster up --download)"`
 // needWatches refuses to wait for a watches file that is not there at the start.
 func needWatches(file string) error {
 	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
-		return usage(fmt.Errorf("there is no %s: make a project with \"rolewright init\", or name the file with --watches-file", file))
+		return usage(fmt.Errorf("there is no %s; name the file, or run where it is; \"rolewright init\" makes a project", file))
 	}
 	return nil
 }

@@ -105,19 +105,21 @@ func TestScaffold_RefusesBadInput(t *testing.T) {
 	for name, tt := range map[string]struct {
 		command, file, text, want string
 	}{
-		"no project":            {command: "create api --version v1 --kind Site", file: "PROJECT", want: `make a project with "rolewright init"`},
-		"a domain":              {command: "init --domain ex_ample --name other", want: "--domain"},
-		"another project":       {command: "init --domain example.org --name other", want: `"rolewright create api" adds a kind`},
-		"a kind in small":       {command: "create api --group web --version v1 --kind site", want: `--kind "site": it begins with a capital letter`},
-		"a version":             {command: "create api --group web --version 1 --kind Site", want: `--version "1": `},
-		"no group":              {command: "create api --version v1 --kind Site", want: `--group is missing`},
-		"a group":               {command: "create api --group Web --version v1 --kind Site", want: `--group "Web": lower-case letters, digits, - and .; `},
-		"a role":                {command: api + "--role ../site", want: `--role "../site": lower-case letters`},
-		"a playbook elsewhere":  {command: api + "--playbook ../site.yml", want: `--playbook "../site.yml": a path in a directory below this one`},
-		"a source":              {command: api + "--crd-from role", want: `--crd-from "role": argspec, defaults or none`},
-		"no argument spec":      {command: api + "--crd-from argspec", file: "roles/site/tasks/main.yml", text: "[]\n", want: "the role has no meta/argument_specs.yml"},
-		"a wrong argument spec": {command: api, file: "roles/site/meta/argument_specs.yml", text: "argument_specs: {main: {options: {a: {type: string}}}}\n", want: "meta/argument_specs.yml:1: option a: type: "},
-		"a file that differs":   {command: api, file: "config/samples/web_v1_site.yaml", text: "---\nmine: 1\n", want: "+++ config/samples/web_v1_site.yaml (new)\n@@ -1,2 +1,7 @@\n ---\n-mine: 1\n+apiVersion: web.example.com/v1\n"},
+		"no project":             {command: "create api --version v1 --kind Site", file: "PROJECT", want: `make a project with "rolewright init"`},
+		"a domain":               {command: "init --domain ex_ample --name other", want: "--domain"},
+		"another project":        {command: "init --domain example.org --name other", want: `"rolewright create api" adds a kind`},
+		"a kind in small":        {command: "create api --group web --version v1 --kind site", want: `--kind "site": it begins with a capital letter`},
+		"a full group":           {command: "create api --group web.example.com --version v1 --kind Site", want: `--group "web.example.com": the domain of the project follows it: give "web"`},
+		"no kind and no version": {command: "create api --group web --version=", want: "--version is missing: such as v1alpha1\n--kind is missing: such as Memcached"},
+		"a version":              {command: "create api --group web --version 1 --kind Site", want: `--version "1": `},
+		"no group":               {command: "create api --version v1 --kind Site", want: `--group is missing`},
+		"a group":                {command: "create api --group Web --version v1 --kind Site", want: `--group "Web": lower-case letters, digits, - and .; `},
+		"a role":                 {command: api + "--role ../site", want: `--role "../site": lower-case letters`},
+		"a playbook elsewhere":   {command: api + "--playbook ../site.yml", want: `--playbook "../site.yml": a path in a directory below this one`},
+		"a source":               {command: api + "--crd-from role", want: `--crd-from "role": argspec, defaults or none`},
+		"no argument spec":       {command: api + "--crd-from argspec", file: "roles/site/tasks/main.yml", text: "[]\n", want: "the role has no meta/argument_specs.yml"},
+		"a wrong argument spec":  {command: api, file: "roles/site/meta/argument_specs.yml", text: "argument_specs: {main: {options: {a: {type: string}}}}\n", want: "meta/argument_specs.yml:1: option a: type: "},
+		"a file that differs":    {command: api, file: "config/samples/web_v1_site.yaml", text: "---\nmine: 1\n", want: "+++ config/samples/web_v1_site.yaml (new)\n@@ -1,2 +1,7 @@\n ---\n-mine: 1\n+apiVersion: web.example.com/v1\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Chdir(t.TempDir())

@@ -142,7 +142,7 @@ func readObject(file string, stdin io.Reader) (*unstructured.Unstructured, error
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	obj := &unstructured.Unstructured{}
-	if err := yaml.Unmarshal(data, &obj.Object); err != nil {
+	if err := yaml.Unmarshal(data, &obj.Object); err != nil && yaml.Unmarshal(data, new(any)) != nil { // it is no YAML
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	if obj.GetKind() == "" || obj.GetAPIVersion() == "" || obj.GetName() == "" {

@@ -100,6 +100,7 @@ func newTestCommand() *cobra.Command {
 	fs := cmd.Flags()
 	o.bindContent(fs)
 	o.bindRuns(fs)
+	showDevRoot(fs)
 	o.bindReconcile(fs)
 	o.bindErrorLog(fs)
 	hideFlags(fs)

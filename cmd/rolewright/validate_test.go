@@ -98,7 +98,7 @@ func TestValidate_SaysWhatIsWrongAndWhere(t *testing.T) {
 			"watches.yaml is valid: 1 watch (syntax of the content not checked)\n", true},
 		"roles path by flag":       {"- version: v1\n  kind: A\n  role: far\n", []string{"--ansible-roles-path", "elsewhere"}, "watches.yaml is valid: 1 watch\n", true},
 		"collections path by flag": {"- version: v1\n  kind: A\n  role: a.b.c\n", []string{"--ansible-collections-path=collections"}, "watches.yaml is valid: 1 watch\n", true},
-		"other file":               {"", []string{"gone.yaml"}, "gone.yaml: error: open DIR/gone.yaml: no such file or directory; name the file, or run where it is\n1 error in gone.yaml\n", false},
+		"other file":               {"", []string{"gone.yaml"}, "gone.yaml: error: open DIR/gone.yaml: no such file or directory; name the file, or run where it is; \"rolewright init\" makes a project\n1 error in gone.yaml\n", false},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

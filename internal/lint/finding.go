@@ -117,5 +117,6 @@ func Explain(rules []Rule, id string) (string, error) {
 		}
 		known = append(known, r.ID)
 	}
+	slices.Sort(known)
 	return "", fmt.Errorf("there is no rule %.20q; the rules are %s", id, strings.Join(known, ", "))
 }

@@ -24,7 +24,7 @@ type lineRule struct {
 }
 
 // lineRules are the rules for lines of each sort of file.
-type lineRules struct{ tasks, content, run, manifest []lineRule }
+type lineRules struct{ tasks, content, run, manifest, metrics []lineRule }
 
 func newLineRules() lineRules {
 	tooLong := func(seconds string) bool {
@@ -32,6 +32,10 @@ func newLineRules() lineRules {
 		return err != nil || n >= idle
 	}
 	proxy := lineRule{openProxy, regexp.MustCompile(`(?:localhost|127\.0\.0\.1|0\.0\.0\.0):8888`), nil}
+	metrics := []lineRule{
+		{alert, regexp.MustCompile(`\bcontroller_runtime_reconcile_errors_total\b`), nil},
+		{queueMetric, regexp.MustCompile(`\b(?:workqueue_(?:depth|queue_duration_seconds|retries_total)|controller_runtime_reconcile_(?:total|time_seconds))(?:_bucket|_sum|_count)?\b`), nil},
+	}
 	return lineRules{
 		tasks: []lineRule{
 			{rescued, regexp.MustCompile(`^\s*(?:-\s+)?rescue:`), nil},
@@ -41,6 +45,8 @@ func newLineRules() lineRules {
 			}},
 			{longTask, regexp.MustCompile(`^\s*(?:async|wait_timeout|timeout):\s*["']?(\d+)`), tooLong},
 			{background, regexp.MustCompile(`^\s*(?:-\s+)?poll:\s*["']?0["']?\s*$`), nil},
+			{impersonation, regexp.MustCompile(`\b(?:impersonate_(?:user|groups)|K8S_AUTH_IMPERSONATE_(?:USER|GROUPS))\s*[:=]`), nil},
+			{impersonation, regexp.MustCompile(`(?:^|[\s"'\[])--(?:as(?:-group|-uid)?|kube-as-(?:user|group))(?:[=\s"',\]]|$)`), nil},
 		},
 		content: []lineRule{
 			{environment, regexp.MustCompile(`(?:lookup|query|q)\(\s*['"](?:ansible\.builtin\.)?env['"]\s*,\s*['"]([A-Za-z_][A-Za-z0-9_]*)['"]\s*\)?`), noInput},
@@ -51,7 +57,8 @@ func newLineRules() lineRules {
 			{pipPackages, regexp.MustCompile(`\b(?:pip3?|python3?(?:\.\d+)? -m pip)\s+install\b[^&|;]*`), nil},
 			proxy,
 		},
-		manifest: []lineRule{proxy, {alert, regexp.MustCompile(`\bcontroller_runtime_reconcile_errors_total\b`), nil}},
+		manifest: append(metrics, proxy),
+		metrics:  metrics,
 	}
 }
 
@@ -88,6 +95,7 @@ func (r *reporter) content(text string) {
 	inside := "/" + r.file
 	if !strings.HasSuffix(inside, ".j2") && !strings.Contains(inside, "/templates/") && !strings.Contains(inside, "/files/") {
 		r.lines.compare(r, r.lines.tasks, text)
+		r.calls(text)
 	}
 }
 
@@ -97,6 +105,7 @@ var flagOfEntrypoint = regexp.MustCompile(`["'\s\[,](--?([a-z][a-z0-9-]*)(?:=[^"
 // dockerfile compares instructions: a line belongs to the instruction that a line
 // before it begins and continues.
 func (r *reporter) dockerfile(text string) {
+	r.programs(text)
 	instruction, continued, offset := "", false, 0
 	for n, line := range strings.Split(text, "\n") {
 		start := offset
@@ -126,7 +135,7 @@ func (r *reporter) dockerfile(text string) {
 func (r *reporter) from(text, line string, n, start int) {
 	if changed := scaffold.WithImage(line); changed != line {
 		rule := baseImage
-		if strings.Contains(line, "helm-operator") {
+		if strings.Contains(changed, "rolewright/charts") {
 			rule = chartImage
 		}
 		r.change(r.add(rule, n, line), DropIn, text, edit{start, start + len(line), changed})

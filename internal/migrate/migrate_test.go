@@ -1,6 +1,7 @@
 package migrate
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -75,6 +76,7 @@ func TestPlan_MakesTheSmallestChange(t *testing.T) {
 		"the second document":   {"r.yaml", "kind: Service\n---\nkind: Role\nrules: [{apiGroups: [example.com], resources: ['*'], verbs: [\"update\"]}]\n", "kind: Service\n---\nkind: Role\nrules: [{apiGroups: [example.com], resources: ['*'], verbs: [\"update\", patch]}]\n"},
 		"lines of Windows":      {"Dockerfile", "FROM x/ansible-operator:v1\r\nUSER 0\r\n", "FROM rolewright/operator\r\nUSER 0\r\n"},
 		"of helm-operator":      {"Dockerfile", "FROM x/helm-operator:v1.42.3 AS op\n", "FROM rolewright/charts AS op\n"},
+		"Red Hat's build":       {"Dockerfile", "FROM r/openshift4/ose-helm-rhel9-operator:v4.16\n", "FROM rolewright/charts\n"},
 		"its target":            {"Makefile", "run: helm-operator\n\t$(HELM_OPERATOR) run\n", "run:\n\trolewright run\n"},
 		"a stage":               {"build/Dockerfile.ci", "FROM --platform=linux/amd64 x/ansible-operator@sha256:0 AS op\n", "FROM --platform=linux/amd64 rolewright/operator AS op\n"},
 		"the tool's target":     {"Makefile", "run: ansible-operator ## Run it\n\tX=1 $(ANSIBLE_OPERATOR) run --strict\n", "run: ## Run it\n\tX=1 rolewright run --strict\n"},
@@ -116,6 +118,43 @@ func TestRead_StaysInTheProject(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"RW641 Dockerfile", "RW641 config", "RW641 watches.yaml", "RW641 watches.yaml"}, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// What only UBI has, or what its packages bring, is found where it is called: in stages
+// that are built on Rolewright's image, and in tasks.
+func TestRead_ProgramsThatTheImageDoesNotHave(t *testing.T) {
+	const base = "FROM x/ose-ansible-rhel9-operator:v4 AS base\n"
+	tests := map[string]struct {
+		dockerfile, tasks string
+		want              []string
+	}{
+		"at the beginning of a command": {base + "RUN curl -s x | tar x; rpm -q y && \\\n  # unzip\n  /usr/bin/git clone z\n", "", []string{"RW626 2 curl -s x", "RW626 2 rpm -q y", "RW626 4 git clone z"}},
+		"as an argument":                {base + "RUN echo curl \\\n  git\nENV curl=1\n", "", nil},
+		"in a stage on another image":   {"FROM golang AS b\nRUN curl x\n" + base + "FROM base\nRUN --mount=type=cache,target=/x unzip y\n", "", []string{"RW626 5 unzip y"}},
+		"installed":                     {base + "RUN apt-get update && apt-get install -y \\\n  curl\nRUN curl x\n", "- command: curl x\n", nil},
+		"in tasks":                      {base, "- name: curl x\n- ansible.builtin.command: curl x\n- shell:\n    cmd: \"git log\"\n- shell: |\n    curl -s x\n- debug: {msg: git x}\n", []string{"RW626 2 - ansible.builtin.command: curl x", "RW626 4 cmd: \"git log\"", "RW626 6 curl -s x"}},
+		"in an image of its own":        {"FROM python\nRUN curl x\nCOPY --from=rolewright/binary /rolewright /bin/ansible-operator\n", "- command: curl x\n", nil},
+		"in an image of others":         {"FROM python\nRUN curl x\n", "- command: curl x\n", []string{"RW644 0 no FROM line of a Dockerfile names ansible-operator's image or Rolewright's"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newReporter(known())
+			r.file = "Dockerfile"
+			r.dockerfile(tt.dockerfile)
+			r.file = "roles/tea/tasks/main.yml"
+			r.content(tt.tasks)
+			r.ownImage()
+			var got []string
+			for _, d := range r.Differences {
+				if d.Rule == noProgram || d.Rule == otherImage {
+					got = append(got, fmt.Sprintf("%s %d %s", d.Rule, d.Line, d.Text))
+				}
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
 	}
 }
 

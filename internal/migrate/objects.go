@@ -241,3 +241,28 @@ func keyOf(node *yaml.Node, key string) *yaml.Node {
 	}
 	return &yaml.Node{}
 }
+
+// asserts compares what kuttl and chainsaw assert of objects, which may be in steps.
+func (r *reporter) asserts(text string) {
+	in := yaml.NewDecoder(strings.NewReader(text))
+	for {
+		var doc yaml.Node
+		if err := in.Decode(&doc); err != nil {
+			return // the end, or what is no YAML for others either
+		}
+		r.asserted(&doc, 0)
+	}
+}
+
+func (r *reporter) asserted(node *yaml.Node, depth int) {
+	group, _, _ := strings.Cut(child(node, "apiVersion").Value, "/")
+	conditions := child(node, "status", "conditions")
+	if k := r.watched(group, child(node, "kind").Value); k != nil && conditions.Kind == yaml.SequenceNode {
+		r.add(assertion, conditions.Line, k.Kind+": status.conditions")
+	}
+	for _, n := range node.Content {
+		if depth < maxDepth {
+			r.asserted(n, depth+1)
+		}
+	}
+}

@@ -129,6 +129,7 @@ type reporter struct {
 	lines lineRules
 	rules map[string]Rule
 	same  map[string]int // places by file and rule
+	image image
 	files int
 	total int64
 	Report
@@ -161,6 +162,7 @@ func read(dir string, opts Options) (*reporter, error) {
 	if err := fs.WalkDir(root.FS(), ".", r.visit); err != nil && !errors.Is(err, errTooMuch) {
 		return nil, errors.Join(err, root.Close())
 	}
+	r.ownImage()
 	r.sort()
 	return r, nil
 }
@@ -212,6 +214,28 @@ func skipped(name string) bool {
 	return strings.HasPrefix(name, ".") || slices.Contains([]string{"molecule", "tests", "test", "node_modules", "docs", "bin"}, name)
 }
 
+// ofTests tells whether a directory is one of tests, or in one. Of it only what is
+// asserted is read.
+func ofTests(dir string) bool {
+	return slices.ContainsFunc(strings.Split(dir, "/"), func(name string) bool { return name == "tests" || name == "test" })
+}
+
+// skip says that a directory is not looked at. Of tests, what they assert is.
+func (r *reporter) skip(name string) error {
+	within, tests := ofTests(path.Dir(name)), ofTests(path.Base(name))
+	switch {
+	case within: // it was said
+	case tests:
+		r.Skipped = append(r.Skipped, name+" but for asserts")
+	default:
+		r.Skipped = append(r.Skipped, name)
+	}
+	if tests {
+		return nil
+	}
+	return fs.SkipDir
+}
+
 func (r *reporter) visit(name string, entry fs.DirEntry, err error) error {
 	r.file = name
 	switch {
@@ -222,10 +246,9 @@ func (r *reporter) visit(name string, entry fs.DirEntry, err error) error {
 		}
 		return nil
 	case entry.IsDir() && name != "." && skipped(entry.Name()):
-		r.Skipped = append(r.Skipped, name)
-		return fs.SkipDir
+		return r.skip(name)
 	case entry.Type()&fs.ModeSymlink != 0:
-		if _, err := r.root.Stat(name); err != nil {
+		if _, err := r.root.Stat(name); err != nil && !ofTests(path.Dir(name)) {
 			r.unread(fmt.Errorf("the link is not followed: %w", err))
 		}
 		return nil // what is in the project is read where it is
@@ -254,6 +277,11 @@ func (r *reporter) reader(name string) func(text string) {
 	base, ext := path.Base(name), path.Ext(name)
 	content := strings.Contains("/"+name, "/roles/") || strings.Contains("/"+name, "/playbooks/")
 	switch isYAML := ext == ".yml" || ext == ".yaml"; {
+	case ofTests(path.Dir(name)):
+		if isYAML && (strings.Contains(base, "assert") || strings.HasPrefix(base, "chainsaw")) {
+			return r.asserts
+		}
+		return nil
 	case strings.HasPrefix(base, "Dockerfile"), strings.HasPrefix(base, "Containerfile"), ext == ".Dockerfile":
 		return r.dockerfile
 	case base == "Makefile":
@@ -264,6 +292,8 @@ func (r *reporter) reader(name string) func(text string) {
 		return nil // it was read
 	case isYAML:
 		return r.manifests
+	case ext == ".json": // of a dashboard, perhaps
+		return func(text string) { r.lines.compare(r, r.lines.metrics, text) }
 	}
 	return nil
 }

@@ -3,7 +3,11 @@
 // project where that is asked for. It knows files, not clusters.
 package migrate
 
-import "github.com/rolewright/rolewright/internal/lint"
+import (
+	"slices"
+
+	"github.com/rolewright/rolewright/internal/lint"
+)
 
 // Severity is what a difference means for people.
 type Severity string
@@ -67,6 +71,10 @@ const (
 	chartMemory   = "RW623"
 	alert         = "RW624"
 	otherWatch    = "RW625"
+	noProgram     = "RW626"
+	impersonation = "RW627"
+	queueMetric   = "RW628"
+	assertion     = "RW629"
 	rescued       = "RW631"
 	requeue       = "RW632"
 	otherHosts    = "RW633"
@@ -75,6 +83,7 @@ const (
 	notRead       = "RW641"
 	unnamedImage  = "RW642"
 	roleElsewhere = "RW643"
+	otherImage    = "RW644"
 )
 
 // deploymentKind is that of the operator.
@@ -89,7 +98,7 @@ const (
 
 // Rules are all rules, by their IDs.
 func Rules() []Rule {
-	return append(append(rulesOfWork(), rulesOfBehaviour()...), rulesOfFaults()...)
+	return slices.Concat(rulesOfWork(), rulesOfBehaviour(), rulesOfReaders(), rulesOfFaults())
 }
 
 // rulesOfWork are those about what has to be changed first.
@@ -138,6 +147,16 @@ func rulesOfWork() []Rule {
 			ID: ownWatch, Severity: Blocked, Title: "a watch runs a command",
 			AnsibleOperator: "knows roles and playbooks only: the project is none of its own", Rolewright: "runs it",
 			Do: "nothing, if the operator is Rolewright's already",
+		},
+		{
+			ID: noProgram, Severity: Blocked, Title: "a program is not in the image",
+			AnsibleOperator: "UBI 9 has curl and rpm", Rolewright: "has none of curl, git, rpm and unzip in the image: the line fails with the exit code 127",
+			Do: "apt-get install what is needed, or ADD, or a stage of its own; in a task, uri or get_url; or keep your image, and copy the program into it (docs/image.md)",
+		},
+		{
+			ID: impersonation, Severity: Blocked, Title: "a task acts as another user",
+			AnsibleOperator: "the API proxy passes Impersonate-* on", Rolewright: "refuses such a request with 403",
+			Do: "grant the operator what the task needs, or give the task a kubeconfig of its own, which does not lead to the API proxy",
 		},
 		{ID: badWatch, Severity: Blocked, Title: "watches.yaml is not right", Do: "rolewright validate"},
 	}
@@ -215,12 +234,30 @@ func rulesOfBehaviour() []Rule {
 			Rolewright:      "wants the token of a run, which is in the kubeconfig that K8S_AUTH_KUBECONFIG names",
 			Switch:          "--proxy-anonymous", Do: "use the kubeconfig of the run",
 		},
+		{ID: otherWatch, Severity: Different, Title: "watches.yaml means something else", AnsibleOperator: "does not mind"},
+	}
+}
+
+// rulesOfReaders are those about what alerts, dashboards and tests read.
+func rulesOfReaders() []Rule {
+	return []Rule{
+		{
+			ID: assertion, Severity: Different, Title: "a test compares a list of conditions",
+			AnsibleOperator: "writes Running, Successful and Failure",
+			Rolewright:      "writes Ready, Reconciling and Stalled, too; kuttl and chainsaw compare lists by length and place. The message of Failure has more lines",
+			Do:              "compare a condition by its type: (conditions[?type == 'Successful']) in chainsaw, a command with kubectl wait in kuttl",
+		},
 		{
 			ID: alert, Severity: Different, Title: "a metric does not count failed runs",
 			AnsibleOperator: "a failed run is an error of the reconcile", Rolewright: "a failed run is a result: errors are what keeps a run from taking place",
 			Do: `ansible_operator_reconcile_result{result="failed"} or rolewright_runs_total`,
 		},
-		{ID: otherWatch, Severity: Different, Title: "watches.yaml means something else", AnsibleOperator: "does not mind"},
+		{
+			ID: queueMetric, Severity: Different, Title: "a metric shows neither runs nor what waits",
+			AnsibleOperator: "each reconcile is a run, and objects that wait for one are in the workqueue",
+			Rolewright:      "objects wait in a queue of runs; a run takes two reconciles or more, and others start none",
+			Do:              "rolewright_runs_waiting, rolewright_queue_oldest_seconds, rolewright_run_wait_seconds, rolewright_runs_total, rolewright_phase_duration_seconds{phase=\"run\"}",
+		},
 	}
 }
 
@@ -259,6 +296,10 @@ func rulesOfFaults() []Rule {
 			Do: "give it rolewright/operator, or an image of your own with the program, where the image is built",
 		},
 		{ID: roleElsewhere, Severity: Unread, Title: "the content of a watch is not here", Do: "report on the root of the image, with --root"},
+		{
+			ID: otherImage, Severity: Unread, Title: "the image is built on another",
+			Do: "if it has ansible-operator, copy the program into it: COPY --from=rolewright/binary /rolewright /usr/local/bin/ansible-operator",
+		},
 	}
 }
 

@@ -79,7 +79,7 @@ func TestPage_Shows(t *testing.T) {
 		paths[6]:          {"1 gone Web in shop deleted deleted"},
 		"run?id=now-run":  {"in progress", "Nothing so far"},
 		"?q=ANSWER":       {"No object is like that"},
-		"?q=blog&state=3": {"1 objects", "blog"},
+		"?q=blog&state=3": {"1 object,", "blog"},
 	} {
 		for _, want := range wants {
 			if !strings.Contains(pages[path], want) {

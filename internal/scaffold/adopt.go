@@ -15,8 +15,9 @@ import (
 const image = "rolewright/operator"
 
 var (
-	// incumbentBase is the line of a Dockerfile that names ansible-operator's image, or helm-operator's.
-	incumbentBase = regexp.MustCompile(`(?m)^(FROM[ \t]+(?:--\S+[ \t]+)*)\S*/?(ansible|helm)-operator(?:[:@]\S+)?([ \t\r]|$)`)
+	// incumbentBase is the line of a Dockerfile that names ansible-operator's image, or helm-operator's,
+	// or Red Hat's build of one, such as ose-ansible-rhel9-operator.
+	incumbentBase = regexp.MustCompile(`(?m)^(FROM[ \t]+(?:--\S+[ \t]+)*)\S*/?(ansible|helm)(?:-rhel\d+)?-operator(?:[:@]\S+)?([ \t\r]|$)`)
 	// incumbentRun is the line of a Makefile that runs the one or the other.
 	incumbentRun = regexp.MustCompile(`(?m)^(\t.*)(?:\$\((?:ANSIBLE|HELM)_OPERATOR\)|\b(?:ansible|helm)-operator) run\b`)
 	// incumbentTool is what such a line needs: the target that downloads it.

@@ -209,12 +209,18 @@ func plainly(why []string, letters string) string {
 func (k Kind) Validate() error {
 	var errs []error
 	check := func(flag, value string, why []string, letters, want string) {
-		if len(why) > 0 {
+		switch {
+		case value == "":
+			errs = append(errs, fmt.Errorf("--%s is missing: %s", flag, want))
+		case len(why) > 0:
 			errs = append(errs, fmt.Errorf("--%s %q: %s; %s", flag, value, plainly(why, letters), want))
 		}
 	}
 	if k.Group != "" {
 		check("group", k.Group, validation.IsDNS1123Subdomain(k.Group), "lower-case letters, digits, - and .", "the domain of the project follows it, so cache is enough")
+	}
+	if short, ok := strings.CutSuffix("."+k.Group, "."+k.Project.Domain); ok && k.Project.Domain != "" {
+		errs = append(errs, fmt.Errorf("--group %q: the domain of the project follows it: give %q", k.Group, strings.TrimPrefix(short, ".")))
 	}
 	check("version", k.Version, validation.IsDNS1035Label(k.Version), "lower-case letters, digits and -, beginning with a letter", "such as v1alpha1")
 	check("kind", k.Kind, validation.IsDNS1035Label(k.Singular()), "letters, digits and -, beginning with a letter", "such as Memcached")

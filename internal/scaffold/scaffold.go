@@ -103,7 +103,10 @@ func Write(dir string, files []File, force bool) ([]Change, error) {
 			continue
 		}
 		if err := write(root, f); err != nil {
-			return nil, err
+			if absolute, e := filepath.Abs(dir); e == nil {
+				dir = absolute
+			}
+			return nil, fmt.Errorf("write into %s: %w", dir, err)
 		}
 	}
 	return changes, nil

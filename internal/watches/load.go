@@ -103,7 +103,7 @@ func unreadable(path string, err error) Problem {
 	p := Problem{File: path, Severity: Error, Message: err.Error()}
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		p.Hint = "name the file, or run where it is"
+		p.Hint = "name the file, or run where it is; \"rolewright init\" makes a project"
 	case errors.Is(err, os.ErrPermission):
 		p.Hint = "make it readable for the user who runs the operator"
 	case errors.Is(err, errTooLarge):

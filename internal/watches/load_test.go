@@ -162,6 +162,8 @@ func TestLoad_Problems(t *testing.T) {
 			`2:12: error: [0].version: invalid GVK: /, Kind=A: version must not be empty; add "version:", such as v1`}, strict: 1},
 		"duplicate kind": {text: watch() + watch(), want: []string{`4:3: error: [1]: duplicate GVK: /v1, Kind=A; first watched at line 1; ` +
 			`merge the two watches into one, or give each a selector so that no object matches both, such as matchLabels with two values of one key`}, strict: 1},
+		"labels beside matchLabels": {text: watch("  selector: {app: web}"), want: []string{
+			`4:14: warning: [0].selector.app: unknown key "app" has no effect; write "matchLabels: {app: web}"; as it is, it selects nothing, and the watch runs objects without that label, too`}, strict: 1},
 		"duplicate kind with disjoint selectors": {text: watch("  selector: {matchLabels: {a: x}}") + watch("  selector: {matchLabels: {a: z}}")},
 		"finalizers of one name": {text: watch("  selector: {matchLabels: {a: x}}", "  finalizer: {name: example.com/end, vars: {state: absent}}") +
 			watch("  selector: {matchLabels: {a: w}}", "  finalizer: {name: example.com/end, vars: {state: absent}}") +

@@ -64,6 +64,9 @@ func (c *decoding) unknownKey(p pair, fields []Field) {
 	if foreign := foreignKey(p.key); foreign != "" {
 		hint = foreign
 	}
+	if slices.Contains(keys, "matchLabels") && p.value.node.Kind == yaml.ScalarNode && text.Nearest(p.key, keys) == "" {
+		hint = fmt.Sprintf("write \"matchLabels: {%s: %s}\"; as it is, it selects nothing, and the watch runs objects without that label, too", excerpt(p.key), excerpt(p.value.node.Value))
+	}
 	c.warn(p.name, fmt.Sprintf("unknown key %q has no effect", excerpt(p.key)), hint)
 }
 

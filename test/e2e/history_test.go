@@ -142,6 +142,9 @@ func TestHistory(t *testing.T) {
 			t.Errorf("describe says\n%s\nwant %q", said, want)
 		}
 	}
+	if newest := tool(0, "describe", "run", object); !strings.Contains(newest, is[0].ID) {
+		t.Errorf("of the newest run describe says\n%s", newest)
+	}
 	logged := tool(0, "logs", object)
 	for _, want := range []string{"changed", "skipped", "rescued", "recorded : Repeat", "roles/recorded/tasks/main.yml:2\n", "Succeeded after "} {
 		if !strings.Contains(logged, want) {

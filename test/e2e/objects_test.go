@@ -166,7 +166,7 @@ func TestQueue_IsListed(t *testing.T) {
 			return nil
 		})
 	}
-	list("nothing waits", 5, "no run waits")
+	list("nothing waits", 0, "no run waits")
 	k.create("runs", spec)
 	k.await("runs", "in progress", func(o object) bool { return o.status.Ansible.ActiveRun != nil })
 	k.create("waits", spec)
