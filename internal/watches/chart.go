@@ -97,7 +97,7 @@ func chartFields() []field[entry] {
 				"with apply all are made as the chart has them in each run, with skip none."},
 			word("answer to crds/", func(e *entry) *CRDs { return &e.chart.CRDs }, CRDsCreate, CRDsApply, CRDsSkip)},
 		{Field{"maxHistory", typeInt, "10", false, "How many revisions of a release are kept; 0 keeps all."},
-			setMaxHistory},
+			count(func(e *entry) *int { return &e.chart.MaxHistory })},
 		{Field{"takeOwnership", typeBool, "false", false, "Whether a release takes over objects that exist and are of no release, or of another."},
 			boolean(func(e *entry) *bool { return &e.chart.TakeOwnership })},
 		{Field{"exposeManifest", typeBool, "false", false, "Whether status.deployedRelease.manifest has the values of Secrets."},
@@ -105,16 +105,6 @@ func chartFields() []field[entry] {
 		{Field{"test", typeBool, "false", false,
 			"Whether the tests of the chart (helm test) are run for each revision once its objects are ready. The run has failed where one fails, and is repeated."},
 			boolean(func(e *entry) *bool { return &e.chart.Test })},
-	}
-}
-
-func setMaxHistory(c *decoding, e *entry, a at) {
-	switch n, ok := integer(c, a); {
-	case !ok:
-	case n < 0:
-		c.error(a, fmt.Sprintf("%d is below 0", n), "write 0 to keep all")
-	default:
-		e.chart.MaxHistory = n
 	}
 }
 

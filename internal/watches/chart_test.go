@@ -39,7 +39,7 @@ func TestLoad_Chart(t *testing.T) {
 		"values of a role":  {"role: memcached\n  values: {a: b}", `5:11: error: [0].values: "values" is for charts, and the watch has none`},
 		"no template":       {chart + "overrideValues: {a: '{{ nothing }}'}", `5:23: error: [0].overrideValues.a: failed to expand override values: invalid template string`},
 		"crds":              {chart + "crds: never", `"never" is not a valid answer to crds/; write create, apply or skip`},
-		"history":           {chart + "maxHistory: -1", "-1 is below 0; write 0 to keep all"},
+		"history":           {chart + "maxHistory: -1", "the number -1 is negative; write 0 for no limit"},
 		"overrides no map":  {chart + "overrideValues: [a]", "a list is not a mapping"},
 		"own namespace too": {chart + "ownNamespaceOnly: true\n  valuesFrom: [{secretRef: {name: db, namespace: other}}]", "a namespace in valuesFrom contradicts ownNamespaceOnly"},
 	} {
