@@ -154,31 +154,8 @@ func setValuesFrom(c *decoding, e *entry, a at) {
 	c.readVarsFrom(e, a, fields)
 }
 
-// onlyForCharts are keys that have no meaning for a role, a playbook or a command.
-func onlyForCharts() []string {
-	var keys []string
-	for _, f := range chartFields() {
-		if f.Key != "chart" {
-			keys = append(keys, f.Key)
-		}
-	}
-	return keys
-}
-
 // chartOf makes of a chart what runs for the objects: the built-in command.
 func (c *decoding) chartOf(e *entry) {
-	for _, key := range []string{
-		"playbook", "role", "command", "inheritEnv", "env", "secrets", "stop", "requireResult", "check", "finalizer", "vars", "varsFrom", "snakeCaseParameters", "markUnsafe",
-		"allowReservedVariables",
-	} {
-		if a, given := e.keys[key]; given {
-			hint := "remove it; the values of the chart are the spec, values, valuesFrom, valuesOverride and overrideValues"
-			if key == "finalizer" {
-				hint = "remove it; the release is always uninstalled before its object goes"
-			}
-			c.error(a, fmt.Sprintf("%q cannot stand beside a chart", key), hint)
-		}
-	}
 	given := func(key string) bool { _, is := e.keys[key]; return is }
 	w := &e.watch
 	c.executorOfCommand(e)
