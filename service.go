@@ -161,7 +161,7 @@ type part struct {
 func (s *service) part() (*part, error) {
 	p := &part{Manager: s.mgr, config: rest.AddUserAgent(rest.CopyConfig(s.mgr.GetConfig()), "rolewright")}
 	p.config.QPS = -1 // the API server's own priority and fairness is the limit
-	p.config.Wrap(func(next http.RoundTripper) http.RoundTripper { return fenced{next, s.leads} })
+	p.config = assembly.Fence(p.config, s.leads)
 	var err error
 	if p.client, err = rest.HTTPClientFor(p.config); err != nil {
 		return nil, fmt.Errorf("client of the controllers: %w", err)
@@ -196,23 +196,4 @@ func (p *part) start(ctx context.Context) error {
 	}
 	wg.Wait()
 	return errors.Join(failures...)
-}
-
-// fenced is the transport of clients that write only while the manager leads.
-type fenced struct {
-	next  http.RoundTripper
-	leads func() error
-}
-
-// RoundTrip implements [http.RoundTripper].
-func (f fenced) RoundTrip(req *http.Request) (*http.Response, error) {
-	if req.Method != http.MethodGet && req.Method != http.MethodHead {
-		if err := f.leads(); err != nil {
-			if req.Body != nil {
-				_ = req.Body.Close() // as the interface demands
-			}
-			return nil, err
-		}
-	}
-	return f.next.RoundTrip(req)
 }

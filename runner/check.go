@@ -1,7 +1,6 @@
 package runner
 
 import (
-	"bytes"
 	"context"
 	_ "embed" // the program that asks Python
 	"encoding/json"
@@ -13,7 +12,6 @@ import (
 	"regexp"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/rolewright/rolewright/internal/text"
 	"github.com/rolewright/rolewright/runner/internal/ansibleenv"
@@ -91,10 +89,7 @@ func (r *Runner) read(ctx context.Context) (v Versions, err error) {
 	if playbook, err = filepath.EvalSymlinks(playbook); err != nil {
 		return v, err
 	}
-	cmd := exec.CommandContext(ctx, python, "-c", versionsProgram, filepath.Dir(playbook))
-	cmd.Env = ansibleenv.WithHome(r.environ, os.TempDir())
-	cmd.WaitDelay = time.Second
-	out, err := cmd.Output()
+	out, err := ansibleenv.Output(ctx, r.environ, python, "-c", versionsProgram, filepath.Dir(playbook))
 	if err != nil {
 		return v, err
 	}
@@ -122,19 +117,9 @@ func (r *Runner) Installed() (string, error) {
 
 // version runs a program with --version. python is empty where it says nothing of it.
 func (r *Runner) version(ctx context.Context, name string) (version, python string, err error) {
-	cmd := exec.CommandContext(ctx, name, "--version")
-	cmd.Env = ansibleenv.WithHome(r.environ, os.TempDir())
-	// Nothing that the program leaves behind may keep us waiting for its end
-	// of the pipe.
-	cmd.WaitDelay = time.Second
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
+	out, err := ansibleenv.Output(ctx, r.environ, name, "--version")
 	if err != nil {
-		if ctx.Err() != nil {
-			err = context.Cause(ctx)
-		}
-		return "", "", fmt.Errorf("%s --version: %w: %s", name, err, text.Clip(strings.TrimSpace(text.Plain(stderr.String())), 256))
+		return "", "", fmt.Errorf("%s --version: %w", name, err)
 	}
 	said := text.Plain(string(out))
 	line, _, _ := strings.Cut(said, "\n")

@@ -39,7 +39,7 @@ func TestBadInput_IsRefusedWithItsPlaceAndNothingIsWritten(t *testing.T) {
 		"from what":                      {"x", "", "x", "generate crd --from argspecs", 2, `--from "argspecs": argspec or defaults expected`},
 		"a role that is not there":       {"x", "", "x", "generate argspec wep", 2, "there is no role wep"},
 		"a module that is not there":     {"roles/web/tasks/main.yml", "kubernetes.core.k8s:", "kubernetes.core.k9s:", "generate rbac --offline", 1, "roles/web/tasks/main.yml:5: the requests of the module kubernetes.core.k9s"},
-		"two objects":                    {sample, "spec:\n", "spec: {}\n---\nkind: Web\n", "template -f " + sample, 2, "it has several objects"},
+		"two objects":                    {sample, "spec:\n", "spec: {}\n---\nkind: Web\nspec:\n", "template -f " + sample, 2, "it has several objects"},
 		"a list":                         {"x", "", "x", "template -f watches.yaml", 2, "an object with apiVersion, kind and metadata.name is expected"},
 		"no name":                        {sample, "name:", "generateName:", "template -f " + sample, 2, "an object with apiVersion, kind and metadata.name is expected"},
 	} {

@@ -191,7 +191,7 @@ func operatorPod(ctx context.Context, client kubernetes.Interface, namespace, na
 	}
 	var names []string
 	for _, p := range pods.Items {
-		is := apiPort(p)
+		_, is := apiPort(p)
 		if is == 0 {
 			continue
 		}
@@ -213,16 +213,16 @@ func operatorPod(ctx context.Context, client kubernetes.Interface, namespace, na
 	return pod, port, nil
 }
 
-// apiPort is the port of the operator's API in a Pod; 0 where there is none.
-func apiPort(pod corev1.Pod) int32 {
+// apiPort is the port of the operator's API in a Pod, and the container that has it; 0 where there is none.
+func apiPort(pod corev1.Pod) (container string, port int32) {
 	for _, c := range pod.Spec.Containers {
 		for _, is := range c.Ports {
 			if is.Name == apiPortName {
-				return is.ContainerPort
+				return c.Name, is.ContainerPort
 			}
 		}
 	}
-	return 0
+	return "", 0
 }
 
 // run is the one whose ID begins so, if there is one only.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,15 +14,12 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	clientcoordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/yaml"
-
-	"github.com/rolewright/rolewright/controller/scenario"
 )
 
 // The times of the election in which dev takes part: the defaults of run.
@@ -226,28 +222,18 @@ func deployedLease() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", defaultManifest, err)
 	}
-	f, err := os.Open(managerManifest)
+	containers, err := deployedContainers()
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = f.Close() }()
-	objects, err := scenario.Decode(bufio.NewReader(f))
-	if err != nil {
-		return "", fmt.Errorf("%s: %w", managerManifest, err)
-	}
 	namespace, name := kustomization.Namespace, ""
-	for _, o := range objects {
-		containers, _, _ := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
-		for _, c := range containers {
-			container, _ := c.(map[string]any)
-			args, _, _ := unstructured.NestedStringSlice(container, "args")
-			for _, arg := range args {
-				if value, ok := strings.CutPrefix(arg, "--leader-election-id="); ok {
-					name = value
-				}
-				if value, ok := strings.CutPrefix(arg, "--leader-election-namespace="); ok {
-					namespace = value
-				}
+	for _, c := range containers {
+		for _, arg := range c.Args {
+			if value, ok := strings.CutPrefix(arg, "--leader-election-id="); ok {
+				name = value
+			}
+			if value, ok := strings.CutPrefix(arg, "--leader-election-namespace="); ok {
+				namespace = value
 			}
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/rolewright/rolewright/internal/jobs"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner/remote"
+	"github.com/rolewright/rolewright/runner/selfsigned"
 	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
@@ -34,7 +35,7 @@ func TestDoctor_LooksAtJobs(t *testing.T) {
 		_, err := client.CoreV1().ServiceAccounts(namespace).Get(ctx, "default", metav1.GetOptions{})
 		return err
 	})
-	certificate, key, err := remote.NewCertificate(remote.ServerName)
+	certificate, key, err := selfsigned.New(remote.ServerName)
 	must.Do(t, err)
 	must.Get(client.CoreV1().Secrets(namespace).Create(t.Context(), &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: jobs.IdentityName}, Data: map[string][]byte{corev1.TLSCertKey: certificate},
@@ -89,7 +90,7 @@ func said(found []doctor.Finding) string {
 func answer(t *testing.T, pair ...[]byte) string {
 	t.Helper()
 	if len(pair) == 0 {
-		certificate, key, err := remote.NewCertificate(remote.ServerName)
+		certificate, key, err := selfsigned.New(remote.ServerName)
 		must.Do(t, err)
 		pair = [][]byte{certificate, key}
 	}

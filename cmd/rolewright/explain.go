@@ -198,11 +198,14 @@ func servedOf(c client.Client, all []watches.Watch) []watches.Watch {
 	return served
 }
 
-// read reads an object by its name.
+// read reads an object by its name. One that is not there is returned beside the error, with its namespace alone.
 func (a *applier) read(ctx context.Context, gvk schema.GroupVersionKind, name string) (*unstructured.Unstructured, error) {
 	obj := &unstructured.Unstructured{}
 	obj.SetGroupVersionKind(gvk)
 	namespaced, err := a.client.IsObjectNamespaced(obj)
+	if meta.IsNoMatchError(err) {
+		return nil, fmt.Errorf("the cluster has no kind %s: install its CustomResourceDefinition; in a project: kubectl apply -f %s", gvk, defaultDefinitions+"/bases")
+	}
 	if err != nil {
 		return nil, unreachable(err)
 	}
@@ -212,7 +215,8 @@ func (a *applier) read(ctx context.Context, gvk schema.GroupVersionKind, name st
 	}
 	err = a.client.Get(ctx, key, obj)
 	if apierrors.IsNotFound(err) {
-		return nil, usage(fmt.Errorf("%w; name its namespace with -n", err))
+		obj.SetNamespace(key.Namespace)
+		return obj, usage(fmt.Errorf("there is no %s %s: create it, or say where it is with --namespace", gvk.Kind, strings.TrimPrefix(key.String(), "/")))
 	}
 	if err != nil {
 		return nil, unreachable(err)

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"strings"
 	"sync"
@@ -289,36 +288,6 @@ func (l *lease) watch(lost func()) func(context.Context) error {
 			timer.Reset(max(left, time.Millisecond))
 		}
 	}
-}
-
-// fence returns config for clients whose writes are refused unless leadership is
-// proved at that moment. Reviews write nothing, with any verb.
-func (l *lease) fence(config *rest.Config) *rest.Config {
-	config = rest.CopyConfig(config)
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return fenced{next: next, held: l.held} })
-	return config
-}
-
-// fenced is the transport of such clients.
-type fenced struct {
-	next http.RoundTripper
-	held func() error
-}
-
-// RoundTrip implements [http.RoundTripper].
-func (f fenced) RoundTrip(req *http.Request) (*http.Response, error) {
-	reads := req.Method == http.MethodGet || req.Method == http.MethodHead
-	review := strings.HasPrefix(req.URL.Path, "/apis/authorization.k8s.io/") || strings.HasPrefix(req.URL.Path, "/apis/authentication.k8s.io/")
-	if reads || review {
-		return f.next.RoundTrip(req)
-	}
-	if err := f.held(); err != nil {
-		if req.Body != nil {
-			_ = req.Body.Close() // as the interface demands
-		}
-		return nil, err
-	}
-	return f.next.RoundTrip(req)
 }
 
 // held is nil while leadership is proved.

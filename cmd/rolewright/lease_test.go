@@ -13,9 +13,11 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
+	"github.com/rolewright/rolewright/controller/assembly"
 	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
@@ -254,10 +256,10 @@ func TestLease_WatchAndFenceWhenLeadershipCannotBeProved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &lease{Interface: &scriptedLock{write: func() error { return nil }}, good: good}
 		sent := map[string]int{}
-		client := fenced{held: l.held, next: roundTrip(func(req *http.Request) (*http.Response, error) {
+		client := assembly.Fence(&rest.Config{}, l.held).WrapTransport(roundTrip(func(req *http.Request) (*http.Response, error) {
 			sent[req.Method+" "+req.URL.Path]++
 			return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
-		})}
+		}))
 		send := func(method, path string) error {
 			req := must.Get(http.NewRequestWithContext(t.Context(), method, "http://server"+path, strings.NewReader("{}")))(t)
 			answer, err := client.RoundTrip(req)

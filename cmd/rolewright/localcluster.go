@@ -5,11 +5,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rolewright/rolewright/internal/localcluster"
+
+	plaintext "github.com/rolewright/rolewright/internal/text"
 )
 
 // localClusterOptions are the flags of rolewright cluster.
@@ -120,7 +121,7 @@ func (o *localClusterOptions) up(cmd *cobra.Command) error {
 	if o.output == outputJSON {
 		return printJSON(cmd.OutOrStdout(), map[string]string{"kubeconfig": b.Kubeconfig()})
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "export KUBECONFIG=%s\n", shellWord(b.Kubeconfig()))
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "export KUBECONFIG=%s\n", plaintext.ShellWord(b.Kubeconfig()))
 	return err
 }
 
@@ -153,9 +154,4 @@ func explainPrograms(err error) error {
 		return fmt.Errorf("%w; fetch them with --download", err)
 	}
 	return err
-}
-
-// shellWord quotes a word for a shell.
-func shellWord(word string) string {
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }

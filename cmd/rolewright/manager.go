@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/rolewright/rolewright/controller/assembly"
 	"github.com/rolewright/rolewright/internal/trace"
 )
 
@@ -88,7 +89,7 @@ func (o *runOptions) metricsServerOptions() metricsserver.Options {
 func (o *runOptions) newManager(c cluster, lease *lease, log logr.Logger) (ctrl.Manager, error) {
 	options, config := o.managerOptions(log), c.config
 	if lease != nil {
-		config = lease.fence(config)
+		config = assembly.Fence(config, lease.held)
 	}
 	if o.held == nil && lease != nil {
 		options.LeaderElectionResourceLockInterface = lease

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,12 +14,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/rolewright/rolewright/controller"
 	"github.com/rolewright/rolewright/controller/assembly"
@@ -183,29 +181,17 @@ func place(ctx context.Context, c cluster, namespaces []string, obj *unstructure
 	if err != nil {
 		return false, unreachable(err)
 	}
-	namespaced, err := objects.client.IsObjectNamespaced(obj)
-	if meta.IsNoMatchError(err) {
-		return false, fmt.Errorf("%w; install its CRD first: kubectl apply -f %s", err, defaultDefinitions+"/bases")
+	objects.namespace = cmp.Or(obj.GetNamespace(), objects.namespace)
+	is, err := objects.read(ctx, obj.GroupVersionKind(), obj.GetName())
+	if is == nil {
+		return false, err
 	}
-	if err != nil {
-		return false, unreachable(err)
-	}
-	if namespaced && obj.GetNamespace() == "" {
-		obj.SetNamespace(objects.namespace)
-	}
-	obj.SetUID("")
-	is := &unstructured.Unstructured{}
-	is.SetGroupVersionKind(obj.GroupVersionKind())
-	err = objects.client.Get(ctx, client.ObjectKeyFromObject(obj), is)
-	if apierrors.IsNotFound(err) {
-		return false, nil
-	}
-	if err != nil {
-		return false, unreachable(err)
-	}
+	obj.SetNamespace(is.GetNamespace())
 	obj.SetUID(is.GetUID())
-	obj.SetGeneration(is.GetGeneration())
-	return true, nil
+	if err == nil {
+		obj.SetGeneration(is.GetGeneration())
+	}
+	return err == nil, nil
 }
 
 // make makes the run, with all that it needs around it.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/rolewright/rolewright/controller/scenario"
@@ -30,20 +31,21 @@ func showDevRoot(fs *pflag.FlagSet) {
 	fs.Lookup("runner-root").DefValue = "~/.cache/rolewright/dev"
 }
 
-// managerFile is the Deployment of the operator in a project.
-const managerFile = "config/manager/manager.yaml"
-
 // gatherAsDeployed sets ANSIBLE_GATHERING as the project's Deployment does, where it is
 // not set: runs on this machine then gather facts if those in the Pod do.
 func gatherAsDeployed() error {
 	if _, set := os.LookupEnv(envGathering); set {
 		return nil
 	}
-	value := deployedEnv(managerFile, envGathering)
-	if value == "" {
-		return nil
+	containers, _ := deployedContainers() // a file that cannot be read is for kubectl to complain about
+	for _, c := range containers {
+		for _, e := range c.Env {
+			if e.Name == envGathering && e.Value != "" {
+				return os.Setenv(envGathering, e.Value)
+			}
+		}
 	}
-	return os.Setenv(envGathering, value)
+	return nil
 }
 
 // completeAsDeployed is complete for a command that makes runs on this machine.
@@ -55,32 +57,24 @@ func (o *runOptions) completeAsDeployed(fs *pflag.FlagSet) error {
 	return usage(errors.Join(err, o.completeLog(fs)))
 }
 
-// deployedEnv is the value of an environment variable in the Deployments of a file; empty
-// where it is not there. A file that cannot be read is for kubectl to complain about.
-func deployedEnv(file, variable string) string {
-	f, err := os.Open(filepath.FromSlash(file))
+// deployedContainers are those of the Deployments in the manifest of the project in this directory.
+func deployedContainers() (all []corev1.Container, err error) {
+	f, err := os.Open(managerManifest)
 	if err != nil {
-		return ""
+		return nil, err
 	}
 	defer func() { _ = f.Close() }()
 	objects, err := scenario.Decode(bufio.NewReader(f))
 	if err != nil {
-		return ""
+		return nil, fmt.Errorf("%s: %w", managerManifest, err)
 	}
 	for _, u := range objects {
 		var d appsv1.Deployment
-		if u.GetKind() != "Deployment" || runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &d) != nil {
-			continue
-		}
-		for _, c := range d.Spec.Template.Spec.Containers {
-			for _, e := range c.Env {
-				if e.Name == variable && e.Value != "" {
-					return e.Value
-				}
-			}
+		if u.GetKind() == "Deployment" && runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &d) == nil {
+			all = append(all, d.Spec.Template.Spec.Containers...)
 		}
 	}
-	return ""
+	return all, nil
 }
 
 // startCluster is what people without a cluster can do.

@@ -1,20 +1,19 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -75,14 +74,12 @@ func (o *proxyOptions) serve(ctx context.Context, stdout io.Writer) error {
 	if err := cluster.waitForServer(logr.NewContext(ctx, log), startPatience()); err != nil {
 		return unreachable(endOf(ctx, err))
 	}
-	if o.namespace == "" {
-		o.namespace = cluster.namespace
-	}
-	c, err := client.New(cluster.config, client.Options{})
+	objects, err := newApplier(cluster, nil)
 	if err != nil {
-		return fmt.Errorf("client: %w", err)
+		return unreachable(err)
 	}
-	watch, owner, err := o.findOwner(ctx, c, all, name)
+	objects.namespace = cmp.Or(o.namespace, objects.namespace)
+	watch, owner, err := findOwner(ctx, objects, all, name)
 	if err != nil {
 		return err
 	}
@@ -100,7 +97,7 @@ func (o *proxyOptions) serve(ctx context.Context, stdout io.Writer) error {
 	}
 	defer remove()
 	log.Info("Acting for the object; stop with an interrupt", "kind", owner.GVK.Kind, "namespace", owner.Namespace, "name", owner.Name)
-	return assembly.WithServers(ctx, func(ctx context.Context) error { return followOwner(ctx, c, owner, access) }, p.Start)
+	return assembly.WithServers(ctx, func(ctx context.Context) error { return followOwner(ctx, objects.client, owner, access) }, p.Start)
 }
 
 // findWatches reads --owner and finds the watches of its kind in the watches file.
@@ -113,55 +110,22 @@ func (o *proxyOptions) findWatches() ([]watches.Watch, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	var found []watches.Watch
-	var known []string
-	for _, w := range watched {
-		if name := w.GVK.GroupKind().String(); !slices.Contains(known, name) {
-			known = append(known, name)
-		}
-		if strings.EqualFold(kind, w.GVK.Kind) || strings.EqualFold(kind, w.GVK.GroupKind().String()) {
-			found = append(found, w)
-		}
-	}
-	switch {
-	case len(found) == 0:
-		return nil, "", fmt.Errorf("--owner %s: %s watches no kind %q; it watches %s", o.owner, o.watchesFile, kind, strings.Join(known, ", "))
-	case slices.ContainsFunc(found, func(w watches.Watch) bool { return w.GVK.GroupKind() != found[0].GVK.GroupKind() }):
-		return nil, "", fmt.Errorf("--owner %s: %s watches %q in more than one group; say which, as KIND.GROUP/NAME", o.owner, o.watchesFile, kind)
+	found, err := kindOf(watched, kind)
+	if err != nil {
+		return nil, "", fmt.Errorf("--owner %s: %s: %w", o.owner, o.watchesFile, err)
 	}
 	return found, name, nil
 }
 
 // findOwner reads the object, and finds the watch that runs it among those of its kind.
-func (o *proxyOptions) findOwner(ctx context.Context, c client.Client, all []watches.Watch, name string) (watches.Watch, proxy.Owner, error) {
-	failed := func(err error) (watches.Watch, proxy.Owner, error) { return watches.Watch{}, proxy.Owner{}, err }
-	watch := servedOf(c, all)[0]
-	obj := &unstructured.Unstructured{}
-	obj.SetGroupVersionKind(watch.GVK)
-	key := client.ObjectKey{Namespace: o.namespace, Name: name}
-	namespaced, err := c.IsObjectNamespaced(obj)
-	if meta.IsNoMatchError(err) {
-		return failed(fmt.Errorf("the cluster has no kind %s: install its CustomResourceDefinition", watch.GVK))
-	}
+func findOwner(ctx context.Context, objects *applier, all []watches.Watch, name string) (watches.Watch, proxy.Owner, error) {
+	all = servedOf(objects.client, all)
+	obj, err := objects.read(ctx, all[0].GVK, name)
 	if err != nil {
-		return failed(fmt.Errorf("look for %s: %w", watch.GVK, err))
+		return watches.Watch{}, proxy.Owner{}, err
 	}
-	if !namespaced {
-		key.Namespace = ""
-	}
-	err = c.Get(ctx, key, obj)
-	switch {
-	case apierrors.IsNotFound(err) && namespaced:
-		return failed(fmt.Errorf("there is no %s %s: create it, or say where it is with --namespace", watch.GVK.Kind, key))
-	case apierrors.IsNotFound(err):
-		return failed(fmt.Errorf("there is no %s %s: create it", watch.GVK.Kind, name))
-	case err != nil:
-		return failed(fmt.Errorf("read %s %s: %w", watch.GVK.Kind, key, err))
-	}
-	if watch, err = watches.For(servedOf(c, all), obj); err != nil {
-		return failed(usage(err))
-	}
-	return watch, proxy.Owner{GVK: watch.GVK, Namespace: key.Namespace, Name: name, UID: obj.GetUID()}, nil
+	watch, err := watches.For(all, obj)
+	return watch, proxy.Owner{GVK: watch.GVK, Namespace: obj.GetNamespace(), Name: name, UID: obj.GetUID()}, usage(err)
 }
 
 // handOut gives the kubeconfig to the user; remove takes the file away again.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -115,7 +116,8 @@ func (o *createAPIOptions) run(cmd *cobra.Command) error {
 	default:
 		return usage(fmt.Errorf("--crd-from %q: argspec, defaults or none expected", o.from))
 	}
-	fit, err := o.rulesFit(cmd)
+	rules := generateRBACOptions{watchesFile: "watches.yaml", name: "manager-role", definitions: defaultDefinitions, scan: true, offline: true, allow: true, injectOwnerRef: true, output: rulesFile}
+	fit, err := o.rulesFit(cmd.Context(), rules)
 	if err != nil {
 		return err
 	}
@@ -126,16 +128,11 @@ func (o *createAPIOptions) run(cmd *cobra.Command) error {
 	if err := o.write(files, notes, ""); err != nil {
 		return err
 	}
-	again := []string{"generate", "rbac", "--offline", "--allow-unknown", "--output", rulesFile}
 	if !fit {
 		fmt.Fprintf(o.stderr, "%s lacks what the kinds need, or was changed by hand, and is kept: see \"rolewright lint\"; \"make generate\" writes it again\n", rulesFile)
 		return nil
 	}
-	root := newRootCommand(programName)
-	root.SetArgs(again)
-	root.SetOut(cmd.OutOrStdout())
-	root.SetErr(cmd.ErrOrStderr())
-	if err := root.ExecuteContext(cmd.Context()); err != nil {
+	if err := rules.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr()); err != nil {
 		return fmt.Errorf("the files are written, but for the permissions: %w", err)
 	}
 	fmt.Fprintln(o.stderr, "next: make dev, or make test")
@@ -206,7 +203,7 @@ const rulesFile = "config/rbac/role.yaml"
 
 // rulesFit tells whether the permissions are as they were written, so that they
 // may be written again.
-func (o *createAPIOptions) rulesFit(cmd *cobra.Command) (bool, error) {
+func (o *createAPIOptions) rulesFit(ctx context.Context, rules generateRBACOptions) (bool, error) {
 	there, err := os.ReadFile(rulesFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return true, nil
@@ -217,8 +214,7 @@ func (o *createAPIOptions) rulesFit(cmd *cobra.Command) (bool, error) {
 	if len(o.kind.Project.Resources) == 0 {
 		return strings.HasSuffix(strings.TrimSpace(string(there)), "rules: []"), nil
 	}
-	rules := generateRBACOptions{watchesFile: "watches.yaml", name: "manager-role", definitions: defaultDefinitions, scan: true, offline: true, injectOwnerRef: true}
-	needs, gaps, err := rules.generate(cmd.Context(), io.Discard)
+	needs, gaps, err := rules.generate(ctx, io.Discard)
 	return err == nil && rules.yaml(needs, gaps) == string(there), nil
 }
 

@@ -163,21 +163,11 @@ func (c *supportCluster) operatorPods(ctx context.Context) (kubernetes.Interface
 	if err != nil {
 		return nil, nil, err
 	}
-	pods := slices.DeleteFunc(list.Items, func(p corev1.Pod) bool { return apiContainer(p) == "" })
+	pods := slices.DeleteFunc(list.Items, func(p corev1.Pod) bool { container, _ := apiPort(p); return container == "" })
 	if len(pods) == 0 {
 		err = fmt.Errorf("no Pod in namespace %s has a container port with the name %s", c.operatorNamespace, apiPortName)
 	}
 	return client, pods, err
-}
-
-// apiContainer is the container with the port of the API; empty if there is none.
-func apiContainer(p corev1.Pod) string {
-	for _, is := range p.Spec.Containers {
-		if slices.ContainsFunc(is.Ports, func(port corev1.ContainerPort) bool { return port.Name == apiPortName }) {
-			return is.Name
-		}
-	}
-	return ""
 }
 
 // flagsOf are the flags of a command line, without what is handed to Ansible, which may be secret.
@@ -228,7 +218,7 @@ func podLogs(ctx context.Context, client kubernetes.Interface, pods []corev1.Pod
 	var failed []error
 	for _, p := range pods {
 		for _, previous := range []bool{true, false} {
-			container := apiContainer(p)
+			container, _ := apiPort(p)
 			if previous && !slices.ContainsFunc(p.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.Name == container && s.RestartCount > 0 }) {
 				continue
 			}

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -15,11 +13,10 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
-	"sigs.k8s.io/yaml"
 
 	"github.com/rolewright/rolewright/controller"
 	"github.com/rolewright/rolewright/controller/assembly"
+	"github.com/rolewright/rolewright/controller/scenario"
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
@@ -137,41 +134,17 @@ func readObject(file string, stdin io.Reader) (*unstructured.Unstructured, error
 	if err != nil {
 		return nil, err
 	}
-	data, err = onlyDocument(data)
+	objects, err := scenario.Decode(bytes.NewReader(data))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
-	obj := &unstructured.Unstructured{}
-	if err := yaml.Unmarshal(data, &obj.Object); err != nil && yaml.Unmarshal(data, new(any)) != nil { // it is no YAML
-		return nil, fmt.Errorf("%s: %w", file, err)
+	if len(objects) > 1 {
+		return nil, fmt.Errorf("%s: it has several objects: give a file with one", file)
 	}
-	if obj.GetKind() == "" || obj.GetAPIVersion() == "" || obj.GetName() == "" {
+	if len(objects) == 0 || objects[0].GetName() == "" || objects[0].GetKind() == "" || objects[0].GetAPIVersion() == "" {
 		return nil, fmt.Errorf("%s: an object with apiVersion, kind and metadata.name is expected", file)
 	}
-	return obj, nil
-}
-
-// onlyDocument is the one document of a YAML stream that is not empty.
-func onlyDocument(stream []byte) ([]byte, error) {
-	var only []byte
-	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(stream)))
-	for {
-		d, err := documents.Read()
-		switch {
-		case errors.Is(err, io.EOF):
-			return only, nil
-		case err != nil:
-			return nil, err
-		}
-		var content any
-		if yaml.Unmarshal(d, &content) == nil && content == nil {
-			continue // comments
-		}
-		if only != nil {
-			return nil, errors.New("it has several objects: give a file with one")
-		}
-		only = d
-	}
+	return objects[0], nil
 }
 
 // previewJSON is the result of -o json. Its keys are an interface.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/rolewright/rolewright/controller"
+	"github.com/rolewright/rolewright/controller/waitfor"
 
 	plaintext "github.com/rolewright/rolewright/internal/text"
 )
@@ -111,33 +111,19 @@ func (o *waitOptions) wanted() (goal, error) {
 	case what != "condition" || value == "":
 		return nil, usage(fmt.Errorf("--for %q: it must be reconciled, condition=TYPE, condition=TYPE=STATUS or delete", o.condition))
 	}
-	kind, status, _ := strings.Cut(value, "=")
-	status = cmp.Or(status, "True")
+	wish, err := waitfor.Parse(o.condition)
+	if err != nil {
+		return nil, usage(fmt.Errorf("--for %q: %w", o.condition, err))
+	}
 	return func(obj *unstructured.Unstructured) (string, string, error) {
 		if obj == nil {
 			return "", "", errGone
 		}
-		is, generation := conditionOf(obj, kind)
-		if strings.EqualFold(is, status) && (generation == 0 || generation >= obj.GetGeneration()) {
-			return "condition met", "", nil
+		if met, instead := wish.Met(obj); !met {
+			return "", instead, nil
 		}
-		return "", kind + " is " + orNone(is), nil
+		return "condition met", "", nil
 	}, nil
-}
-
-// conditionOf is the status of a condition, and the generation that it is about; 0 where it does
-// not say.
-func conditionOf(obj *unstructured.Unstructured, kind string) (status string, generation int64) {
-	list, _, _ := unstructured.NestedSlice(obj.Object, "status", "conditions")
-	for _, item := range list {
-		c, _ := item.(map[string]any)
-		if is, _ := c["type"].(string); strings.EqualFold(is, kind) {
-			status, _ = c["status"].(string)
-			generation, _ = c["observedGeneration"].(int64)
-			return status, generation
-		}
-	}
-	return "", 0
 }
 
 // reconciled is the goal of an object that has been reconciled as it is now.

@@ -9,6 +9,7 @@ import (
 	"gopkg.in/yaml.v3"
 	sigsyaml "sigs.k8s.io/yaml"
 
+	"github.com/rolewright/rolewright/internal/content"
 	"github.com/rolewright/rolewright/internal/text"
 )
 
@@ -40,7 +41,7 @@ func explain(path string, data []byte, err error) error {
 	if found := wrongKey[Scenario](path, top, scenarioKeys(), "a scenario", "steps"); found != nil {
 		return found
 	}
-	for key, value := range pairs(top) {
+	for key, value := range content.Pairs(top) {
 		if key.Value != "steps" {
 			continue
 		}
@@ -56,17 +57,6 @@ func explain(path string, data []byte, err error) error {
 	return fmt.Errorf("%s: %w", path, err)
 }
 
-// pairs are the keys and values of a mapping.
-func pairs(mapping *yaml.Node) func(yield func(key, value *yaml.Node) bool) {
-	return func(yield func(key, value *yaml.Node) bool) {
-		for i := 0; mapping.Kind == yaml.MappingNode && i+1 < len(mapping.Content); i += 2 {
-			if !yield(mapping.Content[i], mapping.Content[i+1]) {
-				return
-			}
-		}
-	}
-}
-
 // wrongKey is about the first key of the mapping that T does not have, or whose value it
 // does not take; the value of the key skip is not looked at.
 func wrongKey[T any](path string, mapping *yaml.Node, keys map[string]string, what, skip string) error {
@@ -74,7 +64,7 @@ func wrongKey[T any](path string, mapping *yaml.Node, keys map[string]string, wh
 		return fmt.Errorf("%s:%d: %s is a mapping with the keys %s", path, mapping.Line, what, strings.Join(slices.Sorted(maps.Keys(keys)), ", "))
 	}
 	lines := map[string]int{}
-	for key, value := range pairs(mapping) {
+	for key, value := range content.Pairs(mapping) {
 		if first, twice := lines[key.Value]; twice {
 			return fmt.Errorf("%s:%d: %s is there twice: it is in line %d, too", path, key.Line, key.Value, first)
 		}

@@ -199,12 +199,17 @@ func (o *Objects) resolve(scenario string) error {
 func Decode(r io.Reader) ([]*unstructured.Unstructured, error) {
 	var all []*unstructured.Unstructured
 	for documents := utilyaml.NewYAMLOrJSONDecoder(r, 4096); ; {
-		u := &unstructured.Unstructured{}
-		if err := documents.Decode(&u.Object); errors.Is(err, io.EOF) {
+		var document any
+		if err := documents.Decode(&document); errors.Is(err, io.EOF) {
 			return all, nil
 		} else if err != nil {
 			return nil, err
 		}
+		object, ok := document.(map[string]any)
+		if !ok && document != nil {
+			return nil, errors.New("an object with apiVersion, kind and metadata.name is expected")
+		}
+		u := &unstructured.Unstructured{Object: object}
 		if len(u.Object) > 0 && !strings.HasPrefix(u.GetAPIVersion(), "kustomize.config.k8s.io/") {
 			all = append(all, u)
 		}

@@ -149,13 +149,8 @@ func (c *conditions) write(st map[string]any) {
 
 // isHeld tells whether a status says that a run is held back.
 func isHeld(st map[string]any) bool {
-	list, _ := st["conditions"].([]any)
-	for _, item := range list {
-		if c, ok := item.(map[string]any); ok && c["type"] == Reconciling {
-			return c["status"] == "True" && (c["reason"] == reasonPaused || c["reason"] == reasonWindow)
-		}
-	}
-	return false
+	_, c := readConditions(st, 0, time.Time{}).find(Reconciling)
+	return c["status"] == "True" && (c["reason"] == reasonPaused || c["reason"] == reasonWindow)
 }
 
 // ended is how the last run has ended by ansible-operator's condition Running, or as
@@ -187,11 +182,6 @@ func ended(st map[string]any) (result Result, generation int64) {
 
 // IsStalled tells whether the status of an object says that a failed run is not repeated.
 func IsStalled(object map[string]any) bool {
-	list, _ := mapAt(object, "status")["conditions"].([]any)
-	for _, item := range list {
-		if c, ok := item.(map[string]any); ok && c["type"] == Stalled {
-			return c["status"] == "True"
-		}
-	}
-	return false
+	_, c := readConditions(mapAt(object, "status"), 0, time.Time{}).find(Stalled)
+	return c["status"] == "True"
 }

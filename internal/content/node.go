@@ -1,6 +1,7 @@
 package content
 
 import (
+	"iter"
 	"regexp"
 	"strings"
 
@@ -24,6 +25,17 @@ func Resolved(n *yaml.Node) *yaml.Node {
 	return n
 }
 
+// Pairs are the keys and values of a mapping as they are written; none of anything else.
+func Pairs(n *yaml.Node) iter.Seq2[*yaml.Node, *yaml.Node] {
+	return func(yield func(key, value *yaml.Node) bool) {
+		for i := 0; n != nil && n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
+			if !yield(n.Content[i], n.Content[i+1]) {
+				return
+			}
+		}
+	}
+}
+
 // Get is the value of a key, no alias; nil if there is none.
 func Get(n *yaml.Node, key string) *yaml.Node {
 	var found *yaml.Node
@@ -39,16 +51,13 @@ func Get(n *yaml.Node, key string) *yaml.Node {
 // (<<). No value is an alias.
 func Each(n *yaml.Node, do func(key, value *yaml.Node)) {
 	n = Resolved(n)
-	if n == nil || n.Kind != yaml.MappingNode {
-		return
-	}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		if n.Content[i].Tag != "!!merge" {
-			do(n.Content[i], Resolved(n.Content[i+1]))
+	for key, value := range Pairs(n) {
+		if key.Tag != "!!merge" {
+			do(key, Resolved(value))
 		}
 	}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		if from := Resolved(n.Content[i+1]); n.Content[i].Tag == "!!merge" {
+	for key, value := range Pairs(n) {
+		if from := Resolved(value); key.Tag == "!!merge" {
 			Each(from, do)
 			for _, one := range from.Content {
 				if from.Kind == yaml.SequenceNode {

@@ -23,6 +23,7 @@ import (
 	"github.com/rolewright/rolewright/internal/proxy"
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/remote"
+	"github.com/rolewright/rolewright/runner/selfsigned"
 )
 
 // Options say where runs are made.
@@ -180,7 +181,7 @@ func (e *Executor) identity(ctx context.Context) (tls.Certificate, error) {
 	secrets := e.opts.Client.CoreV1().Secrets(e.opts.Namespace)
 	found, err := secrets.Get(ctx, IdentityName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		certificate, key, makeErr := remote.NewCertificate(remote.ServerName)
+		certificate, key, makeErr := selfsigned.New(remote.ServerName)
 		if makeErr != nil {
 			return tls.Certificate{}, makeErr
 		}

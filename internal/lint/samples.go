@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
-	"slices"
 	"strings"
 
 	"gopkg.in/yaml.v3"
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	structural "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 	"k8s.io/kube-openapi/pkg/validation/strfmt"
@@ -28,7 +30,8 @@ type Definition struct {
 	// HasStatus is true if there is a status subresource.
 	HasStatus bool
 	// schema is nil where the version has none.
-	schema *spec.Schema
+	schema     *spec.Schema
+	structural *structural.Structural
 }
 
 // ReadDefinitions reads the CRDs of files. What is no CRD is left out.
@@ -68,7 +71,13 @@ func ReadDefinitions(paths []string) (map[schema.GroupVersionKind]Definition, er
 						return err
 					}
 					is.schema = &spec.Schema{}
-					if err := json.Unmarshal(data, is.schema); err != nil {
+					var external apiextensionsv1.JSONSchemaProps
+					var internal apiextensions.JSONSchemaProps
+					if err := errors.Join(json.Unmarshal(data, is.schema), json.Unmarshal(data, &external),
+						apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(&external, &internal, nil)); err != nil {
+						return err
+					}
+					if is.structural, err = structural.NewStructural(&internal); err != nil {
 						return err
 					}
 				}
@@ -121,45 +130,12 @@ func Sample(path string, definitions map[schema.GroupVersionKind]Definition) ([]
 				found("", err.Error())
 			}
 		}
-		for _, place := range unknown(object, d.schema, "") {
+		for _, place := range pruning.PruneWithOptions(object, d.structural, true, structural.UnknownFieldPathOptions{TrackUnknownFieldPaths: true}) {
 			found(place, place+" is not in the schema: the API server removes it")
 		}
 		return nil
 	})
 	return all, err
-}
-
-// unknown are the fields of a value that the schema does not keep. Those that each
-// object has are not among them.
-func unknown(value any, s *spec.Schema, place string) []string {
-	var found []string
-	if keep, _ := s.Extensions.GetBool("x-kubernetes-preserve-unknown-fields"); keep {
-		return nil
-	}
-	switch v := value.(type) {
-	case map[string]any:
-		if s.AdditionalProperties != nil {
-			return nil
-		}
-		for _, name := range slices.Sorted(maps.Keys(v)) {
-			at := strings.TrimPrefix(place+"."+name, ".")
-			property, known := s.Properties[name]
-			switch {
-			case place == "" && (name == "apiVersion" || name == "kind" || name == "metadata"):
-			case known:
-				found = append(found, unknown(v[name], &property, at)...)
-			default:
-				found = append(found, at)
-			}
-		}
-	case []any:
-		for i, element := range v {
-			if s.Items != nil && s.Items.Schema != nil {
-				found = append(found, unknown(element, s.Items.Schema, fmt.Sprintf("%s[%d]", place, i))...)
-			}
-		}
-	}
-	return found
 }
 
 // locate is the node at a path, or the last one of the path that there is.

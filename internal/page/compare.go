@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"github.com/rolewright/rolewright/internal/history"
+	"github.com/rolewright/rolewright/internal/text"
 )
 
 // compareData is what is shown of two runs.
@@ -32,7 +33,7 @@ func (s *Server) compare(r *http.Request) (view, error) {
 	d := compareData{A: a, B: b, Same: a.Object == b.Object, Inputs: diff.Inputs}
 	d.Tasks, d.MoreTasks = cut(diff.Tasks)
 	d.Wrote, d.MoreWritten = cut(diff.Writes)
-	return view{template: "compare.html", Title: "Two runs of " + a.Kind + " " + a.Name, Data: d, Command: "diff " + quoted(a.ID) + " " + quoted(b.ID)}, nil
+	return view{template: "compare.html", Title: "Two runs of " + a.Kind + " " + a.Name, Data: d, Command: "diff " + text.ShellWord(a.ID) + " " + text.ShellWord(b.ID)}, nil
 }
 
 // cut are the first differences, and how many more there are.

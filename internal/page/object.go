@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/rolewright/rolewright/internal/history"
+	"github.com/rolewright/rolewright/internal/text"
 )
 
 // shownRuns is how many runs of an object are shown.
@@ -96,7 +97,7 @@ func (s *Server) object(r *http.Request) (view, error) {
 		d.Status = statusOf(is)
 		d.UID = string((&unstructured.Unstructured{Object: is}).GetUID())
 	}
-	return view{template: "object.html", Title: d.Kind + " " + d.Name, Refresh: true, Data: d, Command: "get runs " + quoted(kindOf(d.Object)+"/"+d.Name)}, nil
+	return view{template: "object.html", Title: d.Kind + " " + d.Name, Refresh: true, Data: d, Command: "get runs " + text.ShellWord(kindOf(d.Object)+"/"+d.Name)}, nil
 }
 
 // runsOf are the runs of one object.
@@ -141,14 +142,4 @@ func readyFirst(kind string) string {
 		return ""
 	}
 	return kind
-}
-
-// quoted is a word for a shell.
-func quoted(word string) string {
-	if strings.IndexFunc(word, func(r rune) bool {
-		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("-_./=:", r)
-	}) < 0 {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }

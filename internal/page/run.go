@@ -151,7 +151,7 @@ func (s *Server) run(r *http.Request) (view, error) {
 			break
 		}
 	}
-	return view{template: "run.html", Title: "Run of " + run.Kind + " " + run.Name, Refresh: d.Live(), Data: d, Command: "describe run " + quoted(run.ID)}, nil
+	return view{template: "run.html", Title: "Run of " + run.Kind + " " + run.Name, Refresh: d.Live(), Data: d, Command: "describe run " + text.ShellWord(run.ID)}, nil
 }
 
 // dataOf is what is shown of a run, without its tasks.

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
@@ -35,6 +34,7 @@ import (
 	"k8s.io/client-go/transport"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
+	"github.com/rolewright/rolewright/runner/selfsigned"
 	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
@@ -711,12 +711,12 @@ func TestCredentials_AClientCertificateIsPresentedAndReadAnew(t *testing.T) {
 
 func clientCertificate(t *testing.T) (cert, key string, der []byte) {
 	t.Helper()
-	made, certPEM, err := newCertificate()
+	certificate, privateKey, err := selfsigned.New("client")
 	if err != nil {
 		t.Fatal(err)
 	}
-	keyDER := must.Get(x509.MarshalPKCS8PrivateKey(made.PrivateKey))(t)
-	return string(certPEM), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})), made.Certificate[0]
+	block, _ := pem.Decode(certificate)
+	return string(certificate), string(privateKey), block.Bytes
 }
 
 func write(t *testing.T, path, content string) {

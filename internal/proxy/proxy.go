@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/rolewright/rolewright/internal/discovery"
+	"github.com/rolewright/rolewright/runner/selfsigned"
 )
 
 // Metrics counts what the proxy does. Safe for concurrent use.
@@ -129,9 +130,13 @@ func New(ctx context.Context, opts Options) (*Proxy, error) {
 		return nil, err
 	}
 	p.discovery = discovery.New(p.direct, p.base, opts.Log)
-	var err error
-	if p.certificate, p.ca, err = newCertificate(); err != nil {
-		return nil, err
+	certificate, key, err := selfsigned.New("localhost")
+	if err != nil {
+		return nil, fmt.Errorf("certificate of the API proxy: %w", err)
+	}
+	p.ca = certificate
+	if p.certificate, err = tls.X509KeyPair(certificate, key); err != nil {
+		return nil, fmt.Errorf("certificate of the API proxy: %w", err)
 	}
 	if p.listeners, err = listen(ctx, opts.Port); err != nil {
 		return nil, err

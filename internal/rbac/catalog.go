@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
@@ -101,30 +102,18 @@ func FromDiscovery(lists []*metav1.APIResourceList) Catalog {
 	return c
 }
 
-// definition is the part of a CustomResourceDefinition that is read.
-type definition struct {
-	Kind string
-	Spec struct {
-		Group, Scope string
-		Names        struct {
-			Kind, Plural, Singular string
-			ShortNames             []string
-		}
-	}
-}
-
 // ReadDefinitions is the catalog of the CustomResourceDefinitions in a directory.
 func ReadDefinitions(dir string) (Catalog, error) {
 	var c Catalog
 	err := EachDocument(dir, func(path, doc string) error {
-		var d definition
+		var d apiextensionsv1.CustomResourceDefinition
 		if err := yaml.Unmarshal([]byte(doc), &d); err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
 		if d.Kind == "CustomResourceDefinition" {
 			c = append(c, Resource{
 				Group: d.Spec.Group, Name: d.Spec.Names.Plural, Kind: d.Spec.Names.Kind, Singular: d.Spec.Names.Singular,
-				ShortNames: d.Spec.Names.ShortNames, Namespaced: d.Spec.Scope != "Cluster",
+				ShortNames: d.Spec.Names.ShortNames, Namespaced: d.Spec.Scope != apiextensionsv1.ClusterScoped,
 			})
 		}
 		return nil

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/rolewright/rolewright/internal/content"
 )
 
 // option is a variable of a role: one of its argument spec, or of its defaults.
@@ -142,12 +144,9 @@ func (read reader) mapping(role, name string) (*yaml.Node, error) {
 
 // at is the value of a key, nil if there is none.
 func at(node *yaml.Node, key string) *yaml.Node {
-	if node == nil || node.Kind != yaml.MappingNode {
-		return nil
-	}
-	for i := 0; i+1 < len(node.Content); i += 2 {
-		if node.Content[i].Value == key {
-			return node.Content[i+1]
+	for k, value := range content.Pairs(node) {
+		if k.Value == key {
+			return value
 		}
 	}
 	return nil
@@ -164,9 +163,9 @@ func readOptions(file string, spec *yaml.Node) ([]option, error) {
 	}
 	var all []option
 	var errs []error
-	for i := 0; i+1 < len(spec.Content); i += 2 {
-		o, err := readOption(file, spec.Content[i].Value, spec.Content[i+1])
-		o.file, o.line = file, spec.Content[i].Line
+	for name, value := range content.Pairs(spec) {
+		o, err := readOption(file, name.Value, value)
+		o.file, o.line = file, name.Line
 		all, errs = append(all, o), append(errs, err)
 	}
 	return all, errors.Join(errs...)
@@ -261,12 +260,10 @@ func describe(node *yaml.Node) string {
 // are the role's own.
 func defaultsOf(root *yaml.Node) []option {
 	var all []option
-	for i := 0; i+1 < len(root.Content); i += 2 {
-		name, value := root.Content[i].Value, root.Content[i+1]
-		if strings.HasPrefix(name, "_") {
-			continue
+	for name, value := range content.Pairs(root) {
+		if !strings.HasPrefix(name.Value, "_") {
+			all = append(all, option{Name: name.Value, Default: value, Type: typeOf(value), Description: comment(name.HeadComment)})
 		}
-		all = append(all, option{Name: name, Default: value, Type: typeOf(value), Description: comment(root.Content[i].HeadComment)})
 	}
 	return all
 }

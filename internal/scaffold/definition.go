@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/rolewright/rolewright/internal/content"
 )
 
 // definitionText returns the text of the kind's CRD with the schema of its spec.
@@ -98,8 +100,8 @@ func (m *merging) merge(old, next *yaml.Node, path string) {
 	} else {
 		remove(old, validations)
 	}
-	for i := 0; i+1 < len(next.Content); i += 2 {
-		key, value := next.Content[i].Value, next.Content[i+1]
+	for name, value := range content.Pairs(next) {
+		key := name.Value
 		before := at(old, key)
 		switch {
 		case key == "properties" && before != nil:
@@ -135,17 +137,16 @@ func mergeRules(old, next *yaml.Node) *yaml.Node {
 }
 
 func (m *merging) mergeProperties(old, next *yaml.Node, path string) {
-	for i := 0; i+1 < len(old.Content); i += 2 {
-		if name := old.Content[i].Value; at(next, name) == nil {
-			m.kept = append(m.kept, path+"."+name)
+	for name := range content.Pairs(old) {
+		if at(next, name.Value) == nil {
+			m.kept = append(m.kept, path+"."+name.Value)
 		}
 	}
-	for i := 0; i+1 < len(next.Content); i += 2 {
-		name, value := next.Content[i].Value, next.Content[i+1]
-		if before := at(old, name); before != nil {
-			m.merge(before, value, path+"."+name)
+	for name, value := range content.Pairs(next) {
+		if before := at(old, name.Value); before != nil {
+			m.merge(before, value, path+"."+name.Value)
 		} else {
-			set(old, name, value)
+			set(old, name.Value, value)
 		}
 	}
 }
@@ -225,10 +226,6 @@ func indexOf(node *yaml.Node, key string) int {
 }
 
 func remove(node *yaml.Node, key string) {
-	for i := 0; i+1 < len(node.Content); i += 2 {
-		if node.Content[i].Value == key {
-			node.Content = slices.Delete(node.Content, i, i+2)
-			return
-		}
-	}
+	i := indexOf(node, key)
+	node.Content = slices.Delete(node.Content, i, min(i+2, len(node.Content)))
 }

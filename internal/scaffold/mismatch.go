@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/rolewright/rolewright/internal/content"
 )
 
 // Mismatch is a place where the defaults of a role are not what its argument spec says.
@@ -37,11 +39,7 @@ func Mismatches(role string) ([]Mismatch, error) {
 		if err != nil {
 			return nil, err
 		}
-		if root == nil || root.Kind != yaml.MappingNode {
-			continue
-		}
-		for i := 0; i+1 < len(root.Content); i += 2 {
-			key, value := root.Content[i], root.Content[i+1]
+		for key, value := range content.Pairs(root) {
 			m := Mismatch{File: filepath.Join(role, name), Line: key.Line}
 			at := slices.IndexFunc(options, func(o option) bool { return o.Name == key.Value })
 			if at >= 0 {

@@ -34,11 +34,9 @@ func literal(tag, text string) *yaml.Node {
 
 // set puts a value under a key, in the place of the one that it has.
 func set(node *yaml.Node, key string, value *yaml.Node) {
-	for i := 0; i+1 < len(node.Content); i += 2 {
-		if node.Content[i].Value == key {
-			node.Content[i+1] = value
-			return
-		}
+	if i := indexOf(node, key); i < len(node.Content) {
+		node.Content[i+1] = value
+		return
 	}
 	node.Content = append(node.Content, scalar(key), value)
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/rolewright/rolewright/internal/content"
 )
 
 // What is deeper than this, or comes after so many fields, may be anything: references and aliases may repeat without end.
@@ -62,8 +64,7 @@ func (r *valuesReader) guess(value *yaml.Node, path string, depth int) *yaml.Nod
 			return node
 		}
 		properties := mapping()
-		for i := 0; i+1 < len(value.Content); i += 2 {
-			key, inner := value.Content[i], value.Content[i+1]
+		for key, inner := range content.Pairs(value) {
 			if key.Tag == "!!merge" {
 				continue
 			}
@@ -199,10 +200,8 @@ func (r *valuesReader) convert(from, value *yaml.Node, depth int) *yaml.Node {
 // object adds what is in an object. A field is required only if the chart has no value for it.
 func (r *valuesReader) object(node, from, value *yaml.Node, depth int) {
 	properties, required := mapping(), sequence()
-	if p := at(from, "properties"); p != nil && p.Kind == yaml.MappingNode {
-		for i := 0; i+1 < len(p.Content); i += 2 {
-			set(properties, p.Content[i].Value, r.convert(p.Content[i+1], at(value, p.Content[i].Value), depth-1))
-		}
+	for name, p := range content.Pairs(at(from, "properties")) {
+		set(properties, name.Value, r.convert(p, at(value, name.Value), depth-1))
 	}
 	for _, name := range values(at(from, "required")) {
 		if at(value, name) == nil && at(properties, name) != nil {

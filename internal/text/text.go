@@ -128,3 +128,13 @@ func escapeLen(s string) int {
 	}
 	return 1
 }
+
+// ShellWord is a word for a shell, quoted where it has to be.
+func ShellWord(word string) string {
+	if strings.IndexFunc(word, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("-_./=:", r)
+	}) < 0 {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}

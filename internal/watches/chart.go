@@ -97,7 +97,7 @@ func chartFields() []field[entry] {
 				"with apply all are made as the chart has them in each run, with skip none."},
 			word("answer to crds/", func(e *entry) *CRDs { return &e.chart.CRDs }, CRDsCreate, CRDsApply, CRDsSkip)},
 		{Field{"maxHistory", typeInt, "10", false, "How many revisions of a release are kept; 0 keeps all."},
-			setMaxHistory},
+			count(func(e *entry) *int { return &e.chart.MaxHistory })},
 		{Field{"takeOwnership", typeBool, "false", false, "Whether a release takes over objects that exist and are of no release, or of another."},
 			boolean(func(e *entry) *bool { return &e.chart.TakeOwnership })},
 		{Field{"exposeManifest", typeBool, "false", false, "Whether status.deployedRelease.manifest has the values of Secrets."},
@@ -105,16 +105,6 @@ func chartFields() []field[entry] {
 		{Field{"test", typeBool, "false", false,
 			"Whether the tests of the chart (helm test) are run for each revision once its objects are ready. The run has failed where one fails, and is repeated."},
 			boolean(func(e *entry) *bool { return &e.chart.Test })},
-	}
-}
-
-func setMaxHistory(c *decoding, e *entry, a at) {
-	switch n, ok := integer(c, a); {
-	case !ok:
-	case n < 0:
-		c.error(a, fmt.Sprintf("%d is below 0", n), "write 0 to keep all")
-	default:
-		e.chart.MaxHistory = n
 	}
 }
 
@@ -164,31 +154,8 @@ func setValuesFrom(c *decoding, e *entry, a at) {
 	c.readVarsFrom(e, a, fields)
 }
 
-// onlyForCharts are keys that have no meaning for a role, a playbook or a command.
-func onlyForCharts() []string {
-	var keys []string
-	for _, f := range chartFields() {
-		if f.Key != "chart" {
-			keys = append(keys, f.Key)
-		}
-	}
-	return keys
-}
-
 // chartOf makes of a chart what runs for the objects: the built-in command.
 func (c *decoding) chartOf(e *entry) {
-	for _, key := range []string{
-		"playbook", "role", "command", "inheritEnv", "env", "secrets", "stop", "requireResult", "check", "finalizer", "vars", "varsFrom", "snakeCaseParameters", "markUnsafe",
-		"allowReservedVariables",
-	} {
-		if a, given := e.keys[key]; given {
-			hint := "remove it; the values of the chart are the spec, values, valuesFrom, valuesOverride and overrideValues"
-			if key == "finalizer" {
-				hint = "remove it; the release is always uninstalled before its object goes"
-			}
-			c.error(a, fmt.Sprintf("%q cannot stand beside a chart", key), hint)
-		}
-	}
 	given := func(key string) bool { _, is := e.keys[key]; return is }
 	w := &e.watch
 	c.executorOfCommand(e)

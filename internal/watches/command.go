@@ -199,38 +199,6 @@ func inPath(list, name string) string {
 	return ""
 }
 
-// checkNoCommand refuses what is for commands in a watch without one.
-func (c *decoding) checkNoCommand(e *entry) {
-	for _, key := range []string{"inheritEnv", "env"} {
-		if a, given := e.keys[key]; given {
-			c.error(a, key+" is for commands: roles and playbooks have the operator's environment", "remove it")
-		}
-	}
-	for _, key := range []string{"stop", "requireResult"} {
-		if a, given := e.keys[key]; given {
-			c.error(a, key+" is for commands", "remove it")
-		}
-	}
-	if a, given := e.keys["secrets"]; given {
-		c.error(a, "secrets are for commands", "use varsFrom, which makes variables of them")
-	}
-	if a, given := e.check.keys["command"]; given {
-		c.error(a, "the watch runs a role or a playbook, and its checks a command", "remove it: roles and playbooks are checked with --check")
-	}
-}
-
-// checkCommandWatch refuses what says how Ansible runs where a command does.
-func (c *decoding) checkCommandWatch(e *entry) {
-	const ofCommand = "is for roles and playbooks, and the watch has a command"
-	e.watch.CheckCommand = c.commandOf(e.check, e.settings)
-	c.without(ofCommand, e.mapping, "playbook", "role", "vars", "varsFrom", "snakeCaseParameters", "markUnsafe", "allowReservedVariables")
-	e.watch.VarsFrom = e.secrets // of varsFrom itself there is nothing
-	c.executorOfCommand(e)
-	if e.finalizer != nil {
-		c.without(ofCommand, e.finalizer.mapping, "playbook", "role", "handler", "vars")
-	}
-}
-
 // executorOfCommand has runs of a command be made as Jobs where the watch itself says so: the
 // defaults are for Ansible.
 func (c *decoding) executorOfCommand(e *entry) {
@@ -242,13 +210,4 @@ func (c *decoding) executorOfCommand(e *entry) {
 		c.error(a, fmt.Sprintf("executor %q is for roles and playbooks", e.watch.Executor), "remove it, or write job, which makes each run in a Pod of its own")
 	}
 	e.watch.Executor, e.watch.Job = ExecutorRunner, nil // no interpreter of Ansible's is needed
-}
-
-// without refuses keys of a watch or finalizer, which are not for what runs.
-func (c *decoding) without(why string, m mapping, keys ...string) {
-	for _, key := range keys {
-		if a, given := m.keys[key]; given {
-			c.error(a, fmt.Sprintf("%q %s", key, why), "remove it; the whole object is passed on as it is")
-		}
-	}
 }

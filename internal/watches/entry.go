@@ -1,7 +1,9 @@
 package watches
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -93,27 +95,65 @@ func (c *decoding) entry(a at) *entry {
 
 // contentOf says what the watch and its finalizer run.
 func (c *decoding) contentOf(e *entry) {
-	if _, given := e.keys["chart"]; given {
-		c.chartOf(e)
-		return
-	}
-	for _, key := range onlyForCharts() {
-		if a, given := e.keys[key]; given {
-			c.error(a, fmt.Sprintf("%q is for charts, and the watch has none", key), "remove it, or add \"chart:\"")
+	runs := "role"
+	for _, key := range []string{"command", "handler", "chart"} {
+		if _, given := e.keys[key]; given {
+			runs = key
 		}
 	}
-	if _, given := e.keys["handler"]; given {
+	c.refuse(runs, e.mapping)
+	switch runs {
+	case "chart":
+		c.chartOf(e)
+		return
+	case "handler":
 		e.watch.Content = Content{Handler: e.handler}
-		c.checkHandlerWatch(e)
-	} else if _, given := e.keys["command"]; given {
+		e.watch.Executor = ExecutorRunner // no interpreter of Ansible's is needed
+	case "command":
 		e.watch.Content = Content{Command: c.commandOf(e.mapping, e.settings)}
-		c.checkCommandWatch(e)
-	} else {
-		c.checkNoCommand(e)
+		e.watch.CheckCommand = c.commandOf(e.check, e.settings)
+		e.watch.VarsFrom = e.secrets // of varsFrom itself there is nothing
+		c.executorOfCommand(e)
+	default:
+		c.refuse(runs, e.check)
 		e.watch.Content = c.content(e.mapping, Error)
+	}
+	if e.finalizer != nil && runs != "role" {
+		c.refuse(runs, e.finalizer.mapping)
 	}
 	if e.finalizer != nil {
 		e.watch.Finalizer = c.checkFinalizer(e)
+	}
+}
+
+// onlyFor are the keys that are for some watches only, with what those run.
+func onlyFor() map[string]string {
+	const role, command = "a role or playbook", "a command"
+	keys := map[string]string{
+		"playbook": role, "role": role, "vars": role, "varsFrom": role, "snakeCaseParameters": role, "markUnsafe": role, "allowReservedVariables": role,
+		"command": command, "inheritEnv": command, "env": command, "secrets": command, "stop": command, "requireResult": command,
+		"check": "a role, playbook or command", "finalizer": "a role, playbook, command or handler", "handler": "a handler",
+		"executor": "a role, playbook, command or chart", "job": "a role, playbook, command or chart",
+	}
+	for _, f := range chartFields() {
+		keys[f.Key] = "a chart"
+	}
+	return keys
+}
+
+// refuse reports the keys of a watch, or of a part of it, that are not for what it runs.
+func (c *decoding) refuse(runs string, m mapping) {
+	hints := map[string]string{
+		"role": "remove it", "role env": "remove it: roles and playbooks have the operator's environment", "role secrets": "use varsFrom, which makes variables of them",
+		"command": "remove it; the whole object is passed on as it is", "handler": "remove it; the whole object is passed on as it is",
+		"chart":           "remove it; the values of the chart are the spec, values, valuesFrom, valuesOverride and overrideValues",
+		"chart finalizer": "remove it; the release is always uninstalled before its object goes",
+	}
+	fits := onlyFor()
+	for _, key := range slices.Sorted(maps.Keys(m.keys)) {
+		if fit, only := fits[key]; only && !strings.Contains(fit, runs) {
+			c.error(m.keys[key], fmt.Sprintf("%q is for watches with %s", key, fit), cmp.Or(hints[runs+" "+key], hints[runs]))
+		}
 	}
 }
 

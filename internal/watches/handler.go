@@ -29,13 +29,3 @@ func setHandler[T any](of func(*T) *string) func(*decoding, *T, at) {
 		*of(into) = name
 	}
 }
-
-// checkHandlerWatch refuses what says how Ansible or a command runs where Go code does.
-func (c *decoding) checkHandlerWatch(e *entry) {
-	const ofHandler = "has no meaning in a watch with a handler"
-	c.without(ofHandler, e.mapping, "playbook", "role", "command", "check", "inheritEnv", "env", "secrets", "stop", "requireResult", "vars", "varsFrom", "snakeCaseParameters", "markUnsafe", "allowReservedVariables", "executor", "job")
-	e.watch.Executor = ExecutorRunner // no interpreter of Ansible's is needed
-	if e.finalizer != nil {
-		c.without(ofHandler, e.finalizer.mapping, "playbook", "role", "command", "vars")
-	}
-}

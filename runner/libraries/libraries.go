@@ -2,17 +2,11 @@
 package libraries
 
 import (
-	"bytes"
 	"context"
 	_ "embed" // the program that asks Python
 	"encoding/json"
 	"fmt"
-	"os"
-	"os/exec"
-	"strings"
-	"time"
 
-	"github.com/rolewright/rolewright/internal/text"
 	"github.com/rolewright/rolewright/runner/internal/ansibleenv"
 )
 
@@ -34,18 +28,9 @@ var program string
 // Python's own packages. environ is the environment, with a home directory that
 // need not exist.
 func Find(ctx context.Context, python string, environ, collections []string) (Libraries, error) {
-	cmd := exec.CommandContext(ctx, python, append([]string{"-c", program}, collections...)...)
-	cmd.Env = ansibleenv.WithHome(environ, os.TempDir())
-	// Nothing that the program leaves behind may keep us waiting for its end of the pipe.
-	cmd.WaitDelay = time.Second
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
+	out, err := ansibleenv.Output(ctx, environ, python, append([]string{"-c", program}, collections...)...)
 	if err != nil {
-		if ctx.Err() != nil {
-			err = context.Cause(ctx)
-		}
-		return Libraries{}, fmt.Errorf("ask %s for its packages: %w: %s", python, err, text.Clip(strings.TrimSpace(text.Plain(stderr.String())), 256))
+		return Libraries{}, fmt.Errorf("ask %s for its packages: %w", python, err)
 	}
 	var l Libraries
 	if err := json.Unmarshal(out, &l); err != nil {

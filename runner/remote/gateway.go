@@ -22,6 +22,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rolewright/rolewright/runner/selfsigned"
 )
 
 // gateway is where the run finds the API server: on the loopback address of its container. It
@@ -151,7 +153,7 @@ func newGateway(ctx context.Context, in Input) (*gateway, error) {
 	if err != nil {
 		return nil, err
 	}
-	certificate, key, err := NewCertificate("localhost")
+	certificate, key, err := selfsigned.New("localhost")
 	if err != nil {
 		return nil, err
 	}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/jobevent"
+	"github.com/rolewright/rolewright/runner/selfsigned"
 )
 
 // operator is the side of the operator, without a cluster. It is there from start to stop; in between, and before,
@@ -44,7 +45,7 @@ func newOperator(t *testing.T) *operator {
 	t.Helper()
 	o := &operator{api: func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "served") }, connections: map[net.Conn]bool{}}
 	var err error
-	if o.certificate, o.key, err = NewCertificate(ServerName); err != nil {
+	if o.certificate, o.key, err = selfsigned.New(ServerName); err != nil {
 		t.Fatal(err)
 	}
 	pair, err := tls.X509KeyPair(o.certificate, o.key)

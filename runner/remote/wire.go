@@ -11,19 +11,10 @@ package remote
 import (
 	"bytes"
 	"compress/gzip"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"io"
-	"math/big"
-	"net"
 	"regexp"
-	"time"
 
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/runner/report"
@@ -136,36 +127,4 @@ const eventsDir = "job_events/"
 // and in the private data directory.
 func lastFiles() (artifacts, private []string) {
 	return []string{"stdout", "stderr", "rc", "status"}, []string{"runner.log"}
-}
-
-// certificateLife is longer than any operator runs.
-const certificateLife = 20 * 365 * 24 * time.Hour
-
-// NewCertificate makes a certificate that signs itself, for names and the loopback address, and
-// its key, in PEM.
-func NewCertificate(names ...string) (certificate, key []byte, err error) {
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, nil, fmt.Errorf("make a key: %w", err)
-	}
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
-	if err != nil {
-		return nil, nil, fmt.Errorf("make a serial number: %w", err)
-	}
-	now := time.Now()
-	template := &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: ServerName},
-		NotBefore: now.Add(-24 * time.Hour), NotAfter: now.Add(certificateLife),
-		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true, DNSNames: names, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
-	if err != nil {
-		return nil, nil, fmt.Errorf("make a certificate: %w", err)
-	}
-	encoded, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		return nil, nil, fmt.Errorf("encode a key: %w", err)
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded}), nil
 }

@@ -3,15 +3,22 @@
 package ansibleenv
 
 import (
+	"bytes"
+	"context"
 	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"os/user"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rolewright/rolewright/internal/text"
 )
 
 // internalVariables are the beginnings of the names of those variables of the
@@ -89,4 +96,23 @@ func Lookup(environ []string, name string) string {
 		}
 	}
 	return ""
+}
+
+// Output is what a program prints, with WithHome's environment. The error ends with what it
+// prints to the standard error.
+func Output(ctx context.Context, environ []string, name string, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Env = WithHome(environ, os.TempDir())
+	// Nothing that the program leaves behind may keep us waiting for its end of the pipe.
+	cmd.WaitDelay = time.Second
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err == nil {
+		return out, nil
+	}
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return nil, fmt.Errorf("%w: %s", err, text.Clip(strings.TrimSpace(text.Plain(stderr.String())), 256))
 }
