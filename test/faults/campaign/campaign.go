@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -121,7 +122,13 @@ func (c *Campaign) Close() error {
 	defer cancel()
 	var errs []error
 	for _, crd := range c.crds {
-		errs = append(errs, client.IgnoreNotFound(c.client.Delete(ctx, crd)))
+		err := c.client.Delete(ctx, crd)
+		if err == nil { // the next campaign must not find one that is about to go
+			err = wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+				return apierrors.IsNotFound(c.client.Get(ctx, client.ObjectKeyFromObject(crd), crd)), nil
+			})
+		}
+		errs = append(errs, client.IgnoreNotFound(err))
 	}
 	return errors.Join(errs...)
 }
