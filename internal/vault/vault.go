@@ -38,19 +38,19 @@ type Vault struct {
 	files []string
 
 	mu sync.Mutex
-	// passwords are what the sources said last, answers counts the changes of that, and asked is when
-	// that was.
+	// passwords are what the sources said last, and answers counts the changes of that.
 	passwords map[source]answer
 	answers   int
-	asked     time.Time
 	roots     map[string]*scan
 	plain     map[[sha256.Size]byte]string
 }
 
-// answer is the password of a source, and its file by then.
+// answer is the last password that a source gave, nil if it gave none, with the state of its file
+// and the time when it was asked last, and why it gave none then.
 type answer struct {
 	password []byte
 	file     stamp
+	asked    time.Time
 	err      error
 }
 
@@ -122,7 +122,7 @@ func (v *Vault) Values(ctx context.Context, paths ...string) ([]string, error) {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if err := v.ask(ctx, false); err != nil {
+	if err := v.ask(ctx, false); err != nil && !v.hasPassword() {
 		return nil, err
 	}
 	now := time.Now()
@@ -160,7 +160,7 @@ func (v *Vault) Texts(ctx context.Context, texts ...string) ([]string, error) {
 		if len(bodies) == 0 {
 			continue
 		}
-		if err := v.ask(ctx, false); err != nil {
+		if err := v.ask(ctx, false); err != nil && !v.hasPassword() {
 			return nil, err
 		}
 		plain, failed := v.decryptAll(bodies)
@@ -236,7 +236,7 @@ func (v *Vault) decrypt(body []byte) (string, error) {
 	}
 	for _, s := range v.sources {
 		is := v.passwords[s]
-		if is.err != nil {
+		if is.password == nil {
 			continue
 		}
 		if value, err := decrypt(body, is.password); err == nil {
@@ -251,35 +251,44 @@ func (v *Vault) decrypt(body []byte) (string, error) {
 }
 
 // ask gets the passwords of sources whose file has changed, and of those that have not answered. With
-// missing, where a text was encrypted with another one, it runs the scripts again. It fails if there is
-// no password at all.
+// missing, where a text was encrypted with another one, it runs the scripts again. A source that does not answer
+// keeps the password that it gave before. ask fails if there is no password at all.
 func (v *Vault) ask(ctx context.Context, missing bool) error {
-	again := time.Since(v.asked) > askAgain
-	if missing && !again {
-		return errDecrypt
-	}
 	var errs []error
 	for _, s := range v.sources {
-		before, known := v.passwords[s]
-		info, err := os.Stat(s.path)
-		is := answer{err: err}
-		if err == nil {
-			is.file = stampOf(info)
+		is, known := v.passwords[s]
+		var file stamp
+		if info, err := os.Stat(s.path); err == nil {
+			file = stampOf(info)
 		}
-		if known && is.file == before.file && (before.err == nil && !(missing && is.file.script) || !again) {
-			errs = append(errs, before.err)
-			continue
+		wanted := is.err != nil || missing && file.script
+		if !known || file != is.file || wanted && time.Since(is.asked) > askAgain {
+			password, err := s.password(ctx)
+			if ctx.Err() != nil {
+				return context.Cause(ctx) // which says nothing of the source
+			}
+			is.file, is.asked, is.err = file, time.Now(), err
+			if err == nil && !bytes.Equal(password, is.password) {
+				is.password = password
+				v.answers++
+			}
+			v.passwords[s] = is
 		}
-		is.password, is.err = s.password(ctx)
-		v.asked = time.Now()
-		if !known || !bytes.Equal(is.password, before.password) {
-			v.answers++
+		if is.password == nil {
+			errs = append(errs, is.err)
 		}
-		v.passwords[s] = is
-		errs = append(errs, is.err)
 	}
-	if slices.Contains(errs, nil) {
+	if len(errs) < len(v.sources) {
 		return nil
 	}
 	return errors.Join(errs...)
+}
+
+func (v *Vault) hasPassword() bool {
+	for _, is := range v.passwords {
+		if is.password != nil {
+			return true
+		}
+	}
+	return false
 }

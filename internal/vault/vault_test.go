@@ -1,6 +1,7 @@
 package vault
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -100,8 +101,28 @@ func TestValues_AreThoseOfNow(t *testing.T) {
 	write(t, content, "vars.yml", encrypt(t, write(t, t.TempDir(), "script", "four", 0o600), "fifth"), 0o600)
 	write(t, dir, "store", "four\n", 0o600)
 	expect("asked a moment ago")
-	v.asked = v.asked.Add(-2 * askAgain)
+	minuteLater := func() {
+		for s, is := range v.passwords {
+			is.asked = is.asked.Add(-2 * askAgain)
+			v.passwords[s] = is
+		}
+	}
+	minuteLater()
 	expect("a minute later", "fifth")
+
+	// What has answered once is not lost while the store is away, or because one run ended while it was asked.
+	write(t, content, "vars.yml", encrypt(t, write(t, t.TempDir(), "script", "five", 0o600), "sixth"), 0o600)
+	write(t, content, "more.yml", encrypt(t, write(t, t.TempDir(), "script", "four", 0o600), "seventh"), 0o600)
+	must.Do(t, os.Remove(filepath.Join(dir, "store")))
+	minuteLater()
+	expect("with the store away", "seventh")
+	minuteLater()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if got, _ := v.Values(ended, content); !slices.Equal(got, []string{"seventh"}) {
+		t.Errorf("in a run that has ended: %q", got)
+	}
+	must.Do(t, os.Remove(filepath.Join(content, "more.yml")))
 	must.Do(t, os.Remove(filepath.Join(content, "vars.yml")))
 	expect("without the file")
 }

@@ -145,15 +145,15 @@ func readLine(in *bufio.Reader) ([]byte, error) {
 	return nil, errors.New("it is too long")
 }
 
-// listen ends the command when the operator is gone, or says nothing any more. What counts is how
-// many signs of life were missed while this process could hear them: when the machine, or only
-// this process, stood still for a while, one was.
+// listen ends the command when the operator is gone, or says nothing any more. The time of silence is counted in
+// ticks while this process could hear something: when the machine, or only this process, stood still, that is one.
 func (o order) listen(in io.Reader, cancel context.CancelCauseFunc, hurry func()) {
+	const ticks = 10
 	var missed atomic.Int32
 	if !o.Service {
 		go func() {
-			for range time.Tick(heartbeat) { // a tick that is late takes the place of those after it
-				if missed.Add(1) > int32(silence/heartbeat) {
+			for range time.Tick(silence / ticks) { // a tick that is late takes the place of those after it
+				if missed.Add(1) >= ticks {
 					cancel(ReasonSilent)
 					hurry()
 					return

@@ -130,13 +130,16 @@ def differs(core: str) -> list[str]:
 
 
 def workers(core: str) -> list[str]:
-    """Return what of COMPUTING is in this version of a tested line another than in the versions of it that were tested."""
+    """Return what of COMPUTING is in this version of a tested line another than in the versions of it that were tested, and
+    in Jinja another than with any of those.
+    """
     with open(TABLE, encoding="utf-8") as file:
         table = json.load(file)
-    if core in table["versions"] or line(core) not in table["lines"]:
+    if line(core) not in table["lines"]:
         return []
+    names = [name for name in COMPUTING if core not in table["versions"] or not name.startswith("ansible.")]
     known = {name: digests if not name.startswith("ansible.") else {line(core): digests.get(line(core))} for name, digests in table["names"].items()}
-    return [name for name, digest in digests(COMPUTING).items() if digest not in known[name].values()]
+    return [name for name, digest in digests(names).items() if digest not in known[name].values()]
 
 
 def line(core: str) -> str:
