@@ -27,6 +27,9 @@ const (
 // may be missing.
 const askAgain = time.Minute
 
+// fresh is how long a search holds: runs that begin together share one.
+const fresh = time.Second
+
 // unused is how long what was found below a directory is kept without being asked for.
 const unused = time.Hour
 
@@ -36,6 +39,7 @@ type Vault struct {
 	sources []source
 	// files are those that the arguments name.
 	files []string
+	fresh time.Duration
 
 	mu sync.Mutex
 	// passwords are what the sources said last, and answers counts the changes of that.
@@ -56,8 +60,11 @@ type answer struct {
 
 // scan is the result of the last search below a directory, by file.
 type scan struct {
-	used  time.Time
-	files map[string]found
+	used, at time.Time
+	answers  int
+	files    map[string]found
+	values   []string
+	err      error
 }
 
 // found is what a file has: the values of its vault texts, and errors for those that the
@@ -96,7 +103,7 @@ func New(arguments string, lookupEnv func(string) (string, bool)) *Vault {
 		}
 	}
 	return &Vault{
-		sources: sourcesOf(args, lookupEnv), files: files, passwords: map[source]answer{}, roots: map[string]*scan{},
+		sources: sourcesOf(args, lookupEnv), files: files, fresh: fresh, passwords: map[source]answer{}, roots: map[string]*scan{},
 		plain: map[[sha256.Size]byte]string{},
 	}
 }
@@ -138,9 +145,14 @@ func (v *Vault) Values(ctx context.Context, paths ...string) ([]string, error) {
 func (v *Vault) readAll(paths []string, now time.Time) (values []string, err error) {
 	var errs []error
 	for _, path := range paths {
-		is, err := v.read(path)
-		values, errs = append(values, is...), append(errs, err)
-		v.roots[path].used = now
+		is := v.roots[path]
+		if is == nil || now.Sub(is.at) >= v.fresh || is.answers != v.answers {
+			is = v.read(path, is)
+			is.at, is.answers = now, v.answers
+			v.roots[path] = is
+		}
+		is.used = now
+		values, errs = append(values, is.values...), append(errs, is.err)
 	}
 	return values, errors.Join(errs...)
 }
@@ -153,30 +165,28 @@ func (v *Vault) Texts(ctx context.Context, texts ...string) ([]string, error) {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	var values []string
-	var errs []error
+	var bodies [][]byte
 	for _, text := range texts {
-		bodies := find([]byte(text))
-		if len(bodies) == 0 {
-			continue
-		}
-		if err := v.ask(ctx, false); err != nil && !v.hasPassword() {
-			return nil, err
-		}
-		plain, failed := v.decryptAll(bodies)
-		values, errs = append(values, plain...), append(errs, failed...)
+		bodies = append(bodies, find([]byte(text))...)
+	}
+	if len(bodies) == 0 {
+		return nil, nil
+	}
+	if err := v.ask(ctx, false); err != nil && !v.hasPassword() {
+		return nil, err
+	}
+	values, errs := v.decryptAll(bodies)
+	if answers := v.answers; len(errs) > 0 && v.ask(ctx, true) == nil && v.answers != answers {
+		values, errs = v.decryptAll(bodies)
 	}
 	return values, errors.Join(errs...)
 }
 
 // read decrypts what is in a file, or below a directory. A file that is as it was before
 // is not read again.
-func (v *Vault) read(root string) ([]string, error) {
-	var values []string
+func (v *Vault) read(root string, before *scan) *scan {
 	var errs []error
-	files, before := 0, v.roots[root]
-	now := &scan{files: map[string]found{}}
-	v.roots[root] = now
+	files, now := 0, &scan{files: map[string]found{}}
 	if is, err := filepath.EvalSymlinks(root); err == nil {
 		root = is
 	}
@@ -207,13 +217,14 @@ func (v *Vault) read(root string) ([]string, error) {
 			is.values, is.failed = v.decryptAll(find(data))
 		}
 		now.files[path] = is
-		values = append(values, is.values...)
+		now.values = append(now.values, is.values...)
 		for _, err := range is.failed {
 			errs = append(errs, &fs.PathError{Op: "decrypt", Path: path, Err: err})
 		}
 		return nil
 	})
-	return values, errors.Join(append(errs, err)...)
+	now.err = errors.Join(append(errs, err)...)
+	return now
 }
 
 // decryptAll returns the plain values, and an error for each text that has none.

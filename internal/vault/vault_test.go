@@ -77,6 +77,7 @@ func TestValues_AreThoseOfNow(t *testing.T) {
 	later := filepath.Join(dir, "later")
 	password := write(t, dir, "password", "one", 0o600)
 	v := New("--vault-id a@"+password+" --vault-id b@"+later, none)
+	v.fresh = 0
 	expect := func(what string, want ...string) {
 		t.Helper()
 		if got, err := v.Values(t.Context(), content); !slices.Equal(got, want) {
