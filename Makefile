@@ -121,6 +121,7 @@ test-all: test ## make test, then what takes longer: the rest of the newer line,
 	@tools/step.sh 'all of the newer line' $(MAKE) test-second-line
 	@tools/step.sh 'forked runs on the newer line' $(MAKE) test-forked
 	@tools/step.sh 'all of the newest line' $(MAKE) test-third-line
+	@tools/step.sh 'fault plans with the race detector' $(MAKE) fault-plans RACE=1
 	@tools/step.sh 'fault plans with forked runs' $(MAKE) fault-plans-forked
 	@tools/step.sh 'fault plans with a command' $(MAKE) fault-plans-command
 	@tools/step.sh 'Python and Ansible of the image' $(MAKE) test-image-where-possible
