@@ -211,7 +211,15 @@ func TestProgress_OnChange(t *testing.T) {
 		"its own, which fails":    {func(p *progress, seen func(int64)) { done := p.Changing(); seen(2); done() }, true},
 		"its own after another's": {func(p *progress, seen func(int64)) { done := p.Changing(); seen(2); p.Stored(3); done() }, true},
 		"another's after its own": {func(p *progress, seen func(int64)) { done := p.Changing(); p.Stored(2); done(); seen(3) }, true},
-		"something else":          {func(p *progress, seen func(int64)) { seen(1); p.Changing()() }, false},
+		"two of its own, answered in the other order": {func(p *progress, seen func(int64)) {
+			one, two := p.Changing(), p.Changing()
+			p.Stored(3)
+			one()
+			seen(3)
+			p.Stored(2)
+			two()
+		}, false},
+		"something else": {func(p *progress, seen func(int64)) { seen(1); p.Changing()() }, false},
 	} {
 		p, stopped := &progress{active: status.Active{Generation: 1}, left: 1}, false
 		tt.events(p, func(generation int64) { p.onChange(generation, func() { stopped = true }) })

@@ -91,6 +91,9 @@ func (r *reconciler) newMasker(ctx context.Context, s *scope) *redact.Masker {
 		s.log.V(level).Info("Not all vault values can be read; those that cannot are not masked. "+
 			"Ansible cannot read them either, unless it gets a password that the operator has not", "error", text)
 	}
+	if err == nil && textErr == nil {
+		s.use.secrets.unread.Store(nil)
+	}
 	m.Add(ctx, values...)
 	m.Add(ctx, texts...)
 	if r.gvk.Group == "" && r.gvk.Kind == "Secret" {

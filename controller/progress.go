@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -33,9 +34,11 @@ type progress struct {
 	// stale is true if the run has written its own object after we have seen it.
 	stale bool
 	// left is the generation that the run's own writes of the object have left, as long as no other
-	// client has changed its spec meanwhile, which sets shared.
+	// client has changed its spec meanwhile, which sets shared. own are those that were stored since:
+	// the answers to writes at the same time come in any order.
 	left   int64
 	shared bool
+	own    []int64
 	// changing is how many of its own writes of the spec are in progress, seen the last generation that
 	// was seen, and stop what to do if another client has made it; nil while none was seen.
 	changing int
@@ -104,8 +107,17 @@ func (p *progress) Wrote() {
 func (p *progress) Stored(generation int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.shared = p.shared || generation != p.left && generation != p.left+1
-	p.left = generation
+	p.own = append(p.own, generation)
+}
+
+// settle counts what the run's own writes have stored, once none is in progress. The caller holds mu.
+func (p *progress) settle() {
+	slices.Sort(p.own)
+	for _, generation := range p.own {
+		p.shared = p.shared || generation != p.left && generation != p.left+1
+		p.left = generation
+	}
+	p.own = nil
 }
 
 // Changing implements [proxy.Self].
@@ -132,9 +144,11 @@ func (p *progress) onChange(generation int64, stop func()) {
 
 func (p *progress) stopIfChanged() {
 	p.mu.Lock()
-	stop := p.stop
-	if p.changing > 0 || p.seen <= p.active.Generation || p.seen <= p.left && !p.shared {
-		stop = nil
+	var stop func()
+	if p.changing == 0 {
+		if p.settle(); p.seen > p.active.Generation && (p.seen > p.left || p.shared) {
+			stop = p.stop
+		}
 	}
 	p.mu.Unlock()
 	if stop != nil {
@@ -149,7 +163,7 @@ func (p *progress) ownSpec() int64 {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.shared || p.left <= p.active.Generation {
+	if p.settle(); p.shared || p.left <= p.active.Generation {
 		return 0
 	}
 	return p.left

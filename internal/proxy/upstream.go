@@ -148,7 +148,8 @@ const (
 func (p *Proxy) call(ctx context.Context, method, path string, body []byte, header http.Header) (int, []byte, error) {
 	for n := 1; ; n++ {
 		code, answer, pause, err := p.callOnce(ctx, method, path, body, header)
-		if err != nil || code != http.StatusTooManyRequests || n == busyTries {
+		deadline, limited := ctx.Deadline()
+		if err != nil || code != http.StatusTooManyRequests || n == busyTries || limited && time.Until(deadline) < pause {
 			return code, answer, err
 		}
 		select {
