@@ -247,10 +247,10 @@ func explainTasks(culprits []jobevent.Failure) (Reason, string, string) {
 	}
 	for i, other := range culprits {
 		if i != first {
-			place = append(place, "also "+describe(other.Task, other.Host)+": "+text.Clip(text.OneLine(other.Message), 120))
+			place = append(place, "also "+describe(other.Task, other.Host)+": "+text.Clip(text.OneLine(withoutStatus(other.Message)), 120))
 		}
 	}
-	return taskReason(f), f.Message, strings.Join(place, "\n")
+	return taskReason(f), withoutStatus(f.Message), strings.Join(place, "\n")
 }
 
 func taskReason(f jobevent.Failure) Reason {

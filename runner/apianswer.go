@@ -1,0 +1,42 @@
+package runner
+
+import (
+	"encoding/json"
+	"strconv"
+	"strings"
+)
+
+// apiAnswer begins an answer of the API server in the message of a module of kubernetes.core, which gives it whole.
+const apiAnswer = `{"kind":"Status"`
+
+// withoutStatus is the message of a module with the message of the API server in the place of its answer. The answer is JSON,
+// or, with older Kubernetes clients, bytes of JSON as Python writes them: b'…'.
+func withoutStatus(message string) string {
+	before, rest, found := strings.Cut(message, apiAnswer)
+	if !found {
+		return message
+	}
+	rest = apiAnswer + rest
+	if start, bytes := strings.CutSuffix(before, "b'"); bytes {
+		before = start
+		var text []byte
+		for rest != "" && rest[0] != '\'' {
+			char, multibyte, tail, err := strconv.UnquoteChar(rest, '\'')
+			if err != nil {
+				return message
+			}
+			if rest = tail; multibyte {
+				text = append(text, string(char)...)
+			} else {
+				text = append(text, byte(char))
+			}
+		}
+		rest = string(text) + strings.TrimPrefix(rest, "'")
+	}
+	var status struct{ Message string }
+	answer := json.NewDecoder(strings.NewReader(rest))
+	if answer.Decode(&status) != nil || status.Message == "" {
+		return message
+	}
+	return before + status.Message + strings.TrimRight(rest[answer.InputOffset():], "\n")
+}
