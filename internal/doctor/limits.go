@@ -29,7 +29,7 @@ func CheckLimits(l limits.Limits, runs int) []Finding {
 	memory := Finding{Check: "memory", State: OK, Found: "no limit"}
 	if l.Memory > 0 {
 		have, need := l.Memory>>20, int64(operatorMiB+serverMiB+runMiB*runs)
-		memory.Found = fmt.Sprintf("%d MiB; the operator with %s at a time takes about %d MiB", have, count(runs), need)
+		memory.Found = fmt.Sprintf("%d MiB; the operator with %s at a time takes up to %d MiB", have, count(runs), need)
 		if l.Whole {
 			memory.Found += "; where they are used up, the kernel ends the whole container"
 		}
@@ -38,14 +38,14 @@ func CheckLimits(l limits.Limits, runs int) []Finding {
 			memory.Remedy = "raise the limit, or lower --max-concurrent-runs; what a role itself needs comes on top"
 			if have < operatorMiB+serverMiB+runMiB {
 				memory.State = Failed
-				memory.Remedy = fmt.Sprintf("raise the limit: one run at a time takes about %d MiB", operatorMiB+serverMiB+runMiB)
+				memory.Remedy = fmt.Sprintf("raise the limit: one run at a time takes up to %d MiB", operatorMiB+serverMiB+runMiB)
 			}
 		}
 	}
 	processes := Finding{Check: "processes", State: OK, Found: "no limit that is seen here; a Pod may have one (podPidsLimit of the kubelet)"}
 	if l.Processes > 0 {
 		need := int64(operatorProcesses + runProcesses*runs)
-		processes.Found = fmt.Sprintf("%d; the operator with %s at a time takes about %d", l.Processes, count(runs), need)
+		processes.Found = fmt.Sprintf("%d; the operator with %s at a time takes up to %d", l.Processes, count(runs), need)
 		if l.Processes < need {
 			processes.State, processes.Remedy = Note, "raise the limit (pids), or lower --max-concurrent-runs"
 			if l.Processes < operatorProcesses+runProcesses {
