@@ -321,7 +321,9 @@ func (p *Pool) startLocked() {
 			p.reason = fmt.Errorf("%w: %w", ErrNotReady, err)
 			p.failures++
 			p.pauseLocked()
-			p.changed(p.reason)
+			if !p.closed { // else that is why
+				p.changed(p.reason)
+			}
 			return
 		}
 		p.current = s
