@@ -46,6 +46,18 @@ func hanging() (*fakeExecutor, chan runner.Request) {
 	}}, began
 }
 
+// until are runs that succeed once end is closed.
+func until(end <-chan struct{}) *fakeExecutor {
+	return &fakeExecutor{do: func(ctx context.Context, req runner.Request) (runner.Result, error) {
+		select {
+		case <-end:
+			return succeeded(), nil
+		case <-ctx.Done():
+			return cutShort(ctx, req, jobevent.Task{})
+		}
+	}}
+}
+
 func TestLifetime_LimitsNameTheTask(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

@@ -27,14 +27,7 @@ func TestPause_FinishesTheRunAndBeginsNone(t *testing.T) {
 	c := clientOf(t, cfg)
 	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
 	release := make(chan struct{})
-	exec := &fakeExecutor{do: func(ctx context.Context, _ runner.Request) (runner.Result, error) {
-		select {
-		case <-release:
-			return succeeded(), nil
-		case <-ctx.Done():
-			return runner.Result{}, context.Cause(ctx)
-		}
-	}}
+	exec := until(release)
 	opts := Options{
 		RunnerRoot: t.TempDir() + "/runner",
 		Watches: []watches.Watch{watchOf(gvk, withFinalizer, func(w *watches.Watch) {

@@ -8,8 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/rolewright/rolewright/internal/watches"
-	"github.com/rolewright/rolewright/runner"
-	"github.com/rolewright/rolewright/runner/jobevent"
 	"github.com/rolewright/rolewright/test/must"
 	"github.com/rolewright/rolewright/test/testenv"
 )
@@ -21,14 +19,7 @@ func TestRelease_WaitsForRunsOfAFormerWatch(t *testing.T) {
 	ns, c := testenv.Namespace(t, cfg), clientOf(t, cfg)
 	gvk := testenv.CRD(t, cfg)
 	end := make(chan struct{})
-	exec := &fakeExecutor{do: func(ctx context.Context, req runner.Request) (runner.Result, error) {
-		select {
-		case <-end:
-			return succeeded(), nil
-		case <-ctx.Done():
-			return cutShort(ctx, req, jobevent.Task{})
-		}
-	}}
+	exec := until(end)
 	o := start(t, cfg, exec, Options{Sharded: true, Watches: []watches.Watch{watchOf(gvk)}})
 	shard := &Shard{Name: "0/2", Has: func(types.UID) bool { return true }}
 	must.Do(t, o.set.Hold(shard))

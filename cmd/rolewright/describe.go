@@ -109,7 +109,7 @@ func describeRun(out io.Writer, r history.Run, now time.Time) error {
 	}
 	line("run", "%s", r.ID)
 	line("object", "%s, generation %d", object, r.Generation)
-	line("why", "%s", why(r.Brief, ": "))
+	line("why", "%s", why(r.Cause, r.Trigger, "%s: %s"))
 	if r.Finished.IsZero() {
 		line("result", "in progress, since %s", age(now, r.Started))
 	} else {
@@ -148,14 +148,14 @@ func describeRun(out io.Writer, r history.Run, now time.Time) error {
 }
 
 // why is the cause of a run and what has led to it, which may begin with the same word.
-func why(b history.Brief, between string) string {
+func why(cause, trigger, both string) string {
 	switch {
-	case b.Trigger == "":
-		return b.Cause
-	case strings.HasPrefix(b.Trigger, b.Cause+":"):
-		return b.Trigger
+	case trigger == "":
+		return cause
+	case strings.HasPrefix(trigger, cause+":"):
+		return trigger
 	}
-	return b.Cause + between + b.Trigger
+	return fmt.Sprintf(both, cause, trigger)
 }
 
 // phases are how long the parts of a run took.
@@ -349,7 +349,7 @@ func (l *tasksLog) begin(b history.Brief) {
 		return
 	}
 	l.run, l.tasks, l.ended = b.ID, 0, false
-	l.print("run %.8s of %s/%s, %s: %s", b.ID, b.Kind, b.Name, b.Started.Local().Format(time.DateTime), why(b, " "))
+	l.print("run %.8s of %s/%s, %s: %s", b.ID, b.Kind, b.Name, b.Started.Local().Format(time.DateTime), why(b.Cause, b.Trigger, "%s %s"))
 }
 
 func (l *tasksLog) task(n int, t history.Task) {

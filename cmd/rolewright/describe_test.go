@@ -80,7 +80,7 @@ func TestWhy(t *testing.T) {
 		"period": {Cause: "period"}, "content: roles and playbooks": {Cause: "content", Trigger: "content: roles and playbooks"},
 		"dependent: ConfigMap one/a": {Cause: "dependent", Trigger: "ConfigMap one/a"},
 	} {
-		must.Be(t, "why", want, why(b, ": "))
+		must.Be(t, "why", want, why(b.Cause, b.Trigger, "%s: %s"))
 	}
 }
 

@@ -250,15 +250,7 @@ func printExplanation(out io.Writer, obj *unstructured.Unstructured, e controlle
 
 // explainRuns says what has run, and what runs.
 func explainRuns(line func(what, format string, args ...any), e controller.Explanation, now time.Time) {
-	why := func(r *controller.ExplainedRun) string {
-		switch {
-		case r.Trigger == "":
-			return r.Cause
-		case strings.HasPrefix(r.Trigger, r.Cause+":"):
-			return r.Trigger
-		}
-		return r.Cause + " (" + r.Trigger + ")"
-	}
+	why := func(r *controller.ExplainedRun) string { return why(r.Cause, r.Trigger, "%s (%s)") }
 	if last := e.Last; last != nil {
 		line("last run", "%s, ended %s ago after %s", last.ID, age(now, *last.Finished), last.Finished.Sub(last.Started).Round(time.Millisecond))
 		line("  why", "%s; generation %d", why(last), last.Generation)

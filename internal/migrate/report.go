@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path"
 	"slices"
 	"strings"
 
@@ -204,98 +203,6 @@ func (r *Report) sort() {
 		return cmp.Or(cmp.Compare(slices.Index(order, a.Severity), slices.Index(order, b.Severity)), cmp.Compare(a.Rule, b.Rule),
 			cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line))
 	})
-}
-
-// errTooMuch ends the walk.
-var errTooMuch = errors.New("the project is too large")
-
-// skipped are directories whose files the operator does not have.
-func skipped(name string) bool {
-	return strings.HasPrefix(name, ".") || slices.Contains([]string{"molecule", "tests", "test", "node_modules", "docs", "bin"}, name)
-}
-
-// ofTests tells whether a directory is one of tests, or in one. Of it only what is
-// asserted is read.
-func ofTests(dir string) bool {
-	return slices.ContainsFunc(strings.Split(dir, "/"), func(name string) bool { return name == "tests" || name == "test" })
-}
-
-// skip says that a directory is not looked at. Of tests, what they assert is.
-func (r *reporter) skip(name string) error {
-	within, tests := ofTests(path.Dir(name)), ofTests(path.Base(name))
-	switch {
-	case within: // it was said
-	case tests:
-		r.Skipped = append(r.Skipped, name+" but for asserts")
-	default:
-		r.Skipped = append(r.Skipped, name)
-	}
-	if tests {
-		return nil
-	}
-	return fs.SkipDir
-}
-
-func (r *reporter) visit(name string, entry fs.DirEntry, err error) error {
-	r.file = name
-	switch {
-	case err != nil:
-		r.unread(err)
-		if entry != nil && entry.IsDir() {
-			return fs.SkipDir
-		}
-		return nil
-	case entry.IsDir() && name != "." && skipped(entry.Name()):
-		return r.skip(name)
-	case entry.Type()&fs.ModeSymlink != 0:
-		if _, err := r.root.Stat(name); err != nil && !ofTests(path.Dir(name)) {
-			r.unread(fmt.Errorf("the link is not followed: %w", err))
-		}
-		return nil // what is in the project is read where it is
-	case !entry.Type().IsRegular():
-		return nil
-	}
-	if r.files++; r.files > maxFiles || r.total > maxTotal {
-		r.unread(fmt.Errorf("%w: more than %d files or %d MiB; what comes after %s was not read", errTooMuch, maxFiles, maxTotal>>20, name))
-		return errTooMuch
-	}
-	compare := r.reader(name)
-	if compare == nil {
-		return nil
-	}
-	text, err := r.read(name)
-	if err != nil {
-		r.unread(err)
-		return nil
-	}
-	compare(text)
-	return nil
-}
-
-// reader is how a file is compared; nil if it is of no concern.
-func (r *reporter) reader(name string) func(text string) {
-	base, ext := path.Base(name), path.Ext(name)
-	content := strings.Contains("/"+name, "/roles/") || strings.Contains("/"+name, "/playbooks/")
-	switch isYAML := ext == ".yml" || ext == ".yaml"; {
-	case ofTests(path.Dir(name)):
-		if isYAML && (strings.Contains(base, "assert") || strings.HasPrefix(base, "chainsaw")) {
-			return r.asserts
-		}
-		return nil
-	case strings.HasPrefix(base, "Dockerfile"), strings.HasPrefix(base, "Containerfile"), ext == ".Dockerfile":
-		return r.dockerfile
-	case base == "Makefile":
-		return r.makefile
-	case content && (isYAML || ext == ".j2"):
-		return r.content
-	case isYAML && strings.HasPrefix(base, "watches"):
-		return nil // it was read
-	case isYAML:
-		return r.manifests
-	case ext == ".json": // of a dashboard, perhaps
-		return func(text string) { r.lines.compare(r, r.lines.metrics, text) }
-	}
-	return nil
 }
 
 // read reads a file of the project.

@@ -98,7 +98,7 @@ const (
 
 // Rules are all rules, by their IDs.
 func Rules() []Rule {
-	return slices.Concat(rulesOfWork(), rulesOfBehaviour(), rulesOfReaders(), rulesOfFaults())
+	return slices.Concat(rulesOfWork(), rulesOfPods(), rulesOfContent(), rulesOfReaders(), rulesOfFaults())
 }
 
 // rulesOfWork are those about what has to be changed first.
@@ -162,8 +162,8 @@ func rulesOfWork() []Rule {
 	}
 }
 
-// rulesOfBehaviour are those about what is otherwise.
-func rulesOfBehaviour() []Rule {
+// rulesOfPods are those about the operator's Pod and what it records.
+func rulesOfPods() []Rule {
 	return []Rule{
 		{
 			ID: grace, Severity: Different, Title: "the Pod has less time to end than its runs",
@@ -193,6 +193,12 @@ func rulesOfBehaviour() []Rule {
 			Rolewright:      "as many as the CPU limit, rounded up, at least two where the node has them",
 			Switch:          "--max-concurrent-reconciles",
 		},
+	}
+}
+
+// rulesOfContent are those about what roles and watches mean.
+func rulesOfContent() []Rule {
+	return []Rule{
 		{
 			ID: restart, Severity: Different, Title: "without a period, only a change runs an object",
 			AnsibleOperator: "a restart ran every object", Rolewright: "a restart runs the objects whose inputs changed: the object, the content, the settings of the watch",
