@@ -46,7 +46,7 @@ func hanging() (*fakeExecutor, chan runner.Request) {
 	}}, began
 }
 
-// until are runs that succeed once end is closed.
+// until are runs that succeed once something can be received of end.
 func until(end <-chan struct{}) *fakeExecutor {
 	return &fakeExecutor{do: func(ctx context.Context, req runner.Request) (runner.Result, error) {
 		select {

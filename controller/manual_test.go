@@ -1,12 +1,10 @@
 package controller
 
 import (
-	"context"
 	"testing"
 
 	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/internal/watches"
-	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/test/testenv"
 )
 
@@ -18,14 +16,7 @@ func TestManual_RunsOncePerRequest(t *testing.T) {
 	c := clientOf(t, cfg)
 	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
 	release := make(chan struct{}, 1)
-	exec := &fakeExecutor{do: func(ctx context.Context, _ runner.Request) (runner.Result, error) {
-		select {
-		case <-release:
-			return succeeded(), nil
-		case <-ctx.Done():
-			return runner.Result{}, context.Cause(ctx)
-		}
-	}}
+	exec := until(release)
 	opts := Options{RunnerRoot: t.TempDir() + "/runner", Watches: []watches.Watch{watchOf(gvk)}}
 	o := start(t, cfg, exec, opts)
 	obj := create(t, c, object(gvk, ns, "it", map[string]any{"size": int64(1)}))
