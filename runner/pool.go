@@ -24,7 +24,7 @@ func NewPool(opts Options, onChange func(error)) *warm.Pool {
 	return warm.New(warm.Options{
 		Without: os.Getenv(warm.WithoutVariable),
 		Environ: ansibleenv.WithHome(opts.Environ, os.TempDir()), Runner: opts.Path, Playbook: "ansible-playbook",
-		TrustLine: opts.TrustLine, Check: opts.checkServer, Trace: opts.Trace, Idle: opts.WarmIdle, OnChange: onChange,
+		TrustLine: opts.TrustLine, Check: opts.checkServer, Trace: opts.Trace, Content: opts.WarmContent, Idle: opts.WarmIdle, OnChange: onChange,
 	})
 }
 

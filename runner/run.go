@@ -33,6 +33,8 @@ type Options struct {
 	// with the environment Environ, but for requests that say otherwise; nil means
 	// that every run starts a new Python.
 	Warm *warm.Pool
+	// WarmContent is Content of [warm.Options], for [NewPool].
+	WarmContent []string
 	// WarmIdle is Idle of [warm.Options], for [NewPool].
 	WarmIdle time.Duration
 	// ForkTimeout is how long such a server may take to fork a run; 0 means

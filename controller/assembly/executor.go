@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"github.com/rolewright/rolewright/internal/contentcopy"
 	"github.com/rolewright/rolewright/internal/metrics"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
@@ -25,6 +26,16 @@ func Executors() []watches.Executor {
 // uses tells whether the runs of a watch are made in one of some ways.
 func uses(watched []watches.Watch, ways ...watches.Executor) bool {
 	return slices.ContainsFunc(watched, func(w watches.Watch) bool { return slices.Contains(ways, w.Executor) })
+}
+
+// contentOf returns the directories with the roles and playbooks of watches.
+func contentOf(watched []watches.Watch) []string {
+	dir, err := os.Getwd()
+	if err != nil {
+		return nil // what is known of them only saves time
+	}
+	ansible := slices.DeleteFunc(slices.Clone(watched), func(w watches.Watch) bool { return !w.Content.Ansible() })
+	return contentcopy.Of(dir, "", ansible).Dirs
 }
 
 // ExecutorOptions say how runs are made.
@@ -49,7 +60,7 @@ type ExecutorOptions struct {
 // at once, and that there can be none is an error.
 func NewExecutor(ctx context.Context, o ExecutorOptions) (_ *runner.Runner, end func(), err error) {
 	watched, recorder, log := o.Watches, o.Recorder, o.Log
-	options := runner.Options{Path: o.Path, WarmIdle: o.WarmIdle, TrustLine: o.TrustLine}
+	options := runner.Options{Path: o.Path, WarmContent: contentOf(watched), WarmIdle: o.WarmIdle, TrustLine: o.TrustLine}
 	if options.Temp, err = runner.NewTemp(os.TempDir()); err != nil {
 		log.Error(err, "Temporary files of killed runs are not removed")
 	}

@@ -149,7 +149,7 @@ func (p *Pool) startOne() (_ *server, err error) {
 	s := &server{dir: dir, socket: filepath.Join(dir, "socket"), ended: make(chan struct{})}
 	before := snapshot{at: time.Now()}
 	if before.files, err = p.identify(p.ctx, slices.Collect(maps.Keys(p.known))); err == nil {
-		err = s.writeProgram()
+		err = s.writeProgram(p.opts.Content)
 	}
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
@@ -227,8 +227,8 @@ func (p *Pool) admit(ctx context.Context, s *server, before snapshot, programs .
 	return nil
 }
 
-// writeProgram writes the server's program to its directory.
-func (s *server) writeProgram() error {
+// writeProgram writes the server's program to its directory, and where the content is.
+func (s *server) writeProgram(content []string) error {
 	names, err := fs.Glob(program, "python/*")
 	if err != nil {
 		return err
@@ -241,6 +241,13 @@ func (s *server) writeProgram() error {
 		if err != nil {
 			return fmt.Errorf("write the server's program: %w", err)
 		}
+	}
+	directories, err := json.Marshal(content)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(s.dir, "content.json"), directories, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("write where the content is: %w", err)
 	}
 	return nil
 }

@@ -35,6 +35,9 @@ type Options struct {
 	// Without names means of forked runs that are turned off, with commas between
 	// them: what [WithoutVariable] is to the server. It does not start with an unknown one.
 	Without string
+	// Content has directories with roles and playbooks of the runs, whose templates a server compiles when it starts.
+	// A template that changes later, or lies elsewhere, is compiled by the runs that use it.
+	Content []string
 	// Runner and Playbook are the executables ansible-runner and
 	// ansible-playbook, a name without a slash being looked up in PATH; both must
 	// be Python scripts of one interpreter.

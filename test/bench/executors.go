@@ -73,7 +73,7 @@ func (b *bench) runnerOptions(ctx context.Context) (runner.Options, error) {
 		return runner.Options{}, fmt.Errorf("create an object: %w", err)
 	}
 	collections, err := collection.Install(b.dir)
-	return runner.Options{Collections: collections}, err
+	return runner.Options{Collections: collections, WarmContent: []string{b.copied()}}, err
 }
 
 // cost is what a run took: seconds, and what its processes have used.

@@ -31,7 +31,7 @@ type ways struct {
 // HOME of the test's own.
 func bothWays(t *testing.T) ways {
 	t.Helper()
-	o := warm.Options{Trace: filepath.Join(t.TempDir(), "trace")}
+	o := warm.Options{Trace: filepath.Join(t.TempDir(), "trace"), Content: []string{must.Get(filepath.Abs(filepath.Join("testdata", "corpus")))(t)}}
 	for _, entry := range os.Environ() {
 		if !strings.HasPrefix(entry, "HOME=") && !strings.HasPrefix(entry, "ROLEWRIGHT_") && !strings.HasPrefix(entry, "KUBECONFIG=") {
 			o.Environ = append(o.Environ, entry)

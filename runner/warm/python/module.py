@@ -24,6 +24,7 @@ import zipfile
 
 import prepared
 import process
+import quickyaml
 import runtrace
 import serverstate
 import switches
@@ -194,6 +195,7 @@ def forget_controller() -> None:
     if "multiprocessing.util" in sys.modules:
         atexit.register(sys.modules["multiprocessing.util"]._exit_function)
     HIDDEN.extend(utilities.hide())
+    quickyaml.install()
 
 
 def become(message: bytes, descriptors: list[int]) -> None:

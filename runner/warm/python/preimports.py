@@ -59,16 +59,9 @@ def import_controller() -> None:
 
 def prepare_templates() -> None:
     """Let jinja2 prepare what takes templates apart: each worker would."""
-    try:
-        from ansible._internal._templating._jinja_bits import AnsibleEnvironment
-    except ImportError:  # ansible-core 2.14
-        from ansible.parsing.dataloader import DataLoader
-        from ansible.template import Templar
+    import translated
 
-        environment = Templar(loader=DataLoader()).environment
-    else:
-        environment = AnsibleEnvironment()
-    environment.lexer  # noqa: B018, it is kept
+    translated.new_environment().lexer  # noqa: B018, it is kept
 
 
 def load_jinja_plugins() -> None:

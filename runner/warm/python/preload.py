@@ -58,12 +58,14 @@ def load(path: list[str]) -> None:
     import prepared
     import runhead  # noqa: F401, and by it all others, so that no run has to
     import shared
+    import translated
     import utilities
 
     archive = prepared.load()
     with preimports.Recorder() as recorder:
         utilities.load(archive)
     serverstate.READ.update(recorder.names)
+    translated.load()
     shared.find()
 
 

@@ -23,7 +23,7 @@ def judge() -> None:
 
     WORKERS.extend(proof.workers(ansible.release.__version__))
     if WORKERS:
-        switches.turn_off("inprocess", "lazycopy", "templates")
+        switches.turn_off("content", "inprocess", "lazycopy", "templates")
 
 
 def about() -> dict:

@@ -9,7 +9,7 @@ import os
 #: The variable with the names of those that are turned off, with commas between them.
 VARIABLE = "ROLEWRIGHT_WARM_WITHOUT"
 #: The names that there are.
-KNOWN = {"immortal", "inprocess", "lazycopy", "modules", "templates", "turbo"}
+KNOWN = {"content", "immortal", "inprocess", "lazycopy", "modules", "templates", "turbo", "yaml"}
 #: Those that are turned off.
 _off: set[str] = set()
 

@@ -1,0 +1,46 @@
+"""YAML that a module is given as text, such as the manifests of k8s, which libyaml parses where it gives what Python's parser
+gives: in an eighth of the time.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import switches
+
+#: Where libyaml takes what PyYAML refuses, or another value of it: tabs, carriage returns, tags, question marks,
+#: directives, control characters, separators of lines, and comments right behind the mark of a block.
+OTHERWISE = re.compile("[\t\r!?%\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ufeff]|[|>][-+0-9]*#")
+#: The versions of both that were compared.
+PYYAML, LIBYAML = "6", (0, 2, 5)
+
+
+def install() -> None:
+    """Let this process, and those that it forks, parse text so. Called by what forks modules."""
+    try:
+        import yaml
+        import yaml._yaml as libyaml
+    except ImportError:
+        return
+    if switches.without("yaml") or yaml.__version__.partition(".")[0] != PYYAML or libyaml.get_version() != LIBYAML:
+        return
+    ordinary_one, ordinary_all = yaml.safe_load, yaml.safe_load_all
+
+    def safe_load(stream: Any) -> Any:
+        if type(stream) is str and not OTHERWISE.search(stream):
+            try:
+                return yaml.load(stream, Loader=yaml.CSafeLoader)
+            except Exception:  # noqa: B902, whatever it is, the ordinary way says it
+                pass
+        return ordinary_one(stream)
+
+    def safe_load_all(stream: Any) -> Any:
+        if type(stream) is str and not OTHERWISE.search(stream):
+            try:
+                return iter(list(yaml.load_all(stream, Loader=yaml.CSafeLoader)))
+            except Exception:  # noqa: B902, whatever it is, the ordinary way says it
+                pass
+        return ordinary_all(stream)
+
+    yaml.safe_load, yaml.safe_load_all = safe_load, safe_load_all
