@@ -112,7 +112,7 @@ func checkRun(res Result, answer map[string]string) error {
 	}
 	if e.Differs == nil {
 		if res.Modules()[modulesForked] == 0 {
-			return differs("module", "the module is not forked")
+			return differs("module", fmt.Sprintf("the module is not forked (modules by way: %v)", res.Modules()))
 		}
 		return nil
 	}

@@ -15,7 +15,8 @@ import (
 func TestPool_ChecksItsServers(t *testing.T) {
 	parts.Ansible(t)
 	t.Parallel()
-	o := Options{Environ: append(os.Environ(), "HOME="+t.TempDir()), ForkTimeout: patient}
+	// With pipelining, modules are not forked, but the playbook is.
+	o := Options{Environ: append(os.Environ(), "HOME="+t.TempDir(), "ANSIBLE_PIPELINING=1"), ForkTimeout: patient}
 	o.Warm = NewPool(o, nil)
 	t.Cleanup(o.Warm.Close)
 	must.Do(t, o.Warm.Wait(t.Context()))
