@@ -52,6 +52,35 @@ func TestRun_IsForkedWithoutALocale(t *testing.T) {
 	}
 }
 
+// The file of log_path has what ansible-playbook prints, and nothing of a module, as in a plain run.
+func TestRun_WritesTheLog(t *testing.T) {
+	t.Parallel()
+	o, file := options(t), filepath.Join(t.TempDir(), "ansible.log")
+	o.Environ = append(o.Environ, "ANSIBLE_LOG_PATH="+file)
+	r, _ := start(t, o)
+	req := request(t, `
+- hosts: localhost
+  gather_facts: false
+  tasks: [{ping: , when: false}, {own: , register: said}, {assert: {that: "'said aloud' not in (said | string)"}}]
+`)
+	library := filepath.Join(filepath.Dir(req.Content.Playbook), "library")
+	must.Do(t, os.Mkdir(library, 0o700))
+	write(t, filepath.Join(library, "own.py"),
+		"import logging\nfrom ansible.module_utils.basic import AnsibleModule\nlogging.info('said aloud')\nAnsibleModule(argument_spec={}).exit_json()\n")
+	res, err := r.Run(t.Context(), req)
+	const skipped = "skipping: [localhost]"
+	log := string(must.Get(os.ReadFile(file))(t))
+	if n := strings.Count(res.Tail, skipped); err != nil || !res.Verdict().Success || n != 1 {
+		t.Errorf("error %v, verdict %+v, %d times %q in\n%s", err, res.Verdict(), n, skipped, res.Tail)
+	}
+	if strings.Count(log, skipped) != 1 || !strings.Contains(log, "PLAY RECAP") || strings.Contains(log, "said aloud") {
+		t.Errorf("log:\n%s", log)
+	}
+	if trace := traced(t, o); !strings.HasPrefix(trace, "playbook forked\n") {
+		t.Errorf("trace:\n%s", trace)
+	}
+}
+
 // A module utility that comes to stand before one of Ansible's own is taken from then on.
 func TestRun_TakesModuleUtilitiesOfTheOperator(t *testing.T) {
 	t.Parallel()

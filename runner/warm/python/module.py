@@ -188,8 +188,10 @@ def fork(channel: socket.socket, waiting: dict[int, int]) -> bool:
 def forget_controller() -> None:
     """Remove what a module must not find.
 
-    Exit handlers are the controller's too: they would remove its temporary files.
+    Exit handlers are the controller's too: they would remove its temporary files. So is the file of log_path.
     """
+    logging.root.handlers.clear()
+    logging.root.setLevel(logging.WARNING)
     atexit._clear()
     atexit.register(logging.shutdown)
     if "multiprocessing.util" in sys.modules:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 import builtins
 import importlib
+import logging
 import os
 import pkgutil
 import sys
 import types
 
 import ansiblefiles
+import serverstate
 
 
 class Recorder:
@@ -55,6 +57,21 @@ def import_controller() -> None:
         unshadow(package, own)
     load_jinja_plugins()
     prepare_templates()
+    close_log()
+
+
+def close_log() -> None:
+    """Close the file of log_path, which Ansible opens when it is imported. Its handler is for
+    the runs: it opens the file again when there is something to write.
+    """
+    from ansible.utils.display import logger
+
+    if logger:
+        serverstate.LOG.extend(logging.root.handlers)
+        logging.root.handlers.clear()
+        logging.root.setLevel(logging.WARNING)
+        for handler in serverstate.LOG:
+            handler.close()
 
 
 def prepare_templates() -> None:

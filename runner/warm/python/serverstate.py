@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import importlib.machinery
+import logging
 import types
 import zlib
 
@@ -30,6 +31,8 @@ FINDERS: dict[str, importlib.machinery.FileFinder] = {}
 READ: set[str] = set()
 #: Values of ansible.constants in the server.
 SETTINGS: dict[str, object] = {}
+#: Ansible's handlers of log_path.
+LOG: list[logging.Handler] = []
 #: The configuration file, with what tells its versions apart; or None.
 CONFIG_FILE: tuple | None = None
 #: The environment of the server, without the cookie.
