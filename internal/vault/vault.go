@@ -186,24 +186,8 @@ func (v *Vault) Texts(ctx context.Context, texts ...string) ([]string, error) {
 // is not read again.
 func (v *Vault) read(root string, before *scan) *scan {
 	var errs []error
-	files, now := 0, &scan{files: map[string]found{}}
-	if is, err := filepath.EvalSymlinks(root); err == nil {
-		root = is
-	}
-	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
-		if err == nil && entry.IsDir() && path != root && strings.HasPrefix(entry.Name(), ".") {
-			return fs.SkipDir
-		}
-		if err != nil || entry.IsDir() {
-			return nil //nolint:nilerr // what is not there or cannot be read, Ansible does not read either
-		}
-		if files++; files > maxFiles {
-			return fs.SkipAll
-		}
-		info, err := os.Stat(path) // roles are linked to now and then
-		if err != nil || !info.Mode().IsRegular() || info.Size() > maxFile {
-			return nil //nolint:nilerr // as above
-		}
+	now := &scan{files: map[string]found{}}
+	walk(root, func(path string, info fs.FileInfo) {
 		is := found{}
 		if before != nil {
 			is = before.files[path]
@@ -211,7 +195,7 @@ func (v *Vault) read(root string, before *scan) *scan {
 		if is.stamp != stampOf(info) || len(is.failed) > 0 && is.answers != v.answers {
 			data, err := os.ReadFile(path)
 			if err != nil {
-				return nil //nolint:nilerr // as above
+				return // Ansible cannot read it either
 			}
 			is = found{stamp: stampOf(info), answers: v.answers}
 			is.values, is.failed = v.decryptAll(find(data))
@@ -221,10 +205,55 @@ func (v *Vault) read(root string, before *scan) *scan {
 		for _, err := range is.failed {
 			errs = append(errs, &fs.PathError{Op: "decrypt", Path: path, Err: err})
 		}
-		return nil
 	})
-	now.err = errors.Join(append(errs, err)...)
+	now.err = errors.Join(errs...)
 	return now
+}
+
+// walk calls do for each file that may have vault texts, below a directory or by itself. Links
+// count as what they lead to: roles are linked to now and then, and the kubelet makes links of
+// what a volume has. Each directory is looked at once, those that links lead to last.
+func walk(root string, do func(path string, info fs.FileInfo)) {
+	files, seen := 0, map[string]bool{}
+	for dirs := []string{root}; len(dirs) > 0; dirs = dirs[1:] {
+		dir, err := filepath.EvalSymlinks(dirs[0])
+		if err != nil {
+			continue
+		}
+		_ = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+			if err != nil {
+				return nil //nolint:nilerr // what is not there or cannot be read, Ansible does not read either
+			}
+			info, err := os.Stat(path)
+			switch {
+			case err != nil:
+				return nil //nolint:nilerr // as above
+			case info.IsDir() && path != dir && strings.HasPrefix(entry.Name(), "."), entry.IsDir() && seen[path]:
+				return skipDir(entry)
+			case entry.IsDir():
+				seen[path] = true
+				return nil
+			case info.IsDir():
+				dirs = append(dirs, path)
+				return nil
+			}
+			if files++; files > maxFiles {
+				return fs.SkipAll
+			}
+			if info.Mode().IsRegular() && info.Size() <= maxFile {
+				do(path, info)
+			}
+			return nil
+		})
+	}
+}
+
+// skipDir leaves out a directory, but not the rest of the one in which a link to it is.
+func skipDir(entry fs.DirEntry) error {
+	if entry.IsDir() {
+		return fs.SkipDir
+	}
+	return nil
 }
 
 // decryptAll returns the plain values, and an error for each text that has none.

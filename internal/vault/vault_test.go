@@ -61,6 +61,24 @@ func TestValues_RealVaultTexts(t *testing.T) {
 	}
 }
 
+// The kubelet makes a link of the first part of each path in a volume.
+func TestValues_BehindLinkedDirectories(t *testing.T) {
+	dir := t.TempDir()
+	password := write(t, dir, "password", "of the vault\n", 0o600)
+	role := filepath.Join(dir, "role")
+	write(t, role, "..2026/vars/main.yml", encrypt(t, password, "of a volume"), 0o600)
+	write(t, dir, "shared/app/vars.yml", encrypt(t, password, "of a linked role"), 0o600)
+	for link, target := range map[string]string{"..data": "..2026", "vars": "..data/vars", "roles": "../shared", "again": "."} {
+		must.Do(t, os.Symlink(target, filepath.Join(role, link)))
+	}
+	must.Do(t, os.Symlink("../role", filepath.Join(dir, "shared", "back")))
+	got, err := New("--vault-password-file "+password, none).Values(t.Context(), role)
+	slices.Sort(got)
+	if diff := cmp.Diff([]string{"of a linked role", "of a volume"}, got); diff != "" || err != nil {
+		t.Errorf("values (-want +got):\n%s; error %v", diff, err)
+	}
+}
+
 // TestTexts_AreDecrypted: vault texts in variables of watches.yaml.
 func TestTexts_AreDecrypted(t *testing.T) {
 	password := write(t, t.TempDir(), "password", "of the vault\n", 0o600)
