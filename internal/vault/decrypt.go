@@ -16,13 +16,14 @@ import (
 var header = regexp.MustCompile(`\$ANSIBLE_VAULT;1\.[12];AES256[^\n]*\n`)
 
 // find returns the vault texts of a file, without headers and white space: the
-// whole file, or the values behind !vault tags.
+// whole file, or the values behind !vault tags, in JSON and double quotes, too.
 func find(file []byte) [][]byte {
 	var found [][]byte
+	file = bytes.ReplaceAll(file, []byte(`\n`), []byte("\n"))
 	for _, at := range header.FindAllIndex(file, -1) {
 		var body []byte
 		for line := range bytes.Lines(file[at[1]:]) {
-			line = bytes.TrimSpace(line)
+			line, _, _ = bytes.Cut(bytes.TrimSpace(line), []byte(`"`))
 			if len(line) == 0 || len(bytes.Trim(line, "0123456789abcdefABCDEF")) > 0 {
 				break
 			}

@@ -2,6 +2,7 @@ package vault
 
 import (
 	"context"
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -79,12 +80,13 @@ func TestValues_BehindLinkedDirectories(t *testing.T) {
 	}
 }
 
-// TestTexts_AreDecrypted: vault texts in variables of watches.yaml.
+// TestTexts_AreDecrypted: vault texts in variables of watches.yaml, and as JSON has them.
 func TestTexts_AreDecrypted(t *testing.T) {
 	password := write(t, t.TempDir(), "password", "of the vault\n", 0o600)
 	v := New("--vault-password-file "+password, none)
-	got, err := v.Texts(t.Context(), "plain", encrypt(t, password, "a secret"), "$ANSIBLE_VAULT;1.1;AES256\n3861\n")
-	if diff := cmp.Diff([]string{"a secret"}, got); diff != "" || err == nil {
+	inJSON := must.Get(json.Marshal(map[string]string{"__ansible_vault": strings.TrimSpace(encrypt(t, password, "another"))}))(t)
+	got, err := v.Texts(t.Context(), "plain", encrypt(t, password, "a secret"), string(inJSON), "$ANSIBLE_VAULT;1.1;AES256\n3861\n")
+	if diff := cmp.Diff([]string{"a secret", "another"}, got); diff != "" || err == nil {
 		t.Errorf("texts (-want +got):\n%s; error %v, want one about the damaged text", diff, err)
 	}
 }
