@@ -109,7 +109,7 @@ func New(ctx context.Context, place Place, state State, parent string) (_ *Copy,
 			return nil, fmt.Errorf("copy the content: %w", err)
 		}
 	}
-	if err := errors.Join(place.walk(ctx, c.add), c.link()); err != nil {
+	if err := errors.Join(place.walk(ctx, c.add), c.link(), c.linkCollections()); err != nil {
 		return nil, fmt.Errorf("copy the content: %w", err)
 	}
 	now, err := place.State(ctx)
@@ -181,6 +181,27 @@ func (c *Copy) link() error {
 			continue
 		}
 		if err := os.Symlink(path, c.root+path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// linkCollections has the names of collections beside playbooks and roles lead to them: there
+// Ansible looks first.
+func (c *Copy) linkCollections() error {
+	for _, dir := range c.place.Dirs {
+		err := filepath.WalkDir(c.root+dir, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || !d.IsDir() {
+				return err
+			}
+			original := filepath.Join(strings.TrimPrefix(path, c.root), collections)
+			if info, err := os.Stat(original); err != nil || !info.IsDir() {
+				return nil //nolint:nilerr // there are none
+			}
+			return os.Symlink(original, filepath.Join(path, collections))
+		})
+		if err != nil {
 			return err
 		}
 	}

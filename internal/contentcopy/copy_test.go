@@ -96,6 +96,18 @@ func TestNew_CopiesWhatAnsibleReaches(t *testing.T) {
 	}
 }
 
+// Ansible looks for collections beside the playbook first.
+func TestNew_LeadsToCollectionsBesideThePlaybook(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/project/playbook.yml", "[]")
+	write(t, dir+"/project/collections/ansible_collections/my/own/plugins/modules/hello.py", "one")
+	c := copyOf(t, Place{Dirs: []string{dir}}, t.TempDir())
+	path := filepath.Join(filepath.Dir(c.Path(dir+"/project/playbook.yml")), "collections/ansible_collections/my/own/plugins/modules/hello.py")
+	if text, err := os.ReadFile(path); err != nil || string(text) != "one" {
+		t.Errorf("%q, %v", text, err)
+	}
+}
+
 // A copy is of one state, or there is none.
 func TestNew_RefusesAPlaceThatChanges(t *testing.T) {
 	dir, parent := t.TempDir(), t.TempDir()

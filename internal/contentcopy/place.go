@@ -119,12 +119,15 @@ func (p Place) hidden(path string) bool {
 
 func below(path, dir string) bool { return path == dir || strings.HasPrefix(path, dir+"/") }
 
+// collections is a directory of installed collections.
+const collections = "ansible_collections"
+
 // leftOut tells whether a path leads through a directory that is not looked at: those of
 // the kubelet, which links lead to, of tools, and installed collections.
 func leftOut(path string) bool {
 	return slices.ContainsFunc(strings.Split(path, "/"), func(name string) bool {
 		switch name {
-		case ".git", ".ansible", ".cache", ".tox", ".venv", "__pycache__", "node_modules", "ansible_collections":
+		case ".git", ".ansible", ".cache", ".tox", ".venv", "__pycache__", "node_modules", collections:
 			return true
 		}
 		return strings.HasPrefix(name, "..")
