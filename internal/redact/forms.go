@@ -6,69 +6,187 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+
+	"gopkg.in/yaml.v3"
 )
 
 // maxParts bounds the parts of one value: a few more than are searched for.
 const maxParts = maxValues + 16
 
 // parts are the values within a value that may be printed alone: the value, its
-// lines (a key in PEM), what its lines assign (an env file, a kubeconfig), the
-// strings of JSON (a Docker configuration), and the password of a URL. If there
+// lines (a key in PEM), what its lines assign (an env file, an INI file), the texts of YAML and
+// JSON (a kubeconfig, a Docker configuration), and the passwords of URLs. If there
 // are more than maxParts, the list is incomplete.
 func parts(value string) []string {
-	found := []string{value}
-	for line := range strings.Lines(value) {
-		line = strings.TrimPrefix(strings.TrimSpace(line), "- ")
-		if strings.HasPrefix(line, "-----") {
-			continue // where a key in PEM begins and ends
-		}
-		if line != value {
-			found = append(found, line)
-		}
-		if assigned := assignment(line); assigned != "" {
-			found = append(found, assigned)
-		}
-		if len(found) > maxParts {
-			return found
-		}
+	found := lines([]string{value}, value)
+	more := leaves(passwords(nil, value), value, 0)
+	if len(found) > maxParts || len(more) > maxParts {
+		return append(found, more...)
 	}
-	var tree any
-	if strings.HasPrefix(strings.TrimSpace(value), "{") && json.Unmarshal([]byte(value), &tree) == nil {
-		found = leaves(found, tree)
+	known := map[string]bool{}
+	for _, part := range found {
+		known[part] = true
 	}
-	if u, err := url.Parse(strings.TrimSpace(value)); err == nil && u.User != nil {
-		if password, ok := u.User.Password(); ok {
-			found = append(found, password)
+	for _, part := range more { // lines have most of them
+		if !known[part] {
+			known[part] = true
+			found = append(found, part)
 		}
 	}
 	return found
 }
 
-// assignment is the value of "key: value" and "key=value", without quotes.
-func assignment(line string) string {
-	for _, sign := range []string{": ", "="} {
-		if key, value, ok := strings.Cut(line, sign); ok && key != "" && !strings.ContainsAny(strings.TrimPrefix(key, "export "), " \"'") {
-			return strings.Trim(strings.TrimSpace(value), `"'`)
+// lines appends the lines of a text and what they assign.
+func lines(found []string, text string) []string {
+	for line := range strings.Lines(text) {
+		line = strings.TrimPrefix(strings.TrimSpace(line), "- ")
+		if strings.HasPrefix(line, "-----") {
+			continue // where a key in PEM begins and ends
+		}
+		if line != text {
+			found = append(found, line)
+		}
+		found = append(found, assigned(line)...)
+		if len(found) > maxParts {
+			break
 		}
 	}
-	return ""
+	return found
 }
 
-// leaves appends the strings of a tree of JSON.
-func leaves(found []string, tree any) []string {
+// assigned is the value of "key: value" and "key = value", without quotes, also without what may
+// be a comment.
+func assigned(line string) []string {
+	for _, sign := range []string{": ", "="} {
+		key, value, ok := strings.Cut(line, sign)
+		key = strings.Trim(strings.TrimSpace(strings.TrimPrefix(key, "export ")), `"'`)
+		if !ok || key == "" || strings.ContainsAny(key, " \"'") {
+			continue
+		}
+		values := []string{unquoted(value)}
+		for _, comment := range []string{" #", " ;"} {
+			if before, _, ok := strings.Cut(value, comment); ok {
+				values = append(values, unquoted(before))
+			}
+		}
+		return values
+	}
+	return nil
+}
+
+func unquoted(value string) string {
+	return strings.Trim(strings.TrimSuffix(strings.TrimSpace(value), ","), `"'`)
+}
+
+// maxYAML bounds what is read as YAML, and maxNested the texts of JSON within each other.
+const (
+	maxYAML   = 256 << 10
+	maxNested = 3
+)
+
+// leaves appends the texts of documents of JSON or YAML. Within a text of a document it looks
+// for JSON only: more would be a guess.
+func leaves(found []string, text string, depth int) []string {
+	text = strings.TrimSpace(text)
+	switch {
+	case depth == maxNested:
+	case strings.HasPrefix(text, "{"), strings.HasPrefix(text, "["):
+		before := len(found)
+		if found = ofJSON(found, text, depth); len(found) == before {
+			return ofYAML(found, text, depth)
+		}
+	case depth == 0 && (strings.HasPrefix(text, "- ") || strings.Contains(text, ": ") || strings.Contains(text, ":\n")):
+		return ofYAML(found, text, depth)
+	}
+	return found
+}
+
+// leaf appends a text of a document, with its own parts.
+func leaf(found []string, text string, depth int) []string {
+	return leaves(lines(append(found, text), text), text, depth+1)
+}
+
+func ofJSON(found []string, text string, depth int) []string {
+	decoder := json.NewDecoder(strings.NewReader(text))
+	decoder.UseNumber()
+	for len(found) <= maxParts {
+		var tree any
+		if decoder.Decode(&tree) != nil {
+			break
+		}
+		found = ofTree(found, tree, depth)
+	}
+	return found
+}
+
+// ofTree appends the texts of a tree of JSON.
+func ofTree(found []string, tree any, depth int) []string {
 	if len(found) > maxParts {
 		return found
 	}
 	switch t := tree.(type) {
 	case string:
-		found = append(found, t)
+		return leaf(found, t, depth)
+	case json.Number:
+		return append(found, t.String())
 	case []any:
 		for _, v := range t {
-			found = leaves(found, v)
+			found = ofTree(found, v, depth)
 		}
 	case map[string]any:
 		for _, v := range t {
-			found = leaves(found, v)
+			found = ofTree(found, v, depth)
+		}
+	}
+	return found
+}
+
+// ofYAML takes nodes, which have texts as they stand, and aliases that nothing follows.
+func ofYAML(found []string, text string, depth int) []string {
+	if len(text) > maxYAML {
+		return found
+	}
+	decoder := yaml.NewDecoder(strings.NewReader(text))
+	for len(found) <= maxParts {
+		var n yaml.Node
+		if decoder.Decode(&n) != nil {
+			break
+		}
+		found = ofNode(found, &n, depth)
+	}
+	return found
+}
+
+// ofNode appends the texts of a document of YAML, without the keys of mappings.
+func ofNode(found []string, n *yaml.Node, depth int) []string {
+	if n.Kind == yaml.ScalarNode {
+		return leaf(found, n.Value, depth)
+	}
+	for i, c := range n.Content {
+		if len(found) > maxParts {
+			break
+		}
+		if n.Kind != yaml.MappingNode || i%2 == 1 {
+			found = ofNode(found, c, depth)
+		}
+	}
+	return found
+}
+
+// urlPassword matches the password of a URL, from the end of its scheme on.
+var urlPassword = regexp.MustCompile(`://[^\s/@:]*:([^\s/@]+)@`)
+
+// passwords appends the passwords of the URLs in a text.
+func passwords(found []string, text string) []string {
+	for _, match := range urlPassword.FindAllStringSubmatch(text, maxParts) {
+		found = append(found, match[1])
+		if plain, err := url.PathUnescape(match[1]); err == nil {
+			found = append(found, plain)
+		}
+	}
+	if u, err := url.Parse(strings.TrimSpace(text)); err == nil && u.User != nil {
+		if password, ok := u.User.Password(); ok {
+			found = append(found, password) // which may have an @
 		}
 	}
 	return found
