@@ -157,6 +157,8 @@ func (w walk) playbook(ctx context.Context, path string) error {
 		switch {
 		case dir && isAnsibleDir(e.Name()):
 			err = w.tree(ctx, name)
+		case dir && e.Name() == "collections":
+			err = w.collections(ctx, name)
 		case !dir && isContent(ext) && name != path:
 			err = w.file(name)
 		}

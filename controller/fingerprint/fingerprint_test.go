@@ -95,6 +95,7 @@ func TestDigest_FollowsWhatARunReads(t *testing.T) {
 		dir := t.TempDir()
 		for name, text := range map[string]string{
 			"play/site.yml": "- hosts: all", "play/vars.yml": "a: 1", "play/templates/x.j2": "x", "play/.cache/blob": "1", "play/tmp/run.log": "1",
+			"play/collections/ansible_collections/ns/beside/plugins/modules/m.py": "1",
 			"roles/r/tasks/main.yml": "- debug:", "roles/r/tasks/__pycache__/m.pyc": "1", "roles/r/.git/HEAD": "1",
 			"coll/ansible_collections/ns/released/MANIFEST.json": "{}", "coll/ansible_collections/ns/released/plugins/modules/m.py": "1",
 			"coll/ansible_collections/ns/source/plugins/modules/m.py": "1",
@@ -113,6 +114,7 @@ func TestDigest_FollowsWhatARunReads(t *testing.T) {
 		{"play/vars.yml", true, "a: 2"},
 		{"play/new.yml", true, "b: 1"},
 		{"play/templates/x.j2", true, "y"},
+		{"play/collections/ansible_collections/ns/beside/plugins/modules/m.py", true, "2"},
 		{"play/.cache/blob", false, "2"},
 		{"play/tmp/run.log", false, "2"},
 		{"roles/r/tasks/main.yml", true, "- fail:"},
