@@ -12,19 +12,24 @@ import (
 	"github.com/rolewright/rolewright/test/testenv/parts"
 )
 
+// Settings with which modules are not forked, or have another shell, keep no playbook from being forked.
 func TestPool_ChecksItsServers(t *testing.T) {
 	parts.Ansible(t)
 	t.Parallel()
-	// With pipelining, modules are not forked, but the playbook is.
-	o := Options{Environ: append(os.Environ(), "HOME="+t.TempDir(), "ANSIBLE_PIPELINING=1"), ForkTimeout: patient}
-	o.Warm = NewPool(o, nil)
-	t.Cleanup(o.Warm.Close)
-	must.Do(t, o.Warm.Wait(t.Context()))
-	r := New(o)
-	t.Cleanup(r.Close)
-	res, err := r.Run(t.Context(), request(t, "success.yml"))
-	if err != nil || res.Executor() != ExecutorWarm || res.Unsuited() != "" {
-		t.Errorf("error %v, executor %s (%s)", err, res.Executor(), res.Unsuited())
+	for _, set := range []string{"ANSIBLE_PIPELINING=1", "ANSIBLE_EXECUTABLE=/bin/bash", "app.properties=1"} {
+		t.Run(set, func(t *testing.T) {
+			t.Parallel()
+			o := Options{Environ: append(os.Environ(), "HOME="+t.TempDir(), set), ForkTimeout: patient}
+			o.Warm = NewPool(o, nil)
+			t.Cleanup(o.Warm.Close)
+			must.Do(t, o.Warm.Wait(t.Context()))
+			r := New(o)
+			t.Cleanup(r.Close)
+			res, err := r.Run(t.Context(), request(t, "success.yml"))
+			if err != nil || res.Executor() != ExecutorWarm || res.Unsuited() != "" {
+				t.Errorf("error %v, executor %s (%s)", err, res.Executor(), res.Unsuited())
+			}
+		})
 	}
 }
 

@@ -205,13 +205,16 @@ func (r Result) Unsuited() string {
 	return why
 }
 
-// modulesForked is the way of a module that was forked.
-const modulesForked = "forked"
+// Ways of modules: it was forked, or it was not for no reason that has a name.
+const (
+	modulesForked = "forked"
+	modulesOther  = "other"
+)
 
 // moduleWays are the ways of modules, as warm/python/runtrace.py has them: forked, or
 // why a new Python has executed them.
 func moduleWays() []string {
-	return []string{modulesForked, "async", "become", "connection", "pipelining", "interpreter", "environment", "libraries", "other"}
+	return []string{modulesForked, "async", "become", "connection", "pipelining", "interpreter", "environment", "libraries", modulesOther}
 }
 
 // Modules counts the modules of a run whose playbook was forked: those that were

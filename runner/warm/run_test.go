@@ -182,6 +182,25 @@ func TestRun_CountsModules(t *testing.T) {
 	}
 }
 
+// The shell may be bash, and the interpreter have any of the names in its directory.
+func TestRun_ForksModulesOfBashAndOtherNames(t *testing.T) {
+	t.Parallel()
+	r, _ := start(t, options(t))
+	res := run(t, r, `
+- hosts: localhost
+  gather_facts: false
+  tasks:
+  - ping:
+    vars: {ansible_shell_executable: /bin/bash}
+  - set_fact: {ansible_python_interpreter: "{{ ansible_playbook_python | realpath }}"}
+    when: (ansible_playbook_python | realpath | dirname) == (ansible_playbook_python | dirname)
+  - ping:
+`)
+	if got, want := res.Modules(), map[string]int64{"forked": 2}; !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
 // Why tasks have a worker of their own is counted.
 func TestRun_CountsTasks(t *testing.T) {
 	t.Parallel()

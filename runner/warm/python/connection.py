@@ -146,7 +146,9 @@ def shell_script(self: Any, cmd: str) -> str | None:
         words = shlex.split(cmd)
     except ValueError:
         return None
-    return words[2] if len(words) == 3 and words[:2] == ["/bin/sh", "-c"] else None
+    # bash executes a file first where BASH_ENV names one.
+    shells = ("/bin/sh",) if "BASH_ENV" in os.environ else ("/bin/sh", "/bin/bash")
+    return words[2] if len(words) == 3 and words[0] in shells and words[1] == "-c" else None
 
 
 def do(script: str) -> bytes | None:
@@ -204,6 +206,13 @@ def say(self: Any, cmd: str) -> None:
     Display().vvv(f"EXEC {cmd}", host=self._play_context.remote_addr)
 
 
+def is_own(interpreter: str, *others: str) -> bool:
+    """Tell whether words are this interpreter, by any name that it has in its directory, which says where its libraries are."""
+    own = sys.executable
+    return not others and (interpreter == own or os.path.dirname(interpreter) == os.path.dirname(own)
+                           and os.path.realpath(interpreter) == os.path.realpath(own))
+
+
 def recognise(self: Any, script: str) -> tuple[str, dict[str, str], str | None] | None:
     """Return the file of a module, the environment and the directory to execute
     it in; None if the script is anything else.
@@ -211,7 +220,7 @@ def recognise(self: Any, script: str) -> tuple[str, dict[str, str], str | None] 
     match = MODULE.fullmatch(script)
     if match is None:
         return None
-    if shlex.split(match[2]) != [sys.executable]:
+    if not is_own(*shlex.split(match[2])):
         decline("interpreter")
         return None
     environment = dict(os.environ)
