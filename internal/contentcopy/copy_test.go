@@ -65,8 +65,9 @@ func TestNew_CopiesWhatAnsibleReaches(t *testing.T) {
 	write(t, dir+"/roles/a/..v1/main.yml", "from a ConfigMap")
 	write(t, dir+"/roles/a/files/.profile", "hidden")
 	write(t, dir+"/.git/config", "left out")
+	write(t, dir+"/lost+found/x", "of a volume's file system")
 	write(t, dir+"/runner/.runs/x", "left out")
-	for link, to := range map[string]string{"roles/a/..data": "..v1", "roles/a/tasks": "..data", "roles/a/up": "..", "roles/a/nowhere": "missing"} {
+	for link, to := range map[string]string{"roles/a/..data": "..v1", "roles/a/tasks": "..data", "roles/a/up": "..", "roles/a/nowhere": "missing", "roles/a/itself": "itself"} {
 		if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
 			t.Fatal(err)
 		}

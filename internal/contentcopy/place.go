@@ -123,11 +123,11 @@ func below(path, dir string) bool { return path == dir || strings.HasPrefix(path
 const collections = "ansible_collections"
 
 // leftOut tells whether a path leads through a directory that is not looked at: those of
-// the kubelet, which links lead to, of tools, and installed collections.
+// the kubelet, which links lead to, of tools, of file systems, and installed collections.
 func leftOut(path string) bool {
 	return slices.ContainsFunc(strings.Split(path, "/"), func(name string) bool {
 		switch name {
-		case ".git", ".ansible", ".cache", ".tox", ".venv", "__pycache__", "node_modules", collections:
+		case ".git", ".ansible", ".cache", ".tox", ".venv", "__pycache__", "node_modules", "lost+found", collections:
 			return true
 		}
 		return strings.HasPrefix(name, "..")
@@ -240,8 +240,8 @@ func (w *walk) dir(path string, above []string) error {
 func (w *walk) entry(path string, above []string) error {
 	info, err := os.Stat(path)
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil // a link to nowhere, or it went
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ELOOP):
+		return nil // a link to nowhere or to itself, or it went
 	case err != nil:
 		return err
 	case info.IsDir():
