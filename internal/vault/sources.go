@@ -2,6 +2,7 @@ package vault
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -21,6 +22,10 @@ type source struct {
 // sourcesOf lists the sources that ansible-playbook would use: those of its
 // arguments, of the environment, and of the configuration file.
 func sourcesOf(args []string, lookupEnv func(string) (string, bool)) []source {
+	env := func(name string) string { v, _ := lookupEnv(name); return v }
+	settings, dir := ansiblecfg.Defaults(env("ANSIBLE_CONFIG"), "ansible.cfg", ansiblecfg.Home(env("HOME")), ansiblecfg.System)
+	// The label of what is named as a file of a password.
+	id := cmp.Or(env("ANSIBLE_VAULT_IDENTITY"), settings["vault_identity"], "default")
 	var found []source
 	for i, arg := range args {
 		name, value, joined := strings.Cut(arg, "=")
@@ -29,17 +34,19 @@ func sourcesOf(args []string, lookupEnv func(string) (string, bool)) []source {
 		}
 		switch { // argparse takes any beginning that is no other option's
 		case strings.HasPrefix(name, "--vault-pa"):
-			found = append(found, source{path: absolute(value, ".")})
+			found = append(found, source{id, absolute(value, ".")})
 		case strings.HasPrefix(name, "--vault-i"):
 			found = append(found, identities(value, ".")...)
 		}
 	}
-	env := func(name string) string { v, _ := lookupEnv(name); return v }
 	if file := env("ANSIBLE_VAULT_PASSWORD_FILE"); file != "" {
-		found = append(found, source{path: absolute(file, ".")})
+		found = append(found, source{id, absolute(file, ".")})
 	}
 	found = append(found, identities(env("ANSIBLE_VAULT_IDENTITY_LIST"), ".")...)
-	return append(found, configured(env("ANSIBLE_CONFIG"), env("HOME"))...)
+	if file := settings["vault_password_file"]; file != "" {
+		found = append(found, source{id, absolute(file, dir)})
+	}
+	return append(found, identities(settings["vault_identity_list"], dir)...)
 }
 
 // identities reads a list of label@source.
@@ -55,16 +62,6 @@ func identities(list, dir string) []source {
 		}
 	}
 	return found
-}
-
-// configured are the sources that the configuration file names.
-func configured(named, home string) []source {
-	settings, dir := ansiblecfg.Defaults(named, "ansible.cfg", ansiblecfg.Home(home), ansiblecfg.System)
-	var found []source
-	if file := settings["vault_password_file"]; file != "" {
-		found = append(found, source{path: absolute(file, dir)})
-	}
-	return append(found, identities(settings["vault_identity_list"], dir)...)
 }
 
 func absolute(path, dir string) string {
@@ -92,6 +89,7 @@ func (s source) password(ctx context.Context) ([]byte, error) {
 	var data []byte
 	if info.Mode()&0o111 == 0 {
 		data, err = os.ReadFile(s.path)
+		data = bytes.TrimSpace(data)
 	} else {
 		ctx, cancel := context.WithTimeout(ctx, scriptTimeout)
 		defer cancel()
@@ -103,11 +101,12 @@ func (s source) password(ctx context.Context) ([]byte, error) {
 		cmd := exec.CommandContext(ctx, s.path, args...)
 		cmd.WaitDelay = time.Second
 		data, err = cmd.Output()
+		data = bytes.Trim(data, "\r\n")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("vault password from %s: %w", s.path, err)
 	}
-	return bytes.TrimSpace(data), nil
+	return data, nil
 }
 
 // split splits arguments about as shlex does: with text that shlex refuses, no run

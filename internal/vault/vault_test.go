@@ -157,10 +157,23 @@ func TestSources_AreThoseOfAnsible(t *testing.T) {
 	}
 	got := sourcesOf(split(`--vault-pass-file "/a b" --vault-id=x@/c\ d -e 'y z'`), func(name string) (string, bool) { v, ok := env[name]; return v, ok })
 	want := []source{
-		{path: "/a b"}, {"x", "/c d"}, {path: "/env/file"}, {"e", "/env/id"},
-		{path: filepath.Join(dir, "pass")}, {"a", "/ids/a"}, {path: "/ids/c"},
+		{"default", "/a b"}, {"x", "/c d"}, {"default", "/env/file"}, {"e", "/env/id"},
+		{"default", filepath.Join(dir, "pass")}, {"a", "/ids/a"}, {path: "/ids/c"},
 	}
 	must.Be(t, "sources", want, got, cmp.AllowUnexported(source{}))
+}
+
+// A script that is called -client is asked for the password of a label, and answers up to the end of the line.
+func TestPassword_OfAScript(t *testing.T) {
+	client := write(t, t.TempDir(), "one-client.sh", "#!/bin/sh\n[ \"$1\" = --vault-id ] && echo \"of $2 \"\n", 0o700)
+	for label, want := range map[string]string{"": "of default ", "own": "of own "} {
+		env := map[string]string{"ANSIBLE_VAULT_PASSWORD_FILE": client, "ANSIBLE_VAULT_IDENTITY": label}
+		for _, s := range sourcesOf(nil, func(name string) (string, bool) { v, ok := env[name]; return v, ok }) {
+			if got, err := s.password(t.Context()); err != nil || string(got) != want {
+				t.Errorf("label %q: %q, %v; want %q", label, got, err, want)
+			}
+		}
+	}
 }
 
 func TestValues_WithoutPasswordsLooksAtNothing(t *testing.T) {
