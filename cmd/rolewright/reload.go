@@ -23,6 +23,9 @@ const contentPeriod = 2 * time.Second
 // restPatience is how long content may take to come to rest before that is reported.
 const restPatience = time.Minute
 
+// retryPeriod is how often content is copied again that could not be.
+const retryPeriod = time.Minute
+
 // reload has the operator use changed content, all of it or nothing.
 type reload struct {
 	op  *operator
@@ -32,6 +35,8 @@ type reload struct {
 	// used is the state of what is in use, seen that of the last look, and refused that
 	// of what cannot be used.
 	used, seen, refused contentcopy.State
+	// again is when what is refused for another reason than the content is tried again.
+	again time.Time
 	// broken is why what is in use cannot be read, as at the start; and reported the last
 	// reason that was.
 	broken   error
@@ -72,7 +77,9 @@ func (r *reload) copy(ctx context.Context, watched []watches.Watch) error {
 		return err
 	}
 	if r.used != "" {
-		err = content.Check(ctx)
+		if err = content.Check(ctx); err != nil {
+			err = unreadableError{err}
+		}
 		if now, stateErr := r.place.State(ctx); err == nil && (stateErr != nil || now != r.seen) {
 			err = errors.Join(contentcopy.ErrChanging, stateErr) // the watches file, maybe
 		}
@@ -89,6 +96,9 @@ func (r *reload) copy(ctx context.Context, watched []watches.Watch) error {
 	}
 	return r.op.use(watched, content)
 }
+
+// unreadableError is what is wrong with content, until it is changed.
+type unreadableError struct{ error }
 
 // errSame is returned for content that was written again as it was.
 var errSame = errors.New("the content is the same")
@@ -123,7 +133,7 @@ func (r *reload) look(ctx context.Context) error {
 		r.seen = state
 		r.changes(ctx)
 		return nil
-	case state == r.refused:
+	case state == r.refused && (r.again.IsZero() || time.Now().Before(r.again)):
 		return nil
 	}
 	watched, err := r.load()
@@ -134,6 +144,7 @@ func (r *reload) look(ctx context.Context) error {
 	}
 	err = r.copy(ctx, watched)
 	var failed useError
+	var unreadable unreadableError
 	switch {
 	case errors.As(err, &failed):
 		return err
@@ -146,8 +157,10 @@ func (r *reload) look(ctx context.Context) error {
 	case err == nil:
 		r.broken = nil
 		r.log.Info("Changed content is in use", "watches", len(watched))
-	default:
-		r.refused, r.reported = state, "" // each change that is not used is reported
+	case errors.As(err, &unreadable):
+		r.refused, r.again, r.reported = state, time.Time{}, "" // each change that is not used is reported
+	default: // the disk is full, for instance
+		r.refused, r.again, r.reported = state, time.Now().Add(retryPeriod), ""
 	}
 	r.rests()
 	r.report(err, brokenContent)

@@ -44,3 +44,36 @@ func TestReload_SaysThatContentDoesNotRest(t *testing.T) {
 		}
 	})
 }
+
+// A copy that could not be made, as on a full disk, is made when it can be.
+func TestReload_TriesACopyAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir, root, log := t.TempDir(), filepath.Join(t.TempDir(), "root"), ""
+		t.Chdir(dir)
+		for path, text := range map[string]string{
+			root: "no directory", "watches.yaml": "- {group: a.example.com, version: v1, kind: A, playbook: a.yml}", "a.yml": "- [",
+		} {
+			must.Do(t, os.WriteFile(path, []byte(text), 0o600))
+		}
+		r := &reload{
+			op: &operator{
+				runOptions: &runOptions{watchesFile: "watches.yaml", runnerRoot: root},
+				Parts:      &assembly.Parts{Recorder: must.Get(metrics.New(prometheus.NewRegistry()))(t)},
+			},
+			place: contentcopy.Place{Dirs: []string{dir}}, used: "before", log: funcr.New(func(_, args string) { log = args }, funcr.Options{}),
+		}
+		looks := func(n int, want string) {
+			t.Helper()
+			for range n {
+				must.Do(t, r.look(t.Context()))
+				time.Sleep(contentPeriod)
+			}
+			if !strings.Contains(log, want) {
+				t.Errorf("log: %s; want %s", log, want)
+			}
+		}
+		looks(2, "not a directory")
+		must.Do(t, os.Remove(root))
+		looks(40, "a.yml:1")
+	})
+}
