@@ -41,6 +41,17 @@ func PauseAnnotations() (names []string) {
 	return names
 }
 
+// requestAnnotations are those that ask the operator for something. They are no inputs of
+// runs: else one that stops a run, or holds runs back, would be the reason for the next.
+func requestAnnotations() (names []string) {
+	for _, prefix := range prefixes() {
+		for _, name := range []string{"reconcile-at", "paused", "pause-deletion", "cancel", "orphan"} {
+			names = append(names, prefix+name)
+		}
+	}
+	return names
+}
+
 // settings are what a watch and the annotations of one object say together.
 type settings struct {
 	period    time.Duration

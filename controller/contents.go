@@ -63,7 +63,7 @@ const homeConfiguration = "~/.ansible.cfg"
 // ofObject is what of an object of the watch counts as inputs. Of a kind without generations, such as PersistentVolumeClaim,
 // a watch without a status of its own is about the status that others write, as for ansible-operator.
 func ofObject(w watches.Watch) fingerprint.Counts {
-	return fingerprint.Counts{Annotations: w.WatchAnnotationsChanges, Status: !w.ManageStatus}
+	return fingerprint.Counts{Annotations: w.WatchAnnotationsChanges, Requests: requestAnnotations(), Status: !w.ManageStatus}
 }
 
 // contentsOf is the content of a watch as it lies there.

@@ -97,14 +97,14 @@ func TestStall_AtAFaultOfTheContent(t *testing.T) {
 }
 
 // The run that the annotation cancel names is stopped, and not repeated until something
-// changes; the ID of another run does nothing.
+// changes, also where annotations are inputs; the ID of another run does nothing.
 func TestCancel(t *testing.T) {
 	t.Parallel()
 	cfg := testenv.Config(t)
 	c := clientOf(t, cfg)
 	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
 	exec, began := hanging()
-	start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk)}})
+	start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) { w.WatchAnnotationsChanges = true })}})
 	obj := create(t, c, object(gvk, ns, "it", map[string]any{"size": int64(1)}))
 	id := (<-began).ID
 	annotate(t, c, obj, "cancel", newUID())

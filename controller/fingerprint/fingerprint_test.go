@@ -39,7 +39,7 @@ func TestOf_ChangesExactlyWithTheInputs(t *testing.T) {
 		content string
 		counts  Counts
 	}
-	in := inputs{content: "c"}
+	in, asking := inputs{content: "c"}, Counts{Annotations: true, Requests: []string{"stop"}}
 	of := func(obj map[string]any, in inputs) (string, error) {
 		object, err := Object(obj, in.counts)
 		return Of([]Part{{OfObject, "", object}, {OfContent, "roles", in.content}}), err
@@ -60,6 +60,12 @@ func TestOf_ChangesExactlyWithTheInputs(t *testing.T) {
 		{"annotations", custom(), custom(meta("annotations", nil)), in, in, true},
 		{"annotations that count", custom(), custom(meta("annotations", nil)),
 			inputs{counts: Counts{Annotations: true}}, inputs{counts: Counts{Annotations: true}}, false},
+		{"annotations that are requests", custom(meta("annotations", nil)), custom(meta("annotations", map[string]any{"stop": "x"})),
+			inputs{counts: asking}, inputs{counts: asking}, true},
+		{"annotations that are requests, beside others", plain(), plain(meta("annotations", map[string]any{"a": "1", "stop": "x"})),
+			inputs{counts: asking}, inputs{counts: asking}, true},
+		{"another annotation beside a request", plain(), plain(meta("annotations", map[string]any{"a": "2", "stop": "x"})),
+			inputs{counts: asking}, inputs{counts: asking}, false},
 		{"status that counts only without a generation", custom(), custom(func(o map[string]any) { o["status"] = nil }),
 			inputs{counts: Counts{Status: true}}, inputs{counts: Counts{Status: true}}, true},
 		{"status of an object without generation", plain(), plain(func(o map[string]any) { o["status"] = nil }), in, in, true},

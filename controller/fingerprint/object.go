@@ -7,12 +7,15 @@ import (
 	"fmt"
 	"hash"
 	"maps"
+	"slices"
 )
 
 // Counts says what of an object counts beside its content.
 type Counts struct {
 	// Annotations is true where they count for objects with a generation, too.
 	Annotations bool
+	// Requests are annotations that never count: they ask for something, and say nothing of what the object should be.
+	Requests []string
 	// Status is true where that of objects without a generation counts: another program writes it.
 	Status bool
 }
@@ -42,13 +45,29 @@ func relevant(object map[string]any, counts Counts) map[string]any {
 	}
 	kept := map[string]any{"uid": meta["uid"]}
 	if counts.Annotations || !hasGeneration {
-		kept["annotations"] = meta["annotations"]
+		kept["annotations"] = without(meta["annotations"], counts.Requests)
 	}
 	if !hasGeneration {
 		kept["labels"] = meta["labels"]
 	}
 	out["metadata"] = kept
 	return out
+}
+
+// without are the annotations but those of the names. None left is the same as no annotations.
+func without(annotations any, names []string) any {
+	all, _ := annotations.(map[string]any)
+	if !slices.ContainsFunc(names, func(name string) bool { return all[name] != nil }) {
+		return annotations
+	}
+	kept := maps.Clone(all)
+	for _, name := range names {
+		delete(kept, name)
+	}
+	if len(kept) == 0 {
+		return nil
+	}
+	return kept
 }
 
 // encode writes v as JSON, whose map keys encoding/json sorts.
