@@ -138,11 +138,14 @@ func TestReferences_VarsFrom(t *testing.T) {
 		}
 		return failed(req.Mask.Mask("the password first-value is bad")), nil
 	}}
-	start(t, cfg, exec, Options{RetryMin: time.Hour, RetryMax: time.Hour, Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) {
+	reg := prometheus.NewRegistry()
+	opts := Options{RetryMin: time.Hour, RetryMax: time.Hour, Metrics: must.Get(metrics.New(reg))(t)}
+	opts.Watches = []watches.Watch{watchOf(gvk, func(w *watches.Watch) {
 		w.VarsFrom = []watches.VarsFrom{
 			{Secret: true, NameField: "spec.secret", Prefix: "db_"}, {Name: "defaults"}, {Name: "missing", Optional: true},
 		}
-	})}})
+	})}
+	start(t, cfg, exec, opts)
 	defaults := configMap(ns, "defaults")
 	defaults.Object["data"] = map[string]any{"color": "green", "not-a-name": "x"}
 	create(t, c, defaults)
@@ -153,6 +156,10 @@ func TestReferences_VarsFrom(t *testing.T) {
 		t.Errorf("the message does not name the Secret: %q", message)
 	}
 	must.Be(t, "runs", 0, exec.count())
+	must.Do(t, testutil.GatherAndCompare(reg, strings.NewReader("# HELP rolewright_runs_total Runs that ended, by what started them and how they ended.\n"+
+		"# TYPE rolewright_runs_total counter\n"+
+		`rolewright_runs_total{cause="created",group="`+gvk.Group+`",kind="Widget",reason="ReferenceNotFound",version="`+gvk.Version+`"} 1`+"\n"),
+		"rolewright_runs_total", "rolewright_runs_in_flight"))
 
 	password := create(t, c, secretWith(ns, "database", "first-value"))
 	awaitTrigger(t, c, it, causeReference, "secrets "+ns+"/database was created")

@@ -353,8 +353,11 @@ func (r *reconciler) noteEnd(s *scope, run status.Run) {
 		r.logEnd(s, run)
 	}
 	r.concludeHistory(s, run)
-	if s.started {
+	switch {
+	case s.started:
 		r.metrics.RunEnded(r.gvk, run.Cause, run.Reason)
+	case run.Result == status.Failed && !s.earlier:
+		r.metrics.RunNotMade(r.gvk, run.Cause, run.Reason)
 	}
 	if run.Result == status.Failed {
 		for _, f := range s.result.Summary.Culprits() {

@@ -41,6 +41,7 @@ func recordAll(r *Recorder) {
 	r.RunStarted(widget)
 	r.RunStarted(widget)
 	r.RunEnded(widget, "generation", "TaskFailed")
+	r.RunNotMade(widget, "retry", "ReferenceNotFound")
 	r.RunMade(widget, "warm")
 	r.ModulesRun(widget, map[string]int64{"pipelining": 3})
 	r.TasksRun(widget, map[string]int64{"plugin": 2})
@@ -190,6 +191,7 @@ rolewright_references_unwatched{group="apps.example.com",kind="Widget",resource=
 # HELP rolewright_runs_total Runs that ended, by what started them and how they ended.
 # TYPE rolewright_runs_total counter
 rolewright_runs_total{cause="generation",group="apps.example.com",kind="Widget",reason="TaskFailed",version="v1"} 1
+rolewright_runs_total{cause="retry",group="apps.example.com",kind="Widget",reason="ReferenceNotFound",version="v1"} 1
 # HELP rolewright_tasks_total Tasks of forked runs, by why they needed a worker process of their own (action, option, plugin, template, …); none: they needed no worker.
 # TYPE rolewright_tasks_total counter
 rolewright_tasks_total{group="apps.example.com",kind="Widget",version="v1",way="plugin"} 2

@@ -92,6 +92,14 @@ func (r *Recorder) RunEnded(gvk schema.GroupVersionKind, cause, reason string) {
 	r.runs.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind, cause, reason).Inc()
 }
 
+// RunNotMade counts a run that has failed before it was in progress, and that RunStarted has not counted.
+func (r *Recorder) RunNotMade(gvk schema.GroupVersionKind, cause, reason string) {
+	if r == nil {
+		return
+	}
+	r.runs.WithLabelValues(gvk.Group, gvk.Version, gvk.Kind, cause, reason).Inc()
+}
+
 // RunHandedOver counts a run as in progress no more that goes on without this process.
 func (r *Recorder) RunHandedOver(gvk schema.GroupVersionKind) {
 	if r == nil {
