@@ -45,6 +45,9 @@ func (r *reconciler) writeStatus(ctx context.Context, obj *unstructured.Unstruct
 		fresh = false
 		return r.patchStatus(ctx, obj, moment, ch)
 	})
+	if apierrors.IsConflict(err) {
+		r.metrics.StatusWrite(r.gvk, moment, err) // no try was counted
+	}
 	if err != nil {
 		return fmt.Errorf("write the status: %w", err)
 	}
@@ -98,8 +101,16 @@ func (r *reconciler) patchStatus(ctx context.Context, obj *unstructured.Unstruct
 			"namespace", obj.GetNamespace(), "name", obj.GetName())
 		err = r.sendStatus(ctx, obj, status.Minimal(before, after))
 	}
-	r.metrics.StatusWrite(r.gvk, moment, err)
+	r.countWrite(moment, err)
 	return err
+}
+
+// countWrite counts a write, but not one that met another client's, which is tried again, or
+// of an object that is gone, whose status is of no use.
+func (r *reconciler) countWrite(moment metrics.Moment, err error) {
+	if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+		r.metrics.StatusWrite(r.gvk, moment, err)
+	}
 }
 
 // sendStatus patches the status of obj to after, and obj to the answer.
@@ -155,7 +166,7 @@ func (r *reconciler) writeProgress(ctx context.Context, obj *unstructured.Unstru
 	target.SetNamespace(obj.GetNamespace())
 	target.SetName(obj.GetName())
 	err = r.client.Status().Patch(ctx, target, client.RawPatch(types.MergePatchType, data), unwarned())
-	r.metrics.StatusWrite(r.gvk, metrics.MomentProgress, err)
+	r.countWrite(metrics.MomentProgress, err)
 	if err == nil {
 		obj.Object = target.Object
 	}
