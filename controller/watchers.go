@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -232,7 +233,8 @@ func (r *reconciler) moved(s *scope) bool {
 	return false
 }
 
-// showReady brings the metric of a kind up to date: all its watches have to be served.
+// showReady brings the metric of a kind up to date: all its watches have to be served, but
+// those that enabledIf leaves out. If none is left there is no metric, as for a kind that is not watched.
 func (s *Set) showReady(gvk schema.GroupVersionKind) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -242,7 +244,9 @@ func (s *Set) showReady(gvk schema.GroupVersionKind) {
 			continue
 		}
 		k.mu.Lock()
-		watched, served = true, served && k.state == nil
+		if !errors.As(k.state, new(notEnabledError)) {
+			watched, served = true, served && k.state == nil
+		}
 		k.mu.Unlock()
 	}
 	if watched {

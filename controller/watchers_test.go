@@ -234,6 +234,15 @@ func TestWatchers_OfOneKindInOneSet(t *testing.T) {
 	s.kinds[0].state = nil
 	s.showReady(gvk)
 	ready(about + "1\n")
+	s.kinds[0].state = notEnabledError{}
+	s.showReady(gvk)
+	ready(about + "1\n") // the other watch is served
+	s.kinds[1].state = notEnabledError{}
+	s.showReady(gvk)
+	ready("")
+	s.kinds[0].state, s.kinds[1].state = nil, nil
+	s.showReady(gvk)
+	ready(about + "1\n")
 
 	owner := proxy.Owner{GVK: gvk, Namespace: "tea", Name: "it", UID: "1"}
 	must.Be(t, "the least, for an object of none", true, s.Grant(owner).OwnNamespaceOnly)
