@@ -22,7 +22,7 @@ import (
 
 const (
 	pollInterval = 100 * time.Millisecond
-	// againAnnotation asks for a second run.
+	// againAnnotation asks for a run.
 	againAnnotation = "rolewright.dev/reconcile-at"
 	// cleanUpPatience is how long the namespace of a scenario is worked at.
 	cleanUpPatience = 10 * time.Second
@@ -131,14 +131,8 @@ func (p *Player) step(ctx context.Context, s Step, namespace string) (err error)
 		}
 	}()
 	for _, u := range s.Apply.All {
-		u = u.DeepCopy()
-		if err := p.Apply(ctx, u, namespace); err != nil {
-			return fmt.Errorf("apply %s: %w", name(u), err)
-		}
-		if p.Watched(u.GroupVersionKind()) {
-			if err := p.runs(ctx, s, u); err != nil {
-				return fmt.Errorf("%s: %w", name(u), err)
-			}
+		if err := p.apply(ctx, s, u, namespace); err != nil {
+			return err
 		}
 	}
 	if err := p.each(ctx, s.Delete, namespace, func(ctx context.Context, u *unstructured.Unstructured) error {
@@ -155,11 +149,36 @@ func (p *Player) step(ctx context.Context, s Step, namespace string) (err error)
 	return p.each(ctx, s.Absent, namespace, p.absent)
 }
 
-// runs waits for the run that the object as applied has to have, and for a second one.
-func (p *Player) runs(ctx context.Context, s Step, u *unstructured.Unstructured) error {
+// apply applies an object, and waits for its runs if it is watched. An object that is there as it is applied
+// is asked for a run: those of earlier steps say nothing of this one.
+func (p *Player) apply(ctx context.Context, s Step, want *unstructured.Unstructured, namespace string) error {
+	u, began := want.DeepCopy(), time.Now()
+	watched, was := p.Watched(u.GroupVersionKind()), in(u, namespace)
+	if watched {
+		_ = p.Client.Get(ctx, client.ObjectKeyFromObject(was), was) // what cannot be read has no UID
+	}
+	if err := p.Apply(ctx, u, namespace); err != nil {
+		return fmt.Errorf("apply %s: %w", name(u), err)
+	}
+	if !watched {
+		return nil
+	}
+	if was.GetUID() == u.GetUID() && was.GetGeneration() == u.GetGeneration() {
+		if err := p.askAgain(ctx, u); err != nil {
+			return fmt.Errorf("%s: %w", name(u), err)
+		}
+	}
+	if err := p.runs(ctx, s, u, began); err != nil {
+		return fmt.Errorf("%s: %w", name(u), err)
+	}
+	return nil
+}
+
+// runs waits for the run that the object as applied has to have since then, and for a second one.
+func (p *Player) runs(ctx context.Context, s Step, u *unstructured.Unstructured, since time.Time) error {
 	of := object{u.GroupVersionKind().GroupKind(), client.ObjectKeyFromObject(u)}
 	first, err := p.Runs.await(ctx, of, func(r run) bool {
-		return r.Generation == u.GetGeneration() && r.Result != status.Interrupted
+		return r.Generation == u.GetGeneration() && r.Started.After(since) && r.Result != status.Interrupted
 	})
 	if err != nil {
 		return fmt.Errorf("no run of generation %d has ended in time: %w", u.GetGeneration(), err)
@@ -252,7 +271,7 @@ func (p *Player) setStatus(ctx context.Context, want *unstructured.Unstructured)
 	return p.Client.Status().Patch(ctx, have, client.RawPatch(types.MergePatchType, data))
 }
 
-// askAgain asks for another run of an object.
+// askAgain asks for a run of an object.
 func (p *Player) askAgain(ctx context.Context, u *unstructured.Unstructured) error {
 	now := time.Now().UTC().Format(time.RFC3339Nano)
 	data, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{againAnnotation: now}}})

@@ -1,13 +1,21 @@
 package scenario
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"github.com/rolewright/rolewright/controller/status"
 	"github.com/rolewright/rolewright/test/must"
 )
 
@@ -81,5 +89,73 @@ func TestRead_SaysWhatIsWrong(t *testing.T) {
 		if why != "" && (err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), why)) {
 			t.Errorf("%s: got %v, want %q", text, err, why)
 		}
+	}
+}
+
+// teaHouse is a client of an API server with one object, of generation 1, and the operator, which runs it when it
+// is new or asked for.
+type teaHouse struct {
+	client.Client
+	uid   types.UID // empty if the object does not exist
+	runs  *Runs
+	fails bool
+}
+
+func (h *teaHouse) Get(_ context.Context, _ client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
+	if h.uid == "" {
+		return errors.New("not found")
+	}
+	h.fill(obj)
+	return nil
+}
+
+func (h *teaHouse) Patch(_ context.Context, obj client.Object, _ client.Patch, _ ...client.PatchOption) error {
+	h.run(obj)
+	return nil
+}
+
+func (h *teaHouse) apply(_ context.Context, u *unstructured.Unstructured, namespace string) error {
+	u.SetNamespace(namespace)
+	created := h.uid == ""
+	if created {
+		h.uid = types.UID(time.Now().String())
+	}
+	if h.fill(u); created {
+		h.run(u)
+	}
+	return nil
+}
+
+func (h *teaHouse) fill(obj client.Object) {
+	obj.SetUID(h.uid)
+	obj.SetGeneration(1)
+}
+
+func (h *teaHouse) run(obj client.Object) {
+	r := status.Run{Generation: 1, Started: time.Now(), Result: status.Succeeded, Reason: "Succeeded"}
+	if h.fails {
+		r.Result, r.Reason = status.Failed, "TaskFailed"
+	}
+	r.Finished = time.Now()
+	h.runs.Follow(schema.GroupVersionKind{Group: "g.test", Version: "v1", Kind: "Tea"}, client.ObjectKeyFromObject(obj), "").End(r)
+}
+
+// The runs of earlier steps prove nothing of what a step applies, unchanged or created once more.
+func TestStep_ARunOfItsOwn(t *testing.T) {
+	t.Parallel()
+	h := &teaHouse{runs: NewRuns()}
+	p := &Player{Client: h, Apply: h.apply, Runs: h.runs, Watched: func(schema.GroupVersionKind) bool { return true }, Timeout: time.Minute}
+	tea := &unstructured.Unstructured{Object: decoded(t, "{apiVersion: g.test/v1, kind: Tea, metadata: {name: it}}")}
+	one := Step{Apply: Objects{All: []*unstructured.Unstructured{tea}}}
+	must.Do(t, p.step(t.Context(), one, "ns"))
+
+	h.fails = true
+	failing := one
+	failing.Fails = "TaskFailed"
+	must.Do(t, p.step(t.Context(), failing, "ns"))
+
+	h.uid = ""
+	if err := p.step(t.Context(), one, "ns"); err == nil || !strings.Contains(err.Error(), "TaskFailed") {
+		t.Errorf("error of an object that was created once more = %v, want that of its own run", err)
 	}
 }
