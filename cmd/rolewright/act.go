@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -117,15 +118,22 @@ func newResumeCommand() *cobra.Command {
 
 func newCancelCommand() *cobra.Command {
 	var o selectOptions
+	run := ""
 	cmd := &cobra.Command{
 		Use:   "cancel KIND/NAME...",
 		Short: "Stop the run in progress of objects",
 		Long: `Stop the run of each object that is in progress now, with the annotation
 rolewright.dev/cancel. What it has done stays. The run has failed with the reason
-Cancelled, and none starts until an input changes, or "rolewright reconcile" asks for one.`,
+Cancelled, and none starts until an input changes, or "rolewright reconcile" asks for one.
+
+Where the status has no record of runs, as with manageStatus: false, --run names the
+run: "rolewright get runs -o name" shows its ID.`,
 		Example: "  rolewright cancel memcached/sample",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			_, objects, err := o.act(cmd, args, act.Cancel())
+			if run != "" && uuid.Validate(run) != nil {
+				return usage(fmt.Errorf("--run %q is not the whole ID of a run", run))
+			}
+			_, objects, err := o.act(cmd, args, act.Cancel(run))
 			if err == nil && len(objects) == 0 {
 				return coded(errors.New("there was nothing to cancel"), exitNothing)
 			}
@@ -133,5 +141,6 @@ Cancelled, and none starts until an input changes, or "rolewright reconcile" ask
 		},
 	}
 	o.bindAll(cmd, "Cancel runs of")
+	cmd.Flags().StringVar(&run, "run", "", "The ID of the run, which is stopped if it is in progress.")
 	return cmd
 }

@@ -63,14 +63,27 @@ func Resume() Action {
 	}
 }
 
-// Cancel stops the run in progress.
-func Cancel() Action {
+// Cancel stops the run in progress if it is the one with the ID, or whichever it is if that is empty. Where the
+// status has no record of runs, as with manageStatus: false, only an ID says which run to stop; that of a run that
+// has ended does nothing.
+func Cancel(run string) Action {
 	return func(obj *unstructured.Unstructured) (map[string]any, string) {
-		active := controller.Summarize(obj, time.Now()).Active
-		if active == nil {
-			return nil, "has no run in progress"
+		_, recorded, _ := unstructured.NestedFieldNoCopy(obj.Object, "status", "ansible")
+		id := run
+		if recorded {
+			active := controller.Summarize(obj, time.Now()).Active
+			switch {
+			case active == nil:
+				return nil, "has no run in progress"
+			case run != "" && run != active.ID:
+				return nil, "has another run in progress: " + active.ID
+			}
+			id = active.ID
 		}
-		return map[string]any{controller.AnnotationCancel: active.ID}, "cancel of run " + active.ID + " requested"
+		if id == "" {
+			return nil, "has no record of runs in its status: name the run with --run"
+		}
+		return map[string]any{controller.AnnotationCancel: id}, "cancel of run " + id + " requested"
 	}
 }
 

@@ -44,7 +44,7 @@ func (f Objects) Get(ctx context.Context, o history.Object) (map[string]any, err
 func (f Objects) Act(ctx context.Context, o history.Object, asked page.Asked) (changed bool, err error) {
 	do := asked.Do
 	action, known := map[string]Action{
-		"reconcile": Reconcile(time.Now()), "suspend": Suspend(time.Now(), 0), "suspend-1h": Suspend(time.Now(), time.Hour), "resume": Resume(), "cancel": Cancel(),
+		"reconcile": Reconcile(time.Now()), "suspend": Suspend(time.Now(), 0), "suspend-1h": Suspend(time.Now(), time.Hour), "resume": Resume(), "cancel": Cancel(asked.Run),
 	}[do]
 	if !known {
 		return false, fmt.Errorf("there is no action %q", do)
@@ -61,7 +61,7 @@ func (f Objects) Act(ctx context.Context, o history.Object, asked page.Asked) (c
 		return false, fmt.Errorf("another object has the name now: %w", page.ErrChanged)
 	}
 	changes, _ := action(obj)
-	if run, cancels := changes[controller.AnnotationCancel]; cancels && asked.Run != "" && run != asked.Run {
+	if active := controller.Summarize(obj, time.Now()).Active; do == "cancel" && asked.Run != "" && active != nil && active.ID != asked.Run {
 		return false, fmt.Errorf("run %.8s has ended, and another one is in progress: %w", asked.Run, page.ErrChanged)
 	}
 	if len(changes) == 0 {

@@ -1,0 +1,75 @@
+package act
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/rolewright/rolewright/internal/history"
+	"github.com/rolewright/rolewright/internal/page"
+)
+
+// cupboard is a client for one object, which notes the last patch.
+type cupboard struct {
+	dynamic.ResourceInterface
+	object  *unstructured.Unstructured
+	patched string
+}
+
+func (c *cupboard) Get(context.Context, string, metav1.GetOptions, ...string) (*unstructured.Unstructured, error) {
+	return c.object, nil
+}
+
+func (c *cupboard) Patch(_ context.Context, _ string, _ types.PatchType, data []byte, _ metav1.PatchOptions, _ ...string) (*unstructured.Unstructured, error) {
+	c.patched = string(data)
+	return c.object, nil
+}
+
+// The button stops the run of the page, and no other one, whether the status records runs or not.
+func TestAct_CancelsTheRunOfThePage(t *testing.T) {
+	t.Parallel()
+	const one, two = "0b1f6b1e-0000-4000-8000-000000000001", "0b1f6b1e-0000-4000-8000-000000000002"
+	recorded := func(active map[string]any) map[string]any {
+		ansible := map[string]any{}
+		if active != nil {
+			ansible["activeRun"] = active
+		}
+		return map[string]any{"ansible": ansible}
+	}
+	running := map[string]any{"id": one, "cause": "created", "generation": int64(1), "started": time.Now().UTC().Format(time.RFC3339)}
+	for name, tt := range map[string]struct {
+		status  any
+		run     string
+		cancels string
+		err     error
+	}{
+		"run in the status":           {recorded(running), one, one, nil},
+		"run that is not on the page": {recorded(running), "", one, nil},
+		"another run by now":          {recorded(running), two, "", page.ErrChanged},
+		"run that has ended":          {recorded(nil), one, "", nil},
+		"no record of runs":           {nil, one, one, nil},
+		"no record, nor a run":        {nil, "", "", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := &cupboard{object: &unstructured.Unstructured{Object: map[string]any{
+				"apiVersion": "g.test/v1", "kind": "Tea", "metadata": map[string]any{"name": "it", "uid": "u", "generation": int64(1)}, "status": tt.status,
+			}}}
+			objects := Of(func(history.Object) (dynamic.ResourceInterface, error) { return c, nil })
+			changed, err := objects.(Objects).Act(t.Context(), history.Object{Name: "it"}, page.Asked{Do: "cancel", Run: tt.run})
+			if !errors.Is(err, tt.err) || changed != (tt.cancels != "") {
+				t.Errorf("changed = %v, error = %v", changed, err)
+			}
+			if want := `"rolewright.dev/cancel":"` + tt.cancels + `"`; tt.cancels != "" && !strings.Contains(c.patched, want) {
+				t.Errorf("patch = %s, want %s in it", c.patched, want)
+			}
+		})
+	}
+}
