@@ -173,6 +173,7 @@ func (r *reconciler) after(ctx context.Context, s *scope, run *status.Run) {
 	default:
 		run.Result, run.Reason, run.Message = status.Failed, status.ReasonHookFailed, short(s.mask.Mask(err.Error()))
 		run.RequeueAfter, run.Wait, run.Attempts = 0, nil, s.attempts()+1
+		run.Drifted, run.Drift = false, "" // which only a check that has succeeded says
 	}
 	run.Finished = r.now()
 }

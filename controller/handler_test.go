@@ -96,6 +96,23 @@ func TestHooks_HaveTheTimeOfTheRun(t *testing.T) {
 	})
 }
 
+// A check that has found changes, and whose hook fails, has a record that is read back.
+func TestHooks_AfterACheck(t *testing.T) {
+	t.Parallel()
+	r, s := hooked(watches.Hooks{After: func(context.Context, map[string]any, watches.HookEnd) error { return errors.New("no tray") }}, 0)
+	now := time.Now()
+	s.hooked = true
+	run := status.Run{
+		ID: newUID(), Cause: string(causePeriod), Mode: status.ModeCheck, Started: now, Finished: now,
+		Result: status.Succeeded, Reason: "Succeeded", Drifted: true, Drift: "1 task would change",
+	}
+	r.after(t.Context(), s, &run)
+	record := status.Read(status.Conclude(nil, run, 0, now))
+	if run.Reason != status.ReasonHookFailed || len(record.Rejected) > 0 || record.Last == nil {
+		t.Errorf("run = %+v, rejected: %v", run, record.Rejected)
+	}
+}
+
 // Variables of a hook take the place of those of the watch, and are copies.
 func TestHooks_Vars(t *testing.T) {
 	t.Parallel()
