@@ -60,10 +60,12 @@ func (r *reconciler) leave(s *scope) (outcome, error) {
 	if errors.Is(s.err, runner.ErrNoSpace) {
 		r.store.MakeRoom() // for the next look
 	}
+	if s.started {
+		r.metrics.RunHandedOver(r.gvk)
+	}
 	if !handedOver {
 		return finished, fmt.Errorf("follow run %s of an earlier process: %w", s.runID, s.err)
 	}
-	r.metrics.RunHandedOver(r.gvk)
 	s.log.Info("Run goes on in its Pod; the next operator process adopts it")
 	return finished, nil
 }

@@ -5,11 +5,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -17,6 +20,7 @@ import (
 	"github.com/rolewright/rolewright/controller/runqueue"
 	"github.com/rolewright/rolewright/controller/runstore"
 	"github.com/rolewright/rolewright/controller/status"
+	"github.com/rolewright/rolewright/internal/metrics"
 	"github.com/rolewright/rolewright/internal/watches"
 	"github.com/rolewright/rolewright/runner"
 	"github.com/rolewright/rolewright/test/must"
@@ -101,11 +105,14 @@ func TestAdoption_IsTriedAgain(t *testing.T) {
 		}
 		return succeeded(), nil
 	}
-	start(t, cfg, exec, Options{Watches: []watches.Watch{w}})
+	reg := prometheus.NewRegistry()
+	start(t, cfg, exec, Options{Watches: []watches.Watch{w}, Metrics: must.Get(metrics.New(reg))(t)})
 	awaitCondition(t, c, obj, status.Ready, "True")
 	if tries.Load() != 3 {
 		t.Errorf("the run was followed at try %d, want 3", tries.Load())
 	}
+	must.Do(t, testutil.GatherAndCompare(reg, strings.NewReader("# HELP rolewright_runs_in_flight Runs in progress.\n# TYPE rolewright_runs_in_flight gauge\n"+
+		`rolewright_runs_in_flight{group="`+w.GVK.Group+`",kind="Widget",version="`+w.GVK.Version+`"} 0`+"\n"), "rolewright_runs_in_flight"))
 }
 
 // An operator died after it had recorded the end of a run, and before it removed the Job: the next one removes it, and runs nothing for it.
