@@ -230,7 +230,8 @@ func (r *Run) write(ctx context.Context, w history.Write) {
 	span.End(oteltrace.WithTimestamp(w.At))
 }
 
-// End implements [history.Observed].
+// End implements [history.Observed]. A run without a result goes on without this process: its
+// spans end now, and do not say how it has ended.
 func (r *Run) End(run history.Run) {
 	for _, w := range r.writes {
 		r.write(r.tasks, w)
@@ -241,8 +242,18 @@ func (r *Run) End(run history.Run) {
 			ended = run.Finished
 		}
 		r.executing.End(oteltrace.WithTimestamp(ended))
-		r.phase("finalizing", ended, run.Finished)
+		if run.Result != "" {
+			r.phase("finalizing", ended, run.Finished)
+		}
 	}
+	if run.Result != "" {
+		r.conclude(run)
+	}
+	r.root.End(oteltrace.WithTimestamp(run.Finished))
+}
+
+// conclude says how the run has ended.
+func (r *Run) conclude(run history.Run) {
 	result := runResult(run)
 	r.root.SetAttributes(attribute.String("cicd.pipeline.result", result))
 	if result != "success" {
@@ -250,7 +261,6 @@ func (r *Run) End(run history.Run) {
 		first, _, _ := strings.Cut(run.Message, "\n")
 		r.root.SetStatus(codes.Error, first)
 	}
-	r.root.End(oteltrace.WithTimestamp(run.Finished))
 }
 
 func runResult(run history.Run) string {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"go.opentelemetry.io/otel/codes"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
@@ -73,6 +74,29 @@ func TestTracer_SpansOfARun(t *testing.T) {
 			t.Errorf("the status of %q is %q, want %q", name, is, want)
 		}
 	}
+}
+
+// A run that goes on without this process is no failure in its trace.
+func TestTracer_ARunThatGoesOn(t *testing.T) {
+	spans := tracetest.NewInMemoryExporter()
+	tracer := must.Get(newTracer(t.Context(), spans, "v1"))(t)
+	began := time.Now()
+	recording := history.NewRecorder(nil, tracer).Begin(history.Run{
+		Brief: history.Brief{ID: "1", Started: began, Object: history.Object{Kind: "Tea"}}, Due: began, Prepared: began,
+	})
+	recording.Drop()
+	must.Do(t, tracer.provider.ForceFlush(t.Context()))
+	for _, span := range spans.GetSpans().Snapshots() {
+		if span.Status().Code == codes.Error || span.EndTime().Before(began) || span.Name() == "finalizing" {
+			t.Errorf("%s: status %v, ended at %v", span.Name(), span.Status(), span.EndTime())
+		}
+		for _, a := range span.Attributes() {
+			if a.Key == "cicd.pipeline.result" || a.Key == "error.type" {
+				t.Errorf("%s has %s = %q", span.Name(), a.Key, a.Value.AsString())
+			}
+		}
+	}
+	must.Be(t, "spans", 3, len(spans.GetSpans()))
 }
 
 // A trace that no collector gets is not named in the log and in metrics.
