@@ -147,6 +147,33 @@ func TestPause_EndsByItself(t *testing.T) {
 	}
 }
 
+// What a pause has held back, and was undone, is not said any more of an object that has stalled.
+func TestPause_OfAStalledObject(t *testing.T) {
+	t.Parallel()
+	cfg := testenv.Config(t)
+	c := clientOf(t, cfg)
+	gvk, ns := testenv.CRD(t, cfg), testenv.Namespace(t, cfg)
+	exec := &fakeExecutor{do: func(context.Context, runner.Request) (runner.Result, error) { return failed("the disk is full"), nil }}
+	start(t, cfg, exec, Options{Watches: []watches.Watch{watchOf(gvk, func(w *watches.Watch) { w.Retry.MaxAttempts = 1 })}})
+	obj := create(t, c, object(gvk, ns, "it", map[string]any{"size": int64(1)}))
+	awaitStalled(t, c, exec, obj, "RetriesExhausted", 1)
+	edit := func(size int64, annotations map[string]any) {
+		update(t, c, obj, func(is map[string]any) {
+			is["spec"] = map[string]any{"size": size}
+			is["metadata"].(map[string]any)["annotations"] = annotations
+		})
+	}
+	edit(2, map[string]any{ownPrefix + "paused": "true"})
+	eventually(t, "the change is held back", func() bool { return condition(get(t, c, obj), status.Reconciling)["reason"] == "Paused" })
+	edit(1, nil)
+	eventually(t, "the failure is what is said", func() bool {
+		is := get(t, c, obj)
+		r, observed := condition(is, status.Reconciling), is.Object["status"].(map[string]any)["observedGeneration"]
+		return r["status"] == "False" && r["reason"] == "RunFailed" && observed == is.GetGeneration()
+	})
+	awaitStalled(t, c, exec, obj, "RetriesExhausted", 1)
+}
+
 // A pause that cannot be read is one, and the status says what to fix.
 func TestPause_ThatCannotBeReadHolds(t *testing.T) {
 	t.Parallel()

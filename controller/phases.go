@@ -205,16 +205,23 @@ func (r *reconciler) untilWritten(s *scope, wait time.Duration) outcome {
 }
 
 // observe says in the status that a generation with the inputs of the last
-// success is settled too. It writes once per generation.
+// success is settled too. It writes once per generation. Of a failure it says so
+// again after another run was held back.
 func (r *reconciler) observe(ctx context.Context, s *scope, now time.Time) error {
 	generation, last := s.object.GetGeneration(), s.memory.last
 	known := last.Generation == generation || s.memory.observed == generation
-	if s.settings.mode == watches.ModeCheck || last.Result != status.Succeeded || last.Wait != nil || known && s.memory.held == (heldRun{}) || !r.writesStatus() {
+	failed, held := last.Result == status.Failed, s.memory.held != (heldRun{})
+	switch {
+	case s.settings.mode == watches.ModeCheck, last.Wait != nil, !r.writesStatus(),
+		!failed && last.Result != status.Succeeded, (known || failed) && !held:
 		return nil
 	}
 	err := r.readLive(ctx, s)
 	if err == nil && s.object.GetGeneration() == generation {
 		err = r.writeStatus(ctx, s.object, metrics.MomentEnd, func(st map[string]any) map[string]any {
+			if failed {
+				return status.Resume(st, *last, generation, r.situation(s).delay(), now)
+			}
 			return status.Observe(st, generation, now)
 		})
 	}

@@ -163,6 +163,11 @@ func concludeFailure(c *conditions, r Run, next time.Duration) {
 	c.set(Failure, "True", reasonFailed, r.Message, result, true)
 	c.set(Successful, "False", "", "", nil, false)
 
+	concludeRetry(c, r, next)
+}
+
+// concludeRetry says that r has failed, and when the next run starts.
+func concludeRetry(c *conditions, r Run, next time.Duration) {
 	c.add(Ready, "False", r.Reason, r.Message)
 	if next <= 0 {
 		reason, message := r.Reason, "The same inputs cannot succeed"
@@ -212,6 +217,18 @@ func Observe(st map[string]any, generation int64, now time.Time) map[string]any 
 	c.add(Ready, "True", reasonSettled, messageSucceeded)
 	c.add(Reconciling, "False", reasonSettled, messageAwaiting)
 	c.add(Stalled, "False", reasonSettled, "")
+	c.write(out)
+	out["observedGeneration"] = generation
+	return out
+}
+
+// Resume is the status of an object whose last run, r, has failed, and of which a run was held back (see [Hold])
+// that is not due any more: the object has the inputs of r again, in another generation perhaps.
+func Resume(st map[string]any, r Run, generation int64, next time.Duration, now time.Time) map[string]any {
+	out := clone(st)
+	discardRejected(out)
+	c := readConditions(out, generation, now)
+	concludeRetry(c, r, next)
 	c.write(out)
 	out["observedGeneration"] = generation
 	return out
