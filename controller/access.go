@@ -2,10 +2,8 @@ package controller
 
 import (
 	"context"
-	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -283,33 +281,9 @@ func (r *reconciler) running(obj *unstructured.Unstructured) *admitted {
 	return nil
 }
 
-// direct is what the environment of a run has to say so that clients do not ask
-// a web proxy for the way to this machine; nothing if there is no web proxy.
-func direct(lookupEnv func(string) (string, bool)) map[string]string {
-	const loopback = "127.0.0.1,localhost"
-	env := map[string]string{}
-	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"} {
-		for _, spelled := range []string{name, strings.ToLower(name)} {
-			if value, ok := lookupEnv(spelled); !ok || value == "" {
-				continue
-			}
-			for _, no := range []string{"NO_PROXY", "no_proxy"} {
-				env[no] = loopback
-				if value, _ := lookupEnv(no); value != "" {
-					env[no] = value + "," + loopback
-				}
-			}
-		}
-	}
-	return env
-}
-
 func runEnv(dir string) map[string]string {
-	env := direct(os.LookupEnv)
 	kubeconfig := filepath.Join(dir, kubeconfigFile)
-	env["KUBECONFIG"], env["K8S_AUTH_KUBECONFIG"] = kubeconfig, kubeconfig
-	env[protectEnv] = filepath.Join(dir, protectFile)
-	return env
+	return map[string]string{"KUBECONFIG": kubeconfig, "K8S_AUTH_KUBECONFIG": kubeconfig, protectEnv: filepath.Join(dir, protectFile)}
 }
 
 // watchObjects notifies the runs in progress that their objects go or change, or that

@@ -113,5 +113,5 @@ func (req Request) environment(environ []string) []string {
 	if req.controlDir != "" && ansibleenv.Lookup(environ, "ANSIBLE_SSH_CONTROL_PATH_DIR") == "" {
 		out = append(out, "ANSIBLE_SSH_CONTROL_PATH_DIR="+req.controlDir)
 	}
-	return ansibleenv.WithHome(out, filepath.Join(req.Dir, tempDir))
+	return ansibleenv.WithHome(ansibleenv.Direct(out), filepath.Join(req.Dir, tempDir))
 }

@@ -103,6 +103,7 @@ func (req Request) commandEnviron(environ []string) []string {
 	for name, value := range env {
 		list = append(list, name+"="+value)
 	}
+	list = ansibleenv.Direct(list)
 	slices.Sort(list)
 	return list
 }

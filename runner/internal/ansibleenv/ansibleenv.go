@@ -4,6 +4,7 @@ package ansibleenv
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -86,6 +87,25 @@ func canWrite(dir string) bool {
 		}
 		dir = filepath.Dir(dir)
 	}
+}
+
+// Direct returns an environment in which clients do not ask a web proxy for the way to this
+// machine, where the run finds the API server; nothing changes if there is no web proxy. Of NO_PROXY
+// and no_proxy clients read one or the other first, so that both are set, also where one was.
+func Direct(environ []string) []string {
+	if !slices.ContainsFunc([]string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"}, func(name string) bool {
+		return Lookup(environ, name) != "" || Lookup(environ, strings.ToLower(name)) != ""
+	}) {
+		return environ
+	}
+	const capitals, small, loopback = "NO_PROXY", "no_proxy", "127.0.0.1,localhost"
+	no := func(first, second string) string {
+		return strings.TrimPrefix(cmp.Or(Lookup(environ, first), Lookup(environ, second))+","+loopback, ",")
+	}
+	out := slices.DeleteFunc(slices.Clone(environ), func(entry string) bool {
+		return strings.HasPrefix(entry, capitals+"=") || strings.HasPrefix(entry, small+"=")
+	})
+	return append(out, capitals+"="+no(capitals, small), small+"="+no(small, capitals))
 }
 
 // Lookup returns the value of a variable in an environment without duplicates.
