@@ -84,6 +84,9 @@ func (x *exchange) prepare(w http.ResponseWriter, r *http.Request) error {
 	}
 	r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(body)), int64(len(body)), nil
 	r.Header.Set("Content-Length", strconv.Itoa(len(body)))
+	r.GetBody = func() (io.ReadCloser, error) { // of a request that the API server has not looked at, for another connection
+		return io.NopCloser(bytes.NewReader(body)), x.fence()
+	}
 	if len(body) == 0 {
 		r.Body = http.NoBody
 	}
