@@ -21,6 +21,9 @@ const (
 	cachePatience = 30 * time.Second
 )
 
+// leavePatience is longer than a container takes from its start until it asks for leave.
+const leavePatience = 20 * time.Second
+
 // drainPatience is longer than a proxy takes to end.
 const drainPatience = 8 * time.Second
 
@@ -44,6 +47,7 @@ type watched struct {
 	tried time.Time
 	pause time.Duration
 	told  bool      // that the run has begun
+	runs  time.Time // when its container was seen to run first
 	freed time.Time // when space was made last for what the run sends
 	phase string
 }
@@ -136,6 +140,9 @@ func (w *watched) look(ctx context.Context) (done bool, lost error) {
 	if pod == nil && w.why == nil {
 		now = w.absence(ctx, job)
 	}
+	if now == "" && pod != nil && w.why == nil {
+		now = w.unheard(pod)
+	}
 	if isClosed(w.session.Started) && (pod == nil || !silent(pod)) {
 		now = ""
 	}
@@ -148,6 +155,21 @@ func (w *watched) look(ctx context.Context) (done bool, lost error) {
 		w.req.Apart.OnPhase(now)
 	}
 	return false, nil
+}
+
+// unheard says what to do about a Pod that runs and asks for no leave; empty as long as that can be on its way.
+func (w *watched) unheard(pod *corev1.Pod) string {
+	switch {
+	case !begun(pod):
+		return ""
+	case w.runs.IsZero():
+		w.runs = time.Now()
+	}
+	if time.Since(w.runs) < leavePatience {
+		return ""
+	}
+	return fmt.Sprintf("its Pod %s runs, and has not reached the operator at %s: its log says why; a NetworkPolicy can be in the way, "+
+		"of its namespace or the operator's (config/jobs/allow-runs.yaml), or the Service", pod.Name, w.opts.URL)
 }
 
 // makeRoom frees space where the disk is full, and says so the first time.

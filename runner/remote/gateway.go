@@ -65,8 +65,8 @@ func pause(ctx context.Context, d *time.Duration) bool {
 }
 
 // dialOperator connects as soon as there is an operator that has the run, or refuses it: behind one address there may be
-// several, each with runs of its own.
-func dialOperator(in Input) (func(ctx context.Context, network, address string) (net.Conn, error), error) {
+// several, each with runs of its own. Where that takes long, say is told why.
+func dialOperator(in Input, say func(text string)) (func(ctx context.Context, network, address string) (net.Conn, error), error) {
 	config, err := clientConfig(in.CA)
 	if err != nil {
 		return nil, err
@@ -74,6 +74,7 @@ func dialOperator(in Input) (func(ctx context.Context, network, address string) 
 	dialer := &tls.Dialer{NetDialer: &net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second, Control: endUnanswered}, Config: config}
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		var d time.Duration
+		tell := time.Now().Add(tellAfter)
 		for hops := 0; ; hops++ {
 			conn, err := dialer.DialContext(ctx, network, address)
 			if err == nil {
@@ -85,12 +86,22 @@ func dialOperator(in Input) (func(ctx context.Context, network, address string) 
 			if errors.Is(err, errElsewhere) && hops < maxHops {
 				d = 0 // the next one may have it
 			}
+			if now := time.Now(); now.After(tell) {
+				say("the operator is not reached at " + in.URL + ", and is tried again: " + err.Error())
+				tell = now.Add(tellEvery)
+			}
 			if !pause(ctx, &d) {
 				return nil, err
 			}
 		}
 	}, nil
 }
+
+// It is said why the operator is not reached after tellAfter, which is more than another one takes to follow, and then every tellEvery.
+const (
+	tellAfter = 5 * time.Second
+	tellEvery = time.Minute
+)
 
 // unanswered is how long what was sent may stay without any answer of the other machine: it may be gone.
 const unanswered = 20 * time.Second
@@ -149,7 +160,7 @@ func newGateway(ctx context.Context, in Input) (*gateway, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the operator's URL: %w", err)
 	}
-	dial, err := dialOperator(in)
+	dial, err := dialOperator(in, func(string) {}) // the link is tried as often, and says it
 	if err != nil {
 		return nil, err
 	}

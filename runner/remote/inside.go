@@ -51,7 +51,7 @@ func Inside(ctx context.Context, opts Options) error {
 	if err != nil {
 		return err
 	}
-	l, err := newLink(in, opts.Pod)
+	l, err := newLink(in, opts.Pod, opts.Say)
 	if err != nil {
 		return err
 	}

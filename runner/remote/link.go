@@ -39,8 +39,8 @@ type link struct {
 	reports int64
 }
 
-func newLink(in Input, pod string) (*link, error) {
-	dial, err := dialOperator(in)
+func newLink(in Input, pod string, say func(text string)) (*link, error) {
+	dial, err := dialOperator(in, say)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,62 @@
+package jobs
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/rolewright/rolewright/runner"
+	"github.com/rolewright/rolewright/runner/remote"
+	"github.com/rolewright/rolewright/test/must"
+)
+
+// aRun is one whose Pod has these containers, as the caches have it.
+func aRun(t *testing.T, containers ...corev1.ContainerStatus) (e *Executor, req runner.Request, gone func()) {
+	t.Helper()
+	const id = "11111111-1111-4111-8111-111111111111"
+	meta := metav1.ObjectMeta{Name: id, Namespace: "system", Labels: map[string]string{runLabel: id}}
+	pod := &corev1.Pod{ObjectMeta: meta, Status: corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: containers}}
+	job := &batchv1.Job{ObjectMeta: meta}
+	e = New(nil, Options{Client: fake.NewClientset(), Namespace: "system", URL: "https://operator:8444", Log: logr.Discard()})
+	must.Do(t, errors.Join(e.jobs.GetStore().Add(job), e.pods.GetIndexer().Add(pod)))
+	return e, runner.Request{ID: id, Apart: &runner.Apart{OnPhase: func(string) {}, OnBegun: func() {}, GoesOn: func(error) bool { return false }}}, func() {
+		must.Do(t, errors.Join(e.pods.GetIndexer().Delete(pod), e.jobs.GetStore().Delete(job)))
+	}
+}
+
+// A NetworkPolicy that is in the way of the Pods of runs says nothing itself.
+func TestAwait_SaysThatAPodDoesNotReachTheOperator(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e, req, gone := aRun(t, corev1.ContainerStatus{Name: "run", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}})
+		phase := make(chan string, 2)
+		req.Apart.OnPhase = func(now string) { phase <- now }
+		begun, ended := make(chan struct{}), make(chan struct{})
+		go func() {
+			_, _, _ = e.await(t.Context(), req, &remote.Session{Started: begun})
+			close(ended)
+		}()
+		time.Sleep(leavePatience)
+		if len(phase) > 0 {
+			t.Errorf("the status says %q of a Pod that has just begun", <-phase)
+		}
+		time.Sleep(time.Second)
+		if now := <-phase; !strings.Contains(now, "has not reached the operator at https://operator:8444") {
+			t.Errorf("the status says %q", now)
+		}
+		close(begun)
+		if now := <-phase; now != "" {
+			t.Errorf("the status says %q of a run that has begun", now)
+		}
+		gone()
+		<-ended
+	})
+}
