@@ -156,7 +156,7 @@ func TestLifetime_OfARunInAPod(t *testing.T) {
 			"its Pod never begins":    {(*lifetime).waits, time.Hour},
 			"it begins and stands":    {func(l *lifetime) { l.waits(); l.sign() }, time.Minute},
 			"it has half of its time": {func(l *lifetime) { l.waits(); l.spent(30 * time.Minute) }, 30 * time.Minute},
-			"it has had all its time": {func(l *lifetime) { l.waits(); l.spent(2 * time.Hour) }, 0},
+			"it has had all its time": {func(l *lifetime) { l.waits(); l.spent(2 * time.Hour) }, handIn}, // to say that it has ended
 			"the clock has gone back": {func(l *lifetime) { l.waits(); l.spent(-time.Hour) }, time.Hour},
 			"a run on this machine":   {func(*lifetime) {}, time.Minute},
 		} {

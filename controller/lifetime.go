@@ -88,10 +88,13 @@ func (l *lifetime) stopWithin(d time.Duration) {
 	}
 }
 
+// handIn is how long a run that an earlier process has begun has at least: it may have ended in time while there was no operator.
+const handIn = 30 * time.Second
+
 // spent shortens the time of a run that an earlier process has begun.
 func (l *lifetime) spent(d time.Duration) {
 	if l.limit != nil && d > 0 {
-		l.limit.Reset(max(l.most-d, 0))
+		l.limit.Reset(max(l.most-d, min(handIn, l.most)))
 	}
 }
 

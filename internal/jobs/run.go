@@ -27,10 +27,12 @@ func (e *Executor) Run(ctx context.Context, req runner.Request) (runner.Result, 
 		return e.Runner.Run(ctx, req)
 	}
 	res := runner.Result{ID: req.ID, ExitCode: -1}
-	select {
-	case <-e.ready:
-	case <-ctx.Done():
-		return res, fmt.Errorf("run %s not started: %w", req.ID, context.Cause(ctx))
+	if !req.Apart.Adopted { // else it was found when this executor was ready, and goes on until await has stopped it
+		select {
+		case <-e.ready:
+		case <-ctx.Done():
+			return res, fmt.Errorf("run %s not started: %w", req.ID, context.Cause(ctx))
+		}
 	}
 	e.claim(req.ID)
 	if req.Apart.Adopted {

@@ -1,7 +1,9 @@
 package jobs
 
 import (
+	"context"
 	"errors"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -36,6 +38,26 @@ func TestSecret_GoesWithItsJob(t *testing.T) {
 	}
 	if left, err := client.CoreV1().Secrets("system").List(t.Context(), metav1.ListOptions{}); err != nil || len(left.Items) != 0 {
 		t.Errorf("%d Secrets are left, %v", len(left.Items), err)
+	}
+}
+
+// The operator is told to end while it takes over a run, which goes on: twenty times, since what was ready and what had ended was
+// chosen between by chance.
+func TestRun_ThatIsAdoptedIsLeftByAnOperatorThatEnds(t *testing.T) {
+	t.Parallel()
+	shutdown := errors.New("the operator stops")
+	for range 20 {
+		e, req, _ := aRun(t)
+		close(e.ready)
+		close(e.drained)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(shutdown)
+		req.Dir, req.Executor = filepath.Join(t.TempDir(), "run"), runner.ExecutorJob
+		req.Apart.Token, req.Apart.Subject, req.Apart.Adopted = "token", "uid", true
+		req.Apart.GoesOn = func(cause error) bool { return errors.Is(cause, shutdown) }
+		if _, err := e.Run(ctx, req); !errors.Is(err, runner.ErrHandedOver) {
+			t.Fatalf("the run that goes on is taken for ended: %v", err)
+		}
 	}
 }
 
