@@ -59,8 +59,8 @@ type replicas struct {
 	shards map[string]string // who holds them, by the Lease's name
 
 	mu sync.Mutex
-	// since is when each version of the Leases of shards was first seen that is there.
-	since map[string]time.Time
+	// ends is when the holder of each version of the Leases of shards that is there has lost it.
+	ends map[string]time.Time
 }
 
 // sight is what was seen of a Lease, and since when it is so.
@@ -83,7 +83,7 @@ func (r *replicas) meet(ctx context.Context) (live []string, err error) {
 		return nil, fmt.Errorf("list the Leases: %w", err)
 	}
 	own, found := replicaLease(r.id, r.me), (*coordinationv1.Lease)(nil)
-	now, seen, since := r.now(), map[string]sight{}, map[string]time.Time{}
+	now, seen, ends := r.now(), map[string]sight{}, map[string]time.Time{}
 	r.shards = map[string]string{}
 	for i := range all.Items {
 		is := &all.Items[i]
@@ -96,7 +96,7 @@ func (r *replicas) meet(ctx context.Context) (live []string, err error) {
 		}
 		if is.Name != replicaLease(r.id, *is.Spec.HolderIdentity) {
 			if strings.HasPrefix(is.Name, shardPrefix(r.id)) {
-				r.shards[is.Name], since[is.ResourceVersion] = *is.Spec.HolderIdentity, r.firstSeen(is.ResourceVersion, now)
+				r.shards[is.Name], ends[is.ResourceVersion] = *is.Spec.HolderIdentity, r.endOf(is, now)
 			}
 			continue
 		}
@@ -115,19 +115,24 @@ func (r *replicas) meet(ctx context.Context) (live []string, err error) {
 	}
 	r.seen = seen
 	r.mu.Lock()
-	r.since = since
+	r.ends = ends
 	r.mu.Unlock()
 	return append(live, r.me), r.renew(ctx, own, found)
 }
 
-// firstSeen is when a version of the Lease of a shard was first seen.
-func (r *replicas) firstSeen(version string, now time.Time) time.Time {
+// endOf is when the holder of the Lease of a shard has lost it, unless it renews it: by its own word, which is another while
+// --leader-elect-lease-duration changes, and at the earliest by that of this replica.
+func (r *replicas) endOf(is *coordinationv1.Lease, now time.Time) time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if at, seen := r.since[version]; seen {
+	if at, seen := r.ends[is.ResourceVersion]; seen {
 		return at
 	}
-	return now
+	length := r.length
+	if says := is.Spec.LeaseDurationSeconds; says != nil {
+		length = max(length, time.Duration(*says)*time.Second)
+	}
+	return now.Add(length)
 }
 
 // expired tells whether a version of the Lease of a shard has been there for so long that its
@@ -136,8 +141,8 @@ func (r *replicas) firstSeen(version string, now time.Time) time.Time {
 func (r *replicas) expired(version string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	at, seen := r.since[version]
-	return seen && r.now().Sub(at) > r.length
+	at, seen := r.ends[version]
+	return seen && r.now().After(at)
 }
 
 // holders are the Pods that hold n shards, as the last meeting has seen it.

@@ -78,8 +78,12 @@ func TestReplicas_LiveAsLongAsTheyRenew(t *testing.T) {
 	for name, holder := range map[string]string{"op": "8-shards", "op-replica-0123": "c_3", "op-shard-1": "a_1", "other": "\x1b[1m", "op-shard-x": "c_3"} {
 		must.Get(client.Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder}}, metav1.CreateOptions{}))(t)
 	}
+	former, seconds := "c_3", int32(60)
+	must.Get(client.Create(t.Context(), &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: "op-shard-2"}, Spec: coordinationv1.LeaseSpec{HolderIdentity: &former, LeaseDurationSeconds: &seconds},
+	}, metav1.CreateOptions{}))(t)
 	meets(a, "a_1", "b_2")
-	if of := a.holders(3); !slices.Equal(of, []string{"", "a", ""}) {
+	if of := a.holders(3); !slices.Equal(of, []string{"", "a", "c"}) {
 		t.Errorf("holders: %q", of)
 	}
 
@@ -87,8 +91,12 @@ func TestReplicas_LiveAsLongAsTheyRenew(t *testing.T) {
 	if now = now.Add(length); a.expired(version) {
 		t.Error("the Lease of a shard has expired too early")
 	}
+	long := must.Get(client.Get(t.Context(), "op-shard-2", metav1.GetOptions{}))(t).ResourceVersion
 	if now = now.Add(1); !a.expired(version) || a.expired("") || a.expired("never seen") {
 		t.Error("the Lease of a shard has not expired after its length, or one that was never seen has")
+	}
+	if a.expired(long) { // its holder runs with the flag as it was before
+		t.Error("the Lease of a shard has expired while its holder has it by its own word")
 	}
 	meets(b, "a_1", "b_2")
 	meets(a, "a_1", "b_2")
