@@ -291,3 +291,27 @@ func TestLost_OfAPodThatSendsTooMuch(t *testing.T) {
 		t.Errorf("the run has ended with %v, want %v", err, runner.ErrTooLarge)
 	}
 }
+
+// A container that a webhook has added, as vault-agent or istio-proxy, goes on when that of the run was killed.
+func TestAwait_EndsWithTheContainerOfTheRun(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e, req, gone := aRun(t,
+			corev1.ContainerStatus{Name: "run", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "OOMKilled"}}},
+			corev1.ContainerStatus{Name: "vault-agent", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}})
+		begun, ended := make(chan struct{}), make(chan error, 1)
+		close(begun)
+		go func() {
+			_, _, lost := e.await(t.Context(), req, &remote.Session{Started: begun})
+			ended <- lost
+		}()
+		time.Sleep(time.Minute)
+		if len(ended) == 0 {
+			t.Error("the run is waited for")
+			gone()
+		}
+		if lost := <-ended; !errors.Is(lost, runner.ErrCut) {
+			t.Errorf("the run ends with %v", lost)
+		}
+	})
+}

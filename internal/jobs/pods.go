@@ -50,9 +50,12 @@ func silent(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp != nil && time.Since(pod.DeletionTimestamp.Time) > patience // which is at the end of its grace
 }
 
-// over reports whether nothing of the Pod's containers runs any more.
+// over reports whether nothing of the run goes on in the Pod any more. A container may that a webhook has added.
 func over(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
+	return pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded ||
+		slices.ContainsFunc(pod.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool {
+			return c.Name == watches.JobContainer && c.State.Terminated != nil // it is not restarted
+		})
 }
 
 // outOfMemory is the reason of a container that the kernel has killed for its memory.
