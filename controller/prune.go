@@ -85,7 +85,7 @@ func (r *reconciler) pruneResource(ctx context.Context, res schema.GroupVersionR
 		}
 		for i := range list.Items {
 			child := &list.Items[i]
-			if !proxy.AnnotatedBy(child.Annotations, owner) || child.DeletionTimestamp != nil {
+			if !proxy.AnnotatedBy(child.Annotations, owner) || proxy.Outlives(child.Annotations) || child.DeletionTimestamp != nil {
 				continue
 			}
 			uid, background := child.UID, metav1.DeletePropagationBackground

@@ -248,6 +248,8 @@ func Kept(o metav1.Object, resource schema.GroupVersionResource, owner proxy.Own
 		return "it has another owner, too"
 	case o.GetAnnotations()[keepAnnotation] == "false":
 		return "its annotation " + keepAnnotation + " says so"
+	case proxy.Outlives(o.GetAnnotations()):
+		return "its annotation helm.sh/resource-policy says so"
 	case helm:
 		return "it is part of a Helm release"
 	case o.GetDeletionTimestamp() != nil:

@@ -129,6 +129,7 @@ func TestKept(t *testing.T) {
 		"annotated":           {at("ns", func(o *metav1.ObjectMeta) { o.Annotations[keepAnnotation] = "false" }), true},
 		"annotated otherwise": {at("ns", func(o *metav1.ObjectMeta) { o.Annotations[keepAnnotation] = "true" }), false},
 		"of a Helm release":   {at("ns", func(o *metav1.ObjectMeta) { o.Annotations["meta.helm.sh/release-name"] = "x" }), true},
+		"that is to be kept":  {at("ns", func(o *metav1.ObjectMeta) { o.Annotations["helm.sh/resource-policy"] = "keep" }), true},
 		"being deleted":       {at("ns", func(o *metav1.ObjectMeta) { o.DeletionTimestamp = &now }), true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -46,6 +46,11 @@ const (
 	policyKeep       = "keep"
 )
 
+// Outlives reports whether these annotations of an object say that it stays when its owner goes.
+func Outlives(annotations map[string]string) bool {
+	return strings.EqualFold(strings.TrimSpace(annotations[annotationPolicy]), policyKeep)
+}
+
 // prepare makes a write ready to be sent: it puts the owner's mark on the object
 // where that is due.
 func (x *exchange) prepare(w http.ResponseWriter, r *http.Request) error {
@@ -158,7 +163,7 @@ func (x *exchange) own(r *http.Request, body []byte) ([]byte, error) {
 		return body, nil
 	}
 	replaces := x.info.Verb != "patch" || apply
-	x.outlives = strings.EqualFold(strings.TrimSpace(meta.Annotations[annotationPolicy]), policyKeep)
+	x.outlives = Outlives(meta.Annotations)
 	due, err := x.due(r.Context(), replaces)
 	if err != nil && replaces && !errors.Is(err, errUnreadable) {
 		// Later there is: until then the write could take the mark away.
