@@ -157,7 +157,9 @@ func (g *generator) refers(w watches.Watch) {
 // dependent adds what the operator does with the dependents that the runs of a
 // watch create: it watches them, and may have to delete them.
 func (g *generator) dependent(w watches.Watch, made Need) {
-	watched := w.WatchDependentResources && (made.Namespaced || w.WatchClusterScopedResources)
+	owner, found := g.Find(w.GVK.GroupVersion().String(), w.GVK.Kind)
+	// What a cluster-scoped owner owns has owner references, which are followed in any case.
+	watched := w.WatchDependentResources && (made.Namespaced || found && !owner.Namespaced || w.WatchClusterScopedResources)
 	for _, listed := range w.Blacklist {
 		if r, ok := g.Find(listed.GroupVersion().String(), listed.Kind); ok && r.Group == made.Group && r.Name == made.Resource {
 			watched = false

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/rolewright/rolewright/internal/watches"
+	"github.com/rolewright/rolewright/test/must"
 )
 
 func TestGenerate_WhatAWatchRefersTo(t *testing.T) {
@@ -42,5 +43,28 @@ func TestGenerate_WhatAWatchRefersTo(t *testing.T) {
 	want := []string{"get configmaps", "get teas", "list configmaps", "list namespaces", "list secrets", "list teas", "watch configmaps", "watch namespaces", "watch secrets", "watch teas"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("permissions (-want +got):\n%s", diff)
+	}
+}
+
+// Owner references of a cluster-scoped owner are followed at cluster-scoped objects whatever watchClusterScopedResources says.
+func TestGenerate_DependentsOfAClusterScopedOwner(t *testing.T) {
+	known := map[string]Resource{
+		"a.b/v1 Tea": {Group: "a.b", Name: "teas", Kind: "Tea"}, "a.b/v1 Cup": {Group: "a.b", Name: "cups", Kind: "Cup", Namespaced: true},
+		"rbac.authorization.k8s.io/v1 clusterroles": {Group: "rbac.authorization.k8s.io", Name: "clusterroles", Kind: "ClusterRole"},
+	}
+	for owner, want := range map[string]bool{"Tea": true, "Cup": false} {
+		out := must.Get(Generate(Input{
+			WatchesFile: "watches.yaml", InjectOwnerRef: true,
+			Find:    func(apiVersion, kind string) (Resource, bool) { r, ok := known[apiVersion+" "+kind]; return r, ok },
+			Watches: []watches.Watch{{GVK: schema.GroupVersionKind{Group: "a.b", Version: "v1", Kind: owner}, WatchDependentResources: true}},
+			Calls:   []Call{{Verb: "create", Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles", Owner: owner + ".a.b", Owned: true}},
+		}))(t)
+		watched := false
+		for n := range out.Needs {
+			watched = watched || n.Resource == "clusterroles" && n.Verb == "watch"
+		}
+		if watched != want {
+			t.Errorf("owned by a %s: watched %t, want %t", owner, watched, want)
+		}
 	}
 }
