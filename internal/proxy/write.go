@@ -221,9 +221,10 @@ func (x *exchange) due(ctx context.Context, replaces bool) (bool, error) {
 	return false, nil
 }
 
-// ours reports whether an object bears the owner's mark.
+// ours reports whether an object bears the owner's mark, either of the two: one that is to outlive its owner from now on has the
+// reference still.
 func (x *exchange) ours(m objectbody.Meta) bool {
-	return x.mark().In(m) || AnnotatedBy(m.Annotations, x.s.Owner)
+	return objectbody.Mark{Reference: &metav1.OwnerReference{UID: x.s.Owner.UID}}.In(m) || AnnotatedBy(m.Annotations, x.s.Owner)
 }
 
 // inherited reports whether an object belongs to an earlier object with the
