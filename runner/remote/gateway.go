@@ -83,8 +83,8 @@ func dialOperator(in Input, say func(text string)) (func(ctx context.Context, ne
 				}
 				_ = conn.Close()
 			}
-			if errors.Is(err, errElsewhere) && hops < maxHops {
-				d = 0 // the next one may have it
+			if another(err) && hops < maxHops {
+				d = 0
 			}
 			if now := time.Now(); now.After(tell) {
 				say("the operator is not reached at " + in.URL + ", and is tried again: " + err.Error())
@@ -121,6 +121,11 @@ func endUnanswered(_, _ string, c syscall.RawConn) error {
 const maxHops = 64
 
 var errElsewhere = errors.New("another operator has the run")
+
+// another reports whether the next attempt may reach another operator, which has the run. One that stands by does not listen.
+func another(err error) bool {
+	return errors.Is(err, errElsewhere) || errors.Is(err, syscall.ECONNREFUSED)
+}
 
 // dialTimeout is how long it may take to connect, and to hear whether the operator has the run.
 const dialTimeout = 5 * time.Second
