@@ -39,10 +39,25 @@ func (e *Executor) place(digest [sha256.Size]byte) remote.Place {
 			return remote.Elsewhere
 		}
 	}
-	if e.opts.Has != nil {
+	switch {
+	case e.opts.Has != nil:
 		return remote.Elsewhere
+	case e.isBehind():
+		return remote.Later
 	}
 	return remote.Nowhere
+}
+
+// isBehind reports whether the cache lacks a Job that was found a moment ago: the one before may have made it just before it ended.
+func (e *Executor) isBehind() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for id, run := range e.found {
+		if time.Since(run.since) < cachePatience && e.jobOf(id) == nil {
+			return true
+		}
+	}
+	return false
 }
 
 // Adopt has new runs wait for those of earlier processes to be found that are of objects which this operator has from

@@ -100,12 +100,15 @@ func TestAdoption(t *testing.T) {
 func TestPlace_OfARunThatIsNotKnown(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		has  func(types.UID) bool
-		want int
+		has   func(types.UID) bool
+		since time.Duration // that a Job was found which the cache lacks
+		want  int
 	}{
-		"one leader": {nil, http.StatusUnauthorized}, "replicas": {func(types.UID) bool { return true }, http.StatusServiceUnavailable},
+		"one leader": {nil, time.Hour, http.StatusUnauthorized}, "one leader that has just begun": {nil, 0, http.StatusServiceUnavailable},
+		"replicas": {func(types.UID) bool { return true }, time.Hour, http.StatusServiceUnavailable},
 	} {
 		e := New(nil, Options{Client: fake.NewClientset(), Namespace: "system", Has: tt.has, Log: logr.Discard()})
+		e.found["11111111-1111-4111-8111-111111111111"] = found{since: time.Now().Add(-tt.since)}
 		answer, request := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, remote.Root+"here", nil)
 		request.Header.Set("Authorization", "Bearer of a Job that was made just now")
 		if e.hub.ServeHTTP(answer, request); answer.Code != tt.want {
