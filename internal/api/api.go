@@ -173,22 +173,26 @@ func answerList(w http.ResponseWriter, r *http.Request, list RunList) {
 
 // selection says which runs a client has asked for, and may see.
 type selection struct {
-	kinds           map[[2]string]bool // by group and kind
-	namespace, name string
-	result, run     string
-	user            string // who asks
+	kinds     map[[2]string]string // the namespace of the objects by group and kind; empty for any
+	namespace string
+	name      string
+	result    string
+	run       string
+	user      string // who asks
 }
 
 // wants reports whether a run is one of them.
 func (q selection) wants(b history.Brief) bool {
-	return q.kinds[[2]string{b.Group, b.Kind}] && (q.namespace == "" || q.namespace == b.Namespace) && (q.name == "" || q.name == b.Name) &&
+	namespace, asked := q.kinds[[2]string{b.Group, b.Kind}]
+	return asked && (namespace == "" || namespace == b.Namespace) && (q.name == "" || q.name == b.Name) &&
 		(q.result == "" || q.result == b.Result) && (q.run == "" || q.run == b.ID)
 }
 
 // maxName is how long the name of an object may be. Answers are kept by names.
 const maxName = 253
 
-// selects reads the query of r: group and kind, namespace, name, result and run.
+// selects reads the query of r: group and kind, namespace, name, result and run. The namespace says
+// nothing about a kind that is named and whose objects are in none.
 func (s *server) selects(r *http.Request) (selection, *problem) {
 	c, bad := s.access.authenticate(r)
 	if bad != nil {
@@ -196,28 +200,32 @@ func (s *server) selects(r *http.Request) (selection, *problem) {
 	}
 	q := r.URL.Query()
 	sel := selection{
-		kinds: map[[2]string]bool{}, namespace: q.Get("namespace"), name: q.Get("name"), result: q.Get("result"), run: q.Get("run"),
+		kinds: map[[2]string]string{}, namespace: q.Get("namespace"), name: q.Get("name"), result: q.Get("result"), run: q.Get("run"),
 		user: c.user.Username,
 	}
 	if len(sel.namespace) > maxName || len(sel.name) > maxName {
 		return sel, &problem{http.StatusBadRequest, fmt.Sprintf("namespace and name have at most %d characters", maxName)}
 	}
 	asked := false
+	kind := q.Get("kind")
 	for _, k := range s.Kinds() {
-		if kind := q.Get("kind"); kind != "" && !k.called(kind, q.Get("group")) {
+		if kind != "" && !k.called(kind, q.Get("group")) {
 			continue
 		}
 		asked = true
-		namespace := sel.namespace
+		namespace, only := sel.namespace, sel.namespace
 		if !k.Namespaced {
 			namespace = ""
+			if kind != "" {
+				only = ""
+			}
 		}
 		may, bad := s.access.mayGet(r.Context(), c, k, namespace, sel.name)
 		if bad != nil {
 			return sel, bad
 		}
 		if may {
-			sel.kinds[[2]string{k.Group, k.Kind}] = true
+			sel.kinds[[2]string{k.Group, k.Kind}] = only
 		}
 	}
 	switch {

@@ -46,7 +46,7 @@ func reviews() *fake.Clientset {
 		of := r.Spec.ResourceAttributes
 		for _, may := range rights[r.Spec.User] {
 			namespace, name, _ := strings.Cut(may, "/")
-			if of.Resource == "as" && of.Verb == "get" && (namespace == "" || namespace == of.Namespace) && (name == "" || name == of.Name) {
+			if of.Resource != "bs" && of.Verb == "get" && (namespace == "" || namespace == of.Namespace) && (name == "" || name == of.Name) {
 				r.Status.Allowed = true
 			}
 		}
@@ -65,7 +65,7 @@ func serve(t *testing.T) (*httptest.Server, *history.Recorder) {
 	server := httptest.NewServer(New(Options{
 		History: recorder, Client: reviews(), Leads: func() bool { return true },
 		Kinds: func() []Kind {
-			return []Kind{{"g", "v1", "A", "as", true}, {"g", "v1", "B", "bs", true}}
+			return []Kind{{"g", "v1", "A", "as", true}, {"g", "v1", "B", "bs", true}, {"g", "v1", "Zone", "zones", false}}
 		},
 		Waiting: func() (all []Waiting) {
 			for n, of := range []string{"A/two/x", "B/one/x", "A/one/a", "A/one/b"} {
@@ -111,7 +111,7 @@ func ask(t *testing.T, server *httptest.Server, token, path string, headers ...s
 func TestAPI_ShowsWhoMayGetTheObjects(t *testing.T) {
 	t.Parallel()
 	server, recorder := serve(t)
-	for n, of := range []string{"A/one/a", "A/one/b", "A/two/a", "B/one/a"} {
+	for n, of := range []string{"A/one/a", "A/one/b", "A/two/a", "B/one/a", "Zone//a"} {
 		parts := strings.Split(of, "/")
 		x := begin(recorder, fmt.Sprintf("%d-run", n), parts[0], parts[1], parts[2])
 		if n > 0 {
@@ -131,11 +131,13 @@ func TestAPI_ShowsWhoMayGetTheObjects(t *testing.T) {
 		{"forged", "/runs", unknown, ""},
 		{"none", "/runs", denied, ""},
 		{"none", "/runs?namespace=one&kind=A&group=g&name=a", denied, ""},
-		{"admin", "/runs", ok, "0 2 1"},
+		{"admin", "/runs", ok, "0 4 2 1"},
 		{"admin", "/runs?namespace=two", ok, "2"},
 		{"admin", "/runs?kind=B&group=g", denied, ""},
 		{"admin", "/runs?kind=a", ok, "0 2 1"},
 		{"admin", "/runs?kind=AS&group=g&namespace=two", ok, "2"},
+		{"admin", "/runs?kind=zone&name=a&namespace=two", ok, "4"},
+		{"team", "/runs?kind=zone&name=a&namespace=one", denied, ""},
 		{"admin", "/runs?kind=C&group=g", none, ""},
 		{"admin", "/runs?limit=x", http.StatusBadRequest, ""},
 		{"admin", "/runs?continue=gone", none, ""},
@@ -265,7 +267,7 @@ func TestAPI_EventsOfAKindEndWithTheRight(t *testing.T) {
 		return true, r, nil
 	})
 	s := newServer(Options{History: recorder, Client: client, Kinds: func() []Kind {
-		return []Kind{{"g", "v1", "A", "as", true}, {"g", "v1", "B", "bs", true}}
+		return []Kind{{"g", "v1", "A", "as", true}, {"g", "v1", "B", "bs", true}, {"g", "v1", "Zone", "zones", false}}
 	}})
 	s.beat = time.Millisecond
 	s.access.now = func() time.Time { return time.Unix(times.Add(60), 0) } // no answer is recent
