@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -303,7 +304,7 @@ func (d *dev) changed(ctx context.Context, paths []string) (again bool) {
 	var content, manifests []string
 	for _, p := range paths {
 		switch {
-		case p == path.Clean(filepath.ToSlash(d.opts.watchesFile)):
+		case same(p, d.opts.watchesFile):
 			_, err := d.opts.loadWatches(logr.Discard())
 			if err != nil {
 				d.console.Problem(fmt.Errorf("%w; the one before goes on", err))
@@ -313,8 +314,8 @@ func (d *dev) changed(ctx context.Context, paths []string) (again bool) {
 			again = true
 		case strings.HasPrefix(p, "config/crd/bases/"), strings.HasPrefix(p, "config/samples/"):
 			manifests = append(manifests, p)
-		case strings.HasPrefix(p, "config/"), strings.HasPrefix(p, "molecule/"), strings.HasPrefix(p, "tests/"), !strings.Contains(p, "/") && path.Ext(p) != ".cfg" && path.Ext(p) != ".yml" && path.Ext(p) != ".yaml":
-			// Neither the operator nor Ansible reads it.
+		case strings.HasPrefix(p, "config/"), strings.HasPrefix(p, "molecule/"), strings.HasPrefix(p, "tests/"), !strings.Contains(p, "/") && path.Ext(p) != ".cfg" && path.Ext(p) != ".yml" && path.Ext(p) != ".yaml" && !d.named(p):
+			// Neither the operator nor a run reads it.
 		default:
 			content = append(content, p)
 		}
@@ -328,6 +329,30 @@ func (d *dev) changed(ctx context.Context, paths []string) (again bool) {
 		d.console.Problem(err)
 	}
 	return false
+}
+
+// same tells whether two paths lead to the same file, which need not be there.
+func same(a, b string) bool {
+	a, errA := filepath.Abs(a)
+	b, errB := filepath.Abs(b)
+	return errA == nil && errB == nil && a == b
+}
+
+// named tells whether a watch names the file: in its command, or in its inputs.
+func (d *dev) named(file string) bool {
+	matches := func(pattern string) bool {
+		whole, err := filepath.Abs(file)
+		if err != nil {
+			return false
+		}
+		ok, err := filepath.Match(pattern, whole)
+		return err == nil && ok
+	}
+	return slices.ContainsFunc(d.watched, func(w watches.Watch) bool {
+		return slices.ContainsFunc(w.Inputs.Files, matches) || slices.ContainsFunc(w.Contents(), func(c watches.Content) bool {
+			return c.Command != nil && slices.ContainsFunc(c.Command.Files(), func(f string) bool { return same(file, f) })
+		})
+	})
 }
 
 // use has runs made of the content as it is now, if it can be read, and the objects looked
