@@ -319,3 +319,24 @@ func TestWrite_StaysInTheDirectory(t *testing.T) {
 		t.Errorf("written elsewhere: %v", found)
 	}
 }
+
+// The image has the collections that a project says its roles need.
+func TestProject_ImageHasTheCollections(t *testing.T) {
+	p := must.Get(New("example.com", "shop"))(t)
+	commands := p
+	commands.Commands = []string{"reconcile.sh"}
+	for _, tt := range []struct {
+		project Project
+		want    bool
+	}{{p, true}, {p.ForCharts(), false}, {commands, false}} {
+		text := map[string]string{}
+		for _, f := range must.Get(tt.project.Files())(t) {
+			text[f.Path] = f.Text
+		}
+		installs := strings.Contains(text["Dockerfile"], "\nCOPY requirements.yml ./\nRUN ansible-galaxy collection install -r requirements.yml\nCOPY watches.yaml ./\n")
+		admits := strings.Contains(text[".dockerignore"], "\n*\n!requirements.yml\n!watches.yaml\n")
+		if installs != tt.want || admits != tt.want {
+			t.Errorf("%v\n%s\n%s", tt.want, text["Dockerfile"], text[".dockerignore"])
+		}
+	}
+}
