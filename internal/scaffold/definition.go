@@ -1,7 +1,10 @@
 package scaffold
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -56,14 +59,37 @@ func (k Kind) skeleton(old string) (*yaml.Node, error) {
 		}
 		old = text
 	}
-	var doc yaml.Node
-	if err := yaml.Unmarshal([]byte(old), &doc); err != nil {
+	docs, err := documents([]byte(old))
+	switch {
+	case err != nil:
 		return nil, fmt.Errorf("%s: %w", k.Definition(), err)
-	}
-	if len(doc.Content) == 0 {
+	case len(docs) == 0:
 		return nil, fmt.Errorf("%s: it is empty: remove it, so that it is written", k.Definition())
+	case len(docs) > 1:
+		return nil, fmt.Errorf("%s: its CRD is in a file of several documents: give each a file of its own in config/crd/bases", k.Kind)
 	}
-	return doc.Content[0], nil
+	return docs[0], nil
+}
+
+// documents are those of a file that are not empty.
+func documents(data []byte) (all []*yaml.Node, err error) {
+	for in := yaml.NewDecoder(bytes.NewReader(data)); ; {
+		var doc yaml.Node
+		if err := in.Decode(&doc); errors.Is(err, io.EOF) {
+			return all, nil
+		} else if err != nil {
+			return nil, err
+		}
+		if len(doc.Content) > 0 && doc.Content[0].Tag != "!!null" {
+			all = append(all, doc.Content[0])
+		}
+	}
+}
+
+// defines tells whether a document is the CRD of the kind.
+func (k Kind) defines(root *yaml.Node) bool {
+	spec := at(root, "spec")
+	return text(at(spec, "group")) == k.FullGroup() && text(at(at(spec, "names"), "kind")) == k.Kind
 }
 
 func (k Kind) version(root *yaml.Node) (*yaml.Node, error) {

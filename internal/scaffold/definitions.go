@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/rolewright/rolewright/internal/watches"
@@ -226,12 +227,11 @@ func (k Kind) find(dir string) (file, old string, err error) {
 		if err != nil {
 			return "", "", err
 		}
-		root, err := reader(func(string) ([]byte, error) { return data, nil }).yaml("", p)
+		docs, err := documents(data)
 		if err != nil {
-			return "", "", err
+			return "", "", fmt.Errorf("%s: %w", p, err)
 		}
-		spec := at(root, "spec")
-		if text(at(spec, "group")) == k.FullGroup() && text(at(at(spec, "names"), "kind")) == k.Kind {
+		if slices.ContainsFunc(docs, k.defines) {
 			rel, err := filepath.Rel(dir, p)
 			return filepath.ToSlash(rel), string(data), err
 		}

@@ -148,9 +148,12 @@ func (p Project) manifestsOf(dir string, w watches.Watch, variable Variable) (of
 
 // takeNames takes from the CRD that there is what it is free to say.
 func (k *Kind) takeNames(definition string) error {
-	root, err := reader(func(string) ([]byte, error) { return []byte(definition), nil }).yaml("", "")
-	spec := at(root, "spec")
-	k.plural, k.Namespaced = text(at(at(spec, "names"), "plural")), text(at(spec, "scope")) != "Cluster"
+	docs, err := documents([]byte(definition))
+	for _, root := range docs {
+		if spec := at(root, "spec"); k.defines(root) {
+			k.plural, k.Namespaced = text(at(at(spec, "names"), "plural")), text(at(spec, "scope")) != "Cluster"
+		}
+	}
 	return err
 }
 

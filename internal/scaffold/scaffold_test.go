@@ -155,6 +155,33 @@ func TestDefinition_KeepsWhatTheOptionsDoNotSay(t *testing.T) {
 	}
 }
 
+// A file with more than the CRD is left as it is, whichever of its documents that is.
+func TestDefinition_HasAFileOfItsOwn(t *testing.T) {
+	t.Chdir(t.TempDir())
+	k := Kind{Project: Project{Domain: "example.com", Name: "op"}, Group: "web", Version: "v1", Kind: "Site"}
+	other := k
+	other.Kind = "Page"
+	s, _ := schemaOf(t, "{size: {type: int}}")
+	var both string
+	for _, kind := range []Kind{other, k} {
+		text, _, _, err := kind.definitionText("", s)
+		must.Do(t, err)
+		both += text
+	}
+	must.Do(t, os.MkdirAll("config/crd/bases", 0o755))
+	must.Do(t, os.WriteFile("config/crd/bases/all.yaml", []byte(both), 0o644))
+	file, old, err := k.find(".")
+	if err != nil || file != "config/crd/bases/all.yaml" || old != both {
+		t.Errorf("%v, found in %s", err, file)
+	}
+	if must.Do(t, k.takeNames(old)); k.plural != "sites" || k.Namespaced {
+		t.Errorf("%s, in namespaces: %v", k.plural, k.Namespaced)
+	}
+	if text, _, _, err := k.definitionText(old, s); err == nil || !strings.Contains(err.Error(), "Site: its CRD is in a file of several documents") {
+		t.Errorf("%v:\n%s", err, text)
+	}
+}
+
 // Rules and limits of people's own are kept beside those of the options; those of the options go with them.
 func TestDefinition_KeepsRulesAndLimits(t *testing.T) {
 	k := Kind{Project: Project{Domain: "example.com", Name: "op"}, Group: "web", Version: "v1", Kind: "Site", Namespaced: true}
