@@ -116,6 +116,14 @@ func owned() []string {
 // merge changes old to what the options say, and keeps what they say nothing of.
 func (m *merging) merge(old, next *yaml.Node, path string) {
 	m.compare(old, next, path)
+	if otherType(old, next) {
+		about := at(old, "description")
+		old.Content = next.Content
+		if about != nil && at(next, "description") == nil {
+			old.Content = slices.Concat([]*yaml.Node{scalar("description"), about}, next.Content)
+		}
+		return
+	}
 	for _, key := range owned() {
 		if at(next, key) == nil {
 			remove(old, key)
@@ -140,6 +148,13 @@ func (m *merging) merge(old, next *yaml.Node, path string) {
 			set(old, key, value)
 		}
 	}
+}
+
+// otherType tells whether what is said of one type, such as its items, means nothing for the other. Limits of numbers do.
+func otherType(old, next *yaml.Node) bool {
+	was, is := text(at(old, "type")), text(at(next, "type"))
+	number := func(kind string) bool { return kind == "integer" || kind == "number" }
+	return was != is && !(number(was) && number(is))
 }
 
 // limits are keys of a schema that are set where there are none, so that the API server can tell what rules cost.

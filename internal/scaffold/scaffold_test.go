@@ -155,6 +155,35 @@ func TestDefinition_KeepsWhatTheOptionsDoNotSay(t *testing.T) {
 	}
 }
 
+// What was said of a field does not stay with another type, for which the API server refuses it.
+func TestDefinition_OfAnotherType(t *testing.T) {
+	k := Kind{Project: Project{Domain: "example.com", Name: "op"}, Group: "web", Version: "v1", Kind: "Site", Namespaced: true}
+	for was, is := range map[string]string{
+		"{type: list}": "{type: str}", "{type: dict, options: {b: {}}}": "{type: str}", "{type: bytes}": "{type: int}",
+		"{type: list, elements: dict, options: {b: {}}}": "{type: list, elements: str}", "{type: list, elements: int}": "{type: raw}",
+	} {
+		before, _ := schemaOf(t, "{a: "+was+"}")
+		after, _ := schemaOf(t, "{a: "+is+"}")
+		old, _, _, err := k.definitionText("", before)
+		must.Do(t, err)
+		got, breaks, _, err := k.definitionText(old, after)
+		must.Do(t, err)
+		fresh, _, _, err := k.definitionText("", after)
+		must.Do(t, err)
+		if compact(t, got) != compact(t, fresh) || len(breaks) == 0 && is != "{type: raw}" {
+			t.Errorf("%s, then %s: breaks %q\n%s", was, is, breaks, got)
+		}
+	}
+	whole, _ := schemaOf(t, "{a: {type: int}}")
+	parts, _ := schemaOf(t, "{a: {type: float}}")
+	old, _, _, err := k.definitionText("", whole)
+	must.Do(t, err)
+	got, _, _, err := k.definitionText(strings.Replace(old, "format: int64", "maximum: 9", 1), parts)
+	if err != nil || !strings.Contains(got, "maximum: 9") {
+		t.Errorf("%v: a limit of a number is gone\n%s", err, got)
+	}
+}
+
 // A file with more than the CRD is left as it is, whichever of its documents that is.
 func TestDefinition_HasAFileOfItsOwn(t *testing.T) {
 	t.Chdir(t.TempDir())
