@@ -70,6 +70,9 @@ With "executor: job" in a watch a Role and a RoleBinding follow, for what Jobs n
 the operator's namespace, which kustomize puts in the place of "system", unless
 config/jobs of the project has them.
 
+With --namespace no RoleBindings are written. Apply the Roles by themselves, with
+RoleBindings: config/default of a project has a ClusterRole.
+
 Leases for leader election and reviews for protected metrics are not among them:
 they are the same for every operator.
 
@@ -168,6 +171,10 @@ func (o *generateRBACOptions) validate() error {
 	}
 	slices.Sort(o.namespaces)
 	o.namespaces = slices.Compact(o.namespaces)
+	if len(o.namespaces) > 0 && o.output != "" && same(o.output, rulesFile) && exists("config/default") {
+		problems = append(problems, fmt.Errorf("--output %s: config/default moves all that is there into the operator's namespace, and binds a ClusterRole: "+
+			"write the Roles for --namespace to a file elsewhere, and apply it with RoleBindings", o.output))
+	}
 	if !o.scan && len(o.calls) == 0 {
 		problems = append(problems, errors.New("--scan=false leaves nothing to read: give a record of runs with --api-calls"))
 	}

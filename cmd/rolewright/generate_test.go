@@ -109,7 +109,9 @@ func TestGenerateRBAC_WritesStableManifests(t *testing.T) {
 }
 
 func TestGenerateRBAC_SaysWhatIsWrong(t *testing.T) {
-	project := absolutePath(filepath.Join("testdata", "generate"))
+	project := t.TempDir()
+	must.Do(t, os.CopyFS(project, os.DirFS(filepath.Join("testdata", "generate"))))
+	must.Do(t, os.MkdirAll(filepath.Join(project, "config", "default"), 0o755))
 	dir := t.TempDir()
 	output := filepath.Join(dir, "role.yaml")
 	bad := filepath.Join(dir, "bad.jsonl")
@@ -126,6 +128,7 @@ func TestGenerateRBAC_SaysWhatIsWrong(t *testing.T) {
 		"a record that is none":       {[]string{"--api-calls=" + bad}, bad + ":2: this is not a recorded API call"},
 		"a name that is none":         {[]string{"--name=a/b"}, `--name "a/b" is not a name of a role`},
 		"a namespace that is none":    {[]string{"--namespace=A_B"}, `--namespace "A_B" is not a name of a namespace`},
+		"Roles in config/default":     {[]string{"--namespace=one", "--output=config/rbac/role.yaml"}, "write the Roles for --namespace to a file elsewhere"},
 		"nowhere to write":            {[]string{"--output=" + dir + "/none/role.yaml"}, "--output: open"},
 		"no definitions":              {[]string{"--crd-dir=nowhere"}, "--crd-dir: stat nowhere: no such file"},
 		"a definition that is broken": {[]string{"--crd-dir=broken"}, "--crd-dir: read the CustomResourceDefinitions: broken/crd.yaml"},
