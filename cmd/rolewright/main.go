@@ -16,14 +16,40 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/rolewright/rolewright/internal/failpoint"
 )
 
 func main() {
-	signals := make(chan os.Signal, 2)
+	os.Exit(execute(notified(), os.Args, os.Stdout, os.Stderr))
+}
+
+// notified are the signals that end the program: those of people, of a terminal that is closed,
+// unless nohup has it ignored, and of an output that nothing reads any more.
+func notified() <-chan os.Signal {
+	signals, pipes := make(chan os.Signal, 2), make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	os.Exit(execute(signals, os.Args, os.Stdout, os.Stderr))
+	if !signal.Ignored(syscall.SIGHUP) {
+		signal.Notify(signals, syscall.SIGHUP)
+	}
+	signal.Notify(pipes, syscall.SIGPIPE)
+	go func() {
+		for s := range pipes { // of a connection, too
+			if outputIsGone() {
+				signals <- s
+				return
+			}
+		}
+	}()
+	return signals
+}
+
+// outputIsGone tells whether nothing reads the standard output or error any more.
+func outputIsGone() bool {
+	out := []unix.PollFd{{Fd: 1}, {Fd: 2}}
+	_, err := unix.Poll(out, 0)
+	return err == nil && (out[0].Revents|out[1].Revents)&unix.POLLERR != 0
 }
 
 // abortPatience is how long the program may take to end what it started after

@@ -4,7 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -186,6 +189,38 @@ func TestExecute_ThirdSignalDoesNotWait(t *testing.T) {
 	signals <- syscall.SIGINT
 	if code := execute(signals, []string{"rolewright", "version"}, stuck, io.Discard); code != exitFailed {
 		t.Errorf("exit code = %d, want %d", code, exitFailed)
+	}
+}
+
+// A terminal that is closed ends the program in order, as Ctrl-C does.
+func TestMain_EndsInOrderWithItsTerminal(t *testing.T) {
+	asked := make(chan struct{}, 10)
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		asked <- struct{}{}
+		<-t.Context().Done()
+	}))
+	t.Cleanup(server.Close)
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	must.Do(t, os.WriteFile(kubeconfig, fmt.Appendf(nil, "{clusters: [{name: c, cluster: {server: %q}}], contexts: [{name: c, context: {cluster: c}}], current-context: c}", server.URL), 0o600))
+	cmd := exec.Command(os.Args[0], "get", "runs", "--server", server.URL, "--service-account", "a/b") // it asks for a token
+	cmd.Env = append(os.Environ(), asProgram+"=1", "KUBECONFIG="+kubeconfig)
+	must.Do(t, cmd.Start())
+	<-asked
+	must.Do(t, cmd.Process.Signal(syscall.SIGHUP))
+	if _ = cmd.Wait(); cmd.ProcessState.ExitCode() != exitSignal+int(syscall.SIGHUP) {
+		t.Errorf("it ends with %s", cmd.ProcessState)
+	}
+}
+
+// A pipe that nothing reads does not kill the program, which may have a cluster to stop.
+func TestMain_EndsInOrderWithItsPipe(t *testing.T) {
+	unread, out, err := os.Pipe()
+	must.Do(t, err)
+	must.Do(t, unread.Close())
+	cmd := exec.Command(os.Args[0], "completion", "bash")
+	cmd.Env, cmd.Stdout = append(os.Environ(), asProgram+"=1"), out
+	if _ = cmd.Run(); !cmd.ProcessState.Exited() || cmd.ProcessState.Success() {
+		t.Errorf("it ends with %s", cmd.ProcessState)
 	}
 }
 
