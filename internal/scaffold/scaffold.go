@@ -16,9 +16,13 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"text/template"
 
+	"gopkg.in/yaml.v3"
+
+	"github.com/rolewright/rolewright/internal/content"
 	unified "github.com/rolewright/rolewright/internal/text"
 )
 
@@ -217,12 +221,12 @@ func (k Kind) rolesFrom() string {
 	return strings.Repeat("../", strings.Count(path.Clean(k.Playbook), "/")) + "roles"
 }
 
-// entry is what a list of the project has for a kind.
+// entry is what a list of the project has for a kind. It is there where the whole name has is, in a comment, too.
 type entry struct{ path, marker, has, text string }
 
 // addTo returns the text of the list with the entry.
 func (e entry) addTo(text string) string {
-	if strings.Contains(text, e.has) {
+	if e.has != "" && regexp.MustCompile(`(?m)(^|[^\w.-])`+regexp.QuoteMeta(e.has)+`($|[^\w.-])`).MatchString(text) {
 		return text
 	}
 	return insert(text, e.marker, e.text)
@@ -232,9 +236,9 @@ func (e entry) addTo(text string) string {
 func (k Kind) entries(definition, sample string) []entry {
 	rbac := fmt.Sprintf("  - %s_editor_role.yaml\n  - %[1]s_viewer_role.yaml\n", k.Singular())
 	return []entry{
-		{"config/crd/kustomization.yaml", "# +kubebuilder:scaffold:crdkustomizeresource", "bases/" + definition + "\n", "  - bases/" + definition + "\n"},
-		{"config/samples/kustomization.yaml", "# +kubebuilder:scaffold:manifestskustomizesamples", sample + "\n", "  - " + sample + "\n"},
-		{"config/rbac/kustomization.yaml", "", k.Singular() + "_editor_role.yaml\n", rbac},
+		{"config/crd/kustomization.yaml", "# +kubebuilder:scaffold:crdkustomizeresource", "bases/" + definition, "  - bases/" + definition + "\n"},
+		{"config/samples/kustomization.yaml", "# +kubebuilder:scaffold:manifestskustomizesamples", sample, "  - " + sample + "\n"},
+		{"config/rbac/kustomization.yaml", "", k.Singular() + "_editor_role.yaml", rbac},
 	}
 }
 
@@ -252,9 +256,12 @@ func (k Kind) lists(dir string) ([]File, error) {
 	if err != nil {
 		return nil, err
 	}
-	entries := append([]entry{
-		{"watches.yaml", "# +kubebuilder:scaffold:watch", fmt.Sprintf("group: %s\n  version: %s\n  kind: %s\n", k.FullGroup(), k.Version, k.Kind), watch},
-	}, k.entries(path.Base(k.Definition()), k.sample())...)
+	entries := k.entries(path.Base(k.Definition()), k.sample())
+	if has, err := k.watched(dir); err != nil {
+		return nil, err
+	} else if !has {
+		entries = append([]entry{{"watches.yaml", "# +kubebuilder:scaffold:watch", "", watch}}, entries...)
+	}
 	if k.Chart != nil {
 		for _, e := range copies() {
 			if exists(dir, e.path) { // an example has none
@@ -275,9 +282,24 @@ func (k Kind) lists(dir string) ([]File, error) {
 	return files, nil
 }
 
+// watched tells whether watches.yaml has the kind.
+func (k Kind) watched(dir string) (bool, error) {
+	root, err := reader(func(name string) ([]byte, error) { return os.ReadFile(filepath.Join(dir, name)) }).yaml("", "watches.yaml")
+	if err != nil || root == nil {
+		return false, err
+	}
+	return slices.ContainsFunc(root.Content, func(w *yaml.Node) bool {
+		return text(at(w, "group")) == k.FullGroup() && text(at(w, "version")) == k.Version && text(at(w, "kind")) == k.Kind
+	}), nil
+}
+
+// noResources is the list of resources of a kustomization that has none.
+var noResources = regexp.MustCompile(`(?m)^resources: *\[ *\]`)
+
 // insert puts text before the line with the marker, with the indentation that
-// lists have in the file, or at the end where there is no marker.
+// lists have in the file. Where there is no marker, it comes after the last of the resources, or at the end.
 func insert(file, marker, text string) string {
+	file = noResources.ReplaceAllString(file, "resources:")
 	if strings.Contains(file, "\n- ") {
 		text = strings.ReplaceAll("\n"+text, "\n  - ", "\n- ")[1:]
 	}
@@ -288,7 +310,28 @@ func insert(file, marker, text string) string {
 	if file != "" && !strings.HasSuffix(file, "\n") {
 		file += "\n"
 	}
+	if lines := strings.SplitAfter(file, "\n"); resourcesEnd(file) > 0 {
+		return strings.Join(slices.Insert(lines, resourcesEnd(file), text), "")
+	}
 	return file + text
+}
+
+// resourcesEnd is the number of the last line of the resources in a kustomization, 0 where there are none.
+func resourcesEnd(file string) int {
+	var doc yaml.Node
+	if yaml.Unmarshal([]byte(file), &doc) != nil || len(doc.Content) == 0 { // another kind of file
+		return 0
+	}
+	for key, list := range content.Pairs(doc.Content[0]) {
+		switch n := len(list.Content); {
+		case key.Value != "resources":
+		case n > 0:
+			return list.Content[n-1].Line
+		default:
+			return key.Line
+		}
+	}
+	return 0
 }
 
 // sample is the file's name of the kind's sample.
