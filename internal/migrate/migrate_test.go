@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -155,6 +156,18 @@ func TestRead_ProgramsThatTheImageDoesNotHave(t *testing.T) {
 				t.Errorf("-want +got:\n%s", diff)
 			}
 		})
+	}
+}
+
+// Roles name kinds by the plurals of the language.
+func TestReport_KnowsPlurals(t *testing.T) {
+	for name, resource := range map[string]string{"Tea": "teas", "Gateway": "gateways", "Mailbox": "mailboxes", "Policy": "policies", "Patch": "patches/status"} {
+		r := newReporter(known())
+		r.watchesText("- {group: example.com, version: v1, kind: " + name + ", role: x}\n")
+		r.manifests("kind: Role\nrules: [{apiGroups: [example.com], resources: [" + resource + "], verbs: [update]}]\n")
+		if !slices.ContainsFunc(r.Differences, func(d Difference) bool { return d.Rule == noPatch }) {
+			t.Errorf("%s is not known as %s", resource, name)
+		}
 	}
 }
 

@@ -138,7 +138,7 @@ func (r *reporter) permissions(text string, rules *yaml.Node) {
 		groups, resources := child(rule, "apiGroups"), child(rule, "resources")
 		for _, k := range r.kinds {
 			has := func(n *yaml.Node) bool {
-				return k.Group != "" && (n.Value == k.plural || n.Value == k.plural+"/status" || n.Value == "*")
+				return k.Group != "" && (n.Value == "*" || k.has(strings.TrimSuffix(n.Value, "/status")))
 			}
 			if i := slices.IndexFunc(resources.Content, has); i >= 0 && slices.ContainsFunc(groups.Content, func(n *yaml.Node) bool { return n.Value == k.Group || n.Value == "*" }) {
 				r.change(r.add(noPatch, verbs.Content[at].Line, resources.Content[i].Value+" of "+k.Group), DropIn, text, itemAfter(text, verbs, at, "patch"))

@@ -29,6 +29,12 @@ type kind struct {
 	chart bool
 }
 
+// has tells whether a resource is that of the kind: a guess makes gatewaies of Gateway, and mailboxs of Mailbox.
+func (k kind) has(resource string) bool {
+	name := strings.ToLower(k.Kind)
+	return resource == k.plural || resource == name+"s" || resource == name+"es"
+}
+
 // errNoWatches is about a directory that has no project.
 var errNoWatches = errors.New("there is no watches file")
 
