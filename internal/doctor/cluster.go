@@ -100,7 +100,7 @@ func (k Kind) judge(f Finding, s Schema) []Finding {
 	if s.keeps() {
 		return found
 	}
-	if spec, has := s.Properties["spec"]; has && len(spec.Properties) == 0 && !spec.keeps() || !has {
+	if s.namesNothing() {
 		f.State, f.Found = Failed, "its schema names no field of the spec: the API server drops what objects say there"
 		f.Remedy = "name the fields in its CustomResourceDefinition, or set x-kubernetes-preserve-unknown-fields: true on spec"
 		found = append(found, f)

@@ -127,6 +127,17 @@ func TestCheckLimits_HasTheFiguresOfTheDocumentation(t *testing.T) {
 	}
 }
 
+// Kinds without a spec, such as ConfigMaps, have their fields beside the metadata.
+func TestKind_FieldsOutsideOfTheSpec(t *testing.T) {
+	t.Parallel()
+	for field, want := range map[string]int{"data": 0, "status": 1} {
+		s := Schema{Properties: map[string]Schema{"apiVersion": {}, "kind": {}, "metadata": {}, field: {}}}
+		if got := (Kind{}).judge(Finding{}, s); len(got) != want {
+			t.Errorf("%s: %v", field, got)
+		}
+	}
+}
+
 func TestCheckKind_ReadsTheSchema(t *testing.T) {
 	t.Parallel()
 	cfg := testenv.Config(t)

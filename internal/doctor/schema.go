@@ -32,6 +32,20 @@ func (s Schema) KeepsInSpec() (declared []string, keeps bool) {
 	return slices.Sorted(maps.Keys(spec.Properties)), spec.keeps()
 }
 
+// namesNothing reports whether the schema declares no field that an object could say something in, and keeps none. The fields
+// of a ConfigMap, for example, are in no spec.
+func (s Schema) namesNothing() bool {
+	if spec, has := s.Properties["spec"]; has {
+		return len(spec.Properties) == 0 && !spec.keeps()
+	}
+	for name := range s.Properties {
+		if !slices.Contains([]string{"apiVersion", "kind", "metadata", "status"}, name) {
+			return false
+		}
+	}
+	return true
+}
+
 // maxNamed bounds the names in a text.
 const maxNamed = 10
 
