@@ -15,6 +15,7 @@ import (
 
 	"github.com/rolewright/rolewright/controller/extravars"
 	"github.com/rolewright/rolewright/internal/lint"
+	"github.com/rolewright/rolewright/internal/rbac"
 	"github.com/rolewright/rolewright/internal/scaffold"
 	"github.com/rolewright/rolewright/internal/version"
 	"github.com/rolewright/rolewright/internal/watches"
@@ -120,12 +121,16 @@ func (o *lintOptions) findings(ctx context.Context) (found []lint.Finding, check
 	samples := slices.DeleteFunc(globbed("config/samples/*.y*ml"), func(p string) bool { return strings.HasPrefix(filepath.Base(p), "kustomization.") })
 	checked = counted(len(watched), "watch", "watches") + ", " + counted(len(definitions), "version of a CRD", "versions of CRDs") + ", " + counted(len(samples), "sample", "samples")
 	for _, w := range watched {
-		if d, ok := definitions[w.GVK]; !ok {
+		builtin, err := rbac.IsBuiltin(w.GVK.GroupKind())
+		if err != nil {
+			return nil, "", err
+		}
+		if d, ok := definitions[w.GVK]; !ok && !builtin {
 			found = append(found, lint.Finding{
 				Rule: lint.NoDefinition, Severity: lint.Warning, File: relative(o.file), Line: w.Pos.Line, Column: w.Pos.Column,
 				Message: fmt.Sprintf("no CRD in %s defines %s", kindDefinitions, w.GVK), Hint: "rolewright generate crd",
 			})
-		} else if w.ManageStatus && !d.HasStatus {
+		} else if ok && w.ManageStatus && !d.HasStatus {
 			found = append(found, lint.Finding{
 				Rule: lint.NoStatus, Severity: lint.Warning, File: d.File, Line: d.Line,
 				Message: "the version has no status subresource: no status is written", Hint: "add subresources: {status: {}}",

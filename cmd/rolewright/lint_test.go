@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -162,6 +163,21 @@ func TestLint_LooksAtTheRoleOfAPlaybook(t *testing.T) {
 	if strings.Count(stdout, "[RW") != 2 || !strings.Contains(stdout, "roles/page/defaults/main.yml:3: error: the default of text is of type list") ||
 		!strings.Contains(stdout, "roles/page/defaults/main.yml:4: warning: size is not an option") {
 		t.Error(stdout)
+	}
+}
+
+// A kind of Kubernetes has no CRD, and needs none.
+func TestProject_WatchesAKindOfKubernetes(t *testing.T) {
+	scaffolded(t)
+	replaceIn(t, "watches.yaml", "- group: apps.example.com", "- {version: v1, group: '', kind: Namespace, role: web}\n- group: apps.example.com")
+	for _, args := range []string{"generate manifests --force", "generate crd", "lint --syntax-check=false"} {
+		code, stdout, stderr := invoke(append([]string{"rolewright"}, strings.Fields(args)...)...)
+		if code != 0 || strings.Contains(stdout, "RW") {
+			t.Errorf("%s: code %d\n%s%s", args, code, stdout, stderr)
+		}
+	}
+	if n := len(must.Get(filepath.Glob("config/crd/bases/*"))(t)) + len(must.Get(filepath.Glob("config/samples/*v1_*"))(t)); n != 2 {
+		t.Errorf("%d CRDs and samples", n)
 	}
 }
 

@@ -42,6 +42,12 @@ func Builtin() (Catalog, error) {
 	return c, nil
 }
 
+// IsBuiltin tells whether a kind is one of Kubernetes' own, which needs no CRD.
+func IsBuiltin(kind schema.GroupKind) (bool, error) {
+	c, err := Builtin()
+	return slices.ContainsFunc(c, func(r Resource) bool { return r.Group == kind.Group && r.Kind == kind.Kind }), err
+}
+
 // Find returns the resource that a kind means in an API version. As in Ansible's
 // modules, the kind may also be the name of a resource: the plural, the singular
 // or a short name. Versions do not matter, because RBAC rules have none.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rolewright/rolewright/internal/rbac"
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
@@ -105,6 +106,9 @@ func (p Project) kindOf(w watches.Watch) (k Kind, known bool) {
 func DefinitionOf(dir string, p Project, w watches.Watch, source string, variable Variable) (Definition, error) {
 	var d Definition
 	k, _ := p.kindOf(w)
+	if builtin, err := rbac.IsBuiltin(w.GVK.GroupKind()); err != nil || builtin { // which has no CRD
+		return d, err
+	}
 	if c := w.Content.Command; c != nil && c.Chart != nil {
 		return k.definitionOfChart(dir, c.Chart.Dir)
 	}

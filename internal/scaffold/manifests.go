@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rolewright/rolewright/internal/rbac"
 	"github.com/rolewright/rolewright/internal/watches"
 )
 
@@ -38,6 +39,11 @@ func ManifestsOf(dir string, p Project, watched []watches.Watch, variable Variab
 		}
 	}
 	for _, w := range watched {
+		if builtin, err := rbac.IsBuiltin(w.GVK.GroupKind()); err != nil {
+			return m, err
+		} else if builtin {
+			continue
+		}
 		made, err := p.manifestsOf(dir, w, variable)
 		if err != nil {
 			return m, err
