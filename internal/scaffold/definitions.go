@@ -21,17 +21,13 @@ func (k Kind) All(dir, source string, variable Variable) (files []File, notes []
 	if files, err = k.Files(dir); err != nil {
 		return nil, nil, err
 	}
-	role := path.Join("roles", k.Role)
-	read := reader(func(name string) ([]byte, error) { return os.ReadFile(filepath.Join(dir, role, name)) })
-	if !exists(dir, role) {
-		read = func(name string) ([]byte, error) {
-			for _, f := range files {
-				if f.Path == path.Join(role, name) {
-					return []byte(f.Text), nil
-				}
-			}
-			return nil, fs.ErrNotExist
-		}
+	role, read, err := k.content(dir, files)
+	if err != nil {
+		return nil, nil, err
+	}
+	if role == "" { // nothing says what the spec is
+		source = FromNone
+		notes = append(notes, fmt.Sprintf("%s: %s names no role under roles: its CRD keeps any spec", k.Kind, k.Playbook))
 	}
 	options, err := read.options(role, source)
 	if err != nil {
@@ -54,7 +50,30 @@ func (k Kind) All(dir, source string, variable Variable) (files []File, notes []
 	if sample.Text, err = k.sampleText(s, options); err != nil {
 		return nil, nil, err
 	}
-	return append(files, definition, sample), append(s.notes, guessed(read, source, role, options)...), nil
+	return append(files, definition, sample), append(append(notes, s.notes...), guessed(read, source, role, options)...), nil
+}
+
+// content is the role that the kind runs, as it is or as it is among the files; empty where a playbook that exists names none.
+func (k Kind) content(dir string, files []File) (role string, read reader, err error) {
+	role = path.Join("roles", k.Role)
+	switch {
+	case k.hasPlaybook(dir):
+		whole, err := RoleOf(filepath.Join(dir, k.Playbook))
+		if err != nil || whole == "" {
+			return "", func(string) ([]byte, error) { return nil, fs.ErrNotExist }, err
+		}
+		return shown(dir, whole), func(name string) ([]byte, error) { return os.ReadFile(filepath.Join(whole, name)) }, nil
+	case exists(dir, role):
+		return role, func(name string) ([]byte, error) { return os.ReadFile(filepath.Join(dir, role, name)) }, nil
+	}
+	return role, func(name string) ([]byte, error) {
+		for _, f := range files {
+			if f.Path == path.Join(role, name) {
+				return []byte(f.Text), nil
+			}
+		}
+		return nil, fs.ErrNotExist
+	}, nil
 }
 
 // guessed says that options are those of the defaults, and which types they seem to have.

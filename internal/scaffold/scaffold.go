@@ -177,7 +177,7 @@ func (k Kind) Files(dir string) ([]File, error) {
 	files := []File{project}
 	if k.Chart != nil {
 		files = append(files, k.chartFiles()...)
-	} else if !exists(dir, "roles/"+k.Role) {
+	} else if !exists(dir, "roles/"+k.Role) && !k.hasPlaybook(dir) {
 		role, err := render("files/kind/role", k)
 		if err != nil {
 			return nil, err
@@ -187,7 +187,7 @@ func (k Kind) Files(dir string) ([]File, error) {
 			files = append(files, f)
 		}
 	}
-	if k.Playbook != "" && !exists(dir, k.Playbook) {
+	if k.Playbook != "" && !k.hasPlaybook(dir) {
 		text, err := execute("files/kind/playbook.yml", k)
 		if err != nil {
 			return nil, err
@@ -202,6 +202,9 @@ func (k Kind) Files(dir string) ([]File, error) {
 	changed, err := k.lists(dir)
 	return append(append(files, people...), changed...), err
 }
+
+// hasPlaybook tells whether a playbook that exists is run, with roles of its own.
+func (k Kind) hasPlaybook(dir string) bool { return k.Playbook != "" && exists(dir, k.Playbook) }
 
 // forPeople are the permissions of people who work with the kind.
 func (k Kind) forPeople() ([]File, error) {

@@ -211,6 +211,28 @@ func TestDefinition_HasAFileOfItsOwn(t *testing.T) {
 	}
 }
 
+// A playbook that exists is used as it is, and the CRD is made of the role that it runs.
+func TestKind_OfAPlaybookThatExists(t *testing.T) {
+	dir := t.TempDir()
+	p := must.Get(New("example.com", "shop"))(t)
+	must.Get(Write(dir, must.Get(p.Files())(t), false))(t)
+	k := Kind{Project: p, Group: "net", Version: "v1", Kind: "Zone", Role: "zone", Playbook: "playbooks/zone.yml"}
+	for role, want := range map[string]string{"other": "                size:", "my.net.zone": "x-kubernetes-preserve-unknown-fields: true"} {
+		must.Get(Write(dir, []File{
+			{Path: "roles/other/defaults/main.yml", Text: "---\nsize: 3\n"}, {Path: k.Playbook, Text: "---\n- hosts: localhost\n  roles: [" + role + "]\n"},
+		}, true))(t)
+		files, notes, err := k.All(dir, "", extravars.ToSnake)
+		if err != nil || len(notes) != 1 {
+			t.Errorf("%v, %q", err, notes)
+		}
+		for _, f := range files {
+			if strings.HasPrefix(f.Path, "roles/") || f.Path == k.Definition() && !strings.Contains(f.Text, "\n"+want) && !strings.Contains(f.Text, " "+want) {
+				t.Errorf("%s: %s\n%s", role, f.Path, f.Text)
+			}
+		}
+	}
+}
+
 // Rules and limits of people's own are kept beside those of the options; those of the options go with them.
 func TestDefinition_KeepsRulesAndLimits(t *testing.T) {
 	k := Kind{Project: Project{Domain: "example.com", Name: "op"}, Group: "web", Version: "v1", Kind: "Site", Namespaced: true}
