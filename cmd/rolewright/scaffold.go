@@ -51,7 +51,8 @@ func newCreateAPICommand() *cobra.Command {
 CRD that is made of it, a sample, permissions, and an entry in watches.yaml.
 
 A role or playbook that exists is used as it is, and the CRD is made of the
-role's argument spec (meta/argument_specs.yml), or of its defaults.
+role's argument spec (meta/argument_specs.yml), or of its defaults. A CRD that
+exists keeps what is written by hand, and gets the version where it has others.
 
 With --helm-chart, objects of the kind have releases of a chart: a directory, or the
 archive that "helm package" makes. It is copied into helm-charts/. The CRD is made

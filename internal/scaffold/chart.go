@@ -40,7 +40,12 @@ func (k Kind) AllOfChart(dir string) ([]File, error) {
 	if err != nil {
 		return nil, err
 	}
-	d, err := k.ofChart(k.Definition(), "")
+	there, err := k.findVersion(dir)
+	if err != nil {
+		return nil, err
+	}
+	d, err := k.ofChart(there.Path, there.Text)
+	d.File.Replaces = there.Replaces
 	return append(files, d.File, File{Path: k.Sample(), Text: d.Sample}), err
 }
 

@@ -105,6 +105,31 @@ func (k Kind) version(root *yaml.Node) (*yaml.Node, error) {
 	return nil, fmt.Errorf("%s: it has no version %s: add it to spec.versions", k.Definition(), k.Version)
 }
 
+// addVersion returns the text of the CRD with the version, where it is missing: as the last one is, and not stored.
+func (k Kind) addVersion(old string) (string, error) {
+	root, err := k.skeleton(old)
+	if err != nil {
+		return "", err
+	}
+	versions := at(at(root, "spec"), "versions")
+	if _, err := k.version(root); err == nil || versions == nil || len(versions.Content) == 0 {
+		return old, nil // it has it, or is none, which is said later
+	}
+	last, err := yaml.Marshal(versions.Content[len(versions.Content)-1])
+	if err != nil {
+		return "", err
+	}
+	docs, err := documents(last)
+	if err != nil || len(docs) == 0 {
+		return "", err
+	}
+	set(docs[0], "name", scalar(k.Version))
+	set(docs[0], "served", literal("!!bool", "true"))
+	set(docs[0], "storage", literal("!!bool", "false"))
+	versions.Content = append(versions.Content, docs[0])
+	return encode(root)
+}
+
 // merging brings a schema up to date.
 type merging struct{ breaks, kept []string }
 

@@ -42,8 +42,11 @@ func (k Kind) All(dir, source string, variable Variable) (files []File, notes []
 	if source == FromNone {
 		s.spec = mapping("type", scalar("object"), "x-kubernetes-preserve-unknown-fields", literal("!!bool", "true"))
 	}
-	definition := File{Path: k.Definition()}
-	if definition.Text, _, _, err = k.definitionText("", s); err != nil {
+	definition, err := k.findVersion(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	if definition.Text, _, _, err = k.definitionText(definition.Text, s); err != nil {
 		return nil, nil, err
 	}
 	sample := File{Path: k.Sample()}
@@ -237,6 +240,17 @@ func RoleOf(playbook string) (string, error) {
 		}
 	}
 	return "", nil
+}
+
+// findVersion is the CRD that the directory has for the kind, with its version added where that is missing, or an empty one.
+func (k Kind) findVersion(dir string) (f File, err error) {
+	var old string
+	if f.Path, old, err = k.find(dir); err != nil || old == "" {
+		return f, err
+	}
+	f.Text, err = k.addVersion(old)
+	f.Replaces = f.Text != old
+	return f, err
 }
 
 // find is the CRD that the directory has for the kind, and where a new one goes.

@@ -211,6 +211,36 @@ func TestDefinition_HasAFileOfItsOwn(t *testing.T) {
 	}
 }
 
+// Another version of a kind is added to its CRD, in which what people have written stays.
+func TestKind_OfAnotherVersion(t *testing.T) {
+	dir := t.TempDir()
+	p := must.Get(New("example.com", "shop"))(t)
+	must.Get(Write(dir, must.Get(p.Files())(t), false))(t)
+	k := Kind{Project: p, Group: "net", Version: "v1alpha1", Kind: "Zone", Role: "zone", Namespaced: true}
+	create := func() string {
+		t.Helper()
+		files, _, err := k.All(dir, "", extravars.ToSnake)
+		must.Do(t, err)
+		must.Get(Write(dir, files, false))(t)
+		return string(must.Get(os.ReadFile(filepath.Join(dir, k.Definition())))(t))
+	}
+	first := create()
+	edited := strings.Replace(first, "                text:\n", "                text:\n                  maxLength: 9\n", 1)
+	must.Do(t, os.WriteFile(filepath.Join(dir, k.Definition()), []byte(edited), 0o600))
+	if again := create(); again != edited {
+		t.Errorf("it writes over\n%s\nwith\n%s", edited, again)
+	}
+	k.Version = "v1beta1"
+	both := create()
+	before, added, _ := strings.Cut(both, "    - name: v1beta1\n      served: true\n      storage: false\n")
+	if before != edited || strings.Count(added, "maxLength: 9") != 1 {
+		t.Errorf("with another version:\n%s", both)
+	}
+	if again := create(); again != both {
+		t.Errorf("it is added again:\n%s", again)
+	}
+}
+
 // A playbook that exists is used as it is, and the CRD is made of the role that it runs.
 func TestKind_OfAPlaybookThatExists(t *testing.T) {
 	dir := t.TempDir()
