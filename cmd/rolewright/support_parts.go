@@ -170,13 +170,16 @@ func (c *supportCluster) operatorPods(ctx context.Context) (kubernetes.Interface
 	return client, pods, err
 }
 
+// ansibleArgs is the flag with what is handed to Ansible.
+const ansibleArgs = "--ansible-args"
+
 // flagsOf are the flags of a command line, without what is handed to Ansible, which may be secret.
 func flagsOf(args []string) (flags []string) {
-	for _, arg := range args {
+	for i, arg := range args {
 		name, _, _ := strings.Cut(arg, "=")
 		switch {
-		case !strings.HasPrefix(arg, "--"):
-		case name == "--ansible-args":
+		case !strings.HasPrefix(arg, "--"), i > 0 && args[i-1] == ansibleArgs: // the latter is its value
+		case name == ansibleArgs:
 			flags = append(flags, name)
 		default:
 			flags = append(flags, arg)

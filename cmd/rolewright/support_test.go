@@ -29,6 +29,6 @@ func TestPodLogs(t *testing.T) {
 
 func TestFlagsOf_LeavesOutWhatMayBeSecret(t *testing.T) {
 	t.Parallel()
-	got := flagsOf([]string{"run", "--leader-elect", "--ansible-args=-e password=x", "--ansible-args", "-e password=y", "--api-port=6791"})
-	must.Be(t, "flags", []string{"--leader-elect", "--ansible-args", "--ansible-args", "--api-port=6791"}, got)
+	got := flagsOf([]string{"run", "--leader-elect", "--ansible-args=-e password=x", "--ansible-args", "-e password=y", "--ansible-args", "--extra-vars=password=z", "--api-port=6791"})
+	must.Be(t, "flags", []string{"--leader-elect", "--ansible-args", "--ansible-args", "--ansible-args", "--api-port=6791"}, got)
 }
