@@ -157,7 +157,7 @@ func (o *waitOptions) await(cmd *cobra.Command, c *objectClient, objects []unstr
 	}
 	defer cancel()
 	var failed []error
-	left, all := len(objects), map[string]*awaited{}
+	left, all := 0, map[string]*awaited{}
 	look := func(key string, obj *unstructured.Unstructured) {
 		is := all[key]
 		if is == nil || is.over {
@@ -175,6 +175,10 @@ func (o *waitOptions) await(cmd *cobra.Command, c *objectClient, objects []unstr
 		}
 	}
 	for i := range objects {
+		if all[keyOf(&objects[i])] != nil {
+			continue // it is named twice
+		}
+		left++
 		all[keyOf(&objects[i])] = &awaited{name: c.shown(&objects[i])}
 		look(keyOf(&objects[i]), &objects[i])
 	}
